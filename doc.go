@@ -1,0 +1,42 @@
+// Package postroom moves events between services without losing them and
+// without applying them twice.
+//
+// A producer writes a domain change and an event in one PostgreSQL
+// transaction. After the commit a relay publishes the event to NATS JetStream
+// and repeats it until the broker acknowledges. A consumer records the event in
+// its inbox and applies it in one transaction, and acknowledges after the
+// commit.
+//
+//	service A                           service B
+//	┌───────────────────┐               ┌────────────────────┐
+//	│ tx: domain change │               │ tx: inbox row      │
+//	│     + outbox row  │               │     + the effect   │
+//	└─────────┬─────────┘               └─────────▲──────────┘
+//	          │ commit                            │ ack after commit
+//	       outbox ─── relay ───► JetStream ─── inbox
+//
+// # Guarantees
+//
+//   - NoLoss: an event whose transaction committed takes effect at every
+//     subscribed handler.
+//   - NoGhost: an event whose transaction rolled back is never published.
+//   - EffectOnce: the effects a handler makes in its transaction are committed
+//     once per event.
+//   - KeyOrder: events with one key reach the broker in the commit order of
+//     their transactions, when each transaction holds the lock on what the key
+//     names before it writes the event.
+//
+// Effects outside the handler's transaction, such as a call to another system,
+// are not covered: a handler can run again after a crash. docs/guarantees.md
+// goes through each crash point and lists what is not promised.
+//
+// # Tour
+//
+// This package is the vocabulary: [Event], [Handler], [Mux], [Permanent],
+// [RetryAfter], [Backoff]. It does no I/O and starts no goroutine, but for
+// [Run], which runs the parts of a service together.
+//
+// The work is done by the packages beside it: schema creates the tables, outbox
+// appends events in the caller's transaction and reads them back in order,
+// relay publishes them, inbox applies them.
+package postroom

@@ -1,0 +1,123 @@
+package postroom
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+var (
+	// ErrInvalidEvent matches every [*FieldError].
+	ErrInvalidEvent = errors.New("invalid event")
+
+	// ErrEventConflict is returned for an event whose source and ID are taken
+	// by an event with other content. Choose another ID, or find out why two
+	// different facts were given one.
+	ErrEventConflict = errors.New("another event with this source and id exists")
+
+	// ErrUnknownType is returned by a [Mux] for a type nobody registered.
+	ErrUnknownType = errors.New("no handler for event type")
+
+	// ErrPermanent matches any error made by [Permanent].
+	ErrPermanent = errors.New("permanent failure")
+
+	// ErrRefused matches any error made by [Refuse].
+	ErrRefused = errors.New("refused")
+
+	// ErrLeaseHeld says that another process leads. Try again later.
+	ErrLeaseHeld = errors.New("another process holds the lease")
+
+	// ErrLeaseLost says that this process led and does so no longer: whatever
+	// it remembers of the log is void.
+	ErrLeaseLost = errors.New("the lease was lost")
+)
+
+// FieldError is one fault of an event. errors.Is(err, [ErrInvalidEvent]) holds
+// for it.
+type FieldError struct {
+	Field   string // as the field is written in Go, for instance "Headers[x-tenant]"
+	Problem string // what is wrong with it; never the value itself
+
+	err error // the cause, where there is one
+}
+
+func (e *FieldError) Error() string { return e.Field + " " + e.Problem }
+
+// Is reports whether target is [ErrInvalidEvent].
+func (e *FieldError) Is(target error) bool { return target == ErrInvalidEvent }
+
+// Unwrap returns the cause, or nil.
+func (e *FieldError) Unwrap() error { return e.err }
+
+// EventError says which event an operation failed on. It holds no payload.
+type EventError struct {
+	Op   string // the operation: "write", "publish", "handle"
+	ID   string // of the event; empty where it had none
+	Type string // of the event
+	Err  error  // the cause
+}
+
+func (e *EventError) Error() string {
+	return fmt.Sprintf("%s %s %s: %v", e.Op, clip(e.Type), clip(e.ID), e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *EventError) Unwrap() error { return e.Err }
+
+// Permanent marks err as hopeless: another attempt would end the same way. It
+// returns nil for nil. errors.Is holds for err and for [ErrPermanent].
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrPermanent, err)
+}
+
+// RetryAfter says that the next attempt should be made no sooner than d from
+// now, for instance because a vendor said so. It returns nil for a nil err; a
+// negative d counts as zero. [RetryDelay] reads d back.
+func RetryAfter(d time.Duration, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &retryError{after: max(d, 0), err: err}
+}
+
+// RetryDelay returns the delay that err asks for through [RetryAfter], and
+// whether it asks for one.
+func RetryDelay(err error) (time.Duration, bool) {
+	var r *retryError
+	if !errors.As(err, &r) {
+		return 0, false
+	}
+	return r.after, true
+}
+
+type retryError struct {
+	after time.Duration
+	err   error
+}
+
+func (e *retryError) Error() string {
+	return fmt.Sprintf("retry after %s: %v", e.after, e.err)
+}
+
+func (e *retryError) Unwrap() error { return e.err }
+
+// Refuse marks err as a fault of the set-up that waiting does not cure: a Run
+// that meets it returns it, while it waits out an outage. It returns nil for a
+// nil err. errors.Is holds for err and for [ErrRefused].
+func Refuse(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &refusal{err: err}
+}
+
+type refusal struct{ err error }
+
+func (e *refusal) Error() string { return e.err.Error() }
+
+func (e *refusal) Is(target error) bool { return target == ErrRefused }
+
+func (e *refusal) Unwrap() error { return e.err }

@@ -1,0 +1,121 @@
+package postroom
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Event is one fact that a service announces: a set of CloudEvents 1.0
+// attributes and a body of bytes. The zero value of every field but Type and
+// Data is valid; [NewEvent] fills what is usual.
+//
+// An Event is a value, but Data and Headers are shared by its copies: whoever
+// is handed an Event must not change them.
+type Event struct {
+	// ID identifies the event within its source (CloudEvents id). Writing the
+	// same ID again with the same content is a no-op, with other content it is
+	// [ErrEventConflict]. At most [MaxID] bytes, without '#', white space and
+	// control characters.
+	//
+	// NewEvent sets a UUIDv7 (RFC 9562); so does the outbox where it is empty.
+	ID string
+
+	// Source names the service that wrote the event (CloudEvents source). The
+	// outbox fills it; another source than the outbox's own is a fault.
+	Source string
+
+	// Type says what happened: dot-separated tokens of letters, digits, '_' and
+	// '-', for instance "order.placed" (CloudEvents type). At most [MaxType]
+	// bytes.
+	Type string
+
+	// Subject is the NATS subject the event is published to, in the form of
+	// Type. Empty means Type, so that a reader of the stream and a reader of
+	// the code use the same word.
+	Subject string
+
+	// Key names what the event is about, for instance an order number
+	// (CloudEvents partitionkey). Events with one key are published in order,
+	// one at a time; events without a key have no order. At most [MaxKey]
+	// bytes, without control characters.
+	Key string
+
+	// Time is when it happened (CloudEvents time). Zero means the database's
+	// clock when the event is written. It takes no part in any decision.
+	Time time.Time
+
+	// ContentType is the media type of Data (CloudEvents datacontenttype).
+	// Empty means application/json.
+	ContentType string
+
+	// Data is the body, at most [MaxData] bytes. It may be empty.
+	Data []byte
+
+	// Headers are the writer's own headers and travel as they are. A name is
+	// letters, digits, '-' and '_', and must not be one that the broker,
+	// CloudEvents or Postroom gives a meaning (see [Event.Validate]).
+	Headers map[string]string
+
+	// CorrelationID is shared by all events of one business process. Empty
+	// where nobody set one; [Event.Follow] starts it.
+	CorrelationID string
+
+	// CausationID is the ID of the event that this one follows.
+	CausationID string
+
+	// TraceParent and TraceState are the W3C trace context in which the event
+	// was written. The outbox takes them from the caller's context.
+	TraceParent, TraceState string
+
+	// LoggedAt is when the event was written, by the producer database's clock.
+	// It is set on events that were read back; writing ignores it.
+	LoggedAt time.Time
+
+	// fault is what NewEvent could not do; Validate reports it.
+	fault error
+}
+
+// NewEvent returns an event of the given type with a UUIDv7 as its ID and data
+// as JSON. A fault of the marshalling is reported by [Event.Validate], and so
+// by the outbox, before anything is written.
+func NewEvent(eventType string, data any) Event {
+	ev := Event{Type: eventType, ContentType: jsonType}
+	id, err := uuid.NewV7()
+	if err != nil {
+		ev.fault = fmt.Errorf("make an id: %w", err)
+		return ev
+	}
+	ev.ID = id.String()
+	if ev.Data, err = json.Marshal(data); err != nil {
+		ev.fault = fmt.Errorf("encode data: %w", err)
+	}
+	return ev
+}
+
+// Follow returns a new event that ev is the cause of: made as by [NewEvent],
+// with the key and the correlation of ev and with ev as its cause.
+func (ev Event) Follow(eventType string, data any) Event {
+	next := NewEvent(eventType, data)
+	next.Key = ev.Key
+	next.CausationID = ev.ID
+	next.CorrelationID = ev.CorrelationID
+	if next.CorrelationID == "" {
+		next.CorrelationID = ev.ID
+	}
+	return next
+}
+
+// JSON decodes the data of ev into v. A fault is [Permanent]: the same bytes
+// will not decode at the next attempt either.
+func (ev Event) JSON(v any) error {
+	if err := json.Unmarshal(ev.Data, v); err != nil {
+		return Permanent(fmt.Errorf("decode data of %s: %w", ev.Type, err))
+	}
+	return nil
+}
+
+// jsonType is the media type of an event that does not name another.
+const jsonType = "application/json"

@@ -1,0 +1,49 @@
+package postroom
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Mux is a [Handler] that passes each event to the handler of its type. The
+// zero value is ready to use. Register before the first event arrives; after
+// that a Mux is safe for concurrent use.
+type Mux struct {
+	handlers map[string]Handler
+}
+
+// Handle passes ev to the handler of its type. An event of an unknown type is
+// [ErrUnknownType], which is not permanent: a newer version of this process may
+// know it.
+func (m *Mux) Handle(ctx context.Context, tx pgx.Tx, ev Event) error {
+	h, ok := m.handlers[ev.Type]
+	if !ok {
+		return fmt.Errorf("%w %q", ErrUnknownType, ev.Type)
+	}
+	return h.Handle(ctx, tx, ev)
+}
+
+// On registers h for an event type. It panics where the type is no event type
+// or has a handler already: both are faults of the program.
+func (m *Mux) On(eventType string, h Handler) {
+	if eventType == "" || subjectProblem(eventType) != "" {
+		panic(fmt.Sprintf("postroom: Mux.On: %q is no event type", eventType))
+	}
+	if _, ok := m.handlers[eventType]; ok {
+		panic(fmt.Sprintf("postroom: Mux.On: a second handler for %q", eventType))
+	}
+	if m.handlers == nil {
+		m.handlers = make(map[string]Handler)
+	}
+	m.handlers[eventType] = h
+}
+
+// Types returns the registered event types, sorted: what a subscription of this
+// Mux asks for.
+func (m *Mux) Types() []string {
+	return slices.Sorted(maps.Keys(m.handlers))
+}

@@ -1,0 +1,199 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/schema"
+)
+
+var (
+	// ErrSequenceBehind says that the log's sequence stands below what is
+	// recorded as published: the log was truncated with RESTART IDENTITY, or
+	// came by logical replication, which does not carry sequences. New events
+	// would be taken for published ones. Set the sequence above the recorded
+	// high, with setval.
+	ErrSequenceBehind = errors.New("the log's sequence is behind what is recorded as published")
+
+	// ErrSequenceOptions says that the log's sequence has a CACHE or INCREMENT
+	// other than 1, or CYCLE: seqs would not order the events of a key.
+	ErrSequenceOptions = errors.New("the log's sequence must have CACHE 1, INCREMENT 1 and NO CYCLE")
+
+	// ErrPooled says that the statements of one connection went to different
+	// server processes: there is a transaction pooler between. What the relay
+	// remembers is valid for one server connection; give it a direct one.
+	ErrPooled = errors.New("the relay's connection is pooled; connect it to PostgreSQL directly")
+)
+
+// Log reads committed events for the relay. It is safe for concurrent use and
+// holds no connection; a [Term] does.
+type Log struct {
+	pool   *pgxpool.Pool
+	schema string
+	sql    statements
+	err    error // what is wrong with the schema's name
+}
+
+// NewLog returns the log in the schema postroom of pool's database. It does no
+// I/O. While it leads, a relay keeps two connections made as the pool's are, but
+// beside it; they must go straight to PostgreSQL or through a session pooler.
+func NewLog(pool *pgxpool.Pool) *Log {
+	return &Log{pool: pool, schema: schema.DefaultName, sql: load(schema.DefaultName)}
+}
+
+// WithSchema returns the log in the schema of the given name, empty meaning
+// postroom. An invalid name is reported by Check and Lead.
+func (l *Log) WithSchema(name string) *Log {
+	other := &Log{pool: l.pool, schema: name}
+	if name, other.err = schema.Name(name); other.err != nil {
+		return other
+	}
+	other.schema, other.sql = name, load(name)
+	return other
+}
+
+// Check reports whether the log can be read: the schema's version and the log's
+// sequence.
+func (l *Log) Check(ctx context.Context) error {
+	if l.err != nil {
+		return fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
+	}
+	if err := schema.Require(ctx, l.pool, l.schema); err != nil {
+		return fmt.Errorf("outbox: %w", err)
+	}
+	if err := l.checkSequence(ctx, l.pool); err != nil {
+		return fmt.Errorf("outbox: %w", err)
+	}
+	return nil
+}
+
+// Lead takes the lease of the log for owner, for the given time, and returns
+// the term in which owner leads. It returns [postroom.ErrLeaseHeld] where
+// another owner holds the lease. An owner that takes its own lease again begins
+// a new term, and its former one is over.
+//
+// The caller ends the term with [Term.Release].
+func (l *Log) Lead(ctx context.Context, owner string, lease time.Duration) (*Term, error) {
+	if l.err != nil {
+		return nil, fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
+	}
+	term, err := l.lead(ctx, owner, lease)
+	if err != nil {
+		return nil, fmt.Errorf("outbox: lead: %w", err)
+	}
+	return term, nil
+}
+
+func (l *Log) lead(ctx context.Context, owner string, lease time.Duration) (*Term, error) {
+	writer, err := l.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	term := &Term{sql: l.sql, writer: writer, lease: lease}
+	row, err := l.take(ctx, writer, owner, lease)
+	if err != nil {
+		return nil, errors.Join(err, closeConn(writer))
+	}
+	if err := term.begin(row); err != nil {
+		return nil, errors.Join(err, term.end(ctx))
+	}
+	if err := l.checkSequence(ctx, writer); err != nil {
+		return nil, errors.Join(err, term.end(ctx))
+	}
+	if term.reader, err = l.connect(ctx); err != nil {
+		return nil, errors.Join(err, term.end(ctx))
+	}
+	return term, nil
+}
+
+// leadRow is what lead.sql and restored.sql return.
+type leadRow struct {
+	Epoch, High, Floor int64
+	Snap, Pending      string
+	Restored           bool
+}
+
+// take takes the lease and adopts a restored log.
+func (l *Log) take(ctx context.Context, conn *pgx.Conn, owner string, lease time.Duration) (leadRow, error) {
+	row, err := oneRow[leadRow](ctx, conn, l.sql.lead, owner, lease)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return row, postroom.ErrLeaseHeld
+	}
+	if err != nil {
+		return row, fmt.Errorf("take lease: %w", err)
+	}
+	if !row.Restored {
+		return row, nil
+	}
+	row, err = oneRow[leadRow](ctx, conn, l.sql.restored, row.Epoch)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return row, postroom.ErrLeaseLost
+	}
+	if err != nil {
+		return row, fmt.Errorf("adopt restored log: %w", err)
+	}
+	return row, nil
+}
+
+// connect takes a connection out of the pool for good. It is set up for the
+// relay alone, and closed rather than handed back.
+func (l *Log) connect(ctx context.Context) (*pgx.Conn, error) {
+	pooled, err := l.pool.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	conn := pooled.Hijack()
+	// A plan that was made while the log was empty would scan and sort it later;
+	// compiling a plan takes longer than any statement of the relay.
+	if _, err := conn.Exec(ctx, "SET enable_seqscan = off; SET jit = off; SET application_name = 'postroom relay'"); err != nil {
+		return nil, errors.Join(fmt.Errorf("set up connection: %w", err), closeConn(conn))
+	}
+	return conn, nil
+}
+
+// sequenceRow is what sequence.sql returns.
+type sequenceRow struct {
+	Last, High, Increment, Cache int64
+	Cycle                        bool
+}
+
+func (l *Log) checkSequence(ctx context.Context, db querier) error {
+	row, err := oneRow[sequenceRow](ctx, db, l.sql.sequence)
+	if err != nil {
+		return fmt.Errorf("read sequence: %w", err)
+	}
+	if row.Increment != 1 || row.Cache != 1 || row.Cycle {
+		return postroom.Refuse(fmt.Errorf("%w; it has CACHE %d, INCREMENT %d, CYCLE %t: ALTER SEQUENCE %s.outbox_seq_seq",
+			ErrSequenceOptions, row.Cache, row.Increment, row.Cycle, l.schema))
+	}
+	if row.Last < row.High {
+		return postroom.Refuse(fmt.Errorf("%w: it is at %d and events up to %d are published; if no event was written since: SELECT setval('%s.outbox_seq_seq', %d)",
+			ErrSequenceBehind, row.Last, row.High, l.schema, row.High))
+	}
+	return nil
+}
+
+// querier is what oneRow needs: a pool or a connection.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// oneRow runs a statement that returns one row, whose columns are the fields
+// of T in order. It returns pgx.ErrNoRows where there is none.
+func oneRow[T any](ctx context.Context, db querier, sql string, args ...any) (T, error) {
+	rows, _ := db.Query(ctx, sql, args...) // CollectOneRow reports the error
+	return pgx.CollectOneRow(rows, pgx.RowToStructByPos[T])
+}
+
+// closeConn closes a connection that may hang, without waiting for long.
+func closeConn(conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	return conn.Close(ctx)
+}

@@ -1,0 +1,120 @@
+package outbox
+
+import (
+	"slices"
+	"sort"
+
+	"github.com/postroom/postroom"
+)
+
+// maxPending is the most acknowledged-ahead gaps that a recording spells out.
+// Beyond it the recording stops short of the newest acknowledgements, which
+// costs duplicates after a crash and keeps the state row small.
+const maxPending = 500
+
+// state is what the one row of postroom.relay says: every event with seq <=
+// high whose transaction is visible in snap is published, except pending.
+type state struct {
+	high, floor int64
+	snap        string
+	pending     spans
+}
+
+// progress is what a leader knows of the log beyond the recorded state. It is
+// pure: Term does the reading and the writing. It is valid only for as long as
+// the database connections of its Term live.
+type progress struct {
+	high, floor int64
+	snap        string
+
+	// backlog is owed and not read yet: pending at take-over, or late in bulk.
+	// It is read before anything newer.
+	backlog spans
+
+	// late holds what was read out of order and is not acknowledged: late
+	// rows and the backlog's.
+	late map[int64]struct{}
+
+	// page holds what was read in order, ascending: the acknowledged prefix is
+	// cut off as it grows. passed is the seq that was cut off last.
+	page   []entry
+	passed int64
+}
+
+type entry struct {
+	seq  int64
+	done bool
+}
+
+func resume(s state) *progress {
+	return &progress{
+		high: s.high, floor: s.floor, snap: s.snap, passed: s.high,
+		backlog: s.pending, late: make(map[int64]struct{}),
+	}
+}
+
+// readLate notes rows up to high that a pass found.
+func (p *progress) readLate(events []postroom.Logged) {
+	for _, ev := range events {
+		p.late[ev.Seq] = struct{}{}
+	}
+}
+
+// readPage notes the page above high that a pass found, ascending.
+func (p *progress) readPage(events []postroom.Logged) {
+	for _, ev := range events {
+		p.page = append(p.page, entry{seq: ev.Seq})
+		p.high = ev.Seq
+	}
+}
+
+// owe adds late rows that are too many for a page to the backlog. Rows that
+// were read already and not acknowledged stay where they are.
+func (p *progress) owe(late spans) { p.backlog = p.backlog.union(late) }
+
+// done notes that the events of the given seqs are published.
+func (p *progress) done(seqs []int64) {
+	for _, seq := range seqs {
+		if _, ok := p.late[seq]; ok {
+			delete(p.late, seq)
+			continue
+		}
+		i := sort.Search(len(p.page), func(i int) bool { return p.page[i].seq >= seq })
+		if i < len(p.page) && p.page[i].seq == seq {
+			p.page[i].done = true
+		}
+	}
+	n := 0
+	for n < len(p.page) && p.page[n].done {
+		p.passed = p.page[n].seq
+		n++
+	}
+	p.page = slices.Delete(p.page, 0, n)
+	if len(p.page) == 0 {
+		p.passed = p.high
+	}
+}
+
+// state returns what can be recorded now. Its high is the last acknowledged
+// seq, not the last that was read: what was read ahead would only lengthen
+// pending. Whoever takes over reads it again from the log, and so pending need
+// not name anything above high.
+func (p *progress) state() state {
+	owed := make([]int64, 0, len(p.late)+maxPending)
+	for seq := range p.late {
+		owed = append(owed, seq)
+	}
+	high, open := p.passed, len(owed)
+	for _, e := range p.page {
+		if e.done {
+			high, open = e.seq, len(owed)
+			continue
+		}
+		if len(owed)-len(p.late) == maxPending {
+			break
+		}
+		owed = append(owed, e.seq)
+	}
+	pending := p.backlog.union(spansOf(owed[:open])).upTo(high)
+	return state{high: high, floor: p.floor, snap: p.snap, pending: pending}
+}

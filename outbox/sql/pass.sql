@@ -1,0 +1,43 @@
+-- One pass over the log: what became visible since the snapshot of the previous
+-- pass, then the next page.
+--
+-- $1 high: the last seq that was read   $2 floor   $3 snap: the previous
+-- pass's snapshot   $4 the most rows of each kind
+--
+-- It is one statement and so one snapshot, which is returned in the row of
+-- part 0 and is $3 of the next pass. A row up to high that is visible now and
+-- was not then (part 1) belongs to a transaction that was in progress then (xip)
+-- or began later (from xmax on). Nothing else can have become visible, so
+-- nothing is lost, and there are no gaps to remember. One row more than $4 says
+-- that there are more: see gather.sql.
+--
+-- Locks   none.
+-- Index   part 1: outbox_xid_seq (xid, seq); part 2: outbox_pkey (seq).
+-- Order   by part and seq.
+-- Called  by Term.Read.
+SELECT 0 AS part, 0::bigint AS seq, pg_current_snapshot()::text AS note, pg_backend_pid()::text AS event_id,
+       NULL::text AS source, NULL::text AS type, NULL::text AS subject, NULL::text AS key, NULL::text AS content_type,
+       NULL::text AS correlation_id, NULL::text AS causation_id, NULL::timestamptz AS occurred_at,
+       NULL::text AS trace_parent, NULL::text AS trace_state, NULL::jsonb AS headers, NULL::bytea AS data,
+       clock_timestamp() AS created_at
+UNION ALL
+(SELECT 1, seq, NULL, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
+        occurred_at, trace_parent, trace_state, headers, data, created_at
+ FROM (
+     SELECT * FROM postroom.outbox
+     WHERE xid = ANY (ARRAY(SELECT pg_snapshot_xip($3::pg_snapshot)))
+       AND seq <= $1 AND seq > $2
+     UNION ALL
+     SELECT * FROM postroom.outbox
+     WHERE xid >= pg_snapshot_xmax($3::pg_snapshot) AND xid < pg_snapshot_xmax(pg_current_snapshot())
+       AND seq <= $1 AND seq > $2
+ ) late
+ ORDER BY seq
+ LIMIT $4::bigint + 1)
+UNION ALL
+(SELECT 2, seq, NULL, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
+        occurred_at, trace_parent, trace_state, headers, data, created_at
+ FROM postroom.outbox
+ WHERE seq > $1
+ ORDER BY seq
+ LIMIT $4);

@@ -1,0 +1,11 @@
+-- The rows of the given ranges: from each of $1 through the one beside it in $2.
+--
+-- Locks   none.
+-- Index   outbox_pkey (seq), once for each range.
+-- Order   by seq.
+-- Called  by Term.Read.
+SELECT 1 AS part, o.seq, NULL::text AS note, o.event_id, o.source, o.type, o.subject, o.key, o.content_type,
+       o.correlation_id, o.causation_id, o.occurred_at, o.trace_parent, o.trace_state, o.headers, o.data, o.created_at
+FROM unnest($1::bigint[], $2::bigint[]) AS r (lo, hi)
+JOIN postroom.outbox o ON o.seq >= r.lo AND o.seq <= r.hi
+ORDER BY o.seq;

@@ -1,0 +1,10 @@
+-- Record what is published, as the leader of epoch $1, and keep the lease for
+-- $6 more. No row: another epoch began, and nothing was recorded.
+--
+-- Locks   the one row of relay.
+-- Index   none; one row.
+-- Called  by Term.Record.
+UPDATE postroom.relay
+SET high = $2, floor = $3, snap = $4::pg_snapshot, pending = $5::int8multirange,
+    expires_at = clock_timestamp() + $6::interval
+WHERE epoch = $1;

@@ -1,0 +1,8 @@
+-- Give the lease of epoch $1 back: the next relay need not wait for its end.
+--
+-- Locks   the one row of relay.
+-- Index   none; one row.
+-- Called  by Term.Release.
+UPDATE postroom.relay
+SET owner = NULL, expires_at = '-infinity'
+WHERE epoch = $1;

@@ -1,0 +1,8 @@
+-- Keep the lease of epoch $1 for $2 more, where nothing is to be recorded.
+--
+-- Locks   the one row of relay.
+-- Index   none; one row.
+-- Called  by Term.Record.
+UPDATE postroom.relay
+SET expires_at = clock_timestamp() + $2::interval
+WHERE epoch = $1;

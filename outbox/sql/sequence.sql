@@ -1,0 +1,14 @@
+-- The log's sequence: where it stands, the state's high, and its options.
+--
+-- The lowest seq that it can still hand out has to be above high, or new events
+-- would be taken for published ones. CACHE or INCREMENT other than 1 would take
+-- the order within a key from it, CYCLE everything.
+--
+-- Locks   none.
+-- Index   none; one row of each.
+-- Called  by Log.Check and Log.Lead.
+SELECT s.last_value AS last, r.high, q.seqincrement AS increment, q.seqcache AS cache, q.seqcycle AS cycle
+FROM postroom.relay r,
+     postroom.outbox_seq_seq s,
+     pg_sequence q
+WHERE q.seqrelid = 'postroom.outbox_seq_seq'::regclass;

@@ -1,0 +1,295 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+)
+
+// Term is the time in which one owner leads a log: it reads events, and records
+// which are published. Reader, recorder and memory share one fate. After any
+// error a Term is over, because a database that failed over hands out seqs
+// again, and what is remembered of the old ones would hide new events: release
+// it and lead anew.
+//
+// Read, and Record with Release, may run beside each other; neither may run
+// twice at once.
+type Term struct {
+	sql    statements
+	lease  time.Duration
+	epoch  int64
+	reader *pgx.Conn
+	writer *pgx.Conn
+	pid    string // the server process behind reader
+
+	mu       sync.Mutex // guards progress
+	progress *progress
+	recorded state // what the row says
+}
+
+// begin starts from the row that taking the lease returned.
+func (t *Term) begin(row leadRow) error {
+	pending, err := parseSpans(row.Pending)
+	if err != nil {
+		return err
+	}
+	t.epoch = row.Epoch
+	t.recorded = state{high: row.High, floor: row.Floor, snap: row.Snap, pending: pending}
+	t.progress = resume(t.recorded)
+	return nil
+}
+
+// Epoch numbers the terms of a log. It only rises.
+func (t *Term) Epoch() int64 { return t.epoch }
+
+// Read returns the next committed events in the order in which they are to be
+// published, at most limit newer ones and about as many late ones; none where
+// there is nothing to do. Every event is returned once in a term.
+func (t *Term) Read(ctx context.Context, limit int) (postroom.Page, error) {
+	page, err := t.read(ctx, limit)
+	if err != nil {
+		return postroom.Page{}, fmt.Errorf("outbox: read: %w", err)
+	}
+	return page, nil
+}
+
+func (t *Term) read(ctx context.Context, limit int) (postroom.Page, error) {
+	t.mu.Lock()
+	owed := len(t.progress.backlog) > 0
+	t.mu.Unlock()
+	if owed {
+		return t.readBacklog(ctx, limit)
+	}
+
+	from := t.progress // high, floor and snap are written by this goroutine alone
+	late, page, snap, err := t.pass(ctx, from.high, from.floor, from.snap, limit)
+	if err != nil {
+		return postroom.Page{}, err
+	}
+	if len(late) > limit {
+		return t.readBacklog(ctx, limit)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.progress.readLate(late)
+	t.progress.readPage(page)
+	t.progress.snap = snap
+	return postroom.Page{Events: append(late, page...), Late: len(late)}, nil
+}
+
+// readBacklog adds what became visible late to the backlog and reads the
+// lowest of it. Nothing newer is read meanwhile.
+func (t *Term) readBacklog(ctx context.Context, limit int) (postroom.Page, error) {
+	from := t.progress
+	row, err := oneRow[gatherRow](ctx, t.reader, t.sql.gather, from.high, from.floor, from.snap)
+	if err != nil {
+		return postroom.Page{}, fmt.Errorf("gather late rows: %w", err)
+	}
+	if err := t.samePID(row.PID); err != nil {
+		return postroom.Page{}, err
+	}
+	late, err := parseSpans(row.Late)
+	if err != nil {
+		return postroom.Page{}, err
+	}
+
+	t.mu.Lock()
+	from.owe(late)
+	from.snap = row.Snap
+	head, rest := from.backlog.cut(int64(limit))
+	t.mu.Unlock()
+
+	lows, highs := make([]int64, len(head)), make([]int64, len(head))
+	for i, r := range head {
+		lows[i], highs[i] = r.lo, r.hi
+	}
+	events, _, _, err := t.collect(ctx, t.sql.pending, lows, highs)
+	if err != nil {
+		return postroom.Page{}, fmt.Errorf("pending rows: %w", err)
+	}
+
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	from.backlog = rest
+	from.readLate(events)
+	return postroom.Page{Events: events, Late: int(late.size()), Missing: head.size() - int64(len(events))}, nil
+}
+
+type gatherRow struct{ Snap, PID, Late string }
+
+// pass runs pass.sql and returns the late rows, the next page and the snapshot.
+func (t *Term) pass(ctx context.Context, high, floor int64, snap string, limit int) (late, page []postroom.Logged, next string, err error) {
+	late, page, note, err := t.collect(ctx, t.sql.pass, high, floor, snap, limit)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	if err := t.samePID(note.EventID); err != nil {
+		return nil, nil, "", err
+	}
+	return late, page, *note.Note, nil
+}
+
+// samePID returns [ErrPooled] where the server process changed under the
+// reader's connection.
+func (t *Term) samePID(pid string) error {
+	if t.pid == "" {
+		t.pid = pid
+	}
+	if t.pid != pid {
+		return ErrPooled
+	}
+	return nil
+}
+
+// logRow is a row of pass.sql and pending.sql.
+type logRow struct {
+	Part                       int
+	Seq                        int64
+	Note                       *string
+	EventID                    string
+	Source, Type, Subject, Key *string
+	ContentType, Correlation   *string
+	Causation                  *string
+	Occurred                   *time.Time
+	TraceParent, TraceState    *string
+	Headers                    []byte
+	Data                       []byte
+	CreatedAt                  time.Time
+}
+
+// collect runs a statement that returns rows of the log and splits them by
+// part: 0 is the note, 1 late rows, 2 the page. Each part is sorted by seq.
+func (t *Term) collect(ctx context.Context, sql string, args ...any) (late, page []postroom.Logged, note logRow, err error) {
+	rows, _ := t.reader.Query(ctx, sql, args...) // rows.Err reports the error
+	defer rows.Close()
+	for rows.Next() {
+		var r logRow
+		if err := rows.Scan(&r.Part, &r.Seq, &r.Note, &r.EventID, &r.Source, &r.Type, &r.Subject, &r.Key, &r.ContentType,
+			&r.Correlation, &r.Causation, &r.Occurred, &r.TraceParent, &r.TraceState, &r.Headers, &r.Data, &r.CreatedAt); err != nil {
+			return nil, nil, note, fmt.Errorf("scan: %w", err)
+		}
+		switch r.Part {
+		case 0:
+			note = r
+		case 1:
+			late = append(late, r.logged())
+		default:
+			page = append(page, r.logged())
+		}
+	}
+	sortBySeq(late)
+	sortBySeq(page)
+	return late, page, note, rows.Err()
+}
+
+func (r *logRow) logged() postroom.Logged {
+	ev := postroom.Event{
+		ID: r.EventID, Source: text(r.Source), Type: text(r.Type), Subject: text(r.Subject), Key: text(r.Key),
+		ContentType: text(r.ContentType), CorrelationID: text(r.Correlation), CausationID: text(r.Causation),
+		TraceParent: text(r.TraceParent), TraceState: text(r.TraceState),
+		Time: r.CreatedAt, LoggedAt: r.CreatedAt, Data: r.Data,
+	}
+	if r.Occurred != nil {
+		ev.Time = *r.Occurred
+	}
+	if len(r.Headers) > 0 {
+		ev.Headers = headersOf(r.Headers)
+	}
+	return postroom.Logged{Seq: r.Seq, Event: ev}
+}
+
+// headersOf reads a jsonb object. Values that are no strings, which only a
+// writer in SQL can produce, travel as their JSON.
+func headersOf(object []byte) map[string]string {
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(object, &values); err != nil {
+		return nil // not reached: jsonb, and the table's CHECK demands an object
+	}
+	headers := make(map[string]string, len(values))
+	for name, value := range values {
+		var s string
+		if err := json.Unmarshal(value, &s); err != nil {
+			s = string(value)
+		}
+		headers[name] = s
+	}
+	return headers
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func sortBySeq(events []postroom.Logged) {
+	bySeq := func(a, b postroom.Logged) int { return cmp.Compare(a.Seq, b.Seq) }
+	if !slices.IsSortedFunc(events, bySeq) { // each part comes sorted, unless the plan appends in parallel
+		slices.SortFunc(events, bySeq)
+	}
+}
+
+// Record notes that the events of the given seqs are published, stores it with
+// the epoch of this term, and renews the lease. It returns
+// [postroom.ErrLeaseLost] where another term has begun: then nothing was stored.
+// After any other error it is unknown whether it was.
+func (t *Term) Record(ctx context.Context, published []int64) error {
+	t.mu.Lock()
+	t.progress.done(published)
+	next := t.progress.state()
+	t.mu.Unlock()
+
+	sql, args := t.sql.record, []any{t.epoch, next.high, next.floor, next.snap, next.pending.String(), t.lease}
+	if len(published) == 0 && next.high == t.recorded.high && slices.Equal(next.pending, t.recorded.pending) {
+		// Nothing was published and nothing is newly owed. The older snapshot that
+		// stays recorded only makes the next leader look further back.
+		sql, args = t.sql.renew, []any{t.epoch, t.lease}
+		next = t.recorded
+	}
+	tag, err := t.writer.Exec(ctx, sql, args...)
+	if err != nil {
+		return fmt.Errorf("outbox: record: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return fmt.Errorf("outbox: record: %w", postroom.ErrLeaseLost)
+	}
+	t.recorded = next
+	return nil
+}
+
+// Release records what is published and gives the lease back, so that another
+// relay can take it at once, and closes the term's connections. The term is over
+// whatever it returns; [postroom.ErrLeaseLost] as for [Term.Record].
+func (t *Term) Release(ctx context.Context, published []int64) error {
+	var err error
+	if !t.writer.IsClosed() {
+		if err = t.Record(ctx, published); err == nil {
+			_, err = t.writer.Exec(ctx, t.sql.release, t.epoch)
+		}
+	}
+	return errors.Join(err, t.close())
+}
+
+// end gives up a term that did not begin.
+func (t *Term) end(ctx context.Context) error {
+	_, err := t.writer.Exec(ctx, t.sql.release, t.epoch)
+	return errors.Join(err, t.close())
+}
+
+func (t *Term) close() error {
+	err := closeConn(t.writer)
+	if t.reader != nil {
+		err = errors.Join(err, closeConn(t.reader))
+	}
+	return err
+}

@@ -1,0 +1,96 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+)
+
+// ErrUnsafeConnection is returned by Check for a connection with options under
+// which events are stored without anyone's knowledge, or under which it gives
+// up for good. Connect with [ConnectOptions].
+var ErrUnsafeConnection = errors.New("unsafe connection to NATS")
+
+// ConnectOptions returns the options with which a relay's connection has to be
+// made, to be given to nats.Connect beside those for address and credentials:
+//
+//   - no reconnect buffer: the client would store in it what is published while
+//     the broker is away, and send it long after the relay has given up on it;
+//   - reconnecting without an end: the client otherwise closes the connection for
+//     good after some two minutes without a broker;
+//   - a ping every 5 seconds, so that a connection whose other end vanished is
+//     noticed in seconds rather than minutes.
+func ConnectOptions() []nats.Option {
+	return []nats.Option{
+		nats.ReconnectBufSize(-1),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(250 * time.Millisecond),
+		nats.PingInterval(5 * time.Second),
+		nats.MaxPingsOutstanding(2),
+	}
+}
+
+// checkConnection refuses a connection made without what ConnectOptions sets.
+func checkConnection(nc *nats.Conn) error {
+	var faults []error
+	if nc.Opts.ReconnectBufSize >= 0 {
+		faults = append(faults, errors.New("it has a reconnect buffer, from which events are sent after the relay gave up on them"))
+	}
+	if nc.Opts.MaxReconnect >= 0 || !nc.Opts.AllowReconnect {
+		faults = append(faults, errors.New("its reconnects are bounded, after which it is closed for good"))
+	}
+	if nc.IsClosed() {
+		faults = append(faults, nats.ErrConnectionClosed)
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	return postroom.Refuse(fmt.Errorf("%w: %w: connect with relay.ConnectOptions()", ErrUnsafeConnection, errors.Join(faults...)))
+}
+
+// EnsureStream makes the stream of the given configuration where it does not
+// exist, and adds the subjects that it lacks where it does. Nothing else of an
+// existing stream is changed. Where cfg leaves the choice, the stream is stored
+// in files, keeps what it is given (limits retention), refuses new messages
+// rather than dropping old ones when a limit is reached, and cannot be purged or
+// deleted from.
+//
+// Streams belong to the operator: [Relay.Run] never creates one.
+func EnsureStream(ctx context.Context, nc *nats.Conn, cfg jetstream.StreamConfig) error {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return fmt.Errorf("relay: ensure stream: %w", err)
+	}
+	cfg.Discard = jetstream.DiscardNew
+	cfg.DenyDelete, cfg.DenyPurge = true, true
+	_, err = js.CreateStream(ctx, cfg)
+	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		err = addSubjects(ctx, js, cfg)
+	}
+	if err != nil {
+		return fmt.Errorf("relay: ensure stream %s: %w", cfg.Name, err)
+	}
+	return nil
+}
+
+// addSubjects adds the subjects of cfg that the stream does not cover.
+func addSubjects(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig) error {
+	stream, err := js.Stream(ctx, cfg.Name)
+	if err != nil {
+		return err
+	}
+	now := stream.CachedInfo().Config
+	missing := uncovered(cfg.Subjects, now.Subjects)
+	if len(missing) == 0 {
+		return nil
+	}
+	now.Subjects = append(now.Subjects, missing...)
+	_, err = js.UpdateStream(ctx, now)
+	return err
+}

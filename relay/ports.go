@@ -1,0 +1,67 @@
+package relay
+
+import (
+	"context"
+	"time"
+
+	"github.com/postroom/postroom"
+)
+
+// Source is a log of committed events that one process at a time may publish.
+//
+// It is an interface so that this package holds no SQL, and generic so that a
+// log can return a term type of its own without knowing this package. All its
+// methods may be called concurrently.
+type Source[T Term] interface {
+	// Check reports whether the log can be read. An error that matches
+	// postroom.ErrRefused is a fault of the set-up, any other an outage.
+	Check(ctx context.Context) error
+
+	// Lead begins a term, in which owner leads for the given time unless it
+	// records again before. It returns an error that matches
+	// postroom.ErrLeaseHeld where another owner leads. An owner that leads
+	// already begins a new term, and its former one is over.
+	Lead(ctx context.Context, owner string, lease time.Duration) (T, error)
+}
+
+// Term is the time in which one relay leads. After any error it is over, and
+// what was read in it is void: the relay releases it and leads anew.
+//
+// Read may run beside Record or Release; neither runs twice at once.
+type Term interface {
+	// Read returns the next events in publishing order, about limit of them,
+	// none where there are none. Each is returned once in a term. The caller owns
+	// the slice and does not change what the events share.
+	Read(ctx context.Context, limit int) (postroom.Page, error)
+
+	// Record stores that the events of the given seqs are published, and extends
+	// the lease. It retains nothing. It returns an error that matches
+	// postroom.ErrLeaseLost where another term has begun.
+	Record(ctx context.Context, published []int64) error
+
+	// Release records, gives the lease back and ends the term, whatever it
+	// returns.
+	Release(ctx context.Context, published []int64) error
+}
+
+// Publisher sends events to a broker.
+//
+// It is an interface so that what the relay promises can be tested without a
+// broker, and so that other ways of publishing fit in.
+type Publisher interface {
+	// Check reports whether the broker can be published to. An error that
+	// matches postroom.ErrRefused is a fault of the set-up, any other an outage.
+	Check(ctx context.Context) error
+
+	// Run publishes the batches that it receives until ctx ends or batches is
+	// closed. It may leave batches waiting while the broker is away. It does not
+	// repeat: an event that failed comes again in a later batch.
+	//
+	// For each event that it received it calls outcome once, from any goroutine:
+	// with a nil error after the broker stored the event durably (duplicate says
+	// that it had it already), otherwise with what went wrong, which may leave
+	// open whether the event was stored. outcome does not block. After Run
+	// returned it is not called. An error of Run that matches
+	// postroom.ErrRefused ends the relay, any other is retried.
+	Run(ctx context.Context, batches <-chan []postroom.Logged, outcome func(seq int64, duplicate bool, err error)) error
+}

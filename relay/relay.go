@@ -1,0 +1,238 @@
+// Package relay moves committed events from a log to a broker.
+//
+// One relay of a log leads and publishes; the others stand by. The leader reads
+// ahead, keeps a bounded window of publishes in flight, at most one for each
+// key, and records what the broker acknowledged. An event that is not
+// acknowledged is published again, with the same message id, until it is.
+//
+// This package holds no SQL: the log is a [Source], the broker a [Publisher].
+package relay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/postroom/postroom"
+)
+
+// ErrRunning is returned by [Relay.Run] while another Run of the same relay is
+// under way.
+var ErrRunning = errors.New("relay: already running")
+
+// Config tunes a [Relay]. The zero value is ready to use.
+type Config struct {
+	// Window is the most events in flight: sent and not acknowledged. A larger
+	// one raises throughput until the broker is busy, and the number of
+	// duplicates after a crash.
+	//
+	// Defaults to 1,024.
+	Window int
+
+	// MaxUnpublished is the most events that are read from the log and not
+	// published, and so bounds the relay's memory.
+	//
+	// Defaults to 10,000.
+	MaxUnpublished int
+
+	// Lease is for how long a relay that has stopped without a word keeps the
+	// others from taking over. The leader renews it three times as often.
+	//
+	// Defaults to 5 seconds.
+	Lease time.Duration
+
+	// IdlePoll is the longest wait between two looks at a log without news. After
+	// news the relay looks again within a millisecond. [Relay.Wake] ends a wait.
+	//
+	// Defaults to 250 milliseconds.
+	IdlePoll time.Duration
+
+	// DrainTimeout is how long Run waits for acknowledgements after its context
+	// ended. What is not acknowledged by then is published again by whoever leads
+	// next.
+	//
+	// Defaults to 10 seconds.
+	DrainTimeout time.Duration
+
+	// Logger receives what Run survives.
+	//
+	// Defaults to slog.Default.
+	Logger *slog.Logger
+
+	// MeterProvider receives metrics.
+	//
+	// Defaults to the global provider of OpenTelemetry.
+	MeterProvider metric.MeterProvider
+}
+
+func (c Config) defaults() Config {
+	c.Window = cmp.Or(c.Window, 1024)
+	c.MaxUnpublished = cmp.Or(c.MaxUnpublished, 10_000)
+	c.Lease = cmp.Or(c.Lease, 5*time.Second)
+	c.IdlePoll = cmp.Or(c.IdlePoll, 250*time.Millisecond)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, 10*time.Second)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	return c
+}
+
+func (c Config) validate() error {
+	var faults []error
+	add := func(format string, args ...any) { faults = append(faults, fmt.Errorf("config: "+format, args...)) }
+	if c.Window < 1 || c.Window > 100_000 {
+		add("Window is %d, want 1 to 100000", c.Window)
+	}
+	if c.MaxUnpublished < 2*pageSize {
+		add("MaxUnpublished is %d, want at least %d", c.MaxUnpublished, 2*pageSize)
+	}
+	if c.Lease < time.Second {
+		add("Lease is %s, want at least 1s", c.Lease)
+	}
+	if c.IdlePoll < time.Millisecond {
+		add("IdlePoll is %s, want at least 1ms", c.IdlePoll)
+	}
+	if c.DrainTimeout < 0 {
+		add("DrainTimeout is %s, want none or more", c.DrainTimeout)
+	}
+	return errors.Join(faults...)
+}
+
+// Relay publishes the events of one log. Any number may run for a log, in one
+// process or in many: one leads at a time.
+type Relay struct {
+	check   func(ctx context.Context) error
+	lead    func(ctx context.Context, owner string, lease time.Duration) (Term, error)
+	pub     Publisher
+	cfg     Config
+	err     error // what is wrong with the Config
+	wake    chan struct{}
+	metrics *metrics
+	running atomic.Bool
+}
+
+// New returns a relay that moves events from src to pub. It does no I/O and
+// cannot fail: faults of the Config are returned by [Relay.Check] and
+// [Relay.Run].
+func New[T Term](src Source[T], pub Publisher, cfg Config) *Relay {
+	cfg = cfg.defaults()
+	return &Relay{
+		check: src.Check,
+		lead: func(ctx context.Context, owner string, lease time.Duration) (Term, error) {
+			term, err := src.Lead(ctx, owner, lease)
+			if err != nil {
+				return nil, err
+			}
+			return term, nil
+		},
+		pub:     pub,
+		cfg:     cfg,
+		err:     cfg.validate(),
+		wake:    make(chan struct{}, 1),
+		metrics: newMetrics(cfg.MeterProvider),
+	}
+}
+
+// Check reports whether the relay could start: the Config, the log, the broker.
+// An error that matches postroom.ErrRefused has to be mended by a person; any
+// other is an outage, which Run would wait out.
+func (r *Relay) Check(ctx context.Context) error {
+	if r.err != nil {
+		return fmt.Errorf("relay: %w", postroom.Refuse(r.err))
+	}
+	if err := errors.Join(r.check(ctx), r.pub.Check(ctx)); err != nil {
+		return fmt.Errorf("relay: %w", err)
+	}
+	return nil
+}
+
+// Wake ends the wait between two looks at the log. Producers in the same
+// process call it after a commit, where a few milliseconds matter. It never
+// blocks and may be called at any time, by anyone.
+func (r *Relay) Wake() {
+	select {
+	case r.wake <- struct{}{}:
+	default: // a wake-up is waiting already
+	}
+}
+
+// Run publishes events, or stands by while another relay leads, until ctx ends.
+//
+// When ctx ends, Run reads nothing more, waits up to Config.DrainTimeout for the
+// acknowledgements of what it sent, records them, gives the lease back and
+// returns nil. It returns an error only for what [Relay.Check] refuses and for a
+// closed connection to the broker; outages it logs and waits out.
+func (r *Relay) Run(ctx context.Context) error {
+	if !r.running.CompareAndSwap(false, true) {
+		return ErrRunning
+	}
+	defer r.running.Store(false)
+
+	owner := uuid.NewString()
+	outage := postroom.Backoff{100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second}
+	for failures := 0; ctx.Err() == nil; {
+		began := time.Now()
+		err := r.Check(ctx)
+		if err == nil {
+			err = r.serve(ctx, owner)
+		}
+		if time.Since(began) > r.cfg.Lease {
+			failures = 0
+		}
+		switch {
+		case errors.Is(err, postroom.ErrRefused):
+			return err
+		case ctx.Err() != nil:
+			r.logLeaving(ctx, err)
+		case err != nil:
+			failures++
+			r.cfg.Logger.WarnContext(ctx, "relay interrupted, will lead anew", "error", err, "failures", failures)
+			sleep(ctx, outage.Delay(failures))
+		}
+	}
+	return nil
+}
+
+// logLeaving reports what went wrong while Run was ending, if anything did. The
+// end of the context is no news.
+func (r *Relay) logLeaving(ctx context.Context, err error) {
+	if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		r.cfg.Logger.WarnContext(ctx, "relay left in haste, the next leader may publish some events again", "error", err)
+	}
+}
+
+// serve stands by until it leads, and leads until the term ends.
+func (r *Relay) serve(ctx context.Context, owner string) error {
+	for {
+		term, err := r.lead(ctx, owner, r.cfg.Lease)
+		if err == nil {
+			r.metrics.tookOver(ctx)
+			r.cfg.Logger.InfoContext(ctx, "relay leads", "owner", owner)
+			return r.serveTerm(ctx, term)
+		}
+		if !errors.Is(err, postroom.ErrLeaseHeld) {
+			return err
+		}
+		// A clean leave frees the lease at once, and is noticed within a second.
+		if !sleep(ctx, min(r.cfg.Lease/4, 500*time.Millisecond)) {
+			return nil
+		}
+	}
+}
+
+// sleep waits for d and reports whether ctx still lives.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

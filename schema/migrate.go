@@ -1,0 +1,248 @@
+package schema
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postroom/postroom"
+)
+
+//go:embed sql/*.sql
+var files embed.FS
+
+var (
+	//go:embed version.sql
+	versionSQL string
+
+	//go:embed applied.sql
+	appliedSQL string
+
+	//go:embed record.sql
+	recordSQL string
+)
+
+// servesFrom is the oldest code, by the number of its newest migration, that
+// can work on the tables as the newest migration leaves them. It is raised only
+// by a migration that is not additive, which a major version may bring.
+const servesFrom = 1
+
+var (
+	// ErrOutdated says that the database lacks migrations that this code needs.
+	ErrOutdated = errors.New("schema is older than this code")
+
+	// ErrTooNew says that the database was migrated by a version that this code
+	// cannot work with.
+	ErrTooNew = errors.New("schema is too new for this code")
+)
+
+// DB is what this package needs of a database: a *pgxpool.Pool, a *pgx.Conn, a
+// *pgxpool.Conn or a pgx.Tx. It is an interface so that each of them will do.
+type DB interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+}
+
+// Migration is one step of the schema.
+type Migration struct {
+	Version   int
+	Name      string    // as in the file's name, for instance "straight_path"
+	SQL       string    // against the schema that was asked for
+	AppliedAt time.Time // zero where it is not applied
+}
+
+// Migrations returns all steps, for the schema of the given name (empty means
+// [DefaultName]), in order.
+func Migrations(name string) ([]Migration, error) {
+	name, err := Name(name)
+	if err != nil {
+		return nil, fmt.Errorf("schema: %w", err)
+	}
+	paths, err := fs.Glob(files, "sql/*.sql")
+	if err != nil {
+		return nil, fmt.Errorf("schema: list migrations: %w", err)
+	}
+	steps := make([]Migration, 0, len(paths))
+	for i, p := range paths {
+		text, err := files.ReadFile(p)
+		if err != nil {
+			return nil, fmt.Errorf("schema: read migration: %w", err)
+		}
+		number, title, _ := strings.Cut(strings.TrimSuffix(path.Base(p), ".sql"), "_")
+		version, err := strconv.Atoi(number)
+		if err != nil || version != i+1 {
+			return nil, fmt.Errorf("schema: migration %s is not number %d", path.Base(p), i+1)
+		}
+		steps = append(steps, Migration{Version: version, Name: title, SQL: In(name, string(text))})
+	}
+	return steps, nil
+}
+
+// Migrate brings the schema of the given name (empty means [DefaultName]) to
+// the newest version and returns the steps it applied, none where it is there
+// already.
+//
+// Each step is one transaction, together with the row that records it. Any
+// number of processes may call Migrate at once: they take turns under a
+// transaction-level advisory lock, which works behind connection poolers, where
+// the usual session-level one does not.
+func Migrate(ctx context.Context, db DB, name string) ([]Migration, error) {
+	steps, err := Migrations(name)
+	if err != nil {
+		return nil, err
+	}
+	name, err = Name(name)
+	if err != nil {
+		return nil, fmt.Errorf("schema: %w", err)
+	}
+	var applied []Migration
+	for {
+		step, err := migrateOne(ctx, db, name, steps)
+		if err != nil {
+			return applied, fmt.Errorf("schema: %w", err)
+		}
+		if step == nil {
+			return applied, nil
+		}
+		applied = append(applied, *step)
+	}
+}
+
+// migrateOne applies the first step that is missing, and returns nil where
+// none is.
+func migrateOne(ctx context.Context, db DB, name string, steps []Migration) (*Migration, error) {
+	var step *Migration
+	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, In(name, versionSQL)); err != nil {
+			return fmt.Errorf("create version table: %w", err)
+		}
+		version, _, err := current(ctx, tx, name)
+		if err != nil || version >= len(steps) {
+			return err
+		}
+		next := steps[version]
+		if _, err := tx.Exec(ctx, next.SQL); err != nil {
+			return fmt.Errorf("apply migration %d %s: %w", next.Version, next.Name, err)
+		}
+		if _, err := tx.Exec(ctx, In(name, recordSQL), next.Version, next.Name, servesFrom); err != nil {
+			return fmt.Errorf("record migration %d: %w", next.Version, err)
+		}
+		step = &next
+		return nil
+	})
+	return step, err
+}
+
+// Status returns all steps of the schema of the given name, each with the time
+// at which it was applied.
+func Status(ctx context.Context, db DB, name string) ([]Migration, error) {
+	steps, err := Migrations(name)
+	if err != nil {
+		return nil, err
+	}
+	name, err = Name(name)
+	if err != nil {
+		return nil, fmt.Errorf("schema: %w", err)
+	}
+	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, In(name, appliedSQL)) // CollectRows reports the error
+		done, err := pgx.CollectRows(rows, pgx.RowToStructByPos[appliedRow])
+		if isUndefined(err) {
+			return nil
+		}
+		for _, row := range done {
+			if row.Version <= len(steps) {
+				steps[row.Version-1].AppliedAt = row.AppliedAt
+			}
+		}
+		return err
+	})
+	if err != nil && !isUndefined(err) {
+		return nil, fmt.Errorf("schema: read version: %w", err)
+	}
+	return steps, nil
+}
+
+// Require returns nil where the schema of the given name (empty means
+// [DefaultName]) is one that this code can work with, and otherwise
+// [ErrOutdated] or [ErrTooNew] with what to do. Every Check calls it.
+func Require(ctx context.Context, db DB, name string) error {
+	steps, err := Migrations(name)
+	if err != nil {
+		return err
+	}
+	name, err = Name(name)
+	if err != nil {
+		return fmt.Errorf("schema: %w", err)
+	}
+	var version, needs int
+	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		version, needs, err = current(ctx, tx, name)
+		return err
+	})
+	switch {
+	case isUndefined(err), err == nil && version < len(steps):
+		return postroom.Refuse(fmt.Errorf("schema: %w: %s has version %d and version %d is needed; run 'postroom migrate up' or call schema.Migrate",
+			ErrOutdated, name, version, len(steps)))
+	case err != nil:
+		return fmt.Errorf("schema: read version: %w", err)
+	case needs > len(steps):
+		return postroom.Refuse(fmt.Errorf("schema: %w: %s has version %d, which needs code of version %d, and this is %d; deploy a newer Postroom",
+			ErrTooNew, name, version, needs, len(steps)))
+	}
+	return nil
+}
+
+// Print returns all migrations as one script for psql or another migration
+// tool, with the rows that record them.
+func Print(name string) (string, error) {
+	steps, err := Migrations(name)
+	if err != nil {
+		return "", err
+	}
+	if name, err = Name(name); err != nil {
+		return "", fmt.Errorf("schema: %w", err)
+	}
+	var b strings.Builder
+	b.WriteString("BEGIN;\n\n" + In(name, versionSQL))
+	for _, s := range steps {
+		fmt.Fprintf(&b, "\n-- Migration %d: %s\n\n%s", s.Version, s.Name, s.SQL)
+		fmt.Fprintf(&b, "\nINSERT INTO %q.migration (version, name, serves_from) VALUES (%d, '%s', %d);\n",
+			name, s.Version, s.Name, servesFrom)
+	}
+	b.WriteString("\nCOMMIT;\n")
+	return b.String(), nil
+}
+
+type appliedRow struct {
+	Version    int
+	ServesFrom int
+	AppliedAt  time.Time
+}
+
+// current returns the number of the newest applied migration and the oldest
+// code that it serves; 0 and 0 where there is none.
+func current(ctx context.Context, tx pgx.Tx, name string) (version, needs int, err error) {
+	rows, _ := tx.Query(ctx, In(name, appliedSQL)) // CollectRows reports the error
+	done, err := pgx.CollectRows(rows, pgx.RowToStructByPos[appliedRow])
+	if err != nil || len(done) == 0 {
+		return 0, 0, err
+	}
+	last := done[len(done)-1]
+	return last.Version, last.ServesFrom, nil
+}
+
+// isUndefined reports whether err says that the schema or its version table
+// does not exist: nothing was migrated yet.
+func isUndefined(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000")
+}

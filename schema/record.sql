@@ -1,0 +1,7 @@
+-- Record migration $1, named $2, which code from version $3 on can work with.
+--
+-- Locks   the new row.
+-- Index   migration's primary key.
+-- Called  by Migrate, in the transaction of the migration.
+INSERT INTO postroom.migration (version, name, serves_from)
+VALUES ($1, $2, $3);

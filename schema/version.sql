@@ -1,0 +1,24 @@
+-- Take the migration lock and make the table that records versions.
+--
+-- Locks   an advisory lock of this schema's name, until the transaction ends.
+-- Index   none.
+-- Called  by Migrate, first in each of its transactions, and by Print.
+SELECT pg_advisory_xact_lock(hashtextextended('postroom.migrate', 0));
+
+-- Looked up first: CREATE SCHEMA IF NOT EXISTS demands the right to create even
+-- where the schema exists.
+DO $$
+BEGIN
+    IF to_regnamespace('postroom') IS NULL THEN
+        CREATE SCHEMA postroom;
+    END IF;
+END $$;
+
+CREATE TABLE IF NOT EXISTS postroom.migration (
+    version     int         PRIMARY KEY,
+    name        text        NOT NULL,
+    serves_from int         NOT NULL, -- the oldest code, by its newest migration, that can work on this version
+    applied_at  timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE postroom.migration IS
+    'Which migrations of Postroom were applied here. Rows are added by "postroom migrate up".';

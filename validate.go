@@ -1,0 +1,190 @@
+package postroom
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Limits of an event. The database holds the same limits in CHECK constraints,
+// for writers that do not use this package. Together they keep a message below
+// the broker's default max_payload of 1 MiB and its header limit of 64 KiB.
+const (
+	// MaxID is the longest ID, source, correlation id and causation id, in bytes.
+	MaxID = 255
+	// MaxType is the longest type and the longest subject, in bytes.
+	MaxType = 255
+	// MaxKey is the longest key, in bytes.
+	MaxKey = 255
+	// MaxContentType is the longest content type, in bytes.
+	MaxContentType = 255
+	// MaxHeaders is the most user headers of one event.
+	MaxHeaders = 64
+	// MaxHeaderBytes is the most that names and values of the user headers take
+	// together, in bytes.
+	MaxHeaderBytes = 32 << 10
+	// MaxData is the largest body, in bytes.
+	MaxData = 960 << 10
+)
+
+// Validate reports every fault of ev at once, each a [*FieldError], joined. It
+// returns nil for an event that the outbox will take. An empty ID, source and
+// subject are no faults: the outbox fills them.
+func (ev Event) Validate() error {
+	var faults []error
+	add := func(field, problem string) {
+		if problem != "" {
+			faults = append(faults, &FieldError{Field: field, Problem: problem})
+		}
+	}
+
+	if ev.fault != nil {
+		faults = append(faults, &FieldError{Field: "Data", Problem: ev.fault.Error(), err: ev.fault})
+	}
+	add("ID", identifierProblem(ev.ID))
+	add("Source", identifierProblem(ev.Source))
+	if ev.Type == "" {
+		add("Type", "is empty")
+	}
+	add("Type", subjectProblem(ev.Type))
+	add("Subject", subjectProblem(ev.Subject))
+	add("Key", textProblem(ev.Key, MaxKey))
+	add("ContentType", textProblem(ev.ContentType, MaxContentType))
+	add("CorrelationID", textProblem(ev.CorrelationID, MaxID))
+	add("CausationID", textProblem(ev.CausationID, MaxID))
+	if !ev.Time.IsZero() && (ev.Time.Year() < 1 || ev.Time.Year() > 9999) {
+		add("Time", "is outside the years 1 to 9999")
+	}
+	if n := len(ev.Data); n > MaxData {
+		add("Data", fmt.Sprintf("is %d bytes, at most %d are allowed; store large bodies elsewhere and send a reference", n, MaxData))
+	}
+	return errors.Join(append(faults, headerFaults(ev.Headers)...)...)
+}
+
+// headerFaults returns a fault for each user header that would not travel, or
+// that would be taken for one of the broker's or Postroom's own.
+func headerFaults(headers map[string]string) []error {
+	var faults []error
+	add := func(name, problem string) {
+		faults = append(faults, &FieldError{Field: "Headers[" + clip(name) + "]", Problem: problem})
+	}
+
+	total := 0
+	seen := make(map[string]bool, len(headers))
+	for _, name := range sortedKeys(headers) {
+		value := headers[name]
+		total += len(name) + len(value)
+		lower := strings.ToLower(name)
+		switch {
+		case !isHeaderName(name):
+			add(name, "is not a header name: use letters, digits, '-' and '_', at most 128")
+		case reservedHeader(lower):
+			add(name, "is reserved: names that begin with Nats-, ce- or Postroom-, traceparent, tracestate and content-type have a meaning of their own")
+		case seen[lower]:
+			add(name, "differs from another header in case only")
+		}
+		seen[lower] = true
+		if p := textProblem(value, MaxHeaderBytes); p != "" {
+			add(name, p)
+		}
+	}
+	if len(headers) > MaxHeaders {
+		faults = append(faults, &FieldError{Field: "Headers", Problem: fmt.Sprintf("are %d, at most %d are allowed", len(headers), MaxHeaders)})
+	}
+	if total > MaxHeaderBytes {
+		faults = append(faults, &FieldError{Field: "Headers", Problem: fmt.Sprintf("are %d bytes together, at most %d are allowed", total, MaxHeaderBytes)})
+	}
+	return faults
+}
+
+// reservedHeader reports whether a name, in lower case, means something to the
+// broker, to CloudEvents or to Postroom. A user header of such a name could
+// purge a stream (Nats-Rollup), suppress another event (Nats-Msg-Id) or forge
+// an identity (ce-id).
+func reservedHeader(lower string) bool {
+	for _, prefix := range []string{"nats-", "ce-", "postroom-"} {
+		if strings.HasPrefix(lower, prefix) {
+			return true
+		}
+	}
+	return slices.Contains([]string{"traceparent", "tracestate", "content-type", "status", "description"}, lower)
+}
+
+// identifierProblem says what is wrong with an id or a source. '#' is kept out
+// because it joins source and id in a message id.
+func identifierProblem(s string) string {
+	if p := textProblem(s, MaxID); p != "" {
+		return p
+	}
+	if strings.ContainsRune(s, '#') || strings.ContainsFunc(s, unicode.IsSpace) {
+		return "has a '#' or white space in it"
+	}
+	return ""
+}
+
+// subjectProblem says what is wrong with a type or a subject.
+func subjectProblem(s string) string {
+	if s == "" {
+		return ""
+	}
+	if len(s) > MaxType {
+		return fmt.Sprintf("is %d bytes, at most %d are allowed", len(s), MaxType)
+	}
+	for token := range strings.SplitSeq(s, ".") {
+		if token == "" {
+			return "has an empty token: write tokens of letters, digits, '_' and '-' with single dots between them"
+		}
+		if strings.IndexFunc(token, notTokenChar) >= 0 {
+			return "has a character other than letters, digits, '_', '-' and dots"
+		}
+	}
+	return ""
+}
+
+// textProblem says what is wrong with a text that will be a header's value.
+func textProblem(s string, limit int) string {
+	switch {
+	case len(s) > limit:
+		return fmt.Sprintf("is %d bytes, at most %d are allowed", len(s), limit)
+	case !utf8.ValidString(s):
+		return "is not valid UTF-8"
+	case strings.ContainsFunc(s, unicode.IsControl):
+		return "has a control character in it"
+	case strings.TrimSpace(s) != s:
+		return "begins or ends with white space"
+	}
+	return ""
+}
+
+func isHeaderName(s string) bool {
+	return s != "" && len(s) <= 128 && strings.IndexFunc(s, notTokenChar) < 0
+}
+
+func notTokenChar(r rune) bool {
+	switch {
+	case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '-':
+		return false
+	}
+	return true
+}
+
+// clip shortens a name for an error text: a name that is a fault may be long.
+func clip(s string) string {
+	const limit = 40
+	if len(s) > limit {
+		s = s[:limit] + "…"
+	}
+	return strings.ToValidUTF8(s, "?")
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
