@@ -1,16 +1,39 @@
 package outbox
 
 import (
-	"embed"
+	_ "embed" // the statements
 
 	"github.com/postroom/postroom/schema"
 )
 
-//go:embed sql/*.sql
-var files embed.FS
+var (
+	//go:embed sql/write.sql
+	writeSQL string
+	//go:embed sql/digest.sql
+	digestSQL string
+	//go:embed sql/conflict.sql
+	conflictSQL string
+	//go:embed sql/lead.sql
+	leadSQL string
+	//go:embed sql/restored.sql
+	restoredSQL string
+	//go:embed sql/sequence.sql
+	sequenceSQL string
+	//go:embed sql/pass.sql
+	passSQL string
+	//go:embed sql/gather.sql
+	gatherSQL string
+	//go:embed sql/pending.sql
+	pendingSQL string
+	//go:embed sql/record.sql
+	recordSQL string
+	//go:embed sql/renew.sql
+	renewSQL string
+	//go:embed sql/release.sql
+	releaseSQL string
+)
 
-// statements are the statements of this package, for one schema. A field is
-// named after its file.
+// statements are the statements of this package, for one schema.
 type statements struct {
 	write, digest, conflict  string
 	lead, restored, sequence string
@@ -18,20 +41,12 @@ type statements struct {
 	record, renew, release   string
 }
 
-// load returns the statements for the schema of the given name; a name that
-// schema.Name accepted.
+// load returns the statements for a schema whose name schema.Name accepted.
 func load(name string) statements {
-	read := func(file string) string {
-		text, err := files.ReadFile("sql/" + file + ".sql")
-		if err != nil {
-			panic(err) // embedded: the file is missing from the source tree
-		}
-		return schema.In(name, string(text))
-	}
 	return statements{
-		write: read("write"), digest: read("digest"), conflict: read("conflict"),
-		lead: read("lead"), restored: read("restored"), sequence: read("sequence"),
-		pass: read("pass"), gather: read("gather"), pending: read("pending"),
-		record: read("record"), renew: read("renew"), release: read("release"),
+		write: schema.In(name, writeSQL), digest: schema.In(name, digestSQL), conflict: schema.In(name, conflictSQL),
+		lead: schema.In(name, leadSQL), restored: schema.In(name, restoredSQL), sequence: schema.In(name, sequenceSQL),
+		pass: schema.In(name, passSQL), gather: schema.In(name, gatherSQL), pending: schema.In(name, pendingSQL),
+		record: schema.In(name, recordSQL), renew: schema.In(name, renewSQL), release: schema.In(name, releaseSQL),
 	}
 }

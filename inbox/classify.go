@@ -1,0 +1,63 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// beginError says that no transaction could be begun.
+type beginError struct{ err error }
+
+func (e *beginError) Error() string { return "begin: " + e.err.Error() }
+func (e *beginError) Unwrap() error { return e.err }
+
+// commitError says that a COMMIT failed or was not answered: where it was not,
+// the transaction may have committed.
+type commitError struct{ err error }
+
+func (e *commitError) Error() string { return "commit: " + e.err.Error() }
+func (e *commitError) Unwrap() error { return e.err }
+
+// lostError says that the connection broke under a transaction that had not
+// committed.
+type lostError struct{ err error }
+
+func (e *lostError) Error() string { return "connection lost: " + e.err.Error() }
+func (e *lostError) Unwrap() error { return e.err }
+
+// lost marks err where tx's connection broke. The client breaks it itself when
+// a context ends in the middle of a statement: that is the handler's failure.
+func lost(tx pgx.Tx, err error) error {
+	if !tx.Conn().IsClosed() || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return &lostError{err}
+}
+
+// isOutage reports whether err says that the database could not be reached at
+// all. It never says anything about the event, and so costs no attempt.
+func isOutage(err error) bool {
+	var begin *beginError
+	return errors.As(err, &begin)
+}
+
+// isContention reports whether the same transaction may well succeed at once:
+// it lost to another one, the server went away under it, or its commit was not
+// answered. After a commit that did succeed the next round meets the ledger row.
+func isContention(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		// serialization failure, deadlock, lock timeout; the classes of a broken
+		// connection, of operator intervention and of too few resources
+		return slices.Contains([]string{"40001", "40P01", "55P03"}, pg.Code) ||
+			slices.ContainsFunc([]string{"08", "57P0", "53"}, func(class string) bool { return strings.HasPrefix(pg.Code, class) })
+	}
+	var commit *commitError
+	var broken *lostError
+	return errors.As(err, &commit) || errors.As(err, &broken)
+}

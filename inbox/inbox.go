@@ -1,0 +1,246 @@
+// Package inbox applies events exactly once.
+//
+// Each handler has a durable consumer and a ledger. A delivery is one
+// transaction: a ledger row that says this handler has decided this event, then
+// the handler with its effects, then the commit, and only then the
+// acknowledgement. Whatever is delivered again meets its ledger row.
+package inbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/schema"
+)
+
+// ErrRunning is returned by [Inbox.Run] while another Run of the same inbox is
+// under way.
+var ErrRunning = errors.New("inbox: already running")
+
+// Config tunes an [Inbox]. The zero value is ready to use.
+type Config struct {
+	// Schema is the database schema that holds Postroom's tables.
+	//
+	// Defaults to "postroom".
+	Schema string
+
+	// AckWait is how long the broker waits for a sign of life from a process that
+	// holds an event before it delivers the event again, to another. Signs are
+	// sent three times as often.
+	//
+	// Defaults to 30 seconds.
+	AckWait time.Duration
+
+	// DrainTimeout is how long Run lets handlers finish after its context ended.
+	// Then their contexts end too, and their events are delivered again.
+	//
+	// Defaults to 10 seconds.
+	DrainTimeout time.Duration
+
+	// Logger receives what Run survives.
+	//
+	// Defaults to slog.Default.
+	Logger *slog.Logger
+
+	// MeterProvider receives metrics.
+	//
+	// Defaults to the global provider of OpenTelemetry.
+	MeterProvider metric.MeterProvider
+}
+
+func (c Config) defaults() Config {
+	c.AckWait = cmp.Or(c.AckWait, 30*time.Second)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, 10*time.Second)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	return c
+}
+
+func (c Config) validate() error {
+	var faults []error
+	if _, err := schema.Name(c.Schema); err != nil {
+		faults = append(faults, fmt.Errorf("config: Schema: %w", err))
+	}
+	if c.AckWait < time.Second {
+		faults = append(faults, fmt.Errorf("config: AckWait is %s, want at least 1s", c.AckWait))
+	}
+	if c.DrainTimeout < 0 {
+		faults = append(faults, fmt.Errorf("config: DrainTimeout is %s, want none or more", c.DrainTimeout))
+	}
+	return errors.Join(faults...)
+}
+
+// Inbox runs handlers. Register them with [Inbox.Handle], then call [Inbox.Run].
+type Inbox struct {
+	pool      *pgxpool.Pool
+	nc        *nats.Conn
+	cfg       Config
+	err       error // what is wrong with the Config
+	sql       statements
+	metrics   *metrics
+	consumers []*consumer
+	running   atomic.Bool
+}
+
+// New returns an inbox that reads from nc and keeps its ledger in pool's
+// database. It does no I/O and cannot fail: faults of the Config are returned by
+// [Inbox.Check] and [Inbox.Run].
+func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
+	cfg = cfg.defaults()
+	in := &Inbox{pool: pool, nc: nc, cfg: cfg, err: cfg.validate(), metrics: newMetrics(cfg.MeterProvider)}
+	if in.err == nil {
+		name, _ := schema.Name(cfg.Schema) // validate has reported its error
+		in.sql = load(name)
+	}
+	return in
+}
+
+// Handle registers a transactional handler: its effects are made through the
+// transaction that it is given, and are committed once for each event. It is
+// called before Run. It panics where the name has a handler already; other
+// faults of the subscription are returned by [Inbox.Check] and [Inbox.Run].
+func (in *Inbox) Handle(sub Subscription, h postroom.Handler) {
+	for _, c := range in.consumers {
+		if c.sub.Name == sub.Name {
+			panic(fmt.Sprintf("inbox: Handle: a second handler with the name %q", sub.Name))
+		}
+	}
+	if err := sub.validate(); err != nil {
+		in.err = errors.Join(in.err, err)
+	}
+	if sub.Schedule == nil {
+		sub.Schedule = postroom.DefaultBackoff()
+	}
+	in.consumers = append(in.consumers, &consumer{
+		inbox: in, sub: sub, handler: h,
+		log: in.cfg.Logger.With("handler", sub.Name), metrics: in.metrics.of(sub.Name),
+	})
+}
+
+// Check reports whether the inbox could start: the Config, the subscriptions,
+// the size of the pool, the schema's version, the streams. An error that matches
+// postroom.ErrRefused has to be mended by a person; any other is an outage, which
+// Run would wait out.
+func (in *Inbox) Check(ctx context.Context) error {
+	if err := in.checkSettings(); err != nil {
+		return fmt.Errorf("inbox: %w", postroom.Refuse(err))
+	}
+	if err := schema.Require(ctx, in.pool, in.cfg.Schema); err != nil {
+		return fmt.Errorf("inbox: %w", err)
+	}
+	js, err := jetstream.New(in.nc)
+	if err != nil {
+		return fmt.Errorf("inbox: %w", err)
+	}
+	for _, c := range in.consumers {
+		_, err := js.Stream(ctx, c.sub.Stream)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			return fmt.Errorf("inbox: %w", postroom.Refuse(fmt.Errorf(
+				"stream %s of handler %s: %w: create it with 'postroom stream ensure' or relay.EnsureStream", c.sub.Stream, c.sub.Name, err)))
+		}
+		if err != nil {
+			return fmt.Errorf("inbox: look up stream %s: %w", c.sub.Stream, err)
+		}
+	}
+	return nil
+}
+
+// checkSettings looks at what can be told without a server.
+func (in *Inbox) checkSettings() error {
+	if in.err != nil {
+		return in.err
+	}
+	if len(in.consumers) == 0 {
+		return errors.New("no handler is registered; call Handle before Run")
+	}
+	workers := 0
+	for _, c := range in.consumers {
+		workers += max(c.sub.Workers, 1)
+	}
+	if most := int(in.pool.Config().MaxConns); workers > most {
+		return fmt.Errorf("%d workers need as many connections and the pool has %d: raise pool_max_conns or lower Workers", workers, most)
+	}
+	return nil
+}
+
+// shareOut sets the number of workers of each handler that did not choose one:
+// an equal part of what the pool has left.
+func (in *Inbox) shareOut() {
+	left, open := int(in.pool.Config().MaxConns), 0
+	for _, c := range in.consumers {
+		left -= c.sub.Workers
+		if c.sub.Workers == 0 {
+			open++
+		}
+	}
+	for _, c := range in.consumers {
+		c.workers = c.sub.Workers
+		if c.workers == 0 {
+			c.workers = min(max(left/open, 1), 32)
+		}
+	}
+}
+
+// Run handles events until ctx ends.
+//
+// When ctx ends, Run takes no more events, hands back what was not begun, gives
+// running handlers up to Config.DrainTimeout, and returns nil. It returns an
+// error only for what [Inbox.Check] refuses and for a closed connection to the
+// broker; outages it logs and waits out.
+func (in *Inbox) Run(ctx context.Context) error {
+	if !in.running.CompareAndSwap(false, true) {
+		return ErrRunning
+	}
+	defer in.running.Store(false)
+
+	if err := in.waitUntilReady(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
+	in.shareOut()
+	parts := make([]postroom.Runner, len(in.consumers))
+	for i, c := range in.consumers {
+		parts[i] = c
+	}
+	if err := postroom.Run(ctx, parts...); err != nil {
+		return fmt.Errorf("inbox: %w", err)
+	}
+	return nil
+}
+
+// waitUntilReady waits until Check passes. It returns what Check refuses.
+func (in *Inbox) waitUntilReady(ctx context.Context) error {
+	for failures := 1; ctx.Err() == nil; failures++ {
+		err := in.Check(ctx)
+		if err == nil || errors.Is(err, postroom.ErrRefused) {
+			return err
+		}
+		if ctx.Err() == nil {
+			in.cfg.Logger.WarnContext(ctx, "inbox cannot start yet", "error", err, "failures", failures)
+		}
+		sleep(ctx, outage.Delay(failures))
+	}
+	return nil
+}
+
+// outage is the schedule on which an inbox tries again to reach what it needs.
+var outage = postroom.Backoff{100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second}
+
+// sleep waits for d, or for the end of ctx.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
