@@ -17,21 +17,32 @@ type spans []span
 // parseSpans reads the text of an int8multirange, in the form in which
 // PostgreSQL prints it: {[1,4),[9,12)}.
 func parseSpans(text string) (spans, error) {
-	text = strings.TrimSuffix(strings.TrimPrefix(text, "{"), "}")
-	if text == "" {
+	inner, ok := unwrap(text, "{", "}")
+	if !ok {
+		return nil, fmt.Errorf("parse ranges: %.40q is no multirange", text)
+	}
+	if inner == "" {
 		return nil, nil
 	}
 	var s spans
-	for part := range strings.SplitSeq(text, "),") {
-		lo, hi, ok := strings.Cut(strings.Trim(part, "[)"), ",")
+	for part := range strings.SplitSeq(inner, ",[") {
+		bounds, ok := unwrap("["+strings.TrimPrefix(part, "["), "[", ")")
+		lo, hi, _ := strings.Cut(bounds, ",")
 		from, err1 := strconv.ParseInt(lo, 10, 64)
 		end, err2 := strconv.ParseInt(hi, 10, 64)
 		if !ok || err1 != nil || err2 != nil || end <= from {
-			return nil, fmt.Errorf("parse ranges: %.40q is not a range of seqs", part)
+			return nil, fmt.Errorf("parse ranges: %.40q is no range of seqs", part)
 		}
 		s = append(s, span{from, end - 1})
 	}
 	return s, nil
+}
+
+// unwrap takes a pair of brackets off a text.
+func unwrap(s, left, right string) (string, bool) {
+	s, ok1 := strings.CutPrefix(s, left)
+	s, ok2 := strings.CutSuffix(s, right)
+	return s, ok1 && ok2
 }
 
 // spansOf returns the set of the given seqs, in any order.

@@ -1,0 +1,5 @@
+package outbox
+
+// Abandon ends a term as a killed process does: nothing is recorded, the lease
+// is not given back.
+func (t *Term) Abandon() error { return t.close() }
