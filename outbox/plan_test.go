@@ -1,0 +1,70 @@
+package outbox_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+// The hot statements use the indexes that their headers name, also by a plan
+// that was made for no particular parameters.
+func TestStatementsUseTheirIndexes(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	mustExec(t, pool, `INSERT INTO postroom.outbox (digest, source, event_id, type, subject, data)
+		SELECT decode(repeat('00', 16), 'hex'), '/shop', n::text, 'a.b', 'a.b', '' FROM generate_series(1, 20000) n`)
+	mustExec(t, pool, "ANALYZE postroom.outbox")
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	if _, err := conn.Exec(t.Context(), "SET plan_cache_mode = force_generic_plan"); err != nil {
+		t.Fatal(err)
+	}
+
+	tests := []struct {
+		file, arguments string
+		index           []string
+	}{
+		{"pass", "100, 0, '10:20:12,13', 1000", []string{"outbox_xid_seq", "outbox_pkey"}},
+		{"gather", "100, 0, '10:20:12,13'", []string{"outbox_xid_seq"}},
+		{"pending", "'{5}', '{9}'", []string{"outbox_pkey"}},
+		{"digest", "'/shop', '7', ''", []string{"outbox_event"}},
+	}
+	header := regexp.MustCompile(`(?m)^-- Index +(.*)$`)
+	for _, tt := range tests {
+		t.Run(tt.file, func(t *testing.T) {
+			sql, err := os.ReadFile("sql/" + tt.file + ".sql")
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := strings.TrimSuffix(strings.TrimSpace(string(sql)), ";")
+			if _, err := conn.Exec(t.Context(), "PREPARE "+tt.file+" AS "+text); err != nil {
+				t.Fatal(err)
+			}
+			rows, _ := conn.Query(t.Context(), "EXPLAIN EXECUTE "+tt.file+"("+tt.arguments+")", pgx.QueryExecModeSimpleProtocol)
+			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan := strings.Join(lines, "\n")
+			for _, index := range tt.index {
+				if !strings.Contains(plan, index) {
+					t.Errorf("the plan does not use %s:\n%s", index, plan)
+				}
+				if named := header.FindStringSubmatch(string(sql)); named == nil || !strings.Contains(named[1], index) {
+					t.Errorf("the header of %s.sql does not name %s", tt.file, index)
+				}
+			}
+			if strings.Contains(plan, "Seq Scan on outbox") {
+				t.Errorf("the plan reads the whole log:\n%s", plan)
+			}
+		})
+	}
+}
