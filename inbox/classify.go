@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -22,6 +23,14 @@ type commitError struct{ err error }
 
 func (e *commitError) Error() string { return "commit: " + e.err.Error() }
 func (e *commitError) Unwrap() error { return e.err }
+
+// panicError is a handler's panic.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
 // lostError says that the connection broke under a transaction that had not
 // committed.
@@ -56,6 +65,9 @@ func isContention(err error) bool {
 		// connection, of operator intervention and of too few resources
 		return slices.Contains([]string{"40001", "40P01", "55P03"}, pg.Code) ||
 			slices.ContainsFunc([]string{"08", "57P0", "53"}, func(class string) bool { return strings.HasPrefix(pg.Code, class) })
+	}
+	if errors.Is(err, pgx.ErrTxCommitRollback) {
+		return false // a statement failed before, and the handler overlooked it
 	}
 	var commit *commitError
 	var broken *lostError

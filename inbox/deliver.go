@@ -84,7 +84,12 @@ func (c *consumer) postpone(ctx context.Context, msg jetstream.Msg, d delivery, 
 	case !asked:
 		wait = c.sub.Schedule.Delay(d.attempt)
 	}
-	c.log.WarnContext(ctx, "event not handled, will be delivered again", "event_id", d.ev.ID, "type", d.ev.Type,
+	log := c.log
+	var panicked *panicError
+	if errors.As(err, &panicked) {
+		log = log.With("stack", string(panicked.stack))
+	}
+	log.WarnContext(ctx, "event not handled, will be delivered again", "event_id", d.ev.ID, "type", d.ev.Type,
 		"dedupe_key", d.key, "correlation_id", d.ev.CorrelationID, "attempt", d.attempt, "retry_in", wait, "error", err)
 	c.settle(ctx, msg.NakWithDelay(wait), "nak")
 	c.metrics.ended(ctx, ended, time.Time{})
@@ -147,18 +152,24 @@ func (c *consumer) decide(ctx, work context.Context, d delivery) error {
 }
 
 // apply is one transaction: the ledger row, the handler, the commit.
-func (c *consumer) apply(ctx context.Context, d delivery) (err error) {
+func (c *consumer) apply(ctx context.Context, d delivery) error {
 	tx, err := c.inbox.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: c.inbox.sql.begin})
 	if err != nil {
 		return &beginError{err}
 	}
-	defer func() {
-		if err != nil {
-			err = lost(tx, err)
-			c.rollback(ctx, tx)
-		}
-	}()
+	if err := c.run(ctx, tx, d); err != nil {
+		err = lost(tx, err)
+		c.rollback(ctx, tx)
+		return err
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return &commitError{err}
+	}
+	return nil
+}
 
+// run is what happens inside the transaction of a delivery.
+func (c *consumer) run(ctx context.Context, tx pgx.Tx, d delivery) error {
 	tag, err := tx.Exec(ctx, c.inbox.sql.decide, c.sub.Name, d.key, d.digest)
 	if err != nil {
 		return fmt.Errorf("insert ledger row: %w", err)
@@ -175,9 +186,6 @@ func (c *consumer) apply(ctx context.Context, d delivery) (err error) {
 	}
 	if err := c.call(ctx, tx, d.ev); err != nil {
 		return &postroom.EventError{Op: "handle", ID: d.ev.ID, Type: d.ev.Type, Err: err}
-	}
-	if err := tx.Commit(ctx); err != nil {
-		return &commitError{err}
 	}
 	return nil
 }
@@ -196,7 +204,7 @@ func (c *consumer) rollback(ctx context.Context, tx pgx.Tx) {
 func (c *consumer) call(ctx context.Context, tx pgx.Tx, ev postroom.Event) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+			err = &panicError{value: p, stack: debug.Stack()}
 		}
 	}()
 	return c.handler.Handle(ctx, tx, ev)

@@ -90,7 +90,7 @@ func decodeStructured(ev *postroom.Event, data []byte) error {
 // string under another content type is the text itself.
 func structuredData(doc document) []byte {
 	var s string
-	isJSON := doc.ContentType == "" || strings.Contains(doc.ContentType, "json")
+	isJSON := doc.ContentType == "" || strings.Contains(strings.ToLower(doc.ContentType), "json")
 	if !isJSON && json.Unmarshal(doc.Data, &s) == nil {
 		return []byte(s)
 	}

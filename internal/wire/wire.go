@@ -43,14 +43,14 @@ const maxMsgID = 128
 
 // MessageID returns the id by which the broker knows a repeated publish:
 // source and id of the event, hashed where they are long. Neither has a '#' in
-// it, so no two events share one.
+// it, so no two events share one: a hashed one has two.
 func MessageID(ev postroom.Event) string {
 	s := ev.Source + "#" + ev.ID
 	if len(s) <= maxMsgID {
 		return s
 	}
 	sum := sha256.Sum256([]byte(s))
-	return "sha256#" + hex.EncodeToString(sum[:])
+	return "sha256##" + hex.EncodeToString(sum[:])
 }
 
 // Encode returns the headers of an event's message. The data travels as it is.

@@ -1,0 +1,166 @@
+package inbox_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/schema"
+)
+
+var durable = devstack.Config{Durable: true}
+
+// migrated returns a pool on the database of the given URL, after migrating it.
+func migrated(t *testing.T, url string) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	if _, err := schema.Migrate(t.Context(), pool, ""); err != nil {
+		t.Fatal(err)
+	}
+	return pool
+}
+
+func TestCheckRefuses(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	sub := b.subscription("billing")
+	tests := []struct {
+		name  string
+		cfg   inbox.Config
+		sub   func(*inbox.Subscription)
+		wants []string // in the error
+	}{
+		{"a bad config, all faults at once", inbox.Config{Schema: "a b", AckWait: time.Millisecond, DrainTimeout: -1}, nil, []string{"Schema", "AckWait", "DrainTimeout"}},
+		{"a bad subscription, all faults at once", inbox.Config{}, func(s *inbox.Subscription) {
+			s.Name, s.Stream, s.Types, s.Workers, s.From, s.Schedule = "a b", "a.b", []string{"a..b"}, -1, 7, postroom.Backoff{-1}
+		}, []string{"Name", "Stream", "Types", "Workers", "From", "Schedule"}},
+		{"neither types nor subjects", inbox.Config{}, func(s *inbox.Subscription) { s.Types = nil }, []string{"Types or Subjects"}},
+		{"both types and subjects", inbox.Config{}, func(s *inbox.Subscription) { s.Subjects = []string{"a"} }, []string{"Types or Subjects"}},
+		{"more workers than connections", inbox.Config{}, func(s *inbox.Subscription) { s.Workers = 500 }, []string{"pool_max_conns", "500"}},
+		{"a schema that was not migrated", inbox.Config{Schema: "elsewhere"}, nil, []string{"migrate up"}},
+		{"a stream that does not exist", inbox.Config{}, func(s *inbox.Subscription) { s.Stream = "NOSUCH" }, []string{"NOSUCH", "stream ensure"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			in := inbox.New(b.pool, b.nc, tt.cfg)
+			sub := sub
+			if tt.sub != nil {
+				tt.sub(&sub)
+			}
+			in.Handle(sub, effect("x"))
+			for name, err := range map[string]error{"Check": in.Check(t.Context()), "Run": in.Run(t.Context())} {
+				if !errors.Is(err, postroom.ErrRefused) {
+					t.Errorf("%s = %v, want a refusal", name, err)
+				}
+				for _, want := range tt.wants {
+					if err == nil || !strings.Contains(err.Error(), want) {
+						t.Errorf("%s = %v, want %q in it", name, err, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestCheckRefusesAnInboxWithoutHandlers(t *testing.T) {
+	t.Parallel()
+	in := inbox.New(devtest.Pool(t), devtest.NATS(t), inbox.Config{})
+	if err := in.Check(t.Context()); !errors.Is(err, postroom.ErrRefused) || !strings.Contains(err.Error(), "Handle") {
+		t.Errorf("Check = %v, want a refusal that names Handle", err)
+	}
+}
+
+func TestHandlePanicsOnASecondHandlerOfAName(t *testing.T) {
+	t.Parallel()
+	in := inbox.New(nil, nil, inbox.Config{})
+	in.Handle(inbox.Subscription{Name: "billing"}, effect("a"))
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	in.Handle(inbox.Subscription{Name: "billing"}, effect("b"))
+}
+
+func TestRunTwiceAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in.Handle(b.subscription("billing"), effect("billing"))
+	b.run()
+	b.publish("a")
+	b.eventually("the effect", func() bool { return len(b.effects("billing")) == 1 })
+	if err := b.in.Run(t.Context()); !errors.Is(err, inbox.ErrRunning) {
+		t.Errorf("a second Run = %v, want ErrRunning", err)
+	}
+}
+
+// Two databases on one stream have consumers of their own; one that carries
+// our name and is another's is refused.
+func TestConsumersBelongToOneDatabase(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in.Handle(b.subscription("billing"), effect("billing"))
+	stop := b.run()
+	other := newBenchOn(t, devtest.Pool(t), b.nc)
+	other.exec("UPDATE postroom.instance SET id = gen_random_uuid()") // the databases of tests are copies of one
+	other.stream, other.in = b.stream, inbox.New(other.pool, b.nc, inbox.Config{})
+	other.in.Handle(other.subscription("billing"), effect("billing"))
+	other.run()
+	b.publish("a")
+	b.eventually("an effect in each", func() bool { return len(b.effects("billing")) == 1 && len(other.effects("billing")) == 1 })
+	stop()
+
+	stream, err := b.js.Stream(t.Context(), b.stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for info := range stream.ListConsumers(t.Context()).Info() {
+		cfg := info.Config
+		cfg.Metadata = map[string]string{"postroom-instance": "somebody else", "postroom-handler": "billing"}
+		if _, err := stream.UpdateConsumer(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.in = inbox.New(b.pool, b.nc, inbox.Config{})
+	b.in.Handle(b.subscription("billing"), effect("billing"))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := b.in.Run(ctx); !errors.Is(err, inbox.ErrForeignConsumer) || !errors.Is(err, postroom.ErrRefused) {
+		t.Errorf("Run = %v, want ErrForeignConsumer", err)
+	}
+}
+
+func TestRunWaitsForTheDatabase(t *testing.T) {
+	t.Parallel()
+	server := devtest.OwnPostgres(t, durable)
+	b := newBenchOn(t, migrated(t, server.URL()), devtest.NATS(t))
+	b.in.Handle(b.subscription("billing"), effect("billing"))
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.in.Check(t.Context()); err == nil || errors.Is(err, postroom.ErrRefused) {
+		t.Errorf("Check without a database = %v, want an outage", err)
+	}
+	b.run()
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.publish("a")
+	b.eventually("the effect", func() bool {
+		var n int
+		err := b.pool.QueryRow(t.Context(), "SELECT count(*) FROM effect").Scan(&n)
+		return err == nil && n == 1
+	})
+}

@@ -1,0 +1,107 @@
+// Package devstack starts real PostgreSQL and NATS servers for demos,
+// benchmarks and tests, without any set-up by whoever runs them.
+//
+// PostgreSQL is the server named by POSTROOM_DATABASE_URL, else a throwaway
+// cluster made with the server binaries on this machine, else a container.
+// NATS is embedded, with JetStream on a temporary directory. All listen on the
+// loopback interface, save a container's port, which takes a random password.
+//
+// Servers and directories go away with the process that started them, also
+// when it panics, calls os.Exit or is killed: see watchdog.sh.
+//
+// The servers are for development: a local one trusts whoever reaches its port.
+package devstack
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+)
+
+// Config tunes a [Postgres]. The zero value is ready to use.
+type Config struct {
+	// Logger receives what is tried and started. Nil means [slog.Default].
+	Logger *slog.Logger
+
+	// Durable keeps committed data through a crash of the machine, as in
+	// production: fsync and synchronous_commit are on. Without it they are
+	// off, which is faster and still survives the end of any process.
+	//
+	// It has no effect on the server of POSTROOM_DATABASE_URL.
+	Durable bool
+
+	// Local admits only a throwaway cluster made with local binaries: the
+	// one kind of server that [Postgres.Kill] and [Postgres.Restart] serve.
+	Local bool
+
+	// MaxConnections is the server's max_connections.
+	//
+	// Defaults to 200.
+	MaxConnections int
+
+	// PreparedTransactions is the server's max_prepared_transactions.
+	//
+	// Defaults to 16.
+	PreparedTransactions int
+}
+
+func (c Config) defaults() Config {
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	c.MaxConnections = cmp.Or(c.MaxConnections, 200)
+	c.PreparedTransactions = cmp.Or(c.PreparedTransactions, 16)
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	if c.MaxConnections < 1 {
+		errs = append(errs, fmt.Errorf("config: MaxConnections is %d, want 1 or more", c.MaxConnections))
+	}
+	if c.PreparedTransactions < 0 {
+		errs = append(errs, fmt.Errorf("config: PreparedTransactions is %d, want 0 or more", c.PreparedTransactions))
+	}
+	return errors.Join(errs...)
+}
+
+// settings returns the server's parameters, for a cluster and for a container.
+func (c Config) settings() [][2]string {
+	set := [][2]string{
+		{"max_connections", fmt.Sprint(c.MaxConnections)},
+		{"max_prepared_transactions", fmt.Sprint(c.PreparedTransactions)},
+	}
+	if c.Durable {
+		return set
+	}
+	return append(set,
+		[2]string{"fsync", "off"},
+		[2]string{"full_page_writes", "off"},
+		[2]string{"synchronous_commit", "off"},
+	)
+}
+
+// Stack is a PostgreSQL server and a NATS server.
+type Stack struct {
+	Postgres *Postgres
+	NATS     *NATS
+}
+
+// Start starts both servers. ctx bounds the start, not the servers: they run
+// until [Stack.Close].
+func Start(ctx context.Context, cfg Config) (*Stack, error) {
+	broker, err := StartNATS(ctx, NATSConfig{Logger: cfg.Logger})
+	if err != nil {
+		return nil, err
+	}
+	db, err := StartPostgres(ctx, cfg)
+	if err != nil {
+		return nil, errors.Join(err, broker.Close())
+	}
+	return &Stack{Postgres: db, NATS: broker}, nil
+}
+
+// Close stops both servers and removes what they stored. It is idempotent.
+func (s *Stack) Close() error {
+	return errors.Join(s.Postgres.Close(), s.NATS.Close())
+}

@@ -1,0 +1,110 @@
+package devstack
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/testcontainers/testcontainers-go"
+)
+
+// For the tests in package devstack_test.
+
+var (
+	DatabaseURL  = databaseURL
+	MajorVersion = majorVersion
+	NewGuard     = newGuard
+)
+
+func (g *guard) Dir() string { return g.dir }
+
+// Dirs returns the directories of s.
+func (s *Stack) Dirs() []string { return []string{s.Postgres.Dir(), s.NATS.guard.dir} }
+
+func (p *Postgres) Dir() string { return p.local.guard.dir }
+
+// PostmasterPID returns the process id in a data directory below dir.
+func PostmasterPID(dir string) (int, error) {
+	lock, err := os.ReadFile(filepath.Join(dir, "data", "postmaster.pid"))
+	if err != nil {
+		return 0, err
+	}
+	line, _, _ := strings.Cut(string(lock), "\n")
+	return strconv.Atoi(line)
+}
+
+// FakeMachine describes a machine to Find: the resolved path of each
+// executable that exists, and the version of each postgres.
+type FakeMachine struct {
+	Executables map[string]string
+	Globs       map[string][]string
+	Versions    map[string]string
+}
+
+// Find returns the directories to start from on that machine, in order.
+func (m FakeMachine) Find() ([]string, error) {
+	f := finder{
+		lookPath: func(name string) (string, error) {
+			if path, ok := m.Executables[name]; ok {
+				return path, nil
+			}
+			return "", os.ErrNotExist
+		},
+		glob:    func(pattern string) ([]string, error) { return m.Globs[pattern], nil },
+		version: func(_ context.Context, postgres string) (string, error) { return m.Versions[postgres], nil },
+	}
+	found, err := f.find(context.Background())
+	var dirs []string
+	for _, b := range found {
+		dirs = append(dirs, b.dir)
+	}
+	return dirs, err
+}
+
+// StartFirst tries ways that are given by name, with the error each ends in.
+func StartFirst(ctx context.Context, names []string, errs []error) (string, error) {
+	var ways []way
+	for i, name := range names {
+		ways = append(ways, way{name, func(context.Context, Config) (*Postgres, error) {
+			return &Postgres{source: name}, errs[i]
+		}})
+	}
+	p, err := startFirst(ctx, Config{}.defaults(), ways)
+	if err != nil {
+		return "", err
+	}
+	return p.source, nil
+}
+
+// FindHere returns the directories to start from on this machine.
+func FindHere(ctx context.Context) ([]string, error) {
+	found, err := newFinder().find(ctx)
+	var dirs []string
+	for _, b := range found {
+		dirs = append(dirs, b.dir)
+	}
+	return dirs, err
+}
+
+// CloseGuard closes the guard of a directory.
+func CloseGuard(dir string) error {
+	for g := range guards.Range {
+		if g := g.(*guard); g.dir == dir {
+			return g.Close()
+		}
+	}
+	return os.ErrNotExist
+}
+
+// ContainerRequest returns the command and the environment that a container is
+// given.
+func ContainerRequest(cfg Config, password string) (command []string, env map[string]string, err error) {
+	var req testcontainers.GenericContainerRequest
+	for _, option := range containerOptions(cfg.defaults(), password) {
+		err = errors.Join(err, option.Customize(&req))
+	}
+	return req.Cmd, req.Env, err
+}

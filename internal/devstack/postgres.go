@@ -1,0 +1,275 @@
+package devstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const urlVariable = "POSTROOM_DATABASE_URL"
+
+// ErrNotLocal is returned by [Postgres.Kill] and [Postgres.Restart] where the
+// server is not a throwaway cluster of this machine. Ask for one with
+// Config.Local.
+var ErrNotLocal = errors.New("devstack: only a local throwaway server can be killed or restarted")
+
+// A Postgres is a running PostgreSQL server. Its methods may be called
+// concurrently.
+type Postgres struct {
+	url    string
+	source string
+	close  func() error
+
+	mu      sync.Mutex // serialises changes of the server's state
+	local   *cluster   // nil unless it is a throwaway cluster
+	foreign bool       // the user's server: only what we made may go
+	created map[string]bool
+}
+
+// StartPostgres returns the server named by POSTROOM_DATABASE_URL, else starts
+// a throwaway one: with local binaries, or in a container. It returns once the
+// server answers. ctx bounds the start, not the server: that runs until
+// [Postgres.Close], or the end of this process.
+//
+// Where nothing can be had, the error says what to install, and why each way
+// failed.
+func StartPostgres(ctx context.Context, cfg Config) (*Postgres, error) {
+	cfg = cfg.defaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("devstack: %w", err)
+	}
+	if given := os.Getenv(urlVariable); given != "" && !cfg.Local {
+		p, err := useGiven(ctx, given)
+		if err != nil {
+			// Not another server: whoever names one means that one.
+			return nil, fmt.Errorf("devstack: %s: %w", urlVariable, err)
+		}
+		return p, nil
+	}
+	ways := []way{{"local binaries", startLocal}}
+	if !cfg.Local {
+		ways = append(ways, way{"container", startContainer})
+	}
+	p, err := startFirst(ctx, cfg, ways)
+	if err != nil {
+		return nil, fmt.Errorf("devstack: %w", err)
+	}
+	cfg.Logger.DebugContext(ctx, "postgres is ready", "source", p.source)
+	return p, nil
+}
+
+// way is one way to get a server.
+type way struct {
+	name  string
+	start func(context.Context, Config) (*Postgres, error)
+}
+
+// startFirst starts a server by the first of the ways that works.
+func startFirst(ctx context.Context, cfg Config, ways []way) (*Postgres, error) {
+	var errs []error
+	for _, w := range ways {
+		p, err := w.start(ctx, cfg)
+		if err == nil {
+			return p, nil
+		}
+		if ctx.Err() != nil {
+			return nil, err
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", w.name, err))
+	}
+	return nil, fmt.Errorf("%s\n\n%w", missing, errors.Join(errs...))
+}
+
+const missing = `no PostgreSQL to start. Do one of these:
+
+  Debian, Ubuntu   sudo apt-get install postgresql    (make setup does it)
+  macOS            brew install postgresql@17
+  elsewhere        start Docker; the image ` + defaultImage + ` is then used
+  or               set ` + urlVariable + ` to the URL of a server, version 14 or later
+
+What was tried:`
+
+// startLocal starts a throwaway cluster with the first binaries that work.
+func startLocal(ctx context.Context, cfg Config) (*Postgres, error) {
+	found, unusable := newFinder().find(ctx)
+	errs := []error{unusable}
+	for _, bin := range found {
+		local, err := startCluster(ctx, bin, cfg)
+		if err == nil {
+			if skipped := errors.Join(errs...); skipped != nil {
+				cfg.Logger.InfoContext(ctx, "skipped other PostgreSQL binaries", "reason", skipped)
+			}
+			return &Postgres{url: local.url(), source: bin.dir, close: local.close, local: local}, nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", bin.dir, err))
+	}
+	return nil, errors.Join(errs...)
+}
+
+// useGiven returns the user's own server.
+func useGiven(ctx context.Context, given string) (*Postgres, error) {
+	p := &Postgres{url: given, source: urlVariable, foreign: true}
+	p.close = p.dropCreated
+	var version int
+	err := session(ctx, given, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::int").Scan(&version)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return p, requireVersion(version / 10000)
+}
+
+// URL returns a connection URL of the server's default database: a superuser's
+// on a throwaway server, the given one for POSTROOM_DATABASE_URL.
+func (p *Postgres) URL() string { return p.url }
+
+// Source says how the server was found: "POSTROOM_DATABASE_URL",
+// "/usr/lib/postgresql/17/bin", "container postgres:17-alpine".
+func (p *Postgres) Source() string { return p.source }
+
+// CreateDatabase creates a database as a copy of template, or of the server's
+// default template if that is "", and returns its URL. No session may be
+// connected to the template.
+func (p *Postgres) CreateDatabase(ctx context.Context, name, template string) (string, error) {
+	to, err := databaseURL(p.url, name)
+	if err != nil {
+		return "", fmt.Errorf("devstack: create database %s: %w", name, err)
+	}
+	sql := "CREATE DATABASE " + pgx.Identifier{name}.Sanitize()
+	if template != "" {
+		sql += " TEMPLATE " + pgx.Identifier{template}.Sanitize()
+	}
+	if err := p.exec(ctx, sql); err != nil {
+		return "", fmt.Errorf("devstack: create database %s: %w", name, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.created == nil {
+		p.created = map[string]bool{}
+	}
+	p.created[name] = true
+	return to, nil
+}
+
+// DropDatabase drops a database, ending the sessions in it. On the server of
+// POSTROOM_DATABASE_URL it drops only what [Postgres.CreateDatabase] created.
+func (p *Postgres) DropDatabase(ctx context.Context, name string) error {
+	p.mu.Lock()
+	known := p.created[name]
+	p.mu.Unlock()
+	if p.foreign && !known {
+		return fmt.Errorf("devstack: drop database %s: not created here", name)
+	}
+	sql := "DROP DATABASE IF EXISTS " + pgx.Identifier{name}.Sanitize() + " WITH (FORCE)"
+	if err := p.exec(ctx, sql); err != nil {
+		return fmt.Errorf("devstack: drop database %s: %w", name, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.created, name)
+	return nil
+}
+
+// Kill ends the server as a crash would: kill -9 of its first process. It
+// returns [ErrNotLocal] unless the server is a local throwaway one.
+func (p *Postgres) Kill() error {
+	if p.local == nil {
+		return ErrNotLocal
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.local.kill(); err != nil {
+		return fmt.Errorf("devstack: kill postgres: %w", err)
+	}
+	return nil
+}
+
+// Restart starts the server again on the same data and the same URL, after it
+// was killed; a running one is shut down first. It returns once the server
+// answers, or [ErrNotLocal].
+func (p *Postgres) Restart(ctx context.Context) error {
+	if p.local == nil {
+		return ErrNotLocal
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.local.stop(); err != nil {
+		return fmt.Errorf("devstack: stop postgres: %w", err)
+	}
+	if err := p.local.restart(ctx); err != nil {
+		return fmt.Errorf("devstack: restart postgres: %w", err)
+	}
+	return nil
+}
+
+// Close stops a throwaway server and removes what it stored. The server of
+// POSTROOM_DATABASE_URL keeps running; databases created here that were not
+// dropped yet are. Close is idempotent.
+func (p *Postgres) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.close == nil {
+		return nil
+	}
+	closing := p.close
+	p.close = nil
+	if err := closing(); err != nil {
+		return fmt.Errorf("devstack: close postgres: %w", err)
+	}
+	return nil
+}
+
+// dropCreated is Close for the user's server; mu is held.
+func (p *Postgres) dropCreated() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	var errs []error
+	for name := range p.created {
+		errs = append(errs, p.exec(ctx, "DROP DATABASE IF EXISTS "+pgx.Identifier{name}.Sanitize()+" WITH (FORCE)"))
+	}
+	clear(p.created)
+	return errors.Join(errs...)
+}
+
+func (p *Postgres) exec(ctx context.Context, sql string) error {
+	return session(ctx, p.url, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, sql)
+		return err
+	})
+}
+
+// session calls do with a connection of its own.
+func session(ctx context.Context, url string, do func(*pgx.Conn) error) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(conn), conn.Close(context.WithoutCancel(ctx)))
+}
+
+// databaseURL returns the connection string server, but for another database.
+// It understands URLs and key=value strings.
+func databaseURL(server, name string) (string, error) {
+	if !strings.HasPrefix(server, "postgres://") && !strings.HasPrefix(server, "postgresql://") {
+		quoted := strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(name)
+		return server + " dbname='" + quoted + "'", nil // the last one counts
+	}
+	u, err := url.Parse(server)
+	if err != nil {
+		return "", errors.New("parse URL") // the parser's error shows the password
+	}
+	query := u.Query()
+	query.Del("dbname")
+	query.Del("database")
+	u.RawQuery = query.Encode()
+	u.Path, u.RawPath = "/"+name, ""
+	return u.String(), nil
+}

@@ -1,0 +1,95 @@
+package devstack
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+)
+
+//go:embed watchdog.sh
+var watchdogScript string
+
+// watchdogPatience bounds the wait for a watchdog that was told to finish. It
+// exceeds the time the script takes at most.
+const watchdogPatience = 30 * time.Second
+
+// guards holds every open guard: a guard that nobody refers to must not be
+// collected, because the end of its pipe stops the server.
+var guards sync.Map
+
+// A guard owns a temporary directory and the watchdog process that removes the
+// directory when this process is gone.
+type guard struct {
+	dir   string
+	child *exec.Cmd      // nil where there is no /bin/sh
+	pipe  io.WriteCloser // its standard input; close-on-exec, so no other child holds it
+	close func() error
+}
+
+// newGuard makes a temporary directory named after what it is for.
+func newGuard(what string) (*guard, error) {
+	dir, err := os.MkdirTemp("", "postroom-"+what+"-")
+	if err != nil {
+		return nil, fmt.Errorf("make directory: %w", err)
+	}
+	// PostgreSQL reports its directory, and the watchdog looks for it: one
+	// spelling only.
+	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = resolved
+	}
+
+	g := &guard{dir: dir}
+	g.close = sync.OnceValue(g.finish)
+	if err := g.watch(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start watchdog: %w", err), os.RemoveAll(dir))
+	}
+	guards.Store(g, nil)
+	return g, nil
+}
+
+func (g *guard) watch() error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	child := exec.Command("/bin/sh", "-c", watchdogScript, "postroom-watchdog", g.dir)
+	child.Dir = "/"
+	child.SysProcAttr = ownSession(nil)
+	pipe, err := child.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := child.Start(); err != nil {
+		return err
+	}
+	g.child, g.pipe = child, pipe
+	return nil
+}
+
+// Close removes the directory and ends the watchdog. It is idempotent.
+func (g *guard) Close() error { return g.close() }
+
+// finish leaves the work to the watchdog, so that there is one way to clean up,
+// and does what is left if the watchdog itself was killed.
+func (g *guard) finish() error {
+	defer guards.Delete(g)
+	if g.child != nil {
+		closing := g.pipe.Close()
+		late := time.AfterFunc(watchdogPatience, func() { _ = g.child.Process.Kill() })
+		_ = g.child.Wait() // what counts is whether the directory is gone
+		late.Stop()
+		if closing != nil {
+			return fmt.Errorf("close watchdog: %w", closing)
+		}
+	}
+	if err := os.RemoveAll(g.dir); err != nil {
+		return fmt.Errorf("remove directory: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,181 @@
+package devtest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/schema"
+)
+
+// prefix begins the name of every database of this process, so that several
+// test processes can share one server.
+var prefix = "postroom_test_" + strings.ToLower(rand.Text()[:10]) + "_"
+
+var databases atomic.Int64 // created so far
+
+// postgres starts the shared server on its first call.
+var postgres = sync.OnceValues(func() (*devstack.Postgres, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
+	defer cancel()
+	p, err := devstack.StartPostgres(ctx, devstack.Config{})
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "\ndevtest: NO POSTGRESQL, its tests do not run: %v\n\n", err)
+		return nil, err
+	}
+	started.Store(p)
+	if testing.Verbose() {
+		fmt.Fprintln(os.Stderr, "devtest: PostgreSQL from", p.Source())
+	}
+	return p, nil
+})
+
+var started atomic.Pointer[devstack.Postgres]
+
+// template creates the migrated database on its first call, and returns its
+// name. It is dropped when the server is closed.
+var template = sync.OnceValues(func() (string, error) {
+	p, err := postgres()
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
+	defer cancel()
+	name := prefix + "template"
+	url, err := p.CreateDatabase(ctx, name, "")
+	if err != nil {
+		return "", err
+	}
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return "", err
+	}
+	_, err = schema.Migrate(ctx, conn, "")
+	// A database with sessions in it cannot be cloned.
+	if err := errors.Join(err, conn.Close(ctx)); err != nil {
+		return "", fmt.Errorf("migrate template: %w", err)
+	}
+	return name, nil
+})
+
+func stopPostgres() error {
+	if p := started.Load(); p != nil {
+		return p.Close()
+	}
+	return nil
+}
+
+// Postgres returns the server that this process's tests share. It must not be
+// closed; see [OwnPostgres] for one to stop or kill.
+func Postgres(t testing.TB) *devstack.Postgres {
+	t.Helper()
+	p, err := postgres()
+	if err != nil {
+		missing(t, err)
+	}
+	return p
+}
+
+// OwnPostgres returns a server of the test's own, which it may kill and
+// restart. It is empty, and gone when the test ends. cfg.Local is implied.
+func OwnPostgres(t testing.TB, cfg devstack.Config) *devstack.Postgres {
+	t.Helper()
+	cfg.Local = true
+	ctx, cancel := context.WithTimeout(t.Context(), startPatience)
+	defer cancel()
+	p, err := devstack.StartPostgres(ctx, cfg)
+	if err != nil {
+		missing(t, err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// Pool returns a pool on a migrated database of the test's own. When the test
+// ends the pool is closed, then the database dropped.
+func Pool(t testing.TB) *pgxpool.Pool {
+	t.Helper()
+	return pool(t, DatabaseURL(t))
+}
+
+// EmptyPool is [Pool] on a database that was not migrated.
+func EmptyPool(t testing.TB) *pgxpool.Pool {
+	t.Helper()
+	return pool(t, database(t, Postgres(t), ""))
+}
+
+// DatabaseURL returns the URL of a migrated database of the test's own, for
+// tests that start processes or want connections of their own. The database is
+// dropped when the test ends, with whatever sessions are left.
+func DatabaseURL(t testing.TB) string {
+	t.Helper()
+	p := Postgres(t)
+	from, err := template()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return database(t, p, from)
+}
+
+func database(t testing.TB, p *devstack.Postgres, from string) string {
+	t.Helper()
+	name := fmt.Sprint(prefix, databases.Add(1))
+	url, err := p.CreateDatabase(t.Context(), name, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := p.DropDatabase(ctx, name); err != nil {
+			t.Error(err)
+		}
+	})
+	return url
+}
+
+func pool(t testing.TB, url string) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.MaxConns = 20
+	p, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closePool(t, p) })
+	return p
+}
+
+// closePool closes p, but does not hang on connections that the test did not
+// give back.
+func closePool(t testing.TB, p *pgxpool.Pool) {
+	t.Helper()
+	closed := make(chan struct{})
+	go func() { // ends when the last connection is given back
+		defer close(closed)
+		p.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(10 * time.Second):
+		t.Errorf("%d connections of the pool are still in use after the test", p.Stat().AcquiredConns())
+	}
+}
