@@ -1,0 +1,121 @@
+package integration
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/relay"
+)
+
+// The test binary is also the relay process that the tests start and kill.
+const (
+	roleVar = "POSTROOM_TEST_ROLE"
+	dbVar   = "POSTROOM_TEST_DATABASE"
+	natsVar = "POSTROOM_TEST_NATS"
+)
+
+// lease is short, so that a take-over after a kill does not take long.
+const lease = time.Second
+
+func TestMain(m *testing.M) {
+	if os.Getenv(roleVar) == "relay" {
+		if err := runRelay(); err != nil {
+			fmt.Fprintln(os.Stderr, "relay process:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	devtest.Main(m)
+}
+
+// runRelay is the relay process.
+func runRelay() error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	pool, err := pgxpool.New(ctx, os.Getenv(dbVar))
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	nc, err := nats.Connect(os.Getenv(natsVar), relay.ConnectOptions()...)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	log := slog.New(slog.NewTextHandler(os.Stdout, nil))
+	return relay.New(outbox.NewLog(pool), relay.JetStream(nc), relay.Config{Lease: lease, Logger: log}).Run(ctx)
+}
+
+// process is a relay in a process of its own.
+type process struct {
+	cmd  *exec.Cmd
+	name string
+
+	mu    sync.Mutex
+	terms int // how often it has begun to lead
+}
+
+// startRelay starts a relay process, which is killed at the test's end.
+func startRelay(t *testing.T, name, databaseURL, natsURL string) *process {
+	t.Helper()
+	p := &process{cmd: exec.Command(os.Args[0]), name: name}
+	p.cmd.Env = append(os.Environ(), roleVar+"=relay", dbVar+"="+databaseURL, natsVar+"="+natsURL)
+	p.cmd.Stderr = os.Stderr
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go p.follow(out)
+	t.Cleanup(p.kill)
+	return p
+}
+
+// follow reads the process's log for the begin of its terms.
+func (p *process) follow(out io.Reader) {
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if strings.Contains(lines.Text(), "relay leads") {
+			p.mu.Lock()
+			p.terms++
+			p.mu.Unlock()
+		}
+	}
+}
+
+func (p *process) led() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.terms
+}
+
+// kill ends the process without a word, and waits until it is gone.
+func (p *process) kill() {
+	_ = p.cmd.Process.Signal(syscall.SIGCONT) // a stopped process would not be reaped
+	_ = p.cmd.Process.Kill()                  // fails where it is gone already
+	_ = p.cmd.Wait()
+}
+
+func (p *process) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+}

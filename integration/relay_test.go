@@ -1,0 +1,122 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/relay"
+)
+
+// leaderOf waits until one of the processes has begun another term than those
+// counted, and returns it.
+func leaderOf(t *testing.T, terms map[*process]int) *process {
+	t.Helper()
+	var leader *process
+	devtest.Eventually(t, 30*time.Second, "a relay to lead", func() bool {
+		for p, before := range terms {
+			if p.led() > before {
+				leader = p
+				terms[p] = p.led()
+				return true
+			}
+		}
+		return false
+	})
+	return leader
+}
+
+// The leader is killed again and again; whoever stands by goes on where it had
+// recorded. What it had published and not recorded comes a second time: within
+// the stream's duplicate window the stream drops it, after that the inbox does.
+func TestStandbyTakesOverFromAKilledLeader(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		window time.Duration
+	}{
+		{"repetitions are dropped by the stream", 2 * time.Minute},
+		{"repetitions are dropped by the inbox", 100 * time.Millisecond},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := openShop(t, devtest.NATS(t), tt.window)
+			terms := map[*process]int{}
+			for i := range 2 {
+				terms[startRelay(t, fmt.Sprint("relay ", i), s.url, devtest.NATSURL(t))] = 0
+			}
+			for round := range 3 {
+				leader := leaderOf(t, terms)
+				s.grow(200)
+				leader.kill()
+				delete(terms, leader)
+				terms[startRelay(t, fmt.Sprint("relay ", 2+round), s.url, devtest.NATSURL(t))] = 0
+			}
+			leaderOf(t, terms)
+			s.grow(200)
+			s.settle()
+		})
+	}
+}
+
+// A leader that is stopped for longer than its lease, and then goes on, finds
+// that another leads: it records nothing more.
+func TestAPausedLeaderDoesNoHarm(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, devtest.NATS(t), 100*time.Millisecond)
+	terms := map[*process]int{}
+	for i := range 2 {
+		terms[startRelay(t, fmt.Sprint("relay ", i), s.url, devtest.NATSURL(t))] = 0
+	}
+	for range 3 {
+		paused := leaderOf(t, terms)
+		s.grow(200)
+		paused.signal(t, syscall.SIGSTOP)
+		leaderOf(t, terms)
+		s.grow(200)
+		paused.signal(t, syscall.SIGCONT)
+		for p := range terms { // the other one leaves, so that the paused one leads again
+			if p != paused {
+				p.signal(t, syscall.SIGTERM)
+				delete(terms, p)
+			}
+		}
+		terms[startRelay(t, "relay", s.url, devtest.NATSURL(t))] = 0
+	}
+	leaderOf(t, terms)
+	s.settle()
+}
+
+// While the broker is away events pile up in the log, and nothing else happens.
+func TestBrokerOutage(t *testing.T) {
+	t.Parallel()
+	broker := devtest.OwnNATS(t)
+	nc, err := nats.Connect(broker.URL(), relay.ConnectOptions()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	s := openShop(t, nc, 100*time.Millisecond)
+	r := relay.New(outbox.NewLog(s.pool), relay.JetStream(nc), relay.Config{})
+	stop := s.background(func(ctx context.Context) {
+		if err := r.Run(ctx); err != nil {
+			t.Errorf("Run = %v: an outage is no reason to return", err)
+		}
+	})
+	for range 3 {
+		s.grow(200)
+		broker.Stop()
+		s.grow(200)
+		if err := broker.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.settle()
+	stop()
+}

@@ -1,0 +1,273 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/relay"
+)
+
+const (
+	accounts = 100 // each is a key
+	handlers = 2
+)
+
+var errOnPurpose = errors.New("rolled back on purpose")
+
+// shop is what every scenario runs: clients that count accounts up and write an
+// event for each change, and handlers that count what they see.
+type shop struct {
+	*testing.T
+
+	url    string
+	pool   *pgxpool.Pool
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	stream string
+
+	mu         sync.Mutex
+	committed  map[string]change // by event id
+	rolledBack map[string]bool
+
+	stopClients, stopHandlers func()
+}
+
+// change is the data of an event: the n-th change of an account.
+type change struct{ Account, N int }
+
+// openShop makes the tables, the stream and the handlers. Repetitions within
+// window are dropped by the stream, later ones are for the inbox.
+func openShop(t *testing.T, nc *nats.Conn, window time.Duration) *shop {
+	t.Helper()
+	s := &shop{T: t, url: devtest.DatabaseURL(t), nc: nc, committed: map[string]change{}, rolledBack: map[string]bool{}}
+	cfg, err := pgxpool.ParseConfig(s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.MaxConns = 20
+	if s.pool, err = pgxpool.NewWithConfig(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.pool.Close)
+	if s.js, err = jetstream.New(nc); err != nil {
+		t.Fatal(err)
+	}
+	s.stream = nats.NewInbox()[len("_INBOX."):]
+	err = relay.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: s.stream, Subjects: []string{s.stream + ".>"}, Duplicates: window})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.exec("CREATE TABLE account (id int PRIMARY KEY, n int NOT NULL DEFAULT 0)")
+	s.exec("INSERT INTO account (id) SELECT generate_series(1, $1)", accounts)
+	s.exec("CREATE TABLE effect (handler int NOT NULL, event text NOT NULL)") // no key: a double would be seen
+	s.stopHandlers = s.startHandlers()
+	s.stopClients = s.startClients()
+	return s
+}
+
+func (s *shop) exec(sql string, args ...any) {
+	s.Helper()
+	if _, err := s.pool.Exec(s.Context(), sql, args...); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// background runs a function until the returned one is called, once or more.
+func (s *shop) background(run func(ctx context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(s.Context()))
+	var wg sync.WaitGroup
+	wg.Go(func() { run(ctx) })
+	stop = func() { cancel(); wg.Wait() }
+	s.Cleanup(stop)
+	return stop
+}
+
+func (s *shop) startHandlers() (stop func()) {
+	in := inbox.New(s.pool, s.nc, inbox.Config{AckWait: 5 * time.Second})
+	for n := range handlers {
+		sub := inbox.Subscription{Name: fmt.Sprintf("handler.%d", n), Stream: s.stream, Types: []string{s.stream + ".changed"}, Workers: 3}
+		in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+			_, err := tx.Exec(ctx, "INSERT INTO effect VALUES ($1, $2)", n, ev.ID)
+			return err
+		}))
+	}
+	return s.background(func(ctx context.Context) {
+		if err := in.Run(ctx); err != nil {
+			s.Errorf("inbox: %v", err)
+		}
+	})
+}
+
+func (s *shop) startClients() (stop func()) {
+	return s.background(func(ctx context.Context) {
+		out := outbox.New(outbox.Config{Source: "/shop"})
+		var clients sync.WaitGroup
+		for range 6 {
+			clients.Go(func() {
+				for ctx.Err() == nil {
+					if err := s.changeAccount(ctx, out); err != nil {
+						s.Errorf("client: %v", err)
+						return
+					}
+				}
+			})
+		}
+		clients.Wait()
+	})
+}
+
+// changeAccount counts an account up in a transaction; one in ten rolls back,
+// some stay open for a while.
+func (s *shop) changeAccount(ctx context.Context, out *outbox.Outbox) error {
+	work := context.WithoutCancel(ctx)
+	c := change{Account: 1 + rand.IntN(accounts)}
+	var id string
+	err := pgx.BeginFunc(work, s.pool, func(tx pgx.Tx) error {
+		if err := tx.QueryRow(work, "UPDATE account SET n = n + 1 WHERE id = $1 RETURNING n", c.Account).Scan(&c.N); err != nil {
+			return err
+		}
+		ev := postroom.NewEvent(s.stream+".changed", c)
+		ev.Key, id = strconv.Itoa(c.Account), ev.ID
+		if err := out.Write(work, tx, ev); err != nil {
+			return err
+		}
+		switch rand.IntN(100) {
+		case 0:
+			select { // part of what the client does
+			case <-ctx.Done():
+			case <-time.After(200 * time.Millisecond):
+			}
+		case 1, 2, 3, 4, 5, 6, 7, 8, 9, 10:
+			return errOnPurpose
+		}
+		return nil
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case errors.Is(err, errOnPurpose):
+		s.rolledBack[id] = true
+		return nil
+	case err != nil:
+		return err
+	}
+	s.committed[id] = c
+	return nil
+}
+
+func (s *shop) orders() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.committed)
+}
+
+// grow waits until so many more changes are committed.
+func (s *shop) grow(n int) {
+	s.Helper()
+	target := s.orders() + n
+	devtest.Eventually(s.T, time.Minute, fmt.Sprintf("%d more changes", n), func() bool { return s.orders() >= target })
+}
+
+// settle stops the clients, waits until all took effect, and checks what is
+// promised.
+func (s *shop) settle() {
+	s.Helper()
+	s.stopClients()
+	want := handlers * len(s.committed)
+	var got int
+	devtest.Eventually(s.T, time.Minute, "every event to take effect at every handler", func() bool {
+		err := s.pool.QueryRow(s.Context(), "SELECT count(DISTINCT (handler, event)) FROM effect").Scan(&got)
+		return err == nil && got >= want
+	})
+	s.stopHandlers()
+	s.checkEffects()
+	s.checkStream()
+}
+
+func (s *shop) checkEffects() {
+	s.Helper()
+	rows, _ := s.pool.Query(s.Context(), "SELECT event, count(*), count(DISTINCT handler) FROM effect GROUP BY event")
+	type row struct {
+		Event           string
+		Effects, Places int
+	}
+	effects, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, e := range effects {
+		if e.Effects != handlers || e.Places != handlers {
+			s.Errorf("EffectOnce: event %s took effect %d times at %d handlers, want once at each of %d", e.Event, e.Effects, e.Places, handlers)
+		}
+		if _, ok := s.committed[e.Event]; !ok {
+			s.Errorf("NoGhost: event %s was not committed and took effect", e.Event)
+		}
+	}
+	if len(effects) != len(s.committed) {
+		s.Errorf("NoLoss: %d events took effect, %d were committed", len(effects), len(s.committed))
+	}
+}
+
+// checkStream reads the whole stream.
+func (s *shop) checkStream() {
+	s.Helper()
+	stream, err := s.js.Stream(s.Context(), s.stream)
+	if err != nil {
+		s.Fatal(err)
+	}
+	reader, err := stream.OrderedConsumer(s.Context(), jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	seen, last := map[string]bool{}, map[int]int{}
+	messages := stream.CachedInfo().State.Msgs
+	for read := uint64(0); read < messages; {
+		batch, err := reader.Fetch(1000, jetstream.FetchMaxWait(5*time.Second))
+		if err != nil {
+			s.Fatal(err)
+		}
+		for m := range batch.Messages() {
+			read++
+			id := m.Headers().Get("ce-id")
+			if seen[id] {
+				continue
+			}
+			seen[id] = true
+			c, ok := s.committed[id]
+			if !ok {
+				s.Errorf("NoGhost: event %s was not committed and is in the stream (rolled back: %t)", id, s.rolledBack[id])
+				continue
+			}
+			if c.N != last[c.Account]+1 {
+				s.Errorf("KeyOrder: change %d of account %d comes after %d", c.N, c.Account, last[c.Account])
+			}
+			last[c.Account] = c.N
+		}
+		if err := batch.Error(); err != nil {
+			s.Fatal(err)
+		}
+	}
+	if len(seen) != len(s.committed) {
+		s.Errorf("NoLoss: %d events are in the stream, %d were committed", len(seen), len(s.committed))
+	}
+	s.Logf("%d committed, %d rolled back, %d messages in the stream of which %d are repetitions",
+		len(s.committed), len(s.rolledBack), messages, int(messages)-len(seen)) //nolint:gosec // a count
+	if len(s.committed) == 0 || len(s.rolledBack) == 0 {
+		s.Error("inconclusive: nothing was committed or nothing rolled back")
+	}
+}
