@@ -28,5 +28,5 @@ func (b Backoff) Delay(attempt int) time.Duration {
 		return 0
 	}
 	d := b[min(max(attempt, 1), len(b))-1]
-	return d + time.Duration(rand.Float64()*jitter*float64(d))
+	return max(d, d+time.Duration(rand.Float64()*jitter*float64(d))) // the sum may overflow
 }

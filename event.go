@@ -2,7 +2,6 @@ package postroom
 
 import (
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -85,12 +84,12 @@ func NewEvent(eventType string, data any) Event {
 	ev := Event{Type: eventType, ContentType: jsonType}
 	id, err := uuid.NewV7()
 	if err != nil {
-		ev.fault = fmt.Errorf("make an id: %w", err)
+		ev.fault = &codecError{problem: "needs an id: " + err.Error(), err: err}
 		return ev
 	}
 	ev.ID = id.String()
 	if ev.Data, err = json.Marshal(data); err != nil {
-		ev.fault = fmt.Errorf("encode data: %w", err)
+		ev.fault = &codecError{problem: "does not encode as JSON" + encodeProblem(err), err: err}
 	}
 	return ev
 }
@@ -112,7 +111,7 @@ func (ev Event) Follow(eventType string, data any) Event {
 // will not decode at the next attempt either.
 func (ev Event) JSON(v any) error {
 	if err := json.Unmarshal(ev.Data, v); err != nil {
-		return Permanent(fmt.Errorf("decode data of %s: %w", ev.Type, err))
+		return Permanent(&codecError{problem: "data of " + clip(ev.Type) + " does not decode" + decodeProblem(err), err: err})
 	}
 	return nil
 }

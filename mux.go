@@ -28,10 +28,13 @@ func (m *Mux) Handle(ctx context.Context, tx pgx.Tx, ev Event) error {
 }
 
 // On registers h for an event type. It panics where the type is no event type
-// or has a handler already: both are faults of the program.
+// or has a handler already, or h is nil: all are faults of the program.
 func (m *Mux) On(eventType string, h Handler) {
 	if eventType == "" || subjectProblem(eventType) != "" {
 		panic(fmt.Sprintf("postroom: Mux.On: %q is no event type", eventType))
+	}
+	if h == nil {
+		panic(fmt.Sprintf("postroom: Mux.On: no handler for %q", eventType))
 	}
 	if _, ok := m.handlers[eventType]; ok {
 		panic(fmt.Sprintf("postroom: Mux.On: a second handler for %q", eventType))

@@ -17,7 +17,8 @@ type Runner interface {
 
 // Run runs the given parts together until ctx ends, then lets each drain and
 // returns nil. Where a part stops by itself, with an error or without, the
-// others are stopped too, and Run returns the errors of all, joined.
+// others are stopped too, and Run returns the errors of all, joined. Without
+// parts it returns at once.
 func Run(ctx context.Context, parts ...Runner) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

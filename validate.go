@@ -21,6 +21,9 @@ const (
 	MaxKey = 255
 	// MaxContentType is the longest content type, in bytes.
 	MaxContentType = 255
+	// MaxTraceState is the longest tracestate, in bytes (W3C Trace Context,
+	// section 3.3.1.5).
+	MaxTraceState = 512
 	// MaxHeaders is the most user headers of one event.
 	MaxHeaders = 64
 	// MaxHeaderBytes is the most that names and values of the user headers take
@@ -52,10 +55,12 @@ func (ev Event) Validate() error {
 	add("Type", subjectProblem(ev.Type))
 	add("Subject", subjectProblem(ev.Subject))
 	add("Key", textProblem(ev.Key, MaxKey))
-	add("ContentType", textProblem(ev.ContentType, MaxContentType))
+	add("ContentType", contentTypeProblem(ev.ContentType))
 	add("CorrelationID", textProblem(ev.CorrelationID, MaxID))
 	add("CausationID", textProblem(ev.CausationID, MaxID))
-	if !ev.Time.IsZero() && (ev.Time.Year() < 1 || ev.Time.Year() > 9999) {
+	add("TraceParent", textProblem(ev.TraceParent, MaxID))
+	add("TraceState", textProblem(ev.TraceState, MaxTraceState))
+	if year := ev.Time.UTC().Year(); year < 1 || year > 9999 { // as it is sent
 		add("Time", "is outside the years 1 to 9999")
 	}
 	if n := len(ev.Data); n > MaxData {
@@ -82,7 +87,7 @@ func headerFaults(headers map[string]string) []error {
 		case !isHeaderName(name):
 			add(name, "is not a header name: use letters, digits, '-' and '_', at most 128")
 		case reservedHeader(lower):
-			add(name, "is reserved: names that begin with Nats-, ce- or Postroom-, traceparent, tracestate and content-type have a meaning of their own")
+			add(name, "is reserved: names that begin with Nats-, ce- or Postroom-, traceparent, tracestate, content-type, status and description have a meaning of their own")
 		case seen[lower]:
 			add(name, "differs from another header in case only")
 		}
@@ -144,6 +149,19 @@ func subjectProblem(s string) string {
 	return ""
 }
 
+// contentTypeProblem says what is wrong with a content type. The one that
+// CloudEvents has for a message that is a whole event would have its reader
+// look for the event in the body.
+func contentTypeProblem(s string) string {
+	if p := textProblem(s, MaxContentType); p != "" {
+		return p
+	}
+	if strings.HasPrefix(strings.ToLower(s), "application/cloudevents") {
+		return "says that the body is a whole event"
+	}
+	return ""
+}
+
 // textProblem says what is wrong with a text that will be a header's value.
 func textProblem(s string, limit int) string {
 	switch {
@@ -177,7 +195,12 @@ func clip(s string) string {
 	if len(s) > limit {
 		s = s[:limit] + "…"
 	}
-	return strings.ToValidUTF8(s, "?")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '?' // a line break would forge a line of a log
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
 }
 
 func sortedKeys(m map[string]string) []string {

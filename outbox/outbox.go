@@ -158,6 +158,9 @@ func (o *Outbox) fill(ev *postroom.Event, trace propagation.MapCarrier) error {
 	}
 	if ev.TraceParent == "" {
 		ev.TraceParent, ev.TraceState = trace["traceparent"], trace["tracestate"]
+		if len(ev.TraceState) > postroom.MaxTraceState {
+			ev.TraceState = "" // not the caller's doing, and no reason to fail
+		}
 	}
 	return errors.Join(append(faults, ev.Validate())...)
 }

@@ -216,17 +216,22 @@ func parseAck(m *nats.Msg) (duplicate bool, err error) {
 		return false, ErrNoStream
 	}
 	// The usual answer names stream and sequence and nothing else.
-	if !bytes.Contains(m.Data, []byte(`"error"`)) && bytes.Contains(m.Data, []byte(`"seq":`)) {
-		return bytes.Contains(m.Data, []byte(`"duplicate":true`)), nil
+	if bytes.Contains(m.Data, []byte(`"seq":`)) && !bytes.Contains(m.Data, []byte(`"error"`)) && !bytes.Contains(m.Data, []byte(`"duplicate"`)) {
+		return false, nil
 	}
 	var answer struct {
-		Error struct {
-			ErrCode     int    `json:"err_code"`
+		Sequence  uint64 `json:"seq"`
+		Duplicate bool   `json:"duplicate"`
+		Error     *struct {
+			Code        int    `json:"err_code"`
 			Description string `json:"description"`
 		} `json:"error"`
 	}
-	if err := json.Unmarshal(m.Data, &answer); err != nil || answer.Error.ErrCode == 0 {
-		return false, fmt.Errorf("%w: the answer cannot be read", ErrUnacknowledged)
+	switch err := json.Unmarshal(m.Data, &answer); {
+	case err == nil && answer.Error != nil:
+		return false, &BrokerError{Code: answer.Error.Code, Description: answer.Error.Description}
+	case err == nil && answer.Sequence > 0:
+		return answer.Duplicate, nil
 	}
-	return false, &BrokerError{Code: answer.Error.ErrCode, Description: answer.Error.Description}
+	return false, fmt.Errorf("%w: the answer cannot be read", ErrUnacknowledged)
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/postroom/postroom"
 )
@@ -48,7 +50,21 @@ func Decode(subject string, header map[string][]string, data []byte) (postroom.E
 		ev.Type = subject
 	}
 	ev.Headers = userHeaders(header)
-	return ev, nil
+	return ev, plain(ev)
+}
+
+// plain refuses attributes that no database column takes or that would forge a
+// line of a log.
+func plain(ev postroom.Event) error {
+	for name, text := range map[string]string{
+		id: ev.ID, source: ev.Source, eventType: ev.Type, partitionKey: ev.Key, contentType: ev.ContentType,
+		correlationID: ev.CorrelationID, causationID: ev.CausationID, traceParent: ev.TraceParent, traceState: ev.TraceState,
+	} {
+		if !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
+			return fmt.Errorf("%w: %s has a control character or is not UTF-8", ErrUndecodable, name)
+		}
+	}
+	return nil
 }
 
 func decodeBinary(ev *postroom.Event, attributes map[string]string) error {

@@ -1,0 +1,376 @@
+package postroom_test
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/postroom/postroom"
+
+// What packages may import, by pattern: "x" is the package x, "x/..." is x and
+// whatever is below it.
+const (
+	rootPath      = module
+	schemaPath    = module + "/schema"
+	wirePath      = module + "/internal/wire"
+	telemetryPath = module + "/internal/telemetry"
+
+	pgxPath        = "github.com/jackc/pgx/v5"
+	pgxAllPath     = pgxPath + "/..."
+	natsPath       = "github.com/nats-io/nats.go/..."
+	natsServerPath = "github.com/nats-io/nats-server/..."
+	otelPath       = "go.opentelemetry.io/otel/..."
+	otelSDKPath    = "go.opentelemetry.io/otel/sdk/..."
+	uuidPath       = "github.com/google/uuid"
+	containersPath = "github.com/testcontainers/..."
+)
+
+// layers is the dependency table: one row a package, with what its files, but
+// for tests, may import besides the standard library. A new package needs a row.
+var layers = []struct {
+	dir string // below the root of the module; a pattern
+	may []string
+	why string
+}{
+	{".", []string{pgxPath, uuidPath}, "it is the vocabulary, which everybody imports: what it needs, everybody needs"},
+	{"schema", []string{rootPath, pgxAllPath}, "it creates tables, and knows nothing of who uses them"},
+	{"outbox", []string{rootPath, schemaPath, pgxAllPath, otelPath, uuidPath}, "it writes and reads the log; brokers are the relay's business"},
+	{"relay", []string{rootPath, wirePath, telemetryPath, natsPath, otelPath, uuidPath}, "it moves events between two ports that it declares itself, and knows no database"},
+	{"inbox", []string{rootPath, schemaPath, wirePath, telemetryPath, pgxAllPath, natsPath, otelPath}, "it joins a broker and a database, and nothing else"},
+	{"internal/wire", []string{rootPath}, "it is a format: events in, headers out"},
+	{"internal/telemetry", []string{otelPath}, "it is the OpenTelemetry API, made shorter"},
+	{"internal/devstack", []string{pgxAllPath, natsServerPath, containersPath}, "it starts servers, and knows nothing of what runs on them"},
+	{"internal/devtest", []string{rootPath, schemaPath, module + "/internal/devstack", pgxAllPath, natsPath}, "it gives tests their servers"},
+
+	// Programs, which wire everything together.
+	{"cmd/...", []string{"..."}, ""},
+	{"examples/...", []string{"..."}, ""},
+	{"integration/...", []string{"..."}, ""},
+}
+
+// bans hold whatever the table says, so that a row made wider by mistake does
+// not undo them.
+var bans = []struct {
+	rule string
+	who  []string // patterns of directories
+	but  []string // and those of them that may
+	what []string // patterns of imports
+	why  string
+}{
+	{
+		rule: "outbox, relay and inbox do not import each other",
+		who:  []string{"outbox", "relay", "inbox"},
+		what: []string{module + "/outbox/...", module + "/relay/...", module + "/inbox/..."},
+		why:  "each runs without the others, often in another process; what they share belongs in the root or in internal",
+	},
+	{
+		rule: "the root imports no other package of the module",
+		who:  []string{"."},
+		what: []string{module + "/..."},
+		why:  "every other package imports it",
+	},
+	{
+		rule: "the relay has no database in it",
+		who:  []string{"relay/..."},
+		what: []string{"github.com/jackc/...", "database/sql/...", schemaPath},
+		why:  "it reads the log through its Source, so that it can be tested, and run, without one",
+	},
+	{
+		rule: "nobody imports a program",
+		who:  []string{"..."},
+		what: []string{module + "/cmd/...", module + "/examples/...", module + "/integration/...", module + "/bench/..."},
+		why:  "programs stand at the top; what two of them share belongs in a package",
+	},
+	{
+		rule: "no OpenTelemetry SDK outside programs",
+		who:  []string{"..."},
+		but:  []string{"cmd/...", "examples/...", "bench/...", "integration/..."},
+		what: []string{otelSDKPath, "go.opentelemetry.io/otel/exporters/..."},
+		why:  "the application chooses and wires the SDK; a library uses the API",
+	},
+	{
+		rule: "no test servers in what users import",
+		who:  []string{"..."},
+		but:  []string{"internal/devtest", "cmd/...", "examples/...", "bench/...", "integration/..."},
+		what: []string{module + "/internal/devstack", module + "/internal/devtest"},
+		why:  "they bring a broker and a container client with them",
+	},
+}
+
+func TestImportsKeepToTheirLayer(t *testing.T) {
+	packages := readImports(t)
+	if len(packages["."]) == 0 || len(packages["relay"]) == 0 {
+		t.Fatalf("the imports of the module were not found: %v", packages)
+	}
+	for _, v := range violations(packages) {
+		t.Error(v)
+	}
+	for _, l := range layers {
+		if _, ok := packages[l.dir]; !ok && !strings.HasSuffix(l.dir, "...") {
+			t.Errorf("%s has a row in layers and no Go files: remove the row", l.dir)
+		}
+	}
+}
+
+func TestTheRelayHoldsNoSQL(t *testing.T) {
+	err := filepath.WalkDir("relay", func(name string, _ fs.DirEntry, err error) error {
+		if strings.HasSuffix(name, ".sql") {
+			t.Errorf("%s: the relay holds no SQL; statements belong to its Source", name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestViolations holds that the rules bite.
+func TestViolations(t *testing.T) {
+	tests := []struct {
+		name    string
+		dir     string
+		imports string
+		want    string // part of what is reported; empty: nothing is
+	}{
+		{"the standard library is open to all", "relay", "net/http", ""},
+		{"the root may import pgx", ".", pgxPath, ""},
+		{"but no pool", ".", pgxPath + "/pgxpool", "not in the row"},
+		{"nor, for the root, a broker", ".", "github.com/nats-io/nats.go", "not in the row"},
+		{"nor OpenTelemetry", ".", "go.opentelemetry.io/otel", "not in the row"},
+		{"nor a part", ".", schemaPath, "the root imports no other package"},
+		{"the outbox may import a pool", "outbox", pgxPath + "/pgxpool", ""},
+		{"and parts of the OpenTelemetry API", "outbox", "go.opentelemetry.io/otel/metric", ""},
+		{"but not its SDK", "outbox", "go.opentelemetry.io/otel/sdk/metric", "no OpenTelemetry SDK"},
+		{"nor what begins alike", "outbox", "go.opentelemetry.io/otelother", "not in the row"},
+		{"nor, for the outbox, a broker", "outbox", "github.com/nats-io/nats.go", "not in the row"},
+		{"nor the relay", "outbox", module + "/relay", "do not import each other"},
+		{"the relay may import a broker", "relay", "github.com/nats-io/nats.go/jetstream", ""},
+		{"but no outbox", "relay", module + "/outbox", "do not import each other"},
+		{"nor pgx", "relay", pgxPath, "no database"},
+		{"nor database/sql", "relay", "database/sql", "no database"},
+		{"nor its drivers", "relay", "database/sql/driver", "no database"},
+		{"nor the schema", "relay", schemaPath, "no database"},
+		{"the inbox may import both sides", "inbox", pgxPath + "/pgconn", ""},
+		{"but no relay", "inbox", module + "/relay", "do not import each other"},
+		{"nor a test library", "inbox", "pgregory.net/rapid", "not in the row"},
+		{"nor test servers", "inbox", module + "/internal/devstack", "no test servers"},
+		{"nor a broker's server", "inbox", "github.com/nats-io/nats-server/v2/server", "not in the row"},
+		{"nobody imports a command", "inbox", module + "/cmd/postroom", "nobody imports a program"},
+		{"nor an example", "schema", module + "/examples/quickstart", "nobody imports a program"},
+		{"nor the integration tests", "internal/wire", module + "/integration", "nobody imports a program"},
+		{"not even a program does", "examples/quickstart", module + "/cmd/postroom", "nobody imports a program"},
+		{"a program may import parts", "cmd/postroom", module + "/relay", ""},
+		{"and the SDK", "cmd/postroom", "go.opentelemetry.io/otel/sdk/metric", ""},
+		{"and test servers", "examples/quickstart", module + "/internal/devstack", ""},
+		{"a package needs a row", "parcel", "fmt", "has no row"},
+		{"also below one that has", "relay/parcel", "fmt", "has no row"},
+		{"also without imports", "parcel", "", "has no row"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var imports []imported
+			if tt.imports != "" {
+				imports = append(imports, imported{tt.imports, "a.go:1:1"})
+			}
+			got := strings.Join(violations(map[string][]imported{tt.dir: imports}), "\n")
+			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
+				t.Errorf("%s imports %s: reported %q, want %q", tt.dir, tt.imports, got, tt.want)
+			}
+		})
+	}
+}
+
+// TestDependenciesOfTheCore looks at all that a program takes in with outbox,
+// relay and inbox, however far down.
+func TestDependenciesOfTheCore(t *testing.T) {
+	banned := []struct {
+		what []string
+		why  string
+	}{
+		{[]string{"testing/...", "pgregory.net/...", "github.com/stretchr/...", "gotest.tools/...", "go.uber.org/mock/..."}, "is for tests"},
+		{[]string{natsServerPath}, "is a broker; programs connect to one"},
+		{[]string{containersPath, "github.com/docker/...", "github.com/moby/...", "github.com/containerd/..."}, "is a container client, which only tests need"},
+		{[]string{"github.com/chromedp/...", "github.com/go-rod/...", "github.com/playwright-community/..."}, "drives a browser"},
+		{[]string{module + "/internal/devstack/...", module + "/internal/devtest/..."}, "starts servers for tests and demos"},
+		{[]string{otelSDKPath, "go.opentelemetry.io/otel/exporters/..."}, "is the application's to choose"},
+	}
+	wants := map[string]string{ // a sign that the list is the whole list
+		"outbox": pgxPath, "relay": "github.com/nats-io/nats.go", "inbox": wirePath,
+	}
+
+	imports := listImports(t, "./outbox", "./relay", "./inbox")
+	for _, name := range slices.Sorted(maps.Keys(wants)) {
+		t.Run(name, func(t *testing.T) {
+			chains := chainsFrom(imports, module+"/"+name)
+			if chains[wants[name]] == nil {
+				t.Fatalf("%s is not among the %d dependencies of %s: the list is not complete", wants[name], len(chains), name)
+			}
+			for _, dep := range slices.Sorted(maps.Keys(chains)) {
+				for _, b := range banned {
+					if matchesAny(b.what, dep) {
+						t.Errorf("%s depends on %s, which %s:\n\t%s", name, dep, b.why, strings.Join(chains[dep], "\n\timports "))
+					}
+				}
+			}
+		})
+	}
+}
+
+// imported is an import and where it stands.
+type imported struct{ path, at string }
+
+// violations returns what packages, by their directories, import against the
+// rules.
+func violations(packages map[string][]imported) []string {
+	var found []string
+	report := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
+	for _, dir := range slices.Sorted(maps.Keys(packages)) {
+		row := -1
+		for i, l := range layers {
+			if matches(l.dir, dir) {
+				row = i
+			}
+		}
+		if row < 0 {
+			report("%s has no row in layers (arch_test.go): add one that says what it may import, and why no more", dir)
+			continue
+		}
+		for _, im := range packages[dir] {
+			banned := false
+			for _, b := range bans {
+				if matchesAny(b.who, dir) && !matchesAny(b.but, dir) && matchesAny(b.what, im.path) {
+					banned = true
+					report("%s: %s imports %s, but %s: %s", im.at, dir, im.path, b.rule, b.why)
+				}
+			}
+			if !banned && !standard(im.path) && !matchesAny(layers[row].may, im.path) {
+				report("%s: %s imports %s, which is not in the row of %s in layers: %s", im.at, dir, im.path, layers[row].dir, layers[row].why)
+			}
+		}
+	}
+	return found
+}
+
+// readImports parses every Go file of the module, tests apart, and returns the
+// imports of each directory that has one.
+func readImports(t *testing.T) map[string][]imported {
+	t.Helper()
+	packages := make(map[string][]imported)
+	files := token.NewFileSet()
+	err := filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			return skipDir(name)
+		}
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || strings.HasPrefix(entry.Name(), "_") || strings.HasPrefix(entry.Name(), ".") {
+			return nil
+		}
+		file, err := parser.ParseFile(files, name, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		dir := filepath.ToSlash(filepath.Dir(name))
+		if _, ok := packages[dir]; !ok {
+			packages[dir] = nil // a package without imports is one, too
+		}
+		for _, spec := range file.Imports {
+			what, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			packages[dir] = append(packages[dir], imported{what, files.Position(spec.Pos()).String()})
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return packages
+}
+
+// skipDir returns fs.SkipDir for a directory that holds no package of this
+// module.
+func skipDir(name string) error {
+	if name == "." {
+		return nil
+	}
+	base := filepath.Base(name)
+	if base == "testdata" || base == "vendor" || base == "node_modules" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") {
+		return fs.SkipDir
+	}
+	if _, err := os.Stat(filepath.Join(name, "go.mod")); err == nil {
+		return fs.SkipDir // a module of its own
+	}
+	return nil
+}
+
+// listImports returns the packages that the given ones depend on, themselves
+// included, each with its imports.
+func listImports(t *testing.T, packages ...string) map[string][]string {
+	t.Helper()
+	args := append([]string{"list", "-mod=readonly", "-deps", "-f", `{{.ImportPath}} {{join .Imports " "}}`}, packages...)
+	list := exec.CommandContext(t.Context(), "go", args...)
+	list.Env = append(os.Environ(), "GOPROXY=off", "GOWORK=off")
+	var problems strings.Builder
+	list.Stderr = &problems
+	out, err := list.Output()
+	if err != nil {
+		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, problems.String())
+	}
+	imports := make(map[string][]string)
+	for line := range strings.Lines(string(out)) {
+		if fields := strings.Fields(line); len(fields) > 0 {
+			imports[fields[0]] = fields[1:]
+		}
+	}
+	return imports
+}
+
+// chainsFrom returns the packages that can be reached from one, each with the
+// shortest chain of imports that leads there.
+func chainsFrom(imports map[string][]string, from string) map[string][]string {
+	chains := map[string][]string{from: {from}}
+	for queue := []string{from}; len(queue) > 0; queue = queue[1:] {
+		for _, next := range imports[queue[0]] {
+			if chains[next] == nil {
+				chains[next] = append(slices.Clone(chains[queue[0]]), next)
+				queue = append(queue, next)
+			}
+		}
+	}
+	return chains
+}
+
+// standard reports whether an import is of the standard library: those of
+// others begin with a host.
+func standard(importPath string) bool {
+	host, _, _ := strings.Cut(importPath, "/")
+	return !strings.Contains(host, ".")
+}
+
+func matchesAny(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool { return matches(pattern, name) })
+}
+
+// matches reports whether a pattern is of name: "x" of x alone, "x/..." of x
+// and what is below it, "..." of everything.
+func matches(pattern, name string) bool {
+	above, tree := strings.CutSuffix(pattern, "...")
+	if !tree {
+		return name == pattern
+	}
+	return strings.HasPrefix(path.Clean(name)+"/", above)
+}

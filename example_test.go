@@ -1,0 +1,172 @@
+package postroom_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+)
+
+// Middleware runs in the order in which it is written: the first is outermost.
+func ExampleChain() {
+	trace := func(name string) postroom.Middleware {
+		return func(next postroom.Handler) postroom.Handler {
+			return postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+				fmt.Println("enter", name)
+				defer fmt.Println("leave", name)
+				return next.Handle(ctx, tx, ev)
+			})
+		}
+	}
+	ship := postroom.HandlerFunc(func(_ context.Context, _ pgx.Tx, ev postroom.Event) error {
+		fmt.Println("ship", ev.Key)
+		return nil
+	})
+
+	h := postroom.Chain(ship, trace("timeout"), trace("log"))
+	if err := h.Handle(context.Background(), nil, postroom.Event{Type: "order.paid", Key: "o-1"}); err != nil {
+		fmt.Println(err)
+	}
+
+	// Output:
+	// enter timeout
+	// enter log
+	// ship o-1
+	// leave log
+	// leave timeout
+}
+
+// A Mux is one handler for several types. Its Types are what a subscription
+// asks for.
+func ExampleMux() {
+	type placed struct{ Amount int }
+
+	var m postroom.Mux
+	m.On("order.placed", postroom.JSON(func(_ context.Context, _ pgx.Tx, ev postroom.Event, p placed) error {
+		fmt.Println("charge", p.Amount, "for", ev.Key)
+		return nil
+	}))
+	m.On("order.cancelled", postroom.HandlerFunc(func(_ context.Context, _ pgx.Tx, ev postroom.Event) error {
+		fmt.Println("refund", ev.Key)
+		return nil
+	}))
+	fmt.Println(m.Types())
+
+	ctx := context.Background()
+	for _, ev := range []postroom.Event{
+		{Type: "order.placed", Key: "o-1", Data: []byte(`{"Amount":42}`)},
+		{Type: "order.cancelled", Key: "o-1"},
+		{Type: "order.returned", Key: "o-1"},
+	} {
+		if err := m.Handle(ctx, nil, ev); err != nil {
+			fmt.Println(err)
+		}
+	}
+
+	// Output:
+	// [order.cancelled order.placed]
+	// charge 42 for o-1
+	// refund o-1
+	// no handler for event type "order.returned"
+}
+
+// A vendor that says when to come back is believed. The delay is found however
+// the error is wrapped on its way up.
+func ExampleRetryAfter() {
+	charge := func() error {
+		return postroom.RetryAfter(90*time.Second, errors.New("too many requests"))
+	}
+	err := fmt.Errorf("charge order o-1: %w", charge())
+
+	fmt.Println(err)
+	if d, asked := postroom.RetryDelay(err); asked {
+		fmt.Println("next attempt in", d)
+	}
+	_, asked := postroom.RetryDelay(errors.New("connection refused"))
+	fmt.Println("otherwise by the schedule:", !asked)
+
+	// Output:
+	// charge order o-1: retry after 1m30s: too many requests
+	// next attempt in 1m30s
+	// otherwise by the schedule: true
+}
+
+// A fault that another attempt would only repeat is permanent.
+func ExamplePermanent() {
+	err := postroom.Permanent(errors.New("no such currency: XXX"))
+
+	fmt.Println(err)
+	fmt.Println(errors.Is(err, postroom.ErrPermanent))
+
+	// Output:
+	// permanent failure: no such currency: XXX
+	// true
+}
+
+// What follows from an event keeps its key and its correlation, so that a
+// business process can be read from its events.
+func ExampleEvent_Follow() {
+	placed := postroom.NewEvent("order.placed", map[string]int{"amount": 42})
+	placed.ID, placed.Key = "e-1", "o-1"
+
+	charged := placed.Follow("order.charged", nil)
+	charged.ID = "e-2"
+	shipped := charged.Follow("order.shipped", nil)
+	shipped.ID = "e-3"
+
+	for _, ev := range []postroom.Event{placed, charged, shipped} {
+		fmt.Printf("%s %-13s key %s, cause %q, correlation %q\n", ev.ID, ev.Type, ev.Key, ev.CausationID, ev.CorrelationID)
+	}
+
+	// Output:
+	// e-1 order.placed  key o-1, cause "", correlation ""
+	// e-2 order.charged key o-1, cause "e-1", correlation "e-1"
+	// e-3 order.shipped key o-1, cause "e-2", correlation "e-1"
+}
+
+// Validate reports every fault at once, each with the name of its field.
+func ExampleEvent_Validate() {
+	ev := postroom.Event{
+		ID:      "order#1",
+		Type:    "order.*",
+		Headers: map[string]string{"Nats-Rollup": "all"},
+	}
+	err := ev.Validate()
+
+	fmt.Println(errors.Is(err, postroom.ErrInvalidEvent))
+	var fault *postroom.FieldError
+	if errors.As(err, &fault) {
+		fmt.Println(fault.Field)
+	}
+	fmt.Println(postroom.Event{Type: "order.placed"}.Validate())
+
+	// Output:
+	// true
+	// ID
+	// <nil>
+}
+
+// Run runs the parts of a service until its context ends, or until one of them
+// stops by itself.
+func ExampleRun() {
+	ctx, cancel := context.WithCancel(context.Background())
+	relay := runnerFunc(func(ctx context.Context) error {
+		<-ctx.Done()
+		fmt.Println("relay drained")
+		return nil
+	})
+	inbox := runnerFunc(func(context.Context) error {
+		cancel() // SIGTERM, in a program
+		return nil
+	})
+
+	fmt.Println(postroom.Run(ctx, relay, inbox))
+
+	// Output:
+	// relay drained
+	// <nil>
+}

@@ -1,0 +1,143 @@
+package postroom_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+)
+
+// answer is a handler that returns err.
+func answer(err error) postroom.Handler {
+	return postroom.HandlerFunc(func(context.Context, pgx.Tx, postroom.Event) error { return err })
+}
+
+func TestMuxPassesAnEventToTheHandlerOfItsType(t *testing.T) {
+	errPlaced, errPaid := errors.New("placed"), errors.New("paid")
+	var m, outer postroom.Mux
+	m.On("order.placed", answer(errPlaced))
+	m.On("order.paid", answer(errPaid))
+	m.On("order.shipped", answer(nil))
+	for _, eventType := range m.Types() {
+		outer.On(eventType, &m)
+	}
+
+	tests := []struct {
+		name      string
+		eventType string
+		want      error
+	}{
+		{"of one type", "order.placed", errPlaced},
+		{"of another", "order.paid", errPaid},
+		{"that succeeds", "order.shipped", nil},
+		{"and to none where the type has none", "order.lost", postroom.ErrUnknownType},
+		{"and to none where the type only begins alike", "order", postroom.ErrUnknownType},
+		{"and to none where the case differs", "Order.Placed", postroom.ErrUnknownType},
+		{"and to none without a type", "", postroom.ErrUnknownType},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			for name, h := range map[string]postroom.Handler{"a mux": &m, "a mux within a mux": &outer} {
+				if err := h.Handle(t.Context(), nil, postroom.Event{Type: tt.eventType}); !errors.Is(err, tt.want) {
+					t.Errorf("%s: Handle = %v, want %v", name, err, tt.want)
+				}
+			}
+		})
+	}
+}
+
+func TestMuxUnknownType(t *testing.T) {
+	var m postroom.Mux
+	err := m.Handle(t.Context(), nil, postroom.Event{Type: "order.lost", Data: []byte(secret)})
+	if !errors.Is(err, postroom.ErrUnknownType) {
+		t.Fatalf("Handle of an empty mux = %v, want ErrUnknownType", err)
+	}
+	if errors.Is(err, postroom.ErrPermanent) {
+		t.Error("an unknown type is permanent; a newer version of the process may know it")
+	}
+	if !strings.Contains(err.Error(), "order.lost") {
+		t.Errorf("%v does not name the type", err)
+	}
+	if strings.Contains(err.Error(), secret) {
+		t.Errorf("%v holds the payload", err)
+	}
+}
+
+func TestMuxOnPanics(t *testing.T) {
+	tests := []struct {
+		name      string
+		eventType string
+	}{
+		{"for no type", ""},
+		{"for a wildcard of one token", "order.*"},
+		{"for a wildcard of many tokens", "order.>"},
+		{"for an empty token", "order..placed"},
+		{"for white space", "order placed"},
+		{"for a type that is too long", strings.Repeat("a", postroom.MaxType+1)},
+		{"for a second handler of a type", "order.placed"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var m postroom.Mux
+			m.On("order.placed", answer(nil))
+			defer func() {
+				if p, _ := recover().(string); !strings.Contains(p, "Mux.On") {
+					t.Errorf("panic = %q, want one that names Mux.On", p)
+				}
+				if got := m.Types(); !slices.Equal(got, []string{"order.placed"}) {
+					t.Errorf("afterwards Types = %q", got)
+				}
+			}()
+			m.On(tt.eventType, answer(errBoom))
+		})
+	}
+}
+
+func TestMuxTypesAreSorted(t *testing.T) {
+	var m postroom.Mux
+	if got := m.Types(); len(got) != 0 {
+		t.Errorf("Types of an empty mux = %q, want none", got)
+	}
+	for _, eventType := range []string{"order.placed", "a", strings.Repeat("z", postroom.MaxType), "order.paid", "B"} {
+		m.On(eventType, answer(nil))
+	}
+	want := []string{"B", "a", "order.paid", "order.placed", strings.Repeat("z", postroom.MaxType)}
+	if got := m.Types(); !slices.Equal(got, want) {
+		t.Errorf("Types = %q, want %q", got, want)
+	}
+	m.Types()[0] = "changed"
+	if got := m.Types(); !slices.Equal(got, want) {
+		t.Errorf("Types = %q after a caller changed its copy, want %q", got, want)
+	}
+}
+
+func TestMuxMayBeUsedConcurrently(t *testing.T) {
+	var m postroom.Mux
+	var calls atomic.Int64
+	m.On("order.placed", postroom.HandlerFunc(func(context.Context, pgx.Tx, postroom.Event) error {
+		calls.Add(1)
+		return nil
+	}))
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 100 {
+				if err := m.Handle(t.Context(), nil, postroom.Event{Type: "order.placed"}); err != nil {
+					t.Errorf("Handle = %v, want nil", err)
+				}
+				m.Types()
+			}
+		})
+	}
+	all.Wait()
+	if got := calls.Load(); got != 800 {
+		t.Errorf("%d calls, want 800", got)
+	}
+}

@@ -1,0 +1,187 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/postroom/postroom"
+)
+
+// fakeSource is a log in memory, with one term at a time.
+type fakeSource struct {
+	mu       sync.Mutex
+	events   []postroom.Logged
+	done     map[int64]bool
+	terms    []*fakeTerm
+	checkErr error
+	leadErr  error
+	recorded func(t *fakeTerm, ctx context.Context) error // what Record does, where set
+}
+
+func newFakeSource(events ...postroom.Logged) *fakeSource {
+	return &fakeSource{events: events, done: map[int64]bool{}}
+}
+
+func (s *fakeSource) Check(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.checkErr
+}
+
+func (s *fakeSource) Lead(context.Context, string, time.Duration) (*fakeTerm, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.leadErr != nil {
+		return nil, s.leadErr
+	}
+	t := &fakeTerm{source: s}
+	for _, ev := range s.events {
+		if !s.done[ev.Seq] {
+			t.unread = append(t.unread, ev)
+		}
+	}
+	s.terms = append(s.terms, t)
+	return t, nil
+}
+
+func (s *fakeSource) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+func (s *fakeSource) published() []int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var seqs []int64
+	for seq := range s.done {
+		seqs = append(seqs, seq)
+	}
+	slices.Sort(seqs)
+	return seqs
+}
+
+// fakeTerm is a term of a fakeSource.
+type fakeTerm struct {
+	source   *fakeSource
+	unread   []postroom.Logged
+	readErr  error
+	records  []time.Time
+	released bool
+}
+
+func (t *fakeTerm) Read(_ context.Context, limit int) (postroom.Page, error) {
+	t.source.mu.Lock()
+	defer t.source.mu.Unlock()
+	n := min(limit, len(t.unread))
+	page := slices.Clone(t.unread[:n])
+	t.unread = t.unread[n:]
+	return postroom.Page{Events: page}, t.readErr
+}
+
+func (t *fakeTerm) Record(ctx context.Context, seqs []int64) error {
+	t.source.mu.Lock()
+	record := t.source.recorded
+	t.source.mu.Unlock()
+	if record != nil {
+		if err := record(t, ctx); err != nil {
+			return err
+		}
+	}
+	t.source.mu.Lock()
+	defer t.source.mu.Unlock()
+	if t.released {
+		return errors.New("recorded after the release")
+	}
+	t.records = append(t.records, time.Now())
+	for _, seq := range seqs {
+		t.source.done[seq] = true
+	}
+	return nil
+}
+
+func (t *fakeTerm) Release(ctx context.Context, seqs []int64) error {
+	err := t.Record(ctx, seqs)
+	t.source.mu.Lock()
+	defer t.source.mu.Unlock()
+	t.released = true
+	return err
+}
+
+// fakePublisher answers as its function says, in a goroutine for each event.
+// Give it hundreds of events, not thousands: the race detector of Go 1.26 aborts
+// now and then when so many goroutines come and go in a bubble of synctest.
+type fakePublisher struct {
+	answer func(ev postroom.Logged, try int) (wait time.Duration, err error)
+	runErr error
+
+	mu       sync.Mutex
+	tries    map[int64]int
+	inFlight int
+	most     int // the most in flight at any time
+}
+
+func (p *fakePublisher) Check(context.Context) error { return nil }
+
+func (p *fakePublisher) Run(ctx context.Context, batches <-chan []postroom.Logged, outcome func(int64, bool, error)) error {
+	if p.runErr != nil {
+		return p.runErr
+	}
+	var answers sync.WaitGroup
+	defer answers.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case batch := <-batches:
+			for _, ev := range batch {
+				answers.Go(func() { p.publish(ctx, ev, outcome) })
+			}
+		}
+	}
+}
+
+func (p *fakePublisher) publish(ctx context.Context, ev postroom.Logged, outcome func(int64, bool, error)) {
+	p.mu.Lock()
+	if p.tries == nil {
+		p.tries = map[int64]int{}
+	}
+	p.tries[ev.Seq]++
+	try := p.tries[ev.Seq]
+	p.inFlight++
+	p.most = max(p.most, p.inFlight)
+	p.mu.Unlock()
+
+	var wait time.Duration
+	var err error
+	if p.answer != nil {
+		wait, err = p.answer(ev, try)
+	}
+	select {
+	case <-ctx.Done():
+		return
+	case <-time.After(wait):
+	}
+	p.mu.Lock()
+	p.inFlight--
+	p.mu.Unlock()
+	outcome(ev.Seq, false, err)
+}
+
+func (p *fakePublisher) tried(seq int64) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.tries[seq]
+}
+
+// events returns n events without a key, from seq 1.
+func events(n int) []postroom.Logged {
+	all := make([]postroom.Logged, n)
+	for i := range all {
+		all[i] = postroom.Logged{Seq: int64(i + 1), Event: postroom.Event{Type: "a.b"}}
+	}
+	return all
+}

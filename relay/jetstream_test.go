@@ -1,0 +1,267 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/relay"
+)
+
+func TestMain(m *testing.M) { devtest.Main(m) }
+
+// outcome is what a publisher reported of an event.
+type outcome struct {
+	seq       int64
+	duplicate bool
+	err       error
+}
+
+// publisher is a JetStreamPublisher at work.
+type publisher struct {
+	*testing.T
+
+	batches  chan []postroom.Logged
+	outcomes chan outcome
+}
+
+func publish(t *testing.T, nc *nats.Conn) *publisher {
+	t.Helper()
+	p := &publisher{T: t, batches: make(chan []postroom.Logged), outcomes: make(chan outcome, 1000)}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() {
+		done <- relay.JetStream(nc).Run(ctx, p.batches, func(seq int64, duplicate bool, err error) {
+			p.outcomes <- outcome{seq, duplicate, err}
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run = %v, want nil after its context ended", err)
+		}
+	})
+	return p
+}
+
+// next returns the outcome of the next event that gets one.
+func (p *publisher) next() outcome {
+	p.Helper()
+	select {
+	case o := <-p.outcomes:
+		return o
+	case <-time.After(30 * time.Second):
+		p.Fatal("no outcome after 30 s")
+		return outcome{}
+	}
+}
+
+func event(seq int64, subject, id string) postroom.Logged {
+	at := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
+	return postroom.Logged{Seq: seq, Event: postroom.Event{
+		ID: id, Source: "/shop", Type: subject, Subject: subject, Key: "k", ContentType: "application/json",
+		Time: at, LoggedAt: at, Data: []byte(`{"n":1}`),
+	}}
+}
+
+// connect returns a connection to a server, made as a relay's has to be.
+func connect(t *testing.T, url string, more ...nats.Option) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(url, append(relay.ConnectOptions(), more...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+func stream(t *testing.T, nc *nats.Conn, cfg jetstream.StreamConfig) jetstream.Stream {
+	t.Helper()
+	if err := relay.EnsureStream(t.Context(), nc, cfg); err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := js.Stream(t.Context(), cfg.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestJetStreamPublishesCloudEvents(t *testing.T) {
+	t.Parallel()
+	nc := devtest.NATS(t)
+	s := stream(t, nc, jetstream.StreamConfig{Name: "WIRE", Subjects: []string{"wire.>"}})
+	p := publish(t, nc)
+	p.batches <- []postroom.Logged{event(7, "wire.placed", "one")}
+	if o := p.next(); o != (outcome{seq: 7}) {
+		t.Fatalf("outcome %+v, want stored", o)
+	}
+	m, err := s.GetMsg(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"Nats-Msg-Id": "/shop#one", "ce-specversion": "1.0", "ce-id": "one", "ce-source": "/shop", "ce-type": "wire.placed",
+		"ce-partitionkey": "k", "content-type": "application/json",
+		"ce-time": "2026-02-03T04:05:06Z", "postroom-logged-at": "2026-02-03T04:05:06Z",
+	}
+	for name, value := range want {
+		if got := m.Header[name]; !slices.Equal(got, []string{value}) {
+			t.Errorf("header %s = %q, want %q", name, got, value)
+		}
+	}
+	if len(m.Header) != len(want) || string(m.Data) != `{"n":1}` {
+		t.Errorf("headers %v with data %s", m.Header, m.Data)
+	}
+
+	p.batches <- []postroom.Logged{event(8, "wire.placed", "one")}
+	if o := p.next(); o != (outcome{seq: 8, duplicate: true}) {
+		t.Errorf("outcome of the repetition: %+v, want a duplicate", o)
+	}
+}
+
+func TestJetStreamReportsEachEventOnItsOwn(t *testing.T) {
+	t.Parallel()
+	nc := devtest.NATS(t)
+	stream(t, nc, jetstream.StreamConfig{Name: "OWN", Subjects: []string{"own.>"}})
+	stream(t, nc, jetstream.StreamConfig{Name: "FULL", Subjects: []string{"full.>"}, MaxMsgs: 1})
+	p := publish(t, nc)
+	large := event(4, "own.large", "d")
+	large.Data = make([]byte, 2<<20)
+	p.batches <- []postroom.Logged{
+		event(1, "own.good", "a"), event(2, "nobody.there", "b"), event(3, "full.one", "c"), large, event(5, "own.good", "e"),
+	}
+	got := map[int64]error{}
+	for range 5 {
+		o := p.next()
+		got[o.seq] = o.err
+	}
+	p.batches <- []postroom.Logged{event(6, "full.two", "f")}
+	full := p.next()
+
+	if got[1] != nil || got[3] != nil || got[5] != nil {
+		t.Errorf("good events: %v, %v, %v, want no errors", got[1], got[3], got[5])
+	}
+	if !errors.Is(got[2], relay.ErrNoStream) {
+		t.Errorf("no stream: %v, want ErrNoStream", got[2])
+	}
+	if !errors.Is(got[4], nats.ErrMaxPayload) {
+		t.Errorf("too large: %v, want nats.ErrMaxPayload", got[4])
+	}
+	var refused *relay.BrokerError
+	if !errors.As(full.err, &refused) || refused.Code != 10077 {
+		t.Errorf("full stream: %v, want the broker's error 10077", full.err)
+	}
+}
+
+func TestJetStreamSurvivesTheBroker(t *testing.T) {
+	t.Parallel()
+	broker := devtest.OwnNATS(t)
+	nc := connect(t, broker.URL())
+	s := stream(t, nc, jetstream.StreamConfig{Name: "OUT", Subjects: []string{"out.>"}})
+	p := publish(t, nc)
+	broker.Stop()
+	select {
+	case p.batches <- []postroom.Logged{event(1, "out.a", "a")}: // before the client noticed
+		if o := p.next(); o.err == nil {
+			t.Errorf("outcome %+v while the broker is away", o)
+		}
+	case <-time.After(time.Second): // taken when the broker is back
+	}
+	if err := broker.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.batches <- []postroom.Logged{event(2, "out.b", "b")}
+	for o := p.next(); o.seq != 2 || o.err != nil; o = p.next() {
+		p.batches <- []postroom.Logged{event(2, "out.b", "b")} // as the relay does
+	}
+	info, err := s.Info(t.Context())
+	if err != nil || info.State.Msgs != 1 {
+		t.Errorf("%d messages in the stream (%v), want the one that was acknowledged", info.State.Msgs, err)
+	}
+}
+
+func TestCheckRefusesUnsafeConnections(t *testing.T) {
+	t.Parallel()
+	url := devtest.NATSURL(t)
+	tests := []struct {
+		name    string
+		options []nats.Option
+		want    string
+	}{
+		{"a reconnect buffer", []nats.Option{nats.ReconnectBufSize(8 << 20)}, "reconnect buffer"},
+		{"bounded reconnects", []nats.Option{nats.MaxReconnects(60)}, "bounded"},
+		{"no reconnects", []nats.Option{nats.NoReconnect()}, "bounded"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := relay.JetStream(connect(t, url, tt.options...)).Check(t.Context())
+			if !errors.Is(err, relay.ErrUnsafeConnection) || !errors.Is(err, postroom.ErrRefused) {
+				t.Errorf("Check = %v, want ErrUnsafeConnection, refused", err)
+			}
+			for _, want := range []string{tt.want, "relay.ConnectOptions()"} {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("Check = %v, want %q in it", err, want)
+				}
+			}
+		})
+	}
+	if err := relay.JetStream(connect(t, url)).Check(t.Context()); err != nil {
+		t.Errorf("Check of a connection made with ConnectOptions = %v", err)
+	}
+	closed := connect(t, url)
+	closed.Close()
+	if err := relay.JetStream(closed).Check(t.Context()); !errors.Is(err, postroom.ErrRefused) {
+		t.Errorf("Check of a closed connection = %v, want a refusal", err)
+	}
+}
+
+func TestRunReturnsWhenItsConnectionIsClosed(t *testing.T) {
+	t.Parallel()
+	nc := connect(t, devtest.NATSURL(t))
+	src := newFakeSource()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- relay.New(src, relay.JetStream(nc), relay.Config{}).Run(ctx) }()
+	devtest.Eventually(t, 10*time.Second, "the relay to lead", func() bool {
+		src.mu.Lock()
+		defer src.mu.Unlock()
+		return len(src.terms) > 0
+	})
+	nc.Close()
+	if err := <-done; !errors.Is(err, postroom.ErrRefused) || !errors.Is(err, nats.ErrConnectionClosed) {
+		t.Errorf("Run = %v, want nats.ErrConnectionClosed, refused", err)
+	}
+}
+
+func TestEnsureStream(t *testing.T) {
+	t.Parallel()
+	nc := devtest.NATS(t)
+	s := stream(t, nc, jetstream.StreamConfig{Name: "ENSURED", Subjects: []string{"en.a.>", "en.b"}})
+	cfg := s.CachedInfo().Config
+	if cfg.Discard != jetstream.DiscardNew || cfg.Retention != jetstream.LimitsPolicy || !cfg.DenyDelete || !cfg.DenyPurge ||
+		cfg.AllowRollup || cfg.Storage != jetstream.FileStorage || cfg.Duplicates <= 0 {
+		t.Errorf("a new stream has %+v, which can lose events", cfg)
+	}
+	s = stream(t, nc, jetstream.StreamConfig{Name: "ENSURED", Subjects: []string{"en.a.x", "en.c"}})
+	if got, want := s.CachedInfo().Config.Subjects, []string{"en.a.>", "en.b", "en.c"}; !slices.Equal(got, want) {
+		t.Errorf("subjects %v, want %v", got, want)
+	}
+	err := relay.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: "no good", Subjects: []string{"x"}})
+	if err == nil || !strings.Contains(err.Error(), "no good") {
+		t.Errorf("EnsureStream with a bad name = %v, want an error that names it", err)
+	}
+}

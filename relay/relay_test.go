@@ -1,0 +1,260 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/relay"
+)
+
+// running is a relay at work inside a bubble of synctest.
+type running struct {
+	stop func()
+	done chan error
+}
+
+func start(r *relay.Relay) *running {
+	ctx, cancel := context.WithCancel(context.Background())
+	run := &running{stop: cancel, done: make(chan error, 1)}
+	go func() { run.done <- r.Run(ctx) }()
+	return run
+}
+
+// after lets time pass in the bubble, and whatever it brings come to rest.
+func after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func TestRunPublishesAndRecordsEverything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newFakeSource(events(200)...)
+		pub := &fakePublisher{answer: func(postroom.Logged, int) (time.Duration, error) { return time.Millisecond, nil }}
+		run := start(relay.New(src, pub, relay.Config{Window: 10}))
+		after(5 * time.Second)
+		if got := len(src.published()); got != 200 {
+			t.Errorf("%d events are recorded as published, want 200", got)
+		}
+		if pub.most != 10 {
+			t.Errorf("%d were in flight at once, want the window of 10", pub.most)
+		}
+		run.stop()
+		if err := <-run.done; err != nil {
+			t.Errorf("Run = %v, want nil after its context ended", err)
+		}
+	})
+}
+
+func TestRunDrains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newFakeSource(events(3)...)
+		pub := &fakePublisher{answer: func(ev postroom.Logged, _ int) (time.Duration, error) {
+			return time.Duration(ev.Seq) * 4 * time.Second, nil // the third comes after the drain timeout
+		}}
+		run := start(relay.New(src, pub, relay.Config{DrainTimeout: 10 * time.Second}))
+		after(time.Second)
+		run.stop()
+		began := time.Now()
+		if err := <-run.done; err != nil {
+			t.Errorf("Run = %v, want nil", err)
+		}
+		if took := time.Since(began); took < 9*time.Second || took > 11*time.Second {
+			t.Errorf("Run drained for %s, want the drain timeout of 10s", took)
+		}
+		if got := src.published(); len(got) != 2 {
+			t.Errorf("published %v, want the two that were acknowledged in time", got)
+		}
+		if !src.terms[0].released {
+			t.Error("the lease was not given back")
+		}
+	})
+}
+
+func TestRunKeepsItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newFakeSource()
+		run := start(relay.New(src, &fakePublisher{}, relay.Config{Lease: 3 * time.Second}))
+		after(time.Minute)
+		run.stop()
+		<-run.done
+		if len(src.terms) != 1 {
+			t.Errorf("%d terms in a quiet minute, want 1", len(src.terms))
+		}
+		last := src.terms[0].records[0]
+		for _, at := range src.terms[0].records[1:] {
+			if gap := at.Sub(last); gap > 1500*time.Millisecond {
+				t.Errorf("the lease of 3s was not renewed for %s", gap)
+			}
+			last = at
+		}
+	})
+}
+
+// A relay whose recording hangs stops sending before its lease runs out.
+func TestATermEndsBeforeItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newFakeSource(events(1)...)
+		pub := &fakePublisher{answer: func(postroom.Logged, int) (time.Duration, error) { return 0, errors.New("not now") }}
+		src.recorded = func(_ *fakeTerm, ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		run := start(relay.New(src, pub, relay.Config{Lease: 4 * time.Second}))
+		after(3100 * time.Millisecond)
+		tries := pub.tried(1)
+		src.set(func() { src.leadErr = postroom.ErrLeaseHeld })
+		after(10 * time.Second)
+		if tries == 0 || pub.tried(1) != tries {
+			t.Errorf("tried %d times while it led, and %d times after three quarters of the lease", tries, pub.tried(1)-tries)
+		}
+		run.stop()
+		<-run.done
+	})
+}
+
+func TestAFailedTermIsFollowedByANewOne(t *testing.T) {
+	tests := []struct {
+		name string
+		fail func(*fakeSource)
+	}{
+		{"reading fails", func(s *fakeSource) { s.terms[0].readErr = errors.New("connection reset") }},
+		{"the lease is lost", func(s *fakeSource) {
+			s.recorded = func(term *fakeTerm, _ context.Context) error {
+				if term == s.terms[0] {
+					return postroom.ErrLeaseLost
+				}
+				return nil
+			}
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				src := newFakeSource()
+				run := start(relay.New(src, &fakePublisher{}, relay.Config{}))
+				after(time.Second)
+				src.set(func() { tt.fail(src); src.events = events(10) })
+				after(10 * time.Second)
+				if len(src.terms) < 2 || !src.terms[0].released {
+					t.Errorf("%d terms, want the failed one released and a new one", len(src.terms))
+				}
+				if got := len(src.published()); got != 10 {
+					t.Errorf("%d events published, want 10", got)
+				}
+				run.stop()
+				<-run.done
+			})
+		})
+	}
+}
+
+func TestAFailingEventIsRepeatedAndHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newFakeSource(events(100)...)
+		pub := &fakePublisher{answer: func(ev postroom.Logged, try int) (time.Duration, error) {
+			if ev.Seq == 1 && try < 8 {
+				return 0, errors.New("no answer")
+			}
+			return 0, nil
+		}}
+		run := start(relay.New(src, pub, relay.Config{}))
+		after(100 * time.Millisecond)
+		if got := len(src.published()); got != 99 {
+			t.Errorf("%d of the others are published, want 99", got)
+		}
+		after(time.Minute)
+		if got := pub.tried(1); got != 8 {
+			t.Errorf("tried %d times, want 8: seven failures and the one that succeeded", got)
+		}
+		if got := len(src.published()); got != 100 {
+			t.Errorf("%d events are published, want 100", got)
+		}
+		run.stop()
+		<-run.done
+	})
+}
+
+func TestWakeEndsAWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newFakeSource()
+		r := relay.New(src, &fakePublisher{}, relay.Config{IdlePoll: time.Hour, Lease: 10 * time.Hour})
+		run := start(r)
+		after(3 * time.Hour)
+		src.set(func() { src.terms[0].unread = events(1) })
+		r.Wake()
+		after(time.Second)
+		if got := len(src.published()); got != 1 {
+			t.Errorf("%d events are published a second after Wake, want 1", got)
+		}
+		run.stop()
+		<-run.done
+	})
+}
+
+func TestRunReturnsWhatIsRefusedAndWaitsOutTheRest(t *testing.T) {
+	refused := postroom.Refuse(errors.New("set-up"))
+	t.Run("by Check", func(t *testing.T) {
+		src := newFakeSource()
+		src.checkErr = refused
+		if err := relay.New(src, &fakePublisher{}, relay.Config{}).Run(t.Context()); !errors.Is(err, postroom.ErrRefused) {
+			t.Errorf("Run = %v, want the refusal", err)
+		}
+	})
+	t.Run("by Lead", func(t *testing.T) {
+		src := newFakeSource()
+		src.leadErr = refused
+		if err := relay.New(src, &fakePublisher{}, relay.Config{}).Run(t.Context()); !errors.Is(err, postroom.ErrRefused) {
+			t.Errorf("Run = %v, want the refusal", err)
+		}
+	})
+	t.Run("by the publisher", func(t *testing.T) {
+		src := newFakeSource()
+		err := relay.New(src, &fakePublisher{runErr: refused}, relay.Config{}).Run(t.Context())
+		if !errors.Is(err, postroom.ErrRefused) || !src.terms[0].released {
+			t.Errorf("Run = %v, want the refusal, and the lease given back", err)
+		}
+	})
+	t.Run("an outage", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			src := newFakeSource(events(1)...)
+			src.checkErr = errors.New("connection refused")
+			run := start(relay.New(src, &fakePublisher{}, relay.Config{}))
+			after(time.Minute)
+			src.set(func() { src.checkErr = nil })
+			after(2 * time.Second)
+			if got := len(src.published()); got != 1 {
+				t.Errorf("%d events are published after the outage, want 1", got)
+			}
+			run.stop()
+			if err := <-run.done; err != nil {
+				t.Errorf("Run = %v, want nil", err)
+			}
+		})
+	})
+}
+
+func TestConfigFaultsAreReportedTogether(t *testing.T) {
+	r := relay.New(newFakeSource(), &fakePublisher{}, relay.Config{Window: -1, MaxUnpublished: 1, Lease: 1, IdlePoll: 1, DrainTimeout: -1})
+	for name, err := range map[string]error{"Check": r.Check(t.Context()), "Run": r.Run(t.Context())} {
+		for _, field := range []string{"Window", "MaxUnpublished", "Lease", "IdlePoll", "DrainTimeout"} {
+			if err == nil || !strings.Contains(err.Error(), field) {
+				t.Errorf("%s = %v, want %s in it", name, err, field)
+			}
+		}
+	}
+}
+
+func TestASecondRunAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := relay.New(newFakeSource(), &fakePublisher{}, relay.Config{})
+		run := start(r)
+		after(time.Second)
+		if err := r.Run(t.Context()); !errors.Is(err, relay.ErrRunning) {
+			t.Errorf("a second Run = %v, want ErrRunning", err)
+		}
+		run.stop()
+		<-run.done
+	})
+}

@@ -1,0 +1,184 @@
+package postroom_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postroom/postroom"
+)
+
+// part is a Runner of a test.
+type part struct {
+	stops time.Duration // by itself, after so long; 0: only with its context
+	drain time.Duration // how long it works on after its context ended
+	err   error         // what it returns
+
+	stopped bool // whether its context was what ended it
+	done    bool
+}
+
+func (p *part) Run(ctx context.Context) error {
+	var alone <-chan time.Time
+	if p.stops > 0 {
+		alone = time.After(p.stops)
+	}
+	select {
+	case <-alone:
+	case <-ctx.Done():
+		p.stopped = true
+		time.Sleep(p.drain) // work in hand, by the bubble's clock
+	}
+	p.done = true
+	return p.err
+}
+
+// start runs parts in the bubble of a synctest, and returns what Run returns
+// once it did.
+func start(ctx context.Context, parts ...*part) <-chan error {
+	runners := make([]postroom.Runner, len(parts))
+	for i, p := range parts {
+		runners[i] = p
+	}
+	result := make(chan error, 1)
+	go func() { result <- postroom.Run(ctx, runners...) }()
+	return result
+}
+
+func wantRunning(t *testing.T, result <-chan error) {
+	t.Helper()
+	synctest.Wait()
+	select {
+	case err := <-result:
+		t.Fatalf("Run returned %v, want it to run on", err)
+	default:
+	}
+}
+
+func TestRunReturnsNilAfterACleanDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		parts := []*part{{drain: time.Second}, {drain: time.Minute}, {}}
+		result := start(ctx, parts...)
+
+		time.Sleep(time.Hour)
+		wantRunning(t, result)
+
+		cancel()
+		began := time.Now()
+		time.Sleep(time.Minute - 1) // one of them is still at it
+		wantRunning(t, result)
+
+		if err := <-result; err != nil {
+			t.Errorf("Run = %v, want nil", err)
+		}
+		if took := time.Since(began); took != time.Minute {
+			t.Errorf("Run returned %s after its context ended, want 1m0s: as long as the slowest drain", took)
+		}
+		for i, p := range parts {
+			if !p.done || !p.stopped {
+				t.Errorf("part %d: done %t, stopped %t, want both", i, p.done, p.stopped)
+			}
+		}
+	})
+}
+
+func TestRunStopsTheRestWithTheFirst(t *testing.T) {
+	errA, errB := errors.New("a"), errors.New("b")
+	tests := []struct {
+		name  string
+		first error
+		rest  error
+		want  []error
+	}{
+		{"that fails", errA, nil, []error{errA}},
+		{"that returns nil early", nil, nil, nil},
+		{"and joins the errors of all", errA, errB, []error{errA, errB}},
+		{"and returns what failed in the drain", nil, errB, []error{errB}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				first := &part{stops: time.Minute, err: tt.first}
+				second, third := &part{drain: time.Second, err: tt.rest}, &part{drain: 2 * time.Second}
+				began := time.Now()
+				err := <-start(t.Context(), second, first, third)
+
+				if took := time.Since(began); took != time.Minute+2*time.Second {
+					t.Errorf("Run took %s, want 1m2s: the first part and the slowest drain", took)
+				}
+				if !second.stopped || !second.done || !third.stopped || !third.done {
+					t.Errorf("second stopped %t done %t, third stopped %t done %t, want all",
+						second.stopped, second.done, third.stopped, third.done)
+				}
+				if len(tt.want) == 0 && err != nil {
+					t.Errorf("Run = %v, want nil", err)
+				}
+				for _, want := range tt.want {
+					if !errors.Is(err, want) {
+						t.Errorf("Run = %v, want %v in it", err, want)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestRunJoinsErrorsInTheOrderOfTheParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		err := <-start(t.Context(),
+			&part{drain: time.Hour, err: errors.New("a")},
+			&part{stops: time.Minute, err: errors.New("b")},
+			&part{err: errors.New("c")})
+		if err == nil || err.Error() != "a\nb\nc" {
+			t.Errorf("Run = %q, want a, b and c in this order", err)
+		}
+	})
+}
+
+func TestRunReturnsTheErrorOfADrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		result := start(ctx, &part{}, &part{drain: time.Second, err: errBoom})
+		wantRunning(t, result)
+		cancel()
+		if err := <-result; !errors.Is(err, errBoom) {
+			t.Errorf("Run = %v, want %v", err, errBoom)
+		}
+	})
+}
+
+func TestRunWithAContextThatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		p := &part{drain: time.Second}
+		if err := <-start(ctx, p); err != nil || !p.done {
+			t.Errorf("Run = %v with the part done %t, want nil and true", err, p.done)
+		}
+	})
+}
+
+func TestRunPassesTheContextOn(t *testing.T) {
+	ctx := context.WithValue(t.Context(), contextKey{}, "here")
+	var got any
+	err := postroom.Run(ctx, runnerFunc(func(ctx context.Context) error {
+		got = ctx.Value(contextKey{})
+		return nil
+	}))
+	if err != nil || got != "here" {
+		t.Errorf("Run = %v and the part saw %v, want nil and here", err, got)
+	}
+}
+
+func TestRunWithoutPartsReturnsAtOnce(t *testing.T) {
+	if err := postroom.Run(t.Context()); err != nil {
+		t.Errorf("Run = %v, want nil", err)
+	}
+}
+
+type runnerFunc func(context.Context) error
+
+func (f runnerFunc) Run(ctx context.Context) error { return f(ctx) }
