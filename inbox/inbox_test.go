@@ -403,6 +403,7 @@ func TestRunDrains(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	began, finish := make(chan string, 10), make(chan struct{})
+	release := sync.OnceFunc(func() { close(finish) })
 	sub := b.subscription("drained")
 	sub.Workers = 1
 	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
@@ -411,12 +412,13 @@ func TestRunDrains(t *testing.T) {
 		return effect("drained").Handle(ctx, tx, ev)
 	}))
 	stop := b.run()
+	t.Cleanup(release) // before the inbox is waited for, should the test fail
 	b.publish("a", "b", "c")
 	<-began
 	stopped := make(chan struct{})
 	go func() { stop(); close(stopped) }()
 	b.eventually("the others to be handed back", func() bool { return b.counted("drained", "released") == 2 })
-	close(finish)
+	release()
 	<-stopped
 	b.wantOnce("drained", "a") // the one that had begun
 

@@ -10,37 +10,45 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
+// pullWait is how long a request for messages stays with the broker.
+const pullWait = 2 * time.Second
+
 // receive takes messages from the durable consumer and hands them to the
 // workers until ctx ends or reading fails. It returns after every message that
 // it took is acknowledged, handed back, or left to the broker's AckWait.
 func (c *consumer) receive(ctx context.Context, durable jetstream.Consumer) error {
-	messages, err := durable.Messages(jetstream.PullMaxMessages(4 * c.workers))
-	if err != nil {
-		return c.refuseClosed(fmt.Errorf("pull: %w", err))
-	}
-
 	// Handlers that run when ctx ends may finish, within the drain timeout.
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(c.inbox.cfg.DrainTimeout, cancel) })()
 
-	inHand := newHand(c.inbox.cfg.AckWait / 3)
-	queue := make(chan jetstream.Msg)
+	inHand := newHand(4 * c.workers)
+	queue := make(chan jetstream.Msg, inHand.most) // has room for whatever is in hand
 	var workers, beats sync.WaitGroup
 	beating, stopBeating := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBeating()
-	beats.Go(func() { inHand.beat(beating, c.log) })
+	beats.Go(func() { c.beat(beating, inHand) })
 	for range c.workers {
 		workers.Go(func() {
 			for msg := range queue {
-				c.deliver(ctx, work, msg)
+				if ctx.Err() == nil {
+					c.deliver(ctx, work, msg)
+				} else {
+					c.handBack(work, msg)
+				}
 				inHand.drop(msg)
 			}
 		})
 	}
 
-	err = c.pull(ctx, messages, inHand, queue)
+	err := c.pull(ctx, durable, inHand, queue)
 	close(queue)
+	if ctx.Err() != nil { // what was not begun does not wait for what was
+		for msg := range queue {
+			c.handBack(work, msg)
+			inHand.drop(msg)
+		}
+	}
 	workers.Wait()
 	stopBeating()
 	beats.Wait()
@@ -50,39 +58,26 @@ func (c *consumer) receive(ctx context.Context, durable jetstream.Consumer) erro
 	return err
 }
 
-// pull moves messages to the queue until ctx ends, then hands back what was
-// pulled and not begun.
-func (c *consumer) pull(ctx context.Context, messages jetstream.MessagesContext, inHand *hand, queue chan<- jetstream.Msg) error {
-	var fault error
-	for {
-		msg, err := messages.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			if ctx.Err() == nil {
-				fault = c.refuseClosed(fmt.Errorf("next message: %w", err))
-			}
-			break
-		}
-		inHand.take(msg)
-		select {
-		case queue <- msg:
-			continue
-		case <-ctx.Done():
-		}
-		c.handBack(ctx, msg)
-		inHand.drop(msg)
-		break
-	}
-
-	messages.Drain()
-	for {
-		msg, err := messages.Next()
-		if errors.Is(err, jetstream.ErrMsgIteratorClosed) {
-			return fault
-		}
+// pull asks for as many messages as there is room for, and queues them as they
+// come, until ctx ends. It asks by single requests, so that no message waits in
+// the client, where it would give no sign of life.
+func (c *consumer) pull(ctx context.Context, durable jetstream.Consumer, inHand *hand, queue chan<- jetstream.Msg) error {
+	for inHand.wait(ctx) {
+		request, cancel := context.WithTimeout(ctx, pullWait)
+		batch, err := durable.Fetch(inHand.room(), jetstream.FetchContext(request))
 		if err == nil {
-			c.handBack(ctx, msg)
+			for msg := range batch.Messages() {
+				inHand.take(msg)
+				queue <- msg
+			}
+			err = batch.Error()
+		}
+		cancel()
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			return c.refuseClosed(fmt.Errorf("pull: %w", err))
 		}
 	}
+	return nil
 }
 
 // handBack returns a message that was not begun, so that another process gets
@@ -100,18 +95,38 @@ func (c *consumer) settle(ctx context.Context, err error, what string) {
 	}
 }
 
-// hand is what a process holds: messages that were taken and not answered. It
-// keeps them from being delivered elsewhere, from the moment they are taken and
-// not only while a handler runs.
+// beat gives a sign of life for each message in hand until ctx ends.
+func (c *consumer) beat(ctx context.Context, inHand *hand) {
+	tick := time.NewTicker(c.inbox.cfg.AckWait / 3)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for _, msg := range inHand.messages() {
+			// A message that was answered meanwhile says so; that is no fault.
+			if err := msg.InProgress(); err != nil && !errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
+				c.settle(ctx, err, "in progress")
+			}
+		}
+	}
+}
+
+// hand is what a process holds of one handler: messages that were taken and
+// not answered. All of them are kept from being delivered elsewhere, from the
+// moment they are taken and not only while a handler runs.
 type hand struct {
-	every time.Duration
+	most  int
+	freed chan struct{} // something was dropped
 
 	mu   sync.Mutex
 	held map[jetstream.Msg]struct{}
 }
 
-func newHand(every time.Duration) *hand {
-	return &hand{every: every, held: make(map[jetstream.Msg]struct{})}
+func newHand(most int) *hand {
+	return &hand{most: most, freed: make(chan struct{}, 1), held: make(map[jetstream.Msg]struct{})}
 }
 
 func (h *hand) take(msg jetstream.Msg) {
@@ -122,29 +137,32 @@ func (h *hand) take(msg jetstream.Msg) {
 
 func (h *hand) drop(msg jetstream.Msg) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	delete(h.held, msg)
+	h.mu.Unlock()
+	select {
+	case h.freed <- struct{}{}:
+	default: // one note is enough
+	}
 }
 
-// beat gives a sign of life for each message in hand until ctx ends.
-func (h *hand) beat(ctx context.Context, log interface {
-	DebugContext(ctx context.Context, msg string, args ...any)
-}) {
-	tick := time.NewTicker(h.every)
-	defer tick.Stop()
-	for {
+// room returns how many more messages may be taken.
+func (h *hand) room() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.most - len(h.held)
+}
+
+// wait waits until the hand is at least half empty, so that messages are not
+// asked for one by one. It reports whether ctx still lives.
+func (h *hand) wait(ctx context.Context) bool {
+	for h.room() < h.most/2 {
 		select {
 		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		for _, msg := range h.messages() {
-			// A message that was answered meanwhile says so; that is no fault.
-			if err := msg.InProgress(); err != nil && !errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
-				log.DebugContext(ctx, "sign of life not sent", "error", err)
-			}
+			return false
+		case <-h.freed:
 		}
 	}
+	return ctx.Err() == nil
 }
 
 func (h *hand) messages() []jetstream.Msg {

@@ -25,6 +25,14 @@ func start(r *relay.Relay) *running {
 	return run
 }
 
+// wait waits for Run to return, which has to be clean.
+func (r *running) wait(t *testing.T) {
+	t.Helper()
+	if err := <-r.done; err != nil {
+		t.Errorf("Run = %v, want nil after its context ended", err)
+	}
+}
+
 // after lets time pass in the bubble, and whatever it brings come to rest.
 func after(d time.Duration) {
 	time.Sleep(d)
@@ -44,9 +52,7 @@ func TestRunPublishesAndRecordsEverything(t *testing.T) {
 			t.Errorf("%d were in flight at once, want the window of 10", pub.most)
 		}
 		run.stop()
-		if err := <-run.done; err != nil {
-			t.Errorf("Run = %v, want nil after its context ended", err)
-		}
+		run.wait(t)
 	})
 }
 
@@ -81,7 +87,7 @@ func TestRunKeepsItsLease(t *testing.T) {
 		run := start(relay.New(src, &fakePublisher{}, relay.Config{Lease: 3 * time.Second}))
 		after(time.Minute)
 		run.stop()
-		<-run.done
+		run.wait(t)
 		if len(src.terms) != 1 {
 			t.Errorf("%d terms in a quiet minute, want 1", len(src.terms))
 		}
@@ -110,7 +116,7 @@ func TestATermEndsBeforeItsLease(t *testing.T) {
 			t.Errorf("tried %d times while it led, and %d times after three quarters of the lease", tries, pub.tried(1)-tries)
 		}
 		run.stop()
-		<-run.done
+		run.wait(t)
 	})
 }
 
@@ -144,7 +150,7 @@ func TestAFailedTermIsFollowedByANewOne(t *testing.T) {
 					t.Errorf("%d events published, want 10", got)
 				}
 				run.stop()
-				<-run.done
+				run.wait(t)
 			})
 		})
 	}
@@ -172,7 +178,7 @@ func TestAFailingEventIsRepeatedAndHoldsUpNobody(t *testing.T) {
 			t.Errorf("%d events are published, want 100", got)
 		}
 		run.stop()
-		<-run.done
+		run.wait(t)
 	})
 }
 
@@ -189,7 +195,7 @@ func TestWakeEndsAWait(t *testing.T) {
 			t.Errorf("%d events are published a second after Wake, want 1", got)
 		}
 		run.stop()
-		<-run.done
+		run.wait(t)
 	})
 }
 
@@ -228,9 +234,7 @@ func TestRunReturnsWhatIsRefusedAndWaitsOutTheRest(t *testing.T) {
 				t.Errorf("%d events are published after the outage, want 1", got)
 			}
 			run.stop()
-			if err := <-run.done; err != nil {
-				t.Errorf("Run = %v, want nil", err)
-			}
+			run.wait(t)
 		})
 	})
 }
@@ -255,6 +259,6 @@ func TestASecondRunAtOnce(t *testing.T) {
 			t.Errorf("a second Run = %v, want ErrRunning", err)
 		}
 		run.stop()
-		<-run.done
+		run.wait(t)
 	})
 }

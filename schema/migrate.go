@@ -120,7 +120,7 @@ func Migrate(ctx context.Context, db DB, name string) ([]Migration, error) {
 // none is.
 func migrateOne(ctx context.Context, db DB, name string, steps []Migration) (*Migration, error) {
 	var step *Migration
-	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+	err := beginCommitted(ctx, db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, In(name, versionSQL)); err != nil {
 			return fmt.Errorf("create version table: %w", err)
 		}
@@ -141,6 +141,19 @@ func migrateOne(ctx context.Context, db DB, name string, steps []Migration) (*Mi
 	return step, err
 }
 
+// beginCommitted runs f in a transaction that is read committed whatever the
+// database's default: a stricter one would keep the snapshot from before it
+// waited for the lock, and apply a step that another process just applied. A
+// pgx.Tx has its level already.
+func beginCommitted(ctx context.Context, db DB, f func(tx pgx.Tx) error) error {
+	if b, ok := db.(interface {
+		BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
+	}); ok {
+		return pgx.BeginTxFunc(ctx, b, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, f)
+	}
+	return pgx.BeginFunc(ctx, db, f)
+}
+
 // Status returns all steps of the schema of the given name, each with the time
 // at which it was applied.
 func Status(ctx context.Context, db DB, name string) ([]Migration, error) {
@@ -155,15 +168,12 @@ func Status(ctx context.Context, db DB, name string) ([]Migration, error) {
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, In(name, appliedSQL)) // CollectRows reports the error
 		done, err := pgx.CollectRows(rows, pgx.RowToStructByPos[appliedRow])
-		if isUndefined(err) {
-			return nil
-		}
 		for _, row := range done {
 			if row.Version <= len(steps) {
 				steps[row.Version-1].AppliedAt = row.AppliedAt
 			}
 		}
-		return err
+		return err // undefined, too: a transaction with a failed statement cannot be committed
 	})
 	if err != nil && !isUndefined(err) {
 		return nil, fmt.Errorf("schema: read version: %w", err)
@@ -212,7 +222,7 @@ func Print(name string) (string, error) {
 		return "", fmt.Errorf("schema: %w", err)
 	}
 	var b strings.Builder
-	b.WriteString("BEGIN;\n\n" + In(name, versionSQL))
+	b.WriteString("BEGIN ISOLATION LEVEL READ COMMITTED;\n\n" + In(name, versionSQL))
 	for _, s := range steps {
 		fmt.Fprintf(&b, "\n-- Migration %d: %s\n\n%s", s.Version, s.Name, s.SQL)
 		fmt.Fprintf(&b, "\nINSERT INTO %q.migration (version, name, serves_from) VALUES (%d, '%s', %d);\n",

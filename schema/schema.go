@@ -49,7 +49,7 @@ func In(name, sql string) string {
 	if name == DefaultName {
 		return sql
 	}
-	if !validName.MatchString(name) {
+	if accepted, err := Name(name); err != nil || accepted != name {
 		panic("schema: In called with a name that Name did not accept")
 	}
 	return literal.ReplaceAllString(sql, `"`+name+`"$1`)

@@ -39,11 +39,13 @@ func TestBinariesAreFoundInOrder(t *testing.T) {
 	}{
 		{
 			"PATH before newer", machine(map[string]string{"/p": "15.3", "/a": "16.1", "/b": "17.5"}, "/p", "/a", "/b"),
-			[]string{"/p", "/b", "/a"}, "",
+			[]string{"/p", "/b", "/a"},
+			"",
 		},
 		{
 			"9 is older than 17 and too old", machine(map[string]string{"/a": "9.6", "/b": "17beta1"}, "", "/a", "/b"),
-			[]string{"/b"}, "/a: version 9 is too old, want 14 or later",
+			[]string{"/b"},
+			"/a: version 9 is too old, want 14 or later",
 		},
 		{"one directory once", machine(map[string]string{"/a": "16.1"}, "/a", "/a"), []string{"/a"}, ""},
 		{"initdb is needed too", machine(nil, "/client"), nil, "/client: postgres without initdb"},

@@ -21,16 +21,50 @@ CREATE DOMAIN postroom.subject AS text
     CONSTRAINT subject_length CHECK (octet_length(VALUE) <= 255)
     CONSTRAINT subject_syntax CHECK (VALUE ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$');
 
+-- White space and control characters are spelled out, as Unicode has them:
+-- [[:space:]] and [[:cntrl:]] mean something else in each locale, and in C
+-- nothing beyond ASCII.
+
 -- An event id or a source. '#' joins the two in a message id, and white space
 -- in a dedupe key.
 CREATE DOMAIN postroom.identifier AS text
     CONSTRAINT identifier_length CHECK (octet_length(VALUE) BETWEEN 1 AND 255)
-    CONSTRAINT identifier_syntax CHECK (VALUE !~ '[#[:space:][:cntrl:]]');
+    CONSTRAINT identifier_syntax CHECK (VALUE !~
+        '[#\u0001-\u0020\u007F-\u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000]');
 
 -- A text that travels as the value of a header.
 CREATE DOMAIN postroom.label AS text
     CONSTRAINT label_length CHECK (octet_length(VALUE) BETWEEN 1 AND 255)
-    CONSTRAINT label_syntax CHECK (VALUE !~ '[[:cntrl:]]|^[[:space:]]|[[:space:]]$');
+    CONSTRAINT label_syntax CHECK (VALUE !~
+        '[\u0001-\u001F\u007F-\u009F]|^[ \u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000]|[ \u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000]$');
+
+-- The writer's own headers: an object of texts. What is no text, which only a
+-- writer in SQL can produce, travels as its JSON. A name that the broker,
+-- CloudEvents or Postroom gives a meaning could purge a stream or forge an
+-- identity. The path functions get silent = true: a value that is no object is
+-- refused by headers_form rather than an error of theirs.
+CREATE DOMAIN postroom.headers AS jsonb
+    CONSTRAINT headers_form CHECK (jsonb_typeof(VALUE) = 'object')
+    CONSTRAINT headers_count CHECK (
+        jsonb_array_length(jsonb_path_query_array(VALUE, 'strict $.keyvalue()', '{}', true)) <= 64)
+    CONSTRAINT headers_names CHECK (NOT jsonb_path_exists(VALUE,
+        'strict $.keyvalue().key ? (!(@ like_regex "^[A-Za-z0-9_-]+$")
+            || @ like_regex "^(nats-|ce-|postroom-|(traceparent|tracestate|content-type|status|description)$)" flag "i")',
+        '{}', true))
+    CONSTRAINT headers_name_length CHECK (octet_length(VALUE::text) <= 128 -- counting in a pattern is slow
+        OR NOT jsonb_path_exists(VALUE, 'strict $.keyvalue().key ? (@ like_regex "^.{129}")', '{}', true))
+    CONSTRAINT headers_case CHECK ( -- a JSON object keeps one of two equal names
+        jsonb_array_length(jsonb_path_query_array(lower(VALUE::text COLLATE "C")::jsonb, 'strict $.keyvalue()', '{}', true))
+        = jsonb_array_length(jsonb_path_query_array(VALUE, 'strict $.keyvalue()', '{}', true)))
+    CONSTRAINT headers_values CHECK (NOT jsonb_path_exists(VALUE,
+        'strict $.* ? (@ like_regex
+            "[\\u0001-\\u001F\\u007F-\\u009F]|^[ \\u00A0\\u1680\\u2000-\\u200A\\u2028\\u2029\\u202F\\u205F\\u3000]|[ \\u00A0\\u1680\\u2000-\\u200A\\u2028\\u2029\\u202F\\u205F\\u3000]$")',
+        '{}', true))
+    -- Names and values together. The text has 8 bytes more for each header, and
+    -- backslashes before quotes and backslashes.
+    CONSTRAINT headers_size CHECK (octet_length(VALUE::text) <= 32768
+        OR octet_length(regexp_replace(VALUE::text, '\\(.)', '\1', 'g'))
+            - 8 * jsonb_array_length(jsonb_path_query_array(VALUE, 'strict $.keyvalue()', '{}', true)) <= 32768);
 
 -- The log. Rows are inserted, read, and deleted in contiguous ranges when they
 -- are old; they are never updated. What is published is not marked here: it
@@ -40,20 +74,23 @@ CREATE DOMAIN postroom.label AS text
 CREATE TABLE postroom.outbox (
     seq            bigint      GENERATED ALWAYS AS IDENTITY (CACHE 1) PRIMARY KEY,
     xid            xid8        NOT NULL DEFAULT pg_current_xact_id(),
-    created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    created_at     timestamptz NOT NULL DEFAULT clock_timestamp() CHECK (isfinite(created_at)),
     digest         bytea       NOT NULL CHECK (octet_length(digest) = 16),
     source         postroom.identifier NOT NULL,
     event_id       postroom.identifier NOT NULL,
     type           postroom.subject    NOT NULL,
     subject        postroom.subject    NOT NULL,
     key            postroom.label,
-    content_type   postroom.label      NOT NULL DEFAULT 'application/json',
+    -- The media type of a message that is a whole event would mislead its reader.
+    content_type   postroom.label      NOT NULL DEFAULT 'application/json'
+        CHECK (NOT starts_with(lower(content_type COLLATE "C"), 'application/cloudevents')),
     correlation_id postroom.label,
     causation_id   postroom.label,
-    occurred_at    timestamptz,
-    trace_parent   text        CHECK (octet_length(trace_parent) <= 255),
-    trace_state    text        CHECK (octet_length(trace_state) <= 512),
-    headers        jsonb       CHECK (jsonb_typeof(headers) = 'object' AND octet_length(headers::text) <= 65536),
+    occurred_at    timestamptz CHECK (occurred_at >= '0001-01-01 00:00:00+00' AND occurred_at < '10000-01-01 00:00:00+00'),
+    trace_parent   postroom.label,
+    trace_state    text        CHECK (octet_length(trace_state) <= 512 AND trace_state !~
+        '[\u0001-\u001F\u007F-\u009F]|^[ \u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000]|[ \u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000]$'),
+    headers        postroom.headers,
     data           bytea       NOT NULL CHECK (octet_length(data) <= 983040),
 
     -- Writing the same event again is a no-op; see outbox/sql/write.sql.

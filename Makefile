@@ -1,0 +1,71 @@
+# `make` prints what there is to do.
+
+GO       ?= go
+GOLANGCI  = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+ARGS      ?=
+PKG       ?= ./...
+BENCHTIME ?= 1s
+FUZZTIME  ?= 10s
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test build lint fmt bench fuzz tidy check-tidy ci
+
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo 'Variables: ARGS for demo, PKG for test and bench (./relay), BENCHTIME, FUZZTIME.'
+
+setup: ## Install PostgreSQL where no server binaries are found (Debian, Ubuntu), and download modules
+	@if command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1; then \
+	    echo 'setup: PostgreSQL is here'; \
+	elif ! command -v apt-get >/dev/null; then \
+	    echo 'setup: no PostgreSQL, and no apt-get to install it. Install version 14 or later with this'; \
+	    echo "machine's packages, or start Docker, or set POSTROOM_DATABASE_URL to a server for tests."; \
+	    exit 1; \
+	elif [ "$$(id -u)" = 0 ]; then \
+	    apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y postgresql; \
+	elif sudo -n true 2>/dev/null; then \
+	    sudo -n apt-get update && sudo -n env DEBIAN_FRONTEND=noninteractive apt-get install -y postgresql; \
+	else \
+	    echo 'setup: no PostgreSQL, and no right to install it. Run this, then make setup again:'; \
+	    echo '    sudo apt-get update && sudo apt-get install postgresql'; \
+	    exit 1; \
+	fi
+	@$(GO) mod download
+	@echo 'setup: modules are here'
+
+demo: ## Run the quickstart: a shop, end to end, which proves itself (ARGS="--orders 2000")
+	$(GO) run ./examples/quickstart $(ARGS)
+
+test: ## Run all tests, against real servers, with the race detector
+	$(GO) test -race $(PKG)
+
+build: ## Build all packages, and the command line into bin/postroom
+	$(GO) build ./...
+	$(GO) build -o bin/postroom ./cmd/postroom
+
+lint: ## Run the linters and check the formatting
+	$(GOLANGCI) run
+
+fmt: ## Format all files
+	$(GOLANGCI) fmt
+
+bench: ## Run the benchmarks (BENCHTIME=1x for a trial)
+	$(GO) test -run '^$$' -bench . -benchtime=$(BENCHTIME) $(PKG)
+
+fuzz: ## Fuzz each target for FUZZTIME
+	@grep -roE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sort | while IFS=: read -r file target; do \
+	    target=$${target#func }; \
+	    echo "$$target in $$(dirname "$$file")"; \
+	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime=$(FUZZTIME) "$$(dirname "$$file")" || exit 1; \
+	done
+
+tidy: ## Bring go.mod and go.sum in line with the code
+	$(GO) mod tidy
+
+check-tidy: ## Fail where go.mod and go.sum are not in line with the code
+	$(GO) mod tidy -diff
+
+ci: ## Do what CI does
+	.ci/run

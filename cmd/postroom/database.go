@@ -1,0 +1,169 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/schema"
+)
+
+// connectPatience bounds a connection attempt whose URL names no bound.
+const connectPatience = 10 * time.Second
+
+// database is which database and which schema a command works on.
+type database struct {
+	getenv    func(string) string
+	url, name string
+}
+
+func (d *database) addSchemaFlag(cmd *cobra.Command) {
+	cmd.PersistentFlags().StringVar(&d.name, "schema", "", "schema of the tables (default "+schema.DefaultName+"; env POSTROOM_SCHEMA)")
+	complete(cmd, "schema")
+}
+
+// addURLFlag adds --database-url. Its default is looked up when the command
+// runs: as the default of a flag it would be printed in the help, password and
+// all.
+func (d *database) addURLFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&d.url, "database-url", "", "PostgreSQL URL (env POSTROOM_DATABASE_URL, DATABASE_URL)")
+	complete(cmd, "database-url")
+}
+
+// complete keeps the shell from offering files for a flag.
+func complete(cmd *cobra.Command, flag string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions); err != nil {
+		panic(err) // the flag was not added
+	}
+}
+
+// schema returns the schema's name.
+func (d *database) schema() (string, error) {
+	name, err := schema.Name(cmp.Or(d.name, d.getenv("POSTROOM_SCHEMA")))
+	if err != nil {
+		return "", &usageError{err}
+	}
+	return name, nil
+}
+
+// with connects, calls do with the connection and the schema's name, and
+// closes the connection.
+func (d *database) with(ctx context.Context, do func(conn *pgx.Conn, name string) error) error {
+	name, err := d.schema()
+	if err != nil {
+		return err
+	}
+	conn, err := d.connect(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(conn, name), closeConn(ctx, conn))
+}
+
+func closeConn(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	return conn.Close(ctx)
+}
+
+func (d *database) connect(ctx context.Context) (*pgx.Conn, error) {
+	url, origin := firstOf(d.getenv, d.url, "--database-url", "POSTROOM_DATABASE_URL", "DATABASE_URL")
+	if url == "" {
+		return nil, usagef("which database? Give --database-url or set POSTROOM_DATABASE_URL, for instance postgres://user:password@host:5432/database")
+	}
+	cfg, err := pgx.ParseConfig(url)
+	if err != nil || misplacedAt(url) {
+		// Not the parser's error: it can repeat a piece of the password.
+		return nil, usagef("%s is no connection URL; write postgres://user:password@host:5432/database, and in user and password %%40 for '@', %%2F for '/', %%3F for '?', %%23 for '#', %%25 for '%%'", origin)
+	}
+	if cfg.ConnectTimeout == 0 {
+		cfg.ConnectTimeout = connectPatience
+	}
+	if cfg.RuntimeParams["application_name"] == "" {
+		cfg.RuntimeParams["application_name"] = "postroom"
+	}
+	if cfg.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
+		cfg.DefaultQueryExecMode = pgx.QueryExecModeExec // works behind every pooler
+	}
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return nil, connectError(cfg, origin, err)
+	}
+	return conn, nil
+}
+
+// connectError says what to do about a connection that failed. It names
+// address, user and database, and nothing else of the URL.
+func connectError(cfg *pgx.ConnConfig, origin string, err error) error {
+	where := fmt.Sprintf("connect to database %q at %s:%d as %q (%s)", cfg.Database, cfg.Host, cfg.Port, cfg.User, origin)
+	var server *pgconn.PgError
+	switch {
+	case !errors.As(err, &server):
+		return fmt.Errorf("%s: is the server running, and the address right? %w", where, rootCause(err))
+	case server.Code == "28P01", server.Code == "28000":
+		return fmt.Errorf("%s: the server refuses the user or the password: %s", where, server.Message)
+	case server.Code == "3D000":
+		return fmt.Errorf("%s: the database does not exist; create it with 'createdb' or correct the URL", where)
+	default:
+		return fmt.Errorf("%s: %s (%s)", where, server.Message, server.Code)
+	}
+}
+
+// rootCause returns the innermost error: what is around it repeats the address.
+func rootCause(err error) error {
+	for {
+		switch x := err.(type) { //nolint:errorlint // this is the walk that errors.As does
+		case interface{ Unwrap() []error }:
+			all := x.Unwrap()
+			if len(all) == 0 {
+				return err
+			}
+			err = all[0]
+		case interface{ Unwrap() error }:
+			inner := x.Unwrap()
+			if inner == nil {
+				return err
+			}
+			err = inner
+		default:
+			return err
+		}
+	}
+}
+
+// firstOf returns the first value that is set, and where it comes from: the
+// flag, or one of the environment variables.
+func firstOf(getenv func(string) string, value, flag string, variables ...string) (set, origin string) {
+	if value != "" {
+		return value, flag
+	}
+	for _, name := range variables {
+		if v := getenv(name); v != "" {
+			return v, name
+		}
+	}
+	return "", ""
+}
+
+// misplacedAt reports whether a URL has an '@' elsewhere than once, behind user
+// and password: then a '/', '?', '#' or '@' in the password was taken for the
+// end of it, and what is taken for the host is a piece of the password.
+func misplacedAt(url string) bool {
+	_, rest, ok := strings.Cut(url, "://")
+	if !ok {
+		return false // key=value pairs
+	}
+	authority := rest
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+		authority = rest[:end]
+	}
+	at := strings.Count(rest, "@")
+	return at > 1 || at == 1 && !strings.Contains(authority, "@")
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/schema"
+)
+
+func newMigrate(getenv func(string) string) *cobra.Command {
+	db := &database{getenv: getenv}
+	cmd := group("migrate", "Create the tables and bring them to this version",
+		newMigrateUp(db), newMigrateStatus(db), newMigratePrint(db))
+	cmd.Long = `Create the tables of Postroom and bring them to the version of this program.
+
+Migrations are additive within a major version: migrate first, then deploy. Any
+number of processes may run 'migrate up' at once; each step is applied once.`
+	db.addSchemaFlag(cmd)
+	return cmd
+}
+
+func newMigrateUp(db *database) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Apply the migrations that are missing",
+		Long: `Apply the migrations that are missing, each in a transaction of its own.
+
+The role needs CREATE on the database, or a schema that belongs to it. A
+superuser is not needed.`,
+		Example: `  postroom migrate up --database-url postgres://localhost/shop
+  POSTROOM_DATABASE_URL=postgres://localhost/shop postroom migrate up
+  postroom migrate up --schema shop_events`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return db.with(cmd.Context(), func(conn *pgx.Conn, name string) error {
+				applied, err := schema.Migrate(cmd.Context(), conn, name)
+				err = errors.Join(err, printApplied(cmd, asJSON, applied))
+				if err == nil {
+					err = schema.Require(cmd.Context(), conn, name) // newer than this program?
+				}
+				if err == nil && !asJSON && len(applied) == 0 {
+					err = printLine(cmd.OutOrStdout(), "nothing to do: schema %s is up to date", name)
+				}
+				return err
+			})
+		},
+	}
+	db.addURLFlag(cmd)
+	addJSON(cmd, &asJSON)
+	return cmd
+}
+
+func printApplied(cmd *cobra.Command, asJSON bool, applied []schema.Migration) error {
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), stepsOf(applied))
+	}
+	for _, m := range applied {
+		if err := printLine(cmd.OutOrStdout(), "applied %d %s", m.Version, m.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newMigrateStatus(db *database) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show which migrations are applied",
+		Long: `Show which migrations are applied, and when. Changes nothing.
+
+Exit status 0 says that all are applied, 3 that some are pending, and 1 that the
+schema is too new for this program.`,
+		Example: `  postroom migrate status
+  postroom migrate status --json | jq '.[] | select(.applied_at == null)'`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return db.with(cmd.Context(), func(conn *pgx.Conn, name string) error {
+				steps, err := schema.Status(cmd.Context(), conn, name)
+				if err != nil {
+					return err
+				}
+				if err := printSteps(cmd, asJSON, steps); err != nil {
+					return err
+				}
+				if n := pending(steps); n > 0 {
+					return todof("schema %s: %s pending; run 'postroom migrate up'", name, plural(n, "migration"))
+				}
+				return schema.Require(cmd.Context(), conn, name)
+			})
+		},
+	}
+	db.addURLFlag(cmd)
+	addJSON(cmd, &asJSON)
+	return cmd
+}
+
+func pending(steps []schema.Migration) int {
+	n := 0
+	for _, m := range steps {
+		if m.AppliedAt.IsZero() {
+			n++
+		}
+	}
+	return n
+}
+
+func printSteps(cmd *cobra.Command, asJSON bool, steps []schema.Migration) error {
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), stepsOf(steps))
+	}
+	rows := [][]string{{"VERSION", "NAME", "APPLIED AT"}}
+	for _, s := range stepsOf(steps) {
+		at := "pending"
+		if s.AppliedAt != nil {
+			at = stamp(*s.AppliedAt)
+		}
+		rows = append(rows, []string{plain(s.Version), s.Name, at})
+	}
+	return printTable(cmd.OutOrStdout(), rows)
+}
+
+// step is a migration as scripts see it.
+type step struct {
+	Version   int        `json:"version"`
+	Name      string     `json:"name"`
+	AppliedAt *time.Time `json:"applied_at"` // null: pending, or applied by this very command
+}
+
+func stepsOf(migrations []schema.Migration) []step {
+	steps := make([]step, len(migrations)) // an empty list, not null
+	for i, m := range migrations {
+		steps[i] = step{Version: m.Version, Name: m.Name}
+		if !m.AppliedAt.IsZero() {
+			at := m.AppliedAt.UTC()
+			steps[i].AppliedAt = &at
+		}
+	}
+	return steps
+}
+
+func newMigratePrint(db *database) *cobra.Command {
+	return &cobra.Command{
+		Use:   "print",
+		Short: "Print all migrations as SQL",
+		Long: `Print all migrations as one SQL script, for psql or for the migration tool that
+you have. It is one transaction, for a database without the tables, and records
+itself: 'migrate up' then finds nothing to do. Needs no database.`,
+		Example: `  postroom migrate print | psql --set ON_ERROR_STOP=1 shop
+  postroom migrate print --schema shop_events > 0042_postroom.sql`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			name, err := db.schema()
+			if err != nil {
+				return err
+			}
+			script, err := schema.Print(name)
+			if err != nil {
+				return err
+			}
+			return printText(cmd.OutOrStdout(), script)
+		},
+	}
+}

@@ -1,0 +1,433 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/schema"
+)
+
+func TestMain(m *testing.M) { devtest.Main(m) }
+
+// result is what a run of the command line left.
+type result struct {
+	code        int
+	out, errors string
+}
+
+// environment is the environment variables of a run.
+type environment map[string]string
+
+// postroom runs a command line, with nothing of this process's environment.
+func postroom(t testing.TB, env environment, args ...string) result {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code := run(t.Context(), args, func(name string) string { return env[name] }, &out, &errs)
+	return result{code, out.String(), errs.String()}
+}
+
+func (r result) want(t testing.TB, code int) result {
+	t.Helper()
+	if r.code != code {
+		t.Fatalf("exit status %d, want %d\nstdout: %s\nstderr: %s", r.code, code, r.out, r.errors)
+	}
+	if (r.code == exitOK) != (r.errors == "") {
+		t.Errorf("exit status %d with standard error %q", r.code, r.errors)
+	}
+	return r
+}
+
+func (r result) says(t testing.TB, parts ...string) result {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(r.out+r.errors, part) {
+			t.Errorf("want %q in\nstdout: %s\nstderr: %s", part, r.out, r.errors)
+		}
+	}
+	return r
+}
+
+func databaseURL(pool *pgxpool.Pool) string { return pool.Config().ConnString() }
+
+func inDatabase(pool *pgxpool.Pool) environment {
+	return environment{"POSTROOM_DATABASE_URL": databaseURL(pool)}
+}
+
+func TestMigrate(t *testing.T) {
+	t.Parallel()
+	pool := devtest.EmptyPool(t)
+	env := inDatabase(pool)
+
+	postroom(t, env, "migrate", "status").want(t, exitTodo).
+		says(t, "VERSION   NAME            APPLIED AT\n", "1         straight_path   pending\n", "run 'postroom migrate up'")
+	postroom(t, env, "migrate", "up").want(t, exitOK).says(t, "applied 1 straight_path\n")
+	if err := schema.Require(t.Context(), pool, ""); err != nil {
+		t.Errorf("Require = %v", err)
+	}
+	got := postroom(t, env, "migrate", "status").want(t, exitOK)
+	if strings.Contains(got.out, "pending") || !strings.Contains(got.out, "1         straight_path   20") {
+		t.Errorf("status = %s", got.out)
+	}
+	postroom(t, env, "migrate", "up").want(t, exitOK).says(t, "nothing to do: schema postroom is up to date\n")
+}
+
+func TestMigrateJSON(t *testing.T) {
+	t.Parallel()
+	env := inDatabase(devtest.EmptyPool(t))
+	decode := func(r result) (steps []step) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(r.out), &steps); err != nil {
+			t.Fatalf("%v: %s", err, r.out)
+		}
+		return steps
+	}
+	if steps := decode(postroom(t, env, "migrate", "status", "--json").want(t, exitTodo)); len(steps) == 0 || steps[0].AppliedAt != nil {
+		t.Errorf("status before = %+v", steps)
+	}
+	if steps := decode(postroom(t, env, "migrate", "up", "--json").want(t, exitOK)); len(steps) == 0 || steps[0].Name != "straight_path" {
+		t.Errorf("up = %+v", steps)
+	}
+	if steps := decode(postroom(t, env, "migrate", "status", "--json").want(t, exitOK)); len(steps) == 0 || steps[0].AppliedAt == nil {
+		t.Errorf("status after = %+v", steps)
+	}
+	if r := postroom(t, env, "migrate", "up", "--json").want(t, exitOK); r.out != "[]\n" {
+		t.Errorf("up again = %q, want an empty list", r.out)
+	}
+}
+
+func TestMigrateTwoSchemas(t *testing.T) {
+	t.Parallel()
+	pool := devtest.EmptyPool(t)
+	env := inDatabase(pool)
+	postroom(t, env, "migrate", "up").want(t, exitOK)
+	postroom(t, env, "migrate", "status", "--schema", "shop").want(t, exitTodo).says(t, "schema shop: 1 migration pending")
+	env["POSTROOM_SCHEMA"] = "shop"
+	postroom(t, env, "migrate", "up").want(t, exitOK).says(t, "applied 1")
+	postroom(t, env, "migrate", "up", "--schema", "other").want(t, exitOK).says(t, "applied 1") // the flag wins
+	for _, name := range []string{"postroom", "shop", "other"} {
+		if err := schema.Require(t.Context(), pool, name); err != nil {
+			t.Errorf("Require(%s) = %v", name, err)
+		}
+	}
+}
+
+func TestMigrateTooNew(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	if _, err := pool.Exec(t.Context(), "INSERT INTO postroom.migration VALUES (1000, 'later', 1000)"); err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range []string{"up", "status"} {
+		postroom(t, inDatabase(pool), "migrate", verb).want(t, exitFailed).says(t, "too new", "deploy a newer Postroom")
+	}
+}
+
+// What print prints makes a schema that this program takes.
+func TestMigratePrint(t *testing.T) {
+	tests := []struct {
+		name, schema string
+		args         []string
+	}{
+		{"default schema", "postroom", nil},
+		{"another schema", "shop", []string{"--schema", "shop"}},
+	}
+	ways := map[string]func(t *testing.T, pool *pgxpool.Pool, script string){"psql": applyWithPSQL, "pgx": applyWithPGX}
+	for _, tt := range tests {
+		for way, apply := range ways {
+			t.Run(way+"/"+tt.name, func(t *testing.T) {
+				t.Parallel()
+				script := postroom(t, nil, append([]string{"migrate", "print"}, tt.args...)...).want(t, exitOK).out
+				pool := devtest.EmptyPool(t)
+				apply(t, pool, script)
+				if err := schema.Require(t.Context(), pool, tt.schema); err != nil {
+					t.Errorf("Require = %v", err)
+				}
+				postroom(t, inDatabase(pool), append([]string{"migrate", "up"}, tt.args...)...).want(t, exitOK).says(t, "nothing to do")
+			})
+		}
+	}
+}
+
+func applyWithPGX(t *testing.T, pool *pgxpool.Pool, script string) {
+	t.Helper()
+	conn, err := pgx.ConnectConfig(t.Context(), pool.Config().ConnConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = conn.PgConn().Exec(t.Context(), script).ReadAll() // the simple protocol
+	if err := errors.Join(err, conn.Close(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func applyWithPSQL(t *testing.T, pool *pgxpool.Pool, script string) {
+	t.Helper()
+	psql, err := exec.LookPath("psql")
+	if err != nil {
+		t.Skip("SKIPPED: no psql on PATH; the same is tested with pgx")
+	}
+	cmd := exec.CommandContext(t.Context(), psql, "--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1", databaseURL(pool))
+	cmd.Stdin = strings.NewReader(script)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("psql: %v\n%s", err, out)
+	}
+}
+
+// The database is that of the flag, else of the variables in their order.
+func TestDatabaseURL(t *testing.T) {
+	t.Parallel()
+	url := databaseURL(devtest.Pool(t))
+	const wrong = "postgres://nobody@127.0.0.1:1/nowhere?sslmode=disable"
+	tests := []struct {
+		name string
+		env  environment
+		args []string
+		want int
+		says string
+	}{
+		{"flag", nil, []string{"--database-url", url}, exitOK, ""},
+		{"flag before variable", environment{"POSTROOM_DATABASE_URL": wrong}, []string{"--database-url", url}, exitOK, ""},
+		{"variable", environment{"POSTROOM_DATABASE_URL": url, "DATABASE_URL": wrong}, nil, exitOK, ""},
+		{"fallback", environment{"DATABASE_URL": url}, nil, exitOK, ""},
+		{"none", nil, nil, exitUsage, "POSTROOM_DATABASE_URL"},
+		{"nobody listens", environment{"DATABASE_URL": wrong}, nil, exitFailed, `"nowhere" at 127.0.0.1:1 as "nobody" (DATABASE_URL): is the server running`},
+		{"no such database", environment{"DATABASE_URL": strings.Replace(url, "/postroom_test_", "/no_such_", 1)}, nil, exitFailed, "createdb"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			postroom(t, tt.env, append([]string{"migrate", "status"}, tt.args...)...).want(t, tt.want).says(t, tt.says)
+		})
+	}
+}
+
+func TestUsage(t *testing.T) {
+	tests := []struct {
+		name string
+		args []string
+		says string
+	}{
+		{"no command", nil, "completion, migrate, stream, version"},
+		{"no verb", []string{"migrate"}, "print, status, up"},
+		{"unknown command", []string{"frobnicate"}, `unknown command "frobnicate"`},
+		{"mistyped command", []string{"migrat"}, `did you mean "migrate"?`},
+		{"mistyped verb", []string{"migrate", "statsu"}, `did you mean "status"?`},
+		{"unknown flag", []string{"migrate", "up", "--force"}, "unknown flag: --force"},
+		{"flag without its value", []string{"migrate", "up", "--schema"}, "flag needs an argument"},
+		{"an argument", []string{"version", "2"}, "takes flags only"},
+		{"invalid schema", []string{"migrate", "print", "--schema", "pg_x"}, "invalid schema name"},
+		{"SQL as schema", []string{"migrate", "print", "--schema", `x"; DROP SCHEMA public`}, "invalid schema name"},
+		{"stream without name", []string{"stream", "ensure", "--subjects", "a.>"}, "give one name"},
+		{"stream with two names", []string{"stream", "ensure", "A", "B", "--subjects", "a.>"}, "give one name"},
+		{"stream without subjects", []string{"stream", "ensure", "SHOP"}, "--subjects 'order.>'"},
+		{"too many replicas", []string{"stream", "ensure", "SHOP", "--subjects", "a.>", "--replicas", "6"}, "want 1 to 5"},
+		{"negative replicas", []string{"stream", "ensure", "SHOP", "--subjects", "a.>", "--replicas", "-1"}, "want 1 to 5"},
+		{"negative age", []string{"stream", "ensure", "SHOP", "--subjects", "a.>", "--max-age", "-1h"}, "want a positive duration"},
+		{"age without a unit", []string{"stream", "ensure", "SHOP", "--subjects", "a.>", "--max-age", "7"}, "missing unit"},
+		{"no broker", []string{"stream", "ensure", "SHOP", "--subjects", "a.>"}, "POSTROOM_NATS_URL"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := postroom(t, nil, tt.args...).want(t, exitUsage).says(t, tt.says, " --help' for usage.")
+			if r.out != "" {
+				t.Errorf("standard output %q, want none", r.out)
+			}
+		})
+	}
+}
+
+// canary is a password that no output may show, nor a part of it.
+const canary = "c4naryS3cret"
+
+func TestNoOutputShowsAPassword(t *testing.T) {
+	t.Parallel()
+	pool := devtest.EmptyPool(t)
+	host := pool.Config().ConnConfig.Host
+	urls := []struct{ name, url string }{
+		{"nobody listens", "postgres://me:" + canary + "@127.0.0.1:1/shop"},
+		{"no such host", "postgres://me:" + canary + "@no-such-host.invalid/shop"},
+		{"no such user", strings.Replace(databaseURL(pool), "postgres://postgres@", "postgres://no_such_user:"+canary+"@", 1)},
+		{"slash in it", "postgres://me:" + canary + "/x@" + host + "/shop"},
+		{"question mark in it", "postgres://me:" + canary + "?x@" + host + "/shop"},
+		{"question mark behind digits", "postgres://me:12?" + canary + "@" + host + "/shop"},
+		{"hash in it", "postgres://me:1#" + canary + "@" + host + "/shop"},
+		{"percent in it", "postgres://me:" + canary + "%zz@" + host + "/shop"},
+		{"space in it", "postgres://me:" + canary + " x@" + host + "/shop"},
+		{"bracket in it", "postgres://me:" + canary + "[@" + host + "/shop"},
+		{"at sign in it", "postgres://me:x@" + canary + "@127.0.0.1:1/shop"},
+		{"bad port", "postgres://me:" + canary + "@" + host + ":port/shop"},
+		{"unknown setting", "postgres://me:" + canary + "@127.0.0.1:1/shop?sslmode=perhaps"},
+		{"in the query", "postgres://127.0.0.1:1/shop?user=me&password=" + canary},
+		{"other scheme", "mysql://me:" + canary + "@" + host + "/shop"},
+		{"no scheme", "me:" + canary + "@" + host + "/shop"},
+		{"key and value", "host=127.0.0.1 port=1 user=me password=" + canary},
+		{"key and value, not closed", "host=127.0.0.1 password='" + canary},
+		{"key and value, bad port", "host=127.0.0.1 port=x password=" + canary},
+		{"newline", "postgres://me:" + canary + "\n@" + host + "/shop"},
+	}
+	verbs := []struct {
+		name string
+		args []string
+		flag string
+		env  string
+	}{
+		{"up", []string{"migrate", "up"}, "--database-url", "POSTROOM_DATABASE_URL"},
+		{"status", []string{"migrate", "status", "--json"}, "--database-url", "DATABASE_URL"},
+		{"stream ensure", []string{"stream", "ensure", "SHOP", "--subjects", "a.>"}, "--nats-url", "POSTROOM_NATS_URL"},
+	}
+	for _, u := range urls {
+		for _, verb := range verbs {
+			t.Run(verb.name+"/"+u.name, func(t *testing.T) {
+				t.Parallel()
+				url := u.url
+				if strings.HasPrefix(verb.name, "stream") {
+					url = strings.Replace(url, "postgres://", "nats://", 1)
+				}
+				env := environment{verb.env: url}
+				runs := []result{
+					postroom(t, env, verb.args...),
+					postroom(t, nil, append(slices.Clone(verb.args), verb.flag, url)...),
+					postroom(t, nil, append(slices.Clone(verb.args), verb.flag+"="+url)...),
+					postroom(t, nil, append(slices.Clone(verb.args), verb.flag+"x", url)...), // mistyped
+					postroom(t, nil, append(slices.Clone(verb.args), url)...),                // in the wrong place
+					postroom(t, nil, verb.args[0], url),
+					postroom(t, nil, url),
+					postroom(t, env, append(slices.Clone(verb.args), "--help")...),
+				}
+				for i, r := range runs {
+					for _, part := range []string{canary, canary[:6], canary[6:]} {
+						if strings.Contains(r.out+r.errors, part) {
+							t.Errorf("run %d shows %q:\n%s%s", i, part, r.out, r.errors)
+						}
+					}
+					if r.code == exitOK && i < len(runs)-1 {
+						t.Errorf("run %d succeeded", i)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestStopsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out, errs bytes.Buffer
+	env := inDatabase(devtest.EmptyPool(t))
+	if code := run(ctx, []string{"migrate", "up"}, func(n string) string { return env[n] }, &out, &errs); code != exitFailed {
+		t.Errorf("exit status %d, want %d: %s", code, exitFailed, errs.String())
+	}
+}
+
+// brokenWriter is a standard output that nobody reads any more.
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, os.ErrClosed }
+
+func TestBrokenOutputIsAFailure(t *testing.T) {
+	for _, args := range [][]string{{"version"}, {"version", "--json"}, {"migrate", "print"}} {
+		var errs bytes.Buffer
+		code := run(t.Context(), args, func(string) string { return "" }, brokenWriter{}, &errs)
+		if code != exitFailed || !strings.Contains(errs.String(), "write output") {
+			t.Errorf("%v: exit status %d, %q", args, code, errs.String())
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	postroom(t, nil, "version").want(t, exitOK).says(t, "postroom   ", "schema     1\n", "go         go1.")
+	var a about
+	if err := json.Unmarshal([]byte(postroom(t, nil, "version", "--json").want(t, exitOK).out), &a); err != nil {
+		t.Fatal(err)
+	}
+	if a.Version == "" || a.Schema < 1 || a.Go == "" || a.Platform == "" {
+		t.Errorf("version --json = %+v", a)
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		postroom(t, nil, "completion", shell).want(t, exitOK).says(t, "postroom")
+	}
+	postroom(t, nil, "__complete", "migrate", "s").says(t, "status\tShow which migrations are applied")
+	postroom(t, nil, "__complete", "stream", "ensure", "").says(t, ":4\n") // no file names
+}
+
+// Every command explains itself, and its examples are command lines that it
+// takes.
+func TestHelp(t *testing.T) {
+	root := newRoot(func(string) string { return "" })
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, child := range cmd.Commands() {
+			walk(child)
+		}
+		if cmd.Short == "" || cmd.Long == "" {
+			t.Errorf("%s has no help", cmd.CommandPath())
+		}
+		if cmd.HasSubCommands() && cmd != root {
+			return
+		}
+		if cmd.Example == "" {
+			t.Errorf("%s has no example", cmd.CommandPath())
+		}
+		for line := range strings.SplitSeq(strings.ReplaceAll(cmd.Example, "\\\n", ""), "\n") {
+			checkExample(t, root, line)
+		}
+	}
+	walk(root)
+	postroom(t, nil, "--help").want(t, exitOK).says(t, "Exit status:", "Examples:", "POSTROOM_DATABASE_URL")
+}
+
+func checkExample(t *testing.T, root *cobra.Command, line string) {
+	t.Helper()
+	_, line, ok := strings.Cut(" "+line, " postroom ")
+	if !ok {
+		t.Errorf("an example does not call postroom: %s", line)
+		return
+	}
+	line, _, _ = strings.Cut(line, " | ")
+	line, _, _ = strings.Cut(line, " > ")
+	words := strings.Fields(strings.ReplaceAll(line, "'", ""))
+	if words[0] == "completion" {
+		return // cobra adds it when it runs
+	}
+	cmd, rest, err := root.Find(words)
+	if err != nil || !cmd.Runnable() || cmd.HasSubCommands() {
+		t.Errorf("example %q: no such command: %v", line, err)
+		return
+	}
+	if err := cmd.ParseFlags(rest); err != nil {
+		t.Errorf("example %q: %v", line, err)
+		return
+	}
+	if err := cmd.ValidateArgs(cmd.Flags().Args()); err != nil {
+		t.Errorf("example %q: %v", line, err)
+	}
+}
+
+// The program itself, once: main and its exit status.
+func TestProgram(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "postroom")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	err := exec.CommandContext(t.Context(), binary, "migrate").Run()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != exitUsage {
+		t.Errorf("postroom migrate: %v, want exit status %d", err, exitUsage)
+	}
+}

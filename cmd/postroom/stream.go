@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/relay"
+)
+
+func newStream(getenv func(string) string) *cobra.Command {
+	cmd := group("stream", "Create the streams that events go to", newStreamEnsure(getenv))
+	cmd.Long = `Create the JetStream streams that events go to. Streams belong to the operator:
+neither a relay nor an inbox creates one.`
+	return cmd
+}
+
+// streamWish is what the command line asks of a stream. Zero values leave the
+// choice to the server.
+type streamWish struct {
+	subjects []string
+	replicas int
+	maxAge   time.Duration
+}
+
+func newStreamEnsure(getenv func(string) string) *cobra.Command {
+	broker := &broker{getenv: getenv}
+	var wish streamWish
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "ensure NAME --subjects SUBJECT[,SUBJECT...]",
+		Short: "Create a stream, or add the subjects that it lacks",
+		Long: `Create a stream that loses nothing it was given: stored in files, refusing new
+messages rather than dropping old ones at a limit, without purge and delete.
+Where the stream exists, the subjects that it lacks are added and nothing else
+is changed; what differs from the flags is reported with exit status 3.`,
+		Example: `  postroom stream ensure SHOP --subjects 'order.>,payment.>'
+  postroom stream ensure SHOP --subjects 'order.>' --replicas 3 --max-age 720h \
+      --nats-url nats://nats:4222 --nats-creds /etc/postroom/nats.creds`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("give one name of a stream, for instance SHOP")
+			}
+			return wish.check()
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			nc, err := broker.connect()
+			if err != nil {
+				return err
+			}
+			defer nc.Close()
+			return ensureStream(cmd, nc, args[0], wish, asJSON)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringSliceVar(&wish.subjects, "subjects", nil, "subjects of the stream; quote '>' and '*' (required)")
+	flags.IntVar(&wish.replicas, "replicas", 0, "servers that store each message, 1 to 5 (default 1)")
+	flags.DurationVar(&wish.maxAge, "max-age", 0, "how long messages are kept, for instance 720h (default for ever)")
+	broker.addFlags(cmd)
+	addJSON(cmd, &asJSON)
+	for _, flag := range []string{"subjects", "replicas", "max-age"} {
+		complete(cmd, flag)
+	}
+	return cmd
+}
+
+func (w streamWish) check() error {
+	switch {
+	case len(w.subjects) == 0:
+		return usagef("which subjects? Give --subjects, for instance --subjects 'order.>'")
+	case w.replicas < 0 || w.replicas > 5:
+		return usagef("--replicas is %d, want 1 to 5", w.replicas)
+	case w.maxAge < 0:
+		return usagef("--max-age is %s, want a positive duration such as 720h", w.maxAge)
+	}
+	return nil
+}
+
+func ensureStream(cmd *cobra.Command, nc *nats.Conn, name string, wish streamWish, asJSON bool) error {
+	ctx := cmd.Context()
+	err := relay.EnsureStream(ctx, nc, jetstream.StreamConfig{
+		Name: name, Subjects: wish.subjects, Replicas: wish.replicas, MaxAge: wish.maxAge,
+	})
+	if err != nil {
+		return streamError(err)
+	}
+	now, err := streamConfig(ctx, nc, name)
+	if err != nil {
+		return streamError(err)
+	}
+	if err := printStream(cmd, asJSON, now); err != nil {
+		return err
+	}
+	return wish.compare(now)
+}
+
+func streamConfig(ctx context.Context, nc *nats.Conn, name string) (jetstream.StreamConfig, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return jetstream.StreamConfig{}, fmt.Errorf("read stream %s: %w", name, err)
+	}
+	stream, err := js.Stream(ctx, name)
+	if err != nil {
+		return jetstream.StreamConfig{}, fmt.Errorf("read stream %s: %w", name, err)
+	}
+	return stream.CachedInfo().Config, nil
+}
+
+// compare reports what an existing stream has otherwise than it was asked for.
+func (w streamWish) compare(now jetstream.StreamConfig) error {
+	var differs []string
+	if w.replicas != 0 && w.replicas != now.Replicas {
+		differs = append(differs, fmt.Sprintf("has %s, not %d", plural(now.Replicas, "replica"), w.replicas))
+	}
+	if w.maxAge != 0 && w.maxAge != now.MaxAge {
+		differs = append(differs, fmt.Sprintf("keeps messages %s, not %s", age(now.MaxAge), w.maxAge))
+	}
+	if now.Discard != jetstream.DiscardNew {
+		differs = append(differs, "drops old messages at a limit instead of refusing new ones")
+	}
+	if len(differs) == 0 {
+		return nil
+	}
+	return todof("stream %s exists and %s; change it with 'nats stream edit %s'", now.Name, strings.Join(differs, ", and "), now.Name)
+}
+
+// streamReport is a stream as scripts see it.
+type streamReport struct {
+	Name     string   `json:"name"`
+	Subjects []string `json:"subjects"`
+	Replicas int      `json:"replicas"`
+	MaxAge   string   `json:"max_age"` // a Go duration; "0s" is for ever
+	Storage  string   `json:"storage"`
+}
+
+func printStream(cmd *cobra.Command, asJSON bool, now jetstream.StreamConfig) error {
+	storage := strings.ToLower(now.Storage.String())
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), streamReport{
+			Name: now.Name, Subjects: now.Subjects, Replicas: now.Replicas, MaxAge: now.MaxAge.String(), Storage: storage,
+		})
+	}
+	return printTable(cmd.OutOrStdout(), [][]string{
+		{"STREAM", "SUBJECTS", "REPLICAS", "KEPT", "STORAGE"},
+		{now.Name, strings.Join(now.Subjects, ","), plain(now.Replicas), age(now.MaxAge), storage},
+	})
+}
+
+func age(d time.Duration) string {
+	if d == 0 {
+		return "for ever"
+	}
+	return d.String()
+}
+
+// API errors of JetStream that have an answer.
+const (
+	codeSubjectsOverlap = 10065
+	codeNotClustered    = 10074
+	codeNoPeers         = 10005
+	codeNoStorage       = 10047
+)
+
+// streamError adds what to do to an error of the broker.
+func streamError(err error) error {
+	var api *jetstream.APIError
+	switch {
+	case errors.Is(err, jetstream.ErrInvalidStreamName), errors.Is(err, jetstream.ErrStreamNameRequired):
+		return usagef("no such name for a stream: leave out white space, '.', '*', '>', '/' and '\\'")
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, nats.ErrNoResponders):
+		return fmt.Errorf("%w; start the server with JetStream (nats-server -js)", err)
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+		return fmt.Errorf("%w; enable JetStream for the account of these credentials", err)
+	case !errors.As(err, &api):
+		return err
+	}
+	switch int(api.ErrorCode) {
+	case codeSubjectsOverlap:
+		return fmt.Errorf("%w; another stream has a part of these subjects, 'nats stream ls --subject' finds it", err)
+	case codeNotClustered, codeNoPeers:
+		return fmt.Errorf("%w; --replicas cannot be above the number of servers in the cluster", err)
+	case codeNoStorage:
+		return fmt.Errorf("%w; give JetStream more storage or limit the stream", err)
+	}
+	return err
+}
+
+// broker is which NATS server a command works on.
+type broker struct {
+	getenv     func(string) string
+	url, creds string
+}
+
+func (b *broker) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&b.url, "nats-url", "", "NATS URL (env POSTROOM_NATS_URL, NATS_URL)")
+	cmd.Flags().StringVar(&b.creds, "nats-creds", "", "file with the credentials of a NATS user")
+	complete(cmd, "nats-url")
+}
+
+func (b *broker) connect() (*nats.Conn, error) {
+	servers, origin := firstOf(b.getenv, b.url, "--nats-url", "POSTROOM_NATS_URL", "NATS_URL")
+	if servers == "" {
+		return nil, usagef("which broker? Give --nats-url or set POSTROOM_NATS_URL, for instance nats://localhost:4222")
+	}
+	for server := range strings.SplitSeq(servers, ",") {
+		if !strings.Contains(server, "://") {
+			server = "nats://" + server
+		}
+		// Not the parser's error: it repeats the URL.
+		if u, err := url.Parse(strings.TrimSpace(server)); err != nil || u.Host == "" || misplacedAt(server) {
+			return nil, usagef("%s is no NATS URL; write nats://host:4222, several with commas between them", origin)
+		}
+	}
+	options := append(relay.ConnectOptions(), nats.Name("postroom"))
+	if b.creds != "" {
+		options = append(options, nats.UserCredentials(b.creds))
+	}
+	nc, err := nats.Connect(servers, options...)
+	if err != nil {
+		return nil, brokerError(origin, err)
+	}
+	return nc, nil
+}
+
+// brokerError says what to do about a connection that failed. No error of the
+// client repeats a URL that it could read.
+func brokerError(origin string, err error) error {
+	switch {
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
+		return fmt.Errorf("connect to the broker (%s): it refuses the user; see --nats-creds: %w", origin, err)
+	case errors.Is(err, nats.ErrNoServers):
+		return fmt.Errorf("connect to the broker (%s): is it running, and the address right? %w", origin, err)
+	}
+	return fmt.Errorf("connect to the broker (%s): %w", origin, err)
+}

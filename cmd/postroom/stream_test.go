@@ -1,0 +1,101 @@
+package main
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+func TestStreamEnsure(t *testing.T) {
+	t.Parallel()
+	nc := devtest.NATS(t)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := environment{"NATS_URL": devtest.NATSURL(t)}
+
+	postroom(t, env, "stream", "ensure", "CLI_SHOP", "--subjects", "clishop.a.>,clishop.b.>", "--max-age", "720h").want(t, exitOK).
+		says(t, "STREAM     SUBJECTS", "CLI_SHOP   clishop.a.>,clishop.b.>   1          720h0m0s   file\n")
+	stream, err := js.Stream(t.Context(), "CLI_SHOP")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := stream.CachedInfo().Config
+	if cfg.Discard != jetstream.DiscardNew || !cfg.DenyDelete || !cfg.DenyPurge || cfg.Storage != jetstream.FileStorage {
+		t.Errorf("the stream can lose messages: %+v", cfg)
+	}
+
+	// Again, and with one subject more: two times --subjects is one list.
+	r := postroom(t, env, "stream", "ensure", "CLI_SHOP", "--subjects", "clishop.a.>", "--subjects", "clishop.c", "--json").want(t, exitOK)
+	var got streamReport
+	if err := json.Unmarshal([]byte(r.out), &got); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"clishop.a.>", "clishop.b.>", "clishop.c"}; !slices.Equal(got.Subjects, want) {
+		t.Errorf("subjects = %v, want %v", got.Subjects, want)
+	}
+
+	// What it does not change, it says.
+	postroom(t, env, "stream", "ensure", "CLI_SHOP", "--subjects", "clishop.a.>", "--max-age", "1h").want(t, exitTodo).
+		says(t, "keeps messages 720h0m0s, not 1h0m0s", "nats stream edit CLI_SHOP")
+}
+
+func TestStreamWishCompare(t *testing.T) {
+	now := jetstream.StreamConfig{Name: "SHOP", Replicas: 1, Discard: jetstream.DiscardNew}
+	dropping := now
+	dropping.Discard = jetstream.DiscardOld
+	tests := []struct {
+		name string
+		wish streamWish
+		now  jetstream.StreamConfig
+		want string
+	}{
+		{"nothing asked", streamWish{}, now, ""},
+		{"as asked", streamWish{replicas: 1}, now, ""},
+		{"fewer replicas", streamWish{replicas: 3}, now, "has 1 replica, not 3"},
+		{"kept for ever", streamWish{maxAge: time.Hour}, now, "keeps messages for ever, not 1h0m0s"},
+		{"drops old messages", streamWish{}, dropping, "drops old messages at a limit"},
+		{"several", streamWish{replicas: 3, maxAge: time.Hour}, now, "not 3, and keeps"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := tt.wish.compare(tt.now)
+			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("compare = %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestStreamEnsureErrors(t *testing.T) {
+	t.Parallel()
+	url := devtest.NATSURL(t)
+	env := environment{"POSTROOM_NATS_URL": url, "NATS_URL": "nats://127.0.0.1:1"}
+	postroom(t, env, "stream", "ensure", "CLI_TAKEN", "--subjects", "clitaken.>").want(t, exitOK)
+
+	tests := []struct {
+		name string
+		args []string
+		want int
+		says string
+	}{
+		{"subjects of another stream", []string{"CLI_OVERLAP", "--subjects", "clitaken.a"}, exitFailed, "another stream has a part of these subjects"},
+		{"replicas without a cluster", []string{"CLI_REPLICAS", "--subjects", "clireplicas", "--replicas", "3"}, exitFailed, "--replicas cannot be above"},
+		{"no such name", []string{"CLI.DOT", "--subjects", "clidot"}, exitUsage, "no such name for a stream"},
+		{"nobody listens", []string{"CLI_X", "--subjects", "clix", "--nats-url", "nats://127.0.0.1:1"}, exitFailed, "(--nats-url): is it running"},
+		{"no URL", []string{"CLI_X", "--subjects", "clix", "--nats-url", "nats://"}, exitUsage, "is no NATS URL"},
+		{"no credentials file", []string{"CLI_X", "--subjects", "clix", "--nats-creds", "/no/such/file"}, exitFailed, "/no/such/file"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			postroom(t, env, append([]string{"stream", "ensure"}, tt.args...)...).want(t, tt.want).says(t, tt.says)
+		})
+	}
+}

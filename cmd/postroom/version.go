@@ -1,0 +1,78 @@
+package main
+
+import (
+	"cmp"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/schema"
+)
+
+func newVersion() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of this program",
+		Long:  "Print the version of this program, of what it was built from, and the version of the tables that it needs.",
+		Example: `  postroom version
+  postroom version --json | jq -r .version`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			build, _ := debug.ReadBuildInfo() // nil in a binary without modules
+			about, err := aboutBuild(build)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), about)
+			}
+			rows := [][]string{{"postroom", about.Version}}
+			if about.Revision != "" {
+				rows = append(rows, []string{"revision", about.Revision})
+			}
+			return printTable(cmd.OutOrStdout(), append(rows,
+				[]string{"schema", plain(about.Schema)},
+				[]string{"go", about.Go},
+				[]string{"platform", about.Platform},
+			))
+		},
+	}
+	addJSON(cmd, &asJSON)
+	return cmd
+}
+
+// about is what "version" prints.
+type about struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"`
+	Schema   int    `json:"schema"` // the newest migration
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func aboutBuild(build *debug.BuildInfo) (about, error) {
+	steps, err := schema.Migrations("")
+	if err != nil {
+		return about{}, err
+	}
+	a := about{Version: "(devel)", Schema: len(steps), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if build == nil {
+		return a, nil
+	}
+	a.Version = cmp.Or(build.Main.Version, a.Version)
+	modified := ""
+	for _, s := range build.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			a.Revision = s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			modified = ", with changes"
+		}
+	}
+	if a.Revision != "" {
+		a.Revision += modified
+	}
+	return a, nil
+}

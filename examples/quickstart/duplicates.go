@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	copyEvery  = 20 // one order event in so many is delivered twice
+	copyHeader = "quickstart-copy"
+)
+
+// copier delivers events twice on purpose: it reads the stream and publishes one
+// event in twenty again, under a message id that the broker does not know. So
+// do, in earnest, a relay that was killed after it published and a broker whose
+// duplicate window is over. It implements postroom.Runner.
+type copier struct {
+	nc   *nats.Conn
+	seen atomic.Int64 // order events read, copies not counted
+	sent atomic.Int64 // copies that the broker stored
+}
+
+// Run copies until ctx ends.
+func (c *copier) Run(ctx context.Context) error {
+	if err := c.run(ctx); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("copier: %w", err)
+	}
+	return nil
+}
+
+func (c *copier) run(ctx context.Context) error {
+	js, err := jetstream.New(c.nc)
+	if err != nil {
+		return err
+	}
+	reader, err := js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{orderPlaced}})
+	if err != nil {
+		return fmt.Errorf("read stream: %w", err)
+	}
+	messages, err := reader.Messages()
+	if err != nil {
+		return fmt.Errorf("read stream: %w", err)
+	}
+	defer messages.Stop()
+	for {
+		msg, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return fmt.Errorf("next message: %w", err)
+		}
+		if err := c.consider(ctx, js, msg); err != nil {
+			return err
+		}
+	}
+}
+
+// consider copies a message if it is its turn. It never copies a copy.
+func (c *copier) consider(ctx context.Context, js jetstream.JetStream, msg jetstream.Msg) error {
+	if msg.Headers().Get(copyHeader) != "" {
+		return nil
+	}
+	if c.seen.Load()%copyEvery == 0 {
+		header := maps.Clone(msg.Headers())
+		header.Set(jetstream.MsgIDHeader, header.Get(jetstream.MsgIDHeader)+"-copy")
+		header.Set(copyHeader, "1")
+		if _, err := js.PublishMsg(ctx, &nats.Msg{Subject: msg.Subject(), Header: header, Data: msg.Data()}); err != nil {
+			return fmt.Errorf("publish copy: %w", err)
+		}
+		c.sent.Add(1)
+	}
+	c.seen.Add(1) // last: whoever sees it sees the copy as well
+	return nil
+}
+
+// message is what the proof needs of a message in the stream.
+type message struct {
+	seq                uint64
+	id, eventType, key string
+	copied             bool
+}
+
+// readStream reads the headers of all messages that the stream has now.
+func readStream(ctx context.Context, nc *nats.Conn) ([]message, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, err
+	}
+	info, err := js.Stream(ctx, stream)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]message, 0, info.CachedInfo().State.Msgs)
+	if cap(all) == 0 {
+		return all, nil
+	}
+	reader, err := js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{HeadersOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	messages, err := reader.Messages()
+	if err != nil {
+		return nil, err
+	}
+	defer messages.Stop()
+	for {
+		msg, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return nil, fmt.Errorf("after %d of %d messages: %w", len(all), cap(all), err)
+		}
+		meta, err := msg.Metadata()
+		if err != nil {
+			return nil, errors.Join(errors.New("read metadata"), err)
+		}
+		h := msg.Headers()
+		all = append(all, message{
+			seq: meta.Sequence.Stream, id: h.Get("ce-id"), eventType: h.Get("ce-type"), key: h.Get("ce-partitionkey"),
+			copied: h.Get(copyHeader) != "",
+		})
+		if meta.NumPending == 0 {
+			return all, nil
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+)
+
+// Event types. They are the subjects of the stream as well.
+const (
+	orderPlaced  = "order.placed"
+	orderCharged = "order.charged"
+)
+
+// Handlers. A name is for ever: events are decided once for each name.
+const (
+	billingCharge  = "billing.charge"
+	analyticsCount = "analytics.count"
+)
+
+// Order is what the events say of an order.
+type Order struct {
+	ID       string `json:"id"`
+	Customer int    `json:"customer"`
+	Amount   int64  `json:"amount"` // cents
+}
+
+const insertCharge = "INSERT INTO charge (order_id, amount) VALUES ($1, $2)"
+
+// charge is billing's handler: a charge for each order, and an event that says
+// so. Ledger row, charge and event are committed together, or none of them.
+func (d *demo) charge(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
+	if _, err := tx.Exec(ctx, insertCharge, o.ID, o.Amount); err != nil {
+		return fmt.Errorf("insert charge: %w", err)
+	}
+	return d.billing.Write(ctx, tx, ev.Follow(orderCharged, o))
+}
+
+const addToTotal = `INSERT INTO customer_total AS t (customer, orders, amount) VALUES ($1, 1, $2)
+	ON CONFLICT (customer) DO UPDATE SET orders = t.orders + 1, amount = t.amount + excluded.amount`
+
+// count is analytics' handler. Adding is not idempotent: were it run twice for
+// an event, the total would be wrong for ever.
+func (d *demo) count(ctx context.Context, tx pgx.Tx, _ postroom.Event, o Order) error {
+	if _, err := tx.Exec(ctx, addToTotal, o.Customer, o.Amount); err != nil {
+		return fmt.Errorf("add to total: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+)
+
+// result is what the program prints: as a table, or as JSON.
+type result struct {
+	Seed         uint64  `json:"seed"`
+	Clients      int     `json:"clients"`
+	Orders       int64   `json:"orders"` // committed
+	RolledBack   int64   `json:"rolled_back"`
+	Held         int64   `json:"held_open"`
+	Published    int64   `json:"published"`
+	Late         int64   `json:"late"`
+	Charged      int64   `json:"charged"`
+	Counted      int64   `json:"counted"`
+	CopiesSent   int64   `json:"copies_sent"`
+	Suppressed   int64   `json:"duplicates_suppressed"` // of both handlers
+	ByBilling    int64   `json:"duplicates_suppressed_by_billing_charge"`
+	ByAnalytics  int64   `json:"duplicates_suppressed_by_analytics_count"`
+	PlacingSecs  float64 `json:"placing_seconds"`
+	TotalSecs    float64 `json:"seconds"`
+	P50          float64 `json:"event_insert_to_charge_insert_p50_seconds"`
+	P99          float64 `json:"event_insert_to_charge_insert_p99_seconds"`
+	Lost         int64   `json:"lost"`
+	Ghosts       int64   `json:"ghosts"`
+	Doubles      int64   `json:"double_effects"`
+	Checks       []check `json:"checks"`
+	PostgreSQL   string  `json:"postgresql"`
+	PostgresFrom string  `json:"postgresql_from"`
+	Durable      bool    `json:"postgresql_durable"`
+	NATS         string  `json:"nats"`
+}
+
+func (d *demo) result(checks []check, found findings, c counts) *result {
+	return &result{
+		Seed: d.opt.seed, Clients: d.opt.clients,
+		Orders: found.Orders, RolledBack: int64(len(d.placed.rollbacks())), Held: found.Held,
+		Published: c.published, Late: c.late, Charged: found.Charged, Counted: found.Counted,
+		CopiesSent: d.copier.sent.Load(), Suppressed: c.charge.suppressed + c.tallied.suppressed,
+		ByBilling: c.charge.suppressed, ByAnalytics: c.tallied.suppressed,
+		PlacingSecs: d.placed.placing.Seconds(), TotalSecs: d.placed.took.Seconds(),
+		P50: found.P50, P99: found.P99,
+		Lost: violations(checks, "lost"), Ghosts: violations(checks, "ghost"), Doubles: violations(checks, "double"),
+		Checks:     checks,
+		PostgreSQL: found.Version, PostgresFrom: d.servers.Postgres.Source(), Durable: found.Durable,
+		NATS: d.nc.ConnectedServerVersion(),
+	}
+}
+
+// verdict returns nil where the proof holds. A run in which no duplicate was
+// suppressed proves nothing of duplicates, and is no success.
+func (r *result) verdict() error {
+	switch {
+	case r.Lost != 0 || r.Ghosts != 0 || r.Doubles != 0:
+		return fmt.Errorf("the proof FAILED: %d lost, %d ghosts, %d double effects", r.Lost, r.Ghosts, r.Doubles)
+	case r.Suppressed == 0:
+		return errors.New("no duplicate was suppressed, so nothing is proved of them")
+	}
+	return nil
+}
+
+// summary is the last line of the output, for scripts.
+func (r *result) summary() string {
+	return fmt.Sprintf("demo: orders=%d rolled_back=%d published=%d charged=%d counted=%d duplicates_suppressed=%d lost=%d ghosts=%d double_effects=%d",
+		r.Orders, r.RolledBack, r.Published, r.Charged, r.Counted, r.Suppressed, r.Lost, r.Ghosts, r.Doubles)
+}
+
+// write prints the result and the summary under it.
+func (r *result) write(out io.Writer, asJSON bool) error {
+	var b bytes.Buffer
+	if asJSON {
+		if err := json.NewEncoder(&b).Encode(r); err != nil {
+			return fmt.Errorf("encode result: %w", err)
+		}
+	} else {
+		r.table(&b)
+		r.proof(&b)
+	}
+	b.WriteString(r.summary() + "\n")
+	if _, err := out.Write(b.Bytes()); err != nil {
+		return fmt.Errorf("print result: %w", err)
+	}
+	return nil
+}
+
+func (r *result) table(b *bytes.Buffer) {
+	disk := "durable: fsync on"
+	if !r.Durable {
+		disk = "NOT durable: fsync or synchronous_commit off"
+	}
+	fmt.Fprintf(b, "PostgreSQL %s from %s, %s\n", r.PostgreSQL, r.PostgresFrom, disk)
+	fmt.Fprintf(b, "NATS %s in this process, JetStream on files, synced every 2 minutes as by default\n\n", r.NATS)
+
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	row := func(what, value, note string) { fmt.Fprintf(w, "%s\t%s\t  %s\n", pad(what), value, note) }
+	number := func(what string, n int64, note string) { row(what, grouped(n), note) }
+	number("orders committed", r.Orders, fmt.Sprintf("by %d clients, seed %d", r.Clients, r.Seed))
+	number("orders rolled back", r.RolledBack, "after their event was written")
+	number("orders held open", r.Held, "for 100 to 400 ms before their commit")
+	number("events published", r.Published, "one for each order, one for each charge")
+	number("  seen late", r.Late, "became visible to the relay after later ones")
+	number("charges by "+billingCharge, r.Charged, "")
+	number("orders added up by "+analyticsCount, r.Counted, "")
+	number("duplicates sent", r.CopiesSent, "the same event under another message id")
+	number("  suppressed by "+billingCharge, r.ByBilling, "")
+	number("  suppressed by "+analyticsCount, r.ByAnalytics, "")
+	row("orders placed", grouped(rate(r.Orders, r.PlacingSecs))+"/s", fmt.Sprintf("in %.1f s", r.PlacingSecs))
+	row("orders placed, charged, counted", grouped(rate(r.Orders, r.TotalSecs))+"/s", fmt.Sprintf("in %.1f s, all work included", r.TotalSecs))
+	row("latency p50", milliseconds(r.P50), "from the event's insert to the charge's insert, by the database's clock;")
+	row("latency p99", milliseconds(r.P99), "with the order's commit, without the charge's; orders held open left out")
+	_ = w.Flush() // a bytes.Buffer takes all
+}
+
+// proof prints each check with its outcome.
+func (r *result) proof(b *bytes.Buffer) {
+	b.WriteString("\nThe proof, in SQL over the tables and the messages of the stream:\n\n")
+	for _, c := range r.Checks {
+		if c.Violations == 0 {
+			fmt.Fprintf(b, "  ok      %s\n", c.Name)
+		} else {
+			fmt.Fprintf(b, "  FAILED  %s: %s %s\n", c.Name, grouped(c.Violations), c.Violation)
+		}
+	}
+	b.WriteString("\n")
+}
+
+// pad makes labels of one width, so that they stay on the left of a table whose
+// numbers are on the right.
+func pad(s string) string { return fmt.Sprintf("%-36s", s) }
+
+func rate(n int64, seconds float64) int64 {
+	return perSecond(n, time.Duration(seconds*float64(time.Second)))
+}
+
+func milliseconds(seconds float64) string { return fmt.Sprintf("%.1f ms", seconds*1000) }

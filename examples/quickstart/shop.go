@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+)
+
+const (
+	people = 1000 // customers; of one in ten the card is declined
+
+	// One order in so many keeps its transaction open for a while after it wrote
+	// its event, as a slow service or a paused process would.
+	holdEvery          = 200
+	holdLeast, holdMax = 100 * time.Millisecond, 400 * time.Millisecond
+)
+
+// request is an order that a client is going to place.
+type request struct {
+	Order
+
+	declined bool          // to be rolled back, after its event was written
+	hold     time.Duration // how long to keep the transaction open
+}
+
+// plan returns requests of which n will be committed: the same ones for the
+// same seed.
+func plan(seed uint64, n int) []request {
+	chance := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a shop, not a secret
+	requests := make([]request, 0, n+n/8)
+	for committed := 0; committed < n; {
+		r := request{Order: Order{
+			ID:       fmt.Sprintf("order-%07d", len(requests)+1),
+			Customer: 1 + chance.IntN(people),
+			Amount:   100 + chance.Int64N(100_000),
+		}}
+		r.declined = r.Customer%10 == 0
+		if len(requests)%holdEvery == holdEvery/2 {
+			r.hold = holdLeast + time.Duration(chance.Int64N(int64(holdMax-holdLeast)))
+		}
+		if !r.declined {
+			committed++
+		}
+		requests = append(requests, r)
+	}
+	return requests
+}
+
+// tally is what the clients know of their own orders.
+type tally struct {
+	committed     atomic.Int64
+	placing, took time.Duration // until the last order was placed; until all took effect
+
+	mu         sync.Mutex
+	rolledBack []Order // nothing in the database knows of them
+}
+
+func (t *tally) rolled(o Order) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.rolledBack = append(t.rolledBack, o)
+}
+
+func (t *tally) rollbacks() []Order {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.rolledBack[:len(t.rolledBack):len(t.rolledBack)]
+}
+
+// placeAll places the requests with the given number of clients at a time. It
+// stops early when closing is closed, after the orders that are under way.
+func (d *demo) placeAll(ctx context.Context, requests []request, closing <-chan struct{}) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	began := time.Now()
+	defer func() { d.placed.placing = time.Since(began) }()
+
+	var next atomic.Int64
+	var clients sync.WaitGroup
+	for range d.opt.clients {
+		clients.Go(func() {
+			for n := next.Add(1) - 1; n < int64(len(requests)); n = next.Add(1) - 1 {
+				select {
+				case <-closing:
+					return
+				case <-ctx.Done():
+					return
+				default:
+				}
+				if err := d.place(ctx, requests[n]); err != nil {
+					cancel(fmt.Errorf("place %s: %w", requests[n].ID, err))
+				}
+			}
+		})
+	}
+	clients.Wait()
+	return context.Cause(ctx)
+}
+
+var errDeclined = errors.New("card declined")
+
+const insertOrder = "INSERT INTO shop_order (id, customer, amount, held) VALUES ($1, $2, $3, $4)"
+
+// place places one order. The event is part of the order's transaction: it is
+// published if that commits, and was never there if it does not.
+func (d *demo) place(ctx context.Context, r request) error {
+	err := pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, insertOrder, r.ID, r.Customer, r.Amount, r.hold > 0); err != nil {
+			return fmt.Errorf("insert order: %w", err)
+		}
+		ev := postroom.NewEvent(orderPlaced, r.Order)
+		ev.Key = r.ID // events of one order stay in order
+		if err := d.shop.Write(ctx, tx, ev); err != nil {
+			return err
+		}
+		time.Sleep(r.hold)
+		if r.declined {
+			return errDeclined
+		}
+		return nil
+	})
+	switch {
+	case err == nil:
+		d.placed.committed.Add(1)
+	case errors.Is(err, errDeclined):
+		d.placed.rolled(r.Order)
+	default:
+		return err
+	}
+	return nil
+}
