@@ -149,9 +149,7 @@ func (l *Log) connect(ctx context.Context) (*pgx.Conn, error) {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
 	conn := pooled.Hijack()
-	// A plan that was made while the log was empty would scan and sort it later;
-	// compiling a plan takes longer than any statement of the relay.
-	if _, err := conn.Exec(ctx, "SET enable_seqscan = off; SET jit = off; SET application_name = 'postroom relay'"); err != nil {
+	if _, err := conn.Exec(ctx, l.sql.connect); err != nil {
 		return nil, errors.Join(fmt.Errorf("set up connection: %w", err), closeConn(conn))
 	}
 	return conn, nil

@@ -13,6 +13,8 @@ var (
 	digestSQL string
 	//go:embed sql/conflict.sql
 	conflictSQL string
+	//go:embed sql/connect.sql
+	connectSQL string
 	//go:embed sql/lead.sql
 	leadSQL string
 	//go:embed sql/restored.sql
@@ -36,6 +38,7 @@ var (
 // statements are the statements of this package, for one schema.
 type statements struct {
 	write, digest, conflict  string
+	connect                  string
 	lead, restored, sequence string
 	pass, gather, pending    string
 	record, renew, release   string
@@ -45,7 +48,8 @@ type statements struct {
 func load(name string) statements {
 	return statements{
 		write: schema.In(name, writeSQL), digest: schema.In(name, digestSQL), conflict: schema.In(name, conflictSQL),
-		lead: schema.In(name, leadSQL), restored: schema.In(name, restoredSQL), sequence: schema.In(name, sequenceSQL),
+		connect: schema.In(name, connectSQL),
+		lead:    schema.In(name, leadSQL), restored: schema.In(name, restoredSQL), sequence: schema.In(name, sequenceSQL),
 		pass: schema.In(name, passSQL), gather: schema.In(name, gatherSQL), pending: schema.In(name, pendingSQL),
 		record: schema.In(name, recordSQL), renew: schema.In(name, renewSQL), release: schema.In(name, releaseSQL),
 	}
