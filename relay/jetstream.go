@@ -79,7 +79,7 @@ func (p *JetStreamPublisher) Check(ctx context.Context) error {
 // reply subject of its own, which names the event: one subscription serves any
 // number of publishes, and nothing is allocated for each.
 func (p *JetStreamPublisher) Run(ctx context.Context, batches <-chan []postroom.Logged, outcome func(seq int64, duplicate bool, err error)) error {
-	w := &window{prefix: p.nc.NewInbox() + ".", open: make(map[int64]time.Time), outcome: outcome}
+	w := &window{prefix: p.nc.NewInbox() + ".", encoder: wire.NewEncoder(), open: make(map[int64]time.Time), outcome: outcome}
 	defer w.close()
 	acks, err := p.nc.Subscribe(w.prefix+"*", w.onAck)
 	if err != nil {
@@ -133,7 +133,7 @@ func (p *JetStreamPublisher) send(batch []postroom.Logged, w *window) {
 		err := p.nc.PublishMsg(&nats.Msg{
 			Subject: ev.Subject,
 			Reply:   w.prefix + strconv.FormatInt(ev.Seq, 36),
-			Header:  wire.Encode(ev.Event),
+			Header:  w.encoder.Encode(ev.Event), // copied into the connection's buffer at once
 			Data:    ev.Data,
 		})
 		if err != nil {
@@ -145,6 +145,7 @@ func (p *JetStreamPublisher) send(batch []postroom.Logged, w *window) {
 // window is what was sent and not acknowledged.
 type window struct {
 	prefix  string
+	encoder *wire.Encoder // used by Run's goroutine alone
 	outcome func(seq int64, duplicate bool, err error)
 
 	mu     sync.Mutex

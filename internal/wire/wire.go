@@ -55,29 +55,75 @@ func MessageID(ev postroom.Event) string {
 
 // Encode returns the headers of an event's message. The data travels as it is.
 func Encode(ev postroom.Event) map[string][]string {
-	h := make(map[string][]string, 10+len(ev.Headers))
-	for name, value := range ev.Headers {
-		h[name] = []string{value}
+	return NewEncoder().Encode(ev)
+}
+
+// Encoder encodes one event after another into the same map, for a publisher
+// that copies headers out before the next: nothing is allocated for each but
+// the texts. It is not safe for concurrent use.
+type Encoder struct {
+	header map[string][]string
+	own    []string // user headers of the last event
+
+	msgID, id, source, eventType, contentType, eventTime, loggedAt []string
+
+	optional []optionalHeader
+}
+
+// optionalHeader is a header that is left out where an event has no value.
+type optionalHeader struct {
+	name  string
+	value []string
+}
+
+// NewEncoder returns an encoder.
+func NewEncoder() *Encoder {
+	e := &Encoder{header: make(map[string][]string, 16)}
+	slot := func(name string) []string {
+		value := make([]string, 1)
+		e.header[name] = value
+		return value
 	}
-	h[MsgID] = []string{MessageID(ev)}
-	h[specVersion] = []string{"1.0"}
-	h[id] = []string{escape(ev.ID)}
-	h[source] = []string{escape(ev.Source)}
-	h[eventType] = []string{ev.Type}
-	h[contentType] = []string{ev.ContentType}
-	h[eventTime] = []string{stamp(ev.Time)}
-	h[loggedAt] = []string{stamp(ev.LoggedAt)}
-	optional := func(name, value string) {
-		if value != "" {
-			h[name] = []string{value}
+	slot(specVersion)[0] = "1.0"
+	e.msgID, e.id, e.source, e.eventType = slot(MsgID), slot(id), slot(source), slot(eventType)
+	e.contentType, e.eventTime, e.loggedAt = slot(contentType), slot(eventTime), slot(loggedAt)
+	for _, name := range []string{partitionKey, correlationID, causationID, traceParent, traceState} {
+		e.optional = append(e.optional, optionalHeader{name, make([]string, 1)})
+	}
+	return e
+}
+
+// Encode returns the headers of an event's message, valid until the next call.
+func (e *Encoder) Encode(ev postroom.Event) map[string][]string {
+	for _, name := range e.own {
+		delete(e.header, name)
+	}
+	e.own = e.own[:0]
+	for name, value := range ev.Headers {
+		e.own = append(e.own, name)
+		e.header[name] = []string{value}
+	}
+	e.msgID[0] = MessageID(ev)
+	e.id[0], e.source[0] = escape(ev.ID), escape(ev.Source)
+	e.eventType[0], e.contentType[0] = ev.Type, ev.ContentType
+	e.loggedAt[0] = stamp(ev.LoggedAt)
+	e.eventTime[0] = e.loggedAt[0]
+	if ev.Time != ev.LoggedAt {
+		e.eventTime[0] = stamp(ev.Time)
+	}
+	values := [...]string{escape(ev.Key), escape(ev.CorrelationID), escape(ev.CausationID), ev.TraceParent, ev.TraceState}
+	for i, value := range values {
+		o := &e.optional[i]
+		switch {
+		case value != "":
+			o.value[0] = value
+			e.header[o.name] = o.value
+		case o.value[0] != "":
+			o.value[0] = ""
+			delete(e.header, o.name)
 		}
 	}
-	optional(partitionKey, escape(ev.Key))
-	optional(correlationID, escape(ev.CorrelationID))
-	optional(causationID, escape(ev.CausationID))
-	optional(traceParent, ev.TraceParent)
-	optional(traceState, ev.TraceState)
-	return h
+	return e.header
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

@@ -294,3 +294,29 @@ func mustDecode(t *testing.T, subject string, header map[string][]string, data [
 	}
 	return ev
 }
+
+// What one event had must not be seen in the next.
+func TestEncoderForgetsThePreviousEvent(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		events := rapid.SliceOfN(validEvent, 2, 5).Draw(t, "events")
+		encoder := wire.NewEncoder()
+		for _, ev := range events {
+			if got, want := encoder.Encode(ev), wire.Encode(ev); !reflect.DeepEqual(got, want) {
+				t.Fatalf("encoded as\n%v, alone as\n%v", got, want)
+			}
+		}
+	})
+}
+
+func BenchmarkEncoder(b *testing.B) {
+	at := time.Now()
+	ev := postroom.Event{
+		ID: "0196f5a0-0000-7000-8000-000000000000", Source: "/shop", Type: "order.placed", Key: "order-1",
+		ContentType: "application/json", Time: at, LoggedAt: at,
+	}
+	encoder := wire.NewEncoder()
+	b.ReportAllocs()
+	for b.Loop() {
+		encoder.Encode(ev)
+	}
+}
