@@ -31,6 +31,7 @@ type consumer struct {
 	workers int
 
 	streamCreated time.Time // tells two streams of one name apart
+	begun         time.Time // when the durable consumer was made; zero while it was not seen
 }
 
 // Run handles events until ctx ends. Where the consumer is lost, it is made
@@ -102,11 +103,14 @@ func (c *consumer) adopt(ctx context.Context, stream jetstream.Stream, durable j
 			all = append(all, subject)
 		}
 	}
-	if len(all) == len(have) && now.AckWait == want.AckWait && now.MaxDeliver == want.MaxDeliver {
+	if c.begun.IsZero() {
+		c.begun = durable.CachedInfo().Created
+	}
+	if len(all) == len(have) && now.AckWait == want.AckWait && now.MaxDeliver == want.MaxDeliver && now.MaxAckPending == want.MaxAckPending {
 		return durable, nil
 	}
 	now.FilterSubject, now.FilterSubjects = "", all
-	now.AckWait, now.MaxDeliver, now.BackOff = want.AckWait, want.MaxDeliver, nil
+	now.AckWait, now.MaxDeliver, now.MaxAckPending, now.BackOff = want.AckWait, want.MaxDeliver, want.MaxAckPending, nil
 	durable, err := stream.UpdateConsumer(ctx, now)
 	if err != nil {
 		return nil, fmt.Errorf("update consumer %s: %w", want.Durable, err)
@@ -128,19 +132,27 @@ const (
 )
 
 // config returns the consumer as it should be. Attempts are not the broker's to
-// count: MaxDeliver would drop an event without a word.
+// count: MaxDeliver would drop an event without a word. Nor are failed events,
+// which are pending until their next attempt: MaxAckPending would let a thousand
+// of them stop all others. A consumer that is made a second time begins where
+// the first did.
 func (c *consumer) config(instance string) jetstream.ConsumerConfig {
-	deliver := jetstream.DeliverAllPolicy
-	if c.sub.From == OnlyNew {
+	deliver, since := jetstream.DeliverAllPolicy, (*time.Time)(nil)
+	switch {
+	case c.sub.From == OnlyNew && c.begun.IsZero():
 		deliver = jetstream.DeliverNewPolicy
+	case c.sub.From == OnlyNew:
+		deliver, since = jetstream.DeliverByStartTimePolicy, &c.begun
 	}
 	return jetstream.ConsumerConfig{
 		Durable:        consumerName(instance, c.sub.Name),
 		Description:    "Postroom handler " + c.sub.Name,
 		DeliverPolicy:  deliver,
+		OptStartTime:   since,
 		AckPolicy:      jetstream.AckExplicitPolicy,
 		AckWait:        c.inbox.cfg.AckWait,
 		MaxDeliver:     -1,
+		MaxAckPending:  -1,
 		FilterSubjects: c.sub.filter(),
 		Metadata:       map[string]string{instanceKey: instance, handlerKey: c.sub.Name},
 	}

@@ -50,6 +50,12 @@ func (c *consumer) deliver(ctx, work context.Context, msg jetstream.Msg) {
 		c.metrics.ended(work, undecodable, time.Time{})
 		return
 	}
+	if len(c.sub.Types) > 0 && !slices.Contains(c.sub.Types, msg.Subject()) {
+		// A newer process of this handler asked for it: it is that one's to handle.
+		c.settle(work, msg.NakWithDelay(lastWait(c.sub.Schedule)), "nak")
+		c.metrics.ended(work, released, time.Time{})
+		return
+	}
 	if len(c.sub.Types) > 0 && !slices.Contains(c.sub.Types, d.ev.Type) {
 		c.settle(work, msg.Ack(), "ack")
 		c.metrics.ended(work, skipped, time.Time{})

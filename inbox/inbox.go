@@ -93,7 +93,8 @@ type Inbox struct {
 }
 
 // New returns an inbox that reads from nc and keeps its ledger in pool's
-// database. It does no I/O and cannot fail: faults of the Config are returned by
+// database. nc has to be made with nats.MaxReconnects(-1), which is among
+// relay.ConnectOptions. It does no I/O and cannot fail: faults of the Config are returned by
 // [Inbox.Check] and [Inbox.Run].
 func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 	cfg = cfg.defaults()
@@ -107,9 +108,13 @@ func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 
 // Handle registers a transactional handler: its effects are made through the
 // transaction that it is given, and are committed once for each event. It is
-// called before Run. It panics where the name has a handler already; other
-// faults of the subscription are returned by [Inbox.Check] and [Inbox.Run].
+// called before Run. It panics where the name has a handler already, or h is
+// nil; other faults of the subscription are returned by [Inbox.Check] and
+// [Inbox.Run].
 func (in *Inbox) Handle(sub Subscription, h postroom.Handler) {
+	if h == nil {
+		panic(fmt.Sprintf("inbox: Handle: no handler for %q", sub.Name))
+	}
 	for _, c := range in.consumers {
 		if c.sub.Name == sub.Name {
 			panic(fmt.Sprintf("inbox: Handle: a second handler with the name %q", sub.Name))
@@ -162,6 +167,9 @@ func (in *Inbox) checkSettings() error {
 	}
 	if len(in.consumers) == 0 {
 		return errors.New("no handler is registered; call Handle before Run")
+	}
+	if in.nc.Opts.MaxReconnect >= 0 || !in.nc.Opts.AllowReconnect {
+		return errors.New("the connection to NATS has bounded reconnects, after which it is closed for good: connect with nats.MaxReconnects(-1), or with relay.ConnectOptions()")
 	}
 	workers := 0
 	for _, c := range in.consumers {

@@ -480,6 +480,89 @@ func TestALostConsumerIsMadeAgain(t *testing.T) {
 	b.wantOnce("billing", "a", "b")
 }
 
+// A newer process asks for one type more; the older one, which shares the
+// consumer, hands its events back.
+func TestARollingDeployLosesNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in.Handle(b.subscription("billing"), effect("billing"))
+	b.run()
+	b.publish("a")
+	b.eventually("the older process to run", func() bool { return len(b.effects("billing")) == 1 })
+	b.in = inbox.New(b.pool, b.nc, b.config())
+	sub := b.subscription("billing")
+	sub.Types = append(sub.Types, b.stream+".paid")
+	b.in.Handle(sub, effect("billing"))
+	b.run()
+	want := []string{"a"}
+	for i := range 50 {
+		id := fmt.Sprint("paid", i)
+		want = append(want, id)
+		b.publishEvent(postroom.Event{ID: id, Source: "/shop", Type: b.stream + ".paid", Data: []byte("1")})
+	}
+	b.eventually("all effects", func() bool { return len(b.effects("billing")) == len(want) })
+	b.drained()
+	b.wantOnce("billing", want...)
+}
+
+// More events fail than a consumer has pending by default.
+func TestAThousandFailingEventsDoNotStopTheOthers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	sub := b.subscription("mixed")
+	sub.Schedule, sub.Workers = postroom.Backoff{time.Hour}, 4
+	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		if ev.ID != "good" {
+			return errors.New("always")
+		}
+		return effect("mixed").Handle(ctx, tx, ev)
+	}))
+	for i := range 1100 {
+		b.publish(fmt.Sprint("bad", i))
+	}
+	b.publish("good")
+	b.run()
+	b.eventually("the good one", func() bool { return len(b.effects("mixed")) == 1 })
+}
+
+func TestOnlyNewSurvivesTheLossOfItsConsumer(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.publish("old")
+	sub := b.subscription("late")
+	sub.From = inbox.OnlyNew
+	var gate sync.RWMutex // holds the handler up while the consumer is deleted
+	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		gate.RLock()
+		defer gate.RUnlock()
+		return effect("late").Handle(ctx, tx, ev)
+	}))
+	b.run()
+	b.eventually("the consumer", func() bool {
+		s, err := b.js.Stream(t.Context(), b.stream)
+		return err == nil && s.CachedInfo().State.Consumers == 1
+	})
+	gate.Lock()
+	var want []string
+	for i := range 40 {
+		want = append(want, fmt.Sprint("new", i))
+	}
+	b.publish(want...)
+	stream, err := b.js.Stream(t.Context(), b.stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range stream.ConsumerNames(t.Context()).Name() {
+		if err := stream.DeleteConsumer(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gate.Unlock()
+	b.eventually("the new ones", func() bool { return len(b.effects("late")) >= len(want) })
+	b.drained()
+	b.wantOnce("late", want...)
+}
+
 func TestOnlyNewSkipsWhatIsInTheStream(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -14,7 +14,8 @@ type From int
 const (
 	// All begins with the first event that the stream still has.
 	All From = iota
-	// OnlyNew begins with the first event after the subscription was made.
+	// OnlyNew begins with the first event after the subscription was made. Where
+	// its consumer is lost while no process runs, it begins anew.
 	OnlyNew
 )
 
@@ -33,6 +34,11 @@ type Subscription struct {
 	// Types are the event types to handle, where subject and type are the same,
 	// as they are unless the producer chose otherwise. Events of another type
 	// on these subjects are acknowledged and counted, not handled.
+	//
+	// A type that is added later begins where the handler stands: older events
+	// of it are not fetched. A type that is removed stays in the consumer's
+	// filter, for processes that still handle it; its events are handed back
+	// until the filter is narrowed by hand.
 	Types []string
 
 	// Subjects are the NATS subjects to read, with wildcards, instead of Types.
