@@ -5,6 +5,7 @@ GOLANGCI  = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.
 
 ARGS      ?=
 PKG       ?= ./...
+BENCH     ?= --runs 3 --seconds 3
 BENCHTIME ?= 1s
 FUZZTIME  ?= 10s
 
@@ -14,7 +15,7 @@ FUZZTIME  ?= 10s
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo 'Variables: ARGS for demo, PKG for test and bench (./relay), BENCHTIME, FUZZTIME.'
+	@echo 'Variables: ARGS for demo, PKG for test and bench (./relay), BENCH, BENCHTIME, FUZZTIME.'
 
 setup: ## Install PostgreSQL where no server binaries are found (Debian, Ubuntu), and download modules
 	@if command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1; then \
@@ -51,7 +52,8 @@ lint: ## Run the linters and check the formatting
 fmt: ## Format all files
 	$(GOLANGCI) fmt
 
-bench: ## Run the benchmarks (BENCHTIME=1x for a trial)
+bench: ## Measure on throwaway servers, then run the micro-benchmarks (BENCH="--runs 5", BENCHTIME=1x for a trial)
+	$(GO) run ./cmd/postroom bench --dev $(BENCH)
 	$(GO) test -run '^$$' -bench . -benchtime=$(BENCHTIME) $(PKG)
 
 fuzz: ## Fuzz each target for FUZZTIME

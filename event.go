@@ -46,6 +46,11 @@ type Event struct {
 	// clock when the event is written. It takes no part in any decision.
 	Time time.Time
 
+	// NotBefore is when the event may be published. Zero: at once; otherwise it is
+	// published when the database's clock reaches it, to the microsecond. No order
+	// is promised between a scheduled event and others of its key.
+	NotBefore time.Time
+
 	// ContentType is the media type of Data (CloudEvents datacontenttype).
 	// Empty means application/json.
 	ContentType string

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -60,9 +61,8 @@ func (ev Event) Validate() error {
 	add("CausationID", textProblem(ev.CausationID, MaxID))
 	add("TraceParent", textProblem(ev.TraceParent, MaxID))
 	add("TraceState", textProblem(ev.TraceState, MaxTraceState))
-	if year := ev.Time.UTC().Year(); year < 1 || year > 9999 { // as it is sent
-		add("Time", "is outside the years 1 to 9999")
-	}
+	add("Time", timeProblem(ev.Time))
+	add("NotBefore", timeProblem(ev.NotBefore))
 	if n := len(ev.Data); n > MaxData {
 		add("Data", fmt.Sprintf("is %d bytes, at most %d are allowed; store large bodies elsewhere and send a reference", n, MaxData))
 	}
@@ -158,6 +158,14 @@ func contentTypeProblem(s string) string {
 	}
 	if strings.HasPrefix(strings.ToLower(s), "application/cloudevents") {
 		return "says that the body is a whole event"
+	}
+	return ""
+}
+
+// timeProblem says what is wrong with a time, in UTC as it is stored and sent.
+func timeProblem(t time.Time) string {
+	if year := t.UTC().Year(); year < 1 || year > 9999 {
+		return "is outside the years 1 to 9999"
 	}
 	return ""
 }

@@ -24,7 +24,7 @@ func TestValidateAccepts(t *testing.T) {
 		{"an event with nothing but a type", func(*postroom.Event) {}},
 		{"everything filled in", func(ev *postroom.Event) {
 			*ev = postroom.Event{
-				ID: "018f-1", Source: "/shop", Type: "order.placed", Subject: "orders.eu", Key: "o-1", Time: time.Now(),
+				ID: "018f-1", Source: "/shop", Type: "order.placed", Subject: "orders.eu", Key: "o-1", Time: time.Now(), NotBefore: time.Now(),
 				ContentType: "application/json; charset=utf-8", Data: []byte("{}"), Headers: map[string]string{"x-tenant": "a"},
 				CorrelationID: "c-1", CausationID: "e-1", TraceParent: "00-a-b-01", TraceState: "v=1", LoggedAt: time.Now(),
 			}
@@ -90,6 +90,8 @@ func TestValidateReports(t *testing.T) {
 		{"the year 1 by its own clock, 0 by UTC", func(ev *postroom.Event) {
 			ev.Time = time.Date(1, 1, 1, 0, 0, 0, 0, time.FixedZone("", 3600))
 		}, "Time", "years 1 to 9999"},
+		{"a time to publish at before the year 1", func(ev *postroom.Event) { ev.NotBefore = time.Time{}.Add(-1) }, "NotBefore", "years 1 to 9999"},
+		{"a time to publish at after the year 9999", func(ev *postroom.Event) { ev.NotBefore = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) }, "NotBefore", "years 1 to 9999"},
 		{"a content type that says the body is a whole event", func(ev *postroom.Event) { ev.ContentType = "application/cloudevents+json; x=" + secret }, "ContentType", "whole event"},
 		{"and that in any case", func(ev *postroom.Event) { ev.ContentType = "Application/CloudEvents+JSON" }, "ContentType", "whole event"},
 		{"headers that differ in case only", func(ev *postroom.Event) {

@@ -103,7 +103,7 @@ func TestBrokerOutage(t *testing.T) {
 	}
 	t.Cleanup(nc.Close)
 	s := openShop(t, nc, 100*time.Millisecond)
-	r := relay.New(outbox.NewLog(s.pool), relay.JetStream(nc), relay.Config{})
+	r := relay.New(outbox.NewLog(s.pool), relay.JetStream(nc), relay.Config{Accept: shortWindow})
 	stop := s.background(func(ctx context.Context) {
 		if err := r.Run(ctx); err != nil {
 			t.Errorf("Run = %v: an outage is no reason to return", err)

@@ -8,67 +8,74 @@ import (
 	"hash"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/postroom/postroom"
 )
 
-// columns are events turned into one array for each column, which is how any
-// number of rows travels as one statement.
-type columns struct {
-	id, eventType, subject, contentType []string
-	key, correlation, causation         []*string
-	traceParent, traceState, headers    []*string
-	occurred                            []*time.Time
-	digest, data                        [][]byte
+// newRow is an event that is filled and valid, and what its row has besides.
+type newRow struct {
+	postroom.Event
+	digest  []byte
+	headers *string // as JSON; nil where there are none
 }
 
-func newColumns(n int) *columns {
-	return &columns{
-		id: make([]string, 0, n), eventType: make([]string, 0, n), subject: make([]string, 0, n),
-		contentType: make([]string, 0, n), key: make([]*string, 0, n), correlation: make([]*string, 0, n),
-		causation: make([]*string, 0, n), traceParent: make([]*string, 0, n), traceState: make([]*string, 0, n),
-		headers: make([]*string, 0, n), occurred: make([]*time.Time, 0, n),
-		digest: make([][]byte, 0, n), data: make([][]byte, 0, n),
+func makeRow(ev postroom.Event) (newRow, error) {
+	r := newRow{Event: ev, digest: contentDigest(ev)}
+	if r.Data == nil {
+		r.Data = []byte{} // nil would be NULL
 	}
-}
-
-// add appends one event, which is filled and valid.
-func (c *columns) add(ev postroom.Event, digest []byte) error {
-	var headers *string
 	if len(ev.Headers) > 0 {
 		text, err := json.Marshal(ev.Headers)
 		if err != nil {
-			return fmt.Errorf("encode headers: %w", err)
+			return newRow{}, fmt.Errorf("encode headers: %w", err)
 		}
-		headers = optional(string(text))
+		r.headers = optional(string(text))
 	}
-	var occurred *time.Time
-	if !ev.Time.IsZero() {
-		occurred = &ev.Time
-	}
-	c.id = append(c.id, ev.ID)
-	c.eventType = append(c.eventType, ev.Type)
-	c.subject = append(c.subject, ev.Subject)
-	c.contentType = append(c.contentType, ev.ContentType)
-	c.key = append(c.key, optional(ev.Key))
-	c.correlation = append(c.correlation, optional(ev.CorrelationID))
-	c.causation = append(c.causation, optional(ev.CausationID))
-	c.traceParent = append(c.traceParent, optional(ev.TraceParent))
-	c.traceState = append(c.traceState, optional(ev.TraceState))
-	c.headers = append(c.headers, headers)
-	c.occurred = append(c.occurred, occurred)
-	c.digest = append(c.digest, digest)
-	c.data = append(c.data, append([]byte{}, ev.Data...)) // never nil, which would be NULL
-	return nil
+	return r, nil
 }
 
-// arguments returns the parameters of write.sql.
-func (c *columns) arguments(source string) []any {
+// parameters returns the parameters of write_one.sql.
+func (r newRow) parameters() []any {
 	return []any{
-		source, c.id, c.digest, c.eventType, c.subject, c.key, c.contentType, c.correlation, c.causation,
-		c.occurred, c.traceParent, c.traceState, c.headers, c.data,
+		r.Source, r.ID, r.digest, r.Type, r.Subject, optional(r.Key), r.ContentType, optional(r.CorrelationID),
+		optional(r.CausationID), optionalTime(r.Time), optionalTime(r.NotBefore), optional(r.TraceParent),
+		optional(r.TraceState), r.headers, r.Data,
 	}
+}
+
+// newRows are the events of one call. All have one source.
+type newRows []newRow
+
+// parameters returns the parameters of write.sql: one array for each column,
+// which is how any number of rows travels as one statement.
+func (rs newRows) parameters() []any {
+	return []any{
+		rs[0].Source,
+		column(rs, func(r newRow) string { return r.ID }),
+		column(rs, func(r newRow) []byte { return r.digest }),
+		column(rs, func(r newRow) string { return r.Type }),
+		column(rs, func(r newRow) string { return r.Subject }),
+		column(rs, func(r newRow) *string { return optional(r.Key) }),
+		column(rs, func(r newRow) string { return r.ContentType }),
+		column(rs, func(r newRow) *string { return optional(r.CorrelationID) }),
+		column(rs, func(r newRow) *string { return optional(r.CausationID) }),
+		column(rs, func(r newRow) *time.Time { return optionalTime(r.Time) }),
+		column(rs, func(r newRow) *time.Time { return optionalTime(r.NotBefore) }),
+		column(rs, func(r newRow) *string { return optional(r.TraceParent) }),
+		column(rs, func(r newRow) *string { return optional(r.TraceState) }),
+		column(rs, func(r newRow) *string { return r.headers }),
+		column(rs, func(r newRow) []byte { return r.Data }),
+	}
+}
+
+func column[T any](rs newRows, value func(newRow) T) []T {
+	values := make([]T, len(rs))
+	for i, r := range rs {
+		values[i] = value(r)
+	}
+	return values
 }
 
 func optional(s string) *string {
@@ -78,9 +85,19 @@ func optional(s string) *string {
 	return &s
 }
 
+func optionalTime(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
 // contentDigest is the first 16 bytes of SHA-256 over the content of an event:
 // type, subject, key, data and user headers, each behind its length, so that no
-// two contents read alike. Headers come in the order of their names.
+// two contents read alike. Headers come in the order of their names. A time to
+// publish at comes last, behind an '@', with which no header's name begins.
+//
+// postroom.content_digest (schema/sql/0002_write.sql) computes the same in SQL.
 func contentDigest(ev postroom.Event) []byte {
 	h := sha256.New()
 	digestField(h, []byte(ev.Type))
@@ -90,6 +107,9 @@ func contentDigest(ev postroom.Event) []byte {
 	for _, name := range slices.Sorted(maps.Keys(ev.Headers)) {
 		digestField(h, []byte(name))
 		digestField(h, []byte(ev.Headers[name]))
+	}
+	if !ev.NotBefore.IsZero() {
+		digestField(h, strconv.AppendInt([]byte{'@'}, ev.NotBefore.UnixMicro(), 10))
 	}
 	return h.Sum(nil)[:16]
 }

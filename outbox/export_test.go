@@ -3,3 +3,6 @@ package outbox
 // Abandon ends a term as a killed process does: nothing is recorded, the lease
 // is not given back.
 func (t *Term) Abandon() error { return t.close() }
+
+// ContentDigest is the digest that the log keeps of an event.
+var ContentDigest = contentDigest

@@ -12,9 +12,11 @@
 package outbox
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -76,18 +78,44 @@ func New(cfg Config) *Outbox {
 // [postroom.ErrEventConflict] included, tx is aborted and nothing of it can be
 // committed; to survive a conflict, write inside a savepoint (tx.Begin).
 func (o *Outbox) Write(ctx context.Context, tx pgx.Tx, events ...postroom.Event) error {
-	if o.err != nil {
-		return fmt.Errorf("outbox: %w", o.err)
+	written, err := o.prepare(traceOf(ctx), events)
+	if err != nil || len(written) == 0 {
+		return err
 	}
-	if len(events) == 0 {
-		return nil
+	sql, parameters := o.insert(written)
+	_, err = tx.Exec(ctx, sql, parameters...)
+	return written.explain(err)
+}
+
+// Queue is [Outbox.Write] for a batch: it adds the insert to the caller's
+// statements, so that the domain change, its events and the commit are one round
+// trip. A batch that is sent to a pool or a connection, without a transaction
+// around it, is a transaction of its own:
+//
+//	var batch pgx.Batch
+//	batch.Queue(insertOrder, order.ID, order.Amount)
+//	if err := shop.Queue(&batch, ev); err != nil {
+//		return err
+//	}
+//	return pool.SendBatch(ctx, &batch).Close()
+//
+// Faults of the events are returned at once, and then nothing was queued. A
+// conflict fails the batch and its transaction: Close returns an error that
+// matches [postroom.ErrEventConflict]. Whoever reads the results one by one gets
+// the database's error instead, with SQLSTATE 23PR1.
+//
+// Queue has no context to take the trace from: set TraceParent. It keeps Data
+// until the batch is sent.
+func (o *Outbox) Queue(batch *pgx.Batch, events ...postroom.Event) error {
+	written, err := o.prepare(nil, events)
+	if err != nil || len(written) == 0 {
+		return err
 	}
-	batch, err := o.prepare(ctx, events)
-	if err != nil {
-		return fmt.Errorf("outbox: %w", err)
-	}
-	if err := o.insert(ctx, tx, batch); err != nil {
-		return fmt.Errorf("outbox: %w", err)
+	sql, parameters := o.insert(written)
+	// Not by Exec of the queued query: that calls back only where all went well.
+	batch.Queue(sql, parameters...).Fn = func(results pgx.BatchResults) error {
+		_, err := results.Exec()
+		return written.explain(err)
 	}
 	return nil
 }
@@ -100,33 +128,55 @@ func (o *Outbox) Check(ctx context.Context, db schema.DB) error {
 	return schema.Require(ctx, db, o.schema)
 }
 
-// prepare fills and validates events and returns them as columns. An event that
-// stands twice among them, with the same content, is kept once.
-func (o *Outbox) prepare(ctx context.Context, events []postroom.Event) (*columns, error) {
-	var faults []error
-	trace := make(propagation.MapCarrier, 2)
-	propagation.TraceContext{}.Inject(ctx, trace)
+// insert returns the statement that inserts the events, with its parameters.
+func (o *Outbox) insert(written newRows) (sql string, parameters []any) {
+	if len(written) == 1 {
+		return o.sql.writeOne, written[0].parameters()
+	}
+	return o.sql.write, written.parameters()
+}
 
-	batch := newColumns(len(events))
+// prepare fills and validates events. One that stands twice among them, with
+// the same content, is kept once.
+func (o *Outbox) prepare(trace propagation.MapCarrier, events []postroom.Event) (newRows, error) {
+	if o.err != nil {
+		return nil, fmt.Errorf("outbox: %w", o.err)
+	}
+	var faults []error
+	prepared := make(newRows, 0, len(events))
 	seen := make(map[string]int, len(events))
 	for _, ev := range events {
-		if err := o.fill(&ev, trace); err != nil {
+		fault := func(err error) {
 			faults = append(faults, &postroom.EventError{Op: "write", ID: ev.ID, Type: ev.Type, Err: err})
+		}
+		if err := o.fill(&ev, trace); err != nil {
+			fault(err)
 			continue
 		}
-		sum := contentDigest(ev)
+		e, err := makeRow(ev)
+		if err != nil {
+			fault(err)
+			continue
+		}
 		if n, ok := seen[ev.ID]; ok {
-			if string(batch.digest[n]) != string(sum) {
-				faults = append(faults, &postroom.EventError{Op: "write", ID: ev.ID, Type: ev.Type, Err: errTwice})
+			if !bytes.Equal(prepared[n].digest, e.digest) {
+				fault(errTwice)
 			}
 			continue
 		}
-		seen[ev.ID] = len(batch.id)
-		if err := batch.add(ev, sum); err != nil {
-			faults = append(faults, &postroom.EventError{Op: "write", ID: ev.ID, Type: ev.Type, Err: err})
-		}
+		seen[ev.ID] = len(prepared)
+		prepared = append(prepared, e)
 	}
-	return batch, errors.Join(faults...)
+	if len(faults) > 0 {
+		return nil, fmt.Errorf("outbox: %w", errors.Join(faults...))
+	}
+	return prepared, nil
+}
+
+func traceOf(ctx context.Context) propagation.MapCarrier {
+	trace := make(propagation.MapCarrier, 2)
+	propagation.TraceContext{}.Inject(ctx, trace)
+	return trace
 }
 
 // errTwice is a conflict within one call: found before anything is sent, so it
@@ -156,6 +206,7 @@ func (o *Outbox) fill(ev *postroom.Event, trace propagation.MapCarrier) error {
 	if ev.ContentType == "" {
 		ev.ContentType = "application/json"
 	}
+	ev.NotBefore = ev.NotBefore.Truncate(time.Microsecond) // as it is stored
 	if ev.TraceParent == "" {
 		ev.TraceParent, ev.TraceState = trace["traceparent"], trace["tracestate"]
 		if len(ev.TraceState) > postroom.MaxTraceState {
@@ -163,54 +214,4 @@ func (o *Outbox) fill(ev *postroom.Event, trace propagation.MapCarrier) error {
 		}
 	}
 	return errors.Join(append(faults, ev.Validate())...)
-}
-
-// insert sends the events and looks at those that were not inserted.
-func (o *Outbox) insert(ctx context.Context, tx pgx.Tx, batch *columns) error {
-	rows, _ := tx.Query(ctx, o.sql.write, batch.arguments(o.source)...) // CollectRows reports the error
-	taken, err := pgx.CollectRows(rows, pgx.RowToStructByPos[takenRow])
-	if err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	var conflicts []error
-	for _, row := range taken {
-		same, err := o.same(ctx, tx, batch, row)
-		if err != nil {
-			return fmt.Errorf("compare content: %w", err)
-		}
-		if !same {
-			n := row.N - 1
-			conflicts = append(conflicts, &postroom.EventError{
-				Op: "write", ID: batch.id[n], Type: batch.eventType[n], Err: postroom.ErrEventConflict,
-			})
-		}
-	}
-	if len(conflicts) == 0 {
-		return nil
-	}
-	// The events beside the conflicting one are inserted by now. Aborting keeps a
-	// caller who overlooks the error from committing a part of them.
-	if _, err := tx.Exec(ctx, o.sql.conflict); err == nil {
-		return errors.Join(append(conflicts, errors.New("abort: the transaction is still open; roll it back"))...)
-	}
-	return errors.Join(conflicts...)
-}
-
-// takenRow is an event that write.sql did not insert.
-type takenRow struct {
-	N    int   // its position, from 1
-	Same *bool // whether the row that is there has its content; nil: not visible
-}
-
-// same reports whether the row that took an event's id has the same content.
-func (o *Outbox) same(ctx context.Context, tx pgx.Tx, batch *columns, row takenRow) (bool, error) {
-	if row.Same != nil {
-		return *row.Same, nil
-	}
-	// A twin's transaction committed while the insert waited for it: its row is
-	// visible to a new statement.
-	var same bool
-	n := row.N - 1
-	err := tx.QueryRow(ctx, o.sql.digest, o.source, batch.id[n], batch.digest[n]).Scan(&same)
-	return same, err
 }

@@ -79,9 +79,8 @@ func (p *progress) done(seqs []int64) {
 			delete(p.late, seq)
 			continue
 		}
-		i := sort.Search(len(p.page), func(i int) bool { return p.page[i].seq >= seq })
-		if i < len(p.page) && p.page[i].seq == seq {
-			p.page[i].done = true
+		if e := p.entry(seq); e != nil {
+			e.done = true
 		}
 	}
 	n := 0
@@ -93,6 +92,25 @@ func (p *progress) done(seqs []int64) {
 	if len(p.page) == 0 {
 		p.passed = p.high
 	}
+}
+
+// isOpen reports whether the event of the given seq was read and is not
+// published.
+func (p *progress) isOpen(seq int64) bool {
+	if _, ok := p.late[seq]; ok {
+		return true
+	}
+	e := p.entry(seq)
+	return e != nil && !e.done
+}
+
+// entry returns the entry of page with the given seq, or nil.
+func (p *progress) entry(seq int64) *entry {
+	i := sort.Search(len(p.page), func(i int) bool { return p.page[i].seq >= seq })
+	if i < len(p.page) && p.page[i].seq == seq {
+		return &p.page[i]
+	}
+	return nil
 }
 
 // state returns what can be recorded now. Its high is the last acknowledged

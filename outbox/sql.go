@@ -9,10 +9,8 @@ import (
 var (
 	//go:embed sql/write.sql
 	writeSQL string
-	//go:embed sql/digest.sql
-	digestSQL string
-	//go:embed sql/conflict.sql
-	conflictSQL string
+	//go:embed sql/write_one.sql
+	writeOneSQL string
 	//go:embed sql/connect.sql
 	connectSQL string
 	//go:embed sql/lead.sql
@@ -37,17 +35,19 @@ var (
 
 // statements are the statements of this package, for one schema.
 type statements struct {
-	write, digest, conflict  string
+	write, writeOne          string
 	connect                  string
 	lead, restored, sequence string
 	pass, gather, pending    string
 	record, renew, release   string
+	subjects                 string
 }
 
 // load returns the statements for a schema whose name schema.Name accepted.
 func load(name string) statements {
 	return statements{
-		write: schema.In(name, writeSQL), digest: schema.In(name, digestSQL), conflict: schema.In(name, conflictSQL),
+		subjects: schema.In(name, subjectsSQL),
+		write:    schema.In(name, writeSQL), writeOne: schema.In(name, writeOneSQL),
 		connect: schema.In(name, connectSQL),
 		lead:    schema.In(name, leadSQL), restored: schema.In(name, restoredSQL), sequence: schema.In(name, sequenceSQL),
 		pass: schema.In(name, passSQL), gather: schema.In(name, gatherSQL), pending: schema.In(name, pendingSQL),

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -31,9 +32,11 @@ type Term struct {
 	writer *pgx.Conn
 	pid    string // the server process behind reader
 
-	mu       sync.Mutex // guards progress
+	mu       sync.Mutex // guards progress, later and due
 	progress *progress
-	recorded state // what the row says
+	later    []int64            // read from the log and scheduled: to be held by the next recording
+	due      map[int64]struct{} // read from held and not yet recorded as published
+	recorded state              // what the row says
 }
 
 // begin starts from the row that taking the lease returned.
@@ -45,6 +48,7 @@ func (t *Term) begin(row leadRow) error {
 	t.epoch = row.Epoch
 	t.recorded = state{high: row.High, floor: row.Floor, snap: row.Snap, pending: pending}
 	t.progress = resume(t.recorded)
+	t.due = make(map[int64]struct{})
 	return nil
 }
 
@@ -52,8 +56,9 @@ func (t *Term) begin(row leadRow) error {
 func (t *Term) Epoch() int64 { return t.epoch }
 
 // Read returns the next committed events in the order in which they are to be
-// published, at most limit newer ones and about as many late ones; none where
-// there is nothing to do. Every event is returned once in a term.
+// published, at most limit newer ones, as many late ones and as many that were
+// held and are due; none where there is nothing to do. Every event is returned
+// once in a term.
 func (t *Term) Read(ctx context.Context, limit int) (postroom.Page, error) {
 	page, err := t.read(ctx, limit)
 	if err != nil {
@@ -71,19 +76,46 @@ func (t *Term) read(ctx context.Context, limit int) (postroom.Page, error) {
 	}
 
 	from := t.progress // high, floor and snap are written by this goroutine alone
-	late, page, snap, err := t.pass(ctx, from.high, from.floor, from.snap, limit)
+	found, err := t.pass(ctx, from.high, from.floor, from.snap, limit)
 	if err != nil {
 		return postroom.Page{}, err
 	}
-	if len(late) > limit {
+	if len(found.late) > limit {
 		return t.readBacklog(ctx, limit)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.progress.readLate(late)
-	t.progress.readPage(page)
-	t.progress.snap = snap
-	return postroom.Page{Events: append(late, page...), Late: len(late)}, nil
+	t.progress.readLate(found.late)
+	t.progress.readPage(found.page)
+	t.progress.snap = found.snap
+	return postroom.Page{Events: t.admit(found), Late: len(found.late)}, nil
+}
+
+// admit returns the events that are to be published now: late and new ones of
+// the log, then held ones that are due. What the log has scheduled for later
+// stays owed until the next recording holds it.
+//
+// An event can be found in both, after a crash: it was held, and the recording
+// that a new leader began from stopped short of it. One of the two is let pass.
+func (t *Term) admit(found rows) []postroom.Logged {
+	if len(found.scheduled) == 0 && len(found.late) == 0 && len(found.due) == 0 && len(t.due) == 0 {
+		return found.page
+	}
+	var events []postroom.Logged
+	for _, ev := range append(found.late, found.page...) {
+		if _, held := t.due[ev.Seq]; held || slices.Contains(found.scheduled, ev.Seq) {
+			t.later = append(t.later, ev.Seq)
+			continue
+		}
+		events = append(events, ev)
+	}
+	for _, ev := range found.due {
+		if !t.progress.isOpen(ev.Seq) {
+			t.due[ev.Seq] = struct{}{}
+			events = append(events, ev)
+		}
+	}
+	return events
 }
 
 // readBacklog adds what became visible late to the backlog and reads the
@@ -112,7 +144,7 @@ func (t *Term) readBacklog(ctx context.Context, limit int) (postroom.Page, error
 	for i, r := range head {
 		lows[i], highs[i] = r.lo, r.hi
 	}
-	events, _, _, err := t.collect(ctx, t.sql.pending, lows, highs)
+	found, err := t.collect(ctx, t.sql.pending, lows, highs)
 	if err != nil {
 		return postroom.Page{}, fmt.Errorf("pending rows: %w", err)
 	}
@@ -120,22 +152,23 @@ func (t *Term) readBacklog(ctx context.Context, limit int) (postroom.Page, error
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	from.backlog = rest
-	from.readLate(events)
-	return postroom.Page{Events: events, Late: int(late.size()), Missing: head.size() - int64(len(events))}, nil
+	from.readLate(found.late)
+	missing := head.size() - int64(len(found.late))
+	return postroom.Page{Events: t.admit(found), Late: int(late.size()), Missing: missing}, nil
 }
 
 type gatherRow struct{ Snap, PID, Late string }
 
-// pass runs pass.sql and returns the late rows, the next page and the snapshot.
-func (t *Term) pass(ctx context.Context, high, floor int64, snap string, limit int) (late, page []postroom.Logged, next string, err error) {
-	late, page, note, err := t.collect(ctx, t.sql.pass, high, floor, snap, limit)
+// pass runs pass.sql.
+func (t *Term) pass(ctx context.Context, high, floor int64, snap string, limit int) (rows, error) {
+	t.mu.Lock()
+	due := slices.Collect(maps.Keys(t.due))
+	t.mu.Unlock()
+	found, err := t.collect(ctx, t.sql.pass, high, floor, snap, limit, append([]int64{}, due...))
 	if err != nil {
-		return nil, nil, "", err
+		return rows{}, err
 	}
-	if err := t.samePID(note.EventID); err != nil {
-		return nil, nil, "", err
-	}
-	return late, page, *note.Note, nil
+	return found, t.samePID(found.pid)
 }
 
 // samePID returns [ErrPooled] where the server process changed under the
@@ -163,32 +196,46 @@ type logRow struct {
 	TraceParent, TraceState    *string
 	Headers                    []byte
 	Data                       []byte
-	CreatedAt                  time.Time
+	LoggedAt                   time.Time
+	Scheduled                  bool
 }
 
-// collect runs a statement that returns rows of the log and splits them by
-// part: 0 is the note, 1 late rows, 2 the page. Each part is sorted by seq.
-func (t *Term) collect(ctx context.Context, sql string, args ...any) (late, page []postroom.Logged, note logRow, err error) {
-	rows, _ := t.reader.Query(ctx, sql, args...) // rows.Err reports the error
-	defer rows.Close()
-	for rows.Next() {
+// rows are what a statement over the log found: late ones, the next page and
+// those that are held and due, each sorted as they come, and which of the log's
+// are scheduled for later.
+type rows struct {
+	snap, pid       string
+	late, page, due []postroom.Logged
+	scheduled       []int64
+}
+
+// collect runs pass.sql or pending.sql and splits the rows by part.
+func (t *Term) collect(ctx context.Context, sql string, args ...any) (found rows, err error) {
+	result, _ := t.reader.Query(ctx, sql, args...) // result.Err reports the error
+	defer result.Close()
+	for result.Next() {
 		var r logRow
-		if err := rows.Scan(&r.Part, &r.Seq, &r.Note, &r.EventID, &r.Source, &r.Type, &r.Subject, &r.Key, &r.ContentType,
-			&r.Correlation, &r.Causation, &r.Occurred, &r.TraceParent, &r.TraceState, &r.Headers, &r.Data, &r.CreatedAt); err != nil {
-			return nil, nil, note, fmt.Errorf("scan: %w", err)
+		if err := result.Scan(&r.Part, &r.Seq, &r.Note, &r.EventID, &r.Source, &r.Type, &r.Subject, &r.Key, &r.ContentType,
+			&r.Correlation, &r.Causation, &r.Occurred, &r.TraceParent, &r.TraceState, &r.Headers, &r.Data, &r.LoggedAt, &r.Scheduled); err != nil {
+			return found, fmt.Errorf("scan: %w", err)
+		}
+		if r.Scheduled {
+			found.scheduled = append(found.scheduled, r.Seq)
 		}
 		switch r.Part {
 		case 0:
-			note = r
+			found.snap, found.pid = text(r.Note), r.EventID
 		case 1:
-			late = append(late, r.logged())
+			found.late = append(found.late, r.logged())
+		case 2:
+			found.page = append(found.page, r.logged())
 		default:
-			page = append(page, r.logged())
+			found.due = append(found.due, r.logged())
 		}
 	}
-	sortBySeq(late)
-	sortBySeq(page)
-	return late, page, note, rows.Err()
+	sortBySeq(found.late)
+	sortBySeq(found.page)
+	return found, result.Err()
 }
 
 func (r *logRow) logged() postroom.Logged {
@@ -196,7 +243,7 @@ func (r *logRow) logged() postroom.Logged {
 		ID: r.EventID, Source: text(r.Source), Type: text(r.Type), Subject: text(r.Subject), Key: text(r.Key),
 		ContentType: text(r.ContentType), CorrelationID: text(r.Correlation), CausationID: text(r.Causation),
 		TraceParent: text(r.TraceParent), TraceState: text(r.TraceState),
-		Time: r.CreatedAt, LoggedAt: r.CreatedAt, Data: r.Data,
+		Time: r.LoggedAt, LoggedAt: r.LoggedAt, Data: r.Data,
 	}
 	if r.Occurred != nil {
 		ev.Time = *r.Occurred
@@ -245,17 +292,46 @@ func sortBySeq(events []postroom.Logged) {
 // After any other error it is unknown whether it was.
 func (t *Term) Record(ctx context.Context, published []int64) error {
 	t.mu.Lock()
+	fromHeld := t.takeDue(published)
+	later := t.later
+	t.later = nil
 	t.progress.done(published)
+	t.progress.done(later)
 	next := t.progress.state()
 	t.mu.Unlock()
 
-	sql, args := t.sql.record, []any{t.epoch, next.high, next.floor, next.snap, next.pending.String(), t.lease}
-	if len(published) == 0 && next.high == t.recorded.high && slices.Equal(next.pending, t.recorded.pending) {
+	if len(published) == 0 && len(later) == 0 && next.high == t.recorded.high && slices.Equal(next.pending, t.recorded.pending) {
 		// Nothing was published and nothing is newly owed. The older snapshot that
 		// stays recorded only makes the next leader look further back.
-		sql, args = t.sql.renew, []any{t.epoch, t.lease}
-		next = t.recorded
+		return t.update(ctx, t.sql.renew, t.epoch, t.lease)
 	}
+	err := t.update(ctx, t.sql.record, t.epoch, next.high, next.floor, next.snap, next.pending.String(), t.lease, fromHeld, later)
+	if err != nil {
+		return err
+	}
+	t.recorded = next
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, seq := range fromHeld {
+		delete(t.due, seq)
+	}
+	return nil
+}
+
+// takeDue returns those of the published seqs that were read from held. What
+// is held is no longer part of the log's progress.
+func (t *Term) takeDue(published []int64) []int64 {
+	fromHeld := []int64{}
+	for _, seq := range published {
+		if _, ok := t.due[seq]; ok {
+			fromHeld = append(fromHeld, seq)
+		}
+	}
+	return fromHeld
+}
+
+// update runs a statement that changes a row where this term still leads.
+func (t *Term) update(ctx context.Context, sql string, args ...any) error {
 	tag, err := t.writer.Exec(ctx, sql, args...)
 	if err != nil {
 		return fmt.Errorf("outbox: record: %w", err)
@@ -263,7 +339,6 @@ func (t *Term) Record(ctx context.Context, published []int64) error {
 	if tag.RowsAffected() == 0 {
 		return fmt.Errorf("outbox: record: %w", postroom.ErrLeaseLost)
 	}
-	t.recorded = next
 	return nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -193,41 +192,6 @@ func (q *queryCount) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.Tra
 }
 func (q *queryCount) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// Twins write one event at the same time: the second waits for the first, and
-// its insert then neither happens nor sees the row that kept it from happening.
-func TestTwinsAtTheSameTime(t *testing.T) {
-	t.Parallel()
-	pool := devtest.Pool(t)
-	for _, tt := range []struct {
-		name   string
-		second postroom.Event
-		want   error
-	}{
-		{"same", named("same"), nil},
-		{"other", postroom.Event{ID: "other", Type: "order.placed", Data: []byte("[]")}, postroom.ErrEventConflict},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			first := openWith(t, pool, tt.second.ID)
-			var second error
-			var wg sync.WaitGroup
-			wg.Go(func() {
-				second = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return shop.Write(t.Context(), tx, tt.second) })
-			})
-			devtest.Eventually(t, 10*time.Second, "the second twin to wait", func() bool {
-				var waiting int
-				err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
-					WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting)
-				return err == nil && waiting == 1
-			})
-			commit(t, first)
-			wg.Wait()
-			if !errors.Is(second, tt.want) {
-				t.Errorf("second twin: %v, want %v", second, tt.want)
-			}
-		})
-	}
-}
-
 // After a conflict only the savepoint is lost.
 func TestConflictInsideASavepoint(t *testing.T) {
 	t.Parallel()
@@ -275,8 +239,10 @@ func TestConfigFaultsAreReportedTogether(t *testing.T) {
 	t.Parallel()
 	bad := outbox.New(outbox.Config{Source: "", Schema: "no such; schema"})
 	for name, err := range map[string]error{
-		"Write": bad.Write(t.Context(), nil, named("a")),
-		"Check": bad.Check(t.Context(), nil),
+		"Write":    bad.Write(t.Context(), nil, named("a")),
+		"Queue":    bad.Queue(nil, named("a")),
+		"WriteSQL": bad.WriteSQL(t.Context(), nil, named("a")),
+		"Check":    bad.Check(t.Context(), nil),
 	} {
 		for _, field := range []string{"Source", "Schema"} {
 			if err == nil || !strings.Contains(err.Error(), field) {

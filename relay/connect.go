@@ -36,7 +36,8 @@ func ConnectOptions() []nats.Option {
 	}
 }
 
-// checkConnection refuses a connection made without what ConnectOptions sets.
+// checkConnection refuses a connection made without what ConnectOptions sets,
+// and a closed one. One that is not there at the moment is an outage.
 func checkConnection(nc *nats.Conn) error {
 	var faults []error
 	if nc.Opts.ReconnectBufSize >= 0 {
@@ -45,13 +46,23 @@ func checkConnection(nc *nats.Conn) error {
 	if nc.Opts.MaxReconnect >= 0 || !nc.Opts.AllowReconnect {
 		faults = append(faults, errors.New("its reconnects are bounded, after which it is closed for good"))
 	}
-	if nc.IsClosed() {
-		faults = append(faults, nats.ErrConnectionClosed)
+	switch {
+	case len(faults) > 0:
+		return postroom.Refuse(fmt.Errorf("%w: %w: connect with relay.ConnectOptions()", ErrUnsafeConnection, errors.Join(faults...)))
+	case nc.IsClosed():
+		return postroom.Refuse(withCause(nats.ErrConnectionClosed, nc.LastError()))
+	case !nc.IsConnected():
+		return withCause(fmt.Errorf("no connection to the broker: %w", nats.ErrDisconnected), nc.LastError())
 	}
-	if len(faults) == 0 {
-		return nil
+	return nil
+}
+
+// withCause adds a cause, where there is one that err does not tell already.
+func withCause(err, cause error) error {
+	if cause == nil || errors.Is(err, cause) {
+		return err
 	}
-	return postroom.Refuse(fmt.Errorf("%w: %w: connect with relay.ConnectOptions()", ErrUnsafeConnection, errors.Join(faults...)))
+	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // EnsureStream makes the stream of the given configuration where it does not

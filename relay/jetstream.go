@@ -77,7 +77,7 @@ func (p *JetStreamPublisher) Check(ctx context.Context) error {
 
 // Run publishes batches as [Publisher] describes. Acknowledgements come on a
 // reply subject of its own, which names the event: one subscription serves any
-// number of publishes, and nothing is allocated for each.
+// number of publishes.
 func (p *JetStreamPublisher) Run(ctx context.Context, batches <-chan []postroom.Logged, outcome func(seq int64, duplicate bool, err error)) error {
 	w := &window{prefix: p.nc.NewInbox() + ".", encoder: wire.NewEncoder(), open: make(map[int64]time.Time), outcome: outcome}
 	defer w.close()

@@ -61,6 +61,21 @@ type Config struct {
 	// Defaults to 10 seconds.
 	DrainTimeout time.Duration
 
+	// Streams are the names of the streams that Check examines. Every subject in
+	// use has to be in one of them.
+	//
+	// Defaults to those that take the subjects in use.
+	Streams []string
+
+	// Accept are risks of these streams that are taken knowingly.
+	Accept []Risk
+
+	// CheckEvery is how often the streams are examined again while Run is under
+	// way. What is found then shows in [Relay.Health] and in the log.
+	//
+	// Defaults to 1 minute.
+	CheckEvery time.Duration
+
 	// Logger receives what Run survives.
 	//
 	// Defaults to slog.Default.
@@ -78,6 +93,7 @@ func (c Config) defaults() Config {
 	c.Lease = cmp.Or(c.Lease, 5*time.Second)
 	c.IdlePoll = cmp.Or(c.IdlePoll, 250*time.Millisecond)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 10*time.Second)
+	c.CheckEvery = cmp.Or(c.CheckEvery, time.Minute)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
@@ -100,6 +116,7 @@ func (c Config) validate() error {
 	if c.DrainTimeout < 0 {
 		add("DrainTimeout is %s, want none or more", c.DrainTimeout)
 	}
+	c.validateChecks(add)
 	return errors.Join(faults...)
 }
 
@@ -114,6 +131,8 @@ type Relay struct {
 	wake    chan struct{}
 	metrics *metrics
 	running atomic.Bool
+	catalog Catalog // nil where the source is none
+	vitals  vitals
 }
 
 // New returns a relay that moves events from src to pub. It does no I/O and
@@ -121,8 +140,10 @@ type Relay struct {
 // [Relay.Run].
 func New[T Term](src Source[T], pub Publisher, cfg Config) *Relay {
 	cfg = cfg.defaults()
+	catalog, _ := any(src).(Catalog)
 	return &Relay{
-		check: src.Check,
+		catalog: catalog,
+		check:   src.Check,
 		lead: func(ctx context.Context, owner string, lease time.Duration) (Term, error) {
 			term, err := src.Lead(ctx, owner, lease)
 			if err != nil {
@@ -138,10 +159,23 @@ func New[T Term](src Source[T], pub Publisher, cfg Config) *Relay {
 	}
 }
 
-// Check reports whether the relay could start: the Config, the log, the broker.
-// An error that matches postroom.ErrRefused has to be mended by a person; any
-// other is an outage, which Run would wait out.
+// Check reports whether the relay could start: the Config, the log, the broker
+// and its streams. An error that matches postroom.ErrRefused has to be mended by
+// a person; any other is an outage, which Run would wait out. A stream that does
+// not exist ([ErrNoStream]) is such an outage too: Run goes on with the others.
 func (r *Relay) Check(ctx context.Context) error {
+	if err := r.checkParts(ctx); err != nil {
+		return err
+	}
+	faults, err := r.inspect(ctx)
+	if err := errors.Join(append(faults, err)...); err != nil {
+		return fmt.Errorf("relay: %w", err)
+	}
+	return nil
+}
+
+// checkParts is Check without the streams.
+func (r *Relay) checkParts(ctx context.Context) error {
 	if r.err != nil {
 		return fmt.Errorf("relay: %w", postroom.Refuse(r.err))
 	}
@@ -172,12 +206,14 @@ func (r *Relay) Run(ctx context.Context) error {
 		return ErrRunning
 	}
 	defer r.running.Store(false)
+	defer r.attend(ctx)()
 
 	owner := uuid.NewString()
 	outage := postroom.Backoff{100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second}
 	for failures := 0; ctx.Err() == nil; {
 		began := time.Now()
-		err := r.Check(ctx)
+		r.vitals.enter(Starting)
+		err := r.begin(ctx)
 		if err == nil {
 			err = r.serve(ctx, owner)
 		}
@@ -191,6 +227,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			r.logLeaving(ctx, err)
 		case err != nil:
 			failures++
+			r.vitals.failed(err)
 			r.cfg.Logger.WarnContext(ctx, "relay interrupted, will lead anew", "error", err, "failures", failures)
 			sleep(ctx, outage.Delay(failures))
 		}
@@ -212,12 +249,14 @@ func (r *Relay) serve(ctx context.Context, owner string) error {
 		term, err := r.lead(ctx, owner, r.cfg.Lease)
 		if err == nil {
 			r.metrics.tookOver(ctx)
+			r.vitals.enter(Leading)
 			r.cfg.Logger.InfoContext(ctx, "relay leads", "owner", owner)
-			return r.serveTerm(ctx, term)
+			return r.serveTerm(ctx, observed{term, &r.vitals})
 		}
 		if !errors.Is(err, postroom.ErrLeaseHeld) {
 			return err
 		}
+		r.vitals.enter(Standby)
 		// A clean leave frees the lease at once, and is noticed within a second.
 		if !sleep(ctx, min(r.cfg.Lease/4, 500*time.Millisecond)) {
 			return nil

@@ -79,9 +79,10 @@ func row(t testing.TB, ev postroom.Event) map[string]string {
 	optional("causation_id", ev.CausationID)
 	optional("trace_parent", ev.TraceParent)
 	optional("trace_state", ev.TraceState)
-	if !ev.Time.IsZero() {
-		at := ev.Time.UTC()
-		set["occurred_at"] = fmt.Sprintf("make_timestamptz(%d, %d, %d, 0, 0, 0, 'UTC')", at.Year(), at.Month(), at.Day())
+	for column, at := range map[string]time.Time{"occurred_at": ev.Time, "not_before": ev.NotBefore} {
+		if at = at.UTC(); !at.IsZero() {
+			set[column] = fmt.Sprintf("make_timestamptz(%d, %d, %d, 0, 0, 0, 'UTC')", at.Year(), at.Month(), at.Day())
+		}
 	}
 	if ev.Headers != nil {
 		text, err := json.Marshal(ev.Headers)
@@ -138,24 +139,26 @@ func TestConstraintsMirrorValidate(t *testing.T) {
 		{"key with leading space", func(ev *postroom.Event) { ev.Key = " a" }, "label_syntax"},
 		{"key with trailing space", func(ev *postroom.Event) { ev.Key = "a " }, "label_syntax"},
 		{"key with trailing no-break space", func(ev *postroom.Event) { ev.Key = "a\u00a0" }, "label_syntax"},
-		{"content type too long", func(ev *postroom.Event) { ev.ContentType = long }, "label_length"},
-		{"content type with line break", func(ev *postroom.Event) { ev.ContentType = "text/plain\nNats-Rollup: all" }, "label_syntax"},
-		{"content type of a whole event", func(ev *postroom.Event) { ev.ContentType = "Application/CloudEvents+json" }, "outbox_content_type_check"},
+		{"content type too long", func(ev *postroom.Event) { ev.ContentType = long }, "media_type_length"},
+		{"content type with line break", func(ev *postroom.Event) { ev.ContentType = "text/plain\nNats-Rollup: all" }, "media_type_syntax"},
+		{"content type of a whole event", func(ev *postroom.Event) { ev.ContentType = "Application/CloudEvents+json" }, "media_type_whole_event"},
 		{"correlation id too long", func(ev *postroom.Event) { ev.CorrelationID = long }, "label_length"},
 		{"correlation id with control", func(ev *postroom.Event) { ev.CorrelationID = "a\u0001" }, "label_syntax"},
 		{"causation id too long", func(ev *postroom.Event) { ev.CausationID = long }, "label_length"},
 		{"causation id with control", func(ev *postroom.Event) { ev.CausationID = "a\u0001" }, "label_syntax"},
 		{"trace parent too long", func(ev *postroom.Event) { ev.TraceParent = long }, "label_length"},
 		{"trace parent with line break", func(ev *postroom.Event) { ev.TraceParent = "00-\r\nNats-Rollup: all" }, "label_syntax"},
-		{"trace state too long", func(ev *postroom.Event) { ev.TraceState = strings.Repeat("a", 513) }, "outbox_trace_state_check"},
-		{"trace state with line break", func(ev *postroom.Event) { ev.TraceState = "a=1\r\nNats-Rollup: all" }, "outbox_trace_state_check"},
-		{"trace state with trailing space", func(ev *postroom.Event) { ev.TraceState = "a=1 " }, "outbox_trace_state_check"},
-		{"time after the year 9999", func(ev *postroom.Event) { ev.Time = date(10000) }, "outbox_occurred_at_check"},
+		{"trace state too long", func(ev *postroom.Event) { ev.TraceState = strings.Repeat("a", 513) }, "trace_state_length"},
+		{"trace state with line break", func(ev *postroom.Event) { ev.TraceState = "a=1\r\nNats-Rollup: all" }, "trace_state_syntax"},
+		{"trace state with trailing space", func(ev *postroom.Event) { ev.TraceState = "a=1 " }, "trace_state_syntax"},
+		{"time after the year 9999", func(ev *postroom.Event) { ev.Time = date(10000) }, "instant_range"},
 		{"time after the year 9999 in UTC", func(ev *postroom.Event) {
 			ev.Time = time.Date(9999, 12, 31, 23, 0, 0, 0, time.FixedZone("", -2*3600))
-		}, "outbox_occurred_at_check"},
-		{"time before the year 1", func(ev *postroom.Event) { ev.Time = date(-1) }, "outbox_occurred_at_check"},
-		{"too much data", func(ev *postroom.Event) { ev.Data = make([]byte, postroom.MaxData+1) }, "outbox_data_check"},
+		}, "instant_range"},
+		{"time before the year 1", func(ev *postroom.Event) { ev.Time = date(-1) }, "instant_range"},
+		{"not before a time after the year 9999", func(ev *postroom.Event) { ev.NotBefore = date(10000) }, "instant_range"},
+		{"not before a time before the year 1", func(ev *postroom.Event) { ev.NotBefore = date(-1) }, "instant_range"},
+		{"too much data", func(ev *postroom.Event) { ev.Data = make([]byte, postroom.MaxData+1) }, "body_length"},
 		{"too many headers", func(ev *postroom.Event) { ev.Headers = numbered(65, "v") }, "headers_count"},
 		{"headers too large", func(ev *postroom.Event) { ev.Headers = headers("a", strings.Repeat("v", 32768)) }, "headers_size"},
 		{"headers too large together", func(ev *postroom.Event) {
@@ -216,12 +219,14 @@ func TestConstraintsForSQLOnly(t *testing.T) {
 		{"empty source", "source", "''", "identifier_length"},
 		{"empty subject", "subject", "''", "subject_syntax"},
 		{"empty key", "key", "''", "label_length"},
-		{"empty content type", "content_type", "''", "label_length"},
-		{"short digest", "digest", `'\x00'`, "outbox_digest_check"},
-		{"long digest", "digest", "decode(repeat('00', 17), 'hex')", "outbox_digest_check"},
-		{"infinite time", "occurred_at", "'infinity'", "outbox_occurred_at_check"},
-		{"infinitely early time", "occurred_at", "'-infinity'", "outbox_occurred_at_check"},
-		{"never logged", "created_at", "'infinity'", "outbox_created_at_check"},
+		{"empty content type", "content_type", "''", "media_type_length"},
+		{"short digest", "digest", `'\x00'`, "digest_length"},
+		{"long digest", "digest", "decode(repeat('00', 17), 'hex')", "digest_length"},
+		{"infinite time", "occurred_at", "'infinity'", "instant_range"},
+		{"infinitely early time", "occurred_at", "'-infinity'", "instant_range"},
+		{"never published", "not_before", "'infinity'", "instant_range"},
+		{"published for ever", "not_before", "'-infinity'", "instant_range"},
+		{"never logged", "created_at", "'infinity'", "instant_range"},
 		{"headers are an array", "headers", `'["a"]'`, "headers_form"},
 		{"headers are a text", "headers", `'"a"'`, "headers_form"},
 		{"headers are null", "headers", `'null'`, "headers_form"},
@@ -254,6 +259,8 @@ func TestConstraintsTakeWhatValidateTakes(t *testing.T) {
 		{"media type with parameters", func(ev *postroom.Event) { ev.ContentType = `text/plain; charset="utf-8"` }},
 		{"first time", func(ev *postroom.Event) { ev.Time = date(1).Add(24 * time.Hour) }},
 		{"last time", func(ev *postroom.Event) { ev.Time = date(10000).Add(-24 * time.Hour) }},
+		{"not before the first time", func(ev *postroom.Event) { ev.NotBefore = date(1).Add(24 * time.Hour) }},
+		{"not before the last time", func(ev *postroom.Event) { ev.NotBefore = date(10000).Add(-24 * time.Hour) }},
 		{"most data", func(ev *postroom.Event) { ev.Data = make([]byte, postroom.MaxData) }},
 		{"longest trace context", func(ev *postroom.Event) {
 			ev.TraceParent, ev.TraceState = strings.Repeat("0", 255), strings.Repeat("a", 512)
@@ -290,11 +297,6 @@ func TestConstraintsAgreeOnCharacters(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	exec(t, pool, `
-		CREATE DOMAIN postroom.trace_state AS text;
-		DO $$ BEGIN
-		    EXECUTE (SELECT 'ALTER DOMAIN postroom.trace_state ADD ' || replace(pg_get_constraintdef(oid), 'trace_state', 'VALUE')
-		             FROM pg_constraint WHERE conname = 'outbox_trace_state_check');
-		END $$;
 		CREATE FUNCTION takes(domain text, value text) RETURNS boolean LANGUAGE plpgsql AS $$
 		BEGIN
 		    EXECUTE format('SELECT %L::postroom.%I', value, domain);
@@ -332,6 +334,7 @@ func TestConstraintsAgreeOnCharacters(t *testing.T) {
 		{"identifier", func(ev *postroom.Event, s string) { ev.ID = s }},
 		{"subject", func(ev *postroom.Event, s string) { ev.Type = s }},
 		{"label", func(ev *postroom.Event, s string) { ev.Key = s }},
+		{"media_type", func(ev *postroom.Event, s string) { ev.ContentType = s }},
 		{"trace_state", func(ev *postroom.Event, s string) { ev.TraceState = s }},
 		{"headers", func(ev *postroom.Event, s string) { ev.Headers = headers("a", s) }},
 		{"headers", func(ev *postroom.Event, s string) { ev.Headers = headers(s, "v") }},

@@ -73,21 +73,30 @@ func closeConn(ctx context.Context, conn *pgx.Conn) error {
 	return conn.Close(ctx)
 }
 
-func (d *database) connect(ctx context.Context) (*pgx.Conn, error) {
+// config returns what the URL says, and where it comes from.
+func (d *database) config() (cfg *pgx.ConnConfig, origin string, err error) {
 	url, origin := firstOf(d.getenv, d.url, "--database-url", "POSTROOM_DATABASE_URL", "DATABASE_URL")
 	if url == "" {
-		return nil, usagef("which database? Give --database-url or set POSTROOM_DATABASE_URL, for instance postgres://user:password@host:5432/database")
+		return nil, "", usagef("which database? Give --database-url or set POSTROOM_DATABASE_URL, for instance postgres://user:password@host:5432/database")
 	}
-	cfg, err := pgx.ParseConfig(url)
+	cfg, err = pgx.ParseConfig(url)
 	if err != nil || misplacedAt(url) {
 		// Not the parser's error: it can repeat a piece of the password.
-		return nil, usagef("%s is no connection URL; write postgres://user:password@host:5432/database, and in user and password %%40 for '@', %%2F for '/', %%3F for '?', %%23 for '#', %%25 for '%%'", origin)
+		return nil, "", usagef("%s is no connection URL; write postgres://user:password@host:5432/database, and in user and password %%40 for '@', %%2F for '/', %%3F for '?', %%23 for '#', %%25 for '%%'", origin)
 	}
 	if cfg.ConnectTimeout == 0 {
 		cfg.ConnectTimeout = connectPatience
 	}
 	if cfg.RuntimeParams["application_name"] == "" {
 		cfg.RuntimeParams["application_name"] = "postroom"
+	}
+	return cfg, origin, nil
+}
+
+func (d *database) connect(ctx context.Context) (*pgx.Conn, error) {
+	cfg, origin, err := d.config()
+	if err != nil {
+		return nil, err
 	}
 	if cfg.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
 		cfg.DefaultQueryExecMode = pgx.QueryExecModeExec // works behind every pooler

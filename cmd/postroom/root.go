@@ -71,6 +71,9 @@ func newRoot(getenv func(string) string) *cobra.Command {
 	root := group("postroom", "Events from PostgreSQL through NATS JetStream",
 		newMigrate(getenv),
 		newStream(getenv),
+		newRelay(getenv),
+		newBench(getenv),
+		newBenchChild(),
 		newVersion(),
 	)
 	root.Long = rootHelp

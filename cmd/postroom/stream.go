@@ -205,7 +205,7 @@ func (b *broker) addFlags(cmd *cobra.Command) {
 	complete(cmd, "nats-url")
 }
 
-func (b *broker) connect() (*nats.Conn, error) {
+func (b *broker) connect(more ...nats.Option) (*nats.Conn, error) {
 	servers, origin := firstOf(b.getenv, b.url, "--nats-url", "POSTROOM_NATS_URL", "NATS_URL")
 	if servers == "" {
 		return nil, usagef("which broker? Give --nats-url or set POSTROOM_NATS_URL, for instance nats://localhost:4222")
@@ -219,7 +219,7 @@ func (b *broker) connect() (*nats.Conn, error) {
 			return nil, usagef("%s is no NATS URL; write nats://host:4222, several with commas between them", origin)
 		}
 	}
-	options := append(relay.ConnectOptions(), nats.Name("postroom"))
+	options := append(append(relay.ConnectOptions(), nats.Name("postroom")), more...)
 	if b.creds != "" {
 		options = append(options, nats.UserCredentials(b.creds))
 	}

@@ -4,7 +4,7 @@
 -- Locks   the new row; waits for a transaction that is deciding the same event,
 --         and then inserts where that one rolled back.
 -- Index   inbox's primary key.
--- Called  by consumer.apply, before the handler, in its transaction.
+-- Called  by consumer.run, before the handler, in its transaction.
 INSERT INTO postroom.inbox (handler, dedupe_key, digest)
 VALUES ($1, $2, $3)
 ON CONFLICT (handler, dedupe_key) DO NOTHING;

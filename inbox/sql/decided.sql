@@ -2,7 +2,7 @@
 --
 -- Locks   none.
 -- Index   inbox's primary key.
--- Called  by consumer.apply, for an event that is decided already.
+-- Called  by consumer.run, for an event that is decided already.
 SELECT digest IS NOT DISTINCT FROM $3
 FROM postroom.inbox
 WHERE handler = $1 AND dedupe_key = $2;

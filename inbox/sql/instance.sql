@@ -2,6 +2,6 @@
 --
 -- Locks   none.
 -- Index   none; one row.
--- Called  by Inbox.Check and Inbox.Run.
+-- Called  by consumer.ensure.
 SELECT id::text
 FROM postroom.instance;

@@ -1,8 +1,9 @@
 -- One pass over the log: what became visible since the snapshot of the previous
--- pass, then the next page.
+-- pass, the next page, and what is held and due.
 --
 -- $1 high: the last seq that was read   $2 floor   $3 snap: the previous
--- pass's snapshot   $4 the most rows of each kind
+-- pass's snapshot   $4 the most rows of each kind   $5 seqs of held rows that are
+-- being published
 --
 -- It is one statement and so one snapshot, which is returned in the row of
 -- part 0 and is $3 of the next pass. A row up to high that is visible now and
@@ -15,18 +16,21 @@
 -- few rows the transaction ids leave, least of all in a log that one statement
 -- loaded, and would read everything up to high.
 --
+-- A row of the log that is scheduled for later, by this database's clock, says
+-- so; the relay holds it.
+--
 -- Locks   none.
--- Index   part 1: outbox_xid_seq (xid, seq); part 2: outbox_pkey (seq).
+-- Index   outbox_xid_seq (xid, seq), outbox_pkey (seq) and held_due (next_at), for parts 1, 2, 3.
 -- Order   by part and seq.
 -- Called  by Term.Read.
 SELECT 0 AS part, 0::bigint AS seq, pg_current_snapshot()::text AS note, pg_backend_pid()::text AS event_id,
        NULL::text AS source, NULL::text AS type, NULL::text AS subject, NULL::text AS key, NULL::text AS content_type,
        NULL::text AS correlation_id, NULL::text AS causation_id, NULL::timestamptz AS occurred_at,
        NULL::text AS trace_parent, NULL::text AS trace_state, NULL::jsonb AS headers, NULL::bytea AS data,
-       clock_timestamp() AS created_at
+       clock_timestamp() AS logged_at, false AS scheduled
 UNION ALL
 (SELECT 1, seq, NULL, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
-        occurred_at, trace_parent, trace_state, headers, data, created_at
+        occurred_at, trace_parent, trace_state, headers, data, greatest(created_at, not_before), coalesce(not_before > clock_timestamp(), false)
  FROM (
      SELECT * FROM postroom.outbox
      WHERE xid = ANY (ARRAY(SELECT pg_snapshot_xip($3::pg_snapshot)))
@@ -40,8 +44,15 @@ UNION ALL
  LIMIT $4::bigint + 1)
 UNION ALL
 (SELECT 2, seq, NULL, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
-        occurred_at, trace_parent, trace_state, headers, data, created_at
+        occurred_at, trace_parent, trace_state, headers, data, greatest(created_at, not_before), coalesce(not_before > clock_timestamp(), false)
  FROM postroom.outbox
  WHERE seq > $1
  ORDER BY seq
+ LIMIT $4)
+UNION ALL
+(SELECT 3, pos, NULL, event_id, source, type, subject, event_key, content_type, correlation_id, causation_id,
+        occurred_at, trace_parent, trace_state, headers, data, logged_at, false
+ FROM postroom.held
+ WHERE handler = 'outbox' AND next_at <= now() AND pos <> ALL ($5)
+ ORDER BY next_at, pos
  LIMIT $4);

@@ -5,7 +5,8 @@
 -- Order   by seq.
 -- Called  by Term.Read.
 SELECT 1 AS part, o.seq, NULL::text AS note, o.event_id, o.source, o.type, o.subject, o.key, o.content_type,
-       o.correlation_id, o.causation_id, o.occurred_at, o.trace_parent, o.trace_state, o.headers, o.data, o.created_at
+       o.correlation_id, o.causation_id, o.occurred_at, o.trace_parent, o.trace_state, o.headers, o.data,
+       greatest(o.created_at, o.not_before) AS logged_at, coalesce(o.not_before > clock_timestamp(), false) AS scheduled
 FROM unnest($1::bigint[], $2::bigint[]) AS r (lo, hi)
 JOIN postroom.outbox o ON o.seq >= r.lo AND o.seq <= r.hi
 ORDER BY o.seq;

@@ -2,7 +2,7 @@
 --
 -- Locks   the one row of relay.
 -- Index   none; one row.
--- Called  by Term.Release.
+-- Called  by Term.Release, and by Log.Lead where a term cannot begin.
 UPDATE postroom.relay
 SET owner = NULL, expires_at = '-infinity'
 WHERE epoch = $1;

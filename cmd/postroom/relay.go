@@ -1,0 +1,232 @@
+package main
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/relay"
+)
+
+const relayHelp = `Publish committed events to NATS JetStream until SIGTERM or SIGINT. Any number of
+relays may run for a database: one leads, the others stand by and take over.
+
+It waits for a database or a broker that is away, also at its start. It exits with
+status 1 on what a person has to mend, and the error says how: among others a
+stream that acknowledges events and can lose them. Such a stream can be accepted,
+by the name of the risk that the error gives:
+
+    --accept discard-old,memory-storage
+
+What changes for the worse while it runs stops nothing: it shows in the log and in
+/readyz. The first signal drains: what was sent is waited for and recorded, and
+another relay leads within a second. The second signal ends it at once, which costs
+duplicates that consumers absorb.
+
+With --listen it serves
+  /livez    200 while it runs; anything else: start it again
+  /readyz   200 while it leads and records, or stands by; 503 and why otherwise
+Both answer in JSON. An outage makes it unready, not dead: a restart mends none.
+
+The log goes to standard error. Each flag can be set by the environment variable
+behind it instead.`
+
+// relayWish is what the command line asks of a relay.
+type relayWish struct {
+	db        database
+	broker    broker
+	cfg       relay.Config
+	accept    []string
+	listen    string
+	logFormat string
+}
+
+// relayVariables are the environment variables of the flags that have one here.
+var relayVariables = []struct{ flag, name string }{
+	{"nats-creds", "POSTROOM_NATS_CREDS"},
+	{"streams", "POSTROOM_RELAY_STREAMS"},
+	{"accept", "POSTROOM_RELAY_ACCEPT"},
+	{"check-every", "POSTROOM_RELAY_CHECK_EVERY"},
+	{"window", "POSTROOM_RELAY_WINDOW"},
+	{"max-unpublished", "POSTROOM_RELAY_MAX_UNPUBLISHED"},
+	{"lease", "POSTROOM_RELAY_LEASE"},
+	{"idle-poll", "POSTROOM_RELAY_IDLE_POLL"},
+	{"drain-timeout", "POSTROOM_RELAY_DRAIN_TIMEOUT"},
+	{"listen", "POSTROOM_RELAY_LISTEN"},
+	{"log-format", "POSTROOM_RELAY_LOG_FORMAT"},
+}
+
+func newRelay(getenv func(string) string) *cobra.Command {
+	w := &relayWish{db: database{getenv: getenv}, broker: broker{getenv: getenv}}
+	cmd := &cobra.Command{
+		Use:   "relay",
+		Short: "Publish committed events until a signal ends it",
+		Long:  relayHelp,
+		Example: `  postroom relay --database-url postgres://localhost/shop --nats-url nats://localhost:4222
+  postroom relay --listen 127.0.0.1:8087 --log-format json --drain-timeout 25s
+  postroom relay --streams SHOP --accept memory-storage --schema shop`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := w.fromEnvironment(cmd, getenv); err != nil {
+				return err
+			}
+			if err := w.check(); err != nil {
+				return err
+			}
+			return w.run(cmd.Context(), cmd.ErrOrStderr())
+		},
+	}
+	w.db.addURLFlag(cmd)
+	w.db.addSchemaFlag(cmd)
+	w.broker.addFlags(cmd)
+	flags := cmd.Flags()
+	flags.StringSliceVar(&w.cfg.Streams, "streams", nil, "streams to examine (default those that take the subjects in use)")
+	flags.StringSliceVar(&w.accept, "accept", nil, "risks of these streams to accept: "+strings.Join(risks(), ", "))
+	flags.DurationVar(&w.cfg.CheckEvery, "check-every", time.Minute, "how often the streams are examined again")
+	flags.IntVar(&w.cfg.Window, "window", 1024, "most events sent and not acknowledged")
+	flags.IntVar(&w.cfg.MaxUnpublished, "max-unpublished", 10_000, "most events read and not published")
+	flags.DurationVar(&w.cfg.Lease, "lease", 5*time.Second, "how long a crashed relay keeps others from leading")
+	flags.DurationVar(&w.cfg.IdlePoll, "idle-poll", 250*time.Millisecond, "longest wait between two looks at the log")
+	flags.DurationVar(&w.cfg.DrainTimeout, "drain-timeout", 10*time.Second, "how long acknowledgements are waited for at the end")
+	flags.StringVar(&w.listen, "listen", "", "address of the health endpoints, for instance 127.0.0.1:8087 (default none)")
+	flags.StringVar(&w.logFormat, "log-format", "text", "text or json")
+	for _, v := range relayVariables {
+		flags.Lookup(v.flag).Usage += " (env " + v.name + ")"
+		if v.flag != "nats-creds" { // which is a file
+			complete(cmd, v.flag)
+		}
+	}
+	return cmd
+}
+
+// risks are the names that --accept takes.
+func risks() []string {
+	var names []string
+	for _, risk := range relay.Risks() {
+		names = append(names, string(risk))
+	}
+	return names
+}
+
+// fromEnvironment sets the flags that are not on the command line.
+func (w *relayWish) fromEnvironment(cmd *cobra.Command, getenv func(string) string) error {
+	for _, v := range relayVariables {
+		flag, value := cmd.Flags().Lookup(v.flag), getenv(v.name)
+		if flag.Changed || value == "" {
+			continue
+		}
+		if err := flag.Value.Set(value); err != nil {
+			return usagef("%s is no value for --%s, which takes a %s", v.name, v.flag, flag.Value.Type())
+		}
+	}
+	return nil
+}
+
+// check reports what the relay would refuse, as faults of the command line.
+func (w *relayWish) check() error {
+	for _, name := range w.accept {
+		if !slices.Contains(risks(), name) {
+			return usagef("--accept takes no %q; it takes %s", name, strings.Join(risks(), ", "))
+		}
+		w.cfg.Accept = append(w.cfg.Accept, relay.Risk(name))
+	}
+	switch c := w.cfg; {
+	case c.Window < 1 || c.Window > 100_000:
+		return usagef("--window is %d, want 1 to 100000", c.Window)
+	case c.MaxUnpublished < 2000:
+		return usagef("--max-unpublished is %d, want at least 2000", c.MaxUnpublished)
+	case c.Lease < time.Second:
+		return usagef("--lease is %s, want at least 1s", c.Lease)
+	case c.IdlePoll < time.Millisecond:
+		return usagef("--idle-poll is %s, want at least 1ms", c.IdlePoll)
+	case c.DrainTimeout <= 0:
+		return usagef("--drain-timeout is %s, want a positive duration", c.DrainTimeout)
+	case c.CheckEvery < time.Second:
+		return usagef("--check-every is %s, want at least 1s", c.CheckEvery)
+	case w.logFormat != "text" && w.logFormat != "json":
+		return usagef("--log-format is text or json")
+	}
+	return nil
+}
+
+// run is the relay, from its connections to its end.
+func (w *relayWish) run(ctx context.Context, stderr io.Writer) error {
+	name, err := w.db.schema()
+	if err != nil {
+		return err
+	}
+	pool, err := w.db.pool(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	w.cfg.Logger = newLogger(stderr, w.logFormat)
+	nc, err := w.broker.connect(daemonOptions(w.cfg.Logger)...)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+
+	r := relay.New(outbox.NewLog(pool).WithSchema(name), relay.JetStream(nc), w.cfg)
+	stop, err := serveHealth(ctx, w.listen, r.Health, w.cfg.Logger)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	w.cfg.Logger.Info("relay starts", "schema", name)
+	if err := r.Run(ctx); err != nil {
+		return err
+	}
+	w.cfg.Logger.Info("relay stopped")
+	return nil
+}
+
+func newLogger(w io.Writer, format string) *slog.Logger {
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(w, nil))
+	}
+	return slog.New(slog.NewTextHandler(w, nil))
+}
+
+// pool returns a pool of connections, without making one yet: a daemon waits
+// for its database.
+func (d *database) pool(ctx context.Context) (*pgxpool.Pool, error) {
+	one, origin, err := d.config()
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := pgxpool.ParseConfig(one.ConnString())
+	if err != nil { // not the parser's error, as in config
+		return nil, usagef("%s has a setting of the pool (pool_max_conns and the like) that cannot be read", origin)
+	}
+	cfg.ConnConfig.ConnectTimeout = one.ConnectTimeout
+	cfg.ConnConfig.RuntimeParams["application_name"] = one.RuntimeParams["application_name"]
+	return pgxpool.NewWithConfig(ctx, cfg)
+}
+
+// daemonOptions are what the connection of a program that stays has beside
+// others: it waits for its broker, and tells what becomes of it.
+func daemonOptions(log *slog.Logger) []nats.Option {
+	return []nats.Option{
+		nats.RetryOnFailedConnect(true),
+		nats.ConnectHandler(func(nc *nats.Conn) { log.Info("connected to the broker", "url", nc.ConnectedUrlRedacted()) }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil { // nil: this program closed it
+				log.Warn("connection to the broker lost", "error", err)
+			}
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) { log.Info("connected to the broker again", "url", nc.ConnectedUrlRedacted()) }),
+		// Missing rights are told here and nowhere else.
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			log.Warn("the broker reports an error", "error", err)
+		}),
+	}
+}

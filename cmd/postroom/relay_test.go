@@ -1,0 +1,414 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	event "github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/relay"
+)
+
+// What makes a relay find the streams of a log by itself.
+var (
+	_ relay.Catalog   = (*outbox.Log)(nil)
+	_ relay.Inspector = (*relay.JetStreamPublisher)(nil)
+)
+
+func TestRelayUsage(t *testing.T) {
+	env := environment{"POSTROOM_DATABASE_URL": "postgres://127.0.0.1:1/shop"}
+	tests := []struct {
+		name string
+		env  environment
+		args []string
+		says string
+	}{
+		{"no database", nil, nil, "POSTROOM_DATABASE_URL"},
+		{"no broker", env, nil, "POSTROOM_NATS_URL"},
+		{"an argument", env, []string{"now"}, "takes flags only"},
+		{"schema", env, []string{"--schema", "pg_x"}, "invalid schema name"},
+		{"window", env, []string{"--window", "0"}, "want 1 to 100000"},
+		{"unpublished", env, []string{"--max-unpublished", "10"}, "at least 2000"},
+		{"lease", env, []string{"--lease", "10ms"}, "at least 1s"},
+		{"poll", env, []string{"--idle-poll", "0"}, "at least 1ms"},
+		{"drain", env, []string{"--drain-timeout", "0"}, "positive"},
+		{"checks", env, []string{"--check-every", "1ms"}, "at least 1s"},
+		{"unknown risk", env, []string{"--accept", "rollup,bad-luck"}, "discard-old"},
+		{"risk that cannot be accepted", env, []string{"--accept", "sealed"}, `takes no "sealed"`},
+		{"log format", env, []string{"--log-format", "xml"}, "text or json"},
+		{"from the environment", environment{"POSTROOM_RELAY_LEASE": "10ms"}, nil, "at least 1s"},
+		{"unreadable in the environment", environment{"POSTROOM_RELAY_WINDOW": "many"}, nil, "POSTROOM_RELAY_WINDOW is no value for --window, which takes a int"},
+		{"the flag wins", environment{"POSTROOM_RELAY_WINDOW": "many"}, []string{"--window", "5"}, "POSTROOM_DATABASE_URL"},
+		{"a list in the environment", environment{"POSTROOM_RELAY_ACCEPT": "rollup,bad-luck"}, nil, `no "bad-luck"`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			postroom(t, tt.env, append([]string{"relay"}, tt.args...)...).want(t, exitUsage).says(t, tt.says)
+		})
+	}
+}
+
+func TestHealthEndpoints(t *testing.T) {
+	at := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
+	health := relay.Health{State: relay.Starting, Since: at, Err: errors.New("connection refused"), ErrAt: at, Faults: []error{relay.Rollup}}
+	tests := []struct {
+		method, path string
+		status       int
+		says         string
+	}{
+		{"GET", "/livez", 200, `{"ok":true,"state":"starting","since":"2026-02-03T04:05:06Z","connected":false,"faults":["rollup"],"last_error":"connection refused","last_error_at":"2026-02-03T04:05:06Z"}`},
+		{"HEAD", "/livez", 200, ""},
+		{"GET", "/readyz", 503, `{"ok":false,"why":"the relay is starting: connection refused","state":"starting",`},
+		{"POST", "/livez", 405, ""},
+		{"GET", "/", 404, ""},
+	}
+	for _, tt := range tests {
+		w := httptest.NewRecorder()
+		healthHandler(func() relay.Health { return health }).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), tt.method, tt.path, nil))
+		if w.Code != tt.status || !strings.HasPrefix(w.Body.String(), tt.says) {
+			t.Errorf("%s %s = %d %s, want %d %s", tt.method, tt.path, w.Code, w.Body, tt.status, tt.says)
+		}
+	}
+}
+
+// A relay waits for servers that are away, and says so many times.
+func TestRelayShowsNoPassword(t *testing.T) {
+	t.Parallel()
+	database := "postgres://me:" + canary + "@127.0.0.1:1/shop"
+	broker := "nats://me:" + canary + "@127.0.0.1:1"
+	runs := []struct {
+		name string
+		env  environment
+		args []string
+		code int
+	}{
+		{"nobody listens", environment{"POSTROOM_DATABASE_URL": database, "POSTROOM_NATS_URL": broker}, nil, exitOK},
+		{"no broker", environment{"POSTROOM_DATABASE_URL": devtest.DatabaseURL(t), "POSTROOM_NATS_URL": broker}, nil, exitOK},
+		{"by flags", nil, []string{"--database-url", database, "--nats-url", broker}, exitOK},
+		{"no URL", environment{"POSTROOM_DATABASE_URL": "postgres://me:" + canary + "/x@h/shop"}, nil, exitUsage},
+		{"a bad setting of the pool", environment{"POSTROOM_DATABASE_URL": database + "?pool_max_conns=" + canary}, nil, exitUsage},
+		{"no NATS URL", environment{"POSTROOM_DATABASE_URL": database, "POSTROOM_NATS_URL": "nats://me:" + canary + "/x@h"}, nil, exitUsage},
+		{"in a wrong variable", environment{"POSTROOM_RELAY_LEASE": database}, nil, exitUsage},
+	}
+	for _, tt := range runs {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			var out, errs bytes.Buffer
+			code := run(ctx, append([]string{"relay"}, tt.args...), func(n string) string { return tt.env[n] }, &out, &errs)
+			if code != tt.code {
+				t.Errorf("exit status %d, want %d: %s", code, tt.code, errs.String())
+			}
+			if tt.code == exitOK && !strings.Contains(errs.String(), "refused") && !strings.Contains(errs.String(), "no connection to the broker") {
+				t.Errorf("the log does not tell what is wrong: %s", errs.String())
+			}
+			for _, part := range []string{canary, canary[:6], canary[6:]} {
+				if strings.Contains(out.String()+errs.String(), part) {
+					t.Errorf("%q is shown:\n%s%s", part, out.String(), errs.String())
+				}
+			}
+		})
+	}
+}
+
+// daemon is a relay in a process of its own.
+type daemon struct {
+	*testing.T
+
+	cmd     *exec.Cmd
+	address string
+	done    chan struct{}
+
+	mu  sync.Mutex
+	log strings.Builder
+}
+
+var healthAddress = regexp.MustCompile(`msg="health endpoints" address=(\S+)`)
+
+func (d *daemon) Write(p []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.log.Write(p)
+}
+
+func (d *daemon) logged() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.log.String()
+}
+
+// startDaemon starts a relay, which is killed at the test's end.
+func startDaemon(t *testing.T, binary, database, broker string, args ...string) *daemon {
+	t.Helper()
+	args = append([]string{"relay", "--listen", "127.0.0.1:0", "--lease", "1s"}, args...)
+	d := &daemon{T: t, cmd: exec.Command(binary, args...), done: make(chan struct{})}
+	d.cmd.Env = []string{"POSTROOM_DATABASE_URL=" + database, "POSTROOM_NATS_URL=" + broker}
+	d.cmd.Stderr = d
+	if err := d.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(d.done)
+		_ = d.cmd.Wait() // exit reads the status
+	}()
+	t.Cleanup(func() {
+		_ = d.cmd.Process.Kill() // fails where it is gone already
+		<-d.done
+		if t.Failed() {
+			t.Logf("log of %v:\n%s", args, d.logged())
+		}
+	})
+	return d
+}
+
+func (d *daemon) get(path string) (report healthReport, ok bool) {
+	d.Helper()
+	if d.address == "" {
+		found := healthAddress.FindStringSubmatch(d.logged())
+		if found == nil {
+			return report, false
+		}
+		d.address = found[1]
+	}
+	resp, err := http.Get("http://" + d.address + path) //nolint:noctx // the test ends by itself
+	if err != nil {
+		return report, false
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if err := json.NewDecoder(resp.Body).Decode(&report); err != nil || report.OK != (resp.StatusCode == http.StatusOK) {
+		d.Errorf("%s: status %d with %+v: %v", path, resp.StatusCode, report, err)
+	}
+	return report, true
+}
+
+// until waits for what /readyz says.
+func (d *daemon) until(what string, cond func(healthReport) bool) {
+	d.Helper()
+	devtest.Eventually(d.T, 30*time.Second, what, func() bool {
+		report, ok := d.get("/readyz")
+		return ok && cond(report)
+	})
+}
+
+func ready(state relay.State) func(healthReport) bool {
+	return func(r healthReport) bool { return r.OK && r.State == state }
+}
+
+func unready(why string) func(healthReport) bool {
+	return func(r healthReport) bool { return !r.OK && strings.Contains(r.Why+r.LastError, why) }
+}
+
+func (d *daemon) signal(s syscall.Signal) {
+	d.Helper()
+	if err := d.cmd.Process.Signal(s); err != nil {
+		d.Fatal(err)
+	}
+}
+
+// exit waits for the process's end.
+func (d *daemon) exit() syscall.WaitStatus {
+	d.Helper()
+	select {
+	case <-d.done:
+	case <-time.After(30 * time.Second):
+		d.Fatal("the process does not end")
+	}
+	return d.cmd.ProcessState.Sys().(syscall.WaitStatus)
+}
+
+func (d *daemon) wantExit(code int) {
+	d.Helper()
+	if status := d.exit(); !status.Exited() || status.ExitStatus() != code {
+		d.Errorf("exit %v, want status %d", d.cmd.ProcessState, code)
+	}
+}
+
+func buildPostroom(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "postroom")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return binary
+}
+
+func placeOrders(t *testing.T, pool *pgxpool.Pool, n int) {
+	t.Helper()
+	out := outbox.New(outbox.Config{Source: "/shop"})
+	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		for i := range n {
+			if err := out.Write(t.Context(), tx, event.NewEvent("order.placed", i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func orders(t *testing.T, pool *pgxpool.Pool, broker string) (js jetstream.JetStream, stored func() int) {
+	t.Helper()
+	nc, err := nats.Connect(broker, relay.ConnectOptions()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	if js, err = jetstream.New(nc); err != nil {
+		t.Fatal(err)
+	}
+	return js, func() int {
+		s, err := js.Stream(t.Context(), "SHOP")
+		if err != nil {
+			return -1
+		}
+		return int(s.CachedInfo().State.Msgs)
+	}
+}
+
+func TestRelayDaemon(t *testing.T) {
+	t.Parallel()
+	binary := buildPostroom(t)
+	for name, test := range map[string]func(t *testing.T, binary string){
+		"outage and take-over":            testTakeOver,
+		"it starts before its broker":     testStartBeforeBroker,
+		"it refuses, and accepts by name": testRefusal,
+		"a second signal ends it at once": testSecondSignal,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, binary)
+		})
+	}
+}
+
+func testTakeOver(t *testing.T, binary string) {
+	server, pool := devtest.OwnNATS(t), devtest.Pool(t)
+	_, stored := orders(t, pool, server.URL())
+	postroom(t, environment{"NATS_URL": server.URL()}, "stream", "ensure", "SHOP", "--subjects", "order.>").want(t, exitOK)
+
+	published := 0
+	publishes := func(n int) {
+		t.Helper()
+		placeOrders(t, pool, n)
+		published += n
+		devtest.Eventually(t, 20*time.Second, fmt.Sprint(published, " orders in the stream"), func() bool { return stored() == published })
+	}
+
+	first := startDaemon(t, binary, databaseURL(pool), server.URL())
+	first.until("the first to lead", ready(relay.Leading))
+	publishes(20)
+	second := startDaemon(t, binary, databaseURL(pool), server.URL())
+	second.until("the second to stand by", ready(relay.Standby))
+
+	server.Stop()
+	for _, d := range []*daemon{first, second} {
+		d.until("it to miss the broker", unready("no connection to the broker"))
+		if report, ok := d.get("/livez"); !ok || !report.OK {
+			t.Errorf("/livez without a broker: %+v", report)
+		}
+	}
+	placeOrders(t, pool, 10)
+	published += 10
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	first.until("the first to lead again", ready(relay.Leading))
+	second.until("the second to stand by again", ready(relay.Standby))
+	publishes(1)
+
+	first.signal(syscall.SIGTERM)
+	first.wantExit(exitOK)
+	second.until("the second to take over", ready(relay.Leading))
+	publishes(20)
+	second.signal(syscall.SIGINT)
+	second.wantExit(exitOK)
+}
+
+func testStartBeforeBroker(t *testing.T, binary string) {
+	server, pool := devtest.OwnNATS(t), devtest.Pool(t)
+	server.Stop()
+	placeOrders(t, pool, 1)
+	d := startDaemon(t, binary, databaseURL(pool), server.URL(), "--check-every", "1s")
+	d.until("it to wait for the broker", unready("disconnected"))
+	if report, ok := d.get("/livez"); !ok || !report.OK {
+		t.Errorf("/livez without a broker: %+v", report)
+	}
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d.until("it to wait for the stream", unready("no stream answers"))
+	postroom(t, environment{"NATS_URL": server.URL()}, "stream", "ensure", "SHOP", "--subjects", "order.>").want(t, exitOK)
+	d.until("it to be ready", ready(relay.Leading))
+}
+
+func testRefusal(t *testing.T, binary string) {
+	server, pool := devtest.OwnNATS(t), devtest.Pool(t)
+	js, _ := orders(t, pool, server.URL())
+	cfg := jetstream.StreamConfig{Name: "SHOP", Subjects: []string{"order.>"}, MaxMsgs: 100}
+	if _, err := js.CreateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	placeOrders(t, pool, 1)
+	d := startDaemon(t, binary, databaseURL(pool), server.URL())
+	d.wantExit(exitFailed)
+	for _, want := range []string{"postroom: relay: stream SHOP: it drops old events", "at 100 messages", "--accept discard-old"} {
+		if !strings.Contains(d.logged(), want) {
+			t.Errorf("the error does not say %q", want)
+		}
+	}
+	d = startDaemon(t, binary, databaseURL(pool), server.URL(), "--accept", "discard-old", "--check-every", "1s", "--log-format", "text")
+	d.until("it to be ready with the risk accepted", ready(relay.Leading))
+
+	cfg.AllowRollup = true // drift
+	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	d.until("the drift to show", func(r healthReport) bool {
+		return r.OK && len(r.Faults) == 1 && strings.Contains(r.Faults[0], "rollup")
+	})
+}
+
+func testSecondSignal(t *testing.T, binary string) {
+	pool := devtest.Pool(t)
+	d := startDaemon(t, binary, databaseURL(pool), devtest.NATSURL(t), "--lease", "1h")
+	d.until("it to lead", ready(relay.Leading))
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), "SELECT FROM postroom.relay FOR UPDATE"); err != nil { // the lease cannot be given back
+		t.Fatal(err)
+	}
+	d.signal(syscall.SIGTERM)
+	d.until("it to drain", unready("draining"))
+	if report, ok := d.get("/livez"); !ok || !report.OK {
+		t.Errorf("/livez while draining: %+v", report)
+	}
+	d.signal(syscall.SIGTERM)
+	if status := d.exit(); !status.Signaled() || status.Signal() != syscall.SIGTERM {
+		t.Errorf("exit %v, want an end by the signal", d.cmd.ProcessState)
+	}
+}

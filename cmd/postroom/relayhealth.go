@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/postroom/postroom/relay"
+)
+
+// healthReport is what the health endpoints answer.
+type healthReport struct {
+	OK        bool        `json:"ok"`
+	Why       string      `json:"why,omitempty"` // why not
+	State     relay.State `json:"state"`
+	Since     time.Time   `json:"since,omitzero"`
+	Connected bool        `json:"connected"` // to the broker
+	Recorded  time.Time   `json:"recorded,omitzero"`
+	Checked   time.Time   `json:"checked,omitzero"`
+	Faults    []string    `json:"faults,omitempty"` // of the streams
+	LastError string      `json:"last_error,omitempty"`
+	ErrorAt   time.Time   `json:"last_error_at,omitzero"`
+}
+
+func newHealthReport(h relay.Health, verdict error) healthReport {
+	report := healthReport{
+		OK: verdict == nil, State: h.State, Since: h.Since, Connected: h.Connected, Recorded: h.Recorded, Checked: h.Checked, ErrorAt: h.ErrAt,
+	}
+	if verdict != nil {
+		report.Why = verdict.Error()
+	}
+	for _, fault := range h.Faults {
+		report.Faults = append(report.Faults, fault.Error())
+	}
+	if h.Err != nil {
+		report.LastError = h.Err.Error()
+	}
+	return report
+}
+
+// healthHandler serves /livez and /readyz.
+func healthHandler(health func() relay.Health) http.Handler {
+	answer := func(verdict func(relay.Health) error) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			h := health()
+			report := newHealthReport(h, verdict(h))
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Cache-Control", "no-store")
+			if !report.OK {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+			_ = json.NewEncoder(w).Encode(report) // fails where the client has gone
+		}
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", answer(relay.Health.Live))
+	mux.HandleFunc("GET /readyz", answer(relay.Health.Ready))
+	return mux
+}
+
+// serveHealth serves the health endpoints, unless address is empty, until the
+// function that it returns is called. That is after the relay's end: a draining
+// one is unready, and alive.
+func serveHealth(ctx context.Context, address string, health func() relay.Health, log *slog.Logger) (stop func(), err error) {
+	if address == "" {
+		return func() {}, nil
+	}
+	var listen net.ListenConfig
+	listener, err := listen.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("serve health endpoints (--listen): %w", err)
+	}
+	server := &http.Server{
+		Handler:           healthHandler(health),
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      10 * time.Second,
+		IdleTimeout:       time.Minute,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("health endpoints ended", "error", err)
+		}
+	}()
+	log.Info("health endpoints", "address", listener.Addr().String())
+	return func() {
+		_ = server.Close() // whoever asks now is told by the refused connection
+		<-done
+	}, nil
+}

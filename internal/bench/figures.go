@@ -1,0 +1,182 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// sample is what one measurement found.
+type sample struct {
+	value float64
+	p50   float64 // of latencies, whose value is the 99th percentile
+	cpu   float64 // of an idle relay, in percent of a core
+	note  string  // what is to be said of it beside the conditions
+}
+
+// trial measures one thing once.
+type trial func(ctx context.Context, b *bench) (sample, error)
+
+// figure is a measurement that is reported.
+type figure struct {
+	name       string
+	unit       string
+	trial      string // empty: that of the figure's name
+	against    string // the trial that is its reference; empty: there is none
+	apart      bool   // measured in a process of its own
+	conditions string // a line; {events}, {bytes}, {clients}, {rate}, {seconds} and {relay} are filled in
+}
+
+// References that are no figures themselves.
+const (
+	rawPublish    = "reference.publish"
+	plainTx       = "reference.transaction"
+	directPublish = "reference.direct"
+)
+
+// idleRelay is measured for two figures.
+const (
+	idleRelay = "relay.idle"
+	idleCPU   = "relay.idle_cpu"
+)
+
+const drained = "backlog of {events} events of {bytes} bytes of JSON, %s, all CloudEvents headers and a message id; " +
+	"from the relay's lease until the last acknowledgement is recorded, {relay}; "
+
+const againstRaw = "reference: PublishMsgAsync of as many messages of {bytes} bytes with message ids, window 1024, no other headers, until the last acknowledgement"
+
+const wroteTx = "{clients} clients, each: begin, insert a row, write one event of {bytes} bytes, commit"
+
+const toAck = "{rate} transactions a second on {clients} clients, each with one event of {bytes} bytes; from the return of commit until the relay is given " +
+	"the broker's acknowledgement, relay in the process of the producers; value is the 99th percentile; " +
+	"reference: no event is written, and the same bytes are published by the client after its commit, until PublishMsg returns the acknowledgement"
+
+// figures are all that can be measured, in the order of the report. Names are
+// stable: what a program reads by name goes on to be there.
+//
+// A name begins with the group and a dot, but for live, which is the
+// producers'.
+var figures = []figure{
+	{name: "relay.drain", unit: "events/s", against: rawPublish, conditions: fmt.Sprintf(drained, "distinct keys") + againstRaw},
+	{name: "relay.drain_unkeyed", unit: "events/s", against: rawPublish, conditions: fmt.Sprintf(drained, "no keys") + againstRaw},
+	{name: "relay.drain_10_keys", unit: "events/s", against: rawPublish, conditions: fmt.Sprintf(drained, "10 keys in turn") + againstRaw},
+	{name: "relay.hot_5", unit: "events/s", against: "relay.drain", conditions: fmt.Sprintf(drained, "5 % with one key, the others distinct") + "reference: distinct keys"},
+	{name: "relay.hot_20", unit: "events/s", against: "relay.drain", conditions: fmt.Sprintf(drained, "20 % with one key, the others distinct") + "reference: distinct keys"},
+	{name: "relay.idle_statements", trial: idleRelay, unit: "statements/s", apart: true, conditions: "a leading relay without events for {seconds} s, in a process of its own; statements counted in its driver"},
+	{name: idleCPU, trial: idleRelay, unit: "% of a core", apart: true, conditions: "a leading relay without events for {seconds} s, in a process of its own; user and system time of that process (getrusage), its Go runtime and its broker connection included"},
+
+	{name: "producer.write", unit: "transactions/s", against: plainTx, conditions: wroteTx + ", a round trip for each; reference: the same without the event"},
+	{name: "producer.queue", unit: "transactions/s", against: plainTx, conditions: "{clients} clients, each: insert a row, one event of {bytes} bytes and commit in one batch and one round trip; reference: begin, insert, commit, a round trip for each, without the event"},
+	{name: "live.writers", unit: "transactions/s", against: "producer.write", conditions: wroteTx + ", and call Wake; a relay in the same process publishes meanwhile; reference: the same without a relay"},
+	{name: "live.writers_poll", unit: "transactions/s", against: "producer.write", conditions: wroteTx + "; a relay in the same process, which polls, publishes meanwhile; reference: the same without a relay"},
+
+	{name: "latency.wake", unit: "ms", against: directPublish, conditions: "the producer calls Wake after its commit; " + toAck},
+	{name: "latency.poll", unit: "ms", against: directPublish, conditions: "nobody calls Wake; " + toAck},
+}
+
+// trials measure figures and references, by name.
+var trials = map[string]trial{
+	rawPublish:            rawTrial,
+	"relay.drain":         drainTrial("distinct", 0),
+	"relay.drain_unkeyed": drainTrial("none", 0),
+	"relay.drain_10_keys": drainTrial("modulo", 10),
+	"relay.hot_5":         drainTrial("hot", 20),
+	"relay.hot_20":        drainTrial("hot", 5),
+	idleRelay:             idleTrial,
+
+	plainTx:             txTrial((*producer).plain),
+	"producer.write":    txTrial((*producer).write),
+	"producer.queue":    txTrial((*producer).queue),
+	"live.writers":      liveTrial(true),
+	"live.writers_poll": liveTrial(false),
+
+	directPublish:  directTrial,
+	"latency.wake": latencyTrial(true),
+	"latency.poll": latencyTrial(false),
+}
+
+// Groups returns the names of the groups of figures.
+func Groups() []string { return []string{"relay", "producer", "latency"} }
+
+// Names returns the names of all figures.
+func Names() []string {
+	var names []string
+	for _, f := range figures {
+		if f.possible() {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
+func (f figure) group() string {
+	group, _, _ := strings.Cut(f.name, ".")
+	if group == "live" {
+		return "producer"
+	}
+	return group
+}
+
+// measure returns the name of the figure's trial.
+func (f figure) measure() string { return cmp.Or(f.trial, f.name) }
+
+// value returns what of a sample the figure reports.
+func (f figure) value(s sample) float64 {
+	if f.name == idleCPU {
+		return s.cpu
+	}
+	return s.value
+}
+
+// possible reports whether the figure can be measured on this system.
+func (f figure) possible() bool {
+	return f.name != idleCPU || canMeasureCPU
+}
+
+// chosen returns the figures that c asks for.
+func (c Config) chosen() []figure {
+	var chosen []figure
+	for _, f := range figures {
+		switch {
+		case !f.possible(),
+			f.apart && len(c.Self) == 0,
+			len(c.Groups) > 0 && !slices.Contains(c.Groups, f.group()),
+			len(c.Only) > 0 && !slices.Contains(c.Only, f.name):
+		default:
+			chosen = append(chosen, f)
+		}
+	}
+	return chosen
+}
+
+// trialsOf returns what has to be measured for figures, each once, references
+// before what they are compared with.
+func trialsOf(figures []figure) []string {
+	var order []string
+	for _, f := range figures {
+		for _, name := range []string{f.against, f.measure()} {
+			if name != "" && !slices.Contains(order, name) {
+				order = append(order, name)
+			}
+		}
+	}
+	return order
+}
+
+// describe fills in the conditions.
+func (f figure) describe(b *bench) string {
+	relay := "in the process that measures"
+	if b.cfg.Where != "" {
+		relay += ", with the broker " + b.cfg.Where
+	}
+	return strings.NewReplacer(
+		"{events}", fmt.Sprint(b.cfg.Events), "{bytes}", fmt.Sprint(eventBytes), "{clients}", fmt.Sprint(clients),
+		"{rate}", fmt.Sprint(rate), "{seconds}", fmt.Sprint(b.cfg.Span.Seconds()), "{relay}", relay,
+	).Replace(f.conditions)
+}
+
+// collect gives every measurement a heap without the garbage of the last.
+func collect() { runtime.GC() }

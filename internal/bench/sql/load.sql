@@ -1,0 +1,24 @@
+-- Append $1 events of $2 bytes of JSON to the log, in one statement.
+--
+-- $3 type and subject   $4 source   $5 how keys are given out: 'distinct', 'none',
+-- 'modulo' for $6 keys in turn, 'hot' for one key at every $6th event and
+-- distinct ones at the others
+--
+-- The digest is one of the data alone. Only repeated writes are compared by it,
+-- and there are none.
+--
+-- Locks   the new rows.
+-- Called  by bench.backlog.
+INSERT INTO postroom.outbox (digest, source, event_id, type, subject, key, data)
+SELECT substring(sha256(data) FROM 1 FOR 16), $4, gen_random_uuid()::text, $3, $3,
+       CASE $5::text
+           WHEN 'distinct' THEN 'key-' || n
+           WHEN 'modulo' THEN 'key-' || n % $6::int
+           WHEN 'hot' THEN CASE n % $6::int WHEN 0 THEN 'key-hot' ELSE 'key-' || n END
+       END,
+       data
+FROM (
+    SELECT n, convert_to(rpad('{"order": ' || n || ', "note": "', $2::int - 2, 'x') || '"}', 'UTF8') AS data
+    FROM generate_series(1, $1::int) n
+) events
+ORDER BY n;

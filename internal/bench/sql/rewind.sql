@@ -1,0 +1,10 @@
+-- Make the relay's row what it was when the log was empty: nothing of the log is
+-- published, and nobody leads.
+--
+-- Locks   the one row of relay.
+-- Called  by bench.rewind. No relay runs.
+DO $$
+BEGIN
+    DELETE FROM postroom.relay;
+    INSERT INTO postroom.relay (cluster) SELECT system_identifier FROM pg_control_system();
+END $$;

@@ -1,0 +1,8 @@
+-- What decides how fast this server commits.
+--
+-- Locks   none.
+-- Called  by bench.describe.
+SELECT current_setting('server_version') AS version,
+       current_setting('fsync') AS fsync,
+       current_setting('synchronous_commit') AS commit,
+       current_setting('shared_buffers') AS buffers;

@@ -1,0 +1,76 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"strings"
+	"time"
+
+	"github.com/postroom/postroom"
+)
+
+// WriteSQL is [Outbox.Write] for a transaction of database/sql, whichever driver
+// it has: pgx/stdlib, lib/pq or another one of PostgreSQL. Libraries on top of
+// database/sql give theirs out: Bun as tx.Tx, sqlx as tx.Tx, GORM as
+// db.Statement.ConnPool.(*sql.Tx), and code that sqlc made takes it.
+func (o *Outbox) WriteSQL(ctx context.Context, tx *sql.Tx, events ...postroom.Event) error {
+	written, err := o.prepare(traceOf(ctx), events)
+	if err != nil || len(written) == 0 {
+		return err
+	}
+	statement, parameters := o.insert(written)
+	for i, p := range parameters {
+		parameters[i] = plain(p)
+	}
+	_, err = tx.ExecContext(ctx, statement, parameters...)
+	return written.explain(err)
+}
+
+// plain returns a parameter as a type that every driver takes: an array as the
+// text of its literal.
+func plain(parameter any) any {
+	switch values := parameter.(type) {
+	case []string:
+		return literal(values, func(s string) (string, bool) { return s, true })
+	case []*string:
+		return literal(values, func(s *string) (string, bool) {
+			if s == nil {
+				return "", false
+			}
+			return *s, true
+		})
+	case []*time.Time:
+		return literal(values, func(t *time.Time) (string, bool) {
+			if t == nil {
+				return "", false
+			}
+			return t.UTC().Format("2006-01-02T15:04:05.999999Z07:00"), true
+		})
+	case [][]byte:
+		return literal(values, func(b []byte) (string, bool) { return `\x` + hex.EncodeToString(b), true })
+	}
+	return parameter
+}
+
+// literal returns the literal of an array. text returns an element's text, and
+// false for NULL.
+func literal[T any](values []T, text func(T) (string, bool)) string {
+	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+	var b strings.Builder
+	b.WriteByte('{')
+	for i, v := range values {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		if s, ok := text(v); ok {
+			b.WriteByte('"')
+			b.WriteString(escape.Replace(s))
+			b.WriteByte('"')
+		} else {
+			b.WriteString("NULL")
+		}
+	}
+	b.WriteByte('}')
+	return b.String()
+}

@@ -1,0 +1,43 @@
+package outbox
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postroom/postroom"
+)
+
+// conflictState is the SQLSTATE of postroom.refuse_conflict, in which every way
+// of writing finds that an id is taken by an event with other content.
+const conflictState = "23PR1"
+
+// explain returns err, which is what inserting the events ended with, in the
+// words of this package: a conflict comes with each event that has one.
+func (rs newRows) explain(err error) error {
+	var server interface{ SQLState() string } // every driver's error has it
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &server) || server.SQLState() != conflictState:
+		return fmt.Errorf("outbox: write: %w", err)
+	}
+	var taken []string
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		taken = strings.Fields(strings.TrimPrefix(pg.Detail, "Taken: "))
+	}
+	var conflicts []error
+	for _, r := range rs {
+		if len(rs) == 1 || slices.Contains(taken, r.ID) {
+			conflicts = append(conflicts, &postroom.EventError{Op: "write", ID: r.ID, Type: r.Type, Err: postroom.ErrEventConflict})
+		}
+	}
+	if len(conflicts) == 0 { // a driver that does not show the detail
+		return fmt.Errorf("outbox: write: %w: %w", postroom.ErrEventConflict, err)
+	}
+	return fmt.Errorf("outbox: %w", errors.Join(conflicts...))
+}

@@ -1,0 +1,15 @@
+-- The subjects in use: those of the 1,000 newest events, published or not, and
+-- of the 1,000 that are published next. A list of all would need an index,
+-- which every producer would pay for.
+--
+-- Locks   none.
+-- Index   outbox_pkey (seq), twice: from its end, and from high on.
+-- Order   by subject.
+-- Called  by Log.Subjects.
+SELECT DISTINCT subject::text
+FROM (
+    (SELECT subject FROM postroom.outbox ORDER BY seq DESC LIMIT 1000)
+    UNION ALL
+    (SELECT subject FROM postroom.outbox WHERE seq > (SELECT high FROM postroom.relay) ORDER BY seq LIMIT 1000)
+) used
+ORDER BY subject;

@@ -1,0 +1,213 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// State is what a relay is doing.
+type State string
+
+// The states of a relay.
+const (
+	// Stopped: Run is not under way.
+	Stopped State = "stopped"
+
+	// Starting: it is finding out whether it can lead, or waits out an outage.
+	Starting State = "starting"
+
+	// Standby: another relay leads.
+	Standby State = "standby"
+
+	// Leading: it publishes.
+	Leading State = "leading"
+
+	// Draining: its context ended, and it finishes what it sent.
+	Draining State = "draining"
+)
+
+// Health is how a relay is at one moment. Times are the process's own, zero for
+// what has not happened since Run began.
+type Health struct {
+	State State
+	Since time.Time // when State began
+
+	// Connected reports whether there is a connection to the broker, where the
+	// publisher can tell.
+	Connected bool
+
+	// Checked is when the streams were last found to be as they should be.
+	Checked time.Time
+
+	// Faults are what is wrong with the streams: a [*StreamError] that
+	// Config.Accept does not hold, or an error that matches [ErrNoStream].
+	Faults []error
+
+	// Recorded is when this relay last recorded progress or renewed its lease.
+	Recorded time.Time
+
+	// Err is what last went wrong, and ErrAt when. It stays after it was
+	// survived.
+	Err   error
+	ErrAt time.Time
+
+	taken time.Time
+	lease time.Duration
+}
+
+// Live returns nil while Run is under way. Where it is not, nothing but a new
+// start helps. An outage does not make a relay dead: it waits.
+func (h Health) Live() error {
+	if h.State == Stopped || h.State == "" {
+		return errors.New("the relay does not run")
+	}
+	return nil
+}
+
+// Ready returns nil for a relay that does its part: it is connected, it found
+// its streams as they should be at least once since Run began, and it leads and
+// recorded within its lease, or it stands by. Otherwise it says why not.
+func (h Health) Ready() error {
+	quiet := h.taken.Sub(h.Recorded)
+	switch {
+	case h.State != Leading && h.State != Standby && h.Err != nil:
+		return fmt.Errorf("the relay is %s: %w", h.State, h.Err)
+	case h.State != Leading && h.State != Standby:
+		return fmt.Errorf("the relay is %s", h.State)
+	case !h.Connected:
+		return errors.New("no connection to the broker")
+	case h.Checked.IsZero() && len(h.Faults) > 0:
+		return errors.Join(h.Faults...)
+	case h.Checked.IsZero():
+		return errors.New("the streams could not be checked yet")
+	case h.State == Leading && quiet > h.lease:
+		return fmt.Errorf("the relay leads and has recorded nothing for %s", quiet.Round(time.Millisecond))
+	}
+	return nil
+}
+
+// Health returns how the relay is. It does no I/O and may be called at any
+// time, by anyone.
+func (r *Relay) Health() Health {
+	h := r.vitals.read()
+	h.Connected = r.connected()
+	h.lease = r.cfg.Lease
+	return h
+}
+
+func (r *Relay) connected() bool {
+	inspector, ok := r.pub.(Inspector)
+	return !ok || inspector.Connected()
+}
+
+// vitals is what Health tells.
+type vitals struct {
+	mu       sync.Mutex
+	health   Health
+	admitted bool // nothing refused the relay since Run began
+}
+
+// attend keeps the vitals while Run is under way, and returns what ends that.
+func (r *Relay) attend(ctx context.Context) (end func()) {
+	r.vitals.begin()
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		r.watch(ctx)
+		r.vitals.enter(Draining)
+	})
+	return func() {
+		cancel()
+		watching.Wait()
+		r.vitals.enter(Stopped)
+	}
+}
+
+// begin forgets the former Run.
+func (v *vitals) begin() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.health, v.admitted = Health{State: Starting, Since: time.Now()}, false
+}
+
+// enter notes a state. Draining ends only with Run.
+func (v *vitals) enter(s State) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.health.State == s || v.health.State == Draining && s != Stopped {
+		return
+	}
+	v.health.State, v.health.Since = s, time.Now()
+	if s == Leading {
+		v.health.Recorded = v.health.Since // the lease was taken just now
+	}
+}
+
+func (v *vitals) recorded() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.health.Recorded = time.Now()
+}
+
+func (v *vitals) failed(err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.health.Err, v.health.ErrAt = err, time.Now()
+}
+
+// found notes the faults of a look at the streams, and reports whether they are
+// others than before. A relay without any before has nothing to report.
+func (v *vitals) found(faults []error) (changed bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	same := slices.EqualFunc(v.health.Faults, faults, func(a, b error) bool { return a.Error() == b.Error() })
+	v.health.Faults, v.admitted = faults, true
+	if len(faults) == 0 {
+		v.health.Checked = time.Now()
+	}
+	return !same
+}
+
+func (v *vitals) wasAdmitted() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.admitted
+}
+
+func (v *vitals) hasFaults() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return len(v.health.Faults) > 0
+}
+
+func (v *vitals) read() Health {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	h := v.health
+	h.Faults = slices.Clone(h.Faults)
+	h.taken = time.Now()
+	if h.State == "" {
+		h.State = Stopped
+	}
+	return h
+}
+
+// observed is a term whose recordings the vitals note.
+type observed struct {
+	Term
+
+	vitals *vitals
+}
+
+// Record records, as [Term] describes.
+func (o observed) Record(ctx context.Context, published []int64) error {
+	err := o.Term.Record(ctx, published)
+	if err == nil {
+		o.vitals.recorded()
+	}
+	return err
+}

@@ -1,0 +1,348 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/relay"
+)
+
+// cataloged is a fakeSource that knows its subjects.
+type cataloged struct {
+	*fakeSource
+
+	subjects []string
+	err      error
+}
+
+func (c *cataloged) Subjects(context.Context) ([]string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.subjects, c.err
+}
+
+func using(subjects ...string) *cataloged {
+	return &cataloged{fakeSource: newFakeSource(), subjects: subjects}
+}
+
+func management(t *testing.T, nc *nats.Conn) jetstream.JetStream {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+// create makes a stream as an operator would who knows nothing of Postroom.
+func create(t *testing.T, nc *nats.Conn, cfg jetstream.StreamConfig) {
+	t.Helper()
+	if _, err := management(t, nc).CreateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCheckExaminesStreams(t *testing.T) {
+	t.Parallel()
+	nc := devtest.NATS(t)
+	create(t, nc, jetstream.StreamConfig{Name: "EX-ORIGIN", Subjects: []string{"ex.origin"}})
+	// A stream that Postroom makes has none of the risks, and one that stands at
+	// the server's defaults neither.
+	tests := []struct {
+		name string
+		cfg  jetstream.StreamConfig
+		want []relay.Risk
+	}{
+		{"defaults", jetstream.StreamConfig{}, nil},
+		{"limits with discard new", jetstream.StreamConfig{Discard: jetstream.DiscardNew, MaxMsgs: 3, MaxBytes: 1 << 20}, nil},
+		{"discard old without a limit", jetstream.StreamConfig{MaxAge: time.Hour, MaxConsumers: 3}, nil},
+		{"a limit per subject that refuses", jetstream.StreamConfig{Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 3, DiscardNewPerSubject: true}, nil},
+		{"messages as large as ours", jetstream.StreamConfig{MaxMsgSize: 1 << 20}, nil},
+		{"interest", jetstream.StreamConfig{Retention: jetstream.InterestPolicy}, []relay.Risk{relay.InterestRetention}},
+		{"work queue", jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy}, []relay.Risk{relay.WorkQueueRetention}},
+		{"old messages dropped", jetstream.StreamConfig{MaxMsgs: 3}, []relay.Risk{relay.DiscardOld}},
+		{"old bytes dropped", jetstream.StreamConfig{MaxBytes: 3 << 20}, []relay.Risk{relay.DiscardOld}},
+		{"old messages of a subject dropped", jetstream.StreamConfig{MaxMsgsPerSubject: 3}, []relay.Risk{relay.DiscardOld}},
+		{"old messages of a subject dropped behind discard new", jetstream.StreamConfig{Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 3}, []relay.Risk{relay.DiscardOld}},
+		{"rollup", jetstream.StreamConfig{AllowRollup: true}, []relay.Risk{relay.Rollup}},
+		{"async", jetstream.StreamConfig{PersistMode: jetstream.AsyncPersistMode}, []relay.Risk{relay.AsyncPersistence}},
+		{"memory", jetstream.StreamConfig{Storage: jetstream.MemoryStorage}, []relay.Risk{relay.MemoryStorage}},
+		{"short window", jetstream.StreamConfig{Duplicates: 500 * time.Millisecond}, []relay.Risk{relay.ShortDuplicateWindow}},
+		{"small messages", jetstream.StreamConfig{MaxMsgSize: 1<<20 - 1}, []relay.Risk{relay.SmallMessages}},
+		{"several", jetstream.StreamConfig{AllowRollup: true, Storage: jetstream.MemoryStorage}, []relay.Risk{relay.Rollup, relay.MemoryStorage}},
+		{"no acks", jetstream.StreamConfig{NoAck: true}, []relay.Risk{relay.NoAcks}},
+		{"sealed", jetstream.StreamConfig{Sealed: true}, []relay.Risk{relay.Sealed}},
+		{"mirror", jetstream.StreamConfig{Mirror: &jetstream.StreamSource{Name: "EX-ORIGIN"}}, []relay.Risk{relay.Mirror}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			cfg, subject := tt.cfg, "ex."+strings.ReplaceAll(tt.name, " ", "-")
+			cfg.Name = "EX-" + strings.ReplaceAll(tt.name, " ", "-")
+			src, scope := using(subject), relay.Config{}
+			if cfg.Mirror != nil { // has no subjects: only its name leads there
+				src, scope.Streams = using(), []string{cfg.Name}
+			} else {
+				cfg.Subjects = []string{subject}
+			}
+			sealed := cfg.Sealed
+			cfg.Sealed = false
+			create(t, nc, cfg)
+			if sealed {
+				cfg.Sealed = true
+				if _, err := management(t, nc).UpdateStream(t.Context(), cfg); err != nil {
+					t.Fatal(err)
+				}
+			}
+			check := func(scope relay.Config) error { return relay.New(src, relay.JetStream(nc), scope).Check(t.Context()) }
+
+			err := check(scope)
+			if len(tt.want) == 0 {
+				if err != nil {
+					t.Errorf("Check = %v, want nil", err)
+				}
+				return
+			}
+			if !errors.Is(err, postroom.ErrRefused) {
+				t.Fatalf("Check = %v, want a refusal", err)
+			}
+			var fault *relay.StreamError
+			if !errors.As(err, &fault) || fault.Stream != cfg.Name || fault.Problem == "" || fault.Remedy == "" {
+				t.Errorf("Check = %v, want a StreamError of %s", err, cfg.Name)
+			}
+			byName := slices.Contains(relay.Risks(), tt.want[0])
+			for _, risk := range tt.want {
+				if !errors.Is(err, risk) {
+					t.Errorf("Check = %v, want %s in it", err, risk)
+				}
+				if got := strings.Contains(err.Error(), "--accept "+string(risk)); got != byName {
+					t.Errorf("Check says how to accept %s: %t, want %t: %v", risk, got, byName, err)
+				}
+			}
+			run, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			if err := relay.New(src, relay.JetStream(nc), scope).Run(run); !errors.Is(err, tt.want[0]) || !errors.Is(err, postroom.ErrRefused) {
+				t.Errorf("Run = %v, want the refusal", err)
+			}
+			if !byName {
+				return
+			}
+			if len(tt.want) > 1 {
+				scope.Accept = tt.want[1:]
+				if err := check(scope); !errors.Is(err, tt.want[0]) || errors.Is(err, tt.want[1]) {
+					t.Errorf("Check = %v where %s is accepted", err, tt.want[1])
+				}
+			}
+			scope.Accept = tt.want
+			if err := check(scope); err != nil {
+				t.Errorf("Check = %v where that is accepted", err)
+			}
+		})
+	}
+}
+
+// What the table above takes for granted of the server.
+func TestALimitPerSubjectDropsOldMessagesBehindDiscardNew(t *testing.T) {
+	t.Parallel()
+	nc := devtest.NATS(t)
+	create(t, nc, jetstream.StreamConfig{Name: "PER", Subjects: []string{"per.>"}, Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 1})
+	p := publish(t, nc)
+	p.batches <- []postroom.Logged{event(1, "per.a", "a")}
+	first := p.next()
+	p.batches <- []postroom.Logged{event(2, "per.a", "b")}
+	if second := p.next(); first.err != nil || second.err != nil {
+		t.Fatalf("outcomes %v and %v, want both acknowledged", first.err, second.err)
+	}
+	s, err := management(t, nc).Stream(t.Context(), "PER")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := s.CachedInfo().State.Msgs; n != 1 {
+		t.Errorf("%d messages, want 1: the first is dropped", n)
+	}
+}
+
+func TestCheckFindsSubjectsWithoutAStream(t *testing.T) {
+	t.Parallel()
+	nc := devtest.NATS(t)
+	stream(t, nc, jetstream.StreamConfig{Name: "COV-A", Subjects: []string{"cov.a.>"}})
+	stream(t, nc, jetstream.StreamConfig{Name: "COV-B", Subjects: []string{"cov.b.*", "cov.c"}})
+	many := make([]string, 50)
+	for i := range many {
+		many[i] = "cov.none." + strings.Repeat("x", i+1)
+	}
+	tests := []struct {
+		name     string
+		subjects []string
+		streams  []string
+		want     []string // in the error; none: no error
+		not      string
+	}{
+		{"no events", nil, nil, nil, ""},
+		{"two streams", []string{"cov.a.1", "cov.a.2", "cov.b.1", "cov.c"}, nil, nil, ""},
+		{"named streams", []string{"cov.a.1", "cov.c"}, []string{"COV-A", "COV-B"}, nil, ""},
+		{"one without", []string{"cov.a.1", "cov.b.1.2"}, nil, []string{"subjects cov.b.1.2:", "postroom stream ensure"}, "cov.a.1"},
+		{"many without", many, nil, []string{"and others"}, many[20]},
+		{"in another than the named", []string{"cov.a.1", "cov.c"}, []string{"COV-A"}, []string{"subjects cov.c:", "COV-A", "Config.Streams"}, "COV-B"},
+		{"no such stream", []string{"cov.a.1"}, []string{"COV-A", "COV-X"}, []string{"stream COV-X does not exist"}, "cov.a.1"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := relay.New(using(tt.subjects...), relay.JetStream(nc), relay.Config{Streams: tt.streams}).Check(t.Context())
+			if len(tt.want) == 0 {
+				if err != nil {
+					t.Errorf("Check = %v, want nil", err)
+				}
+				return
+			}
+			if !errors.Is(err, relay.ErrNoStream) || errors.Is(err, postroom.ErrRefused) {
+				t.Fatalf("Check = %v, want ErrNoStream and no refusal: a stream can be created while the relay runs", err)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("Check = %v, want %q in it", err, want)
+				}
+			}
+			if tt.not != "" && strings.Contains(err.Error(), tt.not) {
+				t.Errorf("Check = %v, want no %q in it", err, tt.not)
+			}
+		})
+	}
+}
+
+func TestCheckReturnsOutagesOfTheCatalog(t *testing.T) {
+	src := using()
+	src.err = errors.New("connection refused")
+	err := relay.New(src, relay.JetStream(devtest.NATS(t)), relay.Config{}).Check(t.Context())
+	if !errors.Is(err, src.err) || errors.Is(err, postroom.ErrRefused) {
+		t.Errorf("Check = %v, want the outage", err)
+	}
+}
+
+func TestConfigOfChecksIsValidated(t *testing.T) {
+	err := relay.New(newFakeSource(), &fakePublisher{}, relay.Config{
+		Streams: []string{"SHOP", "order.>"}, Accept: []relay.Risk{relay.DiscardOld, relay.Sealed, "bad-luck"}, CheckEvery: 1,
+	}).Check(t.Context())
+	if !errors.Is(err, postroom.ErrRefused) {
+		t.Fatalf("Check = %v, want a refusal", err)
+	}
+	for _, want := range []string{`Streams holds "order.>"`, `Accept holds "sealed"`, `Accept holds "bad-luck"`, "discard-old", "CheckEvery"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("Check = %v, want %q in it", err, want)
+		}
+	}
+}
+
+// logged collects what a relay logs.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) count(part string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), part)
+}
+
+func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+func TestDriftIsNoticedWhileRunning(t *testing.T) {
+	t.Parallel()
+	nc := devtest.NATS(t)
+	cfg := jetstream.StreamConfig{Name: "DRIFT", Subjects: []string{"drift.>"}}
+	create(t, nc, cfg)
+	src, log := using("drift.a"), &logged{}
+	r := relay.New(src, relay.JetStream(nc), relay.Config{CheckEvery: time.Second, Logger: log.logger()})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	devtest.Eventually(t, 10*time.Second, "the relay to be ready", func() bool { return r.Health().Ready() == nil })
+
+	cfg.MaxMsgs = 5
+	update := func() {
+		t.Helper()
+		if _, err := management(t, nc).UpdateStream(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	update()
+	devtest.Eventually(t, 10*time.Second, "the drift", func() bool {
+		h := r.Health()
+		return len(h.Faults) == 1 && errors.Is(h.Faults[0], relay.DiscardOld)
+	})
+	checked := r.Health().Checked
+	time.Sleep(2500 * time.Millisecond) // two looks more
+	if n := log.count("not as they should be"); n != 1 {
+		t.Errorf("%d warnings of one drift, want 1", n)
+	}
+	if h := r.Health(); h.State != relay.Leading || h.Ready() != nil || !h.Checked.Equal(checked) {
+		t.Errorf("health %+v, want a relay that goes on", h)
+	}
+
+	cfg.MaxMsgs = -1
+	update()
+	devtest.Eventually(t, 10*time.Second, "the end of the drift", func() bool { return len(r.Health().Faults) == 0 })
+	if n := log.count("as they should be again"); n != 1 {
+		t.Errorf("%d notes of its end, want 1", n)
+	}
+
+	if err := management(t, nc).DeleteStream(t.Context(), "DRIFT"); err != nil {
+		t.Fatal(err)
+	}
+	devtest.Eventually(t, 10*time.Second, "the loss of the stream", func() bool {
+		h := r.Health()
+		return len(h.Faults) == 1 && errors.Is(h.Faults[0], relay.ErrNoStream)
+	})
+
+	// A new term looks at the streams as a start does, and is not refused.
+	cfg.MaxMsgs = 5
+	create(t, nc, cfg)
+	src.set(func() { src.recorded = func(*fakeTerm, context.Context) error { return errors.New("connection lost") } })
+	devtest.Eventually(t, 20*time.Second, "the loss of the term", func() bool { return r.Health().Err != nil })
+	src.set(func() { src.recorded = nil })
+	devtest.Eventually(t, 20*time.Second, "a new term", func() bool {
+		h := r.Health()
+		return h.State == relay.Leading && h.Ready() == nil && len(h.Faults) == 1 && errors.Is(h.Faults[0], relay.DiscardOld)
+	})
+	stop()
+	if err := <-done; err != nil {
+		t.Errorf("Run = %v, want nil", err)
+	}
+}
+
+func TestARelayWaitsForItsStream(t *testing.T) {
+	t.Parallel()
+	nc := devtest.NATS(t)
+	r := relay.New(using("wait.a"), relay.JetStream(nc), relay.Config{CheckEvery: time.Second})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	devtest.Eventually(t, 10*time.Second, "the relay to lead", func() bool { return r.Health().State == relay.Leading })
+	if err := r.Health().Ready(); !errors.Is(err, relay.ErrNoStream) {
+		t.Errorf("Ready = %v, want ErrNoStream", err)
+	}
+	stream(t, nc, jetstream.StreamConfig{Name: "WAIT", Subjects: []string{"wait.>"}})
+	devtest.Eventually(t, 10*time.Second, "the relay to be ready", func() bool { return r.Health().Ready() == nil })
+	stop()
+	if err := <-done; err != nil {
+		t.Errorf("Run = %v, want nil", err)
+	}
+}
