@@ -17,27 +17,32 @@ help: ## Print this list
 	@echo
 	@echo 'Variables: ARGS for demo, PKG for test and bench (./relay), BENCH, BENCHTIME, FUZZTIME.'
 
-setup: ## Install PostgreSQL where no server binaries are found (Debian, Ubuntu), and download modules
-	@if command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1; then \
-	    echo 'setup: PostgreSQL is here'; \
+setup: ## Install PostgreSQL and a C compiler where they are missing (Debian, Ubuntu), and download modules
+	@missing=; \
+	command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$$missing postgresql"; \
+	command -v $${CC:-gcc} >/dev/null || missing="$$missing gcc libc6-dev"; \
+	if [ -z "$$missing" ]; then \
+	    echo 'setup: PostgreSQL and a C compiler are here'; \
 	elif ! command -v apt-get >/dev/null; then \
-	    echo 'setup: no PostgreSQL, and no apt-get to install it. Install version 14 or later with this'; \
-	    echo "machine's packages, or start Docker, or set POSTROOM_DATABASE_URL to a server for tests."; \
+	    echo "setup: missing:$$missing, and no apt-get to install it. Install PostgreSQL 14 or later and a C compiler"; \
+	    echo "with this machine's packages; instead of PostgreSQL, Docker or POSTROOM_DATABASE_URL will do."; \
 	    exit 1; \
 	elif [ "$$(id -u)" = 0 ]; then \
-	    apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y postgresql; \
+	    apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y $$missing; \
 	elif sudo -n true 2>/dev/null; then \
-	    sudo -n apt-get update && sudo -n env DEBIAN_FRONTEND=noninteractive apt-get install -y postgresql; \
+	    sudo -n apt-get update && sudo -n env DEBIAN_FRONTEND=noninteractive apt-get install -y $$missing; \
 	else \
-	    echo 'setup: no PostgreSQL, and no right to install it. Run this, then make setup again:'; \
-	    echo '    sudo apt-get update && sudo apt-get install postgresql'; \
+	    echo "setup: missing:$$missing, and no right to install it. Run this, then make setup again:"; \
+	    echo "    sudo apt-get update && sudo apt-get install$$missing"; \
 	    exit 1; \
 	fi
 	@$(GO) mod download
 	@echo 'setup: modules are here'
 
 demo: ## Run the quickstart: a shop, end to end, which proves itself (ARGS="--orders 2000")
-	$(GO) run ./examples/quickstart $(ARGS)
+	@[ -x bin/quickstart ] || echo 'building, which takes about a minute the first time'
+	@$(GO) build -o bin/quickstart ./examples/quickstart
+	@bin/quickstart $(ARGS)
 
 test: ## Run all tests, against real servers, with the race detector
 	$(GO) test -race $(PKG)
