@@ -51,7 +51,7 @@ func (e *FieldError) Unwrap() error { return e.err }
 
 // EventError says which event an operation failed on. It holds no payload.
 type EventError struct {
-	Op   string // the operation: "write", "publish", "handle"
+	Op   string // the operation: "write" or "handle"
 	ID   string // of the event; empty where it had none
 	Type string // of the event
 	Err  error  // the cause
@@ -64,7 +64,9 @@ func (e *EventError) Error() string {
 // Unwrap returns the cause.
 func (e *EventError) Unwrap() error { return e.Err }
 
-// Permanent marks err as hopeless: another attempt would end the same way. It
+// Permanent marks err as hopeless: another attempt would end the same way. An
+// event is delivered again all the same, with the longest wait of its schedule,
+// so that it is not lost; Permanent counts for more than [RetryAfter]. It
 // returns nil for nil. errors.Is holds for err and for [ErrPermanent].
 func Permanent(err error) error {
 	if err == nil {

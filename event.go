@@ -8,8 +8,8 @@ import (
 )
 
 // Event is one fact that a service announces: a set of CloudEvents 1.0
-// attributes and a body of bytes. The zero value of every field but Type and
-// Data is valid; [NewEvent] fills what is usual.
+// attributes and a body of bytes. The zero value of every field but Type is
+// valid; [NewEvent] fills what is usual.
 //
 // An Event is a value, but Data and Headers are shared by its copies: whoever
 // is handed an Event must not change them.

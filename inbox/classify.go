@@ -17,6 +17,12 @@ type beginError struct{ err error }
 func (e *beginError) Error() string { return "begin: " + e.err.Error() }
 func (e *beginError) Unwrap() error { return e.err }
 
+// ledgerError says that the ledger row could not be inserted.
+type ledgerError struct{ err error }
+
+func (e *ledgerError) Error() string { return "insert ledger row: " + e.err.Error() }
+func (e *ledgerError) Unwrap() error { return e.err }
+
 // commitError says that a COMMIT failed or was not answered: where it was not,
 // the transaction may have committed.
 type commitError struct{ err error }
@@ -48,11 +54,21 @@ func lost(tx pgx.Tx, err error) error {
 	return &lostError{err}
 }
 
-// isOutage reports whether err says that the database could not be reached at
-// all. It never says anything about the event, and so costs no attempt.
+// isOutage reports whether err says that the database cannot be worked with: no
+// transaction can be begun, or the ledger takes no row, because it is read-only,
+// was dropped, or is not ours to write. That says nothing about the event, and
+// so costs no attempt. Classes 22 and 23 are about the row, and so the event.
 func isOutage(err error) bool {
 	var begin *beginError
-	return errors.As(err, &begin)
+	var ledger *ledgerError
+	var pg *pgconn.PgError
+	switch {
+	case errors.As(err, &begin):
+		return true
+	case errors.As(err, &ledger) && errors.As(err, &pg):
+		return !isContention(err) && !strings.HasPrefix(pg.Code, "22") && !strings.HasPrefix(pg.Code, "23")
+	}
+	return false
 }
 
 // isContention reports whether the same transaction may well succeed at once:

@@ -178,7 +178,7 @@ func (c *consumer) apply(ctx context.Context, d delivery) error {
 func (c *consumer) run(ctx context.Context, tx pgx.Tx, d delivery) error {
 	tag, err := tx.Exec(ctx, c.inbox.sql.decide, c.sub.Name, d.key, d.digest)
 	if err != nil {
-		return fmt.Errorf("insert ledger row: %w", err)
+		return &ledgerError{err}
 	}
 	if tag.RowsAffected() == 0 {
 		var same bool
@@ -206,12 +206,23 @@ func (c *consumer) rollback(ctx context.Context, tx pgx.Tx) {
 	}
 }
 
-// call runs the handler. A panic is an error like any other, with its stack.
-func (c *consumer) call(ctx context.Context, tx pgx.Tx, ev postroom.Event) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = &panicError{value: p, stack: debug.Stack()}
-		}
+// errGoexit says that a handler ended its goroutine, as t.FailNow does.
+var errGoexit = errors.New("the handler ended its goroutine with runtime.Goexit")
+
+// call runs the handler, in a goroutine of its own: one that ends with
+// runtime.Goexit takes no worker with it. A panic is an error like any other,
+// with its stack.
+func (c *consumer) call(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+	done := make(chan error, 1)
+	go func() {
+		err := errGoexit
+		defer func() {
+			if p := recover(); p != nil {
+				err = &panicError{value: p, stack: debug.Stack()}
+			}
+			done <- err
+		}()
+		err = c.handler.Handle(ctx, tx, ev)
 	}()
-	return c.handler.Handle(ctx, tx, ev)
+	return <-done
 }

@@ -160,6 +160,11 @@ func (in *Inbox) Check(ctx context.Context) error {
 	return nil
 }
 
+// spare is how many connections of the pool workers leave to others: to
+// handlers that use the pool beside their transaction, and to a relay that looks
+// after its lease. Without them every worker could wait for another's connection.
+const spare = 2
+
 // checkSettings looks at what can be told without a server.
 func (in *Inbox) checkSettings() error {
 	if in.err != nil {
@@ -175,8 +180,9 @@ func (in *Inbox) checkSettings() error {
 	for _, c := range in.consumers {
 		workers += max(c.sub.Workers, 1)
 	}
-	if most := int(in.pool.Config().MaxConns); workers > most {
-		return fmt.Errorf("%d workers need as many connections and the pool has %d: raise pool_max_conns or lower Workers", workers, most)
+	if most := int(in.pool.Config().MaxConns); workers+spare > most {
+		return fmt.Errorf("%d workers need as many connections and %d to spare, and the pool has %d: raise pool_max_conns or lower Workers",
+			workers, spare, most)
 	}
 	return nil
 }
@@ -184,7 +190,7 @@ func (in *Inbox) checkSettings() error {
 // shareOut sets the number of workers of each handler that did not choose one:
 // an equal part of what the pool has left.
 func (in *Inbox) shareOut() {
-	left, open := int(in.pool.Config().MaxConns), 0
+	left, open := int(in.pool.Config().MaxConns)-spare, 0
 	for _, c := range in.consumers {
 		left -= c.sub.Workers
 		if c.sub.Workers == 0 {

@@ -81,7 +81,8 @@ func TestDigestIsTheSameInSQL(t *testing.T) {
 			Headers: rapid.MapOfN(rapid.StringMatching(`[A-Za-z0-9_-]{1,9}`), text, 0, 5).Draw(r, "headers"),
 		}
 		if rapid.Bool().Draw(r, "scheduled") {
-			ev.NotBefore = time.Unix(rapid.Int64Range(-62135596800, 253402300799).Draw(r, "second"), rapid.Int64Range(0, 999_999_999).Draw(r, "nanosecond"))
+			// From a second after Go's zero time on: what is less than a microsecond after it is none.
+			ev.NotBefore = time.Unix(rapid.Int64Range(-62135596799, 253402300799).Draw(r, "second"), rapid.Int64Range(0, 999_999_999).Draw(r, "nanosecond"))
 		}
 		if ev.Validate() != nil {
 			r.Skip("not an event")

@@ -119,26 +119,29 @@ type leadRow struct {
 	Restored           bool
 }
 
-// take takes the lease and adopts a restored log.
-func (l *Log) take(ctx context.Context, conn *pgx.Conn, owner string, lease time.Duration) (leadRow, error) {
-	row, err := oneRow[leadRow](ctx, conn, l.sql.lead, owner, lease)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return row, postroom.ErrLeaseHeld
-	}
-	if err != nil {
-		return row, fmt.Errorf("take lease: %w", err)
-	}
-	if !row.Restored {
-		return row, nil
-	}
-	row, err = oneRow[leadRow](ctx, conn, l.sql.restored, row.Epoch)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return row, postroom.ErrLeaseLost
-	}
-	if err != nil {
-		return row, fmt.Errorf("adopt restored log: %w", err)
-	}
-	return row, nil
+// take takes the lease, and adopts a restored log in the same transaction: that
+// may take longer than the lease, and nobody else should begin it meanwhile.
+func (l *Log) take(ctx context.Context, conn *pgx.Conn, owner string, lease time.Duration) (row leadRow, err error) {
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		row, err = oneRow[leadRow](ctx, tx, l.sql.lead, owner, lease)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return postroom.ErrLeaseHeld
+		}
+		if err != nil {
+			return fmt.Errorf("take lease: %w", err)
+		}
+		if !row.Restored {
+			return nil
+		}
+		if row, err = oneRow[leadRow](ctx, tx, l.sql.restored, row.Epoch); err != nil {
+			return fmt.Errorf("adopt restored log: %w", err)
+		}
+		if _, err = tx.Exec(ctx, l.sql.renew, row.Epoch, lease); err != nil {
+			return fmt.Errorf("renew lease: %w", err)
+		}
+		return nil
+	})
+	return row, err
 }
 
 // connect takes a connection out of the pool for good. It is set up for the

@@ -293,8 +293,7 @@ func sortBySeq(events []postroom.Logged) {
 func (t *Term) Record(ctx context.Context, published []int64) error {
 	t.mu.Lock()
 	fromHeld := t.takeDue(published)
-	later := t.later
-	t.later = nil
+	later := slices.Clone(t.later) // kept until they are held: Release may have to try again
 	t.progress.done(published)
 	t.progress.done(later)
 	next := t.progress.state()
@@ -312,6 +311,7 @@ func (t *Term) Record(ctx context.Context, published []int64) error {
 	t.recorded = next
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.later = t.later[len(later):] // what Read has added meanwhile
 	for _, seq := range fromHeld {
 		delete(t.due, seq)
 	}
@@ -357,6 +357,8 @@ func (t *Term) Release(ctx context.Context, published []int64) error {
 
 // end gives up a term that did not begin.
 func (t *Term) end(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
 	_, err := t.writer.Exec(ctx, t.sql.release, t.epoch)
 	return errors.Join(err, t.close())
 }

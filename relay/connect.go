@@ -24,6 +24,8 @@ var ErrUnsafeConnection = errors.New("unsafe connection to NATS")
 //     the broker is away, and send it long after the relay has given up on it;
 //   - reconnecting without an end: the client otherwise closes the connection for
 //     good after some two minutes without a broker;
+//   - a write that the broker does not take fails after 5 seconds, not after a
+//     minute in which nothing else of the client works;
 //   - a ping every 5 seconds, so that a connection whose other end vanished is
 //     noticed in seconds rather than minutes.
 func ConnectOptions() []nats.Option {
@@ -33,8 +35,12 @@ func ConnectOptions() []nats.Option {
 		nats.ReconnectWait(250 * time.Millisecond),
 		nats.PingInterval(5 * time.Second),
 		nats.MaxPingsOutstanding(2),
+		nats.FlusherTimeout(maxFlush),
 	}
 }
+
+// maxFlush bounds a write to the connection.
+const maxFlush = 5 * time.Second
 
 // checkConnection refuses a connection made without what ConnectOptions sets,
 // and a closed one. One that is not there at the moment is an outage.
@@ -42,6 +48,9 @@ func checkConnection(nc *nats.Conn) error {
 	var faults []error
 	if nc.Opts.ReconnectBufSize >= 0 {
 		faults = append(faults, errors.New("it has a reconnect buffer, from which events are sent after the relay gave up on them"))
+	}
+	if nc.Opts.FlusherTimeout > 2*maxFlush {
+		faults = append(faults, fmt.Errorf("a write to it may hang for %s, and the relay with it", nc.Opts.FlusherTimeout))
 	}
 	if nc.Opts.MaxReconnect >= 0 || !nc.Opts.AllowReconnect {
 		faults = append(faults, errors.New("its reconnects are bounded, after which it is closed for good"))
@@ -67,10 +76,10 @@ func withCause(err, cause error) error {
 
 // EnsureStream makes the stream of the given configuration where it does not
 // exist, and adds the subjects that it lacks where it does. Nothing else of an
-// existing stream is changed. Where cfg leaves the choice, the stream is stored
-// in files, keeps what it is given (limits retention), refuses new messages
+// existing stream is changed. Whatever cfg says, a new stream refuses messages
 // rather than dropping old ones when a limit is reached, and cannot be purged or
-// deleted from.
+// deleted from. Where cfg leaves the choice, it is stored in files and keeps
+// what it is given (limits retention).
 //
 // Streams belong to the operator: [Relay.Run] never creates one.
 func EnsureStream(ctx context.Context, nc *nats.Conn, cfg jetstream.StreamConfig) error {

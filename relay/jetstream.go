@@ -217,10 +217,11 @@ func parseAck(m *nats.Msg) (duplicate bool, err error) {
 		return false, ErrNoStream
 	}
 	// The usual answer names stream and sequence and nothing else.
-	if bytes.Contains(m.Data, []byte(`"seq":`)) && !bytes.Contains(m.Data, []byte(`"error"`)) && !bytes.Contains(m.Data, []byte(`"duplicate"`)) {
+	if bytes.HasPrefix(m.Data, []byte(`{"stream":"`)) && bytes.Contains(m.Data, []byte(`"seq":`)) && !bytes.Contains(m.Data, []byte(`"error"`)) && !bytes.Contains(m.Data, []byte(`"duplicate"`)) {
 		return false, nil
 	}
 	var answer struct {
+		Stream    string `json:"stream"`
 		Sequence  uint64 `json:"seq"`
 		Duplicate bool   `json:"duplicate"`
 		Error     *struct {
@@ -231,7 +232,7 @@ func parseAck(m *nats.Msg) (duplicate bool, err error) {
 	switch err := json.Unmarshal(m.Data, &answer); {
 	case err == nil && answer.Error != nil:
 		return false, &BrokerError{Code: answer.Error.Code, Description: answer.Error.Description}
-	case err == nil && answer.Sequence > 0:
+	case err == nil && answer.Stream != "" && answer.Sequence > 0: // anybody may answer on a subject
 		return answer.Duplicate, nil
 	}
 	return false, fmt.Errorf("%w: the answer cannot be read", ErrUnacknowledged)

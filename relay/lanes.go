@@ -18,6 +18,7 @@ type lanes struct {
 	waiting map[string][]*flight // behind the head of their key
 	ready   fifo[*flight]        // may be sent
 	retries []*flight            // failed; sent again when due
+	bytes   int                  // data of the events
 	sent    int                  // how many are in flight
 }
 
@@ -36,7 +37,11 @@ func newLanes() *lanes {
 // add takes events in the order in which they are to be published.
 func (l *lanes) add(events []postroom.Logged) {
 	for _, ev := range events {
+		if _, ok := l.events[ev.Seq]; ok {
+			continue // on its way already
+		}
 		f := &flight{Logged: ev}
+		l.bytes += len(ev.Data)
 		l.events[ev.Seq] = f
 		if ev.Key == "" {
 			l.ready.push(f)
@@ -81,6 +86,7 @@ func (l *lanes) done(seq int64) {
 		return
 	}
 	l.sent--
+	l.bytes -= len(f.Data)
 	delete(l.events, seq)
 	if f.Key == "" {
 		return

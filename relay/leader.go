@@ -11,7 +11,18 @@ import (
 )
 
 const (
-	pageSize = 1000 // events read in one pass
+	// Events read in one pass: so many, or what takes so many bytes at the size of
+	// the last ones. The first pass does not know their size.
+	pageSize  = 1000
+	pageBytes = 4 << 20
+	firstPage = 100
+
+	// Data that is read and not published is kept below this, or a little above.
+	maxBytes = 64 << 20
+
+	// A pass that takes longer has lost its connection. The first one after a long
+	// outage looks at every event since.
+	readTimeout = time.Minute
 
 	// The state is recorded this often at the most, and no more than a
 	// twentieth of the time is spent on it.
@@ -35,6 +46,7 @@ var retry = postroom.Backoff{
 type leader struct {
 	relay *Relay
 	term  Term
+	sure  time.Time // when the lease was asked for
 
 	pages   chan []postroom.Logged // reader to conduct
 	batches chan []postroom.Logged // conduct to the publisher
@@ -54,9 +66,10 @@ type outcome struct {
 }
 
 // serveTerm leads until ctx ends, and then drains, or until something fails.
-func (r *Relay) serveTerm(ctx context.Context, term Term) error {
+// The lease was asked for at the given time.
+func (r *Relay) serveTerm(ctx context.Context, term Term, asked time.Time) error {
 	l := &leader{
-		relay: r, term: term,
+		relay: r, term: term, sure: asked,
 		pages: make(chan []postroom.Logged), batches: make(chan []postroom.Logged),
 		news: make(chan struct{}, 1), progress: make(chan struct{}, 1),
 	}
@@ -103,12 +116,14 @@ func (l *leader) end(fail context.CancelCauseFunc, ctx context.Context, err erro
 
 // read hands pages to conduct for as long as ctx lives.
 func (l *leader) read(ctx context.Context) error {
-	wait := busyPoll
+	wait, limit := busyPoll, firstPage
 	for {
-		page, err := l.term.Read(ctx, pageSize)
+		page, err := l.readPage(ctx, limit)
 		if err != nil {
 			return err
 		}
+		full := len(page.Events) >= limit
+		limit = nextLimit(page.Events)
 		if page.Missing > 0 {
 			l.relay.cfg.Logger.ErrorContext(ctx, "events that were not published are gone from the log: somebody deleted their rows",
 				"events", page.Missing)
@@ -122,7 +137,7 @@ func (l *leader) read(ctx context.Context) error {
 			}
 		}
 		switch {
-		case len(page.Events) >= pageSize:
+		case full:
 			continue
 		case len(page.Events) > 0 || page.Missing > 0:
 			wait = busyPoll
@@ -133,6 +148,27 @@ func (l *leader) read(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// readPage reads a page, in bounded time: a connection whose other end vanished
+// would otherwise keep a silent leader in office.
+func (l *leader) readPage(ctx context.Context, limit int) (postroom.Page, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	return l.term.Read(ctx, limit)
+}
+
+// nextLimit returns how many events of the size of the given ones fill a page.
+func nextLimit(events []postroom.Logged) int {
+	if len(events) == 0 {
+		return firstPage
+	}
+	bytes := 0
+	for i := range events {
+		bytes += len(events[i].Data)
+	}
+	each := bytes/len(events) + 1
+	return min(max(pageBytes/each, 1), pageSize)
 }
 
 // rest waits for d or for a call of Wake, and reports whether ctx still lives.
@@ -163,10 +199,13 @@ func (l *leader) conduct(ctx, work context.Context) {
 		}
 
 		var pages <-chan []postroom.Logged
-		if !ending && lanes.size() <= l.relay.cfg.MaxUnpublished-pageSize {
+		if !ending && lanes.size() <= l.relay.cfg.MaxUnpublished-pageSize && lanes.bytes < maxBytes {
 			pages = l.pages
 		}
-		due, stop := retryTimer(lanes)
+		due, stop := (<-chan time.Time)(nil), func() bool { return true }
+		if !ending && lanes.sent < l.relay.cfg.Window { // otherwise nothing could be sent
+			due, stop = retryTimer(lanes)
+		}
 		select {
 		case events := <-pages:
 			lanes.add(events)
@@ -292,9 +331,9 @@ func (l *leader) take() ([]int64, counts) {
 // by a relay that may no longer be the leader.
 func (l *leader) record(ctx context.Context) error {
 	lease := l.relay.cfg.Lease
-	sure := time.Now() // the lease was valid for its whole length from here on
+	sure := l.sure // the lease is valid for its whole length from here on
 	for {
-		renew := time.NewTimer(lease / 3)
+		renew := time.NewTimer(time.Until(sure.Add(lease / 3)))
 		select {
 		case <-ctx.Done():
 			renew.Stop()
@@ -318,7 +357,7 @@ func (l *leader) record(ctx context.Context) error {
 			return fmt.Errorf("record: %w", err)
 		}
 		sure = began
-		if !sleep(ctx, max(recordEvery, recordShare*time.Since(began))) {
+		if !sleep(ctx, max(recordEvery, min(recordShare*time.Since(began), lease/4))) {
 			return nil
 		}
 	}

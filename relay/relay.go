@@ -246,12 +246,15 @@ func (r *Relay) logLeaving(ctx context.Context, err error) {
 // serve stands by until it leads, and leads until the term ends.
 func (r *Relay) serve(ctx context.Context, owner string) error {
 	for {
-		term, err := r.lead(ctx, owner, r.cfg.Lease)
+		asked := time.Now()
+		attempt, cancel := context.WithTimeout(ctx, readTimeout) // a connection whose other end vanished does not answer
+		term, err := r.lead(attempt, owner, r.cfg.Lease)
+		cancel()
 		if err == nil {
 			r.metrics.tookOver(ctx)
 			r.vitals.enter(Leading)
 			r.cfg.Logger.InfoContext(ctx, "relay leads", "owner", owner)
-			return r.serveTerm(ctx, observed{term, &r.vitals})
+			return r.serveTerm(ctx, observed{term, &r.vitals}, asked)
 		}
 		if !errors.Is(err, postroom.ErrLeaseHeld) {
 			return err

@@ -52,7 +52,7 @@ func NATS(t testing.TB) *nats.Conn {
 	conn, err := nats.Connect(NATSURL(t),
 		nats.Name(t.Name()),
 		nats.MaxReconnects(-1),
-		nats.ReconnectBufSize(-1),
+		nats.ReconnectBufSize(-1), nats.FlusherTimeout(5*time.Second),
 		nats.ReconnectWait(50*time.Millisecond),
 	)
 	if err != nil {

@@ -11,4 +11,14 @@
 SET enable_seqscan = off;
 SET jit = off;
 SET max_parallel_workers_per_gather = 0;
+
+-- What a role or a database sets for others must not stop or mislead the relay:
+-- the first pass after an outage takes long, and an isolation level above read
+-- committed would make producers fail.
+SET statement_timeout = 0;
+SET lock_timeout = 0;
+SET default_transaction_isolation = 'read committed';
+SET default_transaction_read_only = off;
+SET datestyle = ISO;
+SET bytea_output = hex;
 SET application_name = 'postroom relay';

@@ -3,8 +3,10 @@
 -- The rows kept their transaction ids, which mean nothing here. What the old
 -- snapshot says is still true of them once: rows up to high that are not visible
 -- in it were never published, and go to pending. From then on rows up to high
--- are not looked for by transaction id (floor). Rows written here have higher
--- seqs, because the sequence is not behind high; sequence.sql sees to that.
+-- are not looked for by transaction id (floor), nor are those above high whose id
+-- is still to come in this cluster: they are read with their page. Rows written
+-- here have higher seqs, because the sequence is not behind; sequence.sql sees to
+-- that.
 --
 -- Locks   the one row of relay.
 -- Index   none: reads the log once, after a restore.
@@ -15,7 +17,8 @@ SET pending = r.pending + coalesce((
         FROM postroom.outbox o
         WHERE o.seq <= r.high AND o.seq > r.floor
           AND NOT pg_visible_in_snapshot(o.xid, r.snap)), '{}'),
-    floor = r.high,
+    floor = greatest(r.high, (SELECT max(o.seq) FROM postroom.outbox o
+                              WHERE o.seq > r.high AND NOT pg_visible_in_snapshot(o.xid, pg_current_snapshot()))),
     snap = pg_current_snapshot(),
     cluster = (SELECT system_identifier FROM pg_control_system())
 WHERE r.epoch = $1

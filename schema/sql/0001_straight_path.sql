@@ -66,8 +66,7 @@ CREATE DOMAIN postroom.headers AS jsonb
         OR octet_length(regexp_replace(VALUE::text, '\\(.)', '\1', 'g'))
             - 8 * jsonb_array_length(jsonb_path_query_array(VALUE, 'strict $.keyvalue()', '{}', true)) <= 32768);
 
--- The log. Rows are inserted, read, and deleted in contiguous ranges when they
--- are old; they are never updated. What is published is not marked here: it
+-- The log. Rows are inserted and read; they are never updated. What is published is not marked here: it
 -- follows from the one row of postroom.relay.
 --
 -- Wide optional columns come last and are mostly NULL, which costs no space.
@@ -102,7 +101,7 @@ CREATE TABLE postroom.outbox (
 CREATE INDEX outbox_xid_seq ON postroom.outbox (xid, seq);
 
 COMMENT ON TABLE postroom.outbox IS
-    'Append-only log of events. Written in the producer''s transaction, published by the relay, removed by retention.';
+    'Append-only log of events. Written in the producer''s transaction, published by the relay.';
 COMMENT ON COLUMN postroom.outbox.seq IS
     'Order within a key. Not the order of commits: a lower seq can become visible after a higher one.';
 COMMENT ON COLUMN postroom.outbox.xid IS
