@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -240,6 +241,7 @@ func TestFailures(t *testing.T) {
 		{"an error", func(context.Context, pgx.Tx) error { return failing }},
 		{"an error that says when", func(context.Context, pgx.Tx) error { return postroom.RetryAfter(20*time.Millisecond, failing) }},
 		{"a permanent error", func(context.Context, pgx.Tx) error { return postroom.Permanent(failing) }},
+		{"a goroutine that is ended", func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil }},
 		{"a panic", func(context.Context, pgx.Tx) error { panic("no") }},
 		{"a statement that fails", func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, "SELECT 1/0")
@@ -396,6 +398,61 @@ func TestSlowHandlersKeepTheirEvents(t *testing.T) {
 	b.wantOnce("slow", "a", "b", "c")
 	if got := b.counted("slow", "duplicate"); got != 0 || runs != 3 {
 		t.Errorf("%d runs and %d duplicates, want 3 and 0: the events were delivered again", runs, got)
+	}
+}
+
+// By default workers leave connections to handlers that use the pool as well.
+func TestHandlersMayUseThePool(t *testing.T) {
+	t.Parallel()
+	cfg, err := pgxpool.ParseConfig(devtest.DatabaseURL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.MaxConns = 4
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	b := newBenchOn(t, pool, devtest.NATS(t))
+	sub := b.subscription("pool")
+	sub.Workers = 0
+	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		if _, err := pool.Exec(ctx, "SELECT pg_sleep(0.01)"); err != nil {
+			return err
+		}
+		return effect("pool").Handle(ctx, tx, ev)
+	}))
+	b.run()
+	var want []string
+	for i := range 50 {
+		want = append(want, fmt.Sprint("e", i))
+	}
+	b.publish(want...)
+	b.eventually("all effects", func() bool { return len(b.effects("pool")) == len(want) })
+}
+
+func TestReadOnlyDatabaseCostsNoAttempt(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in.Handle(b.subscription("billing"), effect("billing"))
+	b.exec("ALTER TABLE postroom.inbox RENAME TO gone") // what the ledger refuses says nothing of the event
+	b.run()
+	b.publish("a")
+	b.eventually("the event to be in hand", func() bool {
+		stream, err := b.js.Stream(t.Context(), b.stream)
+		if err != nil {
+			return false
+		}
+		for info := range stream.ListConsumers(t.Context()).Info() {
+			return info.NumAckPending == 1
+		}
+		return false
+	})
+	b.exec("ALTER TABLE postroom.gone RENAME TO inbox")
+	b.eventually("the effect", func() bool { return len(b.effects("billing")) == 1 })
+	if got := b.counted("billing", "failed"); got != 0 {
+		t.Errorf("%d attempts were spent on a ledger that took no row", got)
 	}
 }
 

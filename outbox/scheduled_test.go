@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -98,6 +99,24 @@ func TestScheduledEventsSurviveCrashes(t *testing.T) {
 	wantIDs(t, ids, "later")
 	record(t, term, seqs...)
 	wantIDs(t, heldIDs(t, pool))
+}
+
+// A recording that fails while its connection lives is made up for by Release.
+func TestScheduledEventsSurviveAFailedRecording(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	schedule(t, pool, "later", time.Hour)
+	term := lead(t, outbox.NewLog(pool))
+	read(t, term, 10)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := term.Record(ended, nil); err == nil {
+		t.Fatal("Record with a context that has ended succeeded")
+	}
+	if err := term.Release(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	wantIDs(t, heldIDs(t, pool), "later")
 }
 
 // A former leader neither holds nor releases anything.

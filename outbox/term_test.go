@@ -298,6 +298,10 @@ func TestLeadAdoptsARestoredLog(t *testing.T) {
 				(SELECT string_agg((x::text::bigint + 1000000)::text, ',') FROM pg_snapshot_xip(snap) x)))::pg_snapshot`)
 
 	term = lead(t, log)
+	var floor, newest int64
+	if err := pool.QueryRow(t.Context(), "SELECT floor, (SELECT max(seq) FROM postroom.outbox) FROM postroom.relay").Scan(&floor, &newest); err != nil || floor != newest {
+		t.Errorf("floor = %d, %v; want %d: the ids of all rows so far mean nothing here", floor, err, newest)
+	}
 	ids, seqs, _ := read(t, term, 10)
 	wantIDs(t, ids, "owed")
 	record(t, term, seqs...)
@@ -316,6 +320,7 @@ func TestLeadRefusesASequenceThatWouldLoseEvents(t *testing.T) {
 		want      error
 	}{
 		{"truncated with restart identity", "TRUNCATE postroom.outbox RESTART IDENTITY", outbox.ErrSequenceBehind},
+		{"set back to the last seq", "SELECT setval('postroom.outbox_seq_seq', 3, false)", outbox.ErrSequenceBehind},
 		{"cache", "ALTER SEQUENCE postroom.outbox_seq_seq CACHE 10", outbox.ErrSequenceOptions},
 		{"increment", "ALTER SEQUENCE postroom.outbox_seq_seq INCREMENT 2", outbox.ErrSequenceOptions},
 		{"cycle", "ALTER SEQUENCE postroom.outbox_seq_seq CYCLE", outbox.ErrSequenceOptions},

@@ -217,7 +217,8 @@ func parseAck(m *nats.Msg) (duplicate bool, err error) {
 		return false, ErrNoStream
 	}
 	// The usual answer names stream and sequence and nothing else.
-	if bytes.HasPrefix(m.Data, []byte(`{"stream":"`)) && bytes.Contains(m.Data, []byte(`"seq":`)) && !bytes.Contains(m.Data, []byte(`"error"`)) && !bytes.Contains(m.Data, []byte(`"duplicate"`)) {
+	named := bytes.HasPrefix(m.Data, []byte(`{"stream":"`)) && !bytes.HasPrefix(m.Data, []byte(`{"stream":""`))
+	if named && bytes.Contains(m.Data, []byte(`"seq":`)) && !bytes.Contains(m.Data, []byte(`"error"`)) && !bytes.Contains(m.Data, []byte(`"duplicate"`)) {
 		return false, nil
 	}
 	var answer struct {

@@ -166,6 +166,26 @@ func TestJetStreamReportsEachEventOnItsOwn(t *testing.T) {
 	}
 }
 
+// Anybody may answer on a subject that no stream has.
+func TestOnlyAStreamAcknowledges(t *testing.T) {
+	t.Parallel()
+	nc := devtest.NATS(t)
+	for _, answer := range []string{`{"seq":1}`, `{"stream":"","seq":1}`, `{"ok":true}`, ``, `hello`} {
+		sub, err := nc.Subscribe("foreign.a", func(m *nats.Msg) { _ = m.Respond([]byte(answer)) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := publish(t, nc)
+		p.batches <- []postroom.Logged{event(1, "foreign.a", "a")}
+		if o := p.next(); o.err == nil {
+			t.Errorf("the answer %q counts as an acknowledgement", answer)
+		}
+		if err := sub.Unsubscribe(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestJetStreamSurvivesTheBroker(t *testing.T) {
 	t.Parallel()
 	broker := devtest.OwnNATS(t)

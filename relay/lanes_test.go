@@ -120,6 +120,25 @@ func TestLanesDoNotLetOneFailingKeyHoldUpOthers(t *testing.T) {
 	}
 }
 
+func TestLanesTakeAnEventOnce(t *testing.T) {
+	l := newLanes()
+	now := time.Unix(0, 0)
+	ev := postroom.Logged{Seq: 1, Event: postroom.Event{Key: "k", Data: make([]byte, 10)}}
+	l.add([]postroom.Logged{ev, ev, {Seq: 2, Event: postroom.Event{Key: "k"}}})
+	for range 2 {
+		for _, sent := range l.next(10, now) {
+			l.add([]postroom.Logged{ev}) // again, while the first is on its way or done
+			l.done(sent.Seq)
+		}
+	}
+	for _, sent := range l.next(10, now) {
+		l.done(sent.Seq)
+	}
+	if l.size() != 0 || l.sent != 0 || l.bytes != 0 || len(l.waiting) != 0 {
+		t.Errorf("%d events, %d in flight, %d bytes, %d keys are left, want none", l.size(), l.sent, l.bytes, len(l.waiting))
+	}
+}
+
 func TestCovers(t *testing.T) {
 	tests := []struct {
 		a, b string

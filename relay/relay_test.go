@@ -101,6 +101,30 @@ func TestRunKeepsItsLease(t *testing.T) {
 	})
 }
 
+// Commits that take long are no reason to leave, as long as the lease is renewed.
+func TestSlowRecordingsKeepTheLease(t *testing.T) {
+	for _, d := range []time.Duration{50 * time.Millisecond, 150 * time.Millisecond, 300 * time.Millisecond, time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			src := newFakeSource()
+			src.recorded = func(*fakeTerm, context.Context) error { time.Sleep(d); return nil }
+			run := start(relay.New(src, &fakePublisher{}, relay.Config{Lease: 5 * time.Second}))
+			for n := range 60 {
+				src.set(func() {
+					if len(src.terms) > 0 {
+						src.terms[0].unread = []postroom.Logged{{Seq: int64(n + 1), Event: postroom.Event{Type: "a.b"}}}
+					}
+				})
+				after(time.Second)
+			}
+			if len(src.terms) != 1 {
+				t.Errorf("recordings of %s: %d terms in a minute, want 1", d, len(src.terms))
+			}
+			run.stop()
+			run.wait(t)
+		})
+	}
+}
+
 // A relay whose recording hangs stops sending before its lease runs out.
 func TestATermEndsBeforeItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

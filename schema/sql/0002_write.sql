@@ -72,9 +72,10 @@ ALTER DOMAIN postroom.body ADD CONSTRAINT body_length CHECK (octet_length(VALUE)
 -- as nothing. An infinite time is left to the column's domain.
 CREATE FUNCTION postroom.content_digest(type text, subject text, key text, data bytea, headers jsonb, not_before timestamptz)
 RETURNS bytea
-LANGUAGE sql STABLE PARALLEL SAFE
+LANGUAGE plpgsql STABLE PARALLEL SAFE -- which keeps its plan; one in SQL is planned in each transaction
 AS $$
-    SELECT pg_catalog.substring(pg_catalog.sha256(pg_catalog.string_agg(
+BEGIN
+    RETURN (SELECT pg_catalog.substring(pg_catalog.sha256(pg_catalog.string_agg(
         pg_catalog.int4send(pg_catalog.octet_length(field)) || field, ''::bytea
         ORDER BY place, name COLLATE pg_catalog."C", part)), 1, 16)
     FROM (
@@ -98,7 +99,8 @@ AS $$
         SELECT 6, '', 1, pg_catalog.convert_to(
             '@' || (EXTRACT(epoch FROM $6) * 1000000::numeric)::bigint::text, 'UTF8')
         WHERE pg_catalog.isfinite($6)
-    ) AS content
+    ) AS content);
+END
 $$;
 COMMENT ON FUNCTION postroom.content_digest(text, text, text, bytea, jsonb, timestamptz) IS
     'The digest column of an event: tells a repeated event from another event with the same id.';
