@@ -24,6 +24,7 @@ const (
 	rootPath      = module
 	schemaPath    = module + "/schema"
 	wirePath      = module + "/internal/wire"
+	wildcardPath  = module + "/internal/wildcard"
 	telemetryPath = module + "/internal/telemetry"
 
 	pgxPath        = "github.com/jackc/pgx/v5"
@@ -46,9 +47,10 @@ var layers = []struct {
 	{".", []string{pgxPath, uuidPath}, "it is the vocabulary, which everybody imports: what it needs, everybody needs"},
 	{"schema", []string{rootPath, pgxAllPath}, "it creates tables, and knows nothing of who uses them"},
 	{"outbox", []string{rootPath, schemaPath, pgxAllPath, otelPath, uuidPath}, "it writes and reads the log; brokers are the relay's business"},
-	{"relay", []string{rootPath, wirePath, telemetryPath, natsPath, otelPath, uuidPath}, "it moves events between two ports that it declares itself, and knows no database"},
-	{"inbox", []string{rootPath, schemaPath, wirePath, telemetryPath, pgxAllPath, natsPath, otelPath}, "it joins a broker and a database, and nothing else"},
+	{"relay", []string{rootPath, wirePath, wildcardPath, telemetryPath, natsPath, otelPath, uuidPath}, "it moves events between two ports that it declares itself, and knows no database"},
+	{"inbox", []string{rootPath, schemaPath, wirePath, wildcardPath, telemetryPath, pgxAllPath, natsPath, otelPath}, "it joins a broker and a database, and nothing else"},
 	{"internal/wire", []string{rootPath}, "it is a format: events in, headers out"},
+	{"internal/wildcard", nil, "it is about texts alone"},
 	{"internal/telemetry", []string{otelPath}, "it is the OpenTelemetry API, made shorter"},
 	{"internal/devstack", []string{pgxAllPath, natsServerPath, containersPath}, "it starts servers, and knows nothing of what runs on them"},
 	{"internal/devtest", []string{rootPath, schemaPath, module + "/internal/devstack", pgxAllPath, natsPath}, "it gives tests their servers"},

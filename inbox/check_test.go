@@ -165,3 +165,23 @@ func TestRunWaitsForTheDatabase(t *testing.T) {
 		return err == nil && n == 1
 	})
 }
+
+// A server refuses a consumer whose subjects overlap.
+func TestSubjectsMayOverlap(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	sub := b.subscription("any")
+	for _, subjects := range [][]string{{"placed", "placed"}, {">"}, {"placed", "*"}} {
+		b.in = inbox.New(b.pool, b.nc, inbox.Config{})
+		sub.Types, sub.Subjects = nil, nil
+		for _, subject := range subjects {
+			sub.Subjects = append(sub.Subjects, b.stream+"."+subject)
+		}
+		b.in.Handle(sub, effect("any"))
+		stop := b.run()
+		id := strings.Join(subjects, "-")
+		b.publish(id)
+		b.eventually("the effect of "+id, func() bool { return b.effects("any")[id] == 1 })
+		stop()
+	}
+}

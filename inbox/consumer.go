@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/wildcard"
 )
 
 // ErrForeignConsumer says that the durable consumer of a handler belongs to
@@ -97,16 +98,11 @@ func (c *consumer) adopt(ctx context.Context, stream jetstream.Stream, durable j
 	if now.FilterSubject != "" {
 		have = []string{now.FilterSubject}
 	}
-	all := slices.Clone(have)
-	for _, subject := range want.FilterSubjects {
-		if !slices.Contains(all, subject) {
-			all = append(all, subject)
-		}
-	}
+	all := wildcard.Union(have, want.FilterSubjects)
 	if c.begun.IsZero() {
 		c.begun = durable.CachedInfo().Created
 	}
-	if len(all) == len(have) && now.AckWait == want.AckWait && now.MaxDeliver == want.MaxDeliver && now.MaxAckPending == want.MaxAckPending {
+	if slices.Equal(all, have) && now.AckWait == want.AckWait && now.MaxDeliver == want.MaxDeliver && now.MaxAckPending == want.MaxAckPending {
 		return durable, nil
 	}
 	now.FilterSubject, now.FilterSubjects = "", all
@@ -153,7 +149,7 @@ func (c *consumer) config(instance string) jetstream.ConsumerConfig {
 		AckWait:        c.inbox.cfg.AckWait,
 		MaxDeliver:     -1,
 		MaxAckPending:  -1,
-		FilterSubjects: c.sub.filter(),
+		FilterSubjects: wildcard.Union(nil, c.sub.filter()), // overlapping ones are refused
 		Metadata:       map[string]string{instanceKey: instance, handlerKey: c.sub.Name},
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/wildcard"
 )
 
 // ErrUnsafeConnection is returned by Check for a connection with options under
@@ -106,11 +107,10 @@ func addSubjects(ctx context.Context, js jetstream.JetStream, cfg jetstream.Stre
 		return err
 	}
 	now := stream.CachedInfo().Config
-	missing := uncovered(cfg.Subjects, now.Subjects)
-	if len(missing) == 0 {
+	if len(wildcard.Uncovered(cfg.Subjects, now.Subjects)) == 0 {
 		return nil
 	}
-	now.Subjects = append(now.Subjects, missing...)
+	now.Subjects = wildcard.Union(now.Subjects, cfg.Subjects)
 	_, err = js.UpdateStream(ctx, now)
 	return err
 }

@@ -138,26 +138,3 @@ func TestLanesTakeAnEventOnce(t *testing.T) {
 		t.Errorf("%d events, %d in flight, %d bytes, %d keys are left, want none", l.size(), l.sent, l.bytes, len(l.waiting))
 	}
 }
-
-func TestCovers(t *testing.T) {
-	tests := []struct {
-		a, b string
-		want bool
-	}{
-		{"order.>", "order.placed", true},
-		{"order.>", "order.placed.eu", true},
-		{"order.>", "order", false},
-		{"order.*", "order.placed", true},
-		{"order.*", "order.placed.eu", false},
-		{"order.*", "order.>", false},
-		{"order.>", "order.*", true},
-		{"order.placed", "order.placed", true},
-		{"order.placed", "order.*", false},
-		{">", "anything.at.all", true},
-	}
-	for _, tt := range tests {
-		if got := covers(tt.a, tt.b); got != tt.want {
-			t.Errorf("covers(%q, %q) = %t, want %t", tt.a, tt.b, got, tt.want)
-		}
-	}
-}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/wildcard"
 )
 
 // Risk names a setting of a stream under which events are acknowledged and lost
@@ -239,7 +240,7 @@ func (i *inspection) named(ctx context.Context, streams, subjects []string) erro
 			return err
 		}
 	}
-	if missing := uncovered(subjects, i.covered); len(missing) > 0 {
+	if missing := wildcard.Uncovered(subjects, i.covered); len(missing) > 0 {
 		i.faults = append(i.faults, fmt.Errorf("%s: not in %s, to which Config.Streams restricts the check: %w",
 			someOf(missing), strings.Join(streams, ", "), ErrNoStream))
 	}
@@ -253,7 +254,7 @@ const maxMissing = 10
 func (i *inspection) having(ctx context.Context, subjects []string) error {
 	var missing []string
 	for _, subject := range subjects {
-		if len(uncovered([]string{subject}, i.covered)) == 0 {
+		if len(wildcard.Uncovered([]string{subject}, i.covered)) == 0 {
 			continue
 		}
 		name, err := i.js.StreamNameBySubject(ctx, subject)

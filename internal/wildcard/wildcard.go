@@ -1,0 +1,45 @@
+// Package wildcard compares NATS subjects with wildcards.
+package wildcard
+
+import (
+	"slices"
+	"strings"
+)
+
+// Uncovered returns those of want that no subject of have covers.
+func Uncovered(want, have []string) []string {
+	return slices.DeleteFunc(slices.Clone(want), func(w string) bool { return coveredBy(w, have) })
+}
+
+// Union returns subjects that match what have or want match, none of which
+// covers another: a server refuses subjects that overlap so.
+func Union(have, want []string) []string {
+	union := slices.Clone(have)
+	for _, w := range want {
+		if !coveredBy(w, union) {
+			union = append(Uncovered(union, []string{w}), w)
+		}
+	}
+	return union
+}
+
+// Covers reports whether every subject that matches b also matches a. '*'
+// stands for one token, '>' for one or more at the end.
+func Covers(a, b string) bool {
+	as, bs := strings.Split(a, "."), strings.Split(b, ".")
+	for i, token := range as {
+		switch {
+		case token == ">":
+			return len(bs) > i
+		case i >= len(bs), bs[i] == ">":
+			return false
+		case token != "*" && token != bs[i]:
+			return false
+		}
+	}
+	return len(as) == len(bs)
+}
+
+func coveredBy(subject string, by []string) bool {
+	return slices.ContainsFunc(by, func(b string) bool { return Covers(b, subject) })
+}
