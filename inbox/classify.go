@@ -55,8 +55,8 @@ func lost(tx pgx.Tx, err error) error {
 }
 
 // isOutage reports whether err says that the database cannot be worked with: no
-// transaction can be begun, or the ledger takes no row, because it is read-only,
-// was dropped, or is not ours to write. That says nothing about the event, and
+// transaction can be begun, it lacks room (class 53), or the ledger takes no row,
+// because it is read-only, was dropped, or is not ours to write. That says nothing about the event, and
 // so costs no attempt. Classes 22 and 23 are about the row, and so the event.
 func isOutage(err error) bool {
 	var begin *beginError
@@ -64,6 +64,8 @@ func isOutage(err error) bool {
 	var pg *pgconn.PgError
 	switch {
 	case errors.As(err, &begin):
+		return true
+	case errors.As(err, &pg) && strings.HasPrefix(pg.Code, "53"):
 		return true
 	case errors.As(err, &ledger) && errors.As(err, &pg):
 		return !isContention(err) && !strings.HasPrefix(pg.Code, "22") && !strings.HasPrefix(pg.Code, "23")
@@ -78,9 +80,9 @@ func isContention(err error) bool {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
 		// serialization failure, deadlock, lock timeout; the classes of a broken
-		// connection, of operator intervention and of too few resources
+		// connection and of operator intervention
 		return slices.Contains([]string{"40001", "40P01", "55P03"}, pg.Code) ||
-			slices.ContainsFunc([]string{"08", "57P0", "53"}, func(class string) bool { return strings.HasPrefix(pg.Code, class) })
+			slices.ContainsFunc([]string{"08", "57P0"}, func(class string) bool { return strings.HasPrefix(pg.Code, class) })
 	}
 	if errors.Is(err, pgx.ErrTxCommitRollback) {
 		return false // a statement failed before, and the handler overlooked it

@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,6 +23,9 @@ import (
 // is nobody's: a serialization failure, a deadlock, a commit whose answer was
 // lost.
 const maxRounds = 10
+
+// shortestWait keeps RetryAfter(0, err) from running a handler without a pause.
+const shortestWait = 10 * time.Millisecond
 
 var (
 	// errDuplicate says that the event is decided already: nothing is to be done.
@@ -97,7 +101,7 @@ func (c *consumer) postpone(ctx context.Context, msg jetstream.Msg, d delivery, 
 	}
 	log.WarnContext(ctx, "event not handled, will be delivered again", "event_id", d.ev.ID, "type", d.ev.Type,
 		"dedupe_key", d.key, "correlation_id", d.ev.CorrelationID, "attempt", d.attempt, "retry_in", wait, "error", err)
-	c.settle(ctx, msg.NakWithDelay(wait), "nak")
+	c.settle(ctx, msg.NakWithDelay(max(wait, shortestWait)), "nak")
 	c.metrics.ended(ctx, ended, time.Time{})
 }
 
@@ -121,9 +125,15 @@ func (c *consumer) read(msg jetstream.Msg) (delivery, error) {
 		ev.LoggedAt = meta.Timestamp
 	}
 	return delivery{
-		ev: ev, key: ev.Source + " " + ev.ID, digest: digest(ev),
+		ev: ev, key: dedupeKey(ev), digest: digest(ev),
 		attempt: int(min(meta.NumDelivered, 1<<20)), //nolint:gosec // bounded just here
 	}, nil
+}
+
+// dedupeKey is source and id. A source of ours has no white space in it; one
+// that has must not be taken for another that ends earlier.
+func dedupeKey(ev postroom.Event) string {
+	return strings.ReplaceAll(ev.Source, " ", "%20") + " " + ev.ID
 }
 
 // digest is the first 16 bytes of SHA-256 over type and data.

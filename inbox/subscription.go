@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"time"
 
 	"github.com/postroom/postroom"
 )
@@ -94,9 +95,12 @@ func (s Subscription) validate() error {
 	if s.Workers < 0 {
 		add("Workers is %d, want none or more", s.Workers)
 	}
+	if s.Schedule != nil && len(s.Schedule) == 0 {
+		add("Schedule is empty; leave it nil for the default")
+	}
 	for _, wait := range s.Schedule {
-		if wait < 0 {
-			add("Schedule has a negative wait, %s", wait)
+		if wait < time.Millisecond {
+			add("Schedule has a wait of %s, want at least 1ms", wait)
 		}
 	}
 	return errors.Join(faults...)

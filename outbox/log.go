@@ -91,6 +91,13 @@ func (l *Log) Lead(ctx context.Context, owner string, lease time.Duration) (*Ter
 }
 
 func (l *Log) lead(ctx context.Context, owner string, lease time.Duration) (*Term, error) {
+	var free bool // asked through the pool: a standby need not connect for it
+	if err := l.pool.QueryRow(ctx, l.sql.free, owner).Scan(&free); err != nil {
+		return nil, fmt.Errorf("look at lease: %w", err)
+	}
+	if !free {
+		return nil, postroom.ErrLeaseHeld
+	}
 	writer, err := l.connect(ctx)
 	if err != nil {
 		return nil, err

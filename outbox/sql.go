@@ -13,6 +13,8 @@ var (
 	writeOneSQL string
 	//go:embed sql/connect.sql
 	connectSQL string
+	//go:embed sql/free.sql
+	freeSQL string
 	//go:embed sql/lead.sql
 	leadSQL string
 	//go:embed sql/restored.sql
@@ -37,6 +39,7 @@ var (
 type statements struct {
 	write, writeOne          string
 	connect                  string
+	free                     string
 	lead, restored, sequence string
 	pass, gather, pending    string
 	record, renew, release   string
@@ -49,6 +52,7 @@ func load(name string) statements {
 		subjects: schema.In(name, subjectsSQL),
 		write:    schema.In(name, writeSQL), writeOne: schema.In(name, writeOneSQL),
 		connect: schema.In(name, connectSQL),
+		free:    schema.In(name, freeSQL),
 		lead:    schema.In(name, leadSQL), restored: schema.In(name, restoredSQL), sequence: schema.In(name, sequenceSQL),
 		pass: schema.In(name, passSQL), gather: schema.In(name, gatherSQL), pending: schema.In(name, pendingSQL),
 		record: schema.In(name, recordSQL), renew: schema.In(name, renewSQL), release: schema.In(name, releaseSQL),

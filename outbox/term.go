@@ -178,7 +178,7 @@ func (t *Term) samePID(pid string) error {
 		t.pid = pid
 	}
 	if t.pid != pid {
-		return ErrPooled
+		return postroom.Refuse(ErrPooled)
 	}
 	return nil
 }

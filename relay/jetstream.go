@@ -67,8 +67,10 @@ func (p *JetStreamPublisher) Check(ctx context.Context) error {
 	defer cancel()
 	_, err = js.AccountInfo(ctx)
 	switch {
-	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return postroom.Refuse(fmt.Errorf("jetstream: %w", err))
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled): // also where the servers that have it are away
+		return fmt.Errorf("jetstream: %w, or its servers are away", err)
 	case err != nil:
 		return fmt.Errorf("jetstream: %w", err)
 	}
