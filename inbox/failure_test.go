@@ -1,0 +1,188 @@
+package inbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	failing := errors.New("not now")
+	tests := []struct {
+		name string
+		fail func(ctx context.Context, tx pgx.Tx) error
+	}{
+		{"an error", func(context.Context, pgx.Tx) error { return failing }},
+		{"an error that says when", func(context.Context, pgx.Tx) error { return postroom.RetryAfter(20*time.Millisecond, failing) }},
+		{"a permanent error", func(context.Context, pgx.Tx) error { return postroom.Permanent(failing) }},
+		{"a goroutine that is ended", func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil }},
+		{"a panic", func(context.Context, pgx.Tx) error { panic("no") }},
+		{"a statement that fails", func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "SELECT 1/0")
+			return err
+		}},
+		{"a statement whose failure is overlooked", func(ctx context.Context, tx pgx.Tx) error {
+			_, _ = tx.Exec(ctx, "SELECT 1/0")
+			return nil
+		}},
+		{"a constraint that fails at the commit", func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "INSERT INTO checked VALUES (1), (1)")
+			return err
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.exec("CREATE TABLE checked (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+			var mu sync.Mutex
+			runs := map[string]int{}
+			b.in.Handle(b.subscription("flaky"), postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+				if err := effect("flaky").Handle(ctx, tx, ev); err != nil {
+					return err
+				}
+				mu.Lock()
+				runs[ev.ID]++
+				first := runs[ev.ID] == 1
+				mu.Unlock()
+				if first && ev.ID == "bad" {
+					return tt.fail(ctx, tx)
+				}
+				return nil
+			}))
+			b.run()
+			b.publish("bad", "good")
+			b.eventually("both effects", func() bool { return len(b.effects("flaky")) == 2 })
+			b.drained()
+			b.wantOnce("flaky", "bad", "good")
+			if got := b.ledger("flaky"); got != 2 {
+				t.Errorf("%d ledger rows, want 2", got)
+			}
+		})
+	}
+}
+
+func TestAFailedHandlerLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in.Handle(b.subscription("broken"), postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		return errors.Join(effect("broken").Handle(ctx, tx, ev), errors.New("always"))
+	}))
+	stop := b.run()
+	b.publish("a")
+	b.eventually("three failures", func() bool { return b.counted("broken", "failed") >= 3 })
+	stop()
+	b.wantOnce("broken")
+	if got := b.ledger("broken"); got != 0 {
+		t.Errorf("%d ledger rows of an event that was never handled", got)
+	}
+}
+
+func TestOneFailingEventDoesNotStopTheOthers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	sub := b.subscription("mixed")
+	sub.Workers = 1
+	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		if ev.ID == "bad" {
+			return errors.New("always")
+		}
+		return effect("mixed").Handle(ctx, tx, ev)
+	}))
+	b.run()
+	b.publishRaw(&nats.Msg{Subject: b.stream + ".placed", Header: nats.Header{"ce-id": {"1", "2"}}}) // undecodable
+	b.publish("bad")
+	var want []string
+	for i := range 50 {
+		want = append(want, fmt.Sprint("good", i))
+	}
+	b.publish(want...)
+	b.eventually("the good ones", func() bool { return len(b.effects("mixed")) == len(want) })
+	b.wantOnce("mixed", want...)
+	if b.counted("mixed", "undecodable") == 0 {
+		t.Error("the undecodable message was not counted")
+	}
+}
+
+func TestReadOnlyDatabaseCostsNoAttempt(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in.Handle(b.subscription("billing"), effect("billing"))
+	b.exec("ALTER TABLE postroom.inbox RENAME TO gone") // what the ledger refuses says nothing of the event
+	b.run()
+	b.publish("a")
+	b.eventually("the event to be in hand", func() bool {
+		stream, err := b.js.Stream(t.Context(), b.stream)
+		if err != nil {
+			return false
+		}
+		for info := range stream.ListConsumers(t.Context()).Info() {
+			return info.NumAckPending == 1
+		}
+		return false
+	})
+	b.exec("ALTER TABLE postroom.gone RENAME TO inbox")
+	b.eventually("the effect", func() bool { return len(b.effects("billing")) == 1 })
+	if got := b.counted("billing", "failed"); got != 0 {
+		t.Errorf("%d attempts were spent on a ledger that took no row", got)
+	}
+}
+
+func TestDatabaseOutage(t *testing.T) {
+	t.Parallel()
+	server := devtest.OwnPostgres(t, durable)
+	pool := migrated(t, server.URL())
+	b := newBenchOn(t, pool, devtest.NATS(t))
+	b.in.Handle(b.subscription("billing"), effect("billing"))
+	b.run()
+	b.publish("before")
+	b.eventually("the first effect", func() bool { return len(b.effects("billing")) == 1 })
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	b.publish("during 1", "during 2", "during 3")
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("all effects", func() bool {
+		var n int
+		err := pool.QueryRow(t.Context(), "SELECT count(DISTINCT event) FROM effect").Scan(&n)
+		return err == nil && n == 4
+	})
+	b.drained()
+	b.wantOnce("billing", "before", "during 1", "during 2", "during 3")
+	if got := b.counted("billing", "failed"); got != 0 {
+		t.Errorf("the outage cost %d attempts, want none", got)
+	}
+}
+
+// More events fail than a consumer has pending by default.
+func TestAThousandFailingEventsDoNotStopTheOthers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	sub := b.subscription("mixed")
+	sub.Schedule, sub.Workers = postroom.Backoff{time.Hour}, 4
+	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		if ev.ID != "good" {
+			return errors.New("always")
+		}
+		return effect("mixed").Handle(ctx, tx, ev)
+	}))
+	for i := range 1100 {
+		b.publish(fmt.Sprint("bad", i))
+	}
+	b.publish("good")
+	b.run()
+	b.eventually("the good one", func() bool { return len(b.effects("mixed")) == 1 })
+}
