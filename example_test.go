@@ -97,13 +97,13 @@ func ExampleRetryAfter() {
 
 // A fault that another attempt would only repeat is permanent.
 func ExamplePermanent() {
-	err := postroom.Permanent(errors.New("no such currency: XXX"))
+	err := postroom.Permanent(errors.New("no such currency: EUX"))
 
 	fmt.Println(err)
 	fmt.Println(errors.Is(err, postroom.ErrPermanent))
 
 	// Output:
-	// permanent failure: no such currency: XXX
+	// permanent failure: no such currency: EUX
 	// true
 }
 

@@ -18,6 +18,10 @@ type Page struct {
 	// Seq had been read: their transactions were open for longer.
 	Late int
 
+	// Held is how many events were put aside for later. The next recording
+	// makes that last.
+	Held int
+
 	// Missing is how many events were owed but are gone from the log: somebody
 	// deleted rows that were not published.
 	Missing int64

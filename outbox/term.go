@@ -88,7 +88,7 @@ func (t *Term) read(ctx context.Context, limit int) (postroom.Page, error) {
 	t.progress.readLate(found.late)
 	t.progress.readPage(found.page)
 	t.progress.snap = found.snap
-	return postroom.Page{Events: t.admit(found), Late: len(found.late)}, nil
+	return postroom.Page{Events: t.admit(found), Late: len(found.late), Held: len(found.scheduled)}, nil
 }
 
 // admit returns the events that are to be published now: late and new ones of
@@ -154,7 +154,7 @@ func (t *Term) readBacklog(ctx context.Context, limit int) (postroom.Page, error
 	from.backlog = rest
 	from.readLate(found.late)
 	missing := head.size() - int64(len(found.late))
-	return postroom.Page{Events: t.admit(found), Late: int(late.size()), Missing: missing}, nil
+	return postroom.Page{Events: t.admit(found), Late: int(late.size()), Held: len(found.scheduled), Missing: missing}, nil
 }
 
 type gatherRow struct{ Snap, PID, Late string }

@@ -56,7 +56,7 @@ type leader struct {
 	acked    []int64       // conduct to recorder
 	counted  counts        // conduct to recorder
 	news     chan struct{} // outcomes is not empty
-	progress chan struct{} // acked is not empty
+	progress chan struct{} // there is something to record
 }
 
 type outcome struct {
@@ -128,6 +128,9 @@ func (l *leader) read(ctx context.Context) error {
 			l.relay.cfg.Logger.ErrorContext(ctx, "events that were not published are gone from the log: somebody deleted their rows",
 				"events", page.Missing)
 		}
+		if page.Held > 0 {
+			signal(l.progress) // it may be due before the lease has to be renewed
+		}
 		l.relay.metrics.late.Add(ctx, int64(page.Late))
 		if len(page.Events) > 0 {
 			select {
@@ -139,7 +142,7 @@ func (l *leader) read(ctx context.Context) error {
 		switch {
 		case full:
 			continue
-		case len(page.Events) > 0 || page.Missing > 0:
+		case len(page.Events) > 0 || page.Missing > 0 || page.Held > 0:
 			wait = busyPoll
 		default:
 			wait = min(2*wait, l.relay.cfg.IdlePoll)

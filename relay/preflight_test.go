@@ -24,12 +24,20 @@ type cataloged struct {
 
 	subjects []string
 	err      error
+	asked    int // how often, which is once for each look at the streams
 }
 
 func (c *cataloged) Subjects(context.Context) ([]string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.asked++
 	return c.subjects, c.err
+}
+
+func (c *cataloged) looks() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked
 }
 
 func using(subjects ...string) *cataloged {
@@ -289,7 +297,8 @@ func TestDriftIsNoticedWhileRunning(t *testing.T) {
 		return len(h.Faults) == 1 && errors.Is(h.Faults[0], relay.DiscardOld)
 	})
 	checked := r.Health().Checked
-	time.Sleep(2500 * time.Millisecond) // two looks more
+	looks := src.looks()
+	devtest.Eventually(t, 20*time.Second, "two looks more", func() bool { return src.looks() >= looks+3 }) // the third begins after two
 	if n := log.count("not as they should be"); n != 1 {
 		t.Errorf("%d warnings of one drift, want 1", n)
 	}

@@ -117,8 +117,12 @@ func TestBenchOnGivenServers(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	devtest.Eventually(t, 20*time.Second, "it has created its tables", func() bool { return schemas() > 0 })
-	time.Sleep(200 * time.Millisecond) // it works
+	devtest.Eventually(t, 20*time.Second, "it is at work", func() bool {
+		var working int // transactions of the command's clients, each of which has written
+		err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND backend_xid IS NOT NULL`).Scan(&working)
+		return err == nil && working > 0 && schemas() > 0
+	})
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}

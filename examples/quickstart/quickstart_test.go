@@ -102,13 +102,11 @@ func TestInterruptedRunIsBroughtToItsEnd(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	servers, d := opened(t, options{orders: 100_000, clients: 4, seed: 1, timeout: time.Minute})
-	go func() {
-		for d.placed.committed.Load() < 100 {
-			time.Sleep(time.Millisecond)
-		}
-		interrupt()
-	}()
-	if err := d.play(ctx, quiet()); err != nil {
+	played := make(chan error, 1)
+	go func() { played <- d.play(ctx, quiet()) }()
+	devtest.Eventually(t, time.Minute, "100 orders", func() bool { return d.placed.committed.Load() >= 100 })
+	interrupt()
+	if err := <-played; err != nil {
 		t.Fatal(err)
 	}
 	r, err := d.judge()
