@@ -78,15 +78,7 @@ func TestALostConsumerIsMadeAgain(t *testing.T) {
 	b.run()
 	b.publish("a")
 	b.eventually("the effect", func() bool { return len(b.effects("billing")) == 1 })
-	stream, err := b.js.Stream(t.Context(), b.stream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name := range stream.ConsumerNames(t.Context()).Name() {
-		if err := stream.DeleteConsumer(t.Context(), name); err != nil {
-			t.Fatal(err)
-		}
-	}
+	b.loseConsumers()
 	b.publish("b")
 	b.eventually("the effect after the loss", func() bool { return len(b.effects("billing")) == 2 })
 	b.drained()
@@ -141,15 +133,7 @@ func TestOnlyNewSurvivesTheLossOfItsConsumer(t *testing.T) {
 		want = append(want, fmt.Sprint("new", i))
 	}
 	b.publish(want...)
-	stream, err := b.js.Stream(t.Context(), b.stream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name := range stream.ConsumerNames(t.Context()).Name() {
-		if err := stream.DeleteConsumer(t.Context(), name); err != nil {
-			t.Fatal(err)
-		}
-	}
+	b.loseConsumers()
 	gate.Unlock()
 	b.eventually("the new ones", func() bool { return len(b.effects("late")) >= len(want) })
 	b.drained()

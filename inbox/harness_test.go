@@ -206,3 +206,17 @@ func (b *bench) wantOnce(name string, ids ...string) {
 		b.Errorf("effects at %s: %v, want %v", name, got, want)
 	}
 }
+
+// loseConsumers deletes every consumer of the stream.
+func (b *bench) loseConsumers() {
+	b.Helper()
+	stream, err := b.js.Stream(b.Context(), b.stream)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name := range stream.ConsumerNames(b.Context()).Name() {
+		if err := stream.DeleteConsumer(b.Context(), name); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -69,6 +69,7 @@ type fakeTerm struct {
 	source   *fakeSource
 	unread   []postroom.Logged
 	readErr  error
+	held     int // set aside by the next pass
 	records  []time.Time
 	released bool
 }
@@ -79,7 +80,9 @@ func (t *fakeTerm) Read(_ context.Context, limit int) (postroom.Page, error) {
 	n := min(limit, len(t.unread))
 	page := slices.Clone(t.unread[:n])
 	t.unread = t.unread[n:]
-	return postroom.Page{Events: page}, t.readErr
+	held := t.held
+	t.held = 0
+	return postroom.Page{Events: page, Held: held}, t.readErr
 }
 
 func (t *fakeTerm) Record(ctx context.Context, seqs []int64) error {

@@ -206,6 +206,24 @@ func TestAFailingEventIsRepeatedAndHoldsUpNobody(t *testing.T) {
 	})
 }
 
+// What a pass sets aside for later may be due long before the lease has to be
+// renewed: it is recorded at once.
+func TestWhatIsSetAsideIsRecordedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newFakeSource()
+		run := start(relay.New(src, &fakePublisher{}, relay.Config{Lease: time.Hour}))
+		after(time.Second)
+		before := len(src.terms[0].records)
+		src.set(func() { src.terms[0].held = 1 })
+		after(time.Second)
+		if got := len(src.terms[0].records) - before; got != 1 {
+			t.Errorf("%d recordings, want 1", got)
+		}
+		run.stop()
+		run.wait(t)
+	})
+}
+
 func TestWakeEndsAWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
