@@ -6,3 +6,6 @@ func (t *Term) Abandon() error { return t.close() }
 
 // ContentDigest is the digest that the log keeps of an event.
 var ContentDigest = contentDigest
+
+// PruneFromStart makes the next step of Prune start over, as after an hour.
+func (t *Term) PruneFromStart() { t.pruned = pruned{} }

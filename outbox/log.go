@@ -113,6 +113,9 @@ func (l *Log) lead(ctx context.Context, owner string, lease time.Duration) (*Ter
 	if err := l.checkSequence(ctx, writer); err != nil {
 		return nil, errors.Join(err, term.end(ctx))
 	}
+	if err := term.lookAhead(ctx); err != nil {
+		return nil, errors.Join(err, term.end(ctx))
+	}
 	if term.reader, err = l.connect(ctx); err != nil {
 		return nil, errors.Join(err, term.end(ctx))
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/outbox"
 )
@@ -110,10 +111,10 @@ func TestScheduledEventsSurviveAFailedRecording(t *testing.T) {
 	read(t, term, 10)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := term.Record(ended, nil); err == nil {
+	if err := term.Record(ended, postroom.Progress{}); err == nil {
 		t.Fatal("Record with a context that has ended succeeded")
 	}
-	if err := term.Release(t.Context(), nil); err != nil {
+	if err := term.Release(t.Context(), postroom.Progress{}); err != nil {
 		t.Fatal(err)
 	}
 	wantIDs(t, heldIDs(t, pool), "later")
@@ -133,7 +134,7 @@ func TestHeldEventsAreFenced(t *testing.T) {
 	ids, seqs, _ := read(t, term, 10)
 	wantIDs(t, ids, "one")
 	lead(t, log)
-	if err := term.Record(t.Context(), seqs); err == nil {
+	if err := term.Record(t.Context(), postroom.Progress{Published: seqs}); err == nil {
 		t.Error("a former leader recorded")
 	}
 	wantIDs(t, heldIDs(t, pool), "one")

@@ -29,10 +29,28 @@ var (
 	pendingSQL string
 	//go:embed sql/record.sql
 	recordSQL string
+	//go:embed sql/schedule.sql
+	scheduleSQL string
+	//go:embed sql/hold.sql
+	holdSQL string
+	//go:embed sql/rehold.sql
+	reholdSQL string
+	//go:embed sql/settle.sql
+	settleSQL string
+	//go:embed sql/wake.sql
+	wakeSQL string
+	//go:embed sql/keys.sql
+	keysSQL string
+	//go:embed sql/ahead.sql
+	aheadSQL string
 	//go:embed sql/renew.sql
 	renewSQL string
 	//go:embed sql/release.sql
 	releaseSQL string
+	//go:embed sql/prune.sql
+	pruneSQL string
+	//go:embed sql/sizes.sql
+	sizesSQL string
 )
 
 // statements are the statements of this package, for one schema.
@@ -43,7 +61,11 @@ type statements struct {
 	lead, restored, sequence string
 	pass, gather, pending    string
 	record, renew, release   string
+	schedule, hold, rehold   string
+	settle, wake             string
+	keys, ahead              string
 	subjects                 string
+	prune, sizes             string
 }
 
 // load returns the statements for a schema whose name schema.Name accepted.
@@ -55,6 +77,10 @@ func load(name string) statements {
 		free:    schema.In(name, freeSQL),
 		lead:    schema.In(name, leadSQL), restored: schema.In(name, restoredSQL), sequence: schema.In(name, sequenceSQL),
 		pass: schema.In(name, passSQL), gather: schema.In(name, gatherSQL), pending: schema.In(name, pendingSQL),
+		schedule: schema.In(name, scheduleSQL), hold: schema.In(name, holdSQL), rehold: schema.In(name, reholdSQL),
+		settle: schema.In(name, settleSQL), wake: schema.In(name, wakeSQL),
+		keys: schema.In(name, keysSQL), ahead: schema.In(name, aheadSQL),
+		prune: schema.In(name, pruneSQL), sizes: schema.In(name, sizesSQL),
 		record: schema.In(name, recordSQL), renew: schema.In(name, renewSQL), release: schema.In(name, releaseSQL),
 	}
 }

@@ -1,9 +1,7 @@
 package outbox
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -31,11 +29,14 @@ type Term struct {
 	reader *pgx.Conn
 	writer *pgx.Conn
 	pid    string // the server process behind reader
+	pruned pruned // how far Prune came
 
-	mu       sync.Mutex // guards progress, later and due
+	mu       sync.Mutex // guards what follows but recorded
 	progress *progress
+	ahead    map[int64]struct{} // held, though above the high that the term began with
 	later    []int64            // read from the log and scheduled: to be held by the next recording
-	due      map[int64]struct{} // read from held and not yet recorded as published
+	unheld   []postroom.Holding // likewise refused, or behind one that was
+	due      map[int64]string   // read from held and not yet recorded, and the key that each blocks
 	recorded state              // what the row says
 }
 
@@ -46,9 +47,23 @@ func (t *Term) begin(row leadRow) error {
 		return err
 	}
 	t.epoch = row.Epoch
+	t.ahead = make(map[int64]struct{})
 	t.recorded = state{high: row.High, floor: row.Floor, snap: row.Snap, pending: pending}
 	t.progress = resume(t.recorded)
-	t.due = make(map[int64]struct{})
+	t.due = make(map[int64]string)
+	return nil
+}
+
+// lookAhead notes what is held above the recorded high.
+func (t *Term) lookAhead(ctx context.Context) error {
+	rows, _ := t.writer.Query(ctx, t.sql.ahead, t.recorded.high) // CollectRows reports the error
+	seqs, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return fmt.Errorf("look for held events: %w", err)
+	}
+	for _, seq := range seqs {
+		t.ahead[seq] = struct{}{}
+	}
 	return nil
 }
 
@@ -88,32 +103,38 @@ func (t *Term) read(ctx context.Context, limit int) (postroom.Page, error) {
 	t.progress.readLate(found.late)
 	t.progress.readPage(found.page)
 	t.progress.snap = found.snap
-	return postroom.Page{Events: t.admit(found), Late: len(found.late), Held: len(found.scheduled)}, nil
+	return postroom.Page{Events: t.admit(found), Late: len(found.late), Scheduled: len(found.scheduled)}, nil
 }
 
 // admit returns the events that are to be published now: late and new ones of
 // the log, then held ones that are due. What the log has scheduled for later
 // stays owed until the next recording holds it.
-//
-// An event can be found in both, after a crash: it was held, and the recording
-// that a new leader began from stopped short of it. One of the two is let pass.
-func (t *Term) admit(found rows) []postroom.Logged {
-	if len(found.scheduled) == 0 && len(found.late) == 0 && len(found.due) == 0 && len(t.due) == 0 {
+func (t *Term) admit(found *rows) []postroom.Logged {
+	if len(found.scheduled) == 0 && len(found.late) == 0 && len(found.due) == 0 && len(t.ahead) == 0 {
 		return found.page
 	}
-	var events []postroom.Logged
+	events := make([]postroom.Logged, 0, len(found.late)+len(found.page)+len(found.due))
 	for _, ev := range append(found.late, found.page...) {
-		if _, held := t.due[ev.Seq]; held || slices.Contains(found.scheduled, ev.Seq) {
+		if _, held := t.ahead[ev.Seq]; held {
+			delete(t.ahead, ev.Seq)
+			t.progress.done([]int64{ev.Seq})
+			continue
+		}
+		if slices.Contains(found.scheduled, ev.Seq) {
 			t.later = append(t.later, ev.Seq)
 			continue
 		}
 		events = append(events, ev)
 	}
 	for _, ev := range found.due {
-		if !t.progress.isOpen(ev.Seq) {
-			t.due[ev.Seq] = struct{}{}
-			events = append(events, ev)
+		if _, reading := t.due[ev.Seq]; reading {
+			continue // it waited behind one that was late, and is on its way
 		}
+		t.due[ev.Seq] = ""
+		if !ev.Unordered {
+			t.due[ev.Seq] = ev.Key
+		}
+		events = append(events, ev)
 	}
 	return events
 }
@@ -154,19 +175,19 @@ func (t *Term) readBacklog(ctx context.Context, limit int) (postroom.Page, error
 	from.backlog = rest
 	from.readLate(found.late)
 	missing := head.size() - int64(len(found.late))
-	return postroom.Page{Events: t.admit(found), Late: int(late.size()), Held: len(found.scheduled), Missing: missing}, nil
+	return postroom.Page{Events: t.admit(found), Late: int(late.size()), Scheduled: len(found.scheduled), Missing: missing}, nil
 }
 
 type gatherRow struct{ Snap, PID, Late string }
 
 // pass runs pass.sql.
-func (t *Term) pass(ctx context.Context, high, floor int64, snap string, limit int) (rows, error) {
+func (t *Term) pass(ctx context.Context, high, floor int64, snap string, limit int) (*rows, error) {
 	t.mu.Lock()
 	due := slices.Collect(maps.Keys(t.due))
 	t.mu.Unlock()
 	found, err := t.collect(ctx, t.sql.pass, high, floor, snap, limit, append([]int64{}, due...))
 	if err != nil {
-		return rows{}, err
+		return nil, err
 	}
 	return found, t.samePID(found.pid)
 }
@@ -183,153 +204,6 @@ func (t *Term) samePID(pid string) error {
 	return nil
 }
 
-// logRow is a row of pass.sql and pending.sql.
-type logRow struct {
-	Part                       int
-	Seq                        int64
-	Note                       *string
-	EventID                    string
-	Source, Type, Subject, Key *string
-	ContentType, Correlation   *string
-	Causation                  *string
-	Occurred                   *time.Time
-	TraceParent, TraceState    *string
-	Headers                    []byte
-	Data                       []byte
-	LoggedAt                   time.Time
-	Scheduled                  bool
-}
-
-// rows are what a statement over the log found: late ones, the next page and
-// those that are held and due, each sorted as they come, and which of the log's
-// are scheduled for later.
-type rows struct {
-	snap, pid       string
-	late, page, due []postroom.Logged
-	scheduled       []int64
-}
-
-// collect runs pass.sql or pending.sql and splits the rows by part.
-func (t *Term) collect(ctx context.Context, sql string, args ...any) (found rows, err error) {
-	result, _ := t.reader.Query(ctx, sql, args...) // result.Err reports the error
-	defer result.Close()
-	for result.Next() {
-		var r logRow
-		if err := result.Scan(&r.Part, &r.Seq, &r.Note, &r.EventID, &r.Source, &r.Type, &r.Subject, &r.Key, &r.ContentType,
-			&r.Correlation, &r.Causation, &r.Occurred, &r.TraceParent, &r.TraceState, &r.Headers, &r.Data, &r.LoggedAt, &r.Scheduled); err != nil {
-			return found, fmt.Errorf("scan: %w", err)
-		}
-		if r.Scheduled {
-			found.scheduled = append(found.scheduled, r.Seq)
-		}
-		switch r.Part {
-		case 0:
-			found.snap, found.pid = text(r.Note), r.EventID
-		case 1:
-			found.late = append(found.late, r.logged())
-		case 2:
-			found.page = append(found.page, r.logged())
-		default:
-			found.due = append(found.due, r.logged())
-		}
-	}
-	sortBySeq(found.late)
-	sortBySeq(found.page)
-	return found, result.Err()
-}
-
-func (r *logRow) logged() postroom.Logged {
-	ev := postroom.Event{
-		ID: r.EventID, Source: text(r.Source), Type: text(r.Type), Subject: text(r.Subject), Key: text(r.Key),
-		ContentType: text(r.ContentType), CorrelationID: text(r.Correlation), CausationID: text(r.Causation),
-		TraceParent: text(r.TraceParent), TraceState: text(r.TraceState),
-		Time: r.LoggedAt, LoggedAt: r.LoggedAt, Data: r.Data,
-	}
-	if r.Occurred != nil {
-		ev.Time = *r.Occurred
-	}
-	if len(r.Headers) > 0 {
-		ev.Headers = headersOf(r.Headers)
-	}
-	return postroom.Logged{Seq: r.Seq, Event: ev}
-}
-
-// headersOf reads a jsonb object. Values that are no strings, which only a
-// writer in SQL can produce, travel as their JSON.
-func headersOf(object []byte) map[string]string {
-	var values map[string]json.RawMessage
-	if err := json.Unmarshal(object, &values); err != nil {
-		return nil // not reached: jsonb, and the table's CHECK demands an object
-	}
-	headers := make(map[string]string, len(values))
-	for name, value := range values {
-		var s string
-		if err := json.Unmarshal(value, &s); err != nil {
-			s = string(value)
-		}
-		headers[name] = s
-	}
-	return headers
-}
-
-func text(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
-}
-
-func sortBySeq(events []postroom.Logged) {
-	bySeq := func(a, b postroom.Logged) int { return cmp.Compare(a.Seq, b.Seq) }
-	if !slices.IsSortedFunc(events, bySeq) { // each part comes sorted, unless the plan appends in parallel
-		slices.SortFunc(events, bySeq)
-	}
-}
-
-// Record notes that the events of the given seqs are published, stores it with
-// the epoch of this term, and renews the lease. It returns
-// [postroom.ErrLeaseLost] where another term has begun: then nothing was stored.
-// After any other error it is unknown whether it was.
-func (t *Term) Record(ctx context.Context, published []int64) error {
-	t.mu.Lock()
-	fromHeld := t.takeDue(published)
-	later := slices.Clone(t.later) // kept until they are held: Release may have to try again
-	t.progress.done(published)
-	t.progress.done(later)
-	next := t.progress.state()
-	t.mu.Unlock()
-
-	if len(published) == 0 && len(later) == 0 && next.high == t.recorded.high && slices.Equal(next.pending, t.recorded.pending) {
-		// Nothing was published and nothing is newly owed. The older snapshot that
-		// stays recorded only makes the next leader look further back.
-		return t.update(ctx, t.sql.renew, t.epoch, t.lease)
-	}
-	err := t.update(ctx, t.sql.record, t.epoch, next.high, next.floor, next.snap, next.pending.String(), t.lease, fromHeld, later)
-	if err != nil {
-		return err
-	}
-	t.recorded = next
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.later = t.later[len(later):] // what Read has added meanwhile
-	for _, seq := range fromHeld {
-		delete(t.due, seq)
-	}
-	return nil
-}
-
-// takeDue returns those of the published seqs that were read from held. What
-// is held is no longer part of the log's progress.
-func (t *Term) takeDue(published []int64) []int64 {
-	fromHeld := []int64{}
-	for _, seq := range published {
-		if _, ok := t.due[seq]; ok {
-			fromHeld = append(fromHeld, seq)
-		}
-	}
-	return fromHeld
-}
-
 // update runs a statement that changes a row where this term still leads.
 func (t *Term) update(ctx context.Context, sql string, args ...any) error {
 	tag, err := t.writer.Exec(ctx, sql, args...)
@@ -342,13 +216,13 @@ func (t *Term) update(ctx context.Context, sql string, args ...any) error {
 	return nil
 }
 
-// Release records what is published and gives the lease back, so that another
+// Release records what became of events and gives the lease back, so that another
 // relay can take it at once, and closes the term's connections. The term is over
 // whatever it returns; [postroom.ErrLeaseLost] as for [Term.Record].
-func (t *Term) Release(ctx context.Context, published []int64) error {
+func (t *Term) Release(ctx context.Context, p postroom.Progress) error {
 	var err error
 	if !t.writer.IsClosed() {
-		if err = t.Record(ctx, published); err == nil {
+		if err = t.Record(ctx, p); err == nil {
 			_, err = t.writer.Exec(ctx, t.sql.release, t.epoch)
 		}
 	}

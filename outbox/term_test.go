@@ -89,7 +89,7 @@ func wantIDs(t *testing.T, got []string, want ...string) {
 
 func record(t *testing.T, term *outbox.Term, seqs ...int64) {
 	t.Helper()
-	if err := term.Record(t.Context(), seqs); err != nil {
+	if err := term.Record(t.Context(), postroom.Progress{Published: seqs}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -248,21 +248,21 @@ func TestLease(t *testing.T) {
 	}
 
 	again := lead(t, log) // the same owner, after it lost its connection
-	if err := first.Record(t.Context(), nil); !errors.Is(err, postroom.ErrLeaseLost) {
+	if err := first.Record(t.Context(), postroom.Progress{}); !errors.Is(err, postroom.ErrLeaseLost) {
 		t.Errorf("Record in a former term = %v, want ErrLeaseLost", err)
 	}
 	write(t, pool, "a")
 	_, seqs, _ := read(t, first, 10)
-	if err := first.Record(t.Context(), seqs); !errors.Is(err, postroom.ErrLeaseLost) {
+	if err := first.Record(t.Context(), postroom.Progress{Published: seqs}); !errors.Is(err, postroom.ErrLeaseLost) {
 		t.Errorf("Record of an event in a former term = %v, want ErrLeaseLost", err)
 	}
-	if err := first.Release(t.Context(), nil); !errors.Is(err, postroom.ErrLeaseLost) {
+	if err := first.Release(t.Context(), postroom.Progress{}); !errors.Is(err, postroom.ErrLeaseLost) {
 		t.Errorf("Release of a former term = %v, want ErrLeaseLost", err)
 	}
 	ids, _, _ := read(t, again, 10)
 	wantIDs(t, ids, "a")
 
-	if err := again.Release(t.Context(), nil); err != nil {
+	if err := again.Release(t.Context(), postroom.Progress{}); err != nil {
 		t.Errorf("Release = %v", err)
 	}
 	other, err := log.Lead(t.Context(), "other", time.Minute)
@@ -271,7 +271,7 @@ func TestLease(t *testing.T) {
 	}
 	mustExec(t, pool, "UPDATE postroom.relay SET expires_at = clock_timestamp() - interval '1 ms'")
 	third := lead(t, log)
-	if err := other.Record(t.Context(), nil); !errors.Is(err, postroom.ErrLeaseLost) {
+	if err := other.Record(t.Context(), postroom.Progress{}); !errors.Is(err, postroom.ErrLeaseLost) {
 		t.Errorf("Record after the lease ran out and was taken = %v, want ErrLeaseLost", err)
 	}
 	if third.Epoch() <= other.Epoch() {
@@ -333,7 +333,7 @@ func TestLeadRefusesASequenceThatWouldLoseEvents(t *testing.T) {
 			write(t, pool, "a", "b", "c")
 			term := lead(t, log)
 			_, seqs, _ := read(t, term, 10)
-			if err := term.Release(t.Context(), seqs); err != nil {
+			if err := term.Release(t.Context(), postroom.Progress{Published: seqs}); err != nil {
 				t.Fatal(err)
 			}
 			mustExec(t, pool, tt.sql)

@@ -189,7 +189,7 @@ func (r *reader) lead(ctx context.Context, t *testing.T, passes int, crash bool)
 			acked = append(acked, ev.Seq)
 		}
 		if !crash || pass%5 == 4 {
-			if err := term.Record(background, acked); err != nil {
+			if err := term.Record(background, postroom.Progress{Published: acked}); err != nil {
 				t.Fatal(err)
 			}
 			acked = acked[:0]
@@ -202,7 +202,7 @@ func (r *reader) lead(ctx context.Context, t *testing.T, passes int, crash bool)
 		r.crashes++
 		err = term.Abandon()
 	} else {
-		err = term.Release(background, acked)
+		err = term.Release(background, postroom.Progress{Published: acked})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/relay"
 )
 
 // fakeSource is a log in memory, with one term at a time.
@@ -18,11 +19,13 @@ type fakeSource struct {
 	terms    []*fakeTerm
 	checkErr error
 	leadErr  error
+	held     map[int64]postroom.Holding
+	heldKeys []string
 	recorded func(t *fakeTerm, ctx context.Context) error // what Record does, where set
 }
 
 func newFakeSource(events ...postroom.Logged) *fakeSource {
-	return &fakeSource{events: events, done: map[int64]bool{}}
+	return &fakeSource{events: events, done: map[int64]bool{}, held: map[int64]postroom.Holding{}}
 }
 
 func (s *fakeSource) Check(context.Context) error {
@@ -69,7 +72,7 @@ type fakeTerm struct {
 	source   *fakeSource
 	unread   []postroom.Logged
 	readErr  error
-	held     int // set aside by the next pass
+	later    int // set aside by the next pass
 	records  []time.Time
 	released bool
 }
@@ -80,12 +83,18 @@ func (t *fakeTerm) Read(_ context.Context, limit int) (postroom.Page, error) {
 	n := min(limit, len(t.unread))
 	page := slices.Clone(t.unread[:n])
 	t.unread = t.unread[n:]
-	held := t.held
-	t.held = 0
-	return postroom.Page{Events: page, Held: held}, t.readErr
+	later := t.later
+	t.later = 0
+	return postroom.Page{Events: page, Scheduled: later}, t.readErr
 }
 
-func (t *fakeTerm) Record(ctx context.Context, seqs []int64) error {
+func (t *fakeTerm) HeldKeys(context.Context) ([]string, error) {
+	t.source.mu.Lock()
+	defer t.source.mu.Unlock()
+	return t.source.heldKeys, nil
+}
+
+func (t *fakeTerm) Record(ctx context.Context, p postroom.Progress) error {
 	t.source.mu.Lock()
 	record := t.source.recorded
 	t.source.mu.Unlock()
@@ -100,14 +109,17 @@ func (t *fakeTerm) Record(ctx context.Context, seqs []int64) error {
 		return errors.New("recorded after the release")
 	}
 	t.records = append(t.records, time.Now())
-	for _, seq := range seqs {
+	for _, seq := range p.Published {
 		t.source.done[seq] = true
+	}
+	for _, h := range p.Held {
+		t.source.held[h.Seq] = h
 	}
 	return nil
 }
 
-func (t *fakeTerm) Release(ctx context.Context, seqs []int64) error {
-	err := t.Record(ctx, seqs)
+func (t *fakeTerm) Release(ctx context.Context, p postroom.Progress) error {
+	err := t.Record(ctx, p)
 	t.source.mu.Lock()
 	defer t.source.mu.Unlock()
 	t.released = true
@@ -129,7 +141,7 @@ type fakePublisher struct {
 
 func (p *fakePublisher) Check(context.Context) error { return nil }
 
-func (p *fakePublisher) Run(ctx context.Context, batches <-chan []postroom.Logged, outcome func(int64, bool, error)) error {
+func (p *fakePublisher) Run(ctx context.Context, batches <-chan []*relay.Flight, settle func(*relay.Flight, relay.Outcome)) error {
 	if p.runErr != nil {
 		return p.runErr
 	}
@@ -141,13 +153,13 @@ func (p *fakePublisher) Run(ctx context.Context, batches <-chan []postroom.Logge
 			return nil
 		case batch := <-batches:
 			for _, ev := range batch {
-				answers.Go(func() { p.publish(ctx, ev, outcome) })
+				answers.Go(func() { p.publish(ctx, ev, settle) })
 			}
 		}
 	}
 }
 
-func (p *fakePublisher) publish(ctx context.Context, ev postroom.Logged, outcome func(int64, bool, error)) {
+func (p *fakePublisher) publish(ctx context.Context, ev *relay.Flight, settle func(*relay.Flight, relay.Outcome)) {
 	p.mu.Lock()
 	if p.tries == nil {
 		p.tries = map[int64]int{}
@@ -161,7 +173,7 @@ func (p *fakePublisher) publish(ctx context.Context, ev postroom.Logged, outcome
 	var wait time.Duration
 	var err error
 	if p.answer != nil {
-		wait, err = p.answer(ev, try)
+		wait, err = p.answer(ev.Logged, try)
 	}
 	select {
 	case <-ctx.Done():
@@ -171,7 +183,7 @@ func (p *fakePublisher) publish(ctx context.Context, ev postroom.Logged, outcome
 	p.mu.Lock()
 	p.inFlight--
 	p.mu.Unlock()
-	outcome(ev.Seq, false, err)
+	settle(ev, relay.OutcomeOf(err))
 }
 
 func (p *fakePublisher) tried(seq int64) int {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/postroom/postroom"
 )
 
 // State is what a relay is doing.
@@ -204,8 +206,8 @@ type observed struct {
 }
 
 // Record records, as [Term] describes.
-func (o observed) Record(ctx context.Context, published []int64) error {
-	err := o.Term.Record(ctx, published)
+func (o observed) Record(ctx context.Context, p postroom.Progress) error {
+	err := o.Term.Record(ctx, p)
 	if err == nil {
 		o.vitals.recorded()
 	}

@@ -24,10 +24,10 @@ type inspectable struct {
 	err    error
 }
 
-func (p *inspectable) Inspect(context.Context, []string, []string) ([]error, error) {
+func (p *inspectable) Inspect(context.Context, []string, []string) (bool, []error, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.faults, p.err
+	return true, p.faults, p.err
 }
 
 func (p *inspectable) Connected() bool {
@@ -160,7 +160,7 @@ func TestFaultsBeforeAndAfterTheFirstTerm(t *testing.T) {
 
 		pub.set(func() { pub.err, pub.faults = nil, []error{relay.ErrNoStream} })
 		after(2 * time.Second)
-		wantHealth(t, r, relay.Leading, "no stream answers")
+		wantHealth(t, r, relay.Leading, "no stream takes")
 		pub.set(func() { pub.faults = nil })
 		after(5 * time.Second)
 		wantHealth(t, r, relay.Leading, "")

@@ -1,13 +1,9 @@
 package relay
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/internal/wire"
 )
 
 // ackTimeout is how long an acknowledgement is waited for. After it the outcome
@@ -27,14 +22,22 @@ var (
 	// or the connection broke. The event may be stored or not.
 	ErrUnacknowledged = errors.New("no acknowledgement from the broker")
 
-	// ErrNoStream says that nobody answered on the subject: no stream has it, or
-	// the stream has no leader at the moment.
-	ErrNoStream = errors.New("no stream answers on the event's subject; create it with 'postroom stream ensure' or relay.EnsureStream")
+	// ErrNoStream says that no stream takes the event's subject.
+	ErrNoStream = errors.New("no stream takes the event's subject; create it with 'postroom stream ensure' or relay.EnsureStream")
+
+	// ErrNoLeader says that nobody answered on the subject, though a stream takes
+	// it: the stream has no leader at the moment.
+	ErrNoLeader = errors.New("the stream of the event's subject does not answer")
+
+	// ErrNotAllowed says that the user of the connection may not publish to the
+	// event's subject. Grant it, or connect as another user.
+	ErrNotAllowed = errors.New("not allowed to publish to the event's subject")
 )
 
 // BrokerError is a refusal by JetStream.
 type BrokerError struct {
 	Code        int    // the API error code, for instance 10077
+	Status      int    // its kind, in the manner of HTTP, for instance 503
 	Description string // the server's words
 }
 
@@ -80,9 +83,14 @@ func (p *JetStreamPublisher) Check(ctx context.Context) error {
 // Run publishes batches as [Publisher] describes. Acknowledgements come on a
 // reply subject of its own, which names the event: one subscription serves any
 // number of publishes.
-func (p *JetStreamPublisher) Run(ctx context.Context, batches <-chan []postroom.Logged, outcome func(seq int64, duplicate bool, err error)) error {
-	w := &window{prefix: p.nc.NewInbox() + ".", encoder: wire.NewEncoder(), open: make(map[int64]time.Time), outcome: outcome}
+func (p *JetStreamPublisher) Run(ctx context.Context, batches <-chan []*Flight, settle func(f *Flight, o Outcome)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	w := newWindow(p.nc.NewInbox()+".", settle)
+	var looking sync.WaitGroup
 	defer w.close()
+	defer looking.Wait()
+	defer cancel()
+	looking.Go(func() { w.lookUp(ctx, p.nc) })
 	acks, err := p.nc.Subscribe(w.prefix+"*", w.onAck)
 	if err != nil {
 		return p.refuseClosed(fmt.Errorf("subscribe to acknowledgements: %w", err))
@@ -91,8 +99,9 @@ func (p *JetStreamPublisher) Run(ctx context.Context, batches <-chan []postroom.
 
 	status := p.nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.CLOSED)
 	defer p.nc.RemoveStatusListener(status)
-	tick := time.NewTicker(ackTimeout / 10)
+	tick := time.NewTicker(ackTimeout / 20)
 	defer tick.Stop()
+	denied := p.nc.LastError()
 	for {
 		incoming := batches
 		if !p.nc.IsConnected() {
@@ -111,6 +120,10 @@ func (p *JetStreamPublisher) Run(ctx context.Context, batches <-chan []postroom.
 			w.failAll(nats.ErrDisconnected)
 		case now := <-tick.C:
 			w.expire(now.Add(-ackTimeout))
+			if err := p.nc.LastError(); err != denied { //nolint:errorlint // each denial is another error
+				w.deny(err)
+				denied = err
+			}
 		}
 		if p.nc.IsClosed() {
 			return p.refuseClosed(nats.ErrConnectionClosed)
@@ -126,117 +139,16 @@ func (p *JetStreamPublisher) refuseClosed(err error) error {
 	return err
 }
 
-// send writes a batch to the connection.
-func (p *JetStreamPublisher) send(batch []postroom.Logged, w *window) {
-	now := time.Now()
-	w.expect(batch, now)
-	for i := range batch {
-		ev := &batch[i]
-		err := p.nc.PublishMsg(&nats.Msg{
-			Subject: ev.Subject,
-			Reply:   w.prefix + strconv.FormatInt(ev.Seq, 36),
-			Header:  w.encoder.Encode(ev.Event), // copied into the connection's buffer at once
-			Data:    ev.Data,
-		})
-		if err != nil {
-			w.settle(ev.Seq, false, fmt.Errorf("send: %w", err))
+// send writes a batch to the connection. An event that is acknowledged is no
+// longer its own, so it touches none after it was sent.
+func (p *JetStreamPublisher) send(batch []*Flight, w *window) {
+	w.expect(batch, time.Now())
+	for i, f := range batch {
+		w.msg.Subject, w.msg.Reply = f.Subject, w.opened[i].reply
+		w.msg.Header = w.encoder.Encode(&f.Event)
+		w.msg.Data = f.Data
+		if err := p.nc.PublishMsg(&w.msg); err != nil { // else it was copied into the connection's buffer
+			w.report(w.opened[i], failure(fmt.Errorf("send: %w", err)))
 		}
 	}
-}
-
-// window is what was sent and not acknowledged.
-type window struct {
-	prefix  string
-	encoder *wire.Encoder // used by Run's goroutine alone
-	outcome func(seq int64, duplicate bool, err error)
-
-	mu     sync.Mutex
-	open   map[int64]time.Time // when each was sent, by seq
-	closed bool
-}
-
-// expect notes events before they are sent.
-func (w *window) expect(batch []postroom.Logged, now time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for i := range batch {
-		w.open[batch[i].Seq] = now
-	}
-}
-
-// settle reports an outcome, unless the event has one already: an answer that
-// comes after its time is no news.
-func (w *window) settle(seq int64, duplicate bool, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if _, ok := w.open[seq]; !ok || w.closed {
-		return
-	}
-	delete(w.open, seq)
-	w.outcome(seq, duplicate, err)
-}
-
-// failAll reports every open event as unacknowledged.
-func (w *window) failAll(cause error) { w.fail(cause, func(time.Time) bool { return true }) }
-
-// expire reports events that were sent before the given time.
-func (w *window) expire(before time.Time) {
-	w.fail(nats.ErrTimeout, func(sent time.Time) bool { return sent.Before(before) })
-}
-
-func (w *window) fail(cause error, which func(sent time.Time) bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for seq, sent := range w.open {
-		if which(sent) {
-			delete(w.open, seq)
-			w.outcome(seq, false, fmt.Errorf("%w: %w", ErrUnacknowledged, cause))
-		}
-	}
-}
-
-// close ends reporting: Run has returned.
-func (w *window) close() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.closed = true
-}
-
-// onAck takes an answer from the broker.
-func (w *window) onAck(m *nats.Msg) {
-	seq, err := strconv.ParseInt(strings.TrimPrefix(m.Subject, w.prefix), 36, 64)
-	if err != nil {
-		return // not an answer to anything that was sent
-	}
-	duplicate, err := parseAck(m)
-	w.settle(seq, duplicate, err)
-}
-
-// parseAck reads a publish acknowledgement. A message without a body and with
-// status 503 is the server's word that nobody listens on the subject.
-func parseAck(m *nats.Msg) (duplicate bool, err error) {
-	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
-		return false, ErrNoStream
-	}
-	// The usual answer names stream and sequence and nothing else.
-	named := bytes.HasPrefix(m.Data, []byte(`{"stream":"`)) && !bytes.HasPrefix(m.Data, []byte(`{"stream":""`))
-	if named && bytes.Contains(m.Data, []byte(`"seq":`)) && !bytes.Contains(m.Data, []byte(`"error"`)) && !bytes.Contains(m.Data, []byte(`"duplicate"`)) {
-		return false, nil
-	}
-	var answer struct {
-		Stream    string `json:"stream"`
-		Sequence  uint64 `json:"seq"`
-		Duplicate bool   `json:"duplicate"`
-		Error     *struct {
-			Code        int    `json:"err_code"`
-			Description string `json:"description"`
-		} `json:"error"`
-	}
-	switch err := json.Unmarshal(m.Data, &answer); {
-	case err == nil && answer.Error != nil:
-		return false, &BrokerError{Code: answer.Error.Code, Description: answer.Error.Description}
-	case err == nil && answer.Stream != "" && answer.Sequence > 0: // anybody may answer on a subject
-		return answer.Duplicate, nil
-	}
-	return false, fmt.Errorf("%w: the answer cannot be read", ErrUnacknowledged)
 }

@@ -22,6 +22,8 @@ func TestMain(m *testing.M) { devtest.Main(m) }
 type outcome struct {
 	seq       int64
 	duplicate bool
+	class     relay.Class
+	stream    string
 	err       error
 }
 
@@ -29,18 +31,18 @@ type outcome struct {
 type publisher struct {
 	*testing.T
 
-	batches  chan []postroom.Logged
+	batches  chan []*relay.Flight
 	outcomes chan outcome
 }
 
 func publish(t *testing.T, nc *nats.Conn) *publisher {
 	t.Helper()
-	p := &publisher{T: t, batches: make(chan []postroom.Logged), outcomes: make(chan outcome, 1000)}
+	p := &publisher{T: t, batches: make(chan []*relay.Flight), outcomes: make(chan outcome, 1000)}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() {
-		done <- relay.JetStream(nc).Run(ctx, p.batches, func(seq int64, duplicate bool, err error) {
-			p.outcomes <- outcome{seq, duplicate, err}
+		done <- relay.JetStream(nc).Run(ctx, p.batches, func(f *relay.Flight, o relay.Outcome) {
+			p.outcomes <- outcome{f.Seq, o.Duplicate, o.Class, o.Stream, o.Err}
 		})
 	}()
 	t.Cleanup(func() {
@@ -50,6 +52,17 @@ func publish(t *testing.T, nc *nats.Conn) *publisher {
 		}
 	})
 	return p
+}
+
+// send hands events over.
+func (p *publisher) send(events ...postroom.Logged) { p.batches <- flights(events...) }
+
+func flights(events ...postroom.Logged) []*relay.Flight {
+	var all []*relay.Flight
+	for _, ev := range events {
+		all = append(all, &relay.Flight{Logged: ev})
+	}
+	return all
 }
 
 // next returns the outcome of the next event that gets one.
@@ -104,8 +117,8 @@ func TestJetStreamPublishesCloudEvents(t *testing.T) {
 	nc := devtest.NATS(t)
 	s := stream(t, nc, jetstream.StreamConfig{Name: "WIRE", Subjects: []string{"wire.>"}})
 	p := publish(t, nc)
-	p.batches <- []postroom.Logged{event(7, "wire.placed", "one")}
-	if o := p.next(); o != (outcome{seq: 7}) {
+	p.send(event(7, "wire.placed", "one"))
+	if o := p.next(); o != (outcome{seq: 7, stream: "WIRE"}) {
 		t.Fatalf("outcome %+v, want stored", o)
 	}
 	m, err := s.GetMsg(t.Context(), 1)
@@ -126,8 +139,8 @@ func TestJetStreamPublishesCloudEvents(t *testing.T) {
 		t.Errorf("headers %v with data %s", m.Header, m.Data)
 	}
 
-	p.batches <- []postroom.Logged{event(8, "wire.placed", "one")}
-	if o := p.next(); o != (outcome{seq: 8, duplicate: true}) {
+	p.send(event(8, "wire.placed", "one"))
+	if o := p.next(); o != (outcome{seq: 8, duplicate: true, stream: "WIRE"}) {
 		t.Errorf("outcome of the repetition: %+v, want a duplicate", o)
 	}
 }
@@ -140,15 +153,13 @@ func TestJetStreamReportsEachEventOnItsOwn(t *testing.T) {
 	p := publish(t, nc)
 	large := event(4, "own.large", "d")
 	large.Data = make([]byte, 2<<20)
-	p.batches <- []postroom.Logged{
-		event(1, "own.good", "a"), event(2, "nobody.there", "b"), event(3, "full.one", "c"), large, event(5, "own.good", "e"),
-	}
+	p.send(event(1, "own.good", "a"), event(2, "nobody.there", "b"), event(3, "full.one", "c"), large, event(5, "own.good", "e"))
 	got := map[int64]error{}
 	for range 5 {
 		o := p.next()
 		got[o.seq] = o.err
 	}
-	p.batches <- []postroom.Logged{event(6, "full.two", "f")}
+	p.send(event(6, "full.two", "f"))
 	full := p.next()
 
 	if got[1] != nil || got[3] != nil || got[5] != nil {
@@ -176,7 +187,7 @@ func TestOnlyAStreamAcknowledges(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := publish(t, nc)
-		p.batches <- []postroom.Logged{event(1, "foreign.a", "a")}
+		p.send(event(1, "foreign.a", "a"))
 		if o := p.next(); o.err == nil {
 			t.Errorf("the answer %q counts as an acknowledgement", answer)
 		}
@@ -194,7 +205,7 @@ func TestJetStreamSurvivesTheBroker(t *testing.T) {
 	p := publish(t, nc)
 	broker.Stop()
 	select {
-	case p.batches <- []postroom.Logged{event(1, "out.a", "a")}: // before the client noticed
+	case p.batches <- flights(event(1, "out.a", "a")): // before the client noticed
 		if o := p.next(); o.err == nil {
 			t.Errorf("outcome %+v while the broker is away", o)
 		}
@@ -203,9 +214,9 @@ func TestJetStreamSurvivesTheBroker(t *testing.T) {
 	if err := broker.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	p.batches <- []postroom.Logged{event(2, "out.b", "b")}
+	p.send(event(2, "out.b", "b"))
 	for o := p.next(); o.seq != 2 || o.err != nil; o = p.next() {
-		p.batches <- []postroom.Logged{event(2, "out.b", "b")} // as the relay does
+		p.send(event(2, "out.b", "b")) // as the relay does
 	}
 	info, err := s.Info(t.Context())
 	if err != nil || info.State.Msgs != 1 {

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"container/heap"
 	"time"
 
 	"github.com/postroom/postroom"
@@ -14,118 +15,223 @@ import (
 // outcome is unknown is repeated, and whatever was sent behind it would have
 // been stored before the repetition.
 type lanes struct {
-	events  map[int64]*flight    // all that were added and are not done, by seq
-	waiting map[string][]*flight // behind the head of their key
-	ready   fifo[*flight]        // may be sent
-	retries []*flight            // failed; sent again when due
-	bytes   int                  // data of the events
-	sent    int                  // how many are in flight
+	limit   int                // the most events that are read and not published
+	keys    map[string]*Flight // the last event of each key that has one
+	ready   fifo[*Flight]      // may be sent
+	retries retries            // failed while others of their stream pass; sent again when due
+	routes  map[string]*stream // by subject, as far as outcomes have told
+	streams map[string]*stream // by name
+	passed  time.Time          // when the broker last stored any event
+	others  bool               // some events are known to have a stream
+	free    []*Flight          // for reuse
+
+	size  int // events that were added and are not done
+	sent  int // of them in flight
+	bytes int // data of all of them
+
+	holding // what goes to held
 }
 
-// flight is one event on its way.
-type flight struct {
+// Flight is an event on its way to the broker. A [Publisher] reads it, and has
+// no use of it after it reported the outcome.
+type Flight struct {
 	postroom.Logged
 
-	attempts int       // how often it failed
-	due      time.Time // when it may be sent again
+	next    *Flight   // the next event of its key
+	stream  *stream   // where it was sent to, if known
+	sent    time.Time // when it was last sent
+	refused time.Time // when the broker first said no, since it was read
+	due     time.Time // when it may be sent again
+	tries   int       // how often it failed since it was read
 }
 
-func newLanes() *lanes {
-	return &lanes{events: make(map[int64]*flight), waiting: make(map[string][]*flight)}
+// orderKey returns the key whose events wait for each other, empty for none.
+func (f *Flight) orderKey() string {
+	if f.Unordered {
+		return ""
+	}
+	return f.Key
+}
+
+func newLanes(limit int) *lanes {
+	return &lanes{
+		limit: limit, keys: make(map[string]*Flight),
+		routes: make(map[string]*stream), streams: make(map[string]*stream),
+		holding: holding{blocked: make(map[string]*block)},
+	}
 }
 
 // add takes events in the order in which they are to be published.
 func (l *lanes) add(events []postroom.Logged) {
-	for _, ev := range events {
-		if _, ok := l.events[ev.Seq]; ok {
-			continue // on its way already
+	for i := range events {
+		ev := &events[i]
+		key := ev.Key
+		if ev.Unordered {
+			key = ""
 		}
-		f := &flight{Logged: ev}
+		if key != "" && !ev.Held && l.follows(ev.Seq, key) {
+			continue
+		}
+		f := l.flight()
+		f.Logged = *ev
+		l.size++
 		l.bytes += len(ev.Data)
-		l.events[ev.Seq] = f
-		if ev.Key == "" {
+		if key == "" {
 			l.ready.push(f)
 			continue
 		}
-		queue, busy := l.waiting[ev.Key]
-		if busy {
-			l.waiting[ev.Key] = append(queue, f)
-			continue
+		if last, busy := l.keys[key]; busy {
+			last.next = f
+		} else {
+			l.ready.push(f)
 		}
-		l.waiting[ev.Key] = nil // the key has a head, and nothing behind it
-		l.ready.push(f)
+		l.keys[key] = f
 	}
 }
 
 // next returns up to n events to send now, retries first: they are older.
-func (l *lanes) next(n int, now time.Time) []postroom.Logged {
-	var batch []postroom.Logged
-	for i := 0; i < len(l.retries) && len(batch) < n; {
-		if f := l.retries[i]; !f.due.After(now) {
-			batch = append(batch, f.Logged)
-			l.retries = append(l.retries[:i], l.retries[i+1:]...)
-			continue
+func (l *lanes) next(n int, now time.Time) []*Flight {
+	if n <= 0 {
+		return nil
+	}
+	var batch []*Flight
+	for len(batch) < n && len(l.retries) > 0 && !l.retries[0].due.After(now) {
+		batch = l.send(batch, heap.Pop(&l.retries).(*Flight), now)
+	}
+	for _, s := range l.streams {
+		for room := s.probes(now); room > 0 && len(batch) < n; room-- {
+			f, _ := s.parked.pop()
+			batch = l.send(batch, f, now)
 		}
-		i++
+	}
+	if batch == nil {
+		batch = make([]*Flight, 0, min(n, l.ready.len()))
 	}
 	for len(batch) < n {
 		f, ok := l.ready.pop()
 		if !ok {
 			break
 		}
-		batch = append(batch, f.Logged)
+		if s := l.routes[f.Subject]; s != nil && s.full() {
+			s.parked.push(f)
+			continue
+		}
+		batch = l.send(batch, f, now)
 	}
-	l.sent += len(batch)
 	return batch
 }
 
-// done takes an event off, and lets the next of its key pass.
-func (l *lanes) done(seq int64) {
-	f, ok := l.events[seq]
-	if !ok {
-		return
+func (l *lanes) send(batch []*Flight, f *Flight, now time.Time) []*Flight {
+	f.sent, f.stream = now, l.routes[f.Subject]
+	if f.stream != nil {
+		f.stream.sent++
 	}
-	l.sent--
-	l.bytes -= len(f.Data)
-	delete(l.events, seq)
-	if f.Key == "" {
-		return
-	}
-	queue := l.waiting[f.Key]
-	if len(queue) == 0 {
-		delete(l.waiting, f.Key)
-		return
-	}
-	l.ready.push(queue[0])
-	l.waiting[f.Key] = queue[1:]
+	l.sent++
+	return append(batch, f)
 }
 
-// failed keeps an event, at the head of its key, to be sent again after wait.
-func (l *lanes) failed(seq int64, now time.Time, backoff postroom.Backoff) (attempts int) {
-	f, ok := l.events[seq]
-	if !ok {
-		return 0
-	}
+// landed notes that an event is no longer in flight, and what its outcome tells
+// of its stream.
+func (l *lanes) landed(f *Flight, name string) *stream {
 	l.sent--
-	f.attempts++
-	f.due = now.Add(backoff.Delay(f.attempts))
-	l.retries = append(l.retries, f)
-	return f.attempts
+	if f.stream != nil {
+		f.stream.sent--
+	}
+	if name == "" || f.stream != nil && f.stream.name == name {
+		return f.stream
+	}
+	s, ok := l.streams[name]
+	if !ok {
+		s = &stream{name: name}
+		l.streams[name] = s
+	}
+	if len(l.routes) >= maxRoutes { // subjects with ids in them: begin anew
+		clear(l.routes)
+	}
+	l.routes[f.Subject] = s
+	return s
+}
+
+// maxRoutes is how many subjects' streams are remembered.
+const maxRoutes = 10_000
+
+// done takes an event that was published off, and lets the next of its key
+// pass.
+func (l *lanes) done(f *Flight, name string, now time.Time) {
+	s := l.landed(f, name)
+	l.passed = now
+	if s != nil {
+		s.passed = now
+		if s.out {
+			s.recover(&l.ready)
+		}
+	}
+	if key := f.orderKey(); key != "" {
+		if f.next == nil {
+			delete(l.keys, key)
+		} else {
+			l.ready.push(f.next)
+		}
+	}
+	l.release(f)
+}
+
+// unsend takes back events that were not sent after all.
+func (l *lanes) unsend(batch []*Flight) {
+	for _, f := range batch {
+		l.landed(f, "")
+		f.due = f.sent
+		heap.Push(&l.retries, f)
+	}
 }
 
 // nextRetry returns when the first of the failed events is due, and whether
 // there is one.
 func (l *lanes) nextRetry() (at time.Time, ok bool) {
-	for _, f := range l.retries {
-		if !ok || f.due.Before(at) {
-			at, ok = f.due, true
+	if len(l.retries) > 0 {
+		at, ok = l.retries[0].due, true
+	}
+	for _, s := range l.streams {
+		if s.out && s.parked.len() > 0 && s.sent < maxProbes && (!ok || s.next.Before(at)) {
+			at, ok = s.next, true
 		}
 	}
 	return at, ok
 }
 
-// size returns how many events were added and are not done.
-func (l *lanes) size() int { return len(l.events) }
+// flight returns a zero one.
+func (l *lanes) flight() *Flight {
+	if n := len(l.free); n > 0 {
+		f := l.free[n-1]
+		l.free = l.free[:n-1]
+		return f
+	}
+	return &Flight{}
+}
+
+// release forgets an event.
+func (l *lanes) release(f *Flight) {
+	l.size--
+	l.bytes -= len(f.Data)
+	*f = Flight{}
+	l.free = append(l.free, f)
+}
+
+// retries is a heap: the event that is due first comes first.
+type retries []*Flight
+
+func (r retries) Len() int           { return len(r) }
+func (r retries) Less(i, j int) bool { return r[i].due.Before(r[j].due) }
+func (r retries) Swap(i, j int)      { r[i], r[j] = r[j], r[i] }
+func (r *retries) Push(f any)        { *r = append(*r, f.(*Flight)) }
+
+func (r *retries) Pop() any {
+	last := len(*r) - 1
+	f := (*r)[last]
+	(*r)[last] = nil
+	*r = (*r)[:last]
+	return f
+}
 
 // fifo is a queue. Its memory is reused: the front moves along the slice and
 // the rest is moved down when the front half is empty.
@@ -133,6 +239,8 @@ type fifo[T any] struct {
 	items []T
 	front int
 }
+
+func (q *fifo[T]) len() int { return len(q.items) - q.front }
 
 func (q *fifo[T]) push(item T) { q.items = append(q.items, item) }
 

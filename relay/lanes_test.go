@@ -12,17 +12,30 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// Whatever happens to single publishes, the events of a key are sent one at a
-// time and are first acknowledged in their order, and every event is sent.
-func TestLanesKeepTheOrderOfEachKey(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		l := newLanes()
-		now := time.Unix(0, 0)
-		var seq int64
-		inFlight := map[int64]string{}
-		added, acked := map[string][]int64{}, map[string][]int64{}
+var errNoAnswer = Outcome{Class: Unknown, Err: ErrUnacknowledged}
 
-		settle := func(t *rapid.T, err error) {
+// Whatever happens to single publishes, the events of a key are sent one at a
+// time and are first stored in their order, every event is stored or held, and
+// from the first held one on all later ones of its key are held.
+func TestLanesKeepTheOrderOfEachKey(t *testing.T) {
+	outcomes := []Outcome{
+		{Stream: "S"},
+		{Stream: "S"},
+		{Stream: "T"},
+		errNoAnswer,
+		{Class: Unavailable, Stream: "S", Err: ErrNoLeader},
+		{Class: Unroutable, Err: ErrNoStream},
+		{Class: Refused, Stream: "S", Err: errors.New("no")},
+		{Class: Permanent, Err: errors.New("never")},
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		l := newLanes(40)
+		now := time.Unix(1000, 0)
+		var seq int64
+		inFlight := map[int64]*Flight{}
+		added, stored, held := map[string][]int64{}, map[string][]int64{}, map[string][]int64{}
+
+		settle := func(t *rapid.T, o Outcome) {
 			if len(inFlight) == 0 {
 				t.Skip("nothing is in flight")
 			}
@@ -32,23 +45,29 @@ func TestLanesKeepTheOrderOfEachKey(t *testing.T) {
 			}
 			slices.Sort(seqs)
 			s := rapid.SampledFrom(seqs).Draw(t, "event")
-			key := inFlight[s]
+			f, key := inFlight[s], inFlight[s].Key
 			delete(inFlight, s)
-			if err != nil {
-				l.failed(s, now, postroom.Backoff{time.Second})
+			if o.Class != Stored {
+				l.failed(f, o, now)
 				return
 			}
-			l.done(s)
-			acked[key] = append(acked[key], s)
+			l.done(f, o.Stream, now)
+			stored[key] = append(stored[key], s)
+		}
+		keep := func() {
+			taken, _ := l.takeHeld(1)
+			for _, h := range taken {
+				held[h.Key] = append(held[h.Key], h.Seq)
+			}
 		}
 		send := func(t *rapid.T) {
-			for _, ev := range l.next(rapid.IntRange(1, 5).Draw(t, "window"), now) {
-				for other, key := range inFlight {
-					if ev.Key != "" && key == ev.Key {
-						t.Fatalf("%d was sent while %d of the same key is in flight", ev.Seq, other)
+			for _, f := range l.next(rapid.IntRange(1, 5).Draw(t, "window"), now) {
+				for other, g := range inFlight {
+					if f.Key != "" && g.Key == f.Key {
+						t.Fatalf("%d was sent while %d of the same key is in flight", f.Seq, other)
 					}
 				}
-				inFlight[ev.Seq] = ev.Key
+				inFlight[f.Seq] = f
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -57,15 +76,19 @@ func TestLanesKeepTheOrderOfEachKey(t *testing.T) {
 				for range rapid.IntRange(1, 6).Draw(t, "events") {
 					seq++
 					key := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "key")
-					page = append(page, postroom.Logged{Seq: seq, Event: postroom.Event{Key: key}})
+					subject := rapid.SampledFrom([]string{"s", "t"}).Draw(t, "subject")
+					page = append(page, postroom.Logged{Seq: seq, Event: postroom.Event{Key: key, Subject: subject}})
 					added[key] = append(added[key], seq)
 				}
 				l.add(page)
+				l.makeRoom(now)
 			},
 			"send": send,
-			"ack":  func(t *rapid.T) { settle(t, nil) },
-			"fail": func(t *rapid.T) { settle(t, errors.New("no answer")) },
-			"wait": func(*rapid.T) { now = now.Add(500 * time.Millisecond) },
+			"settle": func(t *rapid.T) {
+				settle(t, rapid.SampledFrom(outcomes).Draw(t, "outcome"))
+			},
+			"record": func(*rapid.T) { keep() },
+			"wait":   func(*rapid.T) { now = now.Add(500 * time.Millisecond) },
 			"": func(t *rapid.T) {
 				if l.sent != len(inFlight) {
 					t.Fatalf("lanes count %d in flight, and there are %d", l.sent, len(inFlight))
@@ -73,68 +96,245 @@ func TestLanesKeepTheOrderOfEachKey(t *testing.T) {
 			},
 		})
 
-		for l.size() > 0 {
-			now = now.Add(2 * time.Second)
+		for l.size > 0 {
+			now = now.Add(3 * time.Second)
 			send(t)
 			for len(inFlight) > 0 {
-				settle(t, nil)
+				settle(t, outcomes[0])
 			}
 		}
+		keep()
 		for _, key := range []string{"a", "b"} {
-			if !slices.Equal(acked[key], added[key]) {
-				t.Errorf("key %s was acknowledged as %v, added as %v", key, acked[key], added[key])
+			if !slices.Equal(slices.Concat(stored[key], held[key]), added[key]) {
+				t.Errorf("key %s: stored %v, then held %v, added as %v", key, stored[key], held[key], added[key])
 			}
 		}
-		if len(acked[""]) != len(added[""]) {
-			t.Errorf("%d events without a key were acknowledged, %d added", len(acked[""]), len(added[""]))
+		if got := len(stored[""]) + len(held[""]); got != len(added[""]) {
+			t.Errorf("%d events without a key were stored or held, %d added", got, len(added[""]))
 		}
-		if len(l.waiting) > 0 || len(l.retries) > 0 {
-			t.Errorf("all is acknowledged, and the lanes still hold %d keys and %d retries", len(l.waiting), len(l.retries))
+		if len(l.keys) > 0 || len(l.retries) > 0 || l.sent > 0 || l.bytes > 0 {
+			t.Errorf("all is done, and the lanes still hold %d keys and %d retries", len(l.keys), len(l.retries))
 		}
 	})
 }
 
 func TestLanesDoNotLetOneFailingKeyHoldUpOthers(t *testing.T) {
-	l := newLanes()
+	l := newLanes(1000)
 	now := time.Unix(0, 0)
 	page := []postroom.Logged{{Seq: 1, Event: postroom.Event{Key: "bad"}}, {Seq: 2, Event: postroom.Event{Key: "bad"}}}
 	for seq := int64(3); seq <= 50; seq++ {
 		page = append(page, postroom.Logged{Seq: seq, Event: postroom.Event{Key: fmt.Sprint("good ", seq)}})
 	}
 	l.add(page)
-	for _, ev := range l.next(100, now) {
-		if ev.Seq == 1 {
-			l.failed(1, now, postroom.Backoff{time.Hour})
+	for _, f := range l.next(100, now) {
+		if f.Seq == 1 {
+			l.failed(f, errNoAnswer, now)
 		} else {
-			l.done(ev.Seq)
+			l.done(f, "S", now)
 		}
 	}
-	if l.size() != 2 {
-		t.Errorf("%d events are left, want the failing one and the one behind it", l.size())
+	if l.size != 2 {
+		t.Errorf("%d events are left, want the failing one and the one behind it", l.size)
 	}
 	if batch := l.next(100, now); len(batch) != 0 {
 		t.Errorf("sent %d events before the failing one is due", len(batch))
 	}
-	if at, ok := l.nextRetry(); !ok || at.Before(now.Add(time.Hour)) {
-		t.Errorf("next retry at %s, %t; want in an hour", at, ok)
+	if at, ok := l.nextRetry(); !ok || at.Before(now.Add(retry[0])) {
+		t.Errorf("next retry at %s, %t; want after the first wait", at, ok)
 	}
 }
 
-func TestLanesTakeAnEventOnce(t *testing.T) {
-	l := newLanes()
-	now := time.Unix(0, 0)
-	ev := postroom.Logged{Seq: 1, Event: postroom.Event{Key: "k", Data: make([]byte, 10)}}
-	l.add([]postroom.Logged{ev, ev, {Seq: 2, Event: postroom.Event{Key: "k"}}})
-	for range 2 {
-		for _, sent := range l.next(10, now) {
-			l.add([]postroom.Logged{ev}) // again, while the first is on its way or done
-			l.done(sent.Seq)
+// A stream that is out gets a few probes, and takes nothing from the others.
+func TestLanesProbeAStreamThatIsOut(t *testing.T) {
+	l := newLanes(1000)
+	now := time.Unix(1000, 0)
+	var page []postroom.Logged
+	for seq := int64(1); seq <= 200; seq++ {
+		subject := []string{"up", "down"}[seq%2]
+		page = append(page, postroom.Logged{Seq: seq, Event: postroom.Event{Subject: subject}})
+	}
+	l.add(page[:2]) // the streams of both subjects become known
+	for _, f := range l.next(2, now) {
+		l.done(f, f.Subject, now)
+	}
+	l.add(page[2:])
+	sent, stored := 0, 0
+	answer := func(f *Flight) {
+		if f.Subject == "up" {
+			l.done(f, "up", now)
+			stored++
+			return
+		}
+		sent++
+		l.failed(f, Outcome{Class: Unavailable, Stream: "down", Err: ErrNoLeader}, now)
+	}
+	now = now.Add(time.Second)
+	for _, f := range l.next(10, now) {
+		answer(f)
+	}
+	for range 100 {
+		now = now.Add(100 * time.Millisecond)
+		for _, f := range l.next(100, now) {
+			answer(f)
 		}
 	}
-	for _, sent := range l.next(10, now) {
-		l.done(sent.Seq)
+	if stored != 99 {
+		t.Errorf("%d events of the stream that is up were stored, want 99", stored)
 	}
-	if l.size() != 0 || l.sent != 0 || l.bytes != 0 || len(l.waiting) != 0 {
-		t.Errorf("%d events, %d in flight, %d bytes, %d keys are left, want none", l.size(), l.sent, l.bytes, len(l.waiting))
+	if most := 200 + maxProbes*15; sent > most {
+		t.Errorf("sent %d events in 10 s to a stream that is out, want at most %d", sent, most)
+	}
+	if len(l.held) > 0 {
+		t.Errorf("%d events are held, and an outage holds none", len(l.held))
+	}
+	now = now.Add(5 * time.Second)
+	for l.size > 0 {
+		batch := l.next(100, now)
+		if len(batch) == 0 {
+			t.Fatalf("%d events are left and none is sent, though the stream is back", l.size)
+		}
+		for _, f := range batch {
+			l.done(f, "down", now)
+		}
+	}
+}
+
+func TestLanesHoldWhatIsRefusedWhileOthersPass(t *testing.T) {
+	refused := errors.New("no")
+	tests := []struct {
+		name   string
+		o      Outcome
+		others bool // pass meanwhile
+		covers bool // some subject has a stream
+		held   bool
+		dead   bool
+		spent  int // attempts
+	}{
+		{"permanent, at once", Outcome{Class: Permanent, Err: refused}, false, false, true, true, 1},
+		{"refused, and others pass", Outcome{Class: Refused, Stream: "S", Err: refused}, true, false, true, false, 1},
+		{"refused, as all are", Outcome{Class: Refused, Stream: "S", Err: refused}, false, false, false, false, 0},
+		{"no room, and others pass", Outcome{Class: Unavailable, Stream: "S", Err: refused}, true, false, true, false, 0},
+		{"no room for any", Outcome{Class: Unavailable, Stream: "S", Err: refused}, false, false, false, false, 0},
+		{"no stream, and others pass", Outcome{Class: Unroutable, Err: ErrNoStream}, true, false, true, false, 0},
+		{"no stream, and others have one", Outcome{Class: Unroutable, Err: ErrNoStream}, false, true, true, false, 0},
+		{"no stream for any", Outcome{Class: Unroutable, Err: ErrNoStream}, false, false, false, false, 0},
+		{"no answer, and others pass", errNoAnswer, true, false, false, false, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			l := newLanes(1000)
+			l.others = tt.covers
+			now := time.Unix(1000, 0)
+			l.add([]postroom.Logged{{Seq: 1, Event: postroom.Event{Key: "k", Subject: "s"}}, {Seq: 2, Event: postroom.Event{Key: "k", Subject: "s"}}})
+			for seq := int64(3); now.Before(time.Unix(1010, 0)); seq++ {
+				if tt.others {
+					l.add([]postroom.Logged{{Seq: seq, Event: postroom.Event{Subject: "s"}}})
+				}
+				now = now.Add(100 * time.Millisecond)
+				for _, f := range l.next(10, now) {
+					if f.Key == "" {
+						l.done(f, "S", now)
+					} else {
+						l.failed(f, tt.o, now)
+					}
+				}
+			}
+			if !tt.held {
+				if len(l.held) > 0 || l.size != 2 {
+					t.Fatalf("held %+v, want nothing held", l.held)
+				}
+				return
+			}
+			if len(l.held) != 2 || l.held[0].Seq != 1 || l.held[1].Seq != 2 || l.held[0].Failure == nil || l.held[1].Failure != nil {
+				t.Fatalf("held %+v, want the refused event and the one behind it", l.held)
+			}
+			if f := l.held[0].Failure; f.Dead != tt.dead || f.Attempts != tt.spent || f.Text == "" || f.Class == "" {
+				t.Errorf("failure %+v, want dead %t with %d attempts", f, tt.dead, tt.spent)
+			}
+			l.add([]postroom.Logged{{Seq: 9999, Event: postroom.Event{Key: "k"}}})
+			if n := len(l.held); n != 3 || l.size != 0 {
+				t.Errorf("a later event of the key did not follow it")
+			}
+		})
+	}
+}
+
+// An event from held that is refused goes back at once, with one attempt more,
+// and is dead after the last.
+func TestLanesHoldAgain(t *testing.T) {
+	for spent := range maxAttempts {
+		l := newLanes(1000)
+		now := time.Unix(1000, 0)
+		l.add([]postroom.Logged{
+			{Seq: 1, Held: true, Attempts: spent, Event: postroom.Event{Key: "k"}},
+			{Seq: 2, Held: true, Event: postroom.Event{Key: "k"}},
+			{Seq: 3, Event: postroom.Event{Key: "other"}},
+		})
+		batch := l.next(10, now)
+		l.done(batch[1], "S", now.Add(time.Millisecond))
+		l.failed(batch[0], Outcome{Class: Refused, Err: errors.New("no")}, now.Add(time.Millisecond))
+		if len(l.held) != 1 || l.held[0].Failure.Attempts != spent+1 || l.held[0].Failure.Dead != (spent+1 == maxAttempts) {
+			t.Errorf("after %d attempts: held %+v", spent, l.held)
+		}
+		if !slices.Equal(l.returned, []int64{2}) {
+			t.Errorf("returned %v, want the one behind it", l.returned)
+		}
+	}
+}
+
+// Refused events make way long before their time when they take a quarter of
+// the room.
+func TestLanesMakeRoom(t *testing.T) {
+	l := newLanes(100)
+	now := time.Unix(1000, 0)
+	var page []postroom.Logged
+	for seq := int64(1); seq <= 30; seq++ {
+		page = append(page, postroom.Logged{Seq: seq, Event: postroom.Event{Key: "bad"}})
+	}
+	l.add(append(page, postroom.Logged{Seq: 31, Event: postroom.Event{Key: "good"}}))
+	refuse := func() {
+		for _, f := range l.next(10, now) {
+			if f.Key == "good" {
+				l.done(f, "S", now.Add(time.Millisecond))
+			} else {
+				l.failed(f, Outcome{Class: Refused, Err: errors.New("no")}, now)
+			}
+		}
+	}
+	refuse()
+	now = now.Add(10 * time.Millisecond)
+	l.makeRoom(now)
+	refuse()
+	if len(l.held) != 30 {
+		t.Errorf("%d events are held after 10 ms, want all 30 of the key", len(l.held))
+	}
+}
+
+// A key is free again when the database says so, but not while something that
+// was held since is on its way there.
+func TestLanesFreeKeys(t *testing.T) {
+	l := newLanes(100)
+	l.block([]string{"a"}, 0)
+	follows := func(seq int64, key string) bool {
+		before := len(l.held)
+		l.add([]postroom.Logged{{Seq: seq, Event: postroom.Event{Key: key}}})
+		return len(l.held) > before
+	}
+	if !follows(1, "a") || follows(2, "b") {
+		t.Error("events of a key in held follow it, others do not")
+	}
+	l.block(nil, 5)
+	if !follows(3, "a") {
+		t.Error("a key was freed while an event of it waits to be recorded")
+	}
+	l.takeHeld(7)
+	l.block(nil, 6)
+	if !follows(4, "a") {
+		t.Error("a key was freed by a look that was taken before its event was recorded")
+	}
+	l.takeHeld(8)
+	l.block(nil, 8)
+	if follows(5, "a") {
+		t.Error("a key stays blocked though nothing of it is held")
 	}
 }

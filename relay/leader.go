@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postroom/postroom"
@@ -32,13 +33,11 @@ const (
 	// After a pass with news the next comes this soon; each empty one after it
 	// doubles the wait, up to Config.IdlePoll.
 	busyPoll = time.Millisecond
-)
 
-// retry is the schedule of an event whose publishing failed. It is repeated for
-// as long as it takes.
-var retry = postroom.Backoff{
-	50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second,
-}
+	// While keys have events in held, it is asked this often which still do, and
+	// no more than a twentieth of the time is spent on it.
+	keysEvery = time.Second
+)
 
 // leader is a relay in one term. Four goroutines work for it: reader reads
 // pages, conduct decides what is sent, the publisher sends, recorder records.
@@ -47,31 +46,47 @@ type leader struct {
 	relay *Relay
 	term  Term
 	sure  time.Time // when the lease was asked for
+	lanes *lanes    // conduct's, and after it serveTerm's
 
-	pages   chan []postroom.Logged // reader to conduct
-	batches chan []postroom.Logged // conduct to the publisher
+	pages   chan page      // reader to conduct
+	batches chan []*Flight // conduct to the publisher
 
-	mu       sync.Mutex
-	outcomes []outcome     // publisher to conduct
-	acked    []int64       // conduct to recorder
-	counted  counts        // conduct to recorder
-	news     chan struct{} // outcomes is not empty
-	progress chan struct{} // there is something to record
+	mu        sync.Mutex
+	outcomes  []landing         // publisher to conduct
+	progress  postroom.Progress // conduct to recorder
+	counted   counts            // conduct to recorder
+	recording int64             // the number of the next recording
+	news      chan struct{}     // outcomes is not empty
+	record    chan struct{}     // there is something to record
+
+	acked []int64   // absorb's, for reuse
+	spare []landing // likewise
+
+	recorded atomic.Int64 // the number of the last recording
+	blocked  atomic.Bool  // some keys have events in held
 }
 
-type outcome struct {
-	seq       int64
-	duplicate bool
-	err       error
+// page is what the reader found.
+type page struct {
+	events   []postroom.Logged
+	keys     []string // that have events in held
+	asked    bool     // whether it asked for keys
+	recorded int64    // the last recording when it asked
+}
+
+// landing is an event whose outcome is known.
+type landing struct {
+	*Flight
+	Outcome
 }
 
 // serveTerm leads until ctx ends, and then drains, or until something fails.
 // The lease was asked for at the given time.
 func (r *Relay) serveTerm(ctx context.Context, term Term, asked time.Time) error {
 	l := &leader{
-		relay: r, term: term, sure: asked,
-		pages: make(chan []postroom.Logged), batches: make(chan []postroom.Logged),
-		news: make(chan struct{}, 1), progress: make(chan struct{}, 1),
+		relay: r, term: term, sure: asked, lanes: newLanes(r.cfg.MaxUnpublished), recording: 1,
+		pages: make(chan page), batches: make(chan []*Flight),
+		news: make(chan struct{}, 1), record: make(chan struct{}, 1),
 	}
 	// What is in hand outlives ctx by the drain; only a failure cuts it short.
 	work, fail := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -89,7 +104,7 @@ func (r *Relay) serveTerm(ctx context.Context, term Term, asked time.Time) error
 
 	recording, stopRecording := context.WithCancel(work)
 	defer stopRecording()
-	others.Go(func() { l.end(fail, recording, l.record(recording)) })
+	others.Go(func() { l.end(fail, recording, l.keepRecord(recording)) })
 
 	l.conduct(ctx, work)
 	stopReading()
@@ -98,12 +113,12 @@ func (r *Relay) serveTerm(ctx context.Context, term Term, asked time.Time) error
 	stopRecording()
 	others.Wait()
 
-	l.absorb(newLanes()) // nothing is sent any more: what was acknowledged meanwhile is published
+	l.absorb() // nothing is sent any more: what was acknowledged meanwhile is published
 	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Lease)
 	defer cancel()
-	published, counted := l.take()
+	progress, counted, _ := l.take()
 	r.metrics.published(leave, counted)
-	return errors.Join(context.Cause(work), term.Release(leave, published))
+	return errors.Join(context.Cause(work), term.Release(leave, progress))
 }
 
 // end notes why a goroutine of the term ended. The end of its context is no
@@ -117,7 +132,18 @@ func (l *leader) end(fail context.CancelCauseFunc, ctx context.Context, err erro
 // read hands pages to conduct for as long as ctx lives.
 func (l *leader) read(ctx context.Context) error {
 	wait, limit := busyPoll, firstPage
+	if err := l.readKeys(ctx); err != nil { // before the first event that may have to follow them
+		return err
+	}
+	asked := time.Now()
 	for {
+		if l.blocked.Load() && time.Since(asked) >= keysEvery {
+			began := time.Now()
+			if err := l.readKeys(ctx); err != nil {
+				return err
+			}
+			asked = time.Now().Add(recordShare * time.Since(began))
+		}
 		page, err := l.readPage(ctx, limit)
 		if err != nil {
 			return err
@@ -128,21 +154,17 @@ func (l *leader) read(ctx context.Context) error {
 			l.relay.cfg.Logger.ErrorContext(ctx, "events that were not published are gone from the log: somebody deleted their rows",
 				"events", page.Missing)
 		}
-		if page.Held > 0 {
-			signal(l.progress) // it may be due before the lease has to be renewed
+		if page.Scheduled > 0 {
+			signal(l.record) // it may be due before the lease has to be renewed
 		}
 		l.relay.metrics.late.Add(ctx, int64(page.Late))
-		if len(page.Events) > 0 {
-			select {
-			case l.pages <- page.Events:
-			case <-ctx.Done():
-				return nil
-			}
+		if len(page.Events) > 0 && !l.hand(ctx, page.Events) {
+			return nil
 		}
 		switch {
 		case full:
 			continue
-		case len(page.Events) > 0 || page.Missing > 0 || page.Held > 0:
+		case len(page.Events) > 0 || page.Missing > 0 || page.Scheduled > 0:
 			wait = busyPoll
 		default:
 			wait = min(2*wait, l.relay.cfg.IdlePoll)
@@ -159,6 +181,32 @@ func (l *leader) readPage(ctx context.Context, limit int) (postroom.Page, error)
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	return l.term.Read(ctx, limit)
+}
+
+// hand gives a page to conduct, and reports whether ctx still lives.
+func (l *leader) hand(ctx context.Context, events []postroom.Logged) bool {
+	select {
+	case l.pages <- page{events: events}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// readKeys tells conduct which keys have events in held.
+func (l *leader) readKeys(ctx context.Context) error {
+	p := page{asked: true, recorded: l.recorded.Load()} // before it asks: what is recorded later may be missing
+	attempt, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	var err error
+	if p.keys, err = l.term.HeldKeys(attempt); err != nil {
+		return err
+	}
+	select {
+	case l.pages <- p:
+	case <-ctx.Done():
+	}
+	return nil
 }
 
 // nextLimit returns how many events of the size of the given ones fill a page.
@@ -190,43 +238,80 @@ func (l *leader) rest(ctx context.Context, d time.Duration) bool {
 // conduct sends what the lanes let pass until ctx ends, then waits for the
 // outcomes of what was sent, up to the drain timeout; or until work ends.
 func (l *leader) conduct(ctx, work context.Context) {
-	lanes := newLanes()
 	var drained <-chan time.Time
-	for ending := false; !ending || lanes.sent > 0; {
-		var batch []postroom.Logged
+	for ending := false; !ending || l.lanes.sent > 0; {
+		var batch []*Flight
 		if !ending {
-			batch = lanes.next(l.relay.cfg.Window-lanes.sent, time.Now())
+			batch = l.lanes.next(l.room(), time.Now())
 		}
-		if len(batch) > 0 && !l.send(ctx, work, lanes, batch) {
+		if len(batch) > 0 && !l.send(ctx, work, batch) {
 			return
 		}
 
-		var pages <-chan []postroom.Logged
-		if !ending && lanes.size() <= l.relay.cfg.MaxUnpublished-pageSize && lanes.bytes < maxBytes {
+		var pages <-chan page
+		if !ending && l.lanes.size <= l.relay.cfg.MaxUnpublished-pageSize && l.lanes.bytes < maxBytes {
 			pages = l.pages
 		}
 		due, stop := (<-chan time.Time)(nil), func() bool { return true }
-		if !ending && lanes.sent < l.relay.cfg.Window { // otherwise nothing could be sent
-			due, stop = retryTimer(lanes)
+		if !ending && l.room() > 0 { // otherwise nothing could be sent
+			due, stop = l.retryTimer()
 		}
 		select {
-		case events := <-pages:
-			lanes.add(events)
+		case p := <-pages:
+			l.accept(p)
 		case <-l.news:
-			l.absorb(lanes)
+			l.absorb()
 		case <-due:
 		case <-done(ctx, ending):
 			ending = true
 			drained = time.After(l.relay.cfg.DrainTimeout)
 		case <-drained:
 			l.relay.cfg.Logger.WarnContext(ctx, "relay left before all acknowledgements came; the next leader publishes these events again",
-				"events", lanes.sent)
+				"events", l.lanes.sent)
 			return
 		case <-work.Done():
 			return
 		}
 		stop()
 	}
+}
+
+// room returns how many events may be sent now. With many in flight it waits for
+// room for a good number: each write to the connection costs the broker as much
+// as several events do. The acknowledgements of those in flight make room.
+func (l *leader) room() int {
+	window := l.relay.cfg.Window
+	if room := window - l.lanes.sent; room >= window/4 {
+		return room
+	}
+	return 0
+}
+
+// accept takes in what the reader found.
+func (l *leader) accept(p page) {
+	now := time.Now()
+	if p.asked {
+		l.lanes.block(p.keys, p.recorded)
+		l.blocked.Store(len(l.lanes.blocked) > 0)
+	}
+	l.lanes.add(p.events)
+	l.lanes.makeRoom(now)
+	l.passHeld()
+}
+
+// passHeld moves on to the recorder what goes to held.
+func (l *leader) passHeld() {
+	if len(l.lanes.held)+len(l.lanes.returned) == 0 {
+		return
+	}
+	l.blocked.Store(len(l.lanes.blocked) > 0)
+	l.mu.Lock()
+	held, returned := l.lanes.takeHeld(l.recording)
+	l.progress.Held = append(l.progress.Held, held...)
+	l.progress.Returned = append(l.progress.Returned, returned...)
+	l.counted.held += int64(len(held))
+	l.mu.Unlock()
+	signal(l.record)
 }
 
 // done returns ctx's channel until its end was noticed.
@@ -240,15 +325,15 @@ func done(ctx context.Context, noticed bool) <-chan struct{} {
 // send hands a batch to the publisher and takes in outcomes while it waits for
 // it. It reports whether the term goes on. Where ctx ends before the publisher
 // took the batch, its events were not sent.
-func (l *leader) send(ctx, work context.Context, lanes *lanes, batch []postroom.Logged) bool {
+func (l *leader) send(ctx, work context.Context, batch []*Flight) bool {
 	for {
 		select {
 		case l.batches <- batch:
 			return true
 		case <-l.news:
-			l.absorb(lanes)
+			l.absorb()
 		case <-ctx.Done():
-			lanes.sent -= len(batch)
+			l.lanes.unsend(batch)
 			return true
 		case <-work.Done():
 			return false
@@ -258,8 +343,8 @@ func (l *leader) send(ctx, work context.Context, lanes *lanes, batch []postroom.
 
 // retryTimer returns a channel that receives when the next failed event is due,
 // a nil one where there is none, and what ends the timer behind it.
-func retryTimer(lanes *lanes) (due <-chan time.Time, stop func() bool) {
-	at, ok := lanes.nextRetry()
+func (l *leader) retryTimer() (due <-chan time.Time, stop func() bool) {
+	at, ok := l.lanes.nextRetry()
 	if !ok {
 		return nil, func() bool { return true }
 	}
@@ -268,71 +353,88 @@ func retryTimer(lanes *lanes) (due <-chan time.Time, stop func() bool) {
 }
 
 // settle takes an outcome from the publisher.
-func (l *leader) settle(seq int64, duplicate bool, err error) {
+func (l *leader) settle(f *Flight, o Outcome) {
 	l.mu.Lock()
-	l.outcomes = append(l.outcomes, outcome{seq, duplicate, err})
+	first := len(l.outcomes) == 0
+	l.outcomes = append(l.outcomes, landing{f, o})
 	l.mu.Unlock()
-	signal(l.news)
+	if first {
+		signal(l.news)
+	}
 }
 
 // absorb moves outcomes into the lanes, and the acknowledged on to the
 // recorder.
-func (l *leader) absorb(lanes *lanes) {
+func (l *leader) absorb() {
 	l.mu.Lock()
 	outcomes := l.outcomes
-	l.outcomes = nil
+	l.outcomes = l.spare[:0]
 	l.mu.Unlock()
 
 	now := time.Now()
-	var acked []int64
+	l.lanes.others = l.relay.covered.Load()
 	var counted counts
+	acked := l.acked[:0]
 	for _, o := range outcomes {
-		if o.err != nil {
-			counted.retried++
-			if attempts := lanes.failed(o.seq, now, retry); attempts > 0 {
-				l.relay.logFailure(o, attempts)
-			}
+		seq := o.Seq
+		if o.Class != Stored {
+			l.failed(o, now, &counted)
 			continue
 		}
-		lanes.done(o.seq)
-		acked = append(acked, o.seq)
-		if o.duplicate {
+		l.lanes.done(o.Flight, o.Stream, now)
+		acked = append(acked, seq)
+		if o.Duplicate {
 			counted.duplicate++
 		} else {
 			counted.stored++
 		}
 	}
+	clear(outcomes)
+	l.spare, l.acked = outcomes, acked
 
+	counted.dead, l.lanes.dead = int64(l.lanes.dead), 0
 	l.mu.Lock()
-	l.acked = append(l.acked, acked...)
+	l.progress.Published = append(l.progress.Published, acked...)
 	l.counted.add(counted)
 	l.mu.Unlock()
 	if len(acked) > 0 {
-		signal(l.progress)
+		signal(l.record)
 	}
+	l.passHeld()
 }
 
-// logFailure reports an event that could not be published: at its first
+// failed takes in an event that was not stored, and reports it: at its first
 // failure, and then ever more seldom.
-func (r *Relay) logFailure(o outcome, attempts int) {
-	if attempts&(attempts-1) == 0 {
-		r.cfg.Logger.Warn("event not acknowledged, will be published again", "seq", o.seq, "attempts", attempts, "error", o.err)
+func (l *leader) failed(o landing, now time.Time, counted *counts) {
+	seq, id, kind := o.Seq, o.ID, o.Type
+	if o.Class == Unroutable {
+		signal(l.relay.doubt)
+	}
+	tries, kept := l.lanes.failed(o.Flight, o.Outcome, now)
+	if kept {
+		counted.retried++
+	}
+	if tries&(tries-1) == 0 {
+		l.relay.cfg.Logger.Warn("event not published, will be tried again or held", "seq", seq, "event_id", id, "type", kind,
+			"attempt", tries, "outcome", o.Class.String(), "error", o.Err)
 	}
 }
 
-// take returns what is to be recorded, and clears it.
-func (l *leader) take() ([]int64, counts) {
+// take returns what is to be recorded, and clears it, and the number of the
+// recording.
+func (l *leader) take() (p postroom.Progress, counted counts, recording int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	acked, counted := l.acked, l.counted
-	l.acked, l.counted = nil, counts{}
-	return acked, counted
+	p, counted, recording = l.progress, l.counted, l.recording
+	l.progress, l.counted = postroom.Progress{}, counts{}
+	l.recording++
+	return p, counted, recording
 }
 
-// record records progress, and renews the lease where there is none, until ctx
+// keepRecord records progress, and renews the lease where there is none, until ctx
 // ends. It gives up while the lease still has a quarter to run: nothing is sent
 // by a relay that may no longer be the leader.
-func (l *leader) record(ctx context.Context) error {
+func (l *leader) keepRecord(ctx context.Context) error {
 	lease := l.relay.cfg.Lease
 	sure := l.sure // the lease is valid for its whole length from here on
 	for {
@@ -342,15 +444,15 @@ func (l *leader) record(ctx context.Context) error {
 			renew.Stop()
 			return nil
 		case <-renew.C:
-		case <-l.progress:
+		case <-l.record:
 			renew.Stop()
 		}
 
 		began := time.Now()
-		acked, counted := l.take()
+		progress, counted, recording := l.take()
 		// Not ctx's child: to cut a recording short would end its connection.
 		deadline, cancel := context.WithDeadlineCause(context.WithoutCancel(ctx), sure.Add(lease*3/4), errLeaseUnsure)
-		err := l.term.Record(deadline, acked)
+		err := l.term.Record(deadline, progress)
 		if deadline.Err() != nil {
 			err = errors.Join(context.Cause(deadline), err)
 		}
@@ -359,6 +461,7 @@ func (l *leader) record(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("record: %w", err)
 		}
+		l.recorded.Store(recording)
 		sure = began
 		if !sleep(ctx, max(recordEvery, min(recordShare*time.Since(began), lease/4))) {
 			return nil
@@ -373,6 +476,8 @@ func (c *counts) add(o counts) {
 	c.stored += o.stored
 	c.duplicate += o.duplicate
 	c.retried += o.retried
+	c.held += o.held
+	c.dead += o.dead
 }
 
 // signal notes that there is news; one note is enough.

@@ -13,7 +13,7 @@ import (
 type metrics struct {
 	events, late, takeovers metric.Int64Counter
 
-	stored, duplicate, retried metric.MeasurementOption
+	stored, duplicate, retried, held, dead metric.MeasurementOption
 }
 
 func newMetrics(provider metric.MeterProvider) *metrics {
@@ -26,6 +26,8 @@ func newMetrics(provider metric.MeterProvider) *metrics {
 		stored:    outcome("stored"),
 		duplicate: outcome("duplicate"),
 		retried:   outcome("retried"),
+		held:      outcome("held"),
+		dead:      outcome("dead"),
 	}
 }
 
@@ -40,7 +42,9 @@ func (m *metrics) published(ctx context.Context, c counts) {
 	add(c.stored, m.stored)
 	add(c.duplicate, m.duplicate)
 	add(c.retried, m.retried)
+	add(c.held, m.held)
+	add(c.dead, m.dead)
 }
 
 // counts are outcomes since they were last reported.
-type counts struct{ stored, duplicate, retried int64 }
+type counts struct{ stored, duplicate, retried, held, dead int64 }

@@ -34,14 +34,18 @@ type Term interface {
 	// the slice and does not change what the events share.
 	Read(ctx context.Context, limit int) (postroom.Page, error)
 
-	// Record stores that the events of the given seqs are published, and extends
-	// the lease. It retains nothing. It returns an error that matches
-	// postroom.ErrLeaseLost where another term has begun.
-	Record(ctx context.Context, published []int64) error
+	// HeldKeys returns the keys that have events in held, in no order. Later
+	// events of these keys have to be held too. It does not run beside Read.
+	HeldKeys(ctx context.Context) ([]string, error)
+
+	// Record stores what became of events, and extends the lease. It retains
+	// nothing. It returns an error that matches postroom.ErrLeaseLost where another
+	// term has begun.
+	Record(ctx context.Context, p postroom.Progress) error
 
 	// Release records, gives the lease back and ends the term, whatever it
 	// returns.
-	Release(ctx context.Context, published []int64) error
+	Release(ctx context.Context, p postroom.Progress) error
 }
 
 // Publisher sends events to a broker.
@@ -57,11 +61,10 @@ type Publisher interface {
 	// closed. It may leave batches waiting while the broker is away. It does not
 	// repeat: an event that failed comes again in a later batch.
 	//
-	// For each event that it received it calls outcome once, from any goroutine:
-	// with a nil error after the broker stored the event durably (duplicate says
-	// that it had it already), otherwise with what went wrong, which may leave
-	// open whether the event was stored. outcome does not block. After Run
-	// returned it is not called. An error of Run that matches
-	// postroom.ErrRefused ends the relay, any other is retried.
-	Run(ctx context.Context, batches <-chan []postroom.Logged, outcome func(seq int64, duplicate bool, err error)) error
+	// For each event that it received it calls settle once, from any goroutine:
+	// with the class Stored after the broker stored the event durably, otherwise
+	// with what went wrong. settle does not block. After Run returned it is not
+	// called. An error of Run that matches postroom.ErrRefused ends the relay, any
+	// other is retried.
+	Run(ctx context.Context, batches <-chan []*Flight, settle func(f *Flight, o Outcome)) error
 }

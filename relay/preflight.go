@@ -22,8 +22,9 @@ type Inspector interface {
 	// Inspect examines the streams of the given names or, without names, those
 	// that take the given subjects. Each fault is an error of its own: a
 	// [*StreamError], or one that matches [ErrNoStream] for what does not exist.
-	// err is an outage, after which the faults are not all.
-	Inspect(ctx context.Context, streams, subjects []string) (faults []error, err error)
+	// covered reports whether any of the subjects has a stream. err is an outage,
+	// after which the faults are not all.
+	Inspect(ctx context.Context, streams, subjects []string) (covered bool, faults []error, err error)
 
 	// Connected reports whether there is a connection to the broker. It does no
 	// I/O.
@@ -36,10 +37,10 @@ func (p *JetStreamPublisher) Connected() bool { return p.nc.IsConnected() }
 // Inspect examines streams as [Inspector] describes. With names it asks for
 // nothing but these streams, so that the user of the connection needs no right
 // to ask for others.
-func (p *JetStreamPublisher) Inspect(ctx context.Context, streams, subjects []string) (faults []error, err error) {
+func (p *JetStreamPublisher) Inspect(ctx context.Context, streams, subjects []string) (covered bool, faults []error, err error) {
 	js, err := jetstream.New(p.nc)
 	if err != nil {
-		return nil, fmt.Errorf("jetstream: %w", err)
+		return false, nil, fmt.Errorf("jetstream: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*ackTimeout)
 	defer cancel()
@@ -49,7 +50,8 @@ func (p *JetStreamPublisher) Inspect(ctx context.Context, streams, subjects []st
 	} else {
 		err = look.having(ctx, subjects)
 	}
-	return look.faults, err
+	covered = len(wildcard.Uncovered(subjects, look.covered)) < len(subjects)
+	return covered, look.faults, err
 }
 
 // inspection is one look at the streams.
@@ -161,7 +163,10 @@ func (r *Relay) inspect(ctx context.Context) (faults []error, err error) {
 			return nil, err
 		}
 	}
-	faults, err = inspector.Inspect(ctx, r.cfg.Streams, subjects)
+	covered, faults, err := inspector.Inspect(ctx, r.cfg.Streams, subjects)
+	if err == nil {
+		r.covered.Store(covered)
+	}
 	return slices.DeleteFunc(faults, r.accepted), err
 }
 
@@ -213,13 +218,33 @@ const faultyCheckEvery = 5 * time.Second
 // watch looks at the streams again and again until ctx ends.
 func (r *Relay) watch(ctx context.Context) {
 	looked := time.Now()
-	for sleep(ctx, min(r.cfg.CheckEvery, faultyCheckEvery)) {
-		due := time.Since(looked) >= r.cfg.CheckEvery || r.vitals.hasFaults()
+	for {
+		doubt, alive := r.restOrDoubt(ctx, min(r.cfg.CheckEvery, faultyCheckEvery))
+		if !alive {
+			return
+		}
+		due := doubt || time.Since(looked) >= r.cfg.CheckEvery || r.vitals.hasFaults()
 		if due && r.vitals.wasAdmitted() && r.connected() {
 			faults, err := r.inspect(ctx)
 			r.note(ctx, faults, err)
 			looked = time.Now()
 		}
+	}
+}
+
+// restOrDoubt waits for d, or for a second where there is reason to doubt that
+// the streams are as they were found. It reports whether there is, and whether
+// ctx still lives.
+func (r *Relay) restOrDoubt(ctx context.Context, d time.Duration) (doubt, alive bool) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false, false
+	case <-timer.C:
+		return false, true
+	case <-r.doubt:
+		return true, sleep(ctx, min(d, time.Second))
 	}
 }
 

@@ -166,9 +166,9 @@ func TestALimitPerSubjectDropsOldMessagesBehindDiscardNew(t *testing.T) {
 	nc := devtest.NATS(t)
 	create(t, nc, jetstream.StreamConfig{Name: "PER", Subjects: []string{"per.>"}, Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 1})
 	p := publish(t, nc)
-	p.batches <- []postroom.Logged{event(1, "per.a", "a")}
+	p.send(event(1, "per.a", "a"))
 	first := p.next()
-	p.batches <- []postroom.Logged{event(2, "per.a", "b")}
+	p.send(event(2, "per.a", "b"))
 	if second := p.next(); first.err != nil || second.err != nil {
 		t.Fatalf("outcomes %v and %v, want both acknowledged", first.err, second.err)
 	}

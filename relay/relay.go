@@ -129,6 +129,8 @@ type Relay struct {
 	cfg     Config
 	err     error // what is wrong with the Config
 	wake    chan struct{}
+	doubt   chan struct{} // the streams may not be as they were found
+	covered atomic.Bool   // a stream was found for some of the subjects in use
 	metrics *metrics
 	running atomic.Bool
 	catalog Catalog // nil where the source is none
@@ -155,6 +157,7 @@ func New[T Term](src Source[T], pub Publisher, cfg Config) *Relay {
 		cfg:     cfg,
 		err:     cfg.validate(),
 		wake:    make(chan struct{}, 1),
+		doubt:   make(chan struct{}, 1),
 		metrics: newMetrics(cfg.MeterProvider),
 	}
 }

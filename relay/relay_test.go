@@ -214,7 +214,7 @@ func TestWhatIsSetAsideIsRecordedAtOnce(t *testing.T) {
 		run := start(relay.New(src, &fakePublisher{}, relay.Config{Lease: time.Hour}))
 		after(time.Second)
 		before := len(src.terms[0].records)
-		src.set(func() { src.terms[0].held = 1 })
+		src.set(func() { src.terms[0].later = 1 })
 		after(time.Second)
 		if got := len(src.terms[0].records) - before; got != 1 {
 			t.Errorf("%d recordings, want 1", got)

@@ -358,7 +358,7 @@ func testStartBeforeBroker(t *testing.T, binary string) {
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	d.until("it to wait for the stream", unready("no stream answers"))
+	d.until("it to wait for the stream", unready("no stream takes"))
 	postroom(t, environment{"NATS_URL": server.URL()}, "stream", "ensure", "SHOP", "--subjects", "order.>").want(t, exitOK)
 	d.until("it to be ready", ready(relay.Leading))
 }

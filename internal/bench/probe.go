@@ -55,10 +55,11 @@ func (t probedTerm) Read(ctx context.Context, limit int) (postroom.Page, error) 
 }
 
 // Record is [outbox.Term.Record].
-func (t probedTerm) Record(ctx context.Context, published []int64) error {
-	err := t.Term.Record(ctx, published)
+func (t probedTerm) Record(ctx context.Context, p postroom.Progress) error {
+	n := len(p.Published)
+	err := t.Term.Record(ctx, p)
 	if err == nil && t.probe.recorded != nil {
-		t.probe.recorded(len(published))
+		t.probe.recorded(n)
 	}
 	return err
 }
@@ -71,15 +72,15 @@ type probedPublisher struct {
 }
 
 // Run is that of [relay.Publisher].
-func (p probedPublisher) Run(ctx context.Context, batches <-chan []postroom.Logged, outcome func(seq int64, duplicate bool, err error)) error {
+func (p probedPublisher) Run(ctx context.Context, batches <-chan []*relay.Flight, settle func(f *relay.Flight, o relay.Outcome)) error {
 	if p.probe.acked == nil {
-		return p.Publisher.Run(ctx, batches, outcome)
+		return p.Publisher.Run(ctx, batches, settle)
 	}
-	return p.Publisher.Run(ctx, batches, func(seq int64, duplicate bool, err error) {
-		if err == nil {
-			p.probe.acked(seq)
+	return p.Publisher.Run(ctx, batches, func(f *relay.Flight, o relay.Outcome) {
+		if o.Class == relay.Stored {
+			p.probe.acked(f.Seq)
 		}
-		outcome(seq, duplicate, err)
+		settle(f, o)
 	})
 }
 

@@ -44,8 +44,10 @@ const maxMsgID = 128
 // MessageID returns the id by which the broker knows a repeated publish:
 // source and id of the event, hashed where they are long. Neither has a '#' in
 // it, so no two events share one: a hashed one has two.
-func MessageID(ev postroom.Event) string {
-	s := ev.Source + "#" + ev.ID
+func MessageID(ev postroom.Event) string { return messageID(ev.Source, ev.ID) }
+
+func messageID(source, id string) string {
+	s := source + "#" + id
 	if len(s) <= maxMsgID {
 		return s
 	}
@@ -55,7 +57,7 @@ func MessageID(ev postroom.Event) string {
 
 // Encode returns the headers of an event's message. The data travels as it is.
 func Encode(ev postroom.Event) map[string][]string {
-	return NewEncoder().Encode(ev)
+	return NewEncoder().Encode(&ev)
 }
 
 // Encoder encodes one event after another into the same map, for a publisher
@@ -94,7 +96,7 @@ func NewEncoder() *Encoder {
 }
 
 // Encode returns the headers of an event's message, valid until the next call.
-func (e *Encoder) Encode(ev postroom.Event) map[string][]string {
+func (e *Encoder) Encode(ev *postroom.Event) map[string][]string {
 	for _, name := range e.own {
 		delete(e.header, name)
 	}
@@ -103,7 +105,7 @@ func (e *Encoder) Encode(ev postroom.Event) map[string][]string {
 		e.own = append(e.own, name)
 		e.header[name] = []string{value}
 	}
-	e.msgID[0] = MessageID(ev)
+	e.msgID[0] = messageID(ev.Source, ev.ID)
 	e.id[0], e.source[0] = escape(ev.ID), escape(ev.Source)
 	e.eventType[0], e.contentType[0] = ev.Type, ev.ContentType
 	e.loggedAt[0] = stamp(ev.LoggedAt)

@@ -301,7 +301,7 @@ func TestEncoderForgetsThePreviousEvent(t *testing.T) {
 		events := rapid.SliceOfN(validEvent, 2, 5).Draw(t, "events")
 		encoder := wire.NewEncoder()
 		for _, ev := range events {
-			if got, want := encoder.Encode(ev), wire.Encode(ev); !reflect.DeepEqual(got, want) {
+			if got, want := encoder.Encode(&ev), wire.Encode(ev); !reflect.DeepEqual(got, want) {
 				t.Fatalf("encoded as\n%v, alone as\n%v", got, want)
 			}
 		}
@@ -317,6 +317,6 @@ func BenchmarkEncoder(b *testing.B) {
 	encoder := wire.NewEncoder()
 	b.ReportAllocs()
 	for b.Loop() {
-		encoder.Encode(ev)
+		encoder.Encode(&ev)
 	}
 }

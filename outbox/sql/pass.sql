@@ -17,10 +17,13 @@
 -- loaded, and would read everything up to high.
 --
 -- A row of the log that is scheduled for later, by this database's clock, says
--- so; the relay holds it.
+-- so; the relay holds it. A held row (part 3) notes its attempts, and says
+-- whether it is free of the order of its key; where it is not, those that wait
+-- behind it come with it, up to the next dead one.
 --
 -- Locks   none.
--- Index   outbox_xid_seq (xid, seq), outbox_pkey (seq) and held_due (next_at), for parts 1, 2, 3.
+-- Index   outbox_xid_seq (xid, seq), outbox_pkey (seq), and for part 3 held_due (next_at), then held_pkey (id) or
+--         held_key_pos (handler, key, pos).
 -- Order   by part and seq.
 -- Called  by Term.Read.
 SELECT 0 AS part, 0::bigint AS seq, pg_current_snapshot()::text AS note, pg_backend_pid()::text AS event_id,
@@ -50,9 +53,23 @@ UNION ALL
  ORDER BY seq
  LIMIT $4)
 UNION ALL
-(SELECT 3, pos, NULL, event_id, source, type, subject, event_key, content_type, correlation_id, causation_id,
-        occurred_at, trace_parent, trace_state, headers, data, logged_at, false
- FROM postroom.held
- WHERE handler = 'outbox' AND next_at <= now() AND pos <> ALL ($5)
- ORDER BY next_at, pos
+(SELECT 3, held.pos, held.attempts::text, held.event_id, held.source, held.type, held.subject, held.event_key, held.content_type,
+        held.correlation_id, held.causation_id, held.occurred_at, held.trace_parent, held.trace_state, held.headers, held.data,
+        held.logged_at, held.key IS NULL
+ FROM (
+     SELECT id, key, pos FROM postroom.held
+     WHERE handler = 'outbox' AND next_at <= now() AND pos <> ALL ($5)
+     ORDER BY next_at, pos
+     LIMIT $4
+ ) due
+ CROSS JOIN LATERAL (
+     SELECT * FROM postroom.held WHERE due.key IS NULL AND id = due.id
+     UNION ALL
+     (SELECT * FROM postroom.held
+      WHERE handler = 'outbox' AND key = due.key AND pos >= due.pos
+        AND pos < coalesce((SELECT min(pos) FROM postroom.held
+                            WHERE handler = 'outbox' AND key = due.key AND pos > due.pos AND dead_at IS NOT NULL), 9223372036854775807)
+      ORDER BY pos
+      LIMIT 100)
+ ) held
  LIMIT $4);

@@ -1,0 +1,655 @@
+package outbox_test
+
+import (
+	"context"
+	crand "crypto/rand"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/outbox"
+)
+
+// prune takes steps until there is no more to do, and returns how many events
+// each removed.
+func prune(t *testing.T, term *outbox.Term, keep time.Duration) []int64 {
+	t.Helper()
+	var steps []int64
+	for range 1000 {
+		removed, more, err := term.Prune(t.Context(), keep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps = append(steps, removed)
+		if !more {
+			return steps
+		}
+	}
+	t.Fatal("1000 steps, and there is still more to prune")
+	return nil
+}
+
+// wantLog compares the ids in the log, by seq.
+func wantLog(t *testing.T, pool *pgxpool.Pool, want ...string) {
+	t.Helper()
+	rows, _ := pool.Query(t.Context(), "SELECT event_id FROM postroom.outbox ORDER BY seq")
+	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the log has %v, want %v", got, want)
+	}
+}
+
+// makeOld moves events into the past.
+func makeOld(t *testing.T, pool *pgxpool.Pool, by time.Duration, ids ...string) {
+	t.Helper()
+	mustExec(t, pool, "UPDATE postroom.outbox SET created_at = created_at - $1::interval WHERE event_id = ANY ($2)", by, ids)
+}
+
+// fill writes n events of size bytes in one transaction.
+func fill(t *testing.T, pool *pgxpool.Pool, n, size int) {
+	t.Helper()
+	mustExec(t, pool, `INSERT INTO postroom.outbox (digest, source, event_id, type, subject, data)
+		SELECT decode(repeat('00', 16), 'hex'), '/shop', gen_random_uuid()::text, 'a.b', 'a.b', convert_to(repeat('x', $2), 'UTF8')
+		FROM generate_series(1, $1) n`, n, size)
+}
+
+// publishAll records that all of the log is published.
+func publishAll(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	mustExec(t, pool, `UPDATE postroom.relay SET snap = pg_current_snapshot(), pending = '{}',
+		high = (SELECT last_value FROM postroom.outbox_seq_seq)`)
+}
+
+func TestPruneRemovesWhatIsPublishedAndOld(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	write(t, pool, "a", "b", "c", "d", "e")
+	term := lead(t, outbox.NewLog(pool))
+	_, seqs, _ := read(t, term, 10)
+	record(t, term, seqs...)
+	makeOld(t, pool, 73*time.Hour, "a", "b", "c")
+	makeOld(t, pool, 71*time.Hour, "d")
+	if steps := prune(t, term, 72*time.Hour); !slices.Equal(steps, []int64{3}) {
+		t.Errorf("removed %v, want [3]", steps)
+	}
+	wantLog(t, pool, "d", "e")
+	makeOld(t, pool, 2*time.Hour, "d")
+	prune(t, term, 72*time.Hour)
+	wantLog(t, pool, "e")
+	makeOld(t, pool, 73*time.Hour, "e")
+	prune(t, term, 72*time.Hour)
+	wantLog(t, pool)
+}
+
+func TestPruneLeavesWhatIsNotPublished(t *testing.T) {
+	t.Parallel()
+	t.Run("above high", func(t *testing.T) {
+		t.Parallel()
+		pool := devtest.Pool(t)
+		write(t, pool, "a", "b", "c")
+		term := lead(t, outbox.NewLog(pool))
+		_, seqs, _ := read(t, term, 2)
+		record(t, term, seqs...)
+		prune(t, term, 0)
+		wantLog(t, pool, "c")
+	})
+
+	t.Run("pending, and what comes after it", func(t *testing.T) {
+		t.Parallel()
+		pool := devtest.Pool(t)
+		write(t, pool, "a", "b", "c", "d")
+		term := lead(t, outbox.NewLog(pool))
+		_, seqs, _ := read(t, term, 10)
+		record(t, term, seqs[0], seqs[2], seqs[3])
+		prune(t, term, 0)
+		wantLog(t, pool, "b", "c", "d")
+		record(t, term, seqs[1])
+		prune(t, term, 0)
+		wantLog(t, pool)
+	})
+
+	t.Run("late and not yet read", func(t *testing.T) {
+		t.Parallel()
+		pool := devtest.Pool(t)
+		write(t, pool, "a")
+		early := openWith(t, pool, "early")
+		write(t, pool, "b", "c")
+		term := lead(t, outbox.NewLog(pool))
+		_, seqs, _ := read(t, term, 10)
+		record(t, term, seqs...)
+		commit(t, early) // visible, and not in the recorded snapshot
+		prune(t, term, 0)
+		wantLog(t, pool, "early", "b", "c")
+
+		_, seqs, _ = read(t, term, 10)
+		prune(t, term, 0) // read, and not recorded
+		wantLog(t, pool, "early", "b", "c")
+		write(t, pool, "d")
+		_, more, _ := read(t, term, 10)
+		record(t, term, append(seqs, more...)...)
+		prune(t, term, 0)
+		wantLog(t, pool)
+	})
+
+	t.Run("young, and what comes after it", func(t *testing.T) {
+		t.Parallel()
+		pool := devtest.Pool(t)
+		write(t, pool, "a", "b", "c")
+		term := lead(t, outbox.NewLog(pool))
+		_, seqs, _ := read(t, term, 10)
+		record(t, term, seqs...)
+		makeOld(t, pool, 61*time.Minute, "a", "c")
+		makeOld(t, pool, 59*time.Minute, "b")
+		prune(t, term, time.Hour)
+		wantLog(t, pool, "b", "c")
+	})
+}
+
+// A step begins where the last one ended: it passes over neither index entries
+// of deleted rows again, nor rows that became visible among them.
+func TestPruneStartsOverForLateRows(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	early := openWith(t, pool, "early")
+	write(t, pool, "b", "c")
+	term := lead(t, outbox.NewLog(pool))
+	_, seqs, _ := read(t, term, 10)
+	record(t, term, seqs...)
+	prune(t, term, 0) // nobody knows what an open transaction will be
+	commit(t, early)
+	wantLog(t, pool, "early")
+	term.PruneFromStart()
+	prune(t, term, 0) // it is not published
+	wantLog(t, pool, "early")
+
+	write(t, pool, "d")
+	term.PruneFromStart()
+	early = openWith(t, pool, "early too")
+	write(t, pool, "e")
+	ids, seqs, _ := read(t, term, 10)
+	wantIDs(t, ids, "early", "d", "e")
+	record(t, term, seqs...)
+	prune(t, term, 0)
+	wantLog(t, pool)
+
+	commit(t, early)
+	write(t, pool, "f")
+	ids, seqs, _ = read(t, term, 10)
+	wantIDs(t, ids, "early too", "f")
+	record(t, term, seqs...)
+	prune(t, term, 0)
+	wantLog(t, pool, "early too")
+	term.PruneFromStart()
+	prune(t, term, 0)
+	wantLog(t, pool)
+}
+
+func TestPruneOfARestoredLog(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	log := outbox.NewLog(pool)
+	write(t, pool, "a")
+	open := openWith(t, pool, "owed")
+	write(t, pool, "b")
+	term := lead(t, log)
+	_, seqs, _ := read(t, term, 10)
+	record(t, term, seqs...)
+	commit(t, open)
+	// The ids of the transactions are of another cluster, far ahead of this one's.
+	mustExec(t, pool, `UPDATE postroom.outbox SET xid = (xid::text::bigint + 1000000)::text::xid8;
+		UPDATE postroom.relay SET cluster = cluster + 1,
+			snap = (SELECT format('%s:%s:%s', pg_snapshot_xmin(snap)::text::bigint + 1000000, pg_snapshot_xmax(snap)::text::bigint + 1000000,
+				(SELECT string_agg((x::text::bigint + 1000000)::text, ',') FROM pg_snapshot_xip(snap) x)))::pg_snapshot`)
+
+	term = lead(t, log)
+	prune(t, term, 0)
+	wantLog(t, pool, "owed", "b")
+	late := openWith(t, pool, "late") // its id means something here
+	write(t, pool, "c")
+	_, seqs, _ = read(t, term, 10)
+	_, newer, _ := read(t, term, 10)
+	record(t, term, append(seqs, newer...)...)
+	commit(t, late)
+	prune(t, term, 0)
+	wantLog(t, pool, "late", "c")
+}
+
+func TestPruneInAFormerTerm(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	log := outbox.NewLog(pool)
+	write(t, pool, "a", "b")
+	former := lead(t, log)
+	_, seqs, _ := read(t, former, 10)
+	record(t, former, seqs...)
+	term := lead(t, log)
+	if removed, more, err := former.Prune(t.Context(), 0); removed != 0 || more || !errors.Is(err, postroom.ErrLeaseLost) {
+		t.Errorf("Prune in a former term = %d, %t, %v, want ErrLeaseLost", removed, more, err)
+	}
+	wantLog(t, pool, "a", "b")
+	prune(t, term, 0)
+	wantLog(t, pool)
+}
+
+// The state can change while a step waits for its row: an operator takes the
+// log's beginning back, or another leads.
+func TestPruneHeedsAStateThatIsBeingWritten(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, change string
+		want         error
+		left         []string
+	}{
+		{"what is owed again stays", "UPDATE postroom.relay SET pending = '{[2,2]}'", nil, []string{"b", "c"}},
+		{"another term begins", "UPDATE postroom.relay SET epoch = epoch + 1", postroom.ErrLeaseLost, []string{"a", "b", "c"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			pool := devtest.Pool(t)
+			write(t, pool, "a", "b", "c")
+			term := lead(t, outbox.NewLog(pool))
+			_, seqs, _ := read(t, term, 10)
+			record(t, term, seqs...)
+
+			tx, err := pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback(context.Background()) }() // committed by then, where all goes well
+			if _, err := tx.Exec(t.Context(), tt.change); err != nil {
+				t.Fatal(err)
+			}
+			result := make(chan error, 1)
+			go func() {
+				_, _, err := term.Prune(t.Context(), 0)
+				result <- err
+			}()
+			devtest.Eventually(t, 10*time.Second, "the step to wait", func() bool {
+				var waiting bool
+				err := pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks JOIN pg_stat_activity USING (pid)
+					WHERE NOT granted AND datname = current_database())`).Scan(&waiting)
+				return err == nil && waiting
+			})
+			commit(t, tx)
+			if err := <-result; !errors.Is(err, tt.want) {
+				t.Errorf("Prune = %v, want %v", err, tt.want)
+			}
+			wantLog(t, pool, tt.left...)
+		})
+	}
+}
+
+func TestPruneStepsAreBounded(t *testing.T) {
+	t.Parallel()
+	t.Run("by rows", func(t *testing.T) {
+		t.Parallel()
+		pool := devtest.Pool(t)
+		fill(t, pool, 2500, 600)
+		publishAll(t, pool)
+		if steps := prune(t, lead(t, outbox.NewLog(pool)), 0); !slices.Equal(steps, []int64{1000, 1000, 500}) {
+			t.Errorf("removed %v, want [1000 1000 500]", steps)
+		}
+	})
+
+	t.Run("by bytes", func(t *testing.T) {
+		t.Parallel()
+		pool := devtest.Pool(t)
+		for i := range 6 {
+			ev := named(fmt.Sprint(i))
+			ev.Data = make([]byte, 900_000)
+			_, _ = crand.Read(ev.Data) // never fails; nothing that could be compressed
+			err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return shop.Write(t.Context(), tx, ev) })
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		publishAll(t, pool)
+		if steps := prune(t, lead(t, outbox.NewLog(pool)), 0); !slices.Equal(steps, []int64{4, 2}) {
+			t.Errorf("removed %v, want [4 2]", steps)
+		}
+	})
+
+	t.Run("by seqs, as index entries of deleted rows may lie between", func(t *testing.T) {
+		t.Parallel()
+		pool := devtest.Pool(t)
+		fill(t, pool, 30_000, 1)
+		mustExec(t, pool, "DELETE FROM postroom.outbox WHERE seq % 100 > 0")
+		publishAll(t, pool)
+		steps := prune(t, lead(t, outbox.NewLog(pool)), 0)
+		if !slices.Equal(steps, []int64{100, 100, 100}) && !slices.Equal(steps, []int64{100, 100, 100, 0}) {
+			t.Errorf("removed %v, want 100 at a time", steps)
+		}
+	})
+
+	t.Run("and pass over seqs that were never used", func(t *testing.T) {
+		t.Parallel()
+		pool := devtest.Pool(t)
+		write(t, pool, "a")
+		mustExec(t, pool, "SELECT setval('postroom.outbox_seq_seq', 5000000)")
+		write(t, pool, "b")
+		mustExec(t, pool, "SELECT setval('postroom.outbox_seq_seq', 7000000)")
+		write(t, pool, "c")
+		publishAll(t, pool)
+		prune(t, lead(t, outbox.NewLog(pool)), 0)
+		wantLog(t, pool)
+	})
+}
+
+// prunable is the model of retention: what is left of a log.
+type prunable struct {
+	seq   int64
+	xid   int
+	hours int // of age
+}
+
+// left says which seqs remain when all that may be pruned is, of rows by
+// ascending seq.
+func left(rows []prunable, high, floor, pendingFrom int64, visible func(xid int) bool, keepHours int) []int64 {
+	n := 0
+	for n < len(rows) {
+		r := rows[n]
+		if r.seq > high || r.seq >= pendingFrom || r.hours < keepHours || r.seq > floor && !visible(r.xid) {
+			break
+		}
+		n++
+	}
+	seqs := make([]int64, 0, len(rows)-n)
+	for _, r := range rows[n:] {
+		seqs = append(seqs, r.seq)
+	}
+	return seqs
+}
+
+// Logs and states at random are pruned as the model says.
+func TestPruneDoesAsItsModel(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any number will do
+	if s := os.Getenv("POSTROOM_SEED"); s != "" {
+		seed, _ = strconv.ParseUint(s, 10, 64)
+	}
+	t.Logf("POSTROOM_SEED=%d repeats the choices", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	pool := devtest.Pool(t)
+	mustExec(t, pool, "SELECT setval('postroom.outbox_seq_seq', 1000000000)")
+	term := lead(t, outbox.NewLog(pool))
+	var bound [5]int // how often each was what a log was pruned up to
+	for round := 0; round < 40 || slices.Min(bound[:]) == 0 && round < 400; round++ {
+		// Mostly old and visible, so that every rule comes to be the first that stops.
+		rare := 1 + rng.IntN(3000)
+		rows := make([]prunable, rng.IntN(1600))
+		var seqs, xids, hours []int64
+		last := int64(0)
+		for i := range rows {
+			last++
+			if rng.IntN(50) == 0 {
+				last += rng.Int64N(30_000)
+			}
+			rows[i] = prunable{seq: last, xid: 5 + rng.IntN(5), hours: 72 + rng.IntN(100)}
+			if rng.IntN(rare) == 0 {
+				rows[i].xid = 10 + rng.IntN(10)
+			}
+			if rng.IntN(rare) == 0 {
+				rows[i].hours = rng.IntN(72)
+			}
+			seqs, xids, hours = append(seqs, last), append(xids, int64(rows[i].xid)), append(hours, int64(rows[i].hours))
+		}
+		high, floor := rng.Int64N(last+2), int64(0)
+		if rng.IntN(2) == 0 {
+			high = last
+		}
+		if rng.IntN(2) == 0 {
+			floor = rng.Int64N(last + 2)
+		}
+		pendingFrom, pending := last+1, "{}"
+		if rng.IntN(2) == 0 && last > 10 {
+			pendingFrom = rng.Int64N(last)
+			pending = fmt.Sprintf("{[%d,%d),[%d,%d)}", pendingFrom, pendingFrom+2, pendingFrom+5, pendingFrom+7)
+		}
+		visible := func(xid int) bool { return xid < 15 && xid != 12 && xid != 13 }
+
+		mustExec(t, pool, "TRUNCATE postroom.outbox")
+		mustExec(t, pool, `INSERT INTO postroom.outbox (seq, xid, created_at, digest, source, event_id, type, subject, data)
+			OVERRIDING SYSTEM VALUE
+			SELECT seq, xid::text::xid8, clock_timestamp() - interval '30 min' - hours * interval '1 h',
+				decode(repeat('00', 16), 'hex'), '/shop', seq::text, 'a.b', 'a.b', ''
+			FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) r (seq, xid, hours) ORDER BY random()`, seqs, xids, hours)
+		mustExec(t, pool, "UPDATE postroom.relay SET high = $1, floor = $2, snap = '12:15:12,13', pending = $3::text::int8multirange",
+			high, floor, pending)
+		term.PruneFromStart()
+		steps := prune(t, term, 72*time.Hour)
+
+		got, _ := pool.Query(t.Context(), "SELECT seq FROM postroom.outbox ORDER BY seq") // CollectRows reports the error
+		remaining, err := pgx.CollectRows(got, pgx.RowTo[int64])
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := left(rows, high, floor, pendingFrom, visible, 72)
+		if !slices.Equal(remaining, want) {
+			t.Fatalf("round %d: %d of %d rows remain, want %d (high %d, floor %d, pending %s)",
+				round, len(remaining), len(rows), len(want), high, floor, pending)
+		}
+		if most := slices.Max(steps); most > 1000 {
+			t.Errorf("round %d: a step removed %d", round, most)
+		}
+		for i, without := range [][]int64{
+			left(rows, last, floor, pendingFrom, visible, 72),
+			left(rows, high, 0, pendingFrom, visible, 72),
+			left(rows, high, floor, last+1, visible, 72),
+			left(rows, high, floor, pendingFrom, func(int) bool { return true }, 72),
+			left(rows, high, floor, pendingFrom, visible, 0),
+		} {
+			if !slices.Equal(without, want) {
+				bound[i]++
+			}
+		}
+	}
+	t.Logf("high decided %d rounds, floor %d, pending %d, the snapshot %d, age %d", bound[0], bound[1], bound[2], bound[3], bound[4])
+	if slices.Min(bound[:]) == 0 {
+		t.Error("inconclusive: not every rule decided a round")
+	}
+}
+
+// Producers write, hold transactions open and roll back, while a relay that
+// keeps nothing publishes: what is pruned was read before, and all goes in the
+// end.
+func TestPruneBesideProducers(t *testing.T) {
+	t.Parallel()
+	const producers = 6
+	pool := poolOf(t, producers+4)
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Second)
+	defer stop()
+	var (
+		wg        sync.WaitGroup
+		mu        sync.Mutex
+		committed []string
+	)
+	for p := range producers {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(1, uint64(p)))
+			for i := 0; ctx.Err() == nil; i++ {
+				id := fmt.Sprint(p, "-", i)
+				err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+					if err := shop.Write(t.Context(), tx, named(id)); err != nil {
+						return err
+					}
+					switch n := rng.IntN(20); {
+					case n == 0:
+						return errOnPurpose
+					case n < 4:
+						pause(ctx, time.Duration(rng.IntN(150))*time.Millisecond)
+					}
+					return nil
+				})
+				switch {
+				case err == nil:
+					mu.Lock()
+					committed = append(committed, id)
+					mu.Unlock()
+				case !errors.Is(err, errOnPurpose):
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+
+	term := lead(t, outbox.NewLog(pool))
+	var published []string
+	var removed int64
+	late := 0
+	pass := func() {
+		ids, seqs, page := read(t, term, 100)
+		published, late = append(published, ids...), late+page.Late
+		record(t, term, seqs...)
+		n, _, err := term.Prune(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		removed += n
+	}
+	for i := 0; ctx.Err() == nil; i++ {
+		if i%50 == 49 {
+			term.PruneFromStart()
+		}
+		pass()
+	}
+	wg.Wait()
+	before := removed
+	for range 20 {
+		pass()
+	}
+	write(t, pool, "last") // a recording without news keeps the older snapshot
+	pass()
+	term.PruneFromStart()
+	pass()
+	wantLog(t, pool)
+
+	t.Logf("%d committed, %d late rows, %d pruned meanwhile and %d afterwards", len(committed), late, before, removed-before)
+	committed = append(committed, "last")
+	slices.Sort(committed)
+	slices.Sort(published)
+	if !slices.Equal(published, committed) {
+		t.Errorf("published %d of %d events", len(published), len(committed))
+	}
+	if late == 0 || before == 0 {
+		t.Error("inconclusive: nothing was late, or pruned while producers wrote")
+	}
+}
+
+// A log that is pruned as it grows takes no more space over time.
+func TestPruneKeepsTheLogSmall(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	log := outbox.NewLog(pool)
+	term := lead(t, log)
+	var table, indexes, rows int64
+	var after []int64 // pages, by round
+	for round := range 20 {
+		fill(t, pool, 2000, 600)
+		_, seqs, _ := read(t, term, 2000)
+		record(t, term, seqs...)
+		prune(t, term, 0)
+		mustExec(t, pool, "VACUUM postroom.outbox")
+		err := pool.QueryRow(t.Context(), `SELECT pg_table_size('postroom.outbox') / 8192, pg_indexes_size('postroom.outbox') / 8192,
+			(SELECT count(*) FROM postroom.outbox)`).Scan(&table, &indexes, &rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rows != 0 {
+			t.Fatalf("round %d: %d rows are left", round+1, rows)
+		}
+		if round%5 == 4 {
+			t.Logf("round %d: table %d pages, indexes %d pages", round+1, table, indexes)
+		}
+		after = append(after, table+indexes)
+	}
+	if after[19] > 2*after[4] {
+		t.Errorf("%d pages after 20 rounds, %d after 5: want no more than twice as many", after[19], after[4])
+	}
+}
+
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	cfg, err := pgxpool.ParseConfig(devtest.DatabaseURL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.MaxConns = 1 // for the plans that are kept
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	log := outbox.NewLog(pool)
+	empty, err := log.Sizes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if empty.First != 0 || empty.Last != 0 || empty.Oldest != 0 {
+		t.Errorf("Sizes of an empty log = %+v, want zero seqs and age", empty)
+	}
+	if empty.Log == 0 || empty.Held == 0 || empty.Inbox == 0 {
+		t.Errorf("Sizes of an empty log = %+v, want the pages that indexes begin with", empty)
+	}
+
+	write(t, pool, "a", "b", "c", "d")
+	mustExec(t, pool, "DELETE FROM postroom.outbox WHERE event_id = 'a'")
+	makeOld(t, pool, 72*time.Hour, "b")
+	makeOld(t, pool, 100*time.Hour, "c") // not the first: not the oldest that is pruned next
+	large := named("large")
+	large.Data = make([]byte, 500_000)
+	_, _ = crand.Read(large.Data) // never fails
+	if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return shop.Write(t.Context(), tx, large) }); err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, pool, "INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h', n::text FROM generate_series(1, 1000) n")
+	got, err := log.Sizes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.First != 2 || got.Last != 5 {
+		t.Errorf("seqs %d to %d, want 2 to 5", got.First, got.Last)
+	}
+	if got.Oldest < 72*time.Hour || got.Oldest > 73*time.Hour {
+		t.Errorf("Oldest = %s, want 72 h", got.Oldest)
+	}
+	if grown := got.Log - empty.Log; grown < 500_000 {
+		t.Errorf("a large value made the log %d bytes larger", grown)
+	}
+	if got.Held != empty.Held || got.Inbox < empty.Inbox+1000*20 {
+		t.Errorf("held %d then %d bytes, inbox %d then %d", empty.Held, got.Held, empty.Inbox, got.Inbox)
+	}
+
+	makeOld(t, pool, -200*time.Hour, "b") // a clock that was set back
+	if got, err = log.Sizes(t.Context()); err != nil || got.Oldest != 0 {
+		t.Errorf("Oldest = %s, %v, want 0", got.Oldest, err)
+	}
+	var kept int
+	err = pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%pg_total_relation_size%'").Scan(&kept)
+	if err != nil || kept > 1 { // this one is kept
+		t.Errorf("%d plans are kept, %v: one made while the log was empty would scan it later", kept-1, err)
+	}
+
+	if _, err := log.WithSchema("no such; schema").Sizes(t.Context()); !errors.Is(err, postroom.ErrRefused) {
+		t.Errorf("Sizes with an invalid name = %v, want a refusal", err)
+	}
+	if _, err := log.WithSchema("elsewhere").Sizes(t.Context()); err == nil || !strings.Contains(err.Error(), "read sizes") {
+		t.Errorf("Sizes of a schema that does not exist = %v", err)
+	}
+}

@@ -1,0 +1,187 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+)
+
+// Record notes what became of events, stores it with the epoch of this term, and
+// renews the lease. It returns [postroom.ErrLeaseLost] where another term has
+// begun: then nothing was stored. After any other error it is unknown whether it
+// was.
+func (t *Term) Record(ctx context.Context, p postroom.Progress) error {
+	t.mu.Lock()
+	t.unheld = append(t.unheld, p.Held...)
+	held := t.sort(p.Published)
+	t.progress.done(p.Published)
+	t.progress.done(held.schedule)
+	t.progress.done(held.hold.seqs)
+	next := t.progress.state()
+	t.mu.Unlock()
+
+	if err := t.store(ctx, next, held); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.later = t.later[len(held.schedule):] // what Read has added meanwhile
+	t.unheld = nil
+	for _, seqs := range [][]int64{held.settle, held.rehold.seqs, p.Returned} {
+		for _, seq := range seqs {
+			delete(t.due, seq)
+		}
+	}
+	return nil
+}
+
+// store writes the state and the changes to held.
+func (t *Term) store(ctx context.Context, next state, held changes) error {
+	record := []any{t.epoch, next.high, next.floor, next.snap, next.pending.String(), t.lease}
+	switch {
+	case !held.empty():
+		if err := t.storeHeld(ctx, record, held); err != nil {
+			return err
+		}
+	case next.high == t.recorded.high && slices.Equal(next.pending, t.recorded.pending):
+		// Nothing was published and nothing is newly owed. The older snapshot that
+		// stays recorded only makes the next leader look further back.
+		return t.update(ctx, t.sql.renew, t.epoch, t.lease)
+	default:
+		if err := t.update(ctx, t.sql.record, record...); err != nil {
+			return err
+		}
+	}
+	t.recorded = next
+	return nil
+}
+
+// storeHeld writes the state and the changes to held in one transaction and one
+// round trip.
+func (t *Term) storeHeld(ctx context.Context, record []any, held changes) error {
+	var batch pgx.Batch // without a BEGIN it is one transaction
+	batch.Queue(t.sql.record, record...)
+	if len(held.schedule) > 0 {
+		batch.Queue(t.sql.schedule, t.epoch, held.schedule)
+	}
+	if len(held.settle) > 0 {
+		batch.Queue(t.sql.settle, t.epoch, held.settle)
+	}
+	if len(held.rehold.seqs) > 0 {
+		batch.Queue(t.sql.rehold, held.rehold.parameters(t.epoch)...)
+	}
+	if len(held.hold.seqs) > 0 {
+		batch.Queue(t.sql.hold, held.hold.parameters(t.epoch)...)
+	}
+	if len(held.keys) > 0 {
+		batch.Queue(t.sql.wake, t.epoch, held.keys, append(held.hold.seqs, held.rehold.seqs...), append(held.hold.after, held.rehold.after...))
+	}
+	results := t.writer.SendBatch(ctx, &batch)
+	tag, err := results.Exec()
+	if err == nil && tag.RowsAffected() == 0 {
+		err = postroom.ErrLeaseLost
+	}
+	if err := errors.Join(err, results.Close()); err != nil {
+		return fmt.Errorf("outbox: record: %w", err)
+	}
+	return nil
+}
+
+// changes are what a recording does to held.
+type changes struct {
+	schedule []int64  // of the log, to be published later
+	settle   []int64  // published from held
+	rehold   holdings // refused again
+	hold     holdings // of the log, refused or behind one that was
+	keys     []string // whose first held event may be another now
+}
+
+func (c *changes) empty() bool {
+	return len(c.schedule)+len(c.settle)+len(c.rehold.seqs)+len(c.hold.seqs) == 0
+}
+
+// sort finds out what is to be changed in held. What is to be put there is kept
+// until it is: Release may have to try again.
+func (t *Term) sort(published []int64) changes {
+	c := changes{schedule: slices.Clone(t.later)}
+	for _, seq := range published {
+		if key, ok := t.due[seq]; ok {
+			c.settle = append(c.settle, seq)
+			c.touch(key)
+		}
+	}
+	for _, h := range t.unheld {
+		key, ok := t.due[h.Seq]
+		if ok {
+			c.rehold.add(h)
+		} else {
+			key = h.Key
+			c.hold.add(h)
+		}
+		c.touch(key)
+	}
+	slices.Sort(c.keys)
+	c.keys = slices.Compact(c.keys)
+	return c
+}
+
+func (c *changes) touch(key string) {
+	if n := len(c.keys); key != "" && (n == 0 || c.keys[n-1] != key) {
+		c.keys = append(c.keys, key)
+	}
+}
+
+// holdings are the columns of hold.sql.
+type holdings struct {
+	seqs          []int64
+	keys          []*string
+	classes, text []*string
+	attempts      []int32
+	dead          []bool
+	after         []time.Duration
+}
+
+func (hs *holdings) add(h postroom.Holding) {
+	hs.seqs = append(hs.seqs, h.Seq)
+	hs.keys = append(hs.keys, optional(h.Key))
+	f := h.Failure
+	if f == nil {
+		f = &postroom.Failure{}
+	}
+	hs.classes = append(hs.classes, optional(f.Class))
+	hs.text = append(hs.text, optional(printable(f.Text)))
+	hs.attempts = append(hs.attempts, int32(min(f.Attempts, 1<<30))) //nolint:gosec // bounded here
+	hs.dead = append(hs.dead, f.Dead)
+	hs.after = append(hs.after, f.After)
+}
+
+func (hs *holdings) parameters(epoch int64) []any {
+	return []any{epoch, hs.seqs, hs.keys, hs.classes, hs.text, hs.attempts, hs.dead, hs.after}
+}
+
+// maxText bounds the text of a failure that is stored.
+const maxText = 500
+
+// printable returns a text as the database can store it.
+func printable(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s[:min(len(s), maxText)], "?"), "\x00", "?")
+}
+
+// HeldKeys returns the keys that have events in held, in no order. Later events
+// of them have to be held too. It may run beside Record or Release, not beside
+// Read.
+func (t *Term) HeldKeys(ctx context.Context) ([]string, error) {
+	rows, _ := t.reader.Query(ctx, t.sql.keys) // CollectRows reports the error
+	keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("outbox: read held keys: %w", err)
+	}
+	return keys, nil
+}

@@ -1,0 +1,229 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/postroom/postroom"
+)
+
+// rows are what a statement over the log found: late ones, the next page and
+// those that are held and due, each sorted as they come, and which of the log's
+// are scheduled for later.
+type rows struct {
+	snap, pid       string
+	late, page, due []postroom.Logged
+	scheduled       []int64
+}
+
+// The columns of pass.sql and pending.sql.
+const (
+	colPart = iota
+	colSeq
+	colNote
+	colEventID
+	colSource
+	colType
+	colSubject
+	colKey
+	colContentType
+	colCorrelation
+	colCausation
+	colOccurred
+	colTraceParent
+	colTraceState
+	colHeaders
+	colData
+	colLoggedAt
+	colFlag
+)
+
+// The parts of pass.sql.
+const (
+	partSnapshot = iota
+	partLate
+	partPage
+	partDue
+)
+
+// collect runs pass.sql or pending.sql and splits the rows by part.
+func (t *Term) collect(ctx context.Context, sql string, args ...any) (*rows, error) {
+	result, _ := t.reader.Query(ctx, sql, args...) // result.Err reports the error
+	defer result.Close()
+	found := &rows{}
+	d := decoder{types: t.reader.TypeMap(), fields: result.FieldDescriptions()}
+	for result.Next() {
+		if d.fields == nil {
+			d.fields = result.FieldDescriptions()
+		}
+		d.values = result.RawValues()
+		if err := found.add(&d); err != nil {
+			return nil, fmt.Errorf("decode row: %w", err)
+		}
+	}
+	sortBySeq(found.late)
+	sortBySeq(found.page)
+	sortBySeq(found.due)
+	return found, result.Err()
+}
+
+// add takes a row in.
+func (r *rows) add(d *decoder) error {
+	part, flag := d.integer(colPart), d.boolean(colFlag)
+	if part == partSnapshot {
+		r.snap, r.pid = d.text(colNote), d.text(colEventID)
+		return d.err
+	}
+	list := &r.page
+	switch part {
+	case partLate:
+		list = &r.late
+	case partDue:
+		list = &r.due
+	}
+	*list = append(*list, postroom.Logged{})
+	ev := &(*list)[len(*list)-1]
+	d.logged(ev)
+	switch {
+	case part == partDue:
+		ev.Held, ev.Unordered = true, flag
+		ev.Attempts, _ = strconv.Atoi(d.text(colNote)) // an int, printed by the server
+	case flag:
+		r.scheduled = append(r.scheduled, ev.Seq)
+	}
+	return d.err
+}
+
+// decoder reads rows as the server sends them. Scanning into variables costs
+// several times as much, and this is the hot path of the relay. What a
+// connection is asked to send as text takes the driver's way.
+type decoder struct {
+	types  *pgtype.Map
+	fields []pgconn.FieldDescription
+	values [][]byte
+	last   postroom.Event // of the row before: some texts are mostly the same
+	err    error          // the first that a row had
+}
+
+// logged reads the event of a row.
+func (d *decoder) logged(ev *postroom.Logged) {
+	ev.Seq = d.integer(colSeq)
+	e := &ev.Event
+	e.ID = d.text(colEventID)
+	e.Source, e.Type = d.textLike(colSource, d.last.Source), d.textLike(colType, d.last.Type)
+	e.Subject, e.ContentType = d.textLike(colSubject, d.last.Subject), d.textLike(colContentType, d.last.ContentType)
+	d.last.Source, d.last.Type, d.last.Subject, d.last.ContentType = e.Source, e.Type, e.Subject, e.ContentType
+	e.Key, e.CorrelationID, e.CausationID = d.text(colKey), d.text(colCorrelation), d.text(colCausation)
+	e.TraceParent, e.TraceState = d.text(colTraceParent), d.text(colTraceState)
+	e.LoggedAt = d.time(colLoggedAt)
+	e.Time = e.LoggedAt
+	if d.values[colOccurred] != nil {
+		e.Time = d.time(colOccurred)
+	}
+	if d.values[colHeaders] != nil {
+		var object []byte
+		d.scan(colHeaders, &object)
+		e.Headers = headersOf(object)
+	}
+	e.Data = d.bytes(colData)
+}
+
+// scan reads a value the driver's way.
+func (d *decoder) scan(col int, target any) {
+	f := d.fields[col]
+	if err := d.types.Scan(f.DataTypeOID, f.Format, d.values[col], target); err != nil && d.err == nil {
+		d.err = fmt.Errorf("%s: %w", f.Name, err)
+	}
+}
+
+// binary reports whether a value of the given size came in binary form.
+func (d *decoder) binary(col, size int) bool {
+	return d.fields[col].Format == pgx.BinaryFormatCode && len(d.values[col]) == size
+}
+
+func (d *decoder) integer(col int) (n int64) {
+	switch {
+	case d.binary(col, 8):
+		return int64(binary.BigEndian.Uint64(d.values[col])) //nolint:gosec // a signed number, as it was sent
+	case d.binary(col, 4):
+		return int64(int32(binary.BigEndian.Uint32(d.values[col]))) //nolint:gosec // likewise
+	}
+	d.scan(col, &n)
+	return n
+}
+
+func (d *decoder) boolean(col int) (b bool) {
+	if d.binary(col, 1) {
+		return d.values[col][0] != 0
+	}
+	d.scan(col, &b)
+	return b
+}
+
+// epoch is the zero of the server's clock.
+var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func (d *decoder) time(col int) (at time.Time) {
+	if d.binary(col, 8) {
+		micros := int64(binary.BigEndian.Uint64(d.values[col])) //nolint:gosec // a signed number, as it was sent
+		return time.Unix(epoch.Unix()+micros/1e6, micros%1e6*1e3)
+	}
+	d.scan(col, &at)
+	return at
+}
+
+// text returns a text, empty for NULL. Both forms of it are its bytes.
+func (d *decoder) text(col int) string { return string(d.values[col]) }
+
+// textLike returns a text, and last where it is the same.
+func (d *decoder) textLike(col int, last string) string {
+	if v := d.values[col]; string(v) != last {
+		return string(v)
+	}
+	return last
+}
+
+func (d *decoder) bytes(col int) (b []byte) {
+	if d.fields[col].Format == pgx.BinaryFormatCode {
+		b = make([]byte, len(d.values[col]))
+		copy(b, d.values[col])
+		return b
+	}
+	d.scan(col, &b)
+	return b
+}
+
+// headersOf reads a jsonb object. Values that are no strings, which only a
+// writer in SQL can produce, travel as their JSON.
+func headersOf(object []byte) map[string]string {
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(object, &values); err != nil {
+		return nil // not reached: jsonb, and the table's CHECK demands an object
+	}
+	headers := make(map[string]string, len(values))
+	for name, value := range values {
+		var s string
+		if err := json.Unmarshal(value, &s); err != nil {
+			s = string(value)
+		}
+		headers[name] = s
+	}
+	return headers
+}
+
+func sortBySeq(events []postroom.Logged) {
+	bySeq := func(a, b postroom.Logged) int { return cmp.Compare(a.Seq, b.Seq) }
+	if !slices.IsSortedFunc(events, bySeq) { // each part comes sorted, unless the plan appends in parallel
+		slices.SortFunc(events, bySeq)
+	}
+}

@@ -1,0 +1,7 @@
+-- The seqs above $1 that are held. After a crash the log is read again from the
+-- recorded high on, and these are not to be taken from it.
+--
+-- Locks   none.
+-- Index   held_outgoing (pos).
+-- Called  by Log.Lead.
+SELECT pos FROM postroom.held WHERE handler = 'outbox' AND pos > $1;

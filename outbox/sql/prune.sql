@@ -1,0 +1,66 @@
+-- Delete published rows from the start of the log, as the leader of epoch $1:
+-- one bounded step. No row: another epoch began.
+--
+-- $2 the seq to begin at: next of the step before, or 0   $3 how long rows are
+-- kept, by this database's clock
+--
+-- A row goes where the recorded state calls it published: seq <= high, below all
+-- of pending, visible in the recorded snapshot. What is visible now and was not
+-- then is late, and nobody may have read it yet. Rows up to floor carry ids of
+-- another cluster's transactions, and late ones among them are in pending. The
+-- first row that does not go, ends the step: what is deleted is one range.
+--
+-- A step deletes 1,000 rows at the most, and 4 MB: the parts of a large value
+-- are rows too. It looks for them from $2 on, 10,000 seqs at a time for 10 ms.
+-- Deleted rows leave index entries, which cost time until a vacuum removes them:
+-- it cannot while an old transaction is open, and does not while they are few for
+-- the size of the table. A step that goes on from the last one walks none; one
+-- that starts over walks as many as it has time for.
+--
+-- The numbers stand here because the planner takes LIMIT $n for a tenth of the
+-- table. The state row stays locked, so that what is deleted is published also
+-- by the state that the next writer of the row begins from.
+--
+-- Locks   the one row of relay, then the deleted rows.
+-- Index   outbox_pkey (seq).
+-- Called  by Term.Prune.
+WITH RECURSIVE leader AS (
+    SELECT floor, snap, least(high + 1, lower(pending)) AS stop
+    FROM postroom.relay
+    WHERE epoch = $1
+    FOR UPDATE
+), search (at, found) AS (
+    SELECT $2::bigint, (SELECT seq FROM postroom.outbox WHERE seq >= $2 AND seq < $2 + 10000 ORDER BY seq LIMIT 1)
+    UNION ALL
+    SELECT at + 10000,
+           (SELECT seq FROM postroom.outbox WHERE seq >= at + 10000 AND seq < at + 20000 ORDER BY seq LIMIT 1)
+    FROM search, leader
+    WHERE found IS NULL AND at + 10000 < stop AND clock_timestamp() < statement_timestamp() + interval '10 ms'
+), start AS (
+    SELECT max(coalesce(found, at + 10000)) AS at FROM search
+), batch AS (
+    SELECT o.seq, o.ctid, sum(o.size) OVER (ORDER BY o.seq) > 4194304 AS beyond,
+           o.created_at > clock_timestamp() - $3::interval
+               OR o.seq > leader.floor AND NOT pg_visible_in_snapshot(o.xid, leader.snap) AS stays
+    FROM leader, LATERAL (
+        SELECT seq, ctid, xid, created_at, pg_column_size(data) + coalesce(pg_column_size(headers), 0) AS size
+        FROM postroom.outbox
+        WHERE seq >= (SELECT at FROM start) AND seq < (SELECT at + 10000 FROM start) AND seq < leader.stop
+        ORDER BY seq
+        LIMIT 1000
+    ) o
+), reached AS (
+    SELECT coalesce(min(seq) FILTER (WHERE stays OR beyond),
+                    CASE WHEN count(*) = 1000 THEN max(seq) + 1 END,
+                    least((SELECT at + 10000 FROM start), (SELECT stop FROM leader))) AS next,
+           min(seq) FILTER (WHERE stays) AS stays
+    FROM batch
+), removed AS (
+    DELETE FROM postroom.outbox
+    WHERE ctid = ANY (ARRAY(SELECT batch.ctid FROM batch, reached WHERE batch.seq < reached.next))
+    RETURNING seq
+)
+SELECT (SELECT count(*) FROM removed) AS removed,
+       reached.next,
+       reached.next < leader.stop AND reached.next IS DISTINCT FROM reached.stays AS more
+FROM leader, reached;

@@ -1,0 +1,13 @@
+-- Hold what the log has scheduled for later ($2, seqs), as the leader of epoch $1.
+-- It blocks no key: no order is promised for it.
+--
+-- Locks   the new rows.
+-- Index   outbox_pkey (seq), held_outgoing (pos).
+-- Called  by Term.Record.
+INSERT INTO postroom.held (handler, pos, next_at, logged_at, source, event_id, type, subject, event_key, content_type,
+                           correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data)
+SELECT 'outbox', seq, not_before, greatest(created_at, not_before), source, event_id, type, subject, key, content_type,
+       correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data
+FROM postroom.outbox
+WHERE seq = ANY ($2::bigint[]) AND EXISTS (SELECT FROM postroom.relay WHERE epoch = $1)
+ON CONFLICT (pos) WHERE handler = 'outbox' DO NOTHING;

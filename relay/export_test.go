@@ -1,0 +1,4 @@
+package relay
+
+// OutcomeOf returns the outcome of an error, as the publisher tells it.
+func OutcomeOf(err error) Outcome { return failure(err) }

@@ -1,0 +1,234 @@
+package relay
+
+import (
+	"container/heap"
+	"time"
+
+	"github.com/postroom/postroom"
+)
+
+const (
+	// An event that the broker refuses while others pass is held after this
+	// time, or as soon as refused events, and what waits behind them, are a quarter
+	// of all that may be read.
+	patience   = 5 * time.Second
+	holdShare  = 4
+	countEvery = 100 * time.Millisecond
+
+	// Attempts that an event has, and how long one waits in held after a failure
+	// that is no attempt.
+	maxAttempts = 5
+	heldWait    = 30 * time.Second
+)
+
+var (
+	// retry is the schedule of an event that failed while others of its stream
+	// pass. It is repeated for as long as it takes, or held.
+	retry = postroom.Backoff{
+		50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second,
+	}
+
+	// outage is the schedule by which a stream that is out is probed.
+	outage = retry
+
+	// attempts is the schedule of events in held.
+	attempts = postroom.DefaultBackoff()
+
+	// steady is the schedule in held of what is no attempt.
+	steady = postroom.Backoff{heldWait}
+)
+
+// holding is what leaves the lanes for held, and the keys that wait for it.
+type holding struct {
+	held     []postroom.Holding
+	returned []int64
+	dead     int               // of held
+	blocked  map[string]*block // keys that have events in held
+	fresh    []*block          // of these, since it was last taken
+
+	refused            int // events that were refused, and what waits behind them, when last counted
+	countedAt, sweptAt time.Time
+}
+
+// block is a key that has events in held. Later ones follow them there.
+type block struct {
+	recording int64 // the number of the recording that stores the last of them
+	fresh     bool
+}
+
+// follows holds an event whose key has events in held, and reports whether it
+// did.
+func (l *lanes) follows(seq int64, key string) bool {
+	b, ok := l.blocked[key]
+	if ok {
+		l.held = append(l.held, postroom.Holding{Seq: seq, Key: key})
+		l.touch(b)
+	}
+	return ok
+}
+
+func (l *lanes) touch(b *block) {
+	if !b.fresh {
+		b.fresh = true
+		l.fresh = append(l.fresh, b)
+	}
+}
+
+// failed keeps an event that was not stored, to be sent again, or holds it. It
+// returns how often the event failed since it was read, and whether it was kept.
+func (l *lanes) failed(f *Flight, o Outcome, now time.Time) (tries int, kept bool) {
+	s := l.landed(f, o.Stream)
+	f.tries++
+	tries, kept = f.tries, true
+	if o.Class >= Unavailable && f.refused.IsZero() {
+		f.refused = f.sent
+	}
+	switch {
+	case o.Class == Permanent, l.mayHold(f, s, o.Class) && (f.Held || l.spent(f, now)):
+		l.hold(f, o)
+		kept = false
+	case o.Class <= Unavailable && s != nil && !s.passed.After(f.sent):
+		s.failed(f, now)
+	default:
+		f.due = now.Add(retry.Delay(f.tries))
+		heap.Push(&l.retries, f)
+	}
+	if s != nil && s.out && o.Class > Unavailable {
+		s.recover(&l.ready) // it answers, or is gone
+	}
+	return tries, kept
+}
+
+// mayHold reports whether an event of the given class may go to held. An outage
+// holds nothing: others have to pass, of the same stream where it is the stream
+// that is not available. Where no stream takes an event it is enough that others
+// have one: they may stand behind more such events than may be read.
+func (l *lanes) mayHold(f *Flight, s *stream, c Class) bool {
+	switch c {
+	case Unavailable:
+		return s != nil && s.passed.After(f.refused)
+	case Unroutable:
+		return l.others || l.passed.After(f.refused)
+	case Refused:
+		return l.passed.After(f.refused)
+	}
+	return false
+}
+
+// spent reports whether an event was refused for long enough, or refused events
+// take so much room that it has to make way.
+func (l *lanes) spent(f *Flight, now time.Time) bool {
+	return now.Sub(f.refused) >= patience || l.crowded(now)
+}
+
+// crowded reports whether refused events, and what waits behind them, are a
+// quarter of all that may be read. They are counted now and then, and only where
+// so much is read.
+func (l *lanes) crowded(now time.Time) bool {
+	if l.size < l.limit/holdShare {
+		return false
+	}
+	if now.Sub(l.countedAt) >= countEvery {
+		l.countedAt, l.refused = now, 0
+		for _, f := range l.retries {
+			if f.refused.IsZero() {
+				continue
+			}
+			for g := f; g != nil; g = g.next {
+				l.refused++
+			}
+		}
+	}
+	return l.refused >= l.limit/holdShare
+}
+
+// makeRoom has refused events tried once more at once where they take too much
+// room: their outcome decides.
+func (l *lanes) makeRoom(now time.Time) {
+	if len(l.retries) == 0 || now.Sub(l.sweptAt) < countEvery || !l.crowded(now) {
+		return
+	}
+	l.sweptAt = now
+	for _, f := range l.retries {
+		if !f.refused.IsZero() {
+			f.due = now
+		}
+	}
+	heap.Init(&l.retries)
+}
+
+// hold moves an event to held, and with it those of its key that wait for it.
+func (l *lanes) hold(f *Flight, o Outcome) {
+	failure := &postroom.Failure{Class: o.class(), Text: o.Err.Error(), Attempts: f.Attempts}
+	switch {
+	case o.Class == Permanent:
+		failure.Attempts++
+		failure.Dead = true
+	case o.Class == Refused:
+		failure.Attempts++
+		failure.Dead = failure.Attempts >= maxAttempts
+		failure.After = attempts.Delay(failure.Attempts)
+	default:
+		failure.After = steady.Delay(1)
+	}
+	if failure.Dead {
+		l.dead++
+	}
+	key := f.orderKey()
+	l.held = append(l.held, postroom.Holding{Seq: f.Seq, Key: key, Failure: failure})
+	if key != "" {
+		l.blockKey(key, f.next)
+	}
+	l.release(f)
+}
+
+// blockKey has the events of a key that wait, and all later ones, follow its
+// head to held.
+func (l *lanes) blockKey(key string, waiting *Flight) {
+	b, ok := l.blocked[key]
+	if !ok {
+		b = &block{}
+		l.blocked[key] = b
+	}
+	l.touch(b)
+	delete(l.keys, key)
+	for f := waiting; f != nil; {
+		if f.Held {
+			l.returned = append(l.returned, f.Seq)
+		} else {
+			l.held = append(l.held, postroom.Holding{Seq: f.Seq, Key: key})
+		}
+		next := f.next
+		l.release(f)
+		f = next
+	}
+}
+
+// takeHeld returns what is to be recorded next, by the recording of the given
+// number, and forgets it.
+func (l *lanes) takeHeld(recording int64) (held []postroom.Holding, returned []int64) {
+	for _, b := range l.fresh {
+		b.recording, b.fresh = recording, false
+	}
+	held, returned = l.held, l.returned
+	l.held, l.returned, l.fresh = nil, nil, nil
+	return held, returned
+}
+
+// block notes which keys had events in held when the recording of the given
+// number was the last. Others are free again, unless a later recording holds
+// events of theirs.
+func (l *lanes) block(keys []string, recorded int64) {
+	stored := make(map[string]struct{}, len(keys))
+	for _, key := range keys {
+		stored[key] = struct{}{}
+		if l.blocked[key] == nil {
+			l.blocked[key] = &block{recording: recorded}
+		}
+	}
+	for key, b := range l.blocked {
+		if _, ok := stored[key]; !ok && !b.fresh && b.recording <= recorded {
+			delete(l.blocked, key)
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package relay
+
+import "time"
+
+// maxProbes is how many events are in flight to a stream that is out: enough
+// for one that is refused alone not to stand before all others, and few enough
+// to leave the window to other streams.
+const maxProbes = 16
+
+// stream is what is known of one stream. It is out from an event that it did
+// not take until it takes one: then what is meant for it waits, and a few are
+// sent from time to time to find out.
+type stream struct {
+	name   string
+	passed time.Time     // when it last stored an event
+	sent   int           // in flight to it
+	parked fifo[*Flight] // wait for it to come back
+
+	out    bool
+	since  time.Time // when it went out
+	rounds int       // of probes that failed
+	next   time.Time // of the next round
+}
+
+// full reports whether no more may be sent to the stream for now.
+func (s *stream) full() bool { return s.out && s.sent >= maxProbes }
+
+// probes returns how many of the parked events may be sent now.
+func (s *stream) probes(now time.Time) int {
+	if !s.out || s.next.After(now) {
+		return 0
+	}
+	return max(0, min(maxProbes-s.sent, s.parked.len()))
+}
+
+// failed parks an event that the stream did not take, sent at the given time.
+func (s *stream) failed(f *Flight, now time.Time) {
+	if !s.out {
+		s.out, s.since, s.rounds, s.next = true, now, 0, time.Time{}
+	}
+	if f.sent.After(s.next) { // the first failure of this round
+		s.rounds++
+		s.next = now.Add(outage.Delay(s.rounds))
+	}
+	s.parked.push(f)
+}
+
+// recover ends an outage: what waited may be sent.
+func (s *stream) recover(ready *fifo[*Flight]) {
+	s.out = false
+	for {
+		f, ok := s.parked.pop()
+		if !ok {
+			return
+		}
+		ready.push(f)
+	}
+}

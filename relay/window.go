@@ -1,0 +1,291 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/internal/wire"
+)
+
+// window is what was sent and not acknowledged. Every event in it has a slot,
+// whose number and a number of this publish make the subject of its
+// acknowledgement: an answer that comes after its time finds the slot empty, or
+// with another publish in it.
+type window struct {
+	prefix string
+	settle func(f *Flight, o Outcome)
+
+	// Used by the goroutine that sends.
+	encoder *wire.Encoder
+	msg     nats.Msg
+	opened  []opened // what the batch has
+
+	mu      sync.Mutex
+	slots   []slot
+	vacant  []int
+	serial  uint64            // of the last publish
+	streams map[string]string // the names that acknowledgements have, each once
+	closed  bool
+
+	lost chan []opened // nobody answered; to be looked up
+}
+
+type slot struct {
+	f      *Flight // nil: vacant
+	serial uint64
+	sent   time.Time
+}
+
+// opened is a publish in a slot.
+type opened struct {
+	slot   int
+	serial uint64
+	reply  string
+}
+
+func newWindow(prefix string, settle func(f *Flight, o Outcome)) *window {
+	return &window{
+		prefix: prefix, settle: settle, encoder: wire.NewEncoder(),
+		streams: make(map[string]string), lost: make(chan []opened, 1),
+	}
+}
+
+// expect gives the events of a batch their slots before they are sent.
+func (w *window) expect(batch []*Flight, now time.Time) {
+	w.opened = w.opened[:0]
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var name [64]byte
+	for _, f := range batch {
+		if len(w.vacant) == 0 {
+			w.vacant = append(w.vacant, len(w.slots))
+			w.slots = append(w.slots, slot{})
+		}
+		n := w.vacant[len(w.vacant)-1]
+		w.vacant = w.vacant[:len(w.vacant)-1]
+		w.serial++
+		w.slots[n] = slot{f, w.serial, now}
+		reply := append(name[:0], w.prefix...)
+		reply = strconv.AppendInt(reply, int64(n), 36)
+		reply = append(reply, '-')
+		reply = strconv.AppendUint(reply, w.serial, 36)
+		w.opened = append(w.opened, opened{n, w.serial, string(reply)})
+	}
+}
+
+// report reports the outcome of a publish, unless it has one already: an answer
+// that comes after its time is no news.
+func (w *window) report(p opened, o Outcome) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.isOpen(p) {
+		w.vacate(p.slot, o)
+	}
+}
+
+func (w *window) isOpen(p opened) bool {
+	return p.slot < len(w.slots) && w.slots[p.slot].f != nil && w.slots[p.slot].serial == p.serial
+}
+
+func (w *window) vacate(n int, o Outcome) {
+	f := w.slots[n].f
+	w.slots[n].f = nil
+	w.vacant = append(w.vacant, n)
+	if !w.closed {
+		w.settle(f, o)
+	}
+}
+
+// failAll reports every open event as unacknowledged.
+func (w *window) failAll(cause error) {
+	w.fail(fmt.Errorf("%w: %w", ErrUnacknowledged, cause), func(slot) bool { return true })
+}
+
+// expire reports events that were sent before the given time.
+func (w *window) expire(before time.Time) {
+	w.fail(fmt.Errorf("%w: %w", ErrUnacknowledged, nats.ErrTimeout), func(s slot) bool { return s.sent.Before(before) })
+}
+
+// deny reports events whose subject an error of the connection says the user
+// may not publish to. The server tells it in words and names no event; the
+// publish itself stays without an answer.
+func (w *window) deny(err error) {
+	if !errors.Is(err, nats.ErrPermissionViolation) {
+		return
+	}
+	words := err.Error()
+	w.fail(ErrNotAllowed, func(s slot) bool { return strings.Contains(words, `"`+s.f.Subject+`"`) })
+}
+
+func (w *window) fail(err error, which func(s slot) bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o := failure(err)
+	for n, s := range w.slots {
+		if s.f != nil && which(s) {
+			w.vacate(n, o)
+		}
+	}
+}
+
+// close ends reporting: Run has returned.
+func (w *window) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+}
+
+// onAck takes an answer from the broker.
+func (w *window) onAck(m *nats.Msg) {
+	slotText, serialText, _ := strings.Cut(strings.TrimPrefix(m.Subject, w.prefix), "-")
+	n, err1 := strconv.ParseUint(slotText, 36, 31)
+	serial, err2 := strconv.ParseUint(serialText, 36, 64)
+	if err1 != nil || err2 != nil {
+		return // not an answer to anything that was sent
+	}
+	p := opened{slot: int(n), serial: serial} //nolint:gosec // 31 bits
+	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
+		w.ask(p)
+		return
+	}
+	stream, duplicate, err := parseAck(m.Data)
+	o := Outcome{Duplicate: duplicate}
+	if err != nil {
+		o = failure(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.isOpen(p) {
+		return
+	}
+	if len(stream) > 0 {
+		name, ok := w.streams[string(stream)]
+		if !ok {
+			name = string(stream)
+			w.streams[name] = name
+		}
+		o.Stream = name
+	}
+	w.vacate(p.slot, o)
+}
+
+// parseAck reads a publish acknowledgement. The name of the stream is part of
+// data.
+func parseAck(data []byte) (stream []byte, duplicate bool, err error) {
+	// The usual answer names stream and sequence and nothing else.
+	if rest, ok := bytes.CutPrefix(data, []byte(`{"stream":"`)); ok {
+		name, rest, ok := bytes.Cut(rest, []byte(`"`))
+		if seq, ok2 := bytes.CutPrefix(rest, []byte(`,"seq":`)); ok && ok2 && len(name) > 0 && len(seq) > 1 && isNumber(seq[:len(seq)-1]) && seq[len(seq)-1] == '}' {
+			return name, false, nil
+		}
+	}
+	var answer struct {
+		Stream    string `json:"stream"`
+		Sequence  uint64 `json:"seq"`
+		Duplicate bool   `json:"duplicate"`
+		Error     *struct {
+			Code        int    `json:"err_code"`
+			Status      int    `json:"code"`
+			Description string `json:"description"`
+		} `json:"error"`
+	}
+	switch err := json.Unmarshal(data, &answer); {
+	case err == nil && answer.Error != nil:
+		return []byte(answer.Stream), false, &BrokerError{Code: answer.Error.Code, Status: answer.Error.Status, Description: answer.Error.Description}
+	case err == nil && answer.Stream != "" && answer.Sequence > 0: // anybody may answer on a subject
+		return []byte(answer.Stream), answer.Duplicate, nil
+	}
+	return nil, false, fmt.Errorf("%w: the answer cannot be read", ErrUnacknowledged)
+}
+
+// isNumber reports whether text is a number above zero.
+func isNumber(text []byte) bool {
+	if text[0] < '1' {
+		return false
+	}
+	for _, c := range text {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return true
+}
+
+// failure returns the outcome of an error.
+func failure(err error) Outcome { return Outcome{Class: classify(err), Err: err} }
+
+// ask has the stream of an event looked up: the server says in the same words
+// that no stream has a subject, and that the stream which has it is without a
+// leader.
+func (w *window) ask(p opened) {
+	unanswered := []opened{p}
+	for {
+		select {
+		case w.lost <- unanswered:
+			return
+		case waiting := <-w.lost: // one look answers for many
+			unanswered = append(waiting, unanswered...)
+		}
+	}
+}
+
+// lookUp answers to ask until ctx ends.
+func (w *window) lookUp(ctx context.Context, nc *nats.Conn) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return // not reached: it fails for options that contradict each other
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case unanswered := <-w.lost:
+			known := make(map[string]Outcome)
+			for _, p := range unanswered {
+				subject, ok := w.subject(p)
+				if !ok {
+					continue
+				}
+				o, ok := known[subject]
+				if !ok {
+					o = streamOf(ctx, js, subject)
+					known[subject] = o
+				}
+				w.report(p, o)
+			}
+		}
+	}
+}
+
+func (w *window) subject(p opened) (string, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.isOpen(p) {
+		return "", false
+	}
+	return w.slots[p.slot].f.Subject, true
+}
+
+// streamOf returns the outcome of an event that nobody answered to.
+func streamOf(ctx context.Context, js jetstream.JetStream, subject string) Outcome {
+	ctx, cancel := context.WithTimeout(ctx, ackTimeout/2)
+	defer cancel()
+	name, err := js.StreamNameBySubject(ctx, subject)
+	switch {
+	case err == nil:
+		return Outcome{Class: Unavailable, Stream: name, Err: ErrNoLeader}
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return failure(ErrNoStream)
+	}
+	return Outcome{Class: Unavailable, Err: ErrNoLeader} // who would know does not answer either
+}
