@@ -43,6 +43,8 @@ var (
 	keysSQL string
 	//go:embed sql/ahead.sql
 	aheadSQL string
+	//go:embed sql/backlog.sql
+	backlogSQL string
 	//go:embed sql/renew.sql
 	renewSQL string
 	//go:embed sql/release.sql
@@ -64,6 +66,7 @@ type statements struct {
 	schedule, hold, rehold   string
 	settle, wake             string
 	keys, ahead              string
+	backlog                  string
 	subjects                 string
 	prune, sizes             string
 }
@@ -80,7 +83,8 @@ func load(name string) statements {
 		schedule: schema.In(name, scheduleSQL), hold: schema.In(name, holdSQL), rehold: schema.In(name, reholdSQL),
 		settle: schema.In(name, settleSQL), wake: schema.In(name, wakeSQL),
 		keys: schema.In(name, keysSQL), ahead: schema.In(name, aheadSQL),
-		prune: schema.In(name, pruneSQL), sizes: schema.In(name, sizesSQL),
+		backlog: schema.In(name, backlogSQL),
+		prune:   schema.In(name, pruneSQL), sizes: schema.In(name, sizesSQL),
 		record: schema.In(name, recordSQL), renew: schema.In(name, renewSQL), release: schema.In(name, releaseSQL),
 	}
 }

@@ -21,6 +21,7 @@ type fakeSource struct {
 	leadErr  error
 	held     map[int64]postroom.Holding
 	heldKeys []string
+	prunable int                                          // steps
 	recorded func(t *fakeTerm, ctx context.Context) error // what Record does, where set
 }
 
@@ -74,6 +75,7 @@ type fakeTerm struct {
 	readErr  error
 	later    int // set aside by the next pass
 	records  []time.Time
+	pruned   []time.Time
 	released bool
 }
 
@@ -92,6 +94,14 @@ func (t *fakeTerm) HeldKeys(context.Context) ([]string, error) {
 	t.source.mu.Lock()
 	defer t.source.mu.Unlock()
 	return t.source.heldKeys, nil
+}
+
+// Prune is one step of those that there are.
+func (t *fakeTerm) Prune(context.Context, time.Duration) (removed int64, more bool, err error) {
+	t.source.mu.Lock()
+	defer t.source.mu.Unlock()
+	t.pruned = append(t.pruned, time.Now())
+	return 0, t.source.prunable > len(t.pruned), nil
 }
 
 func (t *fakeTerm) Record(ctx context.Context, p postroom.Progress) error {
@@ -131,6 +141,7 @@ func (t *fakeTerm) Release(ctx context.Context, p postroom.Progress) error {
 // now and then when so many goroutines come and go in a bubble of synctest.
 type fakePublisher struct {
 	answer func(ev postroom.Logged, try int) (wait time.Duration, err error)
+	stream string // that all events go to
 	runErr error
 
 	mu       sync.Mutex
@@ -183,7 +194,9 @@ func (p *fakePublisher) publish(ctx context.Context, ev *relay.Flight, settle fu
 	p.mu.Lock()
 	p.inFlight--
 	p.mu.Unlock()
-	settle(ev, relay.OutcomeOf(err))
+	o := relay.OutcomeOf(err)
+	o.Stream = p.stream
+	settle(ev, o)
 }
 
 func (p *fakePublisher) tried(seq int64) int {

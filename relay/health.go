@@ -49,6 +49,14 @@ type Health struct {
 	// Config.Accept does not hold, or an error that matches [ErrNoStream].
 	Faults []error
 
+	// Out are the names of the streams that take nothing at the moment.
+	Out []string
+
+	// Backlog is how far behind the relay was when it was last measured, and
+	// Measured is when. Only a leader measures.
+	Backlog  postroom.Backlog
+	Measured time.Time
+
 	// Recorded is when this relay last recorded progress or renewed its lease.
 	Recorded time.Time
 
@@ -122,6 +130,7 @@ func (r *Relay) attend(ctx context.Context) (end func()) {
 		r.watch(ctx)
 		r.vitals.enter(Draining)
 	})
+	watching.Go(func() { r.measure(ctx) })
 	return func() {
 		cancel()
 		watching.Wait()
@@ -143,7 +152,7 @@ func (v *vitals) enter(s State) {
 	if v.health.State == s || v.health.State == Draining && s != Stopped {
 		return
 	}
-	v.health.State, v.health.Since = s, time.Now()
+	v.health.State, v.health.Since, v.health.Out = s, time.Now(), nil
 	if s == Leading {
 		v.health.Recorded = v.health.Since // the lease was taken just now
 	}
@@ -153,6 +162,19 @@ func (v *vitals) recorded() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.health.Recorded = time.Now()
+}
+
+// out notes which streams take nothing.
+func (v *vitals) out(streams []string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.health.Out = streams
+}
+
+func (v *vitals) measured(b postroom.Backlog) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.health.Backlog, v.health.Measured = b, time.Now()
 }
 
 func (v *vitals) failed(err error) {
@@ -190,7 +212,7 @@ func (v *vitals) read() Health {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	h := v.health
-	h.Faults = slices.Clone(h.Faults)
+	h.Faults, h.Out = slices.Clone(h.Faults), slices.Clone(h.Out)
 	h.taken = time.Now()
 	if h.State == "" {
 		h.State = Stopped

@@ -42,7 +42,6 @@ var (
 type holding struct {
 	held     []postroom.Holding
 	returned []int64
-	dead     int               // of held
 	blocked  map[string]*block // keys that have events in held
 	fresh    []*block          // of these, since it was last taken
 
@@ -75,18 +74,17 @@ func (l *lanes) touch(b *block) {
 }
 
 // failed keeps an event that was not stored, to be sent again, or holds it. It
-// returns how often the event failed since it was read, and whether it was kept.
-func (l *lanes) failed(f *Flight, o Outcome, now time.Time) (tries int, kept bool) {
+// returns how often the event failed since it was read, and what is held of it.
+func (l *lanes) failed(f *Flight, o Outcome, now time.Time) (tries int, held *postroom.Failure) {
 	s := l.landed(f, o.Stream)
 	f.tries++
-	tries, kept = f.tries, true
+	tries = f.tries
 	if o.Class >= Unavailable && f.refused.IsZero() {
 		f.refused = f.sent
 	}
 	switch {
 	case o.Class == Permanent, l.mayHold(f, s, o.Class) && (f.Held || l.spent(f, now)):
-		l.hold(f, o)
-		kept = false
+		held = l.hold(f, o)
 	case o.Class <= Unavailable && s != nil && !s.passed.After(f.sent):
 		s.failed(f, now)
 	default:
@@ -96,7 +94,7 @@ func (l *lanes) failed(f *Flight, o Outcome, now time.Time) (tries int, kept boo
 	if s != nil && s.out && o.Class > Unavailable {
 		s.recover(&l.ready) // it answers, or is gone
 	}
-	return tries, kept
+	return tries, held
 }
 
 // mayHold reports whether an event of the given class may go to held. An outage
@@ -158,7 +156,7 @@ func (l *lanes) makeRoom(now time.Time) {
 }
 
 // hold moves an event to held, and with it those of its key that wait for it.
-func (l *lanes) hold(f *Flight, o Outcome) {
+func (l *lanes) hold(f *Flight, o Outcome) *postroom.Failure {
 	failure := &postroom.Failure{Class: o.class(), Text: o.Err.Error(), Attempts: f.Attempts}
 	switch {
 	case o.Class == Permanent:
@@ -171,15 +169,13 @@ func (l *lanes) hold(f *Flight, o Outcome) {
 	default:
 		failure.After = steady.Delay(1)
 	}
-	if failure.Dead {
-		l.dead++
-	}
 	key := f.orderKey()
 	l.held = append(l.held, postroom.Holding{Seq: f.Seq, Key: key, Failure: failure})
 	if key != "" {
 		l.blockKey(key, f.next)
 	}
 	l.release(f)
+	return failure
 }
 
 // blockKey has the events of a key that wait, and all later ones, follow its

@@ -43,6 +43,7 @@ type Flight struct {
 	refused time.Time // when the broker first said no, since it was read
 	due     time.Time // when it may be sent again
 	tries   int       // how often it failed since it was read
+	flush   *flush    // the span of its batch, if any
 }
 
 // orderKey returns the key whose events wait for each other, empty for none.
@@ -162,6 +163,7 @@ func (l *lanes) done(f *Flight, name string, now time.Time) {
 	l.passed = now
 	if s != nil {
 		s.passed = now
+		s.stored++
 		if s.out {
 			s.recover(&l.ready)
 		}

@@ -3,7 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,23 +20,6 @@ const (
 
 	// Data that is read and not published is kept below this, or a little above.
 	maxBytes = 64 << 20
-
-	// A pass that takes longer has lost its connection. The first one after a long
-	// outage looks at every event since.
-	readTimeout = time.Minute
-
-	// The state is recorded this often at the most, and no more than a
-	// twentieth of the time is spent on it.
-	recordEvery = 20 * time.Millisecond
-	recordShare = 20
-
-	// After a pass with news the next comes this soon; each empty one after it
-	// doubles the wait, up to Config.IdlePoll.
-	busyPoll = time.Millisecond
-
-	// While keys have events in held, it is asked this often which still do, and
-	// no more than a twentieth of the time is spent on it.
-	keysEvery = time.Second
 )
 
 // leader is a relay in one term. Four goroutines work for it: reader reads
@@ -61,17 +44,10 @@ type leader struct {
 
 	acked []int64   // absorb's, for reuse
 	spare []landing // likewise
+	out   []string  // the streams that were last told to be out
 
 	recorded atomic.Int64 // the number of the last recording
 	blocked  atomic.Bool  // some keys have events in held
-}
-
-// page is what the reader found.
-type page struct {
-	events   []postroom.Logged
-	keys     []string // that have events in held
-	asked    bool     // whether it asked for keys
-	recorded int64    // the last recording when it asked
 }
 
 // landing is an event whose outcome is known.
@@ -113,7 +89,7 @@ func (r *Relay) serveTerm(ctx context.Context, term Term, asked time.Time) error
 	stopRecording()
 	others.Wait()
 
-	l.absorb() // nothing is sent any more: what was acknowledged meanwhile is published
+	l.absorb(ctx) // nothing is sent any more: what was acknowledged meanwhile is published
 	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Lease)
 	defer cancel()
 	progress, counted, _ := l.take()
@@ -129,120 +105,15 @@ func (l *leader) end(fail context.CancelCauseFunc, ctx context.Context, err erro
 	}
 }
 
-// read hands pages to conduct for as long as ctx lives.
-func (l *leader) read(ctx context.Context) error {
-	wait, limit := busyPoll, firstPage
-	if err := l.readKeys(ctx); err != nil { // before the first event that may have to follow them
-		return err
-	}
-	asked := time.Now()
-	for {
-		if l.blocked.Load() && time.Since(asked) >= keysEvery {
-			began := time.Now()
-			if err := l.readKeys(ctx); err != nil {
-				return err
-			}
-			asked = time.Now().Add(recordShare * time.Since(began))
-		}
-		page, err := l.readPage(ctx, limit)
-		if err != nil {
-			return err
-		}
-		full := len(page.Events) >= limit
-		limit = nextLimit(page.Events)
-		if page.Missing > 0 {
-			l.relay.cfg.Logger.ErrorContext(ctx, "events that were not published are gone from the log: somebody deleted their rows",
-				"events", page.Missing)
-		}
-		if page.Scheduled > 0 {
-			signal(l.record) // it may be due before the lease has to be renewed
-		}
-		l.relay.metrics.late.Add(ctx, int64(page.Late))
-		if len(page.Events) > 0 && !l.hand(ctx, page.Events) {
-			return nil
-		}
-		switch {
-		case full:
-			continue
-		case len(page.Events) > 0 || page.Missing > 0 || page.Scheduled > 0:
-			wait = busyPoll
-		default:
-			wait = min(2*wait, l.relay.cfg.IdlePoll)
-		}
-		if !l.rest(ctx, wait) {
-			return nil
-		}
-	}
-}
-
-// readPage reads a page, in bounded time: a connection whose other end vanished
-// would otherwise keep a silent leader in office.
-func (l *leader) readPage(ctx context.Context, limit int) (postroom.Page, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	return l.term.Read(ctx, limit)
-}
-
-// hand gives a page to conduct, and reports whether ctx still lives.
-func (l *leader) hand(ctx context.Context, events []postroom.Logged) bool {
-	select {
-	case l.pages <- page{events: events}:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// readKeys tells conduct which keys have events in held.
-func (l *leader) readKeys(ctx context.Context) error {
-	p := page{asked: true, recorded: l.recorded.Load()} // before it asks: what is recorded later may be missing
-	attempt, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	var err error
-	if p.keys, err = l.term.HeldKeys(attempt); err != nil {
-		return err
-	}
-	select {
-	case l.pages <- p:
-	case <-ctx.Done():
-	}
-	return nil
-}
-
-// nextLimit returns how many events of the size of the given ones fill a page.
-func nextLimit(events []postroom.Logged) int {
-	if len(events) == 0 {
-		return firstPage
-	}
-	bytes := 0
-	for i := range events {
-		bytes += len(events[i].Data)
-	}
-	each := bytes/len(events) + 1
-	return min(max(pageBytes/each, 1), pageSize)
-}
-
-// rest waits for d or for a call of Wake, and reports whether ctx still lives.
-func (l *leader) rest(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-	case <-l.relay.wake:
-	}
-	return true
-}
-
 // conduct sends what the lanes let pass until ctx ends, then waits for the
 // outcomes of what was sent, up to the drain timeout; or until work ends.
 func (l *leader) conduct(ctx, work context.Context) {
 	var drained <-chan time.Time
 	for ending := false; !ending || l.lanes.sent > 0; {
 		var batch []*Flight
-		if !ending {
-			batch = l.lanes.next(l.room(), time.Now())
+		if now := time.Now(); !ending {
+			batch = l.lanes.next(l.room(), now)
+			l.traceBatch(ctx, batch, now)
 		}
 		if len(batch) > 0 && !l.send(ctx, work, batch) {
 			return
@@ -260,7 +131,7 @@ func (l *leader) conduct(ctx, work context.Context) {
 		case p := <-pages:
 			l.accept(p)
 		case <-l.news:
-			l.absorb()
+			l.absorb(ctx)
 		case <-due:
 		case <-done(ctx, ending):
 			ending = true
@@ -329,9 +200,10 @@ func (l *leader) send(ctx, work context.Context, batch []*Flight) bool {
 	for {
 		select {
 		case l.batches <- batch:
+			l.relay.metrics.flush.Record(ctx, int64(len(batch)))
 			return true
 		case <-l.news:
-			l.absorb()
+			l.absorb(ctx)
 		case <-ctx.Done():
 			l.lanes.unsend(batch)
 			return true
@@ -365,7 +237,7 @@ func (l *leader) settle(f *Flight, o Outcome) {
 
 // absorb moves outcomes into the lanes, and the acknowledged on to the
 // recorder.
-func (l *leader) absorb() {
+func (l *leader) absorb(ctx context.Context) {
 	l.mu.Lock()
 	outcomes := l.outcomes
 	l.outcomes = l.spare[:0]
@@ -376,23 +248,27 @@ func (l *leader) absorb() {
 	var counted counts
 	acked := l.acked[:0]
 	for _, o := range outcomes {
-		seq := o.Seq
+		if o.flush != nil {
+			o.flush.landed(o.Outcome)
+		}
 		if o.Class != Stored {
-			l.failed(o, now, &counted)
+			l.failed(ctx, o, now, &counted)
 			continue
 		}
-		l.lanes.done(o.Flight, o.Stream, now)
-		acked = append(acked, seq)
+		acked = append(acked, o.Seq)
 		if o.Duplicate {
 			counted.duplicate++
 		} else {
 			counted.stored++
 		}
+		if len(acked) == 1 {
+			l.relay.metrics.sample(ctx, o.LoggedAt, o.sent, now)
+		}
+		l.lanes.done(o.Flight, o.Stream, now)
 	}
 	clear(outcomes)
 	l.spare, l.acked = outcomes, acked
 
-	counted.dead, l.lanes.dead = int64(l.lanes.dead), 0
 	l.mu.Lock()
 	l.progress.Published = append(l.progress.Published, acked...)
 	l.counted.add(counted)
@@ -401,83 +277,57 @@ func (l *leader) absorb() {
 		signal(l.record)
 	}
 	l.passHeld()
+	l.tellStreams(ctx)
 }
 
 // failed takes in an event that was not stored, and reports it: at its first
-// failure, and then ever more seldom.
-func (l *leader) failed(o landing, now time.Time, counted *counts) {
-	seq, id, kind := o.Seq, o.ID, o.Type
+// failure, and then ever more seldom; and its end.
+func (l *leader) failed(ctx context.Context, o landing, now time.Time, counted *counts) {
 	if o.Class == Unroutable {
 		signal(l.relay.doubt)
 	}
-	tries, kept := l.lanes.failed(o.Flight, o.Outcome, now)
-	if kept {
+	event := []any{"seq", o.Seq, "event_id", o.ID, "type", o.Type, "outcome", o.Class.String(), "error", o.Err}
+	tries, held := l.lanes.failed(o.Flight, o.Outcome, now)
+	log, dead := l.relay.cfg.Logger, held != nil && held.Dead
+	switch {
+	case dead:
+		counted.dead++
+		log.ErrorContext(ctx, "event is dead, an operator has to decide", append(event, "attempt", held.Attempts)...)
+	case held != nil:
+		log.WarnContext(ctx, "event is held, and tried again", append(event, "attempt", held.Attempts, "after", held.After)...)
+	default:
 		counted.retried++
-	}
-	if tries&(tries-1) == 0 {
-		l.relay.cfg.Logger.Warn("event not published, will be tried again or held", "seq", seq, "event_id", id, "type", kind,
-			"attempt", tries, "outcome", o.Class.String(), "error", o.Err)
-	}
-}
-
-// take returns what is to be recorded, and clears it, and the number of the
-// recording.
-func (l *leader) take() (p postroom.Progress, counted counts, recording int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	p, counted, recording = l.progress, l.counted, l.recording
-	l.progress, l.counted = postroom.Progress{}, counts{}
-	l.recording++
-	return p, counted, recording
-}
-
-// keepRecord records progress, and renews the lease where there is none, until ctx
-// ends. It gives up while the lease still has a quarter to run: nothing is sent
-// by a relay that may no longer be the leader.
-func (l *leader) keepRecord(ctx context.Context) error {
-	lease := l.relay.cfg.Lease
-	sure := l.sure // the lease is valid for its whole length from here on
-	for {
-		renew := time.NewTimer(time.Until(sure.Add(lease / 3)))
-		select {
-		case <-ctx.Done():
-			renew.Stop()
-			return nil
-		case <-renew.C:
-		case <-l.record:
-			renew.Stop()
-		}
-
-		began := time.Now()
-		progress, counted, recording := l.take()
-		// Not ctx's child: to cut a recording short would end its connection.
-		deadline, cancel := context.WithDeadlineCause(context.WithoutCancel(ctx), sure.Add(lease*3/4), errLeaseUnsure)
-		err := l.term.Record(deadline, progress)
-		if deadline.Err() != nil {
-			err = errors.Join(context.Cause(deadline), err)
-		}
-		cancel()
-		l.relay.metrics.published(ctx, counted)
-		if err != nil {
-			return fmt.Errorf("record: %w", err)
-		}
-		l.recorded.Store(recording)
-		sure = began
-		if !sleep(ctx, max(recordEvery, min(recordShare*time.Since(began), lease/4))) {
-			return nil
+		if tries&(tries-1) == 0 {
+			log.WarnContext(ctx, "event not published, tried again", append(event, "tries", tries)...)
 		}
 	}
+	l.relay.metrics.failed(ctx, o.Outcome, dead)
 }
 
-// errLeaseUnsure ends a term whose lease could not be renewed in time.
-var errLeaseUnsure = errors.New("the lease was not renewed in time")
-
-func (c *counts) add(o counts) {
-	c.stored += o.stored
-	c.duplicate += o.duplicate
-	c.retried += o.retried
-	c.held += o.held
-	c.dead += o.dead
+// tellStreams counts what the streams stored, and tells Health and the log which
+// of them are out.
+func (l *leader) tellStreams(ctx context.Context) {
+	var out []string
+	for name, s := range l.lanes.streams {
+		if s.stored > 0 {
+			l.relay.metrics.acknowledged(ctx, name, s.stored)
+			s.stored = 0
+		}
+		if s.out {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	if slices.Equal(out, l.out) {
+		return
+	}
+	l.out = out
+	l.relay.vitals.out(out)
+	if len(out) > 0 {
+		l.relay.cfg.Logger.WarnContext(ctx, "streams take no events; publishing to them waits", "streams", out)
+		return
+	}
+	l.relay.cfg.Logger.InfoContext(ctx, "all streams take events again")
 }
 
 // signal notes that there is news; one note is enough.

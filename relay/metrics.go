@@ -2,37 +2,64 @@ package relay
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
-// metrics counts what the relay did. Outcomes are counted once for each
-// recording, not for each event.
+// metrics counts what the relay did. The hot path adds up for itself: an
+// instrument is called once for each recording, or for each batch of outcomes,
+// never for each event.
 type metrics struct {
-	events, late, takeovers metric.Int64Counter
+	meter metric.Meter
 
-	stored, duplicate, retried, held, dead metric.MeasurementOption
+	events, late, takeovers, fenced, dead, removed, sent metric.Int64Counter
+	flush                                                metric.Int64Histogram
+	commitToAck, publish                                 metric.Float64Histogram
+
+	stored, duplicate, retried, held, died metric.MeasurementOption // outcomes
+	log, publishing                        metric.MeasurementOption
+	streams                                map[string]metric.MeasurementOption // conduct's
 }
 
 func newMetrics(provider metric.MeterProvider) *metrics {
 	m := telemetry.Meter(provider)
 	outcome := func(s string) metric.MeasurementOption { return telemetry.With(telemetry.Outcome.String(s)) }
 	return &metrics{
-		events:    telemetry.Counter(m, telemetry.RelayEvents, "{event}", "Outcomes of publishing."),
-		late:      telemetry.Counter(m, telemetry.RelayLate, "{event}", "Events that became visible after later ones."),
-		takeovers: telemetry.Counter(m, telemetry.RelayTakeovers, "{takeover}", "Terms that this relay began."),
-		stored:    outcome("stored"),
-		duplicate: outcome("duplicate"),
-		retried:   outcome("retried"),
-		held:      outcome("held"),
-		dead:      outcome("dead"),
+		meter:       m,
+		events:      telemetry.Counter(m, telemetry.RelayEvents, "{event}", "Outcomes of publishing."),
+		late:        telemetry.Counter(m, telemetry.RelayLate, "{event}", "Events that became visible after later ones."),
+		takeovers:   telemetry.Counter(m, telemetry.RelayTakeovers, "{takeover}", "Terms that this relay began."),
+		fenced:      telemetry.Counter(m, telemetry.RelayFenced, "{term}", "Terms that ended because another relay had taken over."),
+		dead:        telemetry.Counter(m, telemetry.DeadEvents, "{event}", "Events that became dead."),
+		removed:     telemetry.Counter(m, telemetry.RowsRemoved, "{row}", "Rows that retention removed."),
+		sent:        telemetry.Counter(m, telemetry.SentMessages, "{message}", "Messages that the broker stored, or that failed."),
+		flush:       telemetry.Sizes(m, telemetry.RelayFlushSize, "{event}", "Events that were sent together."),
+		commitToAck: telemetry.Seconds(m, telemetry.RelayCommitToAck, "From the producer's log to the acknowledgement, of one event of each batch."),
+		publish:     telemetry.Seconds(m, telemetry.OperationDuration, "From sending to the acknowledgement, of one event of each batch."),
+		stored:      outcome("stored"),
+		duplicate:   outcome("duplicate"),
+		retried:     outcome("retried"),
+		held:        outcome("held"),
+		died:        outcome("dead"),
+		log:         telemetry.With(telemetry.Table.String("outbox")),
+		publishing:  telemetry.With(telemetry.System.String(telemetry.NATS), telemetry.Operation.String("publish"), telemetry.OperationType.String("send")),
+		streams:     make(map[string]metric.MeasurementOption),
 	}
 }
 
-func (m *metrics) tookOver(ctx context.Context) { m.takeovers.Add(ctx, 1) }
+// ended notes how a term ended.
+func (m *metrics) ended(ctx context.Context, err error) {
+	if errors.Is(err, postroom.ErrLeaseLost) {
+		m.fenced.Add(ctx, 1)
+	}
+}
 
+// published adds up what happened since the last recording.
 func (m *metrics) published(ctx context.Context, c counts) {
 	add := func(n int64, outcome metric.MeasurementOption) {
 		if n > 0 {
@@ -43,8 +70,43 @@ func (m *metrics) published(ctx context.Context, c counts) {
 	add(c.duplicate, m.duplicate)
 	add(c.retried, m.retried)
 	add(c.held, m.held)
-	add(c.dead, m.dead)
+	add(c.dead, m.died)
+}
+
+// failed counts a publish that failed, and an event that died of it.
+func (m *metrics) failed(ctx context.Context, o Outcome, dead bool) {
+	class := telemetry.ErrorType.String(o.class())
+	m.sent.Add(ctx, 1, telemetry.With(telemetry.System.String(telemetry.NATS), telemetry.Operation.String("publish"),
+		telemetry.Destination.String(o.Stream), class))
+	if dead {
+		m.dead.Add(ctx, 1, telemetry.With(telemetry.Handler.String("relay"), class))
+	}
+}
+
+// sample measures an event, which was sent at the given time, on behalf of all
+// that were acknowledged with it.
+func (m *metrics) sample(ctx context.Context, loggedAt, sent, now time.Time) {
+	m.publish.Record(ctx, now.Sub(sent).Seconds(), m.publishing)
+	m.commitToAck.Record(ctx, max(0, now.Sub(loggedAt).Seconds()))
+}
+
+// acknowledged counts what a stream stored. It is conduct's alone.
+func (m *metrics) acknowledged(ctx context.Context, stream string, n int64) {
+	option, ok := m.streams[stream]
+	if !ok {
+		option = telemetry.With(telemetry.System.String(telemetry.NATS), telemetry.Operation.String("publish"), telemetry.Destination.String(stream))
+		m.streams[stream] = option
+	}
+	m.sent.Add(ctx, n, option)
 }
 
 // counts are outcomes since they were last reported.
 type counts struct{ stored, duplicate, retried, held, dead int64 }
+
+func (c *counts) add(o counts) {
+	c.stored += o.stored
+	c.duplicate += o.duplicate
+	c.retried += o.retried
+	c.held += o.held
+	c.dead += o.dead
+}

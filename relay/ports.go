@@ -43,6 +43,11 @@ type Term interface {
 	// term has begun.
 	Record(ctx context.Context, p postroom.Progress) error
 
+	// Prune removes published events that are older than keep from the log, a
+	// bounded number at once, and reports how many it removed and whether there
+	// are more. It does not run beside Record or Release.
+	Prune(ctx context.Context, keep time.Duration) (removed int64, more bool, err error)
+
 	// Release records, gives the lease back and ends the term, whatever it
 	// returns.
 	Release(ctx context.Context, p postroom.Progress) error

@@ -19,8 +19,10 @@ import (
 
 	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/telemetry"
 )
 
 // ErrRunning is returned by [Relay.Run] while another Run of the same relay is
@@ -54,6 +56,13 @@ type Config struct {
 	// Defaults to 250 milliseconds.
 	IdlePoll time.Duration
 
+	// Retention is how long published events stay in the log. For that time an
+	// event is known by its id to whoever writes it again, and can be published
+	// anew when the broker has lost it. A negative value keeps them for ever.
+	//
+	// Defaults to 72 hours.
+	Retention time.Duration
+
 	// DrainTimeout is how long Run waits for acknowledgements after its context
 	// ended. What is not acknowledged by then is published again by whoever leads
 	// next.
@@ -85,6 +94,12 @@ type Config struct {
 	//
 	// Defaults to the global provider of OpenTelemetry.
 	MeterProvider metric.MeterProvider
+
+	// TracerProvider receives a span for each batch that has events of sampled
+	// traces in it. The events' own trace contexts travel with them in any case.
+	//
+	// Defaults to the global provider of OpenTelemetry.
+	TracerProvider trace.TracerProvider
 }
 
 func (c Config) defaults() Config {
@@ -92,6 +107,7 @@ func (c Config) defaults() Config {
 	c.MaxUnpublished = cmp.Or(c.MaxUnpublished, 10_000)
 	c.Lease = cmp.Or(c.Lease, 5*time.Second)
 	c.IdlePoll = cmp.Or(c.IdlePoll, 250*time.Millisecond)
+	c.Retention = cmp.Or(c.Retention, 72*time.Hour)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 10*time.Second)
 	c.CheckEvery = cmp.Or(c.CheckEvery, time.Minute)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
@@ -132,9 +148,12 @@ type Relay struct {
 	doubt   chan struct{} // the streams may not be as they were found
 	covered atomic.Bool   // a stream was found for some of the subjects in use
 	metrics *metrics
+	tracer  trace.Tracer
 	running atomic.Bool
-	catalog Catalog // nil where the source is none
 	vitals  vitals
+
+	catalog  Catalog  // nil where the source is none
+	measurer Measurer // likewise
 }
 
 // New returns a relay that moves events from src to pub. It does no I/O and
@@ -143,9 +162,10 @@ type Relay struct {
 func New[T Term](src Source[T], pub Publisher, cfg Config) *Relay {
 	cfg = cfg.defaults()
 	catalog, _ := any(src).(Catalog)
+	measurer, _ := any(src).(Measurer)
 	return &Relay{
-		catalog: catalog,
-		check:   src.Check,
+		catalog: catalog, measurer: measurer,
+		check: src.Check,
 		lead: func(ctx context.Context, owner string, lease time.Duration) (Term, error) {
 			term, err := src.Lead(ctx, owner, lease)
 			if err != nil {
@@ -159,6 +179,7 @@ func New[T Term](src Source[T], pub Publisher, cfg Config) *Relay {
 		wake:    make(chan struct{}, 1),
 		doubt:   make(chan struct{}, 1),
 		metrics: newMetrics(cfg.MeterProvider),
+		tracer:  telemetry.Tracer(cfg.TracerProvider),
 	}
 }
 
@@ -210,6 +231,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	defer r.running.Store(false)
 	defer r.attend(ctx)()
+	defer r.gauge()()
 
 	owner := uuid.NewString()
 	outage := postroom.Backoff{100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second}
@@ -254,10 +276,12 @@ func (r *Relay) serve(ctx context.Context, owner string) error {
 		term, err := r.lead(attempt, owner, r.cfg.Lease)
 		cancel()
 		if err == nil {
-			r.metrics.tookOver(ctx)
+			r.metrics.takeovers.Add(ctx, 1)
 			r.vitals.enter(Leading)
 			r.cfg.Logger.InfoContext(ctx, "relay leads", "owner", owner)
-			return r.serveTerm(ctx, observed{term, &r.vitals}, asked)
+			err := r.serveTerm(ctx, observed{term, &r.vitals}, asked)
+			r.metrics.ended(ctx, err)
+			return err
 		}
 		if !errors.Is(err, postroom.ErrLeaseHeld) {
 			return err

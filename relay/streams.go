@@ -14,6 +14,7 @@ type stream struct {
 	name   string
 	passed time.Time     // when it last stored an event
 	sent   int           // in flight to it
+	stored int64         // events it stored, since that was last counted
 	parked fifo[*Flight] // wait for it to come back
 
 	out    bool
@@ -38,7 +39,7 @@ func (s *stream) failed(f *Flight, now time.Time) {
 	if !s.out {
 		s.out, s.since, s.rounds, s.next = true, now, 0, time.Time{}
 	}
-	if f.sent.After(s.next) { // the first failure of this round
+	if !f.sent.Before(s.next) { // the first failure of this round
 		s.rounds++
 		s.next = now.Add(outage.Delay(s.rounds))
 	}

@@ -59,6 +59,7 @@ var relayVariables = []struct{ flag, name string }{
 	{"max-unpublished", "POSTROOM_RELAY_MAX_UNPUBLISHED"},
 	{"lease", "POSTROOM_RELAY_LEASE"},
 	{"idle-poll", "POSTROOM_RELAY_IDLE_POLL"},
+	{"retention", "POSTROOM_RELAY_RETENTION"},
 	{"drain-timeout", "POSTROOM_RELAY_DRAIN_TIMEOUT"},
 	{"listen", "POSTROOM_RELAY_LISTEN"},
 	{"log-format", "POSTROOM_RELAY_LOG_FORMAT"},
@@ -95,6 +96,7 @@ func newRelay(getenv func(string) string) *cobra.Command {
 	flags.IntVar(&w.cfg.MaxUnpublished, "max-unpublished", 10_000, "most events read and not published")
 	flags.DurationVar(&w.cfg.Lease, "lease", 5*time.Second, "how long a crashed relay keeps others from leading")
 	flags.DurationVar(&w.cfg.IdlePoll, "idle-poll", 250*time.Millisecond, "longest wait between two looks at the log")
+	flags.DurationVar(&w.cfg.Retention, "retention", 72*time.Hour, "how long published events stay in the log; -1s keeps them for ever")
 	flags.DurationVar(&w.cfg.DrainTimeout, "drain-timeout", 10*time.Second, "how long acknowledgements are waited for at the end")
 	flags.StringVar(&w.listen, "listen", "", "address of the health endpoints, for instance 127.0.0.1:8087 (default none)")
 	flags.StringVar(&w.logFormat, "log-format", "text", "text or json")
@@ -147,6 +149,8 @@ func (w *relayWish) check() error {
 		return usagef("--lease is %s, want at least 1s", c.Lease)
 	case c.IdlePoll < time.Millisecond:
 		return usagef("--idle-poll is %s, want at least 1ms", c.IdlePoll)
+	case c.Retention == 0:
+		return usagef("--retention is 0s, want a time for which published events are kept, or -1s for ever")
 	case c.DrainTimeout <= 0:
 		return usagef("--drain-timeout is %s, want a positive duration", c.DrainTimeout)
 	case c.CheckEvery < time.Second:

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"time"
 
+	root "github.com/postroom/postroom"
 	"github.com/postroom/postroom/relay"
 )
 
@@ -23,13 +24,35 @@ type healthReport struct {
 	Recorded  time.Time   `json:"recorded,omitzero"`
 	Checked   time.Time   `json:"checked,omitzero"`
 	Faults    []string    `json:"faults,omitempty"` // of the streams
+	Out       []string    `json:"streams_out,omitempty"`
+	Backlog   *backlog    `json:"backlog,omitempty"` // of a leader
 	LastError string      `json:"last_error,omitempty"`
 	ErrorAt   time.Time   `json:"last_error_at,omitzero"`
+}
+
+// backlog is what a leader measured last.
+type backlog struct {
+	At     time.Time                 `json:"at"`
+	AgeS   float64                   `json:"age_s"`
+	Events int64                     `json:"events"`
+	Held   map[root.HeldReason]int64 `json:"held"`
+}
+
+func newBacklog(h relay.Health) *backlog {
+	if h.Measured.IsZero() {
+		return nil
+	}
+	b := &backlog{At: h.Measured, AgeS: h.Backlog.Age.Seconds(), Events: h.Backlog.Events, Held: make(map[root.HeldReason]int64)}
+	for reason, count := range h.Backlog.Held {
+		b.Held[reason] = count.Events
+	}
+	return b
 }
 
 func newHealthReport(h relay.Health, verdict error) healthReport {
 	report := healthReport{
 		OK: verdict == nil, State: h.State, Since: h.Since, Connected: h.Connected, Recorded: h.Recorded, Checked: h.Checked, ErrorAt: h.ErrAt,
+		Out: h.Out, Backlog: newBacklog(h),
 	}
 	if verdict != nil {
 		report.Why = verdict.Error()

@@ -8,16 +8,43 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 )
 
-// Scope names the meter of every instrument.
+// Scope names the meter and the tracer of everything.
 const Scope = "github.com/postroom/postroom"
+
+// schemaURL is the version of the semantic conventions whose names these are.
+const schemaURL = "https://opentelemetry.io/schemas/1.43.0"
 
 // Instruments. docs/operations.md says what each answers.
 const (
-	RelayEvents    = "postroom.relay.events"
-	RelayLate      = "postroom.relay.late.events"
-	RelayTakeovers = "postroom.relay.takeovers"
+	SentMessages      = "messaging.client.sent.messages"
+	OperationDuration = "messaging.client.operation.duration"
+
+	RelayLagAge      = "postroom.relay.lag.age"
+	RelayLagEvents   = "postroom.relay.lag.events"
+	RelayCommitToAck = "postroom.relay.commit_to_ack.duration"
+	RelayEvents      = "postroom.relay.events"
+	RelayFlushSize   = "postroom.relay.flush.size"
+	RelayLeader      = "postroom.relay.leader"
+	RelayTakeovers   = "postroom.relay.takeovers"
+	RelayFenced      = "postroom.relay.fenced"
+	RelayPaused      = "postroom.relay.paused"
+	RelayLate        = "postroom.relay.late.events"
+
+	LogAppended = "postroom.log.appended"
+	HeldEvents  = "postroom.held.events"
+	HeldOldest  = "postroom.held.oldest.age"
+	HeldKeys    = "postroom.held.keys"
+	HeldOverdue = "postroom.held.overdue.age"
+	DeadEvents  = "postroom.dead.events"
+
+	RetentionLag = "postroom.retention.lag.age"
+	RowsRemoved  = "postroom.rows.removed"
+	TableSize    = "postroom.table.size"
+	CheckFailed  = "postroom.check.failed"
+
 	InboxDelivered = "postroom.inbox.deliveries"
 	InboxCritical  = "postroom.inbox.critical_time"
 )
@@ -25,9 +52,24 @@ const (
 // Attributes. Their values come from closed sets: never a key, an id or a text
 // of an error.
 const (
-	Outcome = attribute.Key("outcome")
-	Handler = attribute.Key("handler")
+	Outcome   = attribute.Key("outcome")
+	Handler   = attribute.Key("handler")
+	Reason    = attribute.Key("reason")
+	Lane      = attribute.Key("lane")
+	Table     = attribute.Key("table")
+	Check     = attribute.Key("check")
+	ErrorType = attribute.Key("error.type")
+
+	System        = attribute.Key("messaging.system")
+	Operation     = attribute.Key("messaging.operation.name")
+	OperationType = attribute.Key("messaging.operation.type")
+	Destination   = attribute.Key("messaging.destination.name")
+	BatchCount    = attribute.Key("messaging.batch.message_count")
+	MessageID     = attribute.Key("messaging.message.id")
 )
+
+// NATS is the messaging system.
+const NATS = "nats"
 
 // Meter returns the meter of the given provider, or of the global one where it
 // is nil.
@@ -35,7 +77,16 @@ func Meter(provider metric.MeterProvider) metric.Meter {
 	if provider == nil {
 		provider = otel.GetMeterProvider()
 	}
-	return provider.Meter(Scope)
+	return provider.Meter(Scope, metric.WithSchemaURL(schemaURL))
+}
+
+// Tracer returns the tracer of the given provider, or of the global one where it
+// is nil.
+func Tracer(provider trace.TracerProvider) trace.Tracer {
+	if provider == nil {
+		provider = otel.GetTracerProvider()
+	}
+	return provider.Tracer(Scope, trace.WithSchemaURL(schemaURL))
 }
 
 // Counter returns a counter of the given unit. An instrument that cannot be
@@ -46,6 +97,36 @@ func Counter(m metric.Meter, name, unit, about string) metric.Int64Counter {
 		panic(fmt.Sprintf("telemetry: %s: %v", name, err))
 	}
 	return c
+}
+
+// Gauge returns a gauge that is asked for when metrics are read, and panics as
+// Counter does.
+func Gauge(m metric.Meter, name, unit, about string) metric.Float64ObservableGauge {
+	g, err := m.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(about))
+	if err != nil {
+		panic(fmt.Sprintf("telemetry: %s: %v", name, err))
+	}
+	return g
+}
+
+// ObservableCounter returns a counter that is asked for its sum when metrics are
+// read, and panics as Counter does.
+func ObservableCounter(m metric.Meter, name, unit, about string) metric.Int64ObservableCounter {
+	c, err := m.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(about))
+	if err != nil {
+		panic(fmt.Sprintf("telemetry: %s: %v", name, err))
+	}
+	return c
+}
+
+// Sizes returns a histogram of how many there are, from 1 to 1,000.
+func Sizes(m metric.Meter, name, unit, about string) metric.Int64Histogram {
+	h, err := m.Int64Histogram(name, metric.WithUnit(unit), metric.WithDescription(about),
+		metric.WithExplicitBucketBoundaries(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000))
+	if err != nil {
+		panic(fmt.Sprintf("telemetry: %s: %v", name, err))
+	}
+	return h
 }
 
 // Seconds returns a histogram of seconds with buckets from 1 ms to 10 minutes.

@@ -1,0 +1,31 @@
+-- How far behind the relay is, and what it holds.
+--
+-- The oldest event that is committed and not recorded as published is the first
+-- above high or the first of pending. How many there are is arithmetic: gaps
+-- count. Of what is held, 100,000 rows are looked at.
+--
+-- Locks   none.
+-- Index   outbox_pkey (seq), its end and two seqs; held_outgoing (pos).
+-- Called  by Log.Backlog.
+SELECT coalesce(extract(epoch FROM clock_timestamp() - least(above.created_at, owed.created_at)), 0)::float8 AS age,
+       greatest(coalesce(last.seq, 0) - r.high, 0) + coalesce((SELECT sum(upper(p) - lower(p)) FROM unnest(r.pending) p), 0)::bigint AS events,
+       s.last_value - (NOT s.is_called)::int AS appended,
+       held.*
+FROM postroom.relay r
+CROSS JOIN postroom.outbox_seq_seq s
+LEFT JOIN LATERAL (SELECT seq FROM postroom.outbox ORDER BY seq DESC LIMIT 1) last ON true
+LEFT JOIN LATERAL (SELECT created_at FROM postroom.outbox WHERE seq > r.high ORDER BY seq LIMIT 1) above ON true
+LEFT JOIN LATERAL (SELECT created_at FROM postroom.outbox
+                   WHERE seq >= lower(r.pending) AND seq < upper(r.pending) ORDER BY seq LIMIT 1) owed ON true
+CROSS JOIN LATERAL (
+    SELECT count(*) FILTER (WHERE next_at IS NOT NULL AND class IS NULL AND key IS NULL) AS scheduled,
+           count(*) FILTER (WHERE next_at IS NOT NULL AND (class IS NOT NULL OR key IS NOT NULL)) AS retrying,
+           count(*) FILTER (WHERE next_at IS NULL AND dead_at IS NULL) AS waiting,
+           count(*) FILTER (WHERE dead_at IS NOT NULL) AS dead,
+           count(DISTINCT key) AS keys,
+           coalesce(extract(epoch FROM clock_timestamp() - min(first_failed_at) FILTER (WHERE next_at IS NOT NULL)), 0)::float8 AS retrying_age,
+           coalesce(extract(epoch FROM clock_timestamp() - min(held_at) FILTER (WHERE next_at IS NULL AND dead_at IS NULL)), 0)::float8 AS waiting_age,
+           coalesce(extract(epoch FROM clock_timestamp() - min(dead_at)), 0)::float8 AS dead_age,
+           coalesce(greatest(extract(epoch FROM clock_timestamp() - min(next_at)), 0), 0)::float8 AS overdue
+    FROM (SELECT key, next_at, dead_at, class, held_at, first_failed_at FROM postroom.held WHERE handler = 'outbox' LIMIT 100000) h
+) held;

@@ -1,0 +1,130 @@
+package relay
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/telemetry"
+)
+
+// measureEvery is how often a leader asks its source how far behind it is.
+const measureEvery = 15 * time.Second
+
+// Measurer is a [Source] that can tell how far behind its relay is. A source
+// need not be one; then these gauges are missing.
+//
+// It is an interface so that this package holds no SQL.
+type Measurer interface {
+	Backlog(ctx context.Context) (postroom.Backlog, error)
+}
+
+// gauges are read when somebody reads the metrics.
+type gauges struct {
+	age, events, leader, paused, check metric.Float64ObservableGauge
+	held, heldAge, keys, overdue       metric.Float64ObservableGauge
+	retention, size                    metric.Float64ObservableGauge
+	appended                           metric.Int64ObservableCounter
+	lane                               metric.MeasurementOption
+	reasons                            map[postroom.HeldReason]metric.MeasurementOption
+	broker, stream, streamCheck        metric.MeasurementOption
+}
+
+// gauge registers the gauges of a relay for as long as Run is under way, and
+// returns what ends that.
+func (r *Relay) gauge() (end func()) {
+	m := r.metrics.meter
+	g := &gauges{
+		age:       telemetry.Gauge(m, telemetry.RelayLagAge, "s", "Age of the oldest event that is committed and not published."),
+		events:    telemetry.Gauge(m, telemetry.RelayLagEvents, "{event}", "Events that are not published, by arithmetic."),
+		leader:    telemetry.Gauge(m, telemetry.RelayLeader, "1", "1 while this relay leads."),
+		paused:    telemetry.Gauge(m, telemetry.RelayPaused, "1", "1 while publishing waits for the broker or a stream."),
+		check:     telemetry.Gauge(m, telemetry.CheckFailed, "1", "1 while the set-up is not as it should be."),
+		held:      telemetry.Gauge(m, telemetry.HeldEvents, "{event}", "Events in held."),
+		heldAge:   telemetry.Gauge(m, telemetry.HeldOldest, "s", "For how long the oldest of them has been held."),
+		keys:      telemetry.Gauge(m, telemetry.HeldKeys, "{key}", "Keys that wait for a held event."),
+		overdue:   telemetry.Gauge(m, telemetry.HeldOverdue, "s", "For how long a held event has been due."),
+		retention: telemetry.Gauge(m, telemetry.RetentionLag, "s", "By how much the oldest event in the log is older than the retention."),
+		size:      telemetry.Gauge(m, telemetry.TableSize, "By", "Size of a table with its indexes."),
+		lane:      telemetry.With(telemetry.Lane.String("outbox")),
+		reasons:   make(map[postroom.HeldReason]metric.MeasurementOption),
+		broker:    telemetry.With(telemetry.Reason.String("broker")),
+		stream:    telemetry.With(telemetry.Reason.String("stream")),
+
+		streamCheck: telemetry.With(telemetry.Check.String("streams")),
+	}
+	for _, reason := range []postroom.HeldReason{postroom.HeldScheduled, postroom.HeldRetry, postroom.HeldKey, postroom.HeldDead} {
+		g.reasons[reason] = telemetry.With(telemetry.Handler.String("relay"), telemetry.Reason.String(string(reason)))
+	}
+	g.appended = telemetry.ObservableCounter(m, telemetry.LogAppended, "{event}", "Places of the log that were handed out.")
+	registration, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		g.observe(o, r)
+		return nil
+	}, g.age, g.events, g.leader, g.paused, g.check, g.held, g.heldAge, g.keys, g.overdue, g.retention, g.size, g.appended)
+	if err != nil {
+		r.cfg.Logger.Error("gauges could not be registered", "error", err)
+		return func() {}
+	}
+	return func() { _ = registration.Unregister() } // fails for a callback that was not registered
+}
+
+// observe tells the gauges. What only the leader knows, only the leader tells.
+func (g *gauges) observe(o metric.Observer, r *Relay) {
+	h := r.Health()
+	leads := h.State == Leading
+	o.ObserveFloat64(g.leader, truth(leads), g.lane)
+	o.ObserveFloat64(g.check, truth(len(h.Faults) > 0), g.streamCheck)
+	o.ObserveFloat64(g.paused, truth(leads && !h.Connected), g.broker)
+	o.ObserveFloat64(g.paused, truth(leads && len(h.Out) > 0), g.stream)
+	if !leads || h.Measured.IsZero() {
+		return
+	}
+	b := h.Backlog
+	o.ObserveFloat64(g.age, b.Age.Seconds(), g.lane)
+	o.ObserveFloat64(g.events, float64(b.Events), g.lane)
+	o.ObserveInt64(g.appended, b.Appended)
+	for reason, count := range b.Held {
+		o.ObserveFloat64(g.held, float64(count.Events), g.reasons[reason])
+		o.ObserveFloat64(g.heldAge, count.Age.Seconds(), g.reasons[reason])
+	}
+	o.ObserveFloat64(g.keys, float64(b.HeldKeys), telemetry.With(telemetry.Handler.String("relay")))
+	o.ObserveFloat64(g.overdue, b.Overdue.Seconds())
+	for table, bytes := range b.Bytes {
+		o.ObserveFloat64(g.size, float64(bytes), telemetry.With(telemetry.Table.String(table)))
+	}
+	if keep := r.cfg.Retention; keep > 0 {
+		o.ObserveFloat64(g.retention, max(0, b.Oldest-keep).Seconds(), r.metrics.log)
+	}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// measure asks the source how far behind the relay is, while it leads, until
+// ctx ends.
+func (r *Relay) measure(ctx context.Context) {
+	if r.measurer == nil {
+		return
+	}
+	for wait := time.Second; sleep(ctx, wait); wait = measureEvery {
+		if r.Health().State != Leading {
+			continue
+		}
+		attempt, cancel := context.WithTimeout(ctx, readTimeout)
+		b, err := r.measurer.Backlog(attempt)
+		cancel()
+		if err != nil {
+			if ctx.Err() == nil {
+				r.cfg.Logger.DebugContext(ctx, "backlog could not be measured", "error", err)
+			}
+			continue
+		}
+		r.vitals.measured(b)
+	}
+}

@@ -1,0 +1,172 @@
+package relay
+
+import (
+	"context"
+	"time"
+
+	"github.com/postroom/postroom"
+)
+
+const (
+	// A pass that takes longer has lost its connection. The first one after a long
+	// outage looks at every event since.
+	readTimeout = time.Minute
+
+	// After a pass with news the next comes this soon; each empty one after it
+	// doubles the wait, up to Config.IdlePoll.
+	busyPoll = time.Millisecond
+
+	// Where events come faster than this, in a second, passes are so far apart,
+	// whoever calls Wake: a pass costs the database as much as many events do, and
+	// takes from the producers what it costs.
+	manyEvents = 1500
+	linger     = 4 * time.Millisecond
+
+	// While keys have events in held, it is asked this often which still do, and
+	// no more than a twentieth of the time is spent on it.
+	keysEvery = time.Second
+	keysShare = 20
+)
+
+// page is what the reader found.
+type page struct {
+	events   []postroom.Logged
+	keys     []string // that have events in held
+	asked    bool     // whether it asked for keys
+	recorded int64    // the last recording when it asked
+}
+
+// read hands pages to conduct for as long as ctx lives.
+func (l *leader) read(ctx context.Context) error {
+	if err := l.readKeys(ctx); err != nil { // before the first event that may have to follow them
+		return err
+	}
+	wait, limit, askKeys := busyPoll, firstPage, time.Now().Add(keysEvery)
+	var pace pace
+	for {
+		if began := time.Now(); l.blocked.Load() && began.After(askKeys) {
+			if err := l.readKeys(ctx); err != nil {
+				return err
+			}
+			askKeys = time.Now().Add(max(keysEvery, keysShare*time.Since(began)))
+		}
+		page, err := l.readPage(ctx, limit)
+		if err != nil {
+			return err
+		}
+		full := len(page.Events) >= limit
+		limit = nextLimit(page.Events)
+		if len(page.Events) > 0 && !l.hand(ctx, page.Events) {
+			return nil
+		}
+		gap := pace.passed(len(page.Events), time.Now())
+		switch {
+		case full:
+			continue
+		case len(page.Events) > 0 || page.Missing > 0 || page.Scheduled > 0:
+			wait = busyPoll
+		default:
+			wait = min(2*wait, l.relay.cfg.IdlePoll)
+		}
+		if gap > 0 && !sleep(ctx, gap) || !l.rest(ctx, wait-gap) {
+			return nil
+		}
+	}
+}
+
+// readPage reads a page, in bounded time: a connection whose other end vanished
+// would otherwise keep a silent leader in office.
+func (l *leader) readPage(ctx context.Context, limit int) (postroom.Page, error) {
+	attempt, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	page, err := l.term.Read(attempt, limit)
+	if err != nil {
+		return page, err
+	}
+	if page.Missing > 0 {
+		l.relay.cfg.Logger.ErrorContext(ctx, "events that were not published are gone from the log: somebody deleted their rows",
+			"events", page.Missing)
+	}
+	if page.Scheduled > 0 {
+		signal(l.record) // it may be due before the lease has to be renewed
+	}
+	if page.Late > 0 {
+		l.relay.metrics.late.Add(ctx, int64(page.Late))
+	}
+	return page, nil
+}
+
+// hand gives a page to conduct, and reports whether ctx still lives.
+func (l *leader) hand(ctx context.Context, events []postroom.Logged) bool {
+	select {
+	case l.pages <- page{events: events}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// readKeys tells conduct which keys have events in held.
+func (l *leader) readKeys(ctx context.Context) error {
+	p := page{asked: true, recorded: l.recorded.Load()} // before it asks: what is recorded later may be missing
+	attempt, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	var err error
+	if p.keys, err = l.term.HeldKeys(attempt); err != nil {
+		return err
+	}
+	select {
+	case l.pages <- p:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// nextLimit returns how many events of the size of the given ones fill a page.
+func nextLimit(events []postroom.Logged) int {
+	if len(events) == 0 {
+		return firstPage
+	}
+	bytes := 0
+	for i := range events {
+		bytes += len(events[i].Data)
+	}
+	each := bytes/len(events) + 1
+	return min(max(pageBytes/each, 1), pageSize)
+}
+
+// rest waits for d or for a call of Wake, and reports whether ctx still lives.
+func (l *leader) rest(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+	case <-l.relay.wake:
+	}
+	return true
+}
+
+// pace finds out how fast events come.
+type pace struct {
+	last time.Time
+	rate float64 // events a second, over the last passes
+}
+
+// passed notes a pass that found n events, and returns how long the next has to
+// wait in any case.
+func (p *pace) passed(n int, now time.Time) time.Duration {
+	since := now.Sub(p.last)
+	p.last = now
+	if since <= 0 || since > time.Second {
+		p.rate = 0
+		return 0
+	}
+	share := min(1, since.Seconds()/0.05) // over about 50 ms
+	p.rate += share * (float64(n)/since.Seconds() - p.rate)
+	if p.rate < manyEvents {
+		return 0
+	}
+	return linger
+}

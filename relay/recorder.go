@@ -1,0 +1,114 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/postroom/postroom"
+)
+
+const (
+	// The state is recorded this often at the most, and no more than a
+	// twentieth of the time is spent on it.
+	recordEvery = 20 * time.Millisecond
+	recordShare = 20
+
+	// The log is pruned this often. While there is more to remove than one step
+	// does, no more than a quarter of the time is spent on it: enough for more than
+	// producers can write.
+	pruneEvery = 10 * time.Second
+	pruneShare = 4
+)
+
+// take returns what is to be recorded, and clears it, and the number of the
+// recording.
+func (l *leader) take() (p postroom.Progress, counted counts, recording int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p, counted, recording = l.progress, l.counted, l.recording
+	l.progress, l.counted = postroom.Progress{}, counts{}
+	l.recording++
+	return p, counted, recording
+}
+
+// keepRecord records progress, renews the lease where there is none, and prunes
+// the log, until ctx ends. It gives up while the lease still has a quarter to
+// run: nothing is sent by a relay that may no longer be the leader.
+func (l *leader) keepRecord(ctx context.Context) error {
+	lease := l.relay.cfg.Lease
+	sure := l.sure // the lease is valid for its whole length from here on
+	prune := time.Now().Add(recordEvery)
+	for {
+		renew := sure.Add(lease / 3)
+		if l.relay.cfg.Retention > 0 && prune.Before(renew) {
+			renew = prune
+		}
+		timer := time.NewTimer(time.Until(renew))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		case <-l.record:
+			timer.Stop()
+		}
+
+		began := time.Now()
+		if err := l.recordOnce(ctx, sure.Add(lease*3/4)); err != nil {
+			return fmt.Errorf("record: %w", err)
+		}
+		sure = began
+		took := time.Since(began)
+		if began := time.Now(); l.relay.cfg.Retention > 0 && !prune.After(began) {
+			more, err := l.prune(ctx, sure.Add(lease*3/4))
+			if err != nil {
+				return err
+			}
+			prune = time.Now().Add(pruneEvery)
+			if more {
+				prune = time.Now().Add(pruneShare * time.Since(began))
+			}
+		}
+		if !sleep(ctx, max(recordEvery, min(recordShare*took, lease/4))) {
+			return nil
+		}
+	}
+}
+
+// recordOnce records what there is to record, before the deadline.
+func (l *leader) recordOnce(ctx context.Context, deadline time.Time) error {
+	progress, counted, recording := l.take()
+	// Not ctx's child: to cut a recording short would end its connection.
+	attempt, cancel := context.WithDeadlineCause(context.WithoutCancel(ctx), deadline, errLeaseUnsure)
+	defer cancel()
+	err := l.term.Record(attempt, progress)
+	if attempt.Err() != nil {
+		err = errors.Join(context.Cause(attempt), err)
+	}
+	l.relay.metrics.published(ctx, counted)
+	if err != nil {
+		return err
+	}
+	l.recorded.Store(recording)
+	return nil
+}
+
+// prune removes what the retention no longer keeps, and reports whether there is
+// more of it.
+func (l *leader) prune(ctx context.Context, deadline time.Time) (more bool, err error) {
+	attempt, cancel := context.WithDeadlineCause(context.WithoutCancel(ctx), deadline, errLeaseUnsure)
+	defer cancel()
+	removed, more, err := l.term.Prune(attempt, l.relay.cfg.Retention)
+	if err != nil {
+		return false, fmt.Errorf("prune: %w", errors.Join(context.Cause(attempt), err))
+	}
+	if removed > 0 {
+		l.relay.metrics.removed.Add(ctx, removed, l.relay.metrics.log)
+	}
+	return more, nil
+}
+
+// errLeaseUnsure ends a term whose lease could not be renewed in time.
+var errLeaseUnsure = errors.New("the lease was not renewed in time")

@@ -1,0 +1,79 @@
+package relay
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	otelcodes "go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/telemetry"
+)
+
+// maxLinks is how many events of a batch its span links to: the SDK drops
+// further ones without a word.
+const maxLinks = 128
+
+// flush is the span of a batch in which some events come from traces that are
+// sampled: from its sending until the last of them has its outcome. A batch
+// without any has none.
+type flush struct {
+	span   trace.Span
+	open   int // of the sampled events
+	stream string
+}
+
+// sampled reports whether the producer's trace is recorded. It looks at the
+// flags of a W3C traceparent and at nothing else: most events have none, and all
+// are asked.
+func sampled(ev *postroom.Logged) bool {
+	const length = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	return len(ev.TraceParent) == length && ev.TraceParent[length-1]&1 == 1
+}
+
+// traceBatch begins the span of a batch, where it has one.
+func (l *leader) traceBatch(ctx context.Context, batch []*Flight, now time.Time) {
+	var members []*Flight
+	for _, f := range batch {
+		f.flush = nil
+		if sampled(&f.Logged) {
+			members = append(members, f)
+		}
+	}
+	if len(members) == 0 {
+		return
+	}
+	var links []trace.Link
+	for _, f := range members[:min(len(members), maxLinks)] {
+		carrier := propagation.MapCarrier{"traceparent": f.TraceParent, "tracestate": f.TraceState}
+		producer := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(ctx, carrier))
+		links = append(links, trace.Link{SpanContext: producer, Attributes: []attribute.KeyValue{telemetry.MessageID.String(f.ID)}})
+	}
+	_, span := l.relay.tracer.Start(ctx, "publish", trace.WithSpanKind(trace.SpanKindClient), trace.WithNewRoot(),
+		trace.WithTimestamp(now), trace.WithLinks(links...), trace.WithAttributes(
+			telemetry.System.String(telemetry.NATS), telemetry.Operation.String("publish"), telemetry.OperationType.String("send"),
+			telemetry.BatchCount.Int(len(batch))))
+	b := &flush{span: span, open: len(members)}
+	for _, f := range members {
+		f.flush = b
+	}
+}
+
+// landed notes the outcome of a sampled event, and ends the span with the last.
+func (b *flush) landed(o Outcome) {
+	if o.Stream != "" && b.stream == "" {
+		b.stream = o.Stream
+		b.span.SetName("publish " + o.Stream)
+		b.span.SetAttributes(telemetry.Destination.String(o.Stream))
+	}
+	if o.Err != nil {
+		b.span.SetStatus(otelcodes.Error, o.class())
+		b.span.SetAttributes(telemetry.ErrorType.String(o.class()))
+	}
+	if b.open--; b.open == 0 {
+		b.span.End()
+	}
+}
