@@ -46,6 +46,10 @@ func (e *BrokerError) Error() string { return fmt.Sprintf("broker: %s (%d)", e.D
 // JetStreamPublisher publishes to NATS JetStream. It is made by [JetStream].
 type JetStreamPublisher struct {
 	nc *nats.Conn
+
+	listens sync.Once
+	mu      sync.Mutex
+	windows map[*window]struct{} // of each Run that is under way
 }
 
 // JetStream returns a publisher on the given connection, which has to be made
@@ -54,7 +58,11 @@ type JetStreamPublisher struct {
 // Events go to the stream that has their subject, in CloudEvents binary mode,
 // with a message id by which the stream drops repetitions within its duplicate
 // window.
-func JetStream(nc *nats.Conn) *JetStreamPublisher { return &JetStreamPublisher{nc: nc} }
+//
+// It adds to the connection's error handler, which goes on to be called.
+func JetStream(nc *nats.Conn) *JetStreamPublisher {
+	return &JetStreamPublisher{nc: nc, windows: make(map[*window]struct{})}
+}
 
 // Check reports whether the connection is fit for publishing, and whether
 // JetStream answers on it.
@@ -91,6 +99,7 @@ func (p *JetStreamPublisher) Run(ctx context.Context, batches <-chan []*Flight, 
 	defer looking.Wait()
 	defer cancel()
 	looking.Go(func() { w.lookUp(ctx, p.nc) })
+	defer p.listen(w)()
 	acks, err := p.nc.Subscribe(w.prefix+"*", w.onAck)
 	if err != nil {
 		return p.refuseClosed(fmt.Errorf("subscribe to acknowledgements: %w", err))
@@ -101,7 +110,7 @@ func (p *JetStreamPublisher) Run(ctx context.Context, batches <-chan []*Flight, 
 	defer p.nc.RemoveStatusListener(status)
 	tick := time.NewTicker(ackTimeout / 20)
 	defer tick.Stop()
-	denied := p.nc.LastError()
+	denied := p.nc.LastError() // looked at too: another error handler may have taken the place of ours
 	for {
 		incoming := batches
 		if !p.nc.IsConnected() {
@@ -128,6 +137,37 @@ func (p *JetStreamPublisher) Run(ctx context.Context, batches <-chan []*Flight, 
 		if p.nc.IsClosed() {
 			return p.refuseClosed(nats.ErrConnectionClosed)
 		}
+	}
+}
+
+// listen tells a window of publishes that are not allowed, until the returned
+// function is called. The server says so to the connection, and of many the
+// connection remembers only the last: each has to be taken as it comes.
+func (p *JetStreamPublisher) listen(w *window) (end func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.windows[w] = struct{}{}
+	p.listens.Do(func() {
+		callers := p.nc.ErrorHandler()
+		p.nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
+			p.deny(err)
+			if callers != nil {
+				callers(nc, sub, err)
+			}
+		})
+	})
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.windows, w)
+	}
+}
+
+func (p *JetStreamPublisher) deny(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for w := range p.windows {
+		w.deny(err)
 	}
 }
 

@@ -18,6 +18,10 @@ const (
 	pageBytes = 4 << 20
 	firstPage = 100
 
+	// Events that wait to be written to held are kept below this, or a page above:
+	// a recording of so many takes a tenth of a second.
+	maxHolding = 5000
+
 	// Data that is read and not published is kept below this, or a little above.
 	maxBytes = 64 << 20
 )
@@ -46,6 +50,7 @@ type leader struct {
 	spare []landing // likewise
 	out   []string  // the streams that were last told to be out
 
+	holding  atomic.Int64 // events that wait to be written to held
 	recorded atomic.Int64 // the number of the last recording
 	blocked  atomic.Bool  // some keys have events in held
 }
@@ -120,7 +125,7 @@ func (l *leader) conduct(ctx, work context.Context) {
 		}
 
 		var pages <-chan page
-		if !ending && l.lanes.size <= l.relay.cfg.MaxUnpublished-pageSize && l.lanes.bytes < maxBytes {
+		if !ending && l.mayRead() {
 			pages = l.pages
 		}
 		due, stop := (<-chan time.Time)(nil), func() bool { return true }
@@ -145,6 +150,11 @@ func (l *leader) conduct(ctx, work context.Context) {
 		}
 		stop()
 	}
+}
+
+// mayRead reports whether there is room for another page.
+func (l *leader) mayRead() bool {
+	return l.lanes.size <= l.relay.cfg.MaxUnpublished-pageSize && l.lanes.bytes < maxBytes && l.holding.Load() < maxHolding
 }
 
 // room returns how many events may be sent now. With many in flight it waits for
@@ -181,6 +191,7 @@ func (l *leader) passHeld() {
 	l.progress.Held = append(l.progress.Held, held...)
 	l.progress.Returned = append(l.progress.Returned, returned...)
 	l.counted.held += int64(len(held))
+	l.holding.Add(int64(len(held)))
 	l.mu.Unlock()
 	signal(l.record)
 }

@@ -52,12 +52,14 @@ var codes = map[int]Class{
 	10164: Unknown, // a message with the same fence is being stored
 	10201: Unknown, // part of a batch is stored
 
+	10002: Unavailable, // the account is full
 	10008: Unavailable, // no quorum
 	10023: Unavailable, // insufficient resources
 	10035: Unavailable, // account not found
 	10039: Unavailable, // JetStream is not enabled for the account
 	10076: Unavailable, // JetStream is not enabled on the server
 	10077: Unavailable, // the stream is full, or could not write
+	10120: Unavailable, // the account has no limits to store within
 	10210: Unavailable, // too many batches in flight
 	10211: Unavailable, // too many publishes in flight
 

@@ -30,6 +30,9 @@ func (l *leader) take() (p postroom.Progress, counted counts, recording int64) {
 	p, counted, recording = l.progress, l.counted, l.recording
 	l.progress, l.counted = postroom.Progress{}, counts{}
 	l.recording++
+	if l.holding.Swap(0) >= maxHolding {
+		signal(l.news) // conduct may read again
+	}
 	return p, counted, recording
 }
 
@@ -56,11 +59,12 @@ func (l *leader) keepRecord(ctx context.Context) error {
 		}
 
 		began := time.Now()
-		if err := l.recordOnce(ctx, sure.Add(lease*3/4)); err != nil {
+		share, err := l.recordOnce(ctx, sure.Add(lease*3/4))
+		if err != nil {
 			return fmt.Errorf("record: %w", err)
 		}
 		sure = began
-		took := time.Since(began)
+		pause := share * time.Since(began)
 		if began := time.Now(); l.relay.cfg.Retention > 0 && !prune.After(began) {
 			more, err := l.prune(ctx, sure.Add(lease*3/4))
 			if err != nil {
@@ -71,28 +75,33 @@ func (l *leader) keepRecord(ctx context.Context) error {
 				prune = time.Now().Add(pruneShare * time.Since(began))
 			}
 		}
-		if !sleep(ctx, max(recordEvery, min(recordShare*took, lease/4))) {
+		if !sleep(ctx, max(recordEvery, min(pause, lease/4))) {
 			return nil
 		}
 	}
 }
 
-// recordOnce records what there is to record, before the deadline.
-func (l *leader) recordOnce(ctx context.Context, deadline time.Time) error {
+// recordOnce records what there is to record, before the deadline. It returns
+// how many times as long as it took the next recording may wait: where events are
+// written to held, reading may be waiting for it.
+func (l *leader) recordOnce(ctx context.Context, deadline time.Time) (share time.Duration, err error) {
 	progress, counted, recording := l.take()
 	// Not ctx's child: to cut a recording short would end its connection.
 	attempt, cancel := context.WithDeadlineCause(context.WithoutCancel(ctx), deadline, errLeaseUnsure)
 	defer cancel()
-	err := l.term.Record(attempt, progress)
+	err = l.term.Record(attempt, progress)
 	if attempt.Err() != nil {
 		err = errors.Join(context.Cause(attempt), err)
 	}
 	l.relay.metrics.published(ctx, counted)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	l.recorded.Store(recording)
-	return nil
+	if len(progress.Held) > 0 {
+		return 1, nil
+	}
+	return recordShare, nil
 }
 
 // prune removes what the retention no longer keeps, and reports whether there is

@@ -123,8 +123,9 @@ func (w *window) deny(err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
 	}
-	words := err.Error()
-	w.fail(ErrNotAllowed, func(s slot) bool { return strings.Contains(words, `"`+s.f.Subject+`"`) })
+	_, words, _ := strings.Cut(err.Error(), `"`)
+	subject, _, _ := strings.Cut(words, `"`)
+	w.fail(ErrNotAllowed, func(s slot) bool { return s.f.Subject == subject })
 }
 
 func (w *window) fail(err error, which func(s slot) bool) {
