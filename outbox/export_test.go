@@ -1,5 +1,7 @@
 package outbox
 
+import "time"
+
 // Abandon ends a term as a killed process does: nothing is recorded, the lease
 // is not given back.
 func (t *Term) Abandon() error { return t.close() }
@@ -7,5 +9,5 @@ func (t *Term) Abandon() error { return t.close() }
 // ContentDigest is the digest that the log keeps of an event.
 var ContentDigest = contentDigest
 
-// PruneFromStart makes the next step of Prune start over, as after an hour.
-func (t *Term) PruneFromStart() { t.pruned = pruned{} }
+// PruneFromStart makes the next step of Prune start over: an hour has passed.
+func (t *Term) PruneFromStart() { t.pruned.since = time.Now().Add(-pruneAgain) }

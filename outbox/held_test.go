@@ -378,3 +378,24 @@ func TestHeldRefusesWrongStates(t *testing.T) {
 		}
 	}
 }
+
+// What became visible late and was published is recorded, though nothing above
+// it changed: a crash hours later does not publish it again.
+func TestALateEventIsRecordedOnAQuietLog(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	log := outbox.NewLog(pool)
+	late := openWith(t, pool, "late")
+	write(t, pool, "a")
+	term := lead(t, log)
+	_, seqs, _ := read(t, term, 10)
+	record(t, term, seqs...)
+	commit(t, late)
+	ids, seqs, _ := read(t, term, 10)
+	wantIDs(t, ids, "late")
+	record(t, term, seqs...)
+
+	term = lead(t, log)
+	ids, _, _ = read(t, term, 10)
+	wantIDs(t, ids)
+}

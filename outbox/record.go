@@ -27,7 +27,8 @@ func (t *Term) Record(ctx context.Context, p postroom.Progress) error {
 	next := t.progress.state()
 	t.mu.Unlock()
 
-	if err := t.store(ctx, next, held); err != nil {
+	quiet := len(p.Published) == 0 && next.high == t.recorded.high && slices.Equal(next.pending, t.recorded.pending)
+	if err := t.store(ctx, next, held, quiet); err != nil {
 		return err
 	}
 	t.mu.Lock()
@@ -42,15 +43,15 @@ func (t *Term) Record(ctx context.Context, p postroom.Progress) error {
 	return nil
 }
 
-// store writes the state and the changes to held.
-func (t *Term) store(ctx context.Context, next state, held changes) error {
+// store writes the state, unless it is quiet, and the changes to held.
+func (t *Term) store(ctx context.Context, next state, held changes, quiet bool) error {
 	record := []any{t.epoch, next.high, next.floor, next.snap, next.pending.String(), t.lease}
 	switch {
 	case !held.empty():
 		if err := t.storeHeld(ctx, record, held); err != nil {
 			return err
 		}
-	case next.high == t.recorded.high && slices.Equal(next.pending, t.recorded.pending):
+	case quiet:
 		// Nothing was published and nothing is newly owed. The older snapshot that
 		// stays recorded only makes the next leader look further back.
 		return t.update(ctx, t.sql.renew, t.epoch, t.lease)

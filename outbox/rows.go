@@ -61,9 +61,9 @@ func (t *Term) collect(ctx context.Context, sql string, args ...any) (*rows, err
 	result, _ := t.reader.Query(ctx, sql, args...) // result.Err reports the error
 	defer result.Close()
 	found := &rows{}
-	d := decoder{types: t.reader.TypeMap(), fields: result.FieldDescriptions()}
+	d := decoder{types: t.reader.TypeMap()}
 	for result.Next() {
-		if d.fields == nil {
+		if d.fields == nil { // a result without rows may have none to ask
 			d.fields = result.FieldDescriptions()
 		}
 		d.values = result.RawValues()

@@ -362,3 +362,31 @@ func TestLogInAnotherSchema(t *testing.T) {
 		t.Errorf("Check of a schema that does not exist = %v, want what to do", err)
 	}
 }
+
+// A connection that is gone ends the term by an error, in whatever way it is
+// found to be gone.
+func TestATermWithoutItsConnections(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	write(t, pool, "a")
+	term := lead(t, outbox.NewLog(pool))
+	read(t, term, 10)
+	mustExec(t, pool, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'postroom relay'")
+	for range 3 {
+		if _, err := term.Read(t.Context(), 10); err == nil {
+			t.Error("Read succeeded without its connection")
+		}
+		if _, err := term.HeldKeys(t.Context()); err == nil {
+			t.Error("HeldKeys succeeded without its connection")
+		}
+		if _, _, err := term.Prune(t.Context(), time.Hour); err == nil {
+			t.Error("Prune succeeded without its connection")
+		}
+		if err := term.Record(t.Context(), postroom.Progress{Held: []postroom.Holding{{Seq: 1, Failure: dead()}}}); err == nil {
+			t.Error("Record succeeded without its connection")
+		}
+	}
+	if err := term.Release(t.Context(), postroom.Progress{}); err != nil {
+		t.Errorf("Release = %v; there is nothing to say on a closed connection", err)
+	}
+}

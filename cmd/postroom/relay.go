@@ -34,7 +34,8 @@ duplicates that consumers absorb.
 With --listen it serves
   /livez    200 while it runs; anything else: start it again
   /readyz   200 while it leads and records, or stands by; 503 and why otherwise
-Both answer in JSON. An outage makes it unready, not dead: a restart mends none.
+  /metrics  in the format of Prometheus
+The first two answer in JSON. An outage makes it unready, not dead: a restart mends none.
 
 The log goes to standard error. Each flag can be set by the environment variable
 behind it instead.`
@@ -98,7 +99,7 @@ func newRelay(getenv func(string) string) *cobra.Command {
 	flags.DurationVar(&w.cfg.IdlePoll, "idle-poll", 250*time.Millisecond, "longest wait between two looks at the log")
 	flags.DurationVar(&w.cfg.Retention, "retention", 72*time.Hour, "how long published events stay in the log; -1s keeps them for ever")
 	flags.DurationVar(&w.cfg.DrainTimeout, "drain-timeout", 10*time.Second, "how long acknowledgements are waited for at the end")
-	flags.StringVar(&w.listen, "listen", "", "address of the health endpoints, for instance 127.0.0.1:8087 (default none)")
+	flags.StringVar(&w.listen, "listen", "", "address of the health and metrics endpoints, for instance 127.0.0.1:8087 (default none)")
 	flags.StringVar(&w.logFormat, "log-format", "text", "text or json")
 	for _, v := range relayVariables {
 		flags.Lookup(v.flag).Usage += " (env " + v.name + ")"
@@ -179,8 +180,13 @@ func (w *relayWish) run(ctx context.Context, stderr io.Writer) error {
 	}
 	defer nc.Close()
 
+	meters, metrics, err := newMetrics()
+	if err != nil {
+		return err
+	}
+	w.cfg.MeterProvider = meters
 	r := relay.New(outbox.NewLog(pool).WithSchema(name), relay.JetStream(nc), w.cfg)
-	stop, err := serveHealth(ctx, w.listen, r.Health, w.cfg.Logger)
+	stop, err := serveHealth(ctx, w.listen, healthHandler(r.Health, metrics), w.cfg.Logger)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -83,7 +84,7 @@ func TestHealthEndpoints(t *testing.T) {
 	}
 	for _, tt := range tests {
 		w := httptest.NewRecorder()
-		healthHandler(func() relay.Health { return health }).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), tt.method, tt.path, nil))
+		healthHandler(func() relay.Health { return health }, http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), tt.method, tt.path, nil))
 		if w.Code != tt.status || !strings.HasPrefix(w.Body.String(), tt.says) {
 			t.Errorf("%s %s = %d %s, want %d %s", tt.method, tt.path, w.Code, w.Body, tt.status, tt.says)
 		}
@@ -199,6 +200,21 @@ func (d *daemon) get(path string) (report healthReport, ok bool) {
 		d.Errorf("%s: status %d with %+v: %v", path, resp.StatusCode, report, err)
 	}
 	return report, true
+}
+
+// metrics returns what /metrics says.
+func (d *daemon) metrics() string {
+	d.Helper()
+	resp, err := http.Get("http://" + d.address + "/metrics") //nolint:noctx // the test ends by itself
+	if err != nil {
+		return err.Error()
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
 }
 
 // until waits for what /readyz says.
@@ -319,6 +335,9 @@ func testTakeOver(t *testing.T, binary string) {
 	first := startDaemon(t, binary, databaseURL(pool), server.URL())
 	first.until("the first to lead", ready(relay.Leading))
 	publishes(20)
+	for _, want := range []string{`postroom_relay_leader_ratio{lane="outbox"} 1`, `postroom_relay_events_total{outcome="stored"} 20`} {
+		devtest.Eventually(t, 20*time.Second, want, func() bool { return strings.Contains(first.metrics(), want) })
+	}
 	second := startDaemon(t, binary, databaseURL(pool), server.URL())
 	second.until("the second to stand by", ready(relay.Standby))
 

@@ -66,8 +66,8 @@ func newHealthReport(h relay.Health, verdict error) healthReport {
 	return report
 }
 
-// healthHandler serves /livez and /readyz.
-func healthHandler(health func() relay.Health) http.Handler {
+// healthHandler serves /livez, /readyz and /metrics.
+func healthHandler(health func() relay.Health, metrics http.Handler) http.Handler {
 	answer := func(verdict func(relay.Health) error) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			h := health()
@@ -83,13 +83,14 @@ func healthHandler(health func() relay.Health) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", answer(relay.Health.Live))
 	mux.HandleFunc("GET /readyz", answer(relay.Health.Ready))
+	mux.Handle("GET /metrics", metrics)
 	return mux
 }
 
 // serveHealth serves the health endpoints, unless address is empty, until the
 // function that it returns is called. That is after the relay's end: a draining
 // one is unready, and alive.
-func serveHealth(ctx context.Context, address string, health func() relay.Health, log *slog.Logger) (stop func(), err error) {
+func serveHealth(ctx context.Context, address string, handler http.Handler, log *slog.Logger) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil
 	}
@@ -99,7 +100,7 @@ func serveHealth(ctx context.Context, address string, health func() relay.Health
 		return nil, fmt.Errorf("serve health endpoints (--listen): %w", err)
 	}
 	server := &http.Server{
-		Handler:           healthHandler(health),
+		Handler:           handler,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      10 * time.Second,
