@@ -94,16 +94,6 @@ func (p *progress) done(seqs []int64) {
 	}
 }
 
-// isOpen reports whether the event of the given seq was read and is not
-// published.
-func (p *progress) isOpen(seq int64) bool {
-	if _, ok := p.late[seq]; ok {
-		return true
-	}
-	e := p.entry(seq)
-	return e != nil && !e.done
-}
-
 // entry returns the entry of page with the given seq, or nil.
 func (p *progress) entry(seq int64) *entry {
 	i := sort.Search(len(p.page), func(i int) bool { return p.page[i].seq >= seq })

@@ -24,6 +24,7 @@ type rows struct {
 	snap, pid       string
 	late, page, due []postroom.Logged
 	scheduled       []int64
+	expect          int // how many the page may have: as many as the last one
 }
 
 // The columns of pass.sql and pending.sql.
@@ -60,7 +61,7 @@ const (
 func (t *Term) collect(ctx context.Context, sql string, args ...any) (*rows, error) {
 	result, _ := t.reader.Query(ctx, sql, args...) // result.Err reports the error
 	defer result.Close()
-	found := &rows{}
+	found := &rows{expect: t.found}
 	d := decoder{types: t.reader.TypeMap()}
 	for result.Next() {
 		if d.fields == nil { // a result without rows may have none to ask
@@ -71,6 +72,7 @@ func (t *Term) collect(ctx context.Context, sql string, args ...any) (*rows, err
 			return nil, fmt.Errorf("decode row: %w", err)
 		}
 	}
+	t.found = len(found.page)
 	sortBySeq(found.late)
 	sortBySeq(found.page)
 	sortBySeq(found.due)
@@ -90,6 +92,9 @@ func (r *rows) add(d *decoder) error {
 		list = &r.late
 	case partDue:
 		list = &r.due
+	}
+	if *list == nil && part == partPage {
+		*list = make([]postroom.Logged, 0, max(r.expect, 8))
 	}
 	*list = append(*list, postroom.Logged{})
 	ev := &(*list)[len(*list)-1]

@@ -29,6 +29,7 @@ type Term struct {
 	reader *pgx.Conn
 	writer *pgx.Conn
 	pid    string // the server process behind reader
+	found  int    // events in the last page
 	pruned pruned // how far Prune came
 
 	mu       sync.Mutex // guards what follows but recorded

@@ -133,12 +133,16 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 // escape percent-encodes a text for a header as the CloudEvents bindings ask:
 // space, quote, percent, and whatever is not printable ASCII.
 func escape(s string) string {
-	if strings.IndexFunc(s, mustEscape) < 0 {
+	plain := 0
+	for plain < len(s) && !mustEscape(s[plain]) {
+		plain++
+	}
+	if plain == len(s) {
 		return s
 	}
 	var b strings.Builder
 	for i := range len(s) {
-		if c := s[i]; mustEscape(rune(c)) {
+		if c := s[i]; mustEscape(c) {
 			fmt.Fprintf(&b, "%%%02X", c)
 		} else {
 			b.WriteByte(c)
@@ -147,4 +151,4 @@ func escape(s string) string {
 	return b.String()
 }
 
-func mustEscape(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '%' }
+func mustEscape(c byte) bool { return c <= ' ' || c > '~' || c == '"' || c == '%' }
