@@ -44,7 +44,7 @@ func collect(t *testing.T, reader *sdk.ManualReader) values {
 	add := func(name string, n float64, set attribute.Set) {
 		v[name] += n
 		for _, kv := range set.ToSlice() {
-			v[name+" "+string(kv.Key)+"="+kv.Value.Emit()] += n
+			v[name+" "+string(kv.Key)+"="+kv.Value.String()] += n
 		}
 	}
 	for _, scope := range all.ScopeMetrics {
