@@ -72,6 +72,9 @@ func (ev Event) Validate() error {
 // headerFaults returns a fault for each user header that would not travel, or
 // that would be taken for one of the broker's or Postroom's own.
 func headerFaults(headers map[string]string) []error {
+	if len(headers) == 0 {
+		return nil
+	}
 	var faults []error
 	add := func(name, problem string) {
 		faults = append(faults, &FieldError{Field: "Headers[" + clip(name) + "]", Problem: problem})
@@ -124,7 +127,7 @@ func identifierProblem(s string) string {
 	if p := textProblem(s, MaxID); p != "" {
 		return p
 	}
-	if strings.ContainsRune(s, '#') || strings.ContainsFunc(s, unicode.IsSpace) {
+	if strings.Contains(s, "#") || !isPlain(s) && strings.ContainsFunc(s, unicode.IsSpace) {
 		return "has a '#' or white space in it"
 	}
 	return ""
@@ -175,6 +178,8 @@ func textProblem(s string, limit int) string {
 	switch {
 	case len(s) > limit:
 		return fmt.Sprintf("is %d bytes, at most %d are allowed", len(s), limit)
+	case isPlain(s):
+		return ""
 	case !utf8.ValidString(s):
 		return "is not valid UTF-8"
 	case strings.ContainsFunc(s, unicode.IsControl):
@@ -183,6 +188,17 @@ func textProblem(s string, limit int) string {
 		return "begins or ends with white space"
 	}
 	return ""
+}
+
+// isPlain reports whether s is nothing but visible ASCII, as most texts are. It
+// is one look at each byte, where the search for what is wrong takes several.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
 }
 
 func isHeaderName(s string) bool {

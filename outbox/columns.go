@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"hash"
 	"maps"
 	"slices"
 	"strconv"
@@ -21,28 +20,47 @@ type newRow struct {
 	headers *string // as JSON; nil where there are none
 }
 
-func makeRow(ev postroom.Event) (newRow, error) {
-	r := newRow{Event: ev, digest: contentDigest(ev)}
+// encode sets what the row has besides the event.
+func (r *newRow) encode() error {
+	r.digest = contentDigest(r.Event)
 	if r.Data == nil {
 		r.Data = []byte{} // nil would be NULL
 	}
-	if len(ev.Headers) > 0 {
-		text, err := json.Marshal(ev.Headers)
+	if len(r.Headers) > 0 {
+		text, err := json.Marshal(r.Headers)
 		if err != nil {
-			return newRow{}, fmt.Errorf("encode headers: %w", err)
+			return fmt.Errorf("encode headers: %w", err)
 		}
 		r.headers = optional(string(text))
 	}
-	return r, nil
+	return nil
 }
 
-// parameters returns the parameters of write_one.sql.
-func (r newRow) parameters() []any {
-	return []any{
-		r.Source, r.ID, r.digest, r.Type, r.Subject, optional(r.Key), r.ContentType, optional(r.CorrelationID),
-		optional(r.CausationID), optionalTime(r.Time), optionalTime(r.NotBefore), optional(r.TraceParent),
-		optional(r.TraceState), r.headers, r.Data,
+// parameters returns the parameters of insert_one.sql and write_one.sql.
+func (r *newRow) parameters() []any {
+	parameters := []any{
+		r.Source, r.ID, r.digest, r.Type, r.Subject, orNull(r.Key), r.ContentType, orNull(r.CorrelationID),
+		orNull(r.CausationID), nil, nil, orNull(r.TraceParent), orNull(r.TraceState), nil, r.Data,
 	}
+	if !r.Time.IsZero() {
+		parameters[9] = r.Time
+	}
+	if !r.NotBefore.IsZero() {
+		parameters[10] = r.NotBefore
+	}
+	if r.headers != nil {
+		parameters[13] = *r.headers
+	}
+	return parameters
+}
+
+// orNull returns s, or nil where it is empty. A driver encodes that in less time
+// than a nil pointer.
+func orNull(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
 }
 
 // newRows are the events of one call. All have one source.
@@ -53,27 +71,30 @@ type newRows []newRow
 func (rs newRows) parameters() []any {
 	return []any{
 		rs[0].Source,
-		column(rs, func(r newRow) string { return r.ID }),
-		column(rs, func(r newRow) []byte { return r.digest }),
-		column(rs, func(r newRow) string { return r.Type }),
-		column(rs, func(r newRow) string { return r.Subject }),
-		column(rs, func(r newRow) *string { return optional(r.Key) }),
-		column(rs, func(r newRow) string { return r.ContentType }),
-		column(rs, func(r newRow) *string { return optional(r.CorrelationID) }),
-		column(rs, func(r newRow) *string { return optional(r.CausationID) }),
-		column(rs, func(r newRow) *time.Time { return optionalTime(r.Time) }),
-		column(rs, func(r newRow) *time.Time { return optionalTime(r.NotBefore) }),
-		column(rs, func(r newRow) *string { return optional(r.TraceParent) }),
-		column(rs, func(r newRow) *string { return optional(r.TraceState) }),
-		column(rs, func(r newRow) *string { return r.headers }),
-		column(rs, func(r newRow) []byte { return r.Data }),
+		rs.ids(),
+		rs.digests(),
+		column(rs, func(r *newRow) string { return r.Type }),
+		column(rs, func(r *newRow) string { return r.Subject }),
+		column(rs, func(r *newRow) *string { return optional(r.Key) }),
+		column(rs, func(r *newRow) string { return r.ContentType }),
+		column(rs, func(r *newRow) *string { return optional(r.CorrelationID) }),
+		column(rs, func(r *newRow) *string { return optional(r.CausationID) }),
+		column(rs, func(r *newRow) *time.Time { return optionalTime(r.Time) }),
+		column(rs, func(r *newRow) *time.Time { return optionalTime(r.NotBefore) }),
+		column(rs, func(r *newRow) *string { return optional(r.TraceParent) }),
+		column(rs, func(r *newRow) *string { return optional(r.TraceState) }),
+		column(rs, func(r *newRow) *string { return r.headers }),
+		column(rs, func(r *newRow) []byte { return r.Data }),
 	}
 }
 
-func column[T any](rs newRows, value func(newRow) T) []T {
+func (rs newRows) ids() []string     { return column(rs, func(r *newRow) string { return r.ID }) }
+func (rs newRows) digests() [][]byte { return column(rs, func(r *newRow) []byte { return r.digest }) }
+
+func column[T any](rs newRows, value func(*newRow) T) []T {
 	values := make([]T, len(rs))
-	for i, r := range rs {
-		values[i] = value(r)
+	for i := range rs {
+		values[i] = value(&rs[i])
 	}
 	return values
 }
@@ -99,24 +120,33 @@ func optionalTime(t time.Time) *time.Time {
 //
 // postroom.content_digest (schema/sql/0002_write.sql) computes the same in SQL.
 func contentDigest(ev postroom.Event) []byte {
+	fields := make([]byte, 0, 256) // hashed in as few pieces as there are without a copy of the data
+	fields = appendField(fields, ev.Type)
+	fields = appendField(fields, ev.Subject)
+	fields = appendField(fields, ev.Key)
+	fields = appendLength(fields, len(ev.Data))
 	h := sha256.New()
-	digestField(h, []byte(ev.Type))
-	digestField(h, []byte(ev.Subject))
-	digestField(h, []byte(ev.Key))
-	digestField(h, ev.Data)
-	for _, name := range slices.Sorted(maps.Keys(ev.Headers)) {
-		digestField(h, []byte(name))
-		digestField(h, []byte(ev.Headers[name]))
+	h.Write(fields)
+	h.Write(ev.Data)
+
+	fields = fields[:0]
+	if len(ev.Headers) > 0 {
+		for _, name := range slices.Sorted(maps.Keys(ev.Headers)) {
+			fields = appendField(fields, name)
+			fields = appendField(fields, ev.Headers[name])
+		}
 	}
 	if !ev.NotBefore.IsZero() {
-		digestField(h, strconv.AppendInt([]byte{'@'}, ev.NotBefore.UnixMicro(), 10))
+		fields = appendField(fields, "@"+strconv.FormatInt(ev.NotBefore.UnixMicro(), 10))
 	}
-	return h.Sum(nil)[:16]
+	h.Write(fields)
+	return h.Sum(fields[:0])[:16:16]
 }
 
-func digestField(h hash.Hash, b []byte) {
-	var length [4]byte
-	binary.BigEndian.PutUint32(length[:], uint32(len(b))) //nolint:gosec // a field is at most MaxData long
-	h.Write(length[:])
-	h.Write(b)
+func appendField(fields []byte, field string) []byte {
+	return append(appendLength(fields, len(field)), field...)
+}
+
+func appendLength(fields []byte, n int) []byte {
+	return binary.BigEndian.AppendUint32(fields, uint32(n)) //nolint:gosec // a field is at most MaxData long
 }

@@ -11,6 +11,10 @@ var (
 	writeSQL string
 	//go:embed sql/write_one.sql
 	writeOneSQL string
+	//go:embed sql/insert_one.sql
+	insertOneSQL string
+	//go:embed sql/compare.sql
+	compareSQL string
 	//go:embed sql/connect.sql
 	connectSQL string
 	//go:embed sql/free.sql
@@ -58,6 +62,7 @@ var (
 // statements are the statements of this package, for one schema.
 type statements struct {
 	write, writeOne          string
+	insertOne, compare       string
 	connect                  string
 	free                     string
 	lead, restored, sequence string
@@ -76,6 +81,7 @@ func load(name string) statements {
 	return statements{
 		subjects: schema.In(name, subjectsSQL),
 		write:    schema.In(name, writeSQL), writeOne: schema.In(name, writeOneSQL),
+		insertOne: schema.In(name, insertOneSQL), compare: schema.In(name, compareSQL),
 		connect: schema.In(name, connectSQL),
 		free:    schema.In(name, freeSQL),
 		lead:    schema.In(name, leadSQL), restored: schema.In(name, restoredSQL), sequence: schema.In(name, sequenceSQL),

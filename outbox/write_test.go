@@ -192,6 +192,58 @@ func (q *queryCount) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.Tra
 }
 func (q *queryCount) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
+// One event that is there already takes a second statement, which compares it.
+// It is sent also where the caller's context ended meanwhile: the transaction
+// would otherwise not be aborted.
+func TestWriteComparesInASecondStatement(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	write(t, pool, "there")
+	for _, tt := range []struct {
+		name       string
+		ev         postroom.Event
+		want       error
+		statements int
+	}{
+		{"new", named("new"), nil, 1},
+		{"there", named("there"), nil, 2},
+		{"ErrEventConflict", postroom.Event{ID: "there", Type: "other"}, postroom.ErrEventConflict, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tx, err := pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			once := &endsAfterExec{Tx: tx, cancel: cancel}
+			if err := shop.Write(ctx, once, tt.ev); !errors.Is(err, tt.want) {
+				t.Errorf("Write = %v, want %v", err, tt.want)
+			}
+			if once.statements != tt.statements {
+				t.Errorf("%d statements, want %d", once.statements, tt.statements)
+			}
+			if err := tx.Commit(t.Context()); errors.Is(err, pgx.ErrTxCommitRollback) != (tt.want != nil) {
+				t.Errorf("Commit = %v", err)
+			}
+		})
+	}
+}
+
+// endsAfterExec ends its caller's context after each statement.
+type endsAfterExec struct {
+	pgx.Tx
+
+	cancel     context.CancelFunc
+	statements int
+}
+
+func (e *endsAfterExec) Exec(ctx context.Context, sql string, arguments ...any) (pgconn.CommandTag, error) {
+	defer e.cancel()
+	e.statements++
+	return e.Tx.Exec(ctx, sql, arguments...)
+}
+
 // After a conflict only the savepoint is lost.
 func TestConflictInsideASavepoint(t *testing.T) {
 	t.Parallel()

@@ -1,10 +1,11 @@
 -- Append one event: what write.sql does for any number, in less time. There are
 -- no arrays to take apart, and refuse_conflict is called where nothing was
--- inserted.
+-- inserted. Write has insert_one.sql instead, which leaves that to a second
+-- statement: a batch cannot wait for what the first one says.
 --
 -- Locks   the new row; waits for a transaction that is writing the same id.
 -- Index   outbox_event (source, event_id).
--- Called  by Outbox.Write, Outbox.Queue and Outbox.WriteSQL.
+-- Called  by Outbox.Queue and Outbox.WriteSQL.
 WITH written AS (
     INSERT INTO postroom.outbox (source, event_id, digest, type, subject, key, content_type, correlation_id,
                                  causation_id, occurred_at, not_before, trace_parent, trace_state, headers, data)
