@@ -10,12 +10,12 @@ BENCHTIME ?= 1s
 FUZZTIME  ?= 10s
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test build lint fmt bench fuzz tidy check-tidy ci
+.PHONY: help setup demo test build lint fmt bench soak fuzz tidy check-tidy ci
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo 'Variables: ARGS for demo, PKG for test and bench (./relay), BENCH, BENCHTIME, FUZZTIME.'
+	@echo 'Variables: ARGS for demo and soak, PKG for test and bench (./relay), BENCH, BENCHTIME, FUZZTIME.'
 
 setup: ## Install PostgreSQL and a C compiler where they are missing (Debian, Ubuntu), and download modules
 	@missing=; \
@@ -60,6 +60,10 @@ fmt: ## Format all files
 bench: ## Measure on throwaway servers, then run the micro-benchmarks (BENCH="--runs 5", BENCHTIME=1x for a trial)
 	$(GO) run ./cmd/postroom bench --dev $(BENCH)
 	$(GO) test -run '^$$' -bench . -benchtime=$(BENCHTIME) $(PKG)
+
+soak: ## Prove on throwaway servers what takes long, half an hour in all (ARGS="--only order --short")
+	@$(GO) build -o bin/soak ./integration/soak
+	@bin/soak $(ARGS)
 
 fuzz: ## Fuzz each target for FUZZTIME
 	@grep -roE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sort | while IFS=: read -r file target; do \

@@ -8,5 +8,7 @@ SELECT 1 AS part, o.seq, NULL::text AS note, o.event_id, o.source, o.type, o.sub
        o.correlation_id, o.causation_id, o.occurred_at, o.trace_parent, o.trace_state, o.headers, o.data,
        greatest(o.created_at, o.not_before) AS logged_at, coalesce(o.not_before > clock_timestamp(), false) AS scheduled
 FROM unnest($1::bigint[], $2::bigint[]) AS r (lo, hi)
-JOIN postroom.outbox o ON o.seq >= r.lo AND o.seq <= r.hi
+-- One look at the index for each range: joined, the planner may compare the whole
+-- log with all ranges.
+CROSS JOIN LATERAL (SELECT * FROM postroom.outbox WHERE seq >= r.lo AND seq <= r.hi OFFSET 0) o
 ORDER BY o.seq;

@@ -1,0 +1,110 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	natsserver "github.com/nats-io/nats-server/v2/server" //nolint:depguard // node.go says why
+
+	"github.com/postroom/postroom/internal/devstack"
+)
+
+// machine is what the scenarios ran on.
+type machine struct {
+	date                   time.Time
+	commit, cpu, memory    string
+	postgres, fsync, where string
+}
+
+func describe(ctx context.Context, db *devstack.Postgres) (machine, error) {
+	m := machine{
+		date: time.Now().UTC(), commit: commit(ctx), cpu: procField("/proc/cpuinfo", "model name"), where: db.Source(),
+	}
+	if kilobytes, err := strconv.Atoi(strings.TrimSuffix(procField("/proc/meminfo", "MemTotal"), " kB")); err == nil {
+		m.memory = fmt.Sprintf("%.0f GiB", float64(kilobytes)/(1<<20))
+	}
+	conn, err := pgx.Connect(ctx, db.URL())
+	if err != nil {
+		return m, fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // it is done with
+	err = conn.QueryRow(ctx, "SELECT current_setting('server_version'), current_setting('fsync')").Scan(&m.postgres, &m.fsync)
+	if err != nil {
+		return m, fmt.Errorf("read settings: %w", err)
+	}
+	return m, nil
+}
+
+func (m machine) markdown() string {
+	return fmt.Sprintf("%s, commit %s. %d processors (%s, %s), %s. PostgreSQL %s (%s), fsync %s; NATS %s, files; %s.\n"+
+		"Servers, relays and producers share this machine; each server and, where nothing else is said, each relay is a process of its own.\n",
+		m.date.Format("2006-01-02 15:04 UTC"), m.commit, runtime.NumCPU(), or(m.cpu, runtime.GOARCH), runtime.GOOS, or(m.memory, "memory unknown"),
+		m.postgres, m.where, m.fsync, natsserver.VERSION, runtime.Version())
+}
+
+func or(text, other string) string {
+	if text == "" {
+		return other
+	}
+	return text
+}
+
+// commit names the code, where git knows.
+func commit(ctx context.Context) string {
+	head, err := exec.CommandContext(ctx, "git", "rev-parse", "--short", "HEAD").Output()
+	if err != nil {
+		return "unknown"
+	}
+	name := strings.TrimSpace(string(head))
+	changes, err := exec.CommandContext(ctx, "git", "status", "--porcelain", "--untracked-files=no").Output()
+	if err == nil && len(changes) > 0 {
+		name += " with changes"
+	}
+	return name
+}
+
+// procField returns the value of the first line of a name in a file of /proc,
+// empty where there is none.
+func procField(file, name string) string {
+	f, err := os.Open(file)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = f.Close() }() // it was read only
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if key, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(key) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// residentPeak returns the most memory in bytes that a process has had resident,
+// zero where the system does not tell.
+func residentPeak(pid int) int64 {
+	kilobytes, err := strconv.ParseInt(strings.TrimSuffix(procField(fmt.Sprintf("/proc/%d/status", pid), "VmHWM"), " kB"), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return kilobytes << 10
+}
+
+// freeDisk returns how many bytes are free where throwaway servers store.
+func freeDisk() (int64, error) {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(os.TempDir(), &fs); err != nil {
+		return 0, fmt.Errorf("look for free disk: %w", err)
+	}
+	return int64(fs.Bavail * uint64(fs.Bsize)), nil //nolint:gosec // far below
+}

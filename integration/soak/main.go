@@ -1,0 +1,236 @@
+//go:build linux || darwin
+
+// Soak runs the long proofs: a log with ten million rows, a transaction that is
+// open for minutes, brokers and relays that are killed and stopped again and
+// again. Each scenario ends in a table of figures, bounds and verdicts; the exit
+// status is 1 where a bound does not hold.
+//
+//	make soak
+//	make soak ARGS="--only order,relays --short"
+//	make soak ARGS="--report docs/soak.md"
+//
+// It starts its own servers, and leaves nothing behind.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/internal/devstack"
+)
+
+func main() {
+	if served, err := serveChild(); served {
+		exit(err)
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // the next signal ends the process
+	exit(command().ExecuteContext(ctx))
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "soak:", err)
+		os.Exit(1)
+	}
+}
+
+// options are what the command line says.
+type options struct {
+	only    []string
+	short   bool
+	openFor time.Duration
+	bytes   int
+	report  string
+	verbose bool
+}
+
+// scenario is one proof.
+type scenario struct {
+	name  string
+	about string
+	run   func(ctx context.Context, r *rig) error
+}
+
+// scenarios in the order in which they run.
+var scenarios = []scenario{
+	{"retained", aboutRetained, retained},
+	{"open", aboutOpen, openTransactions},
+	{"memory", aboutMemory, memory},
+	{"order", aboutOrder, order},
+	{"relays", aboutRelays, relays},
+	{"retention", aboutRetention, retention},
+}
+
+func command() *cobra.Command {
+	var opt options
+	cmd := &cobra.Command{
+		Use:   "soak",
+		Short: "Prove over minutes what tests prove in seconds",
+		Long: `Prove over minutes what tests prove in seconds, on throwaway servers: about half an
+hour, 15 GB of disk and, if the figures are to mean anything, the whole machine.
+
+With --short every scenario runs for seconds. Then bounds on time and size are not
+judged; that nothing is lost, made up or out of order is.`,
+		Example:       "  soak\n  soak --only order,relays --short\n  soak --report docs/soak.md",
+		Args:          cobra.NoArgs,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return opt.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringSliceVar(&opt.only, "only", nil, "scenarios to run: "+strings.Join(names(), ", ")+" (default all)")
+	flags.BoolVar(&opt.short, "short", false, "run a small version of each, which takes seconds")
+	flags.DurationVar(&opt.openFor, "open-for", 5*time.Minute, "how long the transactions of the scenario open stay so")
+	flags.IntVar(&opt.bytes, "retained-bytes", 0, "data of each row of the scenario retained (default 512, or 64 where the disk is small)")
+	flags.StringVar(&opt.report, "report", "", "write the report to this file, in Markdown")
+	flags.BoolVar(&opt.verbose, "verbose", false, "show what relays and servers log")
+	return cmd
+}
+
+func names() []string {
+	var all []string
+	for _, s := range scenarios {
+		all = append(all, s.name)
+	}
+	return all
+}
+
+func (o options) validate() error {
+	for _, name := range o.only {
+		if !slices.Contains(names(), name) {
+			return fmt.Errorf("no such scenario: %.40q; there are %s", name, strings.Join(names(), ", "))
+		}
+	}
+	if o.openFor < 2*time.Second {
+		return fmt.Errorf("--open-for is %s, want 2s or more", o.openFor)
+	}
+	if o.bytes != 0 && (o.bytes < smallBytes || o.bytes > 10*eventBytes) {
+		return fmt.Errorf("--retained-bytes is %d, want %d to %d", o.bytes, smallBytes, 10*eventBytes)
+	}
+	return nil
+}
+
+// errBroken says that a bound does not hold.
+var errBroken = errors.New("not everything holds")
+
+// run starts PostgreSQL and runs the chosen scenarios.
+func (o options) run(ctx context.Context, out, progress io.Writer) (err error) {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	logger := o.logger(progress)
+	db, err := devstack.StartPostgres(ctx, devstack.Config{Durable: !o.short, Logger: logger})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	return o.runOn(ctx, db, out, progress)
+}
+
+// runOn runs the chosen scenarios on a server.
+func (o options) runOn(ctx context.Context, db *devstack.Postgres, out, progress io.Writer) error {
+	machine, err := describe(ctx, db)
+	if err != nil {
+		return err
+	}
+	results, err := o.runAll(ctx, db, out, progress)
+	if err != nil {
+		return err
+	}
+	if o.report != "" {
+		report := &report{machine: machine, options: o, results: results}
+		if err := os.WriteFile(o.report, []byte(report.markdown()), 0o644); err != nil { //nolint:gosec // a document
+			return fmt.Errorf("write report: %w", err)
+		}
+	}
+	for _, result := range results {
+		if result.broken() {
+			return errBroken
+		}
+	}
+	return nil
+}
+
+// runAll runs the chosen scenarios, one after the other; short ones all at once,
+// for they measure nothing. One that fails does not keep others from running.
+func (o options) runAll(ctx context.Context, db *devstack.Postgres, out, progress io.Writer) ([]*result, error) {
+	var chosen []scenario
+	for _, s := range scenarios {
+		if len(o.only) == 0 || slices.Contains(o.only, s.name) {
+			chosen = append(chosen, s)
+		}
+	}
+	results := make([]*result, len(chosen))
+	lines := &lineWriter{out: progress}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var printing error
+	run := func(i int) {
+		results[i] = o.runOne(ctx, db, chosen[i], lines)
+		mu.Lock()
+		defer mu.Unlock()
+		printing = errors.Join(printing, results[i].print(out))
+	}
+	for i := range chosen {
+		if o.short {
+			all.Go(func() { run(i) })
+		} else if ctx.Err() == nil {
+			run(i)
+		}
+	}
+	all.Wait()
+	if ctx.Err() != nil {
+		return nil, errors.New("interrupted")
+	}
+	return results, printing
+}
+
+// lineWriter keeps lines whole that come from several scenarios.
+type lineWriter struct {
+	mu  sync.Mutex
+	out io.Writer
+}
+
+func (w *lineWriter) Write(text []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.out.Write(text)
+}
+
+func (o options) runOne(ctx context.Context, db *devstack.Postgres, s scenario, progress io.Writer) *result {
+	r := &rig{
+		result: &result{name: s.name, about: s.about, short: o.short},
+		opt:    o, db: db, progress: progress, began: time.Now(), logger: o.logger(progress),
+	}
+	r.say("%s", "begins")
+	r.err = s.run(ctx, r)
+	if err := r.clean(); r.err == nil {
+		r.err = err
+	}
+	r.took = time.Since(r.began)
+	return r.result
+}
+
+// logger is for what relays survive, which is much where they are killed.
+func (o options) logger(w io.Writer) *slog.Logger {
+	if !o.verbose {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}

@@ -1,0 +1,75 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const aboutMemory = `A relay in a process of its own drains a million events of 512 bytes with distinct keys. What counts is the most
+memory that this process had resident since it began (VmHWM), all of Go's runtime and the program's own code included.`
+
+// memoryBound is what is promised.
+const memoryBound = 100_000_000
+
+func memory(ctx context.Context, r *rig) error {
+	b, err := r.brokers(ctx, 1)
+	if err != nil {
+		return err
+	}
+	c, err := r.client(ctx, b.urls(), jetstream.StreamConfig{})
+	if err != nil {
+		return err
+	}
+	d, err := r.database(ctx, true)
+	if err != nil {
+		return err
+	}
+	n := pick(r, 1_000_000, 20_000)
+	r.say("loading %s events", grouped(n))
+	if err := d.load(ctx, n, eventBytes); err != nil {
+		return err
+	}
+	if err := d.exec(ctx, "VACUUM (ANALYZE) postroom.outbox"); err != nil {
+		return err
+	}
+	team, err := r.crew(1, relayJob{Database: d.url, NATS: b.urls()})
+	if err != nil {
+		return err
+	}
+	var stored int
+	said := time.Now()
+	began := time.Now()
+	err = eventually(ctx, 10*time.Minute, "all events to be published", func(ctx context.Context) (done bool, err error) {
+		if stored, err = c.stored(ctx); err != nil {
+			return false, err
+		}
+		if time.Since(said) > 5*time.Second {
+			r.say("%s published", grouped(stored))
+			said = time.Now()
+		}
+		return d.settled(ctx)
+	})
+	if err != nil {
+		return err
+	}
+	took := time.Since(began)
+	if stored, err = c.stored(ctx); err != nil {
+		return err
+	}
+	peak := residentPeak(team.get(0).pid())
+	r.check("messages in the stream", grouped(stored), grouped(n), stored == n)
+	r.note("events drained in a second, the start of the process included", "%s", grouped(int(float64(n)/took.Seconds())))
+	switch {
+	case peak == 0:
+		r.note("resident at most", "this system does not tell")
+	case raceDetector: // it takes several times as much
+		r.note("resident at most, with the race detector", "%s", megabytes(peak))
+	default:
+		r.check("resident at most", megabytes(peak), "≤ "+megabytes(memoryBound), peak <= memoryBound)
+	}
+	return nil
+}

@@ -1,0 +1,284 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/outbox"
+)
+
+const aboutOpen = `Producers commit 1,000 transactions a second, one in a hundred rolls back and another one to a savepoint. A relay, which
+nobody wakes, publishes. After half a minute a transaction writes an event and stays open, and another one in a second database
+of the cluster. Compared are the time before they began and the last minute before they end: how long an event takes from the
+return of its commit to the broker's acknowledgement, and what a pass over the log costs.`
+
+// phase is a time in which figures are collected.
+type phase struct {
+	name          string
+	span          time.Duration
+	delays        []time.Duration
+	reads, writes durations
+}
+
+// openRun is what goes on in the scenario.
+type openRun struct {
+	mu     sync.Mutex
+	phase  *phase               // nil: between two
+	commit map[string]time.Time // by id; of what is not acknowledged
+	acked  map[string]time.Time // of what is not known to be committed
+	undone map[string]bool
+	ghosts []string
+}
+
+func (o *openRun) committed(_, _ int, id string, at time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if acked, ok := o.acked[id]; ok {
+		delete(o.acked, id)
+		o.took(acked.Sub(at))
+		return
+	}
+	o.commit[id] = at
+}
+
+func (o *openRun) ack(id string) {
+	now := time.Now()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.undone[id] {
+		o.ghosts = append(o.ghosts, id)
+	}
+	if at, ok := o.commit[id]; ok {
+		delete(o.commit, id)
+		o.took(now.Sub(at))
+		return
+	}
+	o.acked[id] = now
+}
+
+// took notes a delay; mu is held. An acknowledgement can come before its
+// producer has come back from the commit.
+func (o *openRun) took(d time.Duration) {
+	if o.phase != nil {
+		o.phase.delays = append(o.phase.delays, max(d, 0))
+	}
+}
+
+func (o *openRun) undo(id string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.undone[id] = true
+}
+
+// now returns the phase that goes on.
+func (o *openRun) now() *phase {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.phase
+}
+
+// collect collects figures of a phase for its time.
+func (o *openRun) collect(ctx context.Context, r *rig, p *phase) error {
+	r.say("%s", p.name)
+	o.mu.Lock()
+	o.phase = p
+	o.mu.Unlock()
+	sleep(ctx, p.span)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.phase = nil
+	return context.Cause(ctx)
+}
+
+// wasAcked reports whether an event that no producer committed is acknowledged,
+// and when it was.
+func (o *openRun) wasAcked(id string) (time.Time, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	at, ok := o.acked[id]
+	return at, ok
+}
+
+func openTransactions(ctx context.Context, r *rig) error {
+	b, err := r.brokers(ctx, 1)
+	if err != nil {
+		return err
+	}
+	c, err := r.client(ctx, b.urls(), jetstream.StreamConfig{})
+	if err != nil {
+		return err
+	}
+	d, err := r.database(ctx, true)
+	if err != nil {
+		return err
+	}
+	other, err := r.database(ctx, false)
+	if err != nil {
+		return err
+	}
+	run := &openRun{commit: make(map[string]time.Time), acked: make(map[string]time.Time), undone: make(map[string]bool)}
+	p := &producer{db: d, rate: pick(r, 1000.0, 300), committed: run.committed, undone: run.undo}
+	if err := p.prepare(ctx); err != nil {
+		return err
+	}
+	w := watch{
+		acked: run.ack,
+		passed: func(took time.Duration, _ int) {
+			if now := run.now(); now != nil {
+				now.reads.add(took)
+			}
+		},
+		recorded: func(took time.Duration, events int) {
+			if now := run.now(); now != nil && events > 0 {
+				now.writes.add(took)
+			}
+		},
+	}
+	return r.whileRelaying(ctx, d, c, w, func(ctx context.Context) error {
+		err := during(ctx, func(ctx context.Context) error { return run.compare(ctx, r, d, other) }, p.run)
+		if err != nil {
+			return err
+		}
+		return run.conclude(ctx, r, c, int(p.done.Load())+1)
+	})
+}
+
+// compare measures without and with open transactions.
+func (o *openRun) compare(ctx context.Context, r *rig, d, other *database) error {
+	sleep(ctx, pick(r, 5*time.Second, 500*time.Millisecond)) // connections, prepared statements
+	before := &phase{name: "without open transactions", span: pick(r, 30*time.Second, time.Second)}
+	if err := o.collect(ctx, r, before); err != nil {
+		return err
+	}
+	mine, err := d.pool.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = mine.Rollback(context.WithoutCancel(ctx)) }() // nothing after its commit
+	ev := postroom.NewEvent(subject, body(0, 1))
+	ev.Key = "late"
+	if err := outbox.New(outbox.Config{Source: source}).Write(ctx, mine, ev); err != nil {
+		return err
+	}
+	theirs, err := other.pool.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = theirs.Rollback(context.WithoutCancel(ctx)) }() // it wrote nothing of worth
+	if _, err := theirs.Exec(ctx, "CREATE TABLE other AS SELECT 1"); err != nil {
+		return err
+	}
+	began := time.Now()
+	open := pick(r, r.opt.openFor, 3*time.Second)
+	with := &phase{name: "the last part of the time with them", span: min(time.Minute, open/2)}
+	r.say("transactions are open, for %s", open)
+	for left := open - with.span; left > 0; left = open - with.span - time.Since(began) {
+		if !sleep(ctx, min(left, 15*time.Second)) {
+			return context.Cause(ctx)
+		}
+		r.say("open for %s", time.Since(began).Round(time.Second))
+	}
+	if err := o.collect(ctx, r, with); err != nil {
+		return err
+	}
+	r.note("transactions stayed open for", "%s", time.Since(began).Round(time.Second))
+	o.report(r, before, with)
+	return o.late(ctx, r, mine, ev.ID)
+}
+
+// late commits the transaction that was open, and waits for its event.
+func (o *openRun) late(ctx context.Context, r *rig, mine pgx.Tx, id string) error {
+	_, early := o.wasAcked(id)
+	r.check("the late event before its commit", [2]string{"not published", "published"}[btoi(early)], "not published", !early)
+	if err := mine.Commit(ctx); err != nil {
+		return err
+	}
+	committed := time.Now()
+	var acked time.Time
+	err := eventually(ctx, 30*time.Second, "the late event to be published", func(context.Context) (done bool, err error) {
+		acked, done = o.wasAcked(id)
+		return done, nil
+	})
+	switch {
+	case errors.Is(err, errLate):
+		r.check("the late event after its commit", "not within 30 s", "published", false)
+		return nil
+	case err != nil:
+		return err
+	}
+	took := max(acked.Sub(committed), 0)
+	r.check("the late event after its commit", "published after "+millis(took), "published", true)
+	return nil
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// report compares two phases.
+func (o *openRun) report(r *rig, before, with *phase) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range []*phase{before, with} {
+		slices.Sort(p.delays)
+		r.note(p.name+": events", "%s in %s", grouped(len(p.delays)), p.span)
+		r.note(p.name+": commit to acknowledgement", "p50 %s, p99 %s, most %s", millis(percentile(p.delays, 50)), millis(percentile(p.delays, 99)), millis(percentile(p.delays, 100)))
+		r.note(p.name+": a pass", "%s", &p.reads)
+		r.note(p.name+": a recording", "%s", &p.writes)
+	}
+	ratio := func(a, b time.Duration) float64 { return float64(a) / float64(max(b, 1)) }
+	// A fifth of a pass, and a millisecond of a delay, are within what the same
+	// server shows from one minute to the next.
+	p99, p99Before := percentile(with.delays, 99), percentile(before.delays, 99)
+	r.measure("p99 of the delay, with to without", fmt.Sprintf("%.2f", ratio(p99, p99Before)), "≤ 1.5, or 1 ms more", p99 <= max(p99Before*3/2, p99Before+time.Millisecond))
+	pass := ratio(with.reads.mean(), before.reads.mean())
+	r.measure("mean pass, with to without", fmt.Sprintf("%.2f", pass), "≤ 1.2", pass <= 1.2)
+}
+
+// conclude looks that everything was published, and nothing else.
+func (o *openRun) conclude(ctx context.Context, r *rig, c *client, want int) error {
+	var unpublished int
+	err := eventually(ctx, 30*time.Second, "all to be published", func(context.Context) (bool, error) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		unpublished = len(o.commit)
+		return unpublished == 0, nil
+	})
+	if err != nil && !errors.Is(err, errLate) {
+		return err
+	}
+	stored, err := c.stored(ctx)
+	if err != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r.check("events rolled back", grouped(len(o.undone)), "some", len(o.undone) > 0)
+	r.count("events lost", unpublished, "")
+	r.count("rolled back and published", len(o.ghosts), "")
+	r.check("messages in the stream", grouped(stored), grouped(want), stored == want)
+	return nil
+}
+
+// percentile returns the value that p of 100 sorted ones do not exceed, zero of
+// none.
+func percentile(sorted []time.Duration, p int) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	n := (len(sorted)*p + 99) / 100
+	return sorted[max(n, 1)-1]
+}

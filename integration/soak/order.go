@@ -1,0 +1,197 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const aboutOrder = `Producers write events of 1,000 keys, each transaction holding its key's row before it writes the event, while
+relays are killed (kill -9) and, on one server, it is killed and replies are lost on their way; on a cluster of three, with
+three replicas, the stream's leader is killed. The stream of the one server drops no duplicates (a window of 100 ms), the
+cluster's has the default window. Then the whole stream is read: each key's events have to stand in it, by their first
+occurrences, in the order in which their transactions committed.`
+
+// trouble is what is done to servers and relays while producers write.
+type trouble struct {
+	rig     *rig
+	brokers *brokers
+	client  *client
+	crew    *crew
+	proxy   *proxy // nil on a cluster
+
+	serversKilled, deafened atomic.Int64
+}
+
+func order(ctx context.Context, r *rig) error {
+	err := r.orderOn(ctx, "one server", 1, jetstream.StreamConfig{Duplicates: 100 * time.Millisecond})
+	if err := errors.Join(err, r.clean()); err != nil {
+		return err
+	}
+	return r.orderOn(ctx, "cluster", 3, jetstream.StreamConfig{Replicas: 3})
+}
+
+// orderOn is the scenario on so many servers.
+func (r *rig) orderOn(ctx context.Context, where string, servers int, cfg jetstream.StreamConfig) (err error) {
+	t := &trouble{rig: r}
+	if t.brokers, err = r.brokers(ctx, servers); err != nil {
+		return err
+	}
+	if t.client, err = r.client(ctx, t.brokers.urls(), cfg); err != nil {
+		return err
+	}
+	d, err := r.database(ctx, true)
+	if err != nil {
+		return err
+	}
+	job := relayJob{Database: d.url, NATS: t.brokers.urls(), Lease: time.Second, ShortWindow: cfg.Duplicates > 0}
+	if servers == 1 {
+		if t.proxy, err = r.proxy(t.brokers.address(0)); err != nil {
+			return err
+		}
+		job.NATS = t.proxy.url()
+	}
+	if t.crew, err = r.crew(2, job); err != nil {
+		return err
+	}
+
+	keys := pick(r, 1000, 20) // few are hotter: a short run has to find something, too
+	l := newLedger(keys)
+	p := &producer{
+		db: d, keys: keys, rate: pick(r, 3000.0, 600), total: pick(r, 200_000, 3000), slow: true,
+		committed: l.commit, undone: l.undo,
+	}
+	if err := p.prepare(ctx); err != nil {
+		return err
+	}
+	if err := during(ctx, t.produce(p), t.killServers, t.killRelays, t.loseReplies, t.progress(where, l)); err != nil {
+		return err
+	}
+	r.say("%s: all is committed; waiting for the rest", where)
+	if err := r.conclude(ctx, where, d, t.client, l); err != nil {
+		return err
+	}
+	return t.tell(ctx, where, d)
+}
+
+// produce has the producers commit all, or what they get to on a slow machine.
+func (t *trouble) produce(p *producer) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, pick(t.rig, 3*time.Minute, 6*time.Second))
+		defer cancel()
+		return p.run(ctx)
+	}
+}
+
+// killServers kills the server, or the one that leads the stream, and starts it
+// again. It leaves all of them running.
+func (t *trouble) killServers(ctx context.Context) error {
+	for sleep(ctx, pick(t.rig, 7*time.Second, 1500*time.Millisecond)) {
+		work, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		err := t.killServer(work)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("kill a server: %w", err)
+		}
+	}
+	return nil
+}
+
+func (t *trouble) killServer(ctx context.Context) error {
+	leader, err := t.leader(ctx)
+	if err != nil {
+		return err
+	}
+	t.brokers.kill(leader)
+	t.serversKilled.Add(1)
+	sleep(ctx, time.Duration(300+rand.IntN(700))*time.Millisecond)
+	if err := t.brokers.start(ctx, leader); err != nil || len(t.brokers.jobs) > 1 {
+		return err
+	}
+	// Once more, while relays send what has piled up: then much is in flight.
+	sleep(ctx, time.Duration(100+rand.IntN(300))*time.Millisecond)
+	t.brokers.kill(leader)
+	t.serversKilled.Add(1)
+	return t.brokers.start(ctx, leader)
+}
+
+// leader returns the server that leads the stream, once every replica has all of
+// it: what only a killed one has would be lost by the broker.
+func (t *trouble) leader(ctx context.Context) (leader int, err error) {
+	err = eventually(ctx, time.Minute, "a stream whose replicas are current", func(ctx context.Context) (bool, error) {
+		attempt, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		s, err := t.client.js.Stream(attempt, stream)
+		if err != nil {
+			return false, nil //nolint:nilerr // no leader yet
+		}
+		if len(t.brokers.jobs) == 1 {
+			return true, nil
+		}
+		cluster := s.CachedInfo().Cluster
+		if cluster == nil || len(cluster.Replicas) != len(t.brokers.jobs)-1 {
+			return false, nil
+		}
+		for _, replica := range cluster.Replicas {
+			if !replica.Current || replica.Offline {
+				return false, nil
+			}
+		}
+		_, err = fmt.Sscanf(cluster.Leader, "node-%d", &leader)
+		return err == nil, nil
+	})
+	return leader, err
+}
+
+// killRelays kills any of the relays, and starts another.
+func (t *trouble) killRelays(ctx context.Context) error {
+	for sleep(ctx, pick(t.rig, 4*time.Second, 1500*time.Millisecond)) {
+		if err := t.crew.replace(rand.IntN(len(t.crew.relays))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loseReplies makes the proxy deaf for moments.
+func (t *trouble) loseReplies(ctx context.Context) error {
+	for t.proxy != nil && sleep(ctx, pick(t.rig, 3*time.Second, 800*time.Millisecond)) {
+		t.proxy.deaf.Store(true)
+		sleep(ctx, time.Duration(50+rand.IntN(400))*time.Millisecond)
+		t.proxy.deaf.Store(false)
+		t.deafened.Add(1)
+	}
+	return nil
+}
+
+// progress tells how far the producers are.
+func (t *trouble) progress(where string, l *ledger) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		for sleep(ctx, 5*time.Second) {
+			t.rig.say("%s: %s committed, servers killed %d times, replies lost %d times", where, grouped(l.size()), t.serversKilled.Load(), t.deafened.Load())
+		}
+		return nil
+	}
+}
+
+// tell reports what was done, all of which has to have been.
+func (t *trouble) tell(ctx context.Context, where string, d *database) error {
+	r := t.rig
+	r.check(where+": servers killed", grouped(t.serversKilled.Load()), "some", t.serversKilled.Load() > 0)
+	if t.proxy != nil {
+		lost := t.proxy.dropped.Load()
+		r.check(where+": replies lost", fmt.Sprintf("%s in %s moments", grouped(lost), grouped(t.deafened.Load())), "some", lost > 0)
+	}
+	r.check(where+": relays killed", grouped(t.crew.killed), "some", t.crew.killed > 0)
+	terms, err := d.terms(ctx)
+	r.note(where+": times that a relay began to lead", "%s", grouped(terms))
+	r.count(where+": relays that ended by themselves", t.crew.gone(), "")
+	return err
+}

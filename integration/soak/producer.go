@@ -1,0 +1,168 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/outbox"
+)
+
+const producers = 8
+
+// producer commits transactions with an event each, and some that roll back.
+type producer struct {
+	db    *database
+	keys  int     // each with a row that counts; none: every event has a key of its own
+	rate  float64 // transactions a second
+	total int     // of committed ones; zero: until the context ends
+	slow  bool    // some transactions stay open for a while
+
+	committed func(key, n int, id string, at time.Time)
+	undone    func(id string) // rolled back, whole or to a savepoint
+
+	out   *outbox.Outbox
+	turns atomic.Int64
+	done  atomic.Int64
+}
+
+// prepare makes the table that transactions change.
+func (p *producer) prepare(ctx context.Context) error {
+	p.out = outbox.New(outbox.Config{Source: source})
+	err := p.db.exec(ctx, "CREATE TABLE account (id int PRIMARY KEY, n int NOT NULL DEFAULT 0) WITH (fillfactor = 50)")
+	if err != nil {
+		return err
+	}
+	if err := p.db.exec(ctx, "INSERT INTO account (id) SELECT generate_series(0, $1::int - 1)", max(p.keys, 1)); err != nil {
+		return err
+	}
+	return p.db.exec(ctx, "CREATE TABLE change (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, what text)")
+}
+
+// run produces until ctx ends or all is committed.
+func (p *producer) run(ctx context.Context) error {
+	began := time.Now()
+	return together(ctx, producers, func(ctx context.Context, _ int) error {
+		for {
+			turn := p.turns.Add(1) // a few more than committed: those that roll back
+			if p.total > 0 && p.done.Load() >= int64(p.total) {
+				return nil
+			}
+			at := began.Add(time.Duration(float64(turn) / p.rate * float64(time.Second)))
+			if !sleep(ctx, time.Until(at)) {
+				return nil
+			}
+			if err := p.one(ctx); err != nil {
+				return fmt.Errorf("producer: %w", err)
+			}
+		}
+	})
+}
+
+var errOnPurpose = errors.New("rolled back on purpose")
+
+// one is a transaction: one in a hundred rolls back, another one to a savepoint.
+// What was begun is finished, also when ctx ends.
+func (p *producer) one(ctx context.Context) error {
+	work := context.WithoutCancel(ctx)
+	key, n, ev := rand.IntN(max(p.keys, 1)), 0, postroom.NewEvent(subject, nil)
+	err := pgx.BeginFunc(work, p.db.pool, func(tx pgx.Tx) (err error) {
+		if n, err = p.change(work, tx, key); err != nil {
+			return err
+		}
+		ev.Data, ev.Key = body(key, n), strconv.Itoa(key)
+		if p.keys == 0 {
+			ev.Key = ev.ID
+		}
+		chance := rand.IntN(1000)
+		if chance < 10 {
+			if err := p.savepoint(work, tx, ev); err != nil {
+				return err
+			}
+		}
+		if err := p.out.Write(work, tx, ev); err != nil {
+			return err
+		}
+		switch {
+		case chance >= 10 && chance < 20:
+			return errOnPurpose
+		case p.slow && chance == 20:
+			sleep(ctx, 200*time.Millisecond)
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, errOnPurpose):
+		p.undone(ev.ID)
+		return nil
+	case err != nil:
+		return err
+	}
+	p.committed(key, n, ev.ID, time.Now())
+	p.done.Add(1)
+	return nil
+}
+
+// change is what the event is about. It holds the lock of the key from here on.
+func (p *producer) change(ctx context.Context, tx pgx.Tx, key int) (n int, err error) {
+	if p.keys == 0 {
+		_, err = tx.Exec(ctx, "INSERT INTO change (what) VALUES ('something')")
+		return 1, err
+	}
+	err = tx.QueryRow(ctx, "UPDATE account SET n = n + 1 WHERE id = $1 RETURNING n", key).Scan(&n)
+	return n, err
+}
+
+// savepoint writes another event of the same key, and takes it back.
+func (p *producer) savepoint(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+	ev.ID += "-undone"
+	p.undone(ev.ID)
+	err := pgx.BeginFunc(ctx, tx, func(inner pgx.Tx) error {
+		if err := p.out.Write(ctx, inner, ev); err != nil {
+			return err
+		}
+		return errOnPurpose
+	})
+	if !errors.Is(err, errOnPurpose) {
+		return fmt.Errorf("savepoint: %w", err)
+	}
+	return nil
+}
+
+// body returns the data of the n-th event of a key.
+func body(key, n int) []byte {
+	head := fmt.Sprintf(`{"key": %d, "n": %d, "pad": "`, key, n)
+	return []byte(head + strings.Repeat("x", eventBytes-len(head)-2) + `"}`)
+}
+
+// together runs n of the same. The first failure ends all.
+func together(ctx context.Context, n int, work func(ctx context.Context, i int) error) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var failures []error
+	for i := range n {
+		all.Go(func() {
+			if err := work(ctx, i); err != nil {
+				fail(err)
+				mu.Lock()
+				defer mu.Unlock()
+				failures = append(failures, err)
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(failures...)
+}

@@ -1,0 +1,5 @@
+//go:build (linux || darwin) && race
+
+package main
+
+const raceDetector = true

@@ -1,0 +1,176 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/relay"
+)
+
+// standbyName is what PostgreSQL calls the connections of a relay that are not
+// those of a leader.
+const standbyName = "soak relay"
+
+// relayJob describes a relay.
+type relayJob struct {
+	Database, NATS   string
+	Lease, Retention time.Duration // zero: the default
+	ShortWindow      bool          // the stream's duplicate window is short on purpose
+}
+
+// serveRelay is a relay, until ctx ends. It tells its state.
+func serveRelay(ctx context.Context, text []byte) error {
+	var job relayJob
+	if err := json.Unmarshal(text, &job); err != nil {
+		return err
+	}
+	db, err := pgxpool.ParseConfig(job.Database)
+	if err != nil {
+		return err
+	}
+	db.MaxConns = 1 // and the two that a leader takes out of it
+	db.ConnConfig.RuntimeParams["application_name"] = standbyName
+	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), db)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	nc, err := nats.Connect(job.NATS, append(relay.ConnectOptions(), nats.RetryOnFailedConnect(true))...)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	r := relay.New(outbox.NewLog(pool), relay.JetStream(nc), job.config())
+	over, stop := context.WithCancel(context.Background())
+	var telling sync.WaitGroup
+	telling.Go(func() {
+		for last := relay.State(""); sleep(over, 20*time.Millisecond); {
+			if now := r.Health().State; now != last {
+				tell("%s", now)
+				last = now
+			}
+		}
+	})
+	err = r.Run(ctx)
+	stop()
+	telling.Wait()
+	return err
+}
+
+func (j relayJob) config() relay.Config {
+	cfg := relay.Config{Lease: j.Lease, Retention: j.Retention, Logger: childLogger()}
+	if j.ShortWindow {
+		cfg.Accept = []relay.Risk{relay.ShortDuplicateWindow}
+	}
+	return cfg
+}
+
+// crew are relays of one log, each a process that can be killed and stopped.
+type crew struct {
+	rig *rig
+	job relayJob
+
+	mu             sync.Mutex
+	relays         []*child
+	killed, paused int
+	fell           int // ended, though nobody ended them, and were replaced
+}
+
+func (r *rig) crew(n int, job relayJob) (*crew, error) {
+	c := &crew{rig: r, job: job, relays: make([]*child, n)}
+	r.later(func() error { c.end(); return nil })
+	for i := range c.relays {
+		if err := c.start(i); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (c *crew) start(i int) (err error) {
+	relay, err := startChild("relay", c.job, c.rig.childLog())
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.relays[i] = relay
+	return nil
+}
+
+func (c *crew) get(i int) *child {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.relays[i]
+}
+
+// replace kills a relay and starts another one.
+func (c *crew) replace(i int) error {
+	fell := c.get(i).ended()
+	c.get(i).kill()
+	c.mu.Lock()
+	if fell {
+		c.fell++
+	} else {
+		c.killed++
+	}
+	c.mu.Unlock()
+	return c.start(i)
+}
+
+// leaders returns which relays say that they lead.
+func (c *crew) leaders() (which []int) {
+	for i := range c.relays {
+		if c.get(i).says() == string(relay.Leading) {
+			which = append(which, i)
+		}
+	}
+	return which
+}
+
+// states counts what the relays say.
+func (c *crew) states() string {
+	counts := make(map[string]int)
+	for i := range c.relays {
+		counts[c.get(i).says()]++
+	}
+	return fmt.Sprint(counts)
+}
+
+// gone returns how many have ended, though nobody ended them.
+func (c *crew) gone() int {
+	n := c.fell
+	for i := range c.relays {
+		if c.get(i).ended() {
+			n++
+		}
+	}
+	return n
+}
+
+// counts returns how often relays were killed and paused.
+func (c *crew) counts() (killed, paused int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.killed, c.paused
+}
+
+// end has all relays leave.
+func (c *crew) end() {
+	var all sync.WaitGroup
+	for i := range c.relays {
+		if r := c.get(i); r != nil {
+			all.Go(r.end)
+		}
+	}
+	all.Wait()
+}

@@ -1,0 +1,135 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/relay"
+)
+
+const aboutRelays = `Twenty relays, each a process, of one log with a lease of a second. For a minute, at random, every second time the
+leader: one is killed (kill -9) and started again, or stopped (SIGSTOP) for up to three times its lease and then let go on,
+while it may still take itself for the leader. The stream drops no duplicates (a window of 100 ms).`
+
+func relays(ctx context.Context, r *rig) error {
+	b, err := r.brokers(ctx, 1)
+	if err != nil {
+		return err
+	}
+	c, err := r.client(ctx, b.urls(), jetstream.StreamConfig{Duplicates: 100 * time.Millisecond})
+	if err != nil {
+		return err
+	}
+	d, err := r.database(ctx, true)
+	if err != nil {
+		return err
+	}
+	n := pick(r, 20, 5)
+	team, err := r.crew(n, relayJob{Database: d.url, NATS: b.urls(), Lease: time.Second, ShortWindow: true})
+	if err != nil {
+		return err
+	}
+	keys := pick(r, 1000, 100)
+	l := newLedger(keys)
+	p := &producer{db: d, keys: keys, rate: pick(r, 1500.0, 300), slow: true, committed: l.commit, undone: l.undo}
+	if err := p.prepare(ctx); err != nil {
+		return err
+	}
+	err = during(ctx, team.harass(pick(r, time.Minute, 6*time.Second)), p.run, func(ctx context.Context) error {
+		for sleep(ctx, 5*time.Second) {
+			killed, paused := team.counts()
+			r.say("%s committed; relays killed %d times, stopped %d times", grouped(l.size()), killed, paused)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := r.conclude(ctx, "stream", d, c, l); err != nil {
+		return err
+	}
+	r.check("relays killed", grouped(team.killed), "some", team.killed > 0)
+	r.check("relays stopped beyond their lease", grouped(team.paused), "some", team.paused > 0)
+	terms, err := d.terms(ctx)
+	if err != nil {
+		return err
+	}
+	r.note("times that a relay began to lead", "%s", grouped(terms))
+	r.count("relays that ended by themselves", team.gone(), "")
+	return r.oneLeads(ctx, d, team)
+}
+
+// harass kills and stops relays for a time. All of them run again at its end.
+func (c *crew) harass(span time.Duration) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		const hands = 3 // so many at a time, each with relays of its own
+		end := time.Now().Add(span)
+		return together(ctx, hands, func(ctx context.Context, hand int) error {
+			for time.Now().Before(end) && sleep(ctx, time.Duration(100+rand.IntN(500))*time.Millisecond) {
+				victim := c.victim(hand, hands)
+				var err error
+				if rand.IntN(2) == 0 {
+					err = c.replace(victim)
+				} else {
+					err = c.pause(ctx, victim)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// victim returns the leader, every second time, or any of a hand's relays.
+func (c *crew) victim(hand, hands int) int {
+	if rand.IntN(2) == 0 {
+		for _, leader := range c.leaders() {
+			if leader%hands == hand {
+				return leader
+			}
+		}
+	}
+	mine := (len(c.relays) - hand + hands - 1) / hands
+	return hand + hands*rand.IntN(mine)
+}
+
+// pause stops a relay for longer than its lease.
+func (c *crew) pause(ctx context.Context, i int) error {
+	stopped := c.get(i)
+	if err := stopped.signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	sleep(ctx, c.job.Lease+time.Duration(rand.Int64N(int64(2*c.job.Lease))))
+	c.mu.Lock()
+	c.paused++
+	c.mu.Unlock()
+	return stopped.signal(syscall.SIGCONT)
+}
+
+// oneLeads looks that one relay leads at the end, and that connections are only
+// those which are needed: two of the leader, and one at most of each relay.
+func (r *rig) oneLeads(ctx context.Context, d *database, team *crew) error {
+	var leading, others int
+	last := ""
+	err := eventually(ctx, 15*time.Second, "one leader", func(ctx context.Context) (bool, error) {
+		err := d.pool.QueryRow(ctx, `SELECT count(*) FILTER (WHERE application_name = 'postroom relay'),
+			count(*) FILTER (WHERE application_name = $1) FROM pg_stat_activity WHERE datname = current_database()`, standbyName).Scan(&leading, &others)
+		last = team.states()
+		standby := len(team.relays) - 1
+		return last == fmt.Sprint(map[string]int{string(relay.Leading): 1, string(relay.Standby): standby}) &&
+			leading == 2 && others <= len(team.relays), err
+	})
+	r.check("states at the end", last, "one leads", len(team.leaders()) == 1 && err == nil)
+	r.check("connections of leaders at the end", grouped(leading), "2", leading == 2)
+	r.check("connections of others at the end", grouped(others), fmt.Sprintf("≤ %d", len(team.relays)), others <= len(team.relays))
+	return ctx.Err()
+}

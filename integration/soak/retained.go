@@ -1,0 +1,274 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/outbox"
+)
+
+const aboutRetained = `A relay drains 200,000 new events of 512 bytes from a log that holds ten million published ones, and the same from a log
+that was empty, in turn, three times each. The retained rows are loaded by one statement. Autovacuum is off for both logs, so that it does
+not fall into one measurement and not into the other: each is vacuumed and a checkpoint made before it is measured.`
+
+const (
+	// Retained rows with events of eventBytes take about 10 GB, those of small
+	// events half as much, beside what the server logs for itself.
+	smallBytes = 64
+	largeDisk  = 40 << 30
+	smallDisk  = 15 << 30
+)
+
+func retained(ctx context.Context, r *rig) error {
+	bytes, err := r.retainedBytes()
+	if err != nil {
+		return err
+	}
+	b, err := r.brokers(ctx, 1)
+	if err != nil {
+		return err
+	}
+	c, err := r.client(ctx, b.urls(), jetstream.StreamConfig{})
+	if err != nil {
+		return err
+	}
+	empty, err := r.quietLog(ctx)
+	if err != nil {
+		return err
+	}
+	full, err := r.quietLog(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.fill(ctx, full, bytes); err != nil {
+		return err
+	}
+	runs := pick(r, 3, 1)
+	var rates [2][]float64
+	var passes [2]durations
+	logs := [2]*database{empty, full}
+	for run := range 2 * runs {
+		which := (run + run/2) % 2 // empty, full, full, empty, …: neither always goes first
+		rate, err := r.drain(ctx, logs[which], c, which == 0, &passes[which])
+		if err != nil {
+			return err
+		}
+		rates[which] = append(rates[which], rate)
+		r.say("run %d of %d, %s: %s events/s", run+1, 2*runs, [2]string{"empty log", "retained rows"}[which], grouped(int(rate)))
+	}
+	for which, name := range [2]string{"empty log", "retained rows"} {
+		r.note(name+": events drained in a second", "%s", list(rates[which]))
+		r.note(name+": a pass with a full page", "%s", &passes[which])
+		probe, pass, err := r.probe(ctx, logs[which])
+		if err != nil {
+			return err
+		}
+		r.note(name+": a pass without news, median", "%s", millis(pass))
+		r.note(name+": a pass with one late row, median", "%s", millis(probe))
+	}
+	ratio := median(rates[1]) / median(rates[0])
+	r.measure("rate with retained rows to rate without, of medians", fmt.Sprintf("%.3f", ratio), "≥ 0.90", ratio >= 0.9)
+	return nil
+}
+
+// retainedBytes returns how large retained events may be.
+func (r *rig) retainedBytes() (int, error) {
+	free, err := freeDisk()
+	if err != nil {
+		return 0, err
+	}
+	r.note("free disk", "%.0f GB", float64(free)/1e9)
+	switch {
+	case r.opt.bytes != 0:
+		return r.opt.bytes, nil
+	case r.short || free >= largeDisk:
+		return eventBytes, nil
+	case free >= smallDisk:
+		return smallBytes, nil
+	}
+	return 0, errors.New("there is not enough free disk for ten million rows")
+}
+
+// quietLog is a log that the server leaves alone.
+func (r *rig) quietLog(ctx context.Context) (*database, error) {
+	d, err := r.database(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	return d, d.exec(ctx, "ALTER TABLE postroom.outbox SET (autovacuum_enabled = off)")
+}
+
+// fill loads published rows.
+func (r *rig) fill(ctx context.Context, d *database, bytes int) error {
+	n := pick(r, 10_000_000, 20_000)
+	r.say("loading %s published rows with %d bytes each", grouped(n), bytes)
+	began := time.Now()
+	err := during(ctx, func(ctx context.Context) error { return d.load(ctx, n, bytes) }, func(ctx context.Context) error {
+		for sleep(ctx, 20*time.Second) {
+			r.say("still loading")
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := d.exec(ctx, "UPDATE postroom.relay SET high = (SELECT max(seq) FROM postroom.outbox), snap = pg_current_snapshot()"); err != nil {
+		return err
+	}
+	if err := d.exec(ctx, "VACUUM (ANALYZE) postroom.outbox"); err != nil {
+		return err
+	}
+	r.say("loaded in %s", time.Since(began).Round(time.Second))
+	sizes, err := outbox.NewLog(d.pool).Sizes(ctx)
+	if err != nil {
+		return err
+	}
+	r.note("retained rows", "%s with %d bytes of data each; with indexes %s", grouped(n), bytes, megabytes(sizes.Log))
+	return nil
+}
+
+// drain measures a relay that publishes new events, and returns how many in a
+// second, from its lease until the last is recorded.
+func (r *rig) drain(ctx context.Context, d *database, c *client, empty bool, passes *durations) (rate float64, err error) {
+	n := pick(r, 200_000, 5000)
+	if empty {
+		if err := d.exec(ctx, "TRUNCATE postroom.outbox"); err != nil {
+			return 0, err
+		}
+	}
+	if err := d.load(ctx, n, eventBytes); err != nil {
+		return 0, err
+	}
+	for _, sql := range []string{"VACUUM (ANALYZE) postroom.outbox", "CHECKPOINT"} {
+		if err := d.exec(ctx, sql); err != nil {
+			return 0, err
+		}
+	}
+	if err := c.fresh(ctx); err != nil {
+		return 0, err
+	}
+	var began, ended time.Time
+	var recorded atomic.Int64
+	done := make(chan struct{})
+	w := watch{
+		led: func() { began = time.Now() },
+		passed: func(took time.Duration, events int) {
+			if events >= 1000 {
+				passes.add(took)
+			}
+		},
+		recorded: func(_ time.Duration, events int) {
+			if recorded.Add(int64(events)) == int64(n) && events > 0 {
+				ended = time.Now()
+				close(done)
+			}
+		},
+	}
+	err = r.whileRelaying(ctx, d, c, w, func(ctx context.Context) error {
+		select {
+		case <-done:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(5 * time.Minute):
+			return fmt.Errorf("%w: all events to be recorded", errLate)
+		}
+	})
+	if err != nil {
+		return 0, err
+	}
+	stored, err := c.stored(ctx)
+	if err == nil && stored != n {
+		err = fmt.Errorf("the stream has %d messages, want %d", stored, n)
+	}
+	return float64(n) / ended.Sub(began).Seconds(), err
+}
+
+// probe measures passes that find one late row, and passes that find nothing.
+func (r *rig) probe(ctx context.Context, d *database) (late, idle time.Duration, err error) {
+	term, err := outbox.NewLog(d.pool).Lead(ctx, "soak", time.Minute)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, term.Release(context.WithoutCancel(ctx), postroom.Progress{})) }()
+	var lates, idles []time.Duration
+	out := outbox.New(outbox.Config{Source: source})
+	for range pick(r, 100, 5) {
+		took, err := oneLate(ctx, d, out, term)
+		if err != nil {
+			return 0, 0, err
+		}
+		lates = append(lates, took)
+		began := time.Now()
+		if _, err := term.Read(ctx, 1000); err != nil {
+			return 0, 0, err
+		}
+		idles = append(idles, time.Since(began))
+	}
+	return median(lates), median(idles), nil
+}
+
+// oneLate has an event become visible after a later one was read, and returns
+// how long the pass takes that finds it.
+func oneLate(ctx context.Context, d *database, out *outbox.Outbox, term *outbox.Term) (time.Duration, error) {
+	slow, err := d.pool.Begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = slow.Rollback(context.WithoutCancel(ctx)) }() // nothing after its commit
+	ev := postroom.NewEvent(subject, body(0, 1))
+	if err := out.Write(ctx, slow, ev); err != nil {
+		return 0, err
+	}
+	err = pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
+		return out.Write(ctx, tx, postroom.NewEvent(subject, body(0, 1)))
+	})
+	if err != nil {
+		return 0, err
+	}
+	first, err := term.Read(ctx, 1000)
+	if err != nil {
+		return 0, err
+	}
+	if err := slow.Commit(ctx); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	second, err := term.Read(ctx, 1000)
+	took := time.Since(began)
+	if err == nil && (second.Late != 1 || len(second.Events) != 1 || second.Events[0].ID != ev.ID) {
+		err = fmt.Errorf("a pass found %d events, %d of them late, want the late one", len(second.Events), second.Late)
+	}
+	if err != nil {
+		return 0, err
+	}
+	var published postroom.Progress
+	for _, ev := range append(first.Events, second.Events...) {
+		published.Published = append(published.Published, ev.Seq)
+	}
+	return took, term.Record(ctx, published)
+}
+
+func median[T int | float64 | time.Duration](values []T) T {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
+}
+
+func list(rates []float64) string {
+	var all []string
+	for _, rate := range rates {
+		all = append(all, grouped(int(rate)))
+	}
+	return strings.Join(all, "; ")
+}

@@ -1,0 +1,131 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/outbox"
+)
+
+const aboutRetention = `A relay keeps published events for 20 seconds while producers write for four minutes. The log, its rows, its files and
+its indexes, has to stop growing once the first rows are old enough and autovacuum, at its default settings, has come by.`
+
+func retention(ctx context.Context, r *rig) error {
+	b, err := r.brokers(ctx, 1)
+	if err != nil {
+		return err
+	}
+	c, err := r.client(ctx, b.urls(), jetstream.StreamConfig{})
+	if err != nil {
+		return err
+	}
+	d, err := r.database(ctx, true)
+	if err != nil {
+		return err
+	}
+	keep := pick(r, 20*time.Second, time.Second)
+	if _, err := r.crew(1, relayJob{Database: d.url, NATS: b.urls(), Retention: keep}); err != nil {
+		return err
+	}
+	keys := pick(r, 1000, 100)
+	l := newLedger(keys)
+	p := &producer{db: d, keys: keys, rate: pick(r, 2000.0, 300), committed: l.commit, undone: l.undo}
+	if err := p.prepare(ctx); err != nil {
+		return err
+	}
+	watched := &sizes{rig: r, db: d, span: pick(r, 4*time.Minute, 3*time.Second)}
+	if err := during(ctx, watched.follow, p.run); err != nil {
+		return err
+	}
+	watched.judge(keep)
+	if err := r.conclude(ctx, "stream", d, c, l); err != nil {
+		return err
+	}
+	return watched.removed(ctx, keep, l.total)
+}
+
+// sizes follows how large a log is.
+type sizes struct {
+	rig     *rig
+	db      *database
+	span    time.Duration
+	samples []sample
+}
+
+type sample struct {
+	at           time.Duration
+	rows         int
+	log, indexes int64 // log: with its indexes
+	oldest       time.Duration
+}
+
+// follow takes a sample twelve times in its span.
+func (s *sizes) follow(ctx context.Context) error {
+	const times = 12
+	began := time.Now()
+	for n := range times {
+		if !sleep(ctx, time.Until(began.Add(s.span*time.Duration(n+1)/times))) {
+			return context.Cause(ctx)
+		}
+		found, err := s.look(ctx)
+		if err != nil {
+			return err
+		}
+		found.at = time.Since(began)
+		s.samples = append(s.samples, found)
+		s.rig.say("%s rows, log %s", grouped(found.rows), megabytes(found.log))
+	}
+	return nil
+}
+
+func (s *sizes) look(ctx context.Context) (found sample, err error) {
+	sizes, err := outbox.NewLog(s.db.pool).Sizes(ctx)
+	if err != nil {
+		return found, err
+	}
+	found.log, found.oldest = sizes.Log, sizes.Oldest
+	err = s.db.pool.QueryRow(ctx, "SELECT count(*), pg_indexes_size('postroom.outbox') FROM postroom.outbox").Scan(&found.rows, &found.indexes)
+	return found, err
+}
+
+// judge compares the first half, in which the log grows to its size, with the
+// second.
+func (s *sizes) judge(keep time.Duration) {
+	var largest [2]sample
+	var oldest time.Duration
+	for n, at := range s.samples {
+		half := 2 * n / len(s.samples)
+		largest[half].log = max(largest[half].log, at.log)
+		largest[half].indexes = max(largest[half].indexes, at.indexes)
+		largest[half].rows = max(largest[half].rows, at.rows)
+		oldest = max(oldest, at.oldest)
+		s.rig.note(fmt.Sprintf("after %s", at.at.Round(100*time.Millisecond)), "%s rows, table %s, indexes %s, oldest %s",
+			grouped(at.rows), megabytes(at.log-at.indexes), megabytes(at.indexes), at.oldest.Round(100*time.Millisecond))
+	}
+	compare := func(figure string, first, second int64) {
+		ratio := float64(second) / float64(max(first, 1))
+		s.rig.measure(figure+", second half to first", fmt.Sprintf("%.2f", ratio), "≤ 1.25", ratio <= 1.25)
+	}
+	compare("most rows", int64(largest[0].rows), int64(largest[1].rows))
+	compare("largest log with indexes", largest[0].log, largest[1].log)
+	compare("largest indexes", largest[0].indexes, largest[1].indexes)
+	bound := keep + 15*time.Second // a relay looks every 10 s whether there is something to remove
+	s.rig.measure("oldest row at any time", oldest.Round(100*time.Millisecond).String(), "≤ "+bound.String(), oldest <= bound)
+}
+
+// removed waits until the last rows are old enough, and looks that they go.
+func (s *sizes) removed(ctx context.Context, keep time.Duration, written int) error {
+	var left sample
+	patience := keep + pick(s.rig, time.Minute, 20*time.Second)
+	err := eventually(ctx, patience, "the log to be empty", func(ctx context.Context) (_ bool, err error) {
+		left, err = s.look(ctx)
+		return left.rows == 0, err
+	})
+	s.rig.check("rows removed, "+patience.String()+" after the last", grouped(written-left.rows), grouped(written), err == nil)
+	return ctx.Err()
+}

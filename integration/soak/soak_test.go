@@ -1,0 +1,110 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+// The test binary is also the servers and relays that the scenarios start.
+func TestMain(m *testing.M) {
+	if served, err := serveChild(); served {
+		exit(err)
+		return
+	}
+	devtest.Main(m)
+}
+
+// All scenarios, in their short versions, hold.
+func TestShort(t *testing.T) {
+	db := devtest.Postgres(t)
+	var out bytes.Buffer
+	file := filepath.Join(t.TempDir(), "soak.md")
+	opt := options{short: true, openFor: 5 * time.Minute, report: file}
+	if err := opt.runOn(t.Context(), db, &out, progress{t}); err != nil {
+		t.Errorf("soak: %v", err)
+	}
+	t.Log(out.String())
+	report, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names() {
+		if !strings.Contains(string(report), "\n## "+name+"\n") {
+			t.Errorf("the report has no %s:\n%s", name, report)
+		}
+	}
+}
+
+// progress logs what the scenarios say.
+type progress struct{ t *testing.T }
+
+func (p progress) Write(text []byte) (int, error) {
+	p.t.Log(strings.TrimSpace(string(text)))
+	return len(text), nil
+}
+
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		opt  options
+		says string
+	}{
+		{"unknown scenario", options{only: []string{"brain"}, openFor: time.Minute}, "no such scenario"},
+		{"too small", options{openFor: time.Minute, bytes: 10}, "--retained-bytes is 10"},
+		{"too short", options{openFor: time.Second}, "--open-for is 1s"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if err := tt.opt.validate(); err == nil || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("validate = %v, want %q", err, tt.says)
+			}
+		})
+	}
+}
+
+// A bound that does not hold shows, and fails the whole.
+func TestVerdicts(t *testing.T) {
+	t.Parallel()
+	long, short := result{name: "x"}, result{name: "x", short: true}
+	for _, r := range []*result{&long, &short} {
+		r.note("a", "%d", 1)
+		r.check("b", "1", "1", true)
+		r.measure("c", "2", "1", false)
+	}
+	if !long.broken() || short.broken() {
+		t.Errorf("broken: long %t, short %t; a short run judges no measurement", long.broken(), short.broken())
+	}
+	short.count("d", 1234, "this one")
+	var out bytes.Buffer
+	if err := short.print(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"x (0s): FAILED", "c        2                 1       not judged", "d        1,234: this one   0       FAILED"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in:\n%s", want, out.String())
+		}
+	}
+	if !short.broken() {
+		t.Error("not broken by what must not have happened")
+	}
+}
+
+// What the report says was typed can be typed again.
+func TestCommandLine(t *testing.T) {
+	t.Parallel()
+	o := options{only: []string{"order", "open"}, short: true, openFor: time.Minute, report: "docs/soak.md"}
+	want := fmt.Sprintf("make soak ARGS=%q", "--only order,open --short --open-for 1m0s --report docs/soak.md")
+	if got := o.commandLine(); got != want {
+		t.Errorf("commandLine = %s, want %s", got, want)
+	}
+}

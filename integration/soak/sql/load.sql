@@ -1,0 +1,17 @@
+-- Append $1 events with distinct keys to the log, with $2 bytes of JSON each, in
+-- one statement.
+--
+-- $3 type and subject   $4 source   $5 what their ids begin with
+--
+-- Ids rise, as those that producers make do. The digest is one of the data
+-- alone: only repeated writes are compared by it, and there are none.
+--
+-- Locks   the new rows.
+-- Called  by database.load.
+INSERT INTO postroom.outbox (digest, source, event_id, type, subject, key, data)
+SELECT substring(sha256(data) FROM 1 FOR 16), $4, $5 || '-' || lpad(n::text, 12, '0'), $3, $3, 'key-' || n, data
+FROM (
+    SELECT n, convert_to(rpad('{"key": ' || n || ', "n": 1, "pad": "', $2::int - 2, 'x') || '"}', 'UTF8') AS data
+    FROM generate_series(1, $1::int) n
+) events
+ORDER BY n;

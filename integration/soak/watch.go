@@ -1,0 +1,134 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/relay"
+)
+
+// watch looks on while a relay works in this process. Its functions may be nil.
+type watch struct {
+	led      func()
+	passed   func(took time.Duration, events int)
+	acked    func(id string)
+	recorded func(took time.Duration, events int)
+}
+
+type watchedLog struct {
+	*outbox.Log
+
+	watch watch
+}
+
+// Lead is [outbox.Log.Lead].
+func (l watchedLog) Lead(ctx context.Context, owner string, lease time.Duration) (watchedTerm, error) {
+	term, err := l.Log.Lead(ctx, owner, lease)
+	if err == nil && l.watch.led != nil {
+		l.watch.led()
+	}
+	return watchedTerm{term, l.watch}, err
+}
+
+type watchedTerm struct {
+	*outbox.Term
+
+	watch watch
+}
+
+// Read is [outbox.Term.Read].
+func (t watchedTerm) Read(ctx context.Context, limit int) (postroom.Page, error) {
+	began := time.Now()
+	page, err := t.Term.Read(ctx, limit)
+	if err == nil && t.watch.passed != nil {
+		t.watch.passed(time.Since(began), len(page.Events))
+	}
+	return page, err
+}
+
+// Record is [outbox.Term.Record].
+func (t watchedTerm) Record(ctx context.Context, p postroom.Progress) error {
+	began, n := time.Now(), len(p.Published)
+	err := t.Term.Record(ctx, p)
+	if err == nil && t.watch.recorded != nil {
+		t.watch.recorded(time.Since(began), n)
+	}
+	return err
+}
+
+type watchedPublisher struct {
+	*relay.JetStreamPublisher
+
+	watch watch
+}
+
+// Run is that of [relay.Publisher].
+func (p watchedPublisher) Run(ctx context.Context, batches <-chan []*relay.Flight, settle func(f *relay.Flight, o relay.Outcome)) error {
+	if p.watch.acked == nil {
+		return p.JetStreamPublisher.Run(ctx, batches, settle)
+	}
+	return p.JetStreamPublisher.Run(ctx, batches, func(f *relay.Flight, o relay.Outcome) {
+		if o.Class == relay.Stored {
+			p.watch.acked(f.ID)
+		}
+		settle(f, o)
+	})
+}
+
+// whileRelaying calls do while a relay works in this process. It returns once the
+// relay has left.
+func (r *rig) whileRelaying(ctx context.Context, d *database, c *client, w watch, do func(ctx context.Context) error) error {
+	nc, err := nats.Connect(c.urls, relay.ConnectOptions()...)
+	if err != nil {
+		return fmt.Errorf("connect to NATS: %w", err)
+	}
+	defer nc.Close()
+	working := relay.New(watchedLog{outbox.NewLog(d.pool), w}, watchedPublisher{relay.JetStream(nc), w}, relay.Config{Logger: r.logger})
+	return during(ctx, do, func(ctx context.Context) error {
+		if err := working.Run(ctx); err != nil {
+			return fmt.Errorf("relay: %w", err)
+		}
+		if ctx.Err() == nil {
+			return errors.New("the relay ended")
+		}
+		return nil
+	})
+}
+
+// durations sums up how long something took.
+type durations struct {
+	mu  sync.Mutex
+	n   int
+	sum time.Duration
+	max time.Duration
+}
+
+func (d *durations) add(took time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.n++
+	d.sum += took
+	d.max = max(d.max, took)
+}
+
+func (d *durations) mean() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.sum / time.Duration(max(d.n, 1))
+}
+
+func (d *durations) String() string {
+	mean := d.mean()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return fmt.Sprintf("%s (most %s, of %s)", millis(mean), millis(d.max), grouped(d.n))
+}
