@@ -100,7 +100,8 @@ func (l *lanes) failed(f *Flight, o Outcome, now time.Time) (tries int, held *po
 // mayHold reports whether an event of the given class may go to held. An outage
 // holds nothing: others have to pass, of the same stream where it is the stream
 // that is not available. Where no stream takes an event it is enough that others
-// have one: they may stand behind more such events than may be read.
+// have one: they may stand behind more such events than may be read. So may those
+// that would pass where all that is read is refused, which is then no attempt.
 func (l *lanes) mayHold(f *Flight, s *stream, c Class) bool {
 	switch c {
 	case Unavailable:
@@ -108,10 +109,13 @@ func (l *lanes) mayHold(f *Flight, s *stream, c Class) bool {
 	case Unroutable:
 		return l.others || l.passed.After(f.refused)
 	case Refused:
-		return l.passed.After(f.refused)
+		return l.passed.After(f.refused) || l.full()
 	}
 	return false
 }
+
+// full reports whether so much is read that others may stand behind it, unread.
+func (l *lanes) full() bool { return l.size >= l.limit/2 || l.bytes >= maxBytes/2 }
 
 // spent reports whether an event was refused for long enough, or refused events
 // take so much room that it has to make way.
@@ -162,7 +166,7 @@ func (l *lanes) hold(f *Flight, o Outcome) *postroom.Failure {
 	case o.Class == Permanent:
 		failure.Attempts++
 		failure.Dead = true
-	case o.Class == Refused:
+	case o.Class == Refused && l.passed.After(f.refused):
 		failure.Attempts++
 		failure.Dead = failure.Attempts >= maxAttempts
 		failure.After = attempts.Delay(failure.Attempts)

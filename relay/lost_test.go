@@ -41,14 +41,14 @@ func startProxy(t *testing.T, to string) *proxy {
 			}
 			server, err := net.Dial("tcp4", strings.TrimPrefix(to, "nats://"))
 			if err != nil {
-				client.Close()
+				_ = client.Close()
 				continue
 			}
-			all.Go(func() { _, _ = io.Copy(server, client); server.Close() })
-			all.Go(func() { _, _ = io.Copy(lossy{client, p}, server); client.Close() })
+			all.Go(func() { _, _ = io.Copy(server, client); _ = server.Close() })
+			all.Go(func() { _, _ = io.Copy(lossy{client, p}, server); _ = client.Close() })
 		}
 	})
-	t.Cleanup(func() { listener.Close(); all.Wait() }) // after the client's end, which ends the copying
+	t.Cleanup(func() { _ = listener.Close(); all.Wait() }) // after the client's end, which ends the copying
 	return p
 }
 

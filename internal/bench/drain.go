@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/schema"
 )
 
 // window is how many publishes of the reference are in flight: as many as those
@@ -24,44 +27,89 @@ func drainTrial(keys string, n int) trial {
 		if err != nil {
 			return sample{}, err
 		}
-		return b.withStream(ctx, func(nc *nats.Conn) (sample, error) { return b.drain(ctx, nc, schemaName) })
+		return b.withStream(ctx, func(nc *nats.Conn) (sample, error) { return b.drain(ctx, nc, schemaName, 0) })
 	}
 }
 
-func (b *bench) drain(ctx context.Context, nc *nats.Conn, schemaName string) (sample, error) {
+// refusedTrial measures the same where the broker refuses every n-th event:
+// these have one key, and a subject without a stream. The rate is that of the
+// others, the relay's work is the whole.
+func refusedTrial(n int) trial {
+	return func(ctx context.Context, b *bench) (sample, error) {
+		schemaName, err := b.backlog(ctx, "refused", n)
+		if err != nil {
+			return sample{}, err
+		}
+		return b.withStream(ctx, func(nc *nats.Conn) (sample, error) { return b.drain(ctx, nc, schemaName, b.cfg.Events/n) })
+	}
+}
+
+// drain drains a backlog of which so many events are refused.
+func (b *bench) drain(ctx context.Context, nc *nats.Conn, schemaName string, refused int) (sample, error) {
+	published := b.cfg.Events - refused
 	var began, ended time.Time
 	var recorded atomic.Int64
 	done := make(chan struct{})
 	p := probe{
 		led: func() { began = time.Now() },
 		recorded: func(n int) {
-			if all := recorded.Add(int64(n)); n > 0 && all == int64(b.cfg.Events) { // at the end of its only term
+			if all := recorded.Add(int64(n)); n > 0 && all == int64(published) { // at the end of its only term
 				ended = time.Now()
 				close(done)
 			}
 		},
 	}
+	if refused > 0 {
+		p.logger = slog.New(slog.DiscardHandler) // it is provoked, and would be told of in the midst of the report
+	}
 	err := b.timed(func() error {
 		r := b.start(ctx, nc, schemaName, p)
-		return errors.Join(r.wait(ctx, done), r.stop())
+		err := r.wait(ctx, done)
+		if err == nil {
+			err = b.waitForHeld(ctx, r, schemaName, refused)
+		}
+		return errors.Join(err, r.stop())
 	})
 	if err != nil {
 		return sample{}, err
 	}
-	return b.rateOf(ctx, ended.Sub(began))
+	return b.rateOf(ctx, published, ended.Sub(began))
 }
+
+// waitForHeld waits until so many events of a log are held.
+func (b *bench) waitForHeld(ctx context.Context, r *running, schemaName string, want int) error {
+	ctx, cancel := context.WithTimeout(ctx, heldPatience)
+	defer cancel()
+	for {
+		var held int
+		err := b.pool.QueryRow(ctx, schema.In(schemaName, heldSQL)).Scan(&held)
+		switch {
+		case err != nil:
+			return fmt.Errorf("count held events: %w", err)
+		case held == want:
+			return nil
+		case over(r.stopped):
+			return errors.New("the relay ended")
+		}
+		sleep(ctx, 10*time.Millisecond)
+	}
+}
+
+// heldPatience is how long a relay may take to hold what is refused: it tries for
+// some seconds first.
+const heldPatience = 30 * time.Second
 
 // rateOf returns how many events were stored in a second, having looked that
 // all were, and once.
-func (b *bench) rateOf(ctx context.Context, took time.Duration) (sample, error) {
+func (b *bench) rateOf(ctx context.Context, want int, took time.Duration) (sample, error) {
 	stored, err := b.stored(ctx)
 	if err != nil {
 		return sample{}, err
 	}
-	if stored != b.cfg.Events {
-		return sample{}, fmt.Errorf("the stream has %d messages, want %d", stored, b.cfg.Events)
+	if stored != want {
+		return sample{}, fmt.Errorf("the stream has %d messages, want %d", stored, want)
 	}
-	return sample{value: float64(b.cfg.Events) / took.Seconds()}, nil
+	return sample{value: float64(want) / took.Seconds()}, nil
 }
 
 // rawTrial measures the client library by itself: the fastest way to publish
@@ -92,7 +140,7 @@ func rawTrial(ctx context.Context, b *bench) (sample, error) {
 		if err != nil {
 			return sample{}, err
 		}
-		return b.rateOf(ctx, took)
+		return b.rateOf(ctx, b.cfg.Events, took)
 	})
 }
 

@@ -65,6 +65,7 @@ var figures = []figure{
 	{name: "relay.drain_10_keys", unit: "events/s", against: rawPublish, conditions: fmt.Sprintf(drained, "10 keys in turn") + againstRaw},
 	{name: "relay.hot_5", unit: "events/s", against: "relay.drain", conditions: fmt.Sprintf(drained, "5 % with one key, the others distinct") + "reference: distinct keys"},
 	{name: "relay.hot_20", unit: "events/s", against: "relay.drain", conditions: fmt.Sprintf(drained, "20 % with one key, the others distinct") + "reference: distinct keys"},
+	{name: "relay.refused", unit: "events/s", against: "relay.drain", conditions: fmt.Sprintf(drained, "5 % with one key and a subject without a stream, which all end in held and do not count, the others distinct") + "reference: distinct keys"},
 	{name: "relay.idle_statements", trial: idleRelay, unit: "statements/s", apart: true, conditions: "a leading relay without events for {seconds} s, in a process of its own; statements counted in its driver"},
 	{name: idleCPU, trial: idleRelay, unit: "% of a core", apart: true, conditions: "a leading relay without events for {seconds} s, in a process of its own; user and system time of that process (getrusage), its Go runtime and its broker connection included"},
 
@@ -85,6 +86,7 @@ var trials = map[string]trial{
 	"relay.drain_10_keys": drainTrial("modulo", 10),
 	"relay.hot_5":         drainTrial("hot", 20),
 	"relay.hot_20":        drainTrial("hot", 5),
+	"relay.refused":       refusedTrial(20),
 	idleRelay:             idleTrial,
 
 	plainTx:             txTrial((*producer).plain),

@@ -1,9 +1,11 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -14,12 +16,13 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// probe looks on while a relay works. Its functions may be nil.
+// probe looks on while a relay works. Its fields may be nil.
 type probe struct {
 	led      func()                         // the lease was taken
 	read     func(events []postroom.Logged) // events came from the log
 	acked    func(seq int64)                // the broker's acknowledgement is there
 	recorded func(n int)                    // so many more are recorded as published
+	logger   *slog.Logger                   // of the relay; nil: that of the Config
 }
 
 // probedLog is a log with a probe.
@@ -113,7 +116,7 @@ func (b *bench) start(ctx context.Context, nc *nats.Conn, schemaName string, p p
 			close(r.ledAgain)
 		}
 	}
-	r.Relay = relay.New(probedLog{b.log(schemaName), p}, probedPublisher{relay.JetStream(nc), p}, relay.Config{Logger: b.cfg.Logger})
+	r.Relay = relay.New(probedLog{b.log(schemaName), p}, probedPublisher{relay.JetStream(nc), p}, relay.Config{Logger: cmp.Or(p.logger, b.cfg.Logger)})
 
 	ctx, cancel := context.WithCancel(ctx)
 	var err error

@@ -36,6 +36,8 @@ var (
 	loadSQL string
 	//go:embed sql/rewind.sql
 	rewindSQL string
+	//go:embed sql/held.sql
+	heldSQL string
 	//go:embed sql/empty.sql
 	emptySQL string
 	//go:embed sql/disconnect.sql

@@ -22,6 +22,16 @@ type NATSConfig struct {
 	// Durable syncs every message to disk before it is acknowledged. Without
 	// it the server syncs every two minutes, as it does by default.
 	Durable bool
+
+	// Name is the server's, which has to differ from those of the others of its
+	// cluster.
+	//
+	// Defaults to postroom-devstack.
+	Name string
+
+	// Options are added to the server's, in the language of its configuration
+	// file: users, limits, a cluster.
+	Options string
 }
 
 // NATS is an embedded NATS server with JetStream. Its methods may be called
@@ -40,6 +50,7 @@ type NATS struct {
 // bounds the start, not the server: that runs until [NATS.Close].
 func StartNATS(ctx context.Context, cfg NATSConfig) (*NATS, error) {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	cfg.Name = cmp.Or(cfg.Name, "postroom-devstack")
 	g, err := newGuard("nats")
 	if err != nil {
 		return nil, fmt.Errorf("devstack: start nats: %w", err)
@@ -85,6 +96,24 @@ func (n *NATS) Restart(ctx context.Context) error {
 	}
 }
 
+// Reload gives the server other [NATSConfig.Options] while it runs.
+func (n *NATS) Reload(options string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.server == nil {
+		return errors.New("devstack: reload nats: stopped")
+	}
+	n.cfg.Options = options
+	opts, err := n.options()
+	if err == nil {
+		err = n.server.ReloadOptions(opts)
+	}
+	if err != nil {
+		return fmt.Errorf("devstack: reload nats: %w", err)
+	}
+	return nil
+}
+
 // Close shuts the server down and removes its storage. It is idempotent.
 func (n *NATS) Close() error {
 	n.mu.Lock()
@@ -104,16 +133,11 @@ func (n *NATS) start(ctx context.Context) error {
 			return err
 		}
 	}
-	srv, err := server.NewServer(&server.Options{
-		ServerName:             "postroom-devstack",
-		Host:                   "127.0.0.1",
-		Port:                   n.port,
-		NoSigs:                 true,
-		JetStream:              true,
-		StoreDir:               n.guard.dir,
-		SyncAlways:             n.cfg.Durable,
-		DisableJetStreamBanner: true,
-	})
+	opts, err := n.options()
+	if err != nil {
+		return err
+	}
+	srv, err := server.NewServer(opts)
 	if err != nil {
 		return err
 	}
@@ -128,6 +152,24 @@ func (n *NATS) start(ctx context.Context) error {
 	n.server = srv
 	n.port = srv.Addr().(*net.TCPAddr).Port
 	return nil
+}
+
+// options returns the server's options.
+func (n *NATS) options() (*server.Options, error) {
+	opts := &server.Options{
+		ServerName:             n.cfg.Name,
+		Host:                   "127.0.0.1",
+		Port:                   n.port,
+		NoSigs:                 true,
+		JetStream:              true,
+		StoreDir:               n.guard.dir,
+		SyncAlways:             n.cfg.Durable,
+		DisableJetStreamBanner: true,
+	}
+	if n.cfg.Options == "" {
+		return opts, nil
+	}
+	return opts, opts.ProcessConfigString(n.cfg.Options)
 }
 
 // ready waits until srv takes connections and JetStream runs.

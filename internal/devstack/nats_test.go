@@ -55,3 +55,32 @@ func TestNATSDoesNotRestartAfterClose(t *testing.T) {
 		t.Error("a closed server restarted")
 	}
 }
+
+func TestNATSTakesOptionsAndOthersWhileItRuns(t *testing.T) {
+	t.Parallel()
+	user := func(name string) string { return "authorization { user: " + name + ", password: secret }" }
+	n, err := devstack.StartNATS(t.Context(), devstack.NATSConfig{Name: "by-name", Options: user("first")})
+	check(t, err)
+	t.Cleanup(func() { check(t, n.Close()) })
+	conn, err := nats.Connect(n.URL(), nats.UserInfo("first", "secret"))
+	check(t, err)
+	defer conn.Close()
+	if got := conn.ConnectedServerName(); got != "by-name" {
+		t.Errorf("the server's name is %s", got)
+	}
+	check(t, n.Reload(user("second")))
+	conn, err = nats.Connect(n.URL(), nats.UserInfo("second", "secret"))
+	check(t, err)
+	conn.Close()
+	if conn, err := nats.Connect(n.URL(), nats.UserInfo("first", "secret")); err == nil {
+		conn.Close()
+		t.Error("the first user is still let in")
+	}
+	if err := n.Reload("nonsense {"); err == nil {
+		t.Error("nonsense was taken for options")
+	}
+	n.Stop()
+	if err := n.Reload(user("third")); err == nil {
+		t.Error("a stopped server took options")
+	}
+}

@@ -2,7 +2,8 @@
 --
 -- $3 type and subject   $4 source   $5 how keys are given out: 'distinct', 'none',
 -- 'modulo' for $6 keys in turn, 'hot' for one key at every $6th event and
--- distinct ones at the others
+-- distinct ones at the others, 'refused' for the same with a subject of its own,
+-- which has no stream
 --
 -- The digest is one of the data alone. Only repeated writes are compared by it,
 -- and there are none.
@@ -10,11 +11,13 @@
 -- Locks   the new rows.
 -- Called  by bench.backlog.
 INSERT INTO postroom.outbox (digest, source, event_id, type, subject, key, data)
-SELECT substring(sha256(data) FROM 1 FOR 16), $4, gen_random_uuid()::text, $3, $3,
+SELECT substring(sha256(data) FROM 1 FOR 16), $4, gen_random_uuid()::text, $3::text,
+       CASE WHEN $5::text = 'refused' AND n % $6::int = 0 THEN $3::text || '.refused' ELSE $3::text END,
        CASE $5::text
            WHEN 'distinct' THEN 'key-' || n
            WHEN 'modulo' THEN 'key-' || n % $6::int
            WHEN 'hot' THEN CASE n % $6::int WHEN 0 THEN 'key-hot' ELSE 'key-' || n END
+           WHEN 'refused' THEN CASE n % $6::int WHEN 0 THEN 'key-refused' ELSE 'key-' || n END
        END,
        data
 FROM (

@@ -1,0 +1,540 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/relay"
+)
+
+// refusalPatience is how long these tests wait for what takes seconds.
+const refusalPatience = time.Minute
+
+// office is a log, a broker that refuses some of it, and a relay between them.
+type office struct {
+	*testing.T
+
+	pool *pgxpool.Pool
+	nc   *nats.Conn
+	js   jetstream.JetStream
+	name string         // begins the names of all streams and subjects
+	next map[string]int // by key, the number of its next event
+
+	failures atomic.Int64 // of publishes, as far as relays told of them
+}
+
+// Enabled, Handle, WithAttrs and WithGroup make an office the handler of the
+// relays' logs: refusals are on purpose here, and only counted.
+func (o *office) Enabled(context.Context, slog.Level) bool { return true }
+
+func (o *office) Handle(_ context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, "event not published") {
+		o.failures.Add(1)
+	}
+	return nil
+}
+
+func (o *office) WithAttrs([]slog.Attr) slog.Handler { return o }
+func (o *office) WithGroup(string) slog.Handler      { return o }
+
+func openOffice(t *testing.T, nc *nats.Conn) *office {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &office{T: t, pool: devtest.Pool(t), nc: nc, js: js, name: nats.NewInbox()[len("_INBOX."):], next: map[string]int{}}
+}
+
+// subject returns the subject of a kind of events.
+func (o *office) subject(kind string) string { return o.name + "." + kind }
+
+// stream makes the stream of a kind of events, or changes it.
+func (o *office) stream(kind string, cfg jetstream.StreamConfig) {
+	o.Helper()
+	cfg.Name, cfg.Subjects = o.name+"-"+kind, []string{o.subject(kind)}
+	if _, err := o.js.CreateOrUpdateStream(o.Context(), cfg); err != nil {
+		o.Fatal(err)
+	}
+}
+
+// letter is an event to be written. Its id is the key and a number that counts
+// the events of the key.
+type letter struct {
+	kind, key string
+	size      int // of its data
+}
+
+// write commits letters in their order, in one transaction.
+func (o *office) write(letters ...letter) {
+	o.Helper()
+	events := make([]postroom.Event, len(letters))
+	for i, l := range letters {
+		ev := postroom.NewEvent(o.subject(l.kind), strings.Repeat("x", l.size))
+		ev.Key, ev.ID = l.key, fmt.Sprintf("%s-%d", l.key, o.next[l.key])
+		o.next[l.key]++
+		events[i] = ev
+	}
+	err := pgx.BeginFunc(o.Context(), o.pool, func(tx pgx.Tx) error {
+		return outbox.New(outbox.Config{Source: "/office"}).Write(o.Context(), tx, events...)
+	})
+	if err != nil {
+		o.Fatal(err)
+	}
+}
+
+// several returns n letters of a key.
+func several(n int, kind, key string) []letter {
+	return slices.Repeat([]letter{{kind: kind, key: key}}, n)
+}
+
+// relay starts a relay, which is stopped by the returned function or at the
+// test's end.
+func (o *office) relay(cfg relay.Config) (stop func()) {
+	o.Helper()
+	cfg.Logger = slog.New(o)
+	r := relay.New(outbox.NewLog(o.pool), relay.JetStream(o.nc), cfg)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(o.Context()))
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if cancel(); !stopped {
+			stopped = true
+			if err := <-done; err != nil {
+				o.Errorf("Run = %v", err)
+			}
+		}
+	}
+	o.Cleanup(stop)
+	return stop
+}
+
+// stored returns the ids of the events in the stream of a kind, in their order
+// there.
+func (o *office) stored(kind string) (ids []string) {
+	o.Helper()
+	s, err := o.js.Stream(o.Context(), o.name+"-"+kind)
+	if err != nil {
+		o.Fatal(err)
+	}
+	reader, err := s.OrderedConsumer(o.Context(), jetstream.OrderedConsumerConfig{HeadersOnly: true})
+	if err != nil {
+		o.Fatal(err)
+	}
+	for total := s.CachedInfo().State.Msgs; uint64(len(ids)) < total; {
+		batch, err := reader.Fetch(1000, jetstream.FetchMaxWait(5*time.Second))
+		if err != nil {
+			o.Fatal(err)
+		}
+		for m := range batch.Messages() {
+			ids = append(ids, m.Headers().Get("ce-id"))
+		}
+		if err := batch.Error(); err != nil {
+			o.Fatal(err)
+		}
+	}
+	return ids
+}
+
+// waitForStored waits until the stream of a kind has n messages.
+func (o *office) waitForStored(kind string, n int) {
+	o.Helper()
+	devtest.Eventually(o.T, refusalPatience, fmt.Sprintf("%d messages of %s", n, kind), func() bool { return o.count(kind) >= n })
+}
+
+func (o *office) count(kind string) int {
+	o.Helper()
+	s, err := o.js.Stream(o.Context(), o.name+"-"+kind)
+	if err != nil {
+		return 0
+	}
+	return int(s.CachedInfo().State.Msgs) //nolint:gosec // few
+}
+
+// wantInOrder fails unless the stream of a kind has the events of each key, each
+// once, from the first to the last in their order.
+func (o *office) wantInOrder(kind string, keys ...string) {
+	o.Helper()
+	ids := o.stored(kind)
+	last := map[string]int{}
+	for _, id := range ids {
+		i := strings.LastIndexByte(id, '-')
+		n, err := strconv.Atoi(id[i+1:])
+		if err != nil {
+			o.Fatal(err)
+		}
+		if n != last[id[:i]] {
+			o.Errorf("%s stands in the stream where event %d of its key should", id, last[id[:i]])
+		}
+		last[id[:i]] = n + 1
+	}
+	for _, key := range keys {
+		if last[key] != o.next[key] {
+			o.Errorf("%d events of %s are in the stream, %d were written", last[key], key, o.next[key])
+		}
+	}
+}
+
+// heldEvent is a row of held.
+type heldEvent struct {
+	ID       string
+	State    string // due, dead or waiting
+	Class    string
+	Attempts int
+	Failures int
+	Classes  int // that are among the failures
+	After    time.Duration
+	At       time.Time // when it was held
+}
+
+func (o *office) held() []heldEvent {
+	o.Helper()
+	rows, _ := o.pool.Query(o.Context(), `
+		SELECT event_id, CASE WHEN dead_at IS NOT NULL THEN 'dead' WHEN next_at IS NOT NULL THEN 'due' ELSE 'waiting' END,
+		       coalesce(class, ''), attempts, coalesce(jsonb_array_length(failures), 0),
+		       (SELECT count(DISTINCT f ->> 'class') FROM jsonb_array_elements(failures) f),
+		       coalesce(dead_at, next_at, held_at) - coalesce(first_failed_at, held_at), held_at
+		FROM postroom.held ORDER BY pos`)
+	held, err := pgx.CollectRows(rows, pgx.RowToStructByPos[heldEvent])
+	if err != nil {
+		o.Fatal(err)
+	}
+	return held
+}
+
+// waitForHeld waits until so many events are held, and returns them.
+func (o *office) waitForHeld(n int) (held []heldEvent) {
+	o.Helper()
+	devtest.Eventually(o.T, refusalPatience, fmt.Sprintf("%d events to be held", n), func() bool {
+		held = o.held()
+		return len(held) == n
+	})
+	return held
+}
+
+// hurry has held events tried at once that wait for their time.
+func (o *office) hurry() {
+	o.Helper()
+	o.exec("UPDATE postroom.held SET next_at = now() WHERE next_at > now()")
+}
+
+func (o *office) exec(sql string) {
+	o.Helper()
+	if _, err := o.pool.Exec(o.Context(), sql); err != nil {
+		o.Fatal(err)
+	}
+}
+
+// wantFirstHeld fails unless the first of the held events is as given and the
+// others, all of its key, wait behind it untried.
+func (o *office) wantFirstHeld(held []heldEvent, state, class string, attempts int) {
+	o.Helper()
+	for i, h := range held {
+		if i == 0 {
+			if h.State != state || h.Class != class || h.Attempts != attempts || h.Failures < 1 || h.Classes != 1 {
+				o.Errorf("%s is held as %+v, want it %s with class %s and %d attempts", h.ID, h, state, class, attempts)
+			}
+			continue
+		}
+		if h.State != "waiting" || h.Attempts != 0 || h.Failures != 0 {
+			o.Errorf("%s is held as %+v, want it waiting behind the first", h.ID, h)
+		}
+	}
+}
+
+// One event that the broker will never take is dead at once, and what follows it
+// in its key waits, until an operator has made room for it.
+func TestOneEventIsTooLarge(t *testing.T) {
+	t.Parallel()
+	const keys, each = 20, 10
+	o := openOffice(t, devtest.NATS(t))
+	o.stream("a", jetstream.StreamConfig{MaxMsgSize: 5000})
+	var names []string
+	for n := range each {
+		for k := range keys {
+			l := letter{kind: "a", key: fmt.Sprint("key", k)}
+			if n == 0 {
+				names = append(names, l.key)
+			}
+			if k == 7 && n == 3 {
+				l.size = 6000
+			}
+			o.write(l)
+		}
+	}
+	o.relay(relay.Config{Accept: []relay.Risk{relay.SmallMessages}})
+	o.waitForStored("a", (keys-1)*each+3)
+	held := o.waitForHeld(each - 3)
+	o.wantFirstHeld(held, "dead", "js_10054", 1)
+	if held[0].ID != "key7-3" || held[0].Failures != 1 || held[0].After != 0 {
+		t.Errorf("held %+v, want the large event dead from its first failure on", held[0])
+	}
+	o.write(several(5, "a", "key7")...)
+	o.write(several(5, "a", "key8")...)
+	o.waitForStored("a", (keys-1)*each+3+5)
+	o.wantFirstHeld(o.waitForHeld(each-3+5), "dead", "js_10054", 1)
+	o.wantInOrder("a", slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "key7" })...)
+
+	o.stream("a", jetstream.StreamConfig{})
+	o.exec("UPDATE postroom.held SET dead_at = NULL, next_at = now() WHERE dead_at IS NOT NULL")
+	o.waitForHeld(0)
+	o.wantInOrder("a", names...)
+}
+
+// Events whose subject has no stream are held after a while, as no attempt, and
+// come out by themselves when there is one. Others go on at once.
+func TestASubjectHasNoStream(t *testing.T) {
+	t.Parallel()
+	const each = 20
+	o := openOffice(t, devtest.NATS(t))
+	o.stream("there", jetstream.StreamConfig{})
+	began := time.Now()
+	for range each {
+		o.write(letter{kind: "missing", key: "a"}, letter{kind: "missing", key: "b"}, letter{kind: "there", key: "c"}, letter{kind: "there", key: "d"})
+	}
+	o.relay(relay.Config{})
+	o.waitForStored("there", 2*each)
+	passed := time.Now()
+	for i, h := range o.waitForHeld(2 * each) {
+		if h.At.Before(passed) {
+			t.Errorf("%s was held at %s, before the others had passed at %s", h.ID, h.At, passed)
+		}
+		if h.At.Sub(began) < 4*time.Second {
+			t.Errorf("%s was held after %s", h.ID, h.At.Sub(began))
+		}
+		first := i < 2 // the first of each key
+		if h.Attempts != 0 || first != (h.Class == "no_stream") || first != (h.State == "due") || !first && h.State != "waiting" {
+			t.Errorf("held %+v", h)
+		}
+	}
+	o.stream("missing", jetstream.StreamConfig{})
+	o.hurry()
+	o.waitForHeld(0)
+	o.wantInOrder("missing", "a", "b")
+	o.wantInOrder("there", "c", "d")
+}
+
+// A refusal that nobody knows is an attempt, where others pass. After five the
+// event is dead.
+func TestARefusalThatNobodyKnows(t *testing.T) {
+	t.Parallel()
+	o := openOffice(t, devtest.NATS(t))
+	o.stream("counter", jetstream.StreamConfig{AllowMsgCounter: true})
+	o.stream("other", jetstream.StreamConfig{})
+	o.write(several(3, "counter", "k")...)
+	o.relay(relay.Config{})
+
+	// while has others pass while it waits.
+	while := func(what string, cond func() bool) {
+		t.Helper()
+		next := time.Now()
+		devtest.Eventually(t, refusalPatience, what, func() bool {
+			if now := time.Now(); now.After(next) {
+				o.write(letter{kind: "other"})
+				next = now.Add(50 * time.Millisecond)
+			}
+			return cond()
+		})
+	}
+	var held []heldEvent
+	for n := 1; n <= 5; n++ {
+		while(fmt.Sprint("attempt ", n), func() bool {
+			if held = o.held(); len(held) == 3 && held[0].Attempts == n {
+				return true
+			}
+			if len(held) > 0 && held[0].Attempts > n {
+				t.Fatalf("%d attempts after the %dth", held[0].Attempts, n-1)
+			}
+			return false
+		})
+		state := "due"
+		if n == 5 {
+			state = "dead"
+		}
+		o.wantFirstHeld(held, state, "js_10169", n)
+		if held[0].Failures != n {
+			t.Errorf("%d failures are told after %d attempts", held[0].Failures, n)
+		}
+		o.hurry()
+	}
+	before := o.count("other")
+	while("others to pass after that", func() bool { return o.count("other") > before+20 })
+	o.wantFirstHeld(o.waitForHeld(3), "dead", "js_10169", 5)
+	if n := o.count("counter"); n > 0 {
+		t.Errorf("%d events of the key are in the stream", n)
+	}
+}
+
+// The broker is away for longer than the relay's patience with what is refused:
+// nothing goes to held, not even for a moment.
+func TestAnOutageHoldsNothing(t *testing.T) {
+	t.Parallel()
+	const keys = 10
+	broker := devtest.OwnNATS(t)
+	nc, err := nats.Connect(broker.URL(), relay.ConnectOptions()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	o := openOffice(t, nc)
+	o.stream("a", jetstream.StreamConfig{})
+	o.relay(relay.Config{})
+	var names []string
+	for k := range keys {
+		names = append(names, fmt.Sprint("key", k))
+	}
+	traffic := func(what string, cond func() bool) {
+		t.Helper()
+		devtest.Eventually(t, refusalPatience, what, func() bool {
+			for _, key := range names {
+				o.write(letter{kind: "a", key: key})
+			}
+			return cond()
+		})
+	}
+	traffic("first events", func() bool { return o.count("a") > 10*keys })
+
+	// Stop it until that tore acknowledgements away: these events may be stored.
+	for round := 0; o.failures.Load() == 0; round++ {
+		if round == 20 {
+			t.Fatal("inconclusive: no event was in flight when the broker stopped")
+		}
+		burst := make([]letter, 1000)
+		for i := range burst {
+			burst[i] = letter{kind: "a", key: fmt.Sprintf("burst%d.%d", round, i)}
+		}
+		before := o.count("a")
+		o.write(burst...)
+		devtest.Eventually(t, refusalPatience, "the relay to be at it", func() bool { return o.count("a") > before })
+		broker.Stop()
+		if err := broker.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	broker.Stop()
+	gone := time.Now()
+	traffic("the outage to be long", func() bool { return time.Since(gone) > 8*time.Second })
+	if err := broker.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := o.count("a")
+	traffic("the relay to go on", func() bool { return o.count("a") > before })
+	all := 0
+	for key, n := range o.next {
+		if all += n; !slices.Contains(names, key) {
+			names = append(names, key)
+		}
+	}
+	o.waitForStored("a", all)
+	o.wantInOrder("a", names...)
+
+	var used bool
+	if err := o.pool.QueryRow(t.Context(), "SELECT pg_sequence_last_value(pg_get_serial_sequence('postroom.held', 'id')) IS NOT NULL").Scan(&used); err != nil {
+		t.Fatal(err)
+	}
+	if used {
+		t.Error("events were held")
+	}
+}
+
+// More events are refused than may be read: of one key, and of one subject. The
+// others, which stand behind them in the log, go on.
+func TestMoreIsRefusedThanMayBeRead(t *testing.T) {
+	t.Parallel()
+	const most = 2000 // the least that a relay may be given
+	tests := []struct {
+		name   string
+		refuse func(o *office)
+		size   int    // of the refused events
+		first  int    // of the others, that stand before the refused
+		class  string // of the first that is held
+		oneKey bool
+	}{
+		{name: "no stream, one key", class: "no_stream", oneKey: true},
+		{name: "no stream, many keys", class: "no_stream"},
+		{name: "too large, one key", size: 5000, class: "js_10054", oneKey: true},
+		{name: "too large, many keys", size: 5000, class: "js_10054"},
+		{name: "refused, one key", class: "js_10169", oneKey: true},
+		{name: "refused, many keys", class: "js_10169"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			o := openOffice(t, devtest.NATS(t))
+			o.stream("good", jetstream.StreamConfig{})
+			switch tt.class {
+			case "js_10054":
+				o.stream("bad", jetstream.StreamConfig{MaxMsgSize: 4000})
+			case "js_10169":
+				o.stream("bad", jetstream.StreamConfig{AllowMsgCounter: true})
+			}
+			var letters []letter
+			for n := range most + 500 {
+				l := letter{kind: "bad", key: "bad", size: tt.size}
+				if !tt.oneKey {
+					l.key = fmt.Sprint("bad", n)
+				}
+				letters = append(letters, l)
+			}
+			for i := 0; i < len(letters); i += 100 {
+				o.write(letters[i:min(i+100, len(letters))]...)
+			}
+			o.write(several(50, "good", "good")...)
+			o.relay(relay.Config{MaxUnpublished: most, Accept: []relay.Risk{relay.SmallMessages}})
+			o.waitForStored("good", 50)
+			o.wantInOrder("good", "good")
+			held := o.waitForHeld(most + 500)
+			if held[0].Class != tt.class {
+				t.Errorf("the first is held as %+v, want class %s", held[0], tt.class)
+			}
+		})
+	}
+}
+
+// A relay that starts with keys in held lets no event of theirs pass.
+func TestARestartFindsWhatIsHeld(t *testing.T) {
+	t.Parallel()
+	o := openOffice(t, devtest.NATS(t))
+	o.stream("there", jetstream.StreamConfig{})
+	o.write(several(3, "missing", "k")...)
+	o.write(several(3, "there", "other")...)
+	stop := o.relay(relay.Config{})
+	o.waitForHeld(3)
+	stop()
+
+	o.stream("missing", jetstream.StreamConfig{}) // what is held is not due yet
+	o.write(several(3, "missing", "k")...)
+	o.write(several(3, "there", "other")...)
+	stop = o.relay(relay.Config{})
+	o.waitForStored("there", 6)
+	o.wantFirstHeld(o.waitForHeld(6), "due", "no_stream", 0)
+	stop()
+	o.relay(relay.Config{})
+	o.write(several(3, "missing", "k")...)
+	o.wantFirstHeld(o.waitForHeld(9), "due", "no_stream", 0)
+	if n := o.count("missing"); n > 0 {
+		t.Errorf("%d events have passed those that are held", n)
+	}
+	o.hurry()
+	o.waitForHeld(0)
+	o.write(several(3, "missing", "k")...)
+	o.waitForStored("missing", 12)
+	o.wantInOrder("missing", "k")
+	o.wantInOrder("there", "other")
+}
