@@ -50,6 +50,9 @@ type leader struct {
 	spare []landing // likewise
 	out   []string  // the streams that were last told to be out
 
+	warned time.Time // when an event that failed was last told of
+	unsaid int       // how many were not, since then
+
 	holding  atomic.Int64 // events that wait to be written to held
 	recorded atomic.Int64 // the number of the last recording
 	blocked  atomic.Bool  // some keys have events in held
@@ -291,28 +294,35 @@ func (l *leader) absorb(ctx context.Context) {
 	l.tellStreams(ctx)
 }
 
-// failed takes in an event that was not stored, and reports it: at its first
-// failure, and then ever more seldom; and its end.
+// failed takes in an event that was not stored, and reports it: each that is
+// dead; of the others, which can be thousands at once, one each second.
 func (l *leader) failed(ctx context.Context, o landing, now time.Time, counted *counts) {
 	if o.Class == Unroutable {
 		signal(l.relay.doubt)
 	}
 	event := []any{"seq", o.Seq, "event_id", o.ID, "type", o.Type, "outcome", o.Class.String(), "error", o.Err}
 	tries, held := l.lanes.failed(o.Flight, o.Outcome, now)
-	log, dead := l.relay.cfg.Logger, held != nil && held.Dead
+	dead := held != nil && held.Dead
+	l.relay.metrics.failed(ctx, o.Outcome, dead)
+	log := l.relay.cfg.Logger
 	switch {
 	case dead:
 		counted.dead++
 		log.ErrorContext(ctx, "event is dead, an operator has to decide", append(event, "attempt", held.Attempts)...)
-	case held != nil:
-		log.WarnContext(ctx, "event is held, and tried again", append(event, "attempt", held.Attempts, "after", held.After)...)
-	default:
+		return
+	case held == nil:
 		counted.retried++
-		if tries&(tries-1) == 0 {
-			log.WarnContext(ctx, "event not published, tried again", append(event, "tries", tries)...)
-		}
 	}
-	l.relay.metrics.failed(ctx, o.Outcome, dead)
+	if now.Sub(l.warned) < time.Second {
+		l.unsaid++
+		return
+	}
+	if held != nil {
+		log.WarnContext(ctx, "event is held, and tried again", append(event, "attempt", held.Attempts, "after", held.After, "others", l.unsaid)...)
+	} else {
+		log.WarnContext(ctx, "event not published, tried again", append(event, "tries", tries, "others", l.unsaid)...)
+	}
+	l.warned, l.unsaid = now, 0
 }
 
 // tellStreams counts what the streams stored, and tells Health and the log which
