@@ -75,3 +75,41 @@ func TestStatementsUseTheirIndexes(t *testing.T) {
 		})
 	}
 }
+
+// The plan of a pass is made once, perhaps while the log is empty, and has to be
+// right for any other: whatever connect.sql sets, the log is looked at through the
+// indexes that are made for it.
+func TestAPassIsPlannedOnAnEmptyLog(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	for _, file := range []string{"connect", "pass"} {
+		sql, err := os.ReadFile("sql/" + file + ".sql")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(sql)
+		if file == "pass" {
+			text = "PREPARE pass AS " + text
+		}
+		if _, err := conn.Exec(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows, _ := conn.Query(t.Context(), "EXPLAIN EXECUTE pass(100, 0, '10:20:12,13', 1000, '{7}')", pgx.QueryExecModeSimpleProtocol)
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := strings.Join(lines, "\n")
+	if !strings.Contains(plan, "$1") {
+		t.Errorf("the plan is for these parameters alone, and so made for each pass:\n%s", plan)
+	}
+	if strings.Count(plan, " outbox_xid_seq ") != 2 || strings.Count(plan, " outbox_pkey ") != 1 || strings.Contains(plan, "Index Cond: (seq + ") {
+		t.Errorf("the plan does not use each index for what it is made for:\n%s", plan)
+	}
+}

@@ -166,7 +166,8 @@ func (r *rig) conclude(ctx context.Context, where string, d *database, c *client
 	}
 	var found *findings
 	err = errors.New("not read")
-	for n := 0; n < 5 && err != nil && sleep(ctx, time.Duration(n)*time.Second); n++ { // a server may have just come back
+	// A server may have just come back, and a consumer be put on it that does not answer yet.
+	for until := time.Now().Add(patience); err != nil && time.Now().Before(until) && sleep(ctx, time.Second); {
 		found, err = l.audit(ctx, c)
 	}
 	if err != nil {
