@@ -112,7 +112,7 @@ func (r *Relay) measure(ctx context.Context) {
 	if r.measurer == nil {
 		return
 	}
-	for wait := time.Second; sleep(ctx, wait); wait = measureEvery {
+	for wait := measureEvery / 3; sleep(ctx, wait); wait = measureEvery {
 		if r.Health().State != Leading {
 			continue
 		}

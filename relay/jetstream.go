@@ -108,7 +108,7 @@ func (p *JetStreamPublisher) Run(ctx context.Context, batches <-chan []*Flight, 
 
 	status := p.nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.CLOSED)
 	defer p.nc.RemoveStatusListener(status)
-	tick := time.NewTicker(ackTimeout / 20)
+	tick := time.NewTicker(ackTimeout / 10)
 	defer tick.Stop()
 	denied := p.nc.LastError() // looked at too: another error handler may have taken the place of ours
 	for {

@@ -20,6 +20,10 @@ ALTER TABLE postroom.held
     ADD CONSTRAINT held_reachable CHECK (next_at IS NOT NULL OR dead_at IS NOT NULL OR key IS NOT NULL),
     ADD CONSTRAINT held_dead_why CHECK (dead_at IS NULL OR class IS NOT NULL);
 
+-- Events that wait behind their key are not due, and need no entry.
+DROP INDEX postroom.held_due;
+CREATE INDEX held_due ON postroom.held (next_at) WHERE handler = 'outbox' AND next_at IS NOT NULL;
+
 -- The events of a key, in their order; and one of them at most is due.
 CREATE UNIQUE INDEX held_key_pos ON postroom.held (handler, key, pos) WHERE key IS NOT NULL;
 CREATE UNIQUE INDEX held_key_due ON postroom.held (handler, key) WHERE key IS NOT NULL AND next_at IS NOT NULL;
