@@ -119,6 +119,9 @@ func (l *Log) lead(ctx context.Context, owner string, lease time.Duration) (*Ter
 	if term.reader, err = l.connect(ctx); err != nil {
 		return nil, errors.Join(err, term.end(ctx))
 	}
+	if _, err := term.reader.Exec(ctx, l.sql.reader); err != nil {
+		return nil, errors.Join(fmt.Errorf("set up reader: %w", err), term.end(ctx))
+	}
 	return term, nil
 }
 

@@ -17,6 +17,8 @@ var (
 	compareSQL string
 	//go:embed sql/connect.sql
 	connectSQL string
+	//go:embed sql/reader.sql
+	readerSQL string
 	//go:embed sql/free.sql
 	freeSQL string
 	//go:embed sql/lead.sql
@@ -63,7 +65,7 @@ var (
 type statements struct {
 	write, writeOne          string
 	insertOne, compare       string
-	connect                  string
+	connect, reader          string
 	free                     string
 	lead, restored, sequence string
 	pass, gather, pending    string
@@ -82,9 +84,9 @@ func load(name string) statements {
 		subjects: schema.In(name, subjectsSQL),
 		write:    schema.In(name, writeSQL), writeOne: schema.In(name, writeOneSQL),
 		insertOne: schema.In(name, insertOneSQL), compare: schema.In(name, compareSQL),
-		connect: schema.In(name, connectSQL),
-		free:    schema.In(name, freeSQL),
-		lead:    schema.In(name, leadSQL), restored: schema.In(name, restoredSQL), sequence: schema.In(name, sequenceSQL),
+		connect: schema.In(name, connectSQL), reader: schema.In(name, readerSQL),
+		free: schema.In(name, freeSQL),
+		lead: schema.In(name, leadSQL), restored: schema.In(name, restoredSQL), sequence: schema.In(name, sequenceSQL),
 		pass: schema.In(name, passSQL), gather: schema.In(name, gatherSQL), pending: schema.In(name, pendingSQL),
 		schedule: schema.In(name, scheduleSQL), hold: schema.In(name, holdSQL), rehold: schema.In(name, reholdSQL),
 		settle: schema.In(name, settleSQL), wake: schema.In(name, wakeSQL),

@@ -187,7 +187,9 @@ func (p *JetStreamPublisher) send(batch []*Flight, w *window) {
 		w.msg.Subject, w.msg.Reply = f.Subject, w.opened[i].reply
 		w.msg.Header = w.encoder.Encode(&f.Event)
 		w.msg.Data = f.Data
-		if err := p.nc.PublishMsg(&w.msg); err != nil { // else it was copied into the connection's buffer
+		err := p.nc.PublishMsg(&w.msg)
+		w.sent.Store(w.opened[i].serial)
+		if err != nil { // else it was copied into the connection's buffer
 			w.report(w.opened[i], failure(fmt.Errorf("send: %w", err)))
 		}
 	}

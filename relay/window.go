@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -29,6 +30,10 @@ type window struct {
 	encoder *wire.Encoder
 	msg     nats.Msg
 	opened  []opened // what the batch has
+
+	// sent is the serial of the last publish that is with the connection. What
+	// comes after it has a slot, and its event is still being read.
+	sent atomic.Uint64
 
 	mu      sync.Mutex
 	slots   []slot
@@ -128,12 +133,15 @@ func (w *window) deny(err error) {
 	w.fail(ErrNotAllowed, func(s slot) bool { return s.f.Subject == subject })
 }
 
+// fail reports those events that were sent. Another goroutine may be sending
+// others: each of these that is denied gets a denial of its own.
 func (w *window) fail(err error, which func(s slot) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	o := failure(err)
+	sent := w.sent.Load()
 	for n, s := range w.slots {
-		if s.f != nil && which(s) {
+		if s.f != nil && s.serial <= sent && which(s) {
 			w.vacate(n, o)
 		}
 	}

@@ -8,11 +8,12 @@
 -- Locks   none.
 -- Index   none.
 -- Called  by Log.connect.
--- And to plan a pass takes four times as long as to run it: one plan serves all, as
--- its statements leave little to choose.
-SET plan_cache_mode = force_generic_plan;
 SET enable_seqscan = off;
 SET jit = off;
+
+-- What records is planned each time: how it finds the head of a key depends on how
+-- much is held by then. The reader's plans are kept; see reader.sql.
+SET plan_cache_mode = force_custom_plan;
 SET max_parallel_workers_per_gather = 0;
 
 -- What a role or a database sets for others must not stop or mislead the relay:

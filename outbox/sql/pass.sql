@@ -19,11 +19,14 @@
 -- A row of the log that is scheduled for later, by this database's clock, says
 -- so; the relay holds it. A held row (part 3) notes its attempts, and says
 -- whether it is free of the order of its key; where it is not, those that wait
--- behind it come with it, up to the next dead one.
+-- behind it come with it, up to the next dead one, 100 at the most.
+--
+-- "(SELECT 'outbox')" keeps held_outgoing out of part 3: of a plan that was made
+-- while held was empty it would be as good as the others, and read all of it.
 --
 -- Locks   none.
--- Index   outbox_xid_seq (xid, seq), outbox_pkey (seq), and for part 3 held_due (next_at), then held_pkey (id) or
---         held_key_pos (handler, key, pos).
+-- Index   outbox_xid_seq (xid, seq), outbox_pkey (seq), and for part 3 held_due (handler, next_at, pos), then
+--         held_pkey (id) or held_key_pos (handler, key, pos).
 -- Order   by part and seq.
 -- Called  by Term.Read.
 SELECT 0 AS part, 0::bigint AS seq, pg_current_snapshot()::text AS note, pg_backend_pid()::text AS event_id,
@@ -58,18 +61,18 @@ UNION ALL
         held.logged_at, held.key IS NULL
  FROM (
      SELECT id, key, pos FROM postroom.held
-     WHERE handler = 'outbox' AND next_at <= now() AND pos <> ALL ($5)
+     WHERE handler = (SELECT 'outbox') AND next_at <= now() AND pos <> ALL ($5)
      ORDER BY next_at, pos
      LIMIT $4
  ) due
  CROSS JOIN LATERAL (
-     SELECT * FROM postroom.held WHERE due.key IS NULL AND id = due.id
+     SELECT *, false AS blocked FROM postroom.held WHERE due.key IS NULL AND id = due.id
      UNION ALL
-     (SELECT * FROM postroom.held
-      WHERE handler = 'outbox' AND key = due.key AND pos >= due.pos
-        AND pos < coalesce((SELECT min(pos) FROM postroom.held
-                            WHERE handler = 'outbox' AND key = due.key AND pos > due.pos AND dead_at IS NOT NULL), 9223372036854775807)
-      ORDER BY pos
-      LIMIT 100)
+     (SELECT *, bool_or(dead_at IS NOT NULL) OVER (ORDER BY pos) AS blocked
+      FROM (SELECT * FROM postroom.held
+            WHERE handler = (SELECT 'outbox') AND key = due.key AND pos >= due.pos
+            ORDER BY pos
+            LIMIT 100) behind)
  ) held
+ WHERE NOT held.blocked
  LIMIT $4);

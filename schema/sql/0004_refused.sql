@@ -20,9 +20,10 @@ ALTER TABLE postroom.held
     ADD CONSTRAINT held_reachable CHECK (next_at IS NOT NULL OR dead_at IS NOT NULL OR key IS NOT NULL),
     ADD CONSTRAINT held_dead_why CHECK (dead_at IS NULL OR class IS NOT NULL);
 
--- Events that wait behind their key are not due, and need no entry.
+-- Events that wait behind their key are not due, and need no entry. The handler
+-- is a column, not a condition: see outbox/sql/pass.sql.
 DROP INDEX postroom.held_due;
-CREATE INDEX held_due ON postroom.held (next_at) WHERE handler = 'outbox' AND next_at IS NOT NULL;
+CREATE INDEX held_due ON postroom.held (handler, next_at, pos) WHERE next_at IS NOT NULL;
 
 -- The events of a key, in their order; and one of them at most is due.
 CREATE UNIQUE INDEX held_key_pos ON postroom.held (handler, key, pos) WHERE key IS NOT NULL;

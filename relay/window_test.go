@@ -1,0 +1,34 @@
+package relay
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom"
+)
+
+// A denial comes by another goroutine than the one that sends. It settles no
+// event that is still to be sent: that would be read, and its place given to
+// another, at once.
+func TestADenialSettlesWhatWasSent(t *testing.T) {
+	var settled []int64
+	w := newWindow("acks.", func(f *Flight, _ Outcome) { settled = append(settled, f.Seq) })
+	var batch []*Flight
+	for seq := range int64(3) {
+		batch = append(batch, &Flight{Logged: postroom.Logged{Seq: seq, Event: postroom.Event{Subject: "a.b"}}})
+	}
+	denial := fmt.Errorf("%w: Permissions Violation for Publish to \"a.b\"", nats.ErrPermissionViolation)
+	w.expect(batch, time.Now())
+	w.deny(denial)
+	if len(settled) > 0 {
+		t.Fatalf("settled %v before any was sent", settled)
+	}
+	w.sent.Store(w.opened[1].serial)
+	w.deny(denial)
+	if fmt.Sprint(settled) != "[0 1]" {
+		t.Errorf("settled %v, want the two that were sent", settled)
+	}
+}
