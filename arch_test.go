@@ -48,7 +48,7 @@ var layers = []struct {
 	{"schema", []string{rootPath, pgxAllPath}, "it creates tables, and knows nothing of who uses them"},
 	{"outbox", []string{rootPath, schemaPath, pgxAllPath, otelPath, uuidPath}, "it writes and reads the log; brokers are the relay's business"},
 	{"relay", []string{rootPath, wirePath, wildcardPath, telemetryPath, natsPath, otelPath, uuidPath}, "it moves events between two ports that it declares itself, and knows no database"},
-	{"inbox", []string{rootPath, schemaPath, wirePath, wildcardPath, telemetryPath, pgxAllPath, natsPath, otelPath}, "it joins a broker and a database, and nothing else"},
+	{"inbox", []string{rootPath, schemaPath, wirePath, wildcardPath, telemetryPath, pgxAllPath, natsPath, otelPath, uuidPath}, "it joins a broker and a database, and nothing else"},
 	{"internal/wire", []string{rootPath}, "it is a format: events in, headers out"},
 	{"internal/wildcard", nil, "it is about texts alone"},
 	{"internal/telemetry", []string{otelPath}, "it is the OpenTelemetry API, made shorter"},

@@ -3,7 +3,6 @@ package inbox
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -17,10 +16,10 @@ type beginError struct{ err error }
 func (e *beginError) Error() string { return "begin: " + e.err.Error() }
 func (e *beginError) Unwrap() error { return e.err }
 
-// ledgerError says that the ledger row could not be inserted.
+// ledgerError says that a row of ours could not be written.
 type ledgerError struct{ err error }
 
-func (e *ledgerError) Error() string { return "insert ledger row: " + e.err.Error() }
+func (e *ledgerError) Error() string { return "write ledger: " + e.err.Error() }
 func (e *ledgerError) Unwrap() error { return e.err }
 
 // commitError says that a COMMIT failed or was not answered: where it was not,
@@ -30,14 +29,6 @@ type commitError struct{ err error }
 func (e *commitError) Error() string { return "commit: " + e.err.Error() }
 func (e *commitError) Unwrap() error { return e.err }
 
-// panicError is a handler's panic.
-type panicError struct {
-	value any
-	stack []byte
-}
-
-func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
-
 // lostError says that the connection broke under a transaction that had not
 // committed.
 type lostError struct{ err error }
@@ -45,10 +36,10 @@ type lostError struct{ err error }
 func (e *lostError) Error() string { return "connection lost: " + e.err.Error() }
 func (e *lostError) Unwrap() error { return e.err }
 
-// lost marks err where tx's connection broke. The client breaks it itself when
+// lost marks err where t's connection broke. The client breaks it itself when
 // a context ends in the middle of a statement: that is the handler's failure.
-func lost(tx pgx.Tx, err error) error {
-	if !tx.Conn().IsClosed() || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+func lost(t *tx, err error) error {
+	if !t.Conn().IsClosed() || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	return &lostError{err}
@@ -68,9 +59,16 @@ func isOutage(err error) bool {
 	case errors.As(err, &pg) && strings.HasPrefix(pg.Code, "53"):
 		return true
 	case errors.As(err, &ledger) && errors.As(err, &pg):
-		return !isContention(err) && !strings.HasPrefix(pg.Code, "22") && !strings.HasPrefix(pg.Code, "23")
+		return !isContention(err) && !isAboutTheRow(err)
 	}
 	return false
+}
+
+// isAboutTheRow reports whether the database refused a value or a row, as it
+// would again.
+func isAboutTheRow(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "23"))
 }
 
 // isContention reports whether the same transaction may well succeed at once:

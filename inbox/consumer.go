@@ -2,25 +2,18 @@ package inbox
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
-	"slices"
-	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/internal/wildcard"
 )
-
-// ErrForeignConsumer says that the durable consumer of a handler belongs to
-// another Postroom: its ledger knows nothing of what this one decided.
-var ErrForeignConsumer = errors.New("the durable consumer belongs to another Postroom instance")
 
 // consumer is one handler at work. It implements postroom.Runner.
 type consumer struct {
@@ -31,13 +24,87 @@ type consumer struct {
 	metrics handlerMetrics
 	workers int
 
-	streamCreated time.Time // tells two streams of one name apart
-	begun         time.Time // when the durable consumer was made; zero while it was not seen
+	grace     time.Duration // from the end of a handler's context until it is left behind
+	idleLimit string        // for how long, in milliseconds, a handler may leave its transaction idle
+	subjects  subjects
+
+	hand    *hand
+	flights *flights
+	lanes   []chan *delivery // what waits for a worker: one for all, or in batches one for each
+	claims  chan *claim      // held events to run again
+	claimed atomic.Int32     // of them, those that are not answered
+	turn    atomic.Uint64    // of the lane for the next event without a key
+
+	streamCreated   time.Time // tells two streams of one name apart
+	backfillThrough uint64    // up to here the age of an event does not matter
+	broker          atomic.Pointer[brokerView]
 }
 
-// Run handles events until ctx ends. Where the consumer is lost, it is made
-// again, and the ledger absorbs what is delivered twice.
+func newConsumer(in *Inbox, sub Subscription, h postroom.Handler) *consumer {
+	sub = sub.defaults()
+	c := &consumer{
+		inbox: in, sub: sub, handler: h, subjects: sub.Subjects,
+		log: in.cfg.Logger.With("handler", sub.Name), metrics: in.metrics.of(sub.Name, sub.Stream),
+		grace: min(max(sub.Timeout/2, 100*time.Millisecond), 5*time.Second),
+	}
+	c.idleLimit = milliseconds(sub.Timeout + c.grace)
+	return c
+}
+
+// lease is how long a claim lasts: until a handler that does not return is left
+// behind, and its process has noted that.
+func (c *consumer) lease() time.Duration { return c.sub.Timeout + 2*c.grace }
+
+// open makes what a run needs. The lanes have room for whatever is in hand.
+func (c *consumer) open() {
+	lanes, most := 1, 4*c.workers
+	if c.sub.Batch > 1 {
+		lanes, most = c.workers, 2*c.workers*c.sub.Batch
+	}
+	c.hand, c.flights = newHand(most), newFlights()
+	c.lanes = make([]chan *delivery, lanes)
+	for i := range c.lanes {
+		c.lanes[i] = make(chan *delivery, most)
+	}
+	c.claims = make(chan *claim, max(1, c.workers/4))
+	c.claimed.Store(0)
+}
+
+// Run handles events until ctx ends. Where the durable consumer is lost, it is
+// made again, and the ledger absorbs what is delivered twice.
 func (c *consumer) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	work, cancel := c.inbox.drain(ctx)
+	defer cancel()
+	beating, still := context.WithCancel(work)
+	defer still()
+
+	var workers, beats sync.WaitGroup
+	beats.Go(func() { c.beat(beating) })
+	for i := range c.workers {
+		workers.Go(func() { c.work(ctx, work, c.lanes[i%len(c.lanes)]) })
+	}
+	err := c.read(ctx)
+	stop()
+	c.handBackRest(work) // what was not begun does not wait for what was
+	workers.Wait()
+	c.handBackRest(work)
+	still()
+	beats.Wait()
+	if flushErr := c.inbox.nc.FlushTimeout(time.Second); flushErr != nil {
+		c.log.DebugContext(ctx, "acknowledgements not flushed; the ledger absorbs what comes again", "error", flushErr)
+	}
+	return err
+}
+
+// read takes events from the stream until ctx ends. It returns an error only for
+// what a person has to mend.
+func (c *consumer) read(ctx context.Context) error {
+	if c.sub.Stream == "" { // its events are accepted
+		<-ctx.Done()
+		return nil
+	}
 	for failures := 1; ctx.Err() == nil; failures++ {
 		began := time.Now()
 		durable, err := c.ensure(ctx)
@@ -59,105 +126,89 @@ func (c *consumer) Run(ctx context.Context) error {
 	return nil
 }
 
-// ensure finds or makes the durable consumer.
-func (c *consumer) ensure(ctx context.Context) (jetstream.Consumer, error) {
-	var instance string
-	if err := c.inbox.pool.QueryRow(ctx, c.inbox.sql.instance).Scan(&instance); err != nil {
-		return nil, fmt.Errorf("read instance: %w", err)
-	}
-	js, err := jetstream.New(c.inbox.nc)
-	if err != nil {
-		return nil, err
-	}
-	stream, err := js.Stream(ctx, c.sub.Stream)
-	if err != nil {
-		return nil, c.refuseClosed(fmt.Errorf("look up stream %s: %w", c.sub.Stream, err))
-	}
-	c.streamCreated = stream.CachedInfo().Created
-
-	want := c.config(instance)
-	durable, err := stream.Consumer(ctx, want.Durable)
-	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		durable, err = stream.CreateConsumer(ctx, want)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("consumer %s: %w", want.Durable, err)
-	}
-	return c.adopt(ctx, stream, durable, want)
-}
-
-// adopt takes a consumer that exists: it must be ours, and its filter is
-// widened where this process asks for more. It is never narrowed: an older
-// process may still ask for the rest.
-func (c *consumer) adopt(ctx context.Context, stream jetstream.Stream, durable jetstream.Consumer, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
-	now := durable.CachedInfo().Config
-	if now.Metadata[instanceKey] != want.Metadata[instanceKey] || now.Metadata[handlerKey] != c.sub.Name {
-		return nil, postroom.Refuse(fmt.Errorf("%w: %s on stream %s", ErrForeignConsumer, want.Durable, c.sub.Stream))
-	}
-	have := now.FilterSubjects
-	if now.FilterSubject != "" {
-		have = []string{now.FilterSubject}
-	}
-	all := wildcard.Union(have, want.FilterSubjects)
-	if c.begun.IsZero() {
-		c.begun = durable.CachedInfo().Created
-	}
-	if slices.Equal(all, have) && now.AckWait == want.AckWait && now.MaxDeliver == want.MaxDeliver && now.MaxAckPending == want.MaxAckPending {
-		return durable, nil
-	}
-	now.FilterSubject, now.FilterSubjects = "", all
-	now.AckWait, now.MaxDeliver, now.MaxAckPending, now.BackOff = want.AckWait, want.MaxDeliver, want.MaxAckPending, nil
-	durable, err := stream.UpdateConsumer(ctx, now)
-	if err != nil {
-		return nil, fmt.Errorf("update consumer %s: %w", want.Durable, err)
-	}
-	return durable, nil
-}
-
-// refuseClosed marks an error on a closed connection: nobody opens it again.
-func (c *consumer) refuseClosed(err error) error {
-	if c.inbox.nc.IsClosed() {
-		return postroom.Refuse(fmt.Errorf("%w: %w", nats.ErrConnectionClosed, err))
-	}
+// receive pulls messages, and looks after the consumer meanwhile, until ctx ends
+// or reading fails.
+func (c *consumer) receive(ctx context.Context, durable jetstream.Consumer) error {
+	looking, cancel := context.WithCancel(ctx)
+	var looks sync.WaitGroup
+	looks.Go(func() { c.watch(looking, durable) })
+	err := c.pull(ctx, durable)
+	cancel()
+	looks.Wait()
 	return err
 }
 
-const (
-	instanceKey = "postroom-instance"
-	handlerKey  = "postroom-handler"
-)
-
-// config returns the consumer as it should be. Attempts are not the broker's to
-// count: MaxDeliver would drop an event without a word. Nor are failed events,
-// which are pending until their next attempt: MaxAckPending would let a thousand
-// of them stop all others. A consumer that is made a second time begins where
-// the first did.
-func (c *consumer) config(instance string) jetstream.ConsumerConfig {
-	deliver, since := jetstream.DeliverAllPolicy, (*time.Time)(nil)
-	switch {
-	case c.sub.From == OnlyNew && c.begun.IsZero():
-		deliver = jetstream.DeliverNewPolicy
-	case c.sub.From == OnlyNew:
-		deliver, since = jetstream.DeliverByStartTimePolicy, &c.begun
-	}
-	return jetstream.ConsumerConfig{
-		Durable:        consumerName(instance, c.sub.Name),
-		Description:    "Postroom handler " + c.sub.Name,
-		DeliverPolicy:  deliver,
-		OptStartTime:   since,
-		AckPolicy:      jetstream.AckExplicitPolicy,
-		AckWait:        c.inbox.cfg.AckWait,
-		MaxDeliver:     -1,
-		MaxAckPending:  -1,
-		FilterSubjects: wildcard.Union(nil, c.sub.filter()), // overlapping ones are refused
-		Metadata:       map[string]string{instanceKey: instance, handlerKey: c.sub.Name},
+// work decides deliveries, and runs held events that are due, until ctx ends.
+func (c *consumer) work(ctx, work context.Context, lane <-chan *delivery) {
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case cl := <-c.claims:
+			c.retry(ctx, work, cl)
+		case d := <-lane:
+			switch {
+			case ctx.Err() != nil:
+				c.handBack(work, d)
+			case c.sub.Batch > 1:
+				c.deliverBatch(ctx, work, collect(d, lane, c.sub.Batch))
+			default:
+				c.deliver(ctx, work, d)
+			}
+		}
 	}
 }
 
-// consumerName returns the durable name of a handler: readable, and unlike that
-// of any other handler or of another database on the same stream.
-func consumerName(instance, handler string) string {
-	readable := strings.ReplaceAll(handler, ".", "-") // a dot separates the tokens of a subject
-	sum := sha256.Sum256([]byte(instance + "\x00" + handler))
-	return readable + "-" + hex.EncodeToString(sum[:4])
+// collect returns d and what else waits, n at the most.
+func collect(d *delivery, lane <-chan *delivery, n int) []*delivery {
+	all := []*delivery{d}
+	for len(all) < n {
+		select {
+		case d = <-lane:
+			all = append(all, d)
+		default:
+			return all
+		}
+	}
+	return all
+}
+
+// enqueue hands a delivery to the workers. In batches the events of a key go to
+// one of them: two would wait for each other's rows.
+func (c *consumer) enqueue(d *delivery) {
+	lane := 0
+	switch {
+	case len(c.lanes) == 1:
+	case d.ev.Key != "":
+		lane = int(maphash.String(seed, d.ev.Key) % uint64(len(c.lanes))) //nolint:gosec // less than the number of lanes
+	default:
+		lane = int(c.turn.Add(1) % uint64(len(c.lanes))) //nolint:gosec // as above
+	}
+	c.lanes[lane] <- d
+}
+
+var seed = maphash.MakeSeed()
+
+// handBackRest returns to the broker what waits for a worker.
+func (c *consumer) handBackRest(ctx context.Context) {
+	for _, lane := range c.lanes {
+		for {
+			select {
+			case d := <-lane:
+				c.handBack(ctx, d)
+				continue
+			default:
+			}
+			break
+		}
+	}
+}
+
+// sleep waits for d, or for the end of ctx.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
 }

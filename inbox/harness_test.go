@@ -151,6 +151,53 @@ func (b *bench) ledger(name string) (n int) {
 	return n
 }
 
+// owed is a row of held, as far as tests look at it.
+type owed struct {
+	Key      string
+	State    string // due, claimed, waiting or dead
+	Attempts int
+	Solitary bool
+	Class    string
+	Failures int
+	Raw      bool
+}
+
+// held returns what a handler owes, by dedupe key.
+func (b *bench) held(name string) map[string]owed {
+	b.Helper()
+	rows, _ := b.pool.Query(b.Context(), `
+		SELECT dedupe_key, CASE WHEN claimed_by IS NOT NULL THEN 'claimed' WHEN dead_at IS NOT NULL THEN 'dead'
+		                        WHEN next_at IS NOT NULL THEN 'due' ELSE 'waiting' END,
+		       attempts, solitary, coalesce(class, ''), coalesce(jsonb_array_length(failures), 0), raw_headers IS NOT NULL
+		FROM postroom.held WHERE handler = $1`, name)
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[owed])
+	if err != nil {
+		b.Fatal(err)
+	}
+	byKey := make(map[string]owed, len(all))
+	for _, o := range all {
+		byKey[o.Key] = o
+	}
+	return byKey
+}
+
+// dead returns how many events of a handler are dead.
+func (b *bench) dead(name string) (n int) {
+	b.Helper()
+	for _, o := range b.held(name) {
+		if o.State == "dead" {
+			n++
+		}
+	}
+	return n
+}
+
+// requeue sets a dead event ready, as an operator would.
+func (b *bench) requeue(name, key string) {
+	b.Helper()
+	b.exec("UPDATE postroom.held SET dead_at = NULL, next_at = now(), attempts = 0 WHERE handler = $1 AND dedupe_key = $2", name, key)
+}
+
 // counted returns how many deliveries to a handler ended so.
 func (b *bench) counted(name, outcome string) (n int64) {
 	b.Helper()

@@ -4,6 +4,11 @@
 // transaction: a ledger row that says this handler has decided this event, then
 // the handler with its effects, then the commit, and only then the
 // acknowledgement. Whatever is delivered again meets its ledger row.
+//
+// What a handler cannot do now is held, in the database: its ledger row stays, so
+// that the straight path never runs it again, and a row of held says what is still
+// owed. From there it is tried again on its schedule, and ends dead, in sight of
+// an operator, when its attempts are spent.
 package inbox
 
 import (
@@ -12,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,8 +25,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/telemetry"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -48,6 +56,27 @@ type Config struct {
 	// Defaults to 10 seconds.
 	DrainTimeout time.Duration
 
+	// Ledger is how long an event is remembered after it was decided. Then its
+	// row is removed, unless the event is still owed. All processes of a database
+	// have to agree on it, up to what AgeGate allows.
+	//
+	// Defaults to 30 days.
+	Ledger time.Duration
+
+	// AgeGate is the age from which the ledger is not trusted to remember an event:
+	// one that was logged longer ago is held as dead, of class too_old, and not
+	// run by itself. What a stream held when its handler was new is exempt. It
+	// has to be shorter than Ledger by a hundredth at the least.
+	//
+	// Defaults to 29 days, or as much of Ledger.
+	AgeGate time.Duration
+
+	// IdlePoll is how often held events are looked for while none is due. What this
+	// process holds itself is run when it is due.
+	//
+	// Defaults to 250 milliseconds.
+	IdlePoll time.Duration
+
 	// Logger receives what Run survives.
 	//
 	// Defaults to slog.Default.
@@ -57,11 +86,19 @@ type Config struct {
 	//
 	// Defaults to the global provider of OpenTelemetry.
 	MeterProvider metric.MeterProvider
+
+	// TracerProvider receives a span for each time a handler runs.
+	//
+	// Defaults to the global provider of OpenTelemetry.
+	TracerProvider trace.TracerProvider
 }
 
 func (c Config) defaults() Config {
 	c.AckWait = cmp.Or(c.AckWait, 30*time.Second)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 10*time.Second)
+	c.Ledger = cmp.Or(c.Ledger, 30*24*time.Hour)
+	c.AgeGate = cmp.Or(c.AgeGate, c.Ledger/30*29)
+	c.IdlePoll = cmp.Or(c.IdlePoll, 250*time.Millisecond)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
@@ -77,6 +114,16 @@ func (c Config) validate() error {
 	if c.DrainTimeout < 0 {
 		faults = append(faults, fmt.Errorf("config: DrainTimeout is %s, want none or more", c.DrainTimeout))
 	}
+	if c.Ledger < time.Second {
+		faults = append(faults, fmt.Errorf("config: Ledger is %s, want at least 1s", c.Ledger))
+	}
+	if c.AgeGate <= 0 || c.AgeGate > c.Ledger-c.Ledger/100 {
+		faults = append(faults, fmt.Errorf("config: AgeGate is %s, want less than Ledger (%s) by a hundredth at the least: an event that is older than its ledger row would be applied again",
+			c.AgeGate, c.Ledger))
+	}
+	if c.IdlePoll < time.Millisecond {
+		faults = append(faults, fmt.Errorf("config: IdlePoll is %s, want at least 1ms", c.IdlePoll))
+	}
 	return errors.Join(faults...)
 }
 
@@ -88,8 +135,18 @@ type Inbox struct {
 	err       error // what is wrong with the Config
 	sql       statements
 	metrics   *metrics
+	tracer    trace.Tracer
 	consumers []*consumer
 	running   atomic.Bool
+	node      *node
+	runner    *runner
+	clock     clock
+
+	// alone is held for writing while an event runs that may end the process, and
+	// for reading by all others.
+	alone sync.RWMutex
+
+	lookEvery, floorEvery time.Duration
 }
 
 // New returns an inbox that reads from nc and keeps its ledger in pool's
@@ -98,7 +155,11 @@ type Inbox struct {
 // [Inbox.Check] and [Inbox.Run].
 func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 	cfg = cfg.defaults()
-	in := &Inbox{pool: pool, nc: nc, cfg: cfg, err: cfg.validate(), metrics: newMetrics(cfg.MeterProvider)}
+	in := &Inbox{
+		pool: pool, nc: nc, cfg: cfg, err: cfg.validate(), metrics: newMetrics(cfg.MeterProvider),
+		tracer: telemetry.Tracer(cfg.TracerProvider), lookEvery: lookEvery, floorEvery: floorEvery,
+	}
+	in.runner, in.node = newRunner(in), newNode(in)
 	if in.err == nil {
 		name, _ := schema.Name(cfg.Schema) // validate has reported its error
 		in.sql = load(name)
@@ -115,25 +176,37 @@ func (in *Inbox) Handle(sub Subscription, h postroom.Handler) {
 	if h == nil {
 		panic(fmt.Sprintf("inbox: Handle: no handler for %q", sub.Name))
 	}
-	for _, c := range in.consumers {
-		if c.sub.Name == sub.Name {
-			panic(fmt.Sprintf("inbox: Handle: a second handler with the name %q", sub.Name))
-		}
+	if in.byName(sub.Name) != nil {
+		panic(fmt.Sprintf("inbox: Handle: a second handler with the name %q", sub.Name))
 	}
 	if err := sub.validate(); err != nil {
 		in.err = errors.Join(in.err, err)
 	}
-	if sub.Schedule == nil {
-		sub.Schedule = postroom.DefaultBackoff()
+	in.consumers = append(in.consumers, newConsumer(in, sub, h))
+}
+
+// byName returns a handler, or nil.
+func (in *Inbox) byName(name string) *consumer {
+	for _, c := range in.consumers {
+		if c.sub.Name == name {
+			return c
+		}
 	}
-	in.consumers = append(in.consumers, &consumer{
-		inbox: in, sub: sub, handler: h,
-		log: in.cfg.Logger.With("handler", sub.Name), metrics: in.metrics.of(sub.Name),
-	})
+	return nil
+}
+
+// names returns the names of all handlers.
+func (in *Inbox) names() []string {
+	names := make([]string, len(in.consumers))
+	for i, c := range in.consumers {
+		names[i] = c.sub.Name
+	}
+	return names
 }
 
 // Check reports whether the inbox could start: the Config, the subscriptions,
-// the size of the pool, the schema's version, the streams. An error that matches
+// the size of the pool, the schema's version, the streams, and whether other
+// processes keep the ledger for as long as this one trusts it. An error that matches
 // postroom.ErrRefused has to be mended by a person; any other is an outage, which
 // Run would wait out.
 func (in *Inbox) Check(ctx context.Context) error {
@@ -143,11 +216,17 @@ func (in *Inbox) Check(ctx context.Context) error {
 	if err := schema.Require(ctx, in.pool, in.cfg.Schema); err != nil {
 		return fmt.Errorf("inbox: %w", err)
 	}
+	if err := in.checkLedger(ctx); err != nil {
+		return fmt.Errorf("inbox: %w", err)
+	}
 	js, err := jetstream.New(in.nc)
 	if err != nil {
 		return fmt.Errorf("inbox: %w", err)
 	}
 	for _, c := range in.consumers {
+		if c.sub.Stream == "" {
+			continue
+		}
 		_, err := js.Stream(ctx, c.sub.Stream)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			return fmt.Errorf("inbox: %w", postroom.Refuse(fmt.Errorf(
@@ -221,10 +300,12 @@ func (in *Inbox) Run(ctx context.Context) error {
 		return err
 	}
 	in.shareOut()
-	parts := make([]postroom.Runner, len(in.consumers))
-	for i, c := range in.consumers {
-		parts[i] = c
+	parts := []postroom.Runner{in.node, in.runner, newSweeper(in), newGauges(in)}
+	for _, c := range in.consumers {
+		c.open()
+		parts = append(parts, c)
 	}
+	defer in.runner.releaseUnbegun(ctx)
 	if err := postroom.Run(ctx, parts...); err != nil {
 		return fmt.Errorf("inbox: %w", err)
 	}
@@ -235,6 +316,10 @@ func (in *Inbox) Run(ctx context.Context) error {
 func (in *Inbox) waitUntilReady(ctx context.Context) error {
 	for failures := 1; ctx.Err() == nil; failures++ {
 		err := in.Check(ctx)
+		if err == nil {
+			in.node.listUnknown(ctx)
+			err = in.node.beat(ctx)
+		}
 		if err == nil || errors.Is(err, postroom.ErrRefused) {
 			return err
 		}
@@ -249,12 +334,9 @@ func (in *Inbox) waitUntilReady(ctx context.Context) error {
 // outage is the schedule on which an inbox tries again to reach what it needs.
 var outage = postroom.Backoff{100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second}
 
-// sleep waits for d, or for the end of ctx.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
+// drain returns a context that outlives ctx by Config.DrainTimeout.
+func (in *Inbox) drain(ctx context.Context) (context.Context, context.CancelFunc) {
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(in.cfg.DrainTimeout, cancel) })
+	return work, func() { stop(); cancel() }
 }

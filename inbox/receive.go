@@ -13,62 +13,16 @@ import (
 // pullWait is how long a request for messages stays with the broker.
 const pullWait = 2 * time.Second
 
-// receive takes messages from the durable consumer and hands them to the
-// workers until ctx ends or reading fails. It returns after every message that
-// it took is acknowledged, handed back, or left to the broker's AckWait.
-func (c *consumer) receive(ctx context.Context, durable jetstream.Consumer) error {
-	// Handlers that run when ctx ends may finish, within the drain timeout.
-	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(c.inbox.cfg.DrainTimeout, cancel) })()
-
-	inHand := newHand(4 * c.workers)
-	queue := make(chan jetstream.Msg, inHand.most) // has room for whatever is in hand
-	var workers, beats sync.WaitGroup
-	beating, stopBeating := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopBeating()
-	beats.Go(func() { c.beat(beating, inHand) })
-	for range c.workers {
-		workers.Go(func() {
-			for msg := range queue {
-				if ctx.Err() == nil {
-					c.deliver(ctx, work, msg)
-				} else {
-					c.handBack(work, msg)
-				}
-				inHand.drop(msg)
-			}
-		})
-	}
-
-	err := c.pull(ctx, durable, inHand, queue)
-	close(queue)
-	if ctx.Err() != nil { // what was not begun does not wait for what was
-		for msg := range queue {
-			c.handBack(work, msg)
-			inHand.drop(msg)
-		}
-	}
-	workers.Wait()
-	stopBeating()
-	beats.Wait()
-	if flushErr := c.inbox.nc.FlushTimeout(time.Second); flushErr != nil {
-		c.log.DebugContext(ctx, "acknowledgements not flushed; the ledger absorbs what comes again", "error", flushErr)
-	}
-	return err
-}
-
-// pull asks for as many messages as there is room for, and queues them as they
-// come, until ctx ends. It asks by single requests, so that no message waits in
-// the client, where it would give no sign of life.
-func (c *consumer) pull(ctx context.Context, durable jetstream.Consumer, inHand *hand, queue chan<- jetstream.Msg) error {
-	for inHand.wait(ctx) {
+// pull asks for as many messages as there is room for, and hands them to the
+// workers as they come, until ctx ends. It asks by single requests, so that no
+// message waits in the client, where it would give no sign of life.
+func (c *consumer) pull(ctx context.Context, durable jetstream.Consumer) error {
+	for c.hand.wait(ctx) {
 		request, cancel := context.WithTimeout(ctx, pullWait)
-		batch, err := durable.Fetch(inHand.room(), jetstream.FetchContext(request))
+		batch, err := durable.Fetch(c.hand.room(), jetstream.FetchContext(request))
 		if err == nil {
 			for msg := range batch.Messages() {
-				inHand.take(msg)
-				queue <- msg
+				c.take(ctx, msg)
 			}
 			err = batch.Error()
 		}
@@ -80,23 +34,23 @@ func (c *consumer) pull(ctx context.Context, durable jetstream.Consumer, inHand 
 	return nil
 }
 
-// handBack returns a message that was not begun, so that another process gets
-// it at once.
-func (c *consumer) handBack(ctx context.Context, msg jetstream.Msg) {
-	c.settle(ctx, msg.Nak(), "hand back")
-	c.metrics.ended(ctx, released, time.Time{})
-}
-
-// settle reports an answer to the broker that could not be sent. No harm comes
-// of it: the message is delivered again.
-func (c *consumer) settle(ctx context.Context, err error, what string) {
-	if err != nil {
-		c.log.DebugContext(ctx, "answer to the broker not sent, the event will be delivered again", "answer", what, "error", err)
+// take takes a message in hand, and queues it unless another of its identity is
+// on its way.
+func (c *consumer) take(ctx context.Context, msg jetstream.Msg) {
+	d, err := c.decode(msg)
+	if err != nil { // it is no message of a stream: there is nothing to answer
+		c.log.ErrorContext(ctx, "message without a place in a stream", "error", err, "subject", msg.Subject())
+		return
+	}
+	c.metrics.consumed.Add(ctx, 1, c.metrics.stream)
+	c.hand.take(msg)
+	if c.flights.begin(d) {
+		c.enqueue(d)
 	}
 }
 
 // beat gives a sign of life for each message in hand until ctx ends.
-func (c *consumer) beat(ctx context.Context, inHand *hand) {
+func (c *consumer) beat(ctx context.Context) {
 	tick := time.NewTicker(c.inbox.cfg.AckWait / 3)
 	defer tick.Stop()
 	for {
@@ -105,11 +59,9 @@ func (c *consumer) beat(ctx context.Context, inHand *hand) {
 			return
 		case <-tick.C:
 		}
-		for _, msg := range inHand.messages() {
+		for _, msg := range c.hand.messages() {
 			// A message that was answered meanwhile says so; that is no fault.
-			if err := msg.InProgress(); err != nil && !errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
-				c.settle(ctx, err, "in progress")
-			}
+			c.settle(ctx, msg.InProgress(), "in progress")
 		}
 	}
 }

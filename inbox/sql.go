@@ -7,22 +7,78 @@ import (
 )
 
 var (
-	//go:embed sql/begin.sql
-	beginSQL string
 	//go:embed sql/decide.sql
 	decideSQL string
+	//go:embed sql/decide_batch.sql
+	decideBatchSQL string
 	//go:embed sql/decided.sql
 	decidedSQL string
+	//go:embed sql/hold.sql
+	holdSQL string
+	//go:embed sql/due.sql
+	dueSQL string
+	//go:embed sql/claim.sql
+	claimSQL string
+	//go:embed sql/claim_alone.sql
+	claimAloneSQL string
+	//go:embed sql/limits.sql
+	limitsSQL string
+	//go:embed sql/settle.sql
+	settleSQL string
+	//go:embed sql/fail.sql
+	failSQL string
+	//go:embed sql/release.sql
+	releaseSQL string
 	//go:embed sql/instance.sql
 	instanceSQL string
+	//go:embed sql/subscribe.sql
+	subscribeSQL string
+	//go:embed sql/recreated.sql
+	recreatedSQL string
+	//go:embed sql/types.sql
+	typesSQL string
+	//go:embed sql/floor.sql
+	floorSQL string
+	//go:embed sql/node.sql
+	nodeSQL string
+	//go:embed sql/leave.sql
+	leaveSQL string
+	//go:embed sql/ledgers.sql
+	ledgersSQL string
+	//go:embed sql/unknown.sql
+	unknownSQL string
+	//go:embed sql/sweep.sql
+	sweepSQL string
+	//go:embed sql/expire.sql
+	expireSQL string
+	//go:embed sql/swept.sql
+	sweptSQL string
+	//go:embed sql/backlog.sql
+	backlogSQL string
 )
 
 // statements are the statements of this package, for one schema.
-type statements struct{ begin, decide, decided, instance string }
+type statements struct {
+	decide, decideBatch, decided, hold string
+	due, claim, claimAlone             string
+	limits, settle, fail, release      string
+	instance                           string
+	subscribe, recreated, types, floor string
+	node, leave, ledgers, unknown      string
+	sweep, expire, swept               string
+	backlog                            string
+}
 
 func load(name string) statements {
+	in := func(sql string) string { return schema.In(name, sql) }
 	return statements{
-		begin: schema.In(name, beginSQL), decide: schema.In(name, decideSQL),
-		decided: schema.In(name, decidedSQL), instance: schema.In(name, instanceSQL),
+		decide: in(decideSQL), decideBatch: in(decideBatchSQL), decided: in(decidedSQL), hold: in(holdSQL),
+		due: in(dueSQL), claim: in(claimSQL), claimAlone: in(claimAloneSQL),
+		limits: in(limitsSQL), settle: in(settleSQL), fail: in(failSQL), release: in(releaseSQL),
+		instance:  in(instanceSQL),
+		subscribe: in(subscribeSQL), recreated: in(recreatedSQL), types: in(typesSQL), floor: in(floorSQL),
+		node: in(nodeSQL), leave: in(leaveSQL), ledgers: in(ledgersSQL), unknown: in(unknownSQL),
+		sweep: in(sweepSQL), expire: in(expireSQL), swept: in(sweptSQL),
+		backlog: in(backlogSQL),
 	}
 }

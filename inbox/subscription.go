@@ -1,10 +1,14 @@
 package inbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
 )
@@ -15,13 +19,13 @@ type From int
 const (
 	// All begins with the first event that the stream still has.
 	All From = iota
-	// OnlyNew begins with the first event after the subscription was made. Where
-	// its consumer is lost while no process runs, it begins anew.
+	// OnlyNew begins with the first event after the subscription was made.
 	OnlyNew
 )
 
-// Subscription says which events a handler gets. Name and Stream are required,
-// and so is one of Types and Subjects.
+// Subscription says which events a handler gets, and how it is run. Name is
+// required, and so are Stream and one of Types and Subjects; without any of the
+// three a handler gets what [Inbox.Accept] is given for it.
 type Subscription struct {
 	// Name is the handler's own: stable, unique within this database, and never
 	// derived from the program's text. Events are decided once for each name; a
@@ -33,13 +37,15 @@ type Subscription struct {
 	Stream string
 
 	// Types are the event types to handle, where subject and type are the same,
-	// as they are unless the producer chose otherwise. Events of another type
-	// on these subjects are acknowledged and counted, not handled.
+	// as they are unless the producer chose otherwise. What processes ask for is
+	// recorded and adds up: an event of a type that another version of this
+	// process asked for is put into held, from where a process that has the type
+	// runs it. An event of a type that nobody asked for, on one of these subjects,
+	// is acknowledged and counted.
 	//
 	// A type that is added later begins where the handler stands: older events
 	// of it are not fetched. A type that is removed stays in the consumer's
-	// filter, for processes that still handle it; its events are handed back
-	// until the filter is narrowed by hand.
+	// filter and in the record: its events wait in held.
 	Types []string
 
 	// Subjects are the NATS subjects to read, with wildcards, instead of Types.
@@ -52,18 +58,78 @@ type Subscription struct {
 	// Defaults to All.
 	From From
 
-	// Workers is how many events are handled at a time. Each uses a connection
-	// of the pool.
+	// Workers is how many events, or batches of them, are handled at a time. Each
+	// uses a connection of the pool. A quarter of them, and at least one, also run
+	// events of held that are due.
 	//
 	// Defaults to what the pool has left, divided among the handlers that do not
 	// say; at least 1 and at most 32.
 	Workers int
 
+	// Batch is how many events are handled in one transaction at the most, one
+	// after the other. It is for handlers of many small events: what it saves is
+	// the commit of each. Events with one key go to one worker, in their order.
+	// Where a handler fails, the batch is run again with a savepoint before each
+	// event, so that it may be called for an event more than once, and what fails
+	// is held without the others.
+	//
+	// Defaults to 1.
+	Batch int
+
+	// Isolation is the isolation level of the handler's transactions.
+	// Serialization failures are run again at once, and cost no attempt before the
+	// tenth.
+	//
+	// Defaults to the database's own, which is read committed unless changed.
+	Isolation pgx.TxIsoLevel
+
+	// DedupeKey derives what is decided once from an event, for instance
+	// "commission:" and an order number: of all events with one such key the first
+	// takes effect. It guards for as long as Config.Ledger. It has to return the same
+	// for an event each time, and may be called concurrently; an event for which it
+	// returns nothing is dead.
+	//
+	// Defaults to the event's source and id, and then other content under the same
+	// identity is held as a conflict.
+	DedupeKey func(postroom.Event) string
+
+	// Attempts is how many are made in all before an event is dead.
+	//
+	// Defaults to 5.
+	Attempts int
+
 	// Schedule is how long to wait after each failed attempt.
 	//
 	// Defaults to postroom.DefaultBackoff.
 	Schedule postroom.Backoff
+
+	// Timeout is how long one event may take. Then the handler's context ends; a
+	// handler that ignores it is left behind after half as long again, at most 5 s,
+	// and its transaction with it. An event whose process dies while it is run from
+	// held is run again after this time and a bit more.
+	//
+	// Defaults to 30 seconds.
+	Timeout time.Duration
 }
+
+func (s Subscription) defaults() Subscription {
+	s.Attempts = cmp.Or(s.Attempts, 5)
+	s.Timeout = cmp.Or(s.Timeout, 30*time.Second)
+	s.Batch = max(s.Batch, 1)
+	if s.Schedule == nil {
+		s.Schedule = postroom.DefaultBackoff()
+	}
+	return s
+}
+
+// reservedName is the handler of outgoing events in held.
+const reservedName = "outbox"
+
+// Limits that keep a slip from becoming an outage.
+const (
+	maxBatch    = 1000
+	maxAttempts = 1000
+)
 
 var (
 	validName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
@@ -78,10 +144,15 @@ func (s Subscription) validate() error {
 	if !validName.MatchString(s.Name) {
 		add("Name must be 1 to 128 letters, digits, '.', '_' and '-'")
 	}
-	if !validStream.MatchString(s.Stream) {
-		add("Stream must be the name of a JetStream stream")
+	if s.Name == reservedName {
+		add("Name is reserved for what the relay holds")
 	}
-	if (len(s.Types) == 0) == (len(s.Subjects) == 0) {
+	switch chosen := min(len(s.Types), 1) + min(len(s.Subjects), 1); {
+	case s.Stream == "" && chosen > 0:
+		add("Stream is missing")
+	case s.Stream != "" && !validStream.MatchString(s.Stream):
+		add("Stream must be the name of a JetStream stream")
+	case s.Stream != "" && chosen != 1:
 		add("set either Types or Subjects")
 	}
 	for _, t := range s.Types {
@@ -94,6 +165,18 @@ func (s Subscription) validate() error {
 	}
 	if s.Workers < 0 {
 		add("Workers is %d, want none or more", s.Workers)
+	}
+	if s.Batch < 0 || s.Batch > maxBatch {
+		add("Batch is %d, want none to %d", s.Batch, maxBatch)
+	}
+	if !slices.Contains([]pgx.TxIsoLevel{"", pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}, s.Isolation) {
+		add("Isolation must be a level that PostgreSQL has: pgx.ReadCommitted, pgx.RepeatableRead or pgx.Serializable")
+	}
+	if s.Attempts < 0 || s.Attempts > maxAttempts {
+		add("Attempts is %d, want 1 to %d, or none for the default", s.Attempts, maxAttempts)
+	}
+	if s.Timeout != 0 && (s.Timeout < 10*time.Millisecond || s.Timeout > 24*time.Hour) {
+		add("Timeout is %s, want 10ms to 24h", s.Timeout)
 	}
 	if s.Schedule != nil && len(s.Schedule) == 0 {
 		add("Schedule is empty; leave it nil for the default")

@@ -45,8 +45,16 @@ const (
 	TableSize    = "postroom.table.size"
 	CheckFailed  = "postroom.check.failed"
 
-	InboxDelivered = "postroom.inbox.deliveries"
-	InboxCritical  = "postroom.inbox.critical_time"
+	ConsumedMessages = "messaging.client.consumed.messages"
+	ProcessDuration  = "messaging.process.duration"
+
+	InboxDelivered  = "postroom.inbox.deliveries"
+	InboxCritical   = "postroom.inbox.critical_time"
+	InboxInFlight   = "postroom.inbox.in_flight"
+	InboxCapacity   = "postroom.inbox.capacity"
+	InboxPending    = "postroom.inbox.pending"
+	InboxAckPending = "postroom.inbox.ack_pending"
+	InboxLeaseLost  = "postroom.inbox.lease_lost"
 )
 
 // Attributes. Their values come from closed sets: never a key, an id or a text
@@ -66,6 +74,14 @@ const (
 	Destination   = attribute.Key("messaging.destination.name")
 	BatchCount    = attribute.Key("messaging.batch.message_count")
 	MessageID     = attribute.Key("messaging.message.id")
+	Group         = attribute.Key("messaging.consumer.group.name")
+	Conversation  = attribute.Key("messaging.message.conversation_id")
+
+	EventID     = attribute.Key("cloudevents.event_id")
+	EventSource = attribute.Key("cloudevents.event_source")
+	EventType   = attribute.Key("cloudevents.event_type")
+	Attempt     = attribute.Key("postroom.attempt")
+	RunOutcome  = attribute.Key("postroom.outcome")
 )
 
 // NATS is the messaging system.

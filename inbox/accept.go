@@ -1,0 +1,100 @@
+package inbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/postroom/postroom"
+)
+
+// Acceptance is what became of an event that was given to [Inbox.Accept].
+type Acceptance string
+
+// What becomes of an accepted event.
+const (
+	// Stored says that the event is owed from now on.
+	Stored Acceptance = "stored"
+	// Duplicate says that the handler has decided this event, or owes it.
+	Duplicate Acceptance = "duplicate"
+	// Conflict says that the handler has decided, or owes, another event under
+	// its identity. Both are kept: this one is held as a conflict.
+	Conflict Acceptance = "conflict"
+)
+
+// ErrUnknownHandler is returned for a handler that is not registered.
+var ErrUnknownHandler = errors.New("inbox: no such handler")
+
+// Accept stores an event for a handler without a broker, for instance a webhook
+// or a line of an import. When it returns Stored the event is committed, and will
+// be run from held as one that was delivered is: by this process or another that
+// runs the handler. It runs nothing itself, and the event may be of any age.
+//
+// The handler has to be registered by [Inbox.Handle]; Run need not be under way.
+// An event without an ID gets one, and so is never a duplicate. It is safe for
+// concurrent use.
+func (in *Inbox) Accept(ctx context.Context, handler string, ev postroom.Event) (Acceptance, error) {
+	d, c, err := in.acceptable(handler, ev)
+	if err != nil {
+		return "", err
+	}
+	h := holding{after: now}
+	for _, next := range []Acceptance{Stored, Conflict} {
+		stored, err := c.store(ctx, d, h)
+		if err != nil {
+			return "", &postroom.EventError{Op: "accept", ID: ev.ID, Type: ev.Type, Err: err}
+		}
+		if stored {
+			in.runner.wake(0)
+			return next, nil
+		}
+		same, err := c.same(ctx, in.pool, d.task)
+		if err != nil {
+			return "", &postroom.EventError{Op: "accept", ID: ev.ID, Type: ev.Type, Err: err}
+		}
+		if same {
+			break
+		}
+		d, h = conflicting(d), conflictHolding
+	}
+	if h.failure != nil {
+		return Conflict, nil // and held before
+	}
+	return Duplicate, nil
+}
+
+// acceptable checks an event and derives its identity.
+func (in *Inbox) acceptable(handler string, ev postroom.Event) (*delivery, *consumer, error) {
+	c := in.byName(handler)
+	if c == nil {
+		return nil, nil, fmt.Errorf("%w: %q", ErrUnknownHandler, handler)
+	}
+	if in.err != nil {
+		return nil, nil, fmt.Errorf("inbox: %w", postroom.Refuse(in.err))
+	}
+	if ev.ID == "" {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return nil, nil, fmt.Errorf("inbox: make an id: %w", err)
+		}
+		ev.ID = id.String()
+	}
+	ev.Subject, ev.ContentType = cmp.Or(ev.Subject, ev.Type), cmp.Or(ev.ContentType, "application/json")
+	ev.LoggedAt = time.Time{} // it is logged now
+	if err := ev.Validate(); err != nil {
+		return nil, nil, &postroom.EventError{Op: "accept", ID: ev.ID, Type: ev.Type, Err: err}
+	}
+	d := &delivery{task: task{ev: ev, attempt: 1}}
+	c.identify(d)
+	if d.fault != nil {
+		return nil, nil, &postroom.EventError{Op: "accept", ID: ev.ID, Type: ev.Type, Err: errors.New(d.fault.text)}
+	}
+	if len(c.sub.Types) > 0 && !c.takes(ev) {
+		return nil, nil, &postroom.EventError{Op: "accept", ID: ev.ID, Type: ev.Type, Err: postroom.ErrUnknownType}
+	}
+	return d, c, nil
+}

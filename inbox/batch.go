@@ -1,0 +1,241 @@
+package inbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// memberError says which event of a batch failed.
+type memberError struct {
+	d   *delivery
+	err error
+}
+
+func (e *memberError) Error() string { return e.err.Error() }
+func (e *memberError) Unwrap() error { return e.err }
+
+// batch is a run of deliveries that are decided in one transaction.
+type batch struct {
+	members []*delivery           // sorted by key, and in the stream's order within one
+	failed  map[*delivery]failure // of those that are held instead
+	known   []*delivery           // decided before, as the ledger says
+	single  bool                  // each member behind a savepoint
+}
+
+// deliverBatch decides deliveries together and answers for each.
+func (c *consumer) deliverBatch(ctx, work context.Context, all []*delivery) {
+	var straight []*delivery
+	for _, d := range all {
+		if c.isStraight(work, d) {
+			straight = append(straight, d)
+		} else {
+			c.deliver(ctx, work, d)
+		}
+	}
+	slices.SortFunc(straight, func(a, b *delivery) int {
+		return cmp.Or(cmp.Compare(a.ev.Key, b.ev.Key), cmp.Compare(a.seq, b.seq))
+	})
+	c.decideBatch(ctx, work, straight)
+}
+
+// isStraight reports whether a delivery takes the straight path, as far as can be
+// told without the database.
+func (c *consumer) isStraight(ctx context.Context, d *delivery) bool {
+	_, aside := c.aside(d)
+	return !aside && c.takes(d.ev)
+}
+
+// decideBatch decides deliveries in one transaction. Where members of it fail, it
+// is run again with a savepoint before each of them; where the transaction as a
+// whole cannot be, halves of it are tried, down to one.
+func (c *consumer) decideBatch(ctx, work context.Context, members []*delivery) {
+	if len(members) == 0 {
+		return
+	}
+	if len(members) == 1 {
+		c.deliver(ctx, work, members[0])
+		return
+	}
+	b := &batch{members: members, failed: make(map[*delivery]failure)}
+	err := c.persistBatch(ctx, work, b)
+	switch {
+	case err == nil:
+		c.answerBatch(ctx, work, b)
+	case work.Err() != nil || ctx.Err() != nil && isOutage(err):
+		for _, d := range members {
+			c.handBack(work, d)
+		}
+	default:
+		half := len(members) / 2
+		c.decideBatch(ctx, work, members[:half])
+		c.decideBatch(ctx, work, members[half:])
+	}
+}
+
+// persistBatch runs the transaction of a batch until it commits, waiting out
+// outages, or until it turns out that it will not.
+func (c *consumer) persistBatch(ctx, work context.Context, b *batch) error {
+	for {
+		err := c.persistOnce(ctx, work, b)
+		var member *memberError
+		switch {
+		case work.Err() != nil || !errors.As(err, &member):
+			return err
+		case !b.single && !isAbandoned(err):
+			b.single = true // which of them fail shows now
+		default:
+			b.single, b.failed[member.d] = true, failureOf(member.err) // it took the connection with it
+		}
+	}
+}
+
+// persistOnce runs the transaction of a batch, waiting out outages.
+func (c *consumer) persistOnce(ctx, work context.Context, b *batch) error {
+	for failures := 1; ; failures++ {
+		err := c.applyBatch(work, b)
+		if !isOutage(err) || ctx.Err() != nil {
+			return err
+		}
+		c.log.WarnContext(work, "database out of reach, waiting", "error", err, "failures", failures)
+		sleep(ctx, outage.Delay(failures))
+	}
+}
+
+// applyBatch is one transaction: the ledger rows, the handler for each event, what
+// failed into held, the commit.
+func (c *consumer) applyBatch(ctx context.Context, b *batch) error {
+	c.inbox.alone.RLock()
+	defer c.inbox.alone.RUnlock()
+	b.known = nil
+	fresh := make(map[string]bool, len(b.members))
+	tx, _, err := c.beginBatch(ctx, b, fresh)
+	if tx == nil {
+		return err
+	}
+	for _, d := range b.members {
+		if err != nil {
+			break
+		}
+		_, failed := b.failed[d]
+		switch {
+		case !fresh[d.key]:
+			b.known = append(b.known, d)
+		case !failed:
+			err = c.callMember(ctx, tx, b, d)
+		}
+	}
+	if err == nil {
+		err = c.holdFailed(ctx, tx, b, fresh)
+	}
+	return c.end(ctx, tx, err)
+}
+
+// beginBatch begins the transaction and inserts the ledger rows, sorted by their
+// keys: two batches that did so in different orders could wait for each other.
+func (c *consumer) beginBatch(ctx context.Context, b *batch, fresh map[string]bool) (*tx, int64, error) {
+	byKey := slices.SortedFunc(slices.Values(b.members), func(x, y *delivery) int { return cmp.Compare(x.key, y.key) })
+	keys, digests := make([]string, len(byKey)), make([][]byte, len(byKey))
+	for i, d := range byKey {
+		keys[i], digests[i] = d.key, d.digest
+	}
+	read := func(rows pgx.Rows) error {
+		for rows.Next() {
+			var key string
+			if err := rows.Scan(&key); err != nil {
+				return err
+			}
+			fresh[key] = true
+		}
+		return rows.Err()
+	}
+	tx, tag, err := begin(ctx, c.inbox.pool, c.sub.Isolation, read, c.inbox.sql.decideBatch, c.sub.Name, keys, digests, c.idleLimit)
+	return tx, tag.RowsAffected(), err
+}
+
+// callMember runs the handler for one event of a batch. Behind a savepoint its
+// failure undoes no other's effects.
+func (c *consumer) callMember(ctx context.Context, tx *tx, b *batch, d *delivery) error {
+	pending := tx.first
+	if b.single {
+		// It travels with the handler's first statement.
+		tx.first = append(pending, "SAVEPOINT postroom_member")
+	}
+	err := c.call(ctx, tx, d.task)
+	silent := len(tx.first) > 0 // the handler sent nothing
+	switch {
+	case silent:
+		tx.first = pending
+	case b.single && err == nil:
+		tx.first = []string{"RELEASE SAVEPOINT postroom_member"}
+	}
+	switch {
+	case err == nil:
+		return nil
+	case isContention(lost(tx, err)) || isOutage(err):
+		return err
+	case !b.single || tx.Conn().IsClosed() || isAbandoned(err):
+		return &memberError{d, err}
+	}
+	b.failed[d] = failureOf(err)
+	if silent {
+		return nil
+	}
+	_, err = tx.Tx.Exec(ctx, "ROLLBACK TO SAVEPOINT postroom_member; RELEASE SAVEPOINT postroom_member")
+	if err != nil {
+		return fmt.Errorf("roll back one event of a batch: %w", err)
+	}
+	return nil
+}
+
+func isAbandoned(err error) bool {
+	var gone *abandonedError
+	return errors.As(err, &gone)
+}
+
+// holdFailed holds the events that failed, in the transaction that decides them.
+func (c *consumer) holdFailed(ctx context.Context, tx *tx, b *batch, fresh map[string]bool) error {
+	if len(b.failed) == 0 {
+		return nil
+	}
+	rows := &pgx.Batch{}
+	for d, f := range b.failed {
+		if !fresh[d.key] {
+			continue
+		}
+		args, err := c.holdArguments(d, c.failed(1, f), false)
+		if err != nil {
+			return err
+		}
+		rows.Queue(c.inbox.sql.hold, args...)
+	}
+	if err := tx.Tx.SendBatch(ctx, rows).Close(); err != nil {
+		return &ledgerError{err}
+	}
+	return nil
+}
+
+// answerBatch acknowledges what a batch decided. Those that were decided before
+// are looked at one by one: they may be other events under their identity.
+func (c *consumer) answerBatch(ctx, work context.Context, b *batch) {
+	known := make(map[*delivery]bool, len(b.known))
+	for _, d := range b.known {
+		known[d] = true
+		c.deliver(ctx, work, d)
+	}
+	for _, d := range b.members {
+		f, failed := b.failed[d]
+		switch {
+		case known[d]:
+			continue
+		case failed:
+			c.held(work, d, c.failed(1, f))
+		default:
+			c.answer(work, d, done)
+		}
+	}
+}

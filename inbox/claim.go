@@ -1,0 +1,146 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/wire"
+)
+
+// claim is a held event that this process may run until its lease ends.
+type claim struct {
+	task
+
+	c         *consumer
+	id, epoch int64
+	solitary  bool
+	ends      time.Time // by this process's clock, no later than by the database's
+	fault     *failure  // it is still no event
+}
+
+// collect reads what was claimed. The lease is counted from before the statement
+// was sent.
+func (r *runner) collect(rows pgx.Rows, began time.Time) ([]*claim, error) {
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (*claim, error) {
+		cl := &claim{task: task{retried: true}}
+		ev := &cl.ev
+		var handler string
+		var key, correlation, causation, parent, state *string
+		var occurred *time.Time
+		var raw []byte
+		err := row.Scan(&handler, &cl.id, &cl.epoch, &cl.attempt, &cl.solitary, &cl.key, &ev.LoggedAt, &ev.Source, &ev.ID,
+			&ev.Type, &ev.Subject, &key, &ev.ContentType, &correlation, &causation, &occurred, &parent, &state, &ev.Headers, &ev.Data, &raw)
+		if err != nil {
+			return nil, err
+		}
+		ev.Key, ev.CorrelationID, ev.CausationID = value(key), value(correlation), value(causation)
+		ev.TraceParent, ev.TraceState, ev.Time = value(parent), value(state), value(occurred)
+		cl.c = r.inbox.byName(handler)
+		cl.ends = began.Add(cl.c.lease())
+		if raw != nil {
+			cl.decode(raw)
+		}
+		return cl, nil
+	})
+}
+
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+// decode reads an event that was undecodable when it came: this version may be
+// able to.
+func (cl *claim) decode(raw []byte) {
+	ev, err := wire.Decode(cl.ev.Subject, parseHeaders(raw), cl.ev.Data)
+	if err != nil {
+		cl.fault = &failure{class: classUndecodable, text: clean(err.Error(), maxFailureText), permanent: true}
+		return
+	}
+	if ev.ID == "" {
+		ev.ID = cl.ev.ID
+	}
+	if ev.LoggedAt.IsZero() {
+		ev.LoggedAt = cl.ev.LoggedAt
+	}
+	cl.ev = ev
+}
+
+// retry runs a held event and notes what became of it.
+func (c *consumer) retry(ctx, work context.Context, cl *claim) {
+	defer func() {
+		c.claimed.Add(-1)
+		c.inbox.runner.wake(0) // there is room
+	}()
+	switch {
+	case cl.fault != nil:
+		c.fail(ctx, work, cl, *cl.fault, cl.attempt)
+		return
+	case cl.attempt > c.sub.Attempts: // its last attempt has no end
+		c.fail(ctx, work, cl, failure{class: classCrash, permanent: true, text: fmt.Sprintf(
+			"the process that made attempt %d ended or stood still, and it was the last", c.sub.Attempts)}, c.sub.Attempts)
+		return
+	case ctx.Err() != nil || time.Until(cl.ends) < c.sub.Timeout+c.grace: // it waited for too long
+		c.release(work, cl)
+		return
+	}
+	err := c.persist(ctx, work, func() error { return c.rerun(work, cl) })
+	switch {
+	case err == nil:
+		c.metrics.ended(work, done, cl.ev.LoggedAt)
+	case errors.Is(err, errSettled):
+		c.metrics.leaseLost.Add(work, 1, c.metrics.handler)
+		c.log.WarnContext(work, "another process has the event, or it is settled", "event_id", cl.ev.ID, "dedupe_key", cl.key, "attempt", cl.attempt)
+	case work.Err() != nil || ctx.Err() != nil && isOutage(err):
+		c.release(work, cl)
+	default:
+		c.report(work, cl.task, err)
+		c.fail(ctx, work, cl, failureOf(err), cl.attempt)
+	}
+}
+
+// fail notes a failed attempt, and when the next is due.
+func (c *consumer) fail(ctx, work context.Context, cl *claim, f failure, attempts int) {
+	h := holding{failure: &f, attempts: attempts, after: f.next(&c.sub, attempts)}
+	text, err := f.document()
+	lost := false
+	if err == nil {
+		err = c.persist(ctx, work, func() error {
+			tag, err := c.inbox.pool.Exec(work, c.inbox.sql.fail, cl.id, cl.epoch, h.after, attempts, f.class, f.fingerprint(c.sub.Name), text)
+			lost = err == nil && tag.RowsAffected() == 0
+			if err != nil {
+				return &beginError{err}
+			}
+			return nil
+		})
+	}
+	switch {
+	case err != nil:
+		c.log.ErrorContext(work, "failure could not be noted; its claim will run out", "event_id", cl.ev.ID, "dedupe_key", cl.key, "error", err)
+	case lost:
+		c.metrics.leaseLost.Add(work, 1, c.metrics.handler)
+	default:
+		o := held
+		if h.after == nil {
+			o = dead
+		}
+		c.moved(work, cl.task, "claimed", o, h)
+		c.metrics.ended(work, o, cl.ev.LoggedAt)
+	}
+}
+
+// release gives a claim back. Where that does not succeed it runs out.
+func (c *consumer) release(ctx context.Context, cl *claim) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackPatience)
+	defer cancel()
+	if _, err := c.inbox.pool.Exec(ctx, c.inbox.sql.release, cl.id, cl.epoch); err != nil {
+		c.log.WarnContext(ctx, "claim could not be given back and will run out", "event_id", cl.ev.ID, "dedupe_key", cl.key, "error", err)
+	}
+	c.metrics.ended(ctx, released, cl.ev.LoggedAt)
+}

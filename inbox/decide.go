@@ -1,0 +1,194 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+)
+
+// maxRounds is how often one delivery is run again, at once, after a fault that
+// is nobody's: a serialization failure, a deadlock, a commit whose answer was
+// lost.
+const maxRounds = 10
+
+var (
+	// errDuplicate says that the event is decided already: nothing is to be done.
+	errDuplicate = errors.New("duplicate")
+
+	// errConflict says that another event was decided under the same identity.
+	errConflict = errors.New("another event was decided under this identity")
+
+	// errSettled says that a held event is settled, or claimed by another process.
+	errSettled = errors.New("the claim is over")
+
+	// errOutlived says that the process stops and a handler did not.
+	errOutlived = errors.New("the handler outlived the drain timeout")
+)
+
+// persist runs one transaction again where what went wrong was no fault of the
+// event's: contention up to maxRounds times, an outage for as long as it lasts,
+// unless the process is to stop. ctx ends when that is so, work when it may not
+// wait any longer.
+func (c *consumer) persist(ctx, work context.Context, apply func() error) error {
+	rounds, failures := 0, 0
+	for {
+		err := apply()
+		switch {
+		case isOutage(err) && ctx.Err() == nil:
+			failures++
+			c.log.WarnContext(work, "database out of reach, waiting", "error", err, "failures", failures)
+			sleep(ctx, outage.Delay(failures))
+		case isContention(err) && work.Err() == nil && rounds+1 < maxRounds:
+			rounds++
+		default:
+			return err
+		}
+	}
+}
+
+// apply is one transaction: the ledger row, the handler, the commit.
+func (c *consumer) apply(ctx context.Context, t task) error {
+	c.inbox.alone.RLock()
+	defer c.inbox.alone.RUnlock()
+	tx, tag, err := begin(ctx, c.inbox.pool, c.sub.Isolation, nil, c.inbox.sql.decide, c.sub.Name, t.key, t.digest, c.idleLimit)
+	if tx == nil {
+		return err
+	}
+	if err == nil && tag.RowsAffected() == 0 {
+		err = c.duplicate(ctx, tx, t)
+	}
+	if err == nil {
+		err = c.call(ctx, tx, t)
+	}
+	return c.end(ctx, tx, err)
+}
+
+// duplicate tells an event that comes again from another of its identity.
+func (c *consumer) duplicate(ctx context.Context, db *tx, t task) error {
+	same, err := c.same(ctx, db, t)
+	switch {
+	case err != nil:
+		return err
+	case !same:
+		return errConflict
+	}
+	return errDuplicate
+}
+
+// end commits, or rolls back where err says so.
+func (c *consumer) end(ctx context.Context, tx *tx, err error) error {
+	var gone *abandonedError
+	switch {
+	case errors.As(err, &gone):
+		return err // and so is the transaction
+	case err != nil:
+		err = lost(tx, err)
+		tx.rollback(ctx)
+		return err
+	}
+	if err := tx.commit(ctx); err != nil {
+		return &commitError{err}
+	}
+	return nil
+}
+
+// abandonedError says that a handler did not return, long after its context
+// ended, and that its transaction was taken from it.
+type abandonedError struct{ err error }
+
+func (e *abandonedError) Error() string {
+	return e.err.Error() + ", and it ignores its context; it was left behind"
+}
+func (e *abandonedError) Unwrap() error { return e.err }
+
+// call runs the handler, in a goroutine of its own: one that ends with
+// runtime.Goexit takes no worker with it, and one that does not return holds
+// none for ever. A panic is an error like any other, with its stack.
+func (c *consumer) call(ctx context.Context, tx *tx, t task) error {
+	began := time.Now()
+	ctx, cancel := context.WithTimeoutCause(ctx, c.sub.Timeout, errTimeout)
+	defer cancel()
+	ctx, span := c.trace(ctx, t)
+	done := make(chan error, 1)
+	go func() {
+		err := errGoexit
+		defer func() {
+			if p := recover(); p != nil {
+				err = &panicError{value: p, frame: panicFrame(), stack: debug.Stack()}
+			}
+			done <- err
+		}()
+		err = c.handler.Handle(ctx, tx, t.ev)
+	}()
+	err := c.await(ctx, tx, done)
+	if err != nil {
+		err = &postroom.EventError{Op: "handle", ID: t.ev.ID, Type: t.ev.Type, Err: err}
+	}
+	c.metrics.ran(ctx, span, time.Since(began), err)
+	return err
+}
+
+// await waits for the handler, and for a while after its context ended.
+func (c *consumer) await(ctx context.Context, tx *tx, done <-chan error) error {
+	var err error
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		grace := time.NewTimer(c.grace)
+		defer grace.Stop()
+		select {
+		case err = <-done:
+		case <-grace.C:
+			tx.abandon()
+			return &abandonedError{context.Cause(ctx)}
+		}
+	}
+	if err == nil {
+		err = tx.healthy()
+	}
+	return timedOut(ctx, err)
+}
+
+// milliseconds is a duration as the database takes it.
+func milliseconds(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
+
+// rerun runs a held event whose claim this process has: the handler, the end of
+// what is owed, the commit.
+func (c *consumer) rerun(ctx context.Context, cl *claim) error {
+	tx, _, err := begin(ctx, c.inbox.pool, c.sub.Isolation, discardRows, c.inbox.sql.limits, c.idleLimit)
+	if tx == nil {
+		return err
+	}
+	if err == nil {
+		err = c.call(ctx, tx, cl.task)
+	}
+	if err == nil {
+		err = c.settleClaim(ctx, tx, cl)
+	}
+	return c.end(ctx, tx, err)
+}
+
+func (c *consumer) settleClaim(ctx context.Context, tx *tx, cl *claim) error {
+	tag, err := tx.Tx.Exec(ctx, c.inbox.sql.settle, cl.id, cl.epoch)
+	if err != nil {
+		return fmt.Errorf("settle: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return errSettled
+	}
+	return nil
+}
+
+func discardRows(rows pgx.Rows) error {
+	for rows.Next() {
+		continue
+	}
+	return nil
+}

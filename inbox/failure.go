@@ -1,0 +1,154 @@
+package inbox
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postroom/postroom"
+)
+
+// Classes of failures, besides the SQLSTATE of one that came from the database.
+const (
+	classError       = "error"       // the handler returned it
+	classPermanent   = "permanent"   // the handler said that another attempt is hopeless
+	classPanic       = "panic"       // the handler panicked, or ended its goroutine
+	classTimeout     = "timeout"     // the handler took longer than its subscription allows
+	classContention  = "contention"  // ten rounds lost to other transactions
+	classCrash       = "crash"       // the process that ran it ended, or stood still
+	classConflict    = "conflict"    // another event was decided under its identity
+	classUndecodable = "undecodable" // it is no event
+	classTooOld      = "too_old"     // the ledger cannot tell whether it was decided
+	classDedupeKey   = "dedupe_key"  // the subscription found no key for it
+)
+
+// failure is what went wrong with an event.
+type failure struct {
+	class string
+	text  string // what to tell an operator
+	frame string // where in the program, for a panic
+	stack string
+
+	permanent bool          // no other attempt follows
+	after     time.Duration // the next attempt is made no sooner
+}
+
+// limits of what is kept of a failure, in bytes.
+const (
+	maxFailureText  = 2048
+	maxFailureStack = 8192
+)
+
+// panicError is a handler's panic.
+type panicError struct {
+	value any
+	frame string // the function that panicked
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
+
+// errGoexit says that a handler ended its goroutine, as t.FailNow does.
+var errGoexit = errors.New("the handler ended its goroutine with runtime.Goexit")
+
+// errTimeout says that a handler took longer than its subscription allows.
+var errTimeout = errors.New("the handler was not done in time")
+
+// failureOf classifies what a handler, or the database under it, returned.
+func failureOf(err error) failure {
+	f := failure{class: classError, text: clean(err.Error(), maxFailureText)}
+	var panicked *panicError
+	var pg *pgconn.PgError
+	switch {
+	case errors.As(err, &panicked):
+		f.class, f.frame, f.stack = classPanic, panicked.frame, clean(string(panicked.stack), maxFailureStack)
+	case errors.Is(err, errGoexit):
+		f.class = classPanic
+	case errors.Is(err, postroom.ErrPermanent):
+		f.class, f.permanent = classPermanent, true
+	case errors.Is(err, errTimeout):
+		f.class = classTimeout
+	case isContention(err):
+		f.class = classContention
+	case errors.As(err, &pg):
+		f.class = pg.Code
+	}
+	f.after, _ = postroom.RetryDelay(err)
+	return f
+}
+
+// next returns when the attempt after the given one is made, or nil where none
+// follows.
+func (f failure) next(sub *Subscription, attempts int) *time.Duration {
+	if f.permanent || attempts >= sub.Attempts {
+		return nil
+	}
+	wait := max(f.after, shortestWait)
+	if f.after == 0 {
+		wait = max(sub.Schedule.Delay(attempts), shortestWait)
+	}
+	return &wait
+}
+
+// shortestWait keeps RetryAfter(0, err) from running a handler without a pause.
+const shortestWait = 10 * time.Millisecond
+
+// fingerprint is the same for failures of one handler that have one cause.
+func (f failure) fingerprint(handler string) []byte {
+	sum := sha256.Sum256([]byte(handler + "\x00" + f.class + "\x00" + f.frame))
+	return sum[:16]
+}
+
+// document is the failure as it is kept; the database adds the time.
+func (f failure) document() ([]byte, error) {
+	return json.Marshal(struct {
+		Class string `json:"class"`
+		Text  string `json:"text"`
+		Frame string `json:"frame,omitempty"`
+		Stack string `json:"stack,omitempty"`
+	}{f.class, f.text, f.frame, f.stack})
+}
+
+// clean makes a text one that a column takes, of n bytes at the most.
+func clean(s string, n int) string {
+	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}
+
+// panicFrame returns the function that panicked, for a caller that recovers: the
+// first that is neither the runtime's nor this package's.
+func panicFrame() string {
+	pcs := make([]uintptr, 64)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
+	for {
+		frame, more := frames.Next()
+		if frame.Function != "" && !strings.HasPrefix(frame.Function, "runtime.") && !strings.HasPrefix(frame.Function, modulePath) {
+			return frame.Function
+		}
+		if !more {
+			return ""
+		}
+	}
+}
+
+// modulePath begins the names of this module's functions.
+const modulePath = "github.com/postroom/postroom/inbox."
+
+// timedOut tells a handler that ran into its own deadline from one whose process
+// stops.
+func timedOut(attempt context.Context, err error) error {
+	if err != nil && errors.Is(context.Cause(attempt), errTimeout) {
+		return fmt.Errorf("%w: %w", errTimeout, err)
+	}
+	return err
+}

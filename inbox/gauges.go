@@ -1,0 +1,121 @@
+package inbox
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/telemetry"
+)
+
+// measureEvery is how often a process asks what is held.
+const measureEvery = 15 * time.Second
+
+// gauges are read when somebody reads the metrics. It implements postroom.Runner.
+type gauges struct {
+	inbox *Inbox
+
+	held, age, keys, overdue     metric.Float64ObservableGauge
+	inFlight, capacity           metric.Float64ObservableGauge
+	pending, ackPending, drifted metric.Float64ObservableGauge
+
+	mu    sync.Mutex
+	stock []stock
+}
+
+// stock is what is held of one handler, as backlog.sql returns it.
+type stock struct {
+	Handler                          string
+	Retrying, Waiting, Dead, Keys    int64
+	RetryingAge, WaitingAge, DeadAge float64
+	Overdue                          float64
+}
+
+func newGauges(in *Inbox) *gauges {
+	m := in.metrics.meter
+	return &gauges{
+		inbox:      in,
+		held:       telemetry.Gauge(m, telemetry.HeldEvents, "{event}", "Events in held."),
+		age:        telemetry.Gauge(m, telemetry.HeldOldest, "s", "For how long the oldest of them has been held."),
+		keys:       telemetry.Gauge(m, telemetry.HeldKeys, "{key}", "Keys that wait for a held event."),
+		overdue:    telemetry.Gauge(m, telemetry.HeldOverdue, "s", "For how long a held event has been due."),
+		inFlight:   telemetry.Gauge(m, telemetry.InboxInFlight, "{event}", "Events that this process has in hand."),
+		capacity:   telemetry.Gauge(m, telemetry.InboxCapacity, "{event}", "How many it takes in hand."),
+		pending:    telemetry.Gauge(m, telemetry.InboxPending, "{event}", "Events that the broker has not delivered yet."),
+		ackPending: telemetry.Gauge(m, telemetry.InboxAckPending, "{event}", "Events that were delivered and not acknowledged."),
+		drifted:    telemetry.Gauge(m, telemetry.CheckFailed, "1", "1 while the set-up is not as it should be."),
+	}
+}
+
+// Run measures until ctx ends, and registers the gauges for as long.
+func (g *gauges) Run(ctx context.Context) error {
+	registration, err := g.inbox.metrics.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		g.observe(o)
+		return nil
+	}, g.held, g.age, g.keys, g.overdue, g.inFlight, g.capacity, g.pending, g.ackPending, g.drifted)
+	if err != nil {
+		g.inbox.cfg.Logger.ErrorContext(ctx, "gauges could not be registered", "error", err)
+		<-ctx.Done()
+		return nil
+	}
+	defer func() { _ = registration.Unregister() }() // it fails for a callback that was not registered
+	for ctx.Err() == nil {
+		if err := g.measure(ctx); err != nil && ctx.Err() == nil {
+			g.inbox.cfg.Logger.DebugContext(ctx, "held events could not be counted", "error", err)
+		}
+		sleep(ctx, measureEvery)
+	}
+	return nil
+}
+
+// measure asks what is held.
+func (g *gauges) measure(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, writePatience)
+	defer cancel()
+	rows, _ := g.inbox.pool.Query(ctx, g.inbox.sql.backlog, g.inbox.names()) // its error is returned by CollectRows
+	stock, err := pgx.CollectRows(rows, pgx.RowToStructByPos[stock])
+	if err != nil {
+		return fmt.Errorf("count held events: %w", err)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.stock = stock
+	return nil
+}
+
+func (g *gauges) observe(o metric.Observer) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range g.stock {
+		handler := telemetry.Handler.String(s.Handler)
+		tell := func(reason postroom.HeldReason, n int64, age float64) {
+			with := telemetry.With(handler, telemetry.Reason.String(string(reason)))
+			o.ObserveFloat64(g.held, float64(n), with)
+			o.ObserveFloat64(g.age, age, with)
+		}
+		tell(postroom.HeldRetry, s.Retrying, s.RetryingAge)
+		tell(postroom.HeldKey, s.Waiting, s.WaitingAge)
+		tell(postroom.HeldDead, s.Dead, s.DeadAge)
+		o.ObserveFloat64(g.keys, float64(s.Keys), telemetry.With(handler))
+		o.ObserveFloat64(g.overdue, s.Overdue, telemetry.With(handler))
+	}
+	for _, c := range g.inbox.consumers {
+		inHand := float64(c.hand.most-c.hand.room()) + float64(c.claimed.Load())
+		o.ObserveFloat64(g.inFlight, inHand, c.metrics.handler)
+		o.ObserveFloat64(g.capacity, float64(c.hand.most+cap(c.claims)), c.metrics.handler)
+		if view := c.broker.Load(); view != nil {
+			o.ObserveFloat64(g.pending, view.pending, c.metrics.handler)
+			o.ObserveFloat64(g.ackPending, view.ackPending, c.metrics.handler)
+			drifted := 0.0
+			if view.drifted {
+				drifted = 1
+			}
+			o.ObserveFloat64(g.drifted, drifted, telemetry.With(telemetry.Check.String("consumer"), telemetry.Handler.String(c.sub.Name)))
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+)
+
+// beatEvery is how often a process says that it lives.
+const beatEvery = 10 * time.Second
+
+// node is this process among those that run handlers. It implements
+// postroom.Runner.
+type node struct {
+	inbox *Inbox
+	id    uuid.UUID
+	name  string
+}
+
+func newNode(in *Inbox) *node {
+	n := &node{inbox: in, id: uuid.New()}
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "host"
+	}
+	n.name = fmt.Sprintf("%s/%d/%s", clean(host, 200), os.Getpid(), n.id.String()[:8])
+	return n
+}
+
+// Run says that this process lives until ctx ends.
+func (n *node) Run(ctx context.Context) error {
+	for failures := 0; ctx.Err() == nil; {
+		if err := n.beat(ctx); err != nil && ctx.Err() == nil {
+			failures++
+			n.inbox.cfg.Logger.DebugContext(ctx, "sign of life not written", "error", err, "failures", failures)
+		}
+		sleep(ctx, beatEvery)
+	}
+	n.leave(ctx)
+	return nil
+}
+
+// beat writes the sign of life, and sets the clock.
+func (n *node) beat(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, writePatience)
+	defer cancel()
+	before := time.Now()
+	var at time.Time
+	err := n.inbox.pool.QueryRow(ctx, n.inbox.sql.node, n.id, n.name, n.inbox.names(), n.inbox.cfg.Ledger, n.inbox.cfg.AgeGate).Scan(&at)
+	if err != nil {
+		return fmt.Errorf("write sign of life: %w", err)
+	}
+	n.inbox.clock.set(at.Sub(before.Add(time.Since(before) / 2)))
+	return nil
+}
+
+func (n *node) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackPatience)
+	defer cancel()
+	if _, err := n.inbox.pool.Exec(ctx, n.inbox.sql.leave, n.id); err != nil {
+		n.inbox.cfg.Logger.DebugContext(ctx, "row of this process not removed; it will be forgotten", "error", err)
+	}
+}
+
+// listUnknown warns of events that are held for handlers that nobody runs.
+func (n *node) listUnknown(ctx context.Context) {
+	type unknown struct {
+		Handler string
+		Held    int64
+	}
+	rows, _ := n.inbox.pool.Query(ctx, n.inbox.sql.unknown, n.inbox.names()) // its error is returned by CollectRows
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[unknown])
+	if err != nil {
+		n.inbox.cfg.Logger.WarnContext(ctx, "handlers that nobody runs could not be looked for", "error", err)
+	}
+	for _, u := range all {
+		n.inbox.cfg.Logger.WarnContext(ctx, "no process runs this handler: what is held for it stays, and new events do not reach it; was it renamed?",
+			"handler", u.Handler, "held", u.Held)
+	}
+}
+
+// ErrLedger says that this process and another of the same database do not agree
+// on how long the ledger is to be trusted.
+var ErrLedger = errors.New("another process keeps or trusts the ledger for another time")
+
+// checkLedger compares this process with the others that live.
+func (in *Inbox) checkLedger(ctx context.Context) error {
+	var name string
+	var ledger, gate float64
+	err := in.pool.QueryRow(ctx, in.sql.ledgers, in.cfg.Ledger, in.cfg.AgeGate).Scan(&name, &ledger, &gate)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil
+	case err != nil:
+		return fmt.Errorf("look at other processes: %w", err)
+	}
+	return postroom.Refuse(fmt.Errorf("%w: %s has Ledger %s and AgeGate %s, this one %s and %s: a process must keep rows for longer than any other trusts them",
+		ErrLedger, name, seconds(ledger), seconds(gate), in.cfg.Ledger, in.cfg.AgeGate))
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// clock is the database's, as far as this process knows.
+type clock struct{ ahead atomic.Int64 }
+
+func (c *clock) set(ahead time.Duration) { c.ahead.Store(int64(ahead)) }
+
+func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }

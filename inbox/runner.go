@@ -1,0 +1,219 @@
+package inbox
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// runner claims held events that are due and hands them to the workers of their
+// handlers. It implements postroom.Runner.
+type runner struct {
+	inbox *Inbox
+	woken chan struct{}
+
+	mu sync.Mutex
+	at time.Time // when it is to look again; zero for no sooner than the next poll
+}
+
+func newRunner(in *Inbox) *runner { return &runner{inbox: in, woken: make(chan struct{}, 1)} }
+
+// wake has the runner look after d: something is due then.
+func (r *runner) wake(d time.Duration) {
+	at := time.Now().Add(d)
+	r.mu.Lock()
+	sooner := r.at.IsZero() || at.Before(r.at)
+	if sooner {
+		r.at = at
+	}
+	r.mu.Unlock()
+	if sooner {
+		select {
+		case r.woken <- struct{}{}:
+		default: // one note is enough
+		}
+	}
+}
+
+// Run claims until ctx ends.
+func (r *runner) Run(ctx context.Context) error {
+	work, cancel := r.inbox.drain(ctx)
+	defer cancel()
+	failures := 0
+	for ctx.Err() == nil {
+		r.mu.Lock()
+		r.at = time.Time{}
+		r.mu.Unlock()
+		next, err := r.step(ctx, work)
+		if err != nil {
+			if failures++; ctx.Err() == nil {
+				r.inbox.cfg.Logger.WarnContext(ctx, "held events could not be claimed, will try again", "error", err, "failures", failures)
+			}
+			next = outage.Delay(failures)
+		} else {
+			failures = 0
+		}
+		r.wait(ctx, next)
+	}
+	r.releaseUnbegun(work)
+	return nil
+}
+
+// wait waits for d, or until the runner is woken to an earlier time.
+func (r *runner) wait(ctx context.Context, d time.Duration) {
+	until := time.Now().Add(d)
+	for {
+		r.mu.Lock()
+		if !r.at.IsZero() && r.at.Before(until) {
+			until = r.at
+		}
+		r.mu.Unlock()
+		timer := time.NewTimer(time.Until(until))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+			return
+		case <-r.woken:
+			timer.Stop()
+		}
+	}
+}
+
+// step claims what the workers have room for, and says how long nothing else is
+// due.
+func (r *runner) step(ctx, work context.Context) (time.Duration, error) {
+	wishes, full := r.wishes()
+	claims, due, err := r.claim(ctx, wishes)
+	if err != nil {
+		return 0, err
+	}
+	more := false
+	for _, cl := range claims {
+		cl.c.claimed.Add(1)
+		cl.c.claims <- cl // it has room for all that are not answered
+		wishes.most[wishes.index[cl.c.sub.Name]]--
+	}
+	for i, left := range wishes.most {
+		more = more || left == 0 && wishes.asked[i] > 0
+	}
+	if due.alone {
+		if err := r.runAlone(ctx, work); err != nil {
+			return 0, err
+		}
+		return 0, nil
+	}
+	switch {
+	case more || full:
+		return r.inbox.cfg.IdlePoll, nil // a worker that becomes free wakes it
+	case due.wait != nil:
+		return min(max(time.Duration(*due.wait*float64(time.Second)), time.Millisecond), r.inbox.cfg.IdlePoll), nil
+	}
+	return r.inbox.cfg.IdlePoll, nil
+}
+
+// wishes are the parameters of claim.sql.
+type wishes struct {
+	handlers        []string
+	most, asked     []int32
+	leases          []time.Duration
+	types, subjects []*string
+	index           map[string]int
+}
+
+// wishes says what may be claimed, and whether some handler has no room.
+func (r *runner) wishes() (w *wishes, full bool) {
+	w = &wishes{index: make(map[string]int)}
+	for _, c := range r.inbox.consumers {
+		room := int32(cap(c.claims)) - c.claimed.Load() //nolint:gosec // a number of workers
+		full = full || room == 0
+		w.index[c.sub.Name] = len(w.handlers)
+		w.handlers, w.leases = append(w.handlers, c.sub.Name), append(w.leases, c.lease())
+		w.most, w.asked = append(w.most, room), append(w.asked, room)
+		var types *string
+		if len(c.sub.Types) > 0 {
+			all := strings.Join(c.sub.Types, " ")
+			types = &all
+		}
+		w.types, w.subjects = append(w.types, types), append(w.subjects, c.subjects.pattern())
+	}
+	return w, full
+}
+
+func (w *wishes) arguments(process string) []any {
+	return []any{process, w.handlers, w.most, w.leases, w.types, w.subjects}
+}
+
+// due is what due.sql returns.
+type due struct {
+	wait  *float64 // seconds; nil where nothing is held that is ever due
+	alone bool
+}
+
+// claim claims events and asks what is due next, in one round trip.
+func (r *runner) claim(ctx context.Context, w *wishes) ([]*claim, due, error) {
+	ctx, cancel := context.WithTimeout(ctx, writePatience)
+	defer cancel()
+	began := time.Now()
+	batch := &pgx.Batch{}
+	batch.Queue(r.inbox.sql.claim, w.arguments(r.inbox.node.name)...)
+	batch.Queue(r.inbox.sql.due, w.handlers)
+	results := r.inbox.pool.SendBatch(ctx, batch)
+	defer func() { _ = results.Close() }() // its error was returned by the reads
+	rows, _ := results.Query()             // its error is returned by CollectRows
+	claims, err := r.collect(rows, began)
+	if err != nil {
+		return nil, due{}, fmt.Errorf("claim held events: %w", err)
+	}
+	var next due
+	if err := results.QueryRow().Scan(&next.wait, &next.alone); err != nil {
+		return nil, due{}, fmt.Errorf("look what is due: %w", err)
+	}
+	if err := results.Close(); err != nil {
+		return nil, due{}, fmt.Errorf("claim held events: %w", err)
+	}
+	return claims, next, nil
+}
+
+// runAlone claims one event that may end the process, and runs it while nothing
+// else of this inbox runs. What was claimed and not begun is given back before:
+// it would be charged with the end of the process.
+func (r *runner) runAlone(ctx, work context.Context) error {
+	r.releaseUnbegun(work)
+	r.inbox.alone.Lock()
+	defer r.inbox.alone.Unlock()
+	if ctx.Err() != nil {
+		return nil
+	}
+	w, _ := r.wishes()
+	began := time.Now()
+	rows, _ := r.inbox.pool.Query(ctx, r.inbox.sql.claimAlone, w.arguments(r.inbox.node.name)...) // its error is returned by CollectRows
+	claims, err := r.collect(rows, began)
+	if err != nil {
+		return fmt.Errorf("claim an event that runs alone: %w", err)
+	}
+	for _, cl := range claims {
+		cl.c.claimed.Add(1)
+		cl.c.retry(ctx, work, cl)
+	}
+	return nil
+}
+
+// releaseUnbegun gives back what no worker has begun.
+func (r *runner) releaseUnbegun(work context.Context) {
+	for _, c := range r.inbox.consumers {
+		for len(c.claims) > 0 {
+			select {
+			case cl := <-c.claims:
+				c.release(work, cl)
+				c.claimed.Add(-1)
+			default:
+			}
+		}
+	}
+}

@@ -1,0 +1,26 @@
+-- Claim events that are due, for process $1: the attempt counts from here on,
+-- whatever becomes of the process. A row of the arrays is one handler.
+--
+-- $2 handler   $3 how many   $4 how long the claim lasts   $5 the types that this
+-- process takes, with spaces between them; NULL: all   $6 a pattern for their
+-- subjects, where they came from a stream; NULL: all
+--
+-- Locks   the claimed rows; skips those that another process is claiming.
+-- Index   held_due (handler, next_at, pos).
+-- Called  by runner.claim.
+UPDATE postroom.held AS held
+SET attempts = held.attempts + 1, epoch = held.epoch + 1, claimed_by = $1, next_at = now() + h.lease
+FROM unnest($2::text[], $3::int[], $4::interval[], $5::text[], $6::text[]) AS h (handler, most, lease, types, subjects)
+CROSS JOIN LATERAL (
+    SELECT id FROM postroom.held
+    WHERE held.handler = h.handler AND next_at <= now() AND NOT (solitary OR claimed_by IS NOT NULL)
+      AND (h.types IS NULL OR type = ANY (string_to_array(h.types, ' ')))
+      AND (h.subjects IS NULL OR pos IS NULL OR subject ~ h.subjects)
+    ORDER BY next_at
+    LIMIT h.most
+    FOR UPDATE SKIP LOCKED
+) due
+WHERE held.id = due.id
+RETURNING held.handler, held.id, held.epoch, held.attempts, held.solitary, held.dedupe_key, held.logged_at, held.source, held.event_id,
+          held.type, held.subject, held.event_key, held.content_type, held.correlation_id, held.causation_id,
+          held.occurred_at, held.trace_parent, held.trace_state, held.headers, held.data, held.raw_headers;

@@ -1,0 +1,10 @@
+-- Remove ledger rows older than $3 from the pages $1 to $2. What is owed keeps
+-- its row, at whatever age.
+--
+-- Locks   the removed rows.
+-- Index   none: the pages are read; held_owed (handler, dedupe_key) for each old row.
+-- Called  by sweeper.step.
+DELETE FROM postroom.inbox
+WHERE ctid >= $1::text::tid AND ctid < $2::text::tid
+  AND at < now() - $3::interval
+  AND NOT EXISTS (SELECT FROM postroom.held WHERE held.handler = inbox.handler AND held.dedupe_key = inbox.dedupe_key);

@@ -1,0 +1,12 @@
+-- The processes that live and do not get on with one that keeps ledger rows for
+-- $1 and trusts them for $2: one of the two would trust a row that the other has
+-- removed.
+--
+-- Locks   none.
+-- Index   none; there are as many rows as processes.
+-- Called  by Inbox.checkLedger.
+SELECT name, extract(epoch FROM ledger)::float8, extract(epoch FROM age_gate)::float8
+FROM postroom.node
+WHERE seen_at > now() - interval '1 minute' AND (ledger <= $2::interval OR age_gate >= $1::interval)
+ORDER BY name
+LIMIT 1;

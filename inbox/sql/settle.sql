@@ -1,0 +1,13 @@
+-- Settle the held event $1, as whoever claimed it with epoch $2. No row updated:
+-- another process has claimed it since, or it is settled.
+--
+-- Locks   the held row and its ledger row.
+-- Index   held_pkey (id), inbox's primary key.
+-- Called  by consumer.rerun, after the handler, in its transaction.
+WITH settled AS (
+    DELETE FROM postroom.held WHERE id = $1 AND epoch = $2 RETURNING handler, dedupe_key
+)
+UPDATE postroom.inbox
+SET at = now()
+FROM settled
+WHERE inbox.handler = settled.handler AND inbox.dedupe_key = settled.dedupe_key;

@@ -1,0 +1,198 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// ErrTxOwned is returned by Commit and Rollback of the transaction that a handler
+// is given: the inbox ends it, after the handler returned.
+var ErrTxOwned = errors.New("inbox: the transaction is ended by the inbox; return nil to commit, an error to roll back")
+
+// tx is the transaction of a handler: one of pgx, which only the inbox ends, and
+// whose savepoints travel with the statement that follows them.
+type tx struct {
+	pgx.Tx
+
+	owner *pgxpool.Conn
+
+	// first is sent with the next Exec, or before any other call: the savepoint
+	// before a member of a batch.
+	first []string
+}
+
+// begin begins a transaction of the given isolation level, and runs a statement
+// in it, in one round trip. The statement's rows are read by read, which may be
+// nil. Without a transaction the error is a beginError.
+func begin(ctx context.Context, pool *pgxpool.Pool, level pgx.TxIsoLevel, read func(pgx.Rows) error, sql string, args ...any) (*tx, pgconn.CommandTag, error) {
+	owner, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, pgconn.CommandTag{}, &beginError{err}
+	}
+	batch := &pgx.Batch{}
+	batch.BeginTx(pgx.TxOptions{IsoLevel: level})
+	batch.Queue(sql, args...)
+	results := owner.SendBatch(ctx, batch)
+	t := &tx{Tx: results.Tx(), owner: owner}
+	if _, err := results.Exec(); err != nil {
+		_ = results.Close() // returns the same error
+		t.rollback(ctx)
+		return nil, pgconn.CommandTag{}, &beginError{err}
+	}
+	tag, err := readResult(results, read)
+	if closing := results.Close(); err == nil {
+		err = closing
+	}
+	if err != nil {
+		return t, tag, &ledgerError{err}
+	}
+	return t, tag, nil
+}
+
+func readResult(results pgx.BatchResults, read func(pgx.Rows) error) (pgconn.CommandTag, error) {
+	if read == nil {
+		return results.Exec()
+	}
+	rows, err := results.Query()
+	if err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	err = read(rows)
+	rows.Close()
+	return rows.CommandTag(), errors.Join(err, rows.Err())
+}
+
+// commit ends the transaction.
+func (t *tx) commit(ctx context.Context) error {
+	err := t.Tx.Commit(ctx)
+	t.owner.Release() // which closes a connection that is not idle
+	return err
+}
+
+// rollback ends the transaction without its effects. Its context may have
+// ended; the connection is given back all the same.
+func (t *tx) rollback(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackPatience)
+	defer cancel()
+	_ = t.Tx.Rollback(ctx) // where it fails, the connection is closed, and the server rolls back
+	t.owner.Release()
+}
+
+// rollbackPatience is how long a rollback may take before its connection is given
+// up instead.
+const rollbackPatience = 5 * time.Second
+
+// abandon takes the transaction from a handler that does not return. The
+// connection leaves the pool and is cut, so that the server rolls back; what the
+// handler does with it from here on fails.
+func (t *tx) abandon() {
+	conn := t.owner.Hijack()
+	_ = conn.PgConn().Conn().Close() // it is the only call that may be made beside the handler's own
+}
+
+// healthy reports whether the transaction could commit: it is open, and no
+// statement in it has failed.
+func (t *tx) healthy() error {
+	switch {
+	case t.Conn().IsClosed():
+		return errors.New("the connection is closed")
+	case t.Conn().PgConn().TxStatus() == 'E':
+		return errOverlooked
+	case t.Conn().PgConn().TxStatus() != 'T':
+		return errEnded
+	}
+	return nil
+}
+
+var (
+	errOverlooked = errors.New("a statement failed and the handler did not return its error")
+	errEnded      = errors.New("the handler ended the transaction with a statement")
+)
+
+// flush sends what waits for the next statement. Where that fails, so does the
+// statement.
+func (t *tx) flush(ctx context.Context) {
+	if len(t.first) > 0 {
+		sql := strings.Join(t.first, "; ")
+		t.first = nil
+		_, _ = t.Tx.Exec(ctx, sql)
+	}
+}
+
+// Commit returns ErrTxOwned.
+func (t *tx) Commit(context.Context) error { return ErrTxOwned }
+
+// Rollback returns ErrTxOwned.
+func (t *tx) Rollback(context.Context) error { return ErrTxOwned }
+
+func (t *tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	if len(t.first) == 0 || len(args) == 0 || isOption(args[0]) {
+		t.flush(ctx)
+		return t.Tx.Exec(ctx, sql, args...)
+	}
+	batch := &pgx.Batch{}
+	for _, statement := range t.first {
+		batch.Queue(statement)
+	}
+	t.first = nil
+	batch.Queue(sql, args...)
+	results := t.Tx.SendBatch(ctx, batch)
+	var tag pgconn.CommandTag
+	var err error
+	for range batch.Len() {
+		if tag, err = results.Exec(); err != nil {
+			break
+		}
+	}
+	if closing := results.Close(); err == nil {
+		err = closing
+	}
+	return tag, err
+}
+
+// isOption reports whether an argument is an option of pgx, which a batch does
+// not take. Nor does it take a text without arguments, which may hold several
+// statements.
+func isOption(arg any) bool {
+	switch arg.(type) {
+	case pgx.QueryExecMode, pgx.QueryResultFormats, pgx.QueryResultFormatsByOID:
+		return true
+	}
+	return false
+}
+
+func (t *tx) Begin(ctx context.Context) (pgx.Tx, error) {
+	t.flush(ctx)
+	return t.Tx.Begin(ctx)
+}
+
+func (t *tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	t.flush(ctx)
+	return t.Tx.Query(ctx, sql, args...)
+}
+
+func (t *tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	t.flush(ctx)
+	return t.Tx.QueryRow(ctx, sql, args...)
+}
+
+func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	t.flush(ctx)
+	return t.Tx.SendBatch(ctx, b)
+}
+
+func (t *tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
+	t.flush(ctx)
+	return t.Tx.CopyFrom(ctx, table, columns, rows)
+}
+
+func (t *tx) LargeObjects() pgx.LargeObjects {
+	t.flush(context.Background())
+	return t.Tx.LargeObjects()
+}
