@@ -54,7 +54,7 @@ var layers = []struct {
 	{"internal/telemetry", []string{otelPath}, "it is the OpenTelemetry API, made shorter"},
 	{"internal/devstack", []string{pgxAllPath, natsServerPath, containersPath}, "it starts servers, and knows nothing of what runs on them"},
 	{"internal/devtest", []string{rootPath, schemaPath, module + "/internal/devstack", pgxAllPath, natsPath}, "it gives tests their servers"},
-	{"internal/bench", []string{rootPath, schemaPath, module + "/outbox", module + "/relay", pgxAllPath, natsPath}, "it measures the parts from outside, on servers that it is given"},
+	{"internal/bench", []string{rootPath, schemaPath, wirePath, module + "/outbox", module + "/relay", module + "/inbox", pgxAllPath, natsPath}, "it measures the parts from outside, on servers that it is given"},
 
 	// Programs, which wire everything together.
 	{"cmd/...", []string{"..."}, ""},

@@ -64,10 +64,10 @@ func (e *EventError) Error() string {
 // Unwrap returns the cause.
 func (e *EventError) Unwrap() error { return e.Err }
 
-// Permanent marks err as hopeless: another attempt would end the same way. An
-// event is delivered again all the same, with the longest wait of its schedule,
-// so that it is not lost; Permanent counts for more than [RetryAfter]. It
-// returns nil for nil. errors.Is holds for err and for [ErrPermanent].
+// Permanent marks err as hopeless: another attempt would end the same way. The
+// event is dead at once, and kept until an operator decides; Permanent counts for
+// more than [RetryAfter]. It returns nil for nil. errors.Is holds for err and for
+// [ErrPermanent].
 func Permanent(err error) error {
 	if err == nil {
 		return nil

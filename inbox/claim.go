@@ -114,10 +114,7 @@ func (c *consumer) fail(ctx, work context.Context, cl *claim, f failure, attempt
 		err = c.persist(ctx, work, func() error {
 			tag, err := c.inbox.pool.Exec(work, c.inbox.sql.fail, cl.id, cl.epoch, h.after, attempts, f.class, f.fingerprint(c.sub.Name), text)
 			lost = err == nil && tag.RowsAffected() == 0
-			if err != nil {
-				return &beginError{err}
-			}
-			return nil
+			return written(err)
 		})
 	}
 	switch {

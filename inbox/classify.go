@@ -36,6 +36,20 @@ type lostError struct{ err error }
 func (e *lostError) Error() string { return "connection lost: " + e.err.Error() }
 func (e *lostError) Unwrap() error { return e.err }
 
+// written marks the error of a statement of ours that is a transaction of its own.
+// Where the server did not answer, it is out of reach.
+func written(err error) error {
+	var pg *pgconn.PgError
+	var connect *pgconn.ConnectError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &pg) && !errors.As(err, &connect):
+		return &ledgerError{err}
+	}
+	return &beginError{err}
+}
+
 // lost marks err where t's connection broke. The client breaks it itself when
 // a context ends in the middle of a statement: that is the handler's failure.
 func lost(t *tx, err error) error {

@@ -27,9 +27,6 @@ var (
 
 	// errSettled says that a held event is settled, or claimed by another process.
 	errSettled = errors.New("the claim is over")
-
-	// errOutlived says that the process stops and a handler did not.
-	errOutlived = errors.New("the handler outlived the drain timeout")
 )
 
 // persist runs one transaction again where what went wrong was no fault of the

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
@@ -74,8 +75,12 @@ func (c *consumer) isAskedFor(ctx context.Context, ev postroom.Event) (bool, err
 		return true, nil
 	}
 	var types []string
-	if err := c.inbox.pool.QueryRow(ctx, c.inbox.sql.types, c.sub.Name).Scan(&types); err != nil {
-		return false, &beginError{err}
+	err := c.inbox.pool.QueryRow(ctx, c.inbox.sql.types, c.sub.Name).Scan(&types)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return true, nil // somebody deleted the row: nothing is known, and so nothing is lost
+	case err != nil:
+		return false, written(err)
 	}
 	return types == nil || slices.Contains(types, ev.Type), nil
 }
@@ -84,13 +89,10 @@ func (c *consumer) isAskedFor(ctx context.Context, ev postroom.Event) (bool, err
 func (c *consumer) hold(ctx, work context.Context, d *delivery, h holding) {
 	stored, same := false, true
 	write := func() (err error) {
-		if stored, err = c.store(work, d, h); err != nil {
-			return &ledgerError{err}
-		}
-		if !stored {
+		if stored, err = c.store(work, d, h); err == nil && !stored {
 			same, err = c.same(work, c.inbox.pool, d.task)
 		}
-		return err
+		return written(err)
 	}
 	err := c.persist(ctx, work, write)
 	if isAboutTheRow(err) && !h.raw {

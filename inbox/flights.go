@@ -38,15 +38,3 @@ func (f *flights) end(d *delivery) *delivery {
 	f.waiting[d.flight] = queue[1:]
 	return queue[0]
 }
-
-// rest returns what still waits, and forgets it.
-func (f *flights) rest() []*delivery {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var all []*delivery
-	for _, queue := range f.waiting {
-		all = append(all, queue...)
-	}
-	clear(f.waiting)
-	return all
-}

@@ -45,7 +45,7 @@ func newBench(t *testing.T) *bench {
 
 func newBenchOn(t *testing.T, pool *pgxpool.Pool, nc *nats.Conn) *bench {
 	t.Helper()
-	b := &bench{T: t, pool: pool, nc: nc, stream: nats.NewInbox()[len("_INBOX."):], meter: sdk.NewManualReader()}
+	b := &bench{T: t, pool: pool, nc: nc, stream: nats.NewInbox()[len("_INBOX."):]}
 	var err error
 	if b.js, err = jetstream.New(b.nc); err != nil {
 		t.Fatal(err)
@@ -59,7 +59,9 @@ func newBenchOn(t *testing.T, pool *pgxpool.Pool, nc *nats.Conn) *bench {
 	return b
 }
 
+// config is that of another inbox, which counts anew.
 func (b *bench) config() inbox.Config {
+	b.meter = sdk.NewManualReader()
 	return inbox.Config{AckWait: time.Second, MeterProvider: sdk.NewMeterProvider(sdk.WithReader(b.meter))}
 }
 
@@ -106,7 +108,8 @@ func (b *bench) run() (stop func()) {
 	b.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(b.Context()))
 	done := make(chan error, 1)
-	go func() { done <- b.in.Run(ctx) }()
+	in := b.in
+	go func() { done <- in.Run(ctx) }()
 	var once sync.Once
 	stop = func() {
 		once.Do(func() {
@@ -266,4 +269,23 @@ func (b *bench) loseConsumers() {
 			b.Fatal(err)
 		}
 	}
+}
+
+// count returns the sum of a counter over all its attributes.
+func (b *bench) count(counter string) (n int64) {
+	b.Helper()
+	var all metricdata.ResourceMetrics
+	if err := b.meter.Collect(b.Context(), &all); err != nil {
+		b.Fatal(err)
+	}
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if sum, ok := m.Data.(metricdata.Sum[int64]); ok && m.Name == counter {
+				for _, point := range sum.DataPoints {
+					n += point.Value
+				}
+			}
+		}
+	}
+	return n
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postroom/postroom"
 )
@@ -64,11 +63,6 @@ func (c *consumer) isTooOld(d *delivery) bool {
 		logged = d.stored
 	}
 	return !d.ageless && c.inbox.clock.now().Sub(logged) > c.inbox.cfg.AgeGate
-}
-
-// querier is a pool or the transaction of a batch.
-type querier interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
 // store holds an event that is not decided yet, and reports whether it did: where
@@ -185,7 +179,8 @@ func parseHeaders(raw []byte) map[string][]string {
 // event, and not another. A row that has expired since says nothing against it.
 func (c *consumer) same(ctx context.Context, db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}, t task) (same bool, err error) {
+}, t task,
+) (same bool, err error) {
 	if t.digest == nil {
 		return true, nil
 	}

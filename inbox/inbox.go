@@ -305,7 +305,6 @@ func (in *Inbox) Run(ctx context.Context) error {
 		c.open()
 		parts = append(parts, c)
 	}
-	defer in.runner.releaseUnbegun(ctx)
 	if err := postroom.Run(ctx, parts...); err != nil {
 		return fmt.Errorf("inbox: %w", err)
 	}

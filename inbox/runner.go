@@ -88,53 +88,40 @@ func (r *runner) wait(ctx context.Context, d time.Duration) {
 // step claims what the workers have room for, and says how long nothing else is
 // due.
 func (r *runner) step(ctx, work context.Context) (time.Duration, error) {
-	wishes, full := r.wishes()
-	claims, due, err := r.claim(ctx, wishes)
+	claims, due, err := r.claim(ctx, r.wishes())
 	if err != nil {
 		return 0, err
 	}
-	more := false
 	for _, cl := range claims {
 		cl.c.claimed.Add(1)
 		cl.c.claims <- cl // it has room for all that are not answered
-		wishes.most[wishes.index[cl.c.sub.Name]]--
-	}
-	for i, left := range wishes.most {
-		more = more || left == 0 && wishes.asked[i] > 0
 	}
 	if due.alone {
-		if err := r.runAlone(ctx, work); err != nil {
-			return 0, err
-		}
-		return 0, nil
+		return 0, r.runAlone(ctx, work)
 	}
-	switch {
-	case more || full:
-		return r.inbox.cfg.IdlePoll, nil // a worker that becomes free wakes it
-	case due.wait != nil:
-		return min(max(time.Duration(*due.wait*float64(time.Second)), time.Millisecond), r.inbox.cfg.IdlePoll), nil
+	// Where more is due than workers have room for, one that becomes free wakes
+	// the runner.
+	wait := r.inbox.cfg.IdlePoll
+	if due.wait != nil {
+		wait = min(wait, max(time.Duration(*due.wait*float64(time.Second)), time.Millisecond))
 	}
-	return r.inbox.cfg.IdlePoll, nil
+	return wait, nil
 }
 
 // wishes are the parameters of claim.sql.
 type wishes struct {
 	handlers        []string
-	most, asked     []int32
+	most            []int32
 	leases          []time.Duration
 	types, subjects []*string
-	index           map[string]int
 }
 
-// wishes says what may be claimed, and whether some handler has no room.
-func (r *runner) wishes() (w *wishes, full bool) {
-	w = &wishes{index: make(map[string]int)}
+// wishes says what may be claimed.
+func (r *runner) wishes() *wishes {
+	w := &wishes{}
 	for _, c := range r.inbox.consumers {
-		room := int32(cap(c.claims)) - c.claimed.Load() //nolint:gosec // a number of workers
-		full = full || room == 0
-		w.index[c.sub.Name] = len(w.handlers)
 		w.handlers, w.leases = append(w.handlers, c.sub.Name), append(w.leases, c.lease())
-		w.most, w.asked = append(w.most, room), append(w.asked, room)
+		w.most = append(w.most, int32(cap(c.claims))-c.claimed.Load()) //nolint:gosec // a number of workers
 		var types *string
 		if len(c.sub.Types) > 0 {
 			all := strings.Join(c.sub.Types, " ")
@@ -142,7 +129,7 @@ func (r *runner) wishes() (w *wishes, full bool) {
 		}
 		w.types, w.subjects = append(w.types, types), append(w.subjects, c.subjects.pattern())
 	}
-	return w, full
+	return w
 }
 
 func (w *wishes) arguments(process string) []any {
@@ -151,7 +138,7 @@ func (w *wishes) arguments(process string) []any {
 
 // due is what due.sql returns.
 type due struct {
-	wait  *float64 // seconds; nil where nothing is held that is ever due
+	wait  *float64 // seconds; nil where nothing is held that is due later
 	alone bool
 }
 
@@ -162,7 +149,7 @@ func (r *runner) claim(ctx context.Context, w *wishes) ([]*claim, due, error) {
 	began := time.Now()
 	batch := &pgx.Batch{}
 	batch.Queue(r.inbox.sql.claim, w.arguments(r.inbox.node.name)...)
-	batch.Queue(r.inbox.sql.due, w.handlers)
+	batch.Queue(r.inbox.sql.due, w.handlers, w.types, w.subjects)
 	results := r.inbox.pool.SendBatch(ctx, batch)
 	defer func() { _ = results.Close() }() // its error was returned by the reads
 	rows, _ := results.Query()             // its error is returned by CollectRows
@@ -190,7 +177,7 @@ func (r *runner) runAlone(ctx, work context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	w, _ := r.wishes()
+	w := r.wishes()
 	began := time.Now()
 	rows, _ := r.inbox.pool.Query(ctx, r.inbox.sql.claimAlone, w.arguments(r.inbox.node.name)...) // its error is returned by CollectRows
 	claims, err := r.collect(rows, began)

@@ -35,7 +35,7 @@ type benchWish struct {
 func newBench(getenv func(string) string) *cobra.Command {
 	wish := &benchWish{db: database{getenv: getenv}, broker: broker{getenv: getenv}}
 	cmd := &cobra.Command{
-		Use:   "bench [relay] [producer] [latency]",
+		Use:   "bench [relay] [producer] [latency] [inbox]",
 		Short: "Measure the speed on your own servers",
 		Long: `Measure the speed of Postroom on your own servers, or with --dev on throwaway
 ones of this machine. Each figure stands beside a reference that is measured in
@@ -44,6 +44,7 @@ the same run: their ratio says something also where the machine is busy.
   relay      draining a backlog; what a relay without work costs
   producer   transactions with an event, without and with a relay beside them
   latency    from commit to the broker's acknowledgement
+  inbox      handling a backlog, an event or a batch of them in a transaction
 Without a group, all of them.
 
 Everything it creates has postroom_bench in its name: schemas in the database
@@ -61,7 +62,7 @@ database and as much in the stream.`,
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&wish.dev, "dev", false, "start throwaway servers on this machine")
-	flags.IntVar(&wish.events, "events", 200_000, "events in the backlog that a relay drains")
+	flags.IntVar(&wish.events, "events", 200_000, "events in the backlog that a relay drains; inboxes handle a part of as many")
 	flags.IntVar(&wish.runs, "runs", 5, "how often each figure is measured; reported is the median")
 	flags.Float64Var(&wish.seconds, "seconds", 5, "time for each measurement that has no end of its own")
 	flags.StringSliceVar(&wish.only, "only", nil, "figures to measure, for instance relay.drain,producer.write")

@@ -25,7 +25,7 @@ func TestBenchUsage(t *testing.T) {
 		args []string
 		says string
 	}{
-		{"unknown group", []string{"inboxes"}, "measure what? Give relay, producer, latency"},
+		{"unknown group", []string{"inboxes"}, "measure what? Give relay, producer, latency, inbox"},
 		{"unknown figure", []string{"--dev", "--only", "relay.brain"}, `no such figure: "relay.brain"`},
 		{"two sets of servers", []string{"--dev", "--nats-url", "nats://localhost"}, "--dev brings its own servers"},
 		{"no servers", nil, "which database? Give --database-url"},
@@ -43,8 +43,9 @@ func TestBenchUsage(t *testing.T) {
 	if help := postroom(t, env, "--help"); strings.Contains(help.out, benchChild) {
 		t.Errorf("the help shows %s", benchChild)
 	}
-	postroom(t, env, "__complete", "bench", "").says(t, "relay\n", "latency\n")
+	postroom(t, env, "__complete", "bench", "").says(t, "relay\n", "latency\n", "inbox\n")
 	postroom(t, env, "__complete", "bench", "--only", "relay.d").says(t, "relay.drain\n")
+	postroom(t, env, "__complete", "bench", "--only", "inbox.t").says(t, "inbox.transactional\n")
 }
 
 // build builds the program: a benchmark starts it again for some of its parts.

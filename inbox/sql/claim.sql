@@ -2,7 +2,7 @@
 -- whatever becomes of the process. A row of the arrays is one handler.
 --
 -- $2 handler   $3 how many   $4 how long the claim lasts   $5 the types that this
--- process takes, with spaces between them; NULL: all   $6 a pattern for their
+-- process takes, with spaces between them (what is no event has none); NULL: all   $6 a pattern for their
 -- subjects, where they came from a stream; NULL: all
 --
 -- Locks   the claimed rows; skips those that another process is claiming.
@@ -14,7 +14,7 @@ FROM unnest($2::text[], $3::int[], $4::interval[], $5::text[], $6::text[]) AS h 
 CROSS JOIN LATERAL (
     SELECT id FROM postroom.held
     WHERE held.handler = h.handler AND next_at <= now() AND NOT (solitary OR claimed_by IS NOT NULL)
-      AND (h.types IS NULL OR type = ANY (string_to_array(h.types, ' ')))
+      AND (h.types IS NULL OR raw_headers IS NOT NULL OR type = ANY (string_to_array(h.types, ' ')))
       AND (h.subjects IS NULL OR pos IS NULL OR subject ~ h.subjects)
     ORDER BY next_at
     LIMIT h.most

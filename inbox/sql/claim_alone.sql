@@ -13,7 +13,7 @@ FROM (
     CROSS JOIN LATERAL (
         SELECT id, next_at FROM postroom.held
         WHERE held.handler = h.handler AND next_at <= now() AND (solitary OR claimed_by IS NOT NULL)
-          AND (h.types IS NULL OR type = ANY (string_to_array(h.types, ' ')))
+          AND (h.types IS NULL OR raw_headers IS NOT NULL OR type = ANY (string_to_array(h.types, ' ')))
           AND (h.subjects IS NULL OR pos IS NULL OR subject ~ h.subjects)
         ORDER BY next_at
         LIMIT 1

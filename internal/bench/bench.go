@@ -50,7 +50,8 @@ type Config struct {
 	// Defaults to all of the groups.
 	Only []string
 
-	// Events is the size of the backlog that a relay drains.
+	// Events is the size of the backlog that a relay drains. An inbox handles a
+	// part of as many.
 	//
 	// Defaults to 200,000.
 	Events int

@@ -119,24 +119,16 @@ func rawTrial(ctx context.Context, b *bench) (sample, error) {
 		return sample{}, err
 	}
 	return b.withStream(ctx, func(nc *nats.Conn) (sample, error) {
-		var lost atomic.Int64
-		js, err := jetstream.New(nc,
-			jetstream.WithPublishAsyncMaxPending(window),
-			jetstream.WithPublishAsyncErrHandler(func(jetstream.JetStream, *nats.Msg, error) { lost.Add(1) }))
-		if err != nil {
-			return sample{}, err
-		}
 		ids, data := b.messages()
 		var took time.Duration
-		err = b.timed(func() error {
+		err := b.timed(func() error {
 			began := time.Now()
-			err := publishAll(ctx, js, b.subject(), ids, data)
+			err := publishAll(ctx, nc, len(ids), func(i int) *nats.Msg {
+				return &nats.Msg{Subject: b.subject(), Header: nats.Header{jetstream.MsgIDHeader: {ids[i]}}, Data: data}
+			})
 			took = time.Since(began)
 			return err
 		})
-		if err == nil && lost.Load() > 0 {
-			err = fmt.Errorf("%d messages were not acknowledged", lost.Load())
-		}
 		if err != nil {
 			return sample{}, err
 		}
@@ -148,10 +140,14 @@ func rawTrial(ctx context.Context, b *bench) (sample, error) {
 func (b *bench) messages() (ids []string, data []byte) {
 	ids = make([]string, b.cfg.Events)
 	for i := range ids {
-		ids[i] = fmt.Sprintf("%s#00000000-0000-7000-8000-%012d", source, i)
+		ids[i] = source + "#" + eventID(i)
 	}
 	return ids, body()
 }
+
+// eventID returns an id that is as long as a UUID, and in order as those of
+// events are.
+func eventID(i int) string { return fmt.Sprintf("00000000-0000-7000-8000-%012d", i) }
 
 // body returns the data of an event.
 func body() []byte {
@@ -159,11 +155,18 @@ func body() []byte {
 	return []byte(head + strings.Repeat("x", eventBytes-len(head)-len(tail)) + tail)
 }
 
-func publishAll(ctx context.Context, js jetstream.JetStream, subject string, ids []string, data []byte) error {
+// publishAll publishes n messages, and returns when each is acknowledged.
+func publishAll(ctx context.Context, nc *nats.Conn, n int, message func(i int) *nats.Msg) error {
+	var lost atomic.Int64
+	js, err := jetstream.New(nc,
+		jetstream.WithPublishAsyncMaxPending(window),
+		jetstream.WithPublishAsyncErrHandler(func(jetstream.JetStream, *nats.Msg, error) { lost.Add(1) }))
+	if err != nil {
+		return err
+	}
 	patient := jetstream.WithStallWait(ackPatience) // for room in the window
-	for i, id := range ids {
-		msg := &nats.Msg{Subject: subject, Header: nats.Header{jetstream.MsgIDHeader: {id}}, Data: data}
-		if _, err := js.PublishMsgAsync(msg, patient); err != nil {
+	for i := range n {
+		if _, err := js.PublishMsgAsync(message(i), patient); err != nil {
 			return fmt.Errorf("publish: %w", err)
 		}
 		if i%window == 0 && ctx.Err() != nil {
@@ -172,10 +175,13 @@ func publishAll(ctx context.Context, js jetstream.JetStream, subject string, ids
 	}
 	select {
 	case <-js.PublishAsyncComplete():
-		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	if lost.Load() > 0 {
+		return fmt.Errorf("%d messages were not acknowledged", lost.Load())
+	}
+	return nil
 }
 
 // ackPatience is how long the reference waits for an acknowledgement.

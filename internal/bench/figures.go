@@ -27,7 +27,7 @@ type figure struct {
 	trial      string // empty: that of the figure's name
 	against    string // the trial that is its reference; empty: there is none
 	apart      bool   // measured in a process of its own
-	conditions string // a line; {events}, {bytes}, {clients}, {rate}, {seconds} and {relay} are filled in
+	conditions string // a line; {events}, {bytes} and what else describe knows are filled in
 }
 
 // References that are no figures themselves.
@@ -35,6 +35,7 @@ const (
 	rawPublish    = "reference.publish"
 	plainTx       = "reference.transaction"
 	directPublish = "reference.direct"
+	handLoop      = "reference.loop"
 )
 
 // idleRelay is measured for two figures.
@@ -53,6 +54,16 @@ const wroteTx = "{clients} clients, each: begin, insert a row, write one event o
 const toAck = "{rate} transactions a second on {clients} clients, each with one event of {bytes} bytes; from the return of commit until the relay is given " +
 	"the broker's acknowledgement, relay in the process of the producers; value is the 99th percentile; " +
 	"reference: no event is written, and the same bytes are published by the client after its commit, until PublishMsg returns the acknowledgement"
+
+const handled = "backlog of %s events of {bytes} bytes of JSON in a file stream, distinct keys, all CloudEvents headers and a message id; " +
+	"one handler with {workers} workers, whose effect is one small insert; "
+
+const untilAcked = "from the start of Run until the last effect is committed and acknowledged; "
+
+// First attempts are what is measured: the next are an hour away.
+const untilHeld = "from the start of Run until the last event has its effect or is held, and is acknowledged, all of them counted; "
+
+const againstLoop = "reference: {workers} workers in a loop without Postroom, over {backlog} such events, each: begin, insert the same ledger row, the same effect, commit, a round trip for each, then acknowledge; the same pool"
 
 // figures are all that can be measured, in the order of the report. Names are
 // stable: what a program reads by name goes on to be there.
@@ -76,6 +87,11 @@ var figures = []figure{
 
 	{name: "latency.wake", unit: "ms", against: directPublish, conditions: "the producer calls Wake after its commit; " + toAck},
 	{name: "latency.poll", unit: "ms", against: directPublish, conditions: "nobody calls Wake; " + toAck},
+
+	{name: "inbox.transactional", unit: "events/s", against: handLoop, conditions: fmt.Sprintf(handled, "{backlog}") + "one transaction for each event; " + untilAcked + againstLoop},
+	{name: "inbox.batched", unit: "events/s", against: handLoop, conditions: fmt.Sprintf(handled, "{batched}") + "{batch} events in one transaction; " + untilAcked + againstLoop},
+	{name: "inbox.batched_failing", unit: "events/s", against: "inbox.batched", conditions: fmt.Sprintf(handled, "{batched}") + "{batch} events in one transaction, 1 % of all fail always; " + untilHeld + "reference: none fails"},
+	{name: "inbox.failing", unit: "events/s", against: "inbox.transactional", conditions: fmt.Sprintf(handled, "{backlog}") + "one transaction for each event, 30 % of all fail always; " + untilHeld + "reference: none fails"},
 }
 
 // trials measure figures and references, by name.
@@ -98,10 +114,16 @@ var trials = map[string]trial{
 	directPublish:  directTrial,
 	"latency.wake": latencyTrial(true),
 	"latency.poll": latencyTrial(false),
+
+	handLoop:                backlogTrial(singlePart, 0, loop),
+	"inbox.transactional":   inboxTrial(singlePart, 0, 0),
+	"inbox.batched":         inboxTrial(batchedPart, 0, batchSize),
+	"inbox.batched_failing": inboxTrial(batchedPart, rarely, batchSize),
+	"inbox.failing":         inboxTrial(singlePart, often, 0),
 }
 
 // Groups returns the names of the groups of figures.
-func Groups() []string { return []string{"relay", "producer", "latency"} }
+func Groups() []string { return []string{"relay", "producer", "latency", "inbox"} }
 
 // Names returns the names of all figures.
 func Names() []string {
@@ -177,6 +199,8 @@ func (f figure) describe(b *bench) string {
 	return strings.NewReplacer(
 		"{events}", fmt.Sprint(b.cfg.Events), "{bytes}", fmt.Sprint(eventBytes), "{clients}", fmt.Sprint(clients),
 		"{rate}", fmt.Sprint(rate), "{seconds}", fmt.Sprint(b.cfg.Span.Seconds()), "{relay}", relay,
+		"{workers}", fmt.Sprint(workers), "{batch}", fmt.Sprint(batchSize),
+		"{backlog}", fmt.Sprint(b.cfg.Events/singlePart), "{batched}", fmt.Sprint(b.cfg.Events/batchedPart),
 	).Replace(f.conditions)
 }
 

@@ -1,0 +1,187 @@
+package inbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+)
+
+// holdOne has the handler fail once, with the next attempt an hour away, and
+// stops the inbox: from here the test plays the process that claims.
+func (b *bench) holdOne(name string) {
+	b.Helper()
+	sub := b.subscription(name)
+	sub.Schedule = postroom.Backoff{time.Hour}
+	b.in.Handle(sub, failing(name, errors.New("not now")))
+	stop := b.run()
+	b.publish("bad")
+	b.eventually("the event to be held", func() bool { return len(b.held(name)) == 1 })
+	stop()
+	b.in = inbox.New(b.pool, b.nc, b.config())
+}
+
+// A claim that ran out belonged to a process that died, perhaps of this event: it
+// runs alone from then on, and a last attempt without an end is the last.
+func TestAClaimThatRanOut(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		attempts int
+		want     owed
+	}{
+		{4, owed{Key: "/shop bad", State: "dead", Attempts: 5, Solitary: true, Class: "error", Failures: 2}},
+		{5, owed{Key: "/shop bad", State: "dead", Attempts: 5, Solitary: true, Class: "crash", Failures: 2}},
+	} {
+		b := newBench(t)
+		b.holdOne("h")
+		b.exec("UPDATE postroom.held SET claimed_by = 'gone', next_at = now() - interval '1 s', attempts = $1", tt.attempts)
+		var runs atomic.Int32
+		b.in.Handle(b.subscription("h"), postroom.HandlerFunc(func(context.Context, pgx.Tx, postroom.Event) error {
+			runs.Add(1)
+			return errors.New("not now")
+		}))
+		b.run()
+		b.eventually("its death", func() bool { return b.dead("h") == 1 })
+		if got := b.held("h")["/shop bad"]; got != tt.want {
+			t.Errorf("held: %+v, want %+v", got, tt.want)
+		}
+		if got, want := runs.Load(), int32(5-tt.attempts); got != want { //nolint:gosec // one or none
+			t.Errorf("after %d attempts it was run %d times, want %d", tt.attempts, got, want)
+		}
+	}
+}
+
+// A claim of a process that lives is left alone.
+func TestAClaimIsRespected(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.holdOne("h")
+	b.exec("UPDATE postroom.held SET claimed_by = 'other', next_at = now() + interval '1 s', attempts = 2")
+	var at atomic.Int64
+	b.in.Handle(b.subscription("h"), postroom.HandlerFunc(func(context.Context, pgx.Tx, postroom.Event) error {
+		at.Store(time.Now().UnixNano())
+		return nil
+	}))
+	began := time.Now()
+	b.run()
+	b.eventually("the run", func() bool { return len(b.held("h")) == 0 })
+	if got := time.Unix(0, at.Load()).Sub(began); got < 700*time.Millisecond {
+		t.Errorf("it ran %s after the start, while another process had it for a second", got)
+	}
+}
+
+// A process that stood still settles nothing, and its effect is rolled back.
+func TestAStalledOwnerCannotSettle(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.holdOne("h")
+	b.exec("UPDATE postroom.held SET next_at = now()")
+	entered, resume := make(chan struct{}), make(chan struct{})
+	b.in.Handle(b.subscription("h"), postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		close(entered)
+		<-resume
+		return effect("h").Handle(ctx, tx, ev)
+	}))
+	b.run()
+	<-entered
+	b.exec("UPDATE postroom.held SET epoch = epoch + 1, claimed_by = 'other', next_at = now() + interval '1 h', attempts = attempts + 1")
+	close(resume)
+	b.eventually("the loss to be counted", func() bool { return b.count("postroom.inbox.lease_lost") == 1 })
+	b.wantOnce("h")
+	want := owed{Key: "/shop bad", State: "claimed", Attempts: 3, Class: "error", Failures: 1}
+	if got := b.held("h")["/shop bad"]; got != want {
+		t.Errorf("held: %+v, want %+v", got, want)
+	}
+}
+
+// A shutdown is no attempt, neither of what runs nor of what was only claimed.
+func TestShutdownReleasesClaims(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	sub := b.subscription("h")
+	sub.Schedule, sub.Workers = postroom.Backoff{time.Hour}, 8
+	b.in.Handle(sub, failing("h", errors.New("not now")))
+	stop := b.run()
+	for i := range 10 {
+		b.publish(fmt.Sprint("bad", i))
+	}
+	b.eventually("the events to be held", func() bool { return len(b.held("h")) == 10 })
+	stop()
+
+	cfg := b.config()
+	cfg.DrainTimeout = 50 * time.Millisecond
+	b.in = inbox.New(b.pool, b.nc, cfg)
+	b.exec("UPDATE postroom.held SET next_at = now()")
+	entered := make(chan struct{}, 100)
+	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, _ pgx.Tx, _ postroom.Event) error {
+		entered <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	}))
+	stop = b.run()
+	<-entered
+	stop()
+	for key, o := range b.held("h") {
+		if o.State != "due" || o.Attempts != 1 {
+			t.Errorf("%s: %+v, want it due, with the one attempt that failed", key, o)
+		}
+	}
+}
+
+// A database that goes away under a claim costs no attempt.
+func TestAnOutageUnderAClaim(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.holdOne("h")
+	b.exec("UPDATE postroom.held SET next_at = now()")
+	var runs atomic.Int32
+	b.in.Handle(b.subscription("h"), postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		if runs.Add(1) == 1 {
+			_, err := tx.Exec(ctx, "SELECT pg_terminate_backend(pg_backend_pid())")
+			return err
+		}
+		return effect("h").Handle(ctx, tx, ev)
+	}))
+	b.run()
+	b.eventually("the effect", func() bool { return len(b.effects("h")) == 1 })
+	b.eventually("the end of what is owed", func() bool { return len(b.held("h")) == 0 })
+	if got := b.counted("h", "held"); got != 0 {
+		t.Errorf("%d attempts were spent", got)
+	}
+}
+
+// A process runs what it has a handler for, and no other types of it.
+func TestClaimsAreOfTypesThatTheProcessTakes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	types := []string{b.stream + ".placed", b.stream + ".paid"}
+	sub := b.subscription("h")
+	sub.Types, sub.Schedule = types, postroom.Backoff{time.Hour}
+	b.in.Handle(sub, postroom.HandlerFunc(func(context.Context, pgx.Tx, postroom.Event) error { return errors.New("not now") }))
+	stop := b.run()
+	for _, name := range types {
+		b.publishEvent(postroom.Event{ID: name, Source: "/shop", Type: name, Data: []byte("1")})
+	}
+	b.eventually("both to be held", func() bool { return len(b.held("h")) == 2 })
+	stop()
+	b.exec("UPDATE postroom.held SET next_at = now(), solitary = NOT solitary") // both ways to claim
+	for _, name := range types {
+		b.in = inbox.New(b.pool, b.nc, b.config())
+		sub.Types = []string{name}
+		b.in.Handle(sub, effect("h"))
+		stop := b.run()
+		b.eventually("its effect", func() bool { return b.effects("h")[name] == 1 })
+		stop()
+		if name == types[0] {
+			b.wantOnce("h", name)
+		}
+	}
+	b.wantOnce("h", types...)
+}

@@ -1,0 +1,39 @@
+package inbox
+
+import (
+	"context"
+	"time"
+)
+
+// LookOften has an inbox look at its consumers, and note its floors, every d.
+func LookOften(in *Inbox, d time.Duration) { in.lookEvery, in.floorEvery = d, d }
+
+// Sweep removes what has expired from the whole ledger, in steps of the given
+// number of pages, and returns how many rows that were.
+func Sweep(ctx context.Context, in *Inbox) (removed int64, err error) {
+	s := newSweeper(in)
+	for range 1000 {
+		if _, err := in.pool.Exec(ctx, "UPDATE postroom.sweep SET next_at = now()"); err != nil {
+			return removed, err
+		}
+		n, err := s.step(ctx)
+		if err != nil {
+			return removed, err
+		}
+		removed += n
+		var page int64
+		if err := in.pool.QueryRow(ctx, "SELECT next_page FROM postroom.sweep").Scan(&page); err != nil || page == 0 {
+			return removed, err
+		}
+	}
+	return removed, nil
+}
+
+// Pattern returns the regular expression of subjects.
+func Pattern(of []string) *string { return subjects(of).pattern() }
+
+// Match reports whether a subject matches one of them.
+func Match(of []string, subject string) bool { return subjects(of).match(subject) }
+
+// Bounded shortens a dedupe key.
+func Bounded(key string) string { return bounded(key) }

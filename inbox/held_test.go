@@ -1,0 +1,365 @@
+package inbox_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/wire"
+)
+
+// failing is a handler that fails for events named so, and takes effect for others.
+func failing(name string, err error) postroom.Handler {
+	return postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		if strings.HasPrefix(ev.ID, "bad") {
+			return err
+		}
+		return effect(name).Handle(ctx, tx, ev)
+	})
+}
+
+func TestHowFailuresAreHeld(t *testing.T) {
+	t.Parallel()
+	wrong := errors.New("wrong")
+	tests := []struct {
+		name string
+		fail func(ctx context.Context, tx pgx.Tx) error
+		sub  func(*inbox.Subscription)
+		want owed
+	}{
+		{"an error", func(context.Context, pgx.Tx) error { return wrong }, nil, owed{State: "due", Attempts: 1, Class: "error"}},
+		{
+			"the last attempt", func(context.Context, pgx.Tx) error { return wrong }, func(s *inbox.Subscription) { s.Attempts = 1 },
+			owed{State: "dead", Attempts: 1, Class: "error"},
+		},
+		{
+			"permanent", func(context.Context, pgx.Tx) error { return postroom.Permanent(wrong) }, nil,
+			owed{State: "dead", Attempts: 1, Class: "permanent"},
+		},
+		{
+			"permanent although later", func(context.Context, pgx.Tx) error { return postroom.RetryAfter(time.Hour, postroom.Permanent(wrong)) }, nil,
+			owed{State: "dead", Attempts: 1, Class: "permanent"},
+		},
+		{"a panic", func(context.Context, pgx.Tx) error { panic("no") }, nil, owed{State: "due", Attempts: 1, Class: "panic"}},
+		{"a constraint", func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "INSERT INTO postroom.sweep DEFAULT VALUES")
+			return err
+		}, nil, owed{State: "due", Attempts: 1, Class: "23505"}},
+		{
+			"a handler that waits for its context", func(ctx context.Context, _ pgx.Tx) error { <-ctx.Done(); return ctx.Err() },
+			func(s *inbox.Subscription) { s.Timeout = 50 * time.Millisecond },
+			owed{State: "due", Attempts: 1, Class: "timeout"},
+		},
+		{"a statement that takes too long", func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "SELECT pg_sleep(60)")
+			return err
+		}, func(s *inbox.Subscription) { s.Timeout = 50 * time.Millisecond }, owed{State: "due", Attempts: 1, Class: "timeout"}},
+		{
+			"a handler that ignores its context", func(ctx context.Context, _ pgx.Tx) error { select {} },
+			func(s *inbox.Subscription) { s.Timeout = 50 * time.Millisecond },
+			owed{State: "due", Attempts: 1, Class: "timeout"},
+		},
+		{"a handler that rolls back by a statement", func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "ROLLBACK")
+			return err
+		}, nil, owed{State: "due", Attempts: 1, Class: "error"}},
+		{"contention without end", func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "DO $$ BEGIN RAISE SQLSTATE '40001'; END $$")
+			return err
+		}, nil, owed{State: "due", Attempts: 1, Class: "contention"}},
+	}
+	for _, batch := range []int{1, 10} {
+		for _, tt := range tests {
+			t.Run(fmt.Sprintf("%s, batch %d", tt.name, batch), func(t *testing.T) {
+				t.Parallel()
+				b := newBench(t)
+				sub := b.subscription("h")
+				sub.Schedule, sub.Batch = postroom.Backoff{time.Hour}, batch
+				if tt.sub != nil {
+					tt.sub(&sub)
+				}
+				b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+					err := effect("h").Handle(ctx, tx, ev)
+					if ev.ID == "bad" {
+						err = tt.fail(ctx, tx)
+					}
+					return err
+				}))
+				b.publish("good 1", "bad", "good 2")
+				b.run()
+				b.eventually("all to be decided", func() bool { return b.ledger("h") == 3 })
+				b.drained()
+				tt.want.Key, tt.want.Failures = "/shop bad", 1
+				if got := b.held("h"); len(got) != 1 || got["/shop bad"] != tt.want {
+					t.Errorf("held: %+v, want %+v", got, tt.want)
+				}
+				b.wantOnce("h", "good 1", "good 2")
+			})
+		}
+	}
+}
+
+func TestRetriesFollowTheSchedule(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	sub := b.subscription("h")
+	sub.Schedule, sub.Attempts = postroom.Backoff{time.Minute, time.Hour}, 3
+	b.in.Handle(sub, postroom.HandlerFunc(func(_ context.Context, _ pgx.Tx, ev postroom.Event) error {
+		if ev.ID == "asks" {
+			return postroom.RetryAfter(24*time.Hour, errors.New("not now"))
+		}
+		return errors.New("always")
+	}))
+	b.run()
+	b.publish("follows", "asks")
+	next := func(id string, attempts int, least time.Duration) {
+		t.Helper()
+		var wait float64
+		b.eventually(fmt.Sprintf("attempt %d of %s", attempts, id), func() bool {
+			err := b.pool.QueryRow(t.Context(), `SELECT extract(epoch FROM next_at - now())::float8 FROM postroom.held
+				WHERE event_id = $1 AND attempts = $2 AND claimed_by IS NULL`, id, attempts).Scan(&wait)
+			return err == nil
+		})
+		// At most a fifth is added, and some time has passed.
+		if got := time.Duration(wait * float64(time.Second)); got < least-20*time.Second || got > least*6/5 {
+			t.Errorf("attempt %d of %s is followed by the next in %s, want %s and a fifth at most", attempts, id, got, least)
+		}
+	}
+	next("follows", 1, time.Minute)
+	next("asks", 1, 24*time.Hour)
+	b.exec("UPDATE postroom.held SET next_at = now() WHERE event_id = 'follows'")
+	next("follows", 2, time.Hour)
+	b.exec("UPDATE postroom.held SET next_at = now() WHERE event_id = 'follows'")
+	b.eventually("its death", func() bool { return b.dead("h") == 1 })
+	b.requeue("h", "/shop follows")
+	next("follows", 1, time.Minute)
+}
+
+func TestAPanicIsHeldWithItsPlace(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	sub := b.subscription("h")
+	sub.Attempts = 1
+	b.in.Handle(sub, postroom.HandlerFunc(func(context.Context, pgx.Tx, postroom.Event) error { panic("no") }))
+	b.publish("a")
+	b.run()
+	b.eventually("its death", func() bool { return b.dead("h") == 1 })
+	var text, frame, stack string
+	var print []byte
+	err := b.pool.QueryRow(t.Context(), `SELECT f ->> 'text', f ->> 'frame', f ->> 'stack', fingerprint
+		FROM (SELECT failures -> 0 AS f, fingerprint FROM postroom.held) h`).Scan(&text, &frame, &stack, &print)
+	if err != nil {
+		t.Fatal(err)
+	}
+	here := "TestAPanicIsHeldWithItsPlace"
+	if !strings.Contains(text, "panic: no") || !strings.Contains(frame, here) || !strings.Contains(stack, here) || len(print) != 16 {
+		t.Errorf("failure: text %q, frame %q, stack %q, fingerprint %x", text, frame, stack, print)
+	}
+}
+
+func TestAConflictIsHeldBesideWhatWasDecided(t *testing.T) {
+	t.Parallel()
+	for _, batch := range []int{1, 10} {
+		b := newBench(t)
+		sub := b.subscription("h")
+		sub.Batch = batch
+		b.in.Handle(sub, effect("h"))
+		b.run()
+		b.publish("a")
+		b.eventually("the effect", func() bool { return len(b.effects("h")) == 1 })
+		other := postroom.Event{ID: "a", Source: "/shop", Type: b.stream + ".placed", Data: []byte("other")}
+		for range 3 { // however often it comes
+			b.publishEvent(other)
+		}
+		b.eventually("the conflict and its repetitions", func() bool { return b.counted("h", "conflict") == 1 && b.counted("h", "duplicate") == 2 })
+		b.drained()
+		b.wantOnce("h", "a")
+		all := b.held("h")
+		if len(all) != 1 {
+			t.Fatalf("held: %+v", all)
+		}
+		for key, o := range all {
+			if !strings.HasPrefix(key, "/shop a#") || o.State != "dead" || o.Class != "conflict" {
+				t.Errorf("held: %+v", o)
+			}
+		}
+	}
+}
+
+// What is no event ends dead, with every byte of it, and is no event later either.
+func TestUndecodableMessagesAreHeldWhole(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in.Handle(b.subscription("h"), failing("h", errors.New("always")))
+	b.run()
+	header := nats.Header{"ce-id": {"1", "2"}, "X-Own": {"\xff\x01 value"}}
+	b.publishRaw(&nats.Msg{Subject: b.stream + ".placed", Header: header, Data: []byte{0, 255, 1}})
+	// It decodes, and no column takes one of its headers.
+	decodes := nats.Header(wire.Encode(postroom.Event{ID: "bad 1", Source: "/shop", Type: b.stream + ".placed", LoggedAt: time.Now(), Time: time.Now()}))
+	decodes["X-Nul"] = []string{"a\x00b"}
+	b.publishRaw(&nats.Msg{Subject: b.stream + ".placed", Header: decodes, Data: []byte("body")})
+	b.publish("good")
+	b.eventually("both to be dead", func() bool { return b.dead("h") == 2 })
+	b.drained()
+	b.wantOnce("h", "good")
+
+	var raw, data []byte
+	err := b.pool.QueryRow(t.Context(), "SELECT raw_headers, data FROM postroom.held WHERE class = 'undecodable'").Scan(&raw, &data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "X-Own: \xff\x01 value\r\nce-id: 1\r\nce-id: 2\r\n"; string(raw) != want || !slices.Equal(data, []byte{0, 255, 1}) {
+		t.Errorf("held: headers %q, want %q; data %v", raw, want, data)
+	}
+	for key := range b.held("h") {
+		b.requeue("h", key)
+	}
+	b.eventually("both to be dead again", func() bool { return b.dead("h") == 2 })
+	b.eventually("the counters", func() bool { return b.counted("h", "dead") == 4 })
+}
+
+func TestEventsTooOldForTheLedgerAreHeld(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	cfg := b.config()
+	cfg.Ledger, cfg.AgeGate = 48*time.Hour, 24*time.Hour
+	b.in = inbox.New(b.pool, b.nc, cfg)
+	b.in.Handle(b.subscription("h"), effect("h"))
+	old := func(id string, age time.Duration) {
+		at := time.Now().Add(-age)
+		header := nats.Header(wire.Encode(postroom.Event{ID: id, Source: "/shop", Type: b.stream + ".placed", LoggedAt: at, Time: at}))
+		header.Del(wire.MsgID)
+		b.publishRaw(&nats.Msg{Subject: b.stream + ".placed", Header: header})
+	}
+	old("backfilled", 72*time.Hour) // it was there before the handler
+	b.run()
+	b.eventually("the backfill", func() bool { return len(b.effects("h")) == 1 })
+	old("too old", 25*time.Hour)
+	old("young enough", 23*time.Hour)
+	old("backfilled", 72*time.Hour) // decided, whatever its age
+	b.eventually("an effect and a death", func() bool { return len(b.effects("h")) == 2 && b.dead("h") == 1 })
+	b.drained()
+	b.wantOnce("h", "backfilled", "young enough")
+	if got := b.held("h")["/shop too old"]; got.Class != "too_old" {
+		t.Errorf("held: %+v", got)
+	}
+	b.requeue("h", "/shop too old") // what is held is not gated again
+	b.eventually("its effect", func() bool { return b.effects("h")["too old"] == 1 })
+}
+
+// The broker has delivered the event three times, and nobody answered: it may be
+// what ends the processes that take it.
+func TestASuspectRunsFromHeldAlone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var running, most atomic.Int32
+	sub := b.subscription("h")
+	sub.Workers = 4
+	handler := postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		n := running.Add(1)
+		defer running.Add(-1)
+		if ev.ID == "suspect" {
+			most.Store(max(n, running.Load()))
+			_, err := tx.Exec(ctx, "SELECT pg_sleep(0.1)")
+			most.Store(max(most.Load(), running.Load()))
+			return errors.Join(err, effect("h").Handle(ctx, tx, ev))
+		}
+		return effect("h").Handle(ctx, tx, ev)
+	})
+	b.in.Handle(sub, handler)
+	stop := b.run()
+	b.publish("first")
+	b.eventually("the consumer", func() bool { return len(b.effects("h")) == 1 })
+	stop()
+	b.publish("suspect")
+	b.deliverAndNak(3)
+
+	b.in = inbox.New(b.pool, b.nc, b.config())
+	b.in.Handle(sub, handler)
+	want := []string{"first", "suspect"}
+	for i := range 200 {
+		want = append(want, fmt.Sprint("e", i))
+	}
+	b.publish(want[2:]...)
+	b.run()
+	b.eventually("all effects", func() bool { return len(b.effects("h")) == len(want) })
+	b.drained()
+	b.wantOnce("h", want...)
+	if got := b.counted("h", "held"); got != 1 {
+		t.Errorf("%d were held, want the suspect", got)
+	}
+	if got := most.Load(); got != 1 {
+		t.Errorf("%d handlers ran while the suspect did", got)
+	}
+}
+
+// deliverAndNak takes each message of the only consumer n times and gives it back.
+func (b *bench) deliverAndNak(n int) {
+	b.Helper()
+	stream, err := b.js.Stream(b.Context(), b.stream)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for info := range stream.ListConsumers(b.Context()).Info() {
+		c, err := stream.Consumer(b.Context(), info.Name)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for range n {
+			msgs, err := c.Fetch(1, jetstream.FetchMaxWait(5*time.Second))
+			if err != nil {
+				b.Fatal(err)
+			}
+			for msg := range msgs.Messages() {
+				if err := msg.Nak(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+	}
+}
+
+// The event is held as it was, and comes back as it was.
+func TestAHeldEventIsTheSameEvent(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var runs []string
+	seen := make(chan postroom.Event, 2)
+	b.in.Handle(b.subscription("h"), postroom.HandlerFunc(func(_ context.Context, _ pgx.Tx, ev postroom.Event) error {
+		seen <- ev
+		if runs = append(runs, ev.ID); len(runs) == 1 {
+			return errors.New("once")
+		}
+		return nil
+	}))
+	b.run()
+	b.publishEvent(postroom.Event{
+		ID: "a", Source: "/shop", Type: b.stream + ".placed", Key: "k", ContentType: "text/plain", Data: []byte{0, 1, 255},
+		Headers: map[string]string{"x-tenant": "ä"}, CorrelationID: "c", CausationID: "b",
+		TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", TraceState: "a=b",
+	})
+	text := func(ev postroom.Event) string {
+		ev.LoggedAt, ev.Time = ev.LoggedAt.UTC().Truncate(time.Microsecond), ev.Time.UTC().Truncate(time.Microsecond) // as producers write them
+		s, err := json.Marshal(ev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(s)
+	}
+	first, second := text(<-seen), text(<-seen)
+	if first != second {
+		t.Errorf("the first run saw  %s\nthe second one      %s", first, second)
+	}
+}

@@ -1,0 +1,156 @@
+package inbox_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+)
+
+// lines is what was logged.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) has(part string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.text.String(), part)
+}
+
+func (l *lines) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// A handler that was renamed leaves work that nobody does: each start says so.
+func TestHandlersThatNobodyRunsAreListed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.holdOne("renamed")
+	var log lines
+	cfg := b.config()
+	cfg.Logger = log.logger()
+	b.in = inbox.New(b.pool, b.nc, cfg)
+	b.in.Handle(b.subscription("now"), effect("now"))
+	stop := b.run()
+	b.eventually("the warning", func() bool { return log.has("no process runs this handler") && log.has("handler=renamed held=1") })
+
+	// Neither its own handlers nor those of a process that lives.
+	var other lines
+	cfg = b.config()
+	cfg.Logger = other.logger()
+	second := inbox.New(b.pool, b.nc, cfg)
+	second.Handle(b.subscription("other"), effect("other"))
+	if err := second.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.publish("a")
+	b.eventually("the effect", func() bool { return len(b.effects("now")) > 0 })
+	b.in = second
+	b.run()
+	b.eventually("its warning", func() bool { return other.has("handler=renamed held=1") })
+	if other.has("handler=now held") {
+		t.Error("a handler that another process runs was listed")
+	}
+	stop()
+	var left int
+	if err := b.pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.node").Scan(&left); err != nil || left != 1 {
+		t.Errorf("%d processes are known, %v; want the one that runs", left, err)
+	}
+}
+
+// A process must not trust rows that another one removes.
+func TestProcessesAgreeOnTheLedger(t *testing.T) {
+	t.Parallel()
+	day := 24 * time.Hour
+	for _, tt := range []struct {
+		ledger, gate time.Duration
+		refused      bool
+	}{
+		{10 * day, 9 * day, false},
+		{20 * day, 9 * day, false},
+		{10 * day, day, false},
+		{9*day + time.Hour, day, false},
+		{9 * day, day, true},         // its rows would be gone while the other trusts them
+		{20 * day, 10 * day, true},   // it would trust what the other has removed
+		{365 * day, 300 * day, true}, // likewise
+	} {
+		b := newBench(t)
+		cfg := b.config()
+		cfg.Ledger, cfg.AgeGate = 10*day, 9*day
+		b.in = inbox.New(b.pool, b.nc, cfg)
+		b.in.Handle(b.subscription("h"), effect("h"))
+		b.run()
+		b.publish("a")
+		b.eventually("the effect", func() bool { return len(b.effects("h")) == 1 })
+		cfg.Ledger, cfg.AgeGate = tt.ledger, tt.gate
+		other := inbox.New(b.pool, b.nc, cfg)
+		other.Handle(b.subscription("other"), effect("other"))
+		err := other.Check(t.Context())
+		if refused := errors.Is(err, inbox.ErrLedger) && errors.Is(err, postroom.ErrRefused); refused != tt.refused || !refused && err != nil {
+			t.Errorf("ledger %s, gate %s: Check = %v, want refused: %t", tt.ledger, tt.gate, err, tt.refused)
+		}
+	}
+}
+
+func TestTheAgeGateFitsTheLedger(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for _, tt := range []struct{ ledger, gate time.Duration }{{time.Hour, time.Hour}, {time.Hour, 59*time.Minute + 59*time.Second}, {time.Hour, -1}} {
+		in := inbox.New(b.pool, b.nc, inbox.Config{Ledger: tt.ledger, AgeGate: tt.gate})
+		in.Handle(b.subscription("h"), effect("h"))
+		if err := in.Check(t.Context()); !errors.Is(err, postroom.ErrRefused) || !strings.Contains(err.Error(), "AgeGate") {
+			t.Errorf("ledger %s, gate %s: Check = %v", tt.ledger, tt.gate, err)
+		}
+	}
+}
+
+// Old rows go, whatever lies between them; what is owed keeps its row at any age.
+func TestTheLedgerExpires(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	cfg := b.config()
+	cfg.Ledger = time.Hour
+	b.in = inbox.New(b.pool, b.nc, cfg)
+	b.exec(`INSERT INTO postroom.inbox (handler, dedupe_key, digest, at)
+		SELECT 'h', n::text, '\x00112233445566778899aabbccddeeff', now() - CASE WHEN n % 3 = 0 THEN interval '1 m' ELSE interval '2 h' END
+		FROM generate_series(1, 60000) n`)
+	b.exec(`INSERT INTO postroom.held (handler, dedupe_key, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
+		SELECT 'h', n::text, now(), 'error', now(), '/shop', n::text, 'a.b', 'a.b', 'text/plain', '' FROM generate_series(1, 1000) n`)
+	removed, err := inbox.Sweep(t.Context(), b.in)
+	if want := int64(40000 - 667); err != nil || removed != want {
+		t.Errorf("%d rows removed, %v; want %d", removed, err, want)
+	}
+	if got := b.ledger("h"); got != 20667 {
+		t.Errorf("%d rows are left, want 20000 young ones and 667 that are owed", got)
+	}
+}
+
+// Inboxes sweep while they run, and take turns.
+func TestInboxesSweepTheLedger(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	cfg := b.config()
+	cfg.Ledger, cfg.AgeGate = time.Second, 500*time.Millisecond
+	for i := range 2 {
+		b.in = inbox.New(b.pool, b.nc, cfg)
+		b.in.Handle(b.subscription(fmt.Sprint("h", i)), effect("h"))
+		b.run()
+	}
+	b.publish("a", "b")
+	b.eventually("the effects", func() bool { return len(b.effects("h")) == 2 })
+	b.eventually("the end of their rows", func() bool { return b.ledger("h0")+b.ledger("h1") == 0 })
+}

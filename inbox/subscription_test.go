@@ -1,0 +1,219 @@
+package inbox_test
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/relay"
+)
+
+// floor returns what is noted of how far a handler has come.
+func (b *bench) floor(name string) (floor, backfill int64) {
+	b.Helper()
+	err := b.pool.QueryRow(b.Context(), "SELECT floor, backfill_through FROM postroom.subscription WHERE handler = $1", name).Scan(&floor, &backfill)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return floor, backfill
+}
+
+func (b *bench) consumers() (all []*jetstream.ConsumerInfo) {
+	b.Helper()
+	stream, err := b.js.Stream(b.Context(), b.stream)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for info := range stream.ListConsumers(b.Context()).Info() {
+		all = append(all, info)
+	}
+	return all
+}
+
+// A consumer that is lost is made again from where the handler had come to.
+func TestALostConsumerBeginsAtTheFloor(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.publish("a", "b")
+	inbox.LookOften(b.in, 10*time.Millisecond)
+	b.in.Handle(b.subscription("h"), effect("h"))
+	stop := b.run()
+	b.eventually("the floor", func() bool {
+		var floor int64
+		err := b.pool.QueryRow(t.Context(), "SELECT floor FROM postroom.subscription").Scan(&floor)
+		return err == nil && floor == 2
+	})
+	stop()
+	if _, backfill := b.floor("h"); backfill != 2 {
+		t.Errorf("backfill through %d, want 2", backfill)
+	}
+	b.loseConsumers()
+	b.publish("c")
+	b.exec("UPDATE postroom.subscription SET created_at = now() - interval '1 h'")
+	b.in = inbox.New(b.pool, b.nc, b.config())
+	b.in.Handle(b.subscription("h"), effect("h"))
+	b.run()
+	b.eventually("the new one", func() bool { return len(b.effects("h")) == 3 })
+	b.drained()
+	b.wantOnce("h", "a", "b", "c")
+	if got := b.counted("h", "duplicate"); got != 0 {
+		t.Errorf("%d were delivered again from below the floor", got)
+	}
+	if all := b.consumers(); len(all) != 1 || all[0].Config.OptStartSeq != 3 {
+		t.Errorf("consumers: %+v", all)
+	}
+}
+
+// OnlyNew holds from the moment of the subscription, also where its consumer is lost
+// while no process runs.
+func TestOnlyNewIsNotedWithTheSubscription(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.publish("old")
+	sub := b.subscription("h")
+	sub.From = inbox.OnlyNew
+	b.in.Handle(sub, effect("h"))
+	stop := b.run()
+	b.eventually("the consumer", func() bool { return len(b.consumers()) == 1 })
+	stop()
+	b.publish("new")
+	b.loseConsumers()
+	b.in = inbox.New(b.pool, b.nc, b.config())
+	b.in.Handle(sub, effect("h"))
+	b.run()
+	b.eventually("the new one", func() bool { return len(b.effects("h")) > 0 })
+	b.drained()
+	b.wantOnce("h", "new")
+}
+
+// A stream that was deleted and made again is read from its start; what comes with
+// the same identity is not applied twice.
+func TestAStreamThatWasMadeAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	inbox.LookOften(b.in, 10*time.Millisecond)
+	b.publish("a", "b")
+	b.in.Handle(b.subscription("h"), effect("h"))
+	b.run()
+	b.eventually("both effects", func() bool { return len(b.effects("h")) == 2 })
+	if err := b.js.DeleteStream(t.Context(), b.stream); err != nil {
+		t.Fatal(err)
+	}
+	err := relay.EnsureStream(t.Context(), b.nc, jetstream.StreamConfig{Name: b.stream, Subjects: []string{b.stream + ".>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.publish("c", "a")
+	b.eventually("the new one", func() bool { return len(b.effects("h")) == 3 })
+	b.eventually("the duplicate", func() bool { return b.counted("h", "duplicate") == 1 })
+	b.drained()
+	b.wantOnce("h", "a", "b", "c")
+}
+
+func TestAHandlerReadsOneStream(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in.Handle(b.subscription("h"), effect("h"))
+	stop := b.run()
+	b.publish("a")
+	b.eventually("the effect", func() bool { return len(b.effects("h")) == 1 })
+	stop()
+	second := b.stream + "2"
+	err := relay.EnsureStream(t.Context(), b.nc, jetstream.StreamConfig{Name: second, Subjects: []string{second + ".>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub := b.subscription("h")
+	sub.Stream, sub.Types = second, []string{second + ".placed"}
+	in := inbox.New(b.pool, b.nc, b.config())
+	in.Handle(sub, effect("h"))
+	if err := in.Run(t.Context()); !errors.Is(err, inbox.ErrOtherStream) || !errors.Is(err, postroom.ErrRefused) {
+		t.Errorf("Run = %v, want ErrOtherStream", err)
+	}
+}
+
+// What an operator changes about a consumer is reported while the inbox runs, and
+// mended by the next start.
+func TestConsumerDriftIsReported(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*jetstream.ConsumerConfig){
+		"max_deliver":     func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 5 },
+		"max_ack_pending": func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 1 },
+		"ack_wait":        func(c *jetstream.ConsumerConfig) { c.AckWait = time.Hour },
+		"filter_subjects": func(c *jetstream.ConsumerConfig) { c.FilterSubjects, c.FilterSubject = nil, "other.thing" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			var log lines
+			cfg := b.config()
+			cfg.Logger = log.logger()
+			b.in = inbox.New(b.pool, b.nc, cfg)
+			inbox.LookOften(b.in, 10*time.Millisecond)
+			b.in.Handle(b.subscription("h"), effect("h"))
+			stop := b.run()
+			b.eventually("the consumer", func() bool { return len(b.consumers()) == 1 })
+			stream, err := b.js.Stream(t.Context(), b.stream)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := b.consumers()[0].Config
+			changed := want
+			change(&changed)
+			if _, err := stream.UpdateConsumer(t.Context(), changed); err != nil {
+				t.Fatal(err)
+			}
+			b.eventually("the report", func() bool { return log.has("not as it should be") && log.has(name) })
+			stop()
+			b.in = inbox.New(b.pool, b.nc, b.config())
+			b.in.Handle(b.subscription("h"), effect("h"))
+			b.run()
+			b.eventually("it to be mended", func() bool {
+				got := b.consumers()[0].Config
+				return got.MaxDeliver == want.MaxDeliver && got.MaxAckPending == want.MaxAckPending && got.AckWait == want.AckWait &&
+					slices.Contains(append(got.FilterSubjects, got.FilterSubject), b.stream+".placed")
+			})
+		})
+	}
+}
+
+func TestSubjectPatterns(t *testing.T) {
+	t.Parallel()
+	all := []string{"a", "a.b", "a.b.c", "b.b", "aXb", "a.b+", "a-b.c_d"}
+	for _, patterns := range [][]string{{"a"}, {"a.b"}, {"a.*"}, {"*"}, {"*.*"}, {">"}, {"a.>"}, {"*.b.>"}, {"a", "b.>"}, {"a.b+"}} {
+		re := regexp.MustCompile(*inbox.Pattern(patterns))
+		for _, subject := range all {
+			if got, want := re.MatchString(subject), inbox.Match(patterns, subject); got != want {
+				t.Errorf("%v matches %s: %t in the database, %t here", patterns, subject, got, want)
+			}
+		}
+	}
+}
+
+func TestLongKeysStayApart(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("ä", 2000)
+	seen := map[string]bool{}
+	for _, key := range []string{"short", long, long + "a", long + "b", strings.Repeat("a", 960), strings.Repeat("a", 961)} {
+		got := inbox.Bounded(key)
+		if len(got) > 960 || seen[got] || len(key) <= 960 && got != key {
+			t.Errorf("a key of %d bytes became %d: %.40q", len(key), len(got), got)
+		}
+		seen[got] = true
+	}
+	b := newBench(t)
+	b.in.Handle(b.subscription("h"), effect("h"))
+	b.run()
+	for i := range 3 {
+		b.publishEvent(postroom.Event{ID: fmt.Sprint(long, i), Source: "/shop", Type: b.stream + ".placed", Data: []byte("1")})
+	}
+	b.eventually("their effects", func() bool { return len(b.effects("h")) == 3 })
+}

@@ -1,0 +1,241 @@
+package inbox_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+// poolWith returns a pool on a database of the test's own, whose config was changed.
+func poolWith(t *testing.T, change func(*pgxpool.Config)) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(devtest.DatabaseURL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(cfg)
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func TestTheHandlersTransaction(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	sub := b.subscription("h")
+	sub.Isolation, sub.Attempts = pgx.Serializable, 1
+	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		if err := tx.Commit(ctx); !errors.Is(err, inbox.ErrTxOwned) {
+			t.Errorf("Commit = %v", err)
+		}
+		if err := tx.Rollback(ctx); !errors.Is(err, inbox.ErrTxOwned) {
+			t.Errorf("Rollback = %v", err)
+		}
+		var level, locks, idle string
+		err := tx.QueryRow(ctx, `SELECT current_setting('transaction_isolation'), current_setting('lock_timeout'),
+			current_setting('idle_in_transaction_session_timeout')`).Scan(&level, &locks, &idle)
+		if level != "serializable" || locks != "5s" || idle != "35s" || err != nil {
+			t.Errorf("isolation %s, lock timeout %s, idle timeout %s, %v", level, locks, idle, err)
+		}
+		large := tx.LargeObjects()
+		oid, err := large.Create(ctx, 0)
+		if err != nil {
+			return err
+		}
+		if err := large.Unlink(ctx, oid); err != nil {
+			return err
+		}
+		_ = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { // what a savepoint undoes is undone
+			return errors.Join(effect("h").Handle(ctx, tx, postroom.Event{ID: "undone"}), errors.New("no"))
+		})
+		return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return effect("h").Handle(ctx, tx, ev) })
+	}))
+	b.publish("a")
+	b.run()
+	b.eventually("its decision", func() bool { return b.ledger("h") == 1 })
+	b.wantOnce("h", "a")
+	if held := b.held("h"); len(held) > 0 {
+		t.Errorf("held: %v", held)
+	}
+}
+
+// A transaction that a handler's goroutine keeps is no transaction afterwards: the
+// connection is another's by then.
+func TestATransactionIsOverWhenItsHandlerReturned(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	kept := make(chan pgx.Tx, 1)
+	b.in.Handle(b.subscription("h"), postroom.HandlerFunc(func(_ context.Context, tx pgx.Tx, _ postroom.Event) error {
+		kept <- tx
+		return nil
+	}))
+	b.publish("a")
+	b.run()
+	tx := <-kept
+	b.eventually("its end", func() bool { return b.counted("h", "done") == 1 })
+	if _, err := tx.Exec(t.Context(), "INSERT INTO effect (handler, event) VALUES ('h', 'a')"); !errors.Is(err, pgx.ErrTxClosed) {
+		t.Errorf("Exec = %v, want ErrTxClosed", err)
+	}
+	b.wantOnce("h")
+}
+
+// roundTrips counts what a pool sends: a batch is one round trip.
+type roundTrips struct{ queries, batches atomic.Int64 }
+
+func (r *roundTrips) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(data.SQL, "effect") || data.SQL == "commit" {
+		r.queries.Add(1)
+	}
+	return ctx
+}
+func (r *roundTrips) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (r *roundTrips) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	for _, q := range data.Batch.QueuedQueries {
+		if strings.Contains(q.SQL, "INSERT INTO postroom.inbox") {
+			r.batches.Add(1)
+		}
+	}
+	return ctx
+}
+func (r *roundTrips) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (r *roundTrips) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+// BEGIN and the ledger row are one round trip, the handler's statement another,
+// COMMIT the third.
+func TestADeliveryIsThreeRoundTrips(t *testing.T) {
+	t.Parallel()
+	trips := &roundTrips{}
+	b := newBenchOn(t, poolWith(t, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer, cfg.MaxConns = trips, 10 }), devtest.NATS(t))
+	b.in.Handle(b.subscription("h"), effect("h"))
+	trips.queries.Store(0)
+	b.publish(ids("e", 50)...)
+	b.run()
+	b.eventually("all to be done", func() bool { return b.counted("h", "done") == 50 })
+	// A few commits are of housekeeping.
+	if q, n := trips.queries.Load(), trips.batches.Load(); q < 100 || q > 110 || n != 50 {
+		t.Errorf("%d statements and %d batches for 50 events, want 100 and 50", q, n)
+	}
+}
+
+// cutter is a connection whose first COMMIT is sent, carried out, and not answered.
+type cutter struct {
+	net.Conn
+
+	once *sync.Once
+	cut  atomic.Bool
+}
+
+func (c *cutter) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), "commit\x00") {
+		c.once.Do(func() { c.cut.Store(true) })
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *cutter) Read(p []byte) (int, error) {
+	if !c.cut.Load() {
+		return c.Conn.Read(p)
+	}
+	if _, err := c.Conn.Read(p); err != nil { // the answer, which says that it is committed
+		return 0, err
+	}
+	return 0, errors.Join(io.ErrUnexpectedEOF, c.Close())
+}
+
+// The commit took effect and its answer was lost: the next round meets the ledger
+// row, or finds that nothing is owed any more.
+func TestACommitWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	for _, from := range []string{"stream", "batch", "held"} {
+		t.Run(from, func(t *testing.T) {
+			t.Parallel()
+			once := &sync.Once{}
+			var armed atomic.Bool
+			pool := poolWith(t, func(cfg *pgxpool.Config) {
+				cfg.MaxConns = 10
+				cfg.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+					conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+					if err != nil || !armed.Load() {
+						return conn, err
+					}
+					return &cutter{Conn: conn, once: once}, nil
+				}
+			})
+			b := newBenchOn(t, pool, devtest.NATS(t))
+			if from == "held" {
+				b.holdOne("h")
+				b.exec("UPDATE postroom.held SET next_at = now()")
+			}
+			sub := b.subscription("h")
+			if from == "batch" {
+				sub.Workers, sub.Batch = 1, 10
+			}
+			b.in.Handle(sub, effect("h"))
+			if from != "held" {
+				b.publish("bad", "a", "b", "c")
+			}
+			armed.Store(true)
+			pool.Reset()
+			b.run()
+			b.eventually("the end of what is owed", func() bool { return len(b.effects("h")) > 0 && len(b.held("h")) == 0 })
+			b.drained()
+			for id, n := range b.effects("h") {
+				if n != 1 {
+					t.Errorf("%s took effect %d times", id, n)
+				}
+			}
+			if got := b.counted("h", "held"); got != 0 {
+				t.Errorf("%d attempts were spent", got)
+			}
+			fired := true
+			once.Do(func() { fired = false })
+			if !fired {
+				t.Error("no answer was lost: the test shows nothing")
+			}
+		})
+	}
+}
+
+// A handler that ignores its context is left behind with its transaction, and
+// takes neither a worker nor a connection of the pool with it.
+func TestHandlersThatDoNotReturnAreLeftBehind(t *testing.T) {
+	t.Parallel()
+	b := newBenchOn(t, poolWith(t, func(cfg *pgxpool.Config) { cfg.MaxConns = 4 }), devtest.NATS(t))
+	sub := b.subscription("h")
+	sub.Workers, sub.Timeout, sub.Attempts = 1, 20*time.Millisecond, 1
+	stuck := make(chan struct{})
+	t.Cleanup(func() { close(stuck) })
+	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		if err := effect("h").Handle(ctx, tx, ev); err != nil || !strings.HasPrefix(ev.ID, "bad") {
+			return err
+		}
+		<-stuck
+		return nil
+	}))
+	bad, good := ids("bad", 8), ids("good", 8) // more than there are connections
+	b.publish(bad...)
+	b.publish(good...)
+	b.run()
+	b.eventually("all to be decided", func() bool { return b.ledger("h") == 16 })
+	b.drained()
+	b.wantOnce("h", good...)
+	if got := b.dead("h"); got != 8 {
+		t.Errorf("%d are dead, want 8", got)
+	}
+}

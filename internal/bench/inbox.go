@@ -1,0 +1,303 @@
+package bench
+
+import (
+	"context"
+	_ "embed" // the statements
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/wire"
+	"github.com/postroom/postroom/schema"
+)
+
+// workers is how many workers an inbox has, and the loop that is its reference.
+const workers = 32
+
+// batchSize is how many events a batched handler has in one transaction.
+const batchSize = 100
+
+// Backlogs are parts of Config.Events: the whole would take a single transaction
+// for each event half a minute, and batches of the smaller part would be over in
+// a second.
+const (
+	singlePart  = 4
+	batchedPart = 2
+)
+
+// rarely and often are how many of 100 events a handler fails at.
+const (
+	rarely = 1
+	often  = 30
+)
+
+var (
+	//go:embed sql/effects.sql
+	effectsSQL string
+	//go:embed sql/effect.sql
+	effectSQL string
+	//go:embed sql/verify.sql
+	verifySQL string
+	//go:embed sql/forget.sql
+	forgetSQL string
+)
+
+// inboxTrial measures an inbox that handles a part of all events, so many of a
+// hundred without success, in batches or one by one.
+func inboxTrial(part, failing, batch int) trial {
+	return backlogTrial(part, failing, func(ctx context.Context, l *backlog) error { return l.inbox(ctx, batch) })
+}
+
+// backlog is what a stream has for a handler, and what came of it.
+type backlog struct {
+	b       *bench
+	nc      *nats.Conn
+	pool    *pgxpool.Pool
+	schema  string
+	effect  string // the statement
+	events  int
+	failing int // of 100 events
+
+	seen  []atomic.Bool // the handler was called for the event, and did all that it does
+	count atomic.Int64  // of those
+}
+
+// backlogTrial measures how many events a second run handles, which goes on
+// until its context ends.
+func backlogTrial(part, failing int, run func(ctx context.Context, l *backlog) error) trial {
+	return func(ctx context.Context, b *bench) (sample, error) {
+		schemaName, err := b.ledger(ctx)
+		if err != nil {
+			return sample{}, err
+		}
+		pool, err := b.workerPool(ctx)
+		if err != nil {
+			return sample{}, err
+		}
+		defer pool.Close()
+		return b.withStream(ctx, func(nc *nats.Conn) (sample, error) {
+			l := &backlog{
+				b: b, nc: nc, pool: pool, schema: schemaName, effect: schema.In(schemaName, effectSQL),
+				events: b.cfg.Events / part, failing: failing, seen: make([]atomic.Bool, b.cfg.Events/part),
+			}
+			if err := l.publish(ctx); err != nil {
+				return sample{}, err
+			}
+			return l.measure(ctx, run)
+		})
+	}
+}
+
+// ledger returns a schema in which no event is decided.
+func (b *bench) ledger(ctx context.Context) (string, error) {
+	schemaName, created, err := b.createLog(ctx, "ledger")
+	if err != nil {
+		return "", err
+	}
+	if created {
+		if _, err := b.pool.Exec(ctx, schema.In(schemaName, effectsSQL)); err != nil {
+			return "", fmt.Errorf("create effects: %w", err)
+		}
+	}
+	if _, err := b.pool.Exec(ctx, schema.In(schemaName, forgetSQL)); err != nil {
+		return "", fmt.Errorf("empty ledger: %w", err)
+	}
+	return schemaName, b.rest(ctx)
+}
+
+// workerPool returns a pool with a connection for each worker, and room for what
+// an inbox needs beside them. They are made beforehand: a handler that has run
+// for a while has them.
+func (b *bench) workerPool(ctx context.Context) (*pgxpool.Pool, error) {
+	database := b.cfg.Database.Copy()
+	database.MaxConns = workers + 16
+	database.ConnConfig.RuntimeParams["application_name"] = b.name
+	pool, err := pgxpool.NewWithConfig(ctx, database)
+	if err != nil {
+		return nil, err
+	}
+	if err := connectAll(ctx, pool); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("connect workers: %w", err)
+	}
+	return pool, nil
+}
+
+func connectAll(ctx context.Context, pool *pgxpool.Pool) error {
+	for range workers {
+		conn, err := pool.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Release() // after the last is made
+	}
+	return nil
+}
+
+const (
+	goodKey = "key-"
+	badKey  = "bad-" // the handler fails
+)
+
+// publish fills the stream as a relay does. The failing events are spread evenly.
+func (l *backlog) publish(ctx context.Context) error {
+	now, data := time.Now(), body()
+	err := publishAll(ctx, l.nc, l.events, func(i int) *nats.Msg {
+		key := goodKey
+		if l.fails(i) {
+			key = badKey
+		}
+		ev := postroom.Event{
+			ID: eventID(i), Source: source, Type: l.b.subject(), Key: key + strconv.Itoa(i),
+			Time: now, LoggedAt: now, ContentType: "application/json", Data: data,
+		}
+		return &nats.Msg{Subject: ev.Type, Header: wire.Encode(ev), Data: ev.Data}
+	})
+	if err != nil {
+		return err
+	}
+	stored, err := l.b.stored(ctx)
+	if err == nil && stored != l.events {
+		err = fmt.Errorf("the stream has %d messages, want %d", stored, l.events)
+	}
+	return err
+}
+
+func (l *backlog) fails(i int) bool { return i*l.failing%100 < l.failing }
+
+// healthy returns how many of the events do not fail.
+func (l *backlog) healthy() int {
+	n := 0
+	for i := range l.events {
+		if !l.fails(i) {
+			n++
+		}
+	}
+	return n
+}
+
+// measure times run from its beginning until the backlog is over. The rate is
+// of all events, the failing ones too: they were work.
+func (l *backlog) measure(ctx context.Context, run func(ctx context.Context, l *backlog) error) (sample, error) {
+	var took time.Duration
+	err := l.b.timed(func() (err error) {
+		ctx, cancel := context.WithCancel(ctx)
+		stopped, ended := make(chan struct{}), error(nil)
+		began := time.Now()
+		go func() {
+			defer close(stopped)
+			ended = run(ctx, l)
+		}()
+		err = l.wait(ctx, stopped)
+		took = time.Since(began)
+		cancel()
+		<-stopped
+		return errors.Join(err, ended)
+	})
+	if err != nil {
+		return sample{}, err
+	}
+	if err := l.verify(ctx); err != nil {
+		return sample{}, err
+	}
+	return sample{value: float64(l.events) / took.Seconds()}, nil
+}
+
+// wait waits until the backlog is over. It asks no server before the handler was
+// called for every event: that would take from what is measured.
+func (l *backlog) wait(ctx context.Context, stopped <-chan struct{}) error {
+	for {
+		if l.count.Load() == int64(l.events) {
+			if over, err := l.over(ctx); over || err != nil {
+				return err
+			}
+		}
+		sleep(ctx, 5*time.Millisecond)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case over(stopped):
+			return errors.New("the handler ended")
+		}
+	}
+}
+
+// over reports whether everything is committed and acknowledged: an event that
+// failed is acknowledged when it is held.
+func (l *backlog) over(ctx context.Context) (bool, error) {
+	stream, err := l.b.js.Stream(ctx, l.b.stream())
+	if err != nil {
+		return false, fmt.Errorf("look up consumers: %w", err)
+	}
+	consumers := stream.ListConsumers(ctx)
+	found, left := 0, 0
+	for info := range consumers.Info() {
+		found++
+		left += int(info.NumPending) + info.NumAckPending //nolint:gosec // far below
+	}
+	if err := consumers.Err(); err != nil {
+		return false, fmt.Errorf("look up consumers: %w", err)
+	}
+	return found > 0 && left == 0, nil
+}
+
+// verify looks that every event has one effect, or is held where it fails.
+func (l *backlog) verify(ctx context.Context) error {
+	var effects, events, held int
+	err := l.b.pool.QueryRow(ctx, schema.In(l.schema, verifySQL)).Scan(&effects, &events, &held)
+	if err != nil {
+		return fmt.Errorf("count effects: %w", err)
+	}
+	healthy := l.healthy()
+	if effects != healthy || events != healthy || held != l.events-healthy {
+		return fmt.Errorf("%d effects of %d events and %d held, want %d of as many and %d held",
+			effects, events, held, healthy, l.events-healthy)
+	}
+	return nil
+}
+
+var errProvoked = errors.New("a failure on purpose")
+
+// apply is what a handler does for the event with the given key, and notes that
+// it was done. A batch that failed can call it again.
+func (l *backlog) apply(ctx context.Context, tx pgx.Tx, key string) error {
+	i, err := strconv.Atoi(key[min(len(goodKey), len(key)):])
+	if err != nil || i >= len(l.seen) {
+		return fmt.Errorf("no event of the backlog: %.40q", key)
+	}
+	err = errProvoked
+	if !strings.HasPrefix(key, badKey) {
+		_, err = tx.Exec(ctx, l.effect, key, 100)
+	}
+	if (err == nil || errors.Is(err, errProvoked)) && l.seen[i].CompareAndSwap(false, true) {
+		l.count.Add(1)
+	}
+	return err
+}
+
+// inbox has an inbox handle the backlog.
+func (l *backlog) inbox(ctx context.Context, batch int) error {
+	sub := inbox.Subscription{
+		Name: "bench", Stream: l.b.stream(), Types: []string{l.b.subject()}, Workers: workers, Batch: batch,
+	}
+	logger := l.b.cfg.Logger
+	if l.failing > 0 {
+		sub.Schedule = postroom.Backoff{time.Hour} // what is measured is the first attempt
+		logger = slog.New(slog.DiscardHandler)     // it is provoked, and would be told of in the midst of the report
+	}
+	in := inbox.New(l.pool, l.nc, inbox.Config{Schema: l.schema, Logger: logger})
+	in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		return l.apply(ctx, tx, ev.Key)
+	}))
+	return in.Run(ctx)
+}

@@ -1,0 +1,9 @@
+-- What the handlers of an inbox write. It has no index: the figures are of the
+-- inbox.
+--
+-- Locks   none; it is new.
+-- Called  by bench.ledger.
+CREATE TABLE postroom.effects (
+    order_key text   NOT NULL,
+    amount    bigint NOT NULL
+);
