@@ -1,0 +1,93 @@
+package schema_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+// insertHeld returns a statement that holds an event, with some columns set.
+func insertHeld(set string) string {
+	columns, values := "logged_at, source, event_id, type, subject, content_type, data", "now(), '/shop', 'e', 'a.b', 'a.b', 'text/plain', ''"
+	for _, pair := range strings.Split(set, "; ") {
+		column, value, _ := strings.Cut(pair, "=")
+		columns, values = columns+", "+column, values+", "+value
+	}
+	return fmt.Sprintf("INSERT INTO postroom.held (%s) VALUES (%s)", columns, values)
+}
+
+// Wrong states cannot be written down.
+func TestHeldConstraints(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	exec(t, pool, "INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h', k FROM unnest('{a,b,c,d}'::text[]) k")
+	good := []string{
+		"handler='h'; dedupe_key='a'; next_at=now()",
+		"handler='h'; dedupe_key='b'; dead_at=now(); class='error'",
+		"handler='h'; dedupe_key='c'; key='k'; pos=1; next_at=now(); claimed_by='p'; attempts=1",
+		"handler='h'; dedupe_key='d'; key='k'; pos=2",
+		"handler='outbox'; pos=1; next_at=now()",
+	}
+	for _, set := range good {
+		exec(t, pool, insertHeld(set))
+	}
+	exec(t, pool, "INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h', k FROM unnest('{e,f}'::text[]) k")
+	tests := []struct{ name, set, constraint string }{
+		{"owed without being decided", "handler='h'; dedupe_key='unheard of'; next_at=now()", "held_decided"},
+		{"held twice", "handler='h'; dedupe_key='a'; next_at=now()", "held_owed"},
+		{"of a handler, without its key", "handler='h'; next_at=now()", "held_outgoing_or_decided"},
+		{"outgoing, with a key of the ledger", "handler='outbox'; pos=2; dedupe_key='e'; next_at=now()", "held_outgoing_or_decided"},
+		{"outgoing, without its place", "handler='outbox'; next_at=now()", "held_outgoing_pos"},
+		{"outgoing twice", "handler='outbox'; pos=1; next_at=now()", "held_outgoing"},
+		{"due and dead", "handler='h'; dedupe_key='e'; next_at=now(); dead_at=now(); class='error'", "held_due_or_dead"},
+		{"neither due nor dead nor behind a key", "handler='h'; dedupe_key='e'", "held_reachable"},
+		{"dead for no reason", "handler='h'; dedupe_key='e'; dead_at=now()", "held_dead_why"},
+		{"claimed for ever", "handler='h'; dedupe_key='e'; dead_at=now(); class='error'; claimed_by='p'", "held_claim_ends"},
+		{"a key without a place", "handler='h'; dedupe_key='e'; key='k'; next_at=now()", "held_key_has_pos"},
+		{"two events in one place of a key", "handler='h'; dedupe_key='e'; key='k'; pos=2", "held_key_pos"},
+		{"two events of a key that may run", "handler='h'; dedupe_key='e'; key='k'; pos=3; next_at=now()", "held_key_due"},
+		{"fewer than no attempts", "handler='h'; dedupe_key='e'; next_at=now(); attempts=-1", "held_attempts_check"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) { wantRefused(t, pool, insertHeld(tt.set), tt.constraint) })
+	}
+	for _, tt := range []struct{ name, sql, constraint string }{
+		{"a decided row that is owed is removed", "DELETE FROM postroom.inbox WHERE dedupe_key = 'a'", "held_decided"},
+		{"a handler with the relay's name", "INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('outbox', 'a')", "inbox_handler_reserved"},
+		{"a subscription with the relay's name", "INSERT INTO postroom.subscription (handler, stream, stream_created) VALUES ('outbox', 'S', now())", "subscription_handler_check"},
+		{"a floor below the stream", "INSERT INTO postroom.subscription (handler, stream, stream_created, floor) VALUES ('h', 'S', now(), -1)", "subscription_floor_check"},
+		{"a second sweep", "INSERT INTO postroom.sweep (only_one) VALUES (false)", "sweep_only_one_check"},
+	} {
+		t.Run(tt.name, func(t *testing.T) { wantRefused(t, pool, tt.sql, tt.constraint) })
+	}
+}
+
+func wantRefused(t *testing.T, pool *pgxpool.Pool, sql, constraint string) {
+	t.Helper()
+	_, err := pool.Exec(t.Context(), sql)
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || !strings.HasPrefix(pg.Code, "23") || pg.ConstraintName != constraint {
+		t.Errorf("%s = %v, want a violation of %s", sql, err, constraint)
+	}
+}
+
+// An inbox of version 6 knows nothing of held, and its rows stay what they are.
+func TestInboxMigrationIsAdditive(t *testing.T) {
+	t.Parallel()
+	pool := devtest.EmptyPool(t)
+	upTo(t, pool, 6)
+	exec(t, pool, "INSERT INTO postroom.inbox (handler, dedupe_key, digest) VALUES ('h', 'a', decode('00112233445566778899aabbccddeeff', 'hex'))")
+	exec(t, pool, insertHeld("handler='outbox'; pos=1; next_at=now()"))
+	migrate(t, pool, "")
+	exec(t, pool, "INSERT INTO postroom.inbox (handler, dedupe_key, digest) VALUES ('h', 'b', NULL)") // as version 6 writes
+	exec(t, pool, insertHeld("handler='outbox'; pos=2; next_at=now()"))
+	if n := one[int](t, pool, "SELECT count(*)::int FROM postroom.held WHERE dedupe_key IS NULL"); n != 2 {
+		t.Errorf("%d outgoing rows, want 2", n)
+	}
+}
