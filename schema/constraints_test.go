@@ -396,7 +396,7 @@ func TestLedgerConstraints(t *testing.T) {
 		{"handler too long", "repeat('h', 129), 'k', NULL", "inbox_handler_check"},
 		{"empty key", "'h', '', NULL", "inbox_dedupe_key_check"},
 		{"key too long", "'h', repeat('k', 1025), NULL", "inbox_dedupe_key_check"},
-		{"short digest", `'h', 'k', '\x00'`, "inbox_digest_check"},
+		{"short digest", `'h', 'k', '\x00'`, "digest_length"},
 	}
 	pool := devtest.Pool(t)
 	for _, tt := range tests {

@@ -60,7 +60,7 @@ func TestHeldConstraints(t *testing.T) {
 	for _, tt := range []struct{ name, sql, constraint string }{
 		{"a decided row that is owed is removed", "DELETE FROM postroom.inbox WHERE dedupe_key = 'a'", "held_decided"},
 		{"a handler with the relay's name", "INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('outbox', 'a')", "inbox_handler_reserved"},
-		{"a subscription with the relay's name", "INSERT INTO postroom.subscription (handler, stream, stream_created) VALUES ('outbox', 'S', now())", "subscription_handler_check"},
+		{"a subscription with the relay's name", "INSERT INTO postroom.subscription (handler, stream, stream_created) VALUES ('outbox', 'S', now())", "inbox_handler_reserved"},
 		{"a floor below the stream", "INSERT INTO postroom.subscription (handler, stream, stream_created, floor) VALUES ('h', 'S', now(), -1)", "subscription_floor_check"},
 		{"a second sweep", "INSERT INTO postroom.sweep (only_one) VALUES (false)", "sweep_only_one_check"},
 	} {

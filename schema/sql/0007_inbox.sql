@@ -5,6 +5,23 @@
 -- and acknowledges by its own rules; stop its inboxes before one of this version
 -- holds events of theirs.
 
+-- The ledger's rules move to domains: a table's constraints are read and set up
+-- anew for each row of the straight path, which took as long as the row and its
+-- index together. Nobody handles outgoing events, so no handler has that name.
+-- This writes the ledger anew, and keeps inboxes waiting for as long.
+CREATE DOMAIN postroom.handler AS text
+    CONSTRAINT inbox_handler_check CHECK (octet_length(VALUE) BETWEEN 1 AND 128)
+    CONSTRAINT inbox_handler_reserved CHECK (VALUE <> 'outbox');
+CREATE DOMAIN postroom.dedupe_key AS text
+    CONSTRAINT inbox_dedupe_key_check CHECK (octet_length(VALUE) BETWEEN 1 AND 1024);
+ALTER TABLE postroom.inbox
+    DROP CONSTRAINT inbox_handler_check,
+    DROP CONSTRAINT inbox_dedupe_key_check,
+    DROP CONSTRAINT inbox_digest_check,
+    ALTER COLUMN handler TYPE postroom.handler,
+    ALTER COLUMN dedupe_key TYPE postroom.dedupe_key,
+    ALTER COLUMN digest TYPE postroom.digest;
+
 -- The ledger's row says decided, the row here says owed: what is owed has its
 -- ledger row for as long as it is.
 ALTER TABLE postroom.held
@@ -47,13 +64,10 @@ COMMENT ON COLUMN postroom.held.raw_headers IS
 COMMENT ON COLUMN postroom.held.failures IS
     'Its last ten failures: at, class, text; of a panic also frame and stack.';
 
--- Nobody handles outgoing events, so no handler has that name.
-ALTER TABLE postroom.inbox ADD CONSTRAINT inbox_handler_reserved CHECK (handler <> 'outbox');
-
 -- What each handler reads, and how far it has come. A row is written before the
 -- handler's consumer is made.
 CREATE TABLE postroom.subscription (
-    handler          text        PRIMARY KEY CHECK (octet_length(handler) BETWEEN 1 AND 128 AND handler <> 'outbox'),
+    handler          postroom.handler PRIMARY KEY,
     stream           text        NOT NULL CHECK (octet_length(stream) BETWEEN 1 AND 255),
     stream_created   timestamptz NOT NULL,
     types            text[],
