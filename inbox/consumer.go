@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/postroom/postroom"
 )
@@ -28,9 +29,13 @@ type consumer struct {
 	idleLimit string        // for how long, in milliseconds, a handler may leave its transaction idle
 	subjects  subjects
 
+	spanName    string
+	spanOptions []trace.SpanStartOption
+
 	hand    *hand
 	flights *flights
 	lanes   []chan *delivery // what waits for a worker: one for all, or in batches one for each
+	callers callers          // goroutines that run the handler
 	claims  chan *claim      // held events to run again
 	claimed atomic.Int32     // of them, those that are not answered
 	turn    atomic.Uint64    // of the lane for the next event without a key
@@ -47,6 +52,7 @@ func newConsumer(in *Inbox, sub Subscription, h postroom.Handler) *consumer {
 		log: in.cfg.Logger.With("handler", sub.Name), metrics: in.metrics.of(sub.Name, sub.Stream),
 		grace: min(max(sub.Timeout/2, 100*time.Millisecond), 5*time.Second),
 	}
+	c.spanName, c.spanOptions = spanOf(sub)
 	c.idleLimit = milliseconds(sub.Timeout + c.grace)
 	return c
 }
@@ -66,6 +72,7 @@ func (c *consumer) open() {
 	for i := range c.lanes {
 		c.lanes[i] = make(chan *delivery, most)
 	}
+	c.callers = make(callers, c.workers)
 	c.claims = make(chan *claim, max(1, c.workers/4))
 	c.claimed.Store(0)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"strconv"
 	"time"
 
@@ -105,26 +104,22 @@ func (e *abandonedError) Error() string {
 }
 func (e *abandonedError) Unwrap() error { return e.err }
 
-// call runs the handler, in a goroutine of its own: one that ends with
-// runtime.Goexit takes no worker with it, and one that does not return holds
-// none for ever. A panic is an error like any other, with its stack.
+// call runs the handler, in another goroutine: one that ends with runtime.Goexit
+// takes no worker with it, and one that does not return holds none for ever. A
+// panic is an error like any other, with its stack.
 func (c *consumer) call(ctx context.Context, tx *tx, t task) error {
 	began := time.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, c.sub.Timeout, errTimeout)
 	defer cancel()
 	ctx, span := c.trace(ctx, t)
-	done := make(chan error, 1)
-	go func() {
-		err := errGoexit
-		defer func() {
-			if p := recover(); p != nil {
-				err = &panicError{value: p, frame: panicFrame(), stack: debug.Stack()}
-			}
-			done <- err
-		}()
-		err = c.handler.Handle(ctx, tx, t.ev)
-	}()
-	err := c.await(ctx, tx, done)
+	hand := c.callers.get()
+	hand.calls <- func() error { return c.handler.Handle(ctx, tx, t.ev) }
+	err := c.await(ctx, tx, hand.done)
+	if isAbandoned(err) || errors.Is(err, errGoexit) {
+		close(hand.calls)
+	} else {
+		c.callers.put(hand)
+	}
 	if err != nil {
 		err = &postroom.EventError{Op: "handle", ID: t.ev.ID, Type: t.ev.Type, Err: err}
 	}

@@ -305,7 +305,11 @@ func (in *Inbox) Run(ctx context.Context) error {
 		c.open()
 		parts = append(parts, c)
 	}
-	if err := postroom.Run(ctx, parts...); err != nil {
+	err := postroom.Run(ctx, parts...)
+	for _, c := range in.consumers {
+		c.callers.close()
+	}
+	if err != nil {
 		return fmt.Errorf("inbox: %w", err)
 	}
 	return nil

@@ -2,7 +2,9 @@ package inbox
 
 import (
 	"context"
+	"slices"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
@@ -14,32 +16,47 @@ import (
 // context in which the event was written; a run from held has a trace of its own
 // and a link, as a trace must not last for days.
 func (c *consumer) trace(ctx context.Context, t task) (context.Context, trace.Span) {
-	carrier := propagation.MapCarrier{"traceparent": t.ev.TraceParent, "tracestate": t.ev.TraceState}
-	producer := propagation.TraceContext{}.Extract(ctx, carrier)
-	name, options := "process", []trace.SpanStartOption{
-		trace.WithSpanKind(trace.SpanKindConsumer),
-		trace.WithAttributes(
-			telemetry.System.String(telemetry.NATS), telemetry.Operation.String("process"), telemetry.OperationType.String("process"),
-			telemetry.Group.String(c.sub.Name), telemetry.MessageID.String(t.ev.ID), telemetry.Attempt.Int(t.attempt),
-			telemetry.EventID.String(t.ev.ID), telemetry.EventSource.String(t.ev.Source), telemetry.EventType.String(t.ev.Type)),
-	}
-	if c.sub.Stream != "" {
-		name += " " + c.sub.Stream
-		options = append(options, trace.WithAttributes(telemetry.Destination.String(c.sub.Stream)))
-	}
-	if t.ev.CorrelationID != "" {
-		options = append(options, trace.WithAttributes(telemetry.Conversation.String(t.ev.CorrelationID)))
-	}
-	if link := trace.LinkFromContext(producer); link.SpanContext.IsValid() {
-		options = append(options, trace.WithLinks(link))
+	options := c.spanOptions
+	if t.ev.TraceParent != "" {
+		carrier := propagation.MapCarrier{"traceparent": t.ev.TraceParent, "tracestate": t.ev.TraceState}
+		producer := propagation.TraceContext{}.Extract(ctx, carrier)
+		options = append(slices.Clip(options), trace.WithLinks(trace.LinkFromContext(producer)))
+		if !t.retried {
+			ctx = producer
+		}
 	}
 	if t.retried {
-		return c.inbox.tracer.Start(ctx, name, append(options, trace.WithNewRoot())...)
+		options = append(slices.Clip(options), trace.WithNewRoot())
 	}
-	return c.inbox.tracer.Start(producer, name, options...)
+	ctx, span := c.inbox.tracer.Start(ctx, c.spanName, options...)
+	if span.IsRecording() {
+		span.SetAttributes(
+			telemetry.MessageID.String(t.ev.ID), telemetry.Attempt.Int(t.attempt),
+			telemetry.EventID.String(t.ev.ID), telemetry.EventSource.String(t.ev.Source), telemetry.EventType.String(t.ev.Type))
+		if t.ev.CorrelationID != "" {
+			span.SetAttributes(telemetry.Conversation.String(t.ev.CorrelationID))
+		}
+	}
+	return ctx, span
+}
+
+// spanOf returns the name and the attributes that all spans of a handler have.
+func spanOf(sub Subscription) (string, []trace.SpanStartOption) {
+	name, attributes := "process", []attribute.KeyValue{
+		telemetry.System.String(telemetry.NATS), telemetry.Operation.String("process"), telemetry.OperationType.String("process"),
+		telemetry.Group.String(sub.Name),
+	}
+	if sub.Stream != "" {
+		name, attributes = name+" "+sub.Stream, append(attributes, telemetry.Destination.String(sub.Stream))
+	}
+	return name, []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(attributes...)}
 }
 
 func endSpan(span trace.Span, err error) {
+	if !span.IsRecording() {
+		span.End()
+		return
+	}
 	result := done
 	if err != nil {
 		result = "failed"
