@@ -24,8 +24,8 @@ type claim struct {
 
 // collect reads what was claimed. The lease is counted from before the statement
 // was sent.
-func (r *runner) collect(rows pgx.Rows, began time.Time) ([]*claim, error) {
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (*claim, error) {
+func (r *runner) collect(claims *[]*claim, began time.Time) func(pgx.Rows) error {
+	read := func(row pgx.CollectableRow) (*claim, error) {
 		cl := &claim{task: task{retried: true}}
 		ev := &cl.ev
 		var handler string
@@ -45,7 +45,11 @@ func (r *runner) collect(rows pgx.Rows, began time.Time) ([]*claim, error) {
 			cl.decode(raw)
 		}
 		return cl, nil
-	})
+	}
+	return func(rows pgx.Rows) (err error) {
+		*claims, err = pgx.CollectRows(rows, read)
+		return err
+	}
 }
 
 func value[T any](p *T) (v T) {

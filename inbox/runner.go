@@ -143,28 +143,27 @@ type due struct {
 }
 
 // claim claims events and asks what is due next, in one round trip.
-func (r *runner) claim(ctx context.Context, w *wishes) ([]*claim, due, error) {
-	ctx, cancel := context.WithTimeout(ctx, writePatience)
-	defer cancel()
-	began := time.Now()
-	batch := &pgx.Batch{}
-	batch.Queue(r.inbox.sql.claim, w.arguments(r.inbox.node.name)...)
-	batch.Queue(r.inbox.sql.due, w.handlers, w.types, w.subjects)
-	results := r.inbox.pool.SendBatch(ctx, batch)
-	defer func() { _ = results.Close() }() // its error was returned by the reads
-	rows, _ := results.Query()             // its error is returned by CollectRows
-	claims, err := r.collect(rows, began)
+func (r *runner) claim(ctx context.Context, w *wishes) (claims []*claim, next due, err error) {
+	err = r.send(ctx, func(batch *pgx.Batch, began time.Time) {
+		batch.Queue(r.inbox.sql.claim, w.arguments(r.inbox.node.name)...).Query(r.collect(&claims, began))
+		batch.Queue(r.inbox.sql.due, w.handlers, w.types, w.subjects).QueryRow(func(row pgx.Row) error {
+			return row.Scan(&next.wait, &next.alone)
+		})
+	})
 	if err != nil {
 		return nil, due{}, fmt.Errorf("claim held events: %w", err)
 	}
-	var next due
-	if err := results.QueryRow().Scan(&next.wait, &next.alone); err != nil {
-		return nil, due{}, fmt.Errorf("look what is due: %w", err)
-	}
-	if err := results.Close(); err != nil {
-		return nil, due{}, fmt.Errorf("claim held events: %w", err)
-	}
 	return claims, next, nil
+}
+
+// send sends statements that claim, in one transaction and one round trip.
+func (r *runner) send(ctx context.Context, queue func(batch *pgx.Batch, began time.Time)) error {
+	ctx, cancel := context.WithTimeout(ctx, writePatience)
+	defer cancel()
+	batch := &pgx.Batch{}
+	batch.Queue(r.inbox.sql.plan)
+	queue(batch, time.Now())
+	return r.inbox.pool.SendBatch(ctx, batch).Close()
 }
 
 // runAlone claims one event that may end the process, and runs it while nothing
@@ -177,10 +176,10 @@ func (r *runner) runAlone(ctx, work context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	w := r.wishes()
-	began := time.Now()
-	rows, _ := r.inbox.pool.Query(ctx, r.inbox.sql.claimAlone, w.arguments(r.inbox.node.name)...) // its error is returned by CollectRows
-	claims, err := r.collect(rows, began)
+	var claims []*claim
+	err := r.send(ctx, func(batch *pgx.Batch, began time.Time) {
+		batch.Queue(r.inbox.sql.claimAlone, r.wishes().arguments(r.inbox.node.name)...).Query(r.collect(&claims, began))
+	})
 	if err != nil {
 		return fmt.Errorf("claim an event that runs alone: %w", err)
 	}

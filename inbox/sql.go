@@ -15,6 +15,8 @@ var (
 	decidedSQL string
 	//go:embed sql/hold.sql
 	holdSQL string
+	//go:embed sql/plan.sql
+	planSQL string
 	//go:embed sql/due.sql
 	dueSQL string
 	//go:embed sql/claim.sql
@@ -60,7 +62,7 @@ var (
 // statements are the statements of this package, for one schema.
 type statements struct {
 	decide, decideBatch, decided, hold string
-	due, claim, claimAlone             string
+	plan, due, claim, claimAlone       string
 	limits, settle, fail, release      string
 	instance                           string
 	subscribe, recreated, types, floor string
@@ -73,7 +75,7 @@ func load(name string) statements {
 	in := func(sql string) string { return schema.In(name, sql) }
 	return statements{
 		decide: in(decideSQL), decideBatch: in(decideBatchSQL), decided: in(decidedSQL), hold: in(holdSQL),
-		due: in(dueSQL), claim: in(claimSQL), claimAlone: in(claimAloneSQL),
+		plan: in(planSQL), due: in(dueSQL), claim: in(claimSQL), claimAlone: in(claimAloneSQL),
 		limits: in(limitsSQL), settle: in(settleSQL), fail: in(failSQL), release: in(releaseSQL),
 		instance:  in(instanceSQL),
 		subscribe: in(subscribeSQL), recreated: in(recreatedSQL), types: in(typesSQL), floor: in(floorSQL),

@@ -1,0 +1,92 @@
+package inbox_test
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+// A pool's connections keep the plans that they made while all was empty. What is
+// held, or decided, since then costs the next claim or delivery nothing.
+func TestPlansThatWereMadeWhileAllWasEmpty(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	run := func(sql string) string {
+		t.Helper()
+		rows, _ := conn.Query(t.Context(), sql, pgx.QueryExecModeSimpleProtocol)
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+		return strings.Join(lines, "\n")
+	}
+	do := func(sql string) {
+		t.Helper()
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	text := func(file string) string {
+		t.Helper()
+		sql, err := os.ReadFile("sql/" + file + ".sql")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(sql)
+	}
+	const wish = "'p', '{h1,h2,h3}', '{2,2,2}', '{1 h,1 h,1 h}', '{a.b,NULL,a.b c.d}', '{NULL,NULL,NULL}'"
+	statements := []struct {
+		file, parameters, call string
+		before                 string // in its transaction
+		pages                  int    // that it may read
+	}{
+		{"claim", "(text, text[], int[], interval[], text[], text[])", wish, text("plan"), 150},
+		{"claim_alone", "(text, text[], int[], interval[], text[], text[])", wish, text("plan"), 150},
+		{"due", "(text[], text[], text[])", "'{h1,h2,h3}', '{a.b,NULL,a.b c.d}', '{NULL,NULL,NULL}'", text("plan"), 50},
+		{"settle", "(bigint, bigint)", "100, 1", "", 100},
+		{"release", "(bigint, bigint)", "100, 1", "", 100},
+		{"decided", "(text, text, bytea)", `'h1', '100', '\x00'`, "", 50},
+		{"decide", "(text, text, bytea, text)", `'h1', 'new', '\x00112233445566778899aabbccddeeff', '1000'`, "", 50},
+		{"decide_batch", "(text, text[], bytea[], text)", `'h1', '{new1,new2}', '{NULL,NULL}', '1000'`, "", 60},
+	}
+	for _, s := range statements {
+		do(fmt.Sprintf("PREPARE %s %s AS %s", s.file, s.parameters, text(s.file)))
+		for range 8 { // by then a plan is kept
+			do("BEGIN")
+			do(s.before)
+			do(fmt.Sprintf("EXECUTE %s(%s)", s.file, s.call))
+			do("ROLLBACK")
+		}
+	}
+	do(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || h, n::text FROM generate_series(1, 3) h, generate_series(1, 20000) n`)
+	do(`INSERT INTO postroom.held (handler, dedupe_key, next_at, dead_at, class, solitary, logged_at, source, event_id, type, subject, content_type, data)
+		SELECT 'h' || h, n::text, CASE WHEN n % 2 = 0 THEN now() END, CASE WHEN n % 2 = 1 THEN now() END, 'x', n % 1000 = 0, now(),
+			'/shop', n::text, 'a.b', 'a.b', 'text/plain', '' FROM generate_series(1, 3) h, generate_series(1, 20000) n`)
+	found := regexp.MustCompile(`Buffers: shared hit=(\d+)(?: read=(\d+))?`)
+	for _, s := range statements {
+		do("BEGIN")
+		do(s.before)
+		plan := run(fmt.Sprintf("EXPLAIN (ANALYZE, BUFFERS) EXECUTE %s(%s)", s.file, s.call))
+		do("ROLLBACK")
+		pages := 0
+		for _, n := range found.FindStringSubmatch(plan)[1:] {
+			more, _ := strconv.Atoi(n)
+			pages += more
+		}
+		if pages > s.pages {
+			t.Errorf("%s reads %d pages, want %d at most:\n%s", s.file, pages, s.pages, plan)
+		}
+	}
+}
