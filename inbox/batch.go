@@ -166,6 +166,9 @@ func (c *consumer) callMember(ctx context.Context, tx *tx, b *batch, d *delivery
 		tx.first = append(pending, "SAVEPOINT postroom_member")
 	}
 	err := c.call(ctx, tx, d.task)
+	if isAbandoned(err) { // the transaction is still in its handler's hands
+		return &memberError{d, err}
+	}
 	silent := len(tx.first) > 0 // the handler sent nothing
 	switch {
 	case silent:
@@ -178,7 +181,7 @@ func (c *consumer) callMember(ctx context.Context, tx *tx, b *batch, d *delivery
 		return nil
 	case isContention(lost(tx, err)) || isOutage(err):
 		return err
-	case !b.single || tx.Conn().IsClosed() || isAbandoned(err):
+	case !b.single || tx.Conn().IsClosed():
 		return &memberError{d, err}
 	}
 	b.failed[d] = failureOf(err)

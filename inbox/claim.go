@@ -94,8 +94,16 @@ func (c *consumer) retry(ctx, work context.Context, cl *claim) {
 		c.release(work, cl)
 		return
 	}
-	err := c.persist(ctx, work, func() error { return c.rerun(work, cl) })
+	err := c.persist(ctx, work, func() error { return c.rerun(ctx, work, cl) })
+	var attempt *failedError
 	switch {
+	case errors.As(err, &attempt):
+		c.report(work, cl.task, attempt.err)
+		if attempt.stored {
+			c.noted(work, cl, attempt.holding)
+		} else {
+			c.fail(ctx, work, cl, *attempt.holding.failure, cl.attempt)
+		}
 	case err == nil:
 		c.metrics.ended(work, done, cl.ev.LoggedAt)
 	case errors.Is(err, errSettled):
@@ -111,12 +119,12 @@ func (c *consumer) retry(ctx, work context.Context, cl *claim) {
 
 // fail notes a failed attempt, and when the next is due.
 func (c *consumer) fail(ctx, work context.Context, cl *claim, f failure, attempts int) {
-	h := holding{failure: &f, attempts: attempts, after: f.next(&c.sub, attempts)}
-	text, err := f.document()
+	h := c.failed(attempts, f)
+	args, err := c.failArguments(cl, h)
 	lost := false
 	if err == nil {
 		err = c.persist(ctx, work, func() error {
-			tag, err := c.inbox.pool.Exec(work, c.inbox.sql.fail, cl.id, cl.epoch, h.after, attempts, f.class, f.fingerprint(c.sub.Name), text)
+			tag, err := c.inbox.pool.Exec(work, c.inbox.sql.fail, args...)
 			lost = err == nil && tag.RowsAffected() == 0
 			return written(err)
 		})
@@ -127,13 +135,27 @@ func (c *consumer) fail(ctx, work context.Context, cl *claim, f failure, attempt
 	case lost:
 		c.metrics.leaseLost.Add(work, 1, c.metrics.handler)
 	default:
-		o := held
-		if h.after == nil {
-			o = dead
-		}
-		c.moved(work, cl.task, "claimed", o, h)
-		c.metrics.ended(work, o, cl.ev.LoggedAt)
+		c.noted(work, cl, h)
 	}
+}
+
+// failArguments are the parameters of fail.sql.
+func (c *consumer) failArguments(cl *claim, h holding) ([]any, error) {
+	text, err := h.failure.document()
+	if err != nil {
+		return nil, fmt.Errorf("encode failure: %w", err)
+	}
+	return []any{cl.id, cl.epoch, h.after, h.attempts, h.failure.class, h.failure.fingerprint(c.sub.Name), text}, nil
+}
+
+// noted tells of a failed attempt that is written down.
+func (c *consumer) noted(ctx context.Context, cl *claim, h holding) {
+	o := held
+	if h.after == nil {
+		o = dead
+	}
+	c.moved(ctx, cl.task, "claimed", o, h)
+	c.metrics.ended(ctx, o, cl.ev.LoggedAt)
 }
 
 // release gives a claim back. Where that does not succeed it runs out.

@@ -49,22 +49,48 @@ func (c *consumer) persist(ctx, work context.Context, apply func() error) error 
 	}
 }
 
-// apply is one transaction: the ledger row, the handler, the commit.
-func (c *consumer) apply(ctx context.Context, t task) error {
+// apply is one transaction: the ledger row, the handler, the commit. A failed
+// attempt is held in the round trip of its rollback, and returned as a
+// failedError.
+func (c *consumer) apply(ctx, work context.Context, d *delivery) error {
 	c.inbox.alone.RLock()
 	defer c.inbox.alone.RUnlock()
-	tx, tag, err := begin(ctx, c.inbox.pool, c.sub.Isolation, nil, c.inbox.sql.decide, c.sub.Name, t.key, t.digest, c.idleLimit)
+	tx, tag, err := begin(work, c.inbox.pool, c.sub.Isolation, nil, c.inbox.sql.decide, c.sub.Name, d.key, d.digest, c.idleLimit)
 	if tx == nil {
 		return err
 	}
 	if err == nil && tag.RowsAffected() == 0 {
-		err = c.duplicate(ctx, tx, t)
+		return c.end(work, tx, c.duplicate(work, tx, d.task))
 	}
 	if err == nil {
-		err = c.call(ctx, tx, t)
+		err = c.call(work, tx, d.task)
 	}
-	return c.end(ctx, tx, err)
+	if !c.isAttempt(ctx, tx, err) {
+		return c.end(work, tx, err)
+	}
+	h := c.failed(1, failureOf(err))
+	args, encoding := c.holdArguments(d, h, true)
+	if encoding != nil {
+		return c.end(work, tx, errors.Join(err, encoding))
+	}
+	tag, writing := tx.replace(work, c.inbox.sql.hold, args...)
+	return &failedError{err: err, holding: h, stored: writing == nil && tag.RowsAffected() == 1}
 }
+
+// isAttempt reports whether err is a failure of the handler, on a connection that
+// can still tell of it: no contention, no outage and no shutdown.
+func (c *consumer) isAttempt(ctx context.Context, tx *tx, err error) bool {
+	return err != nil && !isAbandoned(err) && !tx.Conn().IsClosed() && !isContention(err) && !isOutage(err) && ctx.Err() == nil
+}
+
+// failedError is a failed attempt.
+type failedError struct {
+	err     error
+	holding holding
+	stored  bool // the event is held; otherwise that is still to be done
+}
+
+func (e *failedError) Error() string { return e.err.Error() }
 
 // duplicate tells an event that comes again from another of its identity.
 func (c *consumer) duplicate(ctx context.Context, db *tx, t task) error {
@@ -152,19 +178,33 @@ func (c *consumer) await(ctx context.Context, tx *tx, done <-chan error) error {
 func milliseconds(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
 
 // rerun runs a held event whose claim this process has: the handler, the end of
-// what is owed, the commit.
-func (c *consumer) rerun(ctx context.Context, cl *claim) error {
-	tx, _, err := begin(ctx, c.inbox.pool, c.sub.Isolation, discardRows, c.inbox.sql.limits, c.idleLimit)
+// what is owed, the commit. A failed attempt is noted in the round trip of its
+// rollback, and returned as a failedError.
+func (c *consumer) rerun(ctx, work context.Context, cl *claim) error {
+	if !cl.solitary { // otherwise the runner holds it for writing
+		c.inbox.alone.RLock()
+		defer c.inbox.alone.RUnlock()
+	}
+	tx, _, err := begin(work, c.inbox.pool, c.sub.Isolation, discardRows, c.inbox.sql.limits, c.idleLimit)
 	if tx == nil {
 		return err
 	}
 	if err == nil {
-		err = c.call(ctx, tx, cl.task)
+		err = c.call(work, tx, cl.task)
 	}
 	if err == nil {
-		err = c.settleClaim(ctx, tx, cl)
+		return c.end(work, tx, c.settleClaim(work, tx, cl))
 	}
-	return c.end(ctx, tx, err)
+	if !c.isAttempt(ctx, tx, err) {
+		return c.end(work, tx, err)
+	}
+	h := c.failed(cl.attempt, failureOf(err))
+	args, encoding := c.failArguments(cl, h)
+	if encoding != nil {
+		return c.end(work, tx, errors.Join(err, encoding))
+	}
+	tag, writing := tx.replace(work, c.inbox.sql.fail, args...)
+	return &failedError{err: err, holding: h, stored: writing == nil && tag.RowsAffected() == 1}
 }
 
 func (c *consumer) settleClaim(ctx context.Context, tx *tx, cl *claim) error {

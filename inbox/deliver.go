@@ -25,8 +25,16 @@ func (c *consumer) deliver(ctx, work context.Context, d *delivery) {
 		c.leaveToOthers(ctx, work, d)
 		return
 	}
-	err := c.persist(ctx, work, func() error { return c.apply(work, d.task) })
+	err := c.persist(ctx, work, func() error { return c.apply(ctx, work, d) })
+	var attempt *failedError
 	switch {
+	case errors.As(err, &attempt):
+		c.report(work, d.task, attempt.err)
+		if attempt.stored {
+			c.held(work, d, attempt.holding)
+		} else {
+			c.hold(ctx, work, d, attempt.holding)
+		}
 	case err == nil:
 		c.answer(work, d, done)
 	case errors.Is(err, errDuplicate):

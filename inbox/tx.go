@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -25,6 +26,25 @@ type tx struct {
 	// first is sent with the next Exec, or before any other call: the savepoint
 	// before a member of a batch.
 	first []string
+
+	// over is set when the transaction ended without pgx: what a handler's
+	// goroutine kept of it must not reach the connection's next transaction.
+	over atomic.Bool
+}
+
+// closed is a transaction that has ended.
+var closed = func() pgx.Tx {
+	batch := &pgx.Batch{}
+	batch.BeginTx(pgx.TxOptions{})
+	return pgx.FailedBatchResults(batch, pgx.ErrTxClosed).Tx()
+}()
+
+// inner returns the transaction of pgx.
+func (t *tx) inner() pgx.Tx {
+	if t.over.Load() {
+		return closed
+	}
+	return t.Tx
 }
 
 // begin begins a transaction of the given isolation level, and runs a statement
@@ -84,6 +104,28 @@ func (t *tx) rollback(ctx context.Context) {
 	t.owner.Release()
 }
 
+// replace rolls back, and runs a statement that commits by itself, in one round
+// trip.
+func (t *tx) replace(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	ctx, cancel := context.WithTimeout(ctx, writePatience)
+	defer cancel()
+	t.over.Store(true)
+	defer t.owner.Release() // which closes a connection that is not idle
+	batch := &pgx.Batch{}
+	batch.Queue("ROLLBACK")
+	batch.Queue(sql, args...)
+	results := t.owner.SendBatch(ctx, batch)
+	_, err := results.Exec()
+	var tag pgconn.CommandTag
+	if err == nil {
+		tag, err = results.Exec()
+	}
+	if closing := results.Close(); err == nil {
+		err = closing
+	}
+	return tag, err
+}
+
 // rollbackPatience is how long a rollback may take before its connection is given
 // up instead.
 const rollbackPatience = 5 * time.Second
@@ -121,7 +163,7 @@ func (t *tx) flush(ctx context.Context) {
 	if len(t.first) > 0 {
 		sql := strings.Join(t.first, "; ")
 		t.first = nil
-		_, _ = t.Tx.Exec(ctx, sql)
+		_, _ = t.inner().Exec(ctx, sql)
 	}
 }
 
@@ -134,7 +176,7 @@ func (t *tx) Rollback(context.Context) error { return ErrTxOwned }
 func (t *tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	if len(t.first) == 0 || len(args) == 0 || isOption(args[0]) {
 		t.flush(ctx)
-		return t.Tx.Exec(ctx, sql, args...)
+		return t.inner().Exec(ctx, sql, args...)
 	}
 	batch := &pgx.Batch{}
 	for _, statement := range t.first {
@@ -142,7 +184,7 @@ func (t *tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandT
 	}
 	t.first = nil
 	batch.Queue(sql, args...)
-	results := t.Tx.SendBatch(ctx, batch)
+	results := t.inner().SendBatch(ctx, batch)
 	var tag pgconn.CommandTag
 	var err error
 	for range batch.Len() {
@@ -169,30 +211,35 @@ func isOption(arg any) bool {
 
 func (t *tx) Begin(ctx context.Context) (pgx.Tx, error) {
 	t.flush(ctx)
-	return t.Tx.Begin(ctx)
+	return t.inner().Begin(ctx)
 }
 
 func (t *tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	t.flush(ctx)
-	return t.Tx.Query(ctx, sql, args...)
+	return t.inner().Query(ctx, sql, args...)
 }
 
 func (t *tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	t.flush(ctx)
-	return t.Tx.QueryRow(ctx, sql, args...)
+	return t.inner().QueryRow(ctx, sql, args...)
 }
 
 func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	t.flush(ctx)
-	return t.Tx.SendBatch(ctx, b)
+	return t.inner().SendBatch(ctx, b)
 }
 
 func (t *tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
 	t.flush(ctx)
-	return t.Tx.CopyFrom(ctx, table, columns, rows)
+	return t.inner().CopyFrom(ctx, table, columns, rows)
 }
 
 func (t *tx) LargeObjects() pgx.LargeObjects {
 	t.flush(context.Background())
-	return t.Tx.LargeObjects()
+	return t.inner().LargeObjects()
+}
+
+func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+	t.flush(ctx)
+	return t.inner().Prepare(ctx, name, sql)
 }
