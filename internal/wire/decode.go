@@ -17,63 +17,160 @@ import (
 // document: CloudEvents JSON format, section 3.
 const structuredMode = "application/cloudevents+json"
 
+// attributes are the headers that have a meaning, each with its one value.
+type attributes struct {
+	msgID, id, source, eventType, eventTime, key, contentType              string
+	loggedAt, correlation, causation, traceParent, traceState, specVersion string
+
+	seen  uint              // bits of those that have a value
+	other map[string]string // known by their prefix, and without a meaning here
+	own   map[string]string // the writer's, by the name that it chose
+}
+
 // Decode reads an event from a message. Headers are read without regard to
 // case. What a foreign writer left out stays empty: the ID falls back to the
 // message id, the type to the subject.
 func Decode(subject string, header map[string][]string, data []byte) (postroom.Event, error) {
 	ev := postroom.Event{Subject: subject, Data: data}
-	attributes, err := fold(header)
-	if err != nil {
-		return ev, err
+	var a attributes
+	if !a.read(header) {
+		return ev, fmt.Errorf("%w: two values of %s", ErrUndecodable, disputed(header))
 	}
-	if strings.HasPrefix(strings.ToLower(attributes[contentType]), structuredMode) {
+	var err error
+	if len(a.contentType) >= len(structuredMode) && strings.EqualFold(a.contentType[:len(structuredMode)], structuredMode) {
 		err = decodeStructured(&ev, data)
 	} else {
-		err = decodeBinary(&ev, attributes)
+		err = decodeBinary(&ev, &a)
 	}
 	if err != nil {
 		return ev, err
 	}
 
-	ev.CorrelationID = unescape(attributes[correlationID])
-	ev.CausationID = unescape(attributes[causationID])
-	ev.TraceParent, ev.TraceState = attributes[traceParent], attributes[traceState]
-	if at := attributes[loggedAt]; at != "" {
-		if ev.LoggedAt, err = time.Parse(time.RFC3339, at); err != nil {
+	ev.CorrelationID = unescape(a.correlation)
+	ev.CausationID = unescape(a.causation)
+	ev.TraceParent, ev.TraceState = a.traceParent, a.traceState
+	if a.loggedAt != "" {
+		if ev.LoggedAt, err = time.Parse(time.RFC3339, a.loggedAt); err != nil {
 			return ev, fmt.Errorf("%w: %s is no time", ErrUndecodable, loggedAt)
 		}
 	}
 	if ev.ID == "" {
-		ev.ID = attributes[strings.ToLower(MsgID)]
+		ev.ID = a.msgID
 	}
 	if ev.Type == "" {
 		ev.Type = subject
 	}
-	ev.Headers = userHeaders(header)
-	return ev, plain(ev)
+	ev.Headers = a.own
+	return ev, plain(&ev)
+}
+
+// read reads headers. It reports false where an attribute has two different
+// values: it could mean two things.
+func (a *attributes) read(header map[string][]string) bool {
+	for name, values := range header {
+		slot, bit := a.slot(name)
+		if slot == nil && !known(strings.ToLower(name)) {
+			if len(values) > 0 { // of several values, which Postroom does not write, the first counts
+				if a.own == nil {
+					a.own = make(map[string]string)
+				}
+				a.own[name] = values[0]
+			}
+			continue
+		}
+		for _, value := range values {
+			if !a.set(name, slot, bit, value) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// slot returns the place of an attribute, or nil, and the bit that says that it
+// has a value.
+func (a *attributes) slot(name string) (*string, uint) {
+	if name == MsgID { // as it is written: the others are in lower case
+		return &a.msgID, 1
+	}
+	switch strings.ToLower(name) {
+	case "nats-msg-id":
+		return &a.msgID, 1
+	case id:
+		return &a.id, 1 << 1
+	case source:
+		return &a.source, 1 << 2
+	case eventType:
+		return &a.eventType, 1 << 3
+	case eventTime:
+		return &a.eventTime, 1 << 4
+	case partitionKey:
+		return &a.key, 1 << 5
+	case contentType:
+		return &a.contentType, 1 << 6
+	case loggedAt:
+		return &a.loggedAt, 1 << 7
+	case correlationID:
+		return &a.correlation, 1 << 8
+	case causationID:
+		return &a.causation, 1 << 9
+	case traceParent:
+		return &a.traceParent, 1 << 10
+	case traceState:
+		return &a.traceState, 1 << 11
+	case specVersion:
+		return &a.specVersion, 1 << 12
+	}
+	return nil, 0
+}
+
+// set notes a value, and reports false where there is another. What is known by
+// its prefix and has no place is kept for that alone.
+func (a *attributes) set(name string, slot *string, bit uint, value string) bool {
+	if slot != nil {
+		same := a.seen&bit == 0 || *slot == value
+		*slot, a.seen = value, a.seen|bit
+		return same
+	}
+	if a.other == nil {
+		a.other = make(map[string]string)
+	}
+	lower := strings.ToLower(name)
+	was, ok := a.other[lower]
+	a.other[lower] = value
+	return !ok || was == value
 }
 
 // plain refuses attributes that no database column takes or that would forge a
 // line of a log.
-func plain(ev postroom.Event) error {
-	for name, text := range map[string]string{
-		id: ev.ID, source: ev.Source, eventType: ev.Type, partitionKey: ev.Key, contentType: ev.ContentType,
-		correlationID: ev.CorrelationID, causationID: ev.CausationID, traceParent: ev.TraceParent, traceState: ev.TraceState,
+func plain(ev *postroom.Event) error {
+	for _, attribute := range [...]struct{ name, text string }{
+		{id, ev.ID}, {source, ev.Source}, {eventType, ev.Type}, {partitionKey, ev.Key}, {contentType, ev.ContentType},
+		{correlationID, ev.CorrelationID}, {causationID, ev.CausationID}, {traceParent, ev.TraceParent}, {traceState, ev.TraceState},
 	} {
-		if !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
-			return fmt.Errorf("%w: %s has a control character or is not UTF-8", ErrUndecodable, name)
+		if !isPlain(attribute.text) {
+			return fmt.Errorf("%w: %s has a control character or is not UTF-8", ErrUndecodable, attribute.name)
 		}
 	}
 	return nil
 }
 
-func decodeBinary(ev *postroom.Event, attributes map[string]string) error {
-	ev.ID = unescape(attributes[id])
-	ev.Source = unescape(attributes[source])
-	ev.Type = unescape(attributes[eventType])
-	ev.Key = unescape(attributes[partitionKey])
-	ev.ContentType = attributes[contentType]
-	return parseTime(ev, unescape(attributes[eventTime]))
+func isPlain(text string) bool {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c > '~' { // look closer
+			return utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
+		}
+	}
+	return true
+}
+
+func decodeBinary(ev *postroom.Event, a *attributes) error {
+	ev.ID = unescape(a.id)
+	ev.Source = unescape(a.source)
+	ev.Type = unescape(a.eventType)
+	ev.Key = unescape(a.key)
+	ev.ContentType = a.contentType
+	return parseTime(ev, unescape(a.eventTime))
 }
 
 // document is a CloudEvent in JSON format.
@@ -125,20 +222,20 @@ func parseTime(ev *postroom.Event, s string) error {
 	return nil
 }
 
-// fold returns headers by their names in lower case. An attribute that has two
-// different values could mean two things, and is refused.
-func fold(header map[string][]string) (map[string]string, error) {
-	folded := make(map[string]string, len(header))
+// disputed returns the attribute that has two different values, the first of
+// several.
+func disputed(header map[string][]string) string {
+	first := make(map[string]string)
 	for _, name := range slices.Sorted(maps.Keys(header)) {
 		lower := strings.ToLower(name)
 		for _, value := range header[name] {
-			if was, ok := folded[lower]; ok && was != value && known(lower) {
-				return nil, fmt.Errorf("%w: two values of %s", ErrUndecodable, lower)
+			if was, ok := first[lower]; ok && was != value && known(lower) {
+				return lower
 			}
-			folded[lower] = value
+			first[lower] = value
 		}
 	}
-	return folded, nil
+	return ""
 }
 
 // known reports whether a header, in lower case, has a meaning to Decode.
@@ -149,22 +246,6 @@ func known(lower string) bool {
 		}
 	}
 	return lower == contentType || lower == traceParent || lower == traceState
-}
-
-// userHeaders returns the headers that are the writer's own. Of several values
-// of one, which Postroom does not write, the first counts.
-func userHeaders(header map[string][]string) map[string]string {
-	var own map[string]string
-	for name, values := range header {
-		if known(strings.ToLower(name)) || len(values) == 0 {
-			continue
-		}
-		if own == nil {
-			own = make(map[string]string)
-		}
-		own[name] = values[0]
-	}
-	return own
 }
 
 // unescape reverses escape. A percent sign that begins no escape is kept: a

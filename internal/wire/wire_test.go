@@ -320,3 +320,16 @@ func BenchmarkEncoder(b *testing.B) {
 		encoder.Encode(&ev)
 	}
 }
+
+func BenchmarkDecode(b *testing.B) {
+	header := wire.Encode(postroom.Event{
+		ID: "019a0000-0000-7000-8000-000000000000", Source: "/shop", Type: "order.placed", Subject: "order.placed", Key: "o-1",
+		Time: time.Now(), LoggedAt: time.Now(), ContentType: "application/json",
+	})
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := wire.Decode("order.placed", header, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
