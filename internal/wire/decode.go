@@ -145,8 +145,15 @@ func (a *attributes) set(name string, slot *string, bit uint, value string) bool
 // line of a log.
 func plain(ev *postroom.Event) error {
 	for _, attribute := range [...]struct{ name, text string }{
-		{id, ev.ID}, {source, ev.Source}, {eventType, ev.Type}, {partitionKey, ev.Key}, {contentType, ev.ContentType},
-		{correlationID, ev.CorrelationID}, {causationID, ev.CausationID}, {traceParent, ev.TraceParent}, {traceState, ev.TraceState},
+		{id, ev.ID},
+		{source, ev.Source},
+		{eventType, ev.Type},
+		{partitionKey, ev.Key},
+		{contentType, ev.ContentType},
+		{correlationID, ev.CorrelationID},
+		{causationID, ev.CausationID},
+		{traceParent, ev.TraceParent},
+		{traceState, ev.TraceState},
 	} {
 		if !isPlain(attribute.text) {
 			return fmt.Errorf("%w: %s has a control character or is not UTF-8", ErrUndecodable, attribute.name)
