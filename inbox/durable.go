@@ -118,9 +118,12 @@ func (c *consumer) adopt(ctx context.Context, stream jetstream.Stream, durable j
 	}
 	have := filterOf(now)
 	all := wildcard.Union(have, want.FilterSubjects)
-	if slices.Equal(all, have) && len(drift(now, want)) == 0 {
+	faults := drift(now, want)
+	if slices.Equal(all, have) && len(faults) == 0 {
 		return durable, nil
 	}
+	c.log.WarnContext(ctx, "the handler's consumer is not as it should be, and is changed",
+		"stream", c.sub.Stream, "consumer", want.Durable, "faults", strings.Join(faults, "; "))
 	now.FilterSubject, now.FilterSubjects = "", all
 	now.AckWait, now.MaxDeliver, now.MaxAckPending, now.BackOff, now.PauseUntil = want.AckWait, want.MaxDeliver, want.MaxAckPending, nil, nil
 	durable, err := stream.UpdateConsumer(ctx, now)

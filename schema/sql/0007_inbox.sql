@@ -22,15 +22,36 @@ ALTER TABLE postroom.inbox
     ALTER COLUMN dedupe_key TYPE postroom.dedupe_key,
     ALTER COLUMN digest TYPE postroom.digest;
 
+-- The same for held, of whose rules those on one column can move.
+CREATE DOMAIN postroom.holder AS text
+    CONSTRAINT held_handler_check CHECK (octet_length(VALUE) BETWEEN 1 AND 128);
+CREATE DOMAIN postroom.attempts AS int
+    CONSTRAINT held_attempts_check CHECK (VALUE >= 0);
+CREATE DOMAIN postroom.class AS text
+    CONSTRAINT held_class_check CHECK (octet_length(VALUE) BETWEEN 1 AND 64);
+CREATE DOMAIN postroom.failures AS jsonb
+    CONSTRAINT held_failures_check CHECK (jsonb_typeof(VALUE) = 'array');
+CREATE DOMAIN postroom.process AS text
+    CONSTRAINT held_claimed_by_check CHECK (octet_length(VALUE) BETWEEN 1 AND 255);
+ALTER TABLE postroom.held
+    DROP CONSTRAINT held_handler_check,
+    DROP CONSTRAINT held_attempts_check,
+    DROP CONSTRAINT held_class_check,
+    DROP CONSTRAINT held_failures_check,
+    ALTER COLUMN handler TYPE postroom.holder,
+    ALTER COLUMN attempts TYPE postroom.attempts,
+    ALTER COLUMN class TYPE postroom.class,
+    ALTER COLUMN failures TYPE postroom.failures;
+
 -- The ledger's row says decided, the row here says owed: what is owed has its
 -- ledger row for as long as it is.
 ALTER TABLE postroom.held
     ALTER COLUMN pos DROP NOT NULL,
     ADD COLUMN dedupe_key  text,
     ADD COLUMN epoch       bigint  NOT NULL DEFAULT 0,
-    ADD COLUMN claimed_by  text    CHECK (octet_length(claimed_by) BETWEEN 1 AND 255),
+    ADD COLUMN claimed_by  postroom.process,
     ADD COLUMN solitary    boolean NOT NULL DEFAULT false,
-    ADD COLUMN fingerprint bytea   CHECK (octet_length(fingerprint) = 16),
+    ADD COLUMN fingerprint postroom.digest,
     ADD COLUMN raw_headers bytea,
     ADD CONSTRAINT held_decided FOREIGN KEY (handler, dedupe_key) REFERENCES postroom.inbox,
     ADD CONSTRAINT held_outgoing_or_decided CHECK ((handler = 'outbox') = (dedupe_key IS NULL)),
