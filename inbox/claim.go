@@ -79,7 +79,7 @@ func (cl *claim) decode(raw []byte) {
 // retry runs a held event and notes what became of it.
 func (c *consumer) retry(ctx, work context.Context, cl *claim) {
 	defer func() {
-		c.claimed.Add(-1)
+		c.inbox.runner.ended(cl)
 		c.inbox.runner.wake(0) // there is room
 	}()
 	switch {
@@ -90,7 +90,7 @@ func (c *consumer) retry(ctx, work context.Context, cl *claim) {
 		c.fail(ctx, work, cl, failure{class: classCrash, permanent: true, text: fmt.Sprintf(
 			"the process that made attempt %d ended or stood still, and it was the last", c.sub.Attempts)}, c.sub.Attempts)
 		return
-	case ctx.Err() != nil || time.Until(cl.ends) < c.sub.Timeout+c.grace: // it waited for too long
+	case ctx.Err() != nil || !cl.solitary && time.Until(cl.ends) < c.sub.Timeout+c.grace: // it waited for too long
 		c.release(work, cl)
 		return
 	}

@@ -3,6 +3,8 @@ package inbox
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,11 +18,17 @@ type runner struct {
 	inbox *Inbox
 	woken chan struct{}
 
-	mu sync.Mutex
-	at time.Time // when it is to look again; zero for no sooner than the next poll
+	mu    sync.Mutex
+	at    time.Time          // when it is to look again; zero for no sooner than the next poll
+	known map[int64]struct{} // the claims of this process, by id
+
+	out     sync.WaitGroup // has each claim that a worker may run
+	unknown bool           // a claim was not answered: there may be others of this process
 }
 
-func newRunner(in *Inbox) *runner { return &runner{inbox: in, woken: make(chan struct{}, 1)} }
+func newRunner(in *Inbox) *runner {
+	return &runner{inbox: in, woken: make(chan struct{}, 1), known: make(map[int64]struct{})}
+}
 
 // wake has the runner look after d: something is due then.
 func (r *runner) wake(d time.Duration) {
@@ -50,6 +58,7 @@ func (r *runner) Run(ctx context.Context) error {
 		r.mu.Unlock()
 		next, err := r.step(ctx, work)
 		if err != nil {
+			r.unknown = true
 			if failures++; ctx.Err() == nil {
 				r.inbox.cfg.Logger.WarnContext(ctx, "held events could not be claimed, will try again", "error", err, "failures", failures)
 			}
@@ -60,7 +69,44 @@ func (r *runner) Run(ctx context.Context) error {
 		r.wait(ctx, next)
 	}
 	r.releaseUnbegun(work)
+	if err := r.adopt(work); err != nil {
+		r.inbox.cfg.Logger.WarnContext(ctx, "claims whose answer was lost could not be given back and will run out", "error", err)
+	}
 	return nil
+}
+
+// adopt gives back what was claimed for this process without its knowledge.
+func (r *runner) adopt(ctx context.Context) error {
+	if !r.unknown {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, writePatience)
+	defer cancel()
+	r.mu.Lock()
+	known := slices.Collect(maps.Keys(r.known))
+	r.mu.Unlock()
+	if _, err := r.inbox.pool.Exec(ctx, r.inbox.sql.orphans, r.inbox.node.name, r.inbox.names(), append([]int64{}, known...)); err != nil {
+		return fmt.Errorf("give back claims whose answer was lost: %w", err)
+	}
+	r.unknown = false
+	return nil
+}
+
+// begun notes that a claim is this process's, and ended that it is no longer.
+func (r *runner) begun(cl *claim) {
+	r.mu.Lock()
+	r.known[cl.id] = struct{}{}
+	r.mu.Unlock()
+	cl.c.claimed.Add(1)
+	r.out.Add(1)
+}
+
+func (r *runner) ended(cl *claim) {
+	r.mu.Lock()
+	delete(r.known, cl.id)
+	r.mu.Unlock()
+	cl.c.claimed.Add(-1)
+	r.out.Done()
 }
 
 // wait waits for d, or until the runner is woken to an earlier time.
@@ -88,12 +134,16 @@ func (r *runner) wait(ctx context.Context, d time.Duration) {
 // step claims what the workers have room for, and says how long nothing else is
 // due.
 func (r *runner) step(ctx, work context.Context) (time.Duration, error) {
-	claims, due, err := r.claim(ctx, r.wishes())
+	if err := r.adopt(work); err != nil {
+		return 0, err
+	}
+	// A claim is answered also where ctx ends meanwhile: it may have been made.
+	claims, due, err := r.claim(work, r.wishes())
 	if err != nil {
 		return 0, err
 	}
 	for _, cl := range claims {
-		cl.c.claimed.Add(1)
+		r.begun(cl)
 		cl.c.claims <- cl // it has room for all that are not answered
 	}
 	if due.alone {
@@ -167,24 +217,25 @@ func (r *runner) send(ctx context.Context, queue func(batch *pgx.Batch, began ti
 }
 
 // runAlone claims one event that may end the process, and runs it while nothing
-// else of this inbox runs. What was claimed and not begun is given back before:
+// else of this inbox runs. What was claimed before is over by then, or given back:
 // it would be charged with the end of the process.
 func (r *runner) runAlone(ctx, work context.Context) error {
 	r.releaseUnbegun(work)
+	r.out.Wait()
 	r.inbox.alone.Lock()
 	defer r.inbox.alone.Unlock()
 	if ctx.Err() != nil {
 		return nil
 	}
 	var claims []*claim
-	err := r.send(ctx, func(batch *pgx.Batch, began time.Time) {
+	err := r.send(work, func(batch *pgx.Batch, began time.Time) {
 		batch.Queue(r.inbox.sql.claimAlone, r.wishes().arguments(r.inbox.node.name)...).Query(r.collect(&claims, began))
 	})
 	if err != nil {
 		return fmt.Errorf("claim an event that runs alone: %w", err)
 	}
 	for _, cl := range claims {
-		cl.c.claimed.Add(1)
+		r.begun(cl)
 		cl.c.retry(ctx, work, cl)
 	}
 	return nil
@@ -197,7 +248,7 @@ func (r *runner) releaseUnbegun(work context.Context) {
 			select {
 			case cl := <-c.claims:
 				c.release(work, cl)
-				c.claimed.Add(-1)
+				r.ended(cl)
 			default:
 			}
 		}

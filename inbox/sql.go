@@ -23,6 +23,8 @@ var (
 	claimSQL string
 	//go:embed sql/claim_alone.sql
 	claimAloneSQL string
+	//go:embed sql/orphans.sql
+	orphansSQL string
 	//go:embed sql/limits.sql
 	limitsSQL string
 	//go:embed sql/settle.sql
@@ -63,6 +65,7 @@ var (
 type statements struct {
 	decide, decideBatch, decided, hold string
 	plan, due, claim, claimAlone       string
+	orphans                            string
 	limits, settle, fail, release      string
 	instance                           string
 	subscribe, recreated, types, floor string
@@ -76,7 +79,8 @@ func load(name string) statements {
 	return statements{
 		decide: in(decideSQL), decideBatch: in(decideBatchSQL), decided: in(decidedSQL), hold: in(holdSQL),
 		plan: in(planSQL), due: in(dueSQL), claim: in(claimSQL), claimAlone: in(claimAloneSQL),
-		limits: in(limitsSQL), settle: in(settleSQL), fail: in(failSQL), release: in(releaseSQL),
+		orphans: in(orphansSQL),
+		limits:  in(limitsSQL), settle: in(settleSQL), fail: in(failSQL), release: in(releaseSQL),
 		instance:  in(instanceSQL),
 		subscribe: in(subscribeSQL), recreated: in(recreatedSQL), types: in(typesSQL), floor: in(floorSQL),
 		node: in(nodeSQL), leave: in(leaveSQL), ledgers: in(ledgersSQL), unknown: in(unknownSQL),

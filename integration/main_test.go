@@ -23,7 +23,8 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// The test binary is also the relay process that the tests start and kill.
+// The test binary is also the relay and the inbox processes that the tests start
+// and kill.
 const (
 	roleVar = "POSTROOM_TEST_ROLE"
 	dbVar   = "POSTROOM_TEST_DATABASE"
@@ -38,14 +39,17 @@ const lease = time.Second
 var shortWindow = []relay.Risk{relay.ShortDuplicateWindow}
 
 func TestMain(m *testing.M) {
-	if os.Getenv(roleVar) == "relay" {
-		if err := runRelay(); err != nil {
-			fmt.Fprintln(os.Stderr, "relay process:", err)
-			os.Exit(1)
-		}
+	roles := map[string]func() error{"relay": runRelay, "inbox": runInbox}
+	role := os.Getenv(roleVar)
+	run, ok := roles[role]
+	if !ok {
+		devtest.Main(m)
 		return
 	}
-	devtest.Main(m)
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, role, "process:", err)
+		os.Exit(1)
+	}
 }
 
 // runRelay is the relay process.

@@ -1,0 +1,147 @@
+package integration
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// crash is a process that ends at one point of a delivery, once or more.
+type crash struct {
+	name  string
+	point string // see killer
+	only  string
+	spare int
+	batch int
+	times int // how many processes end so, one after the other; none: one
+}
+
+// crashes are all steps of a delivery, of its failure, and of a run from held.
+var crashes = []crash{
+	{name: "fetched, nothing written", point: "decide start", spare: 3},
+	{name: "ledger row written, handler entered", point: "decide handler", spare: 3},
+	{name: "effect made", point: "decide effect", spare: 3},
+	{name: "before the commit", point: "decide commit start", spare: 3},
+	{name: "committed, not acknowledged", point: "decide commit end", spare: 3},
+	{name: "first delivery and second", point: "decide effect", only: "ok-5", times: 2},
+	{name: "failed, not held", point: "hold start"},
+	{name: "held, not acknowledged", point: "hold end"},
+	{name: "claimed", point: "claim end"},
+	{name: "claimed, before its transaction", point: "rerun start"},
+	{name: "run from held, handler entered", point: "rerun handler"},
+	{name: "run from held, effect made", point: "rerun effect"},
+	{name: "run from held, before it is settled", point: "settle start"},
+	{name: "run from held, settled, before the commit", point: "rerun commit start"},
+	{name: "run from held, committed", point: "rerun commit end"},
+	{name: "run from held, twice", point: "rerun effect", only: "flaky-1", times: 2},
+	{name: "run from held failed, not noted", point: "fail start"},
+	{name: "run from held failed, noted", point: "fail end"},
+	{name: "last attempt", point: "rerun effect", only: "bad", spare: 3},
+	{name: "last attempt failed, not noted", point: "fail start", spare: 3},
+	{name: "batch fetched, nothing written", point: "decide start", batch: 10, spare: 1},
+	{name: "in the middle of a batch", point: "decide effect", batch: 10, spare: 4},
+	{name: "batch that failed, run again", point: "decide effect", batch: 10, only: "bad", spare: 1},
+	{name: "failed member of a batch held, before the commit", point: "hold start", batch: 10},
+	{name: "before the commit of a batch", point: "decide commit start", batch: 10},
+	{name: "batch committed, not acknowledged", point: "decide commit end", batch: 10},
+}
+
+const crashAttempts = 5
+
+func (c crash) handler(i int) string { return fmt.Sprintf("crash.%d", i) }
+
+func (c crash) job(d *depot, i int) job {
+	return job{
+		Stream: d.stream, Handlers: []string{c.handler(i)}, Workers: 2, Batch: c.batch, Attempts: crashAttempts,
+		AckWait: time.Second, Timeout: 800 * time.Millisecond, Point: c.point, Only: c.only, Spare: c.spare,
+	}
+}
+
+// A process ends without a word at each step of a delivery, while others are on
+// their way. Another one goes on from there: each event takes effect once, and the
+// one that always fails is dead after as many attempts as are allowed.
+func TestACrashAtEveryStep(t *testing.T) {
+	t.Parallel()
+	d := openDepot(t)
+	d.publish(slices.Concat(d.parcels("placed", "ok", 10), d.parcels("placed", "flaky", 3), d.parcels("placed", "bad", 1),
+		d.parcels("placed", "late", 6))...)
+	fates := make([]error, len(crashes))
+	var handlers []string
+	var wg sync.WaitGroup
+	room := make(chan struct{}, 4) // few at a time: the machine has few cores
+	for i, c := range crashes {
+		handlers = append(handlers, c.handler(i))
+		wg.Go(func() {
+			room <- struct{}{}
+			defer func() { <-room }()
+			for range max(c.times, 1) {
+				if fates[i] == nil {
+					fates[i] = d.startInbox(c.job(d, i)).fate(30 * time.Second)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	healthy := d.startInbox(job{
+		Stream: d.stream, Handlers: handlers, Workers: 1, Attempts: crashAttempts, AckWait: time.Second, Timeout: 800 * time.Millisecond,
+	})
+	d.settle(handlers...)
+	healthy.stop(t)
+	for i, c := range crashes {
+		t.Run(c.name, func(t *testing.T) {
+			if fates[i] != nil {
+				t.Fatalf("the process that was to crash: %v", fates[i])
+			}
+			d.on(t).wantRecovered(c.handler(i))
+		})
+	}
+}
+
+// on returns the depot for the checks of a subtest.
+func (d *depot) on(t *testing.T) *depot {
+	of := *d
+	of.T = t
+	return &of
+}
+
+// wantRecovered fails unless every event but the bad one took effect once, the bad
+// one is dead, and that is all.
+func (d *depot) wantRecovered(handler string) {
+	d.Helper()
+	want := map[string]int{}
+	for prefix, n := range map[string]int{"ok": 10, "flaky": 3, "late": 6} {
+		for i := range n {
+			want[fmt.Sprintf("%s-%d", prefix, i)] = 1
+		}
+	}
+	if got := d.tally(handler); !maps.Equal(got, want) {
+		d.Errorf("effects: %v, want %v", got, want)
+	}
+	if n := d.number("SELECT count(*) FROM postroom.inbox WHERE handler = $1", handler); n != d.stored() {
+		d.Errorf("%d ledger rows of %d events", n, d.stored())
+	}
+	var held []string
+	rows, _ := d.pool.Query(d.Context(), `
+		SELECT event_id || CASE WHEN dead_at IS NOT NULL THEN ' dead' ELSE ' due' END || ' after ' || attempts
+		FROM postroom.held WHERE handler = $1 ORDER BY 1`, handler)
+	for rows.Next() {
+		var row string
+		if err := rows.Scan(&row); err != nil {
+			d.Fatal(err)
+		}
+		held = append(held, row)
+	}
+	if rows.Err() != nil {
+		d.Fatal(rows.Err())
+	}
+	if got, want := strings.Join(held, ", "), fmt.Sprint("bad-0 dead after ", crashAttempts); got != want {
+		d.Errorf("held: %s; want %s", got, want)
+	}
+	if !d.isDrained(handler) {
+		d.Errorf("the broker still has something: %+v", d.consumers(handler))
+	}
+}

@@ -1,0 +1,89 @@
+package integration
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+)
+
+// Each event is in the stream three times, and two processes share the work: one
+// of the copies takes effect, and the two others are seen for what they are.
+func TestDuplicatesAtTwoProcesses(t *testing.T) {
+	t.Parallel()
+	const events, copies = 2000, 3
+	d := openDepot(t)
+	var all []postroom.Event
+	for i, ev := range d.parcels("placed", "ev", events) {
+		if i%2 == 0 { // copies of half of them are neighbours, and so meet
+			all = append(all, slices.Repeat([]postroom.Event{ev}, copies)...)
+		}
+	}
+	for range copies { // those of the others are far apart
+		for i, ev := range d.parcels("placed", "ev", events) {
+			if i%2 == 1 {
+				all = append(all, ev)
+			}
+		}
+	}
+	d.publish(all...)
+	crews := []*crew{d.crew(inbox.Config{}, nil), d.crew(inbox.Config{}, nil)}
+	for _, c := range crews {
+		c.Handle(inbox.Subscription{Name: "once", Stream: d.stream, Types: []string{d.typed("placed")}, Workers: 8}, noting("once"))
+		c.start()
+	}
+	d.settle("once")
+
+	if got := d.tally("once"); len(got) != events || !allOnce(got) {
+		t.Errorf("%d of %d events took effect, want each once", len(got), events)
+	}
+	if n := d.number("SELECT count(*) FROM postroom.inbox"); n != events {
+		t.Errorf("%d ledger rows of %d events", n, events)
+	}
+	want := map[string]int{"done": events, "duplicate": (copies - 1) * events}
+	got := map[string]int{}
+	for _, outcome := range []string{"done", "duplicate", "held", "dead", "conflict", "skipped", "released"} {
+		for i, c := range crews {
+			n := c.counted("once", outcome)
+			if got[outcome] += n; got[outcome] == 0 {
+				delete(got, outcome)
+			}
+			t.Logf("process %d: %s %d", i, outcome, n)
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("outcomes %v, want %v", got, want)
+	}
+}
+
+// Two services on one stream have handlers of one name, as each names its own:
+// each gets every event, and neither takes the other's.
+func TestTwoServicesWithOneHandlerName(t *testing.T) {
+	t.Parallel()
+	const events = 500
+	one := openDepot(t)
+	two := openDepotOn(t, one.stream)
+	for _, d := range []*depot{one, two} {
+		// The databases are clones of one; services do not make theirs so.
+		d.exec("UPDATE postroom.instance SET id = gen_random_uuid()")
+		c := d.crew(inbox.Config{AckWait: 5 * time.Second}, nil)
+		c.Handle(inbox.Subscription{Name: "billing", Stream: d.stream, Types: []string{d.typed("placed")}, Workers: 4}, noting("billing"))
+		c.start()
+	}
+	one.publish(one.parcels("placed", "ev", events)...)
+	for _, d := range []*depot{one, two} {
+		d.settle("billing")
+		if got := d.tally("billing"); len(got) != events || !allOnce(got) {
+			t.Errorf("%d of %d events took effect, want each once", len(got), events)
+		}
+		if n := d.number("SELECT count(*) FROM postroom.inbox"); n != events {
+			t.Errorf("%d ledger rows of %d events", n, events)
+		}
+	}
+	if n := len(one.consumers("billing")); n != 2 {
+		t.Errorf("%d consumers, want one for each service", n)
+	}
+}

@@ -1,0 +1,174 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+// auditHeld notes each change of held that is committed.
+const auditHeld = `
+CREATE TABLE audit (n bigserial, event text NOT NULL, attempts int NOT NULL, solitary boolean NOT NULL, class text, failures int NOT NULL, dead boolean NOT NULL);
+CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	INSERT INTO audit (event, attempts, solitary, class, failures, dead)
+	VALUES (NEW.event_id, NEW.attempts, NEW.solitary, NEW.class, coalesce(jsonb_array_length(NEW.failures), 0), NEW.dead_at IS NOT NULL);
+	RETURN NULL;
+END $$;
+CREATE TRIGGER audit AFTER INSERT OR UPDATE ON postroom.held FOR EACH ROW EXECUTE FUNCTION audit();
+CREATE TABLE killed (run text NOT NULL, beside int NOT NULL);`
+
+// poisoned is the job of a process among whose events one kills it.
+func (d *depot) poisoned() job {
+	return job{
+		Stream: d.stream, Handlers: []string{"poisoned"}, Workers: 25, Attempts: 3,
+		AckWait: time.Second, Timeout: time.Second,
+	}
+}
+
+// supervise starts a process again each time it is gone, until nothing is owed. As
+// long as the killer lives more events come, so that there is always something to
+// run beside it. It returns how often the process was gone, and how many came.
+func (d *depot) supervise(j job, bound int) (deaths, more int) {
+	d.Helper()
+	p := d.startInbox(j)
+	calls := 0
+	devtest.Eventually(d.T, depotPatience, "nothing to be owed", func() bool {
+		select {
+		case <-p.done:
+			if deaths++; deaths > bound {
+				d.Fatalf("the process ended %d times", deaths)
+			}
+			p = d.startInbox(j)
+		default:
+		}
+		if d.number("SELECT count(*) FROM postroom.held WHERE event_id = 'killer' AND dead_at IS NOT NULL") > 0 {
+			return d.isDrained("poisoned") && d.owes("poisoned") == 0
+		}
+		if calls++; calls%8 == 0 {
+			d.publish(d.parcel("placed", fmt.Sprint("slow-more-", more)))
+			more++
+		}
+		return false
+	})
+	p.stop(d.T)
+	return deaths, more
+}
+
+// auditOf returns what the audit has of an event at its worst.
+func (d *depot) auditOf(where string) (events, attempts, failures, dead int) {
+	d.Helper()
+	err := d.pool.QueryRow(d.Context(), `
+		SELECT count(DISTINCT event), coalesce(max(attempts), 0), coalesce(max(failures), 0), count(*) FILTER (WHERE dead)
+		FROM audit WHERE `+where).Scan(&events, &attempts, &failures, &dead)
+	if err != nil {
+		d.Fatal(err)
+	}
+	return events, attempts, failures, dead
+}
+
+// wantDeadKiller fails unless the killer is dead, of its crashes.
+func (d *depot) wantDeadKiller(id string, attempts int) {
+	d.Helper()
+	rows, _ := d.pool.Query(d.Context(), "SELECT attempts, class, solitary FROM postroom.held WHERE event_id = $1 AND dead_at IS NOT NULL", id)
+	got, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[struct {
+		Attempts int
+		Class    string
+		Solitary bool
+	}])
+	if err != nil || got.Attempts != attempts || got.Class != "crash" || !got.Solitary {
+		d.Errorf("the killer is held as %+v (%v), want it dead after %d attempts of class crash, solitary", got, err, attempts)
+	}
+	if n := d.number("SELECT count(*) FROM postroom.held"); n != 1 {
+		d.Errorf("%d rows of held, want the killer's alone", n)
+	}
+}
+
+// One event ends each process that runs it, among a hundred that were fetched
+// with it. It ends dead; the others take effect, and none is charged for it.
+func TestAProcessKillerAmongFetchedEvents(t *testing.T) {
+	t.Parallel()
+	const slow, prefetched = 24, 99
+	d := openDepot(t)
+	d.exec(auditHeld)
+	// Those that run beside it are slow, so that it kills them too.
+	d.publish(slices.Insert(d.parcels("placed", "slow", slow), slow/2, d.parcel("placed", "killer"))...)
+	d.publish(d.parcels("placed", "ok", prefetched-slow)...)
+	began := time.Now()
+	deaths, more := d.supervise(d.poisoned(), 20)
+	took := time.Since(began)
+
+	d.wantDeadKiller("killer", 3)
+	neighbours := prefetched + more
+	if got := d.tally("poisoned"); len(got) != neighbours || !allOnce(got) {
+		d.Errorf("effects: %v, want one of each of %d", got, neighbours)
+	}
+	suspects, attempts, failures, dead := d.auditOf("event <> 'killer'")
+	if attempts > 1 || failures > 0 || dead > 0 {
+		d.Errorf("neighbours were charged: up to %d attempts, %d failures, %d dead", attempts, failures, dead)
+	}
+	if n := d.number("SELECT count(*) FROM audit WHERE event <> 'killer' AND NOT solitary"); n > 0 {
+		d.Errorf("%d neighbours were held and not as suspects", n)
+	}
+	if n := d.number("SELECT count(*) FROM killed WHERE run = 'rerun' AND beside > 0"); n > 0 {
+		d.Errorf("%d times the killer was run from held with others beside it", n)
+	}
+	if suspects == 0 {
+		d.Error("inconclusive: no neighbour was suspected")
+	}
+	t.Logf("%d deaths in %s; %d of %d neighbours were suspected for a while", deaths, took, suspects, neighbours)
+}
+
+// The same with events that are all held: those that ran beside the killer when
+// it was not known are charged once; after that it runs alone.
+func TestAProcessKillerAmongHeldEvents(t *testing.T) {
+	t.Parallel()
+	const owed = 300
+	d := openDepot(t)
+	d.exec(auditHeld)
+	c := d.crew(inbox.Config{}, nil)
+	c.Handle(inbox.Subscription{Name: "poisoned", Stream: d.stream, Types: []string{d.typed("placed")}}, noting("poisoned"))
+	for _, ev := range slices.Insert(d.parcels("placed", "slow", owed), 20, d.parcel("placed", "killer")) {
+		if got, err := c.Accept(t.Context(), "poisoned", ev); err != nil || got != inbox.Stored {
+			t.Fatalf("Accept = %v, %v", got, err)
+		}
+	}
+	began := time.Now()
+	deaths, more := d.supervise(d.poisoned(), 20)
+	took := time.Since(began)
+
+	d.wantDeadKiller("killer", 3)
+	neighbours := owed + more
+	if got := d.tally("poisoned"); len(got) != neighbours || !allOnce(got) {
+		d.Errorf("effects: %v, want one of each of %d", got, neighbours)
+	}
+	_, attempts, failures, dead := d.auditOf("event <> 'killer'")
+	if attempts > 2 || failures > 0 || dead > 0 {
+		d.Errorf("neighbours were charged more than once: up to %d attempts, %d failures, %d dead", attempts, failures, dead)
+	}
+	if n := d.number("SELECT count(*) FROM audit WHERE event <> 'killer' AND class = 'timeout'"); n > 0 {
+		d.Logf("%d runs were not done in time: the machine is busy", n)
+	}
+	if n := d.number("SELECT count(*) FROM killed WHERE beside > 0"); n > 1 {
+		d.Errorf("the killer was run with others beside it %d times, want at most once: before it was known", n)
+	}
+	charged := d.number("SELECT count(DISTINCT event) FROM audit WHERE event <> 'killer' AND attempts > 1")
+	if most := d.poisoned().Workers / 4; charged > most { // as many run from held at a time
+		d.Errorf("%d neighbours were charged, want at most the %d that ran beside the killer when it was not known", charged, most)
+	}
+	t.Logf("%d deaths in %s; %d of %d neighbours were charged once", deaths, took, charged, neighbours)
+}
+
+func allOnce(tally map[string]int) bool {
+	for _, n := range tally {
+		if n != 1 {
+			return false
+		}
+	}
+	return true
+}

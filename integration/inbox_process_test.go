@@ -1,0 +1,307 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/relay"
+)
+
+// jobVar tells an inbox process its job.
+const jobVar = "POSTROOM_TEST_JOB"
+
+// quiet takes the logs of inboxes, which are of failures on purpose.
+var quiet = slog.New(slog.DiscardHandler)
+
+// job is what an inbox process is to do.
+type job struct {
+	Stream   string
+	Handlers []string
+	Workers  int
+	Batch    int
+	Attempts int
+	AckWait  time.Duration
+	Timeout  time.Duration
+
+	Point string // where the process ends itself; see killer
+	Only  string // for the events only whose ids begin so, where a handler is the point
+	Spare int    // how often it passes there before
+}
+
+// runInbox is the inbox process.
+func runInbox() error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	go func() { // whose parent is gone goes too
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		os.Exit(1)
+	}()
+	var j job
+	if err := json.Unmarshal([]byte(os.Getenv(jobVar)), &j); err != nil {
+		return err
+	}
+	cfg, err := pgxpool.ParseConfig(os.Getenv(dbVar))
+	if err != nil {
+		return err
+	}
+	nc, err := nats.Connect(os.Getenv(natsVar), relay.ConnectOptions()...)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	k := &killer{job: j, nc: nc, runs: map[*pgx.Conn]string{}}
+	k.left.Store(int64(j.Spare))
+	cfg.MaxConns, cfg.ConnConfig.Tracer = int32(len(j.Handlers)*j.Workers+4), k //nolint:gosec // few
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	in := inbox.New(pool, nc, inbox.Config{AckWait: j.AckWait, IdlePoll: 50 * time.Millisecond, Logger: quiet})
+	for _, name := range j.Handlers {
+		in.Handle(inbox.Subscription{
+			Name: name, Stream: j.Stream, Types: []string{j.Stream + ".placed"},
+			Workers: j.Workers, Batch: j.Batch, Attempts: j.Attempts, Timeout: j.Timeout,
+			Schedule: postroom.Backoff{20 * time.Millisecond},
+		}, k.handler(name, pool))
+	}
+	return in.Run(ctx)
+}
+
+// killer ends its process without a word at one point of a delivery. It knows
+// the points by the statements that pass. It is the tracer of the pool.
+type killer struct {
+	job
+
+	nc     *nats.Conn
+	left   atomic.Int64
+	inside atomic.Int64 // handlers at work
+	failed sync.Map     // the events that failed once
+
+	mu   sync.Mutex
+	runs map[*pgx.Conn]string // what the transaction on a connection began with
+}
+
+// The statements, each by a text that no other has.
+var marks = []struct{ kind, text string }{
+	{"hold", "INSERT INTO postroom.held"},
+	{"decide", "INSERT INTO postroom.inbox"},
+	{"claim", "claimed_by = $1"},
+	{"settle", "DELETE FROM postroom.held"},
+	{"fail", "first_failed_at = coalesce"},
+	{"rerun", "SELECT set_config('lock_timeout'"},
+}
+
+// kindOf returns what a statement is for, or its text.
+func kindOf(sql string) string {
+	for _, m := range marks {
+		if strings.Contains(sql, m.text) {
+			return m.kind
+		}
+	}
+	return sql
+}
+
+// at ends the process where it is to end here.
+func (k *killer) at(point string) {
+	if point == k.Point && k.left.Add(-1) < 0 {
+		k.end()
+	}
+}
+
+// end kills the process: no deferred function runs. What was sent to the broker
+// so far does reach it: an acknowledgement that was sent too early is to be seen.
+func (k *killer) end() {
+	_ = k.nc.FlushTimeout(time.Second)
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {}
+}
+
+// enter notes what a transaction on a connection is for.
+func (k *killer) enter(conn *pgx.Conn, kind string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch kind {
+	case "decide", "rerun":
+		k.runs[conn] = kind
+	case "begin": // of another's transaction
+		delete(k.runs, conn)
+	}
+}
+
+func (k *killer) run(conn *pgx.Conn) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.runs[conn]
+}
+
+type kindKey struct{}
+
+// TraceQueryStart implements pgx.QueryTracer.
+func (k *killer) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	kind := kindOf(data.SQL)
+	k.enter(conn, kind)
+	if kind == "commit" {
+		kind = k.run(conn) + " commit"
+	}
+	k.at(kind + " start")
+	return context.WithValue(ctx, kindKey{}, kind)
+}
+
+// TraceQueryEnd implements pgx.QueryTracer.
+func (k *killer) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
+	if kind, _ := ctx.Value(kindKey{}).(string); data.Err == nil && (kind != "claim" || data.CommandTag.RowsAffected() > 0) {
+		k.at(kind + " end")
+	}
+}
+
+// TraceBatchStart implements pgx.BatchTracer.
+func (k *killer) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	ended := new([]string)
+	for _, q := range data.Batch.QueuedQueries {
+		kind := kindOf(q.SQL)
+		k.enter(conn, kind)
+		k.at(kind + " start")
+	}
+	return context.WithValue(ctx, kindKey{}, ended)
+}
+
+// TraceBatchQuery implements pgx.BatchTracer.
+func (k *killer) TraceBatchQuery(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
+	ended, _ := ctx.Value(kindKey{}).(*[]string)
+	if kind := kindOf(data.SQL); ended != nil && data.Err == nil && (kind != "claim" || data.CommandTag.RowsAffected() > 0) {
+		*ended = append(*ended, kind)
+	}
+}
+
+// TraceBatchEnd implements pgx.BatchTracer: what the batch did is committed, where
+// it is no transaction's.
+func (k *killer) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchEndData) {
+	ended, _ := ctx.Value(kindKey{}).(*[]string)
+	if ended == nil || data.Err != nil {
+		return
+	}
+	for _, kind := range *ended {
+		k.at(kind + " end")
+	}
+}
+
+var errFlaky = errors.New("fails on purpose")
+
+// handler notes each event. A flaky one fails once in a process that is to end; a
+// bad one always fails; a killer ends the process.
+func (k *killer) handler(name string, pool *pgxpool.Pool) postroom.Handler {
+	return postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		beside := k.inside.Add(1) - 1
+		defer k.inside.Add(-1)
+		run, isPoint := k.run(tx.Conn()), strings.HasPrefix(ev.ID, k.Only)
+		if isPoint {
+			k.at(run + " handler")
+		}
+		if strings.HasPrefix(ev.ID, "killer") {
+			_, err := pool.Exec(ctx, "INSERT INTO killed VALUES ($1, $2)", run, beside)
+			if err != nil {
+				return err
+			}
+			k.end()
+		}
+		if strings.HasPrefix(ev.ID, "slow") {
+			if _, err := tx.Exec(ctx, "SELECT pg_sleep(0.1)"); err != nil {
+				return err
+			}
+		}
+		if err := note(ctx, tx, name, ev); err != nil {
+			return err
+		}
+		if isPoint {
+			k.at(run + " effect")
+		}
+		_, again := k.failed.LoadOrStore(name+" "+ev.ID, true)
+		if strings.HasPrefix(ev.ID, "bad") || strings.HasPrefix(ev.ID, "flaky") && !again && k.Point != "" {
+			return errFlaky
+		}
+		return nil
+	})
+}
+
+// inboxProcess is an inbox in a process of its own.
+type inboxProcess struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it is gone
+	err  error         // how it ended; read it after done
+}
+
+// startInbox starts an inbox process, which is killed at the test's end.
+func (d *depot) startInbox(j job) *inboxProcess {
+	d.Helper()
+	doc, err := json.Marshal(j)
+	if err != nil {
+		d.Fatal(err)
+	}
+	p := &inboxProcess{cmd: exec.Command(os.Args[0]), done: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), roleVar+"=inbox", dbVar+"="+d.url, natsVar+"="+devtest.NATSURL(d.T), jobVar+"="+string(doc))
+	p.cmd.Stderr = os.Stderr
+	if _, err := p.cmd.StdinPipe(); err != nil { // it ends with the test process
+		d.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		d.Fatal(err)
+	}
+	go func() { // ends with the process
+		defer close(p.done)
+		p.err = p.cmd.Wait()
+	}()
+	d.Cleanup(func() { p.signal(syscall.SIGKILL); <-p.done })
+	return p
+}
+
+func (p *inboxProcess) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) } // fails where it is gone already
+
+// fate waits for the end of the process. It returns nil where the process ended
+// itself at its point.
+func (p *inboxProcess) fate(patience time.Duration) error {
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+		p.signal(syscall.SIGKILL)
+		<-p.done
+		return fmt.Errorf("it did not come to its point within %s", patience)
+	}
+	if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL {
+		return fmt.Errorf("it ended otherwise: %w", errors.Join(p.err, errors.New(p.cmd.ProcessState.String())))
+	}
+	return nil
+}
+
+// stop has the process drain, and fails the test where it does not end well.
+func (p *inboxProcess) stop(t *testing.T) {
+	t.Helper()
+	p.signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+	case <-time.After(depotPatience):
+		t.Fatal("the process does not end")
+	}
+	if p.err != nil {
+		t.Errorf("the process ended with %v after SIGTERM", p.err)
+	}
+}

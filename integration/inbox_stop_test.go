@@ -1,0 +1,47 @@
+package integration
+
+import (
+	"testing"
+
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+// A process that is stopped while it runs held events leaves none claimed: one
+// that it did not run costs no attempt, and nobody has to wait for its claim's end.
+func TestAStopLeavesNoClaims(t *testing.T) {
+	t.Parallel()
+	const events = 500
+	d := openDepot(t)
+	d.exec(auditHeld)
+	sub := inbox.Subscription{Name: "stopped", Stream: d.stream, Types: []string{d.typed("placed")}, Workers: 8}
+	first := d.crew(inbox.Config{}, nil)
+	first.Handle(sub, noting("stopped"))
+	for _, ev := range d.parcels("placed", "ok", events) {
+		if got, err := first.Accept(t.Context(), "stopped", ev); err != nil || got != inbox.Stored {
+			t.Fatalf("Accept = %v, %v", got, err)
+		}
+	}
+	stops := 0
+	for d.owes("stopped") > 0 && !t.Failed() {
+		c := d.crew(inbox.Config{}, nil)
+		c.Handle(sub, noting("stopped"))
+		stop := c.start()
+		devtest.Eventually(t, depotPatience, "some to be done", func() bool {
+			return c.counted("stopped", "done") >= 20 || d.owes("stopped") == 0
+		})
+		stop()
+		c.pool.Close()
+		stops++
+		if n := d.number("SELECT count(*) FROM postroom.held WHERE claimed_by IS NOT NULL"); n > 0 {
+			t.Errorf("stop %d left %d events claimed, with their attempts counted", stops, n)
+		}
+	}
+	if _, attempts, failures, _ := d.auditOf("true"); attempts > 1 || failures > 0 {
+		t.Errorf("up to %d attempts and %d failures, want 1 and none", attempts, failures)
+	}
+	if got := d.tally("stopped"); !t.Failed() && (len(got) != events || !allOnce(got)) {
+		t.Errorf("%d of %d events took effect, want each once", len(got), events)
+	}
+	t.Logf("%d stops", stops)
+}
