@@ -31,10 +31,10 @@ type batch struct {
 func (c *consumer) deliverBatch(ctx, work context.Context, all []*delivery) {
 	var straight []*delivery
 	for _, d := range all {
-		if c.isStraight(work, d) {
+		if c.isStraight(d) {
 			straight = append(straight, d)
 		} else {
-			c.deliver(ctx, work, d)
+			c.deliver(ctx, work, d, nil)
 		}
 	}
 	slices.SortFunc(straight, func(a, b *delivery) int {
@@ -45,7 +45,7 @@ func (c *consumer) deliverBatch(ctx, work context.Context, all []*delivery) {
 
 // isStraight reports whether a delivery takes the straight path, as far as can be
 // told without the database.
-func (c *consumer) isStraight(ctx context.Context, d *delivery) bool {
+func (c *consumer) isStraight(d *delivery) bool {
 	_, aside := c.aside(d)
 	return !aside && c.takes(d.ev)
 }
@@ -58,7 +58,7 @@ func (c *consumer) decideBatch(ctx, work context.Context, members []*delivery) {
 		return
 	}
 	if len(members) == 1 {
-		c.deliver(ctx, work, members[0])
+		c.deliver(ctx, work, members[0], nil)
 		return
 	}
 	b := &batch{members: members, failed: make(map[*delivery]failure)}
@@ -228,7 +228,7 @@ func (c *consumer) answerBatch(ctx, work context.Context, b *batch) {
 	known := make(map[*delivery]bool, len(b.known))
 	for _, d := range b.known {
 		known[d] = true
-		c.deliver(ctx, work, d)
+		c.deliver(ctx, work, d, nil)
 	}
 	for _, d := range b.members {
 		f, failed := b.failed[d]

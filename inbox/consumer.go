@@ -159,9 +159,22 @@ func (c *consumer) work(ctx, work context.Context, lane <-chan *delivery) {
 			case c.sub.Batch > 1:
 				c.deliverBatch(ctx, work, collect(d, lane, c.sub.Batch))
 			default:
-				c.deliver(ctx, work, d)
+				c.deliverRun(ctx, work, d, lane)
 			}
 		}
+	}
+}
+
+// deliverRun decides a delivery, and those that wait behind it for as long as
+// nothing else has to come before: the commit of each begins the next.
+func (c *consumer) deliverRun(ctx, work context.Context, d *delivery, lane <-chan *delivery) {
+	for next := (&ahead{lane: lane}); d != nil; {
+		c.deliver(ctx, work, d, next)
+		if next.d == nil && next.tx != nil { // it took another way than it seemed to
+			next.tx.rollback(work)
+			next.tx = nil
+		}
+		d, next.d = next.d, nil
 	}
 }
 

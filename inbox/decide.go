@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postroom/postroom"
 )
@@ -49,13 +50,16 @@ func (c *consumer) persist(ctx, work context.Context, apply func() error) error 
 	}
 }
 
-// apply is one transaction: the ledger row, the handler, the commit. A failed
-// attempt is held in the round trip of its rollback, and returned as a
-// failedError.
-func (c *consumer) apply(ctx, work context.Context, d *delivery) error {
+// apply is one transaction: the ledger row, the handler, the commit, which begins
+// that of the next delivery where there is one. A failed attempt is held in the
+// round trip of its rollback, and returned as a failedError.
+func (c *consumer) apply(ctx, work context.Context, d *delivery, ahead *ahead) error {
 	c.inbox.alone.RLock()
 	defer c.inbox.alone.RUnlock()
-	tx, tag, err := begin(work, c.inbox.pool, c.sub.Isolation, nil, c.inbox.sql.decide, c.sub.Name, d.key, d.digest, c.idleLimit)
+	tx, tag, err := ahead.take()
+	if tx == nil {
+		tx, tag, err = begin(work, c.inbox.pool, c.sub.Isolation, nil, c.inbox.sql.decide, c.decision(d)...)
+	}
 	if tx == nil {
 		return err
 	}
@@ -64,6 +68,9 @@ func (c *consumer) apply(ctx, work context.Context, d *delivery) error {
 	}
 	if err == nil {
 		err = c.call(work, tx, d.task)
+	}
+	if err == nil {
+		return c.commit(ctx, work, tx, ahead)
 	}
 	if !c.isAttempt(ctx, tx, err) {
 		return c.end(work, tx, err)
@@ -75,6 +82,61 @@ func (c *consumer) apply(ctx, work context.Context, d *delivery) error {
 	}
 	tag, writing := tx.replace(work, c.inbox.sql.hold, args...)
 	return &failedError{err: err, holding: h, stored: writing == nil && tag.RowsAffected() == 1}
+}
+
+// decision are the parameters of decide.sql.
+func (c *consumer) decision(d *delivery) []any {
+	return []any{c.sub.Name, d.key, d.digest, c.idleLimit}
+}
+
+// commit commits, and begins the transaction of the next delivery in the same round
+// trip where one waits.
+func (c *consumer) commit(ctx, work context.Context, tx *tx, ahead *ahead) error {
+	next := c.peek(ctx, ahead)
+	if next == nil || !c.isStraight(next) {
+		return c.end(work, tx, nil)
+	}
+	following, tag, err := tx.commitInto(work, c.sub.Isolation, c.inbox.sql.decide, c.decision(next)...)
+	if following == nil {
+		return err
+	}
+	ahead.tx, ahead.tag, ahead.err = following, tag, err
+	return nil
+}
+
+// ahead is what a worker has of the delivery after the one that it is at.
+type ahead struct {
+	lane <-chan *delivery
+	d    *delivery // nil where none waited
+
+	tx  *tx // its transaction, where that was begun with the commit before
+	tag pgconn.CommandTag
+	err error
+}
+
+// take returns the transaction that was begun for the delivery that is at hand now.
+func (a *ahead) take() (*tx, pgconn.CommandTag, error) {
+	if a == nil || a.d != nil {
+		return nil, pgconn.CommandTag{}, nil
+	}
+	tx := a.tx
+	a.tx = nil
+	return tx, a.tag, a.err
+}
+
+// peek returns the delivery that is next for this worker, where one waits and
+// nothing else has to come before.
+func (c *consumer) peek(ctx context.Context, ahead *ahead) *delivery {
+	if ahead == nil || ctx.Err() != nil || len(c.claims) > 0 {
+		return nil
+	}
+	if ahead.d == nil {
+		select {
+		case ahead.d = <-ahead.lane:
+		default:
+		}
+	}
+	return ahead.d
 }
 
 // isAttempt reports whether err is a failure of the handler, on a connection that

@@ -15,8 +15,9 @@ import (
 // deliver brings one message to its end: acknowledged, after its effect is
 // committed, or was before, or the event is held; or returned to the broker, where
 // the process stops. ctx ends when it is to stop, work when it may not wait any
-// longer.
-func (c *consumer) deliver(ctx, work context.Context, d *delivery) {
+// longer. ahead, if not nil, may have the delivery's transaction, and gets the next
+// delivery with its own.
+func (c *consumer) deliver(ctx, work context.Context, d *delivery, ahead *ahead) {
 	if h, aside := c.aside(d); aside {
 		c.hold(ctx, work, d, h)
 		return
@@ -25,7 +26,7 @@ func (c *consumer) deliver(ctx, work context.Context, d *delivery) {
 		c.leaveToOthers(ctx, work, d)
 		return
 	}
-	err := c.persist(ctx, work, func() error { return c.apply(ctx, work, d) })
+	err := c.persist(ctx, work, func() error { return c.apply(ctx, work, d, ahead) })
 	var attempt *failedError
 	switch {
 	case errors.As(err, &attempt):

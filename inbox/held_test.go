@@ -75,6 +75,10 @@ func TestHowFailuresAreHeld(t *testing.T) {
 			_, err := tx.Exec(ctx, "ROLLBACK")
 			return err
 		}, nil, owed{State: "due", Attempts: 1, Class: "error"}},
+		{"a constraint at the commit", func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "INSERT INTO checked VALUES ($1), ($1)", 1)
+			return err
+		}, nil, owed{State: "due", Attempts: 1, Class: "23505"}},
 		{"contention without end", func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, "DO $$ BEGIN RAISE SQLSTATE '40001'; END $$")
 			return err
@@ -86,7 +90,8 @@ func TestHowFailuresAreHeld(t *testing.T) {
 				t.Parallel()
 				b := newBench(t)
 				sub := b.subscription("h")
-				sub.Schedule, sub.Batch = postroom.Backoff{time.Hour}, batch
+				b.exec("CREATE TABLE checked (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+				sub.Schedule, sub.Batch, sub.Workers = postroom.Backoff{time.Hour}, batch, 1 // each commit begins the next
 				if tt.sub != nil {
 					tt.sub(&sub)
 				}

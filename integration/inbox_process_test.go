@@ -113,6 +113,9 @@ var marks = []struct{ kind, text string }{
 
 // kindOf returns what a statement is for, or its text.
 func kindOf(sql string) string {
+	if sql == "COMMIT" { // of a delivery, with the BEGIN of the next behind it
+		return "chain"
+	}
 	for _, m := range marks {
 		if strings.Contains(sql, m.text) {
 			return m.kind
