@@ -61,7 +61,7 @@ func TestAcceptWakesTheRunner(t *testing.T) {
 	b := newBench(t)
 	cfg := b.config()
 	cfg.IdlePoll = time.Hour
-	b.in = inbox.New(b.pool, b.nc, cfg)
+	b.in = inbox.New(b.pool, nil, cfg) // without a stream there is no need of a broker
 	b.in.Handle(inbox.Subscription{Name: "webhook", Workers: 1}, effect("webhook"))
 	b.run()
 	for _, id := range []string{"a", "b", "c"} {

@@ -99,6 +99,9 @@ func (c *consumer) Run(ctx context.Context) error {
 	c.handBackRest(work)
 	still()
 	beats.Wait()
+	if c.sub.Stream == "" {
+		return err
+	}
 	if flushErr := c.inbox.nc.FlushTimeout(time.Second); flushErr != nil {
 		c.log.DebugContext(ctx, "acknowledgements not flushed; the ledger absorbs what comes again", "error", flushErr)
 	}

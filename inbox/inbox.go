@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -151,7 +152,7 @@ type Inbox struct {
 
 // New returns an inbox that reads from nc and keeps its ledger in pool's
 // database. nc has to be made with nats.MaxReconnects(-1), which is among
-// relay.ConnectOptions. It does no I/O and cannot fail: faults of the Config are returned by
+// relay.ConnectOptions; it may be nil where no handler reads a stream. It does no I/O and cannot fail: faults of the Config are returned by
 // [Inbox.Check] and [Inbox.Run].
 func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 	cfg = cfg.defaults()
@@ -219,15 +220,15 @@ func (in *Inbox) Check(ctx context.Context) error {
 	if err := in.checkLedger(ctx); err != nil {
 		return fmt.Errorf("inbox: %w", err)
 	}
-	js, err := jetstream.New(in.nc)
-	if err != nil {
-		return fmt.Errorf("inbox: %w", err)
-	}
 	for _, c := range in.consumers {
 		if c.sub.Stream == "" {
 			continue
 		}
-		_, err := js.Stream(ctx, c.sub.Stream)
+		js, err := jetstream.New(in.nc)
+		if err != nil {
+			return fmt.Errorf("inbox: %w", err)
+		}
+		_, err = js.Stream(ctx, c.sub.Stream)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			return fmt.Errorf("inbox: %w", postroom.Refuse(fmt.Errorf(
 				"stream %s of handler %s: %w: create it with 'postroom stream ensure' or relay.EnsureStream", c.sub.Stream, c.sub.Name, err)))
@@ -252,7 +253,11 @@ func (in *Inbox) checkSettings() error {
 	if len(in.consumers) == 0 {
 		return errors.New("no handler is registered; call Handle before Run")
 	}
-	if in.nc.Opts.MaxReconnect >= 0 || !in.nc.Opts.AllowReconnect {
+	readsStream := slices.ContainsFunc(in.consumers, func(c *consumer) bool { return c.sub.Stream != "" })
+	if readsStream && in.nc == nil {
+		return errors.New("there is no connection to NATS, and a handler that reads a stream")
+	}
+	if readsStream && (in.nc.Opts.MaxReconnect >= 0 || !in.nc.Opts.AllowReconnect) {
 		return errors.New("the connection to NATS has bounded reconnects, after which it is closed for good: connect with nats.MaxReconnects(-1), or with relay.ConnectOptions()")
 	}
 	workers := 0
