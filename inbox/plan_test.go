@@ -55,6 +55,7 @@ func TestPlansThatWereMadeWhileAllWasEmpty(t *testing.T) {
 		{"claim", "(text, text[], int[], interval[], text[], text[])", wish, text("plan"), 150},
 		{"claim_alone", "(text, text[], int[], interval[], text[], text[])", wish, text("plan"), 150},
 		{"due", "(text[], text[], text[])", "'{h1,h2,h3}', '{a.b,NULL,a.b c.d}', '{NULL,NULL,NULL}'", text("plan"), 50},
+		{"expire", "(text, text, interval)", "'(0,0)', '(1,0)', '-1 h'", text("plan"), 1000},
 		{"settle", "(bigint, bigint)", "100, 1", "", 100},
 		{"release", "(bigint, bigint)", "100, 1", "", 100},
 		{"decided", "(text, text, bytea)", `'h1', '100', '\x00'`, "", 50},

@@ -65,6 +65,9 @@ func (s *sweeper) step(ctx context.Context) (removed int64, err error) {
 		if err != nil {
 			return fmt.Errorf("take the turn: %w", err)
 		}
+		if _, err := tx.Exec(ctx, s.inbox.sql.plan); err != nil {
+			return fmt.Errorf("choose plan: %w", err)
+		}
 		to, wait := from+max(sweepPages, pages/sweepSteps), s.rest/2
 		tag, err := tx.Exec(ctx, s.inbox.sql.expire, place(from), place(to), s.inbox.cfg.Ledger)
 		if err != nil {

@@ -1,9 +1,9 @@
 //go:build linux || darwin
 
-// Soak runs the long proofs: a log with ten million rows, a transaction that is
-// open for minutes, brokers and relays that are killed and stopped again and
-// again. Each scenario ends in a table of figures, bounds and verdicts; the exit
-// status is 1 where a bound does not hold.
+// Soak runs the long proofs: a log with ten million rows, a ledger with five, a
+// transaction that is open for minutes, brokers and relays that are killed and
+// stopped again and again. Each scenario ends in a table of figures, bounds and
+// verdicts; the exit status is 1 where a bound does not hold.
 //
 //	make soak
 //	make soak ARGS="--only order,relays --short"
@@ -73,6 +73,8 @@ var scenarios = []scenario{
 	{"order", aboutOrder, order},
 	{"relays", aboutRelays, relays},
 	{"retention", aboutRetention, retention},
+	{"ledger", aboutLedger, fullLedger},
+	{"expiry", aboutExpiry, expiry},
 }
 
 func command() *cobra.Command {

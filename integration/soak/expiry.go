@@ -1,0 +1,246 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/inbox"
+)
+
+const aboutExpiry = `An inbox remembers events for 10 seconds, and trusts its ledger for 5, while 1,000 events a second come in for three
+minutes. The ledger, its rows, its files and its indexes, has to stop growing once the first rows are old enough and
+autovacuum, at its default times, has come by; once no more events come, everything has to go but the rows of events that are
+owed. Then the same with another ledger, which has five million rows of forty days and older when the inbox starts, for as long
+as it takes to remove them.`
+
+const (
+	deadEvents = 5 // which the handler refuses for good
+	samples    = 12
+)
+
+func expiry(ctx context.Context, r *rig) error {
+	b, err := r.brokers(ctx, 1)
+	if err != nil {
+		return err
+	}
+	c, err := r.client(ctx, b.urls(), jetstream.StreamConfig{})
+	if err != nil {
+		return err
+	}
+	for _, step := range []func(context.Context, *expiring) error{steady, arrears} {
+		d, err := r.database(ctx, true)
+		if err != nil {
+			return err
+		}
+		if err := d.exec(ctx, effectTable); err != nil {
+			return err
+		}
+		if err := c.fresh(ctx); err != nil {
+			return err
+		}
+		if err := step(ctx, &expiring{rig: r, db: d, traffic: traffic{c: c, rate: pick(r, 1000.0, 200)}, keep: pick(r, 10*time.Second, 2*time.Second)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// expiring is an inbox under load that forgets soon.
+type expiring struct {
+	rig     *rig
+	db      *database
+	traffic traffic
+	keep    time.Duration
+	pushes  pushes
+	samples []ledgerSample
+}
+
+type ledgerSample struct {
+	at           time.Duration
+	rows         int   // that nobody owes
+	all, indexes int64 // bytes
+	oldest       time.Duration
+}
+
+// steady follows the size of the ledger.
+func steady(ctx context.Context, e *expiring) error {
+	return e.under(ctx, "steady", e.follow)
+}
+
+// under has the inbox work, and events come in for as long as lead does. The
+// inbox goes on until it has removed what it may.
+func (e *expiring) under(ctx context.Context, where string, lead func(ctx context.Context) error) error {
+	for range deadEvents { // in the stream when the handler is new: whatever their age, they are not too old
+		if err := e.traffic.c.send(deadKey, body(0, 1)); err != nil {
+			return err
+		}
+	}
+	e.traffic.n = deadEvents
+	if err := e.traffic.c.sent(ctx, deadEvents); err != nil {
+		return err
+	}
+	cfg := inbox.Config{Ledger: e.keep, AgeGate: pick(e.rig, e.keep/2, e.keep*9/10)}
+	return e.rig.whileHandling(ctx, e.db.pool, e.traffic.c, cfg, 8, &e.pushes, func(ctx context.Context) error {
+		if err := during(ctx, lead, e.traffic.run); err != nil {
+			return err
+		}
+		if err := eventually(ctx, time.Minute, "all events to be decided", e.traffic.c.handled); err != nil {
+			return err
+		}
+		return e.conclude(ctx, where)
+	})
+}
+
+// follow takes samples.
+func (e *expiring) follow(ctx context.Context) error {
+	span := pick(e.rig, 3*time.Minute, 6*time.Second)
+	began := time.Now()
+	for n := range samples {
+		if !sleep(ctx, time.Until(began.Add(span*time.Duration(n+1)/samples))) {
+			return context.Cause(ctx)
+		}
+		found, err := e.look(ctx)
+		if err != nil {
+			return err
+		}
+		found.at = time.Since(began)
+		e.samples = append(e.samples, found)
+		e.rig.say("%s rows, ledger %s", grouped(found.rows), megabytes(found.all))
+	}
+	e.judge()
+	return nil
+}
+
+func (e *expiring) look(ctx context.Context) (found ledgerSample, err error) {
+	if found.all, found.indexes, err = e.db.ledgerSize(ctx); err != nil {
+		return found, err
+	}
+	var oldest float64
+	err = e.db.pool.QueryRow(ctx, `SELECT count(*), coalesce(extract(epoch FROM now() - min(at)), 0)::float8 FROM postroom.inbox
+		WHERE NOT EXISTS (SELECT FROM postroom.held WHERE held.handler = inbox.handler AND held.dedupe_key = inbox.dedupe_key)`).Scan(&found.rows, &oldest)
+	found.oldest = time.Duration(oldest * float64(time.Second))
+	return found, err
+}
+
+// judge compares the first half, in which the ledger grows to its size, with the
+// second.
+func (e *expiring) judge() {
+	r := e.rig
+	var largest [2]ledgerSample
+	var most ledgerSample
+	for n, at := range e.samples {
+		for _, l := range []*ledgerSample{&largest[2*n/len(e.samples)], &most} {
+			l.rows, l.oldest = max(l.rows, at.rows), max(l.oldest, at.oldest)
+			l.all, l.indexes = max(l.all, at.all), max(l.indexes, at.indexes)
+		}
+		r.note(fmt.Sprintf("after %s", at.at.Round(100*time.Millisecond)), "%s rows, table %s, indexes %s, oldest %s",
+			grouped(at.rows), megabytes(at.all-at.indexes), megabytes(at.indexes), at.oldest.Round(100*time.Millisecond))
+	}
+	slack := 3 * time.Second // for a sweep, and for what is decided a moment after it came
+	fits := int(e.traffic.rate * (e.keep + slack).Seconds())
+	r.measure("most rows", grouped(most.rows), "≤ "+grouped(fits), most.rows <= fits)
+	r.measure("oldest row at any time", most.oldest.Round(100*time.Millisecond).String(), "≤ "+(e.keep+slack).String(), most.oldest <= e.keep+slack)
+	half, end := e.samples[len(e.samples)/2-1], e.samples[len(e.samples)-1]
+	r.note("ledger with indexes", "at most %s; at half time %s, at the end %s", megabytes(most.all), megabytes(half.all), megabytes(end.all))
+	compare := func(figure string, first, second int64) {
+		ratio := float64(second) / float64(max(first, 1))
+		r.measure(figure+", second half to first", fmt.Sprintf("%.2f", ratio), "≤ 1.25", ratio <= 1.25)
+	}
+	compare("largest ledger with indexes", largest[0].all, largest[1].all)
+	compare("largest indexes", largest[0].indexes, largest[1].indexes)
+}
+
+// arrears follows how long it takes to remove what is long expired.
+func arrears(ctx context.Context, e *expiring) error {
+	r, rows := e.rig, pick(e.rig, 5_000_000, 20_000)
+	if err := e.db.decided(ctx, r, rows, 70*24*time.Hour, 40*24*time.Hour); err != nil {
+		return err
+	}
+	all, indexes, err := e.db.ledgerSize(ctx)
+	if err != nil {
+		return err
+	}
+	r.note("old rows", "%s, table %s, indexes %s", grouped(rows), megabytes(all-indexes), megabytes(indexes))
+	var last string // by its id and by its place, and so the last that a sweep comes to
+	if err := e.db.pool.QueryRow(ctx, "SELECT max(dedupe_key) FROM postroom.inbox WHERE handler = $1", handlerName).Scan(&last); err != nil {
+		return fmt.Errorf("find last old row: %w", err)
+	}
+	return e.under(ctx, "old rows", func(ctx context.Context) error {
+		patience := pick(r, 3*time.Minute, 30*time.Second)
+		began, said := time.Now(), time.Now()
+		err := eventually(ctx, patience, "the last old row to be removed", func(ctx context.Context) (gone bool, err error) {
+			err = e.db.pool.QueryRow(ctx, "SELECT NOT EXISTS (SELECT FROM postroom.inbox WHERE handler = $1 AND dedupe_key = $2)", handlerName, last).Scan(&gone)
+			if err == nil && time.Since(said) > 10*time.Second {
+				said = time.Now()
+				err = e.tell(ctx)
+			}
+			return gone, err
+		})
+		took := time.Since(began)
+		if err != nil && !errors.Is(err, errLate) {
+			return err
+		}
+		r.check("old rows: the last is removed", "after "+took.Round(100*time.Millisecond).String(), "≤ "+patience.String(), err == nil)
+		var left int
+		if err := e.db.pool.QueryRow(ctx, "SELECT count(*) FROM postroom.inbox WHERE at < now() - interval '1 day'").Scan(&left); err != nil {
+			return fmt.Errorf("count old rows: %w", err)
+		}
+		r.count("old rows: left then", left, "")
+		return nil
+	})
+}
+
+// tell says how far a sweep is.
+func (e *expiring) tell(ctx context.Context) error {
+	var page, pages int64
+	err := e.db.pool.QueryRow(ctx, `SELECT next_page, pg_relation_size('postroom.inbox') / current_setting('block_size')::int
+		FROM postroom.sweep`).Scan(&page, &pages)
+	if err != nil {
+		return fmt.Errorf("read place of the sweep: %w", err)
+	}
+	e.rig.say("swept %s of %s pages", grouped(page), grouped(pages))
+	return nil
+}
+
+// conclude looks what became of the events, and that the ledger has nothing left
+// of them, once their time is over, but what is owed.
+func (e *expiring) conclude(ctx context.Context, where string) error {
+	r, published := e.rig, e.traffic.n
+	patience := e.keep + 20*time.Second
+	late := eventually(ctx, patience, "the ledger to be empty", func(ctx context.Context) (bool, error) {
+		found, err := e.look(ctx)
+		return found.rows == 0, err
+	})
+	if late != nil && !errors.Is(late, errLate) {
+		return late
+	}
+	o, err := e.db.outcome(ctx)
+	if err != nil {
+		return err
+	}
+	e.pushes.mu.Lock()
+	slices.Sort(e.pushes.delays)
+	r.note(where+": from the producer's log to the handler", "p50 %s, p99 %s, most %s", millis(percentile(e.pushes.delays, 50)),
+		millis(percentile(e.pushes.delays, 99)), millis(percentile(e.pushes.delays, 100)))
+	e.pushes.mu.Unlock()
+	r.check(where+": events applied", grouped(o.applied), "some", o.applied > 0)
+	r.count(where+": applied twice", o.twice, "")
+	r.count(where+": neither applied nor held", published-o.applied-o.owed, "")
+	r.measure(where+": held as too old", grouped(o.tooOld), "0", o.tooOld == 0)
+	r.count(where+": held for another reason", o.others, "")
+	r.check(where+": refused for good, with their rows in the ledger", grouped(o.dead+o.kept-o.owed), grouped(deadEvents), o.dead == deadEvents && o.kept == o.owed)
+	r.check(where+": rows removed, "+patience.String()+" after the last", grouped(o.applied-o.unowed), grouped(o.applied), late == nil && o.unowed == 0)
+	all, indexes, err := e.db.ledgerSize(ctx)
+	if err != nil {
+		return err
+	}
+	r.note(where+": ledger that is left", "table %s, indexes %s", megabytes(all-indexes), megabytes(indexes))
+	return nil
+}

@@ -1,0 +1,218 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"context"
+	_ "embed" // the statement
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/wire"
+	"github.com/postroom/postroom/relay"
+)
+
+const (
+	handlerName = "soak"
+	deadKey     = "dead" // of events that the handler refuses for good
+)
+
+//go:embed sql/decided.sql
+var decidedSQL string
+
+// decided puts n rows into the ledger in one statement, and has the server put
+// its tables in order.
+func (d *database) decided(ctx context.Context, r *rig, n int, oldest, youngest time.Duration) error {
+	r.say("loading %s rows into the ledger", grouped(n))
+	began := time.Now()
+	if _, err := d.pool.Exec(ctx, decidedSQL, n, handlerName, source, oldest, youngest); err != nil {
+		return fmt.Errorf("load ledger: %w", err)
+	}
+	if err := d.rest(ctx); err != nil {
+		return err
+	}
+	r.say("loaded in %s", time.Since(began).Round(time.Second))
+	return nil
+}
+
+// rest has the server do now what it would do for the ledger some time.
+func (d *database) rest(ctx context.Context) error {
+	for _, sql := range []string{"VACUUM (ANALYZE) postroom.inbox", "CHECKPOINT"} {
+		if err := d.exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ledgerSize returns what the ledger takes, and its indexes of that.
+func (d *database) ledgerSize(ctx context.Context) (all, indexes int64, err error) {
+	err = d.pool.QueryRow(ctx, "SELECT pg_total_relation_size('postroom.inbox'), pg_indexes_size('postroom.inbox')").Scan(&all, &indexes)
+	return all, indexes, err
+}
+
+// pushes is what events do to a handler that inserts a row for each.
+type pushes struct {
+	mu     sync.Mutex
+	calls  int
+	first  time.Time       // when the handler was called for the first time
+	delays []time.Duration // from a producer's log to the handler
+}
+
+const effectTable = "CREATE TABLE effect (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, event text NOT NULL)"
+
+func (p *pushes) handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+	now := time.Now()
+	p.mu.Lock()
+	if p.calls++; p.calls == 1 {
+		p.first = now
+	}
+	p.delays = append(p.delays, now.Sub(ev.LoggedAt))
+	p.mu.Unlock()
+	if ev.Key == deadKey {
+		return postroom.Permanent(errOnPurpose)
+	}
+	_, err := tx.Exec(ctx, "INSERT INTO effect (event) VALUES ($1)", ev.ID)
+	return err
+}
+
+// called returns how often the handler was called, and when it was first.
+func (p *pushes) called() (n int, first time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.calls, p.first
+}
+
+// whileHandling calls do while an inbox works in this process. It returns once
+// the inbox has stopped.
+func (r *rig) whileHandling(ctx context.Context, pool *pgxpool.Pool, c *client, cfg inbox.Config, workers int, p *pushes, do func(ctx context.Context) error) error {
+	nc, err := nats.Connect(c.urls, relay.ConnectOptions()...)
+	if err != nil {
+		return fmt.Errorf("connect to NATS: %w", err)
+	}
+	defer nc.Close()
+	cfg.Logger = r.logger
+	in := inbox.New(pool, nc, cfg)
+	in.Handle(inbox.Subscription{Name: handlerName, Stream: stream, Types: []string{subject}, Workers: workers}, postroom.HandlerFunc(p.handle))
+	return during(ctx, do, func(ctx context.Context) error {
+		if err := in.Run(ctx); err != nil {
+			return err
+		}
+		if ctx.Err() == nil {
+			return errors.New("the inbox ended")
+		}
+		return nil
+	})
+}
+
+// mostPending is how many answers of the broker may be outstanding.
+const mostPending = 2000
+
+// send publishes an event as a relay does; the broker's answer is waited for by
+// sent.
+func (c *client) send(key string, data []byte) error {
+	ev := postroom.NewEvent(subject, nil)
+	ev.Source, ev.Key, ev.Data = source, key, data
+	ev.Time = time.Now()
+	ev.LoggedAt = ev.Time
+	if c.js.PublishAsyncPending() >= mostPending {
+		select {
+		case <-c.js.PublishAsyncComplete():
+		case <-time.After(time.Minute):
+			return fmt.Errorf("%w: answers of the broker", errLate)
+		}
+	}
+	_, err := c.js.PublishMsgAsync(&nats.Msg{Subject: subject, Header: wire.Encode(ev), Data: data})
+	if err != nil {
+		return fmt.Errorf("publish: %w", err)
+	}
+	return nil
+}
+
+// sent waits until the broker has answered, and looks that the stream has n.
+func (c *client) sent(ctx context.Context, n int) error {
+	select {
+	case <-c.js.PublishAsyncComplete():
+	case <-time.After(time.Minute):
+		return fmt.Errorf("%w: answers of the broker", errLate)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	stored, err := c.stored(ctx)
+	if err == nil && stored != n {
+		err = fmt.Errorf("the stream has %d messages, want %d", stored, n)
+	}
+	return err
+}
+
+// handled reports whether every event is decided and acknowledged.
+func (c *client) handled(ctx context.Context) (bool, error) {
+	s, err := c.js.Stream(ctx, stream)
+	if err != nil {
+		return false, fmt.Errorf("look up consumers: %w", err)
+	}
+	consumers, found, left := s.ListConsumers(ctx), 0, 0
+	for info := range consumers.Info() {
+		found++
+		left += int(info.NumPending) + info.NumAckPending //nolint:gosec // far below
+	}
+	if err := consumers.Err(); err != nil {
+		return false, fmt.Errorf("look up consumers: %w", err)
+	}
+	return found > 0 && left == 0, nil
+}
+
+// traffic is a constant stream of events.
+type traffic struct {
+	c    *client
+	rate float64 // a second
+	n    int     // published
+}
+
+// run publishes until ctx ends.
+func (t *traffic) run(ctx context.Context) error {
+	began, already, data := time.Now(), t.n, body(0, 1)
+	for sleep(ctx, 5*time.Millisecond) {
+		for due := already + int(time.Since(began).Seconds()*t.rate); t.n < due; t.n++ {
+			if err := t.c.send("", data); err != nil {
+				return err
+			}
+		}
+	}
+	return t.c.sent(context.WithoutCancel(ctx), t.n)
+}
+
+// outcome is what became of events, by the database.
+type outcome struct {
+	applied, twice int // events with an effect, and with more than one
+	dead, tooOld   int // in held, for the handler's verdict and for their age
+	owed, others   int // rows of held in all, and of other classes
+	unowed, kept   int // rows of the ledger that nobody owes, and that somebody does
+}
+
+func (d *database) outcome(ctx context.Context) (o outcome, err error) {
+	err = d.pool.QueryRow(ctx, `SELECT
+		(SELECT count(DISTINCT event) FROM effect),
+		(SELECT count(*) - count(DISTINCT event) FROM effect),
+		(SELECT count(*) FROM postroom.held WHERE class = 'permanent' AND dead_at IS NOT NULL),
+		(SELECT count(*) FROM postroom.held WHERE class = 'too_old' AND dead_at IS NOT NULL),
+		(SELECT count(*) FROM postroom.held)`).Scan(&o.applied, &o.twice, &o.dead, &o.tooOld, &o.owed)
+	if err != nil {
+		return o, fmt.Errorf("count effects: %w", err)
+	}
+	o.others = o.owed - o.dead - o.tooOld
+	err = d.pool.QueryRow(ctx, `SELECT count(*) FILTER (WHERE held.id IS NULL), count(held.id)
+		FROM postroom.inbox LEFT JOIN postroom.held USING (handler, dedupe_key)`).Scan(&o.unowed, &o.kept)
+	if err != nil {
+		return o, fmt.Errorf("count ledger rows: %w", err)
+	}
+	return o, nil
+}

@@ -1,0 +1,189 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/inbox"
+)
+
+const aboutLedger = `An inbox with 32 workers, whose handler inserts a row for each event, applies 40,000 events of 512 bytes: with a ledger that
+is empty, and with one that holds five million rows of the same handler, decided during the last four weeks, in turn, three
+times each. The rows are loaded by one statement. Autovacuum is off for both ledgers, so that it does not fall into one measurement
+and not into the other: each is vacuumed and a checkpoint made before it is measured. What counts is the time from the first call of
+the handler until everything is acknowledged. The inbox looks for expired rows meanwhile, as it always does.`
+
+// appliedWithin is how long a measurement may take.
+const appliedWithin = 5 * time.Minute
+
+func fullLedger(ctx context.Context, r *rig) error {
+	b, err := r.brokers(ctx, 1)
+	if err != nil {
+		return err
+	}
+	c, err := r.client(ctx, b.urls(), jetstream.StreamConfig{})
+	if err != nil {
+		return err
+	}
+	empty, err := r.quietInbox(ctx)
+	if err != nil {
+		return err
+	}
+	full, err := r.quietInbox(ctx)
+	if err != nil {
+		return err
+	}
+	rows := pick(r, 5_000_000, 20_000)
+	if err := full.decided(ctx, r, rows, 28*24*time.Hour, time.Hour); err != nil {
+		return err
+	}
+	all, indexes, err := full.ledgerSize(ctx)
+	if err != nil {
+		return err
+	}
+	r.note("rows of the ledger that is not empty", "%s, table %s, indexes %s", grouped(rows), megabytes(all-indexes), megabytes(indexes))
+	runs := pick(r, 3, 1)
+	var rates [2][]float64
+	var written [2][]int
+	inboxes := [2]*quietInbox{empty, full}
+	for run := range 2 * runs {
+		which := (run + run/2) % 2 // empty, full, full, empty, …: neither always goes first
+		rate, wal, err := inboxes[which].apply(ctx, r, c, which == 0)
+		if err != nil {
+			return err
+		}
+		rates[which], written[which] = append(rates[which], rate), append(written[which], wal)
+		r.say("run %d of %d, %s: %s events/s", run+1, 2*runs, [2]string{"empty ledger", "full ledger"}[which], grouped(int(rate)))
+	}
+	for which, name := range [2]string{"empty ledger", grouped(rows) + " rows"} {
+		r.note(name+": events applied in a second", "%s", list(rates[which]))
+		r.note(name+": written to the server's log for an event, median", "%s bytes", grouped(median(written[which])))
+	}
+	ratio := median(rates[1]) / median(rates[0])
+	r.measure("rate with the rows to rate without, of medians", fmt.Sprintf("%.3f", ratio), "≥ 0.90", ratio >= 0.9)
+	found, err := full.outcome(ctx)
+	if err != nil {
+		return err
+	}
+	want := rows + runs*pick(r, 40_000, 2000)
+	r.check("rows of the ledger at the end", grouped(found.unowed), grouped(want), found.unowed == want)
+	return nil
+}
+
+// quietInbox is a database whose ledger the server leaves alone.
+type quietInbox struct {
+	*database
+
+	workers int
+	own     *pgxpool.Pool // the inbox's
+}
+
+// quietInbox makes one, and the connections of its workers: a handler that has
+// run for a while has them.
+func (r *rig) quietInbox(ctx context.Context) (*quietInbox, error) {
+	d, err := r.database(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	for _, sql := range []string{"ALTER TABLE postroom.inbox SET (autovacuum_enabled = off)", effectTable} {
+		if err := d.exec(ctx, sql); err != nil {
+			return nil, err
+		}
+	}
+	q := &quietInbox{database: d, workers: pick(r, 32, 4)}
+	cfg, err := pgxpool.ParseConfig(d.url)
+	if err != nil {
+		return nil, err
+	}
+	cfg.MaxConns = int32(q.workers + 4) //nolint:gosec // a few
+	cfg.MinConns = int32(q.workers)     //nolint:gosec // as above
+	if q.own, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
+		return nil, err
+	}
+	r.later(func() error { q.own.Close(); return nil })
+	return q, nil
+}
+
+// apply measures an inbox that applies new events, and returns how many in a
+// second, and how many bytes the server logged for each.
+func (q *quietInbox) apply(ctx context.Context, r *rig, c *client, empty bool) (rate float64, wal int, err error) {
+	n := pick(r, 40_000, 2000)
+	statements := []string{"TRUNCATE effect", "DELETE FROM postroom.subscription"}
+	if empty {
+		statements = append(statements, "TRUNCATE postroom.inbox, postroom.held")
+	}
+	for _, sql := range statements {
+		if err := q.exec(ctx, sql); err != nil {
+			return 0, 0, err
+		}
+	}
+	if err := c.fresh(ctx); err != nil {
+		return 0, 0, err
+	}
+	data := body(0, 1)
+	for range n {
+		if err := c.send("", data); err != nil {
+			return 0, 0, err
+		}
+	}
+	if err := c.sent(ctx, n); err != nil {
+		return 0, 0, err
+	}
+	if err := q.rest(ctx); err != nil {
+		return 0, 0, err
+	}
+	var p pushes
+	var took time.Duration
+	err = r.whileHandling(ctx, q.own, c, inbox.Config{}, q.workers, &p, func(ctx context.Context) (err error) {
+		before, err := q.logged(ctx)
+		if err != nil {
+			return err
+		}
+		if took, err = p.all(ctx, c, n); err != nil {
+			return err
+		}
+		after, err := q.logged(ctx)
+		wal = int(after-before) / n
+		return err
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	found, err := q.outcome(ctx)
+	if err == nil && (found.applied != n || found.twice > 0 || found.owed > 0) {
+		err = fmt.Errorf("%d of %d events applied, %d twice, %d held", found.applied, n, found.twice, found.owed)
+	}
+	return float64(n) / took.Seconds(), wal, err
+}
+
+// all waits until n events are handled, and returns how long that took from the
+// first call. It asks no server before the last call: that would take from what
+// is measured.
+func (p *pushes) all(ctx context.Context, c *client, n int) (took time.Duration, err error) {
+	for until := time.Now().Add(appliedWithin); time.Now().Before(until) && sleep(ctx, 2*time.Millisecond); {
+		calls, first := p.called()
+		if calls < n {
+			continue
+		}
+		done, err := c.handled(ctx)
+		if done || err != nil {
+			return time.Since(first), err
+		}
+	}
+	if ctx.Err() != nil {
+		return 0, context.Cause(ctx)
+	}
+	return 0, fmt.Errorf("%w: all events to be applied", errLate)
+}
+
+// logged is how much the server has logged so far.
+func (d *database) logged(ctx context.Context) (bytes int64, err error) {
+	err = d.pool.QueryRow(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&bytes)
+	return bytes, err
+}
