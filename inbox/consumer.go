@@ -63,7 +63,7 @@ func (c *consumer) lease() time.Duration { return c.sub.Timeout + 2*c.grace }
 
 // open makes what a run needs. The lanes have room for whatever is in hand.
 func (c *consumer) open() {
-	lanes, most := 1, 4*c.workers
+	lanes, most := 1, 8*c.workers
 	if c.sub.Batch > 1 {
 		lanes, most = c.workers, 2*c.workers*c.sub.Batch
 	}
@@ -173,9 +173,9 @@ func (c *consumer) work(ctx, work context.Context, lane <-chan *delivery) {
 func (c *consumer) deliverRun(ctx, work context.Context, d *delivery, lane <-chan *delivery) {
 	for next := (&ahead{lane: lane}); d != nil; {
 		c.deliver(ctx, work, d, next)
-		if next.d == nil && next.tx != nil { // it took another way than it seemed to
-			next.tx.rollback(work)
-			next.tx = nil
+		if next.d == nil && next.opened != nil { // it took another way than it seemed to
+			next.opened.tx.rollback(work)
+			next.opened = nil
 		}
 		d, next.d = next.d, nil
 	}

@@ -58,7 +58,8 @@ func (c *consumer) apply(ctx, work context.Context, d *delivery, ahead *ahead) e
 	defer c.inbox.alone.RUnlock()
 	tx, tag, err := ahead.take()
 	if tx == nil {
-		tx, tag, err = begin(work, c.inbox.pool, c.sub.Isolation, nil, c.inbox.sql.decide, c.decision(d)...)
+		next := c.decision(d)
+		tx, tag, err = begin(work, c.inbox.pool, c.sub.Isolation, nil, next.sql, next.args...)
 	}
 	if tx == nil {
 		return err
@@ -69,64 +70,82 @@ func (c *consumer) apply(ctx, work context.Context, d *delivery, ahead *ahead) e
 	if err == nil {
 		err = c.call(work, tx, d.task)
 	}
-	if err == nil {
+	switch {
+	case err == nil:
 		return c.commit(ctx, work, tx, ahead)
-	}
-	if !c.isAttempt(ctx, tx, err) {
+	case !c.isAttempt(ctx, tx, err):
 		return c.end(work, tx, err)
 	}
-	h := c.failed(1, failureOf(err))
-	args, encoding := c.holdArguments(d, h, true)
-	if encoding != nil {
-		return c.end(work, tx, errors.Join(err, encoding))
-	}
-	tag, writing := tx.replace(work, c.inbox.sql.hold, args...)
-	return &failedError{err: err, holding: h, stored: writing == nil && tag.RowsAffected() == 1}
+	return c.holdInstead(ctx, work, tx, d, err, ahead)
 }
 
-// decision are the parameters of decide.sql.
-func (c *consumer) decision(d *delivery) []any {
-	return []any{c.sub.Name, d.key, d.digest, c.idleLimit}
+// decision is the statement that decides a delivery.
+func (c *consumer) decision(d *delivery) *statement {
+	return &statement{c.inbox.sql.decide, []any{c.sub.Name, d.key, d.digest, c.idleLimit}}
 }
 
 // commit commits, and begins the transaction of the next delivery in the same round
 // trip where one waits.
 func (c *consumer) commit(ctx, work context.Context, tx *tx, ahead *ahead) error {
 	next := c.peek(ctx, ahead)
-	if next == nil || !c.isStraight(next) {
+	if next == nil {
 		return c.end(work, tx, nil)
 	}
-	following, tag, err := tx.commitInto(work, c.sub.Isolation, c.inbox.sql.decide, c.decision(next)...)
-	if following == nil {
-		return err
+	tags, following, err := tx.endWith(work, c.sub.Isolation, []statement{commitStatement}, next)
+	if err == nil && tags[0].String() == "ROLLBACK" {
+		following.tx.rollback(work)
+		following, err = nil, pgx.ErrTxCommitRollback
 	}
-	ahead.tx, ahead.tag, ahead.err = following, tag, err
+	if err != nil {
+		return &commitError{err}
+	}
+	ahead.opened = following
 	return nil
+}
+
+// holdInstead rolls back a failed attempt, holds its event, and begins the
+// transaction of the next delivery, in one round trip.
+func (c *consumer) holdInstead(ctx, work context.Context, tx *tx, d *delivery, failed error, ahead *ahead) error {
+	h := c.failed(1, failureOf(failed))
+	args, err := c.holdArguments(d, h, true)
+	if err != nil {
+		return c.end(work, tx, errors.Join(failed, err))
+	}
+	hold := statement{c.inbox.sql.hold, args}
+	next, closing, at := c.peek(ctx, ahead), []statement{rollbackStatement, hold}, 1
+	if next != nil {
+		// Without a transaction of its own it would be part of the next one.
+		closing, at = []statement{rollbackStatement, beginDefault, hold, commitStatement}, 2
+	}
+	work, cancel := context.WithTimeout(work, writePatience)
+	defer cancel()
+	tags, following, err := tx.endWith(work, c.sub.Isolation, closing, next)
+	if next != nil && err == nil {
+		ahead.opened = following
+	}
+	return &failedError{err: failed, holding: h, stored: err == nil && tags[at].RowsAffected() == 1}
 }
 
 // ahead is what a worker has of the delivery after the one that it is at.
 type ahead struct {
-	lane <-chan *delivery
-	d    *delivery // nil where none waited
-
-	tx  *tx // its transaction, where that was begun with the commit before
-	tag pgconn.CommandTag
-	err error
+	lane   <-chan *delivery
+	d      *delivery // nil where none waited
+	opened *opened   // its transaction, where that was begun with the end of the one before
 }
 
 // take returns the transaction that was begun for the delivery that is at hand now.
 func (a *ahead) take() (*tx, pgconn.CommandTag, error) {
-	if a == nil || a.d != nil {
+	if a == nil || a.d != nil || a.opened == nil {
 		return nil, pgconn.CommandTag{}, nil
 	}
-	tx := a.tx
-	a.tx = nil
-	return tx, a.tag, a.err
+	o := a.opened
+	a.opened = nil
+	return o.tx, o.tag, o.err
 }
 
-// peek returns the delivery that is next for this worker, where one waits and
-// nothing else has to come before.
-func (c *consumer) peek(ctx context.Context, ahead *ahead) *delivery {
+// peek returns what decides the delivery that is next for this worker, where one
+// waits and nothing else has to come before.
+func (c *consumer) peek(ctx context.Context, ahead *ahead) *statement {
 	if ahead == nil || ctx.Err() != nil || len(c.claims) > 0 {
 		return nil
 	}
@@ -134,9 +153,13 @@ func (c *consumer) peek(ctx context.Context, ahead *ahead) *delivery {
 		select {
 		case ahead.d = <-ahead.lane:
 		default:
+			return nil
 		}
 	}
-	return ahead.d
+	if !c.isStraight(ahead.d) {
+		return nil
+	}
+	return c.decision(ahead.d)
 }
 
 // isAttempt reports whether err is a failure of the handler, on a connection that
@@ -265,8 +288,10 @@ func (c *consumer) rerun(ctx, work context.Context, cl *claim) error {
 	if encoding != nil {
 		return c.end(work, tx, errors.Join(err, encoding))
 	}
-	tag, writing := tx.replace(work, c.inbox.sql.fail, args...)
-	return &failedError{err: err, holding: h, stored: writing == nil && tag.RowsAffected() == 1}
+	work, cancel := context.WithTimeout(work, writePatience)
+	defer cancel()
+	tags, _, writing := tx.endWith(work, c.sub.Isolation, []statement{rollbackStatement, {c.inbox.sql.fail, args}}, nil)
+	return &failedError{err: err, holding: h, stored: writing == nil && tags[1].RowsAffected() == 1}
 }
 
 func (c *consumer) settleClaim(ctx context.Context, tx *tx, cl *claim) error {

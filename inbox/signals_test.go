@@ -81,7 +81,7 @@ func TestGauges(t *testing.T) {
 	b.run()
 	want := map[string]float64{
 		"postroom.held.events reason=dead": 1, "postroom.held.events reason=retry": 0, "postroom.held.keys ": 1,
-		"postroom.inbox.capacity ": 9, "postroom.inbox.pending ": 0, "postroom.inbox.ack_pending ": 0, "postroom.check.failed check=consumer": 0,
+		"postroom.inbox.capacity ": 17, "postroom.inbox.pending ": 0, "postroom.inbox.ack_pending ": 0, "postroom.check.failed check=consumer": 0,
 	}
 	b.eventually("the gauges", func() bool {
 		got := b.gauges()

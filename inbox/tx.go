@@ -95,49 +95,6 @@ func (t *tx) commit(ctx context.Context) error {
 	return err
 }
 
-// commitInto commits, begins another transaction on the same connection and runs a
-// statement in it, all in one round trip. It returns the other transaction, which
-// is nil where the commit failed; failed is then that of the commit, and otherwise
-// of what followed.
-func (t *tx) commitInto(ctx context.Context, level pgx.TxIsoLevel, sql string, args ...any) (next *tx, tag pgconn.CommandTag, failed error) {
-	t.over.Store(true)
-	batch := &pgx.Batch{}
-	batch.Queue("COMMIT")
-	batch.Queue(beginStatement(level))
-	batch.Queue(sql, args...)
-	results := t.owner.SendBatch(ctx, batch)
-	tag, err := results.Exec()
-	if err == nil && tag.String() == "ROLLBACK" {
-		err = pgx.ErrTxCommitRollback
-	}
-	if err != nil {
-		_ = results.Close() // returns the same error, or none
-		if t.Conn().PgConn().TxStatus() != 'I' && !t.Conn().IsClosed() {
-			t.rollback(ctx) // the transaction that followed
-		} else {
-			t.owner.Release()
-		}
-		return nil, tag, &commitError{err}
-	}
-	if _, err = results.Exec(); err == nil {
-		tag, err = results.Exec()
-	}
-	if closing := results.Close(); err == nil {
-		err = closing
-	}
-	if err != nil {
-		err = &ledgerError{err}
-	}
-	return &tx{Tx: t.Tx, owner: t.owner}, tag, err
-}
-
-func beginStatement(level pgx.TxIsoLevel) string {
-	if level == "" {
-		return "BEGIN"
-	}
-	return "BEGIN ISOLATION LEVEL " + string(level)
-}
-
 // rollback ends the transaction without its effects. Its context may have
 // ended; the connection is given back all the same.
 func (t *tx) rollback(ctx context.Context) {
@@ -145,28 +102,6 @@ func (t *tx) rollback(ctx context.Context) {
 	defer cancel()
 	_ = t.Tx.Rollback(ctx) // where it fails, the connection is closed, and the server rolls back
 	t.owner.Release()
-}
-
-// replace rolls back, and runs a statement that commits by itself, in one round
-// trip.
-func (t *tx) replace(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	ctx, cancel := context.WithTimeout(ctx, writePatience)
-	defer cancel()
-	t.over.Store(true)
-	defer t.owner.Release() // which closes a connection that is not idle
-	batch := &pgx.Batch{}
-	batch.Queue("ROLLBACK")
-	batch.Queue(sql, args...)
-	results := t.owner.SendBatch(ctx, batch)
-	_, err := results.Exec()
-	var tag pgconn.CommandTag
-	if err == nil {
-		tag, err = results.Exec()
-	}
-	if closing := results.Close(); err == nil {
-		err = closing
-	}
-	return tag, err
 }
 
 // rollbackPatience is how long a rollback may take before its connection is given
