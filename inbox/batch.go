@@ -205,18 +205,17 @@ func (c *consumer) holdFailed(ctx context.Context, tx *tx, b *batch, fresh map[s
 	if len(b.failed) == 0 {
 		return nil
 	}
-	rows := &pgx.Batch{}
+	var events []owed
 	for d, f := range b.failed {
-		if !fresh[d.key] {
-			continue
+		if fresh[d.key] {
+			events = append(events, owed{c, d, c.failed(1, f)})
 		}
-		args, err := c.holdArguments(d, c.failed(1, f), false)
-		if err != nil {
-			return err
-		}
-		rows.Queue(c.inbox.sql.hold, args...)
 	}
-	if err := tx.Tx.SendBatch(ctx, rows).Close(); err != nil {
+	hold, err := c.inbox.holdStatement(false, events...)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Tx.Exec(ctx, hold.sql, hold.args...); err != nil {
 		return &ledgerError{err}
 	}
 	return nil

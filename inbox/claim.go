@@ -95,7 +95,7 @@ func (c *consumer) retry(ctx, work context.Context, cl *claim) {
 		return
 	}
 	err := c.persist(ctx, work, func() error { return c.rerun(ctx, work, cl) })
-	var attempt *failedError
+	var attempt *notedError
 	switch {
 	case errors.As(err, &attempt):
 		c.report(work, cl.task, attempt.err)

@@ -38,6 +38,7 @@ type consumer struct {
 	callers callers          // goroutines that run the handler
 	claims  chan *claim      // held events to run again
 	claimed atomic.Int32     // of them, those that are not answered
+	owing   sync.WaitGroup   // has each failed delivery that the holder is to hold
 	turn    atomic.Uint64    // of the lane for the next event without a key
 
 	streamCreated   time.Time // tells two streams of one name apart
@@ -96,6 +97,7 @@ func (c *consumer) Run(ctx context.Context) error {
 	stop()
 	c.handBackRest(work) // what was not begun does not wait for what was
 	workers.Wait()
+	c.owing.Wait()
 	c.handBackRest(work)
 	still()
 	beats.Wait()

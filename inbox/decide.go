@@ -50,9 +50,9 @@ func (c *consumer) persist(ctx, work context.Context, apply func() error) error 
 	}
 }
 
-// apply is one transaction: the ledger row, the handler, the commit, which begins
-// that of the next delivery where there is one. A failed attempt is held in the
-// round trip of its rollback, and returned as a failedError.
+// apply is one transaction: the ledger row, the handler, the commit or rollback,
+// which begins that of the next delivery where there is one. A failed attempt is a
+// failedError.
 func (c *consumer) apply(ctx, work context.Context, d *delivery, ahead *ahead) error {
 	c.inbox.alone.RLock()
 	defer c.inbox.alone.RUnlock()
@@ -76,7 +76,7 @@ func (c *consumer) apply(ctx, work context.Context, d *delivery, ahead *ahead) e
 	case !c.isAttempt(ctx, tx, err):
 		return c.end(work, tx, err)
 	}
-	return c.holdInstead(ctx, work, tx, d, err, ahead)
+	return c.leave(ctx, work, tx, err, ahead)
 }
 
 // decision is the statement that decides a delivery.
@@ -103,27 +103,20 @@ func (c *consumer) commit(ctx, work context.Context, tx *tx, ahead *ahead) error
 	return nil
 }
 
-// holdInstead rolls back a failed attempt, holds its event, and begins the
-// transaction of the next delivery, in one round trip.
-func (c *consumer) holdInstead(ctx, work context.Context, tx *tx, d *delivery, failed error, ahead *ahead) error {
-	h := c.failed(1, failureOf(failed))
-	args, err := c.holdArguments(d, h, true)
-	if err != nil {
-		return c.end(work, tx, errors.Join(failed, err))
+// leave rolls back a failed attempt, and begins the transaction of the next
+// delivery in the same round trip where one waits.
+func (c *consumer) leave(ctx, work context.Context, tx *tx, failed error, ahead *ahead) error {
+	failure := &failedError{failed}
+	next := c.peek(ctx, ahead)
+	if next == nil {
+		tx.rollback(work)
+		return failure
 	}
-	hold := statement{c.inbox.sql.hold, args}
-	next, closing, at := c.peek(ctx, ahead), []statement{rollbackStatement, hold}, 1
-	if next != nil {
-		// Without a transaction of its own it would be part of the next one.
-		closing, at = []statement{rollbackStatement, beginDefault, hold, commitStatement}, 2
-	}
-	work, cancel := context.WithTimeout(work, writePatience)
-	defer cancel()
-	tags, following, err := tx.endWith(work, c.sub.Isolation, closing, next)
-	if next != nil && err == nil {
+	// Where the rollback fails, the connection is closed, and the server rolls back.
+	if _, following, err := tx.endWith(work, c.sub.Isolation, []statement{rollbackStatement}, next); err == nil {
 		ahead.opened = following
 	}
-	return &failedError{err: failed, holding: h, stored: err == nil && tags[at].RowsAffected() == 1}
+	return failure
 }
 
 // ahead is what a worker has of the delivery after the one that it is at.
@@ -168,14 +161,19 @@ func (c *consumer) isAttempt(ctx context.Context, tx *tx, err error) bool {
 	return err != nil && !isAbandoned(err) && !tx.Conn().IsClosed() && !isContention(err) && !isOutage(err) && ctx.Err() == nil
 }
 
-// failedError is a failed attempt.
-type failedError struct {
-	err     error
-	holding holding
-	stored  bool // the event is held; otherwise that is still to be done
-}
+// failedError is a failed attempt, which is rolled back and still to be held.
+type failedError struct{ err error }
 
 func (e *failedError) Error() string { return e.err.Error() }
+
+// notedError is a failed attempt at a held event.
+type notedError struct {
+	err     error
+	holding holding
+	stored  bool // it is written down; otherwise that is still to be done
+}
+
+func (e *notedError) Error() string { return e.err.Error() }
 
 // duplicate tells an event that comes again from another of its identity.
 func (c *consumer) duplicate(ctx context.Context, db *tx, t task) error {
@@ -264,7 +262,7 @@ func milliseconds(d time.Duration) string { return strconv.FormatInt(max(d.Milli
 
 // rerun runs a held event whose claim this process has: the handler, the end of
 // what is owed, the commit. A failed attempt is noted in the round trip of its
-// rollback, and returned as a failedError.
+// rollback, and returned as a notedError.
 func (c *consumer) rerun(ctx, work context.Context, cl *claim) error {
 	if !cl.solitary { // otherwise the runner holds it for writing
 		c.inbox.alone.RLock()
@@ -291,7 +289,7 @@ func (c *consumer) rerun(ctx, work context.Context, cl *claim) error {
 	work, cancel := context.WithTimeout(work, writePatience)
 	defer cancel()
 	tags, _, writing := tx.endWith(work, c.sub.Isolation, []statement{rollbackStatement, {c.inbox.sql.fail, args}}, nil)
-	return &failedError{err: err, holding: h, stored: writing == nil && tags[1].RowsAffected() == 1}
+	return &notedError{err: err, holding: h, stored: writing == nil && tags[1].RowsAffected() == 1}
 }
 
 func (c *consumer) settleClaim(ctx context.Context, tx *tx, cl *claim) error {

@@ -31,11 +31,8 @@ func (c *consumer) deliver(ctx, work context.Context, d *delivery, ahead *ahead)
 	switch {
 	case errors.As(err, &attempt):
 		c.report(work, d.task, attempt.err)
-		if attempt.stored {
-			c.held(work, d, attempt.holding)
-		} else {
-			c.hold(ctx, work, d, attempt.holding)
-		}
+		c.owing.Add(1)
+		c.inbox.holder.queue <- owed{c, d, c.failed(1, failureOf(attempt.err))}
 	case err == nil:
 		c.answer(work, d, done)
 	case errors.Is(err, errDuplicate):

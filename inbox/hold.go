@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/postroom/postroom"
 )
 
 // holding says how an event is held.
@@ -68,13 +66,13 @@ func (c *consumer) isTooOld(d *delivery) bool {
 // store holds an event that is not decided yet, and reports whether it did: where
 // it did not, another process decided it.
 func (c *consumer) store(ctx context.Context, d *delivery, h holding) (bool, error) {
-	args, err := c.holdArguments(d, h, true)
+	hold, err := c.inbox.holdStatement(true, owed{c, d, h})
 	if err != nil {
 		return false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, writePatience)
 	defer cancel()
-	tag, err := c.inbox.pool.Exec(ctx, c.inbox.sql.hold, args...)
+	tag, err := c.inbox.pool.Exec(ctx, hold.sql, hold.args...)
 	if err != nil {
 		return false, fmt.Errorf("hold event: %w", err)
 	}
@@ -84,61 +82,97 @@ func (c *consumer) store(ctx context.Context, d *delivery, h holding) (bool, err
 // writePatience is how long a statement of ours may take.
 const writePatience = 10 * time.Second
 
-// holdArguments are the parameters of hold.sql.
-func (c *consumer) holdArguments(d *delivery, h holding, decide bool) ([]any, error) {
-	var class, document, raw any
-	var print []byte
-	if f := h.failure; f != nil {
-		text, err := f.document()
-		if err != nil {
-			return nil, fmt.Errorf("encode failure: %w", err)
+// owed is an event that is to be held.
+type owed struct {
+	c *consumer
+	d *delivery
+	h holding
+}
+
+// columns are the parameters of hold.sql but for the fourth.
+type columns struct {
+	handlers, keys                []string
+	digests                       [][]byte
+	positions                     []*int64
+	after                         []*time.Duration
+	attempts                      []int32
+	solitary                      []bool
+	classes                       []*string
+	fingerprints, failures        [][]byte
+	logged                        []*time.Time
+	sources, ids, types, subjects []string
+	eventKeys                     []*string
+	contentTypes                  []string
+	correlations, causations      []*string
+	occurred                      []*time.Time
+	parents, states               []*string
+	headers, data, raw            [][]byte
+}
+
+// holdStatement is hold.sql for some events.
+func (in *Inbox) holdStatement(decide bool, events ...owed) (*statement, error) {
+	var cs columns
+	for _, o := range events {
+		if err := cs.add(o); err != nil {
+			return nil, err
 		}
-		class, document, print = f.class, text, f.fingerprint(c.sub.Name)
 	}
-	ev := d.ev
-	var headers any
+	return &statement{in.sql.hold, []any{
+		cs.handlers, cs.keys, cs.digests, decide, cs.positions, cs.after, cs.attempts, cs.solitary, cs.classes, cs.fingerprints, cs.failures,
+		cs.logged, cs.sources, cs.ids, cs.types, cs.subjects, cs.eventKeys, cs.contentTypes, cs.correlations, cs.causations,
+		cs.occurred, cs.parents, cs.states, cs.headers, cs.data, cs.raw,
+	}}, nil
+}
+
+func (cs *columns) add(o owed) (err error) {
+	var class *string
+	var fingerprint, document, headers, raw []byte
+	if f := o.h.failure; f != nil {
+		class, fingerprint = &f.class, f.fingerprint(o.c.sub.Name)
+		if document, err = f.document(); err != nil {
+			return fmt.Errorf("encode failure: %w", err)
+		}
+	}
+	ev := &o.d.ev
 	if len(ev.Headers) > 0 {
-		text, err := json.Marshal(ev.Headers)
-		if err != nil {
-			return nil, fmt.Errorf("encode headers: %w", err)
+		if headers, err = json.Marshal(ev.Headers); err != nil {
+			return fmt.Errorf("encode headers: %w", err)
 		}
-		headers = text
 	}
-	if h.raw {
-		raw = rawHeaders(d.msg.Headers())
+	if o.h.raw {
+		raw = rawHeaders(o.d.msg.Headers())
 	}
-	var pos any
-	if d.seq > 0 {
-		pos = int64(min(d.seq, 1<<62)) //nolint:gosec // bounded just here
+	var pos *int64
+	if o.d.seq > 0 {
+		pos = new(int64)
+		*pos = int64(min(o.d.seq, 1<<62)) //nolint:gosec // bounded just here
 	}
-	return []any{
-		c.sub.Name, d.key, d.digest, decide, pos, h.after, h.attempts, h.solitary, class, print, document,
-		optionalTime(ev.LoggedAt), ev.Source, ev.ID, ev.Type, ev.Subject, optional(ev.Key), ev.ContentType,
-		optional(ev.CorrelationID), optional(ev.CausationID), optionalTime(ev.Time), optional(ev.TraceParent), optional(ev.TraceState),
-		headers, data(ev), raw,
-	}, nil
+	data := ev.Data
+	if data == nil {
+		data = []byte{} // it is never NULL
+	}
+	cs.handlers, cs.keys, cs.digests = append(cs.handlers, o.c.sub.Name), append(cs.keys, o.d.key), append(cs.digests, o.d.digest)
+	cs.positions, cs.after = append(cs.positions, pos), append(cs.after, o.h.after)
+	cs.attempts = append(cs.attempts, int32(min(o.h.attempts, maxAttempts))) //nolint:gosec // bounded just here
+	cs.solitary, cs.classes = append(cs.solitary, o.h.solitary), append(cs.classes, class)
+	cs.fingerprints, cs.failures = append(cs.fingerprints, fingerprint), append(cs.failures, document)
+	cs.logged, cs.sources, cs.ids = append(cs.logged, optional(ev.LoggedAt)), append(cs.sources, ev.Source), append(cs.ids, ev.ID)
+	cs.types, cs.subjects, cs.eventKeys = append(cs.types, ev.Type), append(cs.subjects, ev.Subject), append(cs.eventKeys, optional(ev.Key))
+	cs.contentTypes = append(cs.contentTypes, ev.ContentType)
+	cs.correlations, cs.causations = append(cs.correlations, optional(ev.CorrelationID)), append(cs.causations, optional(ev.CausationID))
+	cs.occurred = append(cs.occurred, optional(ev.Time))
+	cs.parents, cs.states = append(cs.parents, optional(ev.TraceParent)), append(cs.states, optional(ev.TraceState))
+	cs.headers, cs.data, cs.raw = append(cs.headers, headers), append(cs.data, data), append(cs.raw, raw)
+	return nil
 }
 
-func optional(s string) any {
-	if s == "" {
+// optional is nil for a zero value.
+func optional[T comparable](v T) *T {
+	var zero T
+	if v == zero {
 		return nil
 	}
-	return s
-}
-
-func optionalTime(t time.Time) any {
-	if t.IsZero() {
-		return nil
-	}
-	return t
-}
-
-// data is never NULL.
-func data(ev postroom.Event) []byte {
-	if ev.Data == nil {
-		return []byte{}
-	}
-	return ev.Data
+	return &v
 }
 
 // conflicting returns the delivery as it is held when another event was decided

@@ -141,6 +141,7 @@ type Inbox struct {
 	running   atomic.Bool
 	node      *node
 	runner    *runner
+	holder    *holder
 	clock     clock
 
 	// alone is held for writing while an event runs that may end the process, and
@@ -305,11 +306,23 @@ func (in *Inbox) Run(ctx context.Context) error {
 		return err
 	}
 	in.shareOut()
-	parts := []postroom.Runner{in.node, in.runner, newSweeper(in), newGauges(in)}
 	for _, c := range in.consumers {
 		c.open()
-		parts = append(parts, c)
 	}
+	in.holder = newHolder(in)
+	parts := []postroom.Runner{in.node, in.runner, in.holder, newSweeper(in), newGauges(in)}
+	var consumers sync.WaitGroup
+	for _, c := range in.consumers {
+		consumers.Add(1)
+		parts = append(parts, runnerFunc(func(ctx context.Context) error {
+			defer consumers.Done()
+			return c.Run(ctx)
+		}))
+	}
+	go func() {
+		consumers.Wait()
+		close(in.holder.done)
+	}()
 	err := postroom.Run(ctx, parts...)
 	for _, c := range in.consumers {
 		c.callers.close()
@@ -319,6 +332,11 @@ func (in *Inbox) Run(ctx context.Context) error {
 	}
 	return nil
 }
+
+// runnerFunc makes a function a postroom.Runner.
+type runnerFunc func(ctx context.Context) error
+
+func (f runnerFunc) Run(ctx context.Context) error { return f(ctx) }
 
 // waitUntilReady waits until Check passes. It returns what Check refuses.
 func (in *Inbox) waitUntilReady(ctx context.Context) error {

@@ -24,7 +24,6 @@ type opened struct {
 var (
 	commitStatement   = statement{sql: "COMMIT"}
 	rollbackStatement = statement{sql: "ROLLBACK"}
-	beginDefault      = statement{sql: "BEGIN"}
 )
 
 // endWith sends the statements that end the transaction, and behind them BEGIN and
