@@ -38,7 +38,8 @@ func newNode(in *Inbox) *node {
 // Run says that this process lives until ctx ends.
 func (n *node) Run(ctx context.Context) error {
 	for failures := 0; ctx.Err() == nil; {
-		if err := n.beat(ctx); err != nil && ctx.Err() == nil {
+		// One that was cut off could still be carried out after the row is removed.
+		if err := n.beat(context.WithoutCancel(ctx)); err != nil && ctx.Err() == nil {
 			failures++
 			n.inbox.cfg.Logger.DebugContext(ctx, "sign of life not written", "error", err, "failures", failures)
 		}
