@@ -106,14 +106,15 @@ func (f failure) fingerprint(handler string) []byte {
 	return sum[:16]
 }
 
-// document is the failure as it is kept; the database adds the time.
-func (f failure) document() ([]byte, error) {
-	return json.Marshal(struct {
+// document is the failure as it is kept, in JSON; the database adds the time.
+func (f failure) document() (string, error) {
+	text, err := json.Marshal(struct {
 		Class string `json:"class"`
 		Text  string `json:"text"`
 		Frame string `json:"frame,omitempty"`
 		Stack string `json:"stack,omitempty"`
 	}{f.class, f.text, f.frame, f.stack})
+	return string(text), err
 }
 
 // clean makes a text one that a column takes, of n bytes at the most.

@@ -98,7 +98,8 @@ type columns struct {
 	attempts                      []int32
 	solitary                      []bool
 	classes                       []*string
-	fingerprints, failures        [][]byte
+	fingerprints                  [][]byte
+	failures                      []*string
 	logged                        []*time.Time
 	sources, ids, types, subjects []string
 	eventKeys                     []*string
@@ -106,7 +107,8 @@ type columns struct {
 	correlations, causations      []*string
 	occurred                      []*time.Time
 	parents, states               []*string
-	headers, data, raw            [][]byte
+	headers                       []*string
+	data, raw                     [][]byte
 }
 
 // holdStatement is hold.sql for some events.
@@ -126,7 +128,8 @@ func (in *Inbox) holdStatement(decide bool, events ...owed) (*statement, error) 
 
 func (cs *columns) add(o owed) (err error) {
 	var class *string
-	var fingerprint, document, headers, raw []byte
+	var fingerprint, raw []byte
+	var document, headers string
 	if f := o.h.failure; f != nil {
 		class, fingerprint = &f.class, f.fingerprint(o.c.sub.Name)
 		if document, err = f.document(); err != nil {
@@ -135,9 +138,11 @@ func (cs *columns) add(o owed) (err error) {
 	}
 	ev := &o.d.ev
 	if len(ev.Headers) > 0 {
-		if headers, err = json.Marshal(ev.Headers); err != nil {
+		text, err := json.Marshal(ev.Headers)
+		if err != nil {
 			return fmt.Errorf("encode headers: %w", err)
 		}
+		headers = string(text)
 	}
 	if o.h.raw {
 		raw = rawHeaders(o.d.msg.Headers())
@@ -155,14 +160,14 @@ func (cs *columns) add(o owed) (err error) {
 	cs.positions, cs.after = append(cs.positions, pos), append(cs.after, o.h.after)
 	cs.attempts = append(cs.attempts, int32(min(o.h.attempts, maxAttempts))) //nolint:gosec // bounded just here
 	cs.solitary, cs.classes = append(cs.solitary, o.h.solitary), append(cs.classes, class)
-	cs.fingerprints, cs.failures = append(cs.fingerprints, fingerprint), append(cs.failures, document)
+	cs.fingerprints, cs.failures = append(cs.fingerprints, fingerprint), append(cs.failures, optional(document))
 	cs.logged, cs.sources, cs.ids = append(cs.logged, optional(ev.LoggedAt)), append(cs.sources, ev.Source), append(cs.ids, ev.ID)
 	cs.types, cs.subjects, cs.eventKeys = append(cs.types, ev.Type), append(cs.subjects, ev.Subject), append(cs.eventKeys, optional(ev.Key))
 	cs.contentTypes = append(cs.contentTypes, ev.ContentType)
 	cs.correlations, cs.causations = append(cs.correlations, optional(ev.CorrelationID)), append(cs.causations, optional(ev.CausationID))
 	cs.occurred = append(cs.occurred, optional(ev.Time))
 	cs.parents, cs.states = append(cs.parents, optional(ev.TraceParent)), append(cs.states, optional(ev.TraceState))
-	cs.headers, cs.data, cs.raw = append(cs.headers, headers), append(cs.data, data), append(cs.raw, raw)
+	cs.headers, cs.data, cs.raw = append(cs.headers, optional(headers)), append(cs.data, data), append(cs.raw, raw)
 	return nil
 }
 

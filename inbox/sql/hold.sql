@@ -14,8 +14,8 @@
 WITH e AS (
     SELECT *
     FROM unnest($1::text[], $2::text[], $3::bytea[], $5::bigint[], $6::interval[], $7::int[], $8::bool[], $9::text[], $10::bytea[],
-                $11::jsonb[], $12::timestamptz[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[],
-                $19::text[], $20::text[], $21::timestamptz[], $22::text[], $23::text[], $24::jsonb[], $25::bytea[], $26::bytea[])
+                $11::text[], $12::timestamptz[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[],
+                $19::text[], $20::text[], $21::timestamptz[], $22::text[], $23::text[], $24::text[], $25::bytea[], $26::bytea[])
         AS e (handler, dedupe_key, digest, pos, after, attempts, solitary, class, fingerprint,
               failure, logged_at, source, event_id, type, subject, event_key, content_type,
               correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers)
@@ -31,10 +31,10 @@ INSERT INTO postroom.held (handler, dedupe_key, pos, next_at, dead_at, attempts,
                            correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers)
 SELECT handler, dedupe_key, pos, now() + after, CASE WHEN after IS NULL THEN now() END, attempts,
        solitary, class, fingerprint,
-       CASE WHEN class IS NOT NULL THEN jsonb_build_array(failure || jsonb_build_object('at', now())) END,
+       CASE WHEN class IS NOT NULL THEN jsonb_build_array(failure::jsonb || jsonb_build_object('at', now())) END,
        CASE WHEN class IS NOT NULL THEN now() END,
        coalesce(logged_at, now()), source, event_id, type, subject, event_key, content_type,
-       correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers
+       correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers::jsonb, data, raw_headers
 FROM e
 WHERE NOT $4::bool OR (handler, dedupe_key) IN (SELECT handler, dedupe_key FROM decided)
 RETURNING handler, dedupe_key;

@@ -1,0 +1,45 @@
+package inbox_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+// A pooler that keeps no prepared statements asks for another way to send them.
+func TestExecModes(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec} {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			b := newBenchOn(t, poolWith(t, func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode, cfg.MaxConns = mode, 10 }), devtest.NATS(t))
+			for _, sub := range []inbox.Subscription{b.subscription("h"), b.batched(10)} {
+				sub.Attempts = 2
+				if sub.Batch > 1 {
+					sub.Name = "batched"
+				}
+				b.in.Handle(sub, failing(sub.Name, errors.New("always")))
+			}
+			b.in.Handle(inbox.Subscription{Name: "accepted", Workers: 1}, effect("accepted"))
+			good := ids("good", 20)
+			b.publish(good...)
+			b.publish("bad 1", "bad 2", "good000")
+			b.publishEvent(postroom.Event{ID: "bad 3", Source: "/shop", Type: b.stream + ".placed", Key: "k", Headers: map[string]string{"a": "ä"}, Data: []byte{0, 255}})
+			b.run()
+			if got, err := b.in.Accept(t.Context(), "accepted", postroom.Event{ID: "a", Source: "/s", Type: "t"}); got != inbox.Stored || err != nil {
+				t.Errorf("Accept = %q, %v", got, err)
+			}
+			for _, name := range []string{"h", "batched"} {
+				b.eventually("the end of all at "+name, func() bool { return b.dead(name) == 3 && len(b.effects(name)) == 20 })
+				b.wantOnce(name, good...)
+			}
+			b.eventually("what was accepted", func() bool { return len(b.effects("accepted")) == 1 })
+		})
+	}
+}
