@@ -36,6 +36,7 @@ type consumer struct {
 	flights *flights
 	lanes   []chan *delivery // what waits for a worker: one for all, or in batches one for each
 	callers callers          // goroutines that run the handler
+	acks    chan *delivery   // committed, to be acknowledged
 	claims  chan *claim      // held events to run again
 	claimed atomic.Int32     // of them, those that are not answered
 	owing   sync.WaitGroup   // has each failed delivery that the holder is to hold
@@ -73,7 +74,7 @@ func (c *consumer) open() {
 	for i := range c.lanes {
 		c.lanes[i] = make(chan *delivery, most)
 	}
-	c.callers = make(callers, c.workers)
+	c.callers, c.acks = make(callers, c.workers), make(chan *delivery, most)
 	c.claims = make(chan *claim, max(1, c.workers/4))
 	c.claimed.Store(0)
 }
@@ -88,8 +89,9 @@ func (c *consumer) Run(ctx context.Context) error {
 	beating, still := context.WithCancel(work)
 	defer still()
 
-	var workers, beats sync.WaitGroup
+	var workers, acks, beats sync.WaitGroup
 	beats.Go(func() { c.beat(beating) })
+	acks.Go(func() { c.acknowledge(work) })
 	for i := range c.workers {
 		workers.Go(func() { c.work(ctx, work, c.lanes[i%len(c.lanes)]) })
 	}
@@ -98,6 +100,8 @@ func (c *consumer) Run(ctx context.Context) error {
 	c.handBackRest(work) // what was not begun does not wait for what was
 	workers.Wait()
 	c.owing.Wait()
+	close(c.acks)
+	acks.Wait()
 	c.handBackRest(work)
 	still()
 	beats.Wait()
@@ -175,11 +179,16 @@ func (c *consumer) work(ctx, work context.Context, lane <-chan *delivery) {
 func (c *consumer) deliverRun(ctx, work context.Context, d *delivery, lane <-chan *delivery) {
 	for next := (&ahead{lane: lane}); d != nil; {
 		c.deliver(ctx, work, d, next)
-		if next.d == nil && next.opened != nil { // it took another way than it seemed to
-			next.opened.tx.rollback(work)
-			next.opened = nil
-		}
+		next.drop(work)
 		d, next.d = next.d, nil
+	}
+}
+
+// acknowledge answers for what workers committed while they had the transaction of
+// the next delivery open: that must not wait for the broker.
+func (c *consumer) acknowledge(ctx context.Context) {
+	for d := range c.acks {
+		c.answer(ctx, d, done)
 	}
 }
 

@@ -54,7 +54,10 @@ func (c *consumer) persist(ctx, work context.Context, apply func() error) error 
 // which begins that of the next delivery where there is one. A failed attempt is a
 // failedError.
 func (c *consumer) apply(ctx, work context.Context, d *delivery, ahead *ahead) error {
-	c.inbox.alone.RLock()
+	if !c.inbox.alone.TryRLock() {
+		ahead.drop(work) // a transaction does not wait for an event that runs alone
+		c.inbox.alone.RLock()
+	}
 	defer c.inbox.alone.RUnlock()
 	tx, tag, err := ahead.take()
 	if tx == nil {
@@ -134,6 +137,14 @@ func (a *ahead) take() (*tx, pgconn.CommandTag, error) {
 	o := a.opened
 	a.opened = nil
 	return o.tx, o.tag, o.err
+}
+
+// drop ends the transaction that was begun for the delivery at hand: it has to wait,
+// or took another way than it seemed to.
+func (a *ahead) drop(ctx context.Context) {
+	if tx, _, _ := a.take(); tx != nil {
+		tx.rollback(ctx)
+	}
 }
 
 // peek returns what decides the delivery that is next for this worker, where one

@@ -33,6 +33,8 @@ func (c *consumer) deliver(ctx, work context.Context, d *delivery, ahead *ahead)
 		c.report(work, d.task, attempt.err)
 		c.owing.Add(1)
 		c.inbox.holder.queue <- owed{c, d, c.failed(1, failureOf(attempt.err))}
+	case err == nil && ahead != nil && ahead.opened != nil:
+		c.acks <- d // it has room for whatever is in hand
 	case err == nil:
 		c.answer(work, d, done)
 	case errors.Is(err, errDuplicate):
