@@ -185,3 +185,19 @@ func TestClaimsAreOfTypesThatTheProcessTakes(t *testing.T) {
 	}
 	b.wantOnce("h", types...)
 }
+
+// A claim whose answer was lost is given back by the process that made it, and was
+// no attempt.
+func TestAClaimWhoseAnswerWasLost(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.holdOne("h")
+	sub := b.subscription("h")
+	sub.Schedule = postroom.Backoff{time.Hour}
+	b.in.Handle(sub, postroom.HandlerFunc(func(context.Context, pgx.Tx, postroom.Event) error { return errors.New("not now") }))
+	name := inbox.LoseAnswer(b.in)
+	b.exec("UPDATE postroom.held SET claimed_by = $1, next_at = now() + interval '1 h', attempts = 2", name)
+	b.run()
+	want := owed{Key: "/shop bad", State: "due", Attempts: 2, Class: "error", Failures: 2}
+	b.eventually("its second attempt", func() bool { return b.held("h")["/shop bad"] == want })
+}

@@ -37,3 +37,10 @@ func Match(of []string, subject string) bool { return subjects(of).match(subject
 
 // Bounded shortens a dedupe key.
 func Bounded(key string) string { return bounded(key) }
+
+// LoseAnswer has an inbox that is not running believe that the answer to a claim of
+// its was lost, and returns the name under which it claims.
+func LoseAnswer(in *Inbox) string {
+	in.runner.unknown = true
+	return in.node.name
+}

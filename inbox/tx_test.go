@@ -249,3 +249,38 @@ func TestHandlersThatDoNotReturnAreLeftBehind(t *testing.T) {
 		t.Errorf("%d are dead, want 8", got)
 	}
 }
+
+// While an event runs alone, which may take as long as it likes, no worker sits on a
+// transaction.
+func TestNoTransactionWaitsForAnEventThatRunsAlone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.holdOne("alone")
+	b.exec("UPDATE postroom.held SET solitary = true, next_at = now()")
+	entered, resume := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(resume) })
+	b.in.Handle(b.subscription("alone"), postroom.HandlerFunc(func(_ context.Context, _ pgx.Tx, ev postroom.Event) error {
+		if ev.ID == "bad" {
+			close(entered)
+			<-resume
+		}
+		return nil
+	}))
+	sub := b.subscription("h")
+	sub.Workers = 2
+	b.in.Handle(sub, effect("h"))
+	many := append(ids("e", 500), "bad") // which is in the stream already
+	b.publish(many[:500]...)
+	b.run()
+	t.Cleanup(release)
+	<-entered
+	b.eventually("the event's own transaction to be the only one", func() bool {
+		var n int
+		err := b.pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND state LIKE 'idle in transaction%'`).Scan(&n)
+		return err == nil && n == 1
+	})
+	release()
+	b.eventually("all effects", func() bool { return len(b.effects("h")) == len(many) })
+	b.wantOnce("h", many...)
+}
