@@ -56,7 +56,10 @@ func (c *customers) wait(ctx context.Context, placed chan error) error {
 		}
 		all := len(placed) > 0 // read before the state: it is complete then
 		now, err := c.demo.state(ctx)
-		if err != nil {
+		switch {
+		case err != nil && ctx.Err() != nil: // it ended in the midst of reading
+			return c.ended(ctx, last)
+		case err != nil:
 			return err
 		}
 		c.show.report(now)
