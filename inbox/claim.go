@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,8 +19,41 @@ type claim struct {
 	c         *consumer
 	id, epoch int64
 	solitary  bool
+	revision  int32
 	ends      time.Time // by this process's clock, no later than by the database's
 	fault     *failure  // it is still no event
+
+	mu     sync.Mutex
+	lost   bool // another process has claimed the event since
+	onLoss func()
+}
+
+// lose notes that the claim is another's now, and tells whoever runs the event.
+func (cl *claim) lose() {
+	cl.mu.Lock()
+	cl.lost = true
+	tell := cl.onLoss
+	cl.mu.Unlock()
+	if tell != nil {
+		tell()
+	}
+}
+
+// onLost has f called when the claim is lost, or at once where it is.
+func (cl *claim) onLost(f func()) {
+	cl.mu.Lock()
+	cl.onLoss = f
+	lost := cl.lost
+	cl.mu.Unlock()
+	if lost {
+		f()
+	}
+}
+
+func (cl *claim) isLost() bool {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return cl.lost
 }
 
 // collect reads what was claimed. The lease is counted from before the statement
@@ -33,7 +67,7 @@ func (r *runner) collect(claims *[]*claim, began time.Time) func(pgx.Rows) error
 		var occurred *time.Time
 		var raw []byte
 		err := row.Scan(&handler, &cl.id, &cl.epoch, &cl.attempt, &cl.solitary, &cl.key, &ev.LoggedAt, &ev.Source, &ev.ID,
-			&ev.Type, &ev.Subject, &key, &ev.ContentType, &correlation, &causation, &occurred, &parent, &state, &ev.Headers, &ev.Data, &raw)
+			&ev.Type, &ev.Subject, &key, &ev.ContentType, &correlation, &causation, &occurred, &parent, &state, &ev.Headers, &ev.Data, &raw, &cl.revision)
 		if err != nil {
 			return nil, err
 		}
@@ -90,11 +124,11 @@ func (c *consumer) retry(ctx, work context.Context, cl *claim) {
 		c.fail(ctx, work, cl, failure{class: classCrash, permanent: true, text: fmt.Sprintf(
 			"the process that made attempt %d ended or stood still, and it was the last", c.sub.Attempts)}, c.sub.Attempts)
 		return
-	case ctx.Err() != nil || !cl.solitary && time.Until(cl.ends) < c.sub.Timeout+c.grace: // it waited for too long
-		c.release(work, cl)
+	case ctx.Err() != nil || c.external == nil && !cl.solitary && time.Until(cl.ends) < c.sub.Timeout+c.grace: // it waited for too long
+		c.release(ctx, work, cl)
 		return
 	}
-	err := c.persist(ctx, work, func() error { return c.rerun(ctx, work, cl) })
+	err := c.run(ctx, work, cl)
 	var attempt *notedError
 	switch {
 	case errors.As(err, &attempt):
@@ -109,12 +143,20 @@ func (c *consumer) retry(ctx, work context.Context, cl *claim) {
 	case errors.Is(err, errSettled):
 		c.metrics.leaseLost.Add(work, 1, c.metrics.handler)
 		c.log.WarnContext(work, "another process has the event, or it is settled", "event_id", cl.ev.ID, "dedupe_key", cl.key, "attempt", cl.attempt)
-	case work.Err() != nil || ctx.Err() != nil && isOutage(err):
-		c.release(work, cl)
+	case work.Err() != nil || ctx.Err() != nil && isOutage(err) || isUnsettled(err):
+		c.release(ctx, work, cl)
 	default:
 		c.report(work, cl.task, err)
 		c.fail(ctx, work, cl, failureOf(err), cl.attempt)
 	}
+}
+
+// run runs a held event to its end.
+func (c *consumer) run(ctx, work context.Context, cl *claim) error {
+	if c.external != nil {
+		return c.serve(ctx, work, cl)
+	}
+	return c.persist(ctx, work, func() error { return c.rerun(ctx, work, cl) })
 }
 
 // fail notes a failed attempt, and when the next is due.
@@ -159,11 +201,15 @@ func (c *consumer) noted(ctx context.Context, cl *claim, h holding) {
 }
 
 // release gives a claim back. Where that does not succeed it runs out.
-func (c *consumer) release(ctx context.Context, cl *claim) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackPatience)
-	defer cancel()
-	if _, err := c.inbox.pool.Exec(ctx, c.inbox.sql.release, cl.id, cl.epoch); err != nil {
-		c.log.WarnContext(ctx, "claim could not be given back and will run out", "event_id", cl.ev.ID, "dedupe_key", cl.key, "error", err)
+func (c *consumer) release(ctx, work context.Context, cl *claim) {
+	err := c.persist(ctx, work, func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(work), rollbackPatience)
+		defer cancel()
+		_, err := c.inbox.pool.Exec(ctx, c.inbox.sql.release, cl.id, cl.epoch)
+		return written(err)
+	})
+	if err != nil {
+		c.log.WarnContext(work, "claim could not be given back and will run out", "event_id", cl.ev.ID, "dedupe_key", cl.key, "error", err)
 	}
-	c.metrics.ended(ctx, released, cl.ev.LoggedAt)
+	c.metrics.ended(work, released, cl.ev.LoggedAt)
 }

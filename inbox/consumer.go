@@ -18,12 +18,13 @@ import (
 
 // consumer is one handler at work. It implements postroom.Runner.
 type consumer struct {
-	inbox   *Inbox
-	sub     Subscription
-	handler postroom.Handler
-	log     *slog.Logger
-	metrics handlerMetrics
-	workers int
+	inbox    *Inbox
+	sub      Subscription
+	handler  postroom.Handler
+	external ExternalHandler // in place of handler
+	log      *slog.Logger
+	metrics  handlerMetrics
+	workers  int
 
 	grace     time.Duration // from the end of a handler's context until it is left behind
 	idleLimit string        // for how long, in milliseconds, a handler may leave its transaction idle
@@ -32,25 +33,26 @@ type consumer struct {
 	spanName    string
 	spanOptions []trace.SpanStartOption
 
-	hand    *hand
-	flights *flights
-	lanes   []chan *delivery // what waits for a worker: one for all, or in batches one for each
-	callers callers          // goroutines that run the handler
-	acks    chan *delivery   // committed, to be acknowledged
-	claims  chan *claim      // held events to run again
-	claimed atomic.Int32     // of them, those that are not answered
-	owing   sync.WaitGroup   // has each failed delivery that the holder is to hold
-	turn    atomic.Uint64    // of the lane for the next event without a key
+	hand     *hand
+	flights  *flights
+	lanes    []chan *delivery // what waits for a worker: one for all, or in batches one for each
+	callers  callers          // goroutines that run the handler
+	acks     chan *delivery   // committed, to be acknowledged
+	claims   chan *claim      // held events to run again
+	claimed  atomic.Int32     // of them, those that are not answered
+	settling chan struct{}    // has one for each transaction in which an external handler settles
+	owing    sync.WaitGroup   // has each failed delivery that the holder is to hold
+	turn     atomic.Uint64    // of the lane for the next event without a key
 
 	streamCreated   time.Time // tells two streams of one name apart
 	backfillThrough uint64    // up to here the age of an event does not matter
 	broker          atomic.Pointer[brokerView]
 }
 
-func newConsumer(in *Inbox, sub Subscription, h postroom.Handler) *consumer {
-	sub = sub.defaults()
+func newConsumer(in *Inbox, sub Subscription, h postroom.Handler, external ExternalHandler) *consumer {
+	sub = sub.defaults(external != nil)
 	c := &consumer{
-		inbox: in, sub: sub, handler: h, subjects: sub.Subjects,
+		inbox: in, sub: sub, handler: h, external: external, subjects: sub.Subjects,
 		log: in.cfg.Logger.With("handler", sub.Name), metrics: in.metrics.of(sub.Name, sub.Stream),
 		grace: min(max(sub.Timeout/2, 100*time.Millisecond), 5*time.Second),
 	}
@@ -60,8 +62,22 @@ func newConsumer(in *Inbox, sub Subscription, h postroom.Handler) *consumer {
 }
 
 // lease is how long a claim lasts: until a handler that does not return is left
-// behind, and its process has noted that.
-func (c *consumer) lease() time.Duration { return c.sub.Timeout + 2*c.grace }
+// behind, and its process has noted that. That of an external handler is renewed.
+func (c *consumer) lease() time.Duration {
+	if c.external != nil {
+		return c.inbox.cfg.AckWait
+	}
+	return c.sub.Timeout + 2*c.grace
+}
+
+// connections is how many connections of the pool a handler needs for itself; none
+// where it takes what is left.
+func (c *consumer) connections() int {
+	if c.external != nil {
+		return min(c.sub.Workers, externalSettles)
+	}
+	return c.sub.Workers
+}
 
 // open makes what a run needs. The lanes have room for whatever is in hand.
 func (c *consumer) open() {
@@ -76,6 +92,9 @@ func (c *consumer) open() {
 	}
 	c.callers, c.acks = make(callers, c.workers), make(chan *delivery, most)
 	c.claims = make(chan *claim, max(1, c.workers/4))
+	if c.external != nil {
+		c.claims, c.settling = make(chan *claim, c.workers), make(chan struct{}, c.connections())
+	}
 	c.claimed.Store(0)
 }
 
@@ -92,8 +111,11 @@ func (c *consumer) Run(ctx context.Context) error {
 	var workers, acks, beats sync.WaitGroup
 	beats.Go(func() { c.beat(beating) })
 	acks.Go(func() { c.acknowledge(work) })
+	if c.external != nil {
+		workers.Go(func() { c.storeAll(ctx, work) })
+	}
 	for i := range c.workers {
-		workers.Go(func() { c.work(ctx, work, c.lanes[i%len(c.lanes)]) })
+		workers.Go(func() { c.work(ctx, work, c.lane(i)) })
 	}
 	err := c.read(ctx)
 	stop()
@@ -172,6 +194,15 @@ func (c *consumer) work(ctx, work context.Context, lane <-chan *delivery) {
 			}
 		}
 	}
+}
+
+// lane returns what waits for a worker. Those of an external handler only run what
+// is held.
+func (c *consumer) lane(worker int) <-chan *delivery {
+	if c.external != nil {
+		return nil
+	}
+	return c.lanes[worker%len(c.lanes)]
 }
 
 // deliverRun decides a delivery, and those that wait behind it for as long as

@@ -228,22 +228,36 @@ func (e *abandonedError) Unwrap() error { return e.err }
 // takes no worker with it, and one that does not return holds none for ever. A
 // panic is an error like any other, with its stack.
 func (c *consumer) call(ctx context.Context, tx *tx, t task) error {
+	return c.observe(ctx, t, func(ctx context.Context) error {
+		return c.guard(ctx, tx, func(ctx context.Context) error { return c.handler.Handle(ctx, tx, t.ev) })
+	})
+}
+
+// observe runs a handler in a span, and notes how long it took.
+func (c *consumer) observe(ctx context.Context, t task, run func(ctx context.Context) error) error {
 	began := time.Now()
+	ctx, span := c.trace(ctx, t)
+	err := run(ctx)
+	if err != nil {
+		err = &postroom.EventError{Op: "handle", ID: t.ev.ID, Type: t.ev.Type, Err: err}
+	}
+	c.metrics.ran(ctx, span, time.Since(began), err)
+	return err
+}
+
+// guard runs a handler's function, within its time. tx is nil where it has no
+// transaction.
+func (c *consumer) guard(ctx context.Context, tx *tx, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.sub.Timeout, errTimeout)
 	defer cancel()
-	ctx, span := c.trace(ctx, t)
 	hand := c.callers.get()
-	hand.calls <- func() error { return c.handler.Handle(ctx, tx, t.ev) }
+	hand.calls <- func() error { return f(ctx) }
 	err := c.await(ctx, tx, hand.done)
 	if isAbandoned(err) || errors.Is(err, errGoexit) {
 		close(hand.calls)
 	} else {
 		c.callers.put(hand)
 	}
-	if err != nil {
-		err = &postroom.EventError{Op: "handle", ID: t.ev.ID, Type: t.ev.Type, Err: err}
-	}
-	c.metrics.ran(ctx, span, time.Since(began), err)
 	return err
 }
 
@@ -258,11 +272,13 @@ func (c *consumer) await(ctx context.Context, tx *tx, done <-chan error) error {
 		select {
 		case err = <-done:
 		case <-grace.C:
-			tx.abandon()
+			if tx != nil {
+				tx.abandon()
+			}
 			return &abandonedError{context.Cause(ctx)}
 		}
 	}
-	if err == nil {
+	if err == nil && tx != nil {
 		err = tx.healthy()
 	}
 	return timedOut(ctx, err)

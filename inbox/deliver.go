@@ -26,13 +26,16 @@ func (c *consumer) deliver(ctx, work context.Context, d *delivery, ahead *ahead)
 		c.leaveToOthers(ctx, work, d)
 		return
 	}
+	if c.external != nil {
+		c.holdWithOthers(d, holding{after: now})
+		return
+	}
 	err := c.persist(ctx, work, func() error { return c.apply(ctx, work, d, ahead) })
 	var attempt *failedError
 	switch {
 	case errors.As(err, &attempt):
 		c.report(work, d.task, attempt.err)
-		c.owing.Add(1)
-		c.inbox.holder.queue <- owed{c, d, c.failed(1, failureOf(attempt.err))}
+		c.holdWithOthers(d, c.failed(1, failureOf(attempt.err)))
 	case err == nil && ahead != nil && ahead.opened != nil:
 		c.acks <- d // it has room for whatever is in hand
 	case err == nil:
@@ -47,6 +50,12 @@ func (c *consumer) deliver(ctx, work context.Context, d *delivery, ahead *ahead)
 		c.report(work, d.task, err)
 		c.hold(ctx, work, d, c.failed(1, failureOf(err)))
 	}
+}
+
+// holdWithOthers has the holder hold a delivery.
+func (c *consumer) holdWithOthers(d *delivery, h holding) {
+	c.owing.Add(1)
+	c.inbox.holder.queue <- owed{c, d, h} // it has room for whatever is in hand
 }
 
 // takes reports whether this process handles events of this kind.

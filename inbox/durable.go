@@ -39,10 +39,6 @@ type standing struct {
 
 // ensure notes the subscription, and then finds or makes the durable consumer.
 func (c *consumer) ensure(ctx context.Context) (jetstream.Consumer, error) {
-	var instance string
-	if err := c.inbox.pool.QueryRow(ctx, c.inbox.sql.instance).Scan(&instance); err != nil {
-		return nil, fmt.Errorf("read instance: %w", err)
-	}
 	js, err := jetstream.New(c.inbox.nc)
 	if err != nil {
 		return nil, err
@@ -58,7 +54,7 @@ func (c *consumer) ensure(ctx context.Context) (jetstream.Consumer, error) {
 	}
 	c.backfillThrough = row.backfill
 
-	want := c.config(instance, row.floor)
+	want := c.config(*c.inbox.node.instance.Load(), row.floor)
 	durable, err := stream.Consumer(ctx, want.Durable)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		if !row.isNew {

@@ -17,16 +17,17 @@ import (
 
 // Classes of failures, besides the SQLSTATE of one that came from the database.
 const (
-	classError       = "error"       // the handler returned it
-	classPermanent   = "permanent"   // the handler said that another attempt is hopeless
-	classPanic       = "panic"       // the handler panicked, or ended its goroutine
-	classTimeout     = "timeout"     // the handler took longer than its subscription allows
-	classContention  = "contention"  // ten rounds lost to other transactions
-	classCrash       = "crash"       // the process that ran it ended, or stood still
-	classConflict    = "conflict"    // another event was decided under its identity
-	classUndecodable = "undecodable" // it is no event
-	classTooOld      = "too_old"     // the ledger cannot tell whether it was decided
-	classDedupeKey   = "dedupe_key"  // the subscription found no key for it
+	classError       = "error"           // the handler returned it
+	classPermanent   = "permanent"       // the handler said that another attempt is hopeless
+	classPanic       = "panic"           // the handler panicked, or ended its goroutine
+	classTimeout     = "timeout"         // the handler took longer than its subscription allows
+	classContention  = "contention"      // ten rounds lost to other transactions
+	classCrash       = "crash"           // the process that ran it ended, or stood still
+	classConflict    = "conflict"        // another event was decided under its identity
+	classUndecodable = "undecodable"     // it is no event
+	classTooOld      = "too_old"         // the ledger cannot tell whether it was decided
+	classDedupeKey   = "dedupe_key"      // the subscription found no key for it
+	classUnknown     = "outcome_unknown" // a call was begun, and may not be made again
 )
 
 // failure is what went wrong with an event.
@@ -71,6 +72,8 @@ func failureOf(err error) failure {
 		f.class, f.frame, f.stack = classPanic, panicked.frame, clean(string(panicked.stack), maxFailureStack)
 	case errors.Is(err, errGoexit):
 		f.class = classPanic
+	case errors.Is(err, ErrOutcomeUnknown):
+		f.class, f.permanent = classUnknown, true
 	case errors.Is(err, postroom.ErrPermanent):
 		f.class, f.permanent = classPermanent, true
 	case errors.Is(err, errTimeout):

@@ -46,7 +46,8 @@ type Config struct {
 
 	// AckWait is how long the broker waits for a sign of life from a process that
 	// holds an event before it delivers the event again, to another. Signs are
-	// sent three times as often.
+	// sent three times as often. So long does the claim of an external handler
+	// last, too, which is renewed as often.
 	//
 	// Defaults to 30 seconds.
 	AckWait time.Duration
@@ -142,6 +143,8 @@ type Inbox struct {
 	node      *node
 	runner    *runner
 	holder    *holder
+	receipts  *receipts
+	settler   group[*settlement]
 	clock     clock
 
 	// alone is held for writing while an event runs that may end the process, and
@@ -161,7 +164,8 @@ func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 		pool: pool, nc: nc, cfg: cfg, err: cfg.validate(), metrics: newMetrics(cfg.MeterProvider),
 		tracer: telemetry.Tracer(cfg.TracerProvider), lookEvery: lookEvery, floorEvery: floorEvery,
 	}
-	in.runner, in.node = newRunner(in), newNode(in)
+	in.runner, in.node, in.receipts = newRunner(in), newNode(in), newReceipts(in)
+	in.settler.write = in.settleMany
 	if in.err == nil {
 		name, _ := schema.Name(cfg.Schema) // validate has reported its error
 		in.sql = load(name)
@@ -178,13 +182,17 @@ func (in *Inbox) Handle(sub Subscription, h postroom.Handler) {
 	if h == nil {
 		panic(fmt.Sprintf("inbox: Handle: no handler for %q", sub.Name))
 	}
+	in.register(sub, h, nil)
+}
+
+func (in *Inbox) register(sub Subscription, h postroom.Handler, external ExternalHandler) {
 	if in.byName(sub.Name) != nil {
-		panic(fmt.Sprintf("inbox: Handle: a second handler with the name %q", sub.Name))
+		panic(fmt.Sprintf("inbox: a second handler with the name %q", sub.Name))
 	}
-	if err := sub.validate(); err != nil {
+	if err := sub.validate(external != nil); err != nil {
 		in.err = errors.Join(in.err, err)
 	}
-	in.consumers = append(in.consumers, newConsumer(in, sub, h))
+	in.consumers = append(in.consumers, newConsumer(in, sub, h, external))
 }
 
 // byName returns a handler, or nil.
@@ -261,13 +269,13 @@ func (in *Inbox) checkSettings() error {
 	if readsStream && (in.nc.Opts.MaxReconnect >= 0 || !in.nc.Opts.AllowReconnect) {
 		return errors.New("the connection to NATS has bounded reconnects, after which it is closed for good: connect with nats.MaxReconnects(-1), or with relay.ConnectOptions()")
 	}
-	workers := 0
+	need := 0
 	for _, c := range in.consumers {
-		workers += max(c.sub.Workers, 1)
+		need += max(c.connections(), 1)
 	}
-	if most := int(in.pool.Config().MaxConns); workers+spare > most {
-		return fmt.Errorf("%d workers need as many connections and %d to spare, and the pool has %d: raise pool_max_conns or lower Workers",
-			workers, spare, most)
+	if most := int(in.pool.Config().MaxConns); need+spare > most {
+		return fmt.Errorf("the workers need %d connections and %d to spare, and the pool has %d: raise pool_max_conns or lower Workers",
+			need, spare, most)
 	}
 	return nil
 }
@@ -277,7 +285,7 @@ func (in *Inbox) checkSettings() error {
 func (in *Inbox) shareOut() {
 	left, open := int(in.pool.Config().MaxConns)-spare, 0
 	for _, c := range in.consumers {
-		left -= c.sub.Workers
+		left -= c.connections()
 		if c.sub.Workers == 0 {
 			open++
 		}
@@ -310,7 +318,7 @@ func (in *Inbox) Run(ctx context.Context) error {
 		c.open()
 	}
 	in.holder = newHolder(in)
-	parts := []postroom.Runner{in.node, in.runner, in.holder, newSweeper(in), newGauges(in)}
+	parts := []postroom.Runner{in.node, in.runner, &renewer{in}, in.holder, newSweeper(in), newGauges(in)}
 	var consumers sync.WaitGroup
 	for _, c := range in.consumers {
 		consumers.Add(1)

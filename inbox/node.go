@@ -23,6 +23,8 @@ type node struct {
 	inbox *Inbox
 	id    uuid.UUID
 	name  string
+
+	instance atomic.Pointer[string] // the id of this Postroom; set before anything else runs
 }
 
 func newNode(in *Inbox) *node {
@@ -49,16 +51,18 @@ func (n *node) Run(ctx context.Context) error {
 	return nil
 }
 
-// beat writes the sign of life, and sets the clock.
+// beat writes the sign of life, sets the clock, and reads who this Postroom is.
 func (n *node) beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, writePatience)
 	defer cancel()
 	before := time.Now()
 	var at time.Time
-	err := n.inbox.pool.QueryRow(ctx, n.inbox.sql.node, n.id, n.name, n.inbox.names(), n.inbox.cfg.Ledger, n.inbox.cfg.AgeGate).Scan(&at)
+	var instance string
+	err := n.inbox.pool.QueryRow(ctx, n.inbox.sql.node, n.id, n.name, n.inbox.names(), n.inbox.cfg.Ledger, n.inbox.cfg.AgeGate).Scan(&at, &instance)
 	if err != nil {
 		return fmt.Errorf("write sign of life: %w", err)
 	}
+	n.instance.Store(&instance)
 	n.inbox.clock.set(at.Sub(before.Add(time.Since(before) / 2)))
 	return nil
 }

@@ -19,15 +19,15 @@ type runner struct {
 	woken chan struct{}
 
 	mu    sync.Mutex
-	at    time.Time          // when it is to look again; zero for no sooner than the next poll
-	known map[int64]struct{} // the claims of this process, by id
+	at    time.Time        // when it is to look again; zero for no sooner than the next poll
+	known map[int64]*claim // the claims of this process, by id
 
 	out     sync.WaitGroup // has each claim that a worker may run
 	unknown bool           // a claim was not answered: there may be others of this process
 }
 
 func newRunner(in *Inbox) *runner {
-	return &runner{inbox: in, woken: make(chan struct{}, 1), known: make(map[int64]struct{})}
+	return &runner{inbox: in, woken: make(chan struct{}, 1), known: make(map[int64]*claim)}
 }
 
 // wake has the runner look after d: something is due then.
@@ -68,7 +68,7 @@ func (r *runner) Run(ctx context.Context) error {
 		}
 		r.wait(ctx, next)
 	}
-	r.releaseUnbegun(work)
+	r.releaseUnbegun(ctx, work)
 	if err := r.adopt(work); err != nil {
 		r.inbox.cfg.Logger.WarnContext(ctx, "claims whose answer was lost could not be given back and will run out", "error", err)
 	}
@@ -95,7 +95,7 @@ func (r *runner) adopt(ctx context.Context) error {
 // begun notes that a claim is this process's, and ended that it is no longer.
 func (r *runner) begun(cl *claim) {
 	r.mu.Lock()
-	r.known[cl.id] = struct{}{}
+	r.known[cl.id] = cl
 	r.mu.Unlock()
 	cl.c.claimed.Add(1)
 	r.out.Add(1)
@@ -103,10 +103,25 @@ func (r *runner) begun(cl *claim) {
 
 func (r *runner) ended(cl *claim) {
 	r.mu.Lock()
-	delete(r.known, cl.id)
+	if r.known[cl.id] == cl { // and not a later claim of this process
+		delete(r.known, cl.id)
+	}
 	r.mu.Unlock()
 	cl.c.claimed.Add(-1)
 	r.out.Done()
+}
+
+// renewable returns the claims that have to be renewed.
+func (r *runner) renewable() []*claim {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var claims []*claim
+	for _, cl := range r.known {
+		if cl.c.external != nil && !cl.isLost() {
+			claims = append(claims, cl)
+		}
+	}
+	return claims
 }
 
 // wait waits for d, or until the runner is woken to an earlier time.
@@ -220,7 +235,7 @@ func (r *runner) send(ctx context.Context, queue func(batch *pgx.Batch, began ti
 // else of this inbox runs. What was claimed before is over by then, or given back:
 // it would be charged with the end of the process.
 func (r *runner) runAlone(ctx, work context.Context) error {
-	r.releaseUnbegun(work)
+	r.releaseUnbegun(ctx, work)
 	r.out.Wait()
 	r.inbox.alone.Lock()
 	defer r.inbox.alone.Unlock()
@@ -242,12 +257,12 @@ func (r *runner) runAlone(ctx, work context.Context) error {
 }
 
 // releaseUnbegun gives back what no worker has begun.
-func (r *runner) releaseUnbegun(work context.Context) {
+func (r *runner) releaseUnbegun(ctx, work context.Context) {
 	for _, c := range r.inbox.consumers {
 		for len(c.claims) > 0 {
 			select {
 			case cl := <-c.claims:
-				c.release(work, cl)
+				c.release(ctx, work, cl)
 				r.ended(cl)
 			default:
 			}

@@ -31,10 +31,20 @@ var (
 	settleSQL string
 	//go:embed sql/fail.sql
 	failSQL string
+	//go:embed sql/settle_many.sql
+	settleManySQL string
+	//go:embed sql/renew.sql
+	renewSQL string
+	//go:embed sql/start.sql
+	startSQL string
+	//go:embed sql/done.sql
+	doneSQL string
+	//go:embed sql/undo.sql
+	undoSQL string
+	//go:embed sql/forget.sql
+	forgetSQL string
 	//go:embed sql/release.sql
 	releaseSQL string
-	//go:embed sql/instance.sql
-	instanceSQL string
 	//go:embed sql/subscribe.sql
 	subscribeSQL string
 	//go:embed sql/recreated.sql
@@ -67,7 +77,8 @@ type statements struct {
 	plan, due, claim, claimAlone       string
 	orphans                            string
 	limits, settle, fail, release      string
-	instance                           string
+	settleMany, renew                  string
+	start, done, undo, forget          string
 	subscribe, recreated, types, floor string
 	node, leave, ledgers, unknown      string
 	sweep, expire, swept               string
@@ -81,7 +92,8 @@ func load(name string) statements {
 		plan: in(planSQL), due: in(dueSQL), claim: in(claimSQL), claimAlone: in(claimAloneSQL),
 		orphans: in(orphansSQL),
 		limits:  in(limitsSQL), settle: in(settleSQL), fail: in(failSQL), release: in(releaseSQL),
-		instance:  in(instanceSQL),
+		settleMany: in(settleManySQL), renew: in(renewSQL),
+		start: in(startSQL), done: in(doneSQL), undo: in(undoSQL), forget: in(forgetSQL),
 		subscribe: in(subscribeSQL), recreated: in(recreatedSQL), types: in(typesSQL), floor: in(floorSQL),
 		node: in(nodeSQL), leave: in(leaveSQL), ledgers: in(ledgersSQL), unknown: in(unknownSQL),
 		sweep: in(sweepSQL), expire: in(expireSQL), swept: in(sweptSQL),

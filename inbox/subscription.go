@@ -62,8 +62,11 @@ type Subscription struct {
 	// uses a connection of the pool. A quarter of them, and at least one, also run
 	// events of held that are due.
 	//
+	// An external handler has only four of its workers settle with effects of their
+	// own at a time, and needs no more connections.
+	//
 	// Defaults to what the pool has left, divided among the handlers that do not
-	// say; at least 1 and at most 32.
+	// say; at least 1 and at most 32. External handlers: 32.
 	Workers int
 
 	// Batch is how many events are handled in one transaction at the most, one
@@ -103,6 +106,15 @@ type Subscription struct {
 	// Defaults to postroom.DefaultBackoff.
 	Schedule postroom.Backoff
 
+	// KeyWindow is for how long the vendors that an external handler calls recognise
+	// a key that they were given before: what their documentation says, and less where
+	// that is vague. A step that was begun, and of which nobody knows whether it
+	// happened, is called again no later than this, less Timeout, after its first
+	// call. See [KeyWindow] for handlers with several vendors.
+	//
+	// Defaults to none: such a step is never called again.
+	KeyWindow time.Duration
+
 	// Timeout is how long one event may take. Then the handler's context ends; a
 	// handler that ignores it is left behind after half as long again, at most 5 s,
 	// and its transaction with it. An event whose process dies while it is run from
@@ -112,10 +124,13 @@ type Subscription struct {
 	Timeout time.Duration
 }
 
-func (s Subscription) defaults() Subscription {
+func (s Subscription) defaults(external bool) Subscription {
 	s.Attempts = cmp.Or(s.Attempts, 5)
 	s.Timeout = cmp.Or(s.Timeout, 30*time.Second)
 	s.Batch = max(s.Batch, 1)
+	if external && s.Workers == 0 {
+		s.Workers = externalWorkers
+	}
 	if s.Schedule == nil {
 		s.Schedule = postroom.DefaultBackoff()
 	}
@@ -136,7 +151,7 @@ var (
 	validStream = regexp.MustCompile(`^[^\s.*>/\\]{1,255}$`)
 )
 
-func (s Subscription) validate() error {
+func (s Subscription) validate(external bool) error {
 	var faults []error
 	add := func(format string, args ...any) {
 		faults = append(faults, fmt.Errorf("subscription %q: "+format, append([]any{s.Name}, args...)...))
@@ -168,6 +183,15 @@ func (s Subscription) validate() error {
 	}
 	if s.Batch < 0 || s.Batch > maxBatch {
 		add("Batch is %d, want none to %d", s.Batch, maxBatch)
+	}
+	if external && s.Batch > 1 {
+		add("Batch has no meaning for an external handler, whose calls share no transaction")
+	}
+	if s.KeyWindow < 0 {
+		add("KeyWindow is %s, want none or more", s.KeyWindow)
+	}
+	if !external && s.KeyWindow != 0 {
+		add("KeyWindow is for external handlers")
 	}
 	if !slices.Contains([]pgx.TxIsoLevel{"", pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}, s.Isolation) {
 		add("Isolation must be a level that PostgreSQL has: pgx.ReadCommitted, pgx.RepeatableRead or pgx.Serializable")

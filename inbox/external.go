@@ -1,0 +1,148 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// HandleExternal registers a handler that calls other systems, which no transaction
+// of this database can undo. Its events are stored first, acknowledged, and run from
+// held, with no transaction open: a call may take long. A handler is run by one
+// process at a time, which renews its claim while it runs; where that process dies or
+// stands still, another takes over after Config.AckWait, and finds in the receipts
+// which steps are done.
+//
+// What a step did outside is done at least once, and not twice at a vendor that
+// recognises keys; see [Call.Step]. What is done by [Call.OnSettle] is committed once.
+// It is called before Run, and panics as [Inbox.Handle] does.
+func (in *Inbox) HandleExternal(sub Subscription, h ExternalHandler) {
+	if h == nil {
+		panic(fmt.Sprintf("inbox: HandleExternal: no handler for %q", sub.Name))
+	}
+	in.register(sub, nil, h)
+}
+
+// How many events an external handler has in hand unless it says so, and how many of
+// them are settled in a transaction of their own at a time: only these need a
+// connection.
+const (
+	externalWorkers = 32
+	externalSettles = 4
+)
+
+// store takes what was delivered to an external handler, and has it held. Its workers
+// may all be out for long.
+func (c *consumer) storeAll(ctx, work context.Context) {
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case d := <-c.lanes[0]:
+			if ctx.Err() != nil {
+				c.handBack(work, d)
+				continue
+			}
+			c.deliver(ctx, work, d, nil)
+		}
+	}
+}
+
+// serve runs an external handler for a held event, and settles it. Each waits for no
+// other: the handler has no transaction.
+func (c *consumer) serve(ctx, work context.Context, cl *claim) error {
+	if !cl.solitary { // otherwise the runner holds it for writing
+		c.inbox.alone.RLock()
+		defer c.inbox.alone.RUnlock()
+	}
+	running, cancel := context.WithCancelCause(work)
+	defer cancel(nil)
+	cl.onLost(func() { cancel(errSettled) })
+	call := &Call{Event: cl.ev, Attempt: cl.attempt, claim: cl, instance: *c.inbox.node.instance.Load(), busy: make(map[string]struct{})}
+	err := c.observe(running, cl.task, func(ctx context.Context) error {
+		return c.guard(ctx, nil, func(ctx context.Context) error { return c.external(ctx, call) })
+	})
+	settles, outage := call.end()
+	switch {
+	case err == nil:
+		return c.persist(ctx, work, func() error { return c.settleCall(work, cl, settles) })
+	case cl.isLost():
+		return errSettled
+	case outage:
+		return &beginError{err} // it says nothing about the event
+	}
+	return err
+}
+
+// settleCall settles an event whose handler is done, with what is to be committed
+// with it.
+func (c *consumer) settleCall(ctx context.Context, cl *claim, settles []func(ctx context.Context, tx pgx.Tx) error) error {
+	if len(settles) == 0 {
+		s := &settlement{claim: cl}
+		if err := c.inbox.settler.do(s); err != nil {
+			return fmt.Errorf("settle: %w", err)
+		}
+		if !s.settled {
+			return errSettled
+		}
+		return nil
+	}
+	select {
+	case c.settling <- struct{}{}:
+		defer func() { <-c.settling }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	tx, _, err := begin(ctx, c.inbox.pool, c.sub.Isolation, discardRows, c.inbox.sql.limits, c.idleLimit)
+	if tx == nil {
+		return err
+	}
+	if err == nil {
+		err = c.settleClaim(ctx, tx, cl)
+	}
+	if err == nil {
+		err = c.guard(ctx, tx, func(ctx context.Context) error {
+			for _, settle := range settles {
+				if err := settle(ctx, tx); err != nil {
+					return fmt.Errorf("settle: %w", err)
+				}
+			}
+			return nil
+		})
+	}
+	return c.end(ctx, tx, err)
+}
+
+// settlement is an event that is settled, with others, by itself.
+type settlement struct {
+	claim   *claim
+	settled bool
+}
+
+// settleMany is one statement for events that settle with no effects of their own.
+func (in *Inbox) settleMany(ctx context.Context, all []*settlement) error {
+	ids, epochs := make([]int64, len(all)), make([]int64, len(all))
+	byID := make(map[int64]*settlement, len(all))
+	for i, s := range all {
+		ids[i], epochs[i], byID[s.claim.id] = s.claim.id, s.claim.epoch, s
+	}
+	batch := &pgx.Batch{}
+	batch.Queue(in.sql.plan)
+	batch.Queue(in.sql.settleMany, ids, epochs).Query(func(rows pgx.Rows) error {
+		var id int64
+		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
+			byID[id].settled = true
+			return nil
+		})
+		return err
+	})
+	return in.pool.SendBatch(ctx, batch).Close()
+}
+
+// isUnsettled reports whether err says nothing about the event, but that this process
+// could not bring it to an end.
+func isUnsettled(err error) bool {
+	var begin *beginError
+	return errors.As(err, &begin)
+}

@@ -1,0 +1,68 @@
+package inbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// renewer renews the claims of external handlers, which may run for longer than a
+// claim lasts. It implements postroom.Runner.
+type renewer struct{ inbox *Inbox }
+
+// Run renews until ctx ended and nothing is claimed any more.
+func (r *renewer) Run(ctx context.Context) error {
+	work, cancel := r.inbox.drain(ctx)
+	defer cancel()
+	for next := time.Now(); work.Err() == nil; {
+		claims := r.inbox.runner.renewable()
+		if ctx.Err() != nil && len(claims) == 0 {
+			return nil
+		}
+		if !time.Now().Before(next) {
+			next = time.Now().Add(r.inbox.cfg.AckWait / 3)
+			if err := r.renew(work, claims); err != nil && work.Err() == nil {
+				r.inbox.cfg.Logger.WarnContext(ctx, "claims could not be renewed; others may take over", "error", err)
+			}
+		}
+		if ctx.Err() == nil {
+			sleep(ctx, time.Until(next))
+		} else {
+			sleep(work, 20*time.Millisecond) // a stop does not wait for the next renewal
+		}
+	}
+	return nil
+}
+
+// renew renews claims. A handler whose claim is another's now is told so.
+func (r *renewer) renew(ctx context.Context, claims []*claim) error {
+	if len(claims) == 0 {
+		return nil
+	}
+	ids, epochs := make([]int64, len(claims)), make([]int64, len(claims))
+	lost := make(map[int64]*claim, len(claims))
+	for i, cl := range claims {
+		ids[i], epochs[i], lost[cl.id] = cl.id, cl.epoch, cl
+	}
+	ctx, cancel := context.WithTimeout(ctx, writePatience)
+	defer cancel()
+	batch := &pgx.Batch{}
+	batch.Queue(r.inbox.sql.plan)
+	batch.Queue(r.inbox.sql.renew, ids, epochs, r.inbox.cfg.AckWait).Query(func(rows pgx.Rows) error {
+		var id int64
+		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
+			delete(lost, id)
+			return nil
+		})
+		return err
+	})
+	if err := r.inbox.pool.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("renew claims: %w", err)
+	}
+	for _, cl := range lost {
+		cl.lose() // where it has just been settled, nobody listens any more
+	}
+	return nil
+}

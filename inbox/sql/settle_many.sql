@@ -1,0 +1,18 @@
+-- Settle the held events $1, each as whoever claimed it with the epoch in $2.
+-- What is not returned another process has claimed since, or it is settled.
+--
+-- Locks   the held rows and their ledger rows.
+-- Index   held_pkey (id), inbox's primary key.
+-- Called  by settler.write, after plan.sql.
+WITH settled AS (
+    DELETE FROM postroom.held
+    USING unnest($1::bigint[], $2::bigint[]) AS c (id, epoch)
+    WHERE held.id = c.id AND held.epoch = c.epoch
+    RETURNING held.id, held.handler, held.dedupe_key
+), noted AS (
+    UPDATE postroom.inbox
+    SET at = now()
+    FROM settled
+    WHERE inbox.handler = settled.handler AND inbox.dedupe_key = settled.dedupe_key
+)
+SELECT id FROM settled;
