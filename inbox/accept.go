@@ -29,6 +29,10 @@ const (
 // ErrUnknownHandler is returned for a handler that is not registered.
 var ErrUnknownHandler = errors.New("inbox: no such handler")
 
+// ErrOrdered is returned for an ordered handler: only a stream gives its events an
+// order.
+var ErrOrdered = errors.New("inbox: an ordered handler takes its events from its stream only")
+
 // Accept stores an event for a handler without a broker, for instance a webhook
 // or a line of an import. When it returns Stored the event is committed, and will
 // be run from held as one that was delivered is: by this process or another that
@@ -44,11 +48,11 @@ func (in *Inbox) Accept(ctx context.Context, handler string, ev postroom.Event) 
 	}
 	h := holding{after: now}
 	for _, next := range []Acceptance{Stored, Conflict} {
-		stored, err := c.store(ctx, d, h)
+		fates, err := in.store(ctx, owed{c, d, h})
 		if err != nil {
 			return "", &postroom.EventError{Op: "accept", ID: ev.ID, Type: ev.Type, Err: err}
 		}
-		if stored {
+		if fates[0] == fateHeld {
 			in.runner.wake(0)
 			return next, nil
 		}
@@ -75,6 +79,9 @@ func (in *Inbox) acceptable(handler string, ev postroom.Event) (*delivery, *cons
 	}
 	if in.err != nil {
 		return nil, nil, fmt.Errorf("inbox: %w", postroom.Refuse(in.err))
+	}
+	if c.isOrdered() {
+		return nil, nil, fmt.Errorf("%w: %q", ErrOrdered, handler)
 	}
 	if ev.ID == "" {
 		id, err := uuid.NewV7()

@@ -20,8 +20,14 @@ type claim struct {
 	id, epoch int64
 	solitary  bool
 	revision  int32
-	ends      time.Time // by this process's clock, no later than by the database's
-	fault     *failure  // it is still no event
+
+	blocking string // the key that waits for it, or nothing
+	pos      int64  // in that key
+	leads    bool   // the next of the key is claimed when this one is settled
+	next     *claim // which then was claimed
+
+	ends  time.Time // by this process's clock, no later than by the database's
+	fault *failure  // it is still no event
 
 	mu     sync.Mutex
 	lost   bool // another process has claimed the event since
@@ -63,16 +69,18 @@ func (r *runner) collect(claims *[]*claim, began time.Time) func(pgx.Rows) error
 		cl := &claim{task: task{retried: true}}
 		ev := &cl.ev
 		var handler string
-		var key, correlation, causation, parent, state *string
+		var key, correlation, causation, parent, state, blocking *string
+		var pos *int64
 		var occurred *time.Time
 		var raw []byte
 		err := row.Scan(&handler, &cl.id, &cl.epoch, &cl.attempt, &cl.solitary, &cl.key, &ev.LoggedAt, &ev.Source, &ev.ID,
-			&ev.Type, &ev.Subject, &key, &ev.ContentType, &correlation, &causation, &occurred, &parent, &state, &ev.Headers, &ev.Data, &raw, &cl.revision)
+			&ev.Type, &ev.Subject, &key, &ev.ContentType, &correlation, &causation, &occurred, &parent, &state, &ev.Headers, &ev.Data, &raw, &cl.revision, &blocking, &pos)
 		if err != nil {
 			return nil, err
 		}
 		ev.Key, ev.CorrelationID, ev.CausationID = value(key), value(correlation), value(causation)
 		ev.TraceParent, ev.TraceState, ev.Time = value(parent), value(state), value(occurred)
+		cl.blocking, cl.pos = value(blocking), value(pos)
 		cl.c = r.inbox.byName(handler)
 		cl.ends = began.Add(cl.c.lease())
 		if raw != nil {
@@ -108,6 +116,19 @@ func (cl *claim) decode(raw []byte) {
 		ev.LoggedAt = cl.ev.LoggedAt
 	}
 	cl.ev = ev
+}
+
+// mostOfKey is how many events of a key are run one after the other before others
+// that are due have their turn.
+const mostOfKey = 100
+
+// retryRun runs a held event, and those that waited behind it in its key.
+func (c *consumer) retryRun(ctx, work context.Context, cl *claim) {
+	for n := 1; cl != nil; n++ {
+		cl.leads = n < mostOfKey && !cl.solitary
+		c.retry(ctx, work, cl)
+		cl = cl.next
+	}
 }
 
 // retry runs a held event and notes what became of it.
@@ -165,9 +186,10 @@ func (c *consumer) fail(ctx, work context.Context, cl *claim, f failure, attempt
 	args, err := c.failArguments(cl, h)
 	lost := false
 	if err == nil {
+		noting, fail := c.noting(cl, h, args)
 		err = c.persist(ctx, work, func() error {
-			tag, err := c.inbox.pool.Exec(work, c.inbox.sql.fail, args...)
-			lost = err == nil && tag.RowsAffected() == 0
+			tags, err := c.inbox.exec(work, noting)
+			lost = err == nil && tags[fail].RowsAffected() == 0
 			return written(err)
 		})
 	}
@@ -187,7 +209,7 @@ func (c *consumer) failArguments(cl *claim, h holding) ([]any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode failure: %w", err)
 	}
-	return []any{cl.id, cl.epoch, h.after, h.attempts, h.failure.class, h.failure.fingerprint(c.sub.Name), text}, nil
+	return []any{cl.id, cl.epoch, h.after, h.attempts, h.failure.class, h.failure.fingerprint(c.sub.Name), text, c.skips(cl, h)}, nil
 }
 
 // noted tells of a failed attempt that is written down.

@@ -40,6 +40,8 @@ type consumer struct {
 	acks     chan *delivery   // committed, to be acknowledged
 	claims   chan *claim      // held events to run again
 	claimed  atomic.Int32     // of them, those that are not answered
+	blocked  blocked          // of an ordered handler
+	last     *term            // in which it read when it was to end
 	settling chan struct{}    // has one for each transaction in which an external handler settles
 	owing    sync.WaitGroup   // has each failed delivery that the holder is to hold
 	turn     atomic.Uint64    // of the lane for the next event without a key
@@ -79,13 +81,27 @@ func (c *consumer) connections() int {
 	return c.sub.Workers
 }
 
+// leases is how many connections of the pool a handler needs to keep its leases.
+func (c *consumer) leases() int {
+	if c.isOrdered() {
+		return 1
+	}
+	return 0
+}
+
+// orderedHand is how many events a reader has in hand at the least.
+const orderedHand = 1024
+
 // open makes what a run needs. The lanes have room for whatever is in hand.
 func (c *consumer) open() {
 	lanes, most := 1, 8*c.workers
 	if c.sub.Batch > 1 {
 		lanes, most = c.workers, 2*c.workers*c.sub.Batch
 	}
-	c.hand, c.flights = newHand(most), newFlights()
+	if c.isOrdered() { // a key that is slow is not to keep others from being read
+		most = max(most, orderedHand)
+	}
+	c.hand, c.flights, c.last = newHand(most), newFlights(), nil
 	c.lanes = make([]chan *delivery, lanes)
 	for i := range c.lanes {
 		c.lanes[i] = make(chan *delivery, most)
@@ -109,7 +125,9 @@ func (c *consumer) Run(ctx context.Context) error {
 	defer still()
 
 	var workers, acks, beats sync.WaitGroup
-	beats.Go(func() { c.beat(beating) })
+	if !c.isOrdered() {
+		beats.Go(func() { c.beat(beating) })
+	}
 	acks.Go(func() { c.acknowledge(work) })
 	if c.external != nil {
 		workers.Go(func() { c.storeAll(ctx, work) })
@@ -117,7 +135,7 @@ func (c *consumer) Run(ctx context.Context) error {
 	for i := range c.workers {
 		workers.Go(func() { c.work(ctx, work, c.lane(i)) })
 	}
-	err := c.read(ctx)
+	err := c.read(ctx, work)
 	stop()
 	c.handBackRest(work) // what was not begun does not wait for what was
 	workers.Wait()
@@ -127,7 +145,10 @@ func (c *consumer) Run(ctx context.Context) error {
 	c.handBackRest(work)
 	still()
 	beats.Wait()
-	if c.sub.Stream == "" {
+	if c.last != nil {
+		c.last.leave(work)
+	}
+	if c.sub.Stream == "" || c.isOrdered() { // nothing was acknowledged
 		return err
 	}
 	if flushErr := c.inbox.nc.FlushTimeout(time.Second); flushErr != nil {
@@ -138,17 +159,14 @@ func (c *consumer) Run(ctx context.Context) error {
 
 // read takes events from the stream until ctx ends. It returns an error only for
 // what a person has to mend.
-func (c *consumer) read(ctx context.Context) error {
+func (c *consumer) read(ctx, work context.Context) error {
 	if c.sub.Stream == "" { // its events are accepted
 		<-ctx.Done()
 		return nil
 	}
 	for failures := 1; ctx.Err() == nil; failures++ {
 		began := time.Now()
-		durable, err := c.ensure(ctx)
-		if err == nil {
-			err = c.receive(ctx, durable)
-		}
+		err := c.readOnce(ctx, work)
 		if errors.Is(err, postroom.ErrRefused) {
 			return fmt.Errorf("handler %s: %w", c.sub.Name, err)
 		}
@@ -162,6 +180,18 @@ func (c *consumer) read(ctx context.Context) error {
 		sleep(ctx, outage.Delay(failures))
 	}
 	return nil
+}
+
+// readOnce reads until ctx ends or reading fails.
+func (c *consumer) readOnce(ctx, work context.Context) error {
+	if c.isOrdered() {
+		return c.lead(ctx, work)
+	}
+	durable, err := c.ensure(ctx)
+	if err != nil {
+		return err
+	}
+	return c.receive(ctx, durable)
 }
 
 // receive pulls messages, and looks after the consumer meanwhile, until ctx ends
@@ -182,7 +212,7 @@ func (c *consumer) work(ctx, work context.Context, lane <-chan *delivery) {
 		select {
 		case <-ctx.Done():
 		case cl := <-c.claims:
-			c.retry(ctx, work, cl)
+			c.retryRun(ctx, work, cl)
 		case d := <-lane:
 			switch {
 			case ctx.Err() != nil:

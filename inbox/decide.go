@@ -68,7 +68,7 @@ func (c *consumer) apply(ctx, work context.Context, d *delivery, ahead *ahead) e
 		return err
 	}
 	if err == nil && tag.RowsAffected() == 0 {
-		return c.end(work, tx, c.duplicate(work, tx, d.task))
+		return c.end(work, tx, c.undecided(work, tx, d))
 	}
 	if err == nil {
 		err = c.call(work, tx, d.task)
@@ -84,6 +84,9 @@ func (c *consumer) apply(ctx, work context.Context, d *delivery, ahead *ahead) e
 
 // decision is the statement that decides a delivery.
 func (c *consumer) decision(d *delivery) *statement {
+	if c.isKeyed(d) {
+		return &statement{c.inbox.sql.decideOrdered, []any{c.sub.Name, d.key, d.digest, c.idleLimit, bounded(d.ev.Key), d.pos}}
+	}
 	return &statement{c.inbox.sql.decide, []any{c.sub.Name, d.key, d.digest, c.idleLimit}}
 }
 
@@ -160,7 +163,7 @@ func (c *consumer) peek(ctx context.Context, ahead *ahead) *statement {
 			return nil
 		}
 	}
-	if !c.isStraight(ahead.d) {
+	if !c.isStraight(ahead.d) || ahead.d.term.isOver() || c.isBlocked(ahead.d) {
 		return nil
 	}
 	return c.decision(ahead.d)
@@ -186,12 +189,18 @@ type notedError struct {
 
 func (e *notedError) Error() string { return e.err.Error() }
 
-// duplicate tells an event that comes again from another of its identity.
-func (c *consumer) duplicate(ctx context.Context, db *tx, t task) error {
-	same, err := c.same(ctx, db, t)
+// undecided says why no ledger row was inserted for an event: it comes again, or
+// another of its identity does, or it has to wait behind its key.
+func (c *consumer) undecided(ctx context.Context, tx *tx, d *delivery) error {
+	var same bool
+	err := tx.Tx.QueryRow(ctx, c.inbox.sql.verdict, c.sub.Name, d.key, d.digest).Scan(&same)
 	switch {
+	case errors.Is(err, pgx.ErrNoRows) && c.isKeyed(d):
+		return errBlocked
+	case errors.Is(err, pgx.ErrNoRows): // the row has expired since
+		return errDuplicate
 	case err != nil:
-		return err
+		return fmt.Errorf("compare ledger row: %w", err)
 	case !same:
 		return errConflict
 	}
@@ -303,7 +312,7 @@ func (c *consumer) rerun(ctx, work context.Context, cl *claim) error {
 		err = c.call(work, tx, cl.task)
 	}
 	if err == nil {
-		return c.end(work, tx, c.settleClaim(work, tx, cl))
+		return c.endClaim(work, tx, cl, c.settleClaim(work, tx, cl))
 	}
 	if !c.isAttempt(ctx, tx, err) {
 		return c.end(work, tx, err)
@@ -315,19 +324,9 @@ func (c *consumer) rerun(ctx, work context.Context, cl *claim) error {
 	}
 	work, cancel := context.WithTimeout(work, writePatience)
 	defer cancel()
-	tags, _, writing := tx.endWith(work, c.sub.Isolation, []statement{rollbackStatement, {c.inbox.sql.fail, args}}, nil)
-	return &notedError{err: err, holding: h, stored: writing == nil && tags[1].RowsAffected() == 1}
-}
-
-func (c *consumer) settleClaim(ctx context.Context, tx *tx, cl *claim) error {
-	tag, err := tx.Tx.Exec(ctx, c.inbox.sql.settle, cl.id, cl.epoch)
-	if err != nil {
-		return fmt.Errorf("settle: %w", err)
-	}
-	if tag.RowsAffected() == 0 {
-		return errSettled
-	}
-	return nil
+	noting, fail := c.noting(cl, h, args)
+	tags, _, writing := tx.endWith(work, c.sub.Isolation, append([]statement{rollbackStatement}, noting...), nil)
+	return &notedError{err: err, holding: h, stored: writing == nil && tags[1+fail].RowsAffected() == 1}
 }
 
 func discardRows(rows pgx.Rows) error {

@@ -18,18 +18,27 @@ import (
 // longer. ahead, if not nil, may have the delivery's transaction, and gets the next
 // delivery with its own.
 func (c *consumer) deliver(ctx, work context.Context, d *delivery, ahead *ahead) {
-	if h, aside := c.aside(d); aside {
+	h, aside := c.aside(d)
+	switch {
+	case d.term.isOver(): // it is read again
+		c.handBack(work, d)
+	case aside && c.external != nil && c.isOrdered(): // behind those that wait for the holder
+		c.holdWithOthers(d, h)
+	case aside:
 		c.hold(ctx, work, d, h)
-		return
-	}
-	if !c.takes(d.ev) {
+	case !c.takes(d.ev):
 		c.leaveToOthers(ctx, work, d)
-		return
-	}
-	if c.external != nil {
+	case c.external != nil:
 		c.holdWithOthers(d, holding{after: now})
-		return
+	case c.isBlocked(d):
+		c.holdBehind(ctx, work, d)
+	default:
+		c.decide(ctx, work, d, ahead)
 	}
+}
+
+// decide runs the handler for a delivery, and answers for what came of it.
+func (c *consumer) decide(ctx, work context.Context, d *delivery, ahead *ahead) {
 	err := c.persist(ctx, work, func() error { return c.apply(ctx, work, d, ahead) })
 	var attempt *failedError
 	switch {
@@ -44,6 +53,9 @@ func (c *consumer) deliver(ctx, work context.Context, d *delivery, ahead *ahead)
 		c.answer(work, d, duplicate)
 	case errors.Is(err, errConflict):
 		c.hold(ctx, work, conflicting(d), conflictHolding)
+	case errors.Is(err, errBlocked):
+		c.blocked.add(d.ev.Key)
+		c.holdBehind(ctx, work, d)
 	case work.Err() != nil || ctx.Err() != nil && isOutage(err):
 		c.handBack(work, d) // no attempt: the process stops
 	default:
@@ -78,6 +90,8 @@ func (c *consumer) leaveToOthers(ctx, work context.Context, d *delivery) {
 	switch {
 	case err != nil:
 		c.handBack(work, d)
+	case asked && c.external != nil:
+		c.holdWithOthers(d, holding{after: now})
 	case asked:
 		c.hold(ctx, work, d, holding{after: now})
 	default:
@@ -104,12 +118,14 @@ func (c *consumer) isAskedFor(ctx context.Context, ev postroom.Event) (bool, err
 
 // hold stores an event that is not handled now, and then acknowledges it.
 func (c *consumer) hold(ctx, work context.Context, d *delivery, h holding) {
-	stored, same := false, true
-	write := func() (err error) {
-		if stored, err = c.store(work, d, h); err == nil && !stored {
-			same, err = c.same(work, c.inbox.pool, d.task)
+	became := fateDecided
+	write := func() error {
+		fates, err := c.inbox.store(work, owed{c, d, h})
+		if err != nil {
+			return written(err)
 		}
-		return written(err)
+		became = fates[0]
+		return nil
 	}
 	err := c.persist(ctx, work, write)
 	if isAboutTheRow(err) && !h.raw {
@@ -125,14 +141,35 @@ func (c *consumer) hold(ctx, work context.Context, d *delivery, h holding) {
 		c.handBack(work, d)
 	case err != nil:
 		c.log.ErrorContext(work, "event could not be held and stays in the stream", "event_id", d.ev.ID, "dedupe_key", d.key, "error", err)
-		c.settle(work, d.msg.NakWithDelay(lastWait(c.sub.Schedule)), "nak")
-		c.ended(work, d, released)
-	case stored:
-		c.held(work, d, h)
-	case same:
-		c.answer(work, d, duplicate)
+		c.later(work, d, err)
 	default:
-		c.hold(ctx, work, conflicting(d), conflictHolding)
+		c.fated(ctx, work, d, h, became)
+	}
+}
+
+// fated goes on with a delivery that was to be held.
+func (c *consumer) fated(ctx, work context.Context, d *delivery, h holding, became fate) {
+	switch became {
+	case fateHeld:
+		c.held(work, d, h)
+	case fateFree:
+		c.again(d)
+	case fateLate:
+		c.hold(ctx, work, d, lateHolding)
+	case fateDecided:
+		same := true
+		err := c.persist(ctx, work, func() (err error) {
+			same, err = c.same(work, c.inbox.pool, d.task)
+			return written(err)
+		})
+		switch {
+		case err != nil:
+			c.handBack(work, d)
+		case same:
+			c.answer(work, d, duplicate)
+		default:
+			c.hold(ctx, work, conflicting(d), conflictHolding)
+		}
 	}
 }
 
@@ -145,7 +182,11 @@ func unreadable(d *delivery) *delivery {
 
 // held acknowledges an event that was stored in held, and tells of it.
 func (c *consumer) held(ctx context.Context, d *delivery, h holding) {
-	c.settle(ctx, d.msg.Ack(), "ack")
+	c.acknowledged(ctx, d)
+	if c.blocks(d, h) != "" {
+		c.blocked.add(d.ev.Key)
+	}
+	d.term.held(h)
 	o := held
 	switch {
 	case h.failure != nil && h.failure.class == classConflict:
@@ -159,14 +200,39 @@ func (c *consumer) held(ctx context.Context, d *delivery, h holding) {
 
 // answer acknowledges a delivery.
 func (c *consumer) answer(ctx context.Context, d *delivery, o outcome) {
-	c.settle(ctx, d.msg.Ack(), "ack")
+	c.acknowledged(ctx, d)
 	c.ended(ctx, d, o)
 }
 
+// acknowledged tells whoever delivered d that it is decided.
+func (c *consumer) acknowledged(ctx context.Context, d *delivery) {
+	if d.term != nil {
+		d.term.floor.decided(d.seq)
+		return
+	}
+	c.settle(ctx, d.msg.Ack(), "ack")
+}
+
 // handBack returns a message that was not decided, so that another process gets
-// it at once.
+// it at once. A reader cannot return one: it ends, and what it read is read again.
 func (c *consumer) handBack(ctx context.Context, d *delivery) {
-	c.settle(ctx, d.msg.Nak(), "hand back")
+	if d.term != nil {
+		d.term.end(errHandedBack)
+	} else {
+		c.settle(ctx, d.msg.Nak(), "hand back")
+	}
+	c.ended(ctx, d, released)
+}
+
+var errHandedBack = errors.New("an event was handed back; reading begins again before it")
+
+// later returns a message that could not even be held, for a while.
+func (c *consumer) later(ctx context.Context, d *delivery, err error) {
+	if d.term != nil {
+		d.term.end(err)
+	} else {
+		c.settle(ctx, d.msg.NakWithDelay(lastWait(c.sub.Schedule)), "nak")
+	}
 	c.ended(ctx, d, released)
 }
 

@@ -31,6 +31,9 @@ type delivery struct {
 
 	msg       jetstream.Msg
 	seq       uint64    // in the stream
+	pos       int64     // in its key
+	term      *term     // of the reader of an ordered handler
+	rewound   bool      // it was published again, because the stream did not have it any more
 	stored    time.Time // when the stream got it
 	delivered uint64    // how often the broker has sent it
 	ageless   bool      // it was in the stream when the handler was new
@@ -51,6 +54,8 @@ func (c *consumer) decode(msg jetstream.Msg) (*delivery, error) {
 	}
 	// A stream that was deleted and made again counts from 1 again.
 	place := c.sub.Stream + "@" + c.streamCreated.UTC().Format(time.RFC3339Nano) + "#" + strconv.FormatUint(d.seq, 10)
+	d.pos = int64(min(d.seq, 1<<61)) //nolint:gosec // bounded just here
+	_, d.rewound = msg.Headers()[wire.Rewind]
 	d.ev, err = wire.Decode(msg.Subject(), msg.Headers(), msg.Data())
 	if err != nil {
 		d.ev = postroom.Event{ID: place, Subject: clean(msg.Subject(), maxSubject), Data: msg.Data()}

@@ -34,26 +34,35 @@ type standing struct {
 	types    []string
 	floor    uint64
 	backfill uint64
+	subjects []string // every one that any process asked for
 	isNew    bool
 }
 
-// ensure notes the subscription, and then finds or makes the durable consumer.
-func (c *consumer) ensure(ctx context.Context) (jetstream.Consumer, error) {
+// look looks the stream up, and notes the subscription.
+func (c *consumer) look(ctx context.Context) (jetstream.Stream, standing, error) {
 	js, err := jetstream.New(c.inbox.nc)
 	if err != nil {
-		return nil, err
+		return nil, standing{}, err
 	}
 	stream, err := js.Stream(ctx, c.sub.Stream)
 	if err != nil {
-		return nil, c.refuseClosed(fmt.Errorf("look up stream %s: %w", c.sub.Stream, err))
+		return nil, standing{}, c.refuseClosed(fmt.Errorf("look up stream %s: %w", c.sub.Stream, err))
 	}
 	c.streamCreated = stream.CachedInfo().Created
 	row, err := c.subscribe(ctx, stream.CachedInfo())
 	if err != nil {
-		return nil, err
+		return nil, row, err
 	}
 	c.backfillThrough = row.backfill
+	return stream, row, nil
+}
 
+// ensure notes the subscription, and then finds or makes the durable consumer.
+func (c *consumer) ensure(ctx context.Context) (jetstream.Consumer, error) {
+	stream, row, err := c.look(ctx)
+	if err != nil {
+		return nil, err
+	}
 	want := c.config(*c.inbox.node.instance.Load(), row.floor)
 	durable, err := stream.Consumer(ctx, want.Durable)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
@@ -73,17 +82,18 @@ func (c *consumer) ensure(ctx context.Context) (jetstream.Consumer, error) {
 // is lost, the note says where the next one begins.
 func (c *consumer) subscribe(ctx context.Context, stream *jetstream.StreamInfo) (standing, error) {
 	created := stream.Created.Truncate(time.Microsecond) // as the column has it
-	floor, backfill := uint64(0), stream.State.LastSeq
+	first := max(stream.State.FirstSeq, 1) - 1           // before what the stream still has
+	floor, backfill := first, stream.State.LastSeq
 	if c.sub.From == OnlyNew {
-		floor, backfill = backfill, floor
+		floor, backfill = backfill, 0
 	}
 	var types any // of a handler that takes subjects: all
 	if len(c.sub.Types) > 0 {
 		types = c.sub.Types
 	}
 	var row standing
-	err := c.inbox.pool.QueryRow(ctx, c.inbox.sql.subscribe, c.sub.Name, c.sub.Stream, created, types, floor, backfill).
-		Scan(&row.stream, &row.created, &row.types, &row.floor, &row.backfill, &row.isNew)
+	err := c.inbox.pool.QueryRow(ctx, c.inbox.sql.subscribe, c.sub.Name, c.sub.Stream, created, types, floor, backfill, c.sub.filter()).
+		Scan(&row.stream, &row.created, &row.types, &row.floor, &row.backfill, &row.subjects, &row.isNew)
 	if err != nil {
 		return row, fmt.Errorf("note subscription: %w", err)
 	}
@@ -97,10 +107,11 @@ func (c *consumer) subscribe(ctx context.Context, stream *jetstream.StreamInfo) 
 	}
 	c.log.ErrorContext(ctx, "the stream was deleted and made again; the handler begins at its start",
 		"stream", c.sub.Stream, "created", created, "was_created", row.created)
-	if _, err := c.inbox.pool.Exec(ctx, c.inbox.sql.recreated, c.sub.Name, created); err != nil {
+	if _, err := c.inbox.pool.Exec(ctx, c.inbox.sql.recreated, c.sub.Name, created, first); err != nil {
 		return row, fmt.Errorf("note another stream: %w", err)
 	}
-	row.created, row.floor, row.backfill, row.isNew = created, 0, 0, true
+	c.lostData(ctx, lostRecreated)
+	row.created, row.floor, row.backfill, row.isNew = created, first, 0, true
 	return row, nil
 }
 

@@ -41,6 +41,6 @@ func Bounded(key string) string { return bounded(key) }
 // LoseAnswer has an inbox that is not running believe that the answer to a claim of
 // its was lost, and returns the name under which it claims.
 func LoseAnswer(in *Inbox) string {
-	in.runner.unknown = true
+	in.runner.unknown.Store(true)
 	return in.node.name
 }

@@ -78,7 +78,7 @@ func (c *consumer) serve(ctx, work context.Context, cl *claim) error {
 // settleCall settles an event whose handler is done, with what is to be committed
 // with it.
 func (c *consumer) settleCall(ctx context.Context, cl *claim, settles []func(ctx context.Context, tx pgx.Tx) error) error {
-	if len(settles) == 0 {
+	if len(settles) == 0 && cl.blocking == "" {
 		s := &settlement{claim: cl}
 		if err := c.inbox.settler.do(s); err != nil {
 			return fmt.Errorf("settle: %w", err)
@@ -111,7 +111,7 @@ func (c *consumer) settleCall(ctx context.Context, cl *claim, settles []func(ctx
 			return nil
 		})
 	}
-	return c.end(ctx, tx, err)
+	return c.endClaim(ctx, tx, cl, err)
 }
 
 // settlement is an event that is settled, with others, by itself.

@@ -27,6 +27,7 @@ const (
 	classUndecodable = "undecodable"     // it is no event
 	classTooOld      = "too_old"         // the ledger cannot tell whether it was decided
 	classDedupeKey   = "dedupe_key"      // the subscription found no key for it
+	classLate        = "late"            // it came after later events of its key
 	classUnknown     = "outcome_unknown" // a call was begun, and may not be made again
 )
 

@@ -21,6 +21,7 @@ type holding struct {
 	after    *time.Duration // when the next one is due; nil for a dead event
 	solitary bool
 	raw      bool // keep the headers as they came
+	behind   bool // only behind an earlier event of its key
 }
 
 // now is the wait of an event that is due at once.
@@ -37,11 +38,13 @@ func (c *consumer) aside(d *delivery) (holding, bool) {
 	switch {
 	case d.fault != nil:
 		return holding{failure: d.fault, raw: d.fault.class == classUndecodable}, true
+	case d.rewound && c.isOrdered():
+		return lateHolding, true
 	case c.isTooOld(d):
 		return holding{failure: &failure{class: classTooOld, permanent: true, text: fmt.Sprintf(
 			"logged at %s: the ledger, which keeps rows for %s, cannot tell whether it was decided",
 			d.ev.LoggedAt.UTC().Format(time.RFC3339), c.inbox.cfg.Ledger)}}, true
-	case d.delivered > suspectAfter:
+	case d.delivered > suspectAfter || d.term.suspects():
 		// It may be what ends the processes that take it, or it only stood beside that.
 		return holding{after: now, solitary: true}, true
 	}
@@ -63,20 +66,30 @@ func (c *consumer) isTooOld(d *delivery) bool {
 	return !d.ageless && c.inbox.clock.now().Sub(logged) > c.inbox.cfg.AgeGate
 }
 
-// store holds an event that is not decided yet, and reports whether it did: where
-// it did not, another process decided it.
-func (c *consumer) store(ctx context.Context, d *delivery, h holding) (bool, error) {
-	hold, err := c.inbox.holdStatement(true, owed{c, d, h})
+// fate is what became of an event that was to be held; hold.sql has what each means.
+type fate string
+
+const (
+	fateHeld    fate = "held"
+	fateDecided fate = "decided"
+	fateFree    fate = "free"
+	fateLate    fate = "late"
+)
+
+// store holds events that are not decided yet, and returns what became of each.
+func (in *Inbox) store(ctx context.Context, events ...owed) ([]fate, error) {
+	hold, err := in.holdStatement(true, events...)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, writePatience)
 	defer cancel()
-	tag, err := c.inbox.pool.Exec(ctx, hold.sql, hold.args...)
+	rows, _ := in.pool.Query(ctx, hold.sql, hold.args...) // its error is returned by CollectRows
+	fates, err := pgx.CollectRows(rows, pgx.RowTo[fate])
 	if err != nil {
-		return false, fmt.Errorf("hold event: %w", err)
+		return nil, fmt.Errorf("hold events: %w", err)
 	}
-	return tag.RowsAffected() == 1, nil
+	return fates, nil
 }
 
 // writePatience is how long a statement of ours may take.
@@ -109,6 +122,8 @@ type columns struct {
 	parents, states               []*string
 	headers                       []*string
 	data, raw                     [][]byte
+	blocking                      []*string
+	behind                        []bool
 }
 
 // holdStatement is hold.sql for some events.
@@ -122,7 +137,7 @@ func (in *Inbox) holdStatement(decide bool, events ...owed) (*statement, error) 
 	return &statement{in.sql.hold, []any{
 		cs.handlers, cs.keys, cs.digests, decide, cs.positions, cs.after, cs.attempts, cs.solitary, cs.classes, cs.fingerprints, cs.failures,
 		cs.logged, cs.sources, cs.ids, cs.types, cs.subjects, cs.eventKeys, cs.contentTypes, cs.correlations, cs.causations,
-		cs.occurred, cs.parents, cs.states, cs.headers, cs.data, cs.raw,
+		cs.occurred, cs.parents, cs.states, cs.headers, cs.data, cs.raw, cs.blocking, cs.behind,
 	}}, nil
 }
 
@@ -147,17 +162,12 @@ func (cs *columns) add(o owed) (err error) {
 	if o.h.raw {
 		raw = rawHeaders(o.d.msg.Headers())
 	}
-	var pos *int64
-	if o.d.seq > 0 {
-		pos = new(int64)
-		*pos = int64(min(o.d.seq, 1<<62)) //nolint:gosec // bounded just here
-	}
 	data := ev.Data
 	if data == nil {
 		data = []byte{} // it is never NULL
 	}
 	cs.handlers, cs.keys, cs.digests = append(cs.handlers, o.c.sub.Name), append(cs.keys, o.d.key), append(cs.digests, o.d.digest)
-	cs.positions, cs.after = append(cs.positions, pos), append(cs.after, o.h.after)
+	cs.positions, cs.after = append(cs.positions, optional(o.d.pos)), append(cs.after, o.h.after)
 	cs.attempts = append(cs.attempts, int32(min(o.h.attempts, maxAttempts))) //nolint:gosec // bounded just here
 	cs.solitary, cs.classes = append(cs.solitary, o.h.solitary), append(cs.classes, class)
 	cs.fingerprints, cs.failures = append(cs.fingerprints, fingerprint), append(cs.failures, optional(document))
@@ -168,6 +178,7 @@ func (cs *columns) add(o owed) (err error) {
 	cs.occurred = append(cs.occurred, optional(ev.Time))
 	cs.parents, cs.states = append(cs.parents, optional(ev.TraceParent)), append(cs.states, optional(ev.TraceState))
 	cs.headers, cs.data, cs.raw = append(cs.headers, optional(headers)), append(cs.data, data), append(cs.raw, raw)
+	cs.blocking, cs.behind = append(cs.blocking, optional(o.c.blocks(o.d, o.h))), append(cs.behind, o.h.behind)
 	return nil
 }
 
@@ -190,6 +201,10 @@ func conflicting(d *delivery) *delivery {
 
 var conflictHolding = holding{failure: &failure{
 	class: classConflict, permanent: true, text: "another event with this source and id was decided before",
+}}
+
+var lateHolding = holding{failure: &failure{
+	class: classLate, permanent: true, text: "later events of its key may have taken effect: the broker lost it, and it came again",
 }}
 
 // rawHeaders returns headers as lines of name and value.

@@ -1,11 +1,6 @@
 package inbox
 
-import (
-	"context"
-	"fmt"
-
-	"github.com/jackc/pgx/v5"
-)
+import "context"
 
 // holder holds events that failed on the straight path, as many at a time as wait:
 // a handler that fails often costs its neighbours less than a transaction for each.
@@ -48,44 +43,17 @@ func (h *holder) Run(ctx context.Context) error {
 // hold stores events, and answers for each that it did. The others go their own
 // way: another process decided them, or one of them takes no row.
 func (h *holder) hold(ctx, work context.Context, events []owed) {
-	var stored map[[2]string]bool
+	var fates []fate
 	err := events[0].c.persist(ctx, work, func() (err error) {
-		stored, err = h.write(work, events)
+		fates, err = h.inbox.store(work, events...)
 		return written(err)
 	})
-	if err != nil {
-		stored = nil
-	}
-	for _, o := range events {
-		if stored[[2]string{o.c.sub.Name, o.d.key}] {
+	for i, o := range events {
+		if err == nil && fates[i] == fateHeld {
 			o.c.held(work, o.d, o.h)
 		} else {
 			o.c.hold(ctx, work, o.d, o.h)
 		}
 		o.c.owing.Done()
 	}
-}
-
-// write is one statement. It returns handlers and keys of what it holds.
-func (h *holder) write(ctx context.Context, events []owed) (map[[2]string]bool, error) {
-	hold, err := h.inbox.holdStatement(true, events...)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, writePatience)
-	defer cancel()
-	rows, err := h.inbox.pool.Query(ctx, hold.sql, hold.args...)
-	if err != nil {
-		return nil, fmt.Errorf("hold events: %w", err)
-	}
-	stored := make(map[[2]string]bool, len(events))
-	var handler, key string
-	_, err = pgx.ForEachRow(rows, []any{&handler, &key}, func() error {
-		stored[[2]string{handler, key}] = true
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("hold events: %w", err)
-	}
-	return stored, nil
 }

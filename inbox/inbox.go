@@ -271,7 +271,7 @@ func (in *Inbox) checkSettings() error {
 	}
 	need := 0
 	for _, c := range in.consumers {
-		need += max(c.connections(), 1)
+		need += max(c.connections(), 1) + c.leases()
 	}
 	if most := int(in.pool.Config().MaxConns); need+spare > most {
 		return fmt.Errorf("the workers need %d connections and %d to spare, and the pool has %d: raise pool_max_conns or lower Workers",
@@ -285,7 +285,7 @@ func (in *Inbox) checkSettings() error {
 func (in *Inbox) shareOut() {
 	left, open := int(in.pool.Config().MaxConns)-spare, 0
 	for _, c := range in.consumers {
-		left -= c.connections()
+		left -= c.connections() + c.leases()
 		if c.sub.Workers == 0 {
 			open++
 		}

@@ -35,6 +35,7 @@ type metrics struct {
 	deaths    metric.Int64Counter
 	leaseLost metric.Int64Counter
 	removed   metric.Int64Counter
+	lost      metric.Int64Counter
 	ledger    metric.MeasurementOption
 }
 
@@ -49,6 +50,7 @@ func newMetrics(provider metric.MeterProvider) *metrics {
 		deaths:    telemetry.Counter(m, telemetry.DeadEvents, "{event}", "Events that became dead."),
 		leaseLost: telemetry.Counter(m, telemetry.InboxLeaseLost, "{event}", "Held events that another process had claimed meanwhile."),
 		removed:   telemetry.Counter(m, telemetry.RowsRemoved, "{row}", "Rows that were removed because of their age."),
+		lost:      telemetry.Counter(m, telemetry.InboxDataLost, "{loss}", "How often a stream did not have what it had, or should have had."),
 		ledger:    telemetry.With(telemetry.Table.String("inbox")),
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,7 +24,7 @@ type runner struct {
 	known map[int64]*claim // the claims of this process, by id
 
 	out     sync.WaitGroup // has each claim that a worker may run
-	unknown bool           // a claim was not answered: there may be others of this process
+	unknown atomic.Bool    // a claim was not answered: there may be others of this process
 }
 
 func newRunner(in *Inbox) *runner {
@@ -58,7 +59,7 @@ func (r *runner) Run(ctx context.Context) error {
 		r.mu.Unlock()
 		next, err := r.step(ctx, work)
 		if err != nil {
-			r.unknown = true
+			r.unknown.Store(true)
 			if failures++; ctx.Err() == nil {
 				r.inbox.cfg.Logger.WarnContext(ctx, "held events could not be claimed, will try again", "error", err, "failures", failures)
 			}
@@ -77,7 +78,7 @@ func (r *runner) Run(ctx context.Context) error {
 
 // adopt gives back what was claimed for this process without its knowledge.
 func (r *runner) adopt(ctx context.Context) error {
-	if !r.unknown {
+	if !r.unknown.Swap(false) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, writePatience)
@@ -86,9 +87,10 @@ func (r *runner) adopt(ctx context.Context) error {
 	known := slices.Collect(maps.Keys(r.known))
 	r.mu.Unlock()
 	if _, err := r.inbox.pool.Exec(ctx, r.inbox.sql.orphans, r.inbox.node.name, r.inbox.names(), append([]int64{}, known...)); err != nil {
+		r.unknown.Store(true)
 		return fmt.Errorf("give back claims whose answer was lost: %w", err)
 	}
-	r.unknown = false
+
 	return nil
 }
 
@@ -187,14 +189,19 @@ func (r *runner) wishes() *wishes {
 	for _, c := range r.inbox.consumers {
 		w.handlers, w.leases = append(w.handlers, c.sub.Name), append(w.leases, c.lease())
 		w.most = append(w.most, int32(cap(c.claims))-c.claimed.Load()) //nolint:gosec // a number of workers
-		var types *string
-		if len(c.sub.Types) > 0 {
-			all := strings.Join(c.sub.Types, " ")
-			types = &all
-		}
-		w.types, w.subjects = append(w.types, types), append(w.subjects, c.subjects.pattern())
+		types, subjects := c.wished()
+		w.types, w.subjects = append(w.types, types), append(w.subjects, subjects)
 	}
 	return w
+}
+
+// wished are the types and subjects that this process takes, as claim.sql has them.
+func (c *consumer) wished() (types, subjects *string) {
+	if len(c.sub.Types) > 0 {
+		all := strings.Join(c.sub.Types, " ")
+		types = &all
+	}
+	return types, c.subjects.pattern()
 }
 
 func (w *wishes) arguments(process string) []any {

@@ -9,6 +9,20 @@ import (
 var (
 	//go:embed sql/decide.sql
 	decideSQL string
+	//go:embed sql/decide_ordered.sql
+	decideOrderedSQL string
+	//go:embed sql/verdict.sql
+	verdictSQL string
+	//go:embed sql/lock_key.sql
+	lockKeySQL string
+	//go:embed sql/follow.sql
+	followSQL string
+	//go:embed sql/lead.sql
+	leadSQL string
+	//go:embed sql/keep.sql
+	keepSQL string
+	//go:embed sql/restart.sql
+	restartSQL string
 	//go:embed sql/decide_batch.sql
 	decideBatchSQL string
 	//go:embed sql/decided.sql
@@ -74,6 +88,9 @@ var (
 // statements are the statements of this package, for one schema.
 type statements struct {
 	decide, decideBatch, decided, hold string
+	decideOrdered, verdict             string
+	lockKey, follow                    string
+	lead, keep, restart                string
 	plan, due, claim, claimAlone       string
 	orphans                            string
 	limits, settle, fail, release      string
@@ -89,6 +106,9 @@ func load(name string) statements {
 	in := func(sql string) string { return schema.In(name, sql) }
 	return statements{
 		decide: in(decideSQL), decideBatch: in(decideBatchSQL), decided: in(decidedSQL), hold: in(holdSQL),
+		decideOrdered: in(decideOrderedSQL), verdict: in(verdictSQL),
+		lockKey: in(lockKeySQL), follow: in(followSQL),
+		lead: in(leadSQL), keep: in(keepSQL), restart: in(restartSQL),
 		plan: in(planSQL), due: in(dueSQL), claim: in(claimSQL), claimAlone: in(claimAloneSQL),
 		orphans: in(orphansSQL),
 		limits:  in(limitsSQL), settle: in(settleSQL), fail: in(failSQL), release: in(releaseSQL),

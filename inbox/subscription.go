@@ -69,6 +69,14 @@ type Subscription struct {
 	// say; at least 1 and at most 32. External handlers: 32.
 	Workers int
 
+	// Order says whether the events of a key take effect in the order in which they
+	// stand in the stream. One process at a time reads the stream for an ordered
+	// handler, which needs a connection of its own for that; held events are run by
+	// all. Its transactions are read committed.
+	//
+	// Defaults to Unordered.
+	Order Order
+
 	// Batch is how many events are handled in one transaction at the most, one
 	// after the other. It is for handlers of many small events: what it saves is
 	// the commit of each. Events with one key go to one worker, in their order.
@@ -128,6 +136,9 @@ func (s Subscription) defaults(external bool) Subscription {
 	s.Attempts = cmp.Or(s.Attempts, 5)
 	s.Timeout = cmp.Or(s.Timeout, 30*time.Second)
 	s.Batch = max(s.Batch, 1)
+	if s.Order != Unordered {
+		s.Isolation = pgx.ReadCommitted
+	}
 	if external && s.Workers == 0 {
 		s.Workers = externalWorkers
 	}
@@ -187,6 +198,7 @@ func (s Subscription) validate(external bool) error {
 	if external && s.Batch > 1 {
 		add("Batch has no meaning for an external handler, whose calls share no transaction")
 	}
+	faults = append(faults, s.validateOrder()...)
 	if s.KeyWindow < 0 {
 		add("KeyWindow is %s, want none or more", s.KeyWindow)
 	}
@@ -211,6 +223,29 @@ func (s Subscription) validate(external bool) error {
 		}
 	}
 	return errors.Join(faults...)
+}
+
+func (s Subscription) validateOrder() []error {
+	var faults []error
+	add := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("subscription %q: "+format, append([]any{s.Name}, args...)...))
+	}
+	if s.Order < Unordered || s.Order > SkipKey {
+		add("Order must be inbox.Unordered, inbox.HoldKey or inbox.SkipKey")
+	}
+	if s.Order == Unordered {
+		return faults
+	}
+	if s.Batch > 1 {
+		add("Batch has no meaning for an ordered handler: one that fails would hold up the keys of all others")
+	}
+	if s.Stream == "" {
+		add("Stream is missing: it is what gives events an order")
+	}
+	if s.Isolation != "" && s.Isolation != pgx.ReadCommitted {
+		add("Isolation must be read committed for an ordered handler: a transaction at a higher level does not see what became of a key while it waited for it")
+	}
+	return faults
 }
 
 // filter returns the subjects to read.

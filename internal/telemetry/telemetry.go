@@ -55,6 +55,7 @@ const (
 	InboxPending    = "postroom.inbox.pending"
 	InboxAckPending = "postroom.inbox.ack_pending"
 	InboxLeaseLost  = "postroom.inbox.lease_lost"
+	InboxDataLost   = "postroom.inbox.data_lost"
 )
 
 // Attributes. Their values come from closed sets: never a key, an id or a text

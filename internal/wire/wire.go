@@ -19,6 +19,10 @@ import (
 const (
 	MsgID = "Nats-Msg-Id" // the broker drops a second message with it, within its duplicate window
 
+	// Rewind marks an event that is published again by an operator's wish: others of
+	// its key may have been published since.
+	Rewind = "postroom-rewind"
+
 	specVersion   = "ce-specversion"
 	id            = "ce-id"
 	source        = "ce-source"

@@ -1,0 +1,91 @@
+package inbox
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// mark is a message of the stream: another one at its sequence has another id, or
+// came at another time.
+type mark struct {
+	seq    uint64
+	id     string
+	stored time.Time
+}
+
+// floor is up to where everything is decided that a reader has read.
+type floor struct {
+	mu   sync.Mutex
+	at   mark
+	open []read // what was read above it, in the stream's order
+}
+
+// read is a message that was read.
+type read struct {
+	mark
+
+	decided bool
+}
+
+// begin notes a message that was read.
+func (f *floor) begin(m mark) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.open = append(f.open, read{mark: m})
+}
+
+// decided notes that a message needs no more reading.
+func (f *floor) decided(seq uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i, found := slices.BinarySearchFunc(f.open, seq, func(p read, seq uint64) int {
+		switch {
+		case p.seq < seq:
+			return -1
+		case p.seq > seq:
+			return 1
+		}
+		return 0
+	})
+	if !found {
+		return
+	}
+	f.open[i].decided = true
+	n := 0
+	for n < len(f.open) && f.open[n].decided {
+		f.at = f.open[n].mark
+		n++
+	}
+	f.open = f.open[n:]
+}
+
+// reset begins anew at a message.
+func (f *floor) reset(m mark) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.at, f.open = m, nil
+}
+
+// now returns the floor.
+func (f *floor) now() mark {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.at
+}
+
+// idle reports whether everything is decided that was read.
+func (f *floor) idle() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.open) == 0
+}
+
+// raise moves the floor to a message up to which there is nothing to decide.
+func (f *floor) raise(m mark) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.open) == 0 && m.seq > f.at.seq {
+		f.at = m
+	}
+}

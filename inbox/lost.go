@@ -1,0 +1,109 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/internal/telemetry"
+)
+
+// Why a handler may have missed events, or may get others again.
+const (
+	lostAgedOut   = "aged_out"  // the stream dropped messages that were not read
+	lostTail      = "lost_tail" // the broker lost messages that it had acknowledged
+	lostRecreated = "recreated" // the stream was deleted and made again
+)
+
+// lostData counts what is to alarm.
+func (c *consumer) lostData(ctx context.Context, reason string) {
+	c.metrics.lost.Add(ctx, 1, telemetry.With(telemetry.Handler.String(c.sub.Name), telemetry.Reason.String(reason)))
+}
+
+// check compares the stream with what was read from it before: what was decided must
+// still be there, or have been dropped by its age, and what comes after it must not
+// have been dropped.
+func (t *term) check(ctx context.Context) error {
+	info, err := t.stream.Info(ctx)
+	if err != nil {
+		return t.c.refuseClosed(fmt.Errorf("look up stream %s: %w", t.c.sub.Stream, err))
+	}
+	if !info.Created.Equal(t.c.streamCreated) {
+		return fmt.Errorf("stream %s was made again", t.c.sub.Stream)
+	}
+	at, state := t.floor.now(), info.State
+	if at.seq+1 < state.FirstSeq {
+		t.c.lostData(ctx, lostAgedOut)
+		t.c.log.ErrorContext(ctx, "the stream has dropped messages that this handler has not read: events may be missing; find them in the log of their producers",
+			"stream", t.c.sub.Stream, "from_seq", at.seq+1, "to_seq", state.FirstSeq-1)
+		return t.beginAt(ctx, mark{seq: state.FirstSeq - 1})
+	}
+	same, err := t.recognises(ctx, at, state)
+	if err != nil || same {
+		return err
+	}
+	t.c.lostData(ctx, lostTail)
+	start, err := t.firstSince(ctx, at.stored.Add(-clockSkew), state)
+	if err != nil {
+		return err
+	}
+	t.c.log.ErrorContext(ctx, "the broker has lost messages that it had acknowledged: this handler begins again before them, and the ledger absorbs what comes twice",
+		"stream", t.c.sub.Stream, "seq", at.seq, "last_seq", state.LastSeq, "from_seq", start.seq+1)
+	return t.beginAt(ctx, start)
+}
+
+// clockSkew is by how much the clocks of a broker's servers may differ.
+const clockSkew = time.Minute
+
+// recognises reports whether the message at the floor is the one that was read.
+func (t *term) recognises(ctx context.Context, at mark, state jetstream.StreamState) (bool, error) {
+	switch {
+	case at.seq > state.LastSeq:
+		return false, nil
+	case at.seq < state.FirstSeq || at.stored.IsZero(): // it is gone, or none was noted
+		return true, nil
+	}
+	msg, err := t.stream.GetMsg(ctx, at.seq)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound): // somebody deleted this one
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("look up message %d: %w", at.seq, err)
+	}
+	return at.is(markOf(at.seq, msg.Header, msg.Time)), nil
+}
+
+// firstSince returns the place before the first message that the stream got at a
+// time or later, by halves: times rise with sequences.
+func (t *term) firstSince(ctx context.Context, since time.Time, state jetstream.StreamState) (mark, error) {
+	low, high := state.FirstSeq, state.LastSeq+1 // it is in [low, high]
+	for low < high {
+		middle := low + (high-low)/2
+		msg, err := t.stream.GetMsg(ctx, middle, jetstream.WithGetMsgSubject(">"))
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound): // nothing from there on
+			high = middle
+		case err != nil:
+			return mark{}, fmt.Errorf("look up message %d: %w", middle, err)
+		case msg.Time.Before(since):
+			low = msg.Sequence + 1
+		default:
+			high = middle
+		}
+	}
+	return mark{seq: max(low, 1) - 1}, nil
+}
+
+// beginAt has the reader begin behind a message, in places of their keys that are
+// behind all that it used before.
+func (t *term) beginAt(ctx context.Context, at mark) error {
+	err := t.c.inbox.pool.QueryRow(ctx, t.c.inbox.sql.restart, t.c.sub.Name, t.epoch, at.seq).Scan(&t.base)
+	if err != nil {
+		return fmt.Errorf("note where to begin: %w", err)
+	}
+	t.floor.reset(at)
+	return nil
+}

@@ -1,0 +1,121 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// Order says whether the events of a key take effect in their order, and what becomes
+// of a key whose event is dead.
+type Order int
+
+const (
+	// Unordered events are handled as they come, those of a key side by side.
+	Unordered Order = iota
+
+	// HoldKey handles the events of a key one after the other, in the order of the
+	// stream. While one is tried again, later ones of its key wait in held, and they
+	// go on waiting when it is dead, until an operator decides. Events of other keys,
+	// and those without one, wait for nothing.
+	HoldKey
+
+	// SkipKey is as HoldKey, but later events of a key go on when one is dead.
+	SkipKey
+)
+
+func (c *consumer) isOrdered() bool { return c.sub.Order != Unordered }
+
+// isKeyed reports whether a delivery has to wait for others of its key.
+func (c *consumer) isKeyed(d *delivery) bool { return c.isOrdered() && d.ev.Key != "" }
+
+// blocks returns the key that an event blocks, or waits for, when it is held so; or
+// nothing.
+func (c *consumer) blocks(d *delivery, h holding) string {
+	if !c.isKeyed(d) || h.raw || h.after == nil && c.sub.Order == SkipKey {
+		return ""
+	}
+	if h.failure != nil {
+		switch h.failure.class {
+		case classConflict, classLate, classUndecodable:
+			return ""
+		}
+	}
+	return bounded(d.ev.Key)
+}
+
+// errBlocked says that an earlier event of the key is held.
+var errBlocked = errors.New("an earlier event of the key is held")
+
+// blocked are the keys of which something was held when a worker looked last: a
+// hint, by which events are held behind it many at a time.
+type blocked struct {
+	mu   sync.Mutex
+	keys map[string]struct{}
+}
+
+// maxHints bounds the memory that keys take that were blocked once.
+const maxHints = 100_000
+
+func (b *blocked) add(key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.keys == nil || len(b.keys) >= maxHints {
+		b.keys = make(map[string]struct{})
+	}
+	b.keys[key] = struct{}{}
+}
+
+func (b *blocked) remove(key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.keys, key)
+}
+
+func (b *blocked) has(key string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_, has := b.keys[key]
+	return has
+}
+
+// isBlocked reports whether a delivery seems to have to wait behind its key.
+func (c *consumer) isBlocked(d *delivery) bool { return c.isKeyed(d) && c.blocked.has(d.ev.Key) }
+
+// behindHolding is how an event is held that waits for its key.
+var behindHolding = holding{after: now, behind: true}
+
+// holdBehind holds a delivery behind its key, and with it those of the key that wait
+// for it. Where nothing of the key is held any more, they go on.
+func (c *consumer) holdBehind(ctx, work context.Context, d *delivery) {
+	along := c.flights.along(d, holdAtOnce-1, func(d *delivery) bool { return c.isStraight(d) && !d.term.isOver() })
+	all := make([]owed, 0, 1+len(along))
+	for _, member := range append([]*delivery{d}, along...) {
+		all = append(all, owed{c, member, behindHolding})
+	}
+	var fates []fate
+	err := c.persist(ctx, work, func() (err error) {
+		fates, err = c.inbox.store(work, all...)
+		return written(err)
+	})
+	if err != nil { // one of them takes no row, or the process stops
+		c.flights.back(d, along)
+		c.hold(ctx, work, d, behindHolding)
+		return
+	}
+	if fates[0] == fateFree {
+		c.flights.back(d, along)
+		c.again(d)
+		return
+	}
+	for i := len(all) - 1; i >= 0; i-- { // d last: the next of its key follows it
+		c.fated(ctx, work, all[i].d, behindHolding, fates[i])
+	}
+}
+
+// again has a delivery go on that was to wait behind its key, of which nothing is
+// held any more.
+func (c *consumer) again(d *delivery) {
+	c.blocked.remove(d.ev.Key)
+	c.enqueue(d)
+}

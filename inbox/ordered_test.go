@@ -1,0 +1,99 @@
+package inbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+)
+
+// ordered is a subscription that keeps keys in order.
+func (b *bench) ordered(name string, order inbox.Order) inbox.Subscription {
+	sub := b.subscription(name)
+	sub.Order, sub.Workers = order, 4
+	return sub
+}
+
+// publishKeyed publishes n events of each of some keys, in turn: their ids are
+// <key>-<number>.
+func (b *bench) publishKeyed(keys, n int) {
+	b.Helper()
+	for i := range n {
+		for k := range keys {
+			b.publishKey(fmt.Sprintf("k%d", k), i)
+		}
+	}
+}
+
+func (b *bench) publishKey(key string, i int) {
+	b.Helper()
+	id := fmt.Sprintf("%s-%05d", key, i)
+	b.publishEvent(postroom.Event{
+		ID: id, Source: "/shop", Type: b.stream + ".placed", Key: key, ContentType: "application/json", Data: []byte(`"` + id + `"`),
+	})
+}
+
+// misordered returns how many effects of a handler came before that of an earlier
+// event of their key.
+func (b *bench) misordered(name string) (n int) {
+	b.Helper()
+	err := b.pool.QueryRow(b.Context(), `
+		SELECT count(*) FROM (
+			SELECT event, lag(event) OVER (PARTITION BY split_part(event, '-', 1) ORDER BY n) AS before
+			FROM effect WHERE handler = $1) e
+		WHERE before >= event`, name).Scan(&n)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return n
+}
+
+func TestOrderedHandlerKeepsKeysInOrder(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.publishKeyed(10, 50)
+	b.in.Handle(b.ordered("o", inbox.HoldKey), effect("o"))
+	b.run()
+	b.eventually("500 effects", func() bool { return len(b.effects("o")) == 500 })
+	if n := b.misordered("o"); n > 0 {
+		t.Errorf("%d effects out of order", n)
+	}
+	if held := b.held("o"); len(held) > 0 {
+		t.Errorf("held: %v", held)
+	}
+}
+
+func TestOrderedHandlerWhoseEventsFail(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	failed := make(chan string, 1000)
+	once := map[string]bool{}
+	lock := make(chan struct{}, 1)
+	b.in.Handle(b.ordered("o", inbox.HoldKey), postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		lock <- struct{}{}
+		first := !once[ev.ID]
+		once[ev.ID] = true
+		<-lock
+		if first && rand.IntN(5) == 0 {
+			failed <- ev.ID
+			return errors.New("not now")
+		}
+		return effect("o").Handle(ctx, tx, ev)
+	}))
+	b.run()
+	b.publishKeyed(10, 60)
+	b.eventually("600 effects", func() bool { return len(b.effects("o")) == 600 })
+	if n := b.misordered("o"); n > 0 {
+		t.Errorf("%d effects out of order", n)
+	}
+	if len(failed) == 0 {
+		t.Error("nothing failed")
+	}
+	b.eventually("held to be empty", func() bool { return len(b.held("o")) == 0 })
+}

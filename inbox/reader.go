@@ -1,0 +1,136 @@
+package inbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/wildcard"
+	"github.com/postroom/postroom/internal/wire"
+)
+
+// standByEvery is how often a process looks whether it may read.
+const standByEvery = 500 * time.Millisecond
+
+// suspectTerms is how many readers in a row may end without a word, and without the
+// floor having moved, before what they read runs alone.
+const suspectTerms = 3
+
+// ErrIsolation says that the database's transactions begin at another isolation level
+// than an ordered handler needs.
+var ErrIsolation = errors.New("an ordered handler needs default_transaction_isolation to be read committed")
+
+// lead reads the stream of an ordered handler in its order, for as long as this is
+// the process that does so. A durable consumer would not do: it delivers again out of
+// order, and to two processes at a time.
+func (c *consumer) lead(ctx, work context.Context) error {
+	stream, row, err := c.look(ctx)
+	if err != nil {
+		return err
+	}
+	t, err := c.standBy(ctx, stream)
+	if t == nil {
+		return err
+	}
+	keeping, cancel := context.WithCancel(work)
+	t.unkeep = cancel
+	go t.keep(keeping) // until leave
+	err = t.read(ctx, row.subjects)
+	if ctx.Err() != nil {
+		c.last = t // what is in hand may still be decided
+		return nil
+	}
+	t.end(cmp.Or(err, errTermOver))
+	t.leave(work)
+	return err
+}
+
+// standBy waits until this process may read. It returns nil where ctx ends before.
+func (c *consumer) standBy(ctx context.Context, stream jetstream.Stream) (*term, error) {
+	for ; ctx.Err() == nil; sleep(ctx, standByEvery) {
+		t := &term{c: c, stream: stream, over: make(chan struct{}), kept: make(chan struct{})}
+		var takeovers int
+		var isolation string
+		var id *string
+		var stored *time.Time
+		err := c.inbox.pool.QueryRow(ctx, c.inbox.sql.lead, c.sub.Name, c.inbox.node.name, c.inbox.cfg.AckWait).
+			Scan(&t.epoch, &t.base, &t.floor.at.seq, &id, &stored, &takeovers, &isolation)
+		if errors.Is(err, pgx.ErrNoRows) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("take the reader's lease: %w", err)
+		}
+		if isolation != "read committed" {
+			return nil, postroom.Refuse(fmt.Errorf("%w: it is %s; set it for the role of this process", ErrIsolation, isolation))
+		}
+		t.floor.at.id, t.floor.at.stored = value(id), value(stored)
+		t.noted = t.floor.at
+		if takeovers > suspectTerms {
+			t.left.Store(int32(c.hand.most)) //nolint:gosec // a number of messages in memory
+			c.log.ErrorContext(ctx, "readers ended without a word, and each had read the same events: these are held and run alone",
+				"stream", c.sub.Stream, "from_seq", t.floor.at.seq+1, "takeovers", takeovers, "events", c.hand.most)
+		}
+		return t, nil
+	}
+	return nil, nil //nolint:nilnil // there is no term
+}
+
+// read reads the stream until ctx or the term ends, or reading fails.
+func (t *term) read(ctx context.Context, subjects []string) error {
+	reconnects := t.c.inbox.nc.Stats().Reconnects
+	if err := t.check(ctx); err != nil {
+		return err
+	}
+	from := t.floor.now().seq
+	consumer, err := t.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		Description:       "Postroom ordered handler " + t.c.sub.Name,
+		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:       from + 1,
+		AckPolicy:         jetstream.AckNonePolicy,
+		FilterSubjects:    wildcard.Union(nil, subjects),
+		InactiveThreshold: time.Minute,
+		MemoryStorage:     true,
+		Replicas:          1,
+		Metadata:          map[string]string{instanceKey: *t.c.inbox.node.instance.Load(), handlerKey: t.c.sub.Name},
+	})
+	if err != nil {
+		return t.c.refuseClosed(fmt.Errorf("read stream %s: %w", t.c.sub.Stream, err))
+	}
+	defer t.forget(consumer)
+	r := &reading{term: t, consumer: consumer, reconnects: reconnects, last: from}
+	watching, cancel := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		r.watch(watching)
+	}()
+	err = r.pull(ctx)
+	cancel()
+	<-watched
+	return err
+}
+
+// forget removes the consumer, which otherwise goes by itself after a minute.
+func (t *term) forget(consumer jetstream.Consumer) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := t.stream.DeleteConsumer(ctx, consumer.CachedInfo().Name); err != nil {
+		t.c.log.DebugContext(ctx, "reader's consumer not removed; it goes by itself", "error", err)
+	}
+}
+
+// markOf returns what a message is recognised by.
+func markOf(seq uint64, header map[string][]string, stored time.Time) mark {
+	m := mark{seq: seq, stored: stored}
+	if ids := header[wire.MsgID]; len(ids) > 0 {
+		m.id = clean(ids[0], maxKey)
+	}
+	return m
+}

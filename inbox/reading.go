@@ -1,0 +1,139 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+var (
+	errReconnected = errors.New("the connection to the broker was lost in between; what the stream has is looked at again")
+	errGap         = errors.New("messages were lost on their way; reading begins again")
+)
+
+// reading is one way through the stream, from the floor on.
+type reading struct {
+	term       *term
+	consumer   jetstream.Consumer
+	reconnects uint64
+
+	last     uint64        // the message that was read last, in the stream
+	received atomic.Uint64 // how many were read
+}
+
+// pull reads messages until ctx or the term ends, or one is missing. The next request
+// is made only where the connection is still the one on which the floor was looked
+// at: on another, the stream may not have any more what it had.
+func (r *reading) pull(ctx context.Context) error {
+	t := r.term
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { // ends with ctx
+		select {
+		case <-t.over:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	for t.c.hand.wait(ctx) {
+		request, done := context.WithTimeout(ctx, pullWait)
+		batch, err := r.consumer.Fetch(t.c.hand.room(), jetstream.FetchContext(request))
+		if err == nil {
+			for msg := range batch.Messages() {
+				if err = r.take(ctx, msg); err != nil {
+					break
+				}
+			}
+			err = errors.Join(err, batch.Error())
+		}
+		done()
+		switch {
+		case t.isOver():
+			return *t.cause.Load()
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && !errors.Is(err, context.DeadlineExceeded):
+			return t.c.refuseClosed(fmt.Errorf("read: %w", err))
+		case t.c.inbox.nc.Stats().Reconnects != r.reconnects:
+			return errReconnected
+		}
+	}
+	if t.isOver() {
+		return *t.cause.Load()
+	}
+	return nil
+}
+
+// take takes a message in hand, and queues it unless another of its key, or of its
+// identity, is on its way.
+func (r *reading) take(ctx context.Context, msg jetstream.Msg) error {
+	c := r.term.c
+	d, err := c.decode(msg)
+	if err != nil {
+		return err
+	}
+	meta, err := msg.Metadata()
+	if err != nil {
+		return err
+	}
+	if meta.Sequence.Consumer != r.received.Load()+1 || d.seq <= r.last {
+		return errGap
+	}
+	c.metrics.consumed.Add(ctx, 1, c.metrics.stream)
+	d.term, d.pos = r.term, r.term.base+d.pos
+	if c.isKeyed(d) && c.external == nil {
+		d.flight = "\x00" + d.ev.Key // no dedupe key begins so
+	}
+	r.term.floor.begin(markOf(d.seq, msg.Headers(), d.stored)) // before it counts as received: see advance
+	c.hand.take(msg)
+	r.last = d.seq
+	r.received.Add(1)
+	if c.flights.begin(d) {
+		c.enqueue(d)
+	}
+	return nil
+}
+
+// watch looks after the reading until ctx ends: how much is left, and whether the
+// floor can move while nothing comes.
+func (r *reading) watch(ctx context.Context) {
+	for ; ctx.Err() == nil; sleep(ctx, r.term.c.inbox.lookEvery) {
+		if err := r.advance(ctx); err != nil && ctx.Err() == nil {
+			r.term.c.log.DebugContext(ctx, "the stream could not be looked at", "error", err)
+		}
+	}
+}
+
+// advance moves the floor to the stream's last message where nothing of the handler's
+// is left up to there: what others write to the stream, and its age, would make it
+// seem later that something was missed.
+func (r *reading) advance(ctx context.Context) error {
+	t := r.term
+	stream, err := t.stream.Info(ctx)
+	if err != nil {
+		return err
+	}
+	last := mark{seq: stream.State.LastSeq}
+	// In this order: what is pending now is more than what was when the stream was asked.
+	info, err := r.consumer.Info(ctx)
+	if err != nil {
+		return err
+	}
+	t.c.broker.Store(&brokerView{pending: float64(info.NumPending)})
+	if info.NumPending > 0 || info.Delivered.Consumer != r.received.Load() || !t.floor.idle() || last.seq <= t.floor.now().seq {
+		return nil
+	}
+	msg, err := t.stream.GetMsg(ctx, last.seq)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound): // it was deleted: nothing to recognise it by
+	case err != nil:
+		return err
+	default:
+		last = markOf(last.seq, msg.Header, msg.Time)
+	}
+	t.floor.raise(last)
+	return nil
+}

@@ -1,0 +1,117 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// settleClaim ends what is owed, in the transaction of the event's effects.
+func (c *consumer) settleClaim(ctx context.Context, tx *tx, cl *claim) error {
+	if cl.blocking != "" {
+		return c.settleKey(ctx, tx, cl)
+	}
+	tag, err := tx.Tx.Exec(ctx, c.inbox.sql.settle, cl.id, cl.epoch)
+	if err != nil {
+		return fmt.Errorf("settle: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return errSettled
+	}
+	return nil
+}
+
+// settleKey ends what is owed of an event that others of its key may wait for, and
+// lets the next of them go on: at once, here, where the claim leads to it.
+func (c *consumer) settleKey(ctx context.Context, tx *tx, cl *claim) error {
+	cl.next = nil
+	var settled pgconn.CommandTag
+	var next []*claim
+	batch := &pgx.Batch{}
+	batch.Queue(c.inbox.sql.plan)
+	batch.Queue(c.inbox.sql.lockKey, c.sub.Name, cl.blocking)
+	batch.Queue(c.inbox.sql.settle, cl.id, cl.epoch).Exec(func(tag pgconn.CommandTag) error {
+		settled = tag
+		return nil
+	})
+	follow := c.follow(cl, cl.leads)
+	batch.Queue(follow.sql, follow.args...).Query(c.inbox.runner.collect(&next, time.Now()))
+	if err := tx.Tx.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("settle: %w", err)
+	}
+	if settled.RowsAffected() == 0 {
+		return errSettled
+	}
+	if len(next) > 0 {
+		cl.next = next[0]
+	}
+	return nil
+}
+
+// follow is the statement that lets the next of a key go on, claimed or not.
+func (c *consumer) follow(cl *claim, claimed bool) statement {
+	var process *string
+	if claimed {
+		process = &c.inbox.node.name
+	}
+	types, subjects := c.wished()
+	return statement{c.inbox.sql.follow, []any{c.sub.Name, cl.blocking, cl.pos, process, c.lease(), types, subjects}}
+}
+
+// endClaim ends the transaction of a held event. What was claimed in it is this
+// process's from the commit on.
+func (c *consumer) endClaim(ctx context.Context, tx *tx, cl *claim, err error) error {
+	if cl.next != nil {
+		c.inbox.runner.begun(cl.next)
+	}
+	if err = c.end(ctx, tx, err); err != nil && cl.next != nil {
+		var commit *commitError
+		if errors.As(err, &commit) { // it may have been claimed
+			c.inbox.runner.unknown.Store(true)
+		}
+		c.inbox.runner.ended(cl.next)
+		cl.next = nil
+	}
+	return err
+}
+
+// skips reports whether an event dies of which later ones of its key do not wait.
+func (c *consumer) skips(cl *claim, h holding) bool {
+	return cl.blocking != "" && h.after == nil && c.sub.Order == SkipKey
+}
+
+// noting are the statements that note a failed attempt, and which of them does so.
+// Where the handler goes on without a dead event, the next of its key does.
+func (c *consumer) noting(cl *claim, h holding, args []any) (all []statement, fail int) {
+	noting := statement{c.inbox.sql.fail, args}
+	if !c.skips(cl, h) {
+		return []statement{noting}, 0
+	}
+	return []statement{
+		{sql: c.inbox.sql.plan},
+		{c.inbox.sql.lockKey, []any{c.sub.Name, cl.blocking}},
+		noting,
+		c.follow(cl, false),
+	}, 2
+}
+
+// exec runs statements in one transaction and one round trip.
+func (in *Inbox) exec(ctx context.Context, statements []statement) ([]pgconn.CommandTag, error) {
+	batch := &pgx.Batch{}
+	for _, s := range statements {
+		batch.Queue(s.sql, s.args...)
+	}
+	results := in.pool.SendBatch(ctx, batch)
+	tags := make([]pgconn.CommandTag, len(statements))
+	var err error
+	for i := range statements {
+		if tags[i], err = results.Exec(); err != nil {
+			break
+		}
+	}
+	return tags, errors.Join(err, results.Close())
+}

@@ -1,0 +1,135 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// errTermOver says that another process reads the stream.
+var errTermOver = errors.New("another process reads the stream for this handler now")
+
+// noteEvery is how often a reader notes its floor while it moves.
+const noteEvery = time.Second
+
+// term is the time for which this process reads the stream of an ordered handler.
+// Only one does at a time; what one that stood still goes on with meets the ledger,
+// and can note nothing.
+type term struct {
+	c      *consumer
+	epoch  int64
+	base   int64
+	stream jetstream.Stream
+
+	floor floor
+	noted mark // the floor, as the database has it
+
+	left atomic.Int32 // how many events that it reads are suspects
+
+	over   chan struct{} // closed when what was read is not to be begun any more
+	cause  atomic.Pointer[error]
+	kept   chan struct{} // closed when the lease is no longer looked after
+	unkeep context.CancelFunc
+}
+
+// isOver reports whether what was read in this term is not to be begun any more: it
+// will be read again.
+func (t *term) isOver() bool {
+	return t != nil && t.cause.Load() != nil
+}
+
+// end ends the term, for the given reason.
+func (t *term) end(err error) {
+	if t.cause.CompareAndSwap(nil, &err) {
+		close(t.over)
+	}
+}
+
+// suspects reports whether what is read now may be what ends processes.
+func (t *term) suspects() bool { return t != nil && t.left.Load() > 0 }
+
+// keep looks after the lease until ctx ends or the lease is lost. It has a connection
+// of its own: handlers may have all others.
+func (t *term) keep(ctx context.Context) {
+	defer close(t.kept)
+	lease := t.c.inbox.cfg.AckWait
+	var conn *pgxpool.Conn
+	defer func() {
+		if conn != nil {
+			conn.Release()
+		}
+	}()
+	kept := time.Now()
+	for ; ctx.Err() == nil && !t.isOver(); sleep(ctx, min(noteEvery, lease/3)) {
+		if t.floor.now() == t.noted && time.Since(kept) < lease/3 {
+			continue
+		}
+		began := time.Now()
+		err := t.note(ctx, &conn, &lease)
+		switch {
+		case err == nil:
+			kept = began
+		case errors.Is(err, errTermOver):
+			t.end(err)
+		case time.Since(kept) > lease:
+			t.end(fmt.Errorf("%w, as far as can be told: %w", errTermOver, err))
+		case ctx.Err() == nil:
+			t.c.log.DebugContext(ctx, "the reader's lease could not be renewed", "error", err)
+		}
+	}
+}
+
+// note writes the floor, and renews the lease, or gives it up where it is nil.
+func (t *term) note(ctx context.Context, conn **pgxpool.Conn, lease *time.Duration) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, writePatience)
+	defer cancel()
+	if *conn == nil {
+		if *conn, err = t.c.inbox.pool.Acquire(ctx); err != nil {
+			return fmt.Errorf("note floor: %w", err)
+		}
+	}
+	m := t.floor.now()
+	tag, err := (*conn).Exec(ctx, t.c.inbox.sql.keep, t.c.sub.Name, t.epoch, lease, m.seq, optional(m.id), optional(m.stored))
+	switch {
+	case err != nil:
+		(*conn).Release() // which closes one that is broken
+		*conn = nil
+		return fmt.Errorf("note floor: %w", err)
+	case tag.RowsAffected() == 0:
+		return errTermOver
+	}
+	t.noted = m
+	return nil
+}
+
+// leave ends the term and gives the lease up, with the floor as it stands: another
+// process may go on at once. What still runs here is decided, or read again.
+func (t *term) leave(ctx context.Context) {
+	t.end(errTermOver)
+	t.unkeep()
+	<-t.kept
+	var conn *pgxpool.Conn
+	if err := t.note(context.WithoutCancel(ctx), &conn, nil); err != nil && !errors.Is(err, errTermOver) {
+		t.c.log.WarnContext(ctx, "the reader's lease could not be given up and will run out", "error", err)
+	}
+	if conn != nil {
+		conn.Release()
+	}
+}
+
+// held notes that a suspect is held: from there it runs alone.
+func (t *term) held(h holding) {
+	if t != nil && h.solitary && t.left.Add(-1) == 0 {
+		t.c.log.Info("the events that were read when readers ended are held, reading goes on", "stream", t.c.sub.Stream) //nolint:sloglint // no context says more
+	}
+}
+
+// is reports whether two messages are the same one, as far as the database can tell.
+func (m mark) is(other mark) bool {
+	return m.id == other.id && m.stored.Truncate(time.Microsecond).Equal(other.stored.Truncate(time.Microsecond))
+}
