@@ -34,7 +34,6 @@ type standing struct {
 	types    []string
 	floor    uint64
 	backfill uint64
-	subjects []string // every one that any process asked for
 	isNew    bool
 }
 
@@ -93,7 +92,7 @@ func (c *consumer) subscribe(ctx context.Context, stream *jetstream.StreamInfo) 
 	}
 	var row standing
 	err := c.inbox.pool.QueryRow(ctx, c.inbox.sql.subscribe, c.sub.Name, c.sub.Stream, created, types, floor, backfill, c.sub.filter()).
-		Scan(&row.stream, &row.created, &row.types, &row.floor, &row.backfill, &row.subjects, &row.isNew)
+		Scan(&row.stream, &row.created, &row.types, &row.floor, &row.backfill, &row.isNew)
 	if err != nil {
 		return row, fmt.Errorf("note subscription: %w", err)
 	}
@@ -111,6 +110,7 @@ func (c *consumer) subscribe(ctx context.Context, stream *jetstream.StreamInfo) 
 		return row, fmt.Errorf("note another stream: %w", err)
 	}
 	c.lostData(ctx, lostRecreated)
+	c.lastRead = mark{} // of the other stream
 	row.created, row.floor, row.backfill, row.isNew = created, first, 0, true
 	return row, nil
 }

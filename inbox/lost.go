@@ -36,23 +36,32 @@ func (t *term) check(ctx context.Context) error {
 	}
 	at, state := t.floor.now(), info.State
 	if at.seq+1 < state.FirstSeq {
-		t.c.lostData(ctx, lostAgedOut)
-		t.c.log.ErrorContext(ctx, "the stream has dropped messages that this handler has not read: events may be missing; find them in the log of their producers",
-			"stream", t.c.sub.Stream, "from_seq", at.seq+1, "to_seq", state.FirstSeq-1)
-		return t.beginAt(ctx, mark{seq: state.FirstSeq - 1})
+		t.agedOut(ctx, at.seq+1, state.FirstSeq-1)
+		return t.beginAt(ctx, mark{seq: state.FirstSeq - 1}, at.seq)
 	}
-	same, err := t.recognises(ctx, at, state)
-	if err != nil || same {
-		return err
-	}
-	t.c.lostData(ctx, lostTail)
-	start, err := t.firstSince(ctx, at.stored.Add(-clockSkew), state)
+	kept, err := t.recognises(ctx, at, state)
 	if err != nil {
 		return err
 	}
+	whole := kept && t.high <= t.base+int64(state.LastSeq) //nolint:gosec // a number of messages
+	if last := t.c.lastRead; whole && last.seq > at.seq {
+		if whole, err = t.recognises(ctx, last, state); err != nil {
+			return err
+		}
+	}
+	if whole {
+		return nil
+	}
+	t.c.lostData(ctx, lostTail)
+	start := at
+	if !kept {
+		if start, err = t.firstSince(ctx, at.stored.Add(-clockSkew), state); err != nil {
+			return err
+		}
+	}
 	t.c.log.ErrorContext(ctx, "the broker has lost messages that it had acknowledged: this handler begins again before them, and the ledger absorbs what comes twice",
 		"stream", t.c.sub.Stream, "seq", at.seq, "last_seq", state.LastSeq, "from_seq", start.seq+1)
-	return t.beginAt(ctx, start)
+	return t.beginAt(ctx, start, max(at.seq, t.c.lastRead.seq))
 }
 
 // clockSkew is by how much the clocks of a broker's servers may differ.
@@ -97,13 +106,21 @@ func (t *term) firstSince(ctx context.Context, since time.Time, state jetstream.
 	return mark{seq: max(low, 1) - 1}, nil
 }
 
+// agedOut tells of messages that were dropped before they were read.
+func (t *term) agedOut(ctx context.Context, from, to uint64) {
+	t.c.lostData(ctx, lostAgedOut)
+	t.c.log.ErrorContext(ctx, "the stream has dropped messages that this handler has not read: events may be missing; find them in the log of their producers",
+		"stream", t.c.sub.Stream, "from_seq", from, "to_seq", to)
+}
+
 // beginAt has the reader begin behind a message, in places of their keys that are
-// behind all that it used before.
-func (t *term) beginAt(ctx context.Context, at mark) error {
-	err := t.c.inbox.pool.QueryRow(ctx, t.c.inbox.sql.restart, t.c.sub.Name, t.epoch, at.seq).Scan(&t.base)
+// behind all that were used before, up to the given sequence.
+func (t *term) beginAt(ctx context.Context, at mark, used uint64) error {
+	err := t.c.inbox.pool.QueryRow(ctx, t.c.inbox.sql.restart, t.c.sub.Name, t.epoch, at.seq, used, optional(at.id), optional(at.stored)).Scan(&t.base)
 	if err != nil {
 		return fmt.Errorf("note where to begin: %w", err)
 	}
 	t.floor.reset(at)
+	t.c.lastRead = at
 	return nil
 }

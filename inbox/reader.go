@@ -30,7 +30,7 @@ var ErrIsolation = errors.New("an ordered handler needs default_transaction_isol
 // the process that does so. A durable consumer would not do: it delivers again out of
 // order, and to two processes at a time.
 func (c *consumer) lead(ctx, work context.Context) error {
-	stream, row, err := c.look(ctx)
+	stream, _, err := c.look(ctx)
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (c *consumer) lead(ctx, work context.Context) error {
 	keeping, cancel := context.WithCancel(work)
 	t.unkeep = cancel
 	go t.keep(keeping) // until leave
-	err = t.read(ctx, row.subjects)
+	err = t.read(ctx)
 	if ctx.Err() != nil {
 		c.last = t // what is in hand may still be decided
 		return nil
@@ -60,7 +60,7 @@ func (c *consumer) standBy(ctx context.Context, stream jetstream.Stream) (*term,
 		var id *string
 		var stored *time.Time
 		err := c.inbox.pool.QueryRow(ctx, c.inbox.sql.lead, c.sub.Name, c.inbox.node.name, c.inbox.cfg.AckWait).
-			Scan(&t.epoch, &t.base, &t.floor.at.seq, &id, &stored, &takeovers, &isolation)
+			Scan(&t.epoch, &t.base, &t.floor.at.seq, &id, &stored, &t.subjects, &takeovers, &t.high, &isolation)
 		if errors.Is(err, pgx.ErrNoRows) {
 			continue
 		}
@@ -83,7 +83,7 @@ func (c *consumer) standBy(ctx context.Context, stream jetstream.Stream) (*term,
 }
 
 // read reads the stream until ctx or the term ends, or reading fails.
-func (t *term) read(ctx context.Context, subjects []string) error {
+func (t *term) read(ctx context.Context) error {
 	reconnects := t.c.inbox.nc.Stats().Reconnects
 	if err := t.check(ctx); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (t *term) read(ctx context.Context, subjects []string) error {
 		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:       from + 1,
 		AckPolicy:         jetstream.AckNonePolicy,
-		FilterSubjects:    wildcard.Union(nil, subjects),
+		FilterSubjects:    wildcard.Union(nil, t.subjects),
 		InactiveThreshold: time.Minute,
 		MemoryStorage:     true,
 		Replicas:          1,
@@ -104,7 +104,8 @@ func (t *term) read(ctx context.Context, subjects []string) error {
 		return t.c.refuseClosed(fmt.Errorf("read stream %s: %w", t.c.sub.Stream, err))
 	}
 	defer t.forget(consumer)
-	r := &reading{term: t, consumer: consumer, reconnects: reconnects, last: from}
+	r := &reading{term: t, consumer: consumer, reconnects: reconnects}
+	r.last.Store(from)
 	watching, cancel := context.WithCancel(ctx)
 	watched := make(chan struct{})
 	go func() {

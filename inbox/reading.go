@@ -20,7 +20,8 @@ type reading struct {
 	consumer   jetstream.Consumer
 	reconnects uint64
 
-	last     uint64        // the message that was read last, in the stream
+	last     atomic.Uint64 // the message that was read last, in the stream
+	dropped  uint64        // up to here it is told of messages that were dropped unread
 	received atomic.Uint64 // how many were read
 }
 
@@ -79,7 +80,7 @@ func (r *reading) take(ctx context.Context, msg jetstream.Msg) error {
 	if err != nil {
 		return err
 	}
-	if meta.Sequence.Consumer != r.received.Load()+1 || d.seq <= r.last {
+	if meta.Sequence.Consumer != r.received.Load()+1 || d.seq <= r.last.Load() {
 		return errGap
 	}
 	c.metrics.consumed.Add(ctx, 1, c.metrics.stream)
@@ -87,9 +88,10 @@ func (r *reading) take(ctx context.Context, msg jetstream.Msg) error {
 	if c.isKeyed(d) && c.external == nil {
 		d.flight = "\x00" + d.ev.Key // no dedupe key begins so
 	}
-	r.term.floor.begin(markOf(d.seq, msg.Headers(), d.stored)) // before it counts as received: see advance
+	c.lastRead = markOf(d.seq, msg.Headers(), d.stored)
+	r.term.floor.begin(c.lastRead) // before it counts as received: see advance
 	c.hand.take(msg)
-	r.last = d.seq
+	r.last.Store(d.seq)
 	r.received.Add(1)
 	if c.flights.begin(d) {
 		c.enqueue(d)
@@ -123,6 +125,10 @@ func (r *reading) advance(ctx context.Context) error {
 		return err
 	}
 	t.c.broker.Store(&brokerView{pending: float64(info.NumPending)})
+	if first := stream.State.FirstSeq; info.NumPending > 0 && !t.floor.idle() && first > r.last.Load()+1 && first > r.dropped {
+		r.dropped = first
+		t.agedOut(ctx, r.last.Load()+1, first-1)
+	}
 	if info.NumPending > 0 || info.Delivered.Consumer != r.received.Load() || !t.floor.idle() || last.seq <= t.floor.now().seq {
 		return nil
 	}

@@ -24,7 +24,10 @@ type term struct {
 	c      *consumer
 	epoch  int64
 	base   int64
+	high   int64 // the last place of a key in which an event was held at the beginning
 	stream jetstream.Stream
+
+	subjects []string // every one that any process asked for
 
 	floor floor
 	noted mark // the floor, as the database has it

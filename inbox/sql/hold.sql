@@ -4,7 +4,7 @@
 --   held     it is held, and waits behind its key where an earlier event of it is
 --   decided  another process decided it
 --   free     it was to wait behind its key, of which nothing is held
---   late     later events of its key are held, and no earlier one
+--   late     another event is held in its place, or only later ones of its key are
 --
 -- $1 handler   $2 dedupe key   $3 digest   $4 whether to decide them; otherwise
 -- they were just decided in this transaction   $5 sequence in the stream   $6 when

@@ -45,15 +45,21 @@ LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
+DECLARE
+    before bigint;
 BEGIN
     PERFORM pg_advisory_xact_lock(postroom.key_lock($1, $2));
-    PERFORM FROM postroom.held WHERE held.handler = $1 AND held.key = $2 AND held.pos < $3 ORDER BY held.pos DESC LIMIT 1;
-    IF FOUND THEN
+    SELECT held.pos INTO before FROM postroom.held
+    WHERE held.handler = $1 AND held.key = $2 AND held.pos <= $3
+    ORDER BY held.pos DESC LIMIT 1;
+    IF before < $3 THEN
         RETURN 'behind';
     END IF;
-    PERFORM FROM postroom.held WHERE held.handler = $1 AND held.key = $2 AND held.pos >= $3 ORDER BY held.pos LIMIT 1;
+    PERFORM FROM postroom.held
+    WHERE held.handler = $1 AND held.key = $2 AND held.pos >= $3
+    ORDER BY held.pos LIMIT 1;
     RETURN CASE WHEN FOUND THEN 'late' ELSE 'free' END;
 END
 $$;
 COMMENT ON FUNCTION postroom.enter_key(text, text, bigint) IS
-    'Locks a handler''s key, and says where an event stands in it: free where nothing of the key is held, behind an earlier event that is, or late, where only later ones are.';
+    'Locks a handler''s key, and says where an event stands in it: free where nothing of the key is held, behind an earlier event that is, or late, where one of its own place is, or only later ones.';
