@@ -32,7 +32,7 @@ COMMENT ON COLUMN postroom.subscription.takeovers IS
 CREATE FUNCTION postroom.key_lock(handler text, key text)
 RETURNS bigint
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-AS $$ SELECT hashtextextended('postroom.key ' || octet_length($1) || ' ' || $1 || ' ' || $2, 0) $$;
+AS $$ SELECT hashtextextended('postroom.key ' || octet_length($1)::text || ' ' || $1 || ' ' || $2, 0) $$;
 COMMENT ON FUNCTION postroom.key_lock(text, text) IS
     'The advisory lock of a handler''s key.';
 
@@ -45,20 +45,20 @@ LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
-DECLARE
-    before bigint;
 BEGIN
-    PERFORM pg_advisory_xact_lock(postroom.key_lock($1, $2));
-    SELECT held.pos INTO before FROM postroom.held
-    WHERE held.handler = $1 AND held.key = $2 AND held.pos <= $3
-    ORDER BY held.pos DESC LIMIT 1;
-    IF before < $3 THEN
-        RETURN 'behind';
+    IF pg_advisory_xact_lock(postroom.key_lock($1, $2)) IS NULL THEN -- never: this way it costs no statement of its own
+        RETURN NULL;
     END IF;
-    PERFORM FROM postroom.held
-    WHERE held.handler = $1 AND held.key = $2 AND held.pos >= $3
-    ORDER BY held.pos LIMIT 1;
-    RETURN CASE WHEN FOUND THEN 'late' ELSE 'free' END;
+    PERFORM FROM postroom.held WHERE held.handler = $1 AND held.key = $2 ORDER BY held.pos DESC LIMIT 1;
+    IF NOT FOUND THEN
+        RETURN 'free';
+    END IF;
+    PERFORM FROM postroom.held WHERE held.handler = $1 AND held.key = $2 AND held.pos = $3;
+    IF FOUND THEN
+        RETURN 'late';
+    END IF;
+    PERFORM FROM postroom.held WHERE held.handler = $1 AND held.key = $2 AND held.pos < $3 ORDER BY held.pos DESC LIMIT 1;
+    RETURN CASE WHEN FOUND THEN 'behind' ELSE 'late' END;
 END
 $$;
 COMMENT ON FUNCTION postroom.enter_key(text, text, bigint) IS
