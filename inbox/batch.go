@@ -153,7 +153,8 @@ func (c *consumer) beginBatch(ctx context.Context, b *batch, fresh map[string]bo
 		}
 		return rows.Err()
 	}
-	tx, tag, err := begin(ctx, c.inbox.pool, c.sub.Isolation, read, c.inbox.sql.decideBatch, c.sub.Name, keys, digests, c.idleLimit)
+	tx, tag, err := begin(ctx, c.inbox.pool, c.sub.Isolation,
+		statement{sql: c.inbox.sql.decideBatch, args: []any{c.sub.Name, keys, digests, c.idleLimit}, read: read})
 	return tx, tag.RowsAffected(), err
 }
 

@@ -83,6 +83,7 @@ type Call struct {
 	mu      sync.Mutex
 	over    bool
 	outage  bool // a step could not be noted: the attempt says nothing about the event
+	noting  int  // steps that are being noted
 	busy    map[string]struct{}
 	settles []func(ctx context.Context, tx pgx.Tx) error
 }
@@ -114,7 +115,7 @@ func (c *Call) Step(ctx context.Context, name string, f func(ctx context.Context
 		return nil, fmt.Errorf("step %s: %w", name, err)
 	}
 	defer c.leave(name)
-	s := &step{claim: c.claim, name: name, key: stepKey(c.instance, c.claim, name)}
+	s := &step{claim: c.claim, name: name, revision: c.claim.revision, key: stepKey(c.instance, c.claim, name)}
 	// A call that begins at the window's end may take as long as the handler may.
 	s.window = max(o.window-c.claim.c.sub.Timeout, 0)
 	result, err := c.run(ctx, s, f, o)
@@ -156,12 +157,13 @@ func (c *Call) leave(name string) {
 	delete(c.busy, name)
 }
 
-// end makes the call invalid, and returns what to run when it settles.
-func (c *Call) end() (settles []func(ctx context.Context, tx pgx.Tx) error, outage bool) {
+// end makes the call invalid, and returns what to run when it settles. A handler that
+// was left behind while it waited for the database says nothing about its event.
+func (c *Call) end(err error) (settles []func(ctx context.Context, tx pgx.Tx) error, outage bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.over = true
-	return c.settles, c.outage
+	return c.settles, c.outage || isAbandoned(err) && c.noting > 0
 }
 
 // run brings a step to its result.
@@ -224,12 +226,15 @@ func (c *Call) ask(ctx context.Context, s *step, o stepOptions) (result []byte, 
 	case !found:
 		return nil, false, c.note(ctx, func() error { return receipts.forget(context.WithoutCancel(ctx), s) })
 	}
-	s.result = result
-	return result, true, c.note(ctx, func() error { return receipts.ending.do(s) })
+	known := *s // as it was called then
+	known.result, known.key, known.revision = result, s.unsure.key, s.unsure.revision
+	return result, true, c.note(ctx, func() error { return receipts.ending.do(&known) })
 }
 
 // note writes a receipt, and waits out an outage for as long as the attempt has.
 func (c *Call) note(ctx context.Context, write func() error) error {
+	c.count(1)
+	defer c.count(-1)
 	for failures := 1; ; failures++ {
 		err := write()
 		switch {
@@ -243,4 +248,10 @@ func (c *Call) note(ctx context.Context, write func() error) error {
 		}
 		sleep(ctx, outage.Delay(failures))
 	}
+}
+
+func (c *Call) count(notes int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.noting += notes
 }

@@ -21,10 +21,12 @@ type claim struct {
 	solitary  bool
 	revision  int32
 
-	blocking string // the key that waits for it, or nothing
-	pos      int64  // in that key
-	leads    bool   // the next of the key is claimed when this one is settled
-	next     *claim // which then was claimed
+	blocking string   // the key that waits for it, or nothing
+	pos      int64    // in that key
+	reach    int      // how many of that key may run along
+	along    []*claim // those that did; none is claimed by itself
+	leads    bool     // the next of the key is claimed when this one is settled
+	next     *claim   // which then was claimed
 
 	ends  time.Time // by this process's clock, no later than by the database's
 	fault *failure  // it is still no event
@@ -118,19 +120,6 @@ func (cl *claim) decode(raw []byte) {
 	cl.ev = ev
 }
 
-// mostOfKey is how many events of a key are run one after the other before others
-// that are due have their turn.
-const mostOfKey = 100
-
-// retryRun runs a held event, and those that waited behind it in its key.
-func (c *consumer) retryRun(ctx, work context.Context, cl *claim) {
-	for n := 1; cl != nil; n++ {
-		cl.leads = n < mostOfKey && !cl.solitary
-		c.retry(ctx, work, cl)
-		cl = cl.next
-	}
-}
-
 // retry runs a held event and notes what became of it.
 func (c *consumer) retry(ctx, work context.Context, cl *claim) {
 	defer func() {
@@ -149,7 +138,7 @@ func (c *consumer) retry(ctx, work context.Context, cl *claim) {
 		c.release(ctx, work, cl)
 		return
 	}
-	err := c.run(ctx, work, cl)
+	err := c.runClaim(ctx, work, cl)
 	var attempt *notedError
 	switch {
 	case errors.As(err, &attempt):
@@ -161,6 +150,9 @@ func (c *consumer) retry(ctx, work context.Context, cl *claim) {
 		}
 	case err == nil:
 		c.metrics.ended(work, done, cl.ev.LoggedAt)
+		for _, other := range cl.along {
+			c.metrics.ended(work, done, other.ev.LoggedAt)
+		}
 	case errors.Is(err, errSettled):
 		c.metrics.leaseLost.Add(work, 1, c.metrics.handler)
 		c.log.WarnContext(work, "another process has the event, or it is settled", "event_id", cl.ev.ID, "dedupe_key", cl.key, "attempt", cl.attempt)
@@ -170,14 +162,6 @@ func (c *consumer) retry(ctx, work context.Context, cl *claim) {
 		c.report(work, cl.task, err)
 		c.fail(ctx, work, cl, failureOf(err), cl.attempt)
 	}
-}
-
-// run runs a held event to its end.
-func (c *consumer) run(ctx, work context.Context, cl *claim) error {
-	if c.external != nil {
-		return c.serve(ctx, work, cl)
-	}
-	return c.persist(ctx, work, func() error { return c.rerun(ctx, work, cl) })
 }
 
 // fail notes a failed attempt, and when the next is due.

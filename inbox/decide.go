@@ -62,7 +62,7 @@ func (c *consumer) apply(ctx, work context.Context, d *delivery, ahead *ahead) e
 	tx, tag, err := ahead.take()
 	if tx == nil {
 		next := c.decision(d)
-		tx, tag, err = begin(work, c.inbox.pool, c.sub.Isolation, nil, next.sql, next.args...)
+		tx, tag, err = begin(work, c.inbox.pool, c.sub.Isolation, *next)
 	}
 	if tx == nil {
 		return err
@@ -85,9 +85,9 @@ func (c *consumer) apply(ctx, work context.Context, d *delivery, ahead *ahead) e
 // decision is the statement that decides a delivery.
 func (c *consumer) decision(d *delivery) *statement {
 	if c.isKeyed(d) {
-		return &statement{c.inbox.sql.decideOrdered, []any{c.sub.Name, d.key, d.digest, c.idleLimit, bounded(d.ev.Key), d.pos}}
+		return &statement{sql: c.inbox.sql.decideOrdered, args: []any{c.sub.Name, d.key, d.digest, c.idleLimit, bounded(d.ev.Key), d.pos}}
 	}
-	return &statement{c.inbox.sql.decide, []any{c.sub.Name, d.key, d.digest, c.idleLimit}}
+	return &statement{sql: c.inbox.sql.decide, args: []any{c.sub.Name, d.key, d.digest, c.idleLimit}}
 }
 
 // commit commits, and begins the transaction of the next delivery in the same round
@@ -295,43 +295,3 @@ func (c *consumer) await(ctx context.Context, tx *tx, done <-chan error) error {
 
 // milliseconds is a duration as the database takes it.
 func milliseconds(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
-
-// rerun runs a held event whose claim this process has: the handler, the end of
-// what is owed, the commit. A failed attempt is noted in the round trip of its
-// rollback, and returned as a notedError.
-func (c *consumer) rerun(ctx, work context.Context, cl *claim) error {
-	if !cl.solitary { // otherwise the runner holds it for writing
-		c.inbox.alone.RLock()
-		defer c.inbox.alone.RUnlock()
-	}
-	tx, _, err := begin(work, c.inbox.pool, c.sub.Isolation, discardRows, c.inbox.sql.limits, c.idleLimit)
-	if tx == nil {
-		return err
-	}
-	if err == nil {
-		err = c.call(work, tx, cl.task)
-	}
-	if err == nil {
-		return c.endClaim(work, tx, cl, c.settleClaim(work, tx, cl))
-	}
-	if !c.isAttempt(ctx, tx, err) {
-		return c.end(work, tx, err)
-	}
-	h := c.failed(cl.attempt, failureOf(err))
-	args, encoding := c.failArguments(cl, h)
-	if encoding != nil {
-		return c.end(work, tx, errors.Join(err, encoding))
-	}
-	work, cancel := context.WithTimeout(work, writePatience)
-	defer cancel()
-	noting, fail := c.noting(cl, h, args)
-	tags, _, writing := tx.endWith(work, c.sub.Isolation, append([]statement{rollbackStatement}, noting...), nil)
-	return &notedError{err: err, holding: h, stored: writing == nil && tags[1+fail].RowsAffected() == 1}
-}
-
-func discardRows(rows pgx.Rows) error {
-	for rows.Next() {
-		continue
-	}
-	return nil
-}

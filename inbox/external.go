@@ -63,7 +63,7 @@ func (c *consumer) serve(ctx, work context.Context, cl *claim) error {
 	err := c.observe(running, cl.task, func(ctx context.Context) error {
 		return c.guard(ctx, nil, func(ctx context.Context) error { return c.external(ctx, call) })
 	})
-	settles, outage := call.end()
+	settles, outage := call.end(err)
 	switch {
 	case err == nil:
 		return c.persist(ctx, work, func() error { return c.settleCall(work, cl, settles) })
@@ -94,12 +94,9 @@ func (c *consumer) settleCall(ctx context.Context, cl *claim, settles []func(ctx
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	tx, _, err := begin(ctx, c.inbox.pool, c.sub.Isolation, discardRows, c.inbox.sql.limits, c.idleLimit)
+	tx, _, err := begin(ctx, c.inbox.pool, c.sub.Isolation, statement{sql: c.inbox.sql.limits, args: []any{c.idleLimit}})
 	if tx == nil {
 		return err
-	}
-	if err == nil {
-		err = c.settleClaim(ctx, tx, cl)
 	}
 	if err == nil {
 		err = c.guard(ctx, tx, func(ctx context.Context) error {
@@ -110,6 +107,9 @@ func (c *consumer) settleCall(ctx context.Context, cl *claim, settles []func(ctx
 			}
 			return nil
 		})
+	}
+	if err == nil { // last: until here the claim can be renewed, and no key is locked
+		err = c.settleClaim(ctx, tx, cl)
 	}
 	return c.endClaim(ctx, tx, cl, err)
 }
@@ -123,16 +123,16 @@ type settlement struct {
 // settleMany is one statement for events that settle with no effects of their own.
 func (in *Inbox) settleMany(ctx context.Context, all []*settlement) error {
 	ids, epochs := make([]int64, len(all)), make([]int64, len(all))
-	byID := make(map[int64]*settlement, len(all))
+	byClaim := make(map[[2]int64]*settlement, len(all))
 	for i, s := range all {
-		ids[i], epochs[i], byID[s.claim.id] = s.claim.id, s.claim.epoch, s
+		ids[i], epochs[i], byClaim[[2]int64{s.claim.id, s.claim.epoch}] = s.claim.id, s.claim.epoch, s
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(in.sql.plan)
 	batch.Queue(in.sql.settleMany, ids, epochs).Query(func(rows pgx.Rows) error {
-		var id int64
-		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
-			byID[id].settled = true
+		var of [2]int64
+		_, err := pgx.ForEachRow(rows, []any{&of[0], &of[1]}, func() error {
+			byClaim[of].settled = true
 			return nil
 		})
 		return err

@@ -134,7 +134,7 @@ func (in *Inbox) holdStatement(decide bool, events ...owed) (*statement, error) 
 			return nil, err
 		}
 	}
-	return &statement{in.sql.hold, []any{
+	return &statement{sql: in.sql.hold, args: []any{
 		cs.handlers, cs.keys, cs.digests, decide, cs.positions, cs.after, cs.attempts, cs.solitary, cs.classes, cs.fingerprints, cs.failures,
 		cs.logged, cs.sources, cs.ids, cs.types, cs.subjects, cs.eventKeys, cs.contentTypes, cs.correlations, cs.causations,
 		cs.occurred, cs.parents, cs.states, cs.headers, cs.data, cs.raw, cs.blocking, cs.behind,

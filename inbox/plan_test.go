@@ -61,7 +61,17 @@ func TestPlansThatWereMadeWhileAllWasEmpty(t *testing.T) {
 		{"decided", "(text, text, bytea)", `'h1', '100', '\x00'`, "", 50},
 		{"decide", "(text, text, bytea, text)", `'h1', 'new', '\x00112233445566778899aabbccddeeff', '1000'`, "", 50},
 		{"decide_batch", "(text, text[], bytea[], text)", `'h1', '{new1,new2}', '{NULL,NULL}', '1000'`, "", 60},
+		{"renew", "(bigint[], bigint[], interval)", "'{100,102,104}', '{1,1,7}', '1 h'", text("plan"), 60},
+		{"settle_many", "(bigint[], bigint[])", "'{100,102,104}', '{1,1,7}'", text("plan"), 150},
+		{
+			"start", "(text[], text[], text[], int[], text[], interval[], bigint[], bigint[])",
+			"'{h1,h1,h2}', '{100,102,104}', '{charge,new,charge}', '{0,0,1}', '{k,k,k}', '{1 h,1 h,1 h}', '{100,102,20104}', '{1,1,1}'", text("plan"), 150,
+		},
+		{"done", "(text[], text[], text[], int[], text[], bytea[])", "'{h1,h1}', '{100,102}', '{charge,new}', '{0,0}', '{k,k}', '{a,b}'", text("plan"), 100},
+		{"undo", "(text, text, text, int)", "'h1', '100', 'charge', 0", "", 50},
+		{"forget", "(text, text, text, int, timestamptz, int)", "'h1', '100', 'charge', 0, now(), 1", "", 50},
 	}
+	do("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('h1', '100'), ('h1', '102')") // a receipt has its ledger row
 	for _, s := range statements {
 		do(fmt.Sprintf("PREPARE %s %s AS %s", s.file, s.parameters, text(s.file)))
 		for range 8 { // by then a plan is kept
@@ -71,12 +81,15 @@ func TestPlansThatWereMadeWhileAllWasEmpty(t *testing.T) {
 			do("ROLLBACK")
 		}
 	}
-	do(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || h, n::text FROM generate_series(1, 3) h, generate_series(1, 20000) n`)
+	do(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || h, n::text FROM generate_series(1, 3) h, generate_series(1, 20000) n ON CONFLICT DO NOTHING`)
 	do(`INSERT INTO postroom.held (handler, dedupe_key, next_at, dead_at, class, solitary, logged_at, source, event_id, type, subject, content_type, data)
 		SELECT 'h' || h, n::text, CASE WHEN n % 2 = 0 THEN now() END, CASE WHEN n % 2 = 1 THEN now() END, 'x', n % 1000 = 0, now(),
 			'/shop', n::text, 'a.b', 'a.b', 'text/plain', '' FROM generate_series(1, 3) h, generate_series(1, 20000) n`)
+	do(`UPDATE postroom.held SET epoch = 1, claimed_by = 'p', attempts = 1 WHERE next_at IS NOT NULL AND dedupe_key::int <= 110`)
+	do(`INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key, done_at)
+		SELECT handler, dedupe_key, 'charge', 0, 'k', CASE WHEN dedupe_key::int % 4 = 0 THEN now() END FROM postroom.inbox`)
 	found := regexp.MustCompile(`Buffers: shared hit=(\d+)(?: read=(\d+))?`)
-	for _, then := range []string{"SELECT", "ANALYZE postroom.held, postroom.inbox"} { // and with plans made then
+	for _, then := range []string{"SELECT", "ANALYZE postroom.held, postroom.inbox, postroom.receipt"} { // and with plans made then
 		do(then)
 		for _, s := range statements {
 			do("BEGIN")

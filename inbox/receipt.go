@@ -25,10 +25,11 @@ func newReceipts(in *Inbox) *receipts {
 
 // step is one call of an external handler, for one event.
 type step struct {
-	claim  *claim
-	name   string
-	key    string        // for the vendor
-	window time.Duration // for how long after its first start it may be called again
+	claim    *claim
+	name     string
+	revision int32
+	key      string        // for the vendor
+	window   time.Duration // for how long after its first start it may be called again
 
 	verdict verdict
 	result  []byte
@@ -50,7 +51,7 @@ const (
 type unsure struct {
 	since      time.Time
 	key        string
-	revision   int
+	revision   int32
 	unanswered int
 }
 
@@ -74,7 +75,7 @@ func (r *receipts) start(ctx context.Context, steps []*step) error {
 	for _, s := range steps {
 		handlers, keys = append(handlers, s.claim.c.sub.Name), append(keys, s.claim.key)
 		names, vendorKeys = append(names, s.name), append(vendorKeys, s.key)
-		revisions, windows = append(revisions, s.claim.revision), append(windows, s.window)
+		revisions, windows = append(revisions, s.revision), append(windows, s.window)
 		ids, epochs = append(ids, s.claim.id), append(epochs, s.claim.epoch)
 	}
 	batch := &pgx.Batch{}
@@ -84,7 +85,8 @@ func (r *receipts) start(ctx context.Context, steps []*step) error {
 			s := steps[i]
 			var since *time.Time
 			var key *string
-			var revision, unanswered *int
+			var revision *int32
+			var unanswered *int
 			if err := rows.Scan(&s.verdict, &s.result, &since, &key, &revision, &unanswered); err != nil {
 				return err
 			}
@@ -106,7 +108,7 @@ func (r *receipts) finish(ctx context.Context, steps []*step) error {
 	for _, s := range steps {
 		handlers, keys = append(handlers, s.claim.c.sub.Name), append(keys, s.claim.key)
 		names, vendorKeys = append(names, s.name), append(vendorKeys, s.key)
-		revisions, results = append(revisions, s.claim.revision), append(results, s.result)
+		revisions, results = append(revisions, s.revision), append(results, s.result)
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(r.inbox.sql.plan)
@@ -121,7 +123,7 @@ func (r *receipts) finish(ctx context.Context, steps []*step) error {
 func (r *receipts) undo(ctx context.Context, s *step) error {
 	ctx, cancel := context.WithTimeout(ctx, writePatience)
 	defer cancel()
-	_, err := r.inbox.pool.Exec(ctx, r.inbox.sql.undo, s.claim.c.sub.Name, s.claim.key, s.name, s.claim.revision)
+	_, err := r.inbox.pool.Exec(ctx, r.inbox.sql.undo, s.claim.c.sub.Name, s.claim.key, s.name, s.revision)
 	if err != nil {
 		return written(fmt.Errorf("note that a call did not happen: %w", err))
 	}

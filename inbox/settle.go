@@ -26,24 +26,35 @@ func (c *consumer) settleClaim(ctx context.Context, tx *tx, cl *claim) error {
 }
 
 // settleKey ends what is owed of an event that others of its key may wait for, and
-// lets the next of them go on: at once, here, where the claim leads to it.
+// lets the next of them go on: at once, here, where the claim leads to it. What ran
+// along is settled with it.
 func (c *consumer) settleKey(ctx context.Context, tx *tx, cl *claim) error {
 	cl.next = nil
-	var settled pgconn.CommandTag
+	var head, along pgconn.CommandTag
 	var next []*claim
+	ids, last := make([]int64, len(cl.along)), cl.pos
+	for i, other := range cl.along {
+		ids[i], last = other.id, other.pos
+	}
 	batch := &pgx.Batch{}
 	batch.Queue(c.inbox.sql.plan)
 	batch.Queue(c.inbox.sql.lockKey, c.sub.Name, cl.blocking)
 	batch.Queue(c.inbox.sql.settle, cl.id, cl.epoch).Exec(func(tag pgconn.CommandTag) error {
-		settled = tag
+		head = tag
 		return nil
 	})
-	follow := c.follow(cl, cl.leads)
+	if len(ids) > 0 {
+		batch.Queue(c.inbox.sql.settleAlong, ids).Exec(func(tag pgconn.CommandTag) error {
+			along = tag
+			return nil
+		})
+	}
+	follow := c.follow(cl, last, cl.leads)
 	batch.Queue(follow.sql, follow.args...).Query(c.inbox.runner.collect(&next, time.Now()))
 	if err := tx.Tx.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("settle: %w", err)
 	}
-	if settled.RowsAffected() == 0 {
+	if head.RowsAffected() == 0 || along.RowsAffected() != int64(len(ids)) {
 		return errSettled
 	}
 	if len(next) > 0 {
@@ -52,14 +63,15 @@ func (c *consumer) settleKey(ctx context.Context, tx *tx, cl *claim) error {
 	return nil
 }
 
-// follow is the statement that lets the next of a key go on, claimed or not.
-func (c *consumer) follow(cl *claim, claimed bool) statement {
+// follow is the statement that lets the next of a key go on, behind a place, claimed
+// or not.
+func (c *consumer) follow(cl *claim, behind int64, claimed bool) statement {
 	var process *string
 	if claimed {
 		process = &c.inbox.node.name
 	}
 	types, subjects := c.wished()
-	return statement{c.inbox.sql.follow, []any{c.sub.Name, cl.blocking, cl.pos, process, c.lease(), types, subjects}}
+	return statement{sql: c.inbox.sql.follow, args: []any{c.sub.Name, cl.blocking, behind, process, c.lease(), types, subjects}}
 }
 
 // endClaim ends the transaction of a held event. What was claimed in it is this
@@ -87,15 +99,15 @@ func (c *consumer) skips(cl *claim, h holding) bool {
 // noting are the statements that note a failed attempt, and which of them does so.
 // Where the handler goes on without a dead event, the next of its key does.
 func (c *consumer) noting(cl *claim, h holding, args []any) (all []statement, fail int) {
-	noting := statement{c.inbox.sql.fail, args}
+	noting := statement{sql: c.inbox.sql.fail, args: args}
 	if !c.skips(cl, h) {
 		return []statement{noting}, 0
 	}
 	return []statement{
 		{sql: c.inbox.sql.plan},
-		{c.inbox.sql.lockKey, []any{c.sub.Name, cl.blocking}},
+		{sql: c.inbox.sql.lockKey, args: []any{c.sub.Name, cl.blocking}},
 		noting,
-		c.follow(cl, false),
+		c.follow(cl, cl.pos, false),
 	}, 2
 }
 

@@ -15,6 +15,10 @@ var (
 	verdictSQL string
 	//go:embed sql/lock_key.sql
 	lockKeySQL string
+	//go:embed sql/along.sql
+	alongSQL string
+	//go:embed sql/settle_along.sql
+	settleAlongSQL string
 	//go:embed sql/follow.sql
 	followSQL string
 	//go:embed sql/lead.sql
@@ -87,19 +91,19 @@ var (
 
 // statements are the statements of this package, for one schema.
 type statements struct {
-	decide, decideBatch, decided, hold string
-	decideOrdered, verdict             string
-	lockKey, follow                    string
-	lead, keep, restart                string
-	plan, due, claim, claimAlone       string
-	orphans                            string
-	limits, settle, fail, release      string
-	settleMany, renew                  string
-	start, done, undo, forget          string
-	subscribe, recreated, types, floor string
-	node, leave, ledgers, unknown      string
-	sweep, expire, swept               string
-	backlog                            string
+	decide, decideBatch, decided, hold  string
+	decideOrdered, verdict              string
+	lockKey, follow, along, settleAlong string
+	lead, keep, restart                 string
+	plan, due, claim, claimAlone        string
+	orphans                             string
+	limits, settle, fail, release       string
+	settleMany, renew                   string
+	start, done, undo, forget           string
+	subscribe, recreated, types, floor  string
+	node, leave, ledgers, unknown       string
+	sweep, expire, swept                string
+	backlog                             string
 }
 
 func load(name string) statements {
@@ -107,7 +111,7 @@ func load(name string) statements {
 	return statements{
 		decide: in(decideSQL), decideBatch: in(decideBatchSQL), decided: in(decidedSQL), hold: in(holdSQL),
 		decideOrdered: in(decideOrderedSQL), verdict: in(verdictSQL),
-		lockKey: in(lockKeySQL), follow: in(followSQL),
+		lockKey: in(lockKeySQL), follow: in(followSQL), along: in(alongSQL), settleAlong: in(settleAlongSQL),
 		lead: in(leadSQL), keep: in(keepSQL), restart: in(restartSQL),
 		plan: in(planSQL), due: in(dueSQL), claim: in(claimSQL), claimAlone: in(claimAloneSQL),
 		orphans: in(orphansSQL),

@@ -47,17 +47,22 @@ func (t *tx) inner() pgx.Tx {
 	return t.Tx
 }
 
-// begin begins a transaction of the given isolation level, and runs a statement
-// in it, in one round trip. The statement's rows are read by read, which may be
-// nil. Without a transaction the error is a beginError.
-func begin(ctx context.Context, pool *pgxpool.Pool, level pgx.TxIsoLevel, read func(pgx.Rows) error, sql string, args ...any) (*tx, pgconn.CommandTag, error) {
+// begin begins a transaction of the given isolation level, and runs statements in
+// it, in one round trip. It returns the tag of the first. Without a transaction the
+// error is a beginError.
+func begin(ctx context.Context, pool *pgxpool.Pool, level pgx.TxIsoLevel, first statement, more ...statement) (*tx, pgconn.CommandTag, error) {
 	owner, err := pool.Acquire(ctx)
 	if err != nil {
 		return nil, pgconn.CommandTag{}, &beginError{err}
 	}
 	batch := &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{IsoLevel: level})
-	batch.Queue(sql, args...)
+	batch.Queue(first.sql, first.args...)
+	for _, s := range more {
+		if queued := batch.Queue(s.sql, s.args...); s.read != nil {
+			queued.Query(s.read)
+		}
+	}
 	results := owner.SendBatch(ctx, batch)
 	t := &tx{Tx: results.Tx(), owner: owner}
 	if _, err := results.Exec(); err != nil {
@@ -65,8 +70,8 @@ func begin(ctx context.Context, pool *pgxpool.Pool, level pgx.TxIsoLevel, read f
 		t.rollback(ctx)
 		return nil, pgconn.CommandTag{}, &beginError{err}
 	}
-	tag, err := readResult(results, read)
-	if closing := results.Close(); err == nil {
+	tag, err := readResult(results, first.read)
+	if closing := results.Close(); err == nil { // which reads the others
 		err = closing
 	}
 	if err != nil {

@@ -7,10 +7,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// statement is one of ours, with its parameters.
+// statement is one of ours, with its parameters, and what reads its rows, or nil.
 type statement struct {
 	sql  string
 	args []any
+	read func(pgx.Rows) error
 }
 
 // opened is a transaction that was begun behind the end of another, and what became

@@ -256,12 +256,18 @@ type inboxProcess struct {
 // startInbox starts an inbox process, which is killed at the test's end.
 func (d *depot) startInbox(j job) *inboxProcess {
 	d.Helper()
-	doc, err := json.Marshal(j)
+	return d.startRole("inbox", j)
+}
+
+// startRole starts a process that has an inbox, and its job.
+func (d *depot) startRole(role string, job any) *inboxProcess {
+	d.Helper()
+	doc, err := json.Marshal(job)
 	if err != nil {
 		d.Fatal(err)
 	}
 	p := &inboxProcess{cmd: exec.Command(os.Args[0]), done: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), roleVar+"=inbox", dbVar+"="+d.url, natsVar+"="+devtest.NATSURL(d.T), jobVar+"="+string(doc))
+	p.cmd.Env = append(os.Environ(), roleVar+"="+role, dbVar+"="+d.url, natsVar+"="+devtest.NATSURL(d.T), jobVar+"="+string(doc))
 	p.cmd.Stderr = os.Stderr
 	if _, err := p.cmd.StdinPipe(); err != nil { // it ends with the test process
 		d.Fatal(err)

@@ -39,7 +39,7 @@ const lease = time.Second
 var shortWindow = []relay.Risk{relay.ShortDuplicateWindow}
 
 func TestMain(m *testing.M) {
-	roles := map[string]func() error{"relay": runRelay, "inbox": runInbox}
+	roles := map[string]func() error{"relay": runRelay, "inbox": runInbox, "external": runErrands}
 	role := os.Getenv(roleVar)
 	run, ok := roles[role]
 	if !ok {

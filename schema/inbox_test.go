@@ -3,6 +3,8 @@ package schema_test
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -89,5 +91,66 @@ func TestInboxMigrationIsAdditive(t *testing.T) {
 	exec(t, pool, insertHeld("handler='outbox'; pos=2; next_at=now()"))
 	if n := one[int](t, pool, "SELECT count(*)::int FROM postroom.held WHERE dedupe_key IS NULL"); n != 2 {
 		t.Errorf("%d outgoing rows, want 2", n)
+	}
+}
+
+// What a receipt says is about an event that is decided, and is possible.
+func TestReceiptConstraints(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	exec(t, pool, "INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h', k FROM unnest('{a,b}'::text[]) k")
+	insert := func(set string) string {
+		row := map[string]string{"handler": "'h'", "dedupe_key": "'a'", "step": "'charge'", "revision": "0", "key": "'k'"}
+		for _, pair := range strings.Split(set, "; ") {
+			if column, value, ok := strings.Cut(pair, "="); ok {
+				row[column] = value
+			}
+		}
+		columns := slices.Sorted(maps.Keys(row))
+		values := make([]string, len(columns))
+		for i, column := range columns {
+			values[i] = row[column]
+		}
+		return fmt.Sprintf("INSERT INTO postroom.receipt (%s) VALUES (%s)", strings.Join(columns, ", "), strings.Join(values, ", "))
+	}
+	for _, set := range []string{
+		"", "revision=1", "step='mail'", "dedupe_key='b'; done_at=now()", "dedupe_key='b'; step='mail'; done_at=now(); result='ch'; unanswered=0",
+	} {
+		exec(t, pool, insert(set))
+	}
+	for _, tt := range []struct{ name, set, constraint string }{
+		{"of an event that is not decided", "dedupe_key='unheard of'", "receipt_decided"},
+		{"of a handler that has not decided it", "handler='other'", "receipt_decided"},
+		{"twice", "", "receipt_pkey"},
+		{"of the relay", "handler='outbox'", "inbox_handler_reserved"},
+		{"without a step's name", "step=''", "receipt_step_check"},
+		{"with a name that is too long", "step=repeat('x', 129)", "receipt_step_check"},
+		{"before the first revision", "revision=-1", "receipt_revision_check"},
+		{"without a key", "key=''", "receipt_key_check"},
+		{"with a key that is too long", "key=repeat('x', 129)", "receipt_key_check"},
+		{"of fewer calls than none", "revision=2; unanswered=-1; done_at=now()", "receipt_unanswered_check"},
+		{"of a call that is neither begun nor done", "revision=2; unanswered=0", "receipt_started"},
+		{"with a result of what is not done", "revision=2; result='ch'", "receipt_result"},
+	} {
+		t.Run(tt.name, func(t *testing.T) { wantRefused(t, pool, insert(tt.set), tt.constraint) })
+	}
+	exec(t, pool, insertHeld("handler='h'; dedupe_key='a'; next_at=now()"))
+	if n := one[int](t, pool, "SELECT revision FROM postroom.held"); n != 0 {
+		t.Errorf("what is new has revision %d, want 0", n)
+	}
+}
+
+// Receipts go with the ledger row that they belong to, and with no other.
+func TestReceiptsExpireWithTheirEvent(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	exec(t, pool, "INSERT INTO postroom.inbox (handler, dedupe_key) SELECT h, k FROM unnest('{h,other}'::text[]) h, unnest('{a,b}'::text[]) k")
+	exec(t, pool, "INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key) SELECT handler, dedupe_key, s, 0, 'k' FROM postroom.inbox, unnest('{charge,mail}'::text[]) s")
+	exec(t, pool, "DELETE FROM postroom.inbox WHERE handler = 'h' AND dedupe_key = 'a'")
+	if n := one[int](t, pool, "SELECT count(*)::int FROM postroom.receipt WHERE handler = 'h' AND dedupe_key = 'a'"); n != 0 {
+		t.Errorf("%d receipts of an event that is forgotten", n)
+	}
+	if n := one[int](t, pool, "SELECT count(*)::int FROM postroom.receipt"); n != 6 {
+		t.Errorf("%d receipts of the others, want 6", n)
 	}
 }

@@ -8,11 +8,11 @@ WITH settled AS (
     DELETE FROM postroom.held
     USING unnest($1::bigint[], $2::bigint[]) AS c (id, epoch)
     WHERE held.id = c.id AND held.epoch = c.epoch
-    RETURNING held.id, held.handler, held.dedupe_key
+    RETURNING held.id, held.epoch, held.handler, held.dedupe_key
 ), noted AS (
     UPDATE postroom.inbox
     SET at = now()
     FROM settled
     WHERE inbox.handler = settled.handler AND inbox.dedupe_key = settled.dedupe_key
 )
-SELECT id FROM settled;
+SELECT id, epoch FROM settled;

@@ -8,7 +8,7 @@
 --   done     it was done before, in any revision; here is the result
 --   unknown  it was begun, whether it happened is not known, and the vendor may not
 --            recognise a repetition
---   again    it was done just now, by another: ask again
+--   again    it was begun or done just now, by another: ask again
 --   lost     another process has the event, or it is settled
 --
 -- Locks   the receipt and, for others only against removal, the ledger row.
@@ -37,6 +37,9 @@ WITH step AS (
     ON CONFLICT (handler, dedupe_key, step, revision) DO UPDATE
     SET unanswered = receipt.unanswered + 1
     WHERE receipt.done_at IS NULL
+      AND receipt.started_at + (SELECT s.key_window FROM step s -- one that seen did not see is no call either
+                                WHERE s.handler = receipt.handler AND s.dedupe_key = receipt.dedupe_key
+                                  AND s.step = receipt.step AND s.revision = receipt.revision) > now()
     RETURNING handler, dedupe_key, step
 )
 SELECT CASE WHEN seen.done THEN 'done' WHEN NOT seen.claimed THEN 'lost' WHEN seen.started_at IS NOT NULL THEN 'unknown'

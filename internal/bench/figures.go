@@ -55,10 +55,14 @@ const toAck = "{rate} transactions a second on {clients} clients, each with one 
 	"the broker's acknowledgement, relay in the process of the producers; value is the 99th percentile; " +
 	"reference: no event is written, and the same bytes are published by the client after its commit, until PublishMsg returns the acknowledgement"
 
-const handled = "backlog of %s events of {bytes} bytes of JSON in a file stream, distinct keys, all CloudEvents headers and a message id; " +
+const stocked = "backlog of %s events of {bytes} bytes of JSON in a file stream, distinct keys, all CloudEvents headers and a message id; "
+
+const handled = stocked +
 	"one handler with {workers} workers, whose effect is one small insert; "
 
 const untilAcked = "from the start of Run until the last effect is committed and acknowledged; "
+
+const untilSettled = "from the start of Run until all events are stored in held and acknowledged, and run from there: each call noted before and after it, and nothing held; "
 
 // First attempts are what is measured: the next are an hour away.
 const untilHeld = "from the start of Run until the last event has its effect or is held, and is acknowledged, all of them counted; "
@@ -92,6 +96,7 @@ var figures = []figure{
 	{name: "inbox.batched", unit: "events/s", against: handLoop, conditions: fmt.Sprintf(handled, "{batched}") + "{batch} events in one transaction; " + untilAcked + againstLoop},
 	{name: "inbox.batched_failing", unit: "events/s", against: "inbox.batched", conditions: fmt.Sprintf(handled, "{batched}") + "{batch} events in one transaction, 1 % of all fail always; " + untilHeld + "reference: none fails"},
 	{name: "inbox.failing", unit: "events/s", against: "inbox.transactional", conditions: fmt.Sprintf(handled, "{backlog}") + "one transaction for each event, 30 % of all fail always; " + untilHeld + "reference: none fails"},
+	{name: "inbox.external", unit: "events/s", against: "inbox.transactional", conditions: fmt.Sprintf(stocked, "{backlog}") + "one external handler with {callers} workers and one step, a call that takes no time; " + untilSettled + "reference: a transactional handler, whose effect is one small insert"},
 }
 
 // trials measure figures and references, by name.
@@ -115,11 +120,12 @@ var trials = map[string]trial{
 	"latency.wake": latencyTrial(true),
 	"latency.poll": latencyTrial(false),
 
-	handLoop:                backlogTrial(singlePart, 0, loop),
+	handLoop:                backlogTrial(singlePart, 0, false, loop),
 	"inbox.transactional":   inboxTrial(singlePart, 0, 0),
 	"inbox.batched":         inboxTrial(batchedPart, 0, batchSize),
 	"inbox.batched_failing": inboxTrial(batchedPart, rarely, batchSize),
 	"inbox.failing":         inboxTrial(singlePart, often, 0),
+	"inbox.external":        backlogTrial(singlePart, 0, true, external),
 }
 
 // Groups returns the names of the groups of figures.
@@ -199,7 +205,7 @@ func (f figure) describe(b *bench) string {
 	return strings.NewReplacer(
 		"{events}", fmt.Sprint(b.cfg.Events), "{bytes}", fmt.Sprint(eventBytes), "{clients}", fmt.Sprint(clients),
 		"{rate}", fmt.Sprint(rate), "{seconds}", fmt.Sprint(b.cfg.Span.Seconds()), "{relay}", relay,
-		"{workers}", fmt.Sprint(workers), "{batch}", fmt.Sprint(batchSize),
+		"{workers}", fmt.Sprint(workers), "{callers}", fmt.Sprint(callers), "{batch}", fmt.Sprint(batchSize),
 		"{backlog}", fmt.Sprint(b.cfg.Events/singlePart), "{batched}", fmt.Sprint(b.cfg.Events/batchedPart),
 	).Replace(f.conditions)
 }

@@ -55,7 +55,7 @@ var (
 // inboxTrial measures an inbox that handles a part of all events, so many of a
 // hundred without success, in batches or one by one.
 func inboxTrial(part, failing, batch int) trial {
-	return backlogTrial(part, failing, func(ctx context.Context, l *backlog) error { return l.inbox(ctx, batch) })
+	return backlogTrial(part, failing, false, func(ctx context.Context, l *backlog) error { return l.inbox(ctx, batch) })
 }
 
 // backlog is what a stream has for a handler, and what came of it.
@@ -68,13 +68,15 @@ type backlog struct {
 	events  int
 	failing int // of 100 events
 
+	external bool // the handler makes a call for each event, and has no effect
+
 	seen  []atomic.Bool // the handler was called for the event, and did all that it does
 	count atomic.Int64  // of those
 }
 
 // backlogTrial measures how many events a second run handles, which goes on
 // until its context ends.
-func backlogTrial(part, failing int, run func(ctx context.Context, l *backlog) error) trial {
+func backlogTrial(part, failing int, external bool, run func(ctx context.Context, l *backlog) error) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		schemaName, err := b.ledger(ctx)
 		if err != nil {
@@ -88,7 +90,7 @@ func backlogTrial(part, failing int, run func(ctx context.Context, l *backlog) e
 		return b.withStream(ctx, func(nc *nats.Conn) (sample, error) {
 			l := &backlog{
 				b: b, nc: nc, pool: pool, schema: schemaName, effect: schema.In(schemaName, effectSQL),
-				events: b.cfg.Events / part, failing: failing, seen: make([]atomic.Bool, b.cfg.Events/part),
+				events: b.cfg.Events / part, failing: failing, external: external, seen: make([]atomic.Bool, b.cfg.Events/part),
 			}
 			if err := l.publish(ctx); err != nil {
 				return sample{}, err
@@ -233,7 +235,8 @@ func (l *backlog) wait(ctx context.Context, stopped <-chan struct{}) error {
 }
 
 // over reports whether everything is committed and acknowledged: an event that
-// failed is acknowledged when it is held.
+// failed, or is for an external handler, is acknowledged when it is held. The latter
+// are also settled.
 func (l *backlog) over(ctx context.Context) (bool, error) {
 	stream, err := l.b.js.Stream(ctx, l.b.stream())
 	if err != nil {
@@ -248,15 +251,25 @@ func (l *backlog) over(ctx context.Context) (bool, error) {
 	if err := consumers.Err(); err != nil {
 		return false, fmt.Errorf("look up consumers: %w", err)
 	}
-	return found > 0 && left == 0, nil
+	if found == 0 || left > 0 || !l.external {
+		return found > 0 && left == 0, nil
+	}
+	return l.settled(ctx)
 }
 
-// verify looks that every event has one effect, or is held where it fails.
+// verify looks that every event has one effect, or is held where it fails, or has
+// one call.
 func (l *backlog) verify(ctx context.Context) error {
-	var effects, events, held int
-	err := l.b.pool.QueryRow(ctx, schema.In(l.schema, verifySQL)).Scan(&effects, &events, &held)
+	var effects, events, held, calls int
+	err := l.b.pool.QueryRow(ctx, schema.In(l.schema, verifySQL)).Scan(&effects, &events, &held, &calls)
 	if err != nil {
 		return fmt.Errorf("count effects: %w", err)
+	}
+	if l.external {
+		if calls != l.events || held != 0 {
+			return fmt.Errorf("%d calls of %d events and %d held, want one of each and none held", calls, l.events, held)
+		}
+		return nil
 	}
 	healthy := l.healthy()
 	if effects != healthy || events != healthy || held != l.events-healthy {
@@ -271,18 +284,26 @@ var errProvoked = errors.New("a failure on purpose")
 // apply is what a handler does for the event with the given key, and notes that
 // it was done. A batch that failed can call it again.
 func (l *backlog) apply(ctx context.Context, tx pgx.Tx, key string) error {
+	failed := errProvoked
+	if !strings.HasPrefix(key, badKey) {
+		if _, failed = tx.Exec(ctx, l.effect, key, 100); failed != nil {
+			return failed
+		}
+	}
+	return errors.Join(l.note(key), failed)
+}
+
+// note notes that the handler was called for the event with the given key, and did
+// all that it does.
+func (l *backlog) note(key string) error {
 	i, err := strconv.Atoi(key[min(len(goodKey), len(key)):])
 	if err != nil || i >= len(l.seen) {
 		return fmt.Errorf("no event of the backlog: %.40q", key)
 	}
-	err = errProvoked
-	if !strings.HasPrefix(key, badKey) {
-		_, err = tx.Exec(ctx, l.effect, key, 100)
-	}
-	if (err == nil || errors.Is(err, errProvoked)) && l.seen[i].CompareAndSwap(false, true) {
+	if l.seen[i].CompareAndSwap(false, true) {
 		l.count.Add(1)
 	}
-	return err
+	return nil
 }
 
 // inbox has an inbox handle the backlog.

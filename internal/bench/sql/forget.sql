@@ -1,5 +1,5 @@
--- Forget what was decided, what is owed, where handlers stand and what they did.
+-- Forget what was decided, what is owed, what was called, where handlers stand and what they did.
 --
 -- Locks   these tables. No inbox runs.
 -- Called  by bench.ledger.
-TRUNCATE postroom.held, postroom.inbox, postroom.subscription, postroom.node, postroom.effects;
+TRUNCATE postroom.held, postroom.receipt, postroom.inbox, postroom.subscription, postroom.node, postroom.effects;

@@ -1,0 +1,6 @@
+package inbox
+
+// StepKey returns the key that a vendor is given for a step of an event in a revision.
+func StepKey(instance, handler, dedupeKey, step string, revision int32) string {
+	return stepKey(instance, &claim{c: &consumer{sub: Subscription{Name: handler}}, task: task{key: dedupeKey}, revision: revision}, step)
+}

@@ -1,0 +1,357 @@
+package inbox_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+const lostClaims = "postroom.inbox.lease_lost"
+
+// rival is another process with the same handlers. The bench goes on with the first.
+func (b *bench) rival(register func(in *inbox.Inbox)) *bench {
+	b.Helper()
+	other := *b
+	other.anew(nil)
+	register(other.in)
+	other.run()
+	return &other
+}
+
+// claimEnds returns when the claim on an event ends, counted from its acceptance.
+func (b *bench) claimEnds(id string) time.Duration {
+	b.Helper()
+	var seconds float64
+	err := b.pool.QueryRow(b.Context(), `SELECT extract(epoch FROM next_at - held_at)::float8 FROM postroom.held
+		WHERE event_id = $1 AND claimed_by IS NOT NULL AND epoch = 1`, id).Scan(&seconds)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(seconds * float64(time.Second))
+}
+
+// blocking is a step's function that tells when it is called, and waits.
+func blocking(v *vendor, entered chan<- string, resume <-chan struct{}) inbox.ExternalHandler {
+	return func(ctx context.Context, call *inbox.Call) error {
+		result, err := call.Step(ctx, "charge", func(ctx context.Context, key string) ([]byte, error) {
+			entered <- call.Event.ID
+			<-resume
+			return v.charge(context.WithoutCancel(ctx), key)
+		})
+		call.OnSettle(noting("h", call.Event.ID))
+		if err == nil && len(result) == 0 {
+			err = errors.New("no result")
+		}
+		return err
+	}
+}
+
+// A call may take for longer than a claim lasts, and another event may be locked
+// meanwhile.
+func TestClaimsAreRenewed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	v := newVendor(t)
+	entered, resume := make(chan string, 10), make(chan struct{})
+	sub := inbox.Subscription{Name: "h", Workers: 2, KeyWindow: time.Hour}
+	register := func(in *inbox.Inbox) { in.HandleExternal(sub, blocking(v, entered, resume)) }
+	register(b.in)
+	b.accept("h", "long", "locked")
+	b.run()
+	<-entered
+	<-entered
+	locking, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := locking.Exec(t.Context(), "SELECT FROM postroom.held WHERE event_id = 'locked' FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	other := b.rival(register)
+	until := b.claimEnds("long") + 2*time.Second // a claim lasts for one
+	b.eventually("its claim to be renewed", func() bool { return b.claimEnds("long") > until })
+	if err := locking.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	close(resume)
+	b.settled("h")
+	b.wantOnce("h", "long", "locked")
+	// What was locked for longer than its claim may have been taken over.
+	if mine, others := b.counted("h", "done"), other.counted("h", "done"); mine < 1 || mine+others != 2 {
+		t.Errorf("%d and %d settled", mine, others)
+	}
+}
+
+// A process stood still past its claim, and another took the event over: it settles
+// nothing, is told so, and the vendor has seen one key.
+func TestAStalledOwnerOfACall(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		fails bool // what the first owner's call comes to
+	}{{"its call succeeds", false}, {"its call fails", true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			v := newVendor(t)
+			entered, resume, told := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+			sub := inbox.Subscription{Name: "h", Workers: 1, KeyWindow: time.Hour}
+			b.in.HandleExternal(sub, func(ctx context.Context, call *inbox.Call) error {
+				_, err := call.Step(ctx, "charge", func(ctx context.Context, key string) ([]byte, error) {
+					result, err := v.charge(ctx, key)
+					close(entered)
+					<-resume
+					<-ctx.Done() // the renewal finds the claim gone
+					told <- context.Cause(ctx)
+					if tt.fails {
+						err = errors.New("broken")
+					}
+					return result, err
+				})
+				call.OnSettle(noting("h", "first"))
+				return err
+			})
+			b.accept("h", "e")
+			b.run()
+			<-entered
+			other := b.rival(func(in *inbox.Inbox) {
+				in.HandleExternal(sub, func(ctx context.Context, call *inbox.Call) error {
+					call.OnSettle(noting("h", "second"))
+					_, err := call.Step(ctx, "charge", v.charge)
+					return err
+				})
+			})
+			b.eventually("the other to take over and settle", func() bool {
+				b.exec("UPDATE postroom.held SET next_at = now() - interval '1 s' WHERE epoch = 1") // as if it did not renew
+				return other.counted("h", "done") == 1
+			})
+			close(resume)
+			b.eventually("the loss to be counted", func() bool { return b.count(lostClaims) == 1 })
+			if err := <-told; errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the first owner was told: %v", err)
+			}
+			b.wantOnce("h", "second")
+			if got := v.seen(); len(got) != 1 || v.total() != 2 {
+				t.Errorf("the vendor saw %v, want one key twice", got)
+			}
+			rows := b.receipts("h")
+			if len(rows) != 1 || !rows[0].Done || rows[0].Unanswered != 2 {
+				t.Errorf("receipts: %+v", rows)
+			}
+			if mine, others := b.counted("h", "done"), other.count(lostClaims); mine != 0 || others != 0 {
+				t.Errorf("the first owner settled %d, the second lost %d", mine, others)
+			}
+		})
+	}
+}
+
+// Another has the event, and the first owner begins another step: it does not call.
+func TestAStalledOwnerBeginsNoStep(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	v := newVendor(t)
+	taken := make(chan struct{})
+	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 1}, func(ctx context.Context, call *inbox.Call) error {
+		b.exec("UPDATE postroom.held SET epoch = epoch + 1, claimed_by = 'other', next_at = now() + interval '1 h'")
+		close(taken)
+		_, err := call.Step(context.WithoutCancel(ctx), "charge", v.charge)
+		return errors.Join(err, errors.New("or so it seems"))
+	})
+	b.accept("h", "e")
+	b.run()
+	<-taken
+	b.eventually("the loss to be counted", func() bool { return b.count(lostClaims) == 1 })
+	if v.total() != 0 || len(b.receipts("h")) > 0 {
+		t.Errorf("%d calls, receipts %+v", v.total(), b.receipts("h"))
+	}
+	want := owed{Key: "/shop e", State: "claimed", Attempts: 1}
+	if got := b.held("h")["/shop e"]; got != want {
+		t.Errorf("held: %+v, want %+v", got, want)
+	}
+}
+
+// Another has the event, and is not done with it: the first owner settles nothing,
+// whether there are effects or not.
+func TestAStalledOwnerSettlesNothing(t *testing.T) {
+	t.Parallel()
+	for _, effects := range []bool{true, false} {
+		b := newBench(t)
+		b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 1}, func(_ context.Context, call *inbox.Call) error {
+			if effects {
+				call.OnSettle(noting("h", call.Event.ID))
+			}
+			b.exec("UPDATE postroom.held SET epoch = epoch + 1, claimed_by = 'other', next_at = now() + interval '1 h'")
+			return nil
+		})
+		b.accept("h", "e")
+		b.run()
+		b.eventually("the loss to be counted", func() bool { return b.count(lostClaims) == 1 })
+		b.wantOnce("h")
+		if got, want := b.held("h")["/shop e"], (owed{Key: "/shop e", State: "claimed", Attempts: 1}); got != want {
+			t.Errorf("with effects %t: held %+v, want %+v", effects, got, want)
+		}
+	}
+}
+
+// A stop waits for a call that is under way.
+func TestAStopDrainsCalls(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	v := newVendor(t)
+	entered, resume := make(chan string, 1), make(chan struct{})
+	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 1}, blocking(v, entered, resume))
+	b.accept("h", "first", "second")
+	stop := b.run()
+	which := <-entered
+	stopped := make(chan struct{})
+	go func() { stop(); close(stopped) }()
+	until := b.claimEnds(which) + 2*time.Second
+	b.eventually("its claim to be renewed", func() bool { return b.claimEnds(which) > until })
+	close(resume)
+	<-stopped
+	b.wantOnce("h", which)
+	rest := b.held("h")
+	for _, o := range rest {
+		if o.State != "due" || o.Attempts != 0 {
+			t.Errorf("what was not begun: %+v", o)
+		}
+	}
+	if len(rest) != 1 || v.total() != 1 {
+		t.Errorf("held %v, %d calls, want the other event and one call", rest, v.total())
+	}
+}
+
+// A call that a stop does not wait for is no attempt. Whoever comes next calls again
+// with the same key.
+func TestAStopEndsCalls(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.anew(func(cfg *inbox.Config) { cfg.DrainTimeout = 50 * time.Millisecond })
+	v := newVendor(t, hanging)
+	sub := inbox.Subscription{Name: "h", Workers: 1, KeyWindow: time.Hour}
+	b.in.HandleExternal(sub, charging(v))
+	b.accept("h", "e")
+	stop := b.run()
+	b.eventually("the call", func() bool { return v.total() == 1 })
+	stop()
+	want := owed{Key: "/shop e", State: "due"}
+	if got := b.held("h")["/shop e"]; got != want {
+		t.Errorf("held: %+v, want %+v", got, want)
+	}
+	b.anew(nil)
+	var attempt atomic.Int32
+	b.in.HandleExternal(sub, func(ctx context.Context, call *inbox.Call) error {
+		attempt.Store(int32(call.Attempt)) //nolint:gosec // few
+		return charging(v)(ctx, call)
+	})
+	b.run()
+	b.settled("h")
+	if got := v.seen(); len(got) != 1 || v.total() != 2 || attempt.Load() != 1 {
+		t.Errorf("the vendor saw %v, want one key twice; attempt %d, want 1", got, attempt.Load())
+	}
+}
+
+// While steps cannot be noted no attempt is spent, and what was called is called again
+// only with its key.
+func TestAnOutageWhileAStepIsNoted(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ name, begin, end string }{
+		{"the table takes no row", "ALTER TABLE postroom.receipt RENAME TO gone", "ALTER TABLE postroom.gone RENAME TO receipt"},
+		{"the table does not answer", "BEGIN; LOCK TABLE postroom.receipt", "ROLLBACK"},
+	}
+	for _, tt := range tests {
+		for _, when := range []string{"before the call", "in the call"} {
+			t.Run(tt.name+", "+when, func(t *testing.T) {
+				t.Parallel()
+				b := newBench(t)
+				v := newVendor(t)
+				conn, err := b.pool.Acquire(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Release()
+				do := func(sql string) {
+					if _, err := conn.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+						t.Error(err)
+					}
+				}
+				var runs, most atomic.Int32
+				sub := inbox.Subscription{Name: "h", Workers: 1, KeyWindow: time.Hour, Timeout: 200 * time.Millisecond}
+				b.in.HandleExternal(sub, func(ctx context.Context, call *inbox.Call) error {
+					most.Store(max(most.Load(), int32(call.Attempt))) //nolint:gosec // few
+					first := runs.Add(1) == 1
+					if first && when == "before the call" {
+						do(tt.begin)
+					}
+					_, err := call.Step(ctx, "charge", func(ctx context.Context, key string) ([]byte, error) {
+						if first && when == "in the call" {
+							do(tt.begin)
+						}
+						return v.charge(ctx, key)
+					})
+					call.OnSettle(noting("h", call.Event.ID))
+					return err
+				})
+				b.accept("h", "e")
+				b.run()
+				b.eventually("a second run", func() bool { return runs.Load() > 1 })
+				do(tt.end)
+				b.settled("h")
+				b.wantOnce("h", "e")
+				if got := v.seen(); len(got) != 1 {
+					t.Errorf("the vendor saw %v, want one key", got)
+				}
+				if n := b.counted("h", "held"); n != 0 || most.Load() != 1 {
+					t.Errorf("%d failures were noted, and attempt %d was made, want the first alone", n, most.Load())
+				}
+			})
+		}
+	}
+}
+
+// The server goes away in the middle of a call, and comes back: the same attempt goes
+// on, and what the vendor did is noted then.
+func TestTheDatabaseGoesAwayInACall(t *testing.T) {
+	t.Parallel()
+	server := devtest.OwnPostgres(t, durable)
+	b := newBenchOn(t, migrated(t, server.URL()), devtest.NATS(t))
+	v := newVendor(t)
+	called, resume := make(chan string, 1), make(chan struct{})
+	var runs atomic.Int32
+	handler := blocking(v, called, resume)
+	b.anew(func(cfg *inbox.Config) { cfg.AckWait = time.Minute }) // the claim outlives the outage
+	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 1}, func(ctx context.Context, call *inbox.Call) error {
+		runs.Add(1)
+		return handler(ctx, call)
+	})
+	b.accept("h", "e")
+	b.run()
+	<-called
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	close(resume)
+	b.eventually("the vendor's answer", func() bool { return v.total() == 1 })
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("its end", func() bool {
+		var n int
+		err := b.pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.held").Scan(&n)
+		return err == nil && n == 0
+	})
+	b.wantOnce("h", "e")
+	if v.total() != 1 || runs.Load() != 1 {
+		t.Errorf("%d calls in %d runs, want one", v.total(), runs.Load())
+	}
+}

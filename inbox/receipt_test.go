@@ -1,0 +1,257 @@
+package inbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+)
+
+// left is a receipt as a process left it that ended. The vendor was called for it
+// or not.
+type left struct {
+	revision int32
+	ago      time.Duration
+	result   string // of a step that is done
+	called   bool
+}
+
+// lookups are what the vendor answers when it is asked.
+var lookups = map[string]func(ctx context.Context, key string) ([]byte, bool, error){
+	"found":     func(_ context.Context, key string) ([]byte, bool, error) { return []byte("found_" + key), true, nil },
+	"not found": func(context.Context, string) ([]byte, bool, error) { return nil, false, nil },
+	"error": func(context.Context, string) ([]byte, bool, error) {
+		return nil, false, errors.New("vendor: no answer")
+	},
+}
+
+// receiptCase is an event with one step, which a process left in the midst of it, or
+// whose vendor fails.
+type receiptCase struct {
+	name     string
+	left     []left
+	revision int32
+	window   time.Duration
+	lookup   string
+	answers  []answer
+
+	calls  map[int32]int // that the vendor saw in all, by revision of their key
+	result string        // that the event settled with; REV0 and REV1 are the keys. None: it is dead
+	class  string        // of a dead one
+	text   string        // in its last failure
+	made   int           // attempts, of which one was made by the process that left
+}
+
+const (
+	hour    = time.Hour
+	timeout = 2 * time.Second // of the handler, which is taken off the window
+)
+
+var receiptCases = []receiptCase{
+	{name: "left before the receipt", calls: map[int32]int{0: 1}, result: "ch_REV0", made: 2},
+	{name: "left between the receipt and the call", left: []left{{}}, window: hour, calls: map[int32]int{0: 1}, result: "ch_REV0", made: 2},
+	{name: "left in the call, or after it", left: []left{{called: true}}, window: hour, calls: map[int32]int{0: 2}, result: "ch_REV0", made: 2},
+	{name: "left after it was noted", left: []left{{called: true, result: "ch"}}, calls: map[int32]int{0: 1}, result: "ch", made: 2},
+	{name: "left in the call, no keys", left: []left{{called: true}}, calls: map[int32]int{0: 1}, class: "outcome_unknown", text: "REV0", made: 2},
+	{name: "left before the call, no keys", left: []left{{}}, class: "outcome_unknown", text: "REV0", made: 2},
+	{name: "window not passed", left: []left{{ago: hour - 2*timeout, called: true}}, window: hour, calls: map[int32]int{0: 2}, result: "ch_REV0", made: 2},
+	{name: "window passed", left: []left{{ago: hour, called: true}}, window: hour, calls: map[int32]int{0: 1}, class: "outcome_unknown", made: 2},
+	{name: "window would pass in the call", left: []left{{ago: hour - timeout, called: true}}, window: hour, calls: map[int32]int{0: 1}, class: "outcome_unknown", made: 2},
+	{name: "window shorter than a call", left: []left{{called: true}}, window: timeout, calls: map[int32]int{0: 1}, class: "outcome_unknown", made: 2},
+	{name: "window passed, but done", left: []left{{ago: 2 * hour, called: true, result: "ch"}}, window: hour, calls: map[int32]int{0: 1}, result: "ch", made: 2},
+	{name: "found", left: []left{{ago: hour, called: true}}, window: hour, lookup: "found", calls: map[int32]int{0: 1}, result: "found_REV0", made: 2},
+	{name: "not found", left: []left{{ago: hour}}, window: hour, lookup: "not found", calls: map[int32]int{0: 1}, result: "ch_REV0", made: 2},
+	{name: "not found, no keys", left: []left{{}}, lookup: "not found", calls: map[int32]int{0: 1}, result: "ch_REV0", made: 2},
+	{name: "not to be looked up", left: []left{{ago: hour, called: true}}, window: hour, lookup: "error", calls: map[int32]int{0: 1}, class: "error", text: "no answer", made: 4},
+	{name: "in the window nobody looks up", left: []left{{called: true}}, window: hour, lookup: "error", calls: map[int32]int{0: 2}, result: "ch_REV0", made: 2},
+	{name: "edited after it was done", left: []left{{called: true, result: "ch"}}, revision: 1, calls: map[int32]int{0: 1}, result: "ch", made: 2},
+	{name: "edited while it was not known", left: []left{{called: true}}, revision: 1, window: hour, calls: map[int32]int{0: 1}, class: "outcome_unknown", text: "REV0", made: 2},
+	{name: "edited before, and left again", left: []left{{called: true}, {revision: 1}}, revision: 1, window: hour, calls: map[int32]int{0: 1}, class: "outcome_unknown", text: "REV0", made: 2},
+	{name: "edited, found", left: []left{{called: true}}, revision: 1, window: hour, lookup: "found", calls: map[int32]int{0: 1}, result: "found_REV0", made: 2},
+	{name: "edited, not found", left: []left{{}}, revision: 1, window: hour, lookup: "not found", calls: map[int32]int{1: 1}, result: "ch_REV1", made: 2},
+	{name: "answer lost", window: hour, answers: []answer{lost}, calls: map[int32]int{0: 2}, result: "ch_REV0", made: 3},
+	{name: "no answer in time", window: hour, answers: []answer{hanging}, calls: map[int32]int{0: 2}, result: "ch_REV0", made: 3},
+	{name: "answer lost, no keys", answers: []answer{lost}, calls: map[int32]int{0: 1}, class: "outcome_unknown", text: "EOF", made: 2},
+	{name: "no answer in time, no keys", answers: []answer{hanging}, calls: map[int32]int{0: 1}, class: "outcome_unknown", text: "REV0", made: 3},
+	{name: "error, no keys", answers: []answer{faulty}, calls: map[int32]int{0: 1}, class: "outcome_unknown", text: "out of order", made: 2},
+	{name: "error, no keys, found", answers: []answer{faulty}, lookup: "found", calls: map[int32]int{0: 1}, result: "found_REV0", made: 3},
+	{name: "refused, no keys", answers: []answer{refuses, refuses}, calls: map[int32]int{0: 3}, result: "ch_REV0", made: 4},
+	{name: "refused after a call that is not known", left: []left{{called: true}}, window: hour, answers: []answer{refuses}, calls: map[int32]int{0: 3}, result: "ch_REV0", made: 3},
+	{name: "refused always", answers: []answer{refuses, refuses, refuses}, calls: map[int32]int{0: 3}, class: "error", text: "no such card", made: 4},
+}
+
+// Wherever a process ends in the midst of a step, and whatever the vendor does:
+// the step is called again only where the vendor recognises that, and what is known
+// to be done is not.
+func TestReceipts(t *testing.T) {
+	t.Parallel()
+	for _, tt := range receiptCases {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			tt.run(newBench(t))
+		})
+	}
+}
+
+func (tt *receiptCase) run(b *bench) {
+	b.Helper()
+	v := newVendor(b.T)
+	var options []inbox.StepOption
+	if tt.lookup != "" {
+		options = append(options, inbox.Lookup(lookups[tt.lookup]))
+	}
+	sub := inbox.Subscription{Name: "h", Workers: 1, Attempts: 4, Timeout: timeout, KeyWindow: tt.window, Schedule: postroom.Backoff{10 * time.Millisecond}}
+	var made int
+	handler := charging(v, options...)
+	b.in.HandleExternal(sub, func(ctx context.Context, call *inbox.Call) error {
+		made = call.Attempt
+		return handler(ctx, call)
+	})
+	b.accept("h", "e")
+	b.exec("UPDATE postroom.held SET revision = $1, attempts = 1, epoch = 1, claimed_by = 'gone', next_at = now() - interval '1 s'", tt.revision)
+	keys := b.leave(v, tt.left)
+	v.answers = tt.answers
+	stop := b.run()
+	b.eventually("an end", func() bool { held := b.held("h"); return len(held) == 0 || held["/shop e"].State == "dead" })
+	stop()
+	fill := strings.NewReplacer("REV0", keys[0], "REV1", keys[1]).Replace
+	if made != tt.made {
+		b.Errorf("%d attempts, want %d", made, tt.made)
+	}
+	want := map[string]int{}
+	for revision, n := range tt.calls {
+		want[keys[revision]] = n
+	}
+	if got := v.seen(); !maps.Equal(got, want) {
+		b.Errorf("the vendor saw %v, want %v", got, want)
+	}
+	dead := b.held("h")["/shop e"]
+	if dead.Class != tt.class {
+		b.Errorf("held: %+v, want class %q", dead, tt.class)
+	}
+	if tt.class != "" {
+		b.wantOnce("h")
+		if got := b.failure("/shop e"); !strings.Contains(got, fill(tt.text)) {
+			b.Errorf("failure: %s; want %q in it", got, fill(tt.text))
+		}
+		return
+	}
+	result := fill(tt.result)
+	b.wantOnce("h", "e "+result)
+	noted := slices.ContainsFunc(b.receipts("h"), func(r receipt) bool { // under the key that it was done with
+		return r.Done && r.Result == result && (result == "ch" || strings.HasSuffix(result, r.Key))
+	})
+	if !noted {
+		b.Errorf("receipts: %+v", b.receipts("h"))
+	}
+}
+
+// leave writes receipts, and returns the keys of revisions 0 and 1.
+func (b *bench) leave(v *vendor, all []left) (keys [2]string) {
+	b.Helper()
+	var instance string
+	if err := b.pool.QueryRow(b.Context(), "SELECT id::text FROM postroom.instance").Scan(&instance); err != nil {
+		b.Fatal(err)
+	}
+	for revision := range keys {
+		keys[revision] = inbox.StepKey(instance, "h", "/shop e", "charge", int32(revision)) //nolint:gosec // one of two
+	}
+	for _, l := range all {
+		b.exec(`INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key, started_at, done_at, result)
+			VALUES ('h', '/shop e', 'charge', $1, $2, now() - $3::interval, CASE WHEN $4::text <> '' THEN now() END, nullif($4::text, '')::bytea)`,
+			l.revision, keys[l.revision], l.ago, l.result)
+		if l.called {
+			if _, err := v.charge(b.Context(), keys[l.revision]); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	return keys
+}
+
+// What a vendor refuses now may have happened in a call before, of which nobody knows.
+func TestARefusalSaysNothingOfEarlierCalls(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	v := newVendor(t, lost, refuses)
+	sub := inbox.Subscription{Name: "h", Workers: 1, Attempts: 2, KeyWindow: time.Hour, Schedule: postroom.Backoff{10 * time.Millisecond}}
+	b.in.HandleExternal(sub, charging(v))
+	b.accept("h", "e")
+	b.run()
+	b.eventually("its death", func() bool { return b.dead("h") == 1 })
+	rows := b.receipts("h")
+	if len(rows) != 1 || rows[0].Done || rows[0].Unanswered != 1 || v.total() != 2 {
+		t.Errorf("receipts %+v after %d calls, want one call without an answer", rows, v.total())
+	}
+}
+
+// A step begins at two owners at once, one of which does not know yet that its claim
+// is over. Where the vendor knows no keys, one of them calls.
+func TestAStepThatTwoOwnersBegin(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in.HandleExternal(inbox.Subscription{Name: "h"}, func(context.Context, *inbox.Call) error { return nil })
+	text, err := os.ReadFile("sql/start.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := func(db interface {
+		QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	}, key string, epoch int64, window time.Duration,
+	) (verdict string) {
+		t.Helper()
+		var ignored any
+		err := db.QueryRow(t.Context(), string(text), []string{"h"}, []string{key}, []string{"charge"}, []int32{0}, []string{"k"},
+			[]time.Duration{window}, []int64{epoch}, []int64{epoch}).Scan(&verdict, &ignored, &ignored, &ignored, &ignored, &ignored)
+		if err != nil {
+			t.Error(err)
+		}
+		return verdict
+	}
+	for i, tt := range []struct {
+		window time.Duration
+		want   string
+	}{{0, "again"}, {time.Hour, "call"}} {
+		id := fmt.Sprint("e", i)
+		b.accept("h", id)
+		epoch := int64(i + 1) // and the row's id
+		b.exec("UPDATE postroom.held SET epoch = id, claimed_by = 'a', attempts = 1 WHERE event_id = $1", id)
+		first, err := b.pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := begin(first, "/shop "+id, epoch, tt.window); got != "call" {
+			t.Fatalf("first: %s, want call", got)
+		}
+		verdict := make(chan string, 1)
+		go func() { verdict <- begin(b.pool, "/shop "+id, epoch, tt.window) }()
+		b.eventually("the second to wait for the first", func() bool { return waits(t, b.pool) })
+		if err := first.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-verdict; got != tt.want {
+			t.Errorf("window %s: the second is told %q, want %q", tt.window, got, tt.want)
+		}
+	}
+}
+
+// waits reports whether somebody waits for a lock in the pool's database.
+func waits(t *testing.T, pool *pgxpool.Pool) (waiting bool) {
+	t.Helper()
+	err := pool.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')").Scan(&waiting)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return waiting
+}

@@ -1,0 +1,142 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"time"
+
+)
+
+// mostAlong is how many events of a key are run in one transaction behind its head,
+// and mostRuns how many such transactions follow each other before others that are
+// due have their turn.
+const (
+	mostAlong = 99
+	mostRuns  = 10
+)
+
+// errShort says that an event failed that ran along with the head of its key: the
+// transaction is to be repeated with those before it.
+var errShort = errors.New("an event failed that ran along")
+
+// retryRun runs a held event, and those that waited behind it in its key.
+func (c *consumer) retryRun(ctx, work context.Context, cl *claim) {
+	for n := 1; cl != nil; n++ {
+		cl.leads = n < mostRuns && !cl.solitary
+		c.retry(ctx, work, cl)
+		cl = cl.next
+	}
+}
+
+// runClaim runs a held event to its end.
+func (c *consumer) runClaim(ctx, work context.Context, cl *claim) error {
+	if c.external != nil {
+		return c.serve(ctx, work, cl)
+	}
+	if cl.blocking != "" && !cl.solitary {
+		cl.reach = mostAlong
+	}
+	for {
+		err := c.persist(ctx, work, func() error { return c.rerun(ctx, work, cl) })
+		if !errors.Is(err, errShort) {
+			return err
+		}
+	}
+}
+
+// rerun runs a held event whose claim this process has: the handler, the end of
+// what is owed, the commit. Those that wait behind it in its key run along, in the
+// same transaction. A failed attempt is noted in the round trip of its rollback, and
+// returned as a notedError.
+func (c *consumer) rerun(ctx, work context.Context, cl *claim) error {
+	if !cl.solitary { // otherwise the runner holds it for writing
+		c.inbox.alone.RLock()
+		defer c.inbox.alone.RUnlock()
+	}
+	tx, err := c.beginRerun(work, cl)
+	if tx == nil {
+		return err
+	}
+	if err == nil {
+		if err = c.call(work, tx, cl.task); err != nil && c.isAttempt(ctx, tx, err) {
+			return c.failRerun(work, tx, cl, err)
+		}
+	}
+	if err == nil {
+		err = c.runAlong(ctx, work, tx, cl)
+	}
+	if err == nil {
+		err = c.settleClaim(work, tx, cl)
+	}
+	return c.endClaim(work, tx, cl, err)
+}
+
+// beginRerun begins the transaction of a held event, and reads what is to run along.
+func (c *consumer) beginRerun(ctx context.Context, cl *claim) (*tx, error) {
+	limits := statement{sql: c.inbox.sql.limits, args: []any{c.idleLimit}}
+	cl.along = nil
+	if cl.reach == 0 {
+		tx, _, err := begin(ctx, c.inbox.pool, c.sub.Isolation, limits)
+		return tx, err
+	}
+	types, subjects := c.wished()
+	tx, _, err := begin(ctx, c.inbox.pool, c.sub.Isolation, limits,
+		statement{sql: "SAVEPOINT postroom_plan"}, // what is set for our plans is not for the handler's
+		statement{sql: c.inbox.sql.plan},
+		statement{
+			sql: c.inbox.sql.along, args: []any{c.sub.Name, cl.blocking, cl.pos, cl.reach, types, subjects},
+			read: c.inbox.runner.collect(&cl.along, time.Now()),
+		},
+		statement{sql: "ROLLBACK TO SAVEPOINT postroom_plan"},
+		statement{sql: "RELEASE SAVEPOINT postroom_plan"},
+	)
+	return tx, err
+}
+
+// failRerun rolls back a failed attempt, and notes it.
+func (c *consumer) failRerun(ctx context.Context, tx *tx, cl *claim, failed error) error {
+	h := c.failed(cl.attempt, failureOf(failed))
+	args, encoding := c.failArguments(cl, h)
+	if encoding != nil {
+		return c.end(ctx, tx, errors.Join(failed, encoding))
+	}
+	ctx, cancel := context.WithTimeout(ctx, writePatience)
+	defer cancel()
+	noting, fail := c.noting(cl, h, args)
+	tags, _, writing := tx.endWith(ctx, c.sub.Isolation, append([]statement{rollbackStatement}, noting...), nil)
+	return &notedError{err: failed, holding: h, stored: writing == nil && tags[1+fail].RowsAffected() == 1}
+}
+
+// runAlong runs the events that wait behind the head of their key, until one fails or
+// the claim could run out over them. One that fails fails as the head of its key, when
+// it is that, with an attempt that is counted.
+func (c *consumer) runAlong(ctx, work context.Context, tx *tx, cl *claim) error {
+	until := cl.ends.Add(-2 * c.grace)
+	for i, other := range cl.along {
+		if ctx.Err() != nil || time.Until(until) < c.sub.Timeout*3/4 {
+			cl.along = cl.along[:i]
+			return nil
+		}
+		within, cancel := context.WithDeadlineCause(work, until, errTimeout)
+		err := c.call(within, tx, other.task)
+		cancel()
+		if err != nil {
+			cl.reach = i
+			return &shortError{err}
+		}
+	}
+	return nil
+}
+
+// shortError is what an event failed with that ran along.
+type shortError struct{ err error }
+
+func (e *shortError) Error() string        { return errShort.Error() + ": " + e.err.Error() }
+func (e *shortError) Is(target error) bool { return target == errShort }
+
+// As finds that the transaction is gone, and nothing else: what went wrong is no
+// failure of the head.
+func (e *shortError) As(target any) bool {
+	gone, wanted := target.(**abandonedError)
+	return wanted && errors.As(e.err, gone)
+}

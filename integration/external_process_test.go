@@ -1,0 +1,106 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/relay"
+)
+
+// errand is what a process with an external handler is to do.
+type errand struct {
+	Stream  string
+	Vendor  string // its URL
+	Handler string
+	Steps   []string
+	Workers int
+	AckWait time.Duration
+	Timeout time.Duration
+}
+
+// runErrands is the process with an external handler.
+func runErrands() error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	go func() { // whose parent is gone goes too
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		os.Exit(1)
+	}()
+	var e errand
+	if err := json.Unmarshal([]byte(os.Getenv(jobVar)), &e); err != nil {
+		return err
+	}
+	cfg, err := pgxpool.ParseConfig(os.Getenv(dbVar))
+	if err != nil {
+		return err
+	}
+	cfg.MaxConns = 8
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	nc, err := nats.Connect(os.Getenv(natsVar), relay.ConnectOptions()...)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	in := inbox.New(pool, nc, inbox.Config{AckWait: e.AckWait, IdlePoll: 50 * time.Millisecond, Logger: quiet})
+	in.HandleExternal(inbox.Subscription{
+		Name: e.Handler, Stream: e.Stream, Types: []string{e.Stream + ".placed"}, Workers: e.Workers, Timeout: e.Timeout,
+		KeyWindow: time.Hour, Attempts: 20, Schedule: postroom.Backoff{20 * time.Millisecond},
+	}, e.handle)
+	return in.Run(ctx)
+}
+
+// handle makes the calls of one event, and notes it when it settles.
+func (e *errand) handle(ctx context.Context, call *inbox.Call) error {
+	for _, name := range e.Steps {
+		result, err := call.Step(ctx, name, func(ctx context.Context, key string) ([]byte, error) {
+			return e.call(ctx, key, call.Event.ID+" "+name)
+		})
+		if err != nil {
+			return err
+		}
+		if want := "done " + call.Event.ID + " " + name; string(result) != want {
+			return postroom.Permanent(fmt.Errorf("the step returned %q, want %q", result, want))
+		}
+	}
+	call.OnSettle(func(ctx context.Context, tx pgx.Tx) error { return note(ctx, tx, e.Handler, call.Event) })
+	return nil
+}
+
+// call asks the vendor for one thing.
+func (e *errand) call(ctx context.Context, key, what string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.Vendor, strings.NewReader(what))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Idempotency-Key", key)
+	req.Header.Set("Process", strconv.Itoa(os.Getpid()))
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("vendor: %s", resp.Status)
+	}
+	return body, err
+}

@@ -1,0 +1,171 @@
+package integration
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+// merchant is a vendor that processes call, and that notes which keys it was given
+// for what.
+type merchant struct {
+	mu      sync.Mutex
+	keys    map[string]map[string]int // by what is asked for: the calls with each key
+	inHand  map[string]int            // by process
+	waiting map[string]chan struct{}  // by process: its calls get no answer before this is closed
+}
+
+// ServeHTTP implements http.Handler. What is asked for is done at once, whenever the
+// answer comes.
+func (m *merchant) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	process := r.Header.Get("Process")
+	what, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	m.mu.Lock()
+	if m.keys[string(what)] == nil {
+		m.keys[string(what)] = map[string]int{}
+	}
+	m.keys[string(what)][r.Header.Get("Idempotency-Key")]++
+	m.inHand[process]++
+	wait := m.waiting[process]
+	m.mu.Unlock()
+	if wait != nil {
+		select {
+		case <-wait:
+		case <-r.Context().Done():
+		}
+	}
+	m.mu.Lock()
+	m.inHand[process]--
+	m.mu.Unlock()
+	_, _ = io.WriteString(w, "done "+string(what))
+}
+
+// hold leaves calls of a process without an answer until the returned function is
+// called.
+func (m *merchant) hold(process string) (release func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	wait := make(chan struct{})
+	m.waiting[process] = wait
+	return sync.OnceFunc(func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.waiting, process)
+		close(wait)
+	})
+}
+
+func (m *merchant) waits(process string) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.inHand[process]
+}
+
+// Processes that call a vendor are killed in the midst of calls, and one stands still
+// for longer than its claims last: each event is settled once, and whoever calls for
+// a step does so with the same key.
+func TestVendorCallsOfProcessesThatDie(t *testing.T) {
+	t.Parallel()
+	const handler, events = "errands", 400
+	steps := []string{"charge", "ship"}
+	d := openDepot(t)
+	m := &merchant{keys: map[string]map[string]int{}, inHand: map[string]int{}, waiting: map[string]chan struct{}{}}
+	server := httptest.NewServer(m)
+	t.Cleanup(server.Close)
+	e := errand{Stream: d.stream, Vendor: server.URL, Handler: handler, Steps: steps, Workers: 6, AckWait: time.Second, Timeout: 20 * time.Second}
+	start := func() (p *inboxProcess, id string) {
+		p = d.startRole("external", e)
+		return p, strconv.Itoa(p.cmd.Process.Pid)
+	}
+	claims := func(id string) int {
+		return d.number("SELECT count(*) FROM postroom.held WHERE split_part(claimed_by, '/', 2) = $1", id)
+	}
+	busy := func(id string) { // with one call at the least: what ran out of another's hands is run alone
+		devtest.Eventually(t, depotPatience, "calls of process "+id, func() bool { return m.waits(id) > 0 })
+	}
+
+	publish := func(part int) { d.publish(d.parcels("placed", fmt.Sprint("part-", part), events/4)...) }
+	for i := range 2 { // killed while the vendor has not answered
+		p, id := start()
+		release := m.hold(id)
+		publish(i)
+		busy(id)
+		p.signal(syscall.SIGKILL)
+		<-p.done
+		release()
+	}
+	stalled, id := start()
+	release := m.hold(id)
+	publish(2)
+	busy(id)
+	stalled.signal(syscall.SIGSTOP)
+	had := claims(id)
+	others := []*inboxProcess{}
+	for range 2 {
+		p, _ := start()
+		others = append(others, p)
+	}
+	publish(3)
+	devtest.Eventually(t, depotPatience, "its events to be taken over", func() bool { return claims(id) == 0 })
+	release() // the answers wait for it
+	stalled.signal(syscall.SIGCONT)
+	d.settle(handler)
+	for _, p := range append(others, stalled) {
+		p.stop(t)
+	}
+	if had == 0 {
+		t.Error("the process that was stopped had claimed nothing")
+	}
+	d.wantErrandsDone(m, handler, events, steps)
+}
+
+// wantErrandsDone fails unless each event took effect once, none is dead, and the
+// merchant was asked for each step of each with one key.
+func (d *depot) wantErrandsDone(m *merchant, handler string, events int, steps []string) {
+	d.Helper()
+	want := map[string]int{}
+	for part := range 4 {
+		for i := range events / 4 {
+			want[fmt.Sprintf("part-%d-%d", part, i)] = 1
+		}
+	}
+	if got := d.tally(handler); !maps.Equal(got, want) {
+		d.Errorf("effects: %v, want each of %d events once", got, events)
+	}
+	if n := d.number("SELECT count(*) FROM postroom.held"); n != 0 {
+		d.Errorf("%d events are held", n)
+	}
+	calls, repeated := 0, 0
+	for what, keys := range m.keys {
+		if len(keys) != 1 {
+			d.Errorf("%s was asked for with %d keys: %v", what, len(keys), keys)
+		}
+		for _, n := range keys {
+			calls += n
+			repeated += n - 1
+		}
+	}
+	if len(m.keys) != events*len(steps) {
+		d.Errorf("the vendor did %d things, want %d", len(m.keys), events*len(steps))
+	}
+	if repeated == 0 {
+		d.Error("no call was repeated: nobody died in the midst of one")
+	}
+	receipts := d.number("SELECT count(*) FROM postroom.receipt WHERE done_at IS NOT NULL")
+	if all := d.number("SELECT count(*) FROM postroom.receipt"); receipts != events*len(steps) || all != receipts {
+		d.Errorf("%d receipts, %d of them done, want %d", all, receipts, events*len(steps))
+	}
+	d.Logf("%d calls for %d things, %d of them repeated", calls, len(m.keys), repeated)
+}

@@ -1,0 +1,40 @@
+package bench
+
+import (
+	"context"
+	_ "embed" // the statement
+	"fmt"
+
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/schema"
+)
+
+//go:embed sql/settled.sql
+var settledSQL string
+
+// callers is how many workers an external handler has: they wait for the answers of
+// others, and need no connection.
+const callers = 256
+
+// external has an external handler work off the backlog, with one step for each
+// event: a call that takes no time.
+func external(ctx context.Context, l *backlog) error {
+	in := inbox.New(l.pool, l.nc, inbox.Config{Schema: l.schema, Logger: l.b.cfg.Logger})
+	sub := inbox.Subscription{Name: "bench", Stream: l.b.stream(), Types: []string{l.b.subject()}, Workers: callers}
+	in.HandleExternal(sub, func(ctx context.Context, call *inbox.Call) error {
+		_, err := call.Step(ctx, "call", func(_ context.Context, key string) ([]byte, error) { return []byte(key), nil })
+		if err != nil {
+			return err
+		}
+		return l.note(call.Event.Key)
+	})
+	return in.Run(ctx)
+}
+
+// settled reports whether nothing is owed.
+func (l *backlog) settled(ctx context.Context) (settled bool, err error) {
+	if err := l.b.pool.QueryRow(ctx, schema.In(l.schema, settledSQL)).Scan(&settled); err != nil {
+		return false, fmt.Errorf("look at what is owed: %w", err)
+	}
+	return settled, nil
+}
