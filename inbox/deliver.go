@@ -31,7 +31,7 @@ func (c *consumer) deliver(ctx, work context.Context, d *delivery, ahead *ahead)
 	case c.external != nil:
 		c.holdWithOthers(d, holding{after: now})
 	case c.isBlocked(d):
-		c.holdBehind(ctx, work, d)
+		c.holdBehind(d)
 	default:
 		c.decide(ctx, work, d, ahead)
 	}
@@ -55,7 +55,7 @@ func (c *consumer) decide(ctx, work context.Context, d *delivery, ahead *ahead) 
 		c.hold(ctx, work, conflicting(d), conflictHolding)
 	case errors.Is(err, errBlocked):
 		c.blocked.add(d.ev.Key)
-		c.holdBehind(ctx, work, d)
+		c.holdBehind(d)
 	case work.Err() != nil || ctx.Err() != nil && isOutage(err):
 		c.handBack(work, d) // no attempt: the process stops
 	default:
@@ -64,10 +64,10 @@ func (c *consumer) decide(ctx, work context.Context, d *delivery, ahead *ahead) 
 	}
 }
 
-// holdWithOthers has the holder hold a delivery.
-func (c *consumer) holdWithOthers(d *delivery, h holding) {
+// holdWithOthers has the holder hold a delivery, and those that fly along with it.
+func (c *consumer) holdWithOthers(d *delivery, h holding, along ...*delivery) {
 	c.owing.Add(1)
-	c.inbox.holder.queue <- owed{c, d, h} // it has room for whatever is in hand
+	c.inbox.holder.queue <- parcel{c, d, h, along} // it has room for whatever is in hand
 }
 
 // takes reports whether this process handles events of this kind.

@@ -2,16 +2,24 @@ package inbox
 
 import "context"
 
-// holder holds events that failed on the straight path, as many at a time as wait:
-// a handler that fails often costs its neighbours less than a transaction for each.
-// It implements postroom.Runner.
+// holder holds events that failed on the straight path, or are not to take it, as
+// many at a time as wait: what is held often costs its neighbours less than a
+// transaction for each. It implements postroom.Runner.
 type holder struct {
 	inbox *Inbox
-	queue chan owed     // has room for whatever is in hand
+	queue chan parcel   // has room for whatever is in hand
 	done  chan struct{} // closed when nothing more comes
 }
 
-// holdAtOnce is how many events one statement holds.
+// parcel is a delivery that is to be held, with those that fly along with it.
+type parcel struct {
+	c     *consumer
+	d     *delivery
+	h     holding
+	along []*delivery
+}
+
+// holdAtOnce is how many events one statement holds, or a parcel more.
 const holdAtOnce = 100
 
 func newHolder(in *Inbox) *holder {
@@ -19,7 +27,7 @@ func newHolder(in *Inbox) *holder {
 	for _, c := range in.consumers {
 		room += c.hand.most
 	}
-	return &holder{inbox: in, queue: make(chan owed, room), done: make(chan struct{})}
+	return &holder{inbox: in, queue: make(chan parcel, room), done: make(chan struct{})}
 }
 
 // Run holds what it is given until the consumers have ended.
@@ -30,30 +38,39 @@ func (h *holder) Run(ctx context.Context) error {
 		select {
 		case <-h.done:
 			return nil
-		case first := <-h.queue:
-			events := []owed{first}
-			for len(events) < holdAtOnce && len(h.queue) > 0 {
-				events = append(events, <-h.queue)
+		case p := <-h.queue:
+			parcels, n := []parcel{p}, 1+len(p.along)
+			for n < holdAtOnce && len(h.queue) > 0 {
+				p = <-h.queue
+				parcels, n = append(parcels, p), n+1+len(p.along)
 			}
-			h.hold(ctx, work, events)
+			h.hold(ctx, work, parcels)
 		}
 	}
 }
 
-// hold stores events, and answers for each that it did. The others go their own
-// way: another process decided them, or one of them takes no row.
-func (h *holder) hold(ctx, work context.Context, events []owed) {
+// hold stores events, and goes on with each as it became.
+func (h *holder) hold(ctx, work context.Context, parcels []parcel) {
+	var events []owed
+	for _, p := range parcels {
+		events = append(events, owed{p.c, p.d, p.h})
+		for _, d := range p.along {
+			events = append(events, owed{p.c, d, p.h})
+		}
+	}
 	var fates []fate
 	err := events[0].c.persist(ctx, work, func() (err error) {
 		fates, err = h.inbox.store(work, events...)
 		return written(err)
 	})
-	for i, o := range events {
-		if err == nil && fates[i] == fateHeld {
-			o.c.held(work, o.d, o.h)
+	for _, p := range parcels {
+		if err != nil { // one of them takes no row, or the process stops: each goes its own way
+			p.c.flights.back(p.d, p.along)
+			p.c.hold(ctx, work, p.d, p.h)
 		} else {
-			o.c.hold(ctx, work, o.d, o.h)
+			p.c.fatedTogether(ctx, work, p, fates[:1+len(p.along)])
+			fates = fates[1+len(p.along):]
 		}
-		o.c.owing.Done()
+		p.c.owing.Done()
 	}
 }

@@ -87,30 +87,23 @@ var behindHolding = holding{after: now, behind: true}
 
 // holdBehind holds a delivery behind its key, and with it those of the key that wait
 // for it. Where nothing of the key is held any more, they go on.
-func (c *consumer) holdBehind(ctx, work context.Context, d *delivery) {
+func (c *consumer) holdBehind(d *delivery) {
 	along := c.flights.along(d, holdAtOnce-1, func(d *delivery) bool { return c.isStraight(d) && !d.term.isOver() })
-	all := make([]owed, 0, 1+len(along))
-	for _, member := range append([]*delivery{d}, along...) {
-		all = append(all, owed{c, member, behindHolding})
-	}
-	var fates []fate
-	err := c.persist(ctx, work, func() (err error) {
-		fates, err = c.inbox.store(work, all...)
-		return written(err)
-	})
-	if err != nil { // one of them takes no row, or the process stops
-		c.flights.back(d, along)
-		c.hold(ctx, work, d, behindHolding)
+	c.holdWithOthers(d, behindHolding, along...)
+}
+
+// fatedTogether goes on with a delivery that was to be held, and with those that flew
+// along. Of these, all were free to go on, or none.
+func (c *consumer) fatedTogether(ctx, work context.Context, p parcel, became []fate) {
+	if became[0] == fateFree {
+		c.flights.back(p.d, p.along)
+		c.again(p.d)
 		return
 	}
-	if fates[0] == fateFree {
-		c.flights.back(d, along)
-		c.again(d)
-		return
+	for i, d := range p.along {
+		c.fated(ctx, work, d, p.h, became[1+i])
 	}
-	for i := len(all) - 1; i >= 0; i-- { // d last: the next of its key follows it
-		c.fated(ctx, work, all[i].d, behindHolding, fates[i])
-	}
+	c.fated(ctx, work, p.d, p.h, became[0]) // last: the next of its key follows it
 }
 
 // again has a delivery go on that was to wait behind its key, of which nothing is

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"time"
-
 )
 
 // mostAlong is how many events of a key are run in one transaction behind its head,
