@@ -46,15 +46,15 @@ func TestPlansThatWereMadeWhileAllWasEmpty(t *testing.T) {
 		}
 		return string(sql)
 	}
-	const wish = "'p', '{h1,h2,h3}', '{2,2,2}', '{1 h,1 h,1 h}', '{a.b,NULL,a.b c.d}', '{NULL,NULL,NULL}'"
+	const wish = "'p', '{h1,h2,h3}', '{2,2,2}', '{1 h,1 h,1 h}', '{a.b,NULL,a.b c.d}', '{NULL,NULL,NULL}', '{0,0,1}'"
 	statements := []struct {
 		file, parameters, call string
 		before                 string // in its transaction
 		pages                  int    // that it may read
 	}{
-		{"claim", "(text, text[], int[], interval[], text[], text[])", wish, text("plan"), 150},
-		{"claim_alone", "(text, text[], int[], interval[], text[], text[])", wish, text("plan"), 150},
-		{"due", "(text[], text[], text[])", "'{h1,h2,h3}', '{a.b,NULL,a.b c.d}', '{NULL,NULL,NULL}'", text("plan"), 50},
+		{"claim", "(text, text[], int[], interval[], text[], text[], int[])", wish, text("plan"), 150},
+		{"claim_alone", "(text, text[], int[], interval[], text[], text[], int[])", wish, text("plan"), 150},
+		{"due", "(text[], text[], text[], int[])", "'{h1,h2,h3}', '{a.b,NULL,a.b c.d}', '{NULL,NULL,NULL}', '{0,0,1}'", text("plan"), 50},
 		{"expire", "(text, text, interval)", "'(0,0)', '(1,0)', '-1 h'", text("plan"), 1000},
 		{"settle", "(bigint, bigint)", "100, 1", "", 100},
 		{"release", "(bigint, bigint)", "100, 1", "", 100},

@@ -111,7 +111,12 @@ func (tt *receiptCase) run(b *bench) {
 	if tt.lookup != "" {
 		options = append(options, inbox.Lookup(lookups[tt.lookup]))
 	}
-	sub := inbox.Subscription{Name: "h", Workers: 1, Attempts: 4, Timeout: timeout, KeyWindow: tt.window, Schedule: postroom.Backoff{10 * time.Millisecond}}
+	sub := inbox.Subscription{Name: "h", Workers: 1, Attempts: 4, Timeout: timeout, Schedule: postroom.Backoff{10 * time.Millisecond}}
+	if tt.window > timeout {
+		sub.KeyWindow = tt.window
+	} else { // which a subscription does not take
+		options = append(options, inbox.KeyWindow(tt.window))
+	}
 	var made int
 	handler := charging(v, options...)
 	b.in.HandleExternal(sub, func(ctx context.Context, call *inbox.Call) error {

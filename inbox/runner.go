@@ -164,7 +164,11 @@ func (r *runner) step(ctx, work context.Context) (time.Duration, error) {
 		cl.c.claims <- cl // it has room for all that are not answered
 	}
 	if due.alone {
-		return 0, r.runAlone(ctx, work)
+		ran, err := r.runAlone(ctx, work)
+		if ran || err != nil {
+			return 0, err
+		}
+		return r.inbox.cfg.IdlePoll, nil // another process has it just now
 	}
 	// Where more is due than workers have room for, one that becomes free wakes
 	// the runner.
@@ -181,6 +185,7 @@ type wishes struct {
 	most            []int32
 	leases          []time.Duration
 	types, subjects []*string
+	spared          []int32
 }
 
 // wishes says what may be claimed.
@@ -190,9 +195,18 @@ func (r *runner) wishes() *wishes {
 		w.handlers, w.leases = append(w.handlers, c.sub.Name), append(w.leases, c.lease())
 		w.most = append(w.most, int32(cap(c.claims))-c.claimed.Load()) //nolint:gosec // a number of workers
 		types, subjects := c.wished()
-		w.types, w.subjects = append(w.types, types), append(w.subjects, subjects)
+		w.types, w.subjects, w.spared = append(w.types, types), append(w.subjects, subjects), append(w.spared, c.spared())
 	}
 	return w
+}
+
+// spared is how many claims on an event may run out before it runs alone. Calls that
+// take long are many in a process that dies, and each that runs alone stops all else.
+func (c *consumer) spared() int32 {
+	if c.external != nil {
+		return 1
+	}
+	return 0
 }
 
 // wished are the types and subjects that this process takes, as claim.sql has them.
@@ -205,7 +219,7 @@ func (c *consumer) wished() (types, subjects *string) {
 }
 
 func (w *wishes) arguments(process string) []any {
-	return []any{process, w.handlers, w.most, w.leases, w.types, w.subjects}
+	return []any{process, w.handlers, w.most, w.leases, w.types, w.subjects, w.spared}
 }
 
 // due is what due.sql returns.
@@ -218,7 +232,7 @@ type due struct {
 func (r *runner) claim(ctx context.Context, w *wishes) (claims []*claim, next due, err error) {
 	err = r.send(ctx, func(batch *pgx.Batch, began time.Time) {
 		batch.Queue(r.inbox.sql.claim, w.arguments(r.inbox.node.name)...).Query(r.collect(&claims, began))
-		batch.Queue(r.inbox.sql.due, w.handlers, w.types, w.subjects).QueryRow(func(row pgx.Row) error {
+		batch.Queue(r.inbox.sql.due, w.handlers, w.types, w.subjects, w.spared).QueryRow(func(row pgx.Row) error {
 			return row.Scan(&next.wait, &next.alone)
 		})
 	})
@@ -241,26 +255,26 @@ func (r *runner) send(ctx context.Context, queue func(batch *pgx.Batch, began ti
 // runAlone claims one event that may end the process, and runs it while nothing
 // else of this inbox runs. What was claimed before is over by then, or given back:
 // it would be charged with the end of the process.
-func (r *runner) runAlone(ctx, work context.Context) error {
+func (r *runner) runAlone(ctx, work context.Context) (ran bool, err error) {
 	r.releaseUnbegun(ctx, work)
 	r.out.Wait()
 	r.inbox.alone.Lock()
 	defer r.inbox.alone.Unlock()
 	if ctx.Err() != nil {
-		return nil
+		return false, nil
 	}
 	var claims []*claim
-	err := r.send(work, func(batch *pgx.Batch, began time.Time) {
+	err = r.send(work, func(batch *pgx.Batch, began time.Time) {
 		batch.Queue(r.inbox.sql.claimAlone, r.wishes().arguments(r.inbox.node.name)...).Query(r.collect(&claims, began))
 	})
 	if err != nil {
-		return fmt.Errorf("claim an event that runs alone: %w", err)
+		return false, fmt.Errorf("claim an event that runs alone: %w", err)
 	}
 	for _, cl := range claims {
 		r.begun(cl)
 		cl.c.retry(ctx, work, cl)
 	}
-	return nil
+	return len(claims) > 0, nil
 }
 
 // releaseUnbegun gives back what no worker has begun.

@@ -199,8 +199,8 @@ func (s Subscription) validate(external bool) error {
 		add("Batch has no meaning for an external handler, whose calls share no transaction")
 	}
 	faults = append(faults, s.validateOrder()...)
-	if s.KeyWindow < 0 {
-		add("KeyWindow is %s, want none or more", s.KeyWindow)
+	if timeout := s.defaults(external).Timeout; s.KeyWindow != 0 && s.KeyWindow <= timeout {
+		add("KeyWindow is %s, want none or more than Timeout (%s): a call may begin just before the handler's time ends", s.KeyWindow, timeout)
 	}
 	if !external && s.KeyWindow != 0 {
 		add("KeyWindow is for external handlers")

@@ -3,17 +3,18 @@
 --
 -- $2 handler   $3 how many   $4 how long the claim lasts   $5 the types that this
 -- process takes, with spaces between them (what is no event has none); NULL: all   $6 a pattern for their
--- subjects, where they came from a stream; NULL: all
+-- subjects, where they came from a stream; NULL: all   $7 after how many attempts
+-- one whose claim ran out has to run alone
 --
 -- Locks   the claimed rows; skips those that another process is claiming.
 -- Index   held_due (handler, next_at, pos).
 -- Called  by runner.claim.
 UPDATE postroom.held AS held
 SET attempts = held.attempts + 1, epoch = held.epoch + 1, claimed_by = $1, next_at = now() + h.lease
-FROM unnest($2::text[], $3::int[], $4::interval[], $5::text[], $6::text[]) AS h (handler, most, lease, types, subjects)
+FROM unnest($2::text[], $3::int[], $4::interval[], $5::text[], $6::text[], $7::int[]) AS h (handler, most, lease, types, subjects, spared)
 CROSS JOIN LATERAL (
     SELECT id FROM postroom.held
-    WHERE held.handler = h.handler AND next_at <= now() AND NOT (solitary OR claimed_by IS NOT NULL)
+    WHERE held.handler = h.handler AND next_at <= now() AND NOT (solitary OR claimed_by IS NOT NULL AND attempts > h.spared)
       AND (h.types IS NULL OR raw_headers IS NOT NULL OR type = ANY (string_to_array(h.types, ' ')))
       AND (h.subjects IS NULL OR pos IS NULL OR subject ~ h.subjects)
     ORDER BY next_at

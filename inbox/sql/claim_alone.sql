@@ -9,10 +9,10 @@
 -- Called  by runner.runAlone.
 WITH due AS (
     SELECT due.*, h.lease
-    FROM unnest($2::text[], $3::int[], $4::interval[], $5::text[], $6::text[]) AS h (handler, most, lease, types, subjects)
+    FROM unnest($2::text[], $3::int[], $4::interval[], $5::text[], $6::text[], $7::int[]) AS h (handler, most, lease, types, subjects, spared)
     CROSS JOIN LATERAL (
         SELECT id, handler, key, pos, next_at, claimed_by IS NOT NULL AS ran_out FROM postroom.held
-        WHERE held.handler = h.handler AND next_at <= now() AND (solitary OR claimed_by IS NOT NULL)
+        WHERE held.handler = h.handler AND next_at <= now() AND (solitary OR claimed_by IS NOT NULL AND attempts > h.spared)
           AND (h.types IS NULL OR raw_headers IS NOT NULL OR type = ANY (string_to_array(h.types, ' ')))
           AND (h.subjects IS NULL OR pos IS NULL OR subject ~ h.subjects)
         ORDER BY next_at
