@@ -278,7 +278,7 @@ func TestFailingHandlersLogNothing(t *testing.T) {
 	t.Parallel()
 	cfg := small(t)
 	var log bytes.Buffer
-	cfg.Only, cfg.Runs = []string{"inbox.failing", "inbox.batched_failing"}, 1
+	cfg.Only, cfg.Runs = []string{"inbox.failing", "inbox.batched_failing", "inbox.ordered_flaky"}, 1
 	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	report, err := bench.Run(t.Context(), cfg)
 	if err != nil {

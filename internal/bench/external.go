@@ -2,15 +2,9 @@ package bench
 
 import (
 	"context"
-	_ "embed" // the statement
-	"fmt"
 
 	"github.com/postroom/postroom/inbox"
-	"github.com/postroom/postroom/schema"
 )
-
-//go:embed sql/settled.sql
-var settledSQL string
 
 // callers is how many workers an external handler has: they wait for the answers of
 // others, and need no connection.
@@ -29,12 +23,4 @@ func external(ctx context.Context, l *backlog) error {
 		return l.note(call.Event.Key)
 	})
 	return in.Run(ctx)
-}
-
-// settled reports whether nothing is owed.
-func (l *backlog) settled(ctx context.Context) (settled bool, err error) {
-	if err := l.b.pool.QueryRow(ctx, schema.In(l.schema, settledSQL)).Scan(&settled); err != nil {
-		return false, fmt.Errorf("look at what is owed: %w", err)
-	}
-	return settled, nil
 }

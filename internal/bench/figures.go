@@ -36,6 +36,7 @@ const (
 	plainTx       = "reference.transaction"
 	directPublish = "reference.direct"
 	handLoop      = "reference.loop"
+	sharedKeys    = "reference.keys"
 )
 
 // idleRelay is measured for two figures.
@@ -61,6 +62,9 @@ const handled = stocked +
 	"one handler with {workers} workers, whose effect is one small insert; "
 
 const untilAcked = "from the start of Run until the last effect is committed and acknowledged; "
+
+const ordered = "backlog of {backlog} events of {bytes} bytes of JSON in a file stream, {keys} keys in turn, all CloudEvents headers and a message id; " +
+	"one ordered handler with {workers} workers, whose effect is one small insert; "
 
 const untilSettled = "from the start of Run until all events are stored in held and acknowledged, and run from there: each call noted before and after it, and nothing held; "
 
@@ -97,6 +101,9 @@ var figures = []figure{
 	{name: "inbox.batched_failing", unit: "events/s", against: "inbox.batched", conditions: fmt.Sprintf(handled, "{batched}") + "{batch} events in one transaction, 1 % of all fail always; " + untilHeld + "reference: none fails"},
 	{name: "inbox.failing", unit: "events/s", against: "inbox.transactional", conditions: fmt.Sprintf(handled, "{backlog}") + "one transaction for each event, 30 % of all fail always; " + untilHeld + "reference: none fails"},
 	{name: "inbox.external", unit: "events/s", against: "inbox.transactional", conditions: fmt.Sprintf(stocked, "{backlog}") + "one external handler with {callers} workers and one step, a call that takes no time; " + untilSettled + "reference: a transactional handler, whose effect is one small insert"},
+	{name: "inbox.ordered", unit: "events/s", against: sharedKeys, conditions: ordered + "from the start of Run until the last effect is committed; reference: the same handler without an order"},
+	{name: "inbox.ordered_flaky", unit: "events/s", against: "inbox.ordered", conditions: ordered + "5 % of the events fail at their first attempt and are tried again after half a second; from the start of Run until the last effect is committed; reference: none fails"},
+	{name: "inbox.ordered_blocked", unit: "events/s", against: "inbox.ordered", conditions: ordered + "{stuck} others wait behind a key whose event is dead; from the start of Run until the last effect is committed; reference: none waits"},
 }
 
 // trials measure figures and references, by name.
@@ -120,12 +127,16 @@ var trials = map[string]trial{
 	"latency.wake": latencyTrial(true),
 	"latency.poll": latencyTrial(false),
 
-	handLoop:                backlogTrial(singlePart, 0, false, loop),
-	"inbox.transactional":   inboxTrial(singlePart, 0, 0),
-	"inbox.batched":         inboxTrial(batchedPart, 0, batchSize),
-	"inbox.batched_failing": inboxTrial(batchedPart, rarely, batchSize),
-	"inbox.failing":         inboxTrial(singlePart, often, 0),
-	"inbox.external":        backlogTrial(singlePart, 0, true, external),
+	handLoop:                backlogTrial(load{part: singlePart}, loop),
+	"inbox.transactional":   inboxTrial(load{part: singlePart}, 0),
+	"inbox.batched":         inboxTrial(load{part: batchedPart}, batchSize),
+	"inbox.batched_failing": inboxTrial(load{part: batchedPart, failing: rarely}, batchSize),
+	"inbox.failing":         inboxTrial(load{part: singlePart, failing: often}, 0),
+	"inbox.external":        backlogTrial(load{part: singlePart, external: true}, external),
+	sharedKeys:              inboxTrial(load{part: singlePart, keys: keys}, 0),
+	"inbox.ordered":         orderedTrial(load{part: singlePart, keys: keys}),
+	"inbox.ordered_flaky":   orderedTrial(load{part: singlePart, keys: keys, flaky: flaky}),
+	"inbox.ordered_blocked": orderedTrial(load{part: singlePart, keys: keys, stuck: stuck}),
 }
 
 // Groups returns the names of the groups of figures.
@@ -206,6 +217,7 @@ func (f figure) describe(b *bench) string {
 		"{events}", fmt.Sprint(b.cfg.Events), "{bytes}", fmt.Sprint(eventBytes), "{clients}", fmt.Sprint(clients),
 		"{rate}", fmt.Sprint(rate), "{seconds}", fmt.Sprint(b.cfg.Span.Seconds()), "{relay}", relay,
 		"{workers}", fmt.Sprint(workers), "{callers}", fmt.Sprint(callers), "{batch}", fmt.Sprint(batchSize),
+		"{keys}", fmt.Sprint(keys), "{stuck}", fmt.Sprint(stuck),
 		"{backlog}", fmt.Sprint(b.cfg.Events/singlePart), "{batched}", fmt.Sprint(b.cfg.Events/batchedPart),
 	).Replace(f.conditions)
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	_ "embed" // the statements
 	"errors"
@@ -17,7 +18,6 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
-	"github.com/postroom/postroom/internal/wire"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -35,10 +35,18 @@ const (
 	batchedPart = 2
 )
 
-// rarely and often are how many of 100 events a handler fails at.
+// rarely and often are how many of 100 events a handler fails at, and flaky at how
+// many it fails once.
 const (
 	rarely = 1
 	often  = 30
+	flaky  = 5
+)
+
+// keys is how many keys events share, and stuck how many wait behind one.
+const (
+	keys  = 1000
+	stuck = 100_000
 )
 
 var (
@@ -50,33 +58,54 @@ var (
 	verifySQL string
 	//go:embed sql/forget.sql
 	forgetSQL string
+	//go:embed sql/settled.sql
+	settledSQL string
+	//go:embed sql/stuck.sql
+	stuckSQL string
 )
 
-// inboxTrial measures an inbox that handles a part of all events, so many of a
-// hundred without success, in batches or one by one.
-func inboxTrial(part, failing, batch int) trial {
-	return backlogTrial(part, failing, false, func(ctx context.Context, l *backlog) error { return l.inbox(ctx, batch) })
+// inboxTrial measures an inbox that handles a load, in batches or one by one.
+func inboxTrial(of load, batch int) trial {
+	return backlogTrial(of, func(ctx context.Context, l *backlog) error {
+		return l.inbox(ctx, inbox.Subscription{Workers: workers, Batch: batch})
+	})
+}
+
+// orderedTrial measures an ordered inbox.
+func orderedTrial(of load) trial {
+	return backlogTrial(of, func(ctx context.Context, l *backlog) error {
+		return l.inbox(ctx, inbox.Subscription{Workers: workers, Order: inbox.HoldKey})
+	})
+}
+
+// load is what an inbox is to handle.
+type load struct {
+	part     int  // of Config.Events
+	keys     int  // that the events share; 0: each has its own
+	failing  int  // of 100 events, always
+	flaky    int  // of 100 events, at their first attempt
+	stuck    int  // events that wait from the beginning, and do not end to
+	external bool // the handler makes a call for each event, and has no effect
 }
 
 // backlog is what a stream has for a handler, and what came of it.
 type backlog struct {
-	b       *bench
-	nc      *nats.Conn
-	pool    *pgxpool.Pool
-	schema  string
-	effect  string // the statement
-	events  int
-	failing int // of 100 events
+	b      *bench
+	nc     *nats.Conn
+	pool   *pgxpool.Pool
+	schema string
+	effect string // the statement
+	events int
+	load
 
-	external bool // the handler makes a call for each event, and has no effect
-
+	tried []atomic.Bool // the handler was called for the event
 	seen  []atomic.Bool // the handler was called for the event, and did all that it does
 	count atomic.Int64  // of those
 }
 
 // backlogTrial measures how many events a second run handles, which goes on
 // until its context ends.
-func backlogTrial(part, failing int, external bool, run func(ctx context.Context, l *backlog) error) trial {
+func backlogTrial(of load, run func(ctx context.Context, l *backlog) error) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		schemaName, err := b.ledger(ctx)
 		if err != nil {
@@ -90,9 +119,10 @@ func backlogTrial(part, failing int, external bool, run func(ctx context.Context
 		return b.withStream(ctx, func(nc *nats.Conn) (sample, error) {
 			l := &backlog{
 				b: b, nc: nc, pool: pool, schema: schemaName, effect: schema.In(schemaName, effectSQL),
-				events: b.cfg.Events / part, failing: failing, external: external, seen: make([]atomic.Bool, b.cfg.Events/part),
+				events: b.cfg.Events / of.part, load: of,
+				tried: make([]atomic.Bool, b.cfg.Events/of.part), seen: make([]atomic.Bool, b.cfg.Events/of.part),
 			}
-			if err := l.publish(ctx); err != nil {
+			if err := errors.Join(l.block(ctx), l.publish(ctx)); err != nil {
 				return sample{}, err
 			}
 			return l.measure(ctx, run)
@@ -144,48 +174,6 @@ func connectAll(ctx context.Context, pool *pgxpool.Pool) error {
 		defer conn.Release() // after the last is made
 	}
 	return nil
-}
-
-const (
-	goodKey = "key-"
-	badKey  = "bad-" // the handler fails
-)
-
-// publish fills the stream as a relay does. The failing events are spread evenly.
-func (l *backlog) publish(ctx context.Context) error {
-	now, data := time.Now(), body()
-	err := publishAll(ctx, l.nc, l.events, func(i int) *nats.Msg {
-		key := goodKey
-		if l.fails(i) {
-			key = badKey
-		}
-		ev := postroom.Event{
-			ID: eventID(i), Source: source, Type: l.b.subject(), Key: key + strconv.Itoa(i),
-			Time: now, LoggedAt: now, ContentType: "application/json", Data: data,
-		}
-		return &nats.Msg{Subject: ev.Type, Header: wire.Encode(ev), Data: ev.Data}
-	})
-	if err != nil {
-		return err
-	}
-	stored, err := l.b.stored(ctx)
-	if err == nil && stored != l.events {
-		err = fmt.Errorf("the stream has %d messages, want %d", stored, l.events)
-	}
-	return err
-}
-
-func (l *backlog) fails(i int) bool { return i*l.failing%100 < l.failing }
-
-// healthy returns how many of the events do not fail.
-func (l *backlog) healthy() int {
-	n := 0
-	for i := range l.events {
-		if !l.fails(i) {
-			n++
-		}
-	}
-	return n
 }
 
 // measure times run from its beginning until the backlog is over. The rate is
@@ -251,10 +239,26 @@ func (l *backlog) over(ctx context.Context) (bool, error) {
 	if err := consumers.Err(); err != nil {
 		return false, fmt.Errorf("look up consumers: %w", err)
 	}
-	if found == 0 || left > 0 || !l.external {
+	if found == 0 || left > 0 || !l.external && l.keys == 0 {
 		return found > 0 && left == 0, nil
 	}
 	return l.settled(ctx)
+}
+
+// settled reports whether all effects are committed and nothing is owed that can be
+// done.
+func (l *backlog) settled(ctx context.Context) (settled bool, err error) {
+	effects, owed := l.events, 0
+	if l.external {
+		effects = 0
+	}
+	if l.stuck > 0 {
+		owed = l.stuck + 1
+	}
+	if err := l.b.pool.QueryRow(ctx, schema.In(l.schema, settledSQL), effects, owed).Scan(&settled); err != nil {
+		return false, fmt.Errorf("look at what is owed: %w", err)
+	}
+	return settled, nil
 }
 
 // verify looks that every event has one effect, or is held where it fails, or has
@@ -272,6 +276,9 @@ func (l *backlog) verify(ctx context.Context) error {
 		return nil
 	}
 	healthy := l.healthy()
+	if l.stuck > 0 {
+		held -= l.stuck + 1
+	}
 	if effects != healthy || events != healthy || held != l.events-healthy {
 		return fmt.Errorf("%d effects of %d events and %d held, want %d of as many and %d held",
 			effects, events, held, healthy, l.events-healthy)
@@ -306,19 +313,29 @@ func (l *backlog) note(key string) error {
 	return nil
 }
 
+// flakes reports whether a handler is to fail at an event, which it does once.
+func (l *backlog) flakes(key string) bool {
+	i, err := strconv.Atoi(key[min(len(goodKey), len(key)):])
+	return err == nil && i < len(l.tried) && i*l.flaky%100 < l.flaky && !l.tried[i].Swap(true)
+}
+
 // inbox has an inbox handle the backlog.
-func (l *backlog) inbox(ctx context.Context, batch int) error {
-	sub := inbox.Subscription{
-		Name: "bench", Stream: l.b.stream(), Types: []string{l.b.subject()}, Workers: workers, Batch: batch,
-	}
+func (l *backlog) inbox(ctx context.Context, sub inbox.Subscription) error {
+	sub.Name, sub.Stream, sub.Types = "bench", l.b.stream(), []string{l.b.subject()}
 	logger := l.b.cfg.Logger
+	if l.failing+l.flaky > 0 {
+		logger = slog.New(slog.DiscardHandler) // it is provoked, and would be told of in the midst of the report
+	}
 	if l.failing > 0 {
 		sub.Schedule = postroom.Backoff{time.Hour} // what is measured is the first attempt
-		logger = slog.New(slog.DiscardHandler)     // it is provoked, and would be told of in the midst of the report
 	}
 	in := inbox.New(l.pool, l.nc, inbox.Config{Schema: l.schema, Logger: logger})
 	in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
-		return l.apply(ctx, tx, ev.Key)
+		key := cmp.Or(ev.CorrelationID, ev.Key)
+		if l.flakes(key) {
+			return errProvoked
+		}
+		return l.apply(ctx, tx, key)
 	}))
 	return in.Run(ctx)
 }

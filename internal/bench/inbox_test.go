@@ -15,7 +15,7 @@ func TestFailingEventsAreSpreadEvenly(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			l := backlog{events: tt.events, failing: tt.failing}
+			l := backlog{events: tt.events, load: load{failing: tt.failing}}
 			if got := l.healthy(); got != tt.healthy {
 				t.Errorf("%d of %d do not fail, want %d", got, tt.events, tt.healthy)
 			}
