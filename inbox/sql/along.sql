@@ -4,7 +4,7 @@
 --
 -- Locks   none: only who has the claim on the head of a key settles what is behind it.
 -- Index   held_key_pos (handler, key, pos).
--- Called  by consumer.rerun, after plan.sql, with the BEGIN before it and in the same round trip.
+-- Called  by consumer.beginRerun, after plan.sql, with the BEGIN before it and in the same round trip.
 SELECT handler, id, epoch, attempts + 1, solitary, dedupe_key, logged_at, source, event_id,
        type, subject, event_key, content_type, correlation_id, causation_id,
        occurred_at, trace_parent, trace_state, headers, data, raw_headers,

@@ -5,7 +5,7 @@
 -- Locks   the new row; waits for a transaction that is deciding the same event,
 --         and then inserts where that one rolled back.
 -- Index   inbox's primary key.
--- Called  by consumer.run, with the BEGIN before it and in the same round trip.
+-- Called  by consumer.decision, with the BEGIN before it and in the same round trip.
 INSERT INTO postroom.inbox (handler, dedupe_key, digest)
 SELECT $1::text, $2::text, $3::bytea
 WHERE set_config('lock_timeout', '5s', true) <> set_config('idle_in_transaction_session_timeout', $4::text, true)

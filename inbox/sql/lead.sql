@@ -5,7 +5,7 @@
 --
 -- Locks   the handler's row.
 -- Index   the primary key; held_key_pos (handler, key, pos), as much as is held of the handler.
--- Called  by consumer.lead.
+-- Called  by consumer.standBy.
 UPDATE postroom.subscription
 SET epoch = epoch + 1, reader = $2, reader_until = now() + $3::interval,
     takeovers = CASE WHEN reader IS NULL OR reader = $2 THEN 0 ELSE takeovers + 1 END

@@ -2,5 +2,5 @@
 --
 -- Locks   none.
 -- Index   none.
--- Called  by consumer.rerun, with the BEGIN before it and in the same round trip.
+-- Called  by consumer.beginRerun and consumer.settleCall, with the BEGIN before it and in the same round trip.
 SELECT set_config('lock_timeout', '5s', true), set_config('idle_in_transaction_session_timeout', $1::text, true);

@@ -3,5 +3,5 @@
 --
 -- Locks   the key.
 -- Index   none.
--- Called  by consumer.settleClaim and consumer.noting, before what ends an event of a key.
+-- Called  by consumer.settleKey and consumer.noting, before what ends an event of a key.
 SELECT pg_advisory_xact_lock(postroom.key_lock($1, $2));

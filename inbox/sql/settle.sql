@@ -3,7 +3,7 @@
 --
 -- Locks   the held row and its ledger row.
 -- Index   held_pkey (id), inbox's primary key.
--- Called  by consumer.rerun, after the handler, in its transaction.
+-- Called  by consumer.settleClaim and consumer.settleKey, after the handler, in its transaction.
 WITH settled AS (
     DELETE FROM postroom.held WHERE id = $1 AND epoch = $2 RETURNING handler, dedupe_key
 )

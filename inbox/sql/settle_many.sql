@@ -3,7 +3,7 @@
 --
 -- Locks   the held rows and their ledger rows.
 -- Index   held_pkey (id), inbox's primary key.
--- Called  by settler.write, after plan.sql.
+-- Called  by Inbox.settleMany, after plan.sql.
 WITH settled AS (
     DELETE FROM postroom.held
     USING unnest($1::bigint[], $2::bigint[]) AS c (id, epoch)
