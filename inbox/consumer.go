@@ -109,6 +109,9 @@ func (c *consumer) open() {
 	}
 	c.callers, c.acks = make(callers, c.workers), make(chan *delivery, most)
 	c.claims = make(chan *claim, max(1, c.workers/4))
+	if c.isOrdered() { // what is held holds up more than itself
+		c.claims = make(chan *claim, c.workers)
+	}
 	if c.external != nil {
 		c.claims, c.settling = make(chan *claim, c.workers), make(chan struct{}, c.connections())
 	}

@@ -85,7 +85,7 @@ func (c *consumer) apply(ctx, work context.Context, d *delivery, ahead *ahead) e
 // decision is the statement that decides a delivery.
 func (c *consumer) decision(d *delivery) *statement {
 	if c.isKeyed(d) {
-		return &statement{sql: c.inbox.sql.decideOrdered, args: []any{c.sub.Name, d.key, d.digest, c.idleLimit, bounded(d.ev.Key), d.pos}}
+		return &statement{sql: c.inbox.sql.decideOrdered, args: []any{c.sub.Name, d.key, d.digest, c.idleLimit, bounded(d.ev.Key), d.pos, d.term.epoch}}
 	}
 	return &statement{sql: c.inbox.sql.decide, args: []any{c.sub.Name, d.key, d.digest, c.idleLimit}}
 }

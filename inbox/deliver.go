@@ -156,6 +156,8 @@ func (c *consumer) fated(ctx, work context.Context, d *delivery, h holding, beca
 		c.again(d)
 	case fateLate:
 		c.hold(ctx, work, d, lateHolding)
+	case fateStale:
+		c.handBack(work, d)
 	case fateDecided:
 		same := true
 		err := c.persist(ctx, work, func() (err error) {

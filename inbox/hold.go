@@ -74,6 +74,7 @@ const (
 	fateDecided fate = "decided"
 	fateFree    fate = "free"
 	fateLate    fate = "late"
+	fateStale   fate = "stale"
 )
 
 // store holds events that are not decided yet, and returns what became of each.
@@ -124,6 +125,7 @@ type columns struct {
 	data, raw                     [][]byte
 	blocking                      []*string
 	behind                        []bool
+	epochs                        []int64
 }
 
 // holdStatement is hold.sql for some events.
@@ -137,7 +139,7 @@ func (in *Inbox) holdStatement(decide bool, events ...owed) (*statement, error) 
 	return &statement{sql: in.sql.hold, args: []any{
 		cs.handlers, cs.keys, cs.digests, decide, cs.positions, cs.after, cs.attempts, cs.solitary, cs.classes, cs.fingerprints, cs.failures,
 		cs.logged, cs.sources, cs.ids, cs.types, cs.subjects, cs.eventKeys, cs.contentTypes, cs.correlations, cs.causations,
-		cs.occurred, cs.parents, cs.states, cs.headers, cs.data, cs.raw, cs.blocking, cs.behind,
+		cs.occurred, cs.parents, cs.states, cs.headers, cs.data, cs.raw, cs.blocking, cs.behind, cs.epochs,
 	}}, nil
 }
 
@@ -179,6 +181,11 @@ func (cs *columns) add(o owed) (err error) {
 	cs.parents, cs.states = append(cs.parents, optional(ev.TraceParent)), append(cs.states, optional(ev.TraceState))
 	cs.headers, cs.data, cs.raw = append(cs.headers, optional(headers)), append(cs.data, data), append(cs.raw, raw)
 	cs.blocking, cs.behind = append(cs.blocking, optional(o.c.blocks(o.d, o.h))), append(cs.behind, o.h.behind)
+	var epoch int64
+	if o.d.term != nil {
+		epoch = o.d.term.epoch
+	}
+	cs.epochs = append(cs.epochs, epoch)
 	return nil
 }
 

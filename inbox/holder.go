@@ -1,6 +1,9 @@
 package inbox
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // holder holds events that failed on the straight path, or are not to take it, as
 // many at a time as wait: what is held often costs its neighbours less than a
@@ -51,6 +54,10 @@ func (h *holder) Run(ctx context.Context) error {
 
 // hold stores events, and goes on with each as it became.
 func (h *holder) hold(ctx, work context.Context, parcels []parcel) {
+	parcels = slices.DeleteFunc(parcels, func(p parcel) bool { return p.isStale(work) })
+	if len(parcels) == 0 {
+		return
+	}
 	var events []owed
 	for _, p := range parcels {
 		events = append(events, owed{p.c, p.d, p.h})
@@ -64,13 +71,28 @@ func (h *holder) hold(ctx, work context.Context, parcels []parcel) {
 		return written(err)
 	})
 	for _, p := range parcels {
-		if err != nil { // one of them takes no row, or the process stops: each goes its own way
+		n := 1 + len(p.along)
+		switch {
+		case err == nil:
+			p.c.fatedTogether(ctx, work, p, fates[:n])
+			fates = fates[n:]
+		case p.isStale(work):
+			continue
+		default: // one of them takes no row, or the process stops: each goes its own way
 			p.c.flights.back(p.d, p.along)
 			p.c.hold(ctx, work, p.d, p.h)
-		} else {
-			p.c.fatedTogether(ctx, work, p, fates[:1+len(p.along)])
-			fates = fates[1+len(p.along):]
 		}
 		p.c.owing.Done()
 	}
+}
+
+// isStale hands an event of an external handler back that was read in a term that is
+// over, and reports whether it did: one of its key may have been handed back before it.
+func (p parcel) isStale(ctx context.Context) bool {
+	if p.c.external == nil || !p.d.term.isOver() {
+		return false
+	}
+	p.c.handBack(ctx, p.d)
+	p.c.owing.Done()
+	return true
 }

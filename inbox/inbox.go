@@ -229,6 +229,9 @@ func (in *Inbox) Check(ctx context.Context) error {
 	if err := in.checkLedger(ctx); err != nil {
 		return fmt.Errorf("inbox: %w", err)
 	}
+	if err := in.checkIsolation(ctx); err != nil {
+		return fmt.Errorf("inbox: %w", err)
+	}
 	for _, c := range in.consumers {
 		if c.sub.Stream == "" {
 			continue
@@ -237,13 +240,17 @@ func (in *Inbox) Check(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("inbox: %w", err)
 		}
-		_, err = js.Stream(ctx, c.sub.Stream)
+		stream, err := js.Stream(ctx, c.sub.Stream)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			return fmt.Errorf("inbox: %w", postroom.Refuse(fmt.Errorf(
 				"stream %s of handler %s: %w: create it with 'postroom stream ensure' or relay.EnsureStream", c.sub.Stream, c.sub.Name, err)))
 		}
 		if err != nil {
 			return fmt.Errorf("inbox: look up stream %s: %w", c.sub.Stream, err)
+		}
+		if c.isOrdered() && stream.CachedInfo().Config.Retention != jetstream.LimitsPolicy {
+			return fmt.Errorf("inbox: %w", postroom.Refuse(fmt.Errorf(
+				"stream %s of handler %s keeps events for its consumers only, and an ordered handler has none that lasts: give it limits retention", c.sub.Stream, c.sub.Name)))
 		}
 	}
 	return nil

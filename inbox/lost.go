@@ -23,9 +23,9 @@ func (c *consumer) lostData(ctx context.Context, reason string) {
 	c.metrics.lost.Add(ctx, 1, telemetry.With(telemetry.Handler.String(c.sub.Name), telemetry.Reason.String(reason)))
 }
 
-// check compares the stream with what was read from it before: what was decided must
-// still be there, or have been dropped by its age, and what comes after it must not
-// have been dropped.
+// check compares the stream with what was read from it before: what was decided, or is
+// held, must still be there, or have been dropped by its age, and what comes after it
+// must not have been dropped.
 func (t *term) check(ctx context.Context) error {
 	info, err := t.stream.Info(ctx)
 	if err != nil {

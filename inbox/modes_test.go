@@ -2,6 +2,7 @@ package inbox_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -18,7 +19,7 @@ func TestExecModes(t *testing.T) {
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec} {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
-			b := newBenchOn(t, poolWith(t, func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode, cfg.MaxConns = mode, 10 }), devtest.NATS(t))
+			b := newBenchOn(t, poolWith(t, func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode, cfg.MaxConns = mode, 14 }), devtest.NATS(t))
 			for _, sub := range []inbox.Subscription{b.subscription("h"), b.batched(10)} {
 				sub.Attempts = 2
 				if sub.Batch > 1 {
@@ -27,6 +28,15 @@ func TestExecModes(t *testing.T) {
 				b.in.Handle(sub, failing(sub.Name, errors.New("always")))
 			}
 			b.in.Handle(inbox.Subscription{Name: "accepted", Workers: 1}, effect("accepted"))
+			s, ordered := newScript("ordered"), b.ordered("ordered", inbox.SkipKey)
+			s.set("k0-00000", errBad)
+			s.set("k1-00001", errors.New("always"))
+			ordered.Types, ordered.Attempts, ordered.Workers = []string{b.stream + ".keyed"}, 2, 2
+			b.in.Handle(ordered, s)
+			for i := range 8 {
+				key := fmt.Sprint("k", i%2)
+				b.publishEvent(postroom.Event{ID: fmt.Sprintf("%s-%05d", key, i/2), Source: "/shop", Type: b.stream + ".keyed", Key: key, Data: []byte("1")})
+			}
 			good := ids("good", 20)
 			b.publish(good...)
 			b.publish("bad 1", "bad 2", "good000")
@@ -38,6 +48,10 @@ func TestExecModes(t *testing.T) {
 			for _, name := range []string{"h", "batched"} {
 				b.eventually("the end of all at "+name, func() bool { return b.dead(name) == 3 && len(b.effects(name)) == 20 })
 				b.wantOnce(name, good...)
+			}
+			b.eventually("the end of all that keep their order", func() bool { return b.dead("ordered") == 2 && len(b.effects("ordered")) == 6 })
+			if n := b.misordered("ordered"); n > 0 {
+				t.Errorf("%d effects out of order", n)
 			}
 			b.eventually("what was accepted", func() bool { return len(b.effects("accepted")) == 1 })
 		})

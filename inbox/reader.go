@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -25,6 +26,22 @@ const suspectTerms = 3
 // ErrIsolation says that the database's transactions begin at another isolation level
 // than an ordered handler needs.
 var ErrIsolation = errors.New("an ordered handler needs default_transaction_isolation to be read committed")
+
+// checkIsolation refuses to run an ordered handler, or what it holds, where statements
+// would not see what was committed while they waited for a key.
+func (in *Inbox) checkIsolation(ctx context.Context) error {
+	if !slices.ContainsFunc(in.consumers, (*consumer).isOrdered) {
+		return nil
+	}
+	var isolation string
+	if err := in.pool.QueryRow(ctx, "SELECT current_setting('default_transaction_isolation')").Scan(&isolation); err != nil {
+		return fmt.Errorf("look up the isolation level: %w", err)
+	}
+	if isolation != "read committed" {
+		return postroom.Refuse(fmt.Errorf("%w: it is %s; set it for the role of this process", ErrIsolation, isolation))
+	}
+	return nil
+}
 
 // lead reads the stream of an ordered handler in its order, for as long as this is
 // the process that does so. A durable consumer would not do: it delivers again out of
@@ -56,19 +73,15 @@ func (c *consumer) standBy(ctx context.Context, stream jetstream.Stream) (*term,
 	for ; ctx.Err() == nil; sleep(ctx, standByEvery) {
 		t := &term{c: c, stream: stream, over: make(chan struct{}), kept: make(chan struct{})}
 		var takeovers int
-		var isolation string
 		var id *string
 		var stored *time.Time
 		err := c.inbox.pool.QueryRow(ctx, c.inbox.sql.lead, c.sub.Name, c.inbox.node.name, c.inbox.cfg.AckWait).
-			Scan(&t.epoch, &t.base, &t.floor.at.seq, &id, &stored, &t.subjects, &takeovers, &t.high, &isolation)
+			Scan(&t.epoch, &t.base, &t.floor.at.seq, &id, &stored, &t.subjects, &takeovers, &t.high)
 		if errors.Is(err, pgx.ErrNoRows) {
 			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("take the reader's lease: %w", err)
-		}
-		if isolation != "read committed" {
-			return nil, postroom.Refuse(fmt.Errorf("%w: it is %s; set it for the role of this process", ErrIsolation, isolation))
 		}
 		t.floor.at.id, t.floor.at.stored = value(id), value(stored)
 		t.noted = t.floor.at

@@ -193,7 +193,8 @@ func (r *runner) wishes() *wishes {
 	w := &wishes{}
 	for _, c := range r.inbox.consumers {
 		w.handlers, w.leases = append(w.handlers, c.sub.Name), append(w.leases, c.lease())
-		w.most = append(w.most, int32(cap(c.claims))-c.claimed.Load()) //nolint:gosec // a number of workers
+		// A claim that passes on to the next of its key counts twice for a moment.
+		w.most = append(w.most, max(int32(cap(c.claims))-c.claimed.Load(), 0)) //nolint:gosec // a number of workers
 		types, subjects := c.wished()
 		w.types, w.subjects, w.spared = append(w.types, types), append(w.subjects, subjects), append(w.spared, c.spared())
 	}

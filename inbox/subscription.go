@@ -60,7 +60,7 @@ type Subscription struct {
 
 	// Workers is how many events, or batches of them, are handled at a time. Each
 	// uses a connection of the pool. A quarter of them, and at least one, also run
-	// events of held that are due.
+	// events of held that are due; of an ordered handler all do.
 	//
 	// An external handler has only four of its workers settle with effects of their
 	// own at a time, and needs no more connections.

@@ -27,7 +27,7 @@ type term struct {
 	high   int64 // the last place of a key in which an event was held at the beginning
 	stream jetstream.Stream
 
-	subjects []string // every one that any process asked for
+	subjects []string // every one that any process asked for until the term began
 
 	floor floor
 	noted mark // the floor, as the database has it

@@ -39,6 +39,8 @@ type job struct {
 	Workers  int
 	Batch    int
 	Attempts int
+	Order    inbox.Order
+	External bool // the handler has no transaction but to settle in
 	AckWait  time.Duration
 	Timeout  time.Duration
 
@@ -70,7 +72,7 @@ func runInbox() error {
 	defer nc.Close()
 	k := &killer{job: j, nc: nc, runs: map[*pgx.Conn]string{}}
 	k.left.Store(int64(j.Spare))
-	cfg.MaxConns, cfg.ConnConfig.Tracer = int32(len(j.Handlers)*j.Workers+4), k //nolint:gosec // few
+	cfg.MaxConns, cfg.ConnConfig.Tracer = int32(len(j.Handlers)*(j.Workers+1)+4), k //nolint:gosec // few
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return err
@@ -78,11 +80,16 @@ func runInbox() error {
 	defer pool.Close()
 	in := inbox.New(pool, nc, inbox.Config{AckWait: j.AckWait, IdlePoll: 50 * time.Millisecond, Logger: quiet})
 	for _, name := range j.Handlers {
-		in.Handle(inbox.Subscription{
+		sub := inbox.Subscription{
 			Name: name, Stream: j.Stream, Types: []string{j.Stream + ".placed"},
-			Workers: j.Workers, Batch: j.Batch, Attempts: j.Attempts, Timeout: j.Timeout,
+			Workers: j.Workers, Batch: j.Batch, Attempts: j.Attempts, Order: j.Order, Timeout: j.Timeout,
 			Schedule: postroom.Backoff{20 * time.Millisecond},
-		}, k.handler(name, pool))
+		}
+		if j.External {
+			in.HandleExternal(sub, k.external(name))
+		} else {
+			in.Handle(sub, k.handler(name, pool))
+		}
 	}
 	return in.Run(ctx)
 }
@@ -210,8 +217,8 @@ func (k *killer) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceB
 
 var errFlaky = errors.New("fails on purpose")
 
-// handler notes each event. A flaky one fails once in a process that is to end; a
-// bad one always fails; a killer ends the process.
+// handler notes each event. A flaky one fails once in a process that is to end, or
+// that keeps keys in order; a bad one always fails; a killer ends the process.
 func (k *killer) handler(name string, pool *pgxpool.Pool) postroom.Handler {
 	return postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 		beside := k.inside.Add(1) - 1
@@ -239,7 +246,7 @@ func (k *killer) handler(name string, pool *pgxpool.Pool) postroom.Handler {
 			k.at(run + " effect")
 		}
 		_, again := k.failed.LoadOrStore(name+" "+ev.ID, true)
-		if strings.HasPrefix(ev.ID, "bad") || strings.HasPrefix(ev.ID, "flaky") && !again && k.Point != "" {
+		if strings.HasPrefix(ev.ID, "bad") || strings.HasPrefix(ev.ID, "flaky") && !again && (k.Point != "" || k.Order != inbox.Unordered) {
 			return errFlaky
 		}
 		return nil

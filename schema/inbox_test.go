@@ -64,9 +64,46 @@ func TestHeldConstraints(t *testing.T) {
 		{"a handler with the relay's name", "INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('outbox', 'a')", "inbox_handler_reserved"},
 		{"a subscription with the relay's name", "INSERT INTO postroom.subscription (handler, stream, stream_created) VALUES ('outbox', 'S', now())", "inbox_handler_reserved"},
 		{"a floor below the stream", "INSERT INTO postroom.subscription (handler, stream, stream_created, floor) VALUES ('h', 'S', now(), -1)", "subscription_floor_check"},
+		{"a reader without an end", "INSERT INTO postroom.subscription (handler, stream, stream_created, reader) VALUES ('h', 'S', now(), 'p')", "subscription_reader"},
+		{"an end of nobody's reading", "INSERT INTO postroom.subscription (handler, stream, stream_created, reader_until) VALUES ('h', 'S', now(), now())", "subscription_reader"},
+		{"places below none", "INSERT INTO postroom.subscription (handler, stream, stream_created, base) VALUES ('h', 'S', now(), -1)", "subscription_base_check"},
+		{"fewer than no take-overs", "INSERT INTO postroom.subscription (handler, stream, stream_created, takeovers) VALUES ('h', 'S', now(), -1)", "subscription_takeovers_check"},
 		{"a second sweep", "INSERT INTO postroom.sweep (only_one) VALUES (false)", "sweep_only_one_check"},
 	} {
 		t.Run(tt.name, func(t *testing.T) { wantRefused(t, pool, tt.sql, tt.constraint) })
+	}
+}
+
+// Where an event stands in its key.
+func TestEnterKey(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	exec(t, pool, "INSERT INTO postroom.subscription (handler, stream, stream_created, epoch) VALUES ('h', 'S', now(), 3), ('g', 'S', now(), 3)")
+	exec(t, pool, "INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('h', 'a'), ('h', 'b')")
+	exec(t, pool, insertHeld("handler='h'; dedupe_key='a'; key='k'; pos=10; dead_at=now(); class='error'"))
+	exec(t, pool, insertHeld("handler='h'; dedupe_key='b'; key='k'; pos=20"))
+	for _, tt := range []struct {
+		handler, key string
+		pos, epoch   int
+		want         string
+	}{
+		{"h", "k", 5, 3, "late"},
+		{"h", "k", 10, 3, "late"},
+		{"h", "k", 15, 3, "behind"},
+		{"h", "k", 25, 3, "behind"},
+		{"h", "other", 15, 3, "free"},
+		{"g", "k", 15, 3, "free"},
+		{"h", "k", 15, 2, "stale"},
+		{"h", "other", 15, 2, "stale"},
+		{"nobody", "k", 15, 3, "stale"},
+	} {
+		got := one[string](t, pool, fmt.Sprintf("SELECT postroom.enter_key('%s', '%s', %d, %d)", tt.handler, tt.key, tt.pos, tt.epoch))
+		if got != tt.want {
+			t.Errorf("enter_key(%s, %s, %d, %d) = %s, want %s", tt.handler, tt.key, tt.pos, tt.epoch, got, tt.want)
+		}
+	}
+	if n := one[int](t, pool, "SELECT count(DISTINCT postroom.key_lock(h, k))::int FROM (VALUES ('a', 'b c'), ('a b', 'c'), ('a', 'b'), ('b', 'a')) v (h, k)"); n != 4 {
+		t.Errorf("%d locks for four keys", n)
 	}
 }
 

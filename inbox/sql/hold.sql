@@ -5,6 +5,7 @@
 --   decided  another process decided it
 --   free     it was to wait behind its key, of which nothing is held
 --   late     another event is held in its place, or only later ones of its key are
+--   stale    it has a key, and was read by one that does not read any more
 --
 -- $1 handler   $2 dedupe key   $3 digest   $4 whether to decide them; otherwise
 -- they were just decided in this transaction   $5 sequence in the stream   $6 when
@@ -12,7 +13,7 @@
 -- $8 solitary   $9 class, NULL where nothing failed   $10 fingerprint
 -- $11 the failure   $12 to $25 the event   $26 its headers as they came
 -- $27 the key that it blocks or waits for, NULL for none   $28 whether only to hold
--- it behind another
+-- it behind another   $29 the epoch in which it was read
 --
 -- Locks   the keys, in their order; the new rows. Waits for a transaction that is
 --         deciding the same event.
@@ -23,13 +24,13 @@ WITH e AS (
     FROM unnest($1::text[], $2::text[], $3::bytea[], $5::bigint[], $6::interval[], $7::int[], $8::bool[], $9::text[], $10::bytea[],
                 $11::text[], $12::timestamptz[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[],
                 $19::text[], $20::text[], $21::timestamptz[], $22::text[], $23::text[], $24::text[], $25::bytea[], $26::bytea[],
-                $27::text[], $28::bool[])
+                $27::text[], $28::bool[], $29::bigint[])
         WITH ORDINALITY
         AS e (handler, dedupe_key, digest, pos, after, attempts, solitary, class, fingerprint,
               failure, logged_at, source, event_id, type, subject, event_key, content_type,
-              correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers, key, behind, n)
+              correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers, key, behind, epoch, n)
 ), placed AS MATERIALIZED ( -- in an order: two that locked keys in different ones could wait for each other
-    SELECT *, CASE WHEN key IS NULL THEN 'free' ELSE postroom.enter_key(handler, key, pos) END AS place
+    SELECT *, CASE WHEN key IS NULL THEN 'free' ELSE postroom.enter_key(handler, key, pos, epoch) END AS place
     FROM (SELECT * FROM e ORDER BY handler, key, pos) e
 ), chosen AS (
     SELECT * FROM placed WHERE place = 'behind' OR place = 'free' AND NOT behind
@@ -55,7 +56,7 @@ WITH e AS (
            correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers::jsonb, data, raw_headers
     FROM owed
 )
-SELECT CASE WHEN place = 'late' THEN 'late' WHEN place = 'free' AND behind THEN 'free'
+SELECT CASE WHEN place IN ('late', 'stale') THEN place WHEN place = 'free' AND behind THEN 'free'
             WHEN n IN (SELECT n FROM owed) THEN 'held' ELSE 'decided' END
 FROM placed
 ORDER BY n;

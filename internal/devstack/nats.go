@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -64,6 +65,10 @@ func StartNATS(ctx context.Context, cfg NATSConfig) (*NATS, error) {
 
 // URL returns the server's URL. It stays the same through restarts.
 func (n *NATS) URL() string { return fmt.Sprintf("nats://127.0.0.1:%d", n.port) }
+
+// Dir returns the directory of the server's storage, which may be copied, or
+// replaced, while the server is stopped.
+func (n *NATS) Dir() string { return filepath.Join(n.guard.dir, server.JetStreamStoreDir) }
 
 // Stop shuts the server down and keeps its storage. It does nothing if the
 // server is stopped.

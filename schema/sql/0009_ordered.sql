@@ -13,6 +13,7 @@ ALTER TABLE postroom.subscription
     ADD COLUMN reader_until    timestamptz,
     ADD COLUMN takeovers       int    NOT NULL DEFAULT 0 CHECK (takeovers >= 0),
     ADD CONSTRAINT subscription_reader CHECK ((reader IS NULL) = (reader_until IS NULL));
+UPDATE postroom.subscription SET subjects = types WHERE types IS NOT NULL;
 COMMENT ON COLUMN postroom.subscription.subjects IS
     'Every subject that any process asked for, types among them. Whoever reads reads them all.';
 COMMENT ON COLUMN postroom.subscription.base IS
@@ -39,18 +40,25 @@ COMMENT ON FUNCTION postroom.key_lock(text, text) IS
 -- The lock comes first: a statement in here sees what was committed until then,
 -- whenever the statement around it began. Without the settings, a plan that was
 -- made while held was empty would go on reading all of it.
-CREATE FUNCTION postroom.enter_key(handler text, key text, pos bigint)
+CREATE FUNCTION postroom.enter_key(handler text, key text, pos bigint, epoch bigint)
 RETURNS text
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
+DECLARE
+    reads boolean;
+    waits boolean;
 BEGIN
     IF pg_advisory_xact_lock(postroom.key_lock($1, $2)) IS NULL THEN -- never: this way it costs no statement of its own
         RETURN NULL;
     END IF;
-    PERFORM FROM postroom.held WHERE held.handler = $1 AND held.key = $2 ORDER BY held.pos DESC LIMIT 1;
-    IF NOT FOUND THEN
+    SELECT s.epoch = $4, EXISTS (SELECT FROM postroom.held WHERE held.handler = $1 AND held.key = $2) INTO reads, waits
+    FROM postroom.subscription s WHERE s.handler = $1;
+    IF reads IS NOT TRUE THEN
+        RETURN 'stale';
+    END IF;
+    IF NOT waits THEN
         RETURN 'free';
     END IF;
     PERFORM FROM postroom.held WHERE held.handler = $1 AND held.key = $2 AND held.pos = $3;
@@ -61,5 +69,5 @@ BEGIN
     RETURN CASE WHEN FOUND THEN 'behind' ELSE 'late' END;
 END
 $$;
-COMMENT ON FUNCTION postroom.enter_key(text, text, bigint) IS
-    'Locks a handler''s key, and says where an event stands in it: free where nothing of the key is held, behind an earlier event that is, or late, where one of its own place is, or only later ones.';
+COMMENT ON FUNCTION postroom.enter_key(text, text, bigint, bigint) IS
+    'Locks a handler''s key, and says where an event stands in it: free where nothing of the key is held, behind an earlier event that is, late, where one of its own place is, or only later ones, or stale, where it was read by one that does not read any more.';
