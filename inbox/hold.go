@@ -85,9 +85,14 @@ func (in *Inbox) store(ctx context.Context, events ...owed) ([]fate, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, writePatience)
 	defer cancel()
-	rows, _ := in.pool.Query(ctx, hold.sql, hold.args...) // its error is returned by CollectRows
-	fates, err := pgx.CollectRows(rows, pgx.RowTo[fate])
-	if err != nil {
+	var fates []fate
+	batch := &pgx.Batch{}
+	batch.Queue(in.sql.generic)
+	batch.Queue(hold.sql, hold.args...).Query(func(rows pgx.Rows) (err error) {
+		fates, err = pgx.CollectRows(rows, pgx.RowTo[fate])
+		return err
+	})
+	if err := in.pool.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, fmt.Errorf("hold events: %w", err)
 	}
 	return fates, nil

@@ -33,6 +33,8 @@ var (
 	decidedSQL string
 	//go:embed sql/hold.sql
 	holdSQL string
+	//go:embed sql/generic.sql
+	genericSQL string
 	//go:embed sql/plan.sql
 	planSQL string
 	//go:embed sql/due.sql
@@ -95,6 +97,7 @@ type statements struct {
 	decideOrdered, verdict              string
 	lockKey, follow, along, settleAlong string
 	lead, keep, restart                 string
+	generic                             string
 	plan, due, claim, claimAlone        string
 	orphans                             string
 	limits, settle, fail, release       string
@@ -113,7 +116,8 @@ func load(name string) statements {
 		decideOrdered: in(decideOrderedSQL), verdict: in(verdictSQL),
 		lockKey: in(lockKeySQL), follow: in(followSQL), along: in(alongSQL), settleAlong: in(settleAlongSQL),
 		lead: in(leadSQL), keep: in(keepSQL), restart: in(restartSQL),
-		plan: in(planSQL), due: in(dueSQL), claim: in(claimSQL), claimAlone: in(claimAloneSQL),
+		generic: in(genericSQL),
+		plan:    in(planSQL), due: in(dueSQL), claim: in(claimSQL), claimAlone: in(claimAloneSQL),
 		orphans: in(orphansSQL),
 		limits:  in(limitsSQL), settle: in(settleSQL), fail: in(failSQL), release: in(releaseSQL),
 		settleMany: in(settleManySQL), renew: in(renewSQL),

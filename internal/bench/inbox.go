@@ -313,10 +313,11 @@ func (l *backlog) note(key string) error {
 	return nil
 }
 
-// flakes reports whether a handler is to fail at an event, which it does once.
+// flakes reports whether a handler is to fail at an event, which it does once. Each
+// key has its turn.
 func (l *backlog) flakes(key string) bool {
 	i, err := strconv.Atoi(key[min(len(goodKey), len(key)):])
-	return err == nil && i < len(l.tried) && i*l.flaky%100 < l.flaky && !l.tried[i].Swap(true)
+	return err == nil && i < len(l.tried) && (i+i/max(l.keys, 1))*l.flaky%100 < l.flaky && !l.tried[i].Swap(true)
 }
 
 // inbox has an inbox handle the backlog.
