@@ -23,10 +23,14 @@ type claim struct {
 
 	blocking string   // the key that waits for it, or nothing
 	pos      int64    // in that key
+	followed bool     // others waited behind it when it was claimed
 	reach    int      // how many of that key may run along
 	along    []*claim // those that did; none is claimed by itself
 	leads    bool     // the next of the key is claimed when this one is settled
 	next     *claim   // which then was claimed
+	more     bool     // others of the key are held
+
+	ahead *ahead // what its commit is to begin, or nil
 
 	ends  time.Time // by this process's clock, no later than by the database's
 	fault *failure  // it is still no event
@@ -76,7 +80,7 @@ func (r *runner) collect(claims *[]*claim, began time.Time) func(pgx.Rows) error
 		var occurred *time.Time
 		var raw []byte
 		err := row.Scan(&handler, &cl.id, &cl.epoch, &cl.attempt, &cl.solitary, &cl.key, &ev.LoggedAt, &ev.Source, &ev.ID,
-			&ev.Type, &ev.Subject, &key, &ev.ContentType, &correlation, &causation, &occurred, &parent, &state, &ev.Headers, &ev.Data, &raw, &cl.revision, &blocking, &pos)
+			&ev.Type, &ev.Subject, &key, &ev.ContentType, &correlation, &causation, &occurred, &parent, &state, &ev.Headers, &ev.Data, &raw, &cl.revision, &blocking, &pos, &cl.followed)
 		if err != nil {
 			return nil, err
 		}
@@ -138,6 +142,7 @@ func (c *consumer) retry(ctx, work context.Context, cl *claim) {
 		c.release(ctx, work, cl)
 		return
 	}
+	before := c.blocked.version(cl.blocking)
 	err := c.runClaim(ctx, work, cl)
 	var attempt *notedError
 	switch {
@@ -149,6 +154,9 @@ func (c *consumer) retry(ctx, work context.Context, cl *claim) {
 			c.fail(ctx, work, cl, *attempt.holding.failure, cl.attempt)
 		}
 	case err == nil:
+		if cl.next == nil {
+			c.freed(cl, before)
+		}
 		c.metrics.ended(work, done, cl.ev.LoggedAt)
 		for _, other := range cl.along {
 			c.metrics.ended(work, done, other.ev.LoggedAt)

@@ -91,7 +91,7 @@ func (c *consumer) leases() int {
 }
 
 // orderedHand is how many events a reader has in hand at the least.
-const orderedHand = 1024
+const orderedHand = 2048
 
 // open makes what a run needs. The lanes have room for whatever is in hand.
 func (c *consumer) open() {
@@ -216,7 +216,7 @@ func (c *consumer) work(ctx, work context.Context, lane <-chan *delivery) {
 		select {
 		case <-ctx.Done():
 		case cl := <-c.claims:
-			c.retryRun(ctx, work, cl)
+			c.retryRun(ctx, work, cl, lane)
 		case d := <-lane:
 			switch {
 			case ctx.Err() != nil:
@@ -224,7 +224,7 @@ func (c *consumer) work(ctx, work context.Context, lane <-chan *delivery) {
 			case c.sub.Batch > 1:
 				c.deliverBatch(ctx, work, collect(d, lane, c.sub.Batch))
 			default:
-				c.deliverRun(ctx, work, d, lane)
+				c.deliverRun(ctx, work, &ahead{lane: lane, d: d})
 			}
 		}
 	}
@@ -239,13 +239,12 @@ func (c *consumer) lane(worker int) <-chan *delivery {
 	return c.lanes[worker%len(c.lanes)]
 }
 
-// deliverRun decides a delivery, and those that wait behind it for as long as
+// deliverRun decides the delivery ahead, and those that wait behind it for as long as
 // nothing else has to come before: the commit of each begins the next.
-func (c *consumer) deliverRun(ctx, work context.Context, d *delivery, lane <-chan *delivery) {
-	for next := (&ahead{lane: lane}); d != nil; {
+func (c *consumer) deliverRun(ctx, work context.Context, next *ahead) {
+	for d := next.pop(); d != nil; d = next.pop() {
 		c.deliver(ctx, work, d, next)
 		next.drop(work)
-		d, next.d = next.d, nil
 	}
 }
 
@@ -287,8 +286,11 @@ func (c *consumer) enqueue(d *delivery) {
 
 var seed = maphash.MakeSeed()
 
-// handBackRest returns to the broker what waits for a worker.
+// handBackRest returns to the broker what waits for a worker, or for its key.
 func (c *consumer) handBackRest(ctx context.Context) {
+	for _, d := range c.blocked.unparkAll() {
+		c.handBack(ctx, d)
+	}
 	for _, lane := range c.lanes {
 		for {
 			select {

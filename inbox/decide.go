@@ -85,6 +85,9 @@ func (c *consumer) apply(ctx, work context.Context, d *delivery, ahead *ahead) e
 // decision is the statement that decides a delivery.
 func (c *consumer) decision(d *delivery) *statement {
 	if c.isKeyed(d) {
+		if _, maybe := c.blocked.has(bounded(d.ev.Key)); !maybe {
+			return &statement{sql: c.inbox.sql.decideFree, args: []any{c.sub.Name, d.key, d.digest, c.idleLimit, bounded(d.ev.Key), d.term.epoch}}
+		}
 		return &statement{sql: c.inbox.sql.decideOrdered, args: []any{c.sub.Name, d.key, d.digest, c.idleLimit, bounded(d.ev.Key), d.pos, d.term.epoch}}
 	}
 	return &statement{sql: c.inbox.sql.decide, args: []any{c.sub.Name, d.key, d.digest, c.idleLimit}}
@@ -125,11 +128,23 @@ func (c *consumer) leave(ctx, work context.Context, tx *tx, failed error, ahead 
 	return failure
 }
 
+// mostAhead is how many deliveries follow each other while a claim waits for a worker.
+const mostAhead = 8
+
 // ahead is what a worker has of the delivery after the one that it is at.
 type ahead struct {
 	lane   <-chan *delivery
+	n      int       // of deliveries that this one follows
 	d      *delivery // nil where none waited
 	opened *opened   // its transaction, where that was begun with the end of the one before
+}
+
+// pop returns the delivery, which then is the one at hand; or nil.
+func (a *ahead) pop() *delivery {
+	d := a.d
+	a.d = nil
+	a.n++
+	return d
 }
 
 // take returns the transaction that was begun for the delivery that is at hand now.
@@ -153,7 +168,7 @@ func (a *ahead) drop(ctx context.Context) {
 // peek returns what decides the delivery that is next for this worker, where one
 // waits and nothing else has to come before.
 func (c *consumer) peek(ctx context.Context, ahead *ahead) *statement {
-	if ahead == nil || ctx.Err() != nil || len(c.claims) > 0 {
+	if ahead == nil || ctx.Err() != nil || len(c.claims) > 0 && ahead.n >= mostAhead {
 		return nil
 	}
 	if ahead.d == nil {

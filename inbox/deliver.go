@@ -31,7 +31,7 @@ func (c *consumer) deliver(ctx, work context.Context, d *delivery, ahead *ahead)
 	case c.external != nil:
 		c.holdWithOthers(d, holding{after: now})
 	case c.isBlocked(d):
-		c.holdBehind(d)
+		c.waitBehind(d)
 	default:
 		c.decide(ctx, work, d, ahead)
 	}
@@ -46,15 +46,19 @@ func (c *consumer) decide(ctx, work context.Context, d *delivery, ahead *ahead) 
 		c.report(work, d.task, attempt.err)
 		c.holdWithOthers(d, c.failed(1, failureOf(attempt.err)))
 	case err == nil && ahead != nil && ahead.opened != nil:
+		c.unblocked(d)
 		c.acks <- d // it has room for whatever is in hand
 	case err == nil:
+		c.unblocked(d)
 		c.answer(work, d, done)
 	case errors.Is(err, errDuplicate):
+		c.doubt(d)
 		c.answer(work, d, duplicate)
 	case errors.Is(err, errConflict):
+		c.doubt(d)
 		c.hold(ctx, work, conflicting(d), conflictHolding)
 	case errors.Is(err, errBlocked):
-		c.blocked.add(d.ev.Key)
+		c.blocked.add(bounded(d.ev.Key), time.Time{})
 		c.holdBehind(d)
 	case work.Err() != nil || ctx.Err() != nil && isOutage(err):
 		c.handBack(work, d) // no attempt: the process stops
@@ -159,6 +163,7 @@ func (c *consumer) fated(ctx, work context.Context, d *delivery, h holding, beca
 	case fateStale:
 		c.handBack(work, d)
 	case fateDecided:
+		c.doubt(d)
 		same := true
 		err := c.persist(ctx, work, func() (err error) {
 			same, err = c.same(work, c.inbox.pool, d.task)
@@ -186,7 +191,11 @@ func unreadable(d *delivery) *delivery {
 func (c *consumer) held(ctx context.Context, d *delivery, h holding) {
 	c.acknowledged(ctx, d)
 	if c.blocks(d, h) != "" {
-		c.blocked.add(d.ev.Key)
+		var again time.Time
+		if h.after != nil && !h.behind {
+			again = time.Now().Add(*h.after)
+		}
+		c.blocked.add(bounded(d.ev.Key), again)
 	}
 	d.term.held(h)
 	o := held

@@ -33,6 +33,7 @@ type delivery struct {
 	seq       uint64    // in the stream
 	pos       int64     // in its key
 	term      *term     // of the reader of an ordered handler
+	parked    bool      // it has waited here for its key
 	rewound   bool      // it was published again, because the stream did not have it any more
 	stored    time.Time // when the stream got it
 	delivered uint64    // how often the broker has sent it

@@ -111,7 +111,7 @@ func (c *consumer) settleCall(ctx context.Context, cl *claim, settles []func(ctx
 	if err == nil { // last: until here the claim can be renewed, and no key is locked
 		err = c.settleClaim(ctx, tx, cl)
 	}
-	return c.endClaim(ctx, tx, cl, err)
+	return c.endClaim(ctx, ctx, tx, cl, err)
 }
 
 // settlement is an event that is settled, with others, by itself.

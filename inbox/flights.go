@@ -26,6 +26,13 @@ func (f *flights) begin(d *delivery) bool {
 	return true
 }
 
+// queued returns how many wait for what flies where d does.
+func (f *flights) queued(d *delivery) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.waiting[d.flight])
+}
+
 // end returns the delivery that waited for d the longest, which then is in
 // flight; or nil.
 func (f *flights) end(d *delivery) *delivery {

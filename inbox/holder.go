@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"slices"
+	"time"
 )
 
 // holder holds events that failed on the straight path, or are not to take it, as
@@ -42,14 +43,38 @@ func (h *holder) Run(ctx context.Context) error {
 		case <-h.done:
 			return nil
 		case p := <-h.queue:
-			parcels, n := []parcel{p}, 1+len(p.along)
-			for n < holdAtOnce && len(h.queue) > 0 {
-				p = <-h.queue
-				parcels, n = append(parcels, p), n+1+len(p.along)
-			}
-			h.hold(ctx, work, parcels)
+			h.hold(ctx, work, h.collect(p))
 		}
 	}
+}
+
+// How long the holder waits for more: one statement for each event would cost more
+// than all else that is done for it. Nobody waits for what failed.
+const (
+	linger      = 20 * time.Millisecond
+	shortLinger = 5 * time.Millisecond // for what is to run at once
+)
+
+// collect returns a parcel, and those that come soon after it.
+func (h *holder) collect(first parcel) []parcel {
+	parcels, n := []parcel{first}, 1+len(first.along)
+	wait := linger
+	if first.h.after == now && !first.h.behind { // it is to run at once
+		wait = shortLinger
+	}
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	for n < holdAtOnce {
+		select {
+		case p := <-h.queue:
+			parcels, n = append(parcels, p), n+1+len(p.along)
+		case <-over.C:
+			return parcels
+		case <-h.done:
+			return parcels
+		}
+	}
+	return parcels
 }
 
 // hold stores events, and goes on with each as it became.

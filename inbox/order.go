@@ -3,7 +3,6 @@ package inbox
 import (
 	"context"
 	"errors"
-	"sync"
 )
 
 // Order says whether the events of a key take effect in their order, and what becomes
@@ -47,40 +46,28 @@ func (c *consumer) blocks(d *delivery, h holding) string {
 // errBlocked says that an earlier event of the key is held.
 var errBlocked = errors.New("an earlier event of the key is held")
 
-// blocked are the keys of which something was held when a worker looked last: a
-// hint, by which events are held behind it many at a time.
-type blocked struct {
-	mu   sync.Mutex
-	keys map[string]struct{}
-}
-
-// maxHints bounds the memory that keys take that were blocked once.
-const maxHints = 100_000
-
-func (b *blocked) add(key string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.keys == nil || len(b.keys) >= maxHints {
-		b.keys = make(map[string]struct{})
-	}
-	b.keys[key] = struct{}{}
-}
-
-func (b *blocked) remove(key string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.keys, key)
-}
-
-func (b *blocked) has(key string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	_, has := b.keys[key]
-	return has
-}
-
 // isBlocked reports whether a delivery seems to have to wait behind its key.
-func (c *consumer) isBlocked(d *delivery) bool { return c.isKeyed(d) && c.blocked.has(d.ev.Key) }
+func (c *consumer) isBlocked(d *delivery) bool {
+	if !c.isKeyed(d) {
+		return false
+	}
+	is, _ := c.blocked.has(bounded(d.ev.Key))
+	return is
+}
+
+// unblocked notes that an event took the straight path: nothing of its key was held.
+func (c *consumer) unblocked(d *delivery) {
+	if c.isKeyed(d) {
+		c.blocked.remove(bounded(d.ev.Key))
+	}
+}
+
+// doubt notes that another process decided an event of a key, and may have held it.
+func (c *consumer) doubt(d *delivery) {
+	if c.isKeyed(d) {
+		c.blocked.doubt(bounded(d.ev.Key))
+	}
+}
 
 // behindHolding is how an event is held that waits for its key.
 var behindHolding = holding{after: now, behind: true}
@@ -109,6 +96,34 @@ func (c *consumer) fatedTogether(ctx, work context.Context, p parcel, became []f
 // again has a delivery go on that was to wait behind its key, of which nothing is
 // held any more.
 func (c *consumer) again(d *delivery) {
-	c.blocked.remove(d.ev.Key)
+	c.blocked.doubt(bounded(d.ev.Key))
 	c.enqueue(d)
+}
+
+// waitBehind has a delivery wait for its key: here, where that is not for long, or
+// in held.
+func (c *consumer) waitBehind(d *delivery) {
+	if !c.blocked.park(d, c.unpark) {
+		c.holdBehind(d)
+	}
+}
+
+// unpark has the delivery go on that waits here for a key, if one does.
+func (c *consumer) unpark(key string) {
+	if d := c.blocked.unpark(key); d != nil {
+		c.enqueue(d)
+	}
+}
+
+// freed notes that an event of a key was settled, and nothing of it is claimed any
+// more: what waits here may go on, or looks for itself whether it may. before is what
+// was known of the key when the event began to run.
+func (c *consumer) freed(cl *claim, before uint64) {
+	if cl.blocking == "" || !c.isOrdered() {
+		return
+	}
+	if cl.more || !c.blocked.removeSince(cl.blocking, before) {
+		c.blocked.doubt(cl.blocking)
+	}
+	c.unpark(cl.blocking)
 }

@@ -85,6 +85,9 @@ func (c *consumer) standBy(ctx context.Context, stream jetstream.Stream) (*term,
 		}
 		t.floor.at.id, t.floor.at.stored = value(id), value(stored)
 		t.noted = t.floor.at
+		if err := c.learnKeys(ctx); err != nil {
+			return nil, err // the lease is taken again, by whoever comes first
+		}
 		if takeovers > suspectTerms {
 			t.left.Store(int32(c.hand.most)) //nolint:gosec // a number of messages in memory
 			c.log.ErrorContext(ctx, "readers ended without a word, and each had read the same events: these are held and run alone",
@@ -93,6 +96,26 @@ func (c *consumer) standBy(ctx context.Context, stream jetstream.Stream) (*term,
 		return t, nil
 	}
 	return nil, nil //nolint:nilnil // there is no term
+}
+
+// learnKeys reads of which keys something is held. The lease was taken before: whoever
+// read until then holds nothing any more, but what is under way, which this reader
+// meets as decided.
+func (c *consumer) learnKeys(ctx context.Context) error {
+	var keys []string
+	batch := &pgx.Batch{}
+	batch.Queue(c.inbox.sql.plan)
+	batch.Queue(c.inbox.sql.keys, c.sub.Name, maxBlocked+1).Query(func(rows pgx.Rows) (err error) {
+		keys, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	if err := c.inbox.pool.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("read which keys are blocked: %w", err)
+	}
+	for _, key := range keys {
+		c.blocked.add(key, time.Time{})
+	}
+	return nil
 }
 
 // read reads the stream until ctx or the term ends, or reading fails.

@@ -95,6 +95,8 @@ func (r *reading) take(ctx context.Context, msg jetstream.Msg) error {
 	r.received.Add(1)
 	if c.flights.begin(d) {
 		c.enqueue(d)
+	} else if c.isKeyed(d) && c.flights.queued(d) > maxParkQueue {
+		c.unpark(bounded(d.ev.Key))
 	}
 	return nil
 }

@@ -18,12 +18,20 @@ const (
 // transaction is to be repeated with those before it.
 var errShort = errors.New("an event failed that ran along")
 
-// retryRun runs a held event, and those that waited behind it in its key.
-func (c *consumer) retryRun(ctx, work context.Context, cl *claim) {
+// retryRun runs a held event, and those that waited behind it in its key; and then
+// what waits for the worker, whose transaction the last of them has begun.
+func (c *consumer) retryRun(ctx, work context.Context, cl *claim, lane <-chan *delivery) {
+	var next *ahead
+	if c.external == nil && c.sub.Batch == 1 {
+		next = &ahead{lane: lane}
+	}
 	for n := 1; cl != nil; n++ {
-		cl.leads = n < mostRuns && !cl.solitary
+		cl.leads, cl.ahead = n < mostRuns && !cl.solitary, next
 		c.retry(ctx, work, cl)
 		cl = cl.next
+	}
+	if next != nil {
+		c.deliverRun(ctx, work, next)
 	}
 }
 
@@ -32,7 +40,7 @@ func (c *consumer) runClaim(ctx, work context.Context, cl *claim) error {
 	if c.external != nil {
 		return c.serve(ctx, work, cl)
 	}
-	if cl.blocking != "" && !cl.solitary {
+	if cl.followed && !cl.solitary {
 		cl.reach = mostAlong
 	}
 	for {
@@ -67,7 +75,7 @@ func (c *consumer) rerun(ctx, work context.Context, cl *claim) error {
 	if err == nil {
 		err = c.settleClaim(work, tx, cl)
 	}
-	return c.endClaim(work, tx, cl, err)
+	return c.endClaim(ctx, work, tx, cl, err)
 }
 
 // beginRerun begins the transaction of a held event, and reads what is to run along.

@@ -24,8 +24,13 @@ type runner struct {
 	known map[int64]*claim // the claims of this process, by id
 
 	out     sync.WaitGroup // has each claim that a worker may run
+	more    bool           // the last claim brought as much as was wished: more may be due
 	unknown atomic.Bool    // a claim was not answered: there may be others of this process
 }
+
+// claimGap is how long the runner rests after it claimed all that was due: workers
+// that become free one after the other are served together.
+const claimGap = 20 * time.Millisecond
 
 func newRunner(in *Inbox) *runner {
 	return &runner{inbox: in, woken: make(chan struct{}, 1), known: make(map[int64]*claim)}
@@ -66,6 +71,9 @@ func (r *runner) Run(ctx context.Context) error {
 			next = outage.Delay(failures)
 		} else {
 			failures = 0
+		}
+		if !r.more {
+			sleep(ctx, claimGap)
 		}
 		r.wait(ctx, next)
 	}
@@ -155,10 +163,12 @@ func (r *runner) step(ctx, work context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	// A claim is answered also where ctx ends meanwhile: it may have been made.
-	claims, due, err := r.claim(work, r.wishes())
+	w := r.wishes()
+	claims, due, err := r.claim(work, w)
 	if err != nil {
 		return 0, err
 	}
+	r.more = w.met(claims)
 	for _, cl := range claims {
 		r.begun(cl)
 		cl.c.claims <- cl // it has room for all that are not answered
@@ -221,6 +231,20 @@ func (c *consumer) wished() (types, subjects *string) {
 
 func (w *wishes) arguments(process string) []any {
 	return []any{process, w.handlers, w.most, w.leases, w.types, w.subjects, w.spared}
+}
+
+// met reports whether a handler got as many claims as it wished for.
+func (w *wishes) met(claims []*claim) bool {
+	got := make(map[string]int32, len(w.handlers))
+	for _, cl := range claims {
+		got[cl.c.sub.Name]++
+	}
+	for i, handler := range w.handlers {
+		if w.most[i] > 0 && got[handler] == w.most[i] {
+			return true
+		}
+	}
+	return false
 }
 
 // due is what due.sql returns.

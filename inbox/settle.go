@@ -51,6 +51,7 @@ func (c *consumer) settleKey(ctx context.Context, tx *tx, cl *claim) error {
 	}
 	follow := c.follow(cl, last, cl.leads)
 	batch.Queue(follow.sql, follow.args...).Query(c.inbox.runner.collect(&next, time.Now()))
+	batch.Queue(c.inbox.sql.more, c.sub.Name, cl.blocking, last).QueryRow(func(row pgx.Row) error { return row.Scan(&cl.more) })
 	if err := tx.Tx.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("settle: %w", err)
 	}
@@ -75,12 +76,15 @@ func (c *consumer) follow(cl *claim, behind int64, claimed bool) statement {
 }
 
 // endClaim ends the transaction of a held event. What was claimed in it is this
-// process's from the commit on.
-func (c *consumer) endClaim(ctx context.Context, tx *tx, cl *claim, err error) error {
+// process's from the commit on. Where nothing was, the commit begins the next delivery.
+func (c *consumer) endClaim(ctx, work context.Context, tx *tx, cl *claim, err error) error {
+	if cl.next == nil && err == nil {
+		return c.commit(ctx, work, tx, cl.ahead)
+	}
 	if cl.next != nil {
 		c.inbox.runner.begun(cl.next)
 	}
-	if err = c.end(ctx, tx, err); err != nil && cl.next != nil {
+	if err = c.end(work, tx, err); err != nil && cl.next != nil {
 		var commit *commitError
 		if errors.As(err, &commit) { // it may have been claimed
 			c.inbox.runner.unknown.Store(true)

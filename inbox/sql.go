@@ -9,12 +9,18 @@ import (
 var (
 	//go:embed sql/decide.sql
 	decideSQL string
+	//go:embed sql/decide_free.sql
+	decideFreeSQL string
+	//go:embed sql/keys.sql
+	keysSQL string
 	//go:embed sql/decide_ordered.sql
 	decideOrderedSQL string
 	//go:embed sql/verdict.sql
 	verdictSQL string
 	//go:embed sql/lock_key.sql
 	lockKeySQL string
+	//go:embed sql/more.sql
+	moreSQL string
 	//go:embed sql/along.sql
 	alongSQL string
 	//go:embed sql/settle_along.sql
@@ -93,28 +99,28 @@ var (
 
 // statements are the statements of this package, for one schema.
 type statements struct {
-	decide, decideBatch, decided, hold  string
-	decideOrdered, verdict              string
-	lockKey, follow, along, settleAlong string
-	lead, keep, restart                 string
-	generic                             string
-	plan, due, claim, claimAlone        string
-	orphans                             string
-	limits, settle, fail, release       string
-	settleMany, renew                   string
-	start, done, undo, forget           string
-	subscribe, recreated, types, floor  string
-	node, leave, ledgers, unknown       string
-	sweep, expire, swept                string
-	backlog                             string
+	decide, decideBatch, decided, hold        string
+	decideOrdered, verdict, decideFree, keys  string
+	lockKey, follow, along, settleAlong, more string
+	lead, keep, restart                       string
+	generic                                   string
+	plan, due, claim, claimAlone              string
+	orphans                                   string
+	limits, settle, fail, release             string
+	settleMany, renew                         string
+	start, done, undo, forget                 string
+	subscribe, recreated, types, floor        string
+	node, leave, ledgers, unknown             string
+	sweep, expire, swept                      string
+	backlog                                   string
 }
 
 func load(name string) statements {
 	in := func(sql string) string { return schema.In(name, sql) }
 	return statements{
 		decide: in(decideSQL), decideBatch: in(decideBatchSQL), decided: in(decidedSQL), hold: in(holdSQL),
-		decideOrdered: in(decideOrderedSQL), verdict: in(verdictSQL),
-		lockKey: in(lockKeySQL), follow: in(followSQL), along: in(alongSQL), settleAlong: in(settleAlongSQL),
+		decideOrdered: in(decideOrderedSQL), decideFree: in(decideFreeSQL), keys: in(keysSQL), verdict: in(verdictSQL),
+		lockKey: in(lockKeySQL), follow: in(followSQL), more: in(moreSQL), along: in(alongSQL), settleAlong: in(settleAlongSQL),
 		lead: in(leadSQL), keep: in(keepSQL), restart: in(restartSQL),
 		generic: in(genericSQL),
 		plan:    in(planSQL), due: in(dueSQL), claim: in(claimSQL), claimAlone: in(claimAloneSQL),

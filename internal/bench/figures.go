@@ -102,7 +102,7 @@ var figures = []figure{
 	{name: "inbox.failing", unit: "events/s", against: "inbox.transactional", conditions: fmt.Sprintf(handled, "{backlog}") + "one transaction for each event, 30 % of all fail always; " + untilHeld + "reference: none fails"},
 	{name: "inbox.external", unit: "events/s", against: "inbox.transactional", conditions: fmt.Sprintf(stocked, "{backlog}") + "one external handler with {callers} workers and one step, a call that takes no time; " + untilSettled + "reference: a transactional handler, whose effect is one small insert"},
 	{name: "inbox.ordered", unit: "events/s", against: sharedKeys, conditions: ordered + "from the start of Run until the last effect is committed; reference: the same handler without an order"},
-	{name: "inbox.ordered_flaky", unit: "events/s", against: "inbox.ordered", conditions: ordered + "5 % of the events fail at their first attempt and are tried again after half a second; from the start of Run until the last effect is committed; reference: none fails"},
+	{name: "inbox.ordered_flaky", unit: "events/s", against: "inbox.ordered", conditions: ordered + "5 % of the events fail at their first attempt and are tried again after 100 ms; from the start of Run until the last effect is committed; reference: none fails"},
 	{name: "inbox.ordered_blocked", unit: "events/s", against: "inbox.ordered", conditions: ordered + "{stuck} others wait behind a key whose event is dead; from the start of Run until the last effect is committed; reference: none waits"},
 }
 

@@ -327,8 +327,11 @@ func (l *backlog) inbox(ctx context.Context, sub inbox.Subscription) error {
 	if l.failing+l.flaky > 0 {
 		logger = slog.New(slog.DiscardHandler) // it is provoked, and would be told of in the midst of the report
 	}
-	if l.failing > 0 {
+	switch {
+	case l.failing > 0:
 		sub.Schedule = postroom.Backoff{time.Hour} // what is measured is the first attempt
+	case l.flaky > 0:
+		sub.Schedule = postroom.Backoff{100 * time.Millisecond} // and not how long the last of them waits
 	}
 	in := inbox.New(l.pool, l.nc, inbox.Config{Schema: l.schema, Logger: logger})
 	in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {

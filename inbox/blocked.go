@@ -1,0 +1,151 @@
+package inbox
+
+import (
+	"sync"
+	"time"
+)
+
+// blocked are the keys of an ordered handler of which something is held, or may be, as
+// far as this process knows. It knows of all of them: what was held when its term
+// began it has read, what it holds it notes, and what another decided since it meets as
+// a duplicate. So an event of any other key needs no look at what is held. What comes
+// for a blocked key is held behind it, many events at a time; or waits here, where the
+// next attempt at what is held is near: that is less work than two transactions.
+type blocked struct {
+	mu     sync.Mutex
+	keys   map[string]block
+	parked map[string]*parked // what waits here for a key, with all that waits for it
+	any    bool               // there are more keys than are remembered
+	notes  uint64             // made so far
+}
+
+// block is what is known of a key of which something may be held.
+type block struct {
+	again time.Time // when what is held is tried again; zero where not known
+	maybe bool      // it may be free by now, or always was: the next of it is to look
+	note  uint64    // which this one is
+}
+
+type parked struct {
+	d     *delivery
+	timer *time.Timer
+}
+
+const (
+	maxBlocked = 100_000 // bounds the memory for keys
+
+	// What waits here is in hand, and may be less than half of that: see hand.wait.
+	maxParked    = 128             // keys
+	maxParkQueue = 6               // events that wait for the one that waits for its key
+	longestPark  = time.Second     // until the next attempt at what is held
+	parkGrace    = longestPark / 5 // for that attempt
+)
+
+// add notes that something of a key is held, which is tried again at the given time,
+// or not by itself.
+func (b *blocked) add(key string, again time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if known, ok := b.keys[key]; ok && again.IsZero() {
+		again = known.again
+	}
+	b.set(key, block{again: again})
+}
+
+// doubt notes that something of a key may be held, or no longer.
+func (b *blocked) doubt(key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.set(key, block{maybe: true})
+}
+
+func (b *blocked) set(key string, as block) {
+	if b.keys == nil {
+		b.keys = make(map[string]block)
+	}
+	if _, known := b.keys[key]; !known && len(b.keys) >= maxBlocked {
+		b.any = true
+		return
+	}
+	b.notes++
+	as.note = b.notes
+	b.keys[key] = as
+}
+
+// remove notes that nothing of a key is held.
+func (b *blocked) remove(key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.keys, key)
+}
+
+// version returns which note is the last of a key; 0 where there is none.
+func (b *blocked) version(key string) uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.keys[key].note
+}
+
+// removeSince notes that nothing of a key is held, unless something was noted since. It
+// reports whether it did.
+func (b *blocked) removeSince(key string, note uint64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.keys[key].note != note {
+		return false
+	}
+	delete(b.keys, key)
+	return true
+}
+
+// has reports whether something of a key is held, and whether that may be so.
+func (b *blocked) has(key string) (is, maybe bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	known, ok := b.keys[key]
+	return ok && !known.maybe, ok || b.any
+}
+
+// park has a delivery wait here, until over is called with its key or the next attempt
+// should have been made. It reports whether it may.
+func (b *blocked) park(d *delivery, over func(key string)) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	key := bounded(d.ev.Key)
+	wait := time.Until(b.keys[key].again)
+	if d.parked || wait < -parkGrace || wait > longestPark || len(b.parked) >= maxParked {
+		return false
+	}
+	if b.parked == nil {
+		b.parked = make(map[string]*parked)
+	}
+	d.parked = true // once
+	b.parked[key] = &parked{d, time.AfterFunc(wait+parkGrace, func() { over(key) })}
+	return true
+}
+
+// unpark returns what waits here for a key, or nil. It waits no longer.
+func (b *blocked) unpark(key string) *delivery {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.parked[key]
+	if p == nil {
+		return nil
+	}
+	p.timer.Stop()
+	delete(b.parked, key)
+	return p.d
+}
+
+// unparkAll returns everything that waits here.
+func (b *blocked) unparkAll() []*delivery {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var all []*delivery
+	for _, p := range b.parked {
+		p.timer.Stop()
+		all = append(all, p.d)
+	}
+	b.parked = nil
+	return all
+}
