@@ -38,7 +38,9 @@ var ErrOrdered = errors.New("inbox: an ordered handler takes its events from its
 // be run from held as one that was delivered is: by this process or another that
 // runs the handler. It runs nothing itself, and the event may be of any age.
 //
-// The handler has to be registered by [Inbox.Handle]; Run need not be under way.
+// The handler has to be registered by [Inbox.Handle] or [Inbox.HandleExternal], and
+// not be an ordered one, whose events have their order from a stream; Run need not be
+// under way.
 // An event without an ID gets one, and so is never a duplicate. It is safe for
 // concurrent use.
 func (in *Inbox) Accept(ctx context.Context, handler string, ev postroom.Event) (Acceptance, error) {

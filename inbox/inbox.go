@@ -46,8 +46,9 @@ type Config struct {
 
 	// AckWait is how long the broker waits for a sign of life from a process that
 	// holds an event before it delivers the event again, to another. Signs are
-	// sent three times as often. So long does the claim of an external handler
-	// last, too, which is renewed as often.
+	// sent three times as often. So long last, too, and are
+	// renewed as often, the claims of external handlers and the lease of the process
+	// that reads for an ordered one.
 	//
 	// Defaults to 30 seconds.
 	AckWait time.Duration
