@@ -116,7 +116,7 @@ func (q *quietInbox) apply(ctx context.Context, r *rig, c *client, empty bool) (
 	n := pick(r, 40_000, 2000)
 	statements := []string{"TRUNCATE effect", "DELETE FROM postroom.subscription"}
 	if empty {
-		statements = append(statements, "TRUNCATE postroom.inbox, postroom.held")
+		statements = append(statements, "TRUNCATE postroom.inbox, postroom.held, postroom.receipt")
 	}
 	for _, sql := range statements {
 		if err := q.exec(ctx, sql); err != nil {
