@@ -1,0 +1,94 @@
+package inbox_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+)
+
+// An event that another process held since this one began to read: it is met as
+// decided, and what follows it waits.
+func TestWhatAnotherHeldMeanwhile(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in.Handle(b.ordered("o", inbox.HoldKey), effect("o"))
+	b.run()
+	b.publishKey("k1", 0)
+	b.eventually("the reader", func() bool { return len(b.order("o")) == 1 })
+	b.exec("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('o', '/shop k0-00000')")
+	b.exec(`INSERT INTO postroom.held (handler, dedupe_key, key, pos, next_at, logged_at, source, event_id, type, subject, event_key, content_type, data)
+		VALUES ('o', '/shop k0-00000', 'k0', 2, now() + interval '1 h', now(), '/shop', 'k0-00000', $1, $1, 'k0', 'text/plain', '')`, b.stream+".placed")
+	b.publishKey("k0", 0)
+	b.publishKey("k0", 1)
+	b.publishKey("k1", 1)
+	b.eventually("the later event to wait", func() bool { return b.held("o")["/shop k0-00001"].State == "waiting" })
+	b.exec("UPDATE postroom.held SET next_at = now() WHERE dedupe_key = '/shop k0-00000'")
+	b.eventually("both", func() bool { return len(b.orderOf("o", "k0")) == 2 })
+	if n := b.misordered("o"); n > 0 {
+		t.Errorf("%d effects out of order", n)
+	}
+}
+
+// Where the head of a key settles and the next is dead, what comes then goes on waiting.
+func TestWhatWaitsBehindTheNextDeadEvent(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	s := newScript("o")
+	s.set("k0-00000", errBad)
+	b.in.Handle(b.ordered("o", inbox.HoldKey), s)
+	b.run()
+	b.publishKey("k0", 0)
+	b.publishKey("k0", 1)
+	b.eventually("one dead and one that waits", func() bool { return b.dead("o") == 1 && len(b.held("o")) == 2 })
+	b.exec("UPDATE postroom.held SET dead_at = now(), class = 'error' WHERE dedupe_key = '/shop k0-00001'")
+	s.set("k0-00000", nil)
+	b.requeue("o", "/shop k0-00000")
+	b.eventually("the first", func() bool { return len(b.order("o")) == 1 && len(b.held("o")) == 1 })
+	b.publishKey("k0", 2)
+	b.publishKey("k1", 0)
+	b.eventually("the last to wait, and another key", func() bool {
+		return b.held("o")["/shop k0-00002"].State == "waiting" && len(b.orderOf("o", "k1")) == 1
+	})
+	if got := b.orderOf("o", "k0"); len(got) != 1 {
+		t.Errorf("effects: %v, want one", got)
+	}
+}
+
+// A claim that ran out may be due to any event that ran along with it: each of them
+// runs alone.
+func TestWhatRanAlongWithAClaimThatRanOut(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	s := newScript("o")
+	s.set("k0-00000", errBad)
+	b.in.Handle(b.ordered("o", inbox.HoldKey), s)
+	stop := b.run()
+	b.publishKey("k0", 0)
+	b.eventually("its death", func() bool { return b.dead("o") == 1 })
+	b.publishKey("k0", 1)
+	b.publishKey("k0", 2)
+	b.eventually("two that wait", func() bool { return len(b.held("o")) == 3 })
+	stop()
+	s.set("k0-00000", nil)
+	b.exec("UPDATE postroom.held SET dead_at = NULL, attempts = 1, epoch = 1, claimed_by = 'gone', next_at = now() - interval '1 s' WHERE dead_at IS NOT NULL")
+	var beside []bool // at each run, whether all that is held has to run alone
+	b.in = inbox.New(b.pool, b.nc, b.config())
+	b.in.Handle(b.ordered("o", inbox.HoldKey), postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		var solitary bool
+		if err := tx.QueryRow(ctx, "SELECT bool_and(solitary) FROM postroom.held").Scan(&solitary); err != nil {
+			return err
+		}
+		beside = append(beside, solitary) // one at a time: they have one key
+		return s.Handle(ctx, tx, ev)
+	}))
+	stop = b.run()
+	b.eventually("all", func() bool { return len(b.orderOf("o", "k0")) == 3 })
+	stop()
+	if len(beside) != 3 || !beside[0] || !beside[1] || !beside[2] {
+		t.Errorf("ran alone, all of them: %v, want three times", beside)
+	}
+}
