@@ -140,7 +140,7 @@ func (t *term) read(ctx context.Context) error {
 		return t.c.refuseClosed(fmt.Errorf("read stream %s: %w", t.c.sub.Stream, err))
 	}
 	defer t.forget(consumer)
-	r := &reading{term: t, consumer: consumer, reconnects: reconnects}
+	r := &reading{term: t, consumer: consumer, reconnects: reconnects, gap: make(chan struct{})}
 	r.last.Store(from)
 	watching, cancel := context.WithCancel(ctx)
 	watched := make(chan struct{})

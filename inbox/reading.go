@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -23,6 +24,9 @@ type reading struct {
 	last     atomic.Uint64 // the message that was read last, in the stream
 	dropped  uint64        // up to here it is told of messages that were dropped unread
 	received atomic.Uint64 // how many were read
+	awaited  uint64        // at the last look, if the broker had sent more: the next of them
+	gap      chan struct{} // closed when one that was sent does not come
+	once     sync.Once
 }
 
 // pull reads messages until ctx or the term ends, or one is missing. The next request
@@ -35,9 +39,10 @@ func (r *reading) pull(ctx context.Context) error {
 	go func() { // ends with ctx
 		select {
 		case <-t.over:
-			cancel()
+		case <-r.gap:
 		case <-ctx.Done():
 		}
+		cancel()
 	}()
 	for t.c.hand.wait(ctx) {
 		request, done := context.WithTimeout(ctx, pullWait)
@@ -52,20 +57,42 @@ func (r *reading) pull(ctx context.Context) error {
 		}
 		done()
 		switch {
-		case t.isOver():
-			return *t.cause.Load()
 		case ctx.Err() != nil:
-			return nil
+			return r.ended()
 		case err != nil && !errors.Is(err, context.DeadlineExceeded):
 			return t.c.refuseClosed(fmt.Errorf("read: %w", err))
 		case t.c.inbox.nc.Stats().Reconnects != r.reconnects:
 			return errReconnected
 		}
 	}
-	if t.isOver() {
-		return *t.cause.Load()
+	return r.ended()
+}
+
+// ended says why reading ended: with its term, for a gap, or because the process stops.
+func (r *reading) ended() error {
+	if r.term.isOver() {
+		return *r.term.cause.Load()
 	}
-	return nil
+	select {
+	case <-r.gap:
+		return errGap
+	default:
+		return nil
+	}
+}
+
+// await notes how many messages the broker has sent. One that did not come from one
+// look to the next was lost on its way.
+func (r *reading) await(sent uint64) {
+	next := r.received.Load() + 1
+	switch {
+	case sent < next:
+		r.awaited = 0
+	case r.awaited == next:
+		r.once.Do(func() { close(r.gap) })
+	default:
+		r.awaited = next
+	}
 }
 
 // take takes a message in hand, and queues it unless another of its key, or of its
@@ -127,6 +154,7 @@ func (r *reading) advance(ctx context.Context) error {
 		return err
 	}
 	t.c.broker.Store(&brokerView{pending: float64(info.NumPending)})
+	r.await(info.Delivered.Consumer)
 	if first := stream.State.FirstSeq; info.NumPending > 0 && !t.floor.idle() && first > r.last.Load()+1 && first > r.dropped {
 		r.dropped = first
 		t.agedOut(ctx, r.last.Load()+1, first-1)

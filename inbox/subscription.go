@@ -195,16 +195,8 @@ func (s Subscription) validate(external bool) error {
 	if s.Batch < 0 || s.Batch > maxBatch {
 		add("Batch is %d, want none to %d", s.Batch, maxBatch)
 	}
-	if external && s.Batch > 1 {
-		add("Batch has no meaning for an external handler, whose calls share no transaction")
-	}
 	faults = append(faults, s.validateOrder()...)
-	if timeout := s.defaults(external).Timeout; s.KeyWindow != 0 && s.KeyWindow <= timeout {
-		add("KeyWindow is %s, want none or more than Timeout (%s): a call may begin just before the handler's time ends", s.KeyWindow, timeout)
-	}
-	if !external && s.KeyWindow != 0 {
-		add("KeyWindow is for external handlers")
-	}
+	faults = append(faults, s.validateExternal(external)...)
 	if !slices.Contains([]pgx.TxIsoLevel{"", pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}, s.Isolation) {
 		add("Isolation must be a level that PostgreSQL has: pgx.ReadCommitted, pgx.RepeatableRead or pgx.Serializable")
 	}
@@ -223,6 +215,23 @@ func (s Subscription) validate(external bool) error {
 		}
 	}
 	return errors.Join(faults...)
+}
+
+func (s Subscription) validateExternal(external bool) []error {
+	var faults []error
+	add := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("subscription %q: "+format, append([]any{s.Name}, args...)...))
+	}
+	if external && s.Batch > 1 {
+		add("Batch has no meaning for an external handler, whose calls share no transaction")
+	}
+	if !external && s.KeyWindow != 0 {
+		add("KeyWindow is for external handlers")
+	}
+	if timeout := s.defaults(external).Timeout; s.KeyWindow != 0 && s.KeyWindow <= timeout {
+		add("KeyWindow is %s, want none or more than Timeout (%s): a call may begin just before the handler's time ends", s.KeyWindow, timeout)
+	}
+	return faults
 }
 
 func (s Subscription) validateOrder() []error {
