@@ -2,12 +2,16 @@ package inbox_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/wire"
 )
 
 // An event that another process held since this one began to read: it is met as
@@ -90,5 +94,65 @@ func TestWhatRanAlongWithAClaimThatRanOut(t *testing.T) {
 	stop()
 	if len(beside) != 3 || !beside[0] || !beside[1] || !beside[2] {
 		t.Errorf("ran alone, all of them: %v, want three times", beside)
+	}
+}
+
+// An event that is taken away while it runs along with the head of its key takes nothing
+// with it: the head settles at once, not when its claim has run out.
+func TestAnEventThatIsTakenAwayWhileItRunsAlong(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	s := newScript("o")
+	s.set("k0-00000", errBad)
+	b.in.Handle(b.ordered("o", inbox.HoldKey), postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		if ev.ID == "k0-00001" { // an operator, in the midst of its run
+			_, err := b.pool.Exec(ctx, "UPDATE postroom.held SET dead_at = now(), class = 'error' WHERE dedupe_key = '/shop k0-00001'")
+			if err != nil {
+				return err
+			}
+		}
+		return s.Handle(ctx, tx, ev)
+	}))
+	b.run()
+	b.publishKey("k0", 0)
+	b.publishKey("k0", 1)
+	b.eventually("one dead and one that waits", func() bool { return b.dead("o") == 1 && len(b.held("o")) == 2 })
+	s.set("k0-00000", nil)
+	b.requeue("o", "/shop k0-00000")
+	b.eventually("the head's effect", func() bool { return len(b.order("o")) == 1 })
+	if held := b.held("o"); len(held) != 1 || held["/shop k0-00001"].State != "dead" {
+		t.Errorf("held: %v, want what was taken away", held)
+	}
+	b.wantOnce("o", "k0-00000")
+}
+
+// What a stream held when an ordered handler was new is handled at any age, in its order.
+func TestOrderedHandlerThatIsNew(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for i := range 5 {
+		old := postroom.Event{
+			ID: fmt.Sprintf("k0-%05d", i), Source: "/shop", Type: b.stream + ".placed", Key: "k0", ContentType: "text/plain",
+			Data: []byte("1"), LoggedAt: time.Now().Add(-100 * 24 * time.Hour), Time: time.Now(),
+		}
+		header := nats.Header(wire.Encode(old))
+		header.Del(wire.MsgID)
+		b.publishRaw(&nats.Msg{Subject: old.Type, Header: header, Data: old.Data})
+	}
+	b.in.Handle(b.ordered("o", inbox.HoldKey), effect("o"))
+	only := b.ordered("late", inbox.HoldKey)
+	only.From = inbox.OnlyNew
+	b.in.Handle(only, effect("late"))
+	b.run()
+	b.eventually("all", func() bool { return len(b.order("o")) == 5 })
+	b.eventually("both subscriptions", func() bool {
+		var n int
+		err := b.pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.subscription WHERE reader IS NOT NULL").Scan(&n)
+		return err == nil && n == 2
+	})
+	b.publishKey("k0", 5)
+	b.eventually("the new one at both", func() bool { return len(b.order("o")) == 6 && len(b.order("late")) == 1 })
+	if n := b.misordered("o"); n > 0 {
+		t.Errorf("%d effects out of order", n)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom/internal/devtest"
 )
@@ -17,93 +18,116 @@ import (
 // held, or decided, since then costs the next claim or delivery nothing.
 func TestPlansThatWereMadeWhileAllWasEmpty(t *testing.T) {
 	t.Parallel()
-	pool := devtest.Pool(t)
-	conn, err := pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Release()
-	run := func(sql string) string {
-		t.Helper()
-		rows, _ := conn.Query(t.Context(), sql, pgx.QueryExecModeSimpleProtocol)
-		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil {
-			t.Fatalf("%s: %v", sql, err)
-		}
-		return strings.Join(lines, "\n")
-	}
-	do := func(sql string) {
-		t.Helper()
-		if _, err := conn.Exec(t.Context(), sql); err != nil {
-			t.Fatalf("%s: %v", sql, err)
-		}
-	}
-	text := func(file string) string {
-		t.Helper()
-		sql, err := os.ReadFile("sql/" + file + ".sql")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(sql)
-	}
+	p := newPlans(t)
 	const wish = "'p', '{h1,h2,h3}', '{2,2,2}', '{1 h,1 h,1 h}', '{a.b,NULL,a.b c.d}', '{NULL,NULL,NULL}', '{0,0,1}'"
 	statements := []struct {
 		file, parameters, call string
 		before                 string // in its transaction
 		pages                  int    // that it may read
 	}{
-		{"claim", "(text, text[], int[], interval[], text[], text[], int[])", wish, text("plan"), 150},
-		{"claim_alone", "(text, text[], int[], interval[], text[], text[], int[])", wish, text("plan"), 150},
-		{"due", "(text[], text[], text[], int[])", "'{h1,h2,h3}', '{a.b,NULL,a.b c.d}', '{NULL,NULL,NULL}', '{0,0,1}'", text("plan"), 50},
-		{"expire", "(text, text, interval)", "'(0,0)', '(1,0)', '-1 h'", text("plan"), 1000},
+		{"claim", "(text, text[], int[], interval[], text[], text[], int[])", wish, p.text("plan"), 150},
+		{"claim_alone", "(text, text[], int[], interval[], text[], text[], int[])", wish, p.text("plan"), 150},
+		{"due", "(text[], text[], text[], int[])", "'{h1,h2,h3}', '{a.b,NULL,a.b c.d}', '{NULL,NULL,NULL}', '{0,0,1}'", p.text("plan"), 50},
+		{"expire", "(text, text, interval)", "'(0,0)', '(1,0)', '-1 h'", p.text("plan"), 1000},
 		{"settle", "(bigint, bigint)", "100, 1", "", 100},
 		{"release", "(bigint, bigint)", "100, 1", "", 100},
 		{"decided", "(text, text, bytea)", `'h1', '100', '\x00'`, "", 50},
 		{"decide", "(text, text, bytea, text)", `'h1', 'new', '\x00112233445566778899aabbccddeeff', '1000'`, "", 50},
 		{"decide_batch", "(text, text[], bytea[], text)", `'h1', '{new1,new2}', '{NULL,NULL}', '1000'`, "", 60},
-		{"renew", "(bigint[], bigint[], interval)", "'{100,102,104}', '{1,1,7}', '1 h'", text("plan"), 60},
-		{"settle_many", "(bigint[], bigint[])", "'{100,102,104}', '{1,1,7}'", text("plan"), 150},
+		{"renew", "(bigint[], bigint[], interval)", "'{100,102,104}', '{1,1,7}', '1 h'", p.text("plan"), 60},
+		{"settle_many", "(bigint[], bigint[])", "'{100,102,104}', '{1,1,7}'", p.text("plan"), 150},
 		{
 			"start", "(text[], text[], text[], int[], text[], interval[], bigint[], bigint[])",
-			"'{h1,h1,h2}', '{100,102,104}', '{charge,new,charge}', '{0,0,1}', '{k,k,k}', '{1 h,1 h,1 h}', '{100,102,20104}', '{1,1,1}'", text("plan"), 150,
+			"'{h1,h1,h2}', '{100,102,104}', '{charge,new,charge}', '{0,0,1}', '{k,k,k}', '{1 h,1 h,1 h}', '{100,102,20104}', '{1,1,1}'", p.text("plan"), 150,
 		},
-		{"done", "(text[], text[], text[], int[], text[], bytea[])", "'{h1,h1}', '{100,102}', '{charge,new}', '{0,0}', '{k,k}', '{a,b}'", text("plan"), 100},
+		{"done", "(text[], text[], text[], int[], text[], bytea[])", "'{h1,h1}', '{100,102}', '{charge,new}', '{0,0}', '{k,k}', '{a,b}'", p.text("plan"), 100},
 		{"undo", "(text, text, text, int)", "'h1', '100', 'charge', 0", "", 50},
 		{"forget", "(text, text, text, int, timestamptz, int)", "'h1', '100', 'charge', 0, now(), 1", "", 50},
 	}
-	do("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('h1', '100'), ('h1', '102')") // a receipt has its ledger row
+	p.do("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('h1', '100'), ('h1', '102')") // a receipt has its ledger row
 	for _, s := range statements {
-		do(fmt.Sprintf("PREPARE %s %s AS %s", s.file, s.parameters, text(s.file)))
-		for range 8 { // by then a plan is kept
-			do("BEGIN")
-			do(s.before)
-			do(fmt.Sprintf("EXECUTE %s(%s)", s.file, s.call))
-			do("ROLLBACK")
-		}
+		p.prepare(s.file, s.parameters, s.before, s.call)
 	}
-	do(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || h, n::text FROM generate_series(1, 3) h, generate_series(1, 20000) n ON CONFLICT DO NOTHING`)
-	do(`INSERT INTO postroom.held (handler, dedupe_key, next_at, dead_at, class, solitary, logged_at, source, event_id, type, subject, content_type, data)
+	p.do(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || h, n::text FROM generate_series(1, 3) h, generate_series(1, 20000) n ON CONFLICT DO NOTHING`)
+	p.do(`INSERT INTO postroom.held (handler, dedupe_key, next_at, dead_at, class, solitary, logged_at, source, event_id, type, subject, content_type, data)
 		SELECT 'h' || h, n::text, CASE WHEN n % 2 = 0 THEN now() END, CASE WHEN n % 2 = 1 THEN now() END, 'x', n % 1000 = 0, now(),
 			'/shop', n::text, 'a.b', 'a.b', 'text/plain', '' FROM generate_series(1, 3) h, generate_series(1, 20000) n`)
-	do(`UPDATE postroom.held SET epoch = 1, claimed_by = 'p', attempts = 1 WHERE next_at IS NOT NULL AND dedupe_key::int <= 110`)
-	do(`INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key, done_at)
+	p.do(`UPDATE postroom.held SET epoch = 1, claimed_by = 'p', attempts = 1 WHERE next_at IS NOT NULL AND dedupe_key::int <= 110`)
+	p.do(`INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key, done_at)
 		SELECT handler, dedupe_key, 'charge', 0, 'k', CASE WHEN dedupe_key::int % 4 = 0 THEN now() END FROM postroom.inbox`)
-	found := regexp.MustCompile(`Buffers: shared hit=(\d+)(?: read=(\d+))?`)
 	for _, then := range []string{"SELECT", "ANALYZE postroom.held, postroom.inbox, postroom.receipt"} { // and with plans made then
-		do(then)
+		p.do(then)
 		for _, s := range statements {
-			do("BEGIN")
-			do(s.before)
-			plan := run(fmt.Sprintf("EXPLAIN (ANALYZE, BUFFERS) EXECUTE %s(%s)", s.file, s.call))
-			do("ROLLBACK")
-			pages := 0
-			for _, n := range found.FindStringSubmatch(plan)[1:] {
-				more, _ := strconv.Atoi(n)
-				pages += more
-			}
-			if pages > s.pages {
-				t.Errorf("%s reads %d pages, want %d at most:\n%s", s.file, pages, s.pages, plan)
-			}
+			p.wantPages(s.file, s.before, s.call, s.pages)
 		}
+	}
+}
+
+// plans are those that one connection makes.
+type plans struct {
+	*testing.T
+
+	conn *pgxpool.Conn
+}
+
+func newPlans(t *testing.T) *plans {
+	t.Helper()
+	conn, err := devtest.Pool(t).Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Release)
+	return &plans{t, conn}
+}
+
+func (p *plans) do(sql string) {
+	p.Helper()
+	if _, err := p.conn.Exec(p.Context(), sql); err != nil {
+		p.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// text returns a statement.
+func (p *plans) text(file string) string {
+	p.Helper()
+	sql, err := os.ReadFile("sql/" + file + ".sql")
+	if err != nil {
+		p.Fatal(err)
+	}
+	return string(sql)
+}
+
+// prepare has the connection keep the plan of a statement.
+func (p *plans) prepare(file, parameters, before, call string) {
+	p.Helper()
+	p.do(fmt.Sprintf("PREPARE %s %s AS %s", file, parameters, p.text(file)))
+	for range 8 { // by then a plan is kept
+		p.do("BEGIN")
+		p.do(before)
+		p.do(fmt.Sprintf("EXECUTE %s(%s)", file, call))
+		p.do("ROLLBACK")
+	}
+}
+
+var pagesRead = regexp.MustCompile(`Buffers: shared hit=(\d+)(?: read=(\d+))?`)
+
+// wantPages runs a statement, which may read so many pages.
+func (p *plans) wantPages(file, before, call string, most int) {
+	p.Helper()
+	p.do("BEGIN")
+	p.do(before)
+	rows, _ := p.conn.Query(p.Context(), fmt.Sprintf("EXPLAIN (ANALYZE, BUFFERS) EXECUTE %s(%s)", file, call), pgx.QueryExecModeSimpleProtocol)
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		p.Fatalf("%s(%s): %v", file, call, err)
+	}
+	p.do("ROLLBACK")
+	plan, pages := strings.Join(lines, "\n"), 0
+	for _, n := range pagesRead.FindStringSubmatch(plan)[1:] {
+		more, _ := strconv.Atoi(n)
+		pages += more
+	}
+	if pages > most {
+		p.Errorf("%s(%s) reads %d pages, want %d at most:\n%s", file, call, pages, most, plan)
 	}
 }

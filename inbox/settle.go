@@ -55,8 +55,12 @@ func (c *consumer) settleKey(ctx context.Context, tx *tx, cl *claim) error {
 	if err := tx.Tx.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("settle: %w", err)
 	}
-	if head.RowsAffected() == 0 || along.RowsAffected() != int64(len(ids)) {
+	switch {
+	case head.RowsAffected() == 0:
 		return errSettled
+	case along.RowsAffected() != int64(len(ids)): // somebody decided one of them meanwhile
+		cl.reach = 0
+		return &shortError{errSettled}
 	}
 	if len(next) > 0 {
 		cl.next = next[0]

@@ -163,10 +163,8 @@ var (
 )
 
 func (s Subscription) validate(external bool) error {
-	var faults []error
-	add := func(format string, args ...any) {
-		faults = append(faults, fmt.Errorf("subscription %q: "+format, append([]any{s.Name}, args...)...))
-	}
+	f := &faults{of: s.Name}
+	add := f.add
 	if !validName.MatchString(s.Name) {
 		add("Name must be 1 to 128 letters, digits, '.', '_' and '-'")
 	}
@@ -195,8 +193,8 @@ func (s Subscription) validate(external bool) error {
 	if s.Batch < 0 || s.Batch > maxBatch {
 		add("Batch is %d, want none to %d", s.Batch, maxBatch)
 	}
-	faults = append(faults, s.validateOrder()...)
-	faults = append(faults, s.validateExternal(external)...)
+	s.validateOrder(add)
+	s.validateExternal(external, add)
 	if !slices.Contains([]pgx.TxIsoLevel{"", pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}, s.Isolation) {
 		add("Isolation must be a level that PostgreSQL has: pgx.ReadCommitted, pgx.RepeatableRead or pgx.Serializable")
 	}
@@ -214,14 +212,10 @@ func (s Subscription) validate(external bool) error {
 			add("Schedule has a wait of %s, want at least 1ms", wait)
 		}
 	}
-	return errors.Join(faults...)
+	return errors.Join(f.all...)
 }
 
-func (s Subscription) validateExternal(external bool) []error {
-	var faults []error
-	add := func(format string, args ...any) {
-		faults = append(faults, fmt.Errorf("subscription %q: "+format, append([]any{s.Name}, args...)...))
-	}
+func (s Subscription) validateExternal(external bool, add func(format string, args ...any)) {
 	if external && s.Batch > 1 {
 		add("Batch has no meaning for an external handler, whose calls share no transaction")
 	}
@@ -231,19 +225,14 @@ func (s Subscription) validateExternal(external bool) []error {
 	if timeout := s.defaults(external).Timeout; s.KeyWindow != 0 && s.KeyWindow <= timeout {
 		add("KeyWindow is %s, want none or more than Timeout (%s): a call may begin just before the handler's time ends", s.KeyWindow, timeout)
 	}
-	return faults
 }
 
-func (s Subscription) validateOrder() []error {
-	var faults []error
-	add := func(format string, args ...any) {
-		faults = append(faults, fmt.Errorf("subscription %q: "+format, append([]any{s.Name}, args...)...))
-	}
+func (s Subscription) validateOrder(add func(format string, args ...any)) {
 	if s.Order < Unordered || s.Order > SkipKey {
 		add("Order must be inbox.Unordered, inbox.HoldKey or inbox.SkipKey")
 	}
 	if s.Order == Unordered {
-		return faults
+		return
 	}
 	if s.Batch > 1 {
 		add("Batch has no meaning for an ordered handler: one that fails would hold up the keys of all others")
@@ -254,7 +243,16 @@ func (s Subscription) validateOrder() []error {
 	if s.Isolation != "" && s.Isolation != pgx.ReadCommitted {
 		add("Isolation must be read committed for an ordered handler: a transaction at a higher level does not see what became of a key while it waited for it")
 	}
-	return faults
+}
+
+// faults are what is wrong with a subscription.
+type faults struct {
+	of  string
+	all []error
+}
+
+func (f *faults) add(format string, args ...any) {
+	f.all = append(f.all, fmt.Errorf("subscription %q: "+format, append([]any{f.of}, args...)...))
 }
 
 // filter returns the subjects to read.

@@ -2,15 +2,12 @@ package integration
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"os/signal"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,7 +16,6 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
-	"github.com/postroom/postroom/relay"
 )
 
 // errand is what a process with an external handler is to do.
@@ -35,31 +31,13 @@ type errand struct {
 
 // runErrands is the process with an external handler.
 func runErrands() error {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	go func() { // whose parent is gone goes too
-		_, _ = os.Stdin.Read(make([]byte, 1))
-		os.Exit(1)
-	}()
 	var e errand
-	if err := json.Unmarshal([]byte(os.Getenv(jobVar)), &e); err != nil {
-		return err
-	}
-	cfg, err := pgxpool.ParseConfig(os.Getenv(dbVar))
-	if err != nil {
-		return err
-	}
-	cfg.MaxConns = 8
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	nc, err := nats.Connect(os.Getenv(natsVar), relay.ConnectOptions()...)
+	ctx, pool, nc, err := connect(&e, func(cfg *pgxpool.Config, _ *nats.Conn) { cfg.MaxConns = 8 })
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
+	defer pool.Close()
 	in := inbox.New(pool, nc, inbox.Config{AckWait: e.AckWait, IdlePoll: 50 * time.Millisecond, Logger: quiet})
 	in.HandleExternal(inbox.Subscription{
 		Name: e.Handler, Stream: e.Stream, Types: []string{e.Stream + ".placed"}, Workers: e.Workers, Timeout: e.Timeout,

@@ -49,34 +49,42 @@ type job struct {
 	Spare int    // how often it passes there before
 }
 
-// runInbox is the inbox process.
-func runInbox() error {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	go func() { // whose parent is gone goes too
+// connect gives a process its job, and connects it to the servers. It ends with
+// SIGTERM, and with the test process.
+func connect(job any, tune func(*pgxpool.Config, *nats.Conn)) (ctx context.Context, pool *pgxpool.Pool, nc *nats.Conn, err error) {
+	ctx, _ = signal.NotifyContext(context.Background(), syscall.SIGTERM) // for as long as the process lives
+	go func() {                                                          // whose parent is gone goes too
 		_, _ = os.Stdin.Read(make([]byte, 1))
 		os.Exit(1)
 	}()
-	var j job
-	if err := json.Unmarshal([]byte(os.Getenv(jobVar)), &j); err != nil {
-		return err
+	if err := json.Unmarshal([]byte(os.Getenv(jobVar)), job); err != nil {
+		return nil, nil, nil, err
 	}
 	cfg, err := pgxpool.ParseConfig(os.Getenv(dbVar))
 	if err != nil {
-		return err
+		return nil, nil, nil, err
 	}
-	nc, err := nats.Connect(os.Getenv(natsVar), relay.ConnectOptions()...)
+	if nc, err = nats.Connect(os.Getenv(natsVar), relay.ConnectOptions()...); err != nil {
+		return nil, nil, nil, err
+	}
+	tune(cfg, nc)
+	pool, err = pgxpool.NewWithConfig(ctx, cfg)
+	return ctx, pool, nc, err
+}
+
+// runInbox is the inbox process.
+func runInbox() error {
+	var j job
+	k := &killer{runs: map[*pgx.Conn]string{}}
+	ctx, pool, nc, err := connect(&j, func(cfg *pgxpool.Config, nc *nats.Conn) {
+		k.job, k.nc = j, nc
+		k.left.Store(int64(j.Spare))
+		cfg.MaxConns, cfg.ConnConfig.Tracer = int32(len(j.Handlers)*(j.Workers+1)+4), k //nolint:gosec // few
+	})
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	k := &killer{job: j, nc: nc, runs: map[*pgx.Conn]string{}}
-	k.left.Store(int64(j.Spare))
-	cfg.MaxConns, cfg.ConnConfig.Tracer = int32(len(j.Handlers)*(j.Workers+1)+4), k //nolint:gosec // few
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		return err
-	}
 	defer pool.Close()
 	in := inbox.New(pool, nc, inbox.Config{AckWait: j.AckWait, IdlePoll: 50 * time.Millisecond, Logger: quiet})
 	for _, name := range j.Handlers {
