@@ -5,17 +5,20 @@ GOLANGCI  = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.
 
 ARGS      ?=
 PKG       ?= ./...
+TESTS     ?= .
 BENCH     ?= --runs 3 --seconds 3
 BENCHTIME ?= 1s
-FUZZTIME  ?= 10s
+FUZZTIME  ?= 30s
+SECONDS   ?= 60
+SEED      ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test build lint fmt bench soak fuzz tidy check-tidy ci
+.PHONY: help setup demo example-webhook example-saga example-replay test servers test-containers images build lint fmt bench soak chaos fuzz tidy check-tidy ci
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo 'Variables: ARGS for demo and soak, PKG for test and bench (./relay), BENCH, BENCHTIME, FUZZTIME.'
+	@echo 'Variables: ARGS for demo, examples, soak and chaos, SECONDS and SEED for chaos, PKG for test and bench (./relay), TESTS, BENCH, BENCHTIME, FUZZTIME.'
 
 setup: ## Install PostgreSQL and a C compiler where they are missing (Debian, Ubuntu), and download modules
 	@missing=; \
@@ -44,8 +47,36 @@ demo: ## Run the quickstart: a shop, end to end, which proves itself (ARGS="--or
 	@$(GO) build -o bin/quickstart ./examples/quickstart
 	@bin/quickstart $(ARGS)
 
-test: ## Run all tests, against real servers, with the race detector
+example-webhook: ## Run the webhook example: a provider that repeats, shuffles and forges, a database that goes away
+	@$(GO) build -o bin/webhook ./examples/webhook
+	@bin/webhook $(ARGS)
+
+example-saga: ## Run the saga example: three services that are killed in the midst of orders
+	@$(GO) build -o bin/saga ./examples/saga
+	@bin/saga $(ARGS)
+
+example-replay: ## Run the replay example: events that die, and an operator who brings them back
+	@$(GO) build -o bin/replay ./examples/replay
+	@bin/replay $(ARGS)
+
+test: servers ## Run all tests, against real servers, with the race detector
 	$(GO) test -race $(PKG)
+
+servers: ## Say which PostgreSQL and NATS the tests run on
+	@said=$$($(GO) test -race -count=1 -v -run '^TestServers$$' ./internal/devtest 2>&1) || { echo "$$said"; exit 1; }; \
+	echo "$$said" | awk '/^devtest: /;  /SKIPPED/ { sub(/^ */, ""); print }'
+
+test-containers: ## Run integration on servers in containers, and the tests of such servers (TESTS=regexp for some)
+	@set -e; \
+	images=$$(integration/images/find); \
+	export $$images POSTROOM_TEST_SERVERS=containers POSTROOM_TEST_REQUIRE=1; \
+	$(GO) test -race -count=1 -run 'Container|NATS' ./internal/devstack; \
+	$(GO) test -race -c -o bin/integration.test ./integration; \
+	cd integration && ../bin/integration.test -test.timeout 20m -test.run '$(TESTS)'
+
+images: ## Make images of PostgreSQL and NATS from Debian packages and the Go module, where none can be pulled
+	@integration/images/build postgres
+	@integration/images/build nats
 
 build: ## Build all packages, and the command line into bin/postroom
 	$(GO) build ./...
@@ -65,7 +96,11 @@ soak: ## Prove on throwaway servers what takes long, half an hour in all (ARGS="
 	@$(GO) build -o bin/soak ./integration/soak
 	@bin/soak $(ARGS)
 
-fuzz: ## Fuzz each target for FUZZTIME
+chaos: ## Break processes, servers, network and disks, and see whether the guarantees hold (SECONDS=60 SEED=7 ARGS="--nodes 3")
+	@$(GO) build -o bin/chaos ./integration/chaos
+	@bin/chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+fuzz: ## Fuzz each target for FUZZTIME (30s), all in about ten minutes
 	@grep -roE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sort | while IFS=: read -r file target; do \
 	    target=$${target#func }; \
 	    echo "$$target in $$(dirname "$$file")"; \

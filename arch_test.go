@@ -26,6 +26,8 @@ const (
 	wirePath      = module + "/internal/wire"
 	wildcardPath  = module + "/internal/wildcard"
 	telemetryPath = module + "/internal/telemetry"
+	causePath     = module + "/internal/cause"
+	identityPath  = module + "/internal/identity"
 
 	pgxPath        = "github.com/jackc/pgx/v5"
 	pgxAllPath     = pgxPath + "/..."
@@ -35,6 +37,10 @@ const (
 	otelSDKPath    = "go.opentelemetry.io/otel/sdk/..."
 	uuidPath       = "github.com/google/uuid"
 	containersPath = "github.com/testcontainers/..."
+	dockerPath     = "github.com/moby/moby/..."
+	dockerErrPath  = "github.com/containerd/errdefs"
+	breakerPath    = "github.com/sony/gobreaker/v2"
+	fieldsPath     = "github.com/dunglas/httpsfv"
 )
 
 // layers is the dependency table: one row a package, with what its files, but
@@ -46,13 +52,24 @@ var layers = []struct {
 }{
 	{".", []string{pgxPath, uuidPath}, "it is the vocabulary, which everybody imports: what it needs, everybody needs"},
 	{"schema", []string{rootPath, pgxAllPath}, "it creates tables, and knows nothing of who uses them"},
-	{"outbox", []string{rootPath, schemaPath, pgxAllPath, otelPath, uuidPath}, "it writes and reads the log; brokers are the relay's business"},
+	{"outbox", []string{rootPath, schemaPath, causePath, pgxAllPath, otelPath, uuidPath}, "it writes and reads the log; brokers are the relay's business"},
 	{"relay", []string{rootPath, wirePath, wildcardPath, telemetryPath, natsPath, otelPath, uuidPath}, "it moves events between two ports that it declares itself, and knows no database"},
-	{"inbox", []string{rootPath, schemaPath, wirePath, wildcardPath, telemetryPath, pgxAllPath, natsPath, otelPath, uuidPath}, "it joins a broker and a database, and nothing else"},
+	{"inbox", []string{rootPath, schemaPath, wirePath, wildcardPath, identityPath, telemetryPath, causePath, pgxAllPath, natsPath, otelPath, uuidPath}, "it joins a broker and a database, and nothing else"},
+	{"deadletter", []string{rootPath, schemaPath, pgxAllPath}, "it is SQL on what is held; who holds, runs and publishes is others' business"},
+	{"inspect", []string{rootPath, schemaPath, wirePath, wildcardPath, identityPath, pgxAllPath, natsPath, uuidPath}, "it looks at what the others leave in the database and the broker, and runs nothing"},
+	{"outbound", []string{rootPath, telemetryPath, breakerPath, otelPath}, "it calls other systems over HTTP, and keeps nothing: no database, no broker, no handler"},
+	{"idempotency", []string{rootPath, schemaPath, telemetryPath, pgxAllPath, otelPath, uuidPath, fieldsPath}, "it keeps answers in a database; who calls vendors, and what events say, is others' business"},
+	{"idempotency/conformance", nil, "it is run against endpoints of others, over HTTP"},
+	{"internal/identity", nil, "it is about names alone"},
+	{"doctor", []string{rootPath, schemaPath, module + "/relay", module + "/inbox", wirePath, wildcardPath, identityPath, pgxAllPath, natsPath}, "it looks at what the parts left, with their own eyes, and changes nothing"},
 	{"internal/wire", []string{rootPath}, "it is a format: events in, headers out"},
 	{"internal/wildcard", nil, "it is about texts alone"},
+	{"internal/cause", nil, "it is about texts alone"},
+	{"internal/narrate", []string{"golang.org/x/term"}, "it tells what examples do, and knows nothing of it"},
 	{"internal/telemetry", []string{otelPath}, "it is the OpenTelemetry API, made shorter"},
-	{"internal/devstack", []string{pgxAllPath, natsServerPath, containersPath}, "it starts servers, and knows nothing of what runs on them"},
+	{"internal/devstack", []string{pgxAllPath, natsServerPath, containersPath, dockerPath, dockerErrPath}, "it starts servers, and knows nothing of what runs on them"},
+	{"internal/fleet", []string{natsServerPath}, "it runs programs of this module as processes, and knows nothing of what they do"},
+	{"internal/checker", nil, "it judges histories, and knows nothing of how they come about"},
 	{"internal/devtest", []string{rootPath, schemaPath, module + "/internal/devstack", pgxAllPath, natsPath}, "it gives tests their servers"},
 	{"internal/bench", []string{rootPath, schemaPath, wirePath, module + "/outbox", module + "/relay", module + "/inbox", pgxAllPath, natsPath}, "it measures the parts from outside, on servers that it is given"},
 
@@ -176,6 +193,13 @@ func TestViolations(t *testing.T) {
 		{"a program may import parts", "cmd/postroom", module + "/relay", ""},
 		{"and the SDK", "cmd/postroom", "go.opentelemetry.io/otel/sdk/metric", ""},
 		{"and test servers", "examples/quickstart", module + "/internal/devstack", ""},
+		{"outbound may import a breaker", "outbound", breakerPath, ""},
+		{"but no inbox", "outbound", module + "/inbox", "not in the row"},
+		{"nor a database", "outbound", pgxPath, "not in the row"},
+		{"idempotency may import a pool", "idempotency", pgxPath + "/pgxpool", ""},
+		{"but no outbox", "idempotency", module + "/outbox", "not in the row"},
+		{"nor outbound", "idempotency", module + "/outbound", "not in the row"},
+		{"and its contract's test nothing of the module", "idempotency/conformance", module + "/idempotency", "not in the row"},
 		{"a package needs a row", "parcel", "fmt", "has no row"},
 		{"also below one that has", "relay/parcel", "fmt", "has no row"},
 		{"also without imports", "parcel", "", "has no row"},

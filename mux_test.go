@@ -3,6 +3,8 @@ package postroom_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -10,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"pgregory.net/rapid"
 
 	"github.com/postroom/postroom"
 )
@@ -140,4 +143,48 @@ func TestMuxMayBeUsedConcurrently(t *testing.T) {
 	if got := calls.Load(); got != 800 {
 		t.Errorf("%d calls, want 800", got)
 	}
+}
+
+// A Mux is a map from types to handlers that is only added to, whatever is tried.
+func TestMuxDoesAsItsModel(t *testing.T) {
+	eventType := rapid.SampledFrom([]string{"a", "a.b", "a.b.c", "A", "b", "order.placed", "", "a.*", ">", "a..b", "a b", ".a", "ä"})
+	rapid.Check(t, func(t *rapid.T) {
+		var m postroom.Mux
+		model := map[string]error{}
+		t.Repeat(map[string]func(*rapid.T){
+			"on": func(t *rapid.T) {
+				name, err := eventType.Draw(t, "type"), fmt.Errorf("handler %d", len(model))
+				h := rapid.SampledFrom([]postroom.Handler{answer(err), answer(err), nil}).Draw(t, "handler")
+				_, taken := model[name]
+				bad := taken || h == nil || name == "" || postroom.Event{Type: name}.Validate() != nil
+				if panicked := panics(func() { m.On(name, h) }); panicked != bad {
+					t.Fatalf("On(%q, %v) panicked: %t, want %t", name, h, panicked, bad)
+				}
+				if !bad {
+					model[name] = err
+				}
+			},
+			"handle": func(t *rapid.T) {
+				name := eventType.Draw(t, "type")
+				want, ok := model[name]
+				if !ok {
+					want = postroom.ErrUnknownType
+				}
+				if err := m.Handle(t.Context(), nil, postroom.Event{Type: name}); !errors.Is(err, want) {
+					t.Fatalf("Handle of %q = %v, want %v", name, err, want)
+				}
+			},
+			"": func(t *rapid.T) {
+				if got := m.Types(); !slices.Equal(got, slices.Sorted(maps.Keys(model))) {
+					t.Fatalf("Types = %q, want those of %v", got, model)
+				}
+			},
+		})
+	})
+}
+
+func panics(f func()) (panicked bool) {
+	defer func() { panicked = recover() != nil }()
+	f()
+	return false
 }

@@ -19,6 +19,19 @@ type Logged struct {
 
 	// Attempts is how often the broker has refused the event.
 	Attempts int
+
+	// LastAttempt is the attempt after which it is dead, where an operator said so;
+	// otherwise zero.
+	LastAttempt int
+
+	// Replays is how often an operator released the event when it was dead. Each
+	// time it is published under an id of its own: the broker may remember the last.
+	Replays int
+
+	// Rewind is the rewind that the event is published again for; zero for the first
+	// time. It carries a mark and an id of its own, holds up no other of its key, and
+	// waits for none that is held.
+	Rewind int64
 }
 
 // Page is what one pass over the log found.
@@ -51,10 +64,27 @@ type Progress struct {
 	// Returned are the seqs of events that were read from held and not
 	// published. They stay in held as they are.
 	Returned []int64
+
+	// Owed are the seqs of events that were published, and that the broker has lost.
+	// They are published again before newer ones, as they were.
+	Owed []int64
+
+	// Late are the seqs of such events where the broker has later ones of their key.
+	// They are published again as a rewind is: beside others, and with its mark.
+	Late []int64
+
+	// Places are where streams are now known to end, of those where that changed.
+	Places []Place
+
+	// Repeated are events of rewinds that are on their way no more, but for those in
+	// Held. Their seqs are not those of Published.
+	Repeated []Repeated
 }
 
 // Empty reports whether there is nothing to record.
-func (p *Progress) Empty() bool { return len(p.Published)+len(p.Held)+len(p.Returned) == 0 }
+func (p *Progress) Empty() bool {
+	return len(p.Published)+len(p.Held)+len(p.Returned)+len(p.Owed)+len(p.Late)+len(p.Places)+len(p.Repeated) == 0
+}
 
 // Holding says why an event is held and what becomes of it.
 type Holding struct {
@@ -62,6 +92,10 @@ type Holding struct {
 
 	// Key is the key that waits for the event; empty where none does.
 	Key string
+
+	// Rewind is the rewind that the event was read for; zero for all others, and for
+	// one that was read from held.
+	Rewind int64
 
 	// Failure is what went wrong; nil for an event that only waits behind its
 	// key.

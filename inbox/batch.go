@@ -209,7 +209,7 @@ func (c *consumer) holdFailed(ctx context.Context, tx *tx, b *batch, fresh map[s
 	var events []owed
 	for d, f := range b.failed {
 		if fresh[d.key] {
-			events = append(events, owed{c, d, c.failed(1, f)})
+			events = append(events, owed{c, d, c.failed(1, c.sub.Attempts, f)})
 		}
 	}
 	hold, err := c.inbox.holdStatement(false, events...)
@@ -236,7 +236,7 @@ func (c *consumer) answerBatch(ctx, work context.Context, b *batch) {
 		case known[d]:
 			continue
 		case failed:
-			c.held(work, d, c.failed(1, f))
+			c.held(work, d, c.failed(1, c.sub.Attempts, f))
 		default:
 			c.answer(work, d, done)
 		}

@@ -20,6 +20,7 @@ type claim struct {
 	id, epoch int64
 	solitary  bool
 	revision  int32
+	last      int // the attempt after which it is dead, where an operator said so
 
 	blocking string   // the key that waits for it, or nothing
 	pos      int64    // in that key
@@ -68,6 +69,23 @@ func (cl *claim) isLost() bool {
 	return cl.lost
 }
 
+// attempts is how many attempts the event has in all.
+func (cl *claim) attempts() int {
+	if cl.last > 0 {
+		return cl.last
+	}
+	return cl.c.sub.Attempts
+}
+
+// isSpent reports whether the attempt before was the last, and never came to its end.
+// One that an operator released has another then: it was not the handler that failed.
+func (cl *claim) isSpent() bool {
+	if cl.last > 0 {
+		return cl.attempt > cl.last+1
+	}
+	return cl.attempt > cl.c.sub.Attempts
+}
+
 // collect reads what was claimed. The lease is counted from before the statement
 // was sent.
 func (r *runner) collect(claims *[]*claim, began time.Time) func(pgx.Rows) error {
@@ -77,16 +95,17 @@ func (r *runner) collect(claims *[]*claim, began time.Time) func(pgx.Rows) error
 		var handler string
 		var key, correlation, causation, parent, state, blocking *string
 		var pos *int64
+		var last *int
 		var occurred *time.Time
 		var raw []byte
 		err := row.Scan(&handler, &cl.id, &cl.epoch, &cl.attempt, &cl.solitary, &cl.key, &ev.LoggedAt, &ev.Source, &ev.ID,
-			&ev.Type, &ev.Subject, &key, &ev.ContentType, &correlation, &causation, &occurred, &parent, &state, &ev.Headers, &ev.Data, &raw, &cl.revision, &blocking, &pos, &cl.followed)
+			&ev.Type, &ev.Subject, &key, &ev.ContentType, &correlation, &causation, &occurred, &parent, &state, &ev.Headers, &ev.Data, &raw, &cl.revision, &last, &blocking, &pos, &cl.followed)
 		if err != nil {
 			return nil, err
 		}
 		ev.Key, ev.CorrelationID, ev.CausationID = value(key), value(correlation), value(causation)
 		ev.TraceParent, ev.TraceState, ev.Time = value(parent), value(state), value(occurred)
-		cl.blocking, cl.pos = value(blocking), value(pos)
+		cl.blocking, cl.pos, cl.last = value(blocking), value(pos), value(last)
 		cl.c = r.inbox.byName(handler)
 		cl.ends = began.Add(cl.c.lease())
 		if raw != nil {
@@ -134,9 +153,9 @@ func (c *consumer) retry(ctx, work context.Context, cl *claim) {
 	case cl.fault != nil:
 		c.fail(ctx, work, cl, *cl.fault, cl.attempt)
 		return
-	case cl.attempt > c.sub.Attempts: // its last attempt has no end
+	case cl.isSpent(): // its last attempt has no end
 		c.fail(ctx, work, cl, failure{class: classCrash, permanent: true, text: fmt.Sprintf(
-			"the process that made attempt %d ended or stood still, and it was the last", c.sub.Attempts)}, c.sub.Attempts)
+			"the process that made attempt %d ended or stood still, and it was the last", cl.attempts())}, cl.attempts())
 		return
 	case ctx.Err() != nil || c.external == nil && !cl.solitary && time.Until(cl.ends) < c.sub.Timeout+c.grace: // it waited for too long
 		c.release(ctx, work, cl)
@@ -174,7 +193,7 @@ func (c *consumer) retry(ctx, work context.Context, cl *claim) {
 
 // fail notes a failed attempt, and when the next is due.
 func (c *consumer) fail(ctx, work context.Context, cl *claim, f failure, attempts int) {
-	h := c.failed(attempts, f)
+	h := c.failed(attempts, cl.attempts(), f)
 	args, err := c.failArguments(cl, h)
 	lost := false
 	if err == nil {
@@ -201,7 +220,7 @@ func (c *consumer) failArguments(cl *claim, h holding) ([]any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode failure: %w", err)
 	}
-	return []any{cl.id, cl.epoch, h.after, h.attempts, h.failure.class, h.failure.fingerprint(c.sub.Name), text, c.skips(cl, h)}, nil
+	return []any{cl.id, cl.epoch, h.after, h.attempts, h.failure.class, h.failure.fingerprint(cl.c.sub.Name, cl.ev), text, c.skips(cl, h)}, nil
 }
 
 // noted tells of a failed attempt that is written down.

@@ -44,7 +44,7 @@ func (c *consumer) decide(ctx, work context.Context, d *delivery, ahead *ahead) 
 	switch {
 	case errors.As(err, &attempt):
 		c.report(work, d.task, attempt.err)
-		c.holdWithOthers(d, c.failed(1, failureOf(attempt.err)))
+		c.holdWithOthers(d, c.failed(1, c.sub.Attempts, failureOf(attempt.err)))
 	case err == nil && ahead != nil && ahead.opened != nil:
 		c.unblocked(d)
 		c.acks <- d // it has room for whatever is in hand
@@ -64,7 +64,7 @@ func (c *consumer) decide(ctx, work context.Context, d *delivery, ahead *ahead) 
 		c.handBack(work, d) // no attempt: the process stops
 	default:
 		c.report(work, d.task, err)
-		c.hold(ctx, work, d, c.failed(1, failureOf(err)))
+		c.hold(ctx, work, d, c.failed(1, c.sub.Attempts, failureOf(err)))
 	}
 }
 

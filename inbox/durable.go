@@ -2,8 +2,6 @@ package inbox
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
@@ -120,7 +119,7 @@ func (c *consumer) subscribe(ctx context.Context, stream *jetstream.StreamInfo) 
 // process may still ask for the rest.
 func (c *consumer) adopt(ctx context.Context, stream jetstream.Stream, durable jetstream.Consumer, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	now := durable.CachedInfo().Config
-	if now.Metadata[instanceKey] != want.Metadata[instanceKey] || now.Metadata[handlerKey] != c.sub.Name {
+	if now.Metadata[identity.InstanceKey] != want.Metadata[identity.InstanceKey] || now.Metadata[identity.HandlerKey] != c.sub.Name {
 		return nil, postroom.Refuse(fmt.Errorf("%w: %s on stream %s", ErrForeignConsumer, want.Durable, c.sub.Stream))
 	}
 	have := filterOf(now)
@@ -149,6 +148,15 @@ func filterOf(cfg jetstream.ConsumerConfig) []string {
 
 // drift says what of a consumer is not as it should be, and would lose or stall.
 func drift(have, want jetstream.ConsumerConfig) []string {
+	faults := driftOfAll(have, want)
+	if have.AckWait != want.AckWait {
+		faults = append(faults, fmt.Sprintf("ack_wait is %s, want %s", have.AckWait, want.AckWait))
+	}
+	return faults
+}
+
+// driftOfAll is the part of drift that is the same whatever a process is set to.
+func driftOfAll(have, want jetstream.ConsumerConfig) []string {
 	var faults []string
 	differ := func(differs bool, format string, args ...any) {
 		if differs {
@@ -159,11 +167,14 @@ func drift(have, want jetstream.ConsumerConfig) []string {
 	differ(len(missing) > 0 && len(filterOf(have)) > 0, "filter_subjects lacks %s", strings.Join(missing, ", "))
 	differ(have.MaxDeliver != want.MaxDeliver, "max_deliver is %d, want %d", have.MaxDeliver, want.MaxDeliver)
 	differ(have.MaxAckPending != want.MaxAckPending, "max_ack_pending is %d, want %d", have.MaxAckPending, want.MaxAckPending)
-	differ(have.AckWait != want.AckWait, "ack_wait is %s, want %s", have.AckWait, want.AckWait)
 	differ(len(have.BackOff) > 0, "backoff is set")
 	differ(have.PauseUntil != nil && have.PauseUntil.After(time.Now()), "it is paused until %s", have.PauseUntil)
 	return faults
 }
+
+// unbounded is how often an event is delivered, and how many may wait for their
+// answer.
+const unbounded = -1
 
 // refuseClosed marks an error on a closed connection: nobody opens it again.
 func (c *consumer) refuseClosed(err error) error {
@@ -173,37 +184,24 @@ func (c *consumer) refuseClosed(err error) error {
 	return err
 }
 
-const (
-	instanceKey = "postroom-instance"
-	handlerKey  = "postroom-handler"
-)
-
 // config returns the consumer as it should be. Attempts are not the broker's to
 // count: MaxDeliver would drop an event without a word. What is pending is bounded
 // by what each process has in hand. A consumer that is made a second time begins
 // where the first had come to.
 func (c *consumer) config(instance string, floor uint64) jetstream.ConsumerConfig {
 	cfg := jetstream.ConsumerConfig{
-		Durable:        consumerName(instance, c.sub.Name),
+		Durable:        identity.Consumer(instance, c.sub.Name),
 		Description:    "Postroom handler " + c.sub.Name,
 		DeliverPolicy:  jetstream.DeliverAllPolicy,
 		AckPolicy:      jetstream.AckExplicitPolicy,
 		AckWait:        c.inbox.cfg.AckWait,
-		MaxDeliver:     -1,
-		MaxAckPending:  -1,
+		MaxDeliver:     unbounded,
+		MaxAckPending:  unbounded,
 		FilterSubjects: wildcard.Union(nil, c.sub.filter()), // overlapping ones are refused
-		Metadata:       map[string]string{instanceKey: instance, handlerKey: c.sub.Name},
+		Metadata:       map[string]string{identity.InstanceKey: instance, identity.HandlerKey: c.sub.Name},
 	}
 	if floor > 0 {
 		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, floor+1
 	}
 	return cfg
-}
-
-// consumerName returns the durable name of a handler: readable, and unlike that
-// of any other handler or of another database on the same stream.
-func consumerName(instance, handler string) string {
-	readable := strings.ReplaceAll(handler, ".", "-") // a dot separates the tokens of a subject
-	sum := sha256.Sum256([]byte(instance + "\x00" + handler))
-	return readable + "-" + hex.EncodeToString(sum[:4])
 }

@@ -44,3 +44,9 @@ func LoseAnswer(in *Inbox) string {
 	in.runner.unknown.Store(true)
 	return in.node.name
 }
+
+// RawHeaders returns headers as they are kept.
+func RawHeaders(header map[string][]string) []byte { return rawHeaders(header) }
+
+// ParseHeaders reads them.
+func ParseHeaders(raw []byte) map[string][]string { return parseHeaders(raw) }

@@ -2,7 +2,6 @@ package inbox
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/cause"
 )
 
 // Classes of failures, besides the SQLSTATE of one that came from the database.
@@ -37,6 +37,7 @@ type failure struct {
 	text  string // what to tell an operator
 	frame string // where in the program, for a panic
 	stack string
+	place string // what tells its cause beside class and text: the frame, or a constraint
 
 	permanent bool          // no other attempt follows
 	after     time.Duration // the next attempt is made no sooner
@@ -71,6 +72,7 @@ func failureOf(err error) failure {
 	switch {
 	case errors.As(err, &panicked):
 		f.class, f.frame, f.stack = classPanic, panicked.frame, clean(string(panicked.stack), maxFailureStack)
+		f.place = f.frame
 	case errors.Is(err, errGoexit):
 		f.class = classPanic
 	case errors.Is(err, ErrOutcomeUnknown):
@@ -82,16 +84,16 @@ func failureOf(err error) failure {
 	case isContention(err):
 		f.class = classContention
 	case errors.As(err, &pg):
-		f.class = pg.Code
+		f.class, f.place = pg.Code, pg.TableName+" "+pg.ConstraintName
 	}
 	f.after, _ = postroom.RetryDelay(err)
 	return f
 }
 
 // next returns when the attempt after the given one is made, or nil where none
-// follows.
-func (f failure) next(sub *Subscription, attempts int) *time.Duration {
-	if f.permanent || attempts >= sub.Attempts {
+// follows: most are made.
+func (f failure) next(sub *Subscription, attempts, most int) *time.Duration {
+	if f.permanent || attempts >= most {
 		return nil
 	}
 	wait := max(f.after, shortestWait)
@@ -105,9 +107,8 @@ func (f failure) next(sub *Subscription, attempts int) *time.Duration {
 const shortestWait = 10 * time.Millisecond
 
 // fingerprint is the same for failures of one handler that have one cause.
-func (f failure) fingerprint(handler string) []byte {
-	sum := sha256.Sum256([]byte(handler + "\x00" + f.class + "\x00" + f.frame))
-	return sum[:16]
+func (f failure) fingerprint(handler string, ev postroom.Event) []byte {
+	return cause.Fingerprint(handler, f.class, f.place, f.text, ev.ID, ev.Key, ev.Source, ev.Type)
 }
 
 // document is the failure as it is kept, in JSON; the database adds the time.

@@ -2,6 +2,7 @@ package inbox_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/wire"
 )
 
@@ -367,4 +369,21 @@ func TestAHeldEventIsTheSameEvent(t *testing.T) {
 	if first != second {
 		t.Errorf("the first run saw  %s\nthe second one      %s", first, second)
 	}
+}
+
+// An id of another's event may be longer than an index takes: its event is held as any
+// other, and is not in the way of those behind it.
+func TestHoldLongID(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	s := b.subscription("h")
+	s.Attempts = 1
+	b.in.Handle(s, postroom.HandlerFunc(func(context.Context, pgx.Tx, postroom.Event) error { return errors.New("no") }))
+	var id strings.Builder
+	for i := range 200 { // nothing that compresses well
+		fmt.Fprintf(&id, "%x", sha256.Sum256([]byte{byte(i)}))
+	}
+	b.publish(id.String(), "next")
+	b.run()
+	devtest.Eventually(t, 30*time.Second, "both events to be dead", func() bool { return b.dead("h") == 2 })
 }

@@ -28,8 +28,8 @@ type holding struct {
 var now = new(time.Duration)
 
 // failed returns how an event is held after an attempt that failed.
-func (c *consumer) failed(attempts int, f failure) holding {
-	return holding{failure: &f, attempts: attempts, after: f.next(&c.sub, attempts)}
+func (c *consumer) failed(attempts, most int, f failure) holding {
+	return holding{failure: &f, attempts: attempts, after: f.next(&c.sub, attempts, most)}
 }
 
 // aside returns how a delivery is held that must not take the straight path, and
@@ -153,7 +153,7 @@ func (cs *columns) add(o owed) (err error) {
 	var fingerprint, raw []byte
 	var document, headers string
 	if f := o.h.failure; f != nil {
-		class, fingerprint = &f.class, f.fingerprint(o.c.sub.Name)
+		class, fingerprint = &f.class, f.fingerprint(o.c.sub.Name, o.d.ev)
 		if document, err = f.document(); err != nil {
 			return fmt.Errorf("encode failure: %w", err)
 		}

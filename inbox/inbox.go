@@ -145,6 +145,7 @@ type Inbox struct {
 	runner    *runner
 	holder    *holder
 	receipts  *receipts
+	trials    *trials
 	settler   group[*settlement]
 	clock     clock
 
@@ -165,7 +166,7 @@ func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 		pool: pool, nc: nc, cfg: cfg, err: cfg.validate(), metrics: newMetrics(cfg.MeterProvider),
 		tracer: telemetry.Tracer(cfg.TracerProvider), lookEvery: lookEvery, floorEvery: floorEvery,
 	}
-	in.runner, in.node, in.receipts = newRunner(in), newNode(in), newReceipts(in)
+	in.runner, in.node, in.receipts, in.trials = newRunner(in), newNode(in), newReceipts(in), newTrials(in)
 	in.settler.write = in.settleMany
 	if in.err == nil {
 		name, _ := schema.Name(cfg.Schema) // validate has reported its error
@@ -326,7 +327,7 @@ func (in *Inbox) Run(ctx context.Context) error {
 		c.open()
 	}
 	in.holder = newHolder(in)
-	parts := []postroom.Runner{in.node, in.runner, &renewer{in}, in.holder, newSweeper(in), newGauges(in)}
+	parts := []postroom.Runner{in.node, in.runner, &renewer{in}, in.holder, newSweeper(in), newGauges(in), in.trials}
 	var consumers sync.WaitGroup
 	for _, c := range in.consumers {
 		consumers.Add(1)

@@ -69,20 +69,25 @@ const clockSkew = time.Minute
 
 // recognises reports whether the message at the floor is the one that was read.
 func (t *term) recognises(ctx context.Context, at mark, state jetstream.StreamState) (bool, error) {
+	return at.isIn(ctx, t.stream, state)
+}
+
+// isIn reports whether the stream has the message, or had it and dropped it.
+func (m mark) isIn(ctx context.Context, stream jetstream.Stream, state jetstream.StreamState) (bool, error) {
 	switch {
-	case at.seq > state.LastSeq:
+	case m.seq > state.LastSeq:
 		return false, nil
-	case at.seq < state.FirstSeq || at.stored.IsZero(): // it is gone, or none was noted
+	case m.seq < state.FirstSeq || m.stored.IsZero(): // it is gone, or none was noted
 		return true, nil
 	}
-	msg, err := t.stream.GetMsg(ctx, at.seq)
+	msg, err := stream.GetMsg(ctx, m.seq)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound): // somebody deleted this one
 		return true, nil
 	case err != nil:
-		return false, fmt.Errorf("look up message %d: %w", at.seq, err)
+		return false, fmt.Errorf("look up message %d: %w", m.seq, err)
 	}
-	return at.is(markOf(at.seq, msg.Header, msg.Time)), nil
+	return m.is(markOf(m.seq, msg.Header, msg.Time)), nil
 }
 
 // firstSince returns the place before the first message that the stream got at a

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/internal/wildcard"
 	"github.com/postroom/postroom/internal/wire"
 )
@@ -134,7 +135,7 @@ func (t *term) read(ctx context.Context) error {
 		InactiveThreshold: time.Minute,
 		MemoryStorage:     true,
 		Replicas:          1,
-		Metadata:          map[string]string{instanceKey: *t.c.inbox.node.instance.Load(), handlerKey: t.c.sub.Name},
+		Metadata:          map[string]string{identity.InstanceKey: *t.c.inbox.node.instance.Load(), identity.HandlerKey: t.c.sub.Name},
 	})
 	if err != nil {
 		return t.c.refuseClosed(fmt.Errorf("read stream %s: %w", t.c.sub.Stream, err))

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/internal/wire"
 )
 
 var (
@@ -109,6 +111,14 @@ func (r *reading) take(ctx context.Context, msg jetstream.Msg) error {
 	}
 	if meta.Sequence.Consumer != r.received.Load()+1 || d.seq <= r.last.Load() {
 		return errGap
+	}
+	if wire.IsLease(msg.Subject()) { // a relay's, and no event: the floor moves past it
+		c.lastRead = markOf(d.seq, msg.Headers(), d.stored)
+		r.term.floor.begin(c.lastRead)
+		r.last.Store(d.seq)
+		r.received.Add(1)
+		r.term.floor.decided(d.seq)
+		return nil
 	}
 	c.metrics.consumed.Add(ctx, 1, c.metrics.stream)
 	d.term, d.pos = r.term, r.term.base+d.pos

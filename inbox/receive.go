@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/internal/wire"
 )
 
 // pullWait is how long a request for messages stays with the broker.
@@ -37,6 +39,10 @@ func (c *consumer) pull(ctx context.Context, durable jetstream.Consumer) error {
 // take takes a message in hand, and queues it unless another of its identity is
 // on its way.
 func (c *consumer) take(ctx context.Context, msg jetstream.Msg) {
+	if wire.IsLease(msg.Subject()) { // a relay's, and no event
+		c.settle(ctx, msg.Ack(), "ack")
+		return
+	}
 	d, err := c.decode(msg)
 	if err != nil { // it is no message of a stream: there is nothing to answer
 		c.log.ErrorContext(ctx, "message without a place in a stream", "error", err, "subject", msg.Subject())

@@ -102,7 +102,7 @@ func (c *consumer) beginRerun(ctx context.Context, cl *claim) (*tx, error) {
 
 // failRerun rolls back a failed attempt, and notes it.
 func (c *consumer) failRerun(ctx context.Context, tx *tx, cl *claim, failed error) error {
-	h := c.failed(cl.attempt, failureOf(failed))
+	h := c.failed(cl.attempt, cl.attempts(), failureOf(failed))
 	args, encoding := c.failArguments(cl, h)
 	if encoding != nil {
 		return c.end(ctx, tx, errors.Join(failed, encoding))

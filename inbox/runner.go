@@ -253,13 +253,15 @@ type due struct {
 	alone bool
 }
 
-// claim claims events and asks what is due next, in one round trip.
+// claim claims events, asks what is due next, and takes dry runs that were asked for,
+// in one round trip.
 func (r *runner) claim(ctx context.Context, w *wishes) (claims []*claim, next due, err error) {
 	err = r.send(ctx, func(batch *pgx.Batch, began time.Time) {
 		batch.Queue(r.inbox.sql.claim, w.arguments(r.inbox.node.name)...).Query(r.collect(&claims, began))
 		batch.Queue(r.inbox.sql.due, w.handlers, w.types, w.subjects, w.spared).QueryRow(func(row pgx.Row) error {
 			return row.Scan(&next.wait, &next.alone)
 		})
+		batch.Queue(r.inbox.sql.trials, r.inbox.node.name, w.handlers, r.inbox.trials.room(), w.types, w.subjects).Query(r.inbox.trials.take)
 	})
 	if err != nil {
 		return nil, due{}, fmt.Errorf("claim held events: %w", err)

@@ -93,6 +93,14 @@ var (
 	expireSQL string
 	//go:embed sql/swept.sql
 	sweptSQL string
+	//go:embed sql/trials.sql
+	trialsSQL string
+	//go:embed sql/try.sql
+	trySQL string
+	//go:embed sql/tried.sql
+	triedSQL string
+	//go:embed sql/changes.sql
+	changesSQL string
 	//go:embed sql/backlog.sql
 	backlogSQL string
 )
@@ -113,6 +121,7 @@ type statements struct {
 	node, leave, ledgers, unknown             string
 	sweep, expire, swept                      string
 	backlog                                   string
+	trials, try, tried, changes               string
 }
 
 func load(name string) statements {
@@ -132,5 +141,6 @@ func load(name string) statements {
 		node: in(nodeSQL), leave: in(leaveSQL), ledgers: in(ledgersSQL), unknown: in(unknownSQL),
 		sweep: in(sweepSQL), expire: in(expireSQL), swept: in(sweptSQL),
 		backlog: in(backlogSQL),
+		trials:  in(trialsSQL), try: in(trySQL), tried: in(triedSQL), changes: in(changesSQL),
 	}
 }

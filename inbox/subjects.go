@@ -22,10 +22,20 @@ func (s subjects) pattern() *string {
 	if len(s) == 0 {
 		return nil
 	}
-	tokens := strings.NewReplacer(`\*`, `[^.]+`, `>`, `.+`)
 	alternatives := make([]string, len(s))
 	for i, subject := range s {
-		alternatives[i] = tokens.Replace(regexp.QuoteMeta(subject))
+		tokens := strings.Split(subject, ".")
+		for j, token := range tokens {
+			switch token { // a '*' or '>' within a token is a character like any other
+			case "*":
+				tokens[j] = `[^.]+`
+			case ">":
+				tokens[j] = `.+`
+			default:
+				tokens[j] = regexp.QuoteMeta(token)
+			}
+		}
+		alternatives[i] = strings.Join(tokens, `\.`)
 	}
 	all := "^(?:" + strings.Join(alternatives, "|") + ")$"
 	return &all

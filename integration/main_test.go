@@ -29,6 +29,8 @@ const (
 	roleVar = "POSTROOM_TEST_ROLE"
 	dbVar   = "POSTROOM_TEST_DATABASE"
 	natsVar = "POSTROOM_TEST_NATS"
+
+	atomicVar = "POSTROOM_TEST_ATOMIC" // not empty: the relay publishes in atomic batches
 )
 
 // lease is short, so that a take-over after a kill does not take long.
@@ -39,7 +41,7 @@ const lease = time.Second
 var shortWindow = []relay.Risk{relay.ShortDuplicateWindow}
 
 func TestMain(m *testing.M) {
-	roles := map[string]func() error{"relay": runRelay, "inbox": runInbox, "external": runErrands}
+	roles := map[string]func() error{"relay": runRelay, "inbox": runInbox, "external": runErrands, "operator": runOperator}
 	role := os.Getenv(roleVar)
 	run, ok := roles[role]
 	if !ok {
@@ -67,7 +69,8 @@ func runRelay() error {
 	}
 	defer nc.Close()
 	log := slog.New(slog.NewTextHandler(os.Stdout, nil))
-	return relay.New(outbox.NewLog(pool), relay.JetStream(nc), relay.Config{Lease: lease, Logger: log, Accept: shortWindow}).Run(ctx)
+	cfg := relay.Config{Lease: lease, Logger: log, Accept: shortWindow, Atomic: os.Getenv(atomicVar) != ""}
+	return relay.New(outbox.NewLog(pool), relay.JetStream(nc), cfg).Run(ctx)
 }
 
 // process is a relay in a process of its own.
@@ -80,10 +83,11 @@ type process struct {
 }
 
 // startRelay starts a relay process, which is killed at the test's end.
-func startRelay(t *testing.T, name, databaseURL, natsURL string) *process {
+func startRelay(t *testing.T, name, databaseURL, natsURL string, more ...string) *process {
 	t.Helper()
 	p := &process{cmd: exec.Command(os.Args[0]), name: name}
 	p.cmd.Env = append(os.Environ(), roleVar+"=relay", dbVar+"="+databaseURL, natsVar+"="+natsURL)
+	p.cmd.Env = append(p.cmd.Env, more...)
 	p.cmd.Stderr = os.Stderr
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {

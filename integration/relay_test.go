@@ -40,23 +40,26 @@ func TestStandbyTakesOverFromAKilledLeader(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		window time.Duration
+		atomic string
 	}{
-		{"repetitions are dropped by the stream", 2 * time.Minute},
-		{"repetitions are dropped by the inbox", 100 * time.Millisecond},
+		{"repetitions are dropped by the stream", 2 * time.Minute, ""},
+		{"repetitions are dropped by the inbox", 100 * time.Millisecond, ""},
+		{"atomic batches, repetitions are dropped by the stream", 2 * time.Minute, "yes"},
+		{"atomic batches, repetitions are dropped by the inbox", 100 * time.Millisecond, "yes"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := openShop(t, devtest.NATS(t), tt.window)
 			terms := map[*process]int{}
 			for i := range 2 {
-				terms[startRelay(t, fmt.Sprint("relay ", i), s.url, devtest.NATSURL(t))] = 0
+				terms[startRelay(t, fmt.Sprint("relay ", i), s.url, devtest.NATSURL(t), atomicVar+"="+tt.atomic)] = 0
 			}
 			for round := range 3 {
 				leader := leaderOf(t, terms)
 				s.grow(200)
 				leader.kill()
 				delete(terms, leader)
-				terms[startRelay(t, fmt.Sprint("relay ", 2+round), s.url, devtest.NATSURL(t))] = 0
+				terms[startRelay(t, fmt.Sprint("relay ", 2+round), s.url, devtest.NATSURL(t), atomicVar+"="+tt.atomic)] = 0
 			}
 			leaderOf(t, terms)
 			s.grow(200)
@@ -66,13 +69,23 @@ func TestStandbyTakesOverFromAKilledLeader(t *testing.T) {
 }
 
 // A leader that is stopped for longer than its lease, and then goes on, finds
-// that another leads: it records nothing more.
+// that another leads: it records nothing more, and in atomic batches the broker takes
+// nothing more from it.
 func TestAPausedLeaderDoesNoHarm(t *testing.T) {
 	t.Parallel()
+	for name, atomic := range map[string]string{"single publishes": "", "atomic batches": "yes"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pauseLeaders(t, atomicVar+"="+atomic)
+		})
+	}
+}
+
+func pauseLeaders(t *testing.T, strategy string) {
 	s := openShop(t, devtest.NATS(t), 100*time.Millisecond)
 	terms := map[*process]int{}
 	for i := range 2 {
-		terms[startRelay(t, fmt.Sprint("relay ", i), s.url, devtest.NATSURL(t))] = 0
+		terms[startRelay(t, fmt.Sprint("relay ", i), s.url, devtest.NATSURL(t), strategy)] = 0
 	}
 	for range 3 {
 		paused := leaderOf(t, terms)
@@ -87,7 +100,7 @@ func TestAPausedLeaderDoesNoHarm(t *testing.T) {
 				delete(terms, p)
 			}
 		}
-		terms[startRelay(t, "relay", s.url, devtest.NATSURL(t))] = 0
+		terms[startRelay(t, "relay", s.url, devtest.NATSURL(t), strategy)] = 0
 	}
 	leaderOf(t, terms)
 	s.settle()

@@ -11,3 +11,6 @@ var ContentDigest = contentDigest
 
 // PruneFromStart makes the next step of Prune start over: an hour has passed.
 func (t *Term) PruneFromStart() { t.pruned.since = time.Now().Add(-pruneAgain) }
+
+// MarkNow has the next recording of something published make a mark.
+func (t *Term) MarkNow() { t.marked = time.Time{} }

@@ -102,7 +102,7 @@ func (l *Log) lead(ctx context.Context, owner string, lease time.Duration) (*Ter
 	if err != nil {
 		return nil, err
 	}
-	term := &Term{sql: l.sql, writer: writer, lease: lease}
+	term := &Term{sql: l.sql, pool: l.pool, writer: writer, lease: lease}
 	row, err := l.take(ctx, writer, owner, lease)
 	if err != nil {
 		return nil, errors.Join(err, closeConn(writer))
@@ -130,6 +130,8 @@ type leadRow struct {
 	Epoch, High, Floor int64
 	Snap, Pending      string
 	Restored           bool
+	Instance           string
+	Streams            []byte
 }
 
 // take takes the lease, and adopts a restored log in the same transaction: that

@@ -127,6 +127,18 @@ func (s spans) upTo(limit int64) spans {
 	return s
 }
 
+// above returns the part of s that is above limit.
+func (s spans) above(limit int64) spans {
+	for i, r := range s {
+		if r.hi > limit {
+			s = slices.Clone(s[i:])
+			s[0].lo = max(r.lo, limit+1)
+			return s
+		}
+	}
+	return nil
+}
+
 // size returns how many seqs are in s.
 func (s spans) size() int64 {
 	var n int64

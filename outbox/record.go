@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/cause"
 )
 
 // Record notes what became of events, stores it with the epoch of this term, and
@@ -20,21 +21,34 @@ import (
 func (t *Term) Record(ctx context.Context, p postroom.Progress) error {
 	t.mu.Lock()
 	t.unheld = append(t.unheld, p.Held...)
+	for _, at := range p.Places {
+		t.places[at.Stream] = at
+	}
+	if len(p.Owed) > 0 {
+		t.progress.owe(spansOf(slices.Clone(p.Owed)))
+	}
+	t.repeats.settle(p.Repeated, p.Held)
 	held := t.sort(p.Published)
 	t.progress.done(p.Published)
 	t.progress.done(held.schedule)
-	t.progress.done(held.hold.seqs)
+	t.progress.done(held.read)
 	next := t.progress.state()
 	t.mu.Unlock()
 
-	quiet := len(p.Published) == 0 && next.high == t.recorded.high && slices.Equal(next.pending, t.recorded.pending)
+	held.late = spansOf(slices.Clone(p.Late))
+	held.mark = len(t.places) > 0 && len(p.Published)+len(p.Owed) > 0 && time.Since(t.marked) >= markEvery
+	quiet := len(p.Published)+len(p.Places) == 0 && next.high == t.recorded.high && slices.Equal(next.pending, t.recorded.pending)
 	if err := t.store(ctx, next, held, quiet); err != nil {
 		return err
+	}
+	if held.mark {
+		t.marked = time.Now()
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.later = t.later[len(held.schedule):] // what Read has added meanwhile
 	t.unheld = nil
+	t.repeats.stored(held.advances)
 	for _, seqs := range [][]int64{held.settle, held.rehold.seqs, p.Returned} {
 		for _, seq := range seqs {
 			delete(t.due, seq)
@@ -45,7 +59,7 @@ func (t *Term) Record(ctx context.Context, p postroom.Progress) error {
 
 // store writes the state, unless it is quiet, and the changes to held.
 func (t *Term) store(ctx context.Context, next state, held changes, quiet bool) error {
-	record := []any{t.epoch, next.high, next.floor, next.snap, next.pending.String(), t.lease}
+	record := []any{t.epoch, next.high, next.floor, next.snap, next.pending.String(), t.lease, streamsOf(t.places)}
 	switch {
 	case !held.empty():
 		if err := t.storeHeld(ctx, record, held); err != nil {
@@ -64,8 +78,8 @@ func (t *Term) store(ctx context.Context, next state, held changes, quiet bool) 
 	return nil
 }
 
-// storeHeld writes the state and the changes to held in one transaction and one
-// round trip.
+// storeHeld writes the state and the other changes in one transaction and one round
+// trip.
 func (t *Term) storeHeld(ctx context.Context, record []any, held changes) error {
 	var batch pgx.Batch // without a BEGIN it is one transaction
 	batch.Queue(t.sql.record, record...)
@@ -74,6 +88,13 @@ func (t *Term) storeHeld(ctx context.Context, record []any, held changes) error 
 	}
 	if len(held.settle) > 0 {
 		batch.Queue(t.sql.settle, t.epoch, held.settle)
+		batch.Queue(t.sql.settled, t.epoch, held.settle)
+	}
+	if len(held.late) > 0 {
+		batch.Queue(t.sql.late, t.epoch, held.late.String(), held.late.size())
+	}
+	if held.mark {
+		batch.Queue(t.sql.mark, t.epoch)
 	}
 	if len(held.rehold.seqs) > 0 {
 		batch.Queue(t.sql.rehold, held.rehold.parameters(t.epoch)...)
@@ -83,6 +104,9 @@ func (t *Term) storeHeld(ctx context.Context, record []any, held changes) error 
 	}
 	if len(held.keys) > 0 {
 		batch.Queue(t.sql.wake, t.epoch, held.keys, append(held.hold.seqs, held.rehold.seqs...), append(held.hold.after, held.rehold.after...))
+	}
+	for _, a := range held.advances {
+		batch.Queue(t.sql.advance, a.args...)
 	}
 	results := t.writer.SendBatch(ctx, &batch)
 	tag, err := results.Exec()
@@ -95,23 +119,32 @@ func (t *Term) storeHeld(ctx context.Context, record []any, held changes) error 
 	return nil
 }
 
-// changes are what a recording does to held.
+// changes are what a recording does beside the state: to held, above all.
 type changes struct {
 	schedule []int64  // of the log, to be published later
 	settle   []int64  // published from held
 	rehold   holdings // refused again
 	hold     holdings // of the log, refused or behind one that was
+	read     []int64  // of these, those that are published for the first time
 	keys     []string // whose first held event may be another now
+	late     spans    // lost by the broker, and too late to be published in order
+	mark     bool     // a mark is made too
+
+	advances []advance // how far rewinds are
 }
 
+// markEvery is how often what is published is marked: so much, and what came after it,
+// is compared where a broker lost the end of a stream.
+const markEvery = 10 * time.Second
+
 func (c *changes) empty() bool {
-	return len(c.schedule)+len(c.settle)+len(c.rehold.seqs)+len(c.hold.seqs) == 0
+	return !c.mark && len(c.schedule)+len(c.settle)+len(c.rehold.seqs)+len(c.hold.seqs)+len(c.late)+len(c.advances) == 0
 }
 
 // sort finds out what is to be changed in held. What is to be put there is kept
 // until it is: Release may have to try again.
 func (t *Term) sort(published []int64) changes {
-	c := changes{schedule: slices.Clone(t.later)}
+	c := changes{schedule: slices.Clone(t.later), advances: t.repeats.advances(t.epoch)}
 	for _, seq := range published {
 		if key, ok := t.due[seq]; ok {
 			c.settle = append(c.settle, seq)
@@ -120,11 +153,16 @@ func (t *Term) sort(published []int64) changes {
 	}
 	for _, h := range t.unheld {
 		key, ok := t.due[h.Seq]
-		if ok {
+		switch {
+		case h.Rewind != 0:
+			c.hold.add(h) // it holds up nobody
+			continue
+		case ok:
 			c.rehold.add(h)
-		} else {
+		default:
 			key = h.Key
 			c.hold.add(h)
+			c.read = append(c.read, h.Seq)
 		}
 		c.touch(key)
 	}
@@ -147,6 +185,8 @@ type holdings struct {
 	attempts      []int32
 	dead          []bool
 	after         []time.Duration
+	fingerprints  [][]byte
+	rewinds       []*int64
 }
 
 func (hs *holdings) add(h postroom.Holding) {
@@ -161,11 +201,24 @@ func (hs *holdings) add(h postroom.Holding) {
 	hs.attempts = append(hs.attempts, int32(min(f.Attempts, 1<<30))) //nolint:gosec // bounded here
 	hs.dead = append(hs.dead, f.Dead)
 	hs.after = append(hs.after, f.After)
+	var fingerprint []byte
+	if f.Class != "" {
+		fingerprint = cause.Fingerprint(outgoing, f.Class, "", f.Text, h.Key)
+	}
+	hs.fingerprints = append(hs.fingerprints, fingerprint)
+	var rewind *int64
+	if h.Rewind != 0 {
+		rewind = &h.Rewind
+	}
+	hs.rewinds = append(hs.rewinds, rewind)
 }
 
 func (hs *holdings) parameters(epoch int64) []any {
-	return []any{epoch, hs.seqs, hs.keys, hs.classes, hs.text, hs.attempts, hs.dead, hs.after}
+	return []any{epoch, hs.seqs, hs.keys, hs.classes, hs.text, hs.attempts, hs.dead, hs.after, hs.fingerprints, hs.rewinds}
 }
+
+// outgoing is the handler of held events that are on their way to the broker.
+const outgoing = "outbox"
 
 // maxText bounds the text of a failure that is stored.
 const maxText = 500

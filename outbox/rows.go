@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,7 +26,7 @@ type rows struct {
 	expect          int // how many the page may have: as many as the last one
 }
 
-// The columns of pass.sql and pending.sql.
+// The columns of pass.sql, pending.sql and rewound.sql.
 const (
 	colPart = iota
 	colSeq
@@ -57,7 +56,7 @@ const (
 	partDue
 )
 
-// collect runs pass.sql or pending.sql and splits the rows by part.
+// collect runs pass.sql, pending.sql or rewound.sql and splits the rows by part.
 func (t *Term) collect(ctx context.Context, sql string, args ...any) (*rows, error) {
 	result, _ := t.reader.Query(ctx, sql, args...) // result.Err reports the error
 	defer result.Close()
@@ -102,7 +101,7 @@ func (r *rows) add(d *decoder) error {
 	switch {
 	case part == partDue:
 		ev.Held, ev.Unordered = true, flag
-		ev.Attempts, _ = strconv.Atoi(d.text(colNote)) // an int, printed by the server
+		_, _ = fmt.Sscan(d.text(colNote), &ev.Attempts, &ev.LastAttempt, &ev.Replays, &ev.Rewind) // as the server prints them
 	case flag:
 		r.scheduled = append(r.scheduled, ev.Seq)
 	}

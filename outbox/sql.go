@@ -19,6 +19,8 @@ var (
 	connectSQL string
 	//go:embed sql/reader.sql
 	readerSQL string
+	//go:embed sql/confirm.sql
+	confirmSQL string
 	//go:embed sql/free.sql
 	freeSQL string
 	//go:embed sql/lead.sql
@@ -35,6 +37,22 @@ var (
 	pendingSQL string
 	//go:embed sql/record.sql
 	recordSQL string
+	//go:embed sql/mark.sql
+	markSQL string
+	//go:embed sql/late.sql
+	lateSQL string
+	//go:embed sql/settled.sql
+	settledSQL string
+	//go:embed sql/marks.sql
+	marksSQL string
+	//go:embed sql/places.sql
+	placesSQL string
+	//go:embed sql/sources.sql
+	sourcesSQL string
+	//go:embed sql/published_by.sql
+	publishedBySQL string
+	//go:embed sql/published.sql
+	publishedSQL string
 	//go:embed sql/schedule.sql
 	scheduleSQL string
 	//go:embed sql/hold.sql
@@ -55,6 +73,22 @@ var (
 	renewSQL string
 	//go:embed sql/release.sql
 	releaseSQL string
+	//go:embed sql/rewound.sql
+	rewoundSQL string
+	//go:embed sql/advance.sql
+	advanceSQL string
+	//go:embed sql/rewind.sql
+	rewindSQL string
+	//go:embed sql/rewinds.sql
+	rewindsSQL string
+	//go:embed sql/cancel_rewind.sql
+	cancelRewindSQL string
+	//go:embed sql/reach.sql
+	reachSQL string
+	//go:embed sql/probe.sql
+	probeSQL string
+	//go:embed sql/count.sql
+	countSQL string
 	//go:embed sql/prune.sql
 	pruneSQL string
 	//go:embed sql/sizes.sql
@@ -66,16 +100,24 @@ type statements struct {
 	write, writeOne          string
 	insertOne, compare       string
 	connect, reader          string
-	free                     string
+	free, confirm            string
 	lead, restored, sequence string
 	pass, gather, pending    string
 	record, renew, release   string
 	schedule, hold, rehold   string
 	settle, wake             string
 	keys, ahead              string
+	mark, settled, marks     string
+	late, places             string
+	sources                  string
+	publishedBy, published   string
 	backlog                  string
 	subjects                 string
 	prune, sizes             string
+	rewound, advance         string
+	rewind, rewinds          string
+	cancelRewind             string
+	reach, probe, count      string
 }
 
 // load returns the statements for a schema whose name schema.Name accepted.
@@ -85,14 +127,21 @@ func load(name string) statements {
 		write:    schema.In(name, writeSQL), writeOne: schema.In(name, writeOneSQL),
 		insertOne: schema.In(name, insertOneSQL), compare: schema.In(name, compareSQL),
 		connect: schema.In(name, connectSQL), reader: schema.In(name, readerSQL),
-		free: schema.In(name, freeSQL),
+		free: schema.In(name, freeSQL), confirm: schema.In(name, confirmSQL),
 		lead: schema.In(name, leadSQL), restored: schema.In(name, restoredSQL), sequence: schema.In(name, sequenceSQL),
 		pass: schema.In(name, passSQL), gather: schema.In(name, gatherSQL), pending: schema.In(name, pendingSQL),
 		schedule: schema.In(name, scheduleSQL), hold: schema.In(name, holdSQL), rehold: schema.In(name, reholdSQL),
 		settle: schema.In(name, settleSQL), wake: schema.In(name, wakeSQL),
 		keys: schema.In(name, keysSQL), ahead: schema.In(name, aheadSQL),
 		backlog: schema.In(name, backlogSQL),
-		prune:   schema.In(name, pruneSQL), sizes: schema.In(name, sizesSQL),
+		mark:    schema.In(name, markSQL), settled: schema.In(name, settledSQL), marks: schema.In(name, marksSQL),
+		late: schema.In(name, lateSQL), places: schema.In(name, placesSQL),
+		sources:     schema.In(name, sourcesSQL),
+		publishedBy: schema.In(name, publishedBySQL), published: schema.In(name, publishedSQL),
+		prune: schema.In(name, pruneSQL), sizes: schema.In(name, sizesSQL),
+		rewound: schema.In(name, rewoundSQL), advance: schema.In(name, advanceSQL),
+		rewind: schema.In(name, rewindSQL), rewinds: schema.In(name, rewindsSQL), cancelRewind: schema.In(name, cancelRewindSQL),
+		reach: schema.In(name, reachSQL), probe: schema.In(name, probeSQL), count: schema.In(name, countSQL),
 		record: schema.In(name, recordSQL), renew: schema.In(name, renewSQL), release: schema.In(name, releaseSQL),
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
 )
@@ -23,14 +24,16 @@ import (
 // Read, and Record with Release, may run beside each other; neither may run
 // twice at once.
 type Term struct {
-	sql    statements
-	lease  time.Duration
-	epoch  int64
-	reader *pgx.Conn
-	writer *pgx.Conn
-	pid    string // the server process behind reader
-	found  int    // events in the last page
-	pruned pruned // how far Prune came
+	sql      statements
+	pool     *pgxpool.Pool
+	lease    time.Duration
+	instance string
+	epoch    int64
+	reader   *pgx.Conn
+	writer   *pgx.Conn
+	pid      string // the server process behind reader
+	found    int    // events in the last page
+	pruned   pruned // how far Prune came
 
 	mu       sync.Mutex // guards what follows but recorded
 	progress *progress
@@ -38,7 +41,10 @@ type Term struct {
 	later    []int64            // read from the log and scheduled: to be held by the next recording
 	unheld   []postroom.Holding // likewise refused, or behind one that was
 	due      map[int64]string   // read from held and not yet recorded, and the key that each blocks
+	repeats  repeats            // events that are published again
 	recorded state              // what the row says
+	places   map[string]postroom.Place
+	marked   time.Time // when the last mark was made; Record's
 }
 
 // begin starts from the row that taking the lease returned.
@@ -47,7 +53,10 @@ func (t *Term) begin(row leadRow) error {
 	if err != nil {
 		return err
 	}
-	t.epoch = row.Epoch
+	if t.places, err = placesOf(row.Streams); err != nil {
+		return err
+	}
+	t.epoch, t.instance = row.Epoch, row.Instance
 	t.ahead = make(map[int64]struct{})
 	t.recorded = state{high: row.High, floor: row.Floor, snap: row.Snap, pending: pending}
 	t.progress = resume(t.recorded)
@@ -68,8 +77,27 @@ func (t *Term) lookAhead(ctx context.Context) error {
 	return nil
 }
 
-// Epoch numbers the terms of a log. It only rises.
-func (t *Term) Epoch() int64 { return t.epoch }
+// Claim returns the identity of the log's instance, and the number of the term. That
+// only rises.
+func (t *Term) Claim() (instance string, epoch int64) { return t.instance, t.epoch }
+
+// Places returns where streams ended when the last relay recorded that. Call it before
+// the first Record.
+func (t *Term) Places() []postroom.Place { return slices.Collect(maps.Values(t.places)) }
+
+// Confirm returns nil where this term still leads, and [postroom.ErrLeaseLost] where
+// another has begun. It takes a connection of the pool, and may run beside everything
+// else.
+func (t *Term) Confirm(ctx context.Context) error {
+	var leads bool
+	if err := t.pool.QueryRow(ctx, t.sql.confirm, t.epoch).Scan(&leads); err != nil {
+		return fmt.Errorf("outbox: look at lease: %w", err)
+	}
+	if !leads {
+		return fmt.Errorf("outbox: look at lease: %w", postroom.ErrLeaseLost)
+	}
+	return nil
+}
 
 // Read returns the next committed events in the order in which they are to be
 // published, at most limit newer ones, as many late ones and as many that were

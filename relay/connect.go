@@ -82,6 +82,10 @@ func withCause(err, cause error) error {
 // deleted from. Where cfg leaves the choice, it is stored in files and keeps
 // what it is given (limits retention).
 //
+// Where cfg allows atomic batches (AllowAtomicPublish) the stream has the subject
+// that they need as well; see [LeaseSubjects]. An existing stream is changed so that
+// it allows them.
+//
 // Streams belong to the operator: [Relay.Run] never creates one.
 func EnsureStream(ctx context.Context, nc *nats.Conn, cfg jetstream.StreamConfig) error {
 	js, err := jetstream.New(nc)
@@ -90,9 +94,15 @@ func EnsureStream(ctx context.Context, nc *nats.Conn, cfg jetstream.StreamConfig
 	}
 	cfg.Discard = jetstream.DiscardNew
 	cfg.DenyDelete, cfg.DenyPurge = true, true
-	_, err = js.CreateStream(ctx, cfg)
+	if cfg.AllowAtomicPublish {
+		cfg.Subjects = wildcard.Union(cfg.Subjects, []string{LeaseSubjects(cfg.Name)})
+	}
+	stream, err := js.CreateStream(ctx, cfg)
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		err = addSubjects(ctx, js, cfg)
+		stream, err = widen(ctx, js, cfg)
+	}
+	if err == nil && cfg.AllowAtomicPublish && !stream.CachedInfo().Config.AllowAtomicPublish {
+		err = fmt.Errorf("the server, of version %s, does not know atomic batches: upgrade it to %s or later", nc.ConnectedServerVersion(), minAtomic)
 	}
 	if err != nil {
 		return fmt.Errorf("relay: ensure stream %s: %w", cfg.Name, err)
@@ -100,17 +110,19 @@ func EnsureStream(ctx context.Context, nc *nats.Conn, cfg jetstream.StreamConfig
 	return nil
 }
 
-// addSubjects adds the subjects of cfg that the stream does not cover.
-func addSubjects(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig) error {
+// widen adds the subjects of cfg that the stream does not cover, and allows atomic
+// batches where cfg does.
+func widen(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
 	stream, err := js.Stream(ctx, cfg.Name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	now := stream.CachedInfo().Config
-	if len(wildcard.Uncovered(cfg.Subjects, now.Subjects)) == 0 {
-		return nil
+	atomic := now.AllowAtomicPublish || !cfg.AllowAtomicPublish
+	if atomic && len(wildcard.Uncovered(cfg.Subjects, now.Subjects)) == 0 {
+		return stream, nil
 	}
 	now.Subjects = wildcard.Union(now.Subjects, cfg.Subjects)
-	_, err = js.UpdateStream(ctx, now)
-	return err
+	now.AllowAtomicPublish = now.AllowAtomicPublish || cfg.AllowAtomicPublish
+	return js.UpdateStream(ctx, now)
 }

@@ -21,7 +21,11 @@ type fakeSource struct {
 	leadErr  error
 	held     map[int64]postroom.Holding
 	heldKeys []string
-	prunable int                                          // steps
+	prunable int // steps
+	places   []postroom.Place
+	owed     []int64 // lost by the broker, as the relay found
+	late     []int64 // likewise
+	rewinds  fakeRewinds
 	recorded func(t *fakeTerm, ctx context.Context) error // what Record does, where set
 }
 
@@ -90,6 +94,12 @@ func (t *fakeTerm) Read(_ context.Context, limit int) (postroom.Page, error) {
 	return postroom.Page{Events: page, Scheduled: later}, t.readErr
 }
 
+func (t *fakeTerm) Rewound(_ context.Context, limit int) (postroom.Rewound, error) {
+	t.source.mu.Lock()
+	defer t.source.mu.Unlock()
+	return t.source.rewinds.look(limit), nil
+}
+
 func (t *fakeTerm) HeldKeys(context.Context) ([]string, error) {
 	t.source.mu.Lock()
 	defer t.source.mu.Unlock()
@@ -125,8 +135,32 @@ func (t *fakeTerm) Record(ctx context.Context, p postroom.Progress) error {
 	for _, h := range p.Held {
 		t.source.held[h.Seq] = h
 	}
+	for _, at := range p.Places {
+		t.source.places = slices.DeleteFunc(t.source.places, func(old postroom.Place) bool { return old.Stream == at.Stream })
+		t.source.places = append(t.source.places, at)
+	}
+	t.source.owed, t.source.late = append(t.source.owed, p.Owed...), append(t.source.late, p.Late...)
+	var owed []postroom.Logged
+	for _, ev := range t.source.events {
+		if slices.Contains(p.Owed, ev.Seq) {
+			delete(t.source.done, ev.Seq)
+			owed = append(owed, ev)
+		}
+	}
+	t.unread = append(owed, t.unread...)
+	t.source.rewinds.repeated = append(t.source.rewinds.repeated, p.Repeated...)
 	return nil
 }
+
+func (t *fakeTerm) Places() []postroom.Place {
+	t.source.mu.Lock()
+	defer t.source.mu.Unlock()
+	return slices.Clone(t.source.places)
+}
+
+func (t *fakeTerm) Claim() (instance string, epoch int64) { return "fake", 1 }
+
+func (t *fakeTerm) Confirm(context.Context) error { return nil }
 
 func (t *fakeTerm) Release(ctx context.Context, p postroom.Progress) error {
 	err := t.Record(ctx, p)
@@ -141,11 +175,13 @@ func (t *fakeTerm) Release(ctx context.Context, p postroom.Progress) error {
 // now and then when so many goroutines come and go in a bubble of synctest.
 type fakePublisher struct {
 	answer func(ev postroom.Logged, try int) (wait time.Duration, err error)
-	stream string // that all events go to
+	stream string                          // that all events go to
+	store  func(ev postroom.Logged) uint64 // stores an event, where set, and returns its sequence
 	runErr error
 
 	mu       sync.Mutex
 	tries    map[int64]int
+	again    map[int64]int // of rewinds
 	inFlight int
 	most     int // the most in flight at any time
 }
@@ -177,6 +213,10 @@ func (p *fakePublisher) publish(ctx context.Context, ev *relay.Flight, settle fu
 	}
 	p.tries[ev.Seq]++
 	try := p.tries[ev.Seq]
+	if p.again == nil {
+		p.again = map[int64]int{}
+	}
+	p.again[ev.Rewind]++
 	p.inFlight++
 	p.most = max(p.most, p.inFlight)
 	p.mu.Unlock()
@@ -196,6 +236,9 @@ func (p *fakePublisher) publish(ctx context.Context, ev *relay.Flight, settle fu
 	p.mu.Unlock()
 	o := relay.OutcomeOf(err)
 	o.Stream = p.stream
+	if p.store != nil && err == nil {
+		o.Sequence = p.store(ev.Logged)
+	}
 	settle(ev, o)
 }
 
@@ -203,6 +246,13 @@ func (p *fakePublisher) tried(seq int64) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.tries[seq]
+}
+
+// triedOf returns how many events of a rewind were sent, each as often as it was.
+func (p *fakePublisher) triedOf(rewind int64) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.again[rewind]
 }
 
 // events returns n events without a key, from seq 1.

@@ -52,6 +52,9 @@ type Health struct {
 	// Out are the names of the streams that take nothing at the moment.
 	Out []string
 
+	// Losses are what streams were found to have lost, the last of each.
+	Losses []Loss
+
 	// Backlog is how far behind the relay was when it was last measured, and
 	// Measured is when. Only a leader measures.
 	Backlog  postroom.Backlog
@@ -171,6 +174,34 @@ func (v *vitals) out(streams []string) {
 	v.health.Out = streams
 }
 
+// lost notes that a stream lost something, and reports whether that is news: a repair
+// that failed is begun again.
+func (v *vitals) lost(stream string, verdict Verdict) (loss Loss, isNew bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	i := slices.IndexFunc(v.health.Losses, func(l Loss) bool { return l.Stream == stream })
+	if i >= 0 && v.health.Losses[i].Verdict == verdict && v.health.Losses[i].Repaired.IsZero() {
+		return v.health.Losses[i], false
+	}
+	if i >= 0 {
+		v.health.Losses = slices.Delete(v.health.Losses, i, i+1)
+	}
+	loss = Loss{Stream: stream, Verdict: verdict, At: time.Now()}
+	v.health.Losses = append(v.health.Losses, loss)
+	return loss, true
+}
+
+// repaired notes the end of a repair.
+func (v *vitals) repaired(loss Loss) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for i := range v.health.Losses {
+		if v.health.Losses[i].Stream == loss.Stream {
+			v.health.Losses[i] = loss
+		}
+	}
+}
+
 func (v *vitals) measured(b postroom.Backlog) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -212,7 +243,7 @@ func (v *vitals) read() Health {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	h := v.health
-	h.Faults, h.Out = slices.Clone(h.Faults), slices.Clone(h.Out)
+	h.Faults, h.Out, h.Losses = slices.Clone(h.Faults), slices.Clone(h.Out), slices.Clone(h.Losses)
 	h.taken = time.Now()
 	if h.State == "" {
 		h.State = Stopped

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"container/heap"
 	"time"
 
@@ -77,6 +78,9 @@ func (l *lanes) touch(b *block) {
 // returns how often the event failed since it was read, and what is held of it.
 func (l *lanes) failed(f *Flight, o Outcome, now time.Time) (tries int, held *postroom.Failure) {
 	s := l.landed(f, o.Stream)
+	if o.Class >= Unavailable {
+		l.loosen(f)
+	}
 	f.tries++
 	tries = f.tries
 	if o.Class >= Unavailable && f.refused.IsZero() {
@@ -101,15 +105,20 @@ func (l *lanes) failed(f *Flight, o Outcome, now time.Time) (tries int, held *po
 // holds nothing: others have to pass, of the same stream where it is the stream
 // that is not available. Where no stream takes an event it is enough that others
 // have one: they may stand behind more such events than may be read. So may those
-// that would pass where all that is read is refused, which is then no attempt.
+// that would pass where all that is read is refused, which is then no attempt. Of
+// rewinds so little is read that one which is refused makes way in any case, and
+// nothing else does.
 func (l *lanes) mayHold(f *Flight, s *stream, c Class) bool {
+	if f.repeats() && c != Refused {
+		return false
+	}
 	switch c {
 	case Unavailable:
 		return s != nil && s.passed.After(f.refused)
 	case Unroutable:
 		return l.others || l.passed.After(f.refused)
 	case Refused:
-		return l.passed.After(f.refused) || l.full()
+		return l.passed.After(f.refused) || l.full() || f.repeats()
 	}
 	return false
 }
@@ -168,13 +177,17 @@ func (l *lanes) hold(f *Flight, o Outcome) *postroom.Failure {
 		failure.Dead = true
 	case o.Class == Refused && l.passed.After(f.refused):
 		failure.Attempts++
-		failure.Dead = failure.Attempts >= maxAttempts
+		failure.Dead = failure.Attempts >= cmp.Or(f.LastAttempt, maxAttempts)
 		failure.After = attempts.Delay(failure.Attempts)
 	default:
 		failure.After = steady.Delay(1)
 	}
 	key := f.orderKey()
-	l.held = append(l.held, postroom.Holding{Seq: f.Seq, Key: key, Failure: failure})
+	holding := postroom.Holding{Seq: f.Seq, Key: key, Failure: failure}
+	if f.repeats() {
+		holding.Rewind = f.Rewind
+	}
+	l.held = append(l.held, holding)
 	if key != "" {
 		l.blockKey(key, f.next)
 	}
@@ -192,16 +205,21 @@ func (l *lanes) blockKey(key string, waiting *Flight) {
 	}
 	l.touch(b)
 	delete(l.keys, key)
+	var repeats []postroom.Logged // they wait for nobody that is held
 	for f := waiting; f != nil; {
-		if f.Held {
+		switch {
+		case f.repeats():
+			repeats = append(repeats, f.Logged)
+		case f.Held:
 			l.returned = append(l.returned, f.Seq)
-		} else {
+		default:
 			l.held = append(l.held, postroom.Holding{Seq: f.Seq, Key: key})
 		}
 		next := f.next
 		l.release(f)
 		f = next
 	}
+	l.addAgain(repeats)
 }
 
 // takeHeld returns what is to be recorded next, by the recording of the given

@@ -29,6 +29,10 @@ var (
 	// it: the stream has no leader at the moment.
 	ErrNoLeader = errors.New("the stream of the event's subject does not answer")
 
+	// errReconnected ends a term when the connection is back after it broke: what the
+	// broker had may not be there any more.
+	errReconnected = errors.New("connected to the broker again")
+
 	// ErrNotAllowed says that the user of the connection may not publish to the
 	// event's subject. Grant it, or connect as another user.
 	ErrNotAllowed = errors.New("not allowed to publish to the event's subject")
@@ -49,8 +53,12 @@ type JetStreamPublisher struct {
 
 	listens sync.Once
 	mu      sync.Mutex
-	windows map[*window]struct{} // of each Run that is under way
+	windows map[deniable]struct{} // of each Run that is under way
 }
+
+// deniable has publishes under way of which the server may say that they are not
+// allowed.
+type deniable interface{ deny(err error) }
 
 // JetStream returns a publisher on the given connection, which has to be made
 // with [ConnectOptions] and stays the caller's. It does no I/O.
@@ -61,7 +69,7 @@ type JetStreamPublisher struct {
 //
 // It adds to the connection's error handler, which goes on to be called.
 func JetStream(nc *nats.Conn) *JetStreamPublisher {
-	return &JetStreamPublisher{nc: nc, windows: make(map[*window]struct{})}
+	return &JetStreamPublisher{nc: nc, windows: make(map[deniable]struct{})}
 }
 
 // Check reports whether the connection is fit for publishing, and whether
@@ -90,9 +98,10 @@ func (p *JetStreamPublisher) Check(ctx context.Context) error {
 
 // Run publishes batches as [Publisher] describes. Acknowledgements come on a
 // reply subject of its own, which names the event: one subscription serves any
-// number of publishes.
+// number of publishes. It returns an error when the connection broke and is back.
 func (p *JetStreamPublisher) Run(ctx context.Context, batches <-chan []*Flight, settle func(f *Flight, o Outcome)) error {
 	ctx, cancel := context.WithCancel(ctx)
+	reconnects := p.nc.Stats().Reconnects
 	w := newWindow(p.nc.NewInbox()+".", settle)
 	var looking sync.WaitGroup
 	defer w.close()
@@ -117,6 +126,10 @@ func (p *JetStreamPublisher) Run(ctx context.Context, batches <-chan []*Flight, 
 			w.failAll(nats.ErrDisconnected) // their acknowledgements went to the connection that broke
 			incoming = nil
 		}
+		if p.nc.Stats().Reconnects != reconnects {
+			w.failAll(nats.ErrDisconnected)
+			return errReconnected // nothing is sent before the streams are compared
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -124,7 +137,13 @@ func (p *JetStreamPublisher) Run(ctx context.Context, batches <-chan []*Flight, 
 			if !ok {
 				return nil
 			}
-			p.send(batch, w)
+			if p.nc.Stats().Reconnects == reconnects {
+				p.send(batch, w)
+				break
+			}
+			for _, f := range batch {
+				settle(f, failure(nats.ErrDisconnected))
+			}
 		case <-status:
 			w.failAll(nats.ErrDisconnected)
 		case now := <-tick.C:
@@ -143,7 +162,7 @@ func (p *JetStreamPublisher) Run(ctx context.Context, batches <-chan []*Flight, 
 // listen tells a window of publishes that are not allowed, until the returned
 // function is called. The server says so to the connection, and of many the
 // connection remembers only the last: each has to be taken as it comes.
-func (p *JetStreamPublisher) listen(w *window) (end func()) {
+func (p *JetStreamPublisher) listen(w deniable) (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.windows[w] = struct{}{}
@@ -185,7 +204,7 @@ func (p *JetStreamPublisher) send(batch []*Flight, w *window) {
 	w.expect(batch, time.Now())
 	for i, f := range batch {
 		w.msg.Subject, w.msg.Reply = f.Subject, w.opened[i].reply
-		w.msg.Header = w.encoder.Encode(&f.Event)
+		w.msg.Header = w.encoder.Encode(&f.Event, f.copy())
 		w.msg.Data = f.Data
 		err := p.nc.PublishMsg(&w.msg)
 		w.sent.Store(w.opened[i].serial)

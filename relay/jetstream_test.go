@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,6 +34,7 @@ type publisher struct {
 
 	batches  chan []*relay.Flight
 	outcomes chan outcome
+	terms    atomic.Int64 // calls of Run
 }
 
 func publish(t *testing.T, nc *nats.Conn) *publisher {
@@ -40,10 +42,16 @@ func publish(t *testing.T, nc *nats.Conn) *publisher {
 	p := &publisher{T: t, batches: make(chan []*relay.Flight), outcomes: make(chan outcome, 1000)}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
+	js := relay.JetStream(nc)
 	go func() {
-		done <- relay.JetStream(nc).Run(ctx, p.batches, func(f *relay.Flight, o relay.Outcome) {
-			p.outcomes <- outcome{f.Seq, o.Duplicate, o.Class, o.Stream, o.Err}
-		})
+		err := relay.ErrReconnected
+		for errors.Is(err, relay.ErrReconnected) { // as the relay does, in another term
+			p.terms.Add(1)
+			err = js.Run(ctx, p.batches, func(f *relay.Flight, o relay.Outcome) {
+				p.outcomes <- outcome{f.Seq, o.Duplicate, o.Class, o.Stream, o.Err}
+			})
+		}
+		done <- err
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -221,6 +229,9 @@ func TestJetStreamSurvivesTheBroker(t *testing.T) {
 	info, err := s.Info(t.Context())
 	if err != nil || info.State.Msgs != 1 {
 		t.Errorf("%d messages in the stream (%v), want the one that was acknowledged", info.State.Msgs, err)
+	}
+	if n := p.terms.Load(); n != 2 {
+		t.Errorf("Run was called %d times: it has to return when the connection is back, so that the streams are compared", n)
 	}
 }
 

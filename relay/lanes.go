@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/wire"
 )
 
 // lanes decides which event may be sent next: the events of a key one at a
@@ -25,11 +26,17 @@ type lanes struct {
 	others  bool               // some events are known to have a stream
 	free    []*Flight          // for reuse
 
+	// Where events go in atomic batches, those of a key that wait for each other go
+	// together: so many bytes are in the batch that is being made.
+	batching bool
+	loaded   int
+
 	size  int // events that were added and are not done
 	sent  int // of them in flight
 	bytes int // data of all of them
 
-	holding // what goes to held
+	holding   // what goes to held
+	repeating // events of rewinds
 }
 
 // Flight is an event on its way to the broker. A [Publisher] reads it, and has
@@ -44,7 +51,13 @@ type Flight struct {
 	due     time.Time // when it may be sent again
 	tries   int       // how often it failed since it was read
 	flush   *flush    // the span of its batch, if any
+	flying  bool      // sent, and without an outcome
+	follows bool      // sent along with the one before it of its key
+	alone   bool      // the broker did not take it by itself: it is not to cost others their batch
 }
+
+// copy says which of the event's messages is sent.
+func (f *Flight) copy() wire.Copy { return wire.Copy{Replays: f.Replays, Rewind: f.Rewind} }
 
 // orderKey returns the key whose events wait for each other, empty for none.
 func (f *Flight) orderKey() string {
@@ -70,7 +83,7 @@ func (l *lanes) add(events []postroom.Logged) {
 		if ev.Unordered {
 			key = ""
 		}
-		if key != "" && !ev.Held && l.follows(ev.Seq, key) {
+		if key != "" && !ev.Held && ev.Rewind == 0 && l.follows(ev.Seq, key) {
 			continue
 		}
 		f := l.flight()
@@ -96,11 +109,12 @@ func (l *lanes) next(n int, now time.Time) []*Flight {
 		return nil
 	}
 	var batch []*Flight
-	for len(batch) < n && len(l.retries) > 0 && !l.retries[0].due.After(now) {
-		batch = l.send(batch, heap.Pop(&l.retries).(*Flight), now)
+	l.loaded = 0
+	for l.fits(batch, n) && len(l.retries) > 0 && !l.retries[0].due.After(now) {
+		batch = l.sendKey(batch, heap.Pop(&l.retries).(*Flight), n, now)
 	}
 	for _, s := range l.streams {
-		for room := s.probes(now); room > 0 && len(batch) < n; room-- {
+		for room := s.probes(now); room > 0 && l.fits(batch, n); room-- {
 			f, _ := s.parked.pop()
 			batch = l.send(batch, f, now)
 		}
@@ -108,22 +122,53 @@ func (l *lanes) next(n int, now time.Time) []*Flight {
 	if batch == nil {
 		batch = make([]*Flight, 0, min(n, l.ready.len()))
 	}
-	for len(batch) < n {
+	for l.fits(batch, n) {
 		f, ok := l.ready.pop()
 		if !ok {
 			break
 		}
 		if s := l.routes[f.Subject]; s != nil && s.full() {
+			l.loosen(f)
 			s.parked.push(f)
 			continue
 		}
-		batch = l.send(batch, f, now)
+		batch = l.sendKey(batch, f, n, now)
+	}
+	return batch
+}
+
+// fits reports whether more may be added to a batch of up to n events.
+func (l *lanes) fits(batch []*Flight, n int) bool {
+	return len(batch) < n && (!l.batching || len(batch) < maxBatch && l.loaded < maxBatchBytes)
+}
+
+// sendKey sends an event and, in atomic batches, those that wait behind it. They
+// have to be in its batch to be stored after it, so they have to be in its stream;
+// and it must be likely that it is stored. An event of a rewind can leave its lane at
+// any time: it goes by itself.
+func (l *lanes) sendKey(batch []*Flight, f *Flight, n int, now time.Time) []*Flight {
+	byItself := !l.batching || f.alone || f.repeats()
+	batch = l.send(batch, f, now)
+	if byItself || f.stream != nil && f.stream.out {
+		return batch
+	}
+	for g := f.next; g != nil && !g.repeats() && l.fits(batch, n); g = g.next {
+		if g.Subject != f.Subject && (f.stream == nil || l.routes[g.Subject] != f.stream) {
+			break
+		}
+		batch = l.send(batch, g, now)
+		g.follows = true
 	}
 	return batch
 }
 
 func (l *lanes) send(batch []*Flight, f *Flight, now time.Time) []*Flight {
+	if l.drop(f) {
+		return batch
+	}
 	f.sent, f.stream = now, l.routes[f.Subject]
+	f.flying, f.follows = true, false
+	l.loaded += len(f.Data)
 	if f.stream != nil {
 		f.stream.sent++
 	}
@@ -135,6 +180,7 @@ func (l *lanes) send(batch []*Flight, f *Flight, now time.Time) []*Flight {
 // of its stream.
 func (l *lanes) landed(f *Flight, name string) *stream {
 	l.sent--
+	f.flying = false
 	if f.stream != nil {
 		f.stream.sent--
 	}
@@ -172,16 +218,37 @@ func (l *lanes) done(f *Flight, name string, now time.Time) {
 		if f.next == nil {
 			delete(l.keys, key)
 		} else {
-			l.ready.push(f.next)
+			l.follow(f.next)
 		}
 	}
 	l.release(f)
+}
+
+// follow lets an event pass now that the one before it of its key was stored,
+// unless it was sent along with that one.
+func (l *lanes) follow(f *Flight) {
+	f.follows = false
+	if !f.flying {
+		l.ready.push(f)
+	}
+}
+
+// behind takes back an event that was not stored, because an earlier one of its
+// key was not: that one takes it along again.
+func (l *lanes) behind(f *Flight) {
+	l.landed(f, "")
+	if !f.follows { // the earlier one was stored after all
+		l.ready.push(f)
+	}
 }
 
 // unsend takes back events that were not sent after all.
 func (l *lanes) unsend(batch []*Flight) {
 	for _, f := range batch {
 		l.landed(f, "")
+		if f.follows { // one that is in the batch too
+			continue
+		}
 		f.due = f.sent
 		heap.Push(&l.retries, f)
 	}
@@ -215,6 +282,7 @@ func (l *lanes) flight() *Flight {
 func (l *lanes) release(f *Flight) {
 	l.size--
 	l.bytes -= len(f.Data)
+	l.left(f)
 	*f = Flight{}
 	l.free = append(l.free, f)
 }

@@ -3,7 +3,6 @@ package relay
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,9 +25,9 @@ const (
 	maxBytes = 64 << 20
 )
 
-// leader is a relay in one term. Four goroutines work for it: reader reads
-// pages, conduct decides what is sent, the publisher sends, recorder records.
-// The first to fail ends the term.
+// leader is a relay in one term. Five goroutines work for it: reader reads
+// pages, conduct decides what is sent, the publisher sends, recorder records, attest
+// sees to it that the broker has what it had. The first to fail ends the term.
 type leader struct {
 	relay *Relay
 	term  Term
@@ -43,12 +42,17 @@ type leader struct {
 	progress  postroom.Progress // conduct to recorder
 	counted   counts            // conduct to recorder
 	recording int64             // the number of the next recording
+	places    places            // absorb's and attest's
 	news      chan struct{}     // outcomes is not empty
 	record    chan struct{}     // there is something to record
+	noted     chan struct{}     // something was recorded
+	suspicion chan struct{}     // a stream may not have what it had
 
-	acked []int64   // absorb's, for reuse
-	spare []landing // likewise
-	out   []string  // the streams that were last told to be out
+	ends     ends                // absorb's
+	acked    []int64             // absorb's, for reuse
+	repeated []postroom.Repeated // likewise
+	spare    []landing           // likewise
+	out      []string            // the streams that were last told to be out
 
 	warned time.Time // when an event that failed was last told of
 	unsaid int       // how many were not, since then
@@ -56,12 +60,9 @@ type leader struct {
 	holding  atomic.Int64 // events that wait to be written to held
 	recorded atomic.Int64 // the number of the last recording
 	blocked  atomic.Bool  // some keys have events in held
-}
 
-// landing is an event whose outcome is known.
-type landing struct {
-	*Flight
-	Outcome
+	repeats     atomic.Int64 // events of rewinds that were read and are on their way
+	repeatBytes atomic.Int64 // and their data
 }
 
 // serveTerm leads until ctx ends, and then drains, or until something fails.
@@ -70,8 +71,10 @@ func (r *Relay) serveTerm(ctx context.Context, term Term, asked time.Time) error
 	l := &leader{
 		relay: r, term: term, sure: asked, lanes: newLanes(r.cfg.MaxUnpublished), recording: 1,
 		pages: make(chan page), batches: make(chan []*Flight),
-		news: make(chan struct{}, 1), record: make(chan struct{}, 1),
+		news: make(chan struct{}, 1), record: make(chan struct{}, 1), noted: make(chan struct{}, 1), suspicion: make(chan struct{}, 1),
+		places: make(places), ends: ends{streams: make(map[string]*end)},
 	}
+	l.lanes.batching = r.cfg.Atomic
 	// What is in hand outlives ctx by the drain; only a failure cuts it short.
 	work, fail := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer fail(nil)
@@ -80,17 +83,22 @@ func (r *Relay) serveTerm(ctx context.Context, term Term, asked time.Time) error
 	readCtx, stopReading := context.WithCancel(ctx)
 	defer stopReading()
 	defer context.AfterFunc(work, stopReading)()
-	readers.Go(func() { l.end(fail, readCtx, l.read(readCtx)) })
 
 	publishing, stopPublishing := context.WithCancel(work)
 	defer stopPublishing()
-	others.Go(func() { l.end(fail, publishing, r.pub.Run(publishing, l.batches, l.settle)) })
+	others.Go(func() { l.end(fail, publishing, l.publish(publishing)) })
 
 	recording, stopRecording := context.WithCancel(work)
 	defer stopRecording()
 	others.Go(func() { l.end(fail, recording, l.keepRecord(recording)) })
 
-	l.conduct(ctx, work)
+	if err := l.verify(readCtx); err != nil {
+		l.end(fail, readCtx, err)
+	} else {
+		readers.Go(func() { l.end(fail, readCtx, l.read(readCtx)) })
+		readers.Go(func() { l.end(fail, readCtx, l.attest(readCtx)) })
+		l.conduct(ctx, work)
+	}
 	stopReading()
 	readers.Wait()
 	stopPublishing()
@@ -103,6 +111,16 @@ func (r *Relay) serveTerm(ctx context.Context, term Term, asked time.Time) error
 	progress, counted, _ := l.take()
 	r.metrics.published(leave, counted)
 	return errors.Join(context.Cause(work), term.Release(leave, progress))
+}
+
+// publish sends what conduct hands it, by the strategy of the Config.
+func (l *leader) publish(ctx context.Context) error {
+	batcher, ok := l.relay.pub.(Batcher)
+	if !ok || !l.relay.cfg.Atomic {
+		return l.relay.pub.Run(ctx, l.batches, l.settle)
+	}
+	instance, epoch := l.term.Claim()
+	return batcher.RunAtomic(ctx, Claim{Instance: instance, Epoch: epoch, Confirm: l.term.Confirm}, l.batches, l.settle)
 }
 
 // end notes why a goroutine of the term ended. The end of its context is no
@@ -121,6 +139,7 @@ func (l *leader) conduct(ctx, work context.Context) {
 		var batch []*Flight
 		if now := time.Now(); !ending {
 			batch = l.lanes.next(l.room(), now)
+			l.passRepeats()
 			l.traceBatch(ctx, batch, now)
 		}
 		if len(batch) > 0 && !l.send(ctx, work, batch) {
@@ -177,6 +196,9 @@ func (l *leader) accept(p page) {
 	if p.asked {
 		l.lanes.block(p.keys, p.recorded)
 		l.blocked.Store(len(l.lanes.blocked) > 0)
+	}
+	for _, rewind := range p.cancelled {
+		l.lanes.cancel(rewind)
 	}
 	l.lanes.add(p.events)
 	l.lanes.makeRoom(now)
@@ -236,119 +258,6 @@ func (l *leader) retryTimer() (due <-chan time.Time, stop func() bool) {
 	}
 	timer := time.NewTimer(time.Until(at))
 	return timer.C, timer.Stop
-}
-
-// settle takes an outcome from the publisher.
-func (l *leader) settle(f *Flight, o Outcome) {
-	l.mu.Lock()
-	first := len(l.outcomes) == 0
-	l.outcomes = append(l.outcomes, landing{f, o})
-	l.mu.Unlock()
-	if first {
-		signal(l.news)
-	}
-}
-
-// absorb moves outcomes into the lanes, and the acknowledged on to the
-// recorder.
-func (l *leader) absorb(ctx context.Context) {
-	l.mu.Lock()
-	outcomes := l.outcomes
-	l.outcomes = l.spare[:0]
-	l.mu.Unlock()
-
-	now := time.Now()
-	l.lanes.others = l.relay.covered.Load()
-	var counted counts
-	acked := l.acked[:0]
-	for _, o := range outcomes {
-		if o.flush != nil {
-			o.flush.landed(o.Outcome)
-		}
-		if o.Class != Stored {
-			l.failed(ctx, o, now, &counted)
-			continue
-		}
-		acked = append(acked, o.Seq)
-		if o.Duplicate {
-			counted.duplicate++
-		} else {
-			counted.stored++
-		}
-		if len(acked) == 1 {
-			l.relay.metrics.sample(ctx, o.LoggedAt, o.sent, now)
-		}
-		l.lanes.done(o.Flight, o.Stream, now)
-	}
-	clear(outcomes)
-	l.spare, l.acked = outcomes, acked
-
-	l.mu.Lock()
-	l.progress.Published = append(l.progress.Published, acked...)
-	l.counted.add(counted)
-	l.mu.Unlock()
-	if len(acked) > 0 {
-		signal(l.record)
-	}
-	l.passHeld()
-	l.tellStreams(ctx)
-}
-
-// failed takes in an event that was not stored, and reports it: each that is
-// dead; of the others, which can be thousands at once, one each second.
-func (l *leader) failed(ctx context.Context, o landing, now time.Time, counted *counts) {
-	if o.Class == Unroutable {
-		signal(l.relay.doubt)
-	}
-	event := []any{"seq", o.Seq, "event_id", o.ID, "type", o.Type, "outcome", o.Class.String(), "error", o.Err}
-	tries, held := l.lanes.failed(o.Flight, o.Outcome, now)
-	dead := held != nil && held.Dead
-	l.relay.metrics.failed(ctx, o.Outcome, dead)
-	log := l.relay.cfg.Logger
-	switch {
-	case dead:
-		counted.dead++
-		log.ErrorContext(ctx, "event is dead, an operator has to decide", append(event, "attempt", held.Attempts)...)
-		return
-	case held == nil:
-		counted.retried++
-	}
-	if now.Sub(l.warned) < time.Second {
-		l.unsaid++
-		return
-	}
-	if held != nil {
-		log.WarnContext(ctx, "event is held, and tried again", append(event, "attempt", held.Attempts, "after", held.After, "others", l.unsaid)...)
-	} else {
-		log.WarnContext(ctx, "event not published, tried again", append(event, "tries", tries, "others", l.unsaid)...)
-	}
-	l.warned, l.unsaid = now, 0
-}
-
-// tellStreams counts what the streams stored, and tells Health and the log which
-// of them are out.
-func (l *leader) tellStreams(ctx context.Context) {
-	var out []string
-	for name, s := range l.lanes.streams {
-		if s.stored > 0 {
-			l.relay.metrics.acknowledged(ctx, name, s.stored)
-			s.stored = 0
-		}
-		if s.out {
-			out = append(out, name)
-		}
-	}
-	slices.Sort(out)
-	if slices.Equal(out, l.out) {
-		return
-	}
-	l.out = out
-	l.relay.vitals.out(out)
-	if len(out) > 0 {
-		l.relay.cfg.Logger.WarnContext(ctx, "streams take no events; publishing to them waits", "streams", out)
-		return
-	}
-	l.relay.cfg.Logger.InfoContext(ctx, "all streams take events again")
 }
 
 // signal notes that there is news; one note is enough.

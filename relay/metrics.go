@@ -17,9 +17,9 @@ import (
 type metrics struct {
 	meter metric.Meter
 
-	events, late, takeovers, fenced, dead, removed, sent metric.Int64Counter
-	flush                                                metric.Int64Histogram
-	commitToAck, publish                                 metric.Float64Histogram
+	events, late, takeovers, fenced, dead, removed, sent, rewound, losses, repaired metric.Int64Counter
+	flush                                                                           metric.Int64Histogram
+	commitToAck, publish                                                            metric.Float64Histogram
 
 	stored, duplicate, retried, held, died metric.MeasurementOption // outcomes
 	log, publishing                        metric.MeasurementOption
@@ -32,11 +32,14 @@ func newMetrics(provider metric.MeterProvider) *metrics {
 	return &metrics{
 		meter:       m,
 		events:      telemetry.Counter(m, telemetry.RelayEvents, "{event}", "Outcomes of publishing."),
+		rewound:     telemetry.Counter(m, telemetry.RelayRewound, "{event}", "Events that were published again by an operator's wish."),
 		late:        telemetry.Counter(m, telemetry.RelayLate, "{event}", "Events that became visible after later ones."),
 		takeovers:   telemetry.Counter(m, telemetry.RelayTakeovers, "{takeover}", "Terms that this relay began."),
 		fenced:      telemetry.Counter(m, telemetry.RelayFenced, "{term}", "Terms that ended because another relay had taken over."),
 		dead:        telemetry.Counter(m, telemetry.DeadEvents, "{event}", "Events that became dead."),
 		removed:     telemetry.Counter(m, telemetry.RowsRemoved, "{row}", "Rows that retention removed."),
+		losses:      telemetry.Counter(m, telemetry.RelayDataLost, "{loss}", "Streams that were found without what they had."),
+		repaired:    telemetry.Counter(m, telemetry.RelayRepaired, "{event}", "Events that are published again because the broker lost them."),
 		sent:        telemetry.Counter(m, telemetry.SentMessages, "{message}", "Messages that the broker stored, or that failed."),
 		flush:       telemetry.Sizes(m, telemetry.RelayFlushSize, "{event}", "Events that were sent together."),
 		commitToAck: telemetry.Seconds(m, telemetry.RelayCommitToAck, "From the producer's log to the acknowledgement, of one event of each batch."),
@@ -59,6 +62,11 @@ func (m *metrics) ended(ctx context.Context, err error) {
 	}
 }
 
+// lost counts a stream that was found without what it had.
+func (m *metrics) lost(ctx context.Context, v Verdict) {
+	m.losses.Add(ctx, 1, telemetry.With(telemetry.Reason.String(string(v))))
+}
+
 // published adds up what happened since the last recording.
 func (m *metrics) published(ctx context.Context, c counts) {
 	add := func(n int64, outcome metric.MeasurementOption) {
@@ -71,6 +79,9 @@ func (m *metrics) published(ctx context.Context, c counts) {
 	add(c.retried, m.retried)
 	add(c.held, m.held)
 	add(c.dead, m.died)
+	if c.rewound > 0 {
+		m.rewound.Add(ctx, c.rewound)
+	}
 }
 
 // failed counts a publish that failed, and an event that died of it.
@@ -101,7 +112,7 @@ func (m *metrics) acknowledged(ctx context.Context, stream string, n int64) {
 }
 
 // counts are outcomes since they were last reported.
-type counts struct{ stored, duplicate, retried, held, dead int64 }
+type counts struct{ stored, duplicate, retried, held, dead, rewound int64 }
 
 func (c *counts) add(o counts) {
 	c.stored += o.stored
@@ -109,4 +120,5 @@ func (c *counts) add(o counts) {
 	c.retried += o.retried
 	c.held += o.held
 	c.dead += o.dead
+	c.rewound += o.rewound
 }

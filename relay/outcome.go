@@ -10,8 +10,8 @@ import (
 // Class is what an outcome means for an event.
 type Class int
 
-// The classes of outcomes, and what the relay does. Only the last two are
-// attempts.
+// The classes of outcomes, and what the relay does. Only Refused and Permanent
+// are attempts.
 const (
 	// Stored: the broker has the event.
 	Stored Class = iota
@@ -34,6 +34,10 @@ const (
 
 	// Permanent: it will never take this event. The event is dead at once.
 	Permanent
+
+	// Behind: an earlier event of its key, which was to be stored with it, was not. It
+	// waits behind that one. Only a [Batcher] says so.
+	Behind
 )
 
 // Outcome is what became of one publish.
@@ -41,6 +45,7 @@ type Outcome struct {
 	Class     Class
 	Duplicate bool   // the broker had the event already
 	Stream    string // the stream that has the event's subject; empty where that is not known
+	Sequence  uint64 // of the event in that stream, for Stored
 	Err       error  // what went wrong; nil for Stored
 }
 
@@ -118,6 +123,8 @@ func (o Outcome) class() string {
 		return "disconnected"
 	case errors.Is(o.Err, ErrUnacknowledged):
 		return "publish_timeout"
+	case o.Class == Behind:
+		return "behind"
 	case o.Class == Permanent:
 		return "permanent"
 	case o.Class == Refused:
@@ -127,7 +134,7 @@ func (o Outcome) class() string {
 }
 
 func (c Class) String() string {
-	names := [...]string{"stored", "unknown", "unavailable", "unroutable", "refused", "permanent"}
+	names := [...]string{"stored", "unknown", "unavailable", "unroutable", "refused", "permanent", "behind"}
 	if c < 0 || int(c) >= len(names) {
 		return fmt.Sprintf("Class(%d)", int(c))
 	}

@@ -34,6 +34,12 @@ type Term interface {
 	// the slice and does not change what the events share.
 	Read(ctx context.Context, limit int) (postroom.Page, error)
 
+	// Rewound returns the next events that are published again by an operator's wish,
+	// limit of them at the most; none where there are none. Each is returned once in a
+	// term. With a limit of 0 it only says how rewinds stand. It does not run beside
+	// Read.
+	Rewound(ctx context.Context, limit int) (postroom.Rewound, error)
+
 	// HeldKeys returns the keys that have events in held, in no order. Later
 	// events of these keys have to be held too. It does not run beside Read.
 	HeldKeys(ctx context.Context) ([]string, error)
@@ -47,6 +53,17 @@ type Term interface {
 	// bounded number at once, and reports how many it removed and whether there
 	// are more. It does not run beside Record or Release.
 	Prune(ctx context.Context, keep time.Duration) (removed int64, more bool, err error)
+
+	// Places returns where streams ended when that was last recorded.
+	Places() []postroom.Place
+
+	// Claim returns what distinguishes this term from all others: the identity of the
+	// log, and the number of the term, which only rises.
+	Claim() (instance string, epoch int64)
+
+	// Confirm returns nil where this term still leads, and an error that matches
+	// postroom.ErrLeaseLost where another has begun. It may run beside everything.
+	Confirm(ctx context.Context) error
 
 	// Release records, gives the lease back and ends the term, whatever it
 	// returns.
@@ -72,4 +89,35 @@ type Publisher interface {
 	// called. An error of Run that matches postroom.ErrRefused ends the relay, any
 	// other is retried.
 	Run(ctx context.Context, batches <-chan []*Flight, settle func(f *Flight, o Outcome)) error
+}
+
+// Batcher is a [Publisher] that can also publish in atomic batches: many events,
+// which the broker stores together or not at all, under one acknowledgement. A
+// publisher need not be one.
+//
+// It is an interface so that the relay knows no broker.
+type Batcher interface {
+	// InspectAtomic examines streams as [Inspector] does with Inspect, and also for
+	// what atomic batches need.
+	InspectAtomic(ctx context.Context, streams, subjects []string) (covered bool, faults []error, err error)
+
+	// RunAtomic publishes as [Publisher] does with Run, in atomic batches. What comes
+	// after another term has begun is refused by the broker itself: then claim says so,
+	// and RunAtomic returns its error.
+	//
+	// Events of a key that come together in a batch are stored in their order. Where
+	// one of them is not stored, none after it is. These are settled with the class
+	// [Behind] before the one that they wait for is settled; the others of a key are
+	// settled in their order.
+	RunAtomic(ctx context.Context, claim Claim, batches <-chan []*Flight, settle func(f *Flight, o Outcome)) error
+}
+
+// Claim is a term as a broker can tell it from others.
+type Claim struct {
+	Instance string // the identity of the log
+	Epoch    int64  // the number of the term, which only rises
+
+	// Confirm returns nil where the term still leads, and an error that matches
+	// postroom.ErrLeaseLost where another has begun. It may be called concurrently.
+	Confirm func(ctx context.Context) error
 }

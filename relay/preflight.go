@@ -38,13 +38,19 @@ func (p *JetStreamPublisher) Connected() bool { return p.nc.IsConnected() }
 // nothing but these streams, so that the user of the connection needs no right
 // to ask for others.
 func (p *JetStreamPublisher) Inspect(ctx context.Context, streams, subjects []string) (covered bool, faults []error, err error) {
+	return p.inspect(ctx, streams, subjects, ExamineStream)
+}
+
+// inspect examines streams with the given function.
+func (p *JetStreamPublisher) inspect(ctx context.Context, streams, subjects []string, examine func(jetstream.StreamConfig) []*StreamError,
+) (covered bool, faults []error, err error) {
 	js, err := jetstream.New(p.nc)
 	if err != nil {
 		return false, nil, fmt.Errorf("jetstream: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*ackTimeout)
 	defer cancel()
-	look := inspection{js: js}
+	look := inspection{js: js, examine: examine}
 	if len(streams) > 0 {
 		err = look.named(ctx, streams, subjects)
 	} else {
@@ -57,6 +63,7 @@ func (p *JetStreamPublisher) Inspect(ctx context.Context, streams, subjects []st
 // inspection is one look at the streams.
 type inspection struct {
 	js      jetstream.JetStream
+	examine func(jetstream.StreamConfig) []*StreamError
 	covered []string // by the streams looked at
 	faults  []error
 }
@@ -117,7 +124,9 @@ func (i *inspection) stream(ctx context.Context, name string) error {
 	}
 	cfg := s.CachedInfo().Config
 	i.covered = append(i.covered, cfg.Subjects...)
-	i.faults = append(i.faults, streamFaults(cfg)...)
+	for _, fault := range i.examine(cfg) {
+		i.faults = append(i.faults, fault)
+	}
 	return nil
 }
 
@@ -163,7 +172,11 @@ func (r *Relay) inspect(ctx context.Context) (faults []error, err error) {
 			return nil, err
 		}
 	}
-	covered, faults, err := inspector.Inspect(ctx, r.cfg.Streams, subjects)
+	look := inspector.Inspect
+	if batcher, ok := r.pub.(Batcher); ok && r.cfg.Atomic {
+		look = batcher.InspectAtomic
+	}
+	covered, faults, err := look(ctx, r.cfg.Streams, subjects)
 	if err == nil {
 		r.covered.Store(covered)
 	}

@@ -34,6 +34,8 @@ type page struct {
 	keys     []string // that have events in held
 	asked    bool     // whether it asked for keys
 	recorded int64    // the last recording when it asked
+
+	cancelled []int64 // rewinds whose events are sent no more
 }
 
 // read hands pages to conduct for as long as ctx lives.
@@ -43,7 +45,11 @@ func (l *leader) read(ctx context.Context) error {
 	}
 	wait, limit, askKeys := busyPoll, firstPage, time.Now().Add(keysEvery)
 	var pace pace
+	var again rewinder
 	for {
+		if err := l.readRewound(ctx, &again); err != nil {
+			return err
+		}
 		if began := time.Now(); l.blocked.Load() && began.After(askKeys) {
 			if err := l.readKeys(ctx); err != nil {
 				return err
@@ -68,7 +74,7 @@ func (l *leader) read(ctx context.Context) error {
 		default:
 			wait = min(2*wait, l.relay.cfg.IdlePoll)
 		}
-		if gap > 0 && !sleep(ctx, gap) || !l.rest(ctx, wait-gap) {
+		if gap > 0 && !sleep(ctx, gap) || !l.rest(ctx, again.rest(wait-gap, time.Now())) {
 			return nil
 		}
 	}

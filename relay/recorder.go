@@ -98,6 +98,7 @@ func (l *leader) recordOnce(ctx context.Context, deadline time.Time) (share time
 		return 0, err
 	}
 	l.recorded.Store(recording)
+	signal(l.noted)
 	if len(progress.Held) > 0 {
 		return 1, nil
 	}

@@ -31,11 +31,22 @@ var ErrRunning = errors.New("relay: already running")
 
 // Config tunes a [Relay]. The zero value is ready to use.
 type Config struct {
+	// Atomic has events published in atomic batches: up to 1,000 events of one
+	// stream under one acknowledgement, any number of them of one key. It is faster
+	// where the broker writes each acknowledged message through to the disk, or where
+	// many events have one key, and the broker itself refuses a leader that was
+	// replaced. The streams have to be made for it: see [EnsureStream]. The publisher
+	// has to be a [Batcher], as that of [JetStream] is.
+	//
+	// Defaults to single publishes, in a window.
+	Atomic bool
+
 	// Window is the most events in flight: sent and not acknowledged. A larger
 	// one raises throughput until the broker is busy, and the number of
-	// duplicates after a crash.
+	// duplicates after a crash. With Atomic a stream is sent two batches at a time, or
+	// one where it has several replicas, and the next waits: three at the default.
 	//
-	// Defaults to 1,024.
+	// Defaults to 1,024, and with Atomic to 3,000.
 	Window int
 
 	// MaxUnpublished is the most events that are read from the log and not
@@ -103,6 +114,9 @@ type Config struct {
 }
 
 func (c Config) defaults() Config {
+	if c.Atomic {
+		c.Window = cmp.Or(c.Window, atomicWindow)
+	}
 	c.Window = cmp.Or(c.Window, 1024)
 	c.MaxUnpublished = cmp.Or(c.MaxUnpublished, 10_000)
 	c.Lease = cmp.Or(c.Lease, 5*time.Second)
@@ -152,8 +166,9 @@ type Relay struct {
 	running atomic.Bool
 	vitals  vitals
 
-	catalog  Catalog  // nil where the source is none
-	measurer Measurer // likewise
+	catalog   Catalog   // nil where the source is none
+	measurer  Measurer  // likewise
+	chronicle Chronicle // likewise
 }
 
 // New returns a relay that moves events from src to pub. It does no I/O and
@@ -163,8 +178,9 @@ func New[T Term](src Source[T], pub Publisher, cfg Config) *Relay {
 	cfg = cfg.defaults()
 	catalog, _ := any(src).(Catalog)
 	measurer, _ := any(src).(Measurer)
+	chronicle, _ := any(src).(Chronicle)
 	return &Relay{
-		catalog: catalog, measurer: measurer,
+		catalog: catalog, measurer: measurer, chronicle: chronicle,
 		check: src.Check,
 		lead: func(ctx context.Context, owner string, lease time.Duration) (Term, error) {
 			term, err := src.Lead(ctx, owner, lease)
@@ -175,7 +191,7 @@ func New[T Term](src Source[T], pub Publisher, cfg Config) *Relay {
 		},
 		pub:     pub,
 		cfg:     cfg,
-		err:     cfg.validate(),
+		err:     errors.Join(cfg.validate(), cfg.validateStrategy(pub)),
 		wake:    make(chan struct{}, 1),
 		doubt:   make(chan struct{}, 1),
 		metrics: newMetrics(cfg.MeterProvider),
@@ -250,6 +266,8 @@ func (r *Relay) Run(ctx context.Context) error {
 			return err
 		case ctx.Err() != nil:
 			r.logLeaving(ctx, err)
+		case errors.Is(err, errReconnected), errors.Is(err, errLost):
+			r.cfg.Logger.InfoContext(ctx, "relay leads anew, and looks first whether the broker has what it had", "because", err)
 		case err != nil:
 			failures++
 			r.vitals.failed(err)

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/wildcard"
 )
 
 // Risk names a setting of a stream under which events are acknowledged and lost
@@ -56,6 +57,17 @@ const (
 
 	// Mirror: the stream takes its messages from another one.
 	Mirror Risk = "mirror"
+
+	// NoAtomicBatches: the stream does not take atomic batches, and Config.Atomic
+	// asks for them.
+	NoAtomicBatches Risk = "no-atomic-batches"
+
+	// NoLeaseSubject: the stream does not have the subject by which atomic batches are
+	// fenced; see [LeaseSubjects].
+	NoLeaseSubject Risk = "no-lease-subject"
+
+	// LeaseNotKept: the stream does not keep what is published to that subject.
+	LeaseNotKept Risk = "lease-not-kept"
 )
 
 func (r Risk) Error() string { return string(r) }
@@ -79,14 +91,17 @@ const maxMessage = postroom.MaxData + 64<<10
 // once can be published again.
 const minDuplicates = time.Second
 
-// streamChecks is what a stream is examined for. found returns what is wrong,
-// or nothing.
-var streamChecks = []struct {
+// check is a thing that a stream is examined for. found returns what is wrong, or
+// nothing.
+type check struct {
 	risk     Risk
 	constant string // its name in Go, where it can be accepted
 	found    func(cfg jetstream.StreamConfig) string
 	remedy   string
-}{
+}
+
+// streamChecks is what every stream is examined for.
+var streamChecks = []check{
 	{InterestRetention, "InterestRetention", func(cfg jetstream.StreamConfig) string {
 		return when(cfg.Retention == jetstream.InterestPolicy, "it has interest retention: without a consumer it acknowledges events and stores none")
 	}, "give it limits retention"},
@@ -120,6 +135,34 @@ var streamChecks = []struct {
 	{Mirror, "", func(cfg jetstream.StreamConfig) string {
 		return when(cfg.Mirror != nil, "it is a mirror, and takes no events")
 	}, "publish to the stream that it mirrors"},
+}
+
+// atomicChecks is what a stream for atomic batches is examined for beside that. An
+// age at which messages go, and a limit at which old ones go, are none of it: a
+// lease's message that is gone is put there again.
+var atomicChecks = []check{
+	{NoAtomicBatches, "", func(cfg jetstream.StreamConfig) string {
+		return when(!cfg.AllowAtomicPublish, "it does not allow atomic batches")
+	}, "allow them with 'postroom stream ensure --atomic' or relay.EnsureStream, on a server of version " + minAtomic + " or later, or publish without relay.Config.Atomic"},
+	{NoLeaseSubject, "", noLeaseSubject, "add it with 'postroom stream ensure --atomic' or relay.EnsureStream"},
+	{LeaseNotKept, "", func(cfg jetstream.StreamConfig) string {
+		return when(cfg.Retention != jetstream.LimitsPolicy, "its retention does not keep the message by which atomic batches are fenced")
+	}, "give it limits retention, or publish without relay.Config.Atomic"},
+	{LeaseNotKept, "", func(cfg jetstream.StreamConfig) string {
+		return when(cfg.MaxMsgsPerSubject > 0 && cfg.DiscardNewPerSubject && cfg.Discard == jetstream.DiscardNew,
+			fmt.Sprintf("it refuses new messages at %d of a subject, and each term adds one to its own", cfg.MaxMsgsPerSubject))
+	}, "lift the limit for each subject, or publish without relay.Config.Atomic"},
+}
+
+// noLeaseSubject says why the lease's message would not come to where it is looked
+// for.
+func noLeaseSubject(cfg jetstream.StreamConfig) string {
+	subject := LeaseSubjects(cfg.Name)
+	if len(wildcard.Uncovered([]string{subject}, cfg.Subjects)) > 0 {
+		return "it does not have the subject " + subject + ", by which atomic batches are fenced"
+	}
+	t := cfg.SubjectTransform
+	return when(t != nil && (t.Source == "" || wildcard.Covers(t.Source, subject)), "it stores "+subject+", by which atomic batches are fenced, under another subject")
 }
 
 func when(holds bool, problem string) string {
@@ -173,10 +216,21 @@ func (e *StreamError) Unwrap() error { return e.Risk }
 // Is reports whether target is postroom.ErrRefused.
 func (e *StreamError) Is(target error) bool { return target == postroom.ErrRefused }
 
-// streamFaults examines a stream.
-func streamFaults(cfg jetstream.StreamConfig) []error {
-	var faults []error
-	for _, c := range streamChecks {
+// ExamineStream returns what is wrong with a stream: what [Relay.Check] refuses,
+// unless Config.Accept holds the Risk. It does no I/O.
+func ExamineStream(cfg jetstream.StreamConfig) []*StreamError {
+	return findFaults(cfg, streamChecks)
+}
+
+// ExamineAtomicStream returns what is wrong with a stream for atomic batches: beside
+// what [ExamineStream] returns, what Config.Atomic asks for. It does no I/O.
+func ExamineAtomicStream(cfg jetstream.StreamConfig) []*StreamError {
+	return append(findFaults(cfg, streamChecks), findFaults(cfg, atomicChecks)...)
+}
+
+func findFaults(cfg jetstream.StreamConfig, checks []check) []*StreamError {
+	var faults []*StreamError
+	for _, c := range checks {
 		if problem := c.found(cfg); problem != "" {
 			faults = append(faults, &StreamError{Stream: cfg.Name, Risk: c.risk, Problem: problem, Remedy: c.remedy})
 		}

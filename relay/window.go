@@ -125,12 +125,19 @@ func (w *window) expire(before time.Time) {
 // may not publish to. The server tells it in words and names no event; the
 // publish itself stays without an answer.
 func (w *window) deny(err error) {
+	if subject, denied := deniedSubject(err); denied {
+		w.fail(ErrNotAllowed, func(s slot) bool { return s.f.Subject == subject })
+	}
+}
+
+// deniedSubject returns the subject that the server says this user may not publish to.
+func deniedSubject(err error) (subject string, denied bool) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
-		return
+		return "", false
 	}
 	_, words, _ := strings.Cut(err.Error(), `"`)
-	subject, _, _ := strings.Cut(words, `"`)
-	w.fail(ErrNotAllowed, func(s slot) bool { return s.f.Subject == subject })
+	subject, _, _ = strings.Cut(words, `"`)
+	return subject, true
 }
 
 // fail reports those events that were sent. Another goroutine may be sending
@@ -167,8 +174,8 @@ func (w *window) onAck(m *nats.Msg) {
 		w.ask(p)
 		return
 	}
-	stream, duplicate, err := parseAck(m.Data)
-	o := Outcome{Duplicate: duplicate}
+	stream, seq, duplicate, err := parseAck(m.Data)
+	o := Outcome{Duplicate: duplicate, Sequence: seq}
 	if err != nil {
 		o = failure(err)
 	}
@@ -190,12 +197,14 @@ func (w *window) onAck(m *nats.Msg) {
 
 // parseAck reads a publish acknowledgement. The name of the stream is part of
 // data.
-func parseAck(data []byte) (stream []byte, duplicate bool, err error) {
+func parseAck(data []byte) (stream []byte, seq uint64, duplicate bool, err error) {
 	// The usual answer names stream and sequence and nothing else.
 	if rest, ok := bytes.CutPrefix(data, []byte(`{"stream":"`)); ok {
 		name, rest, ok := bytes.Cut(rest, []byte(`"`))
-		if seq, ok2 := bytes.CutPrefix(rest, []byte(`,"seq":`)); ok && ok2 && len(name) > 0 && len(seq) > 1 && isNumber(seq[:len(seq)-1]) && seq[len(seq)-1] == '}' {
-			return name, false, nil
+		digits, ok2 := bytes.CutPrefix(rest, []byte(`,"seq":`))
+		digits, ok3 := bytes.CutSuffix(digits, []byte(`}`))
+		if seq, number := parseNumber(digits); ok && ok2 && ok3 && len(name) > 0 && isPlain(name) && number {
+			return name, seq, false, nil
 		}
 	}
 	var answer struct {
@@ -210,24 +219,36 @@ func parseAck(data []byte) (stream []byte, duplicate bool, err error) {
 	}
 	switch err := json.Unmarshal(data, &answer); {
 	case err == nil && answer.Error != nil:
-		return []byte(answer.Stream), false, &BrokerError{Code: answer.Error.Code, Status: answer.Error.Status, Description: answer.Error.Description}
+		return []byte(answer.Stream), 0, false, &BrokerError{Code: answer.Error.Code, Status: answer.Error.Status, Description: answer.Error.Description}
 	case err == nil && answer.Stream != "" && answer.Sequence > 0: // anybody may answer on a subject
-		return []byte(answer.Stream), answer.Duplicate, nil
+		return []byte(answer.Stream), answer.Sequence, answer.Duplicate, nil
 	}
-	return nil, false, fmt.Errorf("%w: the answer cannot be read", ErrUnacknowledged)
+	return nil, 0, false, fmt.Errorf("%w: the answer cannot be read", ErrUnacknowledged)
 }
 
-// isNumber reports whether text is a number above zero.
-func isNumber(text []byte) bool {
-	if text[0] < '1' {
-		return false
-	}
-	for _, c := range text {
-		if c < '0' || c > '9' {
+// isPlain reports whether a name stands in JSON as it is: without escapes, which '&' and
+// '<' can come as.
+func isPlain(name []byte) bool {
+	for _, c := range name {
+		if c < ' ' || c > '~' || c == '\\' {
 			return false
 		}
 	}
 	return true
+}
+
+// parseNumber reads a number above zero, in at most 18 digits.
+func parseNumber(text []byte) (n uint64, ok bool) {
+	if len(text) == 0 || len(text) > 18 || text[0] < '1' {
+		return 0, false
+	}
+	for _, c := range text {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = n*10 + uint64(c-'0')
+	}
+	return n, true
 }
 
 // failure returns the outcome of an error.

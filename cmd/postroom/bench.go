@@ -30,6 +30,7 @@ type benchWish struct {
 	runs    int
 	seconds float64
 	profile string
+	synced  string
 }
 
 func newBench(getenv func(string) string) *cobra.Command {
@@ -44,6 +45,8 @@ the same run: their ratio says something also where the machine is busy.
   relay      draining a backlog; what a relay without work costs
   producer   transactions with an event, without and with a relay beside them
   latency    from commit to the broker's acknowledgement
+             (relay.atomic_fsync needs a broker that syncs every message, which
+             --dev starts and --nats-fsync-url names)
   inbox      handling a backlog, an event or a batch of them in a transaction
 Without a group, all of them.
 
@@ -67,10 +70,11 @@ database and as much in the stream.`,
 	flags.Float64Var(&wish.seconds, "seconds", 5, "time for each measurement that has no end of its own")
 	flags.StringSliceVar(&wish.only, "only", nil, "figures to measure, for instance relay.drain,producer.write")
 	flags.StringVar(&wish.profile, "cpuprofile", "", "write a CPU profile of the measured part to this file; needs --only with one figure")
+	flags.StringVar(&wish.synced, "nats-fsync-url", "", "URL of a NATS server with sync_interval always, for the figures that need one")
 	wish.db.addURLFlag(cmd)
 	wish.broker.addFlags(cmd)
 	addJSON(cmd, &wish.json)
-	for _, flag := range []string{"events", "runs", "seconds"} {
+	for _, flag := range []string{"events", "runs", "seconds", "nats-fsync-url"} {
 		complete(cmd, flag)
 	}
 	names := cobra.FixedCompletions(bench.Names(), cobra.ShellCompDirectiveNoFileComp)
@@ -140,7 +144,7 @@ func interrupted(ctx context.Context, err error) error {
 func (w *benchWish) config(groups []string) (bench.Config, error) {
 	cfg := bench.Config{
 		Groups: groups, Only: w.only, Events: w.events, Runs: w.runs,
-		Span: time.Duration(w.seconds * float64(time.Second)),
+		Span: time.Duration(w.seconds * float64(time.Second)), SyncedNATSURL: w.synced,
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -148,12 +152,15 @@ func (w *benchWish) config(groups []string) (bench.Config, error) {
 	}
 	cfg.Self = []string{self, benchChild, "relay"}
 	switch {
-	case w.dev && (w.db.url != "" || w.broker.url != "" || w.broker.creds != ""):
-		return cfg, usagef("--dev brings its own servers: leave out --database-url, --nats-url and --nats-creds")
+	case w.dev && (w.db.url != "" || w.broker.url != "" || w.broker.creds != "" || w.synced != ""):
+		return cfg, usagef("--dev brings its own servers: leave out --database-url, --nats-url, --nats-fsync-url and --nats-creds")
 	case w.events == 0 || w.runs == 0 || w.seconds == 0:
 		return cfg, usagef("--events, --runs and --seconds have to be more than none")
 	}
 	check := cfg
+	if w.dev {
+		check.SyncedNATSURL = "to come"
+	}
 	if w.profile != "" {
 		check.Profile = io.Discard
 	}
@@ -196,10 +203,14 @@ func startDev(ctx context.Context, cfg *bench.Config) (stop func() error, err er
 	if cfg.Database, err = pgxpool.ParseConfig(db.URL()); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	nats, err := startBroker(ctx, cfg.Self[0])
+	nats, err := startBroker(ctx, cfg.Self[0], "nats")
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	cfg.NATSURL, cfg.Where = nats.url, "in a process of its own on the same machine"
-	return func() error { return errors.Join(nats.close(), db.Close()) }, nil
+	synced, err := startBroker(ctx, cfg.Self[0], "synced-nats")
+	if err != nil {
+		return nil, errors.Join(err, nats.close(), db.Close())
+	}
+	cfg.NATSURL, cfg.SyncedNATSURL, cfg.Where = nats.url, synced.url, "in a process of its own on the same machine"
+	return func() error { return errors.Join(synced.close(), nats.close(), db.Close()) }, nil
 }

@@ -23,7 +23,7 @@ const benchChild = "bench-child"
 
 func newBenchChild() *cobra.Command {
 	return &cobra.Command{
-		Use:     benchChild + " relay|nats",
+		Use:     benchChild + " relay|nats|synced-nats",
 		Short:   "Run a part of 'postroom bench' in a process of its own",
 		Long:    "Run a part of 'postroom bench' in a process of its own, until standard input ends. It is no use to call this by hand.",
 		Example: "  postroom " + benchChild + " nats",
@@ -37,16 +37,19 @@ func newBenchChild() *cobra.Command {
 			case "relay":
 				return bench.ServeRelay(ctx, cmd.InOrStdin(), cmd.OutOrStdout())
 			case "nats":
-				return serveBroker(ctx, cmd.InOrStdin(), cmd.OutOrStdout())
+				return serveBroker(ctx, cmd.InOrStdin(), cmd.OutOrStdout(), false)
+			case "synced-nats":
+				return serveBroker(ctx, cmd.InOrStdin(), cmd.OutOrStdout(), true)
 			}
-			return usagef("say what to run: relay, nats")
+			return usagef("say what to run: relay, nats, synced-nats")
 		},
 	}
 }
 
-// serveBroker runs a broker until in ends, and writes its URL to out.
-func serveBroker(ctx context.Context, in io.Reader, out io.Writer) error {
-	broker, err := devstack.StartNATS(ctx, devstack.NATSConfig{})
+// serveBroker runs a broker until in ends, and writes its URL to out. A synced one
+// acknowledges what is on its disk.
+func serveBroker(ctx context.Context, in io.Reader, out io.Writer, synced bool) error {
+	broker, err := devstack.StartNATS(ctx, devstack.NATSConfig{Durable: synced})
 	if err != nil {
 		return err
 	}
@@ -65,8 +68,8 @@ type childBroker struct {
 	child *exec.Cmd
 }
 
-func startBroker(ctx context.Context, self string) (*childBroker, error) {
-	child := exec.CommandContext(context.WithoutCancel(ctx), self, benchChild, "nats")
+func startBroker(ctx context.Context, self, part string) (*childBroker, error) {
+	child := exec.CommandContext(context.WithoutCancel(ctx), self, benchChild, part)
 	child.Stderr = os.Stderr
 	in, err := child.StdinPipe()
 	if err != nil {

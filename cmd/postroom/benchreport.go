@@ -56,6 +56,9 @@ func notes(r *bench.Report) string {
 	for _, f := range r.Figures {
 		fmt.Fprintf(&text, "%s: %s.\n", f.Name, f.Conditions)
 	}
+	for _, name := range r.LeftOut {
+		fmt.Fprintf(&text, "%s: left out; it needs a broker that syncs every message (sync_interval: always): name one with --nats-fsync-url.\n", name)
+	}
 	return text.String()
 }
 

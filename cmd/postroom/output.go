@@ -8,6 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 )
@@ -66,4 +67,58 @@ func printText(w io.Writer, text string) error {
 		return fmt.Errorf("write output: %w", err)
 	}
 	return nil
+}
+
+// list returns a list that JSON has as an empty one, not as null.
+func list[T any](all []T) []T {
+	if all == nil {
+		return []T{}
+	}
+	return all
+}
+
+// ago is how long ago a time was, as one says it.
+func ago(t time.Time) string { return span(time.Since(t)) + " ago" }
+
+// span is a duration in its two largest units.
+func span(d time.Duration) string {
+	switch d = d.Abs(); {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%ds", d/time.Minute, d%time.Minute/time.Second)
+	case d < 24*time.Hour:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	default:
+		return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
+	}
+}
+
+// cell is a text of an event, or of a failure, in one cell of a table: its first line,
+// of most characters at the most, and nothing that a terminal would obey.
+func cell(text string, most int) string {
+	text, _, more := strings.Cut(text, "\n")
+	clean := []rune(strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '·'
+		}
+		return r
+	}, text))
+	if len(clean) > most {
+		clean, more = clean[:most-1], true
+	}
+	if more {
+		return string(clean) + "…"
+	}
+	return string(clean)
+}
+
+// printable is a text without control characters, but for the ends of lines and tabs.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
+			return '·'
+		}
+		return r
+	}, s)
 }

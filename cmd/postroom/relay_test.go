@@ -58,6 +58,7 @@ func TestRelayUsage(t *testing.T) {
 		{"log format", env, []string{"--log-format", "xml"}, "text or json"},
 		{"from the environment", environment{"POSTROOM_RELAY_LEASE": "10ms"}, nil, "at least 1s"},
 		{"unreadable in the environment", environment{"POSTROOM_RELAY_WINDOW": "many"}, nil, "POSTROOM_RELAY_WINDOW is no value for --window, which takes a int"},
+		{"strategy in the environment", environment{"POSTROOM_RELAY_ATOMIC": "perhaps"}, nil, "POSTROOM_RELAY_ATOMIC is no value for --atomic, which takes a bool"},
 		{"the flag wins", environment{"POSTROOM_RELAY_WINDOW": "many"}, []string{"--window", "5"}, "POSTROOM_DATABASE_URL"},
 		{"a list in the environment", environment{"POSTROOM_RELAY_ACCEPT": "rollup,bad-luck"}, nil, `no "bad-luck"`},
 	}
@@ -70,13 +71,16 @@ func TestRelayUsage(t *testing.T) {
 
 func TestHealthEndpoints(t *testing.T) {
 	at := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
-	health := relay.Health{State: relay.Starting, Since: at, Err: errors.New("connection refused"), ErrAt: at, Faults: []error{relay.Rollup}}
+	health := relay.Health{
+		State: relay.Starting, Since: at, Err: errors.New("connection refused"), ErrAt: at, Faults: []error{relay.Rollup},
+		Losses: []relay.Loss{{Stream: "SHOP", Verdict: relay.LostTail, At: at, Events: 7}},
+	}
 	tests := []struct {
 		method, path string
 		status       int
 		says         string
 	}{
-		{"GET", "/livez", 200, `{"ok":true,"state":"starting","since":"2026-02-03T04:05:06Z","connected":false,"faults":["rollup"],"last_error":"connection refused","last_error_at":"2026-02-03T04:05:06Z"}`},
+		{"GET", "/livez", 200, `{"ok":true,"state":"starting","since":"2026-02-03T04:05:06Z","connected":false,"faults":["rollup"],"losses":[{"stream":"SHOP","reason":"lost_tail","at":"2026-02-03T04:05:06Z","events":7,"late":0}],"last_error":"connection refused","last_error_at":"2026-02-03T04:05:06Z"}`},
 		{"HEAD", "/livez", 200, ""},
 		{"GET", "/readyz", 503, `{"ok":false,"why":"the relay is starting: connection refused","state":"starting",`},
 		{"POST", "/livez", 405, ""},
@@ -311,6 +315,7 @@ func TestRelayDaemon(t *testing.T) {
 		"it starts before its broker":     testStartBeforeBroker,
 		"it refuses, and accepts by name": testRefusal,
 		"a second signal ends it at once": testSecondSignal,
+		"it publishes in atomic batches":  testAtomic,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -430,4 +435,26 @@ func testSecondSignal(t *testing.T, binary string) {
 	if status := d.exit(); !status.Signaled() || status.Signal() != syscall.SIGTERM {
 		t.Errorf("exit %v, want an end by the signal", d.cmd.ProcessState)
 	}
+}
+
+func testAtomic(t *testing.T, binary string) {
+	server, pool := devtest.OwnNATS(t), devtest.Pool(t)
+	orders(t, pool, server.URL())
+	env := environment{"NATS_URL": server.URL()}
+	postroom(t, env, "stream", "ensure", "SHOP", "--subjects", "order.>").want(t, exitOK)
+	placeOrders(t, pool, 20)
+	d := startDaemon(t, binary, databaseURL(pool), server.URL(), "--atomic")
+	d.wantExit(exitFailed)
+	for _, want := range []string{"stream SHOP: it does not allow atomic batches", "postroom.lease.*.SHOP", "stream ensure --atomic"} {
+		if !strings.Contains(d.logged(), want) {
+			t.Errorf("the error does not say %q", want)
+		}
+	}
+	postroom(t, env, "stream", "ensure", "SHOP", "--subjects", "order.>", "--atomic").want(t, exitOK)
+	d = startDaemon(t, binary, databaseURL(pool), server.URL(), "--atomic")
+	d.until("it to lead", ready(relay.Leading))
+	want := `postroom_relay_events_total{outcome="stored"} 20`
+	devtest.Eventually(t, 20*time.Second, want, func() bool { return strings.Contains(d.metrics(), want) })
+	d.signal(syscall.SIGTERM)
+	d.wantExit(exitOK)
 }

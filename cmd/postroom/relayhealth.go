@@ -25,9 +25,20 @@ type healthReport struct {
 	Checked   time.Time   `json:"checked,omitzero"`
 	Faults    []string    `json:"faults,omitempty"` // of the streams
 	Out       []string    `json:"streams_out,omitempty"`
+	Losses    []loss      `json:"losses,omitempty"`  // what streams lost, the last of each
 	Backlog   *backlog    `json:"backlog,omitempty"` // of a leader
 	LastError string      `json:"last_error,omitempty"`
 	ErrorAt   time.Time   `json:"last_error_at,omitzero"`
+}
+
+// loss is what a stream was found to have lost.
+type loss struct {
+	Stream   string        `json:"stream"`
+	Reason   relay.Verdict `json:"reason"`
+	At       time.Time     `json:"at"`
+	Events   int           `json:"events"`
+	Late     int           `json:"late"`
+	Repaired time.Time     `json:"repaired,omitzero"` // when it was noted that they are published again
 }
 
 // backlog is what a leader measured last.
@@ -59,6 +70,9 @@ func newHealthReport(h relay.Health, verdict error) healthReport {
 	}
 	for _, fault := range h.Faults {
 		report.Faults = append(report.Faults, fault.Error())
+	}
+	for _, l := range h.Losses {
+		report.Losses = append(report.Losses, loss{l.Stream, l.Verdict, l.At, l.Events, l.Late, l.Repaired})
 	}
 	if h.Err != nil {
 		report.LastError = h.Err.Error()

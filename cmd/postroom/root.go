@@ -72,6 +72,16 @@ func newRoot(getenv func(string) string) *cobra.Command {
 		newMigrate(getenv),
 		newStream(getenv),
 		newRelay(getenv),
+		newStatus(getenv),
+		newHandlers(getenv),
+		newKeys(getenv),
+		newTables(getenv),
+		newEvents(getenv),
+		newDead(getenv),
+		newRewind(getenv),
+		newReconcile(getenv),
+		newAudit(getenv),
+		newDoctor(getenv),
 		newBench(getenv),
 		newBenchChild(),
 		newVersion(),
@@ -79,6 +89,9 @@ func newRoot(getenv func(string) string) *cobra.Command {
 	root.Long = rootHelp
 	root.Example = `  postroom migrate up --database-url postgres://localhost/shop
   postroom stream ensure SHOP --subjects 'order.>'
+  postroom status
+  postroom doctor
+  postroom dead groups
   postroom completion bash > /etc/bash_completion.d/postroom`
 	root.SilenceErrors, root.SilenceUsage = true, true // run reports them
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })

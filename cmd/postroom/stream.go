@@ -16,9 +16,10 @@ import (
 )
 
 func newStream(getenv func(string) string) *cobra.Command {
-	cmd := group("stream", "Create the streams that events go to", newStreamEnsure(getenv))
-	cmd.Long = `Create the JetStream streams that events go to. Streams belong to the operator:
-neither a relay nor an inbox creates one.`
+	cmd := group("stream", "Create the streams that events go to, and see whether they lost any",
+		newStreamEnsure(getenv), newStreamCheck(getenv))
+	cmd.Long = `Create the JetStream streams that events go to, and compare them with the
+database. Streams belong to the operator: neither a relay nor an inbox creates one.`
 	return cmd
 }
 
@@ -28,6 +29,7 @@ type streamWish struct {
 	subjects []string
 	replicas int
 	maxAge   time.Duration
+	atomic   bool
 }
 
 func newStreamEnsure(getenv func(string) string) *cobra.Command {
@@ -40,10 +42,15 @@ func newStreamEnsure(getenv func(string) string) *cobra.Command {
 		Long: `Create a stream that loses nothing it was given: stored in files, refusing new
 messages rather than dropping old ones at a limit, without purge and delete.
 Where the stream exists, the subjects that it lacks are added and nothing else
-is changed; what differs from the flags is reported with exit status 3.`,
+is changed; what differs from the flags is reported with exit status 3.
+
+With --atomic the stream takes the batches of 'postroom relay --atomic', and has
+one subject more, on which relays keep each other out. An existing stream is
+changed to that. It needs nats-server 2.12 or later.`,
 		Example: `  postroom stream ensure SHOP --subjects 'order.>,payment.>'
   postroom stream ensure SHOP --subjects 'order.>' --replicas 3 --max-age 720h \
-      --nats-url nats://nats:4222 --nats-creds /etc/postroom/nats.creds`,
+      --nats-url nats://nats:4222 --nats-creds /etc/postroom/nats.creds
+  postroom stream ensure SHOP --subjects 'order.>' --atomic`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usagef("give one name of a stream, for instance SHOP")
@@ -64,6 +71,7 @@ is changed; what differs from the flags is reported with exit status 3.`,
 	flags.StringSliceVar(&wish.subjects, "subjects", nil, "subjects of the stream; quote '>' and '*' (required)")
 	flags.IntVar(&wish.replicas, "replicas", 0, "servers that store each message, 1 to 5 (default 1)")
 	flags.DurationVar(&wish.maxAge, "max-age", 0, "how long messages are kept, for instance 720h (default for ever)")
+	flags.BoolVar(&wish.atomic, "atomic", false, "let it take atomic batches, for 'postroom relay --atomic'")
 	broker.addFlags(cmd)
 	addJSON(cmd, &asJSON)
 	for _, flag := range []string{"subjects", "replicas", "max-age"} {
@@ -88,6 +96,7 @@ func ensureStream(cmd *cobra.Command, nc *nats.Conn, name string, wish streamWis
 	ctx := cmd.Context()
 	err := relay.EnsureStream(ctx, nc, jetstream.StreamConfig{
 		Name: name, Subjects: wish.subjects, Replicas: wish.replicas, MaxAge: wish.maxAge,
+		AllowAtomicPublish: wish.atomic,
 	})
 	if err != nil {
 		return streamError(err)
@@ -139,6 +148,7 @@ type streamReport struct {
 	Replicas int      `json:"replicas"`
 	MaxAge   string   `json:"max_age"` // a Go duration; "0s" is for ever
 	Storage  string   `json:"storage"`
+	Atomic   bool     `json:"atomic"` // it takes atomic batches
 }
 
 func printStream(cmd *cobra.Command, asJSON bool, now jetstream.StreamConfig) error {
@@ -146,6 +156,7 @@ func printStream(cmd *cobra.Command, asJSON bool, now jetstream.StreamConfig) er
 	if asJSON {
 		return printJSON(cmd.OutOrStdout(), streamReport{
 			Name: now.Name, Subjects: now.Subjects, Replicas: now.Replicas, MaxAge: now.MaxAge.String(), Storage: storage,
+			Atomic: now.AllowAtomicPublish,
 		})
 	}
 	return printTable(cmd.OutOrStdout(), [][]string{

@@ -25,5 +25,5 @@ WHERE held.id = due.id
 RETURNING held.handler, held.id, held.epoch, held.attempts, held.solitary, held.dedupe_key, held.logged_at, held.source, held.event_id,
           held.type, held.subject, held.event_key, held.content_type, held.correlation_id, held.causation_id,
           held.occurred_at, held.trace_parent, held.trace_state, held.headers, held.data, held.raw_headers,
-          held.revision, held.key, held.pos,
+          held.revision, held.last_attempt, held.key, held.pos,
           EXISTS (SELECT FROM postroom.held h WHERE h.handler = held.handler AND h.key = held.key AND h.pos > held.pos) AS followed;

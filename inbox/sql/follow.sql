@@ -26,7 +26,7 @@ WITH next AS (
 SELECT handler, id, epoch, attempts, solitary, dedupe_key, logged_at, source, event_id,
        type, subject, event_key, content_type, correlation_id, causation_id,
        occurred_at, trace_parent, trace_state, headers, data, raw_headers,
-       revision, key, pos,
+       revision, last_attempt, key, pos,
        EXISTS (SELECT FROM postroom.held h WHERE h.handler = next.handler AND h.key = next.key AND h.pos > next.pos) AS followed
 FROM next
 WHERE take;

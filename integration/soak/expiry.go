@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/fleet"
 )
 
 const aboutExpiry = `An inbox remembers events for 10 seconds, and trusts its ledger for 5, while 1,000 events a second come in for three
@@ -30,7 +31,7 @@ func expiry(ctx context.Context, r *rig) error {
 	if err != nil {
 		return err
 	}
-	c, err := r.client(ctx, b.urls(), jetstream.StreamConfig{})
+	c, err := r.client(ctx, b.URLs(), jetstream.StreamConfig{})
 	if err != nil {
 		return err
 	}
@@ -91,7 +92,7 @@ func (e *expiring) under(ctx context.Context, where string, lead func(ctx contex
 		if err := during(ctx, lead, e.traffic.run); err != nil {
 			return err
 		}
-		if err := eventually(ctx, time.Minute, "all events to be decided", e.traffic.c.handled); err != nil {
+		if err := fleet.Eventually(ctx, time.Minute, "all events to be decided", e.traffic.c.handled); err != nil {
 			return err
 		}
 		return e.conclude(ctx, where)
@@ -103,7 +104,7 @@ func (e *expiring) follow(ctx context.Context) error {
 	span := pick(e.rig, 3*time.Minute, 6*time.Second)
 	began := time.Now()
 	for n := range samples {
-		if !sleep(ctx, time.Until(began.Add(span*time.Duration(n+1)/samples))) {
+		if !fleet.Sleep(ctx, time.Until(began.Add(span*time.Duration(n+1)/samples))) {
 			return context.Cause(ctx)
 		}
 		found, err := e.look(ctx)
@@ -175,7 +176,7 @@ func arrears(ctx context.Context, e *expiring) error {
 	return e.under(ctx, "old rows", func(ctx context.Context) error {
 		patience := pick(r, 3*time.Minute, 30*time.Second)
 		began, said := time.Now(), time.Now()
-		err := eventually(ctx, patience, "the last old row to be removed", func(ctx context.Context) (gone bool, err error) {
+		err := fleet.Eventually(ctx, patience, "the last old row to be removed", func(ctx context.Context) (gone bool, err error) {
 			err = e.db.pool.QueryRow(ctx, "SELECT NOT EXISTS (SELECT FROM postroom.inbox WHERE handler = $1 AND dedupe_key = $2)", handlerName, last).Scan(&gone)
 			if err == nil && time.Since(said) > 10*time.Second {
 				said = time.Now()
@@ -184,7 +185,7 @@ func arrears(ctx context.Context, e *expiring) error {
 			return gone, err
 		})
 		took := time.Since(began)
-		if err != nil && !errors.Is(err, errLate) {
+		if err != nil && !errors.Is(err, fleet.ErrLate) {
 			return err
 		}
 		r.check("old rows: the last is removed", "after "+took.Round(100*time.Millisecond).String(), "≤ "+patience.String(), err == nil)
@@ -214,11 +215,11 @@ func (e *expiring) tell(ctx context.Context) error {
 func (e *expiring) conclude(ctx context.Context, where string) error {
 	r, published := e.rig, e.traffic.n
 	patience := e.keep + 20*time.Second
-	late := eventually(ctx, patience, "the ledger to be empty", func(ctx context.Context) (bool, error) {
+	late := fleet.Eventually(ctx, patience, "the ledger to be empty", func(ctx context.Context) (bool, error) {
 		found, err := e.look(ctx)
 		return found.rows == 0, err
 	})
-	if late != nil && !errors.Is(late, errLate) {
+	if late != nil && !errors.Is(late, fleet.ErrLate) {
 		return late
 	}
 	o, err := e.db.outcome(ctx)

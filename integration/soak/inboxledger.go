@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/fleet"
 )
 
 const aboutLedger = `An inbox with 32 workers, whose handler inserts a row for each event, applies 40,000 events of 512 bytes: with a ledger that
@@ -27,7 +28,7 @@ func fullLedger(ctx context.Context, r *rig) error {
 	if err != nil {
 		return err
 	}
-	c, err := r.client(ctx, b.urls(), jetstream.StreamConfig{})
+	c, err := r.client(ctx, b.URLs(), jetstream.StreamConfig{})
 	if err != nil {
 		return err
 	}
@@ -116,7 +117,7 @@ func (q *quietInbox) apply(ctx context.Context, r *rig, c *client, empty bool) (
 	n := pick(r, 40_000, 2000)
 	statements := []string{"TRUNCATE effect", "DELETE FROM postroom.subscription"}
 	if empty {
-		statements = append(statements, "TRUNCATE postroom.inbox, postroom.held, postroom.receipt")
+		statements = append(statements, "TRUNCATE postroom.inbox, postroom.held, postroom.archive, postroom.receipt")
 	}
 	for _, sql := range statements {
 		if err := q.exec(ctx, sql); err != nil {
@@ -166,7 +167,7 @@ func (q *quietInbox) apply(ctx context.Context, r *rig, c *client, empty bool) (
 // first call. It asks no server before the last call: that would take from what
 // is measured.
 func (p *pushes) all(ctx context.Context, c *client, n int) (took time.Duration, err error) {
-	for until := time.Now().Add(appliedWithin); time.Now().Before(until) && sleep(ctx, 2*time.Millisecond); {
+	for until := time.Now().Add(appliedWithin); time.Now().Before(until) && fleet.Sleep(ctx, 2*time.Millisecond); {
 		calls, first := p.called()
 		if calls < n {
 			continue
@@ -179,7 +180,7 @@ func (p *pushes) all(ctx context.Context, c *client, n int) (took time.Duration,
 	if ctx.Err() != nil {
 		return 0, context.Cause(ctx)
 	}
-	return 0, fmt.Errorf("%w: all events to be applied", errLate)
+	return 0, fmt.Errorf("%w: all events to be applied", fleet.ErrLate)
 }
 
 // logged is how much the server has logged so far.

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/internal/fleet"
 )
 
 // ledger is what producers committed, as they know it themselves.
@@ -85,7 +87,7 @@ func (l *ledger) audit(ctx context.Context, c *client) (*findings, error) {
 			return nil, fmt.Errorf("read stream: %w", err)
 		}
 		if a.messages == before {
-			return nil, fmt.Errorf("read stream: %w: message %d of %d", errLate, before+1, messages)
+			return nil, fmt.Errorf("read stream: %w: message %d of %d", fleet.ErrLate, before+1, messages)
 		}
 	}
 	a.missing()
@@ -159,7 +161,7 @@ func (r *rig) judge(where string, l *ledger, f *findings) {
 func (r *rig) conclude(ctx context.Context, where string, d *database, c *client, l *ledger) error {
 	began := time.Now()
 	patience := pick(r, 3*time.Minute, time.Minute)
-	err := eventually(ctx, patience, "all to be published", d.settled)
+	err := fleet.Eventually(ctx, patience, "all to be published", d.settled)
 	r.check(where+": published after the last commit", time.Since(began).Round(time.Millisecond).String(), patience.String(), err == nil)
 	if ctx.Err() != nil {
 		return err
@@ -167,7 +169,7 @@ func (r *rig) conclude(ctx context.Context, where string, d *database, c *client
 	var found *findings
 	err = errors.New("not read")
 	// A server may have just come back, and a consumer be put on it that does not answer yet.
-	for until := time.Now().Add(patience); err != nil && time.Now().Before(until) && sleep(ctx, time.Second); {
+	for until := time.Now().Add(patience); err != nil && time.Now().Before(until) && fleet.Sleep(ctx, time.Second); {
 		found, err = l.audit(ctx, c)
 	}
 	if err != nil {

@@ -29,10 +29,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/internal/fleet"
 )
 
 func main() {
-	if served, err := serveChild(); served {
+	if served, err := fleet.Serve(roles); served {
 		exit(err)
 		return
 	}
@@ -75,6 +76,8 @@ var scenarios = []scenario{
 	{"retention", aboutRetention, retention},
 	{"ledger", aboutLedger, fullLedger},
 	{"expiry", aboutExpiry, expiry},
+	{"operator", aboutOperator, operator},
+	{"forgetful", aboutForgetful, forgetful},
 }
 
 func command() *cobra.Command {
@@ -161,10 +164,12 @@ func (o options) runOn(ctx context.Context, db *devstack.Postgres, out, progress
 			return fmt.Errorf("write report: %w", err)
 		}
 	}
+	var faults []error
 	for _, result := range results {
-		if result.broken() {
-			return errBroken
-		}
+		faults = append(faults, result.faults()...)
+	}
+	if len(faults) > 0 {
+		return fmt.Errorf("%w: %w", errBroken, errors.Join(faults...))
 	}
 	return nil
 }

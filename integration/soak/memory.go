@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/internal/fleet"
 )
 
 const aboutMemory = `A relay in a process of its own drains a million events of 512 bytes with distinct keys. What counts is the most
@@ -20,7 +22,7 @@ func memory(ctx context.Context, r *rig) error {
 	if err != nil {
 		return err
 	}
-	c, err := r.client(ctx, b.urls(), jetstream.StreamConfig{})
+	c, err := r.client(ctx, b.URLs(), jetstream.StreamConfig{})
 	if err != nil {
 		return err
 	}
@@ -36,14 +38,14 @@ func memory(ctx context.Context, r *rig) error {
 	if err := d.exec(ctx, "VACUUM (ANALYZE) postroom.outbox"); err != nil {
 		return err
 	}
-	team, err := r.crew(1, relayJob{Database: d.url, NATS: b.urls()})
+	team, err := r.crew(1, relayJob{Database: d.url, NATS: b.URLs()})
 	if err != nil {
 		return err
 	}
 	var stored int
 	said := time.Now()
 	began := time.Now()
-	err = eventually(ctx, 10*time.Minute, "all events to be published", func(ctx context.Context) (done bool, err error) {
+	err = fleet.Eventually(ctx, 10*time.Minute, "all events to be published", func(ctx context.Context) (done bool, err error) {
 		if stored, err = c.stored(ctx); err != nil {
 			return false, err
 		}
@@ -60,7 +62,7 @@ func memory(ctx context.Context, r *rig) error {
 	if stored, err = c.stored(ctx); err != nil {
 		return err
 	}
-	peak := residentPeak(team.get(0).pid())
+	peak := residentPeak(team.get(0).PID())
 	r.check("messages in the stream", grouped(stored), grouped(n), stored == n)
 	r.note("events drained in a second, the start of the process included", "%s", grouped(int(float64(n)/took.Seconds())))
 	switch {

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/outbox"
 )
 
@@ -93,7 +94,7 @@ func (o *openRun) collect(ctx context.Context, r *rig, p *phase) error {
 	o.mu.Lock()
 	o.phase = p
 	o.mu.Unlock()
-	sleep(ctx, p.span)
+	fleet.Sleep(ctx, p.span)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.phase = nil
@@ -114,7 +115,7 @@ func openTransactions(ctx context.Context, r *rig) error {
 	if err != nil {
 		return err
 	}
-	c, err := r.client(ctx, b.urls(), jetstream.StreamConfig{})
+	c, err := r.client(ctx, b.URLs(), jetstream.StreamConfig{})
 	if err != nil {
 		return err
 	}
@@ -155,7 +156,7 @@ func openTransactions(ctx context.Context, r *rig) error {
 
 // compare measures without and with open transactions.
 func (o *openRun) compare(ctx context.Context, r *rig, d, other *database) error {
-	sleep(ctx, pick(r, 5*time.Second, 500*time.Millisecond)) // connections, prepared statements
+	fleet.Sleep(ctx, pick(r, 5*time.Second, 500*time.Millisecond)) // connections, prepared statements
 	before := &phase{name: "without open transactions", span: pick(r, 30*time.Second, time.Second)}
 	if err := o.collect(ctx, r, before); err != nil {
 		return err
@@ -183,7 +184,7 @@ func (o *openRun) compare(ctx context.Context, r *rig, d, other *database) error
 	with := &phase{name: "the last part of the time with them", span: min(time.Minute, open/2)}
 	r.say("transactions are open, for %s", open)
 	for left := open - with.span; left > 0; left = open - with.span - time.Since(began) {
-		if !sleep(ctx, min(left, 15*time.Second)) {
+		if !fleet.Sleep(ctx, min(left, 15*time.Second)) {
 			return context.Cause(ctx)
 		}
 		r.say("open for %s", time.Since(began).Round(time.Second))
@@ -205,12 +206,12 @@ func (o *openRun) late(ctx context.Context, r *rig, mine pgx.Tx, id string) erro
 	}
 	committed := time.Now()
 	var acked time.Time
-	err := eventually(ctx, 30*time.Second, "the late event to be published", func(context.Context) (done bool, err error) {
+	err := fleet.Eventually(ctx, 30*time.Second, "the late event to be published", func(context.Context) (done bool, err error) {
 		acked, done = o.wasAcked(id)
 		return done, nil
 	})
 	switch {
-	case errors.Is(err, errLate):
+	case errors.Is(err, fleet.ErrLate):
 		r.check("the late event after its commit", "not within 30 s", "published", false)
 		return nil
 	case err != nil:
@@ -251,13 +252,13 @@ func (o *openRun) report(r *rig, before, with *phase) {
 // conclude looks that everything was published, and nothing else.
 func (o *openRun) conclude(ctx context.Context, r *rig, c *client, want int) error {
 	var unpublished int
-	err := eventually(ctx, 30*time.Second, "all to be published", func(context.Context) (bool, error) {
+	err := fleet.Eventually(ctx, 30*time.Second, "all to be published", func(context.Context) (bool, error) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		unpublished = len(o.commit)
 		return unpublished == 0, nil
 	})
-	if err != nil && !errors.Is(err, errLate) {
+	if err != nil && !errors.Is(err, fleet.ErrLate) {
 		return err
 	}
 	stored, err := c.stored(ctx)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/internal/fleet"
 )
 
 const aboutOrder = `Producers write events of 1,000 keys, each transaction holding its key's row before it writes the event, while
@@ -22,7 +24,7 @@ occurrences, in the order in which their transactions committed.`
 // trouble is what is done to servers and relays while producers write.
 type trouble struct {
 	rig     *rig
-	brokers *brokers
+	brokers *fleet.Brokers
 	client  *client
 	crew    *crew
 	proxy   *proxy // nil on a cluster
@@ -44,16 +46,16 @@ func (r *rig) orderOn(ctx context.Context, where string, servers int, cfg jetstr
 	if t.brokers, err = r.brokers(ctx, servers); err != nil {
 		return err
 	}
-	if t.client, err = r.client(ctx, t.brokers.urls(), cfg); err != nil {
+	if t.client, err = r.client(ctx, t.brokers.URLs(), cfg); err != nil {
 		return err
 	}
 	d, err := r.database(ctx, true)
 	if err != nil {
 		return err
 	}
-	job := relayJob{Database: d.url, NATS: t.brokers.urls(), Lease: time.Second, ShortWindow: cfg.Duplicates > 0}
+	job := relayJob{Database: d.url, NATS: t.brokers.URLs(), Lease: time.Second, ShortWindow: cfg.Duplicates > 0}
 	if servers == 1 {
-		if t.proxy, err = r.proxy(t.brokers.address(0)); err != nil {
+		if t.proxy, err = r.proxy(t.brokers.Address(0)); err != nil {
 			return err
 		}
 		job.NATS = t.proxy.url()
@@ -93,7 +95,7 @@ func (t *trouble) produce(p *producer) func(ctx context.Context) error {
 // killServers kills the server, or the one that leads the stream, and starts it
 // again. It leaves all of them running.
 func (t *trouble) killServers(ctx context.Context) error {
-	for sleep(ctx, pick(t.rig, 7*time.Second, 1500*time.Millisecond)) {
+	for fleet.Sleep(ctx, pick(t.rig, 7*time.Second, 1500*time.Millisecond)) {
 		work, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		err := t.killServer(work)
 		cancel()
@@ -109,34 +111,34 @@ func (t *trouble) killServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.brokers.kill(leader)
+	t.brokers.Kill(leader)
 	t.serversKilled.Add(1)
-	sleep(ctx, time.Duration(300+rand.IntN(700))*time.Millisecond)
-	if err := t.brokers.start(ctx, leader); err != nil || len(t.brokers.jobs) > 1 {
+	fleet.Sleep(ctx, time.Duration(300+rand.IntN(700))*time.Millisecond)
+	if err := t.brokers.Start(ctx, leader); err != nil || t.brokers.Len() > 1 {
 		return err
 	}
 	// Once more, while relays send what has piled up: then much is in flight.
-	sleep(ctx, time.Duration(100+rand.IntN(300))*time.Millisecond)
-	t.brokers.kill(leader)
+	fleet.Sleep(ctx, time.Duration(100+rand.IntN(300))*time.Millisecond)
+	t.brokers.Kill(leader)
 	t.serversKilled.Add(1)
-	return t.brokers.start(ctx, leader)
+	return t.brokers.Start(ctx, leader)
 }
 
 // leader returns the server that leads the stream, once every replica has all of
 // it: what only a killed one has would be lost by the broker.
 func (t *trouble) leader(ctx context.Context) (leader int, err error) {
-	err = eventually(ctx, time.Minute, "a stream whose replicas are current", func(ctx context.Context) (bool, error) {
+	err = fleet.Eventually(ctx, time.Minute, "a stream whose replicas are current", func(ctx context.Context) (bool, error) {
 		attempt, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
 		s, err := t.client.js.Stream(attempt, stream)
 		if err != nil {
 			return false, nil //nolint:nilerr // no leader yet
 		}
-		if len(t.brokers.jobs) == 1 {
+		if t.brokers.Len() == 1 {
 			return true, nil
 		}
 		cluster := s.CachedInfo().Cluster
-		if cluster == nil || len(cluster.Replicas) != len(t.brokers.jobs)-1 {
+		if cluster == nil || len(cluster.Replicas) != t.brokers.Len()-1 {
 			return false, nil
 		}
 		for _, replica := range cluster.Replicas {
@@ -152,7 +154,7 @@ func (t *trouble) leader(ctx context.Context) (leader int, err error) {
 
 // killRelays kills any of the relays, and starts another.
 func (t *trouble) killRelays(ctx context.Context) error {
-	for sleep(ctx, pick(t.rig, 4*time.Second, 1500*time.Millisecond)) {
+	for fleet.Sleep(ctx, pick(t.rig, 4*time.Second, 1500*time.Millisecond)) {
 		if err := t.crew.replace(rand.IntN(len(t.crew.relays))); err != nil {
 			return err
 		}
@@ -160,11 +162,14 @@ func (t *trouble) killRelays(ctx context.Context) error {
 	return nil
 }
 
-// loseReplies makes the proxy deaf for moments.
+// loseReplies makes the proxy deaf for moments, each long enough to lose something.
 func (t *trouble) loseReplies(ctx context.Context) error {
-	for t.proxy != nil && sleep(ctx, pick(t.rig, 3*time.Second, 800*time.Millisecond)) {
+	for t.proxy != nil && fleet.Sleep(ctx, pick(t.rig, 3*time.Second, 800*time.Millisecond)) {
+		before := t.proxy.dropped.Load()
 		t.proxy.deaf.Store(true)
-		sleep(ctx, time.Duration(50+rand.IntN(400))*time.Millisecond)
+		fleet.Sleep(ctx, time.Duration(50+rand.IntN(400))*time.Millisecond)
+		for waited := 0; t.proxy.dropped.Load() == before && waited < 100 && fleet.Sleep(ctx, 50*time.Millisecond); waited++ {
+		}
 		t.proxy.deaf.Store(false)
 		t.deafened.Add(1)
 	}
@@ -174,7 +179,7 @@ func (t *trouble) loseReplies(ctx context.Context) error {
 // progress tells how far the producers are.
 func (t *trouble) progress(where string, l *ledger) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
-		for sleep(ctx, 5*time.Second) {
+		for fleet.Sleep(ctx, 5*time.Second) {
 			t.rig.say("%s: %s committed, servers killed %d times, replies lost %d times", where, grouped(l.size()), t.serversKilled.Load(), t.deafened.Load())
 		}
 		return nil

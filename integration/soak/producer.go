@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/outbox"
 )
 
@@ -60,7 +61,7 @@ func (p *producer) run(ctx context.Context) error {
 				return nil
 			}
 			at := began.Add(time.Duration(float64(turn) / p.rate * float64(time.Second)))
-			if !sleep(ctx, time.Until(at)) {
+			if !fleet.Sleep(ctx, time.Until(at)) {
 				return nil
 			}
 			if err := p.one(ctx); err != nil {
@@ -98,7 +99,7 @@ func (p *producer) one(ctx context.Context) error {
 		case chance >= 10 && chance < 20:
 			return errOnPurpose
 		case p.slow && chance == 20:
-			sleep(ctx, 200*time.Millisecond)
+			fleet.Sleep(ctx, 200*time.Millisecond)
 		}
 		return nil
 	})

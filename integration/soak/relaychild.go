@@ -6,12 +6,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"os"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
+	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -25,6 +28,14 @@ type relayJob struct {
 	Database, NATS   string
 	Lease, Retention time.Duration // zero: the default
 	ShortWindow      bool          // the stream's duplicate window is short on purpose
+}
+
+// roles are what a child can be, beside a server.
+var roles = map[string]fleet.Role{"relay": serveRelay, "compare": serveCompare}
+
+// logger is for a child.
+func logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
 // serveRelay is a relay, until ctx ends. It tells its state.
@@ -53,9 +64,9 @@ func serveRelay(ctx context.Context, text []byte) error {
 	over, stop := context.WithCancel(context.Background())
 	var telling sync.WaitGroup
 	telling.Go(func() {
-		for last := relay.State(""); sleep(over, 20*time.Millisecond); {
+		for last := relay.State(""); fleet.Sleep(over, 20*time.Millisecond); {
 			if now := r.Health().State; now != last {
-				tell("%s", now)
+				fleet.Tell("%s", now)
 				last = now
 			}
 		}
@@ -67,7 +78,7 @@ func serveRelay(ctx context.Context, text []byte) error {
 }
 
 func (j relayJob) config() relay.Config {
-	cfg := relay.Config{Lease: j.Lease, Retention: j.Retention, Logger: childLogger()}
+	cfg := relay.Config{Lease: j.Lease, Retention: j.Retention, Logger: logger()}
 	if j.ShortWindow {
 		cfg.Accept = []relay.Risk{relay.ShortDuplicateWindow}
 	}
@@ -80,13 +91,13 @@ type crew struct {
 	job relayJob
 
 	mu             sync.Mutex
-	relays         []*child
+	relays         []*fleet.Child
 	killed, paused int
 	fell           int // ended, though nobody ended them, and were replaced
 }
 
 func (r *rig) crew(n int, job relayJob) (*crew, error) {
-	c := &crew{rig: r, job: job, relays: make([]*child, n)}
+	c := &crew{rig: r, job: job, relays: make([]*fleet.Child, n)}
 	r.later(func() error { c.end(); return nil })
 	for i := range c.relays {
 		if err := c.start(i); err != nil {
@@ -97,7 +108,7 @@ func (r *rig) crew(n int, job relayJob) (*crew, error) {
 }
 
 func (c *crew) start(i int) (err error) {
-	relay, err := startChild("relay", c.job, c.rig.childLog())
+	relay, err := fleet.Start("relay", c.job, c.rig.childLog())
 	if err != nil {
 		return err
 	}
@@ -107,7 +118,7 @@ func (c *crew) start(i int) (err error) {
 	return nil
 }
 
-func (c *crew) get(i int) *child {
+func (c *crew) get(i int) *fleet.Child {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.relays[i]
@@ -115,8 +126,8 @@ func (c *crew) get(i int) *child {
 
 // replace kills a relay and starts another one.
 func (c *crew) replace(i int) error {
-	fell := c.get(i).ended()
-	c.get(i).kill()
+	fell := c.get(i).Ended()
+	c.get(i).Kill()
 	c.mu.Lock()
 	if fell {
 		c.fell++
@@ -130,7 +141,7 @@ func (c *crew) replace(i int) error {
 // leaders returns which relays say that they lead.
 func (c *crew) leaders() (which []int) {
 	for i := range c.relays {
-		if c.get(i).says() == string(relay.Leading) {
+		if c.get(i).Says() == string(relay.Leading) {
 			which = append(which, i)
 		}
 	}
@@ -141,7 +152,7 @@ func (c *crew) leaders() (which []int) {
 func (c *crew) states() string {
 	counts := make(map[string]int)
 	for i := range c.relays {
-		counts[c.get(i).says()]++
+		counts[c.get(i).Says()]++
 	}
 	return fmt.Sprint(counts)
 }
@@ -150,7 +161,7 @@ func (c *crew) states() string {
 func (c *crew) gone() int {
 	n := c.fell
 	for i := range c.relays {
-		if c.get(i).ended() {
+		if c.get(i).Ended() {
 			n++
 		}
 	}
@@ -169,7 +180,7 @@ func (c *crew) end() {
 	var all sync.WaitGroup
 	for i := range c.relays {
 		if r := c.get(i); r != nil {
-			all.Go(r.end)
+			all.Go(r.End)
 		}
 	}
 	all.Wait()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/relay"
 )
 
@@ -23,7 +24,7 @@ func relays(ctx context.Context, r *rig) error {
 	if err != nil {
 		return err
 	}
-	c, err := r.client(ctx, b.urls(), jetstream.StreamConfig{Duplicates: 100 * time.Millisecond})
+	c, err := r.client(ctx, b.URLs(), jetstream.StreamConfig{Duplicates: 100 * time.Millisecond})
 	if err != nil {
 		return err
 	}
@@ -32,7 +33,7 @@ func relays(ctx context.Context, r *rig) error {
 		return err
 	}
 	n := pick(r, 20, 5)
-	team, err := r.crew(n, relayJob{Database: d.url, NATS: b.urls(), Lease: time.Second, ShortWindow: true})
+	team, err := r.crew(n, relayJob{Database: d.url, NATS: b.URLs(), Lease: time.Second, ShortWindow: true})
 	if err != nil {
 		return err
 	}
@@ -43,7 +44,7 @@ func relays(ctx context.Context, r *rig) error {
 		return err
 	}
 	err = during(ctx, team.harass(pick(r, time.Minute, 6*time.Second)), p.run, func(ctx context.Context) error {
-		for sleep(ctx, 5*time.Second) {
+		for fleet.Sleep(ctx, 5*time.Second) {
 			killed, paused := team.counts()
 			r.say("%s committed; relays killed %d times, stopped %d times", grouped(l.size()), killed, paused)
 		}
@@ -72,7 +73,7 @@ func (c *crew) harass(span time.Duration) func(ctx context.Context) error {
 		const hands = 3 // so many at a time, each with relays of its own
 		end := time.Now().Add(span)
 		return together(ctx, hands, func(ctx context.Context, hand int) error {
-			for time.Now().Before(end) && sleep(ctx, time.Duration(100+rand.IntN(500))*time.Millisecond) {
+			for time.Now().Before(end) && fleet.Sleep(ctx, time.Duration(100+rand.IntN(500))*time.Millisecond) {
 				victim := c.victim(hand, hands)
 				var err error
 				if rand.IntN(2) == 0 {
@@ -105,14 +106,14 @@ func (c *crew) victim(hand, hands int) int {
 // pause stops a relay for longer than its lease.
 func (c *crew) pause(ctx context.Context, i int) error {
 	stopped := c.get(i)
-	if err := stopped.signal(syscall.SIGSTOP); err != nil {
+	if err := stopped.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	sleep(ctx, c.job.Lease+time.Duration(rand.Int64N(int64(2*c.job.Lease))))
+	fleet.Sleep(ctx, c.job.Lease+time.Duration(rand.Int64N(int64(2*c.job.Lease))))
 	c.mu.Lock()
 	c.paused++
 	c.mu.Unlock()
-	return stopped.signal(syscall.SIGCONT)
+	return stopped.Signal(syscall.SIGCONT)
 }
 
 // oneLeads looks that one relay leads at the end, and that connections are only
@@ -120,7 +121,7 @@ func (c *crew) pause(ctx context.Context, i int) error {
 func (r *rig) oneLeads(ctx context.Context, d *database, team *crew) error {
 	var leading, others int
 	last := ""
-	err := eventually(ctx, 15*time.Second, "one leader", func(ctx context.Context) (bool, error) {
+	err := fleet.Eventually(ctx, 15*time.Second, "one leader", func(ctx context.Context) (bool, error) {
 		err := d.pool.QueryRow(ctx, `SELECT count(*) FILTER (WHERE application_name = 'postroom relay'),
 			count(*) FILTER (WHERE application_name = $1) FROM pg_stat_activity WHERE datname = current_database()`, standbyName).Scan(&leading, &others)
 		last = team.states()

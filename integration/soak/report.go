@@ -62,14 +62,21 @@ func (r *result) count(figure string, n int, example string) {
 	r.check(figure, value, "0", n == 0)
 }
 
-func (r *result) broken() bool {
+// faults returns what does not hold.
+func (r *result) faults() []error {
+	var all []error
 	for _, row := range r.rows {
 		if row.verdict == broken {
-			return true
+			all = append(all, fmt.Errorf("%s: %s: %s, want %s", r.name, row.figure, row.value, row.bound))
 		}
 	}
-	return r.err != nil
+	if r.err != nil {
+		all = append(all, fmt.Errorf("%s: %w", r.name, r.err))
+	}
+	return all
 }
+
+func (r *result) broken() bool { return len(r.faults()) > 0 }
 
 func (r *result) verdict() string {
 	switch {

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/outbox"
 )
 
@@ -39,7 +40,7 @@ func retained(ctx context.Context, r *rig) error {
 	if err != nil {
 		return err
 	}
-	c, err := r.client(ctx, b.urls(), jetstream.StreamConfig{})
+	c, err := r.client(ctx, b.URLs(), jetstream.StreamConfig{})
 	if err != nil {
 		return err
 	}
@@ -115,7 +116,7 @@ func (r *rig) fill(ctx context.Context, d *database, bytes int) error {
 	r.say("loading %s published rows with %d bytes each", grouped(n), bytes)
 	began := time.Now()
 	err := during(ctx, func(ctx context.Context) error { return d.load(ctx, n, bytes) }, func(ctx context.Context) error {
-		for sleep(ctx, 20*time.Second) {
+		for fleet.Sleep(ctx, 20*time.Second) {
 			r.say("still loading")
 		}
 		return nil
@@ -182,7 +183,7 @@ func (r *rig) drain(ctx context.Context, d *database, c *client, empty bool, pas
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-time.After(5 * time.Minute):
-			return fmt.Errorf("%w: all events to be recorded", errLate)
+			return fmt.Errorf("%w: all events to be recorded", fleet.ErrLate)
 		}
 	})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/outbox"
 )
 
@@ -20,7 +21,7 @@ func retention(ctx context.Context, r *rig) error {
 	if err != nil {
 		return err
 	}
-	c, err := r.client(ctx, b.urls(), jetstream.StreamConfig{})
+	c, err := r.client(ctx, b.URLs(), jetstream.StreamConfig{})
 	if err != nil {
 		return err
 	}
@@ -29,7 +30,7 @@ func retention(ctx context.Context, r *rig) error {
 		return err
 	}
 	keep := pick(r, 20*time.Second, time.Second)
-	if _, err := r.crew(1, relayJob{Database: d.url, NATS: b.urls(), Retention: keep}); err != nil {
+	if _, err := r.crew(1, relayJob{Database: d.url, NATS: b.URLs(), Retention: keep}); err != nil {
 		return err
 	}
 	keys := pick(r, 1000, 100)
@@ -69,7 +70,7 @@ func (s *sizes) follow(ctx context.Context) error {
 	const times = 12
 	began := time.Now()
 	for n := range times {
-		if !sleep(ctx, time.Until(began.Add(s.span*time.Duration(n+1)/times))) {
+		if !fleet.Sleep(ctx, time.Until(began.Add(s.span*time.Duration(n+1)/times))) {
 			return context.Cause(ctx)
 		}
 		found, err := s.look(ctx)
@@ -122,7 +123,7 @@ func (s *sizes) judge(keep time.Duration) {
 func (s *sizes) removed(ctx context.Context, keep time.Duration, written int) error {
 	var left sample
 	patience := keep + pick(s.rig, time.Minute, 20*time.Second)
-	err := eventually(ctx, patience, "the log to be empty", func(ctx context.Context) (_ bool, err error) {
+	err := fleet.Eventually(ctx, patience, "the log to be empty", func(ctx context.Context) (_ bool, err error) {
 		left, err = s.look(ctx)
 		return left.rows == 0, err
 	})

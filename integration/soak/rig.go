@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/relay"
 	"github.com/postroom/postroom/schema"
 )
@@ -135,6 +137,23 @@ func (d *database) terms(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
+// brokers starts n servers, as a cluster where they are many.
+func (r *rig) brokers(ctx context.Context, n int) (*fleet.Brokers, error) {
+	b, err := fleet.StartBrokers(ctx, n, "", r.childLog())
+	if err == nil {
+		r.later(b.Close)
+	}
+	return b, err
+}
+
+// childLog is where children log to.
+func (r *rig) childLog() io.Writer {
+	if r.opt.verbose {
+		return os.Stderr
+	}
+	return nil
+}
+
 // client is a connection to brokers, with the stream of the scenario.
 type client struct {
 	urls string
@@ -156,7 +175,7 @@ func (r *rig) client(ctx context.Context, urls string, cfg jetstream.StreamConfi
 	cfg.Name, cfg.Subjects = stream, []string{subject}
 	c := &client{urls: urls, nc: nc, js: js}
 	// A cluster takes some seconds to find its leader.
-	err = eventually(ctx, time.Minute, "a stream", func(ctx context.Context) (bool, error) {
+	err = fleet.Eventually(ctx, time.Minute, "a stream", func(ctx context.Context) (bool, error) {
 		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		return relay.EnsureStream(attempt, nc, cfg) == nil, nil
@@ -179,40 +198,6 @@ func (c *client) stored(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("count messages: %w", err)
 	}
 	return int(s.CachedInfo().State.Msgs), nil //nolint:gosec // far below
-}
-
-// eventually asks until the answer is yes.
-func eventually(ctx context.Context, within time.Duration, what string, ask func(ctx context.Context) (bool, error)) error {
-	deadline := time.Now().Add(within)
-	for {
-		yes, err := ask(ctx)
-		if err != nil {
-			return fmt.Errorf("wait for %s: %w", what, err)
-		}
-		if yes {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%w: %s", errLate, what)
-		}
-		if !sleep(ctx, 50*time.Millisecond) {
-			return context.Cause(ctx)
-		}
-	}
-}
-
-var errLate = errors.New("waited for in vain")
-
-// sleep waits for d and reports whether ctx still lives.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }
 
 // during has others work for as long as lead does. The first failure ends all.

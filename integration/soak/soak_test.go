@@ -12,11 +12,12 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/fleet"
 )
 
 // The test binary is also the servers and relays that the scenarios start.
 func TestMain(m *testing.M) {
-	if served, err := serveChild(); served {
+	if served, err := fleet.Serve(roles); served {
 		exit(err)
 		return
 	}
@@ -29,10 +30,11 @@ func TestShort(t *testing.T) {
 	var out bytes.Buffer
 	file := filepath.Join(t.TempDir(), "soak.md")
 	opt := options{short: true, openFor: 5 * time.Minute, report: file}
-	if err := opt.runOn(t.Context(), db, &out, progress{t}); err != nil {
-		t.Errorf("soak: %v", err)
-	}
+	failed := opt.runOn(t.Context(), db, &out, progress{t})
 	t.Log(out.String())
+	if failed != nil { // last, where one looks first
+		t.Errorf("soak: %v", failed)
+	}
 	report, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)

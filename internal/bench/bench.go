@@ -18,6 +18,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -39,6 +40,11 @@ type Config struct {
 	// NATSURL and NATSCreds are the broker's address and the file with the
 	// user's credentials, which may be empty.
 	NATSURL, NATSCreds string
+
+	// SyncedNATSURL is the address of a broker that syncs every message to its disk
+	// before it acknowledges it (sync_interval: always), with the same credentials.
+	// Without one the figures that need it are left out.
+	SyncedNATSURL string
 
 	// Groups are those of [Groups] to measure.
 	//
@@ -133,6 +139,9 @@ func (c Config) Validate() error {
 
 func (c Config) validateChoice() error {
 	chosen := c.chosen()
+	if left := c.leftOut(); len(chosen) == 0 && len(left) > 0 {
+		return fmt.Errorf("%s: a broker that syncs every message (sync_interval: always) has to be named for it, with --nats-fsync-url or --dev", strings.Join(left, ", "))
+	}
 	if len(chosen) == 0 {
 		return errors.New("nothing to measure: none of the figures is in these groups")
 	}
@@ -199,7 +208,9 @@ func (b *bench) run(ctx context.Context) (*Report, error) {
 	}
 	b.cfg.Progress(total, total, "")
 
-	report := &Report{Machine: machine, Events: b.cfg.Events, Runs: b.cfg.Runs, Seconds: b.cfg.Span.Seconds()}
+	report := &Report{
+		Machine: machine, Events: b.cfg.Events, Runs: b.cfg.Runs, Seconds: b.cfg.Span.Seconds(), LeftOut: b.cfg.leftOut(),
+	}
 	for _, f := range figures {
 		report.Figures = append(report.Figures, f.report(b, samples[f.measure()], samples[f.against]))
 	}

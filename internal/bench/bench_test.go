@@ -43,7 +43,7 @@ func small(t testing.TB) bench.Config {
 		t.Fatal(err)
 	}
 	return bench.Config{
-		Database: database, NATSURL: devtest.OwnNATS(t).URL(),
+		Database: database, NATSURL: devtest.OwnNATS(t).URL(), SyncedNATSURL: devtest.OwnNATS(t).URL(),
 		Events: 500, Runs: 2, Span: 200 * time.Millisecond,
 		Self:  []string{os.Args[0], serveRelay},
 		Where: "in the test",
@@ -185,6 +185,20 @@ func TestReportJSON(t *testing.T) {
 	}
 }
 
+// What needs a broker that nobody named is left out, and said to be.
+func TestReportSaysWhatIsLeftOut(t *testing.T) {
+	t.Parallel()
+	cfg := small(t)
+	cfg.SyncedNATSURL, cfg.Only, cfg.Runs = "", []string{"relay.atomic", "relay.atomic_fsync"}, 1
+	report, err := bench.Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Figures) != 1 || !slices.Equal(report.LeftOut, []string{"relay.atomic_fsync"}) {
+		t.Errorf("%d figures, and %v is left out", len(report.Figures), report.LeftOut)
+	}
+}
+
 var errTired = errors.New("tired")
 
 // Wherever a run is cut short, nothing is left.
@@ -226,6 +240,26 @@ func TestInterruptedRunLeavesNothing(t *testing.T) {
 			}
 			wantNothingLeft(t, cfg)
 		})
+	}
+}
+
+// A broker works on several requests at once: one that creates a stream, given up,
+// may be carried out after the one that deletes it.
+func TestInterruptedCreationLeavesNoStream(t *testing.T) {
+	t.Parallel()
+	cfg := small(t)
+	cfg.Only = []string{"relay.drain"}
+	for i := range 20 {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cfg.Progress = func(done, _ int, _ string) {
+			if done == 0 {
+				time.AfterFunc(time.Duration(i)*300*time.Microsecond, func() { cancel(errTired) })
+			}
+		}
+		if _, err := bench.Run(ctx, cfg); !errors.Is(err, errTired) {
+			t.Errorf("Run = %v, want %v", err, errTired)
+		}
+		wantNothingLeft(t, cfg)
 	}
 }
 
@@ -311,6 +345,8 @@ func TestValidate(t *testing.T) {
 		{"figure of another group", bench.Config{Groups: []string{"relay"}, Only: []string{"producer.write"}}, "nothing to measure"},
 		{"live is the producers'", bench.Config{Groups: []string{"producer"}, Only: []string{"live.writers"}}, ""},
 		{"one figure of an inbox", bench.Config{Groups: []string{"inbox"}, Only: []string{"inbox.batched"}}, ""},
+		{"no synced broker", bench.Config{Only: []string{"relay.atomic_fsync"}}, "a broker that syncs every message"},
+		{"a synced broker", bench.Config{Only: []string{"relay.atomic_fsync"}, SyncedNATSURL: "nats://x"}, ""},
 		{"no process of its own", bench.Config{Only: []string{"relay.idle_cpu"}}, "nothing to measure"},
 		{"profile of one figure", bench.Config{Only: []string{"relay.drain"}, Profile: &bytes.Buffer{}}, ""},
 		{"profile of many", bench.Config{Profile: &bytes.Buffer{}}, "a profile is of one figure"},

@@ -113,32 +113,36 @@ func (b *bench) rateOf(ctx context.Context, want int, took time.Duration) (sampl
 }
 
 // rawTrial measures the client library by itself: the fastest way to publish
-// with acknowledgements that it offers.
-func rawTrial(ctx context.Context, b *bench) (sample, error) {
-	if err := b.rest(ctx); err != nil {
-		return sample{}, err
-	}
-	return b.withStream(ctx, func(nc *nats.Conn) (sample, error) {
-		ids, data := b.messages()
-		var took time.Duration
-		err := b.timed(func() error {
-			began := time.Now()
-			err := publishAll(ctx, nc, len(ids), func(i int) *nats.Msg {
-				return &nats.Msg{Subject: b.subject(), Header: nats.Header{jetstream.MsgIDHeader: {ids[i]}}, Data: data}
-			})
-			took = time.Since(began)
-			return err
-		})
-		if err != nil {
+// with acknowledgements that it offers. It publishes as many messages as there are
+// events, but not more than most.
+func rawTrial(most int) trial {
+	return func(ctx context.Context, b *bench) (sample, error) {
+		if err := b.rest(ctx); err != nil {
 			return sample{}, err
 		}
-		return b.rateOf(ctx, b.cfg.Events, took)
-	})
+		n := min(b.cfg.Events, most)
+		return b.withStream(ctx, func(nc *nats.Conn) (sample, error) {
+			ids, data := messages(n)
+			var took time.Duration
+			err := b.timed(func() error {
+				began := time.Now()
+				err := publishAll(ctx, nc, n, func(i int) *nats.Msg {
+					return &nats.Msg{Subject: b.subject(), Header: nats.Header{jetstream.MsgIDHeader: {ids[i]}}, Data: data}
+				})
+				took = time.Since(began)
+				return err
+			})
+			if err != nil {
+				return sample{}, err
+			}
+			return b.rateOf(ctx, n, took)
+		})
+	}
 }
 
 // messages returns message ids as long as those of events, and data.
-func (b *bench) messages() (ids []string, data []byte) {
-	ids = make([]string, b.cfg.Events)
+func messages(n int) (ids []string, data []byte) {
+	ids = make([]string, n)
 	for i := range ids {
 		ids[i] = source + "#" + eventID(i)
 	}

@@ -27,6 +27,7 @@ type figure struct {
 	trial      string // empty: that of the figure's name
 	against    string // the trial that is its reference; empty: there is none
 	apart      bool   // measured in a process of its own
+	synced     bool   // measured on a broker that syncs every message
 	conditions string // a line; {events}, {bytes} and what else describe knows are filled in
 }
 
@@ -37,6 +38,7 @@ const (
 	directPublish = "reference.direct"
 	handLoop      = "reference.loop"
 	sharedKeys    = "reference.keys"
+	rawSynced     = "reference.publish_fsync"
 )
 
 // idleRelay is measured for two figures.
@@ -49,6 +51,8 @@ const drained = "backlog of {events} events of {bytes} bytes of JSON, %s, all Cl
 	"from the relay's lease until the last acknowledgement is recorded, {relay}; "
 
 const againstRaw = "reference: PublishMsgAsync of as many messages of {bytes} bytes with message ids, window 1024, no other headers, until the last acknowledgement"
+
+const batched = ", in atomic batches; "
 
 const wroteTx = "{clients} clients, each: begin, insert a row, write one event of {bytes} bytes, commit"
 
@@ -85,6 +89,10 @@ var figures = []figure{
 	{name: "relay.hot_5", unit: "events/s", against: "relay.drain", conditions: fmt.Sprintf(drained, "5 % with one key, the others distinct") + "reference: distinct keys"},
 	{name: "relay.hot_20", unit: "events/s", against: "relay.drain", conditions: fmt.Sprintf(drained, "20 % with one key, the others distinct") + "reference: distinct keys"},
 	{name: "relay.refused", unit: "events/s", against: "relay.drain", conditions: fmt.Sprintf(drained, "5 % with one key and a subject without a stream, which all end in held and do not count, the others distinct") + "reference: distinct keys"},
+	{name: "relay.atomic", unit: "events/s", against: "relay.drain", conditions: fmt.Sprintf(drained, "distinct keys"+batched+"a stream that allows these") + "reference: single publishes in a window"},
+	{name: "relay.atomic_hot_20", unit: "events/s", against: "relay.atomic", conditions: fmt.Sprintf(drained, "20 % with one key, the others distinct"+batched+"a stream that allows these") + "reference: distinct keys"},
+	{name: "relay.atomic_fsync", unit: "events/s", against: rawSynced, synced: true, conditions: fmt.Sprintf(drained, "distinct keys"+batched+"a broker that syncs every message before it acknowledges it (sync_interval: always)") +
+		"reference: PublishMsgAsync of {synced} messages of {bytes} bytes with message ids to the same broker, window 1024, no other headers, until the last acknowledgement"},
 	{name: "relay.idle_statements", trial: idleRelay, unit: "statements/s", apart: true, conditions: "a leading relay without events for {seconds} s, in a process of its own; statements counted in its driver"},
 	{name: idleCPU, trial: idleRelay, unit: "% of a core", apart: true, conditions: "a leading relay without events for {seconds} s, in a process of its own; user and system time of that process (getrusage), its Go runtime and its broker connection included"},
 
@@ -108,13 +116,17 @@ var figures = []figure{
 
 // trials measure figures and references, by name.
 var trials = map[string]trial{
-	rawPublish:            rawTrial,
+	rawPublish:            rawTrial(maxEvents),
 	"relay.drain":         drainTrial("distinct", 0),
 	"relay.drain_unkeyed": drainTrial("none", 0),
 	"relay.drain_10_keys": drainTrial("modulo", 10),
 	"relay.hot_5":         drainTrial("hot", 20),
 	"relay.hot_20":        drainTrial("hot", 5),
 	"relay.refused":       refusedTrial(20),
+	"relay.atomic":        atomicTrial("distinct", 0),
+	"relay.atomic_hot_20": atomicTrial("hot", 5),
+	"relay.atomic_fsync":  onSynced(atomicTrial("distinct", 0)),
+	rawSynced:             onSynced(rawTrial(maxSynced)),
 	idleRelay:             idleTrial,
 
 	plainTx:             txTrial((*producer).plain),
@@ -181,16 +193,35 @@ func (f figure) possible() bool {
 func (c Config) chosen() []figure {
 	var chosen []figure
 	for _, f := range figures {
-		switch {
-		case !f.possible(),
-			f.apart && len(c.Self) == 0,
-			len(c.Groups) > 0 && !slices.Contains(c.Groups, f.group()),
-			len(c.Only) > 0 && !slices.Contains(c.Only, f.name):
-		default:
+		if c.wants(f) && (!f.synced || c.SyncedNATSURL != "") {
 			chosen = append(chosen, f)
 		}
 	}
 	return chosen
+}
+
+// leftOut returns the names of the figures that c asks for and that need a broker
+// which it does not name.
+func (c Config) leftOut() []string {
+	var names []string
+	for _, f := range figures {
+		if c.wants(f) && f.synced && c.SyncedNATSURL == "" {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
+// wants reports whether c asks for a figure, and it can be measured here.
+func (c Config) wants(f figure) bool {
+	switch {
+	case !f.possible(),
+		f.apart && len(c.Self) == 0,
+		len(c.Groups) > 0 && !slices.Contains(c.Groups, f.group()),
+		len(c.Only) > 0 && !slices.Contains(c.Only, f.name):
+		return false
+	}
+	return true
 }
 
 // trialsOf returns what has to be measured for figures, each once, references
@@ -214,7 +245,7 @@ func (f figure) describe(b *bench) string {
 		relay += ", with the broker " + b.cfg.Where
 	}
 	return strings.NewReplacer(
-		"{events}", fmt.Sprint(b.cfg.Events), "{bytes}", fmt.Sprint(eventBytes), "{clients}", fmt.Sprint(clients),
+		"{events}", fmt.Sprint(b.cfg.Events), "{synced}", fmt.Sprint(min(b.cfg.Events, maxSynced)), "{bytes}", fmt.Sprint(eventBytes), "{clients}", fmt.Sprint(clients),
 		"{rate}", fmt.Sprint(rate), "{seconds}", fmt.Sprint(b.cfg.Span.Seconds()), "{relay}", relay,
 		"{workers}", fmt.Sprint(workers), "{callers}", fmt.Sprint(callers), "{batch}", fmt.Sprint(batchSize),
 		"{keys}", fmt.Sprint(keys), "{stuck}", fmt.Sprint(stuck),

@@ -116,7 +116,7 @@ func (b *bench) start(ctx context.Context, nc *nats.Conn, schemaName string, p p
 			close(r.ledAgain)
 		}
 	}
-	r.Relay = relay.New(probedLog{b.log(schemaName), p}, probedPublisher{relay.JetStream(nc), p}, relay.Config{Logger: cmp.Or(p.logger, b.cfg.Logger)})
+	r.Relay = relay.New(probedLog{b.log(schemaName), p}, b.publisher(nc, p), relay.Config{Logger: cmp.Or(p.logger, b.cfg.Logger), Atomic: b.atomic})
 
 	ctx, cancel := context.WithCancel(ctx)
 	var err error

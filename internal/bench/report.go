@@ -12,6 +12,10 @@ type Report struct {
 	Runs    int      `json:"runs"`    // of which each figure is the median
 	Seconds float64  `json:"seconds"` // for what has no end of its own
 	Figures []Figure `json:"figures"`
+
+	// LeftOut are figures that were asked for, and need a broker that syncs every
+	// message.
+	LeftOut []string `json:"left_out,omitempty"`
 }
 
 // Figure is one result. Where there is no reference, that and the ratio are

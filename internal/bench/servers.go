@@ -49,12 +49,14 @@ type bench struct {
 	cfg      Config
 	name     string // of all that is created, and of the connections
 	pool     *pgxpool.Pool
-	nc       *nats.Conn // for streams; every measurement has one of its own
-	js       jetstream.JetStream
 	schemas  []string          // to be dropped
 	logs     map[string]string // schemas of logs, by what they hold
 	profiled bool              // the next measurement is
 	restless bool              // CHECKPOINT is not allowed
+	atomic   bool              // the next measurement's relay publishes in atomic batches
+
+	*broker
+	synced *broker // syncs every message; nil: there is none
 }
 
 func open(ctx context.Context, cfg Config) (_ *bench, err error) {
@@ -69,21 +71,23 @@ func open(ctx context.Context, cfg Config) (_ *bench, err error) {
 		b.pool.Close()
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
-	if b.nc, err = b.connect(); err != nil {
+	if b.broker, err = b.dial(cfg.NATSURL); err != nil {
 		b.pool.Close()
 		return nil, err
 	}
-	if b.js, err = jetstream.New(b.nc); err != nil {
-		b.pool.Close()
-		b.nc.Close()
-		return nil, err
+	if cfg.SyncedNATSURL != "" {
+		if b.synced, err = b.dial(cfg.SyncedNATSURL); err != nil {
+			b.pool.Close()
+			b.nc.Close()
+			return nil, err
+		}
 	}
 	return b, nil
 }
 
 // connect returns a connection to the broker such as a relay has.
 func (b *bench) connect() (*nats.Conn, error) {
-	return connectNATS(b.cfg.NATSURL, b.cfg.NATSCreds, b.name)
+	return connectNATS(b.url, b.cfg.NATSCreds, b.name)
 }
 
 func connectNATS(url, creds, name string) (*nats.Conn, error) {
@@ -102,8 +106,12 @@ func connectNATS(url, creds, name string) (*nats.Conn, error) {
 func (b *bench) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanPatience)
 	defer cancel()
-	err := b.removeStream(ctx)
+	err := b.removeStream(ctx, b.broker)
 	b.nc.Close()
+	if b.synced != nil {
+		err = errors.Join(err, b.removeStream(ctx, b.synced))
+		b.synced.nc.Close()
+	}
 	b.pool.Close()
 	if len(b.schemas) > 0 {
 		err = errors.Join(err, b.dropSchemas(ctx))
@@ -138,14 +146,20 @@ func (b *bench) subject() string { return b.name + ".event" }
 
 // withStream calls do while there is a new, empty stream.
 func (b *bench) withStream(ctx context.Context, do func(nc *nats.Conn) (sample, error)) (_ sample, err error) {
-	err = relay.EnsureStream(ctx, b.nc, jetstream.StreamConfig{Name: b.stream(), Subjects: []string{b.subject()}})
+	// Not interrupted: the broker works on several requests at once, and could create
+	// the stream after it looked for it in vain to delete it.
+	create, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanPatience)
+	defer cancel()
+	err = relay.EnsureStream(create, b.nc, jetstream.StreamConfig{
+		Name: b.stream(), Subjects: []string{b.subject()}, AllowAtomicPublish: b.atomic,
+	})
 	if err != nil {
 		return sample{}, err
 	}
 	defer func() {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanPatience)
 		defer cancel()
-		err = errors.Join(err, b.removeStream(clean))
+		err = errors.Join(err, b.removeStream(clean, b.broker))
 	}()
 	nc, err := b.connect()
 	if err != nil {
@@ -155,21 +169,25 @@ func (b *bench) withStream(ctx context.Context, do func(nc *nats.Conn) (sample, 
 	return do(nc)
 }
 
-func (b *bench) removeStream(ctx context.Context) error {
-	err := b.js.DeleteStream(ctx, b.stream())
+func (b *bench) removeStream(ctx context.Context, from *broker) error {
+	err := from.js.DeleteStream(ctx, b.stream())
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return fmt.Errorf("delete stream %s: %w", b.stream(), err)
 	}
 	return nil
 }
 
-// stored returns how many messages the stream has.
+// stored returns how many events the stream has.
 func (b *bench) stored(ctx context.Context) (int, error) {
 	stream, err := b.js.Stream(ctx, b.stream())
 	if err != nil {
 		return 0, fmt.Errorf("count messages: %w", err)
 	}
-	return int(stream.CachedInfo().State.Msgs), nil //nolint:gosec // far below
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(b.subject()))
+	if err != nil {
+		return 0, fmt.Errorf("count messages: %w", err)
+	}
+	return int(info.State.Subjects[b.subject()]), nil //nolint:gosec // far below
 }
 
 // createLog returns the schema of the log of the given name, which is created

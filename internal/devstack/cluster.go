@@ -42,7 +42,7 @@ func startCluster(ctx context.Context, bin binaries, cfg Config) (*cluster, erro
 	if err != nil {
 		return nil, err
 	}
-	g, err := newGuard("postgres")
+	g, err := newGuard(cfg.Dir, "postgres")
 	if err != nil {
 		return nil, err
 	}

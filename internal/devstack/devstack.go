@@ -3,8 +3,9 @@
 //
 // PostgreSQL is the server named by POSTROOM_DATABASE_URL, else a throwaway
 // cluster made with the server binaries on this machine, else a container.
-// NATS is embedded, with JetStream on a temporary directory. All listen on the
-// loopback interface, save a container's port, which takes a random password.
+// NATS is embedded, with JetStream on a temporary directory, or on request a
+// process or a container, alone or as a cluster. All listen on the loopback
+// interface, save the ports of containers where Docker is another machine.
 //
 // Servers and directories go away with the process that started them, also
 // when it panics, calls os.Exit or is killed: see watchdog.sh.
@@ -32,9 +33,16 @@ type Config struct {
 	// It has no effect on the server of POSTROOM_DATABASE_URL.
 	Durable bool
 
-	// Local admits only a throwaway cluster made with local binaries: the
-	// one kind of server that [Postgres.Kill] and [Postgres.Restart] serve.
-	Local bool
+	// Local admits only a throwaway cluster made with local binaries, and
+	// Container only a container of the image that POSTROOM_POSTGRES_IMAGE names,
+	// or postgres:17-alpine. [Postgres.Kill] and [Postgres.Restart] serve both.
+	Local     bool
+	Container bool
+
+	// Dir is the directory in which a throwaway cluster makes one of its own.
+	//
+	// Defaults to the system's for temporary files.
+	Dir string
 
 	// MaxConnections is the server's max_connections.
 	//
@@ -62,6 +70,9 @@ func (c Config) validate() error {
 	if c.PreparedTransactions < 0 {
 		errs = append(errs, fmt.Errorf("config: PreparedTransactions is %d, want 0 or more", c.PreparedTransactions))
 	}
+	if c.Local && c.Container {
+		errs = append(errs, errors.New("config: Local and Container: want one of them"))
+	}
 	return errors.Join(errs...)
 }
 
@@ -87,10 +98,10 @@ type Stack struct {
 	NATS     *NATS
 }
 
-// Start starts both servers. ctx bounds the start, not the servers: they run
+// Start starts both servers; with cfg.Container, both in containers. ctx bounds the start, not the servers: they run
 // until [Stack.Close].
 func Start(ctx context.Context, cfg Config) (*Stack, error) {
-	broker, err := StartNATS(ctx, NATSConfig{Logger: cfg.Logger})
+	broker, err := StartNATS(ctx, NATSConfig{Logger: cfg.Logger, Container: cfg.Container})
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,21 +22,34 @@ import (
 const helperVariable = "DEVSTACK_TEST_HELPER"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(helperVariable) != "" {
+	devstack.ServeNATS()
+	switch os.Getenv(helperVariable) {
+	case "":
+	case "containers":
+		containerHelper()
+	default:
 		helper()
 	}
 	os.Exit(m.Run())
 }
 
-// helper is the process that the tests kill: it starts both servers, says where
-// they are and waits.
+// helper is the process that the tests kill: it starts both servers, and a NATS server
+// in a process that is paused, says where they are and waits.
 func helper() {
 	stack, err := devstack.Start(context.Background(), devstack.Config{Local: true})
 	if err != nil {
 		fmt.Println("error:", err)
 		os.Exit(1)
 	}
-	fmt.Println(strings.Join(stack.Dirs(), "\t"))
+	paused, err := devstack.StartNATS(context.Background(), devstack.NATSConfig{Process: true})
+	if err == nil {
+		err = paused.Pause()
+	}
+	if err != nil {
+		fmt.Println("error:", err)
+		os.Exit(1)
+	}
+	fmt.Println(strings.Join(append(stack.Dirs(), devstack.ServerDir(paused), fmt.Sprint(devstack.ServerPID(paused))), "\t"))
 	if os.Getenv(helperVariable) == "exit" {
 		os.Exit(3)
 	}
@@ -64,9 +78,12 @@ func TestServersGoAwayWithTheirProcess(t *testing.T) {
 			line, err := bufio.NewReader(out).ReadString('\n')
 			check(t, err)
 			dirs := strings.Split(strings.TrimSpace(line), "\t")
-			if len(dirs) != 2 {
+			if len(dirs) != 4 {
 				t.Fatalf("helper said %q", line)
 			}
+			broker, err := strconv.Atoi(dirs[3])
+			check(t, err)
+			dirs = dirs[:3]
 			pid, err := devstack.PostmasterPID(dirs[0])
 			if how.mode == "wait" { // else it may be stopping already
 				check(t, err)
@@ -82,6 +99,7 @@ func TestServersGoAwayWithTheirProcess(t *testing.T) {
 				})
 			}
 			eventually(t, "the postmaster is gone", func() bool { return pid == 0 || !running(pid) })
+			eventually(t, "the NATS server is gone", func() bool { return !running(broker) })
 		})
 	}
 }

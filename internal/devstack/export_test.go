@@ -3,6 +3,7 @@ package devstack
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -22,9 +23,9 @@ var (
 func (g *guard) Dir() string { return g.dir }
 
 // Dirs returns the directories of s.
-func (s *Stack) Dirs() []string { return []string{s.Postgres.Dir(), s.NATS.guard.dir} }
+func (s *Stack) Dirs() []string { return []string{s.Postgres.Dir(), s.NATS.server.dir()} }
 
-func (p *Postgres) Dir() string { return p.local.guard.dir }
+func (p *Postgres) Dir() string { return p.owned.(*cluster).guard.dir }
 
 // PostmasterPID returns the process id in a data directory below dir.
 func PostmasterPID(dir string) (int, error) {
@@ -106,5 +107,26 @@ func ContainerRequest(cfg Config, password string) (command []string, env map[st
 	for _, option := range containerOptions(cfg.defaults(), password) {
 		err = errors.Join(err, option.Customize(&req))
 	}
-	return req.Cmd, req.Env, err
+	return containerCommand(cfg.defaults()), req.Env, err
+}
+
+// DefaultImages are the images of containers, by the variables that name others.
+var DefaultImages = map[string]string{imageVariable: defaultImage, natsImageVariable: defaultNATSImage}
+
+// Network returns the name of the network of a cluster in containers.
+func (c *NATSCluster) Network() string { return c.net.name }
+
+// ServerDir returns the directory of a server.
+func ServerDir(n *NATS) string { return n.server.dir() }
+
+// ServerPID returns the process of a server of a NATSConfig.Process.
+func ServerPID(n *NATS) int { return n.server.(*natsProcess).server.cmd.Process.Pid }
+
+// RemoveLeftOvers removes the containers of processes that are gone.
+func RemoveLeftOvers(ctx context.Context) error {
+	docker, err := openDocker(ctx, slog.Default())
+	if err != nil {
+		return err
+	}
+	return errors.Join(removeLeftOvers(ctx, docker.Client()), docker.Close())
 }

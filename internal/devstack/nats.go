@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -24,58 +25,148 @@ type NATSConfig struct {
 	// it the server syncs every two minutes, as it does by default.
 	Durable bool
 
+	// Process runs the server as a process of its own, which can be killed and
+	// paused: this program once more, so its main has to begin with [ServeNATS].
+	Process bool
+
+	// Container runs the server in a container of the image that
+	// POSTROOM_NATS_IMAGE names, or nats:2. Its storage is a directory of this
+	// machine, so Docker has to run on this machine too.
+	Container bool
+
 	// Name is the server's, which has to differ from those of the others of its
 	// cluster.
 	//
-	// Defaults to postroom-devstack.
+	// Defaults to postroom-devstack, or to the container's name.
 	Name string
 
 	// Options are added to the server's, in the language of its configuration
 	// file: users, limits, a cluster.
 	Options string
+
+	network string // of containers; see StartNATSCluster
 }
 
-// NATS is an embedded NATS server with JetStream. Its methods may be called
-// concurrently.
-type NATS struct {
-	cfg   NATSConfig
-	guard *guard
-	port  int
+const defaultNATSName = "postroom-devstack"
 
-	mu     sync.Mutex
-	server *server.Server // nil while stopped
-	closed bool
+// ErrEmbedded is returned by [NATS.Kill], [NATS.Pause] and [NATS.Resume] where the
+// server is part of this process. Ask for one that is not with NATSConfig.Process
+// or NATSConfig.Container.
+var ErrEmbedded = errors.New("devstack: an embedded server can be neither killed nor paused")
+
+// NATS is a NATS server with JetStream. Its methods may be called concurrently.
+type NATS struct {
+	logger   *slog.Logger
+	source   string
+	hostname string
+
+	mu      sync.Mutex // serialises changes of the server's state
+	server  natsServer
+	running bool
+	closed  bool
+}
+
+// natsServer is what differs between the ways to run a server. [NATS] serialises
+// the calls.
+type natsServer interface {
+	url() string
+	dir() string
+	start(ctx context.Context) error // of a server that does not run
+	stop() error                     // in order
+	kill() error                     // as a crash would
+	freeze() error
+	thaw() error
+	reload(options string) error
+	close() error // removes what the server stored; it does not run any more
 }
 
 // StartNATS starts a server on a free port of the loopback interface. ctx
-// bounds the start, not the server: that runs until [NATS.Close].
+// bounds the start, not the server: that runs until [NATS.Close], or the end of
+// this process.
 func StartNATS(ctx context.Context, cfg NATSConfig) (*NATS, error) {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
-	cfg.Name = cmp.Or(cfg.Name, "postroom-devstack")
-	g, err := newGuard("nats")
+	var n *NATS
+	var err error
+	switch {
+	case cfg.Process && cfg.Container:
+		err = errors.New("config: Process and Container: want one of them")
+	case cfg.Container:
+		n, err = startNATSContainer(ctx, cfg)
+	case cfg.Process:
+		n, err = startNATSProcess(ctx, cfg)
+	default:
+		n, err = startNATSEmbedded(ctx, cfg)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("devstack: start nats: %w", err)
 	}
-	n := &NATS{cfg: cfg, guard: g, port: server.RANDOM_PORT}
-	if err := n.start(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("devstack: start nats: %w", err), g.Close())
-	}
+	n.logger, n.running = cfg.Logger, true
 	return n, nil
 }
 
 // URL returns the server's URL. It stays the same through restarts.
-func (n *NATS) URL() string { return fmt.Sprintf("nats://127.0.0.1:%d", n.port) }
+func (n *NATS) URL() string { return n.server.url() }
 
 // Dir returns the directory of the server's storage, which may be copied, or
 // replaced, while the server is stopped.
-func (n *NATS) Dir() string { return filepath.Join(n.guard.dir, server.JetStreamStoreDir) }
+func (n *NATS) Dir() string { return filepath.Join(n.server.dir(), server.JetStreamStoreDir) }
+
+// Source says how the server runs: "embedded", "process", "container nats:2".
+func (n *NATS) Source() string { return n.source }
+
+// Hostname returns the name of the server's container, which is the server's too
+// unless NATSConfig.Name is given, or "" where it runs in none.
+func (n *NATS) Hostname() string { return n.hostname }
 
 // Stop shuts the server down and keeps its storage. It does nothing if the
 // server is stopped.
 func (n *NATS) Stop() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.stop()
+	if err := n.stop(); err != nil {
+		n.logger.Error("nats-server did not stop", "error", err)
+	}
+}
+
+// Kill ends the server as a crash would, kill -9, and keeps its storage. It
+// returns [ErrEmbedded] for a server that is part of this process.
+func (n *NATS) Kill() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.running {
+		return errors.New("devstack: kill nats: not running")
+	}
+	if err := n.server.kill(); err != nil {
+		return fmt.Errorf("devstack: kill nats: %w", err)
+	}
+	n.running = false
+	return nil
+}
+
+// Pause stops the server where it is, with its connections open, until
+// [NATS.Resume]. It returns [ErrEmbedded] for a server that is part of this
+// process. A paused server can be killed, stopped and restarted.
+func (n *NATS) Pause() error { return n.change("pause", natsServer.freeze) }
+
+// Resume lets a paused server go on. It does nothing to one that is not.
+func (n *NATS) Resume() error { return n.change("resume", natsServer.thaw) }
+
+// Reload gives the server other [NATSConfig.Options] while it runs.
+func (n *NATS) Reload(options string) error {
+	return n.change("reload", func(s natsServer) error { return s.reload(options) })
+}
+
+// change does something to a server that runs.
+func (n *NATS) change(what string, do func(natsServer) error) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.running {
+		return fmt.Errorf("devstack: %s nats: not running", what)
+	}
+	if err := do(n.server); err != nil {
+		return fmt.Errorf("devstack: %s nats: %w", what, err)
+	}
+	return nil
 }
 
 // Restart starts the server again on the same port and storage; a running one
@@ -86,12 +177,15 @@ func (n *NATS) Restart(ctx context.Context) error {
 	if n.closed {
 		return errors.New("devstack: restart nats: closed")
 	}
-	n.stop()
+	if err := n.stop(); err != nil {
+		return fmt.Errorf("devstack: stop nats: %w", err)
+	}
 	ctx, cancel := context.WithTimeout(ctx, localPatience)
 	defer cancel()
 	for {
-		err := n.start(ctx)
+		err := n.server.start(ctx)
 		if err == nil {
+			n.running = true
 			return nil
 		}
 		// The port was free for others meanwhile.
@@ -101,142 +195,37 @@ func (n *NATS) Restart(ctx context.Context) error {
 	}
 }
 
-// Reload gives the server other [NATSConfig.Options] while it runs.
-func (n *NATS) Reload(options string) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.server == nil {
-		return errors.New("devstack: reload nats: stopped")
-	}
-	n.cfg.Options = options
-	opts, err := n.options()
-	if err == nil {
-		err = n.server.ReloadOptions(opts)
-	}
-	if err != nil {
-		return fmt.Errorf("devstack: reload nats: %w", err)
-	}
-	return nil
-}
-
 // Close shuts the server down and removes its storage. It is idempotent.
 func (n *NATS) Close() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.stop()
+	stopping := n.stop()
+	if n.closed {
+		return nil
+	}
 	n.closed = true
-	if err := n.guard.Close(); err != nil {
+	if err := errors.Join(stopping, n.server.close()); err != nil {
 		return fmt.Errorf("devstack: close nats: %w", err)
 	}
 	return nil
 }
 
-func (n *NATS) start(ctx context.Context) error {
-	// Of a port that is taken the server only logs: ask first.
-	if n.port != server.RANDOM_PORT {
-		if err := portFree(n.port); err != nil {
-			return err
-		}
-	}
-	opts, err := n.options()
-	if err != nil {
-		return err
-	}
-	srv, err := server.NewServer(opts)
-	if err != nil {
-		return err
-	}
-	log := &natsLog{logger: n.cfg.Logger}
-	srv.SetLoggerV2(log, false, false, false)
-	srv.Start()
-	if err := ready(ctx, srv, log); err != nil {
-		srv.Shutdown()
-		srv.WaitForShutdown()
-		return err
-	}
-	n.server = srv
-	n.port = srv.Addr().(*net.TCPAddr).Port
-	return nil
-}
-
-// options returns the server's options.
-func (n *NATS) options() (*server.Options, error) {
-	opts := &server.Options{
-		ServerName:             n.cfg.Name,
-		Host:                   "127.0.0.1",
-		Port:                   n.port,
-		NoSigs:                 true,
-		JetStream:              true,
-		StoreDir:               n.guard.dir,
-		SyncAlways:             n.cfg.Durable,
-		DisableJetStreamBanner: true,
-	}
-	if n.cfg.Options == "" {
-		return opts, nil
-	}
-	return opts, opts.ProcessConfigString(n.cfg.Options)
-}
-
-// ready waits until srv takes connections and JetStream runs.
-func ready(ctx context.Context, srv *server.Server, log *natsLog) error {
-	deadline := 10 * time.Second
-	if at, ok := ctx.Deadline(); ok {
-		deadline = min(deadline, time.Until(at))
-	}
-	if err := errors.Join(ctx.Err(), log.fatal()); err != nil {
-		return err
-	}
-	if !srv.ReadyForConnections(deadline) || !srv.JetStreamEnabled() {
-		return errors.Join(errors.New("server is not ready for connections"), log.fatal())
-	}
-	return nil
-}
-
 // stop shuts the server down; mu is held.
-func (n *NATS) stop() {
-	if n.server == nil {
-		return
+func (n *NATS) stop() error {
+	if !n.running {
+		return nil
 	}
-	n.server.Shutdown()
-	n.server.WaitForShutdown()
-	n.server = nil
+	err := n.server.stop()
+	n.running = err != nil
+	return err
 }
 
-func portFree(port int) error {
-	listener, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
+func portFree(port int) error { return portFreeAt("127.0.0.1", port) }
+
+func portFreeAt(host string, port int) error {
+	listener, err := net.Listen("tcp4", net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
 		return fmt.Errorf("%w: %w", errPortTaken, err)
 	}
 	return listener.Close()
 }
-
-// natsLog gives the server's warnings to a logger, and keeps its last words.
-type natsLog struct {
-	logger *slog.Logger
-	mu     sync.Mutex
-	last   error
-}
-
-func (l *natsLog) fatal() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.last
-}
-
-func (l *natsLog) Fatalf(format string, args ...any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.last = fmt.Errorf(format, args...)
-}
-
-func (l *natsLog) Errorf(format string, args ...any) {
-	l.logger.Error("nats-server: " + fmt.Sprintf(format, args...))
-}
-
-func (l *natsLog) Warnf(format string, args ...any) {
-	l.logger.Warn("nats-server: " + fmt.Sprintf(format, args...))
-}
-
-func (*natsLog) Noticef(string, ...any) {}
-func (*natsLog) Debugf(string, ...any)  {}
-func (*natsLog) Tracef(string, ...any)  {}

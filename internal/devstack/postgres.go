@@ -16,9 +16,9 @@ import (
 const urlVariable = "POSTROOM_DATABASE_URL"
 
 // ErrNotLocal is returned by [Postgres.Kill] and [Postgres.Restart] where the
-// server is not a throwaway cluster of this machine. Ask for one with
-// Config.Local.
-var ErrNotLocal = errors.New("devstack: only a local throwaway server can be killed or restarted")
+// server is the user's, and no throwaway one. Ask for one with Config.Local or
+// Config.Container.
+var ErrNotLocal = errors.New("devstack: only a throwaway server can be killed or restarted")
 
 // A Postgres is a running PostgreSQL server. Its methods may be called
 // concurrently.
@@ -27,10 +27,20 @@ type Postgres struct {
 	source string
 	close  func() error
 
+	hostname string
+
 	mu      sync.Mutex // serialises changes of the server's state
-	local   *cluster   // nil unless it is a throwaway cluster
+	owned   throwaway  // nil for the user's server
 	foreign bool       // the user's server: only what we made may go
 	created map[string]bool
+}
+
+// throwaway is what differs between servers that are started here. [Postgres]
+// serialises the calls.
+type throwaway interface {
+	kill() error                       // as a crash would
+	stop() error                       // in order; nothing to one that does not run
+	restart(ctx context.Context) error // of a server that does not run
 }
 
 // StartPostgres returns the server named by POSTROOM_DATABASE_URL, else starts
@@ -45,11 +55,18 @@ func StartPostgres(ctx context.Context, cfg Config) (*Postgres, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("devstack: %w", err)
 	}
-	if given := os.Getenv(urlVariable); given != "" && !cfg.Local {
+	if given := os.Getenv(urlVariable); given != "" && !cfg.Local && !cfg.Container {
 		p, err := useGiven(ctx, given)
 		if err != nil {
 			// Not another server: whoever names one means that one.
 			return nil, fmt.Errorf("devstack: %s: %w", urlVariable, err)
+		}
+		return p, nil
+	}
+	if cfg.Container {
+		p, err := startContainer(ctx, cfg)
+		if err != nil {
+			return nil, fmt.Errorf("devstack: container: %w", err)
 		}
 		return p, nil
 	}
@@ -106,7 +123,7 @@ func startLocal(ctx context.Context, cfg Config) (*Postgres, error) {
 			if skipped := errors.Join(errs...); skipped != nil {
 				cfg.Logger.InfoContext(ctx, "skipped other PostgreSQL binaries", "reason", skipped)
 			}
-			return &Postgres{url: local.url(), source: bin.dir, close: local.close, local: local}, nil
+			return &Postgres{url: local.url(), source: bin.dir, close: local.close, owned: local}, nil
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", bin.dir, err))
 	}
@@ -134,6 +151,10 @@ func (p *Postgres) URL() string { return p.url }
 // Source says how the server was found: "POSTROOM_DATABASE_URL",
 // "/usr/lib/postgresql/17/bin", "container postgres:17-alpine".
 func (p *Postgres) Source() string { return p.source }
+
+// Hostname returns the name of the server's container, or "" where it runs in
+// none, or in none of ours.
+func (p *Postgres) Hostname() string { return p.hostname }
 
 // CreateDatabase creates a database as a copy of template, or of the server's
 // default template if that is "", and returns its URL. No session may be
@@ -179,14 +200,14 @@ func (p *Postgres) DropDatabase(ctx context.Context, name string) error {
 }
 
 // Kill ends the server as a crash would: kill -9 of its first process. It
-// returns [ErrNotLocal] unless the server is a local throwaway one.
+// returns [ErrNotLocal] for the user's server.
 func (p *Postgres) Kill() error {
-	if p.local == nil {
+	if p.owned == nil {
 		return ErrNotLocal
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.local.kill(); err != nil {
+	if err := p.owned.kill(); err != nil {
 		return fmt.Errorf("devstack: kill postgres: %w", err)
 	}
 	return nil
@@ -196,15 +217,15 @@ func (p *Postgres) Kill() error {
 // was killed; a running one is shut down first. It returns once the server
 // answers, or [ErrNotLocal].
 func (p *Postgres) Restart(ctx context.Context) error {
-	if p.local == nil {
+	if p.owned == nil {
 		return ErrNotLocal
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.local.stop(); err != nil {
+	if err := p.owned.stop(); err != nil {
 		return fmt.Errorf("devstack: stop postgres: %w", err)
 	}
-	if err := p.local.restart(ctx); err != nil {
+	if err := p.owned.restart(ctx); err != nil {
 		return fmt.Errorf("devstack: restart postgres: %w", err)
 	}
 	return nil

@@ -16,3 +16,13 @@ func serverAccount() (*account, error) {
 }
 
 func (*account) give(string) error { return nil }
+
+// processLives cannot be known here: nothing is taken for left behind.
+func processLives(int) bool { return true }
+
+// There are no such signals here: sending them fails.
+const (
+	sigFreeze = syscall.Signal(0x13)
+	sigThaw   = syscall.Signal(0x12)
+	sigReload = syscall.SIGHUP
+)

@@ -3,6 +3,7 @@
 package devstack
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -50,3 +51,14 @@ func (a *account) give(path string) error {
 	}
 	return os.Chown(path, a.uid, a.gid)
 }
+
+// processLives says whether a process of this machine runs, or ended and was not
+// reaped by its parent.
+func processLives(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
+
+// signals of a process that is frozen and thawed.
+const (
+	sigFreeze = syscall.SIGSTOP
+	sigThaw   = syscall.SIGCONT
+	sigReload = syscall.SIGHUP
+)

@@ -33,9 +33,10 @@ type guard struct {
 	close func() error
 }
 
-// newGuard makes a temporary directory named after what it is for.
-func newGuard(what string) (*guard, error) {
-	dir, err := os.MkdirTemp("", "postroom-"+what+"-")
+// newGuard makes a temporary directory in parent, named after what it is for. env is
+// added to the watchdog's environment.
+func newGuard(parent, what string, env ...string) (*guard, error) {
+	dir, err := os.MkdirTemp(parent, "postroom-"+what+"-")
 	if err != nil {
 		return nil, fmt.Errorf("make directory: %w", err)
 	}
@@ -47,19 +48,20 @@ func newGuard(what string) (*guard, error) {
 
 	g := &guard{dir: dir}
 	g.close = sync.OnceValue(g.finish)
-	if err := g.watch(); err != nil {
+	if err := g.watch(env); err != nil {
 		return nil, errors.Join(fmt.Errorf("start watchdog: %w", err), os.RemoveAll(dir))
 	}
 	guards.Store(g, nil)
 	return g, nil
 }
 
-func (g *guard) watch() error {
+func (g *guard) watch(env []string) error {
 	if runtime.GOOS == "windows" {
 		return nil
 	}
 	child := exec.Command("/bin/sh", "-c", watchdogScript, "postroom-watchdog", g.dir)
 	child.Dir = "/"
+	child.Env = append(os.Environ(), env...)
 	child.SysProcAttr = ownSession(nil)
 	pipe, err := child.StdinPipe()
 	if err != nil {

@@ -1,5 +1,6 @@
-# Removes the directory $1 once standard input ends, after stopping the
-# PostgreSQL server that runs in $1/data, if one does.
+# Removes the directory $1 once standard input ends, after stopping what runs for
+# it: the PostgreSQL server in $1/data, the NATS server of $1/nats.pid, the
+# container that $1/container names and the network that $1/network names.
 #
 # The only write end of standard input is held by the process that owns the
 # directory, so the input ends when that process does, however it does.
@@ -25,6 +26,47 @@ free() {
 	[ -z "$id" ] || ipcrm -m "$id"
 }
 
+# A NATS server can be killed at once: nothing of it is to stay. Its file has no
+# end of line, which read takes for a failure.
+end_nats() {
+	pid=
+	[ ! -e "$dir/nats.pid" ] || read -r pid <"$dir/nats.pid"
+	[ -z "$pid" ] || ! running "$pid" || kill -s KILL "$pid"
+}
+
+# Of what Docker does not know, nothing is left.
+unbox() {
+	if read -r name <"$dir/container"; then
+		docker unpause "$name"
+		docker rm -f -v "$name" || docker info || return
+		docker inspect "$name" >/dev/null && return
+	fi
+	rm -f "$dir/container"
+}
+
+unnet() {
+	if read -r name <"$dir/network"; then
+		docker network rm "$name" || docker info || return
+		docker network inspect "$name" >/dev/null && return
+	fi
+	rm -f "$dir/network"
+}
+
+if command -v docker; then
+	n=0
+	while [ -e "$dir/container" ] && [ "$n" -lt 20 ]; do
+		n=$((n + 1))
+		unbox || sleep 0.2 || sleep 1
+	done
+	n=0 # its containers have watchdogs of their own
+	while [ -e "$dir/network" ] && [ "$n" -lt 50 ]; do
+		n=$((n + 1))
+		unnet
+		[ ! -e "$dir/network" ] || sleep 0.2 || sleep 1
+	done
+fi
+
+end_nats
 n=0
 while [ -e "$dir" ] && [ "$n" -lt 150 ]; do
 	n=$((n + 1))

@@ -14,7 +14,7 @@ import (
 
 func TestGuardRemovesItsDirectory(t *testing.T) {
 	t.Parallel()
-	g, err := devstack.NewGuard("test")
+	g, err := devstack.NewGuard("", "test")
 	check(t, err)
 	check(t, os.MkdirAll(filepath.Join(g.Dir(), "data", "deep"), 0o700))
 	check(t, g.Close())
@@ -26,7 +26,7 @@ func TestGuardRemovesItsDirectory(t *testing.T) {
 
 func TestGuardSparesAProcessThatOnlyHasThePID(t *testing.T) {
 	t.Parallel()
-	g, err := devstack.NewGuard("test")
+	g, err := devstack.NewGuard("", "test")
 	check(t, err)
 	check(t, os.Mkdir(filepath.Join(g.Dir(), "data"), 0o700))
 	lock := filepath.Join(g.Dir(), "data", "postmaster.pid")
@@ -36,7 +36,7 @@ func TestGuardSparesAProcessThatOnlyHasThePID(t *testing.T) {
 
 func TestGuardThatNobodyRefersToStaysOpen(t *testing.T) {
 	t.Parallel()
-	g, err := devstack.NewGuard("test")
+	g, err := devstack.NewGuard("", "test")
 	check(t, err)
 	dir := g.Dir()
 	g = nil

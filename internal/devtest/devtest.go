@@ -8,6 +8,10 @@
 //
 // Where no PostgreSQL can be had, tests that need one are skipped, or fail if
 // POSTROOM_TEST_REQUIRE is 1, as it is in CI.
+//
+// POSTROOM_TEST_SERVERS says where all of these servers run: containers, and
+// nothing else will do; local, without Docker; or unset, which is local where this
+// machine has the binaries. See internal/devstack for the images.
 package devtest
 
 import (
@@ -16,22 +20,73 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/postroom/postroom/internal/devstack"
 )
 
-const requireVariable = "POSTROOM_TEST_REQUIRE"
+const (
+	requireVariable = "POSTROOM_TEST_REQUIRE"
+	serversVariable = "POSTROOM_TEST_SERVERS"
+)
+
+// Where servers run, as POSTROOM_TEST_SERVERS says.
+const (
+	anywhere   = ""
+	local      = "local"
+	containers = "containers"
+)
 
 // startPatience bounds the start of a server, with the download of an image.
 const startPatience = 2 * time.Minute
 
 // Main runs a package's tests, stops whatever servers they used, and ends the
 // process with the tests' exit code, or 1 if a server did not stop.
+//
+// Where the tests are to run in containers, the servers are started first, so that
+// it is said what they are, and fails at once where they cannot be had.
 func Main(m *testing.M) {
-	code := m.Run()
+	devstack.ServeNATS() // the test binary is also the server that tests kill
+	code := 1
+	if err := prepare(); err != nil {
+		fmt.Fprintln(os.Stderr, "devtest:", err)
+	} else {
+		code = m.Run()
+	}
 	if err := errors.Join(stopPostgres(), stopNATS()); err != nil {
 		fmt.Fprintln(os.Stderr, "devtest: stop servers:", err)
 		code = max(code, 1)
 	}
 	os.Exit(code)
+}
+
+// where returns where servers run.
+func where() string { return os.Getenv(serversVariable) }
+
+func prepare() error {
+	switch where() {
+	case anywhere, local:
+		return nil
+	case containers:
+		_, pgErr := postgres()
+		_, natsErr := broker()
+		if err := errors.Join(pgErr, natsErr); err != nil {
+			return fmt.Errorf("%s=%s, and no such servers; make test-containers finds or makes images: %w", serversVariable, containers, err)
+		}
+		return nil
+	}
+	return fmt.Errorf("%s is %q, want %s, %s or nothing", serversVariable, where(), local, containers)
+}
+
+// announce says what the tests run on. Go shows it where tests are verbose, and
+// where the test binary is run by itself.
+func announce(what, version, source, hostname string) {
+	if where() != containers && !testing.Verbose() {
+		return
+	}
+	if hostname != "" {
+		source += ", hostname " + hostname
+	}
+	fmt.Fprintf(os.Stderr, "devtest: %s %s from %s\n", what, version, source)
 }
 
 // Eventually calls cond every few milliseconds until it returns true. It fails

@@ -20,6 +20,13 @@ import (
 
 func TestMain(m *testing.M) { devtest.Main(m) }
 
+// TestServers starts what the tests share, so that it is said what that is: see make
+// servers.
+func TestServers(t *testing.T) {
+	devtest.Postgres(t)
+	devtest.SharedNATS(t)
+}
+
 func TestPoolIsMigrated(t *testing.T) {
 	t.Parallel()
 	if err := schema.Require(t.Context(), devtest.Pool(t), ""); err != nil {
@@ -157,7 +164,7 @@ func TestWithoutPostgres(t *testing.T) {
 			t.Parallel()
 			cmd := exec.Command(os.Args[0], "-test.run=^TestProbe$", "-test.v")
 			cmd.Env = append(os.Environ(), "DEVTEST_PROBE=1", "POSTROOM_TEST_REQUIRE="+tt.require,
-				"POSTROOM_DATABASE_URL=postgres://postgres@127.0.0.1:1/postgres?connect_timeout=2")
+				"POSTROOM_TEST_SERVERS=", "POSTROOM_DATABASE_URL=postgres://postgres@127.0.0.1:1/postgres?connect_timeout=2")
 			out, err := cmd.CombinedOutput()
 			if (err != nil) != (tt.require == "1") {
 				t.Errorf("exit: %v", err)
@@ -166,6 +173,27 @@ func TestWithoutPostgres(t *testing.T) {
 				if !strings.Contains(string(out), want) {
 					t.Errorf("output does not say %q:\n%s", want, out)
 				}
+			}
+		})
+	}
+}
+
+// Whoever asks for containers gets no other servers instead, and no skipped tests.
+func TestWithoutTheServersThatWereAskedFor(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, servers, want string }{
+		{"images that cannot be had", "containers", "make test-containers finds or makes images"},
+		{"a word that says nothing", "boxes", `POSTROOM_TEST_SERVERS is "boxes", want local, containers or nothing`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			const nobody = "127.0.0.1:1/nobody/serves:this"
+			cmd := exec.Command(os.Args[0], "-test.run=^TestPoolIsMigrated$", "-test.v")
+			cmd.Env = append(os.Environ(), "POSTROOM_TEST_SERVERS="+tt.servers, "POSTROOM_TEST_REQUIRE=",
+				"POSTROOM_POSTGRES_IMAGE="+nobody, "POSTROOM_NATS_IMAGE="+nobody)
+			out, err := cmd.CombinedOutput()
+			if err == nil || !strings.Contains(string(out), tt.want) || strings.Contains(string(out), "=== RUN") {
+				t.Errorf("%v; want a failure before any test that says %q:\n%s", err, tt.want, out)
 			}
 		})
 	}

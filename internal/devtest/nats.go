@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/internal/devstack"
 )
@@ -15,8 +16,17 @@ import (
 // broker starts the shared server on its first call.
 var broker = sync.OnceValues(func() (*devstack.NATS, error) {
 	n, err := startNATS()
+	if err != nil {
+		return nil, err
+	}
 	running.Store(n)
-	return n, err
+	conn, err := nats.Connect(n.URL())
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	announce("NATS", conn.ConnectedServerVersion(), n.Source(), n.Hostname())
+	return n, nil
 })
 
 var running atomic.Pointer[devstack.NATS]
@@ -24,7 +34,7 @@ var running atomic.Pointer[devstack.NATS]
 func startNATS() (*devstack.NATS, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
 	defer cancel()
-	return devstack.StartNATS(ctx, devstack.NATSConfig{})
+	return devstack.StartNATS(ctx, devstack.NATSConfig{Container: where() == containers})
 }
 
 func stopNATS() error {
@@ -34,15 +44,22 @@ func stopNATS() error {
 	return nil
 }
 
-// NATSURL returns the URL of the embedded server that this process's tests
-// share, JetStream included: tests must name their streams and subjects apart.
-func NATSURL(t testing.TB) string {
+// SharedNATS returns the server that this process's tests share. It must be neither
+// stopped nor closed; see [OwnNATS].
+func SharedNATS(t testing.TB) *devstack.NATS {
 	t.Helper()
 	n, err := broker()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return n.URL()
+	return n
+}
+
+// NATSURL returns the URL of the server that this process's tests
+// share, JetStream included: tests must name their streams and subjects apart.
+func NATSURL(t testing.TB) string {
+	t.Helper()
+	return SharedNATS(t).URL()
 }
 
 // NATS returns a connection to the server of [NATSURL]. It reconnects for ever,
@@ -76,4 +93,39 @@ func OwnNATS(t testing.TB) *devstack.NATS {
 		}
 	})
 	return n
+}
+
+// OwnNATSCluster returns servers of the test's own that form a cluster, which it may
+// kill, pause, stop and restart: processes, or containers where all servers are. They
+// have elected a leader. They are gone when the test ends.
+func OwnNATSCluster(t testing.TB, size int) *devstack.NATSCluster {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startPatience)
+	defer cancel()
+	inBoxes := where() == containers
+	c, err := devstack.StartNATSCluster(ctx, size, devstack.NATSConfig{Process: !inBoxes, Container: inBoxes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	conn, err := nats.Connect(c.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	Eventually(t, startPatience, "the cluster to make a stream on every server", func() bool {
+		try, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		_, err := js.CreateOrUpdateStream(try, jetstream.StreamConfig{Name: "TRY", Subjects: []string{"try"}, Replicas: size})
+		return err == nil && js.DeleteStream(try, "TRY") == nil
+	})
+	return c
 }

@@ -29,17 +29,29 @@ var databases atomic.Int64 // created so far
 var postgres = sync.OnceValues(func() (*devstack.Postgres, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
 	defer cancel()
-	p, err := devstack.StartPostgres(ctx, devstack.Config{})
+	p, err := devstack.StartPostgres(ctx, devstack.Config{Local: where() == local, Container: where() == containers})
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "\ndevtest: NO POSTGRESQL, its tests do not run: %v\n\n", err)
 		return nil, err
 	}
 	started.Store(p)
-	if testing.Verbose() {
-		fmt.Fprintln(os.Stderr, "devtest: PostgreSQL from", p.Source())
+	version, err := versionOf(ctx, p)
+	if err != nil {
+		return nil, err
 	}
+	announce("PostgreSQL", version, p.Source(), p.Hostname())
 	return p, nil
 })
+
+func versionOf(ctx context.Context, p *devstack.Postgres) (version string, err error) {
+	conn, err := pgx.Connect(ctx, p.URL())
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
+	err = conn.QueryRow(ctx, "SHOW server_version").Scan(&version)
+	return version, err
+}
 
 var started atomic.Pointer[devstack.Postgres]
 
@@ -88,10 +100,12 @@ func Postgres(t testing.TB) *devstack.Postgres {
 }
 
 // OwnPostgres returns a server of the test's own, which it may kill and
-// restart. It is empty, and gone when the test ends. cfg.Local is implied.
+// restart. It is empty, and gone when the test ends. It runs in a container where
+// all servers do, else cfg.Local is implied.
 func OwnPostgres(t testing.TB, cfg devstack.Config) *devstack.Postgres {
 	t.Helper()
-	cfg.Local = true
+	cfg.Container = where() == containers
+	cfg.Local = !cfg.Container
 	ctx, cancel := context.WithTimeout(t.Context(), startPatience)
 	defer cancel()
 	p, err := devstack.StartPostgres(ctx, cfg)

@@ -32,6 +32,9 @@ const (
 	RelayFenced      = "postroom.relay.fenced"
 	RelayPaused      = "postroom.relay.paused"
 	RelayLate        = "postroom.relay.late.events"
+	RelayDataLost    = "postroom.relay.data_lost"
+	RelayRepaired    = "postroom.relay.repaired.events"
+	RelayRewound     = "postroom.relay.rewound.events"
 
 	LogAppended = "postroom.log.appended"
 	HeldEvents  = "postroom.held.events"
@@ -56,6 +59,19 @@ const (
 	InboxAckPending = "postroom.inbox.ack_pending"
 	InboxLeaseLost  = "postroom.inbox.lease_lost"
 	InboxDataLost   = "postroom.inbox.data_lost"
+
+	OutboundAttempts = "postroom.outbound.attempts"
+	OutboundRetries  = "postroom.outbound.retries"
+	OutboundEnded    = "postroom.outbound.given_up"
+	OutboundDelay    = "postroom.outbound.retry.delay"
+	OutboundBreaker  = "postroom.outbound.breaker.state"
+
+	IdempotentCreated    = "idempotent.created"
+	IdempotentReplayed   = "idempotent.replayed"
+	IdempotentConflict   = "idempotent.conflict"
+	IdempotentInProgress = "idempotent.in_progress"
+	IdempotentStoreError = "idempotent.store_error"
+	IdempotentTakeover   = "idempotent.takeover"
 )
 
 // Attributes. Their values come from closed sets: never a key, an id or a text
@@ -83,6 +99,13 @@ const (
 	EventType   = attribute.Key("cloudevents.event_type")
 	Attempt     = attribute.Key("postroom.attempt")
 	RunOutcome  = attribute.Key("postroom.outcome")
+
+	Server = attribute.Key("server.address")
+	Method = attribute.Key("http.request.method")
+	Resend = attribute.Key("http.request.resend_count")
+	Status = attribute.Key("http.response.status_code")
+	Key    = attribute.Key("postroom.key") // of spans only
+	Scoped = attribute.Key("scope")
 )
 
 // NATS is the messaging system.
@@ -120,6 +143,16 @@ func Counter(m metric.Meter, name, unit, about string) metric.Int64Counter {
 // Counter does.
 func Gauge(m metric.Meter, name, unit, about string) metric.Float64ObservableGauge {
 	g, err := m.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(about))
+	if err != nil {
+		panic(fmt.Sprintf("telemetry: %s: %v", name, err))
+	}
+	return g
+}
+
+// Level returns a gauge that is set when what it shows changes, and panics as
+// Counter does.
+func Level(m metric.Meter, name, unit, about string) metric.Int64Gauge {
+	g, err := m.Int64Gauge(name, metric.WithUnit(unit), metric.WithDescription(about))
 	if err != nil {
 		panic(fmt.Sprintf("telemetry: %s: %v", name, err))
 	}

@@ -229,6 +229,18 @@ func parseTime(ev *postroom.Event, s string) error {
 	return nil
 }
 
+// Identity returns the source and the id of an event of which only the headers are
+// known, as its log has them. They are empty where the message is no event, or one that
+// Postroom did not write.
+func Identity(header map[string][]string) (eventSource, eventID string) {
+	// As Encode spells them; another spelling is another writer's.
+	ids, sources := header[id], header[source]
+	if len(ids) != 1 || len(sources) != 1 {
+		return "", ""
+	}
+	return unescape(sources[0]), unescape(ids[0])
+}
+
 // disputed returns the attribute that has two different values, the first of
 // several.
 func disputed(header map[string][]string) string {

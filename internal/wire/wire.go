@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -37,6 +38,13 @@ const (
 	traceState    = "tracestate"
 )
 
+// LeasePrefix begins the subjects of messages that are no events: by these a relay
+// keeps others from publishing in its place. Consumers pass over them.
+const LeasePrefix = "postroom.lease."
+
+// IsLease reports whether a message of the given subject is one of these.
+func IsLease(subject string) bool { return strings.HasPrefix(subject, LeasePrefix) }
+
 // ErrUndecodable is returned for a message that is no event: two values for one
 // attribute, or a structured message that is no CloudEvent.
 var ErrUndecodable = errors.New("undecodable message")
@@ -47,11 +55,25 @@ const maxMsgID = 128
 
 // MessageID returns the id by which the broker knows a repeated publish:
 // source and id of the event, hashed where they are long. Neither has a '#' in
-// it, so no two events share one: a hashed one has two.
-func MessageID(ev postroom.Event) string { return messageID(ev.Source, ev.ID) }
+// it, so no two events share one: a hashed one has two. An event that is replayed
+// or rewound has another id each time, because the broker drops a second one of its
+// window.
+func MessageID(ev postroom.Event, c Copy) string { return messageID(ev.Source, ev.ID, c) }
 
-func messageID(source, id string) string {
+// Copy says which of an event's messages one is. The zero value is the first.
+type Copy struct {
+	Replays int   // how often an operator released the event when it was dead
+	Rewind  int64 // the rewind that it is a repetition for, if any
+}
+
+func messageID(source, id string, c Copy) string {
 	s := source + "#" + id
+	if c.Replays > 0 {
+		s += "#r" + strconv.Itoa(c.Replays)
+	}
+	if c.Rewind > 0 {
+		s += "#g" + strconv.FormatInt(c.Rewind, 10)
+	}
 	if len(s) <= maxMsgID {
 		return s
 	}
@@ -61,7 +83,7 @@ func messageID(source, id string) string {
 
 // Encode returns the headers of an event's message. The data travels as it is.
 func Encode(ev postroom.Event) map[string][]string {
-	return NewEncoder().Encode(&ev)
+	return NewEncoder().Encode(&ev, Copy{})
 }
 
 // Encoder encodes one event after another into the same map, for a publisher
@@ -99,8 +121,8 @@ func NewEncoder() *Encoder {
 	return e
 }
 
-// Encode returns the headers of an event's message, valid until the next call.
-func (e *Encoder) Encode(ev *postroom.Event) map[string][]string {
+// Encode returns the headers of one of an event's messages, valid until the next call.
+func (e *Encoder) Encode(ev *postroom.Event, c Copy) map[string][]string {
 	for _, name := range e.own {
 		delete(e.header, name)
 	}
@@ -109,10 +131,11 @@ func (e *Encoder) Encode(ev *postroom.Event) map[string][]string {
 		e.own = append(e.own, name)
 		e.header[name] = []string{value}
 	}
-	e.msgID[0] = messageID(ev.Source, ev.ID)
+	e.msgID[0] = messageID(ev.Source, ev.ID, c)
 	e.id[0], e.source[0] = escape(ev.ID), escape(ev.Source)
 	e.eventType[0], e.contentType[0] = ev.Type, ev.ContentType
 	e.loggedAt[0] = stamp(ev.LoggedAt)
+	e.mark(c.Rewind)
 	e.eventTime[0] = e.loggedAt[0]
 	if ev.Time != ev.LoggedAt {
 		e.eventTime[0] = stamp(ev.Time)
@@ -130,6 +153,15 @@ func (e *Encoder) Encode(ev *postroom.Event) map[string][]string {
 		}
 	}
 	return e.header
+}
+
+// mark notes the rewind that the message is for, if any.
+func (e *Encoder) mark(rewind int64) {
+	if rewind > 0 {
+		e.header[Rewind] = []string{strconv.FormatInt(rewind, 10)}
+	} else {
+		delete(e.header, Rewind)
+	}
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

@@ -156,14 +156,14 @@ func TestMessageID(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			ev := postroom.Event{Source: source, ID: tt.id, Type: "order.placed", Data: []byte("a")}
-			if got := wire.MessageID(ev); got != tt.want {
+			if got := wire.MessageID(ev, wire.Copy{}); got != tt.want {
 				t.Errorf("MessageID = %q, want %q", got, tt.want)
 			}
 			if got := wire.Encode(ev)["Nats-Msg-Id"]; !slices.Equal(got, []string{tt.want}) {
 				t.Errorf("Nats-Msg-Id = %q, want %q", got, tt.want)
 			}
 			ev.Type, ev.Data, ev.Key, ev.LoggedAt = "order.paid", nil, "o-1", time.Now()
-			if got := wire.MessageID(ev); got != tt.want {
+			if got := wire.MessageID(ev, wire.Copy{}); got != tt.want {
 				t.Errorf("MessageID = %q after the rest of the event changed, want %q", got, tt.want)
 			}
 		})
@@ -172,12 +172,27 @@ func TestMessageID(t *testing.T) {
 
 // The broker drops a message whose id it knows, so that two events of one id
 // would be one event lost.
+func TestMessageIDOfAReplay(t *testing.T) {
+	ev := postroom.Event{Source: "/shop", ID: "7"}
+	if got, want := wire.MessageID(ev, wire.Copy{Replays: 2, Rewind: 3}), "/shop#7#r2#g3"; got != want {
+		t.Errorf("MessageID = %q, want %q", got, want)
+	}
+	if got, want := wire.MessageID(ev, wire.Copy{Replays: 2}), "/shop#7#r2"; got != want {
+		t.Errorf("MessageID = %q, want %q", got, want)
+	}
+	ev.ID = strings.Repeat("7", 200)
+	first, second := wire.MessageID(ev, wire.Copy{Replays: 1}), wire.MessageID(ev, wire.Copy{Replays: 2})
+	if first == second || first == wire.MessageID(ev, wire.Copy{}) || len(first) > 128 {
+		t.Errorf("message ids of an event with a long id: %q, then %q", first, second)
+	}
+}
+
 func TestMessageIDsOfDistinctEventsAreDistinct(t *testing.T) {
 	t.Run("of an event that is named like the hash of another", func(t *testing.T) {
 		long := postroom.Event{Source: "/shop", ID: strings.Repeat("i", postroom.MaxID)}
 		sum := sha256.Sum256([]byte(long.Source + "#" + long.ID))
 		forged := postroom.Event{Source: "sha256", ID: hex.EncodeToString(sum[:])}
-		if a, b := wire.MessageID(long), wire.MessageID(forged); a == b {
+		if a, b := wire.MessageID(long, wire.Copy{}), wire.MessageID(forged, wire.Copy{}); a == b {
 			t.Errorf("both have %q", a)
 		}
 	})
@@ -191,10 +206,10 @@ func TestMessageIDsOfDistinctEventsAreDistinct(t *testing.T) {
 		a := postroom.Event{Source: text.Draw(t, "source a"), ID: text.Draw(t, "id a")}
 		b := postroom.Event{Source: text.Draw(t, "source b"), ID: text.Draw(t, "id b")}
 		same := a.Source == b.Source && a.ID == b.ID
-		if got := wire.MessageID(a) == wire.MessageID(b); got != same {
-			t.Fatalf("one message id: %t, one event: %t\n%q\n%q", got, same, wire.MessageID(a), wire.MessageID(b))
+		if got := wire.MessageID(a, wire.Copy{}) == wire.MessageID(b, wire.Copy{}); got != same {
+			t.Fatalf("one message id: %t, one event: %t\n%q\n%q", got, same, wire.MessageID(a, wire.Copy{}), wire.MessageID(b, wire.Copy{}))
 		}
-		if got := len(wire.MessageID(a)); got > 128 {
+		if got := len(wire.MessageID(a, wire.Copy{})); got > 128 {
 			t.Fatalf("a message id of %d bytes, want at most 128", got)
 		}
 	}))
@@ -301,7 +316,7 @@ func TestEncoderForgetsThePreviousEvent(t *testing.T) {
 		events := rapid.SliceOfN(validEvent, 2, 5).Draw(t, "events")
 		encoder := wire.NewEncoder()
 		for _, ev := range events {
-			if got, want := encoder.Encode(&ev), wire.Encode(ev); !reflect.DeepEqual(got, want) {
+			if got, want := encoder.Encode(&ev, wire.Copy{}), wire.Encode(ev); !reflect.DeepEqual(got, want) {
 				t.Fatalf("encoded as\n%v, alone as\n%v", got, want)
 			}
 		}
@@ -317,7 +332,7 @@ func BenchmarkEncoder(b *testing.B) {
 	encoder := wire.NewEncoder()
 	b.ReportAllocs()
 	for b.Loop() {
-		encoder.Encode(&ev)
+		encoder.Encode(&ev, wire.Copy{})
 	}
 }
 

@@ -19,4 +19,5 @@ SET epoch = epoch + 1,
 FROM durable
 WHERE durable.setting = 'on' AND (expires_at < clock_timestamp() OR owner = $1)
 RETURNING epoch, high, floor, snap::text, pending::text,
-    cluster <> (SELECT system_identifier FROM pg_control_system()) AS restored;
+    cluster <> (SELECT system_identifier FROM pg_control_system()) AS restored,
+    (SELECT id::text FROM postroom.instance) AS instance, streams;

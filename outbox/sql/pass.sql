@@ -17,9 +17,10 @@
 -- loaded, and would read everything up to high.
 --
 -- A row of the log that is scheduled for later, by this database's clock, says
--- so; the relay holds it. A held row (part 3) notes its attempts, and says
--- whether it is free of the order of its key; where it is not, those that wait
--- behind it come with it, up to the next dead one, 100 at the most.
+-- so; the relay holds it. A held row (part 3) notes its attempts, after which
+-- of them it is dead, how often it was replayed and for which rewind, and says whether it
+-- is free of the order of its key; where it is not, those that wait behind it come with
+-- it, up to the next dead one, 100 at the most.
 --
 -- "(SELECT 'outbox')" keeps held_outgoing out of part 3: of a plan that was made
 -- while held was empty it would be as good as the others, and read all of it.
@@ -56,7 +57,7 @@ UNION ALL
  ORDER BY seq
  LIMIT $4)
 UNION ALL
-(SELECT 3, held.pos, held.attempts::text, held.event_id, held.source, held.type, held.subject, held.event_key, held.content_type,
+(SELECT 3, held.pos, format('%s %s %s %s', held.attempts, coalesce(held.last_attempt, 0), held.replays, coalesce(held.rewind, 0)), held.event_id, held.source, held.type, held.subject, held.event_key, held.content_type,
         held.correlation_id, held.causation_id, held.occurred_at, held.trace_parent, held.trace_state, held.headers, held.data,
         held.logged_at, held.key IS NULL
  FROM (

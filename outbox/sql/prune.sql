@@ -7,8 +7,9 @@
 -- A row goes where the recorded state calls it published: seq <= high, below all
 -- of pending, visible in the recorded snapshot. What is visible now and was not
 -- then is late, and nobody may have read it yet. Rows up to floor carry ids of
--- another cluster's transactions, and late ones among them are in pending. The
--- first row that does not go, ends the step: what is deleted is one range.
+-- another cluster's transactions, and late ones among them are in pending. What a
+-- rewind that runs has before it stays too. The first row that does not go, ends the
+-- step: what is deleted is one range.
 --
 -- A step deletes 1,000 rows at the most, and 4 MB: the parts of a large value
 -- are rows too. It looks for them from $2 on, 10,000 seqs at a time for 10 ms.
@@ -22,10 +23,11 @@
 -- by the state that the next writer of the row begins from.
 --
 -- Locks   the one row of relay, then the deleted rows.
--- Index   outbox_pkey (seq).
+-- Index   outbox_pkey (seq), rewind_running (id).
 -- Called  by Term.Prune.
 WITH RECURSIVE leader AS (
-    SELECT floor, snap, least(high + 1, lower(pending)) AS stop
+    SELECT floor, snap, least(high + 1, lower(pending),
+                              (SELECT min(least(passed + 1, lower(owed))) FROM postroom.rewind WHERE state = 'running')) AS stop
     FROM postroom.relay
     WHERE epoch = $1
     FOR UPDATE

@@ -22,4 +22,5 @@ SET pending = r.pending + coalesce((
     snap = pg_current_snapshot(),
     cluster = (SELECT system_identifier FROM pg_control_system())
 WHERE r.epoch = $1
-RETURNING r.epoch, r.high, r.floor, r.snap::text, r.pending::text, false AS restored;
+RETURNING r.epoch, r.high, r.floor, r.snap::text, r.pending::text, false AS restored,
+    (SELECT id::text FROM postroom.instance) AS instance, streams;

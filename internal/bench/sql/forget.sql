@@ -2,4 +2,4 @@
 --
 -- Locks   these tables. No inbox runs.
 -- Called  by bench.ledger.
-TRUNCATE postroom.held, postroom.receipt, postroom.inbox, postroom.subscription, postroom.node, postroom.effects;
+TRUNCATE postroom.held, postroom.archive, postroom.receipt, postroom.inbox, postroom.subscription, postroom.node, postroom.effects;

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/inspect"
+)
+
+func newAudit(getenv func(string) string) *cobra.Command {
+	s := newSight(getenv)
+	var filter inspect.AuditFilter
+	var since string
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "Show what operators did",
+		Long: `Show what operators did, the latest first: who, what, to how many events, and why.
+Changes nothing. --json has what each action was asked to do, too.`,
+		Example: `  postroom audit --since 24h
+  postroom audit --actor ann --action discard
+  postroom audit --event order-7
+  postroom audit --job 12 --json`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			err := checkLimit(filter.Limit)
+			if err == nil && (filter.Job < 0 || filter.Before < 0) {
+				err = usagef("--job and --before are numbers above 0")
+			}
+			if err == nil {
+				filter.Since, err = parseTime("since", since)
+			}
+			if err != nil {
+				return err
+			}
+			return s.look(cmd.Context(), inspect.Config{}, func(i *inspect.Inspector) error {
+				page, err := i.Audit(cmd.Context(), filter)
+				if err != nil {
+					return err
+				}
+				return printAudit(cmd, s.asJSON, page)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&filter.Actor, "actor", "", "what this one did")
+	flags.StringVar(&filter.Action, "action", "", "actions of this kind, for instance discard")
+	flags.StringVar(&filter.Handler, "handler", "", "actions on events of this handler")
+	flags.StringVar(&filter.Event, "event", "", "actions on the event with this id")
+	flags.Int64Var(&filter.Job, "job", 0, "actions about this replay")
+	flags.StringVar(&since, "since", "", "since then: a time (2026-01-31T03:00:00Z) or how long ago (24h)")
+	flags.Int64Var(&filter.Before, "before", 0, "begin below this id")
+	flags.IntVar(&filter.Limit, "limit", 100, "how many, 1 to 1000")
+	s.addFlags(cmd, false)
+	for _, flag := range []string{"actor", "action", "handler", "event", "job", "since", "before", "limit"} {
+		complete(cmd, flag)
+	}
+	return cmd
+}
+
+func printAudit(cmd *cobra.Command, asJSON bool, page *inspect.Audit) error {
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), page)
+	}
+	if len(page.Actions) == 0 && page.Next == 0 {
+		return printLine(cmd.OutOrStdout(), "nothing of that was done")
+	}
+	rows := [][]string{{"ID", "AT", "BY", "DID", "TO", "HANDLER", "WHY"}}
+	for _, a := range page.Actions {
+		rows = append(rows, []string{
+			count(a.ID), stamp(a.At), cell(a.Actor, 40), cell(a.Action, 30), object(a), orDash(cell(a.Handler, 60)), orDash(cell(a.Reason, 80)),
+		})
+	}
+	if err := printTable(cmd.OutOrStdout(), rows); err != nil {
+		return err
+	}
+	if page.Next > 0 {
+		return printLine(cmd.OutOrStdout(), "\nthere may be more: --before %d", page.Next)
+	}
+	return nil
+}
+
+// object says what an action was done to.
+func object(a inspect.Action) string {
+	what := plural(int(a.Events), "event")
+	var asked struct{ Filter *deadletter.Filter }
+	switch err := json.Unmarshal(a.Details, &asked); {
+	case a.Event != "":
+		what = cell(a.Event, 60)
+	case err == nil && asked.Filter != nil: // other actions have other details
+		what += ": " + words(*asked.Filter)
+	}
+	if a.Job > 0 {
+		what += fmt.Sprintf(" (replay %d)", a.Job)
+	}
+	return what
+}

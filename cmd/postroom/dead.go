@@ -1,0 +1,230 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/deadletter"
+)
+
+const deadHelp = `Look at events that nobody could handle or publish, find out what they have in
+common, and replay, edit or discard them.
+
+A replay runs the event's own handler and no other, and what that did before it
+does not do again. Whatever is done here is noted with who did it and why:
+'postroom audit' lists it. Who is taken from --actor, POSTROOM_ACTOR, or the user
+and machine.
+
+At three in the morning:
+  postroom dead groups                              what killed them, and how many
+  postroom dead show 4711                           one of them, whole
+  postroom dead replay --cause CAUSE --dry-run      would it work now?
+  postroom dead replay --cause CAUSE --canary 10    ten first, then the rest`
+
+func newDead(getenv func(string) string) *cobra.Command {
+	d := &dead{db: database{getenv: getenv}}
+	cmd := group("dead", "Look at dead events; replay, edit, discard them",
+		newDeadGroups(d), newDeadList(d), newDeadShow(d),
+		newDeadReplay(d), newDeadJobs(d), newDeadResume(d), newDeadCancel(d),
+		newDeadDiscard(d), newDeadReopen(d), newDeadEdit(d), newDeadResolve(d),
+		newDeadExport(d), newDeadPurge(d),
+	)
+	cmd.Long = deadHelp
+	d.db.addSchemaFlag(cmd)
+	return cmd
+}
+
+// dead is what the commands on dead events share.
+type dead struct {
+	db            database
+	actor, reason string
+	asJSON, yes   bool
+}
+
+// with connects and calls do with the events.
+func (d *dead) with(ctx context.Context, do func(store *deadletter.Store) error) error {
+	return d.db.with(ctx, func(conn *pgx.Conn, name string) error {
+		store := deadletter.New(conn, deadletter.Config{Schema: name})
+		if err := store.Check(ctx); err != nil {
+			return err
+		}
+		return do(store)
+	})
+}
+
+// addBy adds the flags that say who does something, and why.
+func (d *dead) addBy(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&d.actor, "actor", "", "who does it (default the user and the machine; env POSTROOM_ACTOR)")
+	cmd.Flags().StringVar(&d.reason, "reason", "", "why; it is kept with what is done")
+	complete(cmd, "actor")
+	complete(cmd, "reason")
+}
+
+// addYes adds the flag that stands for a yes.
+func (d *dead) addYes(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP(&d.yes, "yes", "y", false, "do not ask")
+}
+
+func (d *dead) by() deadletter.By {
+	actor := cmp.Or(d.actor, d.db.getenv("POSTROOM_ACTOR"))
+	if actor == "" {
+		name, host := "somebody", "unknown host"
+		if u, err := user.Current(); err == nil {
+			name = u.Username
+		}
+		if h, err := os.Hostname(); err == nil {
+			host = h
+		}
+		actor = name + "@" + host
+	}
+	return deadletter.By{Actor: actor, Reason: d.reason}
+}
+
+// deadFilter is a filter as the command line has it.
+type deadFilter struct {
+	f            deadletter.Filter
+	since, until string
+	all          bool
+}
+
+func (w *deadFilter) addFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	for _, flag := range []struct {
+		to          *string
+		name, usage string
+	}{
+		{&w.f.Handler, "handler", "of this handler; outbox for events that could not be published"},
+		{&w.f.Type, "type", "of this event type"},
+		{&w.f.Key, "key", "with this key"},
+		{&w.f.Class, "class", "whose last failure has this class"},
+		{&w.f.Cause, "cause", "of this group: see 'postroom dead groups'"},
+		{&w.f.Source, "source", "of this source"},
+		{&w.f.EventID, "event", "with this event id"},
+		{&w.f.Text, "text", "with this text in the body or in a failure"},
+		{&w.since, "since", "that died since then: a time (2026-01-31T03:00:00Z) or how long ago (90m)"},
+		{&w.until, "until", "that died before then, likewise"},
+	} {
+		flags.StringVar(flag.to, flag.name, "", flag.usage)
+		complete(cmd, flag.name)
+	}
+}
+
+// addAll adds the flag for a command that changes something, and would change all.
+func (w *deadFilter) addAll(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&w.all, "all", false, "all dead events")
+}
+
+// filter returns the filter, of which ids are the arguments.
+func (w *deadFilter) filter(ids []string) (deadletter.Filter, error) {
+	f := w.f
+	for _, arg := range ids {
+		id, err := eventID(arg)
+		if err != nil {
+			return f, err
+		}
+		f.IDs = append(f.IDs, id)
+	}
+	var err error
+	if f.Since, err = parseTime("since", w.since); err != nil {
+		return f, err
+	}
+	f.Until, err = parseTime("until", w.until)
+	return f, err
+}
+
+// chosen is filter, for a command that changes something: what is meant has to be said.
+func (w *deadFilter) chosen(ids []string) (deadletter.Filter, error) {
+	f, err := w.filter(ids)
+	switch {
+	case err != nil:
+		return f, err
+	case f.IsZero() && !w.all:
+		return f, usagef("which events? Give their ids, or say what they have in common, for instance --cause or --handler; or --all")
+	case !f.IsZero() && w.all:
+		return f, usagef("--all means all: leave the other conditions out")
+	}
+	return f, nil
+}
+
+func eventID(arg string) (int64, error) {
+	id, err := strconv.ParseInt(arg, 10, 64)
+	if err != nil || id <= 0 {
+		return 0, usagef("an id is a number, as 'postroom dead list' shows it; for the id that its producer gave the event there is --event")
+	}
+	return id, nil
+}
+
+// parseTime reads a time, or how long ago it was.
+func parseTime(flag, s string) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	if ago, err := time.ParseDuration(s); err == nil && ago >= 0 {
+		return time.Now().Add(-ago), nil
+	}
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", time.DateOnly} {
+		if at, err := time.Parse(layout, s); err == nil {
+			return at, nil
+		}
+	}
+	return time.Time{}, usagef("--%s: write a time, 2026-01-31T03:00:00Z, or how long ago it was, 90m", flag)
+}
+
+// ids is an argument check: any number of ids.
+func ids(_ *cobra.Command, args []string) error {
+	for _, arg := range args {
+		if _, err := eventID(arg); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// oneID is an argument check: one id, of what is named.
+func oneID(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usagef("give one id of %s", what)
+		}
+		return ids(cmd, args)
+	}
+}
+
+// words is a filter as a sentence has it.
+func words(f deadletter.Filter) string {
+	var parts []string
+	add := func(name, v string) {
+		if v != "" {
+			parts = append(parts, name+" "+cell(v, 60))
+		}
+	}
+	if len(f.IDs) > 0 {
+		parts = append(parts, plural(len(f.IDs), "id"))
+	}
+	add("handler", f.Handler)
+	add("type", f.Type)
+	add("key", f.Key)
+	add("class", f.Class)
+	add("cause", f.Cause)
+	add("source", f.Source)
+	add("event", f.EventID)
+	add("text", f.Text)
+	if !f.Since.IsZero() {
+		add("since", stamp(f.Since))
+	}
+	if !f.Until.IsZero() {
+		add("until", stamp(f.Until))
+	}
+	if len(parts) == 0 {
+		return "all dead events"
+	}
+	return strings.Join(parts, ", ")
+}

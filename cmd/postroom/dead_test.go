@@ -1,0 +1,293 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+// withDead returns a database with dead events e1 to en of the handler billing.charge,
+// and their ids.
+func withDead(t *testing.T, n int) (*pgxpool.Pool, []string) {
+	t.Helper()
+	pool := devtest.Pool(t)
+	for _, sql := range []string{
+		`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'billing.charge', '/shop e' || i FROM generate_series(1, $1::int) i`,
+		`INSERT INTO postroom.held (handler, dedupe_key, dead_at, attempts, class, fingerprint, failures, first_failed_at, logged_at,
+			source, event_id, type, subject, event_key, content_type, data)
+		SELECT 'billing.charge', '/shop e' || i, now() - i * interval '1 minute', 5, 'error', decode(md5('a'), 'hex'),
+			'[{"at": "2026-01-31T03:00:00Z", "class": "error", "text": "card declined\u001b[31m"}]', now(), now(),
+			'/shop', 'e' || i, 'order.placed', 'order.placed', 'k' || i, 'application/json', '{"amount": 7}'
+		FROM generate_series(1, $1::int) i ORDER BY i`,
+	} {
+		if _, err := pool.Exec(t.Context(), sql, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var ids []string
+	if err := pool.QueryRow(t.Context(), "SELECT array_agg(id::text ORDER BY id) FROM postroom.held").Scan(&ids); err != nil {
+		t.Fatal(err)
+	}
+	return pool, ids
+}
+
+func rowCount(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) (n int) {
+	t.Helper()
+	if err := pool.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return n
+}
+
+func TestDeadLooks(t *testing.T) {
+	t.Parallel()
+	pool, ids := withDead(t, 5)
+	env := inDatabase(pool)
+
+	r := postroom(t, env, "dead", "groups").want(t, exitOK).says(t, "EVENTS   HANDLER", "5        billing.charge   error", "card declined")
+	if strings.Contains(r.out, "\x1b") {
+		t.Error("a failure's text commands the terminal")
+	}
+	postroom(t, env, "dead", "groups", "--handler", "none").want(t, exitOK).says(t, "no dead events\n")
+	var page struct {
+		Events []deadletter.Letter
+		Next   string
+	}
+	got := postroom(t, env, "dead", "list", "--limit", "3", "--json").want(t, exitOK)
+	if err := json.Unmarshal([]byte(got.out), &page); err != nil || len(page.Events) != 3 || page.Events[0].EventID != "e1" || page.Next == "" {
+		t.Fatalf("%v: %s", err, got.out)
+	}
+	got = postroom(t, env, "dead", "list", "--limit", "3", "--after", page.Next).want(t, exitOK).says(t, "ID   DIED", "5m")
+	if strings.Count(got.out, "billing.charge") != 2 || strings.Contains(got.out, "more:") {
+		t.Errorf("the second page: %s", got.out)
+	}
+	postroom(t, env, "dead", "list", "--limit", "3").want(t, exitOK).says(t, "more: --after "+page.Next)
+	postroom(t, env, "dead", "list", "--since", "150s", "--count").want(t, exitOK).says(t, "2\n")
+	postroom(t, env, "dead", "list", "--discarded").want(t, exitOK).says(t, "no such events")
+	postroom(t, env, "dead", "show", ids[0]).want(t, exitOK).
+		says(t, "e1 of /shop", "dead since", "failure 1 of 1", "card declined", "body, 13 bytes", `"amount": 7`)
+	postroom(t, env, "dead", "show", "99999").want(t, exitFailed).says(t, "not found")
+}
+
+func TestDeadUsage(t *testing.T) {
+	t.Parallel()
+	env := environment{"DATABASE_URL": "postgres://127.0.0.1:1/none"} // nothing is asked of it
+	tests := []struct{ line, want string }{
+		{"dead", "say what to do"},
+		{"dead show", "give one id"},
+		{"dead show e1", "an id is a number"},
+		{"dead replay", "which events?"},
+		{"dead replay --all --handler x", "--all means all"},
+		{"dead replay x1", "an id is a number"},
+		{"dead discard 1", "why? Give --reason"},
+		{"dead discard --reason x", "which events?"},
+		{"dead list --since yesterday", "write a time"},
+		{"dead list --after x", "what a list says"},
+		{"dead edit 1", "what is to be changed?"},
+		{"dead edit 1 --header x", "write name=value"},
+		{"dead resolve 1 --happened", "which call?"},
+		{"dead resolve 1 --step s", "say one of"},
+		{"dead resolve 1 --step s --happened --not-happened", "say one of"},
+		{"dead resolve 1 --step s --not-happened --result x", "a call returned that happened"},
+		{"dead purge", "how old?"},
+		{"dead purge --older-than 1h", "where are they to be kept?"},
+		{"dead resume", "give one id of a replay"},
+		{"dead cancel a", "an id is a number"},
+	}
+	for _, tt := range tests {
+		postroom(t, env, strings.Fields(tt.line)...).want(t, exitUsage).says(t, tt.want)
+	}
+}
+
+// What changes something asks, and there is nobody to ask.
+func TestDeadAsks(t *testing.T) {
+	t.Parallel()
+	pool, ids := withDead(t, 3)
+	env := inDatabase(pool)
+	postroom(t, env, "dead", "replay", "--all").want(t, exitUsage).says(t, "replay 3 events?", "give --yes", "NOWHERE")
+	postroom(t, env, "dead", "discard", ids[0], "--reason", "x").want(t, exitUsage).says(t, "discard 1 event", "give --yes")
+	if n := rowCount(t, pool, "SELECT count(*) FROM postroom.audit") + rowCount(t, pool, "SELECT count(*) FROM postroom.job"); n != 0 {
+		t.Errorf("%d traces of what was not done", n)
+	}
+}
+
+func TestDeadDiscardAndReopen(t *testing.T) {
+	t.Parallel()
+	pool, ids := withDead(t, 5)
+	env := inDatabase(pool)
+	env["POSTROOM_ACTOR"] = "ann"
+	postroom(t, env, "dead", "discard", ids[0], ids[1], "--reason", "test orders", "-y").want(t, exitOK).says(t, "discard: 2 events\n")
+	postroom(t, env, "dead", "list", "--discarded").want(t, exitOK).says(t, "DISCARDED")
+	postroom(t, env, "dead", "show", ids[0]).want(t, exitOK).says(t, "discarded ")
+	postroom(t, env, "dead", "discard", ids[0], "--reason", "again", "-y").want(t, exitFailed).says(t, "no such event to discard")
+	postroom(t, env, "dead", "reopen", ids[0], "--actor", "bob", "-y").want(t, exitOK).says(t, "reopen: 1 event\n")
+	if n := rowCount(t, pool, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL"); n != 4 {
+		t.Errorf("%d dead events, want 4", n)
+	}
+	if n := rowCount(t, pool, "SELECT count(*) FROM postroom.audit WHERE (actor, action, reason, events) IN (('ann', 'discard', 'test orders', 2), ('bob', 'reopen', '', 1))"); n != 2 {
+		t.Errorf("%d rows in the audit, want 2", n)
+	}
+
+	// What is in the archive leaves it through a file.
+	file := filepath.Join(t.TempDir(), "archive.jsonl")
+	postroom(t, env, "dead", "purge", "--older-than", "1h", "--output", file, "-y").want(t, exitFailed).says(t, "nothing was discarded")
+	if _, err := pool.Exec(t.Context(), "UPDATE postroom.archive SET discarded_at = now() - interval '2 hours'"); err != nil {
+		t.Fatal(err)
+	}
+	postroom(t, env, "dead", "purge", "--older-than", "1h", "--output", file, "-y").want(t, exitOK).says(t, "purged: 1 event, kept in")
+	text, err := os.ReadFile(file)
+	if err != nil || strings.Count(string(text), "\n") != 1 || !strings.Contains(string(text), `"reason":"test orders"`) {
+		t.Errorf("the file: %s, %v", text, err)
+	}
+	postroom(t, env, "dead", "export", "--output", file).want(t, exitFailed).says(t, "create the file")
+	if r := postroom(t, env, "dead", "export").want(t, exitOK); strings.Count(r.out, "\n") != 4 || !strings.Contains(r.out, `"data":{"amount":7}`) {
+		t.Errorf("export: %s", r.out)
+	}
+}
+
+// A yes is one to the events that were counted: what dies since is not discarded.
+func TestDeadDiscardsWhatItCounted(t *testing.T) {
+	t.Parallel()
+	pool, _ := withDead(t, 1000) // as many as a transaction discards
+	for _, sql := range []string{
+		`CREATE FUNCTION another() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('billing.charge', 'another');
+			INSERT INTO postroom.held (handler, dedupe_key, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
+			VALUES ('billing.charge', 'another', now(), 'error', now(), '/shop', 'another', 'order.placed', 'order.placed', 'text/plain', '');
+			RETURN NULL;
+		END $$`,
+		"CREATE TRIGGER another AFTER INSERT ON postroom.archive FOR EACH STATEMENT EXECUTE FUNCTION another()",
+	} {
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	postroom(t, inDatabase(pool), "dead", "discard", "--all", "--reason", "test orders", "-y").want(t, exitOK).says(t, "discard: 1000 events\n")
+	if n := rowCount(t, pool, "SELECT count(*) FROM postroom.held WHERE event_id = 'another' AND dead_at IS NOT NULL"); n != 1 {
+		t.Errorf("%d of the events that died since are dead, want 1", n)
+	}
+}
+
+func TestDeadEdit(t *testing.T) {
+	t.Parallel()
+	pool, ids := withDead(t, 1)
+	env := inDatabase(pool)
+	file := filepath.Join(t.TempDir(), "body.json")
+	if err := os.WriteFile(file, []byte(`{"amount": 8`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	postroom(t, env, "dead", "edit", ids[0], "--data", file).want(t, exitFailed).says(t, "is no JSON")
+	if err := os.WriteFile(file, []byte(`{"amount": 8}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	postroom(t, env, "dead", "edit", ids[0], "--data", file, "--header", "tenant=a", "--reason", "comma").want(t, exitOK).says(t, "at revision 1")
+	postroom(t, env, "dead", "show", ids[0]).want(t, exitOK).says(t, `"amount": 8`, "header tenant", "revision 0", `"amount": 7`, "edit by", "comma")
+	postroom(t, env, "dead", "resolve", ids[0], "--step", "charge", "--happened").want(t, exitFailed).says(t, "no call of that name is open")
+}
+
+func TestDeadReplay(t *testing.T) {
+	t.Parallel()
+	pool, ids := withDead(t, 4)
+	env := inDatabase(pool)
+	var dry struct {
+		Events int64
+		Trials []deadletter.Trial
+	}
+	r := postroom(t, env, "dead", "replay", "--all", "--dry-run", "--wait", "10ms", "--json").want(t, exitTodo).says(t, "no process runs handler billing.charge", "1 of 1 that were to be tried were not")
+	if err := json.Unmarshal([]byte(r.out), &dry); err != nil || dry.Events != 4 || len(dry.Trials) != 1 || dry.Trials[0].Verdict != deadletter.Unanswered {
+		t.Errorf("%v: %s", err, r.out)
+	}
+	postroom(t, env, "dead", "replay", "--all", "--dry-run", "--try", "0").want(t, exitTodo).says(t, "KEYS WAIT", "NOWHERE")
+
+	r = postroom(t, env, "dead", "replay", ids[0], ids[1], "--detach", "-y").says(t, "running, rest", "2 ids", "no process runs handler billing.charge")
+	if r.code != exitOK {
+		t.Errorf("exit status %d", r.code)
+	}
+	postroom(t, env, "dead", "replay", ids[0]).want(t, exitFailed).says(t, "all 1 are part of replays that run")
+	postroom(t, env, "dead", "jobs", "--running").want(t, exitOK).says(t, "REPLAY   STATE")
+	postroom(t, env, "dead", "cancel", "1", "--reason", "wrong").want(t, exitOK).says(t, "cancelled")
+	postroom(t, env, "dead", "cancel", "1").want(t, exitFailed).says(t, "the replay has ended")
+	postroom(t, env, "dead", "jobs", "--running", "--json").want(t, exitOK).says(t, "[]\n")
+	postroom(t, env, "dead", "resume", "99").want(t, exitFailed).says(t, "not found")
+
+	// Somebody settles what is released: the command waits for that.
+	done := make(chan result)
+	go func() { done <- postroom(t, env, "dead", "replay", "--all", "--yes") }()
+	devtest.Eventually(t, 10*time.Second, "the events to be released", func() bool {
+		return rowCount(t, pool, "SELECT count(*) FROM postroom.held WHERE next_at IS NOT NULL AND last_attempt = 6") == 4
+	})
+	for _, sql := range []string{
+		"DELETE FROM postroom.held WHERE event_id <> 'e1'",
+		"UPDATE postroom.held SET next_at = NULL, dead_at = now()",
+	} {
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	(<-done).want(t, exitTodo).says(t, "done", "1 event failed again")
+}
+
+func TestReplayHelpNamesWhatItTakes(t *testing.T) {
+	t.Parallel()
+	for _, cmd := range newDead(func(string) string { return "" }).Commands() {
+		if cmd.Example == "" || cmd.Short == "" {
+			t.Errorf("%s has no example", cmd.Name())
+		}
+		if !strings.Contains(cmd.Use, " ") && cmd.Args == nil {
+			t.Errorf("%s takes any argument", cmd.Name())
+		}
+		for _, name := range []string{"database-url"} {
+			if cmd.Flags().Lookup(name) == nil {
+				t.Errorf("%s has no --%s", cmd.Name(), name)
+			}
+		}
+	}
+}
+
+// What was written before a purge is removed again where the purge did nothing, and
+// kept where it may be all that is left.
+func TestFileOfAPurge(t *testing.T) {
+	t.Parallel()
+	for _, why := range []error{nil, deadletter.ErrNothing, deadletter.ErrUnsure} {
+		file := filepath.Join(t.TempDir(), "archive.jsonl")
+		_, err := writeTo(&cobra.Command{}, file, func(out io.Writer, _ func(int64)) (int64, error) {
+			_, err := io.WriteString(out, "line\n")
+			return 1, errors.Join(err, out.(interface{ Flush() error }).Flush(), why)
+		})
+		if !errors.Is(err, why) {
+			t.Errorf("%v: %v", why, err)
+		}
+		text, err := os.ReadFile(file)
+		if kept := string(text) == "line\n"; kept == errors.Is(why, deadletter.ErrNothing) {
+			t.Errorf("after %v the file has %q, %v", why, text, err)
+		}
+	}
+}
+
+// A file that is on the disk is kept, also where closing it fails.
+func TestFileThatCannotBeClosed(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "archive.jsonl")
+	_, err := writeTo(&cobra.Command{}, file, func(out io.Writer, _ func(int64)) (int64, error) {
+		s := out.(*synced)
+		_, err := s.WriteString("line\n")
+		return 1, errors.Join(err, s.Flush(), s.file.Close())
+	})
+	if err == nil {
+		t.Error("no error of the second close")
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "line\n" {
+		t.Errorf("the file has %q, %v", text, err)
+	}
+}

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/postroom/postroom/deadletter"
+)
+
+// ask asks a person, who is the only one to say yes: a script gives --yes.
+func ask(cmd *cobra.Command, question string) error {
+	return askOr(cmd, question, "--dry-run or 'postroom dead list'")
+}
+
+// askOr is ask, and says how to look first.
+func askOr(cmd *cobra.Command, question, look string) error {
+	in := cmd.InOrStdin()
+	if file, ok := in.(*os.File); !ok || !term.IsTerminal(int(file.Fd())) {
+		return usagef("%s There is nobody to ask: give --yes, or look first with %s", question, look)
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s [y/N] ", question)
+	line, err := bufio.NewReader(in).ReadString('\n')
+	if err != nil && line == "" {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
+		return todof("nothing was done")
+	}
+	return nil
+}
+
+func newDeadDiscard(d *dead) *cobra.Command {
+	var w deadFilter
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "discard [ID...] --reason REASON",
+		Short: "Give dead events up, for a reason",
+		Long: `Give dead events up. They move to the archive; later events of their keys go on. A
+discarded event stays discarded when it comes again. 'postroom dead reopen' brings it
+back.`,
+		Example: `  postroom dead discard 4711 --reason 'test order'
+  postroom dead discard --cause 1f0c… --reason 'customer is gone' --yes`,
+		Args:              ids,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f, err := w.chosen(args)
+			if err == nil && d.reason == "" {
+				err = usagef("why? Give --reason: it is kept with the events")
+			}
+			if err != nil {
+				return err
+			}
+			return d.change(cmd, f, limit, "discard", (*deadletter.Store).Discard)
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", 0, "discard so many at the most, the first to die first (default all)")
+	complete(cmd, "limit")
+	w.addFlags(cmd)
+	w.addAll(cmd)
+	d.addBy(cmd)
+	d.addYes(cmd)
+	d.db.addURLFlag(cmd)
+	addJSON(cmd, &d.asJSON)
+	return cmd
+}
+
+func newDeadReopen(d *dead) *cobra.Command {
+	var w deadFilter
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "reopen [ID...]",
+		Short: "Bring discarded events back",
+		Long: `Bring discarded events back. They are dead again, and hold up no other: later events
+of their keys may have taken effect. --since and --until mean when they were discarded.`,
+		Example: `  postroom dead list --discarded
+  postroom dead reopen 4711 --reason 'it was no test order'`,
+		Args:              ids,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f, err := w.chosen(args)
+			if err != nil {
+				return err
+			}
+			f.Discarded = true
+			return d.change(cmd, f, limit, "reopen", (*deadletter.Store).Reopen)
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", 0, "reopen so many at the most, the first to be discarded first (default all)")
+	complete(cmd, "limit")
+	w.addFlags(cmd)
+	w.addAll(cmd)
+	d.addBy(cmd)
+	d.addYes(cmd)
+	d.db.addURLFlag(cmd)
+	addJSON(cmd, &d.asJSON)
+	return cmd
+}
+
+// changed is how many events a command changed, for scripts.
+type changed struct {
+	Events int64 `json:"events"`
+}
+
+// change discards or reopens events.
+func (d *dead) change(cmd *cobra.Command, f deadletter.Filter, limit int, verb string, do changeFunc) error {
+	ctx := cmd.Context()
+	return d.with(ctx, func(store *deadletter.Store) error {
+		n, err := store.Count(ctx, f)
+		if err != nil {
+			return err
+		}
+		if limit > 0 {
+			n = min(n, int64(limit))
+		}
+		if n == 0 {
+			return fmt.Errorf("%s: there is no such event to %s", words(f), verb)
+		}
+		if !d.yes {
+			if err := ask(cmd, fmt.Sprintf("%s %s (%s)?", verb, plural(int(n), "event"), words(f))); err != nil {
+				return err
+			}
+		}
+		bar := newBar(cmd.ErrOrStderr())
+		// Those that were counted, and a yes was given to: not what died, or was discarded, since.
+		done, err := do(store, ctx, f, int(n), d.by(), func(done int64) { bar.show(int(min(done, n)), int(n), verb) })
+		bar.clear()
+		if err != nil {
+			return err
+		}
+		if d.asJSON {
+			return printJSON(cmd.OutOrStdout(), changed{done})
+		}
+		return printLine(cmd.OutOrStdout(), "%s: %s", verb, plural(int(done), "event"))
+	})
+}
+
+func newDeadEdit(d *dead) *cobra.Command {
+	var data, contentType string
+	var headers []string
+	cmd := &cobra.Command{
+		Use:   "edit ID --data FILE --reason REASON",
+		Short: "Give a dead event another body, as a new revision",
+		Long: `Give a dead event another body, content type or headers. What it was is kept: 'postroom
+dead show' has it. The event stays dead: replay it then.
+
+It is refused while a call of its handler was begun and nobody knows whether it
+happened; calls that are done are not made again.`,
+		Example: `  postroom dead show 4711 --json | jq -r .data | base64 -d > body.json
+  postroom dead edit 4711 --data body.json --reason 'amount had a comma'
+  postroom dead replay 4711`,
+		Args:              oneID("an event, as 'postroom dead list' shows it"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, _ := eventID(args[0]) // Args has seen it
+			change, err := editChange(cmd.InOrStdin(), data, contentType, headers, cmd.Flags().Changed("header"))
+			if err != nil {
+				return err
+			}
+			return d.with(cmd.Context(), func(store *deadletter.Store) error {
+				edited, err := store.Edit(cmd.Context(), id, change, d.by())
+				if err != nil {
+					return err
+				}
+				if d.asJSON {
+					return printJSON(cmd.OutOrStdout(), edited)
+				}
+				if len(edited.Done) > 0 {
+					if err := printLine(cmd.OutOrStdout(), "done, and not called again: %s", cell(strings.Join(edited.Done, ", "), 200)); err != nil {
+						return err
+					}
+				}
+				return printLine(cmd.OutOrStdout(), "event %d is at revision %d; 'postroom dead replay %d' runs it", id, edited.Revision, id)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&data, "data", "", "file with the new body; - for standard input")
+	flags.StringVar(&contentType, "content-type", "", "the new content type")
+	flags.StringArrayVar(&headers, "header", nil, "name=value, in place of all headers that it has; can be repeated. An empty one removes them")
+	complete(cmd, "content-type")
+	complete(cmd, "header")
+	d.addBy(cmd)
+	d.db.addURLFlag(cmd)
+	addJSON(cmd, &d.asJSON)
+	return cmd
+}
+
+// editChange is what the command line asks of an edit.
+func editChange(stdin io.Reader, data, contentType string, headers []string, replace bool) (c deadletter.Change, err error) {
+	c.ContentType = contentType
+	if replace {
+		c.Headers = map[string]string{}
+	}
+	for _, h := range headers {
+		name, value, ok := strings.Cut(h, "=")
+		switch {
+		case h == "":
+		case !ok:
+			return c, usagef("--header: write name=value")
+		default:
+			c.Headers[name] = value
+		}
+	}
+	switch data {
+	case "":
+		if contentType == "" && !replace {
+			return c, usagef("what is to be changed? Give --data, --content-type or --header")
+		}
+		return c, nil
+	case "-":
+		c.Data, err = io.ReadAll(stdin)
+	default:
+		c.Data, err = os.ReadFile(data) //nolint:gosec // the operator names it
+	}
+	if err != nil {
+		return c, fmt.Errorf("read the new body: %w", err)
+	}
+	if c.Data == nil {
+		c.Data = []byte{}
+	}
+	return c, nil
+}
+
+func newDeadResolve(d *dead) *cobra.Command {
+	var step, result string
+	var happened, not bool
+	cmd := &cobra.Command{
+		Use:   "resolve ID --step STEP --happened|--not-happened",
+		Short: "Say what became of a call whose outcome nobody knows",
+		Long: `Say what became of a call of an external handler that was begun, and of which nobody
+knows whether it happened: 'postroom dead show' has the key by which the vendor knows it.
+Where it happened, the handler goes on behind it; where it did not, the next attempt
+makes it.`,
+		Example: `  postroom dead resolve 4711 --step charge --happened --result ch_123 --reason 'seen at the vendor'
+  postroom dead resolve 4711 --step charge --not-happened --reason 'unknown to the vendor'`,
+		Args:              oneID("an event, as 'postroom dead list' shows it"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case step == "":
+				return usagef("which call? Give --step, as 'postroom dead show' has it")
+			case happened == not:
+				return usagef("say one of --happened and --not-happened")
+			case not && result != "":
+				return usagef("--result is what a call returned that happened")
+			}
+			id, _ := eventID(args[0]) // Args has seen it
+			return d.with(cmd.Context(), func(store *deadletter.Store) error {
+				if err := store.Resolve(cmd.Context(), id, step, happened, []byte(result), d.by()); err != nil {
+					return err
+				}
+				if d.asJSON {
+					return printJSON(cmd.OutOrStdout(), changed{1})
+				}
+				return printLine(cmd.OutOrStdout(), "noted; 'postroom dead replay %d' runs the event", id)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&step, "step", "", "the call's name")
+	flags.BoolVar(&happened, "happened", false, "it happened")
+	flags.BoolVar(&not, "not-happened", false, "it did not")
+	flags.StringVar(&result, "result", "", "what the step would have returned to the handler")
+	complete(cmd, "step")
+	complete(cmd, "result")
+	d.addBy(cmd)
+	d.db.addURLFlag(cmd)
+	addJSON(cmd, &d.asJSON)
+	return cmd
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/deadletter"
+)
+
+// changeFunc is Store.Discard or Store.Reopen.
+type changeFunc func(s *deadletter.Store, ctx context.Context, f deadletter.Filter, limit int, by deadletter.By, progress func(n int64)) (int64, error)
+
+func newDeadExport(d *dead) *cobra.Command {
+	var w deadFilter
+	var output string
+	cmd := &cobra.Command{
+		Use:   "export",
+		Short: "Write dead events as lines of JSON",
+		Long: `Write dead events, or with --discarded those in the archive, as lines of JSON, whole:
+body, headers, failures, and of discarded ones who discarded them and why.`,
+		Example: `  postroom dead export --handler billing.charge > dead.jsonl
+  postroom dead export --discarded --output archive.jsonl`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f, err := w.filter(nil)
+			if err != nil {
+				return err
+			}
+			return d.with(cmd.Context(), func(store *deadletter.Store) error {
+				n, err := writeTo(cmd, output, func(out io.Writer, progress func(int64)) (int64, error) {
+					return store.Export(cmd.Context(), f, out, progress)
+				})
+				if err != nil || output == "" {
+					return err
+				}
+				return printLine(cmd.OutOrStdout(), "exported: %s", plural(int(n), "event"))
+			})
+		},
+	}
+	cmd.Flags().StringVar(&output, "output", "", "file to write, which must not exist (default standard output)")
+	cmd.Flags().BoolVar(&w.f.Discarded, "discarded", false, "discarded events in place of dead ones")
+	w.addFlags(cmd)
+	d.db.addURLFlag(cmd)
+	return cmd
+}
+
+// writeTo has do write to a file that does not exist yet, and brings it to the disk; or
+// to standard output where there is no name.
+func writeTo(cmd *cobra.Command, name string, do func(out io.Writer, progress func(int64)) (int64, error)) (int64, error) {
+	bar := newBar(cmd.ErrOrStderr())
+	defer bar.clear()
+	progress := func(n int64) { bar.draw(fmt.Sprintf("%s events written", grouped(n))) }
+	if name == "" {
+		return do(bufio.NewWriter(cmd.OutOrStdout()), progress)
+	}
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the operator names it
+	if err != nil {
+		return 0, fmt.Errorf("create the file: %w", err)
+	}
+	n, err := do(&synced{file: file, Writer: bufio.NewWriter(file)}, progress)
+	closing := file.Close()
+	if err != nil && !errors.Is(err, deadletter.ErrUnsure) {
+		return n, errors.Join(err, os.Remove(name)) // half of it would pass for the whole
+	}
+	return n, errors.Join(err, closing) // it is on the disk, and may be all that is left
+}
+
+// synced brings what was written to the disk when it is flushed.
+type synced struct {
+	*bufio.Writer
+
+	file *os.File
+}
+
+// Flush writes what is buffered, and waits until it is on the disk.
+func (s *synced) Flush() error {
+	return errors.Join(s.Writer.Flush(), s.file.Sync())
+}
+
+func newDeadPurge(d *dead) *cobra.Command {
+	var olderThan time.Duration
+	var output string
+	cmd := &cobra.Command{
+		Use:   "purge --older-than DURATION --output FILE",
+		Short: "Remove discarded events for good, after writing them to a file",
+		Long: `Remove events from the archive that were discarded long ago. They are written to a file
+first, as 'postroom dead export --discarded' writes them; nothing is removed before the
+file is on the disk. Replays that ended as long ago go with them; what was done stays in
+'postroom audit'. Dead events are never removed by age: discard them, for a reason.`,
+		Example: `  postroom dead purge --older-than 2160h --output archive-2026-01.jsonl --yes`,
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case olderThan <= 0:
+				return usagef("how old? Give --older-than, for instance 2160h")
+			case output == "":
+				return usagef("where are they to be kept? Give --output, a file that does not exist yet")
+			}
+			before := time.Now().Add(-olderThan)
+			return d.with(cmd.Context(), func(store *deadletter.Store) error { return d.purge(cmd, store, before, output) })
+		},
+	}
+	cmd.Flags().DurationVar(&olderThan, "older-than", 0, "discarded longer ago than this (required)")
+	cmd.Flags().StringVar(&output, "output", "", "file to write, which must not exist (required)")
+	complete(cmd, "older-than")
+	d.addBy(cmd)
+	d.addYes(cmd)
+	d.db.addURLFlag(cmd)
+	addJSON(cmd, &d.asJSON)
+	return cmd
+}
+
+func (d *dead) purge(cmd *cobra.Command, store *deadletter.Store, before time.Time, output string) error {
+	ctx := cmd.Context()
+	n, err := store.Count(ctx, deadletter.Filter{Discarded: true, Until: before})
+	if err != nil {
+		return err
+	}
+	if !d.yes {
+		if err := ask(cmd, fmt.Sprintf("remove %s for good that were discarded before %s?", plural(int(n), "event"), stamp(before))); err != nil {
+			return err
+		}
+	}
+	n, err = writeTo(cmd, output, func(out io.Writer, progress func(int64)) (int64, error) {
+		return store.Purge(ctx, before, out, d.by(), progress)
+	})
+	if errors.Is(err, deadletter.ErrNothing) {
+		return fmt.Errorf("nothing was discarded, and no replay ended, before %s", stamp(before))
+	}
+	if err != nil {
+		return err
+	}
+	if d.asJSON {
+		return printJSON(cmd.OutOrStdout(), changed{n})
+	}
+	return printLine(cmd.OutOrStdout(), "purged: %s, kept in %s", plural(int(n), "event"), cell(output, 200))
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/deadletter"
+)
+
+func newDeadGroups(d *dead) *cobra.Command {
+	var w deadFilter
+	cmd := &cobra.Command{
+		Use:   "groups",
+		Short: "Show what killed the dead events, and how many",
+		Long: `Show dead events by what killed them: handler, class of the failure, place in the
+program, and what the failures' texts have in common. The largest group is first.`,
+		Example: `  postroom dead groups
+  postroom dead groups --handler billing.charge --since 2h
+  postroom dead groups --json | jq -r '.groups[0].cause'`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f, err := w.filter(nil)
+			if err != nil {
+				return err
+			}
+			return d.with(cmd.Context(), func(store *deadletter.Store) error {
+				groups, all, err := store.Groups(cmd.Context(), f)
+				if err != nil {
+					return err
+				}
+				return printGroups(cmd.OutOrStdout(), groups, all, d.asJSON)
+			})
+		},
+	}
+	w.addFlags(cmd)
+	d.db.addURLFlag(cmd)
+	addJSON(cmd, &d.asJSON)
+	return cmd
+}
+
+func printGroups(out io.Writer, groups []deadletter.Group, all int, asJSON bool) error {
+	if asJSON {
+		return printJSON(out, struct {
+			Groups []deadletter.Group `json:"groups"`
+			All    int                `json:"all"`
+		}{list(groups), all})
+	}
+	if len(groups) == 0 {
+		return printLine(out, "no dead events")
+	}
+	rows := [][]string{{"EVENTS", "HANDLER", "CLASS", "LAST", "FIRST", "CAUSE", "EXAMPLE", "ERROR"}}
+	for _, g := range groups {
+		rows = append(rows, []string{
+			grouped(g.Events), cell(g.Handler, 40), cell(g.Class, 20), ago(g.Last), ago(g.First), g.Cause, fmt.Sprint(g.Example), cell(g.Error, 80),
+		})
+	}
+	if err := printTable(out, rows); err != nil {
+		return err
+	}
+	if all > len(groups) {
+		return printLine(out, "and %s smaller groups", grouped(int64(all-len(groups))))
+	}
+	return nil
+}
+
+func newDeadList(d *dead) *cobra.Command {
+	var w deadFilter
+	var limit int
+	var after string
+	var count bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List and search dead events, the last to die first",
+		Long: `List dead events, the last to die first: those that have every property that is given.
+What is printed at the end of a page begins the next one; what dies meanwhile moves
+nothing.`,
+		Example: `  postroom dead list
+  postroom dead list --handler billing.charge --class timeout --since 2h
+  postroom dead list --text 'card 4242' --limit 1000 --json
+  postroom dead list --discarded
+  postroom dead list --type order.placed --count`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f, err := w.filter(nil)
+			if err != nil {
+				return err
+			}
+			page := deadletter.Page{Limit: limit}
+			if page.After, err = parseCursor(after); err != nil {
+				return err
+			}
+			return d.with(cmd.Context(), func(store *deadletter.Store) error {
+				if count {
+					return printCount(cmd, store, f, d.asJSON)
+				}
+				letters, next, err := store.List(cmd.Context(), f, page)
+				if err != nil {
+					return err
+				}
+				return printLetters(cmd.OutOrStdout(), letters, next, d.asJSON)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&limit, "limit", 50, "how many to show, up to 1000")
+	flags.StringVar(&after, "after", "", "go on where a list ended: what it says at its end")
+	flags.BoolVar(&count, "count", false, "say how many there are")
+	flags.BoolVar(&w.f.Discarded, "discarded", false, "discarded events in place of dead ones")
+	complete(cmd, "limit")
+	complete(cmd, "after")
+	w.addFlags(cmd)
+	d.db.addURLFlag(cmd)
+	addJSON(cmd, &d.asJSON)
+	return cmd
+}
+
+func printCount(cmd *cobra.Command, store *deadletter.Store, f deadletter.Filter, asJSON bool) error {
+	n, err := store.Count(cmd.Context(), f)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), struct {
+			Count int64 `json:"count"`
+		}{n})
+	}
+	return printLine(cmd.OutOrStdout(), "%d", n)
+}
+
+// cursorText is a place in a list, as an argument.
+func cursorText(c deadletter.Cursor) string {
+	if c == (deadletter.Cursor{}) {
+		return ""
+	}
+	return fmt.Sprintf("%s/%d", c.At.UTC().Format(time.RFC3339Nano), c.ID)
+}
+
+func parseCursor(s string) (c deadletter.Cursor, err error) {
+	if s == "" {
+		return c, nil
+	}
+	at, id, _ := strings.Cut(s, "/")
+	if c.At, err = time.Parse(time.RFC3339Nano, at); err == nil {
+		c.ID, err = eventID(id)
+	}
+	if err != nil {
+		return c, usagef("--after: give what a list says at its end")
+	}
+	return c, nil
+}
+
+func printLetters(out io.Writer, letters []deadletter.Letter, next deadletter.Cursor, asJSON bool) error {
+	if asJSON {
+		return printJSON(out, struct {
+			Events []deadletter.Letter `json:"events"`
+			Next   string              `json:"next,omitempty"`
+		}{list(letters), cursorText(next)})
+	}
+	if len(letters) == 0 {
+		return printLine(out, "no such events")
+	}
+	rows := [][]string{{"ID", "DIED", "HANDLER", "TYPE", "KEY", "CLASS", "ATTEMPTS", "ERROR"}}
+	for _, l := range letters {
+		died := l.DeadAt
+		if l.DiscardedAt != nil {
+			died, rows[0][1] = l.DiscardedAt, "DISCARDED"
+		}
+		rows = append(rows, []string{
+			fmt.Sprint(l.ID), ago(*died), cell(l.Handler, 40), cell(l.Type, 40), cell(l.Key, 30), cell(l.Class, 20), plain(l.Attempts), cell(l.Error, 80),
+		})
+	}
+	if err := printTable(out, rows); err != nil {
+		return err
+	}
+	if next != (deadletter.Cursor{}) {
+		return printLine(out, "more: --after %s", cursorText(next))
+	}
+	return nil
+}

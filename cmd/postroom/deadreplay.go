@@ -1,0 +1,296 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/deadletter"
+)
+
+const replayHelp = `Replay dead events: each runs its own handler again, or is published, with one attempt
+unless --attempts says otherwise. Which events that are is fixed when the replay is
+made; those that another replay has are left out, so that each is replayed once.
+
+This command makes the replay and drives it to its end. Where it is interrupted, or its
+machine dies, the replay rests where it is, and nothing is lost: 'postroom dead resume'
+drives it on, 'postroom dead cancel' ends it.
+
+With --canary the first events decide: the others follow when none of these is open and
+no more of them failed than --stop-at allows. Events of a key are released together, and
+run in their order.
+
+--dry-run changes nothing. It says what would be released, and has a process that runs
+the handler try one event of each cause (--try) in a transaction that is rolled back.
+Handlers that call other systems are not tried; their steps that are done are counted.
+
+Exit status 3: events failed again, or the replay stopped.`
+
+// firstFailure is a share that any failure is more than.
+const firstFailure = 1e-9
+
+// replayWish is what the command line asks of a replay.
+type replayWish struct {
+	filter deadFilter
+	o      deadletter.Options
+	dryRun bool
+	detach bool
+	try    int
+	wait   time.Duration
+}
+
+func newDeadReplay(d *dead) *cobra.Command {
+	var w replayWish
+	cmd := &cobra.Command{
+		Use:   "replay [ID...]",
+		Short: "Run dead events again",
+		Long:  replayHelp,
+		Example: `  postroom dead replay --cause 1f0c… --dry-run
+  postroom dead replay --cause 1f0c… --canary 10 --reason 'vendor fixed it'
+  postroom dead replay 4711 4712
+  postroom dead replay --handler billing.charge --since 2h --rate 50 --stop-at 0.02
+  postroom dead replay --handler outbox --as-new --yes`,
+		Args:              ids,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f, err := w.filter.chosen(args)
+			if err != nil {
+				return err
+			}
+			if w.o.StopAt == 0 {
+				w.o.StopAt = firstFailure
+			}
+			return d.with(cmd.Context(), func(store *deadletter.Store) error {
+				if w.dryRun {
+					return d.dryRun(cmd, store, f, w)
+				}
+				return d.replay(cmd, store, f, w)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&w.o.Limit, "limit", 0, "replay so many at the most, the first to die first (default all)")
+	flags.IntVar(&w.o.Attempts, "attempts", 1, "attempts of each event before it is dead again")
+	flags.Float64Var(&w.o.Rate, "rate", 0, "release so many in a second at the most (default no bound)")
+	flags.IntVar(&w.o.Canary, "canary", 0, "release so many first, and see (default none)")
+	flags.Float64Var(&w.o.StopAt, "stop-at", 0.1, "stop when a larger share of the events fails; 0 stops at the first failure, 1 never")
+	flags.BoolVar(&w.o.AsNew, "as-new", false, "events to be published count as logged now: consumers take none that are older than their ledgers")
+	flags.BoolVar(&w.dryRun, "dry-run", false, "say what it would do, and try some; change nothing")
+	flags.IntVar(&w.try, "try", 1, "with --dry-run: how many events of each cause to try; 0 tries none")
+	flags.DurationVar(&w.wait, "wait", 5*time.Second, "with --dry-run: how long to wait for the trials")
+	flags.BoolVar(&w.detach, "detach", false, "make the replay, and leave driving it to 'postroom dead resume'")
+	for _, name := range []string{"limit", "attempts", "rate", "canary", "stop-at", "try", "wait"} {
+		complete(cmd, name)
+	}
+	w.filter.addFlags(cmd)
+	w.filter.addAll(cmd)
+	d.addBy(cmd)
+	d.addYes(cmd)
+	d.db.addURLFlag(cmd)
+	addJSON(cmd, &d.asJSON)
+	return cmd
+}
+
+// replay makes a replay and drives it.
+func (d *dead) replay(cmd *cobra.Command, store *deadletter.Store, f deadletter.Filter, w replayWish) error {
+	ctx := cmd.Context()
+	forecasts, err := store.Preview(ctx, f, w.o)
+	if err != nil {
+		return err
+	}
+	all, busy := countOf(forecasts)
+	if all == 0 {
+		return nothingToDo(f, busy)
+	}
+	if !d.yes && all > 1 {
+		if err := printForecasts(cmd.ErrOrStderr(), forecasts); err != nil {
+			return err
+		}
+		if err := ask(cmd, fmt.Sprintf("replay %s?", plural(int(all), "event"))); err != nil {
+			return err
+		}
+	}
+	for _, c := range forecasts {
+		if c.Events > 0 && !c.Runs {
+			report(cmd.ErrOrStderr(), "no process runs handler %s: its events wait until one does\n", cell(c.Handler, 60))
+		}
+	}
+	job, err := store.Replay(ctx, f, w.o, d.by())
+	if err != nil {
+		return replayError(err)
+	}
+	if w.detach {
+		return d.printJob(cmd.OutOrStdout(), job)
+	}
+	return d.drive(cmd, store, job.ID)
+}
+
+func replayError(err error) error {
+	if errors.Is(err, deadletter.ErrTooOld) {
+		return fmt.Errorf("%w: --as-new", err)
+	}
+	return err
+}
+
+func nothingToDo(f deadletter.Filter, busy int64) error {
+	if busy > 0 {
+		return fmt.Errorf("%s: all %d are part of replays that run: 'postroom dead jobs --running'", words(f), busy)
+	}
+	return fmt.Errorf("%s: no such event is dead", words(f))
+}
+
+func countOf(forecasts []deadletter.Forecast) (all, busy int64) {
+	for _, f := range forecasts {
+		all, busy = all+f.Events, busy+f.Busy
+	}
+	return all, busy
+}
+
+// drive drives a replay to its end, and tells of it.
+func (d *dead) drive(cmd *cobra.Command, store *deadletter.Store, id int64) error {
+	bar := newBar(cmd.ErrOrStderr())
+	job, err := store.Drive(cmd.Context(), id, func(j deadletter.Job) {
+		done := j.Items - j.Left()
+		bar.show(done, max(j.Items, 1), fmt.Sprintf("%s: %d succeeded, %d failed, %d open", j.Phase, j.Succeeded, j.Failed, j.Open()))
+	})
+	bar.clear()
+	if err != nil {
+		if errors.Is(err, context.Canceled) {
+			return todof("interrupted; replay %d rests where it is. Drive it on with 'postroom dead resume %d', end it with 'postroom dead cancel %d'", id, id, id)
+		}
+		return fmt.Errorf("%w; the replay rests where it is: 'postroom dead resume %d' drives it on", err, id)
+	}
+	if err := d.printJob(cmd.OutOrStdout(), job); err != nil {
+		return err
+	}
+	switch {
+	case job.State == deadletter.JobStopped:
+		return todof("replay %d stopped: %d of %d failed. The others are dead as they were; 'postroom dead groups' says why, 'postroom dead resume %d' goes on",
+			id, job.Failed, job.Succeeded+job.Failed, id)
+	case job.Failed > 0:
+		return todof("%s failed again: 'postroom dead groups' says why", plural(job.Failed, "event"))
+	}
+	return nil
+}
+
+func (d *dead) printJob(out io.Writer, job deadletter.Job) error {
+	if d.asJSON {
+		return printJSON(out, job)
+	}
+	return printTable(out, jobRows([]deadletter.Job{job}))
+}
+
+func jobRows(jobs []deadletter.Job) [][]string {
+	rows := [][]string{{"REPLAY", "STATE", "EVENTS", "SUCCEEDED", "FAILED", "LEFT OUT", "OPEN", "MADE", "BY", "WHAT", "REASON"}}
+	for _, j := range jobs {
+		state := string(j.State)
+		if j.State == deadletter.JobRunning {
+			state = "running, " + string(j.Phase)
+			if j.Rests > 30*time.Second {
+				state = "rests for " + span(j.Rests)
+			}
+		}
+		rows = append(rows, []string{
+			fmt.Sprint(j.ID), state, plain(j.Items), plain(j.Succeeded), plain(j.Failed), plain(j.PassedOver), plain(j.Open()),
+			ago(j.CreatedAt), cell(j.Actor, 30), cell(words(j.Filter), 60), cell(j.Reason, 60),
+		})
+	}
+	return rows
+}
+
+func newDeadJobs(d *dead) *cobra.Command {
+	var limit int
+	var before int64
+	var running bool
+	cmd := &cobra.Command{
+		Use:   "jobs",
+		Short: "List replays, the last first",
+		Long: `List replays, the last first: who made them, of what, and how far they are. One that
+runs and 'rests' is driven by nobody: 'postroom dead resume' drives it on.`,
+		Example: `  postroom dead jobs
+  postroom dead jobs --running --json`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return d.with(cmd.Context(), func(store *deadletter.Store) error {
+				jobs, err := store.Jobs(cmd.Context(), limit, before, running)
+				if err != nil {
+					return err
+				}
+				switch {
+				case d.asJSON:
+					return printJSON(cmd.OutOrStdout(), list(jobs))
+				case len(jobs) == 0:
+					return printLine(cmd.OutOrStdout(), "no replays")
+				}
+				return printTable(cmd.OutOrStdout(), jobRows(jobs))
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&limit, "limit", 20, "how many to show")
+	flags.Int64Var(&before, "before", 0, "those before this one")
+	flags.BoolVar(&running, "running", false, "only those that run")
+	complete(cmd, "limit")
+	complete(cmd, "before")
+	d.db.addURLFlag(cmd)
+	addJSON(cmd, &d.asJSON)
+	return cmd
+}
+
+func newDeadResume(d *dead) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "resume REPLAY",
+		Short: "Drive a replay on that was interrupted, stopped or cancelled",
+		Long: `Drive a replay on. One whose driver was interrupted or died goes on where it was. One
+that stopped or was cancelled takes up again what it left out and is dead still.`,
+		Example:           `  postroom dead resume 7`,
+		Args:              oneID("a replay, as 'postroom dead jobs' shows it"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, _ := eventID(args[0]) // Args has seen it
+			return d.with(cmd.Context(), func(store *deadletter.Store) error {
+				job, err := store.Job(cmd.Context(), id)
+				if err == nil && job.State != deadletter.JobRunning {
+					_, err = store.Resume(cmd.Context(), id, d.by())
+				}
+				if err != nil && !errors.Is(err, deadletter.ErrRuns) { // somebody else has resumed it
+					return err
+				}
+				return d.drive(cmd, store, id)
+			})
+		},
+	}
+	d.addBy(cmd)
+	d.db.addURLFlag(cmd)
+	addJSON(cmd, &d.asJSON)
+	return cmd
+}
+
+func newDeadCancel(d *dead) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cancel REPLAY",
+		Short: "End a replay: what nobody has begun stays dead",
+		Long: `End a replay. What it has not released, and what nobody has begun, is dead as it was.
+What runs is waited for: its outcome is noted.`,
+		Example:           `  postroom dead cancel 7 --reason 'wrong group'`,
+		Args:              oneID("a replay, as 'postroom dead jobs' shows it"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, _ := eventID(args[0]) // Args has seen it
+			return d.with(cmd.Context(), func(store *deadletter.Store) error {
+				if _, err := store.Cancel(cmd.Context(), id, d.by()); err != nil {
+					return err
+				}
+				return d.drive(cmd, store, id)
+			})
+		},
+	}
+	d.addBy(cmd)
+	d.db.addURLFlag(cmd)
+	addJSON(cmd, &d.asJSON)
+	return cmd
+}

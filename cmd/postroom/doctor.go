@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/doctor"
+)
+
+const doctorHelp = `Look at everything that can be wrong with a set-up before it costs an event: the
+version of the tables, settings of the database, rights, the relay, handlers and
+their processes, streams, consumers, clocks, and whether the broker lost anything.
+
+Each finding says what is wrong and, below it, what to type or to change. What
+cannot be looked at, for lack of a right or of a broker, is said to be skipped.
+Nothing is changed, and no large table is read from end to end.
+
+Run it as the role of the relay or of an inbox, whose rights and settings it looks
+at too. With --producer-role it also looks at roles that write events.
+
+A finding that is known and wanted is left out by its name, which --json shows, or
+its name and what it is about:
+
+    --ignore broker-clock,unknown-handler:billing.old
+
+Exit status 0 says that nothing is wrong, 3 that there are faults or warnings, and
+1 that nothing could be looked at. What was skipped alone does not make it 3.`
+
+// doctorWish is what the command line asks of the doctor.
+type doctorWish struct {
+	db      database
+	broker  broker
+	cfg     doctor.Config
+	asJSON  bool
+	verbose bool
+}
+
+func newDoctor(getenv func(string) string) *cobra.Command {
+	w := &doctorWish{db: database{getenv: getenv}, broker: broker{getenv: getenv}}
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Find what is wrong with the set-up before it costs an event",
+		Long:  doctorHelp,
+		Example: `  postroom doctor --database-url postgres://relay@localhost/shop --nats-url nats://localhost:4222
+  postroom doctor --producer-role shop_app --stream SHOP --verbose
+  postroom doctor --json | jq '.findings[] | select(.severity == "fault")'`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkStreamNames(w.cfg.Streams); err != nil {
+				return err
+			}
+			if w.cfg.Retention <= 0 {
+				return usagef("--retention is %s, want a positive duration such as 72h", w.cfg.Retention)
+			}
+			return w.run(cmd)
+		},
+	}
+	w.db.addURLFlag(cmd)
+	w.db.addSchemaFlag(cmd)
+	w.broker.addFlags(cmd)
+	flags := cmd.Flags()
+	flags.StringSliceVar(&w.cfg.ProducerRoles, "producer-role", nil, "roles that write events, and nothing else")
+	flags.StringSliceVar(&w.cfg.Streams, "stream", nil, "streams to look at beside those in use")
+	flags.StringSliceVar(&w.cfg.Ignore, "ignore", nil, "findings to leave out, each 'check' or 'check:subject'")
+	flags.DurationVar(&w.cfg.Retention, "retention", 72*time.Hour, "the relays' --retention")
+	flags.BoolVar(&w.verbose, "verbose", false, "list also the checks that passed")
+	addJSON(cmd, &w.asJSON)
+	for _, flag := range []string{"producer-role", "stream", "ignore", "retention"} {
+		complete(cmd, flag)
+	}
+	return cmd
+}
+
+func (w *doctorWish) run(cmd *cobra.Command) error {
+	var err error
+	if w.cfg.Schema, err = w.db.schema(); err != nil {
+		return err
+	}
+	pool, err := w.db.lookPool(cmd.Context())
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	nc, unreachable, err := w.connect()
+	if err != nil {
+		return err
+	}
+	if nc != nil {
+		defer nc.Close()
+	}
+	report, err := doctor.New(pool, nc, w.cfg).Examine(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if unreachable != nil {
+		report.Findings = append(report.Findings, doctor.Finding{
+			Check: "connection", Severity: doctor.Fault, Text: unreachable.Error(),
+			Remedy: "start the broker, or correct --nats-url and --nats-creds: relays and inboxes wait for it",
+		})
+	}
+	return w.print(cmd, report)
+}
+
+// lookPool connects, for a command that looks at much: a statement that takes too long
+// costs a connection, and there are others.
+func (d *database) lookPool(ctx context.Context) (*pgxpool.Pool, error) {
+	conn, err := d.connect(ctx) // which says what is wrong with the address
+	if err != nil {
+		return nil, err
+	}
+	if err := closeConn(ctx, conn); err != nil {
+		return nil, err
+	}
+	pool, err := d.pool(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cfg := pool.Config()
+	pool.Close()
+	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = 2, 0, 0
+	if cfg.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
+		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // works behind every pooler
+	}
+	return pgxpool.NewWithConfig(ctx, cfg)
+}
+
+// connect returns no connection where no broker is named, and why one that is named
+// cannot be reached.
+func (w *doctorWish) connect() (nc *nats.Conn, unreachable, err error) {
+	if servers, _ := firstOf(w.broker.getenv, w.broker.url, "--nats-url", "POSTROOM_NATS_URL", "NATS_URL"); servers == "" {
+		return nil, nil, nil
+	}
+	nc, err = w.broker.connect()
+	var usage *usageError
+	if errors.As(err, &usage) {
+		return nil, nil, err
+	}
+	return nc, err, nil
+}
+
+func (w *doctorWish) print(cmd *cobra.Command, report doctor.Report) error {
+	out := cmd.OutOrStdout()
+	var err error
+	if w.asJSON {
+		err = printJSON(out, report)
+	} else {
+		err = printText(out, reportText(report, w.verbose))
+	}
+	if err != nil || report.Healthy() {
+		return err
+	}
+	return todof("%s and %s; see above", plural(len(report.Of(doctor.Fault)), "fault"), plural(len(report.Of(doctor.Warning)), "warning"))
+}
+
+// reportText lists findings by their severity, the worst first, each with its remedy
+// below it.
+func reportText(report doctor.Report, verbose bool) string {
+	var b strings.Builder
+	for _, severity := range []doctor.Severity{doctor.Fault, doctor.Warning, doctor.Skipped} {
+		for _, f := range together(report.Of(severity)) {
+			b.WriteString(findingText(f))
+			if f.Remedy != "" {
+				fmt.Fprintf(&b, "        to do: %s\n", f.Remedy)
+			}
+			b.WriteString("\n")
+		}
+	}
+	passed := report.Of(doctor.OK)
+	if verbose {
+		for _, f := range passed {
+			b.WriteString(findingText(f))
+		}
+	}
+	fmt.Fprintf(&b, "%s passed", plural(len(passed), "check"))
+	if skipped := len(report.Of(doctor.Skipped)); skipped > 0 {
+		fmt.Fprintf(&b, ", %d skipped", skipped)
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
+// together makes one of findings that say the same of several checks: most of what is
+// skipped is for one reason.
+func together(findings []doctor.Finding) []doctor.Finding {
+	var all []doctor.Finding
+	for _, f := range findings {
+		last := len(all) - 1
+		if f.Severity == doctor.Skipped && f.Subject == "" && last >= 0 && all[last].Text == f.Text && all[last].Remedy == f.Remedy {
+			all[last].Check += ", " + f.Check
+			continue
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+func findingText(f doctor.Finding) string {
+	name := f.Check
+	if f.Subject != "" {
+		name += " " + f.Subject
+	}
+	return fmt.Sprintf("%-7s %s: %s\n", strings.ToUpper(string(f.Severity)), name, f.Text)
+}

@@ -1,0 +1,334 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	event "github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/schema"
+)
+
+// hospital is a PostgreSQL server as in production, with a database for each set-up.
+type hospital struct {
+	server *devstack.Postgres
+	beds   int
+}
+
+func newHospital(t *testing.T) *hospital {
+	t.Helper()
+	h := &hospital{server: devtest.OwnPostgres(t, devstack.Config{Durable: true})}
+	pool := h.connect(t, h.database(t, "migrated", ""))
+	if _, err := schema.Migrate(t.Context(), pool, ""); err != nil {
+		t.Fatal(err)
+	}
+	pool.Close()
+	return h
+}
+
+func (h *hospital) database(t *testing.T, name, from string) string {
+	t.Helper()
+	url, err := h.server.CreateDatabase(t.Context(), name, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return url
+}
+
+func (h *hospital) connect(t *testing.T, url string) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.MaxConns = 16
+	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// patient is a whole set-up: a database, a broker with the stream SHOP, a relay, and an
+// inbox with the handler billing and the ordered handler ledger.
+type patient struct {
+	*testing.T
+
+	hospital *hospital
+	pool     *pgxpool.Pool
+	broker   *devstack.NATS
+	nc       *nats.Conn
+	js       jetstream.JetStream
+	env      environment
+
+	stopRelay, stopInbox func()
+	written              int
+}
+
+// admit makes a healthy set-up that has been at work.
+func (h *hospital) admit(t *testing.T) *patient {
+	t.Helper()
+	h.beds++
+	name := fmt.Sprintf("bed%d", h.beds)
+	url := h.database(t, name, "migrated")
+	p := &patient{T: t, hospital: h, broker: devtest.OwnNATS(t), pool: h.connect(t, url)}
+	var err error
+	p.nc, err = nats.Connect(p.broker.URL(), append(relay.ConnectOptions(), nats.ReconnectWait(20*time.Millisecond))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.nc.Close)
+	if p.js, err = jetstream.New(p.nc); err != nil {
+		t.Fatal(err)
+	}
+	p.env = environment{"POSTROOM_DATABASE_URL": url, "POSTROOM_NATS_URL": p.broker.URL()}
+	p.exec("UPDATE postroom.instance SET id = gen_random_uuid(); CREATE TABLE effect (handler text, event text)")
+	p.ensureStream()
+	p.startRelay()
+	p.startInbox()
+	p.work(3)
+	return p
+}
+
+func (p *patient) ensureStream() {
+	p.Helper()
+	if err := relay.EnsureStream(p.Context(), p.nc, jetstream.StreamConfig{Name: "SHOP", Subjects: []string{"order.>"}}); err != nil {
+		p.Fatal(err)
+	}
+}
+
+func (p *patient) exec(sql string, args ...any) {
+	p.Helper()
+	if _, err := p.pool.Exec(p.Context(), sql, args...); err != nil {
+		p.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func (p *patient) number(sql string) (n int) {
+	p.Helper()
+	if err := p.pool.QueryRow(p.Context(), sql).Scan(&n); err != nil {
+		p.Fatalf("%s: %v", sql, err)
+	}
+	return n
+}
+
+func (p *patient) startRelay() {
+	p.Helper()
+	p.stopRelay = p.start(relay.New(outbox.NewLog(p.pool), relay.JetStream(p.nc), relay.Config{}))
+}
+
+func (p *patient) startInbox() {
+	p.Helper()
+	in := inbox.New(p.pool, p.nc, inbox.Config{AckWait: time.Second})
+	for _, sub := range []inbox.Subscription{{Name: "billing"}, {Name: "ledger", Order: inbox.HoldKey}} {
+		sub.Stream, sub.Types, sub.Workers = "SHOP", []string{"order.placed"}, 2
+		in.Handle(sub, event.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev event.Event) error {
+			_, err := tx.Exec(ctx, "INSERT INTO effect VALUES ($1, $2)", sub.Name, ev.ID)
+			return err
+		}))
+	}
+	p.stopInbox = p.start(in)
+}
+
+// start runs a part, and returns what stops it.
+func (p *patient) start(r event.Runner) (stop func()) {
+	p.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(p.Context()))
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil { // it refused what was planted
+			p.Logf("it ended with: %v", err)
+		}
+	})
+	p.Cleanup(stop)
+	return stop
+}
+
+// write writes events of a type.
+func (p *patient) write(n int, eventType string) {
+	p.Helper()
+	shop := outbox.New(outbox.Config{Source: "/shop"})
+	for range n {
+		p.written++
+		ev := event.Event{ID: fmt.Sprintf("e%d", p.written), Type: eventType, Key: "k", ContentType: "text/plain", Data: []byte("x")}
+		if err := pgx.BeginFunc(p.Context(), p.pool, func(tx pgx.Tx) error { return shop.Write(p.Context(), tx, ev) }); err != nil {
+			p.Fatal(err)
+		}
+	}
+}
+
+// work writes events, and waits until all is done and noted.
+func (p *patient) work(n int) {
+	p.Helper()
+	before := p.number("SELECT count(*) FROM effect")
+	p.write(n, "order.placed")
+	devtest.Eventually(p, 30*time.Second, "the effects of both handlers", func() bool {
+		return p.number("SELECT count(*) FROM effect") == before+2*n
+	})
+	p.settled()
+}
+
+// settled waits until what is published, and decided, is recorded.
+func (p *patient) settled() {
+	p.Helper()
+	last := p.streamInfo().State.LastSeq
+	devtest.Eventually(p, 30*time.Second, "all to be recorded", func() bool {
+		return p.number("SELECT high FROM postroom.relay") >= p.written &&
+			p.number("SELECT (pending <> '{}')::int FROM postroom.relay") == 0 &&
+			p.number("SELECT coalesce(max(floor), 0) FROM postroom.subscription WHERE handler = 'ledger' AND floor_id IS NOT NULL") >= int(last) && //nolint:gosec // a few
+			p.number("SELECT count(*) FROM postroom.node") == 1
+	})
+}
+
+func (p *patient) streamInfo() *jetstream.StreamInfo {
+	p.Helper()
+	s, err := p.js.Stream(p.Context(), "SHOP")
+	if err != nil {
+		p.Fatal(err)
+	}
+	return s.CachedInfo()
+}
+
+// changeStream updates the stream.
+func (p *patient) changeStream(change func(cfg *jetstream.StreamConfig)) {
+	p.Helper()
+	cfg := p.streamInfo().Config
+	change(&cfg)
+	if _, err := p.js.UpdateStream(p.Context(), cfg); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// changeConsumer updates the durable consumer of billing.
+func (p *patient) changeConsumer(change func(cfg *jetstream.ConsumerConfig)) {
+	p.Helper()
+	s, err := p.js.Stream(p.Context(), "SHOP")
+	if err != nil {
+		p.Fatal(err)
+	}
+	cfg := p.durable().Config
+	change(&cfg)
+	if _, err := s.UpdateConsumer(p.Context(), cfg); err != nil {
+		p.Fatal(err)
+	}
+}
+
+func (p *patient) durable() *jetstream.ConsumerInfo {
+	p.Helper()
+	s, err := p.js.Stream(p.Context(), "SHOP")
+	if err != nil {
+		p.Fatal(err)
+	}
+	for info := range s.ListConsumers(p.Context()).Info() {
+		if strings.HasPrefix(info.Name, "billing-") {
+			return info
+		}
+	}
+	p.Fatal("billing has no consumer")
+	return nil
+}
+
+// save copies the storage of the broker, and forget puts it back.
+func (p *patient) save() (saved string) {
+	p.Helper()
+	saved = filepath.Join(p.TempDir(), "saved")
+	p.whileDown(func() error { return os.CopyFS(saved, os.DirFS(p.broker.Dir())) })
+	return saved
+}
+
+func (p *patient) forget(saved string) {
+	p.Helper()
+	p.blind()
+	p.whileDown(func() error {
+		return errors.Join(os.RemoveAll(p.broker.Dir()), os.CopyFS(p.broker.Dir(), os.DirFS(saved)))
+	})
+}
+
+// unwitting is a publisher that does not compare what the broker has, as older relays
+// did not: the others repair what is lost before anybody asks for it.
+type unwitting struct{ relay.Publisher }
+
+// blind has such a relay lead.
+func (p *patient) blind() {
+	p.Helper()
+	p.stopRelay()
+	p.stopRelay = p.start(relay.New(outbox.NewLog(p.pool), unwitting{relay.JetStream(p.nc)}, relay.Config{}))
+}
+
+func (p *patient) whileDown(do func() error) {
+	p.Helper()
+	p.broker.Stop()
+	if err := errors.Join(do(), p.broker.Restart(p.Context())); err != nil {
+		p.Fatal(err)
+	}
+	devtest.Eventually(p, 30*time.Second, "the connection to be back", p.nc.IsConnected)
+	devtest.Eventually(p, 30*time.Second, "a relay to lead", func() bool {
+		return p.number("SELECT (expires_at > clock_timestamp())::int FROM postroom.relay") == 1
+	})
+}
+
+// role makes a role that is gone when the test ends, and returns its name and a URL to
+// connect as it.
+func (p *patient) role(name string) (role, url string) {
+	p.Helper()
+	role = fmt.Sprintf("%s_%d", name, p.hospital.beds)
+	p.exec("CREATE ROLE " + role + " LOGIN")
+	p.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if _, err := p.pool.Exec(ctx, "DROP OWNED BY "+role+"; DROP ROLE "+role); err != nil {
+			p.Error(err)
+		}
+	})
+	return role, strings.Replace(databaseURL(p.pool), "postgres@", role+"@", 1)
+}
+
+// namesOf returns the checks of findings, each with its subject, and said to be a
+// warning where it is one.
+func namesOf(findings []finding) []string {
+	var names []string
+	for _, f := range findings {
+		name := f.Check + ":" + f.Subject
+		if f.Severity == "warning" {
+			name += " (warning)"
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// reset takes back a setting of the server.
+func (h *hospital) reset(name string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, h.server.URL())
+	if err != nil {
+		return "", err
+	}
+	_, err = conn.Exec(ctx, "ALTER SYSTEM RESET "+name)
+	if err == nil {
+		_, err = conn.Exec(ctx, "SELECT pg_reload_conf()")
+	}
+	return name, errors.Join(err, conn.Close(ctx))
+}

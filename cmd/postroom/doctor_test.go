@@ -1,0 +1,377 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+// finding is one as scripts see it.
+type finding struct{ Check, Severity, Subject, Text, Remedy string }
+
+// examine runs the doctor, and returns its exit status and what it found.
+func (p *patient) examine(args ...string) (code int, findings []finding) {
+	p.Helper()
+	r := postroom(p, p.env, append([]string{"doctor", "--json"}, args...)...)
+	var report struct{ Findings []finding }
+	if err := json.Unmarshal([]byte(r.out), &report); err != nil {
+		p.Fatalf("%v\nstdout: %s\nstderr: %s", err, r.out, r.errors)
+	}
+	return r.code, report.Findings
+}
+
+func selected(findings []finding, severities ...string) []finding {
+	return slices.DeleteFunc(slices.Clone(findings), func(f finding) bool { return !slices.Contains(severities, f.Severity) })
+}
+
+func TestDoctorOfAHealthySetUp(t *testing.T) {
+	t.Parallel()
+	h := newHospital(t)
+	p := h.admit(t)
+	producer, _ := p.role("producer")
+	p.exec("SELECT postroom.grant_producer('" + producer + "')")
+
+	code, findings := p.examine("--producer-role", producer, "--stream", "SHOP")
+	if bad := selected(findings, "fault", "warning", "skipped"); code != exitOK || len(bad) > 0 {
+		t.Errorf("exit status %d, found %+v", code, bad)
+	}
+	for _, f := range findings {
+		if f.Check == "" || f.Text == "" {
+			t.Errorf("a check says nothing: %+v", f)
+		}
+	}
+	text := postroom(t, p.env, "doctor", "--producer-role", producer).want(t, exitOK).out
+	if text != plural(len(findings), "check")+" passed\n" {
+		t.Errorf("doctor says %q", text)
+	}
+	postroom(t, p.env, "doctor", "--verbose").want(t, exitOK).
+		says(t, "OK      relay: ", "OK      streams SHOP: ", "OK      lost-tail SHOP: the newest events that were published are there (3)\n")
+	postroom(t, p.env, "stream", "check").want(t, exitOK).
+		says(t, "HANDLER   STREAM   FLOOR   FIRST   LAST   VERDICT\n", "billing   SHOP     3       1       3      kept\n", "STREAM   COMPARED   MISSING\nSHOP     3          0\n")
+}
+
+// ailments are the faults that are planted, each in a set-up that is healthy otherwise.
+var ailments = []struct {
+	name  string
+	plant func(p *patient) (args []string) // returns more arguments of the command
+	finds []string                         // every fault and warning, as namesOf has them
+	says  []string                         // in what is wrong, or in what to do
+}{
+	{"tables of an older version", sql("DELETE FROM postroom.migration WHERE version > 9"), []string{"schema-version:postroom"}, []string{"of version 9 ", "postroom migrate up"}},
+	{"tables of another schema", with("--schema", "elsewhere"), []string{"schema-version:elsewhere"}, []string{"no tables in the schema elsewhere", "postroom migrate up --schema elsewhere"}},
+	{"tables of a newer version", sql("INSERT INTO postroom.migration VALUES (1000, 'later', 1000)"), []string{"schema-version:postroom"}, []string{"too new", "use a newer postroom"}},
+	{"commits that a crash takes away", sql("ALTER DATABASE %s SET synchronous_commit = off"), []string{"durability:"}, []string{"synchronous_commit is off", "RESET synchronous_commit"}},
+	{"the same for a role that writes", func(p *patient) []string {
+		role, _ := p.role("careless")
+		p.exec("SELECT postroom.grant_producer('" + role + "'); ALTER ROLE " + role + " SET synchronous_commit = off")
+		return nil
+	}, []string{"durability:role careless_N"}, []string{"synchronous_commit is off for role careless", "RESET synchronous_commit"}},
+	{"a server without fsync", serverSetting("fsync = off"), []string{"durability:fsync"}, []string{"fsync is off", "ALTER SYSTEM SET fsync = on"}},
+	{"a server with torn pages", serverSetting("full_page_writes = off"), []string{"durability:full_page_writes"}, []string{"half-written pages", "ALTER SYSTEM SET full_page_writes = on"}},
+	{"a server without autovacuum", serverSetting("autovacuum = off"), []string{"autovacuum:autovacuum"}, []string{"autovacuum is off", "ALTER SYSTEM SET autovacuum = on"}},
+	{"a table without autovacuum", sql("ALTER TABLE postroom.outbox SET (autovacuum_enabled = off)"), []string{"autovacuum:outbox"}, []string{"ALTER TABLE postroom.outbox RESET (autovacuum_enabled)"}},
+	{"an isolation level that an ordered handler refuses", sql("ALTER DATABASE %s SET default_transaction_isolation = 'repeatable read'"), []string{"isolation:"}, []string{"repeatable read", "SET default_transaction_isolation = 'read committed'"}},
+	{"a timeout that breaks handlers", sql("ALTER DATABASE %s SET statement_timeout = '900ms'"), []string{"timeouts: (warning)"}, []string{"statement_timeout of 900ms", "SET statement_timeout = '5s' or more"}},
+	{"rights for everybody", sql("GRANT INSERT ON postroom.held TO PUBLIC; GRANT SELECT (data) ON postroom.outbox TO PUBLIC"), []string{"public-rights:held", "public-rights:outbox.data (warning)"}, []string{"REVOKE INSERT ON postroom.held FROM PUBLIC"}},
+	{"a producer with rights of more", func(p *patient) []string {
+		role, _ := p.role("mighty")
+		p.exec("SELECT postroom.grant_producer('" + role + "'); GRANT INSERT, UPDATE, SELECT ON postroom.outbox TO " + role)
+		return []string{"--producer-role", role}
+	}, []string{"producer-rights:mighty_N", "producer-rights:mighty_N (warning)"}, []string{"INSERT (seq)", "UPDATE ON outbox", "REVOKE ALL ON ALL TABLES", "can read the events"}},
+	{"a producer without rights", func(p *patient) []string {
+		role, _ := p.role("weak")
+		return []string{"--producer-role", role, "--producer-role", "nobody_at_all"}
+	}, []string{"producer-rights:nobody_at_all", "producer-rights:weak_N"}, []string{"it cannot write events", "SELECT postroom.grant_producer('weak", "there is no role nobody_at_all"}},
+	{"a role that lacks a right", func(p *patient) []string {
+		role, url := p.role("relay")
+		p.exec("GRANT USAGE ON SCHEMA postroom TO " + role + "; GRANT pg_read_all_stats TO " + role +
+			"; GRANT SELECT ON ALL TABLES IN SCHEMA postroom TO " + role + "; GRANT SELECT, UPDATE ON postroom.relay TO " + role +
+			"; GRANT INSERT, UPDATE, DELETE ON postroom.held TO " + role + "; GRANT INSERT, UPDATE ON postroom.rewind TO " + role + "; GRANT INSERT ON postroom.audit TO " + role + "; GRANT INSERT, UPDATE, DELETE ON postroom.relay_mark TO " + role + "; GRANT SELECT ON ALL SEQUENCES IN SCHEMA postroom TO " + role)
+		return []string{"--database-url", url}
+	}, []string{"rights:relay"}, []string{"lacks DELETE ON postroom.outbox", "SELECT postroom.grant_relay("}},
+	{"a sequence that keeps numbers", sql("ALTER SEQUENCE postroom.outbox_seq_seq CACHE 20"), []string{"sequence:outbox"}, []string{"CACHE 20", "ALTER SEQUENCE postroom.outbox_seq_seq CACHE 1"}},
+	{"a sequence that is behind", sql("SELECT setval('postroom.outbox_seq_seq', 1)"), []string{"sequence:outbox"}, []string{"is at 1, and events up to 3", "SELECT setval('postroom.outbox_seq_seq', 3)"}},
+	{"no relay", func(p *patient) []string { p.stopRelay(); return nil }, []string{"relay: (warning)"}, []string{"no relay leads", "start 'postroom relay'"}},
+	{"no relay, and events", func(p *patient) []string {
+		p.stopRelay()
+		p.write(1, "order.placed")
+		return nil
+	}, []string{"relay:"}, []string{"the oldest event that is not published has waited"}},
+	{"no relay, and events that it had read", func(p *patient) []string {
+		p.stopRelay()
+		p.write(1, "order.placed")
+		p.exec("UPDATE postroom.relay SET high = 4, pending = '{[4,4]}', snap = pg_current_snapshot()") // not in the stream, and not lost
+		return nil
+	}, []string{"relay:"}, []string{"the oldest event that is not published has waited"}},
+	{"a restored copy", sql("UPDATE postroom.relay SET cluster = 1"), []string{"relay:restored (warning)"}, []string{"of another cluster", "UPDATE postroom.instance SET id"}},
+	{"processes that do not agree", sql("INSERT INTO postroom.node (id, name, handlers, ledger, age_gate) VALUES (gen_random_uuid(), 'zz', '{}', '31 days', '29 days')"), []string{"ledger:zz (warning)"}, []string{"keeps ledger rows for 31.0 days", "the same inbox.Config.Ledger"}},
+	{"a process that trusts what it removes", sql("UPDATE postroom.node SET age_gate = ledger"), []string{"ledger:"}, []string{"trusts the ledger for 30.0 days and keeps its rows for 30.0 days"}},
+	{"events of a handler that nobody runs", sql(seenLongAgo + heldRow("gone", "order.placed", "now() - interval '1 h'", "NULL")), []string{"unknown-handler:gone"}, []string{"1 event is held for it that nobody runs", "start a process that has it"}},
+	{"no process", func(p *patient) []string { p.stopInbox(); return nil }, []string{"unknown-handler:billing (warning)", "unknown-handler:ledger (warning)"}, []string{"start a process that has it", "DELETE FROM postroom.subscription WHERE handler = 'billing', and nats consumer rm SHOP billing-"}},
+	{"a handler that has decided nothing", sql(seenLongAgo + "INSERT INTO postroom.subscription (handler, stream, stream_created, subjects) SELECT 'fresh', stream, stream_created, subjects FROM postroom.subscription WHERE handler = 'billing'"), []string{"consumers:fresh", "unknown-handler:fresh (warning)"}, []string{"its events wait in the stream SHOP", "DELETE FROM postroom.subscription WHERE handler = 'fresh'"}},
+	{"processes that would apply events again", sql("INSERT INTO postroom.node (id, name, handlers, ledger, age_gate) VALUES (gen_random_uuid(), 'zz', '{}', '31 days', '30 days')"), []string{"ledger:zz"}, []string{"one trusts rows that the other removes"}},
+	{"events of a type that no process takes", sql(heldRow("billing", "order.unheard", "now() - interval '10 min'", "NULL")), []string{"untaken-events:billing (warning)"}, []string{"1 event is held of the type order.unheard and due, the first for 10m", "takes the type order.unheard"}},
+	{"dead events that nobody looks at", sql(heldRow("billing", "order.placed", "NULL", "now() - interval '40 days'")), []string{"dead-events:held (warning)"}, []string{"dead for longer than the ledger keeps others (30.0 days), the oldest for 40.0 days", "replay or discard"}},
+	{"a replay that rests", sql("INSERT INTO postroom.job (actor, filter, attempts, canary, stop_at, as_new, phase, items, stepped_at) VALUES ('ann', '{}', 1, 0, 1, false, 'rest', 7, now() - interval '3 min')"), []string{"replay:replay 1 (warning)"}, []string{"0 of its 7 events are released, it has rested for 3m", "postroom dead cancel 1"}},
+	{"no stream", func(p *patient) []string {
+		if err := p.js.DeleteStream(p.Context(), "SHOP"); err != nil {
+			p.Fatal(err)
+		}
+		return nil
+	}, []string{"streams:SHOP", "subjects:outbox"}, []string{"is read by handler billing, and does not exist", "postroom stream ensure SHOP", "no stream takes events of order.placed"}},
+	{"a stream that drops old events", func(p *patient) []string {
+		p.changeStream(func(cfg *jetstream.StreamConfig) { cfg.Discard, cfg.MaxMsgs = jetstream.DiscardOld, 1000 })
+		return nil
+	}, []string{"streams:SHOP"}, []string{"drops old events to take new ones, at 1000 messages", "set its discard policy to new", "--accept discard-old"}},
+	{"a stream that is nearly full", func(p *patient) []string {
+		p.changeStream(func(cfg *jetstream.StreamConfig) { cfg.MaxMsgs = 3 })
+		return nil
+	}, []string{"streams:SHOP (warning)"}, []string{"it has 3 of 3 messages", "raise its limit"}},
+	{"a stream that keeps too little", func(p *patient) []string {
+		p.changeStream(func(cfg *jetstream.StreamConfig) { cfg.MaxAge = time.Hour })
+		return nil
+	}, []string{"retention:SHOP (warning)"}, []string{"keeps messages for 1h0m0s, and the log keeps events for 3.0 days", "--max-age 72h"}},
+	{"a subject without a stream", func(p *patient) []string { p.write(1, "payment.made"); return nil }, []string{"subjects:outbox"}, []string{"no stream takes events of payment.made", "postroom stream ensure NAME --subjects payment.made"}},
+	{"a handler that no event reaches", sql("UPDATE postroom.subscription SET subjects = '{refund.asked}' WHERE handler = 'ledger'"), []string{"subjects:ledger (warning)"}, []string{"the stream SHOP does not take refund.asked"}},
+	{"a consumer that drops events", func(p *patient) []string {
+		p.changeConsumer(func(cfg *jetstream.ConsumerConfig) { cfg.MaxDeliver = 3 })
+		return nil
+	}, []string{"consumers:billing"}, []string{"max_deliver is 3, want -1", "nats consumer rm SHOP billing-"}},
+	{"a consumer of another database", func(p *patient) []string {
+		p.changeConsumer(func(cfg *jetstream.ConsumerConfig) { cfg.Metadata["postroom-instance"] = "other" })
+		return nil
+	}, []string{"consumers:billing"}, []string{`made for instance "other"`, "another identity"}},
+	{"no consumer", func(p *patient) []string {
+		p.stopInbox()
+		if err := p.js.DeleteConsumer(p.Context(), "SHOP", p.durable().Name); err != nil {
+			p.Fatal(err)
+		}
+		return nil
+	}, []string{"consumers:billing", "unknown-handler:billing (warning)", "unknown-handler:ledger (warning)"}, []string{"is not on the stream SHOP", "start a process that has the handler"}},
+	{"a consumer of no handler", func(p *patient) []string {
+		cfg := p.durable().Config
+		cfg.Name, cfg.Durable, cfg.Metadata["postroom-handler"] = "old-1", "old-1", "old"
+		if _, err := p.js.CreateConsumer(p.Context(), "SHOP", cfg); err != nil {
+			p.Fatal(err)
+		}
+		return nil
+	}, []string{"stray-consumers:old (warning)"}, []string{"3 messages wait for it", "nats consumer rm SHOP old-1"}},
+	{"a stream that was made again", func(p *patient) []string {
+		p.stopInbox()
+		p.blind()
+		if err := p.js.DeleteStream(p.Context(), "SHOP"); err != nil {
+			p.Fatal(err)
+		}
+		p.ensureStream()
+		return nil
+	}, []string{"consumers:billing", "losses:billing", "losses:ledger", "lost-tail:SHOP", "unknown-handler:billing (warning)", "unknown-handler:ledger (warning)"}, []string{"the stream was made again", "3 of the 3 newest events that were published are not in the stream", "postroom reconcile --stream SHOP"}},
+	{"messages that were dropped unread", func(p *patient) []string {
+		p.stopInbox()
+		p.write(2, "order.placed")
+		devtest.Eventually(p, 30*time.Second, "the events in the stream", func() bool { return p.streamInfo().State.LastSeq == 5 })
+		p.changeStream(func(cfg *jetstream.StreamConfig) {
+			cfg.MaxAge, cfg.Duplicates = 100*time.Millisecond, 100*time.Millisecond
+		})
+		devtest.Eventually(p, 30*time.Second, "an empty stream", func() bool { return p.streamInfo().State.Msgs == 0 })
+		p.changeStream(func(cfg *jetstream.StreamConfig) { cfg.MaxAge, cfg.Duplicates = 1000*time.Hour, time.Minute })
+		return []string{"--ignore", "lost-tail"}
+	}, []string{"losses:billing", "losses:ledger", "unknown-handler:billing (warning)", "unknown-handler:ledger (warning)"}, []string{"decided up to 3, and the stream begins at 6: up to 2 messages were dropped", "a longer max_age"}},
+	{"a broker that lost what it acknowledged", func(p *patient) []string {
+		saved := p.save()
+		p.work(2)
+		p.stopInbox()
+		p.forget(saved)
+		return nil
+	}, []string{"losses:ledger", "lost-tail:SHOP", "unknown-handler:billing (warning)", "unknown-handler:ledger (warning)"}, []string{
+		"everything up to 5 is decided, and the stream ends at 3", "2 of the 5 newest events that were published are not in the stream",
+		"seq 5: /shop e5, seq 4: /shop e4", "postroom reconcile --stream SHOP",
+	}},
+	{"a broker that lost messages and took others", func(p *patient) []string {
+		saved := p.save()
+		p.work(2)
+		p.stopInbox()
+		p.forget(saved)
+		p.write(3, "order.placed")
+		devtest.Eventually(p, 30*time.Second, "more in the stream", func() bool { return p.streamInfo().State.LastSeq == 6 })
+		devtest.Eventually(p, 30*time.Second, "all to be recorded", func() bool { return p.number("SELECT high FROM postroom.relay") == 8 })
+		return nil
+	}, []string{"losses:ledger", "lost-tail:SHOP", "unknown-handler:billing (warning)", "unknown-handler:ledger (warning)"}, []string{"the message at 5 is not the one that was decided there", "2 of the 8 newest"}},
+	{"a broker that is away", with("--nats-url", "nats://127.0.0.1:1"), []string{"connection:"}, []string{"is it running", "start the broker"}},
+}
+
+// sql plants a fault by statements, in which %s is the database.
+func sql(statements string) func(p *patient) []string {
+	return func(p *patient) []string {
+		p.Helper()
+		p.exec(strings.ReplaceAll(statements, "%s", p.pool.Config().ConnConfig.Database))
+		return nil
+	}
+}
+
+func with(args ...string) func(p *patient) []string {
+	return func(*patient) []string { return args }
+}
+
+// serverSetting changes the server for one test.
+func serverSetting(setting string) func(p *patient) []string {
+	return func(p *patient) []string {
+		p.Helper()
+		name, _, _ := strings.Cut(setting, " ")
+		set := func(statement string, value func(now string) bool) {
+			p.exec(statement)
+			p.exec("SELECT pg_reload_conf()")
+			devtest.Eventually(p, 10*time.Second, "the setting to be read", func() bool {
+				var now string
+				if err := p.pool.QueryRow(p.Context(), "SELECT reset_val FROM pg_settings WHERE name = $1", name).Scan(&now); err != nil {
+					p.Fatal(err)
+				}
+				return value(now)
+			})
+		}
+		set("ALTER SYSTEM SET "+setting, func(now string) bool { return now == "off" })
+		p.Cleanup(func() {
+			if _, err := p.hospital.reset(name); err != nil {
+				p.Error(err)
+			}
+		})
+		return nil
+	}
+}
+
+// seenLongAgo is a process that ended without a word.
+const seenLongAgo = `INSERT INTO postroom.node (id, name, handlers, ledger, age_gate, seen_at)
+	VALUES (gen_random_uuid(), 'was', '{gone,fresh}', '30 days', '29 days', now() - interval '2 min');`
+
+func heldRow(handler, eventType, nextAt, deadAt string) string {
+	return fmt.Sprintf(`INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('%s', '/shop x');
+		INSERT INTO postroom.held (handler, dedupe_key, next_at, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
+		VALUES ('%s', '/shop x', %s, %s, 'error', now(), '/shop', 'x', '%s', '%s', 'text/plain', '')`, handler, handler, nextAt, deadAt, eventType, eventType)
+}
+
+func TestDoctorNamesWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	h := newHospital(t)
+	for _, tt := range ailments {
+		t.Run(tt.name, func(t *testing.T) {
+			p := h.admit(t)
+			args := tt.plant(p)
+			code, findings := p.examine(args...)
+			bad := selected(findings, "fault", "warning")
+			if code != exitTodo {
+				t.Errorf("exit status %d, want %d", code, exitTodo)
+			}
+			var wants []string
+			for _, want := range tt.finds {
+				wants = append(wants, strings.Replace(want, "_N", fmt.Sprintf("_%d", h.beds), 1))
+			}
+			got := namesOf(bad)
+			if len(got) == 1 && len(wants) == 1 && wants[0] == "ledger:" && strings.HasPrefix(got[0], wants[0]) { // the name of a process
+				got = wants
+			}
+			if !slices.Equal(got, wants) {
+				t.Errorf("found %q, want %q", got, wants)
+			}
+			var text strings.Builder
+			for _, f := range bad {
+				if f.Remedy == "" {
+					t.Errorf("%s does not say what to do", f.Check)
+				}
+				text.WriteString(f.Text + "\n" + f.Remedy + "\n")
+			}
+			for _, want := range tt.says {
+				if !strings.Contains(text.String(), want) {
+					t.Errorf("want %q in\n%s", want, text.String())
+				}
+			}
+		})
+	}
+}
+
+// Without a broker, what is of the broker is skipped by name, and all else is looked at.
+func TestDoctorWithoutABroker(t *testing.T) {
+	t.Parallel()
+	p := newHospital(t).admit(t)
+	delete(p.env, "POSTROOM_NATS_URL")
+	code, findings := p.examine()
+	if bad := selected(findings, "fault", "warning"); code != exitOK || len(bad) > 0 {
+		t.Errorf("exit status %d, found %+v", code, bad)
+	}
+	got := namesOf(selected(findings, "skipped"))
+	want := []string{
+		"broker-clock:", "broker:", "consumers:", "losses:", "lost-tail:", "producer-rights:", "retention:", "stray-consumers:", "streams:", "subjects:",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("skipped %q, want %q", got, want)
+	}
+	postroom(t, p.env, "doctor").want(t, exitOK).
+		says(t, "SKIPPED broker, broker-clock, streams, subjects, consumers, stray-consumers, losses, lost-tail, retention: not looked at: there is no connection to the broker\n        to do: give the address of the broker: --nats-url\n", "passed, 10 skipped\n")
+	p.stopRelay()
+	postroom(t, p.env, "doctor").want(t, exitTodo).says(t, "WARNING relay: no relay leads", "\n        to do: start 'postroom relay'", "0 faults and 1 warning; see above")
+	postroom(t, p.env, "doctor", "--ignore", "relay").want(t, exitOK)
+}
+
+func TestDoctorErrors(t *testing.T) {
+	t.Parallel()
+	env := inDatabase(devtest.Pool(t))
+	tests := []struct {
+		name string
+		env  environment
+		args []string
+		want int
+		says string
+	}{
+		{"no database", nil, []string{"doctor"}, exitUsage, "POSTROOM_DATABASE_URL"},
+		{"nobody listens", nil, []string{"doctor", "--database-url", "postgres://127.0.0.1:1/shop"}, exitFailed, "is the server running"},
+		{"no stream's name", env, []string{"doctor", "--stream", "A.B"}, exitUsage, "no name of a stream"},
+		{"no retention", env, []string{"doctor", "--retention", "0s"}, exitUsage, "--retention"},
+		{"no NATS URL", env, []string{"doctor", "--nats-url", "nats://"}, exitUsage, "is no NATS URL"},
+		{"stream check without a broker", env, []string{"stream", "check"}, exitUsage, "POSTROOM_NATS_URL"},
+		{"stream check of no stream's name", env, []string{"stream", "check", "A.B"}, exitUsage, "no name of a stream"},
+		{"stream check, nobody listens", env, []string{"stream", "check", "--nats-url", "nats://127.0.0.1:1"}, exitFailed, "is it running"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			postroom(t, tt.env, tt.args...).want(t, tt.want).says(t, tt.says)
+		})
+	}
+}
+
+// What the broker lost is told, and the command that is told with it brings it back.
+func TestStreamCheckAfterALoss(t *testing.T) {
+	t.Parallel()
+	p := newHospital(t).admit(t)
+	saved := p.save()
+	p.work(2)
+	p.stopInbox()
+	p.forget(saved)
+	postroom(t, p.env, "stream", "check").want(t, exitTodo).says(t,
+		"ledger    SHOP     5       1       3      lost_tail\n", "SHOP     5          2\n", "SHOP: lacks seq 5 of the log: /shop e5 on order.placed\n", "the broker lost messages")
+	var losses struct {
+		Streams []struct{ Missing []struct{ Seq int } }
+	}
+	r := postroom(t, p.env, "stream", "check", "SHOP", "--json").want(t, exitTodo)
+	if err := json.Unmarshal([]byte(r.out), &losses); err != nil || len(losses.Streams) != 1 || len(losses.Streams[0].Missing) != 2 {
+		t.Fatalf("%v: %s", err, r.out)
+	}
+
+	_, findings := p.examine()
+	i := slices.IndexFunc(findings, func(f finding) bool { return f.Check == "lost-tail" })
+	command, _, ok := strings.Cut(findings[i].Remedy, " looks")
+	if !ok || !strings.HasPrefix(command, "postroom ") {
+		t.Fatalf("no command in %q", findings[i].Remedy)
+	}
+	postroom(t, p.env, append(strings.Fields(command)[1:], "--repair", "--yes")...).want(t, exitOK)
+	devtest.Eventually(t, 30*time.Second, "the events in the stream again", func() bool { return p.streamInfo().State.LastSeq == 5 })
+	p.startInbox()
+	devtest.Eventually(t, 30*time.Second, "nothing to be lost", func() bool { return postroom(t, p.env, "stream", "check").code == exitOK })
+	if n := p.number("SELECT count(*) FROM effect"); n != 10 {
+		t.Errorf("%d effects, want 10: five of each handler", n)
+	}
+}

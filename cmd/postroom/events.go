@@ -1,0 +1,213 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/inspect"
+)
+
+func newEvents(getenv func(string) string) *cobra.Command {
+	cmd := group("events", "Look at single events", newEventsShow(getenv))
+	cmd.Long = `Look at single events: what became of one, from its log to its last effect.`
+	return cmd
+}
+
+func newEventsShow(getenv func(string) string) *cobra.Command {
+	s := newSight(getenv)
+	var source string
+	cmd := &cobra.Command{
+		Use:   "show ID",
+		Short: "Show the way of one event: where it is, and what happened to it",
+		Long: `Show the way of one event: its row in the log and whether it is published, its place
+in the stream, which handlers decided it and when, where it is held and every failure,
+the steps of external handlers, edits, replays, what operators did, its cause and the
+events that it caused. Its data is not shown. Changes nothing.
+
+In the broker (--nats-url) it is searched for, from its time in the log on, for half a
+second at the most. An id is unique within a source: without --source, every event
+with the id is shown, and the ledger is asked for the sources that are found.`,
+		Example: `  postroom events show 01936f0e-3c4b-7d7a-9a61-0d3c1c2b8f10
+  postroom events show order-7 --source /shop --nats-url nats://localhost:4222`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 || args[0] == "" || strings.Contains(args[0], "://") {
+				return usagef("give the id of one event")
+			}
+			return nil
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.lookAtBoth(cmd.Context(), func(i *inspect.Inspector, away error) error {
+				j, err := i.Event(cmd.Context(), source, args[0])
+				if err != nil {
+					return err
+				}
+				missed(&j.Broker, away)
+				if err := printJourney(cmd, s.asJSON, j); err != nil {
+					return err
+				}
+				return away
+			})
+		},
+	}
+	cmd.Flags().StringVar(&source, "source", "", "the source of the event, for instance /shop")
+	complete(cmd, "source")
+	s.addFlags(cmd, true)
+	return cmd
+}
+
+// journeyReport is an event's way as scripts see it.
+type journeyReport struct {
+	*inspect.Journey
+
+	Timeline []inspect.Moment `json:"timeline"`
+}
+
+func printJourney(cmd *cobra.Command, asJSON bool, j *inspect.Journey) error {
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), journeyReport{j, j.Timeline()})
+	}
+	out := cmd.OutOrStdout()
+	if err := printTable(out, factRows(j)); err != nil {
+		return err
+	}
+	if err := block(cmd, verdictRows(j)); err != nil {
+		return err
+	}
+	if err := block(cmd, momentRows(j.Timeline())); err != nil {
+		return err
+	}
+	for n, note := range j.Notes {
+		if n == 0 {
+			note = "\nnote: " + note
+		} else {
+			note = "note: " + note
+		}
+		if err := printLine(out, "%s", note); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// factRows says what the event is, and where.
+func factRows(j *inspect.Journey) [][]string {
+	rows := [][]string{{"EVENT", cell(j.ID, 255)}}
+	for _, s := range j.Sources {
+		rows = append(rows, []string{"SOURCE", cell(s, 255)})
+	}
+	for _, l := range j.Logged {
+		rows = append(rows, []string{"TYPE", l.Type}, []string{"LOG", fmt.Sprintf("seq %d, %s%s", l.Seq, published(l.State), of(j, l.Source))})
+		if l.Subject != l.Type {
+			rows = append(rows, []string{"SUBJECT", l.Subject})
+		}
+		if l.Key != "" {
+			rows = append(rows, []string{"KEY", cell(l.Key, 255)})
+		}
+		if l.Correlation != "" {
+			rows = append(rows, []string{"CORRELATION", cell(l.Correlation, 255)})
+		}
+	}
+	if len(j.Logged) == 0 {
+		rows = append(rows, []string{"LOG", "it is not in this log: it is of another service, or older than the log"})
+	}
+	for _, s := range j.InStream {
+		rows = append(rows, []string{"STREAM", inStream(s)})
+	}
+	if !j.Broker.Asked || j.Broker.Fault != "" {
+		rows = append(rows, []string{"BROKER", brokerLine(j.Broker)})
+	}
+	for _, c := range j.Cause {
+		rows = append(rows, []string{"CAUSED BY", fmt.Sprintf("%s %s of %s", c.Type, cell(c.ID, 255), cell(c.Source, 255))})
+	}
+	for _, c := range j.Caused {
+		rows = append(rows, []string{"CAUSED", fmt.Sprintf("%s %s of %s", c.Type, cell(c.ID, 255), cell(c.Source, 255))})
+	}
+	return rows
+}
+
+// of names a source where there are several.
+func of(j *inspect.Journey, source string) string {
+	if len(j.Sources) < 2 {
+		return ""
+	}
+	return ", of " + cell(source, 255)
+}
+
+func published(p inspect.Publishing) string {
+	switch p {
+	case inspect.Published:
+		return "published"
+	case inspect.Unpublished:
+		return "not published yet: no relay has come to it"
+	case inspect.Pending:
+		return "read by a relay, and not recorded as acknowledged"
+	case inspect.HeldBack:
+		return "held on its way to the broker"
+	case inspect.DiscardedHere:
+		return "discarded before it was published"
+	}
+	return string(p)
+}
+
+func inStream(s inspect.Stored) string {
+	switch {
+	case s.Found:
+		return fmt.Sprintf("%s, sequence %d", s.Stream, s.Seq)
+	case s.Whole:
+		return fmt.Sprintf("%s does not have it: all %s since %s were looked at", s.Stream, plural(s.Looked, "message"), stamp(s.From))
+	}
+	return fmt.Sprintf("not found in the window that was searched: %s, %s since %s", s.Stream, plural(s.Looked, "message"), stamp(s.From))
+}
+
+// verdictRows says how each handler stands to the event.
+func verdictRows(j *inspect.Journey) [][]string {
+	rows := [][]string{{"HANDLER", "EVENT IS", "WHY"}}
+	for _, h := range j.Held {
+		why := fmt.Sprintf("waits behind an earlier event of key %s", cell(h.Key, 60))
+		if n := len(h.Failures); n > 0 {
+			why = fmt.Sprintf("%s, %s: %s", plural(int(h.Attempts), "attempt"), h.Class, cell(h.Failures[n-1].Text, 100))
+		} else if h.State != inspect.Waiting {
+			why = "-"
+		}
+		if !h.NextAt.IsZero() {
+			why += "; next at " + stamp(h.NextAt)
+		}
+		rows = append(rows, []string{handlerName(h.Handler), string(h.State), why})
+	}
+	for _, h := range j.Discarded {
+		rows = append(rows, []string{handlerName(h.Handler), string(h.State), fmt.Sprintf("audit %d, was dead: %s", h.Audit, h.Class)})
+	}
+	for _, d := range j.Decided {
+		if d.State == "" {
+			rows = append(rows, []string{cell(d.Handler, 60), "done", "-"})
+		}
+	}
+	for _, h := range j.Undecided {
+		rows = append(rows, []string{cell(h, 60), "not decided", "not delivered yet, or decided under a key of its own"})
+	}
+	return rows
+}
+
+func momentRows(all []inspect.Moment) [][]string {
+	rows := [][]string{{"TIME", "LATER BY", "WHERE", "WHAT"}}
+	for n, m := range all {
+		later := ""
+		if n > 0 {
+			later = "+" + gap(m.At.Sub(all[n-1].At).Seconds())
+		}
+		rows = append(rows, []string{m.At.Format("2006-01-02T15:04:05.000Z"), later, cell(m.Where, 60), cell(m.Text, 160)})
+	}
+	return slices.Clip(rows)
+}
+
+// gap is a span that may be short.
+func gap(seconds float64) string {
+	if seconds < 10 {
+		return fmt.Sprintf("%.3fs", seconds)
+	}
+	return spanOf(seconds)
+}

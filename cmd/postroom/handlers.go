@@ -1,0 +1,109 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/inspect"
+)
+
+func newHandlers(getenv func(string) string) *cobra.Command {
+	s := newSight(getenv)
+	cmd := &cobra.Command{
+		Use:   "handlers",
+		Short: "Show where each handler stands in its stream",
+		Long: `Show where each handler stands in its stream, who runs it and what is held for it.
+Changes nothing.
+
+What is pending, and for how long the oldest of it has been, only the broker knows
+(--nats-url). To tell that it makes a consumer on the stream, which acknowledges
+nothing, for a moment.`,
+		Example: `  postroom handlers --database-url postgres://localhost/billing --nats-url nats://localhost:4222
+  postroom handlers --json | jq '.handlers[] | select(.broker.lag_seconds > 60)'`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return s.lookAtBoth(cmd.Context(), func(i *inspect.Inspector, away error) error {
+				h, err := i.Handlers(cmd.Context())
+				if err != nil {
+					return err
+				}
+				missed(&h.Broker, away)
+				if err := printHandlers(cmd, s.asJSON, h); err != nil {
+					return err
+				}
+				return away
+			})
+		},
+	}
+	s.addFlags(cmd, true)
+	return cmd
+}
+
+func printHandlers(cmd *cobra.Command, asJSON bool, h *inspect.Handlers) error {
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), h)
+	}
+	if len(h.Handlers) == 0 {
+		return printLine(cmd.OutOrStdout(), "no handler is known here: none has run yet")
+	}
+	rows := [][]string{{"HANDLER", "KIND", "STREAM", "FLOOR", "LAST", "PENDING", "UNANSWERED", "LAG", "HELD", "DEAD", "PROCESSES", "READER"}}
+	for _, one := range h.Handlers {
+		rows = append(rows, handlerRow(one))
+	}
+	if err := printTable(cmd.OutOrStdout(), rows); err != nil {
+		return err
+	}
+	if !h.Broker.Asked || h.Broker.Fault != "" {
+		if err := printLine(cmd.OutOrStdout(), "\nbroker: %s", brokerLine(h.Broker)); err != nil {
+			return err
+		}
+	}
+	for _, one := range h.Handlers {
+		if one.Broker == nil || one.Broker.Fault == "" {
+			continue
+		}
+		if err := printLine(cmd.OutOrStdout(), "! %s: %s", one.Name, one.Broker.Fault); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func handlerRow(h inspect.Handler) []string {
+	kind, floor := "unordered", count(h.Floor)
+	if h.Ordered {
+		kind = "ordered"
+	}
+	if h.Stream == "" {
+		kind, floor = "no stream", "-"
+	}
+	last, pending, unanswered, lag := "-", "-", "-", "-"
+	if b := h.Broker; b != nil && (b.LastSeq > 0 || b.Fault == "") {
+		last = count(int64(b.LastSeq)) //nolint:gosec // a sequence
+		if b.Fault == "" {
+			pending, lag = count(int64(b.Pending)), spanOf(b.LagSeconds) //nolint:gosec // a number of messages
+		}
+		if b.Consumer != "" {
+			unanswered = count(int64(b.AckPending)) //nolint:gosec // a number of messages
+		}
+	}
+	held, dead := count(h.Held.Events()), count(h.Held.Events(inspect.Dead))
+	if h.Held.More {
+		held, dead = held+"+", dead+"+"
+	}
+	processes := "none"
+	if n := len(h.Processes); n > 0 {
+		processes = plain(n)
+	}
+	return []string{cell(h.Name, 60), kind, orDash(cell(h.Stream, 40)), floor, last, pending, unanswered, lag, held, dead, processes, readerOf(h)}
+}
+
+// readerOf says who reads the stream of an ordered handler.
+func readerOf(h inspect.Handler) string {
+	switch {
+	case h.Reader == nil:
+		return "-"
+	case !h.Reader.Reads:
+		return "nobody"
+	}
+	return cell(h.Reader.Name, 60)
+}

@@ -1,0 +1,266 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	root "github.com/postroom/postroom"
+	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/relay"
+)
+
+// shop is a database with a published event, one that is dead, a key that is held up,
+// and actions of operators; and the stream.
+type shop struct {
+	pool   *pgxpool.Pool
+	env    environment // database and broker
+	stream string
+}
+
+func newShop(t *testing.T) *shop {
+	t.Helper()
+	s := &shop{pool: devtest.Pool(t), stream: nats.NewInbox()[len("_INBOX."):]}
+	s.env = inDatabase(s.pool)
+	s.env["POSTROOM_NATS_URL"] = devtest.NATSURL(t)
+	nc := devtest.NATS(t)
+	err := relay.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: s.stream, Subjects: []string{s.stream + ".>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = pgx.BeginFunc(t.Context(), s.pool, func(tx pgx.Tx) error {
+		ev := root.NewEvent(s.stream+".placed", "c4nary")
+		ev.ID, ev.Key = "order-7", "k7"
+		return outbox.New(outbox.Config{Source: "/shop"}).Write(t.Context(), tx, ev, ev.Follow(s.stream+".charged", 1))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- relay.New(outbox.NewLog(s.pool), relay.JetStream(nc), relay.Config{}).Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	devtest.Eventually(t, 20*time.Second, "the events to be published", func() bool {
+		var high int64
+		err := s.pool.QueryRow(t.Context(), "SELECT high FROM postroom.relay WHERE pending = '{}'").Scan(&high)
+		return err == nil && high == 2
+	})
+	return s
+}
+
+func (s *shop) exec(t *testing.T, sql string, args ...any) {
+	t.Helper()
+	if _, err := s.pool.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// fails has a handler that holds an event and another of its key.
+func (s *shop) fails(t *testing.T) {
+	t.Helper()
+	s.exec(t, "INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('ledger.move', '/shop order-7'), ('ledger.move', '/shop order-8')")
+	s.exec(t, `INSERT INTO postroom.held (handler, dedupe_key, key, pos, dead_at, class, attempts, failures, logged_at, source, event_id, type, subject, content_type, data)
+		VALUES ('ledger.move', '/shop order-7', 'k7', 1, now(), 'error', 5, '[{"at": "2026-01-01T00:00:00Z", "class": "error", "text": "no \u001b[31mfunds\nat all"}]',
+		        now(), '/shop', 'order-7', 'a.b', 'a.b', 'text/plain', 'c4nary'),
+		       ('ledger.move', '/shop order-8', 'k7', 2, NULL, NULL, 0, NULL, now(), '/shop', 'order-8', 'a.b', 'a.b', 'text/plain', 'c4nary')`)
+	s.exec(t, "INSERT INTO postroom.node (id, name, handlers, ledger, age_gate) VALUES (gen_random_uuid(), 'host/1/a', '{ledger.move}', '30 days', '29 days')")
+	s.exec(t, "INSERT INTO postroom.audit (actor, action, reason, events, handler, event_id) VALUES ('ann', 'replay', 'fixed it', 3, 'ledger.move', NULL), ('bob', 'edit', 'typo', 1, 'ledger.move', 'order-7')")
+}
+
+// decode reads what a command printed for scripts.
+func decode[T any](t *testing.T, r result) (v T) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(r.out), &v); err != nil {
+		t.Fatalf("%v: %s", err, r.out)
+	}
+	return v
+}
+
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	postroom(t, s.env, "status").want(t, exitOK).says(t, "leads, epoch 1", "OUTGOING    everything is published\n", "DISCARDED   0 events\n", "BROKER      answers\n", "all is well\n")
+
+	s.fails(t)
+	r := postroom(t, s.env, "status").want(t, exitTodo).says(t,
+		"HELD          STATE     EVENTS   OLDEST   DUE FOR   KEYS\n", "ledger.move   dead      1        0s", "ledger.move   waiting   1",
+		"host/1/a   alive", "! 1 event is dead at ledger.move\n  'postroom dead groups' says", "postroom: status: 1 finding\n")
+	if strings.Contains(r.out, "all is well") {
+		t.Errorf("%s", r.out)
+	}
+	got := decode[inspect.Status](t, postroom(t, s.env, "status", "--json").want(t, exitTodo))
+	if !got.Relay.Leads || len(got.Findings) != 1 || got.Findings[0].Code != inspect.FoundDead || !got.Broker.Asked {
+		t.Errorf("status --json = %+v", got)
+	}
+}
+
+// Without a broker the database's part is there, and it says what is not.
+func TestLookingWithoutABroker(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.exec(t, "INSERT INTO postroom.subscription (handler, stream, stream_created, subjects) VALUES ('h', $1, now(), '{}')", s.stream)
+	s.exec(t, "INSERT INTO postroom.node (id, name, handlers, ledger, age_gate) VALUES (gen_random_uuid(), 'host/1/a', '{h}', '30 days', '29 days')")
+	none := inDatabase(s.pool)
+	postroom(t, none, "status").want(t, exitOK).says(t, "BROKER      not asked: give --nats-url or set POSTROOM_NATS_URL\n", "all is well")
+	postroom(t, none, "handlers").want(t, exitOK).says(t, "HANDLER", "h         unordered", "broker: not asked")
+	postroom(t, none, "events", "show", "order-7").want(t, exitOK).says(t, "BROKER", "not asked", "written by /shop")
+
+	away := inDatabase(s.pool)
+	away["NATS_URL"] = "nats://127.0.0.1:1"
+	postroom(t, away, "status").want(t, exitTodo).says(t, "BROKER      could not be asked", "! the broker cannot be reached\n", "(NATS_URL): is it running")
+	postroom(t, away, "handlers").want(t, exitFailed).says(t, "h         unordered", "broker: could not be asked", "(NATS_URL): is it running")
+	postroom(t, away, "events", "show", "order-7").want(t, exitFailed).says(t, "written by /shop", "could not be asked")
+	got := decode[inspect.Handlers](t, postroom(t, away, "handlers", "--json").want(t, exitFailed))
+	if len(got.Handlers) != 1 || !got.Broker.Asked || got.Broker.Fault == "" {
+		t.Errorf("handlers --json = %+v", got)
+	}
+	away["NATS_URL"] = "nats://"
+	postroom(t, away, "status").want(t, exitUsage).says(t, "is no NATS URL")
+}
+
+func TestHandlers(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	postroom(t, s.env, "handlers").want(t, exitOK).says(t, "no handler is known here")
+	s.fails(t)
+	s.exec(t, `INSERT INTO postroom.subscription (handler, stream, stream_created, subjects, epoch, reader, reader_until)
+		VALUES ('ledger.move', $1, now(), '{}', 3, 'host/1/a', now() + interval '1 hour')`, s.stream)
+	postroom(t, s.env, "handlers").want(t, exitOK).says(t, "ledger.move   ordered", "host/1/a\n", "! ledger.move: stream "+s.stream)
+	got := decode[inspect.Handlers](t, postroom(t, s.env, "handlers", "--json").want(t, exitOK))
+	if len(got.Handlers) != 1 || got.Handlers[0].Held.Events(inspect.Dead) != 1 || got.Handlers[0].Reader.Epoch != 3 {
+		t.Errorf("handlers --json = %+v", got)
+	}
+}
+
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	postroom(t, s.env, "keys").want(t, exitOK).says(t, "no such key is held up\n")
+	s.fails(t)
+	r := postroom(t, s.env, "keys", "--handler", "ledger.move", "--state", "dead").want(t, exitOK).says(t,
+		"HANDLER       KEY   HEAD      TYPE   IS     FOR   BEHIND IT   LAST FAILURE\n", "ledger.move   k7    order-7   a.b    dead   0s    1           error: no ·[31mfunds…\n")
+	if strings.Contains(r.out, "\x1b") {
+		t.Error("a terminal would obey it")
+	}
+	postroom(t, s.env, "keys", "--state", "due").want(t, exitOK).says(t, "no such key")
+	postroom(t, s.env, "keys", "--after", "ledger.move/k7").want(t, exitOK).says(t, "no such key")
+	s.exec(t, "UPDATE postroom.held SET key = 'k8', dead_at = now(), class = 'x' WHERE event_id = 'order-8'")
+	postroom(t, s.env, "keys", "--limit", "1").want(t, exitOK).says(t, "there may be more: --after 'ledger.move/k7'\n")
+	got := decode[inspect.Keys](t, postroom(t, s.env, "keys", "--json").want(t, exitOK))
+	if len(got.Keys) != 2 || got.Keys[1].Key != "k8" {
+		t.Errorf("keys --json = %+v", got)
+	}
+	postroom(t, s.env, "__complete", "keys", "--state", "").says(t, "dead\n", ":4\n")
+}
+
+func TestTables(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	postroom(t, s.env, "tables").want(t, exitOK).says(t, "TABLE", "outbox", "job_item", "never", "ledger: swept up to page 0 of 0")
+	s.exec(t, "UPDATE postroom.outbox SET created_at = now() - interval '50 hours'")
+	postroom(t, s.env, "tables", "--retention", "24h").want(t, exitOK).says(t, "2d2h         1d2h\n")
+	if got := decode[inspect.Tables](t, postroom(t, s.env, "tables", "--json").want(t, exitOK)); len(got.Tables) < 14 {
+		t.Errorf("tables --json = %+v", got)
+	}
+}
+
+func TestEventsShow(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.fails(t)
+	r := postroom(t, s.env, "events", "show", "order-7").want(t, exitOK).says(t,
+		"EVENT    order-7\n", "SOURCE   /shop\n", "seq 1, published\n", "KEY      k7\n", s.stream+", sequence 1\n", "CAUSED   "+s.stream+".charged ",
+		"HANDLER       EVENT IS   WHY\n", "ledger.move   dead       5 attempts, error: no ·[31mfunds…\n",
+		"TIME", "log", "written by /shop as "+s.stream+".placed, seq 1, key k7\n", "dead after 5 attempts, error\n", "edit by bob: typo\n")
+	if strings.Contains(r.out, "c4nary") || strings.Contains(r.out, "\x1b") {
+		t.Errorf("it shows data, or what a terminal obeys:\n%s", r.out)
+	}
+	got := decode[journeyReport](t, postroom(t, s.env, "events", "show", "order-7", "--source", "/shop", "--json").want(t, exitOK))
+	if len(got.Logged) != 1 || len(got.Held) != 1 || len(got.Timeline) < 5 || !got.InStream[0].Found {
+		t.Errorf("events show --json = %+v", got)
+	}
+	postroom(t, s.env, "events", "show", "order-8").want(t, exitOK).says(t, "not in this log", "waits behind an earlier event of key k7\n")
+	postroom(t, s.env, "events", "show", "nothing").want(t, exitFailed).says(t, "nothing is known of this event: looked in the log", "give the source")
+	postroom(t, s.env, "events", "show", "order-7", "--source", "/other").want(t, exitFailed).says(t, "event /other order-7")
+}
+
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	postroom(t, s.env, "audit").want(t, exitOK).says(t, "nothing of that was done\n")
+	s.fails(t)
+	postroom(t, s.env, "audit", "--since", "1h").want(t, exitOK).says(t, "ID   AT", "bob   edit     order-7    ledger.move   typo\n", "ann   replay   3 events   ledger.move   fixed it\n")
+	postroom(t, s.env, "audit", "--limit", "1").want(t, exitOK).says(t, "there may be more: --before 2\n")
+	got := decode[inspect.Audit](t, postroom(t, s.env, "audit", "--actor", "ann", "--json").want(t, exitOK))
+	if len(got.Actions) != 1 || got.Actions[0].Events != 3 {
+		t.Errorf("audit --json = %+v", got)
+	}
+	if got := postroom(t, s.env, "audit", "--since", "2030-01-01T00:00:00Z", "--json").want(t, exitOK); !strings.Contains(got.out, `"actions": []`) {
+		t.Errorf("audit --json = %s", got.out)
+	}
+}
+
+func TestLookingAtAnEmptyDatabase(t *testing.T) {
+	t.Parallel()
+	env := inDatabase(devtest.EmptyPool(t))
+	for _, args := range [][]string{{"status"}, {"handlers"}, {"keys"}, {"tables"}, {"events", "show", "x"}, {"audit"}} {
+		postroom(t, env, args...).want(t, exitFailed).says(t, "postroom migrate up")
+	}
+}
+
+func TestUsageOfLooking(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"status", "now"}, "takes flags only"},
+		{[]string{"status"}, "POSTROOM_DATABASE_URL"},
+		{[]string{"keys", "--limit", "0"}, "want 1 to 1000"},
+		{[]string{"keys", "--state", "done"}, "--state is one of abandoned, dead"},
+		{[]string{"keys", "--after", "k7"}, "ledger.move/account-7"},
+		{[]string{"events"}, "say what to do: show"},
+		{[]string{"events", "show"}, "give the id of one event"},
+		{[]string{"events", "show", "a", "b"}, "give the id of one event"},
+		{[]string{"events", "show", "postgres://me:" + canary + "@host/shop"}, "give the id of one event"},
+		{[]string{"audit", "--since", "yesterday"}, "--since: write a time"},
+		{[]string{"audit", "--limit", "1001"}, "want 1 to 1000"},
+		{[]string{"audit", "--job", "-1"}, "numbers above 0"},
+	} {
+		r := postroom(t, nil, tt.args...).want(t, exitUsage).says(t, tt.says)
+		if strings.Contains(r.errors, canary) {
+			t.Errorf("%v shows %q", tt.args[:2], canary)
+		}
+	}
+}
+
+func TestSpan(t *testing.T) {
+	for seconds, want := range map[float64]string{0: "0s", 0.4: "0s", 59.9: "59s", 60: "1m0s", 192: "3m12s", 7500: "2h5m", 86400*3 + 4*3600: "3d4h"} {
+		if got := spanOf(seconds); got != want {
+			t.Errorf("spanOf(%v) = %s, want %s", seconds, got, want)
+		}
+	}
+	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 kB", 5 << 30: "5.0 GB"} {
+		if got := bytesOf(n); got != want {
+			t.Errorf("bytesOf(%d) = %s, want %s", n, got, want)
+		}
+	}
+	for text, want := range map[string]string{"a": "a", "a\nb": "a…", "a\tb\x1bc": "a·b·c", "abcdefghijk": "abcdefghi…", "äöüäöüäöüä": "äöüäöüäöüä"} {
+		if got := cell(text, 10); got != want {
+			t.Errorf("cell(%q) = %q, want %q", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/inspect"
+)
+
+// keysWish is what the command line asks for.
+type keysWish struct {
+	filter       inspect.KeyFilter
+	state, after string
+}
+
+// headStates are the states that the head of a key can have.
+var headStates = []string{"abandoned", "dead", "due", "retrying", "running", "waiting"}
+
+func newKeys(getenv func(string) string) *cobra.Command {
+	s := newSight(getenv)
+	var wish keysWish
+	cmd := &cobra.Command{
+		Use:   "keys",
+		Short: "Show which keys are held up, and by what",
+		Long: `Show which keys are held up: the event at the head of each, why it is not through,
+and how many wait behind it (counted up to 1,000). Keys of outgoing events have the
+handler 'outbox'. Changes nothing.`,
+		Example: `  postroom keys --handler ledger.move --state dead
+  postroom keys --key account-7
+  postroom keys --limit 20 --after ledger.move/account-7`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := wish.read(); err != nil {
+				return err
+			}
+			return s.look(cmd.Context(), inspect.Config{}, func(i *inspect.Inspector) error {
+				keys, err := i.Keys(cmd.Context(), wish.filter)
+				if err != nil {
+					return err
+				}
+				return printKeys(cmd, s.asJSON, keys)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&wish.filter.Handler, "handler", "", "keys of this handler")
+	flags.StringVar(&wish.filter.Key, "key", "", "this key")
+	flags.StringVar(&wish.state, "state", "", "keys whose head is "+strings.Join(headStates, ", "))
+	flags.IntVar(&wish.filter.Limit, "limit", 100, "how many, 1 to 1000")
+	flags.StringVar(&wish.after, "after", "", "begin behind this handler and key, with a / between them")
+	s.addFlags(cmd, false)
+	for _, flag := range []string{"handler", "key", "limit", "after"} {
+		complete(cmd, flag)
+	}
+	completeWords(cmd, "state", headStates)
+	return cmd
+}
+
+// completeWords has the shell offer words for a flag.
+func completeWords(cmd *cobra.Command, flag string, words []string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the flag was not added
+	}
+}
+
+// read reads what the flags say.
+func (w *keysWish) read() error {
+	if err := checkLimit(w.filter.Limit); err != nil {
+		return err
+	}
+	if w.state != "" && !slices.Contains(headStates, w.state) {
+		return usagef("--state is one of %s", strings.Join(headStates, ", "))
+	}
+	w.filter.State = inspect.State(w.state)
+	if w.after == "" {
+		return nil
+	}
+	handler, key, ok := strings.Cut(w.after, "/")
+	if !ok {
+		return usagef("--after is a handler and a key, for instance ledger.move/account-7")
+	}
+	w.filter.After = &inspect.KeyPlace{Handler: handler, Key: key}
+	return nil
+}
+
+func checkLimit(n int) error {
+	if n < 1 || n > 1000 {
+		return usagef("--limit is %d, want 1 to 1000", n)
+	}
+	return nil
+}
+
+func printKeys(cmd *cobra.Command, asJSON bool, keys *inspect.Keys) error {
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), keys)
+	}
+	if len(keys.Keys) == 0 && keys.Next == nil {
+		return printLine(cmd.OutOrStdout(), "no such key is held up")
+	}
+	rows := [][]string{{"HANDLER", "KEY", "HEAD", "TYPE", "IS", "FOR", "BEHIND IT", "LAST FAILURE"}}
+	for _, k := range keys.Keys {
+		behind := count(k.Behind)
+		if k.Behind >= 1000 {
+			behind += "+"
+		}
+		failure := "-"
+		if k.Head.Class != "" {
+			failure = cell(k.Head.Class+": "+k.Head.Failure, 80)
+		}
+		rows = append(rows, []string{
+			handlerName(k.Handler), cell(k.Key, 40), cell(k.Head.Event, 60), cell(k.Head.Type, 40), string(k.Head.State), spanOf(k.Head.AgeSeconds), behind, failure,
+		})
+	}
+	if err := printTable(cmd.OutOrStdout(), rows); err != nil {
+		return err
+	}
+	if keys.Next != nil {
+		return printLine(cmd.OutOrStdout(), "\nthere may be more: --after '%s'", cell(keys.Next.Handler+"/"+keys.Next.Key, 400))
+	}
+	return nil
+}

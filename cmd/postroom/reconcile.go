@@ -1,0 +1,234 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/relay"
+)
+
+const reconcileHelp = `Compare what was published with what the streams have, event by event, and say what is
+missing. With --repair it is published again.
+
+All that the log still has is compared, or what was written --since some time. The headers
+of the streams' messages are read, nothing is changed, and events may flow meanwhile. It
+may be interrupted and given again.
+
+A stream drops old messages by its age and its limits. Events that are older than the
+first message which it still has are not judged, and counted as UNTOLD. A stream that drops
+what was consumed cannot be compared.
+
+With --repair what is missing is published again as 'postroom rewind' does it: beside live
+events, not faster than --rate, with ids of its own and the header postroom-rewind.
+Handlers that had an event already do not apply it twice. Ordered handlers that had not, hold it
+as 'late', because later events of its key may have taken effect.
+
+A relay repairs the end of a stream by itself, when it finds that the broker lost it. This
+command is for what vanished from the midst, and for whoever wants to be sure.
+
+Exit status 3: something is missing and was not repaired, or a stream was not compared.`
+
+// reconciliation is what the command line asks for.
+type reconciliation struct {
+	rewindWish
+
+	broker  broker
+	streams []string
+	repair  bool
+}
+
+func newReconcile(getenv func(string) string) *cobra.Command {
+	r := &reconciliation{
+		rewindWish: rewindWish{dead: dead{db: database{getenv: getenv}}},
+		broker:     broker{getenv: getenv},
+	}
+	cmd := &cobra.Command{
+		Use:   "reconcile",
+		Short: "Compare what was published with what the streams have",
+		Long:  reconcileHelp,
+		Example: `  postroom reconcile
+  postroom reconcile --since 24h --stream SHOP --json | jq '.[].missing'
+  postroom reconcile --repair --reason 'disk of nats-2 was replaced'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&r.since, "since", "", "written since then: a time (2026-01-31T03:00:00Z) or how long ago (90m)")
+	flags.StringArrayVar(&r.streams, "stream", nil, "compare this stream; can be repeated (default those that the relay published to)")
+	flags.BoolVar(&r.repair, "repair", false, "publish again what is missing")
+	flags.Float64Var(&r.o.Rate, "rate", outbox.DefaultRewindRate, "of a repair: publish so many in a second at the most")
+	flags.BoolVar(&r.detach, "detach", false, "of a repair: do not watch")
+	for _, name := range []string{"since", "stream", "rate"} {
+		complete(cmd, name)
+	}
+	r.addBy(cmd)
+	r.addYes(cmd)
+	r.db.addURLFlag(cmd)
+	r.db.addSchemaFlag(cmd)
+	r.broker.addFlags(cmd)
+	addJSON(cmd, &r.asJSON)
+	return cmd
+}
+
+func (r *reconciliation) run(cmd *cobra.Command) error {
+	since, err := parseTime("since", r.since)
+	if err != nil {
+		return err
+	}
+	if !(r.o.Rate > 0 && r.o.Rate <= 1e6) {
+		return usagef("--rate is above 0, and 1000000 at the most")
+	}
+	if err := checkStreamNames(r.streams); err != nil {
+		return err
+	}
+	nc, err := r.broker.connect()
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	return r.with(cmd.Context(), func(log *outbox.Log) error {
+		found, err := r.compare(cmd, log, nc, since)
+		if err != nil {
+			return err
+		}
+		return r.judge(cmd, log, found)
+	})
+}
+
+// compare compares the streams, and shows how far it is.
+func (r *reconciliation) compare(cmd *cobra.Command, log *outbox.Log, nc *nats.Conn, since time.Time) ([]relay.Findings, error) {
+	backlog, err := log.Backlog(cmd.Context())
+	if err != nil {
+		return nil, err
+	}
+	bar := newBar(cmd.ErrOrStderr())
+	defer bar.clear()
+	return relay.Reconcile(cmd.Context(), log, relay.JetStream(nc), relay.Reconciliation{
+		Streams: r.streams, Since: since,
+		Progress: func(stream string, compared, messages int) {
+			bar.show(compared, max(int(backlog.Appended), compared), fmt.Sprintf("%s: %d messages", stream, messages))
+		},
+	})
+}
+
+// judge prints what was found, and has it repaired where that is asked for.
+func (r *reconciliation) judge(cmd *cobra.Command, log *outbox.Log, found []relay.Findings) error {
+	var missing []int64
+	failed := 0
+	for _, f := range found {
+		missing = append(missing, f.Missing...)
+		if f.Err != nil {
+			failed++
+		}
+	}
+	if r.asJSON && (!r.repair || len(missing) == 0) {
+		if err := printJSON(cmd.OutOrStdout(), findingsJSON(found)); err != nil {
+			return err
+		}
+	} else if !r.asJSON {
+		if err := printFindings(cmd, found); err != nil {
+			return err
+		}
+	}
+	switch {
+	case len(found) == 0:
+		return errors.New("no relay of this version has published anything yet: name streams with --stream")
+	case len(missing) > 0 && !r.repair:
+		return todof("the broker lost %s: --repair publishes them again", plural(len(missing), "event"))
+	case len(missing) > 0:
+		return r.mend(cmd, log, missing)
+	case failed > 0:
+		return todof("%s not compared", plural(failed, "stream"))
+	}
+	return nil
+}
+
+// mend has events published again.
+func (r *reconciliation) mend(cmd *cobra.Command, log *outbox.Log, missing []int64) error {
+	if !r.yes {
+		if err := askOr(cmd, fmt.Sprintf("publish %s again?", plural(len(missing), "event")), "without --repair"); err != nil {
+			return err
+		}
+	}
+	by := r.by()
+	made, err := log.Redo(cmd.Context(), missing, r.o.Rate, by.Actor, by.Reason)
+	if err != nil {
+		return err
+	}
+	return r.follow(cmd, log, made)
+}
+
+// findingJSON is a stream for scripts.
+type findingJSON struct {
+	Stream   string  `json:"stream"`
+	Verdict  string  `json:"verdict,omitempty"`
+	Last     uint64  `json:"last_seq"`
+	Compared int     `json:"compared"`
+	Messages int     `json:"messages"`
+	Untold   int     `json:"untold"`
+	Missing  []int64 `json:"missing"` // seqs of the log
+	Late     []int64 `json:"late"`    // those of them whose keys have later events in the stream
+	Seconds  float64 `json:"seconds"`
+	Error    string  `json:"error,omitempty"`
+}
+
+func findingsJSON(found []relay.Findings) []findingJSON {
+	all := make([]findingJSON, 0, len(found))
+	for _, f := range found {
+		one := findingJSON{
+			Stream: f.Stream, Verdict: string(f.Verdict), Last: f.Last, Compared: f.Compared, Messages: f.Messages, Untold: f.Untold,
+			Missing: append([]int64{}, f.Missing...), Late: append([]int64{}, f.Late...), Seconds: f.Took.Seconds(),
+		}
+		if f.Err != nil {
+			one.Error = f.Err.Error()
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+func printFindings(cmd *cobra.Command, found []relay.Findings) error {
+	rows := [][]string{{"STREAM", "COMPARED", "MISSING", "LATE", "UNTOLD", "MESSAGES", "LAST", "TOOK"}}
+	var why []string
+	for _, f := range found {
+		rows = append(rows, []string{
+			f.Stream, plain(f.Compared), plain(len(f.Missing)), plain(len(f.Late)), plain(f.Untold), plain(f.Messages),
+			plain(int(f.Last)), f.Took.Round(time.Millisecond).String(), //nolint:gosec // a number of messages
+		})
+		if f.Err != nil {
+			why = append(why, f.Err.Error())
+		}
+		if n := len(f.Missing); n > 0 {
+			why = append(why, fmt.Sprintf("%s: lacks seq %s of the log", f.Stream, someSeqs(f.Missing)))
+		}
+	}
+	if err := printTable(cmd.OutOrStdout(), rows); err != nil {
+		return err
+	}
+	if len(why) == 0 {
+		return nil
+	}
+	return printLine(cmd.OutOrStdout(), "\n%s", strings.Join(why, "\n"))
+}
+
+// someSeqs lists the first of some seqs.
+func someSeqs(seqs []int64) string {
+	const most = 5
+	var b strings.Builder
+	for i, seq := range seqs[:min(most, len(seqs))] {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%d", seq)
+	}
+	if len(seqs) > most {
+		fmt.Fprintf(&b, " and %d more", len(seqs)-most)
+	}
+	return b.String()
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/inspect"
+)
+
+// sight is what a command looks at: a database, and the broker where one is given.
+type sight struct {
+	db     database
+	broker broker
+	asJSON bool
+}
+
+func newSight(getenv func(string) string) *sight {
+	return &sight{db: database{getenv: getenv}, broker: broker{getenv: getenv}}
+}
+
+// addFlags adds the flags of a command that looks at the database, and at the broker
+// where it has one.
+func (s *sight) addFlags(cmd *cobra.Command, andBroker bool) {
+	s.db.addSchemaFlag(cmd)
+	s.db.addURLFlag(cmd)
+	if andBroker {
+		s.broker.addFlags(cmd)
+	}
+	addJSON(cmd, &s.asJSON)
+}
+
+// look calls do with an inspector of the database alone.
+func (s *sight) look(ctx context.Context, cfg inspect.Config, do func(i *inspect.Inspector) error) error {
+	return s.db.with(ctx, func(conn *pgx.Conn, name string) error {
+		cfg.Schema = name
+		return do(inspect.New(conn, nil, cfg))
+	})
+}
+
+// lookAtBoth calls do with an inspector, and with why the broker could not be
+// connected to. Without a URL of one nothing is wrong: it is not asked.
+func (s *sight) lookAtBoth(ctx context.Context, do func(i *inspect.Inspector, away error) error) error {
+	nc, away := s.connect()
+	var usage *usageError
+	if errors.As(away, &usage) {
+		return away
+	}
+	if nc != nil {
+		defer nc.Close()
+	}
+	return s.db.with(ctx, func(conn *pgx.Conn, name string) error {
+		return do(inspect.New(conn, nc, inspect.Config{Schema: name}), away)
+	})
+}
+
+// connect connects to the broker, where one is given.
+func (s *sight) connect() (*nats.Conn, error) {
+	if url, _ := firstOf(s.broker.getenv, s.broker.url, "--nats-url", "POSTROOM_NATS_URL", "NATS_URL"); url == "" {
+		return nil, nil
+	}
+	return s.broker.connect()
+}
+
+// brokerLine says what there is of the broker.
+func brokerLine(b inspect.Broker) string {
+	switch {
+	case b.Fault != "":
+		return "could not be asked: " + b.Fault
+	case !b.Asked:
+		return "not asked: give --nats-url or set POSTROOM_NATS_URL"
+	}
+	return "answers"
+}
+
+// missed notes in an answer why the broker could not be asked.
+func missed(b *inspect.Broker, away error) {
+	if away != nil {
+		b.Asked, b.Fault = true, away.Error()
+	}
+}
+
+// spanOf is a number of seconds as a person says it.
+func spanOf(seconds float64) string { return span(time.Duration(seconds * float64(time.Second))) }
+
+// bytesOf is a size as a person says it.
+func bytesOf(n int64) string {
+	const units = "kMGTPE"
+	if n < 1024 {
+		return fmt.Sprintf("%d B", n)
+	}
+	size, unit := float64(n)/1024, 0
+	for size >= 1024 && unit < len(units)-1 {
+		size, unit = size/1024, unit+1
+	}
+	return fmt.Sprintf("%.1f %cB", size, units[unit])
+}
+
+// orDash is a text, or a dash where there is none.
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// count is a number of things in a table.
+func count(n int64) string { return fmt.Sprintf("%d", n) }
+
+// block prints a table with a line before it, unless it has a head alone.
+func block(cmd *cobra.Command, rows [][]string) error {
+	if len(rows) < 2 {
+		return nil
+	}
+	if err := printLine(cmd.OutOrStdout(), ""); err != nil {
+		return err
+	}
+	return printTable(cmd.OutOrStdout(), rows)
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/doctor"
+)
+
+const streamCheckHelp = `Compare streams with the database: did the broker lose anything that it had
+acknowledged?
+
+Where each handler stands in its stream is compared with what the stream has:
+
+  kept        it has what was decided, and what comes after it
+  recreated   the stream was deleted and made again
+  lost_tail   it ends before what was decided, or has other messages there
+  aged_out    it dropped messages that the handler may not have read
+  no_stream   there is no such stream
+
+Then the 200 newest events that the relay recorded as published to each stream are
+looked for in it; 'postroom reconcile' looks for all of them. Streams are those in use,
+and those that are named. Nothing is changed.
+
+Exit status 0 says that nothing was lost, as far as can be told, 3 that something
+was, and 1 that nothing could be compared.`
+
+func newStreamCheck(getenv func(string) string) *cobra.Command {
+	db, broker := &database{getenv: getenv}, &broker{getenv: getenv}
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "check [NAME...]",
+		Short: "Compare streams with the database: did the broker lose anything?",
+		Long:  streamCheckHelp,
+		Example: `  postroom stream check
+  postroom stream check SHOP --json | jq '.streams[].missing'`,
+		Args: func(_ *cobra.Command, args []string) error {
+			return checkStreamNames(args)
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := db.schema()
+			if err != nil {
+				return err
+			}
+			pool, err := db.lookPool(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer pool.Close()
+			nc, err := broker.connect()
+			if err != nil {
+				return err
+			}
+			defer nc.Close()
+			losses, err := doctor.New(pool, nc, doctor.Config{Schema: name, Streams: args}).Losses(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return printLosses(cmd, asJSON, name, losses)
+		},
+	}
+	db.addURLFlag(cmd)
+	db.addSchemaFlag(cmd)
+	broker.addFlags(cmd)
+	addJSON(cmd, &asJSON)
+	return cmd
+}
+
+// checkStreamNames does not repeat what is no name: it may be a URL in the wrong place.
+func checkStreamNames(names []string) error {
+	for _, name := range names {
+		if name == "" || strings.ContainsAny(name, " .*>/\\\t\r\n") {
+			return usagef("this is no name of a stream; leave out white space, '.', '*', '>', '/' and '\\'")
+		}
+	}
+	return nil
+}
+
+func printLosses(cmd *cobra.Command, asJSON bool, schema string, losses doctor.Losses) error {
+	out := cmd.OutOrStdout()
+	var err error
+	if asJSON {
+		losses.Handlers = append([]doctor.Standing{}, losses.Handlers...) // empty lists, not null
+		losses.Streams = append([]doctor.Tail{}, losses.Streams...)
+		err = printJSON(out, losses)
+	} else {
+		err = printText(out, lossText(losses))
+	}
+	if err == nil && losses.Any() {
+		return todof("the broker lost messages; see above")
+	}
+	return err
+}
+
+// lossText is the two tables, and below each what its rows have to say.
+func lossText(losses doctor.Losses) string {
+	var b strings.Builder
+	handlers := [][]string{{"HANDLER", "STREAM", "FLOOR", "FIRST", "LAST", "VERDICT"}}
+	var why []string
+	for _, s := range losses.Handlers {
+		handlers = append(handlers, []string{
+			s.Handler, s.Stream, plain(int(s.Floor)), plain(int(s.First)), plain(int(s.Last)), string(s.Verdict), //nolint:gosec // numbers of messages
+		})
+		if s.Text != "" {
+			why = append(why, s.Handler+": "+s.Text)
+		}
+	}
+	streams := [][]string{{"STREAM", "COMPARED", "MISSING"}}
+	for _, t := range losses.Streams {
+		streams = append(streams, []string{t.Stream, plain(t.Compared), plain(len(t.Missing))})
+		if t.Note != "" {
+			why = append(why, t.Stream+": "+t.Note)
+		}
+		for _, l := range t.Missing {
+			why = append(why, t.Stream+": lacks seq "+plain(int(l.Seq))+" of the log: "+l.Source+" "+l.EventID+" on "+l.Subject)
+		}
+		if len(t.Missing) > 0 {
+			why = append(why, t.Stream+": 'postroom reconcile --stream "+t.Stream+"' looks for all that are missing; with --repair they are published again")
+		}
+	}
+	_ = printTable(&b, handlers) // a strings.Builder takes everything
+	b.WriteString("\n")
+	_ = printTable(&b, streams)
+	if len(why) > 0 {
+		b.WriteString("\n" + strings.Join(why, "\n") + "\n")
+	}
+	return b.String()
+}

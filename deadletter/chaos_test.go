@@ -1,0 +1,197 @@
+package deadletter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/inbox"
+)
+
+// Many keys whose events die by and by, while inboxes start and stop, and operators
+// replay, cancel and resume. In the end each event took effect once, no event is
+// stranded, and where the order was never given up it was kept.
+func TestReplaysWhileProcessesComeAndGo(t *testing.T) {
+	t.Parallel()
+	for _, order := range []inbox.Order{inbox.HoldKey, inbox.SkipKey} {
+		t.Run(map[inbox.Order]string{inbox.HoldKey: "HoldKey", inbox.SkipKey: "SkipKey"}[order], func(t *testing.T) {
+			t.Parallel()
+			const keys, each = 24, 30
+			r := newRiver(newNight(t))
+			s := newScript()
+			for k := range keys {
+				for i := 1; i <= each; i++ {
+					if rand.IntN(6) == 0 {
+						s.set(true, name(fmt.Sprint("k", k), i))
+					}
+				}
+			}
+			if order == inbox.HoldKey {
+				for k := range keys { // and some that come too late for their order
+					r.lates(fmt.Sprint("late", k), 1, 4)
+				}
+			}
+			c := &chaos{river: r, script: s, order: order}
+			ctx, quiet := context.WithCancel(t.Context())
+			defer quiet()
+			var all sync.WaitGroup
+			for range 2 {
+				all.Go(func() { c.processes(ctx) })
+			}
+			all.Go(func() { c.operators(ctx) })
+			for i := 1; i <= each; i += 5 {
+				for k := range keys {
+					r.publish(fmt.Sprint("k", k), i, i+4)
+				}
+			}
+			r.eventually("replays to be cancelled and resumed", func() bool {
+				return r.number("SELECT least(count(*) FILTER (WHERE action = 'resume'), count(*) FILTER (WHERE action = 'cancel')) FROM postroom.audit") >= 15
+			})
+			quiet()
+			all.Wait()
+			r.wantNoFailure()
+			c.finish(keys * each)
+			c.wantAll(keys, each)
+		})
+	}
+}
+
+type chaos struct {
+	*river
+
+	script *script
+	order  inbox.Order
+}
+
+// processes runs inboxes one after the other.
+func (c *chaos) processes(ctx context.Context) {
+	for ctx.Err() == nil {
+		stop := c.handle(c.order, c.script)
+		wait, cancel := context.WithTimeout(ctx, time.Duration(200+rand.IntN(800))*time.Millisecond)
+		<-wait.Done() // a life
+		cancel()
+		stop()
+	}
+}
+
+// operators replay whatever is dead, take up what others left, change their minds at
+// any step, and mend some of it now and then.
+func (c *chaos) operators(ctx context.Context) {
+	for ctx.Err() == nil {
+		job, err := c.store.Replay(ctx, deadletter.Filter{Handler: "o"}, deadletter.Options{StopAt: 1, Limit: 1 + rand.IntN(60)}, c.by)
+		c.tolerate(err)
+		jobs := []int64{job.ID}
+		if running, err := c.store.Jobs(ctx, 3, 0, true); err == nil {
+			for _, job := range running {
+				jobs = append(jobs, job.ID)
+			}
+		}
+		var drives sync.WaitGroup
+		for _, id := range jobs {
+			drives.Go(func() { c.operate(ctx, id) })
+		}
+		drives.Wait()
+	}
+}
+
+func (c *chaos) operate(ctx context.Context, job int64) {
+	driving, enough := context.WithCancel(ctx)
+	defer enough()
+	steps := 1 + rand.IntN(12)
+	_, err := c.store.Drive(driving, job, func(deadletter.Job) {
+		if rand.IntN(4) == 0 {
+			_, err := c.store.Cancel(driving, job, c.by)
+			c.tolerate(err)
+		}
+		if steps--; steps == 0 {
+			enough()
+		}
+	})
+	c.tolerate(err)
+	if _, err = c.store.Resume(ctx, job, c.by); err == nil {
+		c.mend(2)
+	}
+	c.tolerate(err)
+}
+
+// tolerate notes an error that is none of those that this leads to.
+func (c *chaos) tolerate(err error) {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, deadletter.ErrEnded) || errors.Is(err, deadletter.ErrNothing) || errors.Is(err, deadletter.ErrRuns) || errors.Is(err, deadletter.ErrNotFound) {
+		return
+	}
+	c.Error(err)
+}
+
+// mend has some of the events that fail succeed from now on.
+func (c *chaos) mend(n int) {
+	c.script.mu.Lock()
+	defer c.script.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(c.script.bad)) {
+		if n > 0 && c.script.bad[id] {
+			c.script.bad[id] = false
+			n--
+		}
+	}
+}
+
+// finish drives whatever is left to its end.
+func (c *chaos) finish(want int) {
+	c.Helper()
+	c.mend(1 << 20)
+	c.handle(c.order, c.script)
+	c.eventually("the rest", func() bool {
+		running, err := c.store.Jobs(c.Context(), 1000, 0, true)
+		if err != nil {
+			c.Fatal(err)
+		}
+		for _, job := range running {
+			c.drive(job)
+		}
+		job, err := c.store.Replay(c.Context(), deadletter.Filter{Handler: "o"}, deadletter.Options{StopAt: 1}, c.by)
+		if err == nil {
+			c.drive(job)
+		}
+		return len(c.states("o")) == 0 && c.number("SELECT count(*) FROM effect WHERE id NOT LIKE 'late%'") >= int64(want)
+	})
+	c.wantSound()
+}
+
+func (c *chaos) wantAll(keys, each int) {
+	c.Helper()
+	late := 0
+	for k := range keys {
+		key := fmt.Sprint("k", k)
+		got := c.effects(key)
+		if c.order == inbox.HoldKey {
+			late += 4
+			c.wantEffects(key, names(key, 1, each)...)
+			continue
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, names(key, 1, each)) {
+			c.Errorf("effects of %s: %v", key, got)
+		}
+	}
+	c.wantOnce("o", int64(keys*each+late))
+	c.want("late events that passed an earlier one of their replay", 0, `
+		SELECT count(*) FROM postroom.job_item a
+		JOIN postroom.job_item b ON b.job = a.job AND b.chain = a.chain AND b.n > a.n AND b.outcome = 'succeeded'
+		JOIN effect ea ON ea.id = a.event_id
+		JOIN effect eb ON eb.id = b.event_id
+		WHERE a.chain LIKE E'replay %\tlate%' AND a.outcome = 'succeeded' AND ea.n > eb.n`)
+}
+
+func (n *night) wantNoFailure() {
+	n.Helper()
+	if n.Failed() {
+		n.FailNow()
+	}
+}

@@ -1,0 +1,279 @@
+package deadletter_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+// A discarded event stays discarded when it comes again, until somebody brings it back.
+func TestDiscardAndReopen(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	all := events(3)
+	n.die("billing", declined, all...)
+	id := n.number("SELECT id FROM postroom.held WHERE event_id = 'e1'")
+	diedAt := n.texts("SELECT dead_at::text FROM postroom.held WHERE id = $1", id)[0]
+	for _, by := range []deadletter.By{{Actor: "ann"}, {Reason: "test data"}, {}} {
+		if _, err := n.store.Discard(t.Context(), deadletter.Filter{}, 0, by, nil); err == nil {
+			t.Errorf("discarded by %+v", by)
+		}
+	}
+	n.want("dead", 3, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL")
+	n.want("in the audit", 0, "SELECT count(*) FROM postroom.audit")
+
+	by := deadletter.By{Actor: "bob", Reason: "test data"}
+	if got, err := n.store.Discard(t.Context(), deadletter.Filter{IDs: []int64{id}}, 0, by, nil); err != nil || got != 1 {
+		t.Fatalf("Discard = %d, %v", got, err)
+	}
+	n.want("in the audit", 1, `SELECT count(*) FROM postroom.audit WHERE action = 'discard' AND actor = 'bob' AND reason = 'test data' AND events = 1
+		AND handler = 'billing' AND source = '/shop' AND event_id = 'e1' AND details #>> '{filter,ids}' IS NOT NULL`)
+	w, err := n.store.Show(t.Context(), id)
+	if err != nil || w.State != deadletter.Discarded || w.DiscardedAt == nil || string(w.Data) != string(all[0].Data) || len(w.Failures) != 1 {
+		t.Errorf("Show = %+v, %v", w, err)
+	}
+	letters, _, err := n.store.List(t.Context(), deadletter.Filter{Discarded: true}, deadletter.Page{})
+	if err != nil || len(letters) != 1 || letters[0].EventID != "e1" {
+		t.Errorf("List of discarded ones = %+v, %v", letters, err)
+	}
+	if _, err := n.store.Discard(t.Context(), deadletter.Filter{IDs: []int64{id}}, 0, by, nil); !errors.Is(err, deadletter.ErrNothing) {
+		t.Errorf("a second discard = %v", err)
+	}
+
+	in := n.inbox()
+	in.Handle(sub("billing"), newScript().handler("billing"))
+	stop := n.run(in)
+	if got, err := in.Accept(t.Context(), "billing", all[0]); err != nil || got != inbox.Duplicate {
+		t.Errorf("accepted again: %v, %v", got, err)
+	}
+	n.want("dead", 2, "SELECT count(*) FROM postroom.held")
+	n.want("effects", 0, "SELECT count(*) FROM effect")
+
+	if got, err := n.store.Reopen(t.Context(), deadletter.Filter{IDs: []int64{id}}, 0, by, nil); err != nil || got != 1 {
+		t.Fatalf("Reopen = %d, %v", got, err)
+	}
+	n.want("reopened, as it died", 1, "SELECT count(*) FROM postroom.held WHERE id = $1 AND dead_at = $2::timestamptz AND next_at IS NULL AND key IS NULL AND class = 'error'", id, diedAt)
+	n.want("archived", 0, "SELECT count(*) FROM postroom.archive")
+	n.want("in the audit", 1, "SELECT count(*) FROM postroom.audit WHERE action = 'reopen' AND actor = 'bob' AND reason = 'test data' AND events = 1 AND event_id = 'e1'")
+	if _, err := n.store.Reopen(t.Context(), deadletter.Filter{IDs: []int64{id}}, 0, by, nil); !errors.Is(err, deadletter.ErrNothing) {
+		t.Errorf("a second reopening = %v", err)
+	}
+	if got, err := in.Accept(t.Context(), "billing", all[0]); err != nil || got != inbox.Duplicate {
+		t.Errorf("accepted again: %v, %v", got, err)
+	}
+	if job := n.drive(n.replay(only("e1"), deadletter.Options{})); job.Succeeded != 1 {
+		t.Errorf("replay: %+v", job)
+	}
+	n.wantOnce("billing", 1)
+	stop()
+	w, err = n.store.Show(t.Context(), n.number("SELECT id FROM postroom.held WHERE event_id = 'e2'"))
+	if err != nil || len(w.History) != 0 {
+		t.Errorf("history of another event: %+v, %v", w.History, err)
+	}
+}
+
+// What happened to an event stays known when it dies again.
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.die("billing", declined, event("e1"))
+	id := n.number("SELECT id FROM postroom.held")
+	stop := n.handle("billing", declined)
+	n.drive(n.replay(deadletter.Filter{}, deadletter.Options{}))
+	stop()
+	n.discarded(only("e1"), 1)
+	n.reopened(deadletter.Filter{EventID: "e1"}, 1)
+	w, err := n.store.Show(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var actions []string
+	for _, e := range w.History {
+		actions = append(actions, e.Action+e.Outcome)
+		if e.Actor != n.by.Actor || e.Reason != n.by.Reason {
+			t.Errorf("entry: %+v", e)
+		}
+	}
+	if want := []string{"replayedfailed", "discard", "reopen"}; !slices.Equal(actions, want) {
+		t.Errorf("history: %v, want %v", actions, want)
+	}
+}
+
+// More than one transaction's worth: in parts, each of which has happened when it is
+// told, and is in the audit.
+func TestBulk(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.seed(2500, 2, 3)
+	var told []int64
+	progress := func(count int64) {
+		told = append(told, count)
+		n.want("archived when it is told", count, "SELECT count(*) FROM postroom.archive")
+	}
+	if got, err := n.store.Discard(t.Context(), deadletter.Filter{}, 0, n.by, progress); err != nil || got != 2500 {
+		t.Fatalf("Discard = %d, %v", got, err)
+	}
+	if want := []int64{1000, 2000, 2500}; !slices.Equal(told, want) {
+		t.Errorf("progress: %v, want %v", told, want)
+	}
+	n.want("in the audit", 3, "SELECT count(*) FROM postroom.audit WHERE action = 'discard' AND actor = 'ann' AND event_id IS NULL")
+	n.want("events in the audit", 2500, "SELECT sum(events) FROM postroom.audit")
+	n.want("ledger rows", 2500, "SELECT count(*) FROM postroom.inbox")
+	n.want("archived with their audit row", 2500, "SELECT count(*) FROM postroom.archive JOIN postroom.audit a ON a.id = archive.audit AND a.reason = $1", n.by.Reason)
+	told = nil
+	if got, err := n.store.Reopen(t.Context(), deadletter.Filter{Handler: "h0"}, 1100, n.by, func(count int64) { told = append(told, count) }); err != nil || got != 1100 {
+		t.Fatalf("Reopen = %d, %v", got, err)
+	}
+	if want := []int64{1000, 1100}; !slices.Equal(told, want) {
+		t.Errorf("progress: %v, want %v", told, want)
+	}
+	n.want("dead", 1100, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL AND handler = 'h0'")
+}
+
+// One operator discards what another replays: each event ends in one way.
+func TestDiscardBesideAReplay(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	const all = 1500
+	n.seed(all, 1, 1)
+	in := n.inbox()
+	s := sub("h0")
+	s.Workers = 8
+	in.Handle(s, newScript().handler("h0"))
+	n.run(in)
+	job := n.replay(deadletter.Filter{}, deadletter.Options{})
+	driven := n.driving(job)
+	devtest.Eventually(n, patience, "the first effects", func() bool { return n.number("SELECT count(*) FROM effect") > 100 })
+	var discarded int64
+	for done := false; !done; {
+		got, err := n.store.Discard(t.Context(), deadletter.Filter{}, 50, n.by, nil)
+		discarded += got
+		if err != nil && !errors.Is(err, deadletter.ErrNothing) {
+			t.Errorf("Discard = %d, %v", got, err)
+		}
+		select {
+		case ended := <-driven:
+			if ended.Succeeded+ended.PassedOver != all || ended.Failed != 0 || int64(ended.PassedOver) != discarded {
+				t.Errorf("driven: %+v, %d discarded", ended, discarded)
+			}
+			done = true
+		default:
+		}
+	}
+	if discarded == 0 || discarded > all-100 {
+		t.Errorf("inconclusive: %d were discarded", discarded)
+	}
+	n.want("archived", discarded, "SELECT count(*) FROM postroom.archive")
+	n.want("events in the audit", discarded, "SELECT sum(events) FROM postroom.audit WHERE action = 'discard'")
+	n.wantOnce("h0", all-discarded)
+	n.want("both", 0, "SELECT count(*) FROM effect JOIN postroom.archive ON event_id = effect.id")
+	n.want("held", 0, "SELECT count(*) FROM postroom.held")
+}
+
+// The whole filter at once, beside a replay that releases some of it: what is not dead
+// any more is passed over.
+func TestDiscardOfAllBesideAReplay(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	const all = 5500
+	n.seed(all, 1, 1)
+	n.handle("h0", nil)
+	job := n.replay(deadletter.Filter{}, deadletter.Options{})
+	driven := n.driving(job)
+	devtest.Eventually(n, patience, "the first effects", func() bool { return n.number("SELECT count(*) FROM effect") > 20 })
+	got, err := n.store.Discard(t.Context(), deadletter.Filter{}, 0, n.by, nil)
+	if err != nil || got < all/2 {
+		t.Errorf("Discard = %d, %v", got, err)
+	}
+	if done := <-driven; done.State != deadletter.JobDone || int64(done.Succeeded) != all-got {
+		t.Errorf("driven: %+v, discarded %d", done, got)
+	}
+	n.wantOnce("h0", all-got)
+	n.want("archived", got, "SELECT count(*) FROM postroom.archive")
+}
+
+// Nobody who discards or replays what handlers could not handle has the relay wait, or
+// waits for it.
+func TestTheRelayIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.seed(200, 1, 1)
+	relay, err := n.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = relay.Rollback(t.Context()) }()
+	if _, err := relay.Exec(t.Context(), "UPDATE postroom.relay SET epoch = epoch + 1"); err != nil {
+		t.Fatal(err)
+	}
+	n.discarded(deadletter.Filter{Key: "k1"}, 2)
+	n.reopened(deadletter.Filter{Key: "k1"}, 2)
+	n.handle("h0", nil)
+	if job := n.drive(n.replay(deadletter.Filter{}, deadletter.Options{})); job.Succeeded != 200 {
+		t.Errorf("replay: %+v", job)
+	}
+}
+
+// Two operators discard the same: each event once, and both are content.
+func TestTwoDiscards(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.seed(6000, 1, 1)
+	counts := make(chan int64, 2)
+	for range 2 {
+		go func() {
+			got, err := n.store.Discard(t.Context(), deadletter.Filter{}, 0, n.by, nil)
+			if err != nil && !errors.Is(err, deadletter.ErrNothing) {
+				t.Errorf("Discard = %d, %v", got, err)
+			}
+			counts <- got
+		}()
+	}
+	if sum := <-counts + <-counts; sum != 6000 {
+		t.Errorf("%d discarded in all", sum)
+	}
+	n.want("archived", 6000, "SELECT count(*) FROM postroom.archive")
+	n.want("events in the audit", 6000, "SELECT sum(events) FROM postroom.audit")
+}
+
+// A ledger row of a discarded event does not expire, until the event is purged.
+func TestTheLedgerKeepsWhatWasDiscarded(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.die("billing", declined, events(2)...)
+	n.discarded(only("e1"), 1)
+	n.exec("INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'billing', 'old ' || i FROM generate_series(1, 100) i")
+	sweep := func() {
+		t.Helper()
+		n.exec("UPDATE postroom.inbox SET at = now() - interval '1 day'")
+		n.exec("UPDATE postroom.sweep SET next_page = 0, next_at = now()")
+		in := inbox.New(n.pool, nil, inbox.Config{Ledger: 2 * time.Hour, AgeGate: time.Hour, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+		in.Handle(sub("billing"), newScript().handler("billing"))
+		stop := n.run(in)
+		devtest.Eventually(n, patience, "a sweep", func() bool {
+			return n.number("SELECT count(*) FROM postroom.sweep WHERE next_at > now() + interval '1 second'") == 1
+		})
+		stop()
+		n.exec("DELETE FROM postroom.node")
+	}
+	sweep()
+	if got := n.texts("SELECT dedupe_key FROM postroom.inbox ORDER BY 1"); !slices.Equal(got, []string{"/shop e1", "/shop e2"}) {
+		t.Errorf("ledger: %v, want what was discarded, and what is dead", got)
+	}
+	var out bytes.Buffer
+	if got, err := n.store.Purge(t.Context(), time.Now().Add(time.Minute), &out, n.by, nil); err != nil || got != 1 {
+		t.Errorf("Purge = %d, %v", got, err)
+	}
+	sweep()
+	if got := n.texts("SELECT dedupe_key FROM postroom.inbox"); !slices.Equal(got, []string{"/shop e2"}) {
+		t.Errorf("ledger after the purge: %v", got)
+	}
+}

@@ -1,0 +1,156 @@
+package deadletter_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/deadletter"
+)
+
+// broken is a writer that fails in the middle.
+type broken struct{ left int }
+
+var errBroken = errors.New("no space left")
+
+func (b *broken) Write(p []byte) (int, error) {
+	if b.left--; b.left < 0 {
+		return 0, errBroken
+	}
+	return len(p), nil
+}
+
+// A purge removes what it has written, and nothing where that failed.
+func TestPurge(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.seed(1500, 1, 1)
+	n.discarded(deadletter.Filter{}, 1500)
+	n.exec("UPDATE postroom.archive SET discarded_at = now() - interval '1 year' WHERE id % 3 <> 0")
+	year := time.Now().Add(-24 * time.Hour)
+	if got, err := n.store.Purge(t.Context(), year, &broken{left: 700}, n.by, nil); !errors.Is(err, errBroken) || got != 0 {
+		t.Errorf("Purge = %d, %v", got, err)
+	}
+	n.want("archived", 1500, "SELECT count(*) FROM postroom.archive")
+	n.want("purges in the audit", 0, "SELECT count(*) FROM postroom.audit WHERE action = 'purge'")
+
+	ids := map[string]bool{}
+	for _, id := range n.texts("SELECT event_id FROM postroom.archive WHERE id % 3 <> 0") {
+		ids[id] = true
+	}
+	var out bytes.Buffer
+	if got, err := n.store.Purge(t.Context(), year, &out, n.by, nil); err != nil || got != int64(len(ids)) {
+		t.Errorf("Purge = %d, %v", got, err)
+	}
+	for line := range strings.Lines(out.String()) {
+		var e struct {
+			EventID     string `json:"event_id"`
+			DiscardedBy string `json:"discarded_by"`
+			Reason      string `json:"reason"`
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil || e.DiscardedBy != "ann" || e.Reason != n.by.Reason {
+			t.Fatalf("%s: %v", line, err)
+		}
+		delete(ids, e.EventID)
+	}
+	if len(ids) > 0 {
+		t.Errorf("removed and not written: %v", slices.Collect(maps.Keys(ids)))
+	}
+	n.want("left", 500, "SELECT count(*) FROM postroom.archive")
+	n.want("purges in the audit", 1, "SELECT count(*) FROM postroom.audit WHERE action = 'purge' AND events = 1000 AND actor = 'ann'")
+	if _, err := n.store.Purge(t.Context(), year, &out, n.by, nil); !errors.Is(err, deadletter.ErrNothing) {
+		t.Errorf("a second purge = %v", err)
+	}
+}
+
+// An export is a line of JSON for each event, whatever its body is.
+func TestExport(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	binary := []byte{0xff, 0x00, 'x'}
+	bodies := map[string][]byte{"json": []byte("{\"a\": [1,\n null]}"), "number": []byte("12.50"), "text": []byte("plain \"text\"\n\x00"), "empty": {}, "binary": binary}
+	var all []postroom.Event
+	for id, body := range bodies {
+		ev := event(id)
+		ev.Data, ev.Headers, ev.ContentType = body, map[string]string{"tenant": "a"}, "application/octet-stream"
+		all = append(all, ev)
+	}
+	n.die("billing", declined, all...)
+	n.exec(`UPDATE postroom.held SET raw_headers = convert_to('X: y', 'UTF8') WHERE event_id = 'binary'`)
+	var out bytes.Buffer
+	if got, err := n.store.Export(t.Context(), deadletter.Filter{Handler: "billing"}, &out, nil); err != nil || got != 5 {
+		t.Fatalf("Export = %d, %v", got, err)
+	}
+	lines := map[string]map[string]any{}
+	for line := range strings.Lines(out.String()) {
+		var fields map[string]any
+		if err := json.Unmarshal([]byte(line), &fields); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		id, _ := fields["event_id"].(string)
+		if fields["handler"] != "billing" || fields["dead_at"] == nil || fields["class"] != "error" || fields["cause"] == "" || fields["id"] == nil ||
+			fields["headers"].(map[string]any)["tenant"] != "a" || fields["failures"] == nil {
+			t.Errorf("line of %s: %v", id, fields)
+		}
+		for _, hidden := range []string{"fingerprint", "epoch", "claimed_by"} {
+			if _, has := fields[hidden]; has {
+				t.Errorf("line of %s has %s", id, hidden)
+			}
+		}
+		lines[id] = fields
+	}
+	data, err := json.Marshal(lines["json"]["data"])
+	if err != nil || string(data) != `{"a":[1,null]}` {
+		t.Errorf("a JSON body: %s", data)
+	}
+	encoded, _ := lines["binary"]["data_base64"].(string)
+	if got, err := base64.StdEncoding.DecodeString(encoded); err != nil || !bytes.Equal(got, binary) || lines["binary"]["raw_headers"] != "X: y" {
+		t.Errorf("a binary body: %v", lines["binary"])
+	}
+	if lines["number"]["data"] != 12.5 || lines["text"]["text"] != "plain \"text\"\n\x00" || lines["empty"]["text"] != "" || lines["text"]["data"] != nil {
+		t.Errorf("bodies: %v", lines)
+	}
+	if !strings.Contains(out.String(), `"data":12.50`) {
+		t.Error("a number is not as it was written")
+	}
+	if got, err := n.store.Export(t.Context(), deadletter.Filter{}, &broken{left: 2}, nil); !errors.Is(err, errBroken) || got != 2 {
+		t.Errorf("Export to what fails = %d, %v", got, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := n.store.Export(ctx, deadletter.Filter{}, &out, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("Export = %v", err)
+	}
+}
+
+// Replays that ended long ago go with what was discarded long ago; what was done stays.
+func TestPurgeTakesOldReplays(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.die("billing", declined, events(3)...)
+	n.handle("billing", nil)
+	old := n.drive(n.replay(deadletter.Filter{EventID: "e1"}, deadletter.Options{}))
+	n.exec("UPDATE postroom.job SET ended_at = now() - interval '2 hours' WHERE id = $1", old.ID)
+	lately := n.drive(n.replay(deadletter.Filter{EventID: "e2"}, deadletter.Options{}))
+	running := n.replay(deadletter.Filter{EventID: "e3"}, deadletter.Options{})
+	hourAgo := time.Now().Add(-time.Hour)
+	if got, err := n.store.Purge(t.Context(), hourAgo, io.Discard, n.by, nil); err != nil || got != 0 {
+		t.Errorf("Purge = %d, %v", got, err)
+	}
+	n.want("replays", 2, "SELECT count(*) FROM postroom.job WHERE id IN ($1, $2)", lately.ID, running.ID)
+	n.want("events of replays", 2, "SELECT count(*) FROM postroom.job_item")
+	n.want("replays in the audit", 3, "SELECT count(*) FROM postroom.audit WHERE action = 'replay'")
+	n.want("the purge in the audit", 1, "SELECT count(*) FROM postroom.audit WHERE action = 'purge' AND details ->> 'replays' = '1'")
+	if _, err := n.store.Purge(t.Context(), hourAgo, io.Discard, n.by, nil); !errors.Is(err, deadletter.ErrNothing) {
+		t.Errorf("a second purge = %v", err)
+	}
+}

@@ -1,0 +1,308 @@
+package deadletter_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/inbox"
+)
+
+// vendor is another system. It charges, and mails.
+type vendor struct {
+	mu     sync.Mutex
+	calls  []string         // <step> <body>, as it was called
+	keys   map[string]int   // calls, by key
+	faults map[string]error // of a step; it answers otherwise
+}
+
+func newVendor() *vendor { return &vendor{keys: map[string]int{}, faults: map[string]error{}} }
+
+func (v *vendor) fault(step string, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.faults[step] = err
+}
+
+func (v *vendor) wantCalls(t *testing.T, want ...string) {
+	t.Helper()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !slices.Equal(v.calls, want) {
+		t.Errorf("calls: %q, want %q", v.calls, want)
+	}
+}
+
+// step is the function of a step.
+func (v *vendor) step(name string, body []byte) func(context.Context, string) ([]byte, error) {
+	return func(_ context.Context, key string) ([]byte, error) {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.calls = append(v.calls, name+" "+string(body))
+		v.keys[key]++
+		return []byte("ref of " + name), v.faults[name]
+	}
+}
+
+var (
+	errRejected = inbox.NotDone(postroom.Permanent(errors.New("no such address"))) // it did not happen
+	errLost     = errors.New("the connection broke")                               // nobody knows
+)
+
+// external runs a handler that charges and then mails, and notes both results.
+func (n *night) external(v *vendor) (stop func()) {
+	n.Helper()
+	in := n.inbox()
+	in.HandleExternal(inbox.Subscription{Name: "mail", Workers: 2, Attempts: 1}, func(ctx context.Context, call *inbox.Call) error {
+		var results []string
+		for _, step := range []string{"charge", "mail"} {
+			result, err := call.Step(ctx, step, v.step(step, call.Event.Data))
+			if err != nil {
+				return err
+			}
+			results = append(results, string(result))
+		}
+		call.OnSettle(func(ctx context.Context, tx pgx.Tx) error {
+			ev := call.Event
+			ev.Data = []byte(strings.Join(results, ", "))
+			return apply(ctx, tx, "mail", ev)
+		})
+		return nil
+	})
+	return n.run(in)
+}
+
+// dies has an event accepted by the external handler, and waits for its death. It
+// returns the event's id in held.
+func (n *night) dies(ev postroom.Event, class string) int64 {
+	n.Helper()
+	in := n.inbox()
+	in.HandleExternal(inbox.Subscription{Name: "mail"}, func(context.Context, *inbox.Call) error { return nil })
+	n.accept(in, "mail", ev)
+	(&river{night: n}).eventually("its death", func() bool {
+		return n.number("SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL AND class = $1", class) == 1
+	})
+	return n.number("SELECT id FROM postroom.held WHERE class = $1", class)
+}
+
+func (n *night) show(id int64) deadletter.Whole {
+	n.Helper()
+	w, err := n.store.Show(n.Context(), id)
+	if err != nil {
+		n.Fatal(err)
+	}
+	return w
+}
+
+// An event that was rejected at its second step is edited and replayed: the first step
+// is not called again.
+func TestEditOfAnExternalEvent(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	v := newVendor()
+	v.fault("mail", errRejected)
+	stop := n.external(v)
+	ev := event("e1")
+	ev.Data, ev.Headers = []byte(`{"to":"nobody"}`), map[string]string{"tenant": "a"}
+	id := n.dies(ev, "permanent")
+	w := n.show(id)
+	if len(w.Steps) != 1 || w.Steps[0].Name != "charge" || w.Steps[0].DoneAt == nil || string(w.Steps[0].Result) != "ref of charge" || len(w.Steps[0].Key) != 32 {
+		t.Errorf("steps: %+v", w.Steps)
+	}
+
+	for name, change := range map[string]deadletter.Change{
+		"nothing": {}, "no JSON": {Data: []byte(`{"to":`)}, "a header that is ours": {Headers: map[string]string{"ce-id": "x"}},
+	} {
+		if _, err := n.store.Edit(t.Context(), id, change, n.by); err == nil {
+			t.Errorf("edited: %s", name)
+		}
+	}
+	edited, err := n.store.Edit(t.Context(), id, deadletter.Change{Data: []byte(`{"to":"ann"}`)}, n.by)
+	if err != nil || edited.Revision != 1 || !slices.Equal(edited.Done, []string{"charge"}) {
+		t.Fatalf("Edit = %+v, %v", edited, err)
+	}
+	edited, err = n.store.Edit(t.Context(), id, deadletter.Change{Headers: map[string]string{}, ContentType: "application/vnd.mail+json"}, n.by)
+	if err != nil || edited.Revision != 2 {
+		t.Fatalf("Edit = %+v, %v", edited, err)
+	}
+	w = n.show(id)
+	if string(w.Data) != `{"to":"ann"}` || w.Revision != 2 || len(w.Headers) != 0 || w.ContentType != "application/vnd.mail+json" || w.State != deadletter.Dead {
+		t.Errorf("edited: %+v", w)
+	}
+	if len(w.Revisions) != 2 || string(w.Revisions[0].Data) != `{"to":"nobody"}` || w.Revisions[0].Revision != 0 || w.Revisions[0].Headers["tenant"] != "a" ||
+		w.Revisions[0].Actor != "ann" || w.Revisions[0].Reason != n.by.Reason || string(w.Revisions[1].Data) != `{"to":"ann"}` {
+		t.Errorf("revisions: %+v", w.Revisions)
+	}
+	n.want("in the audit", 2, "SELECT count(*) FROM postroom.audit WHERE action = 'edit' AND actor = 'ann' AND event_id = 'e1' AND details -> 'steps_done' = '[\"charge\"]'")
+
+	v.fault("mail", nil)
+	if job := n.drive(n.replay(deadletter.Filter{}, deadletter.Options{})); job.Succeeded != 1 {
+		t.Errorf("replay: %+v", job)
+	}
+	v.wantCalls(t, `charge {"to":"nobody"}`, `mail {"to":"nobody"}`, `mail {"to":"ann"}`)
+	n.want("the effect of both steps", 1, "SELECT count(*) FROM effect WHERE body = 'ref of charge, ref of mail'")
+	stop()
+	if _, err := n.store.Edit(t.Context(), id, deadletter.Change{Data: []byte("1")}, n.by); !errors.Is(err, deadletter.ErrNotDead) {
+		t.Errorf("an edit of what is settled = %v", err)
+	}
+}
+
+// Nobody knows whether a call happened. Until somebody says so the event cannot be
+// edited; then the call is made again, or not.
+func TestResolve(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name     string
+		happened bool
+		edit     bool
+		calls    []string
+		effect   string
+	}{
+		{"it happened", true, false, []string{"charge 1", "mail 1"}, "told by the vendor, ref of mail"},
+		{"it did not", false, false, []string{"charge 1", "charge 1", "mail 1"}, "ref of charge, ref of mail"},
+		{"it happened, and the event is edited", true, true, []string{"charge 1", "mail 2"}, "told by the vendor, ref of mail"},
+		{"it did not, and the event is edited", false, true, []string{"charge 1", "charge 2", "mail 2"}, "ref of charge, ref of mail"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			n := newNight(t)
+			v := newVendor()
+			v.fault("charge", errLost)
+			n.external(v)
+			ev := event("e1")
+			ev.Data = []byte("1")
+			id := n.dies(ev, "outcome_unknown")
+			v.fault("charge", nil)
+			if w := n.show(id); len(w.Steps) != 1 || w.Steps[0].DoneAt != nil || w.Steps[0].Unanswered != 1 {
+				t.Errorf("steps: %+v", w.Steps)
+			}
+			// A replay now would not help: it is not called blindly.
+			if job := n.drive(n.replay(deadletter.Filter{}, deadletter.Options{})); job.Failed != 1 {
+				t.Errorf("replay: %+v", job)
+			}
+			v.wantCalls(t, "charge 1")
+			if _, err := n.store.Edit(t.Context(), id, deadletter.Change{Data: []byte("2")}, n.by); !errors.Is(err, deadletter.ErrStepOpen) || !strings.Contains(err.Error(), "charge") {
+				t.Errorf("Edit = %v, want ErrStepOpen", err)
+			}
+			n.want("revisions", 0, "SELECT count(*) FROM postroom.revision")
+			if err := n.store.Resolve(t.Context(), id, "mail", tt.happened, nil, n.by); !errors.Is(err, deadletter.ErrNotFound) || !strings.Contains(err.Error(), "charge") {
+				t.Errorf("Resolve of another step = %v", err)
+			}
+			if err := n.store.Resolve(t.Context(), id, "charge", tt.happened, []byte("told by the vendor"), n.by); err != nil {
+				t.Fatal(err)
+			}
+			n.want("in the audit", 1, "SELECT count(*) FROM postroom.audit WHERE action = 'resolve' AND actor = 'ann' AND event_id = 'e1' AND details = jsonb_build_object('step', 'charge', 'happened', $1::bool)", tt.happened)
+			if err := n.store.Resolve(t.Context(), id, "charge", tt.happened, nil, n.by); !errors.Is(err, deadletter.ErrNotFound) {
+				t.Errorf("a second Resolve = %v", err)
+			}
+			if tt.edit {
+				if _, err := n.store.Edit(t.Context(), id, deadletter.Change{Data: []byte("2")}, n.by); err != nil {
+					t.Error(err)
+				}
+			}
+			if job := n.drive(n.replay(deadletter.Filter{}, deadletter.Options{})); job.Succeeded != 1 {
+				t.Errorf("replay: %+v", job)
+			}
+			v.wantCalls(t, tt.calls...)
+			if got := n.texts("SELECT body FROM effect"); !slices.Equal(got, []string{tt.effect}) {
+				t.Errorf("effect: %q", got)
+			}
+		})
+	}
+}
+
+// What was edited is known when it comes again as it was, before its replay and after.
+func TestAnEditedEventComesAgain(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	ev := event("e1")
+	n.die("billing", declined, ev)
+	id := n.number("SELECT id FROM postroom.held")
+	if _, err := n.store.Edit(t.Context(), id, deadletter.Change{Data: []byte(`{"id":"mended"}`)}, n.by); err != nil {
+		t.Fatal(err)
+	}
+	in := n.inbox()
+	in.Handle(sub("billing"), newScript().handler("billing"))
+	n.run(in)
+	for range 2 {
+		if got, err := in.Accept(t.Context(), "billing", ev); err != nil || got != inbox.Duplicate {
+			t.Errorf("as it was: %v, %v", got, err)
+		}
+		if n.number("SELECT count(*) FROM effect") == 0 {
+			n.drive(n.replay(only("e1"), deadletter.Options{}))
+		}
+	}
+	if got := n.texts("SELECT body FROM effect"); !slices.Equal(got, []string{`{"id":"mended"}`}) {
+		t.Errorf("effects: %q", got)
+	}
+	other := ev
+	other.Data = []byte(`{"id":"mended"}`)
+	if got, err := in.Accept(t.Context(), "billing", other); err != nil || got != inbox.Conflict {
+		t.Errorf("as it was edited to: %v, %v", got, err)
+	}
+}
+
+// What is released is nobody's to change.
+func TestEditOfWhatIsReleased(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.die("billing", declined, event("e1"))
+	id := n.number("SELECT id FROM postroom.held")
+	job := n.replay(deadletter.Filter{}, deadletter.Options{})
+	ctx, stop := context.WithCancel(t.Context())
+	_, err := n.store.Drive(ctx, job.ID, func(deadletter.Job) { stop() })
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("Drive = %v", err)
+	}
+	if _, err := n.store.Edit(t.Context(), id, deadletter.Change{Data: []byte("1")}, n.by); !errors.Is(err, deadletter.ErrNotDead) {
+		t.Errorf("Edit = %v, want ErrNotDead", err)
+	}
+	if err := n.store.Resolve(t.Context(), id, "charge", true, nil, n.by); !errors.Is(err, deadletter.ErrNotDead) {
+		t.Errorf("Resolve = %v, want ErrNotDead", err)
+	}
+	if _, err := n.store.Discard(t.Context(), deadletter.Filter{IDs: []int64{id}}, 0, n.by, nil); !errors.Is(err, deadletter.ErrNothing) {
+		t.Errorf("Discard = %v, want ErrNothing", err)
+	}
+	n.want("revisions", 0, "SELECT count(*) FROM postroom.revision")
+}
+
+// An edit beside a replay: it is edited before it is released, or not at all.
+func TestEditBesideAReplay(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.die("billing", declined, events(40)...)
+	n.handle("billing", nil)
+	rows, _ := n.pool.Query(t.Context(), "SELECT id, event_id FROM postroom.held")
+	ids := map[int64]string{}
+	var id int64
+	var event string
+	if _, err := pgx.ForEachRow(rows, []any{&id, &event}, func() error { ids[id] = event; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	driven := n.driving(n.replay(deadletter.Filter{}, deadletter.Options{Rate: 200}))
+	edited := map[string]bool{}
+	for _, id := range slices.Sorted(maps.Keys(ids)) {
+		_, err := n.store.Edit(t.Context(), id, deadletter.Change{Data: []byte(`"edited"`)}, n.by)
+		if err != nil && !errors.Is(err, deadletter.ErrNotDead) {
+			t.Error(err)
+		}
+		edited[ids[id]] = err == nil
+	}
+	if done := <-driven; done.Succeeded != 40 {
+		t.Errorf("driven: %+v", done)
+	}
+	n.wantOnce("billing", 40)
+	for event, was := range edited {
+		if got := n.texts("SELECT body FROM effect WHERE id = $1", event); (got[0] == `"edited"`) != was {
+			t.Errorf("effect of %s: %q, edited: %v", event, got, was)
+		}
+	}
+}

@@ -1,0 +1,212 @@
+package deadletter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+func TestMain(m *testing.M) { devtest.Main(m) }
+
+const patience = 30 * time.Second
+
+// night is a database with dead events, and an operator.
+type night struct {
+	*testing.T
+
+	pool  *pgxpool.Pool
+	store *deadletter.Store
+	by    deadletter.By
+}
+
+func newNight(t *testing.T) *night {
+	t.Helper()
+	n := &night{T: t, pool: devtest.Pool(t), by: deadletter.By{Actor: "ann", Reason: "the vendor is back"}}
+	n.store = deadletter.New(n.pool, deadletter.Config{})
+	n.exec("CREATE TABLE effect (handler text, id text, body text, n bigint GENERATED ALWAYS AS IDENTITY)")
+	return n
+}
+
+func (n *night) exec(sql string, args ...any) {
+	n.Helper()
+	if _, err := n.pool.Exec(n.Context(), sql, args...); err != nil {
+		n.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// number returns what a query counts.
+func (n *night) number(sql string, args ...any) (count int64) {
+	n.Helper()
+	if err := n.pool.QueryRow(n.Context(), sql, args...).Scan(&count); err != nil {
+		n.Fatalf("%s: %v", sql, err)
+	}
+	return count
+}
+
+// texts returns the column that a query returns.
+func (n *night) texts(sql string, args ...any) []string {
+	n.Helper()
+	rows, _ := n.pool.Query(n.Context(), sql, args...) // CollectRows reports the error
+	texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		n.Fatalf("%s: %v", sql, err)
+	}
+	return texts
+}
+
+func (n *night) want(what string, want int64, sql string, args ...any) {
+	n.Helper()
+	if got := n.number(sql, args...); got != want {
+		n.Errorf("%s: %d, want %d", what, got, want)
+	}
+}
+
+// inbox returns an inbox that reads no stream.
+func (n *night) inbox() *inbox.Inbox {
+	return inbox.New(n.pool, nil, inbox.Config{
+		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), IdlePoll: 5 * time.Millisecond,
+	})
+}
+
+// run runs an inbox until stop is called, or the test ends.
+func (n *night) run(in *inbox.Inbox) (stop func()) {
+	n.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- in.Run(ctx) }()
+	var once sync.Once
+	stop = func() {
+		once.Do(func() {
+			cancel()
+			if err := <-ended; err != nil {
+				n.Errorf("inbox: %v", err)
+			}
+		})
+	}
+	n.Cleanup(stop)
+	return stop
+}
+
+// apply is a handler's effect.
+func apply(ctx context.Context, tx pgx.Tx, handler string, ev postroom.Event) error {
+	_, err := tx.Exec(ctx, "INSERT INTO effect (handler, id, body) VALUES ($1, $2, $3)", handler, ev.ID, string(ev.Data))
+	return err
+}
+
+// sub is a subscription of which a failure is final.
+func sub(name string) inbox.Subscription {
+	return inbox.Subscription{Name: name, Workers: 1, Attempts: 1}
+}
+
+// die has events die at a handler: they are accepted, and fail with why.
+func (n *night) die(handler string, why func(ev postroom.Event) error, events ...postroom.Event) {
+	n.Helper()
+	in := n.inbox()
+	in.Handle(sub(handler), postroom.HandlerFunc(func(_ context.Context, _ pgx.Tx, ev postroom.Event) error { return why(ev) }))
+	before := n.number("SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL")
+	for _, ev := range events {
+		n.accept(in, handler, ev)
+	}
+	stop := n.run(in)
+	devtest.Eventually(n, patience, "the events to be dead", func() bool {
+		return n.number("SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL") == before+int64(len(events))
+	})
+	stop()
+}
+
+func (n *night) accept(in *inbox.Inbox, handler string, ev postroom.Event) {
+	n.Helper()
+	if got, err := in.Accept(n.Context(), handler, ev); err != nil || got != inbox.Stored {
+		n.Fatalf("accept %s: %v, %v", ev.ID, got, err)
+	}
+}
+
+// handle runs a handler that applies its events, but those for which fails says why not.
+func (n *night) handle(handler string, fails func(ev postroom.Event) error) (stop func()) {
+	n.Helper()
+	in := n.inbox()
+	s := sub(handler)
+	s.Workers, s.Attempts, s.Schedule = 1, 5, postroom.Backoff{time.Millisecond}
+	in.Handle(s, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		if fails != nil {
+			if err := fails(ev); err != nil {
+				return err
+			}
+		}
+		return apply(ctx, tx, handler, ev)
+	}))
+	return n.run(in)
+}
+
+// seed puts dead events straight into held, as many as a test of numbers needs. They
+// are of the handler h<i%handlers>, and their failures of as many causes as given.
+func (n *night) seed(count, handlers, causes int) {
+	n.Helper()
+	n.exec(`INSERT INTO postroom.inbox (handler, dedupe_key)
+		SELECT 'h' || i % $2, '/shop e' || i FROM generate_series(1, $1::int) i`, count, handlers)
+	n.exec(`INSERT INTO postroom.held (handler, dedupe_key, dead_at, attempts, class, fingerprint, failures, first_failed_at, logged_at,
+			source, event_id, type, subject, event_key, content_type, data)
+		SELECT 'h' || i % $2, '/shop e' || i, now() - i * interval '1 second', 5, 'error', decode(md5((i % $3)::text), 'hex'),
+			jsonb_build_array(jsonb_build_object('at', now(), 'class', 'error', 'text', 'cause ' || i % $3)), now(), now(),
+			'/shop', 'e' || i, 'order.placed', 'order.placed', 'k' || i % 100, 'application/json', convert_to('{"n":' || i || '}', 'UTF8')
+		FROM generate_series(1, $1::int) i`, count, handlers, causes)
+}
+
+// event returns an event of the shop.
+func event(id string) postroom.Event {
+	return postroom.Event{ID: id, Source: "/shop", Type: "order.placed", Key: "k", Data: []byte(`{"id":"` + id + `"}`)}
+}
+
+func events(count int) []postroom.Event {
+	all := make([]postroom.Event, count)
+	for i := range all {
+		all[i] = event(fmt.Sprintf("e%d", i+1))
+		all[i].Key = fmt.Sprintf("k%d", i+1)
+	}
+	return all
+}
+
+var errDeclined = errors.New("card declined")
+
+func declined(postroom.Event) error { return errDeclined }
+
+// drive drives a replay to its end.
+func (n *night) drive(job deadletter.Job) deadletter.Job {
+	n.Helper()
+	ctx, cancel := context.WithTimeout(n.Context(), patience)
+	defer cancel()
+	done, err := n.store.Drive(ctx, job.ID, nil)
+	if err != nil {
+		n.Fatal(err)
+	}
+	return done
+}
+
+func (n *night) replay(f deadletter.Filter, o deadletter.Options) deadletter.Job {
+	n.Helper()
+	job, err := n.store.Replay(n.Context(), f, o, n.by)
+	if err != nil {
+		n.Fatal(err)
+	}
+	return job
+}
+
+// wantOnce holds that each of the events took effect once.
+func (n *night) wantOnce(handler string, want int64) {
+	n.Helper()
+	n.want("events with an effect at "+handler, want, "SELECT count(DISTINCT id) FROM effect WHERE handler = $1", handler)
+	n.want("effects at "+handler, want, "SELECT count(*) FROM effect WHERE handler = $1", handler)
+}

@@ -1,0 +1,226 @@
+package deadletter
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Options says how events are replayed. The zero value replays all that match, as fast
+// as they are handled, each with one attempt, and stops when more than a tenth fail.
+type Options struct {
+	// Limit is how many events are replayed at the most, the first to die first. Zero
+	// is all.
+	Limit int `json:"limit,omitempty"`
+
+	// Attempts is how many attempts an event has before it is dead again.
+	//
+	// Defaults to 1.
+	Attempts int `json:"attempts"`
+
+	// Rate is how many events are released in a second, at the most. Zero is no bound.
+	Rate float64 `json:"rate,omitempty"`
+
+	// Canary is how many events are released first. The others follow when none of
+	// these is open any more and no more of them failed than StopAt allows. Events of
+	// a key are released together, so it can be more. Zero is none.
+	Canary int `json:"canary,omitempty"`
+
+	// StopAt is the share of the events that ended, from 0 to 1, which may fail before
+	// the replay stops. Without a canary it counts from ten events on. 1 never stops; a
+	// tiny share, such as 1e-9, stops at the first failure that counts.
+	//
+	// Defaults to 0.1.
+	StopAt float64 `json:"stop_at"`
+
+	// AsNew has outgoing events count as logged when they are released. Consumers
+	// do not run by themselves what was logged before the time that their ledgers
+	// vouch for.
+	AsNew bool `json:"as_new,omitempty"`
+}
+
+func (o Options) defaults() Options {
+	if o.Attempts == 0 {
+		o.Attempts = 1
+	}
+	if o.StopAt == 0 {
+		o.StopAt = 0.1
+	}
+	return o
+}
+
+func (o Options) validate() error {
+	var faults []error
+	add := func(bad bool, format string, args ...any) {
+		if bad {
+			faults = append(faults, fmt.Errorf("deadletter: options: "+format, args...))
+		}
+	}
+	add(o.Limit < 0, "Limit is %d, want none or more", o.Limit)
+	add(o.Attempts < 1 || o.Attempts > 1000, "Attempts is %d, want 1 to 1000", o.Attempts)
+	add(o.Rate < 0, "Rate is %g, want more than 0", o.Rate)
+	add(o.Canary < 0, "Canary is %d, want none or more", o.Canary)
+	add(o.StopAt < 0 || o.StopAt > 1, "StopAt is %g, want a share from 0 to 1", o.StopAt)
+	return errors.Join(faults...)
+}
+
+// Job is a replay.
+type Job struct {
+	ID        int64     `json:"id"`
+	CreatedAt time.Time `json:"created_at"`
+	Actor     string    `json:"actor"`
+	Reason    string    `json:"reason,omitempty"`
+	Filter    Filter    `json:"filter"`
+	Options   Options   `json:"options"`
+	State     JobState  `json:"state"`
+	Phase     Phase     `json:"phase"`
+
+	Items      int `json:"items"`       // events that are part of it
+	Released   int `json:"released"`    // of them, those that were set ready
+	Succeeded  int `json:"succeeded"`   // were settled, or published
+	Failed     int `json:"failed"`      // are dead again
+	PassedOver int `json:"passed_over"` // are as they were: nobody tried them, or they were not dead any more
+
+	SteppedAt *time.Time `json:"stepped_at,omitempty"` // when somebody last drove it
+	EndedAt   *time.Time `json:"ended_at,omitempty"`
+
+	// Rests is for how long nobody has driven it, by the database's clock. A replay
+	// that runs and that nobody drives goes on when somebody does: [Store.Drive].
+	Rests time.Duration `json:"rests_ns"`
+}
+
+// Open is how many events are released and not at an end.
+func (j Job) Open() int { return max(j.Released-j.Succeeded-j.Failed, 0) }
+
+// Left is how many events have not ended.
+func (j Job) Left() int { return max(j.Items-j.Succeeded-j.Failed-j.PassedOver, 0) }
+
+// JobState is how a replay stands.
+type JobState string
+
+// States of a replay.
+const (
+	JobRunning   JobState = "running"   // it has events left
+	JobDone      JobState = "done"      // every event has ended
+	JobStopped   JobState = "stopped"   // too many failed; the others are dead as they were
+	JobCancelled JobState = "cancelled" // an operator cancelled it; the others are dead as they were
+)
+
+// Phase is what a replay that runs is at.
+type Phase string
+
+// Phases of a replay.
+const (
+	PhaseCanary Phase = "canary" // the first events decide whether the others follow
+	PhaseRest   Phase = "rest"
+	PhaseEnding Phase = "ending" // it was stopped or cancelled, and waits for what runs
+)
+
+// Replay makes a replay of the dead events that match: their number is fixed now. It
+// releases none of them: [Store.Drive] does. Events that are part of another replay that
+// runs are left out, so that each is replayed once, however many operators want it.
+func (s *Store) Replay(ctx context.Context, f Filter, o Options, by By) (Job, error) {
+	o = o.defaults()
+	if err := errors.Join(s.err, f.validate(), o.validate(), by.validate()); err != nil {
+		return Job{}, err
+	}
+	if f.Discarded {
+		return Job{}, errors.New("deadletter: discarded events are reopened before they are replayed")
+	}
+	var id int64
+	err := s.within(ctx, func(tx pgx.Tx) (err error) {
+		id, err = s.create(ctx, tx, f, o, by)
+		return err
+	})
+	if err != nil {
+		return Job{}, fmt.Errorf("deadletter: replay: %w", err)
+	}
+	return s.Job(ctx, id)
+}
+
+func (s *Store) create(ctx context.Context, tx pgx.Tx, f Filter, o Options, by By) (id int64, err error) {
+	if _, err := tx.Exec(ctx, s.sql.serial); err != nil {
+		return 0, fmt.Errorf("wait for other replays to be made: %w", err)
+	}
+	filter, err := document(f)
+	if err != nil {
+		return 0, err
+	}
+	var rate *float64
+	if o.Rate > 0 {
+		rate = &o.Rate
+	}
+	err = tx.QueryRow(ctx, s.sql.jobCreate, by.Actor, by.Reason, filter, o.Attempts, rate, o.Canary, o.StopAt, o.AsNew).Scan(&id)
+	if err != nil {
+		return 0, fmt.Errorf("make the replay: %w", err)
+	}
+	var limit *int
+	if o.Limit > 0 {
+		limit = &o.Limit
+	}
+	var items, old int64
+	if err := tx.QueryRow(ctx, s.sql.jobItems, f.arguments(id, limit)...).Scan(&items, &old); err != nil {
+		return 0, fmt.Errorf("fix its events: %w", err)
+	}
+	switch {
+	case items == 0:
+		return 0, fmt.Errorf("%w: none is dead that is not part of a running replay", ErrNothing)
+	case old > 0 && !o.AsNew:
+		return 0, fmt.Errorf("%w: %d outgoing ones; replay them as new, where their consumers have not handled them by another way", ErrTooOld, old)
+	}
+	_, err = s.audit(ctx, tx, action{name: "replay", by: by, events: items, job: id, details: struct {
+		Filter  Filter  `json:"filter"`
+		Options Options `json:"options"`
+	}{f, o}})
+	return id, err
+}
+
+// Job returns a replay.
+func (s *Store) Job(ctx context.Context, id int64) (Job, error) {
+	jobs, err := s.jobs(ctx, &id, 1, nil, false)
+	if err != nil {
+		return Job{}, err
+	}
+	if len(jobs) == 0 {
+		return Job{}, fmt.Errorf("deadletter: replay %d: %w", id, ErrNotFound)
+	}
+	return jobs[0], nil
+}
+
+// Jobs returns the last replays, up to limit, from behind the one with the id before
+// on, or from the last one where that is zero; only those that run where running says
+// so.
+func (s *Store) Jobs(ctx context.Context, limit int, before int64, running bool) ([]Job, error) {
+	var behind *int64
+	if before != 0 {
+		behind = &before
+	}
+	return s.jobs(ctx, nil, limit, behind, running)
+}
+
+func (s *Store) jobs(ctx context.Context, id *int64, limit int, behind *int64, running bool) ([]Job, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	rows, _ := s.db.Query(ctx, s.sql.jobs, id, limit, behind, running) // CollectRows reports the error
+	jobs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (j Job, err error) {
+		var filter []byte
+		var rate *float64
+		var rests float64
+		err = row.Scan(&j.ID, &j.CreatedAt, &j.Actor, &j.Reason, &filter, &j.Options.Attempts, &rate, &j.Options.Canary, &j.Options.StopAt,
+			&j.Options.AsNew, &j.State, &j.Phase, &j.Items, &j.Released, &j.Succeeded, &j.Failed, &j.PassedOver, &j.SteppedAt, &j.EndedAt, &rests)
+		if err == nil {
+			err = json.Unmarshal(filter, &j.Filter)
+		}
+		j.Options.Rate, j.Rests = value(rate), time.Duration(rests*float64(time.Second))
+		return j, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("deadletter: read replays: %w", err)
+	}
+	return jobs, nil
+}

@@ -1,0 +1,395 @@
+package deadletter_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/postroom/postroom/deadletter"
+)
+
+// machine is replays of a few dead events, step by step, and whatever a handler and an
+// operator do between two steps. It knows what became of each event; the database has
+// to agree.
+type machine struct {
+	*rapid.T
+
+	n      *night
+	fates  map[int64]fate
+	died   map[int64]time.Time // when each died last
+	jobs   map[int64]*replaying
+	audits int64
+}
+
+// replaying is what the machine knows of a replay.
+type replaying struct {
+	id      int64
+	options deadletter.Options
+	items   []int64
+	state   deadletter.JobState
+	runs    map[int64]int // how often each event was begun for it
+	resumed int
+}
+
+type fate string
+
+const (
+	isDead      fate = "dead"
+	isReleased  fate = "released" // due, or waiting behind its key
+	isRunning   fate = "running"
+	isSettled   fate = "settled"
+	isDiscarded fate = "discarded"
+)
+
+// A replay releases what it was made for, each event once, in the order of its key, and
+// nothing else; what it says of them is what became of them; and whatever happens in
+// between, it ends, and no event is lost.
+func TestReplaysDoAsTheirModel(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue { // each takes hundreds of round trips
+		if err := f.Value.Set("15"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		m := newMachine(t, n)
+		t.Repeat(map[string]func(*rapid.T){
+			"replay": m.replay, "step": m.step, "step again": m.step, "begin": m.begin, "begin another": m.begin,
+			"settle": m.settle, "fail": m.fail, "discard": m.discard, "cancel": m.cancel, "resume": m.resume, "": m.check,
+		})
+		m.finish()
+	})
+}
+
+// newMachine empties the tables, and puts dead events into them: a dozen without a key,
+// and three of each of two.
+func newMachine(t *rapid.T, n *night) *machine {
+	m := &machine{T: t, n: n, fates: map[int64]fate{}, died: map[int64]time.Time{}, jobs: map[int64]*replaying{}}
+	n.exec("TRUNCATE postroom.held, postroom.inbox, postroom.job, postroom.job_item, postroom.archive, postroom.audit RESTART IDENTITY CASCADE")
+	n.seed(18, 1, 3)
+	n.exec("UPDATE postroom.held SET key = 'k' || id % 2, event_key = 'k' || id % 2, pos = id WHERE id > 12")
+	for id := range int64(18) {
+		m.fates[id+1] = isDead
+	}
+	m.see()
+	return m
+}
+
+// see reads what the database says of each event.
+func (m *machine) see() {
+	seen := make(map[int64]fate)
+	rows, err := m.n.pool.Query(m.Context(), `SELECT id, dead_at, CASE WHEN dead_at IS NOT NULL THEN 'dead' WHEN claimed_by IS NOT NULL THEN 'running' ELSE 'released' END
+		FROM postroom.held UNION ALL SELECT id, dead_at, 'discarded' FROM postroom.archive`)
+	if err != nil {
+		m.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id int64
+		var at *time.Time
+		var is fate
+		if err := rows.Scan(&id, &at, &is); err != nil {
+			m.Fatal(err)
+		}
+		seen[id] = is
+		if at != nil {
+			m.died[id] = *at
+		}
+	}
+	for id, is := range m.fates {
+		switch now, there := seen[id]; {
+		case !there && is != isSettled:
+			m.Fatalf("event %d was %s, and is gone", id, is)
+		case there && is == isSettled:
+			m.Fatalf("event %d was settled, and is %s", id, now)
+		}
+	}
+	for id, is := range seen {
+		m.fates[id] = is
+	}
+}
+
+// pick draws one of the events that are so.
+func (m *machine) pick(t *rapid.T, is fate) int64 {
+	var ids []int64
+	for id, f := range m.fates {
+		if f == is {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		t.Skip("none is " + is)
+	}
+	slices.Sort(ids)
+	return rapid.SampledFrom(ids).Draw(t, "event")
+}
+
+// job draws a replay.
+func (m *machine) job(t *rapid.T) *replaying {
+	if len(m.jobs) == 0 {
+		t.Skip("no replay")
+	}
+	return m.jobs[rapid.SampledFrom(slices.Sorted(maps.Keys(m.jobs))).Draw(t, "replay")]
+}
+
+func (m *machine) replay(t *rapid.T) {
+	o := deadletter.Options{
+		Limit: rapid.IntRange(0, 12).Draw(t, "limit"), Canary: rapid.IntRange(0, 4).Draw(t, "canary"),
+		StopAt: rapid.SampledFrom([]float64{0, 1e-9, 0.3, 1}).Draw(t, "stop at"),
+	}
+	var f deadletter.Filter
+	if rapid.Bool().Draw(t, "some") {
+		f.IDs = rapid.SliceOfNDistinct(rapid.Int64Range(1, 18), 1, 9, rapid.ID).Draw(t, "ids")
+	}
+	job, err := m.n.store.Replay(m.Context(), f, o, m.n.by)
+	free := m.free(f)
+	switch {
+	case len(free) == 0 && errors.Is(err, deadletter.ErrNothing):
+		return
+	case err != nil:
+		t.Fatalf("replay of %v: %v", free, err)
+	}
+	m.audits++
+	made := &replaying{id: job.ID, options: job.Options, state: job.State, runs: map[int64]int{}}
+	for _, text := range m.n.texts("SELECT held::text FROM postroom.job_item WHERE job = $1 ORDER BY n", job.ID) {
+		var id int64
+		if _, err := fmt.Sscan(text, &id); err != nil {
+			t.Fatal(err)
+		}
+		made.items = append(made.items, id)
+		if !slices.Contains(free, id) {
+			t.Fatalf("replay %d has event %d, which is %s or another's", job.ID, id, m.fates[id])
+		}
+	}
+	want := len(free)
+	if o.Limit > 0 {
+		want = min(want, o.Limit)
+	}
+	if len(made.items) != want || job.Items != want || job.Released != 0 {
+		t.Fatalf("replay %d has the events %v of %v, and says %+v; want %d", job.ID, made.items, free, job, want)
+	}
+	m.jobs[job.ID] = made
+}
+
+// free returns the dead events of a filter that are in no replay that runs.
+func (m *machine) free(f deadletter.Filter) []int64 {
+	var free []int64
+	for id, is := range m.fates {
+		taken := slices.ContainsFunc(slices.Collect(maps.Values(m.jobs)), func(j *replaying) bool {
+			return j.state == deadletter.JobRunning && slices.Contains(j.items, id) && m.owns(j.id, id)
+		})
+		if is == isDead && !taken && (f.IDs == nil || slices.Contains(f.IDs, id)) {
+			free = append(free, id)
+		}
+	}
+	return free
+}
+
+// owns reports whether an event was last taken up by a replay.
+func (m *machine) owns(job, event int64) bool {
+	return m.n.number("SELECT count(*) FROM postroom.held WHERE id = $1 AND job = $2", event, job) == 1
+}
+
+// step drives a replay by a step. Only what was dead and is of it may have changed.
+func (m *machine) step(t *rapid.T) { m.drive(t, m.job(t)) }
+
+func (m *machine) drive(t *rapid.T, j *replaying) (moved bool) {
+	before := maps.Clone(m.fates)
+	moved, err := m.n.store.Step(m.Context(), j.id)
+	if err != nil {
+		t.Fatalf("step of replay %d: %v", j.id, err)
+	}
+	m.see()
+	for id, was := range before {
+		is := m.fates[id]
+		switch {
+		case was == is:
+		case !slices.Contains(j.items, id) || j.state != deadletter.JobRunning:
+			t.Fatalf("replay %d, %s, made event %d %s, which was %s", j.id, j.state, id, is, was)
+		case was == isDead && is == isReleased, was == isReleased && is == isDead:
+		default:
+			t.Fatalf("replay %d made event %d %s, which was %s", j.id, id, is, was)
+		}
+	}
+	m.know(t, j)
+	return moved
+}
+
+// know compares what a replay says with what became of its events.
+func (m *machine) know(t *rapid.T, j *replaying) {
+	job, err := m.n.store.Job(m.Context(), j.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.state = job.State
+	if job.Items != len(j.items) || job.Succeeded+job.Failed+job.PassedOver+job.Left() != job.Items || job.Released > job.Items {
+		t.Fatalf("%+v does not add up", job)
+	}
+	if job.Phase == deadletter.PhaseCanary && job.Released > job.Options.Canary+2 { // and the rest of a key
+		t.Fatalf("%+v has released more than its canary", job)
+	}
+	if j.resumed == 0 && job.State == deadletter.JobRunning && job.Phase != deadletter.PhaseEnding && hasFailed(job) {
+		t.Fatalf("%+v goes on, and so many failed", job)
+	}
+	if job.State == deadletter.JobRunning {
+		return
+	}
+	if job.Left() != 0 || job.EndedAt == nil {
+		t.Fatalf("%+v ended with events left", job)
+	}
+	m.n.want("items without an outcome", 0, "SELECT count(*) FROM postroom.job_item WHERE job = $1 AND outcome IS NULL", j.id)
+	if job.State == deadletter.JobDone && j.resumed == 0 {
+		m.n.want("events without a key that were left out of a replay that is done", 0,
+			"SELECT count(*) FROM postroom.job_item i JOIN postroom.held h ON h.id = i.held WHERE i.job = $1 AND i.outcome = 'withdrawn' AND h.key IS NULL", j.id)
+	}
+}
+
+// hasFailed reports whether so many events of a replay failed, which was never resumed,
+// that no more of it may be released.
+func hasFailed(j deadletter.Job) bool {
+	ended, share := j.Succeeded+j.Failed, j.Options.StopAt
+	if j.Phase == deadletter.PhaseCanary {
+		return float64(j.Failed) > share*float64(max(ended, min(j.Options.Canary, j.Items)))
+	}
+	return ended >= min(10, j.Items) && j.Items > j.Released+j.PassedOver && float64(j.Failed) > share*float64(ended)
+}
+
+// begin has a handler begin an event that is due.
+func (m *machine) begin(t *rapid.T) {
+	id := m.pick(t, isReleased)
+	tag, err := m.n.pool.Exec(m.Context(), `UPDATE postroom.held SET claimed_by = 'w', epoch = epoch + 1, attempts = attempts + 1
+		WHERE id = $1 AND next_at <= now() AND claimed_by IS NULL`, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tag.RowsAffected() == 0 {
+		t.Skip("it waits behind its key")
+	}
+	m.fates[id] = isRunning
+	for _, j := range m.jobs {
+		if m.owns(j.id, id) {
+			j.runs[id]++
+			if j.runs[id] > 1+j.resumed {
+				t.Fatalf("replay %d had event %d run %d times", j.id, id, j.runs[id])
+			}
+		}
+	}
+}
+
+// settle has the handler succeed: the event is gone, and the next of its key is due.
+func (m *machine) settle(t *rapid.T) {
+	id := m.pick(t, isRunning)
+	m.n.exec(`WITH gone AS (DELETE FROM postroom.held WHERE id = $1 RETURNING key, pos)
+		UPDATE postroom.held h SET next_at = now() FROM gone
+		WHERE h.key = gone.key AND h.dead_at IS NULL
+		  AND h.pos = (SELECT min(o.pos) FROM postroom.held o WHERE o.key = gone.key AND o.id <> $1)`, id)
+	m.fates[id] = isSettled
+}
+
+// fail has the handler fail for the last time.
+func (m *machine) fail(t *rapid.T) {
+	id := m.pick(t, isRunning)
+	m.n.exec("UPDATE postroom.held SET dead_at = clock_timestamp(), next_at = NULL, claimed_by = NULL WHERE id = $1", id)
+	m.see()
+}
+
+func (m *machine) discard(t *rapid.T) {
+	id := m.pick(t, isDead)
+	if _, err := m.n.store.Discard(m.Context(), deadletter.Filter{IDs: []int64{id}}, 0, m.n.by, nil); err != nil {
+		t.Fatal(err)
+	}
+	m.audits++
+	m.see()
+	if m.fates[id] != isDiscarded {
+		t.Fatalf("event %d is %s", id, m.fates[id])
+	}
+}
+
+func (m *machine) cancel(t *rapid.T) {
+	j := m.job(t)
+	_, err := m.n.store.Cancel(m.Context(), j.id, m.n.by)
+	switch {
+	case j.state != deadletter.JobRunning && errors.Is(err, deadletter.ErrEnded):
+		return
+	case err != nil:
+		t.Fatalf("cancel replay %d, %s: %v", j.id, j.state, err)
+	}
+	m.audits++
+	m.see()
+	m.know(t, j)
+	m.n.want("released by a cancelled replay and not begun", 0, `SELECT count(*) FROM postroom.held h JOIN postroom.job_item i ON i.held = h.id
+		WHERE i.job = $1 AND i.outcome IS NULL AND h.job = $1 AND h.dead_at IS NULL AND h.claimed_by IS NULL`, j.id)
+}
+
+func (m *machine) resume(t *rapid.T) {
+	j := m.job(t)
+	_, err := m.n.store.Resume(m.Context(), j.id, m.n.by)
+	switch {
+	case j.state == deadletter.JobRunning && errors.Is(err, deadletter.ErrRuns):
+		return
+	case j.state != deadletter.JobRunning && errors.Is(err, deadletter.ErrNothing):
+		return
+	case err != nil:
+		t.Fatalf("resume replay %d, %s: %v", j.id, j.state, err)
+	}
+	m.audits++
+	j.resumed++
+	m.know(t, j)
+}
+
+// check holds after every step.
+func (m *machine) check(*rapid.T) {
+	m.see()
+	m.n.want("audit rows", m.audits, "SELECT count(*) FROM postroom.audit")
+	m.n.want("events that run for two replays", 0, `SELECT count(*) FROM (SELECT held FROM postroom.job_item i JOIN postroom.job j ON j.id = i.job
+		WHERE j.state = 'running' AND i.outcome IS NULL GROUP BY held HAVING count(*) > 1) twice`)
+	m.n.want("keys of which two are due, or one behind a dead one", 0, `SELECT count(*) FROM postroom.held h WHERE h.key IS NOT NULL AND h.next_at IS NOT NULL
+		AND EXISTS (SELECT FROM postroom.held o WHERE o.key = h.key AND o.pos < h.pos)`)
+	m.n.want("outcomes that are not what became of the event", 0, `SELECT count(*) FROM postroom.job_item i
+		WHERE i.outcome = 'succeeded' AND (EXISTS (SELECT FROM postroom.held WHERE id = i.held) OR EXISTS (SELECT FROM postroom.archive WHERE id = i.held))`)
+	if m.n.Failed() {
+		m.FailNow()
+	}
+}
+
+// finish has the handler succeed with whatever is released, and drives every replay to
+// its end.
+func (m *machine) finish() {
+	for rounds := 0; ; rounds++ {
+		if rounds == 200 {
+			m.Fatalf("the replays do not end: %v", m.fates)
+		}
+		running := false
+		for _, id := range slices.Sorted(maps.Keys(m.jobs)) {
+			m.drive(m.T, m.jobs[id])
+			running = running || m.jobs[id].state == deadletter.JobRunning
+		}
+		if !running {
+			break
+		}
+		m.n.exec(`UPDATE postroom.held SET claimed_by = 'w' WHERE next_at <= now()`)
+		m.see()
+		for _, id := range slices.Sorted(maps.Keys(m.fates)) {
+			if m.fates[id] == isRunning {
+				m.n.exec(`WITH gone AS (DELETE FROM postroom.held WHERE id = $1 RETURNING key)
+					UPDATE postroom.held h SET next_at = now() FROM gone
+					WHERE h.key = gone.key AND h.dead_at IS NULL
+					  AND h.pos = (SELECT min(o.pos) FROM postroom.held o WHERE o.key = gone.key AND o.id <> $1)`, id)
+				m.fates[id] = isSettled
+			}
+		}
+	}
+	m.check(m.T)
+	for id, is := range m.fates {
+		if is != isDead && is != isSettled && is != isDiscarded {
+			m.Fatalf("all replays have ended, and event %d is %s", id, is)
+		}
+	}
+}

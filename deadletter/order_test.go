@@ -1,0 +1,275 @@
+package deadletter_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/inbox"
+)
+
+// The head of a key died, and four wait behind it. A replay of the head has all five
+// take effect in their order; one that fails leaves everything as it was.
+func TestReplayOfAHeadOfAKey(t *testing.T) {
+	t.Parallel()
+	r := newRiver(newNight(t))
+	e1 := name("k", 1)
+	s := newScript(e1)
+	r.handle(inbox.HoldKey, s)
+	r.publish("k", 1, 5)
+	stands := with(all("waiting", names("k", 2, 5)...), all("dead", e1))
+	r.eventuallyHeld(stands)
+
+	job := r.drive(r.replay(deadletter.Filter{}, deadletter.Options{}))
+	if job.State != deadletter.JobDone || job.Items != 1 || job.Failed != 1 {
+		t.Errorf("a replay that fails: %+v", job)
+	}
+	r.eventuallyHeld(stands)
+	r.wantSound()
+	if s.runs(e1) != 2 || s.runs(name("k", 2)) != 0 {
+		t.Errorf("runs: %v", s.ran)
+	}
+
+	s.set(false, e1)
+	job = r.drive(r.replay(deadletter.Filter{}, deadletter.Options{}))
+	if job.State != deadletter.JobDone || job.Succeeded != 1 {
+		t.Errorf("a replay: %+v", job)
+	}
+	r.eventuallyHeld(nil)
+	r.wantEffects("k", names("k", 1, 5)...)
+	r.publish("k", 6, 7)
+	r.eventuallyEffects("k", 7)
+	r.wantEffects("k", names("k", 1, 7)...)
+	r.wantSound()
+}
+
+// The head is discarded while more events of its key arrive: they all go on, in their
+// order, whether they wait in the database or come from the stream. What is reopened
+// later holds up nobody, and runs by itself.
+func TestDiscardOfAHeadOfAKey(t *testing.T) {
+	t.Parallel()
+	for _, waiting := range []int{1, 4, 150} {
+		r := newRiver(newNight(t))
+		e1 := name("k", 1)
+		s := newScript(e1)
+		r.handle(inbox.HoldKey, s)
+		r.publish("k", 1, 1+waiting)
+		r.eventuallyHeld(with(all("waiting", names("k", 2, 1+waiting)...), all("dead", e1)))
+
+		published := make(chan struct{})
+		go func() {
+			defer close(published)
+			r.publish("k", 2+waiting, 41+waiting)
+		}()
+		r.discarded(only(e1), 1)
+		<-published
+		r.eventuallyEffects("k", waiting+40)
+		r.eventuallyHeld(nil)
+		r.wantEffects("k", names("k", 2, 41+waiting)...)
+
+		r.reopened(only(e1), 1)
+		r.want("reopened, without a key", 1, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL AND key IS NULL AND event_id = $1", e1)
+		s.set(false, e1)
+		open := s.gate(e1)
+		defer open()
+		job := r.replay(deadletter.Filter{}, deadletter.Options{})
+		driven := r.driving(job)
+		r.eventually("the reopened event to run", func() bool { return s.runs(e1) == 2 })
+		r.publish("k", 42+waiting, 42+waiting) // which does not wait for it
+		r.eventuallyEffects("k", waiting+41)
+		open()
+		if done := <-driven; done.Succeeded != 1 {
+			t.Errorf("replay: %+v", done)
+		}
+		r.wantEffects("k", append(names("k", 2, 42+waiting), e1)...)
+		r.wantSound()
+	}
+}
+
+// Two events of a key died, and nothing waits for them. Replayed together they run one
+// after the other, whoever fails.
+func TestReplayOfSkippedEvents(t *testing.T) {
+	t.Parallel()
+	r := newRiver(newNight(t))
+	e2, e4 := name("k", 2), name("k", 4)
+	s := newScript(e2, e4)
+	r.handle(inbox.SkipKey, s)
+	r.publish("k", 1, 5)
+	r.eventuallyEffects("k", 3)
+	r.eventuallyHeld(all("dead", e2, e4))
+	r.wantEffects("k", name("k", 1), name("k", 3), name("k", 5))
+
+	s.set(false, e4)
+	open := s.gate(e2)
+	defer open()
+	job := r.replay(deadletter.Filter{}, deadletter.Options{StopAt: 1})
+	r.want("items of one chain", 2, "SELECT count(*) FROM postroom.job_item WHERE chain = format(E'replay %s\tk', job) AND through = 2")
+	driven := r.driving(job)
+	r.eventuallyHeld(with(all("running", e2), all("waiting", e4)))
+	open()
+	if done := <-driven; done.Failed != 1 || done.Succeeded != 1 || done.State != deadletter.JobDone {
+		t.Errorf("where the first fails again: %+v", done)
+	}
+	r.wantOutcomes(job, map[string]string{e2: "failed", e4: "succeeded"})
+	r.eventuallyHeld(all("dead", e2))
+	r.wantSound()
+	if s.beside {
+		t.Error("two events of a key ran at once")
+	}
+
+	s.set(false, e2)
+	if done := r.drive(r.replay(deadletter.Filter{}, deadletter.Options{})); done.Succeeded != 1 {
+		t.Errorf("the other alone: %+v", done)
+	}
+	r.wantEffects("k", name("k", 1), name("k", 3), name("k", 5), e4, e2)
+	r.wantSound()
+}
+
+// lates puts events of a key in held as dead ones that came too late for their order:
+// they hold up nobody.
+func (r *river) lates(key string, from, to int) {
+	r.Helper()
+	r.exec(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'o', '/shop ' || format('%s-%s', $1::text, lpad(i::text, 5, '0'))
+		FROM generate_series($2::int, $3::int) i`, key, from, to)
+	r.exec(`INSERT INTO postroom.held (handler, dedupe_key, pos, dead_at, class, fingerprint, failures, first_failed_at, logged_at,
+			source, event_id, type, subject, event_key, content_type, data)
+		SELECT 'o', '/shop ' || id, i, now() - i * interval '1 second', 'late', '\x00112233445566778899aabbccddeeff',
+			'[{"at": "2026-01-01T00:00:00Z", "class": "late", "text": "it came late"}]', now(), now(),
+			'/shop', id, $4::text || '.placed', $4::text || '.placed', $1::text, 'application/json', '1'
+		FROM generate_series($2::int, $3::int) i, format('%s-%s', $1::text, lpad(i::text, 5, '0')) id`, key, from, to, r.stream)
+}
+
+// dead returns when each held event died.
+func (n *night) dead() []string {
+	n.Helper()
+	return n.texts("SELECT format('%s %s %s', event_id, extract(epoch FROM dead_at), key) FROM postroom.held WHERE dead_at IS NOT NULL ORDER BY event_id")
+}
+
+// Late events of a key that an ordered handler replays: in their order, although the
+// last of them died first. Where one fails, those behind it are as they were.
+func TestReplayOfLateEvents(t *testing.T) {
+	t.Parallel()
+	r := newRiver(newNight(t))
+	s := newScript(name("k", 1))
+	stop := r.handle(inbox.HoldKey, s)
+	r.publish("z", 1, 1) // until it reads
+	r.eventuallyEffects("z", 1)
+	r.lates("k", 1, 5)
+	before := r.dead()
+	job := r.drive(r.replay(deadletter.Filter{}, deadletter.Options{StopAt: 1}))
+	if job.State != deadletter.JobDone || job.Failed != 1 || job.PassedOver != 4 {
+		t.Errorf("where the first fails: %+v", job)
+	}
+	r.wantOutcomes(job, with(all("withdrawn", names("k", 2, 5)...), all("failed", name("k", 1))))
+	if after := r.dead(); len(after) != 5 || !slices.Equal(after[1:], before[1:]) {
+		t.Errorf("dead: %v, want what was not tried as it was: %v", after, before)
+	}
+	r.wantSound()
+	r.wantEffects("k")
+
+	s.set(false, name("k", 1))
+	job = r.drive(r.replay(deadletter.Filter{}, deadletter.Options{}))
+	if job.Succeeded != 5 {
+		t.Errorf("the second replay: %+v", job)
+	}
+	r.wantEffects("k", names("k", 1, 5)...)
+	r.wantSound()
+	stop()
+	if s.beside {
+		t.Error("two events of a key ran at once")
+	}
+}
+
+// A replay of a chain that is cancelled, or stopped, while its head runs leaves no key
+// of its own behind, whatever becomes of the head, and what was not tried as it was.
+func TestEndOfAReplayOfAChain(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		order inbox.Order
+		fails bool // the head
+		end   deadletter.JobState
+	}{
+		{"cancelled, and the head fails", inbox.HoldKey, true, deadletter.JobCancelled},
+		{"cancelled, and the head succeeds", inbox.HoldKey, false, deadletter.JobCancelled},
+		{"cancelled, and the head fails, which nobody waits for", inbox.SkipKey, true, deadletter.JobCancelled},
+		{"cancelled, and the head succeeds, which nobody waits for", inbox.SkipKey, false, deadletter.JobCancelled},
+		{"stopped, and the head fails", inbox.HoldKey, true, deadletter.JobStopped},
+		{"stopped, and the head succeeds", inbox.HoldKey, false, deadletter.JobStopped},
+		{"stopped, and the head fails, which nobody waits for", inbox.SkipKey, true, deadletter.JobStopped},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRiver(newNight(t))
+			s := newScript()
+			r.handle(tt.order, s)
+			r.publish("z", 1, 1)
+			r.eventuallyEffects("z", 1)
+			head := name("k", 101)
+			r.lates("k", 101, 103) // the first to die
+			var opens []func()     // of the others, which wait for the head to run
+			for i := range 10 {
+				other := fmt.Sprint("other", i)
+				r.lates(other, 10-i, 10-i)
+				s.set(true, name(other, 10-i))
+				opens = append(opens, s.gate(name(other, 10-i)))
+			}
+			s.set(tt.fails, head)
+			before := r.dead()
+			open := s.gate(head)
+			defer open()
+			// All that is released first fails but for the chain.
+			job := r.replay(deadletter.Filter{}, deadletter.Options{Canary: 5})
+			driven := r.driving(job)
+			r.eventually("the head to run", func() bool { return s.runs(head) == 1 })
+			if tt.end == deadletter.JobCancelled {
+				if _, err := r.store.Cancel(t.Context(), job.ID, r.by); err != nil {
+					t.Error(err)
+				}
+			}
+			for _, open := range opens {
+				open()
+			}
+			r.eventually("the replay to be ending", func() bool {
+				got, err := r.store.Job(t.Context(), job.ID)
+				return err == nil && got.Phase == deadletter.PhaseEnding && got.State == deadletter.JobRunning
+			})
+			r.want("of the chain, dead as before", 2, "SELECT count(*) FROM postroom.held WHERE event_key = 'k' AND key IS NULL AND dead_at < now() - interval '100 seconds'")
+			open()
+			if done := <-driven; done.State != tt.end || done.Left() != 0 {
+				t.Errorf("driven: %+v", done)
+			}
+			r.wantSound()
+			after := r.dead()
+			for i, was := range before {
+				if outcome := r.outcomes(job)[strings.Fields(was)[0]]; outcome == "withdrawn" && !slices.Contains(after, was) {
+					t.Errorf("%s is not dead as it was: %v", before[i], after)
+				}
+			}
+			s.set(false, head)
+			again := r.drive(r.replay(deadletter.Filter{Key: "k"}, deadletter.Options{}))
+			if again.State != deadletter.JobDone || again.Failed != 0 || again.PassedOver != 0 {
+				t.Errorf("a second replay: %+v", again)
+			}
+			r.wantEffects("k", names("k", 101, 103)...)
+			r.wantSound()
+		})
+	}
+}
+
+// A key may be as long as one can be.
+func TestReplayOfLongKeys(t *testing.T) {
+	t.Parallel()
+	r := newRiver(newNight(t))
+	r.handle(inbox.HoldKey, newScript())
+	r.publish("z", 1, 1)
+	r.eventuallyEffects("z", 1)
+	r.lates("k", 1, 3)
+	r.exec("UPDATE postroom.held SET event_key = repeat('ä', 127)")
+	if job := r.drive(r.replay(deadletter.Filter{}, deadletter.Options{})); job.Succeeded != 3 {
+		t.Errorf("replay: %+v", job)
+	}
+	r.wantEffects("k", names("k", 1, 3)...)
+}

@@ -1,0 +1,379 @@
+package deadletter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/relay"
+)
+
+// office is a log, a relay, and a stream that takes no large messages.
+type office struct {
+	*night
+
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	subject string
+}
+
+const small = 3000 // bytes that the stream takes
+
+func newOffice(n *night) *office {
+	n.Helper()
+	nc := devtest.NATS(n)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		n.Fatal(err)
+	}
+	o := &office{night: n, nc: nc, js: js, subject: nats.NewInbox()[len("_INBOX."):]}
+	o.takes(small)
+	return o
+}
+
+// takes sets the largest message that the stream takes.
+func (o *office) takes(size int32) {
+	o.Helper()
+	_, err := o.js.CreateOrUpdateStream(o.Context(), jetstream.StreamConfig{Name: o.subject, Subjects: []string{o.subject}, MaxMsgSize: size})
+	if err != nil {
+		o.Fatal(err)
+	}
+}
+
+// write commits events of a key: their ids are <key>-<number>, and large ones have a
+// body that the stream does not take.
+func (o *office) write(key string, from, to int, large ...int) {
+	o.Helper()
+	var events []postroom.Event
+	for i := from; i <= to; i++ {
+		size := 10
+		if slices.Contains(large, i) {
+			size = 2 * small
+		}
+		ev := postroom.NewEvent(o.subject, strings.Repeat("x", size))
+		ev.Key, ev.ID = key, name(key, i)
+		events = append(events, ev)
+	}
+	err := pgx.BeginFunc(o.Context(), o.pool, func(tx pgx.Tx) error {
+		return outbox.New(outbox.Config{Source: "/office"}).Write(o.Context(), tx, events...)
+	})
+	if err != nil {
+		o.Fatal(err)
+	}
+}
+
+func (o *office) relay() (stop func()) {
+	o.Helper()
+	r := relay.New(outbox.NewLog(o.pool), relay.JetStream(o.nc), relay.Config{
+		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Accept: []relay.Risk{relay.SmallMessages},
+	})
+	ctx, cancel := context.WithCancel(context.WithoutCancel(o.Context()))
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	var once sync.Once
+	stop = func() {
+		once.Do(func() {
+			cancel()
+			if err := <-done; err != nil {
+				o.Errorf("relay: %v", err)
+			}
+		})
+	}
+	o.Cleanup(stop)
+	return stop
+}
+
+// message is one of the stream.
+type message struct{ id, msgID, logged string }
+
+// published returns the messages of the stream, in their order.
+func (o *office) published() (messages []message) {
+	o.Helper()
+	s, err := o.js.Stream(o.Context(), o.subject)
+	if err != nil {
+		o.Fatal(err)
+	}
+	reader, err := s.OrderedConsumer(o.Context(), jetstream.OrderedConsumerConfig{HeadersOnly: true})
+	if err != nil {
+		o.Fatal(err)
+	}
+	for total := s.CachedInfo().State.Msgs; uint64(len(messages)) < total; {
+		batch, err := reader.Fetch(int(total)-len(messages), jetstream.FetchMaxWait(5*time.Second)) //nolint:gosec // few
+		if err != nil {
+			o.Fatal(err)
+		}
+		for m := range batch.Messages() {
+			h := m.Headers()
+			messages = append(messages, message{h.Get("ce-id"), h.Get("Nats-Msg-Id"), h.Get("postroom-logged-at")})
+		}
+		if err := batch.Error(); err != nil {
+			o.Fatal(err)
+		}
+	}
+	return messages
+}
+
+// wantPublished waits for messages of these ids, in this order.
+func (o *office) wantPublished(msgIDs ...string) {
+	o.Helper()
+	var got []string
+	defer func() {
+		if o.Failed() {
+			o.Logf("published: %v", got)
+		}
+	}()
+	devtest.Eventually(o, patience, fmt.Sprintf("%v to be published", msgIDs), func() bool {
+		s, err := o.js.Stream(o.Context(), o.subject)
+		return err == nil && s.CachedInfo().State.Msgs >= uint64(len(msgIDs))
+	})
+	for _, m := range o.published() {
+		got = append(got, m.msgID)
+	}
+	if !slices.Equal(got, msgIDs) {
+		o.Errorf("published: %v, want %v", got, msgIDs)
+	}
+}
+
+func (o *office) eventuallyHeld(want map[string]string) {
+	o.Helper()
+	o.eventuallyHeldBy(deadletter.Outgoing, want)
+}
+
+// ids are the message ids of events that are published for the first time.
+func ids(key string, from, to int) (msgIDs []string) {
+	for _, id := range names(key, from, to) {
+		msgIDs = append(msgIDs, "/office#"+id)
+	}
+	return msgIDs
+}
+
+// The relay could not publish the head of a key. Replayed when the stream is mended it
+// goes out under an id of its own, and those behind it follow.
+func TestReplayOfAnOutgoingEvent(t *testing.T) {
+	t.Parallel()
+	o := newOffice(newNight(t))
+	o.relay()
+	o.write("k", 1, 5, 2)
+	o.write("other", 1, 1)
+	e2 := name("k", 2)
+	stands := with(all("waiting", names("k", 3, 5)...), all("dead", e2))
+	o.eventuallyHeld(stands)
+
+	// It is too large still: dead again after one attempt.
+	job := o.drive(o.replay(deadletter.Filter{Handler: deadletter.Outgoing}, deadletter.Options{Attempts: 3}))
+	if job.State != deadletter.JobDone || job.Items != 1 || job.Failed != 1 {
+		t.Errorf("a replay that fails: %+v", job)
+	}
+	o.eventuallyHeld(stands)
+	o.want("attempts", 2, "SELECT attempts FROM postroom.held WHERE event_id = $1", e2)
+
+	o.takes(-1)
+	job = o.drive(o.replay(only(e2), deadletter.Options{}))
+	if job.State != deadletter.JobDone || job.Succeeded != 1 {
+		t.Errorf("a replay: %+v", job)
+	}
+	o.eventuallyHeld(nil)
+	o.write("k", 6, 6)
+	devtest.Eventually(o, patience, "the last event", func() bool { return len(o.published()) == 7 })
+	var got []string
+	for _, m := range o.published() {
+		if m.id != "other-00001" {
+			got = append(got, m.msgID)
+		}
+	}
+	want := append(append(ids("k", 1, 1), "/office#"+e2+"#r2"), ids("k", 3, 6)...)
+	if !slices.Equal(got, want) {
+		t.Errorf("published: %v, want %v", got, want)
+	}
+	o.wantSound()
+}
+
+// What was released once has the first id, whatever it had before.
+func TestIDsOfReplays(t *testing.T) {
+	t.Parallel()
+	o := newOffice(newNight(t))
+	stop := o.relay()
+	o.write("k", 1, 2, 1)
+	o.eventuallyHeld(map[string]string{name("k", 1): "dead", name("k", 2): "waiting"})
+	o.takes(-1)
+	// The broker knows the first replay's id already: a later one is not lost to that.
+	for _, known := range []string{"", "#r1"} {
+		if _, err := o.nc.RequestMsg(&nats.Msg{Subject: o.subject, Header: nats.Header{"Nats-Msg-Id": {"/office#" + name("k", 1) + known}}}, patience); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop()
+	job := o.replay(deadletter.Filter{}, deadletter.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := o.store.Drive(ctx, job.ID, func(j deadletter.Job) {
+		if j.Released == 1 {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("Drive = %v", err)
+	}
+	o.relay() // another takes over, and publishes what the broker drops: that is success
+	o.drive(job)
+	o.eventuallyHeld(nil)
+	o.wantPublished("/office#"+name("k", 1), "/office#"+name("k", 1)+"#r1", "/office#"+name("k", 2))
+}
+
+// A head that is given up lets the next of its key be published, by itself.
+func TestDiscardOfAnOutgoingEvent(t *testing.T) {
+	t.Parallel()
+	o := newOffice(newNight(t))
+	o.relay()
+	o.write("k", 1, 6, 2, 4)
+	e2, e4 := name("k", 2), name("k", 4)
+	o.eventuallyHeld(with(all("waiting", names("k", 3, 6)...), all("dead", e2)))
+	o.discarded(only(e2), 1)
+	o.eventuallyHeld(with(all("waiting", names("k", 5, 6)...), all("dead", e4)))
+	o.wantPublished(append(ids("k", 1, 1), ids("k", 3, 3)...)...)
+
+	// Reopened, it holds up nobody, and is replayed while another of its key is dead.
+	o.reopened(only(e2), 1)
+	o.takes(-1)
+	if job := o.drive(o.replay(only(e2), deadletter.Options{})); job.Succeeded != 1 {
+		t.Errorf("replay of what was reopened: %+v", job)
+	}
+	o.wantPublished(append(append(ids("k", 1, 1), ids("k", 3, 3)...), "/office#"+e2+"#r1")...)
+	o.discarded(only(e4), 1)
+	o.eventuallyHeld(nil)
+	o.wantPublished(append(append(append(ids("k", 1, 1), ids("k", 3, 3)...), "/office#"+e2+"#r1"), ids("k", 5, 6)...)...)
+	o.wantSound()
+}
+
+// Two events of a key are dead: the second died before the first became visible.
+func TestTwoDeadOutgoingEventsOfAKey(t *testing.T) {
+	t.Parallel()
+	for _, first := range []bool{true, false} { // whether the first is replayed too
+		o := newOffice(newNight(t))
+		o.relay()
+		o.write("k", 1, 4, 2)
+		e2, e4 := name("k", 2), name("k", 4)
+		o.eventuallyHeld(map[string]string{e2: "dead", name("k", 3): "waiting", e4: "waiting"})
+		o.exec(`UPDATE postroom.held SET dead_at = now(), class = 'js_10054' WHERE event_id = $1`, e4)
+		o.takes(-1)
+		f := deadletter.Filter{}
+		if !first {
+			f = only(e4)
+		}
+		job := o.drive(o.replay(f, deadletter.Options{}))
+		if !first {
+			o.wantOutcomes(job, all("withdrawn", e4))
+			o.eventuallyHeld(map[string]string{e2: "dead", name("k", 3): "waiting", e4: "dead"})
+			o.wantPublished(ids("k", 1, 1)...)
+			o.discarded(only(e2), 1)
+			o.eventuallyHeld(all("dead", e4))
+			o.discarded(only(e4), 1)
+			continue
+		}
+		o.wantOutcomes(job, all("succeeded", e2, e4))
+		o.eventuallyHeld(nil)
+		o.wantPublished("/office#"+name("k", 1), "/office#"+e2+"#r1", "/office#"+name("k", 3), "/office#"+e4+"#r1")
+	}
+}
+
+// What is older than consumers take has to be replayed as new, and counts as logged
+// then.
+func TestReplayAsNew(t *testing.T) {
+	t.Parallel()
+	o := newOffice(newNight(t))
+	o.relay()
+	o.write("k", 1, 1, 1)
+	o.eventuallyHeld(all("dead", name("k", 1)))
+	o.exec("UPDATE postroom.held SET logged_at = now() - interval '29 days 1 minute'")
+	o.takes(-1)
+	if _, err := o.store.Replay(t.Context(), deadletter.Filter{}, deadletter.Options{}, o.by); !errors.Is(err, deadletter.ErrTooOld) {
+		t.Errorf("Replay = %v, want ErrTooOld", err)
+	}
+	o.want("replays", 0, "SELECT count(*) FROM postroom.job")
+	o.want("marked events", 0, "SELECT count(*) FROM postroom.held WHERE job IS NOT NULL")
+	forecasts, err := o.store.Preview(t.Context(), deadletter.Filter{}, deadletter.Options{})
+	if err != nil || len(forecasts) != 1 || forecasts[0].TooOld != 1 || !forecasts[0].Runs {
+		t.Errorf("Preview = %+v, %v", forecasts, err)
+	}
+	before := time.Now().Add(-time.Minute)
+	if job := o.drive(o.replay(deadletter.Filter{}, deadletter.Options{AsNew: true})); job.Succeeded != 1 {
+		t.Errorf("replay: %+v", job)
+	}
+	o.wantPublished("/office#" + name("k", 1) + "#r1")
+	logged, err := time.Parse(time.RFC3339Nano, o.published()[0].logged)
+	if err != nil || logged.Before(before) {
+		t.Errorf("logged at %s, %v; want now", logged, err)
+	}
+	o.want("noted", 1, "SELECT count(*) FROM postroom.audit WHERE details #>> '{options,as_new}' = 'true'")
+
+	// A process that takes less counts: one that keeps a ledger of an hour.
+	in := inbox.New(o.pool, nil, inbox.Config{Ledger: time.Hour, AgeGate: 30 * time.Minute})
+	in.Handle(sub("short"), newScript().handler("short"))
+	o.run(in)
+	o.takes(small)
+	o.write("k", 2, 2, 2)
+	o.eventuallyHeld(all("dead", name("k", 2)))
+	o.exec("UPDATE postroom.held SET logged_at = now() - interval '31 minutes'")
+	devtest.Eventually(o, patience, "the process to be known", func() bool { return o.number("SELECT count(*) FROM postroom.node") == 1 })
+	if _, err := o.store.Replay(t.Context(), deadletter.Filter{}, deadletter.Options{}, o.by); !errors.Is(err, deadletter.ErrTooOld) {
+		t.Errorf("Replay = %v, want ErrTooOld", err)
+	}
+}
+
+// Relays come and go while events of many keys are replayed: each is published once,
+// and those of a key in their order.
+func TestOutgoingReplaysWhileRelaysComeAndGo(t *testing.T) {
+	t.Parallel()
+	const keys, each = 40, 5
+	o := newOffice(newNight(t))
+	stop := o.relay()
+	for k := range keys {
+		o.write(fmt.Sprint("k", k), 1, each, 1, 3)
+	}
+	devtest.Eventually(o, patience, "the heads to be dead", func() bool {
+		return o.number("SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL") == keys && o.number("SELECT count(*) FROM postroom.held") == keys*each
+	})
+	o.takes(-1)
+	job := o.replay(deadletter.Filter{}, deadletter.Options{Rate: 100})
+	driven := o.driving(job)
+	running := true
+	for running {
+		stop()
+		stop = o.relay()
+		select {
+		case done := <-driven:
+			if done.Succeeded != keys {
+				t.Errorf("driven: %+v", done)
+			}
+			running = false
+		case <-time.After(100 * time.Millisecond): // a relay's life
+		}
+	}
+	o.eventuallyHeld(nil)
+	got := map[string][]string{}
+	for _, m := range o.published() {
+		key, _, _ := strings.Cut(m.id, "-")
+		got[key] = append(got[key], m.id)
+	}
+	for k := range keys {
+		key := fmt.Sprint("k", k)
+		if !slices.Equal(got[key], names(key, 1, each)) {
+			t.Errorf("published of %s: %v", key, got[key])
+		}
+	}
+}

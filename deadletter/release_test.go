@@ -1,0 +1,82 @@
+package deadletter_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/postroom/postroom/deadletter"
+)
+
+// A rate that is no bound is none, however large its number.
+func TestRateThatIsNoBound(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.seed(4, 1, 1)
+	n.handle("h0", nil)
+	if done := n.drive(n.replay(deadletter.Filter{}, deadletter.Options{Rate: 1e22})); done.Succeeded != 4 {
+		t.Errorf("driven: %+v", done)
+	}
+}
+
+// Whoever had an event when it died has lost it when it is released: a note that comes
+// late, or twice, is no outcome of the replay.
+func TestReleaseEndsFormerClaims(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.seed(1, 1, 1)
+	n.exec("UPDATE postroom.held SET epoch = 7")
+	n.release(n.replay(deadletter.Filter{}, deadletter.Options{}))
+	n.want("released, and still the former claim's", 0, "SELECT count(*) FROM postroom.held WHERE epoch = 7 AND dead_at IS NULL")
+}
+
+// A replay's own keys are no event's: one may be named as they are written.
+func TestKeyOfAReplayIsNoEvents(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.exec(`INSERT INTO postroom.subscription (handler, stream, stream_created, epoch) VALUES ('h0', 'S', now(), 1)`)
+	n.seed(4, 1, 1)
+	n.exec("UPDATE postroom.held SET pos = id, event_key = 'k'")
+	n.exec("UPDATE postroom.held SET pos = 1, event_key = 'replay 1 k', key = 'replay 1 k' WHERE id = 4") // as they once were
+	n.release(n.replay(deadletter.Filter{Key: "k"}, deadletter.Options{}))
+	n.want("due", 1, "SELECT count(*) FROM postroom.held WHERE next_at IS NOT NULL")
+	n.want("waiting behind it", 2, "SELECT count(*) FROM postroom.held WHERE next_at IS NULL AND dead_at IS NULL")
+}
+
+// Ids and keys of others' events may be longer than an index takes, or than our own.
+func TestLongIDsAndKeys(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.exec(`INSERT INTO postroom.subscription (handler, stream, stream_created, epoch) VALUES ('h0', 'S', now(), 1)`)
+	n.seed(3, 1, 1)
+	n.exec(`UPDATE postroom.held SET pos = id, event_key = long, event_id = id || long
+		FROM (SELECT string_agg(md5(i::text), '') AS long FROM generate_series(1, 200) i) l`)
+	if _, err := n.store.Edit(t.Context(), 1, deadletter.Change{Data: []byte("{}")}, n.by); err != nil {
+		t.Error(err)
+	}
+	one := deadletter.Filter{IDs: []int64{1}}
+	if _, err := n.store.Discard(t.Context(), one, 0, n.by, nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := n.store.Reopen(t.Context(), one, 0, n.by, nil); err != nil {
+		t.Error(err)
+	}
+	n.release(n.replay(deadletter.Filter{}, deadletter.Options{}))
+	n.want("due", 1, "SELECT count(*) FROM postroom.held WHERE next_at IS NOT NULL")
+	n.want("waiting behind it", 2, "SELECT count(*) FROM postroom.held WHERE next_at IS NULL AND dead_at IS NULL")
+}
+
+// release drives a replay by a step.
+func (n *night) release(job deadletter.Job) {
+	n.Helper()
+	ctx, stop := context.WithTimeout(n.Context(), 30*time.Second)
+	defer stop()
+	released := 0
+	_, err := n.store.Drive(ctx, job.ID, func(j deadletter.Job) {
+		released = j.Released
+		stop()
+	})
+	if released == 0 {
+		n.Fatalf("nothing was released: %v", err)
+	}
+}

@@ -1,0 +1,379 @@
+package deadletter_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+func TestReplay(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.die("billing", declined, events(40)...)
+	n.die("other", declined, event("alien"))
+	job := n.replay(deadletter.Filter{Handler: "billing"}, deadletter.Options{})
+	if job.Items != 40 || job.State != deadletter.JobRunning || job.Released != 0 {
+		t.Errorf("made: %+v", job)
+	}
+	n.want("released before it is driven", 0, "SELECT count(*) FROM postroom.held WHERE dead_at IS NULL")
+	n.handle("billing", nil)
+	first := 0
+	done, err := n.store.Drive(t.Context(), job.ID, func(j deadletter.Job) {
+		if first == 0 {
+			first = j.Released
+		}
+	})
+	if err != nil || first != 40 {
+		t.Errorf("the first step released %d, want all: %v", first, err)
+	}
+	if done.State != deadletter.JobDone || done.Succeeded != 40 || done.Failed != 0 || done.PassedOver != 0 || done.Left() != 0 {
+		t.Errorf("driven: %+v", done)
+	}
+	n.wantOnce("billing", 40)
+	n.want("dead at another handler", 1, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL AND handler = 'other'")
+	n.want("in the audit", 1, "SELECT count(*) FROM postroom.audit WHERE action = 'replay' AND actor = 'ann' AND events = 40 AND job = $1", job.ID)
+	n.want("items that succeeded", 40, "SELECT count(*) FROM postroom.job_item WHERE job = $1 AND outcome = 'succeeded' AND ended_at IS NOT NULL", job.ID)
+	if _, err := n.store.Replay(t.Context(), deadletter.Filter{Handler: "billing"}, deadletter.Options{}, n.by); !errors.Is(err, deadletter.ErrNothing) {
+		t.Errorf("a replay of nothing = %v", err)
+	}
+	n.want("audit rows after that", 1, "SELECT count(*) FROM postroom.audit")
+}
+
+// One attempt by default, whatever the handler's own number: what fails is dead again.
+func TestAttemptsOfAReplay(t *testing.T) {
+	t.Parallel()
+	for _, attempts := range []int{1, 3} {
+		n := newNight(t)
+		n.die("billing", declined, event("e1"))
+		var calls atomic.Int32
+		n.handle("billing", func(postroom.Event) error {
+			calls.Add(1)
+			return errDeclined
+		})
+		job := n.drive(n.replay(deadletter.Filter{}, deadletter.Options{Attempts: attempts}))
+		if job.State != deadletter.JobDone || job.Failed != 1 || calls.Load() != int32(attempts) {
+			t.Errorf("%d attempts: %d calls, %+v", attempts, calls.Load(), job)
+		}
+		n.want("attempts in all", int64(1+attempts), "SELECT attempts FROM postroom.held WHERE dead_at IS NOT NULL")
+		n.want("failures that are kept", int64(1+attempts), "SELECT jsonb_array_length(failures) FROM postroom.held")
+	}
+}
+
+func TestCanaryStops(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.die("billing", declined, events(50)...)
+	var calls atomic.Int32
+	n.handle("billing", func(postroom.Event) error {
+		calls.Add(1)
+		return errDeclined
+	})
+	job := n.drive(n.replay(deadletter.Filter{}, deadletter.Options{Canary: 5, StopAt: 0.4}))
+	if job.State != deadletter.JobStopped || job.Failed < 3 || job.Failed > 5 || job.Failed+job.PassedOver != 50 {
+		t.Errorf("driven: %+v", job)
+	}
+	if got := int(calls.Load()); got != job.Failed {
+		t.Errorf("%d calls, want those that failed: %d", got, job.Failed)
+	}
+	n.want("dead as before", 50, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL AND next_at IS NULL")
+	n.want("with their time of death", int64(50-job.Failed), `SELECT count(*) FROM postroom.held JOIN postroom.job_item i ON i.held = held.id
+		WHERE held.dead_at = i.dead_at AND i.outcome = 'withdrawn'`)
+}
+
+// None of the others is released while one of the canary is open.
+func TestCanaryIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.die("billing", declined, events(30)...)
+	var calls atomic.Int32
+	enough := make(chan struct{})
+	n.handle("billing", func(postroom.Event) error {
+		if calls.Add(1) >= 4 {
+			<-enough
+		}
+		return nil
+	})
+	job := n.replay(deadletter.Filter{}, deadletter.Options{Canary: 4})
+	driven := make(chan deadletter.Job, 1)
+	steps := 0
+	go func() {
+		done, err := n.store.Drive(context.WithoutCancel(t.Context()), job.ID, func(j deadletter.Job) {
+			if j.Phase == deadletter.PhaseCanary && j.Succeeded == 3 {
+				if steps++; steps == 3 { // it had its chance
+					if j.Released != 4 {
+						t.Errorf("released beside the canary: %+v", j)
+					}
+					close(enough)
+				}
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		driven <- done
+	}()
+	if done := <-driven; done.State != deadletter.JobDone || done.Succeeded != 30 {
+		t.Errorf("driven: %+v", done)
+	}
+	n.wantOnce("billing", 30)
+}
+
+func TestStopsWithoutACanary(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.seed(2000, 1, 1)
+	n.handle("h0", declined)
+	job := n.drive(n.replay(deadletter.Filter{}, deadletter.Options{}))
+	if job.State != deadletter.JobStopped || job.Failed < 10 || job.Failed > 600 || job.Failed+job.PassedOver != 2000 {
+		t.Errorf("driven: %+v", job)
+	}
+	n.want("dead", 2000, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL")
+}
+
+func TestRate(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.die("billing", declined, events(6)...)
+	n.handle("billing", nil)
+	began := time.Now()
+	job := n.drive(n.replay(deadletter.Filter{}, deadletter.Options{Rate: 10}))
+	if took := time.Since(began); job.Succeeded != 6 || took < 500*time.Millisecond { // the first needs its tenth of a second, too
+		t.Errorf("6 events at 10 a second took %s: %+v", took, job)
+	}
+}
+
+// Without a rate as many are released at once as may be open, and no more.
+func TestNoRate(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.seed(1200, 1, 1)
+	job := n.replay(deadletter.Filter{}, deadletter.Options{})
+	ctx, stop := context.WithCancel(t.Context())
+	steps := 0
+	_, err := n.store.Drive(ctx, job.ID, func(j deadletter.Job) {
+		if steps++; j.Released != 500 {
+			t.Errorf("released in step %d: %+v", steps, j)
+		}
+		if steps == 3 {
+			stop()
+		}
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("Drive = %v", err)
+	}
+	n.want("released", 500, "SELECT count(*) FROM postroom.held WHERE next_at IS NOT NULL")
+}
+
+// What is fixed is fixed: an event that dies later is not part of it.
+func TestItemsAreFixed(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.die("billing", declined, events(3)...)
+	job := n.replay(deadletter.Filter{}, deadletter.Options{Limit: 2})
+	n.die("billing", declined, event("later"))
+	n.exec("DELETE FROM postroom.held WHERE event_id = 'e2'") // settled by hand
+	n.handle("billing", nil)
+	done := n.drive(job)
+	if done.Items != 2 || done.Succeeded != 1 || done.PassedOver != 1 || done.State != deadletter.JobDone {
+		t.Errorf("driven: %+v", done)
+	}
+	n.want("dead", 2, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL")
+}
+
+// Two operators, several drivers each: each event once.
+func TestTwoReplaysOfOneFilter(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.seed(1000, 1, 1)
+	var made sync.WaitGroup
+	jobs := make([]deadletter.Job, 4)
+	for i := range jobs {
+		made.Go(func() {
+			job, err := n.store.Replay(t.Context(), deadletter.Filter{Handler: "h0"}, deadletter.Options{Limit: 400}, n.by)
+			if err != nil && !errors.Is(err, deadletter.ErrNothing) {
+				t.Error(err)
+			}
+			jobs[i] = job
+		})
+	}
+	made.Wait()
+	n.want("events in replays", 1000, "SELECT count(*) FROM postroom.job_item")
+	n.want("different ones", 1000, "SELECT count(DISTINCT held) FROM postroom.job_item")
+	n.handle("h0", nil)
+	var drives sync.WaitGroup
+	for _, job := range jobs {
+		if job.ID == 0 {
+			continue
+		}
+		for range 2 {
+			drives.Go(func() {
+				done, err := n.store.Drive(t.Context(), job.ID, nil)
+				if err != nil || done.State != deadletter.JobDone || done.Succeeded != done.Items {
+					t.Errorf("driven: %+v, %v", done, err)
+				}
+			})
+		}
+	}
+	drives.Wait()
+	n.wantOnce("h0", 1000)
+	n.want("released", 1000, "SELECT sum(released) FROM postroom.job")
+}
+
+// A cancelled replay leaves what it has not begun as it was; resumed, it goes on with
+// that, and not with what is settled.
+func TestCancelAndResume(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.die("billing", declined, events(60)...)
+	gate := make(chan struct{})
+	var handled atomic.Int32
+	n.handle("billing", func(postroom.Event) error {
+		if handled.Add(1) > 20 {
+			<-gate
+		}
+		return nil
+	})
+	job := n.replay(deadletter.Filter{}, deadletter.Options{})
+	ctx, stop := context.WithCancel(t.Context())
+	_, err := n.store.Drive(ctx, job.ID, func(j deadletter.Job) {
+		if j.Succeeded == 20 {
+			stop()
+		}
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("Drive = %v", err)
+	}
+	devtest.Eventually(t, patience, "the next event to run", func() bool { return handled.Load() == 21 })
+	cancelled, err := n.store.Cancel(t.Context(), job.ID, n.by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cancelled.State != deadletter.JobRunning || cancelled.Phase != deadletter.PhaseEnding || cancelled.Open() == 0 {
+		t.Errorf("cancelled, while one runs: %+v", cancelled)
+	}
+	close(gate)
+	ended := n.drive(job)
+	if ended.State != deadletter.JobCancelled || ended.Failed != 0 || ended.Succeeded < 21 || ended.Succeeded+ended.PassedOver != 60 {
+		t.Errorf("after the cancel: %+v", ended)
+	}
+	n.want("dead", int64(60-ended.Succeeded), "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL AND next_at IS NULL")
+	if _, err := n.store.Cancel(t.Context(), job.ID, n.by); !errors.Is(err, deadletter.ErrEnded) {
+		t.Errorf("a second cancel = %v", err)
+	}
+	resumed, err := n.store.Resume(t.Context(), job.ID, n.by)
+	if err != nil || resumed.State != deadletter.JobRunning || resumed.Left() != 60-ended.Succeeded {
+		t.Fatalf("resumed: %+v, %v", resumed, err)
+	}
+	done := n.drive(job)
+	if done.State != deadletter.JobDone || done.Succeeded != 60 || done.PassedOver != 0 {
+		t.Errorf("done: %+v", done)
+	}
+	n.wantOnce("billing", 60)
+	if got := strings.Join(n.texts("SELECT action FROM postroom.audit WHERE job = $1 ORDER BY id", job.ID), " "); got != "replay cancel resume" {
+		t.Errorf("audit: %s", got)
+	}
+}
+
+// A replay that stopped is resumed when the cause is mended: with what it left out, and
+// not with what it tried.
+func TestResumeAfterAStop(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	const all, canary = 700, 30 // more than are released at once
+	n.seed(all, 1, 1)
+	stop := n.handle("h0", declined)
+	job := n.drive(n.replay(deadletter.Filter{}, deadletter.Options{Canary: canary, StopAt: 0.97}))
+	if job.State != deadletter.JobStopped || job.Failed != canary || job.PassedOver != all-canary {
+		t.Errorf("stopped: %+v", job)
+	}
+	stop()
+	n.exec("UPDATE postroom.job SET stop_at = 0.01") // what failed before does not count
+	n.handle("h0", nil)
+	resumed, err := n.store.Resume(t.Context(), job.ID, n.by)
+	if err != nil || resumed.Left() != all-canary || resumed.State != deadletter.JobRunning || resumed.EndedAt != nil {
+		t.Fatalf("Resume = %+v, %v", resumed, err)
+	}
+	if _, err := n.store.Resume(t.Context(), job.ID, n.by); !errors.Is(err, deadletter.ErrRuns) {
+		t.Errorf("a second Resume = %v", err)
+	}
+	done := n.drive(job)
+	if done.State != deadletter.JobDone || done.Succeeded != all-canary || done.Failed != canary || done.PassedOver != 0 {
+		t.Errorf("resumed: %+v", done)
+	}
+	n.wantOnce("h0", all-canary)
+	if _, err := n.store.Resume(t.Context(), job.ID, n.by); !errors.Is(err, deadletter.ErrNothing) {
+		t.Errorf("a resume of nothing = %v", err)
+	}
+}
+
+// While a replay runs, the same events come again: the ledger knows them.
+func TestReplayBesideRepetitions(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	all := events(100)
+	n.die("billing", declined, all...)
+	in := n.inbox()
+	s := sub("billing")
+	s.Workers = 3
+	in.Handle(s, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error { return apply(ctx, tx, "billing", ev) }))
+	n.run(in)
+	ctx, stop := context.WithCancel(t.Context())
+	var again sync.WaitGroup
+	again.Go(func() {
+		for ctx.Err() == nil {
+			for _, ev := range all {
+				if got, err := in.Accept(ctx, "billing", ev); ctx.Err() == nil && (err != nil || got != "duplicate") {
+					t.Errorf("accepted again: %v, %v", got, err)
+				}
+			}
+		}
+	})
+	done := n.drive(n.replay(deadletter.Filter{}, deadletter.Options{}))
+	stop()
+	again.Wait()
+	if done.Succeeded != 100 {
+		t.Errorf("driven: %+v", done)
+	}
+	n.wantOnce("billing", 100)
+}
+
+func TestJobs(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.seed(30, 3, 1)
+	var ids []int64
+	for _, h := range []string{"h0", "h1", "h2"} {
+		ids = append(ids, n.replay(deadletter.Filter{Handler: h}, deadletter.Options{Rate: 5, Canary: 2}).ID)
+	}
+	n.handle("h1", nil)
+	n.drive(deadletter.Job{ID: ids[1]})
+	all, err := n.store.Jobs(t.Context(), 2, 0, false)
+	if err != nil || len(all) != 2 || all[0].ID != ids[2] || all[1].ID != ids[1] || all[0].Filter.Handler != "h2" || all[0].Options.Rate != 5 {
+		t.Errorf("Jobs = %+v, %v", all, err)
+	}
+	rest, err := n.store.Jobs(t.Context(), 2, ids[1], false)
+	if err != nil || len(rest) != 1 || rest[0].ID != ids[0] {
+		t.Errorf("the next page = %+v, %v", rest, err)
+	}
+	running, err := n.store.Jobs(t.Context(), 10, 0, true)
+	if err != nil || len(running) != 2 {
+		t.Errorf("running: %+v, %v", running, err)
+	}
+	if _, err := n.store.Job(t.Context(), 99); !errors.Is(err, deadletter.ErrNotFound) {
+		t.Errorf("Job of none = %v", err)
+	}
+	devtest.Eventually(t, patience, "a replay that nobody drives to rest", func() bool {
+		j, err := n.store.Job(t.Context(), ids[0])
+		return err == nil && j.Rests > time.Millisecond
+	})
+}

@@ -1,0 +1,45 @@
+package deadletter_test
+
+import (
+	"testing"
+
+	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/outbox"
+)
+
+// An event that the broker refused when it was to be published again is dead, discarded,
+// reopened and replayed, and is the repetition of its rewind all the time.
+func TestARewoundEventStaysOne(t *testing.T) {
+	t.Parallel()
+	o := newOffice(newNight(t))
+	o.takes(-1)
+	o.relay()
+	o.write("k", 1, 2, 1)
+	log := outbox.NewLog(o.pool)
+	devtest.Eventually(t, patience, "the events to be recorded as published", func() bool {
+		p, err := log.PreviewRewind(t.Context(), outbox.RewindOrder{})
+		return err == nil && p.Events == 2
+	})
+	o.takes(small)
+	r, err := log.Rewind(t.Context(), outbox.RewindOrder{Actor: "ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e1 := name("k", 1)
+	o.eventuallyHeld(all("dead", e1))
+	o.want("held for the rewind", 1, "SELECT count(*) FROM postroom.held WHERE rewind = $1 AND key IS NULL", r.ID)
+	by := deadletter.By{Actor: "ann", Reason: "why"}
+	if n, err := o.store.Discard(t.Context(), only(e1), 0, by, nil); err != nil || n != 1 {
+		t.Fatalf("Discard = %d, %v", n, err)
+	}
+	o.want("archived for the rewind", 1, "SELECT count(*) FROM postroom.archive WHERE rewind = $1", r.ID)
+	if n, err := o.store.Reopen(t.Context(), only(e1), 0, by, nil); err != nil || n != 1 {
+		t.Fatalf("Reopen = %d, %v", n, err)
+	}
+	o.takes(-1)
+	o.drive(o.replay(only(e1), deadletter.Options{}))
+	o.eventuallyHeld(nil)
+	o.write("k", 3, 3)
+	o.wantPublished("/office#"+e1, "/office#"+name("k", 2), "/office#"+name("k", 2)+"#g1", "/office#"+e1+"#r1#g1", "/office#"+name("k", 3))
+}

@@ -1,0 +1,10 @@
+-- Note what an operator does, in the transaction that does it. $1 actor   $2 action
+-- $3 reason   $4 how many events   $5 handler, $6 source and $7 id, of an action on one
+-- event   $8 replay   $9 what was asked for, as JSON
+--
+-- Locks   the new row.
+-- Index   none.
+-- Called  by Store.audit.
+INSERT INTO postroom.audit (actor, action, reason, events, handler, source, event_id, job, details)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9::jsonb)
+RETURNING id;

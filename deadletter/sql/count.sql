@@ -1,0 +1,6 @@
+-- How many dead events match the filter $1 to $11.
+--
+-- Locks   none.
+-- Index   as list.sql.
+-- Called  by Store.Count.
+SELECT count(*) FROM postroom.dead_letters($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);

@@ -1,0 +1,12 @@
+-- Discarded events that match the filter $1 to $11, whole, as JSON, with who discarded
+-- them and why; the first to be discarded first.
+--
+-- Locks   none.
+-- Index   as list_discarded.sql; audit_pkey (id).
+-- Called  by Store.Export and Store.Purge.
+SELECT jsonb_strip_nulls(to_jsonb(h) - 'data' - 'raw_headers' - 'fingerprint' - 'audit')
+           || jsonb_build_object('cause', encode(fingerprint, 'hex'), 'discarded_by', a.actor, 'reason', a.reason) AS properties,
+       data, raw_headers
+FROM postroom.discarded($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) h
+LEFT JOIN postroom.audit a ON a.id = h.audit
+ORDER BY discarded_at, h.id;

@@ -1,0 +1,9 @@
+-- The ids of the dead events that match the filter $1 to $11, the first to die first,
+-- $12 of them at the most.
+--
+-- Locks   none.
+-- Index   as list.sql.
+-- Called  by Store.bulk, for Discard.
+SELECT id FROM postroom.dead_letters($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+ORDER BY dead_at, id
+LIMIT $12;

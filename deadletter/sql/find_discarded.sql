@@ -1,0 +1,9 @@
+-- The ids of the discarded events that match the filter $1 to $11, the first to be
+-- discarded first, $12 of them at the most.
+--
+-- Locks   none.
+-- Index   as list_discarded.sql.
+-- Called  by Store.bulk, for Reopen.
+SELECT id FROM postroom.discarded($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+ORDER BY discarded_at, id
+LIMIT $12;

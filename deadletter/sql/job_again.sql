@@ -1,0 +1,19 @@
+-- Take what was left out of replay $1 into it again: what is dead still, and is in no
+-- other that runs. Returns how many events that are.
+--
+-- Locks   the held rows and the items; the replay is locked before.
+-- Index   job_item's primary key, held_pkey (id).
+-- Called  by Store.Resume, after serial.sql and job_lock.sql.
+WITH again AS (
+    UPDATE postroom.held SET job = $1
+    FROM postroom.job_item i
+    WHERE i.job = $1 AND i.outcome = 'withdrawn' AND held.id = i.held AND held.dead_at IS NOT NULL
+      AND NOT EXISTS (SELECT FROM postroom.job j WHERE j.id = held.job AND j.state = 'running')
+    RETURNING held.id, held.dead_at
+), noted AS (
+    UPDATE postroom.job_item i SET outcome = NULL, ended_at = NULL, released_at = NULL, dead_at = again.dead_at
+    FROM again
+    WHERE i.job = $1 AND i.held = again.id
+    RETURNING 1
+)
+SELECT count(*) FROM noted;

@@ -1,0 +1,25 @@
+-- Note what became of the events that replay $1 released. One that is not held any more
+-- is settled, unless it was discarded; one that is dead failed. Returns how many ended
+-- how, how many are open, and those that failed and had a key in this replay.
+-- "OFFSET 0" has the archive looked up for each: a join would read all of it.
+--
+-- Locks   the items.
+-- Index   job_item_open (job, n), held_pkey (id), archive_pkey (id).
+-- Called  by Store.close, after job_lock.sql.
+WITH open AS (
+    SELECT i.n, i.held, i.chain,
+           CASE WHEN held.id IS NULL THEN
+                    CASE WHEN EXISTS (SELECT FROM postroom.archive WHERE archive.id = i.held OFFSET 0) THEN 'discarded' ELSE 'succeeded' END
+                WHEN held.dead_at IS NOT NULL THEN 'failed' END AS outcome
+    FROM postroom.job_item i
+    LEFT JOIN postroom.held ON held.id = i.held
+    WHERE i.job = $1 AND i.outcome IS NULL AND i.released_at IS NOT NULL
+), ended AS (
+    UPDATE postroom.job_item i SET outcome = open.outcome, ended_at = now()
+    FROM open
+    WHERE i.job = $1 AND i.n = open.n AND i.outcome IS NULL AND i.released_at IS NOT NULL AND open.outcome IS NOT NULL
+)
+SELECT count(*) FILTER (WHERE outcome = 'succeeded'), count(*) FILTER (WHERE outcome = 'failed'),
+       count(*) FILTER (WHERE outcome = 'discarded'), count(*) FILTER (WHERE outcome IS NULL),
+       coalesce(array_agg(held) FILTER (WHERE outcome = 'failed' AND chain IS NOT NULL), '{}')
+FROM open;

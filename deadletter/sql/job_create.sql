@@ -1,0 +1,10 @@
+-- Make a replay. $1 actor   $2 reason   $3 the filter, as JSON   $4 attempts of each event
+-- $5 rate, NULL for none   $6 canary   $7 the share of failures at which it stops
+-- $8 whether outgoing events count as logged now
+--
+-- Locks   the new row.
+-- Index   none.
+-- Called  by Store.Replay.
+INSERT INTO postroom.job (actor, reason, filter, attempts, rate, canary, stop_at, as_new, phase, items)
+VALUES ($1, $2, $3::jsonb, $4, $5, $6, $7, $8, CASE WHEN $6::int > 0 THEN 'canary' ELSE 'rest' END, 0)
+RETURNING id;

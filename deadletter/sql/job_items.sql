@@ -1,0 +1,48 @@
+-- Fix the events of replay $12: those that match the filter $1 to $11 and are in no
+-- other that runs, $13 at the most, the first to die first. Those of a key come
+-- together, in their order. Returns how many there are, and how many of them are
+-- outgoing, and older than consumers may take.
+--
+-- Events of an ordered handler that hold up no other, because they came late or were
+-- skipped, get a key that is this replay's alone: so they run one after the other. No
+-- event's own has a control character, and what an index does not take is shortened.
+--
+-- Locks   the held rows.
+-- Index   as list.sql; held_pkey (id).
+-- Called  by Store.Replay, after serial.sql.
+WITH wanted AS (
+    SELECT h.id, h.handler, h.source, h.event_id, h.dead_at, h.pos, h.logged_at, h.key,
+           CASE WHEN h.key IS NULL AND h.event_key IS NOT NULL AND h.pos IS NOT NULL
+                     AND EXISTS (SELECT FROM postroom.subscription s WHERE s.handler = h.handler AND s.epoch > 0)
+                THEN h.event_key END AS event_key
+    FROM postroom.dead_letters($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) h
+    WHERE NOT EXISTS (SELECT FROM postroom.job j WHERE j.id = h.job AND j.state = 'running')
+    ORDER BY h.dead_at, h.id
+    LIMIT $13
+), chained AS (
+    SELECT *, CASE WHEN event_key IS NOT NULL
+                        AND count(*) OVER (PARTITION BY handler, event_key) > 1
+                        AND row_number() OVER (PARTITION BY handler, event_key, pos ORDER BY id) = 1
+                   THEN format(E'replay %s\t%s', $12::bigint,
+                               CASE WHEN octet_length(event_key) > 960 THEN encode(sha256(convert_to(event_key, 'UTF8')), 'hex') ELSE event_key END)
+                   END AS chain
+    FROM wanted
+), grouped AS (
+    SELECT *, CASE WHEN key IS NOT NULL THEN 'k' || key WHEN chain IS NOT NULL THEN 'c' || chain ELSE 'i' || id END AS together
+    FROM chained
+), sorted AS (
+    SELECT *, row_number() OVER (ORDER BY first, handler, together, pos, id) AS n
+    FROM (SELECT *, min(dead_at) OVER (PARTITION BY handler, together) AS first FROM grouped) g
+), items AS (
+    INSERT INTO postroom.job_item (job, n, through, held, handler, source, event_id, chain, dead_at)
+    SELECT $12, n, max(n) OVER (PARTITION BY handler, together), id, handler, source, event_id, chain, dead_at
+    FROM sorted
+), marked AS (
+    UPDATE postroom.held SET job = $12 WHERE id = ANY (ARRAY (SELECT id FROM sorted)) -- a join could read all that is held
+), counted AS (
+    UPDATE postroom.job SET items = (SELECT count(*) FROM sorted) WHERE id = $12
+)
+SELECT count(*),
+       count(*) FILTER (WHERE handler = 'outbox' AND logged_at < now() - coalesce(
+           (SELECT min(age_gate) FROM postroom.node WHERE seen_at > now() - interval '1 minute'), interval '29 days'))
+FROM sorted;

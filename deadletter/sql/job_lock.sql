@@ -1,0 +1,14 @@
+-- Take the turn at driving replay $1. credit is what the rate lets be released now; it is
+-- NULL without a rate, which least and greatest would pass over.
+--
+-- Locks   its row, until the transaction ends.
+-- Index   job_pkey (id).
+-- Called  by Store.step, Store.Cancel and Store.Resume.
+SELECT state, phase, verdict, items, released, succeeded, failed, passed_over, before_succeeded, before_failed, canary, stop_at, attempts, as_new,
+       CASE WHEN rate IS NOT NULL THEN
+           least(credit + rate * greatest(extract(epoch FROM clock_timestamp() - coalesce(stepped_at, clock_timestamp()))::float8, 0),
+                 greatest(rate, 1))
+       END AS credit
+FROM postroom.job
+WHERE id = $1
+FOR UPDATE;

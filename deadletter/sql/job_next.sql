@@ -1,0 +1,14 @@
+-- The events that replay $1 releases next: $2 of them, and all of the last one's key.
+--
+-- Locks   none; the replay is locked before.
+-- Index   job_item_next (job, n).
+-- Called  by Store.release.
+WITH next AS (
+    SELECT through FROM postroom.job_item
+    WHERE job = $1 AND outcome IS NULL AND released_at IS NULL
+    ORDER BY n
+    LIMIT $2
+)
+SELECT held FROM postroom.job_item
+WHERE job = $1 AND outcome IS NULL AND released_at IS NULL AND n <= (SELECT max(through) FROM next)
+ORDER BY n;

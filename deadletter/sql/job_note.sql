@@ -1,0 +1,11 @@
+-- Note how far replay $1 is. $2 state   $3 phase   $4 verdict   $5 to $8 how many more were
+-- released, succeeded, failed, were passed over   $9 what the rate leaves
+--
+-- Locks   its row.
+-- Index   job_pkey (id).
+-- Called  by Store.step, Store.Cancel and Store.Resume.
+UPDATE postroom.job
+SET state = $2, phase = $3, verdict = $4, released = released + $5, succeeded = succeeded + $6, failed = failed + $7,
+    passed_over = passed_over + $8, credit = coalesce($9, credit), stepped_at = clock_timestamp(),
+    ended_at = CASE WHEN $2 = 'running' THEN NULL ELSE now() END
+WHERE id = $1;

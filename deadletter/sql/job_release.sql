@@ -1,0 +1,40 @@
+-- Release the events $2 of replay $1: set them ready, the first of a key at once and the
+-- others behind it, each with $3 attempts more. An outgoing one is published under an id
+-- of its own, and counts as logged now where $4 says so. Whoever had claimed one before
+-- it died can say nothing about it any more. Returns how many were released;
+-- the others were not dead any more, or were discarded.
+--
+-- Locks   the held rows and the items; the keys are locked before, and the relay's row.
+-- Index   held_pkey (id), held_key_pos (handler, key, pos), job_item's unique (job, held).
+-- Called  by Store.release, after job_next.sql, relay_lock.sql and keys_lock.sql.
+WITH dead AS (
+    SELECT held.id, held.handler, held.pos, coalesce(i.chain, held.key) AS key
+    FROM unnest($2::bigint[]) AS w (id)
+    JOIN postroom.held ON held.id = w.id AND held.dead_at IS NOT NULL AND held.job = $1
+    JOIN postroom.job_item i ON i.job = $1 AND i.held = held.id
+), placed AS (
+    SELECT *, key IS NULL
+              OR row_number() OVER (PARTITION BY handler, key ORDER BY pos) = 1
+                 AND NOT EXISTS (SELECT FROM postroom.held o
+                                 WHERE o.handler = dead.handler AND o.key = dead.key AND (o.pos < dead.pos OR o.next_at IS NOT NULL)) AS first
+    FROM dead
+), released AS (
+    UPDATE postroom.held
+    SET dead_at = NULL, next_at = CASE WHEN placed.first THEN now() END, key = placed.key, epoch = epoch + 1,
+        last_attempt = attempts + $3, replays = replays + (held.handler = 'outbox')::int,
+        logged_at = CASE WHEN $4 AND held.handler = 'outbox' THEN now() ELSE logged_at END
+    FROM placed
+    WHERE held.id = placed.id AND held.dead_at IS NOT NULL
+    RETURNING held.id
+), noted AS (
+    UPDATE postroom.job_item i
+    SET released_at = CASE WHEN released.id IS NOT NULL THEN now() END,
+        outcome = CASE WHEN released.id IS NOT NULL THEN NULL WHEN archive.id IS NOT NULL THEN 'discarded' ELSE 'not_dead' END,
+        ended_at = CASE WHEN released.id IS NULL THEN now() END
+    FROM unnest($2::bigint[]) AS w (id)
+    LEFT JOIN released ON released.id = w.id
+    LEFT JOIN postroom.archive ON archive.id = w.id
+    WHERE i.job = $1 AND i.held = w.id
+    RETURNING i.released_at IS NOT NULL AS released
+)
+SELECT count(*) FILTER (WHERE released), count(*) FILTER (WHERE NOT released) FROM noted;

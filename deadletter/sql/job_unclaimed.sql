@@ -1,0 +1,10 @@
+-- The events that replay $1 released and nobody has begun. Of outgoing ones nobody
+-- knows: the relay may be publishing them.
+--
+-- Locks   none; the replay is locked before.
+-- Index   job_item_open (job, n), held_pkey (id).
+-- Called  by Store.end.
+SELECT held.id
+FROM postroom.job_item i
+JOIN postroom.held ON held.id = i.held AND held.dead_at IS NULL AND held.claimed_by IS NULL AND held.handler <> 'outbox'
+WHERE i.job = $1 AND i.outcome IS NULL AND i.released_at IS NOT NULL;

@@ -1,0 +1,20 @@
+-- Have the events $2 of replay $1 dead again, as they were before they were released:
+-- those that nobody runs. Returns how many.
+--
+-- Locks   the held rows and the items; the keys are locked before.
+-- Index   held_pkey (id), job_item's unique (job, held).
+-- Called  by Store.withdraw, after keys_lock.sql.
+WITH withdrawn AS (
+    UPDATE postroom.held
+    SET dead_at = i.dead_at, next_at = NULL, key = CASE WHEN i.chain IS NULL THEN held.key END
+    FROM postroom.job_item i
+    WHERE held.id = ANY ($2::bigint[]) AND held.claimed_by IS NULL AND held.dead_at IS NULL
+      AND i.job = $1 AND i.held = held.id AND i.outcome IS NULL AND i.released_at IS NOT NULL
+    RETURNING held.id
+), noted AS (
+    UPDATE postroom.job_item i SET outcome = 'withdrawn', ended_at = now()
+    FROM withdrawn
+    WHERE i.job = $1 AND i.held = withdrawn.id
+    RETURNING 1
+)
+SELECT count(*) FROM noted;

@@ -1,0 +1,12 @@
+-- Replays: the one with id $1, or where that is NULL the last $2, from behind the one
+-- with id $3 on, or from the start where that is NULL; only those that run where $4.
+--
+-- Locks   none.
+-- Index   job_pkey (id), job_running (id).
+-- Called  by Store.Job and Store.Jobs.
+SELECT id, created_at, actor, reason, filter, attempts, rate, canary, stop_at, as_new, state, phase, items, released, succeeded, failed,
+       passed_over, stepped_at, ended_at, extract(epoch FROM clock_timestamp() - coalesce(stepped_at, created_at))::float8 AS rests
+FROM postroom.job
+WHERE ($1::bigint IS NULL OR id = $1) AND ($3::bigint IS NULL OR id < $3) AND (NOT $4 OR state = 'running')
+ORDER BY id DESC
+LIMIT $2;

@@ -1,0 +1,14 @@
+-- The discarded events that match the filter $1 to $11, the last to be discarded first,
+-- from behind the one that was discarded at $12 with id $13 on, or from the start where
+-- $12 is NULL; $14 of them at the most.
+--
+-- Locks   none.
+-- Index   archive_time (discarded_at, id), archive_event (event_id) or archive_pkey (id), by what is asked for.
+-- Called  by Store.List.
+SELECT id, handler, 'discarded' AS state, dead_at, discarded_at, held_at, attempts, class, encode(fingerprint, 'hex') AS cause,
+       failures -> -1 ->> 'text' AS error, revision, job, logged_at, source, event_id, type, subject, event_key,
+       octet_length(data) AS size
+FROM postroom.discarded($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+WHERE $12::timestamptz IS NULL OR (discarded_at, id) < ($12, $13::bigint)
+ORDER BY discarded_at DESC, id DESC
+LIMIT $14;

@@ -1,0 +1,27 @@
+-- What a replay of the dead events that match the filter $1 to $11 would release, $12 of
+-- them at the most, by handler and event type: how many, how many keys wait for them,
+-- how many are in another replay that runs, may end a process, have steps of calls done
+-- or of unknown outcome, or are outgoing and older than consumers may take; and whether
+-- a process lives that has the handler.
+--
+-- Locks   none.
+-- Index   as list.sql; held_key_pos (handler, key, pos), receipt's primary key.
+-- Called  by Store.Preview.
+WITH found AS (
+    SELECT h.id, h.handler, h.type, h.key, h.solitary, h.dedupe_key, h.logged_at,
+           EXISTS (SELECT FROM postroom.job j WHERE j.id = h.job AND j.state = 'running') AS busy
+    FROM postroom.dead_letters($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) h
+    ORDER BY h.dead_at, h.id
+    LIMIT $12
+)
+SELECT f.handler, f.type, count(*) FILTER (WHERE NOT busy) AS events, count(*) FILTER (WHERE busy) AS busy,
+       count(DISTINCT f.key) FILTER (WHERE EXISTS (SELECT FROM postroom.held o WHERE o.handler = f.handler AND o.key = f.key AND o.dead_at IS NULL)) AS keys,
+       count(*) FILTER (WHERE f.solitary AND NOT busy) AS suspects,
+       count(*) FILTER (WHERE NOT busy AND EXISTS (SELECT FROM postroom.receipt r WHERE r.handler = f.handler AND r.dedupe_key = f.dedupe_key AND r.done_at IS NOT NULL)) AS steps_done,
+       count(*) FILTER (WHERE NOT busy AND EXISTS (SELECT FROM postroom.receipt r WHERE r.handler = f.handler AND r.dedupe_key = f.dedupe_key AND r.done_at IS NULL)) AS steps_open,
+       count(*) FILTER (WHERE NOT busy AND f.handler = 'outbox' AND f.logged_at < now() - coalesce(
+           (SELECT min(age_gate) FROM postroom.node WHERE seen_at > now() - interval '1 minute'), interval '29 days')) AS too_old,
+       f.handler = 'outbox' OR EXISTS (SELECT FROM postroom.node WHERE f.handler = ANY (handlers) AND seen_at > now() - interval '1 minute') AS runs
+FROM found f
+GROUP BY f.handler, f.type
+ORDER BY f.handler, f.type;

@@ -1,0 +1,21 @@
+-- Bring the discarded events $1 back as dead ones, which hold up no other: later ones of
+-- their keys may have taken effect. Returns how many there were.
+--
+-- Locks   the archived rows, the new rows and, against removal, their ledger rows.
+-- Index   archive_pkey (id).
+-- Called  by Store.Reopen.
+WITH back AS (
+    DELETE FROM postroom.archive WHERE id = ANY ($1::bigint[])
+    RETURNING *
+), held AS (
+    INSERT INTO postroom.held (id, handler, dedupe_key, pos, dead_at, held_at, attempts, solitary, class, fingerprint, failures,
+                               first_failed_at, revision, job, replays, rewind, logged_at, source, event_id, type, subject, event_key,
+                               content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers)
+    OVERRIDING SYSTEM VALUE
+    SELECT id, handler, dedupe_key, pos, dead_at, held_at, attempts, solitary, class, fingerprint, failures,
+           first_failed_at, revision, job, replays, rewind, logged_at, source, event_id, type, subject, event_key,
+           content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers
+    FROM back
+    RETURNING 1
+)
+SELECT count(*) FROM held;

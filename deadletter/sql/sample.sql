@@ -1,0 +1,17 @@
+-- Up to $13 events of each cause among the $12 first dead ones that match the filter
+-- $1 to $11 and have a handler, to be tried.
+--
+-- Locks   none.
+-- Index   as list.sql.
+-- Called  by Store.Try.
+SELECT id, handler, event_id, type, class, cause
+FROM (
+    SELECT id, handler, event_id, type, class, encode(fingerprint, 'hex') AS cause, dead_at,
+           row_number() OVER (PARTITION BY fingerprint ORDER BY dead_at, id) AS n
+    FROM (SELECT * FROM postroom.dead_letters($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+          WHERE handler <> 'outbox'
+          ORDER BY dead_at, id
+          LIMIT $12) h
+) s
+WHERE n <= $13
+ORDER BY dead_at, id;

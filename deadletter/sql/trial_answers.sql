@@ -1,0 +1,6 @@
+-- What came of the dry runs $1 so far.
+--
+-- Locks   none.
+-- Index   trial_pkey (id).
+-- Called  by Store.Try.
+SELECT id, taken_by, outcome FROM postroom.trial WHERE id = ANY ($1::bigint[]) AND (outcome IS NOT NULL OR taken_by IS NOT NULL);

@@ -1,0 +1,12 @@
+-- Ask for dry runs of the held events $2 at the handlers $1. What was asked for and is
+-- old nobody waits for any more.
+--
+-- Locks   the new rows and those that are removed.
+-- Index   none; there are as few rows as dry runs.
+-- Called  by Store.Try.
+WITH forgotten AS (
+    DELETE FROM postroom.trial WHERE asked_at < now() - interval '10 minutes'
+)
+INSERT INTO postroom.trial (handler, held)
+SELECT * FROM unnest($1::text[], $2::bigint[])
+RETURNING id, held;

@@ -1,0 +1,6 @@
+-- Remove the dry runs $1.
+--
+-- Locks   their rows.
+-- Index   trial_pkey (id).
+-- Called  by Store.Try.
+DELETE FROM postroom.trial WHERE id = ANY ($1::bigint[]);

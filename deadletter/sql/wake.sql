@@ -1,0 +1,13 @@
+-- Let the first of each of the keys $2 of the handlers $1 go on, now that what it waited
+-- for is gone: where it is not dead, and no other of its key is due.
+--
+-- Locks   the held rows; the keys are locked before, and the relay's row.
+-- Index   held_key_pos (handler, key, pos), held_key_due (handler, key).
+-- Called  by Store.Discard, after discard.sql.
+UPDATE postroom.held SET next_at = now()
+FROM (
+    SELECT (SELECT o.id FROM postroom.held o WHERE o.handler = k.handler AND o.key = k.key ORDER BY o.pos LIMIT 1) AS id
+    FROM unnest($1::text[], $2::text[]) AS k (handler, key)
+    WHERE NOT EXISTS (SELECT FROM postroom.held o WHERE o.handler = k.handler AND o.key = k.key AND o.next_at IS NOT NULL)
+) first
+WHERE held.id = first.id AND held.next_at IS NULL AND held.dead_at IS NULL;

@@ -1,0 +1,6 @@
+package deadletter
+
+import "context"
+
+// Step drives a replay by one step.
+func (s *Store) Step(ctx context.Context, id int64) (moved bool, err error) { return s.step(ctx, id) }

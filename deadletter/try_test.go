@@ -1,0 +1,322 @@
+package deadletter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/outbox"
+)
+
+// contents returns a digest of every table, but for those that a process that lives
+// writes to.
+func (n *night) contents() map[string]string {
+	n.Helper()
+	digests := map[string]string{}
+	for _, table := range n.texts(`SELECT format('%I.%I', schemaname, tablename) FROM pg_tables
+		WHERE schemaname IN ('postroom', 'public') AND tablename NOT IN ('node', 'sweep')`) {
+		digests[table] = n.texts(fmt.Sprintf("SELECT count(*) || ' ' || coalesce(md5(string_agg(t::text, ',' ORDER BY t::text)), '') FROM %s t", table))[0]
+	}
+	return digests
+}
+
+// try tries all dead events, for as long as it takes.
+func (n *night) try(f deadletter.Filter, each int) map[string]deadletter.Trial {
+	n.Helper()
+	trials, err := n.store.Try(n.Context(), f, deadletter.Options{}, each, patience)
+	if err != nil {
+		n.Fatal(err)
+	}
+	byEvent := map[string]deadletter.Trial{}
+	for _, trial := range trials {
+		byEvent[trial.EventID] = trial
+	}
+	return byEvent
+}
+
+// A dry run leaves nothing behind, whatever the handler does.
+func TestTry(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.exec("CREATE TABLE account (id text PRIMARY KEY, balance int)")
+	n.exec("CREATE TABLE booking (account text REFERENCES account DEFERRABLE INITIALLY DEFERRED)")
+	n.exec("INSERT INTO account VALUES ('a', 5), ('b', 7)")
+	out := outbox.New(outbox.Config{Source: "/billing"})
+	handlers := map[string]func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error{
+		"passes": func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+			if _, err := tx.Exec(ctx, "UPDATE account SET balance = balance - 1"); err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, "DELETE FROM account WHERE id = 'b'"); err != nil {
+				return err
+			}
+			next := postroom.NewEvent("order.paid", "1")
+			next.ID = "follows"
+			if err := out.Write(ctx, tx, next); err != nil {
+				return err
+			}
+			return apply(ctx, tx, "passes", ev)
+		},
+		"deferred": func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+			_, err := tx.Exec(ctx, "INSERT INTO booking VALUES ('nobody')")
+			return err
+		},
+		"fails":  func(context.Context, pgx.Tx, postroom.Event) error { return postroom.Permanent(errDeclined) },
+		"panics": func(context.Context, pgx.Tx, postroom.Event) error { panic("no") },
+		"exits":  func(context.Context, pgx.Tx, postroom.Event) error { runtime.Goexit(); return nil },
+		"waits": func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+			if err := apply(ctx, tx, "waits", ev); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		},
+		"ignores": func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+			_, _ = tx.Exec(ctx, "SELECT 1/0")
+			return nil
+		},
+		"commits": func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+			if err := apply(ctx, tx, "commits", ev); err != nil {
+				return err
+			}
+			if err := tx.Commit(ctx); err != nil {
+				return fmt.Errorf("commit: %w", err)
+			}
+			return nil
+		},
+		"hangs": nil, // set below
+	}
+	hang := make(chan struct{})
+	defer close(hang)
+	handlers["hangs"] = func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		err := apply(ctx, tx, "hangs", ev)
+		<-hang
+		return err
+	}
+	for name := range handlers {
+		ev := event(name)
+		n.die(name, declined, ev)
+	}
+	var runs atomic.Int32
+	in := n.inbox()
+	for name, handle := range handlers {
+		s := sub(name)
+		s.Timeout = 500 * time.Millisecond
+		in.Handle(s, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+			runs.Add(1)
+			return handle(ctx, tx, ev)
+		}))
+	}
+	n.run(in)
+	n.eventuallyKnown(1)
+	before := n.contents()
+	trials := n.try(deadletter.Filter{}, 5)
+	if after := n.contents(); !maps.Equal(after, before) {
+		t.Errorf("tables before: %v\nafter: %v", before, after)
+	}
+	n.want("dry runs left", 0, "SELECT count(*) FROM postroom.trial")
+	for name, want := range map[string]struct {
+		verdict     deadletter.Verdict
+		class, text string
+	}{
+		"passes":   {deadletter.Passes, "", ""},
+		"deferred": {deadletter.Fails, "23503", "booking"},
+		"fails":    {deadletter.Fails, "permanent", "declined"},
+		"panics":   {deadletter.Fails, "panic", "no"},
+		"exits":    {deadletter.Fails, "panic", "Goexit"},
+		"waits":    {deadletter.Fails, "timeout", "in time"},
+		"hangs":    {deadletter.Fails, "timeout", "left behind"},
+		"ignores":  {deadletter.Fails, "error", "did not return its error"},
+		"commits":  {deadletter.Fails, "error", "ended by the inbox"},
+	} {
+		got := trials[name]
+		if got.Verdict != want.verdict || got.Class != want.class || !strings.Contains(got.Text, want.text) || got.Was != "error" || got.Handler != name || got.Took <= 0 {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	want := []deadletter.TableChange{
+		{Kind: "event", Name: "order.paid", Inserted: 1},
+		{Kind: "table", Name: "public.account", Updated: 2, Deleted: 1},
+		{Kind: "table", Name: "public.effect", Inserted: 1},
+	}
+	if got := trials["passes"].Changes; !slices.Equal(got, want) {
+		t.Errorf("changes: %+v, want %+v", got, want)
+	}
+	if got := int(runs.Load()); got != len(handlers) {
+		t.Errorf("%d runs, want one for each of %d", got, len(handlers))
+	}
+}
+
+// eventuallyKnown waits until processes are known.
+func (n *night) eventuallyKnown(count int64) {
+	n.Helper()
+	devtest.Eventually(n.T, patience, "the processes to be known", func() bool { return n.number("SELECT count(*) FROM postroom.node") == count })
+}
+
+// What a dry run tells is its own, not that of transactions before it on its connection.
+func TestChangesOfATrialAreItsOwn(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.exec("CREATE TABLE quiet (id text)")
+	n.die("quiet", declined, event("e1"))
+	in := n.inbox()
+	in.Handle(sub("quiet"), postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		_, err := tx.Exec(ctx, "INSERT INTO quiet VALUES ($1)", ev.ID)
+		return err
+	}))
+	s := sub("busy")
+	s.Workers = 6
+	in.Handle(s, newScript().handler("busy"))
+	n.run(in)
+	want := []deadletter.TableChange{{Kind: "table", Name: "public.quiet", Inserted: 1}}
+	for i := range 10 {
+		for j := range 20 {
+			n.accept(in, "busy", event(fmt.Sprintf("b%d-%d", i, j)))
+		}
+		if got := n.try(deadletter.Filter{}, 1)["e1"]; got.Verdict != deadletter.Passes || !slices.Equal(got.Changes, want) {
+			t.Fatalf("trial: %+v, want the changes %+v", got, want)
+		}
+	}
+}
+
+// What calls other systems, may end its process, or is nobody's, is not run.
+func TestTryWhatIsNotRun(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	v := newVendor()
+	v.fault("mail", errRejected)
+	stop := n.external(v)
+	n.dies(event("external"), "permanent")
+	stop()
+	n.die("suspect", declined, event("suspect"))
+	n.exec("UPDATE postroom.held SET solitary = true WHERE event_id = 'suspect'")
+	n.die("nobody", declined, event("nobody"))
+	n.die("raw", declined, event("raw"))
+	n.exec("UPDATE postroom.held SET raw_headers = convert_to(E'NATS/1.0\r\nce-specversion: 1.0\r\nce-id: a\r\nCe-Id: b\r\n\r\n', 'UTF8') WHERE event_id = 'raw'")
+	n.external(v)
+	in := n.inbox()
+	for _, name := range []string{"suspect", "raw"} {
+		in.Handle(sub(name), postroom.HandlerFunc(func(context.Context, pgx.Tx, postroom.Event) error {
+			t.Errorf("%s was run", name)
+			return nil
+		}))
+	}
+	n.run(in)
+	calls := len(v.calls)
+	before := n.contents()
+	trials, err := n.store.Try(t.Context(), deadletter.Filter{}, deadletter.Options{}, 1, 2*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verdicts := map[string]deadletter.Verdict{}
+	for _, trial := range trials {
+		verdicts[trial.EventID] = trial.Verdict
+		if trial.EventID == "external" && (len(trial.Steps) != 1 || trial.Steps[0].Name != "charge" || trial.Steps[0].DoneAt == nil) {
+			t.Errorf("steps: %+v", trial.Steps)
+		}
+	}
+	want := map[string]deadletter.Verdict{
+		"external": deadletter.External, "suspect": deadletter.Suspect, "nobody": deadletter.Unanswered, "raw": deadletter.Fails,
+	}
+	if !maps.Equal(verdicts, want) {
+		t.Errorf("verdicts: %v, want %v", verdicts, want)
+	}
+	if len(v.calls) != calls {
+		t.Errorf("calls: %v", v.calls)
+	}
+	if after := n.contents(); !maps.Equal(after, before) {
+		t.Errorf("tables before: %v\nafter: %v", before, after)
+	}
+
+	forecasts, err := n.store.Preview(t.Context(), deadletter.Filter{}, deadletter.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range forecasts {
+		forecasts[i].Type = ""
+	}
+	wanted := []deadletter.Forecast{
+		{Handler: "mail", Events: 1, StepsDone: 1, Runs: true},
+		{Handler: "nobody", Events: 1},
+		{Handler: "raw", Events: 1, Runs: true},
+		{Handler: "suspect", Events: 1, Suspects: 1, Runs: true},
+	}
+	if !slices.Equal(forecasts, wanted) {
+		t.Errorf("Preview = %+v, want %+v", forecasts, wanted)
+	}
+}
+
+// So many of each cause are tried, the first to die first; and more than a process takes
+// at a time.
+func TestTrySome(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.seed(300, 2, 4)
+	var runs atomic.Int32
+	in := n.inbox()
+	for _, name := range []string{"h0", "h1"} {
+		in.Handle(sub(name), postroom.HandlerFunc(func(context.Context, pgx.Tx, postroom.Event) error {
+			runs.Add(1)
+			return nil
+		}))
+	}
+	n.run(in)
+	trials := n.try(deadletter.Filter{}, 9)
+	if len(trials) != 36 || runs.Load() != 36 {
+		t.Errorf("%d trials and %d runs, want 36", len(trials), runs.Load())
+	}
+	for event, trial := range trials {
+		if trial.Verdict != deadletter.Passes {
+			t.Errorf("%s: %+v", event, trial)
+		}
+	}
+	for i := 265; i <= 300; i++ {
+		if _, tried := trials[fmt.Sprint("e", i)]; !tried {
+			t.Errorf("e%d, one of the first to die, was not tried", i)
+		}
+	}
+	if none, err := n.store.Try(t.Context(), deadletter.Filter{Handler: "none"}, deadletter.Options{}, 9, patience); err != nil || len(none) != 0 {
+		t.Errorf("Try of none = %v, %v", none, err)
+	}
+}
+
+// Preview counts what a replay would do.
+func TestPreview(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.seed(100, 2, 1)
+	n.replay(deadletter.Filter{Handler: "h0"}, deadletter.Options{Limit: 30})
+	n.exec("UPDATE postroom.held SET key = event_id, pos = id WHERE event_id IN ('e2', 'e4')")
+	n.exec(`INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('h0', 'behind')`)
+	n.exec(`INSERT INTO postroom.held (handler, dedupe_key, key, pos, logged_at, source, event_id, type, subject, content_type, data)
+		VALUES ('h0', 'behind', 'e2', 1000, now(), '/shop', 'behind', 'order.placed', 'order.placed', 'text/plain', '')`)
+	n.exec(`INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key, done_at) VALUES
+		('h1', '/shop e1', 'a', 0, 'k', now()), ('h1', '/shop e1', 'b', 0, 'k', NULL), ('h1', '/shop e3', 'a', 0, 'k', now())`)
+	got, err := n.store.Preview(t.Context(), deadletter.Filter{}, deadletter.Options{})
+	want := []deadletter.Forecast{
+		{Handler: "h0", Type: "order.placed", Events: 20, Busy: 30, Keys: 1},
+		{Handler: "h1", Type: "order.placed", Events: 50, StepsDone: 2, StepsOpen: 1},
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("Preview = %+v, %v; want %+v", got, err, want)
+	}
+	got, err = n.store.Preview(t.Context(), deadletter.Filter{Handler: "h1"}, deadletter.Options{Limit: 7})
+	if err != nil || len(got) != 1 || got[0].Events != 7 {
+		t.Errorf("Preview of 7 = %+v, %v", got, err)
+	}
+	if _, err := n.store.Preview(t.Context(), deadletter.Filter{}, deadletter.Options{Rate: -1}); err == nil || errors.Is(err, deadletter.ErrNothing) {
+		t.Errorf("Preview of a bad rate = %v", err)
+	}
+}

@@ -1,0 +1,112 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/identity"
+)
+
+// durable returns the durable consumer of a handler as the broker has it, nil where
+// there is none.
+func (s *stream) durable(ctx context.Context, sub subscription) (*jetstream.ConsumerInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	consumer, err := s.handle.Consumer(ctx, sub.consumer())
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up consumer %s: %w", sub.consumer(), err)
+	}
+	return consumer.CachedInfo(), nil
+}
+
+// checkConsumers looks at the durable consumer of each handler that has one.
+func checkConsumers(ctx context.Context, e *examination) error {
+	fine := 0
+	err := e.each(ctx, func(s *stream) {
+		for _, sub := range s.handlers {
+			if sub.Ordered {
+				continue
+			}
+			info, err := s.durable(ctx, sub)
+			switch {
+			case err != nil:
+				e.skip(sub.Handler, remedyOf(err), "could not be looked at: %v", err)
+			case info == nil && sub.Led && !sub.Lives:
+				// It may be ordered, without having decided anything yet.
+			case info == nil:
+				e.fault(sub.Handler, "start a process that has the handler, or start it again: it makes the consumer where the handler had come to",
+					"its consumer %s is not on the stream %s: no event reaches it", sub.consumer(), s.name)
+			case e.checkConsumer(s, sub, info):
+				fine++
+			}
+		}
+	})
+	if err == nil && fine > 0 {
+		e.ok("", "%s as they should be", counted(fine, "durable consumer"))
+	} else if err == nil {
+		e.ok("", "no handler has a durable consumer")
+	}
+	return err
+}
+
+func (e *examination) checkConsumer(s *stream, sub subscription, info *jetstream.ConsumerInfo) bool {
+	faults, err := inbox.ExamineConsumer(info.Config, sub.instance, sub.Handler, sub.Subjects)
+	if err != nil {
+		instance, handler := identity.Owner(info.Config.Metadata)
+		e.fault(sub.Handler, fmt.Sprintf("give one of the two databases another identity, or delete the consumer if nobody uses it: nats consumer rm %s %s", s.name, info.Name),
+			"its consumer %s on the stream %s is not this Postroom's: it was made for instance %q, handler %q", info.Name, s.name, instance, handler)
+		return false
+	}
+	if len(faults) > 0 {
+		e.fault(sub.Handler, fmt.Sprintf("start a process of the handler again, which mends what can be changed; else delete it, and start one then: nats consumer rm %s %s", s.name, info.Name),
+			"its consumer %s on the stream %s loses events or keeps them back: %s", info.Name, s.name, strings.Join(faults, "; "))
+	}
+	return len(faults) == 0
+}
+
+// maxConsumers is how many consumers of a stream are looked at.
+const maxConsumers = 10_000
+
+// checkStrays looks for durable consumers of this Postroom that no handler is
+// subscribed with: for a stream that keeps events for its consumers they count.
+func checkStrays(ctx context.Context, e *examination) error {
+	subs, err := e.loadSubscriptions(ctx)
+	if err != nil {
+		return err
+	}
+	instance, err := row[struct{ ID string }](ctx, e, e.d.sql.instance)
+	if err != nil {
+		return err
+	}
+	return e.each(ctx, func(s *stream) {
+		within, cancel := context.WithTimeout(ctx, answerWithin)
+		defer cancel()
+		list := s.handle.ListConsumers(within)
+		looked := 0
+		for info := range list.Info() {
+			if looked++; looked > maxConsumers {
+				break
+			}
+			owner, handler := identity.Owner(info.Config.Metadata)
+			known := slices.ContainsFunc(subs, func(sub subscription) bool { return sub.Handler == handler && sub.Stream == s.name })
+			if info.Config.Durable == "" || owner != instance.ID || known {
+				continue
+			}
+			e.warn(handler, fmt.Sprintf("if the handler was retired: nats consumer rm %s %s", s.name, info.Name),
+				"the consumer %s on the stream %s is this Postroom's, and no handler is subscribed with it: %s wait for it",
+				info.Name, s.name, counted(info.NumPending, "message"))
+		}
+		if err := list.Err(); err != nil {
+			e.skip(s.name, remedyOf(err), "its consumers could not be listed: %v", err)
+		}
+	})
+}

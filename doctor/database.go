@@ -1,0 +1,288 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/postroom/postroom/schema"
+)
+
+// databaseChecks look at the server, and at how it is set up.
+var databaseChecks = []check{
+	{"schema-version", 0, "", checkSchema},
+	{"database-clock", 0, "", checkDatabaseClock},
+	{"durability", 0, "a commit that was acknowledged survives a crash: fsync, full_page_writes and synchronous_commit are on", checkDurability},
+	{"isolation", tables, "transactions are read committed by default", checkIsolation},
+	{"timeouts", 0, "no timeout of the server is so short that it breaks handlers", checkTimeouts},
+	{"connections", 0, "", checkConnections},
+	{"vacuum", 0, "no transaction, prepared transaction or replication slot keeps vacuum from the tables", checkVacuum},
+	{"autovacuum", tables, "autovacuum is on, for the server and for each table", checkAutovacuum},
+	{"rights", tables, "this role can do what a relay and an inbox do", checkRights},
+	{"public-rights", tables, "PUBLIC has no rights on the tables", checkPublic},
+	{"producer-rights", tables, "", checkProducers},
+}
+
+// checkSchema also tells the checks after it whether there are tables to look at.
+func checkSchema(ctx context.Context, e *examination) error {
+	d := e.d
+	steps, err := schema.Status(ctx, d.db, d.name)
+	if err != nil {
+		return err
+	}
+	applied := 0
+	for _, s := range steps {
+		if !s.AppliedAt.IsZero() {
+			applied++
+		}
+	}
+	migrate := "postroom migrate up"
+	if d.name != schema.DefaultName {
+		migrate += " --schema " + d.name
+	}
+	err = schema.Require(ctx, d.db, d.name)
+	switch {
+	case errors.Is(err, schema.ErrTooNew):
+		e.fault(d.name, "use a newer postroom", "%v", err)
+	case errors.Is(err, schema.ErrOutdated) && applied == 0:
+		e.noTables = "there are no tables in the schema " + d.name
+		e.fault(d.name, migrate+", or name the right schema with --schema", "there are no tables in the schema %s of this database", d.name)
+	case errors.Is(err, schema.ErrOutdated):
+		e.fault(d.name, migrate, "the tables are of version %d and this program is of version %d", applied, len(steps))
+	case err != nil:
+		return err
+	default:
+		e.ok(d.name, "the tables are of version %d or later, which this program works with", len(steps))
+	}
+	return nil
+}
+
+// settingNames are the settings of the server that checks look at.
+var settingNames = []string{
+	"fsync", "full_page_writes", "data_checksums", "synchronous_commit", "default_transaction_isolation",
+	"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "transaction_timeout",
+	"autovacuum", "track_counts",
+}
+
+func (e *examination) loadSettings(ctx context.Context) (map[string]string, error) {
+	return e.settings.get(func() (map[string]string, error) {
+		type setting struct{ Name, Value string }
+		all, err := rows[setting](ctx, e, e.d.sql.settings, settingNames)
+		values := make(map[string]string, len(all))
+		for _, s := range all {
+			values[s.Name] = s.Value
+		}
+		return values, err
+	})
+}
+
+// roleSetting is a setting that is made for a role, or for the database.
+type roleSetting struct{ Role, Name, Value string }
+
+func (s roleSetting) of() string {
+	if s.Role == "" {
+		return "this database"
+	}
+	return "role " + s.Role
+}
+
+// loadRoleSettings returns the settings of other roles that write, none where there are
+// no tables by which to tell these.
+func (e *examination) loadRoleSettings(ctx context.Context) ([]roleSetting, error) {
+	if e.noTables != "" {
+		return nil, nil
+	}
+	return e.roles.get(func() ([]roleSetting, error) {
+		return rows[roleSetting](ctx, e, e.d.sql.roleSettings, settingNames)
+	})
+}
+
+// settled calls f for a setting as this role has it, and as other roles do.
+func (e *examination) settled(ctx context.Context, name string, f func(of, value string)) error {
+	own, err := e.loadSettings(ctx)
+	if err != nil {
+		return err
+	}
+	if value, ok := own[name]; ok { // not every server has each
+		f("", value)
+	}
+	others, err := e.loadRoleSettings(ctx)
+	for _, s := range others {
+		if s.Name == name && (s.Role != "" || !same(s.Value, own[name])) {
+			f(s.of(), s.Value)
+		}
+	}
+	return err
+}
+
+func checkDurability(ctx context.Context, e *examination) error {
+	own, err := e.loadSettings(ctx)
+	if err != nil {
+		return err
+	}
+	for name, lost := range map[string]string{
+		"fsync":            "a crash of the machine takes commits away that were acknowledged, or the whole database",
+		"full_page_writes": "a crash of the machine can leave half-written pages",
+	} {
+		if own[name] == "off" {
+			e.fault(name, fmt.Sprintf("ALTER SYSTEM SET %s = on; SELECT pg_reload_conf()", name), "%s is off: %s", name, lost)
+		}
+	}
+	err = e.settled(ctx, "synchronous_commit", func(of, value string) {
+		if !isOff(value) {
+			return
+		}
+		where := "for this role, this database or the server"
+		if of != "" {
+			where = "for " + of
+		}
+		e.fault(of, "set it to on, where it is set: ALTER ROLE … or ALTER DATABASE … RESET synchronous_commit, or ALTER SYSTEM; relays set it for themselves where it may be off",
+			"synchronous_commit is off %s: a crash of the server takes away commits that were acknowledged, and with them effects whose events the broker will not deliver again", where)
+	})
+	if own["data_checksums"] == "off" && err == nil {
+		e.ok("data_checksums", "data checksums are off: a disk that returns wrong data is not noticed (pg_checksums --enable)")
+	}
+	return err
+}
+
+// same reports whether two values of a setting are one, which may be written in
+// several ways.
+func same(a, b string) bool {
+	x, isTime := milliseconds(a)
+	y, areTimes := milliseconds(b)
+	return a == b || isOff(a) && isOff(b) || isTime && areTimes && x == y
+}
+
+func isOff(value string) bool {
+	return slices.Contains([]string{"off", "false", "no", "0"}, strings.ToLower(value))
+}
+
+// checkIsolation looks at what an ordered handler refuses.
+func checkIsolation(ctx context.Context, e *examination) error {
+	subs, err := e.loadSubscriptions(ctx)
+	if err != nil {
+		return err
+	}
+	ordered := slices.ContainsFunc(subs, func(s subscription) bool { return s.Ordered })
+	return e.settled(ctx, "default_transaction_isolation", func(of, value string) {
+		switch where := strings.TrimSpace(of + " has"); {
+		case value == "read committed":
+		case ordered:
+			e.fault(of, "ALTER ROLE … or ALTER DATABASE … SET default_transaction_isolation = 'read committed', for the roles of inboxes",
+				"%s the isolation level %s by default, and there are ordered handlers: their transactions would not see what became of a key while they waited for it, and inboxes refuse to start", where, value)
+		default:
+			e.ok(of, "%s the isolation level %s by default; an ordered handler would refuse it", where, value)
+		}
+	})
+}
+
+// timeouts are those of the server that end what a handler does, with the shortest that
+// leaves it room. An inbox sets its own lock_timeout and idle_in_transaction_session_timeout
+// for the transactions of handlers, but not for its other statements.
+var timeouts = []struct {
+	name  string
+	least time.Duration
+	ends  string
+}{
+	{"statement_timeout", 5 * time.Second, "a statement of a handler that takes longer fails, and costs an attempt"},
+	{"transaction_timeout", 30 * time.Second, "a handler that takes longer loses its connection"},
+	{"lock_timeout", time.Second, "a process that waits for another's row for longer fails"},
+	{"idle_in_transaction_session_timeout", 5 * time.Second, "a transaction that waits for its program for longer loses its connection"},
+}
+
+func checkTimeouts(ctx context.Context, e *examination) error {
+	for _, t := range timeouts {
+		err := e.settled(ctx, t.name, func(of, value string) {
+			set, ok := milliseconds(value)
+			if ok && set > 0 && set < t.least {
+				e.warn(of, fmt.Sprintf("ALTER ROLE … SET %s = '%s' or more, or 0, for the roles of inboxes and producers", t.name, t.least),
+					"%s %s of %s: %s", strings.TrimSpace(of+" has"), t.name, span(set), t.ends)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// milliseconds reads a timeout: of pg_settings, where it has no unit, or as somebody
+// has written it.
+func milliseconds(value string) (time.Duration, bool) {
+	value = strings.ReplaceAll(value, " ", "")
+	if n, err := strconv.Atoi(value); err == nil {
+		return time.Duration(n) * time.Millisecond, true
+	}
+	d, err := time.ParseDuration(strings.Replace(value, "min", "m", 1))
+	return d, err == nil
+}
+
+// crowded is the share of its limit from which something is nearly full.
+const crowded = 0.9
+
+func checkConnections(ctx context.Context, e *examination) error {
+	type count struct{ Used, Most int64 }
+	c, err := row[count](ctx, e, e.d.sql.connections)
+	if err != nil {
+		return err
+	}
+	if float64(c.Used) > crowded*float64(c.Most) {
+		e.warn("", "close some, put a pooler between, or raise max_connections: a process that gets none handles nothing",
+			"%d of %d connections are taken", c.Used, c.Most)
+		return nil
+	}
+	e.ok("", "%d of %d connections are taken", c.Used, c.Most)
+	return nil
+}
+
+func checkVacuum(ctx context.Context, e *examination) error {
+	type obstacle struct {
+		Kind, Name string
+		Age        float64
+		Bytes      int64
+		Handle     string
+	}
+	found, err := rows[obstacle](ctx, e, e.d.sql.obstacles, e.d.cfg.OldTransaction)
+	if err != nil {
+		return err
+	}
+	const so = "rows of the log and the ledger that are removed meanwhile take space, and time, until it ends"
+	for _, o := range found {
+		switch o.Kind {
+		case "transaction":
+			e.warn(o.Name, "SELECT pg_terminate_backend("+o.Handle+"), if it was forgotten", "a transaction has been open for %s: %s", span(seconds(o.Age)), so)
+		case "prepared":
+			e.warn(o.Name, fmt.Sprintf("COMMIT PREPARED or ROLLBACK PREPARED '%s'", strings.ReplaceAll(o.Handle, "'", "''")),
+				"a transaction has been prepared for %s, and neither committed nor rolled back: %s", span(seconds(o.Age)), so)
+		case "slot":
+			e.warn(o.Name, fmt.Sprintf("start what reads it, or SELECT pg_drop_replication_slot('%s')", strings.ReplaceAll(o.Handle, "'", "''")),
+				"nobody reads this replication slot, which keeps %d MiB of the server's log, and perhaps removed rows", o.Bytes>>20)
+		case "hidden":
+			e.skip("", "GRANT pg_read_all_stats to this role", "%s of other roles could not be looked at: one may have been open for long", counted(o.Bytes, "session"))
+		}
+	}
+	return nil
+}
+
+func checkAutovacuum(ctx context.Context, e *examination) error {
+	own, err := e.loadSettings(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"autovacuum", "track_counts"} {
+		if own[name] == "off" {
+			e.fault(name, fmt.Sprintf("ALTER SYSTEM SET %s = on; SELECT pg_reload_conf()", name),
+				"%s is off: the space of rows that were removed is never used again, and every look at the tables gets slower", name)
+		}
+	}
+	off, err := rows[struct{ Table string }](ctx, e, e.d.sql.unvacuumed)
+	for _, t := range off {
+		e.fault(t.Table, fmt.Sprintf("ALTER TABLE %s.%s RESET (autovacuum_enabled)", e.d.name, t.Table),
+			"autovacuum is turned off for the table %s: the space of rows that were removed is never used again", t.Table)
+	}
+	return err
+}

@@ -1,0 +1,275 @@
+package doctor_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/doctor"
+	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/schema"
+)
+
+func TestMain(m *testing.M) { devtest.Main(m) }
+
+func examine(t *testing.T, db doctor.DB, nc *nats.Conn, cfg doctor.Config) doctor.Report {
+	t.Helper()
+	report, err := doctor.New(db, nc, cfg).Examine(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+// of returns the findings of a check.
+func of(report doctor.Report, check string) []doctor.Finding {
+	return slices.DeleteFunc(slices.Clone(report.Findings), func(f doctor.Finding) bool { return f.Check != check })
+}
+
+func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
+	t.Helper()
+	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func wantOne(t *testing.T, report doctor.Report, check string, severity doctor.Severity, parts ...string) {
+	t.Helper()
+	found := of(report, check)
+	if len(found) != 1 || found[0].Severity != severity {
+		t.Errorf("%s = %+v, want one %s", check, found, severity)
+		return
+	}
+	for _, part := range parts {
+		if !strings.Contains(found[0].Text+"\n"+found[0].Remedy, part) {
+			t.Errorf("want %q in %+v", part, found[0])
+		}
+	}
+}
+
+// A check that cannot be made says so, and hides no other.
+func TestChecksThatCannotBeMade(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	exec(t, pool, "DROP TABLE postroom.job CASCADE; DROP TABLE postroom.node CASCADE")
+	report := examine(t, pool, devtest.NATS(t), doctor.Config{})
+	wantOne(t, report, "replay", doctor.Skipped, "could not be looked at", "postroom.job")
+	wantOne(t, report, "ledger", doctor.Skipped, "postroom.node")
+	wantOne(t, report, "sequence", doctor.OK)
+	wantOne(t, report, "public-rights", doctor.OK)
+	wantOne(t, report, "broker", doctor.OK, "NATS 2.")
+}
+
+// A table that somebody has locked costs its checks, and a second for each.
+func TestALockedTable(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), "LOCK TABLE postroom.job IN ACCESS EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	report := examine(t, pool, nil, doctor.Config{})
+	wantOne(t, report, "replay", doctor.Skipped, "55P03", "run it again when nobody locks the tables")
+	wantOne(t, report, "sequence", doctor.OK)
+}
+
+// Somebody who may read nothing learns what was not looked at, and why.
+func TestARoleWithoutRights(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	role := fmt.Sprintf("nobody_%d", time.Now().UnixNano())
+	exec(t, pool, "CREATE ROLE "+role)
+	t.Cleanup(func() {
+		if _, err := pool.Exec(context.WithoutCancel(t.Context()), "DROP ROLE "+role); err != nil {
+			t.Error(err)
+		}
+	})
+	cfg := pool.Config()
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, "SET ROLE "+role)
+		return err
+	}
+	as, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer as.Close()
+	report := examine(t, as, nil, doctor.Config{})
+	for _, check := range []string{"schema-version", "relay", "unknown-handler", "ledger", "dead-events", "replay"} {
+		wantOne(t, report, check, doctor.Skipped, "42501", "run it as a role that may read Postroom's tables")
+	}
+	wantOne(t, report, "rights", doctor.Skipped, "writes to none of the tables")
+	wantOne(t, report, "connections", doctor.OK)
+}
+
+// The doctor writes nothing, whatever its statements would.
+func TestExamineWritesNothing(t *testing.T) {
+	t.Parallel()
+	read := &readOnly{Pool: devtest.Pool(t)}
+	examine(t, read, nil, doctor.Config{})
+	if !read.only {
+		t.Error("a transaction was not read only")
+	}
+}
+
+// readOnly notes whether all transactions with options are read only.
+type readOnly struct {
+	*pgxpool.Pool
+
+	begun, only bool
+}
+
+func (r *readOnly) BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error) {
+	r.only = (r.only || !r.begun) && options.AccessMode == pgx.ReadOnly
+	r.begun = true
+	return r.Pool.BeginTx(ctx, options)
+}
+
+func TestOldTransactions(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), "SELECT pg_current_xact_id()"); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, pool, "BEGIN; CREATE TABLE p (x int); PREPARE TRANSACTION 'it''s mine'")
+	t.Cleanup(func() {
+		if _, err := pool.Exec(context.WithoutCancel(t.Context()), "ROLLBACK PREPARED 'it''s mine'"); err != nil {
+			t.Error(err)
+		}
+	})
+	var found []doctor.Finding
+	devtest.Eventually(t, 10*time.Second, "both to be old", func() bool {
+		found = of(examine(t, pool, nil, doctor.Config{OldTransaction: 50 * time.Millisecond}), "vacuum")
+		return len(found) >= 2
+	})
+	var text string
+	for _, f := range found {
+		text += string(f.Severity) + f.Text + f.Remedy
+	}
+	for _, want := range []string{"a transaction has been open for", "SELECT pg_terminate_backend(", "neither committed nor rolled back", "ROLLBACK PREPARED 'it''s mine'"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("want %q in %s", want, text)
+		}
+	}
+	wantOne(t, examine(t, pool, nil, doctor.Config{}), "vacuum", doctor.OK)
+}
+
+// An account that is at its limit, and one without JetStream.
+func TestAccounts(t *testing.T) {
+	t.Parallel()
+	server, err := devstack.StartNATS(t.Context(), devstack.NATSConfig{Options: `accounts {
+		full { jetstream: {max_streams: 1}, users: [{user: full, password: x}] }
+		none { users: [{user: none, password: x}] }
+		mute { jetstream: enabled, users: [{user: mute, password: x, permissions: {publish: "$JS.API.INFO"}}] } }`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	connect := func(user string) *nats.Conn {
+		nc, err := nats.Connect(server.URL(), append(relay.ConnectOptions(), nats.UserInfo(user, "x"))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		return nc
+	}
+	full := connect("full")
+	if err := relay.EnsureStream(t.Context(), full, jetstream.StreamConfig{Name: "A", Subjects: []string{"a"}}); err != nil {
+		t.Fatal(err)
+	}
+	pool := devtest.Pool(t)
+	wantOne(t, examine(t, pool, full, doctor.Config{}), "broker", doctor.Warning, "1 of 1 streams are used", "raise the limit of the account")
+	wantOne(t, examine(t, pool, connect("none"), doctor.Config{}), "broker", doctor.Fault, "there is no JetStream on this connection", "nats-server -js")
+
+	report := examine(t, pool, connect("mute"), doctor.Config{Streams: []string{"A"}})
+	wantOne(t, report, "broker", doctor.OK)
+	wantOne(t, report, "streams", doctor.Skipped, "may this user publish to $JS.API.INFO")
+}
+
+func TestFaultsOfTheConfig(t *testing.T) {
+	if _, err := doctor.New(nil, nil, doctor.Config{Schema: "a b"}).Examine(t.Context()); !errors.Is(err, schema.ErrInvalidName) {
+		t.Errorf("Examine = %v, want ErrInvalidName", err)
+	}
+}
+
+func TestAnotherSchema(t *testing.T) {
+	t.Parallel()
+	pool := devtest.EmptyPool(t)
+	if _, err := schema.Migrate(t.Context(), pool, "mail"); err != nil {
+		t.Fatal(err)
+	}
+	report := examine(t, pool, devtest.NATS(t), doctor.Config{Schema: "mail", ProducerRoles: []string{"postgres"}})
+	for _, f := range report.Of(doctor.Skipped) {
+		if f.Check != "broker-clock" { // no stream is in use
+			t.Errorf("skipped: %+v", f)
+		}
+	}
+	wantOne(t, report, "producer-rights", doctor.Fault, "a superuser, or owns the tables", "mail.grant_producer")
+}
+
+func TestClocks(t *testing.T) {
+	at := func(ms int) time.Time { return time.UnixMilli(int64(ms)) }
+	if got := doctor.Off(at(0), at(2000), at(100), at(0), at(0), at(0)); got != 1900*time.Millisecond {
+		t.Errorf("a clock that said 2s between 0s and 0.1s is off by %s, want 1.9s at the least", got)
+	}
+	if got := doctor.Off(at(0), at(50), at(5000), at(0), at(0), at(0)); got != 0 {
+		t.Errorf("a slow answer makes a clock wrong by %s", got)
+	}
+	tests := []struct {
+		ahead, doubt time.Duration
+		want         doctor.Severity
+	}{
+		{0, 0, doctor.OK},
+		{900 * time.Millisecond, 0, doctor.OK},
+		{1100 * time.Millisecond, 0, doctor.Warning},
+		{-1100 * time.Millisecond, 0, doctor.Warning},
+		{1100 * time.Millisecond, 200 * time.Millisecond, doctor.OK},
+		{61 * time.Second, 0, doctor.Fault},
+		{-61 * time.Second, 0, doctor.Fault},
+	}
+	for _, tt := range tests {
+		if got := doctor.CompareClocks(tt.ahead, tt.doubt); got.Severity != tt.want || got.Text == "" {
+			t.Errorf("%s ahead, give or take %s: %+v, want %s", tt.ahead, tt.doubt, got, tt.want)
+		}
+	}
+}
+
+func TestVersions(t *testing.T) {
+	for version, want := range map[string]bool{"2.9.25": true, "1.4.1": true, "2.10.0": false, "2.15.2": false, "v2.11.0-RC.1": false, "3.0.0": false, "": true} {
+		if got := doctor.Older(version); got != want {
+			t.Errorf("%q is older than 2.10: %t, want %t", version, got, want)
+		}
+	}
+}
+
+func TestTimeouts(t *testing.T) {
+	for text, want := range map[string]time.Duration{"0": 0, "900": 900 * time.Millisecond, "2s": 2 * time.Second, "5min": 5 * time.Minute, "1 h": time.Hour} {
+		if got, ok := doctor.Milliseconds(text); got != want || !ok {
+			t.Errorf("%q = %s, %t, want %s", text, got, ok, want)
+		}
+	}
+}

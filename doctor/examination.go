@@ -1,0 +1,203 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/nats-io/nats.go"
+)
+
+// patience is how long a check may take that does not say otherwise.
+const patience = 15 * time.Second
+
+// need is what a check cannot do without.
+type need int
+
+const (
+	tables need = 1 << iota // the tables of Postroom
+	broker                  // a connection to NATS
+)
+
+// check is one thing to look at.
+type check struct {
+	name  string
+	needs need
+	fine  string // said where nothing is wrong
+	run   func(ctx context.Context, e *examination) error
+}
+
+// checks are all that are made, in this order.
+var checks = slices.Concat(databaseChecks, logChecks, handlerChecks, brokerChecks)
+
+// examination is one look at everything. It is used by one goroutine.
+type examination struct {
+	d        *Doctor
+	findings []Finding
+	current  check
+	noTables string // why they cannot be looked at
+
+	clock    lazy[clock]
+	settings lazy[map[string]string]
+	roles    lazy[[]roleSetting]
+	subs     lazy[[]subscription]
+	nodes    lazy[[]node]
+	streams  lazy[[]*stream]
+	losses   lazy[Losses]
+}
+
+// lazy is something that several checks look at, and that is fetched once.
+type lazy[T any] struct {
+	fetched bool
+	value   T
+	err     error
+}
+
+func (l *lazy[T]) get(fetch func() (T, error)) (T, error) {
+	if !l.fetched {
+		l.value, l.err = fetch()
+		l.fetched = true
+	}
+	return l.value, l.err
+}
+
+// make makes one check, and sees to it that it has a finding.
+func (e *examination) make(ctx context.Context, c check) {
+	e.current = c
+	if c.needs&tables != 0 && e.noTables != "" {
+		e.skip("", "", "not looked at: %s", e.noTables)
+		return
+	}
+	if c.needs&broker != 0 && (e.d.nc == nil || !e.d.nc.IsConnected()) {
+		e.skip("", "give the address of the broker: --nats-url", "not looked at: there is no connection to the broker")
+		return
+	}
+	had := len(e.findings)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := c.run(ctx, e); err != nil {
+		e.skip("", remedyOf(err), "could not be looked at: %v", err)
+	}
+	if len(e.findings) == had {
+		e.add(OK, "", "", "%s", c.fine)
+	}
+}
+
+func (e *examination) fault(subject, remedy, format string, args ...any) {
+	e.add(Fault, subject, remedy, format, args...)
+}
+
+func (e *examination) warn(subject, remedy, format string, args ...any) {
+	e.add(Warning, subject, remedy, format, args...)
+}
+
+func (e *examination) skip(subject, remedy, format string, args ...any) {
+	e.add(Skipped, subject, remedy, format, args...)
+}
+
+func (e *examination) ok(subject, format string, args ...any) {
+	e.add(OK, subject, "", format, args...)
+}
+
+func (e *examination) add(s Severity, subject, remedy, format string, args ...any) {
+	f := Finding{Check: e.current.name, Severity: s, Subject: subject, Text: fmt.Sprintf(format, args...), Remedy: remedy}
+	ignored := slices.ContainsFunc(e.d.cfg.Ignore, func(i string) bool { return i == f.Check || i == f.Check+":"+f.Subject })
+	if ignored && s != OK {
+		f.Severity, f.Remedy, f.Text = OK, "", "ignored: "+f.Text
+	}
+	e.findings = append(e.findings, f)
+}
+
+// remedyOf says what a check needs that failed.
+func remedyOf(err error) string {
+	var server *pgconn.PgError
+	switch {
+	case errors.As(err, &server) && server.Code == "42501":
+		return "run it as a role that may read Postroom's tables"
+	case errors.As(err, &server) && (server.Code == "55P03" || server.Code == "57014"):
+		return "run it again when nobody locks the tables, for instance for a migration"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrPermissionViolation):
+		return "the broker does not answer who may not ask: may this user publish to $JS.API.INFO, $JS.API.STREAM.> and $JS.API.CONSUMER.>, and subscribe to _INBOX.>?"
+	}
+	return "see the error; the other checks were made all the same"
+}
+
+// read runs f in a transaction that writes nothing, and waits for nobody.
+func (e *examination) read(ctx context.Context, f func(tx pgx.Tx) error) error {
+	return e.d.read(ctx, f)
+}
+
+func (d *Doctor) read(ctx context.Context, f func(tx pgx.Tx) error) error {
+	tx, err := d.db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return fmt.Errorf("connect to the database: %w", err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // there is nothing to commit
+	if _, err := tx.Exec(ctx, d.sql.begin); err != nil {
+		return fmt.Errorf("begin to look at the database: %w", err)
+	}
+	return f(tx)
+}
+
+// rows runs a statement whose columns are the fields of T in order.
+func rows[T any](ctx context.Context, e *examination, sql string, args ...any) ([]T, error) {
+	var all []T
+	err := e.read(ctx, func(tx pgx.Tx) error {
+		found, _ := tx.Query(ctx, sql, args...) // CollectRows reports the error
+		var err error
+		all, err = pgx.CollectRows(found, pgx.RowToStructByPos[T])
+		return err
+	})
+	return all, err
+}
+
+// row is rows for a statement that returns one.
+func row[T any](ctx context.Context, e *examination, sql string, args ...any) (T, error) {
+	all, err := rows[T](ctx, e, sql, args...)
+	if err != nil || len(all) == 1 {
+		return first(all), err
+	}
+	return first(all), fmt.Errorf("%d rows, want one", len(all))
+}
+
+func first[T any](all []T) (one T) {
+	if len(all) > 0 {
+		one = all[0]
+	}
+	return one
+}
+
+// some lists the first of some names.
+func some(names []string) string {
+	const most = 5
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}
+
+// span writes a duration as a person reads it.
+func span(d time.Duration) string {
+	switch {
+	case d >= 48*time.Hour:
+		return fmt.Sprintf("%.1f days", d.Hours()/24)
+	case d >= time.Minute:
+		return d.Round(time.Second).String()
+	}
+	return d.Round(time.Millisecond).String()
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// counted returns "1 event", "2 events".
+func counted[N int | int64 | uint64](n N, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,21 @@
+package doctor
+
+import "time"
+
+// Off returns by how much two clocks differ at the least, each told between two times.
+func Off(before, told, after, otherBefore, otherTold, otherAfter time.Time) time.Duration {
+	return measured(before, told, after).off(measured(otherBefore, otherTold, otherAfter))
+}
+
+// CompareClocks returns the finding about a clock that is ahead of this one's.
+func CompareClocks(ahead, doubt time.Duration) Finding {
+	e := &examination{d: New(nil, nil, Config{})}
+	e.compareClocks("the database", clock{ahead, doubt}, "this machine", clock{})
+	return e.findings[0]
+}
+
+// Older reports whether a version is older than 2.10.
+func Older(version string) bool { return older(version, 2, 10) }
+
+// Milliseconds reads a timeout.
+var Milliseconds = milliseconds

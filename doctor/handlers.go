@@ -1,0 +1,255 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/identity"
+)
+
+// handlerChecks look at handlers as the database knows them.
+var handlerChecks = []check{
+	{"ledger", tables, "", checkLedger},
+	{"unknown-handler", tables, "a process that lives has each handler that decided events, or is subscribed", checkUnknown},
+	{"untaken-events", tables, "no event is due that no process takes", checkUntaken},
+	{"dead-events", tables, "", checkDead},
+	{"replay", tables, "every replay is done, or somebody drives it", checkJobs},
+}
+
+// subscription is a row of postroom.subscription.
+type subscription struct {
+	Handler, Stream string
+	Created         time.Time // of the stream
+	Subjects        []string
+	Floor           int64
+	FloorID         string
+	FloorStored     *time.Time
+	Ordered         bool
+	Led             bool // something happened that raises its epoch, as a reader does
+	Lives           bool // in a process
+	instance        string
+}
+
+// consumer returns the name of the handler's durable consumer, if it is not ordered.
+func (s subscription) consumer() string { return identity.Consumer(s.instance, s.Handler) }
+
+// mark returns the message at the handler's floor.
+func (s subscription) mark() inbox.Floor {
+	f := inbox.Floor{Seq: uint64(max(s.Floor, 0)), ID: s.FloorID}
+	if s.FloorStored != nil {
+		f.Stored = *s.FloorStored
+	}
+	return f
+}
+
+func (e *examination) loadSubscriptions(ctx context.Context) ([]subscription, error) {
+	return e.subs.get(func() ([]subscription, error) {
+		var all []subscription
+		err := e.read(ctx, func(tx pgx.Tx) error {
+			var instance string
+			if err := tx.QueryRow(ctx, e.d.sql.instance).Scan(&instance); err != nil {
+				return fmt.Errorf("read who this Postroom is: %w", err)
+			}
+			found, _ := tx.Query(ctx, e.d.sql.subscriptions) // CollectRows reports the error
+			var err error
+			all, err = pgx.CollectRows(found, pgx.RowToStructByPos[subscription])
+			for i := range all {
+				all[i].instance = instance
+			}
+			return err
+		})
+		return all, err
+	})
+}
+
+// node is a process that lives.
+type node struct {
+	Name            string
+	Handlers        []string
+	Ledger, AgeGate float64 // in seconds
+}
+
+func (e *examination) loadNodes(ctx context.Context) ([]node, error) {
+	return e.nodes.get(func() ([]node, error) { return rows[node](ctx, e, e.d.sql.nodes) })
+}
+
+// defaultLedger is inbox.Config.Ledger where nobody says otherwise.
+const defaultLedger = 30 * 24 * time.Hour
+
+// ledger returns for how long the processes that live keep ledger rows, and trust
+// them: the shortest of each.
+func (e *examination) ledger(ctx context.Context) (kept, trusted time.Duration, err error) {
+	nodes, err := e.loadNodes(ctx)
+	if err != nil || len(nodes) == 0 {
+		return defaultLedger, defaultLedger / 30 * 29, err
+	}
+	shortest := func(of func(node) float64) time.Duration {
+		return seconds(of(slices.MinFunc(nodes, func(a, b node) int { return int(of(a) - of(b)) })))
+	}
+	return shortest(func(n node) float64 { return n.Ledger }), shortest(func(n node) float64 { return n.AgeGate }), nil
+}
+
+func checkLedger(ctx context.Context, e *examination) error {
+	nodes, err := e.loadNodes(ctx)
+	if err != nil {
+		return err
+	}
+	const remedy = "give all processes of this database the same inbox.Config.Ledger, and an AgeGate that is shorter"
+	for i, n := range nodes {
+		if n.AgeGate > n.Ledger*0.99 {
+			e.fault(n.Name, remedy, "a process trusts the ledger for %s and keeps its rows for %s: an event that comes between the two is applied again",
+				span(seconds(n.AgeGate)), span(seconds(n.Ledger)))
+		}
+		for _, other := range nodes[:i] {
+			switch {
+			case n.AgeGate >= other.Ledger || other.AgeGate >= n.Ledger:
+				e.fault(n.Name, remedy, "it keeps ledger rows for %s and trusts them for %s, and %s for %s and %s: one trusts rows that the other removes, and applies their events again",
+					span(seconds(n.Ledger)), span(seconds(n.AgeGate)), other.Name, span(seconds(other.Ledger)), span(seconds(other.AgeGate)))
+			case n.Ledger != other.Ledger || n.AgeGate != other.AgeGate:
+				e.warn(n.Name, remedy, "it keeps ledger rows for %s and trusts them for %s, and %s for %s and %s",
+					span(seconds(n.Ledger)), span(seconds(n.AgeGate)), other.Name, span(seconds(other.Ledger)), span(seconds(other.AgeGate)))
+			default:
+				continue
+			}
+			return nil // one pair tells
+		}
+	}
+	kept, trusted, err := e.ledger(ctx)
+	if err == nil && len(nodes) > 0 {
+		e.ok("", "%s keep ledger rows for %s and trust them for %s", counted(len(nodes), "process"), span(kept), span(trusted))
+	} else if err == nil {
+		e.ok("", "no process runs handlers")
+	}
+	return err
+}
+
+// checkUnknown looks for handlers that no process has.
+func checkUnknown(ctx context.Context, e *examination) error {
+	subs, err := e.loadSubscriptions(ctx)
+	if err != nil {
+		return err
+	}
+	type unknown struct {
+		Handler    string
+		Held, Owed int64
+	}
+	deciding, err := rows[unknown](ctx, e, e.d.sql.unknown)
+	if err != nil {
+		return err
+	}
+	told := make(map[string]bool)
+	for _, u := range deciding {
+		told[u.Handler] = true
+		i := slices.IndexFunc(subs, func(s subscription) bool { return s.Handler == u.Handler })
+		remedy := "start a process that has it (a handler that was renamed is another one)"
+		switch {
+		case u.Owed > 0:
+			e.fault(u.Handler, remedy, "no process that lives has this handler, and %s held for it that nobody runs", are(u.Owed, u.Owed+10_000-u.Held))
+		case i >= 0:
+			e.warn(u.Handler, remedy+retire(e.d.name, subs[i]), "no process that lives has this handler: its events wait in the stream %s, for as long as that keeps them", subs[i].Stream)
+		default:
+			e.warn(u.Handler, remedy+"; if it was retired, its rows of the ledger leave with their age, and until then --ignore unknown-handler:"+u.Handler,
+				"events were decided by this handler, %d are held, and no process that lives has it", u.Held)
+		}
+	}
+	for _, s := range subs {
+		if !s.Lives && !told[s.Handler] {
+			e.warn(s.Handler, "start a process that has it (a handler that was renamed is another one)"+retire(e.d.name, s),
+				"no process that lives has this handler: its events wait in the stream %s, for as long as that keeps them", s.Stream)
+		}
+	}
+	return nil
+}
+
+// retire says how a handler that is not to run any more is forgotten.
+func retire(name string, s subscription) string {
+	text := fmt.Sprintf("; if it was retired: DELETE FROM %s.subscription WHERE handler = '%s'", name, s.Handler)
+	if !s.Ordered {
+		text += fmt.Sprintf(", and nats consumer rm %s %s", s.Stream, s.consumer())
+	}
+	return text
+}
+
+// are returns "1 event is" or "2 events are"; from most on, "10000 events or more are".
+func are(n, most int64) string {
+	switch {
+	case n >= most:
+		return fmt.Sprintf("%d events or more are", n)
+	case n == 1:
+		return "1 event is"
+	}
+	return fmt.Sprintf("%d events are", n)
+}
+
+// untakenAfter is for how long an event may be due without being run.
+const untakenAfter = 5 * time.Minute
+
+// checkUntaken looks for events that are due, and that the processes which have their
+// handler leave alone: they are of a type that only another version takes.
+func checkUntaken(ctx context.Context, e *examination) error {
+	type untaken struct {
+		Handler, Type string
+		Events        int64
+		Overdue       float64
+	}
+	found, err := rows[untaken](ctx, e, e.d.sql.untaken, untakenAfter)
+	for _, u := range found {
+		e.warn(u.Handler, fmt.Sprintf("start a process whose handler %s takes the type %s, or more workers if it does", u.Handler, u.Type),
+			"%s held of the type %s and due, the first for %s, and no process takes it: none that lives may know the type, or they do not keep up",
+			are(u.Events, 1000), u.Type, span(seconds(u.Overdue)))
+	}
+	return err
+}
+
+func checkDead(ctx context.Context, e *examination) error {
+	kept, _, err := e.ledger(ctx)
+	if err != nil {
+		return err
+	}
+	type old struct {
+		Dead        int64
+		DeadAge     float64
+		Archived    int64
+		ArchivedAge float64
+	}
+	o, err := row[old](ctx, e, e.d.sql.oldDead, kept)
+	if err != nil {
+		return err
+	}
+	if o.Dead > 0 {
+		e.warn("held", "decide about them: replay or discard",
+			"%s dead for longer than the ledger keeps others (%s), the oldest for %s: nobody seems to decide about them, and what they wait for may be gone",
+			are(o.Dead, 10000), span(kept), span(seconds(o.DeadAge)))
+		return nil
+	}
+	text := "no event has been dead for longer than the ledger keeps others (%s)"
+	if o.Archived > 0 {
+		e.ok("held", text+"; %d discarded ones keep their rows of the ledger, the oldest for %s", span(kept), o.Archived, span(seconds(o.ArchivedAge)))
+		return nil
+	}
+	e.ok("held", text, span(kept))
+	return nil
+}
+
+// idleAfter is for how long a replay may rest between two steps.
+const idleAfter = time.Minute
+
+func checkJobs(ctx context.Context, e *examination) error {
+	type job struct {
+		ID              int64
+		Actor           string
+		Items, Released int32
+		Idle            float64
+	}
+	idle, err := rows[job](ctx, e, e.d.sql.idleJobs, idleAfter)
+	for _, j := range idle {
+		e.warn(fmt.Sprintf("replay %d", j.ID), fmt.Sprintf("drive it on with 'postroom dead resume %d', or end it with 'postroom dead cancel %d'", j.ID, j.ID),
+			"nobody drives it: %d of its %d events are released, it has rested for %s, and %s made it", j.Released, j.Items, span(seconds(j.Idle)), j.Actor)
+	}
+	return err
+}

@@ -1,0 +1,235 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Verdict says whether the broker has what a handler's place in its stream tells.
+type Verdict string
+
+const (
+	// Kept says that it has.
+	Kept Verdict = "kept"
+
+	// Recreated says that the stream was deleted and made again.
+	Recreated Verdict = "recreated"
+
+	// LostTail says that the stream ends before messages that it had acknowledged,
+	// or has others in their places.
+	LostTail Verdict = "lost_tail"
+
+	// AgedOut says that the stream dropped messages that the handler may not have
+	// read.
+	AgedOut Verdict = "aged_out"
+
+	// NoStream says that there is no such stream.
+	NoStream Verdict = "no_stream"
+
+	// Unknown says that it could not be looked at.
+	Unknown Verdict = "unknown"
+)
+
+// Standing is where a handler stands in its stream, and whether the stream is still
+// what it was.
+type Standing struct {
+	Handler string  `json:"handler"`
+	Stream  string  `json:"stream"`
+	Ordered bool    `json:"ordered"`
+	Floor   uint64  `json:"floor"` // everything up to this sequence is decided
+	First   uint64  `json:"first_seq"`
+	Last    uint64  `json:"last_seq"`
+	Verdict Verdict `json:"verdict"`
+	Text    string  `json:"text,omitempty"` // why, where it is not Kept
+}
+
+// Losses is what the broker lost, as far as the database can tell.
+type Losses struct {
+	Handlers []Standing `json:"handlers"`
+	Streams  []Tail     `json:"streams"`
+}
+
+// Any reports whether anything was lost.
+func (l Losses) Any() bool {
+	for _, s := range l.Handlers {
+		if s.Verdict != Kept && s.Verdict != Unknown {
+			return true
+		}
+	}
+	for _, t := range l.Streams {
+		if len(t.Missing) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Losses compares streams with what the database knows of them: where each handler
+// stands, and the newest events that the relay recorded as published. It returns an
+// error where nothing could be compared.
+func (d *Doctor) Losses(ctx context.Context) (Losses, error) {
+	e, err := d.begin(ctx)
+	if err != nil {
+		return Losses{}, err
+	}
+	if d.nc == nil || !d.nc.IsConnected() {
+		return Losses{}, errors.New("doctor: there is no connection to the broker")
+	}
+	losses, err := e.loadLosses(ctx)
+	if err != nil {
+		return losses, fmt.Errorf("doctor: %w", err)
+	}
+	return losses, nil
+}
+
+func (e *examination) loadLosses(ctx context.Context) (Losses, error) {
+	return e.losses.get(func() (Losses, error) {
+		var found Losses
+		all, err := e.loadStreams(ctx)
+		for _, s := range all {
+			for _, sub := range s.handlers {
+				found.Handlers = append(found.Handlers, s.standing(ctx, sub))
+			}
+		}
+		tails, tailErr := e.compareTails(ctx, all)
+		found.Streams = tails
+		return found, errors.Join(err, tailErr)
+	})
+}
+
+// standing compares a stream with where a handler stands in it.
+func (s *stream) standing(ctx context.Context, sub subscription) Standing {
+	at := Standing{Handler: sub.Handler, Stream: s.name, Ordered: sub.Ordered, Floor: uint64(max(sub.Floor, 0)), Verdict: Kept}
+	judge := func(v Verdict, format string, args ...any) Standing {
+		at.Verdict, at.Text = v, fmt.Sprintf(format, args...)
+		return at
+	}
+	switch {
+	case s.err != nil:
+		return judge(Unknown, "%v", s.err)
+	case s.info == nil:
+		return judge(NoStream, "the stream does not exist")
+	}
+	state := s.info.State
+	at.First, at.Last = state.FirstSeq, state.LastSeq
+	if !s.info.Created.Truncate(time.Microsecond).Equal(sub.Created) {
+		return judge(Recreated, "the stream was made again at %s, and had been made at %s: it has nothing of what was in it then",
+			s.info.Created.UTC().Format(time.RFC3339), sub.Created.UTC().Format(time.RFC3339))
+	}
+	reads := false
+	if !sub.Ordered {
+		durable, err := s.durable(ctx, sub)
+		if err != nil {
+			return judge(Unknown, "%v", err)
+		}
+		if durable != nil {
+			at.Floor, reads = max(at.Floor, durable.AckFloor.Stream), durable.NumWaiting > 0
+		}
+	}
+	if at.Floor > state.LastSeq {
+		return judge(LostTail, "everything up to %d is decided, and the stream ends at %d: the broker lost %s that it had acknowledged, or more",
+			at.Floor, state.LastSeq, counted(at.Floor-state.LastSeq, "message"))
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	kept, err := sub.mark().IsIn(ctx, s.handle, state)
+	switch {
+	case err != nil:
+		return judge(Unknown, "%v", err)
+	case !kept:
+		return judge(LostTail, "the message at %d is not the one that was decided there: the broker lost what it had, and took others in their place", sub.Floor)
+	case at.Floor+1 < state.FirstSeq && !reads:
+		// A consumer that somebody reads from has had what there was for it: its floor
+		// stays behind where what comes is for others.
+		return judge(AgedOut, "it has decided up to %d, and the stream begins at %d: up to %s were dropped that it had not read",
+			at.Floor, state.FirstSeq, counted(state.FirstSeq-at.Floor-1, "message"))
+	}
+	return at
+}
+
+func checkLosses(ctx context.Context, e *examination) error {
+	losses, err := e.loadLosses(ctx)
+	had := len(e.findings)
+	for _, s := range losses.Handlers {
+		switch s.Verdict {
+		case Kept, NoStream: // the latter is told by checkStreams
+		case Unknown:
+			e.skip(s.Handler, "see the error", "the stream %s could not be compared with where the handler stands: %s", s.Stream, s.Text)
+		case AgedOut:
+			e.fault(s.Handler, "find what it missed in the log of the producers; give the stream a longer max_age", "stream %s: %s", s.Stream, s.Text)
+		case Recreated, LostTail:
+			e.fault(s.Handler, "have what is missing published again, see lost-tail; the handler begins again before the loss when a process of it starts or connects anew, and its ledger absorbs what comes twice",
+				"stream %s: %s", s.Stream, s.Text)
+		}
+	}
+	if err == nil && len(e.findings) == had {
+		e.ok("", "each stream has what its handlers' places in it tell (%s)", counted(len(losses.Handlers), "handler"))
+	}
+	return err
+}
+
+func checkRetention(ctx context.Context, e *examination) error {
+	_, trusted, err := e.ledger(ctx)
+	if err != nil {
+		return err
+	}
+	return e.each(ctx, func(s *stream) {
+		had, kept := len(e.findings), s.info.Config.MaxAge
+		if kept == 0 {
+			e.ok(s.name, "it keeps messages for ever; those that are older than the ledger is trusted for (%s) are held as too_old", span(trusted))
+			return
+		}
+		if s.log && kept < e.d.cfg.Retention {
+			e.warn(s.name, fmt.Sprintf("nats stream edit %s --max-age %s, or give relays a shorter --retention", s.name, e.d.cfg.Retention),
+				"it keeps messages for %s, and the log keeps events for %s: which of them the broker lost, and which grew old, cannot be told", span(kept), span(e.d.cfg.Retention))
+		}
+		for _, sub := range s.handlers {
+			lag, err := s.lag(ctx, sub)
+			switch {
+			case err != nil:
+				e.skip(sub.Handler, remedyOf(err), "how far the handler is behind could not be looked at: %v", err)
+			case lag > kept/2:
+				e.warn(sub.Handler, fmt.Sprintf("start processes of it, or nats stream edit %s --max-age %s", s.name, 4*kept),
+					"its next event has waited for %s, and the stream %s drops messages after %s", span(lag), s.name, span(kept))
+			}
+		}
+		if len(e.findings) == had {
+			e.ok(s.name, "it keeps messages for %s, and no handler is behind for half of that", span(kept))
+		}
+	})
+}
+
+// lag returns the age of the next message that a handler has not read.
+func (s *stream) lag(ctx context.Context, sub subscription) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	from := uint64(max(sub.Floor, 0))
+	if !sub.Ordered {
+		durable, err := s.durable(ctx, sub)
+		if err != nil {
+			return 0, err
+		}
+		if durable != nil && durable.NumPending == 0 && durable.NumAckPending == 0 {
+			return 0, nil
+		}
+		if durable != nil {
+			from = max(from, durable.AckFloor.Stream)
+		}
+	}
+	var lag time.Duration
+	for _, subject := range sub.Subjects {
+		msg, err := s.handle.GetMsg(ctx, from+1, jetstream.WithGetMsgSubject(subject))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue
+		}
+		if err != nil {
+			return 0, fmt.Errorf("look up the next message of %s: %w", subject, err)
+		}
+		lag = max(lag, s.info.TimeStamp.Sub(msg.Time))
+	}
+	return lag, nil
+}

@@ -1,0 +1,120 @@
+package doctor_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+// parameters are the types and values of the statements that have any.
+var parameters = map[string][2]string{
+	"settings":        {"(text[])", "('{fsync}')"},
+	"role_settings":   {"(text[])", "('{fsync}')"},
+	"untaken":         {"(interval)", "('5 min')"},
+	"old_dead":        {"(interval)", "('30 days')"},
+	"idle_jobs":       {"(interval)", "('1 min')"},
+	"obstacles":       {"(interval)", "('1 h')"},
+	"producer_rights": {"(text)", "('postgres')"},
+}
+
+// most is how many pages a statement may read that looks at one of the large tables;
+// all others read few.
+var most = map[string]int{
+	"published": 16_000, // looks 2,000 events up in two indexes
+	"subjects":  200,
+	"unknown":   4000, // counts 10,000 held events of a handler that nobody has
+	"untaken":   1500,
+	"old_dead":  12_000, // counts 10,000
+}
+
+// No statement reads a large table from one end to the other, by plans that are made
+// before and after the server knows how large it is.
+func TestStatementsReadLittle(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	for _, sql := range []string{
+		`INSERT INTO postroom.outbox (digest, source, event_id, type, subject, data)
+			SELECT decode(repeat('00', 16), 'hex'), '/shop', n::text, 'a.b', 'a.b', decode(repeat('00', 100), 'hex') FROM generate_series(1, 40000) n`,
+		"UPDATE postroom.relay SET high = 40000, snap = pg_current_snapshot()",
+		"INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || h, n::text FROM generate_series(1, 3) h, generate_series(1, 40000) n",
+		`INSERT INTO postroom.held (handler, dedupe_key, next_at, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
+			SELECT 'h' || h, n::text, CASE WHEN n % 2 = 0 THEN now() - interval '1 h' END, CASE WHEN n % 2 = 1 THEN now() - interval '40 days' END, 'x', now(),
+				'/shop', n::text, 'a.b', 'a.b', 'text/plain', decode(repeat('00', 500), 'hex') FROM generate_series(1, 3) h, generate_series(1, 20000) n`,
+		"INSERT INTO postroom.node (id, name, handlers, ledger, age_gate) VALUES (gen_random_uuid(), 'p', '{h2,h3}', '30 d', '29 d')",
+	} {
+		exec(t, pool, sql)
+	}
+	files, err := filepath.Glob("sql/*.sql")
+	if err != nil || len(files) < 20 {
+		t.Fatalf("%d statements found: %v", len(files), err)
+	}
+	for _, then := range []string{"SELECT", "ANALYZE"} {
+		exec(t, pool, then)
+		for _, file := range files {
+			name := strings.TrimSuffix(filepath.Base(file), ".sql")
+			plan, pages := explain(t, name)(pool.Begin(t.Context()))
+			limit := most[name]
+			if limit == 0 {
+				limit = 1000 // of the catalog, mostly
+			}
+			if pages > limit {
+				t.Errorf("%s reads %d pages, want %d at most:\n%s", name, pages, limit, plan)
+			}
+			if scan := regexp.MustCompile(`Seq Scan on (outbox|inbox|held|archive|job|receipt)\b`).FindString(plan); scan != "" {
+				t.Errorf("%s: %s:\n%s", name, scan, plan)
+			}
+			if name == "published" && !strings.Contains(plan, "Index Scan Backward using outbox_pkey") {
+				t.Errorf("published does not begin at the end of the log:\n%s", plan)
+			}
+		}
+	}
+}
+
+var pagesRead = regexp.MustCompile(`Buffers: shared hit=(\d+)(?: read=(\d+))?`)
+
+// explain runs a statement in a transaction, as the doctor does.
+func explain(t *testing.T, name string) func(tx pgx.Tx, err error) (plan string, pages int) {
+	return func(tx pgx.Tx, err error) (string, int) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback(t.Context()) }()
+		text := func(name string) string {
+			sql, err := os.ReadFile("sql/" + name + ".sql")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(sql)
+		}
+		types := parameters[name]
+		for _, sql := range []string{text("begin"), "PREPARE looked" + types[0] + " AS " + text(name)} {
+			if _, err := tx.Exec(t.Context(), sql); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		rows, _ := tx.Query(t.Context(), "EXPLAIN (ANALYZE, BUFFERS) EXECUTE looked"+types[1], pgx.QueryExecModeSimpleProtocol)
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if _, err := tx.Exec(t.Context(), "DEALLOCATE looked"); err != nil {
+			t.Fatal(err)
+		}
+		plan, pages := strings.Join(lines, "\n"), 0
+		if found := pagesRead.FindStringSubmatch(plan); found != nil {
+			for _, n := range found[1:] {
+				more, _ := strconv.Atoi(n)
+				pages += more
+			}
+		}
+		return plan, pages
+	}
+}

@@ -1,0 +1,128 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// checkRights looks at what the role may do that the doctor connected as. One that
+// writes nothing is somebody who only looks.
+func checkRights(ctx context.Context, e *examination) error {
+	type right struct {
+		Part, Relation, Privilege string
+		Has                       bool
+	}
+	needs, err := rows[right](ctx, e, e.d.sql.roleRights)
+	if err != nil {
+		return err
+	}
+	writes := func(r right) bool { return r.Privilege != "SELECT" }
+	if !slices.ContainsFunc(needs, func(r right) bool { return writes(r) && r.Has }) {
+		e.skip("", "run it as the role of the relay or of an inbox", "this role writes to none of the tables: the rights of those that do were not looked at")
+		return nil
+	}
+	// A role may be that of a relay alone, or of an inbox alone.
+	lacking := make(map[string][]string)
+	var whole []string
+	for _, part := range []string{"relay", "inbox"} {
+		for _, r := range needs {
+			if r.Part == part && !r.Has {
+				lacking[part] = append(lacking[part], fmt.Sprintf("%s ON %s.%s", r.Privilege, e.d.name, r.Relation))
+			}
+		}
+		if len(lacking[part]) == 0 {
+			whole = append(whole, part)
+		}
+	}
+	switch {
+	case len(whole) == 2:
+	case len(whole) == 1:
+		e.ok("", "this role can do what the %s does", whole[0])
+	default: // it is meant to be that of which it lacks the least
+		part := "relay"
+		if len(lacking["inbox"]) < len(lacking[part]) {
+			part = "inbox"
+		}
+		e.fault(part, fmt.Sprintf("as the owner of the tables: SELECT %s.grant_%s('…'), with this role", e.d.name, part),
+			"this role can do part of what the %s does, and lacks %s", part, some(lacking[part]))
+	}
+	return nil
+}
+
+// checkPublic looks for rights that everybody has.
+func checkPublic(ctx context.Context, e *examination) error {
+	type right struct{ Privilege, Relation string }
+	found, err := rows[right](ctx, e, e.d.sql.publicRights)
+	for _, r := range found {
+		remedy := fmt.Sprintf("REVOKE %s ON %s.%s FROM PUBLIC", r.Privilege, e.d.name, r.Relation)
+		if r.Relation == "the schema" {
+			remedy = fmt.Sprintf("REVOKE %s ON SCHEMA %s FROM PUBLIC", r.Privilege, e.d.name)
+		}
+		if r.Privilege == "SELECT" {
+			e.warn(r.Relation, remedy, "every role of this server may read %s, and with it what is in events", r.Relation)
+			continue
+		}
+		e.fault(r.Relation, remedy, "every role of this server has %s on %s: it can change what is published, or decided", r.Privilege, r.Relation)
+	}
+	return err
+}
+
+func checkProducers(ctx context.Context, e *examination) error {
+	if len(e.d.cfg.ProducerRoles) == 0 {
+		e.skip("", "name the roles that write events: --producer-role", "not looked at: no role of a producer was named")
+	}
+	for _, role := range e.d.cfg.ProducerRoles {
+		if err := checkProducer(ctx, e, role); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkProducer(ctx context.Context, e *examination, role string) error {
+	type right struct {
+		Owner               bool
+		Name                string
+		Wanted, Writes, Has bool
+	}
+	all, err := rows[right](ctx, e, e.d.sql.producerRights, role)
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		e.fault(role, "create it, or name the right one", "there is no role %s", role)
+		return nil
+	}
+	if all[0].Owner {
+		e.fault(role, fmt.Sprintf("write events as another role, to which SELECT %s.grant_producer('…') was applied", e.d.name),
+			"the role is a superuser, or owns the tables: nothing keeps it from changing events, or their order")
+		return nil
+	}
+	var lacks, writes, reads []string
+	for _, r := range all {
+		switch {
+		case r.Wanted && !r.Has:
+			lacks = append(lacks, r.Name)
+		case !r.Wanted && r.Has && r.Writes:
+			writes = append(writes, r.Name)
+		case !r.Wanted && r.Has:
+			reads = append(reads, r.Name)
+		}
+	}
+	if len(lacks) > 0 {
+		e.fault(role, fmt.Sprintf("SELECT %s.grant_producer('%s')", e.d.name, role), "it cannot write events: it lacks %s", some(lacks))
+	}
+	if len(writes) > 0 {
+		e.fault(role, fmt.Sprintf("REVOKE ALL ON ALL TABLES IN SCHEMA %s FROM %s; SELECT %s.grant_producer('%s')", e.d.name, role, e.d.name, role),
+			"it can change the log, or the order in it: it has %s", some(writes))
+	}
+	if len(reads) > 0 {
+		e.warn(role, fmt.Sprintf("REVOKE SELECT ON %s.outbox FROM %s; SELECT %s.grant_producer('%s')", e.d.name, role, e.d.name, role),
+			"it can read the events of others: it has %s", some(reads))
+	}
+	if len(lacks)+len(writes)+len(reads) == 0 {
+		e.ok(role, "it can write events, and do nothing else to them")
+	}
+	return nil
+}

@@ -1,0 +1,9 @@
+-- Begin a look at the database: none takes long, or waits for a lock for long, and
+-- none reads a table from end to end because a plan seemed as good.
+--
+-- Locks   none.
+-- Index   none.
+-- Called  by examination.read, first in each of its transactions.
+SELECT set_config('statement_timeout', '5s', true), set_config('lock_timeout', '1s', true),
+       set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true),
+       set_config('max_parallel_workers_per_gather', '0', true);

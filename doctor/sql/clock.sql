@@ -1,0 +1,6 @@
+-- The database's clock.
+--
+-- Locks   none.
+-- Index   none.
+-- Called  by examination.measureClock.
+SELECT clock_timestamp();

@@ -1,0 +1,7 @@
+-- How many connections there are, and how many there can be for ordinary roles.
+--
+-- Locks   none.
+-- Index   none.
+-- Called  by checkConnections.
+SELECT (SELECT sum(numbackends) FROM pg_stat_database)::bigint AS used,
+       current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint AS most;

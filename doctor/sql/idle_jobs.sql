@@ -1,0 +1,11 @@
+-- Replays that are to run and that nobody has driven for longer than $1.
+--
+-- Locks   none.
+-- Index   job_running (id).
+-- Order   by id.
+-- Called  by checkJobs.
+SELECT id, actor, items, released, extract(epoch FROM now() - coalesce(stepped_at, created_at))::float8 AS idle
+FROM postroom.job
+WHERE state = 'running' AND coalesce(stepped_at, created_at) < now() - $1::interval
+ORDER BY id
+LIMIT 100;

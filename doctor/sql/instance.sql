@@ -1,0 +1,6 @@
+-- Who this Postroom is.
+--
+-- Locks   none.
+-- Index   none; one row.
+-- Called  by examination.loadSubscriptions.
+SELECT id::text FROM postroom.instance;

@@ -1,0 +1,17 @@
+-- Of the 2,000 newest events up to high, those that the relay recorded as published:
+-- visible in its snapshot, or of another cluster, and neither owed nor held nor discarded.
+-- Scheduled ones are left out, which were published at another time than they were written.
+--
+-- Locks   none.
+-- Index   outbox_pkey (seq), from high down; held_outgoing (pos); archive_outgoing (pos).
+-- Order   by seq, the newest first.
+-- Called  by Doctor.compareTails.
+SELECT o.seq, o.source::text, o.event_id::text, o.subject::text, o.created_at
+FROM postroom.relay r
+CROSS JOIN LATERAL (SELECT * FROM postroom.outbox WHERE seq <= r.high ORDER BY seq DESC LIMIT 2000) o
+WHERE (o.seq <= r.floor OR pg_visible_in_snapshot(o.xid, r.snap))
+  AND NOT r.pending @> o.seq
+  AND o.not_before IS NULL
+  AND NOT EXISTS (SELECT FROM postroom.held WHERE handler = 'outbox' AND pos = o.seq)
+  AND NOT EXISTS (SELECT FROM postroom.archive WHERE handler = 'outbox' AND pos = o.seq)
+ORDER BY o.seq DESC;

@@ -1,0 +1,19 @@
+-- Who leads, how far behind the relay is, and whether its state is of this cluster: the
+-- oldest event that is committed and not recorded as published is the first above
+-- high or the first of pending. A snapshot that is ahead of the server tells that
+-- transactions are gone which the relay had seen.
+--
+-- Locks   none.
+-- Index   outbox_pkey (seq), two seqs.
+-- Called  by checkRelay.
+SELECT coalesce(r.owner, '') AS owner, r.epoch, r.high,
+       r.expires_at > clock_timestamp() AS leads,
+       CASE WHEN isfinite(r.expires_at) THEN extract(epoch FROM clock_timestamp() - r.expires_at) ELSE 0 END::float8 AS expired,
+       above.seq IS NOT NULL OR owed.seq IS NOT NULL AS behind,
+       coalesce(extract(epoch FROM clock_timestamp() - least(above.created_at, owed.created_at)), 0)::float8 AS age,
+       r.cluster <> (SELECT system_identifier FROM pg_control_system()) AS restored,
+       pg_snapshot_xmax(r.snap) > pg_snapshot_xmax(pg_current_snapshot()) AS ahead
+FROM postroom.relay r
+LEFT JOIN LATERAL (SELECT seq, created_at FROM postroom.outbox WHERE seq > r.high ORDER BY seq LIMIT 1) above ON true
+LEFT JOIN LATERAL (SELECT seq, created_at FROM postroom.outbox
+                   WHERE seq >= lower(r.pending) AND seq < upper(r.pending) ORDER BY seq LIMIT 1) owed ON true;

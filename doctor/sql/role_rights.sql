@@ -1,0 +1,25 @@
+-- What a relay and an inbox need of the tables, and whether the current role has it.
+--
+-- Locks   none.
+-- Index   none.
+-- Called  by checkRights.
+SELECT needs.part, needs.relation, needs.privilege,
+       has_schema_privilege('postroom'::regnamespace, 'USAGE') AND coalesce(CASE
+           WHEN needs.relation = 'outbox_seq_seq' THEN has_sequence_privilege('postroom.outbox_seq_seq', needs.privilege)
+           ELSE has_table_privilege(c.oid, needs.privilege) OR needs.privilege <> 'DELETE' AND has_any_column_privilege(c.oid, needs.privilege)
+       END, false) AS has
+FROM (VALUES ('relay', 'migration', 'SELECT'), ('relay', 'outbox', 'SELECT'), ('relay', 'outbox', 'DELETE'),
+             ('relay', 'outbox_seq_seq', 'SELECT'), ('relay', 'relay', 'SELECT'), ('relay', 'relay', 'UPDATE'),
+             ('relay', 'held', 'SELECT'), ('relay', 'held', 'INSERT'), ('relay', 'held', 'UPDATE'), ('relay', 'held', 'DELETE'),
+             ('relay', 'instance', 'SELECT'), ('relay', 'archive', 'SELECT'), ('relay', 'audit', 'INSERT'),
+             ('relay', 'rewind', 'SELECT'), ('relay', 'rewind', 'INSERT'), ('relay', 'rewind', 'UPDATE'),
+             ('relay', 'relay_mark', 'SELECT'), ('relay', 'relay_mark', 'INSERT'), ('relay', 'relay_mark', 'UPDATE'), ('relay', 'relay_mark', 'DELETE'),
+             ('inbox', 'migration', 'SELECT'), ('inbox', 'instance', 'SELECT'),
+             ('inbox', 'inbox', 'SELECT'), ('inbox', 'inbox', 'INSERT'), ('inbox', 'inbox', 'UPDATE'), ('inbox', 'inbox', 'DELETE'),
+             ('inbox', 'held', 'SELECT'), ('inbox', 'held', 'INSERT'), ('inbox', 'held', 'UPDATE'), ('inbox', 'held', 'DELETE'),
+             ('inbox', 'receipt', 'SELECT'), ('inbox', 'receipt', 'INSERT'), ('inbox', 'receipt', 'UPDATE'), ('inbox', 'receipt', 'DELETE'),
+             ('inbox', 'subscription', 'SELECT'), ('inbox', 'subscription', 'INSERT'), ('inbox', 'subscription', 'UPDATE'),
+             ('inbox', 'node', 'SELECT'), ('inbox', 'node', 'INSERT'), ('inbox', 'node', 'UPDATE'), ('inbox', 'node', 'DELETE'),
+             ('inbox', 'sweep', 'SELECT'), ('inbox', 'sweep', 'UPDATE'),
+             ('inbox', 'archive', 'SELECT'), ('inbox', 'trial', 'SELECT'), ('inbox', 'trial', 'UPDATE')) AS needs (part, relation, privilege)
+LEFT JOIN pg_class c ON c.relnamespace = 'postroom'::regnamespace AND c.relname = needs.relation;

@@ -1,0 +1,14 @@
+-- The subjects in use: those of the 1,000 newest events, and of the 1,000 that are
+-- published next, as outbox/sql/subjects.sql has them.
+--
+-- Locks   none.
+-- Index   outbox_pkey (seq), twice: from its end, and from high on.
+-- Order   by subject.
+-- Called  by examination.loadStreams.
+SELECT DISTINCT subject::text
+FROM (
+    (SELECT subject FROM postroom.outbox ORDER BY seq DESC LIMIT 1000)
+    UNION ALL
+    (SELECT subject FROM postroom.outbox WHERE seq > (SELECT high FROM postroom.relay) ORDER BY seq LIMIT 1000)
+) used
+ORDER BY subject;

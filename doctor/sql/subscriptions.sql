@@ -1,0 +1,14 @@
+-- What each handler reads, up to where it has come, and whether a process that lives
+-- has it. An ordered handler is told by its reader, or by the message at its floor.
+--
+-- Locks   none.
+-- Index   none; there are as many rows as handlers.
+-- Order   by handler.
+-- Called  by examination.loadSubscriptions.
+SELECT s.handler::text, s.stream, s.stream_created, s.subjects, s.floor,
+       coalesce(s.floor_id, '') AS floor_id, s.floor_stored_at,
+       s.reader IS NOT NULL OR s.floor_id IS NOT NULL OR s.floor_stored_at IS NOT NULL AS ordered,
+       s.epoch > 0 AS led,
+       EXISTS (SELECT FROM postroom.node WHERE s.handler = ANY (handlers) AND seen_at > now() - interval '1 minute') AS lives
+FROM postroom.subscription s
+ORDER BY s.handler;

@@ -1,0 +1,298 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/internal/wildcard"
+	"github.com/postroom/postroom/relay"
+)
+
+// brokerChecks look at the broker, and at what it has of what the database expects.
+var brokerChecks = []check{
+	{"broker", broker, "", checkBroker},
+	{"broker-clock", broker, "", checkBrokerClock},
+	{"streams", tables | broker, "", checkStreams},
+	{"subjects", tables | broker, "", checkSubjects},
+	{"consumers", tables | broker, "", checkConsumers},
+	{"stray-consumers", tables | broker, "every consumer of this Postroom is that of a handler that is subscribed", checkStrays},
+	{"losses", tables | broker, "", checkLosses},
+	{"lost-tail", tables | broker, "", checkTails},
+	{"retention", tables | broker, "", checkRetention},
+}
+
+// answerWithin is how long an answer of the broker is waited for: it does not answer
+// who is not allowed to ask.
+const answerWithin = 3 * time.Second
+
+// stream is a stream that is in use, or was named.
+type stream struct {
+	name     string
+	handle   jetstream.Stream
+	info     *jetstream.StreamInfo // nil where there is none, or err
+	err      error                 // why it could not be looked at
+	clock    clock                 // of its server
+	handlers []subscription        // that read it
+	log      bool                  // takes subjects of the log
+	missing  []string              // of the stream without a name: subjects that no stream takes
+}
+
+func (e *examination) js() (jetstream.JetStream, error) {
+	js, err := jetstream.New(e.d.nc)
+	if err != nil {
+		return nil, fmt.Errorf("jetstream: %w", err)
+	}
+	return js, nil
+}
+
+// loadStreams looks up the streams that handlers read, those that take the subjects of
+// the newest events, and those that the Config names. What it returns beside them
+// is one without a name, for the subjects that no stream takes.
+func (e *examination) loadStreams(ctx context.Context) ([]*stream, error) {
+	return e.streams.get(func() ([]*stream, error) {
+		js, err := e.js()
+		if err != nil {
+			return nil, err
+		}
+		var all []*stream
+		use := func(name string) *stream {
+			if i := slices.IndexFunc(all, func(s *stream) bool { return s.name == name }); i >= 0 {
+				return all[i]
+			}
+			s := lookUp(ctx, js, name)
+			all = append(all, s)
+			return s
+		}
+		for _, name := range e.d.cfg.Streams {
+			use(name)
+		}
+		if e.noTables != "" {
+			return all, nil
+		}
+		subs, err := e.loadSubscriptions(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, sub := range subs {
+			s := use(sub.Stream)
+			s.handlers = append(s.handlers, sub)
+		}
+		missing, err := e.useSubjects(ctx, js, use, &all)
+		return append(all, &stream{missing: missing}), err
+	})
+}
+
+// maxMissing is how many subjects without a stream are looked for.
+const maxMissing = 10
+
+// useSubjects adds the streams that take the subjects of the log, and returns subjects
+// that none takes.
+func (e *examination) useSubjects(ctx context.Context, js jetstream.JetStream, use func(string) *stream, all *[]*stream) (missing []string, err error) {
+	subjects, err := rows[struct{ Subject string }](ctx, e, e.d.sql.subjects)
+	if err != nil {
+		return nil, err
+	}
+	for _, subject := range subjects {
+		i := slices.IndexFunc(*all, func(s *stream) bool { return s.takes(subject.Subject) })
+		if i >= 0 {
+			(*all)[i].log = true
+			continue
+		}
+		within, cancel := context.WithTimeout(ctx, answerWithin)
+		name, err := js.StreamNameBySubject(within, subject.Subject)
+		cancel()
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound):
+			missing = append(missing, subject.Subject)
+		case err != nil:
+			return missing, fmt.Errorf("look for the stream of %s: %w", subject.Subject, err)
+		default:
+			use(name).log = true
+		}
+		if len(missing) == maxMissing {
+			break
+		}
+	}
+	return missing, nil
+}
+
+func (s *stream) takes(subject string) bool {
+	return s.info != nil && len(wildcard.Uncovered([]string{subject}, s.info.Config.Subjects)) == 0
+}
+
+// lookUp looks a stream up.
+func lookUp(ctx context.Context, js jetstream.JetStream, name string) *stream {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	s := &stream{name: name}
+	before := time.Now()
+	handle, err := js.Stream(ctx, name)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+	case err != nil:
+		s.err = fmt.Errorf("look up stream %s: %w", name, err)
+	default:
+		s.handle, s.info = handle, handle.CachedInfo()
+		s.clock = measured(before, s.info.TimeStamp, time.Now())
+	}
+	return s
+}
+
+// each calls f for each stream that could be looked up, and reports those that could not.
+func (e *examination) each(ctx context.Context, f func(s *stream)) error {
+	all, err := e.loadStreams(ctx)
+	for _, s := range all {
+		switch {
+		case s.err != nil:
+			e.skip(s.name, remedyOf(s.err), "could not be looked at: %v", s.err)
+		case s.info != nil:
+			f(s)
+		}
+	}
+	return err
+}
+
+// checkBroker looks at the server, and at what the account may use of it.
+func checkBroker(ctx context.Context, e *examination) error {
+	version := e.d.nc.ConnectedServerVersion()
+	if older(version, 2, 10) {
+		e.fault("", "use NATS 2.10 or later", "the broker is NATS %s: it lacks what consumers with several subjects, and their metadata, need", version)
+	}
+	js, err := e.js()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	account, err := js.AccountInfo(ctx)
+	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
+		e.fault("", "start the server with JetStream (nats-server -js), and enable it for the account of these credentials", "there is no JetStream on this connection: %v", err)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look at the account: %w", err)
+	}
+	had := len(e.findings)
+	e.compareTier("", account.Tier)
+	for name, tier := range account.Tiers {
+		e.compareTier(" (tier "+name+")", tier)
+	}
+	if len(e.findings) == had {
+		e.ok("", "NATS %s, JetStream with %s and %s", version, counted(account.Streams, "stream"), counted(account.Consumers, "consumer"))
+	}
+	return nil
+}
+
+// compareTier looks for a limit that is nearly reached.
+func (e *examination) compareTier(of string, t jetstream.Tier) {
+	for _, l := range []struct {
+		what      string
+		used, max float64
+	}{
+		{"bytes of storage", float64(t.Store), float64(t.Limits.MaxStore)},
+		{"bytes of memory", float64(t.Memory), float64(t.Limits.MaxMemory)},
+		{"streams", float64(t.Streams), float64(t.Limits.MaxStreams)},
+		{"consumers", float64(t.Consumers), float64(t.Limits.MaxConsumers)},
+	} {
+		if l.max > 0 && l.used > crowded*l.max {
+			e.warn("account"+of, "raise the limit of the account, or let streams keep less: when it is reached, the broker takes no events",
+				"%.0f of %.0f %s are used%s", l.used, l.max, l.what, of)
+		}
+	}
+}
+
+// older reports whether a version is older than one, or unreadable.
+func older(version string, major, minor int) bool {
+	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
+	if len(parts) < 2 {
+		return true
+	}
+	a, err1 := strconv.Atoi(parts[0])
+	b, err2 := strconv.Atoi(parts[1])
+	return err1 != nil || err2 != nil || a < major || a == major && b < minor
+}
+
+func checkStreams(ctx context.Context, e *examination) error {
+	all, err := e.loadStreams(ctx)
+	for _, s := range all {
+		if s.name == "" || s.info != nil || s.err != nil {
+			continue
+		}
+		why := "was named"
+		if len(s.handlers) > 0 {
+			why = "is read by handler " + s.handlers[0].Handler
+		}
+		e.fault(s.name, fmt.Sprintf("postroom stream ensure %s --subjects …", s.name), "the stream %s, and does not exist", why)
+	}
+	return errors.Join(err, e.each(ctx, e.checkStream))
+}
+
+// checkStream looks at how a stream is set up.
+func (e *examination) checkStream(s *stream) {
+	cfg, had := s.info.Config, len(e.findings)
+	for _, fault := range relay.ExamineStream(cfg) {
+		e.fault(s.name, fault.Remedy+fmt.Sprintf(" (nats stream edit %s); a relay refuses it, unless --accept %s", s.name, fault.Risk), "%s", fault.Problem)
+	}
+	for _, sub := range s.handlers {
+		if sub.Ordered && cfg.Retention != jetstream.LimitsPolicy {
+			e.fault(s.name, "give it limits retention", "it keeps events for its consumers only, and the ordered handler %s has none that lasts", sub.Handler)
+		}
+	}
+	if cluster := e.d.nc.ConnectedClusterName(); cluster != "" && cfg.Replicas < 2 {
+		e.warn(s.name, fmt.Sprintf("nats stream edit %s --replicas 3", s.name), "one server of the cluster %s stores it: where that is lost, so are its events", cluster)
+	}
+	if c := s.info.Cluster; c != nil {
+		for _, peer := range c.Replicas {
+			if peer.Offline || !peer.Current {
+				e.warn(s.name, "look at the server "+peer.Name, "its replica on %s is not up to date", peer.Name)
+			}
+		}
+	}
+	if cfg.MaxBytes > 0 && float64(s.info.State.Bytes) > crowded*float64(cfg.MaxBytes) {
+		e.warn(s.name, "raise its limit, or give it a max_age", "%d of %d bytes are used: when it is full, it takes no events", s.info.State.Bytes, cfg.MaxBytes)
+	}
+	if cfg.MaxMsgs > 0 && float64(s.info.State.Msgs) > crowded*float64(cfg.MaxMsgs) {
+		e.warn(s.name, "raise its limit, or give it a max_age", "it has %d of %d messages: when it is full, it takes no events", s.info.State.Msgs, cfg.MaxMsgs)
+	}
+	if len(e.findings) == had {
+		e.ok(s.name, "it loses nothing that it acknowledged; its duplicate window is %s", cfg.Duplicates)
+	}
+}
+
+// checkSubjects looks for events that no stream takes, and for handlers that no event
+// can reach.
+func checkSubjects(ctx context.Context, e *examination) error {
+	all, err := e.loadStreams(ctx)
+	had := len(e.findings)
+	for _, s := range all {
+		if len(s.missing) > 0 {
+			e.fault("outbox", fmt.Sprintf("postroom stream ensure NAME --subjects %s", strings.Join(s.missing, ",")),
+				"no stream takes events of %s: they wait in the log", some(s.missing))
+		}
+	}
+	err = errors.Join(err, e.each(ctx, func(s *stream) {
+		if len(s.info.Config.Sources) > 0 || s.info.Config.Mirror != nil {
+			return // what it has comes from elsewhere
+		}
+		for _, sub := range s.handlers {
+			lacks := slices.DeleteFunc(wildcard.Uncovered(sub.Subjects, s.info.Config.Subjects), func(subject string) bool {
+				return len(wildcard.Uncovered(s.info.Config.Subjects, []string{subject})) < len(s.info.Config.Subjects) // a part is there
+			})
+			if len(lacks) > 0 {
+				e.warn(sub.Handler, fmt.Sprintf("postroom stream ensure %s --subjects %s", s.name, strings.Join(lacks, ",")),
+					"the stream %s does not take %s: nothing of it reaches the handler", s.name, some(lacks))
+			}
+		}
+	}))
+	if err == nil && len(e.findings) == had {
+		e.ok("", "a stream takes each subject in use")
+	}
+	return err
+}

@@ -1,0 +1,246 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/internal/wildcard"
+	"github.com/postroom/postroom/internal/wire"
+)
+
+const (
+	// tailEvents is how many events of a stream are looked for in it.
+	tailEvents = 200
+	// tailNear is how many of its newest messages are read first.
+	tailNear = 2000
+	// tailPatience is for how long a stream is read, in all.
+	tailPatience = 2 * time.Second
+	// tailFilter is for how many subjects the broker is asked for them alone.
+	tailFilter = 20
+	// skew is by how much the clocks of a broker's servers may differ, beyond what
+	// was measured.
+	skew = time.Minute
+)
+
+// Tail compares the end of a stream with the newest events that the relay recorded as
+// published to it.
+type Tail struct {
+	Stream   string `json:"stream"`
+	Compared int    `json:"compared"`       // how many events were looked for
+	Missing  []Lost `json:"missing"`        // those that are not there, the newest first
+	Note     string `json:"note,omitempty"` // why no more were compared, or none
+}
+
+// Lost is an event that was published and is not in its stream.
+type Lost struct {
+	Seq     int64  `json:"seq"` // in the log
+	Source  string `json:"source"`
+	EventID string `json:"event_id"`
+	Subject string `json:"subject"`
+}
+
+// published is an event that the relay recorded as published.
+type published struct {
+	Seq                      int64
+	Source, EventID, Subject string
+	CreatedAt                time.Time
+}
+
+// eventName is by what a message is recognised as an event, which its message id is
+// not: an event that an operator has published again has another. There is no white
+// space in a source or an id.
+func eventName(source, id string) string { return source + " " + id }
+
+// compareTails looks for the newest published events in their streams. The log is read
+// first: what is recorded as published was in its stream before that.
+func (e *examination) compareTails(ctx context.Context, streams []*stream) ([]Tail, error) {
+	database, err := e.databaseClock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	newest, err := rows[published](ctx, e, e.d.sql.published)
+	if err != nil {
+		return nil, fmt.Errorf("read the newest published events: %w", err)
+	}
+	var tails []Tail
+	for _, s := range streams {
+		if s.info == nil || len(s.info.Config.Subjects) == 0 {
+			continue
+		}
+		events := slices.DeleteFunc(slices.Clone(newest), func(p published) bool { return !s.takes(p.Subject) })
+		tail, err := s.compare(ctx, events[:min(len(events), tailEvents)], database)
+		if err != nil {
+			tail.Note = fmt.Sprintf("could not be compared: %v", err)
+		}
+		tails = append(tails, tail)
+	}
+	return tails, nil
+}
+
+// compare looks for events in the stream.
+func (s *stream) compare(ctx context.Context, events []published, database clock) (Tail, error) {
+	tail := Tail{Stream: s.name, Missing: []Lost{}}
+	if s.info.Config.Retention != jetstream.LimitsPolicy {
+		tail.Note = "it keeps events for its consumers only: what is not there was consumed, or lost"
+		return tail, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, tailPatience+answerWithin)
+	defer cancel()
+	before := time.Now()
+	info, err := s.handle.Info(ctx) // as it is after the log was read
+	if err != nil {
+		return tail, fmt.Errorf("look up stream %s: %w", s.name, err)
+	}
+	broker := measured(before, info.TimeStamp, time.Now())
+	onBroker := func(at time.Time) time.Time { return at.Add(broker.ahead - database.ahead) }
+	events = slices.DeleteFunc(events, func(p published) bool { return dropped(info, onBroker(p.CreatedAt)) })
+	if tail.Compared = len(events); len(events) == 0 {
+		tail.Note = "no event of the log is published to it, and young enough to be there"
+		return tail, nil
+	}
+	missing, read, err := s.search(ctx, info, events, onBroker(events[len(events)-1].CreatedAt))
+	if err != nil {
+		return tail, err
+	}
+	if !read {
+		tail.Compared -= len(missing)
+		tail.Note = fmt.Sprintf("more was published since than can be read in %s: %d events were not looked for to the end", tailPatience, len(missing))
+		return tail, nil
+	}
+	for _, p := range missing {
+		tail.Missing = append(tail.Missing, Lost{Seq: p.Seq, Source: p.Source, EventID: p.EventID, Subject: p.Subject})
+	}
+	return tail, nil
+}
+
+// dropped reports whether a stream may have dropped, by its age or for its limits, a
+// message that it got at a time or later.
+func dropped(info *jetstream.StreamInfo, at time.Time) bool {
+	cfg, state := info.Config, info.State
+	if cfg.MaxAge == 0 && cfg.MaxMsgs <= 0 && cfg.MaxBytes <= 0 && cfg.MaxMsgsPerSubject <= 0 {
+		return false // what is gone was purged
+	}
+	at = at.Add(-skew)
+	if cfg.MaxAge > 0 && at.Before(info.TimeStamp.Add(-cfg.MaxAge).Add(2*skew)) {
+		return true
+	}
+	return state.Msgs > 0 && state.FirstSeq > 1 && at.Before(state.FirstTime)
+}
+
+// search reads the headers of what the stream got since a time, and returns the events
+// that are not among them. read reports whether it came to the end. The newest messages
+// come first: they nearly always have all, and the others may be more than can be read.
+func (s *stream) search(ctx context.Context, info *jetstream.StreamInfo, events []published, since time.Time) (missing []published, read bool, err error) {
+	if info.State.Msgs == 0 {
+		return events, true, nil
+	}
+	cfg := jetstream.ConsumerConfig{
+		Description: "postroom doctor", AckPolicy: jetstream.AckNonePolicy, HeadersOnly: true, MemoryStorage: true, Replicas: 1,
+		InactiveThreshold: time.Minute, FilterSubjects: filterOf(events),
+	}
+	last, end := info.State.LastSeq, time.Now().Add(tailPatience)
+	if last > tailNear {
+		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, last-tailNear+1
+		missing, _, err = s.lacks(ctx, cfg, last, end, events)
+		if err != nil || len(missing) == 0 {
+			return missing, err == nil, err
+		}
+	}
+	since = since.Add(-skew)
+	cfg.DeliverPolicy, cfg.OptStartSeq, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &since
+	return s.lacks(ctx, cfg, last, end, events)
+}
+
+// lacks returns the events that are not among what a consumer gets up to a sequence of
+// the stream. read reports whether it came so far before the end of its time.
+func (s *stream) lacks(ctx context.Context, cfg jetstream.ConsumerConfig, last uint64, end time.Time, events []published) (missing []published, read bool, err error) {
+	consumer, err := s.handle.CreateConsumer(ctx, cfg)
+	if err != nil {
+		return nil, false, fmt.Errorf("read stream %s: %w", s.name, err)
+	}
+	defer func() {
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)
+		defer cancel()
+		_ = s.handle.DeleteConsumer(within, consumer.CachedInfo().Name) // it goes by itself after a minute
+	}()
+	there, read, err := readNames(ctx, consumer, last, end)
+	missing = slices.DeleteFunc(slices.Clone(events), func(p published) bool {
+		return there[eventName(p.Source, p.EventID)]
+	})
+	return missing, read || len(missing) == 0, err
+}
+
+// filterOf returns the subjects of events, none where they are many.
+func filterOf(events []published) []string {
+	var subjects []string
+	for _, p := range events {
+		subjects = append(subjects, p.Subject)
+	}
+	slices.Sort(subjects)
+	subjects = wildcard.Union(nil, slices.Compact(subjects))
+	if len(subjects) > tailFilter {
+		return nil
+	}
+	return subjects
+}
+
+// readNames reads a consumer's messages up to a sequence of the stream, and returns by
+// what they are recognised. read reports whether it came so far in time.
+func readNames(ctx context.Context, consumer jetstream.Consumer, last uint64, end time.Time) (there map[string]bool, read bool, err error) {
+	there = make(map[string]bool)
+	if consumer.CachedInfo().NumPending == 0 {
+		return there, true, nil
+	}
+	for time.Now().Before(end) {
+		batch, err := consumer.Fetch(1000, jetstream.FetchMaxWait(time.Until(end)+100*time.Millisecond))
+		if err != nil {
+			return there, false, fmt.Errorf("read: %w", err)
+		}
+		for msg := range batch.Messages() {
+			if ev, err := wire.Decode(msg.Subject(), msg.Headers(), nil); err == nil {
+				there[eventName(ev.Source, ev.ID)] = true
+			}
+			meta, err := msg.Metadata()
+			if err != nil {
+				return there, false, fmt.Errorf("read: %w", err)
+			}
+			if meta.NumPending == 0 || meta.Sequence.Stream >= last {
+				return there, true, nil
+			}
+		}
+		if err := batch.Error(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			return there, false, fmt.Errorf("read: %w", err)
+		}
+	}
+	return there, false, nil
+}
+
+func checkTails(ctx context.Context, e *examination) error {
+	losses, err := e.loadLosses(ctx)
+	for _, t := range losses.Streams {
+		switch {
+		case len(t.Missing) > 0:
+			e.fault(t.Stream, "postroom reconcile --stream "+t.Stream+" looks for all that are missing; with --repair they are published again",
+				"%d of the %d newest events that were published are not in the stream: the broker lost what it had acknowledged (%s)", len(t.Missing), t.Compared, t.list())
+		case t.Note != "":
+			e.ok(t.Stream, "%d of the newest events that were published are there; %s", t.Compared, t.Note)
+		default:
+			e.ok(t.Stream, "the newest events that were published are there (%d)", t.Compared)
+		}
+	}
+	return err
+}
+
+// list names the events that are missing, by source and id.
+func (t Tail) list() string {
+	names := make([]string, len(t.Missing))
+	for i, l := range t.Missing {
+		names[i] = fmt.Sprintf("seq %d: %s", l.Seq, eventName(l.Source, l.EventID))
+	}
+	return some(names)
+}

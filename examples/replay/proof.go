@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	_ "embed" // the statements
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+//go:embed sql/prove.sql
+var proveSQL string
+
+// errUnproven says that something happened that must not.
+var errUnproven = errors.New("the proof failed")
+
+// querier is what the proof reads from: the pool, or a test's transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// check is one statement of the proof.
+type check struct {
+	N          int
+	Name       string
+	Violations int64
+}
+
+func prove(ctx context.Context, db querier, discarded int) ([]check, error) {
+	rows, _ := db.Query(ctx, proveSQL, discarded) // CollectRows reports the error
+	checks, err := pgx.CollectRows(rows, pgx.RowToStructByPos[check])
+	if err != nil {
+		return nil, fmt.Errorf("prove: %w", err)
+	}
+	return checks, nil
+}
+
+// prove holds everything against the orders, and prints the last line.
+func (n *night) prove(ctx context.Context) error {
+	checks, err := prove(ctx, n.pool, n.discarded)
+	if err != nil {
+		return err
+	}
+	n.say("\n04:00  Every effect exactly once?\n")
+	var violations int64
+	rows := [][]string{{"CHECK", "RESULT"}}
+	for _, c := range checks {
+		result := "ok"
+		if c.Violations > 0 {
+			result = fmt.Sprintf("FAILED: %d", c.Violations)
+		}
+		violations += c.Violations
+		rows = append(rows, []string{c.Name, result})
+	}
+	n.table(rows...)
+	verdict := "ok"
+	if violations > 0 {
+		verdict = "FAILED"
+	}
+	n.say("\nreplay: orders=%d died=%d replayed=%d edited=%d discarded=%d violations=%d verdict=%s",
+		n.opt.orders, n.died, n.replayed, n.edited, n.discarded, violations, verdict)
+	if violations > 0 {
+		return errUnproven
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+func TestMain(m *testing.M) { devtest.Main(m) }
+
+var lastLine = regexp.MustCompile(`\nreplay: orders=300 died=102 replayed=101 edited=2 discarded=1 violations=0 verdict=ok\n$`)
+
+func TestReplay(t *testing.T) {
+	t.Setenv("POSTROOM_DATABASE_URL", devtest.Postgres(t).URL())
+	var out bytes.Buffer
+	cmd := command()
+	cmd.SetArgs([]string{"--orders", "300"})
+	cmd.SetOut(&out)
+	cmd.SetErr(io.Discard)
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	if !lastLine.MatchString(out.String()) {
+		t.Errorf("it ends otherwise:\n%s", &out)
+	}
+	if n := strings.Count(out.String(), " ok\n"); n != 8 {
+		t.Errorf("%d checks are ok, want 8:\n%s", n, &out)
+	}
+}
+
+// The proof notices what it is there for.
+func TestProofFindsViolations(t *testing.T) {
+	t.Setenv("POSTROOM_DATABASE_URL", devtest.Postgres(t).URL())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	servers, err := devstack.Start(ctx, devstack.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := servers.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	s, err := open(ctx, servers, options{orders: 100, seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	night := &night{shop: s, out: io.Discard}
+	if err := s.during(ctx, night.pass); err != nil {
+		t.Fatal(err)
+	}
+	plants := map[int]string{
+		1: "DELETE FROM charge WHERE id = (SELECT min(id) FROM charge)",
+		2: "INSERT INTO charge (order_id, cents) SELECT event_key, 1 FROM postroom.archive",
+		3: "DELETE FROM postroom.archive",
+		4: "INSERT INTO charge (order_id, cents) VALUES ('ghost', 1)",
+		5: "INSERT INTO thanks (order_id) SELECT min(id) FROM shop_order",
+		6: `INSERT INTO postroom.held (handler, pos, next_at, logged_at, source, event_id, type, subject, content_type, data)
+			VALUES ('outbox', 1, now(), now(), '/s', 'e', 't', 't', 'c', '')`,
+		7: "INSERT INTO postroom.audit (actor, action, events, event_id) VALUES ('ann', 'edit', 1, 'e')", // an edit that kept nothing
+		8: "DELETE FROM postroom.audit WHERE action = 'replay'",
+	}
+	for n, sql := range plants {
+		tx, err := s.pool.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(ctx, sql); err != nil {
+			t.Fatal(err)
+		}
+		checks, err := prove(ctx, tx, night.discarded)
+		if err := errors.Join(err, tx.Rollback(ctx)); err != nil {
+			t.Fatal(err)
+		}
+		if checks[n-1].Violations == 0 {
+			t.Errorf("planted and not found: %s", checks[n-1].Name)
+		}
+	}
+	checks, err := prove(ctx, s.pool, night.discarded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range checks {
+		if c.Violations != 0 {
+			t.Errorf("found and not planted: %s: %d", c.Name, c.Violations)
+		}
+	}
+}

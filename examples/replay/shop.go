@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed" // the statements
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/schema"
+)
+
+const (
+	stream  = "SHOP" // carries every subject below order
+	workers = 4
+
+	orderPlaced  = "order.placed"
+	orderCharged = "order.charged"
+
+	// Handlers. A replay runs one of them, and never the other.
+	billingCharge = "billing.charge"
+	mailThanks    = "mail.thanks"
+)
+
+//go:embed sql/tables.sql
+var tablesSQL string
+
+// Order is what the events say of an order.
+type Order struct {
+	ID       string `json:"id"`
+	Currency string `json:"currency"`
+	Amount   string `json:"amount"` // a decimal number
+}
+
+// shop is a service that sells, charges and says thanks.
+type shop struct {
+	opt     options
+	pool    *pgxpool.Pool
+	nc      *nats.Conn
+	letters *deadletter.Store
+
+	orders, billing *outbox.Outbox
+	relay           *relay.Relay
+	inbox           *inbox.Inbox
+}
+
+// open connects, makes the tables and the stream, and puts the parts together. The
+// caller closes the shop.
+func open(ctx context.Context, servers *devstack.Stack, opt options) (_ *shop, err error) {
+	s := &shop{opt: opt}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	url, err := servers.Postgres.CreateDatabase(ctx, "postroom_replay_"+strings.ToLower(rand.Text()[:10]), "")
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("parse database URL: %w", err)
+	}
+	cfg.MaxConns = 2*workers + 8
+	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	if s.nc, err = nats.Connect(servers.NATS.URL(), relay.ConnectOptions()...); err != nil {
+		return nil, fmt.Errorf("connect to NATS: %w", err)
+	}
+	if _, err := schema.Migrate(ctx, s.pool, ""); err != nil {
+		return nil, err
+	}
+	if _, err := s.pool.Exec(ctx, tablesSQL); err != nil {
+		return nil, fmt.Errorf("create tables: %w", err)
+	}
+	if err := relay.EnsureStream(ctx, s.nc, jetstream.StreamConfig{Name: stream, Subjects: []string{"order.>"}}); err != nil {
+		return nil, err
+	}
+	s.wire()
+	return s, nil
+}
+
+// wire puts the parts of Postroom together.
+func (s *shop) wire() {
+	quiet := slog.New(slog.NewTextHandler(io.Discard, nil)) // thousands of events fail here on purpose
+	s.orders = outbox.New(outbox.Config{Source: "/shop"})
+	s.billing = outbox.New(outbox.Config{Source: "/billing"})
+	s.relay = relay.New(outbox.NewLog(s.pool), relay.JetStream(s.nc), relay.Config{Logger: quiet})
+	s.inbox = inbox.New(s.pool, s.nc, inbox.Config{Logger: quiet})
+	s.inbox.Handle(inbox.Subscription{Name: billingCharge, Stream: stream, Types: []string{orderPlaced}, Workers: workers, Attempts: 2},
+		postroom.JSON(s.charge))
+	s.inbox.Handle(inbox.Subscription{Name: mailThanks, Stream: stream, Types: []string{orderPlaced}, Workers: workers},
+		postroom.JSON(s.thank))
+	s.letters = deadletter.New(s.pool, deadletter.Config{})
+}
+
+func (s *shop) close() {
+	if s.nc != nil {
+		s.nc.Close()
+	}
+	if s.pool != nil {
+		s.pool.Close()
+	}
+}
+
+// during runs relay and inbox while do does something.
+func (s *shop) during(ctx context.Context, do func(ctx context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	return postroom.Run(ctx, s.relay, s.inbox, runner(func(ctx context.Context) error {
+		defer cancel() // when it is done, the parts drain
+		return do(ctx)
+	}))
+}
+
+// runner makes a function a part.
+type runner func(ctx context.Context) error
+
+// Run calls the function.
+func (r runner) Run(ctx context.Context) error { return r(ctx) }
+
+// place writes an order and its event in one transaction.
+func (s *shop) place(ctx context.Context, o Order) error {
+	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "INSERT INTO shop_order VALUES ($1, $2, $3)", o.ID, o.Currency, o.Amount); err != nil {
+			return fmt.Errorf("insert order: %w", err)
+		}
+		ev := postroom.NewEvent(orderPlaced, o)
+		ev.Key = o.ID
+		return s.orders.Write(ctx, tx, ev)
+	})
+}
+
+// plan returns the night's orders.
+func plan(opt options) []Order {
+	chance := mathrand.New(mathrand.NewPCG(opt.seed, 0)) //nolint:gosec // a shop, not a secret
+	orders := make([]Order, opt.orders)
+	for i := range orders {
+		o := Order{ID: fmt.Sprintf("order-%06d", i+1), Currency: "USD", Amount: fmt.Sprintf("%d.%02d", 1+chance.IntN(500), chance.IntN(100))}
+		switch {
+		case i%100 == 50: // a client of the shop with another idea of numbers
+			o.Amount = strings.ReplaceAll(o.Amount, ".", ",")
+		case i%3 == 0:
+			o.Currency = "EUR"
+		}
+		orders[i] = o
+	}
+	return orders
+}
+
+// charge charges an order in cents of a dollar, and tells of it. It needs the rate of
+// the order's currency.
+func (s *shop) charge(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
+	units, hundredths, ok := strings.Cut(o.Amount, ".")
+	cents, err := strconv.Atoi(units + hundredths)
+	if err != nil || !ok || len(hundredths) != 2 {
+		return postroom.Permanent(fmt.Errorf("amount %q is no number", o.Amount))
+	}
+	var percent int
+	err = tx.QueryRow(ctx, "SELECT percent FROM rate WHERE currency = $1", o.Currency).Scan(&percent)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("no rate for currency %s", o.Currency)
+	}
+	if err != nil {
+		return fmt.Errorf("read rate: %w", err)
+	}
+	if _, err := tx.Exec(ctx, "INSERT INTO charge (order_id, cents) VALUES ($1, $2)", o.ID, cents*percent/100); err != nil {
+		return fmt.Errorf("insert charge: %w", err)
+	}
+	return s.billing.Write(ctx, tx, ev.Follow(orderCharged, o))
+}
+
+// thank notes that a customer was thanked.
+func (s *shop) thank(ctx context.Context, tx pgx.Tx, _ postroom.Event, o Order) error {
+	_, err := tx.Exec(ctx, "INSERT INTO thanks (order_id) VALUES ($1)", o.ID)
+	return err
+}

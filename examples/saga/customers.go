@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+const (
+	people       = 60 // customers; of one in twelve the card is refused
+	refusedEvery = 12
+
+	goods         = 12 // in stock
+	suppliedEvery = 25 // one order in so many is for what a supplier has
+	supplied      = "made-to-order"
+	mostQuantity  = 4
+)
+
+func isRefused(customer int) bool { return customer%refusedEvery == 0 }
+
+// plan returns n orders: the same ones for the same seed.
+func plan(seed uint64, n int) []Order {
+	chance := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a play, not a secret
+	orders := make([]Order, n)
+	for i := range orders {
+		o := Order{ID: fmt.Sprintf("order-%05d", i+1), Customer: 1 + chance.IntN(people), Quantity: 1 + chance.Int64N(mostQuantity)}
+		item := chance.IntN(goods)
+		o.SKU = sku(item)
+		o.Amount = o.Quantity * price(item)
+		if i%suppliedEvery == suppliedEvery/2 {
+			o.SKU = supplied
+			o.Customer = 1 // whose card is good
+		}
+		orders[i] = o
+	}
+	return orders
+}
+
+func sku(item int) string  { return fmt.Sprintf("item-%02d", item+1) }
+func price(item int) int64 { return 500 + 125*int64(item) }
+
+// inStock is how much of an item there is: less than n orders will ask for.
+func inStock(n int) int { return n * (mostQuantity + 1) / 2 / goods * 7 / 10 }
+
+// customers place the orders, and find out with each start of their process which
+// ones they have placed before. They implement postroom.Runner.
+type customers struct {
+	shop   *orderService
+	job    *job
+	enough <-chan struct{}
+}
+
+// Run places the orders, and then waits until ctx ends.
+func (c *customers) Run(ctx context.Context) error {
+	if err := c.place(ctx); err != nil && ctx.Err() == nil {
+		return err
+	}
+	if ctx.Err() == nil {
+		fmt.Println(sayPlaced)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (c *customers) place(ctx context.Context) error {
+	next := time.NewTicker(time.Second / time.Duration(c.job.Rate))
+	defer next.Stop()
+	for _, o := range plan(c.job.Seed, c.job.Orders) {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.enough:
+			return nil
+		default:
+		}
+		isNew, err := c.shop.place(ctx, o, c.job.Patience)
+		if err != nil {
+			return fmt.Errorf("place %s: %w", o.ID, err)
+		}
+		if isNew {
+			<-next.C
+		}
+	}
+	return nil
+}

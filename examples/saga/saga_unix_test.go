@@ -1,0 +1,135 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+// program is the example as a process, in a group of its own, as a shell starts it.
+type program struct {
+	cmd      *exec.Cmd
+	out      bytes.Buffer
+	progress *bufio.Scanner
+	said     strings.Builder
+}
+
+func startProgram(t *testing.T, args ...string) *program {
+	t.Helper()
+	p := &program{cmd: exec.Command(os.Args[0], args...)}
+	p.cmd.Env = append(os.Environ(), programVariable+"=1", "POSTROOM_DATABASE_URL="+devtest.Postgres(t).URL())
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.cmd.Stdout = &p.out
+	progress, err := p.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.progress = bufio.NewScanner(progress)
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.cmd.Process.Kill() }) // fails where it has ended, as it should have
+	return p
+}
+
+var aProcess = regexp.MustCompile(`process (\d+)\)`)
+
+// until reads what the program says until it says so, and returns the ids of the
+// processes that it spoke of.
+func (p *program) until(t *testing.T, text string) (pids []int) {
+	t.Helper()
+	for p.progress.Scan() {
+		p.said.WriteString(p.progress.Text() + "\n")
+		for _, found := range aProcess.FindAllStringSubmatch(p.progress.Text(), -1) {
+			pid, err := strconv.Atoi(found[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			pids = append(pids, pid)
+		}
+		if text != "" && strings.Contains(p.progress.Text(), text) {
+			return pids
+		}
+	}
+	if text != "" {
+		t.Fatalf("the program ended and did not say %q:\n%s", text, p.said.String())
+	}
+	return pids
+}
+
+// isGone reports whether a process has ended; nobody may have asked how.
+func isGone(pid int) bool {
+	if syscall.Kill(pid, 0) != nil {
+		return true
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && strings.Contains(string(stat), ") Z ")
+}
+
+func allGone(t *testing.T, pids []int) {
+	t.Helper()
+	if len(pids) < 3 {
+		t.Fatalf("it told of the processes %v, want 3 or more", pids)
+	}
+	for _, pid := range pids {
+		devtest.Eventually(t, 30*time.Second, fmt.Sprint("the end of process ", pid), func() bool { return isGone(pid) })
+	}
+}
+
+// A Ctrl-C in a terminal reaches the services as well. They leave it to the program,
+// which brings what was placed to its end.
+func TestCtrlC(t *testing.T) {
+	p := startProgram(t, "--orders", "5000", "--rate", "100", "--kills", "100", "--patience", "1s")
+	pids := p.until(t, "is killed")
+	if err := syscall.Kill(-p.cmd.Process.Pid, syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	pids = append(pids, p.until(t, "")...)
+	if err := p.cmd.Wait(); err != nil || !strings.HasSuffix(strings.TrimSpace(p.out.String()), "verdict=ok") {
+		t.Errorf("it ended with %v\n%s\n%s", err, p.said.String(), p.out.String())
+	}
+	allGone(t, pids)
+	if left := databases(t); len(left) != 0 {
+		t.Errorf("databases %v are left", left)
+	}
+}
+
+// Killed, the program can end nothing. Its services see that it is gone.
+func TestKilledProgramLeavesNoProcess(t *testing.T) {
+	p := startProgram(t, "--orders", "5000", "--rate", "100", "--kills", "100", "--patience", "1s")
+	pids := p.until(t, "is killed")
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = p.cmd.Wait() // killed
+	allGone(t, pids)
+
+	// A server of the user's own keeps the databases then; here they would trouble
+	// other tests.
+	conn, err := pgx.Connect(t.Context(), devtest.Postgres(t).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range databases(t) {
+		if _, err := conn.Exec(t.Context(), "DROP DATABASE "+pgx.Identifier{name}.Sanitize()+" WITH (FORCE)"); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := conn.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

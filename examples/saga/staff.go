@@ -1,0 +1,102 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// staff are the processes of the three services.
+type staff struct {
+	jobs map[string]job
+	log  io.Writer
+
+	mu       sync.Mutex
+	children map[string]*child
+	enough   bool
+}
+
+func newStaff(jobs map[string]job, log io.Writer) *staff {
+	return &staff{jobs: jobs, log: log, children: make(map[string]*child)}
+}
+
+// start starts the process of a service, and returns its id.
+func (s *staff) start(service string) (pid int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, err := startChild(s.jobs[service], s.log)
+	if err != nil {
+		return 0, err
+	}
+	s.children[service] = c
+	if s.enough {
+		c.say(sayEnough)
+	}
+	return c.cmd.Process.Pid, nil
+}
+
+// kill kills the process of a service, and returns its id.
+func (s *staff) kill(service string) (pid int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.children[service]
+	delete(s.children, service)
+	c.kill()
+	return c.cmd.Process.Pid
+}
+
+// stopPlacing has no more orders placed.
+func (s *staff) stopPlacing() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.enough = true
+	if c := s.children[order]; c != nil {
+		c.say(sayEnough)
+	}
+}
+
+// allPlaced reports whether no more orders will be placed.
+func (s *staff) allPlaced() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.children[order] != nil && s.children[order].placed.Load()
+}
+
+// fallen returns an error where a process has ended that nobody ended.
+func (s *staff) fallen() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for service, c := range s.children {
+		select {
+		case <-c.gone:
+			delete(s.children, service)
+			return errors.Join(fmt.Errorf("service %s ended by itself", service), c.failure())
+		default:
+		}
+	}
+	return nil
+}
+
+// end has all processes finish, and returns when they are gone. It is idempotent.
+func (s *staff) end() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all sync.WaitGroup
+	errs := make(chan error, len(s.children))
+	for service, c := range s.children {
+		all.Go(func() {
+			if err := c.end(); err != nil {
+				errs <- fmt.Errorf("service %s: %w", service, err)
+			}
+		})
+	}
+	all.Wait()
+	close(errs)
+	clear(s.children)
+	var err error
+	for e := range errs {
+		err = errors.Join(err, e)
+	}
+	return err
+}

@@ -1,0 +1,20 @@
+-- What the run left in the tables. A webhook is out of order where one that
+-- happened before it, of the same payment, took effect after it.
+--
+-- $1 the handler
+--
+-- Locks   none.
+-- Index   none; it reads everything.
+-- Called  by measure.
+WITH applied AS (
+    SELECT s.payment, s.n, m.id
+    FROM movement m
+    JOIN sent s ON s.webhook_id = m.webhook_id
+)
+SELECT (SELECT count(*) FROM expected)                                                            AS payments,
+       (SELECT count(*) FROM sent)                                                                AS webhooks,
+       (SELECT count(*) FROM movement)                                                            AS applied,
+       (SELECT count(*) FROM postroom.held WHERE handler = $1 AND class = 'conflict')             AS conflicts,
+       (SELECT count(*) FROM applied a WHERE EXISTS (
+            SELECT FROM applied b WHERE b.payment = a.payment AND b.n < a.n AND b.id > a.id))     AS out_of_order,
+       (SELECT coalesce(sum(captured - refunded), 0)::bigint FROM payment)                        AS kept;

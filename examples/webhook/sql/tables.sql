@@ -1,0 +1,68 @@
+-- The tables of the payments service, and the evidence that the proof reads.
+--
+-- Nothing here hides a fault of the delivery: no constraint would refuse a
+-- webhook's second effect, and the sums add up whatever they are told.
+--
+-- Called  by open.
+
+-- A payment as far as it is known. The sums do not depend on the order in which
+-- webhooks come, and the state follows from the sums.
+CREATE TABLE payment (
+    id         text   PRIMARY KEY,
+    authorized bigint NOT NULL,
+    captured   bigint NOT NULL,
+    refunded   bigint NOT NULL,
+    state      text   NOT NULL GENERATED ALWAYS AS (
+        CASE
+            WHEN captured > authorized OR refunded > captured THEN 'incomplete' -- an earlier webhook is to come
+            WHEN refunded > 0 AND refunded = captured         THEN 'refunded'
+            WHEN refunded > 0                                 THEN 'partly refunded'
+            WHEN captured > 0 AND captured = authorized       THEN 'captured'
+            WHEN captured > 0                                 THEN 'partly captured'
+            ELSE 'authorized'
+        END) STORED
+);
+
+-- What each webhook said, in the order in which they took effect. webhook_id is
+-- not unique, on purpose.
+CREATE TABLE movement (
+    id         bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    webhook_id text        NOT NULL,
+    payment    text        NOT NULL,
+    type       text        NOT NULL,
+    amount     bigint      NOT NULL,
+    at         timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- Evidence: every genuine webhook that the provider sent, as it remembers them. It
+-- is written after the run.
+CREATE TABLE sent (
+    webhook_id text   PRIMARY KEY,
+    n          int    NOT NULL, -- the order in which it happened at the provider
+    payment    text   NOT NULL,
+    type       text   NOT NULL,
+    amount     bigint NOT NULL,
+    answered   int    NOT NULL  -- how often with 200
+);
+
+-- Evidence: where the provider's own books say that a payment stands.
+CREATE TABLE expected (
+    payment    text   PRIMARY KEY,
+    authorized bigint NOT NULL,
+    captured   bigint NOT NULL,
+    refunded   bigint NOT NULL,
+    state      text   NOT NULL
+);
+
+-- Evidence: what must not be taken. forged and stale have ids of their own,
+-- tampered has the id of a genuine one.
+CREATE TABLE bad (
+    webhook_id text NOT NULL,
+    kind       text NOT NULL, -- forged, stale or tampered
+    answer     int  NOT NULL  -- the HTTP status
+);
+
+-- Evidence: ids under which the provider sent a second, signed body.
+CREATE TABLE changed (
+    webhook_id text PRIMARY KEY
+);

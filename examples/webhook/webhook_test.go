@@ -1,0 +1,243 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/narrate"
+)
+
+func TestMain(m *testing.M) { devtest.Main(m) }
+
+// useSharedServer makes the example run on the tests' PostgreSQL, as on a server of
+// the user's own.
+func useSharedServer(t *testing.T) {
+	t.Helper()
+	t.Setenv("POSTROOM_DATABASE_URL", devtest.Postgres(t).URL())
+}
+
+// execute runs the command line and returns what it printed, line by line.
+func execute(t *testing.T, args ...string) ([]string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := command()
+	cmd.SetArgs(args)
+	cmd.SetOut(&out)
+	cmd.SetErr(io.Discard)
+	err := cmd.ExecuteContext(t.Context())
+	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n"), err
+}
+
+var lastLine = regexp.MustCompile(`^webhook: payments=80 webhooks=(\d+) requests=[1-9]\d* applied=(\d+) duplicates=[1-9]\d* conflicts=[1-9]\d*` +
+	` refused=[1-9]\d* answered_503=[1-9]\d* sent_again=[1-9]\d* out_of_order=[1-9]\d* kept_cents=[1-9]\d* lost=0 ghosts=0 double_effects=0 wrong=0 verdict=ok$`)
+
+func TestWebhook(t *testing.T) {
+	useSharedServer(t)
+	lines, err := execute(t, "--payments", "80", "--senders", "8", "--seed", "7")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, strings.Join(lines, "\n"))
+	}
+	if got := lastLine.FindStringSubmatch(lines[len(lines)-1]); got == nil || got[1] != got[2] {
+		t.Fatalf("last line is %q", lines[len(lines)-1])
+	}
+	text := strings.Join(lines, "\n")
+	if n := strings.Count(text, "  ok  "); n != 12 || strings.Contains(text, "FAILED") {
+		t.Errorf("%d checks are ok, want 12:\n%s", n, text)
+	}
+	conn, err := pgx.Connect(t.Context(), devtest.Postgres(t).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	var left int
+	if err := conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_database WHERE datname LIKE 'postroom_webhook_%'").Scan(&left); err != nil {
+		t.Fatal(err)
+	}
+	if left != 0 {
+		t.Errorf("%d databases are left", left)
+	}
+}
+
+// opened returns a demo that is ready to play.
+func opened(t *testing.T, opt options) *demo {
+	t.Helper()
+	useSharedServer(t)
+	server, err := devstack.StartPostgres(t.Context(), devstack.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	d, err := open(t.Context(), server, opt, opt.logger(io.Discard), narrate.New(io.Discard))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.close)
+	return d
+}
+
+func TestInterruptedRunIsBroughtToItsEnd(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	d := opened(t, options{payments: 50_000, senders: 8, seed: 1, timeout: time.Minute})
+	played := make(chan error, 1)
+	go func() { played <- d.play(ctx) }()
+	devtest.Eventually(t, time.Minute, "100 deliveries", func() bool { return d.provider.finished.Load() >= 100 })
+	interrupt()
+	r, err := d.judge(<-played)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.verdict(); err != nil || r.Webhooks < 50 || r.Webhooks > 50_000 {
+		t.Errorf("%s: %v", r.summary(), err)
+	}
+}
+
+func TestRunThatTakesTooLongFails(t *testing.T) {
+	d := opened(t, options{payments: 50_000, senders: 4, seed: 1, timeout: time.Second})
+	running := d.play(t.Context())
+	if running == nil || !strings.Contains(running.Error(), "not complete after 1s") {
+		t.Errorf("error is %v", running)
+	}
+	r, err := d.judge(running)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.verdict() == nil || !strings.HasSuffix(r.summary(), "verdict=FAILED") {
+		t.Errorf("last line is %q", r.summary())
+	}
+}
+
+// The proof is worth what it would find. Each violation is planted in a
+// transaction that is rolled back.
+func TestProofFindsWhatIsPlanted(t *testing.T) {
+	d := opened(t, options{payments: 60, senders: 8, seed: 1, timeout: time.Minute})
+	r, err := d.judge(d.play(t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.verdict(); err != nil {
+		t.Fatal(err)
+	}
+	const (
+		hook    = "(SELECT min(webhook_id) FROM sent)"
+		its     = " WHERE webhook_id = " + hook
+		payment = "(SELECT payment FROM sent" + its + ")"
+		held    = "INSERT INTO postroom.held (handler, dedupe_key, next_at, dead_at, class, logged_at, source, event_id, type, subject, content_type, data) SELECT handler, dedupe_key, "
+	)
+	type found struct{ lost, ghosts, doubles, wrong int64 }
+	for _, tt := range []struct {
+		name, sql string
+		want      found
+	}{
+		{"nothing", "SELECT 1", found{}},
+		{"second effect", "INSERT INTO movement (webhook_id, payment, type, amount) SELECT webhook_id, payment, type, amount FROM sent" + its, found{doubles: 1}},
+		{"effect gone", "DELETE FROM movement" + its, found{lost: 1}},
+		{"effect of another amount", "UPDATE movement SET amount = amount + 1" + its, found{ghosts: 1}},
+		{"effect of a forged one", "INSERT INTO movement (webhook_id, payment, type, amount) SELECT webhook_id, " + payment + ", 'payment.captured', 1 FROM bad WHERE kind = 'forged' LIMIT 1", found{ghosts: 1}},
+		{"forged one in the ledger", "INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'payments.apply', '/webhooks/acme-pay ' || webhook_id FROM bad WHERE kind = 'forged' LIMIT 1", found{ghosts: 1}},
+		{"stale one in the ledger", "INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'payments.apply', '/webhooks/acme-pay ' || webhook_id FROM bad WHERE kind = 'stale' LIMIT 1", found{ghosts: 1}},
+		{"forged one taken", "UPDATE bad SET answer = 200 WHERE ctid = (SELECT min(ctid) FROM bad)", found{ghosts: 1}},
+		{"never answered", "UPDATE sent SET answered = 0" + its, found{lost: 1}},
+		{"ledger row gone", "DELETE FROM postroom.inbox WHERE dedupe_key = '/webhooks/acme-pay ' || " + hook, found{lost: 1}},
+		{"payment adds up to more", "UPDATE payment SET authorized = authorized + 1 WHERE id = " + payment, found{wrong: 2}},
+		{"payment gone", "DELETE FROM payment WHERE id = " + payment, found{wrong: 2}},
+		{"payment in another state", "UPDATE expected SET state = 'incomplete' WHERE payment = " + payment, found{wrong: 1}},
+		{"conflict gone", "DELETE FROM postroom.held WHERE id = (SELECT min(id) FROM postroom.held WHERE class = 'conflict')", found{lost: 1}},
+		{"conflict of nothing", "DELETE FROM changed WHERE webhook_id = (SELECT min(webhook_id) FROM changed)", found{ghosts: 1}},
+		{"still owed", held + "now(), NULL, NULL, now(), '/webhooks/acme-pay', " + hook + ", 'payment.captured', 'payment.captured', 'application/json', '' FROM postroom.inbox" +
+			" WHERE NOT EXISTS (SELECT FROM postroom.held h WHERE h.handler = inbox.handler AND h.dedupe_key = inbox.dedupe_key) LIMIT 1", found{lost: 1}},
+		{"dead", "UPDATE postroom.held SET class = 'permanent' WHERE id = (SELECT min(id) FROM postroom.held WHERE class = 'conflict')", found{lost: 2}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := d.result(nil, proveWith(t, d, tt.sql), r.findings)
+			if got := (found{r.violations("lost"), r.violations("ghost"), r.violations("double"), r.violations("wrong")}); got != tt.want {
+				t.Errorf("found %+v, want %+v: %v", got, tt.want, r.checks)
+			}
+			verdict := "ok"
+			if tt.want != (found{}) {
+				verdict = "FAILED"
+			}
+			want := fmt.Sprintf(" lost=%d ghosts=%d double_effects=%d wrong=%d verdict=%s", tt.want.lost, tt.want.ghosts, tt.want.doubles, tt.want.wrong, verdict)
+			if !strings.HasSuffix(r.summary(), want) || (r.verdict() == nil) != (verdict == "ok") {
+				t.Errorf("last line is %q, verdict %v", r.summary(), r.verdict())
+			}
+		})
+	}
+}
+
+// proveWith runs the proof after a statement that changes one thing, and then
+// takes it back.
+func proveWith(t *testing.T, d *demo, sql string) (checks []check) {
+	t.Helper()
+	err := d.audit(t.Context(), func(conn *pgx.Conn) error {
+		tx, err := conn.Begin(t.Context())
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback(context.Background()) }()
+		tag, err := tx.Exec(t.Context(), sql)
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() == 0 {
+			return fmt.Errorf("nothing was planted: %s", sql)
+		}
+		checks, err = prove(t.Context(), tx)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return checks
+}
+
+func TestRunThatMetNothingIsNoProof(t *testing.T) {
+	if (&result{findings: findings{Applied: 1}}).verdict() == nil {
+		t.Error("verdict is nil")
+	}
+	if err := (&result{interrupted: true}).verdict(); err != nil {
+		t.Errorf("verdict of an interrupted run is %v", err)
+	}
+}
+
+func TestPlanIsTheSameForASeed(t *testing.T) {
+	one, two, other := plan(1, 200), plan(1, 200), plan(2, 200)
+	if !reflect.DeepEqual(one, two) || reflect.DeepEqual(one, other) {
+		t.Error("the plan does not follow from the seed")
+	}
+	kinds := make(map[kind]int)
+	for _, d := range one {
+		kinds[d.kind]++
+		if d.then != nil {
+			kinds[d.then.kind]++
+		}
+	}
+	for _, k := range []kind{genuine, changed, forged, stale, tampered} {
+		if kinds[k] == 0 {
+			t.Errorf("no %s webhook is planned", k)
+		}
+	}
+}
+
+func TestFlagsAreChecked(t *testing.T) {
+	for _, args := range [][]string{{"--payments", "1"}, {"--senders", "0"}, {"--timeout", "0s"}, {"--payments", "many"}, {"more"}} {
+		if _, err := execute(t, args...); err == nil {
+			t.Errorf("%v: no error", args)
+		}
+	}
+}

@@ -1,0 +1,354 @@
+// Package conformance tests an HTTP endpoint against the contract of package idempotency:
+// your own, over the network, whatever is behind it.
+//
+//	func TestRefundsAreIdempotent(t *testing.T) {
+//		conformance.Test(t, conformance.Endpoint{
+//			URL:     server.URL + "/refunds",
+//			Body:    `{"charge": "ch_1", "amount": 1000}`,
+//			Changed: `{"charge": "ch_1", "amount": 2000}`,
+//			Header:  http.Header{"Authorization": {"Bearer " + token}},
+//			Effects: func() (int, error) { return countRefunds() },
+//		})
+//	}
+//
+// It sends what it is given, over and over and many at once: give it an endpoint of a test
+// environment. It uses net/http and testing alone.
+package conformance
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Endpoint is what is tested.
+type Endpoint struct {
+	// URL is where requests go. Required.
+	URL string
+
+	// Method is theirs.
+	//
+	// Defaults to POST.
+	Method string
+
+	// Body is that of a request that succeeds, as often as it is sent with a new key, and
+	// Changed is that of another. Required.
+	Body, Changed string
+
+	// ContentType is that of both.
+	//
+	// Defaults to application/json.
+	ContentType string
+
+	// Header is sent with each request, for instance Authorization.
+	Header http.Header
+
+	// Other is the header of another caller, where there are several. Without it, it is
+	// not tested that they have nothing in common.
+	Other http.Header
+
+	// Effects, where it is set, returns how many effects requests have had so far.
+	Effects func() (int, error)
+
+	// KeyOptional says that a request without a key is carried out.
+	KeyOptional bool
+
+	// MismatchStatus is the status of a key that was used for another request.
+	//
+	// Defaults to 422.
+	MismatchStatus int
+
+	// Twins is how many requests with one key are sent at once.
+	//
+	// Defaults to 20.
+	Twins int
+
+	// Patience bounds how long a key may be in progress.
+	//
+	// Defaults to 30 seconds.
+	Patience time.Duration
+
+	// Client sends the requests.
+	//
+	// Defaults to http.DefaultClient.
+	Client *http.Client
+}
+
+// answer is what a request came to.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+	code   string
+}
+
+// suite is an endpoint under test.
+type suite struct {
+	Endpoint
+}
+
+// Test tests the endpoint, in subtests that each say what does not hold.
+func Test(t *testing.T, e Endpoint) {
+	t.Helper()
+	if e.URL == "" || e.Body == "" || e.Changed == "" || e.Body == e.Changed {
+		t.Fatal("conformance: URL, Body and Changed are required, and the bodies must differ")
+	}
+	e.Method = cmp.Or(e.Method, http.MethodPost)
+	e.ContentType = cmp.Or(e.ContentType, "application/json")
+	e.MismatchStatus = cmp.Or(e.MismatchStatus, http.StatusUnprocessableEntity)
+	e.Twins = cmp.Or(e.Twins, 20)
+	e.Patience = cmp.Or(e.Patience, 30*time.Second)
+	e.Client = cmp.Or(e.Client, http.DefaultClient)
+	s := suite{e}
+	for _, part := range []struct {
+		name string
+		test func(t *testing.T)
+	}{
+		{"a repeated request has the same answer and no second effect", s.repeat},
+		{"a key without quotes is the same as with them", s.quotes},
+		{"the key of another request is refused", s.mismatch},
+		{"two keys are two operations", s.keys},
+		{"a request without a key", s.missing},
+		{"keys that are not valid are refused", s.invalid},
+		{"of many at once one is carried out", s.twins},
+		{"a key means nothing to another caller", s.callers},
+	} {
+		t.Run(part.name, part.test)
+	}
+}
+
+// newKey returns a key that was never used.
+func newKey() string { return "conformance-" + rand.Text() }
+
+// send sends a request; no key: none.
+func (s suite) send(t *testing.T, key, body string, header http.Header) answer {
+	t.Helper()
+	a, err := s.try(t.Context(), key, body, header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func (s suite) try(ctx context.Context, key, body string, header http.Header) (answer, error) {
+	req, err := http.NewRequestWithContext(ctx, s.Method, s.URL, strings.NewReader(body))
+	if err != nil {
+		return answer{}, err
+	}
+	for name, values := range header {
+		req.Header[http.CanonicalHeaderKey(name)] = values
+	}
+	req.Header.Set("Content-Type", s.ContentType)
+	if key != "" {
+		req.Header.Set("Idempotency-Key", key)
+	}
+	resp, err := s.Client.Do(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer func() { _ = resp.Body.Close() }() // it was read
+	a := answer{status: resp.StatusCode, header: resp.Header}
+	if a.body, err = io.ReadAll(resp.Body); err != nil {
+		return a, err
+	}
+	var problem struct {
+		Code string `json:"code"`
+	}
+	_ = json.Unmarshal(a.body, &problem) // not every answer is a problem
+	a.code = problem.Code
+	return a, nil
+}
+
+// settled sends a request until its key is not in progress.
+func (s suite) settled(t *testing.T, key, body string) answer {
+	t.Helper()
+	for end := time.Now().Add(s.Patience); ; {
+		a := s.send(t, key, body, s.Header)
+		if !a.inProgress() {
+			return a
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the key is in progress after %s", s.Patience)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func (a answer) inProgress() bool {
+	return a.status == http.StatusConflict && a.header.Get("Retry-After") != "" || a.status == http.StatusAccepted && a.code != ""
+}
+
+func (a answer) success() bool { return a.status >= 200 && a.status < 400 }
+
+func (a answer) String() string { return fmt.Sprintf("%d %.300s", a.status, a.body) }
+
+// effects fails the test unless there were n more effects after do.
+func (s suite) effects(t *testing.T, n int, do func()) {
+	t.Helper()
+	if s.Effects == nil {
+		do()
+		return
+	}
+	before, err := s.Effects()
+	if err != nil {
+		t.Fatal(err)
+	}
+	do()
+	after, err := s.Effects()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after-before != n {
+		t.Errorf("%d effects, want %d", after-before, n)
+	}
+}
+
+func (s suite) wantReplay(t *testing.T, first, again answer) {
+	t.Helper()
+	if first.status != again.status || !bytes.Equal(first.body, again.body) {
+		t.Errorf("%s was repeated as %s", first, again)
+	}
+	for _, name := range []string{"Content-Type", "Location"} {
+		if first.header.Get(name) != again.header.Get(name) {
+			t.Errorf("%s was %q and is repeated as %q", name, first.header.Get(name), again.header.Get(name))
+		}
+	}
+	if again.header.Get("Idempotent-Replayed") != "true" || again.header.Get("Idempotency-Status") != "replayed" {
+		t.Errorf("the replay is not marked: Idempotent-Replayed %q, Idempotency-Status %q", again.header.Get("Idempotent-Replayed"), again.header.Get("Idempotency-Status"))
+	}
+	if again.header.Get("Set-Cookie") != "" {
+		t.Error("a cookie is repeated")
+	}
+}
+
+func (s suite) repeat(t *testing.T) {
+	s.effects(t, 1, func() {
+		key := newKey()
+		first := s.send(t, key, s.Body, s.Header)
+		if !first.success() {
+			t.Fatalf("the first request is answered %s", first)
+		}
+		if first.header.Get("Idempotent-Replayed") != "" {
+			t.Error("the first answer says that it is a replay")
+		}
+		for range 3 {
+			s.wantReplay(t, first, s.send(t, key, s.Body, s.Header))
+		}
+	})
+}
+
+func (s suite) quotes(t *testing.T) {
+	s.effects(t, 1, func() {
+		key := newKey()
+		first := s.send(t, `"`+key+`"`, s.Body, s.Header)
+		s.wantReplay(t, first, s.send(t, key, s.Body, s.Header))
+	})
+}
+
+func (s suite) mismatch(t *testing.T) {
+	s.effects(t, 1, func() {
+		key := newKey()
+		first := s.send(t, key, s.Body, s.Header)
+		other := s.send(t, key, s.Changed, s.Header)
+		if other.status != s.MismatchStatus || other.header.Get("Content-Type") != "application/problem+json" || other.code == "" {
+			t.Errorf("the changed request is answered %s, want a problem with status %d and a code", other, s.MismatchStatus)
+		}
+		if other.header.Get("Retry-After") != "" || bytes.Contains(other.body, []byte(key)) {
+			t.Errorf("the problem asks to come again, or repeats the key: %s", other)
+		}
+		s.wantReplay(t, first, s.send(t, key, s.Body, s.Header))
+	})
+}
+
+func (s suite) keys(t *testing.T) {
+	s.effects(t, 2, func() {
+		for range 2 {
+			if a := s.send(t, newKey(), s.Body, s.Header); !a.success() || a.header.Get("Idempotent-Replayed") != "" {
+				t.Errorf("a new key is answered %s", a)
+			}
+		}
+	})
+}
+
+func (s suite) missing(t *testing.T) {
+	if s.KeyOptional {
+		s.effects(t, 2, func() {
+			for range 2 {
+				if a := s.send(t, "", s.Body, s.Header); !a.success() || a.header.Get("Idempotent-Replayed") != "" {
+					t.Errorf("answered %s", a)
+				}
+			}
+		})
+		return
+	}
+	s.effects(t, 0, func() {
+		a := s.send(t, "", s.Body, s.Header)
+		if a.status != http.StatusBadRequest || a.code == "" {
+			t.Errorf("answered %s, want a problem with status 400 and a code", a)
+		}
+	})
+}
+
+func (s suite) invalid(t *testing.T) {
+	s.effects(t, 0, func() {
+		for _, key := range []string{`"unclosed`, `""`, "a, b", `"a" b`, strings.Repeat("k", 300)} {
+			if a := s.send(t, key, s.Body, s.Header); a.status != http.StatusBadRequest {
+				t.Errorf("the key %.20s is answered %s, want 400", key, a)
+			}
+		}
+	})
+}
+
+func (s suite) twins(t *testing.T) {
+	s.effects(t, 1, func() {
+		key := newKey()
+		answers := make([]answer, s.Twins)
+		var all sync.WaitGroup
+		for i := range answers {
+			all.Go(func() {
+				var err error
+				if answers[i], err = s.try(t.Context(), key, s.Body, s.Header); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		last := s.settled(t, key, s.Body)
+		fresh := 0
+		for _, a := range answers {
+			switch {
+			case a.inProgress():
+			case !a.success() || !bytes.Equal(a.body, last.body):
+				t.Errorf("one of the twins is answered %s, want %s, or that it is in progress", a, last)
+			case a.header.Get("Idempotent-Replayed") == "":
+				fresh++
+			}
+		}
+		if fresh != 1 {
+			t.Errorf("%d of the twins were carried out, want 1", fresh)
+		}
+	})
+}
+
+func (s suite) callers(t *testing.T) {
+	if s.Other == nil {
+		t.Skip("Endpoint.Other is not set")
+	}
+	s.effects(t, 2, func() {
+		key := newKey()
+		first := s.send(t, key, s.Body, s.Header)
+		other := s.send(t, key, s.Body, s.Other)
+		if !first.success() || !other.success() || other.header.Get("Idempotent-Replayed") != "" {
+			t.Errorf("one caller is answered %s, the other %s", first, other)
+		}
+	})
+}

@@ -1,0 +1,142 @@
+package idempotency
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Operation is what [Do] and [DoLease] are to do once. Scope, Principal and Key name it;
+// Principal may be empty for what nobody asked for, such as a job.
+type Operation struct {
+	Scope, Principal, Key string
+
+	// Input is what the operation is done with, and is compared by its JSON: the same key
+	// with another input is [ErrMismatch]. It is not kept.
+	Input any
+
+	// TTL is for how long the result is kept.
+	//
+	// Defaults to 24 hours.
+	TTL time.Duration
+
+	// Wait is how long to wait for another call that is at it.
+	Wait time.Duration
+
+	// Timeout bounds the function, by its context.
+	//
+	// Defaults to 5 minutes.
+	Timeout time.Duration
+
+	// Lease is for how long a claim holds when its process has died. DoLease only.
+	//
+	// Defaults to a minute.
+	Lease time.Duration
+
+	// Isolation is that of the transaction, and TxRetries is how often fn is run again
+	// that lost against another one. Do only.
+	Isolation pgx.TxIsoLevel
+	TxRetries int
+}
+
+// nobody is the principal of operations that nobody asked for.
+const nobody = "(none)"
+
+const doTimeout = 5 * time.Minute
+
+// Do runs fn once for an operation: in a transaction that commits together with what it
+// returns, which every later call with the operation returns again without running fn. T
+// must survive JSON.
+//
+// After an error of fn, which is returned as it is, nothing is kept, and the next call runs
+// fn again. Other errors match [ErrInProgress], [ErrMismatch], [ErrUnavailable],
+// [ErrOutcomeUnknown], [ErrContention] or [ErrNotCommitted]. When ctx ends, so does fn's, and
+// it is rolled back.
+func Do[T any](ctx context.Context, g *Guard, op Operation, fn func(ctx context.Context, tx pgx.Tx) (T, error)) (T, Outcome, error) {
+	return do(ctx, g, op, TxMode, func(ctx context.Context) (T, error) { return fn(ctx, Tx(ctx)) })
+}
+
+// DoLease is [Do] in lease mode: fn does its work with [Phase] and [Call], and after a crash
+// or an error the next call goes on behind the last of them.
+func DoLease[T any](ctx context.Context, g *Guard, op Operation, fn func(ctx context.Context) (T, error)) (T, Outcome, error) {
+	return do(ctx, g, op, LeaseMode, fn)
+}
+
+// Job runs a scheduled job's run once: fn in a transaction, unless an attempt at the run
+// that was due at the given time has succeeded. It is Do with [RunID] as the key, kept for
+// a week.
+func Job(ctx context.Context, g *Guard, job string, scheduled time.Time, fn func(ctx context.Context, tx pgx.Tx) error) (Outcome, error) {
+	op := Operation{Scope: "job " + job, Key: RunID(job, scheduled), TTL: TTLJobs}
+	_, outcome, err := Do(ctx, g, op, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
+		return struct{}{}, fn(ctx, tx)
+	})
+	return outcome, err
+}
+
+func do[T any](ctx context.Context, g *Guard, op Operation, mode Mode, fn func(ctx context.Context) (T, error)) (T, Outcome, error) {
+	var out T
+	o, err := g.operation(op, mode)
+	if err != nil {
+		return out, Fresh, fmt.Errorf("idempotency: %w", err)
+	}
+	var failure error
+	o.run = func(ctx context.Context, _ *attempt) (result, error) {
+		if out, failure = fn(ctx); failure != nil {
+			return result{}, nil // verdict: undo
+		}
+		text, err := json.Marshal(out)
+		if err != nil {
+			return result{}, fmt.Errorf("%w: write the result: %w", ErrNotCommitted, err)
+		}
+		return result{kept: Response{Status: 200, Body: text}, verdict: keepAll}, nil
+	}
+	e := g.execute(ctx, o)
+	switch {
+	case e.err != nil:
+		return out, Fresh, fmt.Errorf("idempotency: %w", e.err)
+	case e.outcome == Replayed:
+		if err := json.Unmarshal(e.record.Response.Body, &out); err != nil {
+			return out, Replayed, fmt.Errorf("idempotency: read the result: %w", err)
+		}
+		return out, Replayed, nil
+	}
+	return out, Fresh, failure
+}
+
+// operation makes the machine's of an Operation.
+func (g *Guard) operation(op Operation, mode Mode) (*operation, error) {
+	rules := Route{
+		Mode: mode, TTL: op.TTL, Wait: op.Wait, Timeout: cmp.Or(op.Timeout, doTimeout), Lease: op.Lease, Isolation: op.Isolation, TxRetries: op.TxRetries,
+	}.defaults()
+	if err := rules.validate(); err != nil {
+		return nil, err
+	}
+	rules.CancelOnDisconnect = true
+	key := Key{Scope: op.Scope, Principal: cmp.Or(op.Principal, nobody), Value: op.Key}
+	key = g.stored(key)
+	if err := key.check(); err != nil {
+		return nil, err
+	}
+	if err := g.fault(); err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(op.Input)
+	if err != nil {
+		return nil, fmt.Errorf("write the input: %w", err)
+	}
+	if canonical, err := CanonicalJSON(text); err == nil {
+		text = canonical
+	}
+	h := sha256.New()
+	writeField(h, printSeal)
+	writeField(h, text)
+	return &operation{
+		key: key, lock: key.lock(g.schema), rules: &rules, timeout: rules.Timeout, print: sealed(printInput, h.Sum(nil)),
+		reprint: func(Print) (Fingerprint, error) { return Fingerprint{}, errPrint },
+	}, nil
+}

@@ -1,0 +1,245 @@
+package idempotency_test
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/idempotency"
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+// Of many requests at once with one key, one runs; whoever comes later has its answer.
+func TestTwins(t *testing.T) { // E1, E2
+	t.Parallel()
+	r := newRig(t)
+	for name, rt := range map[string]idempotency.Route{
+		"refused": {}, "waiting": {Wait: patience}, "serializable": {Isolation: pgx.Serializable},
+		"lease": {Mode: idempotency.LeaseMode}, "lease, waiting": {Mode: idempotency.LeaseMode, Wait: patience},
+	} {
+		r.calls.Store(0)
+		path := r.mount(rt, func(w http.ResponseWriter, _ *http.Request) {
+			r.calls.Add(1)
+			w.WriteHeader(http.StatusCreated)
+		})
+		var all sync.WaitGroup
+		for range 40 {
+			all.Go(func() {
+				switch w := r.post(path, "k"); {
+				case w.Code == 201, w.Code == 409 && codeIn(w) == "idempotency_in_progress" && rt.Wait == 0:
+				case w.Code == 503 && codeIn(w) == "transaction_conflict" && rt.Isolation != "":
+				default:
+					r.Errorf("%s: %d %s", name, w.Code, w.Body)
+				}
+			})
+		}
+		all.Wait()
+		// Above read committed a twin may run in vain.
+		if n := r.calls.Load(); n != 1 && rt.Isolation == "" {
+			r.Errorf("%s: %d calls", name, n)
+		}
+		if w := r.post(path, "k"); w.Header().Get("Idempotent-Replayed") != "true" {
+			r.Errorf("%s: %d %s", name, w.Code, w.Body)
+		}
+	}
+}
+
+// While one runs nobody waits for it, and replays of another key wait for nobody.
+func TestNobodyWaitsForALock(t *testing.T) { // E1
+	t.Parallel()
+	r := newRig(t)
+	path := r.mount(idempotency.Route{}, r.refund)
+	first := r.post(path, "done")
+	tx, err := r.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	lock := idempotency.Lock(idempotency.Key{Scope: "POST " + path, Principal: "ann", Value: "done"})
+	if _, err := tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock($1)", lock); err != nil {
+		t.Fatal(err)
+	}
+	r.wantReplay(first, r.post(path, "done"))
+	other := newRigOnTables(r) // which has not seen the key
+	r.wantReplay(first, other.post(other.mountAt(path, idempotency.Route{}, other.refund), "done"))
+	if one[int](r, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())") != 0 {
+		r.Error("somebody waits")
+	}
+}
+
+// newRigOnTables returns another guard on the same database, as of another process.
+func newRigOnTables(r *rig) *rig {
+	other := &rig{T: r.T, pool: r.pool}
+	other.reset()
+	return other
+}
+
+func (r *rig) mountAt(path string, rt idempotency.Route, h http.HandlerFunc) string {
+	r.mux.Handle(path, r.guard.Handler(rt, h))
+	return path
+}
+
+// The winner rolls back: the one that waited runs.
+func TestTheOneThatWaitsRunsAfterARollback(t *testing.T) { // E2
+	t.Parallel()
+	for _, mode := range []idempotency.Mode{idempotency.TxMode, idempotency.LeaseMode} {
+		r := newRig(t)
+		g := newGate(nil)
+		path := r.mount(idempotency.Route{Wait: patience, Mode: mode}, func(w http.ResponseWriter, req *http.Request) {
+			if r.calls.Add(1) == 1 {
+				g.then = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }
+				g.serve(w, req)
+				return
+			}
+			w.WriteHeader(http.StatusCreated)
+		})
+		answer := r.inside(g, path, sending{key: "k"})
+		time.AfterFunc(20*time.Millisecond, g.release)
+		r.want(r.post(path, "k"), 201, "")
+		r.want(answer(), 500, "")
+		r.wantCalls(2, 0)
+	}
+}
+
+// A pool of one connection serves one that waits and the one it waits for.
+func TestWaitingHoldsNoConnection(t *testing.T) { // E3
+	t.Parallel()
+	r := newRig(t)
+	cfg := r.pool.Config()
+	cfg.MaxConns = 2 // one that runs, and one for all that wait
+	small, err := pgxpoolWith(t, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.pool = small
+	r.reset()
+	g := newGate(r.refund)
+	path := r.mount(idempotency.Route{Wait: patience}, g.serve)
+	answer := r.inside(g, path, sending{key: "k"})
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() { r.want(r.post(path, "k"), 201, "") })
+	}
+	quick := r.mount(idempotency.Route{}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	r.want(r.post(quick, "other"), 200, "")
+	r.want(answer(), 201, "")
+	all.Wait()
+	r.wantCalls(1, 1)
+	if n := one[int](r, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"); n != 0 {
+		r.Errorf("%d advisory locks are left", n)
+	}
+}
+
+// A serialization failure is answered with 503; with TxRetries the handler runs again.
+func TestContention(t *testing.T) { // E8
+	t.Parallel()
+	r := newRig(t)
+	r.exec("INSERT INTO ledger (note) VALUES ('x')")
+	h := func(w http.ResponseWriter, req *http.Request) {
+		first := r.calls.Add(1) == 1
+		tx, ctx := idempotency.Tx(req.Context()), req.Context()
+		var n int
+		if err := tx.QueryRow(ctx, "SELECT count(*) FROM ledger").Scan(&n); err != nil {
+			r.Error(err)
+		}
+		if first {
+			r.exec("UPDATE ledger SET note = note || 'y'")
+		}
+		if _, err := tx.Exec(ctx, "UPDATE ledger SET note = note || 'z'"); err != nil {
+			http.Error(w, "no", http.StatusInternalServerError)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+	}
+	path := r.mount(idempotency.Route{Isolation: pgx.RepeatableRead}, h)
+	w := r.post(path, "k")
+	r.want(w, 503, "transaction_conflict")
+	if w.Header().Get("Retry-After") == "" {
+		r.Error("no Retry-After")
+	}
+	r.want(r.post(path, "k"), 201, "")
+	r.calls.Store(0)
+	path = r.mount(idempotency.Route{Isolation: pgx.RepeatableRead, TxRetries: 1}, h)
+	r.want(r.post(path, "k"), 201, "")
+	r.wantCalls(2, 1)
+}
+
+func TestExpiredKeyIsNew(t *testing.T) { // E9
+	t.Parallel()
+	for _, mode := range []idempotency.Mode{idempotency.TxMode, idempotency.LeaseMode} {
+		r := newRig(t)
+		path := r.mount(idempotency.Route{Mode: mode}, func(w http.ResponseWriter, _ *http.Request) { r.calls.Add(1); w.WriteHeader(http.StatusCreated) })
+		r.post(path, "k")
+		r.exec("UPDATE postroom.idempotency SET expires_at = now() - interval '1 s'")
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() { // also of another request: it is as if the first had never been
+				if w := r.send(path, sending{key: "k", body: "2"}); w.Code != 201 && w.Code != 409 {
+					r.Errorf("%d %s", w.Code, w.Body)
+				}
+			})
+		}
+		all.Wait()
+		r.wantCalls(2, 0)
+		w := r.send(path, sending{key: "k", body: "2"})
+		if w.Header().Get("Idempotent-Replayed") != "true" {
+			r.Errorf("%d %s", w.Code, w.Body)
+		}
+	}
+}
+
+func TestPurge(t *testing.T) { // E9, E10
+	t.Parallel()
+	r := newRig(t)
+	path := r.mount(idempotency.Route{}, r.refund)
+	for _, key := range []string{"a", "b", "c", "live", "locked", "held"} {
+		r.post(path, key)
+	}
+	r.exec("UPDATE postroom.idempotency SET expires_at = now() - interval '1 h' WHERE key <> 'live'")
+	r.exec("UPDATE postroom.idempotency SET state = 'pending', owner = gen_random_uuid(), lease_until = now() + interval '1 h' WHERE key = 'held'")
+	tx, err := r.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "SELECT FROM postroom.idempotency WHERE key = 'locked' FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []int{2, 1, 0} {
+		if n, err := r.guard.Purge(t.Context(), 2); n != want || err != nil {
+			r.Errorf("Purge = %d, %v, want %d", n, err, want)
+		}
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := one[string](r, "SELECT string_agg(key::text, ' ' ORDER BY key) FROM postroom.idempotency"); got != "held live locked" {
+		r.Errorf("left: %s", got)
+	}
+
+	var gone []idempotency.Record
+	r.reset(func(c *idempotency.Config) {
+		c.Archive = func(_ context.Context, _ pgx.Tx, recs []idempotency.Record) error {
+			gone = append(gone, recs...)
+			return nil
+		}
+		c.PurgeEvery = 5 * time.Millisecond
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.guard.Run(ctx) }()
+	devtest.Eventually(t, patience, "Run removes what has expired", func() bool { return one[int](r, "SELECT count(*) FROM postroom.idempotency") == 2 })
+	stop()
+	if err := <-done; err != nil {
+		r.Errorf("Run = %v", err)
+	}
+	if len(gone) != 1 || gone[0].Value != "locked" || gone[0].Response.Status != 201 || len(gone[0].Response.Body) == 0 {
+		r.Errorf("archived: %+v", gone)
+	}
+	if n := r.counts()["postroom.rows.removed"]; n != 1 {
+		r.Errorf("%d rows are said to be removed", n)
+	}
+}

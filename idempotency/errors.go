@@ -1,0 +1,87 @@
+package idempotency
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+var (
+	// ErrInProgress says that another attempt with the key runs. Come again: its answer
+	// will be there, or the key free.
+	ErrInProgress = errors.New("another attempt with this key is in progress")
+
+	// ErrMismatch says that the key was used for something else. Never repeat it.
+	ErrMismatch = errors.New("the key was used for another request")
+
+	// ErrUnavailable says that the database could not be asked, so that nothing was run.
+	ErrUnavailable = errors.New("the store of keys is not available")
+
+	// ErrOutcomeUnknown says that a commit was not answered. It may have happened: the
+	// same key, tried again, finds out.
+	ErrOutcomeUnknown = errors.New("the commit was not answered")
+
+	// ErrContention says that the transaction lost against another and was rolled back.
+	ErrContention = errors.New("the transaction lost against another one")
+
+	// ErrNotCommitted says that the function succeeded, and its transaction could not: a
+	// statement in it had failed, or a constraint refused the commit. Nothing was done.
+	ErrNotCommitted = errors.New("the transaction could not be committed")
+
+	// ErrTooLarge says that an answer is too large to be kept. It was rolled back.
+	ErrTooLarge = errors.New("the answer is too large to be kept")
+
+	// ErrDropped says that the operation was done and its answer was too large to be
+	// kept: it cannot be repeated.
+	ErrDropped = errors.New("the answer was too large and was not kept")
+
+	// ErrLeaseLost says that the claim ran out and is another attempt's, or nobody's.
+	ErrLeaseLost = errors.New("the claim was lost")
+
+	// ErrNotFound is returned by [Guard.Get] and [Guard.Delete] for a key that is not
+	// there, and by the latter for one that an attempt holds.
+	ErrNotFound = errors.New("no such key")
+
+	// ErrTxOwned is returned by Commit and Rollback of the transaction that a handler is
+	// given: the guard ends it, after the handler returned.
+	ErrTxOwned = errors.New("idempotency: the transaction is ended by the guard; answer with an error to roll back")
+
+	// ErrRunning is returned by [Guard.Run] where it runs already.
+	ErrRunning = errors.New("idempotency: the guard runs already")
+)
+
+// errTwin says that a row appeared where there was none: another attempt has answered.
+var errTwin = errors.New("another attempt has answered")
+
+// isContention reports whether the database rolled back because of other transactions:
+// serialization failure and deadlock.
+func isContention(err error) bool { return hasCode(err, "40001", "40P01") }
+
+// isTwin reports whether the answer's row was there already.
+func isTwin(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "23505" && pg.ConstraintName == "idempotency_pkey"
+}
+
+// hasCode reports whether err is the server's, with one of these SQLSTATEs.
+func hasCode(err error, codes ...string) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && slices.Contains(codes, pg.Code)
+}
+
+// isRefusal reports whether the server answered, with an error: then it is known that
+// nothing was committed. A server that is going away says so as well, and it is not
+// known then.
+func isRefusal(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && !strings.HasPrefix(pg.Code, "57") && !strings.HasPrefix(pg.Code, "08")
+}
+
+// isShort reports whether the server lacks room, or takes no writes: nothing was
+// committed, and it may be later.
+func isShort(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "53") || pg.Code == "25006")
+}

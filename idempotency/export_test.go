@@ -1,0 +1,19 @@
+package idempotency
+
+// Number writes a double as CanonicalJSON does.
+func Number(f float64) string { return string(appendNumber(nil, f)) }
+
+// Lock returns the number of a key's lock.
+func Lock(k Key) int64 { return k.lock("postroom") }
+
+// Codes returns all codes, with their statuses.
+func Codes() map[Code]int { return statusOf }
+
+// Statements returns the statements, by name, for the usual schema.
+func Statements() map[string]string {
+	s := load("postroom")
+	return map[string]string{
+		"lock": s.lock, "look": s.look, "clear": s.clear, "store": s.store, "claim": s.claim, "take": s.take, "renew": s.renew,
+		"advance": s.advance, "complete": s.complete, "fail": s.fail, "touch": s.touch, "delete": s.delete, "purge": s.purge, "purge_kept": s.purgeKept,
+	}
+}

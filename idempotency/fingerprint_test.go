@@ -1,0 +1,108 @@
+package idempotency_test
+
+import (
+	"bytes"
+	"encoding/hex"
+	"mime/multipart"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/postroom/postroom/idempotency"
+)
+
+func request(method, target, media, body string) *http.Request {
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	if media != "" {
+		r.Header.Set("Content-Type", media)
+	}
+	return r
+}
+
+func fingerprint(t *testing.T, method, target, media, body string) string {
+	t.Helper()
+	f, err := idempotency.FingerprintRequest(request(method, target, media, body), []byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f[0] != 1 {
+		t.Errorf("fingerprint of version %d", f[0])
+	}
+	return hex.EncodeToString(f[1:])
+}
+
+func TestFingerprintVectors(t *testing.T) {
+	t.Parallel()
+	const one = `{ "charge_id": "ch_9ab", "amount": 1000.0 }`
+	for _, tt := range []struct{ name, target, media, body, want string }{
+		{"first spelling", "/v1/refunds", "application/json", one, "36339c36ce8beff46ad6d0f38cd02a6e45a81fca5f827ea8b755d26103331665"},
+		{"second spelling", "/v1/refunds", "application/json", `{"amount":1e3,"charge_id":"ch_9\u0061b"}`, "36339c36ce8beff46ad6d0f38cd02a6e45a81fca5f827ea8b755d26103331665"},
+		{"media types have no case, and parameters do not count", "/v1/refunds", "Application/JSON ; charset=utf-8", one, "36339c36ce8beff46ad6d0f38cd02a6e45a81fca5f827ea8b755d26103331665"},
+		{"with a query", "/v1/refunds?x=1", "application/json", one, "c1c0d0423d67cb10c096bbc3447c4b709463c847ae7d794892bff70695531217"},
+		{"large amount", "/v1/refunds", "application/json", `{"charge_id":"ch_9ab","amount":9007199254740993}`, "c923eb86ca5fa51320f787e8d656f7a4191f9d28308c4e7f0c9f8d9c71a18e3c"},
+	} {
+		if got := fingerprint(t, "POST", tt.target, tt.media, tt.body); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+// Each part of a request counts, and none can take from its neighbour.
+func TestFingerprintTellsApart(t *testing.T) {
+	t.Parallel()
+	seen := make(map[string]string)
+	for name, p := range map[string][4]string{
+		"as it is": {"POST", "/a", "application/json", `{"n":1}`}, "method": {"PUT", "/a", "application/json", `{"n":1}`},
+		"path": {"POST", "/b", "application/json", `{"n":1}`}, "escaped path": {"POST", "/%61", "application/json", `{"n":1}`},
+		"query": {"POST", "/a?b", "application/json", `{"n":1}`}, "media type": {"POST", "/a", "text/plain", `{"n":1}`},
+		"amount": {"POST", "/a", "application/json", `{"n":2}`}, "text": {"POST", "/a", "application/json", `{"n":"1"}`},
+		"large 2": {"POST", "/a", "application/json", `{"n":9007199254740992}`}, "large 3": {"POST", "/a", "application/json", `{"n":9007199254740993}`},
+		"large exponent": {"POST", "/a", "application/json", `{"n":9.007199254740993e15}`},
+		"no JSON":        {"POST", "/a", "application/json", `{"n":1`}, "one name twice": {"POST", "/a", "application/json", `{"n":1,"n":1}`},
+		"and the other": {"POST", "/a", "application/json", `{"n":1,"n":2}`}, "no body": {"POST", "/a", "application/json", ""},
+		"field boundary": {"POST", "/a", "", `application/json{"n":1}`}, "white space in text": {"POST", "/a", "text/plain", `{"n": 1}`},
+	} {
+		f := fingerprint(t, p[0], p[1], p[2], p[3])
+		if other, ok := seen[f]; ok {
+			t.Errorf("%s and %s have one fingerprint", name, other)
+		}
+		seen[f] = name
+	}
+	if fingerprint(t, "POST", "/a", "application/problem+json", `{"n":1}`) != fingerprint(t, "POST", "/a", "application/problem+json", `{ "n":1.0 }`) {
+		t.Error("JSON of another type is not compared as JSON")
+	}
+}
+
+// form writes a form with a file, with a boundary of its own.
+func form(t *testing.T, name, content string) (media, body string) {
+	t.Helper()
+	var b bytes.Buffer
+	w := multipart.NewWriter(&b)
+	file, err := w.CreateFormFile("file", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := file.Write([]byte(content)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return w.FormDataContentType(), b.String()
+}
+
+func TestMultipartIsComparedByItsParts(t *testing.T) {
+	t.Parallel()
+	of := func(name, content string) string {
+		media, body := form(t, name, content)
+		return fingerprint(t, "POST", "/a", media, body)
+	}
+	one := of("a.txt", "hello")
+	if of("a.txt", "hello") != one {
+		t.Error("two boundaries make two fingerprints")
+	}
+	if of("a.txt", "hello!") == one || of("b.txt", "hello") == one {
+		t.Error("another content or name makes no difference")
+	}
+}

@@ -1,0 +1,323 @@
+package idempotency
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// errNoTx says that a handler did without the transaction.
+var errNoTx = errors.New("the handler answered with success and did not ask for the transaction: use idempotency.Tx")
+
+// route is a Route of a guard.
+type route struct {
+	Route
+
+	g    *Guard
+	next http.Handler
+	warn sync.Once // of multipart
+}
+
+// Handler puts the guard in front of next. Authentication, limits of rates and sizes, CORS
+// and compression belong outside of it: what they refuse then uses up no key.
+//
+// next is given a request whose body is in memory, and a ResponseWriter that keeps the
+// answer back until it is committed: it cannot stream, hijack or send trailers. Its context
+// does not end when the client goes away, see [Route.Timeout]. A panic of next rolls back
+// and goes on.
+//
+// A fault of rt is returned by [Guard.Check]; until it is mended all requests are answered
+// with 500.
+func (g *Guard) Handler(rt Route, next http.Handler) http.Handler {
+	r := &route{Route: rt.defaults(), g: g, next: next}
+	if err := r.validate(); err != nil {
+		g.report(err)
+	}
+	if g.cfg.Principal == nil && !r.Unsupported {
+		g.report(errors.New("config: Principal is missing: keys of one caller must mean nothing to another; take Anonymous where there are no callers"))
+	}
+	return r
+}
+
+// served marks the context of a request that a guard is at.
+type served struct{}
+
+// ServeHTTP answers a request.
+func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Context().Value(served{}) != nil { // the guard stands there twice
+		rt.next.ServeHTTP(w, r)
+		return
+	}
+	if fault := rt.g.fault(); fault != nil {
+		rt.misconfigured(w, r, fault)
+		return
+	}
+	lines := rt.lines(r)
+	required, optional := slices.Contains(rt.Required, r.Method), slices.Contains(rt.Optional, r.Method)
+	switch {
+	case rt.Unsupported && len(lines) > 0:
+		rt.refuse(w, CodeNotSupported, "")
+		return
+	case rt.Unsupported || !required && !optional:
+		rt.next.ServeHTTP(w, r)
+		return
+	}
+	value, err := ParseKey(lines, rt.Key)
+	if errors.Is(err, ErrMissingKey) && !required {
+		rt.unkeyed(w, r)
+		return
+	}
+	if err != nil {
+		rt.refuse(w, codeOf(err), detailOf[codeOf(err)]+detail(err))
+		return
+	}
+	op, body, ok := rt.operation(w, r, value)
+	if ok {
+		op.run = rt.runner(r, body)
+		rt.answer(w, r, rt.g.execute(r.Context(), op))
+	}
+}
+
+// detail returns the text of an error that has no more in it than its reason.
+func detail(err error) string {
+	if errors.Is(err, ErrInvalidKey) {
+		return err.Error()
+	}
+	return ""
+}
+
+// lines returns those of the first header that carries a key.
+func (rt *route) lines(r *http.Request) []string {
+	for _, name := range rt.Headers {
+		if lines := r.Header.Values(name); len(lines) > 0 {
+			return lines
+		}
+	}
+	return nil
+}
+
+func (rt *route) misconfigured(w http.ResponseWriter, r *http.Request, fault error) {
+	rt.g.cfg.Logger.ErrorContext(r.Context(), "a request was refused because the idempotency guard is not set up correctly",
+		"pattern", r.Pattern, "error", fault)
+	rt.refuse(w, CodeMisconfigured, "")
+}
+
+// operation makes of a request the operation that it asks for, or answers why there is
+// none.
+func (rt *route) operation(w http.ResponseWriter, r *http.Request, value string) (*operation, []byte, bool) {
+	principal, err := rt.g.cfg.Principal(r)
+	if err != nil || principal == "" {
+		rt.g.cfg.Logger.InfoContext(r.Context(), "a request with an idempotency key has no principal", "error", err)
+		rt.refuse(w, CodeUnauthorized, "")
+		return nil, nil, false
+	}
+	key := rt.g.stored(Key{Scope: rt.scope(r), Principal: principal, Value: value})
+	if err := key.check(); err != nil {
+		rt.misconfigured(w, r, fmt.Errorf("scope: %w: mount the handler in a http.ServeMux, or set Route.Scope", err))
+		return nil, nil, false
+	}
+	body, ok := rt.read(w, r)
+	if !ok {
+		return nil, nil, false
+	}
+	p := printer{r: r, body: body, headers: rt.PrintHeaders, parts: rt.Multipart, own: rt.PrintFunc}
+	print, err := p.print(rt.kind())
+	if errors.Is(err, errMultipart) {
+		rt.warn.Do(func() {
+			rt.g.cfg.Logger.WarnContext(r.Context(), "multipart requests are refused: set Route.Multipart to have them compared by their parts", "scope", key.Scope)
+		})
+		rt.refuse(w, CodeMultipart, "")
+		return nil, nil, false
+	}
+	if err != nil {
+		rt.misconfigured(w, r, err)
+		return nil, nil, false
+	}
+	return &operation{
+		key: key, lock: key.lock(rt.g.schema), rules: &rt.Route, timeout: rt.timeout(r), print: print, reprint: p.print,
+	}, body, true
+}
+
+func (rt *route) kind() Print {
+	kind := rt.Print
+	if rt.PrintFunc != nil {
+		kind = printFunc
+	}
+	if len(rt.PrintHeaders) > 0 {
+		kind |= printHeaders
+	}
+	return kind
+}
+
+// scope returns the operation's name; empty where there is none.
+func (rt *route) scope(r *http.Request) string {
+	switch {
+	case rt.Scope != nil:
+		return rt.Scope(r)
+	case r.Pattern == "" || strings.HasPrefix(r.Pattern, r.Method+" "):
+		return r.Pattern
+	}
+	return r.Method + " " + r.Pattern
+}
+
+// timeout returns how long the handler has.
+func (rt *route) timeout(r *http.Request) time.Duration {
+	if rt.TimeoutHeader == "" {
+		return rt.Timeout
+	}
+	ms, err := strconv.ParseUint(r.Header.Get(rt.TimeoutHeader), 10, 32)
+	if err != nil || ms == 0 {
+		return rt.Timeout
+	}
+	return min(rt.Timeout, time.Duration(ms)*time.Millisecond)
+}
+
+// read returns the request's body, whole.
+func (rt *route) read(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
+	if r.Body == nil {
+		return nil, true
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, rt.MaxBody))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		rt.refuse(w, CodeRequestLarge, "")
+	case err != nil:
+		rt.refuse(w, CodeUnreadable, "")
+	}
+	return body, err == nil
+}
+
+// runner returns what runs the handler.
+func (rt *route) runner(r *http.Request, body []byte) func(ctx context.Context, a *attempt) (result, error) {
+	return func(ctx context.Context, a *attempt) (result, error) {
+		again := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+		req := r.WithContext(context.WithValue(ctx, served{}, true))
+		req.Body, _ = again()
+		req.GetBody, req.ContentLength, req.TransferEncoding = again, int64(len(body)), nil
+		b := &buffer{header: make(http.Header), most: rt.MaxResponse, drops: rt.Oversize == OversizeDrops || rt.Mode == LeaseMode}
+		rt.next.ServeHTTP(b, req)
+		res := result{response: b.response(), dropped: b.large}
+		res.kept = rt.keepable(res.response)
+		res.verdict = rt.verdict(res.response.Status)
+		switch {
+		case b.large && !b.drops && res.verdict != undo:
+			return res, ErrTooLarge
+		case rt.TxRequired && res.verdict == keepAll && !a.asked:
+			return res, errNoTx
+		}
+		return res, nil
+	}
+}
+
+// verdict says what is kept of an answer.
+func (rt *route) verdict(status int) verdict {
+	switch {
+	case status >= 200 && status < 400:
+		return keepAll
+	case rt.Store == StoreAll, rt.Store == StoreFinal && isFinal(status):
+		return keepAnswer
+	}
+	return undo
+}
+
+// isFinal reports whether another attempt would be answered the same.
+func isFinal(status int) bool {
+	switch status {
+	case 401, 403, 408, 409, 421, 423, 425, 429:
+		return false
+	}
+	return status >= 400 && status < 500
+}
+
+// unkeyed runs a request without a key as any other would.
+func (rt *route) unkeyed(w http.ResponseWriter, r *http.Request) {
+	body, ok := rt.read(w, r)
+	if !ok {
+		return
+	}
+	rules := rt.Route
+	rules.Store = StoreSuccess
+	op := &operation{rules: &rules, timeout: rt.timeout(r)}
+	run := rt.runner(r, body)
+	op.run = func(ctx context.Context, a *attempt) (result, error) {
+		res, err := run(ctx, a)
+		if res.verdict == keepAnswer { // there is nothing to keep it in
+			res.verdict = undo
+		}
+		return res, err
+	}
+	rt.answer(w, r, rt.g.execute(r.Context(), op))
+}
+
+// answer answers a request with what it came to.
+func (rt *route) answer(w http.ResponseWriter, r *http.Request, e ended) {
+	switch {
+	case errors.Is(e.err, ErrInProgress) && rt.StatusURL != nil:
+		w.Header().Set("Location", rt.StatusURL(r, e.key))
+		rt.write(w, http.StatusAccepted, CodeInProgress, "")
+	case e.err != nil:
+		code := codeOf(e.err)
+		if code == CodeNotCommitted || code == CodeMisconfigured || code == CodeResponseLarge {
+			rt.g.cfg.Logger.ErrorContext(r.Context(), "a request was rolled back", "pattern", r.Pattern, "code", string(code), "error", e.err)
+		}
+		rt.refuse(w, code, "")
+	case e.outcome == Replayed:
+		rt.repeat(w, r, e.record)
+	default:
+		if e.kept && rt.g.cfg.StatusHeader != Omit {
+			e.response.Header.Set(rt.g.cfg.StatusHeader, "stored")
+		}
+		send(w, e.response)
+	}
+}
+
+// repeat answers with a kept answer.
+func (rt *route) repeat(w http.ResponseWriter, r *http.Request, rec Record) {
+	if rt.AuthorizeReplay != nil {
+		if err := rt.AuthorizeReplay(r, rec); err != nil {
+			rt.g.cfg.Logger.InfoContext(r.Context(), "a kept answer was refused to its caller", "scope", rec.Scope, "error", err)
+			rt.refuse(w, CodeReplayRefused, "")
+			return
+		}
+	}
+	resp := rec.Response
+	if rec.Ref != "" {
+		var err error
+		if resp, err = rt.render(r.Context(), rec); err != nil {
+			rt.g.cfg.Logger.ErrorContext(r.Context(), "an answer was not made again", "scope", rec.Scope, "error", err)
+			rt.refuse(w, CodeUnavailable, "")
+			return
+		}
+	}
+	if rt.ReplayStatus != nil {
+		resp.Status = rt.ReplayStatus(resp.Status)
+	}
+	h := w.Header()
+	if rt.g.cfg.StatusHeader != Omit {
+		h.Set(rt.g.cfg.StatusHeader, "replayed")
+	}
+	if rt.g.cfg.ReplayedHeader != Omit {
+		h.Set(rt.g.cfg.ReplayedHeader, "true")
+	}
+	send(w, resp)
+}
+
+func (rt *route) render(ctx context.Context, rec Record) (Response, error) {
+	if rt.Render == nil {
+		return Response{}, errors.New("the answer was kept as a reference, and Route.Render is not set")
+	}
+	resp, err := rt.Render(ctx, rec.Ref)
+	if resp.Status == 0 {
+		resp.Status = rec.Response.Status
+	}
+	return resp, err
+}

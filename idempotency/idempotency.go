@@ -1,0 +1,206 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/schema"
+)
+
+// Guard keeps operations from having two effects. It is safe for concurrent use, by any
+// number of processes on one database.
+type Guard struct {
+	pool    *pgxpool.Pool
+	cfg     Config
+	schema  string
+	sql     statements
+	metrics *metrics
+	running atomic.Bool
+	recent  recent
+
+	mu     sync.Mutex
+	faults []error // of the Config and of routes
+}
+
+// New returns a guard that keeps answers in the given database. It does no I/O and cannot
+// fail: faults of the Config, and of routes, are returned by [Guard.Check]; requests are
+// answered with 500 meanwhile.
+func New(pool *pgxpool.Pool, cfg Config) *Guard {
+	cfg = cfg.defaults()
+	g := &Guard{pool: pool, cfg: cfg, metrics: newMetrics(cfg)}
+	if err := cfg.validate(); err != nil {
+		g.faults = append(g.faults, err)
+	}
+	var err error
+	if g.schema, err = schema.Name(cfg.Schema); err != nil {
+		g.schema = schema.DefaultName // not used: the fault is told first
+	}
+	g.sql = load(g.schema)
+	return g
+}
+
+// Check reports whether the guard could work: the faults of its Config and its routes,
+// all of them, and the schema's version.
+func (g *Guard) Check(ctx context.Context) error {
+	if err := g.fault(); err != nil {
+		return fmt.Errorf("idempotency: %w", postroom.Refuse(err))
+	}
+	if err := schema.Require(ctx, g.pool, g.cfg.Schema); err != nil {
+		return fmt.Errorf("idempotency: %w", err)
+	}
+	return nil
+}
+
+func (g *Guard) fault() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return errors.Join(g.faults...)
+}
+
+func (g *Guard) report(fault error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.faults = append(g.faults, fault)
+}
+
+// outage is how long Run waits between looks at a database that cannot be asked.
+var outage = postroom.Backoff{time.Second, 5 * time.Second, 30 * time.Second}
+
+// purgeAtOnce is how many rows one step of a purge removes.
+const purgeAtOnce = 1000
+
+// Run removes what has expired, every [Config.PurgeEvery], until ctx ends. It returns an
+// error only if [Guard.Check] refuses the set-up. One process of a database is enough;
+// any number may. Requests are served whether it runs or not.
+func (g *Guard) Run(ctx context.Context) error {
+	if !g.running.CompareAndSwap(false, true) {
+		return ErrRunning
+	}
+	defer g.running.Store(false)
+
+	for failures := 0; ctx.Err() == nil; {
+		err := g.Check(ctx)
+		if errors.Is(err, postroom.ErrRefused) {
+			return err
+		}
+		if err == nil {
+			err = g.purgeAll(ctx)
+		}
+		wait := g.cfg.PurgeEvery
+		if failures++; err == nil {
+			failures = 0
+		} else if ctx.Err() == nil {
+			wait = outage.Delay(failures)
+			g.cfg.Logger.WarnContext(ctx, "expired idempotency keys were not removed", "error", err, "failures", failures)
+		}
+		sleep(ctx, wait)
+	}
+	return nil
+}
+
+func (g *Guard) purgeAll(ctx context.Context) error {
+	for {
+		n, err := g.Purge(ctx, purgeAtOnce)
+		if err != nil || n < purgeAtOnce {
+			return err
+		}
+	}
+}
+
+// Purge removes up to limit rows that have expired, in a short transaction of its own,
+// and returns how many there were. It passes over those that an attempt holds. [Guard.Run]
+// calls it; so may a job of yours instead.
+func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
+	if g.cfg.Archive == nil {
+		tag, err := g.pool.Exec(ctx, g.sql.purge, limit)
+		if err != nil {
+			return 0, fmt.Errorf("idempotency: remove expired keys: %w", err)
+		}
+		g.metrics.removed(ctx, int(tag.RowsAffected()))
+		return int(tag.RowsAffected()), nil
+	}
+	var gone []Record
+	err := pgx.BeginFunc(ctx, g.pool, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, g.sql.purgeKept, limit) // CollectRows reports the error
+		found, err := pgx.CollectRows(rows, scanRow)
+		if err != nil || len(found) == 0 {
+			return err
+		}
+		for _, f := range found {
+			rec, err := g.record(ctx, f)
+			if err != nil {
+				return err
+			}
+			gone = append(gone, rec)
+		}
+		return g.cfg.Archive(ctx, tx, gone)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("idempotency: archive expired keys: %w", err)
+	}
+	g.metrics.removed(ctx, len(gone))
+	return len(gone), nil
+}
+
+// Get returns what is kept of a key, or [ErrNotFound]. What has expired is not found.
+func (g *Guard) Get(ctx context.Context, k Key) (Record, error) {
+	f, err := g.look(ctx, g.stored(k))
+	if err != nil {
+		return Record{}, fmt.Errorf("idempotency: look up key: %w", err)
+	}
+	if f == nil || !f.counts() {
+		return Record{}, fmt.Errorf("idempotency: %w", ErrNotFound)
+	}
+	rec, err := g.record(ctx, f)
+	if err != nil {
+		return Record{}, fmt.Errorf("idempotency: %w", err)
+	}
+	return rec, nil
+}
+
+// Delete forgets a key and what was answered, for instance because somebody's data must
+// go. The same request has an effect again then. It returns [ErrNotFound] where there is
+// nothing to forget, or an attempt holds the key.
+func (g *Guard) Delete(ctx context.Context, k Key) error {
+	k = g.stored(k)
+	tag, err := g.pool.Exec(ctx, g.sql.delete, k.Scope, k.Principal, k.Value)
+	if err != nil {
+		return fmt.Errorf("idempotency: forget key: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return fmt.Errorf("idempotency: %w", ErrNotFound)
+	}
+	return nil
+}
+
+// recent remembers which operations were answered lately, by their locks. Who asks for
+// one of them is likely to be answered by one statement without a transaction; for all
+// others that statement would be in vain. It is a guess: nothing rests on it.
+type recent [4096]atomic.Int64
+
+func (r *recent) add(lock int64)      { r[uint64(lock)%uint64(len(r))].Store(lock) }
+func (r *recent) has(lock int64) bool { return r[uint64(lock)%uint64(len(r))].Load() == lock }
+
+// bounded returns a context for a use of the database: it does not end with the caller's,
+// which would break the connection off.
+func (g *Guard) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), g.cfg.StoreTimeout)
+}
+
+// sleep waits, for as long as the context lasts.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,306 @@
+package idempotency
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// execer is what a claim needs of a database: a pool, or a transaction.
+type execer interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// lease is an attempt's claim on a key. Every write carries its owner and its fence.
+type lease struct {
+	g     *Guard
+	op    *operation
+	owner string
+	fence int64
+	began string // the point at which it began
+	lose  context.CancelCauseFunc
+
+	mu   sync.Mutex
+	done map[string]json.RawMessage
+}
+
+// Phase runs a step of a handler in lease mode: fn in a transaction that commits together
+// with the record that the step is done. Where an earlier attempt has done it, fn does not
+// run, and what it returned then is returned; T must survive JSON. Names are unique within
+// an operation.
+//
+// After [ErrLeaseLost] nothing of the step was done: return, another attempt is at work.
+// Phase panics outside a handler of lease mode.
+func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context, tx pgx.Tx) (T, error)) (T, error) {
+	l := leaseFrom(ctx, "Phase")
+	var out T
+	if done, err := l.checkpoint(name, &out); done || err != nil {
+		return out, err
+	}
+	var text []byte
+	err := pgx.BeginTxFunc(ctx, l.g.pool, pgx.TxOptions{IsoLevel: l.op.rules.Isolation}, func(tx pgx.Tx) error {
+		var err error
+		if out, err = fn(ctx, tx); err != nil {
+			return err
+		}
+		if text, err = json.Marshal(out); err != nil {
+			return fmt.Errorf("write what phase %s returned: %w", name, err)
+		}
+		return l.record(ctx, tx, name, text)
+	})
+	if err != nil {
+		return out, err
+	}
+	l.remember(name, text)
+	return out, nil
+}
+
+// Call runs a step of a handler in lease mode that calls another system. fn is given a
+// key that is the same in every attempt, made with [DeriveKey]: give it to the vendor,
+// because a call whose record was lost is made again. Where an earlier attempt has
+// recorded it, fn does not run, and what it returned then is returned.
+//
+// Call panics outside a handler of lease mode.
+func Call[T any](ctx context.Context, name string, fn func(ctx context.Context, key string) (T, error)) (T, error) {
+	l := leaseFrom(ctx, "Call")
+	var out T
+	if done, err := l.checkpoint(name, &out); done || err != nil {
+		return out, err
+	}
+	out, err := fn(ctx, l.derived(name))
+	if err != nil {
+		return out, err
+	}
+	text, err := json.Marshal(out)
+	if err != nil {
+		return out, fmt.Errorf("write what call %s returned: %w", name, err)
+	}
+	bounded, cancel := l.g.bounded(ctx)
+	defer cancel()
+	if err := l.record(bounded, l.g.pool, name, text); err != nil {
+		return out, err
+	}
+	l.remember(name, text)
+	return out, nil
+}
+
+func leaseFrom(ctx context.Context, who string) *lease {
+	a := attemptFrom(ctx)
+	if a == nil || a.lease == nil {
+		panic("idempotency: " + who + " was called outside a handler of lease mode")
+	}
+	return a.lease
+}
+
+func (l *lease) derived(name string) string {
+	if !l.op.keyed() {
+		return DeriveKey(l.owner, name)
+	}
+	return DeriveKey(DeriveKey(l.op.key.Scope, l.op.key.Principal), DeriveKey(l.op.key.Value, name))
+}
+
+// checkpoint reads what a step returned that is done.
+func (l *lease) checkpoint(name string, into any) (bool, error) {
+	l.mu.Lock()
+	text, ok := l.done[name]
+	l.mu.Unlock()
+	if !ok {
+		return false, nil
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return true, fmt.Errorf("read what %s returned in an earlier attempt: %w", name, err)
+	}
+	return true, nil
+}
+
+func (l *lease) remember(name string, text []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.done[name] = text
+}
+
+// record writes that a step is done, under the claim.
+func (l *lease) record(ctx context.Context, db execer, name string, text []byte) error {
+	if !l.op.keyed() {
+		return nil
+	}
+	return l.write(ctx, db, "record "+name, l.g.sql.advance, name, string(text))
+}
+
+// write runs a statement that carries owner and fence.
+func (l *lease) write(ctx context.Context, db execer, what, sql string, args ...any) error {
+	k := l.op.key
+	tag, err := db.Exec(ctx, sql, append([]any{k.Scope, k.Principal, k.Value, l.owner, l.fence}, args...)...)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	if tag.RowsAffected() == 0 {
+		l.lose(ErrLeaseLost)
+		return fmt.Errorf("%s: %w", what, ErrLeaseLost)
+	}
+	return nil
+}
+
+// renew holds the claim for as long as ctx lasts.
+func (l *lease) renew(ctx context.Context) {
+	every := time.NewTicker(l.op.rules.Lease / 3)
+	defer every.Stop()
+	for until := time.Now().Add(l.op.rules.Lease); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+		begun := time.Now()
+		bounded, cancel := l.g.bounded(ctx)
+		err := l.write(bounded, l.g.pool, "renew claim", l.g.sql.renew, l.op.rules.Lease)
+		cancel()
+		switch {
+		case err == nil:
+			until = begun.Add(l.op.rules.Lease)
+		case errors.Is(err, ErrLeaseLost):
+			return
+		case time.Now().After(until): // whatever the server thinks, it is not ours to rely on
+			l.lose(ErrLeaseLost)
+			return
+		default:
+			l.g.cfg.Logger.WarnContext(ctx, "the claim of an idempotency key was not renewed", "error", err)
+		}
+	}
+}
+
+// leased makes an attempt in lease mode.
+func (g *Guard) leased(ctx context.Context, op *operation) (e ended) {
+	l := &lease{g: g, op: op, owner: uuid.NewString(), done: make(map[string]json.RawMessage)}
+	a := &attempt{op: op, number: 1, lease: l}
+	if l.op.keyed() {
+		found, what, err := g.claim(ctx, a)
+		switch {
+		case err != nil:
+			return ended{err: err}
+		case what == replay:
+			return g.replay(ctx, op, found)
+		case what == resume:
+			e.from, e.takeover = found.State, found.State == StatePending
+		}
+	}
+	e.number = a.number
+
+	inner, lose, cancel := op.context(ctx, a)
+	l.lose = lose
+	var renewing sync.WaitGroup
+	if l.op.keyed() {
+		renewing.Go(func() { l.renew(inner) })
+	}
+	returned := false
+	defer func() {
+		cancel()
+		renewing.Wait()
+		if !returned { // it panics
+			l.fail(ctx)
+		}
+	}()
+	res, err := op.run(inner, a)
+	returned = true
+	e.response, e.err = res.response, err
+	switch {
+	case !l.op.keyed():
+	case err != nil || res.verdict == undo:
+		l.fail(ctx)
+		e.to = StateFailed
+	default:
+		if e.err = l.complete(ctx, a, res); e.err == nil {
+			e.kept, e.to = true, StateComplete
+		}
+	}
+	return e
+}
+
+// claim takes the key for an attempt, or says what stands in its way.
+func (g *Guard) claim(ctx context.Context, a *attempt) (*row, decision, error) {
+	bounded, cancel := g.bounded(ctx)
+	defer cancel()
+	op, l := a.op, a.lease
+	take := func(sql string, more ...any) (bool, error) {
+		k := op.key
+		args := append([]any{k.Scope, k.Principal, k.Value, op.print[:], l.owner, op.rules.Lease, op.lock, op.rules.TTL}, more...)
+		err := g.pool.QueryRow(bounded, sql, args...).Scan(&l.fence, &a.number)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("%w: claim key: %w", ErrUnavailable, err)
+		}
+		return true, nil
+	}
+	if mine, err := take(g.sql.claim); mine || err != nil {
+		return nil, free, err
+	}
+	for range twinRounds {
+		found, err := g.look(ctx, op.key)
+		if err != nil {
+			return nil, free, fmt.Errorf("%w: look up key: %w", ErrUnavailable, err)
+		}
+		if found == nil { // a transaction is at it, or it was removed just now
+			mine, err := take(g.sql.claim)
+			if mine || err != nil {
+				return nil, free, err
+			}
+			continue
+		}
+		what, err := op.decide(found)
+		if err != nil || what == replay {
+			return found, what, err
+		}
+		if mine, err := take(g.sql.take, found.fence); mine || err != nil {
+			if mine && what == resume {
+				l.resume(found)
+			}
+			return found, what, err
+		}
+	}
+	return nil, free, ErrInProgress
+}
+
+// resume goes on where an earlier attempt stopped.
+func (l *lease) resume(found *row) {
+	l.began = found.Point
+	for name, text := range found.checkpoints {
+		l.done[name] = text
+	}
+}
+
+// complete keeps the answer.
+func (l *lease) complete(ctx context.Context, a *attempt, res result) error {
+	ctx, cancel := l.g.bounded(ctx)
+	defer cancel()
+	columns, err := l.g.keep(ctx, l.op.key, res.kept, a.ref, res.dropped)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+	}
+	err = l.write(ctx, l.g.pool, "keep answer", l.g.sql.complete, columns.status, columns.headers, columns.body, columns.ref,
+		columns.dropped, l.op.rules.TTL, l.op.rules.From == FromCreation)
+	if err != nil && !errors.Is(err, ErrLeaseLost) {
+		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+	}
+	return err
+}
+
+// fail gives the claim back. Where that does not succeed, it runs out.
+func (l *lease) fail(ctx context.Context) {
+	if !l.op.keyed() {
+		return
+	}
+	ctx, cancel := l.g.bounded(ctx)
+	defer cancel()
+	if err := l.write(ctx, l.g.pool, "give claim back", l.g.sql.fail, l.op.rules.TTL); err != nil {
+		l.g.cfg.Logger.WarnContext(ctx, "the claim of an idempotency key was not given back", "error", err)
+	}
+}

@@ -1,0 +1,315 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/idempotency"
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+var leased = idempotency.Route{Mode: idempotency.LeaseMode}
+
+// journey is a handler of lease mode in three steps, which breaks where it is told to.
+type journey struct {
+	*rig
+	steps []string
+	keys  []string
+	stop  string // the step that fails
+}
+
+func (j *journey) serve(w http.ResponseWriter, req *http.Request) {
+	ctx := req.Context()
+	j.calls.Add(1)
+	reserved, err := idempotency.Phase(ctx, "reserve", func(ctx context.Context, tx pgx.Tx) (int64, error) {
+		var id int64
+		return id, j.step("reserve", tx.QueryRow(ctx, "INSERT INTO ledger DEFAULT VALUES RETURNING id").Scan(&id), &id)
+	})
+	if err == nil {
+		_, err = idempotency.Call(ctx, "charge", func(_ context.Context, key string) (string, error) {
+			j.keys = append(j.keys, key)
+			return "ch_1", j.step("charge", nil, nil)
+		})
+	}
+	if err == nil {
+		_, err = idempotency.Phase(ctx, "book", func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
+			_, err := tx.Exec(ctx, "UPDATE ledger SET note = 'booked ' || id WHERE id = $1", reserved)
+			return struct{}{}, j.step("book", err, nil)
+		})
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	w.WriteHeader(http.StatusCreated)
+}
+
+func (j *journey) step(name string, err error, _ *int64) error {
+	j.steps = append(j.steps, name)
+	if err == nil && j.stop == name {
+		return errors.New(name + " broke")
+	}
+	return err
+}
+
+// What is done is not done again: an attempt goes on where the one before stopped, and a
+// call that is repeated has the same key.
+func TestLeaseResumes(t *testing.T) { // C4, E6
+	t.Parallel()
+	for stop, want := range map[string][]string{
+		"reserve": {"reserve", "reserve", "charge", "book"},
+		"charge":  {"reserve", "charge", "charge", "book"},
+		"book":    {"reserve", "charge", "book", "book"},
+	} {
+		j := &journey{rig: newRig(t), stop: stop}
+		path := j.mount(leased, j.serve)
+		j.want(j.post(path, "k"), 502, "")
+		j.want(j.send(path, sending{key: "k", body: "2"}), 422, "idempotency_key_payload_mismatch") // a changed request is refused still
+		j.stop = ""
+		j.want(j.post(path, "k"), 201, "")
+		if !slices.Equal(j.steps, want) {
+			j.Errorf("%s broke: steps were %v, want %v", stop, j.steps, want)
+		}
+		if len(j.keys) == 2 && j.keys[0] != j.keys[1] {
+			j.Errorf("the vendor had two keys: %v", j.keys)
+		}
+		j.wantReplay(j.post(path, "k"), j.post(path, "k"))
+		if got := one[string](j.rig, "SELECT state || ' ' || attempts || ' ' || point FROM postroom.idempotency"); got != "complete 2 book" {
+			j.Errorf("row is %s", got)
+		}
+		j.wantCalls(2, 1)
+	}
+}
+
+// claimed leaves a claim as a process that has died would, and returns its path.
+func (r *rig) claimed(rt idempotency.Route, h http.HandlerFunc) string {
+	path := r.mount(rt, h)
+	func() {
+		defer func() { _ = recover() }()
+		r.post(path, "k")
+	}()
+	r.exec("UPDATE postroom.idempotency SET state = 'pending', owner = gen_random_uuid(), lease_until = now() + interval '1 h', fence = fence + 1, completed_at = NULL")
+	return path
+}
+
+func TestClaimThatRanOut(t *testing.T) { // E4, E6
+	t.Parallel()
+	r := newRig(t)
+	path := r.claimed(leased, func(w http.ResponseWriter, req *http.Request) {
+		info, _ := idempotency.FromContext(req.Context())
+		if want := int(r.calls.Add(1)); info.Attempt != want {
+			r.Errorf("attempt %d, want %d", info.Attempt, want)
+		}
+		w.WriteHeader(http.StatusCreated)
+	})
+	r.want(r.post(path, "k"), 409, "idempotency_in_progress")
+	r.exec("UPDATE postroom.idempotency SET lease_until = now() - interval '1 s'")
+	r.want(r.post(path, "k"), 201, "")
+	r.wantCalls(2, 0)
+	if n := r.counts()["idempotent.takeover"]; n != 1 {
+		r.Errorf("%d take-overs", n)
+	}
+}
+
+// A claim that is held is renewed, for as long as its handler works.
+func TestClaimIsRenewed(t *testing.T) { // E4
+	t.Parallel()
+	r := newRig(t)
+	g := newGate(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+	path := r.mount(idempotency.Route{Mode: idempotency.LeaseMode, Lease: time.Second}, g.serve)
+	answer := r.inside(g, path, sending{key: "k"})
+	const until = "SELECT lease_until::text FROM postroom.idempotency"
+	was := one[string](r, until)
+	devtest.Eventually(t, patience, "the claim is renewed", func() bool { return one[string](r, until) != was })
+	r.exec("UPDATE postroom.idempotency SET lease_until = now() + interval '1 h'") // whatever the machine's load
+	r.want(r.post(path, "k"), 409, "idempotency_in_progress")
+	answer()
+	if n := r.counts()["idempotent.takeover"]; n != 0 {
+		r.Errorf("%d take-overs", n)
+	}
+}
+
+// A holder that was stalled wakes up when another has taken over: it records nothing, and
+// what it made is not kept.
+func TestStalledHolder(t *testing.T) { // E5
+	t.Parallel()
+	r := newRig(t)
+	g := newGate(nil)
+	var late error
+	var cause error
+	g.then = func(w http.ResponseWriter, req *http.Request) {
+		_, late = idempotency.Phase(req.Context(), "late", func(ctx context.Context, tx pgx.Tx) (int, error) {
+			_, err := tx.Exec(ctx, "INSERT INTO ledger DEFAULT VALUES")
+			return 1, err
+		})
+		cause = context.Cause(req.Context())
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write([]byte("late"))
+	}
+	path := r.mount(leased, func(w http.ResponseWriter, req *http.Request) {
+		if r.calls.Add(1) == 1 {
+			g.serve(w, req)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write([]byte("taken over"))
+	})
+	answer := r.inside(g, path, sending{key: "k"})
+	r.exec("UPDATE postroom.idempotency SET lease_until = now() - interval '1 s'")
+	second := r.post(path, "k")
+	r.want(second, 201, "")
+	r.want(answer(), 409, "idempotency_in_progress")
+	if !errors.Is(late, idempotency.ErrLeaseLost) || !errors.Is(cause, idempotency.ErrLeaseLost) {
+		r.Errorf("the stalled one found %v, and its context ended with %v", late, cause)
+	}
+	if w := r.post(path, "k"); w.Body.String() != "taken over" {
+		r.Errorf("kept is %s", w.Body)
+	}
+	r.wantCalls(2, 0)
+}
+
+// The same, where the stalled one only answers.
+func TestStalledHolderAnswers(t *testing.T) { // E5
+	t.Parallel()
+	for _, status := range []int{201, 500} {
+		r := newRig(t)
+		g := newGate(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+		path := r.mount(leased, g.serve)
+		answer := r.inside(g, path, sending{key: "k"})
+		r.exec("UPDATE postroom.idempotency SET fence = fence + 1, owner = gen_random_uuid()")
+		w := answer()
+		if status == 201 {
+			r.want(w, 409, "idempotency_in_progress")
+		}
+		if got := one[string](r, "SELECT state::text FROM postroom.idempotency"); got != "pending" {
+			r.Errorf("the other's claim is %s", got)
+		}
+	}
+}
+
+// What has expired while it was held begins anew, behind the same fence.
+func TestClaimOfAnExpiredKeyBeginsAnew(t *testing.T) {
+	t.Parallel()
+	j := &journey{rig: newRig(t), stop: "book"}
+	path := j.mount(leased, j.serve)
+	j.want(j.post(path, "k"), 502, "")
+	fence := one[int64](j.rig, "SELECT fence FROM postroom.idempotency")
+	j.exec("UPDATE postroom.idempotency SET expires_at = now() - interval '1 s'")
+	j.stop, j.steps = "", nil
+	j.want(j.post(path, "k"), 201, "")
+	if want := []string{"reserve", "charge", "book"}; !slices.Equal(j.steps, want) {
+		j.Errorf("steps were %v", j.steps)
+	}
+	if got := one[int64](j.rig, "SELECT fence FROM postroom.idempotency"); got <= fence {
+		j.Errorf("the fence went from %d to %d", fence, got)
+	}
+}
+
+// An operation that changes its mode keeps its keys.
+func TestChangeOfMode(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ok := func(w http.ResponseWriter, _ *http.Request) { r.calls.Add(1); w.WriteHeader(http.StatusCreated) }
+	shared := func(*http.Request) string { return "refund" }
+	tx := r.mount(idempotency.Route{Scope: shared, Print: idempotency.PrintBody}, ok)
+	lease := r.mount(idempotency.Route{Scope: shared, Print: idempotency.PrintBody, Mode: idempotency.LeaseMode}, ok)
+	r.wantReplay(r.post(tx, "a"), r.post(lease, "a"))
+	r.wantReplay(r.post(lease, "b"), r.post(tx, "b"))
+	r.wantCalls(2, 0)
+
+	g := newGate(ok)
+	slowTx := r.mount(idempotency.Route{Scope: shared, Print: idempotency.PrintBody}, g.serve)
+	answer := r.inside(g, slowTx, sending{key: "c"})
+	r.want(r.post(lease, "c"), 409, "")
+	r.want(answer(), 201, "")
+	g = newGate(ok)
+	slowLease := r.mount(idempotency.Route{Scope: shared, Print: idempotency.PrintBody, Mode: idempotency.LeaseMode}, g.serve)
+	answer = r.inside(g, slowLease, sending{key: "d"})
+	r.want(r.post(tx, "d"), 409, "")
+	r.want(answer(), 201, "")
+
+	// A claim that ran out is taken over in a transaction.
+	r.exec("UPDATE postroom.idempotency SET state = 'pending', owner = gen_random_uuid(), lease_until = now() - interval '1 s' WHERE key = 'd'")
+	r.want(r.send(tx, sending{key: "d", body: "2"}), 422, "")
+	r.want(r.post(tx, "d"), 201, "")
+	if got := one[string](r, "SELECT state || ' ' || attempts FROM postroom.idempotency WHERE key = 'd'"); got != "complete 2" {
+		r.Errorf("row is %s", got)
+	}
+}
+
+// Without its optional key, a request of lease mode runs as ever.
+func TestLeaseWithoutKey(t *testing.T) {
+	t.Parallel()
+	j := &journey{rig: newRig(t)}
+	path := j.mount(leased, j.serve)
+	j.want(j.send(path, sending{method: "PUT"}), 201, "")
+	j.want(j.send(path, sending{method: "PUT"}), 201, "")
+	j.wantCalls(2, 2)
+	if len(j.keys) != 2 || j.keys[0] == j.keys[1] {
+		j.Errorf("keys were %v", j.keys)
+	}
+}
+
+func TestOutsideOfLeaseMode(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for name, call := range map[string]func(ctx context.Context){
+		"Phase": func(ctx context.Context) {
+			_, _ = idempotency.Phase(ctx, "a", func(context.Context, pgx.Tx) (int, error) { return 0, nil })
+		},
+		"Call": func(ctx context.Context) {
+			_, _ = idempotency.Call(ctx, "a", func(context.Context, string) (int, error) { return 0, nil })
+		},
+		"KeepRef": func(ctx context.Context) { idempotency.KeepRef(ctx, "a") },
+	} {
+		func() {
+			defer func() {
+				if v, _ := recover().(string); !strings.Contains(v, name) {
+					r.Errorf("%s did not panic, or with %q", name, v)
+				}
+			}()
+			call(t.Context())
+		}()
+	}
+	path := r.mount(leased, func(_ http.ResponseWriter, req *http.Request) {
+		defer func() {
+			if recover() == nil {
+				r.Error("Tx in lease mode did not panic")
+			}
+		}()
+		idempotency.Tx(req.Context())
+	})
+	r.post(path, "k")
+}
+
+// A fingerprint of another kind is made again for the comparison.
+func TestUpgradeOfTheFingerprint(t *testing.T) { // 2.3
+	t.Parallel()
+	r := newRig(t)
+	shared := func(*http.Request) string { return "refund" }
+	for _, mode := range []idempotency.Mode{idempotency.TxMode, idempotency.LeaseMode} {
+		r.exec("TRUNCATE postroom.idempotency")
+		r.reset()
+		h := func(w http.ResponseWriter, _ *http.Request) { r.calls.Add(1); w.WriteHeader(http.StatusCreated) }
+		r.mux.Handle("/old", r.guard.Handler(idempotency.Route{Scope: shared, Mode: mode, Print: idempotency.PrintBody}, http.HandlerFunc(h)))
+		r.mux.Handle("/new", r.guard.Handler(idempotency.Route{Scope: shared, Mode: mode, PrintHeaders: []string{"Api-Version"}}, http.HandlerFunc(h)))
+		r.mux.Handle("/raw", r.guard.Handler(idempotency.Route{Scope: shared, Mode: mode, Print: idempotency.PrintRaw}, http.HandlerFunc(h)))
+		first := r.post("/old", "k")
+		r.wantReplay(first, r.post("/new", "k"))
+		r.wantReplay(first, r.send("/raw", sending{key: "k", body: ` {"amount":1e3}`}))
+		r.want(r.send("/new", sending{key: "k", body: "2"}), 422, "")
+		// One of a kind that is not known yet says neither yes nor no, and runs nothing.
+		r.exec(`UPDATE postroom.idempotency SET fingerprint = set_byte(fingerprint, 0, 30)`)
+		r.want(r.post("/new", "k"), 503, "idempotency_store_unavailable")
+		if n := r.calls.Load(); n != 1 {
+			r.Errorf("%d calls", n)
+		}
+	}
+}

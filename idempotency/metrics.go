@@ -1,0 +1,98 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/postroom/postroom/internal/telemetry"
+)
+
+// metrics are the instruments of a guard.
+type metrics struct {
+	created, replayed, conflict, inProgress, storeError, takeover metric.Int64Counter
+	rows                                                          metric.Int64Counter
+}
+
+func newMetrics(cfg Config) *metrics {
+	m := telemetry.Meter(cfg.MeterProvider)
+	count := func(name, about string) metric.Int64Counter { return telemetry.Counter(m, name, "{request}", about) }
+	return &metrics{
+		created:    count(telemetry.IdempotentCreated, "Requests that ran, and whose answer is kept."),
+		replayed:   count(telemetry.IdempotentReplayed, "Requests that were answered with a kept answer."),
+		conflict:   count(telemetry.IdempotentConflict, "Requests whose key was used for another."),
+		inProgress: count(telemetry.IdempotentInProgress, "Requests that met an attempt with their key in progress."),
+		storeError: count(telemetry.IdempotentStoreError, "Requests that found the database unavailable, or the outcome of a commit unknown."),
+		takeover:   count(telemetry.IdempotentTakeover, "Attempts that took over from one that died."),
+		rows:       telemetry.Counter(m, telemetry.RowsRemoved, "{row}", "Rows that were removed because they are old."),
+	}
+}
+
+func (m *metrics) removed(ctx context.Context, n int) {
+	if n > 0 {
+		m.rows.Add(ctx, int64(n), telemetry.With(telemetry.Table.String("idempotency")))
+	}
+}
+
+// tell counts and logs what a call came to, and notes it on the caller's span.
+func (g *Guard) tell(ctx context.Context, op *operation, e ended) {
+	if !op.keyed() {
+		return
+	}
+	counter, outcome := g.metrics.of(e)
+	scope := telemetry.With(telemetry.Scoped.String(op.key.Scope))
+	if counter != nil {
+		counter.Add(ctx, 1, scope)
+	}
+	if e.takeover {
+		g.metrics.takeover.Add(ctx, 1, scope)
+	}
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		span.SetAttributes(telemetry.Key.String(g.shown(op.key)), telemetry.Attempt.Int(e.number), telemetry.RunOutcome.String(outcome))
+	}
+	level := slog.LevelDebug
+	switch {
+	case counter == g.metrics.storeError:
+		level = slog.LevelWarn
+	case e.takeover || counter == g.metrics.conflict:
+		level = slog.LevelInfo
+	}
+	if !g.cfg.Logger.Enabled(ctx, level) {
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("scope", op.key.Scope), slog.String("key", g.shown(op.key)), slog.Int("attempt", e.number),
+		slog.String("outcome", outcome), slog.String("from", named(e.from)), slog.String("to", named(e.to)),
+	}
+	if e.err != nil {
+		attrs = append(attrs, slog.String("code", string(codeOf(e.err))), slog.Any("error", e.err))
+	}
+	g.cfg.Logger.LogAttrs(ctx, level, "idempotency key", attrs...)
+}
+
+// of returns the counter for what a call came to, or nil, and its name.
+func (m *metrics) of(e ended) (metric.Int64Counter, string) {
+	switch {
+	case e.err == nil && e.outcome == Replayed, errors.Is(e.err, ErrDropped):
+		return m.replayed, "replayed"
+	case e.err == nil && e.kept:
+		return m.created, "created"
+	case errors.Is(e.err, ErrMismatch):
+		return m.conflict, "conflict"
+	case errors.Is(e.err, ErrInProgress), errors.Is(e.err, ErrLeaseLost):
+		return m.inProgress, "in_progress"
+	case errors.Is(e.err, ErrUnavailable), errors.Is(e.err, ErrOutcomeUnknown):
+		return m.storeError, "store_error"
+	}
+	return nil, "undone"
+}
+
+func named(s State) string {
+	if s == "" {
+		return "absent"
+	}
+	return string(s)
+}

@@ -1,0 +1,233 @@
+package idempotency_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/postroom/postroom/idempotency"
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+// The effect and its key are in one database and one transaction: there is nothing else to
+// keep keys in.
+func TestKeyAndEffectAreOneTransaction(t *testing.T) { // C11
+	t.Parallel()
+	r := newRig(t)
+	path := r.mount(idempotency.Route{}, r.refund)
+	r.post(path, "k")
+	if !one[bool](r, "SELECT (SELECT xmin FROM ledger) = (SELECT xmin FROM postroom.idempotency)") {
+		r.Error("effect and answer were written by two transactions")
+	}
+}
+
+func TestMarkers(t *testing.T) { // C13
+	t.Parallel()
+	r := newRig(t)
+	path := r.mount(idempotency.Route{}, r.refund)
+	first, second := r.post(path, "k"), r.post(path, "k")
+	for _, got := range []struct{ have, want string }{
+		{first.Header().Get("Idempotency-Status"), "stored"},
+		{first.Header().Get("Idempotent-Replayed"), ""},
+		{second.Header().Get("Idempotency-Status"), "replayed"},
+		{second.Header().Get("Idempotent-Replayed"), "true"},
+	} {
+		if got.have != got.want {
+			r.Errorf("header is %q, want %q", got.have, got.want)
+		}
+	}
+	r.reset(func(c *idempotency.Config) { c.StatusHeader, c.ReplayedHeader = "X-Idem", idempotency.Omit })
+	path = r.mount(idempotency.Route{}, r.refund)
+	first, second = r.post(path, "k"), r.post(path, "k")
+	if first.Header().Get("X-Idem") != "stored" || second.Header().Get("X-Idem") != "replayed" || second.Header().Get("Idempotent-Replayed") != "" {
+		r.Errorf("headers are %v and %v", first.Header(), second.Header())
+	}
+}
+
+func TestCodes(t *testing.T) { // C14
+	t.Parallel()
+	r := newRig(t)
+	for _, tt := range []struct {
+		codes             map[idempotency.Code]string
+		missing, mismatch string
+	}{
+		{nil, "missing_idempotency_key", "idempotency_key_payload_mismatch"},
+		{idempotency.CodesUpper, "MISSING_IDEMPOTENCY_KEY", "IDEMPOTENCY_KEY_REUSE"},
+		{idempotency.CodesDotted, "VALIDATION.idempotency.missing_key", "CONFLICT.idempotency.payload_mismatch"},
+		{map[idempotency.Code]string{idempotency.CodeMissingKey: "E1"}, "E1", "idempotency_key_payload_mismatch"},
+	} {
+		r.reset(func(c *idempotency.Config) { c.Codes = tt.codes })
+		path := r.mount(idempotency.Route{Scope: func(*http.Request) string { return "codes " + tt.missing }}, r.refund)
+		r.want(r.post(path, ""), 400, tt.missing)
+		r.post(path, "k")
+		r.want(r.send(path, sending{key: "k", body: "2"}), 422, tt.mismatch)
+	}
+}
+
+func TestProblems(t *testing.T) { // 2.4
+	t.Parallel()
+	r := newRig(t)
+	path := r.mount(idempotency.Route{}, r.refund)
+	w := r.post(path, "")
+	var p map[string]any
+	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
+		t.Fatal(err)
+	}
+	if p["type"] != "urn:postroom:problem:missing_idempotency_key" || p["status"] != 400.0 || p["title"] == "" || p["retryable"] != false {
+		r.Errorf("problem is %v", p)
+	}
+	if h := w.Header(); h.Get("Content-Type") != "application/problem+json" || h.Get("Cache-Control") != "no-store" || h.Get("Link") != "" {
+		r.Errorf("header is %v", h)
+	}
+	r.reset(func(c *idempotency.Config) { c.DocsURL = "https://docs.example/keys" })
+	w = r.post(r.mount(idempotency.Route{}, r.refund), "")
+	if w.Header().Get("Link") != `<https://docs.example/keys>; rel="describedby"` || !strings.Contains(w.Body.String(), `"https://docs.example/keys#missing_idempotency_key"`) {
+		r.Errorf("with documentation: %v %s", w.Header(), w.Body)
+	}
+}
+
+func TestLeaseModeIsTheOption(t *testing.T) { // C19
+	t.Parallel()
+	r := newRig(t)
+	path := r.mount(idempotency.Route{Mode: idempotency.LeaseMode}, func(w http.ResponseWriter, req *http.Request) {
+		if info, ok := idempotency.FromContext(req.Context()); !ok || info.Mode != idempotency.LeaseMode {
+			r.Errorf("attempt is %v", info)
+		}
+		if got := one[string](r, "SELECT state FROM postroom.idempotency"); got != "pending" {
+			r.Errorf("while the handler runs its key is %s", got)
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
+	r.wantReplay(r.post(path, "k"), r.post(path, "k"))
+	r.want(r.post(path, "k"), 204, "")
+}
+
+func TestWhatIsKept(t *testing.T) { // C20
+	t.Parallel()
+	r := newRig(t)
+	path := r.mount(idempotency.Route{}, r.refund)
+	first := r.post(path, "k")
+	rec, err := r.guard.Get(r.Context(), idempotency.Key{Scope: "POST " + path, Principal: "ann", Value: "k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rec.Response.Status != 201 || string(rec.Response.Body) != first.Body.String() || rec.State != idempotency.StateComplete || rec.CreatedAt.IsZero() || rec.CompletedAt.Before(rec.CreatedAt) {
+		r.Errorf("record is %+v", rec)
+	}
+
+	path = r.mount(idempotency.Route{Render: func(_ context.Context, ref string) (idempotency.Response, error) {
+		if ref != "refund 7" {
+			return idempotency.Response{}, errors.New("another reference")
+		}
+		return idempotency.Response{Body: []byte("made of " + ref)}, nil
+	}}, func(w http.ResponseWriter, req *http.Request) {
+		r.insert(req.Context())
+		idempotency.KeepRef(req.Context(), "refund 7")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write([]byte("made"))
+	})
+	r.want(r.post(path, "k"), 201, "")
+	if w := r.post(path, "k"); w.Code != 201 || w.Body.String() != "made of refund 7" {
+		r.Errorf("made again: %d %s", w.Code, w.Body)
+	}
+	if one[bool](r, "SELECT body IS NOT NULL FROM postroom.idempotency WHERE scope = $1", "POST "+path) {
+		r.Error("the body is kept beside the reference")
+	}
+}
+
+func TestNamesOfMetrics(t *testing.T) { // C21
+	t.Parallel()
+	r := newRig(t)
+	path := r.mount(idempotency.Route{}, r.refund)
+	r.post(path, "k")
+	r.post(path, "k")
+	r.send(path, sending{key: "k", body: "2"})
+	for name, want := range map[string]int64{"idempotent.created": 1, "idempotent.replayed": 1, "idempotent.conflict": 1, "idempotent.in_progress": 0} {
+		if got := r.counts()[name]; got != want {
+			r.Errorf("%s is %d, want %d", name, got, want)
+		}
+	}
+	// Whoever wants other names has the SDK's views.
+	view := metric.NewView(metric.Instrument{Name: "idempotent.replayed"}, metric.Stream{Name: "idempotent.replays"})
+	r.reset(func(c *idempotency.Config) {
+		r.meter = metric.NewManualReader()
+		c.MeterProvider = metric.NewMeterProvider(metric.WithReader(r.meter), metric.WithView(view))
+	})
+	path = r.mount(idempotency.Route{Scope: func(*http.Request) string { return "views" }}, r.refund)
+	r.post(path, "k")
+	r.post(path, "k")
+	if got := r.counts()["idempotent.replays"]; got != 1 {
+		r.Errorf("with a view: %d", got)
+	}
+}
+
+func TestUnsupported(t *testing.T) { // C22
+	t.Parallel()
+	r := newRig(t)
+	path := r.mount(idempotency.Route{Unsupported: true}, func(w http.ResponseWriter, _ *http.Request) { r.calls.Add(1); w.WriteHeader(http.StatusOK) })
+	r.want(r.post(path, "k"), 400, "idempotency_not_supported")
+	r.want(r.post(path, ""), 200, "")
+	r.want(r.post(path, ""), 200, "")
+	r.wantCalls(2, 0)
+}
+
+func TestTimeoutHeader(t *testing.T) { // C27
+	t.Parallel()
+	r := newRig(t)
+	var left time.Duration
+	look := func(_ http.ResponseWriter, req *http.Request) {
+		at, _ := req.Context().Deadline()
+		left = time.Until(at)
+	}
+	def := r.mount(idempotency.Route{}, look)
+	honoured := r.mount(idempotency.Route{TimeoutHeader: "X-Request-Timeout"}, look)
+	for _, tt := range []struct {
+		path, value string
+		most, least time.Duration
+	}{
+		{def, "700", 30 * time.Second, 2 * time.Second},
+		{honoured, "700", 700 * time.Millisecond, -patience},
+		{honoured, "", 30 * time.Second, 2 * time.Second},
+		{honoured, "0.7", 30 * time.Second, 2 * time.Second},
+		{honoured, "99999999", 30 * time.Second, 2 * time.Second},
+	} {
+		r.send(tt.path, sending{key: "k" + tt.value, header: map[string]string{"X-Request-Timeout": tt.value}})
+		if left > tt.most || left < tt.least {
+			r.Errorf("%q: the handler has %s", tt.value, left)
+		}
+	}
+}
+
+// All faults are told at once, by their names, and no request runs meanwhile.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	r := newRigOn(t, devtest.Pool(t), func(c *idempotency.Config) {
+		c.Schema, c.StatusHeader, c.StoreTimeout, c.PurgeEvery = "No", "a b", -1, -1
+		c.Codes = map[idempotency.Code]string{"nonsense": "x"}
+	})
+	path := r.mount(idempotency.Route{
+		Required: []string{"GET", "post"}, MismatchStatus: 418, TTL: -1, Wait: -1, MaxBody: -1, MaxResponse: -1, Timeout: -1, Lease: -1, RetryAfter: -1,
+		Mode: 7, Store: 7, From: 7, Oversize: 7, Print: 77, TxRetries: -1, Key: idempotency.KeyFormat{MaxLen: 256},
+		ReplayHeaders: []string{"set-cookie", "RateLimit-Limit"}, TimeoutHeader: "a:", Headers: []string{""},
+	}, r.refund)
+	err := r.guard.Check(r.Context())
+	for _, name := range []string{
+		"Schema", "StatusHeader", "StoreTimeout", "PurgeEvery", "nonsense", "GET", `"post"`, "MismatchStatus", "TTL", "Wait", "MaxBody", "MaxResponse", "Timeout",
+		"Lease", "RetryAfter", "Mode", "Store", "From", "Oversize", "Print", "TxRetries", "MaxLen", "set-cookie", "RateLimit-Limit", "TimeoutHeader", `""`,
+	} {
+		if err == nil || !strings.Contains(err.Error(), name) {
+			r.Errorf("%s is not in %v", name, err)
+		}
+	}
+	r.want(r.post(path, "k"), 500, "idempotency_misconfigured")
+	if err := r.guard.Run(r.Context()); err == nil {
+		r.Error("Run of a faulty guard ended without an error")
+	}
+	r.wantCalls(0, 0)
+}

@@ -1,0 +1,169 @@
+package idempotency
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Code says in a problem's member "code" what is wrong. Codes are stable: programs decide
+// by them, whatever the status.
+type Code string
+
+// Codes.
+const (
+	CodeMissingKey     Code = "missing_idempotency_key"          // 400
+	CodeInvalidKey     Code = "invalid_idempotency_key"          // 400
+	CodeNotSupported   Code = "idempotency_not_supported"        // 400: the operation takes no key
+	CodeUnreadable     Code = "unreadable_request"               // 400: the body broke off
+	CodeUnauthorized   Code = "missing_principal"                // 401
+	CodeReplayRefused  Code = "replay_refused"                   // 403: by Route.AuthorizeReplay
+	CodeInProgress     Code = "idempotency_in_progress"          // 409, or 202
+	CodeUnrepeatable   Code = "idempotency_response_unavailable" // 409: done, and the answer was not kept
+	CodeRequestLarge   Code = "request_too_large"                // 413
+	CodeMultipart      Code = "multipart_not_supported"          // 415
+	CodeMismatch       Code = "idempotency_key_payload_mismatch" // 422, 409 or 400
+	CodeResponseLarge  Code = "response_too_large"               // 500
+	CodeNotCommitted   Code = "transaction_failed"               // 500
+	CodeMisconfigured  Code = "idempotency_misconfigured"        // 500
+	CodeContention     Code = "transaction_conflict"             // 503
+	CodeUnavailable    Code = "idempotency_store_unavailable"    // 503: the handler did not run
+	CodeOutcomeUnknown Code = "idempotency_outcome_unknown"      // 503: the same key finds out
+)
+
+// Other spellings of the codes, for [Config.Codes].
+var (
+	CodesUpper = map[Code]string{
+		CodeMissingKey: "MISSING_IDEMPOTENCY_KEY", CodeInvalidKey: "INVALID_IDEMPOTENCY_KEY", CodeInProgress: "IDEMPOTENCY_IN_PROGRESS",
+		CodeMismatch: "IDEMPOTENCY_KEY_REUSE", CodeUnavailable: "IDEMPOTENCY_STORE_UNAVAILABLE",
+		CodeOutcomeUnknown: "IDEMPOTENCY_OUTCOME_UNKNOWN", CodeUnrepeatable: "IDEMPOTENCY_RESPONSE_UNAVAILABLE",
+	}
+	CodesDotted = map[Code]string{
+		CodeMissingKey: "VALIDATION.idempotency.missing_key", CodeInvalidKey: "VALIDATION.idempotency.invalid_key",
+		CodeInProgress: "CONFLICT.idempotency.in_progress", CodeMismatch: "CONFLICT.idempotency.payload_mismatch",
+		CodeUnavailable: "DEPENDENCY.idempotency.store_unavailable", CodeOutcomeUnknown: "DEPENDENCY.idempotency.outcome_unknown",
+		CodeUnrepeatable: "CONFLICT.idempotency.response_unavailable",
+	}
+)
+
+// statusOf has the status of each code.
+var statusOf = map[Code]int{
+	CodeMissingKey: 400, CodeInvalidKey: 400, CodeNotSupported: 400, CodeUnreadable: 400, CodeUnauthorized: 401, CodeReplayRefused: 403,
+	CodeInProgress: 409, CodeUnrepeatable: 409, CodeRequestLarge: 413, CodeMultipart: 415, CodeMismatch: 422,
+	CodeResponseLarge: 500, CodeNotCommitted: 500, CodeMisconfigured: 500, CodeContention: 503, CodeUnavailable: 503, CodeOutcomeUnknown: 503,
+}
+
+// titleOf has the title of each code, which is always the same.
+var titleOf = map[Code]string{
+	CodeMissingKey:     "An Idempotency-Key is required",
+	CodeInvalidKey:     "The Idempotency-Key is not valid",
+	CodeNotSupported:   "This operation takes no Idempotency-Key",
+	CodeUnreadable:     "The request's body could not be read",
+	CodeUnauthorized:   "It is not known who sends the request",
+	CodeReplayRefused:  "The answer is not for this caller",
+	CodeInProgress:     "A request with this Idempotency-Key is in progress",
+	CodeUnrepeatable:   "The request was carried out, and its answer is not available any more",
+	CodeRequestLarge:   "The request's body is too large",
+	CodeMultipart:      "Multipart bodies are not taken with an Idempotency-Key",
+	CodeMismatch:       "The Idempotency-Key was used for another request",
+	CodeResponseLarge:  "The answer is too large, and nothing was done",
+	CodeNotCommitted:   "The request could not be carried out, and nothing was done",
+	CodeMisconfigured:  "The operation is not set up correctly",
+	CodeContention:     "The request met another one, and nothing was done",
+	CodeUnavailable:    "Idempotency-Keys cannot be looked up at present, and nothing was done",
+	CodeOutcomeUnknown: "It is not known whether the request was carried out",
+}
+
+// detailOf says what to do.
+var detailOf = map[Code]string{
+	CodeMissingKey:     "Send an Idempotency-Key that is unique to this operation, and the same key when you repeat it.",
+	CodeMismatch:       "Use a new key for a new request. The first one was not changed.",
+	CodeInProgress:     "Send the same request again later, with the same key.",
+	CodeContention:     "Send the same request again, with the same key.",
+	CodeUnavailable:    "Send the same request again later, with the same key.",
+	CodeOutcomeUnknown: "Send the same request again, with the same key: the answer tells.",
+	CodeNotSupported:   "Send the request without a key.",
+}
+
+// retryable reports whether the same request may have another answer later.
+func (c Code) retryable() bool {
+	switch c {
+	case CodeInProgress, CodeContention, CodeUnavailable, CodeOutcomeUnknown, CodeUnreadable:
+		return true
+	}
+	return false
+}
+
+// codeOf returns the code of an error of a call.
+func codeOf(err error) Code {
+	for _, c := range []struct {
+		err  error
+		code Code
+	}{
+		{ErrMissingKey, CodeMissingKey},
+		{ErrInvalidKey, CodeInvalidKey},
+		{ErrMismatch, CodeMismatch},
+		{ErrLeaseLost, CodeInProgress},
+		{ErrInProgress, CodeInProgress},
+		{ErrDropped, CodeUnrepeatable},
+		{ErrTooLarge, CodeResponseLarge},
+		{errNoTx, CodeMisconfigured},
+		{ErrOutcomeUnknown, CodeOutcomeUnknown},
+		{ErrContention, CodeContention},
+		{ErrUnavailable, CodeUnavailable},
+		{ErrNotCommitted, CodeNotCommitted},
+		{context.Canceled, CodeUnavailable},
+	} {
+		if errors.Is(err, c.err) {
+			return c.code
+		}
+	}
+	return CodeNotCommitted
+}
+
+// problem is a problem details object of RFC 9457.
+type problem struct {
+	Type      string `json:"type"`
+	Title     string `json:"title"`
+	Status    int    `json:"status"`
+	Detail    string `json:"detail,omitempty"`
+	Code      string `json:"code"`
+	Retryable bool   `json:"retryable"`
+}
+
+// refuse answers with a problem.
+func (rt *route) refuse(w http.ResponseWriter, code Code, detail string) {
+	status := statusOf[code]
+	if code == CodeMismatch {
+		status = rt.MismatchStatus
+	}
+	rt.write(w, status, code, detail)
+}
+
+func (rt *route) write(w http.ResponseWriter, status int, code Code, detail string) {
+	cfg := &rt.g.cfg
+	name := cfg.Codes[code]
+	if name == "" {
+		name = string(code)
+	}
+	if detail == "" {
+		detail = detailOf[code]
+	}
+	p := problem{Type: "urn:postroom:problem:" + string(code), Title: titleOf[code], Status: status, Detail: detail, Code: name, Retryable: code.retryable()}
+	h := w.Header()
+	if cfg.DocsURL != "" {
+		p.Type = cfg.DocsURL + "#" + string(code)
+		h.Set("Link", "<"+cfg.DocsURL+`>; rel="describedby"`)
+	}
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	if code.retryable() {
+		h.Set("Retry-After", strconv.Itoa(int((rt.RetryAfter+time.Second-1)/time.Second)))
+	}
+	text, _ := json.Marshal(p) // texts and a number
+	w.WriteHeader(status)
+	_, _ = w.Write(append(text, '\n')) // the client may be gone
+}

@@ -1,0 +1,164 @@
+package idempotency
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// State is how far an operation is.
+type State string
+
+// States. Transaction mode knows only complete: before it there is no row.
+const (
+	StatePending  State = "pending"  // an attempt has claimed it, or died
+	StateFailed   State = "failed"   // an attempt gave up; the next goes on
+	StateComplete State = "complete" // answered
+)
+
+// Response is an answer as it is kept.
+type Response struct {
+	Status int
+	Header http.Header // those that are kept
+	Body   []byte
+}
+
+// Record is what is kept of a key.
+type Record struct {
+	Key
+
+	Fingerprint Fingerprint
+	State       State
+	Attempts    int
+	Point       string // the last phase that is done
+
+	CreatedAt, CompletedAt, ExpiresAt time.Time
+
+	Response Response
+	Ref      string // what the answer is made of, where it is not kept itself
+	Dropped  bool   // the answer was too large to be kept
+}
+
+// row is a row of the table, as it was seen.
+type row struct {
+	Record
+
+	owner       string
+	fence       int64
+	checkpoints map[string]json.RawMessage
+	headers     []byte
+	live        bool // it has not expired
+	leased      bool // an attempt holds it
+}
+
+// counts reports whether the row is more than a leftover.
+func (f *row) counts() bool { return f.live || f.leased }
+
+func scanRow(from pgx.CollectableRow) (*row, error) {
+	f := new(row)
+	var print, checkpoints []byte
+	var owner, point, ref *string
+	var status *int
+	var lease, completed *time.Time
+	err := from.Scan(&f.Scope, &f.Principal, &f.Value, &print, &f.State, &f.Attempts, &owner, &f.fence, &lease, &point, &checkpoints,
+		&status, &f.headers, &f.Response.Body, &ref, &f.Dropped, &f.CreatedAt, &completed, &f.ExpiresAt, &f.live, &f.leased)
+	if err != nil {
+		return nil, err
+	}
+	copy(f.Fingerprint[:], print)
+	f.owner, f.Point, f.Ref = value(owner), value(point), value(ref)
+	f.Response.Status, f.CompletedAt = value(status), value(completed)
+	if len(checkpoints) > 0 {
+		if err := json.Unmarshal(checkpoints, &f.checkpoints); err != nil {
+			return nil, fmt.Errorf("read checkpoints: %w", err)
+		}
+	}
+	return f, nil
+}
+
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+// record returns the row with its answer as it was given.
+func (g *Guard) record(ctx context.Context, f *row) (Record, error) {
+	rec := f.Record
+	if len(f.headers) > 0 {
+		if err := json.Unmarshal(f.headers, &rec.Response.Header); err != nil {
+			return rec, fmt.Errorf("read headers: %w", err)
+		}
+	}
+	if g.cfg.Codec != nil && rec.Response.Body != nil {
+		body, err := g.cfg.Codec.Decode(ctx, f.Key, rec.Response.Body)
+		if err != nil {
+			return rec, fmt.Errorf("decode body: %w", err)
+		}
+		rec.Response.Body = body
+	}
+	return rec, nil
+}
+
+// kept are the columns of an answer.
+type kept struct {
+	status  int
+	headers any // JSON as a string, or nil
+	body    []byte
+	ref     any // a string, or nil
+	dropped bool
+}
+
+// keep makes the columns of an answer.
+func (g *Guard) keep(ctx context.Context, k Key, resp Response, ref string, dropped bool) (kept, error) {
+	out := kept{status: resp.Status, dropped: dropped}
+	switch {
+	case dropped:
+		return out, nil
+	case ref != "":
+		out.ref = ref
+		return out, nil
+	}
+	if len(resp.Header) > 0 {
+		text, err := json.Marshal(resp.Header)
+		if err != nil {
+			return out, fmt.Errorf("write headers: %w", err)
+		}
+		out.headers = string(text)
+	}
+	out.body = resp.Body
+	if g.cfg.Codec != nil && resp.Body != nil {
+		body, err := g.cfg.Codec.Encode(ctx, k, resp.Body)
+		if err != nil {
+			return out, fmt.Errorf("encode body: %w", err)
+		}
+		out.body = body
+	}
+	return out, nil
+}
+
+// stored returns a key as the database has it: a principal that is a secret, is long or is
+// no text is a digest there.
+func (g *Guard) stored(k Key) Key {
+	if g.cfg.HashPrincipal || len(k.Principal) > maxPartLen || !isText(k.Principal) {
+		sum := sha256.Sum256([]byte(k.Principal))
+		k.Principal = hex.EncodeToString(sum[:])
+	}
+	return k
+}
+
+// shown returns a key's value for logs and spans.
+func (g *Guard) shown(k Key) string {
+	if !g.cfg.RedactKeys {
+		return k.Value
+	}
+	sum := sha256.Sum256([]byte(k.Value))
+	return hex.EncodeToString(sum[:4])
+}

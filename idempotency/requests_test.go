@@ -1,0 +1,227 @@
+package idempotency_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/postroom/postroom/idempotency"
+)
+
+func TestRequestBody(t *testing.T) { // E11
+	t.Parallel()
+	r := newRig(t)
+	path := r.mount(idempotency.Route{MaxBody: 16}, func(w http.ResponseWriter, req *http.Request) {
+		if req.Method == http.MethodDelete {
+			return
+		}
+		r.calls.Add(1)
+		first, _ := io.ReadAll(req.Body)
+		again, err := req.GetBody()
+		if err != nil {
+			r.Fatal(err)
+		}
+		second, _ := io.ReadAll(again)
+		if string(first) != "0123456789abcdef" || string(second) != string(first) || req.ContentLength != 16 {
+			r.Errorf("the handler reads %q, %q and %d", first, second, req.ContentLength)
+		}
+		if req.PathValue("none") != "" || req.Pattern == "" {
+			r.Errorf("the pattern is %q", req.Pattern)
+		}
+		w.WriteHeader(http.StatusOK)
+	})
+	r.want(r.send(path, sending{key: "k", body: "0123456789abcdefg"}), 413, "request_too_large")
+	broken := httptest.NewRequest(http.MethodPost, path, io.MultiReader(strings.NewReader("012"), errReader{}))
+	broken.Header.Set("Idempotency-Key", "k")
+	broken.Header.Set("Authorization", "Bearer ann")
+	w := httptest.NewRecorder()
+	r.mux.ServeHTTP(w, broken)
+	r.want(w, 400, "unreadable_request")
+	r.wantCalls(0, 0)
+	if n := one[int](r, "SELECT count(*) FROM postroom.idempotency"); n != 0 {
+		r.Errorf("%d keys are claimed", n)
+	}
+	r.want(r.send(path, sending{key: "k", body: "0123456789abcdef"}), 200, "")
+	none := httptest.NewRequest(http.MethodDelete, path, nil)
+	none.Body = nil
+	none.Header.Set("Authorization", "Bearer ann")
+	r.mux.ServeHTTP(httptest.NewRecorder(), none)
+}
+
+type errReader struct{}
+
+func (errReader) Read([]byte) (int, error) { return 0, errors.New("the client is gone") }
+
+func TestMultipart(t *testing.T) { // E12
+	t.Parallel()
+	r := newRig(t)
+	for _, allowed := range []bool{false, true} {
+		path := r.mount(idempotency.Route{Multipart: allowed}, r.refund)
+		send := func(content string) *httptest.ResponseRecorder {
+			media, body := form(t, "a.txt", content)
+			return r.send(path, sending{key: "k", body: body, header: map[string]string{"Content-Type": media}})
+		}
+		if !allowed {
+			r.want(send("hello"), 415, "multipart_not_supported")
+			r.want(send("hello"), 415, "multipart_not_supported")
+			if n := strings.Count(r.log.String(), "Route.Multipart"); n != 1 {
+				r.Errorf("logged %d times how to mend it", n)
+			}
+			continue
+		}
+		r.wantReplay(send("hello"), send("hello"))
+		r.want(send("other"), 422, "")
+	}
+	r.wantCalls(1, 1)
+}
+
+func TestBodiesThatAreNoJSON(t *testing.T) { // E13, E14, E15
+	t.Parallel()
+	r := newRig(t)
+	path := r.mount(idempotency.Route{}, r.refund)
+	deep := strings.Repeat("[", 100000)
+	for name, body := range map[string]string{"invalid": `{"a":`, "twice": `{"a":1,"a":2}`, "deep": deep + strings.Repeat("]", 100000), "gzip": "\x1f\x8b\x08\x00"} {
+		r.wantReplay(r.send(path, sending{key: name, body: body}), r.send(path, sending{key: name, body: body}))
+		r.want(r.send(path, sending{key: name, body: body + " "}), 422, "")
+	}
+}
+
+func TestOnePatternManyPaths(t *testing.T) { // E16, E17
+	t.Parallel()
+	r := newRig(t)
+	r.mux.Handle("POST /orders/{id}/pay", r.guard.Handler(idempotency.Route{}, http.HandlerFunc(r.refund)))
+	r.want(r.post("/orders/1/pay", "k"), 201, "")
+	r.want(r.post("/orders/2/pay", "k"), 422, "")
+	w := r.send("/orders/1/pay", sending{key: "k", header: map[string]string{"Date": "x", "Traceparent": "y", "Accept": "text/plain"}}) // E27
+	r.want(w, 201, "")
+	if got := one[string](r, "SELECT scope::text FROM postroom.idempotency"); got != "POST /orders/{id}/pay" {
+		r.Errorf("scope is %q", got)
+	}
+}
+
+func TestWithoutServeMux(t *testing.T) { // E18
+	t.Parallel()
+	r := newRig(t)
+	bare := r.guard.Handler(idempotency.Route{}, http.HandlerFunc(r.refund))
+	named := r.guard.Handler(idempotency.Route{Scope: func(*http.Request) string { return "refund" }}, http.HandlerFunc(r.refund))
+	for h, want := range map[http.Handler]int{bare: 500, named: 201} {
+		req := request("POST", "/x", "application/json", "1")
+		req.Header.Set("Idempotency-Key", "k")
+		req.Header.Set("Authorization", "Bearer ann")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, req)
+		r.want(w, want, "")
+	}
+	if !strings.Contains(r.log.String(), "Route.Scope") {
+		r.Error("it is not logged how to mend it")
+	}
+}
+
+func TestPrincipal(t *testing.T) { // E19
+	t.Parallel()
+	r := newRig(t, func(c *idempotency.Config) {
+		c.Principal = func(req *http.Request) (string, error) {
+			who, _ := customer(req)
+			if who == "mallory" {
+				return "", errors.New("unknown token")
+			}
+			return strings.TrimPrefix(who, "nobody"), nil
+		}
+	})
+	path := r.mount(idempotency.Route{}, r.refund)
+	r.want(r.send(path, sending{key: "k", as: "nobody"}), 401, "missing_principal")
+	r.want(r.send(path, sending{key: "k", as: "mallory"}), 401, "missing_principal")
+	long := strings.Repeat("x", 300)
+	r.wantReplay(r.send(path, sending{key: "k", as: long}), r.send(path, sending{key: "k", as: long}))
+	r.wantCalls(1, 1)
+
+	r.reset(func(c *idempotency.Config) { c.HashPrincipal = true })
+	path = r.mount(idempotency.Route{}, r.refund)
+	r.wantReplay(r.send(path, sending{key: "h", as: "token"}), r.send(path, sending{key: "h", as: "token"}))
+	r.send(path, sending{key: "h", as: "other"})
+	r.wantCalls(2, 3)
+	if n := one[int](r, "SELECT count(*) FROM postroom.idempotency WHERE principal ~ 'token|other|ann'"); n != 0 {
+		r.Error("the database has the token")
+	}
+	if _, err := r.guard.Get(t.Context(), idempotency.Key{Scope: "POST " + path, Principal: "token", Value: "h"}); err != nil {
+		r.Errorf("Get = %v", err)
+	}
+}
+
+// What stands outside refuses without using up a key.
+func TestOutsideOfTheGuard(t *testing.T) { // E20
+	t.Parallel()
+	r := newRig(t)
+	refuse := true
+	guarded := r.guard.Handler(idempotency.Route{}, http.HandlerFunc(r.refund))
+	r.mux.HandleFunc("/limited", func(w http.ResponseWriter, req *http.Request) {
+		if refuse {
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		guarded.ServeHTTP(w, req)
+	})
+	r.want(r.post("/limited", "k"), 429, "")
+	if n := one[int](r, "SELECT count(*) FROM postroom.idempotency"); n != 0 {
+		r.Error("a refused request used up its key")
+	}
+	refuse = false
+	r.want(r.post("/limited", "k"), 201, "")
+}
+
+// The guard stands there twice: the inner one passes on.
+func TestNested(t *testing.T) { // E34
+	t.Parallel()
+	r := newRig(t)
+	inner := r.guard.Handler(idempotency.Route{}, http.HandlerFunc(r.refund))
+	path := r.mount(idempotency.Route{}, inner.ServeHTTP)
+	r.wantReplay(r.post(path, "k"), r.post(path, "k"))
+	r.wantCalls(1, 1)
+}
+
+// net/http's client sends a request again by itself where it has a key: it is a twin like
+// any other.
+func TestHiddenResend(t *testing.T) { // E35
+	t.Parallel()
+	r := newRig(t)
+	cut := make(chan struct{}, 1)
+	path := r.mount(idempotency.Route{}, r.refund)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r.mux.ServeHTTP(w, req)
+		if req.Header.Get("Idempotency-Key") == "k" {
+			select {
+			case cut <- struct{}{}: // the first answer is lost
+				panic(http.ErrAbortHandler)
+			default:
+			}
+		}
+	}))
+	defer server.Close()
+	send := func(key string) (*http.Response, error) {
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+path, strings.NewReader("1"))
+		req.Header.Set("Idempotency-Key", key)
+		req.Header.Set("Authorization", "Bearer ann")
+		return server.Client().Do(req)
+	}
+	resp, err := send("warm") // so that the connection is a used one
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+	resp, err = send("k")
+	if err != nil { // it may or may not have resent
+		resp, err = send("k")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != 201 || resp.Header.Get("Idempotent-Replayed") != "true" {
+		r.Errorf("%d %v", resp.StatusCode, resp.Header)
+	}
+	r.wantCalls(2, 2)
+}

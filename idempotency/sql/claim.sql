@@ -1,0 +1,11 @@
+-- Claim key $3 of principal $2 in scope $1 for owner $5, until $6 from now, where it
+-- is free. No row: there is one, or a transaction ($7 is its lock) is at it.
+--
+-- Locks   the new row; the operation, for as long as this statement takes.
+-- Index   the primary key.
+-- Called  by Guard.claim.
+INSERT INTO postroom.idempotency (scope, principal, key, fingerprint, state, owner, fence, lease_until, expires_at)
+SELECT $1, $2, $3, $4, 'pending', $5::uuid, 1, clock_timestamp() + $6::interval, clock_timestamp() + $8::interval
+WHERE pg_try_advisory_xact_lock($7::bigint)
+ON CONFLICT (scope, principal, key) DO NOTHING
+RETURNING fence, attempts;

@@ -1,0 +1,10 @@
+-- Keep the answer of the claim of owner $4 with fence $5. It expires $11 from now, or
+-- ($12) after the claim was first made. No row: the claim is another's.
+--
+-- Locks   the row.
+-- Index   the primary key.
+-- Called  by Lease.complete.
+UPDATE postroom.idempotency
+SET state = 'complete', owner = NULL, lease_until = NULL, status = $6, headers = $7, body = $8, ref = $9, dropped = $10,
+    completed_at = clock_timestamp(), expires_at = CASE WHEN $12::boolean THEN created_at ELSE clock_timestamp() END + $11::interval
+WHERE scope = $1 AND principal = $2 AND key = $3 AND owner = $4::uuid AND fence = $5 AND state = 'pending';

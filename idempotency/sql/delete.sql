@@ -1,0 +1,7 @@
+-- Forget key $3 of principal $2 in scope $1, unless an attempt holds it.
+--
+-- Locks   the row.
+-- Index   the primary key.
+-- Called  by Guard.Delete.
+DELETE FROM postroom.idempotency
+WHERE scope = $1 AND principal = $2 AND key = $3 AND NOT coalesce(state = 'pending' AND lease_until > clock_timestamp(), false);

@@ -1,0 +1,9 @@
+-- Give back the claim of owner $4 with fence $5. What it has done stays recorded, for
+-- the next attempt, until $6 from now.
+--
+-- Locks   the row.
+-- Index   the primary key.
+-- Called  by Lease.fail.
+UPDATE postroom.idempotency
+SET state = 'failed', owner = NULL, lease_until = NULL, expires_at = clock_timestamp() + $6::interval
+WHERE scope = $1 AND principal = $2 AND key = $3 AND owner = $4::uuid AND fence = $5 AND state = 'pending';

@@ -1,0 +1,6 @@
+-- Whether this transaction is the only one that runs the operation with lock $1.
+--
+-- Locks   the operation, until the transaction ends; waits for nobody.
+-- Index   none.
+-- Called  by Guard.open, with the BEGIN before it and look.sql after it, in one round trip.
+SELECT pg_try_advisory_xact_lock($1::bigint);

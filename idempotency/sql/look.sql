@@ -1,0 +1,12 @@
+-- The row of key $3 of principal $2 in scope $1, with whether it counts (it has not
+-- expired) and whether somebody holds it. It is a statement of its own after the
+-- lock: so it sees whatever the last holder of the lock committed.
+--
+-- Locks   none.
+-- Index   the primary key.
+-- Called  by Guard.open and Guard.look.
+SELECT scope, principal, key, fingerprint, state, attempts, owner::text, fence, lease_until, point, checkpoints,
+       status, headers, body, ref, dropped, created_at, completed_at, expires_at,
+       expires_at > clock_timestamp() AS live, coalesce(state = 'pending' AND lease_until > clock_timestamp(), false) AS leased
+FROM postroom.idempotency
+WHERE scope = $1 AND principal = $2 AND key = $3;

@@ -1,0 +1,12 @@
+-- Remove up to $1 rows that have expired and that no attempt holds, the oldest first.
+--
+-- Locks   the removed rows; passes over those that others lock.
+-- Index   idempotency_expiry (expires_at).
+-- Called  by Guard.Purge.
+DELETE FROM postroom.idempotency
+WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM postroom.idempotency
+    WHERE expires_at <= clock_timestamp() AND (state <> 'pending' OR lease_until <= clock_timestamp())
+    ORDER BY expires_at
+    LIMIT $1
+    FOR UPDATE SKIP LOCKED));

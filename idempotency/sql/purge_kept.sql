@@ -1,0 +1,14 @@
+-- What purge.sql does, with what was removed.
+--
+-- Locks   the removed rows; passes over those that others lock.
+-- Index   idempotency_expiry (expires_at).
+-- Called  by Guard.Purge, where Config.Archive takes what is removed.
+DELETE FROM postroom.idempotency
+WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM postroom.idempotency
+    WHERE expires_at <= clock_timestamp() AND (state <> 'pending' OR lease_until <= clock_timestamp())
+    ORDER BY expires_at
+    LIMIT $1
+    FOR UPDATE SKIP LOCKED))
+RETURNING scope, principal, key, fingerprint, state, attempts, owner::text, fence, lease_until, point, checkpoints,
+          status, headers, body, ref, dropped, created_at, completed_at, expires_at, false AS live, false AS leased;

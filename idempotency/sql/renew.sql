@@ -1,0 +1,8 @@
+-- Hold the claim of owner $4 with fence $5 for $6 longer. No row: it is another's.
+--
+-- Locks   the row.
+-- Index   the primary key.
+-- Called  by Lease.renew.
+UPDATE postroom.idempotency
+SET lease_until = clock_timestamp() + $6::interval
+WHERE scope = $1 AND principal = $2 AND key = $3 AND owner = $4::uuid AND fence = $5 AND state = 'pending';

@@ -1,0 +1,334 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Tx returns the transaction of the request: what is done in it commits together with
+// the answer. It must not be used after the handler returned, nor be ended by it. It panics
+// in lease mode and outside a handler: that would be an effect without protection.
+func Tx(ctx context.Context) pgx.Tx {
+	a := attemptFrom(ctx)
+	if a == nil || a.tx == nil {
+		panic("idempotency: Tx was called outside a handler of transaction mode; methods without a key have none")
+	}
+	a.asked = true
+	return a.tx
+}
+
+// rollbackPatience is how long a rollback may take before its connection is given up
+// instead.
+const rollbackPatience = 5 * time.Second
+
+// savepoint is what effects are rolled back to where the answer is kept without them.
+const savepoint = "postroom_handler"
+
+// inTx makes an attempt in transaction mode.
+func (g *Guard) inTx(ctx context.Context, op *operation) (e ended) {
+	if g.recent.has(op.lock) {
+		if found, err := g.look(ctx, op.key); err == nil {
+			if what, err := op.decide(found); err == nil && what == replay {
+				return g.replay(ctx, op, found)
+			}
+		}
+	}
+	t, found, held, err := g.open(ctx, op)
+	if err != nil {
+		return ended{err: fmt.Errorf("%w: %w", ErrUnavailable, err)}
+	}
+	defer func() {
+		if t.owner != nil { // also where what runs panics
+			t.rollback(ctx)
+		}
+	}()
+
+	what, err := op.decide(found)
+	switch {
+	case err != nil:
+		return ended{err: err}
+	case what == replay:
+		t.rollback(ctx)
+		return g.replay(ctx, op, found)
+	case !held:
+		return ended{err: ErrInProgress}
+	}
+	a := &attempt{op: op, number: 1, tx: t}
+	e = ended{number: 1}
+	if what == resume {
+		a.number, e.from = found.Attempts+1, found.State
+		e.number, e.takeover = a.number, found.State == StatePending
+	}
+	res, err := g.runTx(ctx, a)
+	e.response = res.response
+	if err == nil && res.verdict != undo {
+		if err = g.finish(ctx, a, found, res); err == nil {
+			e.kept, e.to = op.keyed(), StateComplete
+		}
+	}
+	e.err = err
+	return e
+}
+
+// runTx runs the operation and has a last look at what it left.
+func (g *Guard) runTx(ctx context.Context, a *attempt) (result, error) {
+	inner, _, cancel := a.op.context(ctx, a)
+	defer cancel()
+	res, err := a.op.run(inner, a)
+	lost := a.tx.lost.Load()
+	switch {
+	case lost && (err != nil || res.verdict != keepAll):
+		return res, errors.Join(ErrContention, err)
+	case err != nil:
+		return res, err
+	case a.op.rules.CancelOnDisconnect && ctx.Err() != nil:
+		return res, context.Cause(ctx)
+	case res.verdict == keepAll:
+		return res, a.tx.healthy()
+	}
+	return res, nil
+}
+
+// open begins a transaction, takes the operation's lock and looks for its row, in one
+// round trip. It returns whether the lock was free.
+func (g *Guard) open(ctx context.Context, op *operation) (_ *tx, found *row, held bool, err error) {
+	ctx, cancel := g.bounded(ctx)
+	defer cancel()
+	owner, err := g.pool.Acquire(ctx)
+	if err != nil {
+		return nil, nil, false, fmt.Errorf("begin: %w", err)
+	}
+	batch := &pgx.Batch{}
+	batch.BeginTx(pgx.TxOptions{IsoLevel: op.rules.Isolation})
+	if op.keyed() {
+		batch.Queue(g.sql.lock, op.lock).QueryRow(func(r pgx.Row) error { return r.Scan(&held) })
+		batch.Queue(g.sql.look, op.key.Scope, op.key.Principal, op.key.Value).Query(func(rows pgx.Rows) error {
+			var err error
+			found, err = one(rows)
+			return err
+		})
+		if op.rules.Store != StoreSuccess {
+			batch.Queue("SAVEPOINT " + savepoint)
+		}
+	}
+	results := owner.SendBatch(ctx, batch)
+	t := &tx{Tx: results.Tx(), owner: owner}
+	if err := results.Close(); err != nil {
+		t.rollback(ctx)
+		return nil, nil, false, fmt.Errorf("begin: %w", err)
+	}
+	return t, found, held || !op.keyed(), nil
+}
+
+// one returns the row, or nil where there is none.
+func one(rows pgx.Rows) (*row, error) {
+	f, err := pgx.CollectOneRow(rows, scanRow)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	return f, err
+}
+
+// look returns the row of a key, or nil where there is none, without a transaction.
+func (g *Guard) look(ctx context.Context, k Key) (*row, error) {
+	ctx, cancel := g.bounded(ctx)
+	defer cancel()
+	rows, _ := g.pool.Query(ctx, g.sql.look, k.Scope, k.Principal, k.Value) // one reports the error
+	return one(rows)
+}
+
+// finish keeps the answer and commits, in one round trip.
+func (g *Guard) finish(ctx context.Context, a *attempt, found *row, res result) error {
+	ctx, cancel := g.bounded(ctx)
+	defer cancel()
+	op, batch := a.op, &pgx.Batch{}
+	if op.keyed() {
+		columns, err := g.keep(ctx, op.key, res.kept, a.ref, res.dropped)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrNotCommitted, err)
+		}
+		if res.verdict == keepAnswer {
+			batch.Queue("ROLLBACK TO SAVEPOINT " + savepoint)
+		}
+		k := op.key
+		if found != nil {
+			batch.Queue(g.sql.clear, k.Scope, k.Principal, k.Value, found.fence)
+		}
+		batch.Queue(g.sql.store, k.Scope, k.Principal, k.Value, op.print[:], a.number,
+			columns.status, columns.headers, columns.body, columns.ref, columns.dropped, op.rules.TTL, op.rules.From == FromCreation)
+	}
+	batch.Queue("COMMIT")
+	return a.tx.end(ctx, batch)
+}
+
+// tx is the transaction of a handler: one of pgx, which only the guard ends.
+type tx struct {
+	pgx.Tx
+
+	owner *pgxpool.Conn // nil once it was given back
+
+	// over is set when the transaction ended: what a handler's goroutine kept of it must
+	// not reach the connection's next transaction.
+	over atomic.Bool
+
+	// lost is set when a statement lost against another transaction.
+	lost atomic.Bool
+}
+
+// closed is a transaction that has ended.
+var closed = func() pgx.Tx {
+	batch := &pgx.Batch{}
+	batch.BeginTx(pgx.TxOptions{})
+	return pgx.FailedBatchResults(batch, pgx.ErrTxClosed).Tx()
+}()
+
+// end sends the statements that end the transaction. Where one fails, those behind it
+// are not reached: there is no commit without all of them.
+func (t *tx) end(ctx context.Context, batch *pgx.Batch) error {
+	t.over.Store(true)
+	results := t.owner.SendBatch(ctx, batch)
+	var tag pgconn.CommandTag
+	var err error
+	for range batch.Len() {
+		if tag, err = results.Exec(); err != nil {
+			break
+		}
+	}
+	if closing := results.Close(); err == nil {
+		err = closing
+	}
+	switch {
+	case err == nil && tag.String() != "COMMIT":
+		err = fmt.Errorf("%w: the server answered %s", ErrNotCommitted, tag)
+	case err == nil:
+	case isTwin(err):
+		err = errTwin
+	case isContention(err):
+		err = fmt.Errorf("%w: %w", ErrContention, err)
+	case isShort(err):
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	case isRefusal(err):
+		err = fmt.Errorf("%w: %w", ErrNotCommitted, err)
+	default:
+		err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+	}
+	if err == nil {
+		t.owner.Release()
+		t.owner = nil
+	}
+	return err
+}
+
+// rollback ends the transaction without its effects. Its context may have ended; the
+// connection is given back all the same.
+func (t *tx) rollback(ctx context.Context) {
+	t.over.Store(true)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackPatience)
+	defer cancel()
+	_ = t.Tx.Rollback(ctx) // where it fails, the connection is closed, and the server rolls back
+	t.owner.Release()      // which closes a connection that is not idle
+	t.owner = nil
+}
+
+// healthy reports whether the transaction could commit: it is open, and no statement in
+// it has failed.
+func (t *tx) healthy() error {
+	switch conn := t.owner.Conn(); {
+	case conn.IsClosed():
+		return fmt.Errorf("%w: the connection broke under the handler", ErrUnavailable)
+	case conn.PgConn().TxStatus() == 'E' && t.lost.Load():
+		return ErrContention
+	case conn.PgConn().TxStatus() == 'E':
+		return fmt.Errorf("%w: a statement failed, and the handler answered with success", ErrNotCommitted)
+	case conn.PgConn().TxStatus() != 'T':
+		return fmt.Errorf("%w: the handler ended the transaction with a statement", ErrNotCommitted)
+	}
+	return nil
+}
+
+// inner returns the transaction of pgx.
+func (t *tx) inner() pgx.Tx {
+	if t.over.Load() {
+		return closed
+	}
+	return t.Tx
+}
+
+// note looks at the error of a statement.
+func (t *tx) note(err error) error {
+	if err != nil && isContention(err) {
+		t.lost.Store(true)
+	}
+	return err
+}
+
+// Commit returns ErrTxOwned.
+func (t *tx) Commit(context.Context) error { return ErrTxOwned }
+
+// Rollback returns ErrTxOwned.
+func (t *tx) Rollback(context.Context) error { return ErrTxOwned }
+
+func (t *tx) Begin(ctx context.Context) (pgx.Tx, error) { return t.inner().Begin(ctx) }
+
+func (t *tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	tag, err := t.inner().Exec(ctx, sql, args...)
+	return tag, t.note(err)
+}
+
+func (t *tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	rows, err := t.inner().Query(ctx, sql, args...)
+	return &notedRows{rows, t}, t.note(err)
+}
+
+func (t *tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return notedRow{t.inner().QueryRow(ctx, sql, args...), t}
+}
+
+func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	return notedResults{t.inner().SendBatch(ctx, b), t}
+}
+
+func (t *tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
+	n, err := t.inner().CopyFrom(ctx, table, columns, rows)
+	return n, t.note(err)
+}
+
+func (t *tx) LargeObjects() pgx.LargeObjects { return t.inner().LargeObjects() }
+
+func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+	return t.inner().Prepare(ctx, name, sql)
+}
+
+// notedRows, notedRow and notedResults look at the errors that come late.
+type notedRows struct {
+	pgx.Rows
+	t *tx
+}
+
+func (r *notedRows) Err() error { return r.t.note(r.Rows.Err()) }
+
+type notedRow struct {
+	row pgx.Row
+	t   *tx
+}
+
+func (r notedRow) Scan(dest ...any) error { return r.t.note(r.row.Scan(dest...)) }
+
+type notedResults struct {
+	pgx.BatchResults
+	t *tx
+}
+
+func (r notedResults) Exec() (pgconn.CommandTag, error) {
+	tag, err := r.BatchResults.Exec()
+	return tag, r.t.note(err)
+}
+
+func (r notedResults) Close() error { return r.t.note(r.BatchResults.Close()) }

@@ -1,0 +1,76 @@
+package inbox_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/telemetry"
+	"github.com/postroom/postroom/relay"
+)
+
+// What relays write to keep each other out is no event: no handler sees it,
+// whatever it is subscribed to, and none is held, counted, or in anyone's way.
+func TestHandlersPassOverLeases(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	err := relay.EnsureStream(t.Context(), b.nc, jetstream.StreamConfig{Name: b.stream, AllowAtomicPublish: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease := func() {
+		b.publishRaw(&nats.Msg{Subject: "postroom.lease.log-1." + b.stream, Data: []byte(`{"epoch":1}`)})
+	}
+	lease()
+	for i := range 5 {
+		b.publish(fmt.Sprintf("k-%d", i))
+		lease()
+	}
+	lease() // the last message of the stream is one of these
+
+	all := func(name string) inbox.Subscription {
+		sub := b.subscription(name)
+		sub.Types, sub.Subjects = nil, []string{">"}
+		return sub
+	}
+	batched, ordered := all("batched"), all("ordered")
+	batched.Batch, ordered.Order = 10, inbox.HoldKey
+	b.in.Handle(all("single"), effect("single"))
+	b.in.Handle(batched, effect("batched"))
+	b.in.Handle(ordered, effect("ordered"))
+	b.in.HandleExternal(all("external"), func(_ context.Context, call *inbox.Call) error {
+		_, err := b.pool.Exec(b.Context(), "INSERT INTO effect (handler, event) VALUES ('external', $1)", call.Event.ID)
+		return err
+	})
+	stop := b.run()
+	b.eventually("the effects", func() bool {
+		return len(b.effects("single"))+len(b.effects("batched"))+len(b.effects("ordered"))+len(b.effects("external")) >= 20
+	})
+	b.drained()
+	b.eventually("the reader's floor to pass the leases", func() bool { return b.floorAt("ordered") == 12 })
+	for _, name := range []string{"single", "batched", "ordered", "external"} {
+		b.wantOnce(name, "k-0", "k-1", "k-2", "k-3", "k-4")
+		b.eventually("nothing to be held", func() bool { return len(b.held(name)) == 0 })
+		if n := b.ledger(name); n != 5 {
+			t.Errorf("%s decided %d events, want 5", name, n)
+		}
+	}
+	if n := b.count(telemetry.ConsumedMessages); n != 20 {
+		t.Errorf("%d messages are counted, want 20", n)
+	}
+
+	// A reader that begins at such a message finds it again.
+	stop()
+	b.in = inbox.New(b.pool, b.nc, b.config())
+	b.in.Handle(ordered, effect("ordered"))
+	b.publish("k-5")
+	b.run()
+	b.eventually("the next effect", func() bool { return len(b.effects("ordered")) == 6 })
+	if n := b.count(telemetry.InboxDataLost); n != 0 {
+		t.Errorf("the reader missed messages %d times", n)
+	}
+}

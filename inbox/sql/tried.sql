@@ -1,0 +1,6 @@
+-- Tell what came of dry run $1. Whoever asked may have gone.
+--
+-- Locks   its row.
+-- Index   trial_pkey (id).
+-- Called  by trials.answer.
+UPDATE postroom.trial SET outcome = $2::jsonb WHERE id = $1;

@@ -1,0 +1,11 @@
+-- The held event $1 of handler $2, as claim.sql returns it, for a dry run.
+--
+-- Locks   none.
+-- Index   held_pkey (id).
+-- Called  by trials.load.
+SELECT handler, id, epoch, attempts + 1, solitary, dedupe_key, logged_at, source, event_id,
+       type, subject, event_key, content_type, correlation_id, causation_id,
+       occurred_at, trace_parent, trace_state, headers, data, raw_headers,
+       revision, last_attempt, key, pos, false AS followed
+FROM postroom.held
+WHERE id = $1 AND handler = $2;

@@ -1,0 +1,133 @@
+package inspect
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// AuditFilter says which actions to return. The zero value: the latest hundred.
+type AuditFilter struct {
+	Actor   string // who
+	Action  string // what
+	Handler string
+	Event   string // the id of an event, of an action on one
+	Job     int64  // a replay
+
+	// Since is the earliest time.
+	Since time.Time
+
+	// Before is where to begin: the Next of the page before.
+	Before int64
+
+	// Limit is the most actions of a page.
+	//
+	// Defaults to 100; at most 1,000.
+	Limit int
+}
+
+// Audit is a page of actions, the latest first.
+type Audit struct {
+	Actions []Action `json:"actions"`
+
+	// Next is where the next page begins; zero where this is the last. Where neither an
+	// event nor a replay is asked for, a page looks at 10,000 actions at the most, and so
+	// may have fewer than Limit, or none, and a Next.
+	Next int64 `json:"next,omitzero"`
+}
+
+// Action is what an operator did.
+type Action struct {
+	ID      int64     `json:"id"`
+	At      time.Time `json:"at"`
+	Actor   string    `json:"actor"`
+	Action  string    `json:"action"`
+	Reason  string    `json:"reason,omitempty"`
+	Events  int64     `json:"events"` // to how many
+	Handler string    `json:"handler,omitempty"`
+	Source  string    `json:"source,omitempty"`
+	Event   string    `json:"event_id,omitempty"` // of an action on one event
+	Job     int64     `json:"job,omitzero"`
+
+	// Details is what the action was asked to do.
+	Details json.RawMessage `json:"details,omitempty"`
+
+	wanted, last bool
+}
+
+func scanAction(row pgx.CollectableRow, a *Action) error {
+	return row.Scan(&a.ID, at(&a.At), &a.Actor, &a.Action, &a.Reason, &a.Events, &a.Handler, &a.Source, &a.Event, &a.Job, &a.Details,
+		&a.wanted, &a.last)
+}
+
+// clockSlop is by how much an action with a lower id may be later: it was written in a
+// transaction that took longer.
+const clockSlop = time.Hour
+
+// Audit returns what operators did, the latest first.
+func (i *Inspector) Audit(ctx context.Context, f AuditFilter) (*Audit, error) {
+	page := &Audit{Actions: []Action{}}
+	err := i.look(ctx, func(m *moment) error {
+		all, err := m.audit(f)
+		if err != nil {
+			return err
+		}
+		page.fill(all, f)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("inspect: audit: %w", err)
+	}
+	return page, nil
+}
+
+func (m *moment) audit(f AuditFilter) ([]Action, error) {
+	before, most := f.Before, limit(f.Limit)+1
+	if before <= 0 {
+		before = math.MaxInt64
+	}
+	var since *time.Time
+	if !f.Since.IsZero() {
+		since = &f.Since
+	}
+	switch {
+	case f.Event != "":
+		all, err := rows(m, "audit", m.sql.auditEvent, scanAction, f.Event, f.Actor, f.Action, f.Handler, since, before, most, "")
+		if f.Job != 0 {
+			all = ofJob(all, f.Job)
+		}
+		return all, err
+	case f.Job != 0:
+		return rows(m, "audit", m.sql.auditJob, scanAction, f.Job, f.Actor, f.Action, f.Handler, since, before, most)
+	}
+	return rows(m, "audit", m.sql.audit, scanAction, f.Actor, f.Action, f.Handler, since, before, most)
+}
+
+func ofJob(all []Action, job int64) (some []Action) {
+	for _, a := range all {
+		if a.Job == job {
+			some = append(some, a)
+		}
+	}
+	return some
+}
+
+// fill takes what was found, which may be one action more than the page has room for.
+func (p *Audit) fill(all []Action, f AuditFilter) {
+	for _, a := range all {
+		if len(p.Actions) == limit(f.Limit) {
+			p.Next = p.Actions[len(p.Actions)-1].ID
+			return
+		}
+		if a.wanted {
+			p.Actions = append(p.Actions, a)
+		}
+		if a.last && (f.Since.IsZero() || a.At.After(f.Since.Add(-clockSlop))) {
+			p.Next = a.ID
+		}
+	}
+}

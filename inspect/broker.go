@@ -1,0 +1,170 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/internal/identity"
+	"github.com/postroom/postroom/internal/wildcard"
+)
+
+// Broker says whether an answer has what only the broker knows.
+type Broker struct {
+	Asked bool   `json:"asked"`
+	Fault string `json:"fault,omitempty"` // why it did not answer, or not to the end
+}
+
+// BrokerView is what the broker knows of a handler.
+type BrokerView struct {
+	FirstSeq uint64 `json:"first_seq"` // of the stream
+	LastSeq  uint64 `json:"last_seq"`
+
+	// Consumer is the name of the handler's durable consumer; an ordered handler has
+	// none.
+	Consumer string `json:"consumer,omitempty"`
+
+	// Pending is how many messages for the handler were not delivered yet, AckPending
+	// how many were, and are not acknowledged.
+	Pending    uint64 `json:"pending"`
+	AckPending uint64 `json:"ack_pending"`
+
+	// OldestAt is when the stream got the oldest message that is not decided, and
+	// LagSeconds how long ago that is.
+	OldestAt   time.Time `json:"oldest_at,omitzero"`
+	LagSeconds float64   `json:"lag_seconds"`
+
+	// Fault is what could not be told.
+	Fault string `json:"fault,omitempty"`
+
+	missing Finding // what is not there
+}
+
+// brokerPatience bounds what is asked of the broker for one answer.
+const brokerPatience = 5 * time.Second
+
+// jetStream returns the broker's API, unless there is no connection to it.
+func (i *Inspector) jetStream() (jetstream.JetStream, error) {
+	if !i.nc.IsConnected() {
+		return nil, errors.Join(nats.ErrDisconnected, i.nc.LastError())
+	}
+	return jetstream.New(i.nc)
+}
+
+// view asks the broker what it knows of handlers, by their names. deep tells how old
+// the oldest message is, which takes a consumer for a moment.
+func (i *Inspector) view(ctx context.Context, b *Broker, subs []subscription, deep bool) map[string]*BrokerView {
+	if i.nc == nil {
+		return nil
+	}
+	b.Asked = true
+	ctx, cancel := context.WithTimeout(ctx, brokerPatience)
+	defer cancel()
+	js, err := i.jetStream()
+	if err != nil {
+		b.Fault = faultOf(err)
+		return nil
+	}
+	views := map[string]*BrokerView{}
+	for _, sub := range subs {
+		v := &BrokerView{}
+		if err := v.ask(ctx, js, sub, deep); err != nil {
+			b.Fault = fmt.Sprintf("handler %s, stream %s: %s", sub.Handler, sub.Stream, faultOf(err))
+			break // the next would wait as long
+		}
+		views[sub.Handler] = v
+	}
+	return views
+}
+
+// ask fills what the broker knows of a handler. An error is one of the broker's own.
+func (v *BrokerView) ask(ctx context.Context, js jetstream.JetStream, sub subscription, deep bool) error {
+	stream, err := js.Stream(ctx, sub.Stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		v.lacks(FoundNoStream, sub.Handler, fmt.Sprintf("stream %s of %s does not exist", sub.Stream, sub.Handler),
+			"make it with 'postroom stream ensure'; events that it had are in the log of their producers, as far as that goes back")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	info := stream.CachedInfo()
+	v.FirstSeq, v.LastSeq = info.State.FirstSeq, info.State.LastSeq
+	if !info.Created.Truncate(time.Microsecond).Equal(sub.Created) {
+		v.lacks(FoundStreamRecreated, sub.Handler, fmt.Sprintf("stream %s of %s was deleted and made again at %s", sub.Stream, sub.Handler, info.Created.UTC().Format(time.RFC3339)),
+			"a process that starts begins at its start; what the old stream had is in the log of the producers")
+		return nil
+	}
+	from, subjects := uint64(max(sub.Floor, 0))+1, sub.Subjects //nolint:gosec // not negative
+	if !sub.Ordered {
+		durable, err := stream.Consumer(ctx, identity.Consumer(sub.instance, sub.Handler))
+		if errors.Is(err, jetstream.ErrConsumerNotFound) {
+			v.lacks(FoundNoConsumer, sub.Handler, fmt.Sprintf("the consumer of %s on stream %s is gone", sub.Handler, sub.Stream),
+				"a process that runs the handler makes it again behind its floor; nothing is lost")
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		now := durable.CachedInfo()
+		v.Consumer, v.Pending, v.AckPending = now.Name, now.NumPending, uint64(max(now.NumAckPending, 0)) //nolint:gosec // not negative
+		from, subjects = now.AckFloor.Stream+1, filterOf(now.Config)
+		if v.Pending+v.AckPending == 0 {
+			return nil
+		}
+	}
+	if deep {
+		v.peek(ctx, stream, subjects, from, info.TimeStamp)
+	}
+	return nil
+}
+
+func (v *BrokerView) lacks(code, handler, text, do string) {
+	v.Fault = text
+	v.missing = Finding{Code: code, Handler: handler, Text: text, Do: do}
+}
+
+// peek looks at what the stream has from a sequence on.
+func (v *BrokerView) peek(ctx context.Context, stream jetstream.Stream, subjects []string, from uint64, now time.Time) {
+	r, err := open(ctx, stream, jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, FilterSubjects: wildcard.Union(nil, subjects),
+	})
+	if err != nil {
+		v.Fault = "lag not known: " + faultOf(err)
+		return
+	}
+	defer r.close(ctx)
+	if v.Consumer == "" {
+		v.Pending = r.pending
+	}
+	first, err := r.next(ctx, 1)
+	if err != nil {
+		v.Fault = "lag not known: " + faultOf(err)
+	}
+	if len(first) == 1 {
+		v.OldestAt = first[0].stored.UTC()
+		v.LagSeconds = max(now.Sub(v.OldestAt).Seconds(), 0) // by the broker's clock, both
+	}
+}
+
+func filterOf(cfg jetstream.ConsumerConfig) []string {
+	if cfg.FilterSubject != "" {
+		return []string{cfg.FilterSubject}
+	}
+	return cfg.FilterSubjects
+}
+
+// faultOf says what is wrong with the broker, for a person.
+func faultOf(err error) string {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return "no answer in time: JetStream may have no leader, or this user may not ask it ($JS.API.>)"
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled):
+		return "the server runs without JetStream"
+	}
+	return err.Error()
+}

@@ -1,0 +1,249 @@
+package inspect_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/wire"
+	"github.com/postroom/postroom/outbox"
+)
+
+// raw stores a message of an event of source /shop, as a relay does.
+func (p *place) raw(kind, id string) { p.Helper(); p.rawOf("/shop", kind, id) }
+
+func (p *place) rawOf(source, kind, id string) {
+	p.Helper()
+	ev := p.event(id, kind, "")
+	ev.Source, ev.LoggedAt, ev.Time, ev.Subject = source, time.Now(), time.Now(), ev.Type
+	if _, err := p.js.PublishMsg(p.Context(), &nats.Msg{Subject: ev.Subject, Header: wire.Encode(ev), Data: []byte("c4nary")}); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// The log says of each event what the meaning of the relay's row makes of it.
+func TestHowFarAnEventOfTheLogIs(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	open, err := p.pool.Begin(t.Context()) // it takes seq 1, and commits last
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = open.Rollback(t.Context()) }()
+	shop := outbox.New(outbox.Config{Source: "/shop"})
+	if err := shop.Write(t.Context(), open, p.event("late", "x", "")); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"published", "pending", "held", "discarded"} {
+		p.write(p.event(id, "x", ""))
+	}
+	p.exec("UPDATE postroom.relay SET high = 5, snap = pg_current_snapshot(), pending = '{[3,4)}'")
+	p.holdOutgoing(4, "next_at", "now()")
+	p.exec(`INSERT INTO postroom.archive (id, audit, handler, pos, dead_at, held_at, attempts, solitary, class, revision, replays, logged_at, source,
+		event_id, type, subject, content_type, data) SELECT 1, 1, 'outbox', seq, now(), now(), 1, false, 'x', 0, 0, now(), source, event_id, type, subject, content_type, data
+		FROM postroom.outbox WHERE event_id = 'discarded'`)
+	if err := open.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.write(p.event("unpublished", "x", ""))
+	for id, want := range map[string]inspect.Publishing{
+		"late": inspect.Unpublished, "published": inspect.Published, "pending": inspect.Pending, "held": inspect.HeldBack,
+		"discarded": inspect.DiscardedHere, "unpublished": inspect.Unpublished,
+	} {
+		if j := p.journey(p.alone(), "", id); len(j.Logged) != 1 || j.Logged[0].State != want {
+			t.Errorf("%s is %+v, want %s", id, j.Logged, want)
+		}
+	}
+	p.exec("UPDATE postroom.relay SET floor = 5") // restored into another cluster: ids of transactions mean nothing
+	if j := p.journey(p.alone(), "", "late"); j.Logged[0].State != inspect.Published {
+		t.Errorf("below the floor it is %s", j.Logged[0].State)
+	}
+}
+
+// One id, of three sources: each is found, and kept apart where a source is given.
+func TestEventsWithOneID(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	for _, source := range []string{"/a", "/b", "/c"} {
+		err := pgx.BeginFunc(t.Context(), p.pool, func(tx pgx.Tx) error {
+			return outbox.New(outbox.Config{Source: source}).Write(t.Context(), tx, p.event("1", "x", ""), p.event("other", "x", ""))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.exec("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('h', $1), ('g', $1)", source+" 1")
+	}
+	if j := p.journey(p.alone(), "", "1"); len(j.Logged) != 3 || len(j.Decided) != 6 || !slices.Equal(j.Sources, []string{"/a", "/b", "/c"}) {
+		t.Errorf("of all sources: %+v", j)
+	}
+	if j := p.journey(p.alone(), "/b", "1"); len(j.Logged) != 1 || j.Logged[0].Source != "/b" || len(j.Decided) != 2 {
+		t.Errorf("of /b: %+v", j)
+	}
+}
+
+// In the database of a consumer nothing is left of an event but ledger rows: the id's
+// time and the stream lead to its source.
+func TestEventOfAnotherService(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	id := postroom.NewEvent("x", 1).ID // a UUIDv7
+	p.raw("placed", "before")
+	p.raw("placed", id)
+	p.exec("INSERT INTO postroom.subscription (handler, stream, stream_created, subjects) VALUES ('h', $1, now(), $2), ('g', $1, now(), $2)",
+		p.stream, []string{p.stream + ".placed"})
+	p.exec("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('h', $1)", "/shop "+id)
+
+	j := p.journey(p.inspector(), "", id)
+	if len(j.InStream) != 1 || !j.InStream[0].Found || j.InStream[0].Seq != 2 || j.InStream[0].Source != "/shop" {
+		t.Errorf("in the stream: %+v", j.InStream)
+	}
+	if len(j.Decided) != 1 || j.Decided[0].Handler != "h" || !slices.Equal(j.Undecided, []string{"g"}) || len(j.Notes) != 1 {
+		t.Errorf("decided: %+v, undecided %v, notes %v", j.Decided, j.Undecided, j.Notes)
+	}
+	if j := p.journey(p.alone(), "/shop", id); len(j.Decided) != 1 { // told the source, without a broker
+		t.Errorf("decided: %+v", j.Decided)
+	}
+	if _, err := p.alone().Event(t.Context(), "", id); !errors.Is(err, inspect.ErrNotFound) {
+		t.Errorf("without source and broker: %v", err)
+	}
+	other := postroom.NewEvent("x", 1).ID
+	_, err := p.inspector().Event(t.Context(), "", other)
+	if !errors.Is(err, inspect.ErrNotFound) || !strings.Contains(err.Error(), "in stream "+p.stream+" from 20") {
+		t.Errorf("another: %v", err)
+	}
+}
+
+// What is not in the stream is said to be not there, with what was looked at.
+func TestSearchThatFindsNothing(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.write(p.event("lost", "placed", ""))
+	p.exec("UPDATE postroom.relay SET high = 1, snap = pg_current_snapshot()")
+	for n := range 5 {
+		p.raw("placed", fmt.Sprint(n))
+	}
+	p.raw("other", "lost")                  // on another subject
+	p.rawOf("/elsewhere", "placed", "lost") // another event
+	j := p.journey(p.inspector(), "", "lost")
+	if len(j.InStream) != 1 || j.InStream[0].Found || !j.InStream[0].Whole || j.InStream[0].Looked != 6 {
+		t.Errorf("in the stream: %+v", j.InStream)
+	}
+	if consumers := p.consumers(); consumers > 0 {
+		t.Errorf("%d consumers are left", consumers)
+	}
+}
+
+func (p *place) consumers() int {
+	p.Helper()
+	stream, err := p.js.Stream(p.Context(), p.stream)
+	if err != nil {
+		p.Fatal(err)
+	}
+	info, err := stream.Info(p.Context())
+	if err != nil {
+		p.Fatal(err)
+	}
+	return info.State.Consumers
+}
+
+// A stream that is long is not read to its end: the search has its half second.
+func TestSearchHasItsTime(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.write(p.event("lost", "placed", ""))
+	p.exec("UPDATE postroom.relay SET high = 1, snap = pg_current_snapshot()")
+	const n = 40_000
+	for range n {
+		if err := p.nc.Publish(p.stream+".placed", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.eventually("the stream to have them all", func() bool {
+		stream, err := p.js.Stream(t.Context(), p.stream)
+		return err == nil && stream.CachedInfo().State.Msgs == n
+	})
+	before := time.Now()
+	j := p.journey(p.inspector(), "", "lost")
+	if took := time.Since(before); took > 5*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	if s := j.InStream[0]; s.Found || s.Looked == 0 || s.Whole != (s.Looked == n) {
+		t.Errorf("in the stream: %+v", s)
+	}
+}
+
+// Edits, replays, discards, steps and who did it.
+func TestWhatOperatorsAndVendorsDid(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.hold("pay", "1", "dead_at, class, revision, attempts, failures, key, pos",
+		`now(), 'panic', 1, 12, '[{"at": "2026-01-01T00:00:00+00:00", "class": "panic", "text": "boom", "frame": "main.pay", "stack": "…"}]', 'k', 1`)
+	p.exec("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('mail', 'welcome:7'), ('other', 'welcome:7')") // a key of its own
+	p.exec(`INSERT INTO postroom.archive (id, audit, handler, dedupe_key, dead_at, held_at, attempts, solitary, class, revision, replays, logged_at, source,
+		event_id, type, subject, content_type, data) VALUES (77, 5, 'mail', 'welcome:7', now(), now(), 1, false, 'x', 0, 0, now(), '/shop', '1', 'a.b', 'a.b', 'text/plain', 'c4nary')`)
+	p.exec(`INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key, unanswered, done_at, result)
+		VALUES ('pay', '/shop 1', 'charge', 0, 'idem-1', 0, now(), 'c4nary'), ('pay', '/shop 1', 'ship', 1, 'idem-2', 2, NULL, NULL)`)
+	p.exec("INSERT INTO postroom.revision (held, revision, audit, event_id, content_type, data) VALUES (1, 0, 4, '1', 'text/plain', 'c4nary')")
+	p.exec(`INSERT INTO postroom.job (actor, reason, filter, attempts, canary, stop_at, as_new, phase, items) VALUES ('ann', 'fixed', '{}', 1, 0, 1, false, 'rest', 1)`)
+	p.exec(`INSERT INTO postroom.job_item (job, n, through, held, handler, source, event_id, dead_at, released_at, outcome, ended_at)
+		VALUES (1, 1, 1, 1, 'pay', '/shop', '1', now(), now(), 'failed', now())`)
+	p.exec(`INSERT INTO postroom.audit (actor, action, reason, events, handler, source, event_id) VALUES
+		('ann', 'edit', 'typo', 1, 'pay', '/shop', '1'), ('bob', 'discard', 'test', 1, 'mail', '/shop', '1'), ('bob', 'discard', 'test', 1, 'mail', '/elsewhere', '1')`)
+
+	j := p.journey(p.alone(), "/shop", "1")
+	if len(j.Steps) != 2 || j.Steps[0].Key != "idem-1" || j.Steps[0].DoneAt.IsZero() || j.Steps[1].Unanswered != 2 || !j.Steps[1].DoneAt.IsZero() {
+		t.Errorf("steps: %+v", j.Steps)
+	}
+	if len(j.Revisions) != 1 || j.Revisions[0].Audit != 4 || j.Revisions[0].Bytes != 6 {
+		t.Errorf("revisions: %+v", j.Revisions)
+	}
+	if len(j.Replays) != 1 || j.Replays[0].Outcome != "failed" || j.Replays[0].Actor != "ann" || j.Replays[0].EndedAt.IsZero() {
+		t.Errorf("replays: %+v", j.Replays)
+	}
+	if len(j.Audit) != 2 || j.Audit[0].Action != "edit" || j.Audit[1].Actor != "bob" {
+		t.Errorf("audit: %+v", j.Audit)
+	}
+	if len(j.Discarded) != 1 || j.Discarded[0].Audit != 5 || j.Discarded[0].State != inspect.Discarded || j.Discarded[0].DiscardedAt.IsZero() {
+		t.Errorf("discarded: %+v", j.Discarded)
+	}
+	if f := j.Held[0].Failures; len(f) != 1 || f[0].Frame != "main.pay" || f[0].Stack != "…" || !f[0].At.Equal(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)) {
+		t.Errorf("failures: %+v", f)
+	}
+	var decided []string
+	for _, d := range j.Decided {
+		decided = append(decided, d.Handler+" "+d.DedupeKey+" "+string(d.State))
+	}
+	slices.Sort(decided)
+	if want := []string{"mail welcome:7 discarded", "pay /shop 1 dead"}; !slices.Equal(decided, want) {
+		t.Errorf("decided: %v, want %v", decided, want)
+	}
+	text, err := json.Marshal(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), "c4nary") {
+		t.Errorf("it shows data: %s", text)
+	}
+	said := ""
+	for _, m := range j.Timeline() {
+		said += m.Where + ": " + m.Text + "\n"
+	}
+	for _, want := range []string{
+		"pay: step charge begun, key idem-1", "pay: step charge done", "pay: step ship begun, key idem-2, revision 1", "edited: revision 0 was replaced (audit 4)",
+		"put into replay 1 by ann: fixed", "released by replay 1", "replay 1: failed", "edit by ann: typo", "mail: discarded (audit 5)",
+		"pay: failed: panic: boom", "pay: dead after 12 attempts, panic", "pay: held, key k",
+	} {
+		if !strings.Contains(said, want) {
+			t.Errorf("want %q in the timeline:\n%s", want, said)
+		}
+	}
+}

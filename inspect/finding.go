@@ -1,0 +1,156 @@
+package inspect
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Finding is one thing that is wrong.
+type Finding struct {
+	Code    string `json:"code"`              // of a closed set, for scripts
+	Handler string `json:"handler,omitempty"` // the handler that it is about
+	Text    string `json:"text"`              // what is wrong
+	Do      string `json:"do"`                // what to do next
+}
+
+// The codes of findings.
+const (
+	FoundNoRelay         = "no_relay"         // no relay leads
+	FoundUnpublished     = "unpublished"      // an event has waited for its publishing for more than a minute
+	FoundDead            = "dead"             // an operator has to decide about events
+	FoundNoProcess       = "no_process"       // no living process runs a handler
+	FoundOverdue         = "overdue"          // events are due, and nobody takes them
+	FoundNoReader        = "no_reader"        // nobody reads the stream of an ordered handler
+	FoundReplayIdle      = "replay_idle"      // nobody drives a running replay
+	FoundNoStream        = "no_stream"        // a handler's stream does not exist
+	FoundStreamRecreated = "stream_recreated" // a handler's stream is another than it was
+	FoundNoConsumer      = "no_consumer"      // a handler's consumer is gone
+	FoundBroker          = "broker"           // the broker could not be asked
+)
+
+// What is longer is wrong.
+const (
+	unpublishedFor = time.Minute
+	overdueFor     = 30 * time.Second
+	idleFor        = 30 * time.Second
+)
+
+// listed collects findings.
+type listed struct{ all []Finding }
+
+func (l *listed) add(code, handler, text, do string) {
+	l.all = append(l.all, Finding{Code: code, Handler: handler, Text: text, Do: do})
+}
+
+// findings says what is wrong, the most urgent first.
+func findings(s *Status, subs []subscription, views map[string]*BrokerView) []Finding {
+	l := &listed{all: []Finding{}} // not null
+	l.ofRelay(s)
+	if s.Broker.Fault != "" {
+		l.add(FoundBroker, "", "the broker could not be asked: "+s.Broker.Fault, "is it running, and the URL right?")
+	}
+	for _, handler := range handlersOf(s, subs) {
+		l.ofHandler(s, subs, views, handler)
+	}
+	for _, h := range s.Held {
+		if n := h.Events(Dead); n > 0 {
+			l.add(FoundDead, h.Handler, fmt.Sprintf("%s dead %s", countOf(n, h.More), whose(h.Handler)),
+				"'postroom dead groups' says what killed them; then replay or discard them")
+		}
+	}
+	for _, r := range s.Replays {
+		if r.IdleSeconds > idleFor.Seconds() {
+			l.add(FoundReplayIdle, "", fmt.Sprintf("replay %d runs, and nobody has driven it for %s", r.ID, rough(r.IdleSeconds)),
+				fmt.Sprintf("drive it on with 'postroom dead resume %d', or end it with 'postroom dead cancel %d'", r.ID, r.ID))
+		}
+	}
+	return l.all
+}
+
+func (l *listed) ofRelay(s *Status) {
+	r := s.Relay
+	if !r.Leads && (r.Epoch > 0 || r.Unpublished > 0 || len(heldOf(s.Held, Outgoing).States) > 0) {
+		l.add(FoundNoRelay, "", "no relay leads: nothing is published", "start 'postroom relay', or look at the log of the one that should run")
+	}
+	if r.OldestSeconds > unpublishedFor.Seconds() {
+		do := "look at /readyz and the log of the relay that leads"
+		if !r.Leads {
+			do = "they go out by themselves once a relay leads"
+		}
+		l.add(FoundUnpublished, "", fmt.Sprintf("about %d events are not published, the oldest for %s", r.Unpublished, rough(r.OldestSeconds)), do)
+	}
+	if late := heldOf(s.Held, Outgoing).overdue(); r.Leads && late > overdueFor.Seconds() {
+		l.add(FoundOverdue, Outgoing, fmt.Sprintf("held outgoing events have been due for %s", rough(late)),
+			"look at /readyz and the log of the relay: it may not reach the broker")
+	}
+}
+
+func (l *listed) ofHandler(s *Status, subs []subscription, views map[string]*BrokerView, handler string) {
+	held := heldOf(s.Held, handler)
+	processes := running(s.Processes, handler)
+	sub := slices.IndexFunc(subs, func(sub subscription) bool { return sub.Handler == handler })
+	switch late := held.overdue(); {
+	case len(processes) == 0 && held.Events() > held.Events(Dead):
+		l.add(FoundNoProcess, handler, fmt.Sprintf("no living process runs %s: %s for it, and new ones do not reach it", handler, countOf(held.Events(), held.More)+" held"),
+			"start a process that has it; was it renamed? A renamed handler is another one")
+	case len(processes) == 0 && sub >= 0:
+		l.add(FoundNoProcess, handler, fmt.Sprintf("no living process runs %s: events do not reach it", handler),
+			"start a process that has it; where it is gone for good, delete its consumer and its row of subscription")
+	case late > overdueFor.Seconds():
+		l.add(FoundOverdue, handler, fmt.Sprintf("events held for %s have been due for %s, and nobody takes them", handler, rough(late)),
+			"its processes are busy, or do not take the type of these events: look at their logs, or give it more workers")
+	case sub >= 0 && subs[sub].Ordered && !subs[sub].Read:
+		l.add(FoundNoReader, handler, fmt.Sprintf("nobody reads stream %s for %s, which is ordered", subs[sub].Stream, handler),
+			"look at the logs of its processes: "+names(processes))
+	}
+	if v := views[handler]; v != nil && v.missing.Code != "" {
+		l.all = append(l.all, v.missing)
+	}
+}
+
+// handlersOf returns every handler that is subscribed, or for which something is held.
+func handlersOf(s *Status, subs []subscription) []string {
+	var all []string
+	for _, sub := range subs {
+		all = append(all, sub.Handler)
+	}
+	for _, h := range s.Held {
+		if h.Handler != Outgoing {
+			all = append(all, h.Handler)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// countOf says how many events there are, as the beginning of a sentence.
+func countOf(n int64, more bool) string {
+	switch {
+	case more:
+		return fmt.Sprintf("%d events or more are", n)
+	case n == 1:
+		return "1 event is"
+	}
+	return fmt.Sprintf("%d events are", n)
+}
+
+func whose(handler string) string {
+	if handler == Outgoing {
+		return "on their way to the broker"
+	}
+	return "at " + handler
+}
+
+// rough is a duration for a person.
+func rough(seconds float64) string {
+	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
+}
+
+func names(all []string) string {
+	const most = 3
+	if len(all) <= most {
+		return fmt.Sprint(all)
+	}
+	return fmt.Sprintf("%v and %d others", all[:most], len(all)-most)
+}

@@ -1,0 +1,118 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Handlers is where each handler stands.
+type Handlers struct {
+	Handlers []Handler `json:"handlers"`
+	Broker   Broker    `json:"broker"`
+}
+
+// Handler is where one handler stands.
+type Handler struct {
+	Name string `json:"handler"`
+
+	// Stream is what it reads. Empty: it gets only what it is given with Inbox.Accept,
+	// or it has never run.
+	Stream   string   `json:"stream,omitempty"`
+	Ordered  bool     `json:"ordered"`
+	Types    []string `json:"types"`
+	Subjects []string `json:"subjects"`
+
+	// Floor is the sequence up to which everything is decided, as it was recorded: once
+	// a minute where the handler is not ordered.
+	Floor   int64     `json:"floor"`
+	FloorAt time.Time `json:"floor_at,omitzero"`
+
+	// Processes are the living processes that run it.
+	Processes []string `json:"processes"`
+
+	// Reader is who reads the stream of an ordered handler.
+	Reader *Reader `json:"reader,omitempty"`
+
+	Held Held `json:"held"`
+
+	// Broker is what the broker knows of it; nil where that was not asked, or did not
+	// answer, or the handler reads no stream.
+	Broker *BrokerView `json:"broker,omitempty"`
+}
+
+// Reader is the process that reads the stream for an ordered handler.
+type Reader struct {
+	Name  string    `json:"name,omitempty"` // empty: nobody
+	Until time.Time `json:"until,omitzero"` // when its lease ends unless it is renewed
+	Reads bool      `json:"reads"`          // the lease has not run out
+	Epoch int64     `json:"epoch"`          // how often one has taken the lease
+
+	// Takeovers is how many readers in a row ended without a word, and without the
+	// floor having moved.
+	Takeovers int64 `json:"takeovers"`
+}
+
+// Handlers returns where each handler stands that is subscribed, that a living process
+// runs, or for which something is held; by name.
+func (i *Inspector) Handlers(ctx context.Context) (*Handlers, error) {
+	var subs []subscription
+	var processes []Process
+	var held []Held
+	err := i.look(ctx, func(m *moment) (err error) {
+		if subs, err = m.subscriptions(); err != nil {
+			return err
+		}
+		if processes, err = m.processes(); err != nil {
+			return err
+		}
+		held, err = m.held()
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("inspect: handlers: %w", err)
+	}
+	h := &Handlers{Handlers: []Handler{}}
+	views := i.view(ctx, &h.Broker, subs, true)
+	for _, name := range known(subs, processes, held) {
+		h.Handlers = append(h.Handlers, handler(name, subs, processes, held, views))
+	}
+	return h, nil
+}
+
+func handler(name string, subs []subscription, processes []Process, held []Held, views map[string]*BrokerView) Handler {
+	h := Handler{
+		Name: name, Types: []string{}, Subjects: []string{}, Processes: running(processes, name), Held: heldOf(held, name), Broker: views[name],
+	}
+	for _, s := range subs {
+		if s.Handler != name {
+			continue
+		}
+		h.Stream, h.Ordered, h.Types, h.Subjects, h.Floor, h.FloorAt = s.Stream, s.Ordered, s.Types, s.Subjects, s.Floor, s.FloorAt
+		if s.Ordered {
+			h.Reader = &Reader{Name: s.Reader, Until: s.ReaderUntil, Reads: s.Read, Epoch: s.Epoch, Takeovers: s.Takeovers}
+		}
+	}
+	return h
+}
+
+// known returns the names of all handlers that something is known of.
+func known(subs []subscription, processes []Process, held []Held) []string {
+	var all []string
+	for _, s := range subs {
+		all = append(all, s.Handler)
+	}
+	for _, p := range processes {
+		if p.Alive {
+			all = append(all, p.Handlers...)
+		}
+	}
+	for _, h := range held {
+		if h.Handler != Outgoing {
+			all = append(all, h.Handler)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}

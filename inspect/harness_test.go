@@ -1,0 +1,162 @@
+package inspect_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/relay"
+)
+
+func TestMain(m *testing.M) { devtest.Main(m) }
+
+// place is one test's database and stream.
+type place struct {
+	*testing.T
+
+	pool   *pgxpool.Pool
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	stream string // and the first token of its subjects
+}
+
+func newPlace(t *testing.T) *place {
+	t.Helper()
+	return newPlaceOn(t, devtest.NATS(t))
+}
+
+func newPlaceOn(t *testing.T, nc *nats.Conn) *place {
+	t.Helper()
+	p := &place{T: t, pool: devtest.Pool(t), nc: nc, stream: nats.NewInbox()[len("_INBOX."):]}
+	var err error
+	if p.js, err = jetstream.New(p.nc); err != nil {
+		t.Fatal(err)
+	}
+	err = relay.EnsureStream(t.Context(), p.nc, jetstream.StreamConfig{Name: p.stream, Subjects: []string{p.stream + ".>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *place) inspector() *inspect.Inspector {
+	return inspect.New(p.pool, p.nc, inspect.Config{})
+}
+
+// alone is an inspector without a broker.
+func (p *place) alone() *inspect.Inspector { return inspect.New(p.pool, nil, inspect.Config{}) }
+
+func (p *place) exec(sql string, args ...any) {
+	p.Helper()
+	if _, err := p.pool.Exec(p.Context(), sql, args...); err != nil {
+		p.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// write writes events of source /shop, of types <stream>.<kind>.
+func (p *place) write(events ...postroom.Event) {
+	p.Helper()
+	err := pgx.BeginFunc(p.Context(), p.pool, func(tx pgx.Tx) error {
+		return outbox.New(outbox.Config{Source: "/shop"}).Write(p.Context(), tx, events...)
+	})
+	if err != nil {
+		p.Fatal(err)
+	}
+}
+
+func (p *place) event(id, kind, key string) postroom.Event {
+	p.Helper()
+	ev := postroom.NewEvent(p.stream+"."+kind, id)
+	ev.Key = key
+	if id != "" {
+		ev.ID = id
+	}
+	return ev
+}
+
+// run runs a relay or an inbox until the test ends, or stop is called.
+func (p *place) run(r postroom.Runner) (stop func()) {
+	p.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(p.Context()))
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if cancel(); !stopped {
+			stopped = true
+			if err := <-done; err != nil {
+				p.Errorf("Run = %v", err)
+			}
+		}
+	}
+	p.Cleanup(stop)
+	return stop
+}
+
+func (p *place) relay() (stop func()) {
+	return p.run(relay.New(outbox.NewLog(p.pool), relay.JetStream(p.nc), relay.Config{}))
+}
+
+func (p *place) subscription(name string, kinds ...string) inbox.Subscription {
+	sub := inbox.Subscription{Name: name, Stream: p.stream, Workers: 2, Schedule: postroom.Backoff{time.Hour}}
+	for _, k := range kinds {
+		sub.Types = append(sub.Types, p.stream+"."+k)
+	}
+	return sub
+}
+
+// fussy is a handler that refuses for good events whose id begins with "bad", and for
+// now those that begin with "later".
+func fussy(_ context.Context, _ pgx.Tx, ev postroom.Event) error {
+	switch {
+	case strings.HasPrefix(ev.ID, "bad"):
+		return postroom.Permanent(errors.New("the card was refused"))
+	case strings.HasPrefix(ev.ID, "later"):
+		return errors.New("the vendor is closed\nuntil tomorrow")
+	}
+	return nil
+}
+
+func (p *place) eventually(what string, cond func() bool) {
+	p.Helper()
+	devtest.Eventually(p.T, 20*time.Second, what, cond)
+}
+
+func (p *place) status(i *inspect.Inspector) *inspect.Status {
+	p.Helper()
+	s, err := i.Status(p.Context())
+	if err != nil {
+		p.Fatal(err)
+	}
+	return s
+}
+
+// codes returns the codes of findings, with their handlers.
+func codes(s *inspect.Status) []string {
+	all := []string{}
+	for _, f := range s.Findings {
+		all = append(all, strings.TrimSpace(f.Code+" "+f.Handler))
+	}
+	return all
+}
+
+func heldOf(all []inspect.Held, handler string) inspect.Held {
+	for _, h := range all {
+		if h.Handler == handler {
+			return h
+		}
+	}
+	return inspect.Held{}
+}

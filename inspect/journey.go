@@ -1,0 +1,226 @@
+package inspect
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Journey is an event's whole way, as far as anything is left of it.
+type Journey struct {
+	ID string `json:"event_id"`
+
+	// Sources are those of which something was found. An id is unique within one.
+	Sources []string `json:"sources"`
+
+	Logged    []Logged   `json:"logged"`    // in the log of this database
+	InStream  []Stored   `json:"in_stream"` // in the broker
+	Decided   []Decision `json:"decided"`   // by handlers of this database
+	Held      []HeldAt   `json:"held"`
+	Discarded []HeldAt   `json:"discarded"`
+	Steps     []Step     `json:"steps"` // of external handlers
+	Revisions []Revision `json:"revisions"`
+	Replays   []Replay   `json:"replays"`
+	Audit     []Action   `json:"audit"`
+
+	// Undecided are the handlers that its subject reaches and that have not decided it
+	// under its source and id.
+	Undecided []string `json:"undecided"`
+
+	// Cause is the event that caused it, where that is in the log; Caused are those that
+	// it caused, 100 at the most.
+	Cause  []Logged  `json:"cause"`
+	Caused []Related `json:"caused"`
+
+	// Notes say what could not be told, and why.
+	Notes []string `json:"notes"`
+
+	Broker Broker `json:"broker"`
+}
+
+// Publishing is how far an event of the log is.
+type Publishing string
+
+// How far an event of the log is.
+const (
+	Published     Publishing = "published"   // the broker has it
+	Unpublished   Publishing = "unpublished" // no relay has read it yet
+	Pending       Publishing = "pending"     // it was read, and is not recorded as acknowledged
+	HeldBack      Publishing = "held"        // it is held on its way out
+	DiscardedHere Publishing = "discarded"   // it was held, and an operator discarded it
+)
+
+// Logged is an event in the log.
+type Logged struct {
+	Seq         int64      `json:"seq"`
+	Source      string     `json:"source"`
+	ID          string     `json:"event_id"`
+	Type        string     `json:"type"`
+	Subject     string     `json:"subject"`
+	Key         string     `json:"key,omitempty"`
+	Correlation string     `json:"correlation_id,omitempty"`
+	Causation   string     `json:"causation_id,omitempty"`
+	Bytes       int64      `json:"bytes"` // of its data
+	CreatedAt   time.Time  `json:"created_at"`
+	NotBefore   time.Time  `json:"not_before,omitzero"`
+	LoggedAt    time.Time  `json:"logged_at"` // the later of the two
+	OccurredAt  time.Time  `json:"occurred_at,omitzero"`
+	State       Publishing `json:"state"`
+}
+
+// Stored is what the search for an event in a stream found.
+type Stored struct {
+	Stream  string `json:"stream"`
+	Subject string `json:"subject,omitempty"`
+	Source  string `json:"source,omitempty"`
+
+	// Found is false where it was not found in the window that was searched: from From
+	// to Through, which is the end of the stream where Whole is true.
+	Found   bool      `json:"found"`
+	From    time.Time `json:"from"`
+	Through time.Time `json:"through,omitzero"`
+	Whole   bool      `json:"whole"`
+	Looked  int       `json:"looked_at"` // how many messages were looked at
+
+	Seq       uint64    `json:"seq,omitzero"`
+	StoredAt  time.Time `json:"stored_at,omitzero"`
+	MessageID string    `json:"message_id,omitempty"`
+}
+
+// Decision says that a handler decided the event: it took effect, or is held, or was
+// discarded.
+type Decision struct {
+	Handler   string `json:"handler"`
+	DedupeKey string `json:"dedupe_key"`
+
+	// At is when it was decided, or settled where it was held.
+	At time.Time `json:"at"`
+
+	// State is that of the event where it is held or was discarded; empty: it took
+	// effect.
+	State State `json:"state,omitempty"`
+}
+
+// HeldAt is an event that is held for a handler, or was discarded.
+type HeldAt struct {
+	ID          int64     `json:"id"`
+	Handler     string    `json:"handler"`
+	DedupeKey   string    `json:"dedupe_key,omitempty"`
+	Source      string    `json:"source"`
+	Type        string    `json:"type"`
+	Subject     string    `json:"subject"`
+	EventKey    string    `json:"event_key,omitempty"`
+	Key         string    `json:"key,omitempty"` // the key that it blocks, or waits for
+	Pos         int64     `json:"pos,omitzero"`
+	State       State     `json:"state"`
+	Attempts    int64     `json:"attempts"`
+	Class       string    `json:"class,omitempty"`
+	Failures    []Failure `json:"failures"` // the last ten
+	HeldAt      time.Time `json:"held_at"`
+	NextAt      time.Time `json:"next_at,omitzero"`
+	DeadAt      time.Time `json:"dead_at,omitzero"`
+	ClaimedBy   string    `json:"claimed_by,omitempty"`
+	Solitary    bool      `json:"solitary"`
+	Revision    int64     `json:"revision"`
+	Job         int64     `json:"job,omitzero"` // the replay that it is, or was last, part of
+	Replays     int64     `json:"replays"`
+	LoggedAt    time.Time `json:"logged_at"`
+	Causation   string    `json:"causation_id,omitempty"`
+	Correlation string    `json:"correlation_id,omitempty"`
+
+	DiscardedAt time.Time `json:"discarded_at,omitzero"`
+	Audit       int64     `json:"audit,omitzero"` // the action that discarded it
+}
+
+// Failure is one failure of an event.
+type Failure struct {
+	At    time.Time `json:"at"`
+	Class string    `json:"class"`
+	Text  string    `json:"text"`
+	Frame string    `json:"frame,omitempty"` // where in the program, for a panic
+	Stack string    `json:"stack,omitempty"`
+}
+
+// Step is what an external handler called.
+type Step struct {
+	Handler    string    `json:"handler"`
+	Step       string    `json:"step"`
+	Revision   int64     `json:"revision"`
+	Key        string    `json:"key"`        // that the vendor was given
+	Unanswered int64     `json:"unanswered"` // calls whose outcome is not known
+	StartedAt  time.Time `json:"started_at"`
+	DoneAt     time.Time `json:"done_at,omitzero"`
+}
+
+// Revision is what the event was before it was edited.
+type Revision struct {
+	Held       int64     `json:"held"`
+	Revision   int64     `json:"revision"`
+	ReplacedAt time.Time `json:"replaced_at"`
+	Audit      int64     `json:"audit"`
+	Bytes      int64     `json:"bytes"`
+}
+
+// Replay is a replay that the event was part of.
+type Replay struct {
+	Job        int64     `json:"job"`
+	Held       int64     `json:"held"`
+	Handler    string    `json:"handler"`
+	Source     string    `json:"source"`
+	Actor      string    `json:"actor"`
+	Reason     string    `json:"reason,omitempty"`
+	State      string    `json:"state"` // of the replay
+	CreatedAt  time.Time `json:"created_at"`
+	ReleasedAt time.Time `json:"released_at,omitzero"`
+	Outcome    string    `json:"outcome,omitempty"` // of the event
+	EndedAt    time.Time `json:"ended_at,omitzero"`
+}
+
+// Related is an event of the log that this one caused.
+type Related struct {
+	Seq       int64     `json:"seq"`
+	Source    string    `json:"source"`
+	ID        string    `json:"event_id"`
+	Type      string    `json:"type"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+func scanLogged(row pgx.CollectableRow, l *Logged) error {
+	return row.Scan(&l.Seq, &l.Source, &l.ID, &l.Type, &l.Subject, &l.Key, &l.Correlation, &l.Causation, &l.Bytes,
+		at(&l.CreatedAt), at(&l.NotBefore), at(&l.LoggedAt), at(&l.OccurredAt), &l.State)
+}
+
+func scanHeld(row pgx.CollectableRow, h *HeldAt) error {
+	var failures []byte
+	err := row.Scan(&h.ID, &h.Handler, &h.DedupeKey, &h.Source, &h.Type, &h.Subject, &h.EventKey, &h.Key, &h.Pos, &h.State, &h.Attempts, &h.Class,
+		&failures, at(&h.HeldAt), at(&h.NextAt), at(&h.DeadAt), &h.ClaimedBy, &h.Solitary, &h.Revision, &h.Job, &h.Replays, at(&h.LoggedAt),
+		&h.Causation, &h.Correlation, at(&h.DiscardedAt), &h.Audit)
+	if err == nil {
+		err = json.Unmarshal(failures, &h.Failures)
+	}
+	for n := range h.Failures {
+		h.Failures[n].At = h.Failures[n].At.UTC()
+	}
+	return err
+}
+
+func scanDecision(row pgx.CollectableRow, d *Decision) error {
+	return row.Scan(&d.Handler, &d.DedupeKey, at(&d.At))
+}
+
+func scanStep(row pgx.CollectableRow, s *Step) error {
+	return row.Scan(&s.Handler, &s.Step, &s.Revision, &s.Key, &s.Unanswered, at(&s.StartedAt), at(&s.DoneAt))
+}
+
+func scanRevision(row pgx.CollectableRow, r *Revision) error {
+	return row.Scan(&r.Held, &r.Revision, at(&r.ReplacedAt), &r.Audit, &r.Bytes)
+}
+
+func scanReplay(row pgx.CollectableRow, r *Replay) error {
+	return row.Scan(&r.Job, &r.Held, &r.Handler, &r.Source, &r.Actor, &r.Reason, &r.State, at(&r.CreatedAt), at(&r.ReleasedAt), &r.Outcome, at(&r.EndedAt))
+}
+
+func scanRelated(row pgx.CollectableRow, r *Related) error {
+	return row.Scan(&r.Seq, &r.Source, &r.ID, &r.Type, at(&r.CreatedAt))
+}

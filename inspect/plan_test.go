@@ -1,0 +1,158 @@
+package inspect_test
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+// tested are the statements that look at tables that grow: what they are called with,
+// and how many pages they may read.
+var tested = []struct {
+	file, parameters, call string
+	pages                  int
+}{
+	{"relay", "", "", 50},
+	{"discarded", "", "", 600},
+	{"jobs", "", "", 50},
+	{"rewinds", "", "", 50},
+	{"keys", "(text, text, text, text, int)", "'', '', '', '', 100", 2000},
+	{"keys", "(text, text, text, text, int)", "'h2', '', 'h2', 'k4', 100", 2000},
+	{"keys", "(text, text, text, text, int)", "'h1', 'running', 'h1', '', 100", 100_000}, // 10,000 keys, none of which is
+	{"key", "(text, text)", "'h1', 'k7'", 50},
+	{"holders", "", "", 100},
+	{"oldest", "", "", 50},
+	{"sweep", "", "", 50},
+	{"logged", "(text, text)", "'', '150000'", 100},
+	{"logged", "(text, text)", "'/shop', '150000'", 50},
+	{"logged", "(text, text)", "'/none', 'none'", 50},
+	{"caused", "(text)", "'cause'", 250}, // of 1,000
+	{"caused", "(text)", "'none'", 20},
+	{"event_held", "(text, text)", "'', '150'", 50},
+	{"event_archived", "(text, text)", "'', '150'", 50},
+	{"decided", "(text[], text[], text[])", "'{/shop 150,/none 7}', '{h1}', '{derived}'", 150},
+	{"receipts", "(text[], text[])", "'{h1,h2}', '{/shop 150,/shop 151}'", 50},
+	{"revisions", "(text)", "'150'", 50},
+	{"replays", "(text, text)", "'', '150'", 50},
+	{"traces", "(text)", "'150'", 100},
+	{"audit", "(text, text, text, timestamptz, bigint, int)", "'', '', '', NULL, 9000000000, 101", 500},
+	{"audit", "(text, text, text, timestamptz, bigint, int)", "'nobody', '', '', NULL, 9000000000, 101", 500},
+	{"audit_event", "(text, text, text, text, timestamptz, bigint, int, text)", "'150', '', '', '', NULL, 9000000000, 101, ''", 50},
+	{"audit_job", "(bigint, text, text, text, timestamptz, bigint, int)", "7, '', '', '', NULL, 9000000000, 101", 1100},
+}
+
+// readsAll is a plan that reads a whole table that grows, or nearly.
+var readsAll = regexp.MustCompile(`(Seq|Bitmap Heap) Scan on (outbox|inbox|held|archive|audit|job_item|receipt|revision)\b`)
+
+// However much there is, no statement reads a table: without statistics, as after a
+// restore, and with them.
+func TestNoStatementReadsATable(t *testing.T) {
+	t.Parallel()
+	conn, err := devtest.Pool(t).Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Release)
+	p := &plans{t, conn}
+	p.fill()
+	for _, then := range []string{"SELECT", "ANALYZE"} {
+		p.do(then)
+		for _, s := range tested {
+			p.wantPages(s.file, s.parameters, s.call, s.pages)
+		}
+		// It counts: as many rows as are held, and no more than 100,000 of a handler.
+		p.wantPages("held", "", "", 60_000)
+	}
+}
+
+// plans are those that one connection makes.
+type plans struct {
+	*testing.T
+
+	conn *pgxpool.Conn
+}
+
+func (p *plans) do(sql string) {
+	p.Helper()
+	if _, err := p.conn.Exec(p.Context(), sql); err != nil {
+		p.Fatalf("%.200s: %v", sql, err)
+	}
+}
+
+func (p *plans) text(file string) string {
+	p.Helper()
+	sql, err := os.ReadFile("sql/" + file + ".sql")
+	if err != nil {
+		p.Fatal(err)
+	}
+	return string(sql)
+}
+
+// fill has the tables grow.
+func (p *plans) fill() {
+	p.Helper()
+	p.do(`ALTER TABLE postroom.outbox SET (autovacuum_enabled = off); ALTER TABLE postroom.inbox SET (autovacuum_enabled = off);
+		ALTER TABLE postroom.held SET (autovacuum_enabled = off)`)
+	p.do(`INSERT INTO postroom.outbox (source, event_id, digest, type, subject, causation_id, data)
+		SELECT CASE WHEN n % 1000 = 0 THEN '/other' ELSE '/shop' END, n::text, decode(md5(n::text), 'hex'), 'a.b', 'a.b', CASE WHEN n <= 1000 THEN 'cause' END, repeat('x', 300)::bytea
+		FROM generate_series(1, 200000) n`)
+	p.do(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || n % 4, '/shop ' || n FROM generate_series(1, 200000) n`)
+	p.do(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || h, '/held ' || n FROM generate_series(1, 3) h, generate_series(1, 20000) n`)
+	p.do(`INSERT INTO postroom.held (handler, dedupe_key, key, pos, next_at, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
+		SELECT 'h' || h, '/held ' || n, 'k' || n % 12000, n, CASE WHEN n <= 12000 AND n % 2 = 0 THEN now() END,
+		       CASE WHEN n <= 12000 AND n % 2 = 1 THEN now() END, 'x', now(), '/held', n::text, 'a.b', 'a.b', 'text/plain', repeat('x', 300)::bytea
+		FROM generate_series(1, 3) h, generate_series(1, 20000) n`)
+	p.do(`INSERT INTO postroom.held (handler, pos, key, next_at, logged_at, source, event_id, type, subject, content_type, data)
+		SELECT 'outbox', n, 'k' || n, now(), now(), '/shop', n::text, 'a.b', 'a.b', 'text/plain', '' FROM generate_series(1, 20000) n`)
+	p.do(`INSERT INTO postroom.archive (id, audit, handler, dedupe_key, dead_at, held_at, attempts, solitary, class, revision, replays, logged_at, source,
+		                                event_id, type, subject, content_type, data)
+		SELECT n, 1, 'h1', NULL, now(), now(), 1, false, 'x', 0, 0, now(), '/held', n::text, 'a.b', 'a.b', 'text/plain', '' FROM generate_series(1, 20000) n`)
+	p.do(`INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key) SELECT handler, dedupe_key, 'charge', 0, 'k' FROM postroom.inbox WHERE handler = 'h1'`)
+	p.do(`INSERT INTO postroom.audit (actor, action, events, event_id, job) SELECT 'ann', 'discard', 1, n::text, n % 100 FROM generate_series(1, 100000) n`)
+	p.do(`INSERT INTO postroom.revision (held, revision, audit, event_id, content_type, data) SELECT n, 0, 1, n::text, 'text/plain', '' FROM generate_series(1, 20000) n`)
+	p.do(`INSERT INTO postroom.job (actor, filter, attempts, canary, stop_at, as_new, phase, items, state, ended_at)
+		SELECT 'ann', '{}', 1, 0, 1, false, 'rest', 1, 'done', now() FROM generate_series(1, 1000)`)
+	p.do(`INSERT INTO postroom.rewind (actor, kind, lo, hi, events, rate, wish, passed, state, ended_at)
+		SELECT 'ann', 'rewind', 1, 2, 1, 1000, n::text, 2, 'done', now() FROM generate_series(1, 20000) n`)
+	p.do(`INSERT INTO postroom.job_item (job, n, through, held, handler, source, event_id, dead_at)
+		SELECT 1 + n / 100, n, n, n, 'h1', '/held', n::text, now() FROM generate_series(1, 50000) n`)
+}
+
+var pagesRead = regexp.MustCompile(`Buffers: shared hit=(\d+)(?: read=(\d+))?`)
+
+// wantPages runs a statement as the inspector does, which may read so many pages.
+func (p *plans) wantPages(file, parameters, call string, most int) {
+	p.Helper()
+	p.do("BEGIN READ ONLY")
+	p.do(p.text("plan"))
+	p.do(fmt.Sprintf("PREPARE %s %s AS %s", file, parameters, p.text(file)))
+	if call != "" {
+		call = "(" + call + ")"
+	}
+	rows, _ := p.conn.Query(p.Context(), fmt.Sprintf("EXPLAIN (ANALYZE, BUFFERS) EXECUTE %s%s", file, call), pgx.QueryExecModeSimpleProtocol)
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		p.Fatalf("%s%s: %v", file, call, err)
+	}
+	p.do("ROLLBACK")
+	p.do("DEALLOCATE " + file)
+	plan, pages := strings.Join(lines, "\n"), 0
+	for _, n := range pagesRead.FindStringSubmatch(plan + "\nBuffers: shared hit=0")[1:] {
+		more, _ := strconv.Atoi(n)
+		pages += more
+	}
+	if pages > most {
+		p.Errorf("%s%s reads %d pages, want %d at most:\n%s", file, call, pages, most, plan)
+	}
+	if found := readsAll.FindString(plan); found != "" {
+		p.Errorf("%s%s: %s:\n%s", file, call, found, plan)
+	}
+}

@@ -1,0 +1,42 @@
+package inspect
+
+import (
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Process is a process that runs handlers.
+type Process struct {
+	Name      string    `json:"name"`
+	Handlers  []string  `json:"handlers"`
+	StartedAt time.Time `json:"started_at"`
+	SeenAt    time.Time `json:"seen_at"`
+
+	// SilentSeconds is how long ago it was seen. A process says every ten seconds that
+	// it lives.
+	SilentSeconds float64 `json:"silent_seconds"`
+
+	// Alive is false for one that was not seen for a minute: it ended without a word.
+	Alive bool `json:"alive"`
+
+	ledger float64 // for how many seconds it keeps ledger rows
+}
+
+func (m *moment) processes() ([]Process, error) {
+	return rows(m, "processes", m.sql.processes, func(row pgx.CollectableRow, p *Process) error {
+		return row.Scan(&p.Name, &p.Handlers, at(&p.StartedAt), at(&p.SeenAt), &p.SilentSeconds, &p.Alive, &p.ledger)
+	})
+}
+
+// running returns the names of the living processes that run a handler.
+func running(all []Process, handler string) []string {
+	names := []string{} // not null
+	for _, p := range all {
+		if p.Alive && slices.Contains(p.Handlers, handler) {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,166 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/internal/wildcard"
+	"github.com/postroom/postroom/internal/wire"
+)
+
+const (
+	// searchFor bounds the search of streams for one event, in all.
+	searchFor = 500 * time.Millisecond
+
+	// searchBefore is how long before its time in the log the search for an event
+	// begins: the broker's clock is another one.
+	searchBefore = 2 * time.Second
+
+	// searchBatch is how many messages are asked for at a time.
+	searchBatch = 1000
+)
+
+// quest is one search: of a stream, from a time on.
+type quest struct {
+	stream   string // empty: the one that takes the subject
+	subjects []string
+	since    time.Time
+	source   string // empty: any
+}
+
+// search looks for the event in streams, for half a second in all.
+func (i *Inspector) search(ctx context.Context, j *Journey, subs []subscription) {
+	quests := j.quests(subs)
+	if i.nc == nil || len(quests) == 0 {
+		j.Broker.Asked = i.nc != nil
+		return
+	}
+	j.Broker.Asked = true
+	js, err := i.jetStream()
+	if err != nil {
+		j.Broker.Fault = faultOf(err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, searchFor)
+	defer cancel()
+	for _, q := range quests {
+		found, err := q.search(ctx, js, j.ID)
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound):
+			j.note("no stream takes %v", q.subjects)
+			continue
+		case err != nil && found.Looked == 0:
+			j.Broker.Fault = faultOf(err)
+			return
+		}
+		j.InStream = append(j.InStream, found)
+		j.from(found.Source)
+	}
+}
+
+// quests returns where to look. The time is that of the log or of a copy in held, and
+// else the one that a UUIDv7 has in it.
+func (j *Journey) quests(subs []subscription) []quest {
+	var all []quest
+	add := func(q quest) {
+		same := func(o quest) bool { return o.source == q.source && slices.Equal(o.subjects, q.subjects) }
+		if !slices.ContainsFunc(all, same) {
+			all = append(all, q)
+		}
+	}
+	for _, l := range j.Logged {
+		if l.State == Published || l.State == Pending {
+			add(quest{subjects: []string{l.Subject}, since: l.LoggedAt, source: l.Source})
+		}
+	}
+	for _, h := range slices.Concat(j.Held, j.Discarded) {
+		if h.Handler != Outgoing {
+			add(quest{subjects: []string{h.Subject}, since: h.LoggedAt, source: h.Source})
+		}
+	}
+	if len(all) > 0 || len(j.Logged) > 0 {
+		return all
+	}
+	since, ok := timeIn(j.ID)
+	if !ok {
+		return nil
+	}
+	source := ""
+	if len(j.Sources) == 1 {
+		source = j.Sources[0]
+	}
+	for _, s := range subs {
+		at := slices.IndexFunc(all, func(q quest) bool { return q.stream == s.Stream })
+		if at < 0 {
+			all = append(all, quest{stream: s.Stream, since: since, source: source, subjects: wildcard.Union(nil, s.Subjects)})
+			continue
+		}
+		all[at].subjects = wildcard.Union(all[at].subjects, s.Subjects)
+	}
+	return all
+}
+
+// timeIn returns the time that an id has in it.
+func timeIn(id string) (time.Time, bool) {
+	u, err := uuid.Parse(id)
+	if err != nil || u.Version() != 7 {
+		return time.Time{}, false
+	}
+	return time.Unix(u.Time().UnixTime()).UTC(), true
+}
+
+// search looks through a stream until it finds the event, or time is up.
+func (q quest) search(ctx context.Context, js jetstream.JetStream, id string) (Stored, error) {
+	s := Stored{Stream: q.stream, From: q.since.Add(-searchBefore).UTC()}
+	if len(q.subjects) == 1 {
+		s.Subject = q.subjects[0]
+	}
+	if s.Stream == "" {
+		var err error
+		if s.Stream, err = js.StreamNameBySubject(ctx, s.Subject); err != nil {
+			return s, err
+		}
+	}
+	stream, err := js.Stream(ctx, s.Stream)
+	if err != nil {
+		return s, err
+	}
+	from := s.From
+	r, err := open(ctx, stream, jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &from, FilterSubjects: q.subjects,
+	})
+	if err != nil {
+		return s, err
+	}
+	defer r.close(ctx)
+	for r.pending > 0 {
+		batch, err := r.next(ctx, searchBatch)
+		for _, m := range batch {
+			s.Looked++
+			s.Through = m.stored.UTC()
+			if q.is(m, id, &s) {
+				return s, nil
+			}
+		}
+		if err != nil || len(batch) == 0 || ctx.Err() != nil {
+			return s, err
+		}
+	}
+	s.Whole = true
+	return s, nil
+}
+
+// is reports whether a message is the event, and notes it where it is.
+func (q quest) is(m stored, id string, s *Stored) bool {
+	ev, err := wire.Decode(m.subject, m.header, nil)
+	if err != nil || ev.ID != id || q.source != "" && ev.Source != q.source {
+		return false
+	}
+	s.Found, s.Seq, s.StoredAt, s.MessageID, s.Source, s.Subject = true, m.seq, m.stored.UTC(), m.header.Get(wire.MsgID), ev.Source, m.subject
+	return true
+}

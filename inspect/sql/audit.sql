@@ -1,0 +1,23 @@
+-- What operators did, the latest first.
+--
+-- $1 actor   $2 action   $3 handler; empty: any   $4 since then; NULL: ever   $5 the
+-- id to begin below   $6 the most rows
+--
+-- It looks at 10,000 rows. The last of them is returned whatever it is: the next look
+-- begins below it.
+--
+-- Locks   none.
+-- Index   audit_pkey (id).
+-- Order   by id, descending.
+-- Called  by Inspector.Audit.
+SELECT id, at, actor, action, reason, events, coalesce(handler, ''), coalesce(source, ''), coalesce(event_id, ''), coalesce(job, 0), details,
+       wanted, n = 10000 AS last
+FROM (
+    SELECT *, row_number() OVER (ORDER BY id DESC) AS n,
+           ($1::text = '' OR actor = $1) AND ($2::text = '' OR action = $2) AND ($3::text = '' OR handler = $3)
+               AND ($4::timestamptz IS NULL OR at >= $4) AS wanted
+    FROM (SELECT * FROM postroom.audit WHERE id < $5::bigint ORDER BY id DESC LIMIT 10000) a
+) a
+WHERE wanted OR n = 10000
+ORDER BY id DESC
+LIMIT $6::int;

@@ -1,0 +1,14 @@
+-- What operators did to the event with id $1, the latest first; the other parameters
+-- are as in audit.sql, and the last is its source, empty for any.
+--
+-- Locks   none.
+-- Index   audit_event (event_id): as many entries as actions on the event, 1,000 at the most.
+-- Order   by id, descending.
+-- Called  by Inspector.Audit and Inspector.Event.
+SELECT id, at, actor, action, reason, events, coalesce(handler, ''), coalesce(source, ''), coalesce(event_id, ''), coalesce(job, 0), details,
+       true AS wanted, false AS last
+FROM (SELECT * FROM postroom.audit WHERE event_id = $1::text LIMIT 1000) a
+WHERE ($2::text = '' OR actor = $2) AND ($3::text = '' OR action = $3) AND ($4::text = '' OR handler = $4)
+  AND ($5::timestamptz IS NULL OR at >= $5) AND id < $6::bigint AND ($8::text = '' OR source IS NULL OR source = $8)
+ORDER BY id DESC
+LIMIT $7::int;

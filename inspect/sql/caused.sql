@@ -1,0 +1,8 @@
+-- The events of this log that event $1 caused, up to 100.
+--
+-- Locks   none.
+-- Index   outbox_causation (causation_id).
+-- Called  by Inspector.Event.
+SELECT seq, source::text, event_id::text, type::text, created_at
+FROM (SELECT seq, source, event_id, type, created_at FROM postroom.outbox WHERE causation_id = $1::text LIMIT 100) o
+ORDER BY seq;

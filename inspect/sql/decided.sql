@@ -1,0 +1,24 @@
+-- Which handlers decided an event: every handler is asked for the dedupe keys $1, and
+-- handlers $2 for those in $3 beside them, which they derived.
+--
+-- "OFFSET 0" has each key looked up: a join may read all that a handler decided.
+--
+-- Locks   none.
+-- Index   inbox's primary key, once for each handler, and once for each of its keys.
+-- Order   by time.
+-- Called  by Inspector.Event.
+WITH RECURSIVE deciding AS (
+    (SELECT handler::text FROM postroom.inbox ORDER BY inbox.handler, dedupe_key LIMIT 1)
+    UNION ALL
+    SELECT (SELECT inbox.handler::text FROM postroom.inbox WHERE inbox.handler > deciding.handler ORDER BY inbox.handler, dedupe_key LIMIT 1)
+    FROM deciding
+    WHERE deciding.handler IS NOT NULL
+), asked AS (
+    SELECT d.handler, k.dedupe_key FROM deciding d CROSS JOIN unnest($1::text[]) AS k (dedupe_key) WHERE d.handler IS NOT NULL
+    UNION
+    SELECT handler, dedupe_key FROM unnest($2::text[], $3::text[]) AS k (handler, dedupe_key)
+)
+SELECT i.handler::text, i.dedupe_key::text, i.at
+FROM asked a
+CROSS JOIN LATERAL (SELECT * FROM postroom.inbox WHERE inbox.handler = a.handler AND inbox.dedupe_key = a.dedupe_key OFFSET 0) i
+ORDER BY i.at, i.handler;

@@ -1,0 +1,15 @@
+-- The handlers for which keys are held.
+--
+-- Locks   none.
+-- Index   held_key_pos (handler, key, pos), once for each handler.
+-- Order   by handler.
+-- Called  by Inspector.Keys, for a key without a handler.
+WITH RECURSIVE holder AS (
+    (SELECT handler::text FROM postroom.held WHERE key IS NOT NULL ORDER BY held.handler, key LIMIT 1)
+    UNION ALL
+    SELECT (SELECT held.handler::text FROM postroom.held WHERE key IS NOT NULL AND held.handler > holder.handler
+            ORDER BY held.handler, key LIMIT 1)
+    FROM holder
+    WHERE holder.handler IS NOT NULL
+)
+SELECT handler FROM holder WHERE handler IS NOT NULL;

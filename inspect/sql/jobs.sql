@@ -1,0 +1,12 @@
+-- The replays that run, and for how long nobody has driven each.
+--
+-- Locks   none.
+-- Index   job_running (id).
+-- Order   by id.
+-- Called  by Inspector.Status.
+SELECT id, actor, created_at, phase, items, released, succeeded, failed, passed_over, stepped_at,
+       greatest(extract(epoch FROM now() - coalesce(stepped_at, created_at)), 0)::float8 AS idle
+FROM postroom.job
+WHERE state = 'running'
+ORDER BY id
+LIMIT 100;

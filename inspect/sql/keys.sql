@@ -1,0 +1,48 @@
+-- Keys that are held, each with the event at its head and how many wait behind it,
+-- up to 1,000.
+--
+-- $1 the handler; empty: all   $2 the state of the head; empty: any   $3 and $4 the
+-- handler and the key to begin behind   $5 the most keys
+--
+-- It looks at 10,000 keys. The last of them is returned whatever its state is: the
+-- next look begins behind it.
+--
+-- Locks   none.
+-- Index   held_key_pos (handler, key, pos), for each key that is looked at.
+-- Order   by handler and key, as they are walked; a sort would walk all.
+-- Called  by Inspector.Keys.
+WITH RECURSIVE k (handler, key, n) AS (
+    (SELECT held.handler::text, held.key, 1 FROM postroom.held
+     WHERE (held.handler, held.key) > ($3::text, $4::text) AND held.key IS NOT NULL
+     ORDER BY held.handler, held.key LIMIT 1)
+    UNION ALL
+    SELECT next.handler, next.key, k.n + 1
+    FROM k
+    CROSS JOIN LATERAL (SELECT held.handler::text, held.key FROM postroom.held
+                        WHERE (held.handler, held.key) > (k.handler, k.key) AND held.key IS NOT NULL
+                        ORDER BY held.handler, held.key LIMIT 1) next
+    WHERE k.n < 10000 AND ($1::text = '' OR k.handler = $1)
+)
+SELECT k.handler, k.key, $2::text = '' OR head.state = $2 AS wanted, k.n = 10000 AS last,
+       head.id, head.source, head.event_id, head.type, head.state, head.class, head.failure, head.attempts, head.next_at, head.since,
+       greatest(extract(epoch FROM now() - head.since), 0)::float8 AS age, behind.events
+FROM k
+CROSS JOIN LATERAL (
+    SELECT id, pos, source, event_id, type, coalesce(class, '') AS class, attempts,
+           coalesce(failures -> -1 ->> 'text', '') AS failure, next_at, coalesce(dead_at, first_failed_at, held_at) AS since,
+           CASE WHEN dead_at IS NOT NULL THEN 'dead'
+                WHEN next_at IS NULL THEN 'waiting'
+                WHEN claimed_by IS NOT NULL THEN CASE WHEN next_at > now() THEN 'running' ELSE 'abandoned' END
+                WHEN next_at <= now() THEN 'due'
+                ELSE 'retrying' END AS state
+    FROM postroom.held
+    WHERE held.handler = k.handler AND held.key = k.key
+    ORDER BY pos
+    LIMIT 1
+) head
+CROSS JOIN LATERAL (
+    SELECT count(*) AS events
+    FROM (SELECT FROM postroom.held WHERE held.handler = k.handler AND held.key = k.key AND held.pos > head.pos LIMIT 1000) b
+) behind
+WHERE ($1::text = '' OR k.handler = $1) AND ($2::text = '' OR head.state = $2 OR k.n = 10000)
+LIMIT $5;

@@ -1,0 +1,12 @@
+-- The processes that run handlers, those that were not seen for a minute among them:
+-- they ended without a word.
+--
+-- Locks   none.
+-- Index   none; there are as many rows as processes.
+-- Order   by name.
+-- Called  by Inspector.Status, Inspector.Handlers and Inspector.Tables.
+SELECT name, handlers, started_at, seen_at, greatest(extract(epoch FROM now() - seen_at), 0)::float8 AS silent,
+       seen_at > now() - interval '1 minute' AS alive, extract(epoch FROM ledger)::float8 AS ledger
+FROM postroom.node
+ORDER BY name
+LIMIT 1000;

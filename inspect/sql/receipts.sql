@@ -1,0 +1,11 @@
+-- What external handlers $1 called for an event, which they know by the dedupe keys
+-- beside them in $2. Results are not returned: they are a vendor's.
+--
+-- Locks   none.
+-- Index   receipt's primary key.
+-- Order   by start.
+-- Called  by Inspector.Event.
+SELECT r.handler::text, r.step, r.revision, r.key, r.unanswered, r.started_at, r.done_at
+FROM unnest($1::text[], $2::text[]) AS a (handler, dedupe_key)
+CROSS JOIN LATERAL (SELECT * FROM postroom.receipt WHERE receipt.handler = a.handler AND receipt.dedupe_key = a.dedupe_key LIMIT 100) r
+ORDER BY r.started_at, r.handler, r.step, r.revision;

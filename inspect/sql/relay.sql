@@ -1,0 +1,19 @@
+-- Who leads, until when, and how far behind the relay is.
+--
+-- The oldest event that is committed and not recorded as published is the first
+-- above high or the first of pending. How many there are is arithmetic: gaps count.
+--
+-- Locks   none.
+-- Index   outbox_pkey (seq), its end and two seqs.
+-- Called  by Inspector.Status.
+SELECT coalesce(r.owner, ''), r.expires_at > clock_timestamp() AS leads, r.epoch,
+       CASE WHEN isfinite(r.expires_at) THEN r.expires_at END AS until,
+       coalesce(extract(epoch FROM CASE WHEN isfinite(r.expires_at) THEN r.expires_at - clock_timestamp() END), 0)::float8 AS remaining,
+       greatest(coalesce(last.seq, 0) - r.high, 0) + coalesce((SELECT sum(upper(p) - lower(p)) FROM unnest(r.pending) p), 0)::bigint AS events,
+       least(above.created_at, owed.created_at) AS oldest,
+       coalesce(greatest(extract(epoch FROM clock_timestamp() - least(above.created_at, owed.created_at)), 0), 0)::float8 AS age
+FROM postroom.relay r
+LEFT JOIN LATERAL (SELECT seq FROM postroom.outbox ORDER BY seq DESC LIMIT 1) last ON true
+LEFT JOIN LATERAL (SELECT created_at FROM postroom.outbox WHERE seq > r.high ORDER BY seq LIMIT 1) above ON true
+LEFT JOIN LATERAL (SELECT created_at FROM postroom.outbox
+                   WHERE seq >= lower(r.pending) AND seq < upper(r.pending) ORDER BY seq LIMIT 1) owed ON true;

@@ -1,0 +1,9 @@
+-- What an event with id $1 was before it was edited.
+--
+-- Locks   none.
+-- Index   revision_event (event_id).
+-- Order   by held event and revision.
+-- Called  by Inspector.Event.
+SELECT held, revision, replaced_at, audit, octet_length(data) AS bytes
+FROM (SELECT * FROM postroom.revision WHERE event_id = $1::text LIMIT 100) r
+ORDER BY held, revision;

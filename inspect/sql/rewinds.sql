@@ -1,0 +1,11 @@
+-- The rewinds that run, in the order in which the relay takes them.
+--
+-- Locks   none.
+-- Index   rewind_running (id).
+-- Order   by id.
+-- Called  by Inspector.Status.
+SELECT id, kind, actor, created_at, rate, events, published, skipped, held
+FROM postroom.rewind
+WHERE state = 'running'
+ORDER BY id
+LIMIT 100;

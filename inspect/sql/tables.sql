@@ -1,0 +1,13 @@
+-- Our tables: how large each is, and when it was vacuumed. Rows are the server's
+-- estimate.
+--
+-- Locks   none.
+-- Index   those of the catalog.
+-- Order   by size, the largest first.
+-- Called  by Inspector.Tables.
+SELECT c.relname, pg_table_size(c.oid), pg_indexes_size(c.oid), greatest(c.reltuples, s.n_live_tup, 0)::bigint, coalesce(s.n_dead_tup, 0),
+       greatest(s.last_autovacuum, s.last_vacuum), greatest(s.last_autoanalyze, s.last_analyze)
+FROM pg_class c
+LEFT JOIN pg_stat_all_tables s ON s.relid = c.oid
+WHERE c.relnamespace = 'postroom'::regnamespace AND c.relkind = 'r'
+ORDER BY pg_total_relation_size(c.oid) DESC, c.relname;

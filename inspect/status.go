@@ -1,0 +1,124 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Status is how far everything is, and what is wrong.
+type Status struct {
+	Relay     RelayStatus `json:"relay"`
+	Held      []Held      `json:"held"`
+	Discarded int64       `json:"discarded"` // counted up to 100,000
+	Replays   []Replaying `json:"replays"`
+	Rewinds   []Rewinding `json:"rewinds"`
+	Processes []Process   `json:"processes"`
+	Broker    Broker      `json:"broker"`
+
+	// Findings is what is wrong, and what to do about it. None: all is well, as far as
+	// could be seen.
+	Findings []Finding `json:"findings"`
+}
+
+// RelayStatus is who publishes, and how far behind.
+type RelayStatus struct {
+	// Owner is the relay that leads, or led last and did not give its lease back.
+	Owner string `json:"owner,omitempty"`
+	Leads bool   `json:"leads"`
+	Epoch int64  `json:"epoch"` // how often one has taken the lead
+
+	// Until is when the lease ends unless it is renewed, or when it ran out.
+	// RemainingSeconds is how far off that is, and below zero when it ran out.
+	Until            time.Time `json:"until,omitzero"`
+	RemainingSeconds float64   `json:"remaining_seconds"`
+
+	// Unpublished is about how many events are committed and not published: gaps in
+	// the log count.
+	Unpublished int64 `json:"unpublished_about"`
+
+	// OldestAt is when the oldest of them was written.
+	OldestAt      time.Time `json:"oldest_unpublished_at,omitzero"`
+	OldestSeconds float64   `json:"oldest_unpublished_age_seconds"`
+}
+
+// Replaying is a replay of dead events that runs.
+type Replaying struct {
+	ID         int64     `json:"id"`
+	Actor      string    `json:"actor"`
+	CreatedAt  time.Time `json:"created_at"`
+	Phase      string    `json:"phase"`
+	Items      int64     `json:"items"`
+	Released   int64     `json:"released"`
+	Succeeded  int64     `json:"succeeded"`
+	Failed     int64     `json:"failed"`
+	PassedOver int64     `json:"passed_over"`
+
+	// DrivenAt is when somebody last drove it; zero: never.
+	DrivenAt    time.Time `json:"driven_at,omitzero"`
+	IdleSeconds float64   `json:"idle_seconds"`
+}
+
+// Rewinding is a rewind that runs: events of the log that are published again.
+type Rewinding struct {
+	ID        int64     `json:"id"`
+	Kind      string    `json:"kind"`
+	Actor     string    `json:"actor"`
+	CreatedAt time.Time `json:"created_at"`
+	Rate      float64   `json:"rate"`
+	Events    int64     `json:"events"`
+	Published int64     `json:"published"`
+	Skipped   int64     `json:"skipped"`
+	Held      int64     `json:"held"`
+}
+
+// Status returns how far everything is: what is not published yet, what is held, who
+// leads and who lives. Findings say what is wrong.
+func (i *Inspector) Status(ctx context.Context) (*Status, error) {
+	s := &Status{}
+	var subs []subscription
+	err := i.look(ctx, func(m *moment) (err error) {
+		if s.Relay, err = one(m, "the relay's row", m.sql.relay, scanRelay); err != nil {
+			return err
+		}
+		if s.Held, err = m.held(); err != nil {
+			return err
+		}
+		s.Discarded, err = one(m, "discarded events", m.sql.discarded, func(row pgx.CollectableRow, n *int64) error { return row.Scan(n) })
+		if err != nil {
+			return err
+		}
+		if s.Replays, err = rows(m, "replays", m.sql.jobs, scanReplaying); err != nil {
+			return err
+		}
+		if s.Rewinds, err = rows(m, "rewinds", m.sql.rewinds, scanRewinding); err != nil {
+			return err
+		}
+		if s.Processes, err = m.processes(); err != nil {
+			return err
+		}
+		subs, err = m.subscriptions()
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("inspect: status: %w", err)
+	}
+	views := i.view(ctx, &s.Broker, subs, false)
+	s.Findings = findings(s, subs, views)
+	return s, nil
+}
+
+func scanRelay(row pgx.CollectableRow, r *RelayStatus) error {
+	return row.Scan(&r.Owner, &r.Leads, &r.Epoch, at(&r.Until), &r.RemainingSeconds, &r.Unpublished, at(&r.OldestAt), &r.OldestSeconds)
+}
+
+func scanReplaying(row pgx.CollectableRow, r *Replaying) error {
+	return row.Scan(&r.ID, &r.Actor, at(&r.CreatedAt), &r.Phase, &r.Items, &r.Released, &r.Succeeded, &r.Failed, &r.PassedOver,
+		at(&r.DrivenAt), &r.IdleSeconds)
+}
+
+func scanRewinding(row pgx.CollectableRow, r *Rewinding) error {
+	return row.Scan(&r.ID, &r.Kind, &r.Actor, at(&r.CreatedAt), &r.Rate, &r.Events, &r.Published, &r.Skipped, &r.Held)
+}

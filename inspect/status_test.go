@@ -1,0 +1,265 @@
+package inspect_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+// hold holds an event of a handler, with what SQL says of it.
+func (p *place) hold(handler, id, columns, values string) {
+	p.Helper()
+	p.exec("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ($1, $2)", handler, "/shop "+id)
+	p.exec(`INSERT INTO postroom.held (handler, dedupe_key, logged_at, source, event_id, type, subject, content_type, data, `+columns+`)
+		VALUES ($1, $2, now(), '/shop', $3, 'a.b', 'a.b', 'text/plain', 'c4nary', `+values+`)`, handler, "/shop "+id, id)
+}
+
+// holdOutgoing holds an event on its way to the broker.
+func (p *place) holdOutgoing(pos int, columns, values string) {
+	p.Helper()
+	p.exec(`INSERT INTO postroom.held (handler, pos, logged_at, source, event_id, type, subject, content_type, data, `+columns+`)
+		VALUES ('outbox', $1::bigint, now(), '/shop', 'out-' || $1::bigint, 'a.b', 'a.b', 'text/plain', 'c4nary', `+values+`)`, pos)
+}
+
+// lives has a process run handlers.
+func (p *place) lives(handlers ...string) {
+	p.Helper()
+	p.exec("INSERT INTO postroom.node (id, name, handlers, ledger, age_gate) VALUES (gen_random_uuid(), 'host/1/a', $1, '30 days', '29 days')", handlers)
+}
+
+func (p *place) leads() {
+	p.Helper()
+	p.exec("UPDATE postroom.relay SET owner = 'r', epoch = 1, expires_at = now() + interval '1 hour'")
+}
+
+func TestFindings(t *testing.T) {
+	t.Parallel()
+	const job = `INSERT INTO postroom.job (actor, filter, attempts, canary, stop_at, as_new, phase, items, stepped_at) VALUES ('ann', '{}', 1, 0, 1, false, 'rest', 5, now() - interval `
+	tests := []struct {
+		name string
+		make func(p *place)
+		want []string
+		says string
+	}{
+		{"nothing was ever sent", func(*place) {}, nil, ""},
+		{"a consumer alone", func(p *place) { p.lives("h"); p.hold("h", "1", "next_at", "now()") }, nil, ""},
+		{"events and no relay", func(p *place) { p.write(p.event("1", "x", "")) }, []string{"no_relay"}, "start 'postroom relay'"},
+		{"a relay that is gone", func(p *place) { p.exec("UPDATE postroom.relay SET epoch = 3") }, []string{"no_relay"}, ""},
+		{"a relay that holds, and is gone", func(p *place) { p.holdOutgoing(1, "next_at", "now() + interval '1 hour'") }, []string{"no_relay"}, ""},
+		{"an event just written", func(p *place) { p.leads(); p.write(p.event("1", "x", "")) }, nil, ""},
+		{"an event that waits", func(p *place) {
+			p.leads()
+			p.write(p.event("1", "x", ""))
+			p.exec("UPDATE postroom.outbox SET created_at = now() - interval '2 minutes'")
+		}, []string{"unpublished"}, "about 1 events are not published, the oldest for 2m0s"},
+		{"an event read and not acknowledged", func(p *place) {
+			p.leads()
+			p.write(p.event("1", "x", ""))
+			p.exec("UPDATE postroom.outbox SET created_at = now() - interval '2 minutes'")
+			p.exec("UPDATE postroom.relay SET high = 1, pending = '{[1,2)}'")
+		}, []string{"unpublished"}, ""},
+		{"a published event", func(p *place) {
+			p.leads()
+			p.write(p.event("1", "x", ""))
+			p.exec("UPDATE postroom.outbox SET created_at = now() - interval '2 minutes'")
+			p.exec("UPDATE postroom.relay SET high = 1")
+		}, nil, ""},
+		{"an outgoing event overdue", func(p *place) { p.leads(); p.holdOutgoing(1, "next_at", "now() - interval '1 minute'") }, []string{"overdue outbox"}, ""},
+		{"dead events", func(p *place) {
+			p.leads()
+			p.lives("h")
+			p.hold("h", "1", "dead_at, class", "now(), 'x'")
+			p.hold("h", "2", "dead_at, class", "now(), 'x'")
+			p.holdOutgoing(1, "dead_at, class", "now(), 'x'")
+		}, []string{"dead h", "dead outbox"}, "2 events are dead at h"},
+		{"events of nobody", func(p *place) { p.hold("h", "1", "next_at", "now()") }, []string{"no_process h"}, "1 event is held for it"},
+		{"events of one that fell silent", func(p *place) {
+			p.lives("h")
+			p.hold("h", "1", "next_at", "now()")
+			p.exec("UPDATE postroom.node SET seen_at = now() - interval '2 minutes'")
+		}, []string{"no_process h"}, ""},
+		{"events nobody takes", func(p *place) { p.lives("h"); p.hold("h", "1", "next_at", "now() - interval '1 minute'") }, []string{"overdue h"}, "due for 1m0s"},
+		{"a claim that ran out", func(p *place) {
+			p.lives("h")
+			p.hold("h", "1", "next_at, claimed_by", "now() - interval '1 minute', 'p'")
+		}, []string{"overdue h"}, ""},
+		{"a claim", func(p *place) {
+			p.lives("h")
+			p.hold("h", "1", "next_at, claimed_by", "now() + interval '1 minute', 'p'")
+		}, nil, ""},
+		{"a replay that is driven", func(p *place) { p.exec(job + `'20 s')`) }, nil, ""},
+		{"a replay that stands still", func(p *place) { p.exec(job + `'40 s')`) }, []string{"replay_idle"}, "replay 1 runs, and nobody has driven it for 40s"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t)
+			tt.make(p)
+			s := p.status(p.alone())
+			if got := codes(s); !slices.Equal(got, append([]string{}, tt.want...)) {
+				t.Errorf("findings: %v, want %v", got, tt.want)
+			}
+			text := ""
+			for _, f := range s.Findings {
+				text += f.Text + "\n" + f.Do + "\n"
+				if f.Text == "" || f.Do == "" {
+					t.Errorf("finding %+v", f)
+				}
+			}
+			if !strings.Contains(text, tt.says) {
+				t.Errorf("want %q in %s", tt.says, text)
+			}
+			if r := s.Relay; (r.OldestSeconds > 0) == r.OldestAt.IsZero() {
+				t.Errorf("oldest unpublished: %+v", r)
+			}
+			if s.Broker.Asked {
+				t.Error("the broker was asked")
+			}
+		})
+	}
+}
+
+// Every state that a held event can be in is told apart, for handlers and on the way
+// out.
+func TestStatesOfHeldEvents(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.hold("h", "due", "next_at", "now() - interval '5 s'")
+	p.hold("h", "retrying", "next_at, class", "now() + interval '1 hour', 'x'")
+	p.hold("h", "running", "next_at, claimed_by", "now() + interval '1 hour', 'p'")
+	p.hold("h", "abandoned", "next_at, claimed_by", "now() - interval '1 hour', 'p'")
+	p.hold("h", "head", "next_at, key, pos, class", "now() + interval '1 hour', 'k', 1, 'x'")
+	p.hold("h", "waiting", "key, pos, held_at", "'k', 2, now() - interval '2 hours'")
+	p.hold("h", "dead", "dead_at, class, key, pos", "now() - interval '3 hours', 'x', 'other', 1")
+	p.holdOutgoing(1, "next_at", "now() + interval '1 hour'")
+	p.holdOutgoing(2, "next_at, class, key", "now() + interval '1 hour', 'x', 'k'")
+	p.holdOutgoing(3, "key", "'k'")
+	s := p.status(p.alone())
+	h, out := heldOf(s.Held, "h"), heldOf(s.Held, inspect.Outgoing)
+	for state, want := range map[inspect.State]int64{
+		inspect.Due: 1, inspect.Retrying: 2, inspect.Running: 1, inspect.Abandoned: 1, inspect.Waiting: 1, inspect.Dead: 1,
+	} {
+		if got := h.Events(state); got != want {
+			t.Errorf("%d are %s, want %d", got, state, want)
+		}
+	}
+	if h.Events() != 7 || h.Keys != 2 || h.More {
+		t.Errorf("held: %+v", h)
+	}
+	if out.Events(inspect.Scheduled) != 1 || out.Events(inspect.Retrying) != 1 || out.Events(inspect.Waiting) != 1 || out.Keys != 1 {
+		t.Errorf("held outgoing: %+v", out)
+	}
+	for _, c := range h.States {
+		switch {
+		case c.State == inspect.Waiting && int(c.OldestSeconds) != 7200, c.State == inspect.Dead && int(c.OldestSeconds) != 10800,
+			c.State == inspect.Abandoned && int(c.OverdueSeconds) != 3600, c.State == inspect.Due && int(c.OverdueSeconds) != 5:
+			t.Errorf("%+v", c)
+		}
+	}
+	for _, id := range []string{"due", "retrying", "running", "abandoned", "waiting", "dead"} { // and so one by one
+		if held := p.journey(p.alone(), "/shop", id).Held; len(held) != 1 || string(held[0].State) != id {
+			t.Errorf("%s: %+v", id, held)
+		}
+	}
+}
+
+// What a handler reads and does not have any more is a finding, with a broker.
+func TestFindingsOfTheBroker(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	in := inbox.New(p.pool, p.nc, inbox.Config{})
+	in.Handle(p.subscription("h", "placed"), postroom.HandlerFunc(fussy))
+	ordered := p.subscription("o", "placed")
+	ordered.Order = inbox.HoldKey
+	in.Handle(ordered, postroom.HandlerFunc(fussy))
+	stop := p.run(in)
+	i := p.inspector()
+	p.eventually("both to read", func() bool {
+		h, err := i.Handlers(t.Context())
+		return err == nil && len(h.Handlers) == 2 && h.Handlers[0].Broker != nil && h.Handlers[0].Broker.Consumer != "" &&
+			h.Handlers[1].Reader != nil && h.Handlers[1].Reader.Reads
+	})
+	if got := codes(p.status(i)); len(got) > 0 {
+		t.Errorf("findings: %v", got)
+	}
+	stop()
+	if got, want := codes(p.status(i)), []string{"no_process h", "no_process o"}; !slices.Equal(got, want) {
+		t.Errorf("stopped: %v, want %v", got, want)
+	}
+	p.lives("h", "o")
+	if got, want := codes(p.status(i)), []string{"no_reader o"}; !slices.Equal(got, want) {
+		t.Errorf("without a reader: %v, want %v", got, want)
+	}
+	p.exec("UPDATE postroom.subscription SET reader = 'p', reader_until = now() + interval '1 hour' WHERE handler = 'o'")
+
+	p.raw("placed", "1") // both are behind now
+	p.eventually("what is pending to show", func() bool {
+		h, err := i.Handlers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		un, or := h.Handlers[0].Broker, h.Handlers[1].Broker
+		return un.Pending == 1 && or.Pending == 1 && !un.OldestAt.IsZero() && un.OldestAt.Equal(or.OldestAt) && un.LastSeq == 1
+	})
+	stream, err := p.js.Stream(t.Context(), p.stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for name := range stream.ConsumerNames(t.Context()).Name() {
+		left = append(left, name)
+	}
+	if len(left) != 1 {
+		t.Errorf("consumers: %v, want that of h alone", left)
+	}
+	if err := stream.DeleteConsumer(t.Context(), left[0]); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := codes(p.status(i)), []string{"no_consumer h"}; !slices.Equal(got, want) {
+		t.Errorf("without its consumer: %v, want %v", got, want)
+	}
+	p.exec("UPDATE postroom.subscription SET stream_created = '2020-01-01'")
+	if got, want := codes(p.status(i)), []string{"stream_recreated h", "stream_recreated o"}; !slices.Equal(got, want) {
+		t.Errorf("another stream: %v, want %v", got, want)
+	}
+	p.exec("UPDATE postroom.subscription SET stream = 'NOWHERE'")
+	if got, want := codes(p.status(i)), []string{"no_stream h", "no_stream o"}; !slices.Equal(got, want) {
+		t.Errorf("no stream: %v, want %v", got, want)
+	}
+}
+
+// A broker that is away is told of, and what the database has is there all the same.
+func TestBrokerThatIsAway(t *testing.T) {
+	t.Parallel()
+	server := devtest.OwnNATS(t)
+	nc, err := nats.Connect(server.URL(), nats.MaxReconnects(-1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	p := newPlaceOn(t, nc)
+	p.write(p.event("1", "placed", ""))
+	p.exec("UPDATE postroom.relay SET high = 1, snap = pg_current_snapshot()")
+	p.exec(`INSERT INTO postroom.subscription (handler, stream, stream_created, subjects) VALUES ('h', $1, now(), '{}')`, p.stream)
+	server.Stop()
+	p.eventually("the connection to notice", func() bool { return !nc.IsConnected() })
+	s := p.status(p.inspector())
+	if !s.Broker.Asked || s.Broker.Fault == "" || !slices.Contains(codes(s), "broker") {
+		t.Errorf("status: %+v", s)
+	}
+	h, err := p.inspector().Handlers(t.Context())
+	if err != nil || h.Broker.Fault == "" || len(h.Handlers) != 1 || h.Handlers[0].Broker != nil {
+		t.Errorf("handlers: %+v, %v", h, err)
+	}
+	j := p.journey(p.inspector(), "", "1")
+	if j.Broker.Fault == "" || len(j.Logged) != 1 || j.Logged[0].State != inspect.Published {
+		t.Errorf("event: %+v", j)
+	}
+}

@@ -1,0 +1,81 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// reader reads headers of a stream's messages, through a consumer of its own that
+// acknowledges nothing. It is no reader of the handlers', and takes nothing from them.
+type reader struct {
+	stream   jetstream.Stream
+	consumer jetstream.Consumer
+	pending  uint64 // messages that it has not returned yet
+}
+
+// stored is a message of a stream, without its data.
+type stored struct {
+	seq     uint64
+	subject string
+	header  nats.Header
+	stored  time.Time
+}
+
+// forgetAfter is when the server removes a consumer that was not removed.
+const forgetAfter = 5 * time.Second
+
+// open returns a reader that begins where cfg says.
+func open(ctx context.Context, stream jetstream.Stream, cfg jetstream.ConsumerConfig) (*reader, error) {
+	cfg.Description = "Postroom looks; it removes itself"
+	cfg.AckPolicy = jetstream.AckNonePolicy
+	cfg.HeadersOnly, cfg.MemoryStorage, cfg.Replicas = true, true, 1
+	cfg.InactiveThreshold = forgetAfter
+	consumer, err := stream.CreateConsumer(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("make a consumer to look with: %w", err)
+	}
+	return &reader{stream: stream, consumer: consumer, pending: consumer.CachedInfo().NumPending}, nil
+}
+
+// next returns the next messages, n at the most. It returns none where there are no
+// more.
+func (r *reader) next(ctx context.Context, n int) ([]stored, error) {
+	if r.pending < uint64(n) { //nolint:gosec // a small number
+		n = int(r.pending) //nolint:gosec // a small number
+	}
+	if n == 0 {
+		return nil, nil
+	}
+	wait := time.Second
+	if end, ok := ctx.Deadline(); ok {
+		wait = max(min(wait, time.Until(end)), time.Millisecond)
+	}
+	batch, err := r.consumer.Fetch(n, jetstream.FetchMaxWait(wait))
+	if err != nil {
+		return nil, err
+	}
+	var all []stored
+	for msg := range batch.Messages() {
+		meta, err := msg.Metadata()
+		if err != nil {
+			continue // no message of a stream
+		}
+		all = append(all, stored{meta.Sequence.Stream, msg.Subject(), msg.Headers(), meta.Timestamp})
+		r.pending = meta.NumPending
+	}
+	if err := batch.Error(); err != nil && !errors.Is(err, nats.ErrTimeout) {
+		return all, err
+	}
+	return all, nil
+}
+
+func (r *reader) close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_ = r.stream.DeleteConsumer(ctx, r.consumer.CachedInfo().Name) // or the server does
+}

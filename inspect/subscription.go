@@ -1,0 +1,37 @@
+package inspect
+
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/wildcard"
+)
+
+// subscription is a row of postroom.subscription.
+type subscription struct {
+	Handler, Stream string
+	Created         time.Time // of the stream
+	Types, Subjects []string
+	Floor           int64
+	FloorAt         time.Time
+	Ordered         bool
+	Reader          string
+	ReaderUntil     time.Time
+	Read            bool
+	Epoch           int64
+	Takeovers       int64
+	instance        string
+}
+
+func (m *moment) subscriptions() ([]subscription, error) {
+	return rows(m, "subscriptions", m.sql.subscriptions, func(row pgx.CollectableRow, s *subscription) error {
+		return row.Scan(&s.Handler, &s.Stream, at(&s.Created), &s.Types, &s.Subjects, &s.Floor, at(&s.FloorAt), &s.Ordered,
+			&s.Reader, at(&s.ReaderUntil), &s.Read, &s.Epoch, &s.Takeovers, &s.instance)
+	})
+}
+
+// takes reports whether the handler gets what is published to a subject.
+func (s *subscription) takes(subject string) bool {
+	return len(wildcard.Uncovered([]string{subject}, s.Subjects)) == 0
+}

@@ -1,0 +1,144 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Tables is what grows, and what keeps it from shrinking.
+type Tables struct {
+	Tables  []Table `json:"tables"` // the largest first
+	Sweep   Sweep   `json:"sweep"`
+	Horizon Horizon `json:"horizon"`
+}
+
+// Table is one of Postroom's tables.
+type Table struct {
+	Name       string `json:"table"`
+	Bytes      int64  `json:"bytes"`       // on disk, without indexes
+	IndexBytes int64  `json:"index_bytes"` // of its indexes
+	Rows       int64  `json:"rows_about"`  // the server's estimate
+	DeadRows   int64  `json:"dead_rows_about"`
+
+	// VacuumedAt and AnalyzedAt are when that was last done, by itself or by hand.
+	VacuumedAt time.Time `json:"vacuumed_at,omitzero"`
+	AnalyzedAt time.Time `json:"analyzed_at,omitzero"`
+
+	// OldestAt is the time of the oldest row, where that can be told without reading
+	// the table.
+	OldestAt      time.Time `json:"oldest_at,omitzero"`
+	OldestSeconds float64   `json:"oldest_age_seconds,omitzero"`
+
+	// OverdueSeconds is for how long the oldest row should have been removed.
+	OverdueSeconds float64 `json:"overdue_seconds,omitzero"`
+}
+
+// Sweep is where the expiry of the ledger stands. It goes round the table's pages.
+type Sweep struct {
+	Page  int64 `json:"page"`
+	Pages int64 `json:"pages"`
+
+	// KeptSeconds is for how long processes keep ledger rows; zero where none lives.
+	KeptSeconds float64 `json:"kept_seconds"`
+
+	// OverdueSeconds is for how long the next pages have been due. Above a few minutes:
+	// no process of an inbox runs.
+	OverdueSeconds float64 `json:"overdue_seconds"`
+}
+
+// Horizon is what keeps vacuum from removing dead rows, here and in every other
+// database of the cluster.
+type Horizon struct {
+	Holders []Holder `json:"holders"` // the furthest behind first, ten at the most
+
+	// Partial says that this role does not see the transactions of others: grant it
+	// pg_monitor.
+	Partial bool `json:"partial"`
+}
+
+// Holder is a transaction, or what stands for one.
+type Holder struct {
+	Kind        string  `json:"kind"` // transaction, prepared, slot, standby
+	Name        string  `json:"name"` // the process id of a transaction
+	Database    string  `json:"database,omitempty"`
+	Owner       string  `json:"owner,omitempty"`
+	Application string  `json:"application,omitempty"`
+	Client      string  `json:"client,omitempty"` // its address
+	State       string  `json:"state,omitempty"`
+	AgeSeconds  float64 `json:"age_seconds,omitzero"` // zero: not known
+	Xids        int64   `json:"xids"`                 // how many transactions began since
+}
+
+// Tables returns how large each table is, how far back it reaches, and what keeps
+// vacuum away.
+func (i *Inspector) Tables(ctx context.Context) (*Tables, error) {
+	t := &Tables{}
+	err := i.look(ctx, func(m *moment) (err error) {
+		if t.Tables, err = rows(m, "sizes", m.sql.tables, scanTable); err != nil {
+			return err
+		}
+		if err := m.oldest(t.Tables, i.retention); err != nil {
+			return err
+		}
+		if t.Sweep, err = m.sweep(); err != nil {
+			return err
+		}
+		if t.Horizon.Holders, err = rows(m, "old transactions", m.sql.horizon, scanHolder); err != nil {
+			return err
+		}
+		sees, err := one(m, "rights", m.sql.sees, func(row pgx.CollectableRow, to *bool) error { return row.Scan(to) })
+		t.Horizon.Partial = !sees
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("inspect: tables: %w", err)
+	}
+	return t, nil
+}
+
+func scanTable(row pgx.CollectableRow, t *Table) error {
+	return row.Scan(&t.Name, &t.Bytes, &t.IndexBytes, &t.Rows, &t.DeadRows, at(&t.VacuumedAt), at(&t.AnalyzedAt))
+}
+
+func scanHolder(row pgx.CollectableRow, h *Holder) error {
+	return row.Scan(&h.Kind, &h.Name, &h.Database, &h.Owner, &h.Application, &h.State, &h.AgeSeconds, &h.Xids, &h.Client)
+}
+
+// oldest fills in how far back tables reach.
+func (m *moment) oldest(tables []Table, retention time.Duration) error {
+	found, err := rows(m, "oldest rows", m.sql.oldest, func(row pgx.CollectableRow, t *Table) error {
+		return row.Scan(&t.Name, at(&t.OldestAt), &t.OldestSeconds)
+	})
+	for _, o := range found {
+		for n := range tables {
+			t := &tables[n]
+			if t.Name != o.Name {
+				continue
+			}
+			t.OldestAt, t.OldestSeconds = o.OldestAt, o.OldestSeconds
+			if t.Name == "outbox" && retention > 0 {
+				t.OverdueSeconds = max(o.OldestSeconds-retention.Seconds(), 0)
+			}
+		}
+	}
+	return err
+}
+
+func (m *moment) sweep() (Sweep, error) {
+	s, err := one(m, "the sweep of the ledger", m.sql.sweep, func(row pgx.CollectableRow, s *Sweep) error {
+		return row.Scan(&s.Page, &s.Pages, &s.OverdueSeconds)
+	})
+	if err != nil {
+		return s, err
+	}
+	processes, err := m.processes()
+	for _, p := range processes {
+		if p.Alive {
+			s.KeptSeconds = max(s.KeptSeconds, p.ledger)
+		}
+	}
+	return s, err
+}

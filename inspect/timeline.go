@@ -1,0 +1,116 @@
+package inspect
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Moment is one thing that happened to an event.
+type Moment struct {
+	At    time.Time `json:"at"`
+	Where string    `json:"where"` // log, stream, relay, replay, operator, or a handler's name
+	Text  string    `json:"text"`
+}
+
+// Timeline returns what happened to the event, the first first.
+func (j *Journey) Timeline() []Moment {
+	var all []Moment
+	add := func(at time.Time, where, format string, args ...any) {
+		if !at.IsZero() {
+			all = append(all, Moment{At: at, Where: where, Text: fmt.Sprintf(format, args...)})
+		}
+	}
+	for _, l := range j.Logged {
+		add(l.CreatedAt, "log", "written by %s as %s, seq %d%s", l.Source, l.Type, l.Seq, key(l.Key))
+		add(l.NotBefore, "log", "scheduled for now")
+	}
+	for _, s := range j.InStream {
+		if s.Found {
+			add(s.StoredAt, "stream "+s.Stream, "stored, sequence %d", s.Seq)
+		}
+	}
+	for _, h := range slices.Concat(j.Held, j.Discarded) {
+		j.ofHeld(add, h)
+	}
+	for _, d := range j.Decided {
+		if d.State == "" { // what is owed is in held
+			add(d.At, d.Handler, "took effect")
+		}
+	}
+	for _, s := range j.Steps {
+		add(s.StartedAt, s.Handler, "step %s begun, key %s%s", s.Step, s.Key, revision(s.Revision))
+		add(s.DoneAt, s.Handler, "step %s done%s", s.Step, revision(s.Revision))
+	}
+	for _, r := range j.Revisions {
+		add(r.ReplacedAt, "operator", "edited: revision %d was replaced (audit %d)", r.Revision, r.Audit)
+	}
+	for _, r := range j.Replays {
+		add(r.CreatedAt, "operator", "put into replay %d by %s%s", r.Job, r.Actor, because(r.Reason))
+		add(r.ReleasedAt, "replay", "released by replay %d", r.Job)
+		add(r.EndedAt, "replay", "replay %d: %s", r.Job, strings.ReplaceAll(r.Outcome, "_", " "))
+	}
+	for _, a := range j.Audit {
+		add(a.At, "operator", "%s by %s%s", a.Action, a.Actor, because(a.Reason))
+	}
+	for _, c := range j.Caused {
+		add(c.CreatedAt, "log", "caused %s %s", c.Type, c.ID)
+	}
+	slices.SortStableFunc(all, func(a, b Moment) int { return a.At.Compare(b.At) })
+	return all
+}
+
+func (j *Journey) ofHeld(add func(at time.Time, where, format string, args ...any), h HeldAt) {
+	where := h.Handler
+	if where == Outgoing {
+		where = "relay"
+	}
+	add(h.HeldAt, where, "held%s", key(h.Key))
+	for n, f := range h.Failures {
+		add(f.At, where, "failed%s: %s: %s", attempt(h, n), f.Class, firstLine(f.Text))
+	}
+	attempts := fmt.Sprintf("%d attempts", h.Attempts)
+	if h.Attempts == 1 {
+		attempts = "1 attempt"
+	}
+	add(h.DeadAt, where, "dead after %s, %s", attempts, h.Class)
+	add(h.DiscardedAt, where, "discarded (audit %d)", h.Audit)
+}
+
+// attempt says which one failed, where the last ten failures are all that there were.
+func attempt(h HeldAt, n int) string {
+	if int64(len(h.Failures)) != h.Attempts {
+		return ""
+	}
+	return fmt.Sprintf(" at attempt %d", n+1)
+}
+
+func key(k string) string {
+	if k == "" {
+		return ""
+	}
+	return ", key " + k
+}
+
+func revision(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", revision %d", n)
+}
+
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + firstLine(reason)
+}
+
+func firstLine(text string) string {
+	line, _, more := strings.Cut(text, "\n")
+	if more {
+		line += " …"
+	}
+	return line
+}

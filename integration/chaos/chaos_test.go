@@ -1,0 +1,245 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postroom/postroom/internal/checker"
+)
+
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	good := options{seconds: 1, nodes: 3, rate: 1, atomic: "true", only: []string{"kill relay"}}
+	if err := good.validate(); err != nil {
+		t.Error(err)
+	}
+	err := options{nodes: 2, atomic: "perhaps", only: []string{"rain"}}.validate()
+	for _, want := range []string{"--seconds is 0", "--nodes is 2", "--rate is 0", `--atomic is "perhaps"`, `no such kind of fault: "rain"`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("validate = %v, want %s", err, want)
+		}
+	}
+}
+
+// A seed makes the same plan again, each run has what it has to have, and nothing that
+// cannot be done.
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	shape := func(plan [lanes][]fault) (text string) {
+		for _, lane := range plan {
+			for _, f := range lane {
+				text += fmt.Sprintln(f.kind.name, f.after, f.lasts, f.luck)
+			}
+		}
+		return text
+	}
+	o := options{seconds: 30, nodes: 3}
+	once := shape(makePlan(7, o, true))
+	if again := shape(makePlan(7, o, true)); again != once {
+		t.Error("one seed made two plans")
+	}
+	if shape(makePlan(8, o, true)) == once {
+		t.Error("two seeds made one plan")
+	}
+	for _, k := range kinds {
+		all := makePlan(7, o, true)[k.lane]
+		has := func(list []fault) bool {
+			return slices.ContainsFunc(list, func(f fault) bool { return f.kind.name == k.name })
+		}
+		if !has(all) {
+			t.Errorf("%s is never planned", k.name)
+		}
+		if k.first && !has(all[:4]) {
+			t.Errorf("%s is not among the first", k.name)
+		}
+		alone := makePlan(7, options{seconds: 30, nodes: 1}, false)[k.lane]
+		if (k.cluster || k.disk) && has(alone) {
+			t.Errorf("%s is planned for one server without a disk of its own", k.name)
+		}
+		for _, f := range all {
+			if f.kind.lane != k.lane || f.lasts <= 0 || f.lasts > f.kind.longest || f.after <= 0 {
+				t.Fatalf("planned: %s in lane %d, after %s, for %s", f.kind.name, k.lane, f.after, f.lasts)
+			}
+		}
+	}
+	o.only = []string{"step down"}
+	for lane, all := range makePlan(7, o, true) {
+		for _, f := range all {
+			if f.kind.name != "step down" {
+				t.Fatalf("%s is planned in lane %d, though it was not chosen", f.kind.name, lane)
+			}
+		}
+	}
+}
+
+// What a producer knows after an attempt. What it does not know it must not claim.
+func TestPhaseOf(t *testing.T) {
+	t.Parallel()
+	commit := func(err error) error { return fmt.Errorf("write: %w", &sentCommit{err}) }
+	for _, tt := range []struct {
+		name string
+		err  error
+		want checker.Phase
+	}{
+		{"committed", nil, checker.OK},
+		{"refused before the commit", &pgconn.PgError{Severity: "ERROR"}, checker.Failed},
+		{"connection lost before the commit", net.ErrClosed, checker.Failed},
+		{"rolled back on purpose", errOnPurpose, checker.Failed},
+		{"commit refused", commit(&pgconn.PgError{Severity: "ERROR", Code: "40001"}), checker.Failed},
+		{"commit that rolled back", commit(pgx.ErrTxCommitRollback), checker.Failed},
+		{"connection lost in the commit", commit(net.ErrClosed), checker.Unknown},
+		{"server ended in the commit", commit(&pgconn.PgError{Severity: "FATAL", Code: "57P01"}), checker.Unknown},
+		{"patience lost in the commit", commit(context.DeadlineExceeded), checker.Unknown},
+	} {
+		if got := phaseOf(tt.err); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+// What was noted is read back by its time; a last line that was torn is left out, any
+// other is an error.
+func TestJournal(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, process := range []string{"a", "b"} {
+		j, err := openJournal(dir, process)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j.note(checker.Record{What: checker.Transaction, Phase: checker.Invoked, ID: process, Events: []checker.Event{{ID: "e", Key: 1, N: 2}}})
+		j.note(checker.Record{What: checker.Transaction, Phase: checker.OK, ID: process})
+		if err := j.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	torn := filepath.Join(dir, "c-1.jsonl")
+	if err := os.WriteFile(torn, []byte(`{"process": "c", "what": "call"}`+"\n"+`{"process": "c", "wha`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	all, err := readHistory(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range all {
+		got = append(got, r.Process+" "+string(r.Phase))
+	}
+	if want := []string{"c ", "a invoked", "a ok", "b invoked", "b ok"}; !slices.Equal(got, want) {
+		t.Errorf("read %q, want %q", got, want)
+	}
+	if r := all[1]; r.Life != os.Getpid() || !reflect.DeepEqual(r.Events, []checker.Event{{ID: "e", Key: 1, N: 2}}) {
+		t.Errorf("read %+v", r)
+	}
+	if err := os.WriteFile(torn, []byte("{\n{}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readHistory(dir); err == nil {
+		t.Error("a broken line was read")
+	}
+}
+
+// A deaf way brings to the server what is sent, and nothing back; afterwards it works.
+func TestDeafWay(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	heard := make(chan string, 10)
+	go func() { // ends with the listener
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { _ = conn.Close() }) // not earlier: one that is forgotten is closed
+			text := make([]byte, 5)
+			if _, err := conn.Read(text); err == nil {
+				heard <- string(text)
+				_, _ = conn.Write(text) // the client may be gone
+			}
+		}
+	}()
+	t.Cleanup(func() { _ = listener.Close() })
+	n := newNetwork()
+	t.Cleanup(n.close)
+	address, err := n.way("p", toNATS, listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(patience time.Duration) error {
+		conn, err := net.Dial("tcp4", address)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = conn.Close() }()
+		if _, err := conn.Write([]byte("hello")); err != nil {
+			return err
+		}
+		if got := <-heard; got != "hello" {
+			return fmt.Errorf("the server heard %q", got)
+		}
+		if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			return err
+		}
+		_, err = conn.Read(make([]byte, 5))
+		return err
+	}
+	var deaf error
+	err = poisoned(t.Context(), n.to("p", toNATS), []toxic{{"timeout", downstream, nothing}}, true, func() { deaf = ask(200 * time.Millisecond) })
+	if err != nil || !errors.Is(deaf, os.ErrDeadlineExceeded) {
+		t.Errorf("poisoned = %v, and through a deaf way: %v", err, deaf)
+	}
+	if err := ask(30 * time.Second); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// The last line and the exit status say how a run ended.
+func TestReport(t *testing.T) {
+	t.Parallel()
+	lost := checker.Verdict{Violations: map[checker.Name][]string{checker.NoLoss: {"event a", "event b"}}}
+	for _, tt := range []struct {
+		verdict checker.Verdict
+		last    string
+		status  int
+	}{
+		{lost, "chaos: events=0 faults=0 lost=2 ghosts=0 double_effects=0 misordered=0 verdict=FAILED", 1},
+		{checker.Verdict{}, "chaos: events=0 faults=0 lost=0 ghosts=0 double_effects=0 misordered=0 verdict=inconclusive", 3},
+		{checker.Verdict{Coverage: checker.Coverage{
+			Events: 5, Faults: map[string]int{"kill relay": 2}, UnknownCommits: 1, DuplicateAcks: 1, TakeOvers: 1, InboxDuplicates: 1, Dead: 1, Released: 1,
+		}}, "chaos: events=5 faults=2 lost=0 ghosts=0 double_effects=0 misordered=0 verdict=ok", 0},
+	} {
+		r := report{verdict: tt.verdict}
+		var out strings.Builder
+		if err := r.print(&out); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasSuffix(out.String(), "\n"+tt.last+"\n") || !strings.Contains(r.markdown(), tt.last) {
+			t.Errorf("printed, want %s:\n%s", tt.last, out.String())
+		}
+		var failed *failure
+		status := 0
+		if errors.As(r.failure(), &failed) {
+			status = failed.status
+		}
+		if status != tt.status {
+			t.Errorf("exit status %d, want %d", status, tt.status)
+		}
+	}
+}

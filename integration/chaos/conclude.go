@@ -1,0 +1,188 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"context"
+	_ "embed" // the statements
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/checker"
+)
+
+// conclude waits until what faults left behind is worked off, and looks at everything.
+// The faults are taken back already.
+func (s *stage) conclude(ctx context.Context) (found checker.State, err error) {
+	healed := time.Now()
+	s.say("healed after %d faults; waiting for a leader", s.injected.Load())
+	found.Lead = s.waited(ctx, time.Minute, "a relay to lead", healed, s.led)
+	fallen := s.crew.of(producers).fallen()
+	s.crew.of(producers).end()
+	s.say("all is written: %s", s.standing(ctx))
+	limit := time.Minute + time.Duration(s.opt.seconds)*time.Second/2
+	found.Drained = s.waited(ctx, limit, "everything to be worked off", healed, s.drained)
+	s.say("worked off; looking at everything")
+	found.Fallen = append(fallen, s.crew.of(append(handlers(), relays, operators)...).fallen()...)
+	s.crew.of(operators).end() // it found nothing more to do
+	if err := s.rest(ctx, &found); err != nil {
+		return found, err
+	}
+	s.crew.end()
+	if found.Secrets, err = s.leaked(ctx); err != nil {
+		return found, err
+	}
+	if err := s.observe(ctx, &found); err != nil {
+		return found, err
+	}
+	return found, nil
+}
+
+// waited is how long something takes to come about.
+func (s *stage) waited(ctx context.Context, limit time.Duration, what string, since time.Time, is func(ctx context.Context) error) checker.Waited {
+	w := checker.Waited{Limit: limit}
+	if err := again(ctx, limit, what, is); err != nil {
+		w.Never = err.Error()
+	}
+	w.Took = time.Since(since).Round(time.Millisecond)
+	return w
+}
+
+// led reports whether some relay holds the lease, and has recorded since the faults.
+func (s *stage) led(ctx context.Context) error {
+	n, err := s.db.shop.number(ctx, "SELECT count(*) FROM postroom.relay WHERE owner IS NOT NULL AND expires_at > now()")
+	if err == nil && n == 0 {
+		err = errors.New("nobody holds the lease")
+	}
+	return err
+}
+
+//go:embed sql/unpublished.sql
+var unpublishedSQL string
+
+//go:embed sql/undecided.sql
+var undecidedSQL string
+
+// drained reports whether nothing is left to be done.
+func (s *stage) drained(ctx context.Context) error {
+	events, err := s.db.shop.number(ctx, "SELECT count(*) FROM change")
+	if err != nil {
+		return err
+	}
+	if err := s.db.shop.nothing(ctx, unpublishedSQL); err != nil {
+		return err
+	}
+	return s.db.books.nothing(ctx, undecidedSQL, leave, events*len(handlers()))
+}
+
+// nothing returns an error for the first of the counts that a statement returns by
+// name and that is not zero. They are of one moment.
+func (d *database) nothing(ctx context.Context, sql string, args ...any) error {
+	rows, err := d.pool.Query(ctx, sql, args...)
+	if err != nil {
+		return err
+	}
+	left, err := pgx.CollectExactlyOneRow(rows, pgx.RowToMap)
+	if err != nil {
+		return err
+	}
+	for _, what := range slices.Sorted(maps.Keys(left)) {
+		if n, ok := left[what].(int64); !ok || n != 0 {
+			return fmt.Errorf("%s: %v", what, left[what])
+		}
+	}
+	return nil
+}
+
+// The sessions that are expected of processes that have nothing to do.
+func sessionBounds() map[string]int {
+	most := make(map[string]int)
+	for _, of := range numbers {
+		switch of.kind {
+		case producers, operators: // have ended
+		case relays:
+			most[of.kind] = of.n + 2             // a leader takes two more
+			most["postroom "+of.kind] = of.n + 2 // which are called so
+		default:
+			most[of.kind] = of.n * 12 // its pool, and what an ordered one and its claims need
+		}
+	}
+	most[ours] = 4
+	return most
+}
+
+// rest looks at the processes while they have nothing to do.
+func (s *stage) rest(ctx context.Context, found *checker.State) error {
+	found.Bounds = checker.Bounds{Sessions: sessionBounds(), Goroutines: 200, Resident: 512 << 20}
+	settle := func(ctx context.Context) error {
+		rows, err := s.db.shop.pool.Query(ctx, `SELECT coalesce(nullif(application_name, ''), '(unnamed)'), count(*),
+				count(*) FILTER (WHERE state LIKE 'idle in transaction%')
+			FROM pg_stat_activity WHERE backend_type = 'client backend' GROUP BY 1`)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		found.Sessions, found.Idle = make(map[string]int), 0
+		for rows.Next() {
+			var app string
+			var n, idle int
+			if err := rows.Scan(&app, &n, &idle); err != nil {
+				return err
+			}
+			found.Sessions[app] = n
+			found.Idle += idle
+		}
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		// Sessions of processes that were killed end when the server notices.
+		for app, n := range found.Sessions {
+			if n > found.Bounds.Sessions[app] {
+				return fmt.Errorf("%d sessions of %s", n, app)
+			}
+		}
+		if found.Idle > 0 {
+			return fmt.Errorf("%d are idle in a transaction", found.Idle)
+		}
+		return nil
+	}
+	_ = again(ctx, 20*time.Second, "sessions to end", settle) // the checker says which did not
+	return again(ctx, time.Minute, "list the consumers", func(ctx context.Context) (err error) {
+		found.Consumers, err = s.consumers(ctx)
+		return err
+	})
+}
+
+// reader is how a consumer without a lasting name is called here. An ordered handler
+// has one while it reads.
+const reader = "(reader)"
+
+// consumers returns how many there are of each name. One whose process was killed, and
+// that the broker will remove for it, is not among them.
+func (s *stage) consumers(ctx context.Context) (map[string]int, error) {
+	found := make(map[string]int)
+	str, err := s.client.js.Stream(ctx, stream)
+	if err != nil {
+		return nil, err
+	}
+	list := str.ListConsumers(ctx)
+	for c := range list.Info() {
+		name := c.Config.Durable
+		if name == "" {
+			if name = reader; c.NumWaiting == 0 && c.Config.InactiveThreshold > 0 {
+				continue
+			}
+		}
+		found[name]++
+	}
+	return found, list.Err()
+}
+
+// lease subjects are no events.
+func isLease(subject string) bool { return strings.HasPrefix(subject, "postroom.lease.") }

@@ -1,0 +1,173 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/postroom/postroom/internal/fleet"
+)
+
+// member is one process of the crew, over all its lives.
+type member struct {
+	job job
+	log *os.File
+
+	mu    sync.Mutex
+	child *fleet.Child
+	fell  int // lives that ended though nobody ended them
+}
+
+// start begins a life.
+func (m *member) start() error {
+	child, err := fleet.Start(m.job.Kind, m.job, m.log)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.child = child
+	return nil
+}
+
+// now is its present life.
+func (m *member) now() *fleet.Child {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.child
+}
+
+// kill ends its life without a word.
+func (m *member) kill() {
+	child := m.now()
+	if child.Ended() {
+		m.mu.Lock()
+		m.fell++
+		m.mu.Unlock()
+	}
+	child.Kill()
+}
+
+// end has it finish, for good.
+func (m *member) end() {
+	if child := m.now(); child != nil {
+		child.End()
+	}
+}
+
+// crew are the processes that work while faults come.
+type crew []*member
+
+// of are those of some kinds.
+func (c crew) of(kinds ...string) (found crew) {
+	for _, m := range c {
+		for _, k := range kinds {
+			if m.job.Kind == k {
+				found = append(found, m)
+			}
+		}
+	}
+	return found
+}
+
+// end has them finish, all at once.
+func (c crew) end() {
+	var all sync.WaitGroup
+	for _, m := range c {
+		all.Go(m.end)
+	}
+	all.Wait()
+}
+
+// fallen says which of them ended though nobody ended them.
+func (c crew) fallen() (names []string) {
+	for _, m := range c {
+		if m.fell > 0 || m.now().Ended() {
+			names = append(names, fmt.Sprintf("%s: %s", m.job.Process, lastLine(m.log.Name())))
+		}
+	}
+	return names
+}
+
+// lastLine is the last line of a log.
+func lastLine(name string) string {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return "see " + filepath.Base(name)
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return lines[len(lines)-1]
+}
+
+// numbers are how many processes there are of each kind.
+var numbers = []struct {
+	kind string
+	n    int
+}{{relays, 3}, {moves, 2}, {letters, 2}, {books, 2}, {counts, 2}, {operators, 1}, {producers, 3}}
+
+// muster starts them all, each with its own ways to the servers.
+func (s *stage) muster() error {
+	for _, of := range numbers {
+		for i := range of.n {
+			m, err := s.member(of.kind, fmt.Sprint(of.kind, "-", i), of.n)
+			if err != nil {
+				return err
+			}
+			s.crew = append(s.crew, m)
+			if err := m.start(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *stage) member(kind, name string, of int) (*member, error) {
+	log, err := os.Create(filepath.Join(s.dir, name+".log"))
+	if err != nil {
+		return nil, err
+	}
+	s.later(log.Close)
+	m := &member{log: log, job: job{
+		Process: name, Kind: kind, Journal: s.dir, Vendor: s.vendor.url, Canary: s.canary,
+		Rate: float64(s.opt.rate) / float64(of), Atomic: s.opt.inBatches(),
+	}}
+	for i, c := range name {
+		m.job.Seed = m.job.Seed*31 + s.opt.seed + uint64(i) + uint64(c) //nolint:gosec // neither is negative
+	}
+	postgres, err := s.net.way(name, toPostgres, s.db.address())
+	if err != nil {
+		return nil, err
+	}
+	user := kind
+	if slices.Contains(handlers(), kind) {
+		user = "consumer"
+	}
+	if m.job.Shop, err = through(s.db.shop.url, postgres, user, s.canary); err != nil {
+		return nil, err
+	}
+	if m.job.Books, err = through(s.db.books.url, postgres, user, s.canary); err != nil {
+		return nil, err
+	}
+	var urls []string
+	for i := range s.brokers.Len() {
+		address, err := s.net.way(name, fmt.Sprint(toNATS, "-", i), s.brokers.Address(i))
+		if err != nil {
+			return nil, err
+		}
+		urls = append(urls, fmt.Sprintf("nats://%s:%s@%s", user, s.canary, address))
+	}
+	m.job.NATS = strings.Join(urls, ",")
+	return m, nil
+}
+
+// Servers, as the network calls them.
+const (
+	toPostgres = "postgres"
+	toNATS     = "nats"
+)

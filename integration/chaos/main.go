@@ -1,0 +1,156 @@
+//go:build linux || darwin
+
+// Chaos runs producers, relays, handlers, an operator, PostgreSQL and NATS as
+// processes of this machine, does to them what happens to servers in their worst
+// hours, heals everything, and reads it all back: whether anything was lost, doubled,
+// misordered or made up.
+//
+//	make chaos SECONDS=60 SEED=7
+//	make chaos SECONDS=60 ARGS="--nodes 3 --report out.md"
+//
+// A seed makes the same plan of faults and the same workload again; how they meet is
+// up to the machine. The exit status is 0 where everything holds, 1 where something
+// does not, and 3 where the faults did not meet work, so that the run shows nothing.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/internal/checker"
+	"github.com/postroom/postroom/internal/fleet"
+)
+
+func main() {
+	served, err := fleet.Serve(roles)
+	if !served {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		err = command().ExecuteContext(ctx)
+	}
+	var failed *failure
+	switch {
+	case errors.As(err, &failed):
+		os.Exit(failed.status)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		os.Exit(1)
+	}
+}
+
+// failure is a run that does not hold what is promised. What it says is printed
+// already.
+type failure struct{ status int }
+
+func (f *failure) Error() string { return fmt.Sprintf("exit status %d", f.status) }
+
+// options say what to run.
+type options struct {
+	seconds int
+	seed    uint64
+	nodes   int
+	rate    int // transactions a second, in all
+	atomic  string
+	only    []string
+	report  string
+	keep    string
+}
+
+func command() *cobra.Command {
+	var opt options
+	cmd := &cobra.Command{
+		Use:   "chaos",
+		Short: "break what can be broken, and see whether the guarantees hold",
+		Example: "  chaos --seconds 60 --seed 7\n  chaos --seconds 1800 --nodes 3 --report run.md\n" +
+			"  chaos --seconds 30 --only 'kill relay,lose replies of postgres' --keep /tmp/run",
+		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("seed") {
+				opt.seed = rand.Uint64N(1_000_000)
+			}
+			return opt.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&opt.seconds, "seconds", 60, "how long faults are injected")
+	flags.Uint64Var(&opt.seed, "seed", 0, "makes the plan and the workload; random if not given")
+	flags.IntVar(&opt.nodes, "nodes", 1, "NATS servers: 1, or 3 with three replicas")
+	flags.IntVar(&opt.rate, "rate", 240, "transactions a second that producers begin, in all")
+	flags.StringVar(&opt.atomic, "atomic", "", "whether relays publish in atomic batches: true or false; the seed decides if not given")
+	flags.StringSliceVar(&opt.only, "only", nil, "inject only these kinds of faults: see --list")
+	flags.StringVar(&opt.report, "report", "", "write the report to this file, as Markdown")
+	flags.StringVar(&opt.keep, "keep", "", "keep the history and the logs in this directory")
+	cmd.AddCommand(&cobra.Command{
+		Use: "list", Short: "list the kinds of faults", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, k := range kinds {
+				if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%-32s %s\n", k.name, k.about); err != nil {
+					return fmt.Errorf("write output: %w", err)
+				}
+			}
+			return nil
+		},
+	})
+	return cmd
+}
+
+func (o options) validate() error {
+	var faults []error
+	if o.seconds < 1 {
+		faults = append(faults, fmt.Errorf("--seconds is %d, want 1 or more", o.seconds))
+	}
+	if o.nodes != 1 && o.nodes != 3 {
+		faults = append(faults, fmt.Errorf("--nodes is %d, want 1 or 3", o.nodes))
+	}
+	if o.rate < 1 {
+		faults = append(faults, fmt.Errorf("--rate is %d, want 1 or more", o.rate))
+	}
+	if o.atomic != "" && o.atomic != "true" && o.atomic != "false" {
+		faults = append(faults, fmt.Errorf("--atomic is %q, want true or false", o.atomic))
+	}
+	for _, name := range o.only {
+		if _, ok := kindOf(name); !ok {
+			faults = append(faults, fmt.Errorf("no such kind of fault: %q; see chaos list", name))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// inBatches reports whether relays publish in atomic batches.
+func (o options) inBatches() bool {
+	if o.atomic == "" {
+		return o.seed%2 == 1
+	}
+	return o.atomic == "true"
+}
+
+// run is one run, with its verdict.
+func (o options) run(ctx context.Context, out, progress io.Writer) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	began := time.Now()
+	history, found, err := o.stage(ctx, progress)
+	if err != nil {
+		return fmt.Errorf("seed %d: %w", o.seed, err)
+	}
+	r := report{options: o, took: time.Since(began), found: found, verdict: checker.Check(history, found)}
+	if o.report != "" {
+		if err := os.WriteFile(o.report, []byte(r.markdown()), 0o644); err != nil { //nolint:gosec // a document
+			return fmt.Errorf("write report: %w", err)
+		}
+	}
+	if err := r.print(out); err != nil {
+		return err
+	}
+	return r.failure()
+}

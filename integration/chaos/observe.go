@@ -1,0 +1,275 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom/internal/checker"
+	"github.com/postroom/postroom/internal/identity"
+)
+
+// observe reads back what the databases and every server have.
+func (s *stage) observe(ctx context.Context, found *checker.State) error {
+	if err := s.observeShop(ctx, found); err != nil {
+		return err
+	}
+	if err := s.observeBooks(ctx, found); err != nil {
+		return err
+	}
+	found.Streams = make(map[string][]checker.Message)
+	for i := range s.brokers.Len() {
+		messages, err := s.readStream(ctx, s.brokers.Name(i))
+		if err != nil {
+			return fmt.Errorf("read the stream of %s: %w", s.brokers.Name(i), err)
+		}
+		found.Streams[s.brokers.Name(i)] = messages
+	}
+	return nil
+}
+
+// collect reads rows by position.
+func collect[T any](ctx context.Context, d *database, sql string) ([]T, error) {
+	rows, err := d.pool.Query(ctx, sql)
+	if err != nil {
+		return nil, fmt.Errorf("%.60s: %w", sql, err)
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[T])
+}
+
+func (s *stage) observeShop(ctx context.Context, found *checker.State) error {
+	type change struct {
+		Event  string
+		Key, N int
+		Poison string
+	}
+	changes, err := collect[change](ctx, &s.db.shop, "SELECT event, key, n, poison FROM change")
+	if err != nil {
+		return err
+	}
+	for _, c := range changes {
+		found.Domain = append(found.Domain, checker.Event{ID: c.Event, Key: c.Key, N: c.N, Poison: c.Poison})
+	}
+	found.Log, err = collect[checker.Logged](ctx, &s.db.shop,
+		"SELECT o.event_id, o.seq <= r.high AND NOT r.pending @> o.seq FROM postroom.outbox o, postroom.relay r ORDER BY o.seq")
+	if err != nil {
+		return err
+	}
+	found.Marks, err = collect[checker.Mark](ctx, &s.db.shop, "SELECT epoch, high FROM witness ORDER BY serial")
+	return err
+}
+
+func (s *stage) observeBooks(ctx context.Context, found *checker.State) (err error) {
+	var instance string
+	if err := s.db.books.pool.QueryRow(ctx, "SELECT id::text FROM postroom.instance").Scan(&instance); err != nil {
+		return err
+	}
+	for _, name := range handlers() {
+		h := checker.Handler{Name: name, Consumer: identity.Consumer(instance, name)}
+		if name == books {
+			h.Ordered, h.Consumer = true, reader
+		}
+		found.Handlers = append(found.Handlers, h)
+	}
+	found.Handlers = append(found.Handlers, checker.Handler{Name: vendor, Inbox: letters})
+	type effect struct {
+		Handler, Event string
+		Key, N         int
+	}
+	effects, err := collect[effect](ctx, &s.db.books, "SELECT handler, event, key, n FROM effect ORDER BY serial")
+	if err != nil {
+		return err
+	}
+	found.Effects = make(map[string][]checker.Event)
+	for _, e := range effects {
+		found.Effects[e.Handler] = append(found.Effects[e.Handler], checker.Event{ID: e.Event, Key: e.Key, N: e.N})
+	}
+	const columns = "handler, event_id, coalesce(class, ''), dead_at IS NOT NULL, attempts, coalesce(jsonb_array_length(failures::jsonb), 0), octet_length(data)"
+	if found.Held, err = s.held(ctx, "SELECT "+columns+" FROM postroom.held"); err != nil {
+		return err
+	}
+	if found.Archive, err = s.held(ctx, "SELECT "+columns+" FROM postroom.archive"); err != nil {
+		return err
+	}
+	if found.Undriven, err = s.db.books.number(ctx, "SELECT count(*) FROM postroom.job WHERE state = 'running'"); err != nil {
+		return err
+	}
+	n, err := s.db.books.number(ctx, "SELECT coalesce(sum(events), 0)::int FROM postroom.audit WHERE action = 'replay'")
+	found.Replayed = int64(n)
+	return err
+}
+
+func (s *stage) held(ctx context.Context, sql string) (all []checker.Held, err error) {
+	type row struct {
+		Handler, Event, Class string
+		Dead                  bool
+		Attempts, Failures    int
+		Bytes                 int
+	}
+	rows, err := collect[row](ctx, &s.db.books, sql)
+	for _, r := range rows {
+		all = append(all, checker.Held{
+			Event: checker.Event{ID: r.Event, Handler: r.Handler, Class: r.Class},
+			Dead:  r.Dead, Attempts: r.Attempts, Failures: r.Failures, Bytes: r.Bytes,
+		})
+	}
+	return all, err
+}
+
+// addCalls has what the vendor carried out among the effects.
+func addCalls(found *checker.State, history []checker.Record) {
+	for _, r := range history {
+		if r.What == checker.Call {
+			found.Effects[vendor] = append(found.Effects[vendor], r.Events...)
+		}
+	}
+}
+
+// reads is how many messages of a stream are asked for at a time.
+const reads = 64
+
+// readStream reads every message that a server has, from that server: it is made the
+// leader of the stream first, which alone answers.
+func (s *stage) readStream(ctx context.Context, server string) (all []checker.Message, err error) {
+	var first, last uint64
+	err = again(ctx, time.Minute, "lead the stream", func(ctx context.Context) error {
+		str, err := s.client.js.Stream(ctx, stream)
+		if err != nil {
+			return err
+		}
+		info := str.CachedInfo()
+		first, last = info.State.FirstSeq, info.State.LastSeq
+		if s.opt.nodes == 1 || info.Cluster != nil && info.Cluster.Leader == server {
+			return nil
+		}
+		wish := fmt.Sprintf(`{"placement": {"preferred": %q}}`, server)
+		_, err = s.client.nc.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+stream, []byte(wish))
+		return errors.Join(fmt.Errorf("%s does not lead", server), err)
+	})
+	if err != nil || last < first {
+		return nil, err
+	}
+	type slot struct {
+		m   checker.Message
+		yes bool
+	}
+	slots := make([]slot, last-first+1)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	next, failed := first, error(nil)
+	for range reads {
+		wg.Go(func() {
+			for {
+				mu.Lock()
+				seq := next
+				next++
+				stop := failed != nil
+				mu.Unlock()
+				if stop || seq > last {
+					return
+				}
+				m, yes, err := s.message(ctx, seq)
+				if err != nil {
+					mu.Lock()
+					failed = err
+					mu.Unlock()
+					return
+				}
+				slots[seq-first] = slot{m, yes}
+			}
+		})
+	}
+	wg.Wait()
+	for _, slot := range slots {
+		if slot.yes {
+			all = append(all, slot.m)
+		}
+	}
+	return all, failed
+}
+
+// message asks the leader of the stream for a message. There may be none at a sequence,
+// and it may be no event.
+func (s *stage) message(ctx context.Context, seq uint64) (m checker.Message, event bool, err error) {
+	var answer struct {
+		Error *struct {
+			Code        int    `json:"err_code"`
+			Description string `json:"description"`
+		} `json:"error"`
+		Message struct {
+			Subject string `json:"subject"`
+			Headers []byte `json:"hdrs"`
+			Data    []byte `json:"data"`
+		} `json:"message"`
+	}
+	err = again(ctx, 30*time.Second, "read a message", func(ctx context.Context) error {
+		reply, err := s.client.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, fmt.Appendf(nil, `{"seq": %d}`, seq))
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(reply.Data, &answer)
+	})
+	const notFound = 10037
+	switch {
+	case err != nil:
+		return m, false, err
+	case answer.Error != nil && answer.Error.Code == notFound:
+		return m, false, nil
+	case answer.Error != nil:
+		return m, false, errors.New(answer.Error.Description)
+	case isLease(answer.Message.Subject):
+		return m, false, nil
+	}
+	headers, err := nats.DecodeHeadersMsg(answer.Message.Headers)
+	if err != nil {
+		return m, false, fmt.Errorf("message %d: %w", seq, err)
+	}
+	b, err := read(answer.Message.Data)
+	if err != nil {
+		return m, false, fmt.Errorf("message %d: %w", seq, err)
+	}
+	return checker.Message{Event: b.event(headers.Get("ce-id")), Seq: seq, Rewound: headers.Get("postroom-rewind") != ""}, true, nil
+}
+
+// leaked says where something was found that must not leave payloads and URLs: in logs,
+// in what processes noted, metrics among it, in the failures that are kept with events.
+func (s *stage) leaked(ctx context.Context) (places []string, err error) {
+	files, err := filepath.Glob(filepath.Join(s.dir, "*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range files {
+		if !strings.HasSuffix(name, ".log") && !strings.HasSuffix(name, journals) {
+			continue
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		if at := bytes.Index(text, []byte(s.canary)); at >= 0 {
+			places = append(places, fmt.Sprintf("%s, line %d", filepath.Base(name), 1+bytes.Count(text[:at], []byte("\n"))))
+		}
+	}
+	for _, table := range []string{"held", "archive"} {
+		n, err := s.db.books.number(ctx, "SELECT count(*) FROM postroom."+table+" WHERE strpos(failures::text, $1) > 0", s.canary)
+		if err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			places = append(places, fmt.Sprintf("the failures of %d events in %s", n, table))
+		}
+	}
+	return places, nil
+}

@@ -1,0 +1,171 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/internal/checker"
+	"github.com/postroom/postroom/internal/fleet"
+)
+
+// operator looks after dead events while everything goes on: it mends handlers and
+// replays what they could not stand, discards some events, and leaves others. Another
+// one may have begun what it finds.
+type operator struct {
+	*worker
+
+	pool  *pgxpool.Pool
+	store *deadletter.Store
+}
+
+func runOperator(ctx context.Context, w *worker) error {
+	pool, err := w.connect(ctx, w.Books, 2)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	o := &operator{worker: w, pool: pool, store: deadletter.New(pool, deadletter.Config{})}
+	for fleet.Sleep(ctx, 300*time.Millisecond) {
+		work, cancel := context.WithTimeout(ctx, 15*time.Second)
+		err := errors.Join(o.driveOn(work), o.lookAfter(work))
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			w.log.WarnContext(ctx, "an operator's round failed", "error", err)
+		}
+	}
+	return nil
+}
+
+// driveOn drives the replays that somebody left.
+func (o *operator) driveOn(ctx context.Context) error {
+	jobs, err := o.store.Jobs(ctx, 20, 0, true)
+	if err != nil {
+		return err
+	}
+	for _, j := range jobs {
+		if _, err := o.store.Drive(ctx, j.ID, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lookAfter decides about the events that died first.
+func (o *operator) lookAfter(ctx context.Context) error {
+	var after deadletter.Cursor
+	for {
+		dead, next, err := o.store.List(ctx, deadletter.Filter{}, deadletter.Page{Limit: 100, After: after})
+		if err != nil {
+			return err
+		}
+		release, discarded, err := o.sort(ctx, dead)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(o.discard(ctx, discarded), o.replay(ctx, release)); err != nil {
+			return err
+		}
+		if after = next; len(dead) < 100 {
+			return nil
+		}
+	}
+}
+
+// sort says what is to be done with events, and mends their handlers.
+func (o *operator) sort(ctx context.Context, dead []deadletter.Letter) (release, discarded []deadletter.Letter, err error) {
+	for _, l := range dead {
+		whole, err := o.store.Show(ctx, l.ID)
+		if errors.Is(err, deadletter.ErrNotFound) {
+			continue // somebody else's
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		b, err := read(whole.Data)
+		if err != nil {
+			return nil, nil, err
+		}
+		fate := cure
+		if b.Poison == l.Handler {
+			fate = b.Fate
+		}
+		switch fate {
+		case discard:
+			discarded = append(discarded, l)
+		case cure:
+			if b.Poison == l.Handler {
+				_, err := o.pool.Exec(ctx, "INSERT INTO cure (handler, event) VALUES ($1, $2) ON CONFLICT DO NOTHING", l.Handler, l.EventID)
+				if err != nil {
+					return nil, nil, err
+				}
+			}
+			release = append(release, l)
+		}
+	}
+	return release, discarded, nil
+}
+
+var by = deadletter.By{Actor: "chaos", Reason: "mended"}
+
+func (o *operator) replay(ctx context.Context, all []deadletter.Letter) error {
+	if len(all) == 0 {
+		return nil
+	}
+	r := checker.Record{What: checker.Release, Phase: checker.Invoked, Events: acted(all)}
+	o.journal.note(r)
+	job, err := o.store.Replay(ctx, deadletter.Filter{IDs: ids(all)}, deadletter.Options{StopAt: 1, Attempts: 3}, by)
+	if errors.Is(err, deadletter.ErrNothing) {
+		return nil // another replay has them, or none is dead any more
+	}
+	if err != nil {
+		r.Phase, r.Error = checker.Unknown, err.Error()
+		o.journal.note(r)
+		return err
+	}
+	if job.Items == len(all) {
+		r.Phase = checker.OK
+		o.journal.note(r)
+	}
+	_, err = o.store.Drive(ctx, job.ID, nil)
+	return err
+}
+
+func (o *operator) discard(ctx context.Context, all []deadletter.Letter) error {
+	if len(all) == 0 {
+		return nil
+	}
+	r := checker.Record{What: checker.Discard, Phase: checker.Invoked, Events: acted(all)}
+	o.journal.note(r)
+	_, err := o.store.Discard(ctx, deadletter.Filter{IDs: ids(all)}, 0, by, nil)
+	if errors.Is(err, deadletter.ErrNothing) {
+		return nil // another replay has them, or none is dead any more
+	}
+	if err != nil {
+		return fmt.Errorf("discard: %w", err)
+	}
+	r.Phase = checker.OK
+	o.journal.note(r)
+	return nil
+}
+
+// acted are events as the history has them.
+func acted(all []deadletter.Letter) (events []checker.Event) {
+	for _, l := range all {
+		events = append(events, checker.Event{ID: l.EventID, Handler: l.Handler, Class: l.Class})
+	}
+	return events
+}
+
+func ids(all []deadletter.Letter) (list []int64) {
+	for _, l := range all {
+		list = append(list, l.ID)
+	}
+	return list
+}

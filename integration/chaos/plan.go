@@ -1,0 +1,119 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// kind is a kind of fault.
+type kind struct {
+	name, about string
+	weight      int           // how often, among the others of its lane
+	longest     time.Duration // how long it lasts at the most; a tenth of it at the least, or half where first
+	lane        int
+	first       bool // every run has it: without it nothing is shown
+	cluster     bool // only where there are several NATS servers
+	disk        bool // only where a server has a disk of its own
+	do          func(n *nemesis, f fault) error
+}
+
+// Lanes: one fault of each at a time, so that faults of processes meet those of servers
+// and of the network.
+const (
+	processes = iota
+	wires
+	servers
+	lanes
+)
+
+// kinds are all of them.
+var kinds = []kind{
+	{name: "kill producer", about: "kill -9, and another is started", weight: 2, longest: time.Second, lane: processes, do: (*nemesis).kill},
+	{name: "kill relay", about: "likewise", weight: 4, longest: time.Second, lane: processes, first: true, do: (*nemesis).kill},
+	{name: "kill consumer", about: "likewise, of any handler", weight: 5, longest: time.Second, lane: processes, first: true, do: (*nemesis).kill},
+	{name: "kill operator", about: "likewise", weight: 2, longest: time.Second, lane: processes, do: (*nemesis).kill},
+	{name: "stop relay", about: "SIGSTOP, past its lease or not", weight: 3, longest: 3 * lease, lane: processes, first: true, do: (*nemesis).stop},
+	{name: "stop consumer", about: "SIGSTOP, past the broker's patience or not", weight: 3, longest: 4 * time.Second, lane: processes, do: (*nemesis).stop},
+	{name: "stop producer", about: "SIGSTOP in the middle of transactions", weight: 1, longest: 2 * time.Second, lane: processes, do: (*nemesis).stop},
+	{name: "stop operator", about: "SIGSTOP in the middle of a replay", weight: 1, longest: 2 * time.Second, lane: processes, do: (*nemesis).stop},
+
+	{name: "cut connections", about: "of a process, to PostgreSQL and NATS; new ones are refused", weight: 3, longest: time.Second, lane: wires, do: (*nemesis).cut},
+	{name: "delay", about: "what a process sends and is told", weight: 2, longest: 4 * time.Second, lane: wires, do: (*nemesis).delay},
+	{name: "half-open connections", about: "they stay, and carry nothing in either direction", weight: 2, longest: 5 * time.Second, lane: wires, do: (*nemesis).halfOpen},
+	{name: "lose replies of postgres", about: "to producers: the server does the work, and nobody is told", weight: 4, longest: 1500 * time.Millisecond, lane: wires, first: true, do: (*nemesis).loseCommits},
+	{name: "lose replies of nats", about: "to relays: it stores, and nobody is told", weight: 4, longest: 1500 * time.Millisecond, lane: wires, first: true, do: (*nemesis).loseAcks},
+	{name: "lose replies to a consumer", about: "of PostgreSQL and of NATS", weight: 3, longest: 1500 * time.Millisecond, lane: wires, first: true, do: (*nemesis).loseToConsumer},
+
+	{name: "kill postgres", about: "kill -9, and it is started again", weight: 3, longest: 1500 * time.Millisecond, lane: servers, first: true, do: (*nemesis).killPostgres},
+	{name: "stop postgres", about: "SIGSTOP of all its processes", weight: 2, longest: 3 * time.Second, lane: servers, do: (*nemesis).stopPostgres},
+	{name: "kill nats", about: "kill -9 of one server, and it is started again", weight: 4, longest: 2 * time.Second, lane: servers, first: true, do: (*nemesis).killNATS},
+	{name: "kill all nats", about: "kill -9 of all servers at once", weight: 1, longest: 2 * time.Second, lane: servers, cluster: true, do: (*nemesis).killAllNATS},
+	{name: "stop nats", about: "SIGSTOP of one server", weight: 2, longest: 4 * time.Second, lane: servers, do: (*nemesis).stopNATS},
+	{name: "step down", about: "the leader of the stream gives its office up", weight: 3, longest: time.Second, lane: servers, cluster: true, do: (*nemesis).stepDown},
+	{name: "lease clock forward", about: "the lease looks expired while its holder leads on", weight: 2, longest: time.Second, lane: servers, first: true, do: (*nemesis).leaseForward},
+	{name: "lease clock back", about: "the lease lasts longer than its holder knows", weight: 1, longest: time.Second, lane: servers, do: (*nemesis).leaseBack},
+	{name: "disk of nats full", about: "until it is freed and the servers are started again", weight: 1, longest: 3 * time.Second, lane: servers, disk: true, do: (*nemesis).fillNATS},
+	{name: "disk of postgres full", about: "until it is freed", weight: 1, longest: 3 * time.Second, lane: servers, disk: true, do: (*nemesis).fillPostgres},
+	{name: "power loss of nats", about: "its storage is an older copy of itself afterwards", weight: 1, longest: 3 * time.Second, lane: servers, do: (*nemesis).powerLoss},
+}
+
+func kindOf(name string) (kind, bool) {
+	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })
+	if i < 0 {
+		return kind{}, false
+	}
+	return kinds[i], true
+}
+
+// fault is one that is to be injected.
+type fault struct {
+	kind  kind
+	after time.Duration // the end of the one before in its lane
+	lasts time.Duration
+	luck  uint64 // chooses whom it hits
+}
+
+// makePlan makes the faults of a run, by lane. They follow each other for as long as
+// the run lasts; there are more than it can take. The first of each lane are those that
+// every run has to have, in any order.
+func makePlan(seed uint64, o options, disks bool) (plan [lanes][]fault) {
+	luck := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // made from a seed on purpose
+	for lane := range plan {
+		var all []kind
+		var first []kind
+		for _, k := range kinds {
+			chosen := len(o.only) == 0 || slices.Contains(o.only, k.name)
+			if k.lane != lane || !chosen || k.cluster && o.nodes == 1 || k.disk && !disks {
+				continue
+			}
+			all = append(all, slices.Repeat([]kind{k}, k.weight)...)
+			if k.first {
+				first = append(first, k)
+			}
+		}
+		luck.Shuffle(len(first), func(i, j int) { first[i], first[j] = first[j], first[i] })
+		if len(all) == 0 {
+			continue
+		}
+		for i := range o.seconds * 5 {
+			k, least := all[luck.IntN(len(all))], time.Duration(10)
+			if i < len(first) {
+				k, least = first[i], 2
+			}
+			plan[lane] = append(plan[lane], fault{
+				kind:  k,
+				after: upTo(luck, 200*time.Millisecond, 2*time.Second),
+				lasts: upTo(luck, k.longest/least, k.longest),
+				luck:  luck.Uint64(),
+			})
+		}
+	}
+	return plan
+}
+
+func upTo(luck *rand.Rand, least, most time.Duration) time.Duration {
+	return least + time.Duration(luck.Int64N(int64(most-least)))
+}

@@ -1,0 +1,258 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/checker"
+	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/outbox"
+)
+
+const (
+	keys     = 1000
+	sessions = 4 // of a producer, each with a transaction at a time
+)
+
+// The shapes of transactions.
+const (
+	single    = "single"
+	several   = "several"   // events
+	undone    = "rollback"  // it is rolled back at its end
+	savepoint = "savepoint" // it writes another event, and rolls back to a savepoint
+	long      = "long"      // it stays open for a while
+	large     = "large"     // the event is
+	poison    = "poison"    // a handler cannot stand the event
+)
+
+// producer changes the domain, and writes an event for each change.
+type producer struct {
+	*worker
+
+	pool *pgxpool.Pool
+	out  *outbox.Outbox
+}
+
+func runProducer(ctx context.Context, w *worker) error {
+	pool, err := w.connect(ctx, w.Shop, sessions)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	p := &producer{worker: w, pool: pool, out: outbox.New(outbox.Config{Source: source})}
+	var all sync.WaitGroup
+	for i := range sessions {
+		all.Go(func() { p.work(ctx, rand.New(rand.NewPCG(w.Seed, uint64(i)))) }) //nolint:gosec // made from a seed on purpose
+	}
+	all.Wait()
+	return nil
+}
+
+// work makes one transaction after the other until ctx ends.
+func (p *producer) work(ctx context.Context, luck *rand.Rand) {
+	pace := time.Duration(float64(sessions) / p.Rate * float64(time.Second))
+	for begin := time.Now(); fleet.Sleep(ctx, time.Until(begin)); begin = later(begin.Add(pace), time.Now().Add(-time.Second)) {
+		p.transact(ctx, p.plan(luck))
+	}
+}
+
+// later keeps a producer that was away from making up for more than a second of it.
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// plan is what a transaction is to do, however often it has to be begun.
+type plan struct {
+	id, shape string
+	events    []planned
+	undone    string // the id of an event that is taken back
+}
+
+type planned struct {
+	id   string
+	body body
+}
+
+func (p *producer) plan(luck *rand.Rand) plan {
+	pl := plan{id: uuid.Must(uuid.NewV7()).String(), shape: single}
+	n := 1
+	switch dice := luck.IntN(100); {
+	case dice < 12:
+		pl.shape, n = several, 2+luck.IntN(4)
+	case dice < 17:
+		pl.shape = undone
+	case dice < 22:
+		pl.shape = savepoint
+		pl.undone = uuid.Must(uuid.NewV7()).String()
+	case dice < 23:
+		pl.shape = long
+	case dice < 24:
+		pl.shape = large
+	case dice < 27:
+		pl.shape = poison
+	}
+	for range n {
+		b := body{Key: luck.IntN(keys), Secret: p.Canary, Pad: strings.Repeat("x", 300)}
+		switch pl.shape {
+		case large:
+			b.Pad = strings.Repeat("x", 200_000+luck.IntN(400_000))
+		case poison:
+			b.Poison = handlers()[luck.IntN(len(handlers()))]
+			b.Fate = []string{cure, cure, discard, leave}[luck.IntN(4)]
+			if b.Poison == books && b.Fate == leave { // it would hold up its key for ever
+				b.Fate = cure
+			}
+		}
+		pl.events = append(pl.events, planned{uuid.Must(uuid.NewV7()).String(), b})
+	}
+	// Each transaction locks in one order.
+	slices.SortStableFunc(pl.events, func(a, b planned) int { return cmp.Compare(a.body.Key, b.body.Key) })
+	return pl
+}
+
+// transact makes a transaction. One of which it is not known whether it was committed
+// is made again until it is known; it finds then what was done.
+func (p *producer) transact(ctx context.Context, pl plan) {
+	doubt := false
+	for {
+		events, err := p.attempt(ctx, pl)
+		phase := phaseOf(err)
+		if doubt && phase == checker.Failed { // this time; not before
+			phase = checker.Unknown
+		}
+		r := checker.Record{What: checker.Transaction, Phase: phase, ID: pl.id, Shape: pl.shape, Events: events}
+		if err != nil {
+			r.Error = err.Error()
+		}
+		p.journal.note(r)
+		if phase != checker.Unknown {
+			return
+		}
+		doubt = true
+		if !fleet.Sleep(ctx, 200*time.Millisecond) {
+			return
+		}
+	}
+}
+
+var errOnPurpose = errors.New("rolled back on purpose")
+
+// phaseOf says what is known after an attempt. What the server says of a commit is
+// final, except that it is going away; a connection that ends says nothing.
+func phaseOf(err error) checker.Phase {
+	var pg *pgconn.PgError
+	var begun *sentCommit
+	switch {
+	case err == nil:
+		return checker.OK
+	case !errors.As(err, &begun):
+		return checker.Failed // no commit was asked for
+	case errors.As(err, &pg) && pg.Severity == "ERROR", errors.Is(err, pgx.ErrTxCommitRollback):
+		return checker.Failed
+	}
+	return checker.Unknown
+}
+
+// sentCommit is an error after the commit was asked for.
+type sentCommit struct{ err error }
+
+func (e *sentCommit) Error() string { return "commit: " + e.err.Error() }
+func (e *sentCommit) Unwrap() error { return e.err }
+
+// attempt makes a transaction once, and returns its events as they are if it is
+// committed. What was begun is finished, also when ctx ends.
+func (p *producer) attempt(ctx context.Context, pl plan) (events []checker.Event, err error) {
+	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	for _, ev := range pl.events {
+		events = append(events, ev.body.event(ev.id))
+	}
+	tx, err := p.pool.Begin(work)
+	if err != nil {
+		return events, err
+	}
+	defer func() { _ = tx.Rollback(work) }() // fails where it is over
+	tag, err := tx.Exec(work, "INSERT INTO deed (id) VALUES ($1) ON CONFLICT DO NOTHING", pl.id)
+	if err != nil {
+		return events, err
+	}
+	if tag.RowsAffected() == 0 {
+		return events, nil // it was committed before
+	}
+	for i, ev := range pl.events {
+		if events[i].N, err = p.change(work, tx, ev); err != nil {
+			return events, err
+		}
+	}
+	if pl.shape == savepoint {
+		if err := p.takeBack(work, tx, pl); err != nil {
+			return events, err
+		}
+	}
+	if pl.shape == long {
+		fleet.Sleep(ctx, 700*time.Millisecond)
+	}
+	if pl.shape == undone {
+		return events, errors.Join(errOnPurpose, tx.Rollback(work))
+	}
+	p.journal.note(checker.Record{What: checker.Transaction, Phase: checker.Invoked, ID: pl.id, Shape: pl.shape, Events: events})
+	if err := tx.Commit(work); err != nil {
+		return events, &sentCommit{err}
+	}
+	return events, nil
+}
+
+// change makes a change, and writes its event. The lock of the key is held from here
+// on, so that the changes of a key have the order of their commits.
+func (p *producer) change(ctx context.Context, tx pgx.Tx, ev planned) (n int, err error) {
+	b := ev.body
+	if err := tx.QueryRow(ctx, "UPDATE account SET n = n + 1 WHERE id = $1 RETURNING n", b.Key).Scan(&b.N); err != nil {
+		return 0, err
+	}
+	_, err = tx.Exec(ctx, "INSERT INTO change (event, key, n, poison) VALUES ($1, $2, $3, $4)", ev.id, b.Key, b.N, b.Poison)
+	if err != nil {
+		return 0, err
+	}
+	return b.N, p.out.Write(ctx, tx, p.made(ev.id, b))
+}
+
+func (p *producer) made(id string, b body) postroom.Event {
+	ev := postroom.NewEvent(subject, b)
+	ev.ID, ev.Key = id, strconv.Itoa(b.Key)
+	return ev
+}
+
+// takeBack writes an event, and rolls back to before it.
+func (p *producer) takeBack(ctx context.Context, tx pgx.Tx, pl plan) error {
+	gone := pl.events[0].body
+	err := pgx.BeginFunc(ctx, tx, func(inner pgx.Tx) error {
+		if err := p.out.Write(ctx, inner, p.made(pl.undone, gone)); err != nil {
+			return err
+		}
+		return errOnPurpose
+	})
+	if !errors.Is(err, errOnPurpose) {
+		return fmt.Errorf("savepoint: %w", err)
+	}
+	p.journal.note(checker.Record{What: checker.Transaction, Phase: checker.Failed, ID: pl.id, Shape: savepoint, Events: []checker.Event{gone.event(pl.undone)}})
+	return nil
+}

@@ -1,0 +1,31 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"context"
+
+	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/relay"
+)
+
+// runRelay is a relay.
+func runRelay(ctx context.Context, w *worker) error {
+	pool, err := w.connect(ctx, w.Shop, 1) // and the two that a leader takes out of it
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	nc, err := w.broker()
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	r := relay.New(outbox.NewLog(pool), relay.JetStream(nc), relay.Config{
+		Lease: lease, Atomic: w.Atomic, Retention: -1, Logger: w.log, MeterProvider: w.meters,
+		Accept: []relay.Risk{relay.ShortDuplicateWindow},
+	})
+	fleet.Tell("begins")
+	return r.Run(ctx)
+}

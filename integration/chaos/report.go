@@ -1,0 +1,155 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/postroom/postroom/internal/checker"
+)
+
+// report is what a run has to say.
+type report struct {
+	options options
+	took    time.Duration
+	found   checker.State
+	verdict checker.Verdict
+}
+
+// Verdicts of a run.
+const (
+	fine         = "ok"
+	broken       = "FAILED"
+	inconclusive = "inconclusive"
+)
+
+func (r report) word() string {
+	switch {
+	case !r.verdict.Sound():
+		return broken
+	case !r.verdict.OK():
+		return inconclusive
+	}
+	return fine
+}
+
+// failure is how the program ends.
+func (r report) failure() error {
+	switch r.word() {
+	case broken:
+		return &failure{1}
+	case inconclusive:
+		return &failure{3}
+	}
+	return nil
+}
+
+// figures are what the run had, in order.
+func (r report) figures() [][2]string {
+	c := r.verdict.Coverage
+	duplicates := 0
+	for _, messages := range r.found.Streams {
+		seen := make(map[string]bool)
+		for _, m := range messages {
+			if seen[m.ID] {
+				duplicates++
+			}
+			seen[m.ID] = true
+		}
+		break // they have the same
+	}
+	return [][2]string{
+		{"seed", fmt.Sprint(r.options.seed)},
+		{"NATS servers", fmt.Sprint(r.options.nodes)},
+		{"atomic batches", fmt.Sprint(r.options.inBatches())},
+		{"seconds of faults", fmt.Sprint(r.options.seconds)},
+		{"whole run", r.took.Round(time.Second).String()},
+		{"events committed", fmt.Sprint(c.Events)},
+		{"effects", fmt.Sprint(r.effects())},
+		{"unknown commits", fmt.Sprint(c.UnknownCommits)},
+		{"duplicate acknowledgements", fmt.Sprint(c.DuplicateAcks)},
+		{"second copies in the stream", fmt.Sprint(duplicates)},
+		{"duplicates that inboxes suppressed", fmt.Sprint(c.InboxDuplicates)},
+		{"take-overs", fmt.Sprint(c.TakeOvers)},
+		{"dead", fmt.Sprint(c.Dead)},
+		{"released by operators", fmt.Sprint(c.Released)},
+		{"a relay led after", r.found.Lead.Took.String()},
+		{"worked off after", r.found.Drained.Took.String()},
+	}
+}
+
+func (r report) effects() (n int) {
+	for _, events := range r.found.Effects {
+		n += len(events)
+	}
+	return n
+}
+
+// faults are the kinds of faults and their numbers.
+func (r report) faults() (rows [][2]string) {
+	for _, name := range slices.Sorted(maps.Keys(r.verdict.Coverage.Faults)) {
+		rows = append(rows, [2]string{name, fmt.Sprint(r.verdict.Coverage.Faults[name])})
+	}
+	return rows
+}
+
+// verdicts are the invariants, each with what was found.
+func (r report) verdicts() (rows [][2]string) {
+	for _, name := range checker.Names() {
+		found := fine
+		if v := r.verdict.Violations[name]; len(v) > 0 {
+			found = fmt.Sprintf("%s, %d times: %s", broken, len(v), strings.Join(v[:min(len(v), 5)], "; "))
+		}
+		rows = append(rows, [2]string{string(name), found})
+	}
+	return rows
+}
+
+// last is the line that says it all.
+func (r report) last() string {
+	of := func(name checker.Name) int { return len(r.verdict.Violations[name]) }
+	return fmt.Sprintf("chaos: events=%d faults=%d lost=%d ghosts=%d double_effects=%d misordered=%d verdict=%s",
+		r.verdict.Coverage.Events, r.verdict.Coverage.AllFaults(), of(checker.NoLoss), of(checker.NoGhost), of(checker.EffectOnce), of(checker.KeyOrder), r.word())
+}
+
+func (r report) print(w io.Writer) error {
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 3, ' ', 0)
+	for _, part := range [][][2]string{r.figures(), r.faults(), r.verdicts()} {
+		for _, row := range part {
+			fmt.Fprintf(table, "%s\t%s\n", row[0], row[1])
+		}
+		fmt.Fprintln(table)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if missing := r.verdict.Coverage.Missing(); len(missing) > 0 {
+		fmt.Fprintf(&text, "No %s: the run shows nothing about them.\n\n", strings.Join(missing, ", no "))
+	}
+	text.WriteString(r.last() + "\n")
+	if _, err := io.WriteString(w, text.String()); err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}
+
+// markdown is the report as a part of a document.
+func (r report) markdown() string {
+	var text strings.Builder
+	for i, part := range [][][2]string{r.figures(), r.faults(), r.verdicts()} {
+		fmt.Fprintf(&text, "| %s | |\n| --- | --- |\n", []string{"figure", "fault", "invariant"}[i])
+		for _, row := range part {
+			fmt.Fprintf(&text, "| %s | %s |\n", row[0], strings.ReplaceAll(row[1], "|", `\|`))
+		}
+		text.WriteString("\n")
+	}
+	fmt.Fprintf(&text, "    %s\n", r.last())
+	return text.String()
+}

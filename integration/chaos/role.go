@@ -1,0 +1,194 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/postroom/postroom/internal/checker"
+	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/telemetry"
+	"github.com/postroom/postroom/relay"
+)
+
+const (
+	source  = "/shop"
+	stream  = "CHAOS"
+	subject = "shop.changed" // and type, of all events
+
+	// lease is short, so that a fault does not have to be long to outlast it.
+	lease = time.Second
+)
+
+// The kinds of processes, which are also how PostgreSQL calls their sessions.
+const (
+	producers = "producer"
+	relays    = "relay"
+	operators = "operator"
+)
+
+// roles are what a child can be.
+var roles = map[string]fleet.Role{
+	producers: as(runProducer), relays: as(runRelay), operators: as(runOperator),
+	moves: as(runConsumer), letters: as(runConsumer), books: as(runConsumer), counts: as(runConsumer),
+}
+
+// job is what a child is to do.
+type job struct {
+	Process     string // its name
+	Kind        string
+	Journal     string // the directory for its history
+	Shop, Books string // the databases
+	NATS        string
+	Vendor      string
+	Canary      string // must not leave payloads and the passwords of URLs
+	Seed        uint64
+	Rate        float64 // transactions a second
+	Atomic      bool
+}
+
+// worker is a child at work.
+type worker struct {
+	job
+
+	journal *journal
+	log     *slog.Logger
+	reader  *sdkmetric.ManualReader
+	meters  *sdkmetric.MeterProvider
+}
+
+// as makes a role of what a worker does.
+func as(run func(ctx context.Context, w *worker) error) fleet.Role {
+	return func(ctx context.Context, text []byte) (err error) {
+		w := &worker{log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))}
+		if err := json.Unmarshal(text, &w.job); err != nil {
+			return err
+		}
+		if w.journal, err = openJournal(w.Journal, w.Process); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, w.journal.close()) }()
+		w.reader = sdkmetric.NewManualReader()
+		w.meters = sdkmetric.NewMeterProvider(sdkmetric.WithReader(w.reader))
+		go w.signal() // ends with the process
+		fleet.Tell("ready")
+		return run(ctx, w)
+	}
+}
+
+// connect opens a pool with as many connections to a database.
+func (w *worker) connect(ctx context.Context, url string, most int32) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	cfg.MaxConns = most
+	cfg.ConnConfig.ConnectTimeout = 5 * time.Second
+	cfg.ConnConfig.RuntimeParams["application_name"] = w.Kind
+	return pgxpool.NewWithConfig(context.WithoutCancel(ctx), cfg)
+}
+
+// broker connects to NATS.
+func (w *worker) broker() (*nats.Conn, error) {
+	return nats.Connect(w.NATS, append(relay.ConnectOptions(), nats.RetryOnFailedConnect(true), nats.Name(w.Process))...)
+}
+
+// signal notes a few times a second what the process counts, until it ends.
+func (w *worker) signal() {
+	for {
+		w.journal.note(checker.Record{What: checker.Signals, Phase: checker.OK, Counts: map[string]int64{
+			checker.DuplicateAcks:   w.count(telemetry.RelayEvents, "duplicate"),
+			checker.InboxDuplicates: w.count(telemetry.InboxDelivered, "duplicate"),
+			checker.Goroutines:      int64(runtime.NumGoroutine()),
+			checker.Resident:        residentPeak(),
+		}})
+		time.Sleep(250 * time.Millisecond)
+	}
+}
+
+// count returns the sum of a counter, of one outcome.
+func (w *worker) count(name, outcome string) (n int64) {
+	var all metricdata.ResourceMetrics
+	if err := w.reader.Collect(context.Background(), &all); err != nil {
+		return 0
+	}
+	if text, err := json.Marshal(all); err != nil || bytes.Contains(text, []byte(w.Canary)) {
+		w.log.Error("a metric has what must not be in one, or cannot be read", "canary", w.Canary, "error", err) // the log is searched for it
+	}
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			sum, ok := m.Data.(metricdata.Sum[int64])
+			if m.Name != name || !ok {
+				continue
+			}
+			for _, p := range sum.DataPoints {
+				if v, _ := p.Attributes.Value(telemetry.Outcome); v.AsString() == outcome {
+					n += p.Value
+				}
+			}
+		}
+	}
+	return n
+}
+
+// residentPeak is the most memory that this process had, in bytes; zero where the
+// system does not say.
+func residentPeak() int64 {
+	file, err := os.Open("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = file.Close() }() // only read
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if text, ok := strings.CutPrefix(lines.Text(), "VmHWM:"); ok {
+			kilobytes, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(text, "kB")), 10, 64)
+			return kilobytes << 10
+		}
+	}
+	return 0
+}
+
+// body is the data of an event.
+type body struct {
+	Key    int    `json:"key"`
+	N      int    `json:"n"`
+	Poison string `json:"poison,omitempty"` // the handler that cannot stand it
+	Fate   string `json:"fate,omitempty"`   // what its operator does with it
+	Secret string `json:"secret"`
+	Pad    string `json:"pad,omitempty"`
+}
+
+// What operators do with an event that its handler cannot stand.
+const (
+	cure    = "cure"    // the handler learns to, and the event is replayed
+	discard = "discard" // it is discarded
+	leave   = "leave"   // it stays dead
+)
+
+func (b body) event(id string) checker.Event {
+	return checker.Event{ID: id, Key: b.Key, N: b.N, Poison: b.Poison}
+}
+
+// read returns what an event is about.
+func read(data []byte) (b body, err error) {
+	if err := json.Unmarshal(data, &b); err != nil {
+		return b, fmt.Errorf("read event: %w", err)
+	}
+	return b, nil
+}

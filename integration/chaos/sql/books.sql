@@ -1,0 +1,22 @@
+-- The handlers' tables, beside postroom's own. effect has no key that would keep a
+-- second effect out: one has to be seen.
+--
+-- cure: what handlers have learned to stand
+--
+-- Called by: startPostgres, once.
+CREATE TABLE effect (
+    serial  bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    handler text NOT NULL,
+    event   text NOT NULL,
+    key     int  NOT NULL,
+    n       int  NOT NULL
+);
+CREATE TABLE cure (handler text, event text, PRIMARY KEY (handler, event));
+
+CREATE ROLE consumer LOGIN;
+GRANT INSERT ON effect TO consumer;
+GRANT SELECT ON cure TO consumer;
+SELECT postroom.grant_inbox('consumer');
+CREATE ROLE operator LOGIN;
+GRANT INSERT ON cure TO operator;
+SELECT postroom.grant_operator('operator');

@@ -1,0 +1,30 @@
+-- The producers' tables, beside postroom's own.
+--
+-- deed:    the transactions that were committed
+-- change:  what they changed, a row for each event
+-- witness: every state that relays recorded, in the order of their commits: the row of
+--          postroom.relay is locked from its update to the commit
+--
+-- Called by: startPostgres, once.
+CREATE TABLE account (id int PRIMARY KEY, n int NOT NULL DEFAULT 0) WITH (fillfactor = 50);
+INSERT INTO account (id) SELECT generate_series(0, 999);
+CREATE TABLE deed (id text PRIMARY KEY);
+CREATE TABLE change (event text PRIMARY KEY, key int NOT NULL, n int NOT NULL, poison text NOT NULL);
+CREATE TABLE witness (serial bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, epoch bigint NOT NULL, high bigint NOT NULL);
+
+CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO public.witness (epoch, high) VALUES (NEW.epoch, NEW.high);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER noted AFTER UPDATE ON postroom.relay FOR EACH ROW
+    WHEN (OLD.epoch <> NEW.epoch OR OLD.high <> NEW.high) EXECUTE FUNCTION note();
+
+-- Everybody has what the part needs, and no more: a relay that cannot see the domain,
+-- producers who cannot see each other's events.
+CREATE ROLE producer LOGIN;
+GRANT SELECT, UPDATE ON account TO producer;
+GRANT INSERT ON deed, change TO producer;
+SELECT postroom.grant_producer('producer');
+CREATE ROLE relay LOGIN;
+SELECT postroom.grant_relay('relay');

@@ -1,0 +1,77 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/postroom/postroom/internal/checker"
+)
+
+// vendorServer is somebody else's service. It recognises a key that it was given
+// before, and does then what it did not do before: nothing. It is as unreliable as
+// vendors are.
+type vendorServer struct {
+	journal *journal
+	server  *http.Server
+	url     string
+
+	mu   sync.Mutex
+	done map[string]bool // by key
+}
+
+func startVendor(j *journal) (*vendorServer, error) {
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("start the vendor: %w", err)
+	}
+	v := &vendorServer{journal: j, url: "http://" + listener.Addr().String(), done: make(map[string]bool)}
+	v.server = &http.Server{Handler: v, ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = v.server.Serve(listener) }() // ends with the server
+	return v, nil
+}
+
+func (v *vendorServer) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return v.server.Shutdown(ctx)
+}
+
+// ServeHTTP carries a request out. Some fail before that, and of some the answer is
+// lost.
+func (v *vendorServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	text, err := io.ReadAll(io.LimitReader(r.Body, 1000))
+	if err != nil {
+		return // the caller is gone
+	}
+	luck := rand.IntN(100)
+	if luck < 2 {
+		http.Error(w, "not now", http.StatusServiceUnavailable)
+		return
+	}
+	var e checker.Event
+	if _, err := fmt.Sscanf(string(text), "%s %d %d", &e.ID, &e.Key, &e.N); err != nil {
+		http.Error(w, "what is this?", http.StatusBadRequest)
+		return
+	}
+	v.carryOut(r.Header.Get("Idempotency-Key"), e)
+	if luck < 4 {
+		panic(http.ErrAbortHandler) // the connection is cut
+	}
+}
+
+func (v *vendorServer) carryOut(key string, e checker.Event) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.done[key] {
+		v.done[key] = true
+		v.journal.note(checker.Record{What: checker.Call, Phase: checker.OK, ID: key, Events: []checker.Event{e}})
+	}
+}

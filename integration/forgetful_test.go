@@ -1,0 +1,322 @@
+package integration
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/relay"
+)
+
+// forgetful is a shop whose broker forgets what it acknowledged, with handlers of each
+// kind.
+type forgetful struct {
+	*shop
+
+	broker    *devstack.NATS
+	relay     *relay.Relay
+	stopKinds func()
+}
+
+// kinds are the handlers that note what they did in the table deed.
+var kinds = []string{"batched", "external", "ordered"}
+
+func openForgetful(t *testing.T, atomic bool) *forgetful {
+	t.Helper()
+	broker := devtest.OwnNATS(t)
+	nc, err := nats.Connect(broker.URL(), relay.ConnectOptions()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	f := &forgetful{shop: openShopWith(t, nc, jetstream.StreamConfig{AllowAtomicPublish: atomic}), broker: broker}
+	f.exec("CREATE TABLE deed (id bigserial, kind text NOT NULL, event text NOT NULL, account int NOT NULL, n int NOT NULL)")
+	f.stopKinds = f.startKinds()
+	f.relay = relay.New(outbox.NewLog(f.pool), relay.JetStream(nc), relay.Config{Atomic: atomic})
+	f.background(func(ctx context.Context) {
+		if err := f.relay.Run(ctx); err != nil {
+			t.Errorf("Run = %v: a loss is no reason to return", err)
+		}
+	})
+	return f
+}
+
+// startKinds starts the handlers, and returns what stops them.
+func (f *forgetful) startKinds() (stop func()) {
+	in := inbox.New(f.pool, f.nc, inbox.Config{AckWait: 5 * time.Second})
+	types := []string{f.stream + ".changed"}
+	in.Handle(inbox.Subscription{Name: "batched", Stream: f.stream, Types: types, Workers: 2, Batch: 50}, deed("batched"))
+	in.Handle(inbox.Subscription{Name: "ordered", Stream: f.stream, Types: types, Workers: 4, Order: inbox.HoldKey}, deed("ordered"))
+	in.HandleExternal(inbox.Subscription{Name: "external", Stream: f.stream, Types: types, Workers: 4}, func(ctx context.Context, call *inbox.Call) error {
+		var c change
+		if err := json.Unmarshal(call.Event.Data, &c); err != nil {
+			return err
+		}
+		id := call.Event.ID
+		call.OnSettle(func(ctx context.Context, tx pgx.Tx) error { return do(ctx, tx, "external", id, c) })
+		return nil
+	})
+	return f.background(func(ctx context.Context) {
+		if err := in.Run(ctx); err != nil {
+			f.Errorf("inbox: %v", err)
+		}
+	})
+}
+
+func deed(kind string) postroom.Handler {
+	return postroom.JSON(func(ctx context.Context, tx pgx.Tx, ev postroom.Event, c change) error {
+		return do(ctx, tx, kind, ev.ID, c)
+	})
+}
+
+func do(ctx context.Context, tx pgx.Tx, kind, id string, c change) error {
+	_, err := tx.Exec(ctx, "INSERT INTO deed (kind, event, account, n) VALUES ($1, $2, $3, $4)", kind, id, c.Account, c.N)
+	return err
+}
+
+// whileStopped stops the broker, does something to its storage, and starts it again.
+func (f *forgetful) whileStopped(do func() error) {
+	f.Helper()
+	f.broker.Stop()
+	if err := errors.Join(do(), f.broker.Restart(context.WithoutCancel(f.Context()))); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// cut takes the end off the file in which the broker keeps the newest messages, and
+// what would tell it that they are missing.
+func (f *forgetful) cut() error {
+	var blocks []string
+	err := filepath.WalkDir(f.broker.Dir(), func(path string, _ fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case !strings.Contains(path, f.stream):
+			return nil
+		case filepath.Base(path) == "index.db":
+			return os.Remove(path)
+		case filepath.Ext(path) == ".blk":
+			blocks = append(blocks, path)
+		}
+		return nil
+	})
+	if err != nil || len(blocks) == 0 {
+		return cmp.Or(err, errors.New("the stream has no file"))
+	}
+	slices.SortFunc(blocks, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
+	last := blocks[len(blocks)-1]
+	info, err := os.Stat(last)
+	if err != nil {
+		return err
+	}
+	return os.Truncate(last, info.Size()*2/3)
+}
+
+// lost waits until the relay has noticed a loss other than those before, and noted what
+// is to be published again.
+func (f *forgetful) lost(want relay.Verdict) relay.Loss {
+	f.Helper()
+	var loss relay.Loss
+	devtest.Eventually(f.T, time.Minute, "the relay to repair a loss", func() bool {
+		for _, loss = range f.relay.Health().Losses {
+			return !loss.Repaired.IsZero()
+		}
+		return false
+	})
+	if loss.Verdict != want || loss.Stream != f.stream {
+		f.Errorf("the relay noticed %+v, want %s of %s", loss, want, f.stream)
+	}
+	if loss.Events == 0 {
+		f.Error("inconclusive: the broker lost nothing")
+	}
+	f.Logf("lost and repaired: %d events, noted within %s", loss.Events, loss.Repaired.Sub(loss.At).Round(time.Millisecond))
+	return loss
+}
+
+// settle waits until everything took effect once at every handler, or is held as late
+// at the ordered one, and returns how many are.
+func (f *forgetful) settle() (late int) {
+	f.Helper()
+	f.stopClients()
+	devtest.Eventually(f.T, 2*time.Minute, "every event to be decided at every handler", func() bool {
+		var undecided int
+		err := f.pool.QueryRow(f.Context(), `SELECT count(*) FROM postroom.outbox o, unnest($1::text[]) AS k (kind)
+			WHERE NOT EXISTS (SELECT FROM deed WHERE deed.kind = k.kind AND event = o.event_id)
+			  AND NOT EXISTS (SELECT FROM postroom.held h WHERE h.handler = k.kind AND h.event_id = o.event_id AND h.class = 'late')`, kinds).Scan(&undecided)
+		return err == nil && undecided == 0
+	})
+	f.shop.settle()
+	f.none("EffectOnce", "SELECT kind || ' ' || event FROM deed GROUP BY kind, event HAVING count(*) > 1")
+	f.none("KeyOrder", `SELECT 'change ' || n || ' of account ' || account FROM (
+		SELECT account, n, max(n) OVER (PARTITION BY account ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+		FROM deed WHERE kind = 'ordered') d WHERE n < before`)
+	if err := f.pool.QueryRow(f.Context(), "SELECT count(*) FROM postroom.held WHERE class = 'late'").Scan(&late); err != nil {
+		f.Fatal(err)
+	}
+	return late
+}
+
+// known returns where the relay recorded that the stream ends.
+func (f *forgetful) known() (seq int) {
+	f.Helper()
+	err := f.pool.QueryRow(f.Context(), "SELECT coalesce((streams -> $1 ->> 'seq')::int, 0) FROM postroom.relay", f.stream).Scan(&seq)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return seq
+}
+
+// none fails for each text that a query returns.
+func (f *forgetful) none(promise, sql string) {
+	f.Helper()
+	rows, _ := f.pool.Query(f.Context(), sql)
+	broken, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, what := range broken[:min(len(broken), 5)] {
+		f.Errorf("%s: %s", promise, what)
+	}
+}
+
+// remake deletes the stream, and makes it again.
+func remake(f *forgetful, _ string) {
+	f.Helper()
+	old, err := f.js.Stream(f.Context(), f.stream)
+	if err != nil {
+		f.Fatal(err)
+	}
+	cfg := old.CachedInfo().Config
+	if err := errors.Join(f.js.DeleteStream(f.Context(), f.stream), relay.EnsureStream(f.Context(), f.nc, cfg)); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// rollBack puts the storage back to what it was.
+func rollBack(f *forgetful, saved string) {
+	f.Helper()
+	f.whileStopped(func() error {
+		return errors.Join(os.RemoveAll(f.broker.Dir()), os.CopyFS(f.broker.Dir(), os.DirFS(saved)))
+	})
+}
+
+// A broker forgets what it had acknowledged, while clients go on. The relay notices it
+// before it publishes anything new, and publishes again what is missing: all of it is
+// there in the end, in the order of the keys, and no handler does anything twice.
+func TestABrokerThatForgets(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		atomic bool
+		want   relay.Verdict
+		forget func(f *forgetful, saved string)
+	}{
+		{"its stream is deleted and made again", false, relay.Recreated, remake},
+		{"its storage is an older copy", false, relay.LostTail, rollBack},
+		{"its last messages are cut off", false, relay.LostTail, func(f *forgetful, _ string) { f.whileStopped(f.cut) }},
+		{"its stream is deleted and made again, in atomic batches", true, relay.Recreated, remake},
+		{"its storage is an older copy, in atomic batches", true, relay.LostTail, rollBack},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f := openForgetful(t, tt.atomic)
+			f.grow(300)
+			saved := filepath.Join(t.TempDir(), "saved")
+			f.whileStopped(func() error { return os.CopyFS(saved, os.DirFS(f.broker.Dir())) })
+			known := f.known()
+			devtest.Eventually(t, time.Minute, "more to be recorded as published", func() bool { return f.known() > known+300 })
+			tt.forget(f, saved)
+			f.lost(tt.want)
+			f.grow(300)
+			if late := f.settle(); late > 0 && tt.want == relay.LostTail {
+				t.Errorf("%d events are late at the ordered handler: they were published again in their order", late)
+			} else {
+				t.Logf("%d events are late at the ordered handler", late)
+			}
+		})
+	}
+}
+
+// Messages vanish from the midst of a stream, some of which handlers have had, and some
+// not. A comparison beside live traffic finds these and no others; they are published
+// again, and everything is done once, or is late at the ordered handler.
+func TestMessagesThatVanish(t *testing.T) {
+	t.Parallel()
+	f := openForgetful(t, false)
+	f.grow(300)
+	f.stopKinds()
+	f.grow(300)
+	known := f.known()
+	devtest.Eventually(t, time.Minute, "more to be recorded as published", func() bool { return f.known() > known+200 })
+	stream, err := f.js.Stream(t.Context(), f.stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := map[string]bool{}
+	for seq := uint64(known) - 100; len(gone) < 100; seq += 3 { //nolint:gosec // a sequence
+		m, err := stream.GetMsg(t.Context(), seq)
+		if err == nil {
+			err = stream.DeleteMsg(t.Context(), seq)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone[m.Header.Get("ce-id")] = true
+	}
+	f.startKinds()
+	log := outbox.NewLog(f.pool)
+	compare := func() []int64 {
+		t.Helper()
+		found, err := relay.Reconcile(t.Context(), log, relay.JetStream(f.nc), relay.Reconciliation{})
+		if err != nil || len(found) != 1 || found[0].Err != nil || found[0].Compared == 0 {
+			t.Fatalf("Reconcile = %+v, %v", found, err)
+		}
+		return found[0].Missing
+	}
+	missing := compare()
+	rows, _ := f.pool.Query(t.Context(), "SELECT event_id FROM postroom.outbox WHERE seq = ANY ($1)", missing)
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(missing) != len(gone) || slices.ContainsFunc(ids, func(id string) bool { return !gone[id] }) {
+		t.Errorf("%d events are missing, want the %d that were removed", len(missing), len(gone))
+	}
+	made, err := log.Redo(t.Context(), missing, 500, "test", "removed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := compare(); len(again) > 0 { // what is on its way is not asked for again
+		t.Errorf("%d events are missing while they are published again", len(again))
+	}
+	devtest.Eventually(t, time.Minute, "the repair to end", func() bool {
+		now, err := log.FindRewind(t.Context(), made.ID)
+		return err == nil && now.State == outbox.RewindDone
+	})
+	if missing := compare(); len(missing) > 0 {
+		t.Errorf("%d events are missing after the repair", len(missing))
+	}
+	f.stopClients()
+	if late := f.settle(); late == 0 {
+		t.Error("inconclusive: no event came too late for the ordered handler")
+	} else {
+		t.Logf("%d events are late at the ordered handler", late)
+	}
+}

@@ -1,0 +1,166 @@
+package model
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Result is what an exploration found.
+type Result struct {
+	States int
+	Steps  int // from a state to another
+	Ends   int // states in which nothing more can happen
+	Depth  int // of the longest of the shortest ways to a state
+	Taken  map[Act]bool
+
+	Broken Invariant // the first that broke; none: all hold, and everything was seen
+	Way    []Step    // the shortest way there
+}
+
+// String tells the result, with the way to what broke.
+func (r Result) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d states, %d steps, %d ends, %d deep", r.States, r.Steps, r.Ends, r.Depth)
+	if r.Broken != 0 {
+		fmt.Fprintf(&b, "; %s broke after %d steps:", r.Broken, len(r.Way))
+		for i, step := range r.Way {
+			fmt.Fprintf(&b, "\n%4d  %s", i+1, step)
+		}
+	}
+	return b.String()
+}
+
+// Explore visits every state of a world, the nearest first, until one breaks one of
+// the given invariants. Where none does, it also holds that no path goes on for ever.
+func (w World) Explore(invariants Invariant) Result {
+	e := explorer{world: w, index: make(map[state]int32)}
+	var taken [len(acts)]bool
+	e.add(first(w), -1)
+	result := Result{Taken: make(map[Act]bool)}
+	for at := 0; at < len(e.states); at++ {
+		e.starts = append(e.starts, len(e.edges))
+		s := e.states[at]
+		w.next(s, func(step Step, to state) {
+			taken[step.Act] = true
+			e.edges = append(e.edges, e.add(to, int32(at))) //nolint:gosec // states fit
+		})
+		ended := len(e.edges) == e.starts[at]
+		if ended {
+			result.Ends++
+		}
+		if broken := s.violated(ended) & invariants; broken != 0 {
+			result.Broken, result.Way = broken, e.way(at)
+			break
+		}
+	}
+	for act, is := range taken {
+		if is {
+			result.Taken[Act(act)] = true //nolint:gosec // below acts
+		}
+	}
+	result.States, result.Steps = len(e.states), len(e.edges)
+	result.Depth = len(e.way(len(e.starts) - 1))
+	if result.Broken == 0 && invariants&NoLoss != 0 {
+		if at, ok := e.cycle(); ok {
+			result.Broken, result.Way = NoLoss, e.way(at)
+		}
+	}
+	return result
+}
+
+// next takes every step that is possible in a state, and changes it.
+func (w World) next(s state, yield func(Step, state)) {
+	ended := true
+	each := func(step Step, to state) {
+		if to = w.canonical(to); to != s {
+			ended = false
+			yield(step, to)
+		}
+	}
+	switch {
+	case !s.drawn && !s.handling:
+		w.draw(s, each)
+	case s.handling:
+		for n := range s.inbox.workers {
+			w.workerSteps(s, n, each)
+		}
+	default:
+		produce(s, each)
+		w.failOver(s, each)
+		w.broker(s, each)
+		for n := range s.relays {
+			w.relaySteps(s, n, each)
+		}
+		if ended { // for the relays
+			each(Step{Act: turns}, beginHandling(s))
+		}
+	}
+}
+
+// explorer is an exploration under way.
+type explorer struct {
+	world   World
+	index   map[state]int32
+	states  []state
+	parents []int32
+	edges   []int32 // where steps lead, by where they start
+	starts  []int   // where those of a state begin
+}
+
+// add returns the number of a state, and notes how it was reached first.
+func (e *explorer) add(s state, parent int32) int32 {
+	if at, known := e.index[s]; known {
+		return at
+	}
+	at := int32(len(e.states)) //nolint:gosec // states fit
+	e.index[s] = at
+	e.states, e.parents = append(e.states, s), append(e.parents, parent)
+	return at
+}
+
+// way returns the steps of the shortest way to a state.
+func (e *explorer) way(at int) []Step {
+	var way []Step
+	for e.parents[at] >= 0 {
+		from, to, found := e.parents[at], e.states[at], false
+		e.world.next(e.states[from], func(step Step, s state) {
+			if !found && s == to {
+				way, found = append([]Step{step}, way...), true
+			}
+		})
+		at = int(from)
+	}
+	return way
+}
+
+// cycle returns a state that can come again, if there is one: it takes away states that
+// nothing leads to, until none is left.
+func (e *explorer) cycle() (at int, ok bool) {
+	leading := make([]int32, len(e.states))
+	for _, to := range e.edges {
+		leading[to]++
+	}
+	queue, removed := []int{0}, 0
+	for ; len(queue) > 0; removed++ {
+		from := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
+		end := len(e.edges)
+		if from+1 < len(e.starts) {
+			end = e.starts[from+1]
+		}
+		for _, to := range e.edges[e.starts[from]:end] {
+			if leading[to]--; leading[to] == 0 {
+				queue = append(queue, int(to))
+			}
+		}
+	}
+	if removed == len(e.states) {
+		return 0, false
+	}
+	for at, n := range leading {
+		if n > 0 {
+			return at, true
+		}
+	}
+	return 0, false
+}

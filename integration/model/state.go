@@ -1,0 +1,154 @@
+package model
+
+// maxSeq is the highest seq that can be handed out: twice, where a failover is in between.
+const maxSeq = 2 * events
+
+// events is how many there are, each with a transaction of its own. The first two
+// have one key, and the first is the one that gets the lock on it first.
+const events = 3
+
+// keys says which events have one key, by event.
+var keys = [events]set{0b011, 0b011, 0b100}
+
+// set is a set of events, by index, or of seqs or xids, by number.
+type set uint8
+
+func (s set) has(i uint8) bool { return s&(1<<i) != 0 }
+func only(i uint8) set         { return 1 << i }
+
+// state is everything: the database, both relays, the broker and the handler. It is
+// comparable, and small.
+type state struct {
+	db
+	copy   db // the database that a failover goes on from
+	copied bool
+
+	relays [2]relay
+	stream stream
+	inbox  inbox
+	left   Faults
+
+	drawn    bool      // the first step is taken
+	handling bool      // the relays are done, and the workers begin
+	broken   Invariant // by the last step, where the state alone does not show it
+}
+
+// db is the database.
+type db struct {
+	txs       [events]tx
+	completed uint8 // the highest xid that ended
+	row       row
+}
+
+// tx is a producer's transaction, with the seq of its event.
+type tx struct {
+	fate     fate
+	xid, seq uint8 // from 1 on
+}
+
+type fate uint8
+
+const (
+	open fate = iota
+	committed
+	rolledBack
+	lost // committed, and not in the database that a failover went on from
+)
+
+// row is the state row: every event up to high that is visible in snap is published,
+// but for those pending.
+type row struct {
+	epoch   uint8
+	high    uint8
+	snap    snapshot
+	pending set // seqs
+}
+
+// snapshot is a snapshot of the database: what is below xmax and not in xip ended
+// before.
+type snapshot struct {
+	xmax uint8
+	xip  set
+}
+
+func (s snapshot) sees(xid uint8) bool { return xid < s.xmax && !s.xip.has(xid) }
+
+// snapshot takes one now.
+func (d *db) snapshot() snapshot {
+	s := snapshot{xmax: d.completed + 1}
+	for _, t := range d.txs {
+		if t.fate == open && t.xid < s.xmax {
+			s.xip |= only(t.xid)
+		}
+	}
+	return s
+}
+
+// at returns the committed event of a seq.
+func (d *db) at(seq uint8) (event uint8, ok bool) {
+	for i, t := range d.txs {
+		if t.fate == committed && t.seq == seq {
+			return uint8(i), true //nolint:gosec // below events
+		}
+	}
+	return 0, false
+}
+
+// stream is the broker's: how often each event is in it, and which of them it
+// remembers by their message ids. Where a third copy would stand makes no difference
+// to anybody.
+type stream struct {
+	copies [events]uint8
+	window set
+}
+
+const maxCopies = 2
+
+// first returns the state in which everything begins.
+func first(w World) state { return state{db: db{row: row{snap: snapshot{xmax: 1}}}, left: w.Faults} }
+
+// canonical returns the one of several states that stands for all of them, because
+// nothing that can happen tells them apart.
+func (w World) canonical(s state) state {
+	if w.Plain {
+		return s
+	}
+	for i := range s.relays {
+		r := &s.relays[i]
+		if w.Faults.Failovers == 0 && w.has(EpochCheck) && r.epoch > 0 && r.epoch < s.row.epoch { // it will never record
+			r.late, r.page, r.done, r.base = r.unacked(), 0, 0, r.high
+		}
+		w.simplify(&r.snap, &s.db, r.high)
+	}
+	w.simplify(&s.row.snap, &s.db, s.row.high)
+	if s.left.isLast() && s.led() { // nobody will read the row
+		s.row = row{epoch: s.row.epoch}
+	}
+	// Both relays are alike, and so are both workers.
+	if a, b := s.relays[0], s.relays[1]; a.epoch > b.epoch || a.epoch == b.epoch && a.sent > b.sent {
+		s.relays[0], s.relays[1] = b, a
+	}
+	if a, b := s.inbox.workers[0], s.inbox.workers[1]; a.stage > b.stage || a.stage == b.stage && a.message > b.message {
+		s.inbox.workers[0], s.inbox.workers[1] = b, a
+	}
+	return s
+}
+
+// isLast reports whether the leader that there is stays to the end.
+func (f Faults) isLast() bool { return f.Crashes == 0 && f.TakeOvers == 0 && f.Failovers == 0 }
+
+// simplify makes all snapshots one that see the same of what counts: the rows up to
+// high. Whether a row that one does not see is of a transaction that was in progress or
+// of one that began later makes a difference only where a rule for late rows is missing.
+func (w World) simplify(s *snapshot, d *db, high uint8) {
+	if !w.has(LateOpen | LateNew) {
+		return
+	}
+	var xip set
+	for _, t := range d.txs {
+		if t.seq <= high && t.fate <= committed && !s.sees(t.xid) {
+			xip |= only(t.xid)
+		}
+	}
+	*s = snapshot{xmax: maxSeq + 1, xip: xip}
+}

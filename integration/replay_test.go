@@ -1,0 +1,149 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+// drive is what an operator's process is to do.
+type drive struct{ Job int64 }
+
+// runOperator is the process that drives a replay.
+func runOperator() error {
+	var d drive
+	ctx, pool, nc, err := connect(&d, func(cfg *pgxpool.Config, _ *nats.Conn) { cfg.MaxConns = 2 })
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	defer pool.Close()
+	job, err := deadletter.New(pool, deadletter.Config{}).Drive(ctx, d.Job, nil)
+	if err == nil && job.State != deadletter.JobDone {
+		err = fmt.Errorf("the replay is %s", job.State)
+	}
+	return err
+}
+
+// killed are the events of a handler that were killed by failing, all at once.
+func (d *depot) killed(handler string, n int) {
+	d.Helper()
+	d.exec("INSERT INTO postroom.inbox (handler, dedupe_key) SELECT $1, '/shop e' || i FROM generate_series(1, $2::int) i", handler, n)
+	d.exec(`INSERT INTO postroom.held (handler, dedupe_key, dead_at, attempts, class, fingerprint, failures, first_failed_at, logged_at,
+			source, event_id, type, subject, event_key, content_type, data)
+		SELECT $1, '/shop e' || i, now() - interval '1 hour', 5, 'error', decode(md5('a'), 'hex'), '[{"text": "no"}]', now(), now(),
+			'/shop', 'e' || i, $3, $3, 'k' || i % 1000, 'text/plain', ''
+		FROM generate_series(1, $2::int) i`, handler, n, d.typed("placed"))
+	d.exec("ANALYZE")
+}
+
+// again are n of the events as the broker delivers them once more.
+func (d *depot) again(n int) []postroom.Event {
+	events := make([]postroom.Event, n)
+	for i := range events {
+		events[i] = postroom.Event{ID: fmt.Sprintf("e%d", i+1), Source: "/shop", Type: d.typed("placed"), Key: fmt.Sprintf("k%d", (i+1)%1000)}
+	}
+	return events
+}
+
+// Ten thousand dead events: a canary, the operator's process and a handler's killed in
+// the middle, a cancel, a resume, and a part of them comes again from the broker. Each
+// takes effect once, and the audit is complete.
+func TestReplayOfTenThousand(t *testing.T) {
+	const events, handler = 10_000, "ledger.move"
+	d := openDepot(t)
+	d.killed(handler, events)
+	store, by := deadletter.New(d.pool, deadletter.Config{}), deadletter.By{Actor: "ann", Reason: "mended"}
+	work := job{Stream: d.stream, Handlers: []string{handler}, Workers: 4, Attempts: 5, Timeout: time.Second, AckWait: time.Second}
+	first, second := d.startInbox(work), d.startInbox(work)
+
+	replay, err := store.Replay(t.Context(), deadletter.Filter{Handler: handler}, deadletter.Options{Canary: 50}, by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := func() deadletter.Job {
+		t.Helper()
+		j, err := store.Job(t.Context(), replay.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j
+	}
+	operator := d.startRole("operator", drive{replay.ID})
+	devtest.Eventually(t, depotPatience, "the canary to have passed", func() bool { return now().Succeeded > 1000 })
+	d.publish(d.again(4000)...) // some are settled, some released, some dead still
+	operator.signal(syscall.SIGKILL)
+	first.signal(syscall.SIGKILL)
+	<-operator.done
+	<-first.done
+	if j := now(); j.State != deadletter.JobRunning || j.Left() == 0 {
+		t.Fatalf("killed too late: %+v", j)
+	}
+	third := d.startInbox(work)
+
+	// Nobody drives it: what is released runs, and nothing else is released.
+	devtest.Eventually(t, depotPatience, "what was released to be settled", func() bool {
+		return d.number("SELECT count(*) FROM postroom.held WHERE next_at IS NOT NULL") == 0
+	})
+	resting := now()
+	if resting.State != deadletter.JobRunning || d.number("SELECT count(*) FROM effect") > resting.Released {
+		t.Errorf("while nobody drives it: %+v", resting)
+	}
+
+	// Another drives it on, and cancels it.
+	ctx, stop := context.WithCancel(t.Context())
+	_, err = store.Drive(ctx, replay.ID, func(j deadletter.Job) {
+		if j.Succeeded > 3000 {
+			stop()
+		}
+	})
+	if err == nil {
+		t.Fatal("the replay ended before it was cancelled")
+	}
+	if _, err := store.Cancel(t.Context(), replay.ID, by); err != nil {
+		t.Fatal(err)
+	}
+	cancelled, err := store.Drive(t.Context(), replay.ID, nil)
+	if err != nil || cancelled.State != deadletter.JobCancelled || cancelled.Failed != 0 || cancelled.Succeeded+cancelled.PassedOver != events {
+		t.Fatalf("cancelled: %+v, %v", cancelled, err)
+	}
+	if dead := d.number("SELECT count(*) FROM postroom.held WHERE dead_at < now() - interval '50 minutes'"); dead != cancelled.PassedOver {
+		t.Errorf("%d are dead as they were, want %d", dead, cancelled.PassedOver)
+	}
+
+	if _, err := store.Resume(t.Context(), replay.ID, by); err != nil {
+		t.Fatal(err)
+	}
+	d.startRole("operator", drive{replay.ID})
+	devtest.Eventually(t, depotPatience, "the replay to be done", func() bool { return now().State == deadletter.JobDone })
+	d.settle(handler)
+	second.stop(t)
+	third.stop(t)
+
+	if j := now(); j.Items != events || j.Released != events || j.Succeeded != events || j.Failed != 0 || j.PassedOver != 0 {
+		t.Errorf("done: %+v", j)
+	}
+	effects, different := d.number("SELECT count(*) FROM effect"), d.number("SELECT count(DISTINCT event) FROM effect")
+	if effects != events || different != events || d.number("SELECT count(*) FROM postroom.held") != 0 {
+		t.Errorf("%d effects of %d events, %d held", effects, different, d.number("SELECT count(*) FROM postroom.held"))
+	}
+	left := cancelled.PassedOver
+	for action, n := range map[string]int{"replay": events, "cancel": left, "resume": left} {
+		if rows := d.number("SELECT count(*) FROM postroom.audit WHERE job = $1 AND action = $2 AND events = $3 AND actor = 'ann' AND reason = 'mended'",
+			replay.ID, action, n); rows != 1 {
+			t.Errorf("%d rows in the audit for a %s of %d events, want 1", rows, action, n)
+		}
+	}
+	if n := d.number("SELECT count(*) FROM postroom.job_item WHERE job = $1 AND outcome = 'succeeded'", replay.ID); n != events {
+		t.Errorf("%d items succeeded, want %d", n, events)
+	}
+}

@@ -1,0 +1,217 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/relay"
+)
+
+// staff are the roles of a database: each may do one part.
+type staff struct {
+	*testing.T
+
+	pool   *pgxpool.Pool // of the owner
+	prefix string
+}
+
+func hire(t *testing.T) *staff {
+	t.Helper()
+	s := &staff{T: t, pool: devtest.Pool(t)}
+	var super bool
+	if err := s.pool.QueryRow(t.Context(), "SELECT rolsuper, current_database() FROM pg_roles WHERE rolname = current_user").Scan(&super, &s.prefix); err != nil {
+		t.Fatal(err)
+	}
+	if !super {
+		t.Skip("SKIPPED, NOTHING WAS TESTED: the tests' role may not create roles")
+	}
+	s.own("CREATE TABLE account (id int PRIMARY KEY, n int NOT NULL DEFAULT 0); INSERT INTO account VALUES (1)")
+	s.own("CREATE TABLE effect (event text PRIMARY KEY)")
+	for role, grant := range map[string]string{
+		"producer": "GRANT SELECT, UPDATE ON account TO %[1]s; SELECT postroom.grant_producer('%[1]s')",
+		"relay":    "SELECT postroom.grant_relay('%[1]s')",
+		"inbox":    "GRANT SELECT, INSERT ON effect TO %[1]s; SELECT postroom.grant_inbox('%[1]s')",
+		"operator": "SELECT postroom.grant_operator('%[1]s')",
+		"nobody":   "SELECT '%[1]s'",
+	} {
+		name := s.prefix + "_" + role
+		s.own("CREATE ROLE " + name + " LOGIN")
+		for range 2 { // as after a migration
+			s.own(fmt.Sprintf(grant, name))
+		}
+		t.Cleanup(func() {
+			ctx := context.WithoutCancel(t.Context())
+			if _, err := s.pool.Exec(ctx, "DROP OWNED BY "+name+"; DROP ROLE "+name); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return s
+}
+
+// own executes something as the owner.
+func (s *staff) own(sql string) {
+	s.Helper()
+	if _, err := s.pool.Exec(s.Context(), sql); err != nil {
+		s.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// as returns a pool whose connections are of a role.
+func (s *staff) as(role string) *pgxpool.Pool {
+	s.Helper()
+	cfg := s.pool.Config()
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, "SET SESSION AUTHORIZATION "+s.prefix+"_"+role)
+		return err
+	}
+	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(s.Context()), cfg)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(pool.Close)
+	return pool
+}
+
+func (s *staff) number(sql string, args ...any) (n int) {
+	s.Helper()
+	if err := s.pool.QueryRow(s.Context(), sql, args...).Scan(&n); err != nil {
+		s.Fatal(err)
+	}
+	return n
+}
+
+// Each part does its whole work under a role that was given what it needs by one call.
+func TestEachPartUnderItsOwnRole(t *testing.T) {
+	t.Parallel()
+	s := hire(t)
+	nc := devtest.NATS(t)
+	stream := s.prefix
+	subject := stream + ".changed"
+	err := relay.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: stream, Subjects: []string{subject}})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	out := outbox.New(outbox.Config{Source: "/shop"})
+	producer := s.as("producer")
+	if err := out.Check(t.Context(), producer); err != nil {
+		t.Errorf("the producer's preflight: %v", err)
+	}
+	for i := range 20 {
+		err := pgx.BeginFunc(t.Context(), producer, func(tx pgx.Tx) error {
+			ev := postroom.NewEvent(subject, i)
+			ev.ID, ev.Key = fmt.Sprintf("e%d", i), "1"
+			if _, err := tx.Exec(t.Context(), "UPDATE account SET n = n + 1"); err != nil {
+				return err
+			}
+			return errors.Join(out.Write(t.Context(), tx, ev), out.Write(t.Context(), tx, ev)) // the second is recognised
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	run := func(what string, run func(ctx context.Context) error) {
+		ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+		done := make(chan error, 1)
+		go func() { done <- run(ctx) }()
+		t.Cleanup(func() {
+			stop()
+			if err := <-done; err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		})
+	}
+	run("relay", relay.New(outbox.NewLog(s.as("relay")), relay.JetStream(nc), relay.Config{Logger: quiet}).Run)
+
+	mended := make(chan struct{})
+	in := inbox.New(s.as("inbox"), nc, inbox.Config{IdlePoll: 50 * time.Millisecond, Logger: quiet})
+	in.Handle(inbox.Subscription{Name: "mail", Stream: stream, Types: []string{subject}, Order: inbox.SkipKey, Attempts: 1, Workers: 2},
+		postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+			if ev.ID == "e3" || ev.ID == "e4" {
+				select {
+				case <-mended:
+				default:
+					return postroom.Permanent(errOnPurpose)
+				}
+			}
+			_, err := tx.Exec(ctx, "INSERT INTO effect VALUES ($1)", ev.ID)
+			return err
+		}))
+	run("inbox", in.Run)
+	devtest.Eventually(t, time.Minute, "18 effects and two dead events", func() bool {
+		return s.number("SELECT count(*) FROM effect") == 18 && s.number("SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL") == 2
+	})
+	close(mended)
+
+	store, by := deadletter.New(s.as("operator"), deadletter.Config{}), deadletter.By{Actor: "ann", Reason: "mended"}
+	if err := store.Check(t.Context()); err != nil {
+		t.Errorf("the operator's preflight: %v", err)
+	}
+	if n, err := store.Discard(t.Context(), deadletter.Filter{EventID: "e4"}, 0, by, nil); err != nil || n != 1 {
+		t.Errorf("discarded %d, %v", n, err)
+	}
+	job, err := store.Replay(t.Context(), deadletter.Filter{Handler: "mail"}, deadletter.Options{}, by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if job, err = store.Drive(t.Context(), job.ID, nil); err != nil || job.Succeeded != 1 {
+		t.Errorf("replayed: %+v, %v", job, err)
+	}
+	if n := s.number("SELECT count(*) FROM effect"); n != 19 {
+		t.Errorf("%d effects, want 19", n)
+	}
+}
+
+// What a role must not do, it cannot.
+func TestRolesHaveNoMoreThanTheyNeed(t *testing.T) {
+	t.Parallel()
+	s := hire(t)
+	for role, refused := range map[string][]string{
+		"producer": {
+			"SELECT data FROM postroom.outbox", "SELECT * FROM postroom.outbox", "UPDATE postroom.outbox SET data = ''", "DELETE FROM postroom.outbox",
+			"INSERT INTO postroom.outbox (xid) VALUES ('1')", "SELECT FROM postroom.relay", "UPDATE postroom.relay SET high = 0",
+			"SELECT FROM postroom.held", "SELECT FROM postroom.inbox", "SELECT postroom.grant_relay(current_user::regrole)",
+		},
+		"relay": {
+			"SELECT FROM account", "UPDATE account SET n = 0", "INSERT INTO effect VALUES ('x')", "SELECT FROM effect",
+			"INSERT INTO postroom.outbox (source, event_id, digest, type, subject, data) VALUES ('/s', 'x', '', 'a', 'a', '')",
+			"UPDATE postroom.outbox SET data = ''", "SELECT FROM postroom.inbox", "DELETE FROM postroom.audit", "SELECT FROM postroom.receipt",
+		},
+		"inbox": {
+			"SELECT FROM account", "SELECT FROM postroom.outbox", "DELETE FROM postroom.outbox", "UPDATE postroom.relay SET high = 0",
+			"SELECT FROM postroom.audit", "DELETE FROM postroom.audit", "DELETE FROM postroom.archive", "UPDATE postroom.job SET state = 'done'",
+		},
+		"operator": {
+			"UPDATE postroom.audit SET actor = 'bob'", "DELETE FROM postroom.audit", "TRUNCATE postroom.audit", "DELETE FROM postroom.outbox",
+			"UPDATE postroom.outbox SET data = ''", "SELECT postroom.write('/s', 'a', '{}')", "SELECT FROM account", "INSERT INTO effect VALUES ('x')",
+			"DELETE FROM postroom.inbox", "DELETE FROM postroom.rewind",
+		},
+		"nobody": {"SELECT FROM postroom.outbox", "SELECT FROM postroom.held", "SELECT postroom.write('/s', 'a', '{}')"},
+	} {
+		t.Run(role, func(t *testing.T) {
+			pool := s.as(role)
+			for _, sql := range refused {
+				_, err := pool.Exec(t.Context(), sql)
+				var pg *pgconn.PgError
+				if !errors.As(err, &pg) || pg.Code != "42501" {
+					t.Errorf("%s may: %s (%v)", role, sql, err)
+				}
+			}
+		})
+	}
+}

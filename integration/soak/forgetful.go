@@ -1,0 +1,297 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/relay"
+)
+
+const aboutForgetful = `A broker that forgets. A million published events are compared with their stream, by a process of its own that does nothing else;
+a thousand messages are removed from the midst of the stream, found and published again beside producers that write as fast as they can; and
+then the broker's storage is replaced by an older copy while they go on. The rates are of committed transactions, with one event each.`
+
+// liveShare is which part of its rate the live traffic keeps meanwhile, at least.
+const liveShare = 0.8
+
+// compareJob describes a comparison.
+type compareJob struct{ Database, NATS string }
+
+// compared is what came of it.
+type compared struct {
+	Compared, Messages int
+	Missing            []int64
+	Seconds            float64
+}
+
+// serveCompare compares a log with its streams, tells what it found, and stays until ctx
+// ends.
+func serveCompare(ctx context.Context, text []byte) error {
+	var job compareJob
+	if err := json.Unmarshal(text, &job); err != nil {
+		return err
+	}
+	pool, err := pgxpool.New(ctx, job.Database)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	nc, err := nats.Connect(job.NATS)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	found, err := relay.Reconcile(ctx, outbox.NewLog(pool), relay.JetStream(nc), relay.Reconciliation{})
+	if err == nil && (len(found) != 1 || found[0].Err != nil) {
+		err = fmt.Errorf("found %+v", found)
+	}
+	if err != nil {
+		return err
+	}
+	told, err := json.Marshal(compared{found[0].Compared, found[0].Messages, found[0].Missing, found[0].Took.Seconds()})
+	if err != nil {
+		return err
+	}
+	fleet.Tell("%s", told)
+	<-ctx.Done()
+	return nil
+}
+
+// compare has another process compare, and returns what it found and the most memory
+// that it had.
+func (r *rig) compare(ctx context.Context, job compareJob) (found compared, peak int64, err error) {
+	p, err := fleet.Start("compare", job, r.childLog())
+	if err != nil {
+		return found, 0, err
+	}
+	defer p.Kill()
+	err = fleet.Eventually(ctx, 5*time.Minute, "a comparison", func(context.Context) (bool, error) {
+		if p.Ended() {
+			return false, errors.New("it failed")
+		}
+		text := p.Says()
+		return text != "" && json.Unmarshal([]byte(text), &found) == nil, nil
+	})
+	return found, residentPeak(p.PID()), err
+}
+
+// amnesia is the scenario's rig.
+type amnesia struct {
+	*rig
+	b *fleet.Brokers
+	c *client
+	d *database
+	p *producer
+}
+
+func forgetful(ctx context.Context, r *rig) error {
+	a := &amnesia{rig: r}
+	var err error
+	if a.b, err = r.brokers(ctx, 1); err != nil {
+		return err
+	}
+	if err := a.stream(ctx); err != nil {
+		return err
+	}
+	if a.d, err = r.database(ctx, true); err != nil {
+		return err
+	}
+	a.p = &producer{db: a.d, keys: 1000, rate: 1e9, committed: func(int, int, string, time.Time) {}, undone: func(string) {}}
+	if err := a.p.prepare(ctx); err != nil {
+		return err
+	}
+	if _, err := r.crew(1, relayJob{Database: a.d.url, NATS: a.b.URLs()}); err != nil {
+		return err
+	}
+	for _, step := range []func(ctx context.Context) error{a.reconcile, a.repair, a.rollBack} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stream makes a stream from which messages can be removed.
+func (a *amnesia) stream(ctx context.Context) error {
+	nc, err := nats.Connect(a.b.URLs())
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	cfg := jetstream.StreamConfig{Name: stream, Subjects: []string{subject}, Discard: jetstream.DiscardNew}
+	if _, err := js.CreateStream(ctx, cfg); err != nil {
+		return err
+	}
+	a.c, err = a.client(ctx, a.b.URLs(), jetstream.StreamConfig{})
+	return err
+}
+
+// published waits until everything is.
+func (a *amnesia) published(ctx context.Context) error {
+	return fleet.Eventually(ctx, 10*time.Minute, "all events to be published", func(ctx context.Context) (bool, error) { return a.d.settled(ctx) })
+}
+
+// reconcile compares a log of which nothing is missing.
+func (a *amnesia) reconcile(ctx context.Context) error {
+	n := pick(a.rig, 1_000_000, 20_000)
+	a.say("publishing %s events", grouped(n))
+	if err := a.d.load(ctx, n, eventBytes); err != nil {
+		return err
+	}
+	if err := a.published(ctx); err != nil {
+		return err
+	}
+	a.say("comparing them")
+	found, peak, err := a.compare(ctx, compareJob{a.d.url, a.b.URLs()})
+	if err != nil {
+		return err
+	}
+	a.check("events compared", grouped(found.Compared), grouped(n), found.Compared == n)
+	a.check("missing, of a stream that has all", grouped(len(found.Missing)), "0", len(found.Missing) == 0)
+	a.note("compared in a second", "%s", grouped(int(float64(found.Compared)/found.Seconds)))
+	a.note("resident at most, of the process that compares", "%s", megabytes(peak))
+	return nil
+}
+
+// repair removes messages from the midst, and has them published again.
+func (a *amnesia) repair(ctx context.Context) error {
+	s, err := a.c.js.Stream(ctx, stream)
+	if err != nil {
+		return err
+	}
+	n := pick(a.rig, 1000, 50)
+	removed := map[uint64]bool{}
+	for last := s.CachedInfo().State.LastSeq; len(removed) < n; {
+		seq := 1 + rand.Uint64N(last) //nolint:gosec // any
+		if removed[seq] {
+			continue
+		}
+		if err := s.DeleteMsg(ctx, seq); err != nil {
+			return fmt.Errorf("remove message %d: %w", seq, err)
+		}
+		removed[seq] = true
+	}
+	before, err := a.live(ctx)
+	if err != nil {
+		return err
+	}
+	log := outbox.NewLog(a.d.pool)
+	during, err := a.liveWhile(ctx, func(ctx context.Context) error {
+		found, _, err := a.compare(ctx, compareJob{a.d.url, a.b.URLs()})
+		if err != nil {
+			return err
+		}
+		a.check("found of the removed messages, with live traffic", grouped(len(found.Missing)), grouped(n), len(found.Missing) == n)
+		made, err := log.Redo(ctx, found.Missing, 1000, "soak", "removed")
+		if err != nil {
+			return err
+		}
+		return fleet.Eventually(ctx, 10*time.Minute, "the repair", func(ctx context.Context) (bool, error) {
+			now, err := log.FindRewind(ctx, made.ID)
+			return now.State == outbox.RewindDone, err
+		})
+	})
+	if err != nil {
+		return err
+	}
+	a.judge("live transactions in a second while it was repaired", during, before)
+	return a.wantNothingMissing(ctx, "after the repair")
+}
+
+// rollBack replaces the broker's storage by an older copy.
+func (a *amnesia) rollBack(ctx context.Context) error {
+	saved := filepath.Join(filepath.Dir(a.b.Dir(0)), "saved")
+	replace := func(from, to string) error {
+		a.b.Kill(0)
+		return errors.Join(os.RemoveAll(to), os.CopyFS(to, os.DirFS(from)), a.b.Start(ctx, 0))
+	}
+	if err := replace(a.b.Dir(0), saved); err != nil {
+		return err
+	}
+	before, err := a.live(ctx)
+	if err != nil {
+		return err
+	}
+	last := a.p.done.Load()
+	if _, err := a.live(ctx); err != nil { // of which the broker will know nothing
+		return err
+	}
+	a.say("the broker forgets %s events", grouped(int(a.p.done.Load()-last)))
+	began := time.Now()
+	during, err := a.liveWhile(ctx, func(ctx context.Context) error {
+		if err := replace(saved, a.b.Dir(0)); err != nil {
+			return err
+		}
+		return fleet.Eventually(ctx, time.Minute, "the repair to be noted", func(ctx context.Context) (noted bool, err error) {
+			err = a.d.pool.QueryRow(ctx, "SELECT count(*) > 0 FROM postroom.relay_mark WHERE at > now() - $1::interval", time.Since(began)).Scan(&noted)
+			return noted, err
+		})
+	})
+	if err != nil {
+		return err
+	}
+	a.judge("live transactions in a second while the broker was away and was repaired", during, before)
+	return a.wantNothingMissing(ctx, "after an older copy of the storage")
+}
+
+// live returns how many transactions are committed in a second when nothing else happens.
+func (a *amnesia) live(ctx context.Context) (float64, error) {
+	return a.liveWhile(ctx, func(context.Context) error { return nil })
+}
+
+// liveWhile returns how many are while something does, and for some seconds at least.
+func (a *amnesia) liveWhile(ctx context.Context, do func(ctx context.Context) error) (rate float64, err error) {
+	err = during(ctx, func(ctx context.Context) error {
+		fleet.Sleep(ctx, pick(a.rig, 2*time.Second, 100*time.Millisecond))
+		began, done := time.Now(), a.p.done.Load()
+		if err := do(ctx); err != nil {
+			return err
+		}
+		fleet.Sleep(ctx, time.Until(began.Add(pick(a.rig, 15*time.Second, 500*time.Millisecond))))
+		rate = float64(a.p.done.Load()-done) / time.Since(began).Seconds()
+		return nil
+	}, a.p.run)
+	if err != nil {
+		return 0, err
+	}
+	return rate, a.published(ctx)
+}
+
+// judge compares a live rate with that of undisturbed traffic.
+func (a *amnesia) judge(what string, rate, before float64) {
+	share := rate / before
+	text := fmt.Sprintf("%s of %s: %.2f", grouped(int(rate)), grouped(int(before)), share)
+	if a.short || raceDetector {
+		a.note(what, "%s", text)
+		return
+	}
+	a.check(what, text, fmt.Sprintf("≥ %.1f", liveShare), share >= liveShare)
+}
+
+// wantNothingMissing compares once more.
+func (a *amnesia) wantNothingMissing(ctx context.Context, when string) error {
+	found, _, err := a.compare(ctx, compareJob{a.d.url, a.b.URLs()})
+	if err != nil {
+		return err
+	}
+	a.check("missing "+when, grouped(len(found.Missing)), "0", len(found.Missing) == 0)
+	return nil
+}

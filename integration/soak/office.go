@@ -1,0 +1,211 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"context"
+	_ "embed" // the statements
+	"fmt"
+	"time"
+
+	"github.com/postroom/postroom/internal/cause"
+)
+
+// The types of what happens in the office, and the handlers of three of them. Nobody
+// runs the last handler.
+const (
+	charged = "soak.charged"
+	moved   = "soak.moved"
+	mailed  = "soak.mailed"
+
+	charges = "billing.charge"
+	moves   = "ledger.move" // ordered
+	mails   = "mail.send"   // calls out
+	builds  = "report.build"
+)
+
+var (
+	//go:embed sql/operator_log.sql
+	operatorLogSQL string
+	//go:embed sql/operator_ledger.sql
+	operatorLedgerSQL string
+	//go:embed sql/operator_held.sql
+	operatorHeldSQL string
+	//go:embed sql/operator_scheduled.sql
+	operatorScheduledSQL string
+	//go:embed sql/operator_jobs.sql
+	operatorJobsSQL string
+	//go:embed sql/operator_audit.sql
+	operatorAuditSQL string
+	//go:embed sql/operator_archive.sql
+	operatorArchiveSQL string
+	//go:embed sql/operator_receipts.sql
+	operatorReceiptsSQL string
+)
+
+// office is a database after some days of work.
+type office struct {
+	rig      *rig
+	db       *database
+	rows     int // of the log that is loaded; of half of it the ledger has one, too
+	unit     int // of what is held, a two-hundredth
+	accounts int // that are held up
+	fresh    int // events that came while the handlers ran
+	causes   []harm
+}
+
+// harm is what befell some events of a handler.
+type harm struct {
+	handler      string
+	after        int // the number of its first event, after a multiple of six
+	first, every int // of the events of its type
+	events       int
+	state        string // see operator_held.sql
+	class, text  string
+	attempts     int
+}
+
+func (h harm) fingerprint() []byte {
+	if h.class == "" {
+		return nil
+	}
+	return cause.Fingerprint(h.handler, h.class, "", h.text)
+}
+
+func newOffice(r *rig, d *database) *office {
+	o := &office{rig: r, db: d, rows: pick(r, 10_000_000, 100_000), unit: pick(r, 500, 2), accounts: pick(r, 300, 6)}
+	const refused, slow, away = "the card of %s was refused: insufficient funds (code 51)", "no answer for %s in 30s", "dial tcp 10.0.0.7:25: connection refused (%s)"
+	o.causes = []harm{
+		{charges, 0, 0, 100, 16 * o.unit, "dead", "permanent", refused, 1},
+		{charges, 0, 1, 100, 10 * o.unit, "dead", "timeout", slow, 5},
+		{mails, 4, 0, 100, 8 * o.unit, "dead", "error", away, 5},
+		{moves, 2, 0, 100, 6*o.unit - o.accounts, "dead", "panic", "runtime error: index out of range [3] with length 3 (%s)", 5},
+		{moves, 2, 0, 1, o.accounts, "blocking", "23514", `new row for relation "account" violates check constraint "solvent" (%s)`, 5},
+	}
+	return o
+}
+
+// held is how much is held, in all.
+func (o *office) held() int { return 200 * o.unit }
+
+// fill loads it all.
+func (o *office) fill(ctx context.Context) error {
+	began := time.Now()
+	for _, step := range []struct {
+		what string
+		load func(ctx context.Context) error
+	}{
+		{"the log, " + grouped(o.rows) + " events", func(ctx context.Context) error { return o.log(ctx, 1, o.rows, 60*time.Hour, o.accounts, 30*o.unit) }},
+		{"the ledger, " + grouped(o.rows/2) + " rows", o.ledger},
+		{"statistics", o.tidy},
+		{"held events, " + grouped(o.held()), o.hold},
+		{"what operators did", o.history},
+		{"statistics", o.tidy},
+	} {
+		o.rig.say("loading %s", step.what)
+		if err := step.load(ctx); err != nil {
+			return err
+		}
+	}
+	o.rig.say("loaded in %s", time.Since(began).Round(time.Second))
+	return o.count(ctx)
+}
+
+// log appends events from a number on; see operator_log.sql.
+func (o *office) log(ctx context.Context, first, n int, age time.Duration, accounts, scheduled int) error {
+	return o.db.exec(ctx, operatorLogSQL, n, first, source, age, accounts, scheduled)
+}
+
+func (o *office) ledger(ctx context.Context) error {
+	if err := o.db.exec(ctx, effectTable); err != nil {
+		return err
+	}
+	err := o.db.exec(ctx, "UPDATE postroom.relay SET high = (SELECT max(seq) FROM postroom.outbox), snap = pg_current_snapshot()")
+	if err != nil {
+		return err
+	}
+	return o.db.exec(ctx, operatorLedgerSQL, []string{charged, moved, mailed}, []string{charges, moves, mails})
+}
+
+// hold loads what is held: the causes of deaths, what waits behind the keys of the
+// last one, what will be tried again, what nobody takes, and what is scheduled.
+func (o *office) hold(ctx context.Context) error {
+	middle, last := o.rows/6/4, (o.rows-2)/6 // of a type's events, those of a later day, and the newest one
+	all := append([]harm{}, o.causes...)
+	for i := range all {
+		all[i].first += middle
+	}
+	// Every event of the accounts waits from the one on that died.
+	waiting := 60 * o.unit
+	all[4].first = last - waiting - o.accounts + 1
+	all = append(all,
+		harm{moves, 2, last - waiting + 1, 1, waiting, "waiting", "", "%s", 0},
+		harm{charges, 0, middle + 2, 50, 40 * o.unit, "retrying", "08006", "connection reset by peer (%s)", 3},
+		harm{mails, 4, middle + 2, 50, 29 * o.unit, "retrying", "error", "421 try again later (%s)", 2},
+		harm{builds, 3, middle, 100, o.unit, "due", "", "%s", 0},
+	)
+	for _, h := range all {
+		var class *string
+		if h.class != "" {
+			class = &h.class
+		}
+		err := o.db.exec(ctx, operatorHeldSQL, source, h.handler, h.after, h.first, h.events, h.every, h.state, class, h.text, h.fingerprint(), h.attempts)
+		if err != nil {
+			return err
+		}
+	}
+	return o.db.exec(ctx, operatorScheduledSQL)
+}
+
+// history loads what operators did so far.
+func (o *office) history(ctx context.Context) error {
+	u := o.unit
+	print := o.causes[0].fingerprint()
+	if err := o.db.exec(ctx, operatorJobsSQL, source, charges, 24*u, 10*u, 5*u, u, print); err != nil {
+		return err
+	}
+	if err := o.db.exec(ctx, operatorAuditSQL, 40*u, source, charges, 10*u); err != nil {
+		return err
+	}
+	if err := o.db.exec(ctx, operatorArchiveSQL, source, charges, 10*u, o.rows/6/4+3, "permanent", print); err != nil {
+		return err
+	}
+	return o.db.exec(ctx, operatorReceiptsSQL, mails, 400*u)
+}
+
+// tidy has the server do now what autovacuum does some time.
+func (o *office) tidy(ctx context.Context) error {
+	err := o.db.exec(ctx, "VACUUM (ANALYZE) postroom.outbox, postroom.inbox, postroom.held, postroom.archive, postroom.audit, postroom.job, postroom.job_item, postroom.receipt")
+	if err != nil {
+		return err
+	}
+	return o.db.exec(ctx, "CHECKPOINT")
+}
+
+// count looks whether there is as much as there is to be.
+func (o *office) count(ctx context.Context) error {
+	u := o.unit
+	for _, t := range []struct {
+		what, sql string
+		want      int
+	}{
+		{"events in the log", "SELECT count(*) FROM postroom.outbox", o.rows},
+		{"rows in the ledger", "SELECT count(*) FROM postroom.inbox", o.rows/2 + u},
+		{"held events", "SELECT count(*) FROM postroom.held", o.held()},
+		{"dead ones", "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL", 40 * u},
+		{"held keys", "SELECT count(DISTINCT (handler, key)) FROM postroom.held WHERE key IS NOT NULL", o.accounts},
+		{"discarded events", "SELECT count(*) FROM postroom.archive", 10 * u},
+		{"actions of operators", "SELECT count(*) FROM postroom.audit", 40 * u},
+		{"events of replays", "SELECT count(*) FROM postroom.job_item", 40 * u},
+	} {
+		var n int
+		if err := o.db.pool.QueryRow(ctx, t.sql).Scan(&n); err != nil {
+			return fmt.Errorf("count %s: %w", t.what, err)
+		}
+		if n != t.want {
+			return fmt.Errorf("there are %d %s, want %d", n, t.what, t.want)
+		}
+		o.rig.note(t.what, "%s", grouped(n))
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/relay"
+)
+
+const aboutOperator = `An operator asks each of ten questions with one command, and searches the dead events: of a database with ten million
+events in the log, five million rows in the ledger and 100,000 held events, of which 20,000 are dead and 30,000 wait behind
+300 keys, with a relay and an inbox at work and 120,000 messages in the stream. Everything is loaded by a few statements.
+Each command is a process of its own, from its start to its end, connections included, and is run three times: the slowest
+counts. Exit status 0 and 3 are answers.`
+
+func operator(ctx context.Context, r *rig) error {
+	b, err := r.brokers(ctx, 1)
+	if err != nil {
+		return err
+	}
+	c, err := r.client(ctx, b.URLs(), jetstream.StreamConfig{})
+	if err != nil {
+		return err
+	}
+	err = relay.EnsureStream(ctx, c.nc, jetstream.StreamConfig{Name: stream, Subjects: []string{"soak.*"}})
+	if err != nil {
+		return err
+	}
+	d, err := r.database(ctx, true)
+	if err != nil {
+		return err
+	}
+	o := newOffice(r, d)
+	if err := o.fill(ctx); err != nil {
+		return err
+	}
+	clerk, err := r.clerk(ctx, d.url, b.URLs())
+	if err != nil {
+		return err
+	}
+	return r.whileRelaying(ctx, d, c, watch{}, func(ctx context.Context) error {
+		return o.whileHandling(ctx, c, func(ctx context.Context) error {
+			if err := o.arrive(ctx, c); err != nil {
+				return err
+			}
+			return o.questions(ctx, clerk)
+		})
+	})
+}
+
+// whileHandling calls do while an inbox has the handlers of the office, but one.
+func (o *office) whileHandling(ctx context.Context, c *client, do func(ctx context.Context) error) error {
+	nc, err := nats.Connect(c.urls, relay.ConnectOptions()...)
+	if err != nil {
+		return fmt.Errorf("connect to NATS: %w", err)
+	}
+	defer nc.Close()
+	in := inbox.New(o.db.pool, nc, inbox.Config{Logger: o.rig.logger})
+	effect := postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		_, err := tx.Exec(ctx, "INSERT INTO effect (event) VALUES ($1)", ev.ID)
+		return err
+	})
+	takes := func(handler, kind string) inbox.Subscription {
+		return inbox.Subscription{Name: handler, Stream: stream, Types: []string{kind}, Workers: 3}
+	}
+	in.Handle(takes(charges, charged), effect)
+	ordered := takes(moves, moved)
+	ordered.Order = inbox.HoldKey
+	in.Handle(ordered, effect)
+	in.HandleExternal(takes(mails, mailed), func(ctx context.Context, call *inbox.Call) error {
+		_, err := call.Step(ctx, "send", func(context.Context, string) ([]byte, error) { return nil, nil })
+		return err
+	})
+	return during(ctx, do, func(ctx context.Context) error {
+		if err := in.Run(ctx); err != nil {
+			return err
+		}
+		if ctx.Err() == nil {
+			return errors.New("the inbox ended")
+		}
+		return nil
+	})
+}
+
+// arrive has new events come, be published and be handled.
+func (o *office) arrive(ctx context.Context, c *client) error {
+	n := pick(o.rig, 120_000, 3000)
+	if err := o.log(ctx, o.rows+1, n, 0, 0, 0); err != nil {
+		return err
+	}
+	err := fleet.Eventually(ctx, 5*time.Minute, "new events to be handled", func(ctx context.Context) (done bool, err error) {
+		stored, err := c.stored(ctx)
+		if err != nil || stored < n {
+			return false, err
+		}
+		// A handler's row in the ledger comes before its effects, and one that makes calls is held meanwhile.
+		err = o.db.pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM effect) = $1 AND (SELECT count(*) FROM postroom.held) = $2
+			AND (SELECT high >= $3 AND isempty(pending) FROM postroom.relay)`, n/3, o.held(), o.rows+n).Scan(&done)
+		return done, err
+	})
+	if err != nil {
+		return err
+	}
+	if err := o.tidy(ctx); err != nil {
+		return err
+	}
+	o.fresh = n
+	o.rig.note("messages in the stream", "%s", grouped(n))
+	return nil
+}

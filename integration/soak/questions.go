@@ -1,0 +1,318 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/doctor"
+	"github.com/postroom/postroom/inspect"
+)
+
+// event is the id of the event with a number.
+func event(n int) string { return fmt.Sprintf("event-%010d", n) }
+
+// questions asks all of them.
+func (o *office) questions(ctx context.Context, c *clerk) error {
+	all := []question{o.late(), o.dead()}
+	all = append(all, o.where()...)
+	all = append(all, o.replayed(), o.replays(), o.safe(), o.forecast(), o.keys(), o.handlers(), o.lost(), o.grows())
+	all = append(all, o.searches()...)
+	for _, q := range all {
+		if err := c.ask(ctx, q); err != nil {
+			return err
+		}
+	}
+	return o.pages(ctx, c)
+}
+
+func (o *office) late() question {
+	return question{
+		asks: "1 what is late?", args: []string{"status"}, want: "a handler nobody runs, a replay nobody drives, what is dead",
+		read: reading(func(s inspect.Status) (string, bool) {
+			found := map[string]int{}
+			var texts []string
+			for _, f := range s.Findings {
+				found[f.Code]++
+				texts = append(texts, f.Text)
+			}
+			return strings.Join(texts, "; "), s.Relay.Leads && len(found) == 3 &&
+				found[inspect.FoundNoProcess] == 1 && found[inspect.FoundReplayIdle] == 1 && found[inspect.FoundDead] == 3
+		}),
+	}
+}
+
+func (o *office) dead() question {
+	type groups struct{ Groups []deadletter.Group }
+	return question{
+		asks: "2 what is dead, and why?", args: []string{"dead", "groups"}, want: grouped(40*o.unit) + " of 5 causes",
+		read: reading(func(v groups) (string, bool) {
+			all, texts := int64(0), []string{}
+			for _, g := range v.Groups {
+				all += g.Events
+				texts = append(texts, fmt.Sprintf("%s of %s (%s)", grouped(g.Events), g.Handler, g.Class))
+			}
+			return fmt.Sprintf("%s of %d causes: %s", grouped(all), len(v.Groups), strings.Join(texts, ", ")), all == int64(40*o.unit) && len(v.Groups) == 5
+		}),
+	}
+}
+
+// where asks for an old event, for one that is dead, and for one that just came.
+func (o *office) where() []question {
+	old := 30*(o.rows/600) + 14 // a move that caused something
+	dead := 6 * (o.rows / 6 / 4)
+	fresh := o.rows + o.fresh/2
+	fresh += 6 - fresh%6 // a charge
+	journey := func(asks string, n int, want string, right func(j inspect.Journey) bool) question {
+		return question{
+			asks: asks, args: []string{"events", "show", event(n)}, want: want,
+			read: reading(func(j inspect.Journey) (string, bool) { return way(j), len(j.Logged) == 1 && right(j) }),
+		}
+	}
+	return []question{
+		journey("3 where is event X, of two days ago?", old, "published, done at one handler, caused one", func(j inspect.Journey) bool {
+			return len(j.Decided) == 1 && j.Decided[0].State == "" && len(j.Caused) == 1 && j.Caused[0].ID == event(old+1)
+		}),
+		journey("3 where is event X, which is dead?", dead, "published, dead at one handler", func(j inspect.Journey) bool {
+			return len(j.Held) == 1 && j.Held[0].State == inspect.Dead && len(j.Held[0].Failures) == 1
+		}),
+		journey("3 where is event X, which just came?", fresh, "published, in the stream, done at one handler", func(j inspect.Journey) bool {
+			return len(j.Decided) == 1 && len(j.InStream) == 1 && j.InStream[0].Found
+		}),
+	}
+}
+
+// way is a journey in a line.
+func way(j inspect.Journey) string {
+	var parts []string
+	for _, l := range j.Logged {
+		parts = append(parts, string(l.State))
+	}
+	for _, s := range j.InStream {
+		if s.Found {
+			parts = append(parts, fmt.Sprintf("sequence %d of %s", s.Seq, s.Stream))
+			continue
+		}
+		parts = append(parts, fmt.Sprintf("not among %s messages of %s since (all: %t)", grouped(s.Looked), s.Stream, s.Whole))
+	}
+	for _, d := range j.Decided {
+		if d.State == "" {
+			parts = append(parts, "done at "+d.Handler)
+		}
+	}
+	for _, h := range j.Held {
+		parts = append(parts, fmt.Sprintf("%s at %s, attempts %d: %s", h.State, h.Handler, h.Attempts, h.Failures[len(h.Failures)-1].Text))
+	}
+	for _, c := range j.Caused {
+		parts = append(parts, "caused "+c.ID)
+	}
+	return strings.Join(parts, "; ")
+}
+
+func (o *office) replayed() question {
+	return question{
+		asks: "4 who replayed what?", args: []string{"audit", "--action", "replay"}, want: "the last two replays or more",
+		read: reading(func(a inspect.Audit) (string, bool) {
+			var texts []string
+			for _, a := range a.Actions {
+				texts = append(texts, fmt.Sprintf("%s %s: %s (%s)", a.Actor, a.At.Format("02 15:04"), grouped(a.Events), a.Reason))
+			}
+			return strings.Join(texts, ", "), len(texts) >= 2
+		}),
+	}
+}
+
+// replays are listed whole; the audit has them among all else that was done.
+func (o *office) replays() question {
+	return question{
+		asks: "4 who replayed what, and how did it go?", args: []string{"dead", "jobs"}, want: "all four replays",
+		read: reading(func(all []deadletter.Job) (string, bool) {
+			var texts []string
+			for _, j := range all {
+				texts = append(texts, fmt.Sprintf("%s: %s, %d of %d succeeded", j.Actor, j.State, j.Succeeded, j.Items))
+			}
+			return strings.Join(texts, "; "), len(texts) == 4
+		}),
+	}
+}
+
+func (o *office) safe() question {
+	return question{
+		asks: "5 is the set-up safe?", args: []string{"doctor"}, want: "the handler that nobody runs is found",
+		read: reading(func(v doctor.Report) (string, bool) {
+			var texts []string
+			unknown := false
+			for _, f := range v.Findings {
+				if f.Severity == doctor.Fault || f.Severity == doctor.Warning {
+					texts = append(texts, strings.TrimSpace(fmt.Sprintf("%s %s %s", f.Severity, f.Check, f.Subject)))
+				}
+				unknown = unknown || f.Subject == builds
+			}
+			return fmt.Sprintf("%s; %d checks passed", strings.Join(texts, ", "), len(v.Of(doctor.OK))), unknown
+		}),
+	}
+}
+
+func (o *office) forecast() question {
+	type preview struct {
+		Events    int64
+		Forecasts []deadletter.Forecast
+		Trials    []deadletter.Trial
+	}
+	print := hex.EncodeToString(o.causes[0].fingerprint())
+	want := int64(15 * o.unit) // a sixteenth is in a replay that rests
+	return question{
+		asks: "6 what would a replay do?", args: []string{"dead", "replay", "--cause", print, "--dry-run", "--try", "1"},
+		want: grouped(want) + " events; the one that is tried passes, with one effect",
+		read: reading(func(p preview) (string, bool) {
+			if len(p.Forecasts) != 1 || len(p.Trials) != 1 {
+				return fmt.Sprintf("%d forecasts, %d trials", len(p.Forecasts), len(p.Trials)), false
+			}
+			f, t := p.Forecasts[0], p.Trials[0]
+			var changes []string
+			for _, c := range t.Changes {
+				changes = append(changes, fmt.Sprintf("%d inserted into %s", c.Inserted, c.Name))
+			}
+			return fmt.Sprintf("%s events of %s, %s more are in another replay; tried %s: %s, %s", grouped(f.Events), f.Handler, grouped(f.Busy), t.EventID, t.Verdict, strings.Join(changes, ", ")),
+				f.Events == want && t.Verdict == deadletter.Passes && len(t.Changes) == 1 && t.Changes[0].Inserted == 1
+		}),
+	}
+}
+
+func (o *office) keys() question {
+	return question{
+		asks: "7 which key is held?", args: []string{"keys", "--limit", "1000"}, want: grouped(o.accounts) + " keys",
+		read: reading(func(k inspect.Keys) (string, bool) {
+			if len(k.Keys) == 0 {
+				return "none", false
+			}
+			first := k.Keys[0]
+			return fmt.Sprintf("%d of %s; %s behind %s, which is %s: %s", len(k.Keys), first.Handler, grouped(first.Behind), first.Head.Event, first.Head.State, first.Head.Failure),
+				len(k.Keys) == o.accounts && first.Behind == int64(60*o.unit/o.accounts)
+		}),
+	}
+}
+
+func (o *office) handlers() question {
+	return question{
+		asks: "8 how far is each handler?", args: []string{"handlers"}, want: "4 handlers, 3 of them run",
+		read: reading(func(h inspect.Handlers) (string, bool) {
+			var texts []string
+			run := 0
+			for _, h := range h.Handlers {
+				if len(h.Processes) > 0 {
+					run++
+				}
+				text := fmt.Sprintf("%s: %s held, nobody runs it", h.Name, grouped(h.Held.Events()))
+				if h.Broker != nil {
+					text = fmt.Sprintf("%s: %d pending, %s held", h.Name, h.Broker.Pending, grouped(h.Held.Events()))
+				}
+				texts = append(texts, text)
+			}
+			return strings.Join(texts, "; "), len(h.Handlers) == 4 && run == 3
+		}),
+	}
+}
+
+func (o *office) lost() question {
+	return question{
+		asks: "9 did the broker lose anything?", args: []string{"stream", "check"}, want: "nothing, of 200 events",
+		read: reading(func(l doctor.Losses) (string, bool) {
+			if len(l.Streams) != 1 {
+				return fmt.Sprintf("%d streams", len(l.Streams)), false
+			}
+			t := l.Streams[0]
+			return strings.TrimSpace(fmt.Sprintf("%d of the %d newest events are missing in %s; %d handlers compared %s", len(t.Missing), t.Compared, t.Stream, len(l.Handlers), t.Note)),
+				!l.Any() && t.Compared == 200 && len(l.Handlers) == 3
+		}),
+	}
+}
+
+func (o *office) grows() question {
+	return question{
+		asks: "10 what grows?", args: []string{"tables"}, want: "the log and the ledger first",
+		read: reading(func(v inspect.Tables) (string, bool) {
+			var texts []string
+			for _, t := range v.Tables[:min(3, len(v.Tables))] {
+				text := fmt.Sprintf("%s %s, about %s rows", t.Name, megabytes(t.Bytes+t.IndexBytes), grouped(t.Rows))
+				if t.OldestSeconds > 0 {
+					text += fmt.Sprintf(", the oldest %.0f h", t.OldestSeconds/3600)
+				}
+				texts = append(texts, text)
+			}
+			return strings.Join(texts, "; "), len(v.Tables) > 2 && v.Tables[0].Name == "outbox"
+		}),
+	}
+}
+
+// found is a page of dead events.
+type found struct {
+	Events []deadletter.Letter
+	Next   string
+}
+
+// searches look for dead events.
+func (o *office) searches() []question {
+	type count struct{ Count int }
+	counts := func(want int) func(out []byte) (string, bool, error) {
+		return reading(func(v count) (string, bool) { return grouped(v.Count), v.Count == want })
+	}
+	finds := func(want int) func(out []byte) (string, bool, error) {
+		return reading(func(v found) (string, bool) { return grouped(len(v.Events)), len(v.Events) == want })
+	}
+	dead := event(6 * (o.rows / 6 / 4))
+	return []question{
+		{"how many are dead?", []string{"dead", "list", "--count"}, grouped(40 * o.unit), counts(40 * o.unit)},
+		{"how many of a handler?", []string{"dead", "list", "--handler", mails, "--count"}, grouped(8 * o.unit), counts(8 * o.unit)},
+		{"those of a handler", []string{"dead", "list", "--handler", moves, "--limit", "1000"}, "a page", finds(min(6*o.unit, 1000))},
+		{"those with a text that one has", []string{"dead", "list", "--text", dead}, "1", finds(1)},
+		{"how many have a text?", []string{"dead", "list", "--text", "insufficient FUNDS", "--count"}, grouped(16 * o.unit), counts(16 * o.unit)},
+		{"how many have a text that none has?", []string{"dead", "list", "--text", "no such thing", "--count"}, "0", counts(0)},
+		{"the last actions", []string{"audit"}, "100", reading(func(a inspect.Audit) (string, bool) {
+			return grouped(len(a.Actions)), len(a.Actions) == min(100, 40*o.unit)
+		})},
+	}
+}
+
+// pages lists all dead events, page by page.
+func (o *office) pages(ctx context.Context, c *clerk) error {
+	seen := map[int64]bool{}
+	var all durations
+	after, size := "", pick(o.rig, 1000, 30)
+	for range 40*o.unit/size + 1 {
+		args := []string{"dead", "list", "--limit", fmt.Sprint(size)}
+		if after != "" {
+			args = append(args, "--after", after)
+		}
+		out, took, err := c.run(ctx, args...)
+		if err != nil {
+			return err
+		}
+		all.add(took)
+		_, _, err = reading(func(v found) (string, bool) {
+			for _, l := range v.Events {
+				seen[l.ID] = true
+			}
+			after = v.Next
+			return "", true
+		})(out)
+		if err != nil {
+			return err
+		}
+		if after == "" {
+			break
+		}
+	}
+	if after != "" {
+		return errors.New("the pages of dead events have no end")
+	}
+	o.rig.check("all of them, page by page", grouped(len(seen)), grouped(40*o.unit), len(seen) == 40*o.unit)
+	o.rig.note("a page of "+grouped(size), "%s", &all)
+	c.judge(fmt.Sprintf("postroom dead list --limit %d --after …", size), all.max)
+	return nil
+}

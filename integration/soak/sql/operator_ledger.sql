@@ -1,0 +1,10 @@
+-- Have handlers $2 decide all events of types $1 that are in the log, 20 ms after they
+-- were written.
+--
+-- Locks   the new rows.
+-- Called  by office.ledger.
+INSERT INTO postroom.inbox (handler, dedupe_key, digest, at)
+SELECT h.handler, o.source || ' ' || o.event_id, o.digest, o.created_at + interval '20 milliseconds'
+FROM postroom.outbox o
+JOIN unnest($1::text[], $2::text[]) AS h (type, handler) USING (type)
+ORDER BY o.seq;

@@ -1,0 +1,91 @@
+// Package cause tells whether two failures have one cause.
+package cause
+
+import (
+	"crypto/sha256"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// Fingerprint returns 16 bytes that are the same for failures of a handler with one
+// cause: class, place (a function, a constraint; or nothing) and the wording of the
+// text, of which what is known to differ from event to event is left out, and with it
+// whatever looks like a value.
+func Fingerprint(handler, class, place, text string, known ...string) []byte {
+	sum := sha256.Sum256([]byte(handler + "\x00" + class + "\x00" + place + "\x00" + Wording(text, known...)))
+	return sum[:16]
+}
+
+// How much of a text counts, in bytes and in words, and from which length on a word is a value.
+const (
+	maxText  = 512
+	maxWords = 24
+	longWord = 32
+)
+
+// Wording returns the words of a text's first line that are the same whenever the same
+// went wrong. Quoted pieces, words that are known values, that are long, or that have
+// a digit or a sign of an address or a path in them, are a '#'.
+func Wording(text string, known ...string) string {
+	text, _, _ = strings.Cut(text[:min(len(text), maxText)], "\n")
+	known = slices.DeleteFunc(slices.Clone(known), func(value string) bool { return value == "" })
+	for _, value := range known {
+		if strings.ContainsAny(value, " \t") { // more than a word
+			text = strings.ReplaceAll(text, value, "#")
+		}
+	}
+	words := strings.Fields(unquote(strings.ToValidUTF8(text, "")))
+	words = words[:min(len(words), maxWords)]
+	for i, word := range words {
+		bare := strings.TrimFunc(word, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+		name, _, assigned := strings.Cut(word, "=")
+		switch {
+		case slices.Contains(known, bare) || slices.Contains(known, strings.TrimRight(word, ":,.;)")):
+			words[i] = "#"
+		case assigned && !isValue(name):
+			words[i] = name + "=#"
+		case isValue(word):
+			words[i] = "#"
+		default:
+			words[i] = strings.ToLower(bare)
+		}
+	}
+	return strings.Join(slices.Compact(words), " ")
+}
+
+// isValue reports whether a word looks like one of many.
+func isValue(word string) bool {
+	return len(word) >= longWord || strings.ContainsAny(word, "0123456789@/\\{}[]")
+}
+
+// unquote puts a '#' in place of each quoted piece. An apostrophe within a word quotes
+// nothing, and neither does a quote that is never closed.
+func unquote(s string) string {
+	var b strings.Builder
+	for s != "" {
+		open := strings.IndexAny(s, "\"'`“")
+		if open < 0 {
+			break
+		}
+		quote := s[open : open+1]
+		width := 1
+		if strings.HasPrefix(s[open:], "“") {
+			quote, width = "”", len("“")
+		}
+		inWord := open > 0 && quote == "'" && isLetter(s[open-1])
+		length := strings.Index(s[open+width:], quote)
+		if inWord || length < 0 {
+			b.WriteString(s[:open+width])
+			s = s[open+width:]
+			continue
+		}
+		b.WriteString(s[:open])
+		b.WriteByte('#')
+		s = s[open+width+length+len(quote):]
+	}
+	b.WriteString(s)
+	return b.String()
+}
+
+func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }

@@ -1,0 +1,185 @@
+package checker
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Name is the name of an invariant.
+type Name string
+
+// Invariants.
+const (
+	NoLoss             Name = "NoLoss"             // what was committed took effect at every handler, or is dead or discarded there
+	NoGhost            Name = "NoGhost"            // nothing else did, and nothing else is in the log or in the stream
+	EffectOnce         Name = "EffectOnce"         // no event took effect twice at a handler
+	KeyOrder           Name = "KeyOrder"           // the events of a key stand in the stream, and take effect at ordered handlers, in the order of their commits
+	DeadLetterComplete Name = "DeadLetterComplete" // what is dead has its payload and its failures, and did not take effect; replays have ended and are in the audit
+	MarkImpliesStored  Name = "MarkImpliesStored"  // what the relay's record has as published is in the stream of every server
+	Fence              Name = "Fence"              // nobody recorded anything after somebody with a later epoch did
+	Drains             Name = "Drains"             // everything is worked off in time once the faults are over
+	NoStuckLease       Name = "NoStuckLease"       // a relay leads in time
+	NoLeak             Name = "NoLeak"             // no session, transaction, consumer or goroutine is left over
+	Bounded            Name = "Bounded"            // memory stays within its bound
+	Survives           Name = "Survives"           // no process ends by itself
+	NoSecret           Name = "NoSecret"           // neither payloads nor passwords are in any log, metric or error
+)
+
+// Names are all invariants, in the order in which a report has them.
+func Names() []Name {
+	return []Name{
+		NoLoss, NoGhost, EffectOnce, KeyOrder, DeadLetterComplete, MarkImpliesStored,
+		Fence, Drains, NoStuckLease, NoLeak, Bounded, Survives, NoSecret,
+	}
+}
+
+// Verdict is what [Check] found.
+type Verdict struct {
+	Violations map[Name][]string
+	Coverage   Coverage
+}
+
+// OK reports whether every invariant holds and the run shows it.
+func (v Verdict) OK() bool { return v.Sound() && len(v.Coverage.Missing()) == 0 }
+
+// Sound reports whether every invariant holds.
+func (v Verdict) Sound() bool { return len(v.Violations) == 0 }
+
+// Check judges a run by its history and by what is found after it.
+func Check(history []Record, found State) Verdict {
+	c := newCheck(history, found)
+	c.log()
+	c.streams()
+	for _, h := range found.Handlers {
+		c.effects(h)
+		c.loss(h)
+	}
+	c.keyOrder()
+	c.dead()
+	c.marks()
+	c.liveness()
+	c.leaks()
+	for _, who := range found.Fallen {
+		c.violated(Survives, "%s", who)
+	}
+	for _, where := range found.Secrets {
+		c.violated(NoSecret, "%s", where)
+	}
+	return Verdict{Violations: c.violations, Coverage: Cover(history, found)}
+}
+
+// check is the work of one [Check].
+type check struct {
+	history    []Record
+	found      State
+	domain     map[string]Event // by id
+	violations map[Name][]string
+}
+
+func newCheck(history []Record, found State) *check {
+	c := &check{history: history, found: found, domain: make(map[string]Event), violations: make(map[Name][]string)}
+	for _, e := range found.Domain {
+		c.domain[e.ID] = e
+	}
+	return c
+}
+
+func (c *check) violated(name Name, format string, args ...any) {
+	c.violations[name] = append(c.violations[name], fmt.Sprintf(format, args...))
+}
+
+// log compares what producers were told, the domain, and their log.
+func (c *check) log() {
+	open := make(map[string]bool) // some attempt may have committed it
+	for _, r := range c.history {
+		if r.What != Transaction {
+			continue
+		}
+		for _, e := range r.Events {
+			_, there := c.domain[e.ID]
+			open[e.ID] = open[e.ID] || r.Phase == Unknown || r.Phase == OK
+			switch {
+			case r.Phase == OK && !there:
+				c.violated(NoLoss, "event %s: %s was told that it is committed, and it is not there", e.ID, r.Process)
+			case r.Phase == Failed && there && !open[e.ID]:
+				c.violated(NoGhost, "event %s: %s was told that it is rolled back, and it is there", e.ID, r.Process)
+			}
+		}
+	}
+	logged := make(map[string]bool, len(c.found.Log))
+	for _, row := range c.found.Log {
+		if logged[row.ID] {
+			c.violated(NoGhost, "event %s is in the log twice", row.ID)
+		}
+		logged[row.ID] = true
+		if _, ok := c.domain[row.ID]; !ok {
+			c.violated(NoGhost, "event %s is in the log, and its change is not in the domain", row.ID)
+		}
+	}
+	for _, e := range c.found.Domain {
+		if !logged[e.ID] {
+			c.violated(NoLoss, "event %s: its change is in the domain, and it is not in the log", e.ID)
+		}
+	}
+}
+
+// streams looks at each server's stream.
+func (c *check) streams() {
+	for _, server := range slices.Sorted(maps.Keys(c.found.Streams)) {
+		stored := make(map[string]bool)
+		for _, m := range c.found.Streams[server] {
+			stored[m.ID] = true
+			if _, ok := c.domain[m.ID]; !ok {
+				c.violated(NoGhost, "event %s was not committed and is in the stream of %s", m.ID, server)
+			}
+		}
+		for _, row := range c.found.Log {
+			if row.Published && !stored[row.ID] {
+				c.violated(MarkImpliesStored, "event %s is recorded as published and is not in the stream of %s", row.ID, server)
+			}
+		}
+	}
+	if len(c.found.Streams) == 0 {
+		c.violated(MarkImpliesStored, "no server's stream was read")
+	}
+}
+
+// effects counts what took effect at a handler.
+func (c *check) effects(h Handler) {
+	times := make(map[string]int)
+	for _, e := range c.found.Effects[h.Name] {
+		times[e.ID]++
+		if times[e.ID] == 2 {
+			c.violated(EffectOnce, "event %s took effect more than once at %s", e.ID, h.Name)
+		}
+		if _, ok := c.domain[e.ID]; !ok && times[e.ID] == 1 {
+			c.violated(NoGhost, "event %s was not committed and took effect at %s", e.ID, h.Name)
+		}
+	}
+}
+
+// loss looks for events that are nowhere.
+func (c *check) loss(h Handler) {
+	accounted := make(map[string]bool)
+	inbox := cmp.Or(h.Inbox, h.Name)
+	for _, e := range c.found.Effects[h.Name] {
+		accounted[e.ID] = true
+	}
+	for _, held := range c.found.Held {
+		if held.Handler == inbox && held.Dead {
+			accounted[held.ID] = true
+		}
+	}
+	for _, gone := range c.found.Archive {
+		if gone.Handler == inbox {
+			accounted[gone.ID] = true
+		}
+	}
+	for _, e := range c.found.Domain {
+		if !accounted[e.ID] {
+			c.violated(NoLoss, "event %s of key %d: no effect at %s, and neither dead nor discarded there", e.ID, e.Key, h.Name)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package checker
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+)
+
+const (
+	ledger = "ledger" // an ordered handler
+	mail   = "mail"
+	vendor = "vendor" // that mail calls
+)
+
+// sound is a run in which everything holds and every fault met work. Event d of key 1
+// is one that mail cannot stand, which an operator released; e stays dead there, and f
+// was discarded; g came late to the ledger.
+func sound() ([]Record, State) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	a, b, c := Event{ID: "a", Key: 1, N: 1}, Event{ID: "b", Key: 1, N: 2}, Event{ID: "c", Key: 2, N: 1}
+	d, e, f := Event{ID: "d", Key: 1, N: 3, Poison: mail}, Event{ID: "e", Key: 2, N: 2, Poison: mail}, Event{ID: "f", Key: 2, N: 3, Poison: mail}
+	g := Event{ID: "g", Key: 3, N: 1}
+	h := Event{ID: "h", Key: 3, N: 2}
+	domain := []Event{a, b, c, d, e, f, g, h}
+	held := func(e Event, handler, class string) Event { e.Handler, e.Class = handler, class; return e }
+	tx := func(id string, phase Phase, events ...Event) Record {
+		return Record{At: at, Process: "producer-0", Life: 1, What: Transaction, Phase: phase, ID: id, Events: events}
+	}
+	history := []Record{
+		tx("1", Invoked, a), tx("1", OK, a), tx("2", Invoked, b, c), tx("2", Unknown, b, c), tx("2", Failed, b, c), tx("2", OK, b, c),
+		tx("3", Invoked, d, e, f, g, h), tx("3", OK, d, e, f, g, h), tx("4", Failed, Event{ID: "never", Key: 1, N: 4}),
+		{At: at, What: Fault, Phase: OK, ID: "1", Shape: "kill relay"},
+		{At: at, Process: "operator-0", Life: 2, What: Release, Phase: Invoked, Events: []Event{held(d, mail, "error"), held(g, ledger, "late")}},
+		{At: at, Process: "operator-0", Life: 2, What: Release, Phase: OK, Events: []Event{held(d, mail, "error"), held(g, ledger, "late")}},
+		{At: at, Process: "operator-0", Life: 2, What: Discard, Phase: OK, Events: []Event{held(f, mail, "error")}},
+		{At: at, Process: "relay-0", Life: 3, What: Signals, Phase: OK, Counts: map[string]int64{DuplicateAcks: 1, Goroutines: 10, Resident: 20 << 20}},
+		{At: at, Process: "mail-0", Life: 4, What: Signals, Phase: OK, Counts: map[string]int64{InboxDuplicates: 1, Goroutines: 99}},
+		{At: at.Add(1), Process: "mail-0", Life: 4, What: Signals, Phase: OK, Counts: map[string]int64{InboxDuplicates: 2, Goroutines: 20}},
+	}
+	found := State{
+		Handlers: []Handler{
+			{Name: ledger, Ordered: true, Consumer: "durable-ledger"}, {Name: mail, Consumer: "durable-mail"}, {Name: vendor, Inbox: mail},
+		},
+		Domain: domain,
+		Effects: map[string][]Event{
+			ledger: {a, b, c, d, e, f, h, g},
+			mail:   {b, a, c, d, g, h},
+			vendor: {b, a, c, d, g, h},
+		},
+		Held:    []Held{{Event: held(e, mail, "error"), Dead: true, Attempts: 3, Failures: 3, Bytes: 10}},
+		Archive: []Held{{Event: held(f, mail, "error"), Dead: true, Attempts: 3, Failures: 3, Bytes: 10}},
+		Marks:   []Mark{{1, 3}, {1, 5}, {2, 5}, {2, 8}},
+		Streams: map[string][]Message{}, Replayed: 2,
+		Drained: Waited{Took: time.Second, Limit: time.Minute}, Lead: Waited{Took: time.Second, Limit: time.Minute},
+		Sessions: map[string]int{"relay": 2}, Consumers: map[string]int{"durable-ledger": 1, "durable-mail": 1},
+		Bounds: Bounds{Sessions: map[string]int{"relay": 2}, Goroutines: 50, Resident: 100 << 20},
+	}
+	for _, ev := range domain {
+		found.Log = append(found.Log, Logged{ev.ID, true})
+	}
+	for i, ev := range []Event{a, b, a, c, d, e, f, h} { // a was stored twice
+		found.Streams["node-0"] = append(found.Streams["node-0"], Message{Event: ev, Seq: uint64(i + 1)})
+	}
+	found.Streams["node-0"] = append(found.Streams["node-0"], Message{Event: g, Seq: 9, Rewound: true})
+	found.Streams["node-1"] = slices.Clone(found.Streams["node-0"])
+	return history, found
+}
+
+func TestSoundRun(t *testing.T) {
+	t.Parallel()
+	v := Check(sound())
+	if !v.OK() {
+		t.Errorf("violations %v, missing %v", v.Violations, v.Coverage.Missing())
+	}
+	c := v.Coverage
+	if c.Events != 8 || c.AllFaults() != 1 || c.UnknownCommits != 1 || c.DuplicateAcks != 1 || c.TakeOvers != 1 || c.InboxDuplicates != 2 || c.Dead != 4 || c.Released != 2 {
+		t.Errorf("coverage: %+v", c)
+	}
+}
+
+// without returns a list without the events of an id.
+func without[T any](list []T, is func(T) bool) []T { return slices.DeleteFunc(slices.Clone(list), is) }
+
+// Each violation is planted in a sound run, and is found by its name; nothing else is.
+func TestPlantedViolations(t *testing.T) {
+	t.Parallel()
+	named := func(id string) func(Event) bool { return func(e Event) bool { return e.ID == id } }
+	ghost := Event{ID: "ghost", Key: 9, N: 1}
+	plants := []struct {
+		what string
+		in   func(history *[]Record, s *State)
+		want []Name
+	}{
+		{"an effect is missing", func(_ *[]Record, s *State) { s.Effects[mail] = without(s.Effects[mail], named("c")) }, []Name{NoLoss}},
+		{"a dead event vanished", func(_ *[]Record, s *State) { s.Held = nil }, []Name{NoLoss}},
+		{"a discarded event vanished", func(_ *[]Record, s *State) { s.Archive = nil }, []Name{NoLoss}},
+		{"a committed change is gone", func(_ *[]Record, s *State) {
+			s.Domain = without(s.Domain, named("c"))
+			s.Log = without(s.Log, func(l Logged) bool { return l.ID == "c" })
+			for server := range s.Streams {
+				s.Streams[server] = without(s.Streams[server], func(m Message) bool { return m.ID == "c" })
+			}
+			for h := range s.Effects {
+				s.Effects[h] = without(s.Effects[h], named("c"))
+			}
+		}, []Name{NoLoss}},
+		{"a change without its event", func(_ *[]Record, s *State) { s.Log = without(s.Log, func(l Logged) bool { return l.ID == "c" }) }, []Name{NoLoss}},
+		{"an event without its change", func(_ *[]Record, s *State) { s.Log = append(s.Log, Logged{"ghost", false}) }, []Name{NoGhost, Drains}},
+		{"an event in the log twice", func(_ *[]Record, s *State) { s.Log = append(s.Log, Logged{"a", true}) }, []Name{NoGhost}},
+		{"what was rolled back is there", func(h *[]Record, _ *State) {
+			*h = append([]Record{{What: Transaction, Phase: Failed, Events: []Event{{ID: "a", Key: 1, N: 1}}}}, *h...)
+		}, []Name{NoGhost}},
+		{"a ghost in the stream", func(_ *[]Record, s *State) {
+			s.Streams["node-1"] = append(s.Streams["node-1"], Message{Event: ghost, Seq: 10})
+		}, []Name{NoGhost}},
+		{"a ghost of an effect", func(_ *[]Record, s *State) { s.Effects[mail] = append(s.Effects[mail], ghost) }, []Name{NoGhost}},
+		{"an effect twice", func(_ *[]Record, s *State) { s.Effects[mail] = append(s.Effects[mail], s.Effects[mail][0]) }, []Name{EffectOnce}},
+		{"two changes swapped in a stream", func(_ *[]Record, s *State) {
+			m := s.Streams["node-1"]
+			m[3], m[5] = m[5], m[3]
+		}, []Name{KeyOrder}},
+		{"two changes swapped at the ordered handler", func(_ *[]Record, s *State) {
+			e := s.Effects[ledger]
+			e[0], e[1] = e[1], e[0]
+		}, []Name{KeyOrder}},
+		{"a change out of order that no operator released", func(h *[]Record, _ *State) {
+			for i := range *h {
+				(*h)[i].Events = without((*h)[i].Events, func(e Event) bool { return e.Class == "late" })
+			}
+		}, []Name{KeyOrder}},
+		{"a rewound message that does not say so", func(_ *[]Record, s *State) { s.Streams["node-0"][8].Rewound = false }, []Name{KeyOrder}},
+		{"a dead event without its payload", func(_ *[]Record, s *State) { s.Held[0].Bytes = 0 }, []Name{DeadLetterComplete}},
+		{"a dead event without a failure", func(_ *[]Record, s *State) { s.Held[0].Failures = 0 }, []Name{DeadLetterComplete}},
+		{"a dead event without attempts", func(_ *[]Record, s *State) { s.Held[0].Attempts = 0 }, []Name{DeadLetterComplete}},
+		{"a dead event that took effect", func(_ *[]Record, s *State) { s.Effects[mail] = append(s.Effects[mail], s.Held[0].Event) }, []Name{DeadLetterComplete}},
+		{"a dead event twice", func(_ *[]Record, s *State) { s.Held = append(s.Held, s.Held[0]) }, []Name{DeadLetterComplete}},
+		{"a discarded event that took effect", func(_ *[]Record, s *State) {
+			s.Effects[mail] = append(s.Effects[mail], s.Archive[0].Event)
+		}, []Name{DeadLetterComplete}},
+		{"a discarded event without its payload", func(_ *[]Record, s *State) { s.Archive[0].Bytes = 0 }, []Name{DeadLetterComplete}},
+		{"poison that took effect by itself", func(h *[]Record, s *State) {
+			for i := range *h {
+				(*h)[i].Events = without((*h)[i].Events, func(e Event) bool { return e.ID == "d" && e.Handler == mail })
+			}
+		}, []Name{DeadLetterComplete}},
+		{"a replay that has not ended", func(_ *[]Record, s *State) { s.Undriven = 1 }, []Name{DeadLetterComplete}},
+		{"a replay that is not in the audit", func(_ *[]Record, s *State) { s.Replayed = 1 }, []Name{DeadLetterComplete}},
+		{"a published event that one server has not", func(_ *[]Record, s *State) {
+			s.Streams["node-1"] = without(s.Streams["node-1"], func(m Message) bool { return m.ID == "h" })
+		}, []Name{MarkImpliesStored}},
+		{"no stream", func(_ *[]Record, s *State) { s.Streams = nil }, []Name{MarkImpliesStored}},
+		{"an old epoch that recorded", func(_ *[]Record, s *State) { s.Marks = append(s.Marks, Mark{1, 8}) }, []Name{Fence}},
+		{"a record that went back", func(_ *[]Record, s *State) { s.Marks = append(s.Marks, Mark{2, 7}) }, []Name{Fence}},
+		{"no record", func(_ *[]Record, s *State) { s.Marks = nil }, []Name{Fence}},
+		{"an event that was never published", func(_ *[]Record, s *State) { s.Log[2].Published = false }, []Name{Drains}},
+		{"an event that is still held", func(_ *[]Record, s *State) {
+			s.Held = append(s.Held, Held{Event: Event{ID: "a", Key: 1, N: 1, Handler: mail}})
+		}, []Name{Drains}},
+		{"it took too long", func(_ *[]Record, s *State) { s.Drained.Took = time.Hour }, []Name{Drains}},
+		{"it never ended", func(_ *[]Record, s *State) { s.Drained.Never = "two events are held" }, []Name{Drains}},
+		{"nobody leads", func(_ *[]Record, s *State) { s.Lead.Never = "no leader" }, []Name{NoStuckLease}},
+		{"a leader came late", func(_ *[]Record, s *State) { s.Lead.Took = time.Hour }, []Name{NoStuckLease}},
+		{"a session too many", func(_ *[]Record, s *State) { s.Sessions["relay"]++ }, []Name{NoLeak}},
+		{"a session of a stranger", func(_ *[]Record, s *State) { s.Sessions["who"] = 1 }, []Name{NoLeak}},
+		{"a transaction left open", func(_ *[]Record, s *State) { s.Idle = 1 }, []Name{NoLeak}},
+		{"a consumer left over", func(_ *[]Record, s *State) { s.Consumers["x"] = 1 }, []Name{NoLeak}},
+		{"goroutines left over", func(h *[]Record, _ *State) { (*h)[len(*h)-1].Counts[Goroutines] = 51 }, []Name{NoLeak}},
+		{"memory that grew", func(h *[]Record, _ *State) { (*h)[len(*h)-3].Counts[Resident] = 101 << 20 }, []Name{Bounded}},
+		{"a call is missing", func(_ *[]Record, s *State) { s.Effects[vendor] = without(s.Effects[vendor], named("c")) }, []Name{NoLoss}},
+		{"a call twice", func(_ *[]Record, s *State) { s.Effects[vendor] = append(s.Effects[vendor], s.Effects[vendor][0]) }, []Name{EffectOnce}},
+		{"a process that ended by itself", func(_ *[]Record, s *State) { s.Fallen = []string{"relay-0"} }, []Name{Survives}},
+		{"a payload in a log", func(_ *[]Record, s *State) { s.Secrets = []string{"relay-0.log:7"} }, []Name{NoSecret}},
+	}
+	planted := make(map[Name]bool)
+	for _, plant := range plants {
+		for _, name := range plant.want {
+			planted[name] = true
+		}
+		t.Run(plant.what, func(t *testing.T) {
+			t.Parallel()
+			history, found := sound()
+			plant.in(&history, &found)
+			v := Check(history, found)
+			names := slices.SortedFunc(maps.Keys(v.Violations), func(a, b Name) int { return slices.Index(Names(), a) - slices.Index(Names(), b) })
+			if !slices.Equal(names, plant.want) {
+				t.Errorf("violated %v, want %v: %v", names, plant.want, v.Violations)
+			}
+		})
+	}
+	for _, name := range Names() {
+		if !planted[name] {
+			t.Errorf("no violation of %s is planted", name)
+		}
+	}
+}
+
+// A run in which faults did not meet work says nothing.
+func TestInconclusive(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		missing string
+		in      func(history *[]Record, s *State)
+	}{
+		{"faults", func(h *[]Record, _ *State) { *h = without(*h, func(r Record) bool { return r.What == Fault }) }},
+		{"unknown commits", func(h *[]Record, _ *State) {
+			*h = without(*h, func(r Record) bool { return r.Phase == Unknown || r.Phase == Failed })
+		}},
+		{"duplicate acknowledgements", func(h *[]Record, _ *State) {
+			*h = without(*h, func(r Record) bool { return r.Counts[DuplicateAcks] > 0 })
+		}},
+		{"duplicates at an inbox", func(h *[]Record, _ *State) {
+			*h = without(*h, func(r Record) bool { return r.Counts[InboxDuplicates] > 0 })
+		}},
+		{"take-overs", func(_ *[]Record, s *State) { s.Marks = s.Marks[:2] }},
+	} {
+		t.Run(tt.missing, func(t *testing.T) {
+			t.Parallel()
+			history, found := sound()
+			tt.in(&history, &found)
+			v := Check(history, found)
+			if got := fmt.Sprint(v.Coverage.Missing()); v.OK() || !v.Sound() || got != "["+tt.missing+"]" {
+				t.Errorf("OK = %t, sound = %t, missing %s", v.OK(), v.Sound(), got)
+			}
+		})
+	}
+	v := Check(nil, State{})
+	if len(v.Coverage.Missing()) != 8 || v.OK() {
+		t.Errorf("nothing at all: missing %v", v.Coverage.Missing())
+	}
+}

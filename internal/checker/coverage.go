@@ -1,0 +1,81 @@
+package checker
+
+// Coverage is how often faults met work. A run in which one of them did not proves
+// nothing about it.
+type Coverage struct {
+	Events          int // committed
+	Faults          map[string]int
+	UnknownCommits  int // transactions of which the producer was not told how they ended
+	DuplicateAcks   int64
+	TakeOvers       int // terms after the first
+	InboxDuplicates int64
+	Dead            int // events and handlers
+	Released        int
+}
+
+// AllFaults is the number of faults of any kind.
+func (c Coverage) AllFaults() (n int) {
+	for _, of := range c.Faults {
+		n += of
+	}
+	return n
+}
+
+// Missing says what did not happen, and had to.
+func (c Coverage) Missing() (names []string) {
+	for _, need := range []struct {
+		name string
+		n    int64
+	}{
+		{"events", int64(c.Events)},
+		{"faults", int64(c.AllFaults())},
+		{"unknown commits", int64(c.UnknownCommits)},
+		{"duplicate acknowledgements", c.DuplicateAcks},
+		{"take-overs", int64(c.TakeOvers)},
+		{"duplicates at an inbox", c.InboxDuplicates},
+		{"dead events", int64(c.Dead)},
+		{"released events", int64(c.Released)},
+	} {
+		if need.n == 0 {
+			names = append(names, need.name)
+		}
+	}
+	return names
+}
+
+// Cover says how often faults met work, as far as is known.
+func Cover(history []Record, found State) Coverage {
+	c := Coverage{Events: len(found.Domain), Faults: make(map[string]int)}
+	dead := make(map[place]bool)
+	for _, r := range history {
+		switch {
+		case r.What == Fault && r.Phase == OK:
+			c.Faults[r.Shape]++
+		case r.What == Transaction && r.Phase == Unknown:
+			c.UnknownCommits++
+		case r.What == Release && r.Phase == Invoked:
+			c.Released += len(r.Events)
+		}
+		if r.What == Release || r.What == Discard {
+			for _, e := range r.Events {
+				dead[place{e.Handler, e.ID}] = true
+			}
+		}
+	}
+	for _, h := range found.Held {
+		if h.Dead {
+			dead[place{h.Handler, h.ID}] = true
+		}
+	}
+	c.Dead = len(dead)
+	for _, r := range lastSignals(history) {
+		c.DuplicateAcks += r.Counts[DuplicateAcks]
+		c.InboxDuplicates += r.Counts[InboxDuplicates]
+	}
+	epochs := make(map[int64]bool)
+	for _, m := range found.Marks {
+		epochs[m.Epoch] = true
+	}
+	c.TakeOvers = max(len(epochs)-1, 0)
+	return c
+}

@@ -1,0 +1,72 @@
+package checker
+
+// place is an event at a handler.
+type place struct{ handler, event string }
+
+// dead looks at what handlers gave up, and at what operators did with it.
+func (c *check) dead() {
+	effective := make(map[place]bool)
+	for handler, events := range c.found.Effects {
+		for _, e := range events {
+			effective[place{handler, e.ID}] = true
+		}
+	}
+	decided := make(map[place]bool)
+	for _, h := range c.found.Held {
+		at := place{h.Handler, h.ID}
+		if !h.Dead {
+			continue // it is for Drains to say
+		}
+		switch {
+		case decided[at]:
+			c.violated(DeadLetterComplete, "event %s is dead at %s more than once", h.ID, h.Handler)
+		case effective[at]:
+			c.violated(DeadLetterComplete, "event %s is dead at %s, and took effect there", h.ID, h.Handler)
+		case h.Attempts == 0 && h.Class != "late", h.Failures == 0, h.Class == "", h.Bytes == 0:
+			c.violated(DeadLetterComplete, "event %s is dead at %s without its story: class %q, %d attempts, %d failures, %d bytes",
+				h.ID, h.Handler, h.Class, h.Attempts, h.Failures, h.Bytes)
+		}
+		decided[at] = true
+	}
+	for _, h := range c.found.Archive {
+		at := place{h.Handler, h.ID}
+		if effective[at] {
+			c.violated(DeadLetterComplete, "event %s was discarded at %s, and took effect there", h.ID, h.Handler)
+		}
+		if h.Bytes == 0 {
+			c.violated(DeadLetterComplete, "event %s was discarded at %s, and its payload is gone", h.ID, h.Handler)
+		}
+	}
+	c.released(effective)
+}
+
+// released looks at what operators set ready, and whether all of it was noted.
+func (c *check) released(effective map[place]bool) {
+	released := make(map[place]bool)
+	var events int64
+	for _, r := range c.history {
+		if r.What != Release {
+			continue
+		}
+		if r.Phase == OK {
+			events += int64(len(r.Events))
+		}
+		for _, e := range r.Events {
+			released[place{e.Handler, e.ID}] = true
+		}
+	}
+	// A handler that cannot stand an event has it take effect after an operator's word
+	// only.
+	for _, e := range c.found.Domain {
+		at := place{e.Poison, e.ID}
+		if e.Poison != "" && effective[at] && !released[at] {
+			c.violated(DeadLetterComplete, "event %s took effect at %s, which cannot stand it, and no operator released it", e.ID, e.Poison)
+		}
+	}
+	if c.found.Undriven > 0 {
+		c.violated(DeadLetterComplete, "%d replays have not ended", c.found.Undriven)
+	}
+	if c.found.Replayed < events {
+		c.violated(DeadLetterComplete, "the audit has %d replayed events, and operators were told of %d", c.found.Replayed, events)
+	}
+}

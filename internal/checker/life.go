@@ -1,0 +1,91 @@
+package checker
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// marks looks at what relays recorded, in the order of its commits.
+func (c *check) marks() {
+	var last Mark
+	for _, m := range c.found.Marks {
+		if m.Epoch < last.Epoch {
+			c.violated(Fence, "epoch %d recorded after epoch %d", m.Epoch, last.Epoch)
+		}
+		if m.High < last.High {
+			c.violated(Fence, "epoch %d went back from event %d to event %d", m.Epoch, last.High, m.High)
+		}
+		last = Mark{max(m.Epoch, last.Epoch), max(m.High, last.High)}
+	}
+	if len(c.found.Marks) == 0 {
+		c.violated(Fence, "no relay recorded anything")
+	}
+}
+
+// liveness looks at what has to come about.
+func (c *check) liveness() {
+	for name, w := range map[Name]Waited{Drains: c.found.Drained, NoStuckLease: c.found.Lead} {
+		switch {
+		case w.Never != "":
+			c.violated(name, "not within %s: %s", w.Limit, w.Never)
+		case w.Took > w.Limit:
+			c.violated(name, "after %s, at most %s is allowed", w.Took, w.Limit)
+		}
+	}
+	for _, row := range c.found.Log {
+		if !row.Published {
+			c.violated(Drains, "event %s is not published", row.ID)
+		}
+	}
+	for _, h := range c.found.Held {
+		if !h.Dead {
+			c.violated(Drains, "event %s is still held by %s", h.ID, h.Handler)
+		}
+	}
+}
+
+// leaks looks for what is left over, and for what has grown.
+func (c *check) leaks() {
+	if c.found.Idle > 0 {
+		c.violated(NoLeak, "%d sessions are idle in a transaction", c.found.Idle)
+	}
+	for app, n := range c.found.Sessions {
+		if most := c.found.Bounds.Sessions[app]; n > most {
+			c.violated(NoLeak, "%d sessions of %q, at most %d are its own", n, app, most)
+		}
+	}
+	expected := make(map[string]int)
+	for _, h := range c.found.Handlers {
+		expected[h.Consumer]++
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.found.Consumers)) {
+		if c.found.Consumers[name] > expected[name] {
+			c.violated(NoLeak, "consumer %s is nobody's", name)
+		}
+	}
+	for _, r := range lastSignals(c.history) {
+		who := fmt.Sprintf("%s (process %d)", r.Process, r.Life)
+		if n := r.Counts[Goroutines]; n > c.found.Bounds.Goroutines {
+			c.violated(NoLeak, "%d goroutines of %s, at most %d are expected", n, who, c.found.Bounds.Goroutines)
+		}
+		if n := r.Counts[Resident]; n > c.found.Bounds.Resident {
+			c.violated(Bounded, "%d MB resident at %s, at most %d are allowed", n>>20, who, c.found.Bounds.Resident>>20)
+		}
+	}
+}
+
+// lastSignals are the last that each life of a process sent.
+func lastSignals(history []Record) []Record {
+	type life struct {
+		process string
+		id      int
+	}
+	last := make(map[life]Record)
+	for _, r := range history {
+		if r.What == Signals {
+			last[life{r.Process, r.Life}] = r
+		}
+	}
+	return slices.SortedFunc(maps.Values(last), func(a, b Record) int { return a.At.Compare(b.At) })
+}

@@ -1,0 +1,67 @@
+package checker
+
+import (
+	"maps"
+	"slices"
+)
+
+// keyOrder looks at the streams and at the effects of ordered handlers.
+func (c *check) keyOrder() {
+	for _, server := range slices.Sorted(maps.Keys(c.found.Streams)) {
+		seen := make(map[string]bool)
+		order := newOrder()
+		for _, m := range c.found.Streams[server] {
+			if seen[m.ID] || m.Rewound { // a repair says that it comes late
+				continue
+			}
+			seen[m.ID] = true
+			if before, ok := order.next(m.Event); !ok {
+				c.violated(KeyOrder, "stream of %s: change %d of key %d (event %s) stands after change %d", server, m.N, m.Key, m.ID, before)
+			}
+		}
+	}
+	late := c.late()
+	for _, h := range c.found.Handlers {
+		if !h.Ordered {
+			continue
+		}
+		order := newOrder()
+		for _, e := range c.found.Effects[h.Name] {
+			if late[[2]string{h.Name, e.ID}] {
+				continue
+			}
+			if before, ok := order.next(e); !ok {
+				c.violated(KeyOrder, "%s: change %d of key %d (event %s) took effect after change %d", h.Name, e.N, e.Key, e.ID, before)
+			}
+		}
+	}
+}
+
+// late are the events that came too late for their order, by handler and id: they
+// take effect where an operator says so, and only there.
+func (c *check) late() map[[2]string]bool {
+	all := make(map[[2]string]bool)
+	for _, r := range c.history {
+		if r.What != Release {
+			continue
+		}
+		for _, e := range r.Events {
+			if e.Class == "late" {
+				all[[2]string{e.Handler, e.ID}] = true
+			}
+		}
+	}
+	return all
+}
+
+// order follows the numbers of keys.
+type order map[int]int
+
+func newOrder() order { return make(order) }
+
+// next reports whether an event may follow, and what was there before it.
+func (o order) next(e Event) (before int, ok bool) {
+	before = o[e.Key]
+	o[e.Key] = max(before, e.N)
+	return before, e.N > before
+}

@@ -1,0 +1,168 @@
+package devstack_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/devstack"
+)
+
+// boxes skips a test where tests are not to run in containers.
+func boxes(t *testing.T) {
+	t.Helper()
+	if os.Getenv("POSTROOM_TEST_SERVERS") != "containers" {
+		t.Skip("set POSTROOM_TEST_SERVERS=containers, as make test-containers does")
+	}
+}
+
+// docker runs Docker's command and returns what it says.
+func docker(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command("docker", args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("docker %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// known says whether Docker knows a container, a volume or a network.
+func known(what, name string) bool { return exec.Command("docker", what, "inspect", name).Run() == nil }
+
+func TestAContainersRowsSurviveKillAndRestart(t *testing.T) {
+	boxes(t)
+	t.Parallel()
+	p, err := devstack.StartPostgres(t.Context(), devstack.Config{Container: true, MaxConnections: 33})
+	check(t, err)
+	t.Cleanup(func() { check(t, p.Close()) })
+	if got := setting(t, p.URL(), "max_connections"); got != "33" {
+		t.Errorf("max_connections is %s, want 33", got)
+	}
+	var host string
+	query(t, p.URL(), "SELECT trim(E'\\n' FROM pg_read_file('/etc/hostname'))", &host)
+	if host != p.Hostname() || host == "" || !strings.HasPrefix(p.Source(), "container ") {
+		t.Errorf("the server runs on %q, which is to be container %q; source is %s", host, p.Hostname(), p.Source())
+	}
+	conn, err := pgx.Connect(t.Context(), p.URL())
+	check(t, err)
+	_, err = conn.Exec(t.Context(), "SET synchronous_commit = on; CREATE TABLE t AS SELECT 1 AS n")
+	check(t, err)
+	before, volume := p.URL(), docker(t, "inspect", "-f", "{{(index .Mounts 0).Name}}", host)
+
+	for range 2 {
+		check(t, p.Kill())
+		if err := p.Kill(); err == nil {
+			t.Error("a second Kill found a server")
+		}
+		check(t, p.Restart(t.Context()))
+	}
+	check(t, p.Restart(t.Context()))
+
+	if p.URL() != before {
+		t.Errorf("URL is %s after the restart, was %s", p.URL(), before)
+	}
+	var n int
+	query(t, p.URL(), "SELECT n FROM t", &n)
+	if n != 1 {
+		t.Errorf("n is %d, want 1", n)
+	}
+	if err := conn.Ping(t.Context()); err == nil {
+		t.Error("a connection survived the kill")
+	}
+	check(t, p.Close())
+	if known("container", host) || known("volume", volume) {
+		t.Errorf("container %s or its volume is left", host)
+	}
+}
+
+func TestContainersGoAwayWithTheirProcess(t *testing.T) {
+	boxes(t)
+	t.Parallel()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), helperVariable+"=containers")
+	out, err := cmd.StdoutPipe()
+	check(t, err)
+	cmd.Stderr = os.Stderr
+	check(t, cmd.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	check(t, err)
+	names := strings.Fields(line)
+	if len(names) != 5 {
+		t.Fatalf("helper said %q", line)
+	}
+	for _, name := range names[:4] {
+		if !known("container", name) {
+			t.Errorf("container %s does not run", name)
+		}
+	}
+	check(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	for _, name := range names[:4] {
+		eventually(t, name+" is removed", func() bool { return !known("container", name) })
+	}
+	eventually(t, names[4]+" is removed", func() bool { return !known("network", names[4]) })
+}
+
+// containerHelper starts servers in containers, says how they are called and waits.
+func containerHelper() {
+	stack, err := devstack.Start(context.Background(), devstack.Config{Container: true})
+	if err != nil {
+		fmt.Println("error:", err)
+		os.Exit(1)
+	}
+	cluster, err := devstack.StartNATSCluster(context.Background(), 2, devstack.NATSConfig{Container: true})
+	if err != nil {
+		fmt.Println("error:", err)
+		os.Exit(1)
+	}
+	check := errors.Join(stack.NATS.Pause(), cluster.Nodes()[0].Pause()) // the paused are removed, too
+	if check != nil {
+		fmt.Println("error:", check)
+		os.Exit(1)
+	}
+	nodes := cluster.Nodes()
+	fmt.Println(stack.Postgres.Hostname(), stack.NATS.Hostname(), nodes[0].Hostname(), nodes[1].Hostname(), cluster.Network())
+	select {}
+}
+
+// What a killed process left behind, whose watchdog was killed as well, goes when
+// the next one starts a container; what belongs to a process that lives stays.
+func TestContainersThatWereLeftBehindAreRemoved(t *testing.T) {
+	boxes(t)
+	host, err := os.Hostname()
+	check(t, err)
+	gone := exec.Command("true")
+	check(t, gone.Run())
+	make := func(pid int) string {
+		return docker(t, "create", "--label", "postroom.devstack.host="+host, "--label", "postroom.devstack.pid="+strconv.Itoa(pid), os.Getenv("POSTROOM_NATS_IMAGE"))
+	}
+	theirs, ours := make(gone.Process.Pid), make(os.Getpid())
+	defer docker(t, "rm", ours)
+	check(t, devstack.RemoveLeftOvers(t.Context()))
+	if known("container", theirs) {
+		t.Error("a container of a process that is gone is left")
+	}
+	if !known("container", ours) {
+		t.Error("a container of a process that runs was removed")
+	}
+}
+
+func TestScriptFindsTheDefaultImages(t *testing.T) {
+	t.Parallel()
+	script, err := os.ReadFile(filepath.Join("..", "..", "integration", "images", "find"))
+	check(t, err)
+	for variable, image := range devstack.DefaultImages {
+		if want := "find_image " + variable + " " + image + " "; !strings.Contains(string(script), want) {
+			t.Errorf("the script does not say %q", want)
+		}
+	}
+}

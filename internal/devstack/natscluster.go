@@ -1,0 +1,134 @@
+package devstack
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/moby/moby/client"
+	"github.com/testcontainers/testcontainers-go"
+)
+
+// NATSCluster is servers that store streams together.
+type NATSCluster struct {
+	nodes []*NATS
+	net   *boxNet // nil but for containers
+}
+
+// StartNATSCluster starts servers that form one cluster. They are named node-0,
+// node-1 and so on; cfg.Name is the prefix instead of node. They have to elect a
+// leader before streams can be made, which takes seconds.
+func StartNATSCluster(ctx context.Context, size int, cfg NATSConfig) (*NATSCluster, error) {
+	c := &NATSCluster{}
+	if err := c.start(ctx, size, cfg); err != nil {
+		return nil, errors.Join(fmt.Errorf("devstack: start nats cluster: %w", err), c.Close())
+	}
+	return c, nil
+}
+
+func (c *NATSCluster) start(ctx context.Context, size int, cfg NATSConfig) error {
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	prefix, more := cmp.Or(cfg.Name, "node"), cfg.Options
+	var hosts, listen []string
+	for i := range size {
+		if cfg.Container {
+			hosts = append(hosts, fmt.Sprintf("%s-%d:%s", prefix, i, natsRoutePort))
+			listen = append(listen, "0.0.0.0:"+natsRoutePort)
+			continue
+		}
+		port, err := freePort()
+		if err != nil {
+			return err
+		}
+		hosts = append(hosts, fmt.Sprintf("127.0.0.1:%d", port))
+		listen = append(listen, hosts[i])
+	}
+	if cfg.Container {
+		var err error
+		if c.net, err = makeBoxNet(ctx, cfg.Logger); err != nil {
+			return err
+		}
+		cfg.network = c.net.name
+	}
+	var routes []string
+	for _, host := range hosts {
+		routes = append(routes, fmt.Sprintf("%q", "nats://"+host))
+	}
+	for i := range size {
+		cfg.Name = fmt.Sprint(prefix, "-", i)
+		cfg.Options = fmt.Sprintf("cluster { name: %q, listen: %q, routes: [ %s ] }\n%s", prefix, listen[i], strings.Join(routes, ", "), more)
+		n, err := StartNATS(ctx, cfg)
+		if err != nil {
+			return fmt.Errorf("node %d: %w", i, err)
+		}
+		c.nodes = append(c.nodes, n)
+	}
+	return nil
+}
+
+// Nodes returns the servers, in the order of their names.
+func (c *NATSCluster) Nodes() []*NATS { return c.nodes }
+
+// URL names all servers, separated by commas.
+func (c *NATSCluster) URL() string {
+	var urls []string
+	for _, n := range c.nodes {
+		urls = append(urls, n.URL())
+	}
+	return strings.Join(urls, ",")
+}
+
+// Close shuts the servers down and removes their storage. It is idempotent.
+func (c *NATSCluster) Close() error {
+	var errs []error
+	for _, n := range c.nodes {
+		errs = append(errs, n.Close())
+	}
+	if c.net != nil {
+		errs = append(errs, c.net.close())
+		c.net = nil
+	}
+	return errors.Join(errs...)
+}
+
+// boxNet is a network of containers.
+type boxNet struct {
+	name   string
+	guard  *guard
+	docker *testcontainers.DockerProvider
+}
+
+func makeBoxNet(ctx context.Context, logger *slog.Logger) (*boxNet, error) {
+	docker, err := openDocker(ctx, logger)
+	if err != nil {
+		return nil, fmt.Errorf("find Docker: %w", err)
+	}
+	n := &boxNet{docker: docker}
+	if n.guard, err = newGuard("", "network", client.EnvOverrideHost+"="+docker.Client().DaemonHost()); err != nil {
+		return nil, errors.Join(err, docker.Close())
+	}
+	n.name = filepath.Base(n.guard.dir)
+	if err := os.WriteFile(filepath.Join(n.guard.dir, networkFile), []byte(n.name+"\n"), 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("tell watchdog: %w", err), n.close())
+	}
+	if _, err := docker.Client().NetworkCreate(ctx, n.name, client.NetworkCreateOptions{Driver: "bridge", Labels: ownLabels()}); err != nil {
+		return nil, errors.Join(fmt.Errorf("make network: %w", err), n.close())
+	}
+	return n, nil
+}
+
+// close removes the network.
+func (n *boxNet) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), dockerPatience)
+	defer cancel()
+	_, err := n.docker.Client().NetworkRemove(ctx, n.name, client.NetworkRemoveOptions{})
+	if err = unlessGone(err); err == nil {
+		err = os.Remove(filepath.Join(n.guard.dir, networkFile))
+	}
+	return errors.Join(err, n.guard.Close(), n.docker.Close())
+}

@@ -1,0 +1,124 @@
+package devstack
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// The files of a server that is no part of this process, in its directory.
+const (
+	natsConfFile = "nats.conf"
+	natsLogFile  = "nats.log"
+	natsPIDFile  = "nats.pid"
+)
+
+// natsFile is the configuration file of a server that is no part of this process.
+type natsFile struct {
+	cfg       NATSConfig
+	dir       string // here
+	seen      string // the same directory as the server sees it
+	listen    string
+	advertise string // where clients find the server, if not where it listens
+}
+
+// write writes the file with some options, if they can be read as such.
+func (f *natsFile) write(options string) error {
+	var text strings.Builder
+	fmt.Fprintf(&text, "server_name: %q\nlisten: %q\n", f.cfg.Name, f.listen)
+	if f.advertise != "" {
+		fmt.Fprintf(&text, "client_advertise: %q\n", f.advertise)
+	}
+	fmt.Fprintf(&text, "store_dir: %q\nlog_file: %q\n", f.seen, f.seen+"/"+natsLogFile)
+	if f.seen == f.dir { // in a container it would be the first process's
+		fmt.Fprintf(&text, "pid_file: %q\n", f.dir+"/"+natsPIDFile)
+	}
+	if f.cfg.Durable {
+		text.WriteString("jetstream { sync_interval: always }\n")
+	} else {
+		text.WriteString("jetstream: enabled\n")
+	}
+	text.WriteString(options + "\n")
+	if err := new(server.Options).ProcessConfigString(text.String()); err != nil {
+		return fmt.Errorf("read options: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(f.dir, natsConfFile), []byte(text.String()), 0o600); err != nil {
+		return fmt.Errorf("write configuration: %w", err)
+	}
+	return nil
+}
+
+// reload gives the server other options: tell makes it read the file again.
+func (f *natsFile) reload(options string, tell func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), dockerPatience)
+	defer cancel()
+	if err := f.write(options); err != nil {
+		return err
+	}
+	before := len(f.log())
+	if err := tell(ctx); err != nil {
+		return err
+	}
+	for {
+		news := f.log()[before:]
+		switch {
+		case strings.Contains(news, "Reloaded server configuration"):
+			f.cfg.Options = options
+			return nil
+		case strings.Contains(news, "Failed to reload server configuration"):
+			return fmt.Errorf("the server refused\n%s", lastLines(news))
+		}
+		if err := pause(ctx, 10*time.Millisecond); err != nil {
+			return fmt.Errorf("wait for the server to reload: %w", err)
+		}
+	}
+}
+
+// log returns what the server wrote so far.
+func (f *natsFile) log() string {
+	text, _ := os.ReadFile(filepath.Join(f.dir, natsLogFile)) // one that did not start has none
+	return string(text)
+}
+
+// greet returns nil if the server at address is the one of the file, and takes
+// connections with JetStream running.
+func (f *natsFile) greet(ctx context.Context, address string) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // nothing was written
+	if at, ok := ctx.Deadline(); ok {
+		if err := conn.SetDeadline(at); err != nil {
+			return err
+		}
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil {
+		return fmt.Errorf("read its greeting: %w", err)
+	}
+	doc, ok := strings.CutPrefix(line, "INFO ")
+	if !ok {
+		return fmt.Errorf("%w: the server on it is no NATS server", errPortTaken)
+	}
+	var info server.Info
+	if err := json.Unmarshal([]byte(doc), &info); err != nil {
+		return fmt.Errorf("read its greeting: %w", err)
+	}
+	switch {
+	case info.Name != f.cfg.Name:
+		return fmt.Errorf("%w: the server on it is %s", errPortTaken, info.Name)
+	case !info.JetStream:
+		return errors.New("JetStream does not run")
+	}
+	return nil
+}

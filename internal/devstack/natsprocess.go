@@ -1,0 +1,188 @@
+package devstack
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// serveVariable makes this program the server of a NATSConfig.Process. Its first
+// argument is the configuration file.
+const serveVariable = "POSTROOM_DEVSTACK_NATS"
+
+// ServeNATS does nothing, unless this process was started as the server of a
+// NATSConfig.Process: then it is that server, and does not return. It is to be
+// called before anything else in main, or in TestMain.
+func ServeNATS() {
+	if os.Getenv(serveVariable) == "" {
+		return
+	}
+	go func() { // the server goes away with the process that started it
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(1)
+	}()
+	if err := serveNATS(os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, "nats-server:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func serveNATS(conf string) error {
+	opts, err := server.ProcessConfigFile(conf)
+	if err != nil {
+		return err
+	}
+	srv, err := server.NewServer(opts)
+	if err != nil {
+		return err
+	}
+	srv.ConfigureLogger()
+	if err := server.Run(srv); err != nil {
+		return err
+	}
+	srv.WaitForShutdown()
+	return nil
+}
+
+// natsProcess is a server in a process of its own.
+type natsProcess struct {
+	file   natsFile
+	guard  *guard
+	port   int
+	server *process
+	input  io.Closer // its end ends the server
+	frozen bool
+}
+
+func startNATSProcess(ctx context.Context, cfg NATSConfig) (*NATS, error) {
+	if os.Getenv(serveVariable) != "" {
+		return nil, errors.New("this process is a server itself: call devstack.ServeNATS before anything else in main")
+	}
+	cfg.Name = cmp.Or(cfg.Name, defaultNATSName)
+	g, err := newGuard("", "nats")
+	if err != nil {
+		return nil, err
+	}
+	n := &natsProcess{guard: g, file: natsFile{cfg: cfg, dir: g.dir, seen: g.dir}}
+	if err := n.startOnFreePort(ctx); err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	return &NATS{server: n, source: "process"}, nil
+}
+
+func (n *natsProcess) startOnFreePort(ctx context.Context) error {
+	for try := 1; ; try++ {
+		var err error
+		if n.port, err = freePort(); err != nil {
+			return err
+		}
+		n.file.listen = n.address()
+		if err := n.file.write(n.file.cfg.Options); err != nil {
+			return err
+		}
+		err = n.start(ctx)
+		if err == nil || try == portTries || !errors.Is(err, errPortTaken) {
+			return err
+		}
+	}
+}
+
+func (n *natsProcess) address() string { return fmt.Sprintf("127.0.0.1:%d", n.port) }
+func (n *natsProcess) url() string     { return "nats://" + n.address() }
+func (n *natsProcess) dir() string     { return n.guard.dir }
+
+// start starts the process and returns once it answers.
+func (n *natsProcess) start(ctx context.Context) error {
+	if err := portFree(n.port); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(self, filepath.Join(n.guard.dir, natsConfFile)) // the watchdog knows it by its argument
+	cmd.Env = append(os.Environ(), serveVariable+"=yes")
+	cmd.SysProcAttr = ownSession(nil)
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if n.server, err = startProcess(cmd); err != nil {
+		return err
+	}
+	n.input, n.frozen = input, false
+	if err := n.await(ctx); err != nil {
+		return errors.Join(fmt.Errorf("%w\n%s", err, lastLines(n.file.log())), n.end(syscall.SIGKILL, time.Second))
+	}
+	return nil
+}
+
+// await returns nil once the server answers.
+func (n *natsProcess) await(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, localPatience)
+	defer cancel()
+	for {
+		answer := n.file.greet(ctx, n.address())
+		select {
+		case <-n.server.done:
+			return fmt.Errorf("the server ended at start: %w", errors.Join(n.server.err, portFree(n.port)))
+		default:
+		}
+		if answer == nil {
+			return nil
+		}
+		if err := pause(ctx, 10*time.Millisecond); err != nil {
+			return fmt.Errorf("wait for the server: %w: %w", err, answer)
+		}
+	}
+}
+
+func (n *natsProcess) stop() error {
+	if err := n.thaw(); err != nil {
+		return err
+	}
+	if n.end(syscall.SIGTERM, 10*time.Second) == nil {
+		return nil
+	}
+	return n.kill()
+}
+
+func (n *natsProcess) kill() error { return n.end(syscall.SIGKILL, 5*time.Second) }
+
+// end signals the process and waits for its end.
+func (n *natsProcess) end(signal os.Signal, patience time.Duration) error {
+	if err := n.server.end(signal, patience); err != nil {
+		return err
+	}
+	_ = n.input.Close() // closed with the process
+	return nil
+}
+
+func (n *natsProcess) freeze() error {
+	n.frozen = true
+	return n.server.cmd.Process.Signal(sigFreeze)
+}
+
+func (n *natsProcess) thaw() error {
+	if !n.frozen {
+		return nil
+	}
+	n.frozen = false
+	return n.server.cmd.Process.Signal(sigThaw)
+}
+
+func (n *natsProcess) reload(options string) error {
+	return n.file.reload(options, func(context.Context) error { return n.server.cmd.Process.Signal(sigReload) })
+}
+
+func (n *natsProcess) close() error { return n.guard.Close() }

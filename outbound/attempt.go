@@ -1,0 +1,213 @@
+package outbound
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// errNothing is what a Next returns that returns nothing.
+var errNothing = errors.New("the next RoundTripper returned neither a response nor an error")
+
+// attempt sends the request once.
+func (op *operation) attempt() result {
+	ctx := op.req.Context()
+	if err := contextError(ctx); err != nil {
+		return result{err: err, class: ClassCanceled, reason: ReasonCanceled}
+	}
+	sending, err := op.body.open()
+	if err != nil {
+		return result{err: err, class: ClassInvalid, reason: ReasonRequest}
+	}
+	done, ok := op.host.breaker.allow()
+	if !ok {
+		if sending != nil {
+			_ = sending.Close()
+		}
+		return result{class: ClassBreaker, reason: ReasonBreaker}
+	}
+	word := errNoWord // also where Next panics
+	defer func() { done(word) }()
+	op.attempts++
+	op.attemptsLeft--
+
+	limit := min(op.t.cfg.AttemptTimeout, time.Until(op.deadline))
+	late := &timeoutError{after: limit}
+	attempt, release := context.WithTimeoutCause(context.WithValue(ctx, attemptOf{}, true), limit, late)
+	attempt, span := op.t.metrics.begin(attempt, op)
+	p := new(probe)
+	attempt = httptrace.WithClientTrace(attempt, p.trace())
+	resp, err := op.send(attempt, sending, limit)
+
+	r := result{resp: resp, err: err, release: release}
+	switch {
+	case err == nil:
+		r.class, r.again = classOf(resp)
+	case ctx.Err() != nil:
+		r.err, r.class, r.reason = contextError(ctx), ClassCanceled, ReasonCanceled
+	case sending.broken() != nil:
+		r.err, r.class, r.reason = sending.broken(), ClassInvalid, ReasonRequest
+	case attempt.Err() != nil:
+		r.err, r.class, r.again = late, ClassTimeout, true
+	default:
+		_, native := op.t.cfg.Next.(*http.Transport)
+		r.class, r.again = classOfError(err, native, p.asked.Load())
+	}
+	op.account(&r, p.unsent(err))
+	word = op.word(r)
+	op.t.metrics.attempted(ctx, op.host.name, span, r)
+	return r
+}
+
+// send hands one attempt to Next.
+func (op *operation) send(ctx context.Context, body *sending, limit time.Duration) (*http.Response, error) {
+	req := op.req.Clone(ctx)
+	if req.Header == nil {
+		req.Header = make(http.Header)
+	}
+	if body != nil {
+		req.Body, req.GetBody, req.ContentLength = body, op.body.again, op.body.length
+		if op.body.kept != nil {
+			req.Header.Del("Content-Length")
+		}
+	}
+	op.setHeaders(req, limit)
+	op.t.metrics.propagate(ctx, req.Header)
+	resp, err := op.t.cfg.Next.RoundTrip(req)
+	switch {
+	case err != nil && resp != nil:
+		if resp.Body != nil {
+			_ = resp.Body.Close()
+		}
+		return nil, err
+	case err == nil && resp == nil:
+		return nil, errNothing
+	case resp != nil && resp.Body == nil:
+		resp.Body = http.NoBody
+	}
+	return resp, err
+}
+
+// setHeaders gives an attempt what it is sent beside the caller's headers, and takes
+// away what must not be.
+func (op *operation) setHeaders(req *http.Request, limit time.Duration) {
+	if op.authorization != "" {
+		req.Header.Set("Authorization", op.authorization)
+	}
+	if name := op.t.cfg.TimeoutHeader; name != "" {
+		req.Header.Set(name, strconv.FormatInt(max(limit.Milliseconds(), 1), 10))
+	}
+	carrier := op.t.cfg.Protocol.header()
+	if op.foreign {
+		req.Header.Del("Authorization")
+	}
+	if op.foreign || op.key == "" && !isSafe(req.Method) {
+		// http.Transport repeats by itself what has one of these.
+		req.Header.Del("Idempotency-Key")
+		req.Header.Del("X-Idempotency-Key")
+		if carrier != "" {
+			req.Header.Del(carrier)
+		}
+	} else if carrier != "" && op.sent != "" {
+		req.Header.Set(carrier, op.sent)
+	}
+}
+
+// account notes what the attempt may have done, and gives Decide its word.
+func (op *operation) account(r *result, unsent bool) {
+	r.unsent = r.err != nil && unsent
+	if !r.unsent {
+		op.delivered = true
+		if r.resp == nil || !op.t.cfg.Protocol.rejected(r.resp) {
+			op.unsure = true
+		}
+	}
+	if r.reason != "" {
+		return
+	}
+	decision := Undecided
+	if op.t.cfg.Decide != nil {
+		decision = op.t.cfg.Decide(r.resp, r.err)
+	}
+	if decision == Undecided && r.resp != nil && op.t.cfg.Protocol.Decide != nil {
+		decision = op.t.cfg.Protocol.Decide(r.resp)
+	}
+	if decision == Undecided && r.resp != nil && op.key != "" && r.class != "" && r.resp.Header.Get("Idempotent-Replayed") == "true" {
+		decision = Stop // what is kept under the key does not change
+	}
+	switch decision {
+	case Retry:
+		r.again = true
+		if r.class == "" || r.class == ClassConflict {
+			r.class = ClassBusy
+		}
+	case Stop:
+		r.again = false
+	}
+}
+
+// word is what the breaker is told of an attempt.
+func (op *operation) word(r result) error {
+	switch {
+	case r.resp != nil && !isOutage(r.resp.StatusCode):
+		return nil
+	case r.resp != nil, r.class == ClassTimeout:
+		return errOutage
+	case r.class == ClassConnection:
+		return errOutage
+	}
+	return errNoWord
+}
+
+// probe watches what an attempt does with connections.
+type probe struct{ asked, got atomic.Bool }
+
+func (p *probe) trace() *httptrace.ClientTrace {
+	return &httptrace.ClientTrace{
+		GetConn: func(string) { p.asked.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { p.got.Store(true) },
+	}
+}
+
+// unsent reports whether an attempt that ended with err certainly sent nothing: it
+// asked for a connection and had none, or says that it could not dial.
+func (p *probe) unsent(err error) bool {
+	if err == nil || p.got.Load() {
+		return false
+	}
+	var (
+		operation *net.OpError
+		name      *net.DNSError
+	)
+	return p.asked.Load() || errors.Is(err, ErrNotSent) || errors.As(err, &name) ||
+		errors.As(err, &operation) && (operation.Op == "dial" || operation.Op == "proxyconnect")
+}
+
+// responseBody gives the attempt's context back when the body has been read, or is
+// closed.
+type responseBody struct {
+	io.ReadCloser
+	release context.CancelFunc
+	once    sync.Once
+}
+
+func (b *responseBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.once.Do(b.release)
+	}
+	return n, err
+}
+
+func (b *responseBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.once.Do(b.release)
+	return err
+}

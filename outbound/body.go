@@ -1,0 +1,174 @@
+package outbound
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync/atomic"
+)
+
+// body is what a request sends, as often as it is sent.
+type body struct {
+	first  io.ReadCloser // the caller's; nil once it is used or closed
+	again  func() (io.ReadCloser, error)
+	length int64
+	none   bool   // there is nothing to send
+	kept   []byte // where it is in memory
+	object map[string]json.RawMessage
+}
+
+// newBody takes over the body of a request. One that has to be in memory is read.
+func newBody(req *http.Request, inMemory, repeat bool, limit int64) (*body, error) {
+	b := &body{length: req.ContentLength}
+	if req.Body == nil || req.Body == http.NoBody {
+		b.none = true
+		return b, nil
+	}
+	b.first, b.again = req.Body, req.GetBody
+	if !inMemory && (b.again != nil || !repeat) {
+		return b, nil
+	}
+	kept, err := readBody(req.Context(), req.Body, req.ContentLength, limit)
+	b.first = nil // readBody closed it
+	if err != nil {
+		return nil, err
+	}
+	b.keep(kept)
+	return b, nil
+}
+
+func (b *body) keep(kept []byte) {
+	b.kept, b.length = kept, int64(len(kept))
+	b.again = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(kept)), nil }
+}
+
+// readBody reads all of a body and closes it, also where the context ends while its
+// reader blocks.
+func readBody(ctx context.Context, r io.ReadCloser, length, limit int64) ([]byte, error) {
+	var closed atomic.Bool
+	closeOnce := func() {
+		if !closed.Swap(true) {
+			_ = r.Close() // what matters is what was read
+		}
+	}
+	defer closeOnce()
+	defer context.AfterFunc(ctx, closeOnce)()
+	tooLong := fmt.Errorf("the request's body has more than %d bytes and no GetBody, so that it could not be sent again: set http.Request.GetBody, raise Config.MaxBody, or set Config.Attempts to 1", limit)
+	if length > limit {
+		return nil, tooLong
+	}
+	kept, err := io.ReadAll(io.LimitReader(r, limit+1))
+	switch {
+	case ctx.Err() != nil:
+		return nil, contextError(ctx)
+	case err != nil:
+		return nil, fmt.Errorf("read the request's body: %w", err)
+	case int64(len(kept)) > limit:
+		return nil, tooLong
+	case length > 0 && int64(len(kept)) != length:
+		return nil, fmt.Errorf("the request's body has %d bytes, its ContentLength is %d", len(kept), length)
+	}
+	return kept, nil
+}
+
+// open returns the body for one more attempt; nil for none.
+func (b *body) open() (*sending, error) {
+	if first := b.first; first != nil {
+		b.first = nil
+		return &sending{ReadCloser: first}, nil
+	}
+	if b.again == nil {
+		return nil, nil
+	}
+	r, err := b.again()
+	if err != nil {
+		return nil, fmt.Errorf("GetBody: %w", err)
+	}
+	return &sending{ReadCloser: r}, nil
+}
+
+// close closes what was never sent.
+func (b *body) close() {
+	if b != nil && b.first != nil {
+		_ = b.first.Close()
+		b.first = nil
+	}
+}
+
+// parse reads the body as a JSON object, for a vendor whose key is a member of it.
+func (b *body) parse() error {
+	if json.Unmarshal(b.kept, &b.object) != nil || b.object == nil {
+		return errors.New("the vendor takes the key as a member of the body, which is no JSON object")
+	}
+	return nil
+}
+
+// member returns the text of a member of the body, or "".
+func (b *body) member(name string) (text string) {
+	if raw, ok := b.object[name]; ok {
+		_ = json.Unmarshal(raw, &text) // what is no text is no key
+	}
+	return text
+}
+
+// insert adds a member at the front, and leaves the rest as it is.
+func (b *body) insert(name, text string) error {
+	if raw, ok := b.object[name]; ok {
+		if b.member(name) == text {
+			return nil
+		}
+		return fmt.Errorf("the request's body has a member %.40q already, %d bytes long, and the operation another key: leave it out", name, len(raw))
+	}
+	member, err := json.Marshal(map[string]string{name: text})
+	if err != nil {
+		return err
+	}
+	member = member[1 : len(member)-1]
+	if len(b.object) > 0 {
+		member = append(member, ',')
+	}
+	brace := bytes.IndexByte(b.kept, '{') + 1
+	b.keep(slices.Concat(b.kept[:brace], member, b.kept[brace:]))
+	return nil
+}
+
+// sending is a body under way. It notes a fault of its reader: that is the caller's,
+// and no reason to try again.
+type sending struct {
+	io.ReadCloser
+	closed atomic.Bool
+	fault  atomic.Pointer[error]
+}
+
+func (s *sending) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) && !s.closed.Load() {
+		s.fault.CompareAndSwap(nil, &err)
+	}
+	return n, err
+}
+
+func (s *sending) Close() error {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	return s.ReadCloser.Close()
+}
+
+func (s *sending) broken() error {
+	if s == nil {
+		return nil
+	}
+	if err := s.fault.Load(); err != nil {
+		return fmt.Errorf("read the request's body: %w", *err)
+	}
+	return nil
+}
+
+// rewindable reports whether the body can be sent once more.
+func (b *body) rewindable() bool { return b.none || b.again != nil || b.first != nil }

@@ -1,0 +1,146 @@
+package outbound
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+)
+
+// Breaker stops calls to a host that is out of order. It counts connections that
+// fail, timeouts and statuses from 500; a 4xx, also 429, shows that the host works,
+// and a caller that gives up shows nothing. While it is open, calls fail at once
+// with [ErrBreakerOpen]; after OpenFor it lets probes through, whose success closes
+// it.
+type Breaker struct {
+	// Window is how far back attempts count.
+	//
+	// Defaults to 30 seconds.
+	Window time.Duration
+
+	// Failures is how many attempts within Window have to fail before the breaker
+	// opens, so that few calls say nothing.
+	//
+	// Defaults to 10.
+	Failures int
+
+	// Ratio is the share of attempts within Window that have to fail.
+	//
+	// Defaults to 0.5.
+	Ratio float64
+
+	// OpenFor is how long the breaker stays open before it lets probes through.
+	//
+	// Defaults to 10 seconds.
+	OpenFor time.Duration
+
+	// Probes is how many attempts are let through at once after OpenFor, and have to
+	// succeed.
+	//
+	// Defaults to 1.
+	Probes int
+
+	// Off has calls made however many fail.
+	Off bool
+}
+
+func (b Breaker) defaults() Breaker {
+	b.Window = cmp.Or(b.Window, 30*time.Second)
+	b.Failures = cmp.Or(b.Failures, 10)
+	b.Ratio = cmp.Or(b.Ratio, 0.5)
+	b.OpenFor = cmp.Or(b.OpenFor, 10*time.Second)
+	b.Probes = cmp.Or(b.Probes, 1)
+	return b
+}
+
+func (b Breaker) validate() error {
+	var faults []error
+	if b.Window < time.Second {
+		faults = append(faults, fmt.Errorf("config: Breaker: Window is %s, want at least 1s", b.Window))
+	}
+	if b.Failures < 1 {
+		faults = append(faults, fmt.Errorf("config: Breaker: Failures is %d, want at least 1", b.Failures))
+	}
+	if !(b.Ratio > 0 && b.Ratio <= 1) { // also not a NaN
+		faults = append(faults, fmt.Errorf("config: Breaker: Ratio is %g, want more than 0, to 1", b.Ratio))
+	}
+	if b.OpenFor < 0 {
+		faults = append(faults, fmt.Errorf("config: Breaker: OpenFor is %s, want more than none", b.OpenFor))
+	}
+	if b.Probes < 1 || b.Probes > math.MaxInt32 {
+		faults = append(faults, fmt.Errorf("config: Breaker: Probes is %d, want at least 1", b.Probes))
+	}
+	return errors.Join(faults...)
+}
+
+// What an attempt says about its host.
+var (
+	errOutage = errors.New("out of order")
+	errNoWord = errors.New("says nothing") // the caller gave up
+
+)
+
+// breaker is the circuit breaker of one host. A nil breaker lets everything
+// through.
+type breaker struct {
+	circuit *gobreaker.TwoStepCircuitBreaker[struct{}]
+	openFor time.Duration
+	opened  atomic.Pointer[time.Time] // when it opened last
+}
+
+// newBreaker returns a breaker that tells changed of its states; changed must not
+// call it back.
+func newBreaker(cfg Breaker, changed func(to gobreaker.State)) *breaker {
+	if cfg.Off {
+		return nil
+	}
+	b := &breaker{openFor: cfg.OpenFor}
+	b.circuit = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		MaxRequests: uint32(cfg.Probes), Interval: cfg.Window, BucketPeriod: max(cfg.Window/10, 1), Timeout: cfg.OpenFor,
+		ReadyToTrip: func(c gobreaker.Counts) bool {
+			return int(c.TotalFailures) >= cfg.Failures &&
+				float64(c.TotalFailures) >= cfg.Ratio*float64(c.TotalFailures+c.TotalSuccesses)
+		},
+		OnStateChange: func(_ string, _, to gobreaker.State) {
+			if to == gobreaker.StateOpen {
+				now := time.Now()
+				b.opened.Store(&now)
+			}
+			changed(to)
+		},
+		IsExcluded: func(err error) bool { return errors.Is(err, errNoWord) },
+	})
+	return b
+}
+
+// allow asks for an attempt. Where it may be made, done has to be called with what
+// came of it, once.
+func (b *breaker) allow() (done func(error), ok bool) {
+	if b == nil {
+		return func(error) {}, true
+	}
+	done, err := b.circuit.Allow()
+	return done, err == nil
+}
+
+// open reports whether an attempt would be refused now, and for how long at the
+// least.
+func (b *breaker) open() (time.Duration, bool) {
+	if b == nil || b.circuit.State() != gobreaker.StateOpen {
+		return 0, false
+	}
+	return b.remaining(), true
+}
+
+// remaining is how long the breaker stays open, or 0 where it does not.
+func (b *breaker) remaining() time.Duration {
+	at := b.opened.Load()
+	if at == nil {
+		return 0
+	}
+	return max(b.openFor-time.Since(*at), 0)
+}

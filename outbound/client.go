@@ -1,0 +1,103 @@
+package outbound
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+)
+
+// Client calls a vendor. It is safe for concurrent use.
+type Client struct {
+	transport *Transport
+	http      *http.Client
+}
+
+// NewClient returns a client. It does no I/O and cannot fail: faults of the Config
+// are returned by [Client.Check] and by every call.
+func NewClient(cfg Config) *Client {
+	t := New(cfg)
+	return &Client{transport: t, http: &http.Client{Transport: t}}
+}
+
+// Check returns what is wrong with the Config, all of it.
+func (c *Client) Check() error { return c.transport.Check() }
+
+// HTTP returns the client for a library of the vendor's, which wants to see responses
+// whatever their status.
+func (c *Client) HTTP() *http.Client { return c.http }
+
+// Do carries out one operation and returns a response of 2xx or 304, whose body the
+// caller closes, or an [Error]. Redirects are followed as by [http.Client]; to another
+// host without the key and the Authorization, and not by methods that are not
+// idempotent.
+func (c *Client) Do(req *http.Request) (*http.Response, error) {
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, unwrap(req, err)
+	}
+	if err := Check(resp); err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+// Fetch is Do with the response's body, which is limited to 10 MiB.
+func (c *Client) Fetch(req *http.Request) ([]byte, error) {
+	resp, err := c.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	const most = 10 << 20
+	body, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
+	if err == nil && len(body) > most {
+		err = fmt.Errorf("the response has more than %d bytes", most)
+	}
+	if err != nil {
+		return nil, brokeOff(resp, err)
+	}
+	return body, nil
+}
+
+// brokeOff is the error of a response that could not be read: the vendor acted, and
+// what it answered is not known.
+func brokeOff(resp *http.Response, err error) error {
+	ctx := resp.Request.Context()
+	class := ClassConnection
+	var slow interface{ Timeout() bool }
+	switch {
+	case ctx.Err() != nil:
+		class, err = ClassCanceled, contextError(ctx)
+	case errors.As(err, &slow) && slow.Timeout():
+		class = ClassTimeout
+	}
+	e := &Error{
+		Method: resp.Request.Method, Host: hostOf(resp.Request.URL), Attempts: 1, Class: class, Reason: ReasonFinal,
+		Last: &Response{Status: resp.StatusCode, Header: resp.Header, Truncated: true},
+		Err:  fmt.Errorf("read the response: %w", err), sent: true, unsure: true,
+	}
+	if op, ok := ctx.Value(resultOf{}).(*operation); ok {
+		e.Attempts = op.attempts
+	}
+	return e
+}
+
+// unwrap takes off what http.Client puts around an error, as that shows the whole
+// URL.
+func unwrap(req *http.Request, err error) error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	var shown *url.Error
+	if errors.As(err, &shown) {
+		err = shown.Err
+	}
+	e = &Error{Method: req.Method, Host: "?", Class: ClassInvalid, Reason: ReasonRequest, Err: err}
+	if req.URL != nil {
+		e.Host = hostOf(req.URL)
+	}
+	return e
+}

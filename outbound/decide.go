@@ -1,0 +1,140 @@
+package outbound
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// Class is what an attempt ended with.
+type Class string
+
+// Classes. An error that has none of the others is ClassConnection.
+const (
+	ClassConnection  Class = "connection"   // none came about, or it broke
+	ClassTimeout     Class = "timeout"      // no answer in time, or 408
+	ClassUnavailable Class = "unavailable"  // 5xx: whether the vendor acted is not known
+	ClassRateLimited Class = "rate_limited" // 429
+	ClassBusy        Class = "busy"         // 425, and 409 of a call that is under way
+	ClassConflict    Class = "conflict"     // any other 409
+	ClassAuth        Class = "auth"         // 401, 403, 407
+	ClassRedirect    Class = "redirect"     // 3xx that was not followed
+	ClassInvalid     Class = "invalid"      // any other 4xx, and requests that cannot be sent
+	ClassCanceled    Class = "canceled"     // the caller's context ended
+	ClassBreaker     Class = "breaker"      // not tried: the breaker was open
+)
+
+// classOf returns the class of a response, and whether another attempt may end
+// differently. A response that is no failure has no class.
+func classOf(resp *http.Response) (Class, bool) {
+	switch status := resp.StatusCode; {
+	case status == http.StatusNotModified, status >= 100 && status < 300:
+		return "", false
+	case status < 400:
+		return ClassRedirect, false
+	case status == http.StatusRequestTimeout:
+		return ClassTimeout, true
+	case status == http.StatusTooEarly:
+		return ClassBusy, true
+	case status == http.StatusTooManyRequests:
+		return ClassRateLimited, true
+	case status == http.StatusConflict:
+		if underWay(resp) {
+			return ClassBusy, true
+		}
+		return ClassConflict, false
+	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusProxyAuthRequired:
+		return ClassAuth, false
+	case status < 500:
+		return ClassInvalid, false
+	default:
+		return ClassUnavailable, isOutage(status)
+	}
+}
+
+// underWay reports whether a 409 is about a call with the same key that is under
+// way: it says when to come back, or has the code for it.
+func underWay(resp *http.Response) bool {
+	if resp.Header.Get("Retry-After") != "" {
+		return true
+	}
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // an error leaves it empty
+	if resp.Body == nil || media != "application/json" && !strings.HasSuffix(media, "+json") {
+		return false
+	}
+	start, err := io.ReadAll(io.LimitReader(resp.Body, 16<<10))
+	resp.Body = &prefixed{Reader: io.MultiReader(bytes.NewReader(start), broken{err}, resp.Body), Closer: resp.Body}
+	var problem struct {
+		Code string `json:"code"`
+	}
+	return json.Unmarshal(start, &problem) == nil && strings.EqualFold(problem.Code, "idempotency_in_progress")
+}
+
+// prefixed is a body of which the first part was looked at.
+type prefixed struct {
+	io.Reader
+	io.Closer
+}
+
+// broken ends a read with an error, where there was one.
+type broken struct{ err error }
+
+func (b broken) Read([]byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	return 0, io.EOF
+}
+
+// rejected reports whether a response proves that its vendor did nothing.
+func (p Protocol) rejected(resp *http.Response) bool {
+	switch status := resp.StatusCode; status {
+	case http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		return true
+	case http.StatusRequestTimeout, http.StatusConflict, http.StatusLocked:
+		return false
+	default:
+		return status >= 400 && status < 500 && !slices.Contains(p.Busy, status)
+	}
+}
+
+// isOutage reports whether a status shows that its host is out of order.
+func isOutage(status int) bool {
+	return status >= 500 && status != http.StatusNotImplemented && status != http.StatusHTTPVersionNotSupported
+}
+
+// classOfError returns the class of an attempt's error, and whether another may end
+// differently. asked says that a connection was asked for.
+func classOfError(err error, native, asked bool) (Class, bool) {
+	var (
+		verification *tls.CertificateVerificationError
+		authority    x509.UnknownAuthorityError
+		hostname     x509.HostnameError
+		certificate  x509.CertificateInvalidError
+		record       tls.RecordHeaderError
+		network      net.Error
+		inner        *Error
+	)
+	switch {
+	case errors.As(err, &inner):
+		return inner.Class, inner.Class == ClassConnection || inner.Class == ClassTimeout
+	case errors.As(err, &verification), errors.As(err, &authority), errors.As(err, &hostname),
+		errors.As(err, &certificate), errors.As(err, &record):
+		return ClassConnection, false
+	case errors.Is(err, http.ErrUseLastResponse), errors.Is(err, http.ErrNotSupported), errors.Is(err, http.ErrSchemeMismatch):
+		return ClassInvalid, false
+	case errors.As(err, &network) && network.Timeout():
+		return ClassTimeout, true
+	case native && !asked && !errors.As(err, &network):
+		return ClassInvalid, false // http.Transport refuses such a request by itself
+	}
+	return ClassConnection, true
+}

@@ -1,0 +1,193 @@
+package outbound
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/postroom/postroom"
+)
+
+var (
+	// ErrNotSent matches an [Error] of an operation of which nothing was sent, in
+	// any attempt: the breaker was open, no connection came about, the request could
+	// not be made. Calling again is safe, with or without a key.
+	ErrNotSent = errors.New("nothing was sent")
+
+	// ErrRejected matches an [Error] whose vendor rejected the request, and did
+	// nothing in earlier attempts either.
+	ErrRejected = errors.New("the vendor rejected the request")
+
+	// ErrAttempts matches an [Error] of an operation whose attempts are used up.
+	ErrAttempts = errors.New("all attempts are used up")
+
+	// ErrBudget matches an [Error] of an operation that was not tried again because
+	// the retry budget of its host is spent.
+	ErrBudget = errors.New("the retry budget is spent")
+
+	// ErrBreakerOpen matches an [Error] of an operation that was not tried, or not
+	// tried again, because the circuit breaker of its host is open.
+	ErrBreakerOpen = errors.New("the circuit breaker is open")
+
+	// ErrDeadline matches an [Error] of an operation that was not tried again because
+	// no time was left, of Config.Total or the context, or Retry-After was too long.
+	ErrDeadline = errors.New("no time is left")
+)
+
+// Reason says why an operation had no further attempt.
+type Reason string
+
+// Reasons.
+const (
+	ReasonFinal    Reason = "final"       // another would end the same way
+	ReasonUnsafe   Reason = "unsafe"      // the vendor may have acted, and could not recognise a repetition
+	ReasonAttempts Reason = "attempts"    // all are used up
+	ReasonBudget   Reason = "budget"      // the retry budget is spent
+	ReasonBreaker  Reason = "breaker"     // the circuit breaker is open
+	ReasonDeadline Reason = "deadline"    // no time is left
+	ReasonWait     Reason = "retry_after" // the vendor asks for a longer wait than Config.MaxRetryAfter
+	ReasonCanceled Reason = "canceled"    // the caller's context ended
+	ReasonRequest  Reason = "request"     // the request cannot be sent, or not again
+)
+
+// Error is an operation that failed. Its text names the host and what happened, and
+// no path, query or header. errors.Is holds for the sentinels of this package and for
+// what Err holds.
+type Error struct {
+	Method   string
+	Host     string
+	Attempts int    // how many were made
+	Class    Class  // what the last attempt ended with
+	Reason   Reason // why there was no further one
+
+	// Last is the last response that any attempt had; nil where none had one.
+	Last *Response
+
+	// RetryAfter is for how long the vendor, or the open breaker, asks to be left
+	// alone; 0 where neither does.
+	RetryAfter time.Duration
+
+	// Err is the error of the last attempt; nil where it had a response.
+	Err error
+
+	sent   bool // something was sent, in some attempt
+	unsure bool // and the vendor may have acted on it
+	keyed  bool // the vendor was given a key
+}
+
+// Response is what is kept of a vendor's answer.
+type Response struct {
+	Status int
+	Header http.Header
+
+	// Body is the first 64 KiB of the body, or less.
+	Body []byte
+
+	// Truncated says that the body was longer, or broke off.
+	Truncated bool
+}
+
+// Error describes the failure.
+func (e *Error) Error() string {
+	text := "outbound: " + e.Method + " " + e.Host
+	switch {
+	case e.Err != nil:
+		text += ": " + clean(e.Err.Error())
+	case e.Last != nil:
+		text += fmt.Sprintf(": %d %s", e.Last.Status, http.StatusText(e.Last.Status))
+	}
+	switch e.Reason {
+	case ReasonUnsafe:
+		text += "; not tried again, as the vendor may have acted and was given no key to recognise a repetition"
+	case ReasonAttempts:
+		text += fmt.Sprintf("; given up after %d attempts", e.Attempts)
+	case ReasonBudget:
+		text += fmt.Sprintf("; not tried again after %d attempts, as the retry budget of the host is spent", e.Attempts)
+	case ReasonBreaker:
+		text += fmt.Sprintf("; the circuit breaker of the host is open, after %d attempts", e.Attempts)
+	case ReasonDeadline:
+		text += fmt.Sprintf("; not tried again after %d attempts, as no time is left", e.Attempts)
+	case ReasonWait:
+		text += fmt.Sprintf("; the vendor asks to wait %s", e.RetryAfter)
+	}
+	return text
+}
+
+// Unwrap returns the error of the last attempt, or nil.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Is reports whether target is a sentinel of this package that says something true
+// of e.
+func (e *Error) Is(target error) bool {
+	switch target {
+	case ErrNotSent:
+		return !e.sent
+	case ErrRejected:
+		return e.sent && !e.unsure
+	case ErrAttempts:
+		return e.Reason == ReasonAttempts
+	case ErrBudget:
+		return e.Reason == ReasonBudget
+	case ErrBreakerOpen:
+		return e.Reason == ReasonBreaker
+	case ErrDeadline:
+		return e.Reason == ReasonDeadline || e.Reason == ReasonWait
+	}
+	return false
+}
+
+// Timeout reports whether the last attempt took too long.
+func (e *Error) Timeout() bool { return e.Class == ClassTimeout }
+
+// NotDone reports whether err says that the vendor certainly did nothing: nothing was
+// sent, or all that was sent was rejected. A step of an inbox's external handler may
+// then be begun anew: wrap err in inbox.NotDone.
+func NotDone(err error) bool {
+	return errors.Is(err, ErrNotSent) || errors.Is(err, ErrRejected)
+}
+
+// ForHandler returns err as a handler of events should: [postroom.Permanent] where
+// another attempt would end the same way, [postroom.RetryAfter] where the vendor or
+// the open breaker asks to be left alone for a while, and otherwise as it is.
+func ForHandler(err error) error {
+	var e *Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	switch e.Class {
+	case ClassInvalid, ClassAuth, ClassRedirect:
+		return postroom.Permanent(err)
+	case ClassConflict:
+		// With a key it may be about an earlier call with the same one.
+		if !e.keyed {
+			return postroom.Permanent(err)
+		}
+	}
+	if e.RetryAfter > 0 {
+		return postroom.RetryAfter(e.RetryAfter, err)
+	}
+	return err
+}
+
+// timeoutError is an attempt that took too long. It is not
+// context.DeadlineExceeded: that one is the caller's.
+type timeoutError struct{ after time.Duration }
+
+func (e *timeoutError) Error() string { return fmt.Sprintf("no answer within %s", e.after) }
+func (*timeoutError) Timeout() bool   { return true }
+func (*timeoutError) Temporary() bool { return true }
+
+// addresses are URLs in the texts of errors, of which host and port may be shown.
+var addresses = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^/\s"'@]*@)?([^/\s"'?#]*)[^\s"']*`)
+
+// clean takes out of the text of an error what may be secret, and bounds it.
+func clean(text string) string {
+	text = addresses.ReplaceAllString(text, "$1$2")
+	if len(text) > 300 {
+		text = strings.ToValidUTF8(text[:300], "") + "…"
+	}
+	return text
+}

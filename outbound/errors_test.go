@@ -1,0 +1,102 @@
+package outbound_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/outbound"
+)
+
+func TestErrorsSay(t *testing.T) {
+	tests := []struct {
+		name   string
+		next   http.RoundTripper
+		cfg    outbound.Config
+		method string
+		want   string
+	}{
+		{"all attempts", always(503), outbound.Config{}, "GET", "outbound: GET api.vendor.example: 503 Service Unavailable; given up after 5 attempts"},
+		{"the end", always(404), outbound.Config{}, "GET", "outbound: GET api.vendor.example: 404 Not Found"},
+		{"no key", always(500), outbound.Config{}, "POST", "outbound: POST api.vendor.example: 500 Internal Server Error; not tried again, as the vendor may have acted and was given no key to recognise a repetition"},
+		{"a long wait", always(429, "Retry-After", "90"), outbound.Config{}, "GET", "outbound: GET api.vendor.example: 429 Too Many Requests; the vendor asks to wait 1m30s"},
+		{"no time", always(503, "Retry-After", "9"), outbound.Config{Total: time.Second}, "GET", "outbound: GET api.vendor.example: 503 Service Unavailable; not tried again after 1 attempts, as no time is left"},
+		{"a timeout", &vendor{answer: hangs}, outbound.Config{Attempts: 1}, "GET", "outbound: GET api.vendor.example: no answer within 5s; given up after 1 attempts"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, err := client(tt.next, tt.cfg).Do(request(t.Context(), t, tt.method, ""))
+				if err == nil || err.Error() != tt.want {
+					t.Errorf("%v\nwant %s", err, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// No text shows what a URL or a header has that is secret.
+func TestErrorsShowNoSecrets(t *testing.T) {
+	inner := &url.Error{Op: "Post", URL: "https://user:hush@login.example:8443/hush?client_secret=hush", Err: io.ErrUnexpectedEOF}
+	nexts := map[string]http.RoundTripper{
+		"a library's":  &vendor{answer: func(int, *http.Request) (*http.Response, error) { return nil, fmt.Errorf("fetch token: %w", inner) }},
+		"a response's": always(500),
+		"a redirect's": &vendor{answer: func(int, *http.Request) (*http.Response, error) {
+			return status(302, "Location", "https://api.vendor.example/hush?secret=hush"), nil
+		}},
+		"a redirect that is none": &vendor{answer: func(int, *http.Request) (*http.Response, error) {
+			return status(302, "Location", "https://%zz/hush?secret=hush"), nil
+		}},
+	}
+	for name, next := range nexts {
+		t.Run(name, func(t *testing.T) {
+			req := requestTo(t.Context(), t, "GET", "https://user:hush@api.vendor.example/hush?secret=hush", "")
+			req.Header.Set("Authorization", "Bearer hush")
+			_, err := client(next, outbound.Config{Schedule: soon}).Do(req)
+			var e *outbound.Error
+			if !errors.As(err, &e) || strings.Contains(err.Error(), "hush") {
+				t.Errorf("%v", err)
+			}
+			if name == "a library's" && (!errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), "login.example:8443")) {
+				t.Errorf("%v has lost its cause", err)
+			}
+		})
+	}
+}
+
+func TestCheckOfOtherResponses(t *testing.T) {
+	ok := status(204)
+	ok.Request = request(t.Context(), t, "GET", "")
+	if err := outbound.Check(ok); err != nil {
+		t.Errorf("Check of 204 = %v", err)
+	}
+	bare := status(503, "Retry-After", "7")
+	err := outbound.Check(bare)
+	var e *outbound.Error
+	if !errors.As(err, &e) || e.Class != outbound.ClassUnavailable || string(e.Last.Body) != "answer" || outbound.NotDone(err) {
+		t.Errorf("Check of a response made by hand = %v", err)
+	}
+	if d, ok := postroom.RetryDelay(outbound.ForHandler(err)); !ok || d != 7*time.Second {
+		t.Errorf("asks to wait %s, want 7s", d)
+	}
+	if bad := status(400); !outbound.NotDone(outbound.Check(bad)) {
+		t.Error("a 400 did something")
+	}
+}
+
+// A conflict is final, but for one that may be about an earlier call with the key.
+func TestConflictsForHandlers(t *testing.T) {
+	for key, permanent := range map[string]bool{"": true, "k": false} {
+		_, err := client(always(409), outbound.Config{}).Do(request(outbound.WithKey(t.Context(), key), t, "POST", "x"))
+		if got := errors.Is(outbound.ForHandler(err), postroom.ErrPermanent); got != permanent || outbound.NotDone(err) {
+			t.Errorf("with key %q: permanent: %v, want %v; %v", key, got, permanent, err)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package outbound_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/outbound"
+)
+
+type order struct {
+	ID     string
+	Amount int
+}
+
+// payments is a client of a vendor who recognises keys.
+type payments struct {
+	api  *outbound.Client
+	base string
+}
+
+// Charge takes an amount, once for each key.
+func (p *payments) Charge(ctx context.Context, key string, o order) ([]byte, error) {
+	form := url.Values{"amount": {fmt.Sprint(o.Amount)}, "order": {o.ID}}.Encode()
+	req, err := http.NewRequestWithContext(outbound.WithKey(ctx, key), http.MethodPost, p.base+"/v1/charges", strings.NewReader(form))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	return p.api.Fetch(req)
+}
+
+// A charge at a vendor, called from a step of an event's handler with the step's
+// key. A step whose call certainly did nothing is begun anew; one that may have done
+// something is called again with the same key.
+func Example() {
+	var (
+		pool *pgxpool.Pool
+		nc   *nats.Conn
+	)
+	vendor := &payments{base: "https://api.vendor.example", api: outbound.NewClient(outbound.Config{
+		Protocol: outbound.Stripe(),
+		Attempts: 2, // the inbox tries events again on a schedule of its own
+	})}
+	in := inbox.New(pool, nc, inbox.Config{})
+	in.HandleExternal(inbox.Subscription{
+		Name: "billing.charge", Stream: "SHOP", Types: []string{"order.placed"}, KeyWindow: 24 * time.Hour,
+	}, func(ctx context.Context, call *inbox.Call) error {
+		var o order
+		if err := call.Event.JSON(&o); err != nil {
+			return err
+		}
+		_, err := call.Step(ctx, "charge", func(ctx context.Context, key string) ([]byte, error) {
+			charge, err := vendor.Charge(ctx, key, o)
+			if outbound.NotDone(err) {
+				err = inbox.NotDone(err)
+			}
+			return charge, outbound.ForHandler(err)
+		})
+		return err
+	})
+}
+
+// A vendor who is out of order for a moment sees one key, and charges once.
+func ExampleClient_Fetch() {
+	charges := make(map[string]int)
+	attempts := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		attempts++
+		charges[r.Header.Get("Idempotency-Key")]++
+		if attempts < 3 {
+			w.WriteHeader(http.StatusServiceUnavailable) // having charged
+			return
+		}
+		fmt.Fprint(w, "ch_1")
+	}))
+	defer server.Close()
+	vendor := &payments{api: outbound.NewClient(outbound.Config{Logger: quiet}), base: server.URL}
+
+	charge, err := vendor.Charge(context.Background(), "order-7", order{ID: "7", Amount: 4200})
+	fmt.Println(string(charge), err, attempts, len(charges))
+	// Output: ch_1 <nil> 3 1
+}
+
+// What an error says, and what can be asked of it.
+func ExampleError() {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusPaymentRequired)
+		fmt.Fprint(w, `{"code":"card_declined"}`)
+	}))
+	defer server.Close()
+	vendor := &payments{api: outbound.NewClient(outbound.Config{}), base: server.URL}
+
+	_, err := vendor.Charge(context.Background(), "order-8", order{ID: "8", Amount: 4200})
+	var failed *outbound.Error
+	if errors.As(err, &failed) && failed.Last != nil {
+		fmt.Println(failed.Last.Status, string(failed.Last.Body))
+	}
+	fmt.Println(failed.Class, failed.Attempts, outbound.NotDone(err))
+	// Output:
+	// 402 {"code":"card_declined"}
+	// invalid 1 true
+}

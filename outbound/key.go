@@ -1,0 +1,93 @@
+package outbound
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"net/http"
+)
+
+type (
+	keyOf      struct{}
+	repeatable struct{}
+	attemptOf  struct{}
+	resultOf   struct{}
+)
+
+// WithKey gives the operations that are called with the returned context a key, in
+// place of any other that their requests have: clients of vendors put one of their own
+// there, which does not outlive the process. One key names one operation: do not
+// call two with it. It is sent with all methods but GET, HEAD, OPTIONS and TRACE.
+func WithKey(ctx context.Context, key string) context.Context {
+	return context.WithValue(ctx, keyOf{}, key)
+}
+
+// NewKey returns a new key: 32 hexadecimal digits, by chance. Make it once for an
+// operation, and keep it where the operation has to outlive the process.
+func NewKey() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// Repeatable says that requests with the returned context may be sent again whatever
+// their method, such as a search by POST.
+func Repeatable(ctx context.Context) context.Context {
+	return context.WithValue(ctx, repeatable{}, true)
+}
+
+func isSafe(method string) bool {
+	switch method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
+	return false
+}
+
+func isIdempotent(method string) bool {
+	return isSafe(method) || method == http.MethodPut || method == http.MethodDelete
+}
+
+// chooseKey settles on the key of the operation, before its first attempt.
+func (op *operation) chooseKey() error {
+	p, req := op.t.cfg.Protocol, op.req
+	if p.Keyless || isSafe(req.Method) || op.foreign {
+		return nil // a header that the caller set stays where it is not foreign
+	}
+	given, _ := req.Context().Value(keyOf{}).(string)
+	switch {
+	case given != "":
+	case op.earlier != nil && op.earlier.key != "":
+		given = op.earlier.key
+	case p.header() != "" && len(req.Header.Values(p.header())) > 0:
+		op.sent = req.Header.Get(p.header())
+		op.key = op.sent
+		if op.sent == "" || len(req.Header.Values(p.header())) > 1 {
+			return errors.New("the request's header with the key is empty or is there twice")
+		}
+		return nil
+	case p.Field != "":
+		if given = op.body.member(p.Field); given != "" {
+			op.key, op.sent = given, given
+			return nil
+		}
+	}
+	if given == "" && op.t.cfg.GenerateKeys && !isIdempotent(req.Method) {
+		given = NewKey()
+	}
+	if given == "" {
+		return nil
+	}
+	sent, err := p.format(given)
+	op.key, op.sent = given, sent
+	return err
+}
+
+// shownKey is the key as logs and spans have it.
+func (op *operation) shownKey() string {
+	if op.key != "" && op.t.cfg.RedactKeys {
+		return digestOf(op.key)
+	}
+	return op.key
+}

@@ -1,0 +1,291 @@
+package outbound_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/postroom/postroom/outbound"
+)
+
+// TestOneKeyForAllAttempts is about where the key comes from.
+func TestOneKeyForAllAttempts(t *testing.T) {
+	hexKey := regexp.MustCompile(`^[0-9a-f]{32}$`)
+	tests := []struct {
+		name     string
+		method   string
+		header   string
+		context  string
+		generate bool
+		want     string // "*" is any 32 hexadecimal digits
+		attempts int
+	}{
+		{"of the context", "POST", "", "ctx", false, "ctx", 5},
+		{"of the header", "POST", "hdr", "", false, "hdr", 5},
+		{"the context's counts for more", "POST", "hdr", "ctx", false, "ctx", 5},
+		{"made", "POST", "", "", true, "*", 5},
+		{"made only where none is given", "POST", "hdr", "", true, "hdr", 5},
+		{"not made where it is not needed", "PUT", "", "", true, "", 5},
+		{"given where it is not needed", "DELETE", "", "ctx", false, "ctx", 5},
+		{"never with a GET", "GET", "", "ctx", true, "", 5},
+		{"none", "POST", "", "", false, "", 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			v, ctx := always(503), t.Context()
+			if tt.context != "" {
+				ctx = outbound.WithKey(ctx, tt.context)
+			}
+			req := request(ctx, t, tt.method, "x")
+			if tt.header != "" {
+				req.Header.Set("Idempotency-Key", tt.header)
+			}
+			_, err := client(v, outbound.Config{GenerateKeys: tt.generate, Schedule: soon}).Do(req)
+			if err == nil || v.count() != tt.attempts {
+				t.Fatalf("%v after %d attempts, want %d", err, v.count(), tt.attempts)
+			}
+			for i, key := range v.keys {
+				if tt.want == "*" && (!hexKey.MatchString(key) || key != v.keys[0]) || tt.want != "*" && key != tt.want {
+					t.Errorf("attempt %d had key %q, want %q", i+1, key, tt.want)
+				}
+				if v.bodies[i] != "x" {
+					t.Errorf("attempt %d had body %q", i+1, v.bodies[i])
+				}
+			}
+			if got := req.Header.Get("Idempotency-Key"); got != tt.header {
+				t.Errorf("the request was changed: its key is %q", got)
+			}
+		})
+	}
+}
+
+func TestKeysThatCannotBeSent(t *testing.T) {
+	tests := []struct {
+		name, key string
+		protocol  outbound.Protocol
+		body      string
+	}{
+		{"too long", strings.Repeat("k", 256), outbound.Protocol{}, "x"},
+		{"too long for the vendor", strings.Repeat("k", 33), outbound.AmazonPay(), "x"},
+		{"with a line break", "k\r\nX-Evil: 1", outbound.Protocol{}, "x"},
+		{"not ASCII", "schlüssel", outbound.Protocol{}, "x"},
+		{"no place for it", "k", outbound.Square(), "plain text"},
+		{"no object", "k", outbound.Square(), `[1]`},
+		{"null", "k", outbound.Square(), `null`},
+		{"another is there", "k", outbound.Square(), `{"idempotency_key":"other"}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			v := always(200)
+			_, err := client(v, outbound.Config{Protocol: tt.protocol}).Fetch(request(outbound.WithKey(t.Context(), tt.key), t, "POST", tt.body))
+			if !errors.Is(err, outbound.ErrNotSent) || v.count() != 0 {
+				t.Errorf("Fetch = %v after %d calls, want a refusal", err, v.count())
+			}
+		})
+	}
+}
+
+func TestProtocolsCarryKeys(t *testing.T) {
+	tests := []struct {
+		name     string
+		protocol outbound.Protocol
+		header   string
+		want     string
+		body     string
+		wantBody string
+	}{
+		{"any", outbound.Protocol{}, "Idempotency-Key", "k1", "x", "x"},
+		{"Stripe", outbound.Stripe(), "Idempotency-Key", "k1", "x", "x"},
+		{"PayPal", outbound.PayPal(), "PayPal-Request-Id", "k1", "x", "x"},
+		{"Amazon", outbound.AmazonPay(), "X-Amz-Pay-Idempotency-Key", "k1", "x", "x"},
+		{"the draft", outbound.Draft(), "Idempotency-Key", `"k1"`, "x", "x"},
+		{"a message id", outbound.MessageID("Message-ID", "shop.example"), "Message-ID", "<k1@shop.example>", "x", "x"},
+		{"Square", outbound.Square(), "", "", ` { "amount": 1.50 , "a":[1]}` + "\n", ` {"idempotency_key":"k1", "amount": 1.50 , "a":[1]}` + "\n"},
+		{"an empty object", outbound.BodyField("request_id"), "", "", `{}`, `{"request_id":"k1"}`},
+		{"the same is there", outbound.BodyField("request_id"), "", "", `{"a":1,"request_id":"k1"}`, `{"a":1,"request_id":"k1"}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var headers []http.Header
+			var lengths []int64
+			v := &vendor{answer: func(n int, req *http.Request) (*http.Response, error) {
+				headers, lengths = append(headers, req.Header), append(lengths, req.ContentLength)
+				return status(map[bool]int{true: 201, false: 503}[n == 2]), nil
+			}}
+			req := request(outbound.WithKey(t.Context(), "k1"), t, "POST", tt.body)
+			if _, err := client(v, outbound.Config{Protocol: tt.protocol, Schedule: soon}).Fetch(req); err != nil {
+				t.Fatal(err)
+			}
+			for i := range 2 {
+				if v.bodies[i] != tt.wantBody || lengths[i] != int64(len(tt.wantBody)) {
+					t.Errorf("body %q of length %d, want %q", v.bodies[i], lengths[i], tt.wantBody)
+				}
+				if tt.header != "" && headers[i].Get(tt.header) != tt.want {
+					t.Errorf("headers %v, want %s: %s", headers[i], tt.header, tt.want)
+				}
+				if !json.Valid([]byte(v.bodies[i])) && tt.protocol.Field != "" {
+					t.Errorf("%s is no JSON", v.bodies[i])
+				}
+			}
+		})
+	}
+}
+
+func TestAKeyThatTheBodyHas(t *testing.T) {
+	v := always(503)
+	_, err := client(v, outbound.Config{Protocol: outbound.Square(), Schedule: soon, GenerateKeys: true}).Do(request(t.Context(), t, "POST", `{"idempotency_key":"mine"}`))
+	if !errors.Is(err, outbound.ErrAttempts) || v.bodies[4] != `{"idempotency_key":"mine"}` {
+		t.Errorf("%v, bodies %q", err, v.bodies)
+	}
+}
+
+// A vendor without keys is sent none: http.Transport would repeat by itself what
+// has one.
+func TestNoKeys(t *testing.T) {
+	v := always(503)
+	req := request(outbound.WithKey(t.Context(), "k"), t, "POST", "x")
+	req.Header.Set("Idempotency-Key", "of a library")
+	if _, err := client(v, outbound.Config{Protocol: outbound.NoKeys(), GenerateKeys: true}).Do(req); err == nil || v.count() != 1 || v.keys[0] != "" {
+		t.Errorf("%v after %d attempts with keys %q, want one without", err, v.count(), v.keys)
+	}
+}
+
+// TestRedirects has the first host send callers on.
+func TestRedirects(t *testing.T) {
+	var elsewhere, here atomic.Pointer[http.Request]
+	second := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { elsewhere.Store(r) }))
+	t.Cleanup(second.Close)
+	first := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/out307":
+			http.Redirect(w, r, second.URL+"/x", http.StatusTemporaryRedirect)
+		case "/out302":
+			http.Redirect(w, r, second.URL+"/x", http.StatusFound)
+		case "/twice":
+			http.Redirect(w, r, "/out307", http.StatusTemporaryRedirect)
+		case "/in307":
+			http.Redirect(w, r, "/x", http.StatusPermanentRedirect)
+		default:
+			here.Store(r)
+		}
+	}))
+	t.Cleanup(first.Close)
+	tests := []struct {
+		name, method, path string
+		where              *atomic.Pointer[http.Request] // nil: refused
+		key                bool
+	}{
+		{"a POST within the host", "POST", "/in307", &here, true},
+		{"a PUT within the host", "PUT", "/in307", &here, true},
+		{"a POST to another", "POST", "/out307", nil, false},
+		{"a POST to another, by a detour", "POST", "/twice", nil, false},
+		{"a POST that becomes a GET", "POST", "/out302", &elsewhere, false},
+		{"a PUT to another", "PUT", "/out307", &elsewhere, false},
+		{"a DELETE by a detour", "DELETE", "/twice", &elsewhere, false},
+	}
+	for _, given := range []string{"header", "context", "made"} {
+		for _, tt := range tests {
+			t.Run(tt.name+" with the key of the "+given, func(t *testing.T) {
+				elsewhere.Store(nil)
+				here.Store(nil)
+				ctx := t.Context()
+				if given == "context" {
+					ctx = outbound.WithKey(ctx, "k1")
+				}
+				req := requestTo(ctx, t, tt.method, first.URL+tt.path, "body")
+				req.Header.Set("Authorization", "Bearer secret")
+				if given == "header" {
+					req.Header.Set("Idempotency-Key", "k1")
+				}
+				_, err := real(t, outbound.Config{GenerateKeys: given == "made"}).Fetch(req)
+				if tt.where == nil {
+					if err == nil || elsewhere.Load() != nil || !strings.Contains(err.Error(), "redirected from") {
+						t.Errorf("Fetch = %v, want a refusal", err)
+					}
+					return
+				}
+				if err != nil || tt.where.Load() == nil {
+					t.Fatalf("Fetch = %v, and did not arrive", err)
+				}
+				got := tt.where.Load().Header
+				if key := got.Get("Idempotency-Key"); (key != "") != (tt.key && (given != "made" || tt.method == "POST")) {
+					t.Errorf("arrived with key %q", key)
+				}
+				if auth := got.Get("Authorization"); (auth != "") != tt.key {
+					t.Errorf("arrived with Authorization %q", auth)
+				}
+			})
+		}
+	}
+}
+
+// A key that was made is the same after a redirect.
+func TestAMadeKeyOutlivesARedirect(t *testing.T) {
+	var keys []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		keys = append(keys, r.Header.Get("Idempotency-Key"))
+		if r.URL.Path == "/" {
+			http.Redirect(w, r, "/x", http.StatusTemporaryRedirect)
+		}
+	}))
+	t.Cleanup(s.Close)
+	if _, err := real(t, outbound.Config{GenerateKeys: true}).Fetch(requestTo(t.Context(), t, "POST", s.URL, "b")); err != nil {
+		t.Fatal(err)
+	}
+	if len(keys) != 2 || keys[0] == "" || keys[0] != keys[1] {
+		t.Errorf("keys %q, want the same twice", keys)
+	}
+}
+
+// TestWhereARedirectMayTakeAPost goes by the addresses.
+func TestWhereARedirectMayTakeAPost(t *testing.T) {
+	tests := []struct {
+		name, from, to string
+		follows        bool
+	}{
+		{"the same host", "https://api.example/a", "https://api.example/b", true},
+		{"its port in words", "https://api.example/a", "https://API.example:443/b", true},
+		{"with TLS", "http://api.example/a", "https://api.example/b", true},
+		{"without TLS", "https://api.example/a", "http://api.example/b", false},
+		{"another port", "https://api.example/a", "https://api.example:8443/b", false},
+		{"a host below", "https://api.example/a", "https://eu.api.example/b", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			v := &vendor{answer: func(n int, _ *http.Request) (*http.Response, error) {
+				if n == 1 {
+					return status(307, "Location", tt.to), nil
+				}
+				return status(200), nil
+			}}
+			_, err := client(v, outbound.Config{}).Fetch(requestTo(outbound.WithKey(t.Context(), "k"), t, "POST", tt.from, "x"))
+			if (err == nil) != tt.follows || v.count() != map[bool]int{true: 2, false: 1}[tt.follows] {
+				t.Errorf("%v after %d calls, follows: %v", err, v.count(), tt.follows)
+			}
+			if tt.follows && (v.keys[1] != "k" || v.bodies[1] != "x") {
+				t.Errorf("keys %q, bodies %q", v.keys, v.bodies)
+			}
+		})
+	}
+}
+
+// Who was sent to another host stays a stranger there.
+func TestAKeyStaysAwayAfterADetour(t *testing.T) {
+	v := &vendor{answer: func(n int, _ *http.Request) (*http.Response, error) {
+		if n < 3 {
+			return status(307, "Location", "https://other.example/"+strings.Repeat("x", n)), nil
+		}
+		return status(200), nil
+	}}
+	if _, err := client(v, outbound.Config{}).Fetch(request(outbound.WithKey(t.Context(), "k"), t, "PUT", "x")); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Join(v.keys, ",") != "k,," {
+		t.Errorf("keys %q, want none at the other host", v.keys)
+	}
+}

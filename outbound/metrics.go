@@ -1,0 +1,93 @@
+package outbound
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/postroom/postroom/internal/telemetry"
+)
+
+// metrics are the instruments of a transport.
+type metrics struct {
+	attempts metric.Int64Counter
+	retries  metric.Int64Counter
+	ends     metric.Int64Counter
+	delay    metric.Float64Histogram
+	breaker  metric.Int64Gauge
+	tracer   trace.Tracer
+}
+
+func newMetrics(cfg Config) *metrics {
+	m := telemetry.Meter(cfg.MeterProvider)
+	return &metrics{
+		attempts: telemetry.Counter(m, telemetry.OutboundAttempts, "{attempt}", "Attempts at calls, by what they ended with."),
+		retries:  telemetry.Counter(m, telemetry.OutboundRetries, "{attempt}", "Attempts after the first, by what the one before ended with."),
+		ends:     telemetry.Counter(m, telemetry.OutboundEnded, "{call}", "Calls that failed and were not tried again, by why."),
+		delay:    telemetry.Seconds(m, telemetry.OutboundDelay, "How long was waited before an attempt after the first."),
+		breaker:  telemetry.Level(m, telemetry.OutboundBreaker, "{state}", "State of the circuit breaker: 0 closed, 1 half open, 2 open."),
+		tracer:   telemetry.Tracer(cfg.TracerProvider),
+	}
+}
+
+func (m *metrics) breakerIs(host string, state gobreaker.State) {
+	m.breaker.Record(context.Background(), int64(state), telemetry.With(telemetry.Server.String(host)))
+}
+
+func (m *metrics) retried(ctx context.Context, host string, class Class, wait time.Duration) {
+	m.retries.Add(ctx, 1, telemetry.With(telemetry.Server.String(host), telemetry.Reason.String(string(class))))
+	m.delay.Record(ctx, wait.Seconds(), telemetry.With(telemetry.Server.String(host)))
+}
+
+// ended counts a call that was given up for another reason than that it is
+// hopeless.
+func (m *metrics) ended(ctx context.Context, host string, reason Reason) {
+	m.ends.Add(ctx, 1, telemetry.With(telemetry.Server.String(host), telemetry.Reason.String(string(reason))))
+}
+
+// begin starts the span of an attempt.
+func (m *metrics) begin(ctx context.Context, op *operation) (context.Context, trace.Span) {
+	ctx, span := m.tracer.Start(ctx, op.req.Method, trace.WithSpanKind(trace.SpanKindClient))
+	if span.IsRecording() {
+		span.SetAttributes(telemetry.Method.String(op.req.Method), telemetry.Server.String(op.host.name), telemetry.Attempt.Int(op.attempts))
+		if op.attempts > 1 {
+			span.SetAttributes(telemetry.Resend.Int(op.attempts - 1))
+		}
+		if op.key != "" {
+			span.SetAttributes(telemetry.Key.String(op.shownKey()))
+		}
+	}
+	return ctx, span
+}
+
+// propagate hands the span on as the application has it: nothing, unless it says
+// so.
+func (m *metrics) propagate(ctx context.Context, h http.Header) {
+	otel.GetTextMapPropagator().Inject(ctx, propagation.HeaderCarrier(h))
+}
+
+// attempted counts an attempt and ends its span.
+func (m *metrics) attempted(ctx context.Context, host string, span trace.Span, r result) {
+	outcome := string(r.class)
+	if outcome == "" {
+		outcome = "ok"
+	}
+	m.attempts.Add(ctx, 1, telemetry.With(telemetry.Server.String(host), telemetry.Outcome.String(outcome)))
+	if span.IsRecording() {
+		if r.resp != nil {
+			span.SetAttributes(telemetry.Status.Int(r.resp.StatusCode))
+		}
+		if r.class != "" {
+			span.SetStatus(codes.Error, outcome)
+			span.SetAttributes(telemetry.ErrorType.String(outcome))
+		}
+	}
+	span.End()
+}

@@ -1,0 +1,292 @@
+package outbound
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// operation is one call of RoundTrip: one or more attempts under one key.
+type operation struct {
+	t        *Transport
+	req      *http.Request // the caller's, which is not changed
+	host     *host
+	body     *body
+	deadline time.Time
+
+	earlier *operation // whose response redirected here
+	foreign bool       // … from another host
+
+	key  string // what the caller calls it, "" where there is none
+	sent string // what the vendor is sent
+
+	attempts, attemptsLeft int
+	authorization          string // from Config.Refresh, which was called then
+	delivered              bool   // something was sent, in some attempt
+	unsure                 bool   // and the vendor may have acted on it
+	last                   *Response
+	lastHeader             http.Header
+
+	class  Class // of the end
+	reason Reason
+}
+
+// result is how an attempt ended.
+type result struct {
+	resp    *http.Response
+	err     error
+	class   Class  // "" for a success
+	again   bool   // another attempt may end differently
+	unsent  bool   // nothing was sent
+	reason  Reason // set where there is nothing to decide
+	release context.CancelFunc
+}
+
+// prepare settles everything that all attempts have in common. No error of its is one
+// of the vendor's.
+func (op *operation) prepare() error {
+	req, p := op.req, op.t.cfg.Protocol
+	op.body = &body{first: req.Body}
+	if err := contextError(req.Context()); err != nil {
+		return err
+	}
+	if req.URL == nil || req.URL.Host == "" || req.URL.Scheme != "http" && req.URL.Scheme != "https" {
+		return errors.New("the request's URL is not an absolute one of http or https")
+	}
+	op.host = op.t.host(req.URL)
+	op.follow()
+	if op.foreign && !isIdempotent(req.Method) {
+		return fmt.Errorf("redirected from %s: a %s is not sent on to another host", op.earlierHost(), req.Method)
+	}
+	keyed := req.Context().Value(keyOf{}) != nil || op.t.cfg.GenerateKeys ||
+		p.header() != "" && req.Header.Get(p.header()) != "" || op.earlier != nil && op.earlier.key != ""
+	inMember := p.Field != "" && !p.Keyless && !isSafe(req.Method) && !op.foreign
+	repeat := op.attemptsLeft > 1 && (op.repeatable() || keyed && !p.Keyless)
+	b, err := newBody(req, inMember, repeat, op.t.cfg.MaxBody)
+	op.body = b
+	if err != nil {
+		return err
+	}
+	if inMember {
+		err = b.parse()
+	}
+	if keyErr := op.chooseKey(); keyErr != nil {
+		return keyErr
+	}
+	if op.sent == "" || !inMember {
+		return nil
+	}
+	if err != nil && isIdempotent(req.Method) {
+		op.key, op.sent = "", "" // it has no place for one, and needs none
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return b.insert(p.Field, op.sent)
+}
+
+// repeatable reports whether a request that the vendor may have acted on may be sent
+// again.
+func (op *operation) repeatable() bool {
+	return op.sent != "" || isIdempotent(op.req.Method) || op.req.Context().Value(repeatable{}) != nil
+}
+
+func (op *operation) run() (*http.Response, error) {
+	op.host.budget.deposit(time.Now())
+	for {
+		r := op.attempt()
+		wait, reason := op.next(r)
+		if reason != "" {
+			return op.finish(r, reason)
+		}
+		op.discard(r)
+		op.t.metrics.retried(op.req.Context(), op.host.name, r.class, wait)
+		op.t.cfg.Logger.LogAttrs(op.req.Context(), slog.LevelInfo, "outbound call is tried again",
+			slog.String("host", op.host.name), slog.String("method", op.req.Method), slog.Int("attempt", op.attempts),
+			slog.String("reason", string(r.class)), slog.Duration("wait", wait), slog.String("key", op.shownKey()))
+		if err := sleep(op.req.Context(), wait); err != nil {
+			return op.finish(result{err: err, class: ClassCanceled}, ReasonCanceled)
+		}
+	}
+}
+
+// next returns how long to wait before the next attempt, or why there is none.
+func (op *operation) next(r result) (time.Duration, Reason) {
+	switch {
+	case r.reason != "":
+		return 0, r.reason
+	case op.refresh(r):
+		return 0, ""
+	case !r.again:
+		return 0, ReasonFinal
+	case !op.repeatable() && !r.unsent:
+		return 0, ReasonUnsafe
+	case op.attemptsLeft == 0:
+		return 0, ReasonAttempts
+	case !op.body.rewindable():
+		return 0, ReasonRequest
+	}
+	wait := op.t.cfg.Schedule.Delay(op.attempts)
+	if r.resp != nil {
+		if asked, ok := ParseRetryAfter(r.resp.Header, time.Now()); ok {
+			if asked > op.t.cfg.MaxRetryAfter {
+				return 0, ReasonWait
+			}
+			// It is the least: chance only adds, so that all who were sent away
+			// do not come back at once.
+			wait = max(wait, asked+chance(min(asked/5, time.Second)))
+		}
+	}
+	until := time.Now().Add(wait)
+	if end, ok := op.req.Context().Deadline(); !until.Before(op.deadline) || ok && !until.Before(end) {
+		return 0, ReasonDeadline
+	}
+	if _, open := op.host.breaker.open(); open {
+		return 0, ReasonBreaker
+	}
+	if !op.host.budget.withdraw(time.Now()) {
+		return 0, ReasonBudget
+	}
+	return wait, ""
+}
+
+// refresh asks for a new Authorization where the old one was refused, once.
+func (op *operation) refresh(r result) bool {
+	if op.t.cfg.Refresh == nil || op.authorization != "" || op.attemptsLeft == 0 || op.foreign ||
+		r.resp == nil || r.resp.StatusCode != http.StatusUnauthorized || !op.body.rewindable() {
+		return false
+	}
+	value, err := op.t.cfg.Refresh(op.req)
+	if err != nil {
+		op.t.cfg.Logger.WarnContext(op.req.Context(), "no new authorization for an outbound call", "host", op.host.name, "error", clean(err.Error()))
+		return false
+	}
+	op.authorization = value
+	return value != ""
+}
+
+// finish ends the operation with what the last attempt ended with.
+func (op *operation) finish(r result, reason Reason) (*http.Response, error) {
+	op.body.close()
+	op.class, op.reason = r.class, reason
+	if reason != ReasonFinal {
+		op.t.metrics.ended(op.req.Context(), op.hostName(), reason)
+	}
+	if r.resp == nil {
+		if r.release != nil {
+			r.release()
+		}
+		return nil, op.failure(r.err, op.last, op.lastHeader)
+	}
+	r.resp.Request = op.req.WithContext(context.WithValue(op.req.Context(), resultOf{}, op))
+	r.resp.Body = &responseBody{ReadCloser: r.resp.Body, release: r.release}
+	return r.resp, nil
+}
+
+// failure is the operation as an error.
+func (op *operation) failure(err error, last *Response, header http.Header) *Error {
+	e := &Error{
+		Method: op.req.Method, Host: op.hostName(), Attempts: op.attempts, Class: op.class, Reason: op.reason,
+		Last: last, Err: err, sent: op.delivered, unsure: op.unsure, keyed: op.sent != "",
+	}
+	if e.Method == "" {
+		e.Method = http.MethodGet
+	}
+	e.RetryAfter, _ = ParseRetryAfter(header, time.Now())
+	if op.reason == ReasonBreaker {
+		e.RetryAfter = max(e.RetryAfter, op.host.breaker.remaining())
+	}
+	return e
+}
+
+func (op *operation) hostName() string {
+	if op.host == nil {
+		return "?"
+	}
+	return op.host.name
+}
+
+// Check returns the [Error] of a response that is a failure: any but 2xx and 304. It
+// then reads a part of the body and closes it; it returns nil, and touches nothing,
+// for any other.
+func Check(resp *http.Response) error {
+	class, _ := classOf(resp)
+	req := resp.Request
+	if req == nil || req.URL == nil { // made by hand
+		req = &http.Request{Method: "?", URL: new(url.URL)}
+	}
+	op, _ := req.Context().Value(resultOf{}).(*operation)
+	if op != nil {
+		class = op.class
+	}
+	if class == "" {
+		return nil
+	}
+	kept := keep(resp)
+	_ = resp.Body.Close()
+	if op != nil {
+		return op.failure(nil, kept, resp.Header)
+	}
+	e := &Error{
+		Method: req.Method, Host: hostOf(req.URL), Attempts: 1, Class: class, Reason: ReasonFinal,
+		Last: kept, sent: true, unsure: !Protocol{}.rejected(resp),
+	}
+	e.RetryAfter, _ = ParseRetryAfter(resp.Header, time.Now())
+	return e
+}
+
+const (
+	keepAtMost = 64 << 10               // of a failed attempt's response
+	drainFor   = 500 * time.Millisecond // the longest that reading it may take
+)
+
+// keep reads what is kept of a response.
+func keep(resp *http.Response) *Response {
+	kept := &Response{Status: resp.StatusCode, Header: resp.Header}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, keepAtMost))
+	kept.Body, kept.Truncated = body, err != nil
+	if !kept.Truncated && len(body) == keepAtMost {
+		n, err := resp.Body.Read(make([]byte, 1))
+		kept.Truncated = n > 0 || !errors.Is(err, io.EOF)
+	}
+	return kept
+}
+
+// discard keeps what is worth keeping of an attempt's response and closes it, so that
+// its connection is used again.
+func (op *operation) discard(r result) {
+	if r.resp != nil {
+		limit := time.AfterFunc(drainFor, r.release)
+		op.last, op.lastHeader = keep(r.resp), r.resp.Header
+		_ = r.resp.Body.Close()
+		limit.Stop()
+	}
+	r.release()
+}
+
+// sleep waits, for as long as the context lasts.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return contextError(ctx)
+}
+
+// contextError is why a context ended, or nil. errors.Is holds for the context's own
+// error and for its cause.
+func contextError(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if err == nil || errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}

@@ -1,0 +1,180 @@
+package outbound
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// Protocol says how a vendor is given the key of an operation, and what its answers
+// mean. The zero value is an Idempotency-Key header with the key as it is. Where a
+// vendor has no function here, start from the zero value or from [BodyField].
+type Protocol struct {
+	// Header carries the key.
+	//
+	// Defaults to Idempotency-Key, where Field is empty.
+	Header string
+
+	// Field is the member of the request's JSON object that carries the key. Such a
+	// body is read into memory, up to Config.MaxBody, and otherwise stays as it is,
+	// byte for byte.
+	Field string
+
+	// Keyless says that the vendor takes no key: none is sent, whoever gave one, and
+	// what is not idempotent is repeated only where nothing was sent.
+	Keyless bool
+
+	// Format makes of a key what the vendor is sent, always the same of the same.
+	// Nil sends the key as it is.
+	Format func(key string) string
+
+	// MaxLen is the length of the longest key that the vendor takes, as it is sent.
+	//
+	// Defaults to 255.
+	MaxLen int
+
+	// Busy are statuses that may mean that a call with this key is under way: they do
+	// not prove that the vendor did nothing. 409 is always among them.
+	Busy []int
+
+	// Decide has a word about a response, after Config.Decide. It must not read the
+	// body. Nil leaves it to the statuses.
+	Decide func(resp *http.Response) Decision
+}
+
+// Decision is what to do about an attempt that ended.
+type Decision int
+
+// Decisions. Retry is one among other conditions: an attempt has to be left, time,
+// budget, and repeating has to be safe.
+const (
+	Undecided Decision = iota // ask who is next
+	Retry                     // another attempt may end differently
+	Stop                      // it would not
+)
+
+// Stripe is the protocol of Stripe: keys of up to 255 characters, and a header that
+// says whether to retry.
+func Stripe() Protocol {
+	return Protocol{Decide: func(resp *http.Response) Decision {
+		switch resp.Header.Get("Stripe-Should-Retry") {
+		case "true":
+			return Retry
+		case "false":
+			return Stop
+		}
+		return Undecided
+	}}
+}
+
+// Adyen is the protocol of Adyen: keys of up to 64 characters, and a header that says
+// of a failure that it was not kept under the key.
+func Adyen() Protocol {
+	return Protocol{MaxLen: 64, Busy: []int{http.StatusUnprocessableEntity}, Decide: func(resp *http.Response) Decision {
+		if resp.Header.Get("transient-error") == "true" {
+			return Retry
+		}
+		if resp.StatusCode == http.StatusConflict {
+			return Stop
+		}
+		return Undecided
+	}}
+}
+
+// PayPal is the protocol of PayPal: the key goes into PayPal-Request-Id.
+func PayPal() Protocol { return Protocol{Header: "PayPal-Request-Id", MaxLen: 108} }
+
+// AmazonPay is the protocol of Amazon Pay, whose keys have up to 32 characters.
+func AmazonPay() Protocol { return Protocol{Header: "x-amz-pay-idempotency-key", MaxLen: 32} }
+
+// Square is the protocol of Square: the key is a member of the body, of up to 45
+// characters.
+func Square() Protocol { return Protocol{Field: "idempotency_key", MaxLen: 45} }
+
+// Draft is the Idempotency-Key header as the IETF's draft writes it: in quotes.
+func Draft() Protocol {
+	return Protocol{Format: func(key string) string {
+		return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
+	}}
+}
+
+// BodyField is the protocol of a vendor who takes the key as a member of the JSON
+// object in the request's body.
+func BodyField(name string) Protocol { return Protocol{Field: name} }
+
+// MessageID is the protocol of a service that sends mail and recognises a message by
+// its id: the header has the form <key@domain>.
+func MessageID(header, domain string) Protocol {
+	return Protocol{Header: header, Format: func(key string) string { return "<" + key + "@" + domain + ">" }}
+}
+
+// NoKeys is the protocol of a vendor who takes no keys.
+func NoKeys() Protocol { return Protocol{Keyless: true} }
+
+// header returns the header that carries the key, or "".
+func (p Protocol) header() string {
+	switch {
+	case p.Keyless || p.Field != "":
+		return ""
+	case p.Header == "":
+		return "Idempotency-Key"
+	}
+	return p.Header
+}
+
+// format returns what of a key is sent.
+func (p Protocol) format(key string) (string, error) {
+	if p.Format != nil {
+		key = p.Format(key)
+	}
+	limit := p.MaxLen
+	if limit == 0 {
+		limit = 255
+	}
+	if key == "" || len(key) > limit {
+		return "", fmt.Errorf("the key has %d bytes as it is sent, the vendor takes 1 to %d", len(key), limit)
+	}
+	for _, c := range []byte(key) {
+		if c <= ' ' || c > '~' {
+			return "", errors.New("the key has white space, control characters or others that are not ASCII")
+		}
+	}
+	return key, nil
+}
+
+func (p Protocol) validate() error {
+	var faults []error
+	if p.Header != "" && !isToken(p.Header) {
+		faults = append(faults, fmt.Errorf("config: Protocol: Header %.40q is no name of a header", p.Header))
+	}
+	if p.Header != "" && p.Field != "" {
+		faults = append(faults, errors.New("config: Protocol: Header and Field are both given: a key goes one way"))
+	}
+	if p.Keyless && (p.Header != "" || p.Field != "") {
+		faults = append(faults, errors.New("config: Protocol: Keyless goes with neither Header nor Field"))
+	}
+	if p.MaxLen < 0 {
+		faults = append(faults, fmt.Errorf("config: Protocol: MaxLen is %d, want more than none", p.MaxLen))
+	}
+	return errors.Join(faults...)
+}
+
+// isToken reports whether s can be the name of a header.
+func isToken(s string) bool {
+	for _, c := range []byte(s) {
+		alnum := c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'
+		if !alnum && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// digestOf is what is shown of a key that is not to be shown.
+func digestOf(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:4])
+}

@@ -1,0 +1,159 @@
+package outbound
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+)
+
+// Transport is an [http.RoundTripper] that repeats what may be repeated. It is safe
+// for concurrent use; budgets and breakers are its own, so use one for each vendor,
+// and not one for each call.
+type Transport struct {
+	cfg     Config
+	err     error // what is wrong with the Config
+	metrics *metrics
+
+	mu    sync.Mutex
+	hosts map[string]*host
+}
+
+// host is what a Transport knows of one host.
+type host struct {
+	name    string
+	budget  *account
+	breaker *breaker
+	used    time.Time // guarded by Transport.mu
+}
+
+// New returns a transport. It does no I/O and cannot fail: faults of the Config are
+// returned by [Transport.Check] and by every call.
+func New(cfg Config) *Transport {
+	cfg = cfg.defaults()
+	t := &Transport{cfg: cfg, metrics: newMetrics(cfg), hosts: make(map[string]*host)}
+	if err := cfg.validate(); err != nil {
+		t.err = fmt.Errorf("outbound: %w", err)
+	}
+	return t
+}
+
+// Check returns what is wrong with the Config, all of it.
+func (t *Transport) Check() error { return t.err }
+
+// CloseIdleConnections closes the connections that are not in use, where Next can.
+func (t *Transport) CloseIdleConnections() {
+	if c, ok := t.cfg.Next.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// RoundTrip carries out one operation. It does not change the request, and closes its
+// body. Where the last attempt had a response, that is returned, with its body open and
+// whole; [Check] says whether and why it is a failure. Where it had none, the error is
+// an [Error].
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if t.err != nil {
+		closeBody(req)
+		return nil, t.err
+	}
+	if req.Header.Get("Upgrade") != "" {
+		return t.cfg.Next.RoundTrip(req) // a connection that outlives all limits
+	}
+	op := &operation{t: t, req: req, attemptsLeft: t.cfg.Attempts, deadline: time.Now().Add(t.cfg.Total)}
+	if req.Context().Value(attemptOf{}) != nil {
+		op.attemptsLeft = 1 // another Transport around this one repeats
+	}
+	if err := op.prepare(); err != nil {
+		if req.Context().Err() != nil && errors.Is(err, req.Context().Err()) {
+			return op.finish(result{err: err, class: ClassCanceled}, ReasonCanceled)
+		}
+		return op.finish(result{err: err, class: ClassInvalid}, ReasonRequest)
+	}
+	return op.run()
+}
+
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		_ = req.Body.Close()
+	}
+}
+
+// manyHosts is from how many hosts on those are forgotten that have been idle for so
+// long that nothing is known of them.
+const manyHosts = 1000
+
+// host returns what is known of the host of a URL.
+func (t *Transport) host(u *url.URL) *host {
+	name, now := hostOf(u), time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h := t.hosts[name]
+	if h == nil {
+		if len(t.hosts) >= manyHosts {
+			t.forget(now)
+		}
+		h = &host{name: name, budget: newAccount(t.cfg.Budget, now)}
+		h.breaker = newBreaker(t.cfg.Breaker, func(to gobreaker.State) { t.breakerIs(h, to) })
+		t.hosts[name] = h
+		if h.breaker != nil {
+			t.metrics.breakerIs(h.name, gobreaker.StateClosed)
+		}
+	}
+	h.used = now
+	return h
+}
+
+func (t *Transport) forget(now time.Time) {
+	idle := max(t.cfg.Budget.Window, t.cfg.Breaker.Window, t.cfg.Breaker.OpenFor) + t.cfg.Total
+	for name, h := range t.hosts {
+		if now.Sub(h.used) > idle {
+			delete(t.hosts, name)
+		}
+	}
+}
+
+// breakerIs is called while the breaker is locked.
+func (t *Transport) breakerIs(h *host, state gobreaker.State) {
+	t.metrics.breakerIs(h.name, state)
+	switch state {
+	case gobreaker.StateOpen:
+		t.cfg.Logger.Warn("circuit breaker opened: calls fail at once", "host", h.name, "for", t.cfg.Breaker.OpenFor)
+	case gobreaker.StateClosed:
+		t.cfg.Logger.Info("circuit breaker closed", "host", h.name)
+	}
+}
+
+// hostOf names the host of a URL, with its port where that is not the scheme's.
+func hostOf(u *url.URL) string {
+	name, port := strings.ToLower(strings.TrimSuffix(u.Hostname(), ".")), u.Port()
+	if port == "" || port == portOf(u) {
+		return name
+	}
+	return net.JoinHostPort(name, port)
+}
+
+func portOf(u *url.URL) string {
+	if strings.EqualFold(u.Scheme, "https") {
+		return "443"
+	}
+	return "80"
+}
+
+// sameOrigin reports whether what was meant for one URL may be sent to another: the
+// same host and port, or the same host with TLS where there was none.
+func sameOrigin(from, to *url.URL) bool {
+	if !strings.EqualFold(from.Hostname(), to.Hostname()) {
+		return false
+	}
+	before, after := cmp.Or(from.Port(), portOf(from)), cmp.Or(to.Port(), portOf(to))
+	return strings.EqualFold(from.Scheme, to.Scheme) && before == after ||
+		strings.EqualFold(to.Scheme, "https") && before == "80" && after == "443"
+}

@@ -1,0 +1,199 @@
+package outbox
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+)
+
+const (
+	// publishedPage is how many rows are read at once of what is published.
+	publishedPage = 5000
+
+	// onTheirWay is how many seqs above the recorded high are read too: a relay reads
+	// so far ahead at the most, unless it is told to read further.
+	onTheirWay = 100_000
+)
+
+// streamPlace is a stream in the column streams.
+type streamPlace struct {
+	Created   time.Time `json:"created,omitzero"`
+	Seq       uint64    `json:"seq"`
+	MessageID string    `json:"id"`
+}
+
+// placesOf reads the column streams.
+func placesOf(text []byte) (map[string]postroom.Place, error) {
+	var stored map[string]streamPlace
+	if err := json.Unmarshal(text, &stored); err != nil {
+		return nil, fmt.Errorf("read streams: %w", err)
+	}
+	places := make(map[string]postroom.Place, len(stored))
+	for name, at := range stored {
+		places[name] = postroom.Place{Stream: name, Created: at.Created, Seq: at.Seq, MessageID: at.MessageID}
+	}
+	return places, nil
+}
+
+// streamsOf writes the column streams.
+func streamsOf(places map[string]postroom.Place) string {
+	stored := make(map[string]streamPlace, len(places))
+	for name, at := range places {
+		stored[name] = streamPlace{Created: at.Created, Seq: at.Seq, MessageID: at.MessageID}
+	}
+	text, _ := json.Marshal(stored) // texts, numbers and times have no fault
+	return string(text)
+}
+
+// Places returns where streams ended when a relay last recorded that.
+func (l *Log) Places(ctx context.Context) ([]postroom.Place, error) {
+	if l.err != nil {
+		return nil, fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
+	}
+	var text []byte
+	if err := l.pool.QueryRow(ctx, l.sql.places).Scan(&text); err != nil {
+		return nil, fmt.Errorf("outbox: read streams: %w", err)
+	}
+	places, err := placesOf(text)
+	if err != nil {
+		return nil, fmt.Errorf("outbox: %w", err)
+	}
+	return slices.Collect(maps.Values(places)), nil
+}
+
+// Sources returns the sources of the log's events, each once.
+func (l *Log) Sources(ctx context.Context) ([]string, error) {
+	if l.err != nil {
+		return nil, fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
+	}
+	rows, _ := l.pool.Query(ctx, l.sql.sources) // CollectRows reports the error
+	sources, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("outbox: read sources: %w", err)
+	}
+	return sources, nil
+}
+
+// Marks returns the marks of a stream that a relay made in the last hour, the newest
+// first.
+func (l *Log) Marks(ctx context.Context, stream string) ([]postroom.Mark, error) {
+	if l.err != nil {
+		return nil, fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
+	}
+	rows, _ := l.pool.Query(ctx, l.sql.marks, stream) // CollectRows reports the error
+	marks, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (postroom.Mark, error) {
+		var mark postroom.Mark
+		var text []byte
+		if err := row.Scan(&mark.ID, &text); err != nil {
+			return mark, err
+		}
+		places, err := placesOf([]byte(`{"at":` + string(text) + `}`))
+		mark.Place = places["at"]
+		mark.Place.Stream = stream
+		return mark, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("outbox: read marks: %w", err)
+	}
+	return marks, nil
+}
+
+// stateRow is what published_by.sql returns.
+type stateRow struct {
+	High, Floor   int64
+	Snap, Pending string
+	Above         int64
+	Others        string
+}
+
+// publishedReader reads what is published, page by page.
+type publishedReader struct {
+	log    *Log
+	state  stateRow
+	from   int64 // the seq that the next page begins behind
+	others spans // below from, and read before it
+}
+
+// Published begins to read the events that the relay has published by now: those that
+// may not have been when the mark was made or, with the zero Mark, all that the log
+// still has, from about the given time on where that is not zero. Those that may be on
+// their way come with them. next returns the next of them, none at the end. It holds no
+// transaction open and no connection.
+func (l *Log) Published(ctx context.Context, after postroom.Mark, since time.Time) (next func(ctx context.Context) ([]postroom.Entry, error), err error) {
+	if l.err != nil {
+		return nil, fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
+	}
+	r := &publishedReader{log: l}
+	if r.state, err = oneRow[stateRow](ctx, l.pool, l.sql.publishedBy, after.ID); err != nil {
+		return nil, fmt.Errorf("outbox: read what is published: %w", err)
+	}
+	if r.others, err = parseSpans(r.state.Others); err != nil {
+		return nil, fmt.Errorf("outbox: read what is published: %w", err)
+	}
+	r.others = r.others.upTo(r.state.Above)
+	r.from = r.state.Above
+	if !since.IsZero() {
+		first, err := l.firstSince(ctx, since)
+		if err != nil {
+			return nil, fmt.Errorf("outbox: read what is published: %w", err)
+		}
+		r.from = max(r.from, first-1)
+	}
+	return r.next, nil
+}
+
+// next returns the next page that has anything in it.
+func (r *publishedReader) next(ctx context.Context) ([]postroom.Entry, error) {
+	for {
+		from, to := r.from, r.state.High+onTheirWay
+		if len(r.others) > 0 {
+			from, to = r.others[0].lo-1, r.others[0].hi
+		}
+		page, last, err := r.page(ctx, from, to)
+		if err != nil {
+			return nil, fmt.Errorf("outbox: read what is published: %w", err)
+		}
+		switch ended := last == 0; {
+		case len(r.others) > 0 && (ended || last >= to):
+			r.others = r.others[1:]
+		case len(r.others) > 0:
+			r.others = append(spans{{last + 1, to}}, r.others[1:]...)
+		case ended:
+			return nil, nil
+		default:
+			r.from = last
+		}
+		if len(page) > 0 {
+			return page, nil
+		}
+	}
+}
+
+// page reads the rows behind a seq up to another, and returns those that are published
+// or on their way, and the seq of the last row, 0 where there is none.
+func (r *publishedReader) page(ctx context.Context, from, to int64) (page []postroom.Entry, last int64, err error) {
+	rows, _ := r.log.pool.Query(ctx, r.log.sql.published, from, to, r.state.Snap, r.state.Floor, r.state.Pending, publishedPage, r.state.High) // rows.Err reports the error
+	defer rows.Close()
+	for rows.Next() {
+		var e postroom.Entry
+		var relevant bool
+		var key *string
+		if err := rows.Scan(&e.Seq, &e.Source, &e.ID, &e.Subject, &key, &e.LoggedAt, &e.Published, &relevant); err != nil {
+			return nil, 0, err
+		}
+		if key != nil {
+			e.Key = *key
+		}
+		if last = e.Seq; relevant {
+			page = append(page, e)
+		}
+	}
+	return page, last, rows.Err()
+}

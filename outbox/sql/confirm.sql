@@ -1,0 +1,6 @@
+-- Whether epoch $1 is still the last that began.
+--
+-- Locks   none.
+-- Index   none; one row.
+-- Called  by Term.Confirm.
+SELECT epoch = $1 FROM postroom.relay;

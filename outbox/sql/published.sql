@@ -1,0 +1,23 @@
+-- A page of the events that are published, and of those that may be on their way: with
+-- seq > $1 and <= $2. Published are those up to $7, high, whose transaction is visible
+-- in $3 (up to $4 all), and that are not in $5, pending. What is in held, or was
+-- discarded from it, was read and is neither; nor is what a rewind is about to publish
+-- again.
+--
+-- $6 the most rows
+--
+-- Locks   none.
+-- Index   outbox_pkey (seq); held_outgoing (pos), archive_outgoing (pos),
+--         rewind_running (id).
+-- Order   by seq.
+-- Called  by Log.Published.
+SELECT o.seq, o.source, o.event_id, o.subject, o.key, greatest(o.created_at, o.not_before) AS logged_at,
+       o.seq <= $7 AND (o.seq <= $4 OR pg_visible_in_snapshot(o.xid, $3::pg_snapshot)) AND NOT o.seq <@ $5::int8multirange AS published,
+       NOT EXISTS (SELECT FROM postroom.held h WHERE h.handler = 'outbox' AND h.pos = o.seq AND h.rewind IS NULL)
+           AND NOT EXISTS (SELECT FROM postroom.archive a WHERE a.handler = 'outbox' AND a.pos = o.seq AND a.rewind IS NULL)
+           AND NOT EXISTS (SELECT FROM postroom.rewind w
+                           WHERE w.state = 'running' AND (o.seq > w.passed AND o.seq <= w.hi OR w.owed @> o.seq)
+                             AND (w.seqs IS NULL OR w.seqs @> o.seq)
+                             AND (w.types IS NULL OR o.type = ANY (w.types)) AND (w.keys IS NULL OR o.key = ANY (w.keys))) AS relevant
+FROM (SELECT * FROM postroom.outbox WHERE seq > $1 AND seq <= $2 ORDER BY seq LIMIT $6) o
+ORDER BY o.seq;

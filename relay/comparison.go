@@ -1,0 +1,80 @@
+package relay
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/postroom/postroom"
+)
+
+// overlap is how many messages before a mark are read again: one whose acknowledgement
+// was lost was not yet counted as published there.
+const overlap = 10_000
+
+// comparison compares what a log has published with what a stream has.
+type comparison struct {
+	chronicle Chronicle
+	witness   Witness
+	mark      postroom.Mark
+	since     time.Time // zero: from the mark on
+
+	compared int // events that the stream should have
+	untold   int // events of which that cannot be told
+	messages int // that were read
+}
+
+// run returns the seqs of the events that the stream should have and does not,
+// ascending, late ones apart. look looks at the stream, after it is known what is
+// published: what is published meanwhile is not missing. tell is told whenever the
+// counts have changed.
+func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (Standing, error), tell func()) (missing, late []int64, err error) {
+	sources, err := c.chronicle.Sources(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	log, err := c.chronicle.Published(ctx, c.mark, c.since)
+	if err != nil {
+		return nil, nil, err
+	}
+	standing, err := look(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	first, err := log(ctx)
+	if err != nil || len(first) == 0 {
+		return nil, nil, err
+	}
+	stream, stop, err := c.witness.Stored(ctx, standing.Last.Stream, c.span(first, standing.Last.Seq))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer stop()
+	d := newDifference(standing, sources)
+	return d.run(ctx, after(first, log), stream, func() {
+		c.compared, c.untold, c.messages = d.compared, d.untold, d.messages
+		tell()
+	})
+}
+
+// span is the part of the stream in which the events may be, which begin with the given
+// ones.
+func (c *comparison) span(first []postroom.Entry, last uint64) Span {
+	if seq := c.mark.Place.Seq; c.mark.ID != 0 {
+		return Span{From: max(seq, overlap) - overlap + 1, To: last}
+	}
+	oldest := slices.MinFunc(first, func(a, b postroom.Entry) int { return a.LoggedAt.Compare(b.LoggedAt) })
+	return Span{Since: oldest.LoggedAt.Add(-clockSkew), To: last}
+}
+
+// after returns a reader whose first page was read already.
+func after[T any](first []T, rest reader[T]) reader[T] {
+	read := false
+	return func(ctx context.Context) ([]T, error) {
+		if !read {
+			read = true
+			return first, nil
+		}
+		return rest(ctx)
+	}
+}

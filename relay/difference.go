@@ -1,0 +1,194 @@
+package relay
+
+import (
+	"context"
+	"crypto/sha256"
+	"hash/maphash"
+	"slices"
+	"time"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/wildcard"
+)
+
+// clockSkew is by how much the clocks of the database and the broker may differ.
+const clockSkew = time.Minute
+
+// identity is a digest of an event's source and id: two hundred million of them in one
+// comparison have less than one chance in 10^21 that two are the same.
+type identity [16]byte
+
+func identify(source, id string) identity {
+	sum := sha256.Sum256([]byte(source + "#" + id)) // neither has a '#' in it
+	return identity(sum[:16])
+}
+
+// difference finds the events that a log has published and a stream does not have. It
+// reads both from one end to the other. They have nearly the same order, so it
+// remembers little: what it found in one and not yet in the other.
+type difference struct {
+	sources []string
+	judge   func(e postroom.Entry) (takes, sure bool)
+
+	log    map[identity]owed
+	stream map[identity]struct{}
+
+	// Of keys with events in log: how many these are, and the last one that the stream
+	// has. The log comes in the order of its seqs, so no other key can have a late one.
+	seed    maphash.Seed
+	waiting map[uint64]int
+	last    map[uint64]int64
+
+	compared int // events that the stream should have
+	untold   int // events of which that cannot be told: the stream has dropped what it had then
+	messages int // that were read
+}
+
+func newDifference(standing Standing, sources []string) *difference {
+	return &difference{
+		sources: sources, judge: judgement(standing),
+		log: make(map[identity]owed), stream: make(map[identity]struct{}), seed: maphash.MakeSeed(), waiting: make(map[uint64]int), last: make(map[uint64]int64),
+	}
+}
+
+// owed is an event of the log that was not found yet.
+type owed struct {
+	seq  int64
+	key  uint64 // hash of the key; 0: it has none
+	sure bool   // the stream should have it
+}
+
+// judgement returns what tells whether a stream takes an event and, where it does,
+// whether it should have it. It should have all where it never dropped anything, or is
+// not the one that had them; otherwise those that cannot have been stored before the
+// first message that it has.
+func judgement(s Standing) func(e postroom.Entry) (takes, sure bool) {
+	subjects := make(map[string]bool)
+	whole := s.First <= 1 || s.Verdict == Recreated
+	return func(e postroom.Entry) (takes, sure bool) {
+		takes, known := subjects[e.Subject]
+		if !known {
+			if len(subjects) > maxRoutes { // subjects with ids in them: begin anew
+				clear(subjects)
+			}
+			takes = len(wildcard.Uncovered([]string{e.Subject}, s.Subjects)) == 0
+			subjects[e.Subject] = takes
+		}
+		return takes, whole || !s.FirstTime.IsZero() && e.LoggedAt.After(s.FirstTime.Add(clockSkew))
+	}
+}
+
+// reader returns the next page of something, an empty one at the end.
+type reader[T any] func(ctx context.Context) ([]T, error)
+
+// run reads to the end of both, and returns the seqs of what the stream lacks,
+// ascending, late ones apart. tell is told of each page.
+func (d *difference) run(ctx context.Context, log reader[postroom.Entry], stream reader[Message], tell func()) (missing, late []int64, err error) {
+	logEnded, streamEnded := false, false
+	for !logEnded || !streamEnded {
+		// The shorter memory shows which of the two is ahead of the other.
+		if !logEnded && (streamEnded || len(d.log) <= len(d.stream)) {
+			page, err := log(ctx)
+			if err != nil {
+				return nil, nil, err
+			}
+			logEnded = len(page) == 0
+			d.addEntries(page)
+		} else {
+			page, err := stream(ctx)
+			if err != nil {
+				return nil, nil, err
+			}
+			streamEnded = len(page) == 0
+			d.addStored(page)
+		}
+		tell()
+	}
+	missing, late = d.missing()
+	return missing, late, nil
+}
+
+// missing returns what was not found: what can be published again in the order of its
+// key, and what cannot, because the stream has later events of it.
+func (d *difference) missing() (inOrder, late []int64) {
+	for _, e := range d.log {
+		switch {
+		case !e.sure:
+		case e.key != 0 && d.last[e.key] > e.seq:
+			late = append(late, e.seq)
+		default:
+			inOrder = append(inOrder, e.seq)
+		}
+	}
+	slices.Sort(inOrder)
+	slices.Sort(late)
+	return inOrder, late
+}
+
+// found notes that the stream has an event.
+func (d *difference) found(e owed) {
+	if e.key != 0 && d.waiting[e.key] > 0 {
+		d.last[e.key] = max(d.last[e.key], e.seq)
+	}
+}
+
+// wait notes an event that was not found yet, and matched that it was after all.
+func (d *difference) wait(name identity, e owed) {
+	d.log[name] = e
+	if e.key != 0 {
+		d.waiting[e.key]++
+	}
+}
+
+func (d *difference) matched(name identity, e owed) {
+	delete(d.log, name)
+	if e.key == 0 {
+		return
+	}
+	if d.waiting[e.key]--; d.waiting[e.key] == 0 {
+		delete(d.waiting, e.key)
+		delete(d.last, e.key)
+	}
+	d.found(e)
+}
+
+func (d *difference) addEntries(page []postroom.Entry) {
+	for _, e := range page {
+		takes, sure := d.judge(e)
+		if !takes {
+			continue
+		}
+		sure = sure && e.Published
+		switch {
+		case sure:
+			d.compared++
+		case e.Published:
+			d.untold++
+		}
+		name, one := identify(e.Source, e.ID), owed{seq: e.Seq, sure: sure}
+		if e.Key != "" {
+			one.key = max(maphash.String(d.seed, e.Key), 1)
+		}
+		if _, there := d.stream[name]; there {
+			delete(d.stream, name)
+			d.found(one)
+			continue
+		}
+		d.wait(name, one)
+	}
+}
+
+func (d *difference) addStored(page []Message) {
+	d.messages += len(page)
+	for _, m := range page {
+		if m.ID == "" || !slices.Contains(d.sources, m.Source) {
+			continue // another log's
+		}
+		name := identify(m.Source, m.ID)
+		if one, there := d.log[name]; there {
+			d.matched(name, one)
+			continue
+		}
+		d.stream[name] = struct{}{}
+	}
+}

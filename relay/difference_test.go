@@ -1,0 +1,116 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/postroom/postroom"
+)
+
+// pages returns a reader of a list, in pages of random sizes.
+func pages[T any](t *rapid.T, list []T, name string) reader[T] {
+	return func(context.Context) ([]T, error) {
+		n := min(len(list), rapid.IntRange(1, 5).Draw(t, name))
+		page := list[:n]
+		list = list[n:]
+		return page, nil
+	}
+}
+
+// Whatever a stream lacks is found, and nothing else, in whichever order it has the
+// rest, how often, and among whatever messages of others; and late is what stands
+// before an event of its key that the stream has.
+func TestDifference(t *testing.T) { rapid.Check(t, findsTheDifference) }
+
+func findsTheDifference(t *rapid.T) {
+	first := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
+	standing := Standing{First: rapid.SampledFrom([]uint64{1, 8}).Draw(t, "first"), FirstTime: first, Subjects: []string{"a.*"}}
+	var entries []postroom.Entry
+	var stream []Message
+	want := map[string][]int64{}
+	last := map[string]int64{} // of each key in the stream
+	for seq := range int64(rapid.IntRange(0, 30).Draw(t, "events")) {
+		e := postroom.Entry{
+			Published: rapid.IntRange(0, 5).Draw(t, "published") > 0,
+			Seq:       seq + 1, Source: "/shop", ID: fmt.Sprint("e", seq), LoggedAt: first.Add(time.Hour),
+			Subject: rapid.SampledFrom([]string{"a.b", "a.c", "b.c"}).Draw(t, "subject"),
+			Key:     rapid.SampledFrom([]string{"", "k1", "k2"}).Draw(t, "key"),
+		}
+		if rapid.Bool().Draw(t, "old") {
+			e.LoggedAt = first.Add(clockSkew / 2)
+		}
+		entries = append(entries, e)
+		if copies := rapid.IntRange(0, 2).Draw(t, "copies"); copies > 0 {
+			for range copies {
+				stream = append(stream, Message{Source: e.Source, ID: e.ID})
+			}
+			if e.Subject != "b.c" {
+				last[e.Key] = e.Seq
+			}
+		}
+		if rapid.Bool().Draw(t, "foreign") {
+			stream = append(stream, Message{Source: "/other", ID: e.ID}, Message{})
+		}
+	}
+	for _, e := range entries {
+		there := slices.ContainsFunc(stream, func(m Message) bool { return m.Source == e.Source && m.ID == e.ID })
+		sure := standing.First == 1 || e.LoggedAt.After(first.Add(clockSkew))
+		switch {
+		case there || !sure || !e.Published || e.Subject == "b.c":
+		case e.Key != "" && last[e.Key] > e.Seq:
+			want["late"] = append(want["late"], e.Seq)
+		default:
+			want["missing"] = append(want["missing"], e.Seq)
+		}
+	}
+	d := newDifference(standing, []string{"/shop"})
+	missing, late, err := d.run(t.Context(), pages(t, entries, "log page"), pages(t, rapid.Permutation(stream).Draw(t, "order"), "stream page"), func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(missing, want["missing"]) || !slices.Equal(late, want["late"]) {
+		t.Errorf("missing %v, late %v, want %v and %v", missing, late, want["missing"], want["late"])
+	}
+}
+
+// Where both have nearly the same order, little is remembered of them.
+func TestDifferenceRemembersLittle(t *testing.T) {
+	const n = 20_000
+	var entries []postroom.Entry
+	var stream []Message
+	for i := range n {
+		id := fmt.Sprint(i)
+		entries = append(entries, postroom.Entry{Published: true, Seq: int64(i + 1), Source: "/shop", ID: id, Subject: "a"})
+		stream = append(stream, Message{Source: "/shop", ID: id})
+	}
+	inPages := func(size int) func(total int) (from, to int) {
+		at := 0
+		return func(total int) (from, to int) {
+			from, at = at, min(at+size, total)
+			return from, at
+		}
+	}
+	logPage, streamPage := inPages(500), inPages(700)
+	d, most := newDifference(Standing{First: 1, Subjects: []string{"a"}}, []string{"/shop"}), 0
+	_, _, err := d.run(t.Context(),
+		func(context.Context) ([]postroom.Entry, error) {
+			from, to := logPage(n)
+			return entries[from:to], nil
+		},
+		func(context.Context) ([]Message, error) {
+			from, to := streamPage(n)
+			return stream[from:to], nil
+		},
+		func() { most = max(most, len(d.log)+len(d.stream)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if most > 1500 {
+		t.Errorf("%d events were remembered at once, of %d in pages of 500 and 700", most, n)
+	}
+}

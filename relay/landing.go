@@ -1,0 +1,148 @@
+package relay
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/postroom/postroom"
+)
+
+// landing is an event whose outcome is known.
+type landing struct {
+	*Flight
+	Outcome
+}
+
+// settle takes an outcome from the publisher.
+func (l *leader) settle(f *Flight, o Outcome) {
+	l.mu.Lock()
+	first := len(l.outcomes) == 0
+	l.outcomes = append(l.outcomes, landing{f, o})
+	l.mu.Unlock()
+	if first {
+		signal(l.news)
+	}
+}
+
+// absorb moves outcomes into the lanes, and the acknowledged on to the
+// recorder.
+func (l *leader) absorb(ctx context.Context) {
+	l.mu.Lock()
+	outcomes := l.outcomes
+	l.outcomes = l.spare[:0]
+	l.mu.Unlock()
+
+	now := time.Now()
+	l.lanes.others = l.relay.covered.Load()
+	var counted counts
+	acked, repeated := l.acked[:0], l.repeated[:0]
+	for _, o := range outcomes {
+		if o.flush != nil {
+			o.flush.landed(o.Outcome)
+		}
+		if o.Class != Stored {
+			l.failed(ctx, o, now, &counted)
+			continue
+		}
+		if o.Duplicate {
+			counted.duplicate++
+		} else {
+			counted.stored++
+			l.ends.note(o)
+		}
+		if o.repeats() {
+			repeated = append(repeated, postroom.Repeated{Rewind: o.Rewind, Seq: o.Seq})
+			l.lanes.done(o.Flight, o.Stream, now)
+			continue
+		}
+		acked = append(acked, o.Seq)
+		if len(acked) == 1 {
+			l.relay.metrics.sample(ctx, o.LoggedAt, o.sent, now)
+		}
+		l.lanes.done(o.Flight, o.Stream, now)
+	}
+	clear(outcomes)
+	l.spare, l.acked, l.repeated = outcomes, acked, repeated
+	counted.rewound += int64(len(repeated))
+
+	l.mu.Lock()
+	l.progress.Published = append(l.progress.Published, acked...)
+	moved, suspicious := l.places.learn(&l.ends)
+	l.progress.Places = move(l.progress.Places, moved)
+	l.progress.Repeated = append(l.progress.Repeated, repeated...)
+	l.counted.add(counted)
+	l.mu.Unlock()
+	if suspicious {
+		signal(l.suspicion)
+	}
+	if len(acked)+len(repeated) > 0 {
+		signal(l.record)
+	}
+	l.passHeld()
+	l.passRepeats()
+	l.tellStreams(ctx)
+}
+
+// failed takes in an event that was not stored, and reports it: each that is
+// dead; of the others, which can be thousands at once, one each second. One that
+// only waits behind another is no news.
+func (l *leader) failed(ctx context.Context, o landing, now time.Time, counted *counts) {
+	if o.Class == Behind {
+		l.lanes.behind(o.Flight)
+		return
+	}
+	if o.Class == Unroutable {
+		signal(l.relay.doubt)
+		signal(l.suspicion)
+	}
+	event := []any{"seq", o.Seq, "event_id", o.ID, "type", o.Type, "outcome", o.Class.String(), "error", o.Err}
+	tries, held := l.lanes.failed(o.Flight, o.Outcome, now)
+	dead := held != nil && held.Dead
+	l.relay.metrics.failed(ctx, o.Outcome, dead)
+	log := l.relay.cfg.Logger
+	switch {
+	case dead:
+		counted.dead++
+		log.ErrorContext(ctx, "event is dead, an operator has to decide", append(event, "attempt", held.Attempts)...)
+		return
+	case held == nil:
+		counted.retried++
+	}
+	if now.Sub(l.warned) < time.Second {
+		l.unsaid++
+		return
+	}
+	if held != nil {
+		log.WarnContext(ctx, "event is held, and tried again", append(event, "attempt", held.Attempts, "after", held.After, "others", l.unsaid)...)
+	} else {
+		log.WarnContext(ctx, "event not published, tried again", append(event, "tries", tries, "others", l.unsaid)...)
+	}
+	l.warned, l.unsaid = now, 0
+}
+
+// tellStreams counts what the streams stored, and tells Health and the log which
+// of them are out.
+func (l *leader) tellStreams(ctx context.Context) {
+	var out []string
+	for name, s := range l.lanes.streams {
+		if s.stored > 0 {
+			l.relay.metrics.acknowledged(ctx, name, s.stored)
+			s.stored = 0
+		}
+		if s.out {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	if slices.Equal(out, l.out) {
+		return
+	}
+	l.out = out
+	l.relay.vitals.out(out)
+	if len(out) > 0 {
+		l.relay.cfg.Logger.WarnContext(ctx, "streams take no events; publishing to them waits", "streams", out)
+		return
+	}
+	l.relay.cfg.Logger.InfoContext(ctx, "all streams take events again")
+}

@@ -1,0 +1,224 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/postroom/postroom"
+)
+
+// In atomic batches the events of a key that are in flight are in one batch, and in
+// their order; whatever happens to single ones, and to whole batches, they are
+// stored in their order, each is stored or held, and from the first held one on all
+// later ones of its key are held.
+func TestLanesKeepTheOrderInBatches(t *testing.T) {
+	failures := []Outcome{
+		errNoAnswer,
+		{Class: Unavailable, Stream: "S", Err: ErrNoLeader},
+		{Class: Refused, Stream: "S", Err: errors.New("no")},
+		{Class: Permanent, Err: errors.New("never")},
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		l := newLanes(40)
+		l.batching = true
+		now := time.Unix(1000, 0)
+		var seq int64
+		var open [][]*Flight // batches in flight
+		added, stored, held := map[string][]int64{}, map[string][]int64{}, map[string][]int64{}
+
+		// settle settles a batch as a publisher does: singly, where members fail.
+		settle := func(t *rapid.T, fail bool) {
+			if len(open) == 0 {
+				t.Skip("nothing is in flight")
+			}
+			n := rapid.IntRange(0, len(open)-1).Draw(t, "batch")
+			batch := open[n]
+			open = slices.Delete(open, n, n+1)
+			outcomes := make([]Outcome, len(batch))
+			missed := map[string]bool{}
+			for i, f := range batch {
+				outcomes[i].Stream = f.Subject
+				switch key := f.Key; {
+				case missed[key] && key != "":
+					outcomes[i] = Outcome{Class: Behind, Err: errBehind}
+				case fail && rapid.IntRange(0, 2).Draw(t, "fails") == 0:
+					outcomes[i] = rapid.SampledFrom(failures).Draw(t, "failure")
+					if outcomes[i].Stream != "" {
+						outcomes[i].Stream = f.Subject
+					}
+					f.alone = rapid.Bool().Draw(t, "alone")
+					missed[key] = true
+				}
+			}
+			for i := len(batch) - 1; i >= 0; i-- {
+				if outcomes[i].Class == Behind {
+					l.behind(batch[i])
+				}
+			}
+			for i, f := range batch {
+				switch outcomes[i].Class {
+				case Behind:
+				case Stored:
+					stored[f.Key] = append(stored[f.Key], f.Seq)
+					l.done(f, outcomes[i].Stream, now)
+				default:
+					l.failed(f, outcomes[i], now)
+				}
+			}
+		}
+		keep := func() {
+			taken, _ := l.takeHeld(1)
+			for _, h := range taken {
+				held[h.Key] = append(held[h.Key], h.Seq)
+			}
+		}
+		send := func(t *rapid.T) {
+			batch := l.next(rapid.IntRange(1, 8).Draw(t, "window"), now)
+			last, streams := map[string]int64{}, map[string]string{}
+			for _, f := range batch {
+				if f.Key == "" {
+					continue
+				}
+				if to, ok := streams[f.Key]; ok && to != f.Subject { // as the stream is called
+					t.Fatalf("%d goes to stream %s, and another of its key in the batch to %s", f.Seq, f.Subject, to)
+				}
+				streams[f.Key] = f.Subject
+				if last[f.Key] >= f.Seq {
+					t.Fatalf("%d comes after %d of its key", f.Seq, last[f.Key])
+				}
+				last[f.Key] = f.Seq
+				for _, other := range open {
+					if slices.ContainsFunc(other, func(g *Flight) bool { return g.Key == f.Key }) {
+						t.Fatalf("%d was sent while another batch has events of its key", f.Seq)
+					}
+				}
+			}
+			if rapid.IntRange(0, 9).Draw(t, "unsend") == 0 {
+				l.unsend(batch)
+			} else if len(batch) > 0 {
+				open = append(open, batch)
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"add": func(t *rapid.T) {
+				var page []postroom.Logged
+				for range rapid.IntRange(1, 6).Draw(t, "events") {
+					seq++
+					key := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "key")
+					subject := rapid.SampledFrom([]string{"s", "s", "t"}).Draw(t, "subject")
+					page = append(page, postroom.Logged{Seq: seq, Event: postroom.Event{Key: key, Subject: subject}})
+					added[key] = append(added[key], seq)
+				}
+				l.add(page)
+				l.makeRoom(now)
+			},
+			"send":   send,
+			"store":  func(t *rapid.T) { settle(t, false) },
+			"fail":   func(t *rapid.T) { settle(t, true) },
+			"record": func(*rapid.T) { keep() },
+			"wait":   func(*rapid.T) { now = now.Add(500 * time.Millisecond) },
+			"": func(t *rapid.T) {
+				flying := 0
+				for _, batch := range open {
+					flying += len(batch)
+				}
+				if l.sent != flying {
+					t.Fatalf("lanes count %d in flight, and there are %d", l.sent, flying)
+				}
+			},
+		})
+
+		for rounds := 0; l.size > 0; rounds++ {
+			if rounds > 1000 {
+				t.Fatalf("%d events are left, and none passes", l.size)
+			}
+			now = now.Add(3 * time.Second)
+			send(t)
+			for len(open) > 0 {
+				settle(t, false)
+			}
+		}
+		keep()
+		for _, key := range []string{"a", "b"} {
+			if !slices.Equal(slices.Concat(stored[key], held[key]), added[key]) {
+				t.Errorf("key %s: stored %v, then held %v, added as %v", key, stored[key], held[key], added[key])
+			}
+		}
+		if got := len(stored[""]) + len(held[""]); got != len(added[""]) {
+			t.Errorf("%d events without a key were stored or held, %d added", got, len(added[""]))
+		}
+		if len(l.keys) > 0 || len(l.retries) > 0 || l.sent > 0 || l.bytes > 0 {
+			t.Errorf("all is done, and the lanes still hold %d keys and %d retries", len(l.keys), len(l.retries))
+		}
+	})
+}
+
+// What waits behind an event goes along with it, up to a full batch; one that the
+// broker has refused goes alone, and so do the probes of a stream that is out.
+func TestLanesFillBatches(t *testing.T) {
+	l := newLanes(10_000)
+	l.batching = true
+	now := time.Unix(1000, 0)
+	var page []postroom.Logged
+	for seq := int64(1); seq <= 1500; seq++ {
+		page = append(page, postroom.Logged{Seq: seq, Event: postroom.Event{Key: "hot", Subject: "s"}})
+	}
+	l.add(page)
+	batch := l.next(3000, now)
+	if len(batch) != maxBatch {
+		t.Fatalf("%d events of a key in a batch, want %d", len(batch), maxBatch)
+	}
+	if more := l.next(3000, now); len(more) > 0 {
+		t.Fatalf("%d events of the key were sent beside its batch", len(more))
+	}
+	for _, f := range batch[1:] {
+		l.behind(f)
+	}
+	batch[0].alone = true
+	l.failed(batch[0], Outcome{Class: Refused, Stream: "S", Err: errors.New("no")}, now)
+	now = now.Add(time.Second)
+	if batch = l.next(3000, now); len(batch) != 1 {
+		t.Fatalf("%d events were sent along with one that was refused", len(batch)-1)
+	}
+	l.done(batch[0], "S", now)
+	if batch = l.next(3000, now); len(batch) != maxBatch {
+		t.Errorf("%d events in a batch after it, want %d", len(batch), maxBatch)
+	}
+}
+
+// A batch ends where its data is more than the broker is to stage.
+func TestLanesBoundTheBytesOfABatch(t *testing.T) {
+	for _, batching := range []bool{true, false} {
+		t.Run(fmt.Sprint("atomic ", batching), func(t *testing.T) {
+			l := newLanes(1000)
+			l.batching = batching
+			var page []postroom.Logged
+			for seq := int64(1); seq <= 20; seq++ {
+				page = append(page, postroom.Logged{Seq: seq, Event: postroom.Event{Data: make([]byte, maxBatchBytes/8)}})
+			}
+			l.add(page)
+			want := 20
+			if batching {
+				want = 8
+			}
+			if got := len(l.next(100, time.Unix(1000, 0))); got != want {
+				t.Errorf("%d events in a batch, want %d", got, want)
+			}
+		})
+	}
+}
+
+func TestServersTooOldForBatches(t *testing.T) {
+	for version, want := range map[string]bool{
+		"2.11.4": true, "2.9": true, "1.4.1": true, "2.12.0": false, "2.12.0-beta.1": false, "2.15.2": false, "3.0.0": false, "": false, "dev": false,
+	} {
+		if got := tooOld(version); got != want {
+			t.Errorf("tooOld(%q) = %t, want %t", version, got, want)
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package relay
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/postroom/postroom"
+)
+
+func landed(stream, id string, seq uint64) landing {
+	return landing{&Flight{Logged: postroom.Logged{Event: postroom.Event{Source: "/shop", ID: id}}}, Outcome{Stream: stream, Sequence: seq}}
+}
+
+func TestPlacesLearn(t *testing.T) {
+	created := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
+	at := func(seq uint64, id string) postroom.Place {
+		return postroom.Place{Stream: "SHOP", Created: created, Seq: seq, MessageID: id}
+	}
+	known := func(doubted bool) places {
+		return places{"SHOP": &place{Place: at(5, "/shop#e5"), doubted: doubted}}
+	}
+	tests := []struct {
+		name       string
+		places     places
+		acks       []landing
+		want       postroom.Place
+		moves      bool
+		suspicious bool
+	}{
+		{"the highest of them", known(false), []landing{landed("SHOP", "e6", 6), landed("SHOP", "e8", 8), landed("SHOP", "e7", 7)}, at(8, "/shop#e8"), true, false},
+		{"a sequence that was used already", known(false), []landing{landed("SHOP", "x", 5), landed("SHOP", "y", 9)}, at(5, "/shop#e5"), false, true},
+		{"until it is compared", known(true), []landing{landed("SHOP", "y", 9)}, at(5, "/shop#e5"), false, true},
+		{"a stream that was not known", places{}, []landing{landed("SHOP", "e1", 1)}, postroom.Place{Stream: "SHOP", Seq: 1, MessageID: "/shop#e1"}, true, true},
+		{"no sequence", known(false), []landing{landed("SHOP", "e6", 0)}, at(5, "/shop#e5"), false, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			e := ends{streams: map[string]*end{}}
+			e.note(landed("OTHER", "o", 3)) // another stream between
+			for _, ack := range tt.acks {
+				e.note(ack)
+			}
+			tt.places["OTHER"] = &place{Place: postroom.Place{Stream: "OTHER", Seq: 2}}
+			moved, suspicious := tt.places.learn(&e)
+			if got := tt.places["SHOP"].Place; got != tt.want || suspicious != tt.suspicious {
+				t.Errorf("place %+v, suspicious %t, want %+v and %t", got, suspicious, tt.want, tt.suspicious)
+			}
+			if moves := slices.Contains(moved, tt.want); moves != tt.moves {
+				t.Errorf("moved %+v", moved)
+			}
+			if tt.suspicious && tt.want.Created.Equal(created) { // it stands still until it is compared
+				e.note(landed("SHOP", "e20", 20))
+				if moved, _ := tt.places.learn(&e); len(moved) > 0 {
+					t.Errorf("moved %+v, and was not compared", moved)
+				}
+			}
+			if again, suspicious := tt.places.learn(&e); len(again) > 0 || suspicious {
+				t.Errorf("learned the same again: %+v", again)
+			}
+		})
+	}
+}
+
+// A stream that has what it had is trusted again.
+func TestPlacesKept(t *testing.T) {
+	created := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
+	p := places{"SHOP": &place{Place: postroom.Place{Stream: "SHOP", Seq: 5}, doubted: true}}
+	want := postroom.Place{Stream: "SHOP", Created: created, Seq: 5}
+	if moved := p.kept("SHOP", created); !slices.Equal(moved, []postroom.Place{want}) || p["SHOP"].doubted {
+		t.Errorf("moved %+v, doubted %t, want %+v", moved, p["SHOP"].doubted, want)
+	}
+	if moved := p.kept("SHOP", created); len(moved) > 0 {
+		t.Errorf("moved %+v, and it was known", moved)
+	}
+	if moved := p.kept("NONE", created); len(moved) > 0 {
+		t.Errorf("moved %+v, of a stream that has no place", moved)
+	}
+}

@@ -1,0 +1,125 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/postroom/postroom"
+)
+
+// ErrConsumed says that a stream keeps its messages until they are consumed: what it
+// does not have may have been, and cannot be told from what it lost.
+var ErrConsumed = errors.New("the stream does not keep messages that were consumed")
+
+// Reconciliation is what [Reconcile] is to compare.
+type Reconciliation struct {
+	// Streams are the names of the streams.
+	//
+	// Defaults to those that the relay has published to.
+	Streams []string
+
+	// Since is from when on events are compared, by the time at which they were
+	// written, give or take a minute.
+	//
+	// Defaults to all that the log has.
+	Since time.Time
+
+	// Progress is told now and then how far the comparison of a stream is. It may be
+	// nil.
+	Progress func(stream string, compared, messages int)
+}
+
+// Findings are what a stream was found to have and to lack.
+type Findings struct {
+	Stream  string
+	Verdict Verdict // Kept also where something is missing from its midst
+	Last    uint64  // the sequence up to which it was read
+
+	Compared int // events of the log that it should have
+	Messages int // messages that were read
+	Untold   int // events older than what it still has: it may have had them and dropped them
+
+	// Missing are the seqs of the events that it should have and does not, ascending,
+	// and Late those of them that come before events of their key which it has.
+	Missing []int64
+	Late    []int64
+
+	Took time.Duration
+
+	// Err is why the stream was not compared; it matches [ErrConsumed] or [ErrNoStream].
+	Err error
+}
+
+// Reconcile compares what a log has published with what its streams have. It reads the
+// headers of the streams' messages, changes nothing, and may run while events are
+// written and published. It remembers little where both have nearly the same order: in
+// the worst case some hundred bytes for each event.
+//
+// An error is an outage. What is wrong with one stream is in its Findings.
+func Reconcile(ctx context.Context, log Chronicle, broker Witness, r Reconciliation) ([]Findings, error) {
+	places, err := log.Places(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("relay: reconcile: %w", err)
+	}
+	for _, name := range r.Streams {
+		if !slices.ContainsFunc(places, func(p postroom.Place) bool { return p.Stream == name }) {
+			places = append(places, postroom.Place{Stream: name})
+		}
+	}
+	slices.SortFunc(places, func(a, b postroom.Place) int { return cmp.Compare(a.Stream, b.Stream) })
+	var all []Findings
+	for _, at := range places {
+		if len(r.Streams) > 0 && !slices.Contains(r.Streams, at.Stream) {
+			continue
+		}
+		found, err := r.stream(ctx, log, broker, at)
+		if err != nil {
+			return all, fmt.Errorf("relay: reconcile stream %s: %w", at.Stream, err)
+		}
+		all = append(all, found)
+	}
+	return all, nil
+}
+
+// stream compares one stream.
+func (r Reconciliation) stream(ctx context.Context, log Chronicle, broker Witness, at postroom.Place) (Findings, error) {
+	began := time.Now()
+	found := Findings{Stream: at.Stream}
+	c := comparison{chronicle: log, witness: broker, since: r.Since}
+	look := func(ctx context.Context) (Standing, error) {
+		s, err := broker.Compare(ctx, at)
+		if err != nil {
+			return s, err
+		}
+		found.Verdict, found.Last = s.Verdict, s.Last.Seq
+		switch {
+		case s.Verdict == Absent:
+			return s, fmt.Errorf("stream %s does not exist: %w", at.Stream, ErrNoStream)
+		case !s.Limits:
+			return s, fmt.Errorf("stream %s: %w", at.Stream, ErrConsumed)
+		}
+		return s, nil
+	}
+	tell := func() {
+		if r.Progress != nil {
+			r.Progress(at.Stream, c.compared, c.messages)
+		}
+	}
+	missing, late, err := c.run(ctx, look, tell)
+	if errors.Is(err, ErrNoStream) || errors.Is(err, ErrConsumed) {
+		found.Err = err
+		return found, nil
+	}
+	if err != nil {
+		return found, err
+	}
+	found.Missing = append(missing, late...)
+	slices.Sort(found.Missing)
+	found.Late = late
+	found.Compared, found.Messages, found.Untold, found.Took = c.compared, c.messages, c.untold, time.Since(began)
+	return found, nil
+}

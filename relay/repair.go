@@ -1,0 +1,194 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/postroom/postroom"
+)
+
+// errLost ends a term in which a stream was found without what it had. The next begins
+// with its repair.
+var errLost = errors.New("the broker has lost events that it had acknowledged")
+
+// Loss is what a stream was found to have lost.
+type Loss struct {
+	Stream  string
+	Verdict Verdict
+	At      time.Time // when it was found
+
+	// Events is how many events of the log were missing, and Repaired when they were
+	// noted to be published again, before anything new; zero until then.
+	Events   int
+	Repaired time.Time
+
+	// Late is how many of them come after later events of their key, which were
+	// published before the loss was noticed. Ordered handlers hold them.
+	Late int
+}
+
+// verify compares the streams with what they had when the last relay recorded, before
+// anything is published, and has published again what they lost. A stream that does
+// not answer does not hold up the others: it is compared when it does.
+func (l *leader) verify(ctx context.Context) error {
+	recorded := l.term.Places()
+	l.mu.Lock()
+	for _, at := range recorded {
+		l.places[at.Stream] = &place{Place: at, doubted: true}
+	}
+	l.mu.Unlock()
+	witness, ok := l.relay.pub.(Witness)
+	if !ok {
+		return nil
+	}
+	for _, at := range recorded {
+		standing, err := witness.Compare(ctx, at)
+		switch {
+		case err != nil && (ctx.Err() != nil || !l.relay.connected()):
+			return err
+		case err != nil:
+			l.relay.vitals.failed(err)
+			l.relay.cfg.Logger.WarnContext(ctx, "a stream could not be compared with what it had; it is as soon as it answers", "stream", at.Stream, "error", err)
+			signal(l.suspicion)
+		case standing.Verdict == Kept:
+			l.trust(at.Stream, standing)
+		case standing.Verdict != Absent: // a stream that is gone may come back, with all that it had
+			if err := l.repair(ctx, witness, at, standing); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// trust notes that a stream has what it had.
+func (l *leader) trust(name string, s Standing) {
+	l.mu.Lock()
+	l.progress.Places = move(l.progress.Places, l.places.kept(name, s.Last.Created))
+	l.mu.Unlock()
+}
+
+// attest compares the streams with their places again and again until ctx ends: a
+// cluster can lose what it had while the connection stays. It returns an error where
+// one of them did.
+func (l *leader) attest(ctx context.Context) error {
+	witness, ok := l.relay.pub.(Witness)
+	if !ok {
+		return nil
+	}
+	for looked := time.Now().Add(-time.Second); l.restOrSuspect(ctx, looked); looked = time.Now() {
+		l.mu.Lock()
+		all := l.places.snapshot()
+		l.mu.Unlock()
+		for _, at := range all {
+			standing, err := witness.Compare(ctx, at)
+			switch {
+			case err != nil:
+				l.relay.cfg.Logger.DebugContext(ctx, "a stream could not be compared with what it had", "stream", at.Stream, "error", err)
+				signal(l.suspicion)
+			case standing.Verdict == Kept:
+				l.trust(at.Stream, standing)
+			case standing.Verdict != Absent:
+				return fmt.Errorf("%w: stream %s: %s", errLost, at.Stream, standing.Verdict)
+			}
+		}
+	}
+	return nil
+}
+
+// restOrSuspect waits for Config.CheckEvery since the last look, or for a second where a
+// stream is suspected, and reports whether ctx still lives.
+func (l *leader) restOrSuspect(ctx context.Context, looked time.Time) bool {
+	timer := time.NewTimer(time.Until(looked.Add(l.relay.cfg.CheckEvery)))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	case <-l.suspicion:
+		return sleep(ctx, time.Until(looked.Add(time.Second)))
+	}
+}
+
+// repair finds what a stream has lost, and has it published again before anything new.
+func (l *leader) repair(ctx context.Context, witness Witness, at postroom.Place, s Standing) error {
+	r := l.relay
+	loss, isNew := r.vitals.lost(at.Stream, s.Verdict)
+	if isNew {
+		r.metrics.lost(ctx, s.Verdict)
+		r.cfg.Logger.ErrorContext(ctx, "the broker has lost events that it had acknowledged; they are looked for, and published again before anything new",
+			"stream", at.Stream, "reason", string(s.Verdict), "seq", at.Seq, "last_seq", s.Last.Seq)
+	}
+	if r.chronicle == nil {
+		r.cfg.Logger.ErrorContext(ctx, "the log does not tell what it had published: nothing is repaired", "stream", at.Stream)
+		return l.owe(ctx, nil, nil, s.Last)
+	}
+	began := time.Now()
+	mark, err := lastMark(ctx, r.chronicle, witness, s)
+	if err != nil {
+		return fmt.Errorf("repair stream %s: %w", at.Stream, err)
+	}
+	c := comparison{chronicle: r.chronicle, witness: witness, mark: mark}
+	missing, late, err := c.run(ctx, func(context.Context) (Standing, error) { return s, nil }, func() {})
+	if err != nil {
+		return fmt.Errorf("repair stream %s: %w", at.Stream, err)
+	}
+	if err := l.owe(ctx, missing, late, s.Last); err != nil {
+		return fmt.Errorf("repair stream %s: %w", at.Stream, err)
+	}
+	r.metrics.repaired.Add(ctx, int64(len(missing)+len(late)))
+	loss.Events, loss.Late, loss.Repaired = len(missing)+len(late), len(late), time.Now()
+	r.vitals.repaired(loss)
+	r.cfg.Logger.WarnContext(ctx, "what the broker has lost is published again", "stream", at.Stream,
+		"events", loss.Events, "late", loss.Late, "compared", c.compared, "messages", c.messages, "took", time.Since(began).Round(time.Millisecond))
+	return nil
+}
+
+// lastMark returns the newest mark up to which the stream has what it had, the zero one
+// where there is none.
+func lastMark(ctx context.Context, c Chronicle, w Witness, s Standing) (postroom.Mark, error) {
+	if s.Verdict == Recreated {
+		return postroom.Mark{}, nil
+	}
+	marks, err := c.Marks(ctx, s.Last.Stream)
+	if err != nil {
+		return postroom.Mark{}, err
+	}
+	for _, mark := range marks {
+		if mark.Place.Seq > s.Last.Seq {
+			continue
+		}
+		standing, err := w.Compare(ctx, mark.Place)
+		if err != nil {
+			return postroom.Mark{}, err
+		}
+		if standing.Verdict == Kept {
+			return mark, nil
+		}
+	}
+	return postroom.Mark{}, nil
+}
+
+// owe has events recorded as not published, with the place at which their stream ends
+// now, and returns when that is done.
+func (l *leader) owe(ctx context.Context, seqs, late []int64, now postroom.Place) error {
+	l.mu.Lock()
+	l.progress.Owed = append(l.progress.Owed, seqs...)
+	l.progress.Late = append(l.progress.Late, late...)
+	l.progress.Places = move(l.progress.Places, []postroom.Place{now})
+	l.places[now.Stream] = &place{Place: now}
+	recording := l.recording
+	l.mu.Unlock()
+	signal(l.record)
+	for l.recorded.Load() < recording {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-l.noted:
+		}
+	}
+	return nil
+}

@@ -1,0 +1,250 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/relay"
+)
+
+// chronicled is a fakeSource that knows what it had published: all that is done.
+type chronicled struct{ *fakeSource }
+
+func (c chronicled) Places(context.Context) ([]postroom.Place, error)       { return nil, nil }
+func (c chronicled) Sources(context.Context) ([]string, error)              { return []string{"/shop"}, nil }
+func (c chronicled) Marks(context.Context, string) ([]postroom.Mark, error) { return nil, nil }
+
+func (c chronicled) Published(context.Context, postroom.Mark, time.Time) (func(context.Context) ([]postroom.Entry, error), error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []postroom.Entry
+	for _, ev := range c.events {
+		all = append(all, postroom.Entry{Published: c.done[ev.Seq], Seq: ev.Seq, Source: ev.Source, ID: ev.ID, Subject: ev.Subject, Key: ev.Key, LoggedAt: time.Now()})
+	}
+	return func(context.Context) ([]postroom.Entry, error) {
+		page := all
+		all = nil
+		return page, nil
+	}, nil
+}
+
+// memory is a stream in memory that can forget.
+type memory struct {
+	*fakePublisher
+
+	mu       sync.Mutex
+	created  time.Time
+	messages []string // ids, by sequence
+	away     error    // why nothing can be told
+	broken   int      // how often the reading of messages fails
+	compared int
+}
+
+func newMemory() *memory {
+	m := &memory{created: time.Now()}
+	m.fakePublisher = &fakePublisher{stream: "SHOP"}
+	m.store = func(ev postroom.Logged) uint64 {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.messages = append(m.messages, ev.ID)
+		return uint64(len(m.messages))
+	}
+	return m
+}
+
+func (m *memory) set(change func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	change()
+}
+
+func (m *memory) ids() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.messages)
+}
+
+func (m *memory) Compare(_ context.Context, at postroom.Place) (relay.Standing, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.compared++
+	if m.away != nil {
+		return relay.Standing{}, m.away
+	}
+	n := uint64(len(m.messages))
+	s := relay.Standing{
+		Verdict: relay.Kept, First: 1, FirstTime: m.created, Subjects: []string{">"}, Limits: true,
+		Last: postroom.Place{Stream: at.Stream, Created: m.created, Seq: n},
+	}
+	if n > 0 {
+		s.Last.MessageID = "/shop#" + m.messages[n-1]
+	}
+	switch {
+	case !at.Created.IsZero() && !at.Created.Equal(m.created):
+		s.Verdict = relay.Recreated
+	case at.Seq > n, at.MessageID != "/shop#"+m.messages[at.Seq-1]:
+		s.Verdict = relay.LostTail
+	}
+	return s, nil
+}
+
+func (m *memory) Stored(context.Context, string, relay.Span) (func(context.Context) ([]relay.Message, error), func(), error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.broken > 0 {
+		m.broken--
+		return nil, nil, errors.New("no consumer for you")
+	}
+	var all []relay.Message
+	for i, id := range m.messages {
+		all = append(all, relay.Message{Seq: uint64(i + 1), Source: "/shop", ID: id}) //nolint:gosec // a few
+	}
+	return func(context.Context) ([]relay.Message, error) {
+		page := all
+		all = nil
+		return page, nil
+	}, func() {}, nil
+}
+
+// keyed returns n events of one key.
+func keyed(n int) []postroom.Logged {
+	all := make([]postroom.Logged, n)
+	for i := range all {
+		id := string(rune('a' + i))
+		all[i] = postroom.Logged{Seq: int64(i + 1), Event: postroom.Event{ID: id, Source: "/shop", Type: "a.b", Subject: "a.b", Key: "k"}}
+	}
+	return all
+}
+
+// lossBench is a relay of a log of which the broker has had the first events.
+type lossBench struct {
+	src    chronicled
+	m      *memory
+	r      *relay.Relay
+	reader *sdk.ManualReader
+}
+
+// newLossBench returns one whose broker has had, and remembers, so many of the log's events.
+func newLossBench(events, had, remembers int) *lossBench {
+	b := &lossBench{src: chronicled{newFakeSource(keyed(events)...)}, m: newMemory(), reader: sdk.NewManualReader()}
+	for _, ev := range b.src.events[:had] {
+		b.src.done[ev.Seq] = true
+		if ev.Seq <= int64(remembers) {
+			b.m.messages = append(b.m.messages, ev.ID)
+		}
+	}
+	b.src.places = []postroom.Place{{Stream: "SHOP", Created: b.m.created, Seq: uint64(had), MessageID: "/shop#" + b.src.events[had-1].ID}} //nolint:gosec // a few
+	b.r = relay.New(b.src, b.m, relay.Config{MeterProvider: sdk.NewMeterProvider(sdk.WithReader(b.reader))})
+	return b
+}
+
+func (b *lossBench) wantStored(t *testing.T, want ...string) {
+	t.Helper()
+	if got := b.m.ids(); !slices.Equal(got, want) {
+		t.Errorf("the stream has %v, want %v", got, want)
+	}
+}
+
+func TestALostTailComesBeforeWhatIsNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newLossBench(5, 4, 2)
+		b.m.broken = 3 // the repair has to begin anew
+		b.src.recorded = func(*fakeTerm, context.Context) error { time.Sleep(time.Second); return nil }
+		run := start(b.r)
+		after(10 * time.Second)
+		run.stop()
+		run.wait(t)
+		b.wantStored(t, "a", "b", "c", "d", "e")
+		losses := b.r.Health().Losses
+		if len(losses) != 1 || losses[0].Verdict != relay.LostTail || losses[0].Events != 2 || losses[0].Repaired.IsZero() {
+			t.Errorf("losses %+v", losses)
+		}
+		got := collect(t, b.reader)
+		if n := got["postroom.relay.data_lost reason=lost_tail"]; n != 1 {
+			t.Errorf("%v alarms, want 1 of one loss", n)
+		}
+		if n := got["postroom.relay.repaired.events"]; n != 2 {
+			t.Errorf("%v events repaired, want 2", n)
+		}
+	})
+}
+
+// The first acknowledgement of a stream that was made again tells of a sequence that
+// was used: what had been there comes again, and is late where the stream has later
+// events of its key.
+func TestAStreamThatIsMadeAgainMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newLossBench(4, 2, 2)
+		b.m.answer = func(ev postroom.Logged, _ int) (time.Duration, error) {
+			if ev.ID == "c" {
+				b.m.set(func() { b.m.messages, b.m.created = nil, b.m.created.Add(time.Hour) })
+			}
+			return time.Millisecond, nil
+		}
+		run := start(b.r)
+		after(10 * time.Second)
+		run.stop()
+		run.wait(t)
+		b.wantStored(t, "c", "d")
+		if want := []int64{1, 2}; !slices.Equal(b.src.late, want) || len(b.src.owed) > 0 {
+			t.Errorf("late %v, owed %v, want %v and none", b.src.late, b.src.owed, want)
+		}
+		losses := b.r.Health().Losses
+		if len(losses) != 1 || losses[0].Verdict != relay.Recreated || losses[0].Events != 2 || losses[0].Late != 2 {
+			t.Errorf("losses %+v", losses)
+		}
+	})
+}
+
+// A stream that cannot be looked at does not hold up others; its place stays where it
+// is until it can, however much is acknowledged meanwhile.
+func TestAStreamThatDoesNotAnswerIsComparedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newLossBench(5, 3, 2)
+		b.m.messages = append(b.m.messages, "x", "y") // another's, where ours were
+		b.m.away = errors.New("no answer")
+		run := start(b.r)
+		after(10 * time.Second)
+		b.wantStored(t, "a", "b", "x", "y", "d", "e")
+		b.src.set(func() {
+			if b.src.places[0].Seq != 3 || len(b.src.owed)+len(b.src.late) > 0 {
+				t.Errorf("place %+v, owed %v, late %v: nobody has looked yet", b.src.places[0], b.src.owed, b.src.late)
+			}
+		})
+		b.m.set(func() { b.m.away = nil })
+		after(10 * time.Second)
+		run.stop()
+		run.wait(t)
+		if want := []int64{3}; !slices.Equal(b.src.late, want) {
+			t.Errorf("late %v, want %v", b.src.late, want)
+		}
+	})
+}
+
+// While nothing happens the streams are looked at now and then: a cluster can lose what
+// it had while the connection stays.
+func TestStreamsAreComparedNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newLossBench(3, 3, 3)
+		run := start(b.r)
+		after(5 * time.Minute)
+		b.m.set(func() {
+			if b.m.compared < 5 || b.m.compared > 10 {
+				t.Errorf("the stream was looked at %d times in 5 minutes, want once a minute", b.m.compared)
+			}
+			b.m.messages = b.m.messages[:1]
+		})
+		after(2 * time.Minute)
+		run.stop()
+		run.wait(t)
+		b.wantStored(t, "a", "b", "c")
+	})
+}

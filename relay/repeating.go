@@ -1,0 +1,77 @@
+package relay
+
+import "github.com/postroom/postroom"
+
+// repeating is what lanes know of events of rewinds. They go through the lanes of
+// their keys, one in flight for each as all others, as long as they are stored. But
+// they were published before, and so hold up nobody: one that the broker does not take
+// leaves its lane. Nor do they wait for one that is held.
+type repeating struct {
+	cancelled map[int64]struct{}  // rewinds whose events are sent no more
+	dropped   []postroom.Repeated // of them
+	gone      int                 // events of rewinds that left the lanes since it was last asked
+	goneBytes int                 // and their data
+}
+
+// repeats reports whether an event is read from the log for a rewind. One that is read
+// from held is as all others there.
+func (f *Flight) repeats() bool { return f.Rewind != 0 && !f.Held }
+
+// loosen lets the next of its key pass an event of a rewind.
+func (l *lanes) loosen(f *Flight) {
+	key := f.orderKey()
+	if !f.repeats() || key == "" {
+		return
+	}
+	if f.next == nil {
+		delete(l.keys, key)
+	} else {
+		l.ready.push(f.next)
+	}
+	f.next, f.Unordered = nil, true
+}
+
+// addAgain adds events that were released and have not left.
+func (l *lanes) addAgain(events []postroom.Logged) {
+	for i := range events {
+		l.gone--
+		l.goneBytes -= len(events[i].Data)
+	}
+	l.add(events)
+}
+
+// cancel has the events of a rewind sent no more.
+func (l *lanes) cancel(rewind int64) {
+	if l.cancelled == nil {
+		l.cancelled = make(map[int64]struct{})
+	}
+	l.cancelled[rewind] = struct{}{}
+}
+
+// drop takes an event that was about to be sent off where its rewind was cancelled, and
+// reports whether it did.
+func (l *lanes) drop(f *Flight) bool {
+	if _, ok := l.cancelled[f.Rewind]; !ok || !f.repeats() {
+		return false
+	}
+	l.loosen(f)
+	l.dropped = append(l.dropped, postroom.Repeated{Rewind: f.Rewind, Seq: f.Seq, Dropped: true})
+	l.release(f)
+	return true
+}
+
+// left counts an event of a rewind that leaves the lanes.
+func (l *lanes) left(f *Flight) {
+	if f.repeats() {
+		l.gone++
+		l.goneBytes += len(f.Data)
+	}
+}
+
+// takeGone returns how many events of rewinds left the lanes, and their bytes, and which
+// of them were dropped, since it was last called.
+func (l *lanes) takeGone() (events, bytes int, dropped []postroom.Repeated) {
+	events, bytes, dropped = l.gone, l.goneBytes, l.dropped
+	l.gone, l.goneBytes, l.dropped = 0, 0, nil
+	return events, bytes, dropped
+}

@@ -1,0 +1,249 @@
+package relay
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/postroom/postroom"
+)
+
+// Whatever becomes of events of rewinds, those of the live path keep the order of their
+// keys, at most one event of a key is in flight but for those of rewinds that the broker
+// did not take, and in the end every event is stored, held or dropped.
+func TestLanesWithRewinds(t *testing.T) {
+	outcomes := []Outcome{
+		{Stream: "S"},
+		{Stream: "S"},
+		errNoAnswer,
+		{Class: Unavailable, Stream: "S", Err: ErrNoLeader},
+		{Class: Unroutable, Err: ErrNoStream},
+		{Class: Refused, Stream: "S", Err: errors.New("no")},
+		{Class: Permanent, Err: errors.New("never")},
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		l := newLanes(40)
+		now := time.Unix(1000, 0)
+		var seq, rewound int64
+		var inFlight []*Flight
+		added, stored, held := map[string][]int64{}, map[string][]int64{}, map[string][]int64{}
+		var open []postroom.Repeated // events of rewinds
+		leave := func(t *rapid.T, r postroom.Repeated) {
+			if n := slices.Index(open, r); n >= 0 {
+				open = slices.Delete(open, n, n+1)
+				return
+			}
+			t.Fatalf("event %d of rewind %d left, and was not there", r.Seq, r.Rewind)
+		}
+		settle := func(t *rapid.T, o Outcome) {
+			if len(inFlight) == 0 {
+				t.Skip("nothing is in flight")
+			}
+			n := rapid.IntRange(0, len(inFlight)-1).Draw(t, "event")
+			f := inFlight[n]
+			inFlight = slices.Delete(inFlight, n, n+1)
+			ev := f.Logged
+			if o.Class != Stored {
+				l.failed(f, o, now)
+				return
+			}
+			l.done(f, o.Stream, now)
+			if ev.Rewind != 0 {
+				leave(t, postroom.Repeated{Rewind: ev.Rewind, Seq: ev.Seq})
+				return
+			}
+			stored[ev.Key] = append(stored[ev.Key], ev.Seq)
+		}
+		keep := func(t *rapid.T) {
+			taken, _ := l.takeHeld(1)
+			for _, h := range taken {
+				if h.Rewind == 0 {
+					held[h.Key] = append(held[h.Key], h.Seq)
+					continue
+				}
+				if h.Key != "" || h.Failure.Class == "no_stream" {
+					t.Fatalf("held of a rewind: %+v", h)
+				}
+				leave(t, postroom.Repeated{Rewind: h.Rewind, Seq: h.Seq})
+			}
+			_, _, dropped := l.takeGone()
+			for _, r := range dropped {
+				if !r.Dropped || l.cancelled == nil {
+					t.Fatalf("dropped %+v", r)
+				}
+				r.Dropped = false
+				leave(t, r)
+			}
+		}
+		send := func(t *rapid.T) {
+			for _, f := range l.next(rapid.IntRange(1, 5).Draw(t, "window"), now) {
+				for _, g := range inFlight {
+					if f.Key != "" && g.Key == f.Key && !f.Unordered && !g.Unordered {
+						t.Fatalf("%d was sent while %d of the same key is in flight", f.Seq, g.Seq)
+					}
+				}
+				inFlight = append(inFlight, f)
+			}
+		}
+		page := func(t *rapid.T, rewind int64, next *int64) (events []postroom.Logged) {
+			for range rapid.IntRange(1, 6).Draw(t, "events") {
+				*next++
+				key := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "key")
+				subject := rapid.SampledFrom([]string{"s", "t"}).Draw(t, "subject")
+				events = append(events, postroom.Logged{Seq: *next, Rewind: rewind, Event: postroom.Event{Key: key, Subject: subject, Data: []byte("x")}})
+			}
+			return events
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"add": func(t *rapid.T) {
+				events := page(t, 0, &seq)
+				for _, ev := range events {
+					added[ev.Key] = append(added[ev.Key], ev.Seq)
+				}
+				l.add(events)
+				l.makeRoom(now)
+			},
+			"rewind": func(t *rapid.T) {
+				events := page(t, rapid.Int64Range(1, 2).Draw(t, "rewind"), &rewound)
+				for _, ev := range events {
+					open = append(open, postroom.Repeated{Rewind: ev.Rewind, Seq: ev.Seq})
+				}
+				l.add(events)
+			},
+			"cancel": func(t *rapid.T) {
+				if rapid.IntRange(0, 9).Draw(t, "seldom") == 0 {
+					l.cancel(2)
+				}
+			},
+			"send":   send,
+			"settle": func(t *rapid.T) { settle(t, rapid.SampledFrom(outcomes).Draw(t, "outcome")) },
+			"record": keep,
+			"wait":   func(*rapid.T) { now = now.Add(500 * time.Millisecond) },
+		})
+		for range 10_000 {
+			if l.size == 0 {
+				break
+			}
+			now = now.Add(3 * time.Second)
+			send(t)
+			for len(inFlight) > 0 {
+				settle(t, outcomes[0])
+			}
+		}
+		keep(t)
+		for _, key := range []string{"a", "b"} {
+			if !slices.Equal(slices.Concat(stored[key], held[key]), added[key]) {
+				t.Errorf("key %s: stored %v, then held %v, added as %v", key, stored[key], held[key], added[key])
+			}
+		}
+		if got := len(stored[""]) + len(held[""]); got != len(added[""]) || len(open) > 0 {
+			t.Errorf("%d events without a key were stored or held, %d added; of rewinds are left %v", got, len(added[""]), open)
+		}
+		if l.size > 0 || len(l.keys) > 0 || len(l.retries) > 0 || l.sent > 0 || l.bytes > 0 {
+			t.Errorf("all is done, and the lanes still hold %d events, %d keys and %d retries", l.size, len(l.keys), len(l.retries))
+		}
+	})
+}
+
+// An event of a rewind holds up no live one of its key, whatever the broker says to it,
+// and follows none to held.
+func TestAnEventOfARewindHoldsUpNobody(t *testing.T) {
+	live := func(seq int64) postroom.Logged {
+		return postroom.Logged{Seq: seq, Event: postroom.Event{Key: "k", Subject: "s"}}
+	}
+	repeated := live(1)
+	repeated.Rewind = 7
+	now := time.Unix(1000, 0)
+	for _, o := range []Outcome{
+		{Class: Unavailable, Stream: "S", Err: ErrNoLeader},
+		{Class: Unroutable, Err: ErrNoStream},
+		{Class: Refused, Stream: "S", Err: errors.New("no")},
+		{Class: Permanent, Err: errors.New("never")},
+	} {
+		l := newLanes(100)
+		l.add([]postroom.Logged{repeated, live(2)})
+		batch := l.next(10, now)
+		if len(batch) != 1 || batch[0].Seq != 1 {
+			t.Fatalf("%s: sent %d events first, want the one of the rewind: one of a key is in flight", o.Class, len(batch))
+		}
+		l.failed(batch[0], o, now)
+		batch = l.next(10, now)
+		if len(batch) != 1 || batch[0].Seq != 2 {
+			t.Errorf("%s: the live event behind it was not sent", o.Class)
+		}
+	}
+
+	l := newLanes(100)
+	l.add([]postroom.Logged{live(2), repeated, live(3)})
+	batch := l.next(10, now)
+	l.failed(batch[0], Outcome{Class: Permanent, Err: errors.New("never")}, now) // k has an event in held now
+	l.add([]postroom.Logged{repeated})
+	for range 2 {
+		batch = l.next(10, now)
+		if len(batch) != 1 || batch[0].Rewind != 7 {
+			t.Fatalf("sent %d events, want those of the rewind one after the other: they repeat what was published before", len(batch))
+		}
+		l.done(batch[0], "S", now)
+	}
+	held, _ := l.takeHeld(1)
+	if len(held) != 2 || held[0].Seq != 2 || held[1].Seq != 3 {
+		t.Errorf("held %+v, want the live events 2 and 3", held)
+	}
+}
+
+// What waits to be sent is dropped when its rewind is cancelled, and what waits behind it
+// goes on.
+func TestEventsOfACancelledRewindAreNotSent(t *testing.T) {
+	now := time.Unix(1000, 0)
+	var page []postroom.Logged
+	for seq := range int64(6) {
+		ev := postroom.Logged{Seq: seq, Event: postroom.Event{Key: "k", Subject: "s", Data: []byte("x")}}
+		if seq != 4 {
+			ev.Rewind = 1 + seq%2
+		}
+		page = append(page, ev)
+	}
+	l := newLanes(100)
+	l.add(page) // of rewinds 1, 2, 1, 2, none and 2
+	first := l.next(1, now)
+	l.cancel(2)
+	var sent []int64
+	for batch := first; len(batch) > 0; batch = l.next(10, now) {
+		sent = append(sent, batch[0].Seq)
+		l.done(batch[0], "S", now)
+	}
+	if !slices.Equal(sent, []int64{0, 2, 4}) {
+		t.Errorf("sent %v, want those of the other rewind and the live one", sent)
+	}
+	_, bytes, dropped := l.takeGone()
+	if len(dropped) != 3 || bytes != 5 || l.size != 0 {
+		t.Errorf("dropped %v, %d bytes of rewinds left, %d events stay", dropped, bytes, l.size)
+	}
+}
+
+// An event of a rewind that waits for a stream which is out lets live ones of its key
+// pass to other streams.
+func TestAnEventOfARewindThatWaitsForItsStreamHoldsUpNobody(t *testing.T) {
+	now := time.Unix(1000, 0)
+	l := newLanes(100)
+	for n := range maxProbes {
+		l.add([]postroom.Logged{{Seq: int64(n), Event: postroom.Event{Subject: "out"}}})
+	}
+	for _, f := range l.next(100, now) {
+		l.failed(f, Outcome{Class: Unavailable, Stream: "OUT", Err: ErrNoLeader}, now)
+	}
+	now = now.Add(time.Minute)
+	if probes := l.next(100, now); len(probes) != maxProbes {
+		t.Fatalf("%d probes, want %d", len(probes), maxProbes)
+	}
+	l.add([]postroom.Logged{
+		{Seq: 1, Rewind: 1, Event: postroom.Event{Subject: "out", Key: "k"}},
+		{Seq: 100, Event: postroom.Event{Subject: "there", Key: "k"}},
+	})
+	if batch := l.next(100, now); len(batch) != 1 || batch[0].Seq != 100 {
+		t.Errorf("sent %d events, want the live one alone", len(batch))
+	}
+}

@@ -1,0 +1,181 @@
+package relay
+
+import (
+	"context"
+	"time"
+
+	"github.com/postroom/postroom"
+)
+
+const (
+	// While no rewind is known it is asked for one this often, and so often, in the
+	// end, whether one that waits for its last events has ended.
+	rewindIdle = time.Second
+
+	// Events of a rewind are read this often, those of twice the time at once at the
+	// most. No more than a fifth of the time is spent on it.
+	rewindEvery = 50 * time.Millisecond
+	rewindBurst = 2 * rewindEvery
+	rewindShare = 4
+
+	// Of all that may be read, events of rewinds are an eighth at the most; and so many
+	// at the least that one which the broker refuses does not stop the others.
+	rewindPart  = 8
+	rewindFloor = 16
+)
+
+// rewinder paces what is read of rewinds: by their rate, and no more than is acknowledged.
+type rewinder struct {
+	running bool          // a rewind is known
+	rate    float64       // of it
+	credit  float64       // events that may be read now
+	at      time.Time     // when that was
+	looked  time.Time     // when it was last read
+	next    time.Time     // when it is read next
+	wait    time.Duration // where nothing of it was to be read
+	fill    int           // how many events of their size fill a page
+}
+
+// allow returns how many events may be read now, with so many on their way.
+func (r *rewinder) allow(now time.Time, limit int, onTheirWay, bytes int64) int {
+	if !r.running {
+		return 1 // whose rate is known then
+	}
+	burst := max(1, r.rate*rewindBurst.Seconds())
+	r.credit = min(burst, r.credit+r.rate*now.Sub(r.at).Seconds())
+	r.at = now
+	if bytes >= maxBytes/rewindPart {
+		return 0
+	}
+	room := min(max(rewindFloor, int(burst)), limit/rewindPart) - int(onTheirWay)
+	return max(0, min(int(r.credit), room, r.fill))
+}
+
+// read notes a look at the rewinds that took so long, and sets the time of the next.
+func (r *rewinder) read(page *postroom.Rewound, took time.Duration, now time.Time) {
+	if page.ID == 0 {
+		*r = rewinder{next: now.Add(rewindIdle)}
+		if len(page.Ended) > 0 {
+			r.next = now // another may wait behind it
+		}
+		return
+	}
+	if !r.running {
+		r.running, r.at, r.credit = true, now, 0
+	}
+	r.rate = page.Rate
+	r.credit -= float64(len(page.Events))
+	switch {
+	case len(page.Events) > 0:
+		r.fill = nextLimit(page.Events)
+		if r.wait = rewindEvery; r.credit >= float64(r.fill) { // it is not the rate that bounds it
+			r.wait = busyPoll
+		}
+	case page.Moved: // a part of the log without any
+		r.wait = busyPoll
+	default: // all of it is on its way
+		r.wait = min(max(2*r.wait, rewindEvery), rewindIdle)
+	}
+	if r.fill == 0 {
+		r.fill = firstPage
+	}
+	r.next = now.Add(max(r.wait, rewindShare*took))
+}
+
+// rest shortens a wait where something of a rewind is to be read before its end.
+func (r *rewinder) rest(wait time.Duration, now time.Time) time.Duration {
+	if r.running {
+		wait = min(wait, r.next.Sub(now))
+	}
+	return wait
+}
+
+// readRewound hands events of a rewind to conduct where it is time for them.
+func (l *leader) readRewound(ctx context.Context, r *rewinder) error {
+	now := time.Now()
+	if r.next.After(now) {
+		return nil
+	}
+	limit := r.allow(now, l.relay.cfg.MaxUnpublished, l.repeats.Load(), l.repeatBytes.Load())
+	if limit == 0 && now.Sub(r.looked) < rewindIdle { // it may have been cancelled
+		r.next = now.Add(rewindEvery)
+		if r.credit >= 1 { // what is on its way may have arrived soon
+			r.next = now.Add(rewindEvery / 10)
+		}
+		return nil
+	}
+	r.looked = now
+	attempt, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	page, err := l.term.Rewound(attempt, limit)
+	if err != nil {
+		return err
+	}
+	r.read(&page, time.Since(now), time.Now())
+	l.tellRewinds(ctx, &page)
+	if page.Moved {
+		signal(l.record)
+	}
+	p := l.rewoundPage(&page)
+	if len(p.events)+len(p.cancelled) == 0 {
+		return nil
+	}
+	select {
+	case l.pages <- p:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// rewoundPage returns what conduct has to know of a look at the rewinds.
+func (l *leader) rewoundPage(found *postroom.Rewound) page {
+	p := page{events: found.Events}
+	for _, r := range found.Ended {
+		if r.Cancelled {
+			p.cancelled = append(p.cancelled, r.ID)
+		}
+	}
+	bytes := 0
+	for i := range found.Events {
+		bytes += len(found.Events[i].Data)
+	}
+	l.repeats.Add(int64(len(found.Events)))
+	l.repeatBytes.Add(int64(bytes))
+	return p
+}
+
+// tellRewinds notes in the log where a rewind begins and ends.
+func (l *leader) tellRewinds(ctx context.Context, page *postroom.Rewound) {
+	log := l.relay.cfg.Logger
+	for _, r := range page.Ended {
+		what := "rewind is done"
+		if r.Cancelled {
+			what = "rewind was cancelled"
+		}
+		log.InfoContext(ctx, what, "rewind", r.ID, "events", r.Events, "published", r.Published, "skipped", r.Skipped, "held", r.Held)
+	}
+	if page.Begins {
+		what := "rewind begins"
+		if page.Published+page.Held > 0 {
+			what = "rewind goes on"
+		}
+		log.InfoContext(ctx, what, "rewind", page.ID, "events", page.Rewinding.Events, "published", page.Published, "rate", page.Rate)
+	}
+}
+
+// passRepeats notes which events of rewinds are on their way no more.
+func (l *leader) passRepeats() {
+	if l.lanes.gone == 0 {
+		return
+	}
+	events, bytes, dropped := l.lanes.takeGone()
+	l.repeats.Add(-int64(events))
+	l.repeatBytes.Add(-int64(bytes))
+	if len(dropped) == 0 {
+		return
+	}
+	l.mu.Lock()
+	l.progress.Repeated = append(l.progress.Repeated, dropped...)
+	l.mu.Unlock()
+	signal(l.record)
+}

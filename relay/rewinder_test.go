@@ -1,0 +1,355 @@
+package relay_test
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/relay"
+)
+
+// A rewind is published at its rate, without bursts, and live events do not wait for it.
+func TestARewindKeepsToItsRate(t *testing.T) {
+	for _, rate := range []float64{2, 40, 200} {
+		synctest.Test(t, func(t *testing.T) {
+			n := min(300, int(rate*5))
+			src, seen := newFakeSource(), &sightings{}
+			src.rewinds.all = []*fakeRewind{rewindOf(1, n, rate, nil)}
+			pub := &fakePublisher{answer: func(ev postroom.Logged, _ int) (time.Duration, error) {
+				seen.see(ev)
+				return time.Millisecond, nil
+			}}
+			r := relay.New(src, pub, relay.Config{})
+			run := start(r)
+			began := time.Now()
+			wrote := map[int64]time.Time{}
+			for i := range 50 {
+				after(100 * time.Millisecond)
+				seq := int64(100_000 + i)
+				wrote[seq] = time.Now()
+				src.set(func() {
+					src.terms[0].unread = append(src.terms[0].unread, postroom.Logged{Seq: seq, Event: postroom.Event{Type: "a.b"}})
+				})
+				r.Wake()
+			}
+			after(2 * time.Second)
+			run.stop()
+			run.wait(t)
+			if got := src.repeated(1); got != int64(n) || len(seen.rewound) != n {
+				t.Fatalf("rate %g: %d of %d events are recorded, %d were sent", rate, got, n, len(seen.rewound))
+			}
+			took := seen.rewound[n-1].Sub(began).Seconds()
+			if want := float64(n) / rate; took < want*0.95 || took > want*1.15+0.1 {
+				t.Errorf("rate %g: %d events took %.2f s, want about %.2f s", rate, n, took, want)
+			}
+			for i := range seen.rewound { // a tenth of a second's worth at once, and what comes in meanwhile
+				end := i
+				for end < n && seen.rewound[end].Sub(seen.rewound[i]) < 100*time.Millisecond {
+					end++
+				}
+				if most := 2*max(1, rate/10) + 1; float64(end-i) > most {
+					t.Fatalf("rate %g: %d events in a tenth of a second, want %g at the most", rate, end-i, most)
+				}
+			}
+			for seq, at := range wrote {
+				if wait := seen.live[seq].Sub(at); wait > 20*time.Millisecond || wait < 0 {
+					t.Errorf("rate %g: a live event waited %s beside a rewind", rate, wait)
+				}
+			}
+			if len(src.published()) != len(wrote) {
+				t.Errorf("rate %g: recorded as live %v, want the %d live ones", rate, src.published(), len(wrote))
+			}
+		})
+	}
+}
+
+// Events of a rewind are read in pages, twenty in a second.
+func TestARewindIsReadInPages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newFakeSource()
+		src.rewinds.all = []*fakeRewind{rewindOf(1, 400, 1000, nil)}
+		run := start(relay.New(src, &fakePublisher{}, relay.Config{}))
+		after(450 * time.Millisecond)
+		run.stop()
+		run.wait(t)
+		if looks, got := len(src.looks()), src.repeated(1); looks > 20 || got < 300 {
+			t.Errorf("looked %d times for %d events, want about 10 times for 400", looks, got)
+		}
+	})
+}
+
+// Without a rewind it is looked for once a second; Wake changes nothing about that.
+func TestAnIdleRelaySeldomLooksForRewinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newFakeSource()
+		r := relay.New(src, &fakePublisher{}, relay.Config{})
+		run := start(r)
+		for range 100 {
+			after(100 * time.Millisecond)
+			r.Wake()
+		}
+		if got := len(src.looks()); got < 8 || got > 11 {
+			t.Errorf("looked %d times in 10 s, want about 10", got)
+		}
+		// One whose last event waits is looked at as seldom, in the end.
+		src.set(func() {
+			src.rewinds.all = []*fakeRewind{rewindOf(1, 1, 1000, nil)}
+			src.rewinds.all[0].Events = 2 // so it does not end
+		})
+		after(10 * time.Second)
+		from := len(src.looks())
+		after(10 * time.Second)
+		if got := len(src.looks()) - from; got < 8 || got > 12 {
+			t.Errorf("looked %d times in 10 s at a rewind that waits, want about 10", got)
+		}
+		run.stop()
+		run.wait(t)
+	})
+}
+
+// Parts of the log without an event of the rewind are passed without delay, and not
+// without a pause.
+func TestARewindPassesWhatItsFilterLeavesOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newFakeSource()
+		rw := rewindOf(1, 5, 1000, nil)
+		rw.empty = 100
+		src.rewinds.all = []*fakeRewind{rw}
+		run := start(relay.New(src, &fakePublisher{}, relay.Config{}))
+		after(2 * time.Second)
+		if got := src.repeated(1); got != 5 {
+			t.Errorf("%d events are published, want 5", got)
+		}
+		run.stop()
+		run.wait(t)
+	})
+}
+
+// Events of a rewind that no stream takes are tried again without end, are not held,
+// take little of the room, and do not stop live events, of their key neither.
+func TestARewindThatNoStreamTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newFakeSource()
+		src.rewinds.all = []*fakeRewind{rewindOf(1, 400, 100_000, func(ev *postroom.Logged) { ev.Key, ev.Subject = "k", "gone" })}
+		var open sync.Mutex
+		taken := false
+		most := map[int64]bool{}
+		pub := &fakePublisher{stream: "S", answer: func(ev postroom.Logged, _ int) (time.Duration, error) {
+			open.Lock()
+			defer open.Unlock()
+			if ev.Rewind != 0 && !taken {
+				most[ev.Seq] = true
+				return time.Millisecond, relay.ErrNoStream
+			}
+			return time.Millisecond, nil
+		}}
+		r := relay.New(src, pub, relay.Config{MaxUnpublished: 2000})
+		run := start(r)
+		after(3 * time.Second)
+		for i := range 20 {
+			src.set(func() {
+				src.terms[0].unread = append(src.terms[0].unread, postroom.Logged{Seq: int64(1000 + i), Event: postroom.Event{Type: "a.b", Key: "k"}})
+			})
+			r.Wake()
+			after(500 * time.Millisecond)
+			if got := len(src.published()); got != i+1 {
+				t.Fatalf("%d live events are published, want %d: a rewind stops them", got, i+1)
+			}
+		}
+		if got := len(most); got == 0 || got > 250 {
+			t.Errorf("%d events of the rewind were in hand, want an eighth of 2000 at the most", got)
+		}
+		if len(src.held) > 0 || src.repeated(1) > 0 {
+			t.Errorf("%d events are held and %d published, want none", len(src.held), src.repeated(1))
+		}
+		open.Lock()
+		taken = true
+		open.Unlock()
+		after(10 * time.Second)
+		if got := src.repeated(1); got != 400 {
+			t.Errorf("%d events are published when a stream takes them, want 400", got)
+		}
+		run.stop()
+		run.wait(t)
+	})
+}
+
+// What the broker refuses for long enough while others pass is held, for its rewind and
+// for no key.
+func TestWhatTheBrokerRefusesOfARewindIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newFakeSource()
+		src.rewinds.all = []*fakeRewind{rewindOf(9, 30, 2, func(ev *postroom.Logged) { ev.Key = "k" })}
+		pub := &fakePublisher{stream: "S", answer: func(ev postroom.Logged, _ int) (time.Duration, error) {
+			switch ev.Seq {
+			case 1:
+				return 0, &relay.BrokerError{Code: 10169, Status: 400, Description: "no"}
+			case 2:
+				return 0, nats.ErrMaxPayload
+			}
+			return 0, nil
+		}}
+		run := start(relay.New(src, pub, relay.Config{}))
+		after(20 * time.Second)
+		run.stop()
+		run.wait(t)
+		for seq, dead := range map[int64]bool{1: false, 2: true} {
+			h, ok := src.held[seq]
+			if !ok || h.Rewind != 9 || h.Key != "" || h.Failure == nil || h.Failure.Dead != dead {
+				t.Errorf("held of %d: %+v, want for rewind 9, no key, dead %t", seq, h, dead)
+			}
+		}
+		if got := src.repeated(9); got != 28 || len(src.held) != 2 {
+			t.Errorf("%d are published and %d held, want 28 and 2", got, len(src.held))
+		}
+	})
+}
+
+// A cancelled rewind ends within two seconds: what waits to be sent, or to be sent again,
+// is dropped. The next one begins, and the log says so.
+func TestACancelledRewindEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text logged
+		src := newFakeSource()
+		src.rewinds.all = []*fakeRewind{
+			rewindOf(1, 300, 1000, func(ev *postroom.Logged) { ev.Key = "k" }),
+			rewindOf(2, 20, 1000, func(ev *postroom.Logged) { ev.Key = "k" }),
+		}
+		pub := &fakePublisher{answer: func(ev postroom.Logged, _ int) (time.Duration, error) {
+			if ev.Rewind == 1 {
+				return 100 * time.Millisecond, relay.ErrNoStream
+			}
+			return time.Millisecond, nil
+		}}
+		run := start(relay.New(src, pub, relay.Config{Logger: text.logger()}))
+		after(5 * time.Second)
+		src.set(func() { src.rewinds.all[0].Cancelled = true })
+		after(5 * time.Second)
+		sent := pub.triedOf(1)
+		after(10 * time.Second)
+		if now := pub.triedOf(1); now != sent {
+			t.Errorf("%d events of the cancelled rewind were sent five seconds after it was cancelled", now-sent)
+		}
+		dropped := 0
+		for _, e := range src.rewinds.repeated {
+			if e.Dropped && e.Rewind == 1 {
+				dropped++
+			}
+		}
+		if dropped == 0 || dropped > 100 || src.repeated(1) > 0 {
+			t.Errorf("%d events were dropped and %d published, want those in hand and none", dropped, src.repeated(1))
+		}
+		if got := src.repeated(2); got != 20 {
+			t.Errorf("%d events of the next rewind are published, want 20", got)
+		}
+		run.stop()
+		run.wait(t)
+		for _, want := range []string{"rewind begins\" rewind=1", "rewind was cancelled\" rewind=1", "rewind begins\" rewind=2", "rewind is done\" rewind=2"} {
+			if got := text.count(want); got != 1 {
+				t.Errorf("the log has %q %d times, want once", want, got)
+			}
+		}
+	})
+}
+
+// While nothing is acknowledged nothing more of a rewind is read, and it does not make up
+// for that time afterwards.
+func TestARewindDoesNotMakeUpForAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rate, outage = 200, 5 * time.Second
+		src, seen := newFakeSource(), &sightings{}
+		src.rewinds.all = []*fakeRewind{rewindOf(1, 300, rate, nil)}
+		began := time.Now()
+		pub := &fakePublisher{answer: func(ev postroom.Logged, _ int) (time.Duration, error) {
+			seen.see(ev)
+			return max(time.Millisecond, time.Until(began.Add(outage))), nil
+		}}
+		run := start(relay.New(src, pub, relay.Config{}))
+		after(outage - time.Second)
+		if n := pub.triedOf(1); n > 25 {
+			t.Errorf("%d events were sent while none was acknowledged, want a tenth of a second's worth", n)
+		}
+		after(10 * time.Second)
+		run.stop()
+		run.wait(t)
+		late := slices.DeleteFunc(slices.Clone(seen.rewound), func(at time.Time) bool { return at.Before(began.Add(outage)) })
+		if len(seen.rewound) != 300 || len(late) < 250 {
+			t.Fatalf("%d events were sent, %d after the outage", len(seen.rewound), len(late))
+		}
+		if took := late[len(late)-1].Sub(late[0]).Seconds(); took < 0.85*float64(len(late))/rate {
+			t.Errorf("%d events took %.2f s after an outage, want %d a second", len(late), took, rate)
+		}
+	})
+}
+
+// A rewind of which the broker takes nothing does not wait for others to pass: what is
+// refused is held after a while, and that is no attempt.
+func TestARewindOfWhichAllIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newFakeSource()
+		src.rewinds.all = []*fakeRewind{rewindOf(1, 2, 1000, nil)}
+		pub := &fakePublisher{stream: "S", answer: func(postroom.Logged, int) (time.Duration, error) {
+			return 0, &relay.BrokerError{Code: 10169, Status: 400, Description: "no"}
+		}}
+		run := start(relay.New(src, pub, relay.Config{}))
+		after(3 * time.Second)
+		src.set(func() {
+			if len(src.held) > 0 {
+				t.Error("held at once")
+			}
+		})
+		after(7 * time.Second)
+		run.stop()
+		run.wait(t)
+		for _, h := range src.held {
+			if h.Rewind != 1 || h.Failure.Dead || h.Failure.Attempts != 0 {
+				t.Errorf("held %+v, %+v", h, h.Failure)
+			}
+		}
+		if len(src.held) != 2 {
+			t.Errorf("%d events are held, want 2", len(src.held))
+		}
+	})
+}
+
+// An event that a rewind left in held is published from there as all others are.
+func TestAnEventOfARewindFromHeldIsALiveOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newFakeSource(postroom.Logged{Seq: 5, Rewind: 3, Held: true, Unordered: true, Event: postroom.Event{Type: "a.b", Key: "k"}})
+		run := start(relay.New(src, &fakePublisher{}, relay.Config{}))
+		after(time.Second)
+		run.stop()
+		run.wait(t)
+		if got := src.published(); !slices.Equal(got, []int64{5}) || src.repeated(3) != 0 {
+			t.Errorf("recorded as published %v, as repeated %d events", got, src.repeated(3))
+		}
+	})
+}
+
+// A part of the log of which a rewind has nothing is recorded at once, too.
+func TestARewindIsRecordedAsItMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newFakeSource()
+		r := relay.New(src, &fakePublisher{}, relay.Config{Lease: time.Minute, Retention: -1})
+		run := start(r)
+		after(5500 * time.Millisecond)
+		src.set(func() {
+			rw := rewindOf(1, 1, 1000, nil)
+			rw.empty, rw.events = 1, nil
+			src.rewinds.all = []*fakeRewind{rw}
+		})
+		after(2 * time.Second)
+		src.set(func() {
+			if n := len(src.terms[0].records); n != 1 {
+				t.Errorf("%d recordings in seven seconds with a lease of a minute, want the one of the rewind", n)
+			}
+		})
+		run.stop()
+		run.wait(t)
+	})
+}

@@ -1,0 +1,152 @@
+package relay_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/wire"
+	"github.com/postroom/postroom/relay"
+)
+
+// filled returns a stream with so many events, e1 first, and the publisher on it.
+func filled(t *testing.T, name string, n int, cfg jetstream.StreamConfig) (jetstream.JetStream, jetstream.Stream, *relay.JetStreamPublisher) {
+	t.Helper()
+	nc := connect(t, devtest.NATSURL(t))
+	cfg.Name, cfg.Subjects = name, []string{name + ".>"}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := js.CreateStream(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = js.DeleteStream(t.Context(), name) }) // one test deletes it
+	for i := range n {
+		store(t, js, name, fmt.Sprint("e", i+1))
+	}
+	return js, s, relay.JetStream(nc)
+}
+
+func store(t *testing.T, js jetstream.JetStream, name, id string) {
+	t.Helper()
+	ev := postroom.Event{ID: id, Source: "/shop", Type: name + ".a", Time: time.Now(), LoggedAt: time.Now()}
+	if _, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: ev.Type, Header: nats.Header(wire.Encode(ev)), Data: []byte("{}")}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCompare(t *testing.T) {
+	t.Parallel()
+	for i, tt := range []struct {
+		name  string
+		place postroom.Place
+		then  func(t *testing.T, js jetstream.JetStream, s jetstream.Stream, name string)
+		want  relay.Verdict
+		last  string // message id at the end
+	}{
+		{"the last message", postroom.Place{Seq: 5, MessageID: "/shop#e5"}, nil, relay.Kept, "/shop#e5"},
+		{"one before it", postroom.Place{Seq: 3, MessageID: "/shop#e3"}, nil, relay.Kept, "/shop#e5"},
+		{"none was noted", postroom.Place{Seq: 3}, nil, relay.Kept, "/shop#e5"},
+		{"another message there", postroom.Place{Seq: 3, MessageID: "/shop#x"}, nil, relay.LostTail, "/shop#e5"},
+		{"it ends before", postroom.Place{Seq: 6, MessageID: "/shop#e6"}, nil, relay.LostTail, "/shop#e5"},
+		{"it was created at another time", postroom.Place{Seq: 5, MessageID: "/shop#e5", Created: time.Unix(7, 0)}, nil, relay.Recreated, "/shop#e5"},
+		{"the message was dropped for its age", postroom.Place{Seq: 2, MessageID: "/shop#e2"}, func(t *testing.T, _ jetstream.JetStream, s jetstream.Stream, _ string) {
+			if err := s.Purge(t.Context(), jetstream.WithPurgeSequence(4)); err != nil {
+				t.Fatal(err)
+			}
+		}, relay.Kept, "/shop#e5"},
+		{"the message was removed", postroom.Place{Seq: 3, MessageID: "/shop#e3"}, func(t *testing.T, _ jetstream.JetStream, s jetstream.Stream, _ string) {
+			if err := s.DeleteMsg(t.Context(), 3); err != nil {
+				t.Fatal(err)
+			}
+		}, relay.LostTail, "/shop#e5"},
+		{"there is no stream", postroom.Place{Seq: 3, MessageID: "/shop#e3"}, func(t *testing.T, js jetstream.JetStream, _ jetstream.Stream, name string) {
+			if err := js.DeleteStream(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+		}, relay.Absent, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			name := fmt.Sprint("STANDS", i)
+			js, s, p := filled(t, name, 5, jetstream.StreamConfig{AllowDirect: i%2 == 0})
+			if tt.then != nil {
+				tt.then(t, js, s, name)
+			}
+			tt.place.Stream = name
+			if tt.place.Created.IsZero() {
+				tt.place.Created = s.CachedInfo().Created
+			}
+			got, err := p.Compare(t.Context(), tt.place)
+			if err != nil || got.Verdict != tt.want || got.Last.MessageID != tt.last {
+				t.Errorf("Compare = %+v, %v, want %s with %s at the end", got, err, tt.want, tt.last)
+			}
+		})
+	}
+}
+
+// All messages of a part of a stream are read, and no more, also what comes while it is.
+func TestStored(t *testing.T) {
+	t.Parallel()
+	js, s, p := filled(t, "STORED", 20, jetstream.StreamConfig{})
+	if _, err := js.Publish(t.Context(), "STORED.raw", []byte("no event")); err != nil {
+		t.Fatal(err)
+	}
+	middle, err := s.GetMsg(t.Context(), 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name        string
+		span        relay.Span
+		first, last uint64
+	}{
+		{"all", relay.Span{To: 21}, 1, 21},
+		{"from a sequence", relay.Span{From: 7, To: 21}, 7, 21},
+		{"to a sequence", relay.Span{From: 7, To: 9}, 7, 9},
+		{"since a time", relay.Span{Since: middle.Time, To: 21}, 8, 21},
+		{"since a time after all", relay.Span{Since: time.Now().Add(time.Hour), To: 21}, 1, 0},
+		{"behind the end", relay.Span{From: 30, To: 21}, 1, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			next, stop, err := p.Stored(t.Context(), "STORED", tt.span)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stop()
+			var got, want []relay.Message
+			for {
+				page, err := next(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(page) == 0 {
+					break
+				}
+				got = append(got, page...)
+			}
+			for seq := tt.first; seq <= tt.last; seq++ {
+				m := relay.Message{Seq: seq, Source: "/shop", ID: fmt.Sprint("e", seq)}
+				if seq == 21 {
+					m = relay.Message{Seq: seq}
+				}
+				want = append(want, m)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("read %v, want %v", got, want)
+			}
+		})
+	}
+	consumers := s.ListConsumers(t.Context())
+	for c := range consumers.Info() {
+		t.Errorf("consumer %s is left", c.Name)
+	}
+}

@@ -1,0 +1,99 @@
+package relay
+
+import (
+	"context"
+	"time"
+
+	"github.com/postroom/postroom"
+)
+
+// Witness is a [Publisher] that can tell what its streams still have. A publisher need
+// not be one; then the relay does not notice what the broker loses.
+//
+// It is an interface so that the relay knows no broker.
+type Witness interface {
+	// Compare looks whether a stream still has what it had at a place. An error is an
+	// outage: nothing can be told.
+	Compare(ctx context.Context, at postroom.Place) (Standing, error)
+
+	// Stored begins to read which events a stream has: up to a sequence, and from
+	// another on or, where since is set, from that time on. next returns the next of
+	// them, none at the end; stop ends the reading.
+	Stored(ctx context.Context, stream string, span Span) (next func(ctx context.Context) ([]Message, error), stop func(), err error)
+}
+
+// Span is a part of a stream.
+type Span struct {
+	From  uint64    // its first sequence
+	Since time.Time // or, unless zero, when its first message was stored
+	To    uint64    // its last sequence
+}
+
+// Message is an event as a stream has it. Source and ID are empty for a message that
+// Postroom did not write.
+type Message struct {
+	Seq    uint64
+	Source string
+	ID     string
+}
+
+// Verdict says what became of what a stream had.
+type Verdict string
+
+// The verdicts.
+const (
+	// Kept: it has it.
+	Kept Verdict = "kept"
+
+	// LostTail: it ends before it, or has another message in its place.
+	LostTail Verdict = "lost_tail"
+
+	// Recreated: it was deleted and made again.
+	Recreated Verdict = "recreated"
+
+	// Absent: there is no such stream.
+	Absent Verdict = "absent"
+)
+
+// Standing is how a stream stands.
+type Standing struct {
+	Verdict Verdict
+
+	// Last is the place at which the stream ends. Its message id is empty where the
+	// stream has no message there.
+	Last postroom.Place
+
+	// First is the sequence of the stream's first message, FirstTime when it was
+	// stored; zero where there is none.
+	First     uint64
+	FirstTime time.Time
+
+	// Subjects are those that the stream takes.
+	Subjects []string
+
+	// Limits reports whether the stream keeps messages until a limit is reached, and
+	// not until they are consumed.
+	Limits bool
+}
+
+// Chronicle is a [Source] that knows what it had published. A source need not be one;
+// then what a broker loses is not repaired.
+//
+// It is an interface so that this package holds no SQL. All its methods may be called
+// concurrently.
+type Chronicle interface {
+	// Places returns where streams ended when a relay last recorded that.
+	Places(ctx context.Context) ([]postroom.Place, error)
+
+	// Sources returns the sources of its events, each once.
+	Sources(ctx context.Context) ([]string, error)
+
+	// Marks returns the marks that it has for a stream, the newest first.
+	Marks(ctx context.Context, stream string) ([]postroom.Mark, error)
+
+	// Published begins to read the events that are published now and may not have
+	// been at a mark, from a time on where since is not zero, and those that may be on
+	// their way. next returns the next of them, in the order of their seqs, none at the
+	// end.
+	Published(ctx context.Context, after postroom.Mark, since time.Time) (next func(ctx context.Context) ([]postroom.Entry, error), err error)
+}
