@@ -170,7 +170,10 @@ func (n *natsProcess) end(signal os.Signal, patience time.Duration) error {
 
 func (n *natsProcess) freeze() error {
 	n.frozen = true
-	return n.server.cmd.Process.Signal(sigFreeze)
+	if err := n.server.cmd.Process.Signal(sigFreeze); err != nil {
+		return err
+	}
+	return awaitFrozen(n.server.cmd.Process.Pid)
 }
 
 func (n *natsProcess) thaw() error {
