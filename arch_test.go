@@ -41,6 +41,7 @@ const (
 	dockerErrPath  = "github.com/containerd/errdefs"
 	breakerPath    = "github.com/sony/gobreaker/v2"
 	fieldsPath     = "github.com/dunglas/httpsfv"
+	sysPath        = "golang.org/x/sys/..."
 )
 
 // layers is the dependency table: one row a package, with what its files, but
@@ -67,7 +68,7 @@ var layers = []struct {
 	{"internal/cause", nil, "it is about texts alone"},
 	{"internal/narrate", []string{"golang.org/x/term"}, "it tells what examples do, and knows nothing of it"},
 	{"internal/telemetry", []string{otelPath}, "it is the OpenTelemetry API, made shorter"},
-	{"internal/devstack", []string{pgxAllPath, natsServerPath, containersPath, dockerPath, dockerErrPath}, "it starts servers, and knows nothing of what runs on them"},
+	{"internal/devstack", []string{pgxAllPath, natsServerPath, containersPath, dockerPath, dockerErrPath, sysPath}, "it starts servers, and knows nothing of what runs on them"},
 	{"internal/fleet", []string{natsServerPath}, "it runs programs of this module as processes, and knows nothing of what they do"},
 	{"internal/checker", nil, "it judges histories, and knows nothing of how they come about"},
 	{"internal/devtest", []string{rootPath, schemaPath, module + "/internal/devstack", pgxAllPath, natsPath}, "it gives tests their servers"},
