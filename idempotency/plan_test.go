@@ -49,7 +49,8 @@ func TestStatements(t *testing.T) {
 		}
 	}
 	for call, index := range map[string]string{
-		"look ('POST /1', 'c1', '1')": "idempotency_pkey", "touch ('POST /1', 'c1', '1', '1 s')": "idempotency_pkey",
+		"present ('POST /1', 'c1', '1')": "idempotency_pkey",
+		"look ('POST /1', 'c1', '1')":    "idempotency_pkey", "touch ('POST /1', 'c1', '1', '1 s')": "idempotency_pkey",
 		"clear ('POST /1', 'c1', '1', 0)": "idempotency_pkey", "delete ('POST /1', 'c1', '1')": "idempotency_pkey",
 		"advance ('POST /1', 'c1', '1', gen_random_uuid(), 1, 'a', '1')":                                      "idempotency_pkey",
 		"renew ('POST /1', 'c1', '1', gen_random_uuid(), 1, '1 s')":                                           "idempotency_pkey",

@@ -9,6 +9,8 @@ import (
 var (
 	//go:embed sql/lock.sql
 	lockSQL string
+	//go:embed sql/present.sql
+	presentSQL string
 	//go:embed sql/look.sql
 	lookSQL string
 	//go:embed sql/clear.sql
@@ -39,7 +41,8 @@ var (
 
 // statements are the statements of this package, for one schema.
 type statements struct {
-	lock, look, clear, store        string
+	lock, present, look             string
+	clear, store                    string
 	claim, take, renew              string
 	advance, complete, fail         string
 	touch, delete, purge, purgeKept string
@@ -48,7 +51,8 @@ type statements struct {
 func load(name string) statements {
 	in := func(sql string) string { return schema.In(name, sql) }
 	return statements{
-		lock: lockSQL, look: in(lookSQL), clear: in(clearSQL), store: in(storeSQL),
+		lock: lockSQL, present: in(presentSQL), look: in(lookSQL),
+		clear: in(clearSQL), store: in(storeSQL),
 		claim: in(claimSQL), take: in(takeSQL), renew: in(renewSQL),
 		advance: in(advanceSQL), complete: in(completeSQL), fail: in(failSQL),
 		touch: in(touchSQL), delete: in(deleteSQL), purge: in(purgeSQL), purgeKept: in(purgeKeptSQL),

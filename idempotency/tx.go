@@ -97,7 +97,7 @@ func (g *Guard) runTx(ctx context.Context, a *attempt) (result, error) {
 }
 
 // open begins a transaction, takes the operation's lock and looks for its row, in one
-// round trip. It returns whether the lock was free.
+// round trip where there is none. It returns whether the lock was free.
 func (g *Guard) open(ctx context.Context, op *operation) (_ *tx, found *row, held bool, err error) {
 	ctx, cancel := g.bounded(ctx)
 	defer cancel()
@@ -105,14 +105,14 @@ func (g *Guard) open(ctx context.Context, op *operation) (_ *tx, found *row, hel
 	if err != nil {
 		return nil, nil, false, fmt.Errorf("begin: %w", err)
 	}
-	batch := &pgx.Batch{}
+	present, batch := false, &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{IsoLevel: op.rules.Isolation})
 	if op.keyed() {
 		batch.Queue(g.sql.lock, op.lock).QueryRow(func(r pgx.Row) error { return r.Scan(&held) })
-		batch.Queue(g.sql.look, op.key.Scope, op.key.Principal, op.key.Value).Query(func(rows pgx.Rows) error {
-			var err error
-			found, err = one(rows)
-			return err
+		batch.Queue(g.sql.present, op.key.Scope, op.key.Principal, op.key.Value).Query(func(rows pgx.Rows) error {
+			present = rows.Next()
+			rows.Close()
+			return rows.Err()
 		})
 		if op.rules.Store != StoreSuccess {
 			batch.Queue("SAVEPOINT " + savepoint)
@@ -120,15 +120,26 @@ func (g *Guard) open(ctx context.Context, op *operation) (_ *tx, found *row, hel
 	}
 	results := owner.SendBatch(ctx, batch)
 	t := &tx{Tx: results.Tx(), owner: owner}
-	if err := results.Close(); err != nil {
+	err = results.Close()
+	if err == nil && present {
+		found, err = g.lookIn(ctx, t.Tx, op.key)
+	}
+	if err != nil {
 		t.rollback(ctx)
 		return nil, nil, false, fmt.Errorf("begin: %w", err)
 	}
 	return t, found, held || !op.keyed(), nil
 }
 
-// one returns the row, or nil where there is none.
-func one(rows pgx.Rows) (*row, error) {
+// look returns the row of a key, or nil where there is none, without a transaction.
+func (g *Guard) look(ctx context.Context, k Key) (*row, error) {
+	ctx, cancel := g.bounded(ctx)
+	defer cancel()
+	return g.lookIn(ctx, g.pool, k)
+}
+
+func (g *Guard) lookIn(ctx context.Context, db querier, k Key) (*row, error) {
+	rows, _ := db.Query(ctx, g.sql.look, k.Scope, k.Principal, k.Value) // collecting reports the error
 	f, err := pgx.CollectOneRow(rows, scanRow)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
@@ -136,12 +147,9 @@ func one(rows pgx.Rows) (*row, error) {
 	return f, err
 }
 
-// look returns the row of a key, or nil where there is none, without a transaction.
-func (g *Guard) look(ctx context.Context, k Key) (*row, error) {
-	ctx, cancel := g.bounded(ctx)
-	defer cancel()
-	rows, _ := g.pool.Query(ctx, g.sql.look, k.Scope, k.Principal, k.Value) // one reports the error
-	return one(rows)
+// querier is a pool, or a transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
 // finish keeps the answer and commits, in one round trip.

@@ -91,13 +91,15 @@ func do(ctx context.Context, tx pgx.Tx, kind, id string, c change) error {
 	return err
 }
 
-// whileStopped stops the broker, does something to its storage, and starts it again.
+// whileStopped stops the broker, does something to its storage, and starts it again. It
+// returns once the test's own connection is back.
 func (f *forgetful) whileStopped(do func() error) {
 	f.Helper()
 	f.broker.Stop()
 	if err := errors.Join(do(), f.broker.Restart(context.WithoutCancel(f.Context()))); err != nil {
 		f.Fatal(err)
 	}
+	devtest.Eventually(f, time.Minute, "the connection to be back", func() bool { return f.nc.FlushTimeout(time.Second) == nil })
 }
 
 // cut takes the end off the file in which the broker keeps the newest messages, and

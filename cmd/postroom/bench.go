@@ -36,7 +36,7 @@ type benchWish struct {
 func newBench(getenv func(string) string) *cobra.Command {
 	wish := &benchWish{db: database{getenv: getenv}, broker: broker{getenv: getenv}}
 	cmd := &cobra.Command{
-		Use:   "bench [relay] [producer] [latency] [inbox]",
+		Use:   "bench [relay] [producer] [latency] [inbox] [http]",
 		Short: "Measure the speed on your own servers",
 		Long: `Measure the speed of Postroom on your own servers, or with --dev on throwaway
 ones of this machine. Each figure stands beside a reference that is measured in
@@ -48,6 +48,7 @@ the same run: their ratio says something also where the machine is busy.
              (relay.atomic_fsync needs a broker that syncs every message, which
              --dev starts and --nats-fsync-url names)
   inbox      handling a backlog, an event or a batch of them in a transaction
+  http       answering requests that carry an Idempotency-Key
 Without a group, all of them.
 
 Everything it creates has postroom_bench in its name: schemas in the database

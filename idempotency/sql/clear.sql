@@ -4,7 +4,7 @@
 --
 -- Locks   the row.
 -- Index   the primary key.
--- Called  by Guard.store, in front of store.sql.
+-- Called  by Guard.finish, in front of store.sql.
 DELETE FROM postroom.idempotency
 WHERE scope = $1 AND principal = $2 AND key = $3 AND fence = $4
   AND (expires_at <= clock_timestamp() OR state <> 'complete')

@@ -1,6 +1,5 @@
 -- The row of key $3 of principal $2 in scope $1, with whether it counts (it has not
--- expired) and whether somebody holds it. It is a statement of its own after the
--- lock: so it sees whatever the last holder of the lock committed.
+-- expired) and whether somebody holds it.
 --
 -- Locks   none.
 -- Index   the primary key.

@@ -39,6 +39,9 @@ const (
 	handLoop      = "reference.loop"
 	sharedKeys    = "reference.keys"
 	rawSynced     = "reference.publish_fsync"
+	plainRequest  = "reference.request"
+	handKeys      = "reference.key_table"
+	bareRequest   = "reference.request_bare"
 )
 
 // idleRelay is measured for two figures.
@@ -66,6 +69,14 @@ const handled = stocked +
 	"one handler with {workers} workers, whose effect is one small insert; "
 
 const untilAcked = "from the start of Run until the last effect is committed and acknowledged; "
+
+const requests = "{clients} clients over HTTP on the loopback interface, server and clients in the process that measures, request bodies of {bytes} bytes of JSON; "
+
+const firsts = requests + "each request with a key of its own, answered by a guard in transaction mode whose handler %s; "
+
+const pays = "inserts a row and a ledger entry and writes one event of {bytes} bytes"
+
+const inPlain = "reference: the same handler in a plain transaction, a round trip for each statement, begin and commit"
 
 const ordered = "backlog of {backlog} events of {bytes} bytes of JSON in a file stream, {keys} keys in turn, all CloudEvents headers and a message id; " +
 	"one ordered handler with {workers} workers, whose effect is one small insert; "
@@ -112,6 +123,11 @@ var figures = []figure{
 	{name: "inbox.ordered", unit: "events/s", against: sharedKeys, conditions: ordered + "from the start of Run until the last effect is committed; reference: the same handler without an order"},
 	{name: "inbox.ordered_flaky", unit: "events/s", against: "inbox.ordered", conditions: ordered + "5 % of the events fail at their first attempt and are tried again after 100 ms; from the start of Run until the last effect is committed; reference: none fails"},
 	{name: "inbox.ordered_blocked", unit: "events/s", against: "inbox.ordered", conditions: ordered + "{stuck} others wait behind a key whose event is dead; from the start of Run until the last effect is committed; reference: none waits"},
+
+	{name: "http.first", unit: "requests/s", against: plainRequest, conditions: fmt.Sprintf(firsts, pays) + inPlain},
+	{name: "http.first_by_hand", trial: "http.first", unit: "requests/s", against: handKeys, conditions: fmt.Sprintf(firsts, pays) + "reference: the same handler with a table of keys written by hand, in one transaction: the key inserted before, updated with the answer after, a round trip for each statement, begin and commit"},
+	{name: "http.first_bare", unit: "requests/s", against: bareRequest, conditions: fmt.Sprintf(firsts, "inserts one row and nothing else") + inPlain},
+	{name: "http.replay", unit: "requests/s", against: "http.first", conditions: requests + "requests with {repeated} keys, all answered before, in turn; reference: each with a key of its own"},
 }
 
 // trials measure figures and references, by name.
@@ -149,10 +165,17 @@ var trials = map[string]trial{
 	"inbox.ordered":         orderedTrial(load{part: singlePart, keys: keys}),
 	"inbox.ordered_flaky":   orderedTrial(load{part: singlePart, keys: keys, flaky: flaky}),
 	"inbox.ordered_blocked": orderedTrial(load{part: singlePart, keys: keys, stuck: stuck}),
+
+	plainRequest:      httpTrial(false, (*endpoint).unguarded, (*endpoint).pay),
+	handKeys:          httpTrial(false, (*endpoint).byHand, (*endpoint).pay),
+	bareRequest:       httpTrial(false, (*endpoint).unguarded, (*endpoint).place),
+	"http.first":      httpTrial(false, (*endpoint).guarded, (*endpoint).pay),
+	"http.first_bare": httpTrial(false, (*endpoint).guarded, (*endpoint).place),
+	"http.replay":     httpTrial(true, (*endpoint).guarded, (*endpoint).pay),
 }
 
 // Groups returns the names of the groups of figures.
-func Groups() []string { return []string{"relay", "producer", "latency", "inbox"} }
+func Groups() []string { return []string{"relay", "producer", "latency", "inbox", "http"} }
 
 // Names returns the names of all figures.
 func Names() []string {
@@ -248,7 +271,7 @@ func (f figure) describe(b *bench) string {
 		"{events}", fmt.Sprint(b.cfg.Events), "{synced}", fmt.Sprint(min(b.cfg.Events, maxSynced)), "{bytes}", fmt.Sprint(eventBytes), "{clients}", fmt.Sprint(clients),
 		"{rate}", fmt.Sprint(rate), "{seconds}", fmt.Sprint(b.cfg.Span.Seconds()), "{relay}", relay,
 		"{workers}", fmt.Sprint(workers), "{callers}", fmt.Sprint(callers), "{batch}", fmt.Sprint(batchSize),
-		"{keys}", fmt.Sprint(keys), "{stuck}", fmt.Sprint(stuck),
+		"{keys}", fmt.Sprint(keys), "{repeated}", fmt.Sprint(repeated), "{stuck}", fmt.Sprint(stuck),
 		"{backlog}", fmt.Sprint(b.cfg.Events/singlePart), "{batched}", fmt.Sprint(b.cfg.Events/batchedPart),
 	).Replace(f.conditions)
 }

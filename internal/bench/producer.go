@@ -39,13 +39,18 @@ func (b *bench) producer(ctx context.Context) (_ *producer, schemaName string, e
 	if schemaName, err = b.empty(ctx); err != nil {
 		return nil, "", err
 	}
+	return b.producerIn(schemaName), schemaName, nil
+}
+
+// producerIn returns one on the log of a schema.
+func (b *bench) producerIn(schemaName string) *producer {
 	return &producer{
 		pool:    b.pool,
 		outbox:  outbox.New(outbox.Config{Source: source, Schema: schemaName}),
 		order:   schema.In(schemaName, orderSQL),
 		subject: b.subject(),
 		data:    body(),
-	}, schemaName, nil
+	}
 }
 
 // event returns a new event with a key of its own.

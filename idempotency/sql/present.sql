@@ -1,0 +1,9 @@
+-- Whether there is a row of key $3 of principal $2 in scope $1: mostly there is none, and
+-- this costs half of what look.sql does. It is a statement of its own after the lock: so
+-- it sees whatever the last holder of the lock committed.
+--
+-- Locks   none.
+-- Index   the primary key.
+-- Called  by Guard.open, with the BEGIN and lock.sql before it, in one round trip.
+SELECT FROM postroom.idempotency
+WHERE scope = $1 AND principal = $2 AND key = $3;

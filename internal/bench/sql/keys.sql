@@ -1,0 +1,19 @@
+-- What requests change beside orders and events, and a table of keys as a service
+-- would make it by hand.
+--
+-- Locks   none; they are new.
+-- Called  by bench.endpoint.
+CREATE TABLE postroom.entry (
+    id        bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    account   text        NOT NULL,
+    amount    bigint      NOT NULL,
+    booked_at timestamptz NOT NULL DEFAULT now()
+);
+CREATE TABLE postroom.key_by_hand (
+    key        text        PRIMARY KEY,
+    request    bytea       NOT NULL,
+    status     int,
+    body       bytea,
+    expires_at timestamptz NOT NULL
+);
+CREATE INDEX ON postroom.key_by_hand (expires_at);
