@@ -13,7 +13,7 @@ SECONDS   ?= 60
 SEED      ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example-webhook example-saga example-replay test servers test-containers images build lint fmt bench soak chaos fuzz tidy check-tidy ci
+.PHONY: help setup demo example-webhook example-saga example-replay example-refunds test servers test-containers images build lint fmt bench soak chaos fuzz tidy check-tidy ci
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,10 @@ example-saga: ## Run the saga example: three services that are killed in the mid
 example-replay: ## Run the replay example: events that die, and an operator who brings them back
 	@$(GO) build -o bin/replay ./examples/replay
 	@bin/replay $(ARGS)
+
+example-refunds: ## Run the refunds example: requests that are repeated, a provider out of order, a service that is killed
+	@$(GO) build -o bin/refunds ./examples/refunds
+	@bin/refunds $(ARGS)
 
 test: servers ## Run all tests, against real servers, with the race detector
 	$(GO) test -race $(PKG)

@@ -1,5 +1,3 @@
-//go:build linux || darwin
-
 // Package fleet runs this module's own programs as processes that can be killed and
 // stopped: servers, relays, handlers. A program that uses it is also what it starts.
 package fleet
@@ -78,9 +76,7 @@ func Start(role string, job any, log io.Writer) (*Child, error) {
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), roleVariable+"="+role, jobVariable+"="+string(text))
 	cmd.Stderr = log
-	// In a group of its own, a Ctrl-C does not reach it, and the kernel wakes it
-	// with a hang-up when this program dies while it is stopped.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = apart()
 	c := &Child{cmd: cmd, gone: make(chan struct{})}
 	if c.input, err = cmd.StdinPipe(); err != nil {
 		return nil, err

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/postroom/postroom/idempotency"
+	"github.com/postroom/postroom/outbound"
+)
+
+// refusal is an answer other than success, as problem details of RFC 9457.
+type refusal struct {
+	Title     string `json:"title"`
+	Status    int    `json:"status"`
+	Detail    string `json:"detail,omitempty"`
+	Code      string `json:"code"`
+	Retryable bool   `json:"retryable"`
+}
+
+func (r *refusal) Error() string { return r.Code }
+
+// Answers that are final: the same key has them again.
+var errNoCharge = &refusal{Status: http.StatusNotFound, Code: "charge_not_found", Title: "There is no such charge"}
+
+func invalid(detail string) error {
+	return &refusal{Status: http.StatusBadRequest, Code: "invalid_request", Title: "The request is not valid", Detail: detail}
+}
+
+func tooLarge(left int64) error {
+	return &refusal{
+		Status: http.StatusUnprocessableEntity, Code: "refund_exceeds_charge", Title: "The refund is larger than what is left of the charge",
+		Detail: fmt.Sprintf("%d cents are left.", left),
+	}
+}
+
+func declined(reason string) error {
+	return &refusal{Status: http.StatusPaymentRequired, Code: "payment_declined", Title: "The provider declined", Detail: reason}
+}
+
+// Answers of the moment, which are not kept: the same key may be tried again.
+var (
+	errNobody = &refusal{Status: http.StatusUnauthorized, Code: "unauthorized", Title: "It is not known who sends the request"}
+	errLost   = &refusal{Status: http.StatusConflict, Code: "idempotency_in_progress", Title: "Another process has taken the request over", Retryable: true}
+	errVendor = &refusal{
+		Status: http.StatusServiceUnavailable, Code: "provider_unavailable", Title: "The provider does not answer", Retryable: true,
+		Detail: "Send the same request again later, with the same key: what was done is not done again.",
+	}
+	errStore = &refusal{
+		Status: http.StatusServiceUnavailable, Code: "service_unavailable", Title: "The request was not completed", Retryable: true,
+		Detail: errVendor.Detail,
+	}
+)
+
+// refusalOf is what an error is answered with. Whoever lost the claim of a key has done
+// nothing more; the client asks again, and is told what the other one did.
+func refusalOf(err error) *refusal {
+	var refused *refusal
+	var vendor *outbound.Error
+	switch {
+	case errors.As(err, &refused):
+		return refused
+	case errors.Is(err, idempotency.ErrLeaseLost):
+		return errLost
+	case errors.As(err, &vendor):
+		return errVendor
+	}
+	return errStore
+}
+
+// refuse answers with what an error means.
+func (s *service) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	answer := refusalOf(err)
+	if answer.Retryable {
+		w.Header().Set("Retry-After", "1")
+		s.log.WarnContext(r.Context(), "a request was not completed", "path", r.URL.Path, "code", answer.Code, "error", err)
+	}
+	reply(w, answer.Status, "application/problem+json", answer)
+}
+
+func reply(w http.ResponseWriter, status int, media string, v any) {
+	text, _ := json.Marshal(v) // texts and numbers
+	w.Header().Set("Content-Type", media)
+	w.WriteHeader(status)
+	_, _ = w.Write(append(text, '\n')) // the client may be gone
+}

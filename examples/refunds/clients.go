@@ -1,0 +1,132 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/postroom/postroom/internal/fleet"
+)
+
+// ask is a request of a merchant.
+type ask struct {
+	merchant string
+	kind     kind
+	key      string
+	body     string
+	crash    string // where it ends its process
+}
+
+// answer is what came back; err says that nothing did.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+	err    error
+}
+
+// kept reports whether an answer is final: the guard has kept it.
+func (a answer) kept() bool { return a.err == nil && a.header.Get("Idempotency-Status") != "" }
+
+func (a answer) replayed() bool { return a.err == nil && a.header.Get("Idempotent-Replayed") == "true" }
+
+// code is that of a problem, or empty.
+func (a answer) code() string {
+	var problem struct{ Code string }
+	_ = json.Unmarshal([]byte(a.body), &problem) // what is none has no code
+	return problem.Code
+}
+
+func (a answer) String() string {
+	switch {
+	case a.err != nil:
+		return "no answer"
+	case a.replayed():
+		return fmt.Sprintf("%d replayed %s", a.status, cmp.Or(a.code(), strings.TrimSpace(a.body)))
+	}
+	return fmt.Sprintf("%d %s", a.status, cmp.Or(a.code(), strings.TrimSpace(a.body)))
+}
+
+// told is a final answer, as its client remembers it.
+type told struct {
+	merchant, kind, key string
+	status              int
+	body                string
+}
+
+// clients are the merchants' programs. They remember what they were told, for the proof.
+type clients struct {
+	http *http.Client
+
+	mu   sync.Mutex
+	told []told
+
+	requests, replayed, inProgress, mismatches int64
+}
+
+func newClients() *clients {
+	return &clients{http: &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 200}}}
+}
+
+// send sends one request to a process of the service.
+func (c *clients) send(ctx context.Context, url string, q ask) answer {
+	a := c.post(ctx, url, q)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.requests++
+	switch {
+	case a.replayed():
+		c.replayed++
+	case a.code() == "idempotency_in_progress":
+		c.inProgress++
+	case a.code() == "idempotency_key_payload_mismatch":
+		c.mismatches++
+	}
+	if a.kept() {
+		c.told = append(c.told, told{q.merchant, q.kind.name, q.key, a.status, a.body})
+	}
+	return a
+}
+
+func (c *clients) post(ctx context.Context, url string, q ask) answer {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+q.kind.path, strings.NewReader(q.body))
+	if err != nil {
+		return answer{err: err}
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+q.merchant+"-token")
+	if q.key != "" {
+		req.Header.Set("Idempotency-Key", q.key)
+	}
+	if q.crash != "" {
+		req.Header.Set(crashHeader, q.crash)
+	}
+	req.GetBody = nil // or the transport sends a request with a key again by itself
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return answer{err: err}
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	return answer{resp.StatusCode, resp.Header, string(body), err}
+}
+
+// insist sends a request again, with its key, until it is answered for good. It waits for
+// less than Retry-After asks for: nobody else is there.
+func (c *clients) insist(ctx context.Context, url string, q ask) (answer, error) {
+	for {
+		a := c.send(ctx, url, q)
+		if a.kept() {
+			return a, nil
+		}
+		if !fleet.Sleep(ctx, 100*time.Millisecond) {
+			return a, fmt.Errorf("%s with key %s was not answered for good, but at last: %s: %w", q.kind.path, q.key, a, context.Cause(ctx))
+		}
+	}
+}

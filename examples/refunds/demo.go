@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed" // the statements
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/narrate"
+	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/schema"
+)
+
+//go:embed sql/tables.sql
+var tablesSQL string
+
+// demo is what the service stands on, and the provider whom it calls. The processes of
+// the service know nothing of it, and it outlives them.
+type demo struct {
+	opt      options
+	story    *narrate.Story
+	pool     *pgxpool.Pool // the auditor's
+	nc       *nats.Conn
+	provider *provider
+	jobs     []job // by process
+	log      io.Writer
+	children []*fleet.Child // by process
+	clients  *clients
+	crashes  int
+}
+
+// open makes database, tables and stream: what an operator does before a service starts.
+// The caller closes the demo.
+func open(ctx context.Context, servers *devstack.Stack, opt options, log io.Writer, story *narrate.Story) (_ *demo, err error) {
+	d := &demo{opt: opt, story: story, log: log, clients: newClients()}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.close())
+		}
+	}()
+	url, err := servers.Postgres.CreateDatabase(ctx, "postroom_refunds_"+strings.ToLower(rand.Text()[:10]), "")
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("parse database URL: %w", err)
+	}
+	cfg.MaxConns = 2
+	if d.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	if _, err := schema.Migrate(ctx, d.pool, ""); err != nil {
+		return nil, err
+	}
+	if _, err := d.pool.Exec(ctx, tablesSQL); err != nil {
+		return nil, fmt.Errorf("create tables: %w", err)
+	}
+	if d.nc, err = nats.Connect(servers.NATS.URL(), relay.ConnectOptions()...); err != nil {
+		return nil, fmt.Errorf("connect to NATS: %w", err)
+	}
+	if err := relay.EnsureStream(ctx, d.nc, jetstream.StreamConfig{Name: stream, Subjects: []string{"payment.>"}}); err != nil {
+		return nil, err
+	}
+	if d.provider, err = startProvider(story.Tell); err != nil {
+		return nil, err
+	}
+	addresses := opt.addresses
+	if len(addresses) == 0 {
+		addresses = []string{"127.0.0.1:0", "127.0.0.1:0"}
+	}
+	for _, address := range addresses {
+		d.jobs = append(d.jobs, job{Address: address, Database: url, NATS: servers.NATS.URL(), Provider: d.provider.url, Verbose: opt.verbose})
+	}
+	d.children = make([]*fleet.Child, len(d.jobs))
+	return d, nil
+}
+
+// start starts a process of the service, and returns once it serves.
+func (d *demo) start(ctx context.Context, n int) error {
+	child, err := fleet.Start(rolePayments, d.jobs[n], d.log)
+	if err != nil {
+		return err
+	}
+	d.children[n] = child
+	if err := child.Await(ctx, sayServes); err != nil {
+		return fmt.Errorf("start the service at %s: %w", d.jobs[n].Address, err)
+	}
+	return nil
+}
+
+// startAll starts all processes of the service.
+func (d *demo) startAll(ctx context.Context) error {
+	for n := range d.jobs {
+		if err := d.start(ctx, n); err != nil {
+			return err
+		}
+		d.story.Tell("the service runs at %s (process %d)", d.url(n), d.children[n].PID())
+	}
+	return nil
+}
+
+// url is where a process of the service is reached.
+func (d *demo) url(n int) string {
+	return "http://" + strings.TrimPrefix(d.children[n].Says(), sayServes)
+}
+
+// restart starts a process again that is about to end, or has.
+func (d *demo) restart(ctx context.Context, n int) error {
+	const patience = 10 * time.Second
+	err := fleet.Eventually(ctx, patience, "the end of a process that was killed", func(context.Context) (bool, error) {
+		return d.children[n].Ended(), nil
+	})
+	if err != nil {
+		return err
+	}
+	d.crashes++
+	was := d.children[n].PID()
+	if err := d.start(ctx, n); err != nil {
+		return err
+	}
+	d.story.Tell("process %d was killed; the service runs again at %s (process %d)", was, d.url(n), d.children[n].PID())
+	return nil
+}
+
+// serve serves until ctx ends. A process that ends is started again.
+func (d *demo) serve(ctx context.Context) error {
+	if err := d.startAll(ctx); err != nil {
+		return err
+	}
+	d.story.Tell("tokens are %s; Ctrl-C ends it", strings.Join(tokens(), " and "))
+	for fleet.Sleep(ctx, 50*time.Millisecond) {
+		for n, child := range d.children {
+			if !child.Ended() {
+				continue
+			}
+			if err := d.restart(ctx, n); err != nil && ctx.Err() == nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// close ends the service, however the run ended, and then what it stands on.
+func (d *demo) close() (err error) {
+	d.clients.http.CloseIdleConnections() // else the service waits for those that were never used
+	for _, child := range d.children {
+		if child != nil {
+			child.End()
+		}
+	}
+	if d.provider != nil {
+		err = d.provider.close()
+	}
+	if d.nc != nil {
+		d.nc.Close()
+	}
+	if d.pool != nil {
+		d.pool.Close()
+	}
+	return err
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+// hold stops each call of the provider until release is called. arrived is closed when the
+// first is there.
+func (r *rig) hold() (arrived <-chan struct{}, release func()) {
+	came, gate := make(chan struct{}), make(chan struct{})
+	var first sync.Once
+	r.provider.onCall(func(string) {
+		first.Do(func() { close(came) })
+		<-gate
+	})
+	release = sync.OnceFunc(func() {
+		r.provider.onCall(nil)
+		close(gate)
+	})
+	r.Cleanup(release)
+	return came, release
+}
+
+// The client goes away in the midst of its request. The work is finished, and the retry
+// finds it.
+func TestAnswerIsLost(t *testing.T) {
+	r := newRig(t, 1).calm()
+	q := ask{merchant: "ann", kind: charge, key: "k", body: charged(4200)}
+	arrived, release := r.hold()
+	ctx, hangUp := context.WithCancel(t.Context())
+	sent := make(chan answer, 1)
+	go func() { sent <- r.clients.send(ctx, r.url(0), q) }()
+	<-arrived
+	hangUp()
+	if a := <-sent; a.err == nil {
+		t.Fatalf("the client had an answer: %s", a)
+	}
+	release()
+	if a := r.must(0, q, http.StatusCreated); !a.replayed() {
+		t.Errorf("the retry is answered %s, want a replay", a)
+	}
+	if got := r.effectsOf(charge, "k"); got != one {
+		t.Errorf("effects: %+v, want %+v", got, one)
+	}
+	r.wantProof()
+}
+
+// The database goes away while the provider is called, and comes back. Meanwhile nothing
+// is begun; then the request goes on where it stopped.
+func TestDatabaseIsAway(t *testing.T) {
+	broker, err := devstack.StartNATS(t.Context(), devstack.NATSConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := broker.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	db := devtest.OwnPostgres(t, devstack.Config{Durable: true}) // a commit that was answered survives
+	r := newRigOn(t, &devstack.Stack{Postgres: db, NATS: broker}, 1).calm()
+	under := ask{merchant: "ann", kind: charge, key: "under-way", body: charged(4200)}
+	arrived, release := r.hold()
+	sent := make(chan answer, 1)
+	go func() { sent <- r.clients.send(t.Context(), r.url(0), under) }()
+	<-arrived
+	if err := db.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitAway()
+	meanwhile := under
+	meanwhile.key = "meanwhile"
+	if a := r.clients.send(t.Context(), r.url(0), meanwhile); a.status != http.StatusServiceUnavailable || a.code() != "idempotency_store_unavailable" {
+		t.Errorf("while the database is away: %s", a)
+	}
+	release()
+	// On a slow machine the claim has run out meanwhile, and it is told that.
+	if a := <-sent; a.code() != "service_unavailable" && a.code() != "idempotency_in_progress" || a.header.Get("Retry-After") == "" {
+		t.Errorf("the request that was under way is answered %s", a)
+	}
+	if err := db.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.pool.Reset() // the auditor's connections are gone, too
+	for _, q := range []ask{under, meanwhile} {
+		r.must(0, q, http.StatusCreated)
+	}
+	want := one
+	want.calls = 2 // the first could not be recorded
+	if got := r.effectsOf(charge, under.key); got != want {
+		t.Errorf("effects: %+v, want %+v", got, want)
+	}
+	if got := r.effectsOf(charge, meanwhile.key); got != one {
+		t.Errorf("effects of the one that was turned away: %+v, want %+v", got, one)
+	}
+	r.wantProof()
+}
+
+// awaitAway returns once none of the service's connections to the database works: the
+// server's processes live for a moment longer than their first one.
+func (r *rig) awaitAway() {
+	r.Helper()
+	for range connections + 1 { // each that fails is given up
+		devtest.Eventually(r.T, patience, "the database is away", func() bool {
+			status, _ := r.ledgerOf("ann-token")
+			return status == http.StatusServiceUnavailable
+		})
+	}
+}
+
+// ledgerOf asks for the ledger.
+func (r *rig) ledgerOf(token string) (status int, body string) {
+	r.Helper()
+	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, r.url(0)+"/ledger", nil)
+	if err != nil {
+		r.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	resp, err := r.clients.http.Do(req)
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return resp.StatusCode, strings.TrimSpace(string(text))
+}
+
+// The provider does not come back in time. The client is told to come again, and is not
+// charged twice.
+func TestProviderIsAway(t *testing.T) {
+	r := newRig(t, 1).calm()
+	of := r.charge("c", 1000)
+	q := ask{merchant: "ann", kind: refund, key: "r", body: refunded(of.ID, 1000)}
+	r.provider.onCall(func(string) { panic(http.ErrAbortHandler) })
+	if a := r.clients.send(t.Context(), r.url(0), q); a.status != http.StatusServiceUnavailable || a.code() != "provider_unavailable" {
+		t.Errorf("without the provider: %s", a)
+	}
+	r.provider.onCall(nil)
+	other := q
+	other.key = "other"
+	r.must(0, other, http.StatusUnprocessableEntity) // the amount is set aside for the first
+	r.must(0, q, http.StatusCreated)
+	if got := r.effectsOf(refund, "r"); got != one {
+		t.Errorf("effects: %+v, want %+v", got, one)
+	}
+	r.wantProof()
+}

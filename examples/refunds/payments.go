@@ -1,0 +1,248 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed" // the statements
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/idempotency"
+)
+
+// Movement is money that moves between the provider and a merchant. Requests ask for it,
+// events announce it, and answers tell it.
+type Movement struct {
+	ID       string `json:"id"`
+	Charge   string `json:"charge"` // of a charge, its own id
+	Merchant string `json:"merchant"`
+	Amount   int64  `json:"amount"` // cents
+}
+
+// kind is all in which a charge and a refund differ. What is done with them, and in
+// which order, is one and the same: whatever can be done safely can be undone so.
+type kind struct {
+	name, path string
+	event      string // announces it
+	prefix     string // of ids
+
+	// undoes says that it names the charge that it takes from.
+	undoes bool
+
+	// hold locks what the money is taken from, until tx ends, and returns what the
+	// provider calls that, and how much is left of it.
+	hold func(ctx context.Context, tx pgx.Tx, m Movement) (of string, left int64, err error)
+
+	// row inserts what was made.
+	row func(m Movement, ref, key string) (sql string, args []any)
+
+	// accounts are where the money leaves, and where it comes to.
+	accounts func(merchant string) (debit, credit string)
+}
+
+var (
+	//go:embed sql/lock.sql
+	lockSQL string
+	//go:embed sql/given_back.sql
+	givenBackSQL string
+	//go:embed sql/reserve.sql
+	reserveSQL string
+	//go:embed sql/release.sql
+	releaseSQL string
+	//go:embed sql/charge.sql
+	chargeSQL string
+	//go:embed sql/refund.sql
+	refundSQL string
+	//go:embed sql/enter.sql
+	enterSQL string
+)
+
+var charge = kind{
+	name: "charge", path: "/charges", event: "payment.charged", prefix: "ch_",
+	hold: func(context.Context, pgx.Tx, Movement) (string, int64, error) { return "", math.MaxInt64, nil },
+	row: func(m Movement, ref, key string) (string, []any) {
+		return chargeSQL, []any{m.ID, m.Merchant, m.Amount, ref, key}
+	},
+	accounts: func(merchant string) (string, string) { return "provider", merchant },
+}
+
+var refund = kind{
+	name: "refund", path: "/refunds", event: "payment.refunded", prefix: "re_", undoes: true,
+	hold: func(ctx context.Context, tx pgx.Tx, m Movement) (of string, left int64, err error) {
+		var amount, back int64
+		err = tx.QueryRow(ctx, lockSQL, m.Charge, m.Merchant).Scan(&of, &amount)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return "", 0, errNoCharge
+		}
+		if err == nil {
+			err = tx.QueryRow(ctx, givenBackSQL, m.Charge).Scan(&back)
+		}
+		if err != nil {
+			return "", 0, fmt.Errorf("look up charge: %w", err)
+		}
+		return of, amount - back, nil
+	},
+	row: func(m Movement, ref, key string) (string, []any) {
+		return refundSQL, []any{m.ID, m.Charge, m.Merchant, m.Amount, ref, key}
+	},
+	accounts: func(merchant string) (string, string) { return merchant, "provider" },
+}
+
+// reserved is what the first phase records: what is to be made, and what the provider
+// calls the charge that it is taken from.
+type reserved struct {
+	Movement Movement
+	Of       string
+}
+
+// carryOut moves money, once for each key. The key is claimed while it runs. Each step is
+// recorded when it is done; after a crash, or a failure, the next request with the key
+// goes on behind the last of them. No transaction is open while the provider is called.
+func (s *service) carryOut(ctx context.Context, k kind, m Movement) (Movement, receipt, error) {
+	held, err := idempotency.Phase(ctx, "reserve", func(ctx context.Context, tx pgx.Tx) (reserved, error) {
+		return s.reserve(ctx, tx, k, m)
+	})
+	if err != nil {
+		return m, receipt{}, err
+	}
+	m = held.Movement
+	dieAt(ctx, beforeCall)
+	got, err := idempotency.Call(ctx, "provider", func(ctx context.Context, key string) (receipt, error) {
+		got, err := s.provider.move(ctx, k, key, held)
+		dieAt(ctx, afterCall)
+		return got, err
+	})
+	if err != nil {
+		return m, got, err
+	}
+	_, err = idempotency.Phase(ctx, "settle", func(ctx context.Context, tx pgx.Tx) (bool, error) {
+		err := s.settle(ctx, tx, k, m, got)
+		dieAt(ctx, beforeCommit)
+		return err == nil, err
+	})
+	if err == nil && got.Declined != "" {
+		err = declined(got.Declined)
+	}
+	dieAt(ctx, afterCommit)
+	return m, got, err
+}
+
+// reserve sets the amount aside. Refunds of one charge come here one after another, and
+// so cannot be more than it together, whatever their keys.
+func (s *service) reserve(ctx context.Context, tx pgx.Tx, k kind, m Movement) (reserved, error) {
+	of, left, err := k.hold(ctx, tx, m)
+	if err != nil {
+		return reserved{}, err
+	}
+	if left < m.Amount {
+		return reserved{}, tooLarge(left)
+	}
+	m.ID = k.prefix + strings.ToLower(rand.Text()[:12])
+	if m.Charge == "" {
+		m.Charge = m.ID
+	}
+	if _, err := tx.Exec(ctx, reserveSQL, m.ID, k.name, m.Charge, m.Merchant, m.Amount, keyOf(ctx)); err != nil {
+		return reserved{}, fmt.Errorf("reserve %s: %w", k.name, err)
+	}
+	return reserved{m, of}, nil
+}
+
+// settle writes what the provider did: the row, the entry in the ledger and the event, or,
+// where it declined, nothing. The charge is locked before the event is written, so that
+// events of one charge are in the order of their commits.
+func (s *service) settle(ctx context.Context, tx pgx.Tx, k kind, m Movement, got receipt) error {
+	if _, _, err := k.hold(ctx, tx, m); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, releaseSQL, m.ID); err != nil {
+		return fmt.Errorf("release reservation: %w", err)
+	}
+	if got.Declined != "" {
+		return nil
+	}
+	sql, args := k.row(m, got.Ref, keyOf(ctx))
+	if _, err := tx.Exec(ctx, sql, args...); err != nil {
+		return fmt.Errorf("insert %s: %w", k.name, err)
+	}
+	debit, credit := k.accounts(m.Merchant)
+	if _, err := tx.Exec(ctx, enterSQL, m.ID, debit, credit, m.Amount); err != nil {
+		return fmt.Errorf("enter %s in the ledger: %w", k.name, err)
+	}
+	ev := postroom.NewEvent(k.event, m)
+	ev.Key = m.Charge // events of one charge stay in order
+	return s.outbox.Write(ctx, tx, ev)
+}
+
+// keyOf is the Idempotency-Key of the request.
+func keyOf(ctx context.Context) string {
+	info, _ := idempotency.FromContext(ctx)
+	return info.Key.Value
+}
+
+// referenceHeader names the header of an answer that says what the provider calls it.
+const referenceHeader = "Provider-Reference"
+
+// move answers POST /charges and POST /refunds.
+func (s *service) move(k kind) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		m, err := readMovement(r, k)
+		if err != nil {
+			s.refuse(w, r, err)
+			return
+		}
+		done, got, err := s.carryOut(r.Context(), k, m)
+		if err != nil {
+			s.refuse(w, r, err)
+			return
+		}
+		w.Header().Set(referenceHeader, got.Ref)
+		reply(w, http.StatusCreated, "application/json", done)
+	})
+}
+
+// readMovement reads what a request asks for.
+func readMovement(r *http.Request, k kind) (Movement, error) {
+	var asked struct {
+		Charge string `json:"charge"`
+		Amount int64  `json:"amount"`
+	}
+	body := json.NewDecoder(r.Body)
+	body.DisallowUnknownFields()
+	if err := body.Decode(&asked); err != nil {
+		return Movement{}, invalid("The body is no JSON object with the members of a " + k.name + ".")
+	}
+	const most = 1_000_000_00
+	if asked.Amount < 1 || asked.Amount > most {
+		return Movement{}, invalid(fmt.Sprintf("The amount has to be 1 to %d cents.", most))
+	}
+	if k.undoes != (asked.Charge != "") {
+		return Movement{}, invalid("A refund names its charge, and a charge none.")
+	}
+	merchant, err := merchantOf(r)
+	return Movement{Charge: asked.Charge, Merchant: merchant, Amount: asked.Amount}, err
+}
+
+//go:embed sql/ledger.sql
+var ledgerSQL string
+
+// ledger answers GET /ledger.
+func (s *service) ledger(w http.ResponseWriter, r *http.Request) {
+	merchant, err := merchantOf(r)
+	if err != nil {
+		s.refuse(w, r, err)
+		return
+	}
+	var text json.RawMessage
+	if err := s.pool.QueryRow(r.Context(), ledgerSQL, merchant).Scan(&text); err != nil {
+		s.refuse(w, r, err)
+		return
+	}
+	reply(w, http.StatusOK, "application/json", text)
+}

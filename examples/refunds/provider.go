@@ -1,0 +1,166 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// provider moves money. It honours an Idempotency-Key: the same key moves it once, and
+// is answered the same. It is out of order for the first call of one operation in four,
+// and loses its first answer to another: it has moved the money then, and the caller
+// cannot know.
+type provider struct {
+	url    string
+	server *http.Server
+	served chan error
+	tell   func(format string, args ...any)
+
+	mu    sync.Mutex
+	kept  map[string]*provided // by key
+	calm  bool                 // nothing goes wrong
+	asked func(key string)     // called first, by each call; nil: nothing
+}
+
+// provided is what the provider remembers of a key.
+type provided struct {
+	n              int // its number
+	kind           string
+	asked          instruction
+	answer         receipt
+	done           bool
+	calls, effects int
+}
+
+// What goes wrong with an operation at its first call, by its number.
+const (
+	every       = 4
+	outOfOrder  = 1
+	losesAnswer = 2
+)
+
+// isDeclined reports whether an amount is declined: one that ends in 66 cents.
+func isDeclined(amount int64) bool { return amount%100 == 66 }
+
+// startProvider starts the provider at a port of its own. It tells what it does.
+func startProvider(tell func(format string, args ...any)) (*provider, error) {
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	p := &provider{
+		url: "http://" + listener.Addr().String(), tell: tell, kept: make(map[string]*provided), served: make(chan error, 1),
+	}
+	p.server = &http.Server{Handler: p, ReadTimeout: 10 * time.Second}
+	go func() { p.served <- p.server.Serve(listener) }() // ends with close
+	return p, nil
+}
+
+func (p *provider) close() error {
+	down := p.server.Close()
+	if err := <-p.served; !errors.Is(err, http.ErrServerClosed) {
+		return errors.Join(fmt.Errorf("serve as the provider: %w", err), down)
+	}
+	return down
+}
+
+// ServeHTTP answers POST /v1/charges and POST /v1/refunds.
+func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	kind := strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, "/v1/"), "s")
+	key := r.Header.Get("Idempotency-Key")
+	var asked instruction
+	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil || key == "" || kind != charge.name && kind != refund.name {
+		http.Error(w, "want an instruction with an Idempotency-Key", http.StatusBadRequest)
+		return
+	}
+	if p.hook() != nil {
+		p.hook()(key)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k, first := p.note(key, kind, asked)
+	said := fmt.Sprintf("    provider: %s of %d, call %d with its key", kind, asked.Amount, k.calls)
+	switch {
+	case k.asked != asked || k.kind != kind:
+		http.Error(w, "the key was used for another instruction", http.StatusUnprocessableEntity)
+		return
+	case first && !p.calm && k.n%every == outOfOrder:
+		p.tell("%s: 503, come again in a second", said)
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	case k.done:
+		p.tell("%s: %s, as it was told before", said, k.answer)
+	default:
+		k.do()
+		p.tell("%s: %s", said, k.answer)
+	}
+	if first && !p.calm && k.n%every == losesAnswer {
+		p.tell("    provider: and the answer is lost")
+		panic(http.ErrAbortHandler) // closes the connection
+	}
+	status := http.StatusOK
+	if k.answer.Declined != "" {
+		status = http.StatusPaymentRequired
+	}
+	reply(w, status, "application/json", k.answer)
+}
+
+// note counts a call, and reports whether it is the first with its key.
+func (p *provider) note(key, kind string, asked instruction) (k *provided, first bool) {
+	k, known := p.kept[key]
+	if !known {
+		k = &provided{n: len(p.kept) + 1, kind: kind, asked: asked}
+		p.kept[key] = k
+	}
+	k.calls++
+	return k, !known
+}
+
+// do moves the money, or declines.
+func (k *provided) do() {
+	k.done = true
+	if isDeclined(k.asked.Amount) {
+		k.answer = receipt{Declined: "do not honour"}
+		return
+	}
+	k.effects++
+	k.answer = receipt{Ref: fmt.Sprintf("pp_%04d", k.n)}
+}
+
+func (r receipt) String() string {
+	if r.Declined != "" {
+		return "declined"
+	}
+	return "done as " + r.Ref
+}
+
+func (p *provider) hook() func(key string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked
+}
+
+// onCall has do called first by each call, which waits for it.
+func (p *provider) onCall(do func(key string)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked = do
+}
+
+// books are what the provider remembers, for the proof: key, kind, what it calls it,
+// amount, calls and effects.
+func (p *provider) books() [][]any {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all [][]any
+	for key, k := range p.kept {
+		all = append(all, []any{key, k.kind, k.answer.Ref, k.asked.Amount, k.calls, k.effects})
+	}
+	return all
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/idempotency"
+	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/outbound"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/relay"
+)
+
+const (
+	stream = "PAYMENTS" // carries every subject below payment
+
+	// lease is how long it takes until somebody may go on with what a killed process had
+	// in hand: a key, or the relay's lead. The defaults, a minute and 5 seconds, are
+	// better where processes seldom die.
+	lease = 2 * time.Second
+
+	drainTimeout = 5 * time.Second
+	connections  = 12 // the relay has its own
+)
+
+// rolePayments is this program as a process of the service.
+const rolePayments = "payments"
+
+// sayServes begins the line in which a process says where it serves.
+const sayServes = "serves "
+
+var roles = map[string]fleet.Role{rolePayments: serve}
+
+// job is what a process of the service is told.
+type job struct {
+	Address        string
+	Database, NATS string
+	Provider       string // its URL
+	Verbose        bool
+}
+
+// service charges and refunds.
+type service struct {
+	pool     *pgxpool.Pool
+	outbox   *outbox.Outbox
+	provider *vendor
+	log      *slog.Logger
+}
+
+// serve runs a process of the service until ctx ends: its endpoints, its relay, and what
+// removes keys that have expired.
+func serve(ctx context.Context, text []byte) error {
+	var j job
+	if err := json.Unmarshal(text, &j); err != nil {
+		return fmt.Errorf("read job: %w", err)
+	}
+	level := slog.LevelError
+	if j.Verbose {
+		level = slog.LevelInfo
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})).With("process", os.Getpid())
+
+	cfg, err := pgxpool.ParseConfig(j.Database)
+	if err != nil {
+		return fmt.Errorf("parse database URL: %w", err)
+	}
+	cfg.MaxConns = connections
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	defer pool.Close()
+	nc, err := nats.Connect(j.NATS, relay.ConnectOptions()...)
+	if err != nil {
+		return fmt.Errorf("connect to NATS: %w", err)
+	}
+	defer nc.Close()
+
+	s := &service{
+		pool: pool, log: log, outbox: outbox.New(outbox.Config{Source: "/payments"}),
+		provider: &vendor{url: j.Provider, api: outbound.NewClient(outbound.Config{AttemptTimeout: 2 * time.Second, Logger: log})},
+	}
+	guard := idempotency.New(pool, idempotency.Config{Principal: merchantOf, Logger: log})
+	events := relay.New(outbox.NewLog(pool), relay.JetStream(nc), relay.Config{Lease: lease, DrainTimeout: drainTimeout, Logger: log})
+	listener, err := net.Listen("tcp4", j.Address)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	w := &web{listener: listener, server: &http.Server{
+		Handler: s.routes(guard), ReadTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}}
+	return postroom.Run(ctx, guard, events, w)
+}
+
+// routes puts the service's endpoints together. Authentication stands outside of the
+// guard: whom it sends away uses up no key.
+func (s *service) routes(guard *idempotency.Guard) http.Handler {
+	mux := http.NewServeMux()
+	for _, k := range []kind{charge, refund} {
+		mux.Handle("POST "+k.path, guard.Handler(idempotency.Route{
+			// The provider is not called under an open transaction.
+			Mode:  idempotency.LeaseMode,
+			Lease: lease,
+			// What is declined, or more than is left, stays so under this key.
+			Store:         idempotency.StoreFinal,
+			TTL:           idempotency.TTLPayments,
+			ReplayHeaders: []string{referenceHeader},
+		}, s.move(k)))
+	}
+	mux.HandleFunc("GET /ledger", s.ledger)
+	return crashable(authenticated(mux))
+}
+
+// web serves HTTP until its context ends.
+type web struct {
+	listener net.Listener
+	server   *http.Server
+}
+
+// Run implements postroom.Runner.
+func (w *web) Run(ctx context.Context) error {
+	serving := make(chan error, 1)
+	go func() { serving <- w.server.Serve(w.listener) }() // ends with Shutdown
+	fleet.Tell("%s%s", sayServes, w.listener.Addr())
+	select {
+	case err := <-serving:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+	defer cancel()
+	down := w.server.Shutdown(drain)
+	if err := <-serving; !errors.Is(err, http.ErrServerClosed) {
+		return errors.Join(fmt.Errorf("serve: %w", err), down)
+	}
+	return down
+}

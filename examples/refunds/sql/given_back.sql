@@ -1,0 +1,8 @@
+-- What was given back of charge $1, or is about to be. It is a statement of its own
+-- after lock.sql, so that it sees what the last holder of the lock committed.
+--
+-- Locks   none.
+-- Index   refund_charge_id, reservation_charge_id.
+-- Called  by refund.hold.
+SELECT (SELECT coalesce(sum(amount), 0) FROM refund WHERE charge_id = $1)::bigint
+     + (SELECT coalesce(sum(amount), 0) FROM reservation WHERE charge_id = $1 AND kind = 'refund')::bigint;

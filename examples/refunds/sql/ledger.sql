@@ -1,0 +1,11 @@
+-- The entries of merchant $1 as JSON, in the order in which they were made, and what
+-- they add up to.
+--
+-- Locks   none.
+-- Index   none; a real ledger has pages.
+-- Called  by service.ledger.
+SELECT json_build_object(
+    'balance', coalesce(sum(CASE WHEN credit = $1 THEN amount ELSE -amount END), 0),
+    'entries', coalesce(json_agg(json_build_object('movement', movement_id, 'debit', debit, 'credit', credit, 'amount', amount) ORDER BY id), '[]'))::text
+FROM ledger
+WHERE $1 IN (debit, credit);

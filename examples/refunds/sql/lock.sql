@@ -1,0 +1,7 @@
+-- The charge $1 of merchant $2: what the provider calls it, and its amount. Refunds of
+-- one charge wait here for each other.
+--
+-- Locks   the charge, until the transaction ends.
+-- Index   its primary key.
+-- Called  by refund.hold.
+SELECT provider_ref, amount FROM charge WHERE id = $1 AND merchant = $2 FOR UPDATE;

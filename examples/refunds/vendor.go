@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/postroom/postroom/outbound"
+)
+
+// vendor is the provider, as the service sees it.
+type vendor struct {
+	api *outbound.Client
+	url string
+}
+
+// receipt is what the provider answered for good, and what a step of the request
+// records: a decline is an answer, too, and asked for once.
+type receipt struct {
+	Ref      string `json:"ref"`
+	Declined string `json:"declined,omitempty"`
+}
+
+// instruction is what the provider is told. The same key has always the same.
+type instruction struct {
+	Of     string `json:"of,omitempty"` // the charge that a refund is of
+	Amount int64  `json:"amount"`
+}
+
+// move has the provider move money. It may be called again with its key, by this process
+// or another: the provider knows it by that. Attempts, the waits between them and what
+// is worth another are the client's business.
+func (v *vendor) move(ctx context.Context, k kind, key string, r reserved) (receipt, error) {
+	text, err := json.Marshal(instruction{Of: r.Of, Amount: r.Movement.Amount})
+	if err != nil {
+		return receipt{}, fmt.Errorf("write instruction: %w", err)
+	}
+	req, err := http.NewRequestWithContext(outbound.WithKey(ctx, key), http.MethodPost, v.url+"/v1"+k.path, bytes.NewReader(text))
+	if err != nil {
+		return receipt{}, fmt.Errorf("call provider: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	body, err := v.api.Fetch(req)
+	var failed *outbound.Error
+	if errors.As(err, &failed) && failed.Last != nil && failed.Last.Status == http.StatusPaymentRequired {
+		body, err = failed.Last.Body, nil
+	}
+	if err != nil {
+		return receipt{}, err
+	}
+	var got receipt
+	if err := json.Unmarshal(body, &got); err != nil {
+		return receipt{}, fmt.Errorf("read receipt: %w", err)
+	}
+	return got, nil
+}

@@ -1,0 +1,8 @@
+//go:build !unix
+
+package fleet
+
+import "syscall"
+
+// apart does nothing here.
+func apart() *syscall.SysProcAttr { return nil }
