@@ -18,6 +18,7 @@ type comparison struct {
 	witness   Witness
 	mark      postroom.Mark
 	since     time.Time // zero: from the mark on
+	rate      float64   // of events read in a second; 0: as fast as can be
 
 	compared int // events that the stream should have
 	untold   int // events of which that cannot be told
@@ -51,7 +52,7 @@ func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (St
 	}
 	defer stop()
 	d := newDifference(standing, sources)
-	return d.run(ctx, after(first, log), stream, func() {
+	return d.run(ctx, paced(after(first, log), c.rate), stream, func() {
 		c.compared, c.untold, c.messages = d.compared, d.untold, d.messages
 		tell()
 	})
@@ -76,5 +77,22 @@ func after[T any](first []T, rest reader[T]) reader[T] {
 			return first, nil
 		}
 		return rest(ctx)
+	}
+}
+
+// paced returns a reader that reads no more than rate in a second; 0 is no bound.
+func paced[T any](next reader[T], rate float64) reader[T] {
+	if rate == 0 {
+		return next
+	}
+	began, read := time.Now(), 0
+	return func(ctx context.Context) ([]T, error) {
+		page, err := next(ctx)
+		read += len(page)
+		due := began.Add(time.Duration(float64(read) / rate * float64(time.Second)))
+		if err == nil && !sleep(ctx, time.Until(due)) {
+			err = context.Cause(ctx)
+		}
+		return page, err
 	}
 }

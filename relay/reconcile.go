@@ -28,10 +28,20 @@ type Reconciliation struct {
 	// Defaults to all that the log has.
 	Since time.Time
 
+	// Rate is how many events of the log are read in a second at the most: reading as
+	// fast as the servers can takes from live traffic.
+	//
+	// Defaults to [DefaultReconcileRate].
+	Rate float64
+
 	// Progress is told now and then how far the comparison of a stream is. It may be
 	// nil.
 	Progress func(stream string, compared, messages int)
 }
+
+// DefaultReconcileRate is how many events are compared in a second, about a quarter of
+// what two processors can that also run the servers: a million in 40 seconds.
+const DefaultReconcileRate = 25_000
 
 // Findings are what a stream was found to have and to lack.
 type Findings struct {
@@ -61,6 +71,10 @@ type Findings struct {
 //
 // An error is an outage. What is wrong with one stream is in its Findings.
 func Reconcile(ctx context.Context, log Chronicle, broker Witness, r Reconciliation) ([]Findings, error) {
+	r.Rate = cmp.Or(r.Rate, DefaultReconcileRate)
+	if !(r.Rate > 0) { // also not a NaN
+		return nil, fmt.Errorf("relay: reconcile: Rate is %g, want more than none", r.Rate)
+	}
 	places, err := log.Places(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("relay: reconcile: %w", err)
@@ -89,7 +103,7 @@ func Reconcile(ctx context.Context, log Chronicle, broker Witness, r Reconciliat
 func (r Reconciliation) stream(ctx context.Context, log Chronicle, broker Witness, at postroom.Place) (Findings, error) {
 	began := time.Now()
 	found := Findings{Stream: at.Stream}
-	c := comparison{chronicle: log, witness: broker, since: r.Since}
+	c := comparison{chronicle: log, witness: broker, since: r.Since, rate: r.Rate}
 	look := func(ctx context.Context) (Standing, error) {
 		s, err := broker.Compare(ctx, at)
 		if err != nil {

@@ -17,8 +17,8 @@ const reconcileHelp = `Compare what was published with what the streams have, ev
 missing. With --repair it is published again.
 
 All that the log still has is compared, or what was written --since some time. The headers
-of the streams' messages are read, nothing is changed, and events may flow meanwhile. It
-may be interrupted and given again.
+of the streams' messages are read, nothing is changed, and events may flow meanwhile: it
+reads no faster than --compare-rate. It may be interrupted and given again.
 
 A stream drops old messages by its age and its limits. Events that are older than the
 first message which it still has are not judged, and counted as UNTOLD. A stream that drops
@@ -40,6 +40,7 @@ type reconciliation struct {
 
 	broker  broker
 	streams []string
+	pace    float64
 	repair  bool
 }
 
@@ -61,10 +62,11 @@ func newReconcile(getenv func(string) string) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&r.since, "since", "", "written since then: a time (2026-01-31T03:00:00Z) or how long ago (90m)")
 	flags.StringArrayVar(&r.streams, "stream", nil, "compare this stream; can be repeated (default those that the relay published to)")
+	flags.Float64Var(&r.pace, "compare-rate", relay.DefaultReconcileRate, "compare so many events in a second at the most")
 	flags.BoolVar(&r.repair, "repair", false, "publish again what is missing")
 	flags.Float64Var(&r.o.Rate, "rate", outbox.DefaultRewindRate, "of a repair: publish so many in a second at the most")
 	flags.BoolVar(&r.detach, "detach", false, "of a repair: do not watch")
-	for _, name := range []string{"since", "stream", "rate"} {
+	for _, name := range []string{"since", "stream", "compare-rate", "rate"} {
 		complete(cmd, name)
 	}
 	r.addBy(cmd)
@@ -83,6 +85,9 @@ func (r *reconciliation) run(cmd *cobra.Command) error {
 	}
 	if !(r.o.Rate > 0 && r.o.Rate <= 1e6) {
 		return usagef("--rate is above 0, and 1000000 at the most")
+	}
+	if !(r.pace > 0) {
+		return usagef("--compare-rate is above 0")
 	}
 	if err := checkStreamNames(r.streams); err != nil {
 		return err
@@ -110,7 +115,7 @@ func (r *reconciliation) compare(cmd *cobra.Command, log *outbox.Log, nc *nats.C
 	bar := newBar(cmd.ErrOrStderr())
 	defer bar.clear()
 	return relay.Reconcile(cmd.Context(), log, relay.JetStream(nc), relay.Reconciliation{
-		Streams: r.streams, Since: since,
+		Streams: r.streams, Since: since, Rate: r.pace,
 		Progress: func(stream string, compared, messages int) {
 			bar.show(compared, max(int(backlog.Appended), compared), fmt.Sprintf("%s: %d messages", stream, messages))
 		},

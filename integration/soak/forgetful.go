@@ -21,15 +21,21 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-const aboutForgetful = `A broker that forgets. A million published events are compared with their stream, by a process of its own that does nothing else;
+const aboutForgetful = `A broker that forgets. A million published events are compared with their stream, as fast as can be, by a process of its own that does nothing else;
 a thousand messages are removed from the midst of the stream, found and published again beside producers that write as fast as they can; and
 then the broker's storage is replaced by an older copy while they go on. The rates are of committed transactions, with one event each.`
+
+// unbounded is the rate of a comparison that takes all that it can.
+const unbounded = 1e9
 
 // liveShare is which part of its rate the live traffic keeps meanwhile, at least.
 const liveShare = 0.8
 
 // compareJob describes a comparison.
-type compareJob struct{ Database, NATS string }
+type compareJob struct {
+	Database, NATS string
+	Rate           float64 // 0: the usual one
+}
 
 // compared is what came of it.
 type compared struct {
@@ -55,7 +61,7 @@ func serveCompare(ctx context.Context, text []byte) error {
 		return err
 	}
 	defer nc.Close()
-	found, err := relay.Reconcile(ctx, outbox.NewLog(pool), relay.JetStream(nc), relay.Reconciliation{})
+	found, err := relay.Reconcile(ctx, outbox.NewLog(pool), relay.JetStream(nc), relay.Reconciliation{Rate: job.Rate})
 	if err == nil && (len(found) != 1 || found[0].Err != nil) {
 		err = fmt.Errorf("found %+v", found)
 	}
@@ -160,7 +166,7 @@ func (a *amnesia) reconcile(ctx context.Context) error {
 		return err
 	}
 	a.say("comparing them")
-	found, peak, err := a.compare(ctx, compareJob{a.d.url, a.b.URLs()})
+	found, peak, err := a.compare(ctx, compareJob{a.d.url, a.b.URLs(), unbounded})
 	if err != nil {
 		return err
 	}
@@ -195,7 +201,7 @@ func (a *amnesia) repair(ctx context.Context) error {
 	}
 	log := outbox.NewLog(a.d.pool)
 	during, err := a.liveWhile(ctx, func(ctx context.Context) error {
-		found, _, err := a.compare(ctx, compareJob{a.d.url, a.b.URLs()})
+		found, _, err := a.compare(ctx, compareJob{Database: a.d.url, NATS: a.b.URLs()})
 		if err != nil {
 			return err
 		}
@@ -288,7 +294,7 @@ func (a *amnesia) judge(what string, rate, before float64) {
 
 // wantNothingMissing compares once more.
 func (a *amnesia) wantNothingMissing(ctx context.Context, when string) error {
-	found, _, err := a.compare(ctx, compareJob{a.d.url, a.b.URLs()})
+	found, _, err := a.compare(ctx, compareJob{a.d.url, a.b.URLs(), unbounded})
 	if err != nil {
 		return err
 	}
