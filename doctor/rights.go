@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // checkRights looks at what the role may do that the doctor connected as. One that
@@ -17,38 +18,41 @@ func checkRights(ctx context.Context, e *examination) error {
 	if err != nil {
 		return err
 	}
-	writes := func(r right) bool { return r.Privilege != "SELECT" }
-	if !slices.ContainsFunc(needs, func(r right) bool { return writes(r) && r.Has }) {
-		e.skip("", "run it as the role of the relay or of an inbox", "this role writes to none of the tables: the rights of those that do were not looked at")
-		return nil
-	}
-	// A role may be that of a relay alone, or of an inbox alone.
-	lacking := make(map[string][]string)
-	var whole []string
-	for _, part := range []string{"relay", "inbox"} {
-		for _, r := range needs {
-			if r.Part == part && !r.Has {
-				lacking[part] = append(lacking[part], fmt.Sprintf("%s ON %s.%s", r.Privilege, e.d.name, r.Relation))
-			}
-		}
-		if len(lacking[part]) == 0 {
-			whole = append(whole, part)
+	parts, lacking := []string{"relay", "inbox", "idempotency"}, make(map[string][]string)
+	for _, r := range needs {
+		if !r.Has {
+			lacking[r.Part] = append(lacking[r.Part], fmt.Sprintf("%s ON %s.%s", r.Privilege, e.d.name, r.Relation))
 		}
 	}
+	isWhole := func(part string) bool { return len(lacking[part]) == 0 }
+	whole := slices.DeleteFunc(slices.Clone(parts), func(part string) bool { return !isWhole(part) })
+	// A role is meant for what it may write to, but for what another part that it can do
+	// writes to as well.
+	meant := slices.DeleteFunc(parts, func(part string) bool {
+		return isWhole(part) || !slices.ContainsFunc(needs, func(r right) bool {
+			shared := slices.ContainsFunc(needs, func(o right) bool { return o.Relation == r.Relation && isWhole(o.Part) })
+			return r.Part == part && r.Has && r.Privilege != "SELECT" && !shared
+		})
+	})
 	switch {
-	case len(whole) == 2:
-	case len(whole) == 1:
-		e.ok("", "this role can do what the %s does", whole[0])
-	default: // it is meant to be that of which it lacks the least
-		part := "relay"
-		if len(lacking["inbox"]) < len(lacking[part]) {
-			part = "inbox"
-		}
+	case len(meant) > 0: // of several it is meant to be that of which it lacks the least
+		part := slices.MinFunc(meant, func(a, b string) int { return len(lacking[a]) - len(lacking[b]) })
 		e.fault(part, fmt.Sprintf("as the owner of the tables: SELECT %s.grant_%s('…'), with this role", e.d.name, part),
-			"this role can do part of what the %s does, and lacks %s", part, some(lacking[part]))
+			"this role can do part of what %s does, and lacks %s", doers[part], some(lacking[part]))
+	case len(whole) == 0:
+		e.skip("", "run it as the role of the relay, of an inbox or of a service", "this role writes to none of the tables: the rights of those that do were not looked at")
+	case len(whole) < len(doers):
+		names := make([]string, len(whole))
+		for i, part := range whole {
+			names[i] = doers[part]
+		}
+		e.ok("", "this role can do what %s does", strings.Join(names, " and what "))
 	}
 	return nil
 }
+
+// doers are the parts of Postroom that a role may be for, as a reader knows them.
+var doers = map[string]string{"relay": "the relay", "inbox": "the inbox", "idempotency": "a guard of requests"}
 
 // checkPublic looks for rights that everybody has.
 func checkPublic(ctx context.Context, e *examination) error {

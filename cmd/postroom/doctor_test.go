@@ -96,6 +96,13 @@ var ailments = []struct {
 			"; GRANT INSERT, UPDATE, DELETE ON postroom.held TO " + role + "; GRANT INSERT, UPDATE ON postroom.rewind TO " + role + "; GRANT INSERT ON postroom.audit TO " + role + "; GRANT INSERT, UPDATE, DELETE ON postroom.relay_mark TO " + role + "; GRANT SELECT ON ALL SEQUENCES IN SCHEMA postroom TO " + role)
 		return []string{"--database-url", url}
 	}, []string{"rights:relay"}, []string{"lacks DELETE ON postroom.outbox", "SELECT postroom.grant_relay("}},
+	{"a role of two parts that lacks a right for one", func(p *patient) []string {
+		role, url := p.role("service")
+		p.exec("SELECT postroom.grant_inbox('" + role + "'); SELECT postroom.grant_idempotency('" + role + "'); GRANT pg_read_all_stats TO " + role +
+			"; GRANT SELECT ON ALL TABLES IN SCHEMA postroom TO " + role + "; GRANT SELECT ON ALL SEQUENCES IN SCHEMA postroom TO " + role +
+			"; REVOKE DELETE ON postroom.idempotency FROM " + role)
+		return []string{"--database-url", url}
+	}, []string{"rights:idempotency"}, []string{"what a guard of requests does, and lacks DELETE ON postroom.idempotency", "SELECT postroom.grant_idempotency("}},
 	{"a sequence that keeps numbers", sql("ALTER SEQUENCE postroom.outbox_seq_seq CACHE 20"), []string{"sequence:outbox"}, []string{"CACHE 20", "ALTER SEQUENCE postroom.outbox_seq_seq CACHE 1"}},
 	{"a sequence that is behind", sql("SELECT setval('postroom.outbox_seq_seq', 1)"), []string{"sequence:outbox"}, []string{"is at 1, and events up to 3", "SELECT setval('postroom.outbox_seq_seq', 3)"}},
 	{"no relay", func(p *patient) []string { p.stopRelay(); return nil }, []string{"relay: (warning)"}, []string{"no relay leads", "start 'postroom relay'"}},

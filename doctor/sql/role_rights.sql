@@ -1,4 +1,5 @@
--- What a relay and an inbox need of the tables, and whether the current role has it.
+-- What a relay, an inbox and a guard of requests need of the tables, and whether the
+-- current role has it.
 --
 -- Locks   none.
 -- Index   none.
@@ -21,5 +22,7 @@ FROM (VALUES ('relay', 'migration', 'SELECT'), ('relay', 'outbox', 'SELECT'), ('
              ('inbox', 'subscription', 'SELECT'), ('inbox', 'subscription', 'INSERT'), ('inbox', 'subscription', 'UPDATE'),
              ('inbox', 'node', 'SELECT'), ('inbox', 'node', 'INSERT'), ('inbox', 'node', 'UPDATE'), ('inbox', 'node', 'DELETE'),
              ('inbox', 'sweep', 'SELECT'), ('inbox', 'sweep', 'UPDATE'),
-             ('inbox', 'archive', 'SELECT'), ('inbox', 'trial', 'SELECT'), ('inbox', 'trial', 'UPDATE')) AS needs (part, relation, privilege)
+             ('inbox', 'archive', 'SELECT'), ('inbox', 'trial', 'SELECT'), ('inbox', 'trial', 'UPDATE'),
+             ('idempotency', 'migration', 'SELECT'), ('idempotency', 'idempotency', 'SELECT'), ('idempotency', 'idempotency', 'INSERT'),
+             ('idempotency', 'idempotency', 'UPDATE'), ('idempotency', 'idempotency', 'DELETE')) AS needs (part, relation, privilege)
 LEFT JOIN pg_class c ON c.relnamespace = 'postroom'::regnamespace AND c.relname = needs.relation;
