@@ -84,7 +84,7 @@ func (v *brittle) stopped(do func() error) {
 	if err := errors.Join(do(), v.server.Restart(v.Context())); err != nil {
 		v.Fatal(err)
 	}
-	v.eventually("the test's connection to be back", v.nc.IsConnected)
+	devtest.Answers(v, v.nc)
 }
 
 // floorAt returns the floor that is noted for a handler.

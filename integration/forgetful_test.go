@@ -99,7 +99,7 @@ func (f *forgetful) whileStopped(do func() error) {
 	if err := errors.Join(do(), f.broker.Restart(context.WithoutCancel(f.Context()))); err != nil {
 		f.Fatal(err)
 	}
-	devtest.Eventually(f, time.Minute, "the connection to be back", func() bool { return f.nc.FlushTimeout(time.Second) == nil })
+	devtest.Answers(f, f.nc)
 }
 
 // cut takes the end off the file in which the broker keeps the newest messages, and

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"slices"
 	"sort"
 
@@ -31,11 +32,11 @@ type progress struct {
 	// It is read before anything newer.
 	backlog spans
 
-	// late holds what was read out of order and is not acknowledged: late
-	// rows and the backlog's.
+	// late holds what was read out of order and is not acknowledged, up to passed:
+	// late rows and the backlog's.
 	late map[int64]struct{}
 
-	// page holds what was read in order, ascending: the acknowledged prefix is
+	// page holds what was read above passed, ascending: the acknowledged prefix is
 	// cut off as it grows. passed is the seq that was cut off last.
 	page   []entry
 	passed int64
@@ -53,10 +54,20 @@ func resume(s state) *progress {
 	}
 }
 
-// readLate notes rows up to high that a pass found.
+// readLate notes rows up to high that a pass found. Those above passed take their place
+// in the page: noted apart, their acknowledgement could not be recorded before those of
+// all that is below them.
 func (p *progress) readLate(events []postroom.Logged) {
+	inOrder := len(p.page)
 	for _, ev := range events {
-		p.late[ev.Seq] = struct{}{}
+		if ev.Seq > p.passed {
+			p.page = append(p.page, entry{seq: ev.Seq})
+		} else {
+			p.late[ev.Seq] = struct{}{}
+		}
+	}
+	if len(p.page) > inOrder {
+		slices.SortFunc(p.page, func(a, b entry) int { return cmp.Compare(a.seq, b.seq) })
 	}
 }
 

@@ -256,3 +256,34 @@ func seqsOf(events []postroom.Logged) []int64 {
 	}
 	return seqs
 }
+
+// What became visible late and is acknowledged is recorded, also where an event that was
+// read in order before it is not.
+func TestALateEventIsRecordedAheadOfItsElders(t *testing.T) {
+	t.Parallel()
+	p := resume(state{high: 1})
+	read := func(seqs ...int64) (events []postroom.Logged) {
+		for _, seq := range seqs {
+			events = append(events, postroom.Logged{Seq: seq})
+		}
+		return events
+	}
+	p.readPage(read(3, 5))
+	p.readLate(read(2, 4))
+	for _, step := range []struct {
+		acked   []int64
+		high    int64
+		pending string
+	}{
+		{nil, 1, "{}"},
+		{[]int64{4}, 4, "{[2,4)}"},
+		{[]int64{2}, 4, "{[3,4)}"},
+		{[]int64{3}, 4, "{}"},
+		{[]int64{5}, 5, "{}"},
+	} {
+		p.done(step.acked)
+		if s := p.state(); s.high != step.high || s.pending.String() != step.pending {
+			t.Errorf("after %v: high %d, pending %s, want %d, %s", step.acked, s.high, s.pending, step.high, step.pending)
+		}
+	}
+}

@@ -197,7 +197,9 @@ func TestPublishedSinceAMark(t *testing.T) {
 		slices.Sort(got)
 		slices.Sort(want)
 		if !slices.Equal(got, want) {
-			t.Errorf("since mark %d: %d events, want %d", mark.Place.Seq, len(got), len(want))
+			more := slices.DeleteFunc(slices.Clone(got), func(id string) bool { return slices.Contains(want, id) })
+			less := slices.DeleteFunc(want, func(id string) bool { return slices.Contains(got, id) })
+			t.Errorf("since mark %d: %d events, among them %v, which were published before, and not %v", mark.Place.Seq, len(got), more, less)
 		}
 	}
 	if got, err := log.Marks(t.Context(), "OTHER"); err != nil || len(got) > 0 {

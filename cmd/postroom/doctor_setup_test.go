@@ -281,7 +281,7 @@ func (p *patient) whileDown(do func() error) {
 	if err := errors.Join(do(), p.broker.Restart(p.Context())); err != nil {
 		p.Fatal(err)
 	}
-	devtest.Eventually(p, 30*time.Second, "the connection to be back", p.nc.IsConnected)
+	devtest.Answers(p, p.nc)
 	devtest.Eventually(p, 30*time.Second, "a relay to lead", func() bool {
 		return p.number("SELECT (expires_at > clock_timestamp())::int FROM postroom.relay") == 1
 	})

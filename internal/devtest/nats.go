@@ -79,6 +79,14 @@ func NATS(t testing.TB) *nats.Conn {
 	return conn
 }
 
+// Answers waits until the server of a connection answers. One that was stopped and
+// started again may not: for a moment the connection can take itself to be that to the
+// server before, and lose what is published.
+func Answers(t testing.TB, nc *nats.Conn) {
+	t.Helper()
+	Eventually(t, time.Minute, "the broker to answer on the test's connection", func() bool { return nc.FlushTimeout(time.Second) == nil })
+}
+
 // OwnNATS returns a server of the test's own, which it may stop and restart.
 // It is gone when the test ends.
 func OwnNATS(t testing.TB) *devstack.NATS {
