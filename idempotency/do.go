@@ -62,7 +62,8 @@ func Do[T any](ctx context.Context, g *Guard, op Operation, fn func(ctx context.
 }
 
 // DoLease is [Do] in lease mode: fn does its work with [Phase] and [Call], and after a crash
-// or an error the next call goes on behind the last of them.
+// or an error the next call goes on behind the last of them. What fn returns of an
+// [ErrOutcomeUnknown] of its Call is returned as it is.
 func DoLease[T any](ctx context.Context, g *Guard, op Operation, fn func(ctx context.Context) (T, error)) (T, Outcome, error) {
 	return do(ctx, g, op, LeaseMode, fn)
 }

@@ -28,7 +28,9 @@
 // The key is claimed first, for a time, and the handler does its work in phases
 // ([Phase]) and calls ([Call]), each of which is recorded. When the process dies, the next
 // attempt with the key goes on behind the last of them. A claim has a fence: whoever lost
-// it records nothing any more.
+// it records nothing any more. A vendor that recognises keys for a time, or takes none, is
+// called with [KeyWindow] and [Lookup]: that a call begins is recorded as well then, and one
+// whose outcome nobody knows is looked up, and never made blindly again.
 //
 // # What is not covered
 //

@@ -19,9 +19,11 @@ var (
 	// ErrUnavailable says that the database could not be asked, so that nothing was run.
 	ErrUnavailable = errors.New("the store of keys is not available")
 
-	// ErrOutcomeUnknown says that a commit was not answered. It may have happened: the
-	// same key, tried again, finds out.
-	ErrOutcomeUnknown = errors.New("the commit was not answered")
+	// ErrOutcomeUnknown says that it is not known whether something was done. Of a guard
+	// that is its commit, which was not answered: the same key, tried again, finds out.
+	// Of [Call] it is a call that was begun before and that the vendor might not recognise
+	// as a repetition: it is not made again, and somebody, or a [Lookup], has to ask.
+	ErrOutcomeUnknown = errors.New("it is not known whether it was done")
 
 	// ErrContention says that the transaction lost against another and was rolled back.
 	ErrContention = errors.New("the transaction lost against another one")

@@ -14,6 +14,6 @@ func Statements() map[string]string {
 	s := load("postroom")
 	return map[string]string{
 		"lock": s.lock, "present": s.present, "look": s.look, "clear": s.clear, "store": s.store, "claim": s.claim, "take": s.take, "renew": s.renew,
-		"advance": s.advance, "complete": s.complete, "fail": s.fail, "touch": s.touch, "delete": s.delete, "purge": s.purge, "purge_kept": s.purgeKept,
+		"begin": s.begin, "undo": s.undo, "advance": s.advance, "complete": s.complete, "fail": s.fail, "touch": s.touch, "delete": s.delete, "purge": s.purge, "purge_kept": s.purgeKept,
 	}
 }

@@ -27,8 +27,9 @@ type lease struct {
 	began string // the point at which it began
 	lose  context.CancelCauseFunc
 
-	mu   sync.Mutex
-	done map[string]json.RawMessage
+	mu    sync.Mutex
+	steps map[string]json.RawMessage // that are done, with what they returned
+	busy  map[string]struct{}        // calls that are under way
 }
 
 // Phase runs a step of a handler in lease mode: fn in a transaction that commits together
@@ -62,35 +63,6 @@ func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context,
 	return out, nil
 }
 
-// Call runs a step of a handler in lease mode that calls another system. fn is given a
-// key that is the same in every attempt, made with [DeriveKey]: give it to the vendor,
-// because a call whose record was lost is made again. Where an earlier attempt has
-// recorded it, fn does not run, and what it returned then is returned.
-//
-// Call panics outside a handler of lease mode.
-func Call[T any](ctx context.Context, name string, fn func(ctx context.Context, key string) (T, error)) (T, error) {
-	l := leaseFrom(ctx, "Call")
-	var out T
-	if done, err := l.checkpoint(name, &out); done || err != nil {
-		return out, err
-	}
-	out, err := fn(ctx, l.derived(name))
-	if err != nil {
-		return out, err
-	}
-	text, err := json.Marshal(out)
-	if err != nil {
-		return out, fmt.Errorf("write what call %s returned: %w", name, err)
-	}
-	bounded, cancel := l.g.bounded(ctx)
-	defer cancel()
-	if err := l.record(bounded, l.g.pool, name, text); err != nil {
-		return out, err
-	}
-	l.remember(name, text)
-	return out, nil
-}
-
 func leaseFrom(ctx context.Context, who string) *lease {
 	a := attemptFrom(ctx)
 	if a == nil || a.lease == nil {
@@ -108,8 +80,11 @@ func (l *lease) derived(name string) string {
 
 // checkpoint reads what a step returned that is done.
 func (l *lease) checkpoint(name string, into any) (bool, error) {
+	if name == "" {
+		return true, errStepName
+	}
 	l.mu.Lock()
-	text, ok := l.done[name]
+	text, ok := l.steps[name]
 	l.mu.Unlock()
 	if !ok {
 		return false, nil
@@ -123,7 +98,7 @@ func (l *lease) checkpoint(name string, into any) (bool, error) {
 func (l *lease) remember(name string, text []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.done[name] = text
+	l.steps[name] = text
 }
 
 // record writes that a step is done, under the claim.
@@ -178,7 +153,7 @@ func (l *lease) renew(ctx context.Context) {
 
 // leased makes an attempt in lease mode.
 func (g *Guard) leased(ctx context.Context, op *operation) (e ended) {
-	l := &lease{g: g, op: op, owner: uuid.NewString(), done: make(map[string]json.RawMessage)}
+	l := &lease{g: g, op: op, owner: uuid.NewString(), steps: make(map[string]json.RawMessage), busy: make(map[string]struct{})}
 	a := &attempt{op: op, number: 1, lease: l}
 	if l.op.keyed() {
 		found, what, err := g.claim(ctx, a)
@@ -231,9 +206,14 @@ func (g *Guard) claim(ctx context.Context, a *attempt) (*row, decision, error) {
 	take := func(sql string, more ...any) (bool, error) {
 		k := op.key
 		args := append([]any{k.Scope, k.Principal, k.Value, op.print[:], l.owner, op.rules.Lease, op.lock, op.rules.TTL}, more...)
-		err := g.pool.QueryRow(bounded, sql, args...).Scan(&l.fence, &a.number)
-		if errors.Is(err, pgx.ErrNoRows) {
+		var point *string
+		var steps []byte
+		err := g.pool.QueryRow(bounded, sql, args...).Scan(&l.fence, &a.number, &point, &steps)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
 			return false, nil
+		case err == nil:
+			err = l.resume(value(point), steps)
 		}
 		if err != nil {
 			return false, fmt.Errorf("%w: claim key: %w", ErrUnavailable, err)
@@ -260,21 +240,23 @@ func (g *Guard) claim(ctx context.Context, a *attempt) (*row, decision, error) {
 			return found, what, err
 		}
 		if mine, err := take(g.sql.take, found.fence); mine || err != nil {
-			if mine && what == resume {
-				l.resume(found)
-			}
 			return found, what, err
 		}
 	}
 	return nil, free, ErrInProgress
 }
 
-// resume goes on where an earlier attempt stopped.
-func (l *lease) resume(found *row) {
-	l.began = found.Point
-	for name, text := range found.checkpoints {
-		l.done[name] = text
+// resume goes on where an earlier attempt stopped: as it was when its claim was taken,
+// because until then it may have recorded more than was seen.
+func (l *lease) resume(point string, steps []byte) error {
+	l.began = point
+	if len(steps) == 0 {
+		return nil
 	}
+	if err := json.Unmarshal(steps, &l.steps); err != nil {
+		return fmt.Errorf("read what is done: %w", err)
+	}
+	return nil
 }
 
 // complete keeps the answer.

@@ -194,6 +194,61 @@ func TestStalledHolderAnswers(t *testing.T) { // E5
 	}
 }
 
+// Whoever has lost its claim, by whichever sign of it, writes nothing in any way, while the
+// other is still at work.
+func TestWhoLostItsClaimWritesNothing(t *testing.T) { // E5
+	t.Parallel()
+	r, broken := newRig(t), errors.New("broken")
+	writes := map[string]func(ctx context.Context) error{
+		"a phase": func(ctx context.Context) error {
+			_, err := idempotency.Phase(ctx, "late", func(ctx context.Context, tx pgx.Tx) (int, error) {
+				_, err := tx.Exec(ctx, "INSERT INTO ledger DEFAULT VALUES")
+				return 1, err
+			})
+			return err
+		},
+		"a call": func(ctx context.Context) error {
+			_, err := idempotency.Call(ctx, "late", func(context.Context, string) (int, error) { return 1, nil })
+			return err
+		},
+		"an answer": func(context.Context) error { return nil },
+		"a failure": func(context.Context) error { return broken },
+		"a longer lease": func(ctx context.Context) error {
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-time.After(patience):
+				r.Error("a claim that is lost is renewed")
+				return nil
+			}
+		},
+	}
+	for sign, lose := range map[string]string{
+		"its fence": "fence = fence + 1", "its owner": "owner = gen_random_uuid()", "an answer": "state = 'complete', lease_until = NULL",
+	} {
+		for what, write := range writes {
+			r.exec("TRUNCATE postroom.idempotency")
+			const row = "SELECT (to_jsonb(i) - 'ctid')::text FROM postroom.idempotency i"
+			var was string
+			op := idempotency.Operation{Scope: "pay", Key: "k", Lease: 300 * time.Millisecond}
+			if what != "a longer lease" {
+				op.Lease = time.Hour
+			}
+			_, _, err := idempotency.DoLease(t.Context(), r.guard, op, func(ctx context.Context) (int, error) {
+				r.exec("UPDATE postroom.idempotency SET " + lose)
+				was = one[string](r, row)
+				return 1, write(ctx)
+			})
+			if want := map[bool]error{true: broken, false: idempotency.ErrLeaseLost}[what == "a failure"]; !errors.Is(err, want) {
+				t.Errorf("%s after it lost %s: %v", what, sign, err)
+			}
+			if now := one[string](r, row); now != was || r.effects() != 0 {
+				t.Errorf("%s after it lost %s: the row was\n%s and is\n%s, with %d effects", what, sign, was, now, r.effects())
+			}
+		}
+	}
+}
+
 // What has expired while it was held begins anew, behind the same fence.
 func TestClaimOfAnExpiredKeyBeginsAnew(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package idempotency_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -23,8 +24,9 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// serve is the server process: POST /refunds in a transaction, POST /payouts in lease mode.
-// The header Crash has it killed, as kill -9 does, before or after its commit.
+// serve is the server process: POST /refunds in a transaction, POST /payouts and POST
+// /charges in lease mode. The header Crash has it killed, as kill -9 does, before or after
+// its commit, or in the call of a vendor.
 func serve(url string) error {
 	pool, err := pgxpool.New(context.Background(), url)
 	if err != nil {
@@ -60,6 +62,7 @@ func serve(url string) error {
 		w.WriteHeader(http.StatusCreated)
 		fmt.Fprintf(w, `{"id":%d}`, id)
 	})))
+	mux.Handle("POST /charges", guard.Handler(idempotency.Route{Mode: idempotency.LeaseMode}, charges(pool)))
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -72,6 +75,30 @@ func serve(url string) error {
 	return http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mux.ServeHTTP(deadly{w, r}, r)
 	}))
+}
+
+// charges calls a vendor, who takes no keys and can be asked: a table stands for it.
+func charges(vendor *pgxpool.Pool) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		id, err := idempotency.Call(r.Context(), "charge", func(ctx context.Context, key string) (id int64, err error) {
+			dieIf(r, "calling")
+			err = vendor.QueryRow(ctx, "INSERT INTO charge (reference) VALUES ($1) RETURNING id", key).Scan(&id)
+			dieIf(r, "called")
+			return id, err
+		}, idempotency.Lookup(func(ctx context.Context, key string) (id int64, found bool, err error) {
+			err = vendor.QueryRow(ctx, "SELECT id FROM charge WHERE reference = $1", key).Scan(&id)
+			if errors.Is(err, pgx.ErrNoRows) {
+				return 0, false, nil
+			}
+			return id, err == nil, err
+		}))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprintf(w, `{"charge":%d}`, id)
+	}
 }
 
 func dieIf(r *http.Request, when string) {
@@ -107,7 +134,8 @@ func newService(t *testing.T) *service {
 	}
 	t.Cleanup(pool.Close)
 	s := &service{rig: newRigOn(t, pool), url: url}
-	s.exec("CREATE TABLE refund (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY); CREATE TABLE entry (refund bigint)")
+	s.exec(`CREATE TABLE refund (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY); CREATE TABLE entry (refund bigint);
+		CREATE TABLE charge (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, reference text)`)
 	return s
 }
 
@@ -258,6 +286,27 @@ func TestKilledServerInLeaseMode(t *testing.T) { // E6
 		}
 		if n := one[int](s.rig, "SELECT count(*) FROM refund"); n != 1 {
 			t.Errorf("%d refunds", n)
+		}
+	}
+}
+
+// It is killed in the call of a vendor, who does not recognise a repetition: before the
+// vendor had the call, and after that. The retry asks, and there is one charge.
+func TestKilledServerInACall(t *testing.T) { // E6
+	t.Parallel()
+	s := newService(t)
+	survivor := s.start()
+	for n, crash := range []string{"calling", "called"} {
+		if status, _, _ := s.call(s.start()+"/charges", crash, crash); status != 0 {
+			t.Fatalf("the server was not killed: %d", status)
+		}
+		if got := one[int](s.rig, "SELECT count(*) FROM charge"); got != 2*n { // one of the first round
+			t.Fatalf("killed %s: %d charges", crash, got)
+		}
+		s.exec("UPDATE postroom.idempotency SET lease_until = now() - interval '1 s' WHERE state = 'pending'")
+		status, body, _ := s.call(survivor+"/charges", crash, "")
+		if got := one[int](s.rig, "SELECT count(*) FROM charge"); status != 201 || got != n+1 || body != fmt.Sprintf(`{"charge":%d}`, n+1) {
+			t.Errorf("killed %s, the retry is %d %s, and there are %d charges", crash, status, body, got)
 		}
 	}
 }

@@ -49,12 +49,11 @@ type Record struct {
 type row struct {
 	Record
 
-	owner       string
-	fence       int64
-	checkpoints map[string]json.RawMessage
-	headers     []byte
-	live        bool // it has not expired
-	leased      bool // an attempt holds it
+	owner   string
+	fence   int64
+	headers []byte
+	live    bool // it has not expired
+	leased  bool // an attempt holds it
 }
 
 // counts reports whether the row is more than a leftover.
@@ -62,11 +61,11 @@ func (f *row) counts() bool { return f.live || f.leased }
 
 func scanRow(from pgx.CollectableRow) (*row, error) {
 	f := new(row)
-	var print, checkpoints []byte
+	var print []byte
 	var owner, point, ref *string
 	var status *int
 	var lease, completed *time.Time
-	err := from.Scan(&f.Scope, &f.Principal, &f.Value, &print, &f.State, &f.Attempts, &owner, &f.fence, &lease, &point, &checkpoints,
+	err := from.Scan(&f.Scope, &f.Principal, &f.Value, &print, &f.State, &f.Attempts, &owner, &f.fence, &lease, &point, nil, // an attempt has its steps from its claim
 		&status, &f.headers, &f.Response.Body, &ref, &f.Dropped, &f.CreatedAt, &completed, &f.ExpiresAt, &f.live, &f.leased)
 	if err != nil {
 		return nil, err
@@ -74,11 +73,6 @@ func scanRow(from pgx.CollectableRow) (*row, error) {
 	copy(f.Fingerprint[:], print)
 	f.owner, f.Point, f.Ref = value(owner), value(point), value(ref)
 	f.Response.Status, f.CompletedAt = value(status), value(completed)
-	if len(checkpoints) > 0 {
-		if err := json.Unmarshal(checkpoints, &f.checkpoints); err != nil {
-			return nil, fmt.Errorf("read checkpoints: %w", err)
-		}
-	}
 	return f, nil
 }
 

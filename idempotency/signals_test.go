@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -80,5 +81,26 @@ func TestOwnAnswersAreNotKept(t *testing.T) { // E36
 	r.want(r.post(path, "k"), 200, "")
 	if n := r.counts()["idempotent.created"]; n != 1 {
 		r.Errorf("%d are said to be created", n)
+	}
+}
+
+// What becomes of a call that was begun before is told, with what an operator needs to ask
+// the vendor; the caller's key may be hidden.
+func TestSignalsOfCalls(t *testing.T) {
+	t.Parallel()
+	b := &bank{rig: newRig(t, func(c *idempotency.Config) { c.RedactKeys = true }), answers: []error{errLost, errLost, errLost}}
+	_, _ = b.pay(idempotency.KeyWindow(time.Hour))
+	_, _ = b.pay(idempotency.KeyWindow(time.Hour))
+	_, _ = b.pay(idempotency.KeyWindow(0))
+	_, _ = b.pay(b.knows(false, nil))
+	log := b.log.String()
+	for _, want := range []string{
+		`"level":"INFO","msg":"a call is made again with the same key","scope":"pay","key":"8254c329","call":"charge","called_with":"` + b.keys[0] + `","since":"`,
+		`"level":"WARN","msg":"the outcome of a call is not known","scope":"pay","key":"8254c329","call":"charge","called_with":"` + b.keys[0] + `","since":"`,
+		`"msg":"a call was looked up"`, `"unanswered":2,"found":false}`,
+	} {
+		if !strings.Contains(log, want) {
+			t.Errorf("%s is not in the log:\n%s", want, log)
+		}
 	}
 }

@@ -23,6 +23,10 @@ var (
 	takeSQL string
 	//go:embed sql/renew.sql
 	renewSQL string
+	//go:embed sql/begin.sql
+	beginSQL string
+	//go:embed sql/undo.sql
+	undoSQL string
 	//go:embed sql/advance.sql
 	advanceSQL string
 	//go:embed sql/complete.sql
@@ -44,6 +48,7 @@ type statements struct {
 	lock, present, look             string
 	clear, store                    string
 	claim, take, renew              string
+	begin, undo                     string
 	advance, complete, fail         string
 	touch, delete, purge, purgeKept string
 }
@@ -54,6 +59,7 @@ func load(name string) statements {
 		lock: lockSQL, present: in(presentSQL), look: in(lookSQL),
 		clear: in(clearSQL), store: in(storeSQL),
 		claim: in(claimSQL), take: in(takeSQL), renew: in(renewSQL),
+		begin: in(beginSQL), undo: in(undoSQL),
 		advance: in(advanceSQL), complete: in(completeSQL), fail: in(failSQL),
 		touch: in(touchSQL), delete: in(deleteSQL), purge: in(purgeSQL), purgeKept: in(purgeKeptSQL),
 	}

@@ -44,7 +44,9 @@ func (op *operation) attempt() result {
 	attempt, span := op.t.metrics.begin(attempt, op)
 	p := new(probe)
 	attempt = httptrace.WithClientTrace(attempt, p.trace())
+	begun := time.Now()
 	resp, err := op.send(attempt, sending, limit)
+	took := time.Since(begun)
 
 	r := result{resp: resp, err: err, release: release}
 	switch {
@@ -62,7 +64,7 @@ func (op *operation) attempt() result {
 	}
 	op.account(&r, p.unsent(err))
 	word = op.word(r)
-	op.t.metrics.attempted(ctx, op.host.name, span, r)
+	op.t.metrics.attempted(ctx, op, span, r, took)
 	return r
 }
 

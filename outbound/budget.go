@@ -4,15 +4,17 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 )
 
 // Budget bounds the retries at each host. Within any Window, retries are at the most
-// Ratio of the requests made in it and Floor for each of its seconds; within any
+// Ratio of the requests made in one and Floor for each of its seconds; within any
 // second, at the most Ratio of what came in on average and one Window's Floor, so that
-// what a calm time left over is not spent at once when trouble begins. A retry counts
-// when it is decided, before its wait.
+// what a calm time left over is not spent at once when trouble begins. Whether there is
+// room for a retry is decided before its wait, by the requests until then; it counts
+// for when it will be made, so that many that wait for one moment are bounded as well.
 type Budget struct {
 	// Ratio is the share of requests that may be retried.
 	//
@@ -55,8 +57,8 @@ func (b Budget) validate() error {
 	return errors.Join(faults...)
 }
 
-// parts is how finely a window is kept. One more is kept, as a window that ends
-// now begins within a part.
+// parts is how finely a window is kept. A window that begins within a part ends within
+// another: it touches one more.
 const parts = 50
 
 // account is the budget of one host.
@@ -65,13 +67,14 @@ type account struct {
 	width time.Duration
 	start time.Time
 
-	mu      sync.Mutex
-	current int64 // the number of the part of the last call
-	kept    [parts + 1]struct{ requests, retries int }
+	mu       sync.Mutex
+	current  int64 // the number of the part of the last call
+	requests [parts]int
+	retries  map[int64]int // by the part that they are made in, which may be one to come
 }
 
 func newAccount(cfg Budget, now time.Time) *account {
-	return &account{cfg: cfg, width: max(cfg.Window/parts, 1), start: now}
+	return &account{cfg: cfg, width: max(cfg.Window/parts, 1), start: now, retries: make(map[int64]int)}
 }
 
 // deposit counts a request.
@@ -79,44 +82,56 @@ func (a *account) deposit(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.advance(now)
-	a.kept[a.current%(parts+1)].requests++
+	a.requests[a.current%parts]++
 }
 
-// withdraw asks for a retry, and counts it where it may be made.
-func (a *account) withdraw(now time.Time) bool {
+// withdraw asks for a retry after a wait, and counts it where it may be made.
+func (a *account) withdraw(now time.Time, wait time.Duration) bool {
 	if a.cfg.Off {
 		return true
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.advance(now)
-	// Requests of the oldest part may be older than the window and do not count;
-	// retries do, as they may be younger.
-	var requests, retries, recent int
-	second := int64((time.Second + a.width - 1) / a.width)
-	for i := range int64(parts + 1) {
-		s := a.kept[(a.current+parts+1-i)%(parts+1)]
-		retries += s.retries
-		if i < parts {
-			requests += s.requests
-		}
-		if i <= second {
-			recent += s.retries
-		}
+	requests := 0
+	for _, n := range a.requests {
+		requests += n
 	}
 	share, floor := a.cfg.Ratio*float64(requests), a.cfg.Floor*a.cfg.Window.Seconds()
-	if float64(retries+1) > share+floor || float64(recent+1) > share/a.cfg.Window.Seconds()+floor {
+	at := max(a.current, a.part(now.Add(wait)))
+	second := int64((time.Second + a.width - 1) / a.width)
+	if float64(a.busiest(at, second+1)+1) > share/a.cfg.Window.Seconds()+floor || float64(a.busiest(at, parts+1)+1) > share+floor {
 		return false
 	}
-	a.kept[a.current%(parts+1)].retries++
+	a.retries[at]++
 	return true
 }
 
-// advance empties the parts that begin with now, and those that were skipped.
-func (a *account) advance(now time.Time) {
-	number := int64(now.Sub(a.start) / a.width)
-	for n := max(a.current+1, number-parts); n <= number; n++ {
-		a.kept[n%(parts+1)] = struct{ requests, retries int }{}
+// busiest returns the most retries of any run of n parts that the given one belongs to.
+func (a *account) busiest(part, n int64) int {
+	sum := 0
+	for i := part - n + 1; i <= part; i++ {
+		sum += a.retries[i]
 	}
-	a.current = max(a.current, number)
+	most := sum
+	for i := part + 1; i < part+n; i++ {
+		sum += a.retries[i] - a.retries[i-n]
+		most = max(most, sum)
+	}
+	return most
+}
+
+func (a *account) part(t time.Time) int64 { return int64(t.Sub(a.start) / a.width) }
+
+// advance forgets what is older than a window.
+func (a *account) advance(now time.Time) {
+	number := a.part(now)
+	if number <= a.current {
+		return
+	}
+	for n := max(a.current+1, number-parts+1); n <= number; n++ {
+		a.requests[n%parts] = 0
+	}
+	a.current = number
+	maps.DeleteFunc(a.retries, func(part int64, _ int) bool { return part < number-parts })
 }

@@ -74,6 +74,12 @@ type Config struct {
 	// Breaker stops calls to a host that is out of order.
 	Breaker Breaker
 
+	// Hosts has this transport share budgets and breakers with others, by host. It
+	// brings its own settings of both: Budget and Breaker must be empty beside it.
+	//
+	// Defaults to some of the transport's own, made of Budget and Breaker.
+	Hosts *Hosts
+
 	// Decide has the first word about what an attempt ended with, a response or an
 	// error; it must not read the response's body. Repeating a call that may have been
 	// acted on is never done at its word: see [Repeatable].
@@ -127,8 +133,9 @@ func (c Config) defaults() Config {
 	c.Total = cmp.Or(c.Total, 10*time.Second)
 	c.MaxRetryAfter = cmp.Or(c.MaxRetryAfter, 30*time.Second)
 	c.MaxBody = cmp.Or(c.MaxBody, 1<<20)
-	c.Budget = c.Budget.defaults()
-	c.Breaker = c.Breaker.defaults()
+	if c.Hosts == nil {
+		c.Budget, c.Breaker = c.Budget.defaults(), c.Breaker.defaults()
+	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
@@ -161,6 +168,13 @@ func (c Config) validate() error {
 	if s, ok := c.Schedule.(Exponential); ok {
 		faults = append(faults, s.validate())
 	}
-	faults = append(faults, c.Protocol.validate(), c.Budget.validate(), c.Breaker.validate())
+	faults = append(faults, c.Protocol.validate())
+	if c.Hosts == nil {
+		faults = append(faults, c.Budget.validate(), c.Breaker.validate())
+	} else {
+		fault(c.Budget != (Budget{}), "Budget is given beside Hosts, which has one: give it to NewHosts")
+		fault(c.Breaker != (Breaker{}), "Breaker is given beside Hosts, which has one: give it to NewHosts")
+		faults = append(faults, c.Hosts.err)
+	}
 	return errors.Join(faults...)
 }

@@ -14,7 +14,9 @@
 // Two things protect the vendor. The budget, for each host, lets retries be no more
 // than a tenth of requests, and a few beside: when everything fails, load does not
 // multiply. The circuit breaker, for each host, stops calls for a while when most of
-// them find the vendor out of order.
+// them find the vendor out of order. [NewHosts] has several transports share both.
+//
+// docs/outbound.md has defaults, protocols, errors and figures on one page.
 //
 // # Calls from a handler of events
 //
@@ -26,9 +28,11 @@
 // # What is not covered
 //
 // A vendor that takes no keys cannot recognise a repetition: say so with [NoKeys],
-// and a POST is repeated only where nothing was sent. Package inbox has receipts for
-// such calls; this package keeps nothing beyond the process. Budget and breaker are
-// those of one Transport in one process.
+// and a POST is repeated only where nothing was sent. This package keeps nothing beyond
+// the process: after a crash it does not know that a call was begun. A local guard with
+// receipts does: Call.Step of package inbox in a handler of events, and idempotency.Call
+// for requests and jobs. Both ask the vendor what came of a call, or say that it is not
+// known, and never call blindly again. Budget and breaker are those of one process.
 //
 // [http.Transport] itself repeats a request once more when a connection that it had
 // kept turns out to be closed, where the request has an Idempotency-Key or an

@@ -144,7 +144,8 @@ func (e *Error) Timeout() bool { return e.Class == ClassTimeout }
 
 // NotDone reports whether err says that the vendor certainly did nothing: nothing was
 // sent, or all that was sent was rejected. A step of an inbox's external handler may
-// then be begun anew: wrap err in inbox.NotDone.
+// then be begun anew: wrap err in inbox.NotDone, or in idempotency.NotDone in a call of
+// lease mode.
 func NotDone(err error) bool {
 	return errors.Is(err, ErrNotSent) || errors.Is(err, ErrRejected)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sony/gobreaker/v2"
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
@@ -21,6 +22,7 @@ type metrics struct {
 	retries  metric.Int64Counter
 	ends     metric.Int64Counter
 	delay    metric.Float64Histogram
+	took     metric.Float64Histogram
 	breaker  metric.Int64Gauge
 	tracer   trace.Tracer
 }
@@ -32,6 +34,7 @@ func newMetrics(cfg Config) *metrics {
 		retries:  telemetry.Counter(m, telemetry.OutboundRetries, "{attempt}", "Attempts after the first, by what the one before ended with."),
 		ends:     telemetry.Counter(m, telemetry.OutboundEnded, "{call}", "Calls that failed and were not tried again, by why."),
 		delay:    telemetry.Seconds(m, telemetry.OutboundDelay, "How long was waited before an attempt after the first."),
+		took:     telemetry.Seconds(m, telemetry.HTTPDuration, "How long attempts took until their response began, or failed."),
 		breaker:  telemetry.Level(m, telemetry.OutboundBreaker, "{state}", "State of the circuit breaker: 0 closed, 1 half open, 2 open."),
 		tracer:   telemetry.Tracer(cfg.TracerProvider),
 	}
@@ -42,8 +45,9 @@ func (m *metrics) breakerIs(host string, state gobreaker.State) {
 }
 
 func (m *metrics) retried(ctx context.Context, host string, class Class, wait time.Duration) {
-	m.retries.Add(ctx, 1, telemetry.With(telemetry.Server.String(host), telemetry.Reason.String(string(class))))
-	m.delay.Record(ctx, wait.Seconds(), telemetry.With(telemetry.Server.String(host)))
+	why := telemetry.With(telemetry.Server.String(host), telemetry.Reason.String(string(class)))
+	m.retries.Add(ctx, 1, why)
+	m.delay.Record(ctx, wait.Seconds(), why)
 }
 
 // ended counts a call that was given up for another reason than that it is
@@ -54,9 +58,9 @@ func (m *metrics) ended(ctx context.Context, host string, reason Reason) {
 
 // begin starts the span of an attempt.
 func (m *metrics) begin(ctx context.Context, op *operation) (context.Context, trace.Span) {
-	ctx, span := m.tracer.Start(ctx, op.req.Method, trace.WithSpanKind(trace.SpanKindClient))
+	ctx, span := m.tracer.Start(ctx, methodOf(op.req), trace.WithSpanKind(trace.SpanKindClient))
 	if span.IsRecording() {
-		span.SetAttributes(telemetry.Method.String(op.req.Method), telemetry.Server.String(op.host.name), telemetry.Attempt.Int(op.attempts))
+		span.SetAttributes(telemetry.Method.String(methodOf(op.req)), telemetry.Server.String(op.host.name), telemetry.Attempt.Int(op.attempts))
 		if op.attempts > 1 {
 			span.SetAttributes(telemetry.Resend.Int(op.attempts - 1))
 		}
@@ -73,21 +77,40 @@ func (m *metrics) propagate(ctx context.Context, h http.Header) {
 	otel.GetTextMapPropagator().Inject(ctx, propagation.HeaderCarrier(h))
 }
 
-// attempted counts an attempt and ends its span.
-func (m *metrics) attempted(ctx context.Context, host string, span trace.Span, r result) {
+// attempted counts an attempt that took so long, and ends its span.
+func (m *metrics) attempted(ctx context.Context, op *operation, span trace.Span, r result, took time.Duration) {
 	outcome := string(r.class)
 	if outcome == "" {
 		outcome = "ok"
 	}
-	m.attempts.Add(ctx, 1, telemetry.With(telemetry.Server.String(host), telemetry.Outcome.String(outcome)))
+	m.attempts.Add(ctx, 1, telemetry.With(telemetry.Server.String(op.host.name), telemetry.Outcome.String(outcome)))
+	about := []attribute.KeyValue{telemetry.Server.String(op.host.name), telemetry.Method.String(methodOf(op.req))}
+	var ended []attribute.KeyValue
+	if r.resp != nil {
+		ended = append(ended, telemetry.Status.Int(r.resp.StatusCode))
+	}
+	if r.class != "" {
+		ended = append(ended, telemetry.ErrorType.String(outcome))
+	}
+	m.took.Record(ctx, took.Seconds(), telemetry.With(append(about, ended...)...))
 	if span.IsRecording() {
-		if r.resp != nil {
-			span.SetAttributes(telemetry.Status.Int(r.resp.StatusCode))
-		}
+		span.SetAttributes(ended...)
 		if r.class != "" {
 			span.SetStatus(codes.Error, outcome)
-			span.SetAttributes(telemetry.ErrorType.String(outcome))
 		}
 	}
 	span.End()
+}
+
+// methodOf names a request's method as the conventions do: what is none of HTTP's own is
+// no name for a metric.
+func methodOf(req *http.Request) string {
+	switch req.Method {
+	case "":
+		return http.MethodGet
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		http.MethodConnect, http.MethodOptions, http.MethodTrace:
+		return req.Method
+	}
+	return "_OTHER"
 }

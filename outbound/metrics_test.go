@@ -1,7 +1,10 @@
 package outbound_test
 
 import (
+	"bytes"
+	"log/slog"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -34,12 +37,14 @@ func TestMetricsAndSpans(t *testing.T) {
 		}
 		got := readMetrics(t, reader)
 		for name, want := range map[string]float64{
-			"postroom.outbound.attempts api.vendor.example unavailable": 5,
-			"postroom.outbound.attempts api.vendor.example ok":          1,
-			"postroom.outbound.retries api.vendor.example unavailable":  4,
-			"postroom.outbound.given_up api.vendor.example breaker":     2,
-			"postroom.outbound.retry.delay api.vendor.example":          4,
-			"postroom.outbound.breaker.state api.vendor.example":        2,
+			"postroom.outbound.attempts api.vendor.example unavailable":            5,
+			"postroom.outbound.attempts api.vendor.example ok":                     1,
+			"postroom.outbound.retries api.vendor.example unavailable":             4,
+			"postroom.outbound.given_up api.vendor.example breaker":                2,
+			"postroom.outbound.retry.delay api.vendor.example unavailable":         4,
+			"postroom.outbound.breaker.state api.vendor.example":                   2,
+			"http.client.request.duration api.vendor.example POST 503 unavailable": 5,
+			"http.client.request.duration api.vendor.example POST 200":             1,
 		} {
 			if got[name] != want {
 				t.Errorf("%s = %g, want %g: %v", name, got[name], want, got)
@@ -62,6 +67,51 @@ func TestMetricsAndSpans(t *testing.T) {
 	})
 }
 
+// Each retry, and what a breaker does, is logged; with the key, or a digest of it, and
+// nothing that the request says.
+func TestLogs(t *testing.T) {
+	for redact, key := range map[bool]string{false: "secret-key", true: "85dbe15d"} {
+		synctest.Test(t, func(t *testing.T) {
+			var log bytes.Buffer
+			c := outbound.NewClient(outbound.Config{
+				Next: always(503), RedactKeys: redact, Attempts: 2, Schedule: outbound.Exponential{Jitter: outbound.NoJitter}, Breaker: outbound.Breaker{Failures: 2},
+				Logger: slog.New(slog.NewJSONHandler(&log, nil)),
+			})
+			_, _ = c.Fetch(request(outbound.WithKey(t.Context(), "secret-key"), t, "POST", "a body"))
+			for _, want := range []string{
+				`"level":"INFO","msg":"outbound call is tried again","host":"api.vendor.example","method":"POST","attempt":1,"reason":"unavailable","wait":200000000,"key":"` + key + `"}`,
+				`"level":"WARN","msg":"circuit breaker opened: calls fail at once","host":"api.vendor.example","for":10000000000}`,
+			} {
+				if !strings.Contains(log.String(), want) {
+					t.Errorf("%s is not in the log:\n%s", want, log.String())
+				}
+			}
+			for _, secret := range []string{"hush", "charges", "a body", "answer"} {
+				if strings.Contains(log.String(), secret) {
+					t.Errorf("%s is in the log:\n%s", secret, log.String())
+				}
+			}
+			if redact && strings.Contains(log.String(), "secret-key") {
+				t.Errorf("the key is in the log:\n%s", log.String())
+			}
+		})
+	}
+}
+
+// What is no method of HTTP is no name for metrics and spans: callers could make any number.
+func TestUnusualMethodsAreOneInMetrics(t *testing.T) {
+	reader := metric.NewManualReader()
+	c := outbound.NewClient(outbound.Config{Next: always(200), Logger: quiet, MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))})
+	for _, method := range []string{"PURGE", "BREW"} {
+		if _, err := c.Fetch(request(t.Context(), t, method, "")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := readMetrics(t, reader); got["http.client.request.duration api.vendor.example _OTHER 200"] != 2 {
+		t.Errorf("metrics are %v", got)
+	}
+}
+
 // readMetrics returns the sum of each instrument, by its name and attributes; the
 // count of a histogram.
 func readMetrics(t *testing.T, reader *metric.ManualReader) map[string]float64 {
@@ -72,7 +122,7 @@ func readMetrics(t *testing.T, reader *metric.ManualReader) map[string]float64 {
 	}
 	got := make(map[string]float64)
 	name := func(of string, set attribute.Set) string {
-		for _, key := range []attribute.Key{"server.address", "outcome", "reason"} {
+		for _, key := range []attribute.Key{"server.address", "outcome", "reason", "http.request.method", "http.response.status_code", "error.type"} {
 			if v, ok := set.Value(key); ok {
 				of += " " + v.String()
 			}

@@ -58,7 +58,7 @@ func (op *operation) prepare() error {
 	if req.URL == nil || req.URL.Host == "" || req.URL.Scheme != "http" && req.URL.Scheme != "https" {
 		return errors.New("the request's URL is not an absolute one of http or https")
 	}
-	op.host = op.t.host(req.URL)
+	op.host = op.t.hosts.of(req.URL, op.t)
 	op.follow()
 	if op.foreign && !isIdempotent(req.Method) {
 		return fmt.Errorf("redirected from %s: a %s is not sent on to another host", op.earlierHost(), req.Method)
@@ -150,7 +150,7 @@ func (op *operation) next(r result) (time.Duration, Reason) {
 	if _, open := op.host.breaker.open(); open {
 		return 0, ReasonBreaker
 	}
-	if !op.host.budget.withdraw(time.Now()) {
+	if !op.host.budget.withdraw(time.Now(), wait) {
 		return 0, ReasonBudget
 	}
 	return wait, ""

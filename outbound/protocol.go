@@ -111,7 +111,9 @@ func MessageID(header, domain string) Protocol {
 	return Protocol{Header: header, Format: func(key string) string { return "<" + key + "@" + domain + ">" }}
 }
 
-// NoKeys is the protocol of a vendor who takes no keys.
+// NoKeys is the protocol of a vendor who takes no keys. What is not idempotent belongs in
+// a step with receipts then, Call.Step of package inbox or idempotency.Call, with a Lookup
+// where the vendor can be asked.
 func NoKeys() Protocol { return Protocol{Keyless: true} }
 
 // header returns the header that carries the key, or "".

@@ -8,37 +8,29 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/sony/gobreaker/v2"
 )
 
 // Transport is an [http.RoundTripper] that repeats what may be repeated. It is safe
-// for concurrent use; budgets and breakers are its own, so use one for each vendor,
-// and not one for each call.
+// for concurrent use; budgets and breakers are its own, unless Config.Hosts says
+// otherwise, so use one for each vendor, and not one for each call.
 type Transport struct {
 	cfg     Config
 	err     error // what is wrong with the Config
 	metrics *metrics
-
-	mu    sync.Mutex
-	hosts map[string]*host
-}
-
-// host is what a Transport knows of one host.
-type host struct {
-	name    string
-	budget  *account
-	breaker *breaker
-	used    time.Time // guarded by Transport.mu
+	hosts   *Hosts
 }
 
 // New returns a transport. It does no I/O and cannot fail: faults of the Config are
 // returned by [Transport.Check] and by every call.
 func New(cfg Config) *Transport {
 	cfg = cfg.defaults()
-	t := &Transport{cfg: cfg, metrics: newMetrics(cfg), hosts: make(map[string]*host)}
+	t := &Transport{cfg: cfg, metrics: newMetrics(cfg), hosts: cfg.Hosts}
+	if t.hosts == nil {
+		t.hosts = NewHosts(cfg.Budget, cfg.Breaker)
+	}
 	if err := cfg.validate(); err != nil {
 		t.err = fmt.Errorf("outbound: %w", err)
 	}
@@ -86,46 +78,12 @@ func closeBody(req *http.Request) {
 	}
 }
 
-// manyHosts is from how many hosts on those are forgotten that have been idle for so
-// long that nothing is known of them.
-const manyHosts = 1000
-
-// host returns what is known of the host of a URL.
-func (t *Transport) host(u *url.URL) *host {
-	name, now := hostOf(u), time.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	h := t.hosts[name]
-	if h == nil {
-		if len(t.hosts) >= manyHosts {
-			t.forget(now)
-		}
-		h = &host{name: name, budget: newAccount(t.cfg.Budget, now)}
-		h.breaker = newBreaker(t.cfg.Breaker, func(to gobreaker.State) { t.breakerIs(h, to) })
-		t.hosts[name] = h
-		if h.breaker != nil {
-			t.metrics.breakerIs(h.name, gobreaker.StateClosed)
-		}
-	}
-	h.used = now
-	return h
-}
-
-func (t *Transport) forget(now time.Time) {
-	idle := max(t.cfg.Budget.Window, t.cfg.Breaker.Window, t.cfg.Breaker.OpenFor) + t.cfg.Total
-	for name, h := range t.hosts {
-		if now.Sub(h.used) > idle {
-			delete(t.hosts, name)
-		}
-	}
-}
-
 // breakerIs is called while the breaker is locked.
 func (t *Transport) breakerIs(h *host, state gobreaker.State) {
 	t.metrics.breakerIs(h.name, state)
 	switch state {
 	case gobreaker.StateOpen:
-		t.cfg.Logger.Warn("circuit breaker opened: calls fail at once", "host", h.name, "for", t.cfg.Breaker.OpenFor)
+		t.cfg.Logger.Warn("circuit breaker opened: calls fail at once", "host", h.name, "for", h.breaker.openFor)
 	case gobreaker.StateClosed:
 		t.cfg.Logger.Info("circuit breaker closed", "host", h.name)
 	}

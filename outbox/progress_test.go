@@ -276,8 +276,8 @@ func TestALateEventIsRecordedAheadOfItsElders(t *testing.T) {
 		pending string
 	}{
 		{nil, 1, "{}"},
-		{[]int64{4}, 4, "{[2,4)}"},
-		{[]int64{2}, 4, "{[3,4)}"},
+		{[]int64{4}, 4, "{[2,3]}"},
+		{[]int64{2}, 4, "{[3,3]}"},
 		{[]int64{3}, 4, "{}"},
 		{[]int64{5}, 5, "{}"},
 	} {

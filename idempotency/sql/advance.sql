@@ -1,9 +1,10 @@
--- Record phase $6 and what it returned, $7, in its transaction. No row: the claim of
--- owner $4 with fence $5 is another's, and the transaction must not commit.
+-- Record phase or call $6 and what it returned, $7, in the phase's transaction. That a
+-- call was begun is forgotten. No row: the claim of owner $4 with fence $5 is another's,
+-- and the transaction must not commit.
 --
 -- Locks   the row.
 -- Index   the primary key.
 -- Called  by Lease.record.
 UPDATE postroom.idempotency
-SET point = $6, checkpoints = coalesce(checkpoints, '{}') || jsonb_build_object($6::text, $7::jsonb)
+SET point = $6::text, checkpoints = coalesce(checkpoints #- ARRAY['', $6::text], '{}') || jsonb_build_object($6::text, $7::jsonb)
 WHERE scope = $1 AND principal = $2 AND key = $3 AND owner = $4::uuid AND fence = $5 AND state = 'pending';

@@ -1,6 +1,7 @@
 -- Claim the row of key $3 of principal $2 in scope $1, as it was seen with fence $9:
 -- its claim ran out, it failed, or it no longer counts. What no longer counts begins
--- anew; its fence goes on, so that a holder of long ago stays fenced off.
+-- anew; its fence goes on, so that a holder of long ago stays fenced off. Returns what is
+-- done with it: a holder may have recorded more since the row was seen.
 --
 -- Locks   the row; the operation, for as long as this statement takes.
 -- Index   the primary key.
@@ -18,4 +19,4 @@ WHERE scope = $1 AND principal = $2 AND key = $3 AND fence = $9
   AND (expires_at <= clock_timestamp() OR state <> 'complete')
   AND (state <> 'pending' OR lease_until <= clock_timestamp())
   AND pg_try_advisory_xact_lock($7::bigint)
-RETURNING fence, attempts;
+RETURNING fence, attempts, point, checkpoints;

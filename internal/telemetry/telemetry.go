@@ -60,6 +60,7 @@ const (
 	InboxLeaseLost  = "postroom.inbox.lease_lost"
 	InboxDataLost   = "postroom.inbox.data_lost"
 
+	HTTPDuration     = "http.client.request.duration"
 	OutboundAttempts = "postroom.outbound.attempts"
 	OutboundRetries  = "postroom.outbound.retries"
 	OutboundEnded    = "postroom.outbound.given_up"

@@ -1,0 +1,264 @@
+package idempotency
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// NotDone says of an error that a call's function returns that the call did not happen:
+// the connection was refused, the vendor answered that it rejects the request. The call
+// is then as if it was not begun. An error that may have come after the call happened,
+// such as a timeout, must not be wrapped so. It returns nil where err is.
+func NotDone(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &notDoneError{err}
+}
+
+type notDoneError struct{ err error }
+
+func (e *notDoneError) Error() string { return e.err.Error() }
+func (e *notDoneError) Unwrap() error { return e.err }
+
+// CallOption changes how one [Call] is made.
+type CallOption func(*callOptions)
+
+type callOptions struct {
+	noted  bool // that it begins
+	window time.Duration
+	lookup any // func(ctx context.Context, key string) (T, bool, error)
+}
+
+// KeyWindow says for how long after the first call with a key its vendor recognises the
+// same key; 0 is a vendor that takes no keys. As a call that begins at the window's end
+// may take as long as the handler may, the handler's timeout is taken off it.
+//
+// Defaults to for ever, or to 0 beside a [Lookup].
+func KeyWindow(d time.Duration) CallOption {
+	return func(o *callOptions) { o.noted, o.window = true, max(d, 0) }
+}
+
+// Lookup asks the vendor whether a call happened, where that is not known and its key
+// would not be recognised any more. It is given the key of the calls in question. Where
+// it finds the call, result is what the call's function would have returned, and has its
+// type; where it does not, the call is made anew, so f must find whatever has arrived. Its
+// error is that of the call.
+func Lookup[T any](f func(ctx context.Context, key string) (result T, found bool, err error)) CallOption {
+	return func(o *callOptions) { o.noted, o.lookup = true, f }
+}
+
+var (
+	errStepName = errors.New("a step must have a name")
+	errStepBusy = errors.New("it is under way; calls of a handler have different names")
+)
+
+// Call runs a step of a handler in lease mode that calls another system. fn is given a
+// key that is the same in every attempt, made with [DeriveKey]: give it to the vendor,
+// because a call whose record was lost is made again. Where an earlier attempt has
+// recorded it, fn does not run, and what it returned then is returned. T must survive
+// JSON, and names are unique within an operation.
+//
+// Without options the vendor is taken to recognise the key for ever. Where it does so for
+// a time, or takes none, say so with [KeyWindow], and with [Lookup] how to ask what came
+// of a call. That the call begins is recorded then before fn runs. If it was begun before,
+// by this attempt or an earlier one, and nobody knows whether it happened, because fn
+// returned an error or its process ended, it is called again with the same key while that
+// is recognised. After that Lookup is asked; without one, Call returns an error that
+// matches [ErrOutcomeUnknown], now and in every later attempt: it never calls blindly. An
+// error that fn wraps in [NotDone] leaves no doubt behind.
+//
+// After [ErrLeaseLost] the step is another attempt's: return. Call panics outside a handler
+// of lease mode, and where a Lookup's result has another type than fn's.
+func Call[T any](ctx context.Context, name string, fn func(ctx context.Context, key string) (T, error), options ...CallOption) (T, error) {
+	l := leaseFrom(ctx, "Call")
+	var o callOptions
+	for _, option := range options {
+		option(&o)
+	}
+	// A call that begins at the window's end may take as long as the handler may.
+	c := &call[T]{l: l, name: name, fn: fn, window: max(o.window-l.op.timeout, 0)}
+	if o.lookup != nil {
+		var ok bool
+		if c.lookup, ok = o.lookup.(func(context.Context, string) (T, bool, error)); !ok {
+			panic(fmt.Sprintf("idempotency: the Lookup of call %s is a %T: its result must have the type of the call's, %T", name, o.lookup, *new(T)))
+		}
+	}
+	var out T
+	if done, err := l.checkpoint(name, &out); done || err != nil {
+		return out, err
+	}
+	if !o.noted {
+		out, err := fn(ctx, l.derived(name))
+		if err != nil {
+			return out, err
+		}
+		return out, l.done(ctx, name, out)
+	}
+	if !l.enter(name) {
+		return out, fmt.Errorf("call %s: %w", name, errStepBusy)
+	}
+	defer l.leave(name)
+	out, err := c.run(ctx)
+	if err != nil {
+		err = fmt.Errorf("call %s: %w", name, err)
+	}
+	return out, err
+}
+
+// call is one Call.
+type call[T any] struct {
+	l      *lease
+	name   string
+	fn     func(ctx context.Context, key string) (T, error)
+	window time.Duration
+	lookup func(ctx context.Context, key string) (T, bool, error)
+}
+
+// receipt is what is kept of calls of a step that were begun and of which nobody knows
+// what came of them. It is in the row's checkpoints, by the step's name, under "", which
+// is no step's name.
+type receipt struct {
+	since time.Time // by the database's clock
+	key   string
+	calls int
+}
+
+// run brings a call whose begin is noted to its result.
+func (c *call[T]) run(ctx context.Context) (T, error) {
+	var none T
+	noted, free, err := c.l.begin(ctx, c.name, c.window)
+	if err != nil {
+		return none, err
+	}
+	switch {
+	case free && noted.calls > 1:
+		c.l.tell(ctx, slog.LevelInfo, "a call is made again with the same key", c.name, noted)
+	case !free:
+		result, found, err := c.ask(ctx, noted)
+		if found || err != nil {
+			return result, err
+		}
+		if noted, free, err = c.l.begin(ctx, c.name, c.window); err != nil {
+			return none, err
+		}
+		if !free {
+			return none, c.unknown(ctx, noted) // as another has begun it since
+		}
+	}
+	if ctx.Err() != nil { // it came to an end while the begin was noted
+		return none, errors.Join(context.Cause(ctx), c.l.undo(ctx, c.name, 1))
+	}
+	result, err := c.fn(ctx, noted.key)
+	var not *notDoneError
+	switch {
+	case err == nil:
+		return result, c.l.done(ctx, c.name, result)
+	case errors.As(err, &not):
+		return result, errors.Join(err, c.l.undo(ctx, c.name, 1))
+	case c.window == 0 && c.lookup == nil: // and nothing changes that
+		return result, fmt.Errorf("%w: %w", c.unknown(ctx, noted), err)
+	}
+	return result, err
+}
+
+// ask looks up what came of calls whose outcome is not known. Where they did not happen,
+// the step is as if it was not begun.
+func (c *call[T]) ask(ctx context.Context, noted receipt) (result T, found bool, err error) {
+	if c.lookup == nil {
+		return result, false, c.unknown(ctx, noted)
+	}
+	result, found, err = c.lookup(ctx, noted.key)
+	if err != nil {
+		return result, false, fmt.Errorf("look up what came of it: %w", err)
+	}
+	c.l.tell(ctx, slog.LevelInfo, "a call was looked up", c.name, noted, slog.Bool("found", found))
+	if !found {
+		return result, false, c.l.undo(ctx, c.name, noted.calls)
+	}
+	return result, true, c.l.done(ctx, c.name, result)
+}
+
+// unknown is the error of a call that nobody knows the outcome of.
+func (c *call[T]) unknown(ctx context.Context, noted receipt) error {
+	c.l.tell(ctx, slog.LevelWarn, "the outcome of a call is not known", c.name, noted)
+	return fmt.Errorf("%w: it was begun at %s with key %s, which the vendor may not recognise any more; ask the vendor what came of it, or give Call a Lookup that does",
+		ErrOutcomeUnknown, noted.since.UTC().Format(time.RFC3339), noted.key)
+}
+
+// tell logs what is known of a call.
+func (l *lease) tell(ctx context.Context, level slog.Level, what, name string, noted receipt, more ...slog.Attr) {
+	l.g.cfg.Logger.LogAttrs(ctx, level, what, append([]slog.Attr{
+		slog.String("scope", l.op.key.Scope), slog.String("key", l.g.shown(l.op.key)), slog.String("call", name),
+		slog.String("called_with", noted.key), slog.Time("since", noted.since), slog.Int("unanswered", noted.calls),
+	}, more...)...)
+}
+
+// begin notes that a call begins, under the claim, and reports whether it may be made:
+// it was not begun before, or its key is recognised still.
+func (l *lease) begin(ctx context.Context, name string, window time.Duration) (noted receipt, free bool, err error) {
+	noted.key = l.derived(name)
+	if !l.op.keyed() {
+		noted.since = time.Now()
+		return noted, true, nil
+	}
+	ctx, cancel := l.g.bounded(ctx)
+	defer cancel()
+	k := l.op.key
+	err = l.g.pool.QueryRow(ctx, l.g.sql.begin, k.Scope, k.Principal, k.Value, l.owner, l.fence, name, noted.key, window).
+		Scan(&free, &noted.since, &noted.key, &noted.calls)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		l.lose(ErrLeaseLost)
+		return noted, false, fmt.Errorf("note that it begins: %w", ErrLeaseLost)
+	case err != nil:
+		return noted, false, fmt.Errorf("note that it begins: %w", err)
+	}
+	return noted, free, nil
+}
+
+// undo notes that calls that were begun did not happen.
+func (l *lease) undo(ctx context.Context, name string, calls int) error {
+	if !l.op.keyed() {
+		return nil
+	}
+	ctx, cancel := l.g.bounded(ctx)
+	defer cancel()
+	return l.write(ctx, l.g.pool, "note that it did not happen", l.g.sql.undo, name, calls)
+}
+
+// done notes that a call is done, with its result.
+func (l *lease) done(ctx context.Context, name string, result any) error {
+	text, err := json.Marshal(result)
+	if err != nil {
+		return fmt.Errorf("write what call %s returned: %w", name, err)
+	}
+	ctx, cancel := l.g.bounded(ctx)
+	defer cancel()
+	if err := l.record(ctx, l.g.pool, name, text); err != nil {
+		return err
+	}
+	l.remember(name, text)
+	return nil
+}
+
+// enter reports whether no other call of the name is under way, and makes it so.
+func (l *lease) enter(name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, busy := l.busy[name]
+	l.busy[name] = struct{}{}
+	return !busy
+}
+
+func (l *lease) leave(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.busy, name)
+}

@@ -1,0 +1,392 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/idempotency"
+)
+
+var errLost = errors.New("no answer")
+
+// bank is a vendor that a step calls. What it does is said for one call after the other;
+// after that it charges.
+type bank struct {
+	*rig
+	keys    []string // of the calls
+	answers []error
+	asked   []string // keys that it was asked about
+	meant   func()   // called in each call
+}
+
+func (b *bank) charge(_ context.Context, key string) (string, error) {
+	b.keys = append(b.keys, key)
+	if b.meant != nil {
+		b.meant()
+	}
+	if len(b.answers) == 0 {
+		return "ch_" + key, nil
+	}
+	err := b.answers[0]
+	b.answers = b.answers[1:]
+	return "", err
+}
+
+// knows answers whether a call happened.
+func (b *bank) knows(found bool, err error) idempotency.CallOption {
+	return idempotency.Lookup(func(_ context.Context, key string) (string, bool, error) {
+		b.asked = append(b.asked, key)
+		return "found_" + key, found, err
+	})
+}
+
+const callTimeout = 10 * time.Minute // which is taken off a key's window
+
+// pay is one attempt at an operation that charges once.
+func (b *bank) pay(options ...idempotency.CallOption) (string, error) {
+	op := idempotency.Operation{Scope: "pay", Key: "k", Timeout: callTimeout}
+	id, _, err := idempotency.DoLease(b.Context(), b.guard, op, func(ctx context.Context) (string, error) {
+		return idempotency.Call(ctx, "charge", b.charge, options...)
+	})
+	return id, err
+}
+
+// begun returns how many calls are noted as unanswered.
+func (b *bank) begun() int {
+	b.Helper()
+	return one[int](b.rig, "SELECT coalesce((checkpoints->''->'charge'->>'calls')::int, 0) FROM postroom.idempotency")
+}
+
+// ago moves the first of the calls that are noted into the past, by the database's clock.
+func (b *bank) ago(d time.Duration) {
+	b.Helper()
+	b.exec("UPDATE postroom.idempotency SET checkpoints = jsonb_set(checkpoints, '{\"\",charge,since}', to_jsonb(clock_timestamp() - $1::interval))", d)
+}
+
+// wantCharged checks how often the bank was called, always with one key, and asked.
+func (b *bank) wantCharged(calls, asked int) {
+	b.Helper()
+	if len(b.keys) != calls || len(b.asked) != asked {
+		b.Errorf("%d calls, and asked %d times; want %d and %d", len(b.keys), len(b.asked), calls, asked)
+	}
+	if all := append(slices.Clone(b.keys), b.asked...); len(slices.Compact(all)) != 1 || len(all[0]) != 32 {
+		b.Errorf("keys were %v", all)
+	}
+}
+
+func newBank(t *testing.T, answers ...error) *bank {
+	t.Helper()
+	return &bank{rig: newRig(t), answers: answers}
+}
+
+// A begin is noted before the call where its outcome might matter, and nowhere else; a call
+// that is done leaves no doubt behind.
+func TestABeginIsNoted(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		option idempotency.CallOption
+		noted  int
+	}{"none": {nil, 0}, "window": {idempotency.KeyWindow(time.Hour), 1}, "no keys": {idempotency.KeyWindow(0), 1}} {
+		b := newBank(t)
+		var options []idempotency.CallOption
+		if tt.option != nil {
+			options = append(options, tt.option)
+		}
+		b.meant = func() {
+			if got := b.begun(); got != tt.noted {
+				t.Errorf("%s: %d are noted while it is called, want %d", name, got, tt.noted)
+			}
+		}
+		id, err := b.pay(options...)
+		if err != nil || id != "ch_"+b.keys[0] || b.begun() != 0 {
+			t.Errorf("%s: %q, %v; %d are noted after it", name, id, err, b.begun())
+		}
+		b.wantCharged(1, 0)
+	}
+}
+
+// While the vendor recognises the key, the call is made again with it; by the database's
+// clock, from the first call on, and with time left for the handler.
+func TestTheWindowOfAKey(t *testing.T) {
+	t.Parallel()
+	for ago, again := range map[time.Duration]bool{0: true, 49 * time.Minute: true, 51 * time.Minute: false, 24 * time.Hour: false} {
+		b := newBank(t, errLost, errLost)
+		window := idempotency.KeyWindow(time.Hour)
+		if _, err := b.pay(window); !errors.Is(err, errLost) || errors.Is(err, idempotency.ErrOutcomeUnknown) {
+			t.Errorf("the first attempt: %v", err)
+		}
+		b.ago(ago)
+		since := one[time.Time](b.rig, "SELECT (checkpoints->''->'charge'->>'since')::timestamptz FROM postroom.idempotency")
+		if !again {
+			for range 2 { // now, and in every later attempt
+				_, err := b.pay(window)
+				if !errors.Is(err, idempotency.ErrOutcomeUnknown) {
+					t.Errorf("after %s: %v", ago, err)
+					continue
+				}
+				for _, part := range []string{"call charge", b.keys[0], since.UTC().Format(time.RFC3339), "Lookup"} {
+					if !strings.Contains(err.Error(), part) {
+						t.Errorf("%q does not say %s", err, part)
+					}
+				}
+			}
+			b.wantCharged(1, 0)
+			continue
+		}
+		if _, err := b.pay(window); !errors.Is(err, errLost) || b.begun() != 2 {
+			t.Errorf("after %s: %v, %d are noted", ago, err, b.begun())
+		}
+		if now := one[time.Time](b.rig, "SELECT (checkpoints->''->'charge'->>'since')::timestamptz FROM postroom.idempotency"); !now.Equal(since) {
+			t.Errorf("the window began at %s, and anew at %s", since, now)
+		}
+		if id, err := b.pay(window); err != nil || id != "ch_"+b.keys[0] {
+			t.Errorf("the third attempt: %q, %v", id, err)
+		}
+		b.wantCharged(3, 0)
+	}
+}
+
+// A vendor that takes no keys is called once, and never blindly again.
+func TestAVendorWithoutKeys(t *testing.T) {
+	t.Parallel()
+	for name, option := range map[string]idempotency.CallOption{
+		"0": idempotency.KeyWindow(0), "less than 0": idempotency.KeyWindow(-1), "less than the handler's time": idempotency.KeyWindow(callTimeout),
+	} {
+		b := newBank(t, errLost)
+		if _, err := b.pay(option); !errors.Is(err, errLost) || !errors.Is(err, idempotency.ErrOutcomeUnknown) {
+			t.Errorf("%s: %v, want that its outcome is not known, and why", name, err)
+		}
+		if _, err := b.pay(option); !errors.Is(err, idempotency.ErrOutcomeUnknown) || errors.Is(err, errLost) {
+			t.Errorf("%s, again: %v", name, err)
+		}
+		b.wantCharged(1, 0)
+	}
+}
+
+func TestLookup(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("cannot ask")
+	b := newBank(t, errLost)
+	if _, err := b.pay(b.knows(true, nil)); !errors.Is(err, errLost) || errors.Is(err, idempotency.ErrOutcomeUnknown) {
+		t.Errorf("the first attempt: %v", err)
+	}
+	b.wantCharged(1, 0)
+	if _, err := b.pay(b.knows(true, broken)); !errors.Is(err, broken) || b.begun() != 1 {
+		t.Errorf("cannot ask: %v, %d are noted", err, b.begun())
+	}
+	b.wantCharged(1, 1)
+	if id, err := b.pay(b.knows(true, nil)); err != nil || id != "found_"+b.keys[0] {
+		t.Errorf("found: %q, %v", id, err)
+	}
+	b.wantCharged(1, 2)
+
+	b = newBank(t, errLost)
+	_, _ = b.pay(b.knows(true, nil))
+	b.ago(24 * time.Hour)
+	b.meant = func() {
+		if ago := one[time.Duration](b.rig, "SELECT clock_timestamp() - (checkpoints->''->'charge'->>'since')::timestamptz FROM postroom.idempotency"); ago > time.Hour || b.begun() != 1 {
+			t.Errorf("made anew, it counts from %s ago, and %d are noted", ago, b.begun())
+		}
+	}
+	if id, err := b.pay(b.knows(false, nil)); err != nil || id != "ch_"+b.keys[0] {
+		t.Errorf("not found: %q, %v", id, err)
+	}
+	b.wantCharged(2, 1)
+
+	// It is not asked while the key is recognised.
+	b = newBank(t, errLost)
+	_, _ = b.pay(b.knows(true, nil), idempotency.KeyWindow(time.Hour))
+	if id, err := b.pay(idempotency.KeyWindow(time.Hour), b.knows(true, nil)); err != nil || id != "ch_"+b.keys[0] {
+		t.Errorf("within the window: %q, %v", id, err)
+	}
+	b.wantCharged(2, 0)
+}
+
+// What a Lookup found is recorded as what the call returned: later attempts neither ask nor
+// call.
+func TestWhatIsFoundIsRecorded(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, errLost)
+	broken := errors.New("broken")
+	pay := func() error {
+		_, _, err := idempotency.DoLease(t.Context(), b.guard, idempotency.Operation{Scope: "pay", Key: "k"}, func(ctx context.Context) (string, error) {
+			id, err := idempotency.Call(ctx, "charge", b.charge, b.knows(true, nil))
+			if err == nil && id != "found_"+b.keys[0] {
+				t.Errorf("the result is %s", id)
+			}
+			return id, errors.Join(err, broken)
+		})
+		return err
+	}
+	for i := range 3 {
+		if err := pay(); !errors.Is(err, broken) || errors.Is(err, errLost) != (i == 0) {
+			t.Errorf("attempt %d: %v", i+1, err)
+		}
+	}
+	b.wantCharged(1, 1)
+}
+
+// A call that did not happen leaves no doubt; that of another before it stays.
+func TestNotDone(t *testing.T) {
+	t.Parallel()
+	if idempotency.NotDone(nil) != nil {
+		t.Error("no error became one")
+	}
+	refused := errors.New("refused")
+	b := newBank(t, idempotency.NotDone(refused), idempotency.NotDone(refused))
+	for range 2 {
+		if _, err := b.pay(idempotency.KeyWindow(0)); !errors.Is(err, refused) || errors.Is(err, idempotency.ErrOutcomeUnknown) || b.begun() != 0 {
+			t.Errorf("%v, %d are noted", err, b.begun())
+		}
+	}
+	if _, err := b.pay(idempotency.KeyWindow(0)); err != nil {
+		t.Error(err)
+	}
+	b.wantCharged(3, 0)
+
+	b = newBank(t, errLost, idempotency.NotDone(refused))
+	for range 2 {
+		_, _ = b.pay(idempotency.KeyWindow(time.Hour))
+	}
+	if b.begun() != 1 {
+		t.Errorf("%d are noted, want the first call", b.begun())
+	}
+	b.ago(time.Hour)
+	if _, err := b.pay(idempotency.KeyWindow(time.Hour)); !errors.Is(err, idempotency.ErrOutcomeUnknown) {
+		t.Errorf("the first call's outcome is not known: %v", err)
+	}
+	b.wantCharged(2, 0)
+}
+
+// Options of one call do not mix with those of another under way.
+func TestACallIsBusy(t *testing.T) {
+	t.Parallel()
+	b := newBank(t)
+	_, _, err := idempotency.DoLease(t.Context(), b.guard, idempotency.Operation{Scope: "pay", Key: "k"}, func(ctx context.Context) (string, error) {
+		return idempotency.Call(ctx, "charge", func(ctx context.Context, key string) (string, error) {
+			if _, err := idempotency.Call(ctx, "charge", b.charge, idempotency.KeyWindow(0)); err == nil || !strings.Contains(err.Error(), "under way") {
+				t.Errorf("the call within itself: %v", err)
+			}
+			return b.charge(ctx, key)
+		}, idempotency.KeyWindow(0))
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	b.wantCharged(1, 0)
+}
+
+// Calls side by side are each noted, while the claim is renewed as well.
+func TestCallsSideBySide(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	_, _, err := idempotency.DoLease(t.Context(), r.guard, idempotency.Operation{Scope: "pay", Key: "k"}, func(ctx context.Context) (int, error) {
+		var all sync.WaitGroup
+		all.Go(func() {
+			for range 50 { // as renewals do
+				if _, err := r.pool.Exec(ctx, "UPDATE postroom.idempotency SET lease_until = lease_until + interval '1 s'"); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		for i := range 40 {
+			all.Go(func() {
+				_, err := idempotency.Call(ctx, fmt.Sprint("charge ", i), func(context.Context, string) (int, error) {
+					if i%2 == 0 {
+						return 0, errLost
+					}
+					return i, nil
+				}, idempotency.KeyWindow(time.Hour))
+				if errors.Is(err, errLost) != (i%2 == 0) {
+					t.Errorf("charge %d: %v", i, err)
+				}
+			})
+		}
+		all.Wait()
+		return 0, errLost
+	})
+	if !errors.Is(err, errLost) {
+		t.Error(err)
+	}
+	if got := one[string](r, `SELECT (SELECT count(*) FROM jsonb_object_keys(checkpoints->'')) || ' ' || (SELECT count(*) FROM jsonb_object_keys(checkpoints)) FROM postroom.idempotency`); got != "20 21" {
+		t.Errorf("unanswered calls and checkpoints are %s, want 20 and as many done", got)
+	}
+}
+
+func TestMisusedCalls(t *testing.T) {
+	t.Parallel()
+	b := newBank(t)
+	_, _, err := idempotency.DoLease(t.Context(), b.guard, idempotency.Operation{Scope: "pay", Key: "k"}, func(ctx context.Context) (string, error) {
+		func() {
+			defer func() {
+				if text, _ := recover().(string); !strings.Contains(text, "Lookup of call charge") {
+					t.Errorf("a Lookup of another type: %q", text)
+				}
+			}()
+			_, _ = idempotency.Call(ctx, "charge", b.charge, idempotency.Lookup(func(context.Context, string) (int, bool, error) { return 0, false, nil }))
+		}()
+		if _, err := idempotency.Call(ctx, "", b.charge); err == nil {
+			t.Error("a call without a name was made")
+		}
+		return idempotency.Phase(ctx, "", func(context.Context, pgx.Tx) (string, error) { return "", nil })
+	})
+	if err == nil || len(b.keys) != 0 {
+		t.Errorf("a phase without a name: %v; %d calls", err, len(b.keys))
+	}
+}
+
+// Without its optional key a request has no row, and its calls are as uncertain.
+func TestCallsOfARequestWithoutKey(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, errLost, idempotency.NotDone(errLost))
+	var got []error
+	path := b.mount(leased, func(_ http.ResponseWriter, req *http.Request) {
+		for range 3 {
+			_, err := idempotency.Call(req.Context(), "charge", b.charge, idempotency.KeyWindow(0))
+			got = append(got, err)
+		}
+	})
+	b.send(path, sending{method: http.MethodPut})
+	if !errors.Is(got[0], idempotency.ErrOutcomeUnknown) || !errors.Is(got[1], errLost) || errors.Is(got[1], idempotency.ErrOutcomeUnknown) || got[2] != nil {
+		t.Errorf("calls ended with %v", got)
+	}
+}
+
+// A handler that answers a failure, as its call's outcome is not known, can be asked again:
+// its answer is not kept, and one that has learnt to look up goes on.
+func TestAnswersAfterAnUnknownOutcome(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, errLost)
+	option := idempotency.KeyWindow(0)
+	path := b.mount(leased, func(w http.ResponseWriter, req *http.Request) {
+		id, err := idempotency.Call(req.Context(), "charge", b.charge, option)
+		if errors.Is(err, idempotency.ErrOutcomeUnknown) {
+			http.Error(w, "we are finding out", http.StatusInternalServerError)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write([]byte(id))
+	})
+	for range 3 {
+		w := b.post(path, "k")
+		b.want(w, 500, "")
+		if got := w.Header().Get("Idempotency-Status"); got != "" {
+			t.Errorf("the failure is %s", got)
+		}
+	}
+	b.want(b.send(path, sending{key: "k", body: "2"}), 422, "idempotency_key_payload_mismatch")
+	option = b.knows(true, nil)
+	w := b.post(path, "k")
+	b.want(w, 201, "")
+	b.wantReplay(w, b.post(path, "k"))
+	b.wantCharged(1, 1)
+}

@@ -1,0 +1,200 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/idempotency"
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+// The process is gone, or as good as gone, between the begin and the record of a call. The
+// next attempt, of another process, knows that it was begun; what the first learns when it
+// wakes up is not recorded.
+func TestAttemptThatDiesInACall(t *testing.T) { // E5, E6
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		options func(b *bank) []idempotency.CallOption
+		status  int
+		calls   int
+		body    string
+	}{
+		"window open": {func(*bank) []idempotency.CallOption {
+			return []idempotency.CallOption{idempotency.KeyWindow(time.Hour)}
+		}, 201, 2, "ch_"},
+		"no keys":   {func(*bank) []idempotency.CallOption { return []idempotency.CallOption{idempotency.KeyWindow(0)} }, 502, 1, "it is not known"},
+		"found":     {func(b *bank) []idempotency.CallOption { return []idempotency.CallOption{b.knows(true, nil)} }, 201, 1, "found_"},
+		"not found": {func(b *bank) []idempotency.CallOption { return []idempotency.CallOption{b.knows(false, nil)} }, 201, 2, "ch_"},
+	} {
+		b := newBank(t)
+		var late error
+		g := newGate(nil)
+		serve := func(w http.ResponseWriter, req *http.Request) {
+			first := b.calls.Add(1) == 1
+			id, err := idempotency.Call(req.Context(), "charge", func(ctx context.Context, key string) (string, error) {
+				id, err := b.charge(ctx, key)
+				if first {
+					g.entered <- struct{}{}
+					<-g.open
+				}
+				return id, err
+			}, tt.options(b)...)
+			if first {
+				late = err
+			}
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusBadGateway)
+				return
+			}
+			w.WriteHeader(http.StatusCreated)
+			_, _ = w.Write([]byte(id))
+		}
+		path := b.mount(leased, serve)
+		answer := b.inside(g, path, sending{key: "k"})
+		b.exec("UPDATE postroom.idempotency SET lease_until = now() - interval '1 s'")
+		other := newRigOnTables(b.rig)
+		other.mux.Handle(path, other.guard.Handler(leased, http.HandlerFunc(serve)))
+		w := other.post(path, "k")
+		b.want(w, tt.status, "")
+		if !strings.Contains(w.Body.String(), tt.body) {
+			t.Errorf("%s: answered %s", name, w.Body)
+		}
+		answer()
+		if !errors.Is(late, idempotency.ErrLeaseLost) {
+			t.Errorf("%s: who came late found %v", name, late)
+		}
+		if got := b.begun(); (got == 1) != (tt.status == 502) {
+			t.Errorf("%s: %d are noted at the end", name, got)
+		}
+		if tt.status == 201 {
+			b.wantReplay(w, b.post(path, "k"))
+		} else {
+			b.want(b.post(path, "k"), tt.status, "") // and does not call
+		}
+		if len(b.keys) != tt.calls {
+			t.Errorf("%s: %d calls, want %d", name, len(b.keys), tt.calls)
+		}
+	}
+}
+
+// Who has lost its claim notes no begin, and so does not call.
+func TestWhoIsFencedOffDoesNotCall(t *testing.T) { // E5
+	t.Parallel()
+	b := newBank(t)
+	for name, take := range map[string]string{
+		"by its fence": "fence = fence + 1", "by its owner": "owner = gen_random_uuid()", "by an answer": "state = 'complete'",
+	} {
+		b.exec("TRUNCATE postroom.idempotency")
+		var cause error
+		_, _, err := idempotency.DoLease(t.Context(), b.guard, idempotency.Operation{Scope: "pay", Key: "k"}, func(ctx context.Context) (string, error) {
+			b.exec("UPDATE postroom.idempotency SET " + take)
+			id, err := idempotency.Call(ctx, "charge", b.charge, idempotency.KeyWindow(0))
+			cause = context.Cause(ctx)
+			return id, err
+		})
+		if !errors.Is(err, idempotency.ErrLeaseLost) || !errors.Is(cause, idempotency.ErrLeaseLost) || len(b.keys) != 0 || b.begun() != 0 {
+			t.Errorf("%s: %v, and the context ended with %v; %d calls, %d noted", name, err, cause, len(b.keys), b.begun())
+		}
+	}
+}
+
+// The same for taking a begin back.
+func TestWhoIsFencedOffTakesNothingBack(t *testing.T) { // E5
+	t.Parallel()
+	refused := errors.New("refused")
+	b := newBank(t, idempotency.NotDone(refused))
+	b.meant = func() { b.exec("UPDATE postroom.idempotency SET fence = fence + 1") }
+	if _, err := b.pay(idempotency.KeyWindow(0)); !errors.Is(err, idempotency.ErrLeaseLost) || !errors.Is(err, refused) || b.begun() != 1 {
+		t.Errorf("%v; %d are noted", err, b.begun())
+	}
+}
+
+// An attempt that came to an end while the begin was noted does not call.
+func TestAnEndedAttemptDoesNotCall(t *testing.T) {
+	t.Parallel()
+	b := newBank(t)
+	cause := errors.New("went home")
+	_, _, err := idempotency.DoLease(t.Context(), b.guard, idempotency.Operation{Scope: "pay", Key: "k"}, func(ctx context.Context) (string, error) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		cancel(cause)
+		return idempotency.Call(ctx, "charge", b.charge, idempotency.KeyWindow(0))
+	})
+	if !errors.Is(err, cause) || len(b.keys) != 0 || b.begun() != 0 {
+		t.Errorf("%v; %d calls, %d noted", err, len(b.keys), b.begun())
+	}
+}
+
+// A holder whose lease has run out may record a step until another has taken its claim. That
+// one knows of it, though it looked before.
+func TestTakingOverKnowsTheLastStep(t *testing.T) { // E5
+	t.Parallel()
+	r := newRig(t)
+	broken := errors.New("broken")
+	ran := 0
+	attempt := func(end error) error {
+		op := idempotency.Operation{Scope: "pay", Key: "k"}
+		_, _, err := idempotency.DoLease(t.Context(), r.guard, op, func(ctx context.Context) (int, error) {
+			if end != nil {
+				return 0, end
+			}
+			if info, _ := idempotency.FromContext(ctx); info.Point != "reserve" {
+				t.Errorf("the attempt began at %q", info.Point)
+			}
+			return idempotency.Phase(ctx, "reserve", func(context.Context, pgx.Tx) (int, error) {
+				ran++
+				return 8, nil
+			})
+		})
+		return err
+	}
+	if err := attempt(broken); !errors.Is(err, broken) {
+		t.Fatal(err)
+	}
+	r.exec("UPDATE postroom.idempotency SET state = 'pending', owner = gen_random_uuid(), lease_until = now() - interval '1 s'")
+
+	tx, err := r.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	var pid int
+	if err := tx.QueryRow(t.Context(), `UPDATE postroom.idempotency SET point = 'reserve', checkpoints = '{"reserve": 7}' RETURNING pg_backend_pid()`).Scan(&pid); err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan error, 1)
+	go func() { over <- attempt(nil) }()
+	devtest.Eventually(t, patience, "the other one waits to take over", func() bool {
+		return one[bool](r, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1::int = ANY (pg_blocking_pids(pid)))", pid)
+	})
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-over; err != nil || ran != 0 {
+		t.Errorf("%v; the step ran %d times more", err, ran)
+	}
+}
+
+// A function that panics leaves its doubt behind.
+func TestACallThatPanics(t *testing.T) {
+	t.Parallel()
+	b := newBank(t)
+	b.meant = func() { b.meant = nil; panic("oh") }
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic was swallowed")
+			}
+		}()
+		_, _ = b.pay(idempotency.KeyWindow(0))
+	}()
+	if _, err := b.pay(idempotency.KeyWindow(0)); !errors.Is(err, idempotency.ErrOutcomeUnknown) {
+		t.Errorf("after it: %v", err)
+	}
+	b.wantCharged(1, 0)
+}

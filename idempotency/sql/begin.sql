@@ -1,0 +1,30 @@
+-- Note that call $6 begins, with key $7 for the vendor, under the claim of owner $4 with
+-- fence $5. It may be made where it was not begun before, or first less than $8 ago.
+--
+-- Returns whether it may be made, and what is noted now: since when, with which key, and
+-- how many calls are unanswered. Where it may not be made, nothing is changed. No row: the
+-- claim is another's.
+--
+-- Locks   the row.
+-- Index   the primary key.
+-- Called  by lease.begin.
+WITH mine AS (
+    SELECT scope, principal, key, checkpoints -> '' -> $6::text AS was
+    FROM postroom.idempotency
+    WHERE scope = $1 AND principal = $2 AND key = $3 AND owner = $4::uuid AND fence = $5 AND state = 'pending'
+    FOR UPDATE
+), told AS (
+    SELECT scope, principal, key,
+           was IS NULL OR (was ->> 'since')::timestamptz + $8::interval > clock_timestamp() AS free,
+           coalesce((was ->> 'since')::timestamptz, clock_timestamp()) AS since,
+           coalesce(was ->> 'key', $7::text) AS called_with,
+           coalesce((was ->> 'calls')::int, 0) AS calls
+    FROM mine
+), noted AS (
+    UPDATE postroom.idempotency AS i
+    SET checkpoints = coalesce(i.checkpoints, '{}') || jsonb_build_object('', coalesce(i.checkpoints -> '', '{}')
+        || jsonb_build_object($6::text, jsonb_build_object('since', told.since, 'key', told.called_with, 'calls', told.calls + 1)))
+    FROM told
+    WHERE i.scope = told.scope AND i.principal = told.principal AND i.key = told.key AND told.free
+)
+SELECT free, since, called_with, calls + free::int AS calls FROM told;

@@ -1,0 +1,11 @@
+-- Note that $7 calls of step $6 that were begun did not happen, under the claim of owner
+-- $4 with fence $5. Others of the step may be unanswered. No row: the claim is another's.
+--
+-- Locks   the row.
+-- Index   the primary key.
+-- Called  by lease.undo.
+UPDATE postroom.idempotency
+SET checkpoints = CASE WHEN (checkpoints -> '' -> $6::text ->> 'calls')::int > $7::int
+    THEN jsonb_set(checkpoints, ARRAY['', $6::text, 'calls'], to_jsonb((checkpoints -> '' -> $6::text ->> 'calls')::int - $7::int))
+    ELSE checkpoints #- ARRAY['', $6::text] END
+WHERE scope = $1 AND principal = $2 AND key = $3 AND owner = $4::uuid AND fence = $5 AND state = 'pending';

@@ -1,0 +1,219 @@
+package outbound_test
+
+import (
+	"errors"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postroom/postroom/outbound"
+)
+
+const (
+	stormRate  = 200              // requests a second
+	stormFor   = 10 * time.Second // the vendor is out of order
+	stormAfter = 25 * time.Second // requests go on
+)
+
+// storm is what callers and a vendor have seen while the vendor was out of order.
+type storm struct {
+	calls  []time.Duration // when the vendor was called
+	failed map[error]int   // callers, by why there was no further attempt
+	last   time.Duration   // when the last of them began
+	begin  time.Duration   // when the vendor was out of order first
+}
+
+// weather has callers make 200 requests a second at a vendor that works for calm, is out
+// of order for ten seconds, and then works again. asks is the Retry-After of its refusals.
+func weather(t *testing.T, cfg outbound.Config, calm time.Duration, asks func(at time.Duration) string) *storm {
+	t.Helper()
+	s := &storm{failed: make(map[error]int), begin: calm}
+	begun, end := time.Now(), calm+stormFor
+	var mu sync.Mutex
+	cfg.Next = &vendor{answer: func(int, *http.Request) (*http.Response, error) {
+		at := time.Since(begun)
+		mu.Lock()
+		s.calls = append(s.calls, at)
+		mu.Unlock()
+		time.Sleep(20 * time.Millisecond)
+		switch {
+		case at < calm || at >= end:
+			return status(200), nil
+		case asks == nil:
+			return status(503), nil
+		}
+		return status(503, "Retry-After", asks(at)), nil
+	}}
+	cfg.Logger = quiet
+	c := outbound.NewClient(cfg)
+	var all sync.WaitGroup
+	for range int((end + stormAfter) / (time.Second / stormRate)) {
+		at := time.Since(begun)
+		all.Go(func() {
+			_, err := c.Fetch(request(t.Context(), t, "GET", ""))
+			if err == nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			s.last = max(s.last, at)
+			for _, why := range []error{outbound.ErrBudget, outbound.ErrBreakerOpen, outbound.ErrAttempts, outbound.ErrDeadline} {
+				if errors.Is(err, why) {
+					s.failed[why]++
+				}
+			}
+			var e *outbound.Error
+			if errors.Is(err, outbound.ErrBudget) && (!errors.As(err, &e) || e.Last == nil || e.Last.Status != 503) {
+				t.Errorf("%v has lost the last response", err)
+			}
+		})
+		time.Sleep(time.Second / stormRate)
+	}
+	all.Wait()
+	slices.Sort(s.calls)
+	return s
+}
+
+// most returns the most calls of any stretch of time that is so long.
+func (s *storm) most(window time.Duration) (most int) {
+	from := 0
+	for to := range s.calls {
+		for s.calls[from] <= s.calls[to]-window {
+			from++
+		}
+		most = max(most, to-from+1)
+	}
+	return most
+}
+
+// during returns the calls while the vendor was out of order.
+func (s *storm) during() (n int) {
+	for _, at := range s.calls {
+		if at >= s.begin && at < s.begin+stormFor {
+			n++
+		}
+	}
+	return n
+}
+
+// recovers checks that nobody fails who begins after the vendor works and patience is over.
+func (s *storm) recovers(t *testing.T, patience time.Duration) {
+	t.Helper()
+	if after := s.last - s.begin - stormFor; after > patience {
+		t.Errorf("a request that began %s after the vendor worked again failed", after)
+	}
+}
+
+func (s *storm) log(t *testing.T) {
+	t.Helper()
+	t.Logf("%d calls in the busiest second, %d in the busiest ten, %d while the vendor was out of order; failed: %v; the last began %s after its start",
+		s.most(time.Second), s.most(10*time.Second), s.during(), s.failed, s.last-s.begin)
+}
+
+var noBreaker = outbound.Breaker{Off: true}
+
+// With the budget alone, load is never more than 1.1 times the rate of requests and the
+// floor, in whichever second and ten seconds: from the start, when there is much that a calm
+// time left over, when nothing spreads the waits, and when the vendor has all come back at
+// one moment.
+func TestTheBudgetKeepsAStormDown(t *testing.T) {
+	t.Parallel()
+	// The whole floor of ten seconds may be used in one of them.
+	const second, ten = 1.1*stormRate + 10, 1.1*stormRate*10 + 10
+	for name, tt := range map[string]struct {
+		calm     time.Duration
+		schedule outbound.Schedule
+		asks     func(at time.Duration) string
+		least    int // retries while it lasts: less would not use the budget
+	}{
+		"from the start":    {0, nil, nil, 150},
+		"after a calm time": {20 * time.Second, nil, nil, 190},
+		"without jitter":    {20 * time.Second, outbound.Exponential{Jitter: outbound.NoJitter}, nil, 190},
+		"Retry-After": {20 * time.Second, nil, func(at time.Duration) string { // the next of 5, 10, 15, … seconds
+			return strconv.Itoa(int(math.Ceil((5*time.Second - at%(5*time.Second)).Seconds())))
+		}, 40},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := weather(t, outbound.Config{Breaker: noBreaker, Schedule: tt.schedule}, tt.calm, tt.asks)
+				s.log(t)
+				if most := s.most(time.Second); most > second {
+					t.Errorf("%d calls within a second, want no more than 1.1 × 200 and 10", most)
+				}
+				if most := s.most(10 * time.Second); most > ten {
+					t.Errorf("%d calls within ten seconds, want no more than 1.1 × 2,000 and 10", most)
+				}
+				if n := s.during(); n < 2000+tt.least {
+					t.Errorf("%d calls while the vendor was out of order: the budget was hardly used", n)
+				}
+				if n := s.failed[outbound.ErrBudget]; n < 1000 {
+					t.Errorf("%d callers were told that the budget is spent, want most of 2,000", n)
+				}
+				s.recovers(t, 0)
+			})
+		})
+	}
+}
+
+// Without a budget the same storm multiplies: this is what the other test is about.
+func TestWithoutABudgetAStormMultiplies(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := weather(t, outbound.Config{Budget: outbound.Budget{Off: true}, Breaker: noBreaker}, 20*time.Second, nil)
+		s.log(t)
+		if most := s.most(time.Second); most < 4*stormRate {
+			t.Errorf("%d calls within a second, want more than four times as many as requests", most)
+		}
+		if most := s.most(10 * time.Second); most < 4*stormRate*10 {
+			t.Errorf("%d calls within ten seconds, want more than four times as many as requests", most)
+		}
+		if n := s.failed[outbound.ErrAttempts]; n < 1000 || len(s.failed) != 1 {
+			t.Errorf("callers failed with %v, want used-up attempts alone", s.failed)
+		}
+		s.recovers(t, 0)
+	})
+}
+
+// The breaker takes the load away when most of what it saw in its window failed, and gives
+// it back by a probe: at the latest when it has been open once more after the vendor works.
+// After a long calm time it has not seen enough in ten seconds, and with the budget has
+// nothing to do. What comes until it opens is the budget's business.
+func TestTheBreakerInAStorm(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		calm          time.Duration
+		budget        outbound.Budget
+		opens         bool
+		during        int // calls at the most
+		least, second int // calls in the busiest second
+	}{
+		"with the budget":               {2 * time.Second, outbound.Budget{}, true, 500, 200, 230},
+		"without it":                    {2 * time.Second, outbound.Budget{Off: true}, true, 600, 400, 800},
+		"with the budget, after a calm": {20 * time.Second, outbound.Budget{}, false, 2210, 200, 230},
+		"without it, after a calm":      {20 * time.Second, outbound.Budget{Off: true}, true, 5000, 800, 1200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := weather(t, outbound.Config{Budget: tt.budget}, tt.calm, nil)
+				s.log(t)
+				if most := s.most(time.Second); most < tt.least || most > tt.second {
+					t.Errorf("%d calls within a second, want %d to %d", most, tt.least, tt.second)
+				}
+				if n := s.during(); n > tt.during {
+					t.Errorf("%d calls while the vendor was out of order, want no more than %d", n, tt.during)
+				}
+				if n := s.failed[outbound.ErrBreakerOpen]; n > 500 != tt.opens {
+					t.Errorf("%d callers found the breaker open", n)
+				}
+				s.recovers(t, 10*time.Second)
+			})
+		})
+	}
+}
