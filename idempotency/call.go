@@ -97,7 +97,7 @@ func Call[T any](ctx context.Context, name string, fn func(ctx context.Context, 
 	if !o.noted {
 		out, err := fn(ctx, l.derived(name))
 		if err != nil {
-			return out, err
+			return out, because(ctx, err)
 		}
 		return out, l.done(ctx, name, out)
 	}
@@ -107,7 +107,7 @@ func Call[T any](ctx context.Context, name string, fn func(ctx context.Context, 
 	defer l.leave(name)
 	out, err := c.run(ctx)
 	if err != nil {
-		err = fmt.Errorf("call %s: %w", name, err)
+		err = fmt.Errorf("call %s: %w", name, because(ctx, err))
 	}
 	return out, err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -99,7 +100,7 @@ func do[T any](ctx context.Context, g *Guard, op Operation, mode Mode, fn func(c
 	e := g.execute(ctx, o)
 	switch {
 	case e.err != nil:
-		return out, Fresh, fmt.Errorf("idempotency: %w", e.err)
+		return out, Fresh, fmt.Errorf("idempotency: %w", errors.Join(e.err, failure))
 	case e.outcome == Replayed:
 		if err := json.Unmarshal(e.record.Response.Body, &out); err != nil {
 			return out, Replayed, fmt.Errorf("idempotency: read the result: %w", err)

@@ -57,10 +57,18 @@ func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context,
 		return l.record(ctx, tx, name, text)
 	})
 	if err != nil {
-		return out, err
+		return out, because(ctx, err)
 	}
 	l.remember(name, text)
 	return out, nil
+}
+
+// because says of an error whose context ended with the claim that this is why.
+func because(ctx context.Context, err error) error {
+	if err != nil && errors.Is(context.Cause(ctx), ErrLeaseLost) && !errors.Is(err, ErrLeaseLost) {
+		return fmt.Errorf("%w: %w", ErrLeaseLost, err)
+	}
+	return err
 }
 
 func leaseFrom(ctx context.Context, who string) *lease {
@@ -190,6 +198,9 @@ func (g *Guard) leased(ctx context.Context, op *operation) (e ended) {
 	case err != nil || res.verdict == undo:
 		l.fail(ctx)
 		e.to = StateFailed
+		if errors.Is(context.Cause(inner), ErrLeaseLost) { // whatever the handler made of it
+			e.err, e.to = errors.Join(ErrLeaseLost, err), StatePending
+		}
 	default:
 		if e.err = l.complete(ctx, a, res); e.err == nil {
 			e.kept, e.to = true, StateComplete

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/postroom/postroom/idempotency"
 	"github.com/postroom/postroom/outbound"
 )
 
@@ -42,7 +41,6 @@ func declined(reason string) error {
 // Answers of the moment, which are not kept: the same key may be tried again.
 var (
 	errNobody = &refusal{Status: http.StatusUnauthorized, Code: "unauthorized", Title: "It is not known who sends the request"}
-	errLost   = &refusal{Status: http.StatusConflict, Code: "idempotency_in_progress", Title: "Another process has taken the request over", Retryable: true}
 	errVendor = &refusal{
 		Status: http.StatusServiceUnavailable, Code: "provider_unavailable", Title: "The provider does not answer", Retryable: true,
 		Detail: "Send the same request again later, with the same key: what was done is not done again.",
@@ -53,16 +51,14 @@ var (
 	}
 )
 
-// refusalOf is what an error is answered with. Whoever lost the claim of a key has done
-// nothing more; the client asks again, and is told what the other one did.
+// refusalOf is what an error is answered with. (Whoever lost the claim of a key does not
+// get to answer: the guard does, and the client asks again.)
 func refusalOf(err error) *refusal {
 	var refused *refusal
 	var vendor *outbound.Error
 	switch {
 	case errors.As(err, &refused):
 		return refused
-	case errors.Is(err, idempotency.ErrLeaseLost):
-		return errLost
 	case errors.As(err, &vendor):
 		return errVendor
 	}
