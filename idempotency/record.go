@@ -49,7 +49,6 @@ type Record struct {
 type row struct {
 	Record
 
-	owner   string
 	fence   int64
 	headers []byte
 	live    bool // it has not expired
@@ -62,16 +61,16 @@ func (f *row) counts() bool { return f.live || f.leased }
 func scanRow(from pgx.CollectableRow) (*row, error) {
 	f := new(row)
 	var print []byte
-	var owner, point, ref *string
+	var point, ref *string
 	var status *int
-	var lease, completed *time.Time
-	err := from.Scan(&f.Scope, &f.Principal, &f.Value, &print, &f.State, &f.Attempts, &owner, &f.fence, &lease, &point, nil, // an attempt has its steps from its claim
+	var completed *time.Time
+	err := from.Scan(&f.Scope, &f.Principal, &f.Value, &print, &f.State, &f.Attempts, &f.fence, &point,
 		&status, &f.headers, &f.Response.Body, &ref, &f.Dropped, &f.CreatedAt, &completed, &f.ExpiresAt, &f.live, &f.leased)
 	if err != nil {
 		return nil, err
 	}
 	copy(f.Fingerprint[:], print)
-	f.owner, f.Point, f.Ref = value(owner), value(point), value(ref)
+	f.Point, f.Ref = value(point), value(ref)
 	f.Response.Status, f.CompletedAt = value(status), value(completed)
 	return f, nil
 }

@@ -4,7 +4,7 @@
 -- Locks   none.
 -- Index   the primary key.
 -- Called  by Guard.open and Guard.look.
-SELECT scope, principal, key, fingerprint, state, attempts, owner::text, fence, lease_until, point, checkpoints,
+SELECT scope, principal, key, fingerprint, state, attempts, fence, point,
        status, headers, body, ref, dropped, created_at, completed_at, expires_at,
        expires_at > clock_timestamp() AS live, coalesce(state = 'pending' AND lease_until > clock_timestamp(), false) AS leased
 FROM postroom.idempotency

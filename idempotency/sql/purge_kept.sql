@@ -10,5 +10,5 @@ WHERE ctid = ANY (ARRAY(
     ORDER BY expires_at
     LIMIT $1
     FOR UPDATE SKIP LOCKED))
-RETURNING scope, principal, key, fingerprint, state, attempts, owner::text, fence, lease_until, point, checkpoints,
+RETURNING scope, principal, key, fingerprint, state, attempts, fence, point,
           status, headers, body, ref, dropped, created_at, completed_at, expires_at, false AS live, false AS leased;

@@ -232,14 +232,14 @@ func (c *cluster) stop() error {
 	return server.end(syscall.SIGKILL, 5*time.Second)
 }
 
-// kill ends the postmaster as a crash would.
+// kill ends the postmaster and its sessions as a crash would.
 func (c *cluster) kill() error {
 	if c.server == nil {
 		return errors.New("not running")
 	}
 	server := c.server
 	c.server = nil
-	return server.end(syscall.SIGKILL, 5*time.Second)
+	return server.killAll()
 }
 
 func (c *cluster) close() error { return errors.Join(c.stop(), c.guard.Close()) }

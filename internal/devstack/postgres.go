@@ -199,7 +199,7 @@ func (p *Postgres) DropDatabase(ctx context.Context, name string) error {
 	return nil
 }
 
-// Kill ends the server as a crash would: kill -9 of its first process. It
+// Kill ends the server as a crash would: kill -9 of all its processes. It
 // returns [ErrNotLocal] for the user's server.
 func (p *Postgres) Kill() error {
 	if p.owned == nil {

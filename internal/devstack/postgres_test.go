@@ -80,6 +80,23 @@ func TestCloseCleansUpAfterKill(t *testing.T) {
 	}
 }
 
+// A session that is at work does not outlive the server.
+func TestKillEndsSessions(t *testing.T) {
+	t.Parallel()
+	p := start(t, devstack.Config{})
+	for range 20 {
+		conn, err := pgx.Connect(t.Context(), p.URL())
+		check(t, err)
+		_, err = conn.Exec(t.Context(), "SELECT")
+		check(t, err)
+		check(t, p.Kill())
+		if _, err := conn.Exec(t.Context(), "SELECT"); err == nil {
+			t.Error("a session answered after its server was killed")
+		}
+		check(t, p.Restart(t.Context()))
+	}
+}
+
 func TestDatabasesAreClonedAndDropped(t *testing.T) {
 	t.Parallel()
 	p := start(t, devstack.Config{})

@@ -2,5 +2,13 @@
 
 package devstack
 
+import (
+	"syscall"
+	"time"
+)
+
 // awaitFrozen does not wait here: a frozen process may answer for a moment.
 func awaitFrozen(int) error { return nil }
+
+// killAll ends a child. Its own children end by themselves, a moment later.
+func (p *process) killAll() error { return p.end(syscall.SIGKILL, 5*time.Second) }
