@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -86,7 +87,14 @@ func TestStalledReader(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	release := make(chan struct{})
-	b.in.Handle(b.ordered("o", inbox.HoldKey), orBlocked{effect("o"), "a-00001", release})
+	blocked := orBlocked{effect("o"), "a-00001", release}
+	var begun atomic.Bool
+	b.in.Handle(b.ordered("o", inbox.HoldKey), postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		if ev.ID == blocked.at {
+			begun.Store(true)
+		}
+		return blocked.Handle(ctx, tx, ev)
+	}))
 	b.run()
 	b.publishKey("a", 0)
 	b.eventually("the first effect", func() bool { return b.floorAt("o") == 1 })
@@ -94,6 +102,7 @@ func TestStalledReader(t *testing.T) {
 	b.publishKey("a", 2)
 	b.publishKey("b", 0)
 	b.eventually("the other key's effect", func() bool { return b.made("o", "b%") == 1 })
+	b.eventually("it to begin", begun.Load)
 	b.exec("UPDATE postroom.subscription SET epoch = epoch + 1, reader = 'elsewhere/1/x', reader_until = now() + interval '1 hour', floor = 0, floor_id = NULL, floor_stored_at = NULL")
 	b.eventually("it to read no longer", func() bool { return b.readers() == 0 })
 	close(release)
