@@ -102,10 +102,11 @@ func do[T any](ctx context.Context, g *Guard, op Operation, mode Mode, fn func(c
 	case e.err != nil:
 		return out, Fresh, fmt.Errorf("idempotency: %w", errors.Join(e.err, failure))
 	case e.outcome == Replayed:
-		if err := json.Unmarshal(e.record.Response.Body, &out); err != nil {
-			return out, Replayed, fmt.Errorf("idempotency: read the result: %w", err)
+		var kept T // nothing of a run that was rolled back
+		if err := json.Unmarshal(e.record.Response.Body, &kept); err != nil {
+			return kept, Replayed, fmt.Errorf("idempotency: read the result: %w", err)
 		}
-		return out, Replayed, nil
+		return kept, Replayed, nil
 	}
 	return out, Fresh, failure
 }

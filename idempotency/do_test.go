@@ -71,6 +71,47 @@ func TestDo(t *testing.T) {
 	r.wantCalls(4, 2)
 }
 
+// Nothing of a run that was rolled back is in a result that is repeated.
+func TestDoAfterATwin(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	type note struct {
+		ID   int    `json:"id"`
+		Text string `json:"text,omitempty"`
+	}
+	do := func(key string, fn func() note) (note, idempotency.Outcome) {
+		got, outcome, err := idempotency.Do(t.Context(), r.guard, idempotency.Operation{Scope: "note", Key: key}, func(context.Context, pgx.Tx) (note, error) { return fn(), nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got, outcome
+	}
+	do("a", func() note { return note{ID: 1} })
+	got, outcome := do("b", func() note {
+		r.exec(`INSERT INTO postroom.idempotency (scope, principal, key, fingerprint, state, status, body, expires_at)
+			SELECT scope, principal, 'b', fingerprint, state, status, body, expires_at FROM postroom.idempotency`)
+		return note{ID: 2, Text: "rolled back"}
+	})
+	if outcome != idempotency.Replayed || got != (note{ID: 1}) {
+		t.Errorf("Do = %+v, %s", got, outcome)
+	}
+}
+
+// fn's error is returned as it is, also where the context ends meanwhile.
+func TestDoThatIsCanceled(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	failure := errors.New("out of money")
+	_, _, err := idempotency.Do(ctx, r.guard, idempotency.Operation{Scope: "s", Key: "k"}, func(context.Context, pgx.Tx) (int, error) {
+		cancel()
+		return 0, failure
+	})
+	if !errors.Is(err, failure) || errors.Is(err, context.Canceled) {
+		t.Errorf("Do = %v", err)
+	}
+}
+
 func TestDoTwins(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -74,11 +75,12 @@ func hasCode(err error, codes ...string) bool {
 }
 
 // isRefusal reports whether the server answered, with an error: then it is known that
-// nothing was committed. A server that is going away says so as well, and it is not
-// known then.
+// nothing was committed. A server that is going away, or a session that ends, says so as
+// well, and it is not known then: it may have done so when the commit was done.
 func isRefusal(err error) bool {
 	var pg *pgconn.PgError
-	return errors.As(err, &pg) && !strings.HasPrefix(pg.Code, "57") && !strings.HasPrefix(pg.Code, "08")
+	return errors.As(err, &pg) && cmp.Or(pg.SeverityUnlocalized, pg.Severity) == "ERROR" &&
+		!strings.HasPrefix(pg.Code, "57") && !strings.HasPrefix(pg.Code, "08")
 }
 
 // isShort reports whether the server lacks room, or takes no writes: nothing was

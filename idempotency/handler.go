@@ -29,8 +29,9 @@ type route struct {
 // Handler puts the guard in front of next. Authentication, limits of rates and sizes, CORS
 // and compression belong outside of it: what they refuse then uses up no key.
 //
-// next is given a request whose body is in memory, and a ResponseWriter that keeps the
-// answer back until it is committed: it cannot stream, hijack or send trailers. Its context
+// next is given a copy of the request whose body is in memory, and a ResponseWriter that has
+// the headers which were set outside, and keeps the answer back until it is committed: it
+// cannot stream, hijack or send trailers. Its context
 // does not end when the client goes away, see [Route.Timeout]. A panic of next rolls back
 // and goes on.
 //
@@ -47,12 +48,15 @@ func (g *Guard) Handler(rt Route, next http.Handler) http.Handler {
 	return r
 }
 
-// served marks the context of a request that a guard is at.
+// served marks the context of a request that a guard is at, with whether it has a key.
 type served struct{}
 
 // ServeHTTP answers a request.
 func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Context().Value(served{}) != nil { // the guard stands there twice
+	lines := rt.lines(r)
+	// The guard stands there twice, unless it is one request of many in another that has
+	// no key.
+	if keyed, ok := r.Context().Value(served{}).(bool); ok && (keyed || len(lines) == 0) {
 		rt.next.ServeHTTP(w, r)
 		return
 	}
@@ -60,7 +64,6 @@ func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		rt.misconfigured(w, r, fault)
 		return
 	}
-	lines := rt.lines(r)
 	required, optional := slices.Contains(rt.Required, r.Method), slices.Contains(rt.Optional, r.Method)
 	switch {
 	case rt.Unsupported && len(lines) > 0:
@@ -81,7 +84,7 @@ func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	op, body, ok := rt.operation(w, r, value)
 	if ok {
-		op.run = rt.runner(r, body)
+		op.run = rt.runner(w, r, body)
 		rt.answer(w, r, rt.g.execute(r.Context(), op))
 	}
 }
@@ -126,6 +129,11 @@ func (rt *route) operation(w http.ResponseWriter, r *http.Request, value string)
 	}
 	body, ok := rt.read(w, r)
 	if !ok {
+		return nil, nil, false
+	}
+	if rt.PrintFunc == nil && len(body) == 0 && (len(r.PostForm) > 0 || r.MultipartForm != nil) {
+		rt.misconfigured(w, r, errors.New("the form was read before the guard, which can tell no request from another then: "+
+			"have what reads it put the body back, move it behind the guard, or set Route.PrintFunc"))
 		return nil, nil, false
 	}
 	p := printer{r: r, body: body, headers: rt.PrintHeaders, parts: rt.Multipart, own: rt.PrintFunc}
@@ -196,20 +204,27 @@ func (rt *route) read(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
 	return body, err == nil
 }
 
-// runner returns what runs the handler.
-func (rt *route) runner(r *http.Request, body []byte) func(ctx context.Context, a *attempt) (result, error) {
+// runner returns what runs the handler. Each attempt has the request and the header as
+// they came, whatever an earlier one changed in them.
+func (rt *route) runner(w http.ResponseWriter, r *http.Request, body []byte) func(ctx context.Context, a *attempt) (result, error) {
 	return func(ctx context.Context, a *attempt) (result, error) {
 		again := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-		req := r.WithContext(context.WithValue(ctx, served{}, true))
+		req := r.Clone(context.WithValue(ctx, served{}, a.op.keyed()))
 		req.Body, _ = again()
 		req.GetBody, req.ContentLength, req.TransferEncoding = again, int64(len(body)), nil
-		b := &buffer{header: make(http.Header), most: rt.MaxResponse, drops: rt.Oversize == OversizeDrops || rt.Mode == LeaseMode}
+		defer func() {
+			if req.MultipartForm != nil && r.MultipartForm == nil { // net/http removes the files of r alone
+				_ = req.MultipartForm.RemoveAll()
+			}
+		}()
+		drops := rt.Oversize == OversizeDrops || rt.Mode == LeaseMode || !a.op.keyed()
+		b := &buffer{header: w.Header().Clone(), most: rt.MaxResponse, drops: drops}
 		rt.next.ServeHTTP(b, req)
 		res := result{response: b.response(), dropped: b.large}
 		res.kept = rt.keepable(res.response)
 		res.verdict = rt.verdict(res.response.Status)
 		switch {
-		case b.large && !b.drops && res.verdict != undo:
+		case b.large && !b.drops:
 			return res, ErrTooLarge
 		case rt.TxRequired && res.verdict == keepAll && !a.asked:
 			return res, errNoTx
@@ -247,7 +262,7 @@ func (rt *route) unkeyed(w http.ResponseWriter, r *http.Request) {
 	rules := rt.Route
 	rules.Store = StoreSuccess
 	op := &operation{rules: &rules, timeout: rt.timeout(r)}
-	run := rt.runner(r, body)
+	run := rt.runner(w, r, body)
 	op.run = func(ctx context.Context, a *attempt) (result, error) {
 		res, err := run(ctx, a)
 		if res.verdict == keepAnswer { // there is nothing to keep it in

@@ -141,6 +141,36 @@ func TestWhatIsKept(t *testing.T) { // C20
 	}
 }
 
+// The bound is that of what is kept: of an answer of which a reference is kept, or of none.
+func TestLargeAnswersThatAreNotKept(t *testing.T) { // C20, E23
+	t.Parallel()
+	r := newRig(t)
+	body := strings.Repeat("x", 20)
+	path := r.mount(idempotency.Route{
+		MaxResponse: 10, Oversize: idempotency.OversizeDrops,
+		Render: func(context.Context, string) (idempotency.Response, error) {
+			return idempotency.Response{Body: []byte(body)}, nil
+		},
+	}, func(w http.ResponseWriter, req *http.Request) {
+		idempotency.KeepRef(req.Context(), "ref")
+		_, _ = w.Write([]byte(body))
+	})
+	r.wantReplay(r.post(path, "k"), r.post(path, "k"))
+
+	path = r.mount(idempotency.Route{MaxResponse: 10}, func(w http.ResponseWriter, req *http.Request) {
+		if req.Method == "POST" {
+			w.WriteHeader(http.StatusBadRequest)
+		}
+		for range 2 {
+			_, _ = w.Write([]byte(body[:8]))
+		}
+	})
+	if w := r.send(path, sending{method: "PUT"}); w.Code != 200 || w.Body.String() != body[:16] {
+		r.Errorf("without a key: %d %s", w.Code, w.Body)
+	}
+	r.want(r.post(path, "k"), 500, "response_too_large") // and not the half of a 400
+}
+
 func TestNamesOfMetrics(t *testing.T) { // C21
 	t.Parallel()
 	r := newRig(t)

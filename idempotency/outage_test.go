@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom/idempotency"
@@ -100,8 +101,9 @@ type proxy struct {
 }
 
 const (
-	loseAnswer  = 1 // of the database: what was asked for has happened
-	loseRequest = 2 // to the database: it has not
+	loseAnswer    = 1 // of the database: what was asked for has happened
+	loseRequest   = 2 // to the database: it has not
+	replaceAnswer = 3 // of the database, by the end of the session: what was asked for has happened
 )
 
 func newProxy(t *testing.T, to string) *proxy {
@@ -144,6 +146,13 @@ func (p *proxy) pass(to io.Writer, from io.Reader, what int32, end func()) {
 			p.lost <- struct{}{}
 			return
 		}
+		if n > 0 && what == loseAnswer && p.lose.CompareAndSwap(replaceAnswer, 0) { // as a pooler does that lost its server
+			end := pgproto3.ErrorResponse{Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: "XX000", Message: "the session ended"}
+			text, _ := end.Encode(nil) // it is short
+			_, _ = to.Write(text)
+			p.lost <- struct{}{}
+			return
+		}
 		if n > 0 {
 			if _, err := to.Write(buf[:n]); err != nil {
 				return
@@ -174,7 +183,7 @@ func TestLostReply(t *testing.T) { // E7
 	defer pool.Close()
 	r := newRigOn(t, pool)
 	for _, mode := range []idempotency.Mode{idempotency.TxMode, idempotency.LeaseMode} {
-		for what, done := range map[int32]bool{loseAnswer: true, loseRequest: false} {
+		for what, done := range map[int32]bool{loseAnswer: true, replaceAnswer: true, loseRequest: false} {
 			r.calls.Store(0)
 			r.exec("TRUNCATE ledger, postroom.idempotency")
 			path := r.mount(idempotency.Route{Mode: mode, Store: idempotency.StoreAll}, func(w http.ResponseWriter, req *http.Request) {

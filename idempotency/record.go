@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -53,6 +54,7 @@ type row struct {
 	headers []byte
 	live    bool // it has not expired
 	leased  bool // an attempt holds it
+	begun   bool // attempts of lease mode have done steps of it, or may have
 }
 
 // counts reports whether the row is more than a leftover.
@@ -65,7 +67,7 @@ func scanRow(from pgx.CollectableRow) (*row, error) {
 	var status *int
 	var completed *time.Time
 	err := from.Scan(&f.Scope, &f.Principal, &f.Value, &print, &f.State, &f.Attempts, &f.fence, &point,
-		&status, &f.headers, &f.Response.Body, &ref, &f.Dropped, &f.CreatedAt, &completed, &f.ExpiresAt, &f.live, &f.leased)
+		&status, &f.headers, &f.Response.Body, &ref, &f.Dropped, &f.CreatedAt, &completed, &f.ExpiresAt, &f.live, &f.leased, &f.begun)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +88,8 @@ func value[T any](p *T) (v T) {
 func (g *Guard) record(ctx context.Context, f *row) (Record, error) {
 	rec := f.Record
 	if len(f.headers) > 0 {
-		if err := json.Unmarshal(f.headers, &rec.Response.Header); err != nil {
+		var err error
+		if rec.Response.Header, err = readHeaders(f.headers); err != nil {
 			return rec, fmt.Errorf("read headers: %w", err)
 		}
 	}
@@ -113,14 +116,14 @@ type kept struct {
 func (g *Guard) keep(ctx context.Context, k Key, resp Response, ref string, dropped bool) (kept, error) {
 	out := kept{status: resp.Status, dropped: dropped}
 	switch {
-	case dropped:
-		return out, nil
 	case ref != "":
-		out.ref = ref
+		out.ref, out.dropped = ref, false
+		return out, nil
+	case dropped:
 		return out, nil
 	}
 	if len(resp.Header) > 0 {
-		text, err := json.Marshal(resp.Header)
+		text, err := writeHeaders(resp.Header)
 		if err != nil {
 			return out, fmt.Errorf("write headers: %w", err)
 		}
@@ -137,14 +140,68 @@ func (g *Guard) keep(ctx context.Context, k Key, resp Response, ref string, drop
 	return out, nil
 }
 
+// rawValue is a header's value that is no text, such as one in Latin-1: JSON would change
+// it.
+type rawValue struct {
+	Bytes []byte `json:"bytes"`
+}
+
+// writeHeaders makes JSON of headers.
+func writeHeaders(h http.Header) ([]byte, error) {
+	out := make(map[string][]any, len(h))
+	for name, values := range h {
+		for _, v := range values {
+			if isText(v) {
+				out[name] = append(out[name], v)
+			} else {
+				out[name] = append(out[name], rawValue{[]byte(v)})
+			}
+		}
+	}
+	return json.Marshal(out)
+}
+
+// readHeaders reads what writeHeaders made.
+func readHeaders(text []byte) (http.Header, error) {
+	h := make(http.Header)
+	if json.Unmarshal(text, &h) == nil {
+		return h, nil
+	}
+	var in map[string][]json.RawMessage
+	if err := json.Unmarshal(text, &in); err != nil {
+		return nil, err
+	}
+	for name, values := range in {
+		h[name] = nil // of what was read above in part
+		for _, v := range values {
+			var s string
+			if err := json.Unmarshal(v, &s); err != nil {
+				var raw rawValue
+				if err := json.Unmarshal(v, &raw); err != nil {
+					return nil, err
+				}
+				s = string(raw.Bytes)
+			}
+			h[name] = append(h[name], s)
+		}
+	}
+	return h, nil
+}
+
 // stored returns a key as the database has it: a principal that is a secret, is long or is
-// no text is a digest there.
+// no text is a digest there; and so is one that looks like a digest, which would else be
+// the same as the principal that it is the digest of.
 func (g *Guard) stored(k Key) Key {
-	if g.cfg.HashPrincipal || len(k.Principal) > maxPartLen || !isText(k.Principal) {
+	if g.cfg.HashPrincipal || len(k.Principal) > maxPartLen || !isText(k.Principal) || isDigest(k.Principal) {
 		sum := sha256.Sum256([]byte(k.Principal))
 		k.Principal = hex.EncodeToString(sum[:])
 	}
 	return k
+}
+
+// isDigest reports whether s could be the digest of a principal.
+func isDigest(s string) bool {
+	return len(s) == 2*sha256.Size && strings.Trim(s, hexDigits) == ""
 }
 
 // shown returns a key's value for logs and spans.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
@@ -137,12 +138,18 @@ func TestPrincipal(t *testing.T) { // E19
 	long := strings.Repeat("x", 300)
 	r.wantReplay(r.send(path, sending{key: "k", as: long}), r.send(path, sending{key: "k", as: long}))
 	r.wantCalls(1, 1)
+	// Who is called what another one is kept as is not that one.
+	digest := one[string](r, "SELECT principal FROM postroom.idempotency")
+	if w := r.send(path, sending{key: "k", as: digest}); w.Header().Get("Idempotent-Replayed") != "" {
+		r.Error("another caller's answer was repeated")
+	}
+	r.exec("TRUNCATE ledger")
 
 	r.reset(func(c *idempotency.Config) { c.HashPrincipal = true })
 	path = r.mount(idempotency.Route{}, r.refund)
 	r.wantReplay(r.send(path, sending{key: "h", as: "token"}), r.send(path, sending{key: "h", as: "token"}))
 	r.send(path, sending{key: "h", as: "other"})
-	r.wantCalls(2, 3)
+	r.wantCalls(2, 2)
 	if n := one[int](r, "SELECT count(*) FROM postroom.idempotency WHERE principal ~ 'token|other|ann'"); n != 0 {
 		r.Error("the database has the token")
 	}
@@ -180,6 +187,84 @@ func TestNested(t *testing.T) { // E34
 	path := r.mount(idempotency.Route{}, inner.ServeHTTP)
 	r.wantReplay(r.post(path, "k"), r.post(path, "k"))
 	r.wantCalls(1, 1)
+}
+
+// A request of many, each with its key, within one that has none: each is its own.
+func TestRequestsWithinARequest(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	path := r.mount(idempotency.Route{}, r.refund)
+	many := r.mount(idempotency.Route{}, func(w http.ResponseWriter, req *http.Request) {
+		w.WriteHeader(r.send(path, sending{key: "k", ctx: req.Context()}).Code)
+	})
+	r.want(r.send(many, sending{method: "PUT"}), 201, "")
+	r.want(r.send(many, sending{method: "PUT"}), 201, "")
+	r.wantCalls(1, 1)
+}
+
+// A handler that is run again is given the request as it came, whatever it did to it.
+func TestRequestOfASecondRun(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var seen []string
+	path := r.mount(idempotency.Route{TxRetries: 1}, func(w http.ResponseWriter, req *http.Request) {
+		seen = append(seen, req.URL.Path+" "+req.Header.Get("X-Step"))
+		req.URL.Path = "/elsewhere"
+		req.Header.Set("X-Step", "2")
+		if len(seen) == 1 {
+			_, _ = idempotency.Tx(req.Context()).Exec(req.Context(), serialize)
+		}
+		w.WriteHeader(http.StatusCreated)
+	})
+	r.want(r.post(path, "k"), 201, "")
+	if len(seen) != 2 || seen[0] != seen[1] {
+		t.Errorf("the runs saw %q", seen)
+	}
+}
+
+// Where a form was read before the guard, nothing is left to tell requests apart by.
+func TestFormThatWasReadOutside(t *testing.T) { // E11
+	t.Parallel()
+	r := newRig(t)
+	amount := func(w http.ResponseWriter, req *http.Request) { _, _ = io.WriteString(w, req.PostFormValue("amount")) }
+	for name, rt := range map[string]idempotency.Route{
+		"/form": {},
+		"/own":  {PrintFunc: func(req *http.Request, _ []byte) []byte { return []byte(req.PostForm.Encode()) }},
+	} {
+		guarded := r.guard.Handler(rt, http.HandlerFunc(amount))
+		r.mux.HandleFunc(name, func(w http.ResponseWriter, req *http.Request) {
+			_ = req.PostFormValue("token")
+			guarded.ServeHTTP(w, req)
+		})
+	}
+	form := map[string]string{"Content-Type": "application/x-www-form-urlencoded"}
+	r.want(r.send("/form", sending{key: "k", body: "amount=1", header: form}), 500, "idempotency_misconfigured")
+	r.want(r.send("/own", sending{key: "k", body: "amount=1", header: form}), 200, "")
+	r.want(r.send("/own", sending{key: "k", body: "amount=2", header: form}), 422, "")
+	path := r.mount(idempotency.Route{}, amount)
+	r.want(r.send(path, sending{key: "k", body: "amount=1", header: form}), 200, "")
+	r.want(r.send(path, sending{key: "k", body: "amount=2", header: form}), 422, "")
+}
+
+// The files of a multipart body do not outlive its request.
+func TestFilesOfMultipart(t *testing.T) {
+	r := newRig(t)
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	path := r.mount(idempotency.Route{Multipart: true, MaxBody: 1 << 20}, func(w http.ResponseWriter, req *http.Request) {
+		if err := req.ParseMultipartForm(1); err != nil { // so that it is a file
+			t.Error(err)
+		}
+		if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
+			t.Errorf("%d files, %v: want the one that is uploaded", len(files), err)
+		}
+		w.WriteHeader(http.StatusCreated)
+	})
+	body := "--b\r\nContent-Disposition: form-data; name=f; filename=f\r\n\r\n" + strings.Repeat("x", 1000) + "\r\n--b--\r\n"
+	r.want(r.send(path, sending{key: "k", body: body, header: map[string]string{"Content-Type": "multipart/form-data; boundary=b"}}), 201, "")
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 0 {
+		t.Errorf("%d files are left, %v", len(files), err)
+	}
 }
 
 // net/http's client sends a request again by itself where it has a key: it is a twin like

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -33,7 +32,7 @@ const savepoint = "postroom_handler"
 
 // inTx makes an attempt in transaction mode.
 func (g *Guard) inTx(ctx context.Context, op *operation) (e ended) {
-	if g.recent.has(op.lock) {
+	if op.keyed() && g.recent.has(op.lock) {
 		if found, err := g.look(ctx, op.key); err == nil {
 			if what, err := op.decide(found); err == nil && what == replay {
 				return g.replay(ctx, op, found)
@@ -59,6 +58,9 @@ func (g *Guard) inTx(ctx context.Context, op *operation) (e ended) {
 		return g.replay(ctx, op, found)
 	case !held:
 		return ended{err: ErrInProgress}
+	case what == resume && found.begun:
+		return ended{err: fmt.Errorf("%w: an attempt in lease mode has done or begun steps, which a transaction would do again: let lease mode finish it, or forget the key with Guard.Delete",
+			ErrOutcomeUnknown)}
 	}
 	a := &attempt{op: op, number: 1, tx: t}
 	e = ended{number: 1}
@@ -88,12 +90,12 @@ func (g *Guard) runTx(ctx context.Context, a *attempt) (result, error) {
 		return res, errors.Join(ErrContention, err)
 	case err != nil:
 		return res, err
+	case res.verdict == undo:
+		return res, nil
 	case a.op.rules.CancelOnDisconnect && ctx.Err() != nil:
 		return res, context.Cause(ctx)
-	case res.verdict == keepAll:
-		return res, a.tx.healthy()
 	}
-	return res, nil
+	return res, a.tx.healthy(res.verdict)
 }
 
 // open begins a transaction, takes the operation's lock and looks for its row, in one
@@ -119,7 +121,7 @@ func (g *Guard) open(ctx context.Context, op *operation) (_ *tx, found *row, hel
 		}
 	}
 	results := owner.SendBatch(ctx, batch)
-	t := &tx{Tx: results.Tx(), owner: owner}
+	t := &tx{handle: handle{results.Tx(), new(fate)}, owner: owner}
 	err = results.Close()
 	if err == nil && present {
 		found, err = g.lookIn(ctx, t.Tx, op.key)
@@ -163,7 +165,9 @@ func (g *Guard) finish(ctx context.Context, a *attempt, found *row, res result) 
 			return fmt.Errorf("%w: %w", ErrNotCommitted, err)
 		}
 		if res.verdict == keepAnswer {
-			batch.Queue("ROLLBACK TO SAVEPOINT " + savepoint)
+			if err := a.tx.undo(ctx, batch); err != nil {
+				return err
+			}
 		}
 		k := op.key
 		if found != nil {
@@ -178,16 +182,9 @@ func (g *Guard) finish(ctx context.Context, a *attempt, found *row, res result) 
 
 // tx is the transaction of a handler: one of pgx, which only the guard ends.
 type tx struct {
-	pgx.Tx
+	handle
 
 	owner *pgxpool.Conn // nil once it was given back
-
-	// over is set when the transaction ended: what a handler's goroutine kept of it must
-	// not reach the connection's next transaction.
-	over atomic.Bool
-
-	// lost is set when a statement lost against another transaction.
-	lost atomic.Bool
 }
 
 // closed is a transaction that has ended.
@@ -196,6 +193,22 @@ var closed = func() pgx.Tx {
 	batch.BeginTx(pgx.TxOptions{})
 	return pgx.FailedBatchResults(batch, pgx.ErrTxClosed).Tx()
 }()
+
+// undo has the effects rolled back to the savepoint. Where a statement has failed, that is
+// not left to the batch: its statements may be prepared first, which the server refuses in
+// a transaction that has failed.
+func (t *tx) undo(ctx context.Context, batch *pgx.Batch) error {
+	const sql = "ROLLBACK TO SAVEPOINT " + savepoint
+	if t.owner.Conn().PgConn().TxStatus() != 'E' {
+		batch.Queue(sql)
+		return nil
+	}
+	t.over.Store(true)
+	if _, err := t.owner.Exec(ctx, sql); err != nil { // nothing can be committed any more
+		return fmt.Errorf("%w: %w", ErrNotCommitted, err)
+	}
+	return nil
+}
 
 // end sends the statements that end the transaction. Where one fails, those behind it
 // are not reached: there is no commit without all of them.
@@ -246,11 +259,15 @@ func (t *tx) rollback(ctx context.Context) {
 }
 
 // healthy reports whether the transaction could commit: it is open, and no statement in
-// it has failed.
-func (t *tx) healthy() error {
+// it has failed, or what was done in it is rolled back all the same.
+func (t *tx) healthy(v verdict) error {
 	switch conn := t.owner.Conn(); {
 	case conn.IsClosed():
 		return fmt.Errorf("%w: the connection broke under the handler", ErrUnavailable)
+	case conn.PgConn().IsBusy():
+		return fmt.Errorf("%w: the handler left rows or a batch open", ErrNotCommitted)
+	case conn.PgConn().TxStatus() == 'E' && v == keepAnswer:
+		return nil
 	case conn.PgConn().TxStatus() == 'E' && t.lost.Load():
 		return ErrContention
 	case conn.PgConn().TxStatus() == 'E':
@@ -261,82 +278,8 @@ func (t *tx) healthy() error {
 	return nil
 }
 
-// inner returns the transaction of pgx.
-func (t *tx) inner() pgx.Tx {
-	if t.over.Load() {
-		return closed
-	}
-	return t.Tx
-}
-
-// note looks at the error of a statement.
-func (t *tx) note(err error) error {
-	if err != nil && isContention(err) {
-		t.lost.Store(true)
-	}
-	return err
-}
-
 // Commit returns ErrTxOwned.
 func (t *tx) Commit(context.Context) error { return ErrTxOwned }
 
 // Rollback returns ErrTxOwned.
 func (t *tx) Rollback(context.Context) error { return ErrTxOwned }
-
-func (t *tx) Begin(ctx context.Context) (pgx.Tx, error) { return t.inner().Begin(ctx) }
-
-func (t *tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	tag, err := t.inner().Exec(ctx, sql, args...)
-	return tag, t.note(err)
-}
-
-func (t *tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	rows, err := t.inner().Query(ctx, sql, args...)
-	return &notedRows{rows, t}, t.note(err)
-}
-
-func (t *tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	return notedRow{t.inner().QueryRow(ctx, sql, args...), t}
-}
-
-func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	return notedResults{t.inner().SendBatch(ctx, b), t}
-}
-
-func (t *tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
-	n, err := t.inner().CopyFrom(ctx, table, columns, rows)
-	return n, t.note(err)
-}
-
-func (t *tx) LargeObjects() pgx.LargeObjects { return t.inner().LargeObjects() }
-
-func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
-	return t.inner().Prepare(ctx, name, sql)
-}
-
-// notedRows, notedRow and notedResults look at the errors that come late.
-type notedRows struct {
-	pgx.Rows
-	t *tx
-}
-
-func (r *notedRows) Err() error { return r.t.note(r.Rows.Err()) }
-
-type notedRow struct {
-	row pgx.Row
-	t   *tx
-}
-
-func (r notedRow) Scan(dest ...any) error { return r.t.note(r.row.Scan(dest...)) }
-
-type notedResults struct {
-	pgx.BatchResults
-	t *tx
-}
-
-func (r notedResults) Exec() (pgconn.CommandTag, error) {
-	tag, err := r.BatchResults.Exec()
-	return tag, r.t.note(err)
-}
-
-func (r notedResults) Close() error { return r.t.note(r.BatchResults.Close()) }

@@ -16,11 +16,18 @@ import (
 // errNothing is what a Next returns that returns nothing.
 var errNothing = errors.New("the next RoundTripper returned neither a response nor an error")
 
+// errLate is an attempt that was not made.
+var errLate = errors.New("the operation's time was over before the request could be sent")
+
 // attempt sends the request once.
 func (op *operation) attempt() result {
 	ctx := op.req.Context()
 	if err := contextError(ctx); err != nil {
 		return result{err: err, class: ClassCanceled, reason: ReasonCanceled}
+	}
+	limit := min(op.t.cfg.AttemptTimeout, time.Until(op.deadline))
+	if limit <= 0 { // the caller's body, or Refresh, took it; the host has no part in that
+		return result{err: errLate, class: ClassTimeout, reason: ReasonDeadline}
 	}
 	sending, err := op.body.open()
 	if err != nil {
@@ -38,7 +45,6 @@ func (op *operation) attempt() result {
 	op.attempts++
 	op.attemptsLeft--
 
-	limit := min(op.t.cfg.AttemptTimeout, time.Until(op.deadline))
 	late := &timeoutError{after: limit}
 	attempt, release := context.WithTimeoutCause(context.WithValue(ctx, attemptOf{}, true), limit, late)
 	attempt, span := op.t.metrics.begin(attempt, op)

@@ -1,6 +1,7 @@
 package outbound
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -33,9 +34,10 @@ func (c *Client) HTTP() *http.Client { return c.http }
 // host without the key and the Authorization, and not by methods that are not
 // idempotent.
 func (c *Client) Do(req *http.Request) (*http.Response, error) {
-	resp, err := c.http.Do(req)
+	last := new(*operation)
+	resp, err := c.http.Do(req.WithContext(context.WithValue(req.Context(), lastOf{}, last)))
 	if err != nil {
-		return nil, unwrap(req, err)
+		return nil, unwrap(req, *last, err)
 	}
 	if err := Check(resp); err != nil {
 		return nil, err
@@ -85,8 +87,8 @@ func brokeOff(resp *http.Response, err error) error {
 }
 
 // unwrap takes off what http.Client puts around an error, as that shows the whole
-// URL.
-func unwrap(req *http.Request, err error) error {
+// URL. last is what was carried out last, where http.Client would not follow a redirect.
+func unwrap(req *http.Request, last *operation, err error) error {
 	var e *Error
 	if errors.As(err, &e) {
 		return e
@@ -98,6 +100,10 @@ func unwrap(req *http.Request, err error) error {
 	e = &Error{Method: req.Method, Host: "?", Class: ClassInvalid, Reason: ReasonRequest, Err: err}
 	if req.URL != nil {
 		e.Host = hostOf(req.URL)
+	}
+	if last != nil {
+		e.Attempts = last.attempts
+		e.sent, e.unsure = last.mayHaveActed(), last.mayHaveActed()
 	}
 	return e
 }

@@ -13,6 +13,7 @@ type (
 	repeatable struct{}
 	attemptOf  struct{}
 	resultOf   struct{}
+	lastOf     struct{} // a **operation: the last of a call that follows redirects
 )
 
 // WithKey gives the operations that are called with the returned context a key, in

@@ -21,6 +21,7 @@ type operation struct {
 
 	earlier *operation // whose response redirected here
 	foreign bool       // … from another host
+	acted   bool       // … which, or one before it, the vendor may have acted on
 
 	key  string // what the caller calls it, "" where there is none
 	sent string // what the vendor is sent
@@ -52,6 +53,7 @@ type result struct {
 func (op *operation) prepare() error {
 	req, p := op.req, op.t.cfg.Protocol
 	op.body = &body{first: req.Body}
+	op.follow()
 	if err := contextError(req.Context()); err != nil {
 		return err
 	}
@@ -59,7 +61,6 @@ func (op *operation) prepare() error {
 		return errors.New("the request's URL is not an absolute one of http or https")
 	}
 	op.host = op.t.hosts.of(req.URL, op.t)
-	op.follow()
 	if op.foreign && !isIdempotent(req.Method) {
 		return fmt.Errorf("redirected from %s: a %s is not sent on to another host", op.earlierHost(), req.Method)
 	}
@@ -175,6 +176,9 @@ func (op *operation) refresh(r result) bool {
 func (op *operation) finish(r result, reason Reason) (*http.Response, error) {
 	op.body.close()
 	op.class, op.reason = r.class, reason
+	if last, ok := op.req.Context().Value(lastOf{}).(**operation); ok {
+		*last = op
+	}
 	if reason != ReasonFinal {
 		op.t.metrics.ended(op.req.Context(), op.hostName(), reason)
 	}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/big"
 	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -275,6 +276,44 @@ func TestDrainingIsBounded(t *testing.T) {
 		}
 		if took := time.Since(begun); took > 700*time.Millisecond {
 			t.Errorf("took %s", took)
+		}
+	})
+}
+
+// slowly is a body that takes its time.
+type slowly time.Duration
+
+func (s slowly) Read([]byte) (int, error) {
+	time.Sleep(time.Duration(s))
+	return 0, io.EOF
+}
+
+// Where the caller itself uses up the time, nothing is sent any more, and the host is not
+// blamed for it.
+func TestTheCallerUsesUpTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &vendor{answer: func(_ int, req *http.Request) (*http.Response, error) { return status(401), req.Context().Err() }}
+		c := fragile(v, outbound.Config{GenerateKeys: true, Attempts: 2})
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				req, err := http.NewRequestWithContext(t.Context(), "POST", "https://api.vendor.example/", slowly(11*time.Second))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := c.Do(req); !errors.Is(err, outbound.ErrNotSent) || !errors.Is(err, outbound.ErrDeadline) {
+					t.Errorf("%v, want that nothing was sent, for want of time", err)
+				}
+			})
+		}
+		all.Wait()
+		if _, err := c.Do(request(t.Context(), t, "GET", "")); errors.Is(err, outbound.ErrBreakerOpen) || v.count() != 1 {
+			t.Errorf("%v after %d calls", err, v.count())
+		}
+		c = client(v, outbound.Config{Refresh: func(*http.Request) (string, error) { time.Sleep(11 * time.Second); return "new", nil }})
+		if _, err := c.Do(request(t.Context(), t, "POST", "x")); !errors.Is(err, outbound.ErrRejected) || v.count() != 2 {
+			t.Errorf("%v after %d calls, want the one that was refused", err, v.count())
 		}
 	})
 }

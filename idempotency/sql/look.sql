@@ -1,11 +1,12 @@
 -- The row of key $3 of principal $2 in scope $1, with whether it counts (it has not
--- expired) and whether somebody holds it.
+-- expired), whether somebody holds it, and whether a step is done or begun.
 --
 -- Locks   none.
 -- Index   the primary key.
 -- Called  by Guard.open and Guard.look.
 SELECT scope, principal, key, fingerprint, state, attempts, fence, point,
        status, headers, body, ref, dropped, created_at, completed_at, expires_at,
-       expires_at > clock_timestamp() AS live, coalesce(state = 'pending' AND lease_until > clock_timestamp(), false) AS leased
+       expires_at > clock_timestamp() AS live, coalesce(state = 'pending' AND lease_until > clock_timestamp(), false) AS leased,
+       coalesce(checkpoints NOT IN ('{}', '{"": {}}'), false) AS begun
 FROM postroom.idempotency
 WHERE scope = $1 AND principal = $2 AND key = $3;

@@ -11,4 +11,4 @@ WHERE ctid = ANY (ARRAY(
     LIMIT $1
     FOR UPDATE SKIP LOCKED))
 RETURNING scope, principal, key, fingerprint, state, attempts, fence, point,
-          status, headers, body, ref, dropped, created_at, completed_at, expires_at, false AS live, false AS leased;
+          status, headers, body, ref, dropped, created_at, completed_at, expires_at, false AS live, false AS leased, false AS begun;

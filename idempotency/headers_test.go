@@ -1,0 +1,59 @@
+package idempotency_test
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/postroom/postroom/idempotency"
+)
+
+// What stands outside of the guard has set headers: the handler adds to them, as it would
+// without a guard, and its Content-Type need not be guessed.
+func TestHeadersFromOutside(t *testing.T) { // E20
+	t.Parallel()
+	r := newRig(t)
+	guarded := r.guard.Handler(idempotency.Route{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.SetCookie(w, &http.Cookie{Name: "flash", Value: "2"})
+		w.Header().Add("Vary", "Accept")
+		_, _ = w.Write([]byte(`{"a":1}`))
+	}))
+	r.mux.HandleFunc("/outside", func(w http.ResponseWriter, req *http.Request) {
+		http.SetCookie(w, &http.Cookie{Name: "session", Value: "1"})
+		w.Header().Add("Vary", "Origin")
+		w.Header().Set("Content-Type", "application/json")
+		guarded.ServeHTTP(w, req)
+	})
+	first, second := r.post("/outside", "k"), r.post("/outside", "k")
+	r.wantReplay(first, second)
+	for _, h := range []http.Header{first.Header(), second.Header()} {
+		if !slices.Equal(h["Vary"], []string{"Origin", "Accept"}) || h.Get("Content-Type") != "application/json" {
+			t.Errorf("headers are %v", h)
+		}
+	}
+	if got := first.Header()["Set-Cookie"]; !slices.Equal(got, []string{"session=1", "flash=2"}) {
+		t.Errorf("cookies are %v", got)
+	}
+	if got := second.Header()["Set-Cookie"]; !slices.Equal(got, []string{"session=1"}) {
+		t.Errorf("cookies of the replay are %v", got)
+	}
+}
+
+// Bytes that are no text are repeated as they were.
+func TestHeadersThatAreNoText(t *testing.T) { // E24
+	t.Parallel()
+	r := newRig(t)
+	path := r.mount(idempotency.Route{}, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Disposition", "attachment; filename=\"f\xfcr \\\"\u00fc\\\".pdf\"")
+		w.Header()["Link"] = []string{"</a>; rel=up", "</\xe4>; rel=next"}
+		w.Header().Set("Location", "/ü")
+		w.WriteHeader(http.StatusCreated)
+	})
+	first, second := r.post(path, "k"), r.post(path, "k")
+	r.wantReplay(first, second)
+	for _, name := range []string{"Content-Disposition", "Link", "Location"} {
+		if a, b := first.Header()[name], second.Header()[name]; !slices.Equal(a, b) {
+			t.Errorf("%s was %q and is repeated as %q", name, a, b)
+		}
+	}
+}
