@@ -63,7 +63,7 @@ var (
 // key that is the same in every attempt, made with [DeriveKey]: give it to the vendor,
 // because a call whose record was lost is made again. Where an earlier attempt has
 // recorded it, fn does not run, and what it returned then is returned. T must survive
-// JSON, and names are unique within an operation.
+// JSON, without U+0000, and names are unique within an operation.
 //
 // Without options the vendor is taken to recognise the key for ever. Where it does so for
 // a time, or takes none, say so with [KeyWindow], and with [Lookup] how to ask what came

@@ -30,37 +30,69 @@ type lease struct {
 	mu    sync.Mutex
 	steps map[string]json.RawMessage // that are done, with what they returned
 	busy  map[string]struct{}        // calls that are under way
+	dark  map[string]struct{}        // phases of which it is not known whether they were committed
 }
 
 // Phase runs a step of a handler in lease mode: fn in a transaction that commits together
 // with the record that the step is done. Where an earlier attempt has done it, fn does not
-// run, and what it returned then is returned; T must survive JSON. Names are unique within
+// run, and what it returned then is returned; T must survive JSON, without U+0000. Names are unique within
 // an operation.
 //
 // After [ErrLeaseLost] nothing of the step was done: return, another attempt is at work.
-// Phase panics outside a handler of lease mode.
+// [ErrOutcomeUnknown] is a commit that was not answered: return as well, the next attempt
+// knows. Phase panics outside a handler of lease mode.
 func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context, tx pgx.Tx) (T, error)) (T, error) {
 	l := leaseFrom(ctx, "Phase")
 	var out T
 	if done, err := l.checkpoint(name, &out); done || err != nil {
 		return out, err
 	}
+	if l.isDark(name) {
+		return out, fmt.Errorf("phase %s: %w: the commit of an earlier run was not answered", name, ErrOutcomeUnknown)
+	}
 	var text []byte
-	err := pgx.BeginTxFunc(ctx, l.g.pool, pgx.TxOptions{IsoLevel: l.op.rules.Isolation}, func(tx pgx.Tx) error {
+	recorded := false
+	err := pgx.BeginTxFunc(ctx, l.g.pool, pgx.TxOptions{IsoLevel: l.op.rules.Isolation}, func(inner pgx.Tx) error {
+		t := &tx{handle: handle{inner, new(fate)}} // which ends with fn, and by nobody's hand before
 		var err error
-		if out, err = fn(ctx, tx); err != nil {
+		out, err = fn(ctx, t)
+		t.over.Store(true)
+		if err != nil {
 			return err
 		}
 		if text, err = json.Marshal(out); err != nil {
 			return fmt.Errorf("write what phase %s returned: %w", name, err)
 		}
-		return l.record(ctx, tx, name, text)
+		if err := l.record(ctx, inner, name, text); err != nil {
+			return err
+		}
+		recorded = true
+		return nil
 	})
+	if err != nil && recorded && !isRefusal(err) && !errors.Is(err, pgx.ErrTxCommitRollback) {
+		l.darken(name)
+		err = fmt.Errorf("phase %s: %w: %w", name, ErrOutcomeUnknown, err)
+	}
 	if err != nil {
 		return out, because(ctx, err)
 	}
 	l.remember(name, text)
 	return out, nil
+}
+
+// darken notes that it is not known whether a phase was committed: run again in this
+// attempt, it could have two effects.
+func (l *lease) darken(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dark[name] = struct{}{}
+}
+
+func (l *lease) isDark(name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, dark := l.dark[name]
+	return dark
 }
 
 // because says of an error whose context ended with the claim that this is why.
@@ -161,7 +193,10 @@ func (l *lease) renew(ctx context.Context) {
 
 // leased makes an attempt in lease mode.
 func (g *Guard) leased(ctx context.Context, op *operation) (e ended) {
-	l := &lease{g: g, op: op, owner: uuid.NewString(), steps: make(map[string]json.RawMessage), busy: make(map[string]struct{})}
+	l := &lease{
+		g: g, op: op, owner: uuid.NewString(),
+		steps: make(map[string]json.RawMessage), busy: make(map[string]struct{}), dark: make(map[string]struct{}),
+	}
 	a := &attempt{op: op, number: 1, lease: l}
 	if l.op.keyed() {
 		found, what, err := g.claim(ctx, a)
@@ -250,7 +285,7 @@ func (g *Guard) claim(ctx context.Context, a *attempt) (*row, decision, error) {
 		if err != nil || what == replay {
 			return found, what, err
 		}
-		if mine, err := take(g.sql.take, found.fence); mine || err != nil {
+		if mine, err := take(g.sql.take, found.fence, found.Fingerprint[:]); mine || err != nil {
 			return found, what, err
 		}
 	}

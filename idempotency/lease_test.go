@@ -191,43 +191,6 @@ func TestStalledHolderAnswers(t *testing.T) { // E5
 	}
 }
 
-// A step that is under way when the claim is lost says so, and not only that its context
-// ended.
-func TestALostClaimIsTheReason(t *testing.T) { // E5
-	t.Parallel()
-	r := newRig(t)
-	steps := map[string]func(ctx context.Context) error{
-		"phase": func(ctx context.Context) error {
-			_, err := idempotency.Phase(ctx, "s", func(ctx context.Context, tx pgx.Tx) (int, error) {
-				_, err := tx.Exec(ctx, "SELECT pg_sleep(60)")
-				return 0, err
-			})
-			return err
-		},
-		"call": func(ctx context.Context) error {
-			_, err := idempotency.Call(ctx, "s", func(ctx context.Context, _ string) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
-			return err
-		},
-		"noted call": func(ctx context.Context) error {
-			_, err := idempotency.Call(ctx, "s", func(ctx context.Context, _ string) (int, error) { <-ctx.Done(); return 0, ctx.Err() },
-				idempotency.KeyWindow(time.Hour))
-			return err
-		},
-	}
-	for what, step := range steps {
-		var found error
-		op := idempotency.Operation{Scope: what, Key: "k", Lease: 300 * time.Millisecond, Timeout: patience}
-		_, _, err := idempotency.DoLease(t.Context(), r.guard, op, func(ctx context.Context) (int, error) {
-			r.exec("UPDATE postroom.idempotency SET fence = fence + 1 WHERE scope = $1", what)
-			found = step(ctx)
-			return 0, found
-		})
-		if !errors.Is(found, idempotency.ErrLeaseLost) || !errors.Is(err, idempotency.ErrLeaseLost) {
-			t.Errorf("%s: the handler found %v, and its caller %v", what, found, err)
-		}
-	}
-}
-
 // Whoever has lost its claim, by whichever sign of it, writes nothing in any way, while the
 // other is still at work.
 func TestWhoLostItsClaimWritesNothing(t *testing.T) { // E5

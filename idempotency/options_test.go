@@ -261,3 +261,26 @@ func TestFaults(t *testing.T) {
 	}
 	r.wantCalls(0, 0)
 }
+
+func TestDefaultMethods(t *testing.T) { // C7
+	t.Parallel()
+	r := newRig(t)
+	for _, tt := range []struct {
+		name  string
+		route idempotency.Route
+		want  map[string]int // without a key: 400 is required, 201 is not
+	}{
+		{"by default", idempotency.Route{}, map[string]int{"POST": 400, "PATCH": 400, "PUT": 201, "DELETE": 201, "GET": 201}},
+		{"more that may", idempotency.Route{Optional: []string{"DELETE"}}, map[string]int{"POST": 400, "PATCH": 400, "DELETE": 201}},
+		{"one that must", idempotency.Route{Required: []string{"PUT"}}, map[string]int{"POST": 201, "PUT": 400}},
+		{"one that need not", idempotency.Route{Optional: []string{"POST"}}, map[string]int{"POST": 201, "PATCH": 400}},
+		{"none that must", idempotency.Route{Required: []string{}}, map[string]int{"POST": 201, "PUT": 201}},
+	} {
+		path := r.mount(tt.route, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+		for method, want := range tt.want {
+			if w := r.send(path, sending{method: method}); w.Code != want {
+				t.Errorf("%s: %s without a key is answered %d, want %d", tt.name, method, w.Code, want)
+			}
+		}
+	}
+}

@@ -96,6 +96,7 @@ func TestOutage(t *testing.T) { // C12, E6, E7
 type proxy struct {
 	listener net.Listener
 	to       string
+	skip     atomic.Int32 // so many answers pass before
 	lose     atomic.Int32
 	lost     chan struct{}
 }
@@ -142,6 +143,12 @@ func (p *proxy) pass(to io.Writer, from io.Reader, what int32, end func()) {
 	buf := make([]byte, 1<<16)
 	for {
 		n, err := from.Read(buf)
+		if n > 0 && what == loseAnswer && p.lose.Load() != 0 && p.skip.Add(-1) >= 0 {
+			if _, err := to.Write(buf[:n]); err != nil {
+				return
+			}
+			continue
+		}
 		if n > 0 && p.lose.CompareAndSwap(what, 0) {
 			p.lost <- struct{}{}
 			return

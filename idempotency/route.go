@@ -75,7 +75,8 @@ type Route struct {
 	// passed on as they are. Without a key, an optional one runs as ever, in a
 	// transaction of its own, and is not kept.
 	//
-	// Default to POST and PATCH, and to PUT and DELETE.
+	// Required defaults to POST and PATCH, but for those in Optional, and Optional to PUT
+	// and DELETE, but for those in Required; an empty list is none.
 	Required, Optional []string
 
 	// Unsupported answers 400 to a request that carries a key, and passes on all others:
@@ -91,7 +92,8 @@ type Route struct {
 	Key KeyFormat
 
 	// Scope names the operation, from a small set of names. Two routes of one name
-	// share keys.
+	// share keys. What was taken off the path before, as by http.StripPrefix, is in neither:
+	// have a name for each where several prefixes lead here.
 	//
 	// Defaults to the method and the pattern of http.ServeMux.
 	Scope func(r *http.Request) string
@@ -203,9 +205,17 @@ type Route struct {
 	TxRequired bool
 }
 
+// without returns the methods that are not among others.
+func without(methods, others []string) []string {
+	return slices.DeleteFunc(methods, func(m string) bool { return slices.Contains(others, m) })
+}
+
 func (r Route) defaults() Route {
-	if r.Required == nil && r.Optional == nil {
-		r.Required, r.Optional = []string{http.MethodPost, http.MethodPatch}, []string{http.MethodPut, http.MethodDelete}
+	if r.Required == nil {
+		r.Required = without([]string{http.MethodPost, http.MethodPatch}, r.Optional)
+	}
+	if r.Optional == nil {
+		r.Optional = without([]string{http.MethodPut, http.MethodDelete}, r.Required)
 	}
 	if len(r.Headers) == 0 {
 		r.Headers = []string{"Idempotency-Key"}

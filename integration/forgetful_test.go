@@ -185,6 +185,18 @@ func (f *forgetful) known() (seq int) {
 	return seq
 }
 
+// knowsItsStream reports whether the relay has noted when its stream was made, which it
+// asks after the first acknowledgement: it takes one that is made again for a shorter one
+// until then.
+func (f *forgetful) knowsItsStream() (does bool) {
+	f.Helper()
+	err := f.pool.QueryRow(f.Context(), "SELECT coalesce((streams -> $1 ->> 'created')::timestamptz > '2000-01-01', false) FROM postroom.relay", f.stream).Scan(&does)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return does
+}
+
 // none fails for each text that a query returns.
 func (f *forgetful) none(promise, sql string) {
 	f.Helper()
@@ -243,7 +255,9 @@ func TestABrokerThatForgets(t *testing.T) {
 			saved := filepath.Join(t.TempDir(), "saved")
 			f.whileStopped(func() error { return os.CopyFS(saved, os.DirFS(f.broker.Dir())) })
 			known := f.known()
-			devtest.Eventually(t, time.Minute, "more to be recorded as published", func() bool { return f.known() > known+300 })
+			devtest.Eventually(t, time.Minute, "more to be recorded as published, and when the stream was made", func() bool {
+				return f.known() > known+300 && f.knowsItsStream()
+			})
 			tt.forget(f, saved)
 			f.lost(tt.want)
 			f.grow(300)

@@ -1,7 +1,7 @@
--- Claim the row of key $3 of principal $2 in scope $1, as it was seen with fence $9:
--- its claim ran out, it failed, or it no longer counts. What no longer counts begins
--- anew; its fence goes on, so that a holder of long ago stays fenced off. Returns what is
--- done with it: a holder may have recorded more since the row was seen.
+-- Claim the row of key $3 of principal $2 in scope $1, as it was seen with fence $9 and
+-- fingerprint $10: its claim ran out, it failed, or it no longer counts. What no longer
+-- counts begins anew; its fence goes on, so that a holder of long ago stays fenced off.
+-- Returns what is done with it: a holder may have recorded more since the row was seen.
 --
 -- Locks   the row; the operation, for as long as this statement takes.
 -- Index   the primary key.
@@ -15,7 +15,7 @@ SET state = 'pending', owner = $5::uuid, fence = fence + 1, lease_until = clock_
     created_at = CASE WHEN expires_at > clock_timestamp() THEN created_at ELSE clock_timestamp() END,
     status = NULL, headers = NULL, body = NULL, ref = NULL, dropped = false, completed_at = NULL,
     expires_at = clock_timestamp() + $8::interval
-WHERE scope = $1 AND principal = $2 AND key = $3 AND fence = $9
+WHERE scope = $1 AND principal = $2 AND key = $3 AND fence = $9 AND fingerprint = $10
   AND (expires_at <= clock_timestamp() OR state <> 'complete')
   AND (state <> 'pending' OR lease_until <= clock_timestamp())
   AND pg_try_advisory_xact_lock($7::bigint)

@@ -1,0 +1,178 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/idempotency"
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+// told is a result that calls a function when it is written: the record of the phase and
+// its commit come next.
+type told struct{ then func() }
+
+func (r told) MarshalJSON() ([]byte, error) {
+	if r.then != nil {
+		r.then()
+	}
+	return []byte("1"), nil
+}
+
+func (*told) UnmarshalJSON([]byte) error { return nil }
+
+// The answer to a phase's commit is lost, and the handler runs the phase again: it has no
+// second effect, and the next attempt knows the first.
+func TestPhaseWhoseCommitIsNotAnswered(t *testing.T) { // E7
+	t.Parallel()
+	cfg, err := pgxpool.ParseConfig(devtest.DatabaseURL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newProxy(t, net.JoinHostPort(cfg.ConnConfig.Host, strconv.Itoa(int(cfg.ConnConfig.Port))))
+	cfg.ConnConfig.Host, cfg.ConnConfig.Port = "127.0.0.1", uint16(p.listener.Addr().(*net.TCPAddr).Port) //nolint:gosec // a port
+	cfg.ConnConfig.Fallbacks, cfg.MaxConns = nil, 1
+	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	r := newRigOn(t, pool)
+	lose := false
+	var found []error
+	book := func(ctx context.Context) error {
+		_, err := idempotency.Phase(ctx, "book", func(ctx context.Context, tx pgx.Tx) (told, error) {
+			_, err := tx.Exec(ctx, "INSERT INTO ledger DEFAULT VALUES")
+			return told{func() {
+				if lose {
+					lose = false
+					p.skip.Store(1) // that to the record
+					p.lose.Store(loseAnswer)
+				}
+			}}, err
+		})
+		found = append(found, err)
+		return err
+	}
+	path := r.mount(leased, func(w http.ResponseWriter, req *http.Request) {
+		if err := book(req.Context()); err != nil {
+			err = book(req.Context())
+			if err != nil {
+				w.WriteHeader(http.StatusBadGateway)
+				return
+			}
+		}
+		w.WriteHeader(http.StatusCreated)
+	})
+	r.want(r.post(path, "first"), 201, "") // the statements are known to the connection
+	found, lose = nil, true
+	r.want(r.post(path, "k"), 502, "")
+	if lose || len(found) != 2 || !errors.Is(found[0], idempotency.ErrOutcomeUnknown) || !errors.Is(found[1], idempotency.ErrOutcomeUnknown) {
+		t.Errorf("the handler found %v", found)
+	}
+	r.want(r.post(path, "k"), 201, "")
+	if n := r.effects(); n != 2 {
+		t.Errorf("%d effects of two phases", n)
+	}
+}
+
+// A phase's transaction ends with its record, and not by the handler's hand.
+func TestPhaseOwnsItsTransaction(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var kept pgx.Tx
+	path := r.mount(leased, func(w http.ResponseWriter, req *http.Request) {
+		_, err := idempotency.Phase(req.Context(), "book", func(ctx context.Context, tx pgx.Tx) (int, error) {
+			kept = tx
+			if _, err := tx.Exec(ctx, "INSERT INTO ledger DEFAULT VALUES"); err != nil {
+				return 0, err
+			}
+			for _, end := range []func(context.Context) error{tx.Commit, tx.Rollback} {
+				if err := end(ctx); !errors.Is(err, idempotency.ErrTxOwned) {
+					t.Errorf("the handler ended it: %v", err)
+				}
+			}
+			return 1, nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		if _, err := kept.Exec(req.Context(), "INSERT INTO ledger DEFAULT VALUES"); !errors.Is(err, pgx.ErrTxClosed) {
+			t.Errorf("used after its phase: %v", err)
+		}
+		w.WriteHeader(http.StatusCreated)
+	})
+	r.want(r.post(path, "k"), 201, "")
+	if n := r.effects(); n != 1 {
+		t.Errorf("%d effects", n)
+	}
+}
+
+// Between look and take a key is forgotten, and claimed for another request: its steps
+// are not taken for those of the first.
+func TestTakeSeesTheRequest(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.exec(`INSERT INTO postroom.idempotency (scope, principal, key, fingerprint, state, fence, checkpoints, point, expires_at)
+		VALUES ('s', 'p', 'k', '\x02', 'failed', 1, '{"charge": 1}', 'charge', now() + interval '1 h')`)
+	take := func(seen byte) bool {
+		rows, err := r.pool.Query(t.Context(), idempotency.Statements()["take"], "s", "p", "k", []byte{1}, "00000000-0000-0000-0000-000000000001",
+			time.Minute, int64(5), time.Hour, int64(1), []byte{seen})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rows.Close()
+		return rows.Next()
+	}
+	if take(1) {
+		t.Error("a claim that was seen with another request took it, with its steps")
+	}
+	if !take(2) {
+		t.Error("one that was seen with this request did not")
+	}
+}
+
+// A step that is under way when the claim is lost says so, and not only that its context
+// ended.
+func TestALostClaimIsTheReason(t *testing.T) { // E5
+	t.Parallel()
+	r := newRig(t)
+	steps := map[string]func(ctx context.Context) error{
+		"phase": func(ctx context.Context) error {
+			_, err := idempotency.Phase(ctx, "s", func(ctx context.Context, tx pgx.Tx) (int, error) {
+				_, err := tx.Exec(ctx, "SELECT pg_sleep(60)")
+				return 0, err
+			})
+			return err
+		},
+		"call": func(ctx context.Context) error {
+			_, err := idempotency.Call(ctx, "s", func(ctx context.Context, _ string) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
+			return err
+		},
+		"noted call": func(ctx context.Context) error {
+			_, err := idempotency.Call(ctx, "s", func(ctx context.Context, _ string) (int, error) { <-ctx.Done(); return 0, ctx.Err() },
+				idempotency.KeyWindow(time.Hour))
+			return err
+		},
+	}
+	for what, step := range steps {
+		var found error
+		op := idempotency.Operation{Scope: what, Key: "k", Lease: 300 * time.Millisecond, Timeout: patience}
+		_, _, err := idempotency.DoLease(t.Context(), r.guard, op, func(ctx context.Context) (int, error) {
+			r.exec("UPDATE postroom.idempotency SET fence = fence + 1 WHERE scope = $1", what)
+			found = step(ctx)
+			return 0, found
+		})
+		if !errors.Is(found, idempotency.ErrLeaseLost) || !errors.Is(err, idempotency.ErrLeaseLost) {
+			t.Errorf("%s: the handler found %v, and its caller %v", what, found, err)
+		}
+	}
+}
