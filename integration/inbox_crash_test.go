@@ -17,7 +17,8 @@ type crash struct {
 	only  string
 	spare int
 	batch int
-	times int // how many processes end so, one after the other; none: one
+	alone bool // one worker, whose batches are full: what comes while it is at the first is in the next
+	times int  // how many processes end so, one after the other; none: one
 }
 
 // crashes are all steps of a delivery, of its failure, and of a run from held.
@@ -46,7 +47,7 @@ var crashes = []crash{
 	{name: "last attempt failed, not noted", point: "fail start", spare: 3},
 	{name: "batch fetched, nothing written", point: "decide start", batch: 10, spare: 1},
 	{name: "in the middle of a batch", point: "decide effect", batch: 10, spare: 4},
-	{name: "batch that failed, run again", point: "decide effect", batch: 10, only: "bad", spare: 1},
+	{name: "batch that failed, run again", point: "decide effect", batch: 10, only: "bad", spare: 1, alone: true},
 	{name: "failed member of a batch held, before the commit", point: "hold start", batch: 10},
 	{name: "before the commit of a batch", point: "decide commit start", batch: 10},
 	{name: "batch committed, not acknowledged", point: "decide commit end", batch: 10},
@@ -57,8 +58,12 @@ const crashAttempts = 5
 func (c crash) handler(i int) string { return fmt.Sprintf("crash.%d", i) }
 
 func (c crash) job(d *depot, i int) job {
+	workers := 2
+	if c.alone {
+		workers = 1
+	}
 	return job{
-		Stream: d.stream, Handlers: []string{c.handler(i)}, Workers: 2, Batch: c.batch, Attempts: crashAttempts,
+		Stream: d.stream, Handlers: []string{c.handler(i)}, Workers: workers, Batch: c.batch, Attempts: crashAttempts,
 		AckWait: time.Second, Timeout: 800 * time.Millisecond, Point: c.point, Only: c.only, Spare: c.spare,
 	}
 }

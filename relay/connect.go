@@ -98,6 +98,9 @@ func EnsureStream(ctx context.Context, nc *nats.Conn, cfg jetstream.StreamConfig
 		cfg.Subjects = wildcard.Union(cfg.Subjects, []string{LeaseSubjects(cfg.Name)})
 	}
 	stream, err := js.CreateStream(ctx, cfg)
+	for tries := 1; isStoreFault(err) && tries < storeTries && sleep(ctx, storeWait); tries++ {
+		stream, err = js.CreateStream(ctx, cfg)
+	}
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		stream, err = widen(ctx, js, cfg)
 	}
@@ -108,6 +111,20 @@ func EnsureStream(ctx context.Context, nc *nats.Conn, cfg jetstream.StreamConfig
 		return fmt.Errorf("relay: ensure stream %s: %w", cfg.Name, err)
 	}
 	return nil
+}
+
+// A server can fail to make the files of a stream for a moment. It was seen right after a
+// stream of the same name was deleted.
+const (
+	storeTries = 20
+	storeWait  = 50 * time.Millisecond
+)
+
+// isStoreFault reports whether the server could not make the files of a stream.
+func isStoreFault(err error) bool {
+	const code = 10049
+	var refused *jetstream.APIError
+	return errors.As(err, &refused) && refused.ErrorCode == code
 }
 
 // widen adds the subjects of cfg that the stream does not cover, and allows atomic
