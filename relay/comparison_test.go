@@ -3,9 +3,13 @@ package relay
 import (
 	"context"
 	"errors"
+	"math"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/postroom/postroom"
 )
 
 func TestPaced(t *testing.T) {
@@ -37,4 +41,76 @@ func TestPaced(t *testing.T) {
 			t.Errorf("read on after the end of the context: %v", err)
 		}
 	})
+}
+
+// paper is a log, and a stream that has all of it, without servers.
+type paper struct {
+	Chronicle
+	Witness
+
+	pages, size int
+}
+
+func (p *paper) Places(context.Context) ([]postroom.Place, error) {
+	return []postroom.Place{{Stream: "S", Seq: 1}}, nil
+}
+
+func (p *paper) Sources(context.Context) ([]string, error) { return []string{"/shop"}, nil }
+
+func (p *paper) Published(context.Context, postroom.Mark, time.Time) (func(context.Context) ([]postroom.Entry, error), error) {
+	read := 0
+	return func(context.Context) (page []postroom.Entry, err error) {
+		if read == p.pages {
+			return nil, nil
+		}
+		for i := range p.size {
+			seq := int64(read*p.size + i + 1)
+			page = append(page, postroom.Entry{Published: true, Seq: seq, Source: "/shop", ID: strconv.FormatInt(seq, 10), Subject: "a", LoggedAt: time.Now()})
+		}
+		read++
+		return page, nil
+	}, nil
+}
+
+func (p *paper) Compare(_ context.Context, at postroom.Place) (Standing, error) {
+	return Standing{Verdict: Kept, Limits: true, First: 1, Subjects: []string{"a"}, Last: at}, nil
+}
+
+func (p *paper) Stored(context.Context, string, Span) (func(context.Context) ([]Message, error), func(), error) {
+	read := false
+	return func(context.Context) (page []Message, err error) {
+		if read {
+			return nil, nil
+		}
+		read = true
+		for seq := range p.pages * p.size {
+			page = append(page, Message{Seq: uint64(seq + 1), Source: "/shop", ID: strconv.Itoa(seq + 1)}) //nolint:gosec // small
+		}
+		return page, nil
+	}, func() {}, nil
+}
+
+func TestReconcileLeavesTimeToOthers(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		rate float64
+		want time.Duration // of 5,000 events
+	}{{0, 200 * time.Millisecond}, {1000, 5 * time.Second}, {1e9, 5 * time.Microsecond}} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &paper{pages: 5, size: 1000}
+			began := time.Now()
+			found, err := Reconcile(t.Context(), p, p, Reconciliation{Rate: tt.rate})
+			if err != nil || len(found) != 1 || found[0].Compared != 5000 || len(found[0].Missing) > 0 {
+				t.Fatalf("rate %g: %+v, %v", tt.rate, found, err)
+			}
+			if took := time.Since(began); took != tt.want {
+				t.Errorf("rate %g: it took %s, want %s", tt.rate, took, tt.want)
+			}
+		})
+	}
+	for _, rate := range []float64{-1, math.NaN()} {
+		if _, err := Reconcile(t.Context(), &paper{}, &paper{}, Reconciliation{Rate: rate}); err == nil {
+			t.Errorf("rate %g is taken", rate)
+		}
+	}
 }

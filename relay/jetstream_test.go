@@ -3,6 +3,8 @@ package relay_test
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -305,5 +307,24 @@ func TestEnsureStream(t *testing.T) {
 	err := relay.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: "no good", Subjects: []string{"x"}})
 	if err == nil || !strings.Contains(err.Error(), "no good") {
 		t.Errorf("EnsureStream with a bad name = %v, want an error that names it", err)
+	}
+}
+
+// The server cannot make the stream's files at first: something of its name is in the
+// way, which it then clears away.
+func TestEnsureStreamTriesAgain(t *testing.T) {
+	t.Parallel()
+	broker := devtest.OwnNATS(t)
+	nc, err := nats.Connect(broker.URL(), relay.ConnectOptions()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	stream(t, nc, jetstream.StreamConfig{Name: "ANY", Subjects: []string{"any"}}) // so that there is a directory of streams
+	if err := os.WriteFile(filepath.Join(broker.Dir(), "$G", "streams", "BLOCKED"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := relay.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: "BLOCKED", Subjects: []string{"blocked"}}); err != nil {
+		t.Error(err)
 	}
 }

@@ -179,7 +179,7 @@ func applyWithPSQL(t *testing.T, pool *pgxpool.Pool, script string) {
 	t.Helper()
 	psql, err := exec.LookPath("psql")
 	if err != nil {
-		t.Skip("SKIPPED: no psql on PATH; the same is tested with pgx")
+		devtest.Missing(t, fmt.Errorf("no psql; the same is tested with pgx: %w", err))
 	}
 	cmd := exec.CommandContext(t.Context(), psql, "--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1", databaseURL(pool))
 	cmd.Stdin = strings.NewReader(script)

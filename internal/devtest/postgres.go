@@ -94,7 +94,7 @@ func Postgres(t testing.TB) *devstack.Postgres {
 	t.Helper()
 	p, err := postgres()
 	if err != nil {
-		missing(t, err)
+		Missing(t, err)
 	}
 	return p
 }
@@ -110,7 +110,7 @@ func OwnPostgres(t testing.TB, cfg devstack.Config) *devstack.Postgres {
 	defer cancel()
 	p, err := devstack.StartPostgres(ctx, cfg)
 	if err != nil {
-		missing(t, err)
+		Missing(t, err)
 	}
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
