@@ -68,6 +68,9 @@ func (o *office) subject(kind string) string { return o.name + "." + kind }
 func (o *office) stream(kind string, cfg jetstream.StreamConfig) {
 	o.Helper()
 	cfg.Name, cfg.Subjects = o.name+"-"+kind, []string{o.subject(kind)}
+	if cfg.AllowAtomicPublish {
+		cfg.Subjects = append(cfg.Subjects, relay.LeaseSubjects(cfg.Name))
+	}
 	if _, err := o.js.CreateOrUpdateStream(o.Context(), cfg); err != nil {
 		o.Fatal(err)
 	}
@@ -133,11 +136,11 @@ func (o *office) stored(kind string) (ids []string) {
 	if err != nil {
 		o.Fatal(err)
 	}
-	reader, err := s.OrderedConsumer(o.Context(), jetstream.OrderedConsumerConfig{HeadersOnly: true})
+	reader, err := s.OrderedConsumer(o.Context(), jetstream.OrderedConsumerConfig{HeadersOnly: true, FilterSubjects: []string{o.subject(kind)}})
 	if err != nil {
 		o.Fatal(err)
 	}
-	for total := s.CachedInfo().State.Msgs; uint64(len(ids)) < total; {
+	for total := o.count(kind); len(ids) < total; {
 		batch, err := reader.Fetch(1000, jetstream.FetchMaxWait(5*time.Second))
 		if err != nil {
 			o.Fatal(err)
@@ -164,7 +167,11 @@ func (o *office) count(kind string) int {
 	if err != nil {
 		return 0
 	}
-	return int(s.CachedInfo().State.Msgs) //nolint:gosec // few
+	info, err := s.Info(o.Context(), jetstream.WithSubjectFilter(o.subject(kind)))
+	if err != nil {
+		return 0
+	}
+	return int(info.State.Subjects[o.subject(kind)]) //nolint:gosec // few
 }
 
 // wantInOrder fails unless the stream of a kind has the events of each key, each

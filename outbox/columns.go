@@ -18,6 +18,7 @@ type newRow struct {
 	postroom.Event
 	digest  []byte
 	headers *string // as JSON; nil where there are none
+	made    bool    // its id was made here, and is nobody else's
 }
 
 // encode sets what the row has besides the event.
@@ -36,7 +37,8 @@ func (r *newRow) encode() error {
 	return nil
 }
 
-// parameters returns the parameters of insert_one.sql and write_one.sql.
+// parameters returns the parameters of insert_new.sql, insert_one.sql and
+// write_one.sql.
 func (r *newRow) parameters() []any {
 	parameters := []any{
 		r.Source, r.ID, r.digest, r.Type, r.Subject, orNull(r.Key), r.ContentType, orNull(r.CorrelationID),

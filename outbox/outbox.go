@@ -73,8 +73,8 @@ func New(cfg Config) *Outbox {
 //
 // An event whose source, id and content are in the log already is left as it is:
 // writing again is safe, and may take a second round trip. Empty fields are
-// filled: ID with a UUIDv7, Source with the outbox's, Subject with Type, the
-// trace context from ctx.
+// filled: ID with a UUIDv7, by which nobody can write the event again, Source with
+// the outbox's, Subject with Type, the trace context from ctx.
 //
 // Faults come with the event they belong to ([*postroom.EventError]), all at
 // once. A fault that matches [postroom.ErrInvalidEvent] was found before
@@ -86,10 +86,11 @@ func (o *Outbox) Write(ctx context.Context, tx pgx.Tx, events ...postroom.Event)
 	if err != nil || len(written) == 0 {
 		return err
 	}
-	if len(written) == 1 {
+	if len(written) == 1 && !written[0].made {
 		return written.explain(o.writeOne(ctx, tx, written))
 	}
-	_, err = tx.Exec(ctx, o.sql.write, written.parameters()...)
+	sql, parameters := o.insert(written)
+	_, err = tx.Exec(ctx, sql, parameters...)
 	return written.explain(err)
 }
 
@@ -153,10 +154,13 @@ func (o *Outbox) Check(ctx context.Context, db schema.DB) error {
 // insert returns the one statement that inserts the events and compares those
 // that are there, with its parameters.
 func (o *Outbox) insert(written newRows) (sql string, parameters []any) {
-	if len(written) == 1 {
-		return o.sql.writeOne, written[0].parameters()
+	switch {
+	case len(written) > 1:
+		return o.sql.write, written.parameters()
+	case written[0].made:
+		return o.sql.insertNew, written[0].parameters()
 	}
-	return o.sql.write, written.parameters()
+	return o.sql.writeOne, written[0].parameters()
 }
 
 // prepare fills and validates events. One that stands twice among them, with
@@ -173,7 +177,7 @@ func (o *Outbox) prepare(trace propagation.MapCarrier, events []postroom.Event) 
 	}
 	for i := range events {
 		n := len(prepared)
-		prepared = append(prepared, newRow{Event: events[i]})
+		prepared = append(prepared, newRow{Event: events[i], made: events[i].ID == ""})
 		r := &prepared[n]
 		err := o.fill(&r.Event, trace)
 		if err == nil {

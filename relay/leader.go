@@ -141,6 +141,7 @@ func (l *leader) conduct(ctx, work context.Context) {
 			batch = l.lanes.next(l.room(), now)
 			l.passRepeats()
 			l.traceBatch(ctx, batch, now)
+			batch = l.withhold(batch)
 		}
 		if len(batch) > 0 && !l.send(ctx, work, batch) {
 			return

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom"
 )
 
 // Class is what an outcome means for an event.
@@ -88,7 +90,8 @@ func classify(err error) Class {
 			return Unavailable
 		}
 		return Refused
-	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrBadHeaderMsg), errors.Is(err, nats.ErrBadSubject):
+	case errors.Is(err, postroom.ErrInvalidEvent),
+		errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrBadHeaderMsg), errors.Is(err, nats.ErrBadSubject):
 		return Permanent
 	case errors.Is(err, ErrNoStream), errors.Is(err, ErrNotAllowed):
 		return Unroutable
@@ -113,6 +116,8 @@ func (o Outcome) class() string {
 		return "no_stream"
 	case errors.Is(o.Err, ErrNoLeader):
 		return "no_responders"
+	case errors.Is(o.Err, postroom.ErrInvalidEvent):
+		return "invalid_event"
 	case errors.Is(o.Err, nats.ErrMaxPayload):
 		return "max_payload"
 	case errors.Is(o.Err, nats.ErrBadHeaderMsg):

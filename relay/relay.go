@@ -46,7 +46,7 @@ type Config struct {
 	// duplicates after a crash. With Atomic a stream is sent two batches at a time, or
 	// one where it has several replicas, and the next waits: three at the default.
 	//
-	// Defaults to 1,024, and with Atomic to 3,000.
+	// Defaults to 4,096, and with Atomic to 3,000.
 	Window int
 
 	// MaxUnpublished is the most events that are read from the log and not
@@ -117,7 +117,7 @@ func (c Config) defaults() Config {
 	if c.Atomic {
 		c.Window = cmp.Or(c.Window, atomicWindow)
 	}
-	c.Window = cmp.Or(c.Window, 1024)
+	c.Window = cmp.Or(c.Window, 4096)
 	c.MaxUnpublished = cmp.Or(c.MaxUnpublished, 10_000)
 	c.Lease = cmp.Or(c.Lease, 5*time.Second)
 	c.IdlePoll = cmp.Or(c.IdlePoll, 250*time.Millisecond)

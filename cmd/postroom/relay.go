@@ -55,7 +55,7 @@ type relayWish struct {
 }
 
 // defaultWindow is that of a relay which publishes singly.
-const defaultWindow = 1024
+const defaultWindow = 4096
 
 // relayVariables are the environment variables of the flags that have one here.
 var relayVariables = []struct{ flag, name string }{

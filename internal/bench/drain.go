@@ -15,8 +15,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// window is how many publishes of the reference are in flight: as many as those
-// of a relay.
+// window is how many publishes of the reference are in flight.
 const window = 1024
 
 // drainTrial measures a relay that drains a backlog. keys and n are as load.sql

@@ -18,9 +18,9 @@ WITH input AS (
                               occurred_at, not_before, trace_parent, trace_state, headers, data, n)
 ), written AS (
     INSERT INTO postroom.outbox (source, event_id, digest, type, subject, key, content_type, correlation_id,
-                                 causation_id, occurred_at, not_before, trace_parent, trace_state, headers, data)
+                                 causation_id, occurred_at, not_before, trace_parent, trace_state, headers, data, checked)
     SELECT $1::text, event_id, digest, type, subject, key, content_type, correlation_id,
-           causation_id, occurred_at, not_before, trace_parent, trace_state, headers, data
+           causation_id, occurred_at, not_before, trace_parent, trace_state, headers, data, true
     FROM input
     ORDER BY n
     ON CONFLICT (source, event_id) DO NOTHING

@@ -8,8 +8,8 @@
 --
 -- Locks   the new rows.
 -- Called  by database.load.
-INSERT INTO postroom.outbox (digest, source, event_id, type, subject, key, data)
-SELECT substring(sha256(data) FROM 1 FOR 16), $4, $5 || '-' || lpad(n::text, 12, '0'), $3, $3, 'key-' || n, data
+INSERT INTO postroom.outbox (digest, source, event_id, type, subject, key, data, checked)
+SELECT substring(sha256(data) FROM 1 FOR 16), $4, $5 || '-' || lpad(n::text, 12, '0'), $3, $3, 'key-' || n, data, true
 FROM (
     SELECT n, convert_to(rpad('{"key": ' || n || ', "n": 1, "pad": "', $2::int - 2, 'x') || '"}', 'UTF8') AS data
     FROM generate_series(1, $1::int) n

@@ -10,7 +10,7 @@
 --
 -- Locks   the new rows.
 -- Called  by bench.backlog.
-INSERT INTO postroom.outbox (digest, source, event_id, type, subject, key, data)
+INSERT INTO postroom.outbox (digest, source, event_id, type, subject, key, data, checked)
 SELECT substring(sha256(data) FROM 1 FOR 16), $4, gen_random_uuid()::text, $3::text,
        CASE WHEN $5::text = 'refused' AND n % $6::int = 0 THEN $3::text || '.refused' ELSE $3::text END,
        CASE $5::text
@@ -19,7 +19,7 @@ SELECT substring(sha256(data) FROM 1 FOR 16), $4, gen_random_uuid()::text, $3::t
            WHEN 'hot' THEN CASE n % $6::int WHEN 0 THEN 'key-hot' ELSE 'key-' || n END
            WHEN 'refused' THEN CASE n % $6::int WHEN 0 THEN 'key-refused' ELSE 'key-' || n END
        END,
-       data
+       data, true
 FROM (
     SELECT n, convert_to(rpad('{"order": ' || n || ', "note": "', $2::int - 2, 'x') || '"}', 'UTF8') AS data
     FROM generate_series(1, $1::int) n

@@ -1,0 +1,52 @@
+package integration
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/relay"
+)
+
+// A row that says it is checked, and has in it what would purge the stream, does not
+// reach the broker: it is dead, what follows it in its key waits, and others pass.
+func TestARowThatOnlySaysItIsChecked(t *testing.T) {
+	t.Parallel()
+	for _, atomic := range []bool{false, true} {
+		t.Run(fmt.Sprint("atomic ", atomic), func(t *testing.T) {
+			t.Parallel()
+			o := openOffice(t, devtest.NATS(t))
+			o.stream("a", jetstream.StreamConfig{AllowRollup: true, AllowAtomicPublish: atomic, Discard: jetstream.DiscardNew})
+			o.relay(relay.Config{Atomic: atomic, Accept: []relay.Risk{relay.Rollup}})
+			o.write(several(20, "a", "early")...)
+			o.waitForStored("a", 20)
+
+			lie := func(key, subject, headers string) {
+				o.exec(fmt.Sprintf(`INSERT INTO postroom.outbox (digest, source, event_id, type, subject, key, headers, data, checked)
+					VALUES (decode(repeat('00', 16), 'hex'), '/office', '%s-0', 'a', '%s', '%s', '%s', '{}', true)`, key, subject, key, headers))
+				o.next[key]++
+			}
+			lie("rollup", o.subject("a"), `{"Nats-Rollup": "all"}`)
+			lie("purge", "$JS.API.STREAM.PURGE."+o.name+"-a", `{}`)
+			o.write(letter{kind: "a", key: "rollup"}, letter{kind: "a", key: "late"}, letter{kind: "a", key: "purge"})
+			o.write(several(5, "a", "late")...)
+
+			held := map[string]heldEvent{}
+			for _, h := range o.waitForHeld(4) {
+				held[h.ID] = h
+			}
+			for _, key := range []string{"rollup", "purge"} {
+				if h := held[key+"-0"]; h.State != "dead" || h.Class != "invalid_event" || h.Attempts != 1 {
+					t.Errorf("%s-0 is held as %+v, want it dead of invalid_event", key, h)
+				}
+				if h := held[key+"-1"]; h.State != "waiting" {
+					t.Errorf("%s-1 is held as %+v, want it waiting behind the first", key, h)
+				}
+			}
+			o.waitForStored("a", 26)
+			o.wantInOrder("a", "early", "late")
+		})
+	}
+}
