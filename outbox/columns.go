@@ -18,7 +18,7 @@ type newRow struct {
 	postroom.Event
 	digest  []byte
 	headers *string // as JSON; nil where there are none
-	made    bool    // its id was made here, and is nobody else's
+	usual   bool    // its id was made here, and insert_new.sql has all that it has
 }
 
 // encode sets what the row has besides the event.
@@ -37,8 +37,17 @@ func (r *newRow) encode() error {
 	return nil
 }
 
-// parameters returns the parameters of insert_new.sql, insert_one.sql and
-// write_one.sql.
+// isUsual reports whether insert_new.sql has all that the event has.
+func (r *newRow) isUsual() bool {
+	return r.CorrelationID == "" && r.CausationID == "" && r.TraceState == "" && r.headers == nil && r.Time.IsZero() && r.NotBefore.IsZero()
+}
+
+// usualParameters returns the parameters of insert_new.sql.
+func (r *newRow) usualParameters() []any {
+	return []any{r.Source, r.ID, r.digest, r.Type, r.Subject, orNull(r.Key), r.ContentType, orNull(r.TraceParent), r.Data}
+}
+
+// parameters returns the parameters of insert_one.sql and write_one.sql.
 func (r *newRow) parameters() []any {
 	parameters := []any{
 		r.Source, r.ID, r.digest, r.Type, r.Subject, orNull(r.Key), r.ContentType, orNull(r.CorrelationID),

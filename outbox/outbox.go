@@ -21,6 +21,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/schema"
@@ -86,7 +87,7 @@ func (o *Outbox) Write(ctx context.Context, tx pgx.Tx, events ...postroom.Event)
 	if err != nil || len(written) == 0 {
 		return err
 	}
-	if len(written) == 1 && !written[0].made {
+	if len(written) == 1 && !written[0].usual {
 		return written.explain(o.writeOne(ctx, tx, written))
 	}
 	sql, parameters := o.insert(written)
@@ -157,8 +158,8 @@ func (o *Outbox) insert(written newRows) (sql string, parameters []any) {
 	switch {
 	case len(written) > 1:
 		return o.sql.write, written.parameters()
-	case written[0].made:
-		return o.sql.insertNew, written[0].parameters()
+	case written[0].usual:
+		return o.sql.insertNew, written[0].usualParameters()
 	}
 	return o.sql.writeOne, written[0].parameters()
 }
@@ -177,11 +178,12 @@ func (o *Outbox) prepare(trace propagation.MapCarrier, events []postroom.Event) 
 	}
 	for i := range events {
 		n := len(prepared)
-		prepared = append(prepared, newRow{Event: events[i], made: events[i].ID == ""})
+		prepared = append(prepared, newRow{Event: events[i]})
 		r := &prepared[n]
 		err := o.fill(&r.Event, trace)
 		if err == nil {
 			err = r.encode()
+			r.usual = events[i].ID == "" && r.isUsual()
 		}
 		first, again := seen[r.ID]
 		if err == nil && again && !bytes.Equal(prepared[first].digest, r.digest) {
@@ -205,9 +207,12 @@ func (o *Outbox) prepare(trace propagation.MapCarrier, events []postroom.Event) 
 }
 
 func traceOf(ctx context.Context) propagation.MapCarrier {
-	trace := make(propagation.MapCarrier, 2)
-	propagation.TraceContext{}.Inject(ctx, trace)
-	return trace
+	if !trace.SpanContextFromContext(ctx).IsValid() {
+		return nil
+	}
+	carrier := make(propagation.MapCarrier, 2)
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	return carrier
 }
 
 // errTwice is a conflict within one call: found before anything is sent, so it

@@ -83,11 +83,17 @@ func (r *rig) orderOn(ctx context.Context, where string, servers int, cfg jetstr
 	return t.tell(ctx, where, d)
 }
 
-// produce has the producers commit all, or what they get to on a slow machine.
+// produce has the producers commit all, or what they get to on a slow machine: there
+// they go on until a reply was lost.
 func (t *trouble) produce(p *producer) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, pick(t.rig, 3*time.Minute, 6*time.Second))
+		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
+		go func() {
+			for fleet.Sleep(ctx, pick(t.rig, 3*time.Minute, 6*time.Second)) && t.proxy != nil && t.proxy.dropped.Load() == 0 {
+			}
+			cancel()
+		}()
 		return p.run(ctx)
 	}
 }
