@@ -135,7 +135,7 @@ func identifierProblem(s string) string {
 
 // subjectProblem says what is wrong with a type or a subject.
 func subjectProblem(s string) string {
-	if s == "" {
+	if s == "" || isSubject(s) {
 		return ""
 	}
 	if len(s) > MaxType {
@@ -150,6 +150,22 @@ func subjectProblem(s string) string {
 		}
 	}
 	return ""
+}
+
+// isSubject reports whether s is as a subject has to be. As isPlain, it is one look at
+// each byte.
+func isSubject(s string) bool {
+	if len(s) > MaxType {
+		return false
+	}
+	var before byte = '.'
+	for i := range len(s) {
+		if c := s[i]; notTokenChar(rune(c)) && (c != '.' || before == '.') {
+			return false
+		}
+		before = s[i]
+	}
+	return before != '.'
 }
 
 // contentTypeProblem says what is wrong with a content type. The one that
