@@ -23,10 +23,13 @@ func TestARowThatOnlySaysItIsChecked(t *testing.T) {
 			o.write(several(20, "a", "early")...)
 			o.waitForStored("a", 20)
 
+			// Two good ones follow at once, and come into its batch where there are batches.
 			lie := func(key, subject, headers string) {
 				o.exec(fmt.Sprintf(`INSERT INTO postroom.outbox (digest, source, event_id, type, subject, key, headers, data, checked)
-					VALUES (decode(repeat('00', 16), 'hex'), '/office', '%s-0', 'a', '%s', '%s', '%s', '{}', true)`, key, subject, key, headers))
-				o.next[key]++
+					SELECT decode(repeat('00', 16), 'hex'), '/office', '%[1]s-' || n, 'a', CASE n WHEN 0 THEN '%[2]s' ELSE '%[4]s' END, '%[1]s',
+					       CASE n WHEN 0 THEN '%[3]s'::jsonb END, '{}', true
+					FROM generate_series(0, 2) n`, key, subject, headers, o.subject("a")))
+				o.next[key] += 3
 			}
 			lie("rollup", o.subject("a"), `{"Nats-Rollup": "all"}`)
 			lie("purge", "$JS.API.STREAM.PURGE."+o.name+"-a", `{}`)
@@ -34,15 +37,17 @@ func TestARowThatOnlySaysItIsChecked(t *testing.T) {
 			o.write(several(5, "a", "late")...)
 
 			held := map[string]heldEvent{}
-			for _, h := range o.waitForHeld(4) {
+			for _, h := range o.waitForHeld(8) {
 				held[h.ID] = h
 			}
 			for _, key := range []string{"rollup", "purge"} {
 				if h := held[key+"-0"]; h.State != "dead" || h.Class != "invalid_event" || h.Attempts != 1 {
 					t.Errorf("%s-0 is held as %+v, want it dead of invalid_event", key, h)
 				}
-				if h := held[key+"-1"]; h.State != "waiting" {
-					t.Errorf("%s-1 is held as %+v, want it waiting behind the first", key, h)
+				for n := 1; n <= 3; n++ {
+					if h := held[fmt.Sprint(key, "-", n)]; h.State != "waiting" {
+						t.Errorf("%s-%d is held as %+v, want it waiting behind the first", key, n, h)
+					}
 				}
 			}
 			o.waitForStored("a", 26)

@@ -6,24 +6,28 @@ package relay
 // to its API.
 func (l *leader) withhold(batch []*Flight) []*Flight {
 	var invalid []landing
+	var waiting []*Flight
 	valid := batch[:0]
 	for _, f := range batch {
-		if behind(invalid, f) {
-			l.settle(f, Outcome{Class: Behind, Err: errBehind})
+		if waits(f, invalid) {
+			waiting = append(waiting, f)
 		} else if err := f.Validate(); err != nil {
 			invalid = append(invalid, landing{f, failure(err)})
 		} else {
 			valid = append(valid, f)
 		}
 	}
-	for _, i := range invalid { // after those that wait behind them
+	for i := len(waiting) - 1; i >= 0; i-- { // each before the one that it waits for
+		l.settle(waiting[i], Outcome{Class: Behind, Err: errBehind})
+	}
+	for _, i := range invalid {
 		l.settle(i.Flight, i.Outcome)
 	}
 	return valid
 }
 
-// behind reports whether an event waits behind one of the others.
-func behind(others []landing, f *Flight) bool {
+// waits reports whether an event waits for one of the others.
+func waits(f *Flight, others []landing) bool {
 	key := f.orderKey()
 	for _, o := range others {
 		if key != "" && o.orderKey() == key {
