@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of an event. The database holds the same limits in CHECK constraints,
+// Limits of an event. The database holds rows to the same limits by a trigger,
 // for writers that do not use this package. Together they keep a message below
 // the broker's default max_payload of 1 MiB and its header limit of 64 KiB.
 const (

@@ -57,7 +57,7 @@ const againstRaw = "reference: PublishMsgAsync of as many messages of {bytes} by
 
 const batched = ", in atomic batches; "
 
-const wroteTx = "{clients} clients, each: begin, insert a row, write one event of {bytes} bytes, commit"
+const wroteTx = "{clients} clients, each: begin, insert a row, write one event of {bytes} bytes, which has no ID of its own, commit"
 
 const toAck = "{rate} transactions a second on {clients} clients, each with one event of {bytes} bytes; from the return of commit until the relay is given " +
 	"the broker's acknowledgement, relay in the process of the producers; value is the 99th percentile; " +
@@ -108,7 +108,7 @@ var figures = []figure{
 	{name: idleCPU, trial: idleRelay, unit: "% of a core", apart: true, conditions: "a leading relay without events for {seconds} s, in a process of its own; user and system time of that process (getrusage), its Go runtime and its broker connection included"},
 
 	{name: "producer.write", unit: "transactions/s", against: plainTx, conditions: wroteTx + ", a round trip for each; reference: the same without the event"},
-	{name: "producer.queue", unit: "transactions/s", against: plainTx, conditions: "{clients} clients, each: insert a row, one event of {bytes} bytes and commit in one batch and one round trip; reference: begin, insert, commit, a round trip for each, without the event"},
+	{name: "producer.queue", unit: "transactions/s", against: plainTx, conditions: "{clients} clients, each: insert a row, one event of {bytes} bytes, which has no ID of its own, and commit in one batch and one round trip; reference: begin, insert, commit, a round trip for each, without the event"},
 	{name: "live.writers", unit: "transactions/s", against: "producer.write", conditions: wroteTx + ", and call Wake; a relay in the same process publishes meanwhile; reference: the same without a relay"},
 	{name: "live.writers_poll", unit: "transactions/s", against: "producer.write", conditions: wroteTx + "; a relay in the same process, which polls, publishes meanwhile; reference: the same without a relay"},
 
