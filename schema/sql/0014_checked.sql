@@ -37,14 +37,10 @@ BEGIN
     END LOOP;
 END
 $$;
-ALTER DOMAIN postroom.headers DROP CONSTRAINT headers_rules;
-DROP FUNCTION postroom.check_headers(jsonb);
-COMMENT ON DOMAIN postroom.headers IS
-    'The writer''s own headers. Its rules are the constraints of checked_headers.';
-
 ALTER TABLE postroom.outbox
     ADD COLUMN checked boolean NOT NULL DEFAULT false,
-    ALTER COLUMN digest TYPE bytea; -- the domain stays with the columns of other tables
+    ALTER COLUMN digest TYPE bytea, -- these domains keep their rules: other tables, and postroom.write, have them too
+    ALTER COLUMN headers TYPE jsonb;
 COMMENT ON COLUMN postroom.outbox.checked IS
     'The writer has held the event to its rules: the Go package says so. Else the trigger outbox_checked does it.';
 
@@ -66,7 +62,7 @@ BEGIN
         NEW.created_at::postroom.checked_instant, NEW.occurred_at::postroom.checked_instant,
         NEW.not_before::postroom.checked_instant, NEW.data::postroom.checked_body);
     IF NEW.headers IS NOT NULL THEN
-        nulls := pg_catalog.num_nulls(NEW.headers::postroom.checked_headers);
+        nulls := pg_catalog.num_nulls(NEW.headers::postroom.headers);
         IF pg_catalog.octet_length(NEW.headers::text) > 32768 AND 32768 < (
             SELECT pg_catalog.sum(pg_catalog.octet_length(key) + coalesce(pg_catalog.octet_length(value), 0))
             FROM pg_catalog.jsonb_each_text(NEW.headers))
@@ -82,72 +78,6 @@ COMMENT ON FUNCTION postroom.check_event() IS
     'Refuses an event that breaks the rules of the checked_ domains: SQLSTATE 23514, with the name of the rule.';
 CREATE TRIGGER outbox_checked BEFORE INSERT ON postroom.outbox
     FOR EACH ROW WHEN (NOT NEW.checked) EXECUTE FUNCTION postroom.check_event();
-
--- Append an event and return its id.
---
---     SELECT postroom.write(source => '/shop', type => 'order.placed', data => '{"id": 7}', key => '7');
---
--- data is jsonb, json, text (both as they are written) or bytea. An event whose
--- source, id and content are in the log already is left as it is; with other
--- content that is SQLSTATE 23PR1. Faults are those of the rules of the checked_ domains.
-CREATE OR REPLACE FUNCTION postroom.write(
-    source         text,
-    type           text,
-    data           anycompatible,
-    key            text        DEFAULT NULL,
-    id             text        DEFAULT NULL, -- NULL: a UUIDv7
-    headers        jsonb       DEFAULT NULL,
-    subject        text        DEFAULT NULL, -- NULL: as type
-    content_type   text        DEFAULT NULL, -- NULL: application/json
-    not_before     timestamptz DEFAULT NULL,
-    occurred_at    timestamptz DEFAULT NULL,
-    correlation_id text        DEFAULT NULL,
-    causation_id   text        DEFAULT NULL,
-    trace_parent   text        DEFAULT NULL,
-    trace_state    text        DEFAULT NULL
-) RETURNS text
-LANGUAGE plpgsql VOLATILE
-AS $$
-#variable_conflict use_column
-DECLARE
-    body   bytea;
-    object postroom.checked_headers := nullif(write.headers, '{}'::jsonb); -- checked here: the digest reads it
-    name   text := coalesce(write.subject, write.type);
-    event  text := write.id;
-    sum    bytea;
-BEGIN
-    IF pg_catalog.pg_typeof(write.data) = 'pg_catalog.bytea'::regtype THEN
-        body := write.data;
-    ELSIF pg_catalog.pg_typeof(write.data) IN ('pg_catalog.jsonb'::regtype, 'pg_catalog.json'::regtype,
-            'pg_catalog.text'::regtype, 'pg_catalog.varchar'::regtype) THEN
-        body := pg_catalog.convert_to(write.data::text, 'UTF8');
-    ELSE
-        RAISE EXCEPTION 'data is %, want jsonb, json, text or bytea', pg_catalog.pg_typeof(write.data)
-            USING ERRCODE = 'datatype_mismatch';
-    END IF;
-
-    IF event IS NULL THEN
-        -- RFC 9562: 48 bits of milliseconds, then version 7 in the place of the 4 of a random one.
-        event := pg_catalog.encode(pg_catalog.set_bit(pg_catalog.set_bit(pg_catalog.overlay(
-            pg_catalog.uuid_send(pg_catalog.gen_random_uuid()),
-            pg_catalog.substring(pg_catalog.int8send(
-                (pg_catalog.floor(EXTRACT(epoch FROM pg_catalog.clock_timestamp()) * 1000::numeric))::bigint), 3),
-            1, 6), 52, 1), 53, 1), 'hex')::uuid::text;
-    END IF;
-
-    sum := postroom.content_digest(write.type, name, write.key, body, object, write.not_before);
-    INSERT INTO postroom.outbox (source, event_id, digest, type, subject, key, content_type, correlation_id, causation_id,
-                                 occurred_at, not_before, trace_parent, trace_state, headers, data)
-    VALUES (write.source, event, sum, write.type, name, write.key, coalesce(write.content_type, 'application/json'),
-            write.correlation_id, write.causation_id, write.occurred_at, write.not_before, write.trace_parent,
-            write.trace_state, object, body)
-    ON CONFLICT (source, event_id) DO NOTHING;
-    IF NOT FOUND THEN
-        PERFORM postroom.refuse_conflict(write.source, ARRAY[event], ARRAY[sum]);
-    END IF;
-    RETURN event;
-END
-$$;
 
 -- Give a role what a producer needs, and no more: to append events, and to
 -- compare the id and digest of one that is there. Not seq and xid, on which the
