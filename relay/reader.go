@@ -16,12 +16,6 @@ const (
 	// doubles the wait, up to Config.IdlePoll.
 	busyPoll = time.Millisecond
 
-	// Where events come faster than this, in a second, passes are so far apart,
-	// whoever calls Wake: a pass costs the database as much as many events do, and
-	// takes from the producers what it costs.
-	manyEvents = 1500
-	linger     = 4 * time.Millisecond
-
 	// While keys have events in held, it is asked this often which still do, and
 	// no more than a twentieth of the time is spent on it.
 	keysEvery = time.Second
@@ -56,7 +50,9 @@ func (l *leader) read(ctx context.Context) error {
 			}
 			askKeys = time.Now().Add(max(keysEvery, keysShare*time.Since(began)))
 		}
+		began := time.Now()
 		page, err := l.readPage(ctx, limit)
+		took := time.Since(began)
 		if err != nil {
 			return err
 		}
@@ -65,7 +61,7 @@ func (l *leader) read(ctx context.Context) error {
 		if len(page.Events) > 0 && !l.hand(ctx, page.Events) {
 			return nil
 		}
-		gap := pace.passed(len(page.Events), time.Now())
+		gap := pace.passed(len(page.Events), took, time.Now())
 		switch {
 		case full:
 			continue
@@ -152,27 +148,4 @@ func (l *leader) rest(ctx context.Context, d time.Duration) bool {
 	case <-l.relay.wake:
 	}
 	return true
-}
-
-// pace finds out how fast events come.
-type pace struct {
-	last time.Time
-	rate float64 // events a second, over the last passes
-}
-
-// passed notes a pass that found n events, and returns how long the next has to
-// wait in any case.
-func (p *pace) passed(n int, now time.Time) time.Duration {
-	since := now.Sub(p.last)
-	p.last = now
-	if since <= 0 || since > time.Second {
-		p.rate = 0
-		return 0
-	}
-	share := min(1, since.Seconds()/0.05) // over about 50 ms
-	p.rate += share * (float64(n)/since.Seconds() - p.rate)
-	if p.rate < manyEvents {
-		return 0
-	}
-	return linger
 }

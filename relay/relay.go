@@ -62,7 +62,8 @@ type Config struct {
 	Lease time.Duration
 
 	// IdlePoll is the longest wait between two looks at a log without news. After
-	// news the relay looks again within a millisecond. [Relay.Wake] ends a wait.
+	// news the relay looks again within a millisecond, or within 25 where more than
+	// 1,500 events come in a second. [Relay.Wake] ends a wait, but not that one.
 	//
 	// Defaults to 250 milliseconds.
 	IdlePoll time.Duration
