@@ -1,12 +1,15 @@
 package outbox
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
@@ -159,10 +162,15 @@ func (l *Log) take(ctx context.Context, conn *pgx.Conn, owner string, lease time
 	return row, err
 }
 
-// connect takes a connection out of the pool for good. It is set up for the
-// relay alone, and closed rather than handed back.
+// connect returns a connection made as the pool's are, with what the caller's hooks do to
+// those, but beside it: set up for the relay alone.
 func (l *Log) connect(ctx context.Context) (*pgx.Conn, error) {
-	pooled, err := l.pool.Acquire(ctx)
+	pool, err := pgxpool.NewWithConfig(ctx, l.ownConfig())
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	defer pool.Close()
+	pooled, err := pool.Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
@@ -171,6 +179,22 @@ func (l *Log) connect(ctx context.Context) (*pgx.Conn, error) {
 		return nil, errors.Join(fmt.Errorf("set up connection: %w", err), closeConn(conn))
 	}
 	return conn, nil
+}
+
+// readBuffer is how much is read of a connection at once. The driver by itself reads
+// 8 kB, which makes a hundred reads of a page.
+const readBuffer = 64 << 10
+
+// ownConfig returns the configuration of a pool for one connection that is made as the
+// given pool's are, but reads more at once.
+func (l *Log) ownConfig() *pgxpool.Config {
+	cfg := l.pool.Config()
+	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = 1, 0, 0
+	build := cfg.ConnConfig.BuildFrontend
+	cfg.ConnConfig.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
+		return build(bufio.NewReaderSize(r, readBuffer), w)
+	}
+	return cfg
 }
 
 // sequenceRow is what sequence.sql returns.

@@ -115,20 +115,22 @@ type decoder struct {
 	types  *pgtype.Map
 	fields []pgconn.FieldDescription
 	values [][]byte
+	joined []byte         // for reuse
 	last   postroom.Event // of the row before: some texts are mostly the same
 	err    error          // the first that a row had
 }
+
+// own are the texts that no two events have in common.
+var own = [...]int{colEventID, colKey, colCorrelation, colCausation, colTraceParent, colTraceState}
 
 // logged reads the event of a row.
 func (d *decoder) logged(ev *postroom.Logged) {
 	ev.Seq = d.integer(colSeq)
 	e := &ev.Event
-	e.ID = d.text(colEventID)
 	e.Source, e.Type = d.textLike(colSource, d.last.Source), d.textLike(colType, d.last.Type)
 	e.Subject, e.ContentType = d.textLike(colSubject, d.last.Subject), d.textLike(colContentType, d.last.ContentType)
 	d.last.Source, d.last.Type, d.last.Subject, d.last.ContentType = e.Source, e.Type, e.Subject, e.ContentType
-	e.Key, e.CorrelationID, e.CausationID = d.text(colKey), d.text(colCorrelation), d.text(colCausation)
-	e.TraceParent, e.TraceState = d.text(colTraceParent), d.text(colTraceState)
+	d.texts(own[:], &e.ID, &e.Key, &e.CorrelationID, &e.CausationID, &e.TraceParent, &e.TraceState)
 	e.LoggedAt = d.time(colLoggedAt)
 	e.Time = e.LoggedAt
 	if d.values[colOccurred] != nil {
@@ -155,39 +157,51 @@ func (d *decoder) binary(col, size int) bool {
 	return d.fields[col].Format == pgx.BinaryFormatCode && len(d.values[col]) == size
 }
 
-func (d *decoder) integer(col int) (n int64) {
+// Of these, the driver's way is a function of its own: what it scans into is on the heap.
+
+func (d *decoder) integer(col int) int64 {
 	switch {
 	case d.binary(col, 8):
 		return int64(binary.BigEndian.Uint64(d.values[col])) //nolint:gosec // a signed number, as it was sent
 	case d.binary(col, 4):
 		return int64(int32(binary.BigEndian.Uint32(d.values[col]))) //nolint:gosec // likewise
 	}
-	d.scan(col, &n)
-	return n
+	return scanned[int64](d, col)
 }
 
-func (d *decoder) boolean(col int) (b bool) {
+func (d *decoder) boolean(col int) bool {
 	if d.binary(col, 1) {
 		return d.values[col][0] != 0
 	}
-	d.scan(col, &b)
-	return b
+	return scanned[bool](d, col)
 }
 
 // epoch is the zero of the server's clock.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func (d *decoder) time(col int) (at time.Time) {
+func (d *decoder) time(col int) time.Time {
 	if d.binary(col, 8) {
 		micros := int64(binary.BigEndian.Uint64(d.values[col])) //nolint:gosec // a signed number, as it was sent
 		return time.Unix(epoch.Unix()+micros/1e6, micros%1e6*1e3)
 	}
-	d.scan(col, &at)
-	return at
+	return scanned[time.Time](d, col)
 }
 
 // text returns a text, empty for NULL. Both forms of it are its bytes.
 func (d *decoder) text(col int) string { return string(d.values[col]) }
+
+// texts reads several texts into one piece of memory.
+func (d *decoder) texts(cols []int, into ...*string) {
+	d.joined = d.joined[:0]
+	for _, col := range cols {
+		d.joined = append(d.joined, d.values[col]...)
+	}
+	rest := string(d.joined)
+	for i, col := range cols {
+		n := len(d.values[col])
+		*into[i], rest = rest[:n], rest[n:]
+	}
+}
 
 // textLike returns a text, and last where it is the same.
 func (d *decoder) textLike(col int, last string) string {
@@ -197,14 +211,18 @@ func (d *decoder) textLike(col int, last string) string {
 	return last
 }
 
-func (d *decoder) bytes(col int) (b []byte) {
+func (d *decoder) bytes(col int) []byte {
 	if d.fields[col].Format == pgx.BinaryFormatCode {
-		b = make([]byte, len(d.values[col]))
+		b := make([]byte, len(d.values[col]))
 		copy(b, d.values[col])
 		return b
 	}
-	d.scan(col, &b)
-	return b
+	return scanned[[]byte](d, col)
+}
+
+func scanned[T any](d *decoder, col int) (v T) {
+	d.scan(col, &v)
+	return v
 }
 
 // headersOf reads a jsonb object. Values that are no strings, which only a

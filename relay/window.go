@@ -30,6 +30,7 @@ type window struct {
 	encoder *wire.Encoder
 	msg     nats.Msg
 	opened  []opened // what the batch has
+	names   []byte   // for reuse
 
 	// sent is the serial of the last publish that is with the connection. What
 	// comes after it has a slot, and its event is still being read.
@@ -56,6 +57,7 @@ type opened struct {
 	slot   int
 	serial uint64
 	reply  string
+	end    int // where reply ends among those of the batch
 }
 
 func newWindow(prefix string, settle func(f *Flight, o Outcome)) *window {
@@ -67,10 +69,9 @@ func newWindow(prefix string, settle func(f *Flight, o Outcome)) *window {
 
 // expect gives the events of a batch their slots before they are sent.
 func (w *window) expect(batch []*Flight, now time.Time) {
-	w.opened = w.opened[:0]
+	w.opened, w.names = w.opened[:0], w.names[:0]
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var name [64]byte
 	for _, f := range batch {
 		if len(w.vacant) == 0 {
 			w.vacant = append(w.vacant, len(w.slots))
@@ -80,11 +81,16 @@ func (w *window) expect(batch []*Flight, now time.Time) {
 		w.vacant = w.vacant[:len(w.vacant)-1]
 		w.serial++
 		w.slots[n] = slot{f, w.serial, now}
-		reply := append(name[:0], w.prefix...)
-		reply = strconv.AppendInt(reply, int64(n), 36)
-		reply = append(reply, '-')
-		reply = strconv.AppendUint(reply, w.serial, 36)
-		w.opened = append(w.opened, opened{n, w.serial, string(reply)})
+		w.names = append(w.names, w.prefix...)
+		w.names = strconv.AppendInt(w.names, int64(n), 36)
+		w.names = append(w.names, '-')
+		w.names = strconv.AppendUint(w.names, w.serial, 36)
+		w.opened = append(w.opened, opened{slot: n, serial: w.serial, end: len(w.names)})
+	}
+	names, begin := string(w.names), 0 // one piece of memory for all of them
+	for i := range w.opened {
+		o := &w.opened[i]
+		o.reply, begin = names[begin:o.end], o.end
 	}
 }
 

@@ -96,6 +96,7 @@ type Encoder struct {
 	msgID, id, source, eventType, contentType, eventTime, loggedAt []string
 
 	optional []optionalHeader
+	marked   bool // the last event was a repetition for a rewind
 }
 
 // optionalHeader is a header that is left out where an event has no value.
@@ -143,14 +144,12 @@ func (e *Encoder) Encode(ev *postroom.Event, c Copy) map[string][]string {
 	values := [...]string{escape(ev.Key), escape(ev.CorrelationID), escape(ev.CausationID), ev.TraceParent, ev.TraceState}
 	for i, value := range values {
 		o := &e.optional[i]
-		switch {
-		case value != "":
-			o.value[0] = value
-			e.header[o.name] = o.value
-		case o.value[0] != "":
-			o.value[0] = ""
+		if there := o.value[0] != ""; there && value == "" {
 			delete(e.header, o.name)
+		} else if !there && value != "" {
+			e.header[o.name] = o.value
 		}
+		o.value[0] = value
 	}
 	return e.header
 }
@@ -159,9 +158,10 @@ func (e *Encoder) Encode(ev *postroom.Event, c Copy) map[string][]string {
 func (e *Encoder) mark(rewind int64) {
 	if rewind > 0 {
 		e.header[Rewind] = []string{strconv.FormatInt(rewind, 10)}
-	} else {
+	} else if e.marked {
 		delete(e.header, Rewind)
 	}
+	e.marked = rewind > 0
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
