@@ -255,6 +255,24 @@ func (p *fakePublisher) triedOf(rewind int64) int {
 	return p.again[rewind]
 }
 
+// promptPublisher has all that it is given stored at once.
+type promptPublisher struct{}
+
+func (promptPublisher) Check(context.Context) error { return nil }
+
+func (promptPublisher) Run(ctx context.Context, batches <-chan []*relay.Flight, settle func(*relay.Flight, relay.Outcome)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case batch := <-batches:
+			for _, f := range batch {
+				settle(f, relay.Outcome{})
+			}
+		}
+	}
+}
+
 // events returns n events without a key, from seq 1.
 func events(n int) []postroom.Logged {
 	all := make([]postroom.Logged, n)

@@ -72,7 +72,11 @@ func (l *leader) absorb(ctx context.Context) {
 	l.progress.Places = move(l.progress.Places, moved)
 	l.progress.Repeated = append(l.progress.Repeated, repeated...)
 	l.counted.add(counted)
+	many := len(l.progress.Published) >= manyUnrecorded
 	l.mu.Unlock()
+	if many && l.lanes.sent == 0 {
+		signal(l.quiet)
+	}
 	if suspicious {
 		signal(l.suspicion)
 	}

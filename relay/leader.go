@@ -46,6 +46,7 @@ type leader struct {
 	news      chan struct{}     // outcomes is not empty
 	record    chan struct{}     // there is something to record
 	noted     chan struct{}     // something was recorded
+	quiet     chan struct{}     // nothing is in flight, and much is to be recorded
 	suspicion chan struct{}     // a stream may not have what it had
 
 	ends     ends                // absorb's
@@ -71,7 +72,7 @@ func (r *Relay) serveTerm(ctx context.Context, term Term, asked time.Time) error
 	l := &leader{
 		relay: r, term: term, sure: asked, lanes: newLanes(r.cfg.MaxUnpublished), recording: 1,
 		pages: make(chan page), batches: make(chan []*Flight),
-		news: make(chan struct{}, 1), record: make(chan struct{}, 1), noted: make(chan struct{}, 1), suspicion: make(chan struct{}, 1),
+		news: make(chan struct{}, 1), record: make(chan struct{}, 1), noted: make(chan struct{}, 1), quiet: make(chan struct{}, 1), suspicion: make(chan struct{}, 1),
 		places: make(places), ends: ends{streams: make(map[string]*end)},
 	}
 	l.lanes.batching = r.cfg.Atomic

@@ -11,9 +11,11 @@ import (
 
 const (
 	// The state is recorded this often at the most, and no more than a
-	// twentieth of the time is spent on it.
-	recordEvery = 20 * time.Millisecond
-	recordShare = 20
+	// twentieth of the time is spent on it: unless nothing is in flight any more, whose
+	// time it could take, and so many events would be published again after a crash.
+	recordEvery    = 20 * time.Millisecond
+	recordShare    = 20
+	manyUnrecorded = pageSize
 
 	// The log is pruned this often. While there is more to remove than one step
 	// does, no more than a quarter of the time is spent on it: enough for more than
@@ -75,10 +77,24 @@ func (l *leader) keepRecord(ctx context.Context) error {
 				prune = time.Now().Add(pruneShare * time.Since(began))
 			}
 		}
-		if !sleep(ctx, max(recordEvery, min(pause, lease/4))) {
+		if !sleep(ctx, recordEvery) || !l.pause(ctx, min(pause, lease/4)-recordEvery) {
 			return nil
 		}
 	}
+}
+
+// pause waits for d, or until there is no work that a recording could hold up, and
+// reports whether ctx still lives.
+func (l *leader) pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+	case <-l.quiet:
+	}
+	return true
 }
 
 // recordOnce records what there is to record, before the deadline. It returns

@@ -125,6 +125,24 @@ func TestSlowRecordingsKeepTheLease(t *testing.T) {
 	}
 }
 
+// Recordings that take long are far apart, while there is other work. When all is
+// acknowledged, what is left of a backlog is recorded at once: after a crash it would be
+// published again.
+func TestTheEndOfABacklogIsRecordedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const backlog = 1500
+		src := newFakeSource(events(backlog)...)
+		src.recorded = func(*fakeTerm, context.Context) error { time.Sleep(50 * time.Millisecond); return nil }
+		run := start(relay.New(src, promptPublisher{}, relay.Config{}))
+		after(200 * time.Millisecond)
+		if got := len(src.published()); got != backlog {
+			t.Errorf("%d events are recorded, want all %d", got, backlog)
+		}
+		run.stop()
+		run.wait(t)
+	})
+}
+
 // A relay whose recording hangs stops sending before its lease runs out.
 func TestATermEndsBeforeItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
