@@ -1,8 +1,8 @@
 -- Empty the tables that producers write to. The sequence goes on: the relay's
 -- high stays below it. What a relay left unpublished at its end is gone with the
--- rows.
+-- rows, and the stream that it published to with that measurement.
 --
 -- Locks   both tables, and the one row of relay.
 -- Called  by bench.empty.
 TRUNCATE postroom.outbox, postroom.orders;
-UPDATE postroom.relay SET pending = '{}';
+UPDATE postroom.relay SET pending = '{}', streams = '{}';
