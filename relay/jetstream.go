@@ -117,7 +117,8 @@ func (p *JetStreamPublisher) Run(ctx context.Context, batches <-chan []*Flight, 
 
 	status := p.nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.CLOSED)
 	defer p.nc.RemoveStatusListener(status)
-	tick := time.NewTicker(ackTimeout / 10)
+	tick := time.NewTimer(ackTimeout)
+	tick.Stop() // until something is in flight: an idle relay sleeps
 	defer tick.Stop()
 	denied := p.nc.LastError() // looked at too: another error handler may have taken the place of ours
 	for {
@@ -138,6 +139,9 @@ func (p *JetStreamPublisher) Run(ctx context.Context, batches <-chan []*Flight, 
 				return nil
 			}
 			if p.nc.Stats().Reconnects == reconnects {
+				if !w.isWaiting() {
+					tick.Reset(ackTimeout / 10)
+				}
 				p.send(batch, w)
 				break
 			}
@@ -151,6 +155,9 @@ func (p *JetStreamPublisher) Run(ctx context.Context, batches <-chan []*Flight, 
 			if err := p.nc.LastError(); err != denied { //nolint:errorlint // each denial is another error
 				w.deny(err)
 				denied = err
+			}
+			if w.isWaiting() {
+				tick.Reset(ackTimeout / 10)
 			}
 		}
 		if p.nc.IsClosed() {

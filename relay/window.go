@@ -94,6 +94,13 @@ func (w *window) expect(batch []*Flight, now time.Time) {
 	}
 }
 
+// isWaiting reports whether any event has no outcome yet.
+func (w *window) isWaiting() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.vacant) < len(w.slots)
+}
+
 // report reports the outcome of a publish, unless it has one already: an answer
 // that comes after its time is no news.
 func (w *window) report(p opened, o Outcome) {
