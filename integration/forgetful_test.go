@@ -279,6 +279,7 @@ func TestMessagesThatVanish(t *testing.T) {
 	f.grow(300)
 	f.stopKinds()
 	f.grow(300)
+	devtest.Eventually(t, time.Minute, "the first to be recorded as published", func() bool { return f.known() > 100 })
 	known := f.known()
 	devtest.Eventually(t, time.Minute, "more to be recorded as published", func() bool { return f.known() > known+200 })
 	stream, err := f.js.Stream(t.Context(), f.stream)

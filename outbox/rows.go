@@ -157,7 +157,7 @@ func (d *decoder) binary(col, size int) bool {
 	return d.fields[col].Format == pgx.BinaryFormatCode && len(d.values[col]) == size
 }
 
-// Of these, the driver's way is a function of its own: what it scans into is on the heap.
+// In the next four the driver's way is a function of its own: what it scans into is on the heap.
 
 func (d *decoder) integer(col int) int64 {
 	switch {

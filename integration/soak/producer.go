@@ -64,7 +64,7 @@ func (p *producer) run(ctx context.Context) error {
 			if !fleet.Sleep(ctx, time.Until(at)) {
 				return nil
 			}
-			if err := p.one(ctx); err != nil {
+			if err := p.one(ctx, turn); err != nil {
 				return fmt.Errorf("producer: %w", err)
 			}
 		}
@@ -73,9 +73,10 @@ func (p *producer) run(ctx context.Context) error {
 
 var errOnPurpose = errors.New("rolled back on purpose")
 
-// one is a transaction: one in a hundred rolls back, another one to a savepoint.
-// What was begun is finished, also when ctx ends.
-func (p *producer) one(ctx context.Context) error {
+// one is a transaction: one in a hundred rolls back, another one to a savepoint, by turns:
+// a short run on a slow machine is to have some of each. What was begun is finished, also
+// when ctx ends.
+func (p *producer) one(ctx context.Context, turn int64) error {
 	work := context.WithoutCancel(ctx)
 	key, n, ev := rand.IntN(max(p.keys, 1)), 0, postroom.NewEvent(subject, nil)
 	err := pgx.BeginFunc(work, p.db.pool, func(tx pgx.Tx) (err error) {
@@ -86,8 +87,7 @@ func (p *producer) one(ctx context.Context) error {
 		if p.keys == 0 {
 			ev.Key = ev.ID
 		}
-		chance := rand.IntN(1000)
-		if chance < 10 {
+		if turn%100 == 20 {
 			if err := p.savepoint(work, tx, ev); err != nil {
 				return err
 			}
@@ -96,9 +96,9 @@ func (p *producer) one(ctx context.Context) error {
 			return err
 		}
 		switch {
-		case chance >= 10 && chance < 20:
+		case turn%100 == 70:
 			return errOnPurpose
-		case p.slow && chance == 20:
+		case p.slow && turn%1000 == 99:
 			fleet.Sleep(ctx, 200*time.Millisecond)
 		}
 		return nil
