@@ -82,7 +82,7 @@ func tryRecord(ctx context.Context, term *outbox.Term, seqs ...int64) error {
 // wantOver fails the test unless neither connection of the term can be used.
 func wantOver(t *testing.T, term *outbox.Term) {
 	t.Helper()
-	if page, err := term.Read(t.Context(), 10); err == nil {
+	if page, err := term.Read(t.Context(), 10, nil); err == nil {
 		t.Errorf("a term that began before the crash still reads: %d events", len(page.Events))
 	}
 	if err := tryRecord(t.Context(), term, 1); err == nil {

@@ -149,9 +149,7 @@ func (t *Term) Rewound(ctx context.Context, limit int) (postroom.Rewound, error)
 	}
 	t.mu.Unlock()
 
-	expect := t.found // Read's
-	found, err := t.collect(ctx, t.sql.rewound, known, place, limit, first)
-	t.found = expect
+	found, err := t.collect(ctx, nil, t.sql.rewound, known, place, limit, first)
 	if err == nil {
 		err = t.samePID(found.pid)
 	}

@@ -23,7 +23,6 @@ type rows struct {
 	snap, pid       string
 	late, page, due []postroom.Logged
 	scheduled       []int64
-	expect          int // how many the page may have: as many as the last one
 }
 
 // The columns of pass.sql, pending.sql and rewound.sql.
@@ -56,11 +55,12 @@ const (
 	partDue
 )
 
-// collect runs pass.sql, pending.sql or rewound.sql and splits the rows by part.
-func (t *Term) collect(ctx context.Context, sql string, args ...any) (*rows, error) {
+// collect runs pass.sql, pending.sql or rewound.sql and splits the rows by part. The
+// page lies in the memory of into, as far as that goes.
+func (t *Term) collect(ctx context.Context, into []postroom.Logged, sql string, args ...any) (*rows, error) {
 	result, _ := t.reader.Query(ctx, sql, args...) // result.Err reports the error
 	defer result.Close()
-	found := &rows{expect: t.found}
+	found := &rows{page: into[:0]}
 	d := decoder{types: t.reader.TypeMap()}
 	for result.Next() {
 		if d.fields == nil { // a result without rows may have none to ask
@@ -71,7 +71,6 @@ func (t *Term) collect(ctx context.Context, sql string, args ...any) (*rows, err
 			return nil, fmt.Errorf("decode row: %w", err)
 		}
 	}
-	t.found = len(found.page)
 	sortBySeq(found.late)
 	sortBySeq(found.page)
 	sortBySeq(found.due)
@@ -91,9 +90,6 @@ func (r *rows) add(d *decoder) error {
 		list = &r.late
 	case partDue:
 		list = &r.due
-	}
-	if *list == nil && part == partPage {
-		*list = make([]postroom.Logged, 0, max(r.expect, 8))
 	}
 	*list = append(*list, postroom.Logged{})
 	ev := &(*list)[len(*list)-1]
@@ -244,8 +240,10 @@ func headersOf(object []byte) map[string]string {
 }
 
 func sortBySeq(events []postroom.Logged) {
-	bySeq := func(a, b postroom.Logged) int { return cmp.Compare(a.Seq, b.Seq) }
-	if !slices.IsSortedFunc(events, bySeq) { // each part comes sorted, unless the plan appends in parallel
-		slices.SortFunc(events, bySeq)
+	for i := 1; i < len(events); i++ { // by index: an event is large
+		if events[i].Seq < events[i-1].Seq { // each part comes sorted, unless the plan appends in parallel
+			slices.SortFunc(events, func(a, b postroom.Logged) int { return cmp.Compare(a.Seq, b.Seq) })
+			return
+		}
 	}
 }

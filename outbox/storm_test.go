@@ -77,7 +77,7 @@ type stormTerm struct {
 
 // read adds a page to the window.
 func (p *stormTerm) read(ctx context.Context, limit int) (postroom.Page, error) {
-	page, err := p.Read(ctx, limit)
+	page, err := p.Read(ctx, limit, nil)
 	p.window = append(p.window, page.Events...)
 	return page, err
 }

@@ -32,7 +32,6 @@ type Term struct {
 	reader   *pgx.Conn
 	writer   *pgx.Conn
 	pid      string // the server process behind reader
-	found    int    // events in the last page
 	pruned   pruned // how far Prune came
 
 	mu       sync.Mutex // guards what follows but recorded
@@ -102,16 +101,17 @@ func (t *Term) Confirm(ctx context.Context) error {
 // Read returns the next committed events in the order in which they are to be
 // published, at most limit newer ones, as many late ones and as many that were
 // held and are due; none where there is nothing to do. Every event is returned
-// once in a term.
-func (t *Term) Read(ctx context.Context, limit int) (postroom.Page, error) {
-	page, err := t.read(ctx, limit)
+// once in a term. They lie in the memory of into, which may be nil, where that is
+// large enough: what was in it is overwritten.
+func (t *Term) Read(ctx context.Context, limit int, into []postroom.Logged) (postroom.Page, error) {
+	page, err := t.read(ctx, limit, into)
 	if err != nil {
 		return postroom.Page{}, fmt.Errorf("outbox: read: %w", err)
 	}
 	return page, nil
 }
 
-func (t *Term) read(ctx context.Context, limit int) (postroom.Page, error) {
+func (t *Term) read(ctx context.Context, limit int, into []postroom.Logged) (postroom.Page, error) {
 	t.mu.Lock()
 	owed := len(t.progress.backlog) > 0
 	t.mu.Unlock()
@@ -120,7 +120,7 @@ func (t *Term) read(ctx context.Context, limit int) (postroom.Page, error) {
 	}
 
 	from := t.progress // high, floor and snap are written by this goroutine alone
-	found, err := t.pass(ctx, from.high, from.floor, from.snap, limit)
+	found, err := t.pass(ctx, from.high, from.floor, from.snap, limit, into)
 	if err != nil {
 		return postroom.Page{}, err
 	}
@@ -194,7 +194,7 @@ func (t *Term) readBacklog(ctx context.Context, limit int) (postroom.Page, error
 	for i, r := range head {
 		lows[i], highs[i] = r.lo, r.hi
 	}
-	found, err := t.collect(ctx, t.sql.pending, lows, highs)
+	found, err := t.collect(ctx, nil, t.sql.pending, lows, highs)
 	if err != nil {
 		return postroom.Page{}, fmt.Errorf("pending rows: %w", err)
 	}
@@ -210,11 +210,11 @@ func (t *Term) readBacklog(ctx context.Context, limit int) (postroom.Page, error
 type gatherRow struct{ Snap, PID, Late string }
 
 // pass runs pass.sql.
-func (t *Term) pass(ctx context.Context, high, floor int64, snap string, limit int) (*rows, error) {
+func (t *Term) pass(ctx context.Context, high, floor int64, snap string, limit int, into []postroom.Logged) (*rows, error) {
 	t.mu.Lock()
 	due := slices.Collect(maps.Keys(t.due))
 	t.mu.Unlock()
-	found, err := t.collect(ctx, t.sql.pass, high, floor, snap, limit, append([]int64{}, due...))
+	found, err := t.collect(ctx, into, t.sql.pass, high, floor, snap, limit, append([]int64{}, due...))
 	if err != nil {
 		return nil, err
 	}

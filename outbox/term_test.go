@@ -70,7 +70,7 @@ func lead(t *testing.T, log *outbox.Log) *outbox.Term {
 // read returns the ids and seqs of one pass.
 func read(t *testing.T, term *outbox.Term, limit int) (ids []string, seqs []int64, page postroom.Page) {
 	t.Helper()
-	page, err := term.Read(t.Context(), limit)
+	page, err := term.Read(t.Context(), limit, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,6 +162,38 @@ func TestTermFindsRowsThatBecomeVisibleLate(t *testing.T) {
 		}
 		wantIDs(t, all, append(want, "c")...)
 	})
+}
+
+// A page lies in the memory that the caller gives, as far as that goes, and leaves
+// nothing of the page before it.
+func TestTermReadsIntoTheCallersMemory(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	term := lead(t, outbox.NewLog(pool))
+	memory := make([]postroom.Logged, 0, 2)
+	for _, pass := range []struct {
+		write, want []string
+		inPlace     bool
+	}{
+		{[]string{"a", "b"}, []string{"a", "b"}, true},
+		{[]string{"c"}, []string{"c"}, true},
+		{[]string{"d", "e", "f"}, []string{"d", "e", "f"}, false},
+		{nil, nil, false},
+	} {
+		write(t, pool, pass.write...)
+		page, err := term.Read(t.Context(), 10, memory)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ids []string
+		for _, ev := range page.Events {
+			ids = append(ids, ev.ID)
+		}
+		wantIDs(t, ids, pass.want...)
+		if inPlace := len(page.Events) > 0 && &page.Events[0] == &memory[:1][0]; inPlace != pass.inPlace {
+			t.Errorf("page of %v lies in the caller's memory: %t, want %t", ids, inPlace, pass.inPlace)
+		}
+	}
 }
 
 func TestTermBeginsWhereTheLastOneRecorded(t *testing.T) {
@@ -374,7 +406,7 @@ func TestATermWithoutItsConnections(t *testing.T) {
 	read(t, term, 10)
 	mustExec(t, pool, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'postroom relay'")
 	for range 3 {
-		if _, err := term.Read(t.Context(), 10); err == nil {
+		if _, err := term.Read(t.Context(), 10, nil); err == nil {
 			t.Error("Read succeeded without its connection")
 		}
 		if _, err := term.HeldKeys(t.Context()); err == nil {

@@ -174,7 +174,7 @@ func (r *reader) lead(ctx context.Context, t *testing.T, passes int, crash bool)
 	}
 	var acked []int64
 	for pass := 0; pass < passes && ctx.Err() == nil; pass++ {
-		page, err := term.Read(background, 100)
+		page, err := term.Read(background, 100, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

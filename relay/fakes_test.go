@@ -83,11 +83,11 @@ type fakeTerm struct {
 	released bool
 }
 
-func (t *fakeTerm) Read(_ context.Context, limit int) (postroom.Page, error) {
+func (t *fakeTerm) Read(_ context.Context, limit int, into []postroom.Logged) (postroom.Page, error) {
 	t.source.mu.Lock()
 	defer t.source.mu.Unlock()
 	n := min(limit, len(t.unread))
-	page := slices.Clone(t.unread[:n])
+	page := append(into[:0], t.unread[:n]...)
 	t.unread = t.unread[n:]
 	later := t.later
 	t.later = 0

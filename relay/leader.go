@@ -192,7 +192,7 @@ func (l *leader) room() int {
 	return 0
 }
 
-// accept takes in what the reader found.
+// accept takes in what the reader found. It keeps copies: the reader uses the memory again.
 func (l *leader) accept(p page) {
 	now := time.Now()
 	if p.asked {
@@ -203,6 +203,7 @@ func (l *leader) accept(p page) {
 		l.lanes.cancel(rewind)
 	}
 	l.lanes.add(p.events)
+	clear(p.events) // what they refer to is not to outlive the copies
 	l.lanes.makeRoom(now)
 	l.passHeld()
 }

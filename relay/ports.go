@@ -30,9 +30,10 @@ type Source[T Term] interface {
 // Read may run beside Record or Release; neither runs twice at once.
 type Term interface {
 	// Read returns the next events in publishing order, about limit of them,
-	// none where there are none. Each is returned once in a term. The caller owns
-	// the slice and does not change what the events share.
-	Read(ctx context.Context, limit int) (postroom.Page, error)
+	// none where there are none. Each is returned once in a term. They may lie in
+	// the memory of into, whose own events are gone then. The caller owns the slice
+	// and does not change what the events share.
+	Read(ctx context.Context, limit int, into []postroom.Logged) (postroom.Page, error)
 
 	// Rewound returns the next events that are published again by an operator's wish,
 	// limit of them at the most; none where there are none. Each is returned once in a

@@ -212,7 +212,7 @@ func (r *rig) probe(ctx context.Context, d *database) (late, idle time.Duration,
 		}
 		lates = append(lates, took)
 		began := time.Now()
-		if _, err := term.Read(ctx, 1000); err != nil {
+		if _, err := term.Read(ctx, 1000, nil); err != nil {
 			return 0, 0, err
 		}
 		idles = append(idles, time.Since(began))
@@ -238,7 +238,7 @@ func oneLate(ctx context.Context, d *database, out *outbox.Outbox, term *outbox.
 	if err != nil {
 		return 0, err
 	}
-	first, err := term.Read(ctx, 1000)
+	first, err := term.Read(ctx, 1000, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -246,7 +246,7 @@ func oneLate(ctx context.Context, d *database, out *outbox.Outbox, term *outbox.
 		return 0, err
 	}
 	began := time.Now()
-	second, err := term.Read(ctx, 1000)
+	second, err := term.Read(ctx, 1000, nil)
 	took := time.Since(began)
 	if err == nil && (second.Late != 1 || len(second.Events) != 1 || second.Events[0].ID != ev.ID) {
 		err = fmt.Errorf("a pass found %d events, %d of them late, want the late one", len(second.Events), second.Late)

@@ -46,9 +46,9 @@ type watchedTerm struct {
 }
 
 // Read is [outbox.Term.Read].
-func (t watchedTerm) Read(ctx context.Context, limit int) (postroom.Page, error) {
+func (t watchedTerm) Read(ctx context.Context, limit int, into []postroom.Logged) (postroom.Page, error) {
 	began := time.Now()
-	page, err := t.Term.Read(ctx, limit)
+	page, err := t.Term.Read(ctx, limit, into)
 	if err == nil && t.watch.passed != nil {
 		t.watch.passed(time.Since(began), len(page.Events))
 	}

@@ -49,8 +49,8 @@ type probedTerm struct {
 }
 
 // Read is [outbox.Term.Read].
-func (t probedTerm) Read(ctx context.Context, limit int) (postroom.Page, error) {
-	page, err := t.Term.Read(ctx, limit)
+func (t probedTerm) Read(ctx context.Context, limit int, into []postroom.Logged) (postroom.Page, error) {
+	page, err := t.Term.Read(ctx, limit, into)
 	if err == nil && t.probe.read != nil {
 		t.probe.read(page.Events)
 	}

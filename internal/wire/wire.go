@@ -58,7 +58,9 @@ const maxMsgID = 128
 // it, so no two events share one: a hashed one has two. An event that is replayed
 // or rewound has another id each time, because the broker drops a second one of its
 // window.
-func MessageID(ev postroom.Event, c Copy) string { return messageID(ev.Source, ev.ID, c) }
+func MessageID(ev postroom.Event, c Copy) string {
+	return string(appendMessageID(nil, ev.Source, ev.ID, c))
+}
 
 // Copy says which of an event's messages one is. The zero value is the first.
 type Copy struct {
@@ -66,19 +68,22 @@ type Copy struct {
 	Rewind  int64 // the rewind that it is a repetition for, if any
 }
 
-func messageID(source, id string, c Copy) string {
-	s := source + "#" + id
+// appendMessageID appends a message id to an empty text.
+func appendMessageID(text []byte, source, id string, c Copy) []byte {
+	text = append(text, source...)
+	text = append(text, '#')
+	text = append(text, id...)
 	if c.Replays > 0 {
-		s += "#r" + strconv.Itoa(c.Replays)
+		text = strconv.AppendInt(append(text, "#r"...), int64(c.Replays), 10)
 	}
 	if c.Rewind > 0 {
-		s += "#g" + strconv.FormatInt(c.Rewind, 10)
+		text = strconv.AppendInt(append(text, "#g"...), c.Rewind, 10)
 	}
-	if len(s) <= maxMsgID {
-		return s
+	if len(text) <= maxMsgID {
+		return text
 	}
-	sum := sha256.Sum256([]byte(s))
-	return "sha256##" + hex.EncodeToString(sum[:])
+	sum := sha256.Sum256(text)
+	return hex.AppendEncode(append(text[:0], "sha256##"...), sum[:])
 }
 
 // Encode returns the headers of an event's message. The data travels as it is.
@@ -92,6 +97,7 @@ func Encode(ev postroom.Event) map[string][]string {
 type Encoder struct {
 	header map[string][]string
 	own    []string // user headers of the last event
+	text   []byte   // for reuse
 
 	msgID, id, source, eventType, contentType, eventTime, loggedAt []string
 
@@ -132,10 +138,9 @@ func (e *Encoder) Encode(ev *postroom.Event, c Copy) map[string][]string {
 		e.own = append(e.own, name)
 		e.header[name] = []string{value}
 	}
-	e.msgID[0] = messageID(ev.Source, ev.ID, c)
+	e.setOwnTexts(ev, c)
 	e.id[0], e.source[0] = escape(ev.ID), escape(ev.Source)
 	e.eventType[0], e.contentType[0] = ev.Type, ev.ContentType
-	e.loggedAt[0] = stamp(ev.LoggedAt)
 	e.mark(c.Rewind)
 	e.eventTime[0] = e.loggedAt[0]
 	if ev.Time != ev.LoggedAt {
@@ -154,6 +159,15 @@ func (e *Encoder) Encode(ev *postroom.Event, c Copy) map[string][]string {
 	return e.header
 }
 
+// setOwnTexts sets the headers that no two events have in common, in one piece of memory.
+func (e *Encoder) setOwnTexts(ev *postroom.Event, c Copy) {
+	e.text = appendMessageID(e.text[:0], ev.Source, ev.ID, c)
+	n := len(e.text)
+	e.text = appendStamp(e.text, ev.LoggedAt)
+	text := string(e.text)
+	e.msgID[0], e.loggedAt[0] = text[:n], text[n:]
+}
+
 // mark notes the rewind that the message is for, if any.
 func (e *Encoder) mark(rewind int64) {
 	if rewind > 0 {
@@ -164,7 +178,11 @@ func (e *Encoder) mark(rewind int64) {
 	e.marked = rewind > 0
 }
 
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+func stamp(t time.Time) string { return string(appendStamp(nil, t)) }
+
+func appendStamp(text []byte, t time.Time) []byte {
+	return t.UTC().AppendFormat(text, time.RFC3339Nano)
+}
 
 // escape percent-encodes a text for a header as the CloudEvents bindings ask:
 // space, quote, percent, and whatever is not printable ASCII.
