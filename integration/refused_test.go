@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -198,13 +199,11 @@ func TestAnOutageHoldsNothing(t *testing.T) {
 	before := o.count("a")
 	traffic("the relay to go on", func() bool { return o.count("a") > before })
 	all := 0
-	for key, n := range o.next {
-		if all += n; !slices.Contains(names, key) {
-			names = append(names, key)
-		}
+	for _, n := range o.next {
+		all += n
 	}
 	o.waitForStored("a", all)
-	o.wantInOrder("a", names...)
+	o.wantInOrder("a", slices.Collect(maps.Keys(o.next))...) // hundreds of thousands, where many stops tore nothing away
 
 	var used bool
 	if err := o.pool.QueryRow(t.Context(), "SELECT pg_sequence_last_value(pg_get_serial_sequence('postroom.held', 'id')) IS NOT NULL").Scan(&used); err != nil {
