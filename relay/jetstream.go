@@ -138,24 +138,18 @@ func (p *JetStreamPublisher) Run(ctx context.Context, batches <-chan []*Flight, 
 			if !ok {
 				return nil
 			}
-			if p.nc.Stats().Reconnects == reconnects {
-				if !w.isWaiting() {
-					tick.Reset(ackTimeout / 10)
-				}
-				p.send(batch, w)
+			if p.nc.Stats().Reconnects != reconnects {
+				settleAll(batch, failure(nats.ErrDisconnected), settle)
 				break
 			}
-			for _, f := range batch {
-				settle(f, failure(nats.ErrDisconnected))
+			if !w.isWaiting() {
+				tick.Reset(ackTimeout / 10)
 			}
+			p.send(batch, w)
 		case <-status:
 			w.failAll(nats.ErrDisconnected)
 		case now := <-tick.C:
-			w.expire(now.Add(-ackTimeout))
-			if err := p.nc.LastError(); err != denied { //nolint:errorlint // each denial is another error
-				w.deny(err)
-				denied = err
-			}
+			denied = p.review(w, now, denied)
 			if w.isWaiting() {
 				tick.Reset(ackTimeout / 10)
 			}
@@ -164,6 +158,17 @@ func (p *JetStreamPublisher) Run(ctx context.Context, batches <-chan []*Flight, 
 			return p.refuseClosed(nats.ErrConnectionClosed)
 		}
 	}
+}
+
+// review reports what ran out of time, and what the server has denied since the
+// connection's last error was looked at, which it returns.
+func (p *JetStreamPublisher) review(w *window, now time.Time, last error) error {
+	w.expire(now.Add(-ackTimeout))
+	err := p.nc.LastError()
+	if err != last { //nolint:errorlint // each denial is another error
+		w.deny(err)
+	}
+	return err
 }
 
 // listen tells a window of publishes that are not allowed, until the returned
@@ -194,6 +199,12 @@ func (p *JetStreamPublisher) deny(err error) {
 	defer p.mu.Unlock()
 	for w := range p.windows {
 		w.deny(err)
+	}
+}
+
+func settleAll(batch []*Flight, o Outcome, settle func(f *Flight, o Outcome)) {
+	for _, f := range batch {
+		settle(f, o)
 	}
 }
 
