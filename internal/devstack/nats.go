@@ -29,6 +29,9 @@ type NATSConfig struct {
 	// paused: this program once more, so its main has to begin with [ServeNATS].
 	Process bool
 
+	// Program is the path of another program to run for Process, whose main begins so.
+	Program string
+
 	// Container runs the server in a container of the image that
 	// POSTROOM_NATS_IMAGE names, or nats:2. Its storage is a directory of this
 	// machine, so Docker has to run on this machine too.

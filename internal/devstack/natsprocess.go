@@ -106,11 +106,15 @@ func (n *natsProcess) start(ctx context.Context) error {
 	if err := portFree(n.port); err != nil {
 		return err
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
+	program := n.file.cfg.Program
+	if program == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		program = self
 	}
-	cmd := exec.Command(self, filepath.Join(n.guard.dir, natsConfFile)) // the watchdog knows it by its argument
+	cmd := exec.Command(program, filepath.Join(n.guard.dir, natsConfFile)) // the watchdog knows it by its argument
 	cmd.Env = append(os.Environ(), serveVariable+"=yes")
 	cmd.SysProcAttr = ownSession(nil)
 	input, err := cmd.StdinPipe()

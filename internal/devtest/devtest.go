@@ -12,6 +12,10 @@
 // POSTROOM_TEST_SERVERS says where all of these servers run: containers, and
 // nothing else will do; local, without Docker; or unset, which is local where this
 // machine has the binaries. See internal/devstack for the images.
+//
+// POSTROOM_TEST_BROKER is the path of integration/natsd, where NATS is to be that
+// instead of a part of the tests' process: the race detector, which is about our code,
+// slows a broker that is compiled with it to a fraction of its speed.
 package devtest
 
 import (
@@ -27,6 +31,7 @@ import (
 const (
 	requireVariable = "POSTROOM_TEST_REQUIRE"
 	serversVariable = "POSTROOM_TEST_SERVERS"
+	brokerVariable  = "POSTROOM_TEST_BROKER"
 )
 
 // Where servers run, as POSTROOM_TEST_SERVERS says.

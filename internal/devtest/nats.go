@@ -2,6 +2,7 @@ package devtest
 
 import (
 	"context"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -34,7 +35,13 @@ var running atomic.Pointer[devstack.NATS]
 func startNATS() (*devstack.NATS, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
 	defer cancel()
-	return devstack.StartNATS(ctx, devstack.NATSConfig{Container: where() == containers})
+	return devstack.StartNATS(ctx, brokerConfig())
+}
+
+// brokerConfig says how a server runs: embedded, unless there is a program for it.
+func brokerConfig() devstack.NATSConfig {
+	inBox, program := where() == containers, os.Getenv(brokerVariable)
+	return devstack.NATSConfig{Container: inBox, Process: program != "" && !inBox, Program: program}
 }
 
 func stopNATS() error {
@@ -110,8 +117,9 @@ func OwnNATSCluster(t testing.TB, size int) *devstack.NATSCluster {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startPatience)
 	defer cancel()
-	inBoxes := where() == containers
-	c, err := devstack.StartNATSCluster(ctx, size, devstack.NATSConfig{Process: !inBoxes, Container: inBoxes})
+	cfg := brokerConfig()
+	cfg.Process = !cfg.Container
+	c, err := devstack.StartNATSCluster(ctx, size, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
