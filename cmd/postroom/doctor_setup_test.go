@@ -271,19 +271,31 @@ type unwitting struct{ relay.Publisher }
 // blind has such a relay lead.
 func (p *patient) blind() {
 	p.Helper()
-	p.stopRelay()
-	p.stopRelay = p.start(relay.New(outbox.NewLog(p.pool), unwitting{relay.JetStream(p.nc)}, relay.Config{}))
+	p.ledAnew(func() {
+		p.stopRelay()
+		p.stopRelay = p.start(relay.New(outbox.NewLog(p.pool), unwitting{relay.JetStream(p.nc)}, relay.Config{}))
+	})
 }
 
 func (p *patient) whileDown(do func() error) {
 	p.Helper()
-	p.broker.Stop()
-	if err := errors.Join(do(), p.broker.Restart(p.Context())); err != nil {
-		p.Fatal(err)
-	}
-	devtest.Answers(p, p.nc)
-	devtest.Eventually(p, 30*time.Second, "a relay to lead", func() bool {
-		return p.number("SELECT (expires_at > clock_timestamp())::int FROM postroom.relay") == 1
+	p.ledAnew(func() {
+		p.broker.Stop()
+		if err := errors.Join(do(), p.broker.Restart(p.Context())); err != nil {
+			p.Fatal(err)
+		}
+		devtest.Answers(p, p.nc)
+	})
+}
+
+// ledAnew does something after which the relay leads anew, and waits for that: between its
+// two terms nobody leads.
+func (p *patient) ledAnew(do func()) {
+	p.Helper()
+	epoch := p.number("SELECT epoch FROM postroom.relay")
+	do()
+	devtest.Eventually(p, 30*time.Second, "a relay to lead anew", func() bool {
+		return p.number("SELECT coalesce(max(epoch), 0) FROM postroom.relay WHERE expires_at > clock_timestamp()") > epoch
 	})
 }
 

@@ -194,6 +194,7 @@ var ailments = []struct {
 		saved := p.save()
 		p.work(2)
 		p.stopInbox()
+		p.exec(notedBefore)
 		p.forget(saved)
 		return nil
 	}, []string{"losses:ledger", "lost-tail:SHOP", "unknown-handler:billing (warning)", "unknown-handler:ledger (warning)"}, []string{
@@ -204,6 +205,7 @@ var ailments = []struct {
 		saved := p.save()
 		p.work(2)
 		p.stopInbox()
+		p.exec(notedBefore)
 		p.forget(saved)
 		p.write(3, "order.placed")
 		devtest.Eventually(p, 30*time.Second, "more in the stream", func() bool { return p.streamInfo().State.LastSeq == 6 })
@@ -251,6 +253,10 @@ func serverSetting(setting string) func(p *patient) []string {
 		return nil
 	}
 }
+
+// notedBefore is how far billing had come when it noted that last, which it does each
+// minute, and when it begins to read again: with luck only after the events that follow.
+const notedBefore = "UPDATE postroom.subscription SET floor = 3 WHERE handler = 'billing'"
 
 // seenLongAgo is a process that ended without a word.
 const seenLongAgo = `INSERT INTO postroom.node (id, name, handlers, ledger, age_gate, seen_at)
