@@ -42,6 +42,8 @@ func (l *leader) read(ctx context.Context) error {
 	var free, handed []postroom.Logged
 	var pace pace
 	var again rewinder
+	next := time.NewTimer(wait)
+	defer next.Stop()
 	for {
 		if err := l.readRewound(ctx, &again); err != nil {
 			return err
@@ -52,7 +54,10 @@ func (l *leader) read(ctx context.Context) error {
 			}
 			askKeys = time.Now().Add(max(keysEvery, keysShare*time.Since(began)))
 		}
-		began := time.Now()
+		// For a timer that is set while another of its threads waits for the network, the
+		// runtime wakes that thread up: the end of an idle wait is set before the pass.
+		began, idle := time.Now(), min(2*wait, l.relay.cfg.IdlePoll)
+		next.Reset(idle)
 		page, err := l.readPage(ctx, limit, free)
 		took := time.Since(began)
 		if err != nil {
@@ -73,9 +78,15 @@ func (l *leader) read(ctx context.Context) error {
 		case len(page.Events) > 0 || page.Missing > 0 || page.Scheduled > 0:
 			wait = busyPoll
 		default:
-			wait = min(2*wait, l.relay.cfg.IdlePoll)
+			wait = idle
 		}
-		if gap > 0 && !sleep(ctx, gap) || !l.rest(ctx, again.rest(wait-gap, time.Now())) {
+		if !sleep(ctx, gap) {
+			return nil
+		}
+		if rest := again.rest(wait-gap, time.Now()); rest != idle || took > idle/8 {
+			next.Reset(rest)
+		}
+		if !l.rest(ctx, next.C) {
 			return nil
 		}
 	}
@@ -142,14 +153,12 @@ func nextLimit(events []postroom.Logged) int {
 	return min(max(pageBytes/each, 1), pageSize)
 }
 
-// rest waits for d or for a call of Wake, and reports whether ctx still lives.
-func (l *leader) rest(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
+// rest waits for next or for a call of Wake, and reports whether ctx still lives.
+func (l *leader) rest(ctx context.Context, next <-chan time.Time) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-timer.C:
+	case <-next:
 	case <-l.relay.wake:
 	}
 	return true

@@ -45,6 +45,7 @@ func (l *leader) keepRecord(ctx context.Context) error {
 	lease := l.relay.cfg.Lease
 	sure := l.sure // the lease is valid for its whole length from here on
 	prune := time.Now().Add(recordEvery)
+	var earliest, convenient time.Time // when the next recording may begin, and when it had better
 	for {
 		renew := sure.Add(lease / 3)
 		if l.relay.cfg.Retention > 0 && prune.Before(renew) {
@@ -59,6 +60,10 @@ func (l *leader) keepRecord(ctx context.Context) error {
 		case <-l.record:
 			timer.Stop()
 		}
+		// Here, and not before it waits: an idle relay would wake up once more for it.
+		if !sleep(ctx, time.Until(earliest)) || !l.pause(ctx, time.Until(convenient)) {
+			return nil
+		}
 
 		began := time.Now()
 		share, err := l.recordOnce(ctx, sure.Add(lease*3/4))
@@ -66,7 +71,7 @@ func (l *leader) keepRecord(ctx context.Context) error {
 			return fmt.Errorf("record: %w", err)
 		}
 		sure = began
-		pause := share * time.Since(began)
+		pause := min(share*time.Since(began), lease/4)
 		if began := time.Now(); l.relay.cfg.Retention > 0 && !prune.After(began) {
 			more, err := l.prune(ctx, sure.Add(lease*3/4))
 			if err != nil {
@@ -77,15 +82,17 @@ func (l *leader) keepRecord(ctx context.Context) error {
 				prune = time.Now().Add(pruneShare * time.Since(began))
 			}
 		}
-		if !sleep(ctx, recordEvery) || !l.pause(ctx, min(pause, lease/4)-recordEvery) {
-			return nil
-		}
+		earliest = time.Now().Add(recordEvery)
+		convenient = earliest.Add(pause - recordEvery)
 	}
 }
 
 // pause waits for d, or until there is no work that a recording could hold up, and
 // reports whether ctx still lives.
 func (l *leader) pause(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -315,6 +315,9 @@ func (r *Relay) serve(ctx context.Context, owner string) error {
 
 // sleep waits for d and reports whether ctx still lives.
 func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -101,6 +101,37 @@ func TestRunKeepsItsLease(t *testing.T) {
 	})
 }
 
+// However fast acknowledgements come, recordings are 20 ms apart, and take a twentieth of
+// the time at the most.
+func TestRecordingsAreApart(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{0: 20 * time.Millisecond, 5 * time.Millisecond: 100 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			src := newFakeSource(events(900)...)
+			var began []time.Time // by the recorder alone, until Run has returned
+			src.recorded = func(*fakeTerm, context.Context) error {
+				began = append(began, time.Now())
+				time.Sleep(took)
+				return nil
+			}
+			pub := &fakePublisher{answer: func(ev postroom.Logged, _ int) (time.Duration, error) {
+				return time.Duration(ev.Seq) * time.Millisecond, nil
+			}}
+			run := start(relay.New(src, pub, relay.Config{}))
+			after(time.Second)
+			run.stop()
+			run.wait(t)
+			if len(began) < 8 {
+				t.Fatalf("%d recordings, want more than a few", len(began))
+			}
+			for i := 1; i < len(began)-1; i++ { // the last is that of the end
+				if gap := began[i].Sub(began[i-1]); gap < want {
+					t.Errorf("recordings of %s are %s apart, want %s", took, gap, want)
+				}
+			}
+		})
+	}
+}
+
 // Commits that take long are no reason to leave, as long as the lease is renewed.
 func TestSlowRecordingsKeepTheLease(t *testing.T) {
 	for _, d := range []time.Duration{50 * time.Millisecond, 150 * time.Millisecond, 300 * time.Millisecond, time.Second} {
