@@ -82,8 +82,10 @@ type Call struct {
 
 	mu      sync.Mutex
 	over    bool
-	outage  bool // a step could not be noted: the attempt says nothing about the event
-	noting  int  // steps that are being noted
+	outage  bool          // a step could not be noted: the attempt says nothing about the event
+	noting  int           // steps that are being noted
+	since   time.Time     // since when some are
+	noted   time.Duration // for how long some were, in all
 	busy    map[string]struct{}
 	settles []func(ctx context.Context, tx pgx.Tx) error
 }
@@ -158,12 +160,19 @@ func (c *Call) leave(name string) {
 }
 
 // end makes the call invalid, and returns what to run when it settles. A handler that
-// was left behind while it waited for the database says nothing about its event.
+// was left behind while it waited for the database says nothing about its event, nor
+// does one that ran out of time of which the database took half or more: what was left
+// may have been too short for any vendor.
 func (c *Call) end(err error) (settles []func(ctx context.Context, tx pgx.Tx) error, outage bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.over = true
-	return c.settles, c.outage || isAbandoned(err) && c.noting > 0
+	waited := c.noted
+	if c.noting > 0 {
+		waited += time.Since(c.since)
+	}
+	short := err != nil && failureOf(err).class == classTimeout && waited >= c.claim.c.sub.Timeout/2
+	return c.settles, c.outage || short || isAbandoned(err) && c.noting > 0
 }
 
 // run brings a step to its result.
@@ -250,8 +259,13 @@ func (c *Call) note(ctx context.Context, write func() error) error {
 	}
 }
 
+// count says that so many more steps are being noted, and takes the time while any are.
 func (c *Call) count(notes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.noting > 0 {
+		c.noted += time.Since(c.since)
+	}
 	c.noting += notes
+	c.since = time.Now()
 }

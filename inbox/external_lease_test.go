@@ -286,7 +286,7 @@ func TestAnOutageWhileAStepIsNoted(t *testing.T) {
 					}
 				}
 				var runs, most atomic.Int32
-				sub := inbox.Subscription{Name: "h", Workers: 1, KeyWindow: time.Hour, Timeout: 200 * time.Millisecond}
+				sub := inbox.Subscription{Name: "h", Workers: 1, KeyWindow: time.Hour, Timeout: 2 * time.Second}
 				b.in.HandleExternal(sub, func(ctx context.Context, call *inbox.Call) error {
 					most.Store(max(most.Load(), int32(call.Attempt))) //nolint:gosec // few
 					first := runs.Add(1) == 1
@@ -316,6 +316,35 @@ func TestAnOutageWhileAStepIsNoted(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// The database takes most of an attempt's time, and leaves too little for the vendor.
+func TestTimeThatNotesTookIsNoAttempt(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	v := newVendor(t, hanging)
+	lock, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lock.Exec(t.Context(), "LOCK TABLE postroom.receipt"); err != nil {
+		t.Fatal(err)
+	}
+	const patience = 2 * time.Second
+	var last atomic.Int32
+	sub := inbox.Subscription{Name: "h", Workers: 1, KeyWindow: time.Hour, Timeout: patience}
+	b.in.HandleExternal(sub, func(ctx context.Context, call *inbox.Call) error {
+		if last.Swap(int32(call.Attempt)) == 0 { //nolint:gosec // few
+			time.AfterFunc(patience*3/4, func() { _ = lock.Rollback(context.Background()) })
+		}
+		return charging(v)(ctx, call)
+	})
+	b.accept("h", "e")
+	b.run()
+	b.settled("h")
+	if n := b.counted("h", "held"); v.total() != 2 || n != 0 || last.Load() != 1 {
+		t.Errorf("%d calls, %d failures were noted, and the last attempt was %d, want two, none, and the first", v.total(), n, last.Load())
 	}
 }
 

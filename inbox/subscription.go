@@ -126,7 +126,9 @@ type Subscription struct {
 	// Timeout is how long one event may take. Then the handler's context ends; a
 	// handler that ignores it is left behind after half as long again, at most 5 s,
 	// and its transaction with it. An event whose process dies while it is run from
-	// held is run again after this time and a bit more.
+	// held is run again after this time and a bit more. An external handler's attempt
+	// that ran out of time while its steps waited for the database for half of it or
+	// more is not counted.
 	//
 	// Defaults to 30 seconds.
 	Timeout time.Duration
