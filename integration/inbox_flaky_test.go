@@ -66,7 +66,7 @@ func (f *flaky) verdicts() (effects map[string]int, dead map[string]int) {
 // Meanwhile the broker waits for no more than what the processes have in hand.
 func TestAHandlerThatOftenFails(t *testing.T) {
 	t.Parallel()
-	events := 5000
+	events := 2000
 	if os.Getenv("POSTROOM_SOAK") == "1" {
 		events = 50_000
 	}

@@ -65,6 +65,7 @@ func TestRewindWithRelaysThatAreKilled(t *testing.T) {
 	}
 	leader := leaderOf(t, terms)
 	s.grow(3000)
+	s.think.Store(int64(20 * time.Millisecond)) // from now on they write beside the rewind
 	log := outbox.NewLog(s.pool)
 	order := outbox.RewindOrder{Rate: 500, Actor: "ann", Name: "all of it"}
 	devtest.Eventually(t, rewindPatience, "3000 events to be published", func() bool {

@@ -27,6 +27,10 @@ import (
 const (
 	accounts = 100 // each is a key
 	handlers = 2
+
+	// Clients wait while so many changes are to take effect yet, unless a test waits for
+	// more changes: what piles up while nobody leads has only to be drained.
+	maxBacklog = 300
 )
 
 var errOnPurpose = errors.New("rolled back on purpose")
@@ -48,6 +52,8 @@ type shop struct {
 
 	stopClients, stopHandlers func()
 
+	wanted   atomic.Int64  // changes, until which clients do not wait for effects
+	handled  atomic.Int64  // effects that handlers had, of which some are rolled back
 	think    atomic.Int64  // nanoseconds that a client waits before each change
 	patience time.Duration // with the last event to take effect; what piles up in an outage has to be drained
 }
@@ -117,6 +123,7 @@ func (s *shop) startHandlers() (stop func()) {
 		sub := inbox.Subscription{Name: fmt.Sprintf("handler.%d", n), Stream: s.stream, Types: []string{s.stream + ".changed"}, Workers: 3}
 		in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 			_, err := tx.Exec(ctx, "INSERT INTO effect VALUES ($1, $2)", n, ev.ID)
+			s.handled.Add(1)
 			return err
 		}))
 	}
@@ -134,6 +141,13 @@ func (s *shop) startClients() (stop func()) {
 		for range 6 {
 			clients.Go(func() {
 				for ctx.Err() == nil {
+					if s.isBehind() {
+						select { // part of what the client does
+						case <-ctx.Done():
+						case <-time.After(5 * time.Millisecond):
+						}
+						continue
+					}
 					if err := s.changeAccount(ctx, out); err != nil {
 						s.Errorf("client: %v", err)
 						return
@@ -143,6 +157,12 @@ func (s *shop) startClients() (stop func()) {
 		}
 		clients.Wait()
 	})
+}
+
+// isBehind reports whether clients wait.
+func (s *shop) isBehind() bool {
+	done := s.orders()
+	return int64(done) >= s.wanted.Load() && done-int(s.handled.Load())/handlers >= maxBacklog
 }
 
 // changeAccount counts an account up in a transaction; one in ten rolls back,
@@ -198,6 +218,7 @@ func (s *shop) orders() int {
 func (s *shop) grow(n int) {
 	s.Helper()
 	target := s.orders() + n
+	s.wanted.Store(int64(target))
 	devtest.Eventually(s.T, time.Minute, fmt.Sprintf("%d more changes", n), func() bool { return s.orders() >= target })
 }
 

@@ -116,7 +116,7 @@ func forgetful(ctx context.Context, r *rig) error {
 	if a.d, err = r.database(ctx, true); err != nil {
 		return err
 	}
-	a.p = &producer{db: a.d, keys: 1000, rate: 1e9, committed: func(int, int, string, time.Time) {}, undone: func(string) {}}
+	a.p = &producer{db: a.d, keys: 1000, rate: pick(r, 1e9, 500), committed: func(int, int, string, time.Time) {}, undone: func(string) {}}
 	if err := a.p.prepare(ctx); err != nil {
 		return err
 	}
