@@ -68,7 +68,7 @@ example-refunds: ## Run the refunds example: requests that are repeated, a provi
 	@bin/refunds $(ARGS)
 
 test: servers ## Run all tests, against real servers, with the race detector
-	$(SCRATCH) $(BROKER) $(GO) test -race -timeout 15m $(PKG)
+	$(SCRATCH) $(BROKER) $(GO) test -race -vet=off -timeout 15m $(PKG)
 
 servers: ## Say which PostgreSQL and NATS the tests run on
 	@$(GO) build -o bin/natsd ./integration/natsd
@@ -81,7 +81,7 @@ test-containers: ## Run integration on servers in containers, and the tests of s
 	export $$images POSTROOM_TEST_SERVERS=containers POSTROOM_TEST_REQUIRE=1; \
 	$(GO) test -count=1 -run 'Container|NATS' ./internal/devstack; \
 	$(GO) test -c -o bin/integration.test ./integration; \
-	cd integration && ../bin/integration.test -test.timeout 20m -test.run '$(TESTS)'
+	cd integration && ../bin/integration.test -test.timeout 20m -test.parallel 6 -test.run '$(TESTS)'
 
 images: ## Make images of PostgreSQL and NATS from Debian packages and the Go module, where none can be pulled
 	@integration/images/build postgres
