@@ -28,9 +28,10 @@ const (
 	accounts = 100 // each is a key
 	handlers = 2
 
-	// Clients wait while so many changes are to take effect yet, unless a test waits for
-	// more changes: what piles up while nobody leads has only to be drained.
-	maxBacklog = 300
+	// Clients wait before each change while so many have not taken effect yet, unless a
+	// test waits for more of them: what piles up while nobody leads has only to be drained.
+	maxBacklog  = 300
+	backlogWait = 100 * time.Millisecond
 )
 
 var errOnPurpose = errors.New("rolled back on purpose")
@@ -52,7 +53,7 @@ type shop struct {
 
 	stopClients, stopHandlers func()
 
-	wanted   atomic.Int64  // changes, until which clients do not wait for effects
+	wanted   atomic.Int64  // changes: until then clients do not wait for effects
 	handled  atomic.Int64  // effects that handlers had, of which some are rolled back
 	think    atomic.Int64  // nanoseconds that a client waits before each change
 	patience time.Duration // with the last event to take effect; what piles up in an outage has to be drained
@@ -141,13 +142,6 @@ func (s *shop) startClients() (stop func()) {
 		for range 6 {
 			clients.Go(func() {
 				for ctx.Err() == nil {
-					if s.isBehind() {
-						select { // part of what the client does
-						case <-ctx.Done():
-						case <-time.After(5 * time.Millisecond):
-						}
-						continue
-					}
 					if err := s.changeAccount(ctx, out); err != nil {
 						s.Errorf("client: %v", err)
 						return
@@ -159,10 +153,13 @@ func (s *shop) startClients() (stop func()) {
 	})
 }
 
-// isBehind reports whether clients wait.
-func (s *shop) isBehind() bool {
-	done := s.orders()
-	return int64(done) >= s.wanted.Load() && done-int(s.handled.Load())/handlers >= maxBacklog
+// pause is how long a client waits before a change.
+func (s *shop) pause() time.Duration {
+	think, done := time.Duration(s.think.Load()), s.orders()
+	if int64(done) >= s.wanted.Load() && done-int(s.handled.Load())/handlers >= maxBacklog {
+		return max(think, backlogWait)
+	}
+	return think
 }
 
 // changeAccount counts an account up in a transaction; one in ten rolls back,
@@ -170,7 +167,7 @@ func (s *shop) isBehind() bool {
 func (s *shop) changeAccount(ctx context.Context, out *outbox.Outbox) error {
 	select { // part of what the client does
 	case <-ctx.Done():
-	case <-time.After(time.Duration(s.think.Load())):
+	case <-time.After(s.pause()):
 	}
 	work := context.WithoutCancel(ctx)
 	c := change{Account: 1 + rand.IntN(accounts)}
