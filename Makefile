@@ -4,7 +4,7 @@ GO       ?= go
 GOLANGCI  = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 ARGS      ?=
-PKG       ?= ./integration ./... # the longest first
+PKG       ?= ./integration ./relay ./... # first what takes longest, and what mostly waits
 TESTS     ?= .
 BENCH     ?= --runs 3 --seconds 3
 BENCHTIME ?= 1s
