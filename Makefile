@@ -15,6 +15,7 @@ SEED      ?=
 # Without the race detector, which is about our code: it slows a broker to a fraction of its speed.
 BROKER    = POSTROOM_TEST_BROKER=$(CURDIR)/bin/natsd
 SCRATCH   = env $$(integration/scratch)
+TESTFLAGS = -race -vet=off -timeout 15m # vet is one of the linters
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo example-webhook example-saga example-replay example-refunds test servers test-containers images build lint fmt bench soak chaos fuzz tidy check-tidy ci
@@ -68,7 +69,7 @@ example-refunds: ## Run the refunds example: requests that are repeated, a provi
 	@bin/refunds $(ARGS)
 
 test: servers ## Run all tests, against real servers, with the race detector
-	$(SCRATCH) $(BROKER) $(GO) test -race -vet=off -timeout 15m $(PKG)
+	$(SCRATCH) $(BROKER) $(GO) test $(TESTFLAGS) $(PKG)
 
 servers: ## Say which PostgreSQL and NATS the tests run on
 	@$(GO) build -o bin/natsd ./integration/natsd
