@@ -17,10 +17,21 @@ type landing struct {
 // settle takes an outcome from the publisher.
 func (l *leader) settle(f *Flight, o Outcome) {
 	l.mu.Lock()
-	first := len(l.outcomes) == 0
 	l.outcomes = append(l.outcomes, landing{f, o})
+	tell := len(l.outcomes) == l.enough
 	l.mu.Unlock()
-	if first {
+	if tell {
+		signal(l.news)
+	}
+}
+
+// await has settle wake conduct as soon as there are n outcomes.
+func (l *leader) await(n int) {
+	l.mu.Lock()
+	l.enough = n
+	tell := len(l.outcomes) >= n
+	l.mu.Unlock()
+	if tell {
 		signal(l.news)
 	}
 }

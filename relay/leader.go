@@ -21,6 +21,10 @@ const (
 	// a recording of so many takes a tenth of a second.
 	maxHolding = 5000
 
+	// Where the broker takes longer than this for as many acknowledgements as conduct
+	// waits for, what there is is taken in.
+	maxLull = 5 * time.Millisecond
+
 	// Data that is read and not published is kept below this, or a little above.
 	maxBytes = 64 << 20
 )
@@ -39,11 +43,12 @@ type leader struct {
 
 	mu        sync.Mutex
 	outcomes  []landing         // publisher to conduct
+	enough    int               // so many of them are news
 	progress  postroom.Progress // conduct to recorder
 	counted   counts            // conduct to recorder
 	recording int64             // the number of the next recording
 	places    places            // absorb's and attest's
-	news      chan struct{}     // outcomes is not empty
+	news      chan struct{}     // there are enough outcomes
 	record    chan struct{}     // there is something to record
 	noted     chan struct{}     // something was recorded
 	quiet     chan struct{}     // nothing is in flight, and much is to be recorded
@@ -70,7 +75,7 @@ type leader struct {
 // The lease was asked for at the given time.
 func (r *Relay) serveTerm(ctx context.Context, term Term, asked time.Time) error {
 	l := &leader{
-		relay: r, term: term, sure: asked, lanes: newLanes(r.cfg.MaxUnpublished), recording: 1,
+		relay: r, term: term, sure: asked, lanes: newLanes(r.cfg.MaxUnpublished), enough: 1, recording: 1,
 		pages: make(chan page), batches: make(chan []*Flight),
 		news: make(chan struct{}, 1), record: make(chan struct{}, 1), noted: make(chan struct{}, 1), quiet: make(chan struct{}, 1), suspicion: make(chan struct{}, 1),
 		places: make(places), ends: ends{streams: make(map[string]*end)},
@@ -152,16 +157,14 @@ func (l *leader) conduct(ctx, work context.Context) {
 		if !ending && l.mayRead() {
 			pages = l.pages
 		}
-		due, stop := (<-chan time.Time)(nil), func() bool { return true }
-		if !ending && l.room() > 0 { // otherwise nothing could be sent
-			due, stop = l.retryTimer()
-		}
+		due, stop := l.alarm(ending)
 		select {
 		case p := <-pages:
 			l.accept(p)
 		case <-l.news:
 			l.absorb(ctx)
 		case <-due:
+			l.absorb(ctx)
 		case <-done(ctx, ending):
 			ending = true
 			drained = time.After(l.relay.cfg.DrainTimeout)
@@ -185,11 +188,39 @@ func (l *leader) mayRead() bool {
 // room for a good number: each write to the connection costs the broker as much
 // as several events do. The acknowledgements of those in flight make room.
 func (l *leader) room() int {
-	window := l.relay.cfg.Window
-	if room := window - l.lanes.sent; room >= window/4 {
+	if room := l.relay.cfg.Window - l.lanes.sent; room >= l.stride() {
 		return room
 	}
 	return 0
+}
+
+// stride returns how many events are sent at once with many in flight: so few that
+// relay and broker work beside each other, and do not wait in turns. Batches are better
+// large.
+func (l *leader) stride() int {
+	if l.relay.cfg.Atomic {
+		return max(l.relay.cfg.Window/4, 1)
+	}
+	return max(l.relay.cfg.Window/64, 1)
+}
+
+// alarm says which outcomes conduct waits for, and returns a channel that receives when
+// it has waited for long enough, and what ends the timer behind it. With room for more
+// to be sent every outcome counts, and the next failed event that is due. Without,
+// nothing can be done before there are enough of them: to wake up for each would take
+// the processor from the broker, where both are on one machine.
+func (l *leader) alarm(ending bool) (due <-chan time.Time, stop func() bool) {
+	switch {
+	case ending:
+		l.await(1)
+		return nil, func() bool { return true }
+	case l.room() > 0:
+		l.await(1)
+		return l.retryTimer()
+	}
+	l.await(l.stride() - (l.relay.cfg.Window - l.lanes.sent))
+	timer := time.NewTimer(maxLull)
+	return timer.C, timer.Stop
 }
 
 // accept takes in what the reader found. It keeps copies: the reader uses the memory again.
@@ -236,6 +267,7 @@ func done(ctx context.Context, noticed bool) <-chan struct{} {
 // it. It reports whether the term goes on. Where ctx ends before the publisher
 // took the batch, its events were not sent.
 func (l *leader) send(ctx, work context.Context, batch []*Flight) bool {
+	l.await(1)
 	for {
 		select {
 		case l.batches <- batch:
