@@ -156,6 +156,58 @@ func TestSlowRecordingsKeepTheLease(t *testing.T) {
 	}
 }
 
+// With the window full conduct waits for several acknowledgements at a time. One that stays
+// alone is recorded all the same, and one that makes room is not waited for in vain.
+func TestAFullWindowWaitsForNoMoreThanComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newFakeSource(events(300)...)
+		pub := &fakePublisher{answer: func(ev postroom.Logged, _ int) (time.Duration, error) {
+			if ev.Seq <= 6 { // one, and then more than are waited for
+				return max(1, time.Duration(ev.Seq)-3) * time.Second / 4, nil
+			}
+			return 10 * time.Second, nil
+		}}
+		run := start(relay.New(src, pub, relay.Config{Window: 256}))
+		after(240 * time.Millisecond)
+		for n, want := range []int{0, 4, 5, 6} {
+			if got := src.published(); len(got) != want {
+				t.Errorf("after %d quarters of a second %v are recorded, want %d", n, got, want)
+			}
+			after(250 * time.Millisecond)
+		}
+		after(10 * time.Second)
+		if got := src.published(); len(got) < 256 {
+			t.Errorf("%d are recorded after all of the first were acknowledged", len(got))
+		}
+		after(10 * time.Second)
+		run.stop()
+		run.wait(t)
+		if got := src.published(); len(got) != 300 || pub.most > 256 {
+			t.Errorf("%d of 300 are recorded, with up to %d in flight, want 256", len(got), pub.most)
+		}
+	})
+}
+
+// What comes while more is waited for is told of when less is enough.
+func TestAwaitTellsOfWhatIsThere(t *testing.T) {
+	settle, await, told := relay.Outcomes()
+	await(3)
+	settle()
+	settle()
+	if told() {
+		t.Error("told of two outcomes, want three")
+	}
+	await(1)
+	if !told() {
+		t.Error("not told of the two that are there, where one is enough")
+	}
+	await(3)
+	settle()
+	if !told() {
+		t.Error("not told of three outcomes")
+	}
+}
+
 // Recordings that take long are far apart, while there is other work. When all is
 // acknowledged, what is left of a backlog is recorded at once: after a crash it would be
 // published again.

@@ -191,20 +191,22 @@ func (b *bench) run(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	figures := b.cfg.chosen()
-	order := trialsOf(figures)
+	steps := b.steps(trialsOf(figures))
 	samples := make(map[string][]sample)
-	total := b.cfg.Runs * len(order)
+	total := b.cfg.Runs * len(steps)
 	for run := range b.cfg.Runs {
-		for i, name := range order {
-			b.cfg.Progress(run*len(order)+i, total, name)
-			b.profiled = b.cfg.Profile != nil && run == b.cfg.Runs-1 && name == figures[0].measure()
-			s, err := b.measure(ctx, name)
+		for i, names := range steps {
+			b.cfg.Progress(run*len(steps)+i, total, titleOf(names))
+			b.profiled = b.cfg.Profile != nil && run == b.cfg.Runs-1 && names[0] == figures[0].measure()
+			found, err := b.measure(ctx, names)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
+				return nil, fmt.Errorf("%s: %w", strings.Join(names, ", "), err)
 			}
-			samples[name] = append(samples[name], s)
+			for n, name := range names {
+				samples[name] = append(samples[name], found[n])
+			}
 		}
-		slices.Reverse(order) // so that neither always has the warmer servers
+		slices.Reverse(steps) // so that neither always has the warmer servers
 	}
 	b.cfg.Progress(total, total, "")
 
@@ -223,26 +225,32 @@ const trialPatience = 10 * time.Minute
 
 var errStuck = fmt.Errorf("not done within %s", trialPatience)
 
-// measure runs a trial. One whose relay was interrupted, by a disk that stood
-// still for instance, is repeated, and the report says so.
-func (b *bench) measure(ctx context.Context, name string) (sample, error) {
+// measure runs a trial, or those that take turns, and returns what each found. One whose
+// relay was interrupted, by a disk that stood still for instance, is repeated, and the
+// report says so.
+func (b *bench) measure(ctx context.Context, names []string) ([]sample, error) {
 	for attempt := 1; ; attempt++ {
-		s, err := b.attempt(ctx, name)
-		if attempt > 1 {
-			s.note = "A MEASUREMENT WAS REPEATED, because its relay was interrupted"
+		found, err := b.attempt(ctx, names)
+		if err == nil && attempt > 1 {
+			found[0].note = "A MEASUREMENT WAS REPEATED, because its relay was interrupted"
 		}
 		if !errors.Is(err, errTwoTerms) || ctx.Err() != nil || attempt == 3 || b.profiled {
-			return s, err
+			return found, err
 		}
 	}
 }
 
-func (b *bench) attempt(ctx context.Context, name string) (sample, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, b.cfg.Span+trialPatience, errStuck)
+func (b *bench) attempt(ctx context.Context, names []string) (found []sample, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(len(names))*b.cfg.Span+trialPatience, errStuck)
 	defer cancel()
-	s, err := trials[name](ctx, b)
+	if len(names) > 1 {
+		found, err = b.takeTurns(ctx, names)
+	} else {
+		found = make([]sample, 1)
+		found[0], err = trials[names[0]](ctx, b)
+	}
 	if err != nil && ctx.Err() != nil {
 		err = errors.Join(context.Cause(ctx), err)
 	}
-	return s, err
+	return found, err
 }

@@ -211,7 +211,7 @@ func TestInterruptedRunLeavesNothing(t *testing.T) {
 	}{
 		{"before a measurement", "relay.drain", "relay.drain", 0, 500},
 		{"while the backlog is loaded", "relay.drain_unkeyed", "relay.drain_unkeyed", 200 * time.Millisecond, 50_000},
-		{"while producers write", "producer.write", "producer.write", 500 * time.Millisecond, 500},
+		{"while producers write", "producer.write", "transactions, in turns", 500 * time.Millisecond, 500},
 		{"while a relay publishes", "live.writers", "live.writers", 700 * time.Millisecond, 500},
 		{"while latencies are noted", "latency.wake", "latency.wake", 700 * time.Millisecond, 500},
 		{"while the stream is filled", "inbox.transactional", "reference.loop", 400 * time.Millisecond, 200_000},
@@ -293,9 +293,29 @@ func TestRunSaysWhatItLeavesBehind(t *testing.T) {
 	}
 }
 
+// Transactions take turns with their reference: what is measured with another is not
+// measured again.
+func TestTransactionsTakeTurns(t *testing.T) {
+	t.Parallel()
+	cfg := small(t)
+	cfg.Only = []string{"producer.write", "producer.queue", "live.writers_poll"}
+	var measured []string
+	cfg.Progress = func(_, _ int, next string) { measured = append(measured, next) }
+	report, err := bench.Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range report.Figures {
+		checkFigure(t, f)
+	}
+	if want := 2*cfg.Runs + 1; len(measured) != want { // of each run, and the end
+		t.Errorf("measured %q, want %d steps", measured, want)
+	}
+}
+
 func TestProfileIsOfTheMeasuredPart(t *testing.T) {
 	cfg := small(t) // not parallel: there is one profile in a process
-	for _, name := range []string{"relay.drain", "inbox.transactional"} {
+	for _, name := range []string{"relay.drain", "producer.write", "inbox.transactional"} {
 		var profile bytes.Buffer
 		cfg.Only, cfg.Profile = []string{name}, &profile
 		if _, err := bench.Run(t.Context(), cfg); err != nil {

@@ -145,9 +145,9 @@ var trials = map[string]trial{
 	rawSynced:             onSynced(rawTrial(maxSynced)),
 	idleRelay:             idleTrial,
 
-	plainTx:             txTrial((*producer).plain),
-	"producer.write":    txTrial((*producer).write),
-	"producer.queue":    txTrial((*producer).queue),
+	plainTx:             txTrial(transactions[plainTx]),
+	"producer.write":    txTrial(transactions["producer.write"]),
+	"producer.queue":    txTrial(transactions["producer.queue"]),
 	"live.writers":      liveTrial(true),
 	"live.writers_poll": liveTrial(false),
 
