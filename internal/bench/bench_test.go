@@ -308,7 +308,7 @@ func TestTransactionsTakeTurns(t *testing.T) {
 	for _, f := range report.Figures {
 		checkFigure(t, f)
 	}
-	if want := 2*cfg.Runs + 1; len(measured) != want { // of each run, and the end
+	if want := 3*cfg.Runs + 1; len(measured) != want { // turns, a writer with a relay and one without; and the end
 		t.Errorf("measured %q, want %d steps", measured, want)
 	}
 }

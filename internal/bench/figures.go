@@ -35,6 +35,7 @@ type figure struct {
 const (
 	rawPublish    = "reference.publish"
 	plainTx       = "reference.transaction"
+	lonelyWrite   = "reference.write"
 	directPublish = "reference.direct"
 	handLoop      = "reference.loop"
 	sharedKeys    = "reference.keys"
@@ -107,10 +108,10 @@ var figures = []figure{
 	{name: "relay.idle_statements", trial: idleRelay, unit: "statements/s", apart: true, conditions: "a leading relay without events for {seconds} s, in a process of its own; statements counted in its driver"},
 	{name: idleCPU, trial: idleRelay, unit: "% of a core", apart: true, conditions: "a leading relay without events for {seconds} s, in a process of its own; user and system time of that process (getrusage), its Go runtime and its broker connection included"},
 
-	{name: "producer.write", unit: "transactions/s", against: plainTx, conditions: wroteTx + ", a round trip for each; reference: the same without the event"},
-	{name: "producer.queue", unit: "transactions/s", against: plainTx, conditions: "{clients} clients, each: insert a row, one event of {bytes} bytes, which has no ID of its own, and commit in one batch and one round trip; reference: begin, insert, commit, a round trip for each, without the event"},
-	{name: "live.writers", unit: "transactions/s", against: "producer.write", conditions: wroteTx + ", and call Wake; a relay in the same process publishes meanwhile; reference: the same without a relay"},
-	{name: "live.writers_poll", unit: "transactions/s", against: "producer.write", conditions: wroteTx + "; a relay in the same process, which polls, publishes meanwhile; reference: the same without a relay"},
+	{name: "producer.write", unit: "transactions/s", against: plainTx, conditions: wroteTx + ", a round trip for each; reference: the same without the event, in turns of {turn} with it"},
+	{name: "producer.queue", unit: "transactions/s", against: plainTx, conditions: "{clients} clients, each: insert a row, one event of {bytes} bytes, which has no ID of its own, and commit in one batch and one round trip; reference: begin, insert, commit, a round trip for each, without the event, in turns of {turn} with it"},
+	{name: "live.writers", unit: "transactions/s", against: lonelyWrite, conditions: wroteTx + ", and call Wake; a relay in the same process publishes meanwhile; reference: the same without a relay"},
+	{name: "live.writers_poll", unit: "transactions/s", against: lonelyWrite, conditions: wroteTx + "; a relay in the same process, which polls, publishes meanwhile; reference: the same without a relay"},
 
 	{name: "latency.wake", unit: "ms", against: directPublish, conditions: "the producer calls Wake after its commit; " + toAck},
 	{name: "latency.poll", unit: "ms", against: directPublish, conditions: "nobody calls Wake; " + toAck},
@@ -148,6 +149,7 @@ var trials = map[string]trial{
 	plainTx:             txTrial(transactions[plainTx]),
 	"producer.write":    txTrial(transactions["producer.write"]),
 	"producer.queue":    txTrial(transactions["producer.queue"]),
+	lonelyWrite:         txTrial((*producer).write), // not in turns: nor is a relay
 	"live.writers":      liveTrial(true),
 	"live.writers_poll": liveTrial(false),
 
@@ -269,7 +271,7 @@ func (f figure) describe(b *bench) string {
 	}
 	return strings.NewReplacer(
 		"{events}", fmt.Sprint(b.cfg.Events), "{synced}", fmt.Sprint(min(b.cfg.Events, maxSynced)), "{bytes}", fmt.Sprint(eventBytes), "{clients}", fmt.Sprint(clients),
-		"{rate}", fmt.Sprint(rate), "{seconds}", fmt.Sprint(b.cfg.Span.Seconds()), "{relay}", relay,
+		"{rate}", fmt.Sprint(rate), "{turn}", turn.String(), "{seconds}", fmt.Sprint(b.cfg.Span.Seconds()), "{relay}", relay,
 		"{workers}", fmt.Sprint(workers), "{callers}", fmt.Sprint(callers), "{batch}", fmt.Sprint(batchSize),
 		"{keys}", fmt.Sprint(keys), "{repeated}", fmt.Sprint(repeated), "{stuck}", fmt.Sprint(stuck),
 		"{backlog}", fmt.Sprint(b.cfg.Events/singlePart), "{batched}", fmt.Sprint(b.cfg.Events/batchedPart),
