@@ -2,9 +2,9 @@
 // reference that it is to be compared with.
 //
 // A run measures every chosen figure and every reference once, in an order that
-// the next run reverses; a ratio is made of two measurements of one run. So it
-// says something of Postroom even where the machine is busy or its disk slow,
-// which the figures themselves do not.
+// the next run reverses; transactions take turns with their reference. A ratio is
+// made of two measurements of one run: so it says something of Postroom even where
+// the machine is busy or its disk slow, which the figures themselves do not.
 //
 // Everything that is created on the servers (schemas, a stream) carries
 // "postroom_bench" in its name and is removed again.
