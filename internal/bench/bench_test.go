@@ -298,7 +298,7 @@ func TestRunSaysWhatItLeavesBehind(t *testing.T) {
 func TestTransactionsTakeTurns(t *testing.T) {
 	t.Parallel()
 	cfg := small(t)
-	cfg.Only = []string{"producer.write", "producer.queue", "live.writers_poll"}
+	cfg.Only = []string{"producer.write", "producer.write_by_hand", "producer.queue", "live.writers_poll"}
 	var measured []string
 	cfg.Progress = func(_, _ int, next string) { measured = append(measured, next) }
 	report, err := bench.Run(t.Context(), cfg)

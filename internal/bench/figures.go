@@ -35,6 +35,7 @@ type figure struct {
 const (
 	rawPublish    = "reference.publish"
 	plainTx       = "reference.transaction"
+	handOutbox    = "reference.outbox"
 	lonelyWrite   = "reference.write"
 	directPublish = "reference.direct"
 	handLoop      = "reference.loop"
@@ -109,6 +110,7 @@ var figures = []figure{
 	{name: idleCPU, trial: idleRelay, unit: "% of a core", apart: true, conditions: "a leading relay without events for {seconds} s, in a process of its own; user and system time of that process (getrusage), its Go runtime and its broker connection included"},
 
 	{name: "producer.write", unit: "transactions/s", against: plainTx, conditions: wroteTx + ", a round trip for each; reference: the same without the event, in turns of {turn} with it"},
+	{name: "producer.write_by_hand", trial: "producer.write", unit: "transactions/s", against: handOutbox, conditions: wroteTx + ", a round trip for each; reference: the same without Postroom, the event in a table written by hand that has an id, a type, a key, a time, the data and one index, in turns of {turn} with it"},
 	{name: "producer.queue", unit: "transactions/s", against: plainTx, conditions: "{clients} clients, each: insert a row, one event of {bytes} bytes, which has no ID of its own, and commit in one batch and one round trip; reference: begin, insert, commit, a round trip for each, without the event, in turns of {turn} with it"},
 	{name: "live.writers", unit: "transactions/s", against: lonelyWrite, conditions: wroteTx + ", and call Wake; a relay in the same process publishes meanwhile; reference: the same without a relay"},
 	{name: "live.writers_poll", unit: "transactions/s", against: lonelyWrite, conditions: wroteTx + "; a relay in the same process, which polls, publishes meanwhile; reference: the same without a relay"},
@@ -149,6 +151,7 @@ var trials = map[string]trial{
 	plainTx:             txTrial(transactions[plainTx]),
 	"producer.write":    txTrial(transactions["producer.write"]),
 	"producer.queue":    txTrial(transactions["producer.queue"]),
+	handOutbox:          txTrial(transactions[handOutbox]),
 	lonelyWrite:         txTrial((*producer).write), // not in turns: nor is a relay
 	"live.writers":      liveTrial(true),
 	"live.writers_poll": liveTrial(false),

@@ -2,13 +2,14 @@ package bench
 
 import (
 	"context"
-	_ "embed" // the statement
+	_ "embed" // the statements
 	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
@@ -21,14 +22,19 @@ import (
 // clients is how many producers there are.
 const clients = 8
 
-//go:embed sql/order.sql
-var orderSQL string
+var (
+	//go:embed sql/order.sql
+	orderSQL string
+	//go:embed sql/by_hand.sql
+	byHandSQL string
+)
 
 // producer is a service whose transactions change a row and write an event.
 type producer struct {
 	pool    *pgxpool.Pool
 	outbox  *outbox.Outbox
 	order   string
+	insert  string // into the table made by hand
 	subject string
 	data    []byte
 	serial  atomic.Int64
@@ -48,6 +54,7 @@ func (b *bench) producerIn(schemaName string) *producer {
 		pool:    b.pool,
 		outbox:  outbox.New(outbox.Config{Source: source, Schema: schemaName}),
 		order:   schema.In(schemaName, orderSQL),
+		insert:  schema.In(schemaName, byHandSQL),
 		subject: b.subject(),
 		data:    body(),
 	}
@@ -76,6 +83,23 @@ func (p *producer) writeEvent(ctx context.Context, ev postroom.Event) error {
 			return err
 		}
 		return p.outbox.Write(ctx, tx, ev)
+	})
+}
+
+// byHand is the same without Postroom: the least that an outbox costs which somebody
+// writes by hand.
+func (p *producer) byHand(ctx context.Context) error {
+	ev := p.event()
+	id, err := uuid.NewV7()
+	if err != nil {
+		return err
+	}
+	return pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, p.order, "customer", 100); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, p.insert, id.String(), ev.Type, ev.Key, ev.Data)
+		return err
 	})
 }
 

@@ -21,6 +21,7 @@ var transactions = map[string]func(p *producer, ctx context.Context) error{
 	plainTx:          (*producer).plain,
 	"producer.write": (*producer).write,
 	"producer.queue": (*producer).queue,
+	handOutbox:       (*producer).byHand,
 }
 
 // steps returns what is measured one after the other: trials by themselves, and those that

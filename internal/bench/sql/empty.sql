@@ -2,7 +2,7 @@
 -- high stays below it. What a relay left unpublished at its end is gone with the
 -- rows, and the stream that it published to with that measurement.
 --
--- Locks   both tables, and the one row of relay.
+-- Locks   the three tables, and the one row of relay.
 -- Called  by bench.empty.
-TRUNCATE postroom.outbox, postroom.orders;
+TRUNCATE postroom.outbox, postroom.orders, postroom.outbox_by_hand;
 UPDATE postroom.relay SET pending = '{}', streams = '{}';

@@ -1,0 +1,5 @@
+-- The event of one transaction, in the table made by hand.
+--
+-- Locks   the new row.
+-- Called  by producers.
+INSERT INTO postroom.outbox_by_hand (event_id, type, key, data) VALUES ($1, $2, $3, $4);
