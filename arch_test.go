@@ -72,7 +72,7 @@ var layers = []struct {
 	{"internal/fleet", []string{natsServerPath}, "it runs programs of this module as processes, and knows nothing of what they do"},
 	{"internal/checker", nil, "it judges histories, and knows nothing of how they come about"},
 	{"internal/devtest", []string{rootPath, schemaPath, module + "/internal/devstack", pgxAllPath, natsPath}, "it gives tests their servers"},
-	{"internal/bench", []string{rootPath, schemaPath, wirePath, module + "/outbox", module + "/relay", module + "/inbox", module + "/idempotency", pgxAllPath, natsPath}, "it measures the parts from outside, on servers that it is given"},
+	{"internal/bench", []string{rootPath, schemaPath, wirePath, module + "/outbox", module + "/relay", module + "/inbox", module + "/idempotency", pgxAllPath, natsPath, uuidPath}, "it measures the parts from outside, on servers that it is given"},
 
 	// Programs, which wire everything together.
 	{"cmd/...", []string{"..."}, ""},
