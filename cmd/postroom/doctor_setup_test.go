@@ -271,9 +271,16 @@ type unwitting struct{ relay.Publisher }
 // blind has such a relay lead.
 func (p *patient) blind() {
 	p.Helper()
+	r := relay.New(outbox.NewLog(p.pool), unwitting{relay.JetStream(p.nc)}, relay.Config{})
 	p.ledAnew(func() {
 		p.stopRelay()
-		p.stopRelay = p.start(relay.New(outbox.NewLog(p.pool), unwitting{relay.JetStream(p.nc)}, relay.Config{}))
+		p.stopRelay = p.start(r)
+	})
+	// The lease is taken some connections before the relay begins: one that begins after the
+	// broker is back has nothing to lead anew for.
+	devtest.Eventually(p, 30*time.Second, "the relay to work", func() bool {
+		h := r.Health()
+		return h.State == relay.Leading && h.Recorded.After(h.Since)
 	})
 }
 
