@@ -73,14 +73,19 @@ func (c *consumer) doubt(d *delivery) {
 var behindHolding = holding{after: now, behind: true}
 
 // holdBehind holds a delivery behind its key, and with it those of the key that wait
-// for it. Where nothing of the key is held any more, they go on.
+// for it. Where nothing of the key is held any more, they go on. Those that were read in
+// another term are not held with it: what may not be held any more of one term may of
+// the other, and they would go on without the order that flying behind it gives them.
 func (c *consumer) holdBehind(d *delivery) {
-	along := c.flights.along(d, holdAtOnce-1, func(d *delivery) bool { return c.isStraight(d) && !d.term.isOver() })
+	along := c.flights.along(d, holdAtOnce-1, func(o *delivery) bool {
+		return o.term == d.term && !o.term.isOver() && c.isStraight(o)
+	})
 	c.holdWithOthers(d, behindHolding, along...)
 }
 
 // fatedTogether goes on with a delivery that was to be held, and with those that flew
-// along. Of these, all were free to go on, or none.
+// along. They are of one key and one term, so that all were free to go on, or none: but
+// for those at the end whose term ended meanwhile.
 func (c *consumer) fatedTogether(ctx, work context.Context, p parcel, became []fate) {
 	if became[0] == fateFree {
 		c.flights.back(p.d, p.along)
