@@ -88,7 +88,7 @@ func command() *cobra.Command {
 	flags.StringVar(&opt.atomic, "atomic", "", "whether relays publish in atomic batches: true or false; the seed decides if not given")
 	flags.StringSliceVar(&opt.only, "only", nil, "inject only these kinds of faults: see --list")
 	flags.StringVar(&opt.report, "report", "", "write the report to this file, as Markdown")
-	flags.StringVar(&opt.keep, "keep", "", "keep the history and the logs in this directory")
+	flags.StringVar(&opt.keep, "keep", "", "keep the history, the logs, and what tables and streams had at the end in this directory")
 	cmd.AddCommand(&cobra.Command{
 		Use: "list", Short: "list the kinds of faults", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

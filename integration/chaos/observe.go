@@ -37,7 +37,7 @@ func (s *stage) observe(ctx context.Context, found *checker.State) error {
 		}
 		found.Streams[s.brokers.Name(i)] = messages
 	}
-	return nil
+	return s.keepTables(ctx, found.Streams)
 }
 
 // collect reads rows by position.

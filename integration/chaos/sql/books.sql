@@ -9,7 +9,8 @@ CREATE TABLE effect (
     handler text NOT NULL,
     event   text NOT NULL,
     key     int  NOT NULL,
-    n       int  NOT NULL
+    n       int  NOT NULL,
+    at      timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 CREATE TABLE cure (handler text, event text, PRIMARY KEY (handler, event));
 
