@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom/internal/wildcard"
 	"github.com/postroom/postroom/internal/wire"
 )
 
@@ -27,6 +28,7 @@ type reading struct {
 	dropped  uint64        // up to here it is told of messages that were dropped unread
 	received atomic.Uint64 // how many were read
 	awaited  uint64        // at the last look, if the broker had sent more: the next of them
+	stored   uint64        // the last message that the stream had at the last look
 	gap      chan struct{} // closed when one that was sent does not come
 	once     sync.Once
 }
@@ -148,17 +150,18 @@ func (r *reading) watch(ctx context.Context) {
 	}
 }
 
-// advance moves the floor to the stream's last message where nothing of the handler's
-// is left up to there: what others write to the stream, and its age, would make it
-// seem later that something was missed.
+// advance moves the floor to what was the stream's last message at the look before,
+// where nothing of the handler's is left up to there: what others write to the stream,
+// and its age, would make it seem later that something was missed. At the look before,
+// because a replica that is asked may be behind the others by a little.
 func (r *reading) advance(ctx context.Context) error {
 	t := r.term
 	stream, err := t.stream.Info(ctx)
 	if err != nil {
 		return err
 	}
-	last := mark{seq: stream.State.LastSeq}
-	// In this order: what is pending now is more than what was when the stream was asked.
+	last := mark{seq: r.stored}
+	r.stored = stream.State.LastSeq
 	info, err := r.consumer.Info(ctx)
 	if err != nil {
 		return err
@@ -169,8 +172,13 @@ func (r *reading) advance(ctx context.Context) error {
 		r.dropped = first
 		t.agedOut(ctx, r.last.Load()+1, first-1)
 	}
+	read := r.last.Load()
 	if info.NumPending > 0 || info.Delivered.Consumer != r.received.Load() || !t.floor.idle() || last.seq <= t.floor.now().seq {
 		return nil
+	}
+	// The consumer hears of a message a moment after it was stored.
+	if unread, err := t.has(ctx, read+1, last.seq); unread || err != nil {
+		return err
 	}
 	msg, err := t.stream.GetMsg(ctx, last.seq)
 	switch {
@@ -182,4 +190,20 @@ func (r *reading) advance(ctx context.Context) error {
 	}
 	t.floor.raise(last)
 	return nil
+}
+
+// has reports whether the stream has a message for the handler from one sequence
+// through another. It asks the stream itself, not what a consumer has heard of it.
+func (t *term) has(ctx context.Context, from, through uint64) (bool, error) {
+	for _, subject := range wildcard.Union(nil, t.subjects) {
+		msg, err := t.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+		case err != nil:
+			return false, fmt.Errorf("look up the next message of %s: %w", subject, err)
+		case msg.Sequence <= through:
+			return true, nil
+		}
+	}
+	return false, nil
 }

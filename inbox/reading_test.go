@@ -1,8 +1,14 @@
 package inbox
 
 import (
+	"context"
 	"errors"
 	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/internal/devtest"
 )
 
 // A message that the broker has sent, and that has not come from one look to the next,
@@ -28,6 +34,56 @@ func TestMessageThatDoesNotCome(t *testing.T) {
 		r.await(look.sent)
 		if lost := errors.Is(r.ended(), errGap); lost != look.lost {
 			t.Errorf("look %d: lost is %v, want %v", i, lost, look.lost)
+		}
+	}
+}
+
+// hasty is a consumer that has not heard yet of what its stream has.
+type hasty struct{ jetstream.Consumer }
+
+func (h hasty) Info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
+	info, err := h.Consumer.Info(ctx)
+	if err == nil {
+		info.NumPending = 0
+	}
+	return info, err
+}
+
+// The floor moves past what is of others and was there at the look before, and not past
+// a message that was stored and is still to be read.
+func TestFloorOfAReaderWithNothingToDo(t *testing.T) {
+	t.Parallel()
+	js, err := jetstream.New(devtest.NATS(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := nats.NewInbox()[len("_INBOX."):]
+	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pulled, err := stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{
+		AckPolicy: jetstream.AckNonePolicy, FilterSubjects: []string{name + ".ours.*", name + ".mine"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &reading{
+		term:     &term{c: &consumer{}, stream: stream, subjects: []string{name + ".ours.*", name + ".mine"}},
+		consumer: hasty{pulled},
+	}
+	for _, step := range []struct {
+		subject string
+		floor   uint64
+	}{{"others", 0}, {"others", 1}, {"mine", 2}, {"others", 2}, {"ours.x", 2}} {
+		if _, err := js.Publish(t.Context(), name+"."+step.subject, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.advance(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if floor := r.term.floor.now().seq; floor != step.floor {
+			t.Errorf("after %s the floor is at %d, want %d", step.subject, floor, step.floor)
 		}
 	}
 }
