@@ -72,13 +72,6 @@ func (b *blocked) set(key string, as block) {
 	b.keys[key] = as
 }
 
-// remove notes that nothing of a key is held.
-func (b *blocked) remove(key string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.keys, key)
-}
-
 // version returns which note is the last of a key; 0 where there is none.
 func (b *blocked) version(key string) uint64 {
 	b.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -132,6 +133,30 @@ func TestShutdownReleasesClaims(t *testing.T) {
 		if o.State != "due" || o.Attempts != 1 {
 			t.Errorf("%s: %+v, want it due, with the one attempt that failed", key, o)
 		}
+	}
+}
+
+// A claim is given back once, however often that is sent: where the answer is lost it is
+// sent again, and an attempt that was not made is not to be taken off twice.
+func TestAClaimIsGivenBackOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.holdOne("h")
+	release, err := os.ReadFile("sql/release.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.exec("UPDATE postroom.held SET claimed_by = 'ours', epoch = 7, attempts = 2, next_at = now() + interval '1 h'")
+	var id int64
+	if err := b.pool.QueryRow(t.Context(), "SELECT id FROM postroom.held").Scan(&id); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		b.exec(string(release), id, 7)
+	}
+	var attempts int
+	if err := b.pool.QueryRow(t.Context(), "SELECT attempts FROM postroom.held WHERE claimed_by IS NULL AND next_at <= now()").Scan(&attempts); err != nil || attempts != 1 {
+		t.Errorf("%d attempts (%v), want the one that was made", attempts, err)
 	}
 }
 

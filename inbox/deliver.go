@@ -18,6 +18,7 @@ import (
 // longer. ahead, if not nil, may have the delivery's transaction, and gets the next
 // delivery with its own.
 func (c *consumer) deliver(ctx, work context.Context, d *delivery, ahead *ahead) {
+	known := c.known(d) // before it is asked whether the term is over: see unblocked
 	h, aside := c.aside(d)
 	switch {
 	case d.term.isOver(): // it is read again
@@ -33,12 +34,13 @@ func (c *consumer) deliver(ctx, work context.Context, d *delivery, ahead *ahead)
 	case c.isBlocked(d):
 		c.waitBehind(d)
 	default:
-		c.decide(ctx, work, d, ahead)
+		c.decide(ctx, work, d, ahead, known)
 	}
 }
 
-// decide runs the handler for a delivery, and answers for what came of it.
-func (c *consumer) decide(ctx, work context.Context, d *delivery, ahead *ahead) {
+// decide runs the handler for a delivery, and answers for what came of it. known is what
+// was known of its key before.
+func (c *consumer) decide(ctx, work context.Context, d *delivery, ahead *ahead, known uint64) {
 	err := c.persist(ctx, work, func() error { return c.apply(ctx, work, d, ahead) })
 	var attempt *failedError
 	switch {
@@ -46,10 +48,10 @@ func (c *consumer) decide(ctx, work context.Context, d *delivery, ahead *ahead) 
 		c.report(work, d.task, attempt.err)
 		c.holdWithOthers(d, c.failed(1, c.sub.Attempts, failureOf(attempt.err)))
 	case err == nil && ahead != nil && ahead.opened != nil:
-		c.unblocked(d)
+		c.unblocked(d, known)
 		c.acks <- d // it has room for whatever is in hand
 	case err == nil:
-		c.unblocked(d)
+		c.unblocked(d, known)
 		c.answer(work, d, done)
 	case errors.Is(err, errDuplicate):
 		c.doubt(d)

@@ -55,10 +55,20 @@ func (c *consumer) isBlocked(d *delivery) bool {
 	return is
 }
 
-// unblocked notes that an event took the straight path: nothing of its key was held.
-func (c *consumer) unblocked(d *delivery) {
+// known returns what is known of a delivery's key, as blocked.version has it.
+func (c *consumer) known(d *delivery) uint64 {
+	if !c.isKeyed(d) {
+		return 0
+	}
+	return c.blocked.version(bounded(d.ev.Key))
+}
+
+// unblocked notes that an event took the straight path: nothing of its key was held, as
+// far as that was known before it was handled. This process may have begun another term
+// since, and have learned then what others held meanwhile.
+func (c *consumer) unblocked(d *delivery, known uint64) {
 	if c.isKeyed(d) {
-		c.blocked.remove(bounded(d.ev.Key))
+		c.blocked.removeSince(bounded(d.ev.Key), known)
 	}
 }
 
