@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom/schema"
 )
@@ -20,7 +17,6 @@ var databaseChecks = []check{
 	{"schema-version", 0, "", checkSchema},
 	{"database-clock", 0, "", checkDatabaseClock},
 	{"durability", 0, "a commit that was acknowledged survives a crash: fsync, full_page_writes and synchronous_commit are on", checkDurability},
-	{"collation", 0, "", checkCollation},
 	{"isolation", tables, "transactions are read committed by default", checkIsolation},
 	{"timeouts", 0, "no timeout of the server is so short that it breaks handlers", checkTimeouts},
 	{"connections", 0, "", checkConnections},
@@ -151,42 +147,6 @@ func checkDurability(ctx context.Context, e *examination) error {
 		e.ok("data_checksums", "data checksums are off: a disk that returns wrong data is not noticed (pg_checksums --enable)")
 	}
 	return err
-}
-
-// checkCollation looks whether text is sorted as it was when the indexes were made. An
-// index that is not does not find all that is in it, and the ledger's is what keeps a
-// handler from the same event twice.
-func checkCollation(ctx context.Context, e *examination) error {
-	settings, err := e.loadSettings(ctx)
-	if err != nil {
-		return err
-	}
-	unknown := func() {
-		e.skip("", "after an upgrade of the operating system: REINDEX DATABASE, while nothing writes to it",
-			"the version of the locale is not kept here, by which a changed order of text would be noticed")
-	}
-	if version, err := strconv.Atoi(settings["server_version_num"]); err != nil || version < 150_000 {
-		unknown()
-		return nil
-	}
-	type version struct{ Recorded, Present, Database string }
-	v, err := row[version](ctx, e, e.d.sql.collation)
-	switch {
-	case err != nil:
-		return err
-	case v.Recorded == "" && v.Present == "":
-		e.ok("", "text is sorted by a locale whose order does not change")
-	case v.Recorded == "":
-		unknown()
-	case v.Recorded == v.Present:
-		e.ok("", "text is sorted by version %s of the locale, as when the database was made", v.Recorded)
-	default:
-		database := pgx.Identifier{v.Database}.Sanitize()
-		e.fault("", fmt.Sprintf("stop what writes to it, then REINDEX DATABASE %s; ALTER DATABASE %s REFRESH COLLATION VERSION", database, database),
-			"the locale of this database was upgraded, from version %s to %s, and may sort text in another order than the indexes: one that does not find an event which it has lets it take effect twice",
-			v.Recorded, cmp.Or(v.Present, "none"))
-	}
-	return nil
 }
 
 // same reports whether two values of a setting are one, which may be written in

@@ -11,8 +11,6 @@ var (
 	beginSQL string
 	//go:embed sql/clock.sql
 	clockSQL string
-	//go:embed sql/collation.sql
-	collationSQL string
 	//go:embed sql/connections.sql
 	connectionsSQL string
 	//go:embed sql/idle_jobs.sql
@@ -55,18 +53,18 @@ var (
 
 // statements are the statements of this package, for one schema.
 type statements struct {
-	begin, clock, collation, connections, idleJobs, instance string
-	nodes, obstacles, oldDead, producerRights, publicRights  string
-	published, relay, roleRights, roleSettings, sequence     string
-	settings, subjects, subscriptions, unknown, untaken      string
-	unvacuumed                                               string
+	begin, clock, connections, idleJobs, instance           string
+	nodes, obstacles, oldDead, producerRights, publicRights string
+	published, relay, roleRights, roleSettings, sequence    string
+	settings, subjects, subscriptions, unknown, untaken     string
+	unvacuumed                                              string
 }
 
 // load returns the statements for a schema whose name schema.Name accepted.
 func load(name string) statements {
 	in := func(sql string) string { return schema.In(name, sql) }
 	return statements{
-		begin: in(beginSQL), clock: in(clockSQL), collation: in(collationSQL), connections: in(connectionsSQL),
+		begin: in(beginSQL), clock: in(clockSQL), connections: in(connectionsSQL),
 		idleJobs: in(idleJobsSQL), instance: in(instanceSQL), nodes: in(nodesSQL),
 		obstacles: in(obstaclesSQL), oldDead: in(oldDeadSQL), producerRights: in(producerRightsSQL),
 		publicRights: in(publicRightsSQL), published: in(publishedSQL), relay: in(relaySQL),

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/schema"
@@ -33,6 +34,17 @@ func upTo(t testing.TB, db schema.DB, version int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// step applies the migration of a number, on top of those before it.
+func step(t testing.TB, pool *pgxpool.Pool, version int) {
+	t.Helper()
+	steps, err := schema.Migrations("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec(t, pool, steps[version-1].SQL)
+	exec(t, pool, fmt.Sprintf("INSERT INTO postroom.migration (version, name, serves_from) VALUES (%d, '%s', 1)", version, steps[version-1].Name))
 }
 
 // What version 1 wrote stays, without a copy of the table, and what it writes

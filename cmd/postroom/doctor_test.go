@@ -75,10 +75,6 @@ var ailments = []struct {
 	}, []string{"durability:role careless_N"}, []string{"synchronous_commit is off for role careless", "RESET synchronous_commit"}},
 	{"a server without fsync", serverSetting("fsync = off"), []string{"durability:fsync"}, []string{"fsync is off", "ALTER SYSTEM SET fsync = on"}},
 	{"a server with torn pages", serverSetting("full_page_writes = off"), []string{"durability:full_page_writes"}, []string{"half-written pages", "ALTER SYSTEM SET full_page_writes = on"}},
-	{"an upgraded locale", func(p *patient) []string {
-		p.exec("UPDATE pg_database SET datcollversion = '1.0' WHERE datname = current_database()")
-		return nil
-	}, []string{"collation:"}, []string{"from version 1.0 to ", "take effect twice", "REINDEX DATABASE", "REFRESH COLLATION VERSION"}},
 	{"a server without autovacuum", serverSetting("autovacuum = off"), []string{"autovacuum:autovacuum"}, []string{"autovacuum is off", "ALTER SYSTEM SET autovacuum = on"}},
 	{"a table without autovacuum", sql("ALTER TABLE postroom.outbox SET (autovacuum_enabled = off)"), []string{"autovacuum:outbox"}, []string{"ALTER TABLE postroom.outbox RESET (autovacuum_enabled)"}},
 	{"an isolation level that an ordered handler refuses", sql("ALTER DATABASE %s SET default_transaction_isolation = 'repeatable read'"), []string{"isolation:"}, []string{"repeatable read", "SET default_transaction_isolation = 'read committed'"}},
