@@ -1,7 +1,11 @@
 package inbox_test
 
 import (
+	"context"
 	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/telemetry"
@@ -18,23 +22,19 @@ func (b *bench) waiting() (pid int) {
 	return pid
 }
 
-// A process that read before, and reads again, may still be at an event that it read
-// then. Those of its key that it read since wait for that one; they are not held with
-// it, which it may not do any more, and go on one after the other.
-func TestReaderThatReadsAgain(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.in.Handle(b.ordered("o", inbox.HoldKey), effect("o"))
+// readAgain has the only process of a handler wait for the key of the first event that
+// it read, and read again meanwhile what stands behind it. When it may go on, its epoch
+// is another.
+func (b *bench) readAgain(events int) {
+	b.Helper()
 	b.run()
 	b.eventually("it to read", func() bool { return b.reader("o") != "" })
-
-	// It cannot decide the first event, for as long as the key is locked.
-	lock, err := b.pool.Begin(t.Context())
+	lock, err := b.pool.Begin(b.Context())
 	if err != nil {
-		t.Fatal(err)
+		b.Fatal(err)
 	}
-	if _, err := lock.Exec(t.Context(), "SELECT pg_advisory_xact_lock(postroom.key_lock('o', 'a'))"); err != nil {
-		t.Fatal(err)
+	if _, err := lock.Exec(b.Context(), "SELECT pg_advisory_xact_lock(postroom.key_lock('o', 'a'))"); err != nil {
+		b.Fatal(err)
 	}
 	b.publishKey("a", 0)
 	b.eventually("the first event to wait", func() bool { return b.waiting() != 0 })
@@ -42,19 +42,41 @@ func TestReaderThatReadsAgain(t *testing.T) {
 	// Another process read meanwhile, and left.
 	b.exec("UPDATE postroom.subscription SET epoch = epoch + 1, reader = NULL, reader_until = NULL")
 	b.eventually("it to read again", func() bool { return b.reader("o") != "" })
-	const events = 40
 	for i := 1; i < events; i++ {
 		b.publishKey("a", i)
 	}
-	b.eventually("all to be read", func() bool { return b.count(telemetry.ConsumedMessages) == 1+events })
+	b.eventually("all to be read", func() bool { return b.count(telemetry.ConsumedMessages) == int64(1+events) })
 
-	// The first attempt ends, and the next one meets another epoch.
+	// The first attempt ends, and the next one begins with what is so now.
 	before := b.waiting()
 	b.exec("SELECT pg_terminate_backend($1)", before)
 	b.eventually("the next attempt to wait", func() bool { pid := b.waiting(); return pid != 0 && pid != before })
-	if err := lock.Commit(t.Context()); err != nil {
-		t.Fatal(err)
+	if err := lock.Commit(b.Context()); err != nil {
+		b.Fatal(err)
 	}
-	b.eventually("all effects", func() bool { return b.made("o", "%") == events && b.owes("o") == 0 })
+	b.eventually("all effects", func() bool { return b.made("o", "%") == events && b.owes("o") == 0 && b.dead("o") == 0 })
 	b.wantOrder("o", "a", numbered("a", 0, events-1)...)
+}
+
+// A process that read before, and reads again, may still be at an event that it read
+// then. Those of its key that it read since wait for that one; they are not held with
+// it, which it may not do any more, and go on one after the other.
+func TestReaderThatReadsAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in.Handle(b.ordered("o", inbox.HoldKey), effect("o"))
+	b.readAgain(40)
+}
+
+// Those of an external handler are held as they come, more than a statement holds.
+func TestExternalReaderThatReadsAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	sub := b.ordered("o", inbox.HoldKey)
+	sub.KeyWindow = time.Hour
+	b.in.HandleExternal(sub, func(_ context.Context, call *inbox.Call) error {
+		call.OnSettle(func(ctx context.Context, tx pgx.Tx) error { return effect("o").Handle(ctx, tx, call.Event) })
+		return nil
+	})
+	b.readAgain(150)
 }

@@ -124,8 +124,13 @@ func (r *reading) take(ctx context.Context, msg jetstream.Msg) error {
 	}
 	c.metrics.consumed.Add(ctx, 1, c.metrics.stream)
 	d.term, d.pos = r.term, r.term.base+d.pos
-	if c.isKeyed(d) && c.external == nil {
+	switch {
+	case c.isKeyed(d) && c.external == nil:
 		d.flight = "\x00" + d.ev.Key // no dedupe key begins so
+	case c.isKeyed(d):
+		// The holder takes them as they come. One that waited for itself, as it was read in
+		// an earlier term, would come behind others of its key.
+		d.flight = fmt.Sprintf("\x00%d %s", r.term.epoch, d.key)
 	}
 	c.lastRead = markOf(d.seq, msg.Headers(), d.stored)
 	r.term.floor.begin(c.lastRead) // before it counts as received: see advance
