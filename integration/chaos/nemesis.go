@@ -237,18 +237,22 @@ func (n *nemesis) stepDown(f fault) error {
 }
 
 func (n *nemesis) leaseForward(f fault) error {
-	return n.leaseClock(f, "UPDATE postroom.relay SET expires_at = now() - interval '1 second'")
+	return n.leaseClock(f, n.db.shop, "UPDATE postroom.relay SET expires_at = now() - interval '1 second'")
 }
 
 func (n *nemesis) leaseBack(f fault) error {
-	return n.leaseClock(f, "UPDATE postroom.relay SET expires_at = expires_at + interval '3 seconds' WHERE isfinite(expires_at)")
+	return n.leaseClock(f, n.db.shop, "UPDATE postroom.relay SET expires_at = expires_at + interval '3 seconds' WHERE isfinite(expires_at)")
 }
 
-func (n *nemesis) leaseClock(f fault, sql string) error {
+func (n *nemesis) readerForward(f fault) error {
+	return n.leaseClock(f, n.db.books, "UPDATE postroom.subscription SET reader_until = now() - interval '1 second' WHERE reader IS NOT NULL")
+}
+
+func (n *nemesis) leaseClock(f fault, d database, sql string) error {
 	ctx, cancel := n.work()
 	defer cancel()
 	err := again(ctx, time.Minute, "change the lease's clock", func(ctx context.Context) error {
-		_, err := n.db.shop.pool.Exec(ctx, sql)
+		_, err := d.pool.Exec(ctx, sql)
 		return err
 	})
 	n.pause(f)

@@ -55,6 +55,7 @@ var kinds = []kind{
 	{name: "step down", about: "the leader of the stream gives its office up", weight: 3, longest: time.Second, lane: servers, cluster: true, do: (*nemesis).stepDown},
 	{name: "lease clock forward", about: "the lease looks expired while its holder leads on", weight: 2, longest: time.Second, lane: servers, first: true, do: (*nemesis).leaseForward},
 	{name: "lease clock back", about: "the lease lasts longer than its holder knows", weight: 1, longest: time.Second, lane: servers, do: (*nemesis).leaseBack},
+	{name: "reader's clock forward", about: "the lease of who reads for an ordered handler looks expired while it reads on", weight: 2, longest: time.Second, lane: servers, do: (*nemesis).readerForward},
 	{name: "disk of nats full", about: "until it is freed and the servers are started again", weight: 1, longest: 3 * time.Second, lane: servers, disk: true, do: (*nemesis).fillNATS},
 	{name: "disk of postgres full", about: "until it is freed", weight: 1, longest: 3 * time.Second, lane: servers, disk: true, do: (*nemesis).fillPostgres},
 	{name: "power loss of nats", about: "its storage is an older copy of itself afterwards", weight: 1, longest: 3 * time.Second, lane: servers, do: (*nemesis).powerLoss},
