@@ -39,7 +39,7 @@ type delivery struct {
 	delivered uint64    // how often the broker has sent it
 	ageless   bool      // it was in the stream when the handler was new
 	fault     *failure  // why it cannot be handled; nil for an event
-	flight    string    // the dedupe key that it arrived with; see flights
+	flight    string    // what it waits for, if another has the same; see flights
 }
 
 // decode reads a message and derives the event's identity. It cannot fail: what

@@ -13,40 +13,42 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/postroom/postroom/internal/checker"
 )
 
-// kept are the tables that tell what became of an event, by database. Payloads stay
-// out: data is the largest part of an event, and has the canary in it.
-var kept = map[string]string{
-	"shop-log":     "SELECT seq, xid, created_at, event_id, key FROM postroom.outbox ORDER BY seq",
-	"shop-held":    "SELECT id, pos, event_id, key, class, next_at, dead_at, held_at, failures FROM postroom.held ORDER BY id",
-	"shop-audit":   "SELECT * FROM postroom.audit ORDER BY id",
-	"books-effect": "SELECT * FROM effect ORDER BY serial",
-	"books-inbox":  "SELECT handler, dedupe_key, at, xmin FROM postroom.inbox ORDER BY handler, at",
-	"books-held": "SELECT id, handler, event_id, event_key, key, pos, class, next_at, dead_at, held_at, attempts, solitary, epoch, claimed_by, job, failures" +
-		" FROM postroom.held ORDER BY id",
-	"books-archive":      "SELECT id, handler, event_id, event_key, pos, class, dead_at, held_at, discarded_at, attempts, failures FROM postroom.archive ORDER BY id",
-	"books-audit":        "SELECT * FROM postroom.audit ORDER BY id",
-	"books-job":          "SELECT * FROM postroom.job ORDER BY id",
-	"books-job_item":     "SELECT * FROM postroom.job_item ORDER BY job, n",
-	"books-subscription": "SELECT * FROM postroom.subscription ORDER BY handler",
-}
+// kept are the tables that tell what became of an event: of the producers' database,
+// and of the handlers'. Payloads stay out: they are the largest part of an event.
+var (
+	keptOfShop = map[string]string{
+		"log":   "SELECT seq, xid, created_at, event_id, key FROM postroom.outbox ORDER BY seq",
+		"held":  "SELECT id, pos, event_id, key, class, next_at, dead_at, held_at, failures FROM postroom.held ORDER BY id",
+		"audit": "SELECT * FROM postroom.audit ORDER BY id",
+	}
+	keptOfBooks = map[string]string{
+		"effect": "SELECT * FROM effect ORDER BY serial",
+		"inbox":  "SELECT handler, dedupe_key, at, xmin FROM postroom.inbox ORDER BY handler, at",
+		"held": "SELECT id, handler, event_id, event_key, key, pos, class, next_at, dead_at, held_at, attempts, solitary, epoch, claimed_by, job, failures" +
+			" FROM postroom.held ORDER BY id",
+		"archive":      "SELECT id, handler, event_id, event_key, pos, class, dead_at, held_at, discarded_at, attempts, failures FROM postroom.archive ORDER BY id",
+		"audit":        "SELECT * FROM postroom.audit ORDER BY id",
+		"job":          "SELECT * FROM postroom.job ORDER BY id",
+		"job_item":     "SELECT * FROM postroom.job_item ORDER BY job, n",
+		"subscription": "SELECT * FROM postroom.subscription ORDER BY handler",
+	}
+)
 
-// keepTables copies them to the directory of --keep, beside history and logs.
+// keepTables copies them, and what the streams have, to the directory of --keep, beside
+// history and logs.
 func (s *stage) keepTables(ctx context.Context, streams map[string][]checker.Message) error {
 	if s.opt.keep == "" {
 		return nil
 	}
 	var errs []error
-	for name, sql := range kept {
-		d := &s.db.shop
-		if name[:5] == "books" {
-			d = &s.db.books
-		}
-		errs = append(errs, s.keepTable(ctx, d, name, sql))
+	for table, sql := range keptOfShop {
+		errs = append(errs, s.keepTable(ctx, &s.db.shop, "shop-"+table, sql))
+	}
+	for table, sql := range keptOfBooks {
+		errs = append(errs, s.keepTable(ctx, &s.db.books, "books-"+table, sql))
 	}
 	for server, messages := range streams {
 		errs = append(errs, s.keepStream(server, messages))
@@ -65,10 +67,8 @@ func (s *stage) keepTable(ctx context.Context, d *database, name, sql string) (e
 		return fmt.Errorf("keep %s: %w", name, err)
 	}
 	defer conn.Release()
-	var tag pgconn.CommandTag
-	tag, err = conn.Conn().PgConn().CopyTo(ctx, file, "COPY ("+sql+") TO STDOUT WITH (FORMAT csv, HEADER)")
-	if err != nil {
-		return fmt.Errorf("keep %s after %d rows: %w", name, tag.RowsAffected(), err)
+	if _, err := conn.Conn().PgConn().CopyTo(ctx, file, "COPY ("+sql+") TO STDOUT WITH (FORMAT csv, HEADER)"); err != nil {
+		return fmt.Errorf("keep %s: %w", name, err)
 	}
 	return nil
 }
