@@ -172,6 +172,9 @@ func isSubject(s string) bool {
 // CloudEvents has for a message that is a whole event would have its reader
 // look for the event in the body.
 func contentTypeProblem(s string) string {
+	if s == jsonType {
+		return ""
+	}
 	if p := textProblem(s, MaxContentType); p != "" {
 		return p
 	}
@@ -183,6 +186,9 @@ func contentTypeProblem(s string) string {
 
 // timeProblem says what is wrong with a time, in UTC as it is stored and sent.
 func timeProblem(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
 	if year := t.UTC().Year(); year < 1 || year > 9999 {
 		return "is outside the years 1 to 9999"
 	}

@@ -13,12 +13,15 @@ import (
 	"github.com/postroom/postroom"
 )
 
+// jsonType is the column's default, too.
+const jsonType = "application/json"
+
 // newRow is an event that is filled and valid, and what its row has besides.
 type newRow struct {
 	postroom.Event
 	digest  []byte
 	headers *string // as JSON; nil where there are none
-	usual   bool    // its id was made here, and insert_new.sql has all that it has
+	made    bool    // its id was made here
 }
 
 // encode sets what the row has besides the event.
@@ -37,13 +40,23 @@ func (r *newRow) encode() error {
 	return nil
 }
 
-// isUsual reports whether insert_new.sql has all that the event has.
-func (r *newRow) isUsual() bool {
-	return r.CorrelationID == "" && r.CausationID == "" && r.TraceState == "" && r.headers == nil && r.Time.IsZero() && r.NotBefore.IsZero()
+// isNew reports whether nobody else can have written the event, and insert_new.sql has
+// all that it has.
+func (r *newRow) isNew() bool {
+	return r.made && r.CorrelationID == "" && r.CausationID == "" && r.TraceState == "" &&
+		r.headers == nil && r.Time.IsZero() && r.NotBefore.IsZero()
 }
 
-// usualParameters returns the parameters of insert_new.sql.
+// isUsual reports whether insert_usual.sql has all that a new event has.
+func (r *newRow) isUsual() bool { return r.Subject == r.Type && r.ContentType == jsonType }
+
+// usualParameters returns the parameters of insert_usual.sql.
 func (r *newRow) usualParameters() []any {
+	return []any{r.Source, r.ID, r.digest, r.Type, orNull(r.Key), orNull(r.TraceParent), r.Data}
+}
+
+// newParameters returns the parameters of insert_new.sql.
+func (r *newRow) newParameters() []any {
 	return []any{r.Source, r.ID, r.digest, r.Type, r.Subject, orNull(r.Key), r.ContentType, orNull(r.TraceParent), r.Data}
 }
 

@@ -87,7 +87,7 @@ func (o *Outbox) Write(ctx context.Context, tx pgx.Tx, events ...postroom.Event)
 	if err != nil || len(written) == 0 {
 		return err
 	}
-	if len(written) == 1 && !written[0].usual {
+	if len(written) == 1 && !written[0].isNew() {
 		return written.explain(o.writeOne(ctx, tx, written))
 	}
 	sql, parameters := o.insert(written)
@@ -158,10 +158,12 @@ func (o *Outbox) insert(written newRows) (sql string, parameters []any) {
 	switch {
 	case len(written) > 1:
 		return o.sql.write, written.parameters()
-	case written[0].usual:
-		return o.sql.insertNew, written[0].usualParameters()
+	case !written[0].isNew():
+		return o.sql.writeOne, written[0].parameters()
+	case written[0].isUsual():
+		return o.sql.insertUsual, written[0].usualParameters()
 	}
-	return o.sql.writeOne, written[0].parameters()
+	return o.sql.insertNew, written[0].newParameters()
 }
 
 // prepare fills and validates events. One that stands twice among them, with
@@ -183,7 +185,7 @@ func (o *Outbox) prepare(trace propagation.MapCarrier, events []postroom.Event) 
 		err := o.fill(&r.Event, trace)
 		if err == nil {
 			err = r.encode()
-			r.usual = events[i].ID == "" && r.isUsual()
+			r.made = events[i].ID == ""
 		}
 		first, again := seen[r.ID]
 		if err == nil && again && !bytes.Equal(prepared[first].digest, r.digest) {
@@ -240,7 +242,7 @@ func (o *Outbox) fill(ev *postroom.Event, trace propagation.MapCarrier) error {
 		ev.Subject = ev.Type
 	}
 	if ev.ContentType == "" {
-		ev.ContentType = "application/json"
+		ev.ContentType = jsonType
 	}
 	ev.NotBefore = ev.NotBefore.Truncate(time.Microsecond) // as it is stored
 	if ev.TraceParent == "" {

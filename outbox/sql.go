@@ -11,6 +11,8 @@ var (
 	writeSQL string
 	//go:embed sql/write_one.sql
 	writeOneSQL string
+	//go:embed sql/insert_usual.sql
+	insertUsualSQL string
 	//go:embed sql/insert_new.sql
 	insertNewSQL string
 	//go:embed sql/insert_one.sql
@@ -100,7 +102,7 @@ var (
 // statements are the statements of this package, for one schema.
 type statements struct {
 	write, writeOne          string
-	insertNew                string
+	insertUsual, insertNew   string
 	insertOne, compare       string
 	connect, reader          string
 	free, confirm            string
@@ -128,7 +130,7 @@ func load(name string) statements {
 	return statements{
 		subjects: schema.In(name, subjectsSQL),
 		write:    schema.In(name, writeSQL), writeOne: schema.In(name, writeOneSQL),
-		insertNew: schema.In(name, insertNewSQL),
+		insertUsual: schema.In(name, insertUsualSQL), insertNew: schema.In(name, insertNewSQL),
 		insertOne: schema.In(name, insertOneSQL), compare: schema.In(name, compareSQL),
 		connect: schema.In(name, connectSQL), reader: schema.In(name, readerSQL),
 		free: schema.In(name, freeSQL), confirm: schema.In(name, confirmSQL),

@@ -15,7 +15,8 @@ import (
 )
 
 // An event without an ID takes a shorter statement where it has nothing else that is
-// rare. Whatever it has comes into the log.
+// rare, and the shortest one where its subject and content type are the usual ones.
+// Whatever it has comes into the log.
 func TestEventsWithoutAnIDAreWrittenWhole(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2030, 2, 3, 4, 5, 6, 0, time.UTC)
@@ -24,6 +25,10 @@ func TestEventsWithoutAnIDAreWrittenWhole(t *testing.T) {
 		column string
 		want   string
 	}{
+		{func(*postroom.Event) {}, "type", "order.placed"},
+		{func(*postroom.Event) {}, "subject", "order.placed"},
+		{func(*postroom.Event) {}, "content_type", "application/json"},
+		{func(*postroom.Event) {}, "source", "/shop"},
 		{func(ev *postroom.Event) { ev.Key = "k" }, "key", "k"},
 		{func(ev *postroom.Event) { ev.Subject = "eu.order" }, "subject", "eu.order"},
 		{func(ev *postroom.Event) { ev.ContentType = "text/plain" }, "content_type", "text/plain"},

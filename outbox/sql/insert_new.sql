@@ -1,7 +1,5 @@
--- Append one event of the usual kind: its id was made just now, and so is nobody
--- else's, and it has none of the attributes that few events have. There is nothing to
--- compare, and looking whether it is there costs a sixth of an insert; each parameter
--- costs as well, with a value or without.
+-- Append one event that is of the usual kind (insert_usual.sql), but for a subject or a
+-- content type of its own.
 --
 -- Locks   the new row.
 -- Index   outbox_event (source, event_id).
