@@ -125,11 +125,11 @@ func (r *reconciliation) compare(cmd *cobra.Command, log *outbox.Log, nc *nats.C
 // judge prints what was found, and has it repaired where that is asked for.
 func (r *reconciliation) judge(cmd *cobra.Command, log *outbox.Log, found []relay.Findings) error {
 	var missing []int64
-	failed := 0
+	var failed []string
 	for _, f := range found {
 		missing = append(missing, f.Missing...)
 		if f.Err != nil {
-			failed++
+			failed = append(failed, f.Stream)
 		}
 	}
 	if r.asJSON && (!r.repair || len(missing) == 0) {
@@ -147,9 +147,12 @@ func (r *reconciliation) judge(cmd *cobra.Command, log *outbox.Log, found []rela
 	case len(missing) > 0 && !r.repair:
 		return todof("the broker lost %s: --repair publishes them again", plural(len(missing), "event"))
 	case len(missing) > 0:
-		return r.mend(cmd, log, missing)
-	case failed > 0:
-		return todof("%s not compared", plural(failed, "stream"))
+		if err := r.mend(cmd, log, missing); err != nil {
+			return err
+		}
+	}
+	if len(failed) > 0 {
+		return todof("%s not compared: %s", plural(len(failed), "stream"), strings.Join(failed, ", "))
 	}
 	return nil
 }

@@ -56,15 +56,13 @@ func withPublished(t *testing.T, n, gone int) *rewound {
 	r := &rewound{pool: devtest.Pool(t), nc: devtest.NATS(t), name: nats.NewInbox()[len("_INBOX."):]}
 	r.env = inDatabase(r.pool)
 	r.env["POSTROOM_ACTOR"] = "ann"
-	err := relay.EnsureStream(t.Context(), r.nc, jetstream.StreamConfig{Name: r.name, Subjects: []string{r.name + ".>"}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	js, err := jetstream.New(r.nc)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.stream, err = js.Stream(t.Context(), r.name); err != nil {
+	// Not by EnsureStream: messages of that one cannot be removed.
+	r.stream, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: r.name, Subjects: []string{r.name + ".>"}, Discard: jetstream.DiscardNew})
+	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = r.pool.Exec(t.Context(), `INSERT INTO postroom.outbox (digest, source, event_id, type, subject, key, created_at, data)
