@@ -88,14 +88,13 @@ func TestALockedTable(t *testing.T) {
 	wantOne(t, report, "sequence", doctor.OK)
 }
 
-// Somebody who may read nothing learns what was not looked at, and why.
-func TestARoleWithoutRights(t *testing.T) {
-	t.Parallel()
-	pool := devtest.Pool(t)
-	role := fmt.Sprintf("nobody_%d", time.Now().UnixNano())
+// asRole returns connections of a new role, with its name.
+func asRole(t *testing.T, pool *pgxpool.Pool) (_ *pgxpool.Pool, role string) {
+	t.Helper()
+	role = fmt.Sprintf("role_%d", time.Now().UnixNano())
 	exec(t, pool, "CREATE ROLE "+role)
 	t.Cleanup(func() {
-		if _, err := pool.Exec(context.WithoutCancel(t.Context()), "DROP ROLE "+role); err != nil {
+		if _, err := pool.Exec(context.WithoutCancel(t.Context()), "DROP OWNED BY "+role+"; DROP ROLE "+role); err != nil {
 			t.Error(err)
 		}
 	})
@@ -108,13 +107,43 @@ func TestARoleWithoutRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer as.Close()
+	t.Cleanup(as.Close)
+	return as, role
+}
+
+// Somebody who may read nothing learns what was not looked at, and why.
+func TestARoleWithoutRights(t *testing.T) {
+	t.Parallel()
+	as, _ := asRole(t, devtest.Pool(t))
 	report := examine(t, as, nil, doctor.Config{})
 	for _, check := range []string{"schema-version", "relay", "unknown-handler", "ledger", "dead-events", "replay"} {
 		wantOne(t, report, check, doctor.Skipped, "42501", "run it as a role that may read Postroom's tables")
 	}
 	wantOne(t, report, "rights", doctor.Skipped, "writes to none of the tables")
 	wantOne(t, report, "connections", doctor.OK)
+}
+
+// A role that is for one part of Postroom is not taken for another one, whose tables it
+// writes to as well. When it lacks a right it is for the same part.
+func TestARoleOfOnePart(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ part, does, revoke string }{
+		{"relay", "what the relay does", "DELETE ON postroom.outbox"},
+		{"inbox", "what the inbox does", "INSERT ON postroom.receipt"},
+		{"idempotency", "what a guard of requests does", "DELETE ON postroom.idempotency"},
+		{"operator", "what an operator does", "UPDATE ON postroom.job"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.part, func(t *testing.T) {
+			t.Parallel()
+			pool := devtest.Pool(t)
+			as, role := asRole(t, pool)
+			exec(t, pool, fmt.Sprintf("SELECT postroom.grant_%s('%s')", tt.part, role))
+			wantOne(t, examine(t, as, nil, doctor.Config{}), "rights", doctor.OK, "can do "+tt.does)
+			exec(t, pool, "REVOKE "+tt.revoke+" FROM "+role)
+			wantOne(t, examine(t, as, nil, doctor.Config{}), "rights", doctor.Fault, "part of "+tt.does, tt.revoke, "grant_"+tt.part)
+		})
+	}
 }
 
 // The doctor writes nothing, whatever its statements would.

@@ -18,7 +18,7 @@ func checkRights(ctx context.Context, e *examination) error {
 	if err != nil {
 		return err
 	}
-	parts, lacking := []string{"relay", "inbox", "idempotency"}, make(map[string][]string)
+	parts, lacking := []string{"relay", "inbox", "idempotency", "operator"}, make(map[string][]string)
 	for _, r := range needs {
 		if !r.Has {
 			lacking[r.Part] = append(lacking[r.Part], fmt.Sprintf("%s ON %s.%s", r.Privilege, e.d.name, r.Relation))
@@ -40,7 +40,7 @@ func checkRights(ctx context.Context, e *examination) error {
 		e.fault(part, fmt.Sprintf("as the owner of the tables: SELECT %s.grant_%s('…'), with this role", e.d.name, part),
 			"this role can do part of what %s does, and lacks %s", doers[part], some(lacking[part]))
 	case len(whole) == 0:
-		e.skip("", "run it as the role of the relay, of an inbox or of a service", "this role writes to none of the tables: the rights of those that do were not looked at")
+		e.skip("", "run it as the role of the relay, of an inbox, of a service or of an operator", "this role writes to none of the tables: the rights of those that do were not looked at")
 	case len(whole) < len(doers):
 		names := make([]string, len(whole))
 		for i, part := range whole {
@@ -52,7 +52,7 @@ func checkRights(ctx context.Context, e *examination) error {
 }
 
 // doers are the parts of Postroom that a role may be for, as a reader knows them.
-var doers = map[string]string{"relay": "the relay", "inbox": "the inbox", "idempotency": "a guard of requests"}
+var doers = map[string]string{"relay": "the relay", "inbox": "the inbox", "idempotency": "a guard of requests", "operator": "an operator"}
 
 // checkPublic looks for rights that everybody has.
 func checkPublic(ctx context.Context, e *examination) error {

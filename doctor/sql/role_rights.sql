@@ -1,5 +1,5 @@
--- What a relay, an inbox and a guard of requests need of the tables, and whether the
--- current role has it.
+-- What a relay, an inbox, a guard of requests and an operator need of the tables, and
+-- whether the current role has it.
 --
 -- Locks   none.
 -- Index   none.
@@ -24,5 +24,16 @@ FROM (VALUES ('relay', 'migration', 'SELECT'), ('relay', 'outbox', 'SELECT'), ('
              ('inbox', 'sweep', 'SELECT'), ('inbox', 'sweep', 'UPDATE'),
              ('inbox', 'archive', 'SELECT'), ('inbox', 'trial', 'SELECT'), ('inbox', 'trial', 'UPDATE'),
              ('idempotency', 'migration', 'SELECT'), ('idempotency', 'idempotency', 'SELECT'), ('idempotency', 'idempotency', 'INSERT'),
-             ('idempotency', 'idempotency', 'UPDATE'), ('idempotency', 'idempotency', 'DELETE')) AS needs (part, relation, privilege)
+             ('idempotency', 'idempotency', 'UPDATE'), ('idempotency', 'idempotency', 'DELETE'),
+             ('operator', 'migration', 'SELECT'), ('operator', 'outbox', 'SELECT'), ('operator', 'subscription', 'SELECT'), ('operator', 'node', 'SELECT'),
+             ('operator', 'held', 'SELECT'), ('operator', 'held', 'INSERT'), ('operator', 'held', 'UPDATE'), ('operator', 'held', 'DELETE'),
+             ('operator', 'archive', 'SELECT'), ('operator', 'archive', 'INSERT'), ('operator', 'archive', 'UPDATE'), ('operator', 'archive', 'DELETE'),
+             ('operator', 'job', 'SELECT'), ('operator', 'job', 'INSERT'), ('operator', 'job', 'UPDATE'), ('operator', 'job', 'DELETE'),
+             ('operator', 'job_item', 'SELECT'), ('operator', 'job_item', 'INSERT'), ('operator', 'job_item', 'UPDATE'), ('operator', 'job_item', 'DELETE'),
+             ('operator', 'trial', 'SELECT'), ('operator', 'trial', 'INSERT'), ('operator', 'trial', 'UPDATE'), ('operator', 'trial', 'DELETE'),
+             ('operator', 'revision', 'SELECT'), ('operator', 'revision', 'INSERT'), ('operator', 'revision', 'UPDATE'), ('operator', 'revision', 'DELETE'),
+             ('operator', 'receipt', 'SELECT'), ('operator', 'receipt', 'INSERT'), ('operator', 'receipt', 'UPDATE'), ('operator', 'receipt', 'DELETE'),
+             ('operator', 'rewind', 'SELECT'), ('operator', 'rewind', 'INSERT'), ('operator', 'rewind', 'UPDATE'),
+             ('operator', 'audit', 'SELECT'), ('operator', 'audit', 'INSERT'), ('operator', 'outbox_seq_seq', 'SELECT'),
+             ('operator', 'inbox', 'SELECT'), ('operator', 'inbox', 'UPDATE'), ('operator', 'relay', 'SELECT'), ('operator', 'relay', 'UPDATE')) AS needs (part, relation, privilege)
 LEFT JOIN pg_class c ON c.relnamespace = 'postroom'::regnamespace AND c.relname = needs.relation;
