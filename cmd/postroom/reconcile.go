@@ -141,20 +141,23 @@ func (r *reconciliation) judge(cmd *cobra.Command, log *outbox.Log, found []rela
 			return err
 		}
 	}
+	var err error
 	switch {
 	case len(found) == 0:
 		return errors.New("no relay of this version has published anything yet: name streams with --stream")
 	case len(missing) > 0 && !r.repair:
-		return todof("the broker lost %s: --repair publishes them again", plural(len(missing), "event"))
+		err = todof("the broker lost %s: --repair publishes them again", plural(len(missing), "event"))
 	case len(missing) > 0:
-		if err := r.mend(cmd, log, missing); err != nil {
-			return err
-		}
+		err = r.mend(cmd, log, missing)
 	}
-	if len(failed) > 0 {
-		return todof("%s not compared: %s", plural(len(failed), "stream"), strings.Join(failed, ", "))
+	if len(failed) == 0 {
+		return err
 	}
-	return nil
+	left := fmt.Sprintf("%s not compared: %s", plural(len(failed), "stream"), strings.Join(failed, ", "))
+	if err != nil {
+		return errors.Join(err, errors.New(left)) // with the exit status of err: a failure is no finding
+	}
+	return todof("%s", left)
 }
 
 // mend has events published again.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,8 +47,10 @@ func TestReconcileNamesWhatItDidNotCompare(t *testing.T) {
 	line := []string{"reconcile", "--stream", r.name, "--stream", "NONE"}
 	postroom(t, r.env, line...).want(t, exitTodo).says(t, "1 stream not compared: NONE")
 
-	repair := append(line, "--repair", "--yes")
+	repair := append(slices.Clone(line), "--repair", "--yes")
 	r.lose(t, 5)
+	postroom(t, r.env, line...).want(t, exitTodo).says(t, "the broker lost 1 event", "1 stream not compared: NONE")
+	postroom(t, r.env, append(line, "--repair", "--json")...).want(t, exitUsage).says(t, "give --yes", "1 stream not compared: NONE")
 	postroom(t, r.env, repair...).want(t, exitTodo).says(t, "done", "1 stream not compared: NONE")
 
 	r.lose(t, 6)
