@@ -25,12 +25,13 @@ help: ## Print this list
 	@echo
 	@echo 'Variables: ARGS for demo, examples, soak and chaos, SECONDS and SEED for chaos, PKG for test and bench (./relay), TESTS, BENCH, BENCHTIME, FUZZTIME.'
 
-setup: ## Install PostgreSQL and a C compiler where they are missing (Debian, Ubuntu), and download modules
+setup: ## Install PostgreSQL, PgBouncer and a C compiler where they are missing (Debian, Ubuntu), and download modules
 	@missing=; \
 	command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$$missing postgresql"; \
 	command -v $${CC:-gcc} >/dev/null || missing="$$missing gcc libc6-dev"; \
+	command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || ! command -v apt-get >/dev/null || missing="$$missing pgbouncer"; \
 	if [ -z "$$missing" ]; then \
-	    echo 'setup: PostgreSQL and a C compiler are here'; \
+	    echo 'setup: PostgreSQL, PgBouncer and a C compiler are here'; \
 	elif ! command -v apt-get >/dev/null; then \
 	    echo "setup: missing:$$missing, and no apt-get to install it. Install PostgreSQL 14 or later and a C compiler"; \
 	    echo "with this machine's packages; instead of PostgreSQL, Docker or POSTROOM_DATABASE_URL will do."; \

@@ -72,8 +72,16 @@ func openShop(t *testing.T, nc *nats.Conn, window time.Duration) *shop {
 // openShopWith is openShop with a stream of some configuration.
 func openShopWith(t *testing.T, nc *nats.Conn, stream jetstream.StreamConfig) *shop {
 	t.Helper()
-	s := &shop{T: t, url: devtest.DatabaseURL(t), nc: nc, committed: map[string]change{}, rolledBack: map[string]bool{}, patience: 2 * time.Minute}
-	cfg, err := pgxpool.ParseConfig(s.url)
+	url := devtest.DatabaseURL(t)
+	return openShopThrough(t, nc, url, url, stream)
+}
+
+// openShopThrough is the same with a database that the shop reaches by another URL
+// than relays do.
+func openShopThrough(t *testing.T, nc *nats.Conn, url, through string, stream jetstream.StreamConfig) *shop {
+	t.Helper()
+	s := &shop{T: t, url: url, nc: nc, committed: map[string]change{}, rolledBack: map[string]bool{}, patience: 2 * time.Minute}
+	cfg, err := pgxpool.ParseConfig(through)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/postroom/postroom"
 )
 
@@ -28,7 +26,7 @@ func (l *Log) Backlog(ctx context.Context) (postroom.Backlog, error) {
 		return postroom.Backlog{}, fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
 	}
 	// No plan is kept: one that was made while the log was empty would scan it later.
-	row, err := oneRow[backlogRow](ctx, l.pool, l.sql.backlog, pgx.QueryExecModeDescribeExec)
+	row, err := oneRow[backlogRow](ctx, l.pool, l.sql.backlog, unplanned)
 	if err != nil {
 		return postroom.Backlog{}, fmt.Errorf("outbox: read backlog: %w", err)
 	}

@@ -1,15 +1,12 @@
 package outbox
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
@@ -28,10 +25,11 @@ var (
 	// other than 1, or CYCLE: seqs would not order the events of a key.
 	ErrSequenceOptions = errors.New("the log's sequence must have CACHE 1, INCREMENT 1 and NO CYCLE")
 
-	// ErrPooled says that the statements of one connection went to different
-	// server processes: there is a transaction pooler between. What the relay
-	// remembers is valid for one server connection; give it a direct one.
-	ErrPooled = errors.New("the relay's connection is pooled; connect it to PostgreSQL directly")
+	// ErrPooled says that there is a transaction pooler between the relay and
+	// PostgreSQL: the statements of one connection go to different server processes.
+	// What the relay remembers is valid for one of them, and what it sets there would
+	// be set for whom the pooler gives it to next. Give the relay a direct connection.
+	ErrPooled = errors.New("the relay's connection is pooled; connect it to PostgreSQL directly, or through a session pooler")
 )
 
 // Log reads committed events for the relay. It is safe for concurrent use and
@@ -68,10 +66,10 @@ func (l *Log) Check(ctx context.Context) error {
 		return fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
 	}
 	if err := schema.Require(ctx, l.pool, l.schema); err != nil {
-		return fmt.Errorf("outbox: %w", err)
+		return fmt.Errorf("outbox: %w", pooled(err))
 	}
 	if err := l.checkSequence(ctx, l.pool); err != nil {
-		return fmt.Errorf("outbox: %w", err)
+		return fmt.Errorf("outbox: %w", pooled(err))
 	}
 	return nil
 }
@@ -88,7 +86,7 @@ func (l *Log) Lead(ctx context.Context, owner string, lease time.Duration) (*Ter
 	}
 	term, err := l.lead(ctx, owner, lease)
 	if err != nil {
-		return nil, fmt.Errorf("outbox: lead: %w", err)
+		return nil, fmt.Errorf("outbox: lead: %w", pooled(err))
 	}
 	return term, nil
 }
@@ -101,29 +99,23 @@ func (l *Log) lead(ctx context.Context, owner string, lease time.Duration) (*Ter
 	if !free {
 		return nil, postroom.ErrLeaseHeld
 	}
-	writer, err := l.connect(ctx)
+	writer, reader, err := l.connectBoth(ctx)
 	if err != nil {
 		return nil, err
 	}
-	term := &Term{sql: l.sql, pool: l.pool, writer: writer, lease: lease}
+	term := &Term{sql: l.sql, pool: l.pool, writer: writer, reader: reader, lease: lease}
 	row, err := l.take(ctx, writer, owner, lease)
 	if err != nil {
-		return nil, errors.Join(err, closeConn(writer))
+		return nil, errors.Join(err, term.close())
 	}
-	if err := term.begin(row); err != nil {
+	if err = term.begin(row); err == nil {
+		err = l.checkSequence(ctx, writer)
+	}
+	if err == nil {
+		err = term.lookAhead(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(err, term.end(ctx))
-	}
-	if err := l.checkSequence(ctx, writer); err != nil {
-		return nil, errors.Join(err, term.end(ctx))
-	}
-	if err := term.lookAhead(ctx); err != nil {
-		return nil, errors.Join(err, term.end(ctx))
-	}
-	if term.reader, err = l.connect(ctx); err != nil {
-		return nil, errors.Join(err, term.end(ctx))
-	}
-	if _, err := term.reader.Exec(ctx, l.sql.reader); err != nil {
-		return nil, errors.Join(fmt.Errorf("set up reader: %w", err), term.end(ctx))
 	}
 	return term, nil
 }
@@ -162,41 +154,6 @@ func (l *Log) take(ctx context.Context, conn *pgx.Conn, owner string, lease time
 	return row, err
 }
 
-// connect returns a connection made as the pool's are, with what the caller's hooks do to
-// those, but beside it: set up for the relay alone.
-func (l *Log) connect(ctx context.Context) (*pgx.Conn, error) {
-	pool, err := pgxpool.NewWithConfig(ctx, l.ownConfig())
-	if err != nil {
-		return nil, fmt.Errorf("connect: %w", err)
-	}
-	defer pool.Close()
-	pooled, err := pool.Acquire(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("connect: %w", err)
-	}
-	conn := pooled.Hijack()
-	if _, err := conn.Exec(ctx, l.sql.connect); err != nil {
-		return nil, errors.Join(fmt.Errorf("set up connection: %w", err), closeConn(conn))
-	}
-	return conn, nil
-}
-
-// readBuffer is how much is read of a connection at once. The driver by itself reads
-// 8 kB, which makes a hundred reads of a page.
-const readBuffer = 64 << 10
-
-// ownConfig returns the configuration of a pool for one connection that is made as the
-// given pool's are, but reads more at once.
-func (l *Log) ownConfig() *pgxpool.Config {
-	cfg := l.pool.Config()
-	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = 1, 0, 0
-	build := cfg.ConnConfig.BuildFrontend
-	cfg.ConnConfig.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
-		return build(bufio.NewReaderSize(r, readBuffer), w)
-	}
-	return cfg
-}
-
 // sequenceRow is what sequence.sql returns.
 type sequenceRow struct {
 	Last, High, Increment, Cache int64
@@ -226,14 +183,13 @@ type querier interface {
 
 // oneRow runs a statement that returns one row, whose columns are the fields
 // of T in order. It returns pgx.ErrNoRows where there is none.
+// unplanned sends a statement in one piece, and keeps no plan of it. The driver's other
+// way to keep none asks what the statement is before it sends the arguments, and behind
+// a pooler these can go to another connection: to whatever statement somebody else has
+// there.
+const unplanned = pgx.QueryExecModeExec
+
 func oneRow[T any](ctx context.Context, db querier, sql string, args ...any) (T, error) {
 	rows, _ := db.Query(ctx, sql, args...) // CollectOneRow reports the error
 	return pgx.CollectOneRow(rows, pgx.RowToStructByPos[T])
-}
-
-// closeConn closes a connection that may hang, without waiting for long.
-func closeConn(conn *pgx.Conn) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	return conn.Close(ctx)
 }

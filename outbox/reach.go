@@ -44,7 +44,7 @@ func (l *Log) Led(ctx context.Context) (bool, error) {
 }
 
 func (l *Log) reach(ctx context.Context) (reachRow, error) {
-	row, err := oneRow[reachRow](ctx, l.pool, l.sql.reach, pgx.QueryExecModeDescribeExec)
+	row, err := oneRow[reachRow](ctx, l.pool, l.sql.reach, unplanned)
 	if err != nil {
 		return row, fmt.Errorf("read reach of the log: %w", err)
 	}
@@ -120,7 +120,7 @@ func (l *Log) firstFrom(ctx context.Context, at time.Time, lo, hi int64) (int64,
 	end := hi + 1
 	for above := end; lo < above; {
 		middle := lo + (above-lo)/2
-		found, err := oneRow[row](ctx, l.pool, l.sql.probe, pgx.QueryExecModeDescribeExec, middle)
+		found, err := oneRow[row](ctx, l.pool, l.sql.probe, unplanned, middle)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			above = middle
@@ -144,7 +144,7 @@ type countRow struct {
 // count counts the events of an order from lo through hi.
 func (l *Log) count(ctx context.Context, o RewindOrder, lo, hi int64, p *RewindPreview) error {
 	for ; lo <= hi; lo += countStep {
-		row, err := oneRow[countRow](ctx, l.pool, l.sql.count, pgx.QueryExecModeDescribeExec,
+		row, err := oneRow[countRow](ctx, l.pool, l.sql.count, unplanned,
 			lo, min(lo+countStep-1, hi), texts(o.Types), texts(o.Keys), when(o.Since), when(o.Until))
 		if err != nil {
 			return fmt.Errorf("count events: %w", err)

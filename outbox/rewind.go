@@ -241,7 +241,7 @@ func (l *Log) make(ctx context.Context, wish string, asked map[string]any, actor
 	if err != nil {
 		return Rewind{}, fmt.Errorf("encode order: %w", err)
 	}
-	args = slices.Concat([]any{pgx.QueryExecModeDescribeExec, actor, reason}, args, []any{wish, string(details)})
+	args = slices.Concat([]any{unplanned, actor, reason}, args, []any{wish, string(details)})
 	for {
 		rows, _ := l.pool.Query(ctx, l.sql.rewind, args...) // CollectOneRow reports the error
 		r, err := pgx.CollectOneRow(rows, scanRewind)
@@ -313,7 +313,7 @@ func (l *Log) CancelRewind(ctx context.Context, id int64, actor, reason string) 
 	if err := errors.Join(l.err, checkBy(1, actor, reason)); err != nil {
 		return Rewind{}, fmt.Errorf("outbox: cancel rewind: %w", postroom.Refuse(err))
 	}
-	rows, _ := l.pool.Query(ctx, l.sql.cancelRewind, pgx.QueryExecModeDescribeExec, id, actor, reason) // CollectOneRow reports the error
+	rows, _ := l.pool.Query(ctx, l.sql.cancelRewind, unplanned, id, actor, reason) // CollectOneRow reports the error
 	r, err := pgx.CollectOneRow(rows, scanRewind)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = fmt.Errorf("%w runs", ErrNoRewind)
@@ -325,7 +325,7 @@ func (l *Log) CancelRewind(ctx context.Context, id int64, actor, reason string) 
 }
 
 func (l *Log) list(ctx context.Context, id *int64, wish *string, before *int64, limit int) ([]Rewind, error) {
-	rows, _ := l.pool.Query(ctx, l.sql.rewinds, pgx.QueryExecModeDescribeExec, id, wish, before, limit) // CollectRows reports the error
+	rows, _ := l.pool.Query(ctx, l.sql.rewinds, unplanned, id, wish, before, limit) // CollectRows reports the error
 	all, err := pgx.CollectRows(rows, scanRewind)
 	if err != nil {
 		return nil, fmt.Errorf("read rewinds: %w", err)

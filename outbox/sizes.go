@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/postroom/postroom"
 )
 
@@ -36,7 +34,7 @@ func (l *Log) Sizes(ctx context.Context) (Sizes, error) {
 	}
 	// No plan is kept: one that was made while the log was empty would scan and
 	// sort it later.
-	row, err := oneRow[sizesRow](ctx, l.pool, l.sql.sizes, pgx.QueryExecModeDescribeExec)
+	row, err := oneRow[sizesRow](ctx, l.pool, l.sql.sizes, unplanned)
 	if err != nil {
 		return Sizes{}, fmt.Errorf("outbox: read sizes: %w", err)
 	}

@@ -23,6 +23,8 @@ var (
 	connectSQL string
 	//go:embed sql/reader.sql
 	readerSQL string
+	//go:embed sql/pid.sql
+	pidSQL string
 	//go:embed sql/confirm.sql
 	confirmSQL string
 	//go:embed sql/free.sql
@@ -104,7 +106,7 @@ type statements struct {
 	write, writeOne          string
 	insertUsual, insertNew   string
 	insertOne, compare       string
-	connect, reader          string
+	connect, reader, pid     string
 	free, confirm            string
 	lead, restored, sequence string
 	pass, gather, pending    string
@@ -132,7 +134,7 @@ func load(name string) statements {
 		write:    schema.In(name, writeSQL), writeOne: schema.In(name, writeOneSQL),
 		insertUsual: schema.In(name, insertUsualSQL), insertNew: schema.In(name, insertNewSQL),
 		insertOne: schema.In(name, insertOneSQL), compare: schema.In(name, compareSQL),
-		connect: schema.In(name, connectSQL), reader: schema.In(name, readerSQL),
+		connect: schema.In(name, connectSQL), reader: schema.In(name, readerSQL), pid: pidSQL,
 		free: schema.In(name, freeSQL), confirm: schema.In(name, confirmSQL),
 		lead: schema.In(name, leadSQL), restored: schema.In(name, restoredSQL), sequence: schema.In(name, sequenceSQL),
 		pass: schema.In(name, passSQL), gather: schema.In(name, gatherSQL), pending: schema.In(name, pendingSQL),

@@ -267,9 +267,5 @@ func (t *Term) end(ctx context.Context) error {
 }
 
 func (t *Term) close() error {
-	err := closeConn(t.writer)
-	if t.reader != nil {
-		err = errors.Join(err, closeConn(t.reader))
-	}
-	return err
+	return errors.Join(closeConn(t.writer), closeConn(t.reader))
 }

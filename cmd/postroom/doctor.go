@@ -112,7 +112,7 @@ func (w *doctorWish) run(cmd *cobra.Command) error {
 // lookPool connects, for a command that looks at much: a statement that takes too long
 // costs a connection, and there are others.
 func (d *database) lookPool(ctx context.Context) (*pgxpool.Pool, error) {
-	conn, err := d.connect(ctx) // which says what is wrong with the address
+	conn, err := d.connect(ctx) // whose faults are told better than those of a pool
 	if err != nil {
 		return nil, err
 	}

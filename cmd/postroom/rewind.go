@@ -88,14 +88,7 @@ func (w *rewindWish) with(ctx context.Context, do func(log *outbox.Log) error) e
 	if err != nil {
 		return err
 	}
-	conn, err := w.db.connect(ctx) // whose faults are told better than those of a pool
-	if err != nil {
-		return err
-	}
-	if err := closeConn(ctx, conn); err != nil {
-		return err
-	}
-	pool, err := w.db.pool(ctx)
+	pool, err := w.db.lookPool(ctx)
 	if err != nil {
 		return err
 	}

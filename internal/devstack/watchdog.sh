@@ -1,6 +1,7 @@
 # Removes the directory $1 once standard input ends, after stopping what runs for
-# it: the PostgreSQL server in $1/data, the NATS server of $1/nats.pid, the
-# container that $1/container names and the network that $1/network names.
+# it: the PostgreSQL server in $1/data, the NATS server of $1/nats.pid, the pooler of
+# $1/pooler.pid, the container that $1/container names and the network that $1/network
+# names.
 #
 # The only write end of standard input is held by the process that owns the
 # directory, so the input ends when that process does, however it does.
@@ -26,11 +27,11 @@ free() {
 	[ -z "$id" ] || ipcrm -m "$id"
 }
 
-# A NATS server can be killed at once: nothing of it is to stay. Its file has no
-# end of line, which read takes for a failure.
-end_nats() {
+# A NATS server and a pooler can be killed at once: nothing of them is to stay. The
+# file of the first has no end of line, which read takes for a failure.
+end_at_once() {
 	pid=
-	[ ! -e "$dir/nats.pid" ] || read -r pid <"$dir/nats.pid"
+	[ ! -e "$1" ] || read -r pid <"$1"
 	[ -z "$pid" ] || ! running "$pid" || kill -s KILL "$pid"
 }
 
@@ -66,7 +67,8 @@ if command -v docker; then
 	done
 fi
 
-end_nats
+end_at_once "$dir/nats.pid"
+end_at_once "$dir/pooler.pid"
 n=0
 while [ -e "$dir" ] && [ "$n" -lt 150 ]; do
 	n=$((n + 1))

@@ -120,6 +120,27 @@ func OwnPostgres(t testing.TB, cfg devstack.Config) *devstack.Postgres {
 	return p
 }
 
+// PoolerURL returns a URL of the given database behind a pooler, which is gone when the
+// test ends.
+func PoolerURL(t testing.TB, database string, cfg devstack.PoolerConfig) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startPatience)
+	defer cancel()
+	p, err := devstack.StartPooler(ctx, database, cfg)
+	if errors.Is(err, devstack.ErrNoPooler) {
+		Missing(t, err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p.URL()
+}
+
 // Pool returns a pool on a migrated database of the test's own. When the test
 // ends the pool is closed, then the database dropped.
 func Pool(t testing.TB) *pgxpool.Pool {

@@ -7,7 +7,7 @@
 --
 -- Locks   none.
 -- Index   none.
--- Called  by Log.connect.
+-- Called  by Log.Lead.
 SET enable_seqscan = off;
 SET jit = off;
 

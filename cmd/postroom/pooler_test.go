@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+// Commands need no setting in the URL behind a pooler that keeps no prepared
+// statements, while others use its few connections.
+func TestCommandsThroughATransactionPooler(t *testing.T) {
+	t.Parallel()
+	r := withPublished(t, 30, 0)
+	url := devtest.PoolerURL(t, databaseURL(r.pool), devstack.PoolerConfig{Size: 3})
+	r.env["POSTROOM_DATABASE_URL"], r.env["POSTROOM_NATS_URL"] = url, r.nc.ConnectedUrl()
+	defer workBeside(t, url)()
+	for range 3 { // what is left on a connection is found the next time
+		for line, want := range map[string]int{
+			"migrate status":                       exitOK,
+			"migrate up":                           exitOK,
+			"status":                               exitOK,
+			"tables":                               exitOK,
+			"handlers":                             exitOK,
+			"keys":                                 exitOK,
+			"audit":                                exitOK,
+			"events show e30":                      exitOK,
+			"dead groups":                          exitOK,
+			"dead list":                            exitOK,
+			"reconcile":                            exitOK,
+			"stream check":                         exitOK,
+			"rewind list":                          exitOK,
+			"rewind --all --dry-run":               exitOK,
+			"rewind --key k1 --reason again --yes": exitOK,
+			"rewind cancel 1":                      exitFailed, // it is done
+			"doctor":                               exitTodo,   // messages of this stream can be removed
+		} {
+			got := postroom(t, r.env, strings.Fields(line)...)
+			if got.code != want || strings.Contains(got.errors, "prepared statement") {
+				t.Errorf("%s: exit status %d, want %d: %s%s", line, got.code, want, got.out, got.errors)
+			}
+		}
+	}
+}
+
+// workBeside has clients of a pooler send statements, until the returned function is
+// called.
+func workBeside(t *testing.T, url string) (stop func()) {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), url+"&default_query_exec_mode=exec")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var busy sync.WaitGroup
+	for range 4 {
+		busy.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := pool.Exec(ctx, "SELECT $1::int, pg_sleep(0.001)", 1); err != nil && ctx.Err() == nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	return func() { cancel(); busy.Wait(); pool.Close() }
+}

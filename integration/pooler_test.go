@@ -1,0 +1,323 @@
+package integration
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/idempotency"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/relay"
+)
+
+// unprepared is what the URL of a database needs behind a pooler that keeps no prepared
+// statements.
+const unprepared = "&default_query_exec_mode=exec"
+
+// rounds is how often those ask and write who do so beside the shop.
+const rounds = 30
+
+// All but the relay work through a pooler that gives each transaction, and each
+// statement outside of one, another of a few connections: nothing is left on one that
+// is looked for on the next. There are more clients than connections.
+func TestThroughATransactionPooler(t *testing.T) {
+	t.Parallel()
+	url, nc := devtest.DatabaseURL(t), devtest.NATS(t)
+	through := devtest.PoolerURL(t, url, devstack.PoolerConfig{Size: 4}) + unprepared
+	s := openShopThrough(t, nc, url, through, jetstream.StreamConfig{Duplicates: 2 * time.Minute, DenyDelete: true})
+	leaderOf(t, map[*process]int{startRelay(t, "relay", url, devtest.NATSURL(t)): 0})
+	stop := s.handleInOtherWays()
+
+	var beside sync.WaitGroup
+	for name, do := range map[string]func(context.Context, int) error{
+		"ask about the log": s.askLog, "ask the inspector": s.askInspector, "look at dead events": s.lookAtDead,
+		"write by other ways": s.writer(through), "do once": s.doOnce(),
+	} {
+		for range 2 {
+			beside.Go(func() {
+				for n := range rounds {
+					if err := do(t.Context(), n); err != nil {
+						t.Errorf("%s: %v", name, err)
+						return
+					}
+				}
+			})
+		}
+	}
+	s.grow(500)
+	beside.Wait()
+	s.stopClients()
+	s.wantOtherWays()
+	stop()
+	s.settle()
+}
+
+// handleInOtherWays handles the events of a stream of their own, by which the shop's
+// are not counted: each is to leave one effect at each of three handlers.
+func (s *shop) handleInOtherWays() (stop func()) {
+	s.exec("CREATE TABLE beside (handler text NOT NULL, event text NOT NULL)")
+	name := s.stream + "-beside"
+	if _, err := s.js.CreateStream(s.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{name}, DenyDelete: true}); err != nil {
+		s.Fatal(err)
+	}
+	in := inbox.New(s.pool, s.nc, inbox.Config{})
+	sub := func(handler string) inbox.Subscription {
+		return inbox.Subscription{Name: handler, Stream: name, Types: []string{name}, Workers: 3}
+	}
+	effect := func(handler string) postroom.HandlerFunc {
+		return func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+			_, err := tx.Exec(ctx, "INSERT INTO beside VALUES ($1, $2)", handler, ev.ID)
+			return err
+		}
+	}
+	ordered, batched := sub("ordered"), sub("batched")
+	ordered.Order, batched.Batch = inbox.HoldKey, 10
+	in.Handle(ordered, effect(ordered.Name))
+	in.Handle(batched, effect(batched.Name))
+	in.HandleExternal(sub("external"), func(ctx context.Context, call *inbox.Call) error {
+		_, err := call.Step(ctx, "note", func(ctx context.Context, _ string) ([]byte, error) {
+			_, err := s.pool.Exec(ctx, "INSERT INTO beside VALUES ('external', $1)", call.Event.ID)
+			return nil, err
+		})
+		return err
+	})
+	return s.background(func(ctx context.Context) {
+		if err := in.Run(ctx); err != nil {
+			s.Errorf("inbox: %v", err)
+		}
+	})
+}
+
+// wantOtherWays waits for the effects of the events that were written beside the
+// shop's own.
+func (s *shop) wantOtherWays() {
+	s.Helper()
+	const written = 2 * rounds * 2 // two of these writers, each by two ways
+	var effects, kinds int
+	devtest.Eventually(s.T, s.patience, "what was written beside to take effect", func() bool {
+		err := s.pool.QueryRow(s.Context(), "SELECT count(*), count(DISTINCT (handler, event)) FROM beside").Scan(&effects, &kinds)
+		return err == nil && kinds >= 3*written
+	})
+	if effects != 3*written || kinds != effects {
+		s.Errorf("%d effects of which %d differ, want %d of %d events at three handlers", effects, kinds, 3*written, written)
+	}
+}
+
+func (s *shop) besideEvent(key int) postroom.Event {
+	ev := postroom.NewEvent(s.stream+"-beside", key)
+	ev.Key = fmt.Sprint("beside-", key%5)
+	return ev
+}
+
+// writer writes an event in the caller's batch, and one with database/sql.
+func (s *shop) writer(through string) func(ctx context.Context, n int) error {
+	out := outbox.New(outbox.Config{Source: "/beside"})
+	db, err := sql.Open("pgx", through)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { _ = db.Close() }) // it is done with
+	return func(ctx context.Context, n int) error {
+		if err := out.Check(ctx, s.pool); err != nil {
+			return err
+		}
+		var batch pgx.Batch
+		batch.Queue("SELECT 1")
+		if err := out.Queue(&batch, s.besideEvent(n)); err != nil {
+			return err
+		}
+		if err := s.pool.SendBatch(ctx, &batch).Close(); err != nil {
+			return fmt.Errorf("batch: %w", err)
+		}
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		return errors.Join(out.WriteSQL(ctx, tx, s.besideEvent(n)), tx.Commit())
+	}
+}
+
+// doOnce does something once under a key that two of it have, in both modes.
+func (s *shop) doOnce() func(ctx context.Context, n int) error {
+	guard := idempotency.New(s.pool, idempotency.Config{})
+	return func(ctx context.Context, n int) error {
+		op := idempotency.Operation{Scope: "pooler", Key: fmt.Sprint("tx-", n), Input: n, Wait: 10 * time.Second}
+		got, _, err := idempotency.Do(ctx, guard, op, func(ctx context.Context, tx pgx.Tx) (int, error) {
+			var backend int
+			err := tx.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&backend)
+			return n, err
+		})
+		if err != nil || got != n {
+			return fmt.Errorf("in a transaction: %d, %w", got, err)
+		}
+		op.Key = fmt.Sprint("lease-", n)
+		got, _, err = idempotency.DoLease(ctx, guard, op, func(context.Context) (int, error) { return n, nil })
+		if err != nil || got != n {
+			return fmt.Errorf("under a lease: %d, %w", got, err)
+		}
+		return nil
+	}
+}
+
+// askLog asks what an operator asks about the log, has it published again in the end,
+// and thinks better of it.
+func (s *shop) askLog(ctx context.Context, n int) error {
+	log := outbox.NewLog(s.pool)
+	if err := log.Check(ctx); err != nil {
+		return fmt.Errorf("check: %w", err)
+	}
+	_, errBacklog := log.Backlog(ctx)
+	_, errSizes := log.Sizes(ctx)
+	_, errLed := log.Led(ctx)
+	_, errRewinds := log.Rewinds(ctx, 5, 0)
+	_, errPreview := log.PreviewRewind(ctx, outbox.RewindOrder{Since: time.Now().Add(-time.Hour), Until: time.Now(), Keys: []string{"1", "2"}})
+	if err := errors.Join(errBacklog, errSizes, errLed, errRewinds, errPreview); err != nil || n < rounds-1 {
+		return err
+	}
+	r, err := log.Rewind(ctx, outbox.RewindOrder{Types: []string{s.stream + ".changed"}, Rate: 10, Actor: "ada", Reason: "a try"})
+	if err == nil {
+		_, err = log.FindRewind(ctx, r.ID)
+	}
+	if err == nil {
+		_, err = log.CancelRewind(ctx, r.ID, "ada", "enough")
+	}
+	if errors.Is(err, outbox.ErrNoRewind) {
+		return nil // it has ended, or the other one has cancelled it
+	}
+	return err
+}
+
+func (s *shop) askInspector(ctx context.Context, _ int) error {
+	i := inspect.New(s.pool, s.nc, inspect.Config{})
+	_, errStatus := i.Status(ctx)
+	_, errHandlers := i.Handlers(ctx)
+	_, errKeys := i.Keys(ctx, inspect.KeyFilter{})
+	_, errTables := i.Tables(ctx)
+	_, errAudit := i.Audit(ctx, inspect.AuditFilter{})
+	return errors.Join(errStatus, errHandlers, errKeys, errTables, errAudit)
+}
+
+func (s *shop) lookAtDead(ctx context.Context, _ int) error {
+	store := deadletter.New(s.pool, deadletter.Config{})
+	_, _, errGroups := store.Groups(ctx, deadletter.Filter{})
+	_, _, errList := store.List(ctx, deadletter.Filter{}, deadletter.Page{})
+	_, errJobs := store.Jobs(ctx, 10, 0, false)
+	return errors.Join(store.Check(ctx), errGroups, errList, errJobs)
+}
+
+// A relay behind a pooler that gives its statements to several connections says so at
+// once, and leaves nothing on any of them: what it sets for itself, commits that wait for
+// no disk among it, would hold for those who get the connection next.
+func TestARelayRefusesATransactionPooler(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, mode string
+		others     int
+	}{
+		{"nobody else is there", unprepared, 0},
+		{"others are at work", unprepared, 6},
+		{"with prepared statements", "", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			const size = 3
+			through := devtest.PoolerURL(t, devtest.DatabaseURL(t), devstack.PoolerConfig{Size: size})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			defer keepBusy(t, through+unprepared, tt.others)()
+			for range 2 { // the second finds what the first has prepared
+				pool, err := pgxpool.New(ctx, through+tt.mode)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer pool.Close()
+				err = relay.New(outbox.NewLog(pool), relay.JetStream(devtest.NATS(t)), relay.Config{}).Run(ctx)
+				if !errors.Is(err, outbox.ErrPooled) {
+					t.Errorf("Run = %v, want ErrPooled", err)
+				}
+			}
+			wantUntouched(t, through+unprepared, size)
+		})
+	}
+}
+
+// keepBusy has so many clients ask one question after the other, until the returned
+// function is called.
+func keepBusy(t *testing.T, url string, clients int) (stop func()) {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var busy sync.WaitGroup
+	for range clients {
+		busy.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := pool.Exec(ctx, "SELECT pg_sleep(0.0005)"); err != nil && ctx.Err() == nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	return func() { cancel(); busy.Wait(); pool.Close() }
+}
+
+// wantUntouched looks at all of a pooler's connections, by as many transactions at once.
+func wantUntouched(t *testing.T, url string, size int) {
+	t.Helper()
+	pids := map[int]bool{}
+	for range size {
+		conn, err := pgx.Connect(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }() // with its transaction
+		tx, err := conn.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var pid int
+		var scans string
+		if err := tx.QueryRow(t.Context(), "SELECT pg_backend_pid(), current_setting('enable_seqscan')").Scan(&pid, &scans); err != nil {
+			t.Fatal(err)
+		}
+		if pids[pid] = true; scans != "on" {
+			t.Errorf("a connection that anybody gets is set up for a relay: enable_seqscan is %s", scans)
+		}
+	}
+	if len(pids) != size {
+		t.Errorf("%d connections looked at, want %d", len(pids), size)
+	}
+}
+
+// A pooler that gives each client a connection of its own is as good as none.
+func TestARelayThroughASessionPooler(t *testing.T) {
+	t.Parallel()
+	url, nc := devtest.DatabaseURL(t), devtest.NATS(t)
+	through := devtest.PoolerURL(t, url, devstack.PoolerConfig{Session: true})
+	s := openShopThrough(t, nc, through, url, jetstream.StreamConfig{Duplicates: 2 * time.Minute, DenyDelete: true})
+	terms := map[*process]int{startRelay(t, "relay", through, devtest.NATSURL(t)): 0, startRelay(t, "stand-by", through, devtest.NATSURL(t)): 0}
+	leader := leaderOf(t, terms)
+	s.grow(200)
+	leader.kill()
+	leaderOf(t, terms)
+	s.grow(200)
+	s.settle()
+}

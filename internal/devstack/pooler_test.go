@@ -1,0 +1,54 @@
+package devstack_test
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/devstack"
+)
+
+func pooler(t *testing.T, p *devstack.Postgres, cfg devstack.PoolerConfig) *devstack.Pooler {
+	t.Helper()
+	between, err := devstack.StartPooler(t.Context(), p.URL(), cfg)
+	if errors.Is(err, devstack.ErrNoPooler) && os.Getenv("POSTROOM_TEST_REQUIRE") != "1" {
+		t.Skip("SKIPPED, NOTHING WAS TESTED: ", err)
+	}
+	check(t, err)
+	t.Cleanup(func() { check(t, between.Close()) })
+	return between
+}
+
+// Two clients that do nothing are given one connection, or one each, by the mode. None
+// of it is there after Close.
+func TestPooler(t *testing.T) {
+	t.Parallel()
+	p := start(t, devstack.Config{})
+	for _, session := range []bool{false, true} {
+		between := pooler(t, p, devstack.PoolerConfig{Session: session})
+		var pids [2]int
+		for i := range pids {
+			conn, err := pgx.Connect(t.Context(), between.URL()+"&default_query_exec_mode=exec")
+			check(t, err)
+			check(t, conn.QueryRow(t.Context(), "SELECT pg_backend_pid()").Scan(&pids[i]))
+		}
+		if one := pids[0] == pids[1]; one == session {
+			t.Errorf("session %t: server processes %v", session, pids)
+		}
+		check(t, between.Close())
+		if conn, err := pgx.Connect(t.Context(), between.URL()); err == nil {
+			t.Error("the pooler answers after Close")
+			check(t, conn.Close(t.Context()))
+		}
+	}
+}
+
+func TestPoolerSaysWhyItDoesNotStart(t *testing.T) {
+	t.Parallel()
+	_, err := devstack.StartPooler(t.Context(), "postgres://u:se cret@[", devstack.PoolerConfig{})
+	if err == nil || err.Error() != "devstack: pooler: parse URL" {
+		t.Errorf("StartPooler = %v", err)
+	}
+}

@@ -1,0 +1,5 @@
+-- Which server process is behind a connection.
+--
+-- Locks   none.
+-- Called  by Log.Lead, of each of its connections several times.
+SELECT pg_backend_pid();
