@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/trace"
 
@@ -180,11 +181,22 @@ func (c *consumer) read(ctx, work context.Context) error {
 		if time.Since(began) > time.Minute {
 			failures = 1
 		}
-		c.log.WarnContext(ctx, "reading interrupted, will begin again", "error", err, "failures", failures)
+		c.log.WarnContext(ctx, "reading interrupted, will begin again", "error", plain(err), "failures", failures)
 		sleep(ctx, outage.Delay(failures))
 	}
 	return nil
 }
+
+// plain returns an error in words that say what is the matter. Of a broker that is away
+// the client library says that what it keeps for it is full; here it keeps nothing.
+func plain(err error) error {
+	if errors.Is(err, nats.ErrReconnectBufExceeded) {
+		return errNoBroker
+	}
+	return err
+}
+
+var errNoBroker = errors.New("no connection to the broker")
 
 // readOnce reads until ctx ends or reading fails.
 func (c *consumer) readOnce(ctx, work context.Context) error {
