@@ -6,6 +6,7 @@ GOLANGCI  = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.
 ARGS      ?=
 PKG       ?= ./integration ./relay ./... # first what takes longest, and what mostly waits
 TESTS     ?= .
+NATS      ?= v2.10.27
 BENCH     ?= --runs 3 --seconds 3
 BENCHTIME ?= 1s
 FUZZTIME  ?= 30s
@@ -23,7 +24,7 @@ TESTFLAGS = -race -vet=off -timeout 15m # vet is one of the linters
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo 'Variables: ARGS for demo, examples, soak and chaos, SECONDS and SEED for chaos, PKG for test and bench (./relay), TESTS, BENCH, BENCHTIME, FUZZTIME.'
+	@echo 'Variables: ARGS for demo, examples, soak and chaos, SECONDS and SEED for chaos, PKG for test and bench (./relay), TESTS, NATS, BENCH, BENCHTIME, FUZZTIME.'
 
 setup: ## Install PostgreSQL, PgBouncer and a C compiler where they are missing (Debian, Ubuntu), and download modules
 	@missing=; \
@@ -71,6 +72,12 @@ example-refunds: ## Run the refunds example: requests that are repeated, a provi
 
 test: servers ## Run all tests, against real servers, with the race detector
 	$(SCRATCH) $(BROKER) $(GO) test $(TESTFLAGS) $(PKG)
+
+test-nats: ## Run the tests of what talks to the broker on another version of NATS (NATS=v2.10.27)
+	@mkdir -p bin; cp go.mod bin/natsd-$(NATS).mod; cp go.sum bin/natsd-$(NATS).sum
+	$(GO) mod edit -require=github.com/nats-io/nats-server/v2@$(NATS) bin/natsd-$(NATS).mod
+	$(GO) build -mod=mod -modfile=bin/natsd-$(NATS).mod -o bin/natsd-$(NATS) ./integration/natsd
+	$(SCRATCH) POSTROOM_TEST_BROKER=$(CURDIR)/bin/natsd-$(NATS) $(GO) test -count=1 -vet=off -timeout 15m ./integration ./relay ./inbox ./cmd/postroom ./doctor ./inspect ./deadletter
 
 servers: ## Say which PostgreSQL and NATS the tests run on
 	@$(GO) build -o bin/natsd ./integration/natsd

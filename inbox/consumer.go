@@ -44,6 +44,7 @@ type consumer struct {
 	blocked  blocked          // of an ordered handler
 	last     *term            // in which it read when it was to end
 	lastRead mark             // of its stream, by a reader of this process
+	taken    taken            // of another handler, which has a consumer
 	settling chan struct{}    // has one for each transaction in which an external handler settles
 	owing    sync.WaitGroup   // has each failed delivery that the holder is to hold
 	turn     atomic.Uint64    // of the lane for the next event without a key

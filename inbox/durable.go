@@ -32,6 +32,7 @@ type standing struct {
 	created  time.Time // of the stream
 	types    []string
 	floor    uint64
+	reached  time.Time // the floor, or before
 	backfill uint64
 	isNew    bool
 }
@@ -73,7 +74,14 @@ func (c *consumer) ensure(ctx context.Context) (jetstream.Consumer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("consumer %s: %w", want.Durable, err)
 	}
-	return c.adopt(ctx, stream, durable, want)
+	if durable, err = c.adopt(ctx, stream, durable, want); err != nil {
+		return nil, err
+	}
+	if durable, err = c.beginAgain(ctx, stream, durable, row); err != nil {
+		return nil, err
+	}
+	c.taken.from(durable.CachedInfo().Created)
+	return durable, nil
 }
 
 // subscribe notes what the handler reads, before its consumer is made: where that
@@ -91,7 +99,7 @@ func (c *consumer) subscribe(ctx context.Context, stream *jetstream.StreamInfo) 
 	}
 	var row standing
 	err := c.inbox.pool.QueryRow(ctx, c.inbox.sql.subscribe, c.sub.Name, c.sub.Stream, created, types, floor, backfill, c.sub.filter()).
-		Scan(&row.stream, &row.created, &row.types, &row.floor, &row.backfill, &row.isNew)
+		Scan(&row.stream, &row.created, &row.types, &row.floor, &row.reached, &row.backfill, &row.isNew)
 	if err != nil {
 		return row, fmt.Errorf("note subscription: %w", err)
 	}

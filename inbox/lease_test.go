@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/telemetry"
 	"github.com/postroom/postroom/relay"
 )
@@ -18,6 +19,7 @@ import (
 func TestHandlersPassOverLeases(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
+	devtest.NeedsNATS(t, b.nc, 12)
 	err := relay.EnsureStream(t.Context(), b.nc, jetstream.StreamConfig{Name: b.stream, AllowAtomicPublish: true})
 	if err != nil {
 		t.Fatal(err)

@@ -55,7 +55,7 @@ func (t *term) check(ctx context.Context) error {
 	t.c.lostData(ctx, lostTail)
 	start := at
 	if !kept {
-		if start, err = t.firstSince(ctx, at.stored.Add(-clockSkew), state); err != nil {
+		if start, err = firstSince(ctx, t.stream, at.stored.Add(-clockSkew), state); err != nil {
 			return err
 		}
 	}
@@ -92,11 +92,11 @@ func (m mark) isIn(ctx context.Context, stream jetstream.Stream, state jetstream
 
 // firstSince returns the place before the first message that the stream got at a
 // time or later, by halves: times rise with sequences.
-func (t *term) firstSince(ctx context.Context, since time.Time, state jetstream.StreamState) (mark, error) {
+func firstSince(ctx context.Context, stream jetstream.Stream, since time.Time, state jetstream.StreamState) (mark, error) {
 	low, high := state.FirstSeq, state.LastSeq+1 // it is in [low, high]
 	for low < high {
 		middle := low + (high-low)/2
-		msg, err := t.stream.GetMsg(ctx, middle, jetstream.WithGetMsgSubject(">"))
+		msg, err := stream.GetMsg(ctx, middle, jetstream.WithGetMsgSubject(">"))
 		switch {
 		case errors.Is(err, jetstream.ErrMsgNotFound): // nothing from there on
 			high = middle

@@ -48,6 +48,7 @@ func (c *consumer) take(ctx context.Context, msg jetstream.Msg) {
 		c.log.ErrorContext(ctx, "message without a place in a stream", "error", err, "subject", msg.Subject())
 		return
 	}
+	c.taken.note(markOf(d.seq, msg.Headers(), d.stored))
 	c.metrics.consumed.Add(ctx, 1, c.metrics.stream)
 	c.hand.take(msg)
 	if c.flights.begin(d) {

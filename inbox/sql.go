@@ -75,6 +75,8 @@ var (
 	subscribeSQL string
 	//go:embed sql/recreated.sql
 	recreatedSQL string
+	//go:embed sql/lower.sql
+	lowerSQL string
 	//go:embed sql/types.sql
 	typesSQL string
 	//go:embed sql/floor.sql
@@ -117,7 +119,7 @@ type statements struct {
 	limits, settle, fail, release             string
 	settleMany, renew                         string
 	start, done, undo, forget                 string
-	subscribe, recreated, types, floor        string
+	subscribe, recreated, types, floor, lower string
 	node, leave, ledgers, unknown             string
 	sweep, expire, swept                      string
 	backlog                                   string
@@ -137,7 +139,7 @@ func load(name string) statements {
 		limits:  in(limitsSQL), settle: in(settleSQL), fail: in(failSQL), release: in(releaseSQL),
 		settleMany: in(settleManySQL), renew: in(renewSQL),
 		start: in(startSQL), done: in(doneSQL), undo: in(undoSQL), forget: in(forgetSQL),
-		subscribe: in(subscribeSQL), recreated: in(recreatedSQL), types: in(typesSQL), floor: in(floorSQL),
+		subscribe: in(subscribeSQL), recreated: in(recreatedSQL), types: in(typesSQL), floor: in(floorSQL), lower: in(lowerSQL),
 		node: in(nodeSQL), leave: in(leaveSQL), ledgers: in(ledgersSQL), unknown: in(unknownSQL),
 		sweep: in(sweepSQL), expire: in(expireSQL), swept: in(sweptSQL),
 		backlog: in(backlogSQL),

@@ -46,6 +46,9 @@ func openForgetful(t *testing.T, atomic bool) *forgetful {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
+	if atomic {
+		devtest.NeedsNATS(t, nc, 12)
+	}
 	f := &forgetful{shop: openShopWith(t, nc, jetstream.StreamConfig{AllowAtomicPublish: atomic}), broker: broker}
 	f.exec("CREATE TABLE deed (id bigserial, kind text NOT NULL, event text NOT NULL, account int NOT NULL, n int NOT NULL)")
 	f.stopKinds = f.startKinds()

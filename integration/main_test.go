@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -85,6 +86,9 @@ type process struct {
 // startRelay starts a relay process, which is killed at the test's end.
 func startRelay(t *testing.T, name, databaseURL, natsURL string, more ...string) *process {
 	t.Helper()
+	if slices.Contains(more, atomicVar+"=yes") {
+		devtest.NeedsNATS(t, devtest.NATS(t), 12)
+	}
 	p := &process{cmd: exec.Command(os.Args[0]), name: name}
 	p.cmd.Env = append(os.Environ(), roleVar+"=relay", dbVar+"="+databaseURL, natsVar+"="+natsURL)
 	p.cmd.Env = append(p.cmd.Env, more...)

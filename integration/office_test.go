@@ -67,6 +67,9 @@ func (o *office) subject(kind string) string { return o.name + "." + kind }
 // stream makes the stream of a kind of events, or changes it.
 func (o *office) stream(kind string, cfg jetstream.StreamConfig) {
 	o.Helper()
+	if cfg.AllowAtomicPublish || cfg.AllowMsgCounter {
+		devtest.NeedsNATS(o, o.nc, 12)
+	}
 	cfg.Name, cfg.Subjects = o.name+"-"+kind, []string{o.subject(kind)}
 	if cfg.AllowAtomicPublish {
 		cfg.Subjects = append(cfg.Subjects, relay.LeaseSubjects(cfg.Name))

@@ -56,6 +56,7 @@ type atomicTerm struct {
 // begin begins a term in atomic batches.
 func begin(t *testing.T, nc *nats.Conn, claim relay.Claim) *atomicTerm {
 	t.Helper()
+	devtest.NeedsNATS(t, nc, 12)
 	p := &atomicTerm{
 		publisher: publisher{T: t, batches: make(chan []*relay.Flight), outcomes: make(chan outcome, 5000)},
 		ended:     make(chan error, 1),

@@ -81,6 +81,9 @@ func (c *cluster) stream(nc *nats.Conn, name, subject string) jetstream.Stream {
 // streamOf makes a stream of three replicas that is otherwise as given.
 func (c *cluster) streamOf(nc *nats.Conn, cfg jetstream.StreamConfig) jetstream.Stream {
 	c.Helper()
+	if cfg.AllowAtomicPublish {
+		devtest.NeedsNATS(c.T, nc, 12)
+	}
 	js := management(c.T, nc)
 	cfg.Replicas = len(c.servers)
 	var s jetstream.Stream

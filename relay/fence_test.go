@@ -96,6 +96,7 @@ func TestAPausedLeaderTakesNoFence(t *testing.T) {
 // openStream makes a stream for atomic batches that can be purged.
 func openStream(t *testing.T, nc *nats.Conn, name string, more ...func(*jetstream.StreamConfig)) jetstream.Stream {
 	t.Helper()
+	devtest.NeedsNATS(t, nc, 12)
 	cfg := jetstream.StreamConfig{
 		Name: name, Subjects: []string{name + ".a", relay.LeaseSubjects(name)},
 		AllowAtomicPublish: true, Discard: jetstream.DiscardNew,

@@ -108,6 +108,9 @@ func connect(t *testing.T, url string, more ...nats.Option) *nats.Conn {
 
 func stream(t *testing.T, nc *nats.Conn, cfg jetstream.StreamConfig) jetstream.Stream {
 	t.Helper()
+	if cfg.AllowAtomicPublish {
+		devtest.NeedsNATS(t, nc, 12)
+	}
 	if err := relay.EnsureStream(t.Context(), nc, cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -320,6 +323,8 @@ func TestEnsureStreamTriesAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
+	// An older one leaves what is in the way there.
+	devtest.NeedsNATS(t, nc, 12)
 	stream(t, nc, jetstream.StreamConfig{Name: "ANY", Subjects: []string{"any"}}) // so that there is a directory of streams
 	if err := os.WriteFile(filepath.Join(broker.Dir(), "$G", "streams", "BLOCKED"), nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -96,6 +96,9 @@ func TestCheckExaminesStreams(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
+			if tt.cfg.PersistMode != jetstream.DefaultPersistMode {
+				devtest.NeedsNATS(t, nc, 12)
+			}
 			cfg, subject := tt.cfg, "ex."+strings.ReplaceAll(tt.name, " ", "-")
 			cfg.Name = "EX-" + strings.ReplaceAll(tt.name, " ", "-")
 			src, scope := using(subject), relay.Config{}

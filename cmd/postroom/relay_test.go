@@ -438,6 +438,7 @@ func testSecondSignal(t *testing.T, binary string) {
 }
 
 func testAtomic(t *testing.T, binary string) {
+	devtest.NeedsNATS(t, devtest.NATS(t), 12)
 	server, pool := devtest.OwnNATS(t), devtest.Pool(t)
 	orders(t, pool, server.URL())
 	env := environment{"NATS_URL": server.URL()}

@@ -17,4 +17,4 @@ SET types = CASE WHEN s.types IS NOT NULL AND excluded.types IS NOT NULL
     epoch = s.epoch + (NOT s.subjects @> excluded.subjects)::int,
     reader = CASE WHEN s.subjects @> excluded.subjects THEN s.reader END,
     reader_until = CASE WHEN s.subjects @> excluded.subjects THEN s.reader_until END
-RETURNING stream, stream_created, types, floor, backfill_through, created_at > now() - interval '1 minute' AS is_new;
+RETURNING stream, stream_created, types, floor, floor_at, backfill_through, created_at > now() - interval '1 minute' AS is_new;

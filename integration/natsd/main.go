@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/internal/natsd"
 )
 
 func main() {
-	devstack.ServeNATS()
+	natsd.Serve()
 	fmt.Fprintln(os.Stderr, "natsd: tests start this: see POSTROOM_TEST_BROKER in internal/devtest")
 	os.Exit(2)
 }

@@ -12,47 +12,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
+	"github.com/postroom/postroom/internal/natsd"
 )
-
-// serveVariable makes this program the server of a NATSConfig.Process. Its first
-// argument is the configuration file.
-const serveVariable = "POSTROOM_DEVSTACK_NATS"
 
 // ServeNATS does nothing, unless this process was started as the server of a
 // NATSConfig.Process: then it is that server, and does not return. It is to be
 // called before anything else in main, or in TestMain.
-func ServeNATS() {
-	if os.Getenv(serveVariable) == "" {
-		return
-	}
-	go func() { // the server goes away with the process that started it
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(1)
-	}()
-	if err := serveNATS(os.Args[1]); err != nil {
-		fmt.Fprintln(os.Stderr, "nats-server:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
-
-func serveNATS(conf string) error {
-	opts, err := server.ProcessConfigFile(conf)
-	if err != nil {
-		return err
-	}
-	srv, err := server.NewServer(opts)
-	if err != nil {
-		return err
-	}
-	srv.ConfigureLogger()
-	if err := server.Run(srv); err != nil {
-		return err
-	}
-	srv.WaitForShutdown()
-	return nil
-}
+func ServeNATS() { natsd.Serve() }
 
 // natsProcess is a server in a process of its own.
 type natsProcess struct {
@@ -65,7 +31,7 @@ type natsProcess struct {
 }
 
 func startNATSProcess(ctx context.Context, cfg NATSConfig) (*NATS, error) {
-	if os.Getenv(serveVariable) != "" {
+	if os.Getenv(natsd.Variable) != "" {
 		return nil, errors.New("this process is a server itself: call devstack.ServeNATS before anything else in main")
 	}
 	cfg.Name = cmp.Or(cfg.Name, defaultNATSName)
@@ -115,7 +81,7 @@ func (n *natsProcess) start(ctx context.Context) error {
 		program = self
 	}
 	cmd := exec.Command(program, filepath.Join(n.guard.dir, natsConfFile)) // the watchdog knows it by its argument
-	cmd.Env = append(os.Environ(), serveVariable+"=yes")
+	cmd.Env = append(os.Environ(), natsd.Variable+"=yes")
 	cmd.SysProcAttr = ownSession(nil)
 	input, err := cmd.StdinPipe()
 	if err != nil {

@@ -2,6 +2,7 @@ package devtest
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -92,6 +93,17 @@ func NATS(t testing.TB) *nats.Conn {
 func Answers(t testing.TB, nc *nats.Conn) {
 	t.Helper()
 	Eventually(t, time.Minute, "the broker to answer on the test's connection", func() bool { return nc.FlushTimeout(time.Second) == nil })
+}
+
+// NeedsNATS skips a test of what came with a version of the server, 2.minor, where the
+// server of a connection is older.
+func NeedsNATS(t testing.TB, nc *nats.Conn, minor int) {
+	t.Helper()
+	version := nc.ConnectedServerVersion()
+	var has int
+	if _, err := fmt.Sscanf(version, "2.%d.", &has); err == nil && has < minor {
+		t.Skipf("SKIPPED, NOTHING WAS TESTED: the server has version %s, and this came with 2.%d", version, minor)
+	}
 }
 
 // OwnNATS returns a server of the test's own, which it may stop and restart.
