@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -66,6 +68,11 @@ func (c *consumer) overtaken(ctx context.Context, stream jetstream.Stream, consu
 		return 0, false, err
 	}
 	kept, err := at.isIn(ctx, stream, info.State)
+	if err != nil && c.mayNotRead() {
+		c.log.WarnContext(ctx, "whether the broker has lost messages cannot be told where they may not be read; grant $JS.API.STREAM.MSG.GET.* and $JS.API.DIRECT.GET.>",
+			"stream", c.sub.Stream, "error", err)
+		kept, err = true, nil
+	}
 	if err != nil || kept && last <= info.State.LastSeq {
 		return 0, false, err
 	}
@@ -81,6 +88,13 @@ func (c *consumer) overtaken(ctx context.Context, stream jetstream.Stream, consu
 	}
 	place, err := firstSince(ctx, stream, since.Add(-clockSkew), info.State)
 	return min(from, place.seq), err == nil, err
+}
+
+// mayNotRead reports whether the broker has refused to this user to read single messages.
+// It says so to the connection, and the request stays without an answer.
+func (c *consumer) mayNotRead() bool {
+	err := c.inbox.nc.LastError()
+	return errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), ".GET.")
 }
 
 func (c *consumer) infoOf(ctx context.Context, stream jetstream.Stream) (*jetstream.StreamInfo, error) {

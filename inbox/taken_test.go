@@ -3,12 +3,19 @@ package inbox_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/relay"
 )
 
 // messages returns the directory in which the broker keeps the stream's messages.
@@ -54,5 +61,50 @@ func TestAConsumerThatIsAheadOfItsStream(t *testing.T) {
 			v.eventually("the effects of what took their places", func() bool { return len(v.effects("h")) == 20+tt.more })
 			v.wantOnce("h", slices.Concat(kept, lost, more)...)
 		})
+	}
+}
+
+// A user of the broker that may not read single messages cannot tell whether any were
+// lost. That is said, and the handler goes on.
+func TestAHandlerThatMayNotReadMessages(t *testing.T) {
+	t.Parallel()
+	server, err := devstack.StartNATS(t.Context(), devstack.NATSConfig{Options: `accounts { shop { jetstream: enabled, users: [
+		{user: all, password: x}
+		{user: some, password: x, permissions: {publish: {deny: ["$JS.API.STREAM.MSG.GET.>", "$JS.API.DIRECT.GET.>"]}}} ] } }`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	connect := func(user string) *nats.Conn {
+		nc, err := nats.Connect(server.URL(), append(relay.ConnectOptions(), nats.UserInfo(user, "x"))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		return nc
+	}
+	b := newBenchOn(t, devtest.Pool(t), connect("all"))
+	var log told
+	cfg := b.config()
+	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	b.in = inbox.New(b.pool, connect("some"), cfg)
+	b.in.Handle(b.subscription("h"), effect("h"))
+	b.publish("before")
+	b.run()
+	b.eventually("the effect", func() bool { return len(b.effects("h")) == 1 })
+	server.Stop()
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	devtest.Answers(t, b.nc)
+	b.publish("after")
+	b.eventually("the other effect", func() bool { return len(b.effects("h")) == 2 })
+	b.wantOnce("h", "before", "after")
+	if !strings.Contains(log.String(), "grant $JS.API.STREAM.MSG.GET.*") {
+		t.Errorf("the log does not say what is missing: %s", log.String())
 	}
 }

@@ -181,14 +181,14 @@ type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// oneRow runs a statement that returns one row, whose columns are the fields
-// of T in order. It returns pgx.ErrNoRows where there is none.
 // unplanned sends a statement in one piece, and keeps no plan of it. The driver's other
 // way to keep none asks what the statement is before it sends the arguments, and behind
 // a pooler these can go to another connection: to whatever statement somebody else has
 // there.
 const unplanned = pgx.QueryExecModeExec
 
+// oneRow runs a statement that returns one row, whose columns are the fields
+// of T in order. It returns pgx.ErrNoRows where there is none.
 func oneRow[T any](ctx context.Context, db querier, sql string, args ...any) (T, error) {
 	rows, _ := db.Query(ctx, sql, args...) // CollectOneRow reports the error
 	return pgx.CollectOneRow(rows, pgx.RowToStructByPos[T])
