@@ -87,6 +87,9 @@ func (c *consumer) overtaken(ctx context.Context, stream jetstream.Stream, consu
 		since = row.reached
 	}
 	place, err := firstSince(ctx, stream, since.Add(-clockSkew), info.State)
+	if err != nil && c.mayNotRead() {
+		place, err = mark{}, nil // from the start: the ledger absorbs what was decided
+	}
 	return min(from, place.seq), err == nil, err
 }
 
