@@ -28,12 +28,7 @@ func TestPooler(t *testing.T) {
 	p := start(t, devstack.Config{})
 	for _, session := range []bool{false, true} {
 		between := pooler(t, p, devstack.PoolerConfig{Session: session})
-		var pids [2]int
-		for i := range pids {
-			conn, err := pgx.Connect(t.Context(), between.URL()+"&default_query_exec_mode=exec")
-			check(t, err)
-			check(t, conn.QueryRow(t.Context(), "SELECT pg_backend_pid()").Scan(&pids[i]))
-		}
+		pids := serversOfTwo(t, between)
 		if one := pids[0] == pids[1]; one == session {
 			t.Errorf("session %t: server processes %v", session, pids)
 		}
@@ -43,6 +38,21 @@ func TestPooler(t *testing.T) {
 			check(t, conn.Close(t.Context()))
 		}
 	}
+}
+
+// serversOfTwo returns the server processes of two clients that are there at once. Both
+// stay until both have asked: a connection that nobody refers to any more is closed when
+// memory is collected, and the pooler may give its server process to the next client.
+func serversOfTwo(t *testing.T, between *devstack.Pooler) [2]int {
+	t.Helper()
+	var pids [2]int
+	for i := range pids {
+		conn, err := pgx.Connect(t.Context(), between.URL()+"&default_query_exec_mode=exec")
+		check(t, err)
+		defer func() { check(t, conn.Close(t.Context())) }()
+		check(t, conn.QueryRow(t.Context(), "SELECT pg_backend_pid()").Scan(&pids[i]))
+	}
+	return pids
 }
 
 func TestPoolerSaysWhyItDoesNotStart(t *testing.T) {
