@@ -30,6 +30,16 @@ type Backlog struct {
 	// written.
 	Oldest time.Duration
 
+	// Writer is for how long the transaction has been open that was the first to begin
+	// of those that have written to the log and neither committed nor rolled back;
+	// zero where there is none. Its events go out when it commits.
+	Writer time.Duration
+
+	// WritersUntold is how many such transactions Writer does not count, because the
+	// relay's role may not see when they began. PostgreSQL tells that to members of
+	// their role and of pg_read_all_stats.
+	WritersUntold int64
+
 	// Bytes are the sizes of tables on disk, with their indexes, by name.
 	Bytes map[string]int64
 }

@@ -48,7 +48,7 @@ func newGauges(in *Inbox) *gauges {
 		capacity:   telemetry.Gauge(m, telemetry.InboxCapacity, "{event}", "How many it takes in hand."),
 		pending:    telemetry.Gauge(m, telemetry.InboxPending, "{event}", "Events that the broker has not delivered yet."),
 		ackPending: telemetry.Gauge(m, telemetry.InboxAckPending, "{event}", "Events that were delivered and not acknowledged."),
-		drifted:    telemetry.Gauge(m, telemetry.CheckFailed, "1", "1 while the set-up is not as it should be."),
+		drifted:    telemetry.Switch(m, telemetry.CheckFailed, "1 while the set-up is not as it should be."),
 	}
 }
 

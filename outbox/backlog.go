@@ -16,6 +16,8 @@ type backlogRow struct {
 	Keys                               int64
 	RetryingAge, WaitingAge, DeadAge   float64
 	Overdue                            float64
+	WriterAge                          float64
+	WritersUntold                      int64
 }
 
 // Backlog returns how far behind the relay is, what it holds, and how large the
@@ -44,7 +46,8 @@ func (l *Log) Backlog(ctx context.Context) (postroom.Backlog, error) {
 		},
 		HeldKeys: row.Keys, Overdue: seconds(row.Overdue),
 		Oldest: sizes.Oldest,
-		Bytes:  map[string]int64{"outbox": sizes.Log, "held": sizes.Held, "inbox": sizes.Inbox},
+		Writer: seconds(row.WriterAge), WritersUntold: row.WritersUntold,
+		Bytes: map[string]int64{"outbox": sizes.Log, "held": sizes.Held, "inbox": sizes.Inbox},
 	}, nil
 }
 

@@ -25,7 +25,7 @@ type Measurer interface {
 type gauges struct {
 	age, events, leader, paused, check metric.Float64ObservableGauge
 	held, heldAge, keys, overdue       metric.Float64ObservableGauge
-	retention, size                    metric.Float64ObservableGauge
+	retention, size, writer            metric.Float64ObservableGauge
 	appended                           metric.Int64ObservableCounter
 	lane                               metric.MeasurementOption
 	reasons                            map[postroom.HeldReason]metric.MeasurementOption
@@ -39,14 +39,15 @@ func (r *Relay) gauge() (end func()) {
 	g := &gauges{
 		age:       telemetry.Gauge(m, telemetry.RelayLagAge, "s", "Age of the oldest event that is committed and not published."),
 		events:    telemetry.Gauge(m, telemetry.RelayLagEvents, "{event}", "Events that are not published, by arithmetic."),
-		leader:    telemetry.Gauge(m, telemetry.RelayLeader, "1", "1 while this relay leads."),
-		paused:    telemetry.Gauge(m, telemetry.RelayPaused, "1", "1 while publishing waits for the broker or a stream."),
-		check:     telemetry.Gauge(m, telemetry.CheckFailed, "1", "1 while the set-up is not as it should be."),
+		leader:    telemetry.Switch(m, telemetry.RelayLeader, "1 while this relay leads."),
+		paused:    telemetry.Switch(m, telemetry.RelayPaused, "1 while publishing waits for the broker or a stream."),
+		check:     telemetry.Switch(m, telemetry.CheckFailed, "1 while the set-up is not as it should be."),
 		held:      telemetry.Gauge(m, telemetry.HeldEvents, "{event}", "Events in held."),
 		heldAge:   telemetry.Gauge(m, telemetry.HeldOldest, "s", "For how long the oldest of them has been held."),
 		keys:      telemetry.Gauge(m, telemetry.HeldKeys, "{key}", "Keys that wait for a held event."),
 		overdue:   telemetry.Gauge(m, telemetry.HeldOverdue, "s", "For how long a held event has been due."),
 		retention: telemetry.Gauge(m, telemetry.RetentionLag, "s", "By how much the oldest event in the log is older than the retention."),
+		writer:    telemetry.Gauge(m, telemetry.RelayWriter, "s", "For how long the oldest transaction has been open that wrote to the log."),
 		size:      telemetry.Gauge(m, telemetry.TableSize, "By", "Size of a table with its indexes."),
 		lane:      telemetry.With(telemetry.Lane.String("outbox")),
 		reasons:   make(map[postroom.HeldReason]metric.MeasurementOption),
@@ -62,7 +63,7 @@ func (r *Relay) gauge() (end func()) {
 	registration, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		g.observe(o, r)
 		return nil
-	}, g.age, g.events, g.leader, g.paused, g.check, g.held, g.heldAge, g.keys, g.overdue, g.retention, g.size, g.appended)
+	}, g.age, g.events, g.leader, g.paused, g.check, g.held, g.heldAge, g.keys, g.overdue, g.retention, g.size, g.writer, g.appended)
 	if err != nil {
 		r.cfg.Logger.Error("gauges could not be registered", "error", err)
 		return func() {}
@@ -90,7 +91,10 @@ func (g *gauges) observe(o metric.Observer, r *Relay) {
 		o.ObserveFloat64(g.heldAge, count.Age.Seconds(), g.reasons[reason])
 	}
 	o.ObserveFloat64(g.keys, float64(b.HeldKeys), telemetry.With(telemetry.Handler.String("relay")))
-	o.ObserveFloat64(g.overdue, b.Overdue.Seconds())
+	o.ObserveFloat64(g.overdue, b.Overdue.Seconds(), telemetry.With(telemetry.Handler.String("relay")))
+	if b.Writer > 0 || b.WritersUntold == 0 { // else nobody knows
+		o.ObserveFloat64(g.writer, b.Writer.Seconds())
+	}
 	for table, bytes := range b.Bytes {
 		o.ObserveFloat64(g.size, float64(bytes), telemetry.With(telemetry.Table.String(table)))
 	}

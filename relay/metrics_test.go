@@ -84,7 +84,7 @@ func TestMetrics(t *testing.T) {
 		all[1].Key = "dead"
 		all[2].Key = "slow"
 		src := &measuredSource{newFakeSource(all...), postroom.Backlog{
-			Age: 3 * time.Second, Events: 7, Appended: 20, HeldKeys: 2, Overdue: 4 * time.Second, Oldest: 80 * time.Hour,
+			Age: 3 * time.Second, Events: 7, Appended: 20, HeldKeys: 2, Overdue: 4 * time.Second, Oldest: 80 * time.Hour, Writer: time.Minute,
 			Held:  map[postroom.HeldReason]postroom.HeldCount{postroom.HeldDead: {Events: 5, Age: time.Hour}},
 			Bytes: map[string]int64{"outbox": 4096, "held": 8192},
 		}}
@@ -123,6 +123,7 @@ func TestMetrics(t *testing.T) {
 			"postroom.held.oldest.age reason=dead":                           3600,
 			"postroom.held.keys":                                             2,
 			"postroom.held.overdue.age":                                      4,
+			"postroom.relay.oldest_transaction.age":                          60,
 			"postroom.retention.lag.age table=outbox":                        8 * 3600,
 			"postroom.table.size table=held":                                 8192,
 			"postroom.check.failed":                                          1,
@@ -141,6 +142,29 @@ func TestMetrics(t *testing.T) {
 		run.wait(t)
 		if got := collect(t, reader); got["postroom.relay.leader"] != 0 || got["postroom.table.size"] != 0 {
 			t.Errorf("gauges are told after Run: %v", got)
+		}
+	})
+}
+
+// Of writers that its role may not see, a relay does not say that there are none.
+func TestAWriterThatNobodySees(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for backlog, want := range map[*postroom.Backlog]bool{
+			{}:                                    true,
+			{WritersUntold: 1}:                    false,
+			{WritersUntold: 1, Writer: time.Hour}: true,
+		} {
+			reader := sdk.NewManualReader()
+			src := &measuredSource{newFakeSource(), *backlog}
+			r := relay.New(src, &fakePublisher{stream: "SHOP"}, relay.Config{MeterProvider: sdk.NewMeterProvider(sdk.WithReader(reader))})
+			run := start(r)
+			after(time.Minute)
+			got := collect(t, reader)
+			if v, ok := got["postroom.relay.oldest_transaction.age"]; ok != want || v != backlog.Writer.Seconds() {
+				t.Errorf("%d writers untold and one open for %s: told %t, as %v s", backlog.WritersUntold, backlog.Writer, ok, v)
+			}
+			run.stop()
+			run.wait(t)
 		}
 	})
 }

@@ -340,7 +340,7 @@ func testTakeOver(t *testing.T, binary string) {
 	first := startDaemon(t, binary, databaseURL(pool), server.URL())
 	first.until("the first to lead", ready(relay.Leading))
 	publishes(20)
-	for _, want := range []string{`postroom_relay_leader_ratio{lane="outbox"} 1`, `postroom_relay_events_total{outcome="stored"} 20`} {
+	for _, want := range []string{`postroom_relay_leader{lane="outbox"} 1`, `postroom_relay_events_total{outcome="stored"} 20`} {
 		devtest.Eventually(t, 20*time.Second, want, func() bool { return strings.Contains(first.metrics(), want) })
 	}
 	second := startDaemon(t, binary, databaseURL(pool), server.URL())

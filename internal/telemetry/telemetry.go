@@ -32,6 +32,7 @@ const (
 	RelayFenced      = "postroom.relay.fenced"
 	RelayPaused      = "postroom.relay.paused"
 	RelayLate        = "postroom.relay.late.events"
+	RelayWriter      = "postroom.relay.oldest_transaction.age"
 	RelayDataLost    = "postroom.relay.data_lost"
 	RelayRepaired    = "postroom.relay.repaired.events"
 	RelayRewound     = "postroom.relay.rewound.events"
@@ -148,6 +149,12 @@ func Gauge(m metric.Meter, name, unit, about string) metric.Float64ObservableGau
 		panic(fmt.Sprintf("telemetry: %s: %v", name, err))
 	}
 	return g
+}
+
+// Switch returns a gauge that is 0 or 1, and panics as Counter does. It has no unit:
+// an exporter for Prometheus calls what has the unit 1 a ratio.
+func Switch(m metric.Meter, name, about string) metric.Float64ObservableGauge {
+	return Gauge(m, name, "", about)
 }
 
 // Level returns a gauge that is set when what it shows changes, and panics as

@@ -4,13 +4,17 @@
 -- above high or the first of pending. How many there are is arithmetic: gaps
 -- count. Of what is held, 100,000 rows are looked at.
 --
+-- A transaction that has written to the log holds a lock on it until its end, also
+-- when it is prepared. When a session's began is told to members of its role and to
+-- those of pg_read_all_stats; others are only counted, as untold.
+--
 -- Locks   none.
 -- Index   outbox_pkey (seq), its end and two seqs; held_outgoing (pos).
 -- Called  by Log.Backlog.
 SELECT coalesce(extract(epoch FROM clock_timestamp() - least(above.created_at, owed.created_at)), 0)::float8 AS age,
        greatest(coalesce(last.seq, 0) - r.high, 0) + coalesce((SELECT sum(upper(p) - lower(p)) FROM unnest(r.pending) p), 0)::bigint AS events,
        s.last_value - (NOT s.is_called)::int AS appended,
-       held.*
+       held.*, writers.*
 FROM postroom.relay r
 CROSS JOIN postroom.outbox_seq_seq s
 LEFT JOIN LATERAL (SELECT seq FROM postroom.outbox ORDER BY seq DESC LIMIT 1) last ON true
@@ -28,4 +32,14 @@ CROSS JOIN LATERAL (
            coalesce(extract(epoch FROM clock_timestamp() - min(dead_at)), 0)::float8 AS dead_age,
            coalesce(greatest(extract(epoch FROM clock_timestamp() - min(next_at)), 0), 0)::float8 AS overdue
     FROM (SELECT key, next_at, dead_at, class, held_at, first_failed_at FROM postroom.held WHERE handler = 'outbox' LIMIT 100000) h
-) held;
+) held
+CROSS JOIN LATERAL (
+    SELECT coalesce(greatest(extract(epoch FROM clock_timestamp() - min(coalesce(a.xact_start, p.prepared))), 0), 0)::float8 AS writer_age,
+           count(*) FILTER (WHERE a.xact_start IS NULL AND (a.state IS NULL OR a.state = 'disabled') AND a.pid IS NOT NULL) AS writers_untold
+    FROM pg_locks l
+    LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+    LEFT JOIN pg_locks x ON l.pid IS NULL AND x.pid IS NULL AND x.locktype = 'transactionid' AND x.virtualtransaction = l.virtualtransaction
+    LEFT JOIN pg_prepared_xacts p ON p.transaction = x.transactionid
+    WHERE l.locktype = 'relation' AND l.relation = 'postroom.outbox'::regclass AND l.mode = 'RowExclusiveLock' AND l.granted
+      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+) writers;
