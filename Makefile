@@ -19,7 +19,7 @@ SCRATCH   = env $$(integration/scratch)
 TESTFLAGS = -race -vet=off -timeout 15m # vet is one of the linters
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example-webhook example-saga example-replay example-refunds test servers test-containers images build lint fmt bench soak chaos fuzz tidy check-tidy ci
+.PHONY: help setup demo example-webhook example-saga example-replay example-refunds test test-nats test-alerts servers test-containers images build lint fmt bench soak chaos fuzz tidy check-tidy ci
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ test-nats: ## Run the tests of what talks to the broker on another version of NA
 	$(GO) build -mod=mod -modfile=bin/natsd-$(NATS).mod -o bin/natsd-$(NATS) ./integration/natsd
 	$(SCRATCH) POSTROOM_TEST_BROKER=$(CURDIR)/bin/natsd-$(NATS) $(GO) test -count=1 -vet=off -timeout 15m ./integration ./relay ./inbox ./cmd/postroom ./doctor ./inspect ./deadletter
 
+test-alerts: servers ## Evaluate the alerts and the dashboard of docs/operations on what running parts tell
+	$(SCRATCH) $(BROKER) $(GO) test -C integration/alerts -vet=off -timeout 5m
+
 servers: ## Say which PostgreSQL and NATS the tests run on
 	@$(GO) build -o bin/natsd ./integration/natsd
 	@said=$$($(SCRATCH) $(BROKER) $(GO) test -race -count=1 -v -run '^TestServers$$' ./internal/devtest 2>&1) || { echo "$$said"; exit 1; }; \
@@ -102,6 +105,7 @@ build: ## Build all packages, and the command line into bin/postroom
 
 lint: ## Run the linters and check the formatting
 	$(GOLANGCI) run
+	cd integration/alerts && $(GOLANGCI) run
 
 fmt: ## Format all files
 	$(GOLANGCI) fmt
@@ -127,6 +131,7 @@ fuzz: ## Fuzz each target for FUZZTIME (30s), all in about ten minutes
 
 tidy: ## Bring go.mod and go.sum in line with the code
 	$(GO) mod tidy
+	cd integration/alerts && $(GO) mod tidy
 
 check-tidy: ## Fail where go.mod and go.sum are not in line with the code
 	$(GO) mod tidy -diff
