@@ -41,7 +41,7 @@ func (l *leader) read(ctx context.Context) error {
 	// Conduct has copied a page before it takes the next: two pieces of memory serve all.
 	var free, handed []postroom.Logged
 	var pace pace
-	var again rewinder
+	again := rewinder{next: time.Now().Add(rewindEvery)} // what nobody has seen yet comes first
 	next := time.NewTimer(wait)
 	defer next.Stop()
 	for {

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// The state is recorded this often at the most, and no more than a
-	// twentieth of the time is spent on it: unless nothing is in flight any more, whose
-	// time it could take, and so many events would be published again after a crash.
+	// The state is recorded this often at the most, and no more than a twentieth of the
+	// time is spent on it: unless nothing is in flight any more, which it could hold up,
+	// and so many events would be published again after a crash.
 	recordEvery    = 20 * time.Millisecond
 	recordShare    = 20
 	manyUnrecorded = pageSize
@@ -45,7 +45,7 @@ func (l *leader) keepRecord(ctx context.Context) error {
 	lease := l.relay.cfg.Lease
 	sure := l.sure // the lease is valid for its whole length from here on
 	prune := time.Now().Add(recordEvery)
-	var earliest, convenient time.Time // when the next recording may begin, and when it had better
+	var next time.Time // when the next recording had better begin
 	for {
 		renew := sure.Add(lease / 3)
 		if l.relay.cfg.Retention > 0 && prune.Before(renew) {
@@ -61,7 +61,7 @@ func (l *leader) keepRecord(ctx context.Context) error {
 			timer.Stop()
 		}
 		// Here, and not before it waits: an idle relay would wake up once more for it.
-		if !sleep(ctx, time.Until(earliest)) || !l.pause(ctx, time.Until(convenient)) {
+		if !l.pause(ctx, time.Until(next)) {
 			return nil
 		}
 
@@ -82,8 +82,7 @@ func (l *leader) keepRecord(ctx context.Context) error {
 				prune = time.Now().Add(pruneShare * time.Since(began))
 			}
 		}
-		earliest = time.Now().Add(recordEvery)
-		convenient = earliest.Add(pause - recordEvery)
+		next = time.Now().Add(max(recordEvery, pause))
 	}
 }
 

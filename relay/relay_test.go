@@ -215,9 +215,10 @@ func TestTheEndOfABacklogIsRecordedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const backlog = 1500
 		src := newFakeSource(events(backlog)...)
-		src.recorded = func(*fakeTerm, context.Context) error { time.Sleep(50 * time.Millisecond); return nil }
+		const took = 50 * time.Millisecond
+		src.recorded = func(*fakeTerm, context.Context) error { time.Sleep(took); return nil }
 		run := start(relay.New(src, promptPublisher{}, relay.Config{}))
-		after(200 * time.Millisecond)
+		after(2*took + 10*time.Millisecond) // what the first page had, and the rest
 		if got := len(src.published()); got != backlog {
 			t.Errorf("%d events are recorded, want all %d", got, backlog)
 		}

@@ -83,6 +83,25 @@ func TestARewindIsReadInPages(t *testing.T) {
 	})
 }
 
+// A new leader publishes first what nobody has seen yet.
+func TestANewLeaderLooksForRewindsLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newFakeSource(events(1)...)
+		src.rewinds.all = []*fakeRewind{rewindOf(1, 1, 1, nil)}
+		run := start(relay.New(src, promptPublisher{}, relay.Config{}))
+		after(time.Millisecond)
+		if looks := len(src.looks()); looks > 0 || len(src.published()) != 1 {
+			t.Errorf("looked for rewinds %d times, and %d events are recorded; want the one event first", looks, len(src.published()))
+		}
+		after(200 * time.Millisecond)
+		if got := src.repeated(1); got != 1 {
+			t.Errorf("%d events of the rewind are recorded, want 1", got)
+		}
+		run.stop()
+		run.wait(t)
+	})
+}
+
 // Without a rewind it is looked for once a second; Wake changes nothing about that.
 func TestAnIdleRelaySeldomLooksForRewinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
