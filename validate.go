@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of an event. The database holds rows to the same limits by a trigger,
-// for writers that do not use this package. Together they keep a message below
+// Limits of an event. The database holds rows to the same limits
+// (postroom.check_event), for writers that do not use this package. Together they keep a message below
 // the broker's default max_payload of 1 MiB and its header limit of 64 KiB.
 const (
 	// MaxID is the longest ID, source, correlation id and causation id, in bytes.
