@@ -21,3 +21,16 @@ func Outcomes() (settle func(), await func(n int), told func() bool) {
 	}
 	return settle, l.await, told
 }
+
+// Usual makes events as those are that may be acknowledged together: their stream is known,
+// and takes events.
+func Usual(flights []*Flight) []*Flight {
+	to := &stream{}
+	for _, f := range flights {
+		f.stream, f.usual = to, true
+	}
+	return flights
+}
+
+// The most events that are acknowledged together.
+const MaxGroup = maxGroup

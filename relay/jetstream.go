@@ -131,21 +131,17 @@ func (p *JetStreamPublisher) Run(ctx context.Context, batches <-chan []*Flight, 
 			w.failAll(nats.ErrDisconnected)
 			return errReconnected // nothing is sent before the streams are compared
 		}
+		var batch []*Flight
 		select {
 		case <-ctx.Done():
 			return nil
-		case batch, ok := <-incoming:
+		case b, ok := <-incoming:
 			if !ok {
 				return nil
 			}
-			if p.nc.Stats().Reconnects != reconnects {
-				settleAll(batch, failure(nats.ErrDisconnected), settle)
-				break
-			}
-			if !w.isWaiting() {
-				tick.Reset(ackTimeout / 10)
-			}
-			p.send(batch, w)
+			batch = b
+		case <-w.resend:
+			batch = w.takeAgain()
 		case <-status:
 			w.failAll(nats.ErrDisconnected)
 		case now := <-tick.C:
@@ -153,6 +149,14 @@ func (p *JetStreamPublisher) Run(ctx context.Context, batches <-chan []*Flight, 
 			if w.isWaiting() {
 				tick.Reset(ackTimeout / 10)
 			}
+		}
+		if len(batch) > 0 && p.nc.Stats().Reconnects != reconnects {
+			settleAll(batch, failure(nats.ErrDisconnected), settle)
+		} else if len(batch) > 0 {
+			if !w.isWaiting() {
+				tick.Reset(ackTimeout / 10)
+			}
+			p.send(batch, w)
 		}
 		if p.nc.IsClosed() {
 			return p.refuseClosed(nats.ErrConnectionClosed)
@@ -217,17 +221,22 @@ func (p *JetStreamPublisher) refuseClosed(err error) error {
 }
 
 // send writes a batch to the connection. An event that is acknowledged is no
-// longer its own, so it touches none after it was sent.
+// longer its own, so it touches none after its group was sent.
 func (p *JetStreamPublisher) send(batch []*Flight, w *window) {
 	w.expect(batch, time.Now())
-	for i, f := range batch {
-		w.msg.Subject, w.msg.Reply = f.Subject, w.opened[i].reply
-		w.msg.Header = w.encoder.Encode(&f.Event, f.copy())
-		w.msg.Data = f.Data
-		err := p.nc.PublishMsg(&w.msg)
-		w.sent.Store(w.opened[i].serial)
-		if err != nil { // else it was copied into the connection's buffer
-			w.report(w.opened[i], failure(fmt.Errorf("send: %w", err)))
+	for _, group := range w.opened {
+		var failed map[*Flight]Outcome
+		for _, f := range group.flights {
+			w.msg.Subject, w.msg.Reply = f.Subject, group.reply
+			w.msg.Header = w.encoder.Encode(&f.Event, f.copy())
+			w.msg.Data = f.Data
+			if err := p.nc.PublishMsg(&w.msg); err != nil { // else it was copied into the connection's buffer
+				if failed == nil {
+					failed = make(map[*Flight]Outcome)
+				}
+				failed[f] = failure(fmt.Errorf("send: %w", err))
+			}
 		}
+		w.sentAll(group, failed)
 	}
 }

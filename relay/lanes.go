@@ -54,6 +54,7 @@ type Flight struct {
 	flying  bool      // sent, and without an outcome
 	follows bool      // sent along with the one before it of its key
 	alone   bool      // the broker did not take it by itself: it is not to cost others their batch
+	usual   bool      // nothing speaks against its being stored: it may be acknowledged together with others
 }
 
 // copy says which of the event's messages is sent.
@@ -168,6 +169,7 @@ func (l *lanes) send(batch []*Flight, f *Flight, now time.Time) []*Flight {
 	}
 	f.sent, f.stream = now, l.routes[f.Subject]
 	f.flying, f.follows = true, false
+	f.usual = f.stream != nil && !f.stream.out && f.tries == 0 && !f.Held && f.next == nil // the next would wait for the others, too
 	l.loaded += len(f.Data)
 	if f.stream != nil {
 		f.stream.sent++

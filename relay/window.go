@@ -1,15 +1,12 @@
 package relay
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -18,10 +15,10 @@ import (
 	"github.com/postroom/postroom/internal/wire"
 )
 
-// window is what was sent and not acknowledged. Every event in it has a slot,
-// whose number and a number of this publish make the subject of its
-// acknowledgement: an answer that comes after its time finds the slot empty, or
-// with another publish in it.
+// window is what was sent and not acknowledged. Every group of events in it has a
+// slot, whose number and a number of this publish make the subject of their
+// acknowledgements: an answer that comes after its time finds the slot empty, or
+// with another group in it.
 type window struct {
 	prefix string
 	settle func(f *Flight, o Outcome)
@@ -32,38 +29,35 @@ type window struct {
 	opened  []opened // what the batch has
 	names   []byte   // for reuse
 
-	// sent is the serial of the last publish that is with the connection. What
-	// comes after it has a slot, and its event is still being read.
-	sent atomic.Uint64
-
 	mu      sync.Mutex
-	slots   []slot
+	slots   []group
 	vacant  []int
-	serial  uint64            // of the last publish
+	serial  uint64            // of the last group
 	streams map[string]string // the names that acknowledgements have, each once
 	closed  bool
+
+	again   []*Flight     // of groups whose answers did not tell: sent by themselves now
+	resend  chan struct{} // there are such
+	alone   int           // so many events more go by themselves
+	pause   int           // so many will, after the next group that does not tell
+	doubted uint64        // the last group when one did not
 
 	lost chan []opened // nobody answered; to be looked up
 }
 
-type slot struct {
-	f      *Flight // nil: vacant
-	serial uint64
-	sent   time.Time
-}
-
-// opened is a publish in a slot.
+// opened is a group in a slot.
 type opened struct {
-	slot   int
-	serial uint64
-	reply  string
-	end    int // where reply ends among those of the batch
+	slot    int
+	serial  uint64
+	flights []*Flight // those of the batch
+	reply   string
+	end     int // where reply ends among those of the batch
 }
 
 func newWindow(prefix string, settle func(f *Flight, o Outcome)) *window {
 	return &window{
-		prefix: prefix, settle: settle, encoder: wire.NewEncoder(),
-		streams: make(map[string]string), lost: make(chan []opened, 1),
+		prefix: prefix, settle: settle, encoder: wire.NewEncoder(), pause: minPause,
+		streams: make(map[string]string), resend: make(chan struct{}, 1), lost: make(chan []opened, 1),
 	}
 }
 
@@ -72,20 +66,22 @@ func (w *window) expect(batch []*Flight, now time.Time) {
 	w.opened, w.names = w.opened[:0], w.names[:0]
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, f := range batch {
+	for len(batch) > 0 {
+		var flights []*Flight
+		flights, batch = w.split(batch)
 		if len(w.vacant) == 0 {
 			w.vacant = append(w.vacant, len(w.slots))
-			w.slots = append(w.slots, slot{})
+			w.slots = append(w.slots, group{})
 		}
 		n := w.vacant[len(w.vacant)-1]
 		w.vacant = w.vacant[:len(w.vacant)-1]
 		w.serial++
-		w.slots[n] = slot{f, w.serial, now}
+		w.slots[n].open(flights, w.serial, now)
 		w.names = append(w.names, w.prefix...)
 		w.names = strconv.AppendInt(w.names, int64(n), 36)
 		w.names = append(w.names, '-')
 		w.names = strconv.AppendUint(w.names, w.serial, 36)
-		w.opened = append(w.opened, opened{slot: n, serial: w.serial, end: len(w.names)})
+		w.opened = append(w.opened, opened{slot: n, serial: w.serial, flights: flights, end: len(w.names)})
 	}
 	names, begin := string(w.names), 0 // one piece of memory for all of them
 	for i := range w.opened {
@@ -101,37 +97,47 @@ func (w *window) isWaiting() bool {
 	return len(w.vacant) < len(w.slots)
 }
 
-// report reports the outcome of a publish, unless it has one already: an answer
+// report reports the outcome of a single publish, unless it has one already: an answer
 // that comes after its time is no news.
 func (w *window) report(p opened, o Outcome) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.isOpen(p) {
-		w.vacate(p.slot, o)
+	if g := w.group(p); g != nil {
+		w.tell(g.flights[0], o)
+		w.vacate(p.slot)
 	}
 }
 
-func (w *window) isOpen(p opened) bool {
-	return p.slot < len(w.slots) && w.slots[p.slot].f != nil && w.slots[p.slot].serial == p.serial
+// group returns a group unless it has its outcome.
+func (w *window) group(p opened) *group {
+	if p.slot < len(w.slots) && w.slots[p.slot].serial == p.serial && len(w.slots[p.slot].flights) > 0 {
+		return &w.slots[p.slot]
+	}
+	return nil
 }
 
-func (w *window) vacate(n int, o Outcome) {
-	f := w.slots[n].f
-	w.slots[n].f = nil
-	w.vacant = append(w.vacant, n)
+func (w *window) tell(f *Flight, o Outcome) {
 	if !w.closed {
 		w.settle(f, o)
 	}
 }
 
-// failAll reports every open event as unacknowledged.
+func (w *window) vacate(n int) {
+	w.slots[n].clear()
+	w.vacant = append(w.vacant, n)
+}
+
+// failAll reports every open event as unacknowledged, and those that were to be sent
+// again.
 func (w *window) failAll(cause error) {
-	w.fail(fmt.Errorf("%w: %w", ErrUnacknowledged, cause), func(slot) bool { return true })
+	err := fmt.Errorf("%w: %w", ErrUnacknowledged, cause)
+	w.fail(err, func(*group, *Flight) bool { return true })
+	settleAll(w.takeAgain(), failure(err), w.settle)
 }
 
 // expire reports events that were sent before the given time.
 func (w *window) expire(before time.Time) {
-	w.fail(fmt.Errorf("%w: %w", ErrUnacknowledged, nats.ErrTimeout), func(s slot) bool { return s.sent.Before(before) })
+	w.fail(fmt.Errorf("%w: %w", ErrUnacknowledged, nats.ErrTimeout), func(g *group, _ *Flight) bool { return g.sent.Before(before) })
 }
 
 // deny reports events whose subject an error of the connection says the user
@@ -139,7 +145,7 @@ func (w *window) expire(before time.Time) {
 // publish itself stays without an answer.
 func (w *window) deny(err error) {
 	if subject, denied := deniedSubject(err); denied {
-		w.fail(ErrNotAllowed, func(s slot) bool { return s.f.Subject == subject })
+		w.fail(ErrNotAllowed, func(_ *group, f *Flight) bool { return f.Subject == subject })
 	}
 }
 
@@ -154,16 +160,33 @@ func deniedSubject(err error) (subject string, denied bool) {
 }
 
 // fail reports those events that were sent. Another goroutine may be sending
-// others: each of these that is denied gets a denial of its own.
-func (w *window) fail(err error, which func(s slot) bool) {
+// others: each of these that is denied gets a denial of its own. What was sent with
+// one of them is sent again.
+func (w *window) fail(err error, which func(g *group, f *Flight) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	o := failure(err)
-	sent := w.sent.Load()
-	for n, s := range w.slots {
-		if s.f != nil && s.serial <= sent && which(s) {
-			w.vacate(n, o)
+	for n := range w.slots {
+		g := &w.slots[n]
+		if !g.whole {
+			continue
 		}
+		var others []*Flight
+		for _, f := range g.flights {
+			if which(g, f) {
+				w.tell(f, o)
+			} else {
+				others = append(others, f)
+			}
+		}
+		if len(others) == len(g.flights) {
+			continue
+		}
+		if g.shared {
+			w.doubt(g)
+		}
+		w.sendAgain(others)
+		w.vacate(n)
 	}
 }
 
@@ -184,7 +207,7 @@ func (w *window) onAck(m *nats.Msg) {
 	}
 	p := opened{slot: int(n), serial: serial} //nolint:gosec // 31 bits
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
-		w.ask(p)
+		w.unanswered(p)
 		return
 	}
 	stream, seq, duplicate, err := parseAck(m.Data)
@@ -194,7 +217,8 @@ func (w *window) onAck(m *nats.Msg) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.isOpen(p) {
+	g := w.group(p)
+	if g == nil {
 		return
 	}
 	if len(stream) > 0 {
@@ -205,67 +229,32 @@ func (w *window) onAck(m *nats.Msg) {
 		}
 		o.Stream = name
 	}
-	w.vacate(p.slot, o)
-}
-
-// parseAck reads a publish acknowledgement. The name of the stream is part of
-// data.
-func parseAck(data []byte) (stream []byte, seq uint64, duplicate bool, err error) {
-	// The usual answer names stream and sequence and nothing else.
-	if rest, ok := bytes.CutPrefix(data, []byte(`{"stream":"`)); ok {
-		name, rest, ok := bytes.Cut(rest, []byte(`"`))
-		digits, ok2 := bytes.CutPrefix(rest, []byte(`,"seq":`))
-		digits, ok3 := bytes.CutSuffix(digits, []byte(`}`))
-		if seq, number := parseNumber(digits); ok && ok2 && ok3 && len(name) > 0 && isPlain(name) && number {
-			return name, seq, false, nil
-		}
+	if !g.shared {
+		w.tell(g.flights[0], o)
+		w.vacate(p.slot)
+		return
 	}
-	var answer struct {
-		Stream    string `json:"stream"`
-		Sequence  uint64 `json:"seq"`
-		Duplicate bool   `json:"duplicate"`
-		Error     *struct {
-			Code        int    `json:"err_code"`
-			Status      int    `json:"code"`
-			Description string `json:"description"`
-		} `json:"error"`
-	}
-	switch err := json.Unmarshal(data, &answer); {
-	case err == nil && answer.Error != nil:
-		return []byte(answer.Stream), 0, false, &BrokerError{Code: answer.Error.Code, Status: answer.Error.Status, Description: answer.Error.Description}
-	case err == nil && answer.Stream != "" && answer.Sequence > 0: // anybody may answer on a subject
-		return []byte(answer.Stream), answer.Sequence, answer.Duplicate, nil
-	}
-	return nil, 0, false, fmt.Errorf("%w: the answer cannot be read", ErrUnacknowledged)
-}
-
-// isPlain reports whether a name stands in JSON as it is: without escapes, which '&' and
-// '<' can come as.
-func isPlain(name []byte) bool {
-	for _, c := range name {
-		if c < ' ' || c > '~' || c == '\\' {
-			return false
-		}
-	}
-	return true
-}
-
-// parseNumber reads a number above zero, in at most 18 digits.
-func parseNumber(text []byte) (n uint64, ok bool) {
-	if len(text) == 0 || len(text) > 18 || text[0] < '1' {
-		return 0, false
-	}
-	for _, c := range text {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		n = n*10 + uint64(c-'0')
-	}
-	return n, true
+	g.take(o)
+	w.judge(p.slot)
 }
 
 // failure returns the outcome of an error.
 func failure(err error) Outcome { return Outcome{Class: classify(err), Err: err} }
+
+// unanswered takes in that nobody listens on an event's subject.
+func (w *window) unanswered(p opened) {
+	w.mu.Lock()
+	g := w.group(p)
+	if g != nil && g.shared {
+		g.vague = true
+		w.judge(p.slot)
+		g = nil
+	}
+	w.mu.Unlock()
+	if g != nil {
+		w.ask(p)
+	}
+}
 
 // ask has the stream of an event looked up: the server says in the same words
 // that no stream has a subject, and that the stream which has it is without a
@@ -313,10 +302,10 @@ func (w *window) lookUp(ctx context.Context, nc *nats.Conn) {
 func (w *window) subject(p opened) (string, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.isOpen(p) {
-		return "", false
+	if g := w.group(p); g != nil {
+		return g.flights[0].Subject, true
 	}
-	return w.slots[p.slot].f.Subject, true
+	return "", false
 }
 
 // streamOf returns the outcome of an event that nobody answered to.

@@ -26,7 +26,8 @@ func TestADenialSettlesWhatWasSent(t *testing.T) {
 	if len(settled) > 0 {
 		t.Fatalf("settled %v before any was sent", settled)
 	}
-	w.sent.Store(w.opened[1].serial)
+	w.sentAll(w.opened[0], nil)
+	w.sentAll(w.opened[1], nil)
 	w.deny(denial)
 	if fmt.Sprint(settled) != "[0 1]" {
 		t.Errorf("settled %v, want the two that were sent", settled)
