@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -78,6 +79,16 @@ func wantStored(t *testing.T, s jetstream.Stream, events []postroom.Logged, told
 	}
 }
 
+// wantAtOnce looks whether no event had to be sent again, which a stream would tell of.
+func wantAtOnce(t *testing.T, told map[int64]relay.Outcome) {
+	t.Helper()
+	for seq, o := range told {
+		if o.Duplicate {
+			t.Errorf("event %d was sent again: the answers to its group did not tell", seq)
+		}
+	}
+}
+
 // What goes together has one reply subject, and each event its own place.
 func TestEventsAreAcknowledgedTogether(t *testing.T) {
 	t.Parallel()
@@ -95,7 +106,9 @@ func TestEventsAreAcknowledgedTogether(t *testing.T) {
 	}
 	defer func() { _ = watch.Unsubscribe() }()
 	events := several("together.a", 3*relay.MaxGroup+5)
-	wantStored(t, s, events, publishTogether(t, connect(t, nc.ConnectedUrl()), events))
+	told := publishTogether(t, connect(t, nc.ConnectedUrl()), events)
+	wantStored(t, s, events, told)
+	wantAtOnce(t, told)
 	if err := nc.Flush(); err != nil {
 		t.Fatal(err)
 	}
@@ -106,13 +119,50 @@ func TestEventsAreAcknowledgedTogether(t *testing.T) {
 	}
 
 	// The stream has them all: the same places again.
-	told := publishTogether(t, connect(t, nc.ConnectedUrl()), events)
+	told = publishTogether(t, connect(t, nc.ConnectedUrl()), events)
 	wantStored(t, s, events, told)
 	for seq, o := range told {
 		if !o.Duplicate {
 			t.Errorf("event %d is told to be new, and was there", seq)
 		}
 	}
+}
+
+// In a cluster answers come from whoever leads the stream, also through another server.
+// While the leader changes they may be missing, or come from two; what is told to be
+// stored is.
+func TestAClusterAcknowledgesTogether(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	nc := connect(t, c.url())
+	s := c.stream(nc, "REPLICATED", "replicated.>")
+	for name, server := range c.servers {
+		events := several("replicated."+name, 10*relay.MaxGroup)
+		told := publishTogether(t, connect(t, server.URL()), events)
+		wantStored(t, s, events, told)
+		wantAtOnce(t, told)
+	}
+
+	stored := 0
+	for round := range 5 {
+		events := several(fmt.Sprint("replicated.round-", round), 100*relay.MaxGroup)
+		var stepping sync.WaitGroup
+		stepping.Go(func() {
+			if _, err := nc.Request("$JS.API.STREAM.LEADER.STEPDOWN.REPLICATED", nil, 5*time.Second); err != nil {
+				t.Errorf("the leader does not step down: %v", err)
+			}
+		})
+		told := publishTogether(t, connect(t, c.url()), events)
+		stepping.Wait()
+		devtest.Eventually(t, clusterPatience, "a new leader", func() bool { return c.leader(s) != "" })
+		events = slices.DeleteFunc(events, func(ev postroom.Logged) bool { return told[ev.Seq].Class != relay.Stored })
+		stored += len(events)
+		wantStored(t, s, events, told)
+	}
+	if stored == 0 {
+		t.Error("inconclusive: nothing was stored while the leader changed")
+	}
+	t.Logf("%d events were stored while the leader changed", stored)
 }
 
 // The events beside one that is refused are stored, and each has its own outcome.
