@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/relay"
 )
@@ -163,6 +164,21 @@ func TestAClusterAcknowledgesTogether(t *testing.T) {
 		t.Error("inconclusive: nothing was stored while the leader changed")
 	}
 	t.Logf("%d events were stored while the leader changed", stored)
+}
+
+// Where the streams are another account's, the broker gives each message a reply subject
+// of its own in the place of the group's, and answers come back on that.
+func TestAnotherAccountAcknowledgesTogether(t *testing.T) {
+	t.Parallel()
+	broker := startNATS(t, devstack.NATSConfig{Options: `accounts {
+		STREAMS { jetstream: enabled, users: [ { user: streams, password: s } ], exports: [ { service: "across.>", response_type: singleton } ] }
+		RELAYS { users: [ { user: relay, password: r } ], imports: [ { service: { account: STREAMS, subject: "across.>" } } ] }
+	}`})
+	s := stream(t, connect(t, broker.URL(), nats.UserInfo("streams", "s")), jetstream.StreamConfig{Name: "ACROSS", Subjects: []string{"across.>"}})
+	events := several("across.a", 10*relay.MaxGroup)
+	told := publishTogether(t, connect(t, broker.URL(), nats.UserInfo("relay", "r")), events)
+	wantStored(t, s, events, told)
+	wantAtOnce(t, told)
 }
 
 // The events beside one that is refused are stored, and each has its own outcome.
