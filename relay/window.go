@@ -160,8 +160,9 @@ func deniedSubject(err error) (subject string, denied bool) {
 }
 
 // fail reports those events that were sent. Another goroutine may be sending
-// others: each of these that is denied gets a denial of its own. What was sent with
-// one of them is sent again.
+// others: each of these that is denied gets a denial of its own, and one that comes
+// while its group is being sent is looked at again by review. What was sent with one of
+// those that are reported is sent again.
 func (w *window) fail(err error, which func(g *group, f *Flight) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
