@@ -150,13 +150,11 @@ func (p *JetStreamPublisher) Run(ctx context.Context, batches <-chan []*Flight, 
 				tick.Reset(ackTimeout / 10)
 			}
 		}
-		if len(batch) > 0 && p.nc.Stats().Reconnects != reconnects {
-			settleAll(batch, failure(nats.ErrDisconnected), settle)
-		} else if len(batch) > 0 {
+		if len(batch) > 0 {
 			if !w.isWaiting() {
 				tick.Reset(ackTimeout / 10)
 			}
-			p.send(batch, w)
+			p.send(batch, w, reconnects)
 		}
 		if p.nc.IsClosed() {
 			return p.refuseClosed(nats.ErrConnectionClosed)
@@ -220,9 +218,13 @@ func (p *JetStreamPublisher) refuseClosed(err error) error {
 	return err
 }
 
-// send writes a batch to the connection. An event that is acknowledged is no
-// longer its own, so it touches none after its group was sent.
-func (p *JetStreamPublisher) send(batch []*Flight, w *window) {
+// send writes a batch to the connection, unless that broke and is back since. An event
+// that is acknowledged is no longer its own, so it touches none after its group was sent.
+func (p *JetStreamPublisher) send(batch []*Flight, w *window, reconnects uint64) {
+	if p.nc.Stats().Reconnects != reconnects {
+		settleAll(batch, failure(nats.ErrDisconnected), w.settle)
+		return
+	}
 	w.expect(batch, time.Now())
 	for _, group := range w.opened {
 		var failed map[*Flight]Outcome
