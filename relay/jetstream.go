@@ -131,15 +131,14 @@ func (p *JetStreamPublisher) Run(ctx context.Context, batches <-chan []*Flight, 
 			w.failAll(nats.ErrDisconnected)
 			return errReconnected // nothing is sent before the streams are compared
 		}
-		var batch []*Flight
+		batch, open := []*Flight(nil), true
 		select {
 		case <-ctx.Done():
 			return nil
-		case b, ok := <-incoming:
-			if !ok {
+		case batch, open = <-incoming:
+			if !open {
 				return nil
 			}
-			batch = b
 		case <-w.resend:
 			batch = w.takeAgain()
 		case <-status:
