@@ -29,12 +29,19 @@ type group struct {
 	sent    time.Time
 	shared  bool // there were several
 	whole   bool // all are with the connection; before, one may still be being read
+	early   []early
 
 	stream     string // of the answers
 	last       uint64 // sequence in them
 	answered   int
 	duplicates uint64 // a bit for each event
 	vague      bool   // it is not known what became of which
+}
+
+// early is a failure that came while a group was being sent.
+type early struct {
+	err   error
+	which func(g *group, f *Flight) bool
 }
 
 // open puts events into a vacant slot.
@@ -127,6 +134,12 @@ func (w *window) sentAll(p opened, failed map[*Flight]Outcome) {
 	g.whole = true
 	if len(failed) > 0 {
 		w.drop(g, failed)
+	}
+	for _, e := range g.early {
+		w.failGroup(p.slot, e.err, e.which)
+		if w.group(p) == nil {
+			return
+		}
 	}
 	if len(g.flights) == 0 {
 		w.vacate(p.slot)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -160,35 +161,38 @@ func deniedSubject(err error) (subject string, denied bool) {
 }
 
 // fail reports those events that were sent. Another goroutine may be sending
-// others: each of these that is denied gets a denial of its own, and one that comes
-// while its group is being sent is looked at again by review. What was sent with one of
-// those that are reported is sent again.
+// others: they are reported when their group is sent, since a denial can come before
+// that. What was sent with one of them is sent again.
 func (w *window) fail(err error, which func(g *group, f *Flight) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	o := failure(err)
 	for n := range w.slots {
-		g := &w.slots[n]
-		if !g.whole {
-			continue
+		if g := &w.slots[n]; g.whole {
+			w.failGroup(n, err, which)
+		} else if slices.ContainsFunc(g.flights, func(f *Flight) bool { return which(g, f) }) {
+			g.early = append(g.early, early{err, which})
 		}
-		var others []*Flight
-		for _, f := range g.flights {
-			if which(g, f) {
-				w.tell(f, o)
-			} else {
-				others = append(others, f)
-			}
-		}
-		if len(others) == len(g.flights) {
-			continue
-		}
-		if g.shared {
-			w.doubt(g)
-		}
-		w.sendAgain(others)
-		w.vacate(n)
 	}
+}
+
+func (w *window) failGroup(slot int, err error, which func(g *group, f *Flight) bool) {
+	g := &w.slots[slot]
+	var others []*Flight
+	for _, f := range g.flights {
+		if which(g, f) {
+			w.tell(f, failure(err))
+		} else {
+			others = append(others, f)
+		}
+	}
+	if len(others) == len(g.flights) {
+		return
+	}
+	if g.shared {
+		w.doubt(g)
+	}
+	w.sendAgain(others)
+	w.vacate(slot)
 }
 
 // close ends reporting: Run has returned.
