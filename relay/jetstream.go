@@ -131,14 +131,15 @@ func (p *JetStreamPublisher) Run(ctx context.Context, batches <-chan []*Flight, 
 			w.failAll(nats.ErrDisconnected)
 			return errReconnected // nothing is sent before the streams are compared
 		}
-		batch, open := []*Flight(nil), true
+		var batch []*Flight
 		select {
 		case <-ctx.Done():
 			return nil
-		case batch, open = <-incoming:
+		case b, open := <-incoming:
 			if !open {
 				return nil
 			}
+			batch = b
 		case <-w.resend:
 			batch = w.takeAgain()
 		case <-status:
