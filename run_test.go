@@ -3,6 +3,7 @@ package postroom_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,14 +127,53 @@ func TestRunStopsTheRestWithTheFirst(t *testing.T) {
 	}
 }
 
-func TestRunJoinsErrorsInTheOrderOfTheParts(t *testing.T) {
+// What is printed first is what went wrong first, whichever part it is of.
+func TestRunJoinsErrorsInTheOrderOfTheirEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		err := <-start(t.Context(),
 			&part{drain: time.Hour, err: errors.New("a")},
 			&part{stops: time.Minute, err: errors.New("b")},
-			&part{err: errors.New("c")})
-		if err == nil || err.Error() != "a\nb\nc" {
-			t.Errorf("Run = %q, want a, b and c in this order", err)
+			&part{drain: time.Second, err: errors.New("c")})
+		if err == nil || err.Error() != "b\nc\na" {
+			t.Errorf("Run = %q, want b, which came first, then c and a", err)
+		}
+	})
+}
+
+func TestRunLeavesOutWhatWasCancelled(t *testing.T) {
+	cancelled := fmt.Errorf("read: %w", context.Canceled)
+	both := errors.Join(context.Canceled, errBoom)
+	tests := []struct {
+		name        string
+		first, rest error
+		want        string
+	}{
+		{"of the other parts", errBoom, cancelled, "boom"},
+		{"wrapped twice", errBoom, errors.Join(cancelled, context.Canceled), "boom"},
+		{"but not of the first part, which nobody cancelled", cancelled, nil, "read: context canceled"},
+		{"but not what was joined with it", nil, both, "context canceled\nboom"},
+		{"but not a deadline", errBoom, context.DeadlineExceeded, "boom\ncontext deadline exceeded"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				err := <-start(t.Context(), &part{err: tt.rest}, &part{stops: time.Minute, err: tt.first}, &part{})
+				if err == nil || err.Error() != tt.want {
+					t.Errorf("Run = %v, want %q", err, tt.want)
+				}
+			})
+		})
+	}
+}
+
+func TestRunReturnsNilAlsoForPartsThatSayThatTheyWereCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		result := start(ctx, &part{err: context.Canceled}, &part{})
+		wantRunning(t, result)
+		cancel()
+		if err := <-result; err != nil {
+			t.Errorf("Run = %v, want nil", err)
 		}
 	})
 }
