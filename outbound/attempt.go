@@ -54,10 +54,16 @@ func (op *operation) attempt() result {
 	resp, err := op.send(attempt, sending, limit)
 	took := time.Since(begun)
 
+	var astray error
+	if resp != nil {
+		astray = op.astray(resp)
+	}
 	r := result{resp: resp, err: err, release: release}
 	switch {
+	case astray != nil:
+		r.resp, r.err, r.class, r.reason = nil, astray, ClassRedirect, ReasonFinal
 	case err == nil:
-		r.class, r.again = classOf(resp)
+		r.class, r.again = classOf(op.req.Method, resp)
 	case ctx.Err() != nil:
 		r.err, r.class, r.reason = contextError(ctx), ClassCanceled, ReasonCanceled
 	case sending.broken() != nil:
@@ -106,16 +112,16 @@ func (op *operation) send(ctx context.Context, body *sending, limit time.Duratio
 // setHeaders gives an attempt what it is sent beside the caller's headers, and takes
 // away what must not be.
 func (op *operation) setHeaders(req *http.Request, limit time.Duration) {
-	if op.authorization != "" {
+	if op.foreign {
+		goAbroad(req.Header)
+	}
+	if op.authorization != "" { // never abroad: see refresh
 		req.Header.Set("Authorization", op.authorization)
 	}
 	if name := op.t.cfg.TimeoutHeader; name != "" {
 		req.Header.Set(name, strconv.FormatInt(max(limit.Milliseconds(), 1), 10))
 	}
 	carrier := op.t.cfg.Protocol.header()
-	if op.foreign {
-		req.Header.Del("Authorization")
-	}
 	if op.foreign || op.key == "" && !isSafe(req.Method) {
 		// http.Transport repeats by itself what has one of these.
 		req.Header.Del("Idempotency-Key")

@@ -19,7 +19,10 @@ type Client struct {
 // are returned by [Client.Check] and by every call.
 func NewClient(cfg Config) *Client {
 	t := New(cfg)
-	return &Client{transport: t, http: &http.Client{Transport: t}}
+	// The transport holds every client to its rules of redirects; this one leaves them to it,
+	// so that all of them end with an Error.
+	follow := func(*http.Request, []*http.Request) error { return nil }
+	return &Client{transport: t, http: &http.Client{Transport: t, CheckRedirect: follow}}
 }
 
 // Check returns what is wrong with the Config, all of it.
@@ -29,10 +32,14 @@ func (c *Client) Check() error { return c.transport.Check() }
 // whatever their status.
 func (c *Client) HTTP() *http.Client { return c.http }
 
-// Do carries out one operation and returns a response of 2xx or 304, whose body the
-// caller closes, or an [Error]. Redirects are followed as by [http.Client]; to another
-// host without the key and the Authorization, and not by methods that are not
-// idempotent.
+// Do carries out one operation and returns a response of 2xx, or of 304 to a GET or HEAD,
+// whose body the caller closes, or an [Error].
+//
+// GET and HEAD follow up to ten redirects; to another host, or from TLS to none, only with
+// headers that describe what is asked for, and never with the key, cookies, the
+// Authorization or any header that may be a secret. POST, PUT, PATCH and DELETE follow 307
+// and 308 within their host, with the same key. Any other redirect of theirs is an error
+// that matches [ErrRedirect], and where it leads is not asked.
 func (c *Client) Do(req *http.Request) (*http.Response, error) {
 	last := new(*operation)
 	resp, err := c.http.Do(req.WithContext(context.WithValue(req.Context(), lastOf{}, last)))
@@ -104,6 +111,9 @@ func unwrap(req *http.Request, last *operation, err error) error {
 	if last != nil {
 		e.Attempts = last.attempts
 		e.sent, e.unsure = last.mayHaveActed(), last.mayHaveActed()
+		if last.class == ClassRedirect { // to what is no address
+			e.Class, e.Reason, e.sent = ClassRedirect, ReasonFinal, true
+		}
 	}
 	return e
 }

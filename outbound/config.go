@@ -17,7 +17,7 @@ import (
 // Config tunes a [Transport]. The zero value is ready to use, and meant for calls
 // that somebody waits for; [Background] is for those that nobody waits for.
 type Config struct {
-	// Next makes the attempts. It must not repeat any itself.
+	// Next makes the attempts. It must not repeat any itself, nor follow redirects.
 	//
 	// Defaults to a copy of http.DefaultTransport that keeps 32 idle connections
 	// for each host.

@@ -26,7 +26,7 @@ const (
 	ClassBusy        Class = "busy"         // 425, and 409 of a call that is under way
 	ClassConflict    Class = "conflict"     // any other 409
 	ClassAuth        Class = "auth"         // 401, 403, 407
-	ClassRedirect    Class = "redirect"     // 3xx that was not followed
+	ClassRedirect    Class = "redirect"     // 3xx that was not followed: the URL, or the host behind it, is not set up right
 	ClassInvalid     Class = "invalid"      // any other 4xx, and requests that cannot be sent
 	ClassCanceled    Class = "canceled"     // the caller's context ended
 	ClassBreaker     Class = "breaker"      // not tried: the breaker was open
@@ -34,9 +34,9 @@ const (
 
 // classOf returns the class of a response, and whether another attempt may end
 // differently. A response that is no failure has no class.
-func classOf(resp *http.Response) (Class, bool) {
+func classOf(method string, resp *http.Response) (Class, bool) {
 	switch status := resp.StatusCode; {
-	case status == http.StatusNotModified, status >= 100 && status < 300:
+	case status == http.StatusNotModified && isSafe(method), status >= 100 && status < 300:
 		return "", false
 	case status < 400:
 		return ClassRedirect, false

@@ -32,6 +32,11 @@ var (
 	// tried again, because the circuit breaker of its host is open.
 	ErrBreakerOpen = errors.New("the circuit breaker is open")
 
+	// ErrRedirect matches an [Error] of an operation whose vendor sent it elsewhere,
+	// where it must not follow. Nothing says that it was done. After 307 and 308 it
+	// certainly was not; after any other redirect it may have been.
+	ErrRedirect = errors.New("the vendor redirected the request to where it must not follow")
+
 	// ErrDeadline matches an [Error] of an operation that was not tried again because
 	// no time was left, of Config.Total or the context, or Retry-After was too long.
 	ErrDeadline = errors.New("no time is left")
@@ -133,6 +138,8 @@ func (e *Error) Is(target error) bool {
 		return e.Reason == ReasonBudget
 	case ErrBreakerOpen:
 		return e.Reason == ReasonBreaker
+	case ErrRedirect:
+		return e.Class == ClassRedirect
 	case ErrDeadline:
 		return e.Reason == ReasonDeadline || e.Reason == ReasonWait
 	}

@@ -52,8 +52,6 @@ type result struct {
 // of the vendor's.
 func (op *operation) prepare() error {
 	req, p := op.req, op.t.cfg.Protocol
-	op.body = &body{first: req.Body}
-	op.follow()
 	if err := contextError(req.Context()); err != nil {
 		return err
 	}
@@ -61,9 +59,6 @@ func (op *operation) prepare() error {
 		return errors.New("the request's URL is not an absolute one of http or https")
 	}
 	op.host = op.t.hosts.of(req.URL, op.t)
-	if op.foreign && !isIdempotent(req.Method) {
-		return fmt.Errorf("redirected from %s: a %s is not sent on to another host", op.earlierHost(), req.Method)
-	}
 	keyed := req.Context().Value(keyOf{}) != nil || op.t.cfg.GenerateKeys ||
 		p.header() != "" && req.Header.Get(p.header()) != "" || op.earlier != nil && op.earlier.key != ""
 	inMember := p.Field != "" && !p.Keyless && !isSafe(req.Method) && !op.foreign
@@ -216,15 +211,15 @@ func (op *operation) hostName() string {
 	return op.host.name
 }
 
-// Check returns the [Error] of a response that is a failure: any but 2xx and 304. It
-// then reads a part of the body and closes it; it returns nil, and touches nothing,
+// Check returns the [Error] of a response that is a failure: any but 2xx, and 304 for
+// GET and HEAD. It then reads a part of the body and closes it; it returns nil, and touches nothing,
 // for any other.
 func Check(resp *http.Response) error {
-	class, _ := classOf(resp)
 	req := resp.Request
 	if req == nil || req.URL == nil { // made by hand
 		req = &http.Request{Method: "?", URL: new(url.URL)}
 	}
+	class, _ := classOf(req.Method, resp)
 	op, _ := req.Context().Value(resultOf{}).(*operation)
 	if op != nil {
 		class = op.class

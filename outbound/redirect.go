@@ -1,8 +1,23 @@
 package outbound
 
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// maxRedirects is how many redirects an operation follows, whatever CheckRedirect of the
+// http.Client says.
+const maxRedirects = 10
+
 // follow finds out whether the request follows from a redirect, as http.Client makes
-// it: of which operation, whose time goes on, whether the vendor may have acted on that,
-// whatever becomes of this one, and whether it left the host on the way.
+// it: of which operation, whose time and attempts go on, whether the vendor may have acted
+// on that, whatever becomes of this one, and whether it left the host on the way.
+//
+// The rules of redirects are kept here and not in CheckRedirect, because a Transport serves
+// clients whose CheckRedirect is their own.
 func (op *operation) follow() {
 	for r := op.req.Response; r != nil && r.Request != nil; r = r.Request.Response {
 		if op.earlier == nil {
@@ -12,10 +27,13 @@ func (op *operation) follow() {
 			op.foreign = true
 		}
 	}
-	if op.earlier != nil {
-		op.deadline = op.earlier.deadline
-		op.acted = op.earlier.mayHaveActed()
+	if e := op.earlier; e != nil {
+		op.deadline = e.deadline
+		op.acted = e.mayHaveActed()
 		op.delivered, op.unsure = op.acted, op.acted
+		// What the redirect leads to is still the same attempt.
+		op.attempts = max(e.attempts-1, 0)
+		op.attemptsLeft = min(op.attemptsLeft, e.attemptsLeft+1)
 	}
 }
 
@@ -23,9 +41,90 @@ func (op *operation) follow() {
 // it follows from.
 func (op *operation) mayHaveActed() bool { return op.acted || op.unsure && !isSafe(op.req.Method) }
 
-func (op *operation) earlierHost() string {
-	if r := op.req.Response; r != nil && r.Request != nil && r.Request.URL != nil {
-		return hostOf(r.Request.URL)
+// strayed returns why a request must not follow from the redirects that it follows from,
+// and the response that holds the redirect in question; nil where it may.
+//
+// A method that has effects follows 307 and 308, which keep method and body, within its
+// host: after any other redirect http.Client sends a GET, whose success says nothing about
+// what was asked for.
+func strayed(req *http.Request) (*http.Response, error) {
+	hops := 0
+	for next := req; next.Response != nil; next = next.Response.Request {
+		r := next.Response
+		hops++
+		switch {
+		case r.Request == nil || r.Request.URL == nil || next.URL == nil:
+			return r, errors.New("redirected by a response that does not name its request: have the RoundTripper around this Transport set Response.Request")
+		case hops > maxRedirects:
+			return req.Response, fmt.Errorf("redirected more than %d times", maxRedirects)
+		case isSafe(r.Request.Method):
+		case r.StatusCode != http.StatusTemporaryRedirect && r.StatusCode != http.StatusPermanentRedirect:
+			return r, fmt.Errorf("redirected to %s by %d, which a %s does not follow: only 307 and 308 keep method and body; correct the request's URL",
+				hostOf(next.URL), r.StatusCode, r.Request.Method)
+		case !sameOrigin(r.Request.URL, next.URL):
+			return r, fmt.Errorf("redirected to %s: a %s is not sent on to another host; correct the request's URL", hostOf(next.URL), r.Request.Method)
+		case next.Method != r.Request.Method:
+			return r, fmt.Errorf("redirected by %d, and sent on as %s instead of %s", r.StatusCode, orGet(next.Method), r.Request.Method)
+		}
 	}
-	return "another host"
+	return nil, nil
+}
+
+// refuse ends an operation that must not follow the redirect in resp.
+func (op *operation) refuse(resp *http.Response, err error) *Error {
+	op.body.close()
+	op.class, op.reason = ClassRedirect, ReasonFinal
+	e := op.failure(err, &Response{Status: resp.StatusCode, Header: resp.Header, Truncated: true}, nil)
+	e.sent, e.unsure = true, op.acted || op.earlier == nil && !Protocol{}.rejected(resp)
+	if from := resp.Request; from != nil && from.URL != nil {
+		e.Method, e.Host = orGet(from.Method), hostOf(from.URL)
+	}
+	if op.earlier != nil {
+		e.Attempts = max(op.attempts, op.earlier.attempts)
+		e.keyed = op.earlier.sent != ""
+	}
+	if last, ok := op.req.Context().Value(lastOf{}).(**operation); ok {
+		*last = op
+	}
+	return e
+}
+
+// astray returns why the answer of an attempt does not count: Next followed redirects
+// by itself, and other ones than a Transport does. It closes the response then.
+func (op *operation) astray(resp *http.Response) error {
+	if resp.Request == nil || isSafe(op.req.Method) {
+		return nil
+	}
+	_, err := strayed(resp.Request)
+	if m := resp.Request.Method; err == nil && m != "" && m != op.req.Method {
+		err = fmt.Errorf("it was sent as %s", m)
+	}
+	if err == nil {
+		return nil
+	}
+	_ = resp.Body.Close()
+	return fmt.Errorf("config: Next follows redirects by itself, which it must not: %w", err)
+}
+
+// abroad are the headers that a request has also at another host than its own: whatever
+// else the caller set may be a secret of the first one's.
+var abroad = []string{
+	"Accept", "Accept-Charset", "Accept-Encoding", "Accept-Language", "Cache-Control", "If-Match", "If-Modified-Since", "If-None-Match",
+	"If-Range", "If-Unmodified-Since", "Pragma", "Range", "Referer", "User-Agent",
+}
+
+// goAbroad takes what may be a secret off a request that was sent on to another host.
+func goAbroad(h http.Header) {
+	for name := range h {
+		if !slices.ContainsFunc(abroad, func(known string) bool { return strings.EqualFold(known, name) }) {
+			delete(h, name)
+		}
+	}
+}
+
+func orGet(method string) string {
+	if method == "" {
+		return http.MethodGet
+	}
+	return method
 }

@@ -2,9 +2,12 @@ package outbound_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/outbound"
 )
 
@@ -56,5 +59,164 @@ func TestARedirectAfterTheDeed(t *testing.T) {
 		if !outbound.NotDone(err) {
 			t.Errorf("%s, %d: %v", method, code, err)
 		}
+	}
+}
+
+// login is a vendor whose session has ended, as seen by a POST: it sends the caller on,
+// and answers whatever is asked then with a page of status 200.
+func login(code int, to string) *vendor {
+	return &vendor{answer: func(n int, _ *http.Request) (*http.Response, error) {
+		if n == 1 {
+			return status(code, "Location", to), nil
+		}
+		return status(200, "Content-Type", "text/html"), nil
+	}}
+}
+
+// clients are the ways in which a request reaches a Transport. CheckRedirect of the
+// caller's own client is the caller's; the rules hold all the same.
+func clients(v http.RoundTripper) map[string]func(*http.Request) (*http.Response, error) {
+	cfg := outbound.Config{Next: v, Logger: quiet, Budget: outbound.Budget{Off: true}, Breaker: noBreaker}
+	lenient := func(*http.Request, []*http.Request) error { return nil }
+	outer := roundTripper(func(req *http.Request) (*http.Response, error) {
+		resp, err := outbound.New(cfg).RoundTrip(req)
+		if resp != nil {
+			resp.Request = nil // it has lost what it answers
+		}
+		return resp, err
+	})
+	return map[string]func(*http.Request) (*http.Response, error){
+		"Do":                              outbound.NewClient(cfg).Do,
+		"HTTP":                            outbound.NewClient(cfg).HTTP().Do,
+		"a client of one's own":           (&http.Client{Transport: outbound.New(cfg)}).Do,
+		"one with its own rules":          (&http.Client{Transport: outbound.New(cfg), CheckRedirect: lenient}).Do,
+		"one with another Transport":      (&http.Client{Transport: outbound.New(outbound.Config{Next: outbound.New(cfg), Logger: quiet})}).Do,
+		"one whose responses are orphans": (&http.Client{Transport: outer}).Do,
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// A page that a redirect leads to is no answer to what was asked for.
+func TestARedirectedCallIsNotDone(t *testing.T) {
+	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE"} {
+		for code, to := range map[int]string{
+			300: "/login", 301: "/login", 302: "/login", 303: "/charges/1",
+			307: "https://login.example/", 308: "http://api.vendor.example/login", // another host, and no TLS
+		} {
+			for name := range clients(nil) {
+				t.Run(fmt.Sprintf("%s, %d, %s", method, code, name), func(t *testing.T) {
+					v := login(code, to)
+					resp, err := clients(v)[name](request(outbound.WithKey(t.Context(), "k"), t, method, "x"))
+					if resp != nil && err == nil {
+						err = outbound.Check(resp) // which http.Client did not follow
+					}
+					var e *outbound.Error
+					if !errors.As(err, &e) || !errors.Is(err, outbound.ErrRedirect) || e.Class != outbound.ClassRedirect || v.count() != 1 {
+						t.Fatalf("%v after %d calls, want one call and a redirect that is not followed", err, v.count())
+					}
+					if e.Last == nil || e.Last.Status != code {
+						t.Errorf("last answer %+v", e.Last)
+					}
+					if name != "one whose responses are orphans" && (e.Method != method || e.Host != "api.vendor.example") {
+						t.Errorf("it was %s %s", e.Method, e.Host)
+					}
+					if !errors.Is(outbound.ForHandler(err), postroom.ErrPermanent) {
+						t.Error("a handler would try it again, and be redirected again")
+					}
+					// Only 307 and 308 say that the vendor did nothing itself.
+					if done := !outbound.NotDone(err); done != (code < 307) {
+						t.Errorf("%v: NotDone is %v", err, !done)
+					}
+				})
+			}
+		}
+	}
+}
+
+// 304 says that what a GET asks for has not changed; it says nothing about an effect.
+func TestNotModifiedIsNoEffect(t *testing.T) {
+	for method, ok := range map[string]bool{"GET": true, "HEAD": true, "POST": false, "PUT": false, "DELETE": false} {
+		_, err := client(always(304), outbound.Config{}).Do(request(t.Context(), t, method, ""))
+		if (err == nil) != ok || err != nil && !errors.Is(err, outbound.ErrRedirect) {
+			t.Errorf("%s: %v", method, err)
+		}
+	}
+}
+
+// The redirects of GET are bounded, also where the client's own rules do not bound them.
+func TestRedirectsAreBounded(t *testing.T) {
+	for name := range clients(nil) {
+		if name == "one whose responses are orphans" {
+			continue // follows none
+		}
+		t.Run(name, func(t *testing.T) {
+			v := always(302, "Location", "/again")
+			resp, err := clients(v)[name](request(t.Context(), t, "GET", ""))
+			if resp != nil && err == nil {
+				err = outbound.Check(resp)
+			}
+			if err == nil || v.count() > 11 {
+				t.Errorf("%v after %d calls", err, v.count())
+			}
+		})
+	}
+}
+
+// What a redirect leads to is one attempt with it: attempts are not had anew there.
+func TestARedirectIsOneAttempt(t *testing.T) {
+	v := &vendor{answer: func(n int, req *http.Request) (*http.Response, error) {
+		if req.URL.Path != "/next" && n > 1 {
+			return status(307, "Location", "/next"), nil
+		}
+		return status(503), nil
+	}}
+	_, err := client(v, outbound.Config{Attempts: 3, Schedule: soon}).Do(request(outbound.WithKey(t.Context(), "k"), t, "POST", "x"))
+	var e *outbound.Error
+	if !errors.As(err, &e) || e.Attempts != 3 || !errors.Is(err, outbound.ErrAttempts) || v.count() != 4 {
+		t.Errorf("%v after %d calls, want three attempts of which the second is redirected", err, v.count())
+	}
+	for i, key := range v.keys {
+		if key != "k" || v.bodies[i] != "x" {
+			t.Errorf("call %d has key %q and body %q", i, key, v.bodies[i])
+		}
+	}
+}
+
+// A body that cannot be sent again is not sent on.
+func TestABodyThatIsGoneIsNotSentOn(t *testing.T) {
+	v := login(307, "/next")
+	req := request(outbound.WithKey(t.Context(), "k"), t, "POST", "x")
+	req.GetBody = nil
+	if _, err := client(v, outbound.Config{}).Do(req); !errors.Is(err, outbound.ErrRedirect) || !outbound.NotDone(err) || v.count() != 1 {
+		t.Errorf("%v after %d calls", err, v.count())
+	}
+}
+
+// A Next that follows redirects by itself has what it did told from an answer.
+func TestANextThatFollowsRedirects(t *testing.T) {
+	v := login(302, "/login")
+	next := roundTripper(func(req *http.Request) (*http.Response, error) {
+		return (&http.Client{Transport: v}).Do(req.Clone(req.Context()))
+	})
+	_, err := client(next, outbound.Config{}).Do(request(outbound.WithKey(t.Context(), "k"), t, "POST", "x"))
+	if !errors.Is(err, outbound.ErrRedirect) || outbound.NotDone(err) || !strings.Contains(err.Error(), "Next follows redirects") || v.open.Load() != 0 {
+		t.Errorf("%v, %d bodies are open", err, v.open.Load())
+	}
+	v.calls = nil
+	if _, err := client(next, outbound.Config{}).Do(request(t.Context(), t, "GET", "")); err != nil {
+		t.Errorf("GET: %v", err)
+	}
+}
+
+// Another protocol is no way past the rules.
+func TestAnUpgradeFollowsNoRedirect(t *testing.T) {
+	v := login(302, "/login")
+	req := request(t.Context(), t, "POST", "x")
+	req.Header.Set("Upgrade", "h2c")
+	if _, err := client(v, outbound.Config{}).Do(req); !errors.Is(err, outbound.ErrRedirect) || v.count() != 1 {
+		t.Errorf("%v after %d calls", err, v.count())
 	}
 }

@@ -56,16 +56,23 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		closeBody(req)
 		return nil, t.err
 	}
+	op := &operation{t: t, req: req, body: &body{first: req.Body}, attemptsLeft: t.cfg.Attempts, deadline: time.Now().Add(t.cfg.Total)}
+	op.follow()
+	if from, err := strayed(req); err != nil {
+		return nil, op.refuse(from, err)
+	}
 	if req.Header.Get("Upgrade") != "" {
 		return t.cfg.Next.RoundTrip(req) // a connection that outlives all limits
 	}
-	op := &operation{t: t, req: req, attemptsLeft: t.cfg.Attempts, deadline: time.Now().Add(t.cfg.Total)}
 	if req.Context().Value(attemptOf{}) != nil {
 		op.attemptsLeft = 1 // another Transport around this one repeats
 	}
 	if err := op.prepare(); err != nil {
 		if req.Context().Err() != nil && errors.Is(err, req.Context().Err()) {
 			return op.finish(result{err: err, class: ClassCanceled}, ReasonCanceled)
+		}
+		if req.Response != nil { // the request was fine before it was redirected
+			return nil, op.refuse(req.Response, err)
 		}
 		return op.finish(result{err: err, class: ClassInvalid}, ReasonRequest)
 	}
