@@ -4,29 +4,43 @@ import (
 	"bytes"
 	"errors"
 	"slices"
-	"unicode/utf16"
 	"unicode/utf8"
 )
 
 // errJSON says that a text is not JSON of which there is one canonical form.
 var errJSON = errors.New("no JSON of which there is one canonical form")
 
-// maxDepth is how deep arrays and objects may be nested.
-const maxDepth = 512
+const (
+	maxDepth = 512 // how deep arrays and objects may be nested
+
+	// maxText bounds a text, so that offsets in its canonical form are int32: that form is
+	// at most six times as long, where 1e20 becomes its digits.
+	maxText = 256 << 20
+)
 
 // CanonicalJSON returns the one form that all spellings of a JSON text share: white
 // space, the order of members, escapes and the spelling of numbers do not matter. It is
-// the form of RFC 8785 with exact integers: where that would round two numbers to one,
-// here they stay two.
+// the form of RFC 8785 with exact numbers: 1000, 1000.0 and 1e3 are one, and two numbers of
+// different value stay two, however many digits tell them apart. It takes time and memory
+// in proportion to the text.
 //
 // There is an error for what has no such form: what is not JSON or not UTF-8, an object
-// with one name twice, half of a surrogate pair, a number beyond the range of a double,
-// more than 512 levels.
-func CanonicalJSON(in []byte) ([]byte, error) {
-	if !utf8.Valid(in) {
+// with one name twice, half of a surrogate pair, an exponent of more than 18 digits,
+// more than 512 levels, more than 256 MiB.
+func CanonicalJSON(in []byte) ([]byte, error) { return canonical(in, exactNumbers) }
+
+// CanonicalJCS returns the form of RFC 8785, the JSON Canonicalization Scheme: for those
+// who must agree with others about it, as with a signature. Its numbers are doubles, so
+// that two amounts which differ behind the 15th digit may have one form: 9007199254740993
+// and 9007199254740992 do. There is an error where [CanonicalJSON] has one, and for a
+// number beyond the range of a double.
+func CanonicalJCS(in []byte) ([]byte, error) { return canonical(in, doubles) }
+
+func canonical(in []byte, numbers numbers) ([]byte, error) {
+	if len(in) > maxText || !utf8.Valid(in) {
 		return nil, errJSON
 	}
-	c := canon{in: in, out: make([]byte, 0, len(in))}
+	c := canon{in: in, numbers: numbers, out: make([]byte, 0, len(in))}
 	if err := c.value(0); err != nil {
 		return nil, err
 	}
@@ -34,14 +48,23 @@ func CanonicalJSON(in []byte) ([]byte, error) {
 	if c.at != len(c.in) {
 		return nil, errJSON
 	}
-	return c.out, nil
+	return c.inOrder(), nil
 }
 
-// canon reads a text and writes its canonical form.
+// canon reads a text and writes its canonical form. Members of objects are written in the
+// order in which they are read; where that is not the canonical order, the object is
+// noted, and inOrder puts all of them into order at the end, in one go: done at once, each
+// level of nesting would move once more whatever is in it.
 type canon struct {
-	in  []byte
-	at  int
-	out []byte
+	in      []byte
+	at      int
+	numbers numbers
+	out     []byte
+
+	open    []member // of the objects that are being read
+	moved   []span   // of objects whose members are out of order, in order
+	objects []object // these objects; an inner one before the one that it is in
+	texts   []byte   // what strings with escapes say
 }
 
 func (c *canon) space() {
@@ -83,8 +106,9 @@ func (c *canon) value(depth int) error {
 	case '[':
 		return c.array(depth)
 	case '"':
+		kept := len(c.texts)
 		s, err := c.text()
-		c.out = appendText(c.out, s)
+		c.out, c.texts = appendText(c.out, s), c.texts[:kept]
 		return err
 	case 't':
 		return c.word("true")
@@ -129,42 +153,66 @@ func (c *canon) array(depth int) error {
 	}
 }
 
-// member is one of an object: its name, and where its canonical form was written.
+// span is a stretch of what was written, and which of the noted objects are in it.
+type span struct{ from, to, first, behind int32 }
+
+// member is one of an object: its name, and where it was written.
 type member struct {
-	name     []byte
-	from, to int
+	name []byte
+	span
+}
+
+// object is one whose members were written out of order: where, and which they are. The
+// noted objects in it end with itself.
+type object struct {
+	span
+	members, end int32 // of moved
 }
 
 func (c *canon) object(depth int) error {
 	c.at++
-	begin := len(c.out)
-	var members []member
+	begin, members, inner := len(c.out), len(c.open), len(c.objects)
+	c.out = append(c.out, '{')
 	if !c.take('}') {
 		for more := true; more; {
 			m, err := c.member(depth)
 			if err != nil {
 				return err
 			}
-			members = append(members, m)
-			more = c.take(',')
-			if !more && !c.take('}') {
+			c.open = append(c.open, m)
+			switch more = c.take(','); {
+			case more:
+				c.out = append(c.out, ',')
+			case !c.take('}'):
 				return errJSON
 			}
 		}
 	}
-	slices.SortFunc(members, func(a, b member) int { return compareUTF16(a.name, b.name) })
-	sorted := make([]byte, 0, len(c.out)-begin+len(members)+2)
-	sorted = append(sorted, '{')
-	for i, m := range members {
-		if i > 0 {
-			if bytes.Equal(members[i-1].name, m.name) {
-				return errJSON
-			}
-			sorted = append(sorted, ',')
-		}
-		sorted = append(sorted, c.out[m.from:m.to]...)
+	c.out = append(c.out, '}')
+	err := c.close(begin, c.open[members:], inner)
+	c.open = c.open[:members]
+	return err
+}
+
+// close notes an object whose members are out of order.
+func (c *canon) close(begin int, members []member, inner int) error {
+	byName := func(a, b member) int { return compareUTF16(a.name, b.name) }
+	sorted := slices.IsSortedFunc(members, byName)
+	if !sorted {
+		slices.SortFunc(members, byName)
 	}
-	c.out = append(c.out[:begin], append(sorted, '}')...)
+	for i := 1; i < len(members); i++ {
+		if bytes.Equal(members[i-1].name, members[i].name) {
+			return errJSON
+		}
+	}
+	if !sorted {
+		at := len(c.moved)
+		for _, m := range members {
+			c.moved = append(c.moved, m.span)
+		}
+		c.objects = append(c.objects, object{c.since(begin, inner), int32(at), int32(len(c.moved))})
+	}
 	return nil
 }
 
@@ -172,7 +220,8 @@ func (c *canon) member(depth int) (member, error) {
 	if c.next() != '"' {
 		return member{}, errJSON
 	}
-	m := member{from: len(c.out)}
+	begin, inner := len(c.out), len(c.objects)
+	var m member
 	var err error
 	if m.name, err = c.text(); err != nil {
 		return m, err
@@ -182,138 +231,42 @@ func (c *canon) member(depth int) (member, error) {
 		return m, errJSON
 	}
 	err = c.value(depth + 1)
-	m.to = len(c.out)
+	m.span = c.since(begin, inner)
 	return m, err
 }
 
-// compareUTF16 orders names as RFC 8785 does, by their UTF-16 code units: what is beyond
-// U+FFFF comes before U+E000, and not behind everything.
-func compareUTF16(a, b []byte) int {
-	for len(a) > 0 && len(b) > 0 {
-		x, n := utf8.DecodeRune(a)
-		y, m := utf8.DecodeRune(b)
-		if x != y {
-			return unit(x) - unit(y)
-		}
-		a, b = a[n:], b[m:]
-	}
-	return len(a) - len(b)
+// since is what was written, and noted, from there on.
+func (c *canon) since(begin, inner int) span {
+	return span{int32(begin), int32(len(c.out)), int32(inner), int32(len(c.objects))} //nolint:gosec // see maxText
 }
 
-// unit returns what r is ordered by: its first code unit, and r within those that share
-// one.
-func unit(r rune) int {
-	if r < 0x10000 {
-		return int(r) << 10
+// inOrder returns what was written, with the members of all noted objects in order. It
+// writes from the end to the front, as the outermost of the objects in a stretch of text
+// is the last one noted.
+func (c *canon) inOrder() []byte {
+	if len(c.objects) == 0 {
+		return c.out
 	}
-	high, low := utf16.EncodeRune(r)
-	return int(high)<<10 | int(low-0xdc00)
-}
-
-// text reads a string and returns what it says.
-func (c *canon) text() ([]byte, error) {
-	c.at++
-	begin := c.at
-	for c.at < len(c.in) { // most have no escapes, and need no copy
-		switch b := c.in[c.at]; {
-		case b == '"':
-			c.at++
-			return c.in[begin : c.at-1], nil
-		case b == '\\':
-			return c.escaped(begin)
-		case b < 0x20:
-			return nil, errJSON
-		}
-		c.at++
-	}
-	return nil, errJSON
-}
-
-func (c *canon) escaped(begin int) ([]byte, error) {
-	s := slices.Clone(c.in[begin:c.at])
-	for c.at < len(c.in) {
-		b := c.in[c.at]
-		c.at++
-		switch {
-		case b == '"':
-			return s, nil
-		case b < 0x20:
-			return nil, errJSON
-		case b != '\\':
-			s = append(s, b)
-		default:
-			r, ok := c.escape()
-			if !ok {
-				return nil, errJSON
+	to := make([]byte, len(c.out)) // only the order is another
+	at := len(to)
+	put := func(part ...byte) { at -= copy(to[at-len(part):], part) }
+	var write func(part span)
+	write = func(part span) {
+		for part.behind > part.first {
+			o := c.objects[part.behind-1]
+			put(c.out[o.to:part.to]...)
+			put('}')
+			for i := o.end - 1; i >= o.members; i-- {
+				write(c.moved[i])
+				if i > o.members {
+					put(',')
+				}
 			}
-			s = utf8.AppendRune(s, r)
+			put('{')
+			part.to, part.behind = o.from, o.first
 		}
+		put(c.out[part.from:part.to]...)
 	}
-	return nil, errJSON
-}
-
-var plainEscapes = map[byte]rune{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
-
-// escape reads what follows a backslash.
-func (c *canon) escape() (rune, bool) {
-	if c.at == len(c.in) {
-		return 0, false
-	}
-	b := c.in[c.at]
-	c.at++
-	if b != 'u' {
-		r, ok := plainEscapes[b]
-		return r, ok
-	}
-	r, ok := c.hex()
-	if !ok || !utf16.IsSurrogate(r) {
-		return r, ok
-	}
-	if !bytes.HasPrefix(c.in[c.at:], []byte(`\u`)) {
-		return 0, false
-	}
-	c.at += 2
-	low, ok := c.hex()
-	pair := utf16.DecodeRune(r, low)
-	return pair, ok && pair != utf8.RuneError
-}
-
-func (c *canon) hex() (r rune, ok bool) {
-	if len(c.in)-c.at < 4 {
-		return 0, false
-	}
-	for _, b := range c.in[c.at : c.at+4] {
-		switch {
-		case b >= '0' && b <= '9':
-			r = r<<4 | rune(b-'0')
-		case b|0x20 >= 'a' && b|0x20 <= 'f':
-			r = r<<4 | rune(b|0x20-'a'+10)
-		default:
-			return 0, false
-		}
-	}
-	c.at += 4
-	return r, true
-}
-
-const hexDigits = "0123456789abcdef"
-
-// appendText writes a string with as few escapes as JSON allows.
-func appendText(out, s []byte) []byte {
-	out = append(out, '"')
-	for _, b := range s {
-		switch {
-		case b == '"' || b == '\\':
-			out = append(out, '\\', b)
-		case b >= 0x20:
-			out = append(out, b)
-		default:
-			if i := bytes.IndexByte([]byte("\b\t\n\f\r"), b); i >= 0 {
-				out = append(out, '\\', "btnfr"[i])
-			} else {
-				out = append(out, '\\', 'u', '0', '0', hexDigits[b>>4], hexDigits[b&15])
-			}
-		}
-	}
-	return append(out, '"')
+	write(c.since(0, 0))
+	return to
 }

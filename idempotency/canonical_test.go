@@ -5,7 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"math"
+	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -47,7 +50,7 @@ func TestCanonicalJSON(t *testing.T) {
 	}
 }
 
-func TestCanonicalNumbers(t *testing.T) {
+func TestDoublesAsECMAScriptWritesThem(t *testing.T) {
 	t.Parallel()
 	bits := map[uint64]string{
 		0x0000000000000000: "0", 0x0000000000000001: "5e-324", 0x4340000000000000: "9007199254740992",
@@ -60,31 +63,13 @@ func TestCanonicalNumbers(t *testing.T) {
 			t.Errorf("%016x = %s, want %s", b, got, want)
 		}
 	}
-	texts := []struct{ name, in, want string }{
-		{"an integer below the bound", "9007199254740991", "9007199254740991"},
-		{"integers beyond stay as written", "[9007199254740992,9007199254740993,-9007199254740993]", "[9007199254740992,9007199254740993,-9007199254740993]"},
-		{"and large ones", "123456789012345678901234567890", "123456789012345678901234567890"},
-		{"an exponent that is exact", "1E30", "1e+30"},
-		{"an integer in another spelling stays exact", "[9007199254740993.0,9.007199254740993e15]", "[9007199254740993.0,9.007199254740993e15]"},
-		{"its neighbour is rounded to nothing else", "9007199254740992.0", "9007199254740992"},
-		{"trailing zeros", "[4.50,2e-3,0.000000000000000000000000001]", "[4.5,0.002,1e-27]"},
-		{"17 digits of a double", "0.10000000000000001", "0.1"},
-		{"more digits than a double has", "0.12345678901234567891", "0.12345678901234567891"},
-		{"zeros are no digits", "1.00000000000000000000000", "1"},
-		{"too small for a double", "1e-400", "0"},
-	}
-	for _, tt := range texts {
-		if got, err := idempotency.CanonicalJSON([]byte(tt.in)); err != nil || string(got) != tt.want {
-			t.Errorf("%s: %s = %s, %v, want %s", tt.name, tt.in, got, err, tt.want)
-		}
-	}
 }
 
 func TestNoCanonicalForm(t *testing.T) {
 	t.Parallel()
 	for name, in := range map[string]string{
 		"nothing": "", "blank": " ", "one name twice": `{"a":1,"\u0061":2}`, "lone high surrogate": `"\ud83d"`, "lone low surrogate": `"\ude02"`,
-		"two high surrogates": `"\ud83d\ud83d"`, "beyond a double": "1e400", "NaN": "NaN", "Infinity": "-Infinity", "leading zero": "01", "leading plus": "+1",
+		"two high surrogates": `"\ud83d\ud83d"`, "an exponent without end": "1e1000000000000000000", "NaN": "NaN", "Infinity": "-Infinity", "leading zero": "01", "leading plus": "+1",
 		"no digit": "-", "dot without digits": "1.", "exponent without digits": "1e", "trailing comma": "[1,]", "trailing comma in an object": `{"a":1,}`,
 		"invalid UTF-8": "\"\xc0\xa0\"", "two values": "1 2", "unclosed array": "[1", "unclosed object": `{"a":1`, "unclosed string": `"a`,
 		"a bare name": "{a:1}", "a control in a string": "\"\n\"", "an unknown escape": `"\x"`, "short escape": `"\u12"`, "a word cut short": "tru",
@@ -135,6 +120,128 @@ func TestCanonicalFormIsOne(t *testing.T) {
 			t.Fatalf("%s is not its own form: %s, %v", one, again, err)
 		}
 	})
+}
+
+// The order of members does not matter, on whatever level.
+func TestTheOrderOfMembersDoesNotMatter(t *testing.T) {
+	t.Parallel()
+	names := rapid.SampledFrom([]string{"", "a", "b", `\u0041`, "B", "ö", `\ud83d\ude02`, `\ufb33`, `\"`, "10", "9"})
+	var write func(t *rapid.T, depth int, one, other *strings.Builder)
+	write = func(t *rapid.T, depth int, one, other *strings.Builder) {
+		kind := rapid.IntRange(0, 3).Draw(t, "kind")
+		if depth == 0 || kind == 0 {
+			scalar := rapid.SampledFrom([]string{"1", "1.0", `"\n"`, "null", "[]", "{}"}).Draw(t, "scalar")
+			one.WriteString(scalar)
+			other.WriteString(scalar)
+			return
+		}
+		keys := rapid.SliceOfNDistinct(names, 0, 5, rapid.ID[string]).Draw(t, "names")
+		members := make(map[string]string)
+		for i, key := range keys {
+			if kind == 1 {
+				key = fmt.Sprint(i)
+			}
+			var x, y strings.Builder
+			write(t, depth-1, &x, &y)
+			keys[i], members["1"+key], members["2"+key] = key, x.String(), y.String()
+		}
+		list := func(to *strings.Builder, which string, keys []string) {
+			to.WriteString(map[bool]string{true: "[", false: "{"}[kind == 1])
+			for i, key := range keys {
+				if i > 0 {
+					to.WriteString(",")
+				}
+				if kind != 1 {
+					to.WriteString(`"` + key + `":`)
+				}
+				to.WriteString(members[which+key])
+			}
+			to.WriteString(map[bool]string{true: "]", false: "}"}[kind == 1])
+		}
+		list(one, "1", keys)
+		if kind != 1 {
+			keys = rapid.Permutation(keys).Draw(t, "order")
+		}
+		list(other, "2", keys)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		var one, other strings.Builder
+		write(t, 5, &one, &other)
+		x, err := idempotency.CanonicalJSON([]byte(one.String()))
+		if err != nil {
+			t.Fatal(one.String(), err)
+		}
+		y, err := idempotency.CanonicalJSON([]byte(other.String()))
+		if err != nil || !bytes.Equal(x, y) {
+			t.Fatalf("%s and %s\nbecame %s and %s, %v", one.String(), other.String(), x, y, err)
+		}
+		var before, after any
+		if json.Unmarshal([]byte(one.String()), &before) != nil || json.Unmarshal(x, &after) != nil || !reflect.DeepEqual(before, after) {
+			t.Fatalf("%s became %s", one.String(), x)
+		}
+	})
+}
+
+// allocated returns how many bytes it takes to bring a text into its canonical form. The
+// test must not run beside others.
+func allocated(t *testing.T, text []byte) uint64 {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := idempotency.CanonicalJSON(text); err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// nested returns a text of about the given size whose objects are so many levels deep, with
+// members on each level that are out of order around the next.
+func nested(size, depth int) []byte {
+	var b strings.Builder
+	b.WriteString("[")
+	for b.Len() < size {
+		if b.Len() > 1 {
+			b.WriteString(",")
+		}
+		for i := range depth {
+			fmt.Fprintf(&b, `{"z":%d,"m":`, i)
+		}
+		b.WriteString("0" + strings.Repeat(`,"a":"\u0041"}`, depth))
+	}
+	b.WriteString("]")
+	return []byte(b.String())
+}
+
+// Depth costs nothing: what is nested is not copied once for each level around it.
+func TestDepthCostsNothing(t *testing.T) {
+	const size = 1 << 20
+	flat, deep := nested(size, 1), nested(size, 500)
+	few, many := allocated(t, flat), allocated(t, deep)
+	if many > 2*few || many > 24*size {
+		t.Errorf("%d bytes for 500 levels, %d for one, of a text of %d", many, few, size)
+	}
+	// One chain with a long text at its end is the worst case of moving what is inside.
+	chain := strings.Repeat(`{"b":`, 510) + `"` + strings.Repeat("x", size) + `"` + strings.Repeat(`,"a":0}`, 510)
+	if got := allocated(t, []byte(chain)); got > 4*size {
+		t.Errorf("%d bytes for a chain of 510 objects around a text of %d", got, size)
+	}
+}
+
+func BenchmarkCanonicalJSON(b *testing.B) {
+	const size = 1 << 20
+	for _, depth := range []int{1, 10, 100, 510} {
+		text := nested(size, depth)
+		b.Run(fmt.Sprintf("depth %d", depth), func(b *testing.B) {
+			b.SetBytes(int64(len(text)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := idempotency.CanonicalJSON(text); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }
 
 // FuzzCanonicalJSON holds that whatever has a canonical form is JSON, and that the form

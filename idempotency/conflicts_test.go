@@ -1,6 +1,7 @@
 package idempotency_test
 
 import (
+	"fmt"
 	"net/http"
 	"regexp"
 	"strings"
@@ -311,6 +312,36 @@ func TestWhatIsCompared(t *testing.T) { // C10
 		w := r.send(path+tt.query, tt.again)
 		if got := w.Code == 201; got != tt.same {
 			r.Errorf("%s: %d %s", tt.name, w.Code, w.Body)
+		}
+	}
+}
+
+// Amounts that differ are two requests, and spellings of one amount are one, unless the
+// route compares numbers as doubles.
+func TestAmountsAreExact(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	exact, doubles := r.mount(idempotency.Route{}, r.refund), r.mount(idempotency.Route{Print: idempotency.PrintJCS}, r.refund)
+	for i, tt := range []struct {
+		first, then    string
+		exact, doubles int // the status of the second
+	}{
+		{"9007199254740.993", "9007199254740.992", 422, 201},
+		{"123456789012345.68", "123456789012345.69", 422, 201},
+		{"9007199254740993", "9007199254740992", 422, 201},
+		{"1000", "1000.0", 201, 201},
+		{"1000.00", "1e3", 201, 201},
+		{"-0", "0", 201, 201},
+		{"0.1", "0.2", 422, 422},
+	} {
+		for path, want := range map[string]int{exact: tt.exact, doubles: tt.doubles} {
+			key := fmt.Sprint("k", i)
+			r.want(r.send(path, sending{key: key, body: `{"amount":` + tt.first + `}`}), 201, "")
+			calls := r.calls.Load()
+			r.want(r.send(path, sending{key: key, body: `{"amount":` + tt.then + `}`}), want, "")
+			if r.calls.Load() != calls {
+				t.Errorf("%s after %s was carried out", tt.then, tt.first)
+			}
 		}
 	}
 }

@@ -132,14 +132,25 @@ func (g *Guard) operation(op Operation, mode Mode) (*operation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("write the input: %w", err)
 	}
-	if canonical, err := CanonicalJSON(text); err == nil {
-		text = canonical
+	reprint := func(kind Print) (Fingerprint, error) { return printOf(text, kind) }
+	print, err := reprint(printInput.exactly())
+	if err != nil {
+		return nil, err
+	}
+	return &operation{key: key, lock: key.lock(g.schema), rules: &rules, timeout: rules.Timeout, print: print, reprint: reprint}, nil
+}
+
+// printOf returns the fingerprint of an operation's input.
+func printOf(text []byte, kind Print) (Fingerprint, error) {
+	if kind.base() != printInput || kind&printHeaders != 0 {
+		return Fingerprint{}, errPrint
+	}
+	text, err := canonicalOr(text, kind)
+	if err != nil {
+		return Fingerprint{}, err
 	}
 	h := sha256.New()
 	writeField(h, printSeal)
 	writeField(h, text)
-	return &operation{
-		key: key, lock: key.lock(g.schema), rules: &rules, timeout: rules.Timeout, print: sealed(printInput, h.Sum(nil)),
-		reprint: func(Print) (Fingerprint, error) { return Fingerprint{}, errPrint },
-	}, nil
+	return sealed(kind, h.Sum(nil)), nil
 }

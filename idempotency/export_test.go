@@ -1,7 +1,7 @@
 package idempotency
 
-// Number writes a double as CanonicalJSON does.
-func Number(f float64) string { return string(appendNumber(nil, f)) }
+// Number writes a double as CanonicalJCS does.
+func Number(f float64) string { return string(appendDouble(nil, f)) }
 
 // Lock returns the number of a key's lock.
 func Lock(k Key) int64 { return k.lock("postroom") }

@@ -25,7 +25,8 @@ type Print byte
 // What fingerprints are made of.
 const (
 	// PrintRequest is method, path, query, media type, and the body: JSON in its canonical
-	// form, multipart by its parts, anything else as it is.
+	// form, with exact numbers, as [CanonicalJSON] has it; multipart by its parts; anything
+	// else, and JSON that has no canonical form, as it is.
 	PrintRequest Print = 1
 
 	// PrintRaw is the same with the body as it is, whatever it is.
@@ -34,10 +35,41 @@ const (
 	// PrintBody is the body alone, in the form of PrintRequest.
 	PrintBody Print = 3
 
+	// PrintJCS is the same as PrintRequest, with JSON in the form of RFC 8785, as
+	// [CanonicalJCS] has it, for clients that promise no more than that: its numbers are
+	// doubles, so that two amounts beyond 2^53, or with more than 15 digits, may be the
+	// same, and the second request has the answer of the first. Do not take it where
+	// amounts are numbers.
+	PrintJCS Print = 4
+
 	printFunc    Print = 0x3f // Route.PrintFunc
-	printHeaders Print = 0x40 // and headers beside it
 	printInput   Print = 0x3e // of Do
+	printHeaders Print = 0x40 // and headers beside it
+	printExact   Print = 0x80 // numbers of JSON are exact; rows of an earlier version do not have it
 )
+
+// base returns what is compared, without how.
+func (p Print) base() Print { return p &^ (printHeaders | printExact) }
+
+// exactly returns the kind as it is made today.
+func (p Print) exactly() Print {
+	switch p.base() {
+	case PrintRequest, PrintBody, printInput:
+		return p | printExact
+	}
+	return p
+}
+
+// numbers says what the numbers of JSON are in fingerprints of the kind.
+func (p Print) numbers() numbers {
+	switch {
+	case p.base() == PrintJCS:
+		return doubles
+	case p&printExact == 0:
+		return roundedBefore
+	}
+	return exactNumbers
+}
 
 // printSeal begins what is hashed: the version of the form.
 const printSeal = "prfp1"
@@ -61,19 +93,19 @@ func (p *printer) print(kind Print) (Fingerprint, error) {
 	h := sha256.New()
 	writeField(h, printSeal)
 	media := mediaType(p.r)
-	switch base := kind &^ printHeaders; base {
-	case PrintRequest, PrintRaw:
+	switch kind.base() {
+	case PrintRequest, PrintRaw, PrintJCS:
 		writeField(h, p.r.Method)
 		writeField(h, p.r.URL.EscapedPath())
 		writeField(h, p.r.URL.RawQuery)
 		writeField(h, media)
-		body, err := p.canonical(media, base == PrintRaw)
+		body, err := p.canonical(media, kind)
 		if err != nil {
 			return Fingerprint{}, err
 		}
 		writeField(h, body)
 	case PrintBody:
-		body, err := p.canonical(media, false)
+		body, err := p.canonical(media, kind)
 		if err != nil {
 			return Fingerprint{}, err
 		}
@@ -102,7 +134,7 @@ func sealed(kind Print, sum []byte) (f Fingerprint) {
 }
 
 // canonical returns the body as it is compared.
-func (p *printer) canonical(media string, raw bool) ([]byte, error) {
+func (p *printer) canonical(media string, kind Print) ([]byte, error) {
 	switch {
 	case strings.HasPrefix(media, "multipart/"):
 		if !p.parts {
@@ -112,14 +144,25 @@ func (p *printer) canonical(media string, raw bool) ([]byte, error) {
 			return digest, nil
 		}
 		return p.body, nil // the handler will say what is wrong with it
-	case raw:
+	case kind.base() == PrintRaw:
 		return p.body, nil
 	case media == "application/json" || strings.HasSuffix(media, "+json"):
-		if body, err := CanonicalJSON(p.body); err == nil {
-			return body, nil
-		}
+		return canonicalOr(p.body, kind)
 	}
 	return p.body, nil
+}
+
+// canonicalOr returns the canonical form of a JSON text, or the text where it has none. No
+// text without one is the canonical form of another.
+func canonicalOr(text []byte, kind Print) ([]byte, error) {
+	body, err := canonical(text, kind.numbers())
+	switch {
+	case errors.Is(err, errRounded):
+		return nil, err
+	case err != nil:
+		return text, nil
+	}
+	return body, nil
 }
 
 // mediaType returns the type of the request's body, in lower case, without parameters.
@@ -159,7 +202,7 @@ func partsOf(r *http.Request, body []byte) ([]byte, error) {
 // multipart body is compared by its parts.
 func FingerprintRequest(r *http.Request, body []byte) (Fingerprint, error) {
 	p := printer{r: r, body: body, parts: true}
-	return p.print(PrintRequest)
+	return p.print(PrintRequest.exactly())
 }
 
 // writeField writes a field with its length before it, so that no two sequences of

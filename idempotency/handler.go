@@ -162,7 +162,7 @@ func (rt *route) kind() Print {
 	if len(rt.PrintHeaders) > 0 {
 		kind |= printHeaders
 	}
-	return kind
+	return kind.exactly()
 }
 
 // scope returns the operation's name; empty where there is none.

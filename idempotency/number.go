@@ -2,38 +2,58 @@ package idempotency
 
 import (
 	"bytes"
+	"errors"
 	"math"
 	"strconv"
 )
 
-// exact is the largest integer of which all below are doubles as well.
-const exact = 1<<53 - 1
+// numbers says what the numbers of a text are.
+type numbers int
 
-// number reads a number and writes it as ECMAScript would, or as it is written where
-// that would lose an integer or a digit.
+const (
+	// exactNumbers are decimals of any length.
+	exactNumbers numbers = iota
+
+	// doubles are what RFC 8785 makes of them.
+	doubles
+
+	// roundedBefore are those of which an earlier version made the same as exactNumbers
+	// does; any other is errRounded.
+	roundedBefore
+)
+
+// errRounded says that a row of an earlier version cannot be compared.
+var errRounded = errors.New("the row is of an earlier version, which may have rounded a number of this request")
+
+const (
+	maxExponent  = 18 // digits: with the length of any text, the sum is an int64 still
+	doubleDigits = 15 // of a decimal that a double holds, as no other decimal of as few
+	doublePower  = 300
+)
+
+// number reads a number and writes it as ECMAScript writes numbers.
 func (c *canon) number() error {
 	begin := c.at
 	if !c.numeral() {
 		return errJSON
 	}
 	literal := c.in[begin:c.at]
-	f, err := strconv.ParseFloat(string(literal), 64)
-	if err != nil || math.IsInf(f, 0) {
-		return errJSON
-	}
-	if !bytes.ContainsAny(literal, ".eE") { // an integer
-		if math.Abs(f) > exact {
-			c.out = append(c.out, literal...)
-			return nil
+	if c.numbers == doubles {
+		f, err := strconv.ParseFloat(string(literal), 64)
+		if err != nil || math.IsInf(f, 0) {
+			return errJSON
 		}
-		c.out = appendNumber(c.out, f)
+		c.out = appendDouble(c.out, f)
 		return nil
 	}
-	at := len(c.out)
-	c.out = appendNumber(c.out, f)
-	if said := decimalOf(literal); said.loses(decimalOf(c.out[at:])) {
-		c.out = append(c.out[:at], literal...)
+	d, ok := decimalOf(literal)
+	switch {
+	case c.numbers == roundedBefore && !(ok && d.wasExact(literal)):
+		return errRounded
+	case !ok:
+		return errJSON
 	}
+	c.out = d.append(c.out)
 	return nil
 }
 
@@ -75,8 +95,8 @@ func (c *canon) is(set string) bool {
 	return c.at < len(c.in) && bytes.IndexByte([]byte(set), c.in[c.at]) >= 0
 }
 
-// appendNumber writes a double as ECMAScript's Number.prototype.toString does.
-func appendNumber(out []byte, f float64) []byte {
+// appendDouble writes a double as ECMAScript's Number.prototype.toString does.
+func appendDouble(out []byte, f float64) []byte {
 	if f == 0 {
 		return append(out, '0') // and not -0
 	}
@@ -90,32 +110,110 @@ func appendNumber(out []byte, f float64) []byte {
 	return out
 }
 
-// decimal is the value of a numeral: 0.digits × 10^power.
+// decimal is the value of a numeral: its digits, as 0.digits × 10^power. They are in two
+// parts, around the point, and have no zeros at either end; zero has none. What is equal is
+// so in each field but for where the point was.
 type decimal struct {
-	digits []byte // without zeros at either end
-	power  int
+	minus           bool
+	whole, fraction []byte
+	power           int64
 }
 
-func decimalOf(numeral []byte) decimal {
-	numeral = bytes.TrimPrefix(numeral, []byte("-"))
-	var power int
+// decimalOf returns the value of a numeral as JSON writes them. It takes no memory: an
+// exponent is never carried out. One of more than 18 digits is not taken.
+func decimalOf(numeral []byte) (d decimal, ok bool) {
+	numeral, d.minus = bytes.CutPrefix(numeral, []byte("-"))
+	var exponent []byte
 	if i := bytes.IndexAny(numeral, "eE"); i >= 0 {
-		power, _ = strconv.Atoi(string(numeral[i+1:])) // beyond an int it was no double
-		numeral = numeral[:i]
+		numeral, exponent = numeral[:i], numeral[i+1:]
 	}
-	whole, fraction, _ := bytes.Cut(numeral, []byte("."))
-	digits := append(append(make([]byte, 0, len(numeral)), whole...), fraction...)
-	power += len(whole)
-	trimmed := bytes.TrimLeft(digits, "0")
-	power -= len(digits) - len(trimmed)
-	return decimal{bytes.TrimRight(trimmed, "0"), power}
+	d.whole, d.fraction, _ = bytes.Cut(numeral, []byte("."))
+	d.power = int64(len(d.whole))
+	trimmed := bytes.TrimLeft(d.whole, "0")
+	d.power -= int64(len(d.whole) - len(trimmed))
+	if d.whole = trimmed; len(d.whole) == 0 {
+		trimmed = bytes.TrimLeft(d.fraction, "0")
+		d.power -= int64(len(d.fraction) - len(trimmed))
+		d.fraction = trimmed
+	}
+	if d.fraction = bytes.TrimRight(d.fraction, "0"); len(d.fraction) == 0 {
+		d.whole = bytes.TrimRight(d.whole, "0")
+	}
+	if d.digits() == 0 {
+		return decimal{}, true // whatever its sign and its exponent
+	}
+	if len(exponent) > 0 {
+		negative := exponent[0] == '-'
+		exponent = bytes.TrimLeft(bytes.TrimLeft(exponent, "+-"), "0")
+		if len(exponent) > maxExponent {
+			return decimal{}, false
+		}
+		var e int64
+		for _, b := range exponent {
+			e = 10*e + int64(b-'0')
+		}
+		if negative {
+			e = -e
+		}
+		d.power += e
+	}
+	return d, true
 }
 
-// loses reports whether other, which a double was written as, is another value than d
-// and the difference matters: d is an integer, or has more digits than a double ever
-// needs. (0.1 written with 17 digits is 0.1.)
-func (d decimal) loses(other decimal) bool {
-	same := d.power == other.power && bytes.Equal(d.digits, other.digits)
-	integer := d.power >= len(d.digits)
-	return !same && len(d.digits) > 0 && (integer || len(d.digits) > 17)
+func (d decimal) digits() int { return len(d.whole) + len(d.fraction) }
+
+// append writes a decimal as ECMAScript writes numbers: whole, with a point, or with an
+// exponent, by its size.
+func (d decimal) append(out []byte) []byte {
+	n := d.digits()
+	if n == 0 {
+		return append(out, '0')
+	}
+	if d.minus {
+		out = append(out, '-')
+	}
+	from := len(out)
+	zeros := func(n int64) {
+		for range n {
+			out = append(out, '0')
+		}
+	}
+	switch power := d.power; {
+	case power >= int64(n) && power <= 21:
+		out = append(append(out, d.whole...), d.fraction...)
+		zeros(power - int64(n))
+	case power > 0 && power <= 21:
+		out = append(append(out, d.whole...), d.fraction...)
+		out = append(out, 0)
+		at := from + int(power)
+		copy(out[at+1:], out[at:])
+		out[at] = '.'
+	case power > -6 && power <= 0:
+		out = append(out, "0."...)
+		zeros(-power)
+		out = append(append(out, d.whole...), d.fraction...)
+	default:
+		out = append(append(out, d.whole...), d.fraction...)
+		if n > 1 {
+			out = append(out, 0)
+			copy(out[from+2:], out[from+1:])
+			out[from+1] = '.'
+		}
+		out = append(out, 'e')
+		if power > 0 {
+			out = append(out, '+')
+		}
+		out = strconv.AppendInt(out, power-1, 10)
+	}
+	return out
+}
+
+// wasExact reports whether the form that an earlier version gave a numeral is the one of
+// today, and that of no numeral with another value: it rounded fractions to doubles, left
+// integers beyond 2^53 as they were written, and had no form beyond the range of doubles.
+func (d decimal) wasExact(literal []byte) bool {
+	if !bytes.ContainsAny(literal, ".eE") {
+		return d.power <= 21
+	}
+	return d.digits() <= doubleDigits && d.power <= doublePower && d.power >= -doublePower
 }

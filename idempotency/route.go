@@ -247,7 +247,7 @@ func (r Route) validate() error {
 	faults.add(r.Store < StoreSuccess || r.Store > StoreAll, "Store is %d, want StoreSuccess, StoreFinal or StoreAll", r.Store)
 	faults.add(r.From < FromCompletion || r.From > FromLastUse, "From is %d, want FromCompletion, FromCreation or FromLastUse", r.From)
 	faults.add(r.Oversize != OversizeFails && r.Oversize != OversizeDrops, "Oversize is %d, want OversizeFails or OversizeDrops", r.Oversize)
-	faults.add(r.Print < PrintRequest || r.Print > PrintBody, "Print is %d, want PrintRequest, PrintRaw or PrintBody", r.Print)
+	faults.add(r.Print < PrintRequest || r.Print > PrintJCS, "Print is %d, want PrintRequest, PrintRaw, PrintBody or PrintJCS", r.Print)
 	faults.add(r.Key.MaxLen < 0 || r.Key.MaxLen > maxKeyLen, "Key.MaxLen is %d, want 1 to %d", r.Key.MaxLen, maxKeyLen)
 	faults.add(r.TTL < 0, "TTL is %s, want more than none", r.TTL)
 	faults.add(r.TTL < 2*r.RetryWindow, "TTL is %s, want at least twice RetryWindow, which is %s: a client would repeat what is forgotten", r.TTL, r.RetryWindow)
