@@ -118,7 +118,7 @@ soak: ## Prove on throwaway servers what takes long, half an hour in all (ARGS="
 	@$(GO) build -o bin/soak ./integration/soak
 	@bin/soak $(ARGS)
 
-chaos: ## Break processes, servers, network and disks, and see whether the guarantees hold (SECONDS=60 SEED=7 ARGS="--nodes 3")
+chaos: ## Break processes, servers, network and disks, and see whether the guarantees hold (SECONDS=60 SEED=7 ARGS="--nodes 3"); status 3 is undecided
 	@$(GO) build -o bin/chaos ./integration/chaos
 	@bin/chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 

@@ -23,12 +23,12 @@ import (
 
 func TestOptions(t *testing.T) {
 	t.Parallel()
-	good := options{seconds: 1, nodes: 3, rate: 1, atomic: "true", only: []string{"kill relay"}}
+	good := options{seconds: 1, nodes: 3, rate: 1, more: 1, atomic: "true", only: []string{"kill relay"}}
 	if err := good.validate(); err != nil {
 		t.Error(err)
 	}
 	err := options{nodes: 2, atomic: "perhaps", only: []string{"rain"}}.validate()
-	for _, want := range []string{"--seconds is 0", "--nodes is 2", "--rate is 0", `--atomic is "perhaps"`, `no such kind of fault: "rain"`} {
+	for _, want := range []string{"--seconds is 0", "--nodes is 2", "--rate is 0", "--patience is 0", `--atomic is "perhaps"`, `no such kind of fault: "rain"`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("validate = %v, want %s", err, want)
 		}
@@ -220,7 +220,8 @@ func TestReport(t *testing.T) {
 		status  int
 	}{
 		{lost, "chaos: events=0 faults=0 lost=2 ghosts=0 double_effects=0 misordered=0 verdict=FAILED", 1},
-		{checker.Verdict{}, "chaos: events=0 faults=0 lost=0 ghosts=0 double_effects=0 misordered=0 verdict=inconclusive", 3},
+		{checker.Verdict{}, "chaos: events=0 faults=0 lost=0 ghosts=0 double_effects=0 misordered=0 verdict=undecided", 3},
+		{checker.Verdict{Pending: []string{"held events: 7", "undecided at books: 9"}}, `chaos: events=0 faults=0 lost=0 ghosts=0 double_effects=0 misordered=0 verdict=undecided pending="held events: 7; undecided at books: 9"`, 3},
 		{checker.Verdict{Coverage: checker.Coverage{
 			Events: 5, Faults: map[string]int{"kill relay": 2}, UnknownCommits: 1, DuplicateAcks: 1, TakeOvers: 1, InboxDuplicates: 1, Dead: 1, Released: 1,
 		}}, "chaos: events=5 faults=2 lost=0 ghosts=0 double_effects=0 misordered=0 verdict=ok", 0},

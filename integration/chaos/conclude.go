@@ -4,15 +4,10 @@ package main
 
 import (
 	"context"
-	_ "embed" // the statements
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom/internal/checker"
 )
@@ -22,13 +17,19 @@ import (
 func (s *stage) conclude(ctx context.Context) (found checker.State, err error) {
 	healed := time.Now()
 	s.say("healed after %d faults; waiting for a leader", s.injected.Load())
-	found.Lead = s.waited(ctx, time.Minute, "a relay to lead", healed, s.led)
+	if found.Lead, err = s.settle(ctx, healed, s.leading); err != nil {
+		return found, err
+	}
 	fallen := s.crew.of(producers).fallen()
 	s.crew.of(producers).end()
 	s.say("all is written: %s", s.standing(ctx))
-	limit := time.Minute + time.Duration(s.opt.seconds)*time.Second/2
-	found.Drained = s.waited(ctx, limit, "everything to be worked off", healed, s.drained)
-	s.say("worked off; looking at everything")
+	if found.Drained, err = s.settle(ctx, healed, s.drained); err != nil {
+		return found, err
+	}
+	for _, left := range slices.Concat(found.Lead.Stuck, found.Lead.Pending, found.Drained.Stuck, found.Drained.Pending) {
+		s.say("left to do: %s", left)
+	}
+	s.say("looking at everything")
 	found.Fallen = append(fallen, s.crew.of(append(handlers(), relays, operators)...).fallen()...)
 	s.crew.of(operators).end() // it found nothing more to do
 	if err := s.rest(ctx, &found); err != nil {
@@ -42,62 +43,6 @@ func (s *stage) conclude(ctx context.Context) (found checker.State, err error) {
 		return found, err
 	}
 	return found, nil
-}
-
-// waited is how long something takes to come about.
-func (s *stage) waited(ctx context.Context, limit time.Duration, what string, since time.Time, is func(ctx context.Context) error) checker.Waited {
-	w := checker.Waited{Limit: limit}
-	if err := again(ctx, limit, what, is); err != nil {
-		w.Never = err.Error()
-	}
-	w.Took = time.Since(since).Round(time.Millisecond)
-	return w
-}
-
-// led reports whether some relay holds the lease, and has recorded since the faults.
-func (s *stage) led(ctx context.Context) error {
-	n, err := s.db.shop.number(ctx, "SELECT count(*) FROM postroom.relay WHERE owner IS NOT NULL AND expires_at > now()")
-	if err == nil && n == 0 {
-		err = errors.New("nobody holds the lease")
-	}
-	return err
-}
-
-//go:embed sql/unpublished.sql
-var unpublishedSQL string
-
-//go:embed sql/undecided.sql
-var undecidedSQL string
-
-// drained reports whether nothing is left to be done.
-func (s *stage) drained(ctx context.Context) error {
-	events, err := s.db.shop.number(ctx, "SELECT count(*) FROM change")
-	if err != nil {
-		return err
-	}
-	if err := s.db.shop.nothing(ctx, unpublishedSQL); err != nil {
-		return err
-	}
-	return s.db.books.nothing(ctx, undecidedSQL, leave, events*len(handlers()))
-}
-
-// nothing returns an error for the first of the counts that a statement returns by
-// name and that is not zero. They are of one moment.
-func (d *database) nothing(ctx context.Context, sql string, args ...any) error {
-	rows, err := d.pool.Query(ctx, sql, args...)
-	if err != nil {
-		return err
-	}
-	left, err := pgx.CollectExactlyOneRow(rows, pgx.RowToMap)
-	if err != nil {
-		return err
-	}
-	for _, what := range slices.Sorted(maps.Keys(left)) {
-		if n, ok := left[what].(int64); !ok || n != 0 {
-			return fmt.Errorf("%s: %v", what, left[what])
-		}
-	}
-	return nil
 }
 
 // The sessions that are expected of processes that have nothing to do.
@@ -152,8 +97,10 @@ func (s *stage) rest(ctx context.Context, found *checker.State) error {
 		}
 		return nil
 	}
-	_ = again(ctx, 20*time.Second, "sessions to end", settle) // the checker says which did not
-	return again(ctx, time.Minute, "list the consumers", func(ctx context.Context) (err error) {
+	if found.Lead.Ended() && found.Drained.Ended() { // else there is no rest
+		_ = again(ctx, stuckAfter, "sessions to end", settle) // the checker says which did not
+	}
+	return again(ctx, patience, "list the consumers", func(ctx context.Context) (err error) {
 		found.Consumers, err = s.consumers(ctx)
 		return err
 	})

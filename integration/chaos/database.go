@@ -151,7 +151,12 @@ func (d *database) number(ctx context.Context, sql string, args ...any) (n int, 
 	return n, err
 }
 
-// again repeats what fails while a server comes back.
+// patience is how long the rig waits for what a server or the system does for it. It
+// decides nothing about postroom: where it runs out the run is undecided.
+const patience = 3 * time.Minute
+
+// again repeats what fails while a server comes back. It returns [fleet.ErrLate] with
+// the last failure where it takes longer than within.
 func again(ctx context.Context, within time.Duration, what string, try func(ctx context.Context) error) error {
 	var last error
 	err := fleet.Eventually(ctx, within, what, func(ctx context.Context) (bool, error) {
@@ -161,7 +166,7 @@ func again(ctx context.Context, within time.Duration, what string, try func(ctx 
 		return last == nil, nil
 	})
 	if err != nil && last != nil {
-		return fmt.Errorf("%s: %w", what, last)
+		return fmt.Errorf("%w, at last: %w", err, last)
 	}
 	return err
 }

@@ -31,7 +31,7 @@ type journal struct {
 
 // openJournal opens one for this life of a process.
 func openJournal(dir, process string) (*journal, error) {
-	name := filepath.Join(dir, fmt.Sprintf("%s-%d%s", process, os.Getpid(), journals))
+	name := journalName(dir, process, os.Getpid())
 	file, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)

@@ -9,8 +9,9 @@
 //	make chaos SECONDS=60 ARGS="--nodes 3 --report out.md"
 //
 // A seed makes the same plan of faults and the same workload again; how they meet is
-// up to the machine. The exit status is 0 where everything holds, 1 where something
-// does not, and 3 where the faults did not meet work, so that the run shows nothing.
+// up to the machine. The exit status is 0 if everything holds, 1 if something does not,
+// and 3 if the run is undecided: the faults did not meet work, or the machine was too
+// busy for it to be worked off in time. Such a run shows nothing, and finds no fault.
 package main
 
 import (
@@ -63,6 +64,7 @@ type options struct {
 	only    []string
 	report  string
 	keep    string
+	more    float64 // times the usual patience
 }
 
 func command() *cobra.Command {
@@ -89,6 +91,7 @@ func command() *cobra.Command {
 	flags.StringSliceVar(&opt.only, "only", nil, "inject only these kinds of faults: see --list")
 	flags.StringVar(&opt.report, "report", "", "write the report to this file, as Markdown")
 	flags.StringVar(&opt.keep, "keep", "", "keep the history, the logs, and what tables and streams had at the end in this directory")
+	flags.Float64Var(&opt.more, "patience", 1, "wait this many times as long before a run is undecided, on a busy machine")
 	cmd.AddCommand(&cobra.Command{
 		Use: "list", Short: "list the kinds of faults", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -113,6 +116,9 @@ func (o options) validate() error {
 	}
 	if o.rate < 1 {
 		faults = append(faults, fmt.Errorf("--rate is %d, want 1 or more", o.rate))
+	}
+	if !(o.more >= 0.01 && o.more <= 1000) {
+		faults = append(faults, fmt.Errorf("--patience is %g, want 0.01 to 1000", o.more))
 	}
 	if o.atomic != "" && o.atomic != "true" && o.atomic != "false" {
 		faults = append(faults, fmt.Errorf("--atomic is %q, want true or false", o.atomic))
@@ -140,6 +146,10 @@ func (o options) run(ctx context.Context, out, progress io.Writer) error {
 	}
 	began := time.Now()
 	history, found, err := o.stage(ctx, progress)
+	if err != nil && ctx.Err() == nil && (errors.Is(err, fleet.ErrLate) || errors.Is(err, context.DeadlineExceeded)) {
+		_, err = fmt.Fprintf(out, "The rig waited for its own servers or processes in vain: %v\n\nchaos: seed=%d verdict=%s\n", err, o.seed, undecided)
+		return errors.Join(err, &failure{3})
+	}
 	if err != nil {
 		return fmt.Errorf("seed %d: %w", o.seed, err)
 	}

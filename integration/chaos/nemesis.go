@@ -72,7 +72,7 @@ func (n *nemesis) pause(f fault) { fleet.Sleep(n.ctx, f.lasts) }
 
 // work is the time to take a fault back in.
 func (n *nemesis) work() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(n.ctx), 2*time.Minute)
+	return context.WithTimeout(context.WithoutCancel(n.ctx), 2*patience)
 }
 
 // victim chooses one of some kinds.
@@ -251,7 +251,7 @@ func (n *nemesis) readerForward(f fault) error {
 func (n *nemesis) leaseClock(f fault, d database, sql string) error {
 	ctx, cancel := n.work()
 	defer cancel()
-	err := again(ctx, time.Minute, "change the lease's clock", func(ctx context.Context) error {
+	err := again(ctx, patience, "change the lease's clock", func(ctx context.Context) error {
 		_, err := d.pool.Exec(ctx, sql)
 		return err
 	})

@@ -105,7 +105,7 @@ func poisoned(ctx context.Context, ways []*toxiproxy.Proxy, toxics []toxic, cut 
 
 // open has a way carry again. The system may hold its port for a moment.
 func open(ctx context.Context, way *toxiproxy.Proxy) error {
-	return again(ctx, 30*time.Second, "open "+way.Name, func(context.Context) error { return way.Start() })
+	return again(ctx, patience, "open "+way.Name, func(context.Context) error { return way.Start() })
 }
 
 // cleaned takes toxics away. A process that stands still can keep one from going: its

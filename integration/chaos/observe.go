@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go"
@@ -144,7 +143,7 @@ const reads = 64
 // leader of the stream first, which alone answers.
 func (s *stage) readStream(ctx context.Context, server string) (all []checker.Message, err error) {
 	var first, last uint64
-	err = again(ctx, time.Minute, "lead the stream", func(ctx context.Context) error {
+	err = again(ctx, patience, "lead the stream", func(ctx context.Context) error {
 		str, err := s.client.js.Stream(ctx, stream)
 		if err != nil {
 			return err
@@ -214,7 +213,7 @@ func (s *stage) message(ctx context.Context, seq uint64) (m checker.Message, eve
 			Data    []byte `json:"data"`
 		} `json:"message"`
 	}
-	err = again(ctx, 30*time.Second, "read a message", func(ctx context.Context) error {
+	err = again(ctx, patience, "read a message", func(ctx context.Context) error {
 		reply, err := s.client.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, fmt.Appendf(nil, `{"seq": %d}`, seq))
 		if err != nil {
 			return err

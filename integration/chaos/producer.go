@@ -232,10 +232,10 @@ func (p *producer) change(ctx context.Context, tx pgx.Tx, ev planned) (n int, er
 	if err != nil {
 		return 0, err
 	}
-	return b.N, p.out.Write(ctx, tx, p.made(ev.id, b))
+	return b.N, p.out.Write(ctx, tx, eventOf(ev.id, b))
 }
 
-func (p *producer) made(id string, b body) postroom.Event {
+func eventOf(id string, b body) postroom.Event {
 	ev := postroom.NewEvent(subject, b)
 	ev.ID, ev.Key = id, strconv.Itoa(b.Key)
 	return ev
@@ -245,7 +245,7 @@ func (p *producer) made(id string, b body) postroom.Event {
 func (p *producer) takeBack(ctx context.Context, tx pgx.Tx, pl plan) error {
 	gone := pl.events[0].body
 	err := pgx.BeginFunc(ctx, tx, func(inner pgx.Tx) error {
-		if err := p.out.Write(ctx, inner, p.made(pl.undone, gone)); err != nil {
+		if err := p.out.Write(ctx, inner, eventOf(pl.undone, gone)); err != nil {
 			return err
 		}
 		return errOnPurpose

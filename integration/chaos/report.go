@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -24,9 +25,9 @@ type report struct {
 
 // Verdicts of a run.
 const (
-	fine         = "ok"
-	broken       = "FAILED"
-	inconclusive = "inconclusive"
+	fine      = "ok"
+	broken    = "FAILED"
+	undecided = "undecided" // the run shows nothing, neither good nor bad
 )
 
 func (r report) word() string {
@@ -34,7 +35,7 @@ func (r report) word() string {
 	case !r.verdict.Sound():
 		return broken
 	case !r.verdict.OK():
-		return inconclusive
+		return undecided
 	}
 	return fine
 }
@@ -44,7 +45,7 @@ func (r report) failure() error {
 	switch r.word() {
 	case broken:
 		return &failure{1}
-	case inconclusive:
+	case undecided:
 		return &failure{3}
 	}
 	return nil
@@ -103,6 +104,9 @@ func (r report) faults() (rows [][2]string) {
 func (r report) verdicts() (rows [][2]string) {
 	for _, name := range checker.Names() {
 		found := fine
+		if len(r.verdict.Pending) > 0 {
+			found = undecided
+		}
 		if v := r.verdict.Violations[name]; len(v) > 0 {
 			found = fmt.Sprintf("%s, %d times: %s", broken, len(v), strings.Join(v[:min(len(v), 5)], "; "))
 		}
@@ -111,11 +115,19 @@ func (r report) verdicts() (rows [][2]string) {
 	return rows
 }
 
+// pending is what the last line says of what was left to do.
+func (r report) pending() string {
+	if len(r.verdict.Pending) == 0 {
+		return ""
+	}
+	return " pending=" + strconv.Quote(strings.Join(r.verdict.Pending, "; "))
+}
+
 // last is the line that says it all.
 func (r report) last() string {
 	of := func(name checker.Name) int { return len(r.verdict.Violations[name]) }
-	return fmt.Sprintf("chaos: events=%d faults=%d lost=%d ghosts=%d double_effects=%d misordered=%d verdict=%s",
-		r.verdict.Coverage.Events, r.verdict.Coverage.AllFaults(), of(checker.NoLoss), of(checker.NoGhost), of(checker.EffectOnce), of(checker.KeyOrder), r.word())
+	return fmt.Sprintf("chaos: events=%d faults=%d lost=%d ghosts=%d double_effects=%d misordered=%d verdict=%s%s",
+		r.verdict.Coverage.Events, r.verdict.Coverage.AllFaults(), of(checker.NoLoss), of(checker.NoGhost), of(checker.EffectOnce), of(checker.KeyOrder), r.word(), r.pending())
 }
 
 func (r report) print(w io.Writer) error {
@@ -132,6 +144,10 @@ func (r report) print(w io.Writer) error {
 	}
 	if missing := r.verdict.Coverage.Missing(); len(missing) > 0 {
 		fmt.Fprintf(&text, "No %s: the run shows nothing about them.\n\n", strings.Join(missing, ", no "))
+	}
+	if len(r.verdict.Pending) > 0 {
+		fmt.Fprintf(&text, "The time ran out while this was left to do, and nothing says that it would not have been done:\n  %s\n"+
+			"Run it again on a machine with less to do, or with --patience 3.\n\n", strings.Join(r.verdict.Pending, "\n  "))
 	}
 	text.WriteString(r.last() + "\n")
 	if _, err := io.WriteString(w, text.String()); err != nil {

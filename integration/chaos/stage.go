@@ -124,7 +124,7 @@ func (s *stage) breakFor(ctx context.Context, d time.Duration) error {
 // missing says what has not happened yet without which the run shows nothing.
 func (s *stage) missing(ctx context.Context) ([]string, error) {
 	var so checker.State
-	err := again(ctx, time.Minute, "see how far it is", func(ctx context.Context) (err error) {
+	err := again(ctx, patience, "see how far it is", func(ctx context.Context) (err error) {
 		if so.Marks, err = collect[checker.Mark](ctx, &s.db.shop, "SELECT epoch, max(high) FROM witness GROUP BY 1"); err != nil {
 			return err
 		}
@@ -166,13 +166,7 @@ func (s *stage) open(ctx context.Context) (err error) {
 	if err := s.muster(); err != nil {
 		return err
 	}
-	return again(ctx, time.Minute, "wait for every handler's first effects", func(ctx context.Context) error {
-		n, err := s.db.books.number(ctx, "SELECT count(DISTINCT handler) FROM effect")
-		if err == nil && n < len(handlers()) {
-			err = fmt.Errorf("%d of %d handlers have any", n, len(handlers()))
-		}
-		return err
-	})
+	return s.started(ctx)
 }
 
 func (s *stage) startServers(ctx context.Context) (err error) {
@@ -202,7 +196,7 @@ func (s *stage) startServers(ctx context.Context) (err error) {
 		return err
 	}
 	s.later(func() error { s.client.nc.Close(); return nil })
-	return again(ctx, time.Minute, "make the stream", func(ctx context.Context) error {
+	return again(ctx, patience, "make the stream", func(ctx context.Context) error {
 		return relay.EnsureStream(ctx, s.client.nc, jetstream.StreamConfig{
 			Name: stream, Subjects: []string{subject, relay.LeaseSubjects(stream)}, Replicas: s.opt.nodes, AllowAtomicPublish: true,
 			// What is published again is met by the broker, or by the inbox where it takes

@@ -18,7 +18,7 @@ func (c *check) marks() {
 		}
 		last = Mark{max(m.Epoch, last.Epoch), max(m.High, last.High)}
 	}
-	if len(c.found.Marks) == 0 {
+	if len(c.found.Marks) == 0 && c.atRest {
 		c.violated(Fence, "no relay recorded anything")
 	}
 }
@@ -26,12 +26,12 @@ func (c *check) marks() {
 // liveness looks at what has to come about.
 func (c *check) liveness() {
 	for name, w := range map[Name]Waited{Drains: c.found.Drained, NoStuckLease: c.found.Lead} {
-		switch {
-		case w.Never != "":
-			c.violated(name, "not within %s: %s", w.Limit, w.Never)
-		case w.Took > w.Limit:
-			c.violated(name, "after %s, at most %s is allowed", w.Took, w.Limit)
+		for _, left := range w.Stuck {
+			c.violated(name, "nothing moved, and there is left to do: %s", left)
 		}
+	}
+	if !c.atRest {
+		return
 	}
 	for _, row := range c.found.Log {
 		if !row.Published {
@@ -47,6 +47,14 @@ func (c *check) liveness() {
 
 // leaks looks for what is left over, and for what has grown.
 func (c *check) leaks() {
+	for _, r := range lastSignals(c.history) {
+		if n := r.Counts[Resident]; n > c.found.Bounds.Resident {
+			c.violated(Bounded, "%d MB resident at %s, at most %d are allowed", n>>20, life(r), c.found.Bounds.Resident>>20)
+		}
+	}
+	if !c.atRest { // what is at work has more than what rests
+		return
+	}
 	if c.found.Idle > 0 {
 		c.violated(NoLeak, "%d sessions are idle in a transaction", c.found.Idle)
 	}
@@ -65,26 +73,25 @@ func (c *check) leaks() {
 		}
 	}
 	for _, r := range lastSignals(c.history) {
-		who := fmt.Sprintf("%s (process %d)", r.Process, r.Life)
 		if n := r.Counts[Goroutines]; n > c.found.Bounds.Goroutines {
-			c.violated(NoLeak, "%d goroutines of %s, at most %d are expected", n, who, c.found.Bounds.Goroutines)
-		}
-		if n := r.Counts[Resident]; n > c.found.Bounds.Resident {
-			c.violated(Bounded, "%d MB resident at %s, at most %d are allowed", n>>20, who, c.found.Bounds.Resident>>20)
+			c.violated(NoLeak, "%d goroutines of %s, at most %d are expected", n, life(r), c.found.Bounds.Goroutines)
 		}
 	}
 }
 
+// life names the life of a process that made a record.
+func life(r Record) string { return fmt.Sprintf("%s (process %d)", r.Process, r.Life) }
+
 // lastSignals are the last that each life of a process sent.
 func lastSignals(history []Record) []Record {
-	type life struct {
+	type lived struct {
 		process string
 		id      int
 	}
-	last := make(map[life]Record)
+	last := make(map[lived]Record)
 	for _, r := range history {
 		if r.What == Signals {
-			last[life{r.Process, r.Life}] = r
+			last[lived{r.Process, r.Life}] = r
 		}
 	}
 	return slices.SortedFunc(maps.Values(last), func(a, b Record) int { return a.At.Compare(b.At) })

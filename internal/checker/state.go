@@ -16,7 +16,7 @@ type State struct {
 	Undriven int   // replays that have not ended
 	Replayed int64 // events, as the audit has it
 
-	Drained   Waited // until nothing moved any more
+	Drained   Waited // until nothing was left to do
 	Lead      Waited // until a relay led after the last fault
 	Idle      int    // sessions idle in a transaction
 	Sessions  map[string]int
@@ -62,11 +62,22 @@ type Held struct {
 // Mark is one state of what relays record together.
 type Mark struct{ Epoch, High int64 }
 
-// Waited is how long something took, and how long it may.
+// Waited is how something came about that takes its time, or that it did not. The zero
+// value came about at once. How long it took decides nothing: a busy machine takes long.
 type Waited struct {
-	Took, Limit time.Duration
-	Never       string // not empty: it did not come about, and why
+	Took time.Duration
+
+	// Stuck is what is left to do though every process that had to do it was at work and
+	// nothing moved. Something is wrong then.
+	Stuck []string
+
+	// Pending is what is left to do where the time ran out while work went on, or while
+	// the machine gave the processes no time to work. Nothing is known then.
+	Pending []string
 }
+
+// Ended reports whether it came about.
+func (w Waited) Ended() bool { return len(w.Stuck) == 0 && len(w.Pending) == 0 }
 
 // Bounds are what must not be exceeded when nothing moves any more.
 type Bounds struct {

@@ -1,0 +1,380 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"bytes"
+	"context"
+	_ "embed" // the statements
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/checker"
+	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/identity"
+	"github.com/postroom/postroom/outbox"
+)
+
+// How it is told that nothing moves any more. It is told by what the processes did, not
+// by the time alone: on a busy machine they may have had no turn.
+const (
+	lookEvery = time.Second
+
+	// Nothing is queued anywhere and yet something is missing: it is lost, once the
+	// processes were at work for this long and a later event went all the way.
+	lostAfter = 20 * time.Second
+
+	// Something is queued and nobody takes it: it is stuck.
+	stuckAfter = 2 * time.Minute
+
+	// perSecond is how many signs of life a process must have given for each second of
+	// these, of the four that it gives where it has the processor whenever it wants.
+	perSecond = 2
+)
+
+// patience is the most that a wait takes. It grows with what there is to do.
+func (o options) patience(work int) time.Duration {
+	base := 3*time.Minute + time.Duration(o.seconds)*time.Second/2
+	const slowest = 100 // a second: events and handlers, of a machine that is worth a run
+	return time.Duration(o.more * float64(base+time.Duration(work)*time.Second/slowest))
+}
+
+// progress is how far everything is, at one moment.
+type progress struct {
+	queued  []string // what somebody still has to do, with its number
+	missing []string // effects that nobody has to make any more, and that are not there
+	done    int      // rises with whatever is done
+	left    int      // pairs of an event and a handler that are not decided
+}
+
+func (p progress) over() bool { return len(p.queued)+len(p.missing) == 0 }
+
+// pending is everything that is not done.
+func (p progress) pending() []string { return slices.Concat(p.queued, p.missing) }
+
+// settle waits until look finds nothing left to do, or until it is known how that ends.
+func (s *stage) settle(ctx context.Context, since time.Time, look func(ctx context.Context) (progress, error)) (checker.Waited, error) {
+	w, err := settle(ctx, &signs{stage: s}, s.opt.patience, look)
+	w.Took = time.Since(since).Round(time.Millisecond)
+	return w, err
+}
+
+// settle waits for as long as it is not known how it ends, and not longer than patience.
+func settle(ctx context.Context, seen evidence, patience func(left int) time.Duration, look func(ctx context.Context) (progress, error)) (w checker.Waited, err error) {
+	began, q, last := time.Now(), &quiet{seen: seen, least: math.MaxInt}, progress{}
+	most := patience(0)
+	for {
+		attempt, cancel := context.WithTimeout(ctx, time.Minute)
+		now, err := look(attempt)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return w, context.Cause(ctx)
+		case err != nil: // a server does not answer: nothing is known of this moment
+			last.queued, last.missing = []string{err.Error()}, nil
+		case now.over():
+			return w, nil
+		default:
+			most, last = max(most, patience(now.left)), now
+			verdict, err := q.judge(ctx, now)
+			if err != nil {
+				return w, err
+			}
+			switch verdict {
+			case lost:
+				return w, nil // the checker finds what is missing
+			case stuck:
+				w.Stuck = now.pending()
+				return w, nil
+			}
+		}
+		if time.Since(began) > most {
+			w.Pending = last.pending()
+			return w, nil
+		}
+		fleet.Sleep(ctx, lookEvery)
+	}
+}
+
+// What a quiet time says.
+type verdict int
+
+const (
+	unclear verdict = iota // nothing yet
+	lost                   // nobody has anything to do, and something is missing
+	stuck                  // somebody has, and does not do it
+)
+
+// quiet is a time in which nothing moves.
+type quiet struct {
+	seen    evidence
+	since   time.Time // zero until something was seen
+	most    int       // the most that was done before it
+	least   int       // the least that was left
+	control string    // an event that was written meanwhile
+}
+
+// evidence is what there is besides the time that passes.
+type evidence interface {
+	begin() error                                         // from here on it counts
+	atWork(signs int) (bool, error)                       // every process gave so many signs of life since
+	write(ctx context.Context) (event string, err error)  // writes an event, as producers do
+	arrived(ctx context.Context, event string) (yes bool) // it took effect at every handler
+}
+
+// judge says what is to be concluded from how far everything is.
+func (q *quiet) judge(ctx context.Context, now progress) (verdict, error) {
+	if q.since.IsZero() || now.done > q.most || now.left < q.least {
+		q.most, q.least = max(now.done, q.most), min(now.left, q.least)
+		q.since, q.control = time.Now(), ""
+		return unclear, q.seen.begin()
+	}
+	need := stuckAfter
+	if len(now.queued) == 0 {
+		need = lostAfter
+	}
+	took := time.Since(q.since)
+	if took >= need/2 && q.control == "" {
+		// What comes after what is missing has to arrive. If it cannot be written now, it
+		// is written the next time.
+		q.control, _ = q.seen.write(ctx)
+		return unclear, nil
+	}
+	if took < need {
+		return unclear, nil
+	}
+	if at, err := q.seen.atWork(perSecond * int(need.Seconds())); err != nil || !at {
+		return unclear, err
+	}
+	switch {
+	case len(now.queued) > 0:
+		return stuck, nil
+	case q.seen.arrived(ctx, q.control):
+		return lost, nil
+	}
+	return unclear, nil
+}
+
+// signs are the evidence of a run.
+type signs struct {
+	*stage
+
+	sizes map[string]int64 // of the journals when it began
+}
+
+func (s *signs) begin() (err error) {
+	s.sizes, err = s.journalSizes()
+	return err
+}
+
+func (s *signs) arrived(ctx context.Context, event string) bool {
+	n, err := s.db.books.number(ctx, "SELECT count(*) FROM effect WHERE event = $1", event)
+	return err == nil && n == len(handlers()) // a server that does not answer says nothing
+}
+
+// controlKey is the key of the rig's own events, which no producer has.
+const controlKey = keys
+
+// write writes an event of the rig's own.
+func (s *signs) write(ctx context.Context) (string, error) {
+	id := uuid.Must(uuid.NewV7()).String()
+	r := checker.Record{What: checker.Transaction, Phase: checker.Invoked, ID: id, Shape: single}
+	out := outbox.New(outbox.Config{Source: source})
+	err := pgx.BeginFunc(ctx, s.db.shop.pool, func(tx pgx.Tx) error {
+		b := body{Key: controlKey, Secret: s.canary}
+		if err := tx.QueryRow(ctx, "UPDATE account SET n = n + 1 WHERE id = $1 RETURNING n", b.Key).Scan(&b.N); err != nil {
+			return err
+		}
+		r.Events = []checker.Event{b.event(id)}
+		s.journal.note(r)
+		if _, err := tx.Exec(ctx, "INSERT INTO change (event, key, n, poison) VALUES ($1, $2, $3, '')", id, b.Key, b.N); err != nil {
+			return err
+		}
+		return out.Write(ctx, tx, eventOf(id, b))
+	})
+	if err != nil {
+		return "", fmt.Errorf("write an event of the rig's own: %w", err)
+	}
+	r.Phase = checker.OK
+	s.journal.note(r)
+	return id, nil
+}
+
+// journalSizes are the sizes of what the processes that live have written.
+func (s *signs) journalSizes() (map[string]int64, error) {
+	sizes := make(map[string]int64)
+	for _, m := range s.crew {
+		child := m.now()
+		if child == nil || child.Ended() {
+			continue
+		}
+		name := journalName(s.dir, m.job.Process, child.PID())
+		info, err := os.Stat(name)
+		switch {
+		case errors.Is(err, os.ErrNotExist): // it has only just begun
+			sizes[name] = 0
+		case err != nil:
+			return nil, fmt.Errorf("look at a journal: %w", err)
+		default:
+			sizes[name] = info.Size()
+		}
+	}
+	return sizes, nil
+}
+
+// atWork reports whether every process gave at least so many signs of life since the
+// quiet time began.
+func (s *signs) atWork(n int) (bool, error) {
+	for name, size := range s.sizes {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			if errors.Is(err, os.ErrNotExist) {
+				return false, nil
+			}
+			return false, fmt.Errorf("look at a journal: %w", err)
+		}
+		if bytes.Count(text[min(size, int64(len(text))):], []byte(`"what":"`+checker.Signals+`"`)) < n {
+			return false, nil
+		}
+	}
+	return len(s.sizes) > 0, nil
+}
+
+// leading is whether a relay leads.
+func (s *stage) leading(ctx context.Context) (now progress, err error) {
+	n, err := s.db.shop.number(ctx, "SELECT count(*) FROM postroom.relay WHERE owner IS NOT NULL AND expires_at > now()")
+	if err == nil && n == 0 {
+		now.queued = []string{"nobody holds the lease"}
+	}
+	return now, err
+}
+
+//go:embed sql/unpublished.sql
+var unpublishedSQL string
+
+//go:embed sql/undecided.sql
+var undecidedSQL string
+
+//go:embed sql/decided.sql
+var decidedSQL string
+
+// drained is what is left to do everywhere. What is queued is looked at last: an event
+// that moves on meanwhile is found in one of the places.
+func (s *stage) drained(ctx context.Context) (now progress, err error) {
+	events, err := s.db.shop.number(ctx, "SELECT count(*) FROM change")
+	if err != nil {
+		return now, err
+	}
+	decided, err := collect[struct {
+		Handler string
+		N       int
+	}](ctx, &s.db.books, decidedSQL)
+	if err != nil {
+		return now, err
+	}
+	of := make(map[string]int)
+	for _, d := range decided {
+		of[d.Handler] = d.N
+	}
+	for _, h := range handlers() {
+		now.done += of[h]
+		if n := events - of[h]; n != 0 {
+			now.left += n
+			now.missing = append(now.missing, fmt.Sprintf("undecided at %s: %d", h, n))
+		}
+	}
+	return now, errors.Join(s.addCounts(ctx, &now, &s.db.shop, unpublishedSQL),
+		s.addCounts(ctx, &now, &s.db.books, undecidedSQL, leave), s.addDeliveries(ctx, &now))
+}
+
+// addCounts adds the counts that a statement returns by name and that are not zero.
+// They are of one moment.
+func (s *stage) addCounts(ctx context.Context, now *progress, d *database, sql string, args ...any) error {
+	rows, err := d.pool.Query(ctx, sql, args...)
+	if err != nil {
+		return fmt.Errorf("%.60s: %w", sql, err)
+	}
+	counts, err := pgx.CollectExactlyOneRow(rows, pgx.RowToMap)
+	if err != nil {
+		return fmt.Errorf("%.60s: %w", sql, err)
+	}
+	for _, what := range slices.Sorted(maps.Keys(counts)) {
+		if n, ok := counts[what].(int64); !ok || n != 0 {
+			now.queued = append(now.queued, fmt.Sprintf("%s: %v", what, counts[what]))
+			now.left += int(n)
+		}
+	}
+	return nil
+}
+
+// addDeliveries adds what the broker has still to deliver, and what was delivered and is
+// not acknowledged. An ordered handler reads for itself: its floor says how far.
+func (s *stage) addDeliveries(ctx context.Context, now *progress) error {
+	var instance string
+	var floor uint64
+	err := s.db.books.pool.QueryRow(ctx, "SELECT i.id::text, s.floor FROM postroom.instance AS i, postroom.subscription AS s WHERE s.handler = $1", books).
+		Scan(&instance, &floor)
+	if err != nil {
+		return fmt.Errorf("look at the subscriptions: %w", err)
+	}
+	str, err := s.client.js.Stream(ctx, stream)
+	if err != nil {
+		return fmt.Errorf("look at the stream: %w", err)
+	}
+	last, err := str.GetLastMsgForSubject(ctx, subject)
+	if err != nil {
+		return fmt.Errorf("look at the end of the stream: %w", err)
+	}
+	if floor < last.Sequence {
+		now.queued = append(now.queued, fmt.Sprintf("to be read by %s: what comes after message %d, up to %d", books, floor, last.Sequence))
+	}
+	for _, h := range handlers() {
+		if h == books {
+			continue
+		}
+		c, err := str.Consumer(ctx, identity.Consumer(instance, h))
+		if err != nil {
+			return fmt.Errorf("look at the consumer of %s: %w", h, err)
+		}
+		info := c.CachedInfo()
+		if n := info.NumPending + uint64(info.NumAckPending); n > 0 { //nolint:gosec // not negative
+			now.queued = append(now.queued, fmt.Sprintf("to be delivered to %s: %d, and %d that are not acknowledged", h, info.NumPending, info.NumAckPending))
+		}
+	}
+	return nil
+}
+
+// started waits until each handler has had an effect.
+func (s *stage) started(ctx context.Context) error {
+	return again(ctx, s.opt.patience(0), "wait for every handler's first effects", func(ctx context.Context) error {
+		with, err := collect[struct{ Handler string }](ctx, &s.db.books, "SELECT DISTINCT handler FROM effect")
+		if err != nil {
+			return err
+		}
+		var without []string
+		for _, h := range handlers() {
+			if !slices.Contains(with, struct{ Handler string }{h}) {
+				without = append(without, h)
+			}
+		}
+		if len(without) > 0 {
+			return fmt.Errorf("none yet at %s", strings.Join(without, ", "))
+		}
+		return nil
+	})
+}
+
+// journalName is where a life of a process notes what it does.
+func journalName(dir, process string, pid int) string {
+	return filepath.Join(dir, fmt.Sprintf("%s-%d%s", process, pid, journals))
+}

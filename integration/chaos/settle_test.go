@@ -1,0 +1,124 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// witness is evidence that a test makes up.
+type witness struct {
+	working bool // the processes have the processor
+	passes  bool // a later event goes all the way
+	begun   time.Time
+	wrote   int
+}
+
+func (w *witness) begin() error { w.begun = time.Now(); return nil }
+
+func (w *witness) atWork(signs int) (bool, error) {
+	return w.working && int(time.Since(w.begun)/(250*time.Millisecond)) >= signs, nil
+}
+
+func (w *witness) write(context.Context) (string, error) { w.wrote++; return "control", nil }
+
+func (w *witness) arrived(_ context.Context, event string) bool {
+	return w.passes && w.wrote > 0 && event == "control"
+}
+
+// How a run ends is told by what happened. No time that passes makes an event lost.
+func TestSettle(t *testing.T) {
+	t.Parallel()
+	queued, missing := []string{"held events: 1"}, []string{"undecided at books: 1"}
+	var calls int
+	for _, tt := range []struct {
+		name           string
+		seen           witness
+		look           func() (progress, error)
+		stuck, pending []string
+		least, most    time.Duration
+	}{
+		{name: "all is done", look: func() (progress, error) { return progress{done: 9}, nil }},
+		{
+			name: "slow, and it goes on for minutes", seen: witness{working: true, passes: true},
+			look: func() (progress, error) {
+				calls++
+				if calls == 500 {
+					return progress{}, nil
+				}
+				return progress{queued: queued, missing: missing, done: calls / 100, left: 50_000}, nil
+			},
+			least: 8 * time.Minute, most: 9 * time.Minute,
+		},
+		{
+			name: "the processes have no turn", seen: witness{passes: true},
+			look:    func() (progress, error) { return progress{queued: queued, missing: missing, left: 1}, nil },
+			pending: slices.Concat(queued, missing), least: 3 * time.Minute, most: 4 * time.Minute,
+		},
+		{
+			name: "nothing is queued, and the processes have no turn", seen: witness{passes: true},
+			look:    func() (progress, error) { return progress{missing: missing, left: 1}, nil },
+			pending: missing, least: 3 * time.Minute, most: 4 * time.Minute,
+		},
+		{
+			name: "nothing is queued, and a later event does not arrive either", seen: witness{working: true},
+			look:    func() (progress, error) { return progress{missing: missing, left: 1}, nil },
+			pending: missing, least: 3 * time.Minute, most: 4 * time.Minute,
+		},
+		{
+			name: "lost: nobody has anything to do, and a later event arrived", seen: witness{working: true, passes: true},
+			look:  func() (progress, error) { return progress{missing: missing, left: 1}, nil },
+			least: lostAfter, most: 2 * lostAfter,
+		},
+		{
+			name: "stuck: somebody has something to do, and does not do it", seen: witness{working: true, passes: true},
+			look:  func() (progress, error) { return progress{queued: queued, left: 1}, nil },
+			stuck: queued, least: stuckAfter, most: stuckAfter + time.Minute,
+		},
+		{
+			name: "the same work is done over and over", seen: witness{working: true, passes: true},
+			look: func() (progress, error) {
+				calls++
+				return progress{queued: queued, done: calls % 2, left: 2 - calls%2}, nil
+			},
+			stuck: queued, least: stuckAfter, most: stuckAfter + time.Minute,
+		},
+		{
+			name: "a server does not answer", seen: witness{working: true, passes: true},
+			look:    func() (progress, error) { return progress{}, errors.New("no answer") },
+			pending: []string{"no answer"}, least: 3 * time.Minute, most: 4 * time.Minute,
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			calls = 0
+			began := time.Now()
+			w, err := settle(t.Context(), &tt.seen, options{more: 1}.patience, func(context.Context) (progress, error) { return tt.look() })
+			if err != nil {
+				t.Fatalf("%s: %v", tt.name, err)
+			}
+			if !slices.Equal(w.Stuck, tt.stuck) || !slices.Equal(w.Pending, tt.pending) {
+				t.Errorf("%s: stuck %q and pending %q, want %q and %q", tt.name, w.Stuck, w.Pending, tt.stuck, tt.pending)
+			}
+			if took := time.Since(began); took < tt.least || took > tt.most {
+				t.Errorf("%s: it took %s, want %s to %s", tt.name, took, tt.least, tt.most)
+			}
+		})
+	}
+}
+
+// The limit grows with the work, and with what the command line asks for.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	once := options{seconds: 60, more: 1}
+	if a, b := once.patience(0), once.patience(100_000); b <= a {
+		t.Errorf("%s for no work, %s for much", a, b)
+	}
+	if a, b := once.patience(10), (options{seconds: 60, more: 3}).patience(10); b != 3*a {
+		t.Errorf("%s, and three times that is %s", a, b)
+	}
+}
