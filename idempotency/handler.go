@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -30,8 +31,8 @@ type route struct {
 // and compression belong outside of it: what they refuse then uses up no key.
 //
 // next is given a copy of the request whose body is in memory, and a ResponseWriter that has
-// the headers which were set outside, and keeps the answer back until it is committed: it
-// cannot stream, hijack or send trailers. Its context
+// the headers which were set outside, also to be taken away, and keeps the answer back until
+// it is committed: it cannot stream, hijack or send trailers. Its context
 // does not end when the client goes away, see [Route.Timeout]. A panic of next rolls back
 // and goes on.
 //
@@ -218,10 +219,11 @@ func (rt *route) runner(w http.ResponseWriter, r *http.Request, body []byte) fun
 			}
 		}()
 		drops := rt.Oversize == OversizeDrops || rt.Mode == LeaseMode || !a.op.keyed()
+		outside := w.Header().Clone()
 		b := &buffer{header: w.Header().Clone(), most: rt.MaxResponse, drops: drops}
 		rt.next.ServeHTTP(b, req)
 		res := result{response: b.response(), dropped: b.large}
-		res.kept = rt.keepable(res.response)
+		res.kept = rt.keepable(res.response, outside)
 		res.verdict = rt.verdict(res.response.Status)
 		switch {
 		case b.large && !b.drops:
@@ -291,6 +293,7 @@ func (rt *route) answer(w http.ResponseWriter, r *http.Request, e ended) {
 		if e.kept && rt.g.cfg.StatusHeader != Omit {
 			e.response.Header.Set(rt.g.cfg.StatusHeader, "stored")
 		}
+		become(w.Header(), e.response.Header)
 		send(w, e.response)
 	}
 }
@@ -317,6 +320,7 @@ func (rt *route) repeat(w http.ResponseWriter, r *http.Request, rec Record) {
 		resp.Status = rt.ReplayStatus(resp.Status)
 	}
 	h := w.Header()
+	maps.Copy(h, resp.Header)
 	if rt.g.cfg.StatusHeader != Omit {
 		h.Set(rt.g.cfg.StatusHeader, "replayed")
 	}

@@ -1,7 +1,9 @@
 package idempotency_test
 
 import (
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"testing"
 
@@ -54,6 +56,44 @@ func TestHeadersThatAreNoText(t *testing.T) { // E24
 	for _, name := range []string{"Content-Disposition", "Link", "Location"} {
 		if a, b := first.Header()[name], second.Header()[name]; !slices.Equal(a, b) {
 			t.Errorf("%s was %q and is repeated as %q", name, a, b)
+		}
+	}
+}
+
+// What a handler takes away of what was set outside is in no answer; what it leaves is
+// the business of whoever stands outside, for each answer anew.
+func TestHeadersThatAreTakenAway(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []idempotency.Mode{idempotency.TxMode, idempotency.LeaseMode} {
+		r := newRig(t)
+		n := 0
+		guarded := r.guard.Handler(idempotency.Route{Mode: mode, Optional: []string{"PUT"}}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Del("X-Frame-Options")
+			w.Header().Set("X-Robots-Tag", "none")
+			w.Header().Set("X-Nonce", w.Header().Get("X-Nonce")+"+")
+			w.Header()["Content-Type"] = nil // and it is not to be guessed
+			_, _ = w.Write([]byte("<html>"))
+		}))
+		r.mux.HandleFunc("/outside", func(w http.ResponseWriter, req *http.Request) {
+			n++
+			w.Header().Set("X-Frame-Options", "DENY")
+			w.Header().Set("X-Robots-Tag", "all")
+			w.Header().Set("X-Nonce", fmt.Sprint(n))
+			w.Header().Set("X-Id", fmt.Sprint(n))
+			guarded.ServeHTTP(w, req)
+		})
+		unkeyed := r.send("/outside", sending{method: "PUT"})
+		first, second := r.post("/outside", "k"), r.post("/outside", "k")
+		r.wantReplay(first, second)
+		r.wantSameHeaders(first, second, "X-Id")
+		for i, w := range []*httptest.ResponseRecorder{unkeyed, first, second} {
+			h := w.Header()
+			if h.Get("X-Frame-Options") != "" || h.Get("X-Robots-Tag") != "none" || h.Get("Content-Type") != "" || h.Get("X-Id") != fmt.Sprint(i+1) {
+				t.Errorf("headers of answer %d are %v", i, h)
+			}
+		}
+		if first.Header().Get("X-Nonce") != "2+" {
+			t.Errorf("X-Nonce is %q", first.Header().Get("X-Nonce"))
 		}
 	}
 }

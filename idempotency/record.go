@@ -26,7 +26,7 @@ const (
 // Response is an answer as it is kept.
 type Response struct {
 	Status int
-	Header http.Header // those that are kept
+	Header http.Header // as the handler set it; what it took away has no values
 	Body   []byte
 }
 
@@ -150,6 +150,7 @@ type rawValue struct {
 func writeHeaders(h http.Header) ([]byte, error) {
 	out := make(map[string][]any, len(h))
 	for name, values := range h {
+		out[name] = []any{}
 		for _, v := range values {
 			if isText(v) {
 				out[name] = append(out[name], v)

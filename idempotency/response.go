@@ -75,15 +75,16 @@ func (b *buffer) response() Response {
 	var body []byte
 	if hasBody(b.status) {
 		body = b.body.Bytes()
-		if len(body) > 0 && h["Content-Type"] == nil && h.Get("Content-Encoding") == "" {
+		if _, has := h["Content-Type"]; len(body) > 0 && !has && h.Get("Content-Encoding") == "" {
 			h.Set("Content-Type", http.DetectContentType(body)) // so that a replay has the same
 		}
 	}
 	return Response{Status: b.status, Header: h, Body: body}
 }
 
-// keptHeaders are kept, beside those that a route names.
-var keptHeaders = []string{
+// describing are headers that belong to the body or to what was made. They are kept also
+// where the handler left them as they were set outside.
+var describing = []string{
 	"Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Content-Location", "Content-Type",
 	"Etag", "Last-Modified", "Link", "Location", "Vary",
 }
@@ -97,11 +98,13 @@ func neverSent(name string) bool {
 	return false
 }
 
-// neverKept reports whether a header belongs to one answer or one caller alone.
+// neverKept reports whether a header belongs to one answer or one caller alone. docs/idempotency.md
+// has the same list, and OmitHeaders a route's own.
 func neverKept(name string) bool {
 	switch name {
 	case "Set-Cookie", "Set-Cookie2", "Authorization", "Www-Authenticate", "Authentication-Info", "Date", "Retry-After", "Server-Timing",
-		"Trailer", "Traceparent", "Tracestate", "X-Request-Id", "X-Correlation-Id", "X-Trace-Id", "Request-Id", "Age":
+		"Trailer", "Traceparent", "Tracestate", "X-Request-Id", "X-Correlation-Id", "X-Trace-Id", "Request-Id", "Age",
+		"X-Csrf-Token", "X-Xsrf-Token", "X-Auth-Token":
 		return true
 	}
 	for _, prefix := range []string{"Proxy-", "Ratelimit", "X-Ratelimit-", "Access-Control-"} {
@@ -112,28 +115,45 @@ func neverKept(name string) bool {
 	return neverSent(name)
 }
 
-// keepable returns the answer with the headers that are kept.
-func (rt *route) keepable(resp Response) Response {
+// keepable returns the answer with the headers that are kept: what the handler made of
+// those that were set outside. Who sets headers outside of the guard does so for a repeated
+// answer as well, and they may be others then; what the handler took away is kept as a
+// header without values.
+func (rt *route) keepable(resp Response, outside http.Header) Response {
 	kept := make(http.Header)
-	for _, name := range slices.Concat(keptHeaders, rt.ReplayHeaders) {
-		name = http.CanonicalHeaderKey(name)
-		if values := resp.Header[name]; len(values) > 0 && !neverKept(name) {
+	for name, values := range resp.Header {
+		if was, ok := outside[name]; !ok || !slices.Equal(was, values) || slices.Contains(describing, name) {
 			kept[name] = values
 		}
 	}
+	for name := range outside {
+		if _, ok := resp.Header[name]; !ok {
+			kept[name] = nil
+		}
+	}
+	maps.DeleteFunc(kept, func(name string, _ []string) bool { return neverKept(name) || rt.omits(name) })
 	resp.Header = kept
 	return resp
 }
 
-// send answers with what was made or kept.
+func (rt *route) omits(name string) bool {
+	return slices.ContainsFunc(rt.OmitHeaders, func(omitted string) bool { return http.CanonicalHeaderKey(omitted) == name })
+}
+
+// send answers with the header and body that a handler made, or that were kept. w must
+// have the header already.
 func send(w http.ResponseWriter, resp Response) {
-	h := w.Header()
-	maps.Copy(h, resp.Header)
 	if hasBody(resp.Status) {
-		h.Set("Content-Length", strconv.Itoa(len(resp.Body)))
+		w.Header().Set("Content-Length", strconv.Itoa(len(resp.Body)))
 	}
 	w.WriteHeader(resp.Status)
 	if hasBody(resp.Status) {
 		_, _ = w.Write(resp.Body) // the client may be gone; its retry is answered
 	}
+}
+
+// become has a header be another, also where a handler took away what was set outside.
+func become(h, other http.Header) {
+	clear(h)
+	maps.Copy(h, other)
 }

@@ -145,10 +145,10 @@ type Route struct {
 	// one: [CreatedAs200].
 	ReplayStatus func(kept int) int
 
-	// ReplayHeaders are headers that are kept beside those that describe the body and
-	// name what was made. Cookies, credentials, dates, limits and whatever belongs to a
-	// connection are never kept.
-	ReplayHeaders []string
+	// OmitHeaders are headers that a repeated answer does not have, beside those that
+	// belong to one answer or one caller and are never repeated: cookies, credentials, dates,
+	// limits, request ids and whatever belongs to a connection.
+	OmitHeaders []string
 
 	// AuthorizeReplay, where it is set, has a say before an answer is repeated: the
 	// handler, with its own checks, is not asked. After an error it is 403.
@@ -237,11 +237,8 @@ func (r Route) validate() error {
 		faults.add(isSafe(method), "%s takes no key: it has no effect to repeat", method)
 		faults.add(!isToken(method) || method != strings.ToUpper(method), "%.40q is no method", method)
 	}
-	for _, name := range slices.Concat(r.Headers, r.PrintHeaders, r.ReplayHeaders) {
+	for _, name := range slices.Concat(r.Headers, r.PrintHeaders, r.OmitHeaders) {
 		faults.add(!isToken(name), "%.40q is no name of a header", name)
-	}
-	for _, name := range r.ReplayHeaders {
-		faults.add(neverKept(http.CanonicalHeaderKey(name)), "ReplayHeaders names %s, which is never repeated", name)
 	}
 	faults.add(r.Mode != TxMode && r.Mode != LeaseMode, "Mode is %d, want TxMode or LeaseMode", r.Mode)
 	faults.add(r.Store < StoreSuccess || r.Store > StoreAll, "Store is %d, want StoreSuccess, StoreFinal or StoreAll", r.Store)

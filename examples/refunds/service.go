@@ -113,9 +113,8 @@ func (s *service) routes(guard *idempotency.Guard) http.Handler {
 			Mode:  idempotency.LeaseMode,
 			Lease: lease,
 			// What is declined, or more than is left, stays so under this key.
-			Store:         idempotency.StoreFinal,
-			TTL:           idempotency.TTLPayments,
-			ReplayHeaders: []string{referenceHeader},
+			Store: idempotency.StoreFinal,
+			TTL:   idempotency.TTLPayments,
 		}, s.move(k)))
 	}
 	mux.HandleFunc("GET /ledger", s.ledger)
