@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,28 +21,81 @@ import (
 // 8 kB, which makes a hundred reads of a page.
 const readBuffer = 64 << 10
 
+// connections are those of a term.
+type connections struct {
+	writer, reader *pgx.Conn
+	roundTrip      time.Duration // a statement to the database and back
+}
+
+// close closes those that there are.
+func (c connections) close() error {
+	var faults []error
+	for _, conn := range []*pgx.Conn{c.writer, c.reader} {
+		if conn != nil {
+			faults = append(faults, closeConn(conn))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// stepTimeout bounds each step of connecting: a database whose other end vanished does
+// not answer. There is no bound for all of them together, which a database that is far
+// away would never keep.
+const stepTimeout = time.Minute
+
+// within gives a step its time.
+func within(ctx context.Context, f func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	return f(ctx)
+}
+
+// beside runs two functions at the same time: each waits for the database.
+func beside(f, g func() error) error {
+	first := make(chan error, 1)
+	go func() { first <- f() }()
+	err := g()
+	return errors.Join(<-first, err)
+}
+
 // connectBoth returns the two connections of a term, set up for the relay alone: what
 // is set on them would otherwise be set for somebody else's commits.
-func (l *Log) connectBoth(ctx context.Context) (writer, reader *pgx.Conn, err error) {
-	if writer, err = l.connect(ctx); err != nil {
-		return nil, nil, err
+func (l *Log) connectBoth(ctx context.Context) (both connections, err error) {
+	connect := func(conn **pgx.Conn) func() error {
+		return func() error {
+			return within(ctx, func(ctx context.Context) (err error) {
+				*conn, err = l.connect(ctx)
+				return err
+			})
+		}
 	}
-	if reader, err = l.connect(ctx); err != nil {
-		return nil, nil, errors.Join(err, closeConn(writer))
+	if err := beside(connect(&both.writer), connect(&both.reader)); err != nil {
+		return both, errors.Join(err, both.close())
 	}
-	if err = l.requireOwn(ctx, writer, reader); err == nil {
-		_, err = writer.Exec(ctx, l.sql.connect)
-	}
-	if err == nil {
-		_, err = reader.Exec(ctx, l.sql.connect)
-	}
-	if err == nil {
-		_, err = reader.Exec(ctx, l.sql.reader)
+	if both.roundTrip, err = l.requireOwn(ctx, both.writer, both.reader); err == nil {
+		err = beside(
+			func() error { return l.setUp(ctx, both.writer, l.sql.connect) },
+			func() error { return l.setUp(ctx, both.reader, l.sql.connect, l.sql.reader) },
+		)
 	}
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("set up connections: %w", err), closeConn(writer), closeConn(reader))
+		return both, errors.Join(fmt.Errorf("set up connections: %w", err), both.close())
 	}
-	return writer, reader, nil
+	return both, nil
+}
+
+// setUp runs statements that set up a connection.
+func (l *Log) setUp(ctx context.Context, conn *pgx.Conn, statements ...string) error {
+	for _, sql := range statements {
+		err := within(ctx, func(ctx context.Context) error {
+			_, err := conn.Exec(ctx, sql)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // connect returns a connection made as the pool's are, with what the caller's hooks do to
@@ -76,20 +130,25 @@ func (l *Log) ownConfig() *pgxpool.Config {
 const manyTurns = 8
 
 // requireOwn returns [ErrPooled] where two connections have no server process of their
-// own each. A transaction pooler gives both the same one while nobody else is there,
-// and otherwise whichever is free: each is asked several times, in turns of which no
-// order of its servers makes two that stay the same. [Term.Read] goes on to look.
-func (l *Log) requireOwn(ctx context.Context, a, b *pgx.Conn) error {
+// own each, and otherwise how long a statement takes to the database and back. A
+// transaction pooler gives both the same process while nobody else is there, and
+// otherwise whichever is free: each is asked several times, in turns of which no order
+// of its servers makes two that stay the same. [Term.Read] goes on to look.
+func (l *Log) requireOwn(ctx context.Context, a, b *pgx.Conn) (roundTrip time.Duration, err error) {
 	pids := make(map[*pgx.Conn]uint32)
+	var took []time.Duration
 	turns := 1
 	for turn := 0; turn < turns; turn++ {
 		for _, conn := range []*pgx.Conn{a, b, b, a, a, b} {
 			var pid uint32
-			if err := conn.QueryRow(ctx, l.sql.pid, unplanned).Scan(&pid); err != nil {
-				return fmt.Errorf("ask for the server process: %w", err)
+			began := time.Now()
+			err := within(ctx, func(ctx context.Context) error { return conn.QueryRow(ctx, l.sql.pid, unplanned).Scan(&pid) })
+			if err != nil {
+				return 0, fmt.Errorf("ask for the server process: %w", err)
 			}
+			took = append(took, time.Since(began))
 			if was, asked := pids[conn]; asked && was != pid {
-				return postroom.Refuse(ErrPooled)
+				return 0, postroom.Refuse(ErrPooled)
 			}
 			if pids[conn] = pid; pid != conn.PgConn().PID() { // a pooler, of whichever kind
 				turns = manyTurns
@@ -97,9 +156,10 @@ func (l *Log) requireOwn(ctx context.Context, a, b *pgx.Conn) error {
 		}
 	}
 	if pids[a] == pids[b] {
-		return postroom.Refuse(ErrPooled)
+		return 0, postroom.Refuse(ErrPooled)
 	}
-	return nil
+	slices.Sort(took)
+	return took[len(took)/2], nil
 }
 
 // pooled returns an error as [ErrPooled] where only a pooler explains it: what was

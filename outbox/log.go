@@ -68,7 +68,7 @@ func (l *Log) Check(ctx context.Context) error {
 	if err := schema.Require(ctx, l.pool, l.schema); err != nil {
 		return fmt.Errorf("outbox: %w", pooled(err))
 	}
-	if err := l.checkSequence(ctx, l.pool); err != nil {
+	if _, err := l.checkSequence(ctx, l.pool); err != nil {
 		return fmt.Errorf("outbox: %w", pooled(err))
 	}
 	return nil
@@ -79,7 +79,9 @@ func (l *Log) Check(ctx context.Context) error {
 // another owner holds the lease. An owner that takes its own lease again begins
 // a new term, and its former one is over.
 //
-// The caller ends the term with [Term.Release].
+// It connects and makes its checks first, and takes the lease last: see [Term.Taken].
+// The caller renews it, with [Term.Renew] or [Term.Record], and ends the term with
+// [Term.Release].
 func (l *Log) Lead(ctx context.Context, owner string, lease time.Duration) (*Term, error) {
 	if l.err != nil {
 		return nil, fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
@@ -93,28 +95,23 @@ func (l *Log) Lead(ctx context.Context, owner string, lease time.Duration) (*Ter
 
 func (l *Log) lead(ctx context.Context, owner string, lease time.Duration) (*Term, error) {
 	var free bool // asked through the pool: a standby need not connect for it
-	if err := l.pool.QueryRow(ctx, l.sql.free, owner).Scan(&free); err != nil {
+	err := within(ctx, func(ctx context.Context) error { return l.pool.QueryRow(ctx, l.sql.free, owner).Scan(&free) })
+	if err != nil {
 		return nil, fmt.Errorf("look at lease: %w", err)
 	}
 	if !free {
 		return nil, postroom.ErrLeaseHeld
 	}
-	writer, reader, err := l.connectBoth(ctx)
+	both, err := l.connectBoth(ctx)
 	if err != nil {
 		return nil, err
 	}
-	term := &Term{sql: l.sql, pool: l.pool, writer: writer, reader: reader, lease: lease}
-	row, err := l.take(ctx, writer, owner, lease)
+	term := &Term{sql: l.sql, pool: l.pool, writer: both.writer, reader: both.reader, lease: lease, roundTrip: both.roundTrip}
+	row, err := l.take(ctx, term, owner)
 	if err != nil {
 		return nil, errors.Join(err, term.close())
 	}
-	if err = term.begin(row); err == nil {
-		err = l.checkSequence(ctx, writer)
-	}
-	if err == nil {
-		err = term.lookAhead(ctx)
-	}
-	if err != nil {
+	if err := term.begin(row); err != nil {
 		return nil, errors.Join(err, term.end(ctx))
 	}
 	return term, nil
@@ -129,51 +126,29 @@ type leadRow struct {
 	Streams            []byte
 }
 
-// take takes the lease, and adopts a restored log in the same transaction: that
-// may take longer than the lease, and nobody else should begin it meanwhile.
-func (l *Log) take(ctx context.Context, conn *pgx.Conn, owner string, lease time.Duration) (row leadRow, err error) {
-	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		row, err = oneRow[leadRow](ctx, tx, l.sql.lead, owner, lease)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return postroom.ErrLeaseHeld
-		}
-		if err != nil {
-			return fmt.Errorf("take lease: %w", err)
-		}
-		if !row.Restored {
-			return nil
-		}
-		if row, err = oneRow[leadRow](ctx, tx, l.sql.restored, row.Epoch); err != nil {
-			return fmt.Errorf("adopt restored log: %w", err)
-		}
-		if _, err = tx.Exec(ctx, l.sql.renew, row.Epoch, lease); err != nil {
-			return fmt.Errorf("renew lease: %w", err)
-		}
-		return nil
-	})
-	return row, err
-}
-
 // sequenceRow is what sequence.sql returns.
 type sequenceRow struct {
 	Last, High, Increment, Cache int64
 	Cycle                        bool
+	Restored                     bool
 }
 
-func (l *Log) checkSequence(ctx context.Context, db querier) error {
+// checkSequence refuses a sequence that the relay cannot rely on, and reports whether the
+// log was restored from a dump and no relay has led it since.
+func (l *Log) checkSequence(ctx context.Context, db querier) (restored bool, err error) {
 	row, err := oneRow[sequenceRow](ctx, db, l.sql.sequence)
 	if err != nil {
-		return fmt.Errorf("read sequence: %w", err)
+		return false, fmt.Errorf("read sequence: %w", err)
 	}
 	if row.Increment != 1 || row.Cache != 1 || row.Cycle {
-		return postroom.Refuse(fmt.Errorf("%w; it has CACHE %d, INCREMENT %d, CYCLE %t: ALTER SEQUENCE %s.outbox_seq_seq",
+		return false, postroom.Refuse(fmt.Errorf("%w; it has CACHE %d, INCREMENT %d, CYCLE %t: ALTER SEQUENCE %s.outbox_seq_seq",
 			ErrSequenceOptions, row.Cache, row.Increment, row.Cycle, l.schema))
 	}
 	if row.Last < row.High {
-		return postroom.Refuse(fmt.Errorf("%w: it is at %d and events up to %d are published; if no event was written since: SELECT setval('%s.outbox_seq_seq', %d)",
+		return false, postroom.Refuse(fmt.Errorf("%w: it is at %d and events up to %d are published; if no event was written since: SELECT setval('%s.outbox_seq_seq', %d)",
 			ErrSequenceBehind, row.Last, row.High, l.schema, row.High))
 	}
-	return nil
+	return row.Restored, nil
 }
 
 // querier is what oneRow needs: a pool or a connection.

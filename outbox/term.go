@@ -26,13 +26,18 @@ import (
 type Term struct {
 	sql      statements
 	pool     *pgxpool.Pool
-	lease    time.Duration
+	lease    time.Duration // Record's and Renew's
 	instance string
 	epoch    int64
 	reader   *pgx.Conn
 	writer   *pgx.Conn
 	pid      string // the server process behind reader
 	pruned   pruned // how far Prune came
+
+	taken     time.Time     // before the statement was sent that took the lease
+	roundTrip time.Duration // a statement to the database and back
+	high      int64         // the recorded high that the term began with
+	looked    bool          // for what is held above it; Read's
 
 	mu       sync.Mutex // guards what follows but recorded
 	progress *progress
@@ -56,23 +61,30 @@ func (t *Term) begin(row leadRow) error {
 		return err
 	}
 	t.epoch, t.instance = row.Epoch, row.Instance
-	t.ahead = make(map[int64]struct{})
+	t.ahead, t.high = make(map[int64]struct{}), row.High
 	t.recorded = state{high: row.High, floor: row.Floor, snap: row.Snap, pending: pending}
 	t.progress = resume(t.recorded)
 	t.due = make(map[int64]string)
 	return nil
 }
 
-// lookAhead notes what is held above the recorded high.
+// lookAhead notes what is held above the recorded high, before the first row is read
+// there. It is not done while the lease is taken: that has to be renewed soon.
 func (t *Term) lookAhead(ctx context.Context) error {
-	rows, _ := t.writer.Query(ctx, t.sql.ahead, t.recorded.high) // CollectRows reports the error
+	if t.looked {
+		return nil
+	}
+	rows, _ := t.reader.Query(ctx, t.sql.ahead, unplanned, t.high) // CollectRows reports the error
 	seqs, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil {
 		return fmt.Errorf("look for held events: %w", err)
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	for _, seq := range seqs {
 		t.ahead[seq] = struct{}{}
 	}
+	t.looked = true
 	return nil
 }
 
@@ -112,6 +124,9 @@ func (t *Term) Read(ctx context.Context, limit int, into []postroom.Logged) (pos
 }
 
 func (t *Term) read(ctx context.Context, limit int, into []postroom.Logged) (postroom.Page, error) {
+	if err := t.lookAhead(ctx); err != nil {
+		return postroom.Page{}, err
+	}
 	t.mu.Lock()
 	owed := len(t.progress.backlog) > 0
 	t.mu.Unlock()
@@ -252,7 +267,7 @@ func (t *Term) Release(ctx context.Context, p postroom.Progress) error {
 	var err error
 	if !t.writer.IsClosed() {
 		if err = t.Record(ctx, p); err == nil {
-			_, err = t.writer.Exec(ctx, t.sql.release, t.epoch)
+			_, err = t.writer.Exec(ctx, t.sql.release, unplanned, t.epoch)
 		}
 	}
 	return errors.Join(err, t.close())
@@ -260,9 +275,9 @@ func (t *Term) Release(ctx context.Context, p postroom.Progress) error {
 
 // end gives up a term that did not begin.
 func (t *Term) end(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
-	_, err := t.writer.Exec(ctx, t.sql.release, t.epoch)
+	_, err := t.writer.Exec(ctx, t.sql.release, unplanned, t.epoch)
 	return errors.Join(err, t.close())
 }
 

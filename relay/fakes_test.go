@@ -27,6 +27,10 @@ type fakeSource struct {
 	late     []int64 // likewise
 	rewinds  fakeRewinds
 	recorded func(t *fakeTerm, ctx context.Context) error // what Record does, where set
+	renewed  func(t *fakeTerm, ctx context.Context) error // what Renew does, where set
+
+	leases    []time.Duration // with which it was led
+	roundTrip time.Duration
 }
 
 func newFakeSource(events ...postroom.Logged) *fakeSource {
@@ -39,13 +43,14 @@ func (s *fakeSource) Check(context.Context) error {
 	return s.checkErr
 }
 
-func (s *fakeSource) Lead(context.Context, string, time.Duration) (*fakeTerm, error) {
+func (s *fakeSource) Lead(_ context.Context, _ string, lease time.Duration) (*fakeTerm, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.leases = append(s.leases, lease)
 	if s.leadErr != nil {
 		return nil, s.leadErr
 	}
-	t := &fakeTerm{source: s}
+	t := &fakeTerm{source: s, taken: time.Now()}
 	for _, ev := range s.events {
 		if !s.done[ev.Seq] {
 			t.unread = append(t.unread, ev)
@@ -81,6 +86,25 @@ type fakeTerm struct {
 	records  []time.Time
 	pruned   []time.Time
 	released bool
+	taken    time.Time
+	renewals []time.Duration
+}
+
+func (t *fakeTerm) Taken() (time.Time, time.Duration) { return t.taken, t.source.roundTrip }
+
+func (t *fakeTerm) Renew(ctx context.Context, lease time.Duration) error {
+	t.source.mu.Lock()
+	renew := t.source.renewed
+	t.source.mu.Unlock()
+	if renew != nil {
+		if err := renew(t, ctx); err != nil {
+			return err
+		}
+	}
+	t.source.mu.Lock()
+	defer t.source.mu.Unlock()
+	t.renewals = append(t.renewals, lease)
+	return nil
 }
 
 func (t *fakeTerm) Read(_ context.Context, limit int, into []postroom.Logged) (postroom.Page, error) {

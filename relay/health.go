@@ -108,7 +108,7 @@ func (h Health) Ready() error {
 func (r *Relay) Health() Health {
 	h := r.vitals.read()
 	h.Connected = r.connected()
-	h.lease = r.cfg.Lease
+	h.lease = max(h.lease, r.cfg.Lease)
 	return h
 }
 
@@ -159,6 +159,14 @@ func (v *vitals) enter(s State) {
 	if s == Leading {
 		v.health.Recorded = v.health.Since // the lease was taken just now
 	}
+}
+
+// lead notes that a term begins, and for how long its lease lasts.
+func (v *vitals) lead(lease time.Duration) {
+	v.enter(Leading)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.health.lease = lease
 }
 
 func (v *vitals) recorded() {
@@ -256,6 +264,15 @@ type observed struct {
 	Term
 
 	vitals *vitals
+}
+
+// Renew renews, as [Term] describes.
+func (o observed) Renew(ctx context.Context, lease time.Duration) error {
+	err := o.Term.Renew(ctx, lease)
+	if err == nil {
+		o.vitals.recorded()
+	}
+	return err
 }
 
 // Record records, as [Term] describes.

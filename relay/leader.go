@@ -35,8 +35,8 @@ const (
 type leader struct {
 	relay *Relay
 	term  Term
-	sure  time.Time // when the lease was asked for
-	lanes *lanes    // conduct's, and after it serveTerm's
+	now   *tenure // this term; the recorder's
+	lanes *lanes  // conduct's, and after it serveTerm's
 
 	pages   chan page      // reader to conduct
 	batches chan []*Flight // conduct to the publisher
@@ -72,10 +72,10 @@ type leader struct {
 }
 
 // serveTerm leads until ctx ends, and then drains, or until something fails.
-// The lease was asked for at the given time.
-func (r *Relay) serveTerm(ctx context.Context, term Term, asked time.Time) error {
+// It notes in now what came of it.
+func (r *Relay) serveTerm(ctx context.Context, term Term, now *tenure) error {
 	l := &leader{
-		relay: r, term: term, sure: asked, lanes: newLanes(r.cfg.MaxUnpublished), enough: 1, recording: 1,
+		relay: r, term: term, now: now, lanes: newLanes(r.cfg.MaxUnpublished), enough: 1, recording: 1,
 		pages: make(chan page), batches: make(chan []*Flight),
 		news: make(chan struct{}, 1), record: make(chan struct{}, 1), noted: make(chan struct{}, 1), quiet: make(chan struct{}, 1), suspicion: make(chan struct{}, 1),
 		places: make(places), ends: ends{streams: make(map[string]*end)},
@@ -112,11 +112,13 @@ func (r *Relay) serveTerm(ctx context.Context, term Term, asked time.Time) error
 	others.Wait()
 
 	l.absorb(ctx) // nothing is sent any more: what was acknowledged meanwhile is published
-	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Lease)
+	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(now.lease, defaultLease))
 	defer cancel()
 	progress, counted, _ := l.take()
 	r.metrics.published(leave, counted)
-	return errors.Join(context.Cause(work), term.Release(leave, progress))
+	err := term.Release(leave, progress)
+	now.recorded = now.recorded || err == nil && !progress.Empty()
+	return errors.Join(context.Cause(work), err)
 }
 
 // publish sends what conduct hands it, by the strategy of the Config.

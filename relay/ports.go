@@ -20,15 +20,26 @@ type Source[T Term] interface {
 	// Lead begins a term, in which owner leads for the given time unless it
 	// records again before. It returns an error that matches
 	// postroom.ErrLeaseHeld where another owner leads. An owner that leads
-	// already begins a new term, and its former one is over.
+	// already begins a new term, and its former one is over. It takes the lease last,
+	// after all else that a term needs, and does not wait for ever for a log that does not
+	// answer.
 	Lead(ctx context.Context, owner string, lease time.Duration) (T, error)
 }
 
 // Term is the time in which one relay leads. After any error it is over, and
 // what was read in it is void: the relay releases it and leads anew.
 //
-// Read may run beside Record or Release; neither runs twice at once.
+// Read may run beside Renew, Record or Release; none of them runs twice at once.
 type Term interface {
+	// Taken returns from when on the lease is counted: a moment before whatever took it
+	// was sent. It also returns how long the log takes to answer.
+	Taken() (at time.Time, roundTrip time.Duration)
+
+	// Renew keeps the lease for the given time from now on, and so does each Record after
+	// it. It returns an error that matches postroom.ErrLeaseLost where another term has
+	// begun. It does not run beside Record, Prune or Release.
+	Renew(ctx context.Context, lease time.Duration) error
+
 	// Read returns the next events in publishing order, about limit of them,
 	// none where there are none. Each is returned once in a term. They may lie in
 	// the memory of into, whose own events are gone then. The caller owns the slice

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -42,8 +41,11 @@ func (l *leader) take() (p postroom.Progress, counted counts, recording int64) {
 // the log, until ctx ends. It gives up while the lease still has a quarter to
 // run: nothing is sent by a relay that may no longer be the leader.
 func (l *leader) keepRecord(ctx context.Context) error {
-	lease := l.relay.cfg.Lease
-	sure := l.sure // the lease is valid for its whole length from here on
+	sure, err := l.renewFirst(ctx) // the lease is valid for its whole length from here on
+	if err != nil {
+		return fmt.Errorf("renew lease: %w", err)
+	}
+	lease := l.now.lease
 	prune := time.Now().Add(recordEvery)
 	var next time.Time // when the next recording had better begin
 	for {
@@ -66,14 +68,14 @@ func (l *leader) keepRecord(ctx context.Context) error {
 		}
 
 		began := time.Now()
-		share, err := l.recordOnce(ctx, sure.Add(lease*3/4))
+		share, err := l.recordOnce(ctx, sure)
 		if err != nil {
 			return fmt.Errorf("record: %w", err)
 		}
 		sure = began
 		pause := min(share*time.Since(began), lease/4)
 		if began := time.Now(); l.relay.cfg.Retention > 0 && !prune.After(began) {
-			more, err := l.prune(ctx, sure.Add(lease*3/4))
+			more, err := l.prune(ctx, sure)
 			if err != nil {
 				return err
 			}
@@ -83,7 +85,43 @@ func (l *leader) keepRecord(ctx context.Context) error {
 			}
 		}
 		next = time.Now().Add(max(recordEvery, pause))
+		if due := sure.Add(lease / 3); next.After(due) { // pruning may have taken long
+			next = due
+		}
 	}
+}
+
+// renewFirst renews the lease as soon as the term has begun: it was taken before, and may
+// have to be longer. It returns from when on it lasts.
+func (l *leader) renewFirst(ctx context.Context) (sure time.Time, err error) {
+	attempt, unsure, cancel := l.beforeLeaseEnds(ctx, l.now.led, "the first renewal")
+	defer cancel()
+	began := time.Now()
+	if err := l.term.Renew(attempt, l.now.lease); err != nil {
+		return began, unsure(err)
+	}
+	l.now.renewed = true
+	return began, nil
+}
+
+// beforeLeaseEnds returns a context that ends while the lease, which lasts from the given
+// time on, still has a quarter to run. unsure explains an error by that, where it is so.
+func (l *leader) beforeLeaseEnds(ctx context.Context, sure time.Time, what string,
+) (attempt context.Context, unsure func(err error) error, cancel context.CancelFunc) {
+	lease := l.now.lease
+	if !l.now.renewed {
+		lease = l.now.taken
+	}
+	began := time.Now()
+	// Not ctx's child: to cut a recording short would end its connection.
+	attempt, cancel = context.WithDeadlineCause(context.WithoutCancel(ctx), sure.Add(lease*3/4), errLeaseUnsure)
+	unsure = func(err error) error {
+		if attempt.Err() == nil {
+			return err
+		}
+		return &shortLease{lease: lease, what: what, took: time.Since(began), roundTrip: l.now.roundTrip, cause: err}
+	}
+	return attempt, unsure, cancel
 }
 
 // pause waits for d, or until there is no work that a recording could hold up, and
@@ -103,21 +141,23 @@ func (l *leader) pause(ctx context.Context, d time.Duration) bool {
 	return true
 }
 
-// recordOnce records what there is to record, before the deadline. It returns
-// how many times as long as it took the next recording may wait: where events are
-// written to held, reading may be waiting for it.
-func (l *leader) recordOnce(ctx context.Context, deadline time.Time) (share time.Duration, err error) {
+// recordOnce records what there is to record, before the lease ends that lasts from the
+// given time on. It returns how many times as long as it took the next recording may
+// wait: where events are written to held, reading may be waiting for it.
+func (l *leader) recordOnce(ctx context.Context, sure time.Time) (share time.Duration, err error) {
 	progress, counted, recording := l.take()
-	// Not ctx's child: to cut a recording short would end its connection.
-	attempt, cancel := context.WithDeadlineCause(context.WithoutCancel(ctx), deadline, errLeaseUnsure)
+	attempt, unsure, cancel := l.beforeLeaseEnds(ctx, sure, "a recording")
 	defer cancel()
 	err = l.term.Record(attempt, progress)
 	if attempt.Err() != nil {
-		err = errors.Join(context.Cause(attempt), err)
+		err = unsure(err)
 	}
 	l.relay.metrics.published(ctx, counted)
 	if err != nil {
 		return 0, err
+	}
+	if !progress.Empty() {
+		l.now.recorded = true
 	}
 	l.recorded.Store(recording)
 	signal(l.noted)
@@ -129,18 +169,15 @@ func (l *leader) recordOnce(ctx context.Context, deadline time.Time) (share time
 
 // prune removes what the retention no longer keeps, and reports whether there is
 // more of it.
-func (l *leader) prune(ctx context.Context, deadline time.Time) (more bool, err error) {
-	attempt, cancel := context.WithDeadlineCause(context.WithoutCancel(ctx), deadline, errLeaseUnsure)
+func (l *leader) prune(ctx context.Context, sure time.Time) (more bool, err error) {
+	attempt, unsure, cancel := l.beforeLeaseEnds(ctx, sure, "a step of pruning")
 	defer cancel()
 	removed, more, err := l.term.Prune(attempt, l.relay.cfg.Retention)
 	if err != nil {
-		return false, fmt.Errorf("prune: %w", errors.Join(context.Cause(attempt), err))
+		return false, fmt.Errorf("prune: %w", unsure(err))
 	}
 	if removed > 0 {
 		l.relay.metrics.removed.Add(ctx, removed, l.relay.metrics.log)
 	}
 	return more, nil
 }
-
-// errLeaseUnsure ends a term whose lease could not be renewed in time.
-var errLeaseUnsure = errors.New("the lease was not renewed in time")

@@ -56,9 +56,13 @@ type Config struct {
 	MaxUnpublished int
 
 	// Lease is for how long a relay that has stopped without a word keeps the
-	// others from taking over. The leader renews it three times as often.
+	// others from taking over. The leader renews it three times as often. It has to
+	// be long enough for that: ten round trips to the database, or more.
 	//
-	// Defaults to 5 seconds.
+	// Defaults to 5 seconds, or to as much more as the database needs that is in use, up to
+	// 30 seconds ([LongestLease]): ten round trips to it, and twice as much after a term
+	// in which the lease could not be renewed in time. The log says so. The lease that
+	// a relay took is stored in the database, and others go by that, whatever their own is.
 	Lease time.Duration
 
 	// IdlePoll is the longest wait between two looks at a log without news. After
@@ -120,7 +124,7 @@ func (c Config) defaults() Config {
 	}
 	c.Window = cmp.Or(c.Window, 4096)
 	c.MaxUnpublished = cmp.Or(c.MaxUnpublished, 10_000)
-	c.Lease = cmp.Or(c.Lease, 5*time.Second)
+	c.Lease = cmp.Or(c.Lease, defaultLease)
 	c.IdlePoll = cmp.Or(c.IdlePoll, 250*time.Millisecond)
 	c.Retention = cmp.Or(c.Retention, 72*time.Hour)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 10*time.Second)
@@ -158,6 +162,7 @@ type Relay struct {
 	lead    func(ctx context.Context, owner string, lease time.Duration) (Term, error)
 	pub     Publisher
 	cfg     Config
+	fixed   bool  // Config.Lease was chosen
 	err     error // what is wrong with the Config
 	wake    chan struct{}
 	doubt   chan struct{} // the streams may not be as they were found
@@ -176,6 +181,7 @@ type Relay struct {
 // cannot fail: faults of the Config are returned by [Relay.Check] and
 // [Relay.Run].
 func New[T Term](src Source[T], pub Publisher, cfg Config) *Relay {
+	fixed := cfg.Lease != 0
 	cfg = cfg.defaults()
 	catalog, _ := any(src).(Catalog)
 	measurer, _ := any(src).(Measurer)
@@ -192,6 +198,7 @@ func New[T Term](src Source[T], pub Publisher, cfg Config) *Relay {
 		},
 		pub:     pub,
 		cfg:     cfg,
+		fixed:   fixed,
 		err:     errors.Join(cfg.validate(), cfg.validateStrategy(pub)),
 		wake:    make(chan struct{}, 1),
 		doubt:   make(chan struct{}, 1),
@@ -251,30 +258,28 @@ func (r *Relay) Run(ctx context.Context) error {
 	defer r.gauge()()
 
 	owner := uuid.NewString()
-	outage := postroom.Backoff{100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second}
-	for failures := 0; ctx.Err() == nil; {
-		began := time.Now()
+	for past := newPast(r.cfg.Lease, r.fixed); ctx.Err() == nil; {
 		r.vitals.enter(Starting)
+		t := tenure{lease: past.lease}
 		err := r.begin(ctx)
 		if err == nil {
-			err = r.serve(ctx, owner)
+			err = r.serve(ctx, owner, &t)
 		}
-		if time.Since(began) > r.cfg.Lease {
-			failures = 0
-		}
-		switch {
-		case errors.Is(err, postroom.ErrRefused):
+		if errors.Is(err, postroom.ErrRefused) {
 			return err
+		}
+		wait := past.add(&t, err)
+		switch {
 		case ctx.Err() != nil:
 			r.logLeaving(ctx, err)
+			return nil
 		case errors.Is(err, errReconnected), errors.Is(err, errLost):
 			r.cfg.Logger.InfoContext(ctx, "relay leads anew, and looks first whether the broker has what it had", "because", err)
 		case err != nil:
-			failures++
 			r.vitals.failed(err)
-			r.cfg.Logger.WarnContext(ctx, "relay interrupted, will lead anew", "error", err, "failures", failures)
-			sleep(ctx, outage.Delay(failures))
+			r.cfg.Logger.WarnContext(ctx, "relay interrupted, will lead anew", "error", err, "failures", past.failures, "after", wait)
 		}
+		sleep(ctx, wait)
 	}
 	return nil
 }
@@ -287,24 +292,22 @@ func (r *Relay) logLeaving(ctx context.Context, err error) {
 	}
 }
 
-// serve stands by until it leads, and leads until the term ends.
-func (r *Relay) serve(ctx context.Context, owner string) error {
+// serve stands by until it leads, and leads until the term ends. It notes in t what
+// came of it.
+func (r *Relay) serve(ctx context.Context, owner string, t *tenure) error {
 	for {
-		asked := time.Now()
-		attempt, cancel := context.WithTimeout(ctx, readTimeout) // a connection whose other end vanished does not answer
-		term, err := r.lead(attempt, owner, r.cfg.Lease)
-		cancel()
+		term, err := r.lead(ctx, owner, t.lease)
 		if err == nil {
 			r.metrics.takeovers.Add(ctx, 1)
-			r.vitals.enter(Leading)
-			r.cfg.Logger.InfoContext(ctx, "relay leads", "owner", owner)
-			err := r.serveTerm(ctx, observed{term, &r.vitals}, asked)
+			r.appoint(ctx, term, owner, t)
+			err := r.serveTerm(ctx, observed{term, &r.vitals}, t)
 			r.metrics.ended(ctx, err)
 			return err
 		}
 		if !errors.Is(err, postroom.ErrLeaseHeld) {
 			return err
 		}
+		t.stood = true
 		r.vitals.enter(Standby)
 		// A clean leave frees the lease at once, and is noticed within a second.
 		if !sleep(ctx, min(r.cfg.Lease/4, 500*time.Millisecond)) {

@@ -3,5 +3,5 @@
 --
 -- Locks   none.
 -- Index   held_outgoing (pos).
--- Called  by Log.Lead.
+-- Called  by Term.Read, the first time.
 SELECT pos FROM postroom.held WHERE handler = 'outbox' AND pos > $1;

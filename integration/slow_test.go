@@ -1,0 +1,240 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/relay"
+)
+
+// far stands between clients and a server that is far away: whatever one side sends
+// arrives a while later at the other, and any amount may be on its way meanwhile.
+type far struct {
+	listener net.Listener
+	network  string
+	to       string
+	oneWay   time.Duration
+}
+
+// putFar returns a pool whose connections take so long to the database and back.
+func putFar(t *testing.T, near *pgxpool.Pool, roundTrip time.Duration) *pgxpool.Pool {
+	t.Helper()
+	var err error
+	cfg := near.Config()
+	f := &far{oneWay: roundTrip / 2}
+	f.network, f.to = pgconn.NetworkAddress(cfg.ConnConfig.Host, cfg.ConnConfig.Port)
+	if f.listener, err = net.Listen("tcp4", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	var carrying sync.WaitGroup
+	carrying.Go(func() { f.serve(&carrying) })
+	cfg.ConnConfig.Host = "127.0.0.1"
+	cfg.ConnConfig.Port = uint16(f.listener.Addr().(*net.TCPAddr).Port) //nolint:gosec // a port
+	cfg.ConnConfig.Fallbacks = nil
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		pool.Close()
+		if err := f.listener.Close(); err != nil {
+			t.Error(err)
+		}
+		carrying.Wait()
+	})
+	return pool
+}
+
+func (f *far) serve(carrying *sync.WaitGroup) {
+	for {
+		client, err := f.listener.Accept()
+		if err != nil {
+			return // the test has ended
+		}
+		carrying.Go(func() { f.carry(client) })
+	}
+}
+
+// carry connects a client to the server. Where one side ends, so does the other.
+func (f *far) carry(client net.Conn) {
+	time.Sleep(2 * f.oneWay) // until the connection is made
+	server, err := net.Dial(f.network, f.to)
+	if err != nil {
+		_ = client.Close() // the client finds out
+		return
+	}
+	var both sync.WaitGroup
+	both.Go(func() { f.send(server, client) })
+	both.Go(func() { f.send(client, server) })
+	both.Wait()
+}
+
+// send carries what one side sends to the other.
+func (f *far) send(to, from net.Conn) {
+	type piece struct {
+		data []byte
+		due  time.Time
+	}
+	defer func() { _, _ = to.Close(), from.Close() }() // may be closed
+	onTheWay := make(chan piece, 1<<16)
+	var arriving sync.WaitGroup
+	arriving.Go(func() {
+		for p := range onTheWay {
+			time.Sleep(time.Until(p.due))
+			if _, err := to.Write(p.data); err != nil {
+				_ = from.Close() // nobody is there any more
+			}
+		}
+	})
+	for {
+		data := make([]byte, 64<<10)
+		n, err := from.Read(data)
+		if n > 0 {
+			onTheWay <- piece{data[:n], time.Now().Add(f.oneWay)}
+		}
+		if err != nil {
+			close(onTheWay)
+			arriving.Wait()
+			return
+		}
+	}
+}
+
+// lines is a log.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// fewEvents makes a stream, writes events for it, and returns the stream.
+func fewEvents(t *testing.T, nc *nats.Conn, pool *pgxpool.Pool, n int) jetstream.Stream {
+	t.Helper()
+	name := nats.NewInbox()[len("_INBOX."):]
+	if err := relay.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}}); err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := outbox.New(outbox.Config{Source: "/far"})
+	err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		for i := range n {
+			ev := postroom.NewEvent(name+".placed", map[string]int{"n": i})
+			if err := out.Write(t.Context(), tx, ev); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream
+}
+
+// With its defaults a relay leads, publishes and records, however far away its database
+// is: in its first term, and with a lease that it can keep.
+func TestARelayOfADatabaseThatIsFarAway(t *testing.T) {
+	t.Parallel()
+	for _, roundTrip := range []time.Duration{200 * time.Millisecond, 1500 * time.Millisecond} {
+		t.Run(fmt.Sprint(roundTrip), func(t *testing.T) {
+			t.Parallel()
+			const n = 200
+			nc, near := devtest.NATS(t), devtest.Pool(t)
+			stream := fewEvents(t, nc, near, n)
+			var log lines
+			r := relay.New(outbox.NewLog(putFar(t, near, roundTrip)), relay.JetStream(nc), relay.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- r.Run(ctx) }()
+
+			var epoch int64
+			var lasts time.Duration
+			devtest.Eventually(t, 3*time.Minute, "all events to be published and recorded", func() bool {
+				var high int64
+				err := near.QueryRow(t.Context(), "SELECT high, epoch, expires_at - now() FROM postroom.relay WHERE isfinite(expires_at)").Scan(&high, &epoch, &lasts)
+				return err == nil && high == n
+			})
+			stop()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			if info, err := stream.Info(t.Context()); err != nil || info.State.Msgs != n {
+				t.Errorf("the stream has %d events, %v; want %d", info.State.Msgs, err, n)
+			}
+			if epoch != 1 {
+				t.Errorf("%d terms were needed:\n%s", epoch, log.String())
+			}
+			if lasts > relay.LongestLease {
+				t.Errorf("the lease lasts for %s, longer than the longest", lasts)
+			}
+			var released bool
+			if err := near.QueryRow(t.Context(), "SELECT owner IS NULL FROM postroom.relay").Scan(&released); err != nil || !released {
+				t.Errorf("the lease was given back: %t, %v\n%s", released, err, log.String())
+			}
+			if slow := strings.Contains(log.String(), "the lease is longer than usual"); slow != (roundTrip > 500*time.Millisecond) {
+				t.Errorf("the log tells of a longer lease: %t\n%s", slow, log.String())
+			}
+		})
+	}
+}
+
+// A lease that was chosen, and that cannot be kept, is not lengthened: the relay says
+// what to change, and tries again, less and less often.
+func TestALeaseThatIsTooShortForItsDatabase(t *testing.T) {
+	t.Parallel()
+	nc, near := devtest.NATS(t), devtest.Pool(t)
+	fewEvents(t, nc, near, 1)
+	var log lines
+	r := relay.New(outbox.NewLog(putFar(t, near, time.Second)), relay.JetStream(nc),
+		relay.Config{Lease: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	devtest.Eventually(t, 3*time.Minute, "the relay to give up for the second time", func() bool {
+		return strings.Count(log.String(), "relay interrupted") > 1
+	})
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{
+		"a lease of 1s is too short for this database: the first renewal was not done after", "set relay.Config.Lease (--lease) to 1", "failures=2",
+	} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log does not say %q:\n%s", want, log.String())
+		}
+	}
+}
