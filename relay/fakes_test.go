@@ -31,6 +31,8 @@ type fakeSource struct {
 
 	leases    []time.Duration // with which it was led
 	roundTrip time.Duration
+	takes     time.Duration // Lead
+	readErr   error
 }
 
 func newFakeSource(events ...postroom.Logged) *fakeSource {
@@ -44,13 +46,18 @@ func (s *fakeSource) Check(context.Context) error {
 }
 
 func (s *fakeSource) Lead(_ context.Context, _ string, lease time.Duration) (*fakeTerm, error) {
+	began := time.Now()
+	s.mu.Lock()
+	takes := s.takes
+	s.mu.Unlock()
+	time.Sleep(takes)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.leases = append(s.leases, lease)
 	if s.leadErr != nil {
 		return nil, s.leadErr
 	}
-	t := &fakeTerm{source: s, taken: time.Now()}
+	t := &fakeTerm{source: s, taken: began}
 	for _, ev := range s.events {
 		if !s.done[ev.Seq] {
 			t.unread = append(t.unread, ev)
@@ -115,7 +122,7 @@ func (t *fakeTerm) Read(_ context.Context, limit int, into []postroom.Logged) (p
 	t.unread = t.unread[n:]
 	later := t.later
 	t.later = 0
-	return postroom.Page{Events: page, Scheduled: later}, t.readErr
+	return postroom.Page{Events: page, Scheduled: later}, errors.Join(t.readErr, t.source.readErr)
 }
 
 func (t *fakeTerm) Rewound(_ context.Context, limit int) (postroom.Rewound, error) {
@@ -213,8 +220,11 @@ type fakePublisher struct {
 func (p *fakePublisher) Check(context.Context) error { return nil }
 
 func (p *fakePublisher) Run(ctx context.Context, batches <-chan []*relay.Flight, settle func(*relay.Flight, relay.Outcome)) error {
-	if p.runErr != nil {
-		return p.runErr
+	p.mu.Lock()
+	err := p.runErr
+	p.mu.Unlock()
+	if err != nil {
+		return err
 	}
 	var answers sync.WaitGroup
 	defer answers.Wait()
@@ -264,6 +274,12 @@ func (p *fakePublisher) publish(ctx context.Context, ev *relay.Flight, settle fu
 		o.Sequence = p.store(ev.Logged)
 	}
 	settle(ev, o)
+}
+
+func (p *fakePublisher) setRunErr(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.runErr = err
 }
 
 func (p *fakePublisher) tried(seq int64) int {

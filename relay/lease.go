@@ -30,10 +30,7 @@ const (
 var (
 	// tryWaits are those before the next try, where the log or the broker did not answer. A
 	// try costs them little.
-	tryWaits = postroom.Backoff{
-		100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, time.Second, time.Second, time.Second,
-		2 * time.Second, 2 * time.Second, 2 * time.Second, 5 * time.Second,
-	}
+	tryWaits = postroom.Backoff{100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second}
 
 	// termWaits are those before the next term, where the last ones were of no use. Each
 	// costs two connections, and has the same events published again.

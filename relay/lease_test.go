@@ -1,0 +1,200 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/relay"
+)
+
+// hang is a database that does not answer in time.
+func hang(_ *fakeTerm, ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A lease that nobody chose is as long as its database needs, from its first renewal on,
+// which comes at once. One that was chosen stays as it is.
+func TestTheLeaseIsAsLongAsItsDatabaseNeeds(t *testing.T) {
+	for _, tt := range []struct {
+		chosen, roundTrip, want time.Duration
+	}{
+		{0, time.Millisecond, 5 * time.Second},
+		{0, 500 * time.Millisecond, 5 * time.Second},
+		{0, 1500 * time.Millisecond, 15 * time.Second},
+		{0, time.Minute, relay.LongestLease},
+		{5 * time.Second, 1500 * time.Millisecond, 5 * time.Second},
+		{time.Minute, 1500 * time.Millisecond, time.Minute},
+	} {
+		t.Run(fmt.Sprint(tt.chosen, tt.roundTrip), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				src := newFakeSource()
+				src.roundTrip = tt.roundTrip
+				began := time.Now()
+				src.renewed = func(*fakeTerm, context.Context) error {
+					if at := time.Since(began); at > time.Millisecond {
+						t.Errorf("the lease is renewed %s after it was taken, want at once", at)
+					}
+					return nil
+				}
+				run := start(relay.New(src, &fakePublisher{}, relay.Config{Lease: tt.chosen}))
+				after(time.Minute)
+				run.stop()
+				run.wait(t)
+				if len(src.terms) != 1 || !slices.Equal(src.terms[0].renewals, []time.Duration{tt.want}) {
+					t.Errorf("%d terms, renewed first for %s, want one and %s", len(src.terms), src.terms[0].renewals, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// The first renewal has the time that the lease has left, counted from before it was
+// taken, and not from when the term began to work.
+func TestTheFirstRenewalIsBoundedByTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newFakeSource()
+		src.takes = 3 * time.Second // the answer to what takes the lease
+		var left time.Duration
+		src.renewed = func(_ *fakeTerm, ctx context.Context) error {
+			deadline, _ := ctx.Deadline()
+			left = time.Until(deadline)
+			return nil
+		}
+		run := start(relay.New(src, &fakePublisher{}, relay.Config{Lease: 8 * time.Second}))
+		after(4 * time.Second)
+		run.stop()
+		run.wait(t)
+		if left != 3*time.Second {
+			t.Errorf("the first renewal has %s, want the 3s up to three quarters of the lease", left)
+		}
+	})
+}
+
+// Where the lease cannot be renewed in time, the next one is longer, unless it was chosen;
+// and the relay says what to change.
+func TestALeaseThatCannotBeRenewed(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		cfg  relay.Config
+		want []time.Duration
+	}{
+		{"by default", relay.Config{}, []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second, relay.LongestLease, relay.LongestLease}},
+		{"chosen", relay.Config{Lease: 3 * time.Second}, []time.Duration{3 * time.Second, 3 * time.Second, 3 * time.Second}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				src := newFakeSource(events(1)...)
+				src.roundTrip = 100 * time.Millisecond
+				src.renewed = hang
+				r := relay.New(src, &fakePublisher{}, tt.cfg)
+				run := start(r)
+				after(2 * time.Minute)
+				if got := src.leases[:min(len(tt.want), len(src.leases))]; !slices.Equal(got, tt.want) {
+					t.Errorf("leases of %s, want %s", got, tt.want)
+				}
+				if err := r.Health().Err; err == nil || !strings.Contains(err.Error(), "is too short for this database: the first renewal was not done after") ||
+					!strings.Contains(err.Error(), "a round trip took 100ms") || !strings.Contains(err.Error(), "--lease") {
+					t.Errorf("Health.Err = %v, want what to change, and why", err)
+				}
+				src.set(func() { src.renewed = nil })
+				after(time.Minute)
+				if got := src.published(); len(got) != 1 {
+					t.Errorf("%d events are published when the database answers again, want 1", len(got))
+				}
+				run.stop()
+				run.wait(t)
+			})
+		})
+	}
+}
+
+// Terms of no use cost connections, and have events published again: after each the
+// relay waits longer for the next, up to half a minute. A useful one ends that.
+func TestTermsOfNoUseAreApart(t *testing.T) {
+	fault := errors.New("row is too large")
+	for name, fail := range map[string]func(s *fakeSource, p *fakePublisher, bad bool){
+		"recording fails": func(s *fakeSource, _ *fakePublisher, bad bool) {
+			s.recorded = nil
+			if bad {
+				s.recorded = func(*fakeTerm, context.Context) error { return fault }
+			}
+		},
+		"reading fails": func(s *fakeSource, _ *fakePublisher, bad bool) {
+			s.readErr = nil
+			if bad {
+				s.readErr = fault
+			}
+		},
+		"renewing fails": func(s *fakeSource, _ *fakePublisher, bad bool) {
+			s.renewed = nil
+			if bad {
+				s.renewed = func(*fakeTerm, context.Context) error { return fault }
+			}
+		},
+		"the broker's connection flaps": func(_ *fakeSource, p *fakePublisher, bad bool) {
+			p.setRunErr(nil)
+			if bad {
+				p.setRunErr(relay.ErrReconnected)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				src := newFakeSource(events(1)...)
+				pub := &fakePublisher{}
+				fail(src, pub, true)
+				run := start(relay.New(src, pub, relay.Config{}))
+				after(10 * time.Minute)
+				if n := len(src.terms); n < 20 || n > 40 {
+					t.Errorf("%d terms in ten minutes, want one in half a minute in the end", n)
+				}
+				src.set(func() { fail(src, pub, false) })
+				after(time.Minute)
+				if got := src.published(); len(got) != 1 {
+					t.Errorf("%d events are published when the fault is gone, want 1", len(got))
+				}
+				var terms int
+				src.set(func() {
+					terms = len(src.terms)
+					src.terms[terms-1].readErr = fault
+				})
+				after(time.Second)
+				if n := len(src.terms); n != terms+1 {
+					t.Errorf("%d terms within a second after the failure of a useful one, want 1", n-terms)
+				}
+				run.stop()
+				run.wait(t)
+			})
+		})
+	}
+}
+
+// Two relays that take turns, and neither leads for long enough, wait longer and longer
+// all the same: to stand by in between is no success.
+func TestTermsOfNoUseInTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newFakeSource(events(1)...)
+		src.recorded = func(*fakeTerm, context.Context) error {
+			src.set(func() { src.leadErr = postroom.ErrLeaseHeld }) // the other one leads now
+			return errors.New("row is too large")
+		}
+		run := start(relay.New(src, &fakePublisher{}, relay.Config{}))
+		for range 600 {
+			after(time.Second)
+			src.set(func() { src.leadErr = nil })
+		}
+		if n := len(src.terms); n > 40 {
+			t.Errorf("%d terms in ten minutes, want few", n)
+		}
+		run.stop()
+		run.wait(t)
+	})
+}
