@@ -86,10 +86,10 @@ func (c *consumer) persistBatch(ctx, work context.Context, b *batch) error {
 		switch {
 		case work.Err() != nil || !errors.As(err, &member):
 			return err
-		case !b.single && !isAbandoned(err):
+		case !b.single && !isAbandoned(err) && !isEnded(err):
 			b.single = true // which of them fail shows now
 		default:
-			b.single, b.failed[member.d] = true, failureOf(member.err) // it took the connection with it
+			b.single, b.failed[member.d] = true, failureOf(member.err) // it took the transaction with it
 		}
 	}
 }
@@ -118,6 +118,11 @@ func (c *consumer) applyBatch(ctx context.Context, b *batch) error {
 		return err
 	}
 	for _, d := range b.members {
+		if fresh[d.key] {
+			d.began = tx.id
+		}
+	}
+	for _, d := range b.members {
 		if err != nil {
 			break
 		}
@@ -132,7 +137,15 @@ func (c *consumer) applyBatch(ctx context.Context, b *batch) error {
 	if err == nil {
 		err = c.holdFailed(ctx, tx, b, fresh)
 	}
-	return c.end(ctx, tx, err)
+	failed := err != nil
+	if err = c.end(ctx, tx, err); !failed && !isEnded(err) {
+		for _, d := range b.members {
+			if fresh[d.key] {
+				d.began = "" // the inbox has committed it, or may have
+			}
+		}
+	}
+	return err
 }
 
 // beginBatch begins the transaction and inserts the ledger rows, sorted by their
@@ -143,10 +156,11 @@ func (c *consumer) beginBatch(ctx context.Context, b *batch, fresh map[string]bo
 	for i, d := range byKey {
 		keys[i], digests[i] = d.key, d.digest
 	}
+	var id string
 	read := func(rows pgx.Rows) error {
 		for rows.Next() {
 			var key string
-			if err := rows.Scan(&key); err != nil {
+			if err := rows.Scan(&key, &id); err != nil {
 				return err
 			}
 			fresh[key] = true
@@ -155,6 +169,9 @@ func (c *consumer) beginBatch(ctx context.Context, b *batch, fresh map[string]bo
 	}
 	tx, tag, err := begin(ctx, c.inbox.pool, c.sub.Isolation,
 		statement{sql: c.inbox.sql.decideBatch, args: []any{c.sub.Name, keys, digests, c.idleLimit}, read: read})
+	if tx != nil {
+		tx.id = id
+	}
 	return tx, tag.RowsAffected(), err
 }
 
@@ -182,7 +199,7 @@ func (c *consumer) callMember(ctx context.Context, tx *tx, b *batch, d *delivery
 		return nil
 	case isContention(lost(tx, err)) || isOutage(err):
 		return err
-	case !b.single || tx.Conn().IsClosed():
+	case !b.single || tx.Tx.Conn().IsClosed() || isEnded(err):
 		return &memberError{d, err}
 	}
 	b.failed[d] = failureOf(err)

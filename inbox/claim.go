@@ -33,6 +33,8 @@ type claim struct {
 
 	ahead *ahead // what its commit is to begin, or nil
 
+	began string // the id of its last transaction, if the inbox did not commit that
+
 	ends  time.Time // by this process's clock, no later than by the database's
 	fault *failure  // it is still no event
 
@@ -167,9 +169,12 @@ func (c *consumer) retry(ctx, work context.Context, cl *claim) {
 	switch {
 	case errors.As(err, &attempt):
 		c.report(work, cl.task, attempt.err)
-		if attempt.stored {
+		switch {
+		case attempt.committed:
+			c.fail(ctx, work, cl, failureOf(&endedError{committed: true}), cl.attempt)
+		case attempt.stored:
 			c.noted(work, cl, attempt.holding)
-		} else {
+		default:
 			c.fail(ctx, work, cl, *attempt.holding.failure, cl.attempt)
 		}
 	case err == nil:
@@ -187,8 +192,21 @@ func (c *consumer) retry(ctx, work context.Context, cl *claim) {
 		c.release(ctx, work, cl)
 	default:
 		c.report(work, cl.task, err)
+		if ended := c.persist(ctx, work, func() error { return c.endedBefore(work, cl) }); ended != nil {
+			err = ended
+		}
 		c.fail(ctx, work, cl, failureOf(err), cl.attempt)
 	}
+}
+
+// endedBefore returns an endedError if a handler committed the claim's last transaction: what
+// it did must not be done again.
+func (c *consumer) endedBefore(ctx context.Context, cl *claim) error {
+	committed, err := c.inbox.wasCommitted(ctx, cl.began)
+	if committed {
+		return &endedError{committed: true}
+	}
+	return written(err)
 }
 
 // fail notes a failed attempt, and when the next is due.

@@ -53,7 +53,7 @@ func written(err error) error {
 // lost marks err where t's connection broke. The client breaks it itself when
 // a context ends in the middle of a statement: that is the handler's failure.
 func lost(t *tx, err error) error {
-	if !t.Conn().IsClosed() || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if !t.Tx.Conn().IsClosed() || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	return &lostError{err}

@@ -70,12 +70,15 @@ func (c *consumer) apply(ctx, work context.Context, d *delivery, ahead *ahead) e
 	if err == nil && tag.RowsAffected() == 0 {
 		return c.end(work, tx, c.undecided(work, tx, d))
 	}
+	if tx.id != "" {
+		d.began = tx.id
+	}
 	if err == nil {
 		err = c.call(work, tx, d.task)
 	}
 	switch {
 	case err == nil:
-		return c.commit(ctx, work, tx, ahead)
+		return unlessEnded(&d.began, c.commit(ctx, work, tx, ahead))
 	case !c.isAttempt(ctx, tx, err):
 		return c.end(work, tx, err)
 	}
@@ -96,20 +99,25 @@ func (c *consumer) decision(d *delivery) *statement {
 // commit commits, and begins the transaction of the next delivery in the same round
 // trip where one waits.
 func (c *consumer) commit(ctx, work context.Context, tx *tx, ahead *ahead) error {
-	next := c.peek(ctx, ahead)
-	if next == nil {
-		return c.end(work, tx, nil)
+	following, err := tx.commit(work, c.inbox.sql.still, c.sub.Isolation, c.peek(ctx, ahead))
+	if following != nil {
+		ahead.opened = following
 	}
-	tags, following, err := tx.endWith(work, c.sub.Isolation, []statement{commitStatement}, next)
-	if err == nil && tags[0].String() == "ROLLBACK" {
-		following.tx.rollback(work)
-		following, err = nil, pgx.ErrTxCommitRollback
+	return err
+}
+
+// unlessEnded forgets the id of a transaction that the inbox has committed, or may have,
+// and returns err. It is kept if a handler ended the transaction.
+func unlessEnded(began *string, err error) error {
+	if !isEnded(err) {
+		*began = ""
 	}
-	if err != nil {
-		return &commitError{err}
-	}
-	ahead.opened = following
-	return nil
+	return err
+}
+
+func isEnded(err error) bool {
+	var ended *endedError
+	return errors.As(err, &ended)
 }
 
 // leave rolls back a failed attempt, and begins the transaction of the next
@@ -187,7 +195,7 @@ func (c *consumer) peek(ctx context.Context, ahead *ahead) *statement {
 // isAttempt reports whether err is a failure of the handler, on a connection that
 // can still tell of it: no contention, no outage and no shutdown.
 func (c *consumer) isAttempt(ctx context.Context, tx *tx, err error) bool {
-	return err != nil && !isAbandoned(err) && !tx.Conn().IsClosed() && !isContention(err) && !isOutage(err) && ctx.Err() == nil
+	return err != nil && !isAbandoned(err) && !tx.Tx.Conn().IsClosed() && !isContention(err) && !isOutage(err) && ctx.Err() == nil
 }
 
 // failedError is a failed attempt, which is rolled back and still to be held.
@@ -200,6 +208,8 @@ type notedError struct {
 	err     error
 	holding holding
 	stored  bool // it is written down; otherwise that is still to be done
+
+	committed bool // the handler committed its transaction
 }
 
 func (e *notedError) Error() string { return e.err.Error() }
@@ -233,10 +243,8 @@ func (c *consumer) end(ctx context.Context, tx *tx, err error) error {
 		tx.rollback(ctx)
 		return err
 	}
-	if err := tx.commit(ctx); err != nil {
-		return &commitError{err}
-	}
-	return nil
+	_, err = tx.commit(ctx, c.inbox.sql.still, c.sub.Isolation, nil)
+	return err
 }
 
 // abandonedError says that a handler did not return, long after its context

@@ -55,7 +55,9 @@ func (c *consumer) decide(ctx, work context.Context, d *delivery, ahead *ahead, 
 		c.answer(work, d, done)
 	case errors.Is(err, errDuplicate):
 		c.doubt(d)
-		c.answer(work, d, duplicate)
+		if !c.holdCommitted(ctx, work, d) {
+			c.answer(work, d, duplicate)
+		}
 	case errors.Is(err, errConflict):
 		c.doubt(d)
 		c.hold(ctx, work, conflicting(d), conflictHolding)
@@ -166,6 +168,9 @@ func (c *consumer) fated(ctx, work context.Context, d *delivery, h holding, beca
 		c.handBack(work, d)
 	case fateDecided:
 		c.doubt(d)
+		if c.holdCommitted(ctx, work, d) {
+			return
+		}
 		same := true
 		err := c.persist(ctx, work, func() (err error) {
 			same, err = c.same(work, c.inbox.pool, d.task)
@@ -180,6 +185,31 @@ func (c *consumer) fated(ctx, work context.Context, d *delivery, h holding, beca
 			c.hold(ctx, work, conflicting(d), conflictHolding)
 		}
 	}
+}
+
+// holdCommitted holds a delivery that is decided only because a handler committed the
+// ledger row itself, and did not come to its end. Nothing is known of what it did; it
+// must not count as done. It reports whether it held the delivery, or gave it back.
+func (c *consumer) holdCommitted(ctx, work context.Context, d *delivery) bool {
+	if d.began == "" {
+		return false
+	}
+	committed := false
+	err := c.persist(ctx, work, func() (err error) {
+		committed, err = c.inbox.wasCommitted(work, d.began)
+		return written(err)
+	})
+	if err != nil {
+		c.log.ErrorContext(work, "a handler may have committed its transaction itself, and that could not be looked up", "event_id", d.ev.ID, "dedupe_key", d.key, "error", err)
+		c.handBack(work, d)
+		return true
+	}
+	d.began = ""
+	if committed {
+		f := failureOf(&endedError{committed: true})
+		c.hold(ctx, work, d, holding{failure: &f, attempts: 1, decided: true})
+	}
+	return committed
 }
 
 // unreadable is a delivery of which only its bytes are kept.

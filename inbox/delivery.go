@@ -40,6 +40,7 @@ type delivery struct {
 	ageless   bool      // it was in the stream when the handler was new
 	fault     *failure  // why it cannot be handled; nil for an event
 	flight    string    // what it waits for, if another has the same; see flights
+	began     string    // the id of its last transaction, if the inbox did not commit that
 }
 
 // decode reads a message and derives the event's identity. It cannot fail: what

@@ -94,10 +94,14 @@ func (c *consumer) settleCall(ctx context.Context, cl *claim, settles []func(ctx
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	if err := c.endedBefore(ctx, cl); err != nil { // in the round before
+		return err
+	}
 	tx, _, err := begin(ctx, c.inbox.pool, c.sub.Isolation, statement{sql: c.inbox.sql.limits, args: []any{c.idleLimit}})
 	if tx == nil {
 		return err
 	}
+	cl.began = tx.id
 	if err == nil {
 		err = c.guard(ctx, tx, func(ctx context.Context) error {
 			for _, settle := range settles {

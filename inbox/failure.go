@@ -29,6 +29,7 @@ const (
 	classDedupeKey   = "dedupe_key"      // the subscription found no key for it
 	classLate        = "late"            // it came after later events of its key
 	classUnknown     = "outcome_unknown" // a call was begun, and may not be made again
+	classTransaction = "transaction"     // the handler ended its transaction with a statement
 )
 
 // failure is what went wrong with an event.
@@ -69,10 +70,13 @@ func failureOf(err error) failure {
 	f := failure{class: classError, text: clean(err.Error(), maxFailureText)}
 	var panicked *panicError
 	var pg *pgconn.PgError
+	var ended *endedError
 	switch {
 	case errors.As(err, &panicked):
 		f.class, f.frame, f.stack = classPanic, panicked.frame, clean(string(panicked.stack), maxFailureStack)
 		f.place = f.frame
+	case errors.As(err, &ended): // what is committed another attempt would do again
+		f.class, f.permanent = classTransaction, ended.committed
 	case errors.Is(err, errGoexit):
 		f.class = classPanic
 	case errors.Is(err, ErrOutcomeUnknown):

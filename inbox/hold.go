@@ -22,6 +22,7 @@ type holding struct {
 	solitary bool
 	raw      bool // keep the headers as they came
 	behind   bool // only behind an earlier event of its key
+	decided  bool // its ledger row is there: a handler committed it
 }
 
 // now is the wait of an event that is due at once.
@@ -77,9 +78,10 @@ const (
 	fateStale   fate = "stale"
 )
 
-// store holds events that are not decided yet, and returns what became of each.
+// store holds events that are not decided yet, or one that is, and returns what became
+// of each.
 func (in *Inbox) store(ctx context.Context, events ...owed) ([]fate, error) {
-	hold, err := in.holdStatement(true, events...)
+	hold, err := in.holdStatement(!events[0].h.decided, events...) // one that is decided comes alone
 	if err != nil {
 		return nil, err
 	}

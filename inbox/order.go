@@ -31,7 +31,7 @@ func (c *consumer) isKeyed(d *delivery) bool { return c.isOrdered() && d.ev.Key 
 // blocks returns the key that an event blocks, or waits for, when it is held so; or
 // nothing.
 func (c *consumer) blocks(d *delivery, h holding) string {
-	if !c.isKeyed(d) || h.raw || h.after == nil && c.sub.Order == SkipKey {
+	if !c.isKeyed(d) || h.raw || h.decided || h.after == nil && c.sub.Order == SkipKey {
 		return ""
 	}
 	if h.failure != nil {

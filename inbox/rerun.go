@@ -60,12 +60,16 @@ func (c *consumer) rerun(ctx, work context.Context, cl *claim) error {
 		c.inbox.alone.RLock()
 		defer c.inbox.alone.RUnlock()
 	}
+	if err := c.endedBefore(work, cl); err != nil { // in the round before
+		return err
+	}
 	tx, err := c.beginRerun(work, cl)
 	if tx == nil {
 		return err
 	}
+	cl.began = tx.id
 	if err == nil {
-		if err = c.call(work, tx, cl.task); err != nil && c.isAttempt(ctx, tx, err) {
+		if err = c.call(work, tx, cl.task); err != nil && c.isAttempt(ctx, tx, err) && !isEnded(err) {
 			return c.failRerun(work, tx, cl, err)
 		}
 	}
@@ -110,8 +114,16 @@ func (c *consumer) failRerun(ctx context.Context, tx *tx, cl *claim, failed erro
 	ctx, cancel := context.WithTimeout(ctx, writePatience)
 	defer cancel()
 	noting, fail := c.noting(cl, h, args)
-	tags, _, writing := tx.endWith(ctx, c.sub.Isolation, append([]statement{rollbackStatement}, noting...), nil)
-	return &notedError{err: failed, holding: h, stored: writing == nil && tags[1+fail].RowsAffected() == 1}
+	closing := append([]statement{rollbackStatement}, noting...)
+	if tx.id != "" {
+		closing = append(closing, statement{sql: c.inbox.sql.committed, args: []any{tx.id}})
+	}
+	tags, _, writing := tx.endWith(ctx, c.sub.Isolation, closing, nil)
+	if writing != nil {
+		return &notedError{err: failed, holding: h}
+	}
+	committed := tx.id != "" && tags[len(tags)-1].RowsAffected() > 0
+	return &notedError{err: failed, holding: h, stored: tags[1+fail].RowsAffected() == 1, committed: committed}
 }
 
 // runAlong runs the events that wait behind the head of their key, until one fails or

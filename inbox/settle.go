@@ -83,18 +83,32 @@ func (c *consumer) follow(cl *claim, behind int64, claimed bool) statement {
 // process's from the commit on. Where nothing was, the commit begins the next delivery.
 func (c *consumer) endClaim(ctx, work context.Context, tx *tx, cl *claim, err error) error {
 	if cl.next == nil && err == nil {
-		return c.commit(ctx, work, tx, cl.ahead)
+		return c.alone(cl, unlessEnded(&cl.began, c.commit(ctx, work, tx, cl.ahead)))
 	}
 	if cl.next != nil {
 		c.inbox.runner.begun(cl.next)
 	}
-	if err = c.end(work, tx, err); err != nil && cl.next != nil {
+	failed := err != nil
+	if err = c.end(work, tx, err); !failed {
+		err = c.alone(cl, unlessEnded(&cl.began, err))
+	}
+	if err != nil && cl.next != nil {
 		var commit *commitError
 		if errors.As(err, &commit) { // it may have been claimed
 			c.inbox.runner.unknown.Store(true)
 		}
 		c.inbox.runner.ended(cl.next)
 		cl.next = nil
+	}
+	return err
+}
+
+// alone has a claim run without those behind it in its key if a handler ended their
+// transaction: that may have been any of them.
+func (c *consumer) alone(cl *claim, err error) error {
+	if isEnded(err) && len(cl.along) > 0 {
+		cl.reach = 0
+		return &shortError{err}
 	}
 	return err
 }

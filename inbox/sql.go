@@ -35,6 +35,10 @@ var (
 	restartSQL string
 	//go:embed sql/decide_batch.sql
 	decideBatchSQL string
+	//go:embed sql/still.sql
+	stillSQL string
+	//go:embed sql/committed.sql
+	committedSQL string
 	//go:embed sql/decided.sql
 	decidedSQL string
 	//go:embed sql/hold.sql
@@ -113,6 +117,7 @@ type statements struct {
 	decideOrdered, verdict, decideFree, keys  string
 	lockKey, follow, along, settleAlong, more string
 	lead, keep, restart                       string
+	still, committed                          string
 	generic                                   string
 	plan, due, claim, claimAlone              string
 	orphans                                   string
@@ -133,6 +138,7 @@ func load(name string) statements {
 		decideOrdered: in(decideOrderedSQL), decideFree: in(decideFreeSQL), keys: in(keysSQL), verdict: in(verdictSQL),
 		lockKey: in(lockKeySQL), follow: in(followSQL), more: in(moreSQL), along: in(alongSQL), settleAlong: in(settleAlongSQL),
 		lead: in(leadSQL), keep: in(keepSQL), restart: in(restartSQL),
+		still: in(stillSQL), committed: in(committedSQL),
 		generic: in(genericSQL),
 		plan:    in(planSQL), due: in(dueSQL), claim: in(claimSQL), claimAlone: in(claimAloneSQL),
 		orphans: in(orphansSQL),

@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -114,6 +115,9 @@ func (t *trials) try(ctx context.Context, tr trial) finding {
 		err = c.guard(ctx, tx, func(ctx context.Context) error { return c.handler.Handle(ctx, tx, cl.ev) })
 		f.Took = time.Since(began)
 	}
+	if err == nil {
+		err = tx.isStill(ctx, t.inbox.sql.still)
+	}
 	if err == nil { // what would come to light at the commit
 		_, err = tx.Tx.Exec(ctx, "SET CONSTRAINTS ALL IMMEDIATE")
 	}
@@ -125,6 +129,12 @@ func (t *trials) try(ctx context.Context, tr trial) finding {
 		tx.rollback(ctx)
 	}
 	if err != nil {
+		switch committed, asking := t.inbox.wasCommitted(ctx, tx.id); {
+		case asking != nil:
+			return broken(errors.Join(err, asking))
+		case committed: // it was no dry run
+			err = &endedError{committed: true}
+		}
 		why := failureOf(err)
 		return finding{Verdict: trialFails, Class: why.class, Text: why.text, Took: f.Took}
 	}

@@ -23,6 +23,10 @@ type tx struct {
 
 	owner *pgxpool.Conn
 
+	// id is that of the transaction that the inbox began; empty if it has none. A handler
+	// that ends it with a statement goes on in another.
+	id string
+
 	// first is sent with the next Exec, or before any other call: the savepoint
 	// before a member of a batch.
 	first []string
@@ -48,8 +52,9 @@ func (t *tx) inner() pgx.Tx {
 }
 
 // begin begins a transaction of the given isolation level, and runs statements in
-// it, in one round trip. It returns the tag of the first. Without a transaction the
-// error is a beginError.
+// it, in one round trip. It returns the tag of the first, which returns the
+// transaction's id, or has its rows read by its own function. Without a transaction
+// the error is a beginError.
 func begin(ctx context.Context, pool *pgxpool.Pool, level pgx.TxIsoLevel, first statement, more ...statement) (*tx, pgconn.CommandTag, error) {
 	owner, err := pool.Acquire(ctx)
 	if err != nil {
@@ -70,7 +75,11 @@ func begin(ctx context.Context, pool *pgxpool.Pool, level pgx.TxIsoLevel, first 
 		t.rollback(ctx)
 		return nil, pgconn.CommandTag{}, &beginError{err}
 	}
-	tag, err := readResult(results, first.read)
+	read := first.read
+	if read == nil {
+		read = t.readID
+	}
+	tag, err := readResult(results, read)
 	if closing := results.Close(); err == nil { // which reads the others
 		err = closing
 	}
@@ -80,10 +89,18 @@ func begin(ctx context.Context, pool *pgxpool.Pool, level pgx.TxIsoLevel, first 
 	return t, tag, nil
 }
 
-func readResult(results pgx.BatchResults, read func(pgx.Rows) error) (pgconn.CommandTag, error) {
-	if read == nil {
-		return results.Exec()
+// readID reads the transaction's id from the result of its first statement, which has
+// no row if that decided nothing.
+func (t *tx) readID(rows pgx.Rows) error {
+	for rows.Next() {
+		if err := rows.Scan(&t.id); err != nil {
+			return err
+		}
 	}
+	return rows.Err()
+}
+
+func readResult(results pgx.BatchResults, read func(pgx.Rows) error) (pgconn.CommandTag, error) {
 	rows, err := results.Query()
 	if err != nil {
 		return pgconn.CommandTag{}, err
@@ -91,13 +108,6 @@ func readResult(results pgx.BatchResults, read func(pgx.Rows) error) (pgconn.Com
 	err = read(rows)
 	rows.Close()
 	return rows.CommandTag(), errors.Join(err, rows.Err())
-}
-
-// commit ends the transaction.
-func (t *tx) commit(ctx context.Context) error {
-	err := t.Tx.Commit(ctx)
-	t.owner.Release() // which closes a connection that is not idle
-	return err
 }
 
 // rollback ends the transaction without its effects. Its context may have
@@ -121,24 +131,22 @@ func (t *tx) abandon() {
 	_ = conn.PgConn().Conn().Close() // it is the only call that may be made beside the handler's own
 }
 
-// healthy reports whether the transaction could commit: it is open, and no
-// statement in it has failed.
+// healthy reports whether the transaction could commit, as far as the client can tell:
+// one is open, and no statement in it has failed. Whether it is the one that the inbox
+// began only the server can tell: see commit.
 func (t *tx) healthy() error {
 	switch {
-	case t.Conn().IsClosed():
+	case t.Tx.Conn().IsClosed():
 		return errors.New("the connection is closed")
-	case t.Conn().PgConn().TxStatus() == 'E':
+	case t.Tx.Conn().PgConn().TxStatus() == 'E':
 		return errOverlooked
-	case t.Conn().PgConn().TxStatus() != 'T':
-		return errEnded
+	case t.Tx.Conn().PgConn().TxStatus() != 'T':
+		return &endedError{}
 	}
 	return nil
 }
 
-var (
-	errOverlooked = errors.New("a statement failed and the handler did not return its error")
-	errEnded      = errors.New("the handler ended the transaction with a statement")
-)
+var errOverlooked = errors.New("a statement failed and the handler did not return its error")
 
 // flush sends what waits for the next statement. Where that fails, so does the
 // statement.
@@ -148,6 +156,13 @@ func (t *tx) flush(ctx context.Context) {
 		t.first = nil
 		_, _ = t.inner().Exec(ctx, sql)
 	}
+}
+
+// Conn returns the connection of the transaction. What was to be sent before the
+// handler's first statement is sent now: the inbox does not see what is done with it.
+func (t *tx) Conn() *pgx.Conn {
+	t.flush(context.Background())
+	return t.Tx.Conn()
 }
 
 // Commit returns ErrTxOwned.

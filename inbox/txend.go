@@ -2,6 +2,8 @@ package inbox
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -27,10 +29,78 @@ var (
 	rollbackStatement = statement{sql: "ROLLBACK"}
 )
 
+// commit ends the transaction, if it is still the one that the inbox began: still.sql
+// asks the server, in the same round trip. What next is for endWith, it is here. The
+// error is an endedError if a handler ended the transaction, else a commitError.
+func (t *tx) commit(ctx context.Context, still string, level pgx.TxIsoLevel, next *statement) (*opened, error) {
+	closing := []statement{commitStatement}
+	if t.id != "" { // otherwise it has done nothing
+		closing = []statement{{sql: still, args: []any{t.id}}, commitStatement}
+	}
+	tags, following, err := t.endWith(ctx, level, closing, next)
+	switch {
+	case err != nil && t.id != "" && len(tags) == 0 && isOther(err):
+		return nil, &endedError{}
+	case err != nil:
+		return nil, &commitError{err}
+	case tags[len(tags)-1].String() == "ROLLBACK":
+		if following != nil {
+			following.tx.rollback(ctx)
+		}
+		return nil, &commitError{pgx.ErrTxCommitRollback}
+	}
+	return following, nil
+}
+
+// isStill returns an endedError if the transaction is not the one that the inbox began.
+func (t *tx) isStill(ctx context.Context, still string) error {
+	if _, err := t.Tx.Exec(ctx, still, t.id); isOther(err) {
+		return &endedError{}
+	} else if err != nil {
+		return fmt.Errorf("ask whether it is the same transaction: %w", err)
+	}
+	return nil
+}
+
+// isOther reports whether still.sql found another transaction.
+func isOther(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "22P02"
+}
+
+// endedError says that a handler ended the transaction that it was given, with a
+// statement of its own.
+type endedError struct {
+	committed bool // by a COMMIT; otherwise what it did until then is undone, or that is not known
+}
+
+func (e *endedError) Error() string {
+	if e.committed {
+		return "the handler committed the transaction that it was given, with a statement of its own: what it did until then has taken effect, " +
+			"though not all of it may be done; look at what it changed before you run it again, and remove the statement"
+	}
+	return "the handler ended the transaction that it was given, with a statement of its own: nothing of it was committed by the inbox; remove the statement"
+}
+
+// wasCommitted reports whether a handler committed a transaction: the inbox did not, and
+// forgets the id of one that it may have.
+func (in *Inbox) wasCommitted(ctx context.Context, id string) (bool, error) {
+	if id == "" {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, writePatience)
+	defer cancel()
+	tag, err := in.pool.Exec(ctx, in.sql.committed, id)
+	if err != nil {
+		return false, fmt.Errorf("ask what became of a transaction: %w", err)
+	}
+	return tag.RowsAffected() > 0, nil
+}
+
 // endWith sends the statements that end the transaction, and behind them BEGIN and
 // another transaction's first statement, if next is not nil, in one round trip. It
-// returns the tags of the former. Where one of them failed there is an error and
-// nothing followed.
+// returns the tags of the former. Where one of them failed there is an error, the tags
+// are of those before it, and nothing followed.
 func (t *tx) endWith(ctx context.Context, level pgx.TxIsoLevel, closing []statement, next *statement) ([]pgconn.CommandTag, *opened, error) {
 	t.over.Store(true)
 	batch := &pgx.Batch{}
@@ -48,7 +118,7 @@ func (t *tx) endWith(ctx context.Context, level pgx.TxIsoLevel, closing []statem
 		if tags[i], err = results.Exec(); err != nil {
 			_ = results.Close() // returns the same error
 			t.owner.Release()   // which closes a connection that is not idle
-			return nil, nil, err
+			return tags[:i], nil, err
 		}
 	}
 	if next == nil {
@@ -63,7 +133,7 @@ func (t *tx) endWith(ctx context.Context, level pgx.TxIsoLevel, closing []statem
 func (t *tx) open(results pgx.BatchResults) *opened {
 	o := &opened{tx: &tx{Tx: t.Tx, owner: t.owner}}
 	if _, o.err = results.Exec(); o.err == nil {
-		o.tag, o.err = results.Exec()
+		o.tag, o.err = readResult(results, o.tx.readID)
 	}
 	if closing := results.Close(); o.err == nil {
 		o.err = closing

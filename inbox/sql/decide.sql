@@ -1,5 +1,5 @@
--- Decide the event with dedupe key $2 and digest $3 for handler $1. No row
--- inserted: it is decided already. A handler that waits for a lock, or for $4
+-- Decide the event with dedupe key $2 and digest $3 for handler $1, and return the id of
+-- the transaction. No row inserted: it is decided already. A handler that waits for a lock, or for $4
 -- milliseconds does nothing with its transaction, gives its connection back.
 --
 -- Locks   the new row; waits for a transaction that is deciding the same event,
@@ -9,4 +9,5 @@
 INSERT INTO postroom.inbox (handler, dedupe_key, digest)
 SELECT $1::text, $2::text, $3::bytea
 WHERE set_config('lock_timeout', '5s', true) <> set_config('idle_in_transaction_session_timeout', $4::text, true)
-ON CONFLICT (handler, dedupe_key) DO NOTHING;
+ON CONFLICT (handler, dedupe_key) DO NOTHING
+RETURNING pg_current_xact_id()::text;

@@ -8,7 +8,7 @@
 --   stale    it has a key, and was read by one that does not read any more
 --
 -- $1 handler   $2 dedupe key   $3 digest   $4 whether to decide them; otherwise
--- they were just decided in this transaction   $5 sequence in the stream   $6 when
+-- they were decided before, by whoever holds them   $5 sequence in the stream   $6 when
 -- the next attempt is due, from now; NULL for a dead one   $7 attempts made
 -- $8 solitary   $9 class, NULL where nothing failed   $10 fingerprint
 -- $11 the failure   $12 to $25 the event   $26 its headers as they came

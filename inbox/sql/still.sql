@@ -1,0 +1,10 @@
+-- Fail with 22P02 if the transaction is not the one with id $1. A handler that ended the
+-- transaction with a statement of its own, and began another, has the status of one that
+-- did not. The text that is no number is what the server's log shows.
+--
+-- Locks   none.
+-- Index   none.
+-- Called  by tx.commit, before COMMIT and in the same round trip, and by tx.isStill.
+SELECT CASE WHEN pg_current_xact_id_if_assigned()::text = $1::text THEN 0
+            ELSE ('a handler ended transaction ' || $1::text || ' with a statement of its own; now it is '
+                  || coalesce(pg_current_xact_id_if_assigned()::text, 'another'))::int END;

@@ -1,0 +1,288 @@
+package inbox_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+)
+
+// endings are ways for a handler to end its transaction and to begin another, which has
+// the status of the one that it was given.
+var endings = []struct {
+	name      string
+	committed bool
+	end       func(ctx context.Context, tx pgx.Tx) error
+}{
+	{"rollback and chain", false, statements("ROLLBACK AND CHAIN")},
+	{"rollback and begin, in one text", false, statements("ROLLBACK; BEGIN")},
+	{"rollback and begin, in two", false, statements("ROLLBACK", "BEGIN")},
+	{"rollback by the connection", false, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Conn().Exec(ctx, "ROLLBACK AND CHAIN")
+		return err
+	}},
+	{"rollback in a batch", false, batchOf("ROLLBACK", "BEGIN")},
+	{"commit and chain", true, statements("COMMIT AND CHAIN")},
+	{"commit and begin, in one text", true, statements("COMMIT; BEGIN")},
+	{"commit by the connection", true, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Conn().Exec(ctx, "COMMIT AND CHAIN")
+		return err
+	}},
+	{"commit in a batch", true, batchOf("COMMIT", "BEGIN")},
+	{"a procedure that commits", true, statements("COMMIT", "CALL commits()", "BEGIN")},
+	{"commit and nothing else", true, statements("COMMIT")},
+}
+
+func statements(all ...string) func(ctx context.Context, tx pgx.Tx) error {
+	return func(ctx context.Context, tx pgx.Tx) error {
+		for _, sql := range all {
+			if _, err := tx.Exec(ctx, sql); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func batchOf(all ...string) func(ctx context.Context, tx pgx.Tx) error {
+	return func(ctx context.Context, tx pgx.Tx) error {
+		batch := &pgx.Batch{}
+		for _, sql := range all {
+			batch.Queue(sql)
+		}
+		return tx.SendBatch(ctx, batch).Close()
+	}
+}
+
+// A handler that ends its transaction and goes on in another has failed, however well
+// that one looks: what it did in it is not committed, and the event is not done. What
+// the handler committed itself is not done again.
+func TestAHandlerThatEndsItsTransaction(t *testing.T) {
+	t.Parallel()
+	ways := map[string]func(sub *inbox.Subscription){
+		"alone":   func(*inbox.Subscription) {},
+		"batch":   func(sub *inbox.Subscription) { sub.Batch = 10 },
+		"ordered": func(sub *inbox.Subscription) { sub.Order = inbox.HoldKey },
+	}
+	for _, ending := range endings {
+		for way, change := range ways {
+			for _, returns := range []error{nil, errors.New("a fault of its own")} {
+				t.Run(fmt.Sprintf("%s, %s, returns %v", ending.name, way, returns), func(t *testing.T) {
+					t.Parallel()
+					b := newBench(t)
+					b.exec("CREATE PROCEDURE commits() LANGUAGE plpgsql AS 'BEGIN COMMIT; END'")
+					sub := b.subscription("h")
+					sub.Schedule, sub.Workers = postroom.Backoff{time.Hour}, 1
+					change(&sub)
+					b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+						if !strings.HasPrefix(ev.ID, "bad") {
+							return effect("h").Handle(ctx, tx, ev)
+						}
+						return errors.Join(effect("before").Handle(ctx, tx, ev), ending.end(ctx, tx), after(ctx, tx, ev), returns)
+					}))
+					b.publish("good 1", "bad", "good 2")
+					b.run()
+					b.eventually("all to be decided", func() bool { return b.ledger("h") == 3 && len(b.held("h")) > 0 })
+					b.drained()
+					want := owed{Key: "/shop bad", State: "due", Attempts: 1, Class: "transaction", Failures: 1}
+					if returns != nil {
+						want.Class = "error"
+					}
+					if ending.committed {
+						want.State, want.Class = "dead", "transaction"
+					}
+					held := b.held("h")
+					if held["/shop bad"] != want {
+						t.Errorf("held: %+v, want %+v", held, want)
+					}
+					if n := len(b.effects("after")); n != 0 && ending.name != "commit and nothing else" {
+						t.Errorf("%d effects of another transaction are committed", n)
+					}
+					if n := b.effects("before")["bad"]; (n == 1) != ending.committed || n > 1 {
+						t.Errorf("the effect before took place %d times", n)
+					}
+					if ending.committed {
+						b.wantEffectsOrDead("h", "good 1", "good 2")
+					} else {
+						b.wantOnce("h", "good 1", "good 2")
+					}
+				})
+			}
+		}
+	}
+}
+
+// after is what a handler does in the transaction that it was not given.
+func after(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+	_, err := tx.Exec(ctx, "INSERT INTO effect (handler, event) VALUES ('after', $1)", ev.ID)
+	return err
+}
+
+// wantEffectsOrDead wants each event to have had its effect once, or to be dead because
+// another event's handler committed its batch.
+func (b *bench) wantEffectsOrDead(name string, ids ...string) {
+	b.Helper()
+	effects, held := b.effects(name), b.held(name)
+	for _, id := range ids {
+		o, isHeld := held["/shop "+id]
+		switch {
+		case effects[id] > 1:
+			b.Errorf("%s took effect %d times", id, effects[id])
+		case effects[id] == 0 && !isHeld:
+			b.Errorf("%s is lost", id)
+		case isHeld && (o.Class != "transaction" || o.State != "dead"):
+			b.Errorf("%s is held: %+v", id, o)
+		}
+	}
+}
+
+// The same from held, alone and with others of its key behind it. What was committed by
+// the handler is not run again by itself.
+func TestAHandlerThatEndsItsTransactionFromHeld(t *testing.T) {
+	t.Parallel()
+	for _, ending := range endings {
+		for _, returns := range []error{nil, errors.New("a fault of its own"), contention} {
+			t.Run(fmt.Sprintf("%s, returns %v", ending.name, returns), func(t *testing.T) {
+				t.Parallel()
+				b := newBench(t)
+				b.exec("CREATE PROCEDURE commits() LANGUAGE plpgsql AS 'BEGIN COMMIT; END'")
+				b.holdOne("h")
+				b.exec("UPDATE postroom.held SET next_at = now(), attempts = 0")
+				sub := b.subscription("h")
+				sub.Schedule = postroom.Backoff{time.Hour}
+				b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+					return errors.Join(effect("before").Handle(ctx, tx, ev), ending.end(ctx, tx), after(ctx, tx, ev), returns)
+				}))
+				b.run()
+				b.eventually("its attempt to be noted", func() bool {
+					o := b.held("h")["/shop bad"]
+					return o.State != "claimed" && o.Attempts > 0 && (o.State == "dead" || !ending.committed)
+				})
+				o := b.held("h")["/shop bad"]
+				class := map[bool]string{true: "transaction", false: o.Class}[ending.committed || returns == nil]
+				if o.Class != class || o.Attempts != 1 || (o.State == "dead") != ending.committed {
+					t.Errorf("held: %+v, want class %s", o, class)
+				}
+				if n := len(b.effects("after")); n != 0 && ending.name != "commit and nothing else" {
+					t.Errorf("%d effects of another transaction are committed", n)
+				}
+				if n := b.effects("before")["bad"]; (n == 1) != ending.committed || n > 1 {
+					t.Errorf("the effect before took place %d times", n)
+				}
+			})
+		}
+	}
+}
+
+var contention = fmt.Errorf("wrapped: %w", &pgconn.PgError{Code: "40001"})
+
+// Of a key that is run in one transaction the one is blamed that ended it.
+func TestOneOfAKeyEndsTheTransaction(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	s := newScript("h")
+	s.set("k-00000", errors.New("not yet"))
+	sub := b.ordered("h", inbox.HoldKey)
+	sub.Schedule = postroom.Backoff{time.Hour}
+	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		err := s.Handle(ctx, tx, ev)
+		if err == nil && ev.ID == "k-00003" {
+			_, err = tx.Exec(ctx, "ROLLBACK AND CHAIN")
+			err = errors.Join(err, after(ctx, tx, ev))
+		}
+		return err
+	}))
+	for i := range 6 {
+		b.publishKey("k", i)
+	}
+	b.run()
+	b.eventually("all to be held", func() bool { return len(b.held("h")) == 6 })
+	s.set("k-00000", nil)
+	b.exec("UPDATE postroom.held SET next_at = now() WHERE event_id = 'k-00000'")
+	b.eventuallyStates("h", map[string]string{"k-00003": "due", "k-00004": "waiting", "k-00005": "waiting"})
+	if o := b.held("h")["/shop k-00003"]; o.Class != "transaction" || o.Attempts != 1 {
+		t.Errorf("held: %+v", o)
+	}
+	b.wantOnce("h", numbered("k", 0, 2)...)
+	b.wantOnce("after")
+}
+
+// What settles with an external handler's event is in one transaction with it.
+func TestASettlementThatEndsItsTransaction(t *testing.T) {
+	t.Parallel()
+	for _, ending := range endings {
+		t.Run(ending.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.exec("CREATE PROCEDURE commits() LANGUAGE plpgsql AS 'BEGIN COMMIT; END'")
+			sub := b.subscription("h")
+			sub.Schedule = postroom.Backoff{time.Hour}
+			b.in.HandleExternal(sub, func(_ context.Context, call *inbox.Call) error {
+				call.OnSettle(func(ctx context.Context, tx pgx.Tx) error {
+					return errors.Join(effect("before").Handle(ctx, tx, call.Event), ending.end(ctx, tx), after(ctx, tx, call.Event))
+				})
+				return nil
+			})
+			b.publish("bad")
+			b.run()
+			b.eventually("its attempt to be noted", func() bool { return b.held("h")["/shop bad"].Failures > 0 })
+			if o := b.held("h")["/shop bad"]; o.Class != "transaction" || o.Attempts != 1 || (o.State == "dead") != ending.committed {
+				t.Errorf("held: %+v", o)
+			}
+			if n := len(b.effects("after")); n != 0 && ending.name != "commit and nothing else" {
+				t.Errorf("%d effects of another transaction are committed", n)
+			}
+			if n := b.effects("before")["bad"]; (n == 1) != ending.committed || n > 1 {
+				t.Errorf("the effect before took place %d times", n)
+			}
+		})
+	}
+}
+
+// A dry run that was none says so.
+func TestADryRunThatEndsItsTransaction(t *testing.T) {
+	t.Parallel()
+	for _, ending := range endings {
+		t.Run(ending.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.exec("CREATE PROCEDURE commits() LANGUAGE plpgsql AS 'BEGIN COMMIT; END'")
+			b.holdOne("h")
+			b.in.Handle(b.subscription("h"), postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+				return errors.Join(effect("h").Handle(ctx, tx, ev), ending.end(ctx, tx), after(ctx, tx, ev))
+			}))
+			b.run()
+			var id int64
+			err := b.pool.QueryRow(t.Context(), "INSERT INTO postroom.trial (handler, held) SELECT handler, id FROM postroom.held RETURNING id").Scan(&id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var told []byte
+			b.eventually("an answer", func() bool {
+				if err := b.pool.QueryRow(t.Context(), "SELECT outcome FROM postroom.trial WHERE id = $1", id).Scan(&told); err != nil {
+					t.Fatal(err)
+				}
+				return told != nil
+			})
+			var outcome struct{ Verdict, Class, Text string }
+			if err := json.Unmarshal(told, &outcome); err != nil {
+				t.Fatal(err)
+			}
+			if outcome.Verdict != "fails" || outcome.Class != "transaction" || strings.Contains(outcome.Text, "has taken effect") != ending.committed {
+				t.Errorf("the dry run says %s", told)
+			}
+			if n := len(b.effects("h")); (n == 1) != ending.committed {
+				t.Errorf("%d effects", n)
+			}
+		})
+	}
+}
