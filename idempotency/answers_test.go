@@ -355,6 +355,14 @@ func TestWhatAHandlerDoesToItsTransaction(t *testing.T) { // E31, E32
 	r.want(run(idempotency.Route{}, exec("nonsense")), 500, "transaction_failed")
 	r.want(run(idempotency.Route{}, exec("COMMIT")), 500, "transaction_failed")
 	r.want(run(idempotency.Route{Store: idempotency.StoreAll}, exec("ROLLBACK")), 500, "transaction_failed")
+	for _, end := range []string{"ROLLBACK AND CHAIN", "ROLLBACK; BEGIN", "COMMIT AND CHAIN", "COMMIT; BEGIN"} {
+		other := func(ctx context.Context, tx pgx.Tx) {
+			exec(end)(ctx, tx)
+			exec("INSERT INTO ledger DEFAULT VALUES")(ctx, tx) // in a transaction that has the status of its own
+		}
+		r.want(run(idempotency.Route{}, other), 500, "transaction_failed")
+		r.want(run(idempotency.Route{Store: idempotency.StoreAll}, other), 500, "transaction_failed")
+	}
 	r.want(run(idempotency.Route{}, exec("INSERT INTO ledger (note) VALUES ('taken')")), 500, "transaction_failed") // at the commit
 	r.want(run(idempotency.Route{}, exec("SELECT pg_terminate_backend(pg_backend_pid())")), 503, "idempotency_store_unavailable")
 	r.want(run(idempotency.Route{}, func(ctx context.Context, tx pgx.Tx) {

@@ -54,7 +54,10 @@ func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context,
 	recorded := false
 	err := pgx.BeginTxFunc(ctx, l.g.pool, pgx.TxOptions{IsoLevel: l.op.rules.Isolation}, func(inner pgx.Tx) error {
 		t := &tx{handle: handle{inner, new(fate)}} // which ends with fn, and by nobody's hand before
-		var err error
+		err := inner.QueryRow(ctx, l.g.sql.began).Scan(&t.began)
+		if err != nil {
+			return err
+		}
 		out, err = fn(ctx, t)
 		t.over.Store(true)
 		if err != nil {
@@ -62,6 +65,11 @@ func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context,
 		}
 		if text, err = json.Marshal(out); err != nil {
 			return fmt.Errorf("write what phase %s returned: %w", name, err)
+		}
+		if _, err = inner.Exec(ctx, l.g.sql.still, t.began); isOther(err) {
+			return errEnded
+		} else if err != nil {
+			return err
 		}
 		if err := l.record(ctx, inner, name, text); err != nil {
 			return err

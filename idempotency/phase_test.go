@@ -116,6 +116,31 @@ func TestPhaseOwnsItsTransaction(t *testing.T) {
 	}
 }
 
+// A phase that ended its transaction and went on in another is not done.
+func TestPhaseThatEndsItsTransaction(t *testing.T) {
+	t.Parallel()
+	for _, end := range []string{"ROLLBACK AND CHAIN", "ROLLBACK; BEGIN", "COMMIT AND CHAIN"} {
+		r := newRig(t)
+		path := r.mount(leased, func(w http.ResponseWriter, req *http.Request) {
+			_, err := idempotency.Phase(req.Context(), "book", func(ctx context.Context, tx pgx.Tx) (int, error) {
+				if _, err := tx.Exec(ctx, end); err != nil {
+					t.Error(err)
+				}
+				_, err := tx.Exec(ctx, "INSERT INTO ledger DEFAULT VALUES")
+				return 1, err
+			})
+			if !errors.Is(err, idempotency.ErrNotCommitted) {
+				t.Errorf("%s: Phase = %v, want ErrNotCommitted", end, err)
+			}
+			w.WriteHeader(http.StatusInternalServerError)
+		})
+		r.post(path, "k")
+		if n := r.effects(); n != 0 {
+			t.Errorf("%s: %d effects, want none", end, n)
+		}
+	}
+}
+
 // Between look and take a key is forgotten, and claimed for another request: its steps
 // are not taken for those of the first.
 func TestTakeSeesTheRequest(t *testing.T) {

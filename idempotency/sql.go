@@ -9,6 +9,10 @@ import (
 var (
 	//go:embed sql/lock.sql
 	lockSQL string
+	//go:embed sql/began.sql
+	beganSQL string
+	//go:embed sql/still.sql
+	stillSQL string
 	//go:embed sql/present.sql
 	presentSQL string
 	//go:embed sql/look.sql
@@ -46,6 +50,7 @@ var (
 // statements are the statements of this package, for one schema.
 type statements struct {
 	lock, present, look             string
+	began, still                    string
 	clear, store                    string
 	claim, take, renew              string
 	begin, undo                     string
@@ -57,6 +62,7 @@ func load(name string) statements {
 	in := func(sql string) string { return schema.In(name, sql) }
 	return statements{
 		lock: lockSQL, present: in(presentSQL), look: in(lookSQL),
+		began: beganSQL, still: stillSQL,
 		clear: in(clearSQL), store: in(storeSQL),
 		claim: in(claimSQL), take: in(takeSQL), renew: in(renewSQL),
 		begin: in(beginSQL), undo: in(undoSQL),

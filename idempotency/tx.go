@@ -107,10 +107,13 @@ func (g *Guard) open(ctx context.Context, op *operation) (_ *tx, found *row, hel
 	if err != nil {
 		return nil, nil, false, fmt.Errorf("begin: %w", err)
 	}
+	var began time.Time
 	present, batch := false, &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{IsoLevel: op.rules.Isolation})
-	if op.keyed() {
-		batch.Queue(g.sql.lock, op.lock).QueryRow(func(r pgx.Row) error { return r.Scan(&held) })
+	if !op.keyed() {
+		batch.Queue(g.sql.began).QueryRow(func(r pgx.Row) error { return r.Scan(&began) })
+	} else {
+		batch.Queue(g.sql.lock, op.lock).QueryRow(func(r pgx.Row) error { return r.Scan(&held, &began) })
 		batch.Queue(g.sql.present, op.key.Scope, op.key.Principal, op.key.Value).Query(func(rows pgx.Rows) error {
 			present = rows.Next()
 			rows.Close()
@@ -123,6 +126,7 @@ func (g *Guard) open(ctx context.Context, op *operation) (_ *tx, found *row, hel
 	results := owner.SendBatch(ctx, batch)
 	t := &tx{handle: handle{results.Tx(), new(fate)}, owner: owner}
 	err = results.Close()
+	t.began = began
 	if err == nil && present {
 		found, err = g.lookIn(ctx, t.Tx, op.key)
 	}
@@ -159,6 +163,9 @@ func (g *Guard) finish(ctx context.Context, a *attempt, found *row, res result) 
 	ctx, cancel := g.bounded(ctx)
 	defer cancel()
 	op, batch := a.op, &pgx.Batch{}
+	if !a.tx.failed() { // else the savepoint is what only this transaction has
+		batch.Queue(g.sql.still, a.tx.began)
+	}
 	if op.keyed() {
 		columns, err := g.keep(ctx, op.key, res.kept, a.ref, res.dropped)
 		if err != nil {
@@ -185,6 +192,7 @@ type tx struct {
 	handle
 
 	owner *pgxpool.Conn // nil once it was given back
+	began time.Time     // as the database has it: what tells it from another of its connection
 }
 
 // closed is a transaction that has ended.
@@ -199,7 +207,7 @@ var closed = func() pgx.Tx {
 // a transaction that has failed.
 func (t *tx) undo(ctx context.Context, batch *pgx.Batch) error {
 	const sql = "ROLLBACK TO SAVEPOINT " + savepoint
-	if t.owner.Conn().PgConn().TxStatus() != 'E' {
+	if !t.failed() {
 		batch.Queue(sql)
 		return nil
 	}
@@ -209,6 +217,9 @@ func (t *tx) undo(ctx context.Context, batch *pgx.Batch) error {
 	}
 	return nil
 }
+
+// failed reports whether a statement of the transaction has failed.
+func (t *tx) failed() bool { return t.owner.Conn().PgConn().TxStatus() == 'E' }
 
 // end sends the statements that end the transaction. Where one fails, those behind it
 // are not reached: there is no commit without all of them.
@@ -235,6 +246,8 @@ func (t *tx) end(ctx context.Context, batch *pgx.Batch) error {
 		err = fmt.Errorf("%w: %w", ErrContention, err)
 	case isShort(err):
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	case isOther(err):
+		err = errEnded
 	case isRefusal(err):
 		err = fmt.Errorf("%w: %w", ErrNotCommitted, err)
 	default:
@@ -273,9 +286,18 @@ func (t *tx) healthy(v verdict) error {
 	case conn.PgConn().TxStatus() == 'E':
 		return fmt.Errorf("%w: a statement failed, and the handler answered with success", ErrNotCommitted)
 	case conn.PgConn().TxStatus() != 'T':
-		return fmt.Errorf("%w: the handler ended the transaction with a statement", ErrNotCommitted)
+		return errEnded
 	}
 	return nil
+}
+
+// errEnded says that a handler left the transaction that it was given.
+var errEnded = fmt.Errorf("%w: the handler ended the transaction with a statement of its own: what it committed itself has taken effect; remove the statement", ErrNotCommitted)
+
+// isOther reports whether still.sql found another transaction.
+func isOther(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "22P02"
 }
 
 // Commit returns ErrTxOwned.

@@ -1,0 +1,6 @@
+-- When this transaction began: no other one of its connection began then.
+--
+-- Locks   none.
+-- Index   none.
+-- Called  by Guard.open for what has no key, with the BEGIN before it and in the same round trip, and by Phase.
+SELECT now();
