@@ -76,7 +76,7 @@ func TestHowFailuresAreHeld(t *testing.T) {
 		{"a handler that rolls back by a statement", func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, "ROLLBACK")
 			return err
-		}, nil, owed{State: "due", Attempts: 1, Class: "error"}},
+		}, nil, owed{State: "due", Attempts: 1, Class: "transaction"}},
 		{"a constraint at the commit", func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, "INSERT INTO checked VALUES ($1), ($1)", 1)
 			return err
