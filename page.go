@@ -14,7 +14,7 @@ type Logged struct {
 	Held bool
 
 	// Unordered reports whether no order is promised between this event and
-	// others of its key: it was scheduled.
+	// others of its key: it was scheduled, or its key is not valid.
 	Unordered bool
 
 	// Attempts is how often the broker has refused the event.
@@ -32,6 +32,13 @@ type Logged struct {
 	// time. It carries a mark and an id of its own, holds up no other of its key, and
 	// waits for none that is held.
 	Rewind int64
+
+	// Fault is what is wrong with the event as it stands in the log, beside what
+	// [Event.Validate] finds; nil for nothing. The database takes the word of a writer
+	// that says it has checked its rows, so a row can hold what no event can have. An
+	// event with a fault matches [ErrInvalidEvent] and is never sent: parts of it that
+	// are too large were left out when it was read.
+	Fault error
 }
 
 // Page is what one pass over the log found.
@@ -47,6 +54,11 @@ type Page struct {
 	// Scheduled is how many events were put aside for later. The next recording
 	// makes that last.
 	Scheduled int
+
+	// Unstorable is how many events could not be held as they are since the page
+	// before. They are dead, held with nothing but their place in the log, what they
+	// were as a text, and the reason.
+	Unstorable int
 
 	// Missing is how many events were owed but are gone from the log: somebody
 	// deleted rows that were not published.

@@ -59,10 +59,13 @@ func (t *Term) Record(ctx context.Context, p postroom.Progress) error {
 
 // store writes the state, unless it is quiet, and the changes to held.
 func (t *Term) store(ctx context.Context, next state, held changes, quiet bool) error {
-	record := []any{t.epoch, next.high, next.floor, next.snap, next.pending.String(), t.lease, streamsOf(t.places)}
 	switch {
 	case !held.empty():
-		if err := t.storeHeld(ctx, record, held); err != nil {
+		err := t.storeHeld(ctx, next, held)
+		if isAboutData(err) {
+			err = t.storeApart(ctx, next, held)
+		}
+		if err != nil {
 			return err
 		}
 	case quiet:
@@ -70,7 +73,7 @@ func (t *Term) store(ctx context.Context, next state, held changes, quiet bool) 
 		// stays recorded only makes the next leader look further back.
 		return t.update(ctx, t.sql.renew, t.epoch, t.lease)
 	default:
-		if err := t.update(ctx, t.sql.record, record...); err != nil {
+		if err := t.update(ctx, t.sql.record, t.recordParameters(next)...); err != nil {
 			return err
 		}
 	}
@@ -78,11 +81,16 @@ func (t *Term) store(ctx context.Context, next state, held changes, quiet bool) 
 	return nil
 }
 
+// recordParameters returns the parameters of record.sql.
+func (t *Term) recordParameters(next state) []any {
+	return []any{t.epoch, next.high, next.floor, next.snap, next.pending.String(), t.lease, streamsOf(t.places)}
+}
+
 // storeHeld writes the state and the other changes in one transaction and one round
 // trip.
-func (t *Term) storeHeld(ctx context.Context, record []any, held changes) error {
+func (t *Term) storeHeld(ctx context.Context, next state, held changes) error {
 	var batch pgx.Batch // without a BEGIN it is one transaction
-	batch.Queue(t.sql.record, record...)
+	batch.Queue(t.sql.record, t.recordParameters(next)...)
 	if len(held.schedule) > 0 {
 		batch.Queue(t.sql.schedule, t.epoch, held.schedule)
 	}
@@ -101,6 +109,9 @@ func (t *Term) storeHeld(ctx context.Context, record []any, held changes) error 
 	}
 	if len(held.hold.seqs) > 0 {
 		batch.Queue(t.sql.hold, held.hold.parameters(t.epoch)...)
+	}
+	if u := held.unstorable; u != nil {
+		batch.Queue(t.sql.holdBare, u.parameters(t.epoch)...)
 	}
 	if len(held.keys) > 0 {
 		batch.Queue(t.sql.wake, t.epoch, held.keys, append(held.hold.seqs, held.rehold.seqs...), append(held.hold.after, held.rehold.after...))
@@ -127,10 +138,13 @@ type changes struct {
 	hold     holdings // of the log, refused or behind one that was
 	read     []int64  // of these, those that are published for the first time
 	keys     []string // whose first held event may be another now
+	woken    []string // of these, those of events that were published from held
 	late     spans    // lost by the broker, and too late to be published in order
 	mark     bool     // a mark is made too
 
 	advances []advance // how far rewinds are
+
+	unstorable *unstorable // instead of all that: one that could not be held as it is
 }
 
 // markEvery is how often what is published is marked: so much, and what came after it,
@@ -138,7 +152,7 @@ type changes struct {
 const markEvery = 10 * time.Second
 
 func (c *changes) empty() bool {
-	return !c.mark && len(c.schedule)+len(c.settle)+len(c.rehold.seqs)+len(c.hold.seqs)+len(c.late)+len(c.advances) == 0
+	return !c.mark && c.unstorable == nil && len(c.schedule)+len(c.settle)+len(c.rehold.seqs)+len(c.hold.seqs)+len(c.late)+len(c.advances) == 0
 }
 
 // sort finds out what is to be changed in held. What is to be put there is kept
@@ -151,24 +165,30 @@ func (t *Term) sort(published []int64) changes {
 			c.touch(key)
 		}
 	}
+	c.woken = slices.Clone(c.keys)
 	for _, h := range t.unheld {
 		key, ok := t.due[h.Seq]
 		switch {
 		case h.Rewind != 0:
-			c.hold.add(h) // it holds up nobody
+			c.hold.add(h, "") // it holds up nobody
 			continue
 		case ok:
-			c.rehold.add(h)
+			c.rehold.add(h, key)
 		default:
 			key = h.Key
-			c.hold.add(h)
+			c.hold.add(h, key)
 			c.read = append(c.read, h.Seq)
 		}
 		c.touch(key)
 	}
+	c.sortKeys()
+	return c
+}
+
+// sortKeys has each key once.
+func (c *changes) sortKeys() {
 	slices.Sort(c.keys)
 	c.keys = slices.Compact(c.keys)
-	return c
 }
 
 func (c *changes) touch(key string) {
@@ -187,10 +207,12 @@ type holdings struct {
 	after         []time.Duration
 	fingerprints  [][]byte
 	rewinds       []*int64
+
+	waking []string // no column: the key of each whose first held event it may be
 }
 
-func (hs *holdings) add(h postroom.Holding) {
-	hs.seqs = append(hs.seqs, h.Seq)
+func (hs *holdings) add(h postroom.Holding, waking string) {
+	hs.seqs, hs.waking = append(hs.seqs, h.Seq), append(hs.waking, waking)
 	hs.keys = append(hs.keys, optional(h.Key))
 	f := h.Failure
 	if f == nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -96,10 +97,18 @@ func (r *rows) add(d *decoder) error {
 	d.logged(ev)
 	switch {
 	case part == partDue:
+		var altered int
 		ev.Held, ev.Unordered = true, flag
-		_, _ = fmt.Sscan(d.text(colNote), &ev.Attempts, &ev.LastAttempt, &ev.Replays, &ev.Rewind) // as the server prints them
+		_, _ = fmt.Sscan(d.text(colNote), &ev.Attempts, &ev.LastAttempt, &ev.Replays, &ev.Rewind, &altered) // as the server prints them
+		if altered != 0 {
+			d.faults.add("Event", "had values that no event can have when it was held; they are in its raw headers")
+		}
 	case flag:
+		ev.NotBefore = ev.LoggedAt // the later of the two
 		r.scheduled = append(r.scheduled, ev.Seq)
+	}
+	if len(d.faults) > 0 || ev.ID == "" || ev.Source == "" || ev.Subject == "" {
+		d.faults.judge(ev)
 	}
 	return d.err
 }
@@ -113,29 +122,48 @@ type decoder struct {
 	values [][]byte
 	joined []byte         // for reuse
 	last   postroom.Event // of the row before: some texts are mostly the same
+	faults faults         // of this row
 	err    error          // the first that a row had
 }
 
 // own are the texts that no two events have in common.
 var own = [...]int{colEventID, colKey, colCorrelation, colCausation, colTraceParent, colTraceState}
 
+// textColumns are the columns that hold a text: the field of the event, and its limit.
+var textColumns = [...]struct {
+	field string
+	most  int
+}{
+	colEventID: {"ID", postroom.MaxID}, colSource: {"Source", postroom.MaxID}, colType: {"Type", postroom.MaxType},
+	colSubject: {"Subject", postroom.MaxType}, colKey: {"Key", postroom.MaxKey}, colContentType: {"ContentType", postroom.MaxContentType},
+	colCorrelation: {"CorrelationID", postroom.MaxID}, colCausation: {"CausationID", postroom.MaxID},
+	colTraceParent: {"TraceParent", postroom.MaxID}, colTraceState: {"TraceState", postroom.MaxTraceState},
+}
+
 // logged reads the event of a row.
 func (d *decoder) logged(ev *postroom.Logged) {
 	ev.Seq = d.integer(colSeq)
 	e := &ev.Event
+	d.faults = d.faults[:0]
 	e.Source, e.Type = d.textLike(colSource, d.last.Source), d.textLike(colType, d.last.Type)
 	e.Subject, e.ContentType = d.textLike(colSubject, d.last.Subject), d.textLike(colContentType, d.last.ContentType)
 	d.last.Source, d.last.Type, d.last.Subject, d.last.ContentType = e.Source, e.Type, e.Subject, e.ContentType
+	ev.Unordered = !isKey(d.values[colKey]) // before too long a one is cut
 	d.texts(own[:], &e.ID, &e.Key, &e.CorrelationID, &e.CausationID, &e.TraceParent, &e.TraceState)
 	e.LoggedAt = d.time(colLoggedAt)
+	if !isInstant(e.LoggedAt) {
+		d.faults.add("LoggedAt", "is outside the years 1 to 9999")
+	}
 	e.Time = e.LoggedAt
 	if d.values[colOccurred] != nil {
 		e.Time = d.time(colOccurred)
 	}
 	if d.values[colHeaders] != nil {
-		var object []byte
-		d.scan(colHeaders, &object)
-		e.Headers = headersOf(object)
+		e.Headers = d.headers()
+	}
+	if d.values[colData] == nil { // it is never NULL in the table
+		d.faults.add("Data", fmt.Sprintf("is more than the %d bytes that are allowed; store large bodies elsewhere and send a reference", postroom.MaxData))
+		return
 	}
 	e.Data = d.bytes(colData)
 }
@@ -180,7 +208,12 @@ func (d *decoder) time(col int) time.Time {
 		micros := int64(binary.BigEndian.Uint64(d.values[col])) //nolint:gosec // a signed number, as it was sent
 		return time.Unix(epoch.Unix()+micros/1e6, micros%1e6*1e3)
 	}
-	return scanned[time.Time](d, col)
+	var t time.Time
+	f := d.fields[col]
+	if err := d.types.Scan(f.DataTypeOID, f.Format, d.values[col], &t); err != nil {
+		return endOfTime // infinity, or a year of more than four digits
+	}
+	return t
 }
 
 // text returns a text, empty for NULL. Both forms of it are its bytes.
@@ -190,6 +223,9 @@ func (d *decoder) text(col int) string { return string(d.values[col]) }
 func (d *decoder) texts(cols []int, into ...*string) {
 	d.joined = d.joined[:0]
 	for _, col := range cols {
+		if len(d.values[col]) > maxRead {
+			d.values[col] = d.cut(col)
+		}
 		d.joined = append(d.joined, d.values[col]...)
 	}
 	rest := string(d.joined)
@@ -201,10 +237,32 @@ func (d *decoder) texts(cols []int, into ...*string) {
 
 // textLike returns a text, and last where it is the same.
 func (d *decoder) textLike(col int, last string) string {
-	if v := d.values[col]; string(v) != last {
+	v := d.values[col]
+	if len(v) > maxRead {
+		v = d.cut(col)
+	}
+	if string(v) != last {
 		return string(v)
 	}
 	return last
+}
+
+// cut notes that a text is too large for any event, and returns the beginning of it.
+func (d *decoder) cut(col int) []byte {
+	v := d.values[col]
+	d.faults.large(textColumns[col].field, len(v), textColumns[col].most)
+	return []byte(beginning(v))
+}
+
+// headers returns the event's headers.
+func (d *decoder) headers() map[string]string {
+	var object []byte
+	d.scan(colHeaders, &object)
+	headers, err := headersOf(object)
+	if err != nil {
+		d.faults.add("Headers", "are no object of names and values, or too large to be read")
+	}
+	return headers
 }
 
 func (d *decoder) bytes(col int) []byte {
@@ -221,12 +279,18 @@ func scanned[T any](d *decoder, col int) (v T) {
 	return v
 }
 
+// errHeaders says that headers are JSON, but no object.
+var errHeaders = errors.New("no object")
+
 // headersOf reads a jsonb object. Values that are no strings, which only a
 // writer in SQL can produce, travel as their JSON.
-func headersOf(object []byte) map[string]string {
+func headersOf(object []byte) (map[string]string, error) {
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(object, &values); err != nil {
-		return nil // not reached: jsonb, and the table's CHECK demands an object
+		return nil, err
+	}
+	if values == nil { // null
+		return nil, errHeaders
 	}
 	headers := make(map[string]string, len(values))
 	for name, value := range values {
@@ -236,7 +300,7 @@ func headersOf(object []byte) map[string]string {
 		}
 		headers[name] = s
 	}
-	return headers
+	return headers, nil
 }
 
 func sortBySeq(events []postroom.Logged) {

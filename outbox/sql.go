@@ -93,6 +93,8 @@ var (
 	reachSQL string
 	//go:embed sql/probe.sql
 	probeSQL string
+	//go:embed sql/hold_bare.sql
+	holdBareSQL string
 	//go:embed sql/count.sql
 	countSQL string
 	//go:embed sql/prune.sql
@@ -112,6 +114,7 @@ type statements struct {
 	pass, gather, pending    string
 	record, renew, release   string
 	schedule, hold, rehold   string
+	holdBare                 string
 	settle, wake             string
 	keys, ahead              string
 	mark, settled, marks     string
@@ -139,7 +142,8 @@ func load(name string) statements {
 		lead: schema.In(name, leadSQL), restored: schema.In(name, restoredSQL), sequence: schema.In(name, sequenceSQL),
 		pass: schema.In(name, passSQL), gather: schema.In(name, gatherSQL), pending: schema.In(name, pendingSQL),
 		schedule: schema.In(name, scheduleSQL), hold: schema.In(name, holdSQL), rehold: schema.In(name, reholdSQL),
-		settle: schema.In(name, settleSQL), wake: schema.In(name, wakeSQL),
+		holdBare: schema.In(name, holdBareSQL),
+		settle:   schema.In(name, settleSQL), wake: schema.In(name, wakeSQL),
 		keys: schema.In(name, keysSQL), ahead: schema.In(name, aheadSQL),
 		backlog: schema.In(name, backlogSQL),
 		mark:    schema.In(name, markSQL), settled: schema.In(name, settledSQL), marks: schema.In(name, marksSQL),

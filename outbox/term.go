@@ -45,6 +45,7 @@ type Term struct {
 	later    []int64            // read from the log and scheduled: to be held by the next recording
 	unheld   []postroom.Holding // likewise refused, or behind one that was
 	due      map[int64]string   // read from held and not yet recorded, and the key that each blocks
+	spoilt   int                // events that could not be held as they are, and were not told of
 	repeats  repeats            // events that are published again
 	recorded state              // what the row says
 	places   map[string]postroom.Place
@@ -147,7 +148,14 @@ func (t *Term) read(ctx context.Context, limit int, into []postroom.Logged) (pos
 	t.progress.readLate(found.late)
 	t.progress.readPage(found.page)
 	t.progress.snap = found.snap
-	return postroom.Page{Events: t.admit(found), Late: len(found.late), Scheduled: len(found.scheduled)}, nil
+	return postroom.Page{Events: t.admit(found), Late: len(found.late), Scheduled: len(found.scheduled), Unstorable: t.tellSpoilt()}, nil
+}
+
+// tellSpoilt returns how many events could not be held as they are, once.
+func (t *Term) tellSpoilt() int {
+	n := t.spoilt
+	t.spoilt = 0
+	return n
 }
 
 // admit returns the events that are to be published now: late and new ones of
@@ -165,8 +173,11 @@ func (t *Term) admit(found *rows) []postroom.Logged {
 			continue
 		}
 		if slices.Contains(found.scheduled, ev.Seq) {
-			t.later = append(t.later, ev.Seq)
-			continue
+			if ev.Fault == nil && ev.Validate() == nil {
+				t.later = append(t.later, ev.Seq)
+				continue
+			}
+			ev.Unordered = true // it is refused now, and not when it is due: nobody has to wait for that
 		}
 		events = append(events, ev)
 	}
@@ -219,7 +230,7 @@ func (t *Term) readBacklog(ctx context.Context, limit int) (postroom.Page, error
 	from.backlog = rest
 	from.readLate(found.late)
 	missing := head.size() - int64(len(found.late))
-	return postroom.Page{Events: t.admit(found), Late: int(late.size()), Scheduled: len(found.scheduled), Missing: missing}, nil
+	return postroom.Page{Events: t.admit(found), Late: int(late.size()), Scheduled: len(found.scheduled), Unstorable: t.tellSpoilt(), Missing: missing}, nil
 }
 
 type gatherRow struct{ Snap, PID, Late string }

@@ -1,5 +1,11 @@
 package relay
 
+import (
+	"errors"
+
+	"github.com/postroom/postroom"
+)
+
 // withhold takes the events out of a batch that are not valid, and what comes after
 // them of their keys. The database takes the word of a writer that says it has checked
 // its event; the broker is not to: an invalid one could purge a stream, or be a request
@@ -11,7 +17,7 @@ func (l *leader) withhold(batch []*Flight) []*Flight {
 	for _, f := range batch {
 		if waits(f, invalid) {
 			waiting = append(waiting, f)
-		} else if err := f.Validate(); err != nil {
+		} else if err := faultOf(&f.Logged); err != nil {
 			invalid = append(invalid, landing{f, failure(err)})
 		} else {
 			valid = append(valid, f)
@@ -35,4 +41,13 @@ func waits(f *Flight, others []landing) bool {
 		}
 	}
 	return false
+}
+
+// faultOf returns what is wrong with an event of the log: nil for one that may be sent.
+func faultOf(ev *postroom.Logged) error {
+	err := ev.Validate()
+	if ev.Fault == nil {
+		return err
+	}
+	return errors.Join(ev.Fault, err)
 }

@@ -171,6 +171,8 @@ func (r *Relay) inspect(ctx context.Context) (faults []error, err error) {
 		if subjects, err = r.catalog.Subjects(ctx); err != nil {
 			return nil, err
 		}
+		// One that is none would make the whole look fail.
+		subjects = slices.DeleteFunc(subjects, func(s string) bool { return s == "" || postroom.Event{Type: s}.Validate() != nil })
 	}
 	look := inspector.Inspect
 	if batcher, ok := r.pub.(Batcher); ok && r.cfg.Atomic {

@@ -105,6 +105,10 @@ func (l *leader) readPage(ctx context.Context, limit int, into []postroom.Logged
 		l.relay.cfg.Logger.ErrorContext(ctx, "events that were not published are gone from the log: somebody deleted their rows",
 			"events", page.Missing)
 	}
+	if page.Unstorable > 0 {
+		l.relay.cfg.Logger.ErrorContext(ctx, "events could not be held as they are; they are dead, of class unstorable, and an operator has to decide",
+			"events", page.Unstorable)
+	}
 	if page.Scheduled > 0 {
 		signal(l.record) // it may be due before the lease has to be renewed
 	}

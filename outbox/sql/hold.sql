@@ -5,6 +5,11 @@
 -- waits   $5 text   $6 attempts   $7 dead   $8 when the next attempt is due, from
 -- now   $9 fingerprint   $10 the rewind that it is a repetition for, or NULL
 --
+-- What no event can have is held in a form that fits: texts are cut, times outside the
+-- years 1 to 9999 and headers that are no object are left out. Then raw_headers has the
+-- values as they stand in the log, the first 100,000 characters of each text; so much
+-- of the headers is a million. The body is kept whole.
+--
 -- What has a key becomes due by wake.sql, which knows the head of the key.
 --
 -- Locks   the new rows.
@@ -12,14 +17,31 @@
 -- Called  by Term.Record.
 INSERT INTO postroom.held (handler, pos, key, class, fingerprint, attempts, first_failed_at, failures, dead_at, next_at, rewind, logged_at,
                            source, event_id, type, subject, event_key, content_type, correlation_id, causation_id,
-                           occurred_at, trace_parent, trace_state, headers, data)
+                           occurred_at, trace_parent, trace_state, headers, data, raw_headers)
 SELECT 'outbox', o.seq, h.key, h.class, h.fingerprint, h.attempts,
        CASE WHEN h.class IS NOT NULL THEN now() END,
        CASE WHEN h.class IS NOT NULL THEN jsonb_build_array(jsonb_build_object('at', now(), 'class', h.class, 'text', h.text)) END,
        CASE WHEN h.dead THEN now() END,
        CASE WHEN NOT h.dead AND h.key IS NULL THEN now() + h.after END,
-       h.rewind, greatest(o.created_at, o.not_before), o.source, o.event_id, o.type, o.subject, o.key, o.content_type,
-       o.correlation_id, o.causation_id, o.occurred_at, o.trace_parent, o.trace_state, o.headers, o.data
+       h.rewind, coalesce(postroom.clamped(greatest(o.created_at, o.not_before)), postroom.clamped(o.created_at), now()),
+       postroom.clipped(o.source, 255), postroom.clipped(o.event_id, 255), postroom.clipped(o.type, 255), postroom.clipped(o.subject, 255),
+       postroom.clipped(o.key, 255), postroom.clipped(o.content_type, 255), postroom.clipped(o.correlation_id, 255),
+       postroom.clipped(o.causation_id, 255), postroom.clamped(o.occurred_at), postroom.clipped(o.trace_parent, 255),
+       postroom.clipped(o.trace_state, 512),
+       CASE WHEN jsonb_typeof(o.headers) = 'object' AND pg_column_size(o.headers) <= 65536 THEN o.headers END, o.data,
+       CASE WHEN greatest(octet_length(o.source), octet_length(o.event_id), octet_length(o.type), octet_length(o.subject), octet_length(o.key),
+                          octet_length(o.content_type), octet_length(o.correlation_id), octet_length(o.causation_id),
+                          octet_length(o.trace_parent), octet_length(o.trace_state) - 257) > 255
+                 OR o.occurred_at IS NOT NULL AND postroom.clamped(o.occurred_at) IS NULL
+                 OR o.not_before IS NOT NULL AND postroom.clamped(o.not_before) IS NULL
+                 OR o.headers IS NOT NULL AND (jsonb_typeof(o.headers) <> 'object' OR pg_column_size(o.headers) > 65536)
+            THEN convert_to(jsonb_strip_nulls(jsonb_build_object(
+                'source', left(o.source, 100000), 'id', left(o.event_id, 100000), 'type', left(o.type, 100000),
+                'subject', left(o.subject, 100000), 'key', left(o.key, 100000), 'content_type', left(o.content_type, 100000),
+                'correlation_id', left(o.correlation_id, 100000), 'causation_id', left(o.causation_id, 100000),
+                'trace_parent', left(o.trace_parent, 100000), 'trace_state', left(o.trace_state, 100000),
+                'occurred_at', o.occurred_at::text, 'not_before', o.not_before::text,
+                'headers', left(o.headers::text, 1000000)))::text, 'UTF8') END
 FROM unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::int[], $7::bool[], $8::interval[], $9::bytea[], $10::bigint[])
          AS h (seq, key, class, text, attempts, dead, after, fingerprint, rewind)
 JOIN postroom.outbox o ON o.seq = h.seq

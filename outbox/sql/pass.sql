@@ -16,10 +16,13 @@
 -- few rows the transaction ids leave, least of all in a log that one statement
 -- loaded, and would read everything up to high.
 --
+-- What is too large for an event is not read: data is NULL then, and headers are 0. See
+-- hold.sql for what becomes of such a row.
+--
 -- A row of the log that is scheduled for later, by this database's clock, says
 -- so; the relay holds it. A held row (part 3) notes its attempts, after which
--- of them it is dead, how often it was replayed and for which rewind, and says whether it
--- is free of the order of its key; where it is not, those that wait behind it come with
+-- of them it is dead, how often it was replayed, for which rewind, and whether it was held
+-- in another form than it had in the log; and says whether it is free of the order of its key; where it is not, those that wait behind it come with
 -- it, up to the next dead one, 100 at the most.
 --
 -- "(SELECT 'outbox')" keeps held_outgoing out of part 3: of a plan that was made
@@ -37,7 +40,10 @@ SELECT 0 AS part, 0::bigint AS seq, pg_current_snapshot()::text AS note, pg_back
        clock_timestamp() AS logged_at, false AS scheduled
 UNION ALL
 (SELECT 1, seq, NULL, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
-        occurred_at, trace_parent, trace_state, headers, data, greatest(created_at, not_before), coalesce(not_before > clock_timestamp(), false)
+        occurred_at, trace_parent, trace_state,
+        CASE WHEN pg_column_size(headers) <= 65536 THEN headers WHEN headers IS NOT NULL THEN '0' END,
+        CASE WHEN octet_length(data) <= 983040 THEN data END,
+        greatest(created_at, not_before), coalesce(not_before > clock_timestamp(), false)
  FROM (
      SELECT * FROM postroom.outbox
      WHERE xid = ANY (ARRAY(SELECT pg_snapshot_xip($3::pg_snapshot)))
@@ -51,14 +57,19 @@ UNION ALL
  LIMIT $4::bigint + 1)
 UNION ALL
 (SELECT 2, seq, NULL, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
-        occurred_at, trace_parent, trace_state, headers, data, greatest(created_at, not_before), coalesce(not_before > clock_timestamp(), false)
+        occurred_at, trace_parent, trace_state,
+        CASE WHEN pg_column_size(headers) <= 65536 THEN headers WHEN headers IS NOT NULL THEN '0' END,
+        CASE WHEN octet_length(data) <= 983040 THEN data END,
+        greatest(created_at, not_before), coalesce(not_before > clock_timestamp(), false)
  FROM postroom.outbox
  WHERE seq > $1
  ORDER BY seq
  LIMIT $4)
 UNION ALL
-(SELECT 3, held.pos, format('%s %s %s %s', held.attempts, coalesce(held.last_attempt, 0), held.replays, coalesce(held.rewind, 0)), held.event_id, held.source, held.type, held.subject, held.event_key, held.content_type,
-        held.correlation_id, held.causation_id, held.occurred_at, held.trace_parent, held.trace_state, held.headers, held.data,
+(SELECT 3, held.pos, format('%s %s %s %s %s', held.attempts, coalesce(held.last_attempt, 0), held.replays, coalesce(held.rewind, 0), (held.raw_headers IS NOT NULL)::int), held.event_id, held.source, held.type, held.subject, held.event_key, held.content_type,
+        held.correlation_id, held.causation_id, held.occurred_at, held.trace_parent, held.trace_state,
+        CASE WHEN pg_column_size(held.headers) <= 65536 THEN held.headers WHEN held.headers IS NOT NULL THEN '0' END,
+        CASE WHEN octet_length(held.data) <= 983040 THEN held.data END,
         held.logged_at, held.key IS NULL
  FROM (
      SELECT id, key, pos FROM postroom.held

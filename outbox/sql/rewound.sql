@@ -79,7 +79,10 @@ SELECT 0 AS part, 0::bigint AS seq,
 FROM reached
 UNION ALL
 (SELECT 2, seq, NULL, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
-        occurred_at, trace_parent, trace_state, headers, data, greatest(created_at, not_before), false
+        occurred_at, trace_parent, trace_state,
+        CASE WHEN pg_column_size(headers) <= 65536 THEN headers WHEN headers IS NOT NULL THEN '0' END,
+        CASE WHEN octet_length(data) <= 983040 THEN data END,
+        greatest(created_at, not_before), false
  FROM found
  WHERE goes
  ORDER BY seq);

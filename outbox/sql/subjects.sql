@@ -1,6 +1,7 @@
 -- The subjects in use: those of the 1,000 newest events, published or not, and
 -- of the 1,000 that are published next. A list of all would need an index,
 -- which every producer would pay for.
+-- What is no subject is left out: a row can hold any text, and the relay refuses it.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), twice: from its end, and from high on.
@@ -12,4 +13,5 @@ FROM (
     UNION ALL
     (SELECT subject FROM postroom.outbox WHERE seq > (SELECT high FROM postroom.relay) ORDER BY seq LIMIT 1000)
 ) used
+WHERE CASE WHEN octet_length(subject) <= 255 THEN subject ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$' END
 ORDER BY subject;

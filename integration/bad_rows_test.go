@@ -1,0 +1,231 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/relay"
+)
+
+// badRow is a row of the log that breaks the rules of events: the values of its columns
+// that differ from those of a good one, in SQL.
+type badRow map[string]string
+
+// badRows are what a producer can insert that says it has checked its rows.
+func badRows(subject string) map[string]badRow {
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // reproducible
+	noise := func(n int) string {
+		letters := make([]byte, n)
+		for i := range letters {
+			letters[i] = byte('!' + 1 + random.IntN(90))
+		}
+		return quoted(string(letters))
+	}
+	soon := "now() + interval '1 hour'"
+	return map[string]badRow{
+		"not before infinity":              {"not_before": "'infinity'"},
+		"not before infinity, keyed":       {"not_before": "'infinity'", "key": "'k'"},
+		"not before infinity, no subject":  {"not_before": "'infinity'", "subject": "''"},
+		"not before the year 290000":       {"not_before": "'290000-01-01'"},
+		"occurred at infinity":             {"occurred_at": "'infinity'"},
+		"occurred at minus infinity":       {"occurred_at": "'-infinity'"},
+		"occurred at the year 290000":      {"occurred_at": "'290000-01-01'"},
+		"occurred 4713 BC":                 {"occurred_at": "'4713-01-01 BC'"},
+		"large key":                        {"key": noise(12000)},
+		"large key, scheduled":             {"key": noise(12000), "not_before": soon},
+		"key with a control character":     {"key": `E'a\x01b'`},
+		"key with a new line":              {"key": `E'a\nb'`},
+		"no subject":                       {"subject": "''"},
+		"no subject, keyed":                {"subject": "''", "key": "'no subject'"},
+		"no subject, scheduled":            {"subject": "''", "not_before": soon},
+		"subject with an empty token":      {"subject": quoted(subject + "..b")},
+		"subject with a wildcard":          {"subject": "'>'"},
+		"subject with a token wildcard":    {"subject": quoted(subject + ".*")},
+		"subject with a space":             {"subject": quoted(subject + " b")},
+		"subject with a line break":        {"subject": "E'a\\r\\nPUB b 0\\r\\n'"},
+		"subject of 1 MB":                  {"subject": "repeat('a', 1000000)"},
+		"no type":                          {"type": "''"},
+		"type of 1 MB":                     {"type": "repeat('t', 1000000)"},
+		"type of noise":                    {"type": noise(100000)},
+		"headers are an array":             {"headers": "'[1, 2]'"},
+		"headers are a text":               {"headers": `'"x"'`},
+		"headers are a number":             {"headers": "'1'"},
+		"headers are null":                 {"headers": "'null'"},
+		"header of the broker's":           {"headers": `'{"Nats-Msg-Id": "x"}'`},
+		"header name with a line break":    {"headers": `'{"a\r\nb": "x"}'`},
+		"header value with a line break":   {"headers": `'{"a": "x\r\ny"}'`},
+		"headers of 2 MB":                  {"headers": "jsonb_build_object('a', repeat('x', 2000000))"},
+		"data of 2 MB":                     {"data": "convert_to(repeat('x', 2000000), 'UTF8')"},
+		"data of 20 MB":                    {"data": "convert_to(repeat('x', 20000000), 'UTF8')"},
+		"content type of 1 MB":             {"content_type": "repeat('c', 1000000)"},
+		"content type of a whole event":    {"content_type": "'application/cloudevents+json'"},
+		"correlation id with a line break": {"correlation_id": `E'a\nb'`},
+		"large correlation id":             {"correlation_id": noise(20000)},
+		"large causation id":               {"causation_id": "repeat('x', 100000)"},
+		"trace parent of 1 MB":             {"trace_parent": "repeat('x', 1000000)"},
+		"trace state of 1 MB":              {"trace_state": "repeat('x', 1000000)"},
+		"no id":                            {"event_id": "''"},
+		"id with a number sign":            {"event_id": "'a#b'"},
+		"id of 100 kB":                     {"event_id": "repeat('x', 100000)"},
+		"id that clears the screen":        {"event_id": `E'\x1b[2J'`},
+		"no source":                        {"source": "''"},
+		"source of 100 kB":                 {"source": "repeat('s', 100000)"},
+		"everything at once": {
+			"type": noise(50000), "subject": noise(50000), "key": noise(12000), "content_type": noise(50000),
+			"correlation_id": noise(50000), "trace_parent": noise(50000), "trace_state": noise(50000),
+			"headers": "'[[[1]]]'", "occurred_at": "'infinity'", "not_before": "'infinity'",
+		},
+	}
+}
+
+func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+
+// insertRow inserts a row of the log as a producer that says it has checked it.
+func (o *office) insertRow(pool *pgxpool.Pool, name string, set badRow) {
+	o.Helper()
+	values := badRow{
+		"digest": "decode(repeat('00', 16), 'hex')", "source": "'/office'", "event_id": quoted(name), "type": "'a'",
+		"subject": quoted(o.subject("a")), "data": "'{}'", "checked": "true",
+	}
+	maps.Copy(values, set)
+	columns := slices.Sorted(maps.Keys(values))
+	list := make([]string, len(columns))
+	for i, column := range columns {
+		list[i] = values[column]
+	}
+	sql := fmt.Sprintf("INSERT INTO postroom.outbox (%s) VALUES (%s)", strings.Join(columns, ", "), strings.Join(list, ", "))
+	if _, err := pool.Exec(o.Context(), sql); err != nil {
+		o.Fatalf("%s: %v", name, err)
+	}
+}
+
+// producer returns a pool of a role that may write events, and nothing else.
+func (o *office) producer() *pgxpool.Pool {
+	o.Helper()
+	role := pgx.Identifier{"producer_" + strings.ToLower(o.name)}.Sanitize()
+	o.exec("CREATE ROLE " + role)
+	o.exec("SELECT postroom.grant_producer('" + role + "')")
+	cfg := o.pool.Config()
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, "SET ROLE "+role)
+		return err
+	}
+	pool, err := pgxpool.NewWithConfig(o.Context(), cfg)
+	if err != nil {
+		o.Fatal(err)
+	}
+	o.Cleanup(func() {
+		pool.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_, err := o.pool.Exec(ctx, "DROP OWNED BY "+role)
+		if err == nil {
+			_, err = o.pool.Exec(ctx, "DROP ROLE "+role)
+		}
+		if err != nil {
+			o.Error(err)
+		}
+	})
+	return pool
+}
+
+// Rows that break the rules of events, and say that they are checked, stop nobody: each
+// is dead, with its reason and in a form that everybody can read, all good events beside
+// them are published in one term of the relay, and the log is pruned.
+func TestBadRowsStopNobody(t *testing.T) {
+	t.Parallel()
+	for _, atomic := range []bool{false, true} {
+		t.Run(fmt.Sprint("atomic ", atomic), func(t *testing.T) {
+			t.Parallel()
+			o := openOffice(t, devtest.NATS(t))
+			o.stream("a", jetstream.StreamConfig{AllowAtomicPublish: atomic, Discard: jetstream.DiscardNew})
+			bad, producer := badRows(o.subject("a")), o.producer()
+			const keys, each = 20, 10
+			var names []string
+			for n := range each {
+				for k := range keys {
+					key := fmt.Sprint("key", k)
+					if n == 0 {
+						names = append(names, key)
+					}
+					o.write(letter{kind: "a", key: key})
+				}
+				for i, name := range slices.Sorted(maps.Keys(bad)) {
+					if i%each == n {
+						o.insertRow(producer, name, bad[name])
+					}
+				}
+			}
+			o.relay(relay.Config{Atomic: atomic, Retention: time.Millisecond})
+			o.waitForStored("a", keys*each)
+			held := o.waitForHeld(len(bad))
+			for _, h := range held {
+				if h.State != "dead" || h.Class != "invalid_event" || h.Attempts != 1 {
+					t.Errorf("%.60q is held as %+v, want it dead of invalid_event", h.ID, h)
+				}
+			}
+			o.wantInOrder("a", names...)
+			o.write(letter{kind: "a", key: "key0"}, letter{kind: "a", key: "key1"})
+			o.waitForStored("a", keys*each+2)
+			devtest.Eventually(t, refusalPatience, "the log to be pruned", func() bool { return one[int](o, "SELECT count(*) FROM postroom.outbox") == 0 })
+			if epoch := one[int](o, "SELECT epoch FROM postroom.relay"); epoch != 1 {
+				t.Errorf("the lease was taken %d times, want once", epoch)
+			}
+			o.wantReadable(bad)
+		})
+	}
+}
+
+func one[T any](o *office, sql string) T {
+	o.Helper()
+	rows, _ := o.pool.Query(o.Context(), sql)
+	v, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
+	if err != nil {
+		o.Fatal(err)
+	}
+	return v
+}
+
+// wantReadable fails unless everybody can read what is held.
+func (o *office) wantReadable(bad map[string]badRow) {
+	o.Helper()
+	store := deadletter.New(o.pool, deadletter.Config{})
+	letters, _, err := store.List(o.Context(), deadletter.Filter{}, deadletter.Page{Limit: 1000})
+	if err != nil || len(letters) != len(bad) {
+		o.Fatalf("List = %d events, %v; want %d", len(letters), err, len(bad))
+	}
+	if groups, _, err := store.Groups(o.Context(), deadletter.Filter{}); err != nil || len(groups) == 0 {
+		o.Errorf("Groups = %d, %v", len(groups), err)
+	}
+	look := inspect.New(o.pool, o.nc, inspect.Config{})
+	for _, l := range letters {
+		for field, text := range map[string]string{"id": l.EventID, "source": l.Source, "type": l.Type, "subject": l.Subject, "key": l.Key} {
+			if len(text) > 1200 {
+				o.Errorf("the %s of event %d, %.40q, has %d bytes", field, l.ID, l.EventID, len(text))
+			}
+		}
+		if l.Error == "" {
+			o.Errorf("event %d, %.40q, is dead for no reason", l.ID, l.EventID)
+		}
+		if _, err := store.Show(o.Context(), l.ID); err != nil {
+			o.Errorf("Show %d, %.40q: %v", l.ID, l.EventID, err)
+		}
+		if _, err := look.Event(o.Context(), l.Source, l.EventID); err != nil && !errors.Is(err, inspect.ErrNotFound) {
+			o.Errorf("Event %.40q: %v", l.EventID, err)
+		}
+	}
+}
