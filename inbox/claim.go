@@ -2,12 +2,14 @@ package inbox
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/postroom/postroom/internal/wire"
 )
@@ -98,15 +100,17 @@ func (r *runner) collect(claims *[]*claim, began time.Time) func(pgx.Rows) error
 		var key, correlation, causation, parent, state, blocking *string
 		var pos *int64
 		var last *int
-		var occurred *time.Time
-		var raw []byte
-		err := row.Scan(&handler, &cl.id, &cl.epoch, &cl.attempt, &cl.solitary, &cl.key, &ev.LoggedAt, &ev.Source, &ev.ID,
-			&ev.Type, &ev.Subject, &key, &ev.ContentType, &correlation, &causation, &occurred, &parent, &state, &ev.Headers, &ev.Data, &raw, &cl.revision, &last, &blocking, &pos, &cl.followed)
+		var headers, raw []byte
+		err := row.Scan(&handler, &cl.id, &cl.epoch, &cl.attempt, &cl.solitary, &cl.key, (*instant)(&ev.LoggedAt), &ev.Source, &ev.ID,
+			&ev.Type, &ev.Subject, &key, &ev.ContentType, &correlation, &causation, (*instant)(&ev.Time), &parent, &state, &headers, &ev.Data, &raw, &cl.revision, &last, &blocking, &pos, &cl.followed)
 		if err != nil {
 			return nil, err
 		}
+		if headers != nil {
+			cl.readHeaders(headers)
+		}
 		ev.Key, ev.CorrelationID, ev.CausationID = value(key), value(correlation), value(causation)
-		ev.TraceParent, ev.TraceState, ev.Time = value(parent), value(state), value(occurred)
+		ev.TraceParent, ev.TraceState = value(parent), value(state)
 		cl.blocking, cl.pos, cl.last = value(blocking), value(pos), value(last)
 		cl.c = r.inbox.byName(handler)
 		cl.ends = began.Add(cl.c.lease())
@@ -118,6 +122,27 @@ func (r *runner) collect(claims *[]*claim, began time.Time) func(pgx.Rows) error
 	return func(rows pgx.Rows) (err error) {
 		*claims, err = pgx.CollectRows(rows, read)
 		return err
+	}
+}
+
+// instant scans a time. NULL and infinity stay zero: a row in which somebody wrote that
+// must not keep others from being claimed.
+type instant time.Time
+
+// ScanTimestamptz implements pgtype.TimestamptzScanner.
+func (i *instant) ScanTimestamptz(v pgtype.Timestamptz) error {
+	*i = instant{}
+	if v.Valid && v.InfinityModifier == pgtype.Finite {
+		*i = instant(v.Time)
+	}
+	return nil
+}
+
+// readHeaders reads the event's headers. What somebody else wrote there, and is no object
+// of texts, is the event's fault, and no other's that is claimed with it.
+func (cl *claim) readHeaders(object []byte) {
+	if err := json.Unmarshal(object, &cl.ev.Headers); err != nil {
+		cl.fault = &failure{class: classUndecodable, text: clean("headers: "+err.Error(), maxFailureText), permanent: true}
 	}
 }
 

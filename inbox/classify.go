@@ -62,7 +62,7 @@ func lost(t *tx, err error) error {
 // isOutage reports whether err says that the database cannot be worked with: no
 // transaction can be begun, it lacks room (class 53), or the ledger takes no row,
 // because it is read-only, was dropped, or is not ours to write. That says nothing about the event, and
-// so costs no attempt. Classes 22 and 23 are about the row, and so the event.
+// so costs no attempt. Other classes are about the row, and so the event: see isAboutTheRow.
 func isOutage(err error) bool {
 	var begin *beginError
 	var ledger *ledgerError
@@ -79,10 +79,11 @@ func isOutage(err error) bool {
 }
 
 // isAboutTheRow reports whether the database refused a value or a row, as it
-// would again.
+// would again: data exceptions (class 22), constraints (23), limits of the server, such
+// as an entry that is too large for its index (54), and what a trigger raises (P0).
 func isAboutTheRow(err error) bool {
 	var pg *pgconn.PgError
-	return errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "23"))
+	return errors.As(err, &pg) && slices.Contains([]string{"22", "23", "54", "P0"}, pg.Code[:min(2, len(pg.Code))])
 }
 
 // isContention reports whether the same transaction may well succeed at once:

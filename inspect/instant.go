@@ -6,7 +6,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// instant scans a time, into UTC: NULL and infinity stay zero.
+// instant scans a time, into UTC: NULL and infinity stay zero, and so does what is
+// outside the years 1 to 9999, which no JSON can have.
 type instant struct{ to *time.Time }
 
 func at(to *time.Time) *instant { return &instant{to} }
@@ -15,7 +16,9 @@ func at(to *time.Time) *instant { return &instant{to} }
 func (i *instant) ScanTimestamptz(v pgtype.Timestamptz) error {
 	*i.to = time.Time{}
 	if v.Valid && v.InfinityModifier == pgtype.Finite {
-		*i.to = v.Time.UTC()
+		if t := v.Time.UTC(); t.Year() >= 1 && t.Year() <= 9999 {
+			*i.to = t
+		}
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func (i *Inspector) search(ctx context.Context, j *Journey, subs []subscription)
 	for _, q := range quests {
 		found, err := q.search(ctx, js, j.ID)
 		switch {
-		case errors.Is(err, jetstream.ErrStreamNotFound):
+		case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrInvalidSubject):
 			j.note("no stream takes %v", q.subjects)
 			continue
 		case err != nil && found.Looked == 0:

@@ -1,12 +1,16 @@
 -- The discarded events that match the filter $1 to $11, the last to be discarded first,
 -- from behind the one that was discarded at $12 with id $13 on, or from the start where
 -- $12 is NULL; $14 of them at the most.
+-- Texts that no event of ours has are cut, and a time that no program reads is left out: one
+-- such row must not make the list unreadable.
 --
 -- Locks   none.
 -- Index   archive_time (discarded_at, id), archive_event (event_id) or archive_pkey (id), by what is asked for.
 -- Called  by Store.List.
 SELECT id, handler, 'discarded' AS state, dead_at, discarded_at, held_at, attempts, class, encode(fingerprint, 'hex') AS cause,
-       failures -> -1 ->> 'text' AS error, revision, job, logged_at, source, event_id, type, subject, event_key,
+       failures -> -1 ->> 'text' AS error, revision, job, coalesce(postroom.clamped(logged_at), held_at) AS logged_at,
+       postroom.clipped(source, 1024) AS source, postroom.clipped(event_id, 1024) AS event_id, postroom.clipped(type, 1024) AS type,
+       postroom.clipped(subject, 1024) AS subject, postroom.clipped(event_key, 1024) AS event_key,
        octet_length(data) AS size
 FROM postroom.discarded($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 WHERE $12::timestamptz IS NULL OR (discarded_at, id) < ($12, $13::bigint)

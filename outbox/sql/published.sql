@@ -11,7 +11,8 @@
 --         rewind_running (id).
 -- Order   by seq.
 -- Called  by Log.Published.
-SELECT o.seq, o.source, o.event_id, o.subject, o.key, greatest(o.created_at, o.not_before) AS logged_at,
+SELECT o.seq, o.source, o.event_id, o.subject, o.key,
+       coalesce(postroom.clamped(greatest(o.created_at, o.not_before)), postroom.clamped(o.created_at), now()) AS logged_at,
        o.seq <= $7 AND (o.seq <= $4 OR pg_visible_in_snapshot(o.xid, $3::pg_snapshot)) AND NOT o.seq <@ $5::int8multirange AS published,
        NOT EXISTS (SELECT FROM postroom.held h WHERE h.handler = 'outbox' AND h.pos = o.seq AND h.rewind IS NULL)
            AND NOT EXISTS (SELECT FROM postroom.archive a WHERE a.handler = 'outbox' AND a.pos = o.seq AND a.rewind IS NULL)

@@ -32,5 +32,8 @@ $$;
 COMMENT ON FUNCTION postroom.clamped(timestamptz) IS
     'The time, or NULL where it is outside the years 1 to 9999.';
 
+-- Whoever may read the log may call them, also where functions are not for everybody.
+GRANT EXECUTE ON FUNCTION postroom.clipped(text, int), postroom.clamped(timestamptz) TO PUBLIC;
+
 COMMENT ON COLUMN postroom.held.raw_headers IS
     'The message''s headers as they came, for one that is no event; data is its body. Of an outgoing event, the columns of the log whose values do not fit, as JSON.';
