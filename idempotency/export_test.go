@@ -13,7 +13,7 @@ func Codes() map[Code]int { return statusOf }
 func Statements() map[string]string {
 	s := load("postroom")
 	return map[string]string{
-		"lock": s.lock, "present": s.present, "look": s.look, "clear": s.clear, "store": s.store, "claim": s.claim, "take": s.take, "renew": s.renew,
+		"began": s.began, "still": s.still, "lock": s.lock, "present": s.present, "look": s.look, "clear": s.clear, "store": s.store, "claim": s.claim, "take": s.take, "renew": s.renew,
 		"begin": s.begin, "undo": s.undo, "advance": s.advance, "complete": s.complete, "fail": s.fail, "touch": s.touch, "delete": s.delete, "purge": s.purge, "purge_kept": s.purgeKept,
 	}
 }

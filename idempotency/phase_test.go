@@ -54,7 +54,7 @@ func TestPhaseWhoseCommitIsNotAnswered(t *testing.T) { // E7
 			return told{func() {
 				if lose {
 					lose = false
-					p.skip.Store(1) // that to the record
+					p.skip.Store(2) // those to still and to the record
 					p.lose.Store(loseAnswer)
 				}
 			}}, err
