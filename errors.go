@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/postroom/postroom/internal/guard"
 )
 
 var (
@@ -88,8 +90,8 @@ func RetryAfter(d time.Duration, err error) error {
 // RetryDelay returns the delay that err asks for through [RetryAfter], and
 // whether it asks for one.
 func RetryDelay(err error) (time.Duration, bool) {
-	var r *retryError
-	if !errors.As(err, &r) {
+	r, ok := guard.As[*retryError](guard.Tree(err)) // a tree of a user's errors may have no end
+	if !ok || r == nil {
 		return 0, false
 	}
 	return r.after, true

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/guard"
 )
 
 // ErrOutcomeUnknown is returned by [Call.Step] for a step that was begun before,
@@ -122,7 +123,7 @@ func (c *Call) Step(ctx context.Context, name string, f func(ctx context.Context
 	s.window = max(o.window-c.claim.c.sub.Timeout, 0)
 	result, err := c.run(ctx, s, f, o)
 	if err != nil {
-		return nil, fmt.Errorf("step %s: %w", name, err)
+		return nil, &whileError{what: "step " + name, err: err}
 	}
 	return result, nil
 }
@@ -207,15 +208,15 @@ func (c *Call) invoke(ctx context.Context, s *step, f func(ctx context.Context, 
 		return nil, errors.Join(context.Cause(ctx), receipts.undo(context.WithoutCancel(ctx), s))
 	}
 	result, err = f(ctx, s.key)
-	var not *notDoneError
-	switch {
+	tree := guard.Tree(err) // which has an end, other than errors.As
+	switch _, not := guard.As[*notDoneError](tree); {
 	case err == nil:
 		s.result = result
 		return result, c.note(ctx, func() error { return receipts.ending.do(s) })
-	case errors.As(err, &not):
+	case not:
 		return nil, errors.Join(err, c.note(ctx, func() error { return receipts.undo(context.WithoutCancel(ctx), s) }))
 	case s.window == 0 && o.lookup == nil && ctx.Err() == nil:
-		return nil, fmt.Errorf("%w: %w", ErrOutcomeUnknown, err) // and nothing can change that
+		return nil, &whileError{what: ErrOutcomeUnknown.Error(), is: ErrOutcomeUnknown, err: err} // and nothing can change that
 	}
 	return nil, err
 }
@@ -231,7 +232,7 @@ func (c *Call) ask(ctx context.Context, s *step, o stepOptions) (result []byte, 
 	result, found, err = o.lookup(ctx, s.unsure.key)
 	switch {
 	case err != nil:
-		return nil, false, fmt.Errorf("look up what came of it: %w", err)
+		return nil, false, &whileError{what: "look up what came of it", err: err}
 	case !found:
 		return nil, false, c.note(ctx, func() error { return receipts.forget(context.WithoutCancel(ctx), s) })
 	}

@@ -1,6 +1,10 @@
 package inbox
 
-import "runtime/debug"
+import (
+	"fmt"
+
+	"github.com/postroom/postroom/internal/guard"
+)
 
 // caller is a goroutine that runs handlers, one after the other: a new one for
 // each event would grow its stack anew each time. One that a handler ended, or
@@ -50,15 +54,24 @@ func (c *caller) run() {
 	}
 }
 
-// one runs a call. Its deferred function runs also where the call ends the
-// goroutine.
+// one runs a call, and describes the error that it returned: both with the guard up and
+// within the time that the caller of this one waits. Its deferred function runs also
+// where the call, or a method of its error, ends the goroutine.
 func (c *caller) one(call func() error) {
 	err := errGoexit
-	defer func() {
-		if p := recover(); p != nil {
-			err = &panicError{value: p, frame: panicFrame(), stack: debug.Stack()}
-		}
-		c.done <- err
-	}()
-	err = call()
+	defer func() { c.done <- err }()
+	err = guarded(call)
+}
+
+// guarded calls a user's function. The error that it returns holds no value of the user's.
+func guarded(call func() error) error {
+	err := guard.Call(call)
+	if err == nil {
+		return nil
+	}
+	var described error
+	if failed := guard.Call(func() error { described = returned(err); return nil }); failed != nil {
+		return fmt.Errorf("a method of the returned error, of type %T: %w", err, failed)
+	}
+	return described
 }

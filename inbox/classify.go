@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -86,12 +87,22 @@ func isAboutTheRow(err error) bool {
 	return errors.As(err, &pg) && slices.Contains([]string{"22", "23", "54", "P0"}, pg.Code[:min(2, len(pg.Code))])
 }
 
+// isMalformed reports whether the database could not read a statement, as it would not
+// the next time: its text has a NUL in it. It has the code of a broken connection, but
+// this one goes on: a pooler that refuses a connection says FATAL.
+func isMalformed(pg *pgconn.PgError) bool {
+	return pg.Code == "08P01" && cmp.Or(pg.SeverityUnlocalized, pg.Severity) == "ERROR"
+}
+
 // isContention reports whether the same transaction may well succeed at once:
 // it lost to another one, the server went away under it, or its commit was not
 // answered. After a commit that did succeed the next round meets the ledger row.
 func isContention(err error) bool {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
+		if isMalformed(pg) {
+			return false
+		}
 		// serialization failure, deadlock, lock timeout; the classes of a broken
 		// connection and of operator intervention
 		return slices.Contains([]string{"40001", "40P01", "55P03"}, pg.Code) ||

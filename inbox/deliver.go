@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/guard"
 )
 
 // deliver brings one message to its end: acknowledged, after its effect is
@@ -299,10 +300,10 @@ func (c *consumer) settle(ctx context.Context, err error, what string) {
 
 // report tells of a failed attempt what its record in held does not show at once.
 func (c *consumer) report(ctx context.Context, t task, err error) {
-	var panicked *panicError
+	var panicked *guard.PanicError
 	if errors.As(err, &panicked) {
 		c.log.ErrorContext(ctx, "handler panicked", "event_id", t.ev.ID, "type", t.ev.Type, "dedupe_key", t.key,
-			"error", err, "stack", string(panicked.stack))
+			"error", err, "stack", panicked.Stack)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/wire"
 )
 
@@ -93,17 +94,17 @@ func (c *consumer) identify(d *delivery) {
 	d.key, d.digest = bounded(derived), nil // one effect for each key, whatever the event says
 }
 
-// derive calls the subscription's function, which may be wrong.
-func (c *consumer) derive(ev postroom.Event) (key string, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = &panicError{value: p, frame: panicFrame()}
-		}
-	}()
-	if key = c.sub.DedupeKey(ev); key == "" || clean(key, len(key)) != key {
-		err = errNoKey
+// derive calls the subscription's function, which may be wrong: it panics, ends the
+// goroutine, or does not return.
+func (c *consumer) derive(ev postroom.Event) (string, error) {
+	key, err := guard.Apart(c.sub.Timeout, func() (string, error) { return c.sub.DedupeKey(ev), nil })
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("DedupeKey: %w", err)
+	case key == "" || clean(key, len(key)) != key:
+		return "", errNoKey
 	}
-	return key, err
+	return key, nil
 }
 
 var errNoKey = errors.New("DedupeKey returned an empty text, or one that is not UTF-8")

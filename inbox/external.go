@@ -106,7 +106,7 @@ func (c *consumer) settleCall(ctx context.Context, cl *claim, settles []func(ctx
 		err = c.guard(ctx, tx, func(ctx context.Context) error {
 			for _, settle := range settles {
 				if err := settle(ctx, tx); err != nil {
-					return fmt.Errorf("settle: %w", err)
+					return &whileError{what: "settle", err: err}
 				}
 			}
 			return nil

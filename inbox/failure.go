@@ -5,14 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/cause"
+	"github.com/postroom/postroom/internal/guard"
 )
 
 // Classes of failures, besides the SQLSTATE of one that came from the database.
@@ -44,20 +43,8 @@ type failure struct {
 	after     time.Duration // the next attempt is made no sooner
 }
 
-// limits of what is kept of a failure, in bytes.
-const (
-	maxFailureText  = 2048
-	maxFailureStack = 8192
-)
-
-// panicError is a handler's panic.
-type panicError struct {
-	value any
-	frame string // the function that panicked
-	stack []byte
-}
-
-func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
+// maxFailureText is how much is kept of a failure's text, in bytes.
+const maxFailureText = guard.MaxText
 
 // errGoexit says that a handler ended its goroutine, as t.FailNow does.
 var errGoexit = errors.New("the handler ended its goroutine with runtime.Goexit")
@@ -68,12 +55,12 @@ var errTimeout = errors.New("the handler was not done in time")
 // failureOf classifies what a handler, or the database under it, returned.
 func failureOf(err error) failure {
 	f := failure{class: classError, text: clean(err.Error(), maxFailureText)}
-	var panicked *panicError
+	var panicked *guard.PanicError
 	var pg *pgconn.PgError
 	var ended *endedError
 	switch {
 	case errors.As(err, &panicked):
-		f.class, f.frame, f.stack = classPanic, panicked.frame, clean(string(panicked.stack), maxFailureStack)
+		f.class, f.frame, f.stack = classPanic, panicked.Frame, panicked.Stack
 		f.place = f.frame
 	case errors.As(err, &ended): // what is committed another attempt would do again
 		f.class, f.permanent = classTransaction, ended.committed
@@ -87,7 +74,7 @@ func failureOf(err error) failure {
 		f.class = classTimeout
 	case isContention(err):
 		f.class = classContention
-	case errors.As(err, &pg):
+	case errors.As(err, &pg) && pg.Code != "":
 		f.class, f.place = pg.Code, pg.TableName+" "+pg.ConstraintName
 	}
 	f.after, _ = postroom.RetryDelay(err)
@@ -127,32 +114,7 @@ func (f failure) document() (string, error) {
 }
 
 // clean makes a text one that a column takes, of n bytes at the most.
-func clean(s string, n int) string {
-	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "") + "…"
-}
-
-// panicFrame returns the function that panicked, for a caller that recovers: the
-// first that is neither the runtime's nor this package's.
-func panicFrame() string {
-	pcs := make([]uintptr, 64)
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
-	for {
-		frame, more := frames.Next()
-		if frame.Function != "" && !strings.HasPrefix(frame.Function, "runtime.") && !strings.HasPrefix(frame.Function, modulePath) {
-			return frame.Function
-		}
-		if !more {
-			return ""
-		}
-	}
-}
-
-// modulePath begins the names of this module's functions.
-const modulePath = "github.com/postroom/postroom/inbox."
+func clean(s string, n int) string { return guard.Clean(s, n) }
 
 // timedOut tells a handler that ran into its own deadline from one whose process
 // stops.

@@ -29,6 +29,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/telemetry"
 	"github.com/postroom/postroom/schema"
 )
@@ -102,7 +103,7 @@ func (c Config) defaults() Config {
 	c.Ledger = cmp.Or(c.Ledger, 30*24*time.Hour)
 	c.AgeGate = cmp.Or(c.AgeGate, c.Ledger/30*29)
 	c.IdlePoll = cmp.Or(c.IdlePoll, 250*time.Millisecond)
-	c.Logger = cmp.Or(c.Logger, slog.Default())
+	c.Logger = guard.Logger(cmp.Or(c.Logger, slog.Default()))
 	return c
 }
 

@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/internal/guard"
 )
 
 // ErrTxOwned is returned by Commit and Rollback of the transaction that a handler
@@ -229,7 +231,9 @@ func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 
 func (t *tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
 	t.flush(ctx)
-	return t.inner().CopyFrom(ctx, table, columns, rows)
+	guarded := guard.Rows(rows)
+	n, err := t.inner().CopyFrom(ctx, table, columns, guarded)
+	return n, guarded.With(err)
 }
 
 func (t *tx) LargeObjects() pgx.LargeObjects {

@@ -1,0 +1,101 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync/atomic"
+)
+
+// maxLogged is how much of one value a line of the log has, in bytes: a stack, and some.
+const maxLogged = MaxStack + 64
+
+// Logger returns a logger for this module's own lines, which ends in the handler of l, the
+// user's. What is unbounded, as texts that others wrote are, is cut; a handler that panics
+// loses its line, and nothing else. That it does is told on standard error, once.
+func Logger(l *slog.Logger) *slog.Logger {
+	if _, wrapped := l.Handler().(*handler); wrapped {
+		return l
+	}
+	return slog.New(&handler{to: l.Handler(), told: new(atomic.Bool)})
+}
+
+// handler is the slog.Handler of Logger.
+type handler struct {
+	to   slog.Handler
+	told *atomic.Bool // that the user's handler panics
+}
+
+func (h *handler) Enabled(ctx context.Context, level slog.Level) (enabled bool) {
+	h.guard(func() error { enabled = h.to.Enabled(ctx, level); return nil })
+	return enabled
+}
+
+func (h *handler) Handle(ctx context.Context, r slog.Record) (err error) {
+	bounded := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
+	r.Attrs(func(a slog.Attr) bool {
+		bounded.AddAttrs(bound(a))
+		return true
+	})
+	h.guard(func() error { err = h.to.Handle(ctx, bounded); return nil })
+	return err
+}
+
+func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	bounded := make([]slog.Attr, len(attrs))
+	for i, a := range attrs {
+		bounded[i] = bound(a)
+	}
+	next := *h
+	h.guard(func() error { next.to = h.to.WithAttrs(bounded); return nil })
+	return &next
+}
+
+func (h *handler) WithGroup(name string) slog.Handler {
+	next := *h
+	h.guard(func() error { next.to = h.to.WithGroup(name); return nil })
+	return &next
+}
+
+// guard calls the user's handler.
+func (h *handler) guard(f func() error) {
+	if err := Call(f); err != nil && !h.told.Swap(true) {
+		fmt.Fprintf(os.Stderr, "postroom: the handler of the logger that it was given does not work, lines are lost: %v\n", err)
+	}
+}
+
+// bound returns an attribute of which no more is logged than maxLogged bytes.
+func bound(a slog.Attr) slog.Attr {
+	switch a.Value.Kind() {
+	case slog.KindString:
+		if text := a.Value.String(); len(text) > maxLogged {
+			a.Value = slog.StringValue(cut(text))
+		}
+	case slog.KindAny:
+		err, ok := a.Value.Any().(error)
+		if !ok {
+			return a
+		}
+		var text string
+		if failed := Call(func() error { text = err.Error(); return nil }); failed != nil {
+			a.Value = slog.StringValue(fmt.Sprintf("an error of type %T, whose own method does not work: %v", err, failed))
+		} else if len(text) > maxLogged {
+			a.Value = slog.StringValue(cut(text))
+		}
+	case slog.KindGroup:
+		group := a.Value.Group()
+		bounded := make([]slog.Attr, len(group))
+		for i, member := range group {
+			bounded[i] = bound(member)
+		}
+		a.Value = slog.GroupValue(bounded...)
+	default: // of a fixed size; no value of ours is another's slog.LogValuer
+	}
+	return a
+}
+
+// cut says how long a text was of which not all is logged.
+func cut(text string) string {
+	return fmt.Sprintf("%s (%d bytes, cut)", Clean(text, maxLogged), len(text))
+}
