@@ -2,8 +2,9 @@ package postroom
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
+
+	"github.com/postroom/postroom/internal/guard"
 )
 
 // codecError says why data did not encode or decode. The texts of package json
@@ -18,14 +19,32 @@ func (e *codecError) Error() string { return e.problem }
 
 func (e *codecError) Unwrap() error { return e.err }
 
+// encode returns a value as JSON, or what is wrong with it. A method of the value that
+// panics is a fault of the value: the events beside it need not suffer for it.
+func encode(value any) (data []byte, fault error) {
+	problem := ""
+	err := guard.Call(func() (err error) {
+		if data, err = json.Marshal(value); err != nil {
+			problem = encodeProblem(err)
+		}
+		return err
+	})
+	if err == nil {
+		return data, nil
+	}
+	if panicked, ok := err.(*guard.PanicError); ok { //nolint:errorlint // it is from the guard, or none of ours
+		problem = ": a method of its type panicked, in " + panicked.Frame
+	}
+	return nil, &codecError{problem: "does not encode as JSON" + problem, err: err}
+}
+
 // encodeProblem says, without a value, why a value does not encode.
 func encodeProblem(err error) string {
-	var kind *json.UnsupportedTypeError
-	var method *json.MarshalerError
-	switch {
-	case errors.As(err, &kind):
+	tree := guard.Tree(err) // with a user's error in it, of a MarshalJSON
+	if kind, ok := guard.As[*json.UnsupportedTypeError](tree); ok && kind != nil {
 		return fmt.Sprintf(": JSON has no form for the type %s", kind.Type)
-	case errors.As(err, &method):
+	}
+	if method, ok := guard.As[*json.MarshalerError](tree); ok && method != nil {
 		return fmt.Sprintf(": the type %s refused", method.Type)
 	}
 	return ""
@@ -33,12 +52,11 @@ func encodeProblem(err error) string {
 
 // decodeProblem says, without a value, why bytes do not decode.
 func decodeProblem(err error) string {
-	var syntax *json.SyntaxError
-	var kind *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &syntax):
+	tree := guard.Tree(err) // which may be a user's, of an UnmarshalJSON
+	if syntax, ok := guard.As[*json.SyntaxError](tree); ok && syntax != nil {
 		return fmt.Sprintf(": it is no JSON from byte %d on", syntax.Offset)
-	case errors.As(err, &kind):
+	}
+	if kind, ok := guard.As[*json.UnmarshalTypeError](tree); ok && kind != nil {
 		return fmt.Sprintf(": what stands at byte %d does not fit the field %q of type %s", kind.Offset, kind.Field, kind.Type)
 	}
 	return ""

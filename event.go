@@ -93,9 +93,7 @@ func NewEvent(eventType string, data any) Event {
 		return ev
 	}
 	ev.ID = id.String()
-	if ev.Data, err = json.Marshal(data); err != nil {
-		ev.fault = &codecError{problem: "does not encode as JSON" + encodeProblem(err), err: err}
-	}
+	ev.Data, ev.fault = encode(data)
 	return ev
 }
 

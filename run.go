@@ -3,8 +3,11 @@ package postroom
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/postroom/postroom/internal/guard"
 )
 
 // Runner is a part of a service that works until its context ends: a relay, an
@@ -23,7 +26,8 @@ type Runner interface {
 // Run returns the errors of all parts, joined in the order in which the parts
 // ended: the first one is the cause. It leaves out an error that says nothing
 // but that a part's context was cancelled, when the part ended after the others
-// were told to stop. Without parts it returns at once.
+// were told to stop. A part that panics, or ends its goroutine, has that for an
+// error, with the stack of the panic. Without parts it returns at once.
 func Run(ctx context.Context, parts ...Runner) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -34,22 +38,43 @@ func Run(ctx context.Context, parts ...Runner) error {
 	for _, part := range parts {
 		all.Go(func() {
 			defer stop()
-			err := part.Run(ctx)
-			mu.Lock()
-			defer mu.Unlock()
-			if ctx.Err() == nil || !isOnlyCancellation(err) {
-				ended = append(ended, err)
-			}
+			err := fmt.Errorf("%T: %w", part, guard.ErrGoexit)
+			defer func() { // also when the part ends this goroutine
+				mu.Lock()
+				defer mu.Unlock()
+				if ctx.Err() == nil || !isCancelled(err) {
+					ended = append(ended, err)
+				}
+			}()
+			err = run(ctx, part)
 		})
 	}
 	all.Wait()
 	return errors.Join(ended...)
 }
 
-// isOnlyCancellation reports whether err is nothing but context.Canceled, wrapped
-// or joined with itself. An error that joins it with another one is not.
-func isOnlyCancellation(err error) bool {
-	for err != nil {
+// run runs a part. A panic of its own is its error, with the stack.
+func run(ctx context.Context, part Runner) error {
+	err := guard.Call(func() error { return part.Run(ctx) })
+	if panicked, ok := err.(*guard.PanicError); ok { //nolint:errorlint // one that the part returned is its error
+		return fmt.Errorf("%T: %w\n%s", part, panicked, panicked.Stack)
+	}
+	return err
+}
+
+// isCancelled reports whether err is nothing but context.Canceled, wrapped or joined
+// with itself. An error whose methods panic is something else.
+func isCancelled(err error) (is bool) {
+	most := 256 // an error of a user's may contain itself
+	_ = guard.Call(func() error { is = isOnlyCancellation(err, &most); return nil })
+	return is
+}
+
+// isOnlyCancellation is isCancelled, and looks at most errors. An error that joins
+// context.Canceled with another one is not.
+func isOnlyCancellation(err error, most *int) bool {
+	for err != nil && *most > 0 {
+		*most--
 		if err == context.Canceled { //nolint:errorlint // this is the walk that errors.Is does
 			return true
 		}
@@ -58,7 +83,7 @@ func isOnlyCancellation(err error) bool {
 			err = x.Unwrap()
 		case interface{ Unwrap() []error }:
 			all := x.Unwrap()
-			return len(all) > 0 && !slices.ContainsFunc(all, func(e error) bool { return !isOnlyCancellation(e) })
+			return len(all) > 0 && !slices.ContainsFunc(all, func(e error) bool { return !isOnlyCancellation(e, most) })
 		default:
 			return false
 		}

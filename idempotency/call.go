@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/guard"
 )
 
 // NotDone says of an error that a call's function returns that the call did not happen:
@@ -156,11 +158,10 @@ func (c *call[T]) run(ctx context.Context) (T, error) {
 		return none, errors.Join(context.Cause(ctx), c.l.undo(ctx, c.name, 1))
 	}
 	result, err := c.fn(ctx, noted.key)
-	var not *notDoneError
-	switch {
+	switch _, not := guard.As[*notDoneError](guard.Tree(err)); { // a tree of a user's errors may have no end
 	case err == nil:
 		return result, c.l.done(ctx, c.name, result)
-	case errors.As(err, &not):
+	case not:
 		return result, errors.Join(err, c.l.undo(ctx, c.name, 1))
 	case c.window == 0 && c.lookup == nil: // and nothing changes that
 		return result, fmt.Errorf("%w: %w", c.unknown(ctx, noted), err)

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -108,7 +109,7 @@ func (c Config) defaults() Config {
 	c.ReplayedHeader = cmp.Or(c.ReplayedHeader, "Idempotent-Replayed")
 	c.StoreTimeout = cmp.Or(c.StoreTimeout, 5*time.Second)
 	c.PurgeEvery = cmp.Or(c.PurgeEvery, time.Hour)
-	c.Logger = cmp.Or(c.Logger, slog.Default())
+	c.Logger = guard.Logger(cmp.Or(c.Logger, slog.Default()))
 	return c
 }
 

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/guard"
 )
 
 // Operation is what [Do] and [DoLease] are to do once. Scope, Principal and Key name it;
@@ -93,7 +95,7 @@ func do[T any](ctx context.Context, g *Guard, op Operation, mode Mode, fn func(c
 		}
 		text, err := json.Marshal(out)
 		if err != nil {
-			return result{}, fmt.Errorf("%w: write the result: %w", ErrNotCommitted, err)
+			return result{}, fmt.Errorf("%w: write the result: %w", ErrNotCommitted, guard.Seal(err))
 		}
 		return result{kept: Response{Status: 200, Body: text}, verdict: keepAll}, nil
 	}

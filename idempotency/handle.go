@@ -6,6 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postroom/postroom/internal/guard"
 )
 
 // handle is what a handler has of a transaction of pgx, or of one that is nested in it.
@@ -71,8 +73,9 @@ func (h handle) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 }
 
 func (h handle) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
-	n, err := h.inner().CopyFrom(ctx, table, columns, rows)
-	return n, h.note(err)
+	guarded := guard.Rows(rows)
+	n, err := h.inner().CopyFrom(ctx, table, columns, guarded)
+	return n, h.note(guarded.With(err))
 }
 
 func (h handle) LargeObjects() pgx.LargeObjects { return h.inner().LargeObjects() }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -141,7 +142,8 @@ func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
 			}
 			gone = append(gone, rec)
 		}
-		return g.cfg.Archive(ctx, tx, gone)
+		_, err = guard.Apart(0, func() (struct{}, error) { return struct{}{}, g.cfg.Archive(ctx, tx, gone) })
+		return guard.Seal(err)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("idempotency: archive expired keys: %w", err)

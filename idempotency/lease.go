@@ -11,6 +11,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postroom/postroom/internal/guard"
 )
 
 // execer is what a claim needs of a database: a pool, or a transaction.
@@ -105,7 +107,10 @@ func (l *lease) isDark(name string) bool {
 
 // because says of an error whose context ended with the claim that this is why.
 func because(ctx context.Context, err error) error {
-	if err != nil && errors.Is(context.Cause(ctx), ErrLeaseLost) && !errors.Is(err, ErrLeaseLost) {
+	if err == nil || !errors.Is(context.Cause(ctx), ErrLeaseLost) {
+		return err
+	}
+	if !guard.Is(guard.Tree(err), ErrLeaseLost) { // a tree of a user's errors may have no end
 		return fmt.Errorf("%w: %w", ErrLeaseLost, err)
 	}
 	return err

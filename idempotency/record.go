@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/guard"
 )
 
 // State is how far an operation is.
@@ -94,9 +96,9 @@ func (g *Guard) record(ctx context.Context, f *row) (Record, error) {
 		}
 	}
 	if g.cfg.Codec != nil && rec.Response.Body != nil {
-		body, err := g.cfg.Codec.Decode(ctx, f.Key, rec.Response.Body)
+		body, err := guard.Apart(0, func() ([]byte, error) { return g.cfg.Codec.Decode(ctx, f.Key, rec.Response.Body) })
 		if err != nil {
-			return rec, fmt.Errorf("decode body: %w", err)
+			return rec, fmt.Errorf("decode body: %w", guard.Seal(err))
 		}
 		rec.Response.Body = body
 	}
@@ -131,9 +133,9 @@ func (g *Guard) keep(ctx context.Context, k Key, resp Response, ref string, drop
 	}
 	out.body = resp.Body
 	if g.cfg.Codec != nil && resp.Body != nil {
-		body, err := g.cfg.Codec.Encode(ctx, k, resp.Body)
+		body, err := guard.Apart(0, func() ([]byte, error) { return g.cfg.Codec.Encode(ctx, k, resp.Body) })
 		if err != nil {
-			return out, fmt.Errorf("encode body: %w", err)
+			return out, fmt.Errorf("encode body: %w", guard.Seal(err))
 		}
 		out.body = body
 	}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/postroom/postroom/internal/guard"
 )
 
 // errNothing is what a Next returns that returns nothing.
@@ -95,6 +97,7 @@ func (op *operation) send(ctx context.Context, body *sending, limit time.Duratio
 	op.setHeaders(req, limit)
 	op.t.metrics.propagate(ctx, req.Header)
 	resp, err := op.t.cfg.Next.RoundTrip(req)
+	err = guard.Seal(err) // its methods may be a user's
 	switch {
 	case err != nil && resp != nil:
 		if resp.Body != nil {

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/guard"
 )
 
 // Config tunes a [Transport]. The zero value is ready to use, and meant for calls
@@ -136,7 +137,7 @@ func (c Config) defaults() Config {
 	if c.Hosts == nil {
 		c.Budget, c.Breaker = c.Budget.defaults(), c.Breaker.defaults()
 	}
-	c.Logger = cmp.Or(c.Logger, slog.Default())
+	c.Logger = guard.Logger(cmp.Or(c.Logger, slog.Default()))
 	return c
 }
 

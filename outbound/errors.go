@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/guard"
 )
 
 var (
@@ -193,7 +194,7 @@ var addresses = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^/\s"'@]*@)?
 
 // clean takes out of the text of an error what may be secret, and bounds it.
 func clean(text string) string {
-	text = addresses.ReplaceAllString(text, "$1$2")
+	text = addresses.ReplaceAllString(guard.Clean(text, 4<<10), "$1$2")
 	if len(text) > 300 {
 		text = strings.ToValidUTF8(text[:300], "") + "…"
 	}

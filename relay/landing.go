@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/guard"
 )
 
 // landing is an event whose outcome is known.
@@ -16,6 +17,7 @@ type landing struct {
 
 // settle takes an outcome from the publisher.
 func (l *leader) settle(f *Flight, o Outcome) {
+	o.Err = guard.Seal(o.Err) // which a publisher of a user's has made
 	l.mu.Lock()
 	l.outcomes = append(l.outcomes, landing{f, o})
 	tell := len(l.outcomes) == l.enough

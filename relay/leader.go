@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/guard"
 )
 
 const (
@@ -92,7 +93,11 @@ func (r *Relay) serveTerm(ctx context.Context, term Term, now *tenure) error {
 
 	publishing, stopPublishing := context.WithCancel(work)
 	defer stopPublishing()
-	others.Go(func() { l.end(fail, publishing, l.publish(publishing)) })
+	others.Go(func() {
+		err := guard.ErrGoexit
+		defer func() { l.end(fail, publishing, err) }() // also when the publisher ends this goroutine
+		err = l.publish(publishing)
+	})
 
 	recording, stopRecording := context.WithCancel(work)
 	defer stopRecording()
@@ -125,11 +130,16 @@ func (r *Relay) serveTerm(ctx context.Context, term Term, now *tenure) error {
 func (l *leader) publish(ctx context.Context) error {
 	batcher, ok := l.relay.pub.(Batcher)
 	if !ok || !l.relay.cfg.Atomic {
-		return l.relay.pub.Run(ctx, l.batches, l.settle)
+		return called(func() error { return l.relay.pub.Run(ctx, l.batches, l.settle) })
 	}
 	instance, epoch := l.term.Claim()
-	return batcher.RunAtomic(ctx, Claim{Instance: instance, Epoch: epoch, Confirm: l.term.Confirm}, l.batches, l.settle)
+	claim := Claim{Instance: instance, Epoch: epoch, Confirm: l.term.Confirm}
+	return called(func() error { return batcher.RunAtomic(ctx, claim, l.batches, l.settle) })
 }
+
+// called calls a method of the source or the publisher, which a user may have written: a
+// panic is an error, and the methods of an error are safe to call.
+func called(f func() error) error { return guard.Seal(guard.Call(f)) }
 
 // end notes why a goroutine of the term ended. The end of its context is no
 // failure.

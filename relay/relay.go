@@ -22,6 +22,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
@@ -129,7 +130,7 @@ func (c Config) defaults() Config {
 	c.Retention = cmp.Or(c.Retention, 72*time.Hour)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 10*time.Second)
 	c.CheckEvery = cmp.Or(c.CheckEvery, time.Minute)
-	c.Logger = cmp.Or(c.Logger, slog.Default())
+	c.Logger = guard.Logger(cmp.Or(c.Logger, slog.Default()))
 	return c
 }
 
@@ -188,7 +189,7 @@ func New[T Term](src Source[T], pub Publisher, cfg Config) *Relay {
 	chronicle, _ := any(src).(Chronicle)
 	return &Relay{
 		catalog: catalog, measurer: measurer, chronicle: chronicle,
-		check: src.Check,
+		check: func(ctx context.Context) error { return called(func() error { return src.Check(ctx) }) },
 		lead: func(ctx context.Context, owner string, lease time.Duration) (Term, error) {
 			term, err := src.Lead(ctx, owner, lease)
 			if err != nil {
@@ -227,7 +228,7 @@ func (r *Relay) checkParts(ctx context.Context) error {
 	if r.err != nil {
 		return fmt.Errorf("relay: %w", postroom.Refuse(r.err))
 	}
-	if err := errors.Join(r.check(ctx), r.pub.Check(ctx)); err != nil {
+	if err := errors.Join(r.check(ctx), called(func() error { return r.pub.Check(ctx) })); err != nil {
 		return fmt.Errorf("relay: %w", err)
 	}
 	return nil

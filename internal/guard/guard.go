@@ -49,7 +49,8 @@ func Call(f func() error) (err error) {
 	return f()
 }
 
-// Apart calls f in a goroutine of its own, and waits for it for the given time. Beside
+// Apart calls f in a goroutine of its own, and waits for it for the given time, or for as
+// long as it takes where that is 0. Beside
 // what [Call] returns there is [ErrGoexit], and [ErrTimeout] for a function that is left
 // behind: whatever it does from then on counts for nothing.
 func Apart[T any](within time.Duration, f func() (T, error)) (T, error) {
@@ -68,12 +69,16 @@ func Apart[T any](within time.Duration, f func() (T, error)) (T, error) {
 		})
 		r = returned{value, err}
 	}()
-	timer := time.NewTimer(within)
-	defer timer.Stop()
+	var late <-chan time.Time
+	if within > 0 {
+		timer := time.NewTimer(within)
+		defer timer.Stop()
+		late = timer.C
+	}
 	select {
 	case r := <-done:
 		return r.value, r.err
-	case <-timer.C:
+	case <-late:
 		var none T
 		return none, ErrTimeout
 	}

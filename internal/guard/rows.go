@@ -21,7 +21,12 @@ type CopyRows struct {
 
 // With returns the error of the COPY, which has ended: the server's, which has no more of
 // a panic than its text, and the panic.
-func (r *CopyRows) With(err error) error { return errors.Join(r.failed, err) }
+func (r *CopyRows) With(err error) error {
+	if r.failed == nil {
+		return err
+	}
+	return errors.Join(r.failed, err)
+}
 
 // Next implements Source.
 func (r *CopyRows) Next() (more bool) {

@@ -72,6 +72,9 @@ func Seal(err error) error {
 	if err == nil {
 		return nil
 	}
+	if sealed, ok := err.(*Sealed); ok { //nolint:errorlint // one within another is not sealed as a whole
+		return sealed
+	}
 	s := &Sealed{err: err}
 	if failed := Call(func() error { s.text = Text(err, MaxText); return nil }); failed != nil {
 		return failed

@@ -1,0 +1,66 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postroom/postroom/relay"
+)
+
+// endless is an error that contains itself.
+type endless struct{}
+
+func (e endless) Error() string   { return "endless" }
+func (e endless) Unwrap() []error { return []error{e, e} }
+
+// faulty is a publisher whose methods do something else at first.
+type faulty struct {
+	fakePublisher
+
+	once sync.Once
+	run  func(batches <-chan []*relay.Flight, settle func(*relay.Flight, relay.Outcome)) error
+}
+
+func (p *faulty) Run(ctx context.Context, batches <-chan []*relay.Flight, settle func(*relay.Flight, relay.Outcome)) (err error) {
+	first := false
+	p.once.Do(func() { first = true })
+	if first {
+		return p.run(batches, settle)
+	}
+	return p.fakePublisher.Run(ctx, batches, settle)
+}
+
+// A publisher that somebody else wrote ends a term, and not the process, nor the relay.
+func TestPublishersThatFail(t *testing.T) {
+	type outcomes = func(*relay.Flight, relay.Outcome)
+	tests := map[string]func(batches <-chan []*relay.Flight, settle outcomes) error{
+		"it panics":             func(<-chan []*relay.Flight, outcomes) error { panic("no") },
+		"it ends its goroutine": func(<-chan []*relay.Flight, outcomes) error { runtime.Goexit(); return nil },
+		"it returns an error that contains itself": func(<-chan []*relay.Flight, outcomes) error { return endless{} },
+		"an outcome has an error that contains itself": func(batches <-chan []*relay.Flight, settle outcomes) error {
+			for _, f := range <-batches {
+				settle(f, relay.Outcome{Class: relay.Refused, Err: endless{}})
+			}
+			return errors.New("that was all")
+		},
+	}
+	for name, run := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				src := newFakeSource(events(3)...)
+				running := start(relay.New(src, &faulty{run: run}, relay.Config{}))
+				after(time.Minute)
+				running.stop()
+				running.wait(t)
+				if got := src.published(); len(got) != 3 {
+					t.Errorf("published %v, want all three", got)
+				}
+			})
+		})
+	}
+}
