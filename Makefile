@@ -12,6 +12,8 @@ BENCHTIME ?= 1s
 FUZZTIME  ?= 30s
 SECONDS   ?= 60
 SEED      ?=
+ONLY      ?=
+PLANTED   ?=
 
 # Without the race detector, which is about our code: it slows a broker to a fraction of its speed.
 BROKER    = POSTROOM_TEST_BROKER=$(CURDIR)/bin/natsd
@@ -19,12 +21,12 @@ SCRATCH   = env $$(integration/scratch)
 TESTFLAGS = -race -vet=off -timeout 15m # vet is one of the linters
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example-webhook example-saga example-replay example-refunds test test-nats test-alerts servers test-containers images build lint fmt bench soak chaos fuzz tidy check-tidy ci
+.PHONY: help setup demo example-webhook example-saga example-replay example-refunds test test-nats test-alerts servers test-containers images build lint fmt bench soak chaos mutants fuzz tidy check-tidy ci
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo 'Variables: ARGS for demo, examples, soak and chaos, SECONDS and SEED for chaos, PKG for test and bench (./relay), TESTS, NATS, BENCH, BENCHTIME, FUZZTIME.'
+	@echo 'Variables: ARGS for demo, examples, soak and chaos, SECONDS and SEED for chaos, ONLY and PLANTED for mutants, PKG for test and bench (./relay), TESTS, NATS, BENCH, BENCHTIME, FUZZTIME.'
 
 setup: ## Install PostgreSQL, PgBouncer and a C compiler where they are missing (Debian, Ubuntu), and download modules
 	@missing=; \
@@ -121,6 +123,10 @@ soak: ## Prove on throwaway servers what takes long, half an hour in all (ARGS="
 chaos: ## Break processes, servers, network and disks, and see whether the guarantees hold (SECONDS=60 SEED=7 ARGS="--nodes 3"); status 3 is undecided
 	@$(GO) build -o bin/chaos ./integration/chaos
 	@bin/chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+mutants: ## Remove each guard of integration/mutants, and see a test fail (ONLY=name; PLANTED=1: bugs that chaos has to find)
+	@$(GO) build -o bin/natsd ./integration/natsd
+	$(SCRATCH) $(BROKER) $(GO) run ./integration/mutants $(if $(ONLY),--only $(ONLY)) $(if $(PLANTED),--planted) $(ARGS)
 
 fuzz: ## Fuzz each target for FUZZTIME (30s), all in about ten minutes
 	@grep -roE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sort | while IFS=: read -r file target; do \

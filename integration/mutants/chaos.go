@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// found is a line of a report of chaos that says what does not hold.
+var found = regexp.MustCompile(`(?m)^([A-Za-z]+) +FAILED, (\d+) times`)
+
+// tryChaos builds chaos with a bug in it, and runs it with the seed of the entry.
+func (t *trials) tryChaos(ctx context.Context, r *result, overlay string) error {
+	seed, seconds, more, err := r.chaosRun()
+	if err != nil {
+		return err
+	}
+	program := filepath.Join(filepath.Dir(overlay), "chaos")
+	build := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "-o", program, "./integration/chaos")
+	build.Dir = t.root
+	if out, err := build.CombinedOutput(); err != nil {
+		r.Outcome, r.Why = faulty, "it does not build: "+strings.TrimSpace(string(out))
+		return nil //nolint:nilerr // it is the entry's fault
+	}
+	defer func() { _ = os.Remove(program) }() // it is large
+	args := append([]string{"--seed", fmt.Sprint(seed), "--seconds", fmt.Sprint(seconds)}, more...)
+	for _, patience := range []string{"1", "3"} { // an undecided run is made once more
+		cmd := exec.CommandContext(ctx, program, append(args, "--patience", patience)...)
+		out, err := cmd.CombinedOutput()
+		if ctx.Err() != nil {
+			return errors.New("interrupted")
+		}
+		t.judgeChaos(r, string(out), err)
+		if r.Outcome != undecided {
+			break
+		}
+	}
+	return nil
+}
+
+// judgeChaos reads what a run of chaos found.
+func (t *trials) judgeChaos(r *result, out string, err error) {
+	r.By, r.Why = nil, lastLine(out)
+	for _, m := range found.FindAllStringSubmatch(out, -1) {
+		r.By = append(r.By, m[1]+" ×"+m[2])
+	}
+	var exited *exec.ExitError
+	status := 0
+	if errors.As(err, &exited) {
+		status = exited.ExitCode()
+	}
+	switch {
+	case status == 1 && len(r.By) > 0:
+		r.Outcome, r.Why = noticed, ""
+	case status == 3:
+		r.Outcome = undecided
+	case err == nil:
+		r.Outcome = unnoticed
+	default:
+		r.Outcome, r.Why = faulty, fmt.Sprintf("%v: %s", err, r.Why)
+	}
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// entry is a guard that is removed, or a bug that is planted.
+type entry struct {
+	Name  string `json:"name"`
+	Guard string `json:"guard"` // what it is for, in a sentence
+	File  string `json:"file"`  // from the root of the module
+	Old   string `json:"-"`     // whole lines of the file, without the last line's end
+	New   string `json:"-"`     // what takes their place; may be empty
+
+	// Package and Run say which test is to fail: a package from the root of the module,
+	// and a regular expression as for go test -run. Package is "chaos" or "model" for what
+	// chaos or the model has to find; Run is then a seed and seconds, or a regular
+	// expression.
+	Package string `json:"package"`
+	Run     string `json:"run"`
+
+	Source string `json:"-"` // the file and the line in which it is written
+}
+
+// The programs that can find a planted bug, besides tests.
+const (
+	chaos = "chaos"
+	model = "model"
+)
+
+// readAll reads the files of guards, or the file of planted bugs.
+func readAll(root string, planted bool) ([]entry, error) {
+	files, err := filepath.Glob(filepath.Join(root, "integration", "mutants", "*.txt"))
+	if err != nil {
+		return nil, fmt.Errorf("find the lists: %w", err)
+	}
+	var all []entry
+	var errs []error
+	seen := make(map[string]string)
+	for _, file := range files {
+		if (filepath.Base(file) == plantedFile) != planted {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("read a list: %w", err)
+		}
+		entries, err := parse(filepath.Base(file), string(text))
+		errs = append(errs, err)
+		for _, e := range entries {
+			if other, ok := seen[e.Name]; ok {
+				errs = append(errs, fmt.Errorf("%s: the name %q is that of %s already", e.Source, e.Name, other))
+			}
+			seen[e.Name] = e.Source
+			all = append(all, e)
+		}
+	}
+	if len(all) == 0 && errors.Join(errs...) == nil {
+		return nil, errors.New("the lists are empty")
+	}
+	return all, errors.Join(errs...)
+}
+
+// indent begins each line of old and new.
+const indent = "    "
+
+// parse reads a list: blocks with blank lines between them. A line that begins with #
+// outside of old and new is a comment.
+func parse(file, text string) (all []entry, err error) {
+	var errs []error
+	var block []string
+	first := 0
+	flush := func() {
+		if len(block) > 0 {
+			e, err := parseBlock(block)
+			e.Source = fmt.Sprintf("%s:%d", file, first)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", e.Source, err))
+			} else {
+				all = append(all, e)
+			}
+		}
+		block = nil
+	}
+	for i, line := range strings.Split(text, "\n") {
+		line = strings.TrimSuffix(line, "\r")
+		switch {
+		case line == "":
+			flush()
+		case strings.HasPrefix(line, "#"):
+		default:
+			if len(block) == 0 {
+				first = i + 1
+			}
+			block = append(block, line)
+		}
+	}
+	flush()
+	return all, errors.Join(errs...)
+}
+
+func parseBlock(lines []string) (e entry, err error) {
+	var old, replacement []string
+	var into *[]string // where indented lines go
+	var test string
+	said := make(map[string]bool)
+	for _, line := range lines {
+		if text, ok := strings.CutPrefix(line, indent); ok {
+			if into == nil {
+				return e, fmt.Errorf("an indented line that belongs to neither old nor new: %q", line)
+			}
+			*into = append(*into, text)
+			continue
+		}
+		key, value, ok := strings.Cut(line, ":")
+		value = strings.TrimSpace(value)
+		if !ok || said[key] {
+			return e, fmt.Errorf("want one each of name, guard, file, old, new and test, and not %q", line)
+		}
+		said[key], into = true, nil
+		switch key {
+		case "name":
+			e.Name = value
+		case "guard":
+			e.Guard = value
+		case "file":
+			e.File = value
+		case "test":
+			test = value
+		case "old":
+			into = &old
+		case "new":
+			into = &replacement
+		default:
+			return e, fmt.Errorf("want one each of name, guard, file, old, new and test, and not %q", line)
+		}
+		if into != nil && value != "" {
+			return e, fmt.Errorf("the text of %s begins on the next line, indented by four spaces", key)
+		}
+	}
+	e.Old, e.New = strings.Join(old, "\n"), strings.Join(replacement, "\n")
+	e.Package, e.Run, _ = strings.Cut(test, " ")
+	e.Package, e.Run = strings.TrimPrefix(e.Package, "./"), strings.TrimSpace(e.Run)
+	if e.Package != chaos { // as it would stand on a command line
+		e.Run = strings.Trim(strings.TrimSpace(strings.TrimPrefix(e.Run, "-run ")), `'"`)
+	}
+	return e, e.validate(said["new"])
+}
+
+var nameFormat = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+
+func (e entry) validate(saysNew bool) error {
+	var errs []error
+	fault := func(is bool, format string, args ...any) {
+		if is {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	fault(!nameFormat.MatchString(e.Name), "the name is %q, want lower-case words with hyphens between them", e.Name)
+	fault(e.Guard == "", "guard says nothing")
+	fault(e.File == "" || !filepath.IsLocal(e.File), "the file is %q, want a path from the root of the module", e.File)
+	fault(strings.TrimSpace(e.Old) == "", "old is empty")
+	fault(!saysNew, "there is no line new:, which may have nothing under it")
+	fault(e.Old == e.New, "old and new are the same")
+	fault(e.Package == "" || e.Run == "", "test is %q, want a package and a regular expression", strings.TrimSpace(e.Package+" "+e.Run))
+	if e.Package == chaos {
+		_, _, _, err := e.chaosRun()
+		fault(err != nil, "%v", err)
+	} else {
+		_, err := regexp.Compile(e.Run)
+		fault(err != nil, "test: %v", err)
+	}
+	return errors.Join(errs...)
+}
+
+// chaosRun is the seed, the seconds and further arguments of an entry that chaos has to
+// find.
+func (e entry) chaosRun() (seed uint64, seconds int, more []string, err error) {
+	fields := strings.Fields(e.Run)
+	if len(fields) < 2 {
+		return 0, 0, nil, fmt.Errorf("test is %q, want chaos SEED SECONDS", e.Package+" "+e.Run)
+	}
+	seed, seedErr := strconv.ParseUint(fields[0], 10, 64)
+	seconds, secondsErr := strconv.Atoi(fields[1])
+	if err := errors.Join(seedErr, secondsErr); err != nil {
+		return 0, 0, nil, fmt.Errorf("test is %q, want chaos SEED SECONDS: %w", e.Package+" "+e.Run, err)
+	}
+	return seed, seconds, fields[2:], nil
+}
+
+// errRotten says that an entry does not fit the code any more.
+var errRotten = errors.New("the list does not fit the code")
+
+// apply returns the file of an entry with the change made. The old lines have to be
+// there exactly once: otherwise nobody knows what the entry removes.
+func (e entry) apply(root string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(e.File)))
+	if err != nil {
+		return "", fmt.Errorf("%s (%s): %w: %w", e.Name, e.Source, errRotten, err)
+	}
+	whole := "\n" + string(text)
+	if !strings.HasSuffix(whole, "\n") {
+		whole += "\n"
+	}
+	old := "\n" + e.Old + "\n"
+	// Overlapping finds share an end of a line, which Count would pass over.
+	n := 0
+	for rest := whole; ; n++ {
+		at := strings.Index(rest, old)
+		if at < 0 {
+			break
+		}
+		rest = rest[at+1:]
+	}
+	if n != 1 {
+		return "", fmt.Errorf("%s (%s): %w: the old lines are %d times in %s, want once", e.Name, e.Source, errRotten, n, e.File)
+	}
+	replacement := "\n"
+	if e.New != "" {
+		replacement = "\n" + e.New + "\n"
+	}
+	return strings.Replace(whole, old, replacement, 1)[1:], nil
+}

@@ -1,0 +1,127 @@
+// Mutants removes each guard that is listed beside it, one at a time, and runs the test
+// that is to notice. A guard whose removal no test notices fails the command.
+//
+//	make mutants
+//	make mutants ONLY=late-row-rule,key-lock
+//	make mutants PLANTED=1
+//
+// Nothing in the checkout changes: the changed file is given to the go command as an
+// overlay. With --planted it does the same with bugs that the chaos run or the model has
+// to find.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+// plantedFile has the bugs that are planted for the chaos run; the other files have the
+// guards.
+const plantedFile = "planted.txt"
+
+// options are what the command line says.
+type options struct {
+	only     string
+	planted  bool
+	asJSON   bool
+	race     bool
+	parallel int
+}
+
+func run(ctx context.Context, args []string, out, progress io.Writer) error {
+	var opt options
+	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
+	flags.SetOutput(progress)
+	flags.StringVar(&opt.only, "only", "", "names of entries, with commas between them (default all)")
+	flags.BoolVar(&opt.planted, "planted", false, "plant the bugs that chaos or the model has to find, instead of removing guards")
+	flags.BoolVar(&opt.asJSON, "json", false, "print the results as JSON")
+	flags.BoolVar(&opt.race, "race", false, "run the tests with the race detector, which takes longer")
+	flags.IntVar(&opt.parallel, "parallel", max(1, runtime.NumCPU()/2), "how many are tried at the same time")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	root, err := moduleRoot()
+	if err != nil {
+		return err
+	}
+	all, err := readAll(root, opt.planted)
+	if err != nil {
+		return err
+	}
+	chosen, err := choose(all, opt.only)
+	if err != nil {
+		return err
+	}
+	scratch, err := os.MkdirTemp("", "postroom-mutants-")
+	if err != nil {
+		return fmt.Errorf("make a directory for overlays: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(scratch) }() // overlays and binaries
+	t := &trials{root: root, scratch: scratch, opt: opt, progress: progress}
+	results, err := t.run(ctx, chosen)
+	if err != nil {
+		return err
+	}
+	if err := write(out, results, opt.asJSON); err != nil {
+		return err
+	}
+	return verdict(results)
+}
+
+// moduleRoot is the directory of go.mod, from here upwards.
+func moduleRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("find the module: %w", err)
+	}
+	for at := dir; ; at = filepath.Dir(at) {
+		if _, err := os.Stat(filepath.Join(at, "go.mod")); err == nil {
+			return at, nil
+		}
+		if at == filepath.Dir(at) {
+			return "", fmt.Errorf("no go.mod in %s or above it", dir)
+		}
+	}
+}
+
+// choose returns the entries of some names; all if there are none.
+func choose(all []entry, only string) ([]entry, error) {
+	if only == "" {
+		return all, nil
+	}
+	var chosen []entry
+	for _, name := range strings.Split(only, ",") {
+		found := false
+		for _, e := range all {
+			if e.Name == strings.TrimSpace(name) {
+				chosen, found = append(chosen, e), true
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("no entry has the name %q", name)
+		}
+	}
+	return chosen, nil
+}

@@ -1,0 +1,357 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const list = `# a comment
+name: epoch-check
+guard: Only the leader records.
+file: outbox/sql/record.sql
+old:
+    WHERE epoch = $1;
+new:
+    WHERE true;
+test: outbox ^TestLease$
+
+name: two-lines
+guard: It has two lines, and one that is empty.
+file: a.go
+old:
+    	if x {
+    
+    	}
+new:
+test: ./relay -run 'TestA/part'
+`
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	got, err := parse("guards.txt", list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []entry{
+		{
+			Name: "epoch-check", Guard: "Only the leader records.", File: "outbox/sql/record.sql", Old: "WHERE epoch = $1;", New: "WHERE true;",
+			Package: "outbox", Run: "^TestLease$", Source: "guards.txt:2",
+		},
+		{
+			Name: "two-lines", Guard: "It has two lines, and one that is empty.", File: "a.go", Old: "\tif x {\n\n\t}",
+			Package: "relay", Run: "TestA/part", Source: "guards.txt:11",
+		},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("parsed\n%+v, want\n%+v", got, want)
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	t.Parallel()
+	first := strings.SplitAfter(list, "\n\n")[0]
+	for _, tt := range []struct{ what, old, replacement, want string }{
+		{"a name with spaces", "name: epoch-check", "name: epoch check", "the name is"},
+		{"no guard", "guard: Only the leader records.\n", "", "guard says nothing"},
+		{"a file outside", "file: outbox", "file: ../outbox", "the file is"},
+		{"no new", "new:\n    WHERE true;\n", "", "no line new:"},
+		{"no change", "    WHERE true;", "    WHERE epoch = $1;", "are the same"},
+		{"nothing to remove", "    WHERE epoch = $1;\n", "", "old is empty"},
+		{"no test", "test: outbox ^TestLease$", "test: outbox", "test is"},
+		{"a test that is no expression", "^TestLease$", "(", "missing closing"},
+		{"chaos without seconds", "outbox ^TestLease$", "chaos 7", "want chaos SEED SECONDS"},
+		{"chaos with a seed that is none", "outbox ^TestLease$", "chaos x 30", "want chaos SEED SECONDS"},
+		{"a word that is none", "guard:", "gaurd:", `not "gaurd:`},
+		{"a word twice", "file:", "name: b\nfile:", `not "name: b"`},
+		{"text beside old", "old:\n", "old: WHERE\n", "begins on the next line"},
+		{"text that belongs nowhere", "old:\n", "", "belongs to neither"},
+	} {
+		text := strings.Replace(first, tt.old, tt.replacement, 1)
+		if text == first {
+			t.Fatalf("%s: nothing was changed", tt.what)
+		}
+		if got, err := parse("f.txt", text); err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "f.txt:") {
+			t.Errorf("%s: parsed %+v, %v; want an error with %q and the place", tt.what, got, err, tt.want)
+		}
+	}
+}
+
+func TestApply(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	text := "a\nb\nc\nb\nb\nlast"
+	if err := os.WriteFile(filepath.Join(root, "f"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ old, replacement, want string }{
+		{"a", "x\ny", "x\ny\nb\nc\nb\nb\nlast\n"},
+		{"b\nc", "", "a\nb\nb\nlast\n"},
+		{"last", "z", "a\nb\nc\nb\nb\nz\n"},
+		{"las", "z", ""}, // no whole line
+		{"b", "z", ""},   // three times, two of them side by side
+		{"d", "z", ""},
+	} {
+		got, err := entry{Name: "n", File: "f", Old: tt.old, New: tt.replacement}.apply(root)
+		if got != tt.want || errors.Is(err, errRotten) != (tt.want == "") {
+			t.Errorf("%q for %q: %q, %v; want %q", tt.replacement, tt.old, got, err, tt.want)
+		}
+	}
+	if _, err := (entry{File: "gone", Old: "a"}).apply(root); !errors.Is(err, errRotten) {
+		t.Errorf("a file that is gone: %v", err)
+	}
+}
+
+// Every entry of the lists still fits the code: what it removes is there once, and the
+// test that it names is in its package.
+func TestListsFitTheCode(t *testing.T) {
+	t.Parallel()
+	root, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := make(map[string][]string)
+	for _, planted := range []bool{false, true} {
+		all, err := readAll(root, planted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range all {
+			if _, err := e.apply(root); err != nil {
+				t.Error(err)
+			}
+			if e.Package == chaos {
+				continue
+			}
+			dir := e.testPackage()
+			if tests[dir] == nil {
+				tests[dir] = testsIn(t, filepath.Join(root, dir))
+			}
+			top, _, _ := strings.Cut(e.Run, "/")
+			if !slices.ContainsFunc(tests[dir], regexp.MustCompile(top).MatchString) {
+				t.Errorf("%s (%s): no test in %s has a name like %s", e.Name, e.Source, dir, top)
+			}
+		}
+	}
+}
+
+func testsIn(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "Test") {
+				names = append(names, f.Name.Name)
+			}
+		}
+	}
+	return names
+}
+
+// module is a module with a guard in Go and one in SQL, each with a test, and an entry
+// for each way in which a removal can end.
+var module = map[string]string{
+	"go.mod":   "module example.com/m\n\ngo 1.26\n",
+	"p/p.go":   "package p\n\nimport _ \"embed\"\n\n//go:embed p.sql\nvar SQL string\n\nfunc Guarded(n int) bool {\n\treturn n > 0\n}\n\nfunc Other() int {\n\treturn 1\n}\n",
+	"p/p.sql":  "SELECT 1\nWHERE true;\n",
+	"p/go.sum": "",
+	"p/p_test.go": `package p
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestGo(t *testing.T) {
+	t.Run("part", func(t *testing.T) {
+		if Guarded(0) {
+			t.Error("not guarded")
+		}
+	})
+}
+
+func TestSQL(t *testing.T) {
+	if !strings.Contains(SQL, "WHERE") {
+		t.Error("no condition")
+	}
+}
+
+func TestRed(t *testing.T)     { t.Error("always") }
+func TestSkipped(t *testing.T) { t.Skip("nothing here") }
+func TestPanics(t *testing.T) {
+	if Guarded(0) {
+		panic("ended")
+	}
+}
+`,
+}
+
+const tried = `name: go-guard
+guard: a
+file: p/p.go
+old:
+    	return n > 0
+new:
+    	return true
+test: p ^TestGo$
+
+name: sql-guard
+guard: a
+file: p/p.sql
+old:
+    WHERE true;
+new:
+test: p ^TestSQL$
+
+name: panic
+guard: a
+file: p/p.go
+old:
+    	return n > 0
+new:
+    	return true
+test: p ^TestPanics$
+
+name: not-noticed
+guard: a
+file: p/p.go
+old:
+    	return 1
+new:
+    	return 2
+test: p ^TestGo$
+
+name: does-not-build
+guard: a
+file: p/p.go
+old:
+    	return 1
+new:
+    	return "1"
+test: p ^TestGo$
+
+name: red-anyway
+guard: a
+file: p/p.go
+old:
+    	return 1
+new:
+    	return 2
+test: p ^TestRed$
+
+name: no-test
+guard: a
+file: p/p.go
+old:
+    	return 1
+new:
+    	return 2
+test: p ^TestNobody$
+
+name: only-skipped
+guard: a
+file: p/p.go
+old:
+    	return 1
+new:
+    	return 2
+test: p ^TestSkipped$
+`
+
+// The program is run on a module of the test's own. Nothing in it changes.
+func TestRun(t *testing.T) {
+	root := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		name = filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range module {
+		write(name, text)
+	}
+	write("integration/mutants/guards.txt", tried)
+	t.Chdir(root)
+	t.Setenv("GOFLAGS", "-mod=mod")
+	var out, progress strings.Builder
+	err := run(t.Context(), []string{"--json", "--parallel", "2"}, &out, &progress)
+	var results []result
+	if err := json.Unmarshal([]byte(out.String()), &results); err != nil {
+		t.Fatalf("%v: %s\n%s", err, out.String(), progress.String())
+	}
+	want := map[string]struct {
+		outcome outcome
+		by      []string
+		why     string
+	}{
+		"go-guard":       {noticed, []string{"TestGo/part"}, ""},
+		"sql-guard":      {noticed, []string{"TestSQL"}, ""},
+		"panic":          {noticed, []string{"TestPanics"}, ""},
+		"not-noticed":    {unnoticed, nil, "passes without it"},
+		"does-not-build": {faulty, nil, "it does not build"},
+		"red-anyway":     {faulty, nil, "red with all guards"},
+		"no-test":        {faulty, nil, "no test ran"},
+		"only-skipped":   {faulty, nil, "no test ran"},
+	}
+	for _, r := range results {
+		w, ok := want[r.Name]
+		if !ok || r.Outcome != w.outcome || !slices.Equal(r.By, w.by) || !strings.Contains(r.Why, w.why) {
+			t.Errorf("%s: %s by %q, %s; want %+v", r.Name, r.Outcome, r.By, r.Why, w)
+		}
+		delete(want, r.Name)
+		if names := err.Error(); strings.Contains(names, r.Name+" (") != (r.Outcome != noticed) {
+			t.Errorf("the error says of %s, which is %s:\n%s", r.Name, r.Outcome, names)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("no result of %v", want)
+	}
+	for name, text := range module {
+		if now, err := os.ReadFile(filepath.Join(root, name)); err != nil || string(now) != text {
+			t.Errorf("%s was changed, or is gone: %v", name, err)
+		}
+	}
+
+	out.Reset()
+	if err := run(t.Context(), []string{"--only", "go-guard"}, &out, &progress); err != nil || strings.Contains(out.String(), "sql-guard") {
+		t.Errorf("one entry that is noticed: %v\n%s", err, out.String())
+	}
+	if err := run(t.Context(), []string{"--only", "nobody"}, &out, &progress); err == nil || !strings.Contains(err.Error(), "nobody") {
+		t.Errorf("an entry that is not there: %v", err)
+	}
+	write("p/p.sql", "SELECT 1\nWHERE 1 = 1;\n")
+	if err := run(t.Context(), []string{"--only", "sql-guard"}, &out, &progress); !errors.Is(err, errRotten) {
+		t.Errorf("an entry that does not fit the code: %v", err)
+	}
+}
+
+// What a run of chaos prints, and its exit status, decide.
+func TestLastLineOfChaos(t *testing.T) {
+	t.Parallel()
+	tr := &trials{}
+	var r result
+	tr.judgeChaos(&r, "NoLoss               FAILED, 12 times: event a\nNoGhost  ok\nchaos: lost=12 verdict=FAILED\n", nil)
+	if r.Outcome != unnoticed { // a run that ends well has found nothing, whatever it prints
+		t.Errorf("exit status 0: %s", r.Outcome)
+	}
+	if !slices.Equal(r.By, []string{"NoLoss ×12"}) {
+		t.Errorf("found %q", r.By)
+	}
+}

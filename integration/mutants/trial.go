@@ -1,0 +1,358 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// outcome is what the removal of a guard led to.
+type outcome string
+
+const (
+	noticed   outcome = "noticed"
+	unnoticed outcome = "NOT NOTICED"  // the test is green without the guard
+	faulty    outcome = "FAULTY ENTRY" // it does not fit the code, does not build, or its test is not green with the guard
+	undecided outcome = "UNDECIDED"    // chaos had no time to tell
+)
+
+// result is what is known of an entry.
+type result struct {
+	entry
+
+	Outcome outcome  `json:"outcome"`
+	By      []string `json:"noticed_by,omitempty"` // the tests that failed, or the invariants
+	Seconds float64  `json:"seconds"`
+	Why     string   `json:"why,omitempty"` // of what is not noticed
+}
+
+// trials removes guards.
+type trials struct {
+	root     string
+	scratch  string
+	opt      options
+	progress io.Writer
+
+	mu sync.Mutex
+}
+
+func (t *trials) say(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	fmt.Fprintf(t.progress, format+"\n", args...)
+}
+
+// testTimeout ends a test that hangs without its guard.
+const testTimeout = 5 * time.Minute
+
+// run tries all entries, after it has seen that their tests are green.
+func (t *trials) run(ctx context.Context, all []entry) ([]result, error) {
+	for _, e := range all {
+		if _, err := e.apply(t.root); err != nil {
+			return nil, err
+		}
+	}
+	before, err := t.unchanged(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	results := make([]result, len(all))
+	err = t.each(ctx, len(all), func(i int) error {
+		results[i] = result{entry: all[i], Outcome: faulty}
+		if results[i].Why = before[i]; results[i].Why != "" {
+			return nil
+		}
+		began := time.Now()
+		err := t.try(ctx, &results[i], i)
+		results[i].Seconds = time.Since(began).Seconds()
+		t.say("%-40s %s %s (%.0f s)", all[i].Name, results[i].Outcome, strings.Join(results[i].By, ", "), results[i].Seconds)
+		return err
+	})
+	return results, err
+}
+
+// each does something for 0 to n-1, some at a time. The first failure ends it.
+func (t *trials) each(ctx context.Context, n int, do func(i int) error) error {
+	next := make(chan int)
+	go func() { // ends with ctx at the latest
+		defer close(next)
+		for i := range n {
+			select {
+			case next <- i:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	var all sync.WaitGroup
+	errs := make(chan error, n)
+	for range max(1, t.opt.parallel) {
+		all.Go(func() {
+			for i := range next {
+				if err := do(i); err != nil {
+					errs <- err
+				}
+			}
+		})
+	}
+	all.Wait()
+	close(errs)
+	var err error
+	for e := range errs {
+		err = errors.Join(err, e)
+	}
+	if ctx.Err() != nil {
+		return errors.New("interrupted")
+	}
+	return err
+}
+
+// unchanged runs the tests of all entries with every guard in its place, a package at a
+// time, and says for each entry why it is of no use; nothing where it is.
+func (t *trials) unchanged(ctx context.Context, all []entry) ([]string, error) {
+	packages := make(map[string][]string)
+	for _, e := range all {
+		if e.Package != chaos && !slices.Contains(packages[e.testPackage()], e.Run) {
+			packages[e.testPackage()] = append(packages[e.testPackage()], e.Run)
+		}
+	}
+	type job struct{ pkg, run string }
+	var jobs []job
+	for pkg, runs := range packages {
+		jobs = append(jobs, together(runs, func(run string) job { return job{pkg, run} })...)
+	}
+	slices.SortFunc(jobs, func(a, b job) int { return strings.Compare(a.pkg+a.run, b.pkg+b.run) })
+	seen := make(map[string]*report) // by package
+	var mu sync.Mutex
+	err := t.each(ctx, len(jobs), func(i int) error {
+		r, err := t.goTest(ctx, jobs[i].pkg, jobs[i].run, "")
+		t.say("%-40s with all guards: %s", jobs[i].pkg, r.word())
+		mu.Lock()
+		defer mu.Unlock()
+		if seen[jobs[i].pkg] == nil {
+			seen[jobs[i].pkg] = &report{}
+		}
+		seen[jobs[i].pkg].add(r)
+		return err
+	})
+	why := make([]string, len(all))
+	for i, e := range all {
+		if e.Package != chaos && seen[e.testPackage()] != nil {
+			why[i] = seen[e.testPackage()].fitness(e.Run)
+		}
+	}
+	return why, err
+}
+
+// together joins regular expressions of tests into one; those with parts for subtests
+// stay alone.
+func together[T any](runs []string, as func(run string) T) (jobs []T) {
+	var joined []string
+	for _, run := range runs {
+		if strings.Contains(run, "/") {
+			jobs = append(jobs, as(run))
+		} else {
+			joined = append(joined, "("+run+")")
+		}
+	}
+	if len(joined) > 0 {
+		jobs = append(jobs, as(strings.Join(joined, "|")))
+	}
+	return jobs
+}
+
+// testPackage is the package whose test is to fail.
+func (e entry) testPackage() string {
+	if e.Package == model {
+		return "integration/model"
+	}
+	return e.Package
+}
+
+// overlay writes the file that tells the go command of the change.
+func (t *trials) overlay(e entry, n int) (string, error) {
+	text, err := e.apply(t.root)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(t.scratch, fmt.Sprint(n))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", fmt.Errorf("write overlay: %w", err)
+	}
+	changed := filepath.Join(dir, filepath.Base(e.File))
+	list, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(t.root, filepath.FromSlash(e.File)): changed}})
+	if err != nil {
+		return "", fmt.Errorf("write overlay: %w", err)
+	}
+	name := filepath.Join(dir, "overlay.json")
+	if err := errors.Join(os.WriteFile(changed, []byte(text), 0o600), os.WriteFile(name, list, 0o600)); err != nil {
+		return "", fmt.Errorf("write overlay: %w", err)
+	}
+	return name, nil
+}
+
+// try removes one guard.
+func (t *trials) try(ctx context.Context, r *result, n int) error {
+	overlay, err := t.overlay(r.entry, n)
+	if err != nil {
+		return err
+	}
+	if r.Package == chaos {
+		return t.tryChaos(ctx, r, overlay)
+	}
+	tests, err := t.goTest(ctx, r.testPackage(), r.Run, overlay)
+	if err != nil {
+		return err
+	}
+	switch {
+	case tests.unbuilt:
+		r.Outcome, r.Why = faulty, "it does not build: "+tests.tail()
+	case len(tests.failed) > 0:
+		r.Outcome, r.By = noticed, tests.failed
+	case !tests.passes:
+		r.Outcome, r.Why = faulty, "the package failed, and no test of it: "+tests.tail()
+	default:
+		r.Outcome, r.Why = unnoticed, "its test passes without it"
+	}
+	return nil
+}
+
+// report is what go test had to say.
+type report struct {
+	passed, failed, skipped []string // tests; the innermost that failed
+	hung                    bool     // they failed because they did not end
+	unbuilt                 bool
+	passes                  bool // it ended well
+	output                  []string
+}
+
+func (r *report) add(o *report) {
+	r.passed, r.failed, r.skipped = append(r.passed, o.passed...), append(r.failed, o.failed...), append(r.skipped, o.skipped...)
+	r.unbuilt, r.output = r.unbuilt || o.unbuilt, append(r.output, o.output...)
+}
+
+func (r *report) word() string {
+	switch {
+	case r == nil:
+		return "nothing"
+	case r.unbuilt:
+		return "does not build"
+	case !r.passes:
+		return "red: " + strings.Join(r.failed, ", ")
+	}
+	return fmt.Sprintf("green, %d tests", len(r.passed))
+}
+
+// tail is the end of what was printed.
+func (r *report) tail() string {
+	return strings.TrimSpace(strings.Join(r.output[max(0, len(r.output)-8):], ""))
+}
+
+// fitness says why the tests of a regular expression cannot show anything; nothing if
+// they can.
+func (r *report) fitness(run string) string {
+	top, _, _ := strings.Cut(run, "/")
+	match := regexp.MustCompile(top)
+	is := func(name string) bool { name, _, _ = strings.Cut(name, "/"); return match.MatchString(name) }
+	switch {
+	case r.unbuilt:
+		return "the package does not build with all guards: " + r.tail()
+	case slices.ContainsFunc(r.failed, is):
+		return fmt.Sprintf("its test is red with all guards, too: %s", r.failed[slices.IndexFunc(r.failed, is)])
+	case !slices.ContainsFunc(r.passed, is):
+		return "no test ran that " + run + " names, or all were skipped"
+	}
+	return ""
+}
+
+// goTest runs tests of a package.
+func (t *trials) goTest(ctx context.Context, pkg, run, overlay string) (*report, error) {
+	args := []string{"test", "-json", "-count=1", "-vet=off", "-timeout", testTimeout.String(), "-run", run}
+	if overlay != "" {
+		args = append(args, "-overlay", overlay)
+	}
+	if t.opt.race {
+		args = append(args, "-race")
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, "./"+pkg)...)
+	cmd.Dir = t.root
+	cmd.Env = append(os.Environ(), "POSTROOM_TEST_REQUIRE=1", "POSTROOM_TEST_PATIENCE=2")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("run go test: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("run go test: %w", err)
+	}
+	r := readReport(out)
+	r.output = append(r.output, stderr.String())
+	err = cmd.Wait()
+	var exited *exec.ExitError
+	if err != nil && !errors.As(err, &exited) {
+		return r, fmt.Errorf("run go test: %w", err)
+	}
+	r.passes = err == nil
+	return r, nil
+}
+
+// readReport reads what go test -json prints.
+func readReport(out io.Reader) *report {
+	r := &report{}
+	running := make(map[string]bool)
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var ev struct{ Action, Test, Output string }
+		if json.Unmarshal(lines.Bytes(), &ev) != nil {
+			continue // not of go test
+		}
+		switch ev.Action {
+		case "build-fail":
+			r.unbuilt = true
+		case "output", "build-output":
+			r.output = append(r.output, ev.Output)
+			r.hung = r.hung || strings.HasPrefix(ev.Output, "panic: test timed out")
+		case "run":
+			running[ev.Test] = true
+		case "pass", "fail", "skip":
+			if ev.Test == "" {
+				continue
+			}
+			delete(running, ev.Test)
+			list := map[string]*[]string{"pass": &r.passed, "fail": &r.failed, "skip": &r.skipped}[ev.Action]
+			*list = append(*list, ev.Test)
+		}
+	}
+	if r.hung { // those that were running have no result of their own
+		for test := range running {
+			r.failed = append(r.failed, test+" (hung)")
+		}
+	}
+	r.failed = innermost(r.failed)
+	return r
+}
+
+// innermost leaves out tests that failed because a part of them did.
+func innermost(tests []string) (inner []string) {
+	slices.Sort(tests)
+	for _, test := range slices.Compact(tests) {
+		if !slices.ContainsFunc(tests, func(other string) bool { return strings.HasPrefix(other, test+"/") }) {
+			inner = append(inner, test)
+		}
+	}
+	return inner
+}
