@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/postroom/postroom/internal/narrate"
 )
 
 // stallPatience is how long nothing may happen before the run is given up. It
 // is longer than a failed handler waits for its next attempt.
-const stallPatience = 45 * time.Second
+const stallPatience = 2 * time.Minute
 
 // customers is the part of the demo that begins it and ends it: it places the
 // orders, waits until all of them have taken effect, and returns, upon which
@@ -70,7 +72,7 @@ func (c *customers) wait(ctx context.Context, placed chan error) error {
 		case all && now.missing() == "":
 			return nil
 		case time.Since(moved) > stallPatience:
-			return fmt.Errorf("nothing has moved for %s: %s", stallPatience, now.missing())
+			return narrate.NewUndecided("nothing has moved for %s: %s", stallPatience, now.missing())
 		}
 	}
 }
@@ -79,7 +81,7 @@ func (c *customers) wait(ctx context.Context, placed chan error) error {
 // failed, that part's error says why.
 func (c *customers) ended(ctx context.Context, last state) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("not complete after %s: %s", c.demo.opt.timeout, last.missing())
+		return narrate.NewUndecided("not complete after %s: %s", c.demo.opt.timeout, last.missing())
 	}
 	return nil
 }

@@ -113,8 +113,8 @@ func (d *demo) close() {
 	}
 }
 
-// judge looks at what the run left behind.
-func (d *demo) judge() (*result, error) {
+// judge looks at what the run left behind; running is the error with which it ended.
+func (d *demo) judge(running error) (*result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), judgePatience)
 	defer cancel()
 	if err := d.gather(ctx); err != nil {
@@ -132,5 +132,5 @@ func (d *demo) judge() (*result, error) {
 	if err != nil {
 		return nil, errors.Join(errors.New("read metrics"), err)
 	}
-	return d.result(checks, found, counted), nil
+	return d.result(running, checks, found, counted), nil
 }

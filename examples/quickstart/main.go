@@ -22,6 +22,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/internal/narrate"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -35,7 +36,7 @@ func main() {
 
 	if err := command().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "quickstart:", err)
-		os.Exit(1)
+		os.Exit(narrate.ExitStatus(err))
 	}
 }
 
@@ -65,7 +66,7 @@ func command() *cobra.Command {
 	flags.IntVar(&opt.clients, "clients", 6, "clients that place orders at the same time")
 	flags.Uint64Var(&opt.seed, "seed", 1, "chooses customers, amounts and which orders fail")
 	flags.BoolVar(&opt.json, "json", false, "print the result as one line of JSON instead of a table, and no progress")
-	flags.DurationVar(&opt.timeout, "timeout", 5*time.Minute, "give up after this time")
+	flags.DurationVar(&opt.timeout, "timeout", 10*time.Minute, "give up after this time; the run is undecided then (exit status 3)")
 	return cmd
 }
 
@@ -106,7 +107,7 @@ func run(ctx context.Context, opt options, out, progress io.Writer) (err error) 
 	defer d.close()
 
 	running := d.play(ctx, newProgress(progress, opt))
-	result, err := d.judge()
+	result, err := d.judge(running)
 	if err != nil {
 		return errors.Join(running, err)
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // judgePatience bounds the gathering of evidence and the proof.
-const judgePatience = 2 * time.Minute
+const judgePatience = 5 * time.Minute
 
 var (
 	//go:embed sql/prove.sql

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"reflect"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/narrate"
 )
 
 func TestMain(m *testing.M) { devtest.Main(m) }
@@ -109,7 +111,7 @@ func TestInterruptedRunIsBroughtToItsEnd(t *testing.T) {
 	if err := <-played; err != nil {
 		t.Fatal(err)
 	}
-	r, err := d.judge()
+	r, err := d.judge(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,9 +126,16 @@ func TestInterruptedRunIsBroughtToItsEnd(t *testing.T) {
 func TestRunThatTakesTooLongSaysWhatIsMissing(t *testing.T) {
 	useSharedServer(t)
 	_, d := opened(t, options{orders: 100_000, clients: 4, seed: 1, timeout: time.Second})
-	err := d.play(t.Context(), quiet())
-	if err == nil || !strings.Contains(err.Error(), "not complete after 1s") {
-		t.Errorf("error is %v", err)
+	running := d.play(t.Context(), quiet())
+	if running == nil || !strings.Contains(running.Error(), "not complete after 1s") {
+		t.Errorf("error is %v", running)
+	}
+	r, err := d.judge(running)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !narrate.IsUndecided(errors.Join(running, r.verdict())) || r.Lost != 0 || r.Open == 0 || !strings.HasSuffix(r.summary(), "verdict=undecided") {
+		t.Errorf("%s: %v, %v", r.summary(), running, r.verdict())
 	}
 }
 
@@ -204,7 +213,7 @@ func TestProofFindsWhatIsPlanted(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			checks := proveWith(t, d, tt.sql)
-			r := d.result(checks, findings{}, counts{charge: handled{suppressed: 1}})
+			r := d.result(nil, checks, findings{}, counts{charge: handled{suppressed: 1}})
 			if r.Lost != tt.lost || r.Ghosts != tt.ghosts || r.Doubles != tt.doubles {
 				t.Errorf("found %d lost, %d ghosts, %d doubles, want %d, %d, %d: %v",
 					r.Lost, r.Ghosts, r.Doubles, tt.lost, tt.ghosts, tt.doubles, checks)

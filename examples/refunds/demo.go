@@ -117,7 +117,7 @@ func (d *demo) url(n int) string {
 
 // restart starts a process again that is about to end, or has.
 func (d *demo) restart(ctx context.Context, n int) error {
-	const patience = 10 * time.Second
+	const patience = 2 * time.Minute
 	err := fleet.Eventually(ctx, patience, "the end of a process that was killed", func(context.Context) (bool, error) {
 		return d.children[n].Ended(), nil
 	})

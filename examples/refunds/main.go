@@ -38,11 +38,12 @@ func main() {
 	exit(command().ExecuteContext(ctx))
 }
 
-// exit ends the process with status 1 where there is an error.
+// exit ends the process with status 1 if something is wrong, and with 3 if the run is
+// undecided.
 func exit(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "refunds:", err)
-		os.Exit(1)
+		os.Exit(narrate.ExitStatus(err))
 	}
 }
 
@@ -69,7 +70,7 @@ func command() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&opt.addresses, "addr", nil, "serve at this address until Ctrl-C, instead of the walk-through; given again, by another process on the same database")
 	flags.IntVar(&opt.twins, "twins", 60, "requests with one key at once")
-	flags.DurationVar(&opt.timeout, "timeout", 2*time.Minute, "give up the walk-through after this time")
+	flags.DurationVar(&opt.timeout, "timeout", 10*time.Minute, "give up the walk-through after this time; the run is undecided then (exit status 3)")
 	flags.BoolVar(&opt.verbose, "verbose", false, "show the service's log")
 	return cmd
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/narrate"
 )
 
 // walk is the walk-through, scene by scene.
@@ -19,9 +20,14 @@ type walk struct {
 }
 
 // play runs two processes of the service and walks through what can happen to a request.
-func (d *demo) play(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, d.opt.timeout, fmt.Errorf("not complete after %s", d.opt.timeout))
+func (d *demo) play(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, d.opt.timeout)
 	defer cancel()
+	defer func() {
+		if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			err = narrate.NewUndecided("not complete after %s: %v", d.opt.timeout, err)
+		}
+	}()
 	if err := d.startAll(ctx); err != nil {
 		return err
 	}
@@ -204,7 +210,7 @@ func (w *walk) decline(ctx context.Context) error {
 
 // published waits until the relay has published everything.
 func (d *demo) published(ctx context.Context) error {
-	const patience = 30 * time.Second
+	const patience = 3 * time.Minute
 	return fleet.Eventually(ctx, patience, "all events to be published", func(ctx context.Context) (bool, error) {
 		var events int
 		if err := d.pool.QueryRow(ctx, "SELECT count(*) FROM postroom.outbox").Scan(&events); err != nil {

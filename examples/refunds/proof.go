@@ -12,7 +12,7 @@ import (
 )
 
 // judgePatience bounds the gathering of evidence and the proof.
-const judgePatience = time.Minute
+const judgePatience = 5 * time.Minute
 
 var (
 	//go:embed sql/prove.sql

@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/internal/narrate"
 )
 
 func main() {
@@ -28,7 +29,7 @@ func main() {
 	context.AfterFunc(ctx, stop) // the next signal ends the process
 	if err := command().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "replay:", err)
-		os.Exit(1)
+		os.Exit(narrate.ExitStatus(err))
 	}
 }
 
@@ -54,7 +55,7 @@ func command() *cobra.Command {
 	flags := cmd.Flags()
 	flags.IntVar(&opt.orders, "orders", 2000, "orders to place; a third of them is in euros, 1 in 100 has a comma in its amount")
 	flags.Uint64Var(&opt.seed, "seed", 1, "chooses amounts")
-	flags.DurationVar(&opt.timeout, "timeout", 3*time.Minute, "give up after this time")
+	flags.DurationVar(&opt.timeout, "timeout", 10*time.Minute, "give up after this time; the run is undecided then (exit status 3)")
 	return cmd
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // endPatience is how long a service may take to finish what it is at.
-const endPatience = 4 * drainTimeout
+const endPatience = 24 * drainTimeout
 
 // child is a process of a service: this program once more, with a job.
 type child struct {

@@ -38,11 +38,12 @@ func main() {
 	exit(command().ExecuteContext(ctx))
 }
 
-// exit ends the process with status 1 where there is an error.
+// exit ends the process with status 1 if something is wrong, and with 3 if the run is
+// undecided.
 func exit(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "saga:", err)
-		os.Exit(1)
+		os.Exit(narrate.ExitStatus(err))
 	}
 }
 
@@ -75,7 +76,7 @@ func command() *cobra.Command {
 	flags.IntVar(&opt.kills, "kills", 5, "how often a service is killed meanwhile")
 	flags.Uint64Var(&opt.seed, "seed", 1, "chooses customers and goods")
 	flags.DurationVar(&opt.patience, "patience", 3*time.Second, "how long an order may take before it is given up")
-	flags.DurationVar(&opt.timeout, "timeout", 2*time.Minute, "give up after this time")
+	flags.DurationVar(&opt.timeout, "timeout", 10*time.Minute, "give up after this time; the run is undecided then (exit status 3)")
 	flags.BoolVar(&opt.verbose, "verbose", false, "show the services' logs")
 	return cmd
 }
@@ -101,35 +102,59 @@ func (o options) validate() error {
 	return errors.Join(faults...)
 }
 
+// The most that a run is made, each time with more patience for each order.
+const (
+	tries    = 3
+	moreEach = 4 // times
+)
+
 // run is the whole program. The end of ctx means that no more orders are placed; what
 // was placed is brought to its end.
-func run(ctx context.Context, opt options, out, progress io.Writer) (err error) {
+//
+// On a busy machine orders can run out of time one and all, and then nothing is proved
+// of those that are confirmed. The run is made again with more patience.
+func run(ctx context.Context, opt options, out, progress io.Writer) error {
 	if err := opt.validate(); err != nil {
 		return err
 	}
+	for try := 1; ; try++ {
+		r, err := once(ctx, opt, progress)
+		if err != nil {
+			return err
+		}
+		if verdict := r.verdict(); r.running != nil || !narrate.IsUndecided(verdict) || try == tries || ctx.Err() != nil {
+			return errors.Join(r.write(out), verdict)
+		}
+		narrate.New(progress).Tell("%v; once more, with a patience of %s for each order", r.verdict(), moreEach*opt.patience)
+		opt.patience *= moreEach
+	}
+}
+
+// once is one run on servers of its own.
+func once(ctx context.Context, opt options, progress io.Writer) (_ *result, err error) {
 	log := io.Discard
 	if opt.verbose {
 		log = progress
 	}
 	servers, err := devstack.Start(ctx, devstack.Config{Durable: true, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil && ctx.Err() != nil {
-		return errors.New("interrupted while the servers were starting")
+		return nil, errors.New("interrupted while the servers were starting")
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, servers.Close()) }()
 
 	d, err := open(ctx, servers, opt, log, narrate.New(progress))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, d.close()) }()
 
 	running := d.play(ctx)
 	result, err := d.judge(running, ctx.Err() != nil)
 	if err != nil {
-		return errors.Join(running, err)
+		return nil, errors.Join(running, err)
 	}
-	return errors.Join(result.write(out), result.verdict())
+	return result, nil
 }

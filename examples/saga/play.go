@@ -15,7 +15,7 @@ import (
 )
 
 // stallPatience is how long nothing may happen before the run is given up.
-const stallPatience = 45 * time.Second
+const stallPatience = 2 * time.Minute
 
 // play runs the services until every saga has ended, and kills some meanwhile. The
 // end of ctx means that no more orders are placed.
@@ -46,7 +46,7 @@ func (d *demo) watch(ctx context.Context, closing <-chan struct{}) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("not complete after %s: %s", d.opt.timeout, last.missing())
+			return narrate.NewUndecided("not complete after %s: %s", d.opt.timeout, last.missing())
 		case <-tick.C:
 		}
 		if err := d.staff.fallen(); err != nil {
@@ -74,7 +74,7 @@ func (d *demo) watch(ctx context.Context, closing <-chan struct{}) error {
 			d.story.Tell("every order has ended: %s confirmed, %s cancelled", narrate.Grouped(now.Confirmed), narrate.Grouped(now.Cancelled))
 			return nil
 		case time.Since(moved) > stallPatience:
-			return fmt.Errorf("nothing has moved for %s: %s", stallPatience, now.missing())
+			return narrate.NewUndecided("nothing has moved for %s: %s", stallPatience, now.missing())
 		}
 	}
 }

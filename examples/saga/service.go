@@ -67,7 +67,7 @@ func serveJob() (served bool, err error) {
 			}
 		}
 		stop()
-		time.Sleep(2 * drainTimeout) // nobody waits for what takes longer
+		time.Sleep(12 * drainTimeout) // nobody waits for what takes longer
 		os.Exit(1)
 	}()
 	return true, j.serve(ctx, enough)

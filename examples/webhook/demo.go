@@ -35,7 +35,7 @@ const (
 	// what is held, and so everything that was accepted.
 	workers = 32
 
-	stallPatience = 30 * time.Second // for how long nothing may happen
+	stallPatience = 2 * time.Minute // for how long nothing may happen
 )
 
 // demo is the payments service and the provider who calls it.

@@ -33,7 +33,7 @@ func main() {
 
 	if err := command().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "webhook:", err)
-		os.Exit(1)
+		os.Exit(narrate.ExitStatus(err))
 	}
 }
 
@@ -62,7 +62,7 @@ func command() *cobra.Command {
 	flags.IntVar(&opt.payments, "payments", 1200, "payments that the provider tells of; each is one to four webhooks, sent one to four times")
 	flags.IntVar(&opt.senders, "senders", 12, "webhooks that it sends at the same time")
 	flags.Uint64Var(&opt.seed, "seed", 1, "chooses what happens to payments, and the order of webhooks")
-	flags.DurationVar(&opt.timeout, "timeout", 2*time.Minute, "give up after this time")
+	flags.DurationVar(&opt.timeout, "timeout", 10*time.Minute, "give up after this time; the run is undecided then (exit status 3)")
 	flags.BoolVar(&opt.verbose, "verbose", false, "show the service's log")
 	return cmd
 }

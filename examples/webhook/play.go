@@ -60,7 +60,7 @@ func (d *demo) watch(ctx context.Context, sent <-chan struct{}, made <-chan erro
 	for {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("not complete after %s: %d of %d deliveries are answered, %d webhooks are owed",
+			return narrate.NewUndecided("not complete after %s: %d of %d deliveries are answered, %d webhooks are owed",
 				d.opt.timeout, lastDone, len(d.provider.deliveries), last.Owed)
 		case <-tick.C:
 		}
@@ -87,7 +87,7 @@ func (d *demo) watch(ctx context.Context, sent <-chan struct{}, made <-chan erro
 		case all && len(made) > 0 && err == nil && now.Owed == 0:
 			return nil
 		case time.Since(moved) > stallPatience:
-			return errors.Join(fmt.Errorf("nothing has moved for %s: %d webhooks are owed", stallPatience, now.Owed), err)
+			return errors.Join(narrate.NewUndecided("nothing has moved for %s: %d webhooks are owed", stallPatience, now.Owed), err)
 		}
 	}
 }
