@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
 )
 
@@ -134,6 +135,52 @@ func TestReadOnlyDatabaseCostsNoAttempt(t *testing.T) {
 	b.eventually("the effect", func() bool { return len(b.effects("billing")) == 1 })
 	if got := b.counted("billing", "held"); got != 0 {
 		t.Errorf("%d attempts were spent on a ledger that took no row", got)
+	}
+}
+
+// What is to be held stays with the broker until it is held, however it is stored: alone,
+// or with others by the holder.
+func TestNothingIsAcknowledgedBeforeItIsHeld(t *testing.T) {
+	t.Parallel()
+	pending := func(b *bench, n int) func() bool {
+		return func() bool {
+			all := b.consumers()
+			return len(all) == 1 && all[0].NumAckPending == n && all[0].NumPending == 0
+		}
+	}
+	for _, external := range []bool{false, true} {
+		t.Run(fmt.Sprintf("external %t", external), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			if external {
+				b.in.HandleExternal(b.subscription("h"), func(context.Context, *inbox.Call) error { return nil })
+			} else {
+				b.in.Handle(b.subscription("h"), effect("h"))
+			}
+			b.exec("ALTER TABLE postroom.held RENAME TO gone")
+			b.run()
+			b.publishRaw(&nats.Msg{Subject: b.stream + ".placed", Header: nats.Header{"ce-id": {"1", "2"}}}) // undecodable
+			want := 1
+			if external {
+				b.publish("a")
+				want = 2
+			}
+			b.eventually("the events to be in hand", pending(b, want))
+			// Each is tried again and again. Whoever acknowledges first has done so by then.
+			b.eventually("some tries to hold them", func() bool {
+				var failed int
+				err := b.pool.QueryRow(b.Context(), "SELECT xact_rollback FROM pg_stat_database WHERE datname = current_database()").Scan(&failed)
+				return err == nil && failed >= 3
+			})
+			if !pending(b, want)() {
+				t.Fatal("what could not be held is acknowledged")
+			}
+			b.exec("ALTER TABLE postroom.gone RENAME TO held")
+			b.eventually("all to be held or done", pending(b, 0))
+			if n := b.dead("h"); n != 1 {
+				t.Errorf("%d events are dead, want the one that nobody can decode", n)
+			}
+		})
 	}
 }
 

@@ -32,3 +32,19 @@ func TestADenialSettlesWhatWasSent(t *testing.T) {
 		t.Errorf("settled %v, want the two that were sent", settled)
 	}
 }
+
+// Where Run has returned, whoever took its outcomes does so no more: an answer that comes
+// then settles nothing.
+func TestAWindowThatIsClosedTellsNothing(t *testing.T) {
+	t.Parallel()
+	w := ask(t.Errorf)
+	replies := w.sendNow(together(0, 3))
+	w.close()
+	for i := range uint64(3) {
+		w.answer(replies[0], stored("S", 7+i))
+	}
+	w.failAll(nats.ErrDisconnected)
+	if len(w.told) > 0 {
+		t.Errorf("told %+v after the end", w.told)
+	}
+}

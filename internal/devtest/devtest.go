@@ -16,12 +16,16 @@
 // POSTROOM_TEST_BROKER is the path of integration/natsd, where NATS is to be that
 // instead of a part of the tests' process: the race detector, which is about our code,
 // slows a broker that is compiled with it to a fraction of its speed.
+//
+// POSTROOM_TEST_PATIENCE is how many times as long as on an idle machine tests wait for
+// something: see [Patience].
 package devtest
 
 import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -32,6 +36,8 @@ const (
 	requireVariable = "POSTROOM_TEST_REQUIRE"
 	serversVariable = "POSTROOM_TEST_SERVERS"
 	brokerVariable  = "POSTROOM_TEST_BROKER"
+
+	patienceVariable = "POSTROOM_TEST_PATIENCE"
 )
 
 // Where servers run, as POSTROOM_TEST_SERVERS says.
@@ -95,10 +101,12 @@ func announce(what, version, source, hostname string) {
 }
 
 // Eventually calls cond every few milliseconds until it returns true. It fails
-// the test, saying what was not so, if that takes longer than within. cond runs
-// on the test's goroutine.
+// the test, saying what was not so, if that takes too long: within is how long it may
+// take on a machine with nothing else to do, and [Patience] what that is here. cond
+// runs on the test's goroutine.
 func Eventually(t testing.TB, within time.Duration, what string, cond func() bool) {
 	t.Helper()
+	within = Patience(t, within)
 	deadline := time.NewTimer(within)
 	defer deadline.Stop()
 	ticker := time.NewTicker(5 * time.Millisecond)
@@ -113,6 +121,37 @@ func Eventually(t testing.TB, within time.Duration, what string, cond func() boo
 		case <-ticker.C:
 		}
 	}
+}
+
+// The bounds of [Patience].
+const (
+	patienceTimes = 10 // as long as on a machine with nothing else to do
+	leastPatience = time.Minute
+	mostPatience  = 5 * time.Minute
+	lastWords     = 20 * time.Second // before the tests' own deadline, to say what was not so
+)
+
+// Patience returns how long a test waits for what takes no longer than within on a
+// machine with nothing else to do. A busy machine takes many times as long, and a test
+// that is red because of that says nothing. So it is ten times within, between one and
+// five minutes, and ends before the deadline of go test. POSTROOM_TEST_PATIENCE is
+// another factor, without these bounds: where many tests are to fail it saves time.
+func Patience(t testing.TB, within time.Duration) time.Duration {
+	t.Helper()
+	patience := max(within, min(max(patienceTimes*within, leastPatience), mostPatience))
+	if text := os.Getenv(patienceVariable); text != "" {
+		times, err := strconv.ParseFloat(text, 64)
+		if err != nil || times <= 0 {
+			t.Fatalf("%s is %q, want a number above 0", patienceVariable, text)
+		}
+		patience = time.Duration(times * float64(within))
+	}
+	if test, ok := t.(interface{ Deadline() (time.Time, bool) }); ok {
+		if at, ok := test.Deadline(); ok {
+			patience = min(patience, max(within, time.Until(at)-lastWords))
+		}
+	}
+	return patience
 }
 
 // Missing ends a test that cannot have what it needs: it is skipped, and says so, or

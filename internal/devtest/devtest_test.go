@@ -124,7 +124,7 @@ func TestEventuallyWaitsForItsCondition(t *testing.T) {
 	calls := 0
 	devtest.Eventually(t, 10*time.Second, "called three times", func() bool { calls++; return calls == 3 })
 
-	failing := &recorder{TB: t}
+	failing := &recorder{TB: t, deadline: time.Now().Add(time.Second)}
 	func() {
 		defer func() { _ = recover() }() // Fatalf of the recorder
 		devtest.Eventually(failing, 20*time.Millisecond, "pigs fly", func() bool { return false })
@@ -134,11 +134,38 @@ func TestEventuallyWaitsForItsCondition(t *testing.T) {
 	}
 }
 
+// A busy machine has its time; the deadline of go test is kept.
+func TestPatience(t *testing.T) {
+	for _, tt := range []struct {
+		within, deadline time.Duration
+		times            string
+		want             time.Duration
+	}{
+		{within: time.Second, deadline: time.Hour, want: time.Minute},
+		{within: 10 * time.Second, deadline: time.Hour, want: 100 * time.Second},
+		{within: time.Minute, deadline: time.Hour, want: 5 * time.Minute},
+		{within: 10 * time.Minute, deadline: time.Hour, want: 10 * time.Minute},
+		{within: 10 * time.Second, deadline: time.Minute, want: 40 * time.Second},
+		{within: 10 * time.Second, deadline: 5 * time.Second, want: 10 * time.Second},
+		{within: 10 * time.Second, deadline: time.Hour, times: "0.5", want: 5 * time.Second},
+	} {
+		t.Setenv("POSTROOM_TEST_PATIENCE", tt.times)
+		got := devtest.Patience(&recorder{TB: t, deadline: time.Now().Add(tt.deadline)}, tt.within)
+		if got > tt.want || got < tt.want-time.Second {
+			t.Errorf("%+v: %s", tt, got)
+		}
+	}
+}
+
 // recorder is a test that notes how it fails.
 type recorder struct {
 	testing.TB
-	said string
+	said     string
+	deadline time.Time
 }
+
+// Deadline is that of go test: what a test waits for in vain ends before it.
+func (r *recorder) Deadline() (time.Time, bool) { return r.deadline, true }
 
 func (r *recorder) Helper() {}
 func (r *recorder) Fatalf(format string, args ...any) {
