@@ -229,3 +229,28 @@ func TestIdleHostsAreForgotten(t *testing.T) {
 		}
 	})
 }
+
+// A call looks at no more hosts than it forgets, and at one beside, however many are
+// known and however many come.
+func TestManyHostsCostNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := outbound.New(outbound.Config{Next: always(200), Logger: quiet})
+		const n = 16_000
+		for round := range 2 {
+			for i := range n {
+				resp, err := tr.RoundTrip(requestTo(t.Context(), t, "GET", fmt.Sprintf("https://h%d-%d.example/", round, i), ""))
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = resp.Body.Close()
+			}
+			if got := tr.Hosts(); got != n {
+				t.Errorf("%d hosts are known, want %d", got, n)
+			}
+			time.Sleep(time.Minute) // all are forgotten in the next round
+		}
+		if got := tr.Looked(); got > 3*n {
+			t.Errorf("looked at %d hosts in %d calls", got, 2*n)
+		}
+	})
+}

@@ -11,10 +11,18 @@ func (t *Transport) Hosts() int {
 func (t *Transport) Parts() (n int) {
 	t.hosts.mu.Lock()
 	defer t.hosts.mu.Unlock()
-	for _, h := range t.hosts.known {
+	for _, e := range t.hosts.known {
+		h := hostIn(e)
 		h.budget.mu.Lock()
 		n += len(h.budget.retries)
 		h.budget.mu.Unlock()
 	}
 	return n
+}
+
+// Looked returns at how many hosts a transport has looked in order to forget some.
+func (t *Transport) Looked() int {
+	t.hosts.mu.Lock()
+	defer t.hosts.mu.Unlock()
+	return t.hosts.looked
 }

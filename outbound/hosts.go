@@ -1,6 +1,7 @@
 package outbound
 
 import (
+	"container/list"
 	"errors"
 	"net/url"
 	"sync"
@@ -17,9 +18,11 @@ type Hosts struct {
 	breaker Breaker
 	err     error // what is wrong with them
 
-	mu    sync.Mutex
-	known map[string]*host
-	total time.Duration // the longest that an operation takes
+	mu     sync.Mutex
+	known  map[string]*list.Element // of a *host
+	byUse  *list.List               // of all known hosts, the one that was used least lately first
+	total  time.Duration            // the longest that an operation takes
+	looked int                      // at so many hosts, in order to forget some
 }
 
 // host is what is known of one host.
@@ -36,7 +39,7 @@ type host struct {
 // returned by [Transport.Check]. What a host's breaker does is logged and counted by the
 // transport that called the host first.
 func NewHosts(budget Budget, breaker Breaker) *Hosts {
-	h := &Hosts{budget: budget.defaults(), breaker: breaker.defaults(), known: make(map[string]*host)}
+	h := &Hosts{budget: budget.defaults(), breaker: breaker.defaults(), known: make(map[string]*list.Element), byUse: list.New()}
 	h.err = errors.Join(h.budget.validate(), h.breaker.validate())
 	return h
 }
@@ -51,27 +54,38 @@ func (hs *Hosts) of(u *url.URL, t *Transport) *host {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	hs.total = max(hs.total, t.cfg.Total)
-	h := hs.known[name]
-	if h == nil {
-		if len(hs.known) >= manyHosts {
-			hs.forget(now)
-		}
-		h = &host{name: name, budget: newAccount(hs.budget, now)}
-		h.breaker = newBreaker(hs.breaker, func(to gobreaker.State) { t.breakerIs(h, to) })
-		hs.known[name] = h
-		if h.breaker != nil {
-			t.metrics.breakerIs(h.name, gobreaker.StateClosed)
-		}
+	if known := hs.known[name]; known != nil {
+		hs.byUse.MoveToBack(known)
+		h := hostIn(known)
+		h.used = now
+		return h
 	}
-	h.used = now
+	hs.forget(now)
+	h := &host{name: name, budget: newAccount(hs.budget, now), used: now}
+	h.breaker = newBreaker(hs.breaker, func(to gobreaker.State) { t.breakerIs(h, to) })
+	hs.known[name] = hs.byUse.PushBack(h)
+	if h.breaker != nil {
+		t.metrics.breakerIs(h.name, gobreaker.StateClosed)
+	}
 	return h
 }
 
+func hostIn(e *list.Element) *host { return e.Value.(*host) } //nolint:forcetypeassert // nothing else is in there
+
+// forget forgets hosts that have been idle for long, if there are many. They are in front: it
+// looks at those that it forgets, and at one more.
 func (hs *Hosts) forget(now time.Time) {
 	idle := max(hs.budget.Window, hs.breaker.Window, hs.breaker.OpenFor) + hs.total
-	for name, h := range hs.known {
-		if now.Sub(h.used) > idle {
-			delete(hs.known, name)
+	if len(hs.known) < manyHosts {
+		return
+	}
+	for len(hs.known) > 0 {
+		hs.looked++
+		h := hostIn(hs.byUse.Front())
+		if now.Sub(h.used) <= idle {
+			return
 		}
+		hs.byUse.Remove(hs.byUse.Front())
+		delete(hs.known, h.name)
 	}
 }
