@@ -29,6 +29,7 @@ const (
 	causePath     = module + "/internal/cause"
 	guardPath     = module + "/internal/guard"
 	identityPath  = module + "/internal/identity"
+	sessionPath   = module + "/internal/session"
 
 	pgxPath        = "github.com/jackc/pgx/v5"
 	pgxAllPath     = pgxPath + "/..."
@@ -60,9 +61,10 @@ var layers = []struct {
 	{"deadletter", []string{rootPath, schemaPath, pgxAllPath}, "it is SQL on what is held; who holds, runs and publishes is others' business"},
 	{"inspect", []string{rootPath, schemaPath, wirePath, wildcardPath, identityPath, pgxAllPath, natsPath, uuidPath}, "it looks at what the others leave in the database and the broker, and runs nothing"},
 	{"outbound", []string{rootPath, telemetryPath, guardPath, breakerPath, otelPath}, "it calls other systems over HTTP, and keeps nothing: no database, no broker, no handler"},
-	{"idempotency", []string{rootPath, schemaPath, telemetryPath, guardPath, pgxAllPath, otelPath, uuidPath, fieldsPath}, "it keeps answers in a database; who calls vendors, and what events say, is others' business"},
+	{"idempotency", []string{rootPath, schemaPath, telemetryPath, guardPath, sessionPath, pgxAllPath, otelPath, uuidPath, fieldsPath}, "it keeps answers in a database; who calls vendors, and what events say, is others' business"},
 	{"idempotency/conformance", nil, "it is run against endpoints of others, over HTTP"},
 	{"internal/identity", nil, "it is about names alone"},
+	{"internal/session", []string{pgxAllPath}, "it is about one connection, whoever used it"},
 	{"doctor", []string{rootPath, schemaPath, module + "/relay", module + "/inbox", wirePath, wildcardPath, identityPath, pgxAllPath, natsPath}, "it looks at what the parts left, with their own eyes, and changes nothing"},
 	{"internal/wire", []string{rootPath}, "it is a format: events in, headers out"},
 	{"internal/wildcard", nil, "it is about texts alone"},

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/session"
 )
 
 // handle is what a handler has of a transaction of pgx, or of one that is nested in it.
@@ -24,6 +25,17 @@ type fate struct {
 
 	// lost is set when a statement lost against another transaction.
 	lost atomic.Bool
+
+	// keeps is set when a statement was sent whose traces stay in the session.
+	keeps    atomic.Bool
+	sessions *session.Pool
+}
+
+// see looks at a statement before it is sent.
+func (f *fate) see(sql string) {
+	if f.sessions.Keeps(sql) {
+		f.keeps.Store(true)
+	}
 }
 
 // inner returns the transaction of pgx.
@@ -55,20 +67,26 @@ func (h handle) Commit(ctx context.Context) error { return h.note(h.inner().Comm
 func (h handle) Rollback(ctx context.Context) error { return h.note(h.inner().Rollback(ctx)) }
 
 func (h handle) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	h.see(sql)
 	tag, err := h.inner().Exec(ctx, sql, args...)
 	return tag, h.note(err)
 }
 
 func (h handle) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	h.see(sql)
 	rows, err := h.inner().Query(ctx, sql, args...)
 	return &notedRows{rows, h.fate}, h.note(err)
 }
 
 func (h handle) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	h.see(sql)
 	return notedRow{h.inner().QueryRow(ctx, sql, args...), h.fate}
 }
 
 func (h handle) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	for _, q := range b.QueuedQueries {
+		h.see(q.SQL)
+	}
 	return notedResults{h.inner().SendBatch(ctx, b), h.fate}
 }
 

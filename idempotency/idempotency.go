@@ -13,19 +13,21 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/session"
 	"github.com/postroom/postroom/schema"
 )
 
 // Guard keeps operations from having two effects. It is safe for concurrent use, by any
 // number of processes on one database.
 type Guard struct {
-	pool    *pgxpool.Pool
-	cfg     Config
-	schema  string
-	sql     statements
-	metrics *metrics
-	running atomic.Bool
-	recent  recent
+	pool     *pgxpool.Pool
+	sessions *session.Pool
+	cfg      Config
+	schema   string
+	sql      statements
+	metrics  *metrics
+	running  atomic.Bool
+	recent   recent
 
 	mu     sync.Mutex
 	faults []error // of the Config and of routes
@@ -36,7 +38,7 @@ type Guard struct {
 // answered with 500 meanwhile.
 func New(pool *pgxpool.Pool, cfg Config) *Guard {
 	cfg = cfg.defaults()
-	g := &Guard{pool: pool, cfg: cfg, metrics: newMetrics(cfg)}
+	g := &Guard{pool: pool, sessions: session.Of(pool), cfg: cfg, metrics: newMetrics(cfg)}
 	if err := cfg.validate(); err != nil {
 		g.faults = append(g.faults, err)
 	}
@@ -129,7 +131,8 @@ func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
 		return int(tag.RowsAffected()), nil
 	}
 	var gone []Record
-	err := pgx.BeginFunc(ctx, g.pool, func(tx pgx.Tx) error {
+	what := &fate{sessions: g.sessions}
+	err := g.lend(ctx, "", what, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, g.sql.purgeKept, limit) // CollectRows reports the error
 		found, err := pgx.CollectRows(rows, scanRow)
 		if err != nil || len(found) == 0 {
@@ -142,7 +145,7 @@ func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
 			}
 			gone = append(gone, rec)
 		}
-		_, err = guard.Apart(0, func() (struct{}, error) { return struct{}{}, g.cfg.Archive(ctx, tx, gone) })
+		_, err = guard.Apart(0, func() (struct{}, error) { return struct{}{}, g.cfg.Archive(ctx, handle{tx, what}, gone) })
 		return guard.Seal(err)
 	})
 	if err != nil {

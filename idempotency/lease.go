@@ -54,8 +54,9 @@ func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context,
 	}
 	var text []byte
 	recorded := false
-	err := pgx.BeginTxFunc(ctx, l.g.pool, pgx.TxOptions{IsoLevel: l.op.rules.Isolation}, func(inner pgx.Tx) error {
-		t := &tx{handle: handle{inner, new(fate)}} // which ends with fn, and by nobody's hand before
+	what := &fate{sessions: l.g.sessions}
+	err := l.g.lend(ctx, l.op.rules.Isolation, what, func(inner pgx.Tx) error {
+		t := &tx{handle: handle{inner, what}} // which ends with fn, and by nobody's hand before
 		err := inner.QueryRow(ctx, l.g.sql.began).Scan(&t.began)
 		if err != nil {
 			return err

@@ -62,6 +62,7 @@ func (g *Guard) inTx(ctx context.Context, op *operation) (e ended) {
 		return ended{err: fmt.Errorf("%w: an attempt in lease mode has done or begun steps, which a transaction would do again: let lease mode finish it, or forget the key with Guard.Delete",
 			ErrOutcomeUnknown)}
 	}
+	t.lent = true
 	a := &attempt{op: op, number: 1, tx: t}
 	e = ended{number: 1}
 	if what == resume {
@@ -110,6 +111,7 @@ func (g *Guard) open(ctx context.Context, op *operation) (_ *tx, found *row, hel
 	var began time.Time
 	present, batch := false, &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{IsoLevel: op.rules.Isolation})
+	g.sessions.Begin(owner.Conn(), batch)
 	if !op.keyed() {
 		batch.Queue(g.sql.began).QueryRow(func(r pgx.Row) error { return r.Scan(&began) })
 	} else {
@@ -124,7 +126,7 @@ func (g *Guard) open(ctx context.Context, op *operation) (_ *tx, found *row, hel
 		}
 	}
 	results := owner.SendBatch(ctx, batch)
-	t := &tx{handle: handle{results.Tx(), new(fate)}, owner: owner}
+	t := &tx{handle: handle{results.Tx(), &fate{sessions: g.sessions}}, owner: owner, g: g}
 	err = results.Close()
 	t.began = began
 	if err == nil && present {
@@ -191,8 +193,10 @@ func (g *Guard) finish(ctx context.Context, a *attempt, found *row, res result) 
 type tx struct {
 	handle
 
+	g     *Guard
 	owner *pgxpool.Conn // nil once it was given back
 	began time.Time     // as the database has it: what tells it from another of its connection
+	lent  bool          // a handler had it
 }
 
 // closed is a transaction that has ended.
@@ -225,17 +229,17 @@ func (t *tx) failed() bool { return t.owner.Conn().PgConn().TxStatus() == 'E' }
 // are not reached: there is no commit without all of them.
 func (t *tx) end(ctx context.Context, batch *pgx.Batch) error {
 	t.over.Store(true)
+	statements := batch.Len()
+	t.g.sessions.End(t.owner.Conn(), batch)
 	results := t.owner.SendBatch(ctx, batch)
 	var tag pgconn.CommandTag
 	var err error
-	for range batch.Len() {
+	for range statements {
 		if tag, err = results.Exec(); err != nil {
 			break
 		}
 	}
-	if closing := results.Close(); err == nil {
-		err = closing
-	}
+	left := results.Close() // of what the session was set back by: the commit is decided
 	switch {
 	case err == nil && tag.String() != "COMMIT":
 		err = fmt.Errorf("%w: the server answered %s", ErrNotCommitted, tag)
@@ -254,8 +258,7 @@ func (t *tx) end(ctx context.Context, batch *pgx.Batch) error {
 		err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 	}
 	if err == nil {
-		t.owner.Release()
-		t.owner = nil
+		t.give(ctx, t.g.sessions.Ended(ctx, t.owner.Conn(), left))
 	}
 	return err
 }
@@ -267,8 +270,46 @@ func (t *tx) rollback(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackPatience)
 	defer cancel()
 	_ = t.Tx.Rollback(ctx) // where it fails, the connection is closed, and the server rolls back
-	t.owner.Release()      // which closes a connection that is not idle
+	var left error
+	if t.lent {
+		left = t.g.sessions.Reset(ctx, t.owner.Conn())
+	}
+	t.give(ctx, left)
+}
+
+// give gives the connection back. left says why it was closed.
+func (t *tx) give(ctx context.Context, left error) {
+	t.g.given(ctx, t.owner.Conn(), t.fate, left)
+	t.owner.Release() // which closes a connection that is not idle
 	t.owner = nil
+}
+
+// given is called when a handler's connection is given back.
+func (g *Guard) given(ctx context.Context, conn *pgx.Conn, f *fate, left error) {
+	if f.keeps.Load() {
+		_ = conn.Close(ctx) // the pool opens another
+	}
+	if left != nil {
+		g.cfg.Logger.WarnContext(ctx, "a connection was closed, as a handler left it so that the next one could not use it", "error", left)
+	}
+}
+
+// lend runs what is a user's in a transaction on a connection of the pool.
+func (g *Guard) lend(ctx context.Context, level pgx.TxIsoLevel, f *fate, fn func(tx pgx.Tx) error) error {
+	conn, err := g.pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer conn.Release()
+	if err := g.sessions.Note(ctx, conn.Conn()); err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer func() { // also where fn panics
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackPatience)
+		defer cancel()
+		g.given(ctx, conn.Conn(), f, g.sessions.Reset(ctx, conn.Conn()))
+	}()
+	return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: level}, fn)
 }
 
 // healthy reports whether the transaction could commit: it is open, and no statement in

@@ -1,0 +1,179 @@
+package idempotency_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/idempotency"
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+// leaks are statements that leave something behind in the session, each with a query that
+// tells whether it is there.
+var leaks = map[string]struct{ sql, there string }{
+	"a search_path":              {"SET search_path = nowhere", "SELECT current_setting('search_path') = 'nowhere'"},
+	"one set by a function":      {"SELECT set_config('search_path', 'nowhere', false)", "SELECT current_setting('search_path') = 'nowhere'"},
+	"one that no statement says": {"SELECT public.quietly()", "SELECT current_setting('search_path') = 'nowhere'"},
+	"a tenant":                   {"SET app.tenant = '7'", "SELECT coalesce(current_setting('app.tenant', true), '') = '7'"},
+	"a tenant set by a function": {"SELECT set_config('app.tenant', '7', false)", "SELECT coalesce(current_setting('app.tenant', true), '') = '7'"},
+	"a timeout":                  {"SET statement_timeout = '1d'", "SELECT current_setting('statement_timeout') = '1d'"},
+	"a default of transactions":  {"SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", "SELECT current_setting('default_transaction_read_only')::bool"},
+	"a role":                     {"SET ROLE pg_monitor", "SELECT current_user = 'pg_monitor'"},
+	"a user":                     {"SET SESSION AUTHORIZATION pg_monitor", "SELECT session_user = 'pg_monitor'"},
+	"a temporary table":          {"CREATE TEMPORARY TABLE mine ()", "SELECT to_regclass('pg_temp.mine') IS NOT NULL"},
+	"one made of a query":        {"SELECT 1 AS a INTO TEMPORARY mine", "SELECT to_regclass('pg_temp.mine') IS NOT NULL"},
+	"an advisory lock":           {"SELECT pg_advisory_lock(99)", "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = 99 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"},
+	"a channel":                  {"LISTEN mine", "SELECT EXISTS (SELECT FROM pg_listening_channels())"},
+	"a prepared statement":       {"/* by hand */ PREPARE mine AS SELECT 1", "SELECT EXISTS (SELECT FROM pg_prepared_statements WHERE name = 'mine')"},
+	"a cursor":                   {"DECLARE mine CURSOR WITH HOLD FOR SELECT 1", "SELECT EXISTS (SELECT FROM pg_cursors WHERE name = 'mine')"},
+	"another time zone":          {"SET TimeZone = 'Asia/Kolkata'", "SELECT current_setting('TimeZone') = 'Asia/Kolkata'"},
+}
+
+// onePool returns a pool of one connection, which its hook, if it has one, has given
+// settings.
+func onePool(t *testing.T, hooked bool) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(devtest.DatabaseURL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.MaxConns = 1
+	if hooked {
+		cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, "SET TimeZone = 'Europe/Lisbon'; SET app.hook = 'mine'")
+			return err
+		}
+	} else {
+		cfg.ConnConfig.RuntimeParams["TimeZone"] = "Europe/Lisbon"
+		cfg.ConnConfig.RuntimeParams["app.hook"] = "mine"
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// wantClean checks that the connection has nothing of a handler's left, and still what the
+// pool's hook had set.
+func (r *rig) wantClean(name, there string) {
+	r.Helper()
+	if one[bool](r, there) {
+		r.Errorf("%s is left behind for the next request", name)
+	}
+	if got := one[string](r, "SELECT current_setting('TimeZone') || ' ' || current_setting('app.hook')"); got != "Europe/Lisbon mine" {
+		r.Errorf("after %s the pool's own settings are %s", name, got)
+	}
+}
+
+// What a handler leaves behind in the session of its connection is gone when the next one
+// has that, however the handler ended.
+func TestSessionsAreSetBack(t *testing.T) {
+	t.Parallel()
+	for name, hooked := range map[string]bool{"a plain pool": false, "a pool with a hook": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRigOn(t, onePool(t, hooked))
+			r.exec("SELECT postroom.grant_idempotency('pg_monitor')")
+			r.exec("CREATE FUNCTION quietly() RETURNS void LANGUAGE plpgsql AS 'BEGIN SET search_path = nowhere; END'")
+			for name, leak := range leaks {
+				r.leak(name, leak.sql, leak.there)
+			}
+		})
+	}
+}
+
+// leak has handlers of all kinds leave something behind.
+func (r *rig) leak(name, sql, there string) {
+	leave := func(ctx context.Context, tx pgx.Tx) error {
+		is := false
+		if _, err := tx.Exec(ctx, sql); err != nil {
+			r.Errorf("%s: %v", name, err)
+		} else if err := tx.QueryRow(ctx, there).Scan(&is); !is && name != "a channel" { // which is there after the commit
+			r.Errorf("%s is not there in the transaction: %v", name, err)
+		}
+		return nil
+	}
+	for how, status := range map[string]int{"success": 201, "an error": 500, "a panic": 0} {
+		path := r.mount(idempotency.Route{}, func(w http.ResponseWriter, req *http.Request) {
+			_ = leave(req.Context(), idempotency.Tx(req.Context()))
+			if status == 0 {
+				panic(http.ErrAbortHandler)
+			}
+			w.WriteHeader(status)
+		})
+		func() {
+			defer func() { _ = recover() }()
+			r.want(r.post(path, "k"), status, "")
+		}()
+		r.wantClean(name+" and "+how, there)
+	}
+	path := r.mount(idempotency.Route{Mode: idempotency.LeaseMode}, func(_ http.ResponseWriter, req *http.Request) {
+		_, err := idempotency.Phase(req.Context(), "leave", func(ctx context.Context, tx pgx.Tx) (int, error) { return 0, leave(ctx, tx) })
+		if err != nil {
+			r.Errorf("%s: %v", name, err)
+		}
+		r.wantClean(name+" and a phase", there)
+	})
+	r.want(r.post(path, "k"), 200, "")
+	_, _, err := idempotency.Do(r.Context(), r.guard, idempotency.Operation{Scope: "leave", Key: name}, func(ctx context.Context, tx pgx.Tx) (int, error) {
+		return 0, leave(ctx, tx)
+	})
+	if err != nil {
+		r.Errorf("%s: %v", name, err)
+	}
+	r.wantClean(name+" and Do", there)
+}
+
+// A request that leaves nothing behind, or only what can be set back, has the connection
+// stay: a new one for each would be dear.
+func TestSessionsStay(t *testing.T) {
+	t.Parallel()
+	for _, hooked := range []bool{false, true} {
+		r := newRigOn(t, onePool(t, hooked))
+		statements := []string{
+			"SELECT 1", "SELECT pg_advisory_lock(99)", "CREATE TEMPORARY TABLE mine ()", "SELECT 'load '", "SET LOCAL search_path = nowhere",
+			"SET CONSTRAINTS ALL IMMEDIATE", "SELECT set_config('app.tenant', '7', true)", "UPDATE ledger SET note = 'a'",
+		}
+		if !hooked {
+			statements = append(statements, "SET search_path = nowhere", "SELECT set_config('app.tenant', '7', false)")
+		}
+		for _, sql := range statements {
+			path := r.mount(idempotency.Route{}, func(_ http.ResponseWriter, req *http.Request) {
+				if _, err := idempotency.Tx(req.Context()).Exec(req.Context(), sql); err != nil {
+					t.Errorf("%s: %v", sql, err)
+				}
+			})
+			before := one[int](r, "SELECT pg_backend_pid()")
+			for _, key := range []string{"a", "b", "c"} {
+				r.want(r.post(path, key), 200, "")
+			}
+			if after := one[int](r, "SELECT pg_backend_pid()"); after != before {
+				t.Errorf("after %q there is another connection", sql)
+			}
+		}
+	}
+}
+
+// What archives expired keys is a user's code as well.
+func TestSessionsAreSetBackAfterArchive(t *testing.T) {
+	t.Parallel()
+	r := newRigOn(t, onePool(t, false), func(c *idempotency.Config) {
+		c.Archive = func(ctx context.Context, tx pgx.Tx, _ []idempotency.Record) error {
+			_, err := tx.Exec(ctx, "SET search_path = nowhere; PREPARE mine AS SELECT 1")
+			return err
+		}
+	})
+	r.post(r.mount(idempotency.Route{}, r.refund), "k")
+	r.exec("UPDATE postroom.idempotency SET expires_at = now()")
+	if n, err := r.guard.Purge(r.Context(), 10); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	r.wantClean("a search_path and Archive", leaks["a search_path"].there)
+	r.wantClean("a prepared statement and Archive", leaks["a prepared statement"].there)
+}

@@ -1,0 +1,34 @@
+package session
+
+import "testing"
+
+func TestKeeps(t *testing.T) {
+	t.Parallel()
+	for sql, want := range map[string][2]bool{ // of a pool without a hook, and with one
+		"LISTEN orders":                                     {true, true},
+		"SELECT 1; listen orders":                           {true, true},
+		"-- why\n  PREPARE mine AS SELECT 1":                {true, true},
+		"/* why */ DECLARE c CURSOR WITH HOLD FOR SELECT 1": {true, true},
+		"LOAD 'auto_explain'":                               {true, true},
+		"SET search_path = a":                               {false, true},
+		"set role clerk":                                    {false, true},
+		"RESET ALL":                                         {false, true},
+		"DISCARD TEMP":                                      {false, true},
+		"SET LOCAL search_path = a":                         {false, false},
+		"SET CONSTRAINTS ALL IMMEDIATE":                     {false, false},
+		"SET TRANSACTION READ ONLY":                         {false, false},
+		"SELECT set_config('a.b', $1, false)":               {false, true},
+		"SELECT set_config('a.b', $1, $2)":                  {false, true},
+		"SELECT set_config('a.b', f($1), true)":             {false, true}, // what is not understood counts
+		"SELECT set_config('a.b', $1, TRUE )":               {false, false},
+		"UPDATE orders SET load = 1":                        {false, false},
+		"INSERT INTO load VALUES ('listen to')":             {false, false},
+		"SELECT reset FROM listen":                          {false, false},
+	} {
+		for i, hooked := range []bool{false, true} {
+			if got := (&Pool{hooked: hooked}).Keeps(sql); got != want[i] {
+				t.Errorf("Keeps(%q), hooked %v: %v", sql, hooked, got)
+			}
+		}
+	}
+}
