@@ -26,7 +26,8 @@ type lease struct {
 	op    *operation
 	owner string
 	fence int64
-	began string // the point at which it began
+	began string    // the point at which it began
+	asked time.Time // before the statement that took the claim was sent: it holds from then on
 	lose  context.CancelCauseFunc
 
 	mu    sync.Mutex
@@ -177,30 +178,37 @@ func (l *lease) write(ctx context.Context, db execer, what, sql string, args ...
 	return nil
 }
 
-// renew holds the claim for as long as ctx lasts.
+// renew holds the claim for as long as ctx lasts. Once it cannot be renewed before it runs
+// out, it counts as lost, whatever the server thinks.
 func (l *lease) renew(ctx context.Context) {
-	every := time.NewTicker(l.op.rules.Lease / 3)
-	defer every.Stop()
-	for until := time.Now().Add(l.op.rules.Lease); ; {
+	length := l.op.rules.Lease
+	until := l.asked.Add(length)
+	next := time.NewTimer(time.Until(l.asked.Add(length / 3)))
+	defer next.Stop()
+	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-every.C:
+		case <-next.C:
 		}
 		begun := time.Now()
 		bounded, cancel := l.g.bounded(ctx)
-		err := l.write(bounded, l.g.pool, "renew claim", l.g.sql.renew, l.op.rules.Lease)
+		before, stop := context.WithDeadline(bounded, until)
+		err := l.write(before, l.g.pool, "renew claim", l.g.sql.renew, length)
+		stop()
 		cancel()
 		switch {
 		case err == nil:
-			until = begun.Add(l.op.rules.Lease)
+			until = begun.Add(length)
+			next.Reset(time.Until(begun.Add(length / 3)))
 		case errors.Is(err, ErrLeaseLost):
 			return
-		case time.Now().After(until): // whatever the server thinks, it is not ours to rely on
+		case !time.Now().Before(until):
 			l.lose(ErrLeaseLost)
 			return
 		default:
 			l.g.cfg.Logger.WarnContext(ctx, "the claim of an idempotency key was not renewed", "error", err)
+			next.Reset(min(length/6, time.Until(until)))
 		}
 	}
 }
@@ -268,6 +276,7 @@ func (g *Guard) claim(ctx context.Context, a *attempt) (*row, decision, error) {
 		args := append([]any{k.Scope, k.Principal, k.Value, op.print[:], l.owner, op.rules.Lease, op.lock, op.rules.TTL}, more...)
 		var point *string
 		var steps []byte
+		l.asked = time.Now()
 		err := g.pool.QueryRow(bounded, sql, args...).Scan(&l.fence, &a.number, &point, &steps)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):

@@ -136,6 +136,64 @@ func TestClaimIsRenewed(t *testing.T) { // E4
 	}
 }
 
+// A claim that cannot be renewed, because the database does not answer, is lost when it
+// runs out, and not only when the renewal gives up: then another attempt may be at work.
+func TestClaimWhoseRenewalHangs(t *testing.T) { // E4
+	t.Parallel()
+	r := newRig(t)
+	begun, ended := make(chan struct{}), make(chan error, 1)
+	path := r.mount(idempotency.Route{Mode: idempotency.LeaseMode, Lease: 2 * time.Second}, func(w http.ResponseWriter, req *http.Request) {
+		close(begun)
+		<-req.Context().Done()
+		ended <- context.Cause(req.Context())
+		w.WriteHeader(http.StatusCreated)
+	})
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		r.post(path, "k")
+	}()
+	<-begun
+	tx, err := r.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "SELECT FROM postroom.idempotency FOR UPDATE"); err != nil { // a renewal waits for it
+		t.Fatal(err)
+	}
+	select {
+	case cause := <-ended:
+		if !errors.Is(cause, idempotency.ErrLeaseLost) {
+			t.Errorf("the handler's context ended with %v, want ErrLeaseLost", cause)
+		}
+	case <-time.After(patience / 2):
+		t.Error("the handler goes on with a claim that ran out")
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Error(err)
+	}
+	<-answered
+}
+
+// A claim is counted from before the statement that takes it was sent: one that waited for
+// longer than the claim lasts has none.
+func TestClaimThatWasTakenTooLate(t *testing.T) { // E4
+	t.Parallel()
+	r := newRig(t)
+	r.exec("CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(1.5); RETURN NEW; END $$")
+	r.exec("CREATE TRIGGER slow AFTER INSERT ON postroom.idempotency FOR EACH ROW EXECUTE FUNCTION slow()")
+	var cause error
+	path := r.mount(idempotency.Route{Mode: idempotency.LeaseMode, Lease: time.Second}, func(w http.ResponseWriter, req *http.Request) {
+		<-req.Context().Done()
+		cause = context.Cause(req.Context())
+		w.WriteHeader(http.StatusCreated)
+	})
+	r.want(r.post(path, "k"), 201, "") // nobody has taken over, as keeping the answer finds
+	if !errors.Is(cause, idempotency.ErrLeaseLost) {
+		t.Errorf("the handler's context ended with %v, want ErrLeaseLost", cause)
+	}
+}
+
 // A holder that was stalled wakes up when another has taken over: it records nothing, and
 // what it made is not kept.
 func TestStalledHolder(t *testing.T) { // E5

@@ -59,7 +59,9 @@ func (c *consumer) lead(ctx, work context.Context) error {
 	keeping, cancel := context.WithCancel(work)
 	t.unkeep = cancel
 	go t.keep(keeping) // until leave
-	err = t.read(ctx)
+	if err = c.learnKeys(ctx); err == nil {
+		err = t.read(ctx)
+	}
 	if ctx.Err() != nil {
 		c.last = t // what is in hand may still be decided
 		return nil
@@ -72,7 +74,7 @@ func (c *consumer) lead(ctx, work context.Context) error {
 // standBy waits until this process may read. It returns nil where ctx ends before.
 func (c *consumer) standBy(ctx context.Context, stream jetstream.Stream) (*term, error) {
 	for ; ctx.Err() == nil; sleep(ctx, standByEvery) {
-		t := &term{c: c, stream: stream, over: make(chan struct{}), kept: make(chan struct{})}
+		t := &term{c: c, stream: stream, over: make(chan struct{}), kept: make(chan struct{}), taken: time.Now()}
 		var takeovers int
 		var id *string
 		var stored *time.Time
@@ -86,9 +88,6 @@ func (c *consumer) standBy(ctx context.Context, stream jetstream.Stream) (*term,
 		}
 		t.floor.at.id, t.floor.at.stored = value(id), value(stored)
 		t.noted = t.floor.at
-		if err := c.learnKeys(ctx); err != nil {
-			return nil, err // the lease is taken again, by whoever comes first
-		}
 		if takeovers > suspectTerms {
 			t.left.Store(int32(c.hand.most)) //nolint:gosec // a number of messages in memory
 			c.log.ErrorContext(ctx, "readers ended without a word, and each had read the same events: these are held and run alone",
@@ -99,7 +98,8 @@ func (c *consumer) standBy(ctx context.Context, stream jetstream.Stream) (*term,
 	return nil, nil //nolint:nilnil // there is no term
 }
 
-// learnKeys reads of which keys something is held. The lease was taken before: whoever
+// learnKeys reads of which keys something is held, which may take long: the lease is
+// looked after meanwhile. It was taken before: whoever
 // read until then holds nothing any more, but what is under way, which this reader
 // meets as decided.
 func (c *consumer) learnKeys(ctx context.Context) error {

@@ -27,6 +27,8 @@ type term struct {
 	high   int64 // the last place of a key in which an event was held at the beginning
 	stream jetstream.Stream
 
+	taken time.Time // before the statement that took the lease was sent
+
 	subjects []string // every one that any process asked for until the term began
 
 	floor floor
@@ -67,19 +69,21 @@ func (t *term) keep(ctx context.Context) {
 			conn.Release()
 		}
 	}()
-	kept := time.Now()
+	kept := t.taken
 	for ; ctx.Err() == nil && !t.isOver(); sleep(ctx, min(noteEvery, lease/3)) {
 		if t.floor.now() == t.noted && time.Since(kept) < lease/3 {
 			continue
 		}
 		began := time.Now()
-		err := t.note(ctx, &conn, &lease)
+		before, cancel := context.WithDeadline(ctx, kept.Add(lease)) // what hangs is not waited for beyond it
+		err := t.note(before, &conn, &lease)
+		cancel()
 		switch {
 		case err == nil:
 			kept = began
 		case errors.Is(err, errTermOver):
 			t.end(err)
-		case time.Since(kept) > lease:
+		case time.Since(kept) >= lease:
 			t.end(fmt.Errorf("%w, as far as can be told: %w", errTermOver, err))
 		case ctx.Err() == nil:
 			t.c.log.DebugContext(ctx, "the reader's lease could not be renewed", "error", err)
