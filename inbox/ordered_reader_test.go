@@ -117,6 +117,37 @@ func TestStalledReader(t *testing.T) {
 	}
 }
 
+// A reader whose lease cannot be renewed, because the database does not answer, stops when
+// the lease ends, and not only when the statement gives up: another may read by then.
+func TestReaderWhoseRenewalHangs(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	cfg := b.config()
+	cfg.AckWait = 2 * time.Second
+	b.in = inbox.New(b.pool, b.nc, cfg)
+	b.in.Handle(b.ordered("o", inbox.HoldKey), effect("o"))
+	b.run()
+	b.publishKey("a", 0)
+	b.eventually("the first effect", func() bool { return b.floorAt("o") == 1 })
+	tx, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "SELECT FROM postroom.subscription FOR UPDATE"); err != nil { // a renewal waits for it
+		t.Fatal(err)
+	}
+	began := time.Now()
+	b.eventually("it to read no longer", func() bool { return b.readers() == 0 })
+	if took := time.Since(began); took > 8*time.Second {
+		t.Errorf("it read for %s with a lease of %s that was not renewed", took, cfg.AckWait)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.publishKey("a", 1)
+	b.eventually("it to read again", func() bool { return b.made("o", "a-00001") == 1 })
+}
+
 // Readers that end without a word, time and again at the same place, may have been
 // ended by what they read: that runs alone.
 func TestReadersThatEndWithoutAWord(t *testing.T) {
