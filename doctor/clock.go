@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/relay"
 )
 
 // Clocks that differ by more than this.
@@ -57,6 +59,37 @@ func checkDatabaseClock(ctx context.Context, e *examination) error {
 	}
 	e.compareClocks("the database", c, "this machine", clock{})
 	return nil
+}
+
+// checkRoundTrip compares how long the database takes to answer with the relays' lease,
+// which has to be renewed in time.
+func checkRoundTrip(ctx context.Context, e *examination) error {
+	c, err := e.databaseClock(ctx)
+	if err != nil {
+		return err
+	}
+	e.compareLease(2 * c.doubt)
+	return nil
+}
+
+func (e *examination) compareLease(roundTrip time.Duration) {
+	needed, chosen := relay.LeaseFor(roundTrip), e.d.cfg.Lease
+	took := roundTrip.Round(10 * time.Microsecond)
+	switch {
+	case chosen > 0 && needed > chosen:
+		e.fault("", fmt.Sprintf("give relays a lease of %s or more (relay.Config.Lease, --lease), or run them nearer to the database", needed.Round(time.Second)),
+			"a statement to the database and back takes %s from here, and the lease of %s leaves a relay too few of them: it may never lead", took, chosen)
+	case chosen > 0:
+		e.ok("", "a statement to the database and back takes %s, and the lease of %s leaves time enough", took, chosen)
+	case needed > relay.LongestLease:
+		e.fault("", fmt.Sprintf("run relays nearer to the database, or give them a lease of %s or more (relay.Config.Lease, --lease)", needed.Round(time.Second)),
+			"a statement to the database and back takes %s from here: the longest lease that a relay chooses, %s, leaves it too few of them, and it may never lead", took, relay.LongestLease)
+	case needed > relay.DefaultLease:
+		e.warn("", "run relays nearer to the database",
+			"a statement to the database and back takes %s from here: relays lengthen their lease to %s, and a take-over after a crash takes as long; one that was given a shorter lease may never lead", took, needed.Round(time.Second))
+	default:
+		e.ok("", "a statement to the database and back takes %s: the relays' lease of %s leaves time enough", took, relay.DefaultLease)
+	}
 }
 
 // checkBrokerClock takes the broker's clock from what it says of a stream.

@@ -16,6 +16,7 @@ import (
 var databaseChecks = []check{
 	{"schema-version", 0, "", checkSchema},
 	{"database-clock", 0, "", checkDatabaseClock},
+	{"round-trip", 0, "", checkRoundTrip},
 	{"durability", 0, "a commit that was acknowledged survives a crash: fsync, full_page_writes and synchronous_commit are on", checkDurability},
 	{"isolation", tables, "transactions are read committed by default", checkIsolation},
 	{"timeouts", 0, "no timeout of the server is so short that it breaks handlers", checkTimeouts},

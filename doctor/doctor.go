@@ -52,6 +52,11 @@ type Config struct {
 	// Defaults to 72 hours.
 	Retention time.Duration
 
+	// Lease is that of the relays (relay.Config.Lease), where it was chosen.
+	//
+	// Defaults to none: a relay lengthens its lease where the database is slow.
+	Lease time.Duration
+
 	// OldTransaction is the age from which a transaction that is open, or prepared,
 	// is reported, because no vacuum frees what was removed since it began.
 	//

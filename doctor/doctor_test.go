@@ -302,3 +302,28 @@ func TestTimeouts(t *testing.T) {
 		}
 	}
 }
+
+// The time that the database takes to answer is compared with the relays' lease.
+func TestRoundTripAndLease(t *testing.T) {
+	for _, tt := range []struct {
+		roundTrip, chosen time.Duration
+		want              doctor.Severity
+		says              string
+	}{
+		{time.Millisecond, 0, doctor.OK, "time enough"},
+		{200 * time.Millisecond, 0, doctor.OK, "time enough"},
+		{1500 * time.Millisecond, 0, doctor.Warning, "relays lengthen their lease to 15s"},
+		{4 * time.Second, 0, doctor.Fault, "give them a lease of 40s or more"},
+		{1500 * time.Millisecond, 5 * time.Second, doctor.Fault, "give relays a lease of 15s or more"},
+		{1500 * time.Millisecond, time.Minute, doctor.OK, "time enough"},
+	} {
+		f := doctor.CompareLease(tt.roundTrip, tt.chosen)
+		if f.Severity != tt.want || !strings.Contains(f.Text+" "+f.Remedy, tt.says) {
+			t.Errorf("%s with a lease of %s: %+v, want %s, and %q", tt.roundTrip, tt.chosen, f, tt.want, tt.says)
+		}
+	}
+	found := of(examine(t, devtest.Pool(t), nil, doctor.Config{}), "round-trip")
+	if len(found) != 1 || !strings.Contains(found[0].Text, "a statement to the database and back takes") {
+		t.Errorf("findings are %+v", found)
+	}
+}

@@ -14,6 +14,14 @@ func CompareClocks(ahead, doubt time.Duration) Finding {
 	return e.findings[0]
 }
 
+// CompareLease returns the finding about a database that takes so long to answer, with
+// the lease that was chosen.
+func CompareLease(roundTrip, chosen time.Duration) Finding {
+	e := &examination{d: New(nil, nil, Config{Lease: chosen})}
+	e.compareLease(roundTrip)
+	return e.findings[0]
+}
+
 // Older reports whether a version is older than 2.10.
 func Older(version string) bool { return older(version, 2, 10) }
 

@@ -117,7 +117,7 @@ func (r *Relay) serveTerm(ctx context.Context, term Term, now *tenure) error {
 	others.Wait()
 
 	l.absorb(ctx) // nothing is sent any more: what was acknowledged meanwhile is published
-	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(now.lease, defaultLease))
+	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(now.lease, DefaultLease))
 	defer cancel()
 	progress, counted, _ := l.take()
 	r.metrics.published(leave, counted)

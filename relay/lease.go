@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// defaultLease is Config.Lease where nobody chose it.
-	defaultLease = 5 * time.Second
+	// DefaultLease is Config.Lease where nobody chose it, and the database is not slow.
+	DefaultLease = 5 * time.Second
 
 	// LongestLease is up to what a relay lengthens a lease that nobody chose.
 	LongestLease = 30 * time.Second
@@ -26,6 +26,10 @@ const (
 	// nothing to record.
 	usefulLeases = 2
 )
+
+// LeaseFor returns how long a lease has to be, at the least, for a database to which a
+// statement and its answer take the given time.
+func LeaseFor(roundTrip time.Duration) time.Duration { return leaseTrips * roundTrip }
 
 var (
 	// tryWaits are those before the next try, where the log or the broker did not answer. A
@@ -105,7 +109,7 @@ func (p *past) add(t *tenure, err error) time.Duration {
 func (r *Relay) appoint(ctx context.Context, term Term, owner string, t *tenure) {
 	t.led, t.roundTrip = term.Taken()
 	t.taken = t.lease
-	needed := leaseTrips * t.roundTrip
+	needed := LeaseFor(t.roundTrip)
 	if !r.fixed {
 		t.lease = max(t.lease, min(needed, LongestLease))
 	}
@@ -133,7 +137,7 @@ type shortLease struct {
 
 func (e *shortLease) Error() string {
 	text := fmt.Sprintf("%v: a lease of %s is too short for this database: %s was not done after %s, and a round trip took %s when the term began; %s",
-		errLeaseUnsure, rounded(e.lease), e.what, rounded(e.took), rounded(e.roundTrip), adviseLease(max(2*e.lease, leaseTrips*e.roundTrip)))
+		errLeaseUnsure, rounded(e.lease), e.what, rounded(e.took), rounded(e.roundTrip), adviseLease(max(2*e.lease, LeaseFor(e.roundTrip))))
 	if e.cause != nil {
 		text += ": " + e.cause.Error()
 	}

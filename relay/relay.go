@@ -125,7 +125,7 @@ func (c Config) defaults() Config {
 	}
 	c.Window = cmp.Or(c.Window, 4096)
 	c.MaxUnpublished = cmp.Or(c.MaxUnpublished, 10_000)
-	c.Lease = cmp.Or(c.Lease, defaultLease)
+	c.Lease = cmp.Or(c.Lease, DefaultLease)
 	c.IdlePoll = cmp.Or(c.IdlePoll, 250*time.Millisecond)
 	c.Retention = cmp.Or(c.Retention, 72*time.Hour)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 10*time.Second)

@@ -60,6 +60,9 @@ func newDoctor(getenv func(string) string) *cobra.Command {
 			if w.cfg.Retention <= 0 {
 				return usagef("--retention is %s, want a positive duration such as 72h", w.cfg.Retention)
 			}
+			if w.cfg.Lease < 0 {
+				return usagef("--lease is %s, want a positive duration such as 10s", w.cfg.Lease)
+			}
 			return w.run(cmd)
 		},
 	}
@@ -71,9 +74,10 @@ func newDoctor(getenv func(string) string) *cobra.Command {
 	flags.StringSliceVar(&w.cfg.Streams, "stream", nil, "streams to look at beside those in use")
 	flags.StringSliceVar(&w.cfg.Ignore, "ignore", nil, "findings to leave out, each 'check' or 'check:subject'")
 	flags.DurationVar(&w.cfg.Retention, "retention", 72*time.Hour, "the relays' --retention")
+	flags.DurationVar(&w.cfg.Lease, "lease", 0, "the relays' --lease, where they have one")
 	flags.BoolVar(&w.verbose, "verbose", false, "list also the checks that passed")
 	addJSON(cmd, &w.asJSON)
-	for _, flag := range []string{"producer-role", "stream", "ignore", "retention"} {
+	for _, flag := range []string{"producer-role", "stream", "ignore", "retention", "lease"} {
 		complete(cmd, flag)
 	}
 	return cmd

@@ -104,7 +104,7 @@ func newRelay(getenv func(string) string) *cobra.Command {
 	flags.BoolVar(&w.cfg.Atomic, "atomic", false, "publish in atomic batches, to streams that take them")
 	flags.IntVar(&w.cfg.Window, "window", defaultWindow, "most events sent and not acknowledged; 3000 with --atomic")
 	flags.IntVar(&w.cfg.MaxUnpublished, "max-unpublished", 10_000, "most events read and not published")
-	flags.DurationVar(&w.cfg.Lease, "lease", 5*time.Second, "how long a crashed relay keeps others from leading")
+	flags.DurationVar(&w.cfg.Lease, "lease", 0, "how long a crashed relay keeps others from leading (default 5s, or up to 30s where the database is slow)")
 	flags.DurationVar(&w.cfg.IdlePoll, "idle-poll", 250*time.Millisecond, "longest wait between two looks at the log")
 	flags.DurationVar(&w.cfg.Retention, "retention", 72*time.Hour, "how long published events stay in the log; -1s keeps them for ever")
 	flags.DurationVar(&w.cfg.DrainTimeout, "drain-timeout", 10*time.Second, "how long acknowledgements are waited for at the end")
@@ -155,7 +155,7 @@ func (w *relayWish) check() error {
 		return usagef("--window is %d, want 1 to 100000", c.Window)
 	case c.MaxUnpublished < 2000:
 		return usagef("--max-unpublished is %d, want at least 2000", c.MaxUnpublished)
-	case c.Lease < time.Second:
+	case c.Lease != 0 && c.Lease < time.Second:
 		return usagef("--lease is %s, want at least 1s", c.Lease)
 	case c.IdlePoll < time.Millisecond:
 		return usagef("--idle-poll is %s, want at least 1ms", c.IdlePoll)
