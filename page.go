@@ -60,6 +60,10 @@ type Page struct {
 	// were as a text, and the reason.
 	Unstorable int
 
+	// More says that the search for late events has not ended: read again at once.
+	// What it has found so far is kept.
+	More bool
+
 	// Missing is how many events were owed but are gone from the log: somebody
 	// deleted rows that were not published.
 	Missing int64

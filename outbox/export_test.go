@@ -1,6 +1,13 @@
 package outbox
 
-import "time"
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/schema"
+)
 
 // Abandon ends a term as a killed process does: nothing is recorded, the lease
 // is not given back.
@@ -14,3 +21,51 @@ func (t *Term) PruneFromStart() { t.pruned.since = time.Now().Add(-pruneAgain) }
 
 // MarkNow has the next recording of something published make a mark.
 func (t *Term) MarkNow() { t.marked = time.Time{} }
+
+// SearchAlways has each Read search for late rows first, as after a long pause.
+func (t *Term) SearchAlways() { t.searchAfter, t.searchAbove = 0, -1<<62 }
+
+// Search is a search for late rows that a test takes step by step.
+type Search struct {
+	s    *search
+	pool *pgxpool.Pool
+}
+
+// NewSearch begins the search for what became visible since the given state.
+func NewSearch(ctx context.Context, pool *pgxpool.Pool, high, floor int64, snap string, bySeq bool) (*Search, error) {
+	sql := load(schema.DefaultName)
+	row, err := oneRow[behindRow](ctx, pool, sql.behind, high, floor, snap)
+	if err != nil {
+		return nil, err
+	}
+	if row.Above = -1; bySeq {
+		row.Above = 1 << 50
+	}
+	return &Search{s: newSearch(&sql, state{high: high, floor: floor, snap: snap}, row), pool: pool}, nil
+}
+
+// Step looks at the given share of what is left, and reports whether there is more.
+func (s *Search) Step(ctx context.Context, share float64) (more bool, err error) {
+	if s.s.done() {
+		return false, nil
+	}
+	width := int64(share*float64(s.s.end-s.s.at)) + 1
+	if s.s.bySeq {
+		width *= searchRatio
+	}
+	err = s.s.step(ctx, s.pool, width)
+	return !s.s.done(), err
+}
+
+// Now returns the snapshot up to which it searches, and Late what it has found.
+func (s *Search) Now() string  { return s.s.now }
+func (s *Search) Late() string { return s.s.late.String() }
+
+// SearchFor has each Read search for so long, in steps of the given width.
+func (t *Term) SearchFor(d time.Duration, width int64) {
+	t.searchTime = d
+	t.stride.n.Store(width)
+}
+
+// SearchWidth returns how wide the next step of a search is.
+func (l *Log) SearchWidth() int64 { return l.stride.get() }

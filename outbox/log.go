@@ -39,6 +39,7 @@ type Log struct {
 	schema string
 	sql    statements
 	err    error // what is wrong with the schema's name
+	stride stride
 }
 
 // NewLog returns the log in the schema postroom of pool's database. It does no
@@ -106,7 +107,10 @@ func (l *Log) lead(ctx context.Context, owner string, lease time.Duration) (*Ter
 	if err != nil {
 		return nil, err
 	}
-	term := &Term{sql: l.sql, pool: l.pool, writer: both.writer, reader: both.reader, lease: lease, roundTrip: both.roundTrip}
+	term := &Term{
+		sql: l.sql, pool: l.pool, writer: both.writer, reader: both.reader, lease: lease, roundTrip: both.roundTrip,
+		stride: &l.stride, searchAbove: searchAbove, searchAfter: searchAfter, searchTime: searchTime,
+	}
 	row, err := l.take(ctx, term, owner)
 	if err != nil {
 		return nil, errors.Join(err, term.close())

@@ -109,7 +109,9 @@ func (l *Log) Marks(ctx context.Context, stream string) ([]postroom.Mark, error)
 type stateRow struct {
 	High, Floor   int64
 	Snap, Pending string
-	Above         int64
+	Above         int64 // the high of the mark, and so on
+	AboveFloor    int64
+	AboveSnap     *string
 	Others        string
 }
 
@@ -136,6 +138,13 @@ func (l *Log) Published(ctx context.Context, after postroom.Mark, since time.Tim
 	}
 	if r.others, err = parseSpans(r.state.Others); err != nil {
 		return nil, fmt.Errorf("outbox: read what is published: %w", err)
+	}
+	if r.state.AboveSnap != nil {
+		late, err := l.searchAll(ctx, state{high: r.state.Above, floor: r.state.AboveFloor, snap: *r.state.AboveSnap})
+		if err != nil {
+			return nil, fmt.Errorf("outbox: read what is published: %w", err)
+		}
+		r.others = r.others.union(late)
 	}
 	r.others = r.others.upTo(r.state.Above)
 	r.from = r.state.Above

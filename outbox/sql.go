@@ -39,6 +39,14 @@ var (
 	passSQL string
 	//go:embed sql/gather.sql
 	gatherSQL string
+	//go:embed sql/behind.sql
+	behindSQL string
+	//go:embed sql/search.sql
+	searchSQL string
+	//go:embed sql/late_by_xid.sql
+	lateByXIDSQL string
+	//go:embed sql/late_by_seq.sql
+	lateBySeqSQL string
 	//go:embed sql/pending.sql
 	pendingSQL string
 	//go:embed sql/record.sql
@@ -112,6 +120,8 @@ type statements struct {
 	free, confirm            string
 	lead, restored, sequence string
 	pass, gather, pending    string
+	behind, search           string
+	lateByXID, lateBySeq     string
 	record, renew, release   string
 	schedule, hold, rehold   string
 	holdBare                 string
@@ -141,6 +151,8 @@ func load(name string) statements {
 		free: schema.In(name, freeSQL), confirm: schema.In(name, confirmSQL),
 		lead: schema.In(name, leadSQL), restored: schema.In(name, restoredSQL), sequence: schema.In(name, sequenceSQL),
 		pass: schema.In(name, passSQL), gather: schema.In(name, gatherSQL), pending: schema.In(name, pendingSQL),
+		behind: schema.In(name, behindSQL), search: searchSQL,
+		lateByXID: schema.In(name, lateByXIDSQL), lateBySeq: schema.In(name, lateBySeqSQL),
 		schedule: schema.In(name, scheduleSQL), hold: schema.In(name, holdSQL), rehold: schema.In(name, reholdSQL),
 		holdBare: schema.In(name, holdBareSQL),
 		settle:   schema.In(name, settleSQL), wake: schema.In(name, wakeSQL),

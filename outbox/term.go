@@ -39,6 +39,13 @@ type Term struct {
 	high      int64         // the recorded high that the term began with
 	looked    bool          // for what is held above it; Read's
 
+	stride      *stride
+	searchAbove int64
+	searchAfter time.Duration
+	searchTime  time.Duration
+	passed      time.Time // when the last pass ended; Read's, as is search
+	search      *search   // for late rows; nil where none is under way
+
 	mu       sync.Mutex // guards what follows but recorded
 	progress *progress
 	ahead    map[int64]struct{} // held, though above the high that the term began with
@@ -116,6 +123,9 @@ func (t *Term) Confirm(ctx context.Context) error {
 // held and are due; none where there is nothing to do. Every event is returned
 // once in a term. They lie in the memory of into, which may be nil, where that is
 // large enough: what was in it is overwritten.
+//
+// Where much was committed since the last call, it looks for late events first, for a
+// second at a time: it may return none and say that there is More.
 func (t *Term) Read(ctx context.Context, limit int, into []postroom.Logged) (postroom.Page, error) {
 	page, err := t.read(ctx, limit, into)
 	if err != nil {
@@ -124,10 +134,24 @@ func (t *Term) Read(ctx context.Context, limit int, into []postroom.Logged) (pos
 	return page, nil
 }
 
-func (t *Term) read(ctx context.Context, limit int, into []postroom.Logged) (postroom.Page, error) {
+func (t *Term) read(ctx context.Context, limit int, into []postroom.Logged) (page postroom.Page, err error) {
 	if err := t.lookAhead(ctx); err != nil {
 		return postroom.Page{}, err
 	}
+	late, more, err := t.catchUp(ctx)
+	if err != nil || more {
+		return postroom.Page{More: more}, err
+	}
+	if page, err = t.readNext(ctx, limit, into); err != nil {
+		return postroom.Page{}, err
+	}
+	page.Late += int(late)
+	t.passed = time.Now()
+	return page, nil
+}
+
+// readNext reads what is owed, or makes a pass.
+func (t *Term) readNext(ctx context.Context, limit int, into []postroom.Logged) (postroom.Page, error) {
 	t.mu.Lock()
 	owed := len(t.progress.backlog) > 0
 	t.mu.Unlock()

@@ -161,6 +161,7 @@ type reader struct {
 	seen      map[string]int
 	crashes   int
 	late      int
+	search    bool // each pass follows a search for late rows
 }
 
 // lead reads for one term of so many passes, or until ctx ends. Where crash is
@@ -171,6 +172,9 @@ func (r *reader) lead(ctx context.Context, t *testing.T, passes int, crash bool)
 	term, err := r.log.Lead(background, "reader", time.Minute)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if r.search || crash && passes%2 == 0 {
+		term.SearchAlways()
 	}
 	var acked []int64
 	for pass := 0; pass < passes && ctx.Err() == nil; pass++ {
@@ -211,7 +215,7 @@ func (r *reader) lead(ctx context.Context, t *testing.T, passes int, crash bool)
 
 // torture lets producers and a reader run against each other, then compares
 // what was published with what was committed.
-func torture(t *testing.T, crash bool) {
+func torture(t *testing.T, crash, search bool) {
 	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any number will do
 	if s := os.Getenv("POSTROOM_SEED"); s != "" {
 		seed, _ = strconv.ParseUint(s, 10, 64)
@@ -231,7 +235,7 @@ func torture(t *testing.T, crash bool) {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))
 		producers.Go(func() { produce(ctx, t, pool, l, rng) })
 	}
-	r := &reader{log: outbox.NewLog(pool), seen: map[string]int{}}
+	r := &reader{log: outbox.NewLog(pool), seen: map[string]int{}, search: search}
 	rng := rand.New(rand.NewPCG(seed, 1<<32))
 	if crash {
 		for ctx.Err() == nil {
@@ -286,12 +290,17 @@ func (l *ledger) compare(t *testing.T, r *reader, crashed bool) {
 
 func TestReaderNeitherLosesNorDoubles(t *testing.T) {
 	t.Parallel()
-	torture(t, false)
+	torture(t, false, false)
+}
+
+func TestReaderThatSearchesNeitherLosesNorDoubles(t *testing.T) {
+	t.Parallel()
+	torture(t, false, true)
 }
 
 func TestReaderLosesNothingWhenItCrashes(t *testing.T) {
 	t.Parallel()
-	torture(t, true)
+	torture(t, true, false)
 }
 
 // writerElsewhere holds a writing transaction open in another database of the

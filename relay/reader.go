@@ -73,7 +73,7 @@ func (l *leader) read(ctx context.Context) error {
 		}
 		gap := pace.passed(len(page.Events), took, time.Now())
 		switch {
-		case full:
+		case full, page.More:
 			continue
 		case len(page.Events) > 0 || page.Missing > 0 || page.Scheduled > 0:
 			wait = busyPoll

@@ -12,9 +12,14 @@
 -- nothing is lost, and there are no gaps to remember. One row more than $4 says
 -- that there are more: see gather.sql.
 --
--- "seq + 0" keeps the primary key out of part 1. The planner does not know how
--- few rows the transaction ids leave, least of all in a log that one statement
--- loaded, and would read everything up to high.
+-- Part 1 must cost what is late and no more, whatever was committed since: the bounds
+-- of seq are conditions of the index (xid, seq), so that rows above high are passed over
+-- in the index and never fetched. A transaction that is still open has no visible rows,
+-- and is not looked at. The comparison of pairs, and "ORDER BY xid, seq" where sorting is
+-- off (reader.sql), leave the planner that index alone: it does not know how few rows the
+-- transaction ids leave, and the primary key would read everything up to high. Where very
+-- much was committed since the previous pass, Term.Read first runs late_by_xid.sql or
+-- late_by_seq.sql in steps.
 --
 -- What is too large for an event is not read: data is NULL then, and headers are 0. See
 -- hold.sql for what becomes of such a row.
@@ -45,13 +50,19 @@ UNION ALL
         CASE WHEN octet_length(data) <= 983040 THEN data END,
         greatest(created_at, not_before), coalesce(not_before > clock_timestamp(), false)
  FROM (
-     SELECT * FROM postroom.outbox
-     WHERE xid = ANY (ARRAY(SELECT pg_snapshot_xip($3::pg_snapshot)))
-       AND seq + 0 <= $1 AND seq + 0 > $2
+     SELECT o.*
+     FROM pg_snapshot_xip($3::pg_snapshot) AS ended (xid)
+     CROSS JOIN LATERAL (SELECT * FROM postroom.outbox o
+                         WHERE (o.xid, o.seq) > (ended.xid, $2) AND (o.xid, o.seq) <= (ended.xid, $1)
+                         ORDER BY o.xid, o.seq
+                         OFFSET 0) o
+     WHERE pg_visible_in_snapshot(ended.xid, pg_current_snapshot())
      UNION ALL
-     SELECT * FROM postroom.outbox
-     WHERE xid >= pg_snapshot_xmax($3::pg_snapshot) AND xid < pg_snapshot_xmax(pg_current_snapshot())
-       AND seq + 0 <= $1 AND seq + 0 > $2
+     (SELECT * FROM postroom.outbox
+      WHERE xid >= pg_snapshot_xmax($3::pg_snapshot) AND xid < pg_snapshot_xmax(pg_current_snapshot())
+        AND seq <= $1 AND seq > $2
+      ORDER BY xid, seq
+      OFFSET 0)
  ) late
  ORDER BY seq
  LIMIT $4::bigint + 1)

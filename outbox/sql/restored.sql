@@ -9,16 +9,31 @@
 -- that.
 --
 -- Locks   the one row of relay.
--- Index   none: reads the log once, after a restore.
+-- Index   outbox_xid_seq (xid, seq), outbox_pkey (seq). It may pass over the entries of all
+--         rows, once after a restore; of the rows it fetches those that it is looking for.
 -- Called  by Log.Lead.
 UPDATE postroom.relay AS r
 SET pending = r.pending + coalesce((
-        SELECT range_agg(int8range(o.seq, o.seq, '[]'))
-        FROM postroom.outbox o
-        WHERE o.seq <= r.high AND o.seq > r.floor
-          AND NOT pg_visible_in_snapshot(o.xid, r.snap)), '{}'),
-    floor = greatest(r.high, (SELECT max(o.seq) FROM postroom.outbox o
-                              WHERE o.seq > r.high AND NOT pg_visible_in_snapshot(o.xid, pg_current_snapshot()))),
+        SELECT range_agg(int8range(late.seq, late.seq, '[]'))
+        FROM (
+            SELECT o.seq
+            FROM pg_snapshot_xip(r.snap) AS ended (xid)
+            CROSS JOIN LATERAL (SELECT seq FROM postroom.outbox o
+                                WHERE (o.xid, o.seq) > (ended.xid, r.floor) AND (o.xid, o.seq) <= (ended.xid, r.high)
+                                ORDER BY o.xid, o.seq
+                                OFFSET 0) o
+            UNION ALL
+            (SELECT seq FROM postroom.outbox
+             WHERE xid >= pg_snapshot_xmax(r.snap) AND seq <= r.high AND seq > r.floor
+             ORDER BY xid, seq
+             OFFSET 0)
+        ) late), '{}'),
+    floor = greatest(r.high, (
+        SELECT o.seq FROM postroom.outbox o
+        WHERE o.seq > r.high AND NOT pg_visible_in_snapshot(o.xid, pg_current_snapshot())
+          AND EXISTS (SELECT FROM postroom.outbox WHERE xid >= pg_snapshot_xmin(pg_current_snapshot())) -- or none is
+        ORDER BY o.seq DESC
+        LIMIT 1)),
     snap = pg_current_snapshot(),
     cluster = (SELECT system_identifier FROM pg_control_system())
 WHERE r.epoch = $1

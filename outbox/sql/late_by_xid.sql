@@ -1,0 +1,30 @@
+-- One step of the search for rows that became visible between two snapshots, by the ids
+-- of their transactions: as ranges of seq.
+--
+-- $1 high   $2 floor   $3 snap, as in pass.sql   $4 the later snapshot   $5 the first
+-- transaction id of the step   $6 the first behind it
+--
+-- The step that begins at the end of $3 also looks at the transactions that were open
+-- then. A row above high costs an entry of the index, which is read and passed over.
+--
+-- Locks   none.
+-- Index   outbox_xid_seq (xid, seq).
+-- Called  by Term.Read and Log.Published, where much was committed and there is much up to high.
+SELECT coalesce(range_agg(int8range(seq, seq, '[]')), '{}')::text
+FROM (
+    SELECT o.seq
+    FROM pg_snapshot_xip($3::pg_snapshot) AS ended (xid)
+    CROSS JOIN LATERAL (SELECT seq FROM postroom.outbox o
+                        WHERE (o.xid, o.seq) > (ended.xid, $2::bigint) AND (o.xid, o.seq) <= (ended.xid, $1::bigint)
+                        ORDER BY o.xid, o.seq
+                        OFFSET 0) o
+    WHERE $5::bigint = pg_snapshot_xmax($3::pg_snapshot)::text::bigint
+      AND pg_visible_in_snapshot(ended.xid, $4::pg_snapshot)
+    UNION ALL
+    SELECT o.seq
+    FROM (SELECT xid, seq FROM postroom.outbox
+          WHERE xid >= $5::bigint::text::xid8 AND xid < $6::bigint::text::xid8 AND seq <= $1::bigint AND seq > $2::bigint
+          ORDER BY xid, seq
+          OFFSET 0) o
+    WHERE pg_visible_in_snapshot(o.xid, $4::pg_snapshot)
+) late;
