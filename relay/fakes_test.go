@@ -33,6 +33,9 @@ type fakeSource struct {
 	roundTrip time.Duration
 	takes     time.Duration // Lead
 	readErr   error
+
+	slow      time.Duration // how long Read takes
+	searching int           // so many calls of Read find nothing, and say that there is more
 }
 
 func newFakeSource(events ...postroom.Logged) *fakeSource {
@@ -114,9 +117,23 @@ func (t *fakeTerm) Renew(ctx context.Context, lease time.Duration) error {
 	return nil
 }
 
-func (t *fakeTerm) Read(_ context.Context, limit int, into []postroom.Logged) (postroom.Page, error) {
+func (t *fakeTerm) Read(ctx context.Context, limit int, into []postroom.Logged) (postroom.Page, error) {
+	t.source.mu.Lock()
+	slow := t.source.slow
+	t.source.mu.Unlock()
+	if slow > 0 {
+		select {
+		case <-time.After(slow):
+		case <-ctx.Done():
+			return postroom.Page{}, ctx.Err()
+		}
+	}
 	t.source.mu.Lock()
 	defer t.source.mu.Unlock()
+	if t.source.searching > 0 {
+		t.source.searching--
+		return postroom.Page{More: true}, nil
+	}
 	n := min(limit, len(t.unread))
 	page := append(into[:0], t.unread[:n]...)
 	t.unread = t.unread[n:]

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// A pass that takes longer has lost its connection. The first one after a long
-	// outage looks at every event since.
+	// A read that takes longer has lost its connection, or needs longer than the others
+	// have: see allowance.
 	readTimeout = time.Minute
 
 	// After a pass with news the next comes this soon; each empty one after it
@@ -92,12 +92,13 @@ func (l *leader) read(ctx context.Context) error {
 	}
 }
 
-// readPage reads a page, in bounded time: a connection whose other end vanished
-// would otherwise keep a silent leader in office.
+// readPage reads a page, in bounded time.
 func (l *leader) readPage(ctx context.Context, limit int, into []postroom.Logged) (postroom.Page, error) {
-	attempt, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	page, err := l.term.Read(attempt, limit, into)
+	var page postroom.Page
+	err := l.relay.allowed.page.bound(ctx, func(ctx context.Context) (err error) {
+		page, err = l.term.Read(ctx, limit, into)
+		return err
+	})
 	if err != nil {
 		return page, err
 	}
@@ -131,10 +132,11 @@ func (l *leader) hand(ctx context.Context, events []postroom.Logged) bool {
 // readKeys tells conduct which keys have events in held.
 func (l *leader) readKeys(ctx context.Context) error {
 	p := page{asked: true, recorded: l.recorded.Load()} // before it asks: what is recorded later may be missing
-	attempt, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	var err error
-	if p.keys, err = l.term.HeldKeys(attempt); err != nil {
+	err := l.relay.allowed.keys.bound(ctx, func(ctx context.Context) (err error) {
+		p.keys, err = l.term.HeldKeys(ctx)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	select {

@@ -173,6 +173,8 @@ type Relay struct {
 	running atomic.Bool
 	vitals  vitals
 
+	allowed struct{ page, keys, rewind allowance }
+
 	catalog   Catalog   // nil where the source is none
 	measurer  Measurer  // likewise
 	chronicle Chronicle // likewise

@@ -105,9 +105,11 @@ func (l *leader) readRewound(ctx context.Context, r *rewinder) error {
 		return nil
 	}
 	r.looked = now
-	attempt, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	page, err := l.term.Rewound(attempt, limit)
+	var page postroom.Rewound
+	err := l.relay.allowed.rewind.bound(ctx, func(ctx context.Context) (err error) {
+		page, err = l.term.Rewound(ctx, limit)
+		return err
+	})
 	if err != nil {
 		return err
 	}
