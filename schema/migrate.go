@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -57,6 +58,8 @@ type Migration struct {
 	Name      string    // as in the file's name, for instance "straight_path"
 	SQL       string    // against the schema that was asked for
 	AppliedAt time.Time // zero where it is not applied
+
+	source string // the text of the file
 }
 
 // Migrations returns all steps, for the schema of the given name (empty means
@@ -81,31 +84,52 @@ func Migrations(name string) ([]Migration, error) {
 		if err != nil || version != i+1 {
 			return nil, fmt.Errorf("schema: migration %s is not number %d", path.Base(p), i+1)
 		}
-		steps = append(steps, Migration{Version: version, Name: title, SQL: In(name, string(text))})
+		steps = append(steps, Migration{Version: version, Name: title, SQL: In(name, string(text)), source: string(text)})
 	}
 	return steps, nil
 }
 
+// Migrator brings a schema to the newest version. The zero value is ready to use.
+type Migrator struct {
+	// Schema is the name of the schema. Empty means [DefaultName].
+	Schema string
+
+	// Waiting is called each time a migration could not have a lock and will try again,
+	// in the goroutine of Migrate, which waits for it. Nil: nobody is told.
+	Waiting func(Wait)
+}
+
 // Migrate brings the schema of the given name (empty means [DefaultName]) to
-// the newest version and returns the steps it applied, none where it is there
-// already.
+// the newest version, as [Migrator.Migrate] does.
+func Migrate(ctx context.Context, db DB, name string) ([]Migration, error) {
+	return Migrator{Schema: name}.Migrate(ctx, db)
+}
+
+// Migrate brings the schema to the newest version and returns the steps it applied,
+// none where it is there already.
 //
 // Each step is one transaction, together with the row that records it. Any
 // number of processes may call Migrate at once: they take turns under a
 // transaction-level advisory lock, which works behind connection poolers, where
 // the usual session-level one does not.
-func Migrate(ctx context.Context, db DB, name string) ([]Migration, error) {
-	steps, err := Migrations(name)
+//
+// A step takes its locks first, and waits for them for less than two seconds: producers
+// and handlers wait behind it. Where it cannot have them (somebody dumps the database, or
+// left a transaction open) it lets everybody pass, and tries again after a pause, until
+// ctx ends; then it returns a [*BlockedError]. With a pgx.Tx for db, the locks of the
+// steps before are held meanwhile.
+func (m Migrator) Migrate(ctx context.Context, db DB) ([]Migration, error) {
+	steps, err := Migrations(m.Schema)
 	if err != nil {
 		return nil, err
 	}
-	name, err = Name(name)
+	name, err := Name(m.Schema)
 	if err != nil {
 		return nil, fmt.Errorf("schema: %w", err)
 	}
 	var applied []Migration
 	for {
-		step, err := migrateOne(ctx, db, name, steps)
+		step, err := m.migrateNext(ctx, db, name, steps)
 		if err != nil {
 			return applied, fmt.Errorf("schema: %w", err)
 		}
@@ -116,29 +140,93 @@ func Migrate(ctx context.Context, db DB, name string) ([]Migration, error) {
 	}
 }
 
-// migrateOne applies the first step that is missing, and returns nil where
-// none is.
-func migrateOne(ctx context.Context, db DB, name string, steps []Migration) (*Migration, error) {
-	var step *Migration
-	err := beginCommitted(ctx, db, func(tx pgx.Tx) error {
+// migrateNext applies the first step that is missing, as soon as it can have its locks,
+// and returns nil where none is.
+func (m Migrator) migrateNext(ctx context.Context, db DB, name string, steps []Migration) (*Migration, error) {
+	var wait *Wait
+	var front string // the table to lock first: for it the last attempt did not wait long enough
+	for attempt := 1; ; attempt++ {
+		step, applied, err := migrateOne(ctx, db, name, steps, front)
+		if err == nil {
+			if applied {
+				return step, nil
+			}
+			return nil, nil
+		}
+		if wait != nil && ctx.Err() != nil {
+			return nil, &BlockedError{Wait: *wait, Err: ctx.Err()}
+		}
+		if step == nil || !isBlocked(err) {
+			return nil, err
+		}
+		if locked := (*lockedError)(nil); errors.As(err, &locked) {
+			front = locked.table
+		}
+		wait = &Wait{Migration: *step, Attempt: attempt, Pause: pauseAfter(attempt)}
+		if wait.Blockers, err = blockers(ctx, db, name); err != nil && ctx.Err() == nil {
+			return nil, err
+		}
+		if m.Waiting != nil {
+			m.Waiting(*wait)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, &BlockedError{Wait: *wait, Err: ctx.Err()}
+		case <-time.After(wait.Pause):
+		}
+	}
+}
+
+// migrateOne applies the first step that is missing. It returns that step, also where it
+// could not be applied, and nil where none is missing.
+func migrateOne(ctx context.Context, db DB, name string, steps []Migration, front string) (step *Migration, applied bool, err error) {
+	if len(steps) > 0 {
+		step = &steps[0] // while the version is not known: the wait for those who migrate too
+	}
+	err = beginCommitted(ctx, db, func(tx pgx.Tx) error {
+		var before string
+		if err := tx.QueryRow(ctx, "SELECT current_setting('lock_timeout')").Scan(&before); err != nil {
+			return fmt.Errorf("read lock_timeout: %w", err)
+		}
+		if err := setLockTimeout(ctx, tx, turn); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(ctx, In(name, versionSQL)); err != nil {
 			return fmt.Errorf("create version table: %w", err)
 		}
 		version, _, err := current(ctx, tx, name)
-		if err != nil || version >= len(steps) {
+		if err != nil {
 			return err
 		}
-		next := steps[version]
-		if _, err := tx.Exec(ctx, next.SQL); err != nil {
-			return fmt.Errorf("apply migration %d %s: %w", next.Version, next.Name, err)
+		if step = nil; version < len(steps) {
+			step = &steps[version]
+			if err := step.apply(ctx, tx, name, front); err != nil {
+				return err
+			}
 		}
-		if _, err := tx.Exec(ctx, In(name, recordSQL), next.Version, next.Name, servesFrom); err != nil {
-			return fmt.Errorf("record migration %d: %w", next.Version, err)
-		}
-		step = &next
-		return nil
+		_, err = tx.Exec(ctx, "SELECT set_config('lock_timeout', $1, true)", before) // a caller's transaction goes on
+		return err
 	})
-	return step, err
+	return step, err == nil && step != nil, err
+}
+
+// apply takes the locks, that of the given table first, and applies the step.
+func (m *Migration) apply(ctx context.Context, tx pgx.Tx, name, front string) error {
+	locks := locksOf(m.source)
+	if i := slices.IndexFunc(locks, func(l lock) bool { return l.table == front }); i > 0 {
+		first := locks[i]
+		locks = slices.Insert(slices.Delete(locks, i, i+1), 0, first)
+	}
+	if err := takeLocks(ctx, tx, name, locks); err != nil {
+		return fmt.Errorf("lock tables for migration %d %s: %w", m.Version, m.Name, err)
+	}
+	if _, err := tx.Exec(ctx, m.SQL); err != nil {
+		return fmt.Errorf("apply migration %d %s: %w", m.Version, m.Name, err)
+	}
+	if _, err := tx.Exec(ctx, In(name, recordSQL), m.Version, m.Name, servesFrom); err != nil {
+		return fmt.Errorf("record migration %d: %w", m.Version, err)
+	}
+	return nil
 }
 
 // beginCommitted runs f in a transaction that is read committed whatever the

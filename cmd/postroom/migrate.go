@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -24,20 +25,30 @@ number of processes may run 'migrate up' at once; each step is applied once.`
 
 func newMigrateUp(db *database) *cobra.Command {
 	var asJSON bool
+	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Apply the migrations that are missing",
 		Long: `Apply the migrations that are missing, each in a transaction of its own.
 
 The role needs CREATE on the database, or a schema that belongs to it. A
-superuser is not needed.`,
+superuser is not needed.
+
+A migration waits for its locks for less than two seconds, because producers wait
+behind it. If a dump or an open transaction is in the way, the command says so on
+standard error, lets everybody pass, and tries again until --timeout ends it. Then
+the migration is not applied, and the command can be run again.`,
 		Example: `  postroom migrate up --database-url postgres://localhost/shop
   POSTROOM_DATABASE_URL=postgres://localhost/shop postroom migrate up
-  postroom migrate up --schema shop_events`,
+  postroom migrate up --schema shop_events
+  postroom migrate up --timeout 10m`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if timeout < 0 {
+				return usagef("--timeout is %s, want 0 for none, or more", timeout)
+			}
 			return db.with(cmd.Context(), func(conn *pgx.Conn, name string) error {
-				applied, err := schema.Migrate(cmd.Context(), conn, name)
+				applied, err := migrate(cmd, conn, name, timeout)
 				err = errors.Join(err, printApplied(cmd, asJSON, applied))
 				if err == nil {
 					err = schema.Require(cmd.Context(), conn, name) // newer than this program?
@@ -51,7 +62,22 @@ superuser is not needed.`,
 	}
 	db.addURLFlag(cmd)
 	addJSON(cmd, &asJSON)
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait for locks and for others who migrate; 0: as long as it takes")
 	return cmd
+}
+
+// migrate applies the migrations that are missing, and says who is in the way.
+func migrate(cmd *cobra.Command, conn *pgx.Conn, name string, timeout time.Duration) ([]schema.Migration, error) {
+	ctx := cmd.Context()
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	m := schema.Migrator{Schema: name, Waiting: func(w schema.Wait) {
+		_ = printLine(cmd.ErrOrStderr(), "%s; tries again in %s", w, w.Pause.Round(100*time.Millisecond)) // whoever reads it is gone
+	}}
+	return m.Migrate(ctx, conn)
 }
 
 func printApplied(cmd *cobra.Command, asJSON bool, applied []schema.Migration) error {

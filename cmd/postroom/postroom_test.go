@@ -110,6 +110,36 @@ func TestMigrateJSON(t *testing.T) {
 	}
 }
 
+// A migration that cannot have its locks says who is in the way, and not what that does;
+// --timeout ends it, and the next run goes through.
+func TestMigrateSaysWhoIsInTheWay(t *testing.T) {
+	t.Parallel()
+	pool := devtest.EmptyPool(t)
+	env := inDatabase(pool)
+	script, err := schema.Print("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script, _, _ = strings.Cut(script, "\n-- Migration 2:")
+	if _, err := pool.Exec(t.Context(), script+"\nCOMMIT"); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	if _, err := conn.Exec(t.Context(), "SET application_name = 'report'; BEGIN; SELECT count(*), 'secret' FROM postroom.outbox"); err != nil {
+		t.Fatal(err)
+	}
+	r := postroom(t, env, "migrate", "up", "--timeout", "8s").want(t, exitFailed).
+		says(t, "migration 2 write waits for a lock behind pid ", "(report)", "idle in transaction", "tries again in", "was not applied")
+	if strings.Contains(r.errors, "secret") {
+		t.Errorf("the statement of another session is shown: %s", r.errors)
+	}
+	postroom(t, env, "migrate", "up", "--timeout", "-1s").want(t, exitUsage).says(t, "--timeout")
+}
+
 func TestMigrateTwoSchemas(t *testing.T) {
 	t.Parallel()
 	pool := devtest.EmptyPool(t)
