@@ -159,7 +159,8 @@ func locksOf(sql string) []lock {
 
 // lockedError says which lock could not be had.
 type lockedError struct {
-	table string // empty: one that no statement of locksOf takes
+	table string
+	asked time.Time // when it was asked for: who is in the way was there before
 	err   error
 }
 
@@ -182,8 +183,9 @@ func takeLocks(ctx context.Context, tx pgx.Tx, name string, locks []lock) error 
 		if !exists {
 			continue
 		}
+		asked := time.Now()
 		if _, err := tx.Exec(ctx, fmt.Sprintf("LOCK TABLE %q.%q IN %s MODE", name, l.table, l.mode)); err != nil {
-			return &lockedError{table: l.table, err: err}
+			return &lockedError{table: l.table, asked: asked, err: err}
 		}
 		within = min(laterLock, max(allLocks-time.Since(began), 10*time.Millisecond))
 	}
@@ -214,11 +216,12 @@ type blockerRow struct {
 	Tables                   []string
 }
 
-// blockers returns who may be in the way.
-func blockers(ctx context.Context, db DB, name string) ([]Blocker, error) {
+// blockers returns who may be in the way, and was there so long ago: later ones waited
+// behind the migration.
+func blockers(ctx context.Context, db DB, name string, ago time.Duration) ([]Blocker, error) {
 	var found []blockerRow
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) (err error) {
-		rows, _ := tx.Query(ctx, In(name, blockersSQL), allLocks/2) // CollectRows reports the error
+		rows, _ := tx.Query(ctx, In(name, blockersSQL), ago) // CollectRows reports the error
 		found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[blockerRow])
 		return err
 	})

@@ -159,11 +159,12 @@ func (m Migrator) migrateNext(ctx context.Context, db DB, name string, steps []M
 		if step == nil || !isBlocked(err) {
 			return nil, err
 		}
+		ago := laterLock
 		if locked := (*lockedError)(nil); errors.As(err, &locked) {
-			front = locked.table
+			front, ago = locked.table, time.Since(locked.asked)
 		}
 		wait = &Wait{Migration: *step, Attempt: attempt, Pause: pauseAfter(attempt)}
-		if wait.Blockers, err = blockers(ctx, db, name); err != nil && ctx.Err() == nil {
+		if wait.Blockers, err = blockers(ctx, db, name, ago); err != nil && ctx.Err() == nil {
 			return nil, err
 		}
 		if m.Waiting != nil {
