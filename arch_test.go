@@ -30,6 +30,9 @@ const (
 	guardPath     = module + "/internal/guard"
 	identityPath  = module + "/internal/identity"
 	sessionPath   = module + "/internal/session"
+	remedyPath    = module + "/internal/remedy"
+	jsremedyPath  = module + "/internal/jsremedy"
+	repeatPath    = module + "/internal/repeat"
 
 	pgxPath        = "github.com/jackc/pgx/v5"
 	pgxAllPath     = pgxPath + "/..."
@@ -54,22 +57,25 @@ var layers = []struct {
 	why string
 }{
 	{".", []string{guardPath, pgxPath, uuidPath}, "it is the vocabulary, which everybody imports: what it needs, everybody needs"},
-	{"schema", []string{rootPath, pgxAllPath}, "it creates tables, and knows nothing of who uses them"},
-	{"outbox", []string{rootPath, schemaPath, causePath, pgxAllPath, otelPath, uuidPath}, "it writes and reads the log; brokers are the relay's business"},
-	{"relay", []string{rootPath, wirePath, wildcardPath, telemetryPath, guardPath, natsPath, otelPath, uuidPath}, "it moves events between two ports that it declares itself, and knows no database"},
-	{"inbox", []string{rootPath, schemaPath, wirePath, wildcardPath, identityPath, telemetryPath, causePath, guardPath, pgxAllPath, natsPath, otelPath, uuidPath}, "it joins a broker and a database, and nothing else"},
-	{"deadletter", []string{rootPath, schemaPath, pgxAllPath}, "it is SQL on what is held; who holds, runs and publishes is others' business"},
-	{"inspect", []string{rootPath, schemaPath, wirePath, wildcardPath, identityPath, pgxAllPath, natsPath, uuidPath}, "it looks at what the others leave in the database and the broker, and runs nothing"},
+	{"schema", []string{rootPath, remedyPath, pgxAllPath}, "it creates tables, and knows nothing of who uses them"},
+	{"outbox", []string{rootPath, schemaPath, causePath, remedyPath, pgxAllPath, otelPath, uuidPath}, "it writes and reads the log; brokers are the relay's business"},
+	{"relay", []string{rootPath, wirePath, wildcardPath, telemetryPath, guardPath, jsremedyPath, repeatPath, natsPath, otelPath, uuidPath}, "it moves events between two ports that it declares itself, and knows no database"},
+	{"inbox", []string{rootPath, schemaPath, wirePath, wildcardPath, identityPath, telemetryPath, causePath, guardPath, remedyPath, jsremedyPath, repeatPath, pgxAllPath, natsPath, otelPath, uuidPath}, "it joins a broker and a database, and nothing else"},
+	{"deadletter", []string{rootPath, schemaPath, remedyPath, pgxAllPath}, "it is SQL on what is held; who holds, runs and publishes is others' business"},
+	{"inspect", []string{rootPath, schemaPath, wirePath, wildcardPath, identityPath, remedyPath, jsremedyPath, pgxAllPath, natsPath, uuidPath}, "it looks at what the others leave in the database and the broker, and runs nothing"},
 	{"outbound", []string{rootPath, telemetryPath, guardPath, breakerPath, otelPath}, "it calls other systems over HTTP, and keeps nothing: no database, no broker, no handler"},
-	{"idempotency", []string{rootPath, schemaPath, telemetryPath, guardPath, sessionPath, pgxAllPath, otelPath, uuidPath, fieldsPath}, "it keeps answers in a database; who calls vendors, and what events say, is others' business"},
+	{"idempotency", []string{rootPath, schemaPath, telemetryPath, guardPath, sessionPath, remedyPath, pgxAllPath, otelPath, uuidPath, fieldsPath}, "it keeps answers in a database; who calls vendors, and what events say, is others' business"},
 	{"idempotency/conformance", nil, "it is run against endpoints of others, over HTTP"},
 	{"internal/identity", nil, "it is about names alone"},
 	{"internal/session", []string{pgxAllPath}, "it is about one connection, whoever used it"},
-	{"doctor", []string{rootPath, schemaPath, module + "/relay", module + "/inbox", wirePath, wildcardPath, identityPath, pgxAllPath, natsPath}, "it looks at what the parts left, with their own eyes, and changes nothing"},
+	{"doctor", []string{rootPath, schemaPath, module + "/relay", module + "/inbox", wirePath, wildcardPath, identityPath, remedyPath, jsremedyPath, pgxAllPath, natsPath}, "it looks at what the parts left, with their own eyes, and changes nothing"},
 	{"internal/wire", []string{rootPath}, "it is a format: events in, headers out"},
 	{"internal/wildcard", nil, "it is about texts alone"},
 	{"internal/cause", nil, "it is about texts alone"},
 	{"internal/guard", nil, "it is what stands between users' code and all others: these must be able to import it"},
+	{"internal/remedy", []string{pgxAllPath}, "it knows errors of the database, and nothing of who got them"},
+	{"internal/jsremedy", []string{natsPath}, "it knows errors of the broker, and nothing of who got them"},
+	{"internal/repeat", nil, "it is about log lines alone"},
 	{"internal/narrate", []string{"golang.org/x/term"}, "it tells what examples do, and knows nothing of it"},
 	{"internal/telemetry", []string{otelPath}, "it is the OpenTelemetry API, made shorter"},
 	{"internal/natsd", []string{natsServerPath}, "it is a server, of whichever version"},

@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -96,7 +97,13 @@ func (s *Store) Check(ctx context.Context) error {
 	if s.err != nil {
 		return s.err
 	}
-	return schema.Require(ctx, s.db, s.name)
+	return s.advise(schema.Require(ctx, s.db, s.name))
+}
+
+// advise returns an error of the database with what to do about it, so that an operator
+// can work.
+func (s *Store) advise(err error) error {
+	return remedy.Explain(err, remedy.Use{Grant: "operator", Schema: s.name, DB: s.db})
 }
 
 // By says who does something, and why. It is kept with what was done.

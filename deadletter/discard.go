@@ -29,7 +29,7 @@ func (s *Store) Discard(ctx context.Context, f Filter, limit int, by By, progres
 	}
 	n, err := s.bulk(ctx, s.sql.find, f, limit, by, progress, s.discard)
 	if err != nil {
-		return n, fmt.Errorf("deadletter: discard: %w", err)
+		return n, fmt.Errorf("deadletter: discard: %w", s.advise(err))
 	}
 	return n, nil
 }
@@ -41,7 +41,7 @@ func (s *Store) Reopen(ctx context.Context, f Filter, limit int, by By, progress
 	f.Discarded = true
 	n, err := s.bulk(ctx, s.sql.findDiscarded, f, limit, by, progress, s.reopen)
 	if err != nil {
-		return n, fmt.Errorf("deadletter: reopen: %w", err)
+		return n, fmt.Errorf("deadletter: reopen: %w", s.advise(err))
 	}
 	return n, nil
 }

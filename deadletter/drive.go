@@ -34,7 +34,7 @@ func (s *Store) Drive(ctx context.Context, id int64, progress func(Job)) (Job, e
 	for {
 		moved, err := s.step(ctx, id)
 		if err != nil {
-			return Job{}, fmt.Errorf("deadletter: drive replay %d: %w", id, err)
+			return Job{}, fmt.Errorf("deadletter: drive replay %d: %w", id, s.advise(err))
 		}
 		job, err := s.Job(ctx, id)
 		if err != nil {
@@ -84,7 +84,7 @@ func (s *Store) Cancel(ctx context.Context, id int64, by By) (Job, error) {
 		return s.note(ctx, tx, j)
 	})
 	if err != nil {
-		return Job{}, fmt.Errorf("deadletter: cancel replay %d: %w", id, err)
+		return Job{}, fmt.Errorf("deadletter: cancel replay %d: %w", id, s.advise(err))
 	}
 	return s.Job(ctx, id)
 }
@@ -127,7 +127,7 @@ func (s *Store) Resume(ctx context.Context, id int64, by By) (Job, error) {
 		return s.note(ctx, tx, j)
 	})
 	if err != nil {
-		return Job{}, fmt.Errorf("deadletter: resume replay %d: %w", id, err)
+		return Job{}, fmt.Errorf("deadletter: resume replay %d: %w", id, s.advise(err))
 	}
 	return s.Job(ctx, id)
 }

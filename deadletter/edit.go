@@ -75,7 +75,7 @@ func (s *Store) Edit(ctx context.Context, id int64, c Change, by By) (Edited, er
 		return nil
 	})
 	if err != nil {
-		return Edited{}, fmt.Errorf("deadletter: edit event %d: %w", id, err)
+		return Edited{}, fmt.Errorf("deadletter: edit event %d: %w", id, s.advise(err))
 	}
 	return result, nil
 }
@@ -168,7 +168,7 @@ func (s *Store) Resolve(ctx context.Context, id int64, step string, happened boo
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("deadletter: resolve a step of event %d: %w", id, err)
+		return fmt.Errorf("deadletter: resolve a step of event %d: %w", id, s.advise(err))
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ func (s *Store) Export(ctx context.Context, f Filter, w io.Writer, progress func
 	}
 	n, _, err := s.export(ctx, s.db, f, w, progress)
 	if err != nil {
-		return n, fmt.Errorf("deadletter: export: %w", err)
+		return n, fmt.Errorf("deadletter: export: %w", s.advise(err))
 	}
 	return n, nil
 }
@@ -145,7 +145,7 @@ func (s *Store) Purge(ctx context.Context, before time.Time, w io.Writer, by By,
 		err = fmt.Errorf("%w: %w", ErrUnsure, err)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("deadletter: purge: %w", err)
+		return 0, fmt.Errorf("deadletter: purge: %w", s.advise(err))
 	}
 	return n, nil
 }

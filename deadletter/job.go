@@ -137,7 +137,7 @@ func (s *Store) Replay(ctx context.Context, f Filter, o Options, by By) (Job, er
 		return err
 	})
 	if err != nil {
-		return Job{}, fmt.Errorf("deadletter: replay: %w", err)
+		return Job{}, fmt.Errorf("deadletter: replay: %w", s.advise(err))
 	}
 	return s.Job(ctx, id)
 }
@@ -220,7 +220,7 @@ func (s *Store) jobs(ctx context.Context, id *int64, limit int, behind *int64, r
 		return j, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("deadletter: read replays: %w", err)
+		return nil, fmt.Errorf("deadletter: read replays: %w", s.advise(err))
 	}
 	return jobs, nil
 }

@@ -110,7 +110,7 @@ func (s *Store) List(ctx context.Context, f Filter, p Page) ([]Letter, Cursor, e
 		return l, err
 	})
 	if err != nil {
-		return nil, Cursor{}, fmt.Errorf("deadletter: list: %w", err)
+		return nil, Cursor{}, fmt.Errorf("deadletter: list: %w", s.advise(err))
 	}
 	if len(letters) <= limit {
 		return letters, Cursor{}, nil
@@ -137,7 +137,7 @@ func (s *Store) Count(ctx context.Context, f Filter) (n int64, err error) {
 		sql = s.sql.countDiscarded
 	}
 	if err := s.db.QueryRow(ctx, sql, f.arguments()...).Scan(&n); err != nil {
-		return 0, fmt.Errorf("deadletter: count: %w", err)
+		return 0, fmt.Errorf("deadletter: count: %w", s.advise(err))
 	}
 	return n, nil
 }
@@ -176,7 +176,7 @@ func (s *Store) Groups(ctx context.Context, f Filter) (groups []Group, all int, 
 		return g, err
 	})
 	if err != nil {
-		return nil, 0, fmt.Errorf("deadletter: groups: %w", err)
+		return nil, 0, fmt.Errorf("deadletter: groups: %w", s.advise(err))
 	}
 	return groups, all, nil
 }

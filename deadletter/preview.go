@@ -38,7 +38,7 @@ func (s *Store) Preview(ctx context.Context, f Filter, o Options) ([]Forecast, e
 	rows, _ := s.db.Query(ctx, s.sql.preview, f.arguments(limit)...) // CollectRows reports the error
 	forecasts, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Forecast])
 	if err != nil {
-		return nil, fmt.Errorf("deadletter: preview: %w", err)
+		return nil, fmt.Errorf("deadletter: preview: %w", s.advise(err))
 	}
 	return forecasts, nil
 }
@@ -111,7 +111,7 @@ func (s *Store) Try(ctx context.Context, f Filter, o Options, each int, wait tim
 		asked[id] = byHeld[of]
 		return nil
 	}); err != nil {
-		return nil, fmt.Errorf("deadletter: ask for dry runs: %w", err)
+		return nil, fmt.Errorf("deadletter: ask for dry runs: %w", s.advise(err))
 	}
 	defer func() { err = errors.Join(err, s.forget(ctx, asked)) }()
 	waiting, cancel := context.WithTimeout(ctx, wait)
@@ -132,7 +132,7 @@ func (s *Store) sample(ctx context.Context, f Filter, o Options, each int) ([]Tr
 		return t, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("deadletter: choose events to try: %w", err)
+		return nil, fmt.Errorf("deadletter: choose events to try: %w", s.advise(err))
 	}
 	return trials, nil
 }
@@ -181,7 +181,7 @@ func (s *Store) answers(ctx context.Context, ids []int64, asked map[int64]*Trial
 		return nil
 	})
 	if err != nil {
-		return open, fmt.Errorf("deadletter: read dry runs: %w", err)
+		return open, fmt.Errorf("deadletter: read dry runs: %w", s.advise(err))
 	}
 	for _, t := range external {
 		w, err := s.whole(ctx, t.ID)
@@ -189,7 +189,7 @@ func (s *Store) answers(ctx context.Context, ids []int64, asked map[int64]*Trial
 			t.Steps, err = s.steps(ctx, w.Handler, w.DedupeKey)
 		}
 		if err != nil && !errors.Is(err, ErrNotFound) {
-			return open, fmt.Errorf("deadletter: %w", err)
+			return open, fmt.Errorf("deadletter: %w", s.advise(err))
 		}
 	}
 	return open, nil
@@ -204,7 +204,7 @@ func (s *Store) forget(ctx context.Context, asked map[int64]*Trial) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if _, err := s.db.Exec(ctx, s.sql.trialForget, ids); err != nil {
-		return fmt.Errorf("deadletter: remove dry runs: %w", err)
+		return fmt.Errorf("deadletter: remove dry runs: %w", s.advise(err))
 	}
 	return nil
 }

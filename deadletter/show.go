@@ -92,7 +92,7 @@ func (s *Store) Show(ctx context.Context, id int64) (Whole, error) {
 		w.History, err = s.history(ctx, w.Letter)
 	}
 	if err != nil {
-		return Whole{}, fmt.Errorf("deadletter: show event %d: %w", id, err)
+		return Whole{}, fmt.Errorf("deadletter: show event %d: %w", id, s.advise(err))
 	}
 	return w, nil
 }

@@ -232,7 +232,7 @@ func TestAccounts(t *testing.T) {
 	}
 	pool := devtest.Pool(t)
 	wantOne(t, examine(t, pool, full, doctor.Config{}), "broker", doctor.Warning, "1 of 1 streams are used", "raise the limit of the account")
-	wantOne(t, examine(t, pool, connect("none"), doctor.Config{}), "broker", doctor.Fault, "there is no JetStream on this connection", "nats-server -js")
+	wantOne(t, examine(t, pool, connect("none"), doctor.Config{}), "broker", doctor.Fault, "there is no JetStream on this connection", "the account of this user has no JetStream")
 
 	report := examine(t, pool, connect("mute"), doctor.Config{Streams: []string{"A"}})
 	wantOne(t, report, "broker", doctor.OK)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom/internal/jsremedy"
 	"github.com/postroom/postroom/internal/wildcard"
 	"github.com/postroom/postroom/relay"
 )
@@ -172,8 +173,8 @@ func checkBroker(ctx context.Context, e *examination) error {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	account, err := js.AccountInfo(ctx)
-	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
-		e.fault("", "start the server with JetStream (nats-server -js), and enable it for the account of these credentials", "there is no JetStream on this connection: %v", err)
+	if do := jsremedy.Do(err); do != "" {
+		e.fault("", do, "there is no JetStream on this connection: %v", err)
 		return nil
 	}
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/internal/session"
 	"github.com/postroom/postroom/schema"
 )
@@ -50,6 +51,11 @@ func New(pool *pgxpool.Pool, cfg Config) *Guard {
 	return g
 }
 
+// advise returns an error of a statement of ours with what to do about it.
+func (g *Guard) advise(err error) error {
+	return remedy.Explain(err, remedy.Use{Grant: "idempotency", Schema: g.schema, DB: g.pool})
+}
+
 // Check reports whether the guard could work: the faults of its Config and its routes,
 // all of them, and the schema's version.
 func (g *Guard) Check(ctx context.Context) error {
@@ -57,7 +63,7 @@ func (g *Guard) Check(ctx context.Context) error {
 		return fmt.Errorf("idempotency: %w", postroom.Refuse(err))
 	}
 	if err := schema.Require(ctx, g.pool, g.cfg.Schema); err != nil {
-		return fmt.Errorf("idempotency: %w", err)
+		return fmt.Errorf("idempotency: %w", g.advise(err))
 	}
 	return nil
 }
@@ -125,7 +131,7 @@ func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
 	if g.cfg.Archive == nil {
 		tag, err := g.pool.Exec(ctx, g.sql.purge, limit)
 		if err != nil {
-			return 0, fmt.Errorf("idempotency: remove expired keys: %w", err)
+			return 0, fmt.Errorf("idempotency: remove expired keys: %w", g.advise(err))
 		}
 		g.metrics.removed(ctx, int(tag.RowsAffected()))
 		return int(tag.RowsAffected()), nil
@@ -159,14 +165,14 @@ func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
 func (g *Guard) Get(ctx context.Context, k Key) (Record, error) {
 	f, err := g.look(ctx, g.stored(k))
 	if err != nil {
-		return Record{}, fmt.Errorf("idempotency: look up key: %w", err)
+		return Record{}, fmt.Errorf("idempotency: look up key: %w", g.advise(err))
 	}
 	if f == nil || !f.counts() {
 		return Record{}, fmt.Errorf("idempotency: %w", ErrNotFound)
 	}
 	rec, err := g.record(ctx, f)
 	if err != nil {
-		return Record{}, fmt.Errorf("idempotency: %w", err)
+		return Record{}, fmt.Errorf("idempotency: %w", g.advise(err))
 	}
 	return rec, nil
 }
@@ -178,7 +184,7 @@ func (g *Guard) Delete(ctx context.Context, k Key) error {
 	k = g.stored(k)
 	tag, err := g.pool.Exec(ctx, g.sql.delete, k.Scope, k.Principal, k.Value)
 	if err != nil {
-		return fmt.Errorf("idempotency: forget key: %w", err)
+		return fmt.Errorf("idempotency: forget key: %w", g.advise(err))
 	}
 	if tag.RowsAffected() == 0 {
 		return fmt.Errorf("idempotency: %w", ErrNotFound)

@@ -285,7 +285,7 @@ func (g *Guard) claim(ctx context.Context, a *attempt) (*row, decision, error) {
 			err = l.resume(value(point), steps)
 		}
 		if err != nil {
-			return false, fmt.Errorf("%w: claim key: %w", ErrUnavailable, err)
+			return false, fmt.Errorf("%w: claim key: %w", ErrUnavailable, g.advise(err))
 		}
 		return true, nil
 	}

@@ -41,7 +41,7 @@ func (g *Guard) inTx(ctx context.Context, op *operation) (e ended) {
 	}
 	t, found, held, err := g.open(ctx, op)
 	if err != nil {
-		return ended{err: fmt.Errorf("%w: %w", ErrUnavailable, err)}
+		return ended{err: fmt.Errorf("%w: %w", ErrUnavailable, g.advise(err))}
 	}
 	defer func() {
 		if t.owner != nil { // also where what runs panics

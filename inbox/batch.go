@@ -101,7 +101,7 @@ func (c *consumer) persistOnce(ctx, work context.Context, b *batch) error {
 		if !isOutage(err) || ctx.Err() != nil {
 			return err
 		}
-		c.log.WarnContext(work, "database out of reach, waiting", "error", err, "failures", failures)
+		c.inbox.lines.Warn(work, c.log, "database out of reach, waiting", c.inbox.advise(err), "failures", failures)
 		sleep(ctx, outage.Delay(failures))
 	}
 }

@@ -182,7 +182,7 @@ func (c *consumer) read(ctx, work context.Context) error {
 		if time.Since(began) > time.Minute {
 			failures = 1
 		}
-		c.log.WarnContext(ctx, "reading interrupted, will begin again", "error", plain(err), "failures", failures)
+		c.inbox.lines.Warn(ctx, c.log, "reading interrupted, will begin again", c.inbox.advise(plain(err)), "failures", failures)
 		sleep(ctx, outage.Delay(failures))
 	}
 	return nil

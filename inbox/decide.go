@@ -40,7 +40,7 @@ func (c *consumer) persist(ctx, work context.Context, apply func() error) error 
 		switch {
 		case isOutage(err) && ctx.Err() == nil:
 			failures++
-			c.log.WarnContext(work, "database out of reach, waiting", "error", err, "failures", failures)
+			c.inbox.lines.Warn(work, c.log, "database out of reach, waiting", c.inbox.advise(err), "failures", failures)
 			sleep(ctx, outage.Delay(failures))
 		case isContention(err) && work.Err() == nil && rounds+1 < maxRounds:
 			rounds++

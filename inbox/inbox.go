@@ -30,6 +30,9 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/jsremedy"
+	"github.com/postroom/postroom/internal/remedy"
+	"github.com/postroom/postroom/internal/repeat"
 	"github.com/postroom/postroom/internal/telemetry"
 	"github.com/postroom/postroom/schema"
 )
@@ -154,6 +157,8 @@ type Inbox struct {
 	// for reading by all others.
 	alone sync.RWMutex
 
+	lines repeat.Lines // of the log, which repeat
+
 	lookEvery, floorEvery time.Duration
 }
 
@@ -227,13 +232,13 @@ func (in *Inbox) Check(ctx context.Context) error {
 		return fmt.Errorf("inbox: %w", postroom.Refuse(err))
 	}
 	if err := schema.Require(ctx, in.pool, in.cfg.Schema); err != nil {
-		return fmt.Errorf("inbox: %w", err)
+		return fmt.Errorf("inbox: %w", in.advise(err))
 	}
 	if err := in.checkLedger(ctx); err != nil {
-		return fmt.Errorf("inbox: %w", err)
+		return fmt.Errorf("inbox: %w", in.advise(err))
 	}
 	if err := in.checkIsolation(ctx); err != nil {
-		return fmt.Errorf("inbox: %w", err)
+		return fmt.Errorf("inbox: %w", in.advise(err))
 	}
 	for _, c := range in.consumers {
 		if c.sub.Stream == "" {
@@ -248,8 +253,11 @@ func (in *Inbox) Check(ctx context.Context) error {
 			return fmt.Errorf("inbox: %w", postroom.Refuse(fmt.Errorf(
 				"stream %s of handler %s: %w: create it with 'postroom stream ensure' or relay.EnsureStream", c.sub.Stream, c.sub.Name, err)))
 		}
+		if jsremedy.IsOfAccount(err) {
+			return fmt.Errorf("inbox: look up stream %s: %w", c.sub.Stream, postroom.Refuse(jsremedy.Explain(err)))
+		}
 		if err != nil {
-			return fmt.Errorf("inbox: look up stream %s: %w", c.sub.Stream, err)
+			return fmt.Errorf("inbox: look up stream %s: %w", c.sub.Stream, in.advise(err))
 		}
 		if c.isOrdered() && stream.CachedInfo().Config.Retention != jetstream.LimitsPolicy {
 			return fmt.Errorf("inbox: %w", postroom.Refuse(fmt.Errorf(
@@ -257,6 +265,13 @@ func (in *Inbox) Check(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// advise returns an error of a statement of ours, or of a request to the broker's API,
+// with what to do about it. It is not for what handlers return: of a table of theirs it
+// would say the wrong thing.
+func (in *Inbox) advise(err error) error {
+	return jsremedy.Explain(remedy.Explain(err, remedy.Use{Grant: "inbox", Schema: cmp.Or(in.cfg.Schema, schema.DefaultName), DB: in.pool}))
 }
 
 // spare is how many connections of the pool workers leave to others: to
@@ -361,14 +376,16 @@ func (in *Inbox) waitUntilReady(ctx context.Context) error {
 	for failures := 1; ctx.Err() == nil; failures++ {
 		err := in.Check(ctx)
 		if err == nil {
-			in.node.listUnknown(ctx)
 			err = in.node.beat(ctx)
+		}
+		if err == nil {
+			in.node.listUnknown(ctx)
 		}
 		if err == nil || errors.Is(err, postroom.ErrRefused) {
 			return err
 		}
 		if ctx.Err() == nil {
-			in.cfg.Logger.WarnContext(ctx, "inbox cannot start yet", "error", err, "failures", failures)
+			in.lines.Warn(ctx, in.cfg.Logger, "inbox cannot start yet", in.advise(err), "failures", failures)
 		}
 		sleep(ctx, outage.Delay(failures))
 	}

@@ -84,7 +84,7 @@ func (n *node) listUnknown(ctx context.Context) {
 	rows, _ := n.inbox.pool.Query(ctx, n.inbox.sql.unknown, n.inbox.names()) // its error is returned by CollectRows
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[unknown])
 	if err != nil {
-		n.inbox.cfg.Logger.WarnContext(ctx, "handlers that nobody runs could not be looked for", "error", err)
+		n.inbox.cfg.Logger.WarnContext(ctx, "handlers that nobody runs could not be looked for", "error", n.inbox.advise(err))
 	}
 	for _, u := range all {
 		n.inbox.cfg.Logger.WarnContext(ctx, "no process runs this handler: what is held for it stays, and new events do not reach it; was it renamed?",

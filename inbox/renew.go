@@ -24,7 +24,7 @@ func (r *renewer) Run(ctx context.Context) error {
 		if !time.Now().Before(next) {
 			next = time.Now().Add(r.inbox.cfg.AckWait / 3)
 			if err := r.renew(work, claims); err != nil && work.Err() == nil {
-				r.inbox.cfg.Logger.WarnContext(ctx, "claims could not be renewed; others may take over", "error", err)
+				r.inbox.lines.Warn(ctx, r.inbox.cfg.Logger, "claims could not be renewed; others may take over", r.inbox.advise(err))
 			}
 		}
 		if ctx.Err() == nil {

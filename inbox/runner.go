@@ -66,7 +66,7 @@ func (r *runner) Run(ctx context.Context) error {
 		if err != nil {
 			r.unknown.Store(true)
 			if failures++; ctx.Err() == nil {
-				r.inbox.cfg.Logger.WarnContext(ctx, "held events could not be claimed, will try again", "error", err, "failures", failures)
+				r.inbox.lines.Warn(ctx, r.inbox.cfg.Logger, "held events could not be claimed, will try again", r.inbox.advise(err), "failures", failures)
 			}
 			next = outage.Delay(failures)
 		} else {

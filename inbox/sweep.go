@@ -41,7 +41,7 @@ func (s *sweeper) Run(ctx context.Context) error {
 		switch {
 		case err != nil && ctx.Err() == nil:
 			failures++
-			s.inbox.cfg.Logger.WarnContext(ctx, "expired rows of the ledger could not be removed, will try again", "error", err, "failures", failures)
+			s.inbox.lines.Warn(ctx, s.inbox.cfg.Logger, "expired rows of the ledger could not be removed, will try again", s.inbox.advise(err), "failures", failures)
 			sleep(ctx, outage.Delay(failures))
 		case err == nil:
 			failures = 0

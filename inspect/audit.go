@@ -80,7 +80,7 @@ func (i *Inspector) Audit(ctx context.Context, f AuditFilter) (*Audit, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("inspect: audit: %w", err)
+		return nil, fmt.Errorf("inspect: audit: %w", i.advise(err))
 	}
 	return page, nil
 }

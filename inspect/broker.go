@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/internal/identity"
+	"github.com/postroom/postroom/internal/jsremedy"
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
@@ -163,8 +164,9 @@ func faultOf(err error) string {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "no answer in time: JetStream may have no leader, or this user may not ask it ($JS.API.>)"
-	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled):
-		return "the server runs without JetStream"
+	}
+	if do := jsremedy.Do(err); do != "" {
+		return do
 	}
 	return err.Error()
 }

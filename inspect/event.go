@@ -35,11 +35,11 @@ func (i *Inspector) Event(ctx context.Context, source, id string) (*Journey, err
 		return m.trace(j, source)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("inspect: event: %w", err)
+		return nil, fmt.Errorf("inspect: event: %w", i.advise(err))
 	}
 	i.search(ctx, j, subs)
 	if err := i.look(ctx, func(m *moment) error { return m.ledger(j) }); err != nil {
-		return nil, fmt.Errorf("inspect: event: %w", err)
+		return nil, fmt.Errorf("inspect: event: %w", i.advise(err))
 	}
 	j.undecided(subs)
 	if j.empty(source) {

@@ -71,7 +71,7 @@ func (i *Inspector) Handlers(ctx context.Context) (*Handlers, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("inspect: handlers: %w", err)
+		return nil, fmt.Errorf("inspect: handlers: %w", i.advise(err))
 	}
 	h := &Handlers{Handlers: []Handler{}}
 	views := i.view(ctx, &h.Broker, subs, true)

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -85,6 +86,12 @@ func (i *Inspector) look(ctx context.Context, do func(db *moment) error) error {
 		return err
 	}
 	return do(&moment{ctx: ctx, tx: tx, sql: &i.sql})
+}
+
+// advise returns an error of the database with what to do about it, so that it can be
+// looked at.
+func (i *Inspector) advise(err error) error {
+	return remedy.Explain(err, remedy.Use{Grant: "operator", Schema: i.schema, DB: i.db})
 }
 
 // moment is what the database shows at one time.

@@ -113,7 +113,7 @@ func (i *Inspector) Keys(ctx context.Context, f KeyFilter) (*Keys, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("inspect: keys: %w", err)
+		return nil, fmt.Errorf("inspect: keys: %w", i.advise(err))
 	}
 	return page, nil
 }

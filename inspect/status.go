@@ -103,7 +103,7 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("inspect: status: %w", err)
+		return nil, fmt.Errorf("inspect: status: %w", i.advise(err))
 	}
 	views := i.view(ctx, &s.Broker, subs, false)
 	s.Findings = findings(s, subs, views)

@@ -94,7 +94,7 @@ func (i *Inspector) Tables(ctx context.Context) (*Tables, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("inspect: tables: %w", err)
+		return nil, fmt.Errorf("inspect: tables: %w", i.advise(err))
 	}
 	return t, nil
 }

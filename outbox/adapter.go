@@ -10,11 +10,34 @@ import (
 	"github.com/postroom/postroom"
 )
 
+// SQLTx is a transaction as [Outbox.WriteSQL] takes it: a *sql.Tx, or what a library puts
+// around one.
+//
+// It is an interface because such libraries do not always give the *sql.Tx out. It has
+// Commit and Rollback, which are not called, so that nothing without a transaction
+// passes for one: no *sql.DB has them.
+type SQLTx interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	Commit() error
+	Rollback() error
+}
+
 // WriteSQL is [Outbox.Write] for a transaction of database/sql, whichever driver
-// it has: pgx/stdlib, lib/pq or another one of PostgreSQL. Libraries on top of
-// database/sql give theirs out: Bun as tx.Tx, sqlx as tx.Tx, GORM as
-// db.Statement.ConnPool.(*sql.Tx), and code that sqlc made takes it.
-func (o *Outbox) WriteSQL(ctx context.Context, tx *sql.Tx, events ...postroom.Event) error {
+// it has: pgx/stdlib, lib/pq or another one of PostgreSQL. Bun's and sqlx's own
+// transactions are such ones, and code that sqlc made takes theirs. GORM gives its
+// transaction out, with PrepareStmt or without, in this way:
+//
+//	db.Transaction(func(db *gorm.DB) error {
+//		if err := db.Create(&order).Error; err != nil {
+//			return err
+//		}
+//		tx, ok := db.Statement.ConnPool.(outbox.SQLTx)
+//		if !ok {
+//			return errors.New("not in a transaction")
+//		}
+//		return shop.WriteSQL(db.Statement.Context, tx, ev)
+//	})
+func (o *Outbox) WriteSQL(ctx context.Context, tx SQLTx, events ...postroom.Event) error {
 	written, err := o.prepare(traceOf(ctx), events)
 	if err != nil || len(written) == 0 {
 		return err
@@ -24,7 +47,7 @@ func (o *Outbox) WriteSQL(ctx context.Context, tx *sql.Tx, events ...postroom.Ev
 		parameters[i] = plain(p)
 	}
 	_, err = tx.ExecContext(ctx, statement, parameters...)
-	return written.explain(err)
+	return written.explain(o.advise(err, nil))
 }
 
 // plain returns a parameter as a type that every driver takes: an array as the

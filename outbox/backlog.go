@@ -30,7 +30,7 @@ func (l *Log) Backlog(ctx context.Context) (postroom.Backlog, error) {
 	// No plan is kept: one that was made while the log was empty would scan it later.
 	row, err := oneRow[backlogRow](ctx, l.pool, l.sql.backlog, unplanned)
 	if err != nil {
-		return postroom.Backlog{}, fmt.Errorf("outbox: read backlog: %w", err)
+		return postroom.Backlog{}, fmt.Errorf("outbox: read backlog: %w", l.advise(err))
 	}
 	sizes, err := l.Sizes(ctx)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -49,6 +50,15 @@ func NewLog(pool *pgxpool.Pool) *Log {
 	return &Log{pool: pool, schema: schema.DefaultName, sql: load(schema.DefaultName)}
 }
 
+// advise returns an error of the database with what to do about it, so that a relay can
+// work.
+func (l *Log) advise(err error) error { return l.adviseFor("relay", err) }
+
+// adviseFor is advise for somebody who is granted what another part needs.
+func (l *Log) adviseFor(grant string, err error) error {
+	return remedy.Explain(err, remedy.Use{Grant: grant, Schema: l.schema, DB: l.pool})
+}
+
 // WithSchema returns the log in the schema of the given name, empty meaning
 // postroom. An invalid name is reported by Check and Lead.
 func (l *Log) WithSchema(name string) *Log {
@@ -67,10 +77,10 @@ func (l *Log) Check(ctx context.Context) error {
 		return fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
 	}
 	if err := schema.Require(ctx, l.pool, l.schema); err != nil {
-		return fmt.Errorf("outbox: %w", pooled(err))
+		return fmt.Errorf("outbox: %w", l.advise(pooled(err)))
 	}
 	if _, err := l.checkSequence(ctx, l.pool); err != nil {
-		return fmt.Errorf("outbox: %w", pooled(err))
+		return fmt.Errorf("outbox: %w", l.advise(pooled(err)))
 	}
 	return nil
 }
@@ -89,7 +99,7 @@ func (l *Log) Lead(ctx context.Context, owner string, lease time.Duration) (*Ter
 	}
 	term, err := l.lead(ctx, owner, lease)
 	if err != nil {
-		return nil, fmt.Errorf("outbox: lead: %w", pooled(err))
+		return nil, fmt.Errorf("outbox: lead: %w", l.advise(pooled(err)))
 	}
 	return term, nil
 }
@@ -108,7 +118,7 @@ func (l *Log) lead(ctx context.Context, owner string, lease time.Duration) (*Ter
 		return nil, err
 	}
 	term := &Term{
-		sql: l.sql, pool: l.pool, writer: both.writer, reader: both.reader, lease: lease, roundTrip: both.roundTrip,
+		sql: l.sql, advise: l.advise, pool: l.pool, writer: both.writer, reader: both.reader, lease: lease, roundTrip: both.roundTrip,
 		stride: &l.stride, searchAbove: searchAbove, searchAfter: searchAfter, searchTime: searchTime,
 	}
 	row, err := l.take(ctx, term, owner)

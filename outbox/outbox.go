@@ -24,6 +24,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -88,11 +89,17 @@ func (o *Outbox) Write(ctx context.Context, tx pgx.Tx, events ...postroom.Event)
 		return err
 	}
 	if len(written) == 1 && !written[0].isNew() {
-		return written.explain(o.writeOne(ctx, tx, written))
+		return written.explain(o.advise(o.writeOne(ctx, tx, written), tx))
 	}
 	sql, parameters := o.insert(written)
 	_, err = tx.Exec(ctx, sql, parameters...)
-	return written.explain(err)
+	return written.explain(o.advise(err, tx))
+}
+
+// advise returns an error of the database with what to do about it, so that a producer
+// can write. db is what the error came from, nil where that is not known.
+func (o *Outbox) advise(err error, db any) error {
+	return remedy.Explain(err, remedy.Use{Grant: "producer", Schema: o.schema, DB: db})
 }
 
 // writeOne inserts one event and looks at the count of rows for whether it was
@@ -128,6 +135,10 @@ func (o *Outbox) writeOne(ctx context.Context, tx pgx.Tx, one newRows) error {
 // matches [postroom.ErrEventConflict]. Whoever reads the results one by one gets
 // the database's error instead, with SQLSTATE 23PR1.
 //
+// The driver prepares the statements of a batch before it sends any. If tables or rights
+// are missing, it fails there, and its error does not come through Queue: [Outbox.Explain]
+// says what to do about it.
+//
 // Queue has no context to take the trace from: set TraceParent. It keeps Data
 // until the batch is sent.
 func (o *Outbox) Queue(batch *pgx.Batch, events ...postroom.Event) error {
@@ -139,17 +150,25 @@ func (o *Outbox) Queue(batch *pgx.Batch, events ...postroom.Event) error {
 	// Not by Exec of the queued query: that calls back only where all went well.
 	batch.Queue(sql, parameters...).Fn = func(results pgx.BatchResults) error {
 		_, err := results.Exec()
-		return written.explain(err)
+		return written.explain(o.advise(err, nil))
 	}
 	return nil
 }
+
+// Explain returns an error with the command that mends it, if it is PostgreSQL's and says
+// that Postroom's tables, or the rights to write to them, are missing. It returns any
+// other error as it is. What it returns wraps err, so that errors.As finds the driver's
+// error. Write and WriteSQL do that themselves; it is for the error of a batch that
+// Queue was called for, which may not be a statement of ours: a table of the caller's
+// that is missing has the same SQLSTATE.
+func (o *Outbox) Explain(err error) error { return o.advise(err, nil) }
 
 // Check reports whether Write could work: the Config and the schema's version.
 func (o *Outbox) Check(ctx context.Context, db schema.DB) error {
 	if o.err != nil {
 		return fmt.Errorf("outbox: %w", o.err)
 	}
-	return schema.Require(ctx, db, o.schema)
+	return o.advise(schema.Require(ctx, db, o.schema), db)
 }
 
 // insert returns the one statement that inserts the events and compares those

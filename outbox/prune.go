@@ -47,7 +47,7 @@ func (t *Term) Prune(ctx context.Context, keep time.Duration) (removed int64, mo
 		err = postroom.ErrLeaseLost
 	}
 	if err != nil {
-		return 0, false, fmt.Errorf("outbox: prune: %w", err)
+		return 0, false, fmt.Errorf("outbox: prune: %w", t.advise(err))
 	}
 	t.pruned.next = row.Next
 	return row.Removed, row.More, nil

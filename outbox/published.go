@@ -59,11 +59,11 @@ func (l *Log) Places(ctx context.Context) ([]postroom.Place, error) {
 	}
 	var text []byte
 	if err := l.pool.QueryRow(ctx, l.sql.places).Scan(&text); err != nil {
-		return nil, fmt.Errorf("outbox: read streams: %w", err)
+		return nil, fmt.Errorf("outbox: read streams: %w", l.advise(err))
 	}
 	places, err := placesOf(text)
 	if err != nil {
-		return nil, fmt.Errorf("outbox: %w", err)
+		return nil, fmt.Errorf("outbox: %w", l.advise(err))
 	}
 	return slices.Collect(maps.Values(places)), nil
 }
@@ -76,7 +76,7 @@ func (l *Log) Sources(ctx context.Context) ([]string, error) {
 	rows, _ := l.pool.Query(ctx, l.sql.sources) // CollectRows reports the error
 	sources, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
-		return nil, fmt.Errorf("outbox: read sources: %w", err)
+		return nil, fmt.Errorf("outbox: read sources: %w", l.advise(err))
 	}
 	return sources, nil
 }
@@ -100,7 +100,7 @@ func (l *Log) Marks(ctx context.Context, stream string) ([]postroom.Mark, error)
 		return mark, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("outbox: read marks: %w", err)
+		return nil, fmt.Errorf("outbox: read marks: %w", l.advise(err))
 	}
 	return marks, nil
 }
@@ -134,10 +134,10 @@ func (l *Log) Published(ctx context.Context, after postroom.Mark, since time.Tim
 	}
 	r := &publishedReader{log: l}
 	if r.state, err = oneRow[stateRow](ctx, l.pool, l.sql.publishedBy, after.ID); err != nil {
-		return nil, fmt.Errorf("outbox: read what is published: %w", err)
+		return nil, fmt.Errorf("outbox: read what is published: %w", l.advise(err))
 	}
 	if r.others, err = parseSpans(r.state.Others); err != nil {
-		return nil, fmt.Errorf("outbox: read what is published: %w", err)
+		return nil, fmt.Errorf("outbox: read what is published: %w", l.advise(err))
 	}
 	if r.state.AboveSnap != nil {
 		late, err := l.searchAll(ctx, state{high: r.state.Above, floor: r.state.AboveFloor, snap: *r.state.AboveSnap})
@@ -151,7 +151,7 @@ func (l *Log) Published(ctx context.Context, after postroom.Mark, since time.Tim
 	if !since.IsZero() {
 		first, err := l.firstSince(ctx, since)
 		if err != nil {
-			return nil, fmt.Errorf("outbox: read what is published: %w", err)
+			return nil, fmt.Errorf("outbox: read what is published: %w", l.advise(err))
 		}
 		r.from = max(r.from, first-1)
 	}
@@ -167,7 +167,7 @@ func (r *publishedReader) next(ctx context.Context) ([]postroom.Entry, error) {
 		}
 		page, last, err := r.page(ctx, from, to)
 		if err != nil {
-			return nil, fmt.Errorf("outbox: read what is published: %w", err)
+			return nil, fmt.Errorf("outbox: read what is published: %w", r.log.advise(err))
 		}
 		switch ended := last == 0; {
 		case len(r.others) > 0 && (ended || last >= to):

@@ -38,7 +38,7 @@ func (l *Log) Led(ctx context.Context) (bool, error) {
 	}
 	row, err := l.reach(ctx)
 	if err != nil {
-		return false, fmt.Errorf("outbox: %w", err)
+		return false, fmt.Errorf("outbox: %w", l.advise(err))
 	}
 	return row.Led, nil
 }

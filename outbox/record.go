@@ -125,7 +125,7 @@ func (t *Term) storeHeld(ctx context.Context, next state, held changes) error {
 		err = postroom.ErrLeaseLost
 	}
 	if err := errors.Join(err, results.Close()); err != nil {
-		return fmt.Errorf("outbox: record: %w", err)
+		return fmt.Errorf("outbox: record: %w", t.advise(err))
 	}
 	return nil
 }
@@ -257,7 +257,7 @@ func (t *Term) HeldKeys(ctx context.Context) ([]string, error) {
 	rows, _ := t.reader.Query(ctx, t.sql.keys) // CollectRows reports the error
 	keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
-		return nil, fmt.Errorf("outbox: read held keys: %w", err)
+		return nil, fmt.Errorf("outbox: read held keys: %w", t.advise(err))
 	}
 	return keys, nil
 }

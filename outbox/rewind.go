@@ -190,7 +190,7 @@ func (l *Log) Rewind(ctx context.Context, o RewindOrder) (Rewind, error) {
 	}
 	r, err := l.rewind(ctx, o)
 	if err != nil {
-		return r, fmt.Errorf("outbox: rewind: %w", err)
+		return r, fmt.Errorf("outbox: rewind: %w", l.adviseFor("operator", err))
 	}
 	return r, nil
 }
@@ -229,7 +229,7 @@ func (l *Log) Redo(ctx context.Context, seqs []int64, rate float64, actor, reaso
 	r, err := l.make(ctx, digestOf("reconcile", text), asked, actor, reason, "reconcile", nil, nil, nil, nil,
 		first, last, text, set.size(), rate)
 	if err != nil {
-		return r, fmt.Errorf("outbox: redo: %w", err)
+		return r, fmt.Errorf("outbox: redo: %w", l.adviseFor("operator", err))
 	}
 	return r, nil
 }
@@ -270,7 +270,7 @@ func (l *Log) PreviewRewind(ctx context.Context, o RewindOrder) (RewindPreview, 
 	}
 	p, err := l.preview(ctx, o)
 	if err != nil {
-		return p, fmt.Errorf("outbox: preview rewind: %w", err)
+		return p, fmt.Errorf("outbox: preview rewind: %w", l.adviseFor("operator", err))
 	}
 	return p, nil
 }
@@ -287,7 +287,7 @@ func (l *Log) Rewinds(ctx context.Context, limit int, before int64) ([]Rewind, e
 	}
 	all, err := l.list(ctx, nil, nil, below, limit)
 	if err != nil {
-		return nil, fmt.Errorf("outbox: %w", err)
+		return nil, fmt.Errorf("outbox: %w", l.adviseFor("operator", err))
 	}
 	return all, nil
 }
@@ -302,7 +302,7 @@ func (l *Log) FindRewind(ctx context.Context, id int64) (Rewind, error) {
 		err = ErrNoRewind
 	}
 	if err != nil {
-		return Rewind{}, fmt.Errorf("outbox: rewind %d: %w", id, err)
+		return Rewind{}, fmt.Errorf("outbox: rewind %d: %w", id, l.adviseFor("operator", err))
 	}
 	return all[0], nil
 }
@@ -319,7 +319,7 @@ func (l *Log) CancelRewind(ctx context.Context, id int64, actor, reason string) 
 		err = fmt.Errorf("%w runs", ErrNoRewind)
 	}
 	if err != nil {
-		return Rewind{}, fmt.Errorf("outbox: cancel rewind %d: %w", id, err)
+		return Rewind{}, fmt.Errorf("outbox: cancel rewind %d: %w", id, l.adviseFor("operator", err))
 	}
 	return r, nil
 }

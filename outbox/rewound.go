@@ -158,13 +158,13 @@ func (t *Term) Rewound(ctx context.Context, limit int) (postroom.Rewound, error)
 		err = json.Unmarshal([]byte(found.snap), &note)
 	}
 	if err != nil {
-		return postroom.Rewound{}, fmt.Errorf("outbox: read rewind: %w", err)
+		return postroom.Rewound{}, fmt.Errorf("outbox: read rewind: %w", t.advise(err))
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	page, err := t.repeats.take(&note, found.page)
 	if err != nil {
-		return postroom.Rewound{}, fmt.Errorf("outbox: read rewind: %w", err)
+		return postroom.Rewound{}, fmt.Errorf("outbox: read rewind: %w", t.advise(err))
 	}
 	page.Ended = t.repeats.end(known, note.Before)
 	return page, nil

@@ -36,7 +36,7 @@ func (l *Log) Sizes(ctx context.Context) (Sizes, error) {
 	// sort it later.
 	row, err := oneRow[sizesRow](ctx, l.pool, l.sql.sizes, unplanned)
 	if err != nil {
-		return Sizes{}, fmt.Errorf("outbox: read sizes: %w", err)
+		return Sizes{}, fmt.Errorf("outbox: read sizes: %w", l.advise(err))
 	}
 	return Sizes{
 		Log: row.Log, Held: row.Held, Inbox: row.Inbox,

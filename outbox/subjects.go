@@ -23,7 +23,7 @@ func (l *Log) Subjects(ctx context.Context) ([]string, error) {
 	rows, _ := l.pool.Query(ctx, l.sql.subjects) // CollectRows reports the error
 	subjects, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
-		return nil, fmt.Errorf("outbox: read subjects: %w", err)
+		return nil, fmt.Errorf("outbox: read subjects: %w", l.advise(err))
 	}
 	return subjects, nil
 }

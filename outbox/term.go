@@ -25,6 +25,7 @@ import (
 // twice at once.
 type Term struct {
 	sql      statements
+	advise   func(error) error // is that of the Log
 	pool     *pgxpool.Pool
 	lease    time.Duration // Record's and Renew's
 	instance string
@@ -110,7 +111,7 @@ func (t *Term) Places() []postroom.Place { return slices.Collect(maps.Values(t.p
 func (t *Term) Confirm(ctx context.Context) error {
 	var leads bool
 	if err := t.pool.QueryRow(ctx, t.sql.confirm, t.epoch).Scan(&leads); err != nil {
-		return fmt.Errorf("outbox: look at lease: %w", err)
+		return fmt.Errorf("outbox: look at lease: %w", t.advise(err))
 	}
 	if !leads {
 		return fmt.Errorf("outbox: look at lease: %w", postroom.ErrLeaseLost)
@@ -129,7 +130,7 @@ func (t *Term) Confirm(ctx context.Context) error {
 func (t *Term) Read(ctx context.Context, limit int, into []postroom.Logged) (postroom.Page, error) {
 	page, err := t.read(ctx, limit, into)
 	if err != nil {
-		return postroom.Page{}, fmt.Errorf("outbox: read: %w", err)
+		return postroom.Page{}, fmt.Errorf("outbox: read: %w", t.advise(err))
 	}
 	return page, nil
 }
@@ -287,7 +288,7 @@ func (t *Term) samePID(pid string) error {
 func (t *Term) update(ctx context.Context, sql string, args ...any) error {
 	tag, err := t.writer.Exec(ctx, sql, args...)
 	if err != nil {
-		return fmt.Errorf("outbox: record: %w", err)
+		return fmt.Errorf("outbox: record: %w", t.advise(err))
 	}
 	if tag.RowsAffected() == 0 {
 		return fmt.Errorf("outbox: record: %w", postroom.ErrLeaseLost)

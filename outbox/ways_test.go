@@ -74,6 +74,9 @@ var ways = []way{
 	{"WriteSQL, plain driver", func(ctx context.Context, pool *pgxpool.Pool, events ...postroom.Event) error {
 		return writeSQL(ctx, sql.OpenDB(plainDriver{pool.Config().ConnConfig}), events)
 	}},
+	{"WriteSQL, statements prepared by a library", func(ctx context.Context, pool *pgxpool.Pool, events ...postroom.Event) error {
+		return writeSQLAs(ctx, stdlib.OpenDB(*pool.Config().ConnConfig), events, func(tx *sql.Tx) outbox.SQLTx { return &preparedTx{inner: tx} })
+	}},
 	{"SQL function", func(ctx context.Context, pool *pgxpool.Pool, events ...postroom.Event) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 			for _, ev := range events {
@@ -96,13 +99,32 @@ func onConn(ctx context.Context, pool *pgxpool.Pool, mode pgx.QueryExecMode, f f
 	return errors.Join(f(conn), conn.Close(ctx))
 }
 
-func writeSQL(ctx context.Context, db *sql.DB, events []postroom.Event) (err error) {
+func writeSQL(ctx context.Context, db *sql.DB, events []postroom.Event) error {
+	return writeSQLAs(ctx, db, events, func(tx *sql.Tx) outbox.SQLTx { return tx })
+}
+
+// preparedTx is a transaction as GORM has it with PrepareStmt: it prepares each statement
+// first, and does not give its *sql.Tx out.
+type preparedTx struct{ inner *sql.Tx }
+
+func (p *preparedTx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	stmt, err := p.inner.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return p.inner.StmtContext(ctx, stmt).ExecContext(ctx, args...)
+}
+func (p *preparedTx) Commit() error   { return p.inner.Commit() }
+func (p *preparedTx) Rollback() error { return p.inner.Rollback() }
+
+// writeSQLAs writes in a transaction that wrap has something put around.
+func writeSQLAs(ctx context.Context, db *sql.DB, events []postroom.Event, wrap func(tx *sql.Tx) outbox.SQLTx) (err error) {
 	defer func() { err = errors.Join(err, db.Close()) }()
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	if err := shop.WriteSQL(ctx, tx, events...); err != nil {
+	if err := shop.WriteSQL(ctx, wrap(tx), events...); err != nil {
 		return errors.Join(err, tx.Rollback())
 	}
 	return tx.Commit()

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/jsremedy"
 )
 
 // ackTimeout is how long an acknowledgement is waited for. After it the outcome
@@ -86,12 +87,10 @@ func (p *JetStreamPublisher) Check(ctx context.Context) error {
 	defer cancel()
 	_, err = js.AccountInfo(ctx)
 	switch {
-	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
-		return postroom.Refuse(fmt.Errorf("jetstream: %w", err))
-	case errors.Is(err, jetstream.ErrJetStreamNotEnabled): // also where the servers that have it are away
-		return fmt.Errorf("jetstream: %w, or its servers are away", err)
+	case jsremedy.IsOfAccount(err):
+		return postroom.Refuse(fmt.Errorf("jetstream: %w", jsremedy.Explain(err)))
 	case err != nil:
-		return fmt.Errorf("jetstream: %w", err)
+		return fmt.Errorf("jetstream: %w", jsremedy.Explain(err))
 	}
 	return nil
 }

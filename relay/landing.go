@@ -102,8 +102,8 @@ func (l *leader) absorb(ctx context.Context) {
 }
 
 // failed takes in an event that was not stored, and reports it: each that is
-// dead; of the others, which can be thousands at once, one each second. One that
-// only waits behind another is no news.
+// dead; of the others, which can be thousands at once, one of each cause every 30
+// seconds. One that only waits behind another is no news.
 func (l *leader) failed(ctx context.Context, o landing, now time.Time, counted *counts) {
 	if o.Class == Behind {
 		l.lanes.behind(o.Flight)
@@ -113,7 +113,7 @@ func (l *leader) failed(ctx context.Context, o landing, now time.Time, counted *
 		signal(l.relay.doubt)
 		signal(l.suspicion)
 	}
-	event := []any{"seq", o.Seq, "event_id", o.ID, "type", o.Type, "outcome", o.Class.String(), "error", o.Err}
+	event := []any{"seq", o.Seq, "event_id", o.ID, "type", o.Type, "outcome", o.Class.String()}
 	tries, held := l.lanes.failed(o.Flight, o.Outcome, now)
 	dead := held != nil && held.Dead
 	l.relay.metrics.failed(ctx, o.Outcome, dead)
@@ -121,21 +121,16 @@ func (l *leader) failed(ctx context.Context, o landing, now time.Time, counted *
 	switch {
 	case dead:
 		counted.dead++
-		log.ErrorContext(ctx, "event is dead, an operator has to decide", append(event, "attempt", held.Attempts)...)
+		log.ErrorContext(ctx, "event is dead, an operator has to decide", append(event, "error", o.Err, "attempt", held.Attempts)...)
 		return
 	case held == nil:
 		counted.retried++
 	}
-	if now.Sub(l.warned) < time.Second {
-		l.unsaid++
-		return
-	}
 	if held != nil {
-		log.WarnContext(ctx, "event is held, and tried again", append(event, "attempt", held.Attempts, "after", held.After, "others", l.unsaid)...)
+		l.relay.lines.Warn(ctx, log, "event is held, and tried again", o.Err, append(event, "attempt", held.Attempts, "after", held.After)...)
 	} else {
-		log.WarnContext(ctx, "event not published, tried again", append(event, "tries", tries, "others", l.unsaid)...)
+		l.relay.lines.Warn(ctx, log, "event not published, tried again", o.Err, append(event, "tries", tries)...)
 	}
-	l.warned, l.unsaid = now, 0
 }
 
 // tellStreams counts what the streams stored, and tells Health and the log which

@@ -61,9 +61,6 @@ type leader struct {
 	spare    []landing           // likewise
 	out      []string            // the streams that were last told to be out
 
-	warned time.Time // when an event that failed was last told of
-	unsaid int       // how many were not, since then
-
 	holding  atomic.Int64 // events that wait to be written to held
 	recorded atomic.Int64 // the number of the last recording
 	blocked  atomic.Bool  // some keys have events in held

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/jsremedy"
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
@@ -136,7 +137,7 @@ func explain(what string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%s: %w (may this user publish to $JS.API.STREAM.INFO.* and, unless Config.Streams is set, $JS.API.STREAM.NAMES?)", what, err)
 	}
-	return fmt.Errorf("%s: %w", what, err)
+	return fmt.Errorf("%s: %w", what, jsremedy.Explain(err))
 }
 
 // someOf lists the first of some subjects.

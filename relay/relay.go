@@ -23,6 +23,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/repeat"
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
@@ -172,6 +173,7 @@ type Relay struct {
 	tracer  trace.Tracer
 	running atomic.Bool
 	vitals  vitals
+	lines   repeat.Lines
 
 	allowed struct{ page, keys, rewind allowance }
 
@@ -280,7 +282,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			r.cfg.Logger.InfoContext(ctx, "relay leads anew, and looks first whether the broker has what it had", "because", err)
 		case err != nil:
 			r.vitals.failed(err)
-			r.cfg.Logger.WarnContext(ctx, "relay interrupted, will lead anew", "error", err, "failures", past.failures, "after", wait)
+			r.lines.Warn(ctx, r.cfg.Logger, "relay interrupted, will lead anew", err, "failures", past.failures, "after", wait)
 		}
 		sleep(ctx, wait)
 	}

@@ -131,7 +131,7 @@ func (m Migrator) Migrate(ctx context.Context, db DB) ([]Migration, error) {
 	for {
 		step, err := m.migrateNext(ctx, db, name, steps)
 		if err != nil {
-			return applied, fmt.Errorf("schema: %w", err)
+			return applied, fmt.Errorf("schema: %w", explainOwner(err, db, name))
 		}
 		if step == nil {
 			return applied, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -64,7 +65,9 @@ func (d *database) with(ctx context.Context, do func(conn *pgx.Conn, name string
 	if err != nil {
 		return err
 	}
-	return errors.Join(do(conn, name), closeConn(ctx, conn))
+	// What a part of Postroom returns has its advice; this is for statements of commands.
+	err = remedy.Explain(do(conn, name), remedy.Use{Grant: "operator", Schema: name, DB: conn})
+	return errors.Join(err, closeConn(ctx, conn))
 }
 
 func closeConn(ctx context.Context, conn *pgx.Conn) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/internal/jsremedy"
 	"github.com/postroom/postroom/relay"
 )
 
@@ -186,10 +187,8 @@ func streamError(err error) error {
 	switch {
 	case errors.Is(err, jetstream.ErrInvalidStreamName), errors.Is(err, jetstream.ErrStreamNameRequired):
 		return usagef("no such name for a stream: leave out white space, '.', '*', '>', '/' and '\\'")
-	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, nats.ErrNoResponders):
-		return fmt.Errorf("%w; start the server with JetStream (nats-server -js)", err)
-	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
-		return fmt.Errorf("%w; enable JetStream for the account of these credentials", err)
+	case jsremedy.Do(err) != "":
+		return jsremedy.Explain(err)
 	case !errors.As(err, &api):
 		return err
 	}

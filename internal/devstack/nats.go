@@ -44,7 +44,8 @@ type NATSConfig struct {
 	Name string
 
 	// Options are added to the server's, in the language of its configuration
-	// file: users, limits, a cluster.
+	// file: users, limits, a cluster. An embedded one can be without JetStream
+	// (jetstream: disabled).
 	Options string
 
 	network string // of containers; see StartNATSCluster

@@ -55,7 +55,7 @@ func (n *natsEmbedded) start(ctx context.Context) error {
 	log := &natsLog{logger: n.cfg.Logger}
 	srv.SetLoggerV2(log, false, false, false)
 	srv.Start()
-	if err := ready(ctx, srv, log); err != nil {
+	if err := ready(ctx, srv, opts.JetStream, log); err != nil {
 		srv.Shutdown()
 		srv.WaitForShutdown()
 		return err
@@ -83,8 +83,8 @@ func (n *natsEmbedded) options(more string) (*server.Options, error) {
 	return opts, opts.ProcessConfigString(more)
 }
 
-// ready waits until srv takes connections and JetStream runs.
-func ready(ctx context.Context, srv *server.Server, log *natsLog) error {
+// ready waits until srv takes connections, and JetStream runs if it is to.
+func ready(ctx context.Context, srv *server.Server, jetStream bool, log *natsLog) error {
 	deadline := 10 * time.Second
 	if at, ok := ctx.Deadline(); ok {
 		deadline = min(deadline, time.Until(at))
@@ -92,7 +92,7 @@ func ready(ctx context.Context, srv *server.Server, log *natsLog) error {
 	if err := errors.Join(ctx.Err(), log.fatal()); err != nil {
 		return err
 	}
-	if !srv.ReadyForConnections(deadline) || !srv.JetStreamEnabled() {
+	if !srv.ReadyForConnections(deadline) || srv.JetStreamEnabled() != jetStream {
 		return errors.Join(errors.New("server is not ready for connections"), log.fatal())
 	}
 	return nil

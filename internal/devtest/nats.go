@@ -122,6 +122,28 @@ func OwnNATS(t testing.TB) *devstack.NATS {
 	return n
 }
 
+// PlainNATS returns a connection, with the given options, to a server of the test's own
+// that is embedded and has the given options in its configuration: users, accounts, no
+// JetStream (jetstream: disabled).
+func PlainNATS(t testing.TB, configuration string, options ...nats.Option) *nats.Conn {
+	t.Helper()
+	n, err := devstack.StartNATS(t.Context(), devstack.NATSConfig{Options: configuration})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	nc, err := nats.Connect(n.URL(), append([]nats.Option{nats.MaxReconnects(-1)}, options...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
 // OwnNATSCluster returns servers of the test's own that form a cluster, which it may
 // kill, pause, stop and restart: processes, or containers where all servers are. They
 // have elected a leader. They are gone when the test ends.

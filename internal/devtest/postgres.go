@@ -184,6 +184,33 @@ func database(t testing.TB, p *devstack.Postgres, from string) string {
 	return url
 }
 
+// RolePool returns a pool on p's database for a new role, which may log in and has no
+// rights, and the role's name. When the test ends the pool is closed, then the role
+// dropped with its rights.
+func RolePool(t testing.TB, p *pgxpool.Pool) (_ *pgxpool.Pool, role string) {
+	t.Helper()
+	role = fmt.Sprintf("role_%d_%s", databases.Add(1), p.Config().ConnConfig.Database)
+	secret := rand.Text()
+	if _, err := p.Exec(t.Context(), fmt.Sprintf("CREATE ROLE %s LOGIN PASSWORD '%s'", role, secret)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if _, err := p.Exec(ctx, fmt.Sprintf("DROP OWNED BY %s; DROP ROLE %s", role, role)); err != nil {
+			t.Error(err)
+		}
+	})
+	cfg := p.Config()
+	cfg.ConnConfig.User, cfg.ConnConfig.Password = role, secret
+	as, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closePool(t, as) })
+	return as, role
+}
+
 func pool(t testing.TB, url string) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(url)

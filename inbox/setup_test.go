@@ -1,0 +1,99 @@
+package inbox_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/repeat"
+)
+
+// count returns in how many lines of the log a part stands.
+func (l *lines) count(part string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), part)
+}
+
+// A role without rights is told which command grants them, once; the inbox works as soon
+// as it has them.
+func TestARoleWithoutRightsIsToldWhichToAskFor(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	as, role := devtest.RolePool(t, b.pool)
+	var log lines
+	cfg := b.config()
+	cfg.Logger = log.logger()
+	b.in = inbox.New(as, b.nc, cfg)
+	b.in.Handle(b.subscription("billing"), effect("billing"))
+	advice := "SELECT postroom.grant_inbox('" + role + "')"
+	err := b.in.Check(t.Context())
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || pg.Code != "42501" || errors.Is(err, postroom.ErrRefused) || !strings.Contains(err.Error(), advice) {
+		t.Errorf("Check = %v, want 42501, not refused, with %q", err, advice)
+	}
+	began := time.Now()
+	stop := b.run()
+	b.eventually("the advice", func() bool { return log.has("inbox cannot start yet") && log.has(advice) })
+	// Rights on the ledger alone: what runs beside it is told as well, each once.
+	b.exec("SELECT postroom.grant_inbox('" + role + "'); GRANT SELECT, INSERT ON effect TO " + role + "; GRANT USAGE ON SEQUENCE effect_n_seq TO " + role)
+	b.exec("REVOKE INSERT ON postroom.inbox FROM " + role)
+	b.publish("a")
+	b.eventually("the ledger's refusal", func() bool { return log.has("database out of reach, waiting") })
+	b.exec("GRANT INSERT ON postroom.inbox TO " + role)
+	b.eventually("the effect", func() bool { return b.effects("billing")["a"] == 1 })
+	stop()
+	for _, line := range []string{"inbox cannot start yet", "database out of reach, waiting"} {
+		if n, most := log.count(line), 1+int(time.Since(began)/repeat.Every); n < 1 || n > most {
+			t.Errorf("%d lines %q, want 1 to %d", n, line, most)
+		}
+	}
+	if n := log.count(advice); n < 2 {
+		t.Errorf("%d lines have %q, want both", n, advice)
+	}
+}
+
+func TestABrokerWithoutJetStream(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	const accounts = `accounts { none { users: [{user: none, password: x}] }, some { jetstream: enabled, users: [{user: some, password: x}] } }`
+	tests := []struct {
+		name    string
+		nc      *nats.Conn
+		refused bool
+		wants   string
+	}{
+		{"at all", devtest.PlainNATS(t, "jetstream: disabled"), false, "start nats-server with -js"},
+		{"in this account", devtest.PlainNATS(t, accounts, nats.UserInfo("none", "x")), true, "the account of this user has no JetStream"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var log lines
+			in := inbox.New(pool, tt.nc, inbox.Config{Logger: log.logger()})
+			in.Handle(inbox.Subscription{Name: "billing", Stream: "SHOP", Types: []string{"a"}}, effect("billing"))
+			err := in.Check(t.Context())
+			if err == nil || !strings.Contains(err.Error(), tt.wants) || errors.Is(err, postroom.ErrRefused) != tt.refused {
+				t.Errorf("Check = %v, want %q, refused %t", err, tt.wants, tt.refused)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- in.Run(ctx) }()
+			if !tt.refused {
+				devtest.Eventually(t, 20*time.Second, "the advice", func() bool { return log.has(tt.wants) })
+				cancel()
+			}
+			if err := <-done; (err != nil) != tt.refused || err != nil && !strings.Contains(err.Error(), tt.wants) {
+				t.Errorf("Run = %v, want an error: %t", err, tt.refused)
+			}
+			cancel()
+		})
+	}
+}

@@ -1,0 +1,49 @@
+package jsremedy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/internal/jsremedy"
+)
+
+func TestExplain(t *testing.T) {
+	tests := []struct {
+		name      string
+		err       error
+		want      string // empty: as it is
+		ofAccount bool
+	}{
+		{"a server without it", jetstream.ErrJetStreamNotEnabled, "start nats-server with -js", false},
+		{"as the connection says it", nats.ErrNoResponders, "start nats-server with -js", false},
+		{"an account without it", jetstream.ErrJetStreamNotEnabledForAccount, "jetstream: enabled", true},
+		{"as the server says it", &jetstream.APIError{Code: 503, ErrorCode: 10039}, "jetstream: enabled", true},
+		{"no stream", jetstream.ErrStreamNotFound, "", false},
+		{"no answer", context.DeadlineExceeded, "", false},
+		{"nothing", nil, "", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var err error
+			if tt.err != nil {
+				err = fmt.Errorf("look up: %w", tt.err)
+			}
+			got := jsremedy.Explain(err)
+			if !errors.Is(got, tt.err) || tt.want == "" && got != err { //nolint:errorlint // the very error
+				t.Errorf("Explain = %v, want %v in it", got, err)
+			}
+			if tt.want != "" && !strings.Contains(got.Error(), tt.want) {
+				t.Errorf("Explain = %v, want %q in it", got, tt.want)
+			}
+			if jsremedy.IsOfAccount(got) != tt.ofAccount {
+				t.Errorf("IsOfAccount = %t, want %t", !tt.ofAccount, tt.ofAccount)
+			}
+		})
+	}
+}

@@ -1,0 +1,117 @@
+// Package remedy says which command mends a set-up, where an error of the database
+// says that something of Postroom's is missing there.
+//
+// It knows errors by their SQLSTATE, which every driver of PostgreSQL tells.
+package remedy
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Use is what a part does with Postroom's tables.
+type Use struct {
+	// Grant is the part, as in the name of the function that grants it its rights:
+	// "producer", "relay", "inbox", "operator" or "idempotency".
+	Grant string
+
+	// Schema is the schema of the tables.
+	Schema string
+
+	// DB is what the part works on: a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx, by which the
+	// role is known that it connects as. With anything else the role is not named.
+	DB any
+}
+
+// The SQLSTATEs that have a remedy.
+const (
+	insufficientPrivilege = "42501"
+	undefinedTable        = "42P01"
+	undefinedSchema       = "3F000"
+	undefinedColumn       = "42703"
+	undefinedFunction     = "42883"
+)
+
+// Explain returns err with the command that mends it, if a statement on Postroom's own
+// tables failed with it because rights or tables are missing. It returns any other
+// error as it is, and so one that it has explained before, and that of a connection which
+// could not be made. The result wraps err.
+//
+// The statement has to be one of Postroom's: of a user's table that is missing this
+// would say the wrong thing.
+func Explain(err error, use Use) error {
+	var server interface{ SQLState() string }
+	var known *Explained
+	var connect *pgconn.ConnectError
+	if err == nil || errors.As(err, &known) || errors.As(err, &connect) || !errors.As(err, &server) {
+		return err
+	}
+	switch server.SQLState() {
+	case insufficientPrivilege:
+		return &Explained{Err: err, Do: use.grant()}
+	case undefinedTable, undefinedSchema:
+		return &Explained{Err: err, Do: fmt.Sprintf("Postroom's tables are not in the schema %s of this database; create them: %s", use.Schema, use.migrate())}
+	case undefinedColumn, undefinedFunction:
+		return &Explained{Err: err, Do: fmt.Sprintf("Postroom's tables in the schema %s are older than this program; migrate them: %s", use.Schema, use.migrate())}
+	}
+	return err
+}
+
+// Explained is an error with what to do about it.
+type Explained struct {
+	Err error
+	Do  string
+}
+
+func (e *Explained) Error() string { return e.Err.Error() + ": " + e.Do }
+
+// Unwrap returns the error that is explained.
+func (e *Explained) Unwrap() error { return e.Err }
+
+func (u Use) grant() string {
+	return fmt.Sprintf("the role lacks rights; as the owner of the tables run: SELECT %s.grant_%s(%s)", u.Schema, u.Grant, regrole(RoleOf(u.DB)))
+}
+
+// RoleOf returns the role that db connects as, or words for it if that is not known. A
+// role that was set since then (SET ROLE) it does not know.
+func RoleOf(db any) string { return cmp.Or(userOf(db), "the role of this connection") }
+
+func userOf(db any) string {
+	switch db := db.(type) {
+	case *pgxpool.Pool:
+		if db != nil {
+			return db.Config().ConnConfig.User
+		}
+	case interface{ Config() *pgx.ConnConfig }:
+		return db.Config().User
+	case interface{ Conn() *pgx.Conn }:
+		if conn := db.Conn(); conn != nil {
+			return conn.Config().User
+		}
+	}
+	return ""
+}
+
+func (u Use) migrate() string {
+	if u.Schema == "postroom" {
+		return "postroom migrate up"
+	}
+	return "postroom migrate up --schema " + u.Schema
+}
+
+var plainName = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
+
+// regrole returns the literal of a role, as a cast to regrole reads it.
+func regrole(role string) string {
+	if !plainName.MatchString(role) {
+		role = `"` + strings.ReplaceAll(role, `"`, `""`) + `"`
+	}
+	return "'" + strings.ReplaceAll(role, "'", "''") + "'"
+}

@@ -1,0 +1,86 @@
+// Package repeat keeps a log readable while the same thing fails again and again.
+package repeat
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Every is how often a line is written that has nothing new to say.
+const Every = 30 * time.Second
+
+// most is how many different lines are remembered at the most.
+const most = 256
+
+// Lines writes warnings, and those that repeat an earlier one only every 30 seconds, with
+// how often they were left out. The zero value is ready to use. It is safe for
+// concurrent use.
+type Lines struct {
+	mu   sync.Mutex
+	told map[line]*telling
+}
+
+// line is what makes two warnings the same: who says it, what, and why. Other
+// attributes do not count: they are numbers of attempts and examples.
+type line struct {
+	log         *slog.Logger
+	text, cause string
+}
+
+type telling struct {
+	at   time.Time
+	left int // out, since then
+}
+
+// Warn writes a warning with its error and other attributes, unless it wrote the same one
+// within the last 30 seconds.
+func (l *Lines) Warn(ctx context.Context, log *slog.Logger, text string, err error, args ...any) {
+	left, due := l.due(line{log, text, wording(err)}, time.Now())
+	if !due {
+		return
+	}
+	args = append([]any{"error", err}, args...)
+	if left > 0 {
+		args = append(args, "left_out", left)
+	}
+	log.WarnContext(ctx, text, args...)
+}
+
+// due reports whether a line is to be written, and how often it was left out before.
+func (l *Lines) due(of line, now time.Time) (left int, due bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if known := l.told[of]; known != nil {
+		if now.Sub(known.at) < Every {
+			known.left++
+			return 0, false
+		}
+		left = known.left
+	}
+	if l.told == nil || len(l.told) >= most { // whatever says so much has no lines that repeat
+		l.told = make(map[line]*telling)
+	}
+	l.told[of] = &telling{at: now}
+	return left, true
+}
+
+// wording is an error's text without the words that have a digit in them: times, ports
+// and counts differ from one failure to the next, of the same cause.
+func wording(err error) string {
+	if err == nil {
+		return ""
+	}
+	words := strings.Fields(err.Error())
+	for i, word := range words {
+		if strings.ContainsAny(word, "0123456789") && !isState(words, i) {
+			words[i] = "#"
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// isState reports whether a word is an SQLSTATE, which says what went wrong.
+func isState(words []string, i int) bool { return i > 0 && words[i-1] == "(SQLSTATE" }

@@ -1,0 +1,21 @@
+package schema
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postroom/postroom/internal/remedy"
+)
+
+// explainOwner returns an error of a migration with who has to make it, if the role may
+// not.
+func explainOwner(err error, db DB, name string) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || pg.Code != "42501" {
+		return err
+	}
+	return &remedy.Explained{Err: err, Do: fmt.Sprintf(
+		"migrate as the owner of the schema %s and its tables; to create them, the role %s needs: GRANT CREATE ON DATABASE … TO %s", name, remedy.RoleOf(db), remedy.RoleOf(db))}
+}
