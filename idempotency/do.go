@@ -58,7 +58,7 @@ const doTimeout = 5 * time.Minute
 //
 // After an error of fn, which is returned as it is, nothing is kept, and the next call runs
 // fn again. Other errors match [ErrInProgress], [ErrMismatch], [ErrUnavailable],
-// [ErrOutcomeUnknown], [ErrContention] or [ErrNotCommitted]. When ctx ends, so does fn's, and
+// [ErrOutcomeUnknown], [ErrContention], [ErrInterrupted] or [ErrNotCommitted]. When ctx ends, so does fn's, and
 // it is rolled back.
 func Do[T any](ctx context.Context, g *Guard, op Operation, fn func(ctx context.Context, tx pgx.Tx) (T, error)) (T, Outcome, error) {
 	return do(ctx, g, op, TxMode, func(ctx context.Context) (T, error) { return fn(ctx, Tx(ctx)) })

@@ -2,11 +2,15 @@ package idempotency
 
 import (
 	"cmp"
+	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postroom/postroom/internal/guard"
 )
 
 var (
@@ -28,6 +32,10 @@ var (
 
 	// ErrContention says that the transaction lost against another and was rolled back.
 	ErrContention = errors.New("the transaction lost against another one")
+
+	// ErrInterrupted says that a context, or a time limit of the database, ended before the
+	// work was done. Nothing was done; the same call may succeed later.
+	ErrInterrupted = errors.New("the time was over before it was done")
 
 	// ErrNotCommitted says that the function succeeded, and its transaction could not: a
 	// statement in it had failed, or a constraint refused the commit. Nothing was done.
@@ -61,6 +69,34 @@ var errTwin = errors.New("another attempt has answered")
 // isContention reports whether the database rolled back because of other transactions:
 // serialization failure and deadlock.
 func isContention(err error) bool { return hasCode(err, "40001", "40P01") }
+
+// whyFailed returns the error of a transaction in which a statement has failed, by what
+// that statement failed for, and not by when that came to light: what has nothing to do with
+// the statement may not happen the next time.
+func whyFailed(what string, cause error) error {
+	switch {
+	case isContention(cause), hasCode(cause, "55P03"): // it waited for a lock for too long
+		return fmt.Errorf("%w: %s: %w", ErrContention, what, cause)
+	case isInterruption(cause):
+		return fmt.Errorf("%w: %s: %w", ErrInterrupted, what, cause)
+	case isShort(cause):
+		return fmt.Errorf("%w: %s: %w", ErrUnavailable, what, cause)
+	case cause != nil && !isRefusal(cause):
+		return fmt.Errorf("%w: %s: %w", ErrUnavailable, what, cause)
+	case cause != nil:
+		return fmt.Errorf("%w: %s: %w", ErrNotCommitted, what, cause)
+	}
+	return fmt.Errorf("%w: %s", ErrNotCommitted, what)
+}
+
+// isInterruption reports whether err says that time was over: a context ended, a
+// statement's or a network's time limit passed.
+func isInterruption(err error) bool {
+	err = guard.Seal(err) // it may be a user's
+	var slow interface{ Timeout() bool }
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || hasCode(err, "57014") ||
+		errors.As(err, &slow) && slow.Timeout()
+}
 
 // isTwin reports whether the answer's row was there already.
 func isTwin(err error) bool {

@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
@@ -25,6 +26,10 @@ type fate struct {
 
 	// lost is set when a statement lost against another transaction.
 	lost atomic.Bool
+
+	// failed is what a statement of the server's failed for last, while it could fail for
+	// anything: after it, all others fail because it did.
+	failed atomic.Pointer[error]
 
 	// keeps is set when a statement was sent whose traces stay in the session.
 	keeps    atomic.Bool
@@ -50,6 +55,10 @@ func (h handle) inner() pgx.Tx {
 func (f *fate) note(err error) error {
 	if err != nil && isContention(err) {
 		f.lost.Store(true)
+	}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code != "25P02" {
+		f.failed.Store(&err)
 	}
 	return err
 }

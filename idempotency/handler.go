@@ -118,6 +118,11 @@ func (rt *route) misconfigured(w http.ResponseWriter, r *http.Request, fault err
 // none.
 func (rt *route) operation(w http.ResponseWriter, r *http.Request, value string) (*operation, []byte, bool) {
 	principal, err := rt.g.cfg.Principal(r)
+	if err != nil && isInterruption(err) { // who it is could not be asked
+		rt.g.cfg.Logger.WarnContext(r.Context(), "the principal of a request with an idempotency key could not be asked for", "error", err)
+		rt.refuse(w, CodeUnavailable, "")
+		return nil, nil, false
+	}
 	if err != nil || principal == "" {
 		rt.g.cfg.Logger.InfoContext(r.Context(), "a request with an idempotency key has no principal", "error", err)
 		rt.refuse(w, CodeUnauthorized, "")
@@ -302,6 +307,11 @@ func (rt *route) answer(w http.ResponseWriter, r *http.Request, e ended) {
 func (rt *route) repeat(w http.ResponseWriter, r *http.Request, rec Record) {
 	if rt.AuthorizeReplay != nil {
 		if err := rt.AuthorizeReplay(r, rec); err != nil {
+			if isInterruption(err) { // nobody has said no
+				rt.g.cfg.Logger.WarnContext(r.Context(), "whether a caller may have a kept answer could not be asked", "scope", rec.Scope, "error", err)
+				rt.refuse(w, CodeUnavailable, "")
+				return
+			}
 			rt.g.cfg.Logger.InfoContext(r.Context(), "a kept answer was refused to its caller", "scope", rec.Scope, "error", err)
 			rt.refuse(w, CodeReplayRefused, "")
 			return

@@ -30,7 +30,8 @@ const (
 	CodeNotCommitted   Code = "transaction_failed"               // 500
 	CodeMisconfigured  Code = "idempotency_misconfigured"        // 500
 	CodeContention     Code = "transaction_conflict"             // 503
-	CodeUnavailable    Code = "idempotency_store_unavailable"    // 503: the handler did not run
+	CodeInterrupted    Code = "request_interrupted"              // 503: its time was over, and nothing was done
+	CodeUnavailable    Code = "idempotency_store_unavailable"    // 503: nothing was done
 	CodeOutcomeUnknown Code = "idempotency_outcome_unknown"      // 503: the same key finds out
 )
 
@@ -53,7 +54,7 @@ var (
 var statusOf = map[Code]int{
 	CodeMissingKey: 400, CodeInvalidKey: 400, CodeNotSupported: 400, CodeUnreadable: 400, CodeUnauthorized: 401, CodeReplayRefused: 403,
 	CodeInProgress: 409, CodeUnrepeatable: 409, CodeRequestLarge: 413, CodeMultipart: 415, CodeMismatch: 422,
-	CodeResponseLarge: 500, CodeNotCommitted: 500, CodeMisconfigured: 500, CodeContention: 503, CodeUnavailable: 503, CodeOutcomeUnknown: 503,
+	CodeResponseLarge: 500, CodeNotCommitted: 500, CodeMisconfigured: 500, CodeContention: 503, CodeInterrupted: 503, CodeUnavailable: 503, CodeOutcomeUnknown: 503,
 }
 
 // titleOf has the title of each code, which is always the same.
@@ -73,6 +74,7 @@ var titleOf = map[Code]string{
 	CodeNotCommitted:   "The request could not be carried out, and nothing was done",
 	CodeMisconfigured:  "The operation is not set up correctly",
 	CodeContention:     "The request met another one, and nothing was done",
+	CodeInterrupted:    "The request's time was over before it was carried out, and nothing was done",
 	CodeUnavailable:    "Idempotency-Keys cannot be looked up at present, and nothing was done",
 	CodeOutcomeUnknown: "It is not known whether the request was carried out",
 }
@@ -83,6 +85,7 @@ var detailOf = map[Code]string{
 	CodeMismatch:       "Use a new key for a new request. The first one was not changed.",
 	CodeInProgress:     "Send the same request again later, with the same key.",
 	CodeContention:     "Send the same request again, with the same key.",
+	CodeInterrupted:    "Send the same request again, with the same key, and give it more time.",
 	CodeUnavailable:    "Send the same request again later, with the same key.",
 	CodeOutcomeUnknown: "Send the same request again, with the same key: the answer tells.",
 	CodeNotSupported:   "Send the request without a key.",
@@ -91,7 +94,7 @@ var detailOf = map[Code]string{
 // retryable reports whether the same request may have another answer later.
 func (c Code) retryable() bool {
 	switch c {
-	case CodeInProgress, CodeContention, CodeUnavailable, CodeOutcomeUnknown, CodeUnreadable:
+	case CodeInProgress, CodeContention, CodeInterrupted, CodeUnavailable, CodeOutcomeUnknown, CodeUnreadable:
 		return true
 	}
 	return false
@@ -113,9 +116,11 @@ func codeOf(err error) Code {
 		{errNoTx, CodeMisconfigured},
 		{ErrOutcomeUnknown, CodeOutcomeUnknown},
 		{ErrContention, CodeContention},
+		{ErrInterrupted, CodeInterrupted},
 		{ErrUnavailable, CodeUnavailable},
 		{ErrNotCommitted, CodeNotCommitted},
-		{context.Canceled, CodeUnavailable},
+		{context.DeadlineExceeded, CodeInterrupted},
+		{context.Canceled, CodeInterrupted},
 	} {
 		if errors.Is(err, c.err) {
 			return c.code

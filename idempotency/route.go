@@ -151,7 +151,8 @@ type Route struct {
 	OmitHeaders []string
 
 	// AuthorizeReplay, where it is set, has a say before an answer is repeated: the
-	// handler, with its own checks, is not asked. After an error it is 403.
+	// handler, with its own checks, is not asked. After an error it is 403, or 503 if a time
+	// limit or a context ended while it asked.
 	AuthorizeReplay func(r *http.Request, rec Record) error
 
 	// Render makes an answer of the reference that the handler gave with [KeepRef], in

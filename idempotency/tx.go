@@ -94,9 +94,13 @@ func (g *Guard) runTx(ctx context.Context, a *attempt) (result, error) {
 	case res.verdict == undo:
 		return res, nil
 	case a.op.rules.CancelOnDisconnect && ctx.Err() != nil:
-		return res, context.Cause(ctx)
+		return res, fmt.Errorf("%w: %w", ErrInterrupted, errors.Join(ctx.Err(), context.Cause(ctx)))
 	}
-	return res, a.tx.healthy(res.verdict)
+	err = a.tx.healthy(res.verdict)
+	if err != nil && inner.Err() != nil && a.tx.owner.Conn().IsClosed() { // pgx closes it in the middle of a statement
+		err = fmt.Errorf("%w: %w", ErrInterrupted, errors.Join(inner.Err(), context.Cause(inner)))
+	}
+	return res, err
 }
 
 // open begins a transaction, takes the operation's lock and looks for its row, in one
@@ -171,6 +175,9 @@ func (g *Guard) finish(ctx context.Context, a *attempt, found *row, res result) 
 	if op.keyed() {
 		columns, err := g.keep(ctx, op.key, res.kept, a.ref, res.dropped)
 		if err != nil {
+			if isInterruption(err) { // of what the Codec asked
+				return fmt.Errorf("%w: %w", ErrInterrupted, err)
+			}
 			return fmt.Errorf("%w: %w", ErrNotCommitted, err)
 		}
 		if res.verdict == keepAnswer {
@@ -217,7 +224,7 @@ func (t *tx) undo(ctx context.Context, batch *pgx.Batch) error {
 	}
 	t.over.Store(true)
 	if _, err := t.owner.Exec(ctx, sql); err != nil { // nothing can be committed any more
-		return fmt.Errorf("%w: %w", ErrNotCommitted, err)
+		return whyFailed("roll back to the savepoint", err)
 	}
 	return nil
 }
@@ -246,14 +253,10 @@ func (t *tx) end(ctx context.Context, batch *pgx.Batch) error {
 	case err == nil:
 	case isTwin(err):
 		err = errTwin
-	case isContention(err):
-		err = fmt.Errorf("%w: %w", ErrContention, err)
-	case isShort(err):
-		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	case isOther(err):
 		err = errEnded
-	case isRefusal(err):
-		err = fmt.Errorf("%w: %w", ErrNotCommitted, err)
+	case isContention(err), isShort(err), isRefusal(err):
+		err = whyFailed("commit", err)
 	default:
 		err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 	}
@@ -325,7 +328,7 @@ func (t *tx) healthy(v verdict) error {
 	case conn.PgConn().TxStatus() == 'E' && t.lost.Load():
 		return ErrContention
 	case conn.PgConn().TxStatus() == 'E':
-		return fmt.Errorf("%w: a statement failed, and the handler answered with success", ErrNotCommitted)
+		return whyFailed("a statement failed, and the handler answered with success", value(t.fate.failed.Load()))
 	case conn.PgConn().TxStatus() != 'T':
 		return errEnded
 	}

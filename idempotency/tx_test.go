@@ -130,7 +130,7 @@ func TestTransactionsThatCannotBeCommitted(t *testing.T) {
 			w.WriteHeader(http.StatusGatewayTimeout)
 		}
 	})
-	r.want(r.post(path, "k"), 503, "idempotency_store_unavailable")
+	r.want(r.post(path, "k"), 503, "request_interrupted")
 	devtest.Eventually(t, patience, "the connections are given back", func() bool { return r.pool.Stat().AcquiredConns() == 0 })
 }
 

@@ -1,8 +1,11 @@
 package outbound
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"regexp"
 	"strings"
@@ -168,6 +171,9 @@ func ForHandler(err error) error {
 	}
 	switch e.Class {
 	case ClassInvalid, ClassAuth, ClassRedirect:
+		if e.Reason == ReasonRequest && isPassing(e.Err) {
+			return err // whatever the request's body is read from may answer the next time
+		}
 		return postroom.Permanent(err)
 	case ClassConflict:
 		// With a key it may be about an earlier call with the same one.
@@ -179,6 +185,14 @@ func ForHandler(err error) error {
 		return postroom.RetryAfter(e.RetryAfter, err)
 	}
 	return err
+}
+
+// isPassing reports whether an error is of a kind that may not happen again.
+func isPassing(err error) bool {
+	err = guard.Seal(err) // it is a user's
+	var network net.Error
+	return errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // timeoutError is an attempt that took too long. It is not

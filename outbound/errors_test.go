@@ -1,6 +1,7 @@
 package outbound_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -97,6 +98,37 @@ func TestConflictsForHandlers(t *testing.T) {
 		_, err := client(always(409), outbound.Config{}).Do(request(outbound.WithKey(t.Context(), key), t, "POST", "x"))
 		if got := errors.Is(outbound.ForHandler(err), postroom.ErrPermanent); got != permanent || outbound.NotDone(err) {
 			t.Errorf("with key %q: permanent: %v, want %v; %v", key, got, permanent, err)
+		}
+	}
+}
+
+// source is a request's body that is read from somewhere else.
+type source struct{ err error }
+
+func (s source) Read([]byte) (int, error) { return 0, s.err }
+func (s source) Close() error             { return nil }
+
+// A body that could not be read this time is no reason to give the event up for ever.
+func TestBodiesForHandlers(t *testing.T) {
+	for name, tt := range map[string]struct {
+		err       error
+		permanent bool
+	}{
+		"a time limit":            {fmt.Errorf("read object: %w", context.DeadlineExceeded), false},
+		"a connection":            {fmt.Errorf("read object: %w", errReset), false},
+		"a text that breaks off":  {io.ErrUnexpectedEOF, false},
+		"a source that says no":   {errors.New("no such object"), true},
+		"a body that is too long": {nil, true},
+	} {
+		req := request(outbound.WithKey(t.Context(), "k"), t, "POST", "x")
+		if req.GetBody = nil; tt.err != nil {
+			req.Body, req.ContentLength = source{tt.err}, -1
+		} else {
+			req.Body, req.ContentLength = io.NopCloser(strings.NewReader(strings.Repeat("x", 100))), -1
+		}
+		_, err := client(always(200), outbound.Config{MaxBody: 10}).Do(req)
+		if got := errors.Is(outbound.ForHandler(err), postroom.ErrPermanent); err == nil || got != tt.permanent {
+			t.Errorf("%s: permanent: %v, want %v; %v", name, got, tt.permanent, err)
 		}
 	}
 }

@@ -1,0 +1,178 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/idempotency"
+)
+
+// wantLater checks that an answer says that nothing was done and when to come again.
+func (r *rig) wantLater(name string, req sending, path, code string) {
+	r.Helper()
+	before := r.effects()
+	w := r.send(path, req)
+	if w.Code != 503 || codeIn(w) != code || w.Header().Get("Retry-After") != "1" {
+		r.Errorf("%s: %d %s, Retry-After %q, want 503 %s and a second", name, w.Code, w.Body, w.Header().Get("Retry-After"), code)
+	}
+	if n := r.effects() - before; n != 0 {
+		r.Errorf("%s: %d effects, want none", name, n)
+	}
+}
+
+// A statement that fails in a handler that answers with success is judged by what it
+// failed for.
+func TestFailuresByTheirCause(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ignoring := func(statements ...string) http.HandlerFunc {
+		return func(w http.ResponseWriter, req *http.Request) {
+			r.insert(req.Context())
+			for _, sql := range statements {
+				_, _ = idempotency.Tx(req.Context()).Exec(req.Context(), sql)
+			}
+			w.WriteHeader(http.StatusCreated)
+		}
+	}
+	raise := func(code string) string { return "DO $$ BEGIN RAISE SQLSTATE '" + code + "'; END $$" }
+	r.exec("CREATE TABLE busy ()")
+	holder, err := r.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holder.Exec(t.Context(), "LOCK TABLE busy"); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		code string
+		do   http.HandlerFunc
+		rt   idempotency.Route
+	}{
+		"a statement's time limit":   {"request_interrupted", ignoring("SET LOCAL statement_timeout = '20ms'", "SELECT pg_sleep(60)", "SELECT 1"), idempotency.Route{}},
+		"a lock's time limit":        {"transaction_conflict", ignoring("SET LOCAL lock_timeout = '20ms'", "LOCK TABLE busy"), idempotency.Route{}},
+		"the handler's time":         {"request_interrupted", ignoring("SELECT pg_sleep(60)"), idempotency.Route{Timeout: 50 * time.Millisecond}},
+		"a serialization failure":    {"transaction_conflict", ignoring(raise("40001")), idempotency.Route{}},
+		"a disk that is full":        {"idempotency_store_unavailable", ignoring(raise("53100"), "SELECT 1"), idempotency.Route{}},
+		"too little memory":          {"idempotency_store_unavailable", ignoring(raise("53200")), idempotency.Route{}},
+		"a server that only reads":   {"idempotency_store_unavailable", ignoring(raise("25006")), idempotency.Route{}},
+		"a server that is shut down": {"idempotency_store_unavailable", ignoring("SELECT pg_terminate_backend(pg_backend_pid())"), idempotency.Route{}},
+	} {
+		r.wantLater(name, sending{key: "k"}, r.mount(tt.rt, tt.do), tt.code)
+	}
+	if err := holder.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, sql := range map[string]string{"a wrong statement": "nonsense", "a violated constraint": raise("23514"), "a value": "SELECT 1/0"} {
+		w := r.post(r.mount(idempotency.Route{}, ignoring(sql, "SELECT 1")), "k")
+		if w.Code != 500 || codeIn(w) != "transaction_failed" || w.Header().Get("Retry-After") != "" {
+			t.Errorf("%s: %d %s, want 500, not to be repeated", name, w.Code, w.Body)
+		}
+	}
+	if n := r.effects(); n != 0 {
+		t.Errorf("%d effects", n)
+	}
+}
+
+// What ends with the client's connection, or its deadline, was not done: the same request
+// may be sent again.
+func TestInterruptedRequests(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for name, end := range map[string]func(context.Context) (context.Context, context.CancelFunc){
+		"a deadline": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 20*time.Millisecond)
+		},
+		"a deadline with a cause": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeoutCause(ctx, 20*time.Millisecond, errors.New("the gateway's patience"))
+		},
+		"a client that has gone": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			return ctx, cancel
+		},
+	} {
+		ctx, cancel := end(t.Context())
+		path := r.mount(idempotency.Route{CancelOnDisconnect: true}, func(w http.ResponseWriter, req *http.Request) {
+			r.insert(req.Context())
+			if ctx.Err() == nil && name == "a client that has gone" {
+				cancel()
+			}
+			<-ctx.Done()
+			w.WriteHeader(http.StatusCreated)
+		})
+		r.wantLater(name, sending{key: "k", ctx: ctx}, path, "request_interrupted")
+		cancel()
+		r.want(r.send(path, sending{key: "k"}), 201, "") // ctx has ended, and this request's has not
+	}
+}
+
+// Who cannot be asked has not said no.
+func TestWhoCannotBeAsked(t *testing.T) {
+	t.Parallel()
+	asked := errors.New("no")
+	r := newRig(t, func(c *idempotency.Config) {
+		c.Principal = func(*http.Request) (string, error) { return "ann", asked }
+	})
+	path := r.mount(idempotency.Route{AuthorizeReplay: func(*http.Request, idempotency.Record) error { return asked }}, r.refund)
+	r.want(r.post(path, "k"), 401, "missing_principal")
+	asked = fmt.Errorf("ask for the session: %w", context.DeadlineExceeded)
+	r.wantLater("the principal", sending{key: "k"}, path, "idempotency_store_unavailable")
+	asked = nil
+	r.want(r.post(path, "k"), 201, "")
+	r.reset()
+	path = r.mount(idempotency.Route{Scope: func(*http.Request) string { return "s" }, AuthorizeReplay: func(*http.Request, idempotency.Record) error { return asked }}, r.refund)
+	r.want(r.post(path, "k"), 201, "")
+	r.want(r.post(path, "k"), 201, "")
+	asked = errors.New("no")
+	r.want(r.post(path, "k"), 403, "replay_refused")
+	asked = fmt.Errorf("ask for the right: %w", context.DeadlineExceeded)
+	r.wantLater("the right to a replay", sending{key: "k"}, path, "idempotency_store_unavailable")
+}
+
+// slowCodec fails as it is told to.
+type slowCodec struct{ err error }
+
+func (c *slowCodec) Encode(_ context.Context, _ idempotency.Key, body []byte) ([]byte, error) {
+	return body, c.err
+}
+
+func (c *slowCodec) Decode(_ context.Context, _ idempotency.Key, kept []byte) ([]byte, error) {
+	return kept, c.err
+}
+
+func TestCodecsThatAreLate(t *testing.T) {
+	t.Parallel()
+	codec := &slowCodec{err: fmt.Errorf("ask for the data key: %w", context.DeadlineExceeded)}
+	r := newRig(t, func(c *idempotency.Config) { c.Codec = codec })
+	path := r.mount(idempotency.Route{}, r.refund)
+	r.wantLater("a codec that is late", sending{key: "k"}, path, "request_interrupted")
+	codec.err = errors.New("a key that is no key")
+	r.want(r.post(path, "k"), 500, "transaction_failed")
+	codec.err = nil
+	r.want(r.post(path, "k"), 201, "")
+}
+
+// Do says what it was, and what its function returns stays what it is.
+func TestDoIsInterrupted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, _, err := idempotency.Do(ctx, r.guard, idempotency.Operation{Scope: "s", Key: "k"}, func(context.Context, pgx.Tx) (int, error) {
+		<-ctx.Done()
+		return 1, nil
+	})
+	if !errors.Is(err, idempotency.ErrInterrupted) || !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, idempotency.ErrNotCommitted) {
+		t.Errorf("%v, want an interruption", err)
+	}
+	vendor := fmt.Errorf("call the vendor: %w", context.DeadlineExceeded)
+	_, _, err = idempotency.Do(t.Context(), r.guard, idempotency.Operation{Scope: "s", Key: "k"}, func(context.Context, pgx.Tx) (int, error) { return 1, vendor })
+	if !errors.Is(err, vendor) || errors.Is(err, idempotency.ErrInterrupted) || errors.Is(err, idempotency.ErrUnavailable) {
+		t.Errorf("%v, want what the function returned", err)
+	}
+}
