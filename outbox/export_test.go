@@ -69,3 +69,21 @@ func (t *Term) SearchFor(d time.Duration, width int64) {
 
 // SearchWidth returns how wide the next step of a search is.
 func (l *Log) SearchWidth() int64 { return l.stride.get() }
+
+// GiveBack runs what Release runs after it has recorded.
+func (t *Term) GiveBack(ctx context.Context) error {
+	_, err := t.writer.Exec(ctx, t.sql.release, t.epoch)
+	return err
+}
+
+// Setting returns a setting of one of the term's connections.
+func (t *Term) Setting(ctx context.Context, reader bool, name string) (value string) {
+	conn := t.writer
+	if reader {
+		conn = t.reader
+	}
+	if err := conn.QueryRow(ctx, "SELECT current_setting($1)", name).Scan(&value); err != nil {
+		return err.Error()
+	}
+	return value
+}

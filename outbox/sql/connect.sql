@@ -21,6 +21,9 @@ SET max_parallel_workers_per_gather = 0;
 -- committed would make producers fail.
 SET statement_timeout = 0;
 SET lock_timeout = 0;
+SELECT set_config(name, '0', false)
+FROM pg_settings
+WHERE name IN ('idle_session_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout'); -- the last is not in every version
 SET default_transaction_isolation = 'read committed';
 SET default_transaction_read_only = off;
 SET datestyle = ISO;
