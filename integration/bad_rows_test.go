@@ -2,8 +2,10 @@ package integration
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -15,9 +17,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/doctor"
 	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
 
@@ -170,6 +175,7 @@ func TestBadRowsStopNobody(t *testing.T) {
 					}
 				}
 			}
+			o.wantLegible(bad)
 			o.relay(relay.Config{Atomic: atomic, Retention: time.Millisecond})
 			o.waitForStored("a", keys*each)
 			held := o.waitForHeld(len(bad))
@@ -186,7 +192,73 @@ func TestBadRowsStopNobody(t *testing.T) {
 				t.Errorf("the lease was taken %d times, want once", epoch)
 			}
 			o.wantReadable(bad)
+			o.wantManageable(len(bad))
 		})
+	}
+}
+
+// wantLegible fails unless everybody can look at rows that no relay has read.
+func (o *office) wantLegible(bad map[string]badRow) {
+	o.Helper()
+	look := inspect.New(o.pool, o.nc, inspect.Config{})
+	for name, set := range bad {
+		if set["event_id"] == "" && set["source"] == "" {
+			journey, err := look.Event(o.Context(), "/office", name)
+			if err == nil {
+				_, err = json.Marshal(journey)
+			}
+			if err != nil {
+				o.Errorf("Event %s: %v", name, err)
+			}
+		}
+	}
+	if _, err := look.Status(o.Context()); err != nil {
+		o.Errorf("Status: %v", err)
+	}
+	report, err := doctor.New(o.pool, o.nc, doctor.Config{}).Examine(o.Context())
+	if err != nil {
+		o.Errorf("Examine: %v", err)
+	}
+	for _, f := range report.Findings {
+		if strings.Contains(f.Text, "could not be") || strings.Contains(f.Text, "invalid subject") {
+			o.Errorf("Examine: %+v", f)
+		}
+	}
+	next, err := outbox.NewLog(o.pool).Published(o.Context(), postroom.Mark{}, time.Time{})
+	for n := -1; err == nil && n != 0; {
+		var page []postroom.Entry
+		page, err = next(o.Context())
+		n = len(page)
+	}
+	if err != nil {
+		o.Errorf("Published: %v", err)
+	}
+}
+
+// wantManageable fails unless an operator can do with dead events what can be done with
+// all. A replay has each of them dead again.
+func (o *office) wantManageable(n int) {
+	o.Helper()
+	ctx, cancel := context.WithTimeout(o.Context(), refusalPatience)
+	defer cancel()
+	store, by := deadletter.New(o.pool, deadletter.Config{}), deadletter.By{Actor: "test", Reason: "it is no event"}
+	stored := o.count("a")
+	job, err := store.Replay(ctx, deadletter.Filter{}, deadletter.Options{AsNew: true}, by)
+	if err == nil {
+		job, err = store.Drive(ctx, job.ID, nil)
+	}
+	if err != nil || job.Failed != n || o.count("a") != stored {
+		o.Errorf("a replay ended as %+v, %v, with %d more events in the stream; want %d to fail, and none there", job, err, o.count("a")-stored, n)
+	}
+	if exported, err := store.Export(ctx, deadletter.Filter{}, io.Discard, nil); err != nil || exported != int64(n) {
+		o.Errorf("Export = %d, %v; want %d", exported, err, n)
+	}
+	if discarded, err := store.Discard(ctx, deadletter.Filter{}, n, by, nil); err != nil || discarded != int64(n) {
+		o.Errorf("Discard = %d, %v; want %d", discarded, err, n)
+	}
+	letters, _, err := store.List(ctx, deadletter.Filter{Discarded: true}, deadletter.Page{Limit: 1000})
+	if err != nil || len(letters) != n {
+		o.Errorf("%d discarded events are listed, %v; want %d", len(letters), err, n)
 	}
 }
 
@@ -221,7 +293,11 @@ func (o *office) wantReadable(bad map[string]badRow) {
 		if l.Error == "" {
 			o.Errorf("event %d, %.40q, is dead for no reason", l.ID, l.EventID)
 		}
-		if _, err := store.Show(o.Context(), l.ID); err != nil {
+		whole, err := store.Show(o.Context(), l.ID)
+		if err == nil {
+			_, err = json.Marshal(whole)
+		}
+		if err != nil {
 			o.Errorf("Show %d, %.40q: %v", l.ID, l.EventID, err)
 		}
 		if _, err := look.Event(o.Context(), l.Source, l.EventID); err != nil && !errors.Is(err, inspect.ErrNotFound) {

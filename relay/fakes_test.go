@@ -34,8 +34,9 @@ type fakeSource struct {
 	takes     time.Duration // Lead
 	readErr   error
 
-	slow      time.Duration // how long Read takes
-	searching int           // so many calls of Read find nothing, and say that there is more
+	slow       time.Duration // how long Read takes
+	searching  int           // so many calls of Read find nothing, and say that there is more
+	unstorable int           // told by the next page
 }
 
 func newFakeSource(events ...postroom.Logged) *fakeSource {
@@ -139,7 +140,9 @@ func (t *fakeTerm) Read(ctx context.Context, limit int, into []postroom.Logged) 
 	t.unread = t.unread[n:]
 	later := t.later
 	t.later = 0
-	return postroom.Page{Events: page, Scheduled: later}, errors.Join(t.readErr, t.source.readErr)
+	unstorable := t.source.unstorable
+	t.source.unstorable = 0
+	return postroom.Page{Events: page, Scheduled: later, Unstorable: unstorable}, errors.Join(t.readErr, t.source.readErr)
 }
 
 func (t *fakeTerm) Rewound(_ context.Context, limit int) (postroom.Rewound, error) {

@@ -1,0 +1,64 @@
+package relay_test
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/relay"
+)
+
+// An event with a fault of its row is dead before it is sent, whatever else it looks like.
+func TestAnEventWithAFaultIsNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := events(3)
+		page[1].Fault = &postroom.FieldError{Field: "Headers", Problem: "are odd"}
+		src, pub := newFakeSource(page...), &fakePublisher{}
+		run := start(relay.New(src, pub, relay.Config{}))
+		after(time.Second)
+		if got := src.published(); len(got) != 2 || pub.tried(2) != 0 {
+			t.Errorf("published %v; the one with a fault was sent %d times", got, pub.tried(2))
+		}
+		h := src.held[2]
+		if h.Failure == nil || !h.Failure.Dead || h.Failure.Class != "invalid_event" || h.Failure.Text != "Headers are odd" {
+			t.Errorf("held as %+v", h)
+		}
+		run.stop()
+		run.wait(t)
+	})
+}
+
+// The log tells of events that could not be held, and the relay passes it on.
+func TestUnstorableEventsAreToldOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newFakeSource()
+		src.unstorable = 3
+		var log bytes.Buffer
+		run := start(relay.New(src, &fakePublisher{}, relay.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}))
+		after(time.Second)
+		run.stop()
+		run.wait(t)
+		if n := strings.Count(log.String(), "level=ERROR"); n != 1 || !strings.Contains(log.String(), "of class unstorable") || !strings.Contains(log.String(), "events=3") {
+			t.Errorf("logged:\n%s", log.String())
+		}
+	})
+}
+
+// What is no subject is not asked about, and does not keep those that are from being
+// looked for.
+func TestCheckAsksAboutSubjectsOnly(t *testing.T) {
+	t.Parallel()
+	nc := devtest.NATS(t)
+	create(t, nc, jetstream.StreamConfig{Name: "IV-A", Subjects: []string{"iv.a"}})
+	r := relay.New(using("", ">", "iv.*", "iv..b", "iv b", "iv\r\nPUB iv.a 0", "iv.a"), relay.JetStream(nc), relay.Config{})
+	if err := r.Check(t.Context()); err != nil {
+		t.Errorf("Check = %v", err)
+	}
+}
