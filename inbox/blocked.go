@@ -37,6 +37,7 @@ const (
 	// What waits here is in hand, and may be less than half of that: see hand.wait.
 	maxParked    = 128             // keys
 	maxParkQueue = 6               // events that wait for the one that waits for its key
+	maxParkBytes = leastShare / 16 // data of what waits for its key, by and large
 	longestPark  = time.Second     // until the next attempt at what is held
 	parkGrace    = longestPark / 5 // for that attempt
 )
@@ -106,7 +107,7 @@ func (b *blocked) park(d *delivery, over func(key string)) bool {
 	defer b.mu.Unlock()
 	key := bounded(d.ev.Key)
 	wait := time.Until(b.keys[key].again)
-	if d.parked || wait < -parkGrace || wait > longestPark || len(b.parked) >= maxParked {
+	if d.parked || b.parkedBytes()+len(d.ev.Data) > maxParkBytes || wait < -parkGrace || wait > longestPark || len(b.parked) >= maxParked {
 		return false
 	}
 	if b.parked == nil {
@@ -115,6 +116,14 @@ func (b *blocked) park(d *delivery, over func(key string)) bool {
 	d.parked = true // once
 	b.parked[key] = &parked{d, time.AfterFunc(wait+parkGrace, func() { over(key) })}
 	return true
+}
+
+// parkedBytes is how much data what waits here has.
+func (b *blocked) parkedBytes() (n int) {
+	for _, p := range b.parked {
+		n += len(p.d.ev.Data)
+	}
+	return n
 }
 
 // unpark returns what waits here for a key, or nil. It waits no longer.

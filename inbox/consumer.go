@@ -104,7 +104,7 @@ func (c *consumer) open() {
 	if c.isOrdered() { // a key that is slow is not to keep others from being read
 		most = max(most, orderedHand)
 	}
-	c.hand, c.flights, c.last = newHand(most), newFlights(), nil
+	c.hand, c.flights, c.last = newHand(most, c.inbox.share()), newFlights(), nil
 	c.lanes = make([]chan *delivery, lanes)
 	for i := range c.lanes {
 		c.lanes[i] = make(chan *delivery, most)

@@ -105,7 +105,8 @@ func (g *gauges) observe(o metric.Observer) {
 		o.ObserveFloat64(g.overdue, s.Overdue, telemetry.With(handler))
 	}
 	for _, c := range g.inbox.consumers {
-		inHand := float64(c.hand.most-c.hand.room()) + float64(c.claimed.Load())
+		room, _ := c.hand.room()
+		inHand := float64(c.hand.most-room) + float64(c.claimed.Load())
 		o.ObserveFloat64(g.inFlight, inHand, c.metrics.handler)
 		o.ObserveFloat64(g.capacity, float64(c.hand.most+cap(c.claims)), c.metrics.handler)
 		if view := c.broker.Load(); view != nil {

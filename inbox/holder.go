@@ -23,8 +23,21 @@ type parcel struct {
 	along []*delivery
 }
 
+// bytes is how much data it has.
+func (p parcel) bytes() int {
+	n := len(p.d.ev.Data)
+	for _, d := range p.along {
+		n += len(d.ev.Data)
+	}
+	return n
+}
+
 // holdAtOnce is how many events one statement holds, or a parcel more.
 const holdAtOnce = 100
+
+// holdBytes is how many bytes one statement holds, or a parcel more: they are in memory
+// several times over until it has ended.
+const holdBytes = 4 << 20
 
 func newHolder(in *Inbox) *holder {
 	room := 0
@@ -57,17 +70,17 @@ const (
 
 // collect returns a parcel, and those that come soon after it.
 func (h *holder) collect(first parcel) []parcel {
-	parcels, n := []parcel{first}, 1+len(first.along)
+	parcels, n, bytes := []parcel{first}, 1+len(first.along), first.bytes()
 	wait := linger
 	if first.h.after == now && !first.h.behind { // it is to run at once
 		wait = shortLinger
 	}
 	over := time.NewTimer(wait)
 	defer over.Stop()
-	for n < holdAtOnce {
+	for n < holdAtOnce && bytes < holdBytes {
 		select {
 		case p := <-h.queue:
-			parcels, n = append(parcels, p), n+1+len(p.along)
+			parcels, n, bytes = append(parcels, p), n+1+len(p.along), bytes+p.bytes()
 		case <-over.C:
 			return parcels
 		case <-h.done:

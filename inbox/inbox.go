@@ -78,6 +78,15 @@ type Config struct {
 	// Defaults to 29 days, or as much of Ledger.
 	AgeGate time.Duration
 
+	// PullBytes is how many bytes of events all handlers together ask the broker for
+	// and have in hand, by and large: at the least 2 MiB for each handler. It has to be
+	// well below max_pending of the server (64 MB), which disconnects a client for
+	// which it has to keep more. Of a slow link less is asked for: what arrives in an
+	// eighth of AckWait.
+	//
+	// Defaults to 32 MiB.
+	PullBytes int
+
 	// IdlePoll is how often held events are looked for while none is due. What this
 	// process holds itself is run when it is due.
 	//
@@ -105,6 +114,7 @@ func (c Config) defaults() Config {
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 10*time.Second)
 	c.Ledger = cmp.Or(c.Ledger, 30*24*time.Hour)
 	c.AgeGate = cmp.Or(c.AgeGate, c.Ledger/30*29)
+	c.PullBytes = cmp.Or(c.PullBytes, 32<<20)
 	c.IdlePoll = cmp.Or(c.IdlePoll, 250*time.Millisecond)
 	c.Logger = guard.Logger(cmp.Or(c.Logger, slog.Default()))
 	return c
@@ -127,6 +137,9 @@ func (c Config) validate() error {
 	if c.AgeGate <= 0 || c.AgeGate > c.Ledger-c.Ledger/100 {
 		faults = append(faults, fmt.Errorf("config: AgeGate is %s, want less than Ledger (%s) by a hundredth at the least: an event that is older than its ledger row would be applied again",
 			c.AgeGate, c.Ledger))
+	}
+	if c.PullBytes < leastShare {
+		faults = append(faults, fmt.Errorf("config: PullBytes is %d, want at least %d", c.PullBytes, leastShare))
 	}
 	if c.IdlePoll < time.Millisecond {
 		faults = append(faults, fmt.Errorf("config: IdlePoll is %s, want at least 1ms", c.IdlePoll))
@@ -303,6 +316,20 @@ func (in *Inbox) checkSettings() error {
 			need, spare, most)
 	}
 	return nil
+}
+
+// leastShare is how many bytes of events each handler may have in hand.
+const leastShare = 2 << 20
+
+// share is how many bytes of events each handler may have in hand.
+func (in *Inbox) share() int {
+	streams := 0
+	for _, c := range in.consumers {
+		if c.sub.Stream != "" {
+			streams++
+		}
+	}
+	return max(in.cfg.PullBytes/max(streams, 1), leastShare)
 }
 
 // shareOut sets the number of workers of each handler that did not choose one:

@@ -87,8 +87,10 @@ var behindHolding = holding{after: now, behind: true}
 // another term are not held with it: what may not be held any more of one term may of
 // the other, and they would go on without the order that flying behind it gives them.
 func (c *consumer) holdBehind(d *delivery) {
+	bytes := len(d.ev.Data)
 	along := c.flights.along(d, holdAtOnce-1, func(o *delivery) bool {
-		return o.term == d.term && !o.term.isOver() && c.isStraight(o)
+		bytes += len(o.ev.Data)
+		return bytes <= holdBytes && o.term == d.term && !o.term.isOver() && c.isStraight(o)
 	})
 	c.holdWithOthers(d, behindHolding, along...)
 }

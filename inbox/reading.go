@@ -48,22 +48,14 @@ func (r *reading) pull(ctx context.Context) error {
 		}
 		cancel()
 	}()
+	requests, stop := t.c.requests(r.consumer)
+	defer stop()
 	for t.c.hand.wait(ctx) {
-		request, done := context.WithTimeout(ctx, pullWait)
-		batch, err := r.consumer.Fetch(t.c.hand.room(), jetstream.FetchContext(request))
-		if err == nil {
-			for msg := range batch.Messages() {
-				if err = r.take(ctx, msg); err != nil {
-					break
-				}
-			}
-			err = errors.Join(err, batch.Error())
-		}
-		done()
+		err := requests.next(ctx, func(msg jetstream.Msg) error { return r.take(ctx, msg) })
 		switch {
 		case ctx.Err() != nil:
 			return r.ended()
-		case err != nil && !errors.Is(err, context.DeadlineExceeded):
+		case err != nil:
 			return t.c.refuseClosed(fmt.Errorf("read: %w", err))
 		case t.c.inbox.nc.Stats().Reconnects != r.reconnects:
 			return errReconnected

@@ -2,7 +2,6 @@ package inbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -12,24 +11,18 @@ import (
 	"github.com/postroom/postroom/internal/wire"
 )
 
-// pullWait is how long a request for messages stays with the broker.
-const pullWait = 2 * time.Second
-
 // pull asks for as many messages as there is room for, and hands them to the
 // workers as they come, until ctx ends. It asks by single requests, so that no
 // message waits in the client, where it would give no sign of life.
 func (c *consumer) pull(ctx context.Context, durable jetstream.Consumer) error {
+	r, stop := c.requests(durable)
+	defer stop()
 	for c.hand.wait(ctx) {
-		request, cancel := context.WithTimeout(ctx, pullWait)
-		batch, err := durable.Fetch(c.hand.room(), jetstream.FetchContext(request))
-		if err == nil {
-			for msg := range batch.Messages() {
-				c.take(ctx, msg)
-			}
-			err = batch.Error()
-		}
-		cancel()
-		if err != nil && !errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		err := r.next(ctx, func(msg jetstream.Msg) error {
+			c.take(ctx, msg)
+			return nil
+		})
+		if err != nil && ctx.Err() == nil {
 			return c.refuseClosed(fmt.Errorf("pull: %w", err))
 		}
 	}
@@ -77,25 +70,29 @@ func (c *consumer) beat(ctx context.Context) {
 // not answered. All of them are kept from being delivered elsewhere, from the
 // moment they are taken and not only while a handler runs.
 type hand struct {
-	most  int
-	freed chan struct{} // something was dropped
+	most, bytes int
+	freed       chan struct{} // something was dropped
 
 	mu   sync.Mutex
-	held map[jetstream.Msg]struct{}
+	held map[jetstream.Msg]int // its size
+	size int                   // of all
 }
 
-func newHand(most int) *hand {
-	return &hand{most: most, freed: make(chan struct{}, 1), held: make(map[jetstream.Msg]struct{})}
+func newHand(most, bytes int) *hand {
+	return &hand{most: most, bytes: bytes, freed: make(chan struct{}, 1), held: make(map[jetstream.Msg]int)}
 }
 
 func (h *hand) take(msg jetstream.Msg) {
+	n := sizeOf(msg)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.held[msg] = struct{}{}
+	h.held[msg] = n
+	h.size += n
 }
 
 func (h *hand) drop(msg jetstream.Msg) {
 	h.mu.Lock()
+	h.size -= h.held[msg]
 	delete(h.held, msg)
 	h.mu.Unlock()
 	select {
@@ -104,24 +101,27 @@ func (h *hand) drop(msg jetstream.Msg) {
 	}
 }
 
-// room returns how many more messages may be taken.
-func (h *hand) room() int {
+// room returns how many more messages may be taken, and of how many bytes.
+func (h *hand) room() (messages, bytes int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.most - len(h.held)
+	return h.most - len(h.held), h.bytes - h.size
 }
 
 // wait waits until the hand is at least half empty, so that messages are not
 // asked for one by one. It reports whether ctx still lives.
 func (h *hand) wait(ctx context.Context) bool {
-	for h.room() < h.most/2 {
+	for {
+		messages, bytes := h.room()
+		if messages >= h.most/2 && bytes >= h.bytes/2 {
+			return ctx.Err() == nil
+		}
 		select {
 		case <-ctx.Done():
 			return false
 		case <-h.freed:
 		}
 	}
-	return ctx.Err() == nil
 }
 
 func (h *hand) messages() []jetstream.Msg {

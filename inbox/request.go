@@ -1,0 +1,129 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// requests asks the broker for messages, one request at a time. A server sends what it
+// was asked for as fast as it can, keeps what the link does not take yet, and
+// disconnects a client for which it keeps more than its max_pending (64 MB): so what is
+// asked for is bounded in bytes. Of a slow link it is less still: what is on the way
+// gives no sign of life, and would be sent again after AckWait.
+type requests struct {
+	c      *consumer
+	from   jetstream.Consumer
+	lost   <-chan nats.Status // the connection was lost: the broker has forgotten the request
+	window int                // bytes that are asked for at a time
+	one    bool               // the next request is for one message of whatever size
+}
+
+const (
+	// firstWindow is what is asked for while nothing is known of the link, and
+	// leastWindow what is asked for of one that is very slow.
+	firstWindow = 4 << 20
+	leastWindow = 1 << 20
+
+	// leastMeasured is how many bytes tell something of a link.
+	leastMeasured = 256 << 10
+
+	// windowPart is the part of AckWait that the messages of a request may be on their
+	// way for.
+	windowPart = 8
+
+	// requestBeat is how often the broker gives a sign of life during a request. After
+	// twice that without one the next request is made: it may have forgotten this one.
+	requestBeat = 2 * time.Second
+)
+
+// requests returns what asks for messages from a consumer, until stop is called.
+func (c *consumer) requests(from jetstream.Consumer) (r *requests, stop func()) {
+	lost := c.inbox.nc.StatusChanged(nats.RECONNECTING)
+	r = &requests{c: c, from: from, lost: lost, window: min(firstWindow, c.hand.bytes)}
+	return r, func() { c.inbox.nc.RemoveStatusListener(lost) }
+}
+
+// next makes one request and hands over its messages as they come, until it is
+// answered, the connection is lost, ctx ends or take returns an error.
+func (r *requests) next(ctx context.Context, take func(jetstream.Msg) error) error {
+	// A deadline of ctx's would be taken for that of the request.
+	request, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+	n, bytes := r.c.hand.room()
+	options := []jetstream.FetchOpt{jetstream.FetchContext(request), jetstream.FetchHeartbeat(requestBeat)}
+	if r.one {
+		n = 1
+	} else {
+		options = append(options, jetstream.FetchMaxBytes(min(bytes, r.window)))
+	}
+	batch, err := r.from.Fetch(n, options...)
+	if err != nil {
+		return err
+	}
+	var m measure
+	for open := true; open; {
+		select {
+		case <-r.lost:
+			cancel()
+		case msg, ok := <-batch.Messages():
+			if open = ok; !ok {
+				break
+			}
+			m.add(msg)
+			if err := take(msg); err != nil {
+				return err
+			}
+		}
+	}
+	// A message that is larger than what was asked for ends a request, and would end each.
+	r.one = m.messages == 0 && !r.one
+	r.resize(m)
+	switch err := batch.Error(); {
+	case errors.Is(err, jetstream.ErrNoHeartbeat), errors.Is(err, context.Canceled):
+		return nil
+	default:
+		return err
+	}
+}
+
+// measure is what came in answer to a request, and how fast.
+type measure struct {
+	messages, bytes int // without the first: when that was sent is not known
+	first, last     time.Time
+}
+
+func (m *measure) add(msg jetstream.Msg) {
+	m.last = time.Now()
+	if m.messages++; m.messages == 1 {
+		m.first = m.last
+		return
+	}
+	m.bytes += sizeOf(msg)
+}
+
+// resize has the next request be for what the link takes in a part of AckWait. Where
+// messages are made more slowly than that, it is less than it might be, and enough.
+func (r *requests) resize(m measure) {
+	if m.bytes < leastMeasured {
+		return
+	}
+	took := max(m.last.Sub(m.first), time.Millisecond)
+	fits := float64(m.bytes) * float64(r.c.inbox.cfg.AckWait/windowPart) / float64(took)
+	r.window = max(int(min(fits, float64(r.c.hand.bytes))), leastWindow)
+}
+
+// sizeOf is how many bytes of memory a message has, by and large.
+func sizeOf(msg jetstream.Msg) int {
+	n := len(msg.Subject()) + len(msg.Data())
+	for name, values := range msg.Headers() {
+		for _, value := range values {
+			n += len(name) + len(value)
+		}
+	}
+	return n
+}
