@@ -33,6 +33,7 @@ func checkConsumers(ctx context.Context, e *examination) error {
 	fine := 0
 	err := e.each(ctx, func(s *stream) {
 		for _, sub := range s.handlers {
+			e.checkLimits(s, sub)
 			if sub.Ordered {
 				continue
 			}
@@ -58,8 +59,21 @@ func checkConsumers(ctx context.Context, e *examination) error {
 	return err
 }
 
+// checkLimits looks at what the stream imposes on the consumers of a handler.
+func (e *examination) checkLimits(s *stream, sub subscription) {
+	faults := inbox.ExamineLimits(s.info.Config, sub.Ordered, sub.Subjects)
+	for _, fault := range faults {
+		e.fault(sub.Handler, "change the stream: nats stream edit "+s.name, "its stream %s leaves no room for the handler: %v", s.name, fault)
+	}
+	if most := s.info.Config.ConsumerLimits.InactiveThreshold; len(faults) == 0 && most > 0 && !sub.Ordered {
+		e.warn(sub.Handler, fmt.Sprintf("set consumer_limits.inactive_threshold of the stream %s to 0, and start a process of the handler again", s.name),
+			"its stream %s removes the handler's consumer when no process of it runs for %s: the next one makes it again, and gets events of the last minute again, which the ledger absorbs",
+			s.name, most)
+	}
+}
+
 func (e *examination) checkConsumer(s *stream, sub subscription, info *jetstream.ConsumerInfo) bool {
-	faults, err := inbox.ExamineConsumer(info.Config, sub.instance, sub.Handler, sub.Subjects)
+	faults, err := inbox.ExamineConsumer(info.Config, s.info.Config.ConsumerLimits, sub.instance, sub.Handler, sub.Subjects)
 	if err != nil {
 		instance, handler := identity.Owner(info.Config.Metadata)
 		e.fault(sub.Handler, fmt.Sprintf("give one of the two databases another identity, or delete the consumer if nobody uses it: nats consumer rm %s %s", s.name, info.Name),

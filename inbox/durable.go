@@ -63,6 +63,7 @@ func (c *consumer) ensure(ctx context.Context) (jetstream.Consumer, error) {
 		return nil, err
 	}
 	want := c.config(*c.inbox.node.instance.Load(), row.floor)
+	want.InactiveThreshold = thresholdOf(stream.CachedInfo().Config, 0)
 	durable, err := stream.Consumer(ctx, want.Durable)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		if !row.isNew {
@@ -139,6 +140,7 @@ func (c *consumer) adopt(ctx context.Context, stream jetstream.Stream, durable j
 	c.log.WarnContext(ctx, "the handler's consumer is not as it should be, and is changed",
 		"stream", c.sub.Stream, "consumer", want.Durable, "faults", strings.Join(faults, "; "))
 	now.FilterSubject, now.FilterSubjects = "", all
+	now.InactiveThreshold = want.InactiveThreshold
 	now.AckWait, now.MaxDeliver, now.MaxAckPending, now.BackOff, now.PauseUntil = want.AckWait, want.MaxDeliver, want.MaxAckPending, nil, nil
 	durable, err := stream.UpdateConsumer(ctx, now)
 	if err != nil {
@@ -159,6 +161,9 @@ func drift(have, want jetstream.ConsumerConfig) []string {
 	faults := driftOfAll(have, want)
 	if have.AckWait != want.AckWait {
 		faults = append(faults, fmt.Sprintf("ack_wait is %s, want %s", have.AckWait, want.AckWait))
+	}
+	if have.InactiveThreshold > 0 && have.InactiveThreshold != want.InactiveThreshold {
+		faults = append(faults, fmt.Sprintf("inactive_threshold is %s, want %s", have.InactiveThreshold, want.InactiveThreshold))
 	}
 	return faults
 }

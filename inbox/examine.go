@@ -11,10 +11,11 @@ import (
 )
 
 // ExamineConsumer says what of a handler's durable consumer is not as it should
-// be, and would lose events or keep them back. subjects are those of its row of
+// be, and would lose events or keep them back. limits are those of its stream, which
+// nobody can do about here: see [ExamineLimits]. subjects are those of its row of
 // subscription. It returns [ErrForeignConsumer] for a consumer that another Postroom
 // made, or another handler. It does no I/O.
-func ExamineConsumer(cfg jetstream.ConsumerConfig, instance, handler string, subjects []string) ([]string, error) {
+func ExamineConsumer(cfg jetstream.ConsumerConfig, limits jetstream.StreamConsumerLimits, instance, handler string, subjects []string) ([]string, error) {
 	if i, h := identity.Owner(cfg.Metadata); i != instance || h != handler {
 		return nil, ErrForeignConsumer
 	}
@@ -25,7 +26,7 @@ func ExamineConsumer(cfg jetstream.ConsumerConfig, instance, handler string, sub
 		}
 	}
 	differ(cfg.AckPolicy != jetstream.AckExplicitPolicy, "ack_policy is %s, want explicit", cfg.AckPolicy)
-	differ(cfg.InactiveThreshold > 0, "it is removed when nobody reads for %s (inactive_threshold)", cfg.InactiveThreshold)
+	differ(cfg.InactiveThreshold > 0 && cfg.InactiveThreshold != limits.InactiveThreshold, "it is removed when nobody reads for %s (inactive_threshold)", cfg.InactiveThreshold)
 	differ(cfg.MemoryStorage, "its state is in memory: a restart of the broker forgets it")
 	differ(cfg.HeadersOnly, "it delivers headers only")
 	differ(cfg.RateLimit > 0, "it delivers %d bits a second at the most (rate_limit_bps)", cfg.RateLimit)

@@ -253,6 +253,7 @@ func (in *Inbox) Check(ctx context.Context) error {
 	if err := in.checkIsolation(ctx); err != nil {
 		return fmt.Errorf("inbox: %w", in.advise(err))
 	}
+	var looked []string
 	for _, c := range in.consumers {
 		if c.sub.Stream == "" {
 			continue
@@ -275,6 +276,12 @@ func (in *Inbox) Check(ctx context.Context) error {
 		if c.isOrdered() && stream.CachedInfo().Config.Retention != jetstream.LimitsPolicy {
 			return fmt.Errorf("inbox: %w", postroom.Refuse(fmt.Errorf(
 				"stream %s of handler %s keeps events for its consumers only, and an ordered handler has none that lasts: give it limits retention", c.sub.Stream, c.sub.Name)))
+		}
+		if !slices.Contains(looked, c.sub.Stream) {
+			looked = append(looked, c.sub.Stream)
+			if err := in.checkLimits(ctx, js, stream); err != nil {
+				return fmt.Errorf("inbox: %w", err)
+			}
 		}
 	}
 	return nil

@@ -132,7 +132,7 @@ func (t *term) read(ctx context.Context) error {
 		OptStartSeq:       from + 1,
 		AckPolicy:         jetstream.AckNonePolicy,
 		FilterSubjects:    wildcard.Union(nil, t.subjects),
-		InactiveThreshold: time.Minute,
+		InactiveThreshold: thresholdOf(t.stream.CachedInfo().Config, readerThreshold),
 		MemoryStorage:     true,
 		Replicas:          1,
 		Metadata:          map[string]string{identity.InstanceKey: *t.c.inbox.node.instance.Load(), identity.HandlerKey: t.c.sub.Name},
@@ -155,7 +155,7 @@ func (t *term) read(ctx context.Context) error {
 	return err
 }
 
-// forget removes the consumer, which otherwise goes by itself after a minute.
+// forget removes the consumer, which otherwise goes by itself after readerThreshold.
 func (t *term) forget(consumer jetstream.Consumer) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -50,7 +50,7 @@ func (r *reading) pull(ctx context.Context) error {
 	}()
 	requests, stop := t.c.requests(r.consumer)
 	defer stop()
-	for t.c.hand.wait(ctx) {
+	for requests.wait(ctx) {
 		err := requests.next(ctx, func(msg jetstream.Msg) error { return r.take(ctx, msg) })
 		switch {
 		case ctx.Err() != nil:

@@ -17,7 +17,7 @@ import (
 func (c *consumer) pull(ctx context.Context, durable jetstream.Consumer) error {
 	r, stop := c.requests(durable)
 	defer stop()
-	for c.hand.wait(ctx) {
+	for r.wait(ctx) {
 		err := r.next(ctx, func(msg jetstream.Msg) error {
 			c.take(ctx, msg)
 			return nil

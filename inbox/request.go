@@ -47,6 +47,43 @@ func (c *consumer) requests(from jetstream.Consumer) (r *requests, stop func()) 
 	return r, func() { c.inbox.nc.RemoveStatusListener(lost) }
 }
 
+// wait waits until there is room for what a request brings, and reports whether ctx
+// still lives. Meanwhile it has the broker keep the consumer, which it removes when
+// nothing is asked of it for longer than its threshold.
+func (r *requests) wait(ctx context.Context) bool {
+	threshold := r.from.CachedInfo().Config.InactiveThreshold
+	if threshold <= 0 {
+		return r.c.hand.wait(ctx)
+	}
+	for ctx.Err() == nil {
+		within, cancel := context.WithTimeout(ctx, threshold/3)
+		room := r.c.hand.wait(within)
+		cancel()
+		if room {
+			return true
+		}
+		r.touch(ctx)
+	}
+	return false
+}
+
+// touch asks for a message of one byte at the most, which none has.
+func (r *requests) touch(ctx context.Context) {
+	batch, err := r.from.Fetch(1, jetstream.FetchMaxBytes(1), jetstream.FetchMaxWait(touchWait))
+	if err == nil {
+		for range batch.Messages() { // the end of the request
+			continue
+		}
+		err = batch.Error()
+	}
+	if err != nil { // the next request fails as well
+		r.c.log.DebugContext(ctx, "the broker could not be told that the consumer is in use", "error", err)
+	}
+}
+
+// touchWait is how long a request stays with the broker that brings nothing.
+const touchWait = 10 * time.Millisecond
+
 // next makes one request and hands over its messages as they come, until it is
 // answered, the connection is lost, ctx ends or take returns an error.
 func (r *requests) next(ctx context.Context, take func(jetstream.Msg) error) error {

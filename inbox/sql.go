@@ -87,6 +87,8 @@ var (
 	floorSQL string
 	//go:embed sql/node.sql
 	nodeSQL string
+	//go:embed sql/instance.sql
+	instanceSQL string
 	//go:embed sql/leave.sql
 	leaveSQL string
 	//go:embed sql/ledgers.sql
@@ -125,7 +127,7 @@ type statements struct {
 	settleMany, renew                         string
 	start, done, undo, forget                 string
 	subscribe, recreated, types, floor, lower string
-	node, leave, ledgers, unknown             string
+	node, instance, leave, ledgers, unknown   string
 	sweep, expire, swept                      string
 	backlog                                   string
 	trials, try, tried, changes               string
@@ -146,7 +148,7 @@ func load(name string) statements {
 		settleMany: in(settleManySQL), renew: in(renewSQL),
 		start: in(startSQL), done: in(doneSQL), undo: in(undoSQL), forget: in(forgetSQL),
 		subscribe: in(subscribeSQL), recreated: in(recreatedSQL), types: in(typesSQL), floor: in(floorSQL), lower: in(lowerSQL),
-		node: in(nodeSQL), leave: in(leaveSQL), ledgers: in(ledgersSQL), unknown: in(unknownSQL),
+		node: in(nodeSQL), instance: in(instanceSQL), leave: in(leaveSQL), ledgers: in(ledgersSQL), unknown: in(unknownSQL),
 		sweep: in(sweepSQL), expire: in(expireSQL), swept: in(sweptSQL),
 		backlog: in(backlogSQL),
 		trials:  in(trialsSQL), try: in(trySQL), tried: in(triedSQL), changes: in(changesSQL),

@@ -1,0 +1,6 @@
+-- Which Postroom this is.
+--
+-- Locks   none.
+-- Index   none, there is one row.
+-- Called  by Inbox.missingConsumers.
+SELECT id::text FROM postroom.instance;
