@@ -14,9 +14,40 @@ type Backoff []time.Duration
 // adds: a wait that was asked for is never cut short.
 const jitter = 0.2
 
-// DefaultBackoff returns the schedule of a handler that does not choose its
-// own: 500 ms, 2 s, 5 s, 30 s.
+// How many attempts go with a schedule: one more than it has waits.
+const (
+	// DefaultAttempts go with [DefaultBackoff].
+	DefaultAttempts = 8
+	// ExternalAttempts go with [ExternalBackoff].
+	ExternalAttempts = 10
+	// FastAttempts go with [FastBackoff].
+	FastAttempts = 5
+)
+
+// DefaultBackoff returns the schedule of a transactional handler that does not choose its
+// own: 500 ms, 2 s, 5 s, 30 s, 1 min, 3 min, 10 min. With [DefaultAttempts] an event is
+// tried for about a quarter of an hour (14 min 37 s, and up to a fifth more by chance): a
+// table that is missing, or a lock that is held, for some minutes kills no event.
 func DefaultBackoff() Backoff {
+	return append(FastBackoff(), time.Minute, 3*time.Minute, 10*time.Minute)
+}
+
+// ExternalBackoff returns the schedule of an external handler that does not choose its
+// own: 1 s, 5 s, 30 s, 2 min, 10 min, 30 min, 2 h, 6 h, 11 h. With [ExternalAttempts] an
+// event is tried for about a day (19 h 42 min, and up to a fifth more by chance): a vendor
+// that is down for hours kills no event. All of it lies within 24 hours, for which many
+// vendors recognise a key.
+func ExternalBackoff() Backoff {
+	return Backoff{
+		time.Second, 5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute,
+		2 * time.Hour, 6 * time.Hour, 11 * time.Hour,
+	}
+}
+
+// FastBackoff returns a schedule for when an operator is to know within a minute: 500 ms,
+// 2 s, 5 s, 30 s. With [FastAttempts] an event is dead after 38 seconds, and so are all
+// that come while a vendor or a table is missing for a minute.
+func FastBackoff() Backoff {
 	return Backoff{500 * time.Millisecond, 2 * time.Second, 5 * time.Second, 30 * time.Second}
 }
 

@@ -94,13 +94,36 @@ func TestBackoffDelaySpreads(t *testing.T) {
 	}
 }
 
-func TestDefaultBackoff(t *testing.T) {
-	want := postroom.Backoff{500 * time.Millisecond, 2 * time.Second, 5 * time.Second, 30 * time.Second}
-	if got := postroom.DefaultBackoff(); !slices.Equal(got, want) {
-		t.Errorf("DefaultBackoff = %v, want %v", got, want)
+func TestSchedules(t *testing.T) {
+	const jitter = 1.2
+	tests := []struct {
+		name        string
+		backoff     func() postroom.Backoff
+		attempts    int
+		first       time.Duration
+		least, most time.Duration // from the first attempt to the last
+	}{
+		{"fast", postroom.FastBackoff, postroom.FastAttempts, 500 * time.Millisecond, 37 * time.Second, time.Minute},
+		{"of a transactional handler", postroom.DefaultBackoff, postroom.DefaultAttempts, 500 * time.Millisecond, 10 * time.Minute, 20 * time.Minute},
+		// The last attempt begins within the 24 hours for which vendors recognise a key,
+		// though each takes its 30 seconds.
+		{"of an external handler", postroom.ExternalBackoff, postroom.ExternalAttempts, time.Second, 19 * time.Hour, 24*time.Hour - 11*30*time.Second},
 	}
-	postroom.DefaultBackoff()[0] = 0
-	if got := postroom.DefaultBackoff(); !slices.Equal(got, want) {
-		t.Errorf("DefaultBackoff = %v after a caller changed its copy, want %v", got, want)
+	for _, tt := range tests {
+		b := tt.backoff()
+		var sum time.Duration
+		for _, wait := range b {
+			sum += wait
+		}
+		if len(b) != tt.attempts-1 || b[0] != tt.first || sum < tt.least || time.Duration(jitter*float64(sum)) > tt.most {
+			t.Errorf("%s: %v, %d attempts, %s in all; want a wait before each but the first attempt, %s to %s with the jitter", tt.name, b, tt.attempts, sum, tt.least, tt.most)
+		}
+		if !slices.IsSorted(b) {
+			t.Errorf("%s: %v does not grow", tt.name, b)
+		}
+		b[0] = 0
+		if tt.backoff()[0] != tt.first {
+			t.Errorf("%s: it has changed with a caller's copy", tt.name)
+		}
 	}
 }

@@ -275,7 +275,7 @@ func (c *consumer) later(ctx context.Context, d *delivery, err error) {
 	if d.term != nil {
 		d.term.end(err)
 	} else {
-		c.settle(ctx, d.msg.NakWithDelay(lastWait(c.sub.Schedule)), "nak")
+		c.settle(ctx, d.msg.NakWithDelay(laterWait), "nak")
 	}
 	c.ended(ctx, d, released)
 }
@@ -332,4 +332,7 @@ func (c *consumer) moved(ctx context.Context, t task, from string, to outcome, h
 	log(ctx, say, args...)
 }
 
-func lastWait(schedule postroom.Backoff) time.Duration { return schedule.Delay(len(schedule)) }
+// laterWait is for how long the broker keeps an event that could not even be held. It does
+// not depend on the handler's schedule, which may end with hours: until then the event
+// would take a place from others, and no operator would see it.
+const laterWait = 30 * time.Second

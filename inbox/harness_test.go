@@ -99,7 +99,7 @@ func (b *bench) publishRaw(m *nats.Msg) {
 func (b *bench) subscription(name string) inbox.Subscription {
 	return inbox.Subscription{
 		Name: name, Stream: b.stream, Types: []string{b.stream + ".placed"}, Workers: 2,
-		Schedule: postroom.Backoff{10 * time.Millisecond, 50 * time.Millisecond},
+		Attempts: 5, Schedule: postroom.Backoff{10 * time.Millisecond, 50 * time.Millisecond},
 	}
 }
 

@@ -104,14 +104,19 @@ type Subscription struct {
 	// identity is held as a conflict.
 	DedupeKey func(postroom.Event) string
 
-	// Attempts is how many are made in all before an event is dead.
+	// Attempts is how many are made in all before an event is dead. One of a process that
+	// dies while it runs the event counts.
 	//
-	// Defaults to 5.
+	// Defaults to postroom.DefaultAttempts, which is 8; external handlers:
+	// postroom.ExternalAttempts, which is 10.
 	Attempts int
 
-	// Schedule is how long to wait after each failed attempt.
+	// Schedule is how long to wait after each failed attempt. After the last of its waits
+	// every further attempt waits as long: set Attempts beside it.
 	//
-	// Defaults to postroom.DefaultBackoff.
+	// Defaults to postroom.DefaultBackoff, over a quarter of an hour; external handlers:
+	// postroom.ExternalBackoff, over about a day. See postroom.FastBackoff for one that
+	// ends within a minute.
 	Schedule postroom.Backoff
 
 	// KeyWindow is for how long the vendors that an external handler calls recognise
@@ -119,6 +124,11 @@ type Subscription struct {
 	// that is vague. A step that was begun, and of which nobody knows whether it
 	// happened, is called again no later than this, less Timeout, after its first
 	// call. See [KeyWindow] for handlers with several vendors.
+	//
+	// The window does not move with the schedule: an attempt that comes after it does not
+	// call such a step, and asks its [Lookup], or the event is dead, of class
+	// outcome_unknown. The default schedule ends within 24 hours. For a shorter window
+	// choose a Schedule that ends within it.
 	//
 	// Defaults to none: such a step is never called again.
 	KeyWindow time.Duration
@@ -135,7 +145,11 @@ type Subscription struct {
 }
 
 func (s Subscription) defaults(external bool) Subscription {
-	s.Attempts = cmp.Or(s.Attempts, 5)
+	attempts, schedule := postroom.DefaultAttempts, postroom.DefaultBackoff
+	if external {
+		attempts, schedule = postroom.ExternalAttempts, postroom.ExternalBackoff
+	}
+	s.Attempts = cmp.Or(s.Attempts, attempts)
 	s.Timeout = cmp.Or(s.Timeout, 30*time.Second)
 	s.Batch = max(s.Batch, 1)
 	if s.Order != Unordered {
@@ -145,7 +159,7 @@ func (s Subscription) defaults(external bool) Subscription {
 		s.Workers = externalWorkers
 	}
 	if s.Schedule == nil {
-		s.Schedule = postroom.DefaultBackoff()
+		s.Schedule = schedule()
 	}
 	return s
 }

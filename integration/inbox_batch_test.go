@@ -60,7 +60,7 @@ func countInBatches(t *testing.T, events, rows, bad int) {
 		calls[i] = d.crew(inbox.Config{}, nil)
 		calls[i].Handle(inbox.Subscription{
 			Name: "count", Stream: d.stream, Types: []string{d.typed("placed")}, Workers: 4, Batch: 100,
-			Schedule: postroom.Backoff{20 * time.Millisecond},
+			Attempts: 5, Schedule: postroom.Backoff{20 * time.Millisecond},
 		}, postroom.HandlerFunc(count))
 	}
 	stops := []func(){calls[0].start(), calls[1].start()}

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/relay"
 )
@@ -109,7 +110,7 @@ func TestARefusalThatNobodyKnows(t *testing.T) {
 		})
 	}
 	var held []heldEvent
-	for n := 1; n <= 5; n++ {
+	for n := 1; n <= postroom.DefaultAttempts; n++ {
 		while(fmt.Sprint("attempt ", n), func() bool {
 			if held = o.held(); len(held) == 3 && held[0].Attempts == n {
 				return true
@@ -120,7 +121,7 @@ func TestARefusalThatNobodyKnows(t *testing.T) {
 			return false
 		})
 		state := "due"
-		if n == 5 {
+		if n == postroom.DefaultAttempts {
 			state = "dead"
 		}
 		o.wantFirstHeld(held, state, "js_10169", n)
@@ -131,7 +132,7 @@ func TestARefusalThatNobodyKnows(t *testing.T) {
 	}
 	before := o.count("other")
 	while("others to pass after that", func() bool { return o.count("other") > before+20 })
-	o.wantFirstHeld(o.waitForHeld(3), "dead", "js_10169", 5)
+	o.wantFirstHeld(o.waitForHeld(3), "dead", "js_10169", postroom.DefaultAttempts)
 	if n := o.count("counter"); n > 0 {
 		t.Errorf("%d events of the key are in the stream", n)
 	}

@@ -118,7 +118,7 @@ type Config struct {
 // minutes in all.
 func Background() Config {
 	return Config{
-		Schedule: postroom.DefaultBackoff(), AttemptTimeout: 30 * time.Second, Total: 3 * time.Minute, MaxRetryAfter: time.Minute,
+		Schedule: postroom.FastBackoff(), AttemptTimeout: 30 * time.Second, Total: 3 * time.Minute, MaxRetryAfter: time.Minute,
 	}
 }
 

@@ -88,7 +88,7 @@ func TestBackgroundWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, w := range v.waits() {
-			if least := postroom.DefaultBackoff()[i]; w < least || w > least+least/5 {
+			if least := postroom.FastBackoff()[i]; w < least || w > least+least/5 {
 				t.Errorf("wait %d was %s, want %s and up to a fifth more", i+1, w, least)
 			}
 		}

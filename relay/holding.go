@@ -16,9 +16,10 @@ const (
 	holdShare  = 4
 	countEvery = 100 * time.Millisecond
 
-	// Attempts that an event has, and how long one waits in held after a failure
-	// that is no attempt.
-	maxAttempts = 5
+	// Attempts that an event has, over a quarter of an hour: what the broker refuses is
+	// often mended by a change of the stream, which somebody has to notice first. And how
+	// long one waits in held after a failure that is no attempt.
+	maxAttempts = postroom.DefaultAttempts
 	heldWait    = 30 * time.Second
 )
 

@@ -104,9 +104,9 @@ func (s *shop) wire() {
 	s.billing = outbox.New(outbox.Config{Source: "/billing"})
 	s.relay = relay.New(outbox.NewLog(s.pool), relay.JetStream(s.nc), relay.Config{Logger: quiet})
 	s.inbox = inbox.New(s.pool, s.nc, inbox.Config{Logger: quiet})
-	s.inbox.Handle(inbox.Subscription{Name: billingCharge, Stream: stream, Types: []string{orderPlaced}, Workers: workers, Attempts: 2},
+	s.inbox.Handle(inbox.Subscription{Name: billingCharge, Stream: stream, Types: []string{orderPlaced}, Workers: workers, Attempts: 2, Schedule: postroom.FastBackoff()},
 		postroom.JSON(s.charge))
-	s.inbox.Handle(inbox.Subscription{Name: mailThanks, Stream: stream, Types: []string{orderPlaced}, Workers: workers},
+	s.inbox.Handle(inbox.Subscription{Name: mailThanks, Stream: stream, Types: []string{orderPlaced}, Workers: workers, Attempts: postroom.FastAttempts, Schedule: postroom.FastBackoff()},
 		postroom.JSON(s.thank))
 	s.letters = deadletter.New(s.pool, deadletter.Config{})
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"time"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 )
 
@@ -70,7 +71,10 @@ const workers = 3
 func subscribe(handler string) inbox.Subscription {
 	for _, s := range subscriptions {
 		if s.handler == handler {
-			return inbox.Subscription{Name: handler, Stream: streams[s.from], Types: s.types, Workers: workers, Timeout: 5 * time.Second}
+			return inbox.Subscription{
+				Name: handler, Stream: streams[s.from], Types: s.types, Workers: workers, Timeout: 5 * time.Second,
+				Schedule: postroom.FastBackoff(), Attempts: postroom.FastAttempts, // nobody waits for a demo for a quarter of an hour
+			}
 		}
 	}
 	panic("no such handler: " + handler)

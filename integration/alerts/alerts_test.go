@@ -98,6 +98,20 @@ var cases = map[string]struct{ fires, quiet []set }{
 		fires: []set{{`postroom_held_overdue_age_seconds{handler="billing"}`: "61x159"}, {`postroom_held_overdue_age_seconds{handler="relay"}`: "61x159"}},
 		quiet: []set{{"postroom_held_overdue_age_seconds": "60x159"}},
 	},
+	"PostroomRetrying": {
+		fires: []set{{`postroom_held_oldest_age_seconds{handler="billing",reason="retry"}`: "901x159"}, {`postroom_held_oldest_age_seconds{handler="relay",reason="retry"}`: "901x159"}},
+		quiet: []set{
+			{`postroom_held_oldest_age_seconds{handler="billing",reason="retry"}`: "900x159"},
+			{`postroom_held_oldest_age_seconds{handler="billing",reason="dead"}`: "901x159"},
+		},
+	},
+	"PostroomManyRetrying": {
+		fires: []set{{`postroom_held_events{handler="billing",reason="retry"}`: "101x159", `postroom_held_oldest_age_seconds{handler="billing",reason="retry"}`: "901x159"}},
+		quiet: []set{
+			{`postroom_held_events{handler="billing",reason="retry"}`: "100x159", `postroom_held_oldest_age_seconds{handler="billing",reason="retry"}`: "901x159"},
+			{`postroom_held_events{handler="billing",reason="retry"}`: "101x159", `postroom_held_oldest_age_seconds{handler="billing",reason="retry"}`: "900x159"},
+		},
+	},
 	"PostroomKeyBlocked": {
 		fires: []set{{`postroom_held_keys{handler="relay"}`: "1x159", `postroom_held_oldest_age_seconds{handler="relay",reason="key"}`: "901x159"}},
 		quiet: []set{

@@ -1,0 +1,106 @@
+package inbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+)
+
+// What a handler that chooses nothing has: eight attempts over a quarter of an hour, an
+// external one ten over about a day.
+func TestDefaultSchedules(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name     string
+		external bool
+		made     int           // attempts before the one that is looked at
+		wait     time.Duration // after it; 0: it was the last
+	}{
+		{"the first", false, 0, 500 * time.Millisecond},
+		{"the one before the last", false, 6, 10 * time.Minute},
+		{"the last", false, 7, 0},
+		{"the first, external", true, 0, time.Second},
+		{"the one before the last, external", true, 8, 11 * time.Hour},
+		{"the last, external", true, 9, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			sub := inbox.Subscription{Name: "h", Workers: 1}
+			if tt.external {
+				b.in.HandleExternal(sub, func(context.Context, *inbox.Call) error { return errors.New("no") })
+			} else {
+				b.in.Handle(sub, postroom.HandlerFunc(func(context.Context, pgx.Tx, postroom.Event) error { return errors.New("no") }))
+			}
+			if _, err := b.in.Accept(t.Context(), "h", postroom.Event{ID: "e", Source: "/shop", Type: "t"}); err != nil {
+				t.Fatal(err)
+			}
+			b.exec("UPDATE postroom.held SET attempts = $1", tt.made)
+			// By the failure's own time: more of them may follow before this is read.
+			b.exec(`CREATE TABLE noted AS SELECT attempts, next_at - clock_timestamp() AS wait, dead_at IS NOT NULL AS dead FROM postroom.held WHERE false`)
+			b.exec(`CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+				INSERT INTO noted VALUES (NEW.attempts, NEW.next_at - now(), NEW.dead_at IS NOT NULL); RETURN NULL; END $$`)
+			b.exec(`CREATE TRIGGER note AFTER UPDATE ON postroom.held FOR EACH ROW WHEN (NEW.claimed_by IS NULL) EXECUTE FUNCTION note()`)
+			b.run()
+			var wait *time.Duration
+			var dead bool
+			b.eventually("the attempt to be noted", func() bool {
+				err := b.pool.QueryRow(t.Context(), "SELECT wait, dead FROM noted WHERE attempts = $1", tt.made+1).Scan(&wait, &dead)
+				return err == nil
+			})
+			switch {
+			case tt.wait == 0 && !dead:
+				t.Errorf("attempt %d is followed by another, want it to be the last", tt.made+1)
+			case tt.wait > 0 && (dead || wait == nil || *wait < tt.wait || *wait > tt.wait+tt.wait/5):
+				t.Errorf("attempt %d is followed by %v (dead %v), want a wait of %s and up to a fifth more", tt.made+1, wait, dead, tt.wait)
+			}
+		})
+	}
+}
+
+// The statement that the documentation has for an operator brings attempts forward.
+func TestAttemptsThatAreBroughtForward(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../docs/handlers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, sql, _ := strings.Cut(string(text), "    UPDATE postroom.held SET next_at")
+	sql, _, found := strings.Cut(sql, ";")
+	if !found {
+		t.Fatal("docs/handlers.md has no statement")
+	}
+	sql = strings.ReplaceAll("UPDATE postroom.held SET next_at"+sql, "billing.charge", "h")
+
+	b := newBench(t)
+	failing := make(chan struct{})
+	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 2, Schedule: postroom.Backoff{time.Hour}}, func(_ context.Context, call *inbox.Call) error {
+		select {
+		case <-failing:
+			call.OnSettle(func(ctx context.Context, tx pgx.Tx) error { return effect("h").Handle(ctx, tx, call.Event) })
+			return nil
+		default:
+			return errors.New("no")
+		}
+	})
+	for i := range 3 {
+		if _, err := b.in.Accept(t.Context(), "h", postroom.Event{ID: fmt.Sprint(i), Source: "/shop", Type: "t"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.run()
+	b.eventually("all to have failed", func() bool { return b.failures("%") == 3 })
+	close(failing)
+	b.exec(sql)
+	b.eventually("all to be done", func() bool { return len(b.effects("h")) == 3 })
+}
