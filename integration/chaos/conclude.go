@@ -58,7 +58,7 @@ func sessionBounds() map[string]int {
 			most[of.kind] = of.n * 12 // its pool, and what an ordered one and its claims need
 		}
 	}
-	most[ours] = 4
+	most[ours] = 12
 	return most
 }
 

@@ -71,7 +71,7 @@ func (p *postgres) create(ctx context.Context, d *database, name, tables string)
 	if err != nil {
 		return err
 	}
-	cfg.MaxConns = 2
+	cfg.MaxConns = 6
 	cfg.ConnConfig.RuntimeParams["application_name"] = ours
 	if d.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return err

@@ -60,6 +60,7 @@ type options struct {
 	seed    uint64
 	nodes   int
 	rate    int // transactions a second, in all
+	burst   int // events that are committed at once before a fault strikes
 	atomic  string
 	only    []string
 	report  string
@@ -87,6 +88,7 @@ func command() *cobra.Command {
 	flags.Uint64Var(&opt.seed, "seed", 0, "makes the plan and the workload; random if not given")
 	flags.IntVar(&opt.nodes, "nodes", 1, "NATS servers: 1, or 3 with three replicas")
 	flags.IntVar(&opt.rate, "rate", 240, "transactions a second that producers begin, in all")
+	flags.IntVar(&opt.burst, "burst", 300, "events that are committed at once just before a fault strikes")
 	flags.StringVar(&opt.atomic, "atomic", "", "whether relays publish in atomic batches: true or false; the seed decides if not given")
 	flags.StringSliceVar(&opt.only, "only", nil, "inject only these kinds of faults: see --list")
 	flags.StringVar(&opt.report, "report", "", "write the report to this file, as Markdown")
@@ -116,6 +118,9 @@ func (o options) validate() error {
 	}
 	if o.rate < 1 {
 		faults = append(faults, fmt.Errorf("--rate is %d, want 1 or more", o.rate))
+	}
+	if o.burst < 0 || o.burst > keys {
+		faults = append(faults, fmt.Errorf("--burst is %d, want 0 to %d", o.burst, keys))
 	}
 	if !(o.more >= 0.01 && o.more <= 1000) {
 		faults = append(faults, fmt.Errorf("--patience is %g, want 0.01 to 1000", o.more))

@@ -26,6 +26,13 @@ type nemesis struct {
 	ctx context.Context // ends when the time is up; what was begun is taken back
 }
 
+// load is what the rig adds to the producers' just before faults strike.
+type load struct {
+	bursts    sync.Mutex // one at a time
+	lastBurst time.Time
+	instance  string // of the handlers' database
+}
+
 // torment works the plan off until ctx ends, and goes on where it stood when it is
 // called again. Afterwards everything that it did is taken back.
 func (s *stage) torment(ctx context.Context) error {
@@ -57,6 +64,8 @@ func (s *stage) torment(ctx context.Context) error {
 
 func (n *nemesis) inject(f fault) error {
 	r := checker.Record{What: checker.Fault, Phase: checker.Invoked, Shape: f.kind.name, ID: fmt.Sprintf("%s for %s", f.kind.name, f.lasts.Round(time.Millisecond))}
+	n.burst(f)
+	r.Counts = n.inFlight()
 	n.journal.note(r)
 	if err := f.kind.do(n, f); err != nil {
 		return err
@@ -149,11 +158,7 @@ func (n *nemesis) loseCommits(f fault) error {
 
 // loseAcks is for all relays: one of them leads.
 func (n *nemesis) loseAcks(f fault) error {
-	var ways []*toxiproxy.Proxy
-	for _, m := range n.crew.of(relays) {
-		ways = append(ways, n.net.to(m.job.Process, toNATS)...)
-	}
-	return n.deafen(f, ways)
+	return n.deafen(f, n.net.toEach(n.crew.of(relays), toNATS))
 }
 
 func (n *nemesis) loseToConsumer(f fault) error {

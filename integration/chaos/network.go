@@ -72,6 +72,14 @@ func (n *network) to(process, servers string) (ways []*toxiproxy.Proxy) {
 	return ways
 }
 
+// toEach are the ways of several processes.
+func (n *network) toEach(all crew, servers string) (ways []*toxiproxy.Proxy) {
+	for _, m := range all {
+		ways = append(ways, n.to(m.job.Process, servers)...)
+	}
+	return ways
+}
+
 // Streams of a connection, as toxiproxy calls them.
 const (
 	upstream   = "upstream"   // what the process sends

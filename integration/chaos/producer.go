@@ -38,6 +38,7 @@ const (
 	savepoint = "savepoint" // it writes another event, and rolls back to a savepoint
 	long      = "long"      // it stays open for a while
 	large     = "large"     // the event is
+	burst     = "burst"     // many events at once, by the rig
 	poison    = "poison"    // a handler cannot stand the event
 )
 

@@ -80,9 +80,25 @@ func (r report) figures() [][2]string {
 		{"take-overs", fmt.Sprint(c.TakeOvers)},
 		{"dead", fmt.Sprint(c.Dead)},
 		{"released by operators", fmt.Sprint(c.Released)},
+		{"events not recorded when faults struck", spread(c.Unrecorded)},
+		{"deliveries in hand when faults struck", spread(c.Unacknowledged)},
 		{"a relay led after", r.found.Lead.Took.String()},
 		{"worked off after", r.found.Drained.Took.String()},
 	}
+}
+
+// spread tells how numbers are spread that are in ascending order.
+func spread(all []int64) string {
+	if len(all) == 0 {
+		return "not counted"
+	}
+	hundreds := 0
+	for _, n := range all {
+		if n >= 100 {
+			hundreds++
+		}
+	}
+	return fmt.Sprintf("half of the time %d or more, at most %d; 100 or more in %d of %d", all[len(all)/2], all[len(all)-1], hundreds, len(all))
 }
 
 func (r report) effects() (n int) {

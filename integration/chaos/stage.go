@@ -42,6 +42,7 @@ type stage struct {
 	crew             crew
 	plan             [lanes][]fault // what is still to be injected
 	injected         atomic.Int64
+	load
 
 	undo []func() error
 }
@@ -166,7 +167,12 @@ func (s *stage) open(ctx context.Context) (err error) {
 	if err := s.muster(); err != nil {
 		return err
 	}
-	return s.started(ctx)
+	if err := s.started(ctx); err != nil {
+		return err
+	}
+	return again(ctx, patience, "read who the handlers are", func(ctx context.Context) error {
+		return s.db.books.pool.QueryRow(ctx, "SELECT id::text FROM postroom.instance").Scan(&s.instance)
+	})
 }
 
 func (s *stage) startServers(ctx context.Context) (err error) {

@@ -1,5 +1,7 @@
 package checker
 
+import "slices"
+
 // Coverage is how often faults met work. A run in which one of them did not proves
 // nothing about it.
 type Coverage struct {
@@ -11,6 +13,10 @@ type Coverage struct {
 	InboxDuplicates int64
 	Dead            int // events and handlers
 	Released        int
+
+	// What was in flight when faults struck, of those that could be counted, in ascending
+	// order.
+	Unrecorded, Unacknowledged []int64
 }
 
 // AllFaults is the number of faults of any kind.
@@ -49,6 +55,13 @@ func Cover(history []Record, found State) Coverage {
 	dead := make(map[place]bool)
 	for _, r := range history {
 		switch {
+		case r.What == Fault && r.Phase == Invoked:
+			if n, ok := r.Counts[Unrecorded]; ok {
+				c.Unrecorded = append(c.Unrecorded, n)
+			}
+			if n, ok := r.Counts[Unacknowledged]; ok {
+				c.Unacknowledged = append(c.Unacknowledged, n)
+			}
 		case r.What == Fault && r.Phase == OK:
 			c.Faults[r.Shape]++
 		case r.What == Transaction && r.Phase == Unknown:
@@ -62,6 +75,8 @@ func Cover(history []Record, found State) Coverage {
 			}
 		}
 	}
+	slices.Sort(c.Unrecorded)
+	slices.Sort(c.Unacknowledged)
 	for _, h := range found.Held {
 		if h.Dead {
 			dead[place{h.Handler, h.ID}] = true

@@ -41,7 +41,7 @@ type Record struct {
 	ID      string           `json:"id,omitempty"`    // of a transaction, a call or a fault
 	Shape   string           `json:"shape,omitempty"` // of a transaction or a fault
 	Events  []Event          `json:"events,omitempty"`
-	Counts  map[string]int64 `json:"counts,omitempty"` // of signals
+	Counts  map[string]int64 `json:"counts,omitempty"` // of signals, and of what was in flight when a fault struck
 	Error   string           `json:"error,omitempty"`
 }
 
@@ -55,6 +55,12 @@ type Event struct {
 	Handler string `json:"handler,omitempty"`
 	Class   string `json:"class,omitempty"`
 }
+
+// Counts of a [Fault] that strikes.
+const (
+	Unrecorded     = "unrecorded"     // events that are committed and not recorded as published
+	Unacknowledged = "unacknowledged" // deliveries that handlers have in hand
+)
 
 // Counts of [Signals].
 const (

@@ -1,0 +1,176 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/checker"
+	"github.com/postroom/postroom/internal/identity"
+	"github.com/postroom/postroom/outbox"
+)
+
+const (
+	// burstEvery keeps faults that follow each other closely from bringing more than
+	// handlers can take.
+	burstEvery = 2 * time.Second
+
+	// tooMany is how many effects may be missing before there are no more bursts: those
+	// that are in flight are enough.
+	tooMany = 4000
+
+	strikePatience = time.Second // for what is done just before a fault strikes
+)
+
+// burst commits many events in one transaction, so that relays and handlers have their
+// hands full when a fault strikes a moment later. Nobody waits for it for long.
+func (n *nemesis) burst(f fault) {
+	n.bursts.Lock()
+	defer n.bursts.Unlock()
+	if n.opt.burst == 0 || time.Since(n.lastBurst) < burstEvery {
+		return
+	}
+	n.lastBurst = time.Now()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), strikePatience)
+	defer cancel()
+	// Both are about as many as there are, and cost nothing.
+	written, err := n.db.shop.number(ctx, "SELECT coalesce(max(seq), 0)::int FROM postroom.outbox")
+	if err != nil {
+		return
+	}
+	took, err := n.db.books.number(ctx, "SELECT coalesce(max(serial), 0)::int FROM effect")
+	if err != nil || written*len(handlers())-took > tooMany {
+		return // PostgreSQL is away, or there is plenty in flight
+	}
+	luck := rand.New(rand.NewPCG(f.luck, 3)) //nolint:gosec // made from a seed on purpose
+	chosen := luck.Perm(keys)[:n.opt.burst]
+	slices.Sort(chosen)
+	r := checker.Record{What: checker.Transaction, Phase: checker.Invoked, ID: uuid.Must(uuid.NewV7()).String(), Shape: burst}
+	tx, err := n.db.shop.pool.Begin(ctx)
+	if err != nil {
+		return
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // fails where it is over
+	if r.Events, err = n.writeBurst(ctx, tx, chosen); err != nil {
+		return // nothing was committed, and nobody was told that it was
+	}
+	n.journal.note(r)
+	if err := tx.Commit(ctx); err != nil {
+		r.Phase, r.Error = phaseOf(&sentCommit{err}), err.Error()
+	} else {
+		r.Phase = checker.OK
+	}
+	n.journal.note(r)
+}
+
+// writeBurst changes keys, and writes an event for each.
+func (n *nemesis) writeBurst(ctx context.Context, tx pgx.Tx, chosen []int) (noted []checker.Event, err error) {
+	// Each transaction locks in one order.
+	if _, err := tx.Exec(ctx, "SELECT FROM account WHERE id = ANY ($1) ORDER BY id FOR UPDATE", chosen); err != nil {
+		return nil, err
+	}
+	rows, err := tx.Query(ctx, "UPDATE account SET n = n + 1 WHERE id = ANY ($1) RETURNING id, n", chosen)
+	if err != nil {
+		return nil, err
+	}
+	changed, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct{ Key, N int }])
+	if err != nil {
+		return nil, err
+	}
+	var events []postroom.Event
+	var changes [][]any
+	for _, c := range changed {
+		b := body{Key: c.Key, N: c.N, Secret: n.canary}
+		id := uuid.Must(uuid.NewV7()).String()
+		events, noted = append(events, eventOf(id, b)), append(noted, b.event(id))
+		changes = append(changes, []any{id, b.Key, b.N, ""})
+	}
+	if _, err := tx.CopyFrom(ctx, pgx.Identifier{"change"}, []string{"event", "key", "n", "poison"}, pgx.CopyFromRows(changes)); err != nil {
+		return nil, err
+	}
+	return noted, outbox.New(outbox.Config{Source: source}).Write(ctx, tx, events...)
+}
+
+// inFlight counts what is under way at this moment: what is committed and not recorded
+// as published, and what is delivered and not acknowledged. It returns nil where the
+// servers do not answer.
+func (n *nemesis) inFlight() map[string]int64 {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), strikePatience)
+	defer cancel()
+	unrecorded, err := n.db.shop.number(ctx, `SELECT (SELECT count(*) FROM postroom.outbox AS o WHERE o.seq > r.high)::int
+		+ coalesce((SELECT sum(upper(p) - lower(p)) FROM unnest(r.pending) AS p), 0)::int FROM postroom.relay AS r`)
+	if err != nil {
+		return nil
+	}
+	counts := map[string]int64{checker.Unrecorded: int64(unrecorded)}
+	str, err := n.client.js.Stream(ctx, stream)
+	if err != nil {
+		return counts
+	}
+	for _, h := range handlers() {
+		if c, err := str.Consumer(ctx, identity.Consumer(n.instance, h)); err == nil {
+			counts[checker.Unacknowledged] += int64(c.CachedInfo().NumAckPending)
+		}
+	}
+	return counts
+}
+
+// leader is the relay that leads, or nil.
+func (n *nemesis) leader() *member {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), strikePatience)
+	defer cancel()
+	var owner string
+	if err := n.db.shop.pool.QueryRow(ctx, "SELECT owner FROM postroom.relay WHERE expires_at > now()").Scan(&owner); err != nil {
+		return nil
+	}
+	for _, m := range n.crew.of(relays) {
+		if text, err := os.ReadFile(m.log.Name()); err == nil && bytes.Contains(text, []byte("owner="+owner)) {
+			return m
+		}
+	}
+	return nil
+}
+
+// stopLeader stops the relay that leads past the end of its lease, with its hands full.
+func (n *nemesis) stopLeader(f fault) error {
+	m := n.leader()
+	if m == nil {
+		m = n.victim(f, relays)
+	}
+	child := m.now()
+	if err := child.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	n.pause(f)
+	return child.Signal(syscall.SIGCONT)
+}
+
+// losePublishes has what relays send to NATS be lost on its way, and then the connections.
+// Nothing of it is stored, and nobody knows.
+func (n *nemesis) losePublishes(f fault) error {
+	ways := n.net.toEach(n.crew.of(relays), toNATS)
+	return n.poison(f, ways, true, toxic{"timeout", upstream, nothing})
+}
+
+// lateStatements holds up what the leader sends to PostgreSQL until its lease is over and
+// another relay leads. It arrives then, though its sender may have hung up long ago.
+func (n *nemesis) lateStatements(f fault) error {
+	m := n.leader()
+	if m == nil {
+		m = n.victim(f, relays)
+	}
+	late := fmt.Sprintf(`{"latency": %d}`, f.lasts.Milliseconds())
+	f.lasts += lease / 2
+	return n.poison(f, n.net.to(m.job.Process, toPostgres), false, toxic{"latency", upstream, late})
+}
