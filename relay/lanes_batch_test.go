@@ -222,3 +222,22 @@ func TestServersTooOldForBatches(t *testing.T) {
 		}
 	}
 }
+
+// An event of a rewind can leave its lane at any time. None of its key may be in its
+// batch, which would then be stored without it.
+func TestAnEventOfARewindTakesNoneAlong(t *testing.T) {
+	t.Parallel()
+	l := newLanes(100)
+	l.batching = true
+	event := func(seq, rewind int64) postroom.Logged {
+		return postroom.Logged{Seq: seq, Rewind: rewind, Event: postroom.Event{Subject: "a.b", Key: "k"}}
+	}
+	l.add([]postroom.Logged{event(1, 7), event(2, 0), event(3, 0)})
+	var sent []int64
+	for _, f := range l.next(10, time.Now()) {
+		sent = append(sent, f.Seq)
+	}
+	if fmt.Sprint(sent) != "[1]" {
+		t.Errorf("a batch of %v, want the event of the rewind by itself", sent)
+	}
+}

@@ -5,11 +5,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -148,12 +148,25 @@ func (n *nemesis) stopLeader(f fault) error {
 	if m == nil {
 		m = n.victim(f, relays)
 	}
-	child := m.now()
-	if err := child.Signal(syscall.SIGSTOP); err != nil {
-		return err
-	}
-	n.pause(f)
-	return child.Signal(syscall.SIGCONT)
+	return n.stopped(f, m)
+}
+
+// killConsumers kills all processes of all handlers at once, with their hands full.
+func (n *nemesis) killConsumers(f fault) error { return n.killed(f, n.crew.of(handlers()...)...) }
+
+// strand takes the database from all handlers while they are handed events, and then kills
+// them. Whatever they acknowledged meanwhile is done nowhere.
+func (n *nemesis) strand(f fault) error {
+	all := n.crew.of(handlers()...)
+	ctx, cancel := n.work()
+	defer cancel()
+	var killing error
+	err := poisoned(ctx, n.net.toEach(all, toPostgres), []toxic{{"timeout", upstream, nothing}}, true, func() {
+		n.burst(f) // what they are handed now
+		n.pause(f)
+		killing = n.killed(fault{kind: f.kind}, all...)
+	})
+	return errors.Join(err, killing)
 }
 
 // losePublishes has what relays send to NATS be lost on its way, and then the connections.

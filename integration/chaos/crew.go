@@ -18,6 +18,8 @@ type member struct {
 	job job
 	log *os.File
 
+	struck sync.Mutex // held by the fault that is about its process
+
 	mu    sync.Mutex
 	child *fleet.Child
 	fell  int // lives that ended though nobody ended them

@@ -104,14 +104,34 @@ func (n *nemesis) hit(f fault) *member {
 }
 
 func (n *nemesis) kill(f fault) error {
-	m := n.hit(f)
-	m.kill()
-	n.pause(f)
-	return m.start()
+	return n.killed(f, n.hit(f))
 }
 
-func (n *nemesis) stop(f fault) error {
-	child := n.hit(f).now()
+// killed kills processes at once, and starts others in their places. Faults of two lanes
+// may be about the same ones: they come one after the other then.
+func (n *nemesis) killed(f fault, all ...*member) error {
+	for _, m := range all { // each fault has them in the order of the crew
+		m.struck.Lock()
+		defer m.struck.Unlock()
+	}
+	for _, m := range all {
+		m.kill()
+	}
+	n.pause(f)
+	var errs []error
+	for _, m := range all {
+		errs = append(errs, m.start())
+	}
+	return errors.Join(errs...)
+}
+
+func (n *nemesis) stop(f fault) error { return n.stopped(f, n.hit(f)) }
+
+// stopped stops a process for a while.
+func (n *nemesis) stopped(f fault, m *member) error {
+	m.struck.Lock()
+	defer m.struck.Unlock()
+	child := m.now()
 	if err := child.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}

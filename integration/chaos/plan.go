@@ -34,6 +34,7 @@ var kinds = []kind{
 	{name: "kill producer", about: "kill -9, and another is started", weight: 2, longest: time.Second, lane: processes, do: (*nemesis).kill},
 	{name: "kill relay", about: "likewise", weight: 4, longest: time.Second, lane: processes, first: true, do: (*nemesis).kill},
 	{name: "kill consumer", about: "likewise, of any handler", weight: 5, longest: time.Second, lane: processes, first: true, do: (*nemesis).kill},
+	{name: "kill all consumers", about: "of all handlers at once, with their hands full", weight: 2, longest: time.Second, lane: processes, first: true, do: (*nemesis).killConsumers},
 	{name: "kill operator", about: "likewise", weight: 2, longest: time.Second, lane: processes, do: (*nemesis).kill},
 	{name: "stop relay", about: "SIGSTOP, past its lease or not", weight: 3, longest: 3 * lease, lane: processes, first: true, do: (*nemesis).stop},
 	{name: "stop leader", about: "SIGSTOP of the relay that leads, past its lease, with its hands full", weight: 3, longest: 3 * lease, lane: processes, first: true, do: (*nemesis).stopLeader},
@@ -48,6 +49,7 @@ var kinds = []kind{
 	{name: "lose replies of nats", about: "to relays: it stores, and nobody is told", weight: 4, longest: 1500 * time.Millisecond, lane: wires, first: true, do: (*nemesis).loseAcks},
 	{name: "lose publishes of nats", about: "what relays send is lost on its way, and then the connections", weight: 3, longest: 1500 * time.Millisecond, lane: wires, first: true, do: (*nemesis).losePublishes},
 	{name: "late statements", about: "what the leader sends to PostgreSQL arrives when another relay leads", weight: 3, longest: 4 * lease, lane: wires, first: true, do: (*nemesis).lateStatements},
+	{name: "strand consumers", about: "PostgreSQL hears nothing of all handlers, which are handed events and then killed", weight: 2, longest: 1500 * time.Millisecond, lane: wires, first: true, do: (*nemesis).strand},
 	{name: "lose replies to a consumer", about: "of PostgreSQL and of NATS", weight: 3, longest: 1500 * time.Millisecond, lane: wires, first: true, do: (*nemesis).loseToConsumer},
 
 	{name: "kill postgres", about: "kill -9, and it is started again", weight: 3, longest: 1500 * time.Millisecond, lane: servers, first: true, do: (*nemesis).killPostgres},
