@@ -245,7 +245,7 @@ func (a *amnesia) rollBack(ctx context.Context) error {
 		if err := errors.Join(os.Rename(a.b.Dir(0), saved+".forgotten"), os.Rename(saved, a.b.Dir(0)), a.b.Start(ctx, 0)); err != nil {
 			return err
 		}
-		return fleet.Eventually(ctx, time.Minute, "the repair to be noted", func(ctx context.Context) (noted bool, err error) {
+		return fleet.Eventually(ctx, 5*time.Minute, "the repair to be noted", func(ctx context.Context) (noted bool, err error) {
 			err = a.d.pool.QueryRow(ctx, "SELECT count(*) > 0 FROM postroom.relay_mark WHERE at > now() - $1::interval", time.Since(began)).Scan(&noted)
 			return noted, err
 		})

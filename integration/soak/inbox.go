@@ -127,7 +127,7 @@ func (c *client) send(key string, data []byte) error {
 	if c.js.PublishAsyncPending() >= mostPending {
 		select {
 		case <-c.js.PublishAsyncComplete():
-		case <-time.After(time.Minute):
+		case <-time.After(5 * time.Minute):
 			return fmt.Errorf("%w: answers of the broker", fleet.ErrLate)
 		}
 	}
@@ -142,7 +142,7 @@ func (c *client) send(key string, data []byte) error {
 func (c *client) sent(ctx context.Context, n int) error {
 	select {
 	case <-c.js.PublishAsyncComplete():
-	case <-time.After(time.Minute):
+	case <-time.After(5 * time.Minute):
 		return fmt.Errorf("%w: answers of the broker", fleet.ErrLate)
 	case <-ctx.Done():
 		return context.Cause(ctx)

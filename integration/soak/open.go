@@ -206,7 +206,7 @@ func (o *openRun) late(ctx context.Context, r *rig, mine pgx.Tx, id string) erro
 	}
 	committed := time.Now()
 	var acked time.Time
-	err := fleet.Eventually(ctx, 30*time.Second, "the late event to be published", func(context.Context) (done bool, err error) {
+	err := fleet.Eventually(ctx, 5*time.Minute, "the late event to be published", func(context.Context) (done bool, err error) {
 		acked, done = o.wasAcked(id)
 		return done, nil
 	})
@@ -252,7 +252,7 @@ func (o *openRun) report(r *rig, before, with *phase) {
 // conclude looks that everything was published, and nothing else.
 func (o *openRun) conclude(ctx context.Context, r *rig, c *client, want int) error {
 	var unpublished int
-	err := fleet.Eventually(ctx, 30*time.Second, "all to be published", func(context.Context) (bool, error) {
+	err := fleet.Eventually(ctx, 5*time.Minute, "all to be published", func(context.Context) (bool, error) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		unpublished = len(o.commit)

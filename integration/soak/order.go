@@ -133,7 +133,7 @@ func (t *trouble) killServer(ctx context.Context) error {
 // leader returns the server that leads the stream, once every replica has all of
 // it: what only a killed one has would be lost by the broker.
 func (t *trouble) leader(ctx context.Context) (leader int, err error) {
-	err = fleet.Eventually(ctx, time.Minute, "a stream whose replicas are current", func(ctx context.Context) (bool, error) {
+	err = fleet.Eventually(ctx, 5*time.Minute, "a stream whose replicas are current", func(ctx context.Context) (bool, error) {
 		attempt, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
 		s, err := t.client.js.Stream(attempt, stream)

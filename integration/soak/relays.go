@@ -121,7 +121,7 @@ func (c *crew) pause(ctx context.Context, i int) error {
 func (r *rig) oneLeads(ctx context.Context, d *database, team *crew) error {
 	var leading, others int
 	last := ""
-	err := fleet.Eventually(ctx, 15*time.Second, "one leader", func(ctx context.Context) (bool, error) {
+	err := fleet.Eventually(ctx, 3*time.Minute, "one leader", func(ctx context.Context) (bool, error) {
 		err := d.pool.QueryRow(ctx, `SELECT count(*) FILTER (WHERE application_name = 'postroom relay'),
 			count(*) FILTER (WHERE application_name = $1) FROM pg_stat_activity WHERE datname = current_database()`, standbyName).Scan(&leading, &others)
 		last = team.states()

@@ -3,11 +3,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/narrate"
 )
 
 // What is found of a figure that has a bound.
@@ -70,7 +74,10 @@ func (r *result) faults() []error {
 			all = append(all, fmt.Errorf("%s: %s: %s, want %s", r.name, row.figure, row.value, row.bound))
 		}
 	}
-	if r.err != nil {
+	switch {
+	case errors.Is(r.err, fleet.ErrLate): // it may yet have come about
+		all = append(all, narrate.NewUndecided("%s: %v", r.name, r.err))
+	case r.err != nil:
 		all = append(all, fmt.Errorf("%s: %w", r.name, r.err))
 	}
 	return all
@@ -80,6 +87,8 @@ func (r *result) broken() bool { return len(r.faults()) > 0 }
 
 func (r *result) verdict() string {
 	switch {
+	case narrate.IsUndecided(errors.Join(r.faults()...)):
+		return narrate.VerdictUndecided + ": " + r.err.Error()
 	case r.err != nil:
 		return broken + ": " + r.err.Error()
 	case r.broken():

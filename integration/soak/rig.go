@@ -175,7 +175,7 @@ func (r *rig) client(ctx context.Context, urls string, cfg jetstream.StreamConfi
 	cfg.Name, cfg.Subjects = stream, []string{subject}
 	c := &client{urls: urls, nc: nc, js: js}
 	// A cluster takes some seconds to find its leader.
-	err = fleet.Eventually(ctx, time.Minute, "a stream", func(ctx context.Context) (bool, error) {
+	err = fleet.Eventually(ctx, 5*time.Minute, "a stream", func(ctx context.Context) (bool, error) {
 		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		return relay.EnsureStream(attempt, nc, cfg) == nil, nil
