@@ -40,8 +40,8 @@ func (s *stage) observe(ctx context.Context, found *checker.State) error {
 }
 
 // collect reads rows by position.
-func collect[T any](ctx context.Context, d *database, sql string) ([]T, error) {
-	rows, err := d.pool.Query(ctx, sql)
+func collect[T any](ctx context.Context, d *database, sql string, args ...any) ([]T, error) {
+	rows, err := d.pool.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("%.60s: %w", sql, err)
 	}

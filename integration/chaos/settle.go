@@ -271,14 +271,14 @@ var decidedSQL string
 // drained is what is left to do everywhere. What is queued is looked at last: an event
 // that moves on meanwhile is found in one of the places.
 func (s *stage) drained(ctx context.Context) (now progress, err error) {
-	events, err := s.db.shop.number(ctx, "SELECT count(*) FROM change")
+	events, err := s.db.shop.number(ctx, "SELECT count(*) FROM change WHERE key <> $1", controlKey)
 	if err != nil {
 		return now, err
 	}
 	decided, err := collect[struct {
 		Handler string
 		N       int
-	}](ctx, &s.db.books, decidedSQL)
+	}](ctx, &s.db.books, decidedSQL, controlKey)
 	if err != nil {
 		return now, err
 	}

@@ -36,6 +36,9 @@ func (t *trials) tryChaos(ctx context.Context, r *result, overlay string) error 
 			return errors.New("interrupted")
 		}
 		t.judgeChaos(r, string(out), err)
+		if r.Outcome != noticed {
+			t.say("%s", tail(string(out), 40))
+		}
 		if r.Outcome != undecided {
 			break
 		}
@@ -66,7 +69,10 @@ func (t *trials) judgeChaos(r *result, out string, err error) {
 	}
 }
 
-func lastLine(text string) string {
+func lastLine(text string) string { return tail(text, 1) }
+
+// tail is the last lines of a text.
+func tail(text string, n int) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return lines[len(lines)-1]
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
