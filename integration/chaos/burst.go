@@ -6,10 +6,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -35,10 +35,13 @@ const (
 
 // burst commits many events in one transaction, so that relays and handlers have their
 // hands full when a fault strikes a moment later. Nobody waits for it for long.
-func (n *nemesis) burst(f fault) {
+func (n *nemesis) burst(f fault) { n.burstAfter(f, burstEvery) }
+
+// burstAfter does so where the last burst is long enough ago.
+func (n *nemesis) burstAfter(f fault, least time.Duration) {
 	n.bursts.Lock()
 	defer n.bursts.Unlock()
-	if n.opt.burst == 0 || time.Since(n.lastBurst) < burstEvery {
+	if n.opt.burst == 0 || time.Since(n.lastBurst) < least {
 		return
 	}
 	n.lastBurst = time.Now()
@@ -126,8 +129,19 @@ func (n *nemesis) inFlight() map[string]int64 {
 	return counts
 }
 
-// leader is the relay that leads, or nil.
+// leader is the relay that leads. It waits a while for one, and returns nil where there
+// is none.
 func (n *nemesis) leader() *member {
+	for until := time.Now().Add(replacedWithin); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
+		if m := n.leads(); m != nil {
+			return m
+		}
+	}
+	return nil
+}
+
+// leads is the relay that leads at this moment, or nil.
+func (n *nemesis) leads() *member {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), strikePatience)
 	defer cancel()
 	var owner string
@@ -148,7 +162,43 @@ func (n *nemesis) stopLeader(f fault) error {
 	if m == nil {
 		m = n.victim(f, relays)
 	}
-	return n.stopped(f, m)
+	m.struck.Lock()
+	defer m.struck.Unlock()
+	child, replaced := m.now(), n.replacing()
+	if err := child.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	n.pause(f)
+	replaced()
+	return child.Signal(syscall.SIGCONT)
+}
+
+// replacedWithin is how long it is waited for that a relay takes the place of another. On
+// a busy machine that takes long, and a fault that is over before it shows nothing.
+const replacedWithin = 20 * time.Second
+
+// replacing returns a function that waits until another relay leads than does now, and has
+// recorded something.
+func (n *nemesis) replacing() (wait func()) {
+	epoch, high, err := n.recorded()
+	return func() {
+		if err != nil {
+			return // PostgreSQL was away: who led is not known
+		}
+		for until := time.Now().Add(replacedWithin); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
+			if nowEpoch, nowHigh, err := n.recorded(); err == nil && nowEpoch > epoch && nowHigh > high {
+				return
+			}
+		}
+	}
+}
+
+// recorded is what relays recorded last.
+func (n *nemesis) recorded() (epoch, high int64, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), strikePatience)
+	defer cancel()
+	err = n.db.shop.pool.QueryRow(ctx, "SELECT epoch, high FROM postroom.relay").Scan(&epoch, &high)
+	return epoch, high, err
 }
 
 // killConsumers kills all processes of all handlers at once, with their hands full.
@@ -162,7 +212,7 @@ func (n *nemesis) strand(f fault) error {
 	defer cancel()
 	var killing error
 	err := poisoned(ctx, n.net.toEach(all, toPostgres), []toxic{{"timeout", upstream, nothing}}, true, func() {
-		n.burst(f) // what they are handed now
+		n.burstAfter(f, 0) // what they are handed now
 		n.pause(f)
 		killing = n.killed(fault{kind: f.kind}, all...)
 	})
@@ -172,8 +222,13 @@ func (n *nemesis) strand(f fault) error {
 // losePublishes has what relays send to NATS be lost on its way, and then the connections.
 // Nothing of it is stored, and nobody knows.
 func (n *nemesis) losePublishes(f fault) error {
-	ways := n.net.toEach(n.crew.of(relays), toNATS)
-	return n.poison(f, ways, true, toxic{"timeout", upstream, nothing})
+	n.leader()
+	ctx, cancel := n.work()
+	defer cancel()
+	return poisoned(ctx, n.net.toEach(n.crew.of(relays), toNATS), []toxic{{"timeout", upstream, nothing}}, true, func() {
+		n.burstAfter(f, 0) // what the leader sends now
+		n.pause(f)
+	})
 }
 
 // lateStatements holds up what the leader sends to PostgreSQL until its lease is over and
@@ -183,7 +238,12 @@ func (n *nemesis) lateStatements(f fault) error {
 	if m == nil {
 		m = n.victim(f, relays)
 	}
-	late := fmt.Sprintf(`{"latency": %d}`, f.lasts.Milliseconds())
-	f.lasts += lease / 2
-	return n.poison(f, n.net.to(m.job.Process, toPostgres), false, toxic{"latency", upstream, late})
+	const late = `{"latency": 60000}` // it comes when the toxic goes
+	ctx, cancel := n.work()
+	defer cancel()
+	replaced := n.replacing()
+	return poisoned(ctx, n.net.to(m.job.Process, toPostgres), []toxic{{"latency", upstream, late}}, false, func() {
+		n.pause(f)
+		replaced()
+	})
 }

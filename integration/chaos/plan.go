@@ -47,7 +47,7 @@ var kinds = []kind{
 	{name: "half-open connections", about: "they stay, and carry nothing in either direction", weight: 2, longest: 5 * time.Second, lane: wires, do: (*nemesis).halfOpen},
 	{name: "lose replies of postgres", about: "to producers: the server does the work, and nobody is told", weight: 4, longest: 1500 * time.Millisecond, lane: wires, first: true, do: (*nemesis).loseCommits},
 	{name: "lose replies of nats", about: "to relays: it stores, and nobody is told", weight: 4, longest: 1500 * time.Millisecond, lane: wires, first: true, do: (*nemesis).loseAcks},
-	{name: "lose publishes of nats", about: "what relays send is lost on its way, and then the connections", weight: 3, longest: 1500 * time.Millisecond, lane: wires, first: true, do: (*nemesis).losePublishes},
+	{name: "lose publishes of nats", about: "what relays send is lost on its way, and then the connections", weight: 3, longest: 3 * time.Second, lane: wires, first: true, do: (*nemesis).losePublishes},
 	{name: "late statements", about: "what the leader sends to PostgreSQL arrives when another relay leads", weight: 3, longest: 4 * lease, lane: wires, first: true, do: (*nemesis).lateStatements},
 	{name: "strand consumers", about: "PostgreSQL hears nothing of all handlers, which are handed events and then killed", weight: 2, longest: 1500 * time.Millisecond, lane: wires, first: true, do: (*nemesis).strand},
 	{name: "lose replies to a consumer", about: "of PostgreSQL and of NATS", weight: 3, longest: 1500 * time.Millisecond, lane: wires, first: true, do: (*nemesis).loseToConsumer},
