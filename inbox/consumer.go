@@ -41,6 +41,7 @@ type consumer struct {
 	acks     chan *delivery   // committed, to be acknowledged
 	claims   chan *claim      // held events to run again
 	claimed  atomic.Int32     // of them, those that are not answered
+	atWork   atomic.Int32     // handlers that run
 	blocked  blocked          // of an ordered handler
 	last     *term            // in which it read when it was to end
 	lastRead mark             // of its stream, by a reader of this process

@@ -280,6 +280,8 @@ func (c *consumer) observe(ctx context.Context, t task, run func(ctx context.Con
 // guard runs a handler's function, within its time. tx is nil where it has no
 // transaction.
 func (c *consumer) guard(ctx context.Context, tx *tx, f func(ctx context.Context) error) error {
+	c.atWork.Add(1)
+	defer c.atWork.Add(-1)
 	ctx, cancel := context.WithTimeoutCause(ctx, c.sub.Timeout, errTimeout)
 	defer cancel()
 	hand := c.callers.get()

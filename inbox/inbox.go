@@ -376,6 +376,8 @@ func (in *Inbox) Run(ctx context.Context) error {
 	for _, c := range in.consumers {
 		c.open()
 	}
+	in.tellStart(ctx)
+	defer in.tellStop(ctx)()
 	in.holder = newHolder(in)
 	parts := []postroom.Runner{in.node, in.runner, &renewer{in}, in.holder, newSweeper(in), newGauges(in), in.trials}
 	var consumers sync.WaitGroup

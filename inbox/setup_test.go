@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/nats-io/nats.go"
 
@@ -95,5 +96,47 @@ func TestABrokerWithoutJetStream(t *testing.T) {
 			}
 			cancel()
 		})
+	}
+}
+
+// The log says what is read, and at the end what is waited for.
+func TestTheLogSaysWhatIsReadAndWaitedFor(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var log lines
+	cfg := b.config()
+	cfg.Logger = log.logger()
+	cfg.DrainTimeout = 30 * time.Second
+	b.in = inbox.New(b.pool, b.nc, cfg)
+	sub := b.subscription("billing")
+	sub.Workers = 2
+	entered, leave := make(chan struct{}), make(chan struct{})
+	b.in.Handle(sub, postroom.HandlerFunc(func(context.Context, pgx.Tx, postroom.Event) error {
+		close(entered)
+		<-leave
+		return nil
+	}))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- b.in.Run(ctx) }()
+	b.eventually("what is read", func() bool { return log.has("handler begins") })
+	for _, part := range []string{"handler=billing", "stream=" + b.stream, "types=" + sub.Types[0], "workers=2", "ordered=false"} {
+		if !log.has(part) {
+			t.Errorf("the log does not say %q at the start", part)
+		}
+	}
+	b.publish("a")
+	<-entered
+	cancel()
+	b.eventually("what is waited for", func() bool {
+		return log.has("it waits for the handlers that run") && log.has(`running="billing: 1"`) && log.has("at_most=30s")
+	})
+	if log.has("inbox stopped") {
+		t.Error("the log says that it stopped while a handler runs")
+	}
+	close(leave)
+	if err := <-done; err != nil || !log.has("inbox stopped") {
+		t.Errorf("Run = %v, and the log says that it stopped: %t", err, log.has("inbox stopped"))
 	}
 }
