@@ -28,6 +28,13 @@ type Runner interface {
 // but that a part's context was cancelled, when the part ended after the others
 // were told to stop. A part that panics, or ends its goroutine, has that for an
 // error, with the stack of the panic. Without parts it returns at once.
+//
+// A program that drains at the first signal, and ends at once at the second one, gives
+// the signals back after the first:
+//
+//	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+//	context.AfterFunc(ctx, stop)
+//	err := postroom.Run(ctx, relay, inbox)
 func Run(ctx context.Context, parts ...Runner) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

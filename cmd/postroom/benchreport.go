@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/postroom/postroom/internal/bench"
+	"github.com/postroom/postroom/internal/terminal"
 )
 
 // printReport prints a report for people.
@@ -115,7 +116,7 @@ func (b *bar) draw(line string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.terminal {
-		fmt.Fprintf(b.out, "\r\x1b[K%s", line)
+		fmt.Fprint(b.out, terminal.Progress(b.out, line))
 	}
 	b.line = line
 }
@@ -127,6 +128,6 @@ func (b *bar) Write(text []byte) (int, error) {
 	if !b.terminal {
 		return b.out.Write(text)
 	}
-	_, err := fmt.Fprintf(b.out, "\r\x1b[K%s%s", text, b.line)
+	_, err := fmt.Fprintf(b.out, "\r\x1b[K%s%s", text, terminal.Clip(b.line, max(terminal.Width(b.out)-1, 0)))
 	return len(text), err
 }

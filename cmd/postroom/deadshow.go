@@ -86,7 +86,7 @@ func printWhole(out io.Writer, w deadletter.Whole) error {
 	for _, name := range slices.Sorted(maps.Keys(w.Headers)) {
 		add("header "+cell(name, 128), cell(w.Headers[name], 200))
 	}
-	if err := printTable(&b, rows); err != nil {
+	if err := printFacts(&b, rows); err != nil {
 		return err
 	}
 	for i, f := range w.Failures {

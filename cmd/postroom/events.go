@@ -71,7 +71,7 @@ func printJourney(cmd *cobra.Command, asJSON bool, j *inspect.Journey) error {
 		return printJSON(cmd.OutOrStdout(), journeyReport{j, j.Timeline()})
 	}
 	out := cmd.OutOrStdout()
-	if err := printTable(out, factRows(j)); err != nil {
+	if err := printFacts(out, factRows(j)); err != nil {
 		return err
 	}
 	if err := block(cmd, verdictRows(j)); err != nil {

@@ -11,6 +11,8 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/internal/terminal"
 )
 
 // addJSON adds the flag for output that a script reads.
@@ -27,8 +29,17 @@ func printJSON(w io.Writer, v any) error {
 	return nil
 }
 
-// printTable prints aligned columns, the names of the columns first.
+// printTable prints aligned columns, the names of the columns first, cut to the width of
+// a terminal.
 func printTable(w io.Writer, rows [][]string) error {
+	if err := terminal.Table(w, rows); err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}
+
+// printFacts prints names and values in two columns, in full.
+func printFacts(w io.Writer, rows [][]string) error {
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	for _, row := range rows {
 		if _, err := fmt.Fprintln(table, strings.Join(row, "\t")); err != nil {

@@ -54,7 +54,7 @@ func printStatus(cmd *cobra.Command, asJSON bool, s *inspect.Status) error {
 	if asJSON {
 		return printJSON(cmd.OutOrStdout(), s)
 	}
-	err := printTable(cmd.OutOrStdout(), [][]string{
+	err := printFacts(cmd.OutOrStdout(), [][]string{
 		{"RELAY", leader(s.Relay)},
 		{"OUTGOING", outgoing(s.Relay)},
 		{"DISCARDED", discarded(s.Discarded)},

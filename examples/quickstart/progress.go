@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"github.com/postroom/postroom/internal/terminal"
 )
 
 // progress says how far the run is: on a terminal in one line that changes,
@@ -42,7 +44,7 @@ func (p *progress) report(s state) {
 		grouped(s.placed), grouped(s.published), grouped(s.charge.done), grouped(s.tallied.done),
 		grouped(s.charge.suppressed+s.tallied.suppressed), grouped(perSecond(s.charge.done, time.Since(p.began))))
 	if p.terminal {
-		fmt.Fprintf(p.out, "\r\x1b[K%s", line)
+		fmt.Fprint(p.out, terminal.Progress(p.out, line))
 	} else {
 		fmt.Fprintln(p.out, line)
 	}

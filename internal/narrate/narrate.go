@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"github.com/postroom/postroom/internal/terminal"
 )
 
 // Story says what happens while it happens: lines that stay, and on a terminal one
@@ -52,7 +54,7 @@ func (s *Story) Progress(format string, args ...any) {
 	}
 	s.shown = time.Now()
 	if s.terminal {
-		fmt.Fprintf(s.out, "\r\x1b[K  "+format, args...)
+		fmt.Fprint(s.out, terminal.Progress(s.out, "  "+fmt.Sprintf(format, args...)))
 	} else {
 		s.write(format, args...)
 	}

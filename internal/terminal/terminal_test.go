@@ -1,0 +1,83 @@
+package terminal_test
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/postroom/postroom/internal/terminal"
+)
+
+var handlers = [][]string{
+	{"HANDLER", "KIND", "STREAM", "FLOOR", "LAST", "PENDING", "UNANSWERED", "LAG", "HELD", "DEAD", "PROCESSES", "READER"},
+	{"billing.charge", "ordered", "SHOP", "1204332", "1204400", "68", "-", "1m3s", "12", "3", "2", "web-1.example.com/4711/1f2e3d4c"},
+	{"analytics.count", "unordered", "SHOP", "1204399", "1204400", "1", "1", "0s", "0", "0", "none", "-"},
+}
+
+var groups = [][]string{
+	{"EVENTS", "HANDLER", "CLASS", "LAST", "FIRST", "CAUSE", "EXAMPLE", "ERROR"},
+	{"1,204", "billing.charge", "error", "5s ago", "2h3m ago", "0123456789abcdef0123456789abcdef", "17", "insert charge: ERROR: relation \"charge\" does not exist (SQLSTATE 42P01)"},
+	{"7", "a", "timeout", "1s ago", "1s ago", "ffffffffffffffffffffffffffffffff", "18", "Müller wartet"},
+}
+
+func TestTableFitsTheTerminal(t *testing.T) {
+	for name, rows := range map[string][][]string{"handlers": handlers, "groups": groups} {
+		for _, width := range []int{200, 120, 80, 60, 20} {
+			var out bytes.Buffer
+			if err := terminal.TableOf(&out, rows, width); err != nil {
+				t.Fatal(err)
+			}
+			lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+			if len(lines) != len(rows) {
+				t.Errorf("%s at %d: %d lines, want %d", name, width, len(lines), len(rows))
+			}
+			for _, line := range lines {
+				if n := utf8.RuneCountInString(line); n > width {
+					t.Errorf("%s at %d: %d characters: %s", name, width, n, line)
+				}
+			}
+		}
+	}
+}
+
+// Numbers are shown whole as long as there is room for them, and nothing is cut that fits.
+func TestTableCutsTheWidestColumns(t *testing.T) {
+	var out bytes.Buffer
+	if err := terminal.TableOf(&out, groups, 120); err != nil {
+		t.Fatal(err)
+	}
+	for _, whole := range []string{"1,204", "billing.charge", "2h3m ago", "0123456789abcdef0123456789abcdef", "17", "insert charge", "…"} {
+		if !strings.Contains(out.String(), whole) {
+			t.Errorf("want %q in\n%s", whole, out.String())
+		}
+	}
+	for _, width := range []int{0, 500} {
+		out.Reset()
+		if err := terminal.TableOf(&out, groups, width); err != nil || strings.Contains(out.String(), "…") {
+			t.Errorf("cut at %d (%v):\n%s", width, err, out.String())
+		}
+	}
+}
+
+// What is no terminal gets everything.
+func TestNoTerminal(t *testing.T) {
+	file, err := os.CreateTemp(t.TempDir(), "out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := terminal.Width(file); n != 0 {
+		t.Errorf("a file is %d wide", n)
+	}
+	if n := terminal.Width(&bytes.Buffer{}); n != 0 {
+		t.Errorf("a buffer is %d wide", n)
+	}
+	long := strings.Repeat("x", 300)
+	if got := terminal.Progress(file, long); !strings.HasSuffix(got, long) {
+		t.Errorf("Progress cuts for a file: %q", got)
+	}
+	if got := terminal.Clip("Müller", 4); got != "Mül…" {
+		t.Errorf("Clip = %q", got)
+	}
+}
