@@ -36,6 +36,7 @@ type atomicRun struct {
 	js      jetstream.JetStream
 	claim   Claim
 	replies *replies
+	prover  prover
 	settle  func(f *Flight, o Outcome)
 	fail    context.CancelCauseFunc
 	working sync.WaitGroup
@@ -55,7 +56,7 @@ func (p *JetStreamPublisher) RunAtomic(ctx context.Context, claim Claim, batches
 	}
 	ctx, fail := context.WithCancelCause(ctx)
 	run := &atomicRun{
-		p: p, js: js, claim: claim, replies: newReplies(p.nc.NewInbox() + "."), settle: settle, fail: fail,
+		p: p, js: js, claim: claim, replies: newReplies(p.nc.NewInbox() + "."), prover: prover{p: p}, settle: settle, fail: fail,
 		routes: make(map[string]string), streams: make(map[string]*batching),
 	}
 	defer run.working.Wait()

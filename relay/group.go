@@ -104,7 +104,7 @@ func (w *window) judge(slot int) {
 	case g.answered == len(g.flights):
 		w.pause = max(w.pause-g.answered, minPause)
 		for i, f := range g.flights {
-			w.tell(f, g.outcome(i))
+			w.conclude(f, g.outcome(i))
 		}
 	default:
 		return

@@ -66,7 +66,8 @@ type deniable interface{ deny(err error) }
 //
 // Events go to the stream that has their subject, in CloudEvents binary mode,
 // with a message id by which the stream drops repetitions within its duplicate
-// window.
+// window. When it does, the publisher looks whether the stream still has the message
+// that it means, and publishes the event under another id if not.
 //
 // It adds to the connection's error handler, which goes on to be called.
 func JetStream(nc *nats.Conn) *JetStreamPublisher {
@@ -107,6 +108,8 @@ func (p *JetStreamPublisher) Run(ctx context.Context, batches <-chan []*Flight, 
 	defer looking.Wait()
 	defer cancel()
 	looking.Go(func() { w.lookUp(ctx, p.nc) })
+	w.prove = (&prover{p: p}).prove
+	looking.Go(func() { w.proveAll(ctx) })
 	defer p.listen(w)()
 	acks, err := p.nc.Subscribe(w.prefix+"*", w.onAck)
 	if err != nil {

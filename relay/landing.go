@@ -60,6 +60,9 @@ func (l *leader) absorb(ctx context.Context) {
 		}
 		if o.Duplicate {
 			counted.duplicate++
+			if o.Sequence > 0 {
+				l.ends.noteAgain(o)
+			}
 		} else {
 			counted.stored++
 			l.ends.note(o)

@@ -54,11 +54,15 @@ type Flight struct {
 	flying  bool      // sent, and without an outcome
 	follows bool      // sent along with the one before it of its key
 	alone   bool      // the broker did not take it by itself: it is not to cost others their batch
+	lost    uint64    // the message that the stream lost, as a duplicate's answer named it
+	doubts  int       // how often it could not be found out whether the stream lost it
 	usual   bool      // nothing speaks against its being stored: it may be acknowledged together with others
 }
 
 // copy says which of the event's messages is sent.
-func (f *Flight) copy() wire.Copy { return wire.Copy{Replays: f.Replays, Rewind: f.Rewind} }
+func (f *Flight) copy() wire.Copy {
+	return wire.Copy{Replays: f.Replays, Rewind: f.Rewind, Lost: f.lost}
+}
 
 // orderKey returns the key whose events wait for each other, empty for none.
 func (f *Flight) orderKey() string {

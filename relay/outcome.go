@@ -47,7 +47,7 @@ type Outcome struct {
 	Class     Class
 	Duplicate bool   // the broker had the event already
 	Stream    string // the stream that has the event's subject; empty where that is not known
-	Sequence  uint64 // of the event in that stream, for Stored
+	Sequence  uint64 // of the event in that stream, for Stored; zero where the stream has removed it since
 	Err       error  // what went wrong; nil for Stored
 }
 
@@ -124,6 +124,8 @@ func (o Outcome) class() string {
 		return "bad_header"
 	case errors.Is(o.Err, nats.ErrBadSubject):
 		return "bad_subject"
+	case errors.Is(o.Err, errLostCopy):
+		return "lost_copy"
 	case errors.Is(o.Err, nats.ErrDisconnected):
 		return "disconnected"
 	case errors.Is(o.Err, ErrUnacknowledged):

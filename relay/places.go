@@ -21,7 +21,7 @@ type place struct {
 
 // end is what acknowledgements told of a stream since it was last asked.
 type end struct {
-	low, high  uint64 // sequences
+	low, high  uint64 // sequences; low is of what was not stored before, zero where all was
 	source, id string // of the event at the high one
 	copy       wire.Copy
 }
@@ -35,19 +35,33 @@ type ends struct {
 
 // note takes in an event that was stored, and not before.
 func (e *ends) note(o landing) {
-	if e.last == nil || e.name != o.Stream {
-		e.name = o.Stream
-		if e.last = e.streams[o.Stream]; e.last == nil {
+	last := e.of(o.Stream)
+	if last.low == 0 || o.Sequence < last.low {
+		last.low = o.Sequence
+	}
+	last.reach(o)
+}
+
+// noteAgain takes in an event that was stored before, and that its stream still has.
+func (e *ends) noteAgain(o landing) { e.of(o.Stream).reach(o) }
+
+// reach takes in that a stream has an event.
+func (e *end) reach(o landing) {
+	if o.Sequence > e.high {
+		e.high, e.source, e.id, e.copy = o.Sequence, o.Source, o.ID, o.copy()
+	}
+}
+
+// of returns the end of a stream.
+func (e *ends) of(stream string) *end {
+	if e.last == nil || e.name != stream {
+		e.name = stream
+		if e.last = e.streams[stream]; e.last == nil {
 			e.last = &end{}
-			e.streams[o.Stream] = e.last
+			e.streams[stream] = e.last
 		}
 	}
-	if e.last.low == 0 || o.Sequence < e.last.low {
-		e.last.low = o.Sequence
-	}
-	if o.Sequence > e.last.high {
-		e.last.high, e.last.source, e.last.id, e.last.copy = o.Sequence, o.Source, o.ID, o.copy()
-	}
+	return e.last
 }
 
 // learn moves places to where acknowledgements say that their streams end, and returns
@@ -66,9 +80,9 @@ func (p places) learn(e *ends) (moved []postroom.Place, suspicious bool) {
 		switch {
 		case at.doubted:
 			suspicious = true
-		case known && told.low <= at.Seq:
+		case known && told.low > 0 && told.low <= at.Seq:
 			at.doubted, suspicious = true, true
-		default:
+		case told.high > at.Seq:
 			at.Seq = told.high
 			at.MessageID = wire.MessageID(postroom.Event{Source: told.source, ID: told.id}, told.copy)
 			moved = append(moved, at.Place)

@@ -29,8 +29,7 @@ func (b *batching) finish(ctx context.Context, of *batch, a answer) error {
 		last, err = b.parseCommit(of, a.data)
 	}
 	if err == nil {
-		b.settleStored(of, last)
-		return nil
+		return b.stored(ctx, of, last)
 	}
 	var refused *BrokerError
 	if !errors.As(err, &refused) {
@@ -50,6 +49,16 @@ func (b *batching) finish(ctx context.Context, of *batch, a answer) error {
 		return b.resolve(ctx, of.flights)
 	}
 	b.settleAll(of, failure(err)) // the stream takes nothing now
+	return nil
+}
+
+// stored takes in that a batch is stored. One event that was stored before is sent again,
+// by itself: whether the stream still has it is looked up there.
+func (b *batching) stored(ctx context.Context, of *batch, last uint64) error {
+	if of.known {
+		return b.resolve(ctx, of.flights)
+	}
+	b.settleStored(of, last)
 	return nil
 }
 
@@ -119,8 +128,7 @@ func (b *batching) retry(ctx context.Context, of *batch, cause error) error {
 			last, err = b.parseCommit(of, a.data)
 		}
 		if err == nil {
-			b.settleStored(of, last)
-			return nil
+			return b.stored(ctx, of, last)
 		}
 		if !errors.As(err, &refused) || refused.Code != codeFenced && refused.Code != codeInProcess {
 			return b.finish(ctx, of, a)
@@ -155,7 +163,7 @@ func (b *batching) settleStored(of *batch, last uint64) {
 	if len(of.sent) == len(of.flights) {
 		for _, f := range of.flights {
 			seq++
-			b.run.settle(f, Outcome{Stream: b.name, Sequence: seq, Duplicate: of.known})
+			b.run.settle(f, Outcome{Stream: b.name, Sequence: seq})
 		}
 		return
 	}
@@ -168,7 +176,7 @@ func (b *batching) settleStored(of *batch, last uint64) {
 			outcomes[i] = o
 		case len(sent) > 0 && sent[0] == f:
 			seq++
-			outcomes[i], sent = Outcome{Stream: b.name, Sequence: seq, Duplicate: of.known}, sent[1:]
+			outcomes[i], sent = Outcome{Stream: b.name, Sequence: seq}, sent[1:]
 		default:
 			outcomes[i] = Outcome{Class: Behind, Err: errBehind}
 		}
@@ -245,8 +253,13 @@ func (b *batching) single(ctx context.Context, f *Flight) (Outcome, error) {
 			}
 		}
 		o := b.sendSingle(ctx, f)
+		again := false
+		if o.Duplicate {
+			o, again = b.run.prover.prove(ctx, f, o)
+		}
 		var refused *BrokerError
 		switch {
+		case again:
 		case !errors.As(o.Err, &refused):
 			return o, nil
 		case refused.Code == codeFenced && fences < maxFences:

@@ -44,6 +44,10 @@ type window struct {
 	doubted uint64        // the last group when one did not
 
 	lost chan []opened // nobody answered; to be looked up
+
+	prove    func(ctx context.Context, f *Flight, o Outcome) (proven Outcome, again bool) // see prover; nil: duplicates are believed
+	doubtful []doubtful
+	proofs   chan struct{} // there are such
 }
 
 // opened is a group in a slot.
@@ -59,6 +63,7 @@ func newWindow(prefix string, settle func(f *Flight, o Outcome)) *window {
 	return &window{
 		prefix: prefix, settle: settle, encoder: wire.NewEncoder(), pause: minPause,
 		streams: make(map[string]string), resend: make(chan struct{}, 1), lost: make(chan []opened, 1),
+		proofs: make(chan struct{}, 1),
 	}
 }
 
@@ -235,7 +240,7 @@ func (w *window) onAck(m *nats.Msg) {
 		o.Stream = name
 	}
 	if !g.shared {
-		w.tell(g.flights[0], o)
+		w.conclude(g.flights[0], o)
 		w.vacate(p.slot)
 		return
 	}

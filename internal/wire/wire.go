@@ -56,8 +56,8 @@ const maxMsgID = 128
 // MessageID returns the id by which the broker knows a repeated publish:
 // source and id of the event, hashed where they are long. Neither has a '#' in
 // it, so no two events share one: a hashed one has two. An event that is replayed
-// or rewound has another id each time, because the broker drops a second one of its
-// window.
+// or rewound, or whose message was lost, has another id each time, because the broker
+// drops a second one of its window.
 func MessageID(ev postroom.Event, c Copy) string {
 	return string(appendMessageID(nil, ev.Source, ev.ID, c))
 }
@@ -66,6 +66,10 @@ func MessageID(ev postroom.Event, c Copy) string {
 type Copy struct {
 	Replays int   // how often an operator released the event when it was dead
 	Rewind  int64 // the rewind that it is a repetition for, if any
+
+	// Lost is the sequence of a message of the event that its stream lost, if any, and
+	// that this one takes the place of.
+	Lost uint64
 }
 
 // appendMessageID appends a message id to an empty text.
@@ -78,6 +82,9 @@ func appendMessageID(text []byte, source, id string, c Copy) []byte {
 	}
 	if c.Rewind > 0 {
 		text = strconv.AppendInt(append(text, "#g"...), c.Rewind, 10)
+	}
+	if c.Lost > 0 {
+		text = strconv.AppendUint(append(text, "#l"...), c.Lost, 10)
 	}
 	if len(text) <= maxMsgID {
 		return text
