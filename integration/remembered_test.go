@@ -59,7 +59,7 @@ func TestWhatTheBrokerLostAndRemembers(t *testing.T) {
 	t.Parallel()
 	const n = 10
 	for name, forget := range map[string]string{
-		"recorded as published": "",
+		"recorded as published":                                "",
 		"published by a relay that crashed before it recorded": "UPDATE postroom.relay SET high = 0, pending = '{}', streams = '{}'",
 	} {
 		t.Run(name, func(t *testing.T) {
