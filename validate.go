@@ -34,6 +34,23 @@ const (
 	MaxData = 960 << 10
 )
 
+// MaxAccepted is the largest body, in bytes, of an event that an inbox is given without a
+// broker (Inbox.Accept of package inbox). Such an event is stored in the database, is run,
+// replayed and edited there, and is never published: no limit of a broker counts. It is
+// what a request of a webhook may be, and each worker holds one in memory.
+const MaxAccepted = 8 << 20
+
+// ValidateAccepted is [Event.Validate] for an event that is not published: its body may
+// have [MaxAccepted] bytes.
+func (ev Event) ValidateAccepted() error {
+	var size error
+	if n := len(ev.Data); n > MaxAccepted {
+		size = &FieldError{Field: "Data", Problem: fmt.Sprintf("is %d bytes, at most %d are allowed; store large bodies elsewhere and send a reference", n, MaxAccepted)}
+	}
+	ev.Data = nil
+	return errors.Join(ev.Validate(), size)
+}
+
 // Validate reports every fault of ev at once, each a [*FieldError], joined. It
 // returns nil for an event that the outbox will take. An empty ID, source and
 // subject are no faults: the outbox fills them.

@@ -101,7 +101,11 @@ func (s *Store) editArguments(ctx context.Context, tx pgx.Tx, id int64, e *edita
 	if !e.raw {
 		// What is changed has to be sound. The rest is as somebody else's system sent it.
 		ev := postroom.Event{Type: "edited", ContentType: c.ContentType, Data: c.Data, Headers: c.Headers}
-		if err := ev.Validate(); err != nil {
+		check := ev.ValidateAccepted // it is run from here, and not published
+		if e.handler == Outgoing {
+			check = ev.Validate
+		}
+		if err := check(); err != nil {
 			return nil, err
 		}
 		if isJSON(w.ContentType) && c.Data != nil && !json.Valid(w.Data) {

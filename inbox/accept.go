@@ -43,6 +43,25 @@ var ErrOrdered = errors.New("inbox: an ordered handler takes its events from its
 // under way.
 // An event without an ID gets one, and so is never a duplicate. It is safe for
 // concurrent use.
+//
+// The body may have up to postroom.MaxAccepted bytes, which is 8 MiB: more than an event
+// that goes through a broker, as this one never does. What the handler writes with
+// outbox.Write does, and has the smaller limit.
+//
+// An event is known again by its source and id, and has to be the same then: other content
+// under the same identity is a [Conflict], which is dead and waits for an operator. Some
+// providers deliver an event again with one field changed: Stripe's pending_webhooks counts
+// how many endpoints have not answered yet. [Subscription.DedupeKey] is for these. With a
+// key of the subscription's own, the first event of each key counts, and what comes later
+// with the same key is a [Duplicate], whatever its content is:
+//
+//	in.HandleExternal(inbox.Subscription{
+//		Name:      "stripe",
+//		DedupeKey: func(ev postroom.Event) string { return "stripe " + ev.ID }, // evt_…
+//	}, handle)
+//
+// A key that leaves too much out swallows events that are different: take the provider's
+// id of the event, and not that of the object that it is about.
 func (in *Inbox) Accept(ctx context.Context, handler string, ev postroom.Event) (Acceptance, error) {
 	d, c, err := in.acceptable(handler, ev)
 	if err != nil {
@@ -94,7 +113,7 @@ func (in *Inbox) acceptable(handler string, ev postroom.Event) (*delivery, *cons
 	}
 	ev.Subject, ev.ContentType = cmp.Or(ev.Subject, ev.Type), cmp.Or(ev.ContentType, "application/json")
 	ev.LoggedAt = time.Time{} // it is logged now
-	if err := ev.Validate(); err != nil {
+	if err := ev.ValidateAccepted(); err != nil {
 		return nil, nil, &postroom.EventError{Op: "accept", ID: ev.ID, Type: ev.Type, Err: err}
 	}
 	d := &delivery{task: task{ev: ev, attempt: 1}}

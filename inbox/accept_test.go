@@ -1,9 +1,14 @@
 package inbox_test
 
 import (
+	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
@@ -103,5 +108,63 @@ func TestDedupeKey(t *testing.T) {
 	}
 	if got := b.dead("commission"); got != 2 {
 		t.Errorf("%d are dead, want the two without a key", got)
+	}
+}
+
+// The body of an accepted event may be larger than one that a broker takes, up to a limit.
+func TestLargeAccepted(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	sizes := make(chan int, 1)
+	b.in.Handle(inbox.Subscription{Name: "webhook", Workers: 1}, postroom.HandlerFunc(func(_ context.Context, _ pgx.Tx, ev postroom.Event) error {
+		sizes <- len(ev.Data)
+		return nil
+	}))
+	large := postroom.Event{ID: "large", Source: "/shop", Type: "t", Data: bytes.Repeat([]byte("x"), postroom.MaxAccepted)}
+	for _, want := range []inbox.Acceptance{inbox.Stored, inbox.Duplicate} {
+		if got, err := b.in.Accept(t.Context(), "webhook", large); got != want || err != nil {
+			t.Errorf("Accept of %d bytes = %v, %v, want %s", len(large.Data), got, err, want)
+		}
+	}
+	larger := large
+	larger.ID, larger.Data = "larger", append(larger.Data, 'x')
+	if got, err := b.in.Accept(t.Context(), "webhook", larger); got != "" || !errors.Is(err, postroom.ErrInvalidEvent) {
+		t.Errorf("Accept of %d bytes = %v, %v, want it refused", len(larger.Data), got, err)
+	}
+	b.run()
+	select {
+	case got := <-sizes:
+		if got != postroom.MaxAccepted {
+			t.Errorf("the handler got %d bytes, want %d", got, postroom.MaxAccepted)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the handler was not called")
+	}
+}
+
+// A webhook that is delivered again differs in one field: it is a duplicate by its key,
+// and without one a conflict.
+func TestRedeliveryThatDiffers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in.Handle(inbox.Subscription{Name: "plain", Workers: 1}, effect("plain"))
+	b.in.Handle(inbox.Subscription{
+		Name: "keyed", Workers: 1, DedupeKey: func(ev postroom.Event) string { return "stripe " + ev.ID },
+	}, effect("keyed"))
+	webhook := func(pending int) postroom.Event {
+		return postroom.Event{ID: "evt_1", Source: "/stripe", Type: "charge.succeeded", Data: fmt.Appendf(nil, `{"id":"evt_1","pending_webhooks":%d}`, pending)}
+	}
+	for handler, want := range map[string]inbox.Acceptance{"plain": inbox.Conflict, "keyed": inbox.Duplicate} {
+		if got, err := b.in.Accept(t.Context(), handler, webhook(2)); got != inbox.Stored || err != nil {
+			t.Errorf("%s: the first = %v, %v", handler, got, err)
+		}
+		if got, err := b.in.Accept(t.Context(), handler, webhook(1)); got != want || err != nil {
+			t.Errorf("%s: the second = %v, %v, want %s", handler, got, err, want)
+		}
+	}
+	b.run()
+	b.eventually("one effect each", func() bool { return b.effects("plain")["evt_1"] == 1 && b.effects("keyed")["evt_1"] == 1 })
+	if held := b.held("keyed"); len(held) != 0 {
+		t.Errorf("held %v, want nothing of the handler with a key", held)
 	}
 }
