@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -189,4 +190,46 @@ func TestARecordingInPartsEndsInTheMiddle(t *testing.T) {
 	if len(ids) != events+1-len(held) || slices.Contains(ids, "published") {
 		t.Errorf("read again: %v; held before that: %v", ids, held)
 	}
+}
+
+// An event that became visible late, comes before one of its key that is due already, and
+// cannot be held as it is, holds its key up all the same.
+func TestALateEventThatCannotBeHeldHoldsItsKeyUp(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	late := openKeyed(t, pool, "evil", "k")
+	writeKeyed(t, pool, "k", "due")
+	term := lead(t, outbox.NewLog(pool))
+	_, _, page := read(t, term, 10)
+	hold(t, term, refusal(1), page.Events...)
+	duePast(t, pool)
+	commit(t, late)
+	mustExec(t, pool, refuseEvil)
+	page, err := term.Read(t.Context(), 10, nil)
+	if err != nil || len(page.Events) == 0 || page.Events[0].ID != "evil" {
+		t.Fatalf("read %+v, %v", page, err)
+	}
+	progress := postroom.Progress{Held: []postroom.Holding{{Seq: page.Events[0].Seq, Key: "k"}}}
+	for _, ev := range page.Events[1:] {
+		progress.Returned = append(progress.Returned, ev.Seq)
+	}
+	if err := term.Record(t.Context(), progress); err != nil {
+		t.Fatal(err)
+	}
+	wantHeld(t, pool, "seq-1 dead 0", "due waiting 1")
+}
+
+func openKeyed(t *testing.T, pool *pgxpool.Pool, id, key string) pgx.Tx {
+	t.Helper()
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // committed by then, where all goes well
+	ev := named(id)
+	ev.Key = key
+	if err := shop.Write(t.Context(), tx, ev); err != nil {
+		t.Fatal(err)
+	}
+	return tx
 }

@@ -60,7 +60,7 @@ func TestRowsThatNoEventCanBe(t *testing.T) {
 			t.Parallel()
 			pool := devtest.Pool(t)
 			for i, tt := range tests {
-				set := map[string]string{"event_id": fmt.Sprintf("'event %d'", i), "source": "'/shop'", "type": "'a'", "subject": "'a'", tt.column: tt.value}
+				set := map[string]string{"event_id": fmt.Sprintf("'event-%d'", i), "source": "'/shop'", "type": "'a'", "subject": "'a'", tt.column: tt.value}
 				mustExec(t, pool, fmt.Sprintf(`INSERT INTO postroom.outbox (digest, event_id, source, type, subject, key, content_type, trace_state, occurred_at, not_before, headers, data, checked)
 					VALUES (decode(repeat('00', 16), 'hex'), %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, true)`,
 					set["event_id"], set["source"], set["type"], set["subject"], orElse(set["key"], "'k'"), orElse(set["content_type"], "'text/plain'"), orElse(set["trace_state"], "NULL"),
@@ -163,7 +163,7 @@ func TestSubjectsAreSubjects(t *testing.T) {
 	pool := devtest.Pool(t)
 	for i, subject := range []string{"''", "'>'", "'a.*'", "'a..b'", "'a b'", "E'a\\nb'", "repeat('a', 256)", "repeat('a', 1000000)", "'$JS.API.>'", "'order.placed'"} {
 		mustExec(t, pool, fmt.Sprintf(`INSERT INTO postroom.outbox (digest, event_id, source, type, subject, data, checked)
-			VALUES (decode(repeat('00', 16), 'hex'), 'event %d', '/shop', 'a', %s, 'x', true)`, i, subject))
+			VALUES (decode(repeat('00', 16), 'hex'), 'event-%d', '/shop', 'a', %s, 'x', true)`, i, subject))
 	}
 	subjects, err := outbox.NewLog(pool).Subjects(context.Background())
 	if err != nil || strings.Join(subjects, " ") != "order.placed" {
