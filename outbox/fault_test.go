@@ -41,6 +41,7 @@ func TestRowsThatNoEventCanBe(t *testing.T) {
 		{"occurred_at", "'4713-01-01 BC'", "Time is outside the years 1 to 9999"},
 		{"not_before", "'infinity'", "NotBefore is outside the years 1 to 9999"},
 		{"not_before", "'290000-01-01'", "NotBefore is outside the years 1 to 9999"},
+		{"created_at", "'infinity'", "LoggedAt is outside the years 1 to 9999"}, // the owner can write that
 		{"headers", "'[]'", "Headers are no object of names and values"},
 		{"headers", "'null'", "Headers are no object of names and values"},
 		{"headers", "jsonb_build_object('a', repeat('x', 20000000))", "Headers are no object of names and values, or too large to be read"},
@@ -61,10 +62,10 @@ func TestRowsThatNoEventCanBe(t *testing.T) {
 			pool := devtest.Pool(t)
 			for i, tt := range tests {
 				set := map[string]string{"event_id": fmt.Sprintf("'event-%d'", i), "source": "'/shop'", "type": "'a'", "subject": "'a'", tt.column: tt.value}
-				mustExec(t, pool, fmt.Sprintf(`INSERT INTO postroom.outbox (digest, event_id, source, type, subject, key, content_type, trace_state, occurred_at, not_before, headers, data, checked)
-					VALUES (decode(repeat('00', 16), 'hex'), %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, true)`,
+				mustExec(t, pool, fmt.Sprintf(`INSERT INTO postroom.outbox (digest, event_id, source, type, subject, key, content_type, trace_state, occurred_at, not_before, headers, data, created_at, checked)
+					VALUES (decode(repeat('00', 16), 'hex'), %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, true)`,
 					set["event_id"], set["source"], set["type"], set["subject"], orElse(set["key"], "'k'"), orElse(set["content_type"], "'text/plain'"), orElse(set["trace_state"], "NULL"),
-					orElse(set["occurred_at"], "NULL"), orElse(set["not_before"], "NULL"), orElse(set["headers"], "NULL"), orElse(set["data"], "'x'")))
+					orElse(set["occurred_at"], "NULL"), orElse(set["not_before"], "NULL"), orElse(set["headers"], "NULL"), orElse(set["data"], "'x'"), orElse(set["created_at"], "now()")))
 			}
 			write(t, pool, "good")
 			cfg := pool.Config()

@@ -5,7 +5,7 @@
 -- Locks   none.
 -- Index   outbox_pkey (seq).
 -- Called  by Log.PreviewRewind, some thousand seqs at a time.
-SELECT count(*), coalesce(min(seq), 0) AS first, coalesce(max(seq), 0) AS last, min(created_at) AS earliest, max(created_at) AS latest
+SELECT count(*), coalesce(min(seq), 0) AS first, coalesce(max(seq), 0) AS last, min(postroom.clamped(created_at)) AS earliest, max(postroom.clamped(created_at)) AS latest
 FROM postroom.outbox
 WHERE seq >= $1 AND seq <= $2
   AND ($3::text[] IS NULL OR type = ANY ($3))

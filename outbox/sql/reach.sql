@@ -4,7 +4,7 @@
 -- Locks   none.
 -- Index   outbox_pkey (seq), its two ends.
 -- Called  by Log.PreviewRewind, Log.Published and Log.Led.
-SELECT coalesce(first.seq, 0) AS first, first.created_at AS begins, coalesce(last.seq, 0) AS last,
+SELECT coalesce(first.seq, 0) AS first, postroom.clamped(first.created_at) AS begins, coalesce(last.seq, 0) AS last,
        s.last_value - (NOT s.is_called)::int AS appended, r.high, r.expires_at > clock_timestamp() AS led
 FROM postroom.relay r
 CROSS JOIN postroom.outbox_seq_seq s
