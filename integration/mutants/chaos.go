@@ -16,7 +16,7 @@ var found = regexp.MustCompile(`(?m)^([A-Za-z]+) +FAILED, (\d+) times`)
 
 // tryChaos builds chaos with a bug in it, and runs it with the seed of the entry.
 func (t *trials) tryChaos(ctx context.Context, r *result, overlay string) error {
-	seed, seconds, more, err := r.chaosRun()
+	seed, seconds, faults, err := r.chaosRun()
 	if err != nil {
 		return err
 	}
@@ -28,7 +28,10 @@ func (t *trials) tryChaos(ctx context.Context, r *result, overlay string) error 
 		return nil //nolint:nilerr // it is the entry's fault
 	}
 	defer func() { _ = os.Remove(program) }() // it is large
-	args := append([]string{"--seed", fmt.Sprint(seed), "--seconds", fmt.Sprint(seconds)}, more...)
+	args := []string{"--seed", fmt.Sprint(seed), "--seconds", fmt.Sprint(seconds)}
+	if faults != "" {
+		args = append(args, "--only", faults)
+	}
 	for _, patience := range []string{"1", "3"} { // an undecided run is made once more
 		cmd := exec.CommandContext(ctx, program, append(args, "--patience", patience)...)
 		out, err := cmd.CombinedOutput()

@@ -179,19 +179,19 @@ func (e entry) validate(saysNew bool) error {
 	return errors.Join(errs...)
 }
 
-// chaosRun is the seed, the seconds and further arguments of an entry that chaos has to
-// find.
-func (e entry) chaosRun() (seed uint64, seconds int, more []string, err error) {
+// chaosRun is the seed, the seconds and the faults of an entry that chaos has to find;
+// all faults where it names none.
+func (e entry) chaosRun() (seed uint64, seconds int, faults string, err error) {
 	fields := strings.Fields(e.Run)
 	if len(fields) < 2 {
-		return 0, 0, nil, fmt.Errorf("test is %q, want chaos SEED SECONDS", e.Package+" "+e.Run)
+		return 0, 0, "", fmt.Errorf("test is %q, want chaos SEED SECONDS", e.Package+" "+e.Run)
 	}
 	seed, seedErr := strconv.ParseUint(fields[0], 10, 64)
 	seconds, secondsErr := strconv.Atoi(fields[1])
 	if err := errors.Join(seedErr, secondsErr); err != nil {
-		return 0, 0, nil, fmt.Errorf("test is %q, want chaos SEED SECONDS: %w", e.Package+" "+e.Run, err)
+		return 0, 0, "", fmt.Errorf("test is %q, want chaos SEED SECONDS: %w", e.Package+" "+e.Run, err)
 	}
-	return seed, seconds, fields[2:], nil
+	return seed, seconds, strings.Join(fields[2:], " "), nil
 }
 
 // errRotten says that an entry does not fit the code any more.
