@@ -87,3 +87,11 @@ func (t *Term) Setting(ctx context.Context, reader bool, name string) (value str
 	}
 	return value
 }
+
+// SQL returns a statement of this package as it is built in, which a changed copy of its
+// file may have replaced.
+func SQL(name string) string {
+	return map[string]string{
+		"connect": connectSQL, "reader": readerSQL, "pass": passSQL, "gather": gatherSQL, "late_by_xid": lateByXIDSQL,
+	}[name]
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/outbox"
 )
 
 // The hot statements use the indexes that their headers name, also by a plan
@@ -181,18 +182,10 @@ func TestLateRowsCostWhatIsUpToHigh(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			text := func(file string) string {
-				t.Helper()
-				sql, err := os.ReadFile("sql/" + file + ".sql")
-				if err != nil {
-					t.Fatal(err)
-				}
-				return string(sql)
-			}
 			prepare := func() {
-				do(text("connect") + text("reader"))
+				do(outbox.SQL("connect") + outbox.SQL("reader"))
 				for _, name := range []string{"pass", "gather", "late_by_xid"} {
-					do("PREPARE " + name + " AS " + text(name))
+					do("PREPARE " + name + " AS " + outbox.SQL(name))
 				}
 			}
 			if tt.planned {
