@@ -191,3 +191,25 @@ func TestReceiptsExpireWithTheirEvent(t *testing.T) {
 		t.Errorf("%d receipts of the others, want 6", n)
 	}
 }
+
+// Transactions that enter a key take turns; those of other keys and handlers do not wait.
+func TestKeyIsEnteredByOne(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	first, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = first.Rollback(t.Context()) }()
+	exec(t, first, "SELECT postroom.enter_key('h', 'k', 1, 1)")
+	for _, tt := range []struct {
+		handler, key string
+		waits        bool
+	}{{"h", "k", true}, {"h", "other", false}, {"other", "k", false}} {
+		_, err := pool.Exec(t.Context(), fmt.Sprintf("SET LOCAL lock_timeout = '100ms'; SELECT postroom.enter_key('%s', '%s', 2, 1)", tt.handler, tt.key))
+		var pg *pgconn.PgError
+		if waits := errors.As(err, &pg) && pg.Code == "55P03"; waits != tt.waits || err != nil && !waits {
+			t.Errorf("enter_key(%s, %s) = %v, waits: %t, want %t", tt.handler, tt.key, err, waits, tt.waits)
+		}
+	}
+}

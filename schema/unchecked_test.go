@@ -133,3 +133,23 @@ func TestUncheckedMigrationIsAdditive(t *testing.T) {
 		}
 	}
 }
+
+// The functions that have the rights of the tables' owner use no operators of the writer:
+// these would run with those rights, and could let a bad event pass.
+func TestUncheckedRowsAreCheckedWithTheServersOperators(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	exec(t, pool, `CREATE SCHEMA evil;
+		CREATE FUNCTION evil.equal(xid8, xid8) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'hijacked as %', current_user; END $$;
+		CREATE OPERATOR evil.= (LEFTARG = xid8, RIGHTARG = xid8, FUNCTION = evil.equal)`)
+	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(t.Context(), "SET LOCAL search_path = evil, pg_catalog; "+insertEvent("postroom", nil)+"; "+insertEvent("postroom", nil))
+		return err
+	})
+	if err != nil {
+		t.Errorf("a good event is refused: %v", err)
+	}
+	if n := one[int](t, pool, "SELECT count(*) FROM postroom.outbox"); n != 2 {
+		t.Errorf("%d events, want 2", n)
+	}
+}

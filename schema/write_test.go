@@ -1,6 +1,7 @@
 package schema_test
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom/internal/devtest"
@@ -146,5 +148,17 @@ func TestFunctionsInAnotherSchema(t *testing.T) {
 		if strings.Contains(text, "postroom") {
 			t.Errorf("a function names the schema postroom:\n%s", text)
 		}
+	}
+}
+
+// An event that was neither inserted nor is there, because its twin was deleted
+// meanwhile, is not taken for stored: the transaction is to be tried again.
+func TestRefuseConflictMissesWhatIsGone(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	_, err := pool.Exec(t.Context(), "SELECT postroom.refuse_conflict('/shop', ARRAY['gone'], ARRAY[decode(repeat('00', 16), 'hex')])")
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || pg.Code != "40001" {
+		t.Errorf("refuse_conflict = %v, want 40001", err)
 	}
 }
