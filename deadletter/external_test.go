@@ -1,6 +1,7 @@
 package deadletter_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"maps"
@@ -304,5 +305,27 @@ func TestEditBesideAReplay(t *testing.T) {
 		if got := n.texts("SELECT body FROM effect WHERE id = $1", event); (got[0] == `"edited"`) != was {
 			t.Errorf("effect of %s: %q, edited: %v", event, got, was)
 		}
+	}
+}
+
+// What is edited is run from here and not published: its body may be as large as one that
+// is accepted.
+func TestEditOfALargeBody(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	v := newVendor()
+	v.fault("mail", errRejected)
+	n.external(v)
+	id := n.dies(event("e1"), "permanent")
+	for size, fits := range map[int]bool{postroom.MaxData + 1: true, postroom.MaxAccepted: true, postroom.MaxAccepted + 1: false} {
+		body := append(append([]byte{'"'}, bytes.Repeat([]byte("x"), size-2)...), '"')
+		if _, err := n.store.Edit(t.Context(), id, deadletter.Change{Data: body}, n.by); (err == nil) != fits || err != nil && !errors.Is(err, postroom.ErrInvalidEvent) {
+			t.Errorf("Edit with %d bytes = %v, want it to succeed: %v", size, err, fits)
+		}
+	}
+	n.exec("UPDATE postroom.held SET handler = 'outbox', pos = 1, dedupe_key = NULL WHERE id = $1", id)
+	body := bytes.Repeat([]byte("1"), postroom.MaxData+1)
+	if _, err := n.store.Edit(t.Context(), id, deadletter.Change{Data: body}, n.by); !errors.Is(err, postroom.ErrInvalidEvent) {
+		t.Errorf("Edit of an event that is published, with %d bytes = %v, want it refused", len(body), err)
 	}
 }
