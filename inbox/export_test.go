@@ -50,3 +50,6 @@ func RawHeaders(header map[string][]string) []byte { return rawHeaders(header) }
 
 // ParseHeaders reads them.
 func ParseHeaders(raw []byte) map[string][]string { return parseHeaders(raw) }
+
+// Orphans returns orphans.sql.
+func Orphans(in *Inbox) string { return in.sql.orphans }

@@ -89,8 +89,10 @@ var behindHolding = holding{after: now, behind: true}
 func (c *consumer) holdBehind(d *delivery) {
 	bytes := len(d.ev.Data)
 	along := c.flights.along(d, holdAtOnce-1, func(o *delivery) bool {
-		bytes += len(o.ev.Data)
-		return bytes <= holdBytes && o.term == d.term && !o.term.isOver() && c.isStraight(o)
+		if bytes += len(o.ev.Data); bytes > holdBytes {
+			return false
+		}
+		return o.term == d.term && !o.term.isOver() && c.isStraight(o)
 	})
 	c.holdWithOthers(d, behindHolding, along...)
 }

@@ -1,0 +1,139 @@
+package inbox_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+)
+
+// holdMany is holdOne for several events.
+func (b *bench) holdMany(name string, ids ...string) {
+	b.Helper()
+	sub := b.subscription(name)
+	sub.Schedule = postroom.Backoff{time.Hour}
+	b.in.Handle(sub, failing(name, errors.New("not now")))
+	stop := b.run()
+	b.publish(ids...)
+	b.eventually("the events to be held", func() bool { return len(b.held(name)) == len(ids) })
+	stop()
+	b.in = inbox.New(b.pool, b.nc, b.config())
+}
+
+// An event that another transaction has in hand keeps no others from being claimed.
+func TestClaimsPassOverWhatIsLocked(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.holdMany("h", "bad 1", "bad 2")
+	b.exec("UPDATE postroom.held SET next_at = now() - CASE event_id WHEN 'bad 1' THEN interval '1 s' ELSE '0 s' END")
+	tx, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), "SELECT FROM postroom.held WHERE event_id = 'bad 1' FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	b.in.Handle(b.subscription("h"), effect("h"))
+	b.run()
+	b.eventually("the effect of the other", func() bool { return b.effects("h")["bad 2"] == 1 })
+	b.wantOnce("h", "bad 2")
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("both effects", func() bool { return len(b.effects("h")) == 2 })
+}
+
+// A process that stood still notes no failure of what is another's by now, whether it
+// can tell within its transaction or only afterwards.
+func TestAStalledOwnerCannotFail(t *testing.T) {
+	t.Parallel()
+	for name, fails := range map[string]error{"an error": errors.New("too late"), "one that spends rounds": contention} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.holdOne("h")
+			b.exec("UPDATE postroom.held SET next_at = now()")
+			entered, resume := make(chan struct{}, maxRuns), make(chan struct{})
+			b.in.Handle(b.subscription("h"), postroom.HandlerFunc(func(context.Context, pgx.Tx, postroom.Event) error {
+				entered <- struct{}{}
+				<-resume
+				return fails
+			}))
+			b.run()
+			<-entered
+			b.exec("UPDATE postroom.held SET epoch = epoch + 1, claimed_by = 'other', next_at = now() + interval '1 h', attempts = attempts + 1")
+			close(resume)
+			b.eventually("the loss to be counted", func() bool { return b.count("postroom.inbox.lease_lost") == 1 })
+			want := owed{Key: "/shop bad", State: "claimed", Attempts: 3, Class: "error", Failures: 1}
+			if got := b.held("h")["/shop bad"]; got != want {
+				t.Errorf("held: %+v, want %+v", got, want)
+			}
+		})
+	}
+}
+
+// maxRuns is more often than a handler is run for one attempt.
+const maxRuns = 20
+
+// A process that stood still gives back nothing that is another's by now.
+func TestAStalledOwnerCannotRelease(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.holdOne("h")
+	b.exec("UPDATE postroom.held SET next_at = now()")
+	cfg := b.config()
+	cfg.DrainTimeout = 50 * time.Millisecond
+	b.in = inbox.New(b.pool, b.nc, cfg)
+	entered := make(chan struct{})
+	b.in.Handle(b.subscription("h"), postroom.HandlerFunc(func(ctx context.Context, _ pgx.Tx, _ postroom.Event) error {
+		close(entered)
+		<-ctx.Done() // the process stops
+		return ctx.Err()
+	}))
+	stop := b.run()
+	<-entered
+	b.exec("UPDATE postroom.held SET epoch = epoch + 1, claimed_by = 'other', next_at = now() + interval '1 h', attempts = attempts + 1")
+	stop()
+	want := owed{Key: "/shop bad", State: "claimed", Attempts: 3, Class: "error", Failures: 1}
+	if got := b.held("h")["/shop bad"]; got != want {
+		t.Errorf("held: %+v, want %+v", got, want)
+	}
+}
+
+// What a process gives back because an answer was lost is its own, and nothing that it
+// knows of: that runs.
+func TestOrphansAreOnesOwn(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.holdMany("h", "bad orphan", "bad known", "bad of another", "bad elsewhere")
+	b.exec("INSERT INTO postroom.inbox (handler, dedupe_key, digest) SELECT 'other', dedupe_key, digest FROM postroom.inbox WHERE dedupe_key = '/shop bad elsewhere'")
+	b.exec("UPDATE postroom.held SET handler = 'other' WHERE event_id = 'bad elsewhere'")
+	b.exec("UPDATE postroom.held SET claimed_by = CASE event_id WHEN 'bad of another' THEN 'another' ELSE 'this' END, attempts = 2, next_at = now() + interval '1 h'")
+	var known int64
+	if err := b.pool.QueryRow(t.Context(), "SELECT id FROM postroom.held WHERE handler = 'h' AND event_id = 'bad known'").Scan(&known); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // it is sent again
+		b.exec(inbox.Orphans(b.in), "this", []string{"h"}, []int64{known})
+	}
+	for _, handler := range []string{"h", "other"} {
+		for key, got := range b.held(handler) {
+			want := owed{Key: key, State: "claimed", Attempts: 2, Class: "error", Failures: 1}
+			if handler == "h" && key == "/shop bad orphan" {
+				want.State, want.Attempts = "due", 1
+			}
+			if got != want {
+				t.Errorf("%s: held %+v, want %+v", handler, got, want)
+			}
+		}
+	}
+	if h, other := len(b.held("h")), len(b.held("other")); h != 3 || other != 1 {
+		t.Errorf("%d and %d are held, want 3 and 1", h, other)
+	}
+}
