@@ -175,6 +175,9 @@ type Replay struct {
 	ReleasedAt time.Time `json:"released_at,omitzero"`
 	Outcome    string    `json:"outcome,omitempty"` // of the event
 	EndedAt    time.Time `json:"ended_at,omitzero"`
+
+	// Failures are the last ten of the event when the replay released it.
+	Failures []Failure `json:"failures"`
 }
 
 // Related is an event of the log that this one caused.
@@ -218,7 +221,15 @@ func scanRevision(row pgx.CollectableRow, r *Revision) error {
 }
 
 func scanReplay(row pgx.CollectableRow, r *Replay) error {
-	return row.Scan(&r.Job, &r.Held, &r.Handler, &r.Source, &r.Actor, &r.Reason, &r.State, at(&r.CreatedAt), at(&r.ReleasedAt), &r.Outcome, at(&r.EndedAt))
+	var failures []byte
+	err := row.Scan(&r.Job, &r.Held, &r.Handler, &r.Source, &r.Actor, &r.Reason, &r.State, at(&r.CreatedAt), at(&r.ReleasedAt), &r.Outcome, at(&r.EndedAt), &failures)
+	if err == nil {
+		err = json.Unmarshal(failures, &r.Failures)
+	}
+	for n := range r.Failures {
+		r.Failures[n].At = r.Failures[n].At.UTC()
+	}
+	return err
 }
 
 func scanRelated(row pgx.CollectableRow, r *Related) error {

@@ -44,15 +44,19 @@ func (j *Journey) Timeline() []Moment {
 		add(s.DoneAt, s.Handler, "step %s done%s", s.Step, revision(s.Revision))
 	}
 	for _, r := range j.Revisions {
+		if j.hasAction(r.Audit) { // which tells of it
+			continue
+		}
 		add(r.ReplacedAt, "operator", "edited: revision %d was replaced (audit %d)", r.Revision, r.Audit)
 	}
+	j.ofReplayed(add)
 	for _, r := range j.Replays {
 		add(r.CreatedAt, "operator", "put into replay %d by %s%s", r.Job, r.Actor, because(r.Reason))
 		add(r.ReleasedAt, "replay", "released by replay %d", r.Job)
 		add(r.EndedAt, "replay", "replay %d: %s", r.Job, strings.ReplaceAll(r.Outcome, "_", " "))
 	}
 	for _, a := range j.Audit {
-		add(a.At, "operator", "%s by %s%s", a.Action, a.Actor, because(a.Reason))
+		add(a.At, "operator", "%s by %s%s%s", a.Action, a.Actor, because(a.Reason), j.replaced(a))
 	}
 	for _, c := range j.Caused {
 		add(c.CreatedAt, "log", "caused %s %s", c.Type, c.ID)
@@ -76,6 +80,46 @@ func (j *Journey) ofHeld(add func(at time.Time, where, format string, args ...an
 	}
 	add(h.DeadAt, where, "dead after %s, %s", attempts, h.Class)
 	add(h.DiscardedAt, where, "discarded (audit %d)", h.Audit)
+}
+
+// ofReplayed adds the failures that led to replays, and that held does not have any more.
+func (j *Journey) ofReplayed(add func(at time.Time, where, format string, args ...any)) {
+	type failure struct {
+		at          time.Time
+		where, text string
+	}
+	told := make(map[failure]bool)
+	for _, h := range slices.Concat(j.Held, j.Discarded) {
+		for _, f := range h.Failures {
+			told[failure{f.At, h.Handler, f.Text}] = true
+		}
+	}
+	for _, r := range j.Replays {
+		where := r.Handler
+		if where == Outgoing {
+			where = "relay"
+		}
+		for _, f := range r.Failures {
+			if one := (failure{f.At, r.Handler, f.Text}); !told[one] {
+				told[one] = true
+				add(f.At, where, "failed: %s: %s", f.Class, firstLine(f.Text))
+			}
+		}
+	}
+}
+
+func (j *Journey) hasAction(audit int64) bool {
+	return slices.ContainsFunc(j.Audit, func(a Action) bool { return a.ID == audit })
+}
+
+// replaced says which revision an action replaced, if it was an edit.
+func (j *Journey) replaced(a Action) string {
+	for _, r := range j.Revisions {
+		if r.Audit == a.ID {
+			return fmt.Sprintf(" (revision %d was replaced)", r.Revision)
+		}
+	}
+	return ""
 }
 
 // attempt says which one failed, where the last ten failures are all that there were.

@@ -185,7 +185,7 @@ func TestEventsShow(t *testing.T) {
 	r := postroom(t, s.env, "events", "show", "order-7").want(t, exitOK).says(t,
 		"EVENT    order-7\n", "SOURCE   /shop\n", "seq 1, published\n", "KEY      k7\n", s.stream+", sequence 1\n", "CAUSED   "+s.stream+".charged ",
 		"HANDLER       EVENT IS   WHY\n", "ledger.move   dead       5 attempts, error: no ·[31mfunds…\n",
-		"TIME", "log", "written by /shop as "+s.stream+".placed, seq 1, key k7\n", "dead after 5 attempts, error\n", "edit by bob: typo\n")
+		"TIME", "log", "written by /shop as "+s.stream+".placed, seq 1, key k7\n", "dead after 5 attempts, error\n", "edit by bob: typo (revision 0 was replaced)\n")
 	if strings.Contains(r.out, "c4nary") || strings.Contains(r.out, "\x1b") {
 		t.Errorf("it shows data, or what a terminal obeys:\n%s", r.out)
 	}

@@ -2,13 +2,14 @@
 -- others behind it, each with $3 attempts more. An outgoing one is published under an id
 -- of its own, and counts as logged now where $4 says so. Whoever had claimed one before
 -- it died can say nothing about it any more. Returns how many were released;
--- the others were not dead any more, or were discarded.
+-- the others were not dead any more, or were discarded. The failures so far are kept with
+-- the item: the held row goes away when the replay succeeds.
 --
 -- Locks   the held rows and the items; the keys are locked before, and the relay's row.
 -- Index   held_pkey (id), held_key_pos (handler, key, pos), job_item's unique (job, held).
 -- Called  by Store.release, after job_next.sql, relay_lock.sql and keys_lock.sql.
 WITH dead AS (
-    SELECT held.id, held.handler, held.pos, coalesce(i.chain, held.key) AS key
+    SELECT held.id, held.handler, held.pos, held.failures, coalesce(i.chain, held.key) AS key
     FROM unnest($2::bigint[]) AS w (id)
     JOIN postroom.held ON held.id = w.id AND held.dead_at IS NOT NULL AND held.job = $1
     JOIN postroom.job_item i ON i.job = $1 AND i.held = held.id
@@ -25,10 +26,11 @@ WITH dead AS (
         logged_at = CASE WHEN $4 AND held.handler = 'outbox' THEN now() ELSE logged_at END
     FROM placed
     WHERE held.id = placed.id AND held.dead_at IS NOT NULL
-    RETURNING held.id
+    RETURNING held.id, placed.failures
 ), noted AS (
     UPDATE postroom.job_item i
     SET released_at = CASE WHEN released.id IS NOT NULL THEN now() END,
+        failures = coalesce(released.failures, i.failures),
         outcome = CASE WHEN released.id IS NOT NULL THEN NULL WHEN archive.id IS NOT NULL THEN 'discarded' ELSE 'not_dead' END,
         ended_at = CASE WHEN released.id IS NULL THEN now() END
     FROM unnest($2::bigint[]) AS w (id)

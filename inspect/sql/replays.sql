@@ -5,7 +5,8 @@
 -- Index   job_item_event (event_id), job_pkey (id).
 -- Order   by job.
 -- Called  by Inspector.Event.
-SELECT i.job, i.held, i.handler, i.source, j.actor, j.reason, j.state, j.created_at, i.released_at, coalesce(i.outcome, ''), i.ended_at
+SELECT i.job, i.held, i.handler, i.source, j.actor, j.reason, j.state, j.created_at, i.released_at, coalesce(i.outcome, ''), i.ended_at,
+       coalesce(i.failures, '[]')
 FROM (SELECT * FROM postroom.job_item WHERE event_id = $2::text AND ($1::text = '' OR source = $1) LIMIT 100) i
 CROSS JOIN LATERAL (SELECT * FROM postroom.job WHERE job.id = i.job) j
 ORDER BY i.job, i.held;

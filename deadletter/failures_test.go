@@ -1,0 +1,35 @@
+package deadletter_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/inspect"
+)
+
+// What led to a replay is known after the replay has succeeded, and the event is not held
+// any more.
+func TestFailuresOutliveTheReplay(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.die("h0", declined, event("e1"))
+	failed := n.texts("SELECT failures->0->>'text' FROM postroom.held")
+	n.handle("h0", func(postroom.Event) error { return nil })
+	if done := n.drive(n.replay(deadletter.Filter{}, deadletter.Options{})); done.Succeeded != 1 {
+		t.Fatalf("driven: %+v", done)
+	}
+	n.want("held", 0, "SELECT count(*) FROM postroom.held")
+	journey, err := inspect.New(n.pool, nil, inspect.Config{}).Event(t.Context(), "", n.texts("SELECT event_id FROM postroom.job_item")[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := ""
+	for _, m := range journey.Timeline() {
+		said += m.Where + ": " + m.Text + "\n"
+	}
+	if len(failed) != 1 || failed[0] == "" || strings.Count(said, failed[0]) != 1 || !strings.Contains(said, "h0: failed: ") {
+		t.Errorf("want the failure %q once in the timeline:\n%s", failed, said)
+	}
+}
