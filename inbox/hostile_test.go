@@ -110,7 +110,7 @@ var hostiles = []struct {
 		panic(m)
 	}, "panic", "map[string]interface"},
 	{"permanent by its own word", func() error {
-		return &hostile{is: func(target error) bool { return target == postroom.ErrPermanent }}
+		return &hostile{is: func(target error) bool { return errors.Is(target, postroom.ErrPermanent) }}
 	}, "permanent", "hostile"},
 	{"permanent within one that contains itself", func() error {
 		h := &hostile{}

@@ -38,7 +38,7 @@ func Is(tree []error, target error) bool {
 		if comparable && e == target { //nolint:errorlint // it is what errors.Is does
 			return true
 		}
-		if is, ok := e.(interface{ Is(error) bool }); ok && is.Is(target) { //nolint:errorlint // likewise
+		if is, ok := e.(interface{ Is(error) bool }); ok && is.Is(target) {
 			return true
 		}
 	}
@@ -52,7 +52,7 @@ func As[T error](tree []error) (found T, ok bool) {
 		if found, ok = e.(T); ok { //nolint:errorlint // it is what errors.As does
 			return found, true
 		}
-		if as, has := e.(interface{ As(target any) bool }); has && as.As(&found) { //nolint:errorlint // likewise
+		if as, has := e.(interface{ As(target any) bool }); has && as.As(&found) {
 			return found, true
 		}
 	}
@@ -100,7 +100,7 @@ func (s *Sealed) As(target any) (found bool) {
 				found = true
 				return nil
 			}
-			if as, has := e.(interface{ As(target any) bool }); has && as.As(target) { //nolint:errorlint // it is what errors.As does
+			if as, has := e.(interface{ As(target any) bool }); has && as.As(target) {
 				found = true
 				return nil
 			}
