@@ -2,6 +2,7 @@ package idempotency_test
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -9,6 +10,54 @@ import (
 
 	"github.com/postroom/postroom/idempotency"
 )
+
+func TestHeadersOfAReplay(t *testing.T) { // E24, E25
+	t.Parallel()
+	r := newRig(t)
+	path := r.mount(idempotency.Route{OmitHeaders: []string{"x-secret"}}, func(w http.ResponseWriter, req *http.Request) {
+		h := w.Header()
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Content-Security-Policy", "default-src 'none'")
+		h.Set("X-Secret", "hush")
+		h.Add("X-Many", "2")
+		h.Add("X-Many", "1")
+		for _, name := range once {
+			h.Set(name, "1")
+		}
+		r.refund(w, req)
+	})
+	first, second := r.post(path, "k"), r.post(path, "k")
+	r.wantReplay(first, second)
+	r.wantSameHeaders(first, second, append(once, "X-Secret")...)
+	for _, name := range append(once, "X-Secret") {
+		if first.Header().Get(name) == "" || second.Header().Get(name) != "" {
+			r.Errorf("%s was %q and is repeated as %q", name, first.Header().Get(name), second.Header().Get(name))
+		}
+	}
+}
+
+// once are headers that are not repeated: the list of docs/idempotency.md.
+var once = []string{
+	"Set-Cookie", "Date", "Age", "Authorization", "Www-Authenticate", "Authentication-Info", "Proxy-Authenticate", "X-Csrf-Token", "X-Xsrf-Token", "X-Auth-Token",
+	"Retry-After", "Ratelimit-Limit", "X-Ratelimit-Remaining", "Server-Timing", "X-Request-Id", "X-Correlation-Id", "X-Trace-Id", "Request-Id", "Traceparent",
+	"Tracestate", "Access-Control-Allow-Origin",
+}
+
+// wantSameHeaders checks that the headers of a replay are those of the first answer, but
+// for its marks and those that are named.
+func (r *rig) wantSameHeaders(first, second *httptest.ResponseRecorder, but ...string) {
+	r.Helper()
+	one, other := first.Result().Header, second.Result().Header
+	for _, h := range []http.Header{one, other} {
+		for _, name := range append(but, "Idempotency-Status", "Idempotent-Replayed") {
+			h.Del(name)
+		}
+		maps.DeleteFunc(h, func(_ string, values []string) bool { return len(values) == 0 }) // which is not sent
+	}
+	if !maps.EqualFunc(one, other, slices.Equal[[]string]) {
+		r.Errorf("headers were\n%v and are repeated as\n%v", one, other)
+	}
+}
 
 // What stands outside of the guard has set headers: the handler adds to them, as it would
 // without a guard, and its Content-Type need not be guessed.

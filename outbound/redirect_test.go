@@ -220,3 +220,17 @@ func TestAnUpgradeFollowsNoRedirect(t *testing.T) {
 		t.Errorf("%v after %d calls", err, v.count())
 	}
 }
+
+// A client that follows a redirect in its own way is not followed: one that keeps the method
+// after 302, or gives up the method after 307.
+func TestARedirectKeepsItsMethod(t *testing.T) {
+	for code, method := range map[int]string{302: "POST", 307: "GET"} {
+		v := always(200)
+		next := request(t.Context(), t, method, "x")
+		next.Response = status(code, "Location", "/")
+		next.Response.Request = request(t.Context(), t, "POST", "x")
+		if _, err := outbound.New(outbound.Config{Next: v, Logger: quiet}).RoundTrip(next); !errors.Is(err, outbound.ErrRedirect) || v.count() != 0 {
+			t.Errorf("%d: %v after %d calls", code, err, v.count())
+		}
+	}
+}
