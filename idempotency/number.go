@@ -48,7 +48,7 @@ func (c *canon) number() error {
 	}
 	d, ok := decimalOf(literal)
 	switch {
-	case c.numbers == roundedBefore && !(ok && d.wasExact(literal)):
+	case c.numbers == roundedBefore && (!ok || !d.wasExact(literal)):
 		return errRounded
 	case !ok:
 		return errJSON
