@@ -132,3 +132,20 @@ func TestBodiesForHandlers(t *testing.T) {
 		}
 	}
 }
+
+// A body that cannot be read again, or that broke off, is not sent as if it was whole.
+func TestBodiesThatAreNotWhole(t *testing.T) {
+	refused := &vendor{answer: func(int, *http.Request) (*http.Response, error) { return nil, errRefused }}
+	req := request(t.Context(), t, "POST", "x") // without a key it is not kept in memory
+	req.GetBody = nil
+	var e *outbound.Error
+	if _, err := client(refused, outbound.Config{Schedule: soon}).Do(req); !errors.As(err, &e) || e.Reason != outbound.ReasonRequest || refused.count() != 1 {
+		t.Errorf("%v after %d calls, want one", err, refused.count())
+	}
+	v := always(200)
+	req = request(outbound.WithKey(t.Context(), "k"), t, "POST", "abc")
+	req.GetBody, req.ContentLength = nil, 5
+	if _, err := client(v, outbound.Config{}).Do(req); err == nil || v.count() != 0 {
+		t.Errorf("%v after %d calls, want none", err, v.count())
+	}
+}
