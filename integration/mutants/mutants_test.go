@@ -71,7 +71,7 @@ func TestParseRefuses(t *testing.T) {
 		{"a test that is no expression", "^TestLease$", "(", "missing closing"},
 		{"chaos without seconds", "outbox ^TestLease$", "chaos 7", "want chaos SEED SECONDS"},
 		{"chaos with a seed that is none", "outbox ^TestLease$", "chaos x 30", "want chaos SEED SECONDS"},
-		{"a word that is none", "guard:", "gaurd:", `not "gaurd:`},
+		{"a word that is none", "guard:", "watch:", `not "watch:`},
 		{"a word twice", "file:", "name: b\nfile:", `not "name: b"`},
 		{"text beside old", "old:\n", "old: WHERE\n", "begins on the next line"},
 		{"text that belongs nowhere", "old:\n", "", "belongs to neither"},

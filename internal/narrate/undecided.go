@@ -61,7 +61,7 @@ func IsUndecided(err error) bool {
 	if _, ok := err.(*Undecided); ok { //nolint:errorlint // the chain is walked here
 		return true
 	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // likewise
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		all := joined.Unwrap()
 		for _, e := range all {
 			if !IsUndecided(e) {
