@@ -33,6 +33,7 @@ const (
 	remedyPath    = module + "/internal/remedy"
 	jsremedyPath  = module + "/internal/jsremedy"
 	repeatPath    = module + "/internal/repeat"
+	eventTypePath = module + "/internal/eventtype"
 
 	pgxPath        = "github.com/jackc/pgx/v5"
 	pgxAllPath     = pgxPath + "/..."
@@ -60,21 +61,22 @@ var layers = []struct {
 	{"schema", []string{rootPath, remedyPath, pgxAllPath}, "it creates tables, and knows nothing of who uses them"},
 	{"outbox", []string{rootPath, schemaPath, causePath, remedyPath, pgxAllPath, otelPath, uuidPath}, "it writes and reads the log; brokers are the relay's business"},
 	{"relay", []string{rootPath, wirePath, wildcardPath, telemetryPath, guardPath, jsremedyPath, repeatPath, natsPath, otelPath, uuidPath}, "it moves events between two ports that it declares itself, and knows no database"},
-	{"inbox", []string{rootPath, schemaPath, wirePath, wildcardPath, identityPath, telemetryPath, causePath, guardPath, remedyPath, jsremedyPath, repeatPath, pgxAllPath, natsPath, otelPath, uuidPath}, "it joins a broker and a database, and nothing else"},
+	{"inbox", []string{rootPath, schemaPath, wirePath, wildcardPath, identityPath, telemetryPath, causePath, guardPath, remedyPath, jsremedyPath, eventTypePath, repeatPath, pgxAllPath, natsPath, otelPath, uuidPath}, "it joins a broker and a database, and nothing else"},
 	{"deadletter", []string{rootPath, schemaPath, remedyPath, pgxAllPath}, "it is SQL on what is held; who holds, runs and publishes is others' business"},
-	{"inspect", []string{rootPath, schemaPath, wirePath, wildcardPath, identityPath, remedyPath, jsremedyPath, pgxAllPath, natsPath, uuidPath}, "it looks at what the others leave in the database and the broker, and runs nothing"},
+	{"inspect", []string{rootPath, schemaPath, wirePath, wildcardPath, identityPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath, uuidPath}, "it looks at what the others leave in the database and the broker, and runs nothing"},
 	{"outbound", []string{rootPath, telemetryPath, guardPath, breakerPath, otelPath}, "it calls other systems over HTTP, and keeps nothing: no database, no broker, no handler"},
 	{"idempotency", []string{rootPath, schemaPath, telemetryPath, guardPath, sessionPath, remedyPath, pgxAllPath, otelPath, uuidPath, fieldsPath}, "it keeps answers in a database; who calls vendors, and what events say, is others' business"},
 	{"idempotency/conformance", nil, "it is run against endpoints of others, over HTTP"},
 	{"internal/identity", nil, "it is about names alone"},
 	{"internal/session", []string{pgxAllPath}, "it is about one connection, whoever used it"},
-	{"doctor", []string{rootPath, schemaPath, module + "/relay", module + "/inbox", wirePath, wildcardPath, identityPath, remedyPath, jsremedyPath, pgxAllPath, natsPath}, "it looks at what the parts left, with their own eyes, and changes nothing"},
+	{"doctor", []string{rootPath, schemaPath, module + "/relay", module + "/inbox", wirePath, wildcardPath, identityPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath}, "it looks at what the parts left, with their own eyes, and changes nothing"},
 	{"internal/wire", []string{rootPath}, "it is a format: events in, headers out"},
 	{"internal/wildcard", nil, "it is about texts alone"},
 	{"internal/cause", nil, "it is about texts alone"},
 	{"internal/guard", nil, "it is what stands between users' code and all others: these must be able to import it"},
 	{"internal/remedy", []string{pgxAllPath}, "it knows errors of the database, and nothing of who got them"},
 	{"internal/jsremedy", []string{natsPath}, "it knows errors of the broker, and nothing of who got them"},
+	{"internal/eventtype", []string{natsPath}, "it compares names, and asks a stream which it has"},
 	{"internal/repeat", nil, "it is about log lines alone"},
 	{"internal/terminal", []string{"golang.org/x/term"}, "it is about lines on a terminal, whoever prints them"},
 	{"internal/narrate", []string{module + "/internal/terminal", "golang.org/x/term"}, "it tells what examples do, and knows nothing of it"},

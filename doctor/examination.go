@@ -96,6 +96,10 @@ func (e *examination) warn(subject, remedy, format string, args ...any) {
 	e.add(Warning, subject, remedy, format, args...)
 }
 
+func (e *examination) note(subject, format string, args ...any) {
+	e.add(Note, subject, "", format, args...)
+}
+
 func (e *examination) skip(subject, remedy, format string, args ...any) {
 	e.add(Skipped, subject, remedy, format, args...)
 }

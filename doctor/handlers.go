@@ -25,6 +25,7 @@ var handlerChecks = []check{
 type subscription struct {
 	Handler, Stream string
 	Created         time.Time // of the stream
+	Types           []string  // none: whatever is on its subjects
 	Subjects        []string
 	Floor           int64
 	FloorID         string

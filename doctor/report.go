@@ -13,6 +13,10 @@ const (
 	// Warning says that nothing is wrong yet, or not for certain.
 	Warning Severity = "warning"
 
+	// Note says that nothing is wrong as far as this Postroom is concerned, and that
+	// somebody may want to know.
+	Note Severity = "note"
+
 	// Skipped says that the check could not be made. Remedy says what it needs.
 	Skipped Severity = "skipped"
 

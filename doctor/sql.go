@@ -43,6 +43,8 @@ var (
 	subjectsSQL string
 	//go:embed sql/subscriptions.sql
 	subscriptionsSQL string
+	//go:embed sql/types.sql
+	typesSQL string
 	//go:embed sql/unknown.sql
 	unknownSQL string
 	//go:embed sql/untaken.sql
@@ -57,7 +59,7 @@ type statements struct {
 	nodes, obstacles, oldDead, producerRights, publicRights string
 	published, relay, roleRights, roleSettings, sequence    string
 	settings, subjects, subscriptions, unknown, untaken     string
-	unvacuumed                                              string
+	types, unvacuumed                                       string
 }
 
 // load returns the statements for a schema whose name schema.Name accepted.
@@ -70,6 +72,6 @@ func load(name string) statements {
 		publicRights: in(publicRightsSQL), published: in(publishedSQL), relay: in(relaySQL),
 		roleRights: in(roleRightsSQL), roleSettings: in(roleSettingsSQL), sequence: in(sequenceSQL),
 		settings: in(settingsSQL), subjects: in(subjectsSQL), subscriptions: in(subscriptionsSQL),
-		unknown: in(unknownSQL), untaken: in(untakenSQL), unvacuumed: in(unvacuumedSQL),
+		types: in(typesSQL), unknown: in(unknownSQL), untaken: in(untakenSQL), unvacuumed: in(unvacuumedSQL),
 	}
 }

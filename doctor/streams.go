@@ -22,6 +22,7 @@ var brokerChecks = []check{
 	{"broker-clock", broker, "", checkBrokerClock},
 	{"streams", tables | broker, "", checkStreams},
 	{"subjects", tables | broker, "", checkSubjects},
+	{"types", tables | broker, "", checkTypes},
 	{"consumers", tables | broker, "", checkConsumers},
 	{"stray-consumers", tables | broker, "every consumer of this Postroom is that of a handler that is subscribed", checkStrays},
 	{"losses", tables | broker, "", checkLosses},

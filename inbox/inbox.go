@@ -378,6 +378,9 @@ func (in *Inbox) Run(ctx context.Context) error {
 	}
 	in.tellStart(ctx)
 	defer in.tellStop(ctx)()
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() { in.tellUnseen(ctx) })
 	in.holder = newHolder(in)
 	parts := []postroom.Runner{in.node, in.runner, &renewer{in}, in.holder, newSweeper(in), newGauges(in), in.trials}
 	var consumers sync.WaitGroup

@@ -140,3 +140,54 @@ func TestTheLogSaysWhatIsReadAndWaitedFor(t *testing.T) {
 		t.Errorf("Run = %v, and the log says that it stopped: %t", err, log.has("inbox stopped"))
 	}
 }
+
+// A handler that asks for a type that its stream does not have, beside others, is told of
+// at the start; one that has its types, or an empty stream, is not.
+func TestATypeThatNobodyWritesIsToldOfAtTheStart(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name            string
+		asks, published []string
+		subjects        bool
+		says            string
+	}{
+		{"an empty stream", []string{"plcaed"}, nil, false, ""},
+		{"all is well", []string{"placed", "refunded"}, []string{"placed"}, false, ""},
+		{"a slip", []string{"plcaed"}, []string{"placed"}, false, "STREAM.plcaed is in stream STREAM; did you mean STREAM.placed?"},
+		{"none of its types", []string{"shipped"}, []string{"placed"}, false, "no event of type STREAM.shipped is in stream STREAM; events of other types are"},
+		{"subjects", []string{"plcaed"}, []string{"placed"}, true, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			var log lines
+			cfg := b.config()
+			cfg.Logger = log.logger()
+			b.in = inbox.New(b.pool, b.nc, cfg)
+			sub := b.subscription("billing")
+			sub.Types = nil
+			for _, kind := range tt.asks {
+				sub.Types = append(sub.Types, b.stream+"."+kind)
+			}
+			if tt.subjects {
+				sub.Types, sub.Subjects = nil, sub.Types
+			}
+			b.in.Handle(sub, effect("billing"))
+			for n, kind := range tt.published {
+				b.publishEvent(postroom.Event{ID: string(rune('a' + n)), Source: "/shop", Type: b.stream + "." + kind, ContentType: "text/plain"})
+			}
+			stop := b.run()
+			const warning = "handler asks for types that its stream does not have"
+			if tt.says != "" {
+				b.eventually("the warning", func() bool { return log.has(warning) })
+			} else {
+				b.eventually("the start", func() bool { return log.has("handler begins") })
+			}
+			stop() // which waits for what compares the types
+			if got := log.has(warning) && log.has(strings.ReplaceAll(tt.says, "STREAM", b.stream)); got != (tt.says != "") {
+				t.Errorf("the log has %q, want %q", log.text.String(), tt.says)
+			}
+		})
+	}
+}

@@ -42,6 +42,7 @@ func (i *Inspector) Event(ctx context.Context, source, id string) (*Journey, err
 		return nil, fmt.Errorf("inspect: event: %w", i.advise(err))
 	}
 	j.undecided(subs)
+	j.noTaker(subs)
 	if j.empty(source) {
 		return nil, fmt.Errorf("inspect: event %s: %w: looked %s", name(source, id), ErrNotFound, j.whereLooked(source))
 	}

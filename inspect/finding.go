@@ -26,6 +26,7 @@ const (
 	FoundNoStream        = "no_stream"        // a handler's stream does not exist
 	FoundStreamRecreated = "stream_recreated" // a handler's stream is another than it was
 	FoundNoConsumer      = "no_consumer"      // a handler's consumer is gone
+	FoundUnknownType     = "unknown_type"     // a handler asks for a type of which no event was seen
 	FoundBroker          = "broker"           // the broker could not be asked
 )
 
@@ -44,7 +45,7 @@ func (l *listed) add(code, handler, text, do string) {
 }
 
 // findings says what is wrong, the most urgent first.
-func findings(s *Status, subs []subscription, views map[string]*BrokerView) []Finding {
+func findings(s *Status, subs []subscription, views map[string]*BrokerView) *listed {
 	l := &listed{all: []Finding{}} // not null
 	l.ofRelay(s)
 	if s.Broker.Fault != "" {
@@ -65,7 +66,7 @@ func findings(s *Status, subs []subscription, views map[string]*BrokerView) []Fi
 				fmt.Sprintf("drive it on with 'postroom dead resume %d', or end it with 'postroom dead cancel %d'", r.ID, r.ID))
 		}
 	}
-	return l.all
+	return l
 }
 
 func (l *listed) ofRelay(s *Status) {

@@ -29,6 +29,7 @@ var tested = []struct {
 	{"keys", "(text, text, text, text, int)", "'h1', 'running', 'h1', '', 100", 100_000}, // 10,000 keys, none of which is
 	{"key", "(text, text)", "'h1', 'k7'", 50},
 	{"holders", "", "", 100},
+	{"types", "", "", 500},
 	{"oldest", "", "", 50},
 	{"sweep", "", "", 50},
 	{"logged", "(text, text)", "'', '150000'", 100},

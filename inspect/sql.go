@@ -23,6 +23,8 @@ var (
 	processesSQL string
 	//go:embed sql/subscriptions.sql
 	subscriptionsSQL string
+	//go:embed sql/types.sql
+	typesSQL string
 	//go:embed sql/keys.sql
 	keysSQL string
 	//go:embed sql/key.sql
@@ -69,7 +71,7 @@ var (
 type statements struct {
 	plan                                                        string
 	relay, held, discarded, jobs, processes, subscriptions      string
-	keys, key, holders                                          string
+	keys, key, holders, types                                   string
 	tables, oldest, sweep, horizon, sees                        string
 	logged, caused, eventHeld, eventArchived, decided, receipts string
 	revisions, replays, traces, rewinds                         string
@@ -82,7 +84,7 @@ func load(name string) statements {
 	return statements{
 		plan:  in(planSQL),
 		relay: in(relaySQL), held: in(heldSQL), discarded: in(discardedSQL), jobs: in(jobsSQL), processes: in(processesSQL), subscriptions: in(subscriptionsSQL),
-		keys: in(keysSQL), key: in(keySQL), holders: in(holdersSQL),
+		keys: in(keysSQL), key: in(keySQL), holders: in(holdersSQL), types: in(typesSQL),
 		tables: in(tablesSQL), oldest: in(oldestSQL), sweep: in(sweepSQL), horizon: in(horizonSQL), sees: in(seesSQL),
 		logged: in(loggedSQL), caused: in(causedSQL), eventHeld: in(eventHeldSQL), eventArchived: in(eventArchivedSQL), decided: in(decidedSQL), receipts: in(receiptsSQL),
 		revisions: in(revisionsSQL), replays: in(replaysSQL), traces: in(tracesSQL), rewinds: in(rewindsSQL),

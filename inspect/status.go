@@ -21,6 +21,10 @@ type Status struct {
 	// Findings is what is wrong, and what to do about it. None: all is well, as far as
 	// could be seen.
 	Findings []Finding `json:"findings"`
+
+	// Notes are what may be of interest, and is not wrong: types of which a stream has
+	// events and that no handler of this database takes.
+	Notes []string `json:"notes"`
 }
 
 // RelayStatus is who publishes, and how far behind.
@@ -79,6 +83,7 @@ type Rewinding struct {
 func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 	s := &Status{}
 	var subs []subscription
+	var types []string
 	err := i.look(ctx, func(m *moment) (err error) {
 		if s.Relay, err = one(m, "the relay's row", m.sql.relay, scanRelay); err != nil {
 			return err
@@ -99,14 +104,20 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 		if s.Processes, err = m.processes(); err != nil {
 			return err
 		}
-		subs, err = m.subscriptions()
+		if subs, err = m.subscriptions(); err != nil {
+			return err
+		}
+		types, err = m.types()
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("inspect: status: %w", i.advise(err))
 	}
 	views := i.view(ctx, &s.Broker, subs, false)
-	s.Findings = findings(s, subs, views)
+	streams := i.traffic(ctx, &s.Broker, subs)
+	l := findings(s, subs, views)
+	l.ofTypes(subs, streams, types)
+	s.Findings, s.Notes = l.all, untakenNotes(subs, streams, types)
 	return s, nil
 }
 

@@ -32,7 +32,7 @@ its name and what it is about:
     --ignore broker-clock,unknown-handler:billing.old
 
 Exit status 0 says that nothing is wrong, 3 that there are faults or warnings, and
-1 that nothing could be looked at. What was skipped alone does not make it 3.`
+1 that nothing could be looked at. What was skipped, and notes, do not make it 3.`
 
 // doctorWish is what the command line asks of the doctor.
 type doctorWish struct {
@@ -168,7 +168,7 @@ func (w *doctorWish) print(cmd *cobra.Command, report doctor.Report) error {
 // below it.
 func reportText(report doctor.Report, verbose bool) string {
 	var b strings.Builder
-	for _, severity := range []doctor.Severity{doctor.Fault, doctor.Warning, doctor.Skipped} {
+	for _, severity := range []doctor.Severity{doctor.Fault, doctor.Warning, doctor.Note, doctor.Skipped} {
 		for _, f := range together(report.Of(severity)) {
 			b.WriteString(findingText(f))
 			if f.Remedy != "" {

@@ -103,6 +103,7 @@ var ailments = []struct {
 			"; REVOKE DELETE ON postroom.idempotency FROM " + role)
 		return []string{"--database-url", url}
 	}, []string{"rights:idempotency"}, []string{"what a guard of requests does, and lacks DELETE ON postroom.idempotency", "SELECT postroom.grant_idempotency("}},
+	{"a handler that asks for a misspelt type", sql("UPDATE postroom.subscription SET types = '{order.plcaed}' WHERE handler = 'billing'"), []string{"types:billing (warning)"}, []string{"did you mean order.placed?", "correct the handler's Types"}},
 	{"a sequence that keeps numbers", sql("ALTER SEQUENCE postroom.outbox_seq_seq CACHE 20"), []string{"sequence:outbox"}, []string{"CACHE 20", "ALTER SEQUENCE postroom.outbox_seq_seq CACHE 1"}},
 	{"a sequence that is behind", sql("SELECT setval('postroom.outbox_seq_seq', 1)"), []string{"sequence:outbox"}, []string{"is at 1, and events up to 3", "SELECT setval('postroom.outbox_seq_seq', 3)"}},
 	{"no relay", func(p *patient) []string { p.stopRelay(); return nil }, []string{"relay: (warning)"}, []string{"no relay leads", "start 'postroom relay'"}},

@@ -108,6 +108,24 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// A handler that asks for a misspelt type is told of wherever one looks.
+func TestAMisspeltType(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.exec(t, `INSERT INTO postroom.subscription (handler, stream, stream_created, types, subjects) VALUES ('h', $1, now(), ARRAY[$1 || '.plcaed'], ARRAY[$1 || '.plcaed'])`, s.stream)
+	s.exec(t, "INSERT INTO postroom.node (id, name, handlers, ledger, age_gate) VALUES (gen_random_uuid(), 'host/1/a', '{h}', '30 days', '29 days')")
+	postroom(t, s.env, "status").want(t, exitTodo).says(t, "! h: no event of type "+s.stream+".plcaed is in stream "+s.stream,
+		"did you mean "+s.stream+".placed?\n  correct the handler's Types", "note: no handler of this database takes "+s.stream+".charged, "+s.stream+".placed of stream "+s.stream)
+	postroom(t, s.env, "doctor").want(t, exitTodo).says(t, "WARNING types h: no event of type "+s.stream+".plcaed", "NOTE    types "+s.stream+": no handler of this database takes ")
+	postroom(t, s.env, "events", "show", "order-7").want(t, exitOK).says(t, "note: no handler of this database takes "+s.stream+".placed, and h asks for "+s.stream+".plcaed: is that a slip?")
+	s.exec(t, "UPDATE postroom.subscription SET types = ARRAY[$1 || '.placed'], subjects = ARRAY[$1 || '.>']", s.stream)
+	for _, args := range [][]string{{"status"}, {"doctor"}, {"events", "show", "order-7"}} {
+		if r := postroom(t, s.env, args...); strings.Contains(r.out, "no handler") || strings.Contains(r.out, "did you mean") {
+			t.Errorf("%v of a good set-up: %s", args, r.out)
+		}
+	}
+}
+
 // Without a broker the database's part is there, and it says what is not.
 func TestLookingWithoutABroker(t *testing.T) {
 	t.Parallel()

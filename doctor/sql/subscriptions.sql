@@ -5,7 +5,7 @@
 -- Index   none; there are as many rows as handlers.
 -- Order   by handler.
 -- Called  by examination.loadSubscriptions.
-SELECT s.handler::text, s.stream, s.stream_created, s.subjects, s.floor,
+SELECT s.handler::text, s.stream, s.stream_created, coalesce(s.types, '{}') AS types, s.subjects, s.floor,
        coalesce(s.floor_id, '') AS floor_id, s.floor_stored_at,
        s.reader IS NOT NULL OR s.floor_id IS NOT NULL OR s.floor_stored_at IS NOT NULL AS ordered,
        s.epoch > 0 AS led,

@@ -1,0 +1,18 @@
+-- The subjects in use, as far as this database shows them: those of the 1,000 newest
+-- events of the log, of the 1,000 that are published next, and of the 1,000 that were
+-- held last. What is no subject is left out: a row can hold any text.
+--
+-- Locks   none.
+-- Index   outbox_pkey (seq), twice: from its end, and from high on; held_pkey (id), from its end.
+-- Order   by subject.
+-- Called  by checkTypes.
+SELECT DISTINCT subject::text
+FROM (
+    (SELECT subject FROM postroom.outbox ORDER BY seq DESC LIMIT 1000)
+    UNION ALL
+    (SELECT subject FROM postroom.outbox WHERE seq > (SELECT high FROM postroom.relay) ORDER BY seq LIMIT 1000)
+    UNION ALL
+    (SELECT subject FROM postroom.held ORDER BY id DESC LIMIT 1000)
+) used
+WHERE CASE WHEN octet_length(subject) <= 255 THEN subject ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$' END
+ORDER BY subject;

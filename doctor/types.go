@@ -1,0 +1,64 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/postroom/postroom/internal/eventtype"
+	"github.com/postroom/postroom/internal/wildcard"
+)
+
+// checkTypes looks for types that handlers ask for and nobody writes, and for types of
+// which a stream has events that no handler takes.
+func checkTypes(ctx context.Context, e *examination) error {
+	used, err := rows[struct{ Subject string }](ctx, e, e.d.sql.types)
+	if err != nil {
+		return err
+	}
+	var seen []string
+	for _, u := range used {
+		seen = append(seen, u.Subject)
+	}
+	had := len(e.findings)
+	var faults []error
+	err = e.each(ctx, func(s *stream) {
+		if len(s.handlers) > 0 {
+			faults = append(faults, e.compareTypes(ctx, s, seen))
+		}
+	})
+	if err = errors.Join(append(faults, err)...); err == nil && len(e.findings) == had {
+		e.ok("", "the types that handlers ask for are spelled as they are written")
+	}
+	return err
+}
+
+// compareTypes compares the types that the handlers of a stream ask for with those of
+// which it has events. seen are those that the database shows.
+func (e *examination) compareTypes(ctx context.Context, s *stream, seen []string) error {
+	within, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	subjects, complete, err := eventtype.InStream(within, s.handle)
+	if err != nil {
+		return fmt.Errorf("look up the types in use: %w", err)
+	}
+	where := "in stream " + s.name + ", or among the newest in this database"
+	if !complete {
+		where = "among the newest in this database"
+	}
+	all := slices.Concat(subjects, seen)
+	var taken []string
+	for _, sub := range s.handlers {
+		taken = append(taken, sub.Subjects...)
+		for _, text := range eventtype.Examine(sub.Types, all, complete).Texts(where) {
+			e.warn(sub.Handler, eventtype.Do, "%s", text)
+		}
+	}
+	all = slices.DeleteFunc(all, func(subject string) bool { return !s.takes(subject) && !slices.Contains(subjects, subject) })
+	slices.Sort(all)
+	if untaken := wildcard.Uncovered(slices.Compact(all), taken); len(untaken) > 0 {
+		e.note(s.name, "no handler of this database takes %s; handlers of others may", eventtype.Some(untaken))
+	}
+	return nil
+}

@@ -1,0 +1,48 @@
+package inbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/internal/eventtype"
+)
+
+// unseenPatience bounds what is asked of the broker about types.
+const unseenPatience = 5 * time.Second
+
+// tellUnseen logs which types handlers ask for and no event of their streams has, while
+// events of others are there: such a handler looks healthy, and does nothing. It runs
+// beside the handlers, and nothing waits for it but the end of Run.
+func (in *Inbox) tellUnseen(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, unseenPatience)
+	defer cancel()
+	for _, c := range in.consumers {
+		if c.sub.Stream == "" || len(c.sub.Types) == 0 {
+			continue
+		}
+		subjects, complete, err := in.subjectsOf(ctx, c.sub.Stream)
+		if err != nil {
+			if ctx.Err() == nil {
+				c.log.InfoContext(ctx, "the types of the handler could not be compared with those in its stream", "error", err)
+			}
+			continue
+		}
+		for _, text := range eventtype.Examine(c.sub.Types, subjects, complete).Texts("in stream " + c.sub.Stream) {
+			c.log.WarnContext(ctx, "handler asks for types that its stream does not have", "what", text, "do", eventtype.Do)
+		}
+	}
+}
+
+func (in *Inbox) subjectsOf(ctx context.Context, name string) (subjects []string, complete bool, err error) {
+	js, err := jetstream.New(in.nc)
+	if err != nil {
+		return nil, false, err
+	}
+	stream, err := js.Stream(ctx, name)
+	if err != nil {
+		return nil, false, err
+	}
+	return eventtype.InStream(ctx, stream)
+}

@@ -1,0 +1,138 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/eventtype"
+	"github.com/postroom/postroom/internal/wildcard"
+)
+
+// typesPatience bounds what is asked of the broker about types.
+const typesPatience = 2 * time.Second
+
+// types returns the subjects of events that this database shows, of which it looks at
+// some thousands.
+func (m *moment) types() ([]string, error) {
+	return rows(m, "types in use", m.sql.types, func(row pgx.CollectableRow, s *string) error { return row.Scan(s) })
+}
+
+// traffic is what a stream has events of.
+type traffic struct {
+	subjects []string
+	complete bool // an event of each type that is written would be among them
+	takes    []string
+}
+
+// traffic asks the broker of which types streams have events. What cannot be told is left
+// out: the types are not what keeps events from their handlers.
+func (i *Inspector) traffic(ctx context.Context, b *Broker, subs []subscription) map[string]traffic {
+	all := map[string]traffic{}
+	if i.nc == nil || b.Fault != "" {
+		return all
+	}
+	ctx, cancel := context.WithTimeout(ctx, typesPatience)
+	defer cancel()
+	js, err := i.jetStream()
+	if err != nil {
+		return all
+	}
+	for _, name := range streamsOf(subs) {
+		stream, err := js.Stream(ctx, name)
+		if err != nil {
+			continue // view has told
+		}
+		t := traffic{takes: stream.CachedInfo().Config.Subjects}
+		if t.subjects, t.complete, err = eventtype.InStream(ctx, stream); err != nil {
+			b.Fault = fmt.Sprintf("stream %s: %s", name, faultOf(err))
+			return all
+		}
+		all[name] = t
+	}
+	return all
+}
+
+func streamsOf(subs []subscription) []string {
+	var names []string
+	for _, sub := range subs {
+		names = append(names, sub.Stream)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// ofTypes finds types that a handler asks for and nobody writes. seen are the subjects
+// that the database shows.
+func (l *listed) ofTypes(subs []subscription, streams map[string]traffic, seen []string) {
+	for _, sub := range subs {
+		in, asked := streams[sub.Stream]
+		where := "in stream " + sub.Stream + ", or among the newest in this database"
+		if !asked || !in.complete {
+			where = "among the newest in this database"
+		}
+		verdict := eventtype.Examine(sub.Types, union(in.subjects, seen), in.complete)
+		for _, text := range verdict.Texts(where) {
+			l.add(FoundUnknownType, sub.Handler, fmt.Sprintf("%s: %s", sub.Handler, text), eventtype.Do)
+		}
+	}
+}
+
+// untakenNotes says of which types streams have events that no handler here takes.
+func untakenNotes(subs []subscription, streams map[string]traffic, seen []string) []string {
+	notes := []string{}
+	for _, name := range streamsOf(subs) {
+		in, asked := streams[name]
+		if !asked {
+			continue
+		}
+		ours := slices.DeleteFunc(slices.Clone(seen), func(s string) bool { return len(wildcard.Uncovered([]string{s}, in.takes)) > 0 })
+		var taken []string
+		for _, sub := range subs {
+			if sub.Stream == name {
+				taken = append(taken, sub.Subjects...)
+			}
+		}
+		if untaken := wildcard.Uncovered(union(in.subjects, ours), taken); len(untaken) > 0 {
+			notes = append(notes, fmt.Sprintf("no handler of this database takes %s of stream %s; handlers of others may", eventtype.Some(untaken), name))
+		}
+	}
+	return notes
+}
+
+func union(a, b []string) []string {
+	all := slices.Concat(a, b)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// noTaker notes that no handler takes the event, where there are handlers and the event
+// is known by a subject. A handler that has decided it, or holds it, has taken it.
+func (j *Journey) noTaker(subs []subscription) {
+	subjects := j.subjects()
+	taken := len(j.Decided) > 0 || slices.ContainsFunc(slices.Concat(j.Held, j.Discarded), func(h HeldAt) bool { return h.Handler != Outgoing })
+	if taken || len(subs) == 0 || len(subjects) == 0 {
+		return
+	}
+	var near []string
+	for _, sub := range subs {
+		if slices.ContainsFunc(subjects, sub.takes) {
+			return
+		}
+		for _, subject := range subjects {
+			if typ := eventtype.Near(subject, sub.Types); typ != "" {
+				near = append(near, fmt.Sprintf("%s asks for %s", sub.Handler, typ))
+			}
+		}
+	}
+	text := fmt.Sprintf("no handler of this database takes %s", strings.Join(subjects, ", "))
+	if len(near) == 0 {
+		j.note("%s; a handler of another may", text)
+		return
+	}
+	j.note("%s, and %s: is that a slip? Correct the handler's Types", text, strings.Join(near, ", "))
+}

@@ -1,0 +1,135 @@
+package inspect_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/inspect"
+)
+
+// subscribed has an inbox run handlers, and waits until they are.
+func (p *place) subscribed(subs ...inbox.Subscription) {
+	p.Helper()
+	in := inbox.New(p.pool, p.nc, inbox.Config{})
+	for _, sub := range subs {
+		in.Handle(sub, postroom.HandlerFunc(fussy))
+	}
+	p.run(in)
+	p.eventually("the handlers to read", func() bool {
+		h, err := p.inspector().Handlers(p.Context())
+		if err != nil {
+			return false
+		}
+		ready := 0
+		for _, handler := range h.Handlers {
+			if handler.Broker != nil && handler.Broker.Consumer != "" {
+				ready++
+			}
+		}
+		return ready == len(subs)
+	})
+}
+
+// A handler that asks for a type that nobody writes is a finding, and one whose types are
+// fine is none. What no handler takes is noted.
+func TestTypesThatNobodyWrites(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name    string
+		asks    []string // kinds, or with a '*' a subject
+		stream  []string // what is published, by others
+		log     []string // what is written here, and not published
+		finds   string   // in what the finding says; empty: none
+		alone   string   // the same without a broker
+		note    string
+		besides []string // of another handler
+	}{
+		{name: "an empty stream", asks: []string{"plcaed"}},
+		{name: "all is well", asks: []string{"order.placed"}, stream: []string{"order.placed"}},
+		{name: "a slip", asks: []string{"order.plcaed"}, stream: []string{"order.placed"},
+			finds: "order.plcaed is in stream SHOP, or among the newest in this database; did you mean SHOP.order.placed?", note: "takes SHOP.order.placed of stream SHOP"},
+		{name: "a slip that the log shows", asks: []string{"order.plcaed"}, log: []string{"order.placed"},
+			finds: "did you mean SHOP.order.placed?", alone: "order.plcaed is among the newest in this database; did you mean SHOP.order.placed?", note: "takes SHOP.order.placed"},
+		{name: "a slip beside a handler that has it right", asks: []string{"order.plcaed"}, besides: []string{"order.placed"}, stream: []string{"order.placed"},
+			finds: "did you mean SHOP.order.placed?"},
+		{name: "a type that is rare", asks: []string{"order.placed", "order.refunded"}, stream: []string{"order.placed"}},
+		{name: "none of its types", asks: []string{"stock.low"}, stream: []string{"order.placed"},
+			finds: "no event of type SHOP.stock.low is in stream SHOP, or among the newest in this database; events of other types are", note: "takes SHOP.order.placed"},
+		{name: "wildcards", asks: []string{"order.*"}, stream: []string{"order.placed"}},
+		{name: "wildcards that do not match", asks: []string{"ordre.*"}, stream: []string{"order.placed"}, note: "takes SHOP.order.placed of stream SHOP; handlers of others may"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t)
+			p.leads()
+			subs := []inbox.Subscription{p.subscription("h", tt.asks...)}
+			if strings.Contains(tt.asks[0], "*") {
+				subs[0].Subjects, subs[0].Types = subs[0].Types, nil
+			}
+			if tt.besides != nil {
+				subs = append(subs, p.subscription("other", tt.besides...))
+			}
+			p.subscribed(subs...)
+			for _, kind := range tt.stream {
+				p.raw(kind, "of-"+kind)
+			}
+			for _, kind := range tt.log {
+				p.write(p.event("of-"+kind, kind, ""))
+			}
+			p.wantTypes(p.inspector(), tt.finds)
+			s := p.wantTypes(p.alone(), tt.alone)
+			if len(s.Notes) > 0 {
+				t.Errorf("without a broker: %q", s.Notes)
+			}
+			notes := strings.ReplaceAll(strings.Join(p.status(p.inspector()).Notes, "\n"), p.stream, "SHOP")
+			if (tt.note == "") != (notes == "") || !strings.Contains(notes, tt.note) {
+				t.Errorf("notes: %q, want %q", notes, tt.note)
+			}
+		})
+	}
+}
+
+// wantTypes wants one finding about types, or none.
+func (p *place) wantTypes(i *inspect.Inspector, says string) *inspect.Status {
+	p.Helper()
+	s := p.status(i)
+	found := slices.DeleteFunc(slices.Clone(s.Findings), func(f inspect.Finding) bool { return f.Code != inspect.FoundUnknownType })
+	switch {
+	case says == "" && len(found) > 0:
+		p.Errorf("found %+v, want nothing", found)
+	case says != "" && (len(found) != 1 || found[0].Handler != "h" || found[0].Do == "" || !strings.Contains(strings.ReplaceAll(found[0].Text, p.stream, "SHOP"), says)):
+		p.Errorf("found %+v, want %q", found, says)
+	}
+	return s
+}
+
+// Of an event that no handler takes the journey says so, and which handler asks for
+// something like it.
+func TestAnEventThatNoHandlerTakes(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.write(p.event("early", "order.placed", ""))
+	const says = "no handler of this database takes"
+	notes := func(id string) string {
+		p.Helper()
+		return strings.ReplaceAll(strings.Join(p.journey(p.inspector(), "/shop", id).Notes, "\n"), p.stream, "SHOP")
+	}
+	if got := notes("early"); strings.Contains(got, says) {
+		t.Errorf("without any handler: %s", got)
+	}
+	p.subscribed(p.subscription("h", "order.plcaed", "order.paid"))
+	p.write(p.event("paid", "order.paid", ""), p.event("else", "stock.low", ""))
+	if got, want := notes("early"), says+" SHOP.order.placed, and h asks for SHOP.order.plcaed: is that a slip?"; !strings.Contains(got, want) {
+		t.Errorf("notes: %q, want %q", got, want)
+	}
+	if got := notes("else"); !strings.Contains(got, says+" SHOP.stock.low; a handler of another may") {
+		t.Errorf("notes: %q", got)
+	}
+	if got := notes("paid"); strings.Contains(got, says) {
+		t.Errorf("an event that a handler takes: %q", got)
+	}
+}
