@@ -40,7 +40,7 @@ func checkConsumers(ctx context.Context, e *examination) error {
 			info, err := s.durable(ctx, sub)
 			switch {
 			case err != nil:
-				e.skip(sub.Handler, remedyOf(err), "could not be looked at: %v", err)
+				e.skip(sub.Handler, e.remedyOf(err), "could not be looked at: %v", err)
 			case info == nil && sub.Led && !sub.Lives:
 				// It may be ordered, without having decided anything yet.
 			case info == nil:
@@ -120,7 +120,7 @@ func checkStrays(ctx context.Context, e *examination) error {
 				info.Name, s.name, counted(info.NumPending, "message"))
 		}
 		if err := list.Err(); err != nil {
-			e.skip(s.name, remedyOf(err), "its consumers could not be listed: %v", err)
+			e.skip(s.name, e.remedyOf(err), "its consumers could not be listed: %v", err)
 		}
 	})
 }

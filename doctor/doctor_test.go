@@ -114,13 +114,21 @@ func asRole(t *testing.T, pool *pgxpool.Pool) (_ *pgxpool.Pool, role string) {
 // Somebody who may read nothing learns what was not looked at, and why.
 func TestARoleWithoutRights(t *testing.T) {
 	t.Parallel()
-	as, _ := asRole(t, devtest.Pool(t))
+	pool := devtest.Pool(t)
+	as, role := asRole(t, pool)
 	report := examine(t, as, nil, doctor.Config{})
 	for _, check := range []string{"schema-version", "relay", "unknown-handler", "ledger", "dead-events", "replay"} {
-		wantOne(t, report, check, doctor.Skipped, "42501", "run it as a role that may read Postroom's tables")
+		wantOne(t, report, check, doctor.Skipped, "42501", "run it as the role of a relay, of an inbox or of an operator", "SELECT postroom.grant_operator('")
 	}
 	wantOne(t, report, "rights", doctor.Skipped, "writes to none of the tables")
 	wantOne(t, report, "connections", doctor.OK)
+
+	exec(t, pool, "SELECT postroom.grant_operator('"+role+"')") // what it was told
+	for _, f := range examine(t, as, nil, doctor.Config{}).Of(doctor.Skipped) {
+		if strings.Contains(f.Text, "42501") {
+			t.Errorf("with the rights of an operator: %+v", f)
+		}
+	}
 }
 
 // A role that is for one part of Postroom is not taken for another one, whose tables it

@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom/internal/remedy"
 )
 
 // patience is how long a check may take that does not say otherwise.
@@ -81,7 +83,7 @@ func (e *examination) make(ctx context.Context, c check) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := c.run(ctx, e); err != nil {
-		e.skip("", remedyOf(err), "could not be looked at: %v", err)
+		e.skip("", e.remedyOf(err), "could not be looked at: %v", err)
 	}
 	if len(e.findings) == had {
 		e.add(OK, "", "", "%s", c.fine)
@@ -118,11 +120,15 @@ func (e *examination) add(s Severity, subject, remedy, format string, args ...an
 }
 
 // remedyOf says what a check needs that failed.
-func remedyOf(err error) string {
+func (e *examination) remedyOf(err error) string {
 	var server *pgconn.PgError
+	var explained *remedy.Explained
+	err = remedy.Explain(err, remedy.Use{Grant: "operator", Schema: e.d.name, DB: e.d.db})
 	switch {
-	case errors.As(err, &server) && server.Code == "42501":
-		return "run it as a role that may read Postroom's tables"
+	case errors.As(err, &server) && server.Code == "42501" && errors.As(err, &explained):
+		return "run it as the role of a relay, of an inbox or of an operator. " + explained.Do
+	case errors.As(err, &explained):
+		return explained.Do
 	case errors.As(err, &server) && (server.Code == "55P03" || server.Code == "57014"):
 		return "run it again when nobody locks the tables, for instance for a migration"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrPermissionViolation):

@@ -191,7 +191,7 @@ func checkRetention(ctx context.Context, e *examination) error {
 			lag, err := s.lag(ctx, sub)
 			switch {
 			case err != nil:
-				e.skip(sub.Handler, remedyOf(err), "how far the handler is behind could not be looked at: %v", err)
+				e.skip(sub.Handler, e.remedyOf(err), "how far the handler is behind could not be looked at: %v", err)
 			case lag > kept/2:
 				e.warn(sub.Handler, fmt.Sprintf("start processes of it, or nats stream edit %s --max-age %s", s.name, 4*kept),
 					"its next event has waited for %s, and the stream %s drops messages after %s", span(lag), s.name, span(kept))

@@ -153,7 +153,7 @@ func (e *examination) each(ctx context.Context, f func(s *stream)) error {
 	for _, s := range all {
 		switch {
 		case s.err != nil:
-			e.skip(s.name, remedyOf(s.err), "could not be looked at: %v", s.err)
+			e.skip(s.name, e.remedyOf(s.err), "could not be looked at: %v", s.err)
 		case s.info != nil:
 			f(s)
 		}
