@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/internal/jsremedy"
+	"github.com/postroom/postroom/internal/remedy"
 )
 
 // Verdict says whether the broker has what a handler's place in its stream tells.
@@ -81,7 +84,7 @@ func (d *Doctor) Losses(ctx context.Context) (Losses, error) {
 	}
 	losses, err := e.loadLosses(ctx)
 	if err != nil {
-		return losses, fmt.Errorf("doctor: %w", err)
+		return losses, fmt.Errorf("doctor: %w", jsremedy.Explain(remedy.Explain(err, remedy.Use{Grant: "operator", Schema: d.name, DB: d.db})))
 	}
 	return losses, nil
 }

@@ -70,6 +70,9 @@ func (i *Inspector) view(ctx context.Context, b *Broker, subs []subscription, de
 		b.Fault = faultOf(err)
 		return nil
 	}
+	if len(subs) == 0 {
+		b.Fault = noJetStream(ctx, js)
+	}
 	views := map[string]*BrokerView{}
 	for _, sub := range subs {
 		v := &BrokerView{}
@@ -80,6 +83,15 @@ func (i *Inspector) view(ctx context.Context, b *Broker, subs []subscription, de
 		views[sub.Handler] = v
 	}
 	return views
+}
+
+// noJetStream says why there is no JetStream, if there is none. A user that may not ask
+// is not told apart from one for whom all is well.
+func noJetStream(ctx context.Context, js jetstream.JetStream) string {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_, err := js.AccountInfo(ctx)
+	return jsremedy.Do(err)
 }
 
 // ask fills what the broker knows of a handler. An error is one of the broker's own.

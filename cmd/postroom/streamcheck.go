@@ -123,6 +123,9 @@ func lossText(losses doctor.Losses) string {
 	_ = printTable(&b, handlers) // a strings.Builder takes everything
 	b.WriteString("\n")
 	_ = printTable(&b, streams)
+	if len(losses.Handlers)+len(losses.Streams) == 0 {
+		why = append(why, "nothing was compared: no handler of this database reads a stream, and no stream takes events of its log; make one with 'postroom stream ensure', or give the name of one")
+	}
 	if len(why) > 0 {
 		b.WriteString("\n" + strings.Join(why, "\n") + "\n")
 	}
