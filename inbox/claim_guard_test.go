@@ -53,7 +53,7 @@ func TestClaimsPassOverWhatIsLocked(t *testing.T) {
 // can tell within its transaction or only afterwards.
 func TestAStalledOwnerCannotFail(t *testing.T) {
 	t.Parallel()
-	for name, fails := range map[string]error{"an error": errors.New("too late"), "one that spends rounds": contention} {
+	for name, fails := range map[string]error{"an error": errors.New("too late"), "one that spends rounds": errContention} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)

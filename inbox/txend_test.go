@@ -150,7 +150,7 @@ func (b *bench) wantEffectsOrDead(name string, ids ...string) {
 func TestAHandlerThatEndsItsTransactionFromHeld(t *testing.T) {
 	t.Parallel()
 	for _, ending := range endings {
-		for _, returns := range []error{nil, errors.New("a fault of its own"), contention} {
+		for _, returns := range []error{nil, errors.New("a fault of its own"), errContention} {
 			t.Run(fmt.Sprintf("%s, returns %v", ending.name, returns), func(t *testing.T) {
 				t.Parallel()
 				b := newBench(t)
@@ -183,7 +183,7 @@ func TestAHandlerThatEndsItsTransactionFromHeld(t *testing.T) {
 	}
 }
 
-var contention = fmt.Errorf("wrapped: %w", &pgconn.PgError{Code: "40001"})
+var errContention = fmt.Errorf("wrapped: %w", &pgconn.PgError{Code: "40001"})
 
 // Of a key that is run in one transaction the one is blamed that ended it.
 func TestOneOfAKeyEndsTheTransaction(t *testing.T) {
