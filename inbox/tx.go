@@ -29,6 +29,11 @@ type tx struct {
 	// that ends it with a statement goes on in another.
 	id string
 
+	// unsure is set when the handler sent what may have ended the transaction: the server
+	// is asked before the commit. See saw.
+	unsure atomic.Bool
+	simple bool // the connection sends parameters within the text of statements
+
 	// first is sent with the next Exec, or before any other call: the savepoint
 	// before a member of a batch.
 	first []string
@@ -71,7 +76,7 @@ func begin(ctx context.Context, pool *pgxpool.Pool, level pgx.TxIsoLevel, first 
 		}
 	}
 	results := owner.SendBatch(ctx, batch)
-	t := &tx{Tx: results.Tx(), owner: owner}
+	t := &tx{Tx: results.Tx(), owner: owner, simple: isSimple(owner.Conn())}
 	if _, err := results.Exec(); err != nil {
 		_ = results.Close() // returns the same error
 		t.rollback(ctx)
@@ -160,9 +165,42 @@ func (t *tx) flush(ctx context.Context) {
 	}
 }
 
+// saw notes a statement of the handler. One that has parameters the server takes by
+// itself, and no statement that ends a transaction has any; what it calls cannot end
+// the transaction either, while there is one. Of all others the inbox cannot tell: a
+// text may hold several statements, and only the last of them is answered for.
+func (t *tx) saw(args []any) {
+	if t.simple || len(args) == 0 || isOption(args[0]) || isRewriter(args[0]) {
+		t.unsure.Store(true)
+	}
+}
+
+// isRewriter reports whether an argument may change the statement, and how many
+// parameters it has.
+func isRewriter(arg any) bool {
+	_, is := arg.(pgx.QueryRewriter)
+	return is
+}
+
+// isSimple reports whether a connection sends parameters within the text of statements,
+// unless it is told otherwise. Its configuration is copied for whoever asks, and so is
+// asked once.
+func isSimple(conn *pgx.Conn) bool {
+	data := conn.PgConn().CustomData()
+	simple, known := data[simpleKey].(bool)
+	if !known {
+		simple = conn.Config().DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol
+		data[simpleKey] = simple
+	}
+	return simple
+}
+
+const simpleKey = "postroom.inbox.simple"
+
 // Conn returns the connection of the transaction. What was to be sent before the
 // handler's first statement is sent now: the inbox does not see what is done with it.
 func (t *tx) Conn() *pgx.Conn {
+	t.unsure.Store(true)
 	t.flush(context.Background())
 	return t.Tx.Conn()
 }
@@ -174,6 +212,7 @@ func (t *tx) Commit(context.Context) error { return ErrTxOwned }
 func (t *tx) Rollback(context.Context) error { return ErrTxOwned }
 
 func (t *tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	t.saw(args)
 	if len(t.first) == 0 || len(args) == 0 || isOption(args[0]) {
 		t.flush(ctx)
 		return t.inner().Exec(ctx, sql, args...)
@@ -210,21 +249,25 @@ func isOption(arg any) bool {
 }
 
 func (t *tx) Begin(ctx context.Context) (pgx.Tx, error) {
+	t.unsure.Store(true)
 	t.flush(ctx)
 	return t.inner().Begin(ctx)
 }
 
 func (t *tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	t.saw(args)
 	t.flush(ctx)
 	return t.inner().Query(ctx, sql, args...)
 }
 
 func (t *tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	t.saw(args)
 	t.flush(ctx)
 	return t.inner().QueryRow(ctx, sql, args...)
 }
 
 func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	t.unsure.Store(true)
 	t.flush(ctx)
 	return t.inner().SendBatch(ctx, b)
 }

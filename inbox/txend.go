@@ -29,17 +29,18 @@ var (
 	rollbackStatement = statement{sql: "ROLLBACK"}
 )
 
-// commit ends the transaction, if it is still the one that the inbox began: still.sql
-// asks the server, in the same round trip. What next is for endWith, it is here. The
+// commit ends the transaction, if it is still the one that the inbox began: if the
+// handler may have ended it, still.sql asks the server, in the same round trip. What next is for endWith, it is here. The
 // error is an endedError if a handler ended the transaction, else a commitError.
 func (t *tx) commit(ctx context.Context, still string, level pgx.TxIsoLevel, next *statement) (*opened, error) {
 	closing := []statement{commitStatement}
-	if t.id != "" { // otherwise it has done nothing
+	asks := t.id != "" && t.unsure.Load() // otherwise it is the same, or has done nothing
+	if asks {
 		closing = []statement{{sql: still, args: []any{t.id}}, commitStatement}
 	}
 	tags, following, err := t.endWith(ctx, level, closing, next)
 	switch {
-	case err != nil && t.id != "" && len(tags) == 0 && isOther(err):
+	case err != nil && asks && len(tags) == 0 && isOther(err):
 		return nil, &endedError{}
 	case err != nil:
 		return nil, &commitError{err}
@@ -131,7 +132,7 @@ func (t *tx) endWith(ctx context.Context, level pgx.TxIsoLevel, closing []statem
 
 // open reads the results of BEGIN and the statement behind it.
 func (t *tx) open(results pgx.BatchResults) *opened {
-	o := &opened{tx: &tx{Tx: t.Tx, owner: t.owner}}
+	o := &opened{tx: &tx{Tx: t.Tx, owner: t.owner, simple: t.simple}}
 	if _, o.err = results.Exec(); o.err == nil {
 		o.tag, o.err = readResult(results, o.tx.readID)
 	}

@@ -5,15 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
 )
 
 // endings are ways for a handler to end its transaction and to begin another, which has
@@ -283,6 +286,80 @@ func TestADryRunThatEndsItsTransaction(t *testing.T) {
 			if n := len(b.effects("h")); (n == 1) != ending.committed {
 				t.Errorf("%d effects", n)
 			}
+		})
+	}
+}
+
+// Whatever a handler may have ended its transaction by, the server is asked; and pgx has
+// no other way.
+func TestTheInboxAsksWhetherItIsTheSameTransaction(t *testing.T) {
+	t.Parallel()
+	if n := reflect.TypeFor[pgx.Tx]().NumMethod(); n != 11 {
+		t.Errorf("pgx.Tx has %d methods, want the 11 that inbox looks after", n)
+	}
+	const chain = "ROLLBACK AND CHAIN"
+	for name, end := range map[string]func(ctx context.Context, tx pgx.Tx) error{
+		"a text": statements(chain),
+		"a query": func(ctx context.Context, tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, chain)
+			if err == nil {
+				rows.Close()
+			}
+			return errors.Join(err, rows.Err())
+		},
+		"a query of one row": func(ctx context.Context, tx pgx.Tx) error {
+			if err := tx.QueryRow(ctx, chain).Scan(); !errors.Is(err, pgx.ErrNoRows) {
+				return err
+			}
+			return nil
+		},
+		"the simple protocol": func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "SELECT $1::int; "+chain, pgx.QueryExecModeSimpleProtocol, 1)
+			return err
+		},
+		"a connection of the simple protocol": func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "SELECT $1::int; "+chain, 1)
+			return err
+		},
+		"named arguments": func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, chain, pgx.NamedArgs{"of": "nothing"})
+			return err
+		},
+		"a savepoint": func(ctx context.Context, tx pgx.Tx) error {
+			inner, err := tx.Begin(ctx)
+			if err != nil {
+				return err
+			}
+			_, err = inner.Exec(ctx, chain)
+			return err
+		},
+		"a batch": batchOf(chain),
+		"the connection": func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Conn().PgConn().Exec(ctx, chain).ReadAll()
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBenchOn(t, poolWith(t, func(cfg *pgxpool.Config) {
+				if name == "a connection of the simple protocol" {
+					cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+				}
+			}), devtest.NATS(t))
+			sub := b.subscription("h")
+			sub.Schedule = postroom.Backoff{time.Hour}
+			b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+				return errors.Join(end(ctx, tx), after(ctx, tx, ev))
+			}))
+			b.publish("bad")
+			b.run()
+			b.drained()
+			b.eventually("an end", func() bool { return b.counted("h", "done")+b.counted("h", "held") == 1 })
+			want := owed{Key: "/shop bad", State: "due", Attempts: 1, Class: "transaction", Failures: 1}
+			if got := b.held("h")["/shop bad"]; got != want {
+				t.Errorf("held: %+v, want %+v", got, want)
+			}
+			b.wantOnce("after")
 		})
 	}
 }
