@@ -2,7 +2,6 @@ package inbox
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -34,10 +33,6 @@ const (
 	// windowPart is the part of AckWait that the messages of a request may be on their
 	// way for.
 	windowPart = 8
-
-	// requestBeat is how often the broker gives a sign of life during a request. After
-	// twice that without one the next request is made: it may have forgotten this one.
-	requestBeat = 2 * time.Second
 )
 
 // requests returns what asks for messages from a consumer, until stop is called.
@@ -87,45 +82,23 @@ const touchWait = 10 * time.Millisecond
 // next makes one request and hands over its messages as they come, until it is
 // answered, the connection is lost, ctx ends or take returns an error.
 func (r *requests) next(ctx context.Context, take func(jetstream.Msg) error) error {
-	// A deadline of ctx's would be taken for that of the request.
-	request, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	defer context.AfterFunc(ctx, cancel)()
 	n, bytes := r.c.hand.room()
-	options := []jetstream.FetchOpt{jetstream.FetchContext(request), jetstream.FetchHeartbeat(requestBeat)}
-	if r.one {
-		n = 1
-	} else {
-		options = append(options, jetstream.FetchMaxBytes(min(bytes, r.window)))
+	if bytes = min(bytes, r.window); r.one {
+		n, bytes = 1, 0
 	}
-	batch, err := r.from.Fetch(n, options...)
+	p, err := newPull(r.c.inbox.nc, r.from, n, bytes)
 	if err != nil {
 		return err
 	}
 	var m measure
-	for open := true; open; {
-		select {
-		case <-r.lost:
-			cancel()
-		case msg, ok := <-batch.Messages():
-			if open = ok; !ok {
-				break
-			}
-			m.add(msg)
-			if err := take(msg); err != nil {
-				return err
-			}
-		}
-	}
+	err = p.messages(ctx, r.lost, func(msg jetstream.Msg) error {
+		m.add(msg)
+		return take(msg)
+	})
 	// A message that is larger than what was asked for ends a request, and would end each.
-	r.one = m.messages == 0 && !r.one
+	r.one = m.messages == 0 && !r.one && p.ended
 	r.resize(m)
-	switch err := batch.Error(); {
-	case errors.Is(err, jetstream.ErrNoHeartbeat), errors.Is(err, context.Canceled):
-		return nil
-	default:
-		return err
-	}
+	return err
 }
 
 // measure is what came in answer to a request, and how fast.

@@ -1,0 +1,77 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// message is a message of a consumer that came in answer to a [pull]. It is what the
+// client's own requests return: a jetstream.Msg.
+type message struct{ msg *nats.Msg }
+
+// Metadata says where the message is in its stream and its consumer.
+func (m *message) Metadata() (*jetstream.MsgMetadata, error) {
+	meta, err := m.msg.Metadata()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", jetstream.ErrNotJSMessage, err)
+	}
+	return &jetstream.MsgMetadata{
+		Sequence:     jetstream.SequencePair{Consumer: meta.Sequence.Consumer, Stream: meta.Sequence.Stream},
+		NumDelivered: meta.NumDelivered,
+		NumPending:   meta.NumPending,
+		Timestamp:    meta.Timestamp,
+		Stream:       meta.Stream,
+		Consumer:     meta.Consumer,
+		Domain:       meta.Domain,
+	}, nil
+}
+
+// Data returns the body.
+func (m *message) Data() []byte { return m.msg.Data }
+
+// Headers returns the headers.
+func (m *message) Headers() nats.Header { return m.msg.Header }
+
+// Subject returns the subject that the message was published to.
+func (m *message) Subject() string { return m.msg.Subject }
+
+// Reply returns the subject that answers go to.
+func (m *message) Reply() string { return m.msg.Reply }
+
+// Ack acknowledges the message.
+func (m *message) Ack() error { return answered(m.msg.Ack()) }
+
+// DoubleAck acknowledges the message, and waits until the broker has heard of it.
+func (m *message) DoubleAck(ctx context.Context) error {
+	return answered(m.msg.AckSync(nats.Context(ctx)))
+}
+
+// Nak has the broker deliver the message again.
+func (m *message) Nak() error { return answered(m.msg.Nak()) }
+
+// NakWithDelay has the broker deliver the message again after a while.
+func (m *message) NakWithDelay(delay time.Duration) error {
+	return answered(m.msg.NakWithDelay(delay))
+}
+
+// InProgress has the broker wait for another AckWait.
+func (m *message) InProgress() error { return answered(m.msg.InProgress()) }
+
+// Term has the broker never deliver the message again.
+func (m *message) Term() error { return answered(m.msg.Term()) }
+
+// TermWithReason is Term; the reason is not told.
+func (m *message) TermWithReason(string) error { return m.Term() }
+
+// answered returns an error of an answer as jetstream's own messages return it.
+func answered(err error) error {
+	if errors.Is(err, nats.ErrMsgAlreadyAckd) {
+		return jetstream.ErrMsgAlreadyAckd
+	}
+	return err
+}
