@@ -123,14 +123,11 @@ var marks = []struct{ kind, text string }{
 	{"claim", "claimed_by = $1"},
 	{"settle", "DELETE FROM postroom.held"},
 	{"fail", "first_failed_at = coalesce"},
-	{"rerun", "SELECT set_config('lock_timeout'"},
+	{"rerun", "set_config('idle_in_transaction_session_timeout', $1"},
 }
 
 // kindOf returns what a statement is for, or its text.
 func kindOf(sql string) string {
-	if sql == "COMMIT" { // of a delivery, with the BEGIN of the next behind it
-		return "chain"
-	}
 	for _, m := range marks {
 		if strings.Contains(sql, m.text) {
 			return m.kind
@@ -174,6 +171,15 @@ func (k *killer) run(conn *pgx.Conn) string {
 
 type kindKey struct{}
 
+// ends returns what a COMMIT is the end of: "chain" if the BEGIN of the next delivery is
+// behind it in its batch.
+func (k *killer) ends(conn *pgx.Conn, batch []*pgx.QueuedQuery) string {
+	if strings.HasPrefix(batch[len(batch)-1].SQL, "COMMIT") {
+		return k.run(conn) + " commit"
+	}
+	return "chain"
+}
+
 // TraceQueryStart implements pgx.QueryTracer.
 func (k *killer) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
 	kind := kindOf(data.SQL)
@@ -192,11 +198,21 @@ func (k *killer) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQ
 	}
 }
 
+// batchEnd is what a batch has done.
+type batchEnd struct {
+	commit string // what its COMMIT is the end of
+	kinds  []string
+}
+
 // TraceBatchStart implements pgx.BatchTracer.
 func (k *killer) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
-	ended := new([]string)
+	ended := new(batchEnd)
 	for _, q := range data.Batch.QueuedQueries {
 		kind := kindOf(q.SQL)
+		if kind == "COMMIT" {
+			kind = k.ends(conn, data.Batch.QueuedQueries)
+			ended.commit = kind
+		}
 		k.enter(conn, kind)
 		k.at(kind + " start")
 	}
@@ -205,20 +221,23 @@ func (k *killer) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.T
 
 // TraceBatchQuery implements pgx.BatchTracer.
 func (k *killer) TraceBatchQuery(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
-	ended, _ := ctx.Value(kindKey{}).(*[]string)
+	ended, _ := ctx.Value(kindKey{}).(*batchEnd)
 	if kind := kindOf(data.SQL); ended != nil && data.Err == nil && (kind != "claim" || data.CommandTag.RowsAffected() > 0) {
-		*ended = append(*ended, kind)
+		if kind == "COMMIT" {
+			kind = ended.commit
+		}
+		ended.kinds = append(ended.kinds, kind)
 	}
 }
 
 // TraceBatchEnd implements pgx.BatchTracer: what the batch did is committed, where
 // it is no transaction's.
 func (k *killer) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchEndData) {
-	ended, _ := ctx.Value(kindKey{}).(*[]string)
+	ended, _ := ctx.Value(kindKey{}).(*batchEnd)
 	if ended == nil || data.Err != nil {
 		return
 	}
-	for _, kind := range *ended {
+	for _, kind := range ended.kinds {
 		k.at(kind + " end")
 	}
 }
