@@ -325,7 +325,7 @@ func TestDoctorWithoutABroker(t *testing.T) {
 		t.Errorf("skipped %q, want %q", got, want)
 	}
 	postroom(t, p.env, "doctor").want(t, exitOK).
-		says(t, "SKIPPED broker, broker-clock, streams, subjects, consumers, stray-consumers, losses, lost-tail, retention: not looked at: there is no connection to the broker\n        to do: give the address of the broker: --nats-url\n", "passed, 10 skipped\n")
+		says(t, "SKIPPED broker, broker-clock, streams, subjects, types, consumers, stray-consumers, losses, lost-tail, retention: not looked at: there is no connection to the broker\n        to do: give the address of the broker: --nats-url\n", "passed, 11 skipped\n")
 	p.stopRelay()
 	postroom(t, p.env, "doctor").want(t, exitTodo).says(t, "WARNING relay: no relay leads", "\n        to do: start 'postroom relay'", "0 faults and 1 warning; see above")
 	postroom(t, p.env, "doctor", "--ignore", "relay").want(t, exitOK)

@@ -79,6 +79,8 @@ func (s *shop) fails(t *testing.T) {
 		       ('ledger.move', '/shop order-8', 'k7', 2, NULL, NULL, 0, NULL, now(), '/shop', 'order-8', 'a.b', 'a.b', 'text/plain', 'c4nary')`)
 	s.exec(t, "INSERT INTO postroom.node (id, name, handlers, ledger, age_gate) VALUES (gen_random_uuid(), 'host/1/a', '{ledger.move}', '30 days', '29 days')")
 	s.exec(t, "INSERT INTO postroom.audit (actor, action, reason, events, handler, event_id) VALUES ('ann', 'replay', 'fixed it', 3, 'ledger.move', NULL), ('bob', 'edit', 'typo', 1, 'ledger.move', 'order-7')")
+	s.exec(t, `INSERT INTO postroom.revision (held, revision, audit, event_id, content_type, data)
+		SELECT h.id, 0, a.id, 'order-7', 'text/plain', 'c4nary' FROM postroom.held h, postroom.audit a WHERE h.event_id = 'order-7' AND a.action = 'edit'`)
 }
 
 // decode reads what a command printed for scripts.

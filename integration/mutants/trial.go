@@ -299,8 +299,8 @@ func (t *trials) goTest(ctx context.Context, pkg, run, overlay string) (*report,
 		return nil, fmt.Errorf("run go test: %w", err)
 	}
 	r := readReport(out)
-	r.output = append(r.output, stderr.String())
 	err = cmd.Wait()
+	r.output = append(r.output, stderr.String())
 	var exited *exec.ExitError
 	if err != nil && !errors.As(err, &exited) {
 		return r, fmt.Errorf("run go test: %w", err)

@@ -13,7 +13,7 @@ const callers = 256
 // external has an external handler work off the backlog, with one step for each
 // event: a call that takes no time.
 func external(ctx context.Context, l *backlog) error {
-	in := inbox.New(l.pool, l.nc, inbox.Config{Schema: l.schema, Logger: l.b.cfg.Logger})
+	in := inbox.New(l.pool, l.nc, inbox.Config{Schema: l.schema, Logger: warnings(l.b.cfg.Logger)})
 	sub := inbox.Subscription{Name: "bench", Stream: l.b.stream(), Types: []string{l.b.subject()}, Workers: callers}
 	in.HandleExternal(sub, func(ctx context.Context, call *inbox.Call) error {
 		_, err := call.Step(ctx, "call", func(_ context.Context, key string) ([]byte, error) { return []byte(key), nil })

@@ -320,10 +320,30 @@ func (l *backlog) flakes(key string) bool {
 	return err == nil && i < len(l.tried) && (i+i/max(l.keys, 1))*l.flaky%100 < l.flaky && !l.tried[i].Swap(true)
 }
 
+// warnings returns a logger without the lines that tell of a beginning and an end, of which
+// a figure has many.
+func warnings(logger *slog.Logger) *slog.Logger {
+	return slog.New(onlyWarnings{logger.Handler()})
+}
+
+type onlyWarnings struct{ slog.Handler }
+
+func (h onlyWarnings) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn && h.Handler.Enabled(ctx, level)
+}
+
+func (h onlyWarnings) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return onlyWarnings{h.Handler.WithAttrs(attrs)}
+}
+
+func (h onlyWarnings) WithGroup(name string) slog.Handler {
+	return onlyWarnings{h.Handler.WithGroup(name)}
+}
+
 // inbox has an inbox handle the backlog.
 func (l *backlog) inbox(ctx context.Context, sub inbox.Subscription) error {
 	sub.Name, sub.Stream, sub.Types = "bench", l.b.stream(), []string{l.b.subject()}
-	logger := l.b.cfg.Logger
+	logger := warnings(l.b.cfg.Logger)
 	if l.failing+l.flaky > 0 {
 		logger = slog.New(slog.DiscardHandler) // it is provoked, and would be told of in the midst of the report
 	}
