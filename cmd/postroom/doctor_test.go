@@ -319,7 +319,7 @@ func TestDoctorWithoutABroker(t *testing.T) {
 	}
 	got := namesOf(selected(findings, "skipped"))
 	want := []string{
-		"broker-clock:", "broker:", "consumers:", "losses:", "lost-tail:", "producer-rights:", "retention:", "stray-consumers:", "streams:", "subjects:",
+		"broker-clock:", "broker:", "consumers:", "losses:", "lost-tail:", "producer-rights:", "retention:", "stray-consumers:", "streams:", "subjects:", "types:",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("skipped %q, want %q", got, want)
