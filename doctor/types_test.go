@@ -24,14 +24,22 @@ func TestTypes(t *testing.T) {
 	}{
 		{name: "an empty stream", asks: []string{"plcaed"}, want: doctor.OK},
 		{name: "all is well", asks: []string{"placed", "refunded"}, stream: []string{"placed"}, want: doctor.OK},
-		{name: "a type that no handler takes", asks: []string{"placed"}, stream: []string{"placed", "refunded"}, want: doctor.Note,
-			says: "no handler of this database takes S.refunded; handlers of others may"},
-		{name: "a slip", asks: []string{"plcaed"}, and: []string{"placed"}, stream: []string{"placed"}, want: doctor.Warning,
-			says: "no event of type S.plcaed is in stream S, or among the newest in this database; did you mean S.placed?"},
-		{name: "a slip that the log shows", asks: []string{"plcaed"}, and: []string{"placed"}, log: []string{"placed"}, want: doctor.Warning,
-			says: "no event of type S.plcaed is among the newest in this database; did you mean S.placed?"},
-		{name: "none of its types", asks: []string{"shipped"}, and: []string{"placed"}, stream: []string{"placed"}, want: doctor.Warning,
-			says: "no event of type S.shipped is in stream S, or among the newest in this database; events of other types are"},
+		{
+			name: "a type that no handler takes", asks: []string{"placed"}, stream: []string{"placed", "refunded"}, want: doctor.Note,
+			says: "no handler of this database takes S.refunded; handlers of others may",
+		},
+		{
+			name: "a slip", asks: []string{"plcaed"}, and: []string{"placed"}, stream: []string{"placed"}, want: doctor.Warning,
+			says: "no event of type S.plcaed is in stream S, or among the newest in this database; did you mean S.placed?",
+		},
+		{
+			name: "a slip that the log shows", asks: []string{"plcaed"}, and: []string{"placed"}, log: []string{"placed"}, want: doctor.Warning,
+			says: "no event of type S.plcaed is among the newest in this database; did you mean S.placed?",
+		},
+		{
+			name: "none of its types", asks: []string{"shipped"}, and: []string{"placed"}, stream: []string{"placed"}, want: doctor.Warning,
+			says: "no event of type S.shipped is in stream S, or among the newest in this database; events of other types are",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -49,15 +49,23 @@ func TestTypesThatNobodyWrites(t *testing.T) {
 	}{
 		{name: "an empty stream", asks: []string{"plcaed"}},
 		{name: "all is well", asks: []string{"order.placed"}, stream: []string{"order.placed"}},
-		{name: "a slip", asks: []string{"order.plcaed"}, stream: []string{"order.placed"},
-			finds: "order.plcaed is in stream SHOP, or among the newest in this database; did you mean SHOP.order.placed?", note: "takes SHOP.order.placed of stream SHOP"},
-		{name: "a slip that the log shows", asks: []string{"order.plcaed"}, log: []string{"order.placed"},
-			finds: "did you mean SHOP.order.placed?", alone: "order.plcaed is among the newest in this database; did you mean SHOP.order.placed?", note: "takes SHOP.order.placed"},
-		{name: "a slip beside a handler that has it right", asks: []string{"order.plcaed"}, besides: []string{"order.placed"}, stream: []string{"order.placed"},
-			finds: "did you mean SHOP.order.placed?"},
+		{
+			name: "a slip", asks: []string{"order.plcaed"}, stream: []string{"order.placed"},
+			finds: "order.plcaed is in stream SHOP, or among the newest in this database; did you mean SHOP.order.placed?", note: "takes SHOP.order.placed of stream SHOP",
+		},
+		{
+			name: "a slip that the log shows", asks: []string{"order.plcaed"}, log: []string{"order.placed"},
+			finds: "did you mean SHOP.order.placed?", alone: "order.plcaed is among the newest in this database; did you mean SHOP.order.placed?", note: "takes SHOP.order.placed",
+		},
+		{
+			name: "a slip beside a handler that has it right", asks: []string{"order.plcaed"}, besides: []string{"order.placed"}, stream: []string{"order.placed"},
+			finds: "did you mean SHOP.order.placed?",
+		},
 		{name: "a type that is rare", asks: []string{"order.placed", "order.refunded"}, stream: []string{"order.placed"}},
-		{name: "none of its types", asks: []string{"stock.low"}, stream: []string{"order.placed"},
-			finds: "no event of type SHOP.stock.low is in stream SHOP, or among the newest in this database; events of other types are", note: "takes SHOP.order.placed"},
+		{
+			name: "none of its types", asks: []string{"stock.low"}, stream: []string{"order.placed"},
+			finds: "no event of type SHOP.stock.low is in stream SHOP, or among the newest in this database; events of other types are", note: "takes SHOP.order.placed",
+		},
 		{name: "wildcards", asks: []string{"order.*"}, stream: []string{"order.placed"}},
 		{name: "wildcards that do not match", asks: []string{"ordre.*"}, stream: []string{"order.placed"}, note: "takes SHOP.order.placed of stream SHOP; handlers of others may"},
 	}
