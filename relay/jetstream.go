@@ -103,13 +103,9 @@ func (p *JetStreamPublisher) Run(ctx context.Context, batches <-chan []*Flight, 
 	ctx, cancel := context.WithCancel(ctx)
 	reconnects := p.nc.Stats().Reconnects
 	w := newWindow(p.nc.NewInbox()+".", settle)
-	var looking sync.WaitGroup
 	defer w.close()
-	defer looking.Wait()
+	defer p.startLookups(ctx, w)()
 	defer cancel()
-	looking.Go(func() { w.lookUp(ctx, p.nc) })
-	w.prove = (&prover{p: p}).prove
-	looking.Go(func() { w.proveAll(ctx) })
 	defer p.listen(w)()
 	acks, err := p.nc.Subscribe(w.prefix+"*", w.onAck)
 	if err != nil {
@@ -162,6 +158,17 @@ func (p *JetStreamPublisher) Run(ctx context.Context, batches <-chan []*Flight, 
 			return p.refuseClosed(nats.ErrConnectionClosed)
 		}
 	}
+}
+
+// startLookups asks the broker, beside the publishing, which streams take the subjects in use and
+// whether it has what it calls duplicates, until ctx ends. It returns a function that
+// waits for the end.
+func (p *JetStreamPublisher) startLookups(ctx context.Context, w *window) (wait func()) {
+	var asking sync.WaitGroup
+	asking.Go(func() { w.lookUp(ctx, p.nc) })
+	w.prove = (&prover{p: p}).prove
+	asking.Go(func() { w.proveAll(ctx) })
+	return asking.Wait
 }
 
 // review reports what ran out of time, and what the server has denied since the

@@ -58,15 +58,7 @@ func (l *leader) absorb(ctx context.Context) {
 			l.failed(ctx, o, now, &counted)
 			continue
 		}
-		if o.Duplicate {
-			counted.duplicate++
-			if o.Sequence > 0 {
-				l.ends.noteAgain(o)
-			}
-		} else {
-			counted.stored++
-			l.ends.note(o)
-		}
+		l.noteStored(o, &counted)
 		if o.repeats() {
 			repeated = append(repeated, postroom.Repeated{Rewind: o.Rewind, Seq: o.Seq})
 			l.lanes.done(o.Flight, o.Stream, now)
@@ -102,6 +94,20 @@ func (l *leader) absorb(ctx context.Context) {
 	l.passHeld()
 	l.passRepeats()
 	l.tellStreams(ctx)
+}
+
+// noteStored counts an event that the broker has, and notes where it is.
+func (l *leader) noteStored(o landing, counted *counts) {
+	switch {
+	case !o.Duplicate:
+		counted.stored++
+		l.ends.note(o)
+	case o.Sequence > 0:
+		counted.duplicate++
+		l.ends.noteAgain(o)
+	default: // the answer does not say where it is
+		counted.duplicate++
+	}
 }
 
 // failed takes in an event that was not stored, and reports it: each that is
