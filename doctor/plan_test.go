@@ -29,7 +29,6 @@ var parameters = map[string][2]string{
 var most = map[string]int{
 	"published": 16_000, // looks 2,000 events up in two indexes
 	"subjects":  200,
-	"types":     500,
 	"unknown":   4000, // counts 10,000 held events of a handler that nobody has
 	"untaken":   1500,
 	"old_dead":  12_000, // counts 10,000

@@ -3,6 +3,7 @@ package doctor
 import (
 	_ "embed" // the statements
 
+	"github.com/postroom/postroom/internal/eventtype"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -43,8 +44,6 @@ var (
 	subjectsSQL string
 	//go:embed sql/subscriptions.sql
 	subscriptionsSQL string
-	//go:embed sql/types.sql
-	typesSQL string
 	//go:embed sql/unknown.sql
 	unknownSQL string
 	//go:embed sql/untaken.sql
@@ -59,7 +58,7 @@ type statements struct {
 	nodes, obstacles, oldDead, producerRights, publicRights string
 	published, relay, roleRights, roleSettings, sequence    string
 	settings, subjects, subscriptions, unknown, untaken     string
-	types, unvacuumed                                       string
+	unvacuumed, used                                        string
 }
 
 // load returns the statements for a schema whose name schema.Name accepted.
@@ -72,6 +71,6 @@ func load(name string) statements {
 		publicRights: in(publicRightsSQL), published: in(publishedSQL), relay: in(relaySQL),
 		roleRights: in(roleRightsSQL), roleSettings: in(roleSettingsSQL), sequence: in(sequenceSQL),
 		settings: in(settingsSQL), subjects: in(subjectsSQL), subscriptions: in(subscriptionsSQL),
-		types: in(typesSQL), unknown: in(unknownSQL), untaken: in(untakenSQL), unvacuumed: in(unvacuumedSQL),
+		used: in(eventtype.UsedSQL), unknown: in(unknownSQL), untaken: in(untakenSQL), unvacuumed: in(unvacuumedSQL),
 	}
 }

@@ -13,7 +13,7 @@ import (
 // checkTypes looks for types that handlers ask for and nobody writes, and for types of
 // which a stream has events that no handler takes.
 func checkTypes(ctx context.Context, e *examination) error {
-	used, err := rows[struct{ Subject string }](ctx, e, e.d.sql.types)
+	used, err := rows[struct{ Subject string }](ctx, e, e.d.sql.used)
 	if err != nil {
 		return err
 	}
@@ -51,8 +51,12 @@ func (e *examination) compareTypes(ctx context.Context, s *stream, seen []string
 	var taken []string
 	for _, sub := range s.handlers {
 		taken = append(taken, sub.Subjects...)
-		for _, text := range eventtype.Examine(sub.Types, all, complete).Texts(where) {
+		verdict := eventtype.Examine(sub.Types, all, complete)
+		for _, text := range verdict.Warnings(where) {
 			e.warn(sub.Handler, eventtype.Do, "%s", text)
+		}
+		if note := verdict.Note(where); note != "" {
+			e.note(sub.Handler, "%s", note)
 		}
 	}
 	all = slices.DeleteFunc(all, func(subject string) bool { return !s.takes(subject) && !slices.Contains(subjects, subject) })

@@ -13,7 +13,8 @@ import (
 const unseenPatience = 5 * time.Second
 
 // tellUnseen logs which types handlers ask for and no event of their streams has, while
-// events of others are there: such a handler looks healthy, and does nothing. It runs
+// events of others are there: such a handler looks healthy, and does nothing. That is a
+// warning only if a type is probably misspelt: a handler may be there before its events. It runs
 // beside the handlers, and nothing waits for it but the end of Run.
 func (in *Inbox) tellUnseen(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, unseenPatience)
@@ -29,8 +30,12 @@ func (in *Inbox) tellUnseen(ctx context.Context) {
 			}
 			continue
 		}
-		for _, text := range eventtype.Examine(c.sub.Types, subjects, complete).Texts("in stream " + c.sub.Stream) {
+		verdict, where := eventtype.Examine(c.sub.Types, subjects, complete), "in stream "+c.sub.Stream
+		for _, text := range verdict.Warnings(where) {
 			c.log.WarnContext(ctx, "handler asks for types that its stream does not have", "what", text, "do", eventtype.Do)
+		}
+		if note := verdict.Note(where); note != "" {
+			c.log.InfoContext(ctx, "the handler waits for its first event", "what", note)
 		}
 	}
 }

@@ -26,7 +26,7 @@ const (
 	FoundNoStream        = "no_stream"        // a handler's stream does not exist
 	FoundStreamRecreated = "stream_recreated" // a handler's stream is another than it was
 	FoundNoConsumer      = "no_consumer"      // a handler's consumer is gone
-	FoundUnknownType     = "unknown_type"     // a handler asks for a type of which no event was seen
+	FoundUnknownType     = "unknown_type"     // a handler asks for a type that is probably misspelt
 	FoundBroker          = "broker"           // the broker could not be asked
 )
 

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/eventtype"
 )
 
 // tested are the statements that look at tables that grow: what they are called with,
@@ -29,7 +30,7 @@ var tested = []struct {
 	{"keys", "(text, text, text, text, int)", "'h1', 'running', 'h1', '', 100", 100_000}, // 10,000 keys, none of which is
 	{"key", "(text, text)", "'h1', 'k7'", 50},
 	{"holders", "", "", 100},
-	{"types", "", "", 500},
+	{"used", "", "", 500},
 	{"oldest", "", "", 50},
 	{"sweep", "", "", 50},
 	{"logged", "(text, text)", "'', '150000'", 100},
@@ -90,6 +91,9 @@ func (p *plans) do(sql string) {
 
 func (p *plans) text(file string) string {
 	p.Helper()
+	if file == "used" {
+		return eventtype.UsedSQL
+	}
 	sql, err := os.ReadFile("sql/" + file + ".sql")
 	if err != nil {
 		p.Fatal(err)

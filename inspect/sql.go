@@ -3,6 +3,7 @@ package inspect
 import (
 	_ "embed" // the statements
 
+	"github.com/postroom/postroom/internal/eventtype"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -23,8 +24,6 @@ var (
 	processesSQL string
 	//go:embed sql/subscriptions.sql
 	subscriptionsSQL string
-	//go:embed sql/types.sql
-	typesSQL string
 	//go:embed sql/keys.sql
 	keysSQL string
 	//go:embed sql/key.sql
@@ -71,7 +70,7 @@ var (
 type statements struct {
 	plan                                                        string
 	relay, held, discarded, jobs, processes, subscriptions      string
-	keys, key, holders, types                                   string
+	keys, key, holders, used                                    string
 	tables, oldest, sweep, horizon, sees                        string
 	logged, caused, eventHeld, eventArchived, decided, receipts string
 	revisions, replays, traces, rewinds                         string
@@ -84,7 +83,7 @@ func load(name string) statements {
 	return statements{
 		plan:  in(planSQL),
 		relay: in(relaySQL), held: in(heldSQL), discarded: in(discardedSQL), jobs: in(jobsSQL), processes: in(processesSQL), subscriptions: in(subscriptionsSQL),
-		keys: in(keysSQL), key: in(keySQL), holders: in(holdersSQL), types: in(typesSQL),
+		keys: in(keysSQL), key: in(keySQL), holders: in(holdersSQL), used: in(eventtype.UsedSQL),
 		tables: in(tablesSQL), oldest: in(oldestSQL), sweep: in(sweepSQL), horizon: in(horizonSQL), sees: in(seesSQL),
 		logged: in(loggedSQL), caused: in(causedSQL), eventHeld: in(eventHeldSQL), eventArchived: in(eventArchivedSQL), decided: in(decidedSQL), receipts: in(receiptsSQL),
 		revisions: in(revisionsSQL), replays: in(replaysSQL), traces: in(tracesSQL), rewinds: in(rewindsSQL),

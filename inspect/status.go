@@ -22,8 +22,9 @@ type Status struct {
 	// could be seen.
 	Findings []Finding `json:"findings"`
 
-	// Notes are what may be of interest, and is not wrong: types of which a stream has
-	// events and that no handler of this database takes.
+	// Notes are what may be of interest, and is not wrong: handlers whose types nobody has
+	// written yet, and types of which a stream has events and that no handler of this
+	// database takes.
 	Notes []string `json:"notes"`
 }
 
@@ -116,8 +117,8 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 	views := i.view(ctx, &s.Broker, subs, false)
 	streams := i.traffic(ctx, &s.Broker, subs)
 	l := findings(s, subs, views)
-	l.ofTypes(subs, streams, types)
-	s.Findings, s.Notes = l.all, untakenNotes(subs, streams, types)
+	s.Notes = append(l.ofTypes(subs, streams, types), untakenNotes(subs, streams, types)...)
+	s.Findings = l.all
 	return s, nil
 }
 

@@ -19,7 +19,7 @@ const typesPatience = 2 * time.Second
 // types returns the subjects of events that this database shows, of which it looks at
 // some thousands.
 func (m *moment) types() ([]string, error) {
-	return rows(m, "types in use", m.sql.types, func(row pgx.CollectableRow, s *string) error { return row.Scan(s) })
+	return rows(m, "types in use", m.sql.used, func(row pgx.CollectableRow, s *string) error { return row.Scan(s) })
 }
 
 // traffic is what a stream has events of.
@@ -66,9 +66,11 @@ func streamsOf(subs []subscription) []string {
 	return slices.Compact(names)
 }
 
-// ofTypes finds types that a handler asks for and nobody writes. seen are the subjects
-// that the database shows.
-func (l *listed) ofTypes(subs []subscription, streams map[string]traffic, seen []string) {
+// ofTypes finds types that a handler asks for and that are probably misspelt. It returns
+// notes of handlers of whose types nobody has written any. seen are the subjects that the
+// database shows.
+func (l *listed) ofTypes(subs []subscription, streams map[string]traffic, seen []string) []string {
+	notes := []string{}
 	for _, sub := range subs {
 		in, asked := streams[sub.Stream]
 		where := "in stream " + sub.Stream + ", or among the newest in this database"
@@ -76,15 +78,19 @@ func (l *listed) ofTypes(subs []subscription, streams map[string]traffic, seen [
 			where = "among the newest in this database"
 		}
 		verdict := eventtype.Examine(sub.Types, union(in.subjects, seen), in.complete)
-		for _, text := range verdict.Texts(where) {
+		for _, text := range verdict.Warnings(where) {
 			l.add(FoundUnknownType, sub.Handler, fmt.Sprintf("%s: %s", sub.Handler, text), eventtype.Do)
 		}
+		if note := verdict.Note(where); note != "" {
+			notes = append(notes, fmt.Sprintf("%s: %s", sub.Handler, note))
+		}
 	}
+	return notes
 }
 
 // untakenNotes says of which types streams have events that no handler here takes.
 func untakenNotes(subs []subscription, streams map[string]traffic, seen []string) []string {
-	notes := []string{}
+	var notes []string
 	for _, name := range streamsOf(subs) {
 		in, asked := streams[name]
 		if !asked {

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	root "github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/outbox"
@@ -108,6 +109,30 @@ func TestStatus(t *testing.T) {
 	if !got.Relay.Leads || len(got.Findings) != 1 || got.Findings[0].Code != inspect.FoundDead || !got.Broker.Asked {
 		t.Errorf("status --json = %+v", got)
 	}
+}
+
+// A handler that is rolled out before what writes its events is nothing wrong.
+func TestAHandlerBeforeItsEvents(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	in := inbox.New(s.pool, devtest.NATS(t), inbox.Config{DrainTimeout: time.Second})
+	in.Handle(inbox.Subscription{Name: "h", Stream: s.stream, Types: []string{s.stream + ".stock"}},
+		root.HandlerFunc(func(context.Context, pgx.Tx, root.Event) error { return nil }))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- in.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	devtest.Eventually(t, 20*time.Second, "the handler", func() bool { return postroom(t, s.env, "status").code == exitOK })
+	postroom(t, s.env, "status").want(t, exitOK).says(t, "all is well\nnote: h: no event of type "+s.stream+".stock is in stream ")
+	if r := postroom(t, s.env, "doctor").says(t, "NOTE    types h: no event of type "+s.stream+".stock is in stream "); strings.Contains(r.out, "WARNING types") {
+		t.Error(r.out)
+	}
+	postroom(t, s.env, "events", "show", "order-7").want(t, exitOK)
 }
 
 // A handler that asks for a misspelt type is told of wherever one looks.

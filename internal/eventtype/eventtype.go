@@ -4,12 +4,19 @@ package eventtype
 
 import (
 	"context"
+	_ "embed" // the statement
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
+
+// UsedSQL returns the subjects in use, as far as a database shows them. It reads some
+// thousands of rows at the most, and is for schema.In.
+//
+//go:embed sql/used.sql
+var UsedSQL string
 
 // maxSubjects is how many subjects of a stream are looked at. A stream with more has
 // subjects that are not event types, such as one for each order.
@@ -46,6 +53,7 @@ type Verdict struct {
 	Typos []Typo
 
 	// Silent says that no event of any of its types was seen, and events of others were.
+	// Nothing is wrong with that: handlers are rolled out before what writes their events.
 	Silent bool
 
 	// Unseen are the types of which no event was seen, save typos.
@@ -72,21 +80,26 @@ func Examine(asked, seen []string, complete bool) Verdict {
 	return v
 }
 
-// Texts says what is wrong, a sentence for each thing. where is what was looked at, as
-// in "in stream SHOP".
-func (v Verdict) Texts(where string) []string {
+// Warnings says what is probably wrong, a sentence for each type. where is what was
+// looked at, as in "in stream SHOP".
+func (v Verdict) Warnings(where string) []string {
 	var all []string
 	for _, typo := range v.Typos {
 		all = append(all, fmt.Sprintf("no event of type %s is %s; did you mean %s?", typo.Type, where, typo.Near))
 	}
-	if v.Silent {
-		all = append(all, fmt.Sprintf("no event of type %s is %s; events of other types are", Some(v.Unseen), where))
-	}
 	return all
 }
 
-// Do is what to do about what Texts says.
+// Do is what to do about what Warnings says.
 const Do = "correct the handler's Types, if they are misspelt; if the producer publishes under another subject than the type, use Subjects; if the type is new, it is fine"
+
+// Note says that none of the types was seen, or nothing. where is as in Warnings.
+func (v Verdict) Note(where string) string {
+	if !v.Silent {
+		return ""
+	}
+	return fmt.Sprintf("no event of type %s is %s yet; events of other types are: fine, if what writes them is not rolled out yet", Some(v.Unseen), where)
+}
 
 // Some lists the first of some types.
 func Some(types []string) string {

@@ -55,22 +55,27 @@ func TestExamine(t *testing.T) {
 		name        string
 		asked, seen string
 		incomplete  bool
-		want        []string
+		want        []string // warnings
+		note        string
 	}{
-		{"all seen", "order.placed", "order.placed order.paid", false, nil},
-		{"nothing seen", "order.placed", "", false, nil},
-		{"a slip", "order.paid order.plcaed", "order.paid order.placed", false, []string{"no event of type order.plcaed is in S; did you mean order.placed?"}},
-		{"a slip, with little seen", "order.plcaed", "order.placed", true, []string{"no event of type order.plcaed is in S; did you mean order.placed?"}},
-		{"one that was mended, and adds up", "order.placed order.plcaed", "order.placed", false, nil},
-		{"one that is rare", "order.placed order.refunded", "order.placed", false, nil},
-		{"none of them", "stock.low stock.out", "order.placed", false, []string{"no event of type stock.low, stock.out is in S; events of other types are"}},
-		{"none of them, with little seen", "stock.low", "order.placed", true, nil},
-		{"no types", "", "order.placed", false, nil},
+		{"all seen", "order.placed", "order.placed order.paid", false, nil, ""},
+		{"nothing seen", "order.placed", "", false, nil, ""},
+		{"a slip", "order.paid order.plcaed", "order.paid order.placed", false, []string{"no event of type order.plcaed is in S; did you mean order.placed?"}, ""},
+		{"a slip, with little seen", "order.plcaed", "order.placed", true, []string{"no event of type order.plcaed is in S; did you mean order.placed?"}, ""},
+		{"one that was mended, and adds up", "order.placed order.plcaed", "order.placed", false, nil, ""},
+		{"one that is rare", "order.placed order.refunded", "order.placed", false, nil, ""},
+		{"none of them", "stock.low stock.out", "order.placed", false, nil, "no event of type stock.low, stock.out is in S yet; events of other types are: fine, if what writes them is not rolled out yet"},
+		{"none of them, with little seen", "stock.low", "order.placed", true, nil, ""},
+		{"a slip, and one that is new", "order.plcaed stock.low", "order.placed", false, []string{"no event of type order.plcaed is in S; did you mean order.placed?"}, ""},
+		{"no types", "", "order.placed", false, nil, ""},
 	}
 	for _, tt := range tests {
-		got := eventtype.Examine(strings.Fields(tt.asked), strings.Fields(tt.seen), !tt.incomplete).Texts("in S")
-		if !slices.Equal(got, tt.want) {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		v := eventtype.Examine(strings.Fields(tt.asked), strings.Fields(tt.seen), !tt.incomplete)
+		if got := v.Warnings("in S"); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: warnings %q, want %q", tt.name, got, tt.want)
+		}
+		if got := v.Note("in S"); got != tt.note {
+			t.Errorf("%s: note %q, want %q", tt.name, got, tt.note)
 		}
 	}
 }
