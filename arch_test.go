@@ -23,6 +23,7 @@ const module = "github.com/postroom/postroom"
 const (
 	rootPath      = module
 	schemaPath    = module + "/schema"
+	eventlogPath  = module + "/eventlog"
 	wirePath      = module + "/internal/wire"
 	wildcardPath  = module + "/internal/wildcard"
 	telemetryPath = module + "/internal/telemetry"
@@ -59,9 +60,10 @@ var layers = []struct {
 }{
 	{".", []string{guardPath, pgxPath, uuidPath}, "it is the vocabulary, which everybody imports: what it needs, everybody needs"},
 	{"schema", []string{rootPath, remedyPath, pgxAllPath}, "it creates tables, and knows nothing of who uses them"},
-	{"outbox", []string{rootPath, schemaPath, causePath, remedyPath, pgxAllPath, otelPath, uuidPath}, "it writes and reads the log; brokers are the relay's business"},
-	{"relay", []string{rootPath, wirePath, wildcardPath, telemetryPath, guardPath, jsremedyPath, repeatPath, natsPath, otelPath, uuidPath}, "it moves events between two ports that it declares itself, and knows no database"},
-	{"inbox", []string{rootPath, schemaPath, wirePath, wildcardPath, identityPath, telemetryPath, causePath, guardPath, remedyPath, jsremedyPath, eventTypePath, repeatPath, pgxAllPath, natsPath, otelPath, uuidPath}, "it joins a broker and a database, and nothing else"},
+	{"eventlog", []string{rootPath}, "it is a port: what relay and log exchange, and nothing that works"},
+	{"outbox", []string{rootPath, eventlogPath, schemaPath, causePath, remedyPath, pgxAllPath, otelPath, uuidPath}, "it writes and reads the log; brokers are the relay's business"},
+	{"relay", []string{rootPath, eventlogPath, wirePath, wildcardPath, telemetryPath, guardPath, jsremedyPath, repeatPath, natsPath, otelPath, uuidPath}, "it moves events between two ports, and knows no database"},
+	{"inbox", []string{rootPath, eventlogPath, schemaPath, wirePath, wildcardPath, identityPath, telemetryPath, causePath, guardPath, remedyPath, jsremedyPath, eventTypePath, repeatPath, pgxAllPath, natsPath, otelPath, uuidPath}, "it joins a broker and a database, and nothing else"},
 	{"deadletter", []string{rootPath, schemaPath, remedyPath, pgxAllPath}, "it is SQL on what is held; who holds, runs and publishes is others' business"},
 	{"inspect", []string{rootPath, schemaPath, wirePath, wildcardPath, identityPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath, uuidPath}, "it looks at what the others leave in the database and the broker, and runs nothing"},
 	{"outbound", []string{rootPath, telemetryPath, guardPath, breakerPath, otelPath}, "it calls other systems over HTTP, and keeps nothing: no database, no broker, no handler"},
@@ -86,7 +88,7 @@ var layers = []struct {
 	{"internal/fleet", []string{natsServerPath}, "it runs programs of this module as processes, and knows nothing of what they do"},
 	{"internal/checker", nil, "it judges histories, and knows nothing of how they come about"},
 	{"internal/devtest", []string{rootPath, schemaPath, module + "/internal/devstack", pgxAllPath, natsPath}, "it gives tests their servers"},
-	{"internal/bench", []string{rootPath, schemaPath, wirePath, module + "/outbox", module + "/relay", module + "/inbox", module + "/idempotency", pgxAllPath, natsPath, uuidPath}, "it measures the parts from outside, on servers that it is given"},
+	{"internal/bench", []string{rootPath, eventlogPath, schemaPath, wirePath, module + "/outbox", module + "/relay", module + "/inbox", module + "/idempotency", pgxAllPath, natsPath, uuidPath}, "it measures the parts from outside, on servers that it is given"},
 
 	// Programs, which wire everything together.
 	{"cmd/...", []string{"..."}, ""},

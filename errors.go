@@ -25,13 +25,6 @@ var (
 
 	// ErrRefused matches any error made by [Refuse].
 	ErrRefused = errors.New("refused")
-
-	// ErrLeaseHeld says that another process leads. Try again later.
-	ErrLeaseHeld = errors.New("another process holds the lease")
-
-	// ErrLeaseLost says that this process led and does so no longer: whatever
-	// it remembers of the log is void.
-	ErrLeaseLost = errors.New("the lease was lost")
 )
 
 // FieldError is one fault of an event. errors.Is(err, [ErrInvalidEvent]) holds

@@ -171,7 +171,7 @@ func TestEventError(t *testing.T) {
 func TestSentinelsAreDistinct(t *testing.T) {
 	sentinels := []error{
 		postroom.ErrInvalidEvent, postroom.ErrEventConflict, postroom.ErrUnknownType, postroom.ErrPermanent,
-		postroom.ErrRefused, postroom.ErrLeaseHeld, postroom.ErrLeaseLost,
+		postroom.ErrRefused,
 	}
 	for i, a := range sentinels {
 		for j, b := range sentinels {

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
@@ -93,14 +93,14 @@ func (g *gauges) observe(o metric.Observer) {
 	defer g.mu.Unlock()
 	for _, s := range g.stock {
 		handler := telemetry.Handler.String(s.Handler)
-		tell := func(reason postroom.HeldReason, n int64, age float64) {
+		tell := func(reason eventlog.HeldReason, n int64, age float64) {
 			with := telemetry.With(handler, telemetry.Reason.String(string(reason)))
 			o.ObserveFloat64(g.held, float64(n), with)
 			o.ObserveFloat64(g.age, age, with)
 		}
-		tell(postroom.HeldRetry, s.Retrying, s.RetryingAge)
-		tell(postroom.HeldKey, s.Waiting, s.WaitingAge)
-		tell(postroom.HeldDead, s.Dead, s.DeadAge)
+		tell(eventlog.HeldRetry, s.Retrying, s.RetryingAge)
+		tell(eventlog.HeldKey, s.Waiting, s.WaitingAge)
+		tell(eventlog.HeldDead, s.Dead, s.DeadAge)
 		o.ObserveFloat64(g.keys, float64(s.Keys), telemetry.With(handler))
 		o.ObserveFloat64(g.overdue, s.Overdue, telemetry.With(handler))
 	}

@@ -17,9 +17,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/doctor"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/outbox"
@@ -224,9 +224,9 @@ func (o *office) wantLegible(bad map[string]badRow) {
 			o.Errorf("Examine: %+v", f)
 		}
 	}
-	next, err := outbox.NewLog(o.pool).Published(o.Context(), postroom.Mark{}, time.Time{})
+	next, err := outbox.NewLog(o.pool).Published(o.Context(), eventlog.Mark{}, time.Time{})
 	for n := -1; err == nil && n != 0; {
-		var page []postroom.Entry
+		var page []eventlog.Entry
 		page, err = next(o.Context())
 		n = len(page)
 	}

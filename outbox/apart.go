@@ -27,7 +27,7 @@ func isAboutData(err error) bool {
 // halves, and stores the others as they are meant to be. Each step is a transaction with
 // the epoch of the term, and says of the events that are not held yet that they are owed:
 // what is recorded is true at each moment, and no step is done twice.
-func (t *Term) storeApart(ctx context.Context, next state, held changes) error {
+func (t *logTerm) storeApart(ctx context.Context, next state, held changes) error {
 	n := held.rows()
 	if n == 0 {
 		return t.storeHeld(ctx, next, held) // it is no event's fault
@@ -45,7 +45,7 @@ func (t *Term) storeApart(ctx context.Context, next state, held changes) error {
 
 // storeRange stores some of the events that are to be held, those before them being
 // stored.
-func (t *Term) storeRange(ctx context.Context, next state, held *changes, lo, hi int) error {
+func (t *logTerm) storeRange(ctx context.Context, next state, held *changes, lo, hi int) error {
 	err := t.storeHeld(ctx, next.owing(held.unheld(hi)), held.portion(lo, hi))
 	if !isAboutData(err) {
 		return err
@@ -62,7 +62,7 @@ func (t *Term) storeRange(ctx context.Context, next state, held *changes, lo, hi
 
 // storeUnstorable stores an event in the form that always fits, which is without its key
 // where that is the cause: nobody can wait for it then.
-func (t *Term) storeUnstorable(ctx context.Context, next state, u *unstorable) error {
+func (t *logTerm) storeUnstorable(ctx context.Context, next state, u *unstorable) error {
 	err := t.storeHeld(ctx, next, u.changes())
 	if isAboutData(err) && u.key != nil {
 		u.key = nil

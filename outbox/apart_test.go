@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/outbox"
 )
@@ -76,7 +76,7 @@ func TestEventsThatCannotBeHeld(t *testing.T) {
 	term := lead(t, outbox.NewLog(pool))
 	_, seqs, page := read(t, term, 100)
 	published := seqs[len(seqs)-1]
-	progress := postroom.Progress{Published: []int64{published}, Held: holdings(refusal(1), page.Events[:len(page.Events)-1]...)}
+	progress := eventlog.Progress{Published: []int64{published}, Held: holdings(refusal(1), page.Events[:len(page.Events)-1]...)}
 	if err := term.Record(t.Context(), progress); err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestHeldEventsThatCannotBeHeldAgain(t *testing.T) {
 	mustExec(t, pool, refuseEvil)
 	_, _, page = read(t, term, 10)
 	again := holdings(refusal(2), page.Events[0], page.Events[2])
-	if err := term.Record(t.Context(), postroom.Progress{Held: again, Returned: []int64{page.Events[1].Seq, page.Events[3].Seq}}); err != nil {
+	if err := term.Record(t.Context(), eventlog.Progress{Held: again, Returned: []int64{page.Events[1].Seq, page.Events[3].Seq}}); err != nil {
 		t.Fatal(err)
 	}
 	wantHeld(t, pool, "evil-a dead 2", "next-a waiting 0", "fine-b retrying 2", "next-b waiting 0")
@@ -174,7 +174,7 @@ func TestARecordingInPartsEndsInTheMiddle(t *testing.T) {
 		CREATE CONSTRAINT TRIGGER usurper AFTER INSERT ON postroom.held DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION usurp()`)
 	term := lead(t, outbox.NewLog(pool))
 	_, seqs, page := read(t, term, 100)
-	err := term.Record(t.Context(), postroom.Progress{
+	err := term.Record(t.Context(), eventlog.Progress{
 		Published: seqs[events+1:], Held: holdings(refusal(1), page.Events[:events+1]...),
 	})
 	if err == nil {
@@ -209,7 +209,7 @@ func TestALateEventThatCannotBeHeldHoldsItsKeyUp(t *testing.T) {
 	if err != nil || len(page.Events) == 0 || page.Events[0].ID != "evil" {
 		t.Fatalf("read %+v, %v", page, err)
 	}
-	progress := postroom.Progress{Held: []postroom.Holding{{Seq: page.Events[0].Seq, Key: "k"}}}
+	progress := eventlog.Progress{Held: []eventlog.Holding{{Seq: page.Events[0].Seq, Key: "k"}}}
 	for _, ev := range page.Events[1:] {
 		progress.Returned = append(progress.Returned, ev.Seq)
 	}

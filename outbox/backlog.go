@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 // backlogRow is what backlog.sql returns. Ages are in seconds.
@@ -23,26 +24,26 @@ type backlogRow struct {
 // Backlog returns how far behind the relay is, what it holds, and how large the
 // tables are. It reads no more of the log than a few rows, and at most 100,000
 // held ones.
-func (l *Log) Backlog(ctx context.Context) (postroom.Backlog, error) {
+func (l *Log) Backlog(ctx context.Context) (eventlog.Backlog, error) {
 	if l.err != nil {
-		return postroom.Backlog{}, fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
+		return eventlog.Backlog{}, fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
 	}
 	// No plan is kept: one that was made while the log was empty would scan it later.
 	row, err := oneRow[backlogRow](ctx, l.pool, l.sql.backlog, unplanned)
 	if err != nil {
-		return postroom.Backlog{}, fmt.Errorf("outbox: read backlog: %w", l.advise(err))
+		return eventlog.Backlog{}, fmt.Errorf("outbox: read backlog: %w", l.advise(err))
 	}
 	sizes, err := l.Sizes(ctx)
 	if err != nil {
-		return postroom.Backlog{}, err
+		return eventlog.Backlog{}, err
 	}
-	return postroom.Backlog{
+	return eventlog.Backlog{
 		Age: seconds(row.Age), Events: row.Events, Appended: row.Appended,
-		Held: map[postroom.HeldReason]postroom.HeldCount{
-			postroom.HeldScheduled: {Events: row.Scheduled},
-			postroom.HeldRetry:     {Events: row.Retrying, Age: seconds(row.RetryingAge)},
-			postroom.HeldKey:       {Events: row.Waiting, Age: seconds(row.WaitingAge)},
-			postroom.HeldDead:      {Events: row.Dead, Age: seconds(row.DeadAge)},
+		Held: map[eventlog.HeldReason]eventlog.HeldCount{
+			eventlog.HeldScheduled: {Events: row.Scheduled},
+			eventlog.HeldRetry:     {Events: row.Retrying, Age: seconds(row.RetryingAge)},
+			eventlog.HeldKey:       {Events: row.Waiting, Age: seconds(row.WaitingAge)},
+			eventlog.HeldDead:      {Events: row.Dead, Age: seconds(row.DeadAge)},
 		},
 		HeldKeys: row.Keys, Overdue: seconds(row.Overdue),
 		Oldest: sizes.Oldest,

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/outbox"
 )
@@ -13,7 +13,7 @@ func TestBacklog(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	log := outbox.NewLog(pool)
-	backlog := func() postroom.Backlog {
+	backlog := func() eventlog.Backlog {
 		t.Helper()
 		b, err := log.Backlog(t.Context())
 		if err != nil {
@@ -50,11 +50,11 @@ func TestBacklog(t *testing.T) {
 	mustExec(t, pool, `UPDATE postroom.held SET held_at = held_at - interval '1 h', first_failed_at = first_failed_at - interval '2 h',
 		dead_at = dead_at - interval '3 h', next_at = next_at - interval '2 h'`)
 	b := backlog()
-	want := map[postroom.HeldReason]postroom.HeldCount{
-		postroom.HeldScheduled: {Events: 1},
-		postroom.HeldRetry:     {Events: 1, Age: 2 * time.Hour},
-		postroom.HeldKey:       {Events: 2, Age: time.Hour},
-		postroom.HeldDead:      {Events: 1, Age: 3 * time.Hour},
+	want := map[eventlog.HeldReason]eventlog.HeldCount{
+		eventlog.HeldScheduled: {Events: 1},
+		eventlog.HeldRetry:     {Events: 1, Age: 2 * time.Hour},
+		eventlog.HeldKey:       {Events: 2, Age: time.Hour},
+		eventlog.HeldDead:      {Events: 1, Age: 3 * time.Hour},
 	}
 	for reason, count := range want {
 		got := b.Held[reason]

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/outbox"
 )
@@ -65,7 +65,7 @@ func others(t *testing.T, pool *pgxpool.Pool) (stop func(), committed *atomic.In
 }
 
 // isBulk reports whether load wrote the event.
-func isBulk(ev postroom.Logged) bool { return strings.HasPrefix(ev.ID, "bulk") }
+func isBulk(ev eventlog.Logged) bool { return strings.HasPrefix(ev.ID, "bulk") }
 
 // bulkReader publishes a bulk load that became visible late.
 type bulkReader struct {

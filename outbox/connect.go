@@ -133,7 +133,7 @@ const manyTurns = 8
 // own each, and otherwise how long a statement takes to the database and back. A
 // transaction pooler gives both the same process while nobody else is there, and
 // otherwise whichever is free: each is asked several times, in turns of which no order
-// of its servers makes two that stay the same. [Term.Read] goes on to look.
+// of its servers makes two that stay the same. [eventlog.Term.Read] goes on to look.
 func (l *Log) requireOwn(ctx context.Context, a, b *pgx.Conn) (roundTrip time.Duration, err error) {
 	pids := make(map[*pgx.Conn]uint32)
 	var took []time.Duration

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/outbox"
@@ -76,7 +76,7 @@ func crashWith(t *testing.T, server *devstack.Postgres, pool *pgxpool.Pool, down
 
 // tryRecord is record for a term that may be over.
 func tryRecord(ctx context.Context, term *outbox.Term, seqs ...int64) error {
-	return term.Record(ctx, postroom.Progress{Published: seqs})
+	return term.Record(ctx, eventlog.Progress{Published: seqs})
 }
 
 // wantOver fails the test unless neither connection of the term can be used.

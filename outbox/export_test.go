@@ -9,6 +9,18 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
+// Term is what [Log.Lead] returns.
+type Term = logTerm
+
+// Lead is [Log.Lead] for tests that look into the term.
+func Lead(ctx context.Context, log *Log, owner string, lease time.Duration) (*Term, error) {
+	term, err := log.Lead(ctx, owner, lease)
+	if err != nil {
+		return nil, err
+	}
+	return term.(*Term), nil
+}
+
 // Abandon ends a term as a killed process does: nothing is recorded, the lease
 // is not given back.
 func (t *Term) Abandon() error { return t.close() }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 // maxRead is the longest text that is read of a row: longer than any that an event may
@@ -35,7 +36,7 @@ func (f *faults) large(field string, bytes, most int) {
 }
 
 // judge notes in an event what is wrong with its row, besides what Event.Validate finds.
-func (f faults) judge(ev *postroom.Logged) {
+func (f faults) judge(ev *eventlog.Logged) {
 	for _, part := range [...]struct{ field, value string }{{"ID", ev.ID}, {"Source", ev.Source}, {"Subject", ev.Subject}} {
 		if part.value == "" { // a writer may leave it out, and the outbox fills it in
 			f.add(part.field, "is empty")

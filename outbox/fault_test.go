@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/outbox"
 )
@@ -50,7 +51,7 @@ func TestRowsThatNoEventCanBe(t *testing.T) {
 	for _, way := range []struct {
 		name string
 		mode pgx.QueryExecMode
-		read func(t *testing.T, pool, odd *pgxpool.Pool) []postroom.Logged
+		read func(t *testing.T, pool, odd *pgxpool.Pool) []eventlog.Logged
 	}{
 		{"new", pgx.QueryExecModeCacheStatement, readNew},
 		{"new, as text", pgx.QueryExecModeSimpleProtocol, readNew},
@@ -102,14 +103,14 @@ func TestRowsThatNoEventCanBe(t *testing.T) {
 	}
 }
 
-func readNew(t *testing.T, _, odd *pgxpool.Pool) []postroom.Logged {
+func readNew(t *testing.T, _, odd *pgxpool.Pool) []eventlog.Logged {
 	t.Helper()
 	_, _, page := read(t, lead(t, outbox.NewLog(odd)), 100)
 	return page.Events
 }
 
 // readOwed reads what a former relay has read, and not recorded as acknowledged.
-func readOwed(t *testing.T, pool, odd *pgxpool.Pool) []postroom.Logged {
+func readOwed(t *testing.T, pool, odd *pgxpool.Pool) []eventlog.Logged {
 	t.Helper()
 	mustExec(t, pool, "UPDATE postroom.relay SET high = 1000000, pending = '{[1,1000000]}', snap = pg_current_snapshot()")
 	mustExec(t, pool, "SELECT setval('postroom.outbox_seq_seq', 1000000)")
@@ -117,7 +118,7 @@ func readOwed(t *testing.T, pool, odd *pgxpool.Pool) []postroom.Logged {
 }
 
 // readRewound reads what a former relay has published, though it should not have.
-func readRewound(t *testing.T, pool, odd *pgxpool.Pool) []postroom.Logged {
+func readRewound(t *testing.T, pool, odd *pgxpool.Pool) []eventlog.Logged {
 	t.Helper()
 	mustExec(t, pool, "UPDATE postroom.relay SET high = 1000000, snap = pg_current_snapshot()")
 	mustExec(t, pool, "SELECT setval('postroom.outbox_seq_seq', 1000000)")

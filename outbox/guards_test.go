@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/outbox"
 )
@@ -44,16 +44,16 @@ func TestWakingIsFenced(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	writeKeyed(t, pool, "k", "a")
-	var ev postroom.Logged
+	var ev eventlog.Logged
 	former, _ := replaced(t, outbox.NewLog(pool), func(term *outbox.Term) {
 		_, _, page := read(t, term, 10)
 		ev = page.Events[0]
 		hold(t, term, refusal(1), ev)
 	})
 	mustExec(t, pool, "UPDATE postroom.held SET next_at = NULL")
-	err := former.Record(t.Context(), postroom.Progress{Held: holdings(refusal(2), ev)})
-	if !errors.Is(err, postroom.ErrLeaseLost) {
-		t.Fatalf("Record = %v, want %v", err, postroom.ErrLeaseLost)
+	err := former.Record(t.Context(), eventlog.Progress{Held: holdings(refusal(2), ev)})
+	if !errors.Is(err, eventlog.ErrLeaseLost) {
+		t.Fatalf("Record = %v, want %v", err, eventlog.ErrLeaseLost)
 	}
 	wantHeld(t, pool, "a waiting 1")
 }
@@ -67,10 +67,10 @@ func TestMarkingIsFenced(t *testing.T) {
 	var seqs []int64
 	former, _ := replaced(t, outbox.NewLog(pool), func(term *outbox.Term) { _, seqs, _ = read(t, term, 10) })
 	former.MarkNow()
-	at := postroom.Place{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 1, MessageID: "m"}
-	err := former.Record(t.Context(), postroom.Progress{Published: seqs, Places: []postroom.Place{at}})
-	if !errors.Is(err, postroom.ErrLeaseLost) {
-		t.Fatalf("Record = %v, want %v", err, postroom.ErrLeaseLost)
+	at := eventlog.Place{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 1, MessageID: "m"}
+	err := former.Record(t.Context(), eventlog.Progress{Published: seqs, Places: []eventlog.Place{at}})
+	if !errors.Is(err, eventlog.ErrLeaseLost) {
+		t.Fatalf("Record = %v, want %v", err, eventlog.ErrLeaseLost)
 	}
 	var marks int
 	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.relay_mark").Scan(&marks); err != nil || marks != 0 {
@@ -165,7 +165,7 @@ func TestWhatIsOwedIsRecordedWhileIdle(t *testing.T) {
 	term := lead(t, log)
 	_, seqs, _ := read(t, term, 10)
 	record(t, term, seqs...)
-	if err := term.Record(t.Context(), postroom.Progress{Owed: seqs[:1]}); err != nil {
+	if err := term.Record(t.Context(), eventlog.Progress{Owed: seqs[:1]}); err != nil {
 		t.Fatal(err)
 	}
 	ids, _, _ := read(t, lead(t, log), 10)
@@ -199,7 +199,7 @@ func TestScheduledEventsThatAreReadBesideARecording(t *testing.T) {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- term.Record(t.Context(), postroom.Progress{}) }()
+	go func() { done <- term.Record(t.Context(), eventlog.Progress{}) }()
 	waitForLock(t, pool)
 	schedule("b")
 	read(t, term, 10)
@@ -260,10 +260,10 @@ func TestAllThatIsPublishedFromHeldIsNoted(t *testing.T) {
 	term := lead(t, log)
 	_, seqs, page := read(t, term, 10)
 	term.MarkNow()
-	err := term.Record(t.Context(), postroom.Progress{
+	err := term.Record(t.Context(), eventlog.Progress{
 		Published: []int64{seqs[1], seqs[3]},
 		Held:      holdings(refusal(1), page.Events[0], page.Events[2], page.Events[4]),
-		Places:    []postroom.Place{{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 2, MessageID: "m"}},
+		Places:    []eventlog.Place{{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 2, MessageID: "m"}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -293,20 +293,20 @@ func TestAReplacedTermNotesNothing(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	write(t, pool, "a", "b")
-	at := postroom.Place{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 1, MessageID: "m"}
+	at := eventlog.Place{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 1, MessageID: "m"}
 	var due []int64
 	former, _ := replaced(t, outbox.NewLog(pool), func(term *outbox.Term) {
 		_, seqs, page := read(t, term, 10)
 		term.MarkNow()
-		err := term.Record(t.Context(), postroom.Progress{Published: seqs[1:], Held: holdings(refusal(1), page.Events[0]), Places: []postroom.Place{at}})
+		err := term.Record(t.Context(), eventlog.Progress{Published: seqs[1:], Held: holdings(refusal(1), page.Events[0]), Places: []eventlog.Place{at}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		mustExec(t, pool, "UPDATE postroom.held SET next_at = now() - interval '1 s'")
 		_, due, _ = read(t, term, 10)
 	})
-	if err := former.Record(t.Context(), postroom.Progress{Published: due}); !errors.Is(err, postroom.ErrLeaseLost) {
-		t.Fatalf("Record = %v, want %v", err, postroom.ErrLeaseLost)
+	if err := former.Record(t.Context(), eventlog.Progress{Published: due}); !errors.Is(err, eventlog.ErrLeaseLost) {
+		t.Fatalf("Record = %v, want %v", err, eventlog.ErrLeaseLost)
 	}
 	if got := column[string](t, pool, "SELECT settled::text FROM postroom.relay_mark"); !slices.Equal(got, []string{"{}"}) {
 		t.Errorf("noted %v, want nothing", got)

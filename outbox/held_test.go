@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/outbox"
 )
@@ -31,28 +31,28 @@ func writeKeyed(t *testing.T, pool *pgxpool.Pool, key string, ids ...string) {
 }
 
 // refusal is a failure that is tried again after an hour.
-func refusal(attempts int) *postroom.Failure {
-	return &postroom.Failure{Class: "js_10169", Text: "broker: no", Attempts: attempts, After: time.Hour}
+func refusal(attempts int) *eventlog.Failure {
+	return &eventlog.Failure{Class: "js_10169", Text: "broker: no", Attempts: attempts, After: time.Hour}
 }
 
-func dead() *postroom.Failure {
-	return &postroom.Failure{Class: "max_payload", Text: "too large", Attempts: 1, Dead: true}
+func dead() *eventlog.Failure {
+	return &eventlog.Failure{Class: "max_payload", Text: "too large", Attempts: 1, Dead: true}
 }
 
 // hold records that a page's events are held: the first of each key failed, the
 // others wait behind it.
-func hold(t *testing.T, term *outbox.Term, f *postroom.Failure, events ...postroom.Logged) {
+func hold(t *testing.T, term *outbox.Term, f *eventlog.Failure, events ...eventlog.Logged) {
 	t.Helper()
-	if err := term.Record(t.Context(), postroom.Progress{Held: holdings(f, events...)}); err != nil {
+	if err := term.Record(t.Context(), eventlog.Progress{Held: holdings(f, events...)}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func holdings(f *postroom.Failure, events ...postroom.Logged) []postroom.Holding {
-	var held []postroom.Holding
+func holdings(f *eventlog.Failure, events ...eventlog.Logged) []eventlog.Holding {
+	var held []eventlog.Holding
 	seen := map[string]bool{}
 	for _, ev := range events {
-		h := postroom.Holding{Seq: ev.Seq, Key: ev.Key}
+		h := eventlog.Holding{Seq: ev.Seq, Key: ev.Key}
 		if ev.Key == "" || !seen[ev.Key] {
 			h.Failure = f
 		}
@@ -114,9 +114,9 @@ func TestHeldEventsComeOutInTheOrderOfTheirKey(t *testing.T) {
 	wantIDs(t, ids) // all are on their way
 
 	// a passes, b is refused, c goes back.
-	err := term.Record(t.Context(), postroom.Progress{
+	err := term.Record(t.Context(), eventlog.Progress{
 		Published: []int64{seqs[0], seqs[3]},
-		Held:      []postroom.Holding{{Seq: seqs[1], Key: "k", Failure: refusal(1)}},
+		Held:      []eventlog.Holding{{Seq: seqs[1], Key: "k", Failure: refusal(1)}},
 		Returned:  []int64{seqs[2]},
 	})
 	if err != nil {
@@ -227,8 +227,8 @@ func TestALateEventTakesItsPlaceInHeld(t *testing.T) {
 	wantIDs(t, ids, "late", "b", "c")
 
 	// While it is on its way, b is refused once more: no two of a key are due.
-	err = term.Record(t.Context(), postroom.Progress{
-		Held:     []postroom.Holding{{Seq: seqs[1], Key: "k", Failure: refusal(2)}},
+	err = term.Record(t.Context(), eventlog.Progress{
+		Held:     []eventlog.Holding{{Seq: seqs[1], Key: "k", Failure: refusal(2)}},
 		Returned: seqs[2:],
 	})
 	if err != nil {
@@ -280,10 +280,10 @@ func TestHoldingSurvivesAFailedRecording(t *testing.T) {
 	_, _, page := read(t, term, 10)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := term.Record(ended, postroom.Progress{Held: holdings(dead(), page.Events...)}); err == nil {
+	if err := term.Record(ended, eventlog.Progress{Held: holdings(dead(), page.Events...)}); err == nil {
 		t.Fatal("Record with a context that has ended succeeded")
 	}
-	if err := term.Release(t.Context(), postroom.Progress{}); err != nil {
+	if err := term.Release(t.Context(), eventlog.Progress{}); err != nil {
 		t.Fatal(err)
 	}
 	wantHeld(t, pool, "a dead 1")
@@ -303,12 +303,12 @@ func TestHoldingIsFenced(t *testing.T) {
 	_, seqs, _ := read(t, term, 10)
 	before := heldStates(t, pool)
 	lead(t, log)
-	for name, p := range map[string]postroom.Progress{
+	for name, p := range map[string]eventlog.Progress{
 		"published": {Published: seqs},
-		"refused":   {Held: []postroom.Holding{{Seq: seqs[0], Key: "k", Failure: dead()}}},
+		"refused":   {Held: []eventlog.Holding{{Seq: seqs[0], Key: "k", Failure: dead()}}},
 		"new":       {Held: holdings(dead(), page.Events[2])},
 	} {
-		if err := term.Record(t.Context(), p); !errors.Is(err, postroom.ErrLeaseLost) {
+		if err := term.Record(t.Context(), p); !errors.Is(err, eventlog.ErrLeaseLost) {
 			t.Errorf("%s: Record = %v, want ErrLeaseLost", name, err)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/outbox"
 )
 
@@ -24,7 +24,7 @@ func newJournal() *journal {
 	return &journal{times: map[string]int{}, seqs: map[int64]map[string]bool{}}
 }
 
-func (j *journal) add(t *testing.T, events []postroom.Logged) (seqs []int64) {
+func (j *journal) add(t *testing.T, events []eventlog.Logged) (seqs []int64) {
 	t.Helper()
 	for _, ev := range events {
 		var c change

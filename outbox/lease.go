@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 const (
@@ -26,7 +26,7 @@ var errRestored = errors.New("the log was restored from a dump just now")
 // take takes the lease for owner, and sets when it did. Whatever can be done before is
 // done before, because from then on the lease runs: it checks the sequence, and prepares
 // what renews the lease.
-func (l *Log) take(ctx context.Context, t *Term, owner string) (row leadRow, err error) {
+func (l *Log) take(ctx context.Context, t *logTerm, owner string) (row leadRow, err error) {
 	var restored bool
 	err = within(ctx, func(ctx context.Context) (err error) {
 		if restored, err = l.checkSequence(ctx, t.writer); err != nil {
@@ -56,11 +56,11 @@ func (l *Log) take(ctx context.Context, t *Term, owner string) (row leadRow, err
 }
 
 // takeLease runs lead.sql. The lease is counted from before the statement was sent.
-func takeLease(ctx context.Context, db querier, t *Term, owner string) (leadRow, error) {
+func takeLease(ctx context.Context, db querier, t *logTerm, owner string) (leadRow, error) {
 	t.taken = time.Now()
 	row, err := oneRow[leadRow](ctx, db, t.sql.lead, unplanned, owner, t.lease)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return row, postroom.ErrLeaseHeld
+		return row, eventlog.ErrLeaseHeld
 	}
 	if err != nil {
 		return row, fmt.Errorf("take lease: %w", err)
@@ -71,7 +71,7 @@ func takeLease(ctx context.Context, db querier, t *Term, owner string) (leadRow,
 // adopt takes the lease of a restored log, and adopts the log in the same transaction:
 // that may take longer than the lease, and nobody else should begin it meanwhile. The
 // lease is renewed at the end, and counted from there.
-func (l *Log) adopt(ctx context.Context, t *Term, owner string) (row leadRow, err error) {
+func (l *Log) adopt(ctx context.Context, t *logTerm, owner string) (row leadRow, err error) {
 	ctx, cancel := context.WithTimeout(ctx, adoptTimeout)
 	defer cancel()
 	err = pgx.BeginFunc(ctx, t.writer, func(tx pgx.Tx) error {
@@ -96,12 +96,12 @@ func (l *Log) adopt(ctx context.Context, t *Term, owner string) (row leadRow, er
 // process's clock: a moment before the statement that took it was sent. So it lasts
 // until that moment and its length later at the least, whatever the statement took. It
 // also returns how long a statement to the database and back took just before.
-func (t *Term) Taken() (at time.Time, roundTrip time.Duration) { return t.taken, t.roundTrip }
+func (t *logTerm) Taken() (at time.Time, roundTrip time.Duration) { return t.taken, t.roundTrip }
 
 // Renew keeps the lease for the given time from now on, and so does each
-// [Term.Record] after it. It returns [postroom.ErrLeaseLost] where another term has
+// [eventlog.Term.Record] after it. It returns [eventlog.ErrLeaseLost] where another term has
 // begun. It may run beside Read, not beside Record, Prune or Release.
-func (t *Term) Renew(ctx context.Context, lease time.Duration) error {
+func (t *logTerm) Renew(ctx context.Context, lease time.Duration) error {
 	t.lease = lease
 	return t.update(ctx, t.sql.renew, t.epoch, lease)
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/outbox"
 )
@@ -24,7 +24,7 @@ func TestTheLeaseIsCountedFromBeforeItIsTaken(t *testing.T) {
 	}
 	led := make(chan *outbox.Term, 1)
 	go func() {
-		term, err := log.Lead(t.Context(), "test", time.Minute)
+		term, err := outbox.Lead(t.Context(), log, "test", time.Minute)
 		if err != nil {
 			t.Error(err)
 		}
@@ -51,7 +51,7 @@ func TestTheLeaseIsCountedFromBeforeItIsTaken(t *testing.T) {
 	if roundTrip <= 0 || roundTrip > time.Second {
 		t.Errorf("a round trip takes %s", roundTrip)
 	}
-	if err := term.Release(t.Context(), postroom.Progress{}); err != nil {
+	if err := term.Release(t.Context(), eventlog.Progress{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -60,7 +60,7 @@ func TestTheLeaseIsCountedFromBeforeItIsTaken(t *testing.T) {
 func TestRenewChangesTheLease(t *testing.T) {
 	pool := devtest.Pool(t)
 	log := outbox.NewLog(pool)
-	term, err := log.Lead(t.Context(), "test", time.Minute)
+	term, err := outbox.Lead(t.Context(), log, "test", time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,17 +81,17 @@ func TestRenewChangesTheLease(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), "UPDATE postroom.relay SET expires_at = now() + interval '1 second'"); err != nil {
 		t.Fatal(err)
 	}
-	if err := term.Record(t.Context(), postroom.Progress{}); err != nil {
+	if err := term.Record(t.Context(), eventlog.Progress{}); err != nil {
 		t.Fatal(err)
 	}
 	lasts("recorded")
 	if _, err := pool.Exec(t.Context(), "UPDATE postroom.relay SET epoch = epoch + 1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := term.Renew(t.Context(), time.Hour); !errors.Is(err, postroom.ErrLeaseLost) {
+	if err := term.Renew(t.Context(), time.Hour); !errors.Is(err, eventlog.ErrLeaseLost) {
 		t.Errorf("Renew after another term began = %v, want ErrLeaseLost", err)
 	}
-	if err := term.Release(t.Context(), postroom.Progress{}); !errors.Is(err, postroom.ErrLeaseLost) {
+	if err := term.Release(t.Context(), eventlog.Progress{}); !errors.Is(err, eventlog.ErrLeaseLost) {
 		t.Errorf("Release after another term began = %v, want ErrLeaseLost", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/schema"
 )
@@ -33,8 +34,10 @@ var (
 	ErrPooled = errors.New("the relay's connection is pooled; connect it to PostgreSQL directly, or through a session pooler")
 )
 
+var _ eventlog.Source = (*Log)(nil)
+
 // Log reads committed events for the relay. It is safe for concurrent use and
-// holds no connection; a [Term] does.
+// holds no connection; a [eventlog.Term] does.
 type Log struct {
 	pool   *pgxpool.Pool
 	schema string
@@ -86,14 +89,14 @@ func (l *Log) Check(ctx context.Context) error {
 }
 
 // Lead takes the lease of the log for owner, for the given time, and returns
-// the term in which owner leads. It returns [postroom.ErrLeaseHeld] where
+// the term in which owner leads. It returns [eventlog.ErrLeaseHeld] where
 // another owner holds the lease. An owner that takes its own lease again begins
 // a new term, and its former one is over.
 //
-// It connects and makes its checks first, and takes the lease last: see [Term.Taken].
-// The caller renews it, with [Term.Renew] or [Term.Record], and ends the term with
-// [Term.Release].
-func (l *Log) Lead(ctx context.Context, owner string, lease time.Duration) (*Term, error) {
+// It connects and makes its checks first, and takes the lease last: see [eventlog.Term.Taken].
+// The caller renews it, with [eventlog.Term.Renew] or [eventlog.Term.Record], and ends the term with
+// [eventlog.Term.Release].
+func (l *Log) Lead(ctx context.Context, owner string, lease time.Duration) (eventlog.Term, error) {
 	if l.err != nil {
 		return nil, fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
 	}
@@ -104,20 +107,20 @@ func (l *Log) Lead(ctx context.Context, owner string, lease time.Duration) (*Ter
 	return term, nil
 }
 
-func (l *Log) lead(ctx context.Context, owner string, lease time.Duration) (*Term, error) {
+func (l *Log) lead(ctx context.Context, owner string, lease time.Duration) (*logTerm, error) {
 	var free bool // asked through the pool: a standby need not connect for it
 	err := within(ctx, func(ctx context.Context) error { return l.pool.QueryRow(ctx, l.sql.free, owner).Scan(&free) })
 	if err != nil {
 		return nil, fmt.Errorf("look at lease: %w", err)
 	}
 	if !free {
-		return nil, postroom.ErrLeaseHeld
+		return nil, eventlog.ErrLeaseHeld
 	}
 	both, err := l.connectBoth(ctx)
 	if err != nil {
 		return nil, err
 	}
-	term := &Term{
+	term := &logTerm{
 		sql: l.sql, advise: l.advise, pool: l.pool, writer: both.writer, reader: both.reader, lease: lease, roundTrip: both.roundTrip,
 		stride: &l.stride, searchAbove: searchAbove, searchAfter: searchAfter, searchTime: searchTime,
 	}

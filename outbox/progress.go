@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 // maxPending is the most acknowledged-ahead gaps that a recording spells out.
@@ -57,7 +57,7 @@ func resume(s state) *progress {
 // readLate notes rows up to high that a pass found. Those above passed take their place
 // in the page: noted apart, their acknowledgement could not be recorded before those of
 // all that is below them.
-func (p *progress) readLate(events []postroom.Logged) {
+func (p *progress) readLate(events []eventlog.Logged) {
 	inOrder := len(p.page)
 	for _, ev := range events {
 		if ev.Seq > p.passed {
@@ -72,7 +72,7 @@ func (p *progress) readLate(events []postroom.Logged) {
 }
 
 // readPage notes the page above high that a pass found, ascending.
-func (p *progress) readPage(events []postroom.Logged) {
+func (p *progress) readPage(events []eventlog.Logged) {
 	for _, ev := range events {
 		p.page = append(p.page, entry{seq: ev.Seq})
 		p.high = ev.Seq

@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 // model is a database as a pass sees it: rows that become visible at some
@@ -56,13 +56,13 @@ func (m *model) end(t *rapid.T) {
 func (m *model) pass(*rapid.T) {
 	const limit = 3
 	since, _ := strconv.Atoi(m.snap)
-	var late, page []postroom.Logged
+	var late, page []eventlog.Logged
 	for _, seq := range slices.Sorted(maps.Keys(m.visibleAt)) {
 		switch {
 		case seq <= m.high && seq > m.floor && m.visibleAt[seq] > since:
-			late = append(late, postroom.Logged{Seq: seq})
+			late = append(late, eventlog.Logged{Seq: seq})
 		case seq > m.high && len(page) < limit:
-			page = append(page, postroom.Logged{Seq: seq})
+			page = append(page, eventlog.Logged{Seq: seq})
 		}
 	}
 	m.snap = strconv.Itoa(m.now)
@@ -73,7 +73,7 @@ func (m *model) pass(*rapid.T) {
 		late, page = nil, nil
 		for _, r := range head {
 			for seq := r.lo; seq <= r.hi; seq++ {
-				late = append(late, postroom.Logged{Seq: seq})
+				late = append(late, eventlog.Logged{Seq: seq})
 			}
 		}
 	}
@@ -161,9 +161,9 @@ func TestProgressMeansWhatItRecords(t *testing.T) {
 
 func TestProgressKeepsPendingShort(t *testing.T) {
 	p := resume(state{snap: "0"})
-	var page []postroom.Logged
+	var page []eventlog.Logged
 	for seq := int64(1); seq <= 10_000; seq++ {
-		page = append(page, postroom.Logged{Seq: seq})
+		page = append(page, eventlog.Logged{Seq: seq})
 	}
 	p.readPage(page)
 	for seq := int64(2); seq <= 10_000; seq += 2 {
@@ -249,7 +249,7 @@ func set(seqs []int64) map[int64]bool {
 	return m
 }
 
-func seqsOf(events []postroom.Logged) []int64 {
+func seqsOf(events []eventlog.Logged) []int64 {
 	seqs := make([]int64, len(events))
 	for i, ev := range events {
 		seqs[i] = ev.Seq
@@ -262,9 +262,9 @@ func seqsOf(events []postroom.Logged) []int64 {
 func TestALateEventIsRecordedAheadOfItsElders(t *testing.T) {
 	t.Parallel()
 	p := resume(state{high: 1})
-	read := func(seqs ...int64) (events []postroom.Logged) {
+	read := func(seqs ...int64) (events []eventlog.Logged) {
 		for _, seq := range seqs {
-			events = append(events, postroom.Logged{Seq: seq})
+			events = append(events, eventlog.Logged{Seq: seq})
 		}
 		return events
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 // pruneAgain is how often pruning starts over at the beginning of the log. A
@@ -36,15 +36,15 @@ type pruneRow struct {
 // not call published. An event that became visible late, when newer ones had
 // been deleted already, is deleted up to an hour later than they.
 //
-// It returns [postroom.ErrLeaseLost] where another term has begun: then nothing
+// It returns [eventlog.ErrLeaseLost] where another term has begun: then nothing
 // was deleted. It may run beside Read, not beside Record or Release.
-func (t *Term) Prune(ctx context.Context, keep time.Duration) (removed int64, more bool, err error) {
+func (t *logTerm) Prune(ctx context.Context, keep time.Duration) (removed int64, more bool, err error) {
 	if time.Since(t.pruned.since) >= pruneAgain {
 		t.pruned = pruned{since: time.Now()}
 	}
 	row, err := oneRow[pruneRow](ctx, t.writer, t.sql.prune, t.epoch, t.pruned.next, keep)
 	if errors.Is(err, pgx.ErrNoRows) {
-		err = postroom.ErrLeaseLost
+		err = eventlog.ErrLeaseLost
 	}
 	if err != nil {
 		return 0, false, fmt.Errorf("outbox: prune: %w", t.advise(err))

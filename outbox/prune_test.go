@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/outbox"
 )
@@ -236,7 +236,7 @@ func TestPruneInAFormerTerm(t *testing.T) {
 	_, seqs, _ := read(t, former, 10)
 	record(t, former, seqs...)
 	term := lead(t, log)
-	if removed, more, err := former.Prune(t.Context(), 0); removed != 0 || more || !errors.Is(err, postroom.ErrLeaseLost) {
+	if removed, more, err := former.Prune(t.Context(), 0); removed != 0 || more || !errors.Is(err, eventlog.ErrLeaseLost) {
 		t.Errorf("Prune in a former term = %d, %t, %v, want ErrLeaseLost", removed, more, err)
 	}
 	wantLog(t, pool, "a", "b")
@@ -254,7 +254,7 @@ func TestPruneHeedsAStateThatIsBeingWritten(t *testing.T) {
 		left         []string
 	}{
 		{"what is owed again stays", "UPDATE postroom.relay SET pending = '{[2,2]}'", nil, []string{"b", "c"}},
-		{"another term begins", "UPDATE postroom.relay SET epoch = epoch + 1", postroom.ErrLeaseLost, []string{"a", "b", "c"}},
+		{"another term begins", "UPDATE postroom.relay SET epoch = epoch + 1", eventlog.ErrLeaseLost, []string{"a", "b", "c"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 const (
@@ -30,20 +31,20 @@ type streamPlace struct {
 }
 
 // placesOf reads the column streams.
-func placesOf(text []byte) (map[string]postroom.Place, error) {
+func placesOf(text []byte) (map[string]eventlog.Place, error) {
 	var stored map[string]streamPlace
 	if err := json.Unmarshal(text, &stored); err != nil {
 		return nil, fmt.Errorf("read streams: %w", err)
 	}
-	places := make(map[string]postroom.Place, len(stored))
+	places := make(map[string]eventlog.Place, len(stored))
 	for name, at := range stored {
-		places[name] = postroom.Place{Stream: name, Created: at.Created, Seq: at.Seq, MessageID: at.MessageID}
+		places[name] = eventlog.Place{Stream: name, Created: at.Created, Seq: at.Seq, MessageID: at.MessageID}
 	}
 	return places, nil
 }
 
 // streamsOf writes the column streams.
-func streamsOf(places map[string]postroom.Place) string {
+func streamsOf(places map[string]eventlog.Place) string {
 	stored := make(map[string]streamPlace, len(places))
 	for name, at := range places {
 		stored[name] = streamPlace{Created: at.Created, Seq: at.Seq, MessageID: at.MessageID}
@@ -53,7 +54,7 @@ func streamsOf(places map[string]postroom.Place) string {
 }
 
 // Places returns where streams ended when a relay last recorded that.
-func (l *Log) Places(ctx context.Context) ([]postroom.Place, error) {
+func (l *Log) Places(ctx context.Context) ([]eventlog.Place, error) {
 	if l.err != nil {
 		return nil, fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
 	}
@@ -83,13 +84,13 @@ func (l *Log) Sources(ctx context.Context) ([]string, error) {
 
 // Marks returns the marks of a stream that a relay made in the last hour, the newest
 // first.
-func (l *Log) Marks(ctx context.Context, stream string) ([]postroom.Mark, error) {
+func (l *Log) Marks(ctx context.Context, stream string) ([]eventlog.Mark, error) {
 	if l.err != nil {
 		return nil, fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
 	}
 	rows, _ := l.pool.Query(ctx, l.sql.marks, stream) // CollectRows reports the error
-	marks, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (postroom.Mark, error) {
-		var mark postroom.Mark
+	marks, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (eventlog.Mark, error) {
+		var mark eventlog.Mark
 		var text []byte
 		if err := row.Scan(&mark.ID, &text); err != nil {
 			return mark, err
@@ -128,7 +129,7 @@ type publishedReader struct {
 // still has, from about the given time on where that is not zero. Those that may be on
 // their way come with them. next returns the next of them, none at the end. It holds no
 // transaction open and no connection.
-func (l *Log) Published(ctx context.Context, after postroom.Mark, since time.Time) (next func(ctx context.Context) ([]postroom.Entry, error), err error) {
+func (l *Log) Published(ctx context.Context, after eventlog.Mark, since time.Time) (next func(ctx context.Context) ([]eventlog.Entry, error), err error) {
 	if l.err != nil {
 		return nil, fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
 	}
@@ -159,7 +160,7 @@ func (l *Log) Published(ctx context.Context, after postroom.Mark, since time.Tim
 }
 
 // next returns the next page that has anything in it.
-func (r *publishedReader) next(ctx context.Context) ([]postroom.Entry, error) {
+func (r *publishedReader) next(ctx context.Context) ([]eventlog.Entry, error) {
 	for {
 		from, to := r.from, r.state.High+onTheirWay
 		if len(r.others) > 0 {
@@ -187,11 +188,11 @@ func (r *publishedReader) next(ctx context.Context) ([]postroom.Entry, error) {
 
 // page reads the rows behind a seq up to another, and returns those that are published
 // or on their way, and the seq of the last row, 0 where there is none.
-func (r *publishedReader) page(ctx context.Context, from, to int64) (page []postroom.Entry, last int64, err error) {
+func (r *publishedReader) page(ctx context.Context, from, to int64) (page []eventlog.Entry, last int64, err error) {
 	rows, _ := r.log.pool.Query(ctx, r.log.sql.published, from, to, r.state.Snap, r.state.Floor, r.state.Pending, publishedPage, r.state.High) // rows.Err reports the error
 	defer rows.Close()
 	for rows.Next() {
-		var e postroom.Entry
+		var e eventlog.Entry
 		var relevant bool
 		var key *string
 		if err := rows.Scan(&e.Seq, &e.Source, &e.ID, &e.Subject, &key, &e.LoggedAt, &e.Published, &relevant); err != nil {

@@ -12,14 +12,14 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/outbox"
 )
 
 // entries returns the ids of what is published and was not at the mark, in their order,
 // and those of what may be on its way.
-func entries(t *testing.T, log *outbox.Log, after postroom.Mark, since time.Time) (ids []string, others map[string]bool) {
+func entries(t *testing.T, log *outbox.Log, after eventlog.Mark, since time.Time) (ids []string, others map[string]bool) {
 	t.Helper()
 	others = map[string]bool{}
 	next, err := log.Published(t.Context(), after, since)
@@ -57,7 +57,7 @@ type chronicle struct {
 
 	written int
 	open    []pgx.Tx
-	window  []postroom.Logged // read and not acknowledged
+	window  []eventlog.Logged // read and not acknowledged
 
 	acked     uint64              // the last sequence of the stream
 	published map[string]uint64   // by id, its sequence
@@ -104,8 +104,8 @@ func (c *chronicle) id() string {
 
 // ack records that some of the window is published, with a mark or without.
 func (c *chronicle) ack(mark bool) {
-	var p postroom.Progress
-	c.window = slices.DeleteFunc(c.window, func(ev postroom.Logged) bool {
+	var p eventlog.Progress
+	c.window = slices.DeleteFunc(c.window, func(ev eventlog.Logged) bool {
 		if c.rng.IntN(3) == 0 {
 			return false
 		}
@@ -117,7 +117,7 @@ func (c *chronicle) ack(mark bool) {
 	if len(p.Published) == 0 {
 		return
 	}
-	p.Places = []postroom.Place{{Stream: "SHOP", Created: time.Unix(7, 5), Seq: c.acked, MessageID: "m"}}
+	p.Places = []eventlog.Place{{Stream: "SHOP", Created: time.Unix(7, 5), Seq: c.acked, MessageID: "m"}}
 	if mark {
 		c.term.MarkNow()
 	}
@@ -158,7 +158,7 @@ func TestPublishedSinceAMark(t *testing.T) {
 		_, _, page := read(t, c.term, 1000)
 		c.window = append(c.window, page.Events...)
 	}
-	c.window = []postroom.Logged{slices.MaxFunc(c.window, func(a, b postroom.Logged) int { return cmp.Compare(a.Seq, b.Seq) })}
+	c.window = []eventlog.Logged{slices.MaxFunc(c.window, func(a, b eventlog.Logged) int { return cmp.Compare(a.Seq, b.Seq) })}
 	for len(c.window) > 0 {
 		c.ack(false)
 	}
@@ -174,7 +174,7 @@ func TestPublishedSinceAMark(t *testing.T) {
 	if len(marks) < 20 {
 		t.Fatalf("inconclusive: %d marks", len(marks))
 	}
-	marks = append(marks, postroom.Mark{}) // nothing was published at the beginning
+	marks = append(marks, eventlog.Mark{}) // nothing was published at the beginning
 	for i, mark := range marks {
 		if i > 0 && i < len(marks)-1 && mark.Place.Seq > marks[i-1].Place.Seq {
 			t.Errorf("mark at %d comes after that at %d, want the newest first", mark.Place.Seq, marks[i-1].Place.Seq)
@@ -219,11 +219,11 @@ func TestPlacesAreRecorded(t *testing.T) {
 	}
 	_, seqs, _ := read(t, term, 10)
 	created := time.Date(2026, 2, 3, 4, 5, 6, 123456789, time.UTC)
-	want := []postroom.Place{{Stream: "SHOP", Created: created, Seq: 7, MessageID: "/shop#a"}}
-	if err := term.Record(t.Context(), postroom.Progress{Published: seqs[:1], Places: want}); err != nil {
+	want := []eventlog.Place{{Stream: "SHOP", Created: created, Seq: 7, MessageID: "/shop#a"}}
+	if err := term.Record(t.Context(), eventlog.Progress{Published: seqs[:1], Places: want}); err != nil {
 		t.Fatal(err)
 	}
-	if err := term.Release(t.Context(), postroom.Progress{}); err != nil {
+	if err := term.Release(t.Context(), eventlog.Progress{}); err != nil {
 		t.Fatal(err)
 	}
 	term = lead(t, log)
@@ -231,7 +231,7 @@ func TestPlacesAreRecorded(t *testing.T) {
 		t.Errorf("places %+v, want %+v", got, want)
 	}
 	// What the broker has lost is owed again, in its order and before what is new.
-	owed := postroom.Progress{Owed: seqs[:1], Places: []postroom.Place{{Stream: "SHOP", Created: created, Seq: 3}}}
+	owed := eventlog.Progress{Owed: seqs[:1], Places: []eventlog.Place{{Stream: "SHOP", Created: created, Seq: 3}}}
 	if err := term.Record(t.Context(), owed); err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +274,7 @@ func TestPublishedSinceATime(t *testing.T) {
 			}
 		}
 		since := time.Date(2026, 1, 1, hours, 0, 0, 0, time.UTC)
-		if got, _ := entries(t, log, postroom.Mark{}, since); !slices.Equal(got, want) {
+		if got, _ := entries(t, log, eventlog.Mark{}, since); !slices.Equal(got, want) {
 			t.Errorf("since %d h: %v, want %v", hours, got, want)
 		}
 	}

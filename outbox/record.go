@@ -10,15 +10,15 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/cause"
 )
 
 // Record notes what became of events, stores it with the epoch of this term, and
-// renews the lease. It returns [postroom.ErrLeaseLost] where another term has
+// renews the lease. It returns [eventlog.ErrLeaseLost] where another term has
 // begun: then nothing was stored. After any other error it is unknown whether it
 // was.
-func (t *Term) Record(ctx context.Context, p postroom.Progress) error {
+func (t *logTerm) Record(ctx context.Context, p eventlog.Progress) error {
 	t.mu.Lock()
 	t.unheld = append(t.unheld, p.Held...)
 	for _, at := range p.Places {
@@ -58,7 +58,7 @@ func (t *Term) Record(ctx context.Context, p postroom.Progress) error {
 }
 
 // store writes the state, unless it is quiet, and the changes to held.
-func (t *Term) store(ctx context.Context, next state, held changes, quiet bool) error {
+func (t *logTerm) store(ctx context.Context, next state, held changes, quiet bool) error {
 	switch {
 	case !held.empty():
 		err := t.storeHeld(ctx, next, held)
@@ -82,13 +82,13 @@ func (t *Term) store(ctx context.Context, next state, held changes, quiet bool) 
 }
 
 // recordParameters returns the parameters of record.sql.
-func (t *Term) recordParameters(next state) []any {
+func (t *logTerm) recordParameters(next state) []any {
 	return []any{t.epoch, next.high, next.floor, next.snap, next.pending.String(), t.lease, streamsOf(t.places)}
 }
 
 // storeHeld writes the state and the other changes in one transaction and one round
 // trip.
-func (t *Term) storeHeld(ctx context.Context, next state, held changes) error {
+func (t *logTerm) storeHeld(ctx context.Context, next state, held changes) error {
 	var batch pgx.Batch // without a BEGIN it is one transaction
 	batch.Queue(t.sql.record, t.recordParameters(next)...)
 	if len(held.schedule) > 0 {
@@ -122,7 +122,7 @@ func (t *Term) storeHeld(ctx context.Context, next state, held changes) error {
 	results := t.writer.SendBatch(ctx, &batch)
 	tag, err := results.Exec()
 	if err == nil && tag.RowsAffected() == 0 {
-		err = postroom.ErrLeaseLost
+		err = eventlog.ErrLeaseLost
 	}
 	if err := errors.Join(err, results.Close()); err != nil {
 		return fmt.Errorf("outbox: record: %w", t.advise(err))
@@ -157,7 +157,7 @@ func (c *changes) empty() bool {
 
 // sort finds out what is to be changed in held. What is to be put there is kept
 // until it is: Release may have to try again.
-func (t *Term) sort(published []int64) changes {
+func (t *logTerm) sort(published []int64) changes {
 	c := changes{schedule: slices.Clone(t.later), advances: t.repeats.advances(t.epoch)}
 	for _, seq := range published {
 		if key, ok := t.due[seq]; ok {
@@ -211,12 +211,12 @@ type holdings struct {
 	waking []string // no column: the key of each whose first held event it may be
 }
 
-func (hs *holdings) add(h postroom.Holding, waking string) {
+func (hs *holdings) add(h eventlog.Holding, waking string) {
 	hs.seqs, hs.waking = append(hs.seqs, h.Seq), append(hs.waking, waking)
 	hs.keys = append(hs.keys, optional(h.Key))
 	f := h.Failure
 	if f == nil {
-		f = &postroom.Failure{}
+		f = &eventlog.Failure{}
 	}
 	hs.classes = append(hs.classes, optional(f.Class))
 	hs.text = append(hs.text, optional(printable(f.Text)))
@@ -253,7 +253,7 @@ func printable(s string) string {
 // HeldKeys returns the keys that have events in held, in no order. Later events
 // of them have to be held too. It may run beside Record or Release, not beside
 // Read.
-func (t *Term) HeldKeys(ctx context.Context) ([]string, error) {
+func (t *logTerm) HeldKeys(ctx context.Context) ([]string, error) {
 	rows, _ := t.reader.Query(ctx, t.sql.keys) // CollectRows reports the error
 	keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {

@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 // rewinding is what a term knows of a rewind. Its events are not those of progress:
 // they are published already, and on their way once more.
 type rewinding struct {
-	postroom.Rewinding
+	eventlog.Rewinding
 
 	hi     int64
 	passed int64              // read up to here
@@ -71,7 +71,7 @@ func (r *rewinding) owed() spans {
 
 // settle notes what became of events of rewinds. What is held is so by the same
 // recording.
-func (rs repeats) settle(repeated []postroom.Repeated, held []postroom.Holding) {
+func (rs repeats) settle(repeated []eventlog.Repeated, held []eventlog.Holding) {
 	for _, e := range repeated {
 		if r := rs.find(e.Rewind); r != nil && r.leave(e.Seq) && !e.Dropped {
 			r.Published++
@@ -134,9 +134,9 @@ type rewoundNote struct {
 // there: Moved says whether to look again. With a limit of 0 it only says how rewinds
 // stand.
 //
-// Every event is returned once in a term, beside those of [Term.Read]. It does not run
+// Every event is returned once in a term, beside those of [eventlog.Term.Read]. It does not run
 // beside Read or HeldKeys.
-func (t *Term) Rewound(ctx context.Context, limit int) (postroom.Rewound, error) {
+func (t *logTerm) Rewound(ctx context.Context, limit int) (eventlog.Rewound, error) {
 	t.mu.Lock()
 	var known, place int64
 	var first *string
@@ -158,27 +158,27 @@ func (t *Term) Rewound(ctx context.Context, limit int) (postroom.Rewound, error)
 		err = json.Unmarshal([]byte(found.snap), &note)
 	}
 	if err != nil {
-		return postroom.Rewound{}, fmt.Errorf("outbox: read rewind: %w", t.advise(err))
+		return eventlog.Rewound{}, fmt.Errorf("outbox: read rewind: %w", t.advise(err))
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	page, err := t.repeats.take(&note, found.page)
 	if err != nil {
-		return postroom.Rewound{}, fmt.Errorf("outbox: read rewind: %w", t.advise(err))
+		return eventlog.Rewound{}, fmt.Errorf("outbox: read rewind: %w", t.advise(err))
 	}
 	page.Ended = t.repeats.end(known, note.Before)
 	return page, nil
 }
 
 // take notes what was found, and returns it.
-func (rs *repeats) take(note *rewoundNote, events []postroom.Logged) (page postroom.Rewound, err error) {
+func (rs *repeats) take(note *rewoundNote, events []eventlog.Logged) (page eventlog.Rewound, err error) {
 	row, r := note.Rewind, rs.last()
 	switch {
 	case row == nil, r != nil && r.ID == row.ID && r.over: // it was recorded meanwhile that it is done
 		return page, nil
 	case r == nil || r.ID != row.ID:
 		r = &rewinding{
-			Rewinding: postroom.Rewinding{
+			Rewinding: eventlog.Rewinding{
 				ID: row.ID, Rate: row.Rate, Events: row.Events,
 				Published: row.Published, Skipped: row.Skipped, Held: row.Held,
 			},
@@ -210,7 +210,7 @@ func (rs *repeats) take(note *rewoundNote, events []postroom.Logged) (page postr
 
 // end returns the rewinds that ended and were not told of, and forgets those of which
 // nothing is left. The one that is known was in the state before.
-func (rs *repeats) end(known int64, before string) (ended []postroom.Rewinding) {
+func (rs *repeats) end(known int64, before string) (ended []eventlog.Rewinding) {
 	if r := rs.find(known); r != nil && before != "running" {
 		r.over, r.Cancelled = true, before != "done"
 		r.first = nil

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/outbox"
 )
@@ -43,7 +43,7 @@ func rewind(t *testing.T, log *outbox.Log, o outbox.RewindOrder) outbox.Rewind {
 }
 
 // again looks once at the rewinds of a term.
-func again(t *testing.T, term *outbox.Term, limit int) (ids []string, page postroom.Rewound) {
+func again(t *testing.T, term *outbox.Term, limit int) (ids []string, page eventlog.Rewound) {
 	t.Helper()
 	page, err := term.Rewound(t.Context(), limit)
 	if err != nil {
@@ -59,11 +59,11 @@ func again(t *testing.T, term *outbox.Term, limit int) (ids []string, page postr
 }
 
 // republish records that events of a rewind are published.
-func republish(t *testing.T, term *outbox.Term, events ...postroom.Logged) {
+func republish(t *testing.T, term *outbox.Term, events ...eventlog.Logged) {
 	t.Helper()
-	var p postroom.Progress
+	var p eventlog.Progress
 	for _, ev := range events {
-		p.Repeated = append(p.Repeated, postroom.Repeated{Rewind: ev.Rewind, Seq: ev.Seq})
+		p.Repeated = append(p.Repeated, eventlog.Repeated{Rewind: ev.Rewind, Seq: ev.Seq})
 	}
 	if err := term.Record(t.Context(), p); err != nil {
 		t.Fatal(err)
@@ -146,9 +146,9 @@ func TestARewoundSeqIsNotALiveOne(t *testing.T) {
 	_, page := again(t, term, 10)
 	write(t, pool, "c")
 	_, seqs, _ := read(t, term, 10)
-	p := postroom.Progress{ // no such events: nothing may come of it for the live path
-		Repeated: []postroom.Repeated{{Rewind: page.ID, Seq: seqs[0]}},
-		Held:     []postroom.Holding{{Seq: seqs[0], Rewind: page.ID, Failure: dead()}},
+	p := eventlog.Progress{ // no such events: nothing may come of it for the live path
+		Repeated: []eventlog.Repeated{{Rewind: page.ID, Seq: seqs[0]}},
+		Held:     []eventlog.Holding{{Seq: seqs[0], Rewind: page.ID, Failure: dead()}},
 	}
 	for _, ev := range page.Events {
 		p.Published = append(p.Published, ev.Seq) // as if they were live ones
@@ -205,7 +205,7 @@ func TestARewindSkipsWhatIsNotPublished(t *testing.T) {
 	log := outbox.NewLog(pool)
 	term := lead(t, log)
 	_, _, page := read(t, term, 1000)
-	err := term.Record(t.Context(), postroom.Progress{
+	err := term.Record(t.Context(), eventlog.Progress{
 		Published: []int64{page.Events[0].Seq, page.Events[3].Seq, page.Events[6].Seq},
 		Held:      holdings(dead(), page.Events[1], page.Events[2]),
 	})
@@ -264,9 +264,9 @@ func TestWhatIsRefusedOfARewindIsHeldWithItsMark(t *testing.T) {
 	record(t, term, seqs...)
 	r := rewind(t, log, outbox.RewindOrder{})
 	_, page := again(t, term, 10)
-	err := term.Record(t.Context(), postroom.Progress{
-		Repeated: []postroom.Repeated{{Rewind: r.ID, Seq: seqs[1]}},
-		Held:     []postroom.Holding{{Seq: seqs[0], Rewind: r.ID, Failure: dead()}},
+	err := term.Record(t.Context(), eventlog.Progress{
+		Repeated: []eventlog.Repeated{{Rewind: r.ID, Seq: seqs[1]}},
+		Held:     []eventlog.Holding{{Seq: seqs[0], Rewind: r.ID, Failure: dead()}},
 	})
 	if err != nil || len(page.Events) != 2 {
 		t.Fatal(err, page)
@@ -311,7 +311,7 @@ func TestARewindIsCancelled(t *testing.T) {
 	if len(next.Ended) != 1 || next.Ended[0].ID != first.ID || !next.Ended[0].Cancelled || next.ID != second.ID {
 		t.Errorf("after it was cancelled: ended %+v, reads %d", next.Ended, next.ID)
 	}
-	p := postroom.Progress{Repeated: []postroom.Repeated{
+	p := eventlog.Progress{Repeated: []eventlog.Repeated{
 		{Rewind: first.ID, Seq: page.Events[0].Seq},
 		{Rewind: first.ID, Seq: page.Events[1].Seq, Dropped: true},
 		{Rewind: second.ID, Seq: next.Events[1].Seq},
@@ -361,9 +361,9 @@ func TestAFormerLeaderSaysNothingOfARewind(t *testing.T) {
 	r := rewind(t, log, outbox.RewindOrder{})
 	_, page := again(t, former, 10)
 	lead(t, log)
-	p := postroom.Progress{}
+	p := eventlog.Progress{}
 	for _, ev := range page.Events {
-		p.Repeated = append(p.Repeated, postroom.Repeated{Rewind: r.ID, Seq: ev.Seq})
+		p.Repeated = append(p.Repeated, eventlog.Repeated{Rewind: r.ID, Seq: ev.Seq})
 	}
 	if err := former.Record(t.Context(), p); err == nil {
 		t.Error("Record = nil, want that the lease is lost")

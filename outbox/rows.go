@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 // rows are what a statement over the log found: late ones, the next page and
@@ -22,7 +23,7 @@ import (
 // are scheduled for later.
 type rows struct {
 	snap, pid       string
-	late, page, due []postroom.Logged
+	late, page, due []eventlog.Logged
 	scheduled       []int64
 }
 
@@ -58,7 +59,7 @@ const (
 
 // collect runs pass.sql, pending.sql or rewound.sql and splits the rows by part. The
 // page lies in the memory of into, as far as that goes.
-func (t *Term) collect(ctx context.Context, into []postroom.Logged, sql string, args ...any) (*rows, error) {
+func (t *logTerm) collect(ctx context.Context, into []eventlog.Logged, sql string, args ...any) (*rows, error) {
 	result, _ := t.reader.Query(ctx, sql, args...) // result.Err reports the error
 	defer result.Close()
 	found := &rows{page: into[:0]}
@@ -92,7 +93,7 @@ func (r *rows) add(d *decoder) error {
 	case partDue:
 		list = &r.due
 	}
-	*list = append(*list, postroom.Logged{})
+	*list = append(*list, eventlog.Logged{})
 	ev := &(*list)[len(*list)-1]
 	d.logged(ev)
 	switch {
@@ -141,7 +142,7 @@ var textColumns = [...]struct {
 }
 
 // logged reads the event of a row.
-func (d *decoder) logged(ev *postroom.Logged) {
+func (d *decoder) logged(ev *eventlog.Logged) {
 	ev.Seq = d.integer(colSeq)
 	e := &ev.Event
 	d.faults = d.faults[:0]
@@ -303,10 +304,10 @@ func headersOf(object []byte) (map[string]string, error) {
 	return headers, nil
 }
 
-func sortBySeq(events []postroom.Logged) {
+func sortBySeq(events []eventlog.Logged) {
 	for i := 1; i < len(events); i++ { // by index: an event is large
 		if events[i].Seq < events[i-1].Seq { // each part comes sorted, unless the plan appends in parallel
-			slices.SortFunc(events, func(a, b postroom.Logged) int { return cmp.Compare(a.Seq, b.Seq) })
+			slices.SortFunc(events, func(a, b eventlog.Logged) int { return cmp.Compare(a.Seq, b.Seq) })
 			return
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/outbox"
 )
@@ -111,10 +111,10 @@ func TestScheduledEventsSurviveAFailedRecording(t *testing.T) {
 	read(t, term, 10)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := term.Record(ended, postroom.Progress{}); err == nil {
+	if err := term.Record(ended, eventlog.Progress{}); err == nil {
 		t.Fatal("Record with a context that has ended succeeded")
 	}
-	if err := term.Release(t.Context(), postroom.Progress{}); err != nil {
+	if err := term.Release(t.Context(), eventlog.Progress{}); err != nil {
 		t.Fatal(err)
 	}
 	wantIDs(t, heldIDs(t, pool), "later")
@@ -134,7 +134,7 @@ func TestHeldEventsAreFenced(t *testing.T) {
 	ids, seqs, _ := read(t, term, 10)
 	wantIDs(t, ids, "one")
 	lead(t, log)
-	if err := term.Record(t.Context(), postroom.Progress{Published: seqs}); err == nil {
+	if err := term.Record(t.Context(), eventlog.Progress{Published: seqs}); err == nil {
 		t.Error("a former leader recorded")
 	}
 	wantIDs(t, heldIDs(t, pool), "one")

@@ -139,7 +139,7 @@ func (s *search) steps(ctx context.Context, db querier, width *stride, budget ti
 
 // catchUp searches for late rows where the last pass was long ago and much was committed
 // since. More says that the search goes on with the next call.
-func (t *Term) catchUp(ctx context.Context) (late int64, more bool, err error) {
+func (t *logTerm) catchUp(ctx context.Context) (late int64, more bool, err error) {
 	if t.search == nil {
 		if time.Since(t.passed) < t.searchAfter {
 			return 0, false, nil

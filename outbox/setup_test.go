@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/outbox"
 )
@@ -93,7 +94,7 @@ func TestATermWithoutRightsIsToldWhichToAskFor(t *testing.T) {
 	_, err := term.Read(t.Context(), 10, nil)
 	wantAdvice(t, err, "42501", "SELECT postroom.grant_relay('"+role+"')")
 	mustExec(t, pool, "REVOKE UPDATE ON postroom.relay FROM "+role)
-	wantAdvice(t, term.Record(t.Context(), postroom.Progress{}), "42501", "SELECT postroom.grant_relay('"+role+"')")
+	wantAdvice(t, term.Record(t.Context(), eventlog.Progress{}), "42501", "SELECT postroom.grant_relay('"+role+"')")
 }
 
 func TestADatabaseWithoutTables(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/outbox"
@@ -72,11 +72,11 @@ func (s *storm) strike(t *testing.T) {
 // stormTerm is a term and what it has read and not published.
 type stormTerm struct {
 	*outbox.Term
-	window []postroom.Logged
+	window []eventlog.Logged
 }
 
 // read adds a page to the window.
-func (p *stormTerm) read(ctx context.Context, limit int) (postroom.Page, error) {
+func (p *stormTerm) read(ctx context.Context, limit int) (eventlog.Page, error) {
 	page, err := p.Read(ctx, limit, nil)
 	p.window = append(p.window, page.Events...)
 	return page, err
@@ -87,7 +87,7 @@ func (p *stormTerm) read(ctx context.Context, limit int) (postroom.Page, error) 
 func (p *stormTerm) send(t *testing.T, j *journal, rng *rand.Rand) []int64 {
 	t.Helper()
 	waits := map[string]bool{}
-	var sent, rest []postroom.Logged
+	var sent, rest []eventlog.Logged
 	for _, ev := range p.window {
 		if _, ok := waits[ev.Key]; !ok {
 			waits[ev.Key] = rng.IntN(3) == 0
@@ -129,7 +129,7 @@ func (s *storm) publish(ctx context.Context, t *testing.T, rng *rand.Rand) *jour
 // without a word. The term before it may go on for a while.
 func (s *storm) oneTerm(ctx context.Context, t *testing.T, log *outbox.Log, last *stormTerm, j *journal, rng *rand.Rand) (*stormTerm, error) {
 	background := context.WithoutCancel(ctx)
-	begun, err := log.Lead(background, "test", time.Minute)
+	begun, err := outbox.Lead(background, log, "test", time.Minute)
 	if err != nil {
 		pause(ctx, 10*time.Millisecond)
 		return nil, fmt.Errorf("lead: %w", err)

@@ -13,17 +13,15 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
-// Term is the time in which one owner leads a log: it reads events, and records
-// which are published. Reader, recorder and memory share one fate. After any
-// error a Term is over, because a database that failed over hands out seqs
-// again, and what is remembered of the old ones would hide new events: release
-// it and lead anew.
+// logTerm is a term of a [Log], as [eventlog.Term] describes. Reader, recorder and
+// memory share one fate.
 //
 // Read, and Record with Release, may run beside each other; neither may run
 // twice at once.
-type Term struct {
+type logTerm struct {
 	sql      statements
 	advise   func(error) error // is that of the Log
 	pool     *pgxpool.Pool
@@ -51,17 +49,17 @@ type Term struct {
 	progress *progress
 	ahead    map[int64]struct{} // held, though above the high that the term began with
 	later    []int64            // read from the log and scheduled: to be held by the next recording
-	unheld   []postroom.Holding // likewise refused, or behind one that was
+	unheld   []eventlog.Holding // likewise refused, or behind one that was
 	due      map[int64]string   // read from held and not yet recorded, and the key that each blocks
 	spoilt   int                // events that could not be held as they are, and were not told of
 	repeats  repeats            // events that are published again
 	recorded state              // what the row says
-	places   map[string]postroom.Place
+	places   map[string]eventlog.Place
 	marked   time.Time // when the last mark was made; Record's
 }
 
 // begin starts from the row that taking the lease returned.
-func (t *Term) begin(row leadRow) error {
+func (t *logTerm) begin(row leadRow) error {
 	pending, err := parseSpans(row.Pending)
 	if err != nil {
 		return err
@@ -79,7 +77,7 @@ func (t *Term) begin(row leadRow) error {
 
 // lookAhead notes what is held above the recorded high, before the first row is read
 // there. It is not done while the lease is taken: that has to be renewed soon.
-func (t *Term) lookAhead(ctx context.Context) error {
+func (t *logTerm) lookAhead(ctx context.Context) error {
 	if t.looked {
 		return nil
 	}
@@ -99,22 +97,22 @@ func (t *Term) lookAhead(ctx context.Context) error {
 
 // Claim returns the identity of the log's instance, and the number of the term. That
 // only rises.
-func (t *Term) Claim() (instance string, epoch int64) { return t.instance, t.epoch }
+func (t *logTerm) Claim() (instance string, epoch int64) { return t.instance, t.epoch }
 
 // Places returns where streams ended when the last relay recorded that. Call it before
 // the first Record.
-func (t *Term) Places() []postroom.Place { return slices.Collect(maps.Values(t.places)) }
+func (t *logTerm) Places() []eventlog.Place { return slices.Collect(maps.Values(t.places)) }
 
-// Confirm returns nil where this term still leads, and [postroom.ErrLeaseLost] where
+// Confirm returns nil where this term still leads, and [eventlog.ErrLeaseLost] where
 // another has begun. It takes a connection of the pool, and may run beside everything
 // else.
-func (t *Term) Confirm(ctx context.Context) error {
+func (t *logTerm) Confirm(ctx context.Context) error {
 	var leads bool
 	if err := t.pool.QueryRow(ctx, t.sql.confirm, t.epoch).Scan(&leads); err != nil {
 		return fmt.Errorf("outbox: look at lease: %w", t.advise(err))
 	}
 	if !leads {
-		return fmt.Errorf("outbox: look at lease: %w", postroom.ErrLeaseLost)
+		return fmt.Errorf("outbox: look at lease: %w", eventlog.ErrLeaseLost)
 	}
 	return nil
 }
@@ -127,24 +125,24 @@ func (t *Term) Confirm(ctx context.Context) error {
 //
 // Where much was committed since the last call, it looks for late events first, for a
 // second at a time: it may return none and say that there is More.
-func (t *Term) Read(ctx context.Context, limit int, into []postroom.Logged) (postroom.Page, error) {
+func (t *logTerm) Read(ctx context.Context, limit int, into []eventlog.Logged) (eventlog.Page, error) {
 	page, err := t.read(ctx, limit, into)
 	if err != nil {
-		return postroom.Page{}, fmt.Errorf("outbox: read: %w", t.advise(err))
+		return eventlog.Page{}, fmt.Errorf("outbox: read: %w", t.advise(err))
 	}
 	return page, nil
 }
 
-func (t *Term) read(ctx context.Context, limit int, into []postroom.Logged) (page postroom.Page, err error) {
+func (t *logTerm) read(ctx context.Context, limit int, into []eventlog.Logged) (page eventlog.Page, err error) {
 	if err := t.lookAhead(ctx); err != nil {
-		return postroom.Page{}, err
+		return eventlog.Page{}, err
 	}
 	late, more, err := t.catchUp(ctx)
 	if err != nil || more {
-		return postroom.Page{More: more}, err
+		return eventlog.Page{More: more}, err
 	}
 	if page, err = t.readNext(ctx, limit, into); err != nil {
-		return postroom.Page{}, err
+		return eventlog.Page{}, err
 	}
 	page.Late += int(late)
 	t.passed = time.Now()
@@ -152,7 +150,7 @@ func (t *Term) read(ctx context.Context, limit int, into []postroom.Logged) (pag
 }
 
 // readNext reads what is owed, or makes a pass.
-func (t *Term) readNext(ctx context.Context, limit int, into []postroom.Logged) (postroom.Page, error) {
+func (t *logTerm) readNext(ctx context.Context, limit int, into []eventlog.Logged) (eventlog.Page, error) {
 	t.mu.Lock()
 	owed := len(t.progress.backlog) > 0
 	t.mu.Unlock()
@@ -163,7 +161,7 @@ func (t *Term) readNext(ctx context.Context, limit int, into []postroom.Logged) 
 	from := t.progress // high, floor and snap are written by this goroutine alone
 	found, err := t.pass(ctx, from.high, from.floor, from.snap, limit, into)
 	if err != nil {
-		return postroom.Page{}, err
+		return eventlog.Page{}, err
 	}
 	if len(found.late) > limit {
 		return t.readBacklog(ctx, limit)
@@ -173,11 +171,11 @@ func (t *Term) readNext(ctx context.Context, limit int, into []postroom.Logged) 
 	t.progress.readLate(found.late)
 	t.progress.readPage(found.page)
 	t.progress.snap = found.snap
-	return postroom.Page{Events: t.admit(found), Late: len(found.late), Scheduled: len(found.scheduled), Unstorable: t.tellSpoilt()}, nil
+	return eventlog.Page{Events: t.admit(found), Late: len(found.late), Scheduled: len(found.scheduled), Unstorable: t.tellSpoilt()}, nil
 }
 
 // tellSpoilt returns how many events could not be held as they are, once.
-func (t *Term) tellSpoilt() int {
+func (t *logTerm) tellSpoilt() int {
 	n := t.spoilt
 	t.spoilt = 0
 	return n
@@ -186,11 +184,11 @@ func (t *Term) tellSpoilt() int {
 // admit returns the events that are to be published now: late and new ones of
 // the log, then held ones that are due. What the log has scheduled for later
 // stays owed until the next recording holds it.
-func (t *Term) admit(found *rows) []postroom.Logged {
+func (t *logTerm) admit(found *rows) []eventlog.Logged {
 	if len(found.scheduled) == 0 && len(found.late) == 0 && len(found.due) == 0 && len(t.ahead) == 0 {
 		return found.page
 	}
-	events := make([]postroom.Logged, 0, len(found.late)+len(found.page)+len(found.due))
+	events := make([]eventlog.Logged, 0, len(found.late)+len(found.page)+len(found.due))
 	for _, ev := range append(found.late, found.page...) {
 		if _, held := t.ahead[ev.Seq]; held {
 			delete(t.ahead, ev.Seq)
@@ -221,18 +219,18 @@ func (t *Term) admit(found *rows) []postroom.Logged {
 
 // readBacklog adds what became visible late to the backlog and reads the
 // lowest of it. Nothing newer is read meanwhile.
-func (t *Term) readBacklog(ctx context.Context, limit int) (postroom.Page, error) {
+func (t *logTerm) readBacklog(ctx context.Context, limit int) (eventlog.Page, error) {
 	from := t.progress
 	row, err := oneRow[gatherRow](ctx, t.reader, t.sql.gather, from.high, from.floor, from.snap)
 	if err != nil {
-		return postroom.Page{}, fmt.Errorf("gather late rows: %w", err)
+		return eventlog.Page{}, fmt.Errorf("gather late rows: %w", err)
 	}
 	if err := t.samePID(row.PID); err != nil {
-		return postroom.Page{}, err
+		return eventlog.Page{}, err
 	}
 	late, err := parseSpans(row.Late)
 	if err != nil {
-		return postroom.Page{}, err
+		return eventlog.Page{}, err
 	}
 
 	t.mu.Lock()
@@ -247,7 +245,7 @@ func (t *Term) readBacklog(ctx context.Context, limit int) (postroom.Page, error
 	}
 	found, err := t.collect(ctx, nil, t.sql.pending, lows, highs)
 	if err != nil {
-		return postroom.Page{}, fmt.Errorf("pending rows: %w", err)
+		return eventlog.Page{}, fmt.Errorf("pending rows: %w", err)
 	}
 
 	t.mu.Lock()
@@ -255,13 +253,13 @@ func (t *Term) readBacklog(ctx context.Context, limit int) (postroom.Page, error
 	from.backlog = rest
 	from.readLate(found.late)
 	missing := head.size() - int64(len(found.late))
-	return postroom.Page{Events: t.admit(found), Late: int(late.size()), Scheduled: len(found.scheduled), Unstorable: t.tellSpoilt(), Missing: missing}, nil
+	return eventlog.Page{Events: t.admit(found), Late: int(late.size()), Scheduled: len(found.scheduled), Unstorable: t.tellSpoilt(), Missing: missing}, nil
 }
 
 type gatherRow struct{ Snap, PID, Late string }
 
 // pass runs pass.sql.
-func (t *Term) pass(ctx context.Context, high, floor int64, snap string, limit int, into []postroom.Logged) (*rows, error) {
+func (t *logTerm) pass(ctx context.Context, high, floor int64, snap string, limit int, into []eventlog.Logged) (*rows, error) {
 	t.mu.Lock()
 	due := slices.Collect(maps.Keys(t.due))
 	t.mu.Unlock()
@@ -274,7 +272,7 @@ func (t *Term) pass(ctx context.Context, high, floor int64, snap string, limit i
 
 // samePID returns [ErrPooled] where the server process changed under the
 // reader's connection.
-func (t *Term) samePID(pid string) error {
+func (t *logTerm) samePID(pid string) error {
 	if t.pid == "" {
 		t.pid = pid
 	}
@@ -285,21 +283,21 @@ func (t *Term) samePID(pid string) error {
 }
 
 // update runs a statement that changes a row where this term still leads.
-func (t *Term) update(ctx context.Context, sql string, args ...any) error {
+func (t *logTerm) update(ctx context.Context, sql string, args ...any) error {
 	tag, err := t.writer.Exec(ctx, sql, args...)
 	if err != nil {
 		return fmt.Errorf("outbox: record: %w", t.advise(err))
 	}
 	if tag.RowsAffected() == 0 {
-		return fmt.Errorf("outbox: record: %w", postroom.ErrLeaseLost)
+		return fmt.Errorf("outbox: record: %w", eventlog.ErrLeaseLost)
 	}
 	return nil
 }
 
 // Release records what became of events and gives the lease back, so that another
 // relay can take it at once, and closes the term's connections. The term is over
-// whatever it returns; [postroom.ErrLeaseLost] as for [Term.Record].
-func (t *Term) Release(ctx context.Context, p postroom.Progress) error {
+// whatever it returns; [eventlog.ErrLeaseLost] as for [eventlog.Term.Record].
+func (t *logTerm) Release(ctx context.Context, p eventlog.Progress) error {
 	var err error
 	if !t.writer.IsClosed() {
 		if err = t.Record(ctx, p); err == nil {
@@ -310,13 +308,13 @@ func (t *Term) Release(ctx context.Context, p postroom.Progress) error {
 }
 
 // end gives up a term that did not begin.
-func (t *Term) end(ctx context.Context) error {
+func (t *logTerm) end(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	_, err := t.writer.Exec(ctx, t.sql.release, unplanned, t.epoch)
 	return errors.Join(err, t.close())
 }
 
-func (t *Term) close() error {
+func (t *logTerm) close() error {
 	return errors.Join(closeConn(t.writer), closeConn(t.reader))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/outbox"
 )
@@ -59,7 +60,7 @@ func commit(t *testing.T, tx pgx.Tx) {
 // lead begins a term that is abandoned at the test's end, if it still lives.
 func lead(t *testing.T, log *outbox.Log) *outbox.Term {
 	t.Helper()
-	term, err := log.Lead(t.Context(), "test", time.Minute)
+	term, err := outbox.Lead(t.Context(), log, "test", time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func lead(t *testing.T, log *outbox.Log) *outbox.Term {
 }
 
 // read returns the ids and seqs of one pass.
-func read(t *testing.T, term *outbox.Term, limit int) (ids []string, seqs []int64, page postroom.Page) {
+func read(t *testing.T, term *outbox.Term, limit int) (ids []string, seqs []int64, page eventlog.Page) {
 	t.Helper()
 	page, err := term.Read(t.Context(), limit, nil)
 	if err != nil {
@@ -89,7 +90,7 @@ func wantIDs(t *testing.T, got []string, want ...string) {
 
 func record(t *testing.T, term *outbox.Term, seqs ...int64) {
 	t.Helper()
-	if err := term.Record(t.Context(), postroom.Progress{Published: seqs}); err != nil {
+	if err := term.Record(t.Context(), eventlog.Progress{Published: seqs}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -170,7 +171,7 @@ func TestTermReadsIntoTheCallersMemory(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	term := lead(t, outbox.NewLog(pool))
-	memory := make([]postroom.Logged, 0, 2)
+	memory := make([]eventlog.Logged, 0, 2)
 	for _, pass := range []struct {
 		write, want []string
 		inPlace     bool
@@ -275,35 +276,35 @@ func TestLease(t *testing.T) {
 	pool := devtest.Pool(t)
 	log := outbox.NewLog(pool)
 	first := lead(t, log)
-	if _, err := log.Lead(t.Context(), "other", time.Minute); !errors.Is(err, postroom.ErrLeaseHeld) {
+	if _, err := log.Lead(t.Context(), "other", time.Minute); !errors.Is(err, eventlog.ErrLeaseHeld) {
 		t.Errorf("Lead while another leads = %v, want ErrLeaseHeld", err)
 	}
 
 	again := lead(t, log) // the same owner, after it lost its connection
-	if err := first.Record(t.Context(), postroom.Progress{}); !errors.Is(err, postroom.ErrLeaseLost) {
+	if err := first.Record(t.Context(), eventlog.Progress{}); !errors.Is(err, eventlog.ErrLeaseLost) {
 		t.Errorf("Record in a former term = %v, want ErrLeaseLost", err)
 	}
 	write(t, pool, "a")
 	_, seqs, _ := read(t, first, 10)
-	if err := first.Record(t.Context(), postroom.Progress{Published: seqs}); !errors.Is(err, postroom.ErrLeaseLost) {
+	if err := first.Record(t.Context(), eventlog.Progress{Published: seqs}); !errors.Is(err, eventlog.ErrLeaseLost) {
 		t.Errorf("Record of an event in a former term = %v, want ErrLeaseLost", err)
 	}
-	if err := first.Release(t.Context(), postroom.Progress{}); !errors.Is(err, postroom.ErrLeaseLost) {
+	if err := first.Release(t.Context(), eventlog.Progress{}); !errors.Is(err, eventlog.ErrLeaseLost) {
 		t.Errorf("Release of a former term = %v, want ErrLeaseLost", err)
 	}
 	ids, _, _ := read(t, again, 10)
 	wantIDs(t, ids, "a")
 
-	if err := again.Release(t.Context(), postroom.Progress{}); err != nil {
+	if err := again.Release(t.Context(), eventlog.Progress{}); err != nil {
 		t.Errorf("Release = %v", err)
 	}
-	other, err := log.Lead(t.Context(), "other", time.Minute)
+	other, err := outbox.Lead(t.Context(), log, "other", time.Minute)
 	if err != nil {
 		t.Fatalf("Lead after a release = %v", err)
 	}
 	mustExec(t, pool, "UPDATE postroom.relay SET expires_at = clock_timestamp() - interval '1 ms'")
 	third := lead(t, log)
-	if err := other.Record(t.Context(), postroom.Progress{}); !errors.Is(err, postroom.ErrLeaseLost) {
+	if err := other.Record(t.Context(), eventlog.Progress{}); !errors.Is(err, eventlog.ErrLeaseLost) {
 		t.Errorf("Record after the lease ran out and was taken = %v, want ErrLeaseLost", err)
 	}
 	_, epoch := third.Claim()
@@ -366,7 +367,7 @@ func TestLeadRefusesASequenceThatWouldLoseEvents(t *testing.T) {
 			write(t, pool, "a", "b", "c")
 			term := lead(t, log)
 			_, seqs, _ := read(t, term, 10)
-			if err := term.Release(t.Context(), postroom.Progress{Published: seqs}); err != nil {
+			if err := term.Release(t.Context(), eventlog.Progress{Published: seqs}); err != nil {
 				t.Fatal(err)
 			}
 			mustExec(t, pool, tt.sql)
@@ -415,11 +416,11 @@ func TestATermWithoutItsConnections(t *testing.T) {
 		if _, _, err := term.Prune(t.Context(), time.Hour); err == nil {
 			t.Error("Prune succeeded without its connection")
 		}
-		if err := term.Record(t.Context(), postroom.Progress{Held: []postroom.Holding{{Seq: 1, Failure: dead()}}}); err == nil {
+		if err := term.Record(t.Context(), eventlog.Progress{Held: []eventlog.Holding{{Seq: 1, Failure: dead()}}}); err == nil {
 			t.Error("Record succeeded without its connection")
 		}
 	}
-	if err := term.Release(t.Context(), postroom.Progress{}); err != nil {
+	if err := term.Release(t.Context(), eventlog.Progress{}); err != nil {
 		t.Errorf("Release = %v; there is nothing to say on a closed connection", err)
 	}
 }

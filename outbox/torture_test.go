@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/outbox"
 )
@@ -169,7 +170,7 @@ type reader struct {
 func (r *reader) lead(ctx context.Context, t *testing.T, passes int, crash bool) {
 	t.Helper()
 	background := context.WithoutCancel(ctx)
-	term, err := r.log.Lead(background, "reader", time.Minute)
+	term, err := outbox.Lead(background, r.log, "reader", time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +194,7 @@ func (r *reader) lead(ctx context.Context, t *testing.T, passes int, crash bool)
 			acked = append(acked, ev.Seq)
 		}
 		if !crash || pass%5 == 4 {
-			if err := term.Record(background, postroom.Progress{Published: acked}); err != nil {
+			if err := term.Record(background, eventlog.Progress{Published: acked}); err != nil {
 				t.Fatal(err)
 			}
 			acked = acked[:0]
@@ -206,7 +207,7 @@ func (r *reader) lead(ctx context.Context, t *testing.T, passes int, crash bool)
 		r.crashes++
 		err = term.Abandon()
 	} else {
-		err = term.Release(background, postroom.Progress{Published: acked})
+		err = term.Release(background, eventlog.Progress{Published: acked})
 	}
 	if err != nil {
 		t.Fatal(err)

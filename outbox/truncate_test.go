@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/outbox"
 )
@@ -122,7 +122,7 @@ func TestTruncatedLogThatWasRestored(t *testing.T) {
 	wantIDs(t, j.drain(t, term, 3))
 	mustExec(t, pool, truncateAndRestart)
 	write(t, pool, numbered("under", 8)...)
-	if err := tryRecord(t.Context(), term); !errors.Is(err, postroom.ErrLeaseLost) {
+	if err := tryRecord(t.Context(), term); !errors.Is(err, eventlog.ErrLeaseLost) {
 		t.Errorf("Record by a term that began before = %v, want ErrLeaseLost", err)
 	}
 	wantRefused(t, log)

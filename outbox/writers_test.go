@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/outbox"
 )
@@ -19,7 +19,7 @@ func TestBacklogTellsOfOpenWriters(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	log := outbox.NewLog(pool)
-	open := func(what string, want bool) postroom.Backlog {
+	open := func(what string, want bool) eventlog.Backlog {
 		t.Helper()
 		b, err := log.Backlog(t.Context())
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/relay"
 )
@@ -52,7 +52,7 @@ func TestAtomicBatchesInACluster(t *testing.T) {
 	young := begin(t, nc, office.claim())
 	publish(young, "young", 1200)
 	old.send(series("TRIPLE.a", "late", 1200, 7)...)
-	if err := old.error(); !errors.Is(err, postroom.ErrLeaseLost) {
+	if err := old.error(); !errors.Is(err, eventlog.ErrLeaseLost) {
 		t.Errorf("the old term ended with %v, want ErrLeaseLost", err)
 	}
 	publish(young, "more", 100)

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/relay"
 )
@@ -40,7 +40,7 @@ func (o *office) claim() relay.Claim {
 			asking() // whatever happens now, the answer was true when it was given
 		}
 		if !leads {
-			return fmt.Errorf("look at lease: %w", postroom.ErrLeaseLost)
+			return fmt.Errorf("look at lease: %w", eventlog.ErrLeaseLost)
 		}
 		return nil
 	}}
@@ -103,20 +103,20 @@ func (p *atomicTerm) all(n int) map[int64]outcome {
 }
 
 // store sends events until all are stored, as the relay does.
-func (p *atomicTerm) store(events ...postroom.Logged) {
+func (p *atomicTerm) store(events ...eventlog.Logged) {
 	p.Helper()
 	for together := range slices.Chunk(events, 1000) {
 		p.storeBatch(slices.Clone(together))
 	}
 }
 
-func (p *atomicTerm) storeBatch(events []postroom.Logged) {
+func (p *atomicTerm) storeBatch(events []eventlog.Logged) {
 	p.Helper()
 	deadline := time.Now().Add(clusterPatience)
 	for len(events) > 0 && time.Now().Before(deadline) {
 		p.send(events...)
 		got := p.all(len(events))
-		events = slices.DeleteFunc(events, func(ev postroom.Logged) bool { return got[ev.Seq].class == relay.Stored })
+		events = slices.DeleteFunc(events, func(ev eventlog.Logged) bool { return got[ev.Seq].class == relay.Stored })
 		for _, ev := range events {
 			if o := got[ev.Seq]; o.class != relay.Unknown && o.class != relay.Unavailable && o.class != relay.Behind {
 				p.Fatalf("event %d: %s, %v", ev.Seq, o.class, o.err)
@@ -129,8 +129,8 @@ func (p *atomicTerm) storeBatch(events []postroom.Logged) {
 }
 
 // series returns events of some keys in turn, from seq 1.
-func series(subject, id string, n, keys int) []postroom.Logged {
-	all := make([]postroom.Logged, n)
+func series(subject, id string, n, keys int) []eventlog.Logged {
+	all := make([]eventlog.Logged, n)
 	for i := range all {
 		all[i] = event(int64(i+1), subject, fmt.Sprintf("%s-%d", id, i+1))
 		all[i].Key = fmt.Sprint(i % keys)
@@ -175,7 +175,7 @@ func stored(t *testing.T, s jetstream.Stream) (ids []string, leases int) {
 	return ids, leases
 }
 
-func idsOf(events []postroom.Logged) []string {
+func idsOf(events []eventlog.Logged) []string {
 	var ids []string
 	for _, ev := range events {
 		ids = append(ids, ev.ID)

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/relay"
@@ -190,7 +190,7 @@ func (c *cluster) ask(what string, question func(ctx context.Context) error) {
 func (c *cluster) persist(p *publisher, name, subject string, n int, onFailure func(o outcome)) {
 	c.Helper()
 	seen := map[string]int{}
-	var batch []postroom.Logged
+	var batch []eventlog.Logged
 	for i := range int64(n) {
 		batch = append(batch, event(i, subject, fmt.Sprint(name, " ", i)))
 	}
@@ -198,7 +198,7 @@ func (c *cluster) persist(p *publisher, name, subject string, n int, onFailure f
 	deadline := time.Now().Add(clusterPatience)
 	for len(batch) > 0 && time.Now().Before(deadline) {
 		p.send(batch...)
-		var again []postroom.Logged
+		var again []eventlog.Logged
 		for range batch {
 			o := p.next()
 			seen[fmt.Sprint(o.class, " ", codeOf(o.err))]++

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 // overlap is how many messages before a mark are read again: one whose acknowledgement
@@ -14,9 +14,9 @@ const overlap = 10_000
 
 // comparison compares what a log has published with what a stream has.
 type comparison struct {
-	chronicle Chronicle
+	chronicle eventlog.History
 	witness   Witness
-	mark      postroom.Mark
+	mark      eventlog.Mark
 	since     time.Time // zero: from the mark on
 	rate      float64   // of events read in a second; 0: as fast as can be
 
@@ -60,11 +60,11 @@ func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (St
 
 // span is the part of the stream in which the events may be, which begin with the given
 // ones.
-func (c *comparison) span(first []postroom.Entry, last uint64) Span {
+func (c *comparison) span(first []eventlog.Entry, last uint64) Span {
 	if seq := c.mark.Place.Seq; c.mark.ID != 0 {
 		return Span{From: max(seq, overlap) - overlap + 1, To: last}
 	}
-	oldest := slices.MinFunc(first, func(a, b postroom.Entry) int { return a.LoggedAt.Compare(b.LoggedAt) })
+	oldest := slices.MinFunc(first, func(a, b eventlog.Entry) int { return a.LoggedAt.Compare(b.LoggedAt) })
 	return Span{Since: oldest.LoggedAt.Add(-clockSkew), To: last}
 }
 

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 func TestPaced(t *testing.T) {
@@ -45,34 +45,34 @@ func TestPaced(t *testing.T) {
 
 // paper is a log, and a stream that has all of it, without servers.
 type paper struct {
-	Chronicle
+	eventlog.History
 	Witness
 
 	pages, size int
 }
 
-func (p *paper) Places(context.Context) ([]postroom.Place, error) {
-	return []postroom.Place{{Stream: "S", Seq: 1}}, nil
+func (p *paper) Places(context.Context) ([]eventlog.Place, error) {
+	return []eventlog.Place{{Stream: "S", Seq: 1}}, nil
 }
 
 func (p *paper) Sources(context.Context) ([]string, error) { return []string{"/shop"}, nil }
 
-func (p *paper) Published(context.Context, postroom.Mark, time.Time) (func(context.Context) ([]postroom.Entry, error), error) {
+func (p *paper) Published(context.Context, eventlog.Mark, time.Time) (func(context.Context) ([]eventlog.Entry, error), error) {
 	read := 0
-	return func(context.Context) (page []postroom.Entry, err error) {
+	return func(context.Context) (page []eventlog.Entry, err error) {
 		if read == p.pages {
 			return nil, nil
 		}
 		for i := range p.size {
 			seq := int64(read*p.size + i + 1)
-			page = append(page, postroom.Entry{Published: true, Seq: seq, Source: "/shop", ID: strconv.FormatInt(seq, 10), Subject: "a", LoggedAt: time.Now()})
+			page = append(page, eventlog.Entry{Published: true, Seq: seq, Source: "/shop", ID: strconv.FormatInt(seq, 10), Subject: "a", LoggedAt: time.Now()})
 		}
 		read++
 		return page, nil
 	}, nil
 }
 
-func (p *paper) Compare(_ context.Context, at postroom.Place) (Standing, error) {
+func (p *paper) Compare(_ context.Context, at eventlog.Place) (Standing, error) {
 	return Standing{Verdict: Kept, Limits: true, First: 1, Subjects: []string{"a"}, Last: at}, nil
 }
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
@@ -28,7 +28,7 @@ func identify(source, id string) identity {
 // remembers little: what it found in one and not yet in the other.
 type difference struct {
 	sources []string
-	judge   func(e postroom.Entry) (takes, sure bool)
+	judge   func(e eventlog.Entry) (takes, sure bool)
 
 	log    map[identity]owed
 	stream map[identity]struct{}
@@ -62,10 +62,10 @@ type owed struct {
 // whether it should have it. It should have all where it never dropped anything, or is
 // not the one that had them; otherwise those that cannot have been stored before the
 // first message that it has.
-func judgement(s Standing) func(e postroom.Entry) (takes, sure bool) {
+func judgement(s Standing) func(e eventlog.Entry) (takes, sure bool) {
 	subjects := make(map[string]bool)
 	whole := s.First <= 1 || s.Verdict == Recreated
-	return func(e postroom.Entry) (takes, sure bool) {
+	return func(e eventlog.Entry) (takes, sure bool) {
 		takes, known := subjects[e.Subject]
 		if !known {
 			if len(subjects) > maxRoutes { // subjects with ids in them: begin anew
@@ -83,7 +83,7 @@ type reader[T any] func(ctx context.Context) ([]T, error)
 
 // run reads to the end of both, and returns the seqs of what the stream lacks,
 // ascending, late ones apart. tell is told of each page.
-func (d *difference) run(ctx context.Context, log reader[postroom.Entry], stream reader[Message], tell func()) (missing, late []int64, err error) {
+func (d *difference) run(ctx context.Context, log reader[eventlog.Entry], stream reader[Message], tell func()) (missing, late []int64, err error) {
 	logEnded, streamEnded := false, false
 	for !logEnded || !streamEnded {
 		// The shorter memory shows which of the two is ahead of the other.
@@ -152,7 +152,7 @@ func (d *difference) matched(name identity, e owed) {
 	d.found(e)
 }
 
-func (d *difference) addEntries(page []postroom.Entry) {
+func (d *difference) addEntries(page []eventlog.Entry) {
 	for _, e := range page {
 		takes, sure := d.judge(e)
 		if !takes {

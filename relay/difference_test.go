@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 // pages returns a reader of a list, in pages of random sizes.
@@ -30,12 +30,12 @@ func TestDifference(t *testing.T) { rapid.Check(t, findsTheDifference) }
 func findsTheDifference(t *rapid.T) {
 	first := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 	standing := Standing{First: rapid.SampledFrom([]uint64{1, 8}).Draw(t, "first"), FirstTime: first, Subjects: []string{"a.*"}}
-	var entries []postroom.Entry
+	var entries []eventlog.Entry
 	var stream []Message
 	want := map[string][]int64{}
 	last := map[string]int64{} // of each key in the stream
 	for seq := range int64(rapid.IntRange(0, 30).Draw(t, "events")) {
-		e := postroom.Entry{
+		e := eventlog.Entry{
 			Published: rapid.IntRange(0, 5).Draw(t, "published") > 0,
 			Seq:       seq + 1, Source: "/shop", ID: fmt.Sprint("e", seq), LoggedAt: first.Add(time.Hour),
 			Subject: rapid.SampledFrom([]string{"a.b", "a.c", "b.c"}).Draw(t, "subject"),
@@ -81,11 +81,11 @@ func findsTheDifference(t *rapid.T) {
 // Where both have nearly the same order, little is remembered of them.
 func TestDifferenceRemembersLittle(t *testing.T) {
 	const n = 20_000
-	var entries []postroom.Entry
+	var entries []eventlog.Entry
 	var stream []Message
 	for i := range n {
 		id := fmt.Sprint(i)
-		entries = append(entries, postroom.Entry{Published: true, Seq: int64(i + 1), Source: "/shop", ID: id, Subject: "a"})
+		entries = append(entries, eventlog.Entry{Published: true, Seq: int64(i + 1), Source: "/shop", ID: id, Subject: "a"})
 		stream = append(stream, Message{Source: "/shop", ID: id})
 	}
 	inPages := func(size int) func(total int) (from, to int) {
@@ -98,7 +98,7 @@ func TestDifferenceRemembersLittle(t *testing.T) {
 	logPage, streamPage := inPages(500), inPages(700)
 	d, most := newDifference(Standing{First: 1, Subjects: []string{"a"}}, []string{"/shop"}), 0
 	_, _, err := d.run(t.Context(),
-		func(context.Context) ([]postroom.Entry, error) {
+		func(context.Context) ([]eventlog.Entry, error) {
 			from, to := logPage(n)
 			return entries[from:to], nil
 		},

@@ -5,28 +5,28 @@ import (
 	"sync"
 	"time"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 // fakeRewinds are the rewinds of a fakeSource: one after the other.
 type fakeRewinds struct {
 	all      []*fakeRewind
 	looks    []time.Time
-	repeated []postroom.Repeated
+	repeated []eventlog.Repeated
 	begun    int64
 }
 
 // fakeRewind is a rewind of events that are not in the fake log.
 type fakeRewind struct {
-	postroom.Rewinding
-	events []postroom.Logged
+	eventlog.Rewinding
+	events []eventlog.Logged
 	empty  int // looks that find nothing, before the events
 }
 
-func (s *fakeRewinds) look(limit int) (page postroom.Rewound) {
+func (s *fakeRewinds) look(limit int) (page eventlog.Rewound) {
 	s.looks = append(s.looks, time.Now())
 	if len(s.all) > 0 && (s.all[0].Cancelled || s.ended(s.all[0])) {
-		page.Ended = []postroom.Rewinding{s.all[0].Rewinding}
+		page.Ended = []eventlog.Rewinding{s.all[0].Rewinding}
 		s.all = s.all[1:]
 	}
 	if len(s.all) == 0 {
@@ -75,8 +75,8 @@ func (s *fakeRewinds) count(rewind int64) (n int64) {
 }
 
 // rewindOf returns a rewind of n events.
-func rewindOf(id int64, n int, rate float64, each func(ev *postroom.Logged)) *fakeRewind {
-	r := &fakeRewind{Rewinding: postroom.Rewinding{ID: id, Rate: rate, Events: int64(n)}, events: events(n)}
+func rewindOf(id int64, n int, rate float64, each func(ev *eventlog.Logged)) *fakeRewind {
+	r := &fakeRewind{Rewinding: eventlog.Rewinding{ID: id, Rate: rate, Events: int64(n)}, events: events(n)}
 	for i := range r.events {
 		r.events[i].Rewind = id
 		if each != nil {
@@ -93,7 +93,7 @@ type sightings struct {
 	live    map[int64]time.Time
 }
 
-func (s *sightings) see(ev postroom.Logged) {
+func (s *sightings) see(ev eventlog.Logged) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ev.Rewind != 0 {

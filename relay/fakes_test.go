@@ -8,21 +8,22 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/relay"
 )
 
 // fakeSource is a log in memory, with one term at a time.
 type fakeSource struct {
 	mu       sync.Mutex
-	events   []postroom.Logged
+	events   []eventlog.Logged
 	done     map[int64]bool
 	terms    []*fakeTerm
 	checkErr error
 	leadErr  error
-	held     map[int64]postroom.Holding
+	held     map[int64]eventlog.Holding
 	heldKeys []string
 	prunable int // steps
-	places   []postroom.Place
+	places   []eventlog.Place
 	owed     []int64 // lost by the broker, as the relay found
 	late     []int64 // likewise
 	rewinds  fakeRewinds
@@ -39,8 +40,8 @@ type fakeSource struct {
 	unstorable int           // told by the next page
 }
 
-func newFakeSource(events ...postroom.Logged) *fakeSource {
-	return &fakeSource{events: events, done: map[int64]bool{}, held: map[int64]postroom.Holding{}}
+func newFakeSource(events ...eventlog.Logged) *fakeSource {
+	return &fakeSource{events: events, done: map[int64]bool{}, held: map[int64]eventlog.Holding{}}
 }
 
 func (s *fakeSource) Check(context.Context) error {
@@ -49,7 +50,26 @@ func (s *fakeSource) Check(context.Context) error {
 	return s.checkErr
 }
 
-func (s *fakeSource) Lead(_ context.Context, _ string, lease time.Duration) (*fakeTerm, error) {
+// Subjects returns none: no stream is looked for.
+func (s *fakeSource) Subjects(context.Context) ([]string, error) { return nil, nil }
+
+// Backlog fails: what it is stays untold.
+func (s *fakeSource) Backlog(context.Context) (eventlog.Backlog, error) {
+	return eventlog.Backlog{}, errors.ErrUnsupported
+}
+
+func (s *fakeSource) Places(context.Context) ([]eventlog.Place, error) { return nil, nil }
+
+func (s *fakeSource) Sources(context.Context) ([]string, error) { return nil, nil }
+
+func (s *fakeSource) Marks(context.Context, string) ([]eventlog.Mark, error) { return nil, nil }
+
+// Published has no event: what the broker loses is not found.
+func (s *fakeSource) Published(context.Context, eventlog.Mark, time.Time) (func(context.Context) ([]eventlog.Entry, error), error) {
+	return func(context.Context) ([]eventlog.Entry, error) { return nil, nil }, nil
+}
+
+func (s *fakeSource) Lead(_ context.Context, _ string, lease time.Duration) (eventlog.Term, error) {
 	began := time.Now()
 	s.mu.Lock()
 	takes := s.takes
@@ -91,7 +111,7 @@ func (s *fakeSource) published() []int64 {
 // fakeTerm is a term of a fakeSource.
 type fakeTerm struct {
 	source   *fakeSource
-	unread   []postroom.Logged
+	unread   []eventlog.Logged
 	readErr  error
 	later    int // set aside by the next pass
 	records  []time.Time
@@ -118,7 +138,7 @@ func (t *fakeTerm) Renew(ctx context.Context, lease time.Duration) error {
 	return nil
 }
 
-func (t *fakeTerm) Read(ctx context.Context, limit int, into []postroom.Logged) (postroom.Page, error) {
+func (t *fakeTerm) Read(ctx context.Context, limit int, into []eventlog.Logged) (eventlog.Page, error) {
 	t.source.mu.Lock()
 	slow := t.source.slow
 	t.source.mu.Unlock()
@@ -126,14 +146,14 @@ func (t *fakeTerm) Read(ctx context.Context, limit int, into []postroom.Logged) 
 		select {
 		case <-time.After(slow):
 		case <-ctx.Done():
-			return postroom.Page{}, ctx.Err()
+			return eventlog.Page{}, ctx.Err()
 		}
 	}
 	t.source.mu.Lock()
 	defer t.source.mu.Unlock()
 	if t.source.searching > 0 {
 		t.source.searching--
-		return postroom.Page{More: true}, nil
+		return eventlog.Page{More: true}, nil
 	}
 	n := min(limit, len(t.unread))
 	page := append(into[:0], t.unread[:n]...)
@@ -142,10 +162,10 @@ func (t *fakeTerm) Read(ctx context.Context, limit int, into []postroom.Logged) 
 	t.later = 0
 	unstorable := t.source.unstorable
 	t.source.unstorable = 0
-	return postroom.Page{Events: page, Scheduled: later, Unstorable: unstorable}, errors.Join(t.readErr, t.source.readErr)
+	return eventlog.Page{Events: page, Scheduled: later, Unstorable: unstorable}, errors.Join(t.readErr, t.source.readErr)
 }
 
-func (t *fakeTerm) Rewound(_ context.Context, limit int) (postroom.Rewound, error) {
+func (t *fakeTerm) Rewound(_ context.Context, limit int) (eventlog.Rewound, error) {
 	t.source.mu.Lock()
 	defer t.source.mu.Unlock()
 	return t.source.rewinds.look(limit), nil
@@ -165,7 +185,7 @@ func (t *fakeTerm) Prune(context.Context, time.Duration) (removed int64, more bo
 	return 0, t.source.prunable > len(t.pruned), nil
 }
 
-func (t *fakeTerm) Record(ctx context.Context, p postroom.Progress) error {
+func (t *fakeTerm) Record(ctx context.Context, p eventlog.Progress) error {
 	t.source.mu.Lock()
 	record := t.source.recorded
 	t.source.mu.Unlock()
@@ -187,11 +207,11 @@ func (t *fakeTerm) Record(ctx context.Context, p postroom.Progress) error {
 		t.source.held[h.Seq] = h
 	}
 	for _, at := range p.Places {
-		t.source.places = slices.DeleteFunc(t.source.places, func(old postroom.Place) bool { return old.Stream == at.Stream })
+		t.source.places = slices.DeleteFunc(t.source.places, func(old eventlog.Place) bool { return old.Stream == at.Stream })
 		t.source.places = append(t.source.places, at)
 	}
 	t.source.owed, t.source.late = append(t.source.owed, p.Owed...), append(t.source.late, p.Late...)
-	var owed []postroom.Logged
+	var owed []eventlog.Logged
 	for _, ev := range t.source.events {
 		if slices.Contains(p.Owed, ev.Seq) {
 			delete(t.source.done, ev.Seq)
@@ -203,7 +223,7 @@ func (t *fakeTerm) Record(ctx context.Context, p postroom.Progress) error {
 	return nil
 }
 
-func (t *fakeTerm) Places() []postroom.Place {
+func (t *fakeTerm) Places() []eventlog.Place {
 	t.source.mu.Lock()
 	defer t.source.mu.Unlock()
 	return slices.Clone(t.source.places)
@@ -213,7 +233,7 @@ func (t *fakeTerm) Claim() (instance string, epoch int64) { return "fake", 1 }
 
 func (t *fakeTerm) Confirm(context.Context) error { return nil }
 
-func (t *fakeTerm) Release(ctx context.Context, p postroom.Progress) error {
+func (t *fakeTerm) Release(ctx context.Context, p eventlog.Progress) error {
 	err := t.Record(ctx, p)
 	t.source.mu.Lock()
 	defer t.source.mu.Unlock()
@@ -225,9 +245,9 @@ func (t *fakeTerm) Release(ctx context.Context, p postroom.Progress) error {
 // Give it hundreds of events, not thousands: the race detector of Go 1.26 aborts
 // now and then when so many goroutines come and go in a bubble of synctest.
 type fakePublisher struct {
-	answer func(ev postroom.Logged, try int) (wait time.Duration, err error)
+	answer func(ev eventlog.Logged, try int) (wait time.Duration, err error)
 	stream string                          // that all events go to
-	store  func(ev postroom.Logged) uint64 // stores an event, where set, and returns its sequence
+	store  func(ev eventlog.Logged) uint64 // stores an event, where set, and returns its sequence
 	runErr error
 
 	mu       sync.Mutex
@@ -334,10 +354,10 @@ func (promptPublisher) Run(ctx context.Context, batches <-chan []*relay.Flight, 
 }
 
 // events returns n events without a key, from seq 1.
-func events(n int) []postroom.Logged {
-	all := make([]postroom.Logged, n)
+func events(n int) []eventlog.Logged {
+	all := make([]eventlog.Logged, n)
 	for i := range all {
-		all[i] = postroom.Logged{Seq: int64(i + 1), Event: postroom.Event{Type: "a.b"}}
+		all[i] = eventlog.Logged{Seq: int64(i + 1), Event: postroom.Event{Type: "a.b"}}
 	}
 	return all
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/wire"
 )
 
@@ -178,7 +179,7 @@ func (f *fence) clear(header map[string][]string) {
 
 // endsTerm reports whether an error of take ends the term.
 func endsTerm(err error) bool {
-	return errors.Is(err, postroom.ErrLeaseLost) || errors.Is(err, ErrStreamReplaced)
+	return errors.Is(err, eventlog.ErrLeaseLost) || errors.Is(err, ErrStreamReplaced)
 }
 
 // outcomeOf returns what an error of take that does not end the term is for the

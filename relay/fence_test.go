@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/relay"
 )
@@ -37,7 +37,7 @@ func TestAStaleLeaderIsRefused(t *testing.T) {
 				late[0].ID = "old-1"
 			}
 			old.send(late...)
-			if err := old.error(); !errors.Is(err, postroom.ErrLeaseLost) {
+			if err := old.error(); !errors.Is(err, eventlog.ErrLeaseLost) {
 				t.Errorf("the old term ended with %v, want ErrLeaseLost", err)
 			}
 			young.store(series(stream+".a", "more", 10, 3)...)
@@ -81,7 +81,7 @@ func TestAPausedLeaderTakesNoFence(t *testing.T) {
 				loseLeases(t, s)
 			}
 			close(wake)
-			if err := old.error(); !errors.Is(err, postroom.ErrLeaseLost) {
+			if err := old.error(); !errors.Is(err, eventlog.ErrLeaseLost) {
 				t.Errorf("the old term ended with %v, want ErrLeaseLost", err)
 			}
 			young.store(series(stream+".a", "more", 10, 3)...)
@@ -142,7 +142,7 @@ func TestAFenceThatIsGoneIsTakenAnew(t *testing.T) {
 	loseLeases(t, s)
 	office.claim() // another term begins, and has published nothing yet
 	p.send(series("GONE.a", "late", 10, 3)...)
-	if err := p.error(); !errors.Is(err, postroom.ErrLeaseLost) {
+	if err := p.error(); !errors.Is(err, eventlog.ErrLeaseLost) {
 		t.Errorf("the old term ended with %v, want ErrLeaseLost", err)
 	}
 	if now, _ := stored(t, s); len(now) != len(ids) {

@@ -6,20 +6,12 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
 // measureEvery is how often a leader asks its source how far behind it is.
 const measureEvery = 15 * time.Second
-
-// Measurer is a [Source] that can tell how far behind its relay is. A source
-// need not be one; then these gauges are missing.
-//
-// It is an interface so that this package holds no SQL.
-type Measurer interface {
-	Backlog(ctx context.Context) (postroom.Backlog, error)
-}
 
 // gauges are read when somebody reads the metrics.
 type gauges struct {
@@ -28,7 +20,7 @@ type gauges struct {
 	retention, size, writer            metric.Float64ObservableGauge
 	appended                           metric.Int64ObservableCounter
 	lane                               metric.MeasurementOption
-	reasons                            map[postroom.HeldReason]metric.MeasurementOption
+	reasons                            map[eventlog.HeldReason]metric.MeasurementOption
 	broker, stream, streamCheck        metric.MeasurementOption
 }
 
@@ -50,13 +42,13 @@ func (r *Relay) gauge() (end func()) {
 		writer:    telemetry.Gauge(m, telemetry.RelayWriter, "s", "For how long the oldest transaction has been open that wrote to the log."),
 		size:      telemetry.Gauge(m, telemetry.TableSize, "By", "Size of a table with its indexes."),
 		lane:      telemetry.With(telemetry.Lane.String("outbox")),
-		reasons:   make(map[postroom.HeldReason]metric.MeasurementOption),
+		reasons:   make(map[eventlog.HeldReason]metric.MeasurementOption),
 		broker:    telemetry.With(telemetry.Reason.String("broker")),
 		stream:    telemetry.With(telemetry.Reason.String("stream")),
 
 		streamCheck: telemetry.With(telemetry.Check.String("streams")),
 	}
-	for _, reason := range []postroom.HeldReason{postroom.HeldScheduled, postroom.HeldRetry, postroom.HeldKey, postroom.HeldDead} {
+	for _, reason := range []eventlog.HeldReason{eventlog.HeldScheduled, eventlog.HeldRetry, eventlog.HeldKey, eventlog.HeldDead} {
 		g.reasons[reason] = telemetry.With(telemetry.Handler.String("relay"), telemetry.Reason.String(string(reason)))
 	}
 	g.appended = telemetry.ObservableCounter(m, telemetry.LogAppended, "{event}", "Places of the log that were handed out.")
@@ -113,15 +105,12 @@ func truth(b bool) float64 {
 // measure asks the source how far behind the relay is, while it leads, until
 // ctx ends.
 func (r *Relay) measure(ctx context.Context) {
-	if r.measurer == nil {
-		return
-	}
 	for wait := measureEvery / 3; sleep(ctx, wait); wait = measureEvery {
 		if r.Health().State != Leading {
 			continue
 		}
 		attempt, cancel := context.WithTimeout(ctx, readTimeout)
-		b, err := r.measurer.Backlog(attempt)
+		b, err := r.log.Backlog(attempt)
 		cancel()
 		if err != nil {
 			if ctx.Err() == nil {

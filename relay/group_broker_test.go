@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/relay"
@@ -20,7 +20,7 @@ import (
 
 // publishTogether publishes events that may be acknowledged together, and returns their
 // outcomes by seq.
-func publishTogether(t *testing.T, nc *nats.Conn, events []postroom.Logged) map[int64]relay.Outcome {
+func publishTogether(t *testing.T, nc *nats.Conn, events []eventlog.Logged) map[int64]relay.Outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -51,7 +51,7 @@ func publishTogether(t *testing.T, nc *nats.Conn, events []postroom.Logged) map[
 }
 
 // several returns events of one subject, numbered from 1 on.
-func several(subject string, n int) (events []postroom.Logged) {
+func several(subject string, n int) (events []eventlog.Logged) {
 	for i := range n {
 		events = append(events, event(int64(i+1), subject, fmt.Sprintf("%s-%d", subject, i+1)))
 	}
@@ -60,7 +60,7 @@ func several(subject string, n int) (events []postroom.Logged) {
 
 // wantStored looks whether the stream has each of the events once, and where the outcomes
 // say.
-func wantStored(t *testing.T, s jetstream.Stream, events []postroom.Logged, told map[int64]relay.Outcome) {
+func wantStored(t *testing.T, s jetstream.Stream, events []eventlog.Logged, told map[int64]relay.Outcome) {
 	t.Helper()
 	places := make(map[uint64]bool)
 	for _, ev := range events {
@@ -156,7 +156,7 @@ func TestAClusterAcknowledgesTogether(t *testing.T) {
 		told := publishTogether(t, connect(t, c.url()), events)
 		stepping.Wait()
 		devtest.Eventually(t, clusterPatience, "a new leader", func() bool { return c.leader(s) != "" })
-		events = slices.DeleteFunc(events, func(ev postroom.Logged) bool { return told[ev.Seq].Class != relay.Stored })
+		events = slices.DeleteFunc(events, func(ev eventlog.Logged) bool { return told[ev.Seq].Class != relay.Stored })
 		stored += len(events)
 		wantStored(t, s, events, told)
 	}
@@ -201,7 +201,7 @@ func TestARefusalAmongMany(t *testing.T) {
 	if o := told[unknown.Seq]; !errors.Is(o.Err, relay.ErrNoStream) {
 		t.Errorf("no stream: %s (%v), want ErrNoStream", o.Class, o.Err)
 	}
-	var good []postroom.Logged
+	var good []eventlog.Logged
 	for i := range events {
 		if ev := &events[i]; ev != refused && ev != unsent && ev != unknown {
 			good = append(good, *ev)
@@ -247,7 +247,7 @@ func TestManyBesideOthers(t *testing.T) {
 			t.Errorf("event %d: %s (%v), want stored", seq, o.Class, o.Err)
 		}
 	}
-	known := append(append([]postroom.Logged(nil), events[:39]...), events[40:]...)
+	known := append(append([]eventlog.Logged(nil), events[:39]...), events[40:]...)
 	wantStored(t, s, known, told)
 	info, err := s.Info(t.Context(), jetstream.WithSubjectFilter("beside.a"))
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 // together returns events that may be acknowledged together, numbered from first on.
@@ -19,7 +20,7 @@ func together(first, n int) []*Flight {
 	to := &stream{name: "S"}
 	var batch []*Flight
 	for i := range n {
-		f := &Flight{Logged: postroom.Logged{Seq: int64(first + i), Event: postroom.Event{Subject: "a.b"}}, stream: to, usual: true}
+		f := &Flight{Logged: eventlog.Logged{Seq: int64(first + i), Event: postroom.Event{Subject: "a.b"}}, stream: to, usual: true}
 		batch = append(batch, f)
 	}
 	return batch
@@ -315,19 +316,19 @@ func TestGroupsRestWhereTheyDoNotTell(t *testing.T) {
 func TestUsualEvents(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	logged := func(seq int64, key string) postroom.Logged {
-		return postroom.Logged{Seq: seq, Event: postroom.Event{Subject: "a.b", Key: key}}
+	logged := func(seq int64, key string) eventlog.Logged {
+		return eventlog.Logged{Seq: seq, Event: postroom.Event{Subject: "a.b", Key: key}}
 	}
 	l := newLanes(100)
-	l.add([]postroom.Logged{logged(1, "a")})
+	l.add([]eventlog.Logged{logged(1, "a")})
 	first := l.next(1, now)[0]
 	if first.usual {
 		t.Error("an event is usual whose stream is not known")
 	}
 	l.done(first, "S", now)
 
-	l.add([]postroom.Logged{logged(2, "a"), logged(3, "b"), logged(4, "b")})
-	l.add([]postroom.Logged{{Seq: 5, Held: true, Event: postroom.Event{Subject: "a.b"}}})
+	l.add([]eventlog.Logged{logged(2, "a"), logged(3, "b"), logged(4, "b")})
+	l.add([]eventlog.Logged{{Seq: 5, Held: true, Event: postroom.Event{Subject: "a.b"}}})
 	batch := l.next(10, now)
 	for i, want := range []bool{true, false, false} { // alone in its lane; another waits for it; held
 		if batch[i].usual != want {
@@ -342,7 +343,7 @@ func TestUsualEvents(t *testing.T) {
 	}
 
 	l = newLanes(100)
-	l.add([]postroom.Logged{logged(1, "a"), logged(2, "b")})
+	l.add([]eventlog.Logged{logged(1, "a"), logged(2, "b")})
 	f := l.next(1, now)[0]
 	l.done(f, "S", now)
 	l.streams["S"].out, l.streams["S"].next = true, now

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 // State is what a relay is doing.
@@ -57,7 +57,7 @@ type Health struct {
 
 	// Backlog is how far behind the relay was when it was last measured, and
 	// Measured is when. Only a leader measures.
-	Backlog  postroom.Backlog
+	Backlog  eventlog.Backlog
 	Measured time.Time
 
 	// Recorded is when this relay last recorded progress or renewed its lease.
@@ -210,7 +210,7 @@ func (v *vitals) repaired(loss Loss) {
 	}
 }
 
-func (v *vitals) measured(b postroom.Backlog) {
+func (v *vitals) measured(b eventlog.Backlog) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.health.Backlog, v.health.Measured = b, time.Now()
@@ -261,12 +261,12 @@ func (v *vitals) read() Health {
 
 // observed is a term whose recordings the vitals note.
 type observed struct {
-	Term
+	eventlog.Term
 
 	vitals *vitals
 }
 
-// Renew renews, as [Term] describes.
+// Renew renews, as [eventlog.Term] describes.
 func (o observed) Renew(ctx context.Context, lease time.Duration) error {
 	err := o.Term.Renew(ctx, lease)
 	if err == nil {
@@ -275,8 +275,8 @@ func (o observed) Renew(ctx context.Context, lease time.Duration) error {
 	return err
 }
 
-// Record records, as [Term] describes.
-func (o observed) Record(ctx context.Context, p postroom.Progress) error {
+// Record records, as [eventlog.Term] describes.
+func (o observed) Record(ctx context.Context, p eventlog.Progress) error {
 	err := o.Term.Record(ctx, p)
 	if err == nil {
 		o.vitals.recorded()

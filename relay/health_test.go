@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/relay"
 )
@@ -88,7 +89,7 @@ func TestHealthOfALeader(t *testing.T) {
 		wantHealth(t, r, relay.Leading, "")
 
 		slow := make(chan struct{})
-		pub.answer = func(postroom.Logged, int) (time.Duration, error) { <-slow; return 0, nil }
+		pub.answer = func(eventlog.Logged, int) (time.Duration, error) { <-slow; return 0, nil }
 		run.stop()
 		synctest.Wait()
 		run.wait(t)
@@ -99,7 +100,7 @@ func TestHealthOfALeader(t *testing.T) {
 func TestHealthWhileDraining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pub := &inspectable{}
-		pub.answer = func(postroom.Logged, int) (time.Duration, error) { return 5 * time.Second, nil }
+		pub.answer = func(eventlog.Logged, int) (time.Duration, error) { return 5 * time.Second, nil }
 		r := relay.New(newFakeSource(events(1)...), pub, relay.Config{})
 		run := start(r)
 		after(time.Second)
@@ -114,7 +115,7 @@ func TestHealthWhileDraining(t *testing.T) {
 func TestHealthOfAStandby(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, pub := newFakeSource(), &inspectable{}
-		src.leadErr = postroom.ErrLeaseHeld
+		src.leadErr = eventlog.ErrLeaseHeld
 		r := relay.New(src, pub, relay.Config{})
 		run := start(r)
 		after(time.Minute)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 const (
@@ -42,7 +43,7 @@ var (
 
 // holding is what leaves the lanes for held, and the keys that wait for it.
 type holding struct {
-	held     []postroom.Holding
+	held     []eventlog.Holding
 	returned []int64
 	blocked  map[string]*block // keys that have events in held
 	fresh    []*block          // of these, since it was last taken
@@ -62,7 +63,7 @@ type block struct {
 func (l *lanes) follows(seq int64, key string) bool {
 	b, ok := l.blocked[key]
 	if ok {
-		l.held = append(l.held, postroom.Holding{Seq: seq, Key: key})
+		l.held = append(l.held, eventlog.Holding{Seq: seq, Key: key})
 		l.touch(b)
 	}
 	return ok
@@ -77,7 +78,7 @@ func (l *lanes) touch(b *block) {
 
 // failed keeps an event that was not stored, to be sent again, or holds it. It
 // returns how often the event failed since it was read, and what is held of it.
-func (l *lanes) failed(f *Flight, o Outcome, now time.Time) (tries int, held *postroom.Failure) {
+func (l *lanes) failed(f *Flight, o Outcome, now time.Time) (tries int, held *eventlog.Failure) {
 	s := l.landed(f, o.Stream)
 	if o.Class >= Unavailable {
 		l.loosen(f)
@@ -170,8 +171,8 @@ func (l *lanes) makeRoom(now time.Time) {
 }
 
 // hold moves an event to held, and with it those of its key that wait for it.
-func (l *lanes) hold(f *Flight, o Outcome) *postroom.Failure {
-	failure := &postroom.Failure{Class: o.class(), Text: o.Err.Error(), Attempts: f.Attempts}
+func (l *lanes) hold(f *Flight, o Outcome) *eventlog.Failure {
+	failure := &eventlog.Failure{Class: o.class(), Text: o.Err.Error(), Attempts: f.Attempts}
 	switch {
 	case o.Class == Permanent:
 		failure.Attempts++
@@ -184,7 +185,7 @@ func (l *lanes) hold(f *Flight, o Outcome) *postroom.Failure {
 		failure.After = steady.Delay(1)
 	}
 	key := f.orderKey()
-	holding := postroom.Holding{Seq: f.Seq, Key: key, Failure: failure}
+	holding := eventlog.Holding{Seq: f.Seq, Key: key, Failure: failure}
 	if f.repeats() {
 		holding.Rewind = f.Rewind
 	}
@@ -206,7 +207,7 @@ func (l *lanes) blockKey(key string, waiting *Flight) {
 	}
 	l.touch(b)
 	delete(l.keys, key)
-	var repeats []postroom.Logged // they wait for nobody that is held
+	var repeats []eventlog.Logged // they wait for nobody that is held
 	for f := waiting; f != nil; {
 		switch {
 		case f.repeats():
@@ -214,7 +215,7 @@ func (l *lanes) blockKey(key string, waiting *Flight) {
 		case f.Held:
 			l.returned = append(l.returned, f.Seq)
 		default:
-			l.held = append(l.held, postroom.Holding{Seq: f.Seq, Key: key})
+			l.held = append(l.held, eventlog.Holding{Seq: f.Seq, Key: key})
 		}
 		next := f.next
 		l.release(f)
@@ -225,7 +226,7 @@ func (l *lanes) blockKey(key string, waiting *Flight) {
 
 // takeHeld returns what is to be recorded next, by the recording of the given
 // number, and forgets it.
-func (l *lanes) takeHeld(recording int64) (held []postroom.Holding, returned []int64) {
+func (l *lanes) takeHeld(recording int64) (held []eventlog.Holding, returned []int64) {
 	for _, b := range l.fresh {
 		b.recording, b.fresh = recording, false
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 // Where everything is refused, nobody knows whether it is the events or the
@@ -27,7 +28,7 @@ func TestLanesMakeRoomWhereNothingPasses(t *testing.T) {
 				if !oneKey {
 					key = fmt.Sprint("bad ", seq)
 				}
-				l.add([]postroom.Logged{{Seq: seq, Event: postroom.Event{Key: key}}})
+				l.add([]eventlog.Logged{{Seq: seq, Event: postroom.Event{Key: key}}})
 			}
 		}
 		add(1, 49)

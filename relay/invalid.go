@@ -3,7 +3,7 @@ package relay
 import (
 	"errors"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 // withhold takes the events out of a batch that are not valid, and what comes after
@@ -44,7 +44,7 @@ func waits(f *Flight, others []landing) bool {
 }
 
 // faultOf returns what is wrong with an event of the log: nil for one that may be sent.
-func faultOf(ev *postroom.Logged) error {
+func faultOf(ev *eventlog.Logged) error {
 	err := ev.Validate()
 	if ev.Fault == nil {
 		return err

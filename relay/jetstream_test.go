@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/relay"
 )
@@ -65,9 +66,9 @@ func publish(t *testing.T, nc *nats.Conn) *publisher {
 }
 
 // send hands events over.
-func (p *publisher) send(events ...postroom.Logged) { p.batches <- flights(events...) }
+func (p *publisher) send(events ...eventlog.Logged) { p.batches <- flights(events...) }
 
-func flights(events ...postroom.Logged) []*relay.Flight {
+func flights(events ...eventlog.Logged) []*relay.Flight {
 	var all []*relay.Flight
 	for _, ev := range events {
 		all = append(all, &relay.Flight{Logged: ev})
@@ -87,9 +88,9 @@ func (p *publisher) next() outcome {
 	}
 }
 
-func event(seq int64, subject, id string) postroom.Logged {
+func event(seq int64, subject, id string) eventlog.Logged {
 	at := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
-	return postroom.Logged{Seq: seq, Event: postroom.Event{
+	return eventlog.Logged{Seq: seq, Event: postroom.Event{
 		ID: id, Source: "/shop", Type: subject, Subject: subject, Key: "k", ContentType: "application/json",
 		Time: at, LoggedAt: at, Data: []byte(`{"n":1}`),
 	}}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/guard"
 )
 
@@ -60,7 +60,7 @@ func (l *leader) absorb(ctx context.Context) {
 		}
 		l.noteStored(o, &counted)
 		if o.repeats() {
-			repeated = append(repeated, postroom.Repeated{Rewind: o.Rewind, Seq: o.Seq})
+			repeated = append(repeated, eventlog.Repeated{Rewind: o.Rewind, Seq: o.Seq})
 			l.lanes.done(o.Flight, o.Stream, now)
 			continue
 		}

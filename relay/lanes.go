@@ -4,7 +4,7 @@ import (
 	"container/heap"
 	"time"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/wire"
 )
 
@@ -42,7 +42,7 @@ type lanes struct {
 // Flight is an event on its way to the broker. A [Publisher] reads it, and has
 // no use of it after it reported the outcome.
 type Flight struct {
-	postroom.Logged
+	eventlog.Logged
 
 	next    *Flight   // the next event of its key
 	stream  *stream   // where it was sent to, if known
@@ -81,7 +81,7 @@ func newLanes(limit int) *lanes {
 }
 
 // add takes events in the order in which they are to be published.
-func (l *lanes) add(events []postroom.Logged) {
+func (l *lanes) add(events []eventlog.Logged) {
 	for i := range events {
 		ev := &events[i]
 		key := ev.Key

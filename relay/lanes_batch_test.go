@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 // In atomic batches the events of a key that are in flight are in one batch, and in
@@ -106,12 +107,12 @@ func TestLanesKeepTheOrderInBatches(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {
-				var page []postroom.Logged
+				var page []eventlog.Logged
 				for range rapid.IntRange(1, 6).Draw(t, "events") {
 					seq++
 					key := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "key")
 					subject := rapid.SampledFrom([]string{"s", "s", "t"}).Draw(t, "subject")
-					page = append(page, postroom.Logged{Seq: seq, Event: postroom.Event{Key: key, Subject: subject}})
+					page = append(page, eventlog.Logged{Seq: seq, Event: postroom.Event{Key: key, Subject: subject}})
 					added[key] = append(added[key], seq)
 				}
 				l.add(page)
@@ -164,9 +165,9 @@ func TestLanesFillBatches(t *testing.T) {
 	l := newLanes(10_000)
 	l.batching = true
 	now := time.Unix(1000, 0)
-	var page []postroom.Logged
+	var page []eventlog.Logged
 	for seq := int64(1); seq <= 1500; seq++ {
-		page = append(page, postroom.Logged{Seq: seq, Event: postroom.Event{Key: "hot", Subject: "s"}})
+		page = append(page, eventlog.Logged{Seq: seq, Event: postroom.Event{Key: "hot", Subject: "s"}})
 	}
 	l.add(page)
 	batch := l.next(3000, now)
@@ -197,9 +198,9 @@ func TestLanesBoundTheBytesOfABatch(t *testing.T) {
 		t.Run(fmt.Sprint("atomic ", batching), func(t *testing.T) {
 			l := newLanes(1000)
 			l.batching = batching
-			var page []postroom.Logged
+			var page []eventlog.Logged
 			for seq := int64(1); seq <= 20; seq++ {
-				page = append(page, postroom.Logged{Seq: seq, Event: postroom.Event{Data: make([]byte, maxBatchBytes/8)}})
+				page = append(page, eventlog.Logged{Seq: seq, Event: postroom.Event{Data: make([]byte, maxBatchBytes/8)}})
 			}
 			l.add(page)
 			want := 20
@@ -229,10 +230,10 @@ func TestAnEventOfARewindTakesNoneAlong(t *testing.T) {
 	t.Parallel()
 	l := newLanes(100)
 	l.batching = true
-	event := func(seq, rewind int64) postroom.Logged {
-		return postroom.Logged{Seq: seq, Rewind: rewind, Event: postroom.Event{Subject: "a.b", Key: "k"}}
+	event := func(seq, rewind int64) eventlog.Logged {
+		return eventlog.Logged{Seq: seq, Rewind: rewind, Event: postroom.Event{Subject: "a.b", Key: "k"}}
 	}
-	l.add([]postroom.Logged{event(1, 7), event(2, 0), event(3, 0)})
+	l.add([]eventlog.Logged{event(1, 7), event(2, 0), event(3, 0)})
 	var sent []int64
 	for _, f := range l.next(10, time.Now()) {
 		sent = append(sent, f.Seq)

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 var errNoAnswer = Outcome{Class: Unknown, Err: ErrUnacknowledged}
@@ -72,12 +73,12 @@ func TestLanesKeepTheOrderOfEachKey(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {
-				var page []postroom.Logged
+				var page []eventlog.Logged
 				for range rapid.IntRange(1, 6).Draw(t, "events") {
 					seq++
 					key := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "key")
 					subject := rapid.SampledFrom([]string{"s", "t"}).Draw(t, "subject")
-					page = append(page, postroom.Logged{Seq: seq, Event: postroom.Event{Key: key, Subject: subject}})
+					page = append(page, eventlog.Logged{Seq: seq, Event: postroom.Event{Key: key, Subject: subject}})
 					added[key] = append(added[key], seq)
 				}
 				l.add(page)
@@ -121,9 +122,9 @@ func TestLanesKeepTheOrderOfEachKey(t *testing.T) {
 func TestLanesDoNotLetOneFailingKeyHoldUpOthers(t *testing.T) {
 	l := newLanes(1000)
 	now := time.Unix(0, 0)
-	page := []postroom.Logged{{Seq: 1, Event: postroom.Event{Key: "bad"}}, {Seq: 2, Event: postroom.Event{Key: "bad"}}}
+	page := []eventlog.Logged{{Seq: 1, Event: postroom.Event{Key: "bad"}}, {Seq: 2, Event: postroom.Event{Key: "bad"}}}
 	for seq := int64(3); seq <= 50; seq++ {
-		page = append(page, postroom.Logged{Seq: seq, Event: postroom.Event{Key: fmt.Sprint("good ", seq)}})
+		page = append(page, eventlog.Logged{Seq: seq, Event: postroom.Event{Key: fmt.Sprint("good ", seq)}})
 	}
 	l.add(page)
 	for _, f := range l.next(100, now) {
@@ -148,10 +149,10 @@ func TestLanesDoNotLetOneFailingKeyHoldUpOthers(t *testing.T) {
 func TestLanesProbeAStreamThatIsOut(t *testing.T) {
 	l := newLanes(1000)
 	now := time.Unix(1000, 0)
-	var page []postroom.Logged
+	var page []eventlog.Logged
 	for seq := int64(1); seq <= 200; seq++ {
 		subject := []string{"up", "down"}[seq%2]
-		page = append(page, postroom.Logged{Seq: seq, Event: postroom.Event{Subject: subject}})
+		page = append(page, eventlog.Logged{Seq: seq, Event: postroom.Event{Subject: subject}})
 	}
 	l.add(page[:2]) // the streams of both subjects become known
 	for _, f := range l.next(2, now) {
@@ -225,10 +226,10 @@ func TestLanesHoldWhatIsRefusedWhileOthersPass(t *testing.T) {
 			l := newLanes(1000)
 			l.others = tt.covers
 			now := time.Unix(1000, 0)
-			l.add([]postroom.Logged{{Seq: 1, Event: postroom.Event{Key: "k", Subject: "s"}}, {Seq: 2, Event: postroom.Event{Key: "k", Subject: "s"}}})
+			l.add([]eventlog.Logged{{Seq: 1, Event: postroom.Event{Key: "k", Subject: "s"}}, {Seq: 2, Event: postroom.Event{Key: "k", Subject: "s"}}})
 			for seq := int64(3); now.Before(time.Unix(1010, 0)); seq++ {
 				if tt.others {
-					l.add([]postroom.Logged{{Seq: seq, Event: postroom.Event{Subject: "s"}}})
+					l.add([]eventlog.Logged{{Seq: seq, Event: postroom.Event{Subject: "s"}}})
 				}
 				now = now.Add(100 * time.Millisecond)
 				for _, f := range l.next(10, now) {
@@ -251,7 +252,7 @@ func TestLanesHoldWhatIsRefusedWhileOthersPass(t *testing.T) {
 			if f := l.held[0].Failure; f.Dead != tt.dead || f.Attempts != tt.spent || f.Text == "" || f.Class == "" {
 				t.Errorf("failure %+v, want dead %t with %d attempts", f, tt.dead, tt.spent)
 			}
-			l.add([]postroom.Logged{{Seq: 9999, Event: postroom.Event{Key: "k"}}})
+			l.add([]eventlog.Logged{{Seq: 9999, Event: postroom.Event{Key: "k"}}})
 			if n := len(l.held); n != 3 || l.size != 0 {
 				t.Errorf("a later event of the key did not follow it")
 			}
@@ -265,7 +266,7 @@ func TestLanesHoldAgain(t *testing.T) {
 	for spent := range maxAttempts {
 		l := newLanes(1000)
 		now := time.Unix(1000, 0)
-		l.add([]postroom.Logged{
+		l.add([]eventlog.Logged{
 			{Seq: 1, Held: true, Attempts: spent, Event: postroom.Event{Key: "k"}},
 			{Seq: 2, Held: true, Event: postroom.Event{Key: "k"}},
 			{Seq: 3, Event: postroom.Event{Key: "other"}},
@@ -287,11 +288,11 @@ func TestLanesHoldAgain(t *testing.T) {
 func TestLanesMakeRoom(t *testing.T) {
 	l := newLanes(100)
 	now := time.Unix(1000, 0)
-	var page []postroom.Logged
+	var page []eventlog.Logged
 	for seq := int64(1); seq <= 30; seq++ {
-		page = append(page, postroom.Logged{Seq: seq, Event: postroom.Event{Key: "bad"}})
+		page = append(page, eventlog.Logged{Seq: seq, Event: postroom.Event{Key: "bad"}})
 	}
-	l.add(append(page, postroom.Logged{Seq: 31, Event: postroom.Event{Key: "good"}}))
+	l.add(append(page, eventlog.Logged{Seq: 31, Event: postroom.Event{Key: "good"}}))
 	refuse := func() {
 		for _, f := range l.next(10, now) {
 			if f.Key == "good" {
@@ -317,7 +318,7 @@ func TestLanesFreeKeys(t *testing.T) {
 	l.block([]string{"a"}, 0)
 	follows := func(seq int64, key string) bool {
 		before := len(l.held)
-		l.add([]postroom.Logged{{Seq: seq, Event: postroom.Event{Key: key}}})
+		l.add([]eventlog.Logged{{Seq: seq, Event: postroom.Event{Key: key}}})
 		return len(l.held) > before
 	}
 	if !follows(1, "a") || follows(2, "b") {

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/guard"
 )
 
@@ -35,7 +35,7 @@ const (
 // sees to it that the broker has what it had. The first to fail ends the term.
 type leader struct {
 	relay *Relay
-	term  Term
+	term  eventlog.Term
 	now   *tenure // this term; the recorder's
 	lanes *lanes  // conduct's, and after it serveTerm's
 
@@ -45,7 +45,7 @@ type leader struct {
 	mu        sync.Mutex
 	outcomes  []landing         // publisher to conduct
 	enough    int               // so many of them are news
-	progress  postroom.Progress // conduct to recorder
+	progress  eventlog.Progress // conduct to recorder
 	counted   counts            // conduct to recorder
 	recording int64             // the number of the next recording
 	places    places            // absorb's and attest's
@@ -57,7 +57,7 @@ type leader struct {
 
 	ends     ends                // absorb's
 	acked    []int64             // absorb's, for reuse
-	repeated []postroom.Repeated // likewise
+	repeated []eventlog.Repeated // likewise
 	spare    []landing           // likewise
 	out      []string            // the streams that were last told to be out
 
@@ -71,7 +71,7 @@ type leader struct {
 
 // serveTerm leads until ctx ends, and then drains, or until something fails.
 // It notes in now what came of it.
-func (r *Relay) serveTerm(ctx context.Context, term Term, now *tenure) error {
+func (r *Relay) serveTerm(ctx context.Context, term eventlog.Term, now *tenure) error {
 	l := &leader{
 		relay: r, term: term, now: now, lanes: newLanes(r.cfg.MaxUnpublished), enough: 1, recording: 1,
 		pages: make(chan page), batches: make(chan []*Flight),

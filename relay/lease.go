@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 const (
@@ -106,7 +107,7 @@ func (p *past) add(t *tenure, err error) time.Duration {
 }
 
 // appoint notes that a term began, and how long its lease has to be.
-func (r *Relay) appoint(ctx context.Context, term Term, owner string, t *tenure) {
+func (r *Relay) appoint(ctx context.Context, term eventlog.Term, owner string, t *tenure) {
 	t.led, t.roundTrip = term.Taken()
 	t.taken = t.lease
 	needed := LeaseFor(t.roundTrip)

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/relay"
 )
 
@@ -183,7 +183,7 @@ func TestTermsOfNoUseInTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(1)...)
 		src.recorded = func(*fakeTerm, context.Context) error {
-			src.set(func() { src.leadErr = postroom.ErrLeaseHeld }) // the other one leads now
+			src.set(func() { src.leadErr = eventlog.ErrLeaseHeld }) // the other one leads now
 			return errors.New("row is too large")
 		}
 		run := start(relay.New(src, &fakePublisher{}, relay.Config{}))

@@ -7,7 +7,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
@@ -57,7 +57,7 @@ func newMetrics(provider metric.MeterProvider) *metrics {
 
 // ended notes how a term ended.
 func (m *metrics) ended(ctx context.Context, err error) {
-	if errors.Is(err, postroom.ErrLeaseLost) {
+	if errors.Is(err, eventlog.ErrLeaseLost) {
 		m.fenced.Add(ctx, 1)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/relay"
 )
 
@@ -24,10 +24,10 @@ import (
 type measuredSource struct {
 	*fakeSource
 
-	backlog postroom.Backlog
+	backlog eventlog.Backlog
 }
 
-func (s *measuredSource) Backlog(context.Context) (postroom.Backlog, error) { return s.backlog, nil }
+func (s *measuredSource) Backlog(context.Context) (eventlog.Backlog, error) { return s.backlog, nil }
 
 // values are the metrics at one moment: the sum over all points of an instrument,
 // or that of the points that have an attribute, as in "name attribute=value".
@@ -83,12 +83,12 @@ func TestMetrics(t *testing.T) {
 		all[0].Key = "dead"
 		all[1].Key = "dead"
 		all[2].Key = "slow"
-		src := &measuredSource{newFakeSource(all...), postroom.Backlog{
+		src := &measuredSource{newFakeSource(all...), eventlog.Backlog{
 			Age: 3 * time.Second, Events: 7, Appended: 20, HeldKeys: 2, Overdue: 4 * time.Second, Oldest: 80 * time.Hour, Writer: time.Minute,
-			Held:  map[postroom.HeldReason]postroom.HeldCount{postroom.HeldDead: {Events: 5, Age: time.Hour}},
+			Held:  map[eventlog.HeldReason]eventlog.HeldCount{eventlog.HeldDead: {Events: 5, Age: time.Hour}},
 			Bytes: map[string]int64{"outbox": 4096, "held": 8192},
 		}}
-		pub := &inspectable{fakePublisher: fakePublisher{stream: "SHOP", answer: func(ev postroom.Logged, try int) (time.Duration, error) {
+		pub := &inspectable{fakePublisher: fakePublisher{stream: "SHOP", answer: func(ev eventlog.Logged, try int) (time.Duration, error) {
 			switch {
 			case ev.Key == "dead":
 				return time.Millisecond, &relay.BrokerError{Code: 10054, Status: 400}
@@ -149,7 +149,7 @@ func TestMetrics(t *testing.T) {
 // Of writers that its role may not see, a relay does not say that there are none.
 func TestAWriterThatNobodySees(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for backlog, want := range map[*postroom.Backlog]bool{
+		for backlog, want := range map[*eventlog.Backlog]bool{
 			{}:                                    true,
 			{WritersUntold: 1}:                    false,
 			{WritersUntold: 1, Writer: time.Hour}: true,
@@ -179,7 +179,7 @@ func TestPausedAndFenced(t *testing.T) {
 		src := newFakeSource(all[:1]...)
 		var out atomic.Bool
 		pub := &inspectable{fakePublisher: fakePublisher{stream: "SHOP"}}
-		pub.answer = func(postroom.Logged, int) (time.Duration, error) {
+		pub.answer = func(eventlog.Logged, int) (time.Duration, error) {
 			if out.Load() {
 				return 0, relay.ErrNoLeader
 			}
@@ -211,7 +211,7 @@ func TestPausedAndFenced(t *testing.T) {
 		src.set(func() {
 			src.recorded = func(t *fakeTerm, _ context.Context) error {
 				if t == t.source.terms[0] {
-					return postroom.ErrLeaseLost
+					return eventlog.ErrLeaseLost
 				}
 				return nil
 			}
@@ -237,7 +237,7 @@ func TestSpans(t *testing.T) {
 		all[1].TraceParent, all[1].ID = yes, "traced"
 		all[2].TraceParent = no
 		src := newFakeSource(all[:3]...)
-		pub := &fakePublisher{stream: "SHOP", answer: func(ev postroom.Logged, try int) (time.Duration, error) {
+		pub := &fakePublisher{stream: "SHOP", answer: func(ev eventlog.Logged, try int) (time.Duration, error) {
 			if ev.TraceParent == yes && try == 1 {
 				return 0, relay.ErrUnacknowledged
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/relay"
@@ -28,12 +28,12 @@ func codeOf(err error) int {
 }
 
 // header gives an event a header that Event.Validate would not let through.
-func header(name, value string) func(*postroom.Logged) {
-	return func(ev *postroom.Logged) { ev.Headers = map[string]string{name: value} }
+func header(name, value string) func(*eventlog.Logged) {
+	return func(ev *eventlog.Logged) { ev.Headers = map[string]string{name: value} }
 }
 
-func data(bytes int) func(*postroom.Logged) {
-	return func(ev *postroom.Logged) { ev.Data = make([]byte, bytes) }
+func data(bytes int) func(*eventlog.Logged) {
+	return func(ev *eventlog.Logged) { ev.Data = make([]byte, bytes) }
 }
 
 // What a real broker answers, and what the relay makes of it. Where the stream
@@ -45,7 +45,7 @@ func TestOutcomesOfAStream(t *testing.T) {
 		name   string
 		cfg    jetstream.StreamConfig
 		before int // events that the stream has
-		change func(*postroom.Logged)
+		change func(*eventlog.Logged)
 		class  relay.Class
 		code   int
 	}{
@@ -112,7 +112,7 @@ func TestOutcomesOfAnEventThatReachesNoStream(t *testing.T) {
 	stream(t, nc, jetstream.StreamConfig{Name: "REACH", Subjects: []string{"reach.>"}})
 	tests := []struct {
 		name, subject string
-		change        func(*postroom.Logged)
+		change        func(*eventlog.Logged)
 		class         relay.Class
 		err           error
 	}{
@@ -263,7 +263,7 @@ func TestOutcomeOfAPublishThatIsNotAllowed(t *testing.T) {
 	if p.send(event(0, "per.open", "first")); p.next().class != relay.Stored { // it is at work
 		t.Fatal("the event before was not stored")
 	}
-	var batch []postroom.Logged
+	var batch []eventlog.Logged
 	for n := range int64(subjects) {
 		batch = append(batch, event(2*n, fmt.Sprintf("per.open.%d", n), fmt.Sprint("open ", n)), event(2*n+1, fmt.Sprintf("per.secret.%d", n), fmt.Sprint("secret ", n)))
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/wire"
 )
 
@@ -12,7 +13,7 @@ import (
 type places map[string]*place
 
 type place struct {
-	postroom.Place
+	eventlog.Place
 
 	// doubted: the stream has to be compared with the place before that may move. It
 	// told of a sequence that it had used already, or could not be looked at.
@@ -66,14 +67,14 @@ func (e *ends) of(stream string) *end {
 
 // learn moves places to where acknowledgements say that their streams end, and returns
 // those that moved. suspicious reports whether a stream has to be looked at.
-func (p places) learn(e *ends) (moved []postroom.Place, suspicious bool) {
+func (p places) learn(e *ends) (moved []eventlog.Place, suspicious bool) {
 	for name, told := range e.streams {
 		if told.high == 0 {
 			continue
 		}
 		at, known := p[name]
 		if !known {
-			at = &place{Place: postroom.Place{Stream: name}}
+			at = &place{Place: eventlog.Place{Stream: name}}
 			p[name] = at
 			suspicious = true // when was it created?
 		}
@@ -93,8 +94,8 @@ func (p places) learn(e *ends) (moved []postroom.Place, suspicious bool) {
 }
 
 // snapshot returns the places as they are.
-func (p places) snapshot() []postroom.Place {
-	all := make([]postroom.Place, 0, len(p))
+func (p places) snapshot() []eventlog.Place {
+	all := make([]eventlog.Place, 0, len(p))
 	for _, at := range p {
 		all = append(all, at.Place)
 	}
@@ -103,7 +104,7 @@ func (p places) snapshot() []postroom.Place {
 
 // kept notes that a stream has what it had, and when it was created. It returns the
 // place where it did not have that.
-func (p places) kept(name string, created time.Time) (moved []postroom.Place) {
+func (p places) kept(name string, created time.Time) (moved []eventlog.Place) {
 	at := p[name]
 	if at == nil {
 		return nil
@@ -111,13 +112,13 @@ func (p places) kept(name string, created time.Time) (moved []postroom.Place) {
 	at.doubted = false
 	if at.Created.IsZero() {
 		at.Created = created
-		return []postroom.Place{at.Place}
+		return []eventlog.Place{at.Place}
 	}
 	return nil
 }
 
 // move sets places, each in the place of an older one of its stream.
-func move(all, moved []postroom.Place) []postroom.Place {
+func move(all, moved []eventlog.Place) []eventlog.Place {
 	for _, at := range moved {
 		i := 0
 		for i < len(all) && all[i].Stream != at.Stream {

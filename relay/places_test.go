@@ -6,16 +6,17 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 func landed(stream, id string, seq uint64) landing {
-	return landing{&Flight{Logged: postroom.Logged{Event: postroom.Event{Source: "/shop", ID: id}}}, Outcome{Stream: stream, Sequence: seq}}
+	return landing{&Flight{Logged: eventlog.Logged{Event: postroom.Event{Source: "/shop", ID: id}}}, Outcome{Stream: stream, Sequence: seq}}
 }
 
 func TestPlacesLearn(t *testing.T) {
 	created := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
-	at := func(seq uint64, id string) postroom.Place {
-		return postroom.Place{Stream: "SHOP", Created: created, Seq: seq, MessageID: id}
+	at := func(seq uint64, id string) eventlog.Place {
+		return eventlog.Place{Stream: "SHOP", Created: created, Seq: seq, MessageID: id}
 	}
 	known := func(doubted bool) places {
 		return places{"SHOP": &place{Place: at(5, "/shop#e5"), doubted: doubted}}
@@ -24,14 +25,14 @@ func TestPlacesLearn(t *testing.T) {
 		name       string
 		places     places
 		acks       []landing
-		want       postroom.Place
+		want       eventlog.Place
 		moves      bool
 		suspicious bool
 	}{
 		{"the highest of them", known(false), []landing{landed("SHOP", "e6", 6), landed("SHOP", "e8", 8), landed("SHOP", "e7", 7)}, at(8, "/shop#e8"), true, false},
 		{"a sequence that was used already", known(false), []landing{landed("SHOP", "x", 5), landed("SHOP", "y", 9)}, at(5, "/shop#e5"), false, true},
 		{"until it is compared", known(true), []landing{landed("SHOP", "y", 9)}, at(5, "/shop#e5"), false, true},
-		{"a stream that was not known", places{}, []landing{landed("SHOP", "e1", 1)}, postroom.Place{Stream: "SHOP", Seq: 1, MessageID: "/shop#e1"}, true, true},
+		{"a stream that was not known", places{}, []landing{landed("SHOP", "e1", 1)}, eventlog.Place{Stream: "SHOP", Seq: 1, MessageID: "/shop#e1"}, true, true},
 		{"no sequence", known(false), []landing{landed("SHOP", "e6", 0)}, at(5, "/shop#e5"), false, false},
 	}
 	for _, tt := range tests {
@@ -41,7 +42,7 @@ func TestPlacesLearn(t *testing.T) {
 			for _, ack := range tt.acks {
 				e.note(ack)
 			}
-			tt.places["OTHER"] = &place{Place: postroom.Place{Stream: "OTHER", Seq: 2}}
+			tt.places["OTHER"] = &place{Place: eventlog.Place{Stream: "OTHER", Seq: 2}}
 			moved, suspicious := tt.places.learn(&e)
 			if got := tt.places["SHOP"].Place; got != tt.want || suspicious != tt.suspicious {
 				t.Errorf("place %+v, suspicious %t, want %+v and %t", got, suspicious, tt.want, tt.suspicious)
@@ -65,9 +66,9 @@ func TestPlacesLearn(t *testing.T) {
 // A stream that has what it had is trusted again.
 func TestPlacesKept(t *testing.T) {
 	created := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
-	p := places{"SHOP": &place{Place: postroom.Place{Stream: "SHOP", Seq: 5}, doubted: true}}
-	want := postroom.Place{Stream: "SHOP", Created: created, Seq: 5}
-	if moved := p.kept("SHOP", created); !slices.Equal(moved, []postroom.Place{want}) || p["SHOP"].doubted {
+	p := places{"SHOP": &place{Place: eventlog.Place{Stream: "SHOP", Seq: 5}, doubted: true}}
+	want := eventlog.Place{Stream: "SHOP", Created: created, Seq: 5}
+	if moved := p.kept("SHOP", created); !slices.Equal(moved, []eventlog.Place{want}) || p["SHOP"].doubted {
 		t.Errorf("moved %+v, doubted %t, want %+v", moved, p["SHOP"].doubted, want)
 	}
 	if moved := p.kept("SHOP", created); len(moved) > 0 {

@@ -150,16 +150,6 @@ func someOf(subjects []string) string {
 	return text
 }
 
-// Catalog is a [Source] that knows which subjects its events have. A source
-// need not be one; then the streams are those of Config.Streams.
-//
-// It is an interface so that this package holds no SQL.
-type Catalog interface {
-	// Subjects returns subjects that are in use, each once. It may leave out
-	// those that were not used lately.
-	Subjects(ctx context.Context) ([]string, error)
-}
-
 // inspect returns what is wrong with the streams and not accepted. err is an
 // outage.
 func (r *Relay) inspect(ctx context.Context) (faults []error, err error) {
@@ -167,14 +157,12 @@ func (r *Relay) inspect(ctx context.Context) (faults []error, err error) {
 	if !ok {
 		return nil, nil
 	}
-	var subjects []string
-	if r.catalog != nil {
-		if subjects, err = r.catalog.Subjects(ctx); err != nil {
-			return nil, err
-		}
-		// One that is none would make the whole look fail.
-		subjects = slices.DeleteFunc(subjects, func(s string) bool { return s == "" || postroom.Event{Type: s}.Validate() != nil })
+	subjects, err := r.log.Subjects(ctx)
+	if err != nil {
+		return nil, err
 	}
+	// One that is none would make the whole look fail.
+	subjects = slices.DeleteFunc(subjects, func(s string) bool { return s == "" || postroom.Event{Type: s}.Validate() != nil })
 	look := inspector.Inspect
 	if batcher, ok := r.pub.(Batcher); ok && r.cfg.Atomic {
 		look = batcher.InspectAtomic

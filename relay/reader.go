@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 const (
@@ -24,7 +24,7 @@ const (
 
 // page is what the reader found.
 type page struct {
-	events   []postroom.Logged
+	events   []eventlog.Logged
 	keys     []string // that have events in held
 	asked    bool     // whether it asked for keys
 	recorded int64    // the last recording when it asked
@@ -39,7 +39,7 @@ func (l *leader) read(ctx context.Context) error {
 	}
 	wait, limit, askKeys := busyPoll, firstPage, time.Now().Add(keysEvery)
 	// Conduct has copied a page before it takes the next: two pieces of memory serve all.
-	var free, handed []postroom.Logged
+	var free, handed []eventlog.Logged
 	var pace pace
 	again := rewinder{next: time.Now().Add(rewindEvery)} // what nobody has seen yet comes first
 	next := time.NewTimer(wait)
@@ -93,8 +93,8 @@ func (l *leader) read(ctx context.Context) error {
 }
 
 // readPage reads a page, in bounded time.
-func (l *leader) readPage(ctx context.Context, limit int, into []postroom.Logged) (postroom.Page, error) {
-	var page postroom.Page
+func (l *leader) readPage(ctx context.Context, limit int, into []eventlog.Logged) (eventlog.Page, error) {
+	var page eventlog.Page
 	err := l.relay.allowed.page.bound(ctx, func(ctx context.Context) (err error) {
 		page, err = l.term.Read(ctx, limit, into)
 		return err
@@ -120,7 +120,7 @@ func (l *leader) readPage(ctx context.Context, limit int, into []postroom.Logged
 }
 
 // hand gives a page to conduct, and reports whether ctx still lives.
-func (l *leader) hand(ctx context.Context, events []postroom.Logged) bool {
+func (l *leader) hand(ctx context.Context, events []eventlog.Logged) bool {
 	select {
 	case l.pages <- page{events: events}:
 		return true
@@ -147,7 +147,7 @@ func (l *leader) readKeys(ctx context.Context) error {
 }
 
 // nextLimit returns how many events of the size of the given ones fill a page.
-func nextLimit(events []postroom.Logged) int {
+func nextLimit(events []eventlog.Logged) int {
 	if len(events) == 0 {
 		return firstPage
 	}

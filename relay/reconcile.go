@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 // ErrConsumed says that a stream keeps its messages until they are consumed: what it
@@ -70,7 +70,7 @@ type Findings struct {
 // the worst case some hundred bytes for each event.
 //
 // An error is an outage. What is wrong with one stream is in its Findings.
-func Reconcile(ctx context.Context, log Chronicle, broker Witness, r Reconciliation) ([]Findings, error) {
+func Reconcile(ctx context.Context, log eventlog.History, broker Witness, r Reconciliation) ([]Findings, error) {
 	r.Rate = cmp.Or(r.Rate, DefaultReconcileRate)
 	if !(r.Rate > 0) { // also not a NaN
 		return nil, fmt.Errorf("relay: reconcile: Rate is %g, want more than none", r.Rate)
@@ -80,11 +80,11 @@ func Reconcile(ctx context.Context, log Chronicle, broker Witness, r Reconciliat
 		return nil, fmt.Errorf("relay: reconcile: %w", err)
 	}
 	for _, name := range r.Streams {
-		if !slices.ContainsFunc(places, func(p postroom.Place) bool { return p.Stream == name }) {
-			places = append(places, postroom.Place{Stream: name})
+		if !slices.ContainsFunc(places, func(p eventlog.Place) bool { return p.Stream == name }) {
+			places = append(places, eventlog.Place{Stream: name})
 		}
 	}
-	slices.SortFunc(places, func(a, b postroom.Place) int { return cmp.Compare(a.Stream, b.Stream) })
+	slices.SortFunc(places, func(a, b eventlog.Place) int { return cmp.Compare(a.Stream, b.Stream) })
 	var all []Findings
 	for _, at := range places {
 		if len(r.Streams) > 0 && !slices.Contains(r.Streams, at.Stream) {
@@ -100,7 +100,7 @@ func Reconcile(ctx context.Context, log Chronicle, broker Witness, r Reconciliat
 }
 
 // stream compares one stream.
-func (r Reconciliation) stream(ctx context.Context, log Chronicle, broker Witness, at postroom.Place) (Findings, error) {
+func (r Reconciliation) stream(ctx context.Context, log eventlog.History, broker Witness, at eventlog.Place) (Findings, error) {
 	began := time.Now()
 	found := Findings{Stream: at.Stream}
 	c := comparison{chronicle: log, witness: broker, since: r.Since, rate: r.Rate}

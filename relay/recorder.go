@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 const (
@@ -25,11 +25,11 @@ const (
 
 // take returns what is to be recorded, and clears it, and the number of the
 // recording.
-func (l *leader) take() (p postroom.Progress, counted counts, recording int64) {
+func (l *leader) take() (p eventlog.Progress, counted counts, recording int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p, counted, recording = l.progress, l.counted, l.recording
-	l.progress, l.counted = postroom.Progress{}, counts{}
+	l.progress, l.counted = eventlog.Progress{}, counts{}
 	l.recording++
 	if l.holding.Swap(0) >= maxHolding {
 		signal(l.news) // conduct may read again

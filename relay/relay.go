@@ -5,7 +5,7 @@
 // key, and records what the broker acknowledged. An event that is not
 // acknowledged is published again, with the same message id, until it is.
 //
-// This package holds no SQL: the log is a [Source], the broker a [Publisher].
+// This package holds no SQL: the log is an [eventlog.Source], the broker a [Publisher].
 package relay
 
 import (
@@ -22,6 +22,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/repeat"
 	"github.com/postroom/postroom/internal/telemetry"
@@ -160,8 +161,7 @@ func (c Config) validate() error {
 // Relay publishes the events of one log. Any number may run for a log, in one
 // process or in many: one leads at a time.
 type Relay struct {
-	check   func(ctx context.Context) error
-	lead    func(ctx context.Context, owner string, lease time.Duration) (Term, error)
+	log     eventlog.Source
 	pub     Publisher
 	cfg     Config
 	fixed   bool  // Config.Lease was chosen
@@ -176,31 +176,16 @@ type Relay struct {
 	lines   repeat.Lines
 
 	allowed struct{ page, keys, rewind allowance }
-
-	catalog   Catalog   // nil where the source is none
-	measurer  Measurer  // likewise
-	chronicle Chronicle // likewise
 }
 
-// New returns a relay that moves events from src to pub. It does no I/O and
+// New returns a relay that moves events from a log to a broker. It does no I/O and
 // cannot fail: faults of the Config are returned by [Relay.Check] and
 // [Relay.Run].
-func New[T Term](src Source[T], pub Publisher, cfg Config) *Relay {
+func New(log eventlog.Source, pub Publisher, cfg Config) *Relay {
 	fixed := cfg.Lease != 0
 	cfg = cfg.defaults()
-	catalog, _ := any(src).(Catalog)
-	measurer, _ := any(src).(Measurer)
-	chronicle, _ := any(src).(Chronicle)
 	return &Relay{
-		catalog: catalog, measurer: measurer, chronicle: chronicle,
-		check: func(ctx context.Context) error { return called(func() error { return src.Check(ctx) }) },
-		lead: func(ctx context.Context, owner string, lease time.Duration) (Term, error) {
-			term, err := src.Lead(ctx, owner, lease)
-			if err != nil {
-				return nil, err
-			}
-			return term, nil
-		},
+		log:     log,
 		pub:     pub,
 		cfg:     cfg,
 		fixed:   fixed,
@@ -232,7 +217,7 @@ func (r *Relay) checkParts(ctx context.Context) error {
 	if r.err != nil {
 		return fmt.Errorf("relay: %w", postroom.Refuse(r.err))
 	}
-	if err := errors.Join(r.check(ctx), called(func() error { return r.pub.Check(ctx) })); err != nil {
+	if err := errors.Join(called(func() error { return r.log.Check(ctx) }), called(func() error { return r.pub.Check(ctx) })); err != nil {
 		return fmt.Errorf("relay: %w", err)
 	}
 	return nil
@@ -301,7 +286,7 @@ func (r *Relay) logLeaving(ctx context.Context, err error) {
 // came of it.
 func (r *Relay) serve(ctx context.Context, owner string, t *tenure) error {
 	for {
-		term, err := r.lead(ctx, owner, t.lease)
+		term, err := r.log.Lead(ctx, owner, t.lease)
 		if err == nil {
 			r.metrics.takeovers.Add(ctx, 1)
 			r.appoint(ctx, term, owner, t)
@@ -309,7 +294,7 @@ func (r *Relay) serve(ctx context.Context, owner string, t *tenure) error {
 			r.metrics.ended(ctx, err)
 			return err
 		}
-		if !errors.Is(err, postroom.ErrLeaseHeld) {
+		if !errors.Is(err, eventlog.ErrLeaseHeld) {
 			return err
 		}
 		t.stood = true

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/relay"
 )
 
@@ -42,7 +43,7 @@ func after(d time.Duration) {
 func TestRunPublishesAndRecordsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(200)...)
-		pub := &fakePublisher{answer: func(postroom.Logged, int) (time.Duration, error) { return time.Millisecond, nil }}
+		pub := &fakePublisher{answer: func(eventlog.Logged, int) (time.Duration, error) { return time.Millisecond, nil }}
 		run := start(relay.New(src, pub, relay.Config{Window: 10}))
 		after(5 * time.Second)
 		if got := len(src.published()); got != 200 {
@@ -59,7 +60,7 @@ func TestRunPublishesAndRecordsEverything(t *testing.T) {
 func TestRunDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(3)...)
-		pub := &fakePublisher{answer: func(ev postroom.Logged, _ int) (time.Duration, error) {
+		pub := &fakePublisher{answer: func(ev eventlog.Logged, _ int) (time.Duration, error) {
 			return time.Duration(ev.Seq) * 4 * time.Second, nil // the third comes after the drain timeout
 		}}
 		run := start(relay.New(src, pub, relay.Config{DrainTimeout: 10 * time.Second}))
@@ -113,7 +114,7 @@ func TestRecordingsAreApart(t *testing.T) {
 				time.Sleep(took)
 				return nil
 			}
-			pub := &fakePublisher{answer: func(ev postroom.Logged, _ int) (time.Duration, error) {
+			pub := &fakePublisher{answer: func(ev eventlog.Logged, _ int) (time.Duration, error) {
 				return time.Duration(ev.Seq) * time.Millisecond, nil
 			}}
 			run := start(relay.New(src, pub, relay.Config{}))
@@ -142,7 +143,7 @@ func TestSlowRecordingsKeepTheLease(t *testing.T) {
 			for n := range 60 {
 				src.set(func() {
 					if len(src.terms) > 0 {
-						src.terms[0].unread = []postroom.Logged{{Seq: int64(n + 1), Event: postroom.Event{Type: "a.b"}}}
+						src.terms[0].unread = []eventlog.Logged{{Seq: int64(n + 1), Event: postroom.Event{Type: "a.b"}}}
 					}
 				})
 				after(time.Second)
@@ -161,7 +162,7 @@ func TestSlowRecordingsKeepTheLease(t *testing.T) {
 func TestAFullWindowWaitsForNoMoreThanComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(300)...)
-		pub := &fakePublisher{answer: func(ev postroom.Logged, _ int) (time.Duration, error) {
+		pub := &fakePublisher{answer: func(ev eventlog.Logged, _ int) (time.Duration, error) {
 			if ev.Seq <= 6 { // one, and then more than are waited for
 				return max(1, time.Duration(ev.Seq)-3) * time.Second / 4, nil
 			}
@@ -231,12 +232,12 @@ func TestTheEndOfABacklogIsRecordedAtOnce(t *testing.T) {
 func TestATermEndsBeforeItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(1)...)
-		pub := &fakePublisher{answer: func(postroom.Logged, int) (time.Duration, error) { return 0, errors.New("not now") }}
+		pub := &fakePublisher{answer: func(eventlog.Logged, int) (time.Duration, error) { return 0, errors.New("not now") }}
 		src.recorded = func(_ *fakeTerm, ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 		run := start(relay.New(src, pub, relay.Config{Lease: 4 * time.Second}))
 		after(3100 * time.Millisecond)
 		tries := pub.tried(1)
-		src.set(func() { src.leadErr = postroom.ErrLeaseHeld })
+		src.set(func() { src.leadErr = eventlog.ErrLeaseHeld })
 		after(10 * time.Second)
 		if tries == 0 || pub.tried(1) != tries {
 			t.Errorf("tried %d times while it led, and %d times after three quarters of the lease", tries, pub.tried(1)-tries)
@@ -255,7 +256,7 @@ func TestAFailedTermIsFollowedByANewOne(t *testing.T) {
 		{"the lease is lost", func(s *fakeSource) {
 			s.recorded = func(term *fakeTerm, _ context.Context) error {
 				if term == s.terms[0] {
-					return postroom.ErrLeaseLost
+					return eventlog.ErrLeaseLost
 				}
 				return nil
 			}
@@ -285,7 +286,7 @@ func TestAFailedTermIsFollowedByANewOne(t *testing.T) {
 func TestAFailingEventIsRepeatedAndHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(100)...)
-		pub := &fakePublisher{answer: func(ev postroom.Logged, try int) (time.Duration, error) {
+		pub := &fakePublisher{answer: func(ev eventlog.Logged, try int) (time.Duration, error) {
 			if ev.Seq == 1 && try < 8 {
 				return 0, errors.New("no answer")
 			}

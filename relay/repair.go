@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 // errLost ends a term in which a stream was found without what it had. The next begins
@@ -114,7 +114,7 @@ func (l *leader) restOrSuspect(ctx context.Context, looked time.Time) bool {
 }
 
 // repair finds what a stream has lost, and has it published again before anything new.
-func (l *leader) repair(ctx context.Context, witness Witness, at postroom.Place, s Standing) error {
+func (l *leader) repair(ctx context.Context, witness Witness, at eventlog.Place, s Standing) error {
 	r := l.relay
 	loss, isNew := r.vitals.lost(at.Stream, s.Verdict)
 	if isNew {
@@ -122,16 +122,12 @@ func (l *leader) repair(ctx context.Context, witness Witness, at postroom.Place,
 		r.cfg.Logger.ErrorContext(ctx, "the broker has lost events that it had acknowledged; they are looked for, and published again before anything new",
 			"stream", at.Stream, "reason", string(s.Verdict), "seq", at.Seq, "last_seq", s.Last.Seq)
 	}
-	if r.chronicle == nil {
-		r.cfg.Logger.ErrorContext(ctx, "the log does not tell what it had published: nothing is repaired", "stream", at.Stream)
-		return l.owe(ctx, nil, nil, s.Last)
-	}
 	began := time.Now()
-	mark, err := lastMark(ctx, r.chronicle, witness, s)
+	mark, err := lastMark(ctx, r.log, witness, s)
 	if err != nil {
 		return fmt.Errorf("repair stream %s: %w", at.Stream, err)
 	}
-	c := comparison{chronicle: r.chronicle, witness: witness, mark: mark}
+	c := comparison{chronicle: r.log, witness: witness, mark: mark}
 	missing, late, err := c.run(ctx, func(context.Context) (Standing, error) { return s, nil }, func() {})
 	if err != nil {
 		return fmt.Errorf("repair stream %s: %w", at.Stream, err)
@@ -149,13 +145,13 @@ func (l *leader) repair(ctx context.Context, witness Witness, at postroom.Place,
 
 // lastMark returns the newest mark up to which the stream has what it had, the zero one
 // where there is none.
-func lastMark(ctx context.Context, c Chronicle, w Witness, s Standing) (postroom.Mark, error) {
+func lastMark(ctx context.Context, c eventlog.History, w Witness, s Standing) (eventlog.Mark, error) {
 	if s.Verdict == Recreated {
-		return postroom.Mark{}, nil
+		return eventlog.Mark{}, nil
 	}
 	marks, err := c.Marks(ctx, s.Last.Stream)
 	if err != nil {
-		return postroom.Mark{}, err
+		return eventlog.Mark{}, err
 	}
 	for _, mark := range marks {
 		if mark.Place.Seq > s.Last.Seq {
@@ -163,22 +159,22 @@ func lastMark(ctx context.Context, c Chronicle, w Witness, s Standing) (postroom
 		}
 		standing, err := w.Compare(ctx, mark.Place)
 		if err != nil {
-			return postroom.Mark{}, err
+			return eventlog.Mark{}, err
 		}
 		if standing.Verdict == Kept {
 			return mark, nil
 		}
 	}
-	return postroom.Mark{}, nil
+	return eventlog.Mark{}, nil
 }
 
 // owe has events recorded as not published, with the place at which their stream ends
 // now, and returns when that is done.
-func (l *leader) owe(ctx context.Context, seqs, late []int64, now postroom.Place) error {
+func (l *leader) owe(ctx context.Context, seqs, late []int64, now eventlog.Place) error {
 	l.mu.Lock()
 	l.progress.Owed = append(l.progress.Owed, seqs...)
 	l.progress.Late = append(l.progress.Late, late...)
-	l.progress.Places = move(l.progress.Places, []postroom.Place{now})
+	l.progress.Places = move(l.progress.Places, []eventlog.Place{now})
 	l.places[now.Stream] = &place{Place: now}
 	recording := l.recording
 	l.mu.Unlock()

@@ -12,24 +12,25 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/relay"
 )
 
 // chronicled is a fakeSource that knows what it had published: all that is done.
 type chronicled struct{ *fakeSource }
 
-func (c chronicled) Places(context.Context) ([]postroom.Place, error)       { return nil, nil }
+func (c chronicled) Places(context.Context) ([]eventlog.Place, error)       { return nil, nil }
 func (c chronicled) Sources(context.Context) ([]string, error)              { return []string{"/shop"}, nil }
-func (c chronicled) Marks(context.Context, string) ([]postroom.Mark, error) { return nil, nil }
+func (c chronicled) Marks(context.Context, string) ([]eventlog.Mark, error) { return nil, nil }
 
-func (c chronicled) Published(context.Context, postroom.Mark, time.Time) (func(context.Context) ([]postroom.Entry, error), error) {
+func (c chronicled) Published(context.Context, eventlog.Mark, time.Time) (func(context.Context) ([]eventlog.Entry, error), error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var all []postroom.Entry
+	var all []eventlog.Entry
 	for _, ev := range c.events {
-		all = append(all, postroom.Entry{Published: c.done[ev.Seq], Seq: ev.Seq, Source: ev.Source, ID: ev.ID, Subject: ev.Subject, Key: ev.Key, LoggedAt: time.Now()})
+		all = append(all, eventlog.Entry{Published: c.done[ev.Seq], Seq: ev.Seq, Source: ev.Source, ID: ev.ID, Subject: ev.Subject, Key: ev.Key, LoggedAt: time.Now()})
 	}
-	return func(context.Context) ([]postroom.Entry, error) {
+	return func(context.Context) ([]eventlog.Entry, error) {
 		page := all
 		all = nil
 		return page, nil
@@ -51,7 +52,7 @@ type memory struct {
 func newMemory() *memory {
 	m := &memory{created: time.Now()}
 	m.fakePublisher = &fakePublisher{stream: "SHOP"}
-	m.store = func(ev postroom.Logged) uint64 {
+	m.store = func(ev eventlog.Logged) uint64 {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.messages = append(m.messages, ev.ID)
@@ -72,7 +73,7 @@ func (m *memory) ids() []string {
 	return slices.Clone(m.messages)
 }
 
-func (m *memory) Compare(_ context.Context, at postroom.Place) (relay.Standing, error) {
+func (m *memory) Compare(_ context.Context, at eventlog.Place) (relay.Standing, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.compared++
@@ -82,7 +83,7 @@ func (m *memory) Compare(_ context.Context, at postroom.Place) (relay.Standing, 
 	n := uint64(len(m.messages))
 	s := relay.Standing{
 		Verdict: relay.Kept, First: 1, FirstTime: m.created, Subjects: []string{">"}, Limits: true,
-		Last: postroom.Place{Stream: at.Stream, Created: m.created, Seq: n},
+		Last: eventlog.Place{Stream: at.Stream, Created: m.created, Seq: n},
 	}
 	if n > 0 {
 		s.Last.MessageID = "/shop#" + m.messages[n-1]
@@ -115,11 +116,11 @@ func (m *memory) Stored(context.Context, string, relay.Span) (func(context.Conte
 }
 
 // keyed returns n events of one key.
-func keyed(n int) []postroom.Logged {
-	all := make([]postroom.Logged, n)
+func keyed(n int) []eventlog.Logged {
+	all := make([]eventlog.Logged, n)
 	for i := range all {
 		id := string(rune('a' + i))
-		all[i] = postroom.Logged{Seq: int64(i + 1), Event: postroom.Event{ID: id, Source: "/shop", Type: "a.b", Subject: "a.b", Key: "k"}}
+		all[i] = eventlog.Logged{Seq: int64(i + 1), Event: postroom.Event{ID: id, Source: "/shop", Type: "a.b", Subject: "a.b", Key: "k"}}
 	}
 	return all
 }
@@ -141,7 +142,7 @@ func newLossBench(events, had, remembers int) *lossBench {
 			b.m.messages = append(b.m.messages, ev.ID)
 		}
 	}
-	b.src.places = []postroom.Place{{Stream: "SHOP", Created: b.m.created, Seq: uint64(had), MessageID: "/shop#" + b.src.events[had-1].ID}} //nolint:gosec // a few
+	b.src.places = []eventlog.Place{{Stream: "SHOP", Created: b.m.created, Seq: uint64(had), MessageID: "/shop#" + b.src.events[had-1].ID}} //nolint:gosec // a few
 	b.r = relay.New(b.src, b.m, relay.Config{MeterProvider: sdk.NewMeterProvider(sdk.WithReader(b.reader))})
 	return b
 }
@@ -183,7 +184,7 @@ func TestALostTailComesBeforeWhatIsNew(t *testing.T) {
 func TestAStreamThatIsMadeAgainMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLossBench(4, 2, 2)
-		b.m.answer = func(ev postroom.Logged, _ int) (time.Duration, error) {
+		b.m.answer = func(ev eventlog.Logged, _ int) (time.Duration, error) {
 			if ev.ID == "c" {
 				b.m.set(func() { b.m.messages, b.m.created = nil, b.m.created.Add(time.Hour) })
 			}

@@ -1,6 +1,6 @@
 package relay
 
-import "github.com/postroom/postroom"
+import "github.com/postroom/postroom/eventlog"
 
 // repeating is what lanes know of events of rewinds. They go through the lanes of
 // their keys, one in flight for each as all others, as long as they are stored. But
@@ -8,7 +8,7 @@ import "github.com/postroom/postroom"
 // leaves its lane. Nor do they wait for one that is held.
 type repeating struct {
 	cancelled map[int64]struct{}  // rewinds whose events are sent no more
-	dropped   []postroom.Repeated // of them
+	dropped   []eventlog.Repeated // of them
 	gone      int                 // events of rewinds that left the lanes since it was last asked
 	goneBytes int                 // and their data
 }
@@ -32,7 +32,7 @@ func (l *lanes) loosen(f *Flight) {
 }
 
 // addAgain adds events that were released and have not left.
-func (l *lanes) addAgain(events []postroom.Logged) {
+func (l *lanes) addAgain(events []eventlog.Logged) {
 	for i := range events {
 		l.gone--
 		l.goneBytes -= len(events[i].Data)
@@ -55,7 +55,7 @@ func (l *lanes) drop(f *Flight) bool {
 		return false
 	}
 	l.loosen(f)
-	l.dropped = append(l.dropped, postroom.Repeated{Rewind: f.Rewind, Seq: f.Seq, Dropped: true})
+	l.dropped = append(l.dropped, eventlog.Repeated{Rewind: f.Rewind, Seq: f.Seq, Dropped: true})
 	l.release(f)
 	return true
 }
@@ -70,7 +70,7 @@ func (l *lanes) left(f *Flight) {
 
 // takeGone returns how many events of rewinds left the lanes, and their bytes, and which
 // of them were dropped, since it was last called.
-func (l *lanes) takeGone() (events, bytes int, dropped []postroom.Repeated) {
+func (l *lanes) takeGone() (events, bytes int, dropped []eventlog.Repeated) {
 	events, bytes, dropped = l.gone, l.goneBytes, l.dropped
 	l.gone, l.goneBytes, l.dropped = 0, 0, nil
 	return events, bytes, dropped

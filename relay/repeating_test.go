@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 // Whatever becomes of events of rewinds, those of the live path keep the order of their
@@ -30,8 +31,8 @@ func TestLanesWithRewinds(t *testing.T) {
 		var seq, rewound int64
 		var inFlight []*Flight
 		added, stored, held := map[string][]int64{}, map[string][]int64{}, map[string][]int64{}
-		var open []postroom.Repeated // events of rewinds
-		leave := func(t *rapid.T, r postroom.Repeated) {
+		var open []eventlog.Repeated // events of rewinds
+		leave := func(t *rapid.T, r eventlog.Repeated) {
 			if n := slices.Index(open, r); n >= 0 {
 				open = slices.Delete(open, n, n+1)
 				return
@@ -52,7 +53,7 @@ func TestLanesWithRewinds(t *testing.T) {
 			}
 			l.done(f, o.Stream, now)
 			if ev.Rewind != 0 {
-				leave(t, postroom.Repeated{Rewind: ev.Rewind, Seq: ev.Seq})
+				leave(t, eventlog.Repeated{Rewind: ev.Rewind, Seq: ev.Seq})
 				return
 			}
 			stored[ev.Key] = append(stored[ev.Key], ev.Seq)
@@ -67,7 +68,7 @@ func TestLanesWithRewinds(t *testing.T) {
 				if h.Key != "" || h.Failure.Class == "no_stream" {
 					t.Fatalf("held of a rewind: %+v", h)
 				}
-				leave(t, postroom.Repeated{Rewind: h.Rewind, Seq: h.Seq})
+				leave(t, eventlog.Repeated{Rewind: h.Rewind, Seq: h.Seq})
 			}
 			_, _, dropped := l.takeGone()
 			for _, r := range dropped {
@@ -88,12 +89,12 @@ func TestLanesWithRewinds(t *testing.T) {
 				inFlight = append(inFlight, f)
 			}
 		}
-		page := func(t *rapid.T, rewind int64, next *int64) (events []postroom.Logged) {
+		page := func(t *rapid.T, rewind int64, next *int64) (events []eventlog.Logged) {
 			for range rapid.IntRange(1, 6).Draw(t, "events") {
 				*next++
 				key := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "key")
 				subject := rapid.SampledFrom([]string{"s", "t"}).Draw(t, "subject")
-				events = append(events, postroom.Logged{Seq: *next, Rewind: rewind, Event: postroom.Event{Key: key, Subject: subject, Data: []byte("x")}})
+				events = append(events, eventlog.Logged{Seq: *next, Rewind: rewind, Event: postroom.Event{Key: key, Subject: subject, Data: []byte("x")}})
 			}
 			return events
 		}
@@ -109,7 +110,7 @@ func TestLanesWithRewinds(t *testing.T) {
 			"rewind": func(t *rapid.T) {
 				events := page(t, rapid.Int64Range(1, 2).Draw(t, "rewind"), &rewound)
 				for _, ev := range events {
-					open = append(open, postroom.Repeated{Rewind: ev.Rewind, Seq: ev.Seq})
+					open = append(open, eventlog.Repeated{Rewind: ev.Rewind, Seq: ev.Seq})
 				}
 				l.add(events)
 			},
@@ -151,8 +152,8 @@ func TestLanesWithRewinds(t *testing.T) {
 // An event of a rewind holds up no live one of its key, whatever the broker says to it,
 // and follows none to held.
 func TestAnEventOfARewindHoldsUpNobody(t *testing.T) {
-	live := func(seq int64) postroom.Logged {
-		return postroom.Logged{Seq: seq, Event: postroom.Event{Key: "k", Subject: "s"}}
+	live := func(seq int64) eventlog.Logged {
+		return eventlog.Logged{Seq: seq, Event: postroom.Event{Key: "k", Subject: "s"}}
 	}
 	repeated := live(1)
 	repeated.Rewind = 7
@@ -164,7 +165,7 @@ func TestAnEventOfARewindHoldsUpNobody(t *testing.T) {
 		{Class: Permanent, Err: errors.New("never")},
 	} {
 		l := newLanes(100)
-		l.add([]postroom.Logged{repeated, live(2)})
+		l.add([]eventlog.Logged{repeated, live(2)})
 		batch := l.next(10, now)
 		if len(batch) != 1 || batch[0].Seq != 1 {
 			t.Fatalf("%s: sent %d events first, want the one of the rewind: one of a key is in flight", o.Class, len(batch))
@@ -177,10 +178,10 @@ func TestAnEventOfARewindHoldsUpNobody(t *testing.T) {
 	}
 
 	l := newLanes(100)
-	l.add([]postroom.Logged{live(2), repeated, live(3)})
+	l.add([]eventlog.Logged{live(2), repeated, live(3)})
 	batch := l.next(10, now)
 	l.failed(batch[0], Outcome{Class: Permanent, Err: errors.New("never")}, now) // k has an event in held now
-	l.add([]postroom.Logged{repeated})
+	l.add([]eventlog.Logged{repeated})
 	for range 2 {
 		batch = l.next(10, now)
 		if len(batch) != 1 || batch[0].Rewind != 7 {
@@ -198,9 +199,9 @@ func TestAnEventOfARewindHoldsUpNobody(t *testing.T) {
 // goes on.
 func TestEventsOfACancelledRewindAreNotSent(t *testing.T) {
 	now := time.Unix(1000, 0)
-	var page []postroom.Logged
+	var page []eventlog.Logged
 	for seq := range int64(6) {
-		ev := postroom.Logged{Seq: seq, Event: postroom.Event{Key: "k", Subject: "s", Data: []byte("x")}}
+		ev := eventlog.Logged{Seq: seq, Event: postroom.Event{Key: "k", Subject: "s", Data: []byte("x")}}
 		if seq != 4 {
 			ev.Rewind = 1 + seq%2
 		}
@@ -230,7 +231,7 @@ func TestAnEventOfARewindThatWaitsForItsStreamHoldsUpNobody(t *testing.T) {
 	now := time.Unix(1000, 0)
 	l := newLanes(100)
 	for n := range maxProbes {
-		l.add([]postroom.Logged{{Seq: int64(n), Event: postroom.Event{Subject: "out"}}})
+		l.add([]eventlog.Logged{{Seq: int64(n), Event: postroom.Event{Subject: "out"}}})
 	}
 	for _, f := range l.next(100, now) {
 		l.failed(f, Outcome{Class: Unavailable, Stream: "OUT", Err: ErrNoLeader}, now)
@@ -239,7 +240,7 @@ func TestAnEventOfARewindThatWaitsForItsStreamHoldsUpNobody(t *testing.T) {
 	if probes := l.next(100, now); len(probes) != maxProbes {
 		t.Fatalf("%d probes, want %d", len(probes), maxProbes)
 	}
-	l.add([]postroom.Logged{
+	l.add([]eventlog.Logged{
 		{Seq: 1, Rewind: 1, Event: postroom.Event{Subject: "out", Key: "k"}},
 		{Seq: 100, Event: postroom.Event{Subject: "there", Key: "k"}},
 	})

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 const (
@@ -52,7 +52,7 @@ func (r *rewinder) allow(now time.Time, limit int, onTheirWay, bytes int64) int 
 }
 
 // read notes a look at the rewinds that took so long, and sets the time of the next.
-func (r *rewinder) read(page *postroom.Rewound, took time.Duration, now time.Time) {
+func (r *rewinder) read(page *eventlog.Rewound, took time.Duration, now time.Time) {
 	if page.ID == 0 {
 		*r = rewinder{next: now.Add(rewindIdle)}
 		if len(page.Ended) > 0 {
@@ -105,7 +105,7 @@ func (l *leader) readRewound(ctx context.Context, r *rewinder) error {
 		return nil
 	}
 	r.looked = now
-	var page postroom.Rewound
+	var page eventlog.Rewound
 	err := l.relay.allowed.rewind.bound(ctx, func(ctx context.Context) (err error) {
 		page, err = l.term.Rewound(ctx, limit)
 		return err
@@ -130,7 +130,7 @@ func (l *leader) readRewound(ctx context.Context, r *rewinder) error {
 }
 
 // rewoundPage returns what conduct has to know of a look at the rewinds.
-func (l *leader) rewoundPage(found *postroom.Rewound) page {
+func (l *leader) rewoundPage(found *eventlog.Rewound) page {
 	p := page{events: found.Events}
 	for _, r := range found.Ended {
 		if r.Cancelled {
@@ -147,7 +147,7 @@ func (l *leader) rewoundPage(found *postroom.Rewound) page {
 }
 
 // tellRewinds notes in the log where a rewind begins and ends.
-func (l *leader) tellRewinds(ctx context.Context, page *postroom.Rewound) {
+func (l *leader) tellRewinds(ctx context.Context, page *eventlog.Rewound) {
 	log := l.relay.cfg.Logger
 	for _, r := range page.Ended {
 		what := "rewind is done"

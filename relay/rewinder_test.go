@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/relay"
 )
 
@@ -20,7 +21,7 @@ func TestARewindKeepsToItsRate(t *testing.T) {
 			n := min(300, int(rate*5))
 			src, seen := newFakeSource(), &sightings{}
 			src.rewinds.all = []*fakeRewind{rewindOf(1, n, rate, nil)}
-			pub := &fakePublisher{answer: func(ev postroom.Logged, _ int) (time.Duration, error) {
+			pub := &fakePublisher{answer: func(ev eventlog.Logged, _ int) (time.Duration, error) {
 				seen.see(ev)
 				return time.Millisecond, nil
 			}}
@@ -33,7 +34,7 @@ func TestARewindKeepsToItsRate(t *testing.T) {
 				seq := int64(100_000 + i)
 				wrote[seq] = time.Now()
 				src.set(func() {
-					src.terms[0].unread = append(src.terms[0].unread, postroom.Logged{Seq: seq, Event: postroom.Event{Type: "a.b"}})
+					src.terms[0].unread = append(src.terms[0].unread, eventlog.Logged{Seq: seq, Event: postroom.Event{Type: "a.b"}})
 				})
 				r.Wake()
 			}
@@ -154,11 +155,11 @@ func TestARewindPassesWhatItsFilterLeavesOut(t *testing.T) {
 func TestARewindThatNoStreamTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
-		src.rewinds.all = []*fakeRewind{rewindOf(1, 400, 100_000, func(ev *postroom.Logged) { ev.Key, ev.Subject = "k", "gone" })}
+		src.rewinds.all = []*fakeRewind{rewindOf(1, 400, 100_000, func(ev *eventlog.Logged) { ev.Key, ev.Subject = "k", "gone" })}
 		var open sync.Mutex
 		taken := false
 		most := map[int64]bool{}
-		pub := &fakePublisher{stream: "S", answer: func(ev postroom.Logged, _ int) (time.Duration, error) {
+		pub := &fakePublisher{stream: "S", answer: func(ev eventlog.Logged, _ int) (time.Duration, error) {
 			open.Lock()
 			defer open.Unlock()
 			if ev.Rewind != 0 && !taken {
@@ -172,7 +173,7 @@ func TestARewindThatNoStreamTakes(t *testing.T) {
 		after(3 * time.Second)
 		for i := range 20 {
 			src.set(func() {
-				src.terms[0].unread = append(src.terms[0].unread, postroom.Logged{Seq: int64(1000 + i), Event: postroom.Event{Type: "a.b", Key: "k"}})
+				src.terms[0].unread = append(src.terms[0].unread, eventlog.Logged{Seq: int64(1000 + i), Event: postroom.Event{Type: "a.b", Key: "k"}})
 			})
 			r.Wake()
 			after(500 * time.Millisecond)
@@ -203,8 +204,8 @@ func TestARewindThatNoStreamTakes(t *testing.T) {
 func TestWhatTheBrokerRefusesOfARewindIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
-		src.rewinds.all = []*fakeRewind{rewindOf(9, 30, 2, func(ev *postroom.Logged) { ev.Key = "k" })}
-		pub := &fakePublisher{stream: "S", answer: func(ev postroom.Logged, _ int) (time.Duration, error) {
+		src.rewinds.all = []*fakeRewind{rewindOf(9, 30, 2, func(ev *eventlog.Logged) { ev.Key = "k" })}
+		pub := &fakePublisher{stream: "S", answer: func(ev eventlog.Logged, _ int) (time.Duration, error) {
 			switch ev.Seq {
 			case 1:
 				return 0, &relay.BrokerError{Code: 10169, Status: 400, Description: "no"}
@@ -236,10 +237,10 @@ func TestACancelledRewindEnds(t *testing.T) {
 		var text logged
 		src := newFakeSource()
 		src.rewinds.all = []*fakeRewind{
-			rewindOf(1, 300, 1000, func(ev *postroom.Logged) { ev.Key = "k" }),
-			rewindOf(2, 20, 1000, func(ev *postroom.Logged) { ev.Key = "k" }),
+			rewindOf(1, 300, 1000, func(ev *eventlog.Logged) { ev.Key = "k" }),
+			rewindOf(2, 20, 1000, func(ev *eventlog.Logged) { ev.Key = "k" }),
 		}
-		pub := &fakePublisher{answer: func(ev postroom.Logged, _ int) (time.Duration, error) {
+		pub := &fakePublisher{answer: func(ev eventlog.Logged, _ int) (time.Duration, error) {
 			if ev.Rewind == 1 {
 				return 100 * time.Millisecond, relay.ErrNoStream
 			}
@@ -284,7 +285,7 @@ func TestARewindDoesNotMakeUpForAnOutage(t *testing.T) {
 		src, seen := newFakeSource(), &sightings{}
 		src.rewinds.all = []*fakeRewind{rewindOf(1, 300, rate, nil)}
 		began := time.Now()
-		pub := &fakePublisher{answer: func(ev postroom.Logged, _ int) (time.Duration, error) {
+		pub := &fakePublisher{answer: func(ev eventlog.Logged, _ int) (time.Duration, error) {
 			seen.see(ev)
 			return max(time.Millisecond, time.Until(began.Add(outage))), nil
 		}}
@@ -312,7 +313,7 @@ func TestARewindOfWhichAllIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
 		src.rewinds.all = []*fakeRewind{rewindOf(1, 2, 1000, nil)}
-		pub := &fakePublisher{stream: "S", answer: func(postroom.Logged, int) (time.Duration, error) {
+		pub := &fakePublisher{stream: "S", answer: func(eventlog.Logged, int) (time.Duration, error) {
 			return 0, &relay.BrokerError{Code: 10169, Status: 400, Description: "no"}
 		}}
 		run := start(relay.New(src, pub, relay.Config{}))
@@ -339,7 +340,7 @@ func TestARewindOfWhichAllIsRefused(t *testing.T) {
 // An event that a rewind left in held is published from there as all others are.
 func TestAnEventOfARewindFromHeldIsALiveOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src := newFakeSource(postroom.Logged{Seq: 5, Rewind: 3, Held: true, Unordered: true, Event: postroom.Event{Type: "a.b", Key: "k"}})
+		src := newFakeSource(eventlog.Logged{Seq: 5, Rewind: 3, Held: true, Unordered: true, Event: postroom.Event{Type: "a.b", Key: "k"}})
 		run := start(relay.New(src, &fakePublisher{}, relay.Config{}))
 		after(time.Second)
 		run.stop()

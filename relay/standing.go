@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/wire"
 )
 
@@ -21,7 +21,7 @@ const lookTimeout = 2 * ackTimeout
 // Compare looks at the message of the place, as [Witness] describes. A message that is
 // not there any more is a loss too: nobody deletes from a stream that [EnsureStream]
 // made.
-func (p *JetStreamPublisher) Compare(ctx context.Context, at postroom.Place) (Standing, error) {
+func (p *JetStreamPublisher) Compare(ctx context.Context, at eventlog.Place) (Standing, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	js, err := jetstream.New(p.nc)
@@ -39,7 +39,7 @@ func (p *JetStreamPublisher) Compare(ctx context.Context, at postroom.Place) (St
 	s := Standing{
 		Verdict: Kept, First: info.State.FirstSeq, FirstTime: info.State.FirstTime, Subjects: info.Config.Subjects,
 		Limits: info.Config.Retention == jetstream.LimitsPolicy,
-		Last:   postroom.Place{Stream: at.Stream, Created: info.Created, Seq: info.State.LastSeq},
+		Last:   eventlog.Place{Stream: at.Stream, Created: info.Created, Seq: info.State.LastSeq},
 	}
 	if info.State.Msgs == 0 {
 		s.FirstTime = time.Time{}

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/wire"
 	"github.com/postroom/postroom/relay"
@@ -47,28 +48,28 @@ func TestCompare(t *testing.T) {
 	t.Parallel()
 	for i, tt := range []struct {
 		name  string
-		place postroom.Place
+		place eventlog.Place
 		then  func(t *testing.T, js jetstream.JetStream, s jetstream.Stream, name string)
 		want  relay.Verdict
 		last  string // message id at the end
 	}{
-		{"the last message", postroom.Place{Seq: 5, MessageID: "/shop#e5"}, nil, relay.Kept, "/shop#e5"},
-		{"one before it", postroom.Place{Seq: 3, MessageID: "/shop#e3"}, nil, relay.Kept, "/shop#e5"},
-		{"none was noted", postroom.Place{Seq: 3}, nil, relay.Kept, "/shop#e5"},
-		{"another message there", postroom.Place{Seq: 3, MessageID: "/shop#x"}, nil, relay.LostTail, "/shop#e5"},
-		{"it ends before", postroom.Place{Seq: 6, MessageID: "/shop#e6"}, nil, relay.LostTail, "/shop#e5"},
-		{"it was created at another time", postroom.Place{Seq: 5, MessageID: "/shop#e5", Created: time.Unix(7, 0)}, nil, relay.Recreated, "/shop#e5"},
-		{"the message was dropped for its age", postroom.Place{Seq: 2, MessageID: "/shop#e2"}, func(t *testing.T, _ jetstream.JetStream, s jetstream.Stream, _ string) {
+		{"the last message", eventlog.Place{Seq: 5, MessageID: "/shop#e5"}, nil, relay.Kept, "/shop#e5"},
+		{"one before it", eventlog.Place{Seq: 3, MessageID: "/shop#e3"}, nil, relay.Kept, "/shop#e5"},
+		{"none was noted", eventlog.Place{Seq: 3}, nil, relay.Kept, "/shop#e5"},
+		{"another message there", eventlog.Place{Seq: 3, MessageID: "/shop#x"}, nil, relay.LostTail, "/shop#e5"},
+		{"it ends before", eventlog.Place{Seq: 6, MessageID: "/shop#e6"}, nil, relay.LostTail, "/shop#e5"},
+		{"it was created at another time", eventlog.Place{Seq: 5, MessageID: "/shop#e5", Created: time.Unix(7, 0)}, nil, relay.Recreated, "/shop#e5"},
+		{"the message was dropped for its age", eventlog.Place{Seq: 2, MessageID: "/shop#e2"}, func(t *testing.T, _ jetstream.JetStream, s jetstream.Stream, _ string) {
 			if err := s.Purge(t.Context(), jetstream.WithPurgeSequence(4)); err != nil {
 				t.Fatal(err)
 			}
 		}, relay.Kept, "/shop#e5"},
-		{"the message was removed", postroom.Place{Seq: 3, MessageID: "/shop#e3"}, func(t *testing.T, _ jetstream.JetStream, s jetstream.Stream, _ string) {
+		{"the message was removed", eventlog.Place{Seq: 3, MessageID: "/shop#e3"}, func(t *testing.T, _ jetstream.JetStream, s jetstream.Stream, _ string) {
 			if err := s.DeleteMsg(t.Context(), 3); err != nil {
 				t.Fatal(err)
 			}
 		}, relay.LostTail, "/shop#e5"},
-		{"there is no stream", postroom.Place{Seq: 3, MessageID: "/shop#e3"}, func(t *testing.T, js jetstream.JetStream, _ jetstream.Stream, name string) {
+		{"there is no stream", eventlog.Place{Seq: 3, MessageID: "/shop#e3"}, func(t *testing.T, js jetstream.JetStream, _ jetstream.Stream, name string) {
 			if err := js.DeleteStream(t.Context(), name); err != nil {
 				t.Fatal(err)
 			}

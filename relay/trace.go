@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
@@ -29,7 +29,7 @@ type flush struct {
 // sampled reports whether the producer's trace is recorded. It looks at the
 // flags of a W3C traceparent and at nothing else: most events have none, and all
 // are asked.
-func sampled(ev *postroom.Logged) bool {
+func sampled(ev *eventlog.Logged) bool {
 	const length = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	return len(ev.TraceParent) == length && ev.TraceParent[length-1]&1 == 1
 }

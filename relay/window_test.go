@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 // A denial comes by another goroutine than the one that sends. It settles no
@@ -18,7 +19,7 @@ func TestADenialSettlesWhatWasSent(t *testing.T) {
 	w := newWindow("acks.", func(f *Flight, _ Outcome) { settled = append(settled, f.Seq) })
 	var batch []*Flight
 	for seq := range int64(3) {
-		batch = append(batch, &Flight{Logged: postroom.Logged{Seq: seq, Event: postroom.Event{Subject: "a.b"}}})
+		batch = append(batch, &Flight{Logged: eventlog.Logged{Seq: seq, Event: postroom.Event{Subject: "a.b"}}})
 	}
 	denial := fmt.Errorf("%w: Permissions Violation for Publish to \"a.b\"", nats.ErrPermissionViolation)
 	w.expect(batch, time.Now())

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 // Witness is a [Publisher] that can tell what its streams still have. A publisher need
@@ -14,7 +14,7 @@ import (
 type Witness interface {
 	// Compare looks whether a stream still has what it had at a place. An error is an
 	// outage: nothing can be told.
-	Compare(ctx context.Context, at postroom.Place) (Standing, error)
+	Compare(ctx context.Context, at eventlog.Place) (Standing, error)
 
 	// Stored begins to read which events a stream has: up to a sequence, and from
 	// another on or, where since is set, from that time on. next returns the next of
@@ -61,7 +61,7 @@ type Standing struct {
 
 	// Last is the place at which the stream ends. Its message id is empty where the
 	// stream has no message there.
-	Last postroom.Place
+	Last eventlog.Place
 
 	// First is the sequence of the stream's first message, FirstTime when it was
 	// stored; zero where there is none.
@@ -74,26 +74,4 @@ type Standing struct {
 	// Limits reports whether the stream keeps messages until a limit is reached, and
 	// not until they are consumed.
 	Limits bool
-}
-
-// Chronicle is a [Source] that knows what it had published. A source need not be one;
-// then what a broker loses is not repaired.
-//
-// It is an interface so that this package holds no SQL. All its methods may be called
-// concurrently.
-type Chronicle interface {
-	// Places returns where streams ended when a relay last recorded that.
-	Places(ctx context.Context) ([]postroom.Place, error)
-
-	// Sources returns the sources of its events, each once.
-	Sources(ctx context.Context) ([]string, error)
-
-	// Marks returns the marks that it has for a stream, the newest first.
-	Marks(ctx context.Context, stream string) ([]postroom.Mark, error)
-
-	// Published begins to read the events that are published now and may not have
-	// been at a mark, from a time on where since is not zero, and those that may be on
-	// their way. next returns the next of them, in the order of their seqs, none at the
-	// end.
-	Published(ctx context.Context, after postroom.Mark, since time.Time) (next func(ctx context.Context) ([]postroom.Entry, error), err error)
 }

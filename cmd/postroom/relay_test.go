@@ -31,7 +31,6 @@ import (
 
 // What makes a relay find the streams of a log by itself.
 var (
-	_ relay.Catalog   = (*outbox.Log)(nil)
 	_ relay.Inspector = (*relay.JetStreamPublisher)(nil)
 )
 

@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"time"
 
-	root "github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/relay"
 )
 
@@ -43,17 +43,17 @@ type loss struct {
 
 // backlog is what a leader measured last.
 type backlog struct {
-	At     time.Time                 `json:"at"`
-	AgeS   float64                   `json:"age_s"`
-	Events int64                     `json:"events"`
-	Held   map[root.HeldReason]int64 `json:"held"`
+	At     time.Time                     `json:"at"`
+	AgeS   float64                       `json:"age_s"`
+	Events int64                         `json:"events"`
+	Held   map[eventlog.HeldReason]int64 `json:"held"`
 }
 
 func newBacklog(h relay.Health) *backlog {
 	if h.Measured.IsZero() {
 		return nil
 	}
-	b := &backlog{At: h.Measured, AgeS: h.Backlog.Age.Seconds(), Events: h.Backlog.Events, Held: make(map[root.HeldReason]int64)}
+	b := &backlog{At: h.Measured, AgeS: h.Backlog.Age.Seconds(), Events: h.Backlog.Events, Held: make(map[eventlog.HeldReason]int64)}
 	for reason, count := range h.Backlog.Held {
 		b.Held[reason] = count.Events
 	}

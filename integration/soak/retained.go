@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/outbox"
 )
@@ -206,7 +207,7 @@ func (r *rig) probe(ctx context.Context, d *database) (late, idle time.Duration,
 	if err != nil {
 		return 0, 0, err
 	}
-	defer func() { err = errors.Join(err, term.Release(context.WithoutCancel(ctx), postroom.Progress{})) }()
+	defer func() { err = errors.Join(err, term.Release(context.WithoutCancel(ctx), eventlog.Progress{})) }()
 	var lates, idles []time.Duration
 	out := outbox.New(outbox.Config{Source: source})
 	for range pick(r, 100, 5) {
@@ -226,7 +227,7 @@ func (r *rig) probe(ctx context.Context, d *database) (late, idle time.Duration,
 
 // oneLate has an event become visible after a later one was read, and returns
 // how long the pass takes that finds it.
-func oneLate(ctx context.Context, d *database, out *outbox.Outbox, term *outbox.Term) (time.Duration, error) {
+func oneLate(ctx context.Context, d *database, out *outbox.Outbox, term eventlog.Term) (time.Duration, error) {
 	slow, err := d.pool.Begin(ctx)
 	if err != nil {
 		return 0, err
@@ -258,7 +259,7 @@ func oneLate(ctx context.Context, d *database, out *outbox.Outbox, term *outbox.
 	if err != nil {
 		return 0, err
 	}
-	var published postroom.Progress
+	var published eventlog.Progress
 	for _, ev := range append(first.Events, second.Events...) {
 		published.Published = append(published.Published, ev.Seq)
 	}

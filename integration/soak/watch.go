@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -31,7 +31,7 @@ type watchedLog struct {
 }
 
 // Lead is [outbox.Log.Lead].
-func (l watchedLog) Lead(ctx context.Context, owner string, lease time.Duration) (watchedTerm, error) {
+func (l watchedLog) Lead(ctx context.Context, owner string, lease time.Duration) (eventlog.Term, error) {
 	term, err := l.Log.Lead(ctx, owner, lease)
 	if err == nil && l.watch.led != nil {
 		l.watch.led()
@@ -40,13 +40,13 @@ func (l watchedLog) Lead(ctx context.Context, owner string, lease time.Duration)
 }
 
 type watchedTerm struct {
-	*outbox.Term
+	eventlog.Term
 
 	watch watch
 }
 
-// Read is [outbox.Term.Read].
-func (t watchedTerm) Read(ctx context.Context, limit int, into []postroom.Logged) (postroom.Page, error) {
+// Read is [eventlog.Term.Read].
+func (t watchedTerm) Read(ctx context.Context, limit int, into []eventlog.Logged) (eventlog.Page, error) {
 	began := time.Now()
 	page, err := t.Term.Read(ctx, limit, into)
 	if err == nil && t.watch.passed != nil {
@@ -55,8 +55,8 @@ func (t watchedTerm) Read(ctx context.Context, limit int, into []postroom.Logged
 	return page, err
 }
 
-// Record is [outbox.Term.Record].
-func (t watchedTerm) Record(ctx context.Context, p postroom.Progress) error {
+// Record is [eventlog.Term.Record].
+func (t watchedTerm) Record(ctx context.Context, p eventlog.Progress) error {
 	began, n := time.Now(), len(p.Published)
 	err := t.Term.Record(ctx, p)
 	if err == nil && t.watch.recorded != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 )
 
 // rate is how many transactions a second latencies are measured at. It leaves
@@ -144,7 +144,7 @@ func (t *times) ack(id string, at time.Time) {
 }
 
 // read notes which seq an event has: that is all an acknowledgement tells.
-func (t *times) read(events []postroom.Logged) {
+func (t *times) read(events []eventlog.Logged) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i := range events {

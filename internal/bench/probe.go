@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -19,7 +19,7 @@ import (
 // probe looks on while a relay works. Its fields may be nil.
 type probe struct {
 	led      func()                         // the lease was taken
-	read     func(events []postroom.Logged) // events came from the log
+	read     func(events []eventlog.Logged) // events came from the log
 	acked    func(seq int64)                // the broker's acknowledgement is there
 	recorded func(n int)                    // so many more are recorded as published
 	logger   *slog.Logger                   // of the relay; nil: that of the Config
@@ -33,7 +33,7 @@ type probedLog struct {
 }
 
 // Lead is [outbox.Log.Lead].
-func (l probedLog) Lead(ctx context.Context, owner string, lease time.Duration) (probedTerm, error) {
+func (l probedLog) Lead(ctx context.Context, owner string, lease time.Duration) (eventlog.Term, error) {
 	term, err := l.Log.Lead(ctx, owner, lease)
 	if err == nil && l.probe.led != nil {
 		l.probe.led()
@@ -43,13 +43,13 @@ func (l probedLog) Lead(ctx context.Context, owner string, lease time.Duration) 
 
 // probedTerm is a term with a probe.
 type probedTerm struct {
-	*outbox.Term
+	eventlog.Term
 
 	probe probe
 }
 
-// Read is [outbox.Term.Read].
-func (t probedTerm) Read(ctx context.Context, limit int, into []postroom.Logged) (postroom.Page, error) {
+// Read is [eventlog.Term.Read].
+func (t probedTerm) Read(ctx context.Context, limit int, into []eventlog.Logged) (eventlog.Page, error) {
 	page, err := t.Term.Read(ctx, limit, into)
 	if err == nil && t.probe.read != nil {
 		t.probe.read(page.Events)
@@ -57,8 +57,8 @@ func (t probedTerm) Read(ctx context.Context, limit int, into []postroom.Logged)
 	return page, err
 }
 
-// Record is [outbox.Term.Record].
-func (t probedTerm) Record(ctx context.Context, p postroom.Progress) error {
+// Record is [eventlog.Term.Record].
+func (t probedTerm) Record(ctx context.Context, p eventlog.Progress) error {
 	n := len(p.Published)
 	err := t.Term.Record(ctx, p)
 	if err == nil && t.probe.recorded != nil {

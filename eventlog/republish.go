@@ -1,4 +1,4 @@
-package postroom
+package eventlog
 
 // Rewound is what one look at the rewinds of a log found: events that are published
 // again by an operator's wish.

@@ -1,4 +1,4 @@
-package postroom
+package eventlog
 
 import "time"
 

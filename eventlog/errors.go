@@ -1,0 +1,12 @@
+package eventlog
+
+import "errors"
+
+var (
+	// ErrLeaseHeld says that another process leads. Try again later.
+	ErrLeaseHeld = errors.New("another process holds the lease")
+
+	// ErrLeaseLost says that this process led and does so no longer: whatever
+	// it remembers of the log is void.
+	ErrLeaseLost = errors.New("the lease was lost")
+)
