@@ -36,6 +36,8 @@ const (
 	repeatPath    = module + "/internal/repeat"
 	eventTypePath = module + "/internal/eventtype"
 
+	inboxDeliveryPath = module + "/inbox/internal/delivery"
+
 	pgxPath        = "github.com/jackc/pgx/v5"
 	pgxAllPath     = pgxPath + "/..."
 	natsPath       = "github.com/nats-io/nats.go/..."
@@ -63,7 +65,10 @@ var layers = []struct {
 	{"eventlog", []string{rootPath}, "it is a port: what relay and log exchange, and nothing that works"},
 	{"outbox", []string{rootPath, eventlogPath, schemaPath, causePath, remedyPath, pgxAllPath, otelPath, uuidPath}, "it writes and reads the log; brokers are the relay's business"},
 	{"relay", []string{rootPath, eventlogPath, wirePath, wildcardPath, telemetryPath, guardPath, jsremedyPath, repeatPath, natsPath, otelPath, uuidPath}, "it moves events between two ports, and knows no database"},
-	{"inbox", []string{rootPath, eventlogPath, schemaPath, wirePath, wildcardPath, identityPath, telemetryPath, causePath, guardPath, remedyPath, jsremedyPath, eventTypePath, repeatPath, pgxAllPath, natsPath, otelPath, uuidPath}, "it joins a broker and a database, and nothing else"},
+	{"inbox", []string{rootPath, module + "/inbox/internal/...", eventlogPath, schemaPath, wirePath, wildcardPath, identityPath, telemetryPath, causePath, guardPath, remedyPath, jsremedyPath, eventTypePath, repeatPath, pgxAllPath, natsPath, otelPath, uuidPath}, "it joins a broker and a database, and nothing else"},
+	{"inbox/internal/delivery", []string{rootPath, wirePath, causePath, guardPath, pgxAllPath, natsPath}, "it has the types that the parts of the inbox share, and does nothing"},
+	{"inbox/internal/dispatch", []string{inboxDeliveryPath}, "it decides what may run, with neither servers nor handlers"},
+	{"inbox/internal/invoke", []string{rootPath, inboxDeliveryPath, guardPath, pgxAllPath}, "it calls handlers, and knows nothing of where events come from; pgx is for the errors that they return"},
 	{"deadletter", []string{rootPath, schemaPath, remedyPath, pgxAllPath}, "it is SQL on what is held; who holds, runs and publishes is others' business"},
 	{"inspect", []string{rootPath, schemaPath, wirePath, wildcardPath, identityPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath, uuidPath}, "it looks at what the others leave in the database and the broker, and runs nothing"},
 	{"outbound", []string{rootPath, telemetryPath, guardPath, breakerPath, otelPath}, "it calls other systems over HTTP, and keeps nothing: no database, no broker, no handler"},
@@ -110,7 +115,15 @@ var bans = []struct {
 		rule: "outbox, relay and inbox do not import each other",
 		who:  []string{"outbox", "relay", "inbox"},
 		what: []string{module + "/outbox/...", module + "/relay/...", module + "/inbox/..."},
+		save: []string{module + "/inbox/internal/..."},
 		why:  "each runs without the others, often in another process; what they share belongs in the root or in internal",
+	},
+	{
+		rule: "the internal packages of the inbox do not import each other",
+		who:  []string{"inbox/internal/..."},
+		what: []string{module + "/inbox/..."},
+		save: []string{inboxDeliveryPath},
+		why:  "a fault in one is not to reach the others; what they tell each other is in delivery, and the inbox joins them",
 	},
 	{
 		rule: "the root imports no other package of the module, save the guard, which imports none",
@@ -203,6 +216,9 @@ func TestViolations(t *testing.T) {
 		{"nor the schema", "relay", schemaPath, "no database"},
 		{"the inbox may import both sides", "inbox", pgxPath + "/pgconn", ""},
 		{"but no relay", "inbox", module + "/relay", "do not import each other"},
+		{"its parts may import what they share", "inbox/internal/dispatch", inboxDeliveryPath, ""},
+		{"but not each other", "inbox/internal/dispatch", module + "/inbox/internal/invoke", "do not import each other"},
+		{"and only the inbox has them", "relay", inboxDeliveryPath, "not in the row"},
 		{"nor a test library", "inbox", "pgregory.net/rapid", "not in the row"},
 		{"nor test servers", "inbox", module + "/internal/devstack", "no test servers"},
 		{"nor a broker's server", "inbox", "github.com/nats-io/nats-server/v2/server", "not in the row"},

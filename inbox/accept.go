@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
 // Acceptance is what became of an event that was given to [Inbox.Accept].
@@ -67,33 +68,33 @@ func (in *Inbox) Accept(ctx context.Context, handler string, ev postroom.Event) 
 	if err != nil {
 		return "", err
 	}
-	h := holding{after: now}
+	h := delivery.Holding{After: delivery.AtOnce}
 	for _, next := range []Acceptance{Stored, Conflict} {
 		fates, err := in.store(ctx, owed{c, d, h})
 		if err != nil {
 			return "", &postroom.EventError{Op: "accept", ID: ev.ID, Type: ev.Type, Err: err}
 		}
-		if fates[0] == fateHeld {
+		if fates[0] == delivery.FateHeld {
 			in.runner.wake(0)
 			return next, nil
 		}
-		same, err := c.same(ctx, in.pool, d.task)
+		same, err := c.same(ctx, in.pool, d.Task)
 		if err != nil {
 			return "", &postroom.EventError{Op: "accept", ID: ev.ID, Type: ev.Type, Err: err}
 		}
 		if same {
 			break
 		}
-		d, h = conflicting(d), conflictHolding
+		d, h = delivery.Conflicting(d), delivery.AsConflict
 	}
-	if h.failure != nil {
+	if h.Failure != nil {
 		return Conflict, nil // and held before
 	}
 	return Duplicate, nil
 }
 
 // acceptable checks an event and derives its identity.
-func (in *Inbox) acceptable(handler string, ev postroom.Event) (*delivery, *consumer, error) {
+func (in *Inbox) acceptable(handler string, ev postroom.Event) (*delivery.Delivery, *consumer, error) {
 	c := in.byName(handler)
 	if c == nil {
 		return nil, nil, fmt.Errorf("%w: %q", ErrUnknownHandler, handler)
@@ -116,10 +117,10 @@ func (in *Inbox) acceptable(handler string, ev postroom.Event) (*delivery, *cons
 	if err := ev.ValidateAccepted(); err != nil {
 		return nil, nil, &postroom.EventError{Op: "accept", ID: ev.ID, Type: ev.Type, Err: err}
 	}
-	d := &delivery{task: task{ev: ev, attempt: 1}}
-	c.identify(d)
-	if d.fault != nil {
-		return nil, nil, &postroom.EventError{Op: "accept", ID: ev.ID, Type: ev.Type, Err: errors.New(d.fault.text)}
+	d := &delivery.Delivery{Task: delivery.Task{Event: ev, Attempt: 1}}
+	d.Identify(c.sub.DedupeKey, c.sub.Timeout)
+	if d.Fault != nil {
+		return nil, nil, &postroom.EventError{Op: "accept", ID: ev.ID, Type: ev.Type, Err: errors.New(d.Fault.Text)}
 	}
 	if len(c.sub.Types) > 0 && !c.takes(ev) {
 		return nil, nil, &postroom.EventError{Op: "accept", ID: ev.ID, Type: ev.Type, Err: postroom.ErrUnknownType}

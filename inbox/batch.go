@@ -8,11 +8,13 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
 // memberError says which event of a batch failed.
 type memberError struct {
-	d   *delivery
+	d   *delivery.Delivery
 	err error
 }
 
@@ -21,15 +23,15 @@ func (e *memberError) Unwrap() error { return e.err }
 
 // batch is a run of deliveries that are decided in one transaction.
 type batch struct {
-	members []*delivery           // sorted by key, and in the stream's order within one
-	failed  map[*delivery]failure // of those that are held instead
-	known   []*delivery           // decided before, as the ledger says
-	single  bool                  // each member behind a savepoint
+	members []*delivery.Delivery                    // sorted by key, and in the stream's order within one
+	failed  map[*delivery.Delivery]delivery.Failure // of those that are held instead
+	known   []*delivery.Delivery                    // decided before, as the ledger says
+	single  bool                                    // each member behind a savepoint
 }
 
 // deliverBatch decides deliveries together and answers for each.
-func (c *consumer) deliverBatch(ctx, work context.Context, all []*delivery) {
-	var straight []*delivery
+func (c *consumer) deliverBatch(ctx, work context.Context, all []*delivery.Delivery) {
+	var straight []*delivery.Delivery
 	for _, d := range all {
 		if c.isStraight(d) {
 			straight = append(straight, d)
@@ -37,23 +39,23 @@ func (c *consumer) deliverBatch(ctx, work context.Context, all []*delivery) {
 			c.deliver(ctx, work, d, nil)
 		}
 	}
-	slices.SortFunc(straight, func(a, b *delivery) int {
-		return cmp.Or(cmp.Compare(a.ev.Key, b.ev.Key), cmp.Compare(a.seq, b.seq))
+	slices.SortFunc(straight, func(a, b *delivery.Delivery) int {
+		return cmp.Or(cmp.Compare(a.Event.Key, b.Event.Key), cmp.Compare(a.Place.Seq, b.Place.Seq))
 	})
 	c.decideBatch(ctx, work, straight)
 }
 
 // isStraight reports whether a delivery takes the straight path, as far as can be
 // told without the database.
-func (c *consumer) isStraight(d *delivery) bool {
+func (c *consumer) isStraight(d *delivery.Delivery) bool {
 	_, aside := c.aside(d)
-	return !aside && c.takes(d.ev)
+	return !aside && c.takes(d.Event)
 }
 
 // decideBatch decides deliveries in one transaction. Where members of it fail, it
 // is run again with a savepoint before each of them; where the transaction as a
 // whole cannot be, halves of it are tried, down to one.
-func (c *consumer) decideBatch(ctx, work context.Context, members []*delivery) {
+func (c *consumer) decideBatch(ctx, work context.Context, members []*delivery.Delivery) {
 	if len(members) == 0 {
 		return
 	}
@@ -61,12 +63,12 @@ func (c *consumer) decideBatch(ctx, work context.Context, members []*delivery) {
 		c.deliver(ctx, work, members[0], nil)
 		return
 	}
-	b := &batch{members: members, failed: make(map[*delivery]failure)}
+	b := &batch{members: members, failed: make(map[*delivery.Delivery]delivery.Failure)}
 	err := c.persistBatch(ctx, work, b)
 	switch {
 	case err == nil:
 		c.answerBatch(ctx, work, b)
-	case work.Err() != nil || ctx.Err() != nil && isOutage(err):
+	case work.Err() != nil || ctx.Err() != nil && delivery.IsOutage(err):
 		for _, d := range members {
 			c.handBack(work, d)
 		}
@@ -86,10 +88,10 @@ func (c *consumer) persistBatch(ctx, work context.Context, b *batch) error {
 		switch {
 		case work.Err() != nil || !errors.As(err, &member):
 			return err
-		case !b.single && !isAbandoned(err) && !isEnded(err):
+		case !b.single && !delivery.IsAbandoned(err) && !delivery.IsEnded(err):
 			b.single = true // which of them fail shows now
 		default:
-			b.single, b.failed[member.d] = true, failureOf(member.err) // it took the transaction with it
+			b.single, b.failed[member.d] = true, delivery.FailureOf(member.err) // it took the transaction with it
 		}
 	}
 }
@@ -98,7 +100,7 @@ func (c *consumer) persistBatch(ctx, work context.Context, b *batch) error {
 func (c *consumer) persistOnce(ctx, work context.Context, b *batch) error {
 	for failures := 1; ; failures++ {
 		err := c.applyBatch(work, b)
-		if !isOutage(err) || ctx.Err() != nil {
+		if !delivery.IsOutage(err) || ctx.Err() != nil {
 			return err
 		}
 		c.inbox.lines.Warn(work, c.log, "database out of reach, waiting", c.inbox.advise(err), "failures", failures)
@@ -118,8 +120,8 @@ func (c *consumer) applyBatch(ctx context.Context, b *batch) error {
 		return err
 	}
 	for _, d := range b.members {
-		if fresh[d.key] {
-			d.began = tx.id
+		if fresh[d.Key] {
+			d.Began = tx.id
 		}
 	}
 	for _, d := range b.members {
@@ -128,7 +130,7 @@ func (c *consumer) applyBatch(ctx context.Context, b *batch) error {
 		}
 		_, failed := b.failed[d]
 		switch {
-		case !fresh[d.key]:
+		case !fresh[d.Key]:
 			b.known = append(b.known, d)
 		case !failed:
 			err = c.callMember(ctx, tx, b, d)
@@ -138,10 +140,10 @@ func (c *consumer) applyBatch(ctx context.Context, b *batch) error {
 		err = c.holdFailed(ctx, tx, b, fresh)
 	}
 	failed := err != nil
-	if err = c.end(ctx, tx, err); !failed && !isEnded(err) {
+	if err = c.end(ctx, tx, err); !failed && !delivery.IsEnded(err) {
 		for _, d := range b.members {
-			if fresh[d.key] {
-				d.began = "" // the inbox has committed it, or may have
+			if fresh[d.Key] {
+				d.Began = "" // the inbox has committed it, or may have
 			}
 		}
 	}
@@ -151,10 +153,10 @@ func (c *consumer) applyBatch(ctx context.Context, b *batch) error {
 // beginBatch begins the transaction and inserts the ledger rows, sorted by their
 // keys: two batches that did so in different orders could wait for each other.
 func (c *consumer) beginBatch(ctx context.Context, b *batch, fresh map[string]bool) (*tx, int64, error) {
-	byKey := slices.SortedFunc(slices.Values(b.members), func(x, y *delivery) int { return cmp.Compare(x.key, y.key) })
+	byKey := slices.SortedFunc(slices.Values(b.members), func(x, y *delivery.Delivery) int { return cmp.Compare(x.Key, y.Key) })
 	keys, digests := make([]string, len(byKey)), make([][]byte, len(byKey))
 	for i, d := range byKey {
-		keys[i], digests[i] = d.key, d.digest
+		keys[i], digests[i] = d.Key, d.Digest
 	}
 	var id string
 	read := func(rows pgx.Rows) error {
@@ -177,14 +179,14 @@ func (c *consumer) beginBatch(ctx context.Context, b *batch, fresh map[string]bo
 
 // callMember runs the handler for one event of a batch. Behind a savepoint its
 // failure undoes no other's effects.
-func (c *consumer) callMember(ctx context.Context, tx *tx, b *batch, d *delivery) error {
+func (c *consumer) callMember(ctx context.Context, tx *tx, b *batch, d *delivery.Delivery) error {
 	pending := tx.first
 	if b.single {
 		// It travels with the handler's first statement.
 		tx.first = append(pending, "SAVEPOINT postroom_member")
 	}
-	err := c.call(ctx, tx, d.task)
-	if isAbandoned(err) { // the transaction is still in its handler's hands
+	err := c.call(ctx, tx, d.Task)
+	if delivery.IsAbandoned(err) { // the transaction is still in its handler's hands
 		return &memberError{d, err}
 	}
 	silent := len(tx.first) > 0 // the handler sent nothing
@@ -197,12 +199,12 @@ func (c *consumer) callMember(ctx context.Context, tx *tx, b *batch, d *delivery
 	switch {
 	case err == nil:
 		return nil
-	case isContention(lost(tx, err)) || isOutage(err):
+	case delivery.IsContention(lost(tx, err)) || delivery.IsOutage(err):
 		return err
-	case !b.single || tx.Tx.Conn().IsClosed() || isEnded(err):
+	case !b.single || tx.Tx.Conn().IsClosed() || delivery.IsEnded(err):
 		return &memberError{d, err}
 	}
-	b.failed[d] = failureOf(err)
+	b.failed[d] = delivery.FailureOf(err)
 	if silent {
 		return nil
 	}
@@ -213,11 +215,6 @@ func (c *consumer) callMember(ctx context.Context, tx *tx, b *batch, d *delivery
 	return nil
 }
 
-func isAbandoned(err error) bool {
-	var gone *abandonedError
-	return errors.As(err, &gone)
-}
-
 // holdFailed holds the events that failed, in the transaction that decides them.
 func (c *consumer) holdFailed(ctx context.Context, tx *tx, b *batch, fresh map[string]bool) error {
 	if len(b.failed) == 0 {
@@ -225,7 +222,7 @@ func (c *consumer) holdFailed(ctx context.Context, tx *tx, b *batch, fresh map[s
 	}
 	var events []owed
 	for d, f := range b.failed {
-		if fresh[d.key] {
+		if fresh[d.Key] {
 			events = append(events, owed{c, d, c.failed(1, c.sub.Attempts, f)})
 		}
 	}
@@ -234,7 +231,7 @@ func (c *consumer) holdFailed(ctx context.Context, tx *tx, b *batch, fresh map[s
 		return err
 	}
 	if _, err := tx.Tx.Exec(ctx, hold.sql, hold.args...); err != nil {
-		return &ledgerError{err}
+		return &delivery.LedgerError{Err: err}
 	}
 	return nil
 }
@@ -242,7 +239,7 @@ func (c *consumer) holdFailed(ctx context.Context, tx *tx, b *batch, fresh map[s
 // answerBatch acknowledges what a batch decided. Those that were decided before
 // are looked at one by one: they may be other events under their identity.
 func (c *consumer) answerBatch(ctx, work context.Context, b *batch) {
-	known := make(map[*delivery]bool, len(b.known))
+	known := make(map[*delivery.Delivery]bool, len(b.known))
 	for _, d := range b.known {
 		known[d] = true
 		c.deliver(ctx, work, d, nil)
@@ -255,7 +252,7 @@ func (c *consumer) answerBatch(ctx, work context.Context, b *batch) {
 		case failed:
 			c.held(work, d, c.failed(1, c.sub.Attempts, f))
 		default:
-			c.answer(work, d, done)
+			c.answer(work, d, delivery.Done)
 		}
 	}
 }

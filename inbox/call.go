@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/internal/guard"
 )
 
@@ -17,7 +18,7 @@ import (
 // by this process or another, of which nobody knows whether it happened, and that
 // the vendor might not recognise as a repetition. An event whose handler returns
 // it is dead, of class outcome_unknown: somebody has to look at the vendor's.
-var ErrOutcomeUnknown = errors.New("the call was begun before and its outcome is not known")
+var ErrOutcomeUnknown = delivery.ErrOutcomeUnknown
 
 var (
 	errStepName = errors.New("a step's name must have 1 to 128 bytes of UTF-8")
@@ -107,7 +108,7 @@ type Call struct {
 // result is kept in the database, as long as the event's ledger row: a reference of
 // the vendor's rather than a document.
 func (c *Call) Step(ctx context.Context, name string, f func(ctx context.Context, key string) ([]byte, error), options ...StepOption) ([]byte, error) {
-	if name == "" || clean(name, 128) != name {
+	if name == "" || guard.Clean(name, 128) != name {
 		return nil, fmt.Errorf("step %.40q: %w", name, errStepName)
 	}
 	o := stepOptions{window: c.claim.c.sub.KeyWindow}
@@ -123,7 +124,7 @@ func (c *Call) Step(ctx context.Context, name string, f func(ctx context.Context
 	s.window = max(o.window-c.claim.c.sub.Timeout, 0)
 	result, err := c.run(ctx, s, f, o)
 	if err != nil {
-		return nil, &whileError{what: "step " + name, err: err}
+		return nil, &delivery.WhileError{What: "step " + name, Err: err}
 	}
 	return result, nil
 }
@@ -172,8 +173,8 @@ func (c *Call) end(err error) (settles []func(ctx context.Context, tx pgx.Tx) er
 	if c.noting > 0 {
 		waited += time.Since(c.since)
 	}
-	short := err != nil && failureOf(err).class == classTimeout && waited >= c.claim.c.sub.Timeout/2
-	return c.settles, c.outage || short || isAbandoned(err) && c.noting > 0
+	short := err != nil && delivery.FailureOf(err).Class == delivery.ClassTimeout && waited >= c.claim.c.sub.Timeout/2
+	return c.settles, c.outage || short || delivery.IsAbandoned(err) && c.noting > 0
 }
 
 // run brings a step to its result.
@@ -188,7 +189,7 @@ func (c *Call) run(ctx context.Context, s *step, f func(ctx context.Context, key
 			return s.result, nil
 		case verdictLost:
 			c.claim.lose()
-			return nil, errSettled
+			return nil, delivery.ErrSettled
 		case verdictCall:
 			return c.invoke(ctx, s, f, o)
 		case verdictAgain:
@@ -216,7 +217,7 @@ func (c *Call) invoke(ctx context.Context, s *step, f func(ctx context.Context, 
 	case not:
 		return nil, errors.Join(err, c.note(ctx, func() error { return receipts.undo(context.WithoutCancel(ctx), s) }))
 	case s.window == 0 && o.lookup == nil && ctx.Err() == nil:
-		return nil, &whileError{what: ErrOutcomeUnknown.Error(), is: ErrOutcomeUnknown, err: err} // and nothing can change that
+		return nil, &delivery.WhileError{What: ErrOutcomeUnknown.Error(), Matches: ErrOutcomeUnknown, Err: err} // and nothing can change that
 	}
 	return nil, err
 }
@@ -232,7 +233,7 @@ func (c *Call) ask(ctx context.Context, s *step, o stepOptions) (result []byte, 
 	result, found, err = o.lookup(ctx, s.unsure.key)
 	switch {
 	case err != nil:
-		return nil, false, &whileError{what: "look up what came of it", err: err}
+		return nil, false, &delivery.WhileError{What: "look up what came of it", Err: err}
 	case !found:
 		return nil, false, c.note(ctx, func() error { return receipts.forget(context.WithoutCancel(ctx), s) })
 	}
@@ -248,7 +249,7 @@ func (c *Call) note(ctx context.Context, write func() error) error {
 	for failures := 1; ; failures++ {
 		err := write()
 		switch {
-		case err == nil || !isOutage(err) && !isContention(err):
+		case err == nil || !delivery.IsOutage(err) && !delivery.IsContention(err):
 			return err
 		case ctx.Err() != nil:
 			c.mu.Lock()

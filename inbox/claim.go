@@ -11,12 +11,14 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/wire"
 )
 
 // claim is a held event that this process may run until its lease ends.
 type claim struct {
-	task
+	delivery.Task
 
 	c         *consumer
 	id, epoch int64
@@ -37,8 +39,8 @@ type claim struct {
 
 	began string // the id of its last transaction, if the inbox did not commit that
 
-	ends  time.Time // by this process's clock, no later than by the database's
-	fault *failure  // it is still no event
+	ends  time.Time         // by this process's clock, no later than by the database's
+	fault *delivery.Failure // it is still no event
 
 	mu     sync.Mutex
 	lost   bool // another process has claimed the event since
@@ -85,23 +87,23 @@ func (cl *claim) attempts() int {
 // One that an operator released has another then: it was not the handler that failed.
 func (cl *claim) isSpent() bool {
 	if cl.last > 0 {
-		return cl.attempt > cl.last+1
+		return cl.Attempt > cl.last+1
 	}
-	return cl.attempt > cl.c.sub.Attempts
+	return cl.Attempt > cl.c.sub.Attempts
 }
 
 // collect reads what was claimed. The lease is counted from before the statement
 // was sent.
 func (r *runner) collect(claims *[]*claim, began time.Time) func(pgx.Rows) error {
 	read := func(row pgx.CollectableRow) (*claim, error) {
-		cl := &claim{task: task{retried: true}}
-		ev := &cl.ev
+		cl := &claim{Task: delivery.Task{Retried: true}}
+		ev := &cl.Event
 		var handler string
 		var key, correlation, causation, parent, state, blocking *string
 		var pos *int64
 		var last *int
 		var headers, raw []byte
-		err := row.Scan(&handler, &cl.id, &cl.epoch, &cl.attempt, &cl.solitary, &cl.key, (*instant)(&ev.LoggedAt), &ev.Source, &ev.ID,
+		err := row.Scan(&handler, &cl.id, &cl.epoch, &cl.Attempt, &cl.solitary, &cl.Key, (*instant)(&ev.LoggedAt), &ev.Source, &ev.ID,
 			&ev.Type, &ev.Subject, &key, &ev.ContentType, &correlation, &causation, (*instant)(&ev.Time), &parent, &state, &headers, &ev.Data, &raw, &cl.revision, &last, &blocking, &pos, &cl.followed)
 		if err != nil {
 			return nil, err
@@ -141,8 +143,8 @@ func (i *instant) ScanTimestamptz(v pgtype.Timestamptz) error {
 // readHeaders reads the event's headers. What somebody else wrote there, and is no object
 // of texts, is the event's fault, and no other's that is claimed with it.
 func (cl *claim) readHeaders(object []byte) {
-	if err := json.Unmarshal(object, &cl.ev.Headers); err != nil {
-		cl.fault = &failure{class: classUndecodable, text: clean("headers: "+err.Error(), maxFailureText), permanent: true}
+	if err := json.Unmarshal(object, &cl.Event.Headers); err != nil {
+		cl.fault = &delivery.Failure{Class: delivery.ClassUndecodable, Text: guard.Clean("headers: "+err.Error(), guard.MaxText), Permanent: true}
 	}
 }
 
@@ -156,18 +158,18 @@ func value[T any](p *T) (v T) {
 // decode reads an event that was undecodable when it came: this version may be
 // able to.
 func (cl *claim) decode(raw []byte) {
-	ev, err := wire.Decode(cl.ev.Subject, parseHeaders(raw), cl.ev.Data)
+	ev, err := wire.Decode(cl.Event.Subject, delivery.ParseHeaders(raw), cl.Event.Data)
 	if err != nil {
-		cl.fault = &failure{class: classUndecodable, text: clean(err.Error(), maxFailureText), permanent: true}
+		cl.fault = &delivery.Failure{Class: delivery.ClassUndecodable, Text: guard.Clean(err.Error(), guard.MaxText), Permanent: true}
 		return
 	}
 	if ev.ID == "" {
-		ev.ID = cl.ev.ID
+		ev.ID = cl.Event.ID
 	}
 	if ev.LoggedAt.IsZero() {
-		ev.LoggedAt = cl.ev.LoggedAt
+		ev.LoggedAt = cl.Event.LoggedAt
 	}
-	cl.ev = ev
+	cl.Event = ev
 }
 
 // retry runs a held event and notes what became of it.
@@ -178,49 +180,49 @@ func (c *consumer) retry(ctx, work context.Context, cl *claim) {
 	}()
 	switch {
 	case cl.fault != nil:
-		c.fail(ctx, work, cl, *cl.fault, cl.attempt)
+		c.fail(ctx, work, cl, *cl.fault, cl.Attempt)
 		return
 	case cl.isSpent(): // its last attempt has no end
-		c.fail(ctx, work, cl, failure{class: classCrash, permanent: true, text: fmt.Sprintf(
+		c.fail(ctx, work, cl, delivery.Failure{Class: delivery.ClassCrash, Permanent: true, Text: fmt.Sprintf(
 			"the process that made attempt %d ended or stood still, and it was the last", cl.attempts())}, cl.attempts())
 		return
-	case ctx.Err() != nil || c.external == nil && !cl.solitary && time.Until(cl.ends) < c.sub.Timeout+c.grace: // it waited for too long
+	case ctx.Err() != nil || c.external == nil && !cl.solitary && time.Until(cl.ends) < c.sub.Timeout+c.grace(): // it waited for too long
 		c.release(ctx, work, cl)
 		return
 	}
-	before := c.blocked.version(cl.blocking)
+	before := c.blocked.Version(cl.blocking)
 	err := c.runClaim(ctx, work, cl)
 	var attempt *notedError
 	switch {
 	case errors.As(err, &attempt):
-		c.report(work, cl.task, attempt.err)
+		c.report(work, cl.Task, attempt.err)
 		switch {
 		case attempt.committed:
-			c.fail(ctx, work, cl, failureOf(&endedError{committed: true}), cl.attempt)
+			c.fail(ctx, work, cl, delivery.FailureOf(&delivery.EndedError{Committed: true}), cl.Attempt)
 		case attempt.stored:
 			c.noted(work, cl, attempt.holding)
 		default:
-			c.fail(ctx, work, cl, *attempt.holding.failure, cl.attempt)
+			c.fail(ctx, work, cl, *attempt.holding.Failure, cl.Attempt)
 		}
 	case err == nil:
 		if cl.next == nil {
 			c.freed(cl, before)
 		}
-		c.metrics.ended(work, done, cl.ev.LoggedAt)
+		c.metrics.ended(work, delivery.Done, cl.Event.LoggedAt)
 		for _, other := range cl.along {
-			c.metrics.ended(work, done, other.ev.LoggedAt)
+			c.metrics.ended(work, delivery.Done, other.Event.LoggedAt)
 		}
-	case errors.Is(err, errSettled):
+	case errors.Is(err, delivery.ErrSettled):
 		c.metrics.leaseLost.Add(work, 1, c.metrics.handler)
-		c.log.WarnContext(work, "another process has the event, or it is settled", "event_id", cl.ev.ID, "dedupe_key", cl.key, "attempt", cl.attempt)
-	case work.Err() != nil || ctx.Err() != nil && isOutage(err) || isUnsettled(err):
+		c.log.WarnContext(work, "another process has the event, or it is settled", "event_id", cl.Event.ID, "dedupe_key", cl.Key, "attempt", cl.Attempt)
+	case work.Err() != nil || ctx.Err() != nil && delivery.IsOutage(err) || delivery.IsUnsettled(err):
 		c.release(ctx, work, cl)
 	default:
-		c.report(work, cl.task, err)
+		c.report(work, cl.Task, err)
 		if ended := c.persist(ctx, work, func() error { return c.endedBefore(work, cl) }); ended != nil {
 			err = ended
 		}
-		c.fail(ctx, work, cl, failureOf(err), cl.attempt)
+		c.fail(ctx, work, cl, delivery.FailureOf(err), cl.Attempt)
 	}
 }
 
@@ -229,13 +231,13 @@ func (c *consumer) retry(ctx, work context.Context, cl *claim) {
 func (c *consumer) endedBefore(ctx context.Context, cl *claim) error {
 	committed, err := c.inbox.wasCommitted(ctx, cl.began)
 	if committed {
-		return &endedError{committed: true}
+		return &delivery.EndedError{Committed: true}
 	}
-	return written(err)
+	return delivery.Written(err)
 }
 
 // fail notes a failed attempt, and when the next is due.
-func (c *consumer) fail(ctx, work context.Context, cl *claim, f failure, attempts int) {
+func (c *consumer) fail(ctx, work context.Context, cl *claim, f delivery.Failure, attempts int) {
 	h := c.failed(attempts, cl.attempts(), f)
 	args, err := c.failArguments(cl, h)
 	lost := false
@@ -244,12 +246,12 @@ func (c *consumer) fail(ctx, work context.Context, cl *claim, f failure, attempt
 		err = c.persist(ctx, work, func() error {
 			tags, err := c.inbox.exec(work, noting)
 			lost = err == nil && tags[fail].RowsAffected() == 0
-			return written(err)
+			return delivery.Written(err)
 		})
 	}
 	switch {
 	case err != nil:
-		c.log.ErrorContext(work, "failure could not be noted; its claim will run out", "event_id", cl.ev.ID, "dedupe_key", cl.key, "error", err)
+		c.log.ErrorContext(work, "failure could not be noted; its claim will run out", "event_id", cl.Event.ID, "dedupe_key", cl.Key, "error", err)
 	case lost:
 		c.metrics.leaseLost.Add(work, 1, c.metrics.handler)
 	default:
@@ -258,22 +260,22 @@ func (c *consumer) fail(ctx, work context.Context, cl *claim, f failure, attempt
 }
 
 // failArguments are the parameters of fail.sql.
-func (c *consumer) failArguments(cl *claim, h holding) ([]any, error) {
-	text, err := h.failure.document()
+func (c *consumer) failArguments(cl *claim, h delivery.Holding) ([]any, error) {
+	text, err := h.Failure.Document()
 	if err != nil {
 		return nil, fmt.Errorf("encode failure: %w", err)
 	}
-	return []any{cl.id, cl.epoch, h.after, h.attempts, h.failure.class, h.failure.fingerprint(cl.c.sub.Name, cl.ev), text, c.skips(cl, h)}, nil
+	return []any{cl.id, cl.epoch, h.After, h.Attempts, h.Failure.Class, h.Failure.Fingerprint(cl.c.sub.Name, cl.Event), text, c.skips(cl, h)}, nil
 }
 
 // noted tells of a failed attempt that is written down.
-func (c *consumer) noted(ctx context.Context, cl *claim, h holding) {
-	o := held
-	if h.after == nil {
-		o = dead
+func (c *consumer) noted(ctx context.Context, cl *claim, h delivery.Holding) {
+	o := delivery.Held
+	if h.After == nil {
+		o = delivery.Dead
 	}
-	c.moved(ctx, cl.task, "claimed", o, h)
-	c.metrics.ended(ctx, o, cl.ev.LoggedAt)
+	c.moved(ctx, cl.Task, "claimed", o, h)
+	c.metrics.ended(ctx, o, cl.Event.LoggedAt)
 }
 
 // release gives a claim back. Where that does not succeed it runs out.
@@ -282,10 +284,10 @@ func (c *consumer) release(ctx, work context.Context, cl *claim) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(work), rollbackPatience)
 		defer cancel()
 		_, err := c.inbox.pool.Exec(ctx, c.inbox.sql.release, cl.id, cl.epoch)
-		return written(err)
+		return delivery.Written(err)
 	})
 	if err != nil {
-		c.log.WarnContext(work, "claim could not be given back and will run out", "event_id", cl.ev.ID, "dedupe_key", cl.key, "error", err)
+		c.log.WarnContext(work, "claim could not be given back and will run out", "event_id", cl.Event.ID, "dedupe_key", cl.Key, "error", err)
 	}
-	c.metrics.ended(work, released, cl.ev.LoggedAt)
+	c.metrics.ended(work, delivery.Released, cl.Event.LoggedAt)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -15,6 +14,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/inbox/internal/dispatch"
+	"github.com/postroom/postroom/inbox/internal/invoke"
 )
 
 // consumer is one handler at work. It implements postroom.Runner.
@@ -27,43 +29,38 @@ type consumer struct {
 	metrics  handlerMetrics
 	workers  int
 
-	grace     time.Duration // from the end of a handler's context until it is left behind
-	idleLimit string        // for how long, in milliseconds, a handler may leave its transaction idle
+	idleLimit string // for how long, in milliseconds, a handler may leave its transaction idle
 	subjects  subjects
 
 	spanName    string
 	spanOptions []trace.SpanStartOption
 
 	hand     *hand
-	flights  *flights
-	lanes    []chan *delivery // what waits for a worker: one for all, or in batches one for each
-	callers  callers          // goroutines that run the handler
-	acks     chan *delivery   // committed, to be acknowledged
-	claims   chan *claim      // held events to run again
-	claimed  atomic.Int32     // of them, those that are not answered
-	atWork   atomic.Int32     // handlers that run
-	blocked  blocked          // of an ordered handler
-	last     *term            // in which it read when it was to end
-	lastRead mark             // of its stream, by a reader of this process
-	taken    taken            // of another handler, which has a consumer
-	settling chan struct{}    // has one for each transaction in which an external handler settles
-	owing    sync.WaitGroup   // has each failed delivery that the holder is to hold
-	turn     atomic.Uint64    // of the lane for the next event without a key
+	flights  *dispatch.Duplicates
+	lanes    *dispatch.Lanes
+	invoker  *invoke.Invoker
+	acks     chan *delivery.Delivery // committed, to be acknowledged
+	claims   chan *claim             // held events to run again
+	claimed  atomic.Int32            // of them, those that are not answered
+	blocked  dispatch.Keys           // of an ordered handler
+	last     *term                   // in which it read when it was to end
+	lastRead mark                    // of its stream, by a reader of this process
+	taken    taken                   // of another handler, which has a consumer
+	settling chan struct{}           // has one for each transaction in which an external handler settles
+	owing    sync.WaitGroup          // has each failed delivery that the holder is to hold
 
-	streamCreated   time.Time // tells two streams of one name apart
-	backfillThrough uint64    // up to here the age of an event does not matter
-	broker          atomic.Pointer[brokerView]
+	origin delivery.Origin
+	broker atomic.Pointer[brokerView]
 }
 
 func newConsumer(in *Inbox, sub Subscription, h postroom.Handler, external ExternalHandler) *consumer {
 	sub = sub.defaults(external != nil)
 	c := &consumer{
-		inbox: in, sub: sub, handler: h, external: external, subjects: sub.Subjects,
+		inbox: in, sub: sub, origin: delivery.Origin{Stream: sub.Stream}, handler: h, external: external, subjects: sub.Subjects,
 		log: in.cfg.Logger.With("handler", sub.Name), metrics: in.metrics.of(sub.Name, sub.Stream),
-		grace: min(max(sub.Timeout/2, 100*time.Millisecond), 5*time.Second),
 	}
 	c.spanName, c.spanOptions = spanOf(sub)
-	c.idleLimit = milliseconds(sub.Timeout + c.grace)
+	c.idleLimit = milliseconds(sub.Timeout + c.grace())
 	return c
 }
 
@@ -73,8 +70,11 @@ func (c *consumer) lease() time.Duration {
 	if c.external != nil {
 		return c.inbox.cfg.AckWait
 	}
-	return c.sub.Timeout + 2*c.grace
+	return c.sub.Timeout + 2*c.grace()
 }
+
+// grace is how long a handler is waited for after its context ended.
+func (c *consumer) grace() time.Duration { return invoke.Grace(c.sub.Timeout) }
 
 // connections is how many connections of the pool a handler needs for itself; none
 // where it takes what is left.
@@ -98,19 +98,16 @@ const orderedHand = 2048
 
 // open makes what a run needs. The lanes have room for whatever is in hand.
 func (c *consumer) open() {
-	lanes, most := 1, 8*c.workers
+	queues, most := 1, 8*c.workers
 	if c.sub.Batch > 1 {
-		lanes, most = c.workers, 2*c.workers*c.sub.Batch
+		queues, most = c.workers, 2*c.workers*c.sub.Batch
 	}
 	if c.isOrdered() { // a key that is slow is not to keep others from being read
 		most = max(most, orderedHand)
 	}
-	c.hand, c.flights, c.last = newHand(most, c.inbox.share()), newFlights(), nil
-	c.lanes = make([]chan *delivery, lanes)
-	for i := range c.lanes {
-		c.lanes[i] = make(chan *delivery, most)
-	}
-	c.callers, c.acks = make(callers, c.workers), make(chan *delivery, most)
+	c.hand, c.flights, c.last = newHand(most, c.inbox.share()), dispatch.NewDuplicates(), nil
+	c.lanes = dispatch.NewLanes(queues, most)
+	c.invoker, c.acks = invoke.New(c.sub.Timeout, c.workers), make(chan *delivery.Delivery, most)
 	c.claims = make(chan *claim, max(1, c.workers/4))
 	if c.isOrdered() { // what is held holds up more than itself
 		c.claims = make(chan *claim, c.workers)
@@ -225,7 +222,7 @@ func (c *consumer) receive(ctx context.Context, durable jetstream.Consumer) erro
 }
 
 // work decides deliveries, and runs held events that are due, until ctx ends.
-func (c *consumer) work(ctx, work context.Context, lane <-chan *delivery) {
+func (c *consumer) work(ctx, work context.Context, lane <-chan *delivery.Delivery) {
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -236,7 +233,7 @@ func (c *consumer) work(ctx, work context.Context, lane <-chan *delivery) {
 			case ctx.Err() != nil:
 				c.handBack(work, d)
 			case c.sub.Batch > 1:
-				c.deliverBatch(ctx, work, collect(d, lane, c.sub.Batch))
+				c.deliverBatch(ctx, work, dispatch.Collect(d, lane, c.sub.Batch))
 			default:
 				c.deliverRun(ctx, work, &ahead{lane: lane, d: d})
 			}
@@ -246,11 +243,11 @@ func (c *consumer) work(ctx, work context.Context, lane <-chan *delivery) {
 
 // lane returns what waits for a worker. Those of an external handler only run what
 // is held.
-func (c *consumer) lane(worker int) <-chan *delivery {
+func (c *consumer) lane(worker int) <-chan *delivery.Delivery {
 	if c.external != nil {
 		return nil
 	}
-	return c.lanes[worker%len(c.lanes)]
+	return c.lanes.Of(worker)
 }
 
 // deliverRun decides the delivery ahead, and those that wait behind it for as long as
@@ -266,56 +263,16 @@ func (c *consumer) deliverRun(ctx, work context.Context, next *ahead) {
 // the next delivery open: that must not wait for the broker.
 func (c *consumer) acknowledge(ctx context.Context) {
 	for d := range c.acks {
-		c.answer(ctx, d, done)
+		c.answer(ctx, d, delivery.Done)
 	}
 }
-
-// collect returns d and what else waits, n at the most.
-func collect(d *delivery, lane <-chan *delivery, n int) []*delivery {
-	all := []*delivery{d}
-	for len(all) < n {
-		select {
-		case d = <-lane:
-			all = append(all, d)
-		default:
-			return all
-		}
-	}
-	return all
-}
-
-// enqueue hands a delivery to the workers. In batches the events of a key go to
-// one of them: two would wait for each other's rows.
-func (c *consumer) enqueue(d *delivery) {
-	lane := 0
-	switch {
-	case len(c.lanes) == 1:
-	case d.ev.Key != "":
-		lane = int(maphash.String(seed, d.ev.Key) % uint64(len(c.lanes))) //nolint:gosec // less than the number of lanes
-	default:
-		lane = int(c.turn.Add(1) % uint64(len(c.lanes))) //nolint:gosec // as above
-	}
-	c.lanes[lane] <- d
-}
-
-var seed = maphash.MakeSeed()
 
 // handBackRest returns to the broker what waits for a worker, or for its key.
 func (c *consumer) handBackRest(ctx context.Context) {
-	for _, d := range c.blocked.unparkAll() {
+	for _, d := range c.blocked.UnparkAll() {
 		c.handBack(ctx, d)
 	}
-	for _, lane := range c.lanes {
-		for {
-			select {
-			case d := <-lane:
-				c.handBack(ctx, d)
-				continue
-			default:
-			}
-			break
-		}
-	}
+	c.lanes.Drain(func(d *delivery.Delivery) { c.handBack(ctx, d) })
 }
 
 // sleep waits for d, or for the end of ctx.

@@ -11,23 +11,13 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
 // maxRounds is how often one delivery is run again, at once, after a fault that
 // is nobody's: a serialization failure, a deadlock, a commit whose answer was
 // lost.
 const maxRounds = 10
-
-var (
-	// errDuplicate says that the event is decided already: nothing is to be done.
-	errDuplicate = errors.New("duplicate")
-
-	// errConflict says that another event was decided under the same identity.
-	errConflict = errors.New("another event was decided under this identity")
-
-	// errSettled says that a held event is settled, or claimed by another process.
-	errSettled = errors.New("the claim is over")
-)
 
 // persist runs one transaction again where what went wrong was no fault of the
 // event's: contention up to maxRounds times, an outage for as long as it lasts,
@@ -38,11 +28,11 @@ func (c *consumer) persist(ctx, work context.Context, apply func() error) error 
 	for {
 		err := apply()
 		switch {
-		case isOutage(err) && ctx.Err() == nil:
+		case delivery.IsOutage(err) && ctx.Err() == nil:
 			failures++
 			c.inbox.lines.Warn(work, c.log, "database out of reach, waiting", c.inbox.advise(err), "failures", failures)
 			sleep(ctx, outage.Delay(failures))
-		case isContention(err) && work.Err() == nil && rounds+1 < maxRounds:
+		case delivery.IsContention(err) && work.Err() == nil && rounds+1 < maxRounds:
 			rounds++
 		default:
 			return err
@@ -53,7 +43,7 @@ func (c *consumer) persist(ctx, work context.Context, apply func() error) error 
 // apply is one transaction: the ledger row, the handler, the commit or rollback,
 // which begins that of the next delivery where there is one. A failed attempt is a
 // failedError.
-func (c *consumer) apply(ctx, work context.Context, d *delivery, ahead *ahead) error {
+func (c *consumer) apply(ctx, work context.Context, d *delivery.Delivery, ahead *ahead) error {
 	if !c.inbox.alone.TryRLock() {
 		ahead.drop(work) // a transaction does not wait for an event that runs alone
 		c.inbox.alone.RLock()
@@ -71,14 +61,14 @@ func (c *consumer) apply(ctx, work context.Context, d *delivery, ahead *ahead) e
 		return c.end(work, tx, c.undecided(work, tx, d))
 	}
 	if tx.id != "" {
-		d.began = tx.id
+		d.Began = tx.id
 	}
 	if err == nil {
-		err = c.call(work, tx, d.task)
+		err = c.call(work, tx, d.Task)
 	}
 	switch {
 	case err == nil:
-		return unlessEnded(&d.began, c.commit(ctx, work, tx, ahead))
+		return unlessEnded(&d.Began, c.commit(ctx, work, tx, ahead))
 	case !c.isAttempt(ctx, tx, err):
 		return c.end(work, tx, err)
 	}
@@ -86,14 +76,14 @@ func (c *consumer) apply(ctx, work context.Context, d *delivery, ahead *ahead) e
 }
 
 // decision is the statement that decides a delivery.
-func (c *consumer) decision(d *delivery) *statement {
+func (c *consumer) decision(d *delivery.Delivery) *statement {
 	if c.isKeyed(d) {
-		if _, maybe := c.blocked.has(bounded(d.ev.Key)); !maybe {
-			return &statement{sql: c.inbox.sql.decideFree, args: []any{c.sub.Name, d.key, d.digest, c.idleLimit, bounded(d.ev.Key), d.term.epoch}}
+		if _, maybe := c.blocked.Has(delivery.Bounded(d.Event.Key)); !maybe {
+			return &statement{sql: c.inbox.sql.decideFree, args: []any{c.sub.Name, d.Key, d.Digest, c.idleLimit, delivery.Bounded(d.Event.Key), d.Epoch()}}
 		}
-		return &statement{sql: c.inbox.sql.decideOrdered, args: []any{c.sub.Name, d.key, d.digest, c.idleLimit, bounded(d.ev.Key), d.pos, d.term.epoch}}
+		return &statement{sql: c.inbox.sql.decideOrdered, args: []any{c.sub.Name, d.Key, d.Digest, c.idleLimit, delivery.Bounded(d.Event.Key), d.Pos, d.Epoch()}}
 	}
-	return &statement{sql: c.inbox.sql.decide, args: []any{c.sub.Name, d.key, d.digest, c.idleLimit}}
+	return &statement{sql: c.inbox.sql.decide, args: []any{c.sub.Name, d.Key, d.Digest, c.idleLimit}}
 }
 
 // commit commits, and begins the transaction of the next delivery in the same round
@@ -109,15 +99,10 @@ func (c *consumer) commit(ctx, work context.Context, tx *tx, ahead *ahead) error
 // unlessEnded forgets the id of a transaction that the inbox has committed, or may have,
 // and returns err. It is kept if a handler ended the transaction.
 func unlessEnded(began *string, err error) error {
-	if !isEnded(err) {
+	if !delivery.IsEnded(err) {
 		*began = ""
 	}
 	return err
-}
-
-func isEnded(err error) bool {
-	var ended *endedError
-	return errors.As(err, &ended)
 }
 
 // leave rolls back a failed attempt, and begins the transaction of the next
@@ -141,14 +126,14 @@ const mostAhead = 8
 
 // ahead is what a worker has of the delivery after the one that it is at.
 type ahead struct {
-	lane   <-chan *delivery
-	n      int       // of deliveries that this one follows
-	d      *delivery // nil where none waited
-	opened *opened   // its transaction, where that was begun with the end of the one before
+	lane   <-chan *delivery.Delivery
+	n      int                // of deliveries that this one follows
+	d      *delivery.Delivery // nil where none waited
+	opened *opened            // its transaction, where that was begun with the end of the one before
 }
 
 // pop returns the delivery, which then is the one at hand; or nil.
-func (a *ahead) pop() *delivery {
+func (a *ahead) pop() *delivery.Delivery {
 	d := a.d
 	a.d = nil
 	a.n++
@@ -186,7 +171,7 @@ func (c *consumer) peek(ctx context.Context, ahead *ahead) *statement {
 			return nil
 		}
 	}
-	if !c.isStraight(ahead.d) || ahead.d.term.isOver() || c.isBlocked(ahead.d) {
+	if !c.isStraight(ahead.d) || ahead.d.IsOver() || c.isBlocked(ahead.d) {
 		return nil
 	}
 	return c.decision(ahead.d)
@@ -195,7 +180,7 @@ func (c *consumer) peek(ctx context.Context, ahead *ahead) *statement {
 // isAttempt reports whether err is a failure of the handler, on a connection that
 // can still tell of it: no contention, no outage and no shutdown.
 func (c *consumer) isAttempt(ctx context.Context, tx *tx, err error) bool {
-	return err != nil && !isAbandoned(err) && !tx.Tx.Conn().IsClosed() && !isContention(err) && !isOutage(err) && ctx.Err() == nil
+	return err != nil && !delivery.IsAbandoned(err) && !tx.Tx.Conn().IsClosed() && !delivery.IsContention(err) && !delivery.IsOutage(err) && ctx.Err() == nil
 }
 
 // failedError is a failed attempt, which is rolled back and still to be held.
@@ -206,7 +191,7 @@ func (e *failedError) Error() string { return e.err.Error() }
 // notedError is a failed attempt at a held event.
 type notedError struct {
 	err     error
-	holding holding
+	holding delivery.Holding
 	stored  bool // it is written down; otherwise that is still to be done
 
 	committed bool // the handler committed its transaction
@@ -216,25 +201,25 @@ func (e *notedError) Error() string { return e.err.Error() }
 
 // undecided says why no ledger row was inserted for an event: it comes again, or
 // another of its identity does, or it has to wait behind its key.
-func (c *consumer) undecided(ctx context.Context, tx *tx, d *delivery) error {
+func (c *consumer) undecided(ctx context.Context, tx *tx, d *delivery.Delivery) error {
 	var same bool
-	err := tx.Tx.QueryRow(ctx, c.inbox.sql.verdict, c.sub.Name, d.key, d.digest).Scan(&same)
+	err := tx.Tx.QueryRow(ctx, c.inbox.sql.verdict, c.sub.Name, d.Key, d.Digest).Scan(&same)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows) && c.isKeyed(d):
 		return errBlocked
 	case errors.Is(err, pgx.ErrNoRows): // the row has expired since
-		return errDuplicate
+		return delivery.ErrDuplicate
 	case err != nil:
 		return fmt.Errorf("compare ledger row: %w", err)
 	case !same:
-		return errConflict
+		return delivery.ErrConflict
 	}
-	return errDuplicate
+	return delivery.ErrDuplicate
 }
 
 // end commits, or rolls back where err says so.
 func (c *consumer) end(ctx context.Context, tx *tx, err error) error {
-	var gone *abandonedError
+	var gone *delivery.AbandonedError
 	switch {
 	case errors.As(err, &gone):
 		return err // and so is the transaction
@@ -247,75 +232,25 @@ func (c *consumer) end(ctx context.Context, tx *tx, err error) error {
 	return err
 }
 
-// abandonedError says that a handler did not return, long after its context
-// ended, and that its transaction was taken from it.
-type abandonedError struct{ err error }
-
-func (e *abandonedError) Error() string {
-	return e.err.Error() + ", and it ignores its context; it was left behind"
-}
-func (e *abandonedError) Unwrap() error { return e.err }
-
 // call runs the handler, in another goroutine: one that ends with runtime.Goexit
 // takes no worker with it, and one that does not return holds none for ever. A
 // panic is an error like any other, with its stack.
-func (c *consumer) call(ctx context.Context, tx *tx, t task) error {
+func (c *consumer) call(ctx context.Context, tx *tx, t delivery.Task) error {
 	return c.observe(ctx, t, func(ctx context.Context) error {
-		return c.guard(ctx, tx, func(ctx context.Context) error { return c.handler.Handle(ctx, tx, t.ev) })
+		return c.invoker.Run(ctx, tx, func(ctx context.Context) error { return c.handler.Handle(ctx, tx, t.Event) })
 	})
 }
 
 // observe runs a handler in a span, and notes how long it took.
-func (c *consumer) observe(ctx context.Context, t task, run func(ctx context.Context) error) error {
+func (c *consumer) observe(ctx context.Context, t delivery.Task, run func(ctx context.Context) error) error {
 	began := time.Now()
 	ctx, span := c.trace(ctx, t)
 	err := run(ctx)
 	if err != nil {
-		err = &postroom.EventError{Op: "handle", ID: t.ev.ID, Type: t.ev.Type, Err: err}
+		err = &postroom.EventError{Op: "handle", ID: t.Event.ID, Type: t.Event.Type, Err: err}
 	}
 	c.metrics.ran(ctx, span, time.Since(began), err)
 	return err
-}
-
-// guard runs a handler's function, within its time. tx is nil where it has no
-// transaction.
-func (c *consumer) guard(ctx context.Context, tx *tx, f func(ctx context.Context) error) error {
-	c.atWork.Add(1)
-	defer c.atWork.Add(-1)
-	ctx, cancel := context.WithTimeoutCause(ctx, c.sub.Timeout, errTimeout)
-	defer cancel()
-	hand := c.callers.get()
-	hand.calls <- func() error { return f(ctx) }
-	err := c.await(ctx, tx, hand.done)
-	if isAbandoned(err) || errors.Is(err, errGoexit) {
-		close(hand.calls)
-	} else {
-		c.callers.put(hand)
-	}
-	return err
-}
-
-// await waits for the handler, and for a while after its context ended.
-func (c *consumer) await(ctx context.Context, tx *tx, done <-chan error) error {
-	var err error
-	select {
-	case err = <-done:
-	case <-ctx.Done():
-		grace := time.NewTimer(c.grace)
-		defer grace.Stop()
-		select {
-		case err = <-done:
-		case <-grace.C:
-			if tx != nil {
-				tx.abandon()
-			}
-			return &abandonedError{context.Cause(ctx)}
-		}
-	}
-	if err == nil && tx != nil {
-		err = tx.healthy()
-	}
-	return timedOut(ctx, err)
 }
 
 // milliseconds is a duration as the database takes it.

@@ -47,12 +47,12 @@ func (c *consumer) look(ctx context.Context) (jetstream.Stream, standing, error)
 	if err != nil {
 		return nil, standing{}, c.refuseClosed(fmt.Errorf("look up stream %s: %w", c.sub.Stream, err))
 	}
-	c.streamCreated = stream.CachedInfo().Created
+	c.origin.Created = stream.CachedInfo().Created
 	row, err := c.subscribe(ctx, stream.CachedInfo())
 	if err != nil {
 		return nil, row, err
 	}
-	c.backfillThrough = row.backfill
+	c.origin.Backfill = row.backfill
 	return stream, row, nil
 }
 

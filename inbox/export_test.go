@@ -3,6 +3,8 @@ package inbox
 import (
 	"context"
 	"time"
+
+	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
 // LookOften has an inbox look at its consumers, and note its floors, every d.
@@ -36,7 +38,7 @@ func Pattern(of []string) *string { return subjects(of).pattern() }
 func Match(of []string, subject string) bool { return subjects(of).match(subject) }
 
 // Bounded shortens a dedupe key.
-func Bounded(key string) string { return bounded(key) }
+func Bounded(key string) string { return delivery.Bounded(key) }
 
 // LoseAnswer has an inbox that is not running believe that the answer to a claim of
 // its was lost, and returns the name under which it claims.
@@ -46,10 +48,10 @@ func LoseAnswer(in *Inbox) string {
 }
 
 // RawHeaders returns headers as they are kept.
-func RawHeaders(header map[string][]string) []byte { return rawHeaders(header) }
+func RawHeaders(header map[string][]string) []byte { return delivery.RawHeaders(header) }
 
 // ParseHeaders reads them.
-func ParseHeaders(raw []byte) map[string][]string { return parseHeaders(raw) }
+func ParseHeaders(raw []byte) map[string][]string { return delivery.ParseHeaders(raw) }
 
 // Orphans returns orphans.sql.
 func Orphans(in *Inbox) string { return in.sql.orphans }

@@ -2,10 +2,11 @@ package inbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
 // HandleExternal registers a handler that calls other systems, which no transaction
@@ -39,7 +40,7 @@ func (c *consumer) storeAll(ctx, work context.Context) {
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case d := <-c.lanes[0]:
+		case d := <-c.lanes.Of(0):
 			if ctx.Err() != nil {
 				c.handBack(work, d)
 				continue
@@ -58,19 +59,19 @@ func (c *consumer) serve(ctx, work context.Context, cl *claim) error {
 	}
 	running, cancel := context.WithCancelCause(work)
 	defer cancel(nil)
-	cl.onLost(func() { cancel(errSettled) })
-	call := &Call{Event: cl.ev, Attempt: cl.attempt, claim: cl, instance: *c.inbox.node.instance.Load(), busy: make(map[string]struct{})}
-	err := c.observe(running, cl.task, func(ctx context.Context) error {
-		return c.guard(ctx, nil, func(ctx context.Context) error { return c.external(ctx, call) })
+	cl.onLost(func() { cancel(delivery.ErrSettled) })
+	call := &Call{Event: cl.Event, Attempt: cl.Attempt, claim: cl, instance: *c.inbox.node.instance.Load(), busy: make(map[string]struct{})}
+	err := c.observe(running, cl.Task, func(ctx context.Context) error {
+		return c.invoker.Run(ctx, nil, func(ctx context.Context) error { return c.external(ctx, call) })
 	})
 	settles, outage := call.end(err)
 	switch {
 	case err == nil:
 		return c.persist(ctx, work, func() error { return c.settleCall(work, cl, settles) })
 	case cl.isLost():
-		return errSettled
+		return delivery.ErrSettled
 	case outage:
-		return &beginError{err} // it says nothing about the event
+		return &delivery.BeginError{Err: err} // it says nothing about the event
 	}
 	return err
 }
@@ -84,7 +85,7 @@ func (c *consumer) settleCall(ctx context.Context, cl *claim, settles []func(ctx
 			return fmt.Errorf("settle: %w", err)
 		}
 		if !s.settled {
-			return errSettled
+			return delivery.ErrSettled
 		}
 		return nil
 	}
@@ -103,10 +104,10 @@ func (c *consumer) settleCall(ctx context.Context, cl *claim, settles []func(ctx
 	}
 	cl.began = tx.id
 	if err == nil {
-		err = c.guard(ctx, tx, func(ctx context.Context) error {
+		err = c.invoker.Run(ctx, tx, func(ctx context.Context) error {
 			for _, settle := range settles {
 				if err := settle(ctx, tx); err != nil {
-					return &whileError{what: "settle", err: err}
+					return &delivery.WhileError{What: "settle", Err: err}
 				}
 			}
 			return nil
@@ -142,11 +143,4 @@ func (in *Inbox) settleMany(ctx context.Context, all []*settlement) error {
 		return err
 	})
 	return in.pool.SendBatch(ctx, batch).Close()
-}
-
-// isUnsettled reports whether err says nothing about the event, but that this process
-// could not bring it to an end.
-func isUnsettled(err error) bool {
-	var begin *beginError
-	return errors.As(err, &begin)
 }

@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
 // group writes for many at once: whoever comes while a statement is under way is
@@ -80,5 +82,5 @@ func (g *group[T]) serveBatch(batch []*served[T]) {
 func (g *group[T]) patiently(items []T) error {
 	ctx, cancel := context.WithTimeout(context.Background(), writePatience)
 	defer cancel()
-	return written(g.write(ctx, items))
+	return delivery.Written(g.write(ctx, items))
 }

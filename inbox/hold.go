@@ -1,55 +1,38 @@
 package inbox
 
 import (
-	"bytes"
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// holding says how an event is held.
-type holding struct {
-	failure  *failure       // nil where nothing failed
-	attempts int            // made so far
-	after    *time.Duration // when the next one is due; nil for a dead event
-	solitary bool
-	raw      bool // keep the headers as they came
-	behind   bool // only behind an earlier event of its key
-	decided  bool // its ledger row is there: a handler committed it
-}
-
-// now is the wait of an event that is due at once.
-var now = new(time.Duration)
-
 // failed returns how an event is held after an attempt that failed.
-func (c *consumer) failed(attempts, most int, f failure) holding {
-	return holding{failure: &f, attempts: attempts, after: f.next(&c.sub, attempts, most)}
+func (c *consumer) failed(attempts, most int, f delivery.Failure) delivery.Holding {
+	return delivery.Holding{Failure: &f, Attempts: attempts, After: f.Next(c.sub.Schedule, attempts, most)}
 }
 
 // aside returns how a delivery is held that must not take the straight path, and
 // whether it is one.
-func (c *consumer) aside(d *delivery) (holding, bool) {
+func (c *consumer) aside(d *delivery.Delivery) (delivery.Holding, bool) {
 	switch {
-	case d.fault != nil:
-		return holding{failure: d.fault, raw: d.fault.class == classUndecodable}, true
-	case d.rewound && c.isOrdered():
-		return lateHolding, true
+	case d.Fault != nil:
+		return delivery.Holding{Failure: d.Fault, Raw: d.Fault.Class == delivery.ClassUndecodable}, true
+	case d.Place.Rewound && c.isOrdered():
+		return delivery.AsLate, true
 	case c.isTooOld(d):
-		return holding{failure: &failure{class: classTooOld, permanent: true, text: fmt.Sprintf(
+		return delivery.Holding{Failure: &delivery.Failure{Class: delivery.ClassTooOld, Permanent: true, Text: fmt.Sprintf(
 			"logged at %s: the ledger, which keeps rows for %s, cannot tell whether it was decided",
-			d.ev.LoggedAt.UTC().Format(time.RFC3339), c.inbox.cfg.Ledger)}}, true
-	case d.delivered > suspectAfter || d.term.suspects():
+			d.Event.LoggedAt.UTC().Format(time.RFC3339), c.inbox.cfg.Ledger)}}, true
+	case d.Place.Delivered > suspectAfter || d.Source.Suspects():
 		// It may be what ends the processes that take it, or it only stood beside that.
-		return holding{after: now, solitary: true}, true
+		return delivery.Holding{After: delivery.AtOnce, Solitary: true}, true
 	}
-	return holding{}, false
+	return delivery.Holding{}, false
 }
 
 // suspectAfter is how often an event is delivered before it is run alone. The
@@ -59,39 +42,24 @@ const suspectAfter = 3
 
 // isTooOld reports whether a ledger row of the event may have expired. What was
 // in the stream when the handler was new never had one.
-func (c *consumer) isTooOld(d *delivery) bool {
-	logged := d.ev.LoggedAt
-	if d.stored.Before(logged) {
-		logged = d.stored
-	}
-	return !d.ageless && c.inbox.clock.now().Sub(logged) > c.inbox.cfg.AgeGate
+func (c *consumer) isTooOld(d *delivery.Delivery) bool {
+	return !d.Place.Ageless && d.Age(c.inbox.clock.now()) > c.inbox.cfg.AgeGate
 }
-
-// fate is what became of an event that was to be held; hold.sql has what each means.
-type fate string
-
-const (
-	fateHeld    fate = "held"
-	fateDecided fate = "decided"
-	fateFree    fate = "free"
-	fateLate    fate = "late"
-	fateStale   fate = "stale"
-)
 
 // store holds events that are not decided yet, or one that is, and returns what became
 // of each.
-func (in *Inbox) store(ctx context.Context, events ...owed) ([]fate, error) {
-	hold, err := in.holdStatement(!events[0].h.decided, events...) // one that is decided comes alone
+func (in *Inbox) store(ctx context.Context, events ...owed) ([]delivery.Fate, error) {
+	hold, err := in.holdStatement(!events[0].h.Decided, events...) // one that is decided comes alone
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, writePatience)
 	defer cancel()
-	var fates []fate
+	var fates []delivery.Fate
 	batch := &pgx.Batch{}
 	batch.Queue(in.sql.generic)
 	batch.Queue(hold.sql, hold.args...).Query(func(rows pgx.Rows) (err error) {
-		fates, err = pgx.CollectRows(rows, pgx.RowTo[fate])
+		fates, err = pgx.CollectRows(rows, pgx.RowTo[delivery.Fate])
 		return err
 	})
 	if err := in.pool.SendBatch(ctx, batch).Close(); err != nil {
@@ -106,8 +74,8 @@ const writePatience = 10 * time.Second
 // owed is an event that is to be held.
 type owed struct {
 	c *consumer
-	d *delivery
-	h holding
+	d *delivery.Delivery
+	h delivery.Holding
 }
 
 // columns are the parameters of hold.sql but for the fourth.
@@ -154,13 +122,13 @@ func (cs *columns) add(o owed) (err error) {
 	var class *string
 	var fingerprint, raw []byte
 	var document, headers string
-	if f := o.h.failure; f != nil {
-		class, fingerprint = &f.class, f.fingerprint(o.c.sub.Name, o.d.ev)
-		if document, err = f.document(); err != nil {
+	if f := o.h.Failure; f != nil {
+		class, fingerprint = &f.Class, f.Fingerprint(o.c.sub.Name, o.d.Event)
+		if document, err = f.Document(); err != nil {
 			return fmt.Errorf("encode failure: %w", err)
 		}
 	}
-	ev := &o.d.ev
+	ev := &o.d.Event
 	if len(ev.Headers) > 0 {
 		text, err := json.Marshal(ev.Headers)
 		if err != nil {
@@ -168,17 +136,17 @@ func (cs *columns) add(o owed) (err error) {
 		}
 		headers = string(text)
 	}
-	if o.h.raw {
-		raw = rawHeaders(o.d.msg.Headers())
+	if o.h.Raw {
+		raw = delivery.RawHeaders(o.d.Msg.Headers())
 	}
 	data := ev.Data
 	if data == nil {
 		data = []byte{} // it is never NULL
 	}
-	cs.handlers, cs.keys, cs.digests = append(cs.handlers, o.c.sub.Name), append(cs.keys, o.d.key), append(cs.digests, o.d.digest)
-	cs.positions, cs.after = append(cs.positions, optional(o.d.pos)), append(cs.after, o.h.after)
-	cs.attempts = append(cs.attempts, int32(min(o.h.attempts, maxAttempts))) //nolint:gosec // bounded just here
-	cs.solitary, cs.classes = append(cs.solitary, o.h.solitary), append(cs.classes, class)
+	cs.handlers, cs.keys, cs.digests = append(cs.handlers, o.c.sub.Name), append(cs.keys, o.d.Key), append(cs.digests, o.d.Digest)
+	cs.positions, cs.after = append(cs.positions, optional(o.d.Pos)), append(cs.after, o.h.After)
+	cs.attempts = append(cs.attempts, int32(min(o.h.Attempts, maxAttempts))) //nolint:gosec // bounded just here
+	cs.solitary, cs.classes = append(cs.solitary, o.h.Solitary), append(cs.classes, class)
 	cs.fingerprints, cs.failures = append(cs.fingerprints, fingerprint), append(cs.failures, optional(document))
 	cs.logged, cs.sources, cs.ids = append(cs.logged, optional(ev.LoggedAt)), append(cs.sources, ev.Source), append(cs.ids, ev.ID)
 	cs.types, cs.subjects, cs.eventKeys = append(cs.types, ev.Type), append(cs.subjects, ev.Subject), append(cs.eventKeys, optional(ev.Key))
@@ -187,72 +155,21 @@ func (cs *columns) add(o owed) (err error) {
 	cs.occurred = append(cs.occurred, optional(ev.Time))
 	cs.parents, cs.states = append(cs.parents, optional(ev.TraceParent)), append(cs.states, optional(ev.TraceState))
 	cs.headers, cs.data, cs.raw = append(cs.headers, optional(headers)), append(cs.data, data), append(cs.raw, raw)
-	cs.blocking, cs.behind = append(cs.blocking, optional(o.c.blocks(o.d, o.h))), append(cs.behind, o.h.behind)
-	var epoch int64
-	if o.d.term != nil {
-		epoch = o.d.term.epoch
-	}
-	cs.epochs = append(cs.epochs, epoch)
+	cs.blocking, cs.behind = append(cs.blocking, optional(o.c.blocks(o.d, o.h))), append(cs.behind, o.h.Behind)
+	cs.epochs = append(cs.epochs, o.d.Epoch())
 	return nil
-}
-
-// optional is nil for a zero value.
-func optional[T comparable](v T) *T {
-	var zero T
-	if v == zero {
-		return nil
-	}
-	return &v
-}
-
-// conflicting returns the delivery as it is held when another event was decided
-// under its identity.
-func conflicting(d *delivery) *delivery {
-	other := *d
-	other.key = d.key + "#" + hex.EncodeToString(d.digest)
-	return &other
-}
-
-var conflictHolding = holding{failure: &failure{
-	class: classConflict, permanent: true, text: "another event with this source and id was decided before",
-}}
-
-var lateHolding = holding{failure: &failure{
-	class: classLate, permanent: true, text: "later events of its key may have taken effect: the broker lost it, and it came again",
-}}
-
-// rawHeaders returns headers as lines of name and value.
-func rawHeaders(header map[string][]string) []byte {
-	var b bytes.Buffer
-	for _, name := range slices.Sorted(maps.Keys(header)) {
-		for _, value := range header[name] {
-			b.WriteString(name + ": " + value + "\r\n")
-		}
-	}
-	return b.Bytes()
-}
-
-// parseHeaders reverses rawHeaders.
-func parseHeaders(raw []byte) map[string][]string {
-	header := make(map[string][]string)
-	for line := range strings.SplitSeq(string(raw), "\r\n") {
-		if name, value, ok := strings.Cut(line, ": "); ok {
-			header[name] = append(header[name], value)
-		}
-	}
-	return header
 }
 
 // same reports whether what was decided under the identity of an event is that
 // event, and not another. A row that has expired since says nothing against it.
 func (c *consumer) same(ctx context.Context, db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}, t task,
+}, t delivery.Task,
 ) (same bool, err error) {
-	if t.digest == nil {
+	if t.Digest == nil {
 		return true, nil
 	}
-	err = db.QueryRow(ctx, c.inbox.sql.decided, c.sub.Name, t.key, t.digest).Scan(&same)
+	err = db.QueryRow(ctx, c.inbox.sql.decided, c.sub.Name, t.Key, t.Digest).Scan(&same)
 	if err != nil {
 		return false, fmt.Errorf("compare ledger row: %w", err)
 	}

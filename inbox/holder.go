@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
 // holder holds events that failed on the straight path, or are not to take it, as
@@ -18,16 +20,16 @@ type holder struct {
 // parcel is a delivery that is to be held, with those that fly along with it.
 type parcel struct {
 	c     *consumer
-	d     *delivery
-	h     holding
-	along []*delivery
+	d     *delivery.Delivery
+	h     delivery.Holding
+	along []*delivery.Delivery
 }
 
 // bytes is how much data it has.
 func (p parcel) bytes() int {
-	n := len(p.d.ev.Data)
+	n := len(p.d.Event.Data)
 	for _, d := range p.along {
-		n += len(d.ev.Data)
+		n += len(d.Event.Data)
 	}
 	return n
 }
@@ -72,7 +74,7 @@ const (
 func (h *holder) collect(first parcel) []parcel {
 	parcels, n, bytes := []parcel{first}, 1+len(first.along), first.bytes()
 	wait := linger
-	if first.h.after == now && !first.h.behind { // it is to run at once
+	if first.h.After == delivery.AtOnce && !first.h.Behind { // it is to run at once
 		wait = shortLinger
 	}
 	over := time.NewTimer(wait)
@@ -103,10 +105,10 @@ func (h *holder) hold(ctx, work context.Context, parcels []parcel) {
 			events = append(events, owed{p.c, d, p.h})
 		}
 	}
-	var fates []fate
+	var fates []delivery.Fate
 	err := events[0].c.persist(ctx, work, func() (err error) {
 		fates, err = h.inbox.store(work, events...)
-		return written(err)
+		return delivery.Written(err)
 	})
 	for _, p := range parcels {
 		n := 1 + len(p.along)
@@ -117,7 +119,7 @@ func (h *holder) hold(ctx, work context.Context, parcels []parcel) {
 		case p.isStale(work):
 			continue
 		default: // one of them takes no row, or the process stops: each goes its own way
-			p.c.flights.back(p.d, p.along)
+			p.c.flights.Back(p.d, p.along)
 			p.c.hold(ctx, work, p.d, p.h)
 		}
 		p.c.owing.Done()
@@ -127,7 +129,7 @@ func (h *holder) hold(ctx, work context.Context, parcels []parcel) {
 // isStale hands an event of an external handler back that was read in a term that is
 // over, and reports whether it did: one of its key may have been handed back before it.
 func (p parcel) isStale(ctx context.Context) bool {
-	if p.c.external == nil || !p.d.term.isOver() {
+	if p.c.external == nil || !p.d.IsOver() {
 		return false
 	}
 	p.c.handBack(ctx, p.d)

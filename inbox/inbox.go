@@ -397,7 +397,7 @@ func (in *Inbox) Run(ctx context.Context) error {
 	}()
 	err := postroom.Run(ctx, parts...)
 	for _, c := range in.consumers {
-		c.callers.close()
+		c.invoker.Close()
 	}
 	if err != nil {
 		return fmt.Errorf("inbox: %w", err)

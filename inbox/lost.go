@@ -31,7 +31,7 @@ func (t *term) check(ctx context.Context) error {
 	if err != nil {
 		return t.c.refuseClosed(fmt.Errorf("look up stream %s: %w", t.c.sub.Stream, err))
 	}
-	if !info.Created.Equal(t.c.streamCreated) {
+	if !info.Created.Equal(t.c.origin.Created) {
 		return fmt.Errorf("stream %s was made again", t.c.sub.Stream)
 	}
 	at, state := t.floor.now(), info.State
@@ -121,7 +121,7 @@ func (t *term) agedOut(ctx context.Context, from, to uint64) {
 // beginAt has the reader begin behind a message, in places of their keys that are
 // behind all that were used before, up to the given sequence.
 func (t *term) beginAt(ctx context.Context, at mark, used uint64) error {
-	err := t.c.inbox.pool.QueryRow(ctx, t.c.inbox.sql.restart, t.c.sub.Name, t.epoch, at.seq, used, optional(at.id), optional(at.stored)).Scan(&t.base)
+	err := t.c.inbox.pool.QueryRow(ctx, t.c.inbox.sql.restart, t.c.sub.Name, t.number, at.seq, used, optional(at.id), optional(at.stored)).Scan(&t.base)
 	if err != nil {
 		return fmt.Errorf("note where to begin: %w", err)
 	}

@@ -9,20 +9,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/internal/telemetry"
-)
-
-// outcome is how a delivery ended, or a run from held.
-type outcome string
-
-const (
-	done      outcome = "done"      // handled and committed
-	duplicate outcome = "duplicate" // decided before, acknowledged
-	held      outcome = "held"      // put into held, or back into it
-	dead      outcome = "dead"      // in held until an operator decides
-	conflict  outcome = "conflict"  // dead, as another event has its identity
-	skipped   outcome = "skipped"   // of a type that nobody asked for
-	released  outcome = "released"  // handed back at shutdown
 )
 
 // metrics are the instruments of an inbox.
@@ -63,7 +51,7 @@ type handlerMetrics struct {
 	name     string
 	handler  metric.MeasurementOption
 	stream   metric.MeasurementOption
-	outcomes map[outcome]metric.MeasurementOption
+	outcomes map[delivery.Outcome]metric.MeasurementOption
 	ranWell  metric.MeasurementOption
 }
 
@@ -71,20 +59,20 @@ func (m *metrics) of(handler, stream string) handlerMetrics {
 	name := telemetry.Handler.String(handler)
 	group, system := telemetry.Group.String(handler), telemetry.System.String(telemetry.NATS)
 	h := handlerMetrics{
-		metrics: m, name: handler, handler: telemetry.With(name), outcomes: make(map[outcome]metric.MeasurementOption),
+		metrics: m, name: handler, handler: telemetry.With(name), outcomes: make(map[delivery.Outcome]metric.MeasurementOption),
 		stream:  telemetry.With(system, telemetry.Operation.String("fetch"), telemetry.Destination.String(stream), group),
 		ranWell: telemetry.With(system, telemetry.Operation.String("process"), group),
 	}
-	for _, o := range []outcome{done, duplicate, held, dead, conflict, skipped, released} {
+	for _, o := range []delivery.Outcome{delivery.Done, delivery.Duplicate, delivery.Held, delivery.Dead, delivery.Conflict, delivery.Skipped, delivery.Released} {
 		h.outcomes[o] = telemetry.With(name, telemetry.Outcome.String(string(o)))
 	}
 	return h
 }
 
 // ended counts a delivery; loggedAt is when its event was written, where known.
-func (m handlerMetrics) ended(ctx context.Context, o outcome, loggedAt time.Time) {
+func (m handlerMetrics) ended(ctx context.Context, o delivery.Outcome, loggedAt time.Time) {
 	m.delivered.Add(ctx, 1, m.outcomes[o])
-	if o == done && !loggedAt.IsZero() {
+	if o == delivery.Done && !loggedAt.IsZero() {
 		m.critical.Record(ctx, time.Since(loggedAt).Seconds(), m.handler)
 	}
 }
@@ -111,5 +99,5 @@ func errorType(err error) string {
 	if errors.As(err, &pg) {
 		return pg.Code
 	}
-	return failureOf(err).class
+	return delivery.FailureOf(err).Class
 }

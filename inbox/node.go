@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/guard"
 )
 
 // beatEvery is how often a process says that it lives.
@@ -33,7 +34,7 @@ func newNode(in *Inbox) *node {
 	if err != nil || host == "" {
 		host = "host"
 	}
-	n.name = fmt.Sprintf("%s/%d/%s", clean(host, 200), os.Getpid(), n.id.String()[:8])
+	n.name = fmt.Sprintf("%s/%d/%s", guard.Clean(host, 200), os.Getpid(), n.id.String()[:8])
 	return n
 }
 

@@ -12,6 +12,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/inbox/internal/dispatch"
+	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/internal/wildcard"
 	"github.com/postroom/postroom/internal/wire"
@@ -79,7 +82,7 @@ func (c *consumer) standBy(ctx context.Context, stream jetstream.Stream) (*term,
 		var id *string
 		var stored *time.Time
 		err := c.inbox.pool.QueryRow(ctx, c.inbox.sql.lead, c.sub.Name, c.inbox.node.name, c.inbox.cfg.AckWait).
-			Scan(&t.epoch, &t.base, &t.floor.at.seq, &id, &stored, &t.subjects, &takeovers, &t.high)
+			Scan(&t.number, &t.base, &t.floor.at.seq, &id, &stored, &t.subjects, &takeovers, &t.high)
 		if errors.Is(err, pgx.ErrNoRows) {
 			continue
 		}
@@ -106,7 +109,7 @@ func (c *consumer) learnKeys(ctx context.Context) error {
 	var keys []string
 	batch := &pgx.Batch{}
 	batch.Queue(c.inbox.sql.plan)
-	batch.Queue(c.inbox.sql.keys, c.sub.Name, maxBlocked+1).Query(func(rows pgx.Rows) (err error) {
+	batch.Queue(c.inbox.sql.keys, c.sub.Name, dispatch.MaxKeys+1).Query(func(rows pgx.Rows) (err error) {
 		keys, err = pgx.CollectRows(rows, pgx.RowTo[string])
 		return err
 	})
@@ -114,7 +117,7 @@ func (c *consumer) learnKeys(ctx context.Context) error {
 		return fmt.Errorf("read which keys are blocked: %w", err)
 	}
 	for _, key := range keys {
-		c.blocked.add(key, time.Time{})
+		c.blocked.Hold(key, time.Time{})
 	}
 	return nil
 }
@@ -168,7 +171,7 @@ func (t *term) forget(consumer jetstream.Consumer) {
 func markOf(seq uint64, header map[string][]string, stored time.Time) mark {
 	m := mark{seq: seq, stored: stored}
 	if ids := header[wire.MsgID]; len(ids) > 0 {
-		m.id = clean(ids[0], maxKey)
+		m.id = guard.Clean(ids[0], delivery.MaxKey)
 	}
 	return m
 }

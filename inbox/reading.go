@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/inbox/internal/dispatch"
 	"github.com/postroom/postroom/internal/wildcard"
 	"github.com/postroom/postroom/internal/wire"
 )
@@ -66,7 +68,7 @@ func (r *reading) pull(ctx context.Context) error {
 
 // ended says why reading ended: with its term, for a gap, or because the process stops.
 func (r *reading) ended() error {
-	if r.term.isOver() {
+	if r.term.IsOver() {
 		return *r.term.cause.Load()
 	}
 	select {
@@ -95,7 +97,7 @@ func (r *reading) await(sent uint64) {
 // identity, is on its way.
 func (r *reading) take(ctx context.Context, msg jetstream.Msg) error {
 	c := r.term.c
-	d, err := c.decode(msg)
+	d, err := delivery.Decode(msg, c.origin)
 	if err != nil {
 		return err
 	}
@@ -103,36 +105,37 @@ func (r *reading) take(ctx context.Context, msg jetstream.Msg) error {
 	if err != nil {
 		return err
 	}
-	if meta.Sequence.Consumer != r.received.Load()+1 || d.seq <= r.last.Load() {
+	if meta.Sequence.Consumer != r.received.Load()+1 || d.Place.Seq <= r.last.Load() {
 		return errGap
 	}
 	if wire.IsLease(msg.Subject()) { // a relay's, and no event: the floor moves past it
-		c.lastRead = markOf(d.seq, msg.Headers(), d.stored)
+		c.lastRead = markOf(d.Place.Seq, msg.Headers(), d.Place.Stored)
 		r.term.floor.begin(c.lastRead)
-		r.last.Store(d.seq)
+		r.last.Store(d.Place.Seq)
 		r.received.Add(1)
-		r.term.floor.decided(d.seq)
+		r.term.floor.decided(d.Place.Seq)
 		return nil
 	}
 	c.metrics.consumed.Add(ctx, 1, c.metrics.stream)
-	d.term, d.pos = r.term, r.term.base+d.pos
+	d.Identify(c.sub.DedupeKey, c.sub.Timeout)
+	d.Source, d.Pos = r.term, r.term.base+d.Pos
 	switch {
 	case c.isKeyed(d) && c.external == nil:
-		d.flight = "\x00" + d.ev.Key // no dedupe key begins so
+		d.Flight = "\x00" + d.Event.Key // no dedupe key begins so
 	case c.isKeyed(d):
 		// The holder takes them as they come. One that waited for itself, as it was read in
 		// an earlier term, would come behind others of its key.
-		d.flight = fmt.Sprintf("\x00%d %s", r.term.epoch, d.key)
+		d.Flight = fmt.Sprintf("\x00%d %s", r.term.number, d.Key)
 	}
-	c.lastRead = markOf(d.seq, msg.Headers(), d.stored)
+	c.lastRead = markOf(d.Place.Seq, msg.Headers(), d.Place.Stored)
 	r.term.floor.begin(c.lastRead) // before it counts as received: see advance
 	c.hand.take(msg)
-	r.last.Store(d.seq)
+	r.last.Store(d.Place.Seq)
 	r.received.Add(1)
-	if c.flights.begin(d) {
-		c.enqueue(d)
-	} else if c.isKeyed(d) && c.flights.queued(d) > maxParkQueue {
-		c.unpark(bounded(d.ev.Key))
+	if c.flights.Begin(d) {
+		c.lanes.Put(d)
+	} else if c.isKeyed(d) && c.flights.Queued(d) > dispatch.MaxParkQueue {
+		c.unpark(delivery.Bounded(d.Event.Key))
 	}
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
 // receipts keeps what external handlers have called.
@@ -59,7 +61,7 @@ type unsure struct {
 // digits, the same for each attempt at a step of an event in one revision.
 func stepKey(instance string, cl *claim, name string) string {
 	h := sha256.New()
-	for _, part := range []string{instance, cl.c.sub.Name, cl.key, name} {
+	for _, part := range []string{instance, cl.c.sub.Name, cl.Key, name} {
 		_, _ = fmt.Fprintf(h, "%d:%s", len(part), part) // so that no two lists read the same
 	}
 	_, _ = fmt.Fprintf(h, "%d", cl.revision)
@@ -73,7 +75,7 @@ func (r *receipts) start(ctx context.Context, steps []*step) error {
 	var windows []time.Duration
 	var ids, epochs []int64
 	for _, s := range steps {
-		handlers, keys = append(handlers, s.claim.c.sub.Name), append(keys, s.claim.key)
+		handlers, keys = append(handlers, s.claim.c.sub.Name), append(keys, s.claim.Key)
 		names, vendorKeys = append(names, s.name), append(vendorKeys, s.key)
 		revisions, windows = append(revisions, s.revision), append(windows, s.window)
 		ids, epochs = append(ids, s.claim.id), append(epochs, s.claim.epoch)
@@ -106,7 +108,7 @@ func (r *receipts) finish(ctx context.Context, steps []*step) error {
 	var revisions []int32
 	var results [][]byte
 	for _, s := range steps {
-		handlers, keys = append(handlers, s.claim.c.sub.Name), append(keys, s.claim.key)
+		handlers, keys = append(handlers, s.claim.c.sub.Name), append(keys, s.claim.Key)
 		names, vendorKeys = append(names, s.name), append(vendorKeys, s.key)
 		revisions, results = append(revisions, s.revision), append(results, s.result)
 	}
@@ -123,9 +125,9 @@ func (r *receipts) finish(ctx context.Context, steps []*step) error {
 func (r *receipts) undo(ctx context.Context, s *step) error {
 	ctx, cancel := context.WithTimeout(ctx, writePatience)
 	defer cancel()
-	_, err := r.inbox.pool.Exec(ctx, r.inbox.sql.undo, s.claim.c.sub.Name, s.claim.key, s.name, s.revision)
+	_, err := r.inbox.pool.Exec(ctx, r.inbox.sql.undo, s.claim.c.sub.Name, s.claim.Key, s.name, s.revision)
 	if err != nil {
-		return written(fmt.Errorf("note that a call did not happen: %w", err))
+		return delivery.Written(fmt.Errorf("note that a call did not happen: %w", err))
 	}
 	return nil
 }
@@ -134,9 +136,9 @@ func (r *receipts) undo(ctx context.Context, s *step) error {
 func (r *receipts) forget(ctx context.Context, s *step) error {
 	ctx, cancel := context.WithTimeout(ctx, writePatience)
 	defer cancel()
-	_, err := r.inbox.pool.Exec(ctx, r.inbox.sql.forget, s.claim.c.sub.Name, s.claim.key, s.name, s.unsure.revision, s.unsure.since, s.unsure.unanswered)
+	_, err := r.inbox.pool.Exec(ctx, r.inbox.sql.forget, s.claim.c.sub.Name, s.claim.Key, s.name, s.unsure.revision, s.unsure.since, s.unsure.unanswered)
 	if err != nil {
-		return written(fmt.Errorf("note that no call happened: %w", err))
+		return delivery.Written(fmt.Errorf("note that no call happened: %w", err))
 	}
 	return nil
 }

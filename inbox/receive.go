@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/internal/wire"
 )
 
@@ -36,16 +37,18 @@ func (c *consumer) take(ctx context.Context, msg jetstream.Msg) {
 		c.settle(ctx, msg.Ack(), "ack")
 		return
 	}
-	d, err := c.decode(msg)
+	d, err := delivery.Decode(msg, c.origin)
 	if err != nil { // it is no message of a stream: there is nothing to answer
 		c.log.ErrorContext(ctx, "message without a place in a stream", "error", err, "subject", msg.Subject())
 		return
 	}
-	c.taken.note(markOf(d.seq, msg.Headers(), d.stored))
+	d.Source = fromBroker{c}
+	d.Identify(c.sub.DedupeKey, c.sub.Timeout)
+	c.taken.note(markOf(d.Place.Seq, msg.Headers(), d.Place.Stored))
 	c.metrics.consumed.Add(ctx, 1, c.metrics.stream)
 	c.hand.take(msg)
-	if c.flights.begin(d) {
-		c.enqueue(d)
+	if c.flights.Begin(d) {
+		c.lanes.Put(d)
 	}
 }
 
@@ -133,3 +136,23 @@ func (h *hand) messages() []jetstream.Msg {
 	}
 	return held
 }
+
+// fromBroker is the source of what a durable consumer delivers.
+type fromBroker struct{ c *consumer }
+
+func (b fromBroker) Ack(ctx context.Context, d *delivery.Delivery) {
+	b.c.settle(ctx, d.Msg.Ack(), "ack")
+}
+
+func (b fromBroker) HandBack(ctx context.Context, d *delivery.Delivery) {
+	b.c.settle(ctx, d.Msg.Nak(), "hand back")
+}
+
+func (b fromBroker) Delay(ctx context.Context, d *delivery.Delivery, _ error) {
+	b.c.settle(ctx, d.Msg.NakWithDelay(laterWait), "nak")
+}
+
+func (fromBroker) IsOver() bool          { return false }
+func (fromBroker) Suspects() bool        { return false }
+func (fromBroker) Held(delivery.Holding) {}
+func (fromBroker) Epoch() int64          { return 0 }

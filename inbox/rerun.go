@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
 // mostAlong is how many events of a key are run in one transaction behind its head,
@@ -20,7 +22,7 @@ var errShort = errors.New("an event failed that ran along")
 
 // retryRun runs a held event, and those that waited behind it in its key; and then
 // what waits for the worker, whose transaction the last of them has begun.
-func (c *consumer) retryRun(ctx, work context.Context, cl *claim, lane <-chan *delivery) {
+func (c *consumer) retryRun(ctx, work context.Context, cl *claim, lane <-chan *delivery.Delivery) {
 	var next *ahead
 	if c.external == nil && c.sub.Batch == 1 {
 		next = &ahead{lane: lane}
@@ -69,7 +71,7 @@ func (c *consumer) rerun(ctx, work context.Context, cl *claim) error {
 	}
 	cl.began = tx.id
 	if err == nil {
-		if err = c.call(work, tx, cl.task); err != nil && c.isAttempt(ctx, tx, err) && !isEnded(err) {
+		if err = c.call(work, tx, cl.Task); err != nil && c.isAttempt(ctx, tx, err) && !delivery.IsEnded(err) {
 			return c.failRerun(work, tx, cl, err)
 		}
 	}
@@ -106,7 +108,7 @@ func (c *consumer) beginRerun(ctx context.Context, cl *claim) (*tx, error) {
 
 // failRerun rolls back a failed attempt, and notes it.
 func (c *consumer) failRerun(ctx context.Context, tx *tx, cl *claim, failed error) error {
-	h := c.failed(cl.attempt, cl.attempts(), failureOf(failed))
+	h := c.failed(cl.Attempt, cl.attempts(), delivery.FailureOf(failed))
 	args, encoding := c.failArguments(cl, h)
 	if encoding != nil {
 		return c.end(ctx, tx, errors.Join(failed, encoding))
@@ -130,14 +132,14 @@ func (c *consumer) failRerun(ctx context.Context, tx *tx, cl *claim, failed erro
 // the claim could run out over them. One that fails fails as the head of its key, when
 // it is that, with an attempt that is counted.
 func (c *consumer) runAlong(ctx, work context.Context, tx *tx, cl *claim) error {
-	until := cl.ends.Add(-2 * c.grace)
+	until := cl.ends.Add(-2 * c.grace())
 	for i, other := range cl.along {
 		if ctx.Err() != nil || time.Until(until) < c.sub.Timeout*3/4 {
 			cl.along = cl.along[:i]
 			return nil
 		}
-		within, cancel := context.WithDeadlineCause(work, until, errTimeout)
-		err := c.call(within, tx, other.task)
+		within, cancel := context.WithDeadlineCause(work, until, delivery.ErrTimeout)
+		err := c.call(within, tx, other.Task)
 		cancel()
 		if err != nil {
 			cl.reach = i
@@ -156,6 +158,6 @@ func (e *shortError) Is(target error) bool { return target == errShort }
 // As finds that the transaction is gone, and nothing else: what went wrong is no
 // failure of the head.
 func (e *shortError) As(target any) bool {
-	gone, wanted := target.(**abandonedError)
+	gone, wanted := target.(**delivery.AbandonedError)
 	return wanted && errors.As(e.err, gone)
 }

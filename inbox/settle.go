@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
 // settleClaim ends what is owed, in the transaction of the event's effects.
@@ -20,7 +22,7 @@ func (c *consumer) settleClaim(ctx context.Context, tx *tx, cl *claim) error {
 		return fmt.Errorf("settle: %w", err)
 	}
 	if tag.RowsAffected() == 0 {
-		return errSettled
+		return delivery.ErrSettled
 	}
 	return nil
 }
@@ -57,10 +59,10 @@ func (c *consumer) settleKey(ctx context.Context, tx *tx, cl *claim) error {
 	}
 	switch {
 	case head.RowsAffected() == 0:
-		return errSettled
+		return delivery.ErrSettled
 	case along.RowsAffected() != int64(len(ids)): // somebody decided one of them meanwhile
 		cl.reach = 0
-		return &shortError{errSettled}
+		return &shortError{delivery.ErrSettled}
 	}
 	if len(next) > 0 {
 		cl.next = next[0]
@@ -93,7 +95,7 @@ func (c *consumer) endClaim(ctx, work context.Context, tx *tx, cl *claim, err er
 		err = c.alone(cl, unlessEnded(&cl.began, err))
 	}
 	if err != nil && cl.next != nil {
-		var commit *commitError
+		var commit *delivery.CommitError
 		if errors.As(err, &commit) { // it may have been claimed
 			c.inbox.runner.unknown.Store(true)
 		}
@@ -106,7 +108,7 @@ func (c *consumer) endClaim(ctx, work context.Context, tx *tx, cl *claim, err er
 // alone has a claim run without those behind it in its key if a handler ended their
 // transaction: that may have been any of them.
 func (c *consumer) alone(cl *claim, err error) error {
-	if isEnded(err) && len(cl.along) > 0 {
+	if delivery.IsEnded(err) && len(cl.along) > 0 {
 		cl.reach = 0
 		return &shortError{err}
 	}
@@ -114,13 +116,13 @@ func (c *consumer) alone(cl *claim, err error) error {
 }
 
 // skips reports whether an event dies of which later ones of its key do not wait.
-func (c *consumer) skips(cl *claim, h holding) bool {
-	return cl.blocking != "" && h.after == nil && c.sub.Order == SkipKey
+func (c *consumer) skips(cl *claim, h delivery.Holding) bool {
+	return cl.blocking != "" && h.After == nil && c.sub.Order == SkipKey
 }
 
 // noting are the statements that note a failed attempt, and which of them does so.
 // Where the handler goes on without a dead event, the next of its key does.
-func (c *consumer) noting(cl *claim, h holding, args []any) (all []statement, fail int) {
+func (c *consumer) noting(cl *claim, h delivery.Holding, args []any) (all []statement, fail int) {
 	noting := statement{sql: c.inbox.sql.fail, args: args}
 	if !c.skips(cl, h) {
 		return []statement{noting}, 0

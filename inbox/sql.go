@@ -154,3 +154,12 @@ func load(name string) statements {
 		trials:  in(trialsSQL), try: in(trySQL), tried: in(triedSQL), changes: in(changesSQL),
 	}
 }
+
+// optional is nil for a zero value.
+func optional[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}

@@ -69,7 +69,7 @@ func (s *sweeper) step(ctx context.Context) (removed int64, err error) {
 			return fmt.Errorf("choose plan: %w", err)
 		}
 		to, wait := from+max(sweepPages, pages/sweepSteps), s.rest/2
-		tag, err := tx.Exec(ctx, s.inbox.sql.expire, place(from), place(to), s.inbox.cfg.Ledger)
+		tag, err := tx.Exec(ctx, s.inbox.sql.expire, firstRow(from), firstRow(to), s.inbox.cfg.Ledger)
 		if err != nil {
 			return fmt.Errorf("remove rows: %w", err)
 		}
@@ -88,5 +88,5 @@ func (s *sweeper) step(ctx context.Context) (removed int64, err error) {
 	return removed, nil
 }
 
-// place is the first row of a page.
-func place(page int64) string { return fmt.Sprintf("(%d,0)", page) }
+// firstRow is the first row of a page.
+func firstRow(page int64) string { return fmt.Sprintf("(%d,0)", page) }

@@ -102,7 +102,7 @@ func (c *consumer) mayNotRead() bool {
 
 func (c *consumer) infoOf(ctx context.Context, stream jetstream.Stream) (*jetstream.StreamInfo, error) {
 	info, err := stream.Info(ctx)
-	if err == nil && !info.Created.Equal(c.streamCreated) {
+	if err == nil && !info.Created.Equal(c.origin.Created) {
 		err = errors.New("it was made again")
 	}
 	if err != nil {
@@ -122,7 +122,7 @@ func (c *consumer) beginAgain(ctx context.Context, stream jetstream.Stream, dura
 	c.lostData(ctx, lostTail)
 	c.log.ErrorContext(ctx, "the broker has lost messages that it had acknowledged: this handler begins again before them, and the ledger absorbs what comes twice",
 		"stream", c.sub.Stream, "consumer", old.Name, "seq", old.Delivered.Stream, "from_seq", from+1)
-	if _, err := c.inbox.pool.Exec(ctx, c.inbox.sql.lower, c.sub.Name, c.streamCreated.Truncate(time.Microsecond), from); err != nil {
+	if _, err := c.inbox.pool.Exec(ctx, c.inbox.sql.lower, c.sub.Name, c.origin.Created.Truncate(time.Microsecond), from); err != nil {
 		return nil, fmt.Errorf("note where to begin: %w", err)
 	}
 	if err := stream.DeleteConsumer(ctx, old.Name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {

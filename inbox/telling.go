@@ -28,7 +28,7 @@ func (in *Inbox) tellStop(ctx context.Context) (stopped func()) {
 	cancel := context.AfterFunc(ctx, func() {
 		var running []string
 		for _, c := range in.consumers {
-			if n := c.atWork.Load(); n > 0 {
+			if n := c.invoker.AtWork(); n > 0 {
 				running = append(running, fmt.Sprintf("%s: %d", c.sub.Name, n))
 			}
 		}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
 // errTermOver says that another process reads the stream.
@@ -22,7 +24,7 @@ const noteEvery = time.Second
 // and can note nothing.
 type term struct {
 	c      *consumer
-	epoch  int64
+	number int64 // tells it from earlier ones
 	base   int64
 	high   int64 // the last place of a key in which an event was held at the beginning
 	stream jetstream.Stream
@@ -42,10 +44,10 @@ type term struct {
 	unkeep context.CancelFunc
 }
 
-// isOver reports whether what was read in this term is not to be begun any more: it
+// IsOver reports whether what was read in this term is not to be begun any more: it
 // will be read again.
-func (t *term) isOver() bool {
-	return t != nil && t.cause.Load() != nil
+func (t *term) IsOver() bool {
+	return t.cause.Load() != nil
 }
 
 // end ends the term, for the given reason.
@@ -55,8 +57,22 @@ func (t *term) end(err error) {
 	}
 }
 
-// suspects reports whether what is read now may be what ends processes.
-func (t *term) suspects() bool { return t != nil && t.left.Load() > 0 }
+// Suspects reports whether what is read now may be what ends processes.
+func (t *term) Suspects() bool { return t.left.Load() > 0 }
+
+// Epoch tells this term from earlier ones.
+func (t *term) Epoch() int64 { return t.number }
+
+// Ack notes that a delivery needs no more reading.
+func (t *term) Ack(_ context.Context, d *delivery.Delivery) { t.floor.decided(d.Place.Seq) }
+
+// HandBack ends the term: a reader cannot return a message, and what it read is read again.
+func (t *term) HandBack(context.Context, *delivery.Delivery) { t.end(errHandedBack) }
+
+// Delay ends the term, as handBack does.
+func (t *term) Delay(_ context.Context, _ *delivery.Delivery, err error) { t.end(err) }
+
+var errHandedBack = errors.New("an event was handed back; reading begins again before it")
 
 // keep looks after the lease until ctx ends or the lease is lost. It has a connection
 // of its own: handlers may have all others.
@@ -70,7 +86,7 @@ func (t *term) keep(ctx context.Context) {
 		}
 	}()
 	kept := t.taken
-	for ; ctx.Err() == nil && !t.isOver(); sleep(ctx, min(noteEvery, lease/3)) {
+	for ; ctx.Err() == nil && !t.IsOver(); sleep(ctx, min(noteEvery, lease/3)) {
 		if t.floor.now() == t.noted && time.Since(kept) < lease/3 {
 			continue
 		}
@@ -101,7 +117,7 @@ func (t *term) note(ctx context.Context, conn **pgxpool.Conn, lease *time.Durati
 		}
 	}
 	m := t.floor.now()
-	tag, err := (*conn).Exec(ctx, t.c.inbox.sql.keep, t.c.sub.Name, t.epoch, lease, m.seq, optional(m.id), optional(m.stored))
+	tag, err := (*conn).Exec(ctx, t.c.inbox.sql.keep, t.c.sub.Name, t.number, lease, m.seq, optional(m.id), optional(m.stored))
 	switch {
 	case err != nil:
 		(*conn).Release() // which closes one that is broken
@@ -129,9 +145,9 @@ func (t *term) leave(ctx context.Context) {
 	}
 }
 
-// held notes that a suspect is held: from there it runs alone.
-func (t *term) held(h holding) {
-	if t != nil && h.solitary && t.left.Add(-1) == 0 {
+// Held notes that a suspect is held: from there it runs alone.
+func (t *term) Held(h delivery.Holding) {
+	if h.Solitary && t.left.Add(-1) == 0 {
 		t.c.log.Info("the events that were read when readers ended are held, reading goes on", "stream", t.c.sub.Stream) //nolint:sloglint // no context says more
 	}
 }

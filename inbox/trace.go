@@ -9,32 +9,33 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
 // trace begins the span of one run of a handler. The first is a child of the
 // context in which the event was written; a run from held has a trace of its own
 // and a link, as a trace must not last for days.
-func (c *consumer) trace(ctx context.Context, t task) (context.Context, trace.Span) {
+func (c *consumer) trace(ctx context.Context, t delivery.Task) (context.Context, trace.Span) {
 	options := c.spanOptions
-	if t.ev.TraceParent != "" {
-		carrier := propagation.MapCarrier{"traceparent": t.ev.TraceParent, "tracestate": t.ev.TraceState}
+	if t.Event.TraceParent != "" {
+		carrier := propagation.MapCarrier{"traceparent": t.Event.TraceParent, "tracestate": t.Event.TraceState}
 		producer := propagation.TraceContext{}.Extract(ctx, carrier)
 		options = append(slices.Clip(options), trace.WithLinks(trace.LinkFromContext(producer)))
-		if !t.retried {
+		if !t.Retried {
 			ctx = producer
 		}
 	}
-	if t.retried {
+	if t.Retried {
 		options = append(slices.Clip(options), trace.WithNewRoot())
 	}
 	ctx, span := c.inbox.tracer.Start(ctx, c.spanName, options...)
 	if span.IsRecording() {
 		span.SetAttributes(
-			telemetry.MessageID.String(t.ev.ID), telemetry.Attempt.Int(t.attempt),
-			telemetry.EventID.String(t.ev.ID), telemetry.EventSource.String(t.ev.Source), telemetry.EventType.String(t.ev.Type))
-		if t.ev.CorrelationID != "" {
-			span.SetAttributes(telemetry.Conversation.String(t.ev.CorrelationID))
+			telemetry.MessageID.String(t.Event.ID), telemetry.Attempt.Int(t.Attempt),
+			telemetry.EventID.String(t.Event.ID), telemetry.EventSource.String(t.Event.Source), telemetry.EventType.String(t.Event.Type))
+		if t.Event.CorrelationID != "" {
+			span.SetAttributes(telemetry.Conversation.String(t.Event.CorrelationID))
 		}
 	}
 	return ctx, span
@@ -57,7 +58,7 @@ func endSpan(span trace.Span, err error) {
 		span.End()
 		return
 	}
-	result := done
+	result := delivery.Done
 	if err != nil {
 		result = "failed"
 		class := errorType(err)

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/internal/guard"
 )
 
 // trials runs handlers dry: in a transaction that is rolled back, for an operator who
@@ -97,7 +100,7 @@ func (t *trials) try(ctx context.Context, tr trial) finding {
 	case cl.solitary:
 		return finding{Verdict: trialSuspect}
 	case cl.fault != nil:
-		return finding{Verdict: trialFails, Class: cl.fault.class, Text: cl.fault.text}
+		return finding{Verdict: trialFails, Class: cl.fault.Class, Text: cl.fault.Text}
 	}
 	t.inbox.alone.RLock()
 	defer t.inbox.alone.RUnlock()
@@ -112,7 +115,7 @@ func (t *trials) try(ctx context.Context, tr trial) finding {
 	}
 	if err == nil {
 		began := time.Now()
-		err = c.guard(ctx, tx, func(ctx context.Context) error { return c.handler.Handle(ctx, tx, cl.ev) })
+		err = c.invoker.Run(ctx, tx, func(ctx context.Context) error { return c.handler.Handle(ctx, tx, cl.Event) })
 		f.Took = time.Since(began)
 	}
 	if err == nil {
@@ -125,7 +128,7 @@ func (t *trials) try(ctx context.Context, tr trial) finding {
 		f.Changes, err = t.measure(ctx, tx)
 		f.Changes = since(before, f.Changes)
 	}
-	if !isAbandoned(err) {
+	if !delivery.IsAbandoned(err) {
 		tx.rollback(ctx)
 	}
 	if err != nil {
@@ -133,16 +136,16 @@ func (t *trials) try(ctx context.Context, tr trial) finding {
 		case asking != nil:
 			return broken(errors.Join(err, asking))
 		case committed: // it was no dry run
-			err = &endedError{committed: true}
+			err = &delivery.EndedError{Committed: true}
 		}
-		why := failureOf(err)
-		return finding{Verdict: trialFails, Class: why.class, Text: why.text, Took: f.Took}
+		why := delivery.FailureOf(err)
+		return finding{Verdict: trialFails, Class: why.Class, Text: why.Text, Took: f.Took}
 	}
 	return f
 }
 
 func broken(err error) finding {
-	return finding{Verdict: trialBroken, Text: clean(err.Error(), maxFailureText)}
+	return finding{Verdict: trialBroken, Text: guard.Clean(err.Error(), guard.MaxText)}
 }
 
 // load reads the event. It is nil where it is not held any more.

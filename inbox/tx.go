@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/internal/guard"
 )
 
@@ -65,7 +66,7 @@ func (t *tx) inner() pgx.Tx {
 func begin(ctx context.Context, pool *pgxpool.Pool, level pgx.TxIsoLevel, first statement, more ...statement) (*tx, pgconn.CommandTag, error) {
 	owner, err := pool.Acquire(ctx)
 	if err != nil {
-		return nil, pgconn.CommandTag{}, &beginError{err}
+		return nil, pgconn.CommandTag{}, &delivery.BeginError{Err: err}
 	}
 	batch := &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{IsoLevel: level})
@@ -80,7 +81,7 @@ func begin(ctx context.Context, pool *pgxpool.Pool, level pgx.TxIsoLevel, first 
 	if _, err := results.Exec(); err != nil {
 		_ = results.Close() // returns the same error
 		t.rollback(ctx)
-		return nil, pgconn.CommandTag{}, &beginError{err}
+		return nil, pgconn.CommandTag{}, &delivery.BeginError{Err: err}
 	}
 	read := first.read
 	if read == nil {
@@ -91,7 +92,7 @@ func begin(ctx context.Context, pool *pgxpool.Pool, level pgx.TxIsoLevel, first 
 		err = closing
 	}
 	if err != nil {
-		return t, tag, &ledgerError{err}
+		return t, tag, &delivery.LedgerError{Err: err}
 	}
 	return t, tag, nil
 }
@@ -130,25 +131,25 @@ func (t *tx) rollback(ctx context.Context) {
 // up instead.
 const rollbackPatience = 5 * time.Second
 
-// abandon takes the transaction from a handler that does not return. The
+// Abandon takes the transaction from a handler that does not return. The
 // connection leaves the pool and is cut, so that the server rolls back; what the
 // handler does with it from here on fails.
-func (t *tx) abandon() {
+func (t *tx) Abandon() {
 	conn := t.owner.Hijack()
 	_ = conn.PgConn().Conn().Close() // it is the only call that may be made beside the handler's own
 }
 
-// healthy reports whether the transaction could commit, as far as the client can tell:
+// Healthy reports whether the transaction could commit, as far as the client can tell:
 // one is open, and no statement in it has failed. Whether it is the one that the inbox
 // began only the server can tell: see commit.
-func (t *tx) healthy() error {
+func (t *tx) Healthy() error {
 	switch {
 	case t.Tx.Conn().IsClosed():
 		return errors.New("the connection is closed")
 	case t.Tx.Conn().PgConn().TxStatus() == 'E':
 		return errOverlooked
 	case t.Tx.Conn().PgConn().TxStatus() != 'T':
-		return &endedError{}
+		return &delivery.EndedError{}
 	}
 	return nil
 }
@@ -287,4 +288,13 @@ func (t *tx) LargeObjects() pgx.LargeObjects {
 func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
 	t.flush(ctx)
 	return t.inner().Prepare(ctx, name, sql)
+}
+
+// lost marks err where t's connection broke. The client breaks it itself when
+// a context ends in the middle of a statement: that is the handler's failure.
+func lost(t *tx, err error) error {
+	if !t.Tx.Conn().IsClosed() || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return &delivery.LostError{Err: err}
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
 // statement is one of ours, with its parameters, and what reads its rows, or nil.
@@ -41,14 +43,14 @@ func (t *tx) commit(ctx context.Context, still string, level pgx.TxIsoLevel, nex
 	tags, following, err := t.endWith(ctx, level, closing, next)
 	switch {
 	case err != nil && asks && len(tags) == 0 && isOther(err):
-		return nil, &endedError{}
+		return nil, &delivery.EndedError{}
 	case err != nil:
-		return nil, &commitError{err}
+		return nil, &delivery.CommitError{Err: err}
 	case tags[len(tags)-1].String() == "ROLLBACK":
 		if following != nil {
 			following.tx.rollback(ctx)
 		}
-		return nil, &commitError{pgx.ErrTxCommitRollback}
+		return nil, &delivery.CommitError{Err: pgx.ErrTxCommitRollback}
 	}
 	return following, nil
 }
@@ -56,7 +58,7 @@ func (t *tx) commit(ctx context.Context, still string, level pgx.TxIsoLevel, nex
 // isStill returns an endedError if the transaction is not the one that the inbox began.
 func (t *tx) isStill(ctx context.Context, still string) error {
 	if _, err := t.Tx.Exec(ctx, still, t.id); isOther(err) {
-		return &endedError{}
+		return &delivery.EndedError{}
 	} else if err != nil {
 		return fmt.Errorf("ask whether it is the same transaction: %w", err)
 	}
@@ -67,20 +69,6 @@ func (t *tx) isStill(ctx context.Context, still string) error {
 func isOther(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == "22P02"
-}
-
-// endedError says that a handler ended the transaction that it was given, with a
-// statement of its own.
-type endedError struct {
-	committed bool // by a COMMIT; otherwise what it did until then is undone, or that is not known
-}
-
-func (e *endedError) Error() string {
-	if e.committed {
-		return "the handler committed the transaction that it was given, with a statement of its own: what it did until then has taken effect, " +
-			"though not all of it may be done; look at what it changed before you run it again, and remove the statement"
-	}
-	return "the handler ended the transaction that it was given, with a statement of its own: nothing of it was committed by the inbox; remove the statement"
 }
 
 // wasCommitted reports whether a handler committed a transaction: the inbox did not, and
@@ -140,7 +128,7 @@ func (t *tx) open(results pgx.BatchResults) *opened {
 		o.err = closing
 	}
 	if o.err != nil {
-		o.err = &ledgerError{o.err}
+		o.err = &delivery.LedgerError{Err: o.err}
 	}
 	return o
 }

@@ -54,7 +54,7 @@ func (c *consumer) noteFloor(ctx context.Context, floor uint64) {
 	if floor == 0 {
 		return
 	}
-	_, err := c.inbox.pool.Exec(ctx, c.inbox.sql.floor, c.sub.Name, c.streamCreated.Truncate(time.Microsecond), floor)
+	_, err := c.inbox.pool.Exec(ctx, c.inbox.sql.floor, c.sub.Name, c.origin.Created.Truncate(time.Microsecond), floor)
 	if err != nil && ctx.Err() == nil {
 		c.log.DebugContext(ctx, "the floor could not be noted; the next look notes it", "error", err)
 	}

@@ -1,17 +1,19 @@
-package inbox
+package dispatch
 
 import (
 	"sync"
 	"time"
+
+	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// blocked are the keys of an ordered handler of which something is held, or may be, as
+// Keys are the keys of an ordered handler of which something is held, or may be, as
 // far as this process knows. It knows of all of them: what was held when its term
 // began it has read, what it holds it notes, and what another decided since it meets as
 // a duplicate. So an event of any other key needs no look at what is held. What comes
 // for a blocked key is held behind it, many events at a time; or waits here, where the
 // next attempt at what is held is near: that is less work than two transactions.
-type blocked struct {
+type Keys struct {
 	mu     sync.Mutex
 	keys   map[string]block
 	parked map[string]*parked // what waits here for a key, with all that waits for it
@@ -27,24 +29,25 @@ type block struct {
 }
 
 type parked struct {
-	d     *delivery
+	d     *delivery.Delivery
 	timer *time.Timer
 }
 
 const (
-	maxBlocked = 100_000 // bounds the memory for keys
+	// MaxKeys is how many keys are remembered.
+	MaxKeys = 100_000
 
-	// What waits here is in hand, and may be less than half of that: see hand.wait.
+	// What waits here is in hand, and may be less than half of that: see stream.InFlight.
 	maxParked    = 128             // keys
-	maxParkQueue = 6               // events that wait for the one that waits for its key
-	maxParkBytes = leastShare / 16 // data of what waits for its key, by and large
+	MaxParkQueue = 6               // events that wait for the one that waits for its key
+	maxParkBytes = 128 << 10       // data of what waits for its key, by and large
 	longestPark  = time.Second     // until the next attempt at what is held
 	parkGrace    = longestPark / 5 // for that attempt
 )
 
-// add notes that something of a key is held, which is tried again at the given time,
+// Hold notes that something of a key is held, which is tried again at the given time,
 // or not by itself.
-func (b *blocked) add(key string, again time.Time) {
+func (b *Keys) Hold(key string, again time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if known, ok := b.keys[key]; ok && again.IsZero() {
@@ -53,18 +56,18 @@ func (b *blocked) add(key string, again time.Time) {
 	b.set(key, block{again: again})
 }
 
-// doubt notes that something of a key may be held, or no longer.
-func (b *blocked) doubt(key string) {
+// Doubt notes that something of a key may be held, or no longer.
+func (b *Keys) Doubt(key string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.set(key, block{maybe: true})
 }
 
-func (b *blocked) set(key string, as block) {
+func (b *Keys) set(key string, as block) {
 	if b.keys == nil {
 		b.keys = make(map[string]block)
 	}
-	if _, known := b.keys[key]; !known && len(b.keys) >= maxBlocked {
+	if _, known := b.keys[key]; !known && len(b.keys) >= MaxKeys {
 		b.any = true
 		return
 	}
@@ -73,16 +76,16 @@ func (b *blocked) set(key string, as block) {
 	b.keys[key] = as
 }
 
-// version returns which note is the last of a key; 0 where there is none.
-func (b *blocked) version(key string) uint64 {
+// Version returns which note is the last of a key; 0 where there is none.
+func (b *Keys) Version(key string) uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.keys[key].note
 }
 
-// removeSince notes that nothing of a key is held, unless something was noted since. It
+// Free notes that nothing of a key is held, unless something was noted since. It
 // reports whether it did.
-func (b *blocked) removeSince(key string, note uint64) bool {
+func (b *Keys) Free(key string, note uint64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.keys[key].note != note {
@@ -92,42 +95,42 @@ func (b *blocked) removeSince(key string, note uint64) bool {
 	return true
 }
 
-// has reports whether something of a key is held, and whether that may be so.
-func (b *blocked) has(key string) (is, maybe bool) {
+// Has reports whether something of a key is held, and whether that may be so.
+func (b *Keys) Has(key string) (is, maybe bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	known, ok := b.keys[key]
 	return ok && !known.maybe, ok || b.any
 }
 
-// park has a delivery wait here, until over is called with its key or the next attempt
+// Park has a delivery wait here, until over is called with its key or the next attempt
 // should have been made. It reports whether it may.
-func (b *blocked) park(d *delivery, over func(key string)) bool {
+func (b *Keys) Park(d *delivery.Delivery, over func(key string)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	key := bounded(d.ev.Key)
+	key := delivery.Bounded(d.Event.Key)
 	wait := time.Until(b.keys[key].again)
-	if d.parked || b.parkedBytes()+len(d.ev.Data) > maxParkBytes || wait < -parkGrace || wait > longestPark || len(b.parked) >= maxParked {
+	if d.Parked || b.parkedBytes()+len(d.Event.Data) > maxParkBytes || wait < -parkGrace || wait > longestPark || len(b.parked) >= maxParked {
 		return false
 	}
 	if b.parked == nil {
 		b.parked = make(map[string]*parked)
 	}
-	d.parked = true // once
+	d.Parked = true // once
 	b.parked[key] = &parked{d, time.AfterFunc(wait+parkGrace, func() { over(key) })}
 	return true
 }
 
 // parkedBytes is how much data what waits here has.
-func (b *blocked) parkedBytes() (n int) {
+func (b *Keys) parkedBytes() (n int) {
 	for _, p := range b.parked {
-		n += len(p.d.ev.Data)
+		n += len(p.d.Event.Data)
 	}
 	return n
 }
 
-// unpark returns what waits here for a key, or nil. It waits no longer.
-func (b *blocked) unpark(key string) *delivery {
+// Unpark returns what waits here for a key, or nil. It waits no longer.
+func (b *Keys) Unpark(key string) *delivery.Delivery {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.parked[key]
@@ -139,11 +142,11 @@ func (b *blocked) unpark(key string) *delivery {
 	return p.d
 }
 
-// unparkAll returns everything that waits here.
-func (b *blocked) unparkAll() []*delivery {
+// UnparkAll returns everything that waits here.
+func (b *Keys) UnparkAll() []*delivery.Delivery {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var all []*delivery
+	var all []*delivery.Delivery
 	for _, p := range b.parked {
 		p.timer.Stop()
 		all = append(all, p.d)

@@ -1,8 +1,9 @@
-package inbox
+package invoke
 
 import (
 	"fmt"
 
+	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/internal/guard"
 )
 
@@ -14,10 +15,10 @@ type caller struct {
 	done  chan error // has room for one, so that a caller that was left behind ends
 }
 
-// callers are the idle ones of a handler.
-type callers chan *caller
+// pool has the idle ones of a handler.
+type pool chan *caller
 
-func (cs callers) get() *caller {
+func (cs pool) get() *caller {
 	select {
 	case c := <-cs:
 		return c
@@ -28,7 +29,7 @@ func (cs callers) get() *caller {
 	return c
 }
 
-func (cs callers) put(c *caller) {
+func (cs pool) put(c *caller) {
 	select {
 	case cs <- c:
 	default:
@@ -37,7 +38,7 @@ func (cs callers) put(c *caller) {
 }
 
 // close ends the idle ones.
-func (cs callers) close() {
+func (cs pool) close() {
 	for {
 		select {
 		case c := <-cs:
@@ -58,7 +59,7 @@ func (c *caller) run() {
 // within the time that the caller of this one waits. Its deferred function runs also
 // where the call, or a method of its error, ends the goroutine.
 func (c *caller) one(call func() error) {
-	err := errGoexit
+	err := delivery.ErrGoexit
 	defer func() { c.done <- err }()
 	err = guarded(call)
 }

@@ -1,4 +1,4 @@
-package inbox
+package invoke
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/internal/guard"
 )
 
@@ -24,25 +25,12 @@ type returnedError struct {
 func (e *returnedError) Error() string   { return e.text }
 func (e *returnedError) Unwrap() []error { return e.marks }
 
-// whileError says what a user's function was run for. Other than fmt.Errorf it does not ask
-// for the text of the error before that is asked of it, with the guard up.
-type whileError struct {
-	what string
-	is   error // one of ours that it matches, or nil
-	err  error
-}
-
-func (e *whileError) Error() string { return e.what + ": " + guard.Text(e.err, maxFailureText) }
-func (e *whileError) Unwrap() error { return e.err }
-
-func (e *whileError) Is(target error) bool { return e.is != nil && target == e.is }
-
 // errInside stands for the user's error within one of ours.
 var errInside = errors.New("what the handler returned")
 
 // sentinels are the errors that this package looks for in what a handler returned.
 var sentinels = []error{
-	postroom.ErrPermanent, ErrOutcomeUnknown, errSettled,
+	postroom.ErrPermanent, delivery.ErrOutcomeUnknown, delivery.ErrSettled,
 	context.Canceled, context.DeadlineExceeded, pgx.ErrTxCommitRollback,
 }
 
@@ -52,7 +40,7 @@ func returned(err error) error {
 	if err == nil {
 		return nil
 	}
-	text := guard.Text(err, maxFailureText)
+	text := guard.Text(err, guard.MaxText)
 	tree := guard.Tree(err)
 	r := &returnedError{text: text}
 	for _, sentinel := range sentinels {
@@ -75,11 +63,11 @@ func returned(err error) error {
 // with adds what the functions of this package that a handler calls say by the types of
 // their errors.
 func (e *returnedError) with(tree []error) error {
-	if _, ok := guard.As[*beginError](tree); ok {
-		e.marks = append(e.marks, &beginError{errInside})
+	if _, ok := guard.As[*delivery.BeginError](tree); ok {
+		e.marks = append(e.marks, &delivery.BeginError{Err: errInside})
 	}
-	if _, ok := guard.As[*ledgerError](tree); ok {
-		e.marks = append(e.marks, &ledgerError{errInside})
+	if _, ok := guard.As[*delivery.LedgerError](tree); ok {
+		e.marks = append(e.marks, &delivery.LedgerError{Err: errInside})
 	}
 	return e
 }

@@ -1,0 +1,186 @@
+package delivery
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postroom/postroom/internal/guard"
+)
+
+// BeginError says that no transaction could be begun.
+type BeginError struct{ Err error }
+
+func (e *BeginError) Error() string { return "begin: " + e.Err.Error() }
+func (e *BeginError) Unwrap() error { return e.Err }
+
+// LedgerError says that a row of ours could not be written.
+type LedgerError struct{ Err error }
+
+func (e *LedgerError) Error() string { return "write ledger: " + e.Err.Error() }
+func (e *LedgerError) Unwrap() error { return e.Err }
+
+// CommitError says that a COMMIT failed or was not answered: where it was not,
+// the transaction may have committed.
+type CommitError struct{ Err error }
+
+func (e *CommitError) Error() string { return "commit: " + e.Err.Error() }
+func (e *CommitError) Unwrap() error { return e.Err }
+
+// LostError says that the connection broke under a transaction that had not
+// committed.
+type LostError struct{ Err error }
+
+func (e *LostError) Error() string { return "connection lost: " + e.Err.Error() }
+func (e *LostError) Unwrap() error { return e.Err }
+
+// Written marks the error of a statement of ours that is a transaction of its own.
+// Where the server did not answer, it is out of reach.
+func Written(err error) error {
+	var pg *pgconn.PgError
+	var connect *pgconn.ConnectError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &pg) && !errors.As(err, &connect):
+		return &LedgerError{Err: err}
+	}
+	return &BeginError{Err: err}
+}
+
+// IsOutage reports whether err says that the database cannot be worked with: no
+// transaction can be begun, it lacks room (class 53), or the ledger takes no row,
+// because it is read-only, was dropped, or is not ours to write. That says nothing about the event, and
+// so costs no attempt. Other classes are about the row, and so the event: see isAboutTheRow.
+func IsOutage(err error) bool {
+	var begin *BeginError
+	var ledger *LedgerError
+	var pg *pgconn.PgError
+	switch {
+	case errors.As(err, &begin):
+		return true
+	case errors.As(err, &pg) && strings.HasPrefix(pg.Code, "53"):
+		return true
+	case errors.As(err, &ledger) && errors.As(err, &pg):
+		return !IsContention(err) && !IsAboutTheRow(err)
+	}
+	return false
+}
+
+// IsAboutTheRow reports whether the database refused a value or a row, as it
+// would again: data exceptions (class 22), constraints (23), limits of the server, such
+// as an entry that is too large for its index (54), and what a trigger raises (P0).
+func IsAboutTheRow(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && slices.Contains([]string{"22", "23", "54", "P0"}, pg.Code[:min(2, len(pg.Code))])
+}
+
+// isMalformed reports whether the database could not read a statement, as it would not
+// the next time: its text has a NUL in it. It has the code of a broken connection, but
+// this one goes on: a pooler that refuses a connection says FATAL.
+func isMalformed(pg *pgconn.PgError) bool {
+	return pg.Code == "08P01" && cmp.Or(pg.SeverityUnlocalized, pg.Severity) == "ERROR"
+}
+
+// IsContention reports whether the same transaction may well succeed at once:
+// it lost to another one, the server went away under it, or its commit was not
+// answered. After a commit that did succeed the next round meets the ledger row.
+func IsContention(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		if isMalformed(pg) {
+			return false
+		}
+		// serialization failure, deadlock, lock timeout; the classes of a broken
+		// connection and of operator intervention
+		return slices.Contains([]string{"40001", "40P01", "55P03"}, pg.Code) ||
+			slices.ContainsFunc([]string{"08", "57P0"}, func(class string) bool { return strings.HasPrefix(pg.Code, class) })
+	}
+	if errors.Is(err, pgx.ErrTxCommitRollback) {
+		return false // a statement failed before, and the handler overlooked it
+	}
+	var commit *CommitError
+	var broken *LostError
+	return errors.As(err, &commit) || errors.As(err, &broken)
+}
+
+// IsUnsettled reports whether err says nothing about the event, but that this process
+// could not bring it to an end.
+func IsUnsettled(err error) bool {
+	var begin *BeginError
+	return errors.As(err, &begin)
+}
+
+// EndedError says that a handler ended the transaction that it was given, with a
+// statement of its own.
+type EndedError struct {
+	Committed bool // by a COMMIT; otherwise what it did until then is undone, or that is not known
+}
+
+func (e *EndedError) Error() string {
+	if e.Committed {
+		return "the handler committed the transaction that it was given, with a statement of its own: what it did until then has taken effect, " +
+			"though not all of it may be done; look at what it changed before you run it again, and remove the statement"
+	}
+	return "the handler ended the transaction that it was given, with a statement of its own: nothing of it was committed by the inbox; remove the statement"
+}
+
+// IsEnded reports whether a handler ended its transaction.
+func IsEnded(err error) bool {
+	var ended *EndedError
+	return errors.As(err, &ended)
+}
+
+// AbandonedError says that a handler did not return, long after its context
+// ended, and that its transaction was taken from it.
+type AbandonedError struct{ Err error }
+
+func (e *AbandonedError) Error() string {
+	return e.Err.Error() + ", and it ignores its context; it was left behind"
+}
+func (e *AbandonedError) Unwrap() error { return e.Err }
+
+// IsAbandoned reports whether a handler was left behind.
+func IsAbandoned(err error) bool {
+	var gone *AbandonedError
+	return errors.As(err, &gone)
+}
+
+var (
+	// ErrOutcomeUnknown says that a call was begun before, and nobody knows whether it
+	// happened.
+	ErrOutcomeUnknown = errors.New("the call was begun before and its outcome is not known")
+
+	// ErrDuplicate says that the event is decided already: nothing is to be done.
+	ErrDuplicate = errors.New("duplicate")
+
+	// ErrConflict says that another event was decided under the same identity.
+	ErrConflict = errors.New("another event was decided under this identity")
+
+	// ErrSettled says that a held event is settled, or claimed by another process.
+	ErrSettled = errors.New("the claim is over")
+)
+
+// ErrGoexit says that a handler ended its goroutine, as t.FailNow does.
+var ErrGoexit = errors.New("the handler ended its goroutine with runtime.Goexit")
+
+// ErrTimeout says that a handler took longer than its subscription allows.
+var ErrTimeout = errors.New("the handler was not done in time")
+
+// WhileError says what a user's function was run for. Other than fmt.Errorf it does not ask
+// for the text of the error before that is asked of it, with the guard up.
+type WhileError struct {
+	What    string
+	Matches error // one of ours that it matches, or nil
+	Err     error
+}
+
+func (e *WhileError) Error() string { return e.What + ": " + guard.Text(e.Err, guard.MaxText) }
+func (e *WhileError) Unwrap() error { return e.Err }
+
+// Is reports whether it matches one of our errors.
+func (e *WhileError) Is(target error) bool { return e.Matches != nil && target == e.Matches }
