@@ -154,6 +154,56 @@ func TestRetriesFollowTheSchedule(t *testing.T) {
 	next("follows", 1, time.Minute)
 }
 
+// What failed before an event took effect stays in the ledger, bounded; an event that never
+// failed leaves nothing there.
+func TestTheLedgerKeepsTheFailuresOfWhatSucceeded(t *testing.T) {
+	t.Parallel()
+	for _, external := range []bool{false, true} {
+		t.Run(fmt.Sprintf("external %t", external), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			var tries atomic.Int32
+			fails := func(id string) error {
+				if id == "fails" {
+					switch tries.Add(1) {
+					case 1:
+						panic("boom")
+					case 2:
+						return errors.New(strings.Repeat("é", 1000))
+					}
+				}
+				return nil
+			}
+			sub := b.subscription("h")
+			sub.Schedule, sub.Attempts = postroom.Backoff{time.Millisecond}, 5
+			if external {
+				sub = inbox.Subscription{Name: "h", Workers: 1, Attempts: 5, Schedule: sub.Schedule}
+				b.in.HandleExternal(sub, func(_ context.Context, call *inbox.Call) error { return fails(call.Event.ID) })
+				b.accept("h", "fails", "never")
+			} else {
+				b.in.Handle(sub, postroom.HandlerFunc(func(_ context.Context, _ pgx.Tx, ev postroom.Event) error { return fails(ev.ID) }))
+			}
+			b.run()
+			if !external {
+				b.publish("fails", "never")
+			}
+			b.eventually("both to be settled", func() bool {
+				var n int
+				err := b.pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.inbox i WHERE NOT EXISTS (SELECT FROM postroom.held h WHERE h.dedupe_key = i.dedupe_key)").Scan(&n)
+				return err == nil && n == 2
+			})
+			var kept string
+			if err := b.pool.QueryRow(t.Context(), "SELECT string_agg(concat_ws(' ', dedupe_key, n, f->>'class', right(f->>'text', 4), length(f->>'text') = 300, f ? 'stack', (f->>'at')::timestamptz < at), ', ' ORDER BY n) "+
+				"FROM postroom.inbox, jsonb_array_elements(failures) WITH ORDINALITY AS e (f, n)").Scan(&kept); err != nil {
+				t.Fatal(err)
+			}
+			if want := "/shop fails 1 panic boom f f t, /shop fails 2 error éééé t f t"; kept != want {
+				t.Errorf("the ledger has %q, want %q", kept, want)
+			}
+		})
+	}
+}
+
 func TestAPanicIsHeldWithItsPlace(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -100,6 +100,10 @@ type Decision struct {
 	// State is that of the event where it is held or was discarded; empty: it took
 	// effect.
 	State State `json:"state,omitempty"`
+
+	// Failures are the last ten before it took effect, without stacks and with the
+	// beginning of each text.
+	Failures []Failure `json:"failures"`
 }
 
 // HeldAt is an event that is held for a handler, or was discarded.
@@ -199,17 +203,24 @@ func scanHeld(row pgx.CollectableRow, h *HeldAt) error {
 	err := row.Scan(&h.ID, &h.Handler, &h.DedupeKey, &h.Source, &h.Type, &h.Subject, &h.EventKey, &h.Key, &h.Pos, &h.State, &h.Attempts, &h.Class,
 		&failures, at(&h.HeldAt), at(&h.NextAt), at(&h.DeadAt), &h.ClaimedBy, &h.Solitary, &h.Revision, &h.Job, &h.Replays, at(&h.LoggedAt),
 		&h.Causation, &h.Correlation, at(&h.DiscardedAt), &h.Audit)
+	return readFailures(&h.Failures, failures, err)
+}
+
+// readFailures reads failures as the database has them, unless the row could not be read.
+func readFailures(to *[]Failure, document []byte, err error) error {
 	if err == nil {
-		err = json.Unmarshal(failures, &h.Failures)
+		err = json.Unmarshal(document, to)
 	}
-	for n := range h.Failures {
-		h.Failures[n].At = h.Failures[n].At.UTC()
+	for n := range *to {
+		(*to)[n].At = (*to)[n].At.UTC()
 	}
 	return err
 }
 
 func scanDecision(row pgx.CollectableRow, d *Decision) error {
-	return row.Scan(&d.Handler, &d.DedupeKey, at(&d.At))
+	var failures []byte
+	err := row.Scan(&d.Handler, &d.DedupeKey, at(&d.At), &failures)
+	return readFailures(&d.Failures, failures, err)
 }
 
 func scanStep(row pgx.CollectableRow, s *Step) error {
@@ -223,13 +234,7 @@ func scanRevision(row pgx.CollectableRow, r *Revision) error {
 func scanReplay(row pgx.CollectableRow, r *Replay) error {
 	var failures []byte
 	err := row.Scan(&r.Job, &r.Held, &r.Handler, &r.Source, &r.Actor, &r.Reason, &r.State, at(&r.CreatedAt), at(&r.ReleasedAt), &r.Outcome, at(&r.EndedAt), &failures)
-	if err == nil {
-		err = json.Unmarshal(failures, &r.Failures)
-	}
-	for n := range r.Failures {
-		r.Failures[n].At = r.Failures[n].At.UTC()
-	}
-	return err
+	return readFailures(&r.Failures, failures, err)
 }
 
 func scanRelated(row pgx.CollectableRow, r *Related) error {

@@ -49,7 +49,7 @@ func (j *Journey) Timeline() []Moment {
 		}
 		add(r.ReplacedAt, "operator", "edited: revision %d was replaced (audit %d)", r.Revision, r.Audit)
 	}
-	j.ofReplayed(add)
+	j.ofPast(add)
 	for _, r := range j.Replays {
 		add(r.CreatedAt, "operator", "put into replay %d by %s%s", r.Job, r.Actor, because(r.Reason))
 		add(r.ReleasedAt, "replay", "released by replay %d", r.Job)
@@ -82,29 +82,36 @@ func (j *Journey) ofHeld(add func(at time.Time, where, format string, args ...an
 	add(h.DiscardedAt, where, "discarded (audit %d)", h.Audit)
 }
 
-// ofReplayed adds the failures that led to replays, and that held does not have any more.
-func (j *Journey) ofReplayed(add func(at time.Time, where, format string, args ...any)) {
+// ofPast adds the failures that led to replays, or to success, and that held does not have
+// any more. One that several places have is told once.
+func (j *Journey) ofPast(add func(at time.Time, where, format string, args ...any)) {
 	type failure struct {
-		at          time.Time
-		where, text string
+		at             time.Time
+		handler, class string
 	}
 	told := make(map[failure]bool)
 	for _, h := range slices.Concat(j.Held, j.Discarded) {
 		for _, f := range h.Failures {
-			told[failure{f.At, h.Handler, f.Text}] = true
+			told[failure{f.At, h.Handler, f.Class}] = true
 		}
 	}
-	for _, r := range j.Replays {
-		where := r.Handler
+	tell := func(handler string, failures []Failure) {
+		where := handler
 		if where == Outgoing {
 			where = "relay"
 		}
-		for _, f := range r.Failures {
-			if one := (failure{f.At, r.Handler, f.Text}); !told[one] {
+		for _, f := range failures {
+			if one := (failure{f.At, handler, f.Class}); !told[one] {
 				told[one] = true
 				add(f.At, where, "failed: %s: %s", f.Class, firstLine(f.Text))
 			}
 		}
+	}
+	for _, r := range j.Replays {
+		tell(r.Handler, r.Failures)
+	}
+	for _, d := range j.Decided {
+		tell(d.Handler, d.Failures)
 	}
 }
 
