@@ -4,3 +4,6 @@ import "context"
 
 // Step drives a replay by one step.
 func (s *Store) Step(ctx context.Context, id int64) (moved bool, err error) { return s.step(ctx, id) }
+
+// LockToDiscard is the statement that locks what is discarded.
+func (s *Store) LockToDiscard() string { return s.sql.discardLock }

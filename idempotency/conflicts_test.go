@@ -180,16 +180,18 @@ func TestTTLBasis(t *testing.T) { // C6
 		{"creation", idempotency.FromCreation, "created_at", false},
 		{"last use", idempotency.FromLastUse, "completed_at", true},
 	} {
-		path := r.mount(idempotency.Route{From: tt.from}, r.refund)
-		r.post(path, "k")
-		const of = " FROM postroom.idempotency WHERE scope = $1"
-		if !one[bool](r, "SELECT abs(extract(epoch FROM expires_at - "+tt.column+" - interval '24 h')) < 0.001 AND completed_at > created_at"+of, "POST "+path) {
-			r.Errorf("%s: expires %s", tt.name, one[string](r, "SELECT (expires_at - completed_at)::text || ' ' || (expires_at - created_at)::text"+of, "POST "+path))
-		}
-		r.exec("UPDATE postroom.idempotency SET expires_at = expires_at - interval '12 h' WHERE scope = $1", "POST "+path)
-		r.post(path, "k")
-		if got := one[bool](r, "SELECT expires_at > now() + interval '23 h'"+of, "POST "+path); got != tt.touched {
-			r.Errorf("%s: a replay extends it: %t", tt.name, got)
+		for _, mode := range []idempotency.Mode{idempotency.TxMode, idempotency.LeaseMode} {
+			path := r.mount(idempotency.Route{From: tt.from, Mode: mode}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+			r.post(path, "k")
+			const of = " FROM postroom.idempotency WHERE scope = $1"
+			if !one[bool](r, "SELECT abs(extract(epoch FROM expires_at - "+tt.column+" - interval '24 h')) < 0.001 AND completed_at > created_at"+of, "POST "+path) {
+				r.Errorf("%s: expires %s", tt.name, one[string](r, "SELECT (expires_at - completed_at)::text || ' ' || (expires_at - created_at)::text"+of, "POST "+path))
+			}
+			r.exec("UPDATE postroom.idempotency SET expires_at = expires_at - interval '12 h' WHERE scope = $1", "POST "+path)
+			r.post(path, "k")
+			if got := one[bool](r, "SELECT expires_at > now() + interval '23 h'"+of, "POST "+path); got != tt.touched {
+				r.Errorf("%s: a replay extends it: %t", tt.name, got)
+			}
 		}
 	}
 }

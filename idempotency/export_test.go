@@ -1,5 +1,11 @@
 package idempotency
 
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+)
+
 // Number writes a double as CanonicalJCS does.
 func Number(f float64) string { return string(appendDouble(nil, f)) }
 
@@ -16,4 +22,24 @@ func Statements() map[string]string {
 		"began": s.began, "still": s.still, "lock": s.lock, "present": s.present, "look": s.look, "clear": s.clear, "store": s.store, "claim": s.claim, "take": s.take, "renew": s.renew,
 		"begin": s.begin, "undo": s.undo, "advance": s.advance, "complete": s.complete, "fail": s.fail, "touch": s.touch, "delete": s.delete, "purge": s.purge, "purge_kept": s.purgeKept,
 	}
+}
+
+// CommitAfterAFailure commits two transactions on one connection; in the second one a
+// statement has failed. The first has COMMIT be prepared: the server refuses to prepare it
+// after a failure.
+func CommitAfterAFailure(ctx context.Context, g *Guard) error {
+	for _, sql := range []string{"SELECT 1", "SELECT 1 / 0"} {
+		t, _, _, err := g.open(ctx, &operation{rules: &Route{}})
+		if err != nil {
+			return err
+		}
+		_, _ = t.Exec(ctx, sql)
+		batch := &pgx.Batch{}
+		batch.Queue("COMMIT")
+		if err := t.end(ctx, batch); err != nil {
+			t.rollback(ctx)
+			return err
+		}
+	}
+	return nil
 }

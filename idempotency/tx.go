@@ -187,7 +187,7 @@ func (g *Guard) finish(ctx context.Context, a *attempt, found *row, res result) 
 		}
 		k := op.key
 		if found != nil {
-			batch.Queue(g.sql.clear, k.Scope, k.Principal, k.Value, found.fence)
+			batch.Queue(g.sql.clear, k.Scope, k.Principal, k.Value)
 		}
 		batch.Queue(g.sql.store, k.Scope, k.Principal, k.Value, op.print[:], a.number,
 			columns.status, columns.headers, columns.body, columns.ref, columns.dropped, op.rules.TTL, op.rules.From == FromCreation)
@@ -315,8 +315,9 @@ func (g *Guard) lend(ctx context.Context, level pgx.TxIsoLevel, f *fate, fn func
 	return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: level}, fn)
 }
 
-// healthy reports whether the transaction could commit: it is open, and no statement in
-// it has failed, or what was done in it is rolled back all the same.
+// healthy reports whether the transaction could commit: no statement in it has failed, or
+// what was done in it is rolled back all the same. That it is the one that the guard began
+// is for the server to say: still.sql.
 func (t *tx) healthy(v verdict) error {
 	switch conn := t.owner.Conn(); {
 	case conn.IsClosed():
@@ -329,8 +330,6 @@ func (t *tx) healthy(v verdict) error {
 		return ErrContention
 	case conn.PgConn().TxStatus() == 'E':
 		return whyFailed("a statement failed, and the handler answered with success", value(t.fate.failed.Load()))
-	case conn.PgConn().TxStatus() != 'T':
-		return errEnded
 	}
 	return nil
 }

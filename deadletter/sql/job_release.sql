@@ -8,17 +8,17 @@
 -- Locks   the held rows and the items; the keys are locked before, and the relay's row.
 -- Index   held_pkey (id), held_key_pos (handler, key, pos), job_item's unique (job, held).
 -- Called  by Store.release, after job_next.sql, relay_lock.sql and keys_lock.sql.
-WITH dead AS (
+WITH wanted AS (
     SELECT held.id, held.handler, held.pos, held.failures, coalesce(i.chain, held.key) AS key
     FROM unnest($2::bigint[]) AS w (id)
-    JOIN postroom.held ON held.id = w.id AND held.dead_at IS NOT NULL AND held.job = $1
+    JOIN postroom.held ON held.id = w.id AND held.job = $1
     JOIN postroom.job_item i ON i.job = $1 AND i.held = held.id
 ), placed AS (
     SELECT *, key IS NULL
               OR row_number() OVER (PARTITION BY handler, key ORDER BY pos) = 1
                  AND NOT EXISTS (SELECT FROM postroom.held o
-                                 WHERE o.handler = dead.handler AND o.key = dead.key AND (o.pos < dead.pos OR o.next_at IS NOT NULL)) AS first
-    FROM dead
+                                 WHERE o.handler = wanted.handler AND o.key = wanted.key AND (o.pos < wanted.pos OR o.next_at IS NOT NULL)) AS first
+    FROM wanted
 ), released AS (
     UPDATE postroom.held
     SET dead_at = NULL, next_at = CASE WHEN placed.first THEN now() END, key = placed.key, epoch = epoch + 1,

@@ -1,5 +1,6 @@
 -- The events that replay $1 released and nobody has begun. Of outgoing ones nobody
--- knows: the relay may be publishing them.
+-- knows: the relay may be publishing them. job_withdraw.sql looks again at what began or
+-- died since; what is left out here need not be locked.
 --
 -- Locks   none; the replay is locked before.
 -- Index   job_item_open (job, n), held_pkey (id).

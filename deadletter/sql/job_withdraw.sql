@@ -1,7 +1,8 @@
 -- Have the events $2 of replay $1 dead again, as they were before they were released:
--- those that nobody runs. Returns how many.
+-- those that nobody runs, and that have not died meanwhile. Returns how many. The items are
+-- as they were when the events were looked for: only who has locked the replay changes them.
 --
--- Locks   the held rows and the items; the keys are locked before.
+-- Locks   the held rows and the items; the replay and the keys are locked before.
 -- Index   held_pkey (id), job_item's unique (job, held).
 -- Called  by Store.withdraw, after keys_lock.sql.
 WITH withdrawn AS (
@@ -9,7 +10,7 @@ WITH withdrawn AS (
     SET dead_at = i.dead_at, next_at = NULL, key = CASE WHEN i.chain IS NULL THEN held.key END
     FROM postroom.job_item i
     WHERE held.id = ANY ($2::bigint[]) AND held.claimed_by IS NULL AND held.dead_at IS NULL
-      AND i.job = $1 AND i.held = held.id AND i.outcome IS NULL AND i.released_at IS NOT NULL
+      AND i.job = $1 AND i.held = held.id
     RETURNING held.id
 ), noted AS (
     UPDATE postroom.job_item i SET outcome = 'withdrawn', ended_at = now()

@@ -1,0 +1,210 @@
+package deadletter_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+// What the conditions of the statements keep from happening.
+
+// heldNow tells how each event stands, in the order of their ids.
+func (n *night) heldNow() string {
+	n.Helper()
+	return strings.Join(n.texts(`SELECT id || ' ' || CASE WHEN dead_at IS NOT NULL THEN 'dead' WHEN claimed_by IS NOT NULL THEN 'running'
+		WHEN next_at IS NOT NULL THEN 'due' ELSE 'waiting' END FROM postroom.held ORDER BY id`), ", ")
+}
+
+// stepped drives a replay by a step.
+func (n *night) stepped(id int64) {
+	n.Helper()
+	if _, err := n.store.Step(n.Context(), id); err != nil {
+		n.Fatal(err)
+	}
+}
+
+// outcomesOf tells what became of the events of a replay, in the order of their ids.
+func (n *night) outcomesOf(id int64) string {
+	n.Helper()
+	return strings.Join(n.texts("SELECT held || ' ' || coalesce(outcome, 'open') FROM postroom.job_item WHERE job = $1 ORDER BY held", id), ", ")
+}
+
+func (n *night) wantSame(what, got, want string) {
+	n.Helper()
+	if got != want {
+		n.Errorf("%s: %s, want %s", what, got, want)
+	}
+}
+
+// A replay releases what is dead, and what is next of its key: neither what somebody else
+// set ready nor what waits behind another.
+func TestWhatAReplayReleases(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, is       string // events 1 and 2 of three
+		only           []int64
+		held, outcomes string
+	}{
+		{"all are dead", "key = key", nil, "1 due, 2 due", "1 open, 2 open"},
+		{"one is not dead any more", "dead_at = NULL, next_at = now(), claimed_by = 'w' WHERE id = 1", nil, "1 running, 2 due", "1 not_dead, 2 open"},
+		{"one is of another replay", "job = 0 WHERE id = 1", nil, "1 dead, 2 due", "1 not_dead, 2 open"},
+		{"one comes behind a dead one of its key", "key = 'k', pos = id", []int64{2}, "1 dead, 2 waiting", "2 open"},
+		{"one comes before one of its key that is due", "key = 'k', pos = id, dead_at = nullif(dead_at, (SELECT dead_at FROM postroom.held WHERE id = 2)), next_at = CASE WHEN id = 2 THEN now() END", []int64{1}, "1 waiting, 2 due", "1 open"},
+	} {
+		n := newNight(t)
+		n.seed(2, 1, 1)
+		job := n.replay(deadletter.Filter{IDs: tt.only}, deadletter.Options{})
+		n.exec("UPDATE postroom.held SET " + tt.is)
+		n.stepped(job.ID)
+		n.wantSame(tt.name, n.heldNow(), tt.held)
+		n.wantSame(tt.name, n.outcomesOf(job.ID), tt.outcomes)
+	}
+}
+
+// Only an outgoing event counts as logged when it is replayed as new: what came in keeps
+// the time at which it was logged.
+func TestAsNewIsForOutgoingEvents(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.seed(1, 1, 1)
+	n.exec("UPDATE postroom.held SET logged_at = '2026-01-01'")
+	n.stepped(n.replay(deadletter.Filter{}, deadletter.Options{AsNew: true}).ID)
+	n.want("released, and logged when it was", 1, "SELECT count(*) FROM postroom.held WHERE next_at IS NOT NULL AND logged_at = '2026-01-01'")
+}
+
+// What was discarded before its turn is said to be discarded.
+func TestDiscardedBeforeItsTurn(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.seed(2, 1, 1)
+	job := n.replay(deadletter.Filter{}, deadletter.Options{})
+	if _, err := n.store.Discard(t.Context(), deadletter.Filter{IDs: []int64{1}}, 0, n.by, nil); err != nil {
+		t.Fatal(err)
+	}
+	n.stepped(job.ID)
+	n.wantSame("the replay", n.outcomesOf(job.ID), "1 discarded, 2 open")
+}
+
+// A replay that is resumed takes up what it left out, where that is dead still and in no
+// other replay: nothing that it tried.
+func TestWhatIsTakenUpAgain(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.seed(4, 1, 1)
+	job := n.replay(deadletter.Filter{}, deadletter.Options{StopAt: 1})
+	n.stepped(job.ID)
+	n.exec("UPDATE postroom.held SET dead_at = now(), next_at = NULL WHERE id = 1") // it failed
+	n.stepped(job.ID)
+	if _, err := n.store.Cancel(t.Context(), job.ID, n.by); err != nil {
+		t.Fatal(err)
+	}
+	n.wantSame("cancelled", n.outcomesOf(job.ID), "1 failed, 2 withdrawn, 3 withdrawn, 4 withdrawn")
+	n.replay(deadletter.Filter{IDs: []int64{2}}, deadletter.Options{})
+	n.exec("UPDATE postroom.held SET dead_at = NULL, next_at = now() WHERE id = 3") // by whoever
+	if _, err := n.store.Resume(t.Context(), job.ID, n.by); err != nil {
+		t.Fatal(err)
+	}
+	n.wantSame("resumed", n.outcomesOf(job.ID), "1 failed, 2 withdrawn, 3 withdrawn, 4 open")
+}
+
+// A replay that is cancelled takes back what it released and nobody has begun. What runs
+// runs on, also if it began when it was looked for; and of what is outgoing nobody knows
+// whether the relay publishes it.
+func TestWhatACancelTakesBack(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.seed(8, 1, 1) // the eighth died first
+	n.exec("UPDATE postroom.held SET handler = 'outbox', dedupe_key = NULL, pos = 1 WHERE id = 7")
+	died := n.texts("SELECT dead_at::text FROM postroom.held WHERE id = 5")
+	job := n.replay(deadletter.Filter{IDs: []int64{1, 2, 3, 4, 5, 7, 8}}, deadletter.Options{StopAt: 1, Canary: 6})
+	n.stepped(job.ID)
+	n.wantSame("released", n.heldNow(), "1 dead, 2 due, 3 due, 4 due, 5 due, 6 dead, 7 due, 8 due")
+	n.exec("UPDATE postroom.held SET dead_at = NULL, next_at = now() WHERE id = 1") // by somebody else
+	n.exec("UPDATE postroom.held SET claimed_by = 'w' WHERE id = 4")
+	n.exec("UPDATE postroom.job_item SET outcome = 'failed', ended_at = now() WHERE held = 2") // and was released again since
+	n.exec("UPDATE postroom.job SET failed = 1")
+
+	// While the cancel waits to take them back, event 3 is begun, and event 8 dies.
+	tx, err := n.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	var pid int
+	if err := tx.QueryRow(t.Context(), "UPDATE postroom.held SET claimed_by = 'w' WHERE id = 3 RETURNING pg_backend_pid()").Scan(&pid); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "UPDATE postroom.held SET dead_at = now(), next_at = NULL WHERE id = 8"); err != nil {
+		t.Fatal(err)
+	}
+	cancelled := make(chan error, 1)
+	go func() {
+		_, err := n.store.Cancel(t.Context(), job.ID, n.by)
+		cancelled <- err
+	}()
+	devtest.Eventually(t, patience, "the cancel waits for the event", func() bool {
+		return n.number("SELECT count(*) FROM pg_stat_activity WHERE $1::int = ANY (pg_blocking_pids(pid))", pid) == 1
+	})
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-cancelled; err != nil {
+		t.Fatal(err)
+	}
+	n.wantSame("held", n.heldNow(), "1 due, 2 due, 3 running, 4 running, 5 dead, 6 dead, 7 due, 8 dead")
+	n.wantSame("the replay", n.outcomesOf(job.ID), "1 withdrawn, 2 failed, 3 open, 4 open, 5 withdrawn, 7 open, 8 open")
+	if got := n.texts("SELECT dead_at::text FROM postroom.held WHERE id = 5"); !slices.Equal(got, died) {
+		t.Errorf("it died at %s, and was taken back as of %s", died, got)
+	}
+}
+
+// A discard keeps what it looked at as it is until it has moved it.
+func TestADiscardLocksWhatItMoves(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.seed(2, 1, 1)
+	tx, err := n.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	rows, _ := tx.Query(t.Context(), n.store.LockToDiscard(), []int64{1})
+	if ids, err := pgx.CollectRows(rows, pgx.RowTo[int64]); err != nil || !slices.Equal(ids, []int64{1}) {
+		t.Fatalf("%v, %v", ids, err)
+	}
+	n.want("locked", 1, "SELECT count(*) FROM postroom.held WHERE id NOT IN (SELECT id FROM postroom.held FOR UPDATE SKIP LOCKED)")
+}
+
+// What events were before they were edited is kept for as long as they are, and until the
+// time before which all goes; so is a replay.
+func TestPurgeOfTheHistory(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.seed(4, 1, 1)
+	for id := range int64(4) {
+		if _, err := n.store.Edit(t.Context(), id+1, deadletter.Change{Data: []byte(`{"edited": true}`)}, n.by); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.exec("UPDATE postroom.revision SET replaced_at = now() - interval '2 h' WHERE held < 4")
+	if _, err := n.store.Discard(t.Context(), deadletter.Filter{IDs: []int64{2}}, 0, n.by, nil); err != nil {
+		t.Fatal(err)
+	}
+	n.exec("DELETE FROM postroom.held WHERE id IN (3, 4)") // they were settled
+	n.exec(`INSERT INTO postroom.job (actor, filter, attempts, canary, stop_at, as_new, phase, items, state, ended_at)
+		SELECT 'ann', '{}', 1, 0, 1, false, 'rest', 0, 'done', now() - i * interval '40 min' FROM generate_series(1, 3) i`)
+	if _, err := n.store.Purge(t.Context(), time.Now().Add(-time.Hour), io.Discard, n.by, nil); err != nil && !errors.Is(err, deadletter.ErrNothing) {
+		t.Fatal(err)
+	}
+	n.wantSame("revisions of", strings.Join(n.texts("SELECT DISTINCT held::text FROM postroom.revision ORDER BY 1"), " "), "1 2 4")
+	n.want("replays", 1, "SELECT count(*) FROM postroom.job")
+}

@@ -1,0 +1,328 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/idempotency"
+)
+
+// What the conditions of the statements keep from happening.
+
+// between does something once, before a statement is sent.
+type between struct {
+	sql string
+	do  func()
+}
+
+func (b *between) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	if do := b.do; do != nil && data.SQL == b.sql {
+		b.do = nil
+		do()
+	}
+	return ctx
+}
+
+func (*between) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// rightBefore has somebody change the rows before the guard sends the statement, once.
+func (r *rig) rightBefore(statement, change string) {
+	r.Helper()
+	others, cfg := r.pool, r.pool.Config()
+	cfg.ConnConfig.Tracer = &between{idempotency.Statements()[statement], func() {
+		if _, err := others.Exec(r.Context(), "UPDATE postroom.idempotency SET "+change); err != nil {
+			r.Error(err)
+		}
+	}}
+	pool, err := pgxpoolWith(r.T, cfg)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.pool = pool
+	r.reset()
+}
+
+const lapsed = "state = 'pending', owner = gen_random_uuid(), lease_until = now() - interval '1 s'"
+
+// A row that is taken over is the one that was seen: what became of it meanwhile counts.
+func TestTakeSeesWhatBecameOfTheRow(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	for _, tt := range []struct {
+		name, was, becomes string
+		input              int // the first was 1
+		want               error
+		outcome            idempotency.Outcome
+	}{
+		{"its holder has answered", lapsed, "state = 'complete', status = 200, body = '7', owner = NULL, lease_until = NULL", 1, nil, idempotency.Replayed},
+		{"its holder has renewed the claim", lapsed, "lease_until = now() + interval '1 h'", 1, idempotency.ErrInProgress, idempotency.Fresh},
+		{
+			"the first request has taken it, and recorded more", "expires_at = now() - interval '1 s'",
+			"fence = fence + 1, expires_at = now() + interval '1 h'", 2, idempotency.ErrMismatch, idempotency.Fresh,
+		},
+	} {
+		r := newRig(t)
+		ran := 0
+		attempt := func(input int, end error) (int, idempotency.Outcome, error) {
+			op := idempotency.Operation{Scope: "pay", Key: "k", Input: input}
+			return idempotency.DoLease(t.Context(), r.guard, op, func(context.Context) (int, error) { ran++; return 8, end })
+		}
+		if _, _, err := attempt(1, broken); !errors.Is(err, broken) {
+			t.Fatal(err)
+		}
+		r.exec("UPDATE postroom.idempotency SET " + tt.was)
+		r.rightBefore("take", tt.becomes)
+		result, outcome, err := attempt(tt.input, nil)
+		if !errors.Is(err, tt.want) || outcome != tt.outcome || outcome == idempotency.Replayed && result != 7 {
+			t.Errorf("%s: %d, %s, %v", tt.name, result, outcome, err)
+		}
+		if ran != 1 {
+			t.Errorf("%s: it ran %d times", tt.name, ran)
+		}
+	}
+}
+
+// A row is not claimed while a transaction is at its operation, which would take it over.
+func TestTakeWaitsForATransaction(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	rt := idempotency.Route{Scope: func(*http.Request) string { return "refund" }, Print: idempotency.PrintBody}
+	ok := func(w http.ResponseWriter, _ *http.Request) { r.calls.Add(1); w.WriteHeader(http.StatusCreated) }
+	g := newGate(ok)
+	inTx := r.mount(rt, g.serve)
+	rt.Mode = idempotency.LeaseMode
+	fails := r.mount(rt, func(w http.ResponseWriter, _ *http.Request) {
+		r.calls.Add(1)
+		w.WriteHeader(http.StatusInternalServerError)
+	})
+	inLease := r.mount(rt, ok)
+	r.want(r.post(fails, "k"), 500, "")
+	answer := r.inside(g, inTx, sending{key: "k"})
+	r.want(r.post(inLease, "k"), 409, "idempotency_in_progress")
+	r.want(answer(), 201, "")
+	r.wantCalls(2, 0)
+}
+
+// What has expired begins anew in every respect when it is claimed, and what has not goes
+// on.
+func TestAClaimBeginsAnewOrGoesOn(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	for name, expired := range map[string]bool{"expired": true, "failed": false} {
+		r := newRig(t)
+		var info idempotency.Info
+		rounds := 0
+		op := idempotency.Operation{Scope: "pay", Key: "k"}
+		attempt := func() {
+			_, _, err := idempotency.DoLease(t.Context(), r.guard, op, func(ctx context.Context) (int, error) {
+				info, _ = idempotency.FromContext(ctx)
+				_, err := idempotency.Phase(ctx, "reserve", func(context.Context, pgx.Tx) (int, error) { rounds++; return 1, nil })
+				return 0, errors.Join(err, broken)
+			})
+			if !errors.Is(err, broken) {
+				t.Fatal(err)
+			}
+		}
+		attempt()
+		// What is left of an answer is of no claim, whoever kept it.
+		r.exec("UPDATE postroom.idempotency SET created_at = now() - interval '1 d', status = 1, headers = '{}', body = '1', ref = 'r', dropped = true, completed_at = now()")
+		if expired {
+			r.exec("UPDATE postroom.idempotency SET expires_at = now() - interval '1 s'")
+		}
+		attempt()
+		want := map[bool]string{true: "1 \"\" 2 1 true", false: "2 \"reserve\" 1 2 false"}[expired]
+		got := fmt.Sprintf("%d %q %d %s", info.Attempt, info.Point, rounds,
+			one[string](r, "SELECT attempts || ' ' || (created_at > now() - interval '1 h') FROM postroom.idempotency"))
+		if got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+		if one[int](r, "SELECT count(*) FROM postroom.idempotency WHERE num_nonnulls(status, headers, body, ref, completed_at) > 0 OR dropped") != 0 {
+			t.Errorf("%s: something of an answer is left beside the claim", name)
+		}
+	}
+}
+
+// Where an attempt of lease mode holds the key, a transaction does not run beside it, not
+// even in vain: also when the row expired meanwhile. Another request is told so.
+func TestWhatIsHeldCounts(t *testing.T) {
+	t.Parallel()
+	for name, expires := range map[string]string{"live": "1 h", "expired": "-1 s"} {
+		r := newRig(t)
+		rt := idempotency.Route{Scope: func(*http.Request) string { return "refund" }, Print: idempotency.PrintBody}
+		inTx := r.mount(rt, r.refund)
+		rt.Mode = idempotency.LeaseMode
+		g := newGate(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+		answer := r.inside(g, r.mount(rt, g.serve), sending{key: "k"})
+		r.exec("UPDATE postroom.idempotency SET expires_at = now() + $1::text::interval", expires)
+		r.want(r.post(inTx, "k"), 409, "idempotency_in_progress")
+		r.want(r.send(inTx, sending{key: "k", body: "2"}), 422, "idempotency_key_payload_mismatch")
+		k := idempotency.Key{Scope: "refund", Principal: "ann", Value: "k"}
+		if rec, err := r.guard.Get(t.Context(), k); err != nil || rec.State != idempotency.StatePending {
+			t.Errorf("%s: Get = %+v, %v", name, rec, err)
+		}
+		r.want(answer(), 201, "")
+		r.wantCalls(0, 0)
+	}
+}
+
+// A transaction that takes over from a holder whose claim ran out commits nothing if that
+// one did something in the meantime.
+func TestATransactionBesideALateHolder(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, does string
+		status     int
+		code       string
+	}{
+		{"answers", "state = 'complete', status = 202, owner = NULL, lease_until = NULL", 202, ""},
+		{"renews its claim", "lease_until = now() + interval '1 h'", 409, "idempotency_in_progress"},
+		{"records a step", `point = 'charge', checkpoints = '{"charge": 1}'`, 503, "idempotency_outcome_unknown"},
+		{"begins a call", `checkpoints = '{"": {"charge": {"since": "2026-01-01", "key": "k", "calls": 1}}}'`, 503, "idempotency_outcome_unknown"},
+		{"does nothing", "point = point", 201, ""},
+		{"takes its call back", `checkpoints = '{"": {}}'`, 201, ""},
+	} {
+		r := newRig(t)
+		rt := idempotency.Route{Scope: func(*http.Request) string { return "refund" }, Print: idempotency.PrintBody}
+		g := newGate(r.refund)
+		inTx := r.mount(rt, g.serve)
+		rt.Mode = idempotency.LeaseMode
+		r.want(r.post(r.mount(rt, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }), "k"), 500, "")
+		r.exec("UPDATE postroom.idempotency SET " + lapsed)
+		answer := r.inside(g, inTx, sending{key: "k"})
+		r.exec("UPDATE postroom.idempotency SET " + tt.does)
+		r.want(answer(), tt.status, tt.code)
+		effects := 0
+		if tt.status == 201 {
+			effects = 1
+		}
+		if got := r.effects(); got != effects {
+			t.Errorf("a late holder %s: %d effects, want %d", tt.name, got, effects)
+		}
+	}
+}
+
+// Get and Delete: what an attempt holds is not forgotten under it.
+func TestDeleteOfWhatIsHeld(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	path := r.mount(idempotency.Route{}, r.refund)
+	k := idempotency.Key{Scope: "POST " + path, Principal: "ann", Value: "k"}
+	for _, tt := range []struct {
+		name, is string
+		want     error
+	}{
+		{"an answer", "state = state", nil},
+		{"a claim", "state = 'pending', owner = gen_random_uuid(), lease_until = now() + interval '1 h'", idempotency.ErrNotFound},
+		{"a claim that ran out", lapsed, nil},
+		{"a failure", "state = 'failed'", nil},
+	} {
+		r.exec("TRUNCATE postroom.idempotency")
+		r.post(path, "k")
+		r.exec("UPDATE postroom.idempotency SET " + tt.is)
+		if err := r.guard.Delete(t.Context(), k); !errors.Is(err, tt.want) {
+			t.Errorf("Delete of %s = %v, want %v", tt.name, err, tt.want)
+		}
+		left := 0
+		if tt.want != nil {
+			left = 1
+		}
+		if got := one[int](r, "SELECT count(*) FROM postroom.idempotency"); got != left {
+			t.Errorf("after Delete of %s %d rows are left", tt.name, got)
+		}
+	}
+}
+
+// An answer that is repeated is kept for longer, and never for less long; what has expired
+// or is claimed meanwhile is another's matter.
+func TestLastUse(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	rt := idempotency.Route{From: idempotency.FromLastUse, TTL: time.Hour}
+	path := r.mount(rt, r.refund)
+	r.post(path, "k")
+	const until = "SELECT expires_at::text FROM postroom.idempotency"
+	r.exec("UPDATE postroom.idempotency SET expires_at = now() + interval '2 h'")
+	was := one[string](r, until)
+	r.want(r.post(path, "k"), 201, "")
+	if got := one[string](r, until); got != was {
+		t.Errorf("a replay has what is kept until %s be kept until %s", was, got)
+	}
+	for name, becomes := range map[string]string{
+		"expired": "expires_at = now() - interval '1 s'",
+		"claimed": "state = 'pending', owner = gen_random_uuid(), lease_until = now() + interval '1 h', expires_at = now() + interval '1 s'",
+	} {
+		r := newRig(t)
+		r.rightBefore("touch", becomes)
+		path := r.mount(rt, r.refund)
+		r.post(path, "k")
+		r.want(r.post(path, "k"), 201, "")
+		if one[bool](r, "SELECT expires_at > now() + interval '1 min' FROM postroom.idempotency") {
+			t.Errorf("what was %s meanwhile is kept for longer", name)
+		}
+	}
+}
+
+// A transaction counts as committed where the server says that it has committed it: after a
+// failure it answers COMMIT with ROLLBACK, and no error.
+func TestTheServerSaysWhatWasCommitted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	err := idempotency.CommitAfterAFailure(t.Context(), r.guard)
+	if !errors.Is(err, idempotency.ErrNotCommitted) || !strings.Contains(err.Error(), "ROLLBACK") {
+		t.Errorf("COMMIT after a failure = %v", err)
+	}
+}
+
+// No statement touches the row of another operation, another caller or another key.
+func TestStatementsKeepToTheirKey(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	const owner = "00000000-0000-0000-0000-000000000001"
+	print := []byte{1}
+	own := func(more ...any) []any { return append([]any{"s", "p", "k"}, more...) }
+	held := func(more ...any) []any { return own(append([]any{owner, int64(1)}, more...)...) }
+	ranOut, expired := "lease_until = now() - interval '1 s'", "expires_at = now() - interval '1 s'"
+	for name, tt := range map[string]struct {
+		is   string
+		args []any
+	}{
+		"clear":    {ranOut, own()},
+		"delete":   {ranOut, own()},
+		"touch":    {"state = 'complete', expires_at = now() + interval '1 s'", own(time.Hour)},
+		"take":     {expired + ", " + ranOut, own(print, owner, time.Minute, int64(5), time.Hour, int64(1), print)},
+		"renew":    {"state = state", held(2 * time.Hour)},
+		"advance":  {"state = state", held("a", "1")},
+		"begin":    {"state = state", held("a", "key", time.Hour)},
+		"undo":     {`checkpoints = '{"": {"a": {"calls": 1}}}'`, held("a", 1)},
+		"fail":     {"state = state", held(time.Hour)},
+		"complete": {"state = state", held(200, nil, nil, nil, false, time.Hour, false)},
+		"present":  {"state = state", own()},
+		"look":     {"state = state", own()},
+	} {
+		r.exec("TRUNCATE postroom.idempotency")
+		r.exec(`INSERT INTO postroom.idempotency (scope, principal, key, fingerprint, state, owner, fence, lease_until, expires_at)
+			SELECT s, p, k, '\x01', 'pending', '` + owner + `', 1, now() + interval '1 h', now() + interval '1 h'
+			FROM (VALUES ('s', 'p', 'k'), ('another', 'p', 'k'), ('s', 'another', 'k'), ('s', 'p', 'another')) v (s, p, k)`)
+		r.exec("UPDATE postroom.idempotency SET " + tt.is)
+		const others = "SELECT string_agg(to_jsonb(i)::text, ' ' ORDER BY scope, principal, key) FROM postroom.idempotency i WHERE 'another' IN (scope, principal, key)"
+		const its = "SELECT coalesce(max(to_jsonb(i)::text), '') FROM postroom.idempotency i WHERE 'another' NOT IN (scope, principal, key)"
+		was, mine := one[string](r, others), one[string](r, its)
+		tag, err := r.pool.Exec(t.Context(), idempotency.Statements()[name], tt.args...)
+		if err != nil || tag.RowsAffected() != 1 {
+			t.Errorf("%s: %s, %v", name, tag, err)
+		}
+		if one[string](r, others) != was {
+			t.Errorf("%s changes the rows of others", name)
+		}
+		if reads := name == "present" || name == "look"; (one[string](r, its) == mine) != reads {
+			t.Errorf("%s does nothing to the row, or is no statement that only reads", name)
+		}
+	}
+}
