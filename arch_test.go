@@ -69,6 +69,7 @@ var layers = []struct {
 	{"inbox/internal/delivery", []string{rootPath, wirePath, causePath, guardPath, pgxAllPath, natsPath}, "it has the types that the parts of the inbox share, and does nothing"},
 	{"inbox/internal/dispatch", []string{inboxDeliveryPath}, "it decides what may run, with neither servers nor handlers"},
 	{"inbox/internal/invoke", []string{rootPath, inboxDeliveryPath, guardPath, pgxAllPath}, "it calls handlers, and knows nothing of where events come from; pgx is for the errors that they return"},
+	{"inbox/internal/stream", []string{rootPath, inboxDeliveryPath, wirePath, wildcardPath, identityPath, guardPath, natsPath}, "it reads streams; what has to last, others keep for it: it knows no database"},
 	{"deadletter", []string{rootPath, schemaPath, remedyPath, pgxAllPath}, "it is SQL on what is held; who holds, runs and publishes is others' business"},
 	{"inspect", []string{rootPath, schemaPath, wirePath, wildcardPath, identityPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath, uuidPath}, "it looks at what the others leave in the database and the broker, and runs nothing"},
 	{"outbound", []string{rootPath, telemetryPath, guardPath, breakerPath, otelPath}, "it calls other systems over HTTP, and keeps nothing: no database, no broker, no handler"},

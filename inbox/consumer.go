@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/inbox/internal/dispatch"
 	"github.com/postroom/postroom/inbox/internal/invoke"
+	"github.com/postroom/postroom/inbox/internal/stream"
+	"github.com/postroom/postroom/internal/telemetry"
 )
 
 // consumer is one handler at work. It implements postroom.Runner.
@@ -35,7 +36,9 @@ type consumer struct {
 	spanName    string
 	spanOptions []trace.SpanStartOption
 
-	hand     *hand
+	records  records
+	reader   stream.Reader // nil if its events are accepted
+	inflight *stream.InFlight
 	flights  *dispatch.Duplicates
 	lanes    *dispatch.Lanes
 	invoker  *invoke.Invoker
@@ -43,22 +46,17 @@ type consumer struct {
 	claims   chan *claim             // held events to run again
 	claimed  atomic.Int32            // of them, those that are not answered
 	blocked  dispatch.Keys           // of an ordered handler
-	last     *term                   // in which it read when it was to end
-	lastRead mark                    // of its stream, by a reader of this process
-	taken    taken                   // of another handler, which has a consumer
 	settling chan struct{}           // has one for each transaction in which an external handler settles
 	owing    sync.WaitGroup          // has each failed delivery that the holder is to hold
-
-	origin delivery.Origin
-	broker atomic.Pointer[brokerView]
 }
 
 func newConsumer(in *Inbox, sub Subscription, h postroom.Handler, external ExternalHandler) *consumer {
 	sub = sub.defaults(external != nil)
 	c := &consumer{
-		inbox: in, sub: sub, origin: delivery.Origin{Stream: sub.Stream}, handler: h, external: external, subjects: sub.Subjects,
+		inbox: in, sub: sub, handler: h, external: external, subjects: sub.Subjects,
 		log: in.cfg.Logger.With("handler", sub.Name), metrics: in.metrics.of(sub.Name, sub.Stream),
 	}
+	c.records = records{inbox: in, handler: sub.Name, stream: sub.Stream, types: sub.Types, filter: sub.filter()}
 	c.spanName, c.spanOptions = spanOf(sub)
 	c.idleLimit = milliseconds(sub.Timeout + c.grace())
 	return c
@@ -105,8 +103,11 @@ func (c *consumer) open() {
 	if c.isOrdered() { // a key that is slow is not to keep others from being read
 		most = max(most, orderedHand)
 	}
-	c.hand, c.flights, c.last = newHand(most, c.inbox.share()), dispatch.NewDuplicates(), nil
-	c.lanes = dispatch.NewLanes(queues, most)
+	if c.inflight == nil {
+		c.inflight = stream.NewInFlight(most, c.inbox.share())
+		c.reader = c.newReader()
+	}
+	c.flights, c.lanes = dispatch.NewDuplicates(), dispatch.NewLanes(queues, most)
 	c.invoker, c.acks = invoke.New(c.sub.Timeout, c.workers), make(chan *delivery.Delivery, most)
 	c.claims = make(chan *claim, max(1, c.workers/4))
 	if c.isOrdered() { // what is held holds up more than itself
@@ -116,6 +117,22 @@ func (c *consumer) open() {
 		c.claims, c.settling = make(chan *claim, c.workers), make(chan struct{}, c.connections())
 	}
 	c.claimed.Store(0)
+}
+
+// newReader returns what reads the stream; nil if there is none.
+func (c *consumer) newReader() stream.Reader {
+	cfg := stream.Config{
+		Conn: c.inbox.nc, Handler: c.sub.Name, Stream: c.sub.Stream, Filter: c.sub.filter(), OnlyNew: c.sub.From == OnlyNew,
+		Instance: func() string { return *c.inbox.node.instance.Load() }, InFlight: c.inflight, Log: c.log,
+		AckWait: c.inbox.cfg.AckWait, LookEvery: c.inbox.lookEvery, FloorEvery: c.inbox.floorEvery,
+	}
+	switch {
+	case c.sub.Stream == "":
+		return nil
+	case c.isOrdered():
+		return stream.NewOrdered(cfg, &c.records, c)
+	}
+	return stream.NewDurable(cfg, &c.records, c)
 }
 
 // Run handles events until ctx ends. Where the durable consumer is lost, it is
@@ -129,8 +146,8 @@ func (c *consumer) Run(ctx context.Context) error {
 	defer still()
 
 	var workers, acks, beats sync.WaitGroup
-	if !c.isOrdered() {
-		beats.Go(func() { c.beat(beating) })
+	if c.reader != nil {
+		beats.Go(func() { c.reader.Beat(beating) })
 	}
 	acks.Go(func() { c.acknowledge(work) })
 	if c.external != nil {
@@ -149,14 +166,8 @@ func (c *consumer) Run(ctx context.Context) error {
 	c.handBackRest(work)
 	still()
 	beats.Wait()
-	if c.last != nil {
-		c.last.leave(work)
-	}
-	if c.sub.Stream == "" || c.isOrdered() { // nothing was acknowledged
-		return err
-	}
-	if flushErr := c.inbox.nc.FlushTimeout(time.Second); flushErr != nil {
-		c.log.DebugContext(ctx, "acknowledgements not flushed; the ledger absorbs what comes again", "error", flushErr)
+	if c.reader != nil {
+		c.reader.Leave(work)
 	}
 	return err
 }
@@ -164,13 +175,13 @@ func (c *consumer) Run(ctx context.Context) error {
 // read takes events from the stream until ctx ends. It returns an error only for
 // what a person has to mend.
 func (c *consumer) read(ctx, work context.Context) error {
-	if c.sub.Stream == "" { // its events are accepted
+	if c.reader == nil { // its events are accepted
 		<-ctx.Done()
 		return nil
 	}
 	for failures := 1; ctx.Err() == nil; failures++ {
 		began := time.Now()
-		err := c.readOnce(ctx, work)
+		err := c.reader.Read(ctx, work)
 		if errors.Is(err, postroom.ErrRefused) {
 			return fmt.Errorf("handler %s: %w", c.sub.Name, err)
 		}
@@ -197,28 +208,45 @@ func plain(err error) error {
 
 var errNoBroker = errors.New("no connection to the broker")
 
-// readOnce reads until ctx ends or reading fails.
-func (c *consumer) readOnce(ctx, work context.Context) error {
-	if c.isOrdered() {
-		return c.lead(ctx, work)
+// Take queues a delivery, unless another of its key or of its identity is on its way. It
+// implements stream.Receiver.
+func (c *consumer) Take(ctx context.Context, d *delivery.Delivery) {
+	c.metrics.consumed.Add(ctx, 1, c.metrics.stream)
+	d.Identify(c.sub.DedupeKey, c.sub.Timeout)
+	keyed := c.isKeyed(d)
+	switch {
+	case keyed && c.external == nil:
+		d.Flight = "\x00" + d.Event.Key // no dedupe key begins so
+	case keyed:
+		// The holder takes them as they come. One that waited for itself, as it was read in
+		// an earlier term, would come behind others of its key.
+		d.Flight = fmt.Sprintf("\x00%d %s", d.Epoch(), d.Key)
 	}
-	durable, err := c.ensure(ctx)
+	if c.flights.Begin(d) {
+		c.lanes.Put(d)
+	} else if keyed && c.flights.Queued(d) > dispatch.MaxParkQueue {
+		c.unpark(delivery.Bounded(d.Event.Key))
+	}
+}
+
+// Begin reads of which keys something is held, which may take long: the lease is
+// looked after meanwhile. It was taken before: whoever
+// read until then holds nothing any more, but what is under way, which this reader
+// meets as decided.
+func (c *consumer) Begin(ctx context.Context) error {
+	keys, err := c.records.HeldKeys(ctx, dispatch.MaxKeys+1)
 	if err != nil {
 		return err
 	}
-	return c.receive(ctx, durable)
+	for _, key := range keys {
+		c.blocked.Hold(key, time.Time{})
+	}
+	return nil
 }
 
-// receive pulls messages, and looks after the consumer meanwhile, until ctx ends
-// or reading fails.
-func (c *consumer) receive(ctx context.Context, durable jetstream.Consumer) error {
-	looking, cancel := context.WithCancel(ctx)
-	var looks sync.WaitGroup
-	looks.Go(func() { c.watch(looking, durable) })
-	err := c.pull(ctx, durable)
-	cancel()
-	looks.Wait()
-	return err
+// Lost counts what is to alarm.
+func (c *consumer) Lost(ctx context.Context, reason string) {
+	c.metrics.lost.Add(ctx, 1, telemetry.With(telemetry.Handler.String(c.sub.Name), telemetry.Reason.String(reason)))
 }
 
 // work decides deliveries, and runs held events that are due, until ctx ends.

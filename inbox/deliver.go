@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox/internal/delivery"
@@ -258,21 +257,11 @@ func (c *consumer) later(ctx context.Context, d *delivery.Delivery, err error) {
 	c.ended(ctx, d, delivery.Released)
 }
 
-// ended counts a delivery, and lets go of its message. Another of its identity
-// that waited for it goes on.
+// ended counts a delivery. Another of its identity that waited for it goes on.
 func (c *consumer) ended(ctx context.Context, d *delivery.Delivery, o delivery.Outcome) {
 	c.metrics.ended(ctx, o, d.Event.LoggedAt)
-	c.hand.drop(d.Msg)
 	if next := c.flights.End(d); next != nil {
 		c.lanes.Put(next)
-	}
-}
-
-// settle reports an answer to the broker that could not be sent. No harm comes
-// of it: the message is delivered again.
-func (c *consumer) settle(ctx context.Context, err error, what string) {
-	if err != nil && !errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
-		c.log.DebugContext(ctx, "answer to the broker not sent, the event will be delivered again", "answer", what, "error", err)
 	}
 }
 
@@ -309,8 +298,3 @@ func (c *consumer) moved(ctx context.Context, t delivery.Task, from string, to d
 	}
 	log(ctx, say, args...)
 }
-
-// laterWait is for how long the broker keeps an event that could not even be held. It does
-// not depend on the handler's schedule, which may end with hours: until then the event
-// would take a place from others, and no operator would see it.
-const laterWait = 30 * time.Second

@@ -2,13 +2,33 @@ package inbox
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom/internal/identity"
+	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/inbox/internal/stream"
 )
+
+var (
+	// ErrForeignConsumer says that the durable consumer of a handler belongs to
+	// another Postroom: its ledger knows nothing of what this one decided.
+	ErrForeignConsumer = stream.ErrForeignConsumer
+
+	// ErrOtherStream says that a handler is subscribed to another stream than the
+	// one it is registered for. Its ledger is one, and so is its place in a stream.
+	ErrOtherStream = stream.ErrOtherStream
+
+	// ErrStreamLimit says that a limit of the stream or of the account leaves no room for
+	// what a handler needs.
+	ErrStreamLimit = stream.ErrStreamLimit
+)
+
+// ExamineLimits says which limits of a stream, as they are, leave no room for a handler
+// that reads the given subjects, and what to change. It does no I/O.
+func ExamineLimits(limits jetstream.StreamConfig, ordered bool, subjects []string) []error {
+	return stream.ExamineLimits(limits, ordered, subjects)
+}
 
 // ExamineConsumer says what of a handler's durable consumer is not as it should
 // be, and would lose events or keep them back. limits are those of its stream, which
@@ -16,21 +36,7 @@ import (
 // subscription. It returns [ErrForeignConsumer] for a consumer that another Postroom
 // made, or another handler. It does no I/O.
 func ExamineConsumer(cfg jetstream.ConsumerConfig, limits jetstream.StreamConsumerLimits, instance, handler string, subjects []string) ([]string, error) {
-	if i, h := identity.Owner(cfg.Metadata); i != instance || h != handler {
-		return nil, ErrForeignConsumer
-	}
-	faults := driftOfAll(cfg, jetstream.ConsumerConfig{MaxDeliver: unbounded, MaxAckPending: unbounded, FilterSubjects: subjects})
-	differ := func(differs bool, format string, args ...any) {
-		if differs {
-			faults = append(faults, fmt.Sprintf(format, args...))
-		}
-	}
-	differ(cfg.AckPolicy != jetstream.AckExplicitPolicy, "ack_policy is %s, want explicit", cfg.AckPolicy)
-	differ(cfg.InactiveThreshold > 0 && cfg.InactiveThreshold != limits.InactiveThreshold, "it is removed when nobody reads for %s (inactive_threshold)", cfg.InactiveThreshold)
-	differ(cfg.MemoryStorage, "its state is in memory: a restart of the broker forgets it")
-	differ(cfg.HeadersOnly, "it delivers headers only")
-	differ(cfg.RateLimit > 0, "it delivers %d bits a second at the most (rate_limit_bps)", cfg.RateLimit)
-	return faults, nil
+	return stream.ExamineConsumer(cfg, limits, instance, handler, subjects)
 }
 
 // Floor is the last message of its stream that a handler has decided, as its row
@@ -44,6 +50,6 @@ type Floor struct {
 // IsIn reports whether a stream in the given state has the message that was
 // decided, or had it and dropped it. Where it has another there, or none yet, the
 // broker has lost data.
-func (f Floor) IsIn(ctx context.Context, stream jetstream.Stream, state jetstream.StreamState) (bool, error) {
-	return mark{seq: f.Seq, id: f.ID, stored: f.Stored}.isIn(ctx, stream, state)
+func (f Floor) IsIn(ctx context.Context, of jetstream.Stream, state jetstream.StreamState) (bool, error) {
+	return stream.IsIn(ctx, delivery.Position(f), of, state)
 }

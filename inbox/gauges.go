@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/inbox/internal/stream"
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
@@ -105,18 +106,25 @@ func (g *gauges) observe(o metric.Observer) {
 		o.ObserveFloat64(g.overdue, s.Overdue, telemetry.With(handler))
 	}
 	for _, c := range g.inbox.consumers {
-		room, _ := c.hand.room()
-		inHand := float64(c.hand.most-room) + float64(c.claimed.Load())
+		inHand := float64(c.inflight.Len()) + float64(c.claimed.Load())
 		o.ObserveFloat64(g.inFlight, inHand, c.metrics.handler)
-		o.ObserveFloat64(g.capacity, float64(c.hand.most+cap(c.claims)), c.metrics.handler)
-		if view := c.broker.Load(); view != nil {
-			o.ObserveFloat64(g.pending, view.pending, c.metrics.handler)
-			o.ObserveFloat64(g.ackPending, view.ackPending, c.metrics.handler)
+		o.ObserveFloat64(g.capacity, float64(c.inflight.Most()+cap(c.claims)), c.metrics.handler)
+		if view := c.view(); view != nil {
+			o.ObserveFloat64(g.pending, view.Pending, c.metrics.handler)
+			o.ObserveFloat64(g.ackPending, view.AckPending, c.metrics.handler)
 			drifted := 0.0
-			if view.drifted {
+			if view.Drifted {
 				drifted = 1
 			}
 			o.ObserveFloat64(g.drifted, drifted, telemetry.With(telemetry.Check.String("consumer"), telemetry.Handler.String(c.sub.Name)))
 		}
 	}
+}
+
+// view is what the broker said last of the handler's consumer, or nil.
+func (c *consumer) view() *stream.View {
+	if c.reader == nil {
+		return nil
+	}
+	return c.reader.View()
 }

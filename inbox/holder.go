@@ -44,7 +44,7 @@ const holdBytes = 4 << 20
 func newHolder(in *Inbox) *holder {
 	room := 0
 	for _, c := range in.consumers {
-		room += c.hand.most
+		room += c.inflight.Most()
 	}
 	return &holder{inbox: in, queue: make(chan parcel, room), done: make(chan struct{})}
 }

@@ -175,6 +175,13 @@ type Inbox struct {
 	lookEvery, floorEvery time.Duration
 }
 
+// How often a process looks at its consumer, and how often it notes how far the
+// handler has come.
+const (
+	lookEvery  = 15 * time.Second
+	floorEvery = time.Minute
+)
+
 // New returns an inbox that reads from nc and keeps its ledger in pool's
 // database. nc has to be made with nats.MaxReconnects(-1), which is among
 // relay.ConnectOptions; it may be nil where no handler reads a stream. It does no I/O and cannot fail: faults of the Config are returned by

@@ -11,75 +11,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/identity"
-	"github.com/postroom/postroom/internal/wildcard"
 )
-
-// ErrStreamLimit says that a limit of the stream or of the account leaves no room for
-// what a handler needs.
-var ErrStreamLimit = errors.New("the stream has a limit with which the handler cannot work")
-
-// leastThreshold is the shortest inactive threshold with which a consumer lasts from one
-// request to the next.
-const leastThreshold = time.Second
-
-// readerThreshold is how long the broker keeps the consumer of an ordered handler's
-// reader that asks for nothing.
-const readerThreshold = time.Minute
-
-// thresholdOf is the inactive threshold of a consumer that would have the given one: a
-// stream may allow no more. None is more than any.
-func thresholdOf(stream jetstream.StreamConfig, wish time.Duration) time.Duration {
-	if most := stream.ConsumerLimits.InactiveThreshold; most > 0 && (wish == 0 || wish > most) {
-		return most
-	}
-	return wish
-}
-
-// ExamineLimits says which limits of a stream, as they are, leave no room for a handler
-// that reads the given subjects, and what to change. It does no I/O.
-func ExamineLimits(stream jetstream.StreamConfig, ordered bool, subjects []string) []error {
-	var faults []error
-	refuse := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	switch most := stream.ConsumerLimits.InactiveThreshold; {
-	case most <= 0:
-	case most < leastThreshold:
-		refuse("it removes a consumer that asks for nothing for %s (consumer_limits.inactive_threshold): set that to %s or more, or to 0", most, leastThreshold)
-	case !ordered && stream.Retention != jetstream.LimitsPolicy:
-		refuse("it removes the handler's consumer when no process of it runs for %s (consumer_limits.inactive_threshold), and with it the events that it keeps for it: "+
-			"set consumer_limits.inactive_threshold to 0, or give it limits retention", most)
-	}
-	for _, subject := range subjects {
-		if to := movedBy(stream.SubjectTransform, subject); to != "" {
-			refuse("it stores what comes on %s under %s (subject_transform), where the handler does not look: subscribe to what it is stored under, with Subjects, or remove the transform", subject, to)
-		}
-	}
-	return faults
-}
-
-// movedBy returns what a stream stores the messages of a subject under, if no message
-// that it stores has that subject.
-func movedBy(t *jetstream.SubjectTransformConfig, subject string) string {
-	if t == nil || t.Source != "" && !wildcard.Covers(t.Source, subject) {
-		return ""
-	}
-	stored, wanted := strings.Split(t.Destination, "."), strings.Split(subject, ".")
-	for i, token := range stored {
-		switch {
-		case token == ">" || i < len(wanted) && wanted[i] == ">":
-			return ""
-		case i >= len(wanted):
-			return t.Destination
-		case wanted[i] == "*" || token == "*" || strings.Contains(token, "{{") || strings.HasPrefix(token, "$"):
-			continue
-		case token != wanted[i]:
-			return t.Destination
-		}
-	}
-	if len(stored) < len(wanted) {
-		return t.Destination
-	}
-	return ""
-}
 
 // checkLimits refuses a stream whose limits leave no room for what its handlers need.
 func (in *Inbox) checkLimits(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream) error {

@@ -37,9 +37,11 @@ const (
 	// MaxKeys is how many keys are remembered.
 	MaxKeys = 100_000
 
+	// MaxParkQueue is how many events may wait for the one that waits for its key.
+	MaxParkQueue = 6
+
 	// What waits here is in hand, and may be less than half of that: see stream.InFlight.
 	maxParked    = 128             // keys
-	MaxParkQueue = 6               // events that wait for the one that waits for its key
 	maxParkBytes = 128 << 10       // data of what waits for its key, by and large
 	longestPark  = time.Second     // until the next attempt at what is held
 	parkGrace    = longestPark / 5 // for that attempt

@@ -1,38 +1,31 @@
-package inbox
+package stream
 
 import (
 	"slices"
 	"sync"
-	"time"
-)
 
-// mark is a message of the stream: another one at its sequence has another id, or
-// came at another time.
-type mark struct {
-	seq    uint64
-	id     string
-	stored time.Time
-}
+	"github.com/postroom/postroom/inbox/internal/delivery"
+)
 
 // floor is up to where everything is decided that a reader has read.
 type floor struct {
 	mu   sync.Mutex
-	at   mark
+	at   delivery.Position
 	open []read // what was read above it, in the stream's order
 }
 
 // read is a message that was read.
 type read struct {
-	mark
+	delivery.Position
 
 	decided bool
 }
 
 // begin notes a message that was read.
-func (f *floor) begin(m mark) {
+func (f *floor) begin(m delivery.Position) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.open = append(f.open, read{mark: m})
+	f.open = append(f.open, read{Position: m})
 }
 
 // decided notes that a message needs no more reading.
@@ -41,9 +34,9 @@ func (f *floor) decided(seq uint64) {
 	defer f.mu.Unlock()
 	i, found := slices.BinarySearchFunc(f.open, seq, func(p read, seq uint64) int {
 		switch {
-		case p.seq < seq:
+		case p.Seq < seq:
 			return -1
-		case p.seq > seq:
+		case p.Seq > seq:
 			return 1
 		}
 		return 0
@@ -54,21 +47,21 @@ func (f *floor) decided(seq uint64) {
 	f.open[i].decided = true
 	n := 0
 	for n < len(f.open) && f.open[n].decided {
-		f.at = f.open[n].mark
+		f.at = f.open[n].Position
 		n++
 	}
 	f.open = f.open[n:]
 }
 
 // reset begins anew at a message.
-func (f *floor) reset(m mark) {
+func (f *floor) reset(m delivery.Position) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.at, f.open = m, nil
 }
 
 // now returns the floor.
-func (f *floor) now() mark {
+func (f *floor) now() delivery.Position {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.at
@@ -82,10 +75,10 @@ func (f *floor) idle() bool {
 }
 
 // raise moves the floor to a message up to which there is nothing to decide.
-func (f *floor) raise(m mark) {
+func (f *floor) raise(m delivery.Position) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.open) == 0 && m.seq > f.at.seq {
+	if len(f.open) == 0 && m.Seq > f.at.Seq {
 		f.at = m
 	}
 }

@@ -1,4 +1,4 @@
-package inbox
+package stream
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
-	"github.com/postroom/postroom/inbox/internal/dispatch"
 	"github.com/postroom/postroom/internal/wildcard"
 	"github.com/postroom/postroom/internal/wire"
 )
@@ -50,7 +49,7 @@ func (r *reading) pull(ctx context.Context) error {
 		}
 		cancel()
 	}()
-	requests, stop := t.c.requests(r.consumer)
+	requests, stop := t.reader.requests(r.consumer)
 	defer stop()
 	for requests.wait(ctx) {
 		err := requests.next(ctx, func(msg jetstream.Msg) error { return r.take(ctx, msg) })
@@ -58,8 +57,8 @@ func (r *reading) pull(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return r.ended()
 		case err != nil:
-			return t.c.refuseClosed(fmt.Errorf("read: %w", err))
-		case t.c.inbox.nc.Stats().Reconnects != r.reconnects:
+			return t.reader.refuseClosed(fmt.Errorf("read: %w", err))
+		case t.reader.Conn.Stats().Reconnects != r.reconnects:
 			return errReconnected
 		}
 	}
@@ -93,11 +92,10 @@ func (r *reading) await(sent uint64) {
 	}
 }
 
-// take takes a message in hand, and queues it unless another of its key, or of its
-// identity, is on its way.
+// take takes a message in hand, and hands it to the handler.
 func (r *reading) take(ctx context.Context, msg jetstream.Msg) error {
-	c := r.term.c
-	d, err := delivery.Decode(msg, c.origin)
+	s := r.term.reader
+	d, err := delivery.Decode(msg, s.origin)
 	if err != nil {
 		return err
 	}
@@ -108,44 +106,29 @@ func (r *reading) take(ctx context.Context, msg jetstream.Msg) error {
 	if meta.Sequence.Consumer != r.received.Load()+1 || d.Place.Seq <= r.last.Load() {
 		return errGap
 	}
-	if wire.IsLease(msg.Subject()) { // a relay's, and no event: the floor moves past it
-		c.lastRead = markOf(d.Place.Seq, msg.Headers(), d.Place.Stored)
-		r.term.floor.begin(c.lastRead)
-		r.last.Store(d.Place.Seq)
-		r.received.Add(1)
+	isEvent := !wire.IsLease(msg.Subject()) // a relay's is none: the floor moves past it
+	s.lastRead = positionOf(d.Place.Seq, msg.Headers(), d.Place.Stored)
+	r.term.floor.begin(s.lastRead) // before it counts as received: see advance
+	if isEvent {
+		s.InFlight.take(msg)
+	}
+	r.last.Store(d.Place.Seq)
+	r.received.Add(1)
+	if !isEvent {
 		r.term.floor.decided(d.Place.Seq)
 		return nil
 	}
-	c.metrics.consumed.Add(ctx, 1, c.metrics.stream)
-	d.Identify(c.sub.DedupeKey, c.sub.Timeout)
 	d.Source, d.Pos = r.term, r.term.base+d.Pos
-	switch {
-	case c.isKeyed(d) && c.external == nil:
-		d.Flight = "\x00" + d.Event.Key // no dedupe key begins so
-	case c.isKeyed(d):
-		// The holder takes them as they come. One that waited for itself, as it was read in
-		// an earlier term, would come behind others of its key.
-		d.Flight = fmt.Sprintf("\x00%d %s", r.term.number, d.Key)
-	}
-	c.lastRead = markOf(d.Place.Seq, msg.Headers(), d.Place.Stored)
-	r.term.floor.begin(c.lastRead) // before it counts as received: see advance
-	c.hand.take(msg)
-	r.last.Store(d.Place.Seq)
-	r.received.Add(1)
-	if c.flights.Begin(d) {
-		c.lanes.Put(d)
-	} else if c.isKeyed(d) && c.flights.Queued(d) > dispatch.MaxParkQueue {
-		c.unpark(delivery.Bounded(d.Event.Key))
-	}
+	s.to.Take(ctx, d)
 	return nil
 }
 
 // watch looks after the reading until ctx ends: how much is left, and whether the
 // floor can move while nothing comes.
 func (r *reading) watch(ctx context.Context) {
-	for ; ctx.Err() == nil; sleep(ctx, r.term.c.inbox.lookEvery) {
+	for ; ctx.Err() == nil; sleep(ctx, r.term.reader.LookEvery) {
 		if err := r.advance(ctx); err != nil && ctx.Err() == nil {
-			r.term.c.log.DebugContext(ctx, "the stream could not be looked at", "error", err)
+			r.term.reader.Log.DebugContext(ctx, "the stream could not be looked at", "error", err)
 		}
 	}
 }
@@ -160,33 +143,33 @@ func (r *reading) advance(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	last := mark{seq: r.stored}
+	last := delivery.Position{Seq: r.stored}
 	r.stored = stream.State.LastSeq
 	info, err := r.consumer.Info(ctx)
 	if err != nil {
 		return err
 	}
-	t.c.broker.Store(&brokerView{pending: float64(info.NumPending)})
+	t.reader.view.Store(&View{Pending: float64(info.NumPending)})
 	r.await(info.Delivered.Consumer)
 	if first := stream.State.FirstSeq; info.NumPending > 0 && !t.floor.idle() && first > r.last.Load()+1 && first > r.dropped {
 		r.dropped = first
 		t.agedOut(ctx, r.last.Load()+1, first-1)
 	}
 	read := r.last.Load()
-	if info.NumPending > 0 || info.Delivered.Consumer != r.received.Load() || !t.floor.idle() || last.seq <= t.floor.now().seq {
+	if info.NumPending > 0 || info.Delivered.Consumer != r.received.Load() || !t.floor.idle() || last.Seq <= t.floor.now().Seq {
 		return nil
 	}
 	// The consumer hears of a message a moment after it was stored.
-	if unread, err := t.has(ctx, read+1, last.seq); unread || err != nil {
+	if unread, err := t.has(ctx, read+1, last.Seq); unread || err != nil {
 		return err
 	}
-	msg, err := t.stream.GetMsg(ctx, last.seq)
+	msg, err := t.stream.GetMsg(ctx, last.Seq)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound): // it was deleted: nothing to recognise it by
 	case err != nil:
 		return err
 	default:
-		last = markOf(last.seq, msg.Header, msg.Time)
+		last = positionOf(last.Seq, msg.Header, msg.Time)
 	}
 	t.floor.raise(last)
 	return nil

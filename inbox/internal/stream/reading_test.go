@@ -1,4 +1,4 @@
-package inbox
+package stream
 
 import (
 	"context"
@@ -69,7 +69,7 @@ func TestFloorOfAReaderWithNothingToDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &reading{
-		term:     &term{c: &consumer{}, stream: stream, subjects: []string{name + ".ours.*", name + ".mine"}},
+		term:     &term{reader: &Ordered{}, stream: stream, subjects: []string{name + ".ours.*", name + ".mine"}},
 		consumer: hasty{pulled},
 	}
 	for _, step := range []struct {
@@ -82,7 +82,7 @@ func TestFloorOfAReaderWithNothingToDo(t *testing.T) {
 		if err := r.advance(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if floor := r.term.floor.now().seq; floor != step.floor {
+		if floor := r.term.floor.now().Seq; floor != step.floor {
 			t.Errorf("after %s the floor is at %d, want %d", step.subject, floor, step.floor)
 		}
 	}

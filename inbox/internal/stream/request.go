@@ -1,4 +1,4 @@
-package inbox
+package stream
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 // asked for is bounded in bytes. Of a slow link it is less still: what is on the way
 // gives no sign of life, and would be sent again after AckWait.
 type requests struct {
-	c      *consumer
+	s      *subscriber
 	from   jetstream.Consumer
 	lost   <-chan nats.Status // the connection was lost: the broker has forgotten the request
 	window int                // bytes that are asked for at a time
@@ -36,10 +36,10 @@ const (
 )
 
 // requests returns what asks for messages from a consumer, until stop is called.
-func (c *consumer) requests(from jetstream.Consumer) (r *requests, stop func()) {
-	lost := c.inbox.nc.StatusChanged(nats.RECONNECTING)
-	r = &requests{c: c, from: from, lost: lost, window: min(firstWindow, c.hand.bytes)}
-	return r, func() { c.inbox.nc.RemoveStatusListener(lost) }
+func (s *subscriber) requests(from jetstream.Consumer) (r *requests, stop func()) {
+	lost := s.Conn.StatusChanged(nats.RECONNECTING)
+	r = &requests{s: s, from: from, lost: lost, window: min(firstWindow, s.InFlight.bytes)}
+	return r, func() { s.Conn.RemoveStatusListener(lost) }
 }
 
 // wait waits until there is room for what a request brings, and reports whether ctx
@@ -48,11 +48,11 @@ func (c *consumer) requests(from jetstream.Consumer) (r *requests, stop func()) 
 func (r *requests) wait(ctx context.Context) bool {
 	threshold := r.from.CachedInfo().Config.InactiveThreshold
 	if threshold <= 0 {
-		return r.c.hand.wait(ctx)
+		return r.s.InFlight.wait(ctx)
 	}
 	for ctx.Err() == nil {
 		within, cancel := context.WithTimeout(ctx, threshold/3)
-		room := r.c.hand.wait(within)
+		room := r.s.InFlight.wait(within)
 		cancel()
 		if room {
 			return true
@@ -72,7 +72,7 @@ func (r *requests) touch(ctx context.Context) {
 		err = batch.Error()
 	}
 	if err != nil { // the next request fails as well
-		r.c.log.DebugContext(ctx, "the broker could not be told that the consumer is in use", "error", err)
+		r.s.Log.DebugContext(ctx, "the broker could not be told that the consumer is in use", "error", err)
 	}
 }
 
@@ -82,11 +82,11 @@ const touchWait = 10 * time.Millisecond
 // next makes one request and hands over its messages as they come, until it is
 // answered, the connection is lost, ctx ends or take returns an error.
 func (r *requests) next(ctx context.Context, take func(jetstream.Msg) error) error {
-	n, bytes := r.c.hand.room()
+	n, bytes := r.s.InFlight.room()
 	if bytes = min(bytes, r.window); r.one {
 		n, bytes = 1, 0
 	}
-	p, err := newPull(r.c.inbox.nc, r.from, n, bytes)
+	p, err := newPull(r.s.Conn, r.from, n, bytes)
 	if err != nil {
 		return err
 	}
@@ -123,17 +123,6 @@ func (r *requests) resize(m measure) {
 		return
 	}
 	took := max(m.last.Sub(m.first), time.Millisecond)
-	fits := float64(m.bytes) * float64(r.c.inbox.cfg.AckWait/windowPart) / float64(took)
-	r.window = max(int(min(fits, float64(r.c.hand.bytes))), leastWindow)
-}
-
-// sizeOf is how many bytes of memory a message has, by and large.
-func sizeOf(msg jetstream.Msg) int {
-	n := len(msg.Subject()) + len(msg.Data())
-	for name, values := range msg.Headers() {
-		for _, value := range values {
-			n += len(name) + len(value)
-		}
-	}
-	return n
+	fits := float64(m.bytes) * float64(r.s.AckWait/windowPart) / float64(took)
+	r.window = max(int(min(fits, float64(r.s.InFlight.bytes))), leastWindow)
 }

@@ -1,0 +1,38 @@
+package delivery
+
+import (
+	"errors"
+	"time"
+)
+
+// Position is a message of the stream: another one at its sequence has another id, or
+// came at another time.
+type Position struct {
+	Seq    uint64
+	ID     string
+	Stored time.Time // zero if it was not noted
+}
+
+// Subscription is a handler's row of subscription.
+type Subscription struct {
+	Stream   string
+	Created  time.Time // of the stream
+	Types    []string
+	Floor    uint64    // up to here everything is decided
+	Reached  time.Time // when the floor was reached, or before
+	Backfill uint64    // up to here the age of an event does not matter
+	IsNew    bool
+}
+
+// Lead is what a process finds that reads for an ordered handler from now on.
+type Lead struct {
+	Epoch     int64 // tells it from earlier readers
+	Base      int64 // what is added to a sequence for its place in a key
+	High      int64 // the last place of a key in which an event is held
+	Floor     Position
+	Subjects  []string // every one that any process asked for
+	Takeovers int      // readers in a row that ended without a word
+}
+
+// ErrTermOver says that another process reads the stream.
+var ErrTermOver = errors.New("another process reads the stream for this handler now")

@@ -1,0 +1,80 @@
+package stream
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/internal/identity"
+	"github.com/postroom/postroom/internal/wildcard"
+)
+
+// ErrForeignConsumer says that the durable consumer of a handler belongs to
+// another Postroom: its ledger knows nothing of what this one decided.
+var ErrForeignConsumer = errors.New("the durable consumer belongs to another Postroom instance")
+
+// ExamineConsumer says what of a handler's durable consumer is not as it should
+// be, and would lose events or keep them back. limits are those of its stream, which
+// nobody can do about here: see ExamineLimits. subjects are those of its row of
+// subscription. It returns ErrForeignConsumer for a consumer that another Postroom
+// made, or another handler. It does no I/O.
+func ExamineConsumer(cfg jetstream.ConsumerConfig, limits jetstream.StreamConsumerLimits, instance, handler string, subjects []string) ([]string, error) {
+	if i, h := identity.Owner(cfg.Metadata); i != instance || h != handler {
+		return nil, ErrForeignConsumer
+	}
+	faults := driftOfAll(cfg, jetstream.ConsumerConfig{MaxDeliver: unbounded, MaxAckPending: unbounded, FilterSubjects: subjects})
+	differ := func(differs bool, format string, args ...any) {
+		if differs {
+			faults = append(faults, fmt.Sprintf(format, args...))
+		}
+	}
+	differ(cfg.AckPolicy != jetstream.AckExplicitPolicy, "ack_policy is %s, want explicit", cfg.AckPolicy)
+	differ(cfg.InactiveThreshold > 0 && cfg.InactiveThreshold != limits.InactiveThreshold, "it is removed when nobody reads for %s (inactive_threshold)", cfg.InactiveThreshold)
+	differ(cfg.MemoryStorage, "its state is in memory: a restart of the broker forgets it")
+	differ(cfg.HeadersOnly, "it delivers headers only")
+	differ(cfg.RateLimit > 0, "it delivers %d bits a second at the most (rate_limit_bps)", cfg.RateLimit)
+	return faults, nil
+}
+
+func filterOf(cfg jetstream.ConsumerConfig) []string {
+	if cfg.FilterSubject != "" {
+		return []string{cfg.FilterSubject}
+	}
+	return cfg.FilterSubjects
+}
+
+// drift says what of a consumer is not as it should be, and would lose or stall.
+func drift(have, want jetstream.ConsumerConfig) []string {
+	faults := driftOfAll(have, want)
+	if have.AckWait != want.AckWait {
+		faults = append(faults, fmt.Sprintf("ack_wait is %s, want %s", have.AckWait, want.AckWait))
+	}
+	if have.InactiveThreshold > 0 && have.InactiveThreshold != want.InactiveThreshold {
+		faults = append(faults, fmt.Sprintf("inactive_threshold is %s, want %s", have.InactiveThreshold, want.InactiveThreshold))
+	}
+	return faults
+}
+
+// driftOfAll is the part of drift that is the same whatever a process is set to.
+func driftOfAll(have, want jetstream.ConsumerConfig) []string {
+	var faults []string
+	differ := func(differs bool, format string, args ...any) {
+		if differs {
+			faults = append(faults, fmt.Sprintf(format, args...))
+		}
+	}
+	missing := wildcard.Uncovered(want.FilterSubjects, filterOf(have))
+	differ(len(missing) > 0 && len(filterOf(have)) > 0, "filter_subjects lacks %s", strings.Join(missing, ", "))
+	differ(have.MaxDeliver != want.MaxDeliver, "max_deliver is %d, want %d", have.MaxDeliver, want.MaxDeliver)
+	differ(have.MaxAckPending != want.MaxAckPending, "max_ack_pending is %d, want %d", have.MaxAckPending, want.MaxAckPending)
+	differ(len(have.BackOff) > 0, "backoff is set")
+	differ(have.PauseUntil != nil && have.PauseUntil.After(time.Now()), "it is paused until %s", have.PauseUntil)
+	return faults
+}
+
+// unbounded is how often an event is delivered, and how many may wait for their
+// answer.
+const unbounded = -1

@@ -1,0 +1,124 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/identity"
+	"github.com/postroom/postroom/internal/wildcard"
+)
+
+// Durable reads by a durable consumer, which the processes of a handler share: each
+// message is delivered to one of them, and again where that does not answer. It is the
+// source of what it delivers.
+type Durable struct {
+	subscriber
+
+	taken taken
+}
+
+// NewDurable returns what reads by the durable consumer of a handler.
+func NewDurable(cfg Config, records Records, to Receiver) *Durable {
+	return &Durable{subscriber: subscriber{Config: cfg, records: records, to: to}}
+}
+
+// Read pulls messages, and looks after the consumer meanwhile, until ctx ends
+// or reading fails.
+func (s *Durable) Read(ctx, _ context.Context) error {
+	durable, err := s.ensure(ctx)
+	if err != nil {
+		return err
+	}
+	looking, cancel := context.WithCancel(ctx)
+	var looks sync.WaitGroup
+	looks.Go(func() { s.watch(looking, durable) })
+	err = s.pull(ctx, durable)
+	cancel()
+	looks.Wait()
+	return err
+}
+
+// ensure notes the subscription, and then finds or makes the durable consumer.
+func (s *Durable) ensure(ctx context.Context) (jetstream.Consumer, error) {
+	stream, row, _, err := s.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	want := s.config(row.Floor)
+	want.InactiveThreshold = thresholdOf(stream.CachedInfo().Config, 0)
+	durable, err := stream.Consumer(ctx, want.Durable)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		if !row.IsNew {
+			s.Log.ErrorContext(ctx, "the handler's consumer was gone and is made again; the ledger absorbs what comes twice",
+				"stream", s.Stream, "consumer", want.Durable, "from_seq", row.Floor+1)
+		}
+		durable, err = stream.CreateConsumer(ctx, want)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("consumer %s: %w", want.Durable, err)
+	}
+	if durable, err = s.adopt(ctx, stream, durable, want); err != nil {
+		return nil, err
+	}
+	if durable, err = s.beginAgain(ctx, stream, durable, row); err != nil {
+		return nil, err
+	}
+	s.taken.from(durable.CachedInfo().Created)
+	return durable, nil
+}
+
+// adopt takes a consumer that exists: it must be ours, and its filter is
+// widened where this process asks for more. It is never narrowed: an older
+// process may still ask for the rest.
+func (s *Durable) adopt(ctx context.Context, stream jetstream.Stream, durable jetstream.Consumer, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	now := durable.CachedInfo().Config
+	if now.Metadata[identity.InstanceKey] != want.Metadata[identity.InstanceKey] || now.Metadata[identity.HandlerKey] != s.Handler {
+		return nil, postroom.Refuse(fmt.Errorf("%w: %s on stream %s", ErrForeignConsumer, want.Durable, s.Stream))
+	}
+	have := filterOf(now)
+	all := wildcard.Union(have, want.FilterSubjects)
+	faults := drift(now, want)
+	if slices.Equal(all, have) && len(faults) == 0 {
+		return durable, nil
+	}
+	s.Log.WarnContext(ctx, "the handler's consumer is not as it should be, and is changed",
+		"stream", s.Stream, "consumer", want.Durable, "faults", strings.Join(faults, "; "))
+	now.FilterSubject, now.FilterSubjects = "", all
+	now.InactiveThreshold = want.InactiveThreshold
+	now.AckWait, now.MaxDeliver, now.MaxAckPending, now.BackOff, now.PauseUntil = want.AckWait, want.MaxDeliver, want.MaxAckPending, nil, nil
+	durable, err := stream.UpdateConsumer(ctx, now)
+	if err != nil {
+		return nil, fmt.Errorf("update consumer %s: %w", want.Durable, err)
+	}
+	return durable, nil
+}
+
+// config returns the consumer as it should be. Attempts are not the broker's to
+// count: MaxDeliver would drop an event without a word. What is pending is bounded
+// by what each process has in hand. A consumer that is made a second time begins
+// where the first had come to.
+func (s *Durable) config(floor uint64) jetstream.ConsumerConfig {
+	instance := s.Instance()
+	cfg := jetstream.ConsumerConfig{
+		Durable:        identity.Consumer(instance, s.Handler),
+		Description:    "Postroom handler " + s.Handler,
+		DeliverPolicy:  jetstream.DeliverAllPolicy,
+		AckPolicy:      jetstream.AckExplicitPolicy,
+		AckWait:        s.AckWait,
+		MaxDeliver:     unbounded,
+		MaxAckPending:  unbounded,
+		FilterSubjects: wildcard.Union(nil, s.Filter), // overlapping ones are refused
+		Metadata:       map[string]string{identity.InstanceKey: instance, identity.HandlerKey: s.Handler},
+	}
+	if floor > 0 {
+		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, floor+1
+	}
+	return cfg
+}

@@ -1,0 +1,97 @@
+package stream
+
+import (
+	"context"
+	"sync"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// InFlight is what a process holds of one handler: messages that were taken and
+// not answered. All of them are kept from being delivered elsewhere, from the
+// moment they are taken and not only while a handler runs.
+type InFlight struct {
+	most, bytes int
+	freed       chan struct{} // something was dropped
+
+	mu   sync.Mutex
+	held map[jetstream.Msg]int // its size
+	size int                   // of all
+}
+
+// NewInFlight has room for so many messages, and so many bytes of them.
+func NewInFlight(most, bytes int) *InFlight {
+	return &InFlight{most: most, bytes: bytes, freed: make(chan struct{}, 1), held: make(map[jetstream.Msg]int)}
+}
+
+func (h *InFlight) take(msg jetstream.Msg) {
+	n := sizeOf(msg)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.held[msg] = n
+	h.size += n
+}
+
+func (h *InFlight) drop(msg jetstream.Msg) {
+	h.mu.Lock()
+	h.size -= h.held[msg]
+	delete(h.held, msg)
+	h.mu.Unlock()
+	select {
+	case h.freed <- struct{}{}:
+	default: // one note is enough
+	}
+}
+
+// Most is how many messages it has room for.
+func (h *InFlight) Most() int { return h.most }
+
+// Len is how many it has.
+func (h *InFlight) Len() int {
+	n, _ := h.room()
+	return h.most - n
+}
+
+// room returns how many more messages may be taken, and of how many bytes.
+func (h *InFlight) room() (messages, bytes int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.most - len(h.held), h.bytes - h.size
+}
+
+// wait waits until the hand is at least half empty, so that messages are not
+// asked for one by one. It reports whether ctx still lives.
+func (h *InFlight) wait(ctx context.Context) bool {
+	for {
+		messages, bytes := h.room()
+		if messages >= h.most/2 && bytes >= h.bytes/2 {
+			return ctx.Err() == nil
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-h.freed:
+		}
+	}
+}
+
+func (h *InFlight) messages() []jetstream.Msg {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	held := make([]jetstream.Msg, 0, len(h.held))
+	for msg := range h.held {
+		held = append(held, msg)
+	}
+	return held
+}
+
+// sizeOf is how many bytes of memory a message has, by and large.
+func sizeOf(msg jetstream.Msg) int {
+	n := len(msg.Subject()) + len(msg.Data())
+	for name, values := range msg.Headers() {
+		for _, value := range values {
+			n += len(name) + len(value)
+		}
+	}
+	return n
+}

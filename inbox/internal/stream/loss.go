@@ -1,0 +1,238 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/inbox/internal/delivery"
+)
+
+// Why a handler may have missed events, or may get others again.
+const (
+	lostAgedOut   = "aged_out"  // the stream dropped messages that were not read
+	lostTail      = "lost_tail" // the broker lost messages that it had acknowledged
+	lostRecreated = "recreated" // the stream was deleted and made again
+)
+
+// check compares the stream with what was read from it before: what was decided, or is
+// held, must still be there, or have been dropped by its age, and what comes after it
+// must not have been dropped.
+func (t *term) check(ctx context.Context) error {
+	info, err := t.stream.Info(ctx)
+	if err != nil {
+		return t.reader.refuseClosed(fmt.Errorf("look up stream %s: %w", t.reader.Stream, err))
+	}
+	if !info.Created.Equal(t.reader.origin.Created) {
+		return fmt.Errorf("stream %s was made again", t.reader.Stream)
+	}
+	at, state := t.floor.now(), info.State
+	if at.Seq+1 < state.FirstSeq {
+		t.agedOut(ctx, at.Seq+1, state.FirstSeq-1)
+		return t.beginAt(ctx, delivery.Position{Seq: state.FirstSeq - 1}, at.Seq)
+	}
+	kept, err := t.recognises(ctx, at, state)
+	if err != nil {
+		return err
+	}
+	whole := kept && t.high <= t.base+int64(state.LastSeq) //nolint:gosec // a number of messages
+	if last := t.reader.lastRead; whole && last.Seq > at.Seq {
+		if whole, err = t.recognises(ctx, last, state); err != nil {
+			return err
+		}
+	}
+	if whole {
+		return nil
+	}
+	t.reader.to.Lost(ctx, lostTail)
+	start := at
+	if !kept {
+		if start, err = firstSince(ctx, t.stream, at.Stored.Add(-clockSkew), state); err != nil {
+			return err
+		}
+	}
+	t.reader.Log.ErrorContext(ctx, "the broker has lost messages that it had acknowledged: this handler begins again before them, and the ledger absorbs what comes twice",
+		"stream", t.reader.Stream, "seq", at.Seq, "last_seq", state.LastSeq, "from_seq", start.Seq+1)
+	return t.beginAt(ctx, start, max(at.Seq, t.reader.lastRead.Seq))
+}
+
+// clockSkew is by how much the clocks of a broker's servers may differ.
+const clockSkew = time.Minute
+
+// recognises reports whether the message at the floor is the one that was read.
+func (t *term) recognises(ctx context.Context, at delivery.Position, state jetstream.StreamState) (bool, error) {
+	return IsIn(ctx, at, t.stream, state)
+}
+
+// IsIn reports whether a stream in the given state has the message, or had it and dropped it.
+func IsIn(ctx context.Context, m delivery.Position, stream jetstream.Stream, state jetstream.StreamState) (bool, error) {
+	switch {
+	case m.Seq > state.LastSeq:
+		return false, nil
+	case m.Seq < state.FirstSeq || m.Stored.IsZero(): // it is gone, or none was noted
+		return true, nil
+	}
+	msg, err := stream.GetMsg(ctx, m.Seq)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound): // somebody deleted this one
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("look up message %d: %w", m.Seq, err)
+	}
+	return isSame(m, positionOf(m.Seq, msg.Header, msg.Time)), nil
+}
+
+// isSame reports whether two messages are the same one, as far as the database can tell.
+func isSame(a, b delivery.Position) bool {
+	return a.ID == b.ID && a.Stored.Truncate(time.Microsecond).Equal(b.Stored.Truncate(time.Microsecond))
+}
+
+// firstSince returns the place before the first message that the stream got at a
+// time or later, by halves: times rise with sequences.
+func firstSince(ctx context.Context, stream jetstream.Stream, since time.Time, state jetstream.StreamState) (delivery.Position, error) {
+	low, high := state.FirstSeq, state.LastSeq+1 // it is in [low, high]
+	for low < high {
+		middle := low + (high-low)/2
+		msg, err := stream.GetMsg(ctx, middle, jetstream.WithGetMsgSubject(">"))
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound): // nothing from there on
+			high = middle
+		case err != nil:
+			return delivery.Position{}, fmt.Errorf("look up message %d: %w", middle, err)
+		case msg.Time.Before(since):
+			low = msg.Sequence + 1
+		default:
+			high = middle
+		}
+	}
+	return delivery.Position{Seq: max(low, 1) - 1}, nil
+}
+
+// agedOut tells of messages that were dropped before they were read.
+func (t *term) agedOut(ctx context.Context, from, to uint64) {
+	t.reader.to.Lost(ctx, lostAgedOut)
+	t.reader.Log.ErrorContext(ctx, "the stream has dropped messages that this handler has not read: events may be missing; find them in the log of their producers",
+		"stream", t.reader.Stream, "from_seq", from, "to_seq", to)
+}
+
+// beginAt has the reader begin behind a message, in places of their keys that are
+// behind all that were used before, up to the given sequence.
+func (t *term) beginAt(ctx context.Context, at delivery.Position, used uint64) error {
+	base, err := t.reader.records.Restart(ctx, t.epoch, at, used)
+	if err != nil {
+		return err
+	}
+	t.base = base
+	t.floor.reset(at)
+	t.reader.lastRead = at
+	return nil
+}
+
+// taken is the furthest message of the stream that this process was handed by the
+// handler's consumer, and which consumer that was.
+type taken struct {
+	mu   sync.Mutex
+	at   delivery.Position
+	made time.Time // of the consumer
+}
+
+func (t *taken) note(m delivery.Position) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if m.Seq > t.at.Seq {
+		t.at = m
+	}
+}
+
+// from says which consumer hands over what comes. What another one did, which was made
+// before it, says nothing of this one.
+func (t *taken) from(made time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.made.Equal(made) {
+		t.at, t.made = delivery.Position{}, made
+	}
+}
+
+// of returns the furthest message that the consumer made at a time handed over.
+func (t *taken) of(made time.Time) delivery.Position {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.made.Equal(made) {
+		return delivery.Position{}
+	}
+	return t.at
+}
+
+// aheadWait is for how long a consumer may be ahead of its stream: in a cluster they are
+// on several servers, of which each learns what is stored in its own time.
+const aheadWait = 3 * time.Second
+
+// overtaken reports whether the stream has lost messages that its consumer delivered, and
+// behind which one to begin again. The consumer waits for what comes after them: what
+// takes their places is not delivered, unless the broker sees to it by itself, as 2.15
+// does with one replica.
+func (s *Durable) overtaken(ctx context.Context, stream jetstream.Stream, consumer *jetstream.ConsumerInfo, row delivery.Subscription) (from uint64, lost bool, err error) {
+	at := s.taken.of(consumer.Created)
+	last := max(at.Seq, consumer.Delivered.Stream)
+	info, err := s.infoOf(ctx, stream)
+	for end := time.Now().Add(aheadWait); err == nil && last > info.State.LastSeq && time.Now().Before(end) && ctx.Err() == nil; {
+		sleep(ctx, aheadWait/10)
+		info, err = s.infoOf(ctx, stream)
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	kept, err := IsIn(ctx, at, stream, info.State)
+	if err != nil && s.mayNotRead() {
+		s.Log.WarnContext(ctx, "whether the broker has lost messages cannot be told where they may not be read; grant $JS.API.STREAM.MSG.GET.* and $JS.API.DIRECT.GET.>",
+			"stream", s.Stream, "error", err)
+		kept, err = true, nil
+	}
+	if err != nil || kept && last <= info.State.LastSeq {
+		return 0, false, err
+	}
+	// What took their places was stored after the last of them, and also after the
+	// floor was reached, of which a process knows that took nothing itself.
+	from = min(consumer.AckFloor.Stream, info.State.LastSeq, row.Floor)
+	since := at.Stored
+	switch {
+	case kept && at.Seq > 0:
+		return min(from, at.Seq), true, nil
+	case at.Seq == 0:
+		since = row.Reached
+	}
+	place, err := firstSince(ctx, stream, since.Add(-clockSkew), info.State)
+	if err != nil && s.mayNotRead() {
+		place, err = delivery.Position{}, nil // from the start: the ledger absorbs what was decided
+	}
+	return min(from, place.Seq), err == nil, err
+}
+
+// beginAgain makes the consumer anew where the stream lost what it delivered. The note of
+// where the next one begins comes first: this process may die in between.
+func (s *Durable) beginAgain(ctx context.Context, stream jetstream.Stream, durable jetstream.Consumer, row delivery.Subscription) (jetstream.Consumer, error) {
+	old := durable.CachedInfo()
+	from, lost, err := s.overtaken(ctx, stream, old, row)
+	if err != nil || !lost {
+		return durable, err
+	}
+	s.to.Lost(ctx, lostTail)
+	s.Log.ErrorContext(ctx, "the broker has lost messages that it had acknowledged: this handler begins again before them, and the ledger absorbs what comes twice",
+		"stream", s.Stream, "consumer", old.Name, "seq", old.Delivered.Stream, "from_seq", from+1)
+	if err := s.records.Lower(ctx, s.created(), from); err != nil {
+		return nil, err
+	}
+	if err := stream.DeleteConsumer(ctx, old.Name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return nil, fmt.Errorf("delete consumer %s: %w", old.Name, err)
+	}
+	again, err := stream.CreateConsumer(ctx, s.config(from))
+	if err != nil {
+		return nil, fmt.Errorf("consumer %s: %w", old.Name, err)
+	}
+	return again, nil
+}

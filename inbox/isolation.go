@@ -1,0 +1,30 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/postroom/postroom"
+)
+
+// ErrIsolation says that the database's transactions begin at another isolation level
+// than an ordered handler needs.
+var ErrIsolation = errors.New("an ordered handler needs default_transaction_isolation to be read committed")
+
+// checkIsolation refuses to run an ordered handler, or what it holds, where statements
+// would not see what was committed while they waited for a key.
+func (in *Inbox) checkIsolation(ctx context.Context) error {
+	if !slices.ContainsFunc(in.consumers, (*consumer).isOrdered) {
+		return nil
+	}
+	var isolation string
+	if err := in.pool.QueryRow(ctx, "SELECT current_setting('default_transaction_isolation')").Scan(&isolation); err != nil {
+		return fmt.Errorf("look up the isolation level: %w", err)
+	}
+	if isolation != "read committed" {
+		return postroom.Refuse(fmt.Errorf("%w: it is %s; set it for the role of this process", ErrIsolation, isolation))
+	}
+	return nil
+}
