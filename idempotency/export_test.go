@@ -6,9 +6,6 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Number writes a double as CanonicalJCS does.
-func Number(f float64) string { return string(appendDouble(nil, f)) }
-
 // Lock returns the number of a key's lock.
 func Lock(k Key) int64 { return k.lock("postroom") }
 

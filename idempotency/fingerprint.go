@@ -11,6 +11,8 @@ import (
 	"mime/multipart"
 	"net/http"
 	"strings"
+
+	"github.com/postroom/postroom/internal/jcs"
 )
 
 // Fingerprint tells one request from another: a byte that says how it was made, and a
@@ -61,14 +63,14 @@ func (p Print) exactly() Print {
 }
 
 // numbers says what the numbers of JSON are in fingerprints of the kind.
-func (p Print) numbers() numbers {
+func (p Print) numbers() jcs.Numbers {
 	switch {
 	case p.base() == PrintJCS:
-		return doubles
+		return jcs.Doubles
 	case p&printExact == 0:
-		return roundedBefore
+		return jcs.RoundedBefore
 	}
-	return exactNumbers
+	return jcs.Exact
 }
 
 // printSeal begins what is hashed: the version of the form.
@@ -155,9 +157,9 @@ func (p *printer) canonical(media string, kind Print) ([]byte, error) {
 // canonicalOr returns the canonical form of a JSON text, or the text where it has none. No
 // text without one is the canonical form of another.
 func canonicalOr(text []byte, kind Print) ([]byte, error) {
-	body, err := canonical(text, kind.numbers())
+	body, err := jcs.Form(text, kind.numbers())
 	switch {
-	case errors.Is(err, errRounded):
+	case errors.Is(err, jcs.ErrRounded):
 		return nil, err
 	case err != nil:
 		return text, nil
@@ -213,3 +215,21 @@ func writeField[T string | []byte](w io.Writer, field T) {
 	_, _ = w.Write(size[:])       // a hash or a buffer
 	_, _ = w.Write([]byte(field)) // takes everything
 }
+
+// CanonicalJSON returns the one form that all spellings of a JSON text share: white
+// space, the order of members, escapes and the spelling of numbers do not matter. It is
+// the form of RFC 8785 with exact numbers: 1000, 1000.0 and 1e3 are one, and two numbers of
+// different value stay two, however many digits tell them apart. It takes time and memory
+// in proportion to the text.
+//
+// There is an error for what has no such form: what is not JSON or not UTF-8, an object
+// with one name twice, half of a surrogate pair, an exponent of more than 18 digits,
+// more than 512 levels, more than 256 MiB.
+func CanonicalJSON(in []byte) ([]byte, error) { return jcs.Form(in, jcs.Exact) }
+
+// CanonicalJCS returns the form of RFC 8785, the JSON Canonicalization Scheme: for those
+// who must agree with others about it, as with a signature. Its numbers are doubles, so
+// that two amounts which differ behind the 15th digit may have one form: 9007199254740993
+// and 9007199254740992 do. There is an error where [CanonicalJSON] has one, and for a
+// number beyond the range of a double.
+func CanonicalJCS(in []byte) ([]byte, error) { return jcs.Form(in, jcs.Doubles) }

@@ -107,3 +107,15 @@ func TestMultipartIsComparedByItsParts(t *testing.T) {
 		t.Error("another content or name makes no difference")
 	}
 }
+
+// The two forms differ in what numbers are.
+func TestCanonicalForms(t *testing.T) {
+	t.Parallel()
+	const in = ` { "b" : 9007199254740993, "a":1e3 } `
+	if got, err := idempotency.CanonicalJSON([]byte(in)); err != nil || string(got) != `{"a":1000,"b":9007199254740993}` {
+		t.Errorf("CanonicalJSON = %s, %v", got, err)
+	}
+	if got, err := idempotency.CanonicalJCS([]byte(in)); err != nil || string(got) != `{"a":1000,"b":9007199254740992}` {
+		t.Errorf("CanonicalJCS = %s, %v", got, err)
+	}
+}

@@ -204,7 +204,7 @@ func (g *Guard) stored(k Key) Key {
 
 // isDigest reports whether s could be the digest of a principal.
 func isDigest(s string) bool {
-	return len(s) == 2*sha256.Size && strings.Trim(s, hexDigits) == ""
+	return len(s) == 2*sha256.Size && strings.Trim(s, "0123456789abcdef") == ""
 }
 
 // shown returns a key's value for logs and spans.

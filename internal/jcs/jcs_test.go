@@ -1,4 +1,4 @@
-package idempotency_test
+package jcs_test
 
 import (
 	"bytes"
@@ -14,10 +14,13 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/postroom/postroom/idempotency"
+	"github.com/postroom/postroom/internal/jcs"
 )
 
-func TestCanonicalJSON(t *testing.T) {
+func exact(in []byte) ([]byte, error)   { return jcs.Form(in, jcs.Exact) }
+func doubles(in []byte) ([]byte, error) { return jcs.Form(in, jcs.Doubles) }
+
+func TestExactForm(t *testing.T) {
 	t.Parallel()
 	structures := `{"1": {"f": {"f": "hi","F": 5} ,"\n": 56.0}, "10": { }, "": "empty", "a": { }, "111": [ {"e": "yes","E": "no" } ], "A": { }}`
 	weird := "{\n \"\\u20ac\": \"Euro Sign\",\n \"\\r\": \"Carriage Return\",\n \"\\u000a\": \"Newline\",\n \"1\": \"One\",\n \"\\u0080\": \"Control\\u007f\"," +
@@ -36,7 +39,7 @@ func TestCanonicalJSON(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := idempotency.CanonicalJSON([]byte(tt.in))
+			got, err := exact([]byte(tt.in))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -59,7 +62,7 @@ func TestDoublesAsECMAScriptWritesThem(t *testing.T) {
 		0x8000000000000000: "0", 0x7fefffffffffffff: "1.7976931348623157e+308", 0x3eb0c6f7a0b5ed8d: "0.000001", 0x444b1ae4d6e2ef50: "1e+21",
 	}
 	for b, want := range bits {
-		if got := idempotency.Number(math.Float64frombits(b)); got != want {
+		if got := jcs.Number(math.Float64frombits(b)); got != want {
 			t.Errorf("%016x = %s, want %s", b, got, want)
 		}
 	}
@@ -75,11 +78,11 @@ func TestNoCanonicalForm(t *testing.T) {
 		"a bare name": "{a:1}", "a control in a string": "\"\n\"", "an unknown escape": `"\x"`, "short escape": `"\u12"`, "a word cut short": "tru",
 		"a comment": "/**/1", "escape at the end": `"\`, "too deep": strings.Repeat("[", 600) + strings.Repeat("]", 600), "no-break space": "\u00a01",
 	} {
-		if got, err := idempotency.CanonicalJSON([]byte(in)); err == nil {
+		if got, err := exact([]byte(in)); err == nil {
 			t.Errorf("%s: %s = %s, want an error", name, in, got)
 		}
 	}
-	if _, err := idempotency.CanonicalJSON([]byte(strings.Repeat("[", 512) + strings.Repeat("]", 512))); err != nil {
+	if _, err := exact([]byte(strings.Repeat("[", 512) + strings.Repeat("]", 512))); err != nil {
 		t.Errorf("512 levels: %v", err)
 	}
 }
@@ -108,15 +111,15 @@ func TestCanonicalFormIsOne(t *testing.T) {
 			t.Skip(err)
 		}
 		indented, _ := json.MarshalIndent(v, " ", "\t")
-		one, err := idempotency.CanonicalJSON(plain)
+		one, err := exact(plain)
 		if err != nil {
 			t.Fatalf("%s: %v", plain, err)
 		}
-		other, err := idempotency.CanonicalJSON(indented)
+		other, err := exact(indented)
 		if err != nil || !bytes.Equal(one, other) {
 			t.Fatalf("%s and %s of one value: %v", one, other, err)
 		}
-		if again, err := idempotency.CanonicalJSON(one); err != nil || !bytes.Equal(one, again) {
+		if again, err := exact(one); err != nil || !bytes.Equal(one, again) {
 			t.Fatalf("%s is not its own form: %s, %v", one, again, err)
 		}
 	})
@@ -167,11 +170,11 @@ func TestTheOrderOfMembersDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var one, other strings.Builder
 		write(t, 5, &one, &other)
-		x, err := idempotency.CanonicalJSON([]byte(one.String()))
+		x, err := exact([]byte(one.String()))
 		if err != nil {
 			t.Fatal(one.String(), err)
 		}
-		y, err := idempotency.CanonicalJSON([]byte(other.String()))
+		y, err := exact([]byte(other.String()))
 		if err != nil || !bytes.Equal(x, y) {
 			t.Fatalf("%s and %s\nbecame %s and %s, %v", one.String(), other.String(), x, y, err)
 		}
@@ -188,7 +191,7 @@ func allocated(t *testing.T, text []byte) uint64 {
 	t.Helper()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if _, err := idempotency.CanonicalJSON(text); err != nil {
+	if _, err := exact(text); err != nil {
 		t.Fatal(err)
 	}
 	runtime.ReadMemStats(&after)
@@ -228,7 +231,7 @@ func TestDepthCostsNothing(t *testing.T) {
 	}
 }
 
-func BenchmarkCanonicalJSON(b *testing.B) {
+func BenchmarkForm(b *testing.B) {
 	const size = 1 << 20
 	for _, depth := range []int{1, 10, 100, 510} {
 		text := nested(size, depth)
@@ -236,7 +239,7 @@ func BenchmarkCanonicalJSON(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := idempotency.CanonicalJSON(text); err != nil {
+				if _, err := exact(text); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -244,21 +247,21 @@ func BenchmarkCanonicalJSON(b *testing.B) {
 	}
 }
 
-// FuzzCanonicalJSON holds that whatever has a canonical form is JSON, and that the form
+// FuzzForm holds that whatever has a canonical form is JSON, and that the form
 // says the same.
-func FuzzCanonicalJSON(f *testing.F) {
+func FuzzForm(f *testing.F) {
 	for _, seed := range []string{`{"a":[1,2.5e3,"x\u00e9"],"b":null}`, `"\ud83d\ude02"`, `9007199254740993.0`, `[[[[]]]]`, `{"":{"":""}}`, "1e-7", `-0`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		out, err := idempotency.CanonicalJSON(in)
+		out, err := exact(in)
 		if err != nil {
 			return
 		}
 		if !json.Valid(in) || !json.Valid(out) {
 			t.Fatalf("%q became %q", in, out)
 		}
-		again, err := idempotency.CanonicalJSON(out)
+		again, err := exact(out)
 		if err != nil || !bytes.Equal(out, again) {
 			t.Fatalf("%q became %q, and that %q (%v)", in, out, again, err)
 		}

@@ -1,4 +1,6 @@
-package idempotency
+// Package jcs makes one text of all spellings of a JSON text, in the form of RFC 8785: white
+// space, the order of members, escapes and the spelling of numbers do not matter.
+package jcs
 
 import (
 	"bytes"
@@ -7,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// errJSON says that a text is not JSON of which there is one canonical form.
-var errJSON = errors.New("no JSON of which there is one canonical form")
+// ErrNoForm says that a text is not JSON of which there is one canonical form.
+var ErrNoForm = errors.New("no JSON of which there is one canonical form")
 
 const (
 	maxDepth = 512 // how deep arrays and objects may be nested
@@ -18,27 +20,14 @@ const (
 	maxText = 256 << 20
 )
 
-// CanonicalJSON returns the one form that all spellings of a JSON text share: white
-// space, the order of members, escapes and the spelling of numbers do not matter. It is
-// the form of RFC 8785 with exact numbers: 1000, 1000.0 and 1e3 are one, and two numbers of
-// different value stay two, however many digits tell them apart. It takes time and memory
-// in proportion to the text.
-//
-// There is an error for what has no such form: what is not JSON or not UTF-8, an object
-// with one name twice, half of a surrogate pair, an exponent of more than 18 digits,
-// more than 512 levels, more than 256 MiB.
-func CanonicalJSON(in []byte) ([]byte, error) { return canonical(in, exactNumbers) }
-
-// CanonicalJCS returns the form of RFC 8785, the JSON Canonicalization Scheme: for those
-// who must agree with others about it, as with a signature. Its numbers are doubles, so
-// that two amounts which differ behind the 15th digit may have one form: 9007199254740993
-// and 9007199254740992 do. There is an error where [CanonicalJSON] has one, and for a
-// number beyond the range of a double.
-func CanonicalJCS(in []byte) ([]byte, error) { return canonical(in, doubles) }
-
-func canonical(in []byte, numbers numbers) ([]byte, error) {
+// Form returns the one form that all spellings of a JSON text share. It takes time and
+// memory in proportion to the text. There is [ErrNoForm] for what has no such form: what is
+// not JSON or not UTF-8, an object with one name twice, half of a surrogate pair, an
+// exponent of more than 18 digits, a number beyond the range of a double where numbers are
+// doubles, more than 512 levels, more than 256 MiB.
+func Form(in []byte, numbers Numbers) ([]byte, error) {
 	if len(in) > maxText || !utf8.Valid(in) {
-		return nil, errJSON
+		return nil, ErrNoForm
 	}
 	c := canon{in: in, numbers: numbers, out: make([]byte, 0, len(in))}
 	if err := c.value(0); err != nil {
@@ -46,7 +35,7 @@ func canonical(in []byte, numbers numbers) ([]byte, error) {
 	}
 	c.space()
 	if c.at != len(c.in) {
-		return nil, errJSON
+		return nil, ErrNoForm
 	}
 	return c.inOrder(), nil
 }
@@ -58,7 +47,7 @@ func canonical(in []byte, numbers numbers) ([]byte, error) {
 type canon struct {
 	in      []byte
 	at      int
-	numbers numbers
+	numbers Numbers
 	out     []byte
 
 	open    []member // of the objects that are being read
@@ -98,7 +87,7 @@ func (c *canon) take(b byte) bool {
 
 func (c *canon) value(depth int) error {
 	if depth > maxDepth {
-		return errJSON
+		return ErrNoForm
 	}
 	switch b := c.next(); b {
 	case '{':
@@ -123,7 +112,7 @@ func (c *canon) value(depth int) error {
 
 func (c *canon) word(w string) error {
 	if !bytes.HasPrefix(c.in[c.at:], []byte(w)) {
-		return errJSON
+		return ErrNoForm
 	}
 	c.at += len(w)
 	c.out = append(c.out, w...)
@@ -148,7 +137,7 @@ func (c *canon) array(depth int) error {
 			c.out = append(c.out, ']')
 			return nil
 		default:
-			return errJSON
+			return ErrNoForm
 		}
 	}
 }
@@ -184,7 +173,7 @@ func (c *canon) object(depth int) error {
 			case more:
 				c.out = append(c.out, ',')
 			case !c.take('}'):
-				return errJSON
+				return ErrNoForm
 			}
 		}
 	}
@@ -203,7 +192,7 @@ func (c *canon) close(begin int, members []member, inner int) error {
 	}
 	for i := 1; i < len(members); i++ {
 		if bytes.Equal(members[i-1].name, members[i].name) {
-			return errJSON
+			return ErrNoForm
 		}
 	}
 	if !sorted {
@@ -218,7 +207,7 @@ func (c *canon) close(begin int, members []member, inner int) error {
 
 func (c *canon) member(depth int) (member, error) {
 	if c.next() != '"' {
-		return member{}, errJSON
+		return member{}, ErrNoForm
 	}
 	begin, inner := len(c.out), len(c.objects)
 	var m member
@@ -228,7 +217,7 @@ func (c *canon) member(depth int) (member, error) {
 	}
 	c.out = append(appendText(c.out, m.name), ':')
 	if !c.take(':') {
-		return m, errJSON
+		return m, ErrNoForm
 	}
 	err = c.value(depth + 1)
 	m.span = c.since(begin, inner)

@@ -1,4 +1,4 @@
-package idempotency_test
+package jcs_test
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/postroom/postroom/idempotency"
+	"github.com/postroom/postroom/internal/jcs"
 )
 
 func TestExactNumbers(t *testing.T) {
@@ -34,7 +34,7 @@ func TestExactNumbers(t *testing.T) {
 		{"far beyond", "[1e999999999,0.1e1000000000,1e-999999999999999999]", "[1e+999999999,1e+999999999,1e-999999999999999999]"},
 		{"an exponent with zeros before it", "[1e0000000000000000000000000000000002,1e-00]", "[100,1]"},
 	} {
-		if got, err := idempotency.CanonicalJSON([]byte(tt.in)); err != nil || string(got) != tt.want {
+		if got, err := exact([]byte(tt.in)); err != nil || string(got) != tt.want {
 			t.Errorf("%s: %s = %s, %v, want %s", tt.name, tt.in, got, err, tt.want)
 		}
 	}
@@ -59,11 +59,11 @@ func TestExactNumbersAreTheirValues(t *testing.T) {
 		a, b := numeral.Draw(t, "a"), numeral.Draw(t, "b")
 		x, _ := new(big.Rat).SetString(a)
 		y, _ := new(big.Rat).SetString(b)
-		one, err := idempotency.CanonicalJSON([]byte(a))
+		one, err := exact([]byte(a))
 		if err != nil {
 			t.Fatal(a, err)
 		}
-		other, err := idempotency.CanonicalJSON([]byte(b))
+		other, err := exact([]byte(b))
 		if err != nil {
 			t.Fatal(b, err)
 		}
@@ -85,17 +85,17 @@ func TestExactNumbersOfDoubles(t *testing.T) {
 		if err != nil {
 			t.Skip(err)
 		}
-		exact, err := idempotency.CanonicalJSON(text)
-		if err != nil || string(exact) != idempotency.Number(f) {
-			t.Fatalf("%s = %s, %v, want %s", text, exact, err, idempotency.Number(f))
+		exact, err := exact(text)
+		if err != nil || string(exact) != jcs.Number(f) {
+			t.Fatalf("%s = %s, %v, want %s", text, exact, err, jcs.Number(f))
 		}
-		if rounded, err := idempotency.CanonicalJCS(text); err != nil || !bytes.Equal(rounded, exact) {
+		if rounded, err := doubles(text); err != nil || !bytes.Equal(rounded, exact) {
 			t.Fatalf("%s = %s, %v, want %s", text, rounded, err, exact)
 		}
 	})
 }
 
-func TestCanonicalJCS(t *testing.T) {
+func TestFormOfDoubles(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
 		`{"b":9007199254740993,"a":9007199254740992}`:                          `{"a":9007199254740992,"b":9007199254740992}`,
@@ -103,12 +103,12 @@ func TestCanonicalJCS(t *testing.T) {
 		"[333333333.33333329,1E30,4.50,2e-3,0.000000000000000000000000001,-0]": "[333333333.3333333,1e+30,4.5,0.002,1e-27,0]", // of the RFC
 		"[0.10000000000000001,1e-400]":                                         "[0.1,0]",
 	} {
-		if got, err := idempotency.CanonicalJCS([]byte(in)); err != nil || string(got) != want {
+		if got, err := doubles([]byte(in)); err != nil || string(got) != want {
 			t.Errorf("%s = %s, %v, want %s", in, got, err, want)
 		}
 	}
 	for _, in := range []string{"1e400", "-1e400", `{"a":1,"a":1}`, `"\ud83d"`} {
-		if got, err := idempotency.CanonicalJCS([]byte(in)); err == nil {
+		if got, err := doubles([]byte(in)); err == nil {
 			t.Errorf("%s = %s, want an error", in, got)
 		}
 	}

@@ -1,4 +1,4 @@
-package idempotency
+package jcs
 
 import (
 	"bytes"
@@ -7,23 +7,23 @@ import (
 	"strconv"
 )
 
-// numbers says what the numbers of a text are.
-type numbers int
+// Numbers says what the numbers of a text are.
+type Numbers int
 
 const (
-	// exactNumbers are decimals of any length.
-	exactNumbers numbers = iota
+	// Exact are decimals of any length.
+	Exact Numbers = iota
 
 	// doubles are what RFC 8785 makes of them.
-	doubles
+	Doubles
 
-	// roundedBefore are those of which an earlier version made the same as exactNumbers
-	// does; any other is errRounded.
-	roundedBefore
+	// RoundedBefore are those of which an earlier version made the same as Exact
+	// does; any other is ErrRounded.
+	RoundedBefore
 )
 
-// errRounded says that a row of an earlier version cannot be compared.
-var errRounded = errors.New("the row is of an earlier version, which may have rounded a number of this request")
+// ErrRounded says that a row of an earlier version cannot be compared.
+var ErrRounded = errors.New("the row is of an earlier version, which may have rounded a number of this request")
 
 const (
 	maxExponent  = 18 // digits: with the length of any text, the sum is an int64 still
@@ -35,23 +35,23 @@ const (
 func (c *canon) number() error {
 	begin := c.at
 	if !c.numeral() {
-		return errJSON
+		return ErrNoForm
 	}
 	literal := c.in[begin:c.at]
-	if c.numbers == doubles {
+	if c.numbers == Doubles {
 		f, err := strconv.ParseFloat(string(literal), 64)
 		if err != nil || math.IsInf(f, 0) {
-			return errJSON
+			return ErrNoForm
 		}
 		c.out = appendDouble(c.out, f)
 		return nil
 	}
 	d, ok := decimalOf(literal)
 	switch {
-	case c.numbers == roundedBefore && (!ok || !d.wasExact(literal)):
-		return errRounded
+	case c.numbers == RoundedBefore && (!ok || !d.wasExact(literal)):
+		return ErrRounded
 	case !ok:
-		return errJSON
+		return ErrNoForm
 	}
 	c.out = d.append(c.out)
 	return nil
@@ -209,8 +209,8 @@ func (d decimal) append(out []byte) []byte {
 }
 
 // wasExact reports whether the form that an earlier version gave a numeral is the one of
-// today, and that of no numeral with another value: it rounded fractions to doubles, left
-// integers beyond 2^53 as they were written, and had no form beyond the range of doubles.
+// today, and that of no numeral with another value: it rounded fractions to Doubles, left
+// integers beyond 2^53 as they were written, and had no form beyond the range of Doubles.
 func (d decimal) wasExact(literal []byte) bool {
 	if !bytes.ContainsAny(literal, ".eE") {
 		return d.power <= 21

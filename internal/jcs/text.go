@@ -1,4 +1,4 @@
-package idempotency
+package jcs
 
 import (
 	"bytes"
@@ -42,11 +42,11 @@ func (c *canon) text() ([]byte, error) {
 		case b == '\\':
 			return c.escaped(begin)
 		case b < 0x20:
-			return nil, errJSON
+			return nil, ErrNoForm
 		}
 		c.at++
 	}
-	return nil, errJSON
+	return nil, ErrNoForm
 }
 
 func (c *canon) escaped(begin int) ([]byte, error) {
@@ -60,18 +60,18 @@ func (c *canon) escaped(begin int) ([]byte, error) {
 		case b == '"':
 			return c.texts[from:len(c.texts):len(c.texts)], nil
 		case b < 0x20:
-			return nil, errJSON
+			return nil, ErrNoForm
 		case b != '\\':
 			c.texts = append(c.texts, b)
 		default:
 			r, ok := c.escape()
 			if !ok {
-				return nil, errJSON
+				return nil, ErrNoForm
 			}
 			c.texts = utf8.AppendRune(c.texts, r)
 		}
 	}
-	return nil, errJSON
+	return nil, ErrNoForm
 }
 
 var plainEscapes = map[byte]rune{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
