@@ -3,6 +3,8 @@ package idempotency
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -34,7 +36,8 @@ const (
 const Omit = "-"
 
 // Config is what all routes of a [Guard] have in common. The zero value is ready to use
-// for [Do]; [Guard.Handler] needs Principal.
+// for [Do]; [Guard.Handler] needs Principal. As in a [Route], most fields are left as they
+// are.
 type Config struct {
 	// Schema is the database schema that holds Postroom's tables.
 	//
@@ -137,4 +140,13 @@ func (c Config) validate() error {
 		faults.add(c.Codes[code] == "", "Codes has no text for %.60q", string(code))
 	}
 	return errors.Join(faults...)
+}
+
+// shown returns a key's value for logs and spans.
+func (c *Config) shown(k Key) string {
+	if !c.RedactKeys {
+		return k.Value
+	}
+	sum := sha256.Sum256([]byte(k.Value))
+	return hex.EncodeToString(sum[:4])
 }

@@ -63,6 +63,9 @@ var (
 	ErrRunning = errors.New("idempotency: the guard runs already")
 )
 
+// errNoTx says that a handler did without the transaction.
+var errNoTx = errors.New("the handler answered with success and did not ask for the transaction: use idempotency.Tx")
+
 // errTwin says that a row appeared where there was none: another attempt has answered.
 var errTwin = errors.New("another attempt has answered")
 

@@ -26,7 +26,7 @@ func Statements() map[string]string {
 // after a failure.
 func CommitAfterAFailure(ctx context.Context, g *Guard) error {
 	for _, sql := range []string{"SELECT 1", "SELECT 1 / 0"} {
-		t, _, _, err := g.open(ctx, &operation{rules: &Route{}})
+		t, _, _, err := g.store.open(ctx, &operation{rules: &Route{}})
 		if err != nil {
 			return err
 		}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/guard"
-	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/internal/session"
 	"github.com/postroom/postroom/schema"
 )
@@ -21,14 +20,11 @@ import (
 // Guard keeps operations from having two effects. It is safe for concurrent use, by any
 // number of processes on one database.
 type Guard struct {
-	pool     *pgxpool.Pool
-	sessions *session.Pool
-	cfg      Config
-	schema   string
-	sql      statements
-	metrics  *metrics
-	running  atomic.Bool
-	recent   recent
+	store   *store
+	cfg     Config
+	metrics *metrics
+	running atomic.Bool
+	recent  recent
 
 	mu     sync.Mutex
 	faults []error // of the Config and of routes
@@ -39,21 +35,17 @@ type Guard struct {
 // answered with 500 meanwhile.
 func New(pool *pgxpool.Pool, cfg Config) *Guard {
 	cfg = cfg.defaults()
-	g := &Guard{pool: pool, sessions: session.Of(pool), cfg: cfg, metrics: newMetrics(cfg)}
+	g := &Guard{cfg: cfg, metrics: newMetrics(cfg)}
+	g.store = &store{pool: pool, sessions: session.Of(pool), cfg: &g.cfg}
 	if err := cfg.validate(); err != nil {
 		g.faults = append(g.faults, err)
 	}
 	var err error
-	if g.schema, err = schema.Name(cfg.Schema); err != nil {
-		g.schema = schema.DefaultName // not used: the fault is told first
+	if g.store.schema, err = schema.Name(cfg.Schema); err != nil {
+		g.store.schema = schema.DefaultName // not used: the fault is told first
 	}
-	g.sql = load(g.schema)
+	g.store.sql = load(g.store.schema)
 	return g
-}
-
-// advise returns an error of a statement of ours with what to do about it.
-func (g *Guard) advise(err error) error {
-	return remedy.Explain(err, remedy.Use{Grant: "idempotency", Schema: g.schema, DB: g.pool})
 }
 
 // Check reports whether the guard could work: the faults of its Config and its routes,
@@ -62,8 +54,8 @@ func (g *Guard) Check(ctx context.Context) error {
 	if err := g.fault(); err != nil {
 		return fmt.Errorf("idempotency: %w", postroom.Refuse(err))
 	}
-	if err := schema.Require(ctx, g.pool, g.cfg.Schema); err != nil {
-		return fmt.Errorf("idempotency: %w", g.advise(err))
+	if err := schema.Require(ctx, g.store.pool, g.cfg.Schema); err != nil {
+		return fmt.Errorf("idempotency: %w", g.store.advise(err))
 	}
 	return nil
 }
@@ -129,23 +121,23 @@ func (g *Guard) purgeAll(ctx context.Context) error {
 // calls it; so may a job of yours instead.
 func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
 	if g.cfg.Archive == nil {
-		tag, err := g.pool.Exec(ctx, g.sql.purge, limit)
+		tag, err := g.store.pool.Exec(ctx, g.store.sql.purge, limit)
 		if err != nil {
-			return 0, fmt.Errorf("idempotency: remove expired keys: %w", g.advise(err))
+			return 0, fmt.Errorf("idempotency: remove expired keys: %w", g.store.advise(err))
 		}
 		g.metrics.removed(ctx, int(tag.RowsAffected()))
 		return int(tag.RowsAffected()), nil
 	}
 	var gone []Record
-	what := &fate{sessions: g.sessions}
-	err := g.lend(ctx, "", what, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, g.sql.purgeKept, limit) // CollectRows reports the error
+	what := &fate{sessions: g.store.sessions}
+	err := g.store.lend(ctx, "", what, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, g.store.sql.purgeKept, limit) // CollectRows reports the error
 		found, err := pgx.CollectRows(rows, scanRow)
 		if err != nil || len(found) == 0 {
 			return err
 		}
 		for _, f := range found {
-			rec, err := g.record(ctx, f)
+			rec, err := g.store.record(ctx, f)
 			if err != nil {
 				return err
 			}
@@ -163,16 +155,16 @@ func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
 
 // Get returns what is kept of a key, or [ErrNotFound]. What has expired is not found.
 func (g *Guard) Get(ctx context.Context, k Key) (Record, error) {
-	f, err := g.look(ctx, g.stored(k))
+	f, err := g.store.look(ctx, g.store.stored(k))
 	if err != nil {
-		return Record{}, fmt.Errorf("idempotency: look up key: %w", g.advise(err))
+		return Record{}, fmt.Errorf("idempotency: look up key: %w", g.store.advise(err))
 	}
 	if f == nil || !f.counts() {
 		return Record{}, fmt.Errorf("idempotency: %w", ErrNotFound)
 	}
-	rec, err := g.record(ctx, f)
+	rec, err := g.store.record(ctx, f)
 	if err != nil {
-		return Record{}, fmt.Errorf("idempotency: %w", g.advise(err))
+		return Record{}, fmt.Errorf("idempotency: %w", g.store.advise(err))
 	}
 	return rec, nil
 }
@@ -181,10 +173,10 @@ func (g *Guard) Get(ctx context.Context, k Key) (Record, error) {
 // go. The same request has an effect again then. It returns [ErrNotFound] where there is
 // nothing to forget, or an attempt holds the key.
 func (g *Guard) Delete(ctx context.Context, k Key) error {
-	k = g.stored(k)
-	tag, err := g.pool.Exec(ctx, g.sql.delete, k.Scope, k.Principal, k.Value)
+	k = g.store.stored(k)
+	tag, err := g.store.pool.Exec(ctx, g.store.sql.delete, k.Scope, k.Principal, k.Value)
 	if err != nil {
-		return fmt.Errorf("idempotency: forget key: %w", g.advise(err))
+		return fmt.Errorf("idempotency: forget key: %w", g.store.advise(err))
 	}
 	if tag.RowsAffected() == 0 {
 		return fmt.Errorf("idempotency: %w", ErrNotFound)
@@ -199,12 +191,6 @@ type recent [4096]atomic.Int64
 
 func (r *recent) add(lock int64)      { r[uint64(lock)%uint64(len(r))].Store(lock) }
 func (r *recent) has(lock int64) bool { return r[uint64(lock)%uint64(len(r))].Load() == lock }
-
-// bounded returns a context for a use of the database: it does not end with the caller's,
-// which would break the connection off.
-func (g *Guard) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), g.cfg.StoreTimeout)
-}
 
 // sleep waits, for as long as the context lasts.
 func sleep(ctx context.Context, d time.Duration) {

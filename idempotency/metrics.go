@@ -38,39 +38,39 @@ func (m *metrics) removed(ctx context.Context, n int) {
 }
 
 // tell counts and logs what a call came to, and notes it on the caller's span.
-func (g *Guard) tell(ctx context.Context, op *operation, e ended) {
+func (m *metrics) tell(ctx context.Context, cfg *Config, op *operation, e ended) {
 	if !op.keyed() {
 		return
 	}
-	counter, outcome := g.metrics.of(e)
+	counter, outcome := m.of(e)
 	scope := telemetry.With(telemetry.Scoped.String(op.key.Scope))
 	if counter != nil {
 		counter.Add(ctx, 1, scope)
 	}
 	if e.takeover {
-		g.metrics.takeover.Add(ctx, 1, scope)
+		m.takeover.Add(ctx, 1, scope)
 	}
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
-		span.SetAttributes(telemetry.Key.String(g.shown(op.key)), telemetry.Attempt.Int(e.number), telemetry.RunOutcome.String(outcome))
+		span.SetAttributes(telemetry.Key.String(cfg.shown(op.key)), telemetry.Attempt.Int(e.number), telemetry.RunOutcome.String(outcome))
 	}
 	level := slog.LevelDebug
 	switch {
-	case counter == g.metrics.storeError:
+	case counter == m.storeError:
 		level = slog.LevelWarn
-	case e.takeover || counter == g.metrics.conflict:
+	case e.takeover || counter == m.conflict:
 		level = slog.LevelInfo
 	}
-	if !g.cfg.Logger.Enabled(ctx, level) {
+	if !cfg.Logger.Enabled(ctx, level) {
 		return
 	}
 	attrs := []slog.Attr{
-		slog.String("scope", op.key.Scope), slog.String("key", g.shown(op.key)), slog.Int("attempt", e.number),
+		slog.String("scope", op.key.Scope), slog.String("key", cfg.shown(op.key)), slog.Int("attempt", e.number),
 		slog.String("outcome", outcome), slog.String("from", named(e.from)), slog.String("to", named(e.to)),
 	}
 	if e.err != nil {
 		attrs = append(attrs, slog.String("code", string(codeOf(e.err))), slog.Any("error", e.err))
 	}
-	g.cfg.Logger.LogAttrs(ctx, level, "idempotency key", attrs...)
+	cfg.Logger.LogAttrs(ctx, level, "idempotency key", attrs...)
 }
 
 // of returns the counter for what a call came to, or nil, and its name.

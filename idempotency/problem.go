@@ -2,11 +2,7 @@ package idempotency
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"net/http"
-	"strconv"
-	"time"
 )
 
 // Code says in a problem's member "code" what is wrong. Codes are stable: programs decide
@@ -127,48 +123,4 @@ func codeOf(err error) Code {
 		}
 	}
 	return CodeNotCommitted
-}
-
-// problem is a problem details object of RFC 9457.
-type problem struct {
-	Type      string `json:"type"`
-	Title     string `json:"title"`
-	Status    int    `json:"status"`
-	Detail    string `json:"detail,omitempty"`
-	Code      string `json:"code"`
-	Retryable bool   `json:"retryable"`
-}
-
-// refuse answers with a problem.
-func (rt *route) refuse(w http.ResponseWriter, code Code, detail string) {
-	status := statusOf[code]
-	if code == CodeMismatch {
-		status = rt.MismatchStatus
-	}
-	rt.write(w, status, code, detail)
-}
-
-func (rt *route) write(w http.ResponseWriter, status int, code Code, detail string) {
-	cfg := &rt.g.cfg
-	name := cfg.Codes[code]
-	if name == "" {
-		name = string(code)
-	}
-	if detail == "" {
-		detail = detailOf[code]
-	}
-	p := problem{Type: "urn:postroom:problem:" + string(code), Title: titleOf[code], Status: status, Detail: detail, Code: name, Retryable: code.retryable()}
-	h := w.Header()
-	if cfg.DocsURL != "" {
-		p.Type = cfg.DocsURL + "#" + string(code)
-		h.Set("Link", "<"+cfg.DocsURL+`>; rel="describedby"`)
-	}
-	h.Set("Content-Type", "application/problem+json")
-	h.Set("Cache-Control", "no-store")
-	if code.retryable() {
-		h.Set("Retry-After", strconv.Itoa(int((rt.RetryAfter+time.Second-1)/time.Second)))
-	}
-	text, _ := json.Marshal(p) // texts and a number
-	w.WriteHeader(status)
-	_, _ = w.Write(append(text, '\n')) // the client may be gone
 }

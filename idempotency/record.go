@@ -1,18 +1,11 @@
 package idempotency
 
 import (
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/postroom/postroom/internal/guard"
 )
 
 // State is how far an operation is.
@@ -86,25 +79,6 @@ func value[T any](p *T) (v T) {
 	return v
 }
 
-// record returns the row with its answer as it was given.
-func (g *Guard) record(ctx context.Context, f *row) (Record, error) {
-	rec := f.Record
-	if len(f.headers) > 0 {
-		var err error
-		if rec.Response.Header, err = readHeaders(f.headers); err != nil {
-			return rec, fmt.Errorf("read headers: %w", err)
-		}
-	}
-	if g.cfg.Codec != nil && rec.Response.Body != nil {
-		body, err := guard.Apart(0, func() ([]byte, error) { return g.cfg.Codec.Decode(ctx, f.Key, rec.Response.Body) })
-		if err != nil {
-			return rec, fmt.Errorf("decode body: %w", guard.Seal(err))
-		}
-		rec.Response.Body = body
-	}
-	return rec, nil
-}
-
 // kept are the columns of an answer.
 type kept struct {
 	status  int
@@ -112,34 +86,6 @@ type kept struct {
 	body    []byte
 	ref     any // a string, or nil
 	dropped bool
-}
-
-// keep makes the columns of an answer.
-func (g *Guard) keep(ctx context.Context, k Key, resp Response, ref string, dropped bool) (kept, error) {
-	out := kept{status: resp.Status, dropped: dropped}
-	switch {
-	case ref != "":
-		out.ref, out.dropped = ref, false
-		return out, nil
-	case dropped:
-		return out, nil
-	}
-	if len(resp.Header) > 0 {
-		text, err := writeHeaders(resp.Header)
-		if err != nil {
-			return out, fmt.Errorf("write headers: %w", err)
-		}
-		out.headers = string(text)
-	}
-	out.body = resp.Body
-	if g.cfg.Codec != nil && resp.Body != nil {
-		body, err := guard.Apart(0, func() ([]byte, error) { return g.cfg.Codec.Encode(ctx, k, resp.Body) })
-		if err != nil {
-			return out, fmt.Errorf("encode body: %w", guard.Seal(err))
-		}
-		out.body = body
-	}
-	return out, nil
 }
 
 // rawValue is a header's value that is no text, such as one in Latin-1: JSON would change
@@ -189,29 +135,4 @@ func readHeaders(text []byte) (http.Header, error) {
 		}
 	}
 	return h, nil
-}
-
-// stored returns a key as the database has it: a principal that is a secret, is long or is
-// no text is a digest there; and so is one that looks like a digest, which would else be
-// the same as the principal that it is the digest of.
-func (g *Guard) stored(k Key) Key {
-	if g.cfg.HashPrincipal || len(k.Principal) > maxPartLen || !isText(k.Principal) || isDigest(k.Principal) {
-		sum := sha256.Sum256([]byte(k.Principal))
-		k.Principal = hex.EncodeToString(sum[:])
-	}
-	return k
-}
-
-// isDigest reports whether s could be the digest of a principal.
-func isDigest(s string) bool {
-	return len(s) == 2*sha256.Size && strings.Trim(s, "0123456789abcdef") == ""
-}
-
-// shown returns a key's value for logs and spans.
-func (g *Guard) shown(k Key) string {
-	if !g.cfg.RedactKeys {
-		return k.Value
-	}
-	sum := sha256.Sum256([]byte(k.Value))
-	return hex.EncodeToString(sum[:4])
 }

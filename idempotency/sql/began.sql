@@ -2,5 +2,5 @@
 --
 -- Locks   none.
 -- Index   none.
--- Called  by Guard.open for what has no key, with the BEGIN before it and in the same round trip, and by Phase.
+-- Called  by store.open for what has no key, with the BEGIN before it and in the same round trip, and by Phase.
 SELECT now();

@@ -5,7 +5,7 @@
 --
 -- Locks   the row.
 -- Index   the primary key.
--- Called  by Guard.finish, in front of store.sql.
+-- Called  by tx.finish, in front of store.sql.
 DELETE FROM postroom.idempotency
 WHERE scope = $1 AND principal = $2 AND key = $3
   AND (expires_at <= clock_timestamp() OR state <> 'complete')

@@ -3,5 +3,5 @@
 --
 -- Locks   the operation, until the transaction ends; waits for nobody.
 -- Index   none.
--- Called  by Guard.open, with the BEGIN before it and present.sql after it, in one round trip.
+-- Called  by store.open, with the BEGIN before it and present.sql after it, in one round trip.
 SELECT pg_try_advisory_xact_lock($1::bigint), now();

@@ -3,7 +3,7 @@
 --
 -- Locks   none.
 -- Index   the primary key.
--- Called  by Guard.open and Guard.look.
+-- Called  by store.open and store.look.
 SELECT scope, principal, key, fingerprint, state, attempts, fence, point,
        status, headers, body, ref, dropped, created_at, completed_at, expires_at,
        expires_at > clock_timestamp() AS live, coalesce(state = 'pending' AND lease_until > clock_timestamp(), false) AS leased,

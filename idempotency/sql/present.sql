@@ -4,6 +4,6 @@
 --
 -- Locks   none.
 -- Index   the primary key.
--- Called  by Guard.open, with the BEGIN and lock.sql before it, in one round trip.
+-- Called  by store.open, with the BEGIN and lock.sql before it, in one round trip.
 SELECT FROM postroom.idempotency
 WHERE scope = $1 AND principal = $2 AND key = $3;

@@ -4,7 +4,7 @@
 --
 -- Locks   the new row; waits for a transaction that inserts the same one.
 -- Index   the primary key.
--- Called  by Guard.finish, with a COMMIT after it.
+-- Called  by tx.finish, with a COMMIT after it.
 INSERT INTO postroom.idempotency (scope, principal, key, fingerprint, state, attempts, status, headers, body, ref, dropped,
                                   created_at, completed_at, expires_at)
 VALUES ($1, $2, $3, $4, 'complete', $5, $6, $7, $8, $9, $10,

@@ -14,7 +14,7 @@ const (
 	// Exact are decimals of any length.
 	Exact Numbers = iota
 
-	// doubles are what RFC 8785 makes of them.
+	// Doubles are what RFC 8785 makes of them.
 	Doubles
 
 	// RoundedBefore are those of which an earlier version made the same as Exact

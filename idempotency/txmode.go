@@ -30,97 +30,24 @@ const rollbackPatience = 5 * time.Second
 // savepoint is what effects are rolled back to where the answer is kept without them.
 const savepoint = "postroom_handler"
 
-// inTx makes an attempt in transaction mode.
-func (g *Guard) inTx(ctx context.Context, op *operation) (e ended) {
-	if op.keyed() && g.recent.has(op.lock) {
-		if found, err := g.look(ctx, op.key); err == nil {
-			if what, err := op.decide(found); err == nil && what == replay {
-				return g.replay(ctx, op, found)
-			}
-		}
-	}
-	t, found, held, err := g.open(ctx, op)
-	if err != nil {
-		return ended{err: fmt.Errorf("%w: %w", ErrUnavailable, g.advise(err))}
-	}
-	defer func() {
-		if t.owner != nil { // also where what runs panics
-			t.rollback(ctx)
-		}
-	}()
-
-	what, err := op.decide(found)
-	switch {
-	case err != nil:
-		return ended{err: err}
-	case what == replay:
-		t.rollback(ctx)
-		return g.replay(ctx, op, found)
-	case !held:
-		return ended{err: ErrInProgress}
-	case what == resume && found.begun:
-		return ended{err: fmt.Errorf("%w: an attempt in lease mode has done or begun steps, which a transaction would do again: let lease mode finish it, or forget the key with Guard.Delete",
-			ErrOutcomeUnknown)}
-	}
-	t.lent = true
-	a := &attempt{op: op, number: 1, tx: t}
-	e = ended{number: 1}
-	if what == resume {
-		a.number, e.from = found.Attempts+1, found.State
-		e.number, e.takeover = a.number, found.State == StatePending
-	}
-	res, err := g.runTx(ctx, a)
-	e.response = res.response
-	if err == nil && res.verdict != undo {
-		if err = g.finish(ctx, a, found, res); err == nil {
-			e.kept, e.to = op.keyed(), StateComplete
-		}
-	}
-	e.err = err
-	return e
-}
-
-// runTx runs the operation and has a last look at what it left.
-func (g *Guard) runTx(ctx context.Context, a *attempt) (result, error) {
-	inner, _, cancel := a.op.context(ctx, a)
-	defer cancel()
-	res, err := a.op.run(inner, a)
-	lost := a.tx.lost.Load()
-	switch {
-	case lost && (err != nil || res.verdict != keepAll):
-		return res, errors.Join(ErrContention, err)
-	case err != nil:
-		return res, err
-	case res.verdict == undo:
-		return res, nil
-	case a.op.rules.CancelOnDisconnect && ctx.Err() != nil:
-		return res, fmt.Errorf("%w: %w", ErrInterrupted, errors.Join(ctx.Err(), context.Cause(ctx)))
-	}
-	err = a.tx.healthy(res.verdict)
-	if err != nil && inner.Err() != nil && a.tx.owner.Conn().IsClosed() { // pgx closes it in the middle of a statement
-		err = fmt.Errorf("%w: %w", ErrInterrupted, errors.Join(inner.Err(), context.Cause(inner)))
-	}
-	return res, err
-}
-
 // open begins a transaction, takes the operation's lock and looks for its row, in one
 // round trip where there is none. It returns whether the lock was free.
-func (g *Guard) open(ctx context.Context, op *operation) (_ *tx, found *row, held bool, err error) {
-	ctx, cancel := g.bounded(ctx)
+func (s *store) open(ctx context.Context, op *operation) (_ *tx, found *row, held bool, err error) {
+	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	owner, err := g.pool.Acquire(ctx)
+	owner, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, nil, false, fmt.Errorf("begin: %w", err)
 	}
 	var began time.Time
 	present, batch := false, &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{IsoLevel: op.rules.Isolation})
-	g.sessions.Begin(owner.Conn(), batch)
+	s.sessions.Begin(owner.Conn(), batch)
 	if !op.keyed() {
-		batch.Queue(g.sql.began).QueryRow(func(r pgx.Row) error { return r.Scan(&began) })
+		batch.Queue(s.sql.began).QueryRow(func(r pgx.Row) error { return r.Scan(&began) })
 	} else {
-		batch.Queue(g.sql.lock, op.lock).QueryRow(func(r pgx.Row) error { return r.Scan(&held, &began) })
-		batch.Queue(g.sql.present, op.key.Scope, op.key.Principal, op.key.Value).Query(func(rows pgx.Rows) error {
+		batch.Queue(s.sql.lock, op.lock).QueryRow(func(r pgx.Row) error { return r.Scan(&held, &began) })
+		batch.Queue(s.sql.present, op.key.Scope, op.key.Principal, op.key.Value).Query(func(rows pgx.Rows) error {
 			present = rows.Next()
 			rows.Close()
 			return rows.Err()
@@ -130,11 +57,11 @@ func (g *Guard) open(ctx context.Context, op *operation) (_ *tx, found *row, hel
 		}
 	}
 	results := owner.SendBatch(ctx, batch)
-	t := &tx{handle: handle{results.Tx(), &fate{sessions: g.sessions}}, owner: owner, g: g}
+	t := &tx{handle: handle{results.Tx(), &fate{sessions: s.sessions}}, owner: owner, store: s}
 	err = results.Close()
 	t.began = began
 	if err == nil && present {
-		found, err = g.lookIn(ctx, t.Tx, op.key)
+		found, err = s.lookIn(ctx, t.Tx, op.key)
 	}
 	if err != nil {
 		t.rollback(ctx)
@@ -143,37 +70,16 @@ func (g *Guard) open(ctx context.Context, op *operation) (_ *tx, found *row, hel
 	return t, found, held || !op.keyed(), nil
 }
 
-// look returns the row of a key, or nil where there is none, without a transaction.
-func (g *Guard) look(ctx context.Context, k Key) (*row, error) {
-	ctx, cancel := g.bounded(ctx)
-	defer cancel()
-	return g.lookIn(ctx, g.pool, k)
-}
-
-func (g *Guard) lookIn(ctx context.Context, db querier, k Key) (*row, error) {
-	rows, _ := db.Query(ctx, g.sql.look, k.Scope, k.Principal, k.Value) // collecting reports the error
-	f, err := pgx.CollectOneRow(rows, scanRow)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil
-	}
-	return f, err
-}
-
-// querier is a pool, or a transaction.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
 // finish keeps the answer and commits, in one round trip.
-func (g *Guard) finish(ctx context.Context, a *attempt, found *row, res result) error {
-	ctx, cancel := g.bounded(ctx)
+func (t *tx) finish(ctx context.Context, a *attempt, found *row, res result) error {
+	ctx, cancel := t.store.bounded(ctx)
 	defer cancel()
 	op, batch := a.op, &pgx.Batch{}
-	if !a.tx.failed() { // else the savepoint is what only this transaction has
-		batch.Queue(g.sql.still, a.tx.began)
+	if !t.failed() { // else the savepoint is what only this transaction has
+		batch.Queue(t.store.sql.still, t.began)
 	}
 	if op.keyed() {
-		columns, err := g.keep(ctx, op.key, res.kept, a.ref, res.dropped)
+		columns, err := t.store.keep(ctx, op.key, res.kept, a.ref, res.dropped)
 		if err != nil {
 			if isInterruption(err) { // of what the Codec asked
 				return fmt.Errorf("%w: %w", ErrInterrupted, err)
@@ -181,26 +87,26 @@ func (g *Guard) finish(ctx context.Context, a *attempt, found *row, res result) 
 			return fmt.Errorf("%w: %w", ErrNotCommitted, err)
 		}
 		if res.verdict == keepAnswer {
-			if err := a.tx.undo(ctx, batch); err != nil {
+			if err := t.undo(ctx, batch); err != nil {
 				return err
 			}
 		}
 		k := op.key
 		if found != nil {
-			batch.Queue(g.sql.clear, k.Scope, k.Principal, k.Value)
+			batch.Queue(t.store.sql.clear, k.Scope, k.Principal, k.Value)
 		}
-		batch.Queue(g.sql.store, k.Scope, k.Principal, k.Value, op.print[:], a.number,
+		batch.Queue(t.store.sql.store, k.Scope, k.Principal, k.Value, op.print[:], a.number,
 			columns.status, columns.headers, columns.body, columns.ref, columns.dropped, op.rules.TTL, op.rules.From == FromCreation)
 	}
 	batch.Queue("COMMIT")
-	return a.tx.end(ctx, batch)
+	return t.end(ctx, batch)
 }
 
 // tx is the transaction of a handler: one of pgx, which only the guard ends.
 type tx struct {
 	handle
 
-	g     *Guard
+	store *store
 	owner *pgxpool.Conn // nil once it was given back
 	began time.Time     // as the database has it: what tells it from another of its connection
 	lent  bool          // a handler had it
@@ -237,7 +143,7 @@ func (t *tx) failed() bool { return t.owner.Conn().PgConn().TxStatus() == 'E' }
 func (t *tx) end(ctx context.Context, batch *pgx.Batch) error {
 	t.over.Store(true)
 	statements := batch.Len()
-	t.g.sessions.End(t.owner.Conn(), batch)
+	t.store.sessions.End(t.owner.Conn(), batch)
 	results := t.owner.SendBatch(ctx, batch)
 	var tag pgconn.CommandTag
 	var err error
@@ -261,7 +167,7 @@ func (t *tx) end(ctx context.Context, batch *pgx.Batch) error {
 		err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 	}
 	if err == nil {
-		t.give(ctx, t.g.sessions.Ended(ctx, t.owner.Conn(), left))
+		t.give(ctx, t.store.sessions.Ended(ctx, t.owner.Conn(), left))
 	}
 	return err
 }
@@ -275,42 +181,42 @@ func (t *tx) rollback(ctx context.Context) {
 	_ = t.Tx.Rollback(ctx) // where it fails, the connection is closed, and the server rolls back
 	var left error
 	if t.lent {
-		left = t.g.sessions.Reset(ctx, t.owner.Conn())
+		left = t.store.sessions.Reset(ctx, t.owner.Conn())
 	}
 	t.give(ctx, left)
 }
 
 // give gives the connection back. left says why it was closed.
 func (t *tx) give(ctx context.Context, left error) {
-	t.g.given(ctx, t.owner.Conn(), t.fate, left)
+	t.store.given(ctx, t.owner.Conn(), t.fate, left)
 	t.owner.Release() // which closes a connection that is not idle
 	t.owner = nil
 }
 
 // given is called when a handler's connection is given back.
-func (g *Guard) given(ctx context.Context, conn *pgx.Conn, f *fate, left error) {
+func (s *store) given(ctx context.Context, conn *pgx.Conn, f *fate, left error) {
 	if f.keeps.Load() {
 		_ = conn.Close(ctx) // the pool opens another
 	}
 	if left != nil {
-		g.cfg.Logger.WarnContext(ctx, "a connection was closed, as a handler left it so that the next one could not use it", "error", left)
+		s.cfg.Logger.WarnContext(ctx, "a connection was closed, as a handler left it so that the next one could not use it", "error", left)
 	}
 }
 
 // lend runs what is a user's in a transaction on a connection of the pool.
-func (g *Guard) lend(ctx context.Context, level pgx.TxIsoLevel, f *fate, fn func(tx pgx.Tx) error) error {
-	conn, err := g.pool.Acquire(ctx)
+func (s *store) lend(ctx context.Context, level pgx.TxIsoLevel, f *fate, fn func(tx pgx.Tx) error) error {
+	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
 	defer conn.Release()
-	if err := g.sessions.Note(ctx, conn.Conn()); err != nil {
+	if err := s.sessions.Note(ctx, conn.Conn()); err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
 	defer func() { // also where fn panics
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackPatience)
 		defer cancel()
-		g.given(ctx, conn.Conn(), f, g.sessions.Reset(ctx, conn.Conn()))
+		s.given(ctx, conn.Conn(), f, s.sessions.Reset(ctx, conn.Conn()))
 	}()
 	return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: level}, fn)
 }

@@ -1,12 +1,10 @@
 package idempotency
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -14,9 +12,6 @@ import (
 	"sync"
 	"time"
 )
-
-// errNoTx says that a handler did without the transaction.
-var errNoTx = errors.New("the handler answered with success and did not ask for the transaction: use idempotency.Tx")
 
 // route is a Route of a guard.
 type route struct {
@@ -128,7 +123,7 @@ func (rt *route) operation(w http.ResponseWriter, r *http.Request, value string)
 		rt.refuse(w, CodeUnauthorized, "")
 		return nil, nil, false
 	}
-	key := rt.g.stored(Key{Scope: rt.scope(r), Principal: principal, Value: value})
+	key := rt.g.store.stored(Key{Scope: rt.scope(r), Principal: principal, Value: value})
 	if err := key.check(); err != nil {
 		rt.misconfigured(w, r, fmt.Errorf("scope: %w: mount the handler in a http.ServeMux, or set Route.Scope", err))
 		return nil, nil, false
@@ -156,7 +151,7 @@ func (rt *route) operation(w http.ResponseWriter, r *http.Request, value string)
 		return nil, nil, false
 	}
 	return &operation{
-		key: key, lock: key.lock(rt.g.schema), rules: &rt.Route, timeout: rt.timeout(r), print: print, reprint: p.print,
+		key: key, lock: key.lock(rt.g.store.schema), rules: &rt.Route, timeout: rt.timeout(r), print: print, reprint: p.print,
 	}, body, true
 }
 
@@ -210,56 +205,6 @@ func (rt *route) read(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
 	return body, err == nil
 }
 
-// runner returns what runs the handler. Each attempt has the request and the header as
-// they came, whatever an earlier one changed in them.
-func (rt *route) runner(w http.ResponseWriter, r *http.Request, body []byte) func(ctx context.Context, a *attempt) (result, error) {
-	return func(ctx context.Context, a *attempt) (result, error) {
-		again := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-		req := r.Clone(context.WithValue(ctx, served{}, a.op.keyed()))
-		req.Body, _ = again()
-		req.GetBody, req.ContentLength, req.TransferEncoding = again, int64(len(body)), nil
-		defer func() {
-			if req.MultipartForm != nil && r.MultipartForm == nil { // net/http removes the files of r alone
-				_ = req.MultipartForm.RemoveAll()
-			}
-		}()
-		drops := rt.Oversize == OversizeDrops || rt.Mode == LeaseMode || !a.op.keyed()
-		outside := w.Header().Clone()
-		b := &buffer{header: w.Header().Clone(), most: rt.MaxResponse, drops: drops}
-		rt.next.ServeHTTP(b, req)
-		res := result{response: b.response(), dropped: b.large}
-		res.kept = rt.keepable(res.response, outside)
-		res.verdict = rt.verdict(res.response.Status)
-		switch {
-		case b.large && !b.drops:
-			return res, ErrTooLarge
-		case rt.TxRequired && res.verdict == keepAll && !a.asked:
-			return res, errNoTx
-		}
-		return res, nil
-	}
-}
-
-// verdict says what is kept of an answer.
-func (rt *route) verdict(status int) verdict {
-	switch {
-	case status >= 200 && status < 400:
-		return keepAll
-	case rt.Store == StoreAll, rt.Store == StoreFinal && isFinal(status):
-		return keepAnswer
-	}
-	return undo
-}
-
-// isFinal reports whether another attempt would be answered the same.
-func isFinal(status int) bool {
-	switch status {
-	case 401, 403, 408, 409, 421, 423, 425, 429:
-		return false
-	}
-	return status >= 400 && status < 500
-}
-
 // unkeyed runs a request without a key as any other would.
 func (rt *route) unkeyed(w http.ResponseWriter, r *http.Request) {
 	body, ok := rt.read(w, r)
@@ -278,75 +223,4 @@ func (rt *route) unkeyed(w http.ResponseWriter, r *http.Request) {
 		return res, err
 	}
 	rt.answer(w, r, rt.g.execute(r.Context(), op))
-}
-
-// answer answers a request with what it came to.
-func (rt *route) answer(w http.ResponseWriter, r *http.Request, e ended) {
-	switch {
-	case errors.Is(e.err, ErrInProgress) && rt.StatusURL != nil:
-		w.Header().Set("Location", rt.StatusURL(r, e.key))
-		rt.write(w, http.StatusAccepted, CodeInProgress, "")
-	case e.err != nil:
-		code := codeOf(e.err)
-		if code == CodeNotCommitted || code == CodeMisconfigured || code == CodeResponseLarge {
-			rt.g.cfg.Logger.ErrorContext(r.Context(), "a request was rolled back", "pattern", r.Pattern, "code", string(code), "error", e.err)
-		}
-		rt.refuse(w, code, "")
-	case e.outcome == Replayed:
-		rt.repeat(w, r, e.record)
-	default:
-		if e.kept && rt.g.cfg.StatusHeader != Omit {
-			e.response.Header.Set(rt.g.cfg.StatusHeader, "stored")
-		}
-		become(w.Header(), e.response.Header)
-		send(w, e.response)
-	}
-}
-
-// repeat answers with a kept answer.
-func (rt *route) repeat(w http.ResponseWriter, r *http.Request, rec Record) {
-	if rt.AuthorizeReplay != nil {
-		if err := rt.AuthorizeReplay(r, rec); err != nil {
-			if isInterruption(err) { // nobody has said no
-				rt.g.cfg.Logger.WarnContext(r.Context(), "whether a caller may have a kept answer could not be asked", "scope", rec.Scope, "error", err)
-				rt.refuse(w, CodeUnavailable, "")
-				return
-			}
-			rt.g.cfg.Logger.InfoContext(r.Context(), "a kept answer was refused to its caller", "scope", rec.Scope, "error", err)
-			rt.refuse(w, CodeReplayRefused, "")
-			return
-		}
-	}
-	resp := rec.Response
-	if rec.Ref != "" {
-		var err error
-		if resp, err = rt.render(r.Context(), rec); err != nil {
-			rt.g.cfg.Logger.ErrorContext(r.Context(), "an answer was not made again", "scope", rec.Scope, "error", err)
-			rt.refuse(w, CodeUnavailable, "")
-			return
-		}
-	}
-	if rt.ReplayStatus != nil {
-		resp.Status = rt.ReplayStatus(resp.Status)
-	}
-	h := w.Header()
-	maps.Copy(h, resp.Header)
-	if rt.g.cfg.StatusHeader != Omit {
-		h.Set(rt.g.cfg.StatusHeader, "replayed")
-	}
-	if rt.g.cfg.ReplayedHeader != Omit {
-		h.Set(rt.g.cfg.ReplayedHeader, "true")
-	}
-	send(w, resp)
-}
-
-func (rt *route) render(ctx context.Context, rec Record) (Response, error) {
-	if rt.Render == nil {
-		return Response{}, errors.New("the answer was kept as a reference, and Route.Render is not set")
-	}
-	resp, err := rt.Render(ctx, rec.Ref)
-	if resp.Status == 0 {
-		resp.Status = rec.Response.Status
-	}
-	return resp, err
 }

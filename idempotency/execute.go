@@ -47,9 +47,9 @@ func (op *operation) keyed() bool { return op.key != (Key{}) }
 type attempt struct {
 	op     *operation
 	number int
-	tx     *tx    // transaction mode
+	tx     *tx    // of transaction mode
 	asked  bool   // for the transaction
-	lease  *lease // lease mode
+	lease  *lease // of lease mode
 	ref    string // given by KeepRef
 }
 
@@ -114,16 +114,184 @@ func (g *Guard) execute(ctx context.Context, op *operation) ended {
 		if op.keyed() && e.err == nil && (e.kept || e.outcome == Replayed) {
 			g.recent.add(op.lock)
 		}
-		g.tell(ctx, op, e)
+		g.metrics.tell(ctx, &g.cfg, op, e)
 		return e
 	}
 }
 
+// attempt makes one attempt at an operation, in its mode.
 func (g *Guard) attempt(ctx context.Context, op *operation) ended {
 	if op.rules.Mode == LeaseMode {
-		return g.leased(ctx, op)
+		return g.inLease(ctx, op)
 	}
 	return g.inTx(ctx, op)
+}
+
+// inTx makes an attempt in transaction mode.
+func (g *Guard) inTx(ctx context.Context, op *operation) (e ended) {
+	if op.keyed() && g.recent.has(op.lock) {
+		if found, err := g.store.look(ctx, op.key); err == nil {
+			if what, err := op.decide(found); err == nil && what == replay {
+				return g.replay(ctx, op, found)
+			}
+		}
+	}
+	t, found, held, err := g.store.open(ctx, op)
+	if err != nil {
+		return ended{err: fmt.Errorf("%w: %w", ErrUnavailable, g.store.advise(err))}
+	}
+	defer func() {
+		if t.owner != nil { // also where what runs panics
+			t.rollback(ctx)
+		}
+	}()
+
+	what, err := op.decide(found)
+	switch {
+	case err != nil:
+		return ended{err: err}
+	case what == replay:
+		t.rollback(ctx)
+		return g.replay(ctx, op, found)
+	case !held:
+		return ended{err: ErrInProgress}
+	case what == resume && found.begun:
+		return ended{err: fmt.Errorf("%w: an attempt in lease mode has done or begun steps, which a transaction would do again: let lease mode finish it, or forget the key with Guard.Delete",
+			ErrOutcomeUnknown)}
+	}
+	t.lent = true
+	a := &attempt{op: op, number: 1, tx: t}
+	e = ended{number: 1}
+	if what == resume {
+		a.number, e.from = found.Attempts+1, found.State
+		e.number, e.takeover = a.number, found.State == StatePending
+	}
+	res, err := a.runTx(ctx)
+	e.response = res.response
+	if err == nil && res.verdict != undo {
+		if err = t.finish(ctx, a, found, res); err == nil {
+			e.kept, e.to = op.keyed(), StateComplete
+		}
+	}
+	e.err = err
+	return e
+}
+
+// runTx runs the operation and has a last look at what it left.
+func (a *attempt) runTx(ctx context.Context) (result, error) {
+	inner, _, cancel := a.op.context(ctx, a)
+	defer cancel()
+	res, err := a.op.run(inner, a)
+	lost := a.tx.lost.Load()
+	switch {
+	case lost && (err != nil || res.verdict != keepAll):
+		return res, errors.Join(ErrContention, err)
+	case err != nil:
+		return res, err
+	case res.verdict == undo:
+		return res, nil
+	case a.op.rules.CancelOnDisconnect && ctx.Err() != nil:
+		return res, fmt.Errorf("%w: %w", ErrInterrupted, errors.Join(ctx.Err(), context.Cause(ctx)))
+	}
+	err = a.tx.healthy(res.verdict)
+	if err != nil && inner.Err() != nil && a.tx.owner.Conn().IsClosed() { // pgx closes it in the middle of a statement
+		err = fmt.Errorf("%w: %w", ErrInterrupted, errors.Join(inner.Err(), context.Cause(inner)))
+	}
+	return res, err
+}
+
+// inLease makes an attempt in lease mode.
+func (g *Guard) inLease(ctx context.Context, op *operation) (e ended) {
+	l := g.store.lease(op)
+	if op.keyed() {
+		found, what, err := g.claim(ctx, l)
+		switch {
+		case err != nil:
+			return ended{err: err}
+		case what == replay:
+			return g.replay(ctx, op, found)
+		case what == resume:
+			e.from, e.takeover = found.State, found.State == StatePending
+		}
+	}
+	a := &attempt{op: op, number: l.number, lease: l}
+	e.number = a.number
+
+	inner, lose, cancel := op.context(ctx, a)
+	letGo := l.hold(inner, lose)
+	returned := false
+	defer func() {
+		cancel()
+		letGo()
+		if !returned { // it panics
+			l.fail(ctx)
+		}
+	}()
+	res, err := op.run(inner, a)
+	returned = true
+	e.response, e.err = res.response, err
+	switch {
+	case !op.keyed():
+	case err != nil || res.verdict == undo:
+		l.fail(ctx)
+		e.to = StateFailed
+		if errors.Is(context.Cause(inner), ErrLeaseLost) { // whatever the handler made of it
+			e.err, e.to = errors.Join(ErrLeaseLost, err), StatePending
+		}
+	default:
+		if e.err = l.complete(ctx, a, res); e.err == nil {
+			e.kept, e.to = true, StateComplete
+		}
+	}
+	return e
+}
+
+// claim takes the key for an attempt, or says what stands in its way.
+func (g *Guard) claim(ctx context.Context, l *lease) (*row, decision, error) {
+	bounded, cancel := g.store.bounded(ctx)
+	defer cancel()
+	if mine, err := l.claim(bounded); mine || err != nil {
+		return nil, free, err
+	}
+	for range twinRounds {
+		found, err := g.store.look(ctx, l.op.key)
+		if err != nil {
+			return nil, free, fmt.Errorf("%w: look up key: %w", ErrUnavailable, err)
+		}
+		if found == nil { // a transaction is at it, or it was removed just now
+			mine, err := l.claim(bounded)
+			if mine || err != nil {
+				return nil, free, err
+			}
+			continue
+		}
+		what, err := l.op.decide(found)
+		if err != nil || what == replay {
+			return found, what, err
+		}
+		if mine, err := l.takeOver(bounded, found); mine || err != nil {
+			return found, what, err
+		}
+	}
+	return nil, free, ErrInProgress
+}
+
+// replay returns what was answered.
+func (g *Guard) replay(ctx context.Context, op *operation, f *row) ended {
+	e := ended{outcome: Replayed, from: StateComplete, to: StateComplete, number: f.Attempts}
+	var err error
+	if e.record, err = g.store.record(ctx, f); err != nil {
+		e.err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return e
+	}
+	if f.Dropped {
+		e.err = ErrDropped
+		return e
+	}
+	if op.rules.From == FromLastUse {
+		g.store.touch(ctx, op)
+	}
+	return e
 }
 
 // decision is what a row means for a call.
@@ -159,28 +327,6 @@ func (op *operation) decide(f *row) (decision, error) {
 		return free, ErrInProgress
 	}
 	return resume, nil
-}
-
-// replay returns what was answered.
-func (g *Guard) replay(ctx context.Context, op *operation, f *row) ended {
-	e := ended{outcome: Replayed, from: StateComplete, to: StateComplete, number: f.Attempts}
-	var err error
-	if e.record, err = g.record(ctx, f); err != nil {
-		e.err = fmt.Errorf("%w: %w", ErrUnavailable, err)
-		return e
-	}
-	if f.Dropped {
-		e.err = ErrDropped
-		return e
-	}
-	if op.rules.From == FromLastUse {
-		ctx, cancel := g.bounded(ctx)
-		defer cancel()
-		if _, err := g.pool.Exec(ctx, g.sql.touch, op.key.Scope, op.key.Principal, op.key.Value, op.rules.TTL); err != nil {
-			g.cfg.Logger.WarnContext(ctx, "the time of an idempotency key was not extended", "error", err)
-		}
-	}
-	return e
 }
 
 // context returns the context of a run.

@@ -84,7 +84,7 @@ func Job(ctx context.Context, g *Guard, job string, scheduled time.Time, fn func
 
 func do[T any](ctx context.Context, g *Guard, op Operation, mode Mode, fn func(ctx context.Context) (T, error)) (T, Outcome, error) {
 	var out T
-	o, err := g.operation(op, mode)
+	o, err := op.resolve(g, mode)
 	if err != nil {
 		return out, Fresh, fmt.Errorf("idempotency: %w", err)
 	}
@@ -113,8 +113,8 @@ func do[T any](ctx context.Context, g *Guard, op Operation, mode Mode, fn func(c
 	return out, Fresh, failure
 }
 
-// operation makes the machine's of an Operation.
-func (g *Guard) operation(op Operation, mode Mode) (*operation, error) {
+// resolve returns the operation as a guard executes it.
+func (op Operation) resolve(g *Guard, mode Mode) (*operation, error) {
 	rules := Route{
 		Mode: mode, TTL: op.TTL, Wait: op.Wait, Timeout: cmp.Or(op.Timeout, doTimeout), Lease: op.Lease, Isolation: op.Isolation, TxRetries: op.TxRetries,
 	}.defaults()
@@ -123,7 +123,7 @@ func (g *Guard) operation(op Operation, mode Mode) (*operation, error) {
 	}
 	rules.CancelOnDisconnect = true
 	key := Key{Scope: op.Scope, Principal: cmp.Or(op.Principal, nobody), Value: op.Key}
-	key = g.stored(key)
+	key = g.store.stored(key)
 	if err := key.check(); err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func (g *Guard) operation(op Operation, mode Mode) (*operation, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &operation{key: key, lock: key.lock(g.schema), rules: &rules, timeout: rules.Timeout, print: print, reprint: reprint}, nil
+	return &operation{key: key, lock: key.lock(g.store.schema), rules: &rules, timeout: rules.Timeout, print: print, reprint: reprint}, nil
 }
 
 // printOf returns the fingerprint of an operation's input.

@@ -13,6 +13,126 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
+// Phase runs a step of a handler in lease mode: fn in a transaction that commits together
+// with the record that the step is done. Where an earlier attempt has done it, fn does not
+// run, and what it returned then is returned; T must survive JSON, without U+0000. Names are unique within
+// an operation.
+//
+// After [ErrLeaseLost] nothing of the step was done: return, another attempt is at work.
+// [ErrOutcomeUnknown] is a commit that was not answered: return as well, the next attempt
+// knows. Phase panics outside a handler of lease mode.
+func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context, tx pgx.Tx) (T, error)) (T, error) {
+	l := leaseFrom(ctx, "Phase")
+	var out T
+	if done, err := l.checkpoint(name, &out); done || err != nil {
+		return out, err
+	}
+	if l.isDark(name) {
+		return out, fmt.Errorf("phase %s: %w: the commit of an earlier run was not answered", name, ErrOutcomeUnknown)
+	}
+	var text []byte
+	recorded := false
+	what := &fate{sessions: l.store.sessions}
+	err := l.store.lend(ctx, l.op.rules.Isolation, what, func(inner pgx.Tx) error {
+		t := &tx{handle: handle{inner, what}} // which ends with fn, and by nobody's hand before
+		err := inner.QueryRow(ctx, l.store.sql.began).Scan(&t.began)
+		if err != nil {
+			return err
+		}
+		out, err = fn(ctx, t)
+		t.over.Store(true)
+		if err != nil {
+			return err
+		}
+		if text, err = json.Marshal(out); err != nil {
+			return fmt.Errorf("write what phase %s returned: %w", name, err)
+		}
+		if _, err = inner.Exec(ctx, l.store.sql.still, t.began); isOther(err) {
+			return errEnded
+		} else if err != nil {
+			return err
+		}
+		if err := l.record(ctx, inner, name, text); err != nil {
+			return err
+		}
+		recorded = true
+		return nil
+	})
+	if err != nil && recorded && !isRefusal(err) && !errors.Is(err, pgx.ErrTxCommitRollback) {
+		l.darken(name)
+		err = fmt.Errorf("phase %s: %w: %w", name, ErrOutcomeUnknown, err)
+	}
+	if err != nil {
+		return out, because(ctx, err)
+	}
+	l.remember(name, text)
+	return out, nil
+}
+
+// darken notes that it is not known whether a phase was committed: run again in this
+// attempt, it could have two effects.
+func (l *lease) darken(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dark[name] = struct{}{}
+}
+
+func (l *lease) isDark(name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, dark := l.dark[name]
+	return dark
+}
+
+// because says of an error whose context ended with the claim that this is why.
+func because(ctx context.Context, err error) error {
+	if err == nil || !errors.Is(context.Cause(ctx), ErrLeaseLost) {
+		return err
+	}
+	if !guard.Is(guard.Tree(err), ErrLeaseLost) { // a tree of a user's errors may have no end
+		return fmt.Errorf("%w: %w", ErrLeaseLost, err)
+	}
+	return err
+}
+
+func leaseFrom(ctx context.Context, who string) *lease {
+	a := attemptFrom(ctx)
+	if a == nil || a.lease == nil {
+		panic("idempotency: " + who + " was called outside a handler of lease mode")
+	}
+	return a.lease
+}
+
+func (l *lease) derived(name string) string {
+	if !l.op.keyed() {
+		return DeriveKey(l.owner, name)
+	}
+	return DeriveKey(DeriveKey(l.op.key.Scope, l.op.key.Principal), DeriveKey(l.op.key.Value, name))
+}
+
+// checkpoint reads what a step returned that is done.
+func (l *lease) checkpoint(name string, into any) (bool, error) {
+	if name == "" {
+		return true, errStepName
+	}
+	l.mu.Lock()
+	text, ok := l.steps[name]
+	l.mu.Unlock()
+	if !ok {
+		return false, nil
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return true, fmt.Errorf("read what %s returned in an earlier attempt: %w", name, err)
+	}
+	return true, nil
+}
+
+func (l *lease) remember(name string, text []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.steps[name] = text
+}
+
 // NotDone says of an error that a call's function returns that the call did not happen:
 // the connection was refused, the vendor answered that it rejects the request. The call
 // is then as if it was not begun. An error that may have come after the call happened,
@@ -195,8 +315,8 @@ func (c *call[T]) unknown(ctx context.Context, noted receipt) error {
 
 // tell logs what is known of a call.
 func (l *lease) tell(ctx context.Context, level slog.Level, what, name string, noted receipt, more ...slog.Attr) {
-	l.g.cfg.Logger.LogAttrs(ctx, level, what, append([]slog.Attr{
-		slog.String("scope", l.op.key.Scope), slog.String("key", l.g.shown(l.op.key)), slog.String("call", name),
+	l.store.cfg.Logger.LogAttrs(ctx, level, what, append([]slog.Attr{
+		slog.String("scope", l.op.key.Scope), slog.String("key", l.store.cfg.shown(l.op.key)), slog.String("call", name),
 		slog.String("called_with", noted.key), slog.Time("since", noted.since), slog.Int("unanswered", noted.calls),
 	}, more...)...)
 }
@@ -209,10 +329,10 @@ func (l *lease) begin(ctx context.Context, name string, window time.Duration) (n
 		noted.since = time.Now()
 		return noted, true, nil
 	}
-	ctx, cancel := l.g.bounded(ctx)
+	ctx, cancel := l.store.bounded(ctx)
 	defer cancel()
 	k := l.op.key
-	err = l.g.pool.QueryRow(ctx, l.g.sql.begin, k.Scope, k.Principal, k.Value, l.owner, l.fence, name, noted.key, window).
+	err = l.store.pool.QueryRow(ctx, l.store.sql.begin, k.Scope, k.Principal, k.Value, l.owner, l.fence, name, noted.key, window).
 		Scan(&free, &noted.since, &noted.key, &noted.calls)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -229,9 +349,9 @@ func (l *lease) undo(ctx context.Context, name string, calls int) error {
 	if !l.op.keyed() {
 		return nil
 	}
-	ctx, cancel := l.g.bounded(ctx)
+	ctx, cancel := l.store.bounded(ctx)
 	defer cancel()
-	return l.write(ctx, l.g.pool, "note that it did not happen", l.g.sql.undo, name, calls)
+	return l.write(ctx, l.store.pool, "note that it did not happen", l.store.sql.undo, name, calls)
 }
 
 // done notes that a call is done, with its result.
@@ -240,9 +360,9 @@ func (l *lease) done(ctx context.Context, name string, result any) error {
 	if err != nil {
 		return fmt.Errorf("write what call %s returned: %w", name, err)
 	}
-	ctx, cancel := l.g.bounded(ctx)
+	ctx, cancel := l.store.bounded(ctx)
 	defer cancel()
-	if err := l.record(ctx, l.g.pool, name, text); err != nil {
+	if err := l.record(ctx, l.store.pool, name, text); err != nil {
 		return err
 	}
 	l.remember(name, text)
@@ -262,4 +382,12 @@ func (l *lease) leave(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.busy, name)
+}
+
+// record writes that a step is done, under the claim.
+func (l *lease) record(ctx context.Context, db execer, name string, text []byte) error {
+	if !l.op.keyed() {
+		return nil
+	}
+	return l.write(ctx, db, "record "+name, l.store.sql.advance, name, string(text))
 }

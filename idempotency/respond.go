@@ -1,0 +1,329 @@
+package idempotency
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// buffer is the ResponseWriter of a handler: nothing reaches the client before it is
+// kept. It is no Hijacker and has no Unwrap: a way past it would be a way to answer what
+// is rolled back afterwards.
+type buffer struct {
+	header http.Header
+	sent   http.Header // as it was when the status was written
+	status int
+	body   bytes.Buffer
+	most   int64
+	drops  bool // what is larger is sent, and not kept
+	large  bool
+}
+
+// Header returns the header, which counts until the status is written.
+func (b *buffer) Header() http.Header { return b.header }
+
+// WriteHeader sets the status. Informational ones are dropped, and the first other one
+// counts.
+func (b *buffer) WriteHeader(status int) {
+	if status < 100 || status > 999 {
+		panic("idempotency: invalid WriteHeader code " + strconv.Itoa(status))
+	}
+	if b.status != 0 || status < 200 && status != http.StatusSwitchingProtocols {
+		return
+	}
+	b.status, b.sent = status, b.header.Clone()
+}
+
+// Write adds to the body. It fails once that is too large to be kept.
+func (b *buffer) Write(p []byte) (int, error) {
+	if b.status == 0 {
+		b.WriteHeader(http.StatusOK)
+	}
+	if !hasBody(b.status) {
+		return 0, http.ErrBodyNotAllowed
+	}
+	if int64(b.body.Len())+int64(len(p)) > b.most {
+		b.large = true
+		if !b.drops {
+			return 0, ErrTooLarge
+		}
+	}
+	return b.body.Write(p)
+}
+
+// Flush does nothing: what is not kept yet is not sent.
+func (b *buffer) Flush() {}
+
+func hasBody(status int) bool {
+	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
+}
+
+// response returns the whole answer, as it is sent.
+func (b *buffer) response() Response {
+	if b.status == 0 {
+		b.WriteHeader(http.StatusOK)
+	}
+	h := b.sent
+	for name := range h {
+		if name == "Trailer" || strings.HasPrefix(name, http.TrailerPrefix) || neverSent(name) {
+			delete(h, name)
+		}
+	}
+	var body []byte
+	if hasBody(b.status) {
+		body = b.body.Bytes()
+		if _, has := h["Content-Type"]; len(body) > 0 && !has && h.Get("Content-Encoding") == "" {
+			h.Set("Content-Type", http.DetectContentType(body)) // so that a replay has the same
+		}
+	}
+	return Response{Status: b.status, Header: h, Body: body}
+}
+
+// describing are headers that belong to the body or to what was made. They are kept also
+// where the handler left them as they were set outside.
+var describing = []string{
+	"Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Content-Location", "Content-Type",
+	"Etag", "Last-Modified", "Link", "Location", "Vary",
+}
+
+// neverSent reports whether a header belongs to the connection, or is made anew.
+func neverSent(name string) bool {
+	switch name {
+	case "Connection", "Keep-Alive", "Proxy-Connection", "Te", "Transfer-Encoding", "Upgrade", "Content-Length":
+		return true
+	}
+	return false
+}
+
+// neverKept reports whether a header belongs to one answer or one caller alone. docs/idempotency.md
+// has the same list, and OmitHeaders a route's own.
+func neverKept(name string) bool {
+	switch name {
+	case "Set-Cookie", "Set-Cookie2", "Authorization", "Www-Authenticate", "Authentication-Info", "Date", "Retry-After", "Server-Timing",
+		"Trailer", "Traceparent", "Tracestate", "X-Request-Id", "X-Correlation-Id", "X-Trace-Id", "Request-Id", "Age",
+		"X-Csrf-Token", "X-Xsrf-Token", "X-Auth-Token":
+		return true
+	}
+	for _, prefix := range []string{"Proxy-", "Ratelimit", "X-Ratelimit-", "Access-Control-"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return neverSent(name)
+}
+
+// keepable returns the answer with the headers that are kept: what the handler made of
+// those that were set outside. Who sets headers outside of the guard does so for a repeated
+// answer as well, and they may be others then; what the handler took away is kept as a
+// header without values.
+func (rt *route) keepable(resp Response, outside http.Header) Response {
+	kept := make(http.Header)
+	for name, values := range resp.Header {
+		if was, ok := outside[name]; !ok || !slices.Equal(was, values) || slices.Contains(describing, name) {
+			kept[name] = values
+		}
+	}
+	for name := range outside {
+		if _, ok := resp.Header[name]; !ok {
+			kept[name] = nil
+		}
+	}
+	maps.DeleteFunc(kept, func(name string, _ []string) bool { return neverKept(name) || rt.omits(name) })
+	resp.Header = kept
+	return resp
+}
+
+func (rt *route) omits(name string) bool {
+	return slices.ContainsFunc(rt.OmitHeaders, func(omitted string) bool { return http.CanonicalHeaderKey(omitted) == name })
+}
+
+// send answers with the header and body that a handler made, or that were kept. w must
+// have the header already.
+func send(w http.ResponseWriter, resp Response) {
+	if hasBody(resp.Status) {
+		w.Header().Set("Content-Length", strconv.Itoa(len(resp.Body)))
+	}
+	w.WriteHeader(resp.Status)
+	if hasBody(resp.Status) {
+		_, _ = w.Write(resp.Body) // the client may be gone; its retry is answered
+	}
+}
+
+// become has a header be another, also where a handler took away what was set outside.
+func become(h, other http.Header) {
+	clear(h)
+	maps.Copy(h, other)
+}
+
+// runner returns what runs the handler. Each attempt has the request and the header as
+// they came, whatever an earlier one changed in them.
+func (rt *route) runner(w http.ResponseWriter, r *http.Request, body []byte) func(ctx context.Context, a *attempt) (result, error) {
+	return func(ctx context.Context, a *attempt) (result, error) {
+		again := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+		req := r.Clone(context.WithValue(ctx, served{}, a.op.keyed()))
+		req.Body, _ = again()
+		req.GetBody, req.ContentLength, req.TransferEncoding = again, int64(len(body)), nil
+		defer func() {
+			if req.MultipartForm != nil && r.MultipartForm == nil { // net/http removes the files of r alone
+				_ = req.MultipartForm.RemoveAll()
+			}
+		}()
+		drops := rt.Oversize == OversizeDrops || rt.Mode == LeaseMode || !a.op.keyed()
+		outside := w.Header().Clone()
+		b := &buffer{header: w.Header().Clone(), most: rt.MaxResponse, drops: drops}
+		rt.next.ServeHTTP(b, req)
+		res := result{response: b.response(), dropped: b.large}
+		res.kept = rt.keepable(res.response, outside)
+		res.verdict = rt.verdict(res.response.Status)
+		switch {
+		case b.large && !b.drops:
+			return res, ErrTooLarge
+		case rt.TxRequired && res.verdict == keepAll && !a.asked:
+			return res, errNoTx
+		}
+		return res, nil
+	}
+}
+
+// verdict says what is kept of an answer.
+func (rt *route) verdict(status int) verdict {
+	switch {
+	case status >= 200 && status < 400:
+		return keepAll
+	case rt.Store == StoreAll, rt.Store == StoreFinal && isFinal(status):
+		return keepAnswer
+	}
+	return undo
+}
+
+// isFinal reports whether another attempt would be answered the same.
+func isFinal(status int) bool {
+	switch status {
+	case 401, 403, 408, 409, 421, 423, 425, 429:
+		return false
+	}
+	return status >= 400 && status < 500
+}
+
+// answer answers a request with what it came to.
+func (rt *route) answer(w http.ResponseWriter, r *http.Request, e ended) {
+	switch {
+	case errors.Is(e.err, ErrInProgress) && rt.StatusURL != nil:
+		w.Header().Set("Location", rt.StatusURL(r, e.key))
+		rt.write(w, http.StatusAccepted, CodeInProgress, "")
+	case e.err != nil:
+		code := codeOf(e.err)
+		if code == CodeNotCommitted || code == CodeMisconfigured || code == CodeResponseLarge {
+			rt.g.cfg.Logger.ErrorContext(r.Context(), "a request was rolled back", "pattern", r.Pattern, "code", string(code), "error", e.err)
+		}
+		rt.refuse(w, code, "")
+	case e.outcome == Replayed:
+		rt.repeat(w, r, e.record)
+	default:
+		if e.kept && rt.g.cfg.StatusHeader != Omit {
+			e.response.Header.Set(rt.g.cfg.StatusHeader, "stored")
+		}
+		become(w.Header(), e.response.Header)
+		send(w, e.response)
+	}
+}
+
+// repeat answers with a kept answer.
+func (rt *route) repeat(w http.ResponseWriter, r *http.Request, rec Record) {
+	if rt.AuthorizeReplay != nil {
+		if err := rt.AuthorizeReplay(r, rec); err != nil {
+			if isInterruption(err) { // nobody has said no
+				rt.g.cfg.Logger.WarnContext(r.Context(), "whether a caller may have a kept answer could not be asked", "scope", rec.Scope, "error", err)
+				rt.refuse(w, CodeUnavailable, "")
+				return
+			}
+			rt.g.cfg.Logger.InfoContext(r.Context(), "a kept answer was refused to its caller", "scope", rec.Scope, "error", err)
+			rt.refuse(w, CodeReplayRefused, "")
+			return
+		}
+	}
+	resp := rec.Response
+	if rec.Ref != "" {
+		var err error
+		if resp, err = rt.render(r.Context(), rec); err != nil {
+			rt.g.cfg.Logger.ErrorContext(r.Context(), "an answer was not made again", "scope", rec.Scope, "error", err)
+			rt.refuse(w, CodeUnavailable, "")
+			return
+		}
+	}
+	if rt.ReplayStatus != nil {
+		resp.Status = rt.ReplayStatus(resp.Status)
+	}
+	h := w.Header()
+	maps.Copy(h, resp.Header)
+	if rt.g.cfg.StatusHeader != Omit {
+		h.Set(rt.g.cfg.StatusHeader, "replayed")
+	}
+	if rt.g.cfg.ReplayedHeader != Omit {
+		h.Set(rt.g.cfg.ReplayedHeader, "true")
+	}
+	send(w, resp)
+}
+
+func (rt *route) render(ctx context.Context, rec Record) (Response, error) {
+	if rt.Render == nil {
+		return Response{}, errors.New("the answer was kept as a reference, and Route.Render is not set")
+	}
+	resp, err := rt.Render(ctx, rec.Ref)
+	if resp.Status == 0 {
+		resp.Status = rec.Response.Status
+	}
+	return resp, err
+}
+
+// problem is a problem details object of RFC 9457.
+type problem struct {
+	Type      string `json:"type"`
+	Title     string `json:"title"`
+	Status    int    `json:"status"`
+	Detail    string `json:"detail,omitempty"`
+	Code      string `json:"code"`
+	Retryable bool   `json:"retryable"`
+}
+
+// refuse answers with a problem.
+func (rt *route) refuse(w http.ResponseWriter, code Code, detail string) {
+	status := statusOf[code]
+	if code == CodeMismatch {
+		status = rt.MismatchStatus
+	}
+	rt.write(w, status, code, detail)
+}
+
+func (rt *route) write(w http.ResponseWriter, status int, code Code, detail string) {
+	cfg := &rt.g.cfg
+	name := cfg.Codes[code]
+	if name == "" {
+		name = string(code)
+	}
+	if detail == "" {
+		detail = detailOf[code]
+	}
+	p := problem{Type: "urn:postroom:problem:" + string(code), Title: titleOf[code], Status: status, Detail: detail, Code: name, Retryable: code.retryable()}
+	h := w.Header()
+	if cfg.DocsURL != "" {
+		p.Type = cfg.DocsURL + "#" + string(code)
+		h.Set("Link", "<"+cfg.DocsURL+`>; rel="describedby"`)
+	}
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	if code.retryable() {
+		h.Set("Retry-After", strconv.Itoa(int((rt.RetryAfter+time.Second-1)/time.Second)))
+	}
+	text, _ := json.Marshal(p) // texts and a number
+	w.WriteHeader(status)
+	_, _ = w.Write(append(text, '\n')) // the client may be gone
+}
