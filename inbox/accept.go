@@ -94,7 +94,7 @@ func (in *Inbox) Accept(ctx context.Context, handler string, ev postroom.Event) 
 }
 
 // acceptable checks an event and derives its identity.
-func (in *Inbox) acceptable(handler string, ev postroom.Event) (*delivery.Delivery, *consumer, error) {
+func (in *Inbox) acceptable(handler string, ev postroom.Event) (*delivery.Delivery, *loop, error) {
 	c := in.byName(handler)
 	if c == nil {
 		return nil, nil, fmt.Errorf("%w: %q", ErrUnknownHandler, handler)

@@ -29,14 +29,17 @@ type batch struct {
 	single  bool                                    // each member behind a savepoint
 }
 
-// deliverBatch decides deliveries together and answers for each.
-func (c *consumer) deliverBatch(ctx, work context.Context, all []*delivery.Delivery) {
+// batches decide deliveries of a handler together.
+type batches struct{ *loop }
+
+// deliver decides deliveries together and answers for each.
+func (c batches) deliver(ctx, work context.Context, all []*delivery.Delivery) {
 	var straight []*delivery.Delivery
 	for _, d := range all {
 		if c.isStraight(d) {
 			straight = append(straight, d)
 		} else {
-			c.deliver(ctx, work, d, nil)
+			c.loop.deliver(ctx, work, d)
 		}
 	}
 	slices.SortFunc(straight, func(a, b *delivery.Delivery) int {
@@ -47,7 +50,7 @@ func (c *consumer) deliverBatch(ctx, work context.Context, all []*delivery.Deliv
 
 // isStraight reports whether a delivery takes the straight path, as far as can be
 // told without the database.
-func (c *consumer) isStraight(d *delivery.Delivery) bool {
+func (c *loop) isStraight(d *delivery.Delivery) bool {
 	_, aside := c.aside(d)
 	return !aside && c.takes(d.Event)
 }
@@ -55,12 +58,12 @@ func (c *consumer) isStraight(d *delivery.Delivery) bool {
 // decideBatch decides deliveries in one transaction. Where members of it fail, it
 // is run again with a savepoint before each of them; where the transaction as a
 // whole cannot be, halves of it are tried, down to one.
-func (c *consumer) decideBatch(ctx, work context.Context, members []*delivery.Delivery) {
+func (c batches) decideBatch(ctx, work context.Context, members []*delivery.Delivery) {
 	if len(members) == 0 {
 		return
 	}
 	if len(members) == 1 {
-		c.deliver(ctx, work, members[0], nil)
+		c.loop.deliver(ctx, work, members[0])
 		return
 	}
 	b := &batch{members: members, failed: make(map[*delivery.Delivery]delivery.Failure)}
@@ -70,7 +73,7 @@ func (c *consumer) decideBatch(ctx, work context.Context, members []*delivery.De
 		c.answerBatch(ctx, work, b)
 	case work.Err() != nil || ctx.Err() != nil && delivery.IsOutage(err):
 		for _, d := range members {
-			c.handBack(work, d)
+			c.finish(work, d, delivery.HandedBack)
 		}
 	default:
 		half := len(members) / 2
@@ -81,7 +84,7 @@ func (c *consumer) decideBatch(ctx, work context.Context, members []*delivery.De
 
 // persistBatch runs the transaction of a batch until it commits, waiting out
 // outages, or until it turns out that it will not.
-func (c *consumer) persistBatch(ctx, work context.Context, b *batch) error {
+func (c batches) persistBatch(ctx, work context.Context, b *batch) error {
 	for {
 		err := c.persistOnce(ctx, work, b)
 		var member *memberError
@@ -97,7 +100,7 @@ func (c *consumer) persistBatch(ctx, work context.Context, b *batch) error {
 }
 
 // persistOnce runs the transaction of a batch, waiting out outages.
-func (c *consumer) persistOnce(ctx, work context.Context, b *batch) error {
+func (c batches) persistOnce(ctx, work context.Context, b *batch) error {
 	for failures := 1; ; failures++ {
 		err := c.applyBatch(work, b)
 		if !delivery.IsOutage(err) || ctx.Err() != nil {
@@ -110,7 +113,7 @@ func (c *consumer) persistOnce(ctx, work context.Context, b *batch) error {
 
 // applyBatch is one transaction: the ledger rows, the handler for each event, what
 // failed into held, the commit.
-func (c *consumer) applyBatch(ctx context.Context, b *batch) error {
+func (c batches) applyBatch(ctx context.Context, b *batch) error {
 	c.inbox.alone.RLock()
 	defer c.inbox.alone.RUnlock()
 	b.known = nil
@@ -152,7 +155,7 @@ func (c *consumer) applyBatch(ctx context.Context, b *batch) error {
 
 // beginBatch begins the transaction and inserts the ledger rows, sorted by their
 // keys: two batches that did so in different orders could wait for each other.
-func (c *consumer) beginBatch(ctx context.Context, b *batch, fresh map[string]bool) (*tx, int64, error) {
+func (c batches) beginBatch(ctx context.Context, b *batch, fresh map[string]bool) (*tx, int64, error) {
 	byKey := slices.SortedFunc(slices.Values(b.members), func(x, y *delivery.Delivery) int { return cmp.Compare(x.Key, y.Key) })
 	keys, digests := make([]string, len(byKey)), make([][]byte, len(byKey))
 	for i, d := range byKey {
@@ -179,7 +182,7 @@ func (c *consumer) beginBatch(ctx context.Context, b *batch, fresh map[string]bo
 
 // callMember runs the handler for one event of a batch. Behind a savepoint its
 // failure undoes no other's effects.
-func (c *consumer) callMember(ctx context.Context, tx *tx, b *batch, d *delivery.Delivery) error {
+func (c batches) callMember(ctx context.Context, tx *tx, b *batch, d *delivery.Delivery) error {
 	pending := tx.first
 	if b.single {
 		// It travels with the handler's first statement.
@@ -216,14 +219,14 @@ func (c *consumer) callMember(ctx context.Context, tx *tx, b *batch, d *delivery
 }
 
 // holdFailed holds the events that failed, in the transaction that decides them.
-func (c *consumer) holdFailed(ctx context.Context, tx *tx, b *batch, fresh map[string]bool) error {
+func (c batches) holdFailed(ctx context.Context, tx *tx, b *batch, fresh map[string]bool) error {
 	if len(b.failed) == 0 {
 		return nil
 	}
 	var events []owed
 	for d, f := range b.failed {
 		if fresh[d.Key] {
-			events = append(events, owed{c, d, c.failed(1, c.sub.Attempts, f)})
+			events = append(events, owed{c.loop, d, c.failed(1, c.sub.Attempts, f)})
 		}
 	}
 	hold, err := c.inbox.holdStatement(false, events...)
@@ -238,11 +241,11 @@ func (c *consumer) holdFailed(ctx context.Context, tx *tx, b *batch, fresh map[s
 
 // answerBatch acknowledges what a batch decided. Those that were decided before
 // are looked at one by one: they may be other events under their identity.
-func (c *consumer) answerBatch(ctx, work context.Context, b *batch) {
+func (c batches) answerBatch(ctx, work context.Context, b *batch) {
 	known := make(map[*delivery.Delivery]bool, len(b.known))
 	for _, d := range b.known {
 		known[d] = true
-		c.deliver(ctx, work, d, nil)
+		c.loop.deliver(ctx, work, d)
 	}
 	for _, d := range b.members {
 		f, failed := b.failed[d]
@@ -250,9 +253,9 @@ func (c *consumer) answerBatch(ctx, work context.Context, b *batch) {
 		case known[d]:
 			continue
 		case failed:
-			c.held(work, d, c.failed(1, c.sub.Attempts, f))
+			c.finish(work, d, delivery.AsHeld(d, c.failed(1, c.sub.Attempts, f)))
 		default:
-			c.answer(work, d, delivery.Done)
+			c.finish(work, d, delivery.Result{Outcome: delivery.Done})
 		}
 	}
 }

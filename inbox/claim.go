@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,7 +21,7 @@ import (
 type claim struct {
 	delivery.Task
 
-	c         *consumer
+	c         *loop
 	id, epoch int64
 	solitary  bool
 	revision  int32
@@ -115,7 +116,7 @@ func (r *runner) collect(claims *[]*claim, began time.Time) func(pgx.Rows) error
 		ev.TraceParent, ev.TraceState = value(parent), value(state)
 		cl.blocking, cl.pos, cl.last = value(blocking), value(pos), value(last)
 		cl.c = r.inbox.byName(handler)
-		cl.ends = began.Add(cl.c.lease())
+		cl.ends = began.Add(cl.c.lease(r.inbox.cfg.AckWait))
 		if raw != nil {
 			cl.decode(raw)
 		}
@@ -172,8 +173,30 @@ func (cl *claim) decode(raw []byte) {
 	cl.Event = ev
 }
 
+// retries run the events of a handler that are held, when they are due.
+type retries struct {
+	*loop
+
+	claims   chan *claim   // to be run
+	claimed  atomic.Int32  // of them, those that are not answered
+	settling chan struct{} // has one for each transaction in which an external handler settles
+}
+
+// open makes what a run needs.
+func (c *retries) open() {
+	room := max(1, c.workers/4)
+	if c.isOrdered() || c.external != nil { // what is held holds up more than itself, or is all there is
+		room = c.workers
+	}
+	c.claims = make(chan *claim, room)
+	if c.external != nil {
+		c.settling = make(chan struct{}, c.connections())
+	}
+	c.claimed.Store(0)
+}
+
 // retry runs a held event and notes what became of it.
-func (c *consumer) retry(ctx, work context.Context, cl *claim) {
+func (c *retries) retry(ctx, work context.Context, cl *claim) {
 	defer func() {
 		c.inbox.runner.ended(cl)
 		c.inbox.runner.wake(0) // there is room
@@ -190,7 +213,7 @@ func (c *consumer) retry(ctx, work context.Context, cl *claim) {
 		c.release(ctx, work, cl)
 		return
 	}
-	before := c.blocked.Version(cl.blocking)
+	before := c.keys.Version(cl.blocking)
 	err := c.runClaim(ctx, work, cl)
 	var attempt *notedError
 	switch {
@@ -228,7 +251,7 @@ func (c *consumer) retry(ctx, work context.Context, cl *claim) {
 
 // endedBefore returns an endedError if a handler committed the claim's last transaction: what
 // it did must not be done again.
-func (c *consumer) endedBefore(ctx context.Context, cl *claim) error {
+func (c *retries) endedBefore(ctx context.Context, cl *claim) error {
 	committed, err := c.inbox.wasCommitted(ctx, cl.began)
 	if committed {
 		return &delivery.EndedError{Committed: true}
@@ -237,7 +260,7 @@ func (c *consumer) endedBefore(ctx context.Context, cl *claim) error {
 }
 
 // fail notes a failed attempt, and when the next is due.
-func (c *consumer) fail(ctx, work context.Context, cl *claim, f delivery.Failure, attempts int) {
+func (c *retries) fail(ctx, work context.Context, cl *claim, f delivery.Failure, attempts int) {
 	h := c.failed(attempts, cl.attempts(), f)
 	args, err := c.failArguments(cl, h)
 	lost := false
@@ -260,7 +283,7 @@ func (c *consumer) fail(ctx, work context.Context, cl *claim, f delivery.Failure
 }
 
 // failArguments are the parameters of fail.sql.
-func (c *consumer) failArguments(cl *claim, h delivery.Holding) ([]any, error) {
+func (c *retries) failArguments(cl *claim, h delivery.Holding) ([]any, error) {
 	text, err := h.Failure.Document()
 	if err != nil {
 		return nil, fmt.Errorf("encode failure: %w", err)
@@ -269,7 +292,7 @@ func (c *consumer) failArguments(cl *claim, h delivery.Holding) ([]any, error) {
 }
 
 // noted tells of a failed attempt that is written down.
-func (c *consumer) noted(ctx context.Context, cl *claim, h delivery.Holding) {
+func (c *retries) noted(ctx context.Context, cl *claim, h delivery.Holding) {
 	o := delivery.Held
 	if h.After == nil {
 		o = delivery.Dead
@@ -279,7 +302,7 @@ func (c *consumer) noted(ctx context.Context, cl *claim, h delivery.Holding) {
 }
 
 // release gives a claim back. Where that does not succeed it runs out.
-func (c *consumer) release(ctx, work context.Context, cl *claim) {
+func (c *retries) release(ctx, work context.Context, cl *claim) {
 	err := c.persist(ctx, work, func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(work), rollbackPatience)
 		defer cancel()
@@ -290,4 +313,17 @@ func (c *consumer) release(ctx, work context.Context, cl *claim) {
 		c.log.WarnContext(work, "claim could not be given back and will run out", "event_id", cl.Event.ID, "dedupe_key", cl.Key, "error", err)
 	}
 	c.metrics.ended(work, delivery.Released, cl.Event.LoggedAt)
+}
+
+// freed notes that an event of a key was settled, and nothing of it is claimed any
+// more: what waits here may go on, or looks for itself whether it may. before is what
+// was known of the key when the event began to run.
+func (c *retries) freed(cl *claim, before uint64) {
+	if cl.blocking == "" || !c.isOrdered() {
+		return
+	}
+	if cl.more || !c.keys.Free(cl.blocking, before) {
+		c.keys.Doubt(cl.blocking)
+	}
+	c.unpark(cl.blocking)
 }

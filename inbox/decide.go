@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
@@ -23,7 +20,7 @@ const maxRounds = 10
 // event's: contention up to maxRounds times, an outage for as long as it lasts,
 // unless the process is to stop. ctx ends when that is so, work when it may not
 // wait any longer.
-func (c *consumer) persist(ctx, work context.Context, apply func() error) error {
+func (c *loop) persist(ctx, work context.Context, apply func() error) error {
 	rounds, failures := 0, 0
 	for {
 		err := apply()
@@ -43,7 +40,7 @@ func (c *consumer) persist(ctx, work context.Context, apply func() error) error 
 // apply is one transaction: the ledger row, the handler, the commit or rollback,
 // which begins that of the next delivery where there is one. A failed attempt is a
 // failedError.
-func (c *consumer) apply(ctx, work context.Context, d *delivery.Delivery, ahead *ahead) error {
+func (c *loop) apply(ctx, work context.Context, d *delivery.Delivery, ahead *ahead) error {
 	if !c.inbox.alone.TryRLock() {
 		ahead.drop(work) // a transaction does not wait for an event that runs alone
 		c.inbox.alone.RLock()
@@ -76,9 +73,9 @@ func (c *consumer) apply(ctx, work context.Context, d *delivery.Delivery, ahead 
 }
 
 // decision is the statement that decides a delivery.
-func (c *consumer) decision(d *delivery.Delivery) *statement {
+func (c *loop) decision(d *delivery.Delivery) *statement {
 	if c.isKeyed(d) {
-		if _, maybe := c.blocked.Has(delivery.Bounded(d.Event.Key)); !maybe {
+		if _, maybe := c.keys.Has(delivery.Bounded(d.Event.Key)); !maybe {
 			return &statement{sql: c.inbox.sql.decideFree, args: []any{c.sub.Name, d.Key, d.Digest, c.idleLimit, delivery.Bounded(d.Event.Key), d.Epoch()}}
 		}
 		return &statement{sql: c.inbox.sql.decideOrdered, args: []any{c.sub.Name, d.Key, d.Digest, c.idleLimit, delivery.Bounded(d.Event.Key), d.Pos, d.Epoch()}}
@@ -88,7 +85,7 @@ func (c *consumer) decision(d *delivery.Delivery) *statement {
 
 // commit commits, and begins the transaction of the next delivery in the same round
 // trip where one waits.
-func (c *consumer) commit(ctx, work context.Context, tx *tx, ahead *ahead) error {
+func (c *loop) commit(ctx, work context.Context, tx *tx, ahead *ahead) error {
 	following, err := tx.commit(work, c.inbox.sql.still, c.sub.Isolation, c.peek(ctx, ahead))
 	if following != nil {
 		ahead.opened = following
@@ -107,7 +104,7 @@ func unlessEnded(began *string, err error) error {
 
 // leave rolls back a failed attempt, and begins the transaction of the next
 // delivery in the same round trip where one waits.
-func (c *consumer) leave(ctx, work context.Context, tx *tx, failed error, ahead *ahead) error {
+func (c *loop) leave(ctx, work context.Context, tx *tx, failed error, ahead *ahead) error {
 	failure := &failedError{failed}
 	next := c.peek(ctx, ahead)
 	if next == nil {
@@ -160,8 +157,8 @@ func (a *ahead) drop(ctx context.Context) {
 
 // peek returns what decides the delivery that is next for this worker, where one
 // waits and nothing else has to come before.
-func (c *consumer) peek(ctx context.Context, ahead *ahead) *statement {
-	if ahead == nil || ctx.Err() != nil || len(c.claims) > 0 && ahead.n >= mostAhead {
+func (c *loop) peek(ctx context.Context, ahead *ahead) *statement {
+	if ahead == nil || ctx.Err() != nil || len(c.retries.claims) > 0 && ahead.n >= mostAhead {
 		return nil
 	}
 	if ahead.d == nil {
@@ -171,7 +168,7 @@ func (c *consumer) peek(ctx context.Context, ahead *ahead) *statement {
 			return nil
 		}
 	}
-	if !c.isStraight(ahead.d) || ahead.d.IsOver() || c.isBlocked(ahead.d) {
+	if !c.isStraight(ahead.d) || ahead.d.IsOver() || c.keys.isHeld(c.keyOf(ahead.d)) {
 		return nil
 	}
 	return c.decision(ahead.d)
@@ -179,7 +176,7 @@ func (c *consumer) peek(ctx context.Context, ahead *ahead) *statement {
 
 // isAttempt reports whether err is a failure of the handler, on a connection that
 // can still tell of it: no contention, no outage and no shutdown.
-func (c *consumer) isAttempt(ctx context.Context, tx *tx, err error) bool {
+func (c *loop) isAttempt(ctx context.Context, tx *tx, err error) bool {
 	return err != nil && !delivery.IsAbandoned(err) && !tx.Tx.Conn().IsClosed() && !delivery.IsContention(err) && !delivery.IsOutage(err) && ctx.Err() == nil
 }
 
@@ -201,7 +198,7 @@ func (e *notedError) Error() string { return e.err.Error() }
 
 // undecided says why no ledger row was inserted for an event: it comes again, or
 // another of its identity does, or it has to wait behind its key.
-func (c *consumer) undecided(ctx context.Context, tx *tx, d *delivery.Delivery) error {
+func (c *loop) undecided(ctx context.Context, tx *tx, d *delivery.Delivery) error {
 	var same bool
 	err := tx.Tx.QueryRow(ctx, c.inbox.sql.verdict, c.sub.Name, d.Key, d.Digest).Scan(&same)
 	switch {
@@ -218,7 +215,7 @@ func (c *consumer) undecided(ctx context.Context, tx *tx, d *delivery.Delivery) 
 }
 
 // end commits, or rolls back where err says so.
-func (c *consumer) end(ctx context.Context, tx *tx, err error) error {
+func (c *loop) end(ctx context.Context, tx *tx, err error) error {
 	var gone *delivery.AbandonedError
 	switch {
 	case errors.As(err, &gone):
@@ -235,23 +232,8 @@ func (c *consumer) end(ctx context.Context, tx *tx, err error) error {
 // call runs the handler, in another goroutine: one that ends with runtime.Goexit
 // takes no worker with it, and one that does not return holds none for ever. A
 // panic is an error like any other, with its stack.
-func (c *consumer) call(ctx context.Context, tx *tx, t delivery.Task) error {
+func (c *loop) call(ctx context.Context, tx *tx, t delivery.Task) error {
 	return c.observe(ctx, t, func(ctx context.Context) error {
-		return c.invoker.Run(ctx, tx, func(ctx context.Context) error { return c.handler.Handle(ctx, tx, t.Event) })
+		return c.invoker.Run(ctx, tx, func(ctx context.Context) error { return c.handler.apply.Handle(ctx, tx, t.Event) })
 	})
 }
-
-// observe runs a handler in a span, and notes how long it took.
-func (c *consumer) observe(ctx context.Context, t delivery.Task, run func(ctx context.Context) error) error {
-	began := time.Now()
-	ctx, span := c.trace(ctx, t)
-	err := run(ctx)
-	if err != nil {
-		err = &postroom.EventError{Op: "handle", ID: t.Event.ID, Type: t.Event.Type, Err: err}
-	}
-	c.metrics.ran(ctx, span, time.Since(began), err)
-	return err
-}
-
-// milliseconds is a duration as the database takes it.
-func milliseconds(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }

@@ -3,6 +3,6 @@ package inbox
 import "github.com/postroom/postroom/inbox/internal/delivery"
 
 // StepKey returns the key that a vendor is given for a step of an event in a revision.
-func StepKey(instance, handler, dedupeKey, step string, revision int32) string {
-	return stepKey(instance, &claim{c: &consumer{sub: Subscription{Name: handler}}, Task: delivery.Task{Key: dedupeKey}, revision: revision}, step)
+func StepKey(instance, name, dedupeKey, step string, revision int32) string {
+	return stepKey(instance, &claim{c: &loop{handler: &handler{sub: Subscription{Name: name}}}, Task: delivery.Task{Key: dedupeKey}, revision: revision}, step)
 }

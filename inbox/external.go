@@ -36,23 +36,23 @@ const (
 
 // store takes what was delivered to an external handler, and has it held. Its workers
 // may all be out for long.
-func (c *consumer) storeAll(ctx, work context.Context) {
+func (c *loop) storeAll(ctx, work context.Context) {
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case d := <-c.lanes.Of(0):
 			if ctx.Err() != nil {
-				c.handBack(work, d)
+				c.finish(work, d, delivery.HandedBack)
 				continue
 			}
-			c.deliver(ctx, work, d, nil)
+			c.deliver(ctx, work, d)
 		}
 	}
 }
 
 // serve runs an external handler for a held event, and settles it. Each waits for no
 // other: the handler has no transaction.
-func (c *consumer) serve(ctx, work context.Context, cl *claim) error {
+func (c *retries) serve(ctx, work context.Context, cl *claim) error {
 	if !cl.solitary { // otherwise the runner holds it for writing
 		c.inbox.alone.RLock()
 		defer c.inbox.alone.RUnlock()
@@ -78,7 +78,7 @@ func (c *consumer) serve(ctx, work context.Context, cl *claim) error {
 
 // settleCall settles an event whose handler is done, with what is to be committed
 // with it.
-func (c *consumer) settleCall(ctx context.Context, cl *claim, settles []func(ctx context.Context, tx pgx.Tx) error) error {
+func (c *retries) settleCall(ctx context.Context, cl *claim, settles []func(ctx context.Context, tx pgx.Tx) error) error {
 	if len(settles) == 0 && cl.blocking == "" {
 		s := &settlement{claim: cl}
 		if err := c.inbox.settler.do(s); err != nil {

@@ -105,10 +105,10 @@ func (g *gauges) observe(o metric.Observer) {
 		o.ObserveFloat64(g.keys, float64(s.Keys), telemetry.With(handler))
 		o.ObserveFloat64(g.overdue, s.Overdue, telemetry.With(handler))
 	}
-	for _, c := range g.inbox.consumers {
-		inHand := float64(c.inflight.Len()) + float64(c.claimed.Load())
+	for _, c := range g.inbox.loops {
+		inHand := float64(c.inflight.Len()) + float64(c.retries.claimed.Load())
 		o.ObserveFloat64(g.inFlight, inHand, c.metrics.handler)
-		o.ObserveFloat64(g.capacity, float64(c.inflight.Most()+cap(c.claims)), c.metrics.handler)
+		o.ObserveFloat64(g.capacity, float64(c.inflight.Most()+cap(c.retries.claims)), c.metrics.handler)
 		if view := c.view(); view != nil {
 			o.ObserveFloat64(g.pending, view.Pending, c.metrics.handler)
 			o.ObserveFloat64(g.ackPending, view.AckPending, c.metrics.handler)
@@ -122,7 +122,7 @@ func (g *gauges) observe(o metric.Observer) {
 }
 
 // view is what the broker said last of the handler's consumer, or nil.
-func (c *consumer) view() *stream.View {
+func (c *loop) view() *stream.View {
 	if c.reader == nil {
 		return nil
 	}

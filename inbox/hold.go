@@ -11,14 +11,9 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// failed returns how an event is held after an attempt that failed.
-func (c *consumer) failed(attempts, most int, f delivery.Failure) delivery.Holding {
-	return delivery.Holding{Failure: &f, Attempts: attempts, After: f.Next(c.sub.Schedule, attempts, most)}
-}
-
 // aside returns how a delivery is held that must not take the straight path, and
 // whether it is one.
-func (c *consumer) aside(d *delivery.Delivery) (delivery.Holding, bool) {
+func (c *loop) aside(d *delivery.Delivery) (delivery.Holding, bool) {
 	switch {
 	case d.Fault != nil:
 		return delivery.Holding{Failure: d.Fault, Raw: d.Fault.Class == delivery.ClassUndecodable}, true
@@ -42,7 +37,7 @@ const suspectAfter = 3
 
 // isTooOld reports whether a ledger row of the event may have expired. What was
 // in the stream when the handler was new never had one.
-func (c *consumer) isTooOld(d *delivery.Delivery) bool {
+func (c *loop) isTooOld(d *delivery.Delivery) bool {
 	return !d.Place.Ageless && d.Age(c.inbox.clock.now()) > c.inbox.cfg.AgeGate
 }
 
@@ -73,7 +68,7 @@ const writePatience = 10 * time.Second
 
 // owed is an event that is to be held.
 type owed struct {
-	c *consumer
+	c *loop
 	d *delivery.Delivery
 	h delivery.Holding
 }
@@ -162,7 +157,7 @@ func (cs *columns) add(o owed) (err error) {
 
 // same reports whether what was decided under the identity of an event is that
 // event, and not another. A row that has expired since says nothing against it.
-func (c *consumer) same(ctx context.Context, db interface {
+func (c *loop) same(ctx context.Context, db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }, t delivery.Task,
 ) (same bool, err error) {

@@ -19,7 +19,7 @@ type holder struct {
 
 // parcel is a delivery that is to be held, with those that fly along with it.
 type parcel struct {
-	c     *consumer
+	c     *loop
 	d     *delivery.Delivery
 	h     delivery.Holding
 	along []*delivery.Delivery
@@ -43,7 +43,7 @@ const holdBytes = 4 << 20
 
 func newHolder(in *Inbox) *holder {
 	room := 0
-	for _, c := range in.consumers {
+	for _, c := range in.loops {
 		room += c.inflight.Most()
 	}
 	return &holder{inbox: in, queue: make(chan parcel, room), done: make(chan struct{})}
@@ -114,13 +114,13 @@ func (h *holder) hold(ctx, work context.Context, parcels []parcel) {
 		n := 1 + len(p.along)
 		switch {
 		case err == nil:
-			p.c.fatedTogether(ctx, work, p, fates[:n])
+			p.c.finishTogether(ctx, work, p, fates[:n])
 			fates = fates[n:]
 		case p.isStale(work):
 			continue
 		default: // one of them takes no row, or the process stops: each goes its own way
 			p.c.flights.Back(p.d, p.along)
-			p.c.hold(ctx, work, p.d, p.h)
+			p.c.finish(work, p.d, p.c.hold(ctx, work, p.d, p.h))
 		}
 		p.c.owing.Done()
 	}
@@ -132,7 +132,7 @@ func (p parcel) isStale(ctx context.Context) bool {
 	if p.c.external == nil || !p.d.IsOver() {
 		return false
 	}
-	p.c.handBack(ctx, p.d)
+	p.c.finish(ctx, p.d, delivery.HandedBack)
 	p.c.owing.Done()
 	return true
 }

@@ -149,22 +149,22 @@ func (c Config) validate() error {
 
 // Inbox runs handlers. Register them with [Inbox.Handle], then call [Inbox.Run].
 type Inbox struct {
-	pool      *pgxpool.Pool
-	nc        *nats.Conn
-	cfg       Config
-	err       error // what is wrong with the Config
-	sql       statements
-	metrics   *metrics
-	tracer    trace.Tracer
-	consumers []*consumer
-	running   atomic.Bool
-	node      *node
-	runner    *runner
-	holder    *holder
-	receipts  *receipts
-	trials    *trials
-	settler   group[*settlement]
-	clock     clock
+	pool     *pgxpool.Pool
+	nc       *nats.Conn
+	cfg      Config
+	err      error // what is wrong with the Config
+	sql      statements
+	metrics  *metrics
+	tracer   trace.Tracer
+	loops    []*loop
+	running  atomic.Bool
+	node     *node
+	runner   *runner
+	holder   *holder
+	receipts *receipts
+	trials   *trials
+	settler  group[*settlement]
+	clock    clock
 
 	// alone is held for writing while an event runs that may end the process, and
 	// for reading by all others.
@@ -220,12 +220,12 @@ func (in *Inbox) register(sub Subscription, h postroom.Handler, external Externa
 	if err := sub.validate(external != nil); err != nil {
 		in.err = errors.Join(in.err, err)
 	}
-	in.consumers = append(in.consumers, newConsumer(in, sub, h, external))
+	in.loops = append(in.loops, newLoop(in, newHandler(in, sub, h, external)))
 }
 
 // byName returns a handler, or nil.
-func (in *Inbox) byName(name string) *consumer {
-	for _, c := range in.consumers {
+func (in *Inbox) byName(name string) *loop {
+	for _, c := range in.loops {
 		if c.sub.Name == name {
 			return c
 		}
@@ -235,8 +235,8 @@ func (in *Inbox) byName(name string) *consumer {
 
 // names returns the names of all handlers.
 func (in *Inbox) names() []string {
-	names := make([]string, len(in.consumers))
-	for i, c := range in.consumers {
+	names := make([]string, len(in.loops))
+	for i, c := range in.loops {
 		names[i] = c.sub.Name
 	}
 	return names
@@ -261,7 +261,7 @@ func (in *Inbox) Check(ctx context.Context) error {
 		return fmt.Errorf("inbox: %w", in.advise(err))
 	}
 	var looked []string
-	for _, c := range in.consumers {
+	for _, c := range in.loops {
 		if c.sub.Stream == "" {
 			continue
 		}
@@ -311,10 +311,10 @@ func (in *Inbox) checkSettings() error {
 	if in.err != nil {
 		return in.err
 	}
-	if len(in.consumers) == 0 {
+	if len(in.loops) == 0 {
 		return errors.New("no handler is registered; call Handle before Run")
 	}
-	readsStream := slices.ContainsFunc(in.consumers, func(c *consumer) bool { return c.sub.Stream != "" })
+	readsStream := slices.ContainsFunc(in.loops, func(c *loop) bool { return c.sub.Stream != "" })
 	if readsStream && in.nc == nil {
 		return errors.New("there is no connection to NATS, and a handler that reads a stream")
 	}
@@ -322,7 +322,7 @@ func (in *Inbox) checkSettings() error {
 		return errors.New("the connection to NATS has bounded reconnects, after which it is closed for good: connect with nats.MaxReconnects(-1), or with relay.ConnectOptions()")
 	}
 	need := 0
-	for _, c := range in.consumers {
+	for _, c := range in.loops {
 		need += max(c.connections(), 1) + c.leases()
 	}
 	if most := int(in.pool.Config().MaxConns); need+spare > most {
@@ -338,7 +338,7 @@ const leastShare = 2 << 20
 // share is how many bytes of events each handler may have in hand.
 func (in *Inbox) share() int {
 	streams := 0
-	for _, c := range in.consumers {
+	for _, c := range in.loops {
 		if c.sub.Stream != "" {
 			streams++
 		}
@@ -350,13 +350,13 @@ func (in *Inbox) share() int {
 // an equal part of what the pool has left.
 func (in *Inbox) shareOut() {
 	left, open := int(in.pool.Config().MaxConns)-spare, 0
-	for _, c := range in.consumers {
+	for _, c := range in.loops {
 		left -= c.connections() + c.leases()
 		if c.sub.Workers == 0 {
 			open++
 		}
 	}
-	for _, c := range in.consumers {
+	for _, c := range in.loops {
 		c.workers = c.sub.Workers
 		if c.workers == 0 {
 			c.workers = min(max(left/open, 1), 32)
@@ -380,7 +380,7 @@ func (in *Inbox) Run(ctx context.Context) error {
 		return err
 	}
 	in.shareOut()
-	for _, c := range in.consumers {
+	for _, c := range in.loops {
 		c.open()
 	}
 	in.tellStart(ctx)
@@ -390,20 +390,20 @@ func (in *Inbox) Run(ctx context.Context) error {
 	beside.Go(func() { in.tellUnseen(ctx) })
 	in.holder = newHolder(in)
 	parts := []postroom.Runner{in.node, in.runner, &renewer{in}, in.holder, newSweeper(in), newGauges(in), in.trials}
-	var consumers sync.WaitGroup
-	for _, c := range in.consumers {
-		consumers.Add(1)
+	var loops sync.WaitGroup
+	for _, c := range in.loops {
+		loops.Add(1)
 		parts = append(parts, runnerFunc(func(ctx context.Context) error {
-			defer consumers.Done()
+			defer loops.Done()
 			return c.Run(ctx)
 		}))
 	}
 	go func() {
-		consumers.Wait()
+		loops.Wait()
 		close(in.holder.done)
 	}()
 	err := postroom.Run(ctx, parts...)
-	for _, c := range in.consumers {
+	for _, c := range in.loops {
 		c.invoker.Close()
 	}
 	if err != nil {

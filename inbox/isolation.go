@@ -16,7 +16,7 @@ var ErrIsolation = errors.New("an ordered handler needs default_transaction_isol
 // checkIsolation refuses to run an ordered handler, or what it holds, where statements
 // would not see what was committed while they waited for a key.
 func (in *Inbox) checkIsolation(ctx context.Context) error {
-	if !slices.ContainsFunc(in.consumers, (*consumer).isOrdered) {
+	if !slices.ContainsFunc(in.loops, (*loop).isOrdered) {
 		return nil
 	}
 	var isolation string

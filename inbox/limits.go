@@ -16,8 +16,8 @@ import (
 // checkLimits refuses a stream whose limits leave no room for what its handlers need.
 func (in *Inbox) checkLimits(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream) error {
 	cfg := stream.CachedInfo().Config
-	var readers []*consumer
-	for _, c := range in.consumers {
+	var readers []*loop
+	for _, c := range in.loops {
 		if c.sub.Stream != cfg.Name {
 			continue
 		}
@@ -65,7 +65,7 @@ func (in *Inbox) accountLimit(ctx context.Context, js jetstream.JetStream, repli
 }
 
 // missingConsumers returns the handlers that have no consumer on a stream yet.
-func (in *Inbox) missingConsumers(ctx context.Context, stream jetstream.Stream, readers []*consumer) ([]string, error) {
+func (in *Inbox) missingConsumers(ctx context.Context, stream jetstream.Stream, readers []*loop) ([]string, error) {
 	var instance string
 	if err := in.pool.QueryRow(ctx, in.sql.instance).Scan(&instance); err != nil {
 		return nil, fmt.Errorf("look up the instance: %w", err)

@@ -12,16 +12,16 @@ import (
 // has learned of the key since is not forgotten when that event has taken effect.
 func TestWhatIsLearnedWhileAnEventIsHandled(t *testing.T) {
 	t.Parallel()
-	c := &consumer{sub: Subscription{Order: HoldKey}}
+	c := &loop{handler: &handler{sub: Subscription{Order: HoldKey}}}
 	d := &delivery.Delivery{Task: delivery.Task{Event: postroom.Event{Key: "k"}}}
-	known := c.known(d)
-	c.blocked.Hold("k", time.Time{})
-	c.unblocked(d, known)
-	if !c.isBlocked(d) {
+	known := c.keys.version(c.keyOf(d))
+	c.keys.Hold("k", time.Time{})
+	c.keys.free(c.keyOf(d), known)
+	if !c.keys.isHeld(c.keyOf(d)) {
 		t.Error("the key is free, and something of it is held")
 	}
-	c.unblocked(d, c.known(d))
-	if c.isBlocked(d) {
+	c.keys.free(c.keyOf(d), c.keys.version(c.keyOf(d)))
+	if c.keys.isHeld(c.keyOf(d)) {
 		t.Error("the key is blocked by what was settled")
 	}
 }

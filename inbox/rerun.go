@@ -20,9 +20,9 @@ const (
 // transaction is to be repeated with those before it.
 var errShort = errors.New("an event failed that ran along")
 
-// retryRun runs a held event, and those that waited behind it in its key; and then
+// run runs a held event, and those that waited behind it in its key; and then
 // what waits for the worker, whose transaction the last of them has begun.
-func (c *consumer) retryRun(ctx, work context.Context, cl *claim, lane <-chan *delivery.Delivery) {
+func (c *retries) run(ctx, work context.Context, cl *claim, lane <-chan *delivery.Delivery) {
 	var next *ahead
 	if c.external == nil && c.sub.Batch == 1 {
 		next = &ahead{lane: lane}
@@ -38,7 +38,7 @@ func (c *consumer) retryRun(ctx, work context.Context, cl *claim, lane <-chan *d
 }
 
 // runClaim runs a held event to its end.
-func (c *consumer) runClaim(ctx, work context.Context, cl *claim) error {
+func (c *retries) runClaim(ctx, work context.Context, cl *claim) error {
 	if c.external != nil {
 		return c.serve(ctx, work, cl)
 	}
@@ -57,7 +57,7 @@ func (c *consumer) runClaim(ctx, work context.Context, cl *claim) error {
 // what is owed, the commit. Those that wait behind it in its key run along, in the
 // same transaction. A failed attempt is noted in the round trip of its rollback, and
 // returned as a notedError.
-func (c *consumer) rerun(ctx, work context.Context, cl *claim) error {
+func (c *retries) rerun(ctx, work context.Context, cl *claim) error {
 	if !cl.solitary { // otherwise the runner holds it for writing
 		c.inbox.alone.RLock()
 		defer c.inbox.alone.RUnlock()
@@ -85,7 +85,7 @@ func (c *consumer) rerun(ctx, work context.Context, cl *claim) error {
 }
 
 // beginRerun begins the transaction of a held event, and reads what is to run along.
-func (c *consumer) beginRerun(ctx context.Context, cl *claim) (*tx, error) {
+func (c *retries) beginRerun(ctx context.Context, cl *claim) (*tx, error) {
 	limits := statement{sql: c.inbox.sql.limits, args: []any{c.idleLimit}}
 	cl.along = nil
 	if cl.reach == 0 {
@@ -107,7 +107,7 @@ func (c *consumer) beginRerun(ctx context.Context, cl *claim) (*tx, error) {
 }
 
 // failRerun rolls back a failed attempt, and notes it.
-func (c *consumer) failRerun(ctx context.Context, tx *tx, cl *claim, failed error) error {
+func (c *retries) failRerun(ctx context.Context, tx *tx, cl *claim, failed error) error {
 	h := c.failed(cl.Attempt, cl.attempts(), delivery.FailureOf(failed))
 	args, encoding := c.failArguments(cl, h)
 	if encoding != nil {
@@ -131,7 +131,7 @@ func (c *consumer) failRerun(ctx context.Context, tx *tx, cl *claim, failed erro
 // runAlong runs the events that wait behind the head of their key, until one fails or
 // the claim could run out over them. One that fails fails as the head of its key, when
 // it is that, with an attempt that is counted.
-func (c *consumer) runAlong(ctx, work context.Context, tx *tx, cl *claim) error {
+func (c *retries) runAlong(ctx, work context.Context, tx *tx, cl *claim) error {
 	until := cl.ends.Add(-2 * c.grace())
 	for i, other := range cl.along {
 		if ctx.Err() != nil || time.Until(until) < c.sub.Timeout*3/4 {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -107,7 +106,7 @@ func (r *runner) begun(cl *claim) {
 	r.mu.Lock()
 	r.known[cl.id] = cl
 	r.mu.Unlock()
-	cl.c.claimed.Add(1)
+	cl.c.retries.claimed.Add(1)
 	r.out.Add(1)
 }
 
@@ -117,7 +116,7 @@ func (r *runner) ended(cl *claim) {
 		delete(r.known, cl.id)
 	}
 	r.mu.Unlock()
-	cl.c.claimed.Add(-1)
+	cl.c.retries.claimed.Add(-1)
 	r.out.Done()
 }
 
@@ -171,7 +170,7 @@ func (r *runner) step(ctx, work context.Context) (time.Duration, error) {
 	r.more = w.met(claims)
 	for _, cl := range claims {
 		r.begun(cl)
-		cl.c.claims <- cl // it has room for all that are not answered
+		cl.c.retries.claims <- cl // it has room for all that are not answered
 	}
 	if due.alone {
 		ran, err := r.runAlone(ctx, work)
@@ -201,32 +200,14 @@ type wishes struct {
 // wishes says what may be claimed.
 func (r *runner) wishes() *wishes {
 	w := &wishes{}
-	for _, c := range r.inbox.consumers {
-		w.handlers, w.leases = append(w.handlers, c.sub.Name), append(w.leases, c.lease())
+	for _, c := range r.inbox.loops {
+		w.handlers, w.leases = append(w.handlers, c.sub.Name), append(w.leases, c.lease(c.inbox.cfg.AckWait))
 		// A claim that passes on to the next of its key counts twice for a moment.
-		w.most = append(w.most, max(int32(cap(c.claims))-c.claimed.Load(), 0)) //nolint:gosec // a number of workers
+		w.most = append(w.most, max(int32(cap(c.retries.claims))-c.retries.claimed.Load(), 0)) //nolint:gosec // a number of workers
 		types, subjects := c.wished()
 		w.types, w.subjects, w.spared = append(w.types, types), append(w.subjects, subjects), append(w.spared, c.spared())
 	}
 	return w
-}
-
-// spared is how many claims on an event may run out before it runs alone. Calls that
-// take long are many in a process that dies, and each that runs alone stops all else.
-func (c *consumer) spared() int32 {
-	if c.external != nil {
-		return 1
-	}
-	return 0
-}
-
-// wished are the types and subjects that this process takes, as claim.sql has them.
-func (c *consumer) wished() (types, subjects *string) {
-	if len(c.sub.Types) > 0 {
-		all := strings.Join(c.sub.Types, " ")
-		types = &all
-	}
-	return types, c.subjects.pattern()
 }
 
 func (w *wishes) arguments(process string) []any {
@@ -299,18 +280,18 @@ func (r *runner) runAlone(ctx, work context.Context) (ran bool, err error) {
 	}
 	for _, cl := range claims {
 		r.begun(cl)
-		cl.c.retry(ctx, work, cl)
+		cl.c.retries.retry(ctx, work, cl)
 	}
 	return len(claims) > 0, nil
 }
 
 // releaseUnbegun gives back what no worker has begun.
 func (r *runner) releaseUnbegun(ctx, work context.Context) {
-	for _, c := range r.inbox.consumers {
-		for len(c.claims) > 0 {
+	for _, c := range r.inbox.loops {
+		for len(c.retries.claims) > 0 {
 			select {
-			case cl := <-c.claims:
-				c.release(ctx, work, cl)
+			case cl := <-c.retries.claims:
+				c.retries.release(ctx, work, cl)
 				r.ended(cl)
 			default:
 			}

@@ -13,7 +13,7 @@ import (
 )
 
 // settleClaim ends what is owed, in the transaction of the event's effects.
-func (c *consumer) settleClaim(ctx context.Context, tx *tx, cl *claim) error {
+func (c *retries) settleClaim(ctx context.Context, tx *tx, cl *claim) error {
 	if cl.blocking != "" {
 		return c.settleKey(ctx, tx, cl)
 	}
@@ -30,7 +30,7 @@ func (c *consumer) settleClaim(ctx context.Context, tx *tx, cl *claim) error {
 // settleKey ends what is owed of an event that others of its key may wait for, and
 // lets the next of them go on: at once, here, where the claim leads to it. What ran
 // along is settled with it.
-func (c *consumer) settleKey(ctx context.Context, tx *tx, cl *claim) error {
+func (c *retries) settleKey(ctx context.Context, tx *tx, cl *claim) error {
 	cl.next = nil
 	var head, along pgconn.CommandTag
 	var next []*claim
@@ -72,18 +72,18 @@ func (c *consumer) settleKey(ctx context.Context, tx *tx, cl *claim) error {
 
 // follow is the statement that lets the next of a key go on, behind a place, claimed
 // or not.
-func (c *consumer) follow(cl *claim, behind int64, claimed bool) statement {
+func (c *retries) follow(cl *claim, behind int64, claimed bool) statement {
 	var process *string
 	if claimed {
 		process = &c.inbox.node.name
 	}
 	types, subjects := c.wished()
-	return statement{sql: c.inbox.sql.follow, args: []any{c.sub.Name, cl.blocking, behind, process, c.lease(), types, subjects}}
+	return statement{sql: c.inbox.sql.follow, args: []any{c.sub.Name, cl.blocking, behind, process, c.lease(c.inbox.cfg.AckWait), types, subjects}}
 }
 
 // endClaim ends the transaction of a held event. What was claimed in it is this
 // process's from the commit on. Where nothing was, the commit begins the next delivery.
-func (c *consumer) endClaim(ctx, work context.Context, tx *tx, cl *claim, err error) error {
+func (c *retries) endClaim(ctx, work context.Context, tx *tx, cl *claim, err error) error {
 	if cl.next == nil && err == nil {
 		return c.alone(cl, unlessEnded(&cl.began, c.commit(ctx, work, tx, cl.ahead)))
 	}
@@ -107,7 +107,7 @@ func (c *consumer) endClaim(ctx, work context.Context, tx *tx, cl *claim, err er
 
 // alone has a claim run without those behind it in its key if a handler ended their
 // transaction: that may have been any of them.
-func (c *consumer) alone(cl *claim, err error) error {
+func (c *retries) alone(cl *claim, err error) error {
 	if delivery.IsEnded(err) && len(cl.along) > 0 {
 		cl.reach = 0
 		return &shortError{err}
@@ -116,13 +116,13 @@ func (c *consumer) alone(cl *claim, err error) error {
 }
 
 // skips reports whether an event dies of which later ones of its key do not wait.
-func (c *consumer) skips(cl *claim, h delivery.Holding) bool {
+func (c *retries) skips(cl *claim, h delivery.Holding) bool {
 	return cl.blocking != "" && h.After == nil && c.sub.Order == SkipKey
 }
 
 // noting are the statements that note a failed attempt, and which of them does so.
 // Where the handler goes on without a dead event, the next of its key does.
-func (c *consumer) noting(cl *claim, h delivery.Holding, args []any) (all []statement, fail int) {
+func (c *retries) noting(cl *claim, h delivery.Holding, args []any) (all []statement, fail int) {
 	noting := statement{sql: c.inbox.sql.fail, args: args}
 	if !c.skips(cl, h) {
 		return []statement{noting}, 0

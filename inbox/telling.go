@@ -8,7 +8,7 @@ import (
 
 // tellStart logs what each handler reads, when an inbox begins.
 func (in *Inbox) tellStart(ctx context.Context) {
-	for _, c := range in.consumers {
+	for _, c := range in.loops {
 		what := []any{"stream", c.sub.Stream, "workers", c.workers}
 		if c.sub.Stream == "" {
 			what = []any{"stream", "none: its events are accepted", "workers", c.workers}
@@ -27,7 +27,7 @@ func (in *Inbox) tellStart(ctx context.Context) {
 func (in *Inbox) tellStop(ctx context.Context) (stopped func()) {
 	cancel := context.AfterFunc(ctx, func() {
 		var running []string
-		for _, c := range in.consumers {
+		for _, c := range in.loops {
 			if n := c.invoker.AtWork(); n > 0 {
 				running = append(running, fmt.Sprintf("%s: %d", c.sub.Name, n))
 			}

@@ -3,21 +3,35 @@ package inbox
 import (
 	"context"
 	"slices"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
+// observe runs a handler in a span, and notes how long it took.
+func (h *handler) observe(ctx context.Context, t delivery.Task, run func(ctx context.Context) error) error {
+	began := time.Now()
+	ctx, span := h.trace(ctx, t)
+	err := run(ctx)
+	if err != nil {
+		err = &postroom.EventError{Op: "handle", ID: t.Event.ID, Type: t.Event.Type, Err: err}
+	}
+	h.metrics.ran(ctx, span, time.Since(began), err)
+	return err
+}
+
 // trace begins the span of one run of a handler. The first is a child of the
 // context in which the event was written; a run from held has a trace of its own
 // and a link, as a trace must not last for days.
-func (c *consumer) trace(ctx context.Context, t delivery.Task) (context.Context, trace.Span) {
-	options := c.spanOptions
+func (h *handler) trace(ctx context.Context, t delivery.Task) (context.Context, trace.Span) {
+	options := h.spanOptions
 	if t.Event.TraceParent != "" {
 		carrier := propagation.MapCarrier{"traceparent": t.Event.TraceParent, "tracestate": t.Event.TraceState}
 		producer := propagation.TraceContext{}.Extract(ctx, carrier)
@@ -29,7 +43,7 @@ func (c *consumer) trace(ctx context.Context, t delivery.Task) (context.Context,
 	if t.Retried {
 		options = append(slices.Clip(options), trace.WithNewRoot())
 	}
-	ctx, span := c.inbox.tracer.Start(ctx, c.spanName, options...)
+	ctx, span := h.tracer.Start(ctx, h.spanName, options...)
 	if span.IsRecording() {
 		span.SetAttributes(
 			telemetry.MessageID.String(t.Event.ID), telemetry.Attempt.Int(t.Attempt),

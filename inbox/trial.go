@@ -115,7 +115,7 @@ func (t *trials) try(ctx context.Context, tr trial) finding {
 	}
 	if err == nil {
 		began := time.Now()
-		err = c.invoker.Run(ctx, tx, func(ctx context.Context) error { return c.handler.Handle(ctx, tx, cl.Event) })
+		err = c.invoker.Run(ctx, tx, func(ctx context.Context) error { return c.handler.apply.Handle(ctx, tx, cl.Event) })
 		f.Took = time.Since(began)
 	}
 	if err == nil {

@@ -19,7 +19,7 @@ const unseenPatience = 5 * time.Second
 func (in *Inbox) tellUnseen(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, unseenPatience)
 	defer cancel()
-	for _, c := range in.consumers {
+	for _, c := range in.loops {
 		if c.sub.Stream == "" || len(c.sub.Types) == 0 {
 			continue
 		}

@@ -13,3 +13,27 @@ const (
 	Skipped   Outcome = "skipped"   // of a type that nobody asked for
 	Released  Outcome = "released"  // handed back at shutdown
 )
+
+// Result says how a delivery is to end. The zero value says that it does not end here:
+// somebody else has it, and finishes it.
+type Result struct {
+	Outcome Outcome
+	Held    *Holding  // how it was held, if it was
+	As      *Delivery // what was held; the delivery, or what stands for it
+	Err     error     // why it could not even be held: it is to come again later
+}
+
+// HandedBack is the result of a delivery that was not decided.
+var HandedBack = Result{Outcome: Released}
+
+// AsHeld returns the result of a delivery that was held.
+func AsHeld(d *Delivery, h Holding) Result {
+	r := Result{Outcome: Held, Held: &h, As: d}
+	switch {
+	case h.Failure != nil && h.Failure.Class == ClassConflict:
+		r.Outcome = Conflict
+	case h.After == nil:
+		r.Outcome = Dead
+	}
+	return r
+}

@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox/internal/delivery"
@@ -20,82 +17,38 @@ import (
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
-// consumer is one handler at work. It implements postroom.Runner.
-type consumer struct {
+// loop is one handler at work: it takes deliveries from its reader, has workers process
+// them, and finishes each. It implements postroom.Runner.
+type loop struct {
+	*handler
+
 	inbox    *Inbox
-	sub      Subscription
-	handler  postroom.Handler
-	external ExternalHandler // in place of handler
-	log      *slog.Logger
-	metrics  handlerMetrics
-	workers  int
-
-	idleLimit string // for how long, in milliseconds, a handler may leave its transaction idle
-	subjects  subjects
-
-	spanName    string
-	spanOptions []trace.SpanStartOption
-
 	records  records
 	reader   stream.Reader // nil if its events are accepted
 	inflight *stream.InFlight
 	flights  *dispatch.Duplicates
 	lanes    *dispatch.Lanes
+	keys     keys // of an ordered handler
 	invoker  *invoke.Invoker
-	acks     chan *delivery.Delivery // committed, to be acknowledged
-	claims   chan *claim             // held events to run again
-	claimed  atomic.Int32            // of them, those that are not answered
-	blocked  dispatch.Keys           // of an ordered handler
-	settling chan struct{}           // has one for each transaction in which an external handler settles
+	retries  *retries
+	acks     chan *delivery.Delivery // committed, to be finished
 	owing    sync.WaitGroup          // has each failed delivery that the holder is to hold
 }
 
-func newConsumer(in *Inbox, sub Subscription, h postroom.Handler, external ExternalHandler) *consumer {
-	sub = sub.defaults(external != nil)
-	c := &consumer{
-		inbox: in, sub: sub, handler: h, external: external, subjects: sub.Subjects,
-		log: in.cfg.Logger.With("handler", sub.Name), metrics: in.metrics.of(sub.Name, sub.Stream),
+func newLoop(in *Inbox, h *handler) *loop {
+	c := &loop{
+		inbox: in, handler: h,
+		records: records{inbox: in, handler: h.sub.Name, stream: h.sub.Stream, types: h.sub.Types, filter: h.sub.filter()},
 	}
-	c.records = records{inbox: in, handler: sub.Name, stream: sub.Stream, types: sub.Types, filter: sub.filter()}
-	c.spanName, c.spanOptions = spanOf(sub)
-	c.idleLimit = milliseconds(sub.Timeout + c.grace())
+	c.retries = &retries{loop: c}
 	return c
-}
-
-// lease is how long a claim lasts: until a handler that does not return is left
-// behind, and its process has noted that. That of an external handler is renewed.
-func (c *consumer) lease() time.Duration {
-	if c.external != nil {
-		return c.inbox.cfg.AckWait
-	}
-	return c.sub.Timeout + 2*c.grace()
-}
-
-// grace is how long a handler is waited for after its context ended.
-func (c *consumer) grace() time.Duration { return invoke.Grace(c.sub.Timeout) }
-
-// connections is how many connections of the pool a handler needs for itself; none
-// where it takes what is left.
-func (c *consumer) connections() int {
-	if c.external != nil {
-		return min(c.sub.Workers, externalSettles)
-	}
-	return c.sub.Workers
-}
-
-// leases is how many connections of the pool a handler needs to keep its leases.
-func (c *consumer) leases() int {
-	if c.isOrdered() {
-		return 1
-	}
-	return 0
 }
 
 // orderedHand is how many events a reader has in hand at the least.
 const orderedHand = 2048
 
 // open makes what a run needs. The lanes have room for whatever is in hand.
-func (c *consumer) open() {
+func (c *loop) open() {
 	queues, most := 1, 8*c.workers
 	if c.sub.Batch > 1 {
 		queues, most = c.workers, 2*c.workers*c.sub.Batch
@@ -109,18 +62,11 @@ func (c *consumer) open() {
 	}
 	c.flights, c.lanes = dispatch.NewDuplicates(), dispatch.NewLanes(queues, most)
 	c.invoker, c.acks = invoke.New(c.sub.Timeout, c.workers), make(chan *delivery.Delivery, most)
-	c.claims = make(chan *claim, max(1, c.workers/4))
-	if c.isOrdered() { // what is held holds up more than itself
-		c.claims = make(chan *claim, c.workers)
-	}
-	if c.external != nil {
-		c.claims, c.settling = make(chan *claim, c.workers), make(chan struct{}, c.connections())
-	}
-	c.claimed.Store(0)
+	c.retries.open()
 }
 
 // newReader returns what reads the stream; nil if there is none.
-func (c *consumer) newReader() stream.Reader {
+func (c *loop) newReader() stream.Reader {
 	cfg := stream.Config{
 		Conn: c.inbox.nc, Handler: c.sub.Name, Stream: c.sub.Stream, Filter: c.sub.filter(), OnlyNew: c.sub.From == OnlyNew,
 		Instance: func() string { return *c.inbox.node.instance.Load() }, InFlight: c.inflight, Log: c.log,
@@ -137,7 +83,7 @@ func (c *consumer) newReader() stream.Reader {
 
 // Run handles events until ctx ends. Where the durable consumer is lost, it is
 // made again, and the ledger absorbs what is delivered twice.
-func (c *consumer) Run(ctx context.Context) error {
+func (c *loop) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	work, cancel := c.inbox.drain(ctx)
@@ -174,7 +120,7 @@ func (c *consumer) Run(ctx context.Context) error {
 
 // read takes events from the stream until ctx ends. It returns an error only for
 // what a person has to mend.
-func (c *consumer) read(ctx, work context.Context) error {
+func (c *loop) read(ctx, work context.Context) error {
 	if c.reader == nil { // its events are accepted
 		<-ctx.Done()
 		return nil
@@ -210,7 +156,7 @@ var errNoBroker = errors.New("no connection to the broker")
 
 // Take queues a delivery, unless another of its key or of its identity is on its way. It
 // implements stream.Receiver.
-func (c *consumer) Take(ctx context.Context, d *delivery.Delivery) {
+func (c *loop) Take(ctx context.Context, d *delivery.Delivery) {
 	c.metrics.consumed.Add(ctx, 1, c.metrics.stream)
 	d.Identify(c.sub.DedupeKey, c.sub.Timeout)
 	keyed := c.isKeyed(d)
@@ -233,35 +179,35 @@ func (c *consumer) Take(ctx context.Context, d *delivery.Delivery) {
 // looked after meanwhile. It was taken before: whoever
 // read until then holds nothing any more, but what is under way, which this reader
 // meets as decided.
-func (c *consumer) Begin(ctx context.Context) error {
+func (c *loop) Begin(ctx context.Context) error {
 	keys, err := c.records.HeldKeys(ctx, dispatch.MaxKeys+1)
 	if err != nil {
 		return err
 	}
 	for _, key := range keys {
-		c.blocked.Hold(key, time.Time{})
+		c.keys.Hold(key, time.Time{})
 	}
 	return nil
 }
 
 // Lost counts what is to alarm.
-func (c *consumer) Lost(ctx context.Context, reason string) {
+func (c *loop) Lost(ctx context.Context, reason string) {
 	c.metrics.lost.Add(ctx, 1, telemetry.With(telemetry.Handler.String(c.sub.Name), telemetry.Reason.String(reason)))
 }
 
 // work decides deliveries, and runs held events that are due, until ctx ends.
-func (c *consumer) work(ctx, work context.Context, lane <-chan *delivery.Delivery) {
+func (c *loop) work(ctx, work context.Context, lane <-chan *delivery.Delivery) {
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case cl := <-c.claims:
-			c.retryRun(ctx, work, cl, lane)
+		case cl := <-c.retries.claims:
+			c.retries.run(ctx, work, cl, lane)
 		case d := <-lane:
 			switch {
 			case ctx.Err() != nil:
-				c.handBack(work, d)
+				c.finish(work, d, delivery.HandedBack)
 			case c.sub.Batch > 1:
-				c.deliverBatch(ctx, work, dispatch.Collect(d, lane, c.sub.Batch))
+				batches{c}.deliver(ctx, work, dispatch.Collect(d, lane, c.sub.Batch))
 			default:
 				c.deliverRun(ctx, work, &ahead{lane: lane, d: d})
 			}
@@ -271,7 +217,7 @@ func (c *consumer) work(ctx, work context.Context, lane <-chan *delivery.Deliver
 
 // lane returns what waits for a worker. Those of an external handler only run what
 // is held.
-func (c *consumer) lane(worker int) <-chan *delivery.Delivery {
+func (c *loop) lane(worker int) <-chan *delivery.Delivery {
 	if c.external != nil {
 		return nil
 	}
@@ -279,28 +225,35 @@ func (c *consumer) lane(worker int) <-chan *delivery.Delivery {
 }
 
 // deliverRun decides the delivery ahead, and those that wait behind it for as long as
-// nothing else has to come before: the commit of each begins the next.
-func (c *consumer) deliverRun(ctx, work context.Context, next *ahead) {
+// nothing else has to come before: the commit of each begins the next. While that one's
+// transaction is open, nothing waits for the broker: what was committed is finished by
+// acknowledge.
+func (c *loop) deliverRun(ctx, work context.Context, next *ahead) {
 	for d := next.pop(); d != nil; d = next.pop() {
-		c.deliver(ctx, work, d, next)
+		r := c.process(ctx, work, d, next)
+		if next.opened != nil && r.Outcome == delivery.Done {
+			c.acks <- d // it has room for whatever is in hand
+		} else {
+			c.finish(work, d, r)
+		}
 		next.drop(work)
 	}
 }
 
-// acknowledge answers for what workers committed while they had the transaction of
-// the next delivery open: that must not wait for the broker.
-func (c *consumer) acknowledge(ctx context.Context) {
+// acknowledge finishes what workers committed while they had the transaction of the next
+// delivery open.
+func (c *loop) acknowledge(ctx context.Context) {
 	for d := range c.acks {
-		c.answer(ctx, d, delivery.Done)
+		c.finish(ctx, d, delivery.Result{Outcome: delivery.Done})
 	}
 }
 
 // handBackRest returns to the broker what waits for a worker, or for its key.
-func (c *consumer) handBackRest(ctx context.Context) {
-	for _, d := range c.blocked.UnparkAll() {
-		c.handBack(ctx, d)
+func (c *loop) handBackRest(ctx context.Context) {
+	for _, d := range c.keys.UnparkAll() {
+		c.finish(ctx, d, delivery.HandedBack)
 	}
-	c.lanes.Drain(func(d *delivery.Delivery) { c.handBack(ctx, d) })
+	c.lanes.Drain(func(d *delivery.Delivery) { c.finish(ctx, d, delivery.HandedBack) })
 }
 
 // sleep waits for d, or for the end of ctx.

@@ -1,0 +1,118 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/inbox/internal/invoke"
+	"github.com/postroom/postroom/internal/guard"
+)
+
+// handler is what was registered: a user's function, and how it is to be run.
+type handler struct {
+	sub      Subscription
+	apply    postroom.Handler
+	external ExternalHandler // in place of apply
+	log      *slog.Logger
+	metrics  handlerMetrics
+	workers  int // set when the inbox begins to run
+
+	idleLimit string // for how long, in milliseconds, a handler may leave its transaction idle
+	subjects  subjects
+
+	tracer      trace.Tracer
+	spanName    string
+	spanOptions []trace.SpanStartOption
+}
+
+func newHandler(in *Inbox, sub Subscription, apply postroom.Handler, external ExternalHandler) *handler {
+	sub = sub.defaults(external != nil)
+	h := &handler{
+		sub: sub, apply: apply, external: external, subjects: sub.Subjects,
+		log: in.cfg.Logger.With("handler", sub.Name), metrics: in.metrics.of(sub.Name, sub.Stream), tracer: in.tracer,
+	}
+	h.spanName, h.spanOptions = spanOf(sub)
+	h.idleLimit = milliseconds(sub.Timeout + h.grace())
+	return h
+}
+
+// milliseconds is a duration as the database takes it.
+func milliseconds(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
+
+// grace is how long a handler is waited for after its context ended.
+func (h *handler) grace() time.Duration { return invoke.Grace(h.sub.Timeout) }
+
+// lease is how long a claim lasts, unless it is renewed, as that of an external handler
+// is: until a handler that does not return is left behind, and its process has noted that.
+func (h *handler) lease(renewed time.Duration) time.Duration {
+	if h.external != nil {
+		return renewed
+	}
+	return h.sub.Timeout + 2*h.grace()
+}
+
+// connections is how many connections of the pool a handler needs for itself; none
+// where it takes what is left.
+func (h *handler) connections() int {
+	if h.external != nil {
+		return min(h.sub.Workers, externalSettles)
+	}
+	return h.sub.Workers
+}
+
+// leases is how many connections of the pool a handler needs to keep its leases.
+func (h *handler) leases() int {
+	if h.isOrdered() {
+		return 1
+	}
+	return 0
+}
+
+// takes reports whether this process handles events of this kind.
+func (h *handler) takes(ev postroom.Event) bool {
+	if len(h.sub.Types) > 0 {
+		return slices.Contains(h.sub.Types, ev.Type)
+	}
+	return h.subjects.match(ev.Subject)
+}
+
+// wished are the types and subjects that this process takes, as claim.sql has them.
+func (h *handler) wished() (types, subjects *string) {
+	if len(h.sub.Types) > 0 {
+		all := strings.Join(h.sub.Types, " ")
+		types = &all
+	}
+	return types, h.subjects.pattern()
+}
+
+// failed returns how an event is held after an attempt that failed.
+func (h *handler) failed(attempts, most int, f delivery.Failure) delivery.Holding {
+	return delivery.Holding{Failure: &f, Attempts: attempts, After: f.Next(h.sub.Schedule, attempts, most)}
+}
+
+// spared is how many claims on an event may run out before it runs alone. Calls that
+// take long are many in a process that dies, and each that runs alone stops all else.
+func (h *handler) spared() int32 {
+	if h.external != nil {
+		return 1
+	}
+	return 0
+}
+
+// report tells of a failed attempt what its record in held does not show at once.
+func (h *handler) report(ctx context.Context, t delivery.Task, err error) {
+	var panicked *guard.PanicError
+	if errors.As(err, &panicked) {
+		h.log.ErrorContext(ctx, "handler panicked", "event_id", t.Event.ID, "type", t.Event.Type, "dedupe_key", t.Key,
+			"error", err, "stack", panicked.Stack)
+	}
+}
