@@ -53,6 +53,7 @@ func checkSchema(ctx context.Context, e *examination) error {
 		e.noTables = "there are no tables in the schema " + d.name
 		e.fault(d.name, migrate+", or name the right schema with --schema", "there are no tables in the schema %s of this database", d.name)
 	case errors.Is(err, schema.ErrOutdated):
+		e.outdated = fmt.Sprintf("the tables are of version %d, and lack what it looks at", applied)
 		e.fault(d.name, migrate, "the tables are of version %d and this program is of version %d", applied, len(steps))
 	case err != nil:
 		return err

@@ -43,6 +43,7 @@ type examination struct {
 	findings []Finding
 	current  check
 	noTables string // why they cannot be looked at
+	outdated string // why some of them cannot
 
 	clock    lazy[clock]
 	settings lazy[map[string]string]
@@ -82,7 +83,11 @@ func (e *examination) make(ctx context.Context, c check) {
 	had := len(e.findings)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := c.run(ctx, e); err != nil {
+	err := c.run(ctx, e)
+	switch {
+	case err != nil && e.outdated != "" && remedy.IsUndefined(err):
+		e.skip("", "", "not looked at: %s", e.outdated)
+	case err != nil:
 		e.skip("", e.remedyOf(err), "could not be looked at: %v", err)
 	}
 	if len(e.findings) == had {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/postroom/postroom/internal/jsremedy"
 	"github.com/postroom/postroom/internal/remedy"
+	"github.com/postroom/postroom/schema"
 )
 
 // Verdict says whether the broker has what a handler's place in its stream tells.
@@ -81,6 +82,9 @@ func (d *Doctor) Losses(ctx context.Context) (Losses, error) {
 	}
 	if d.nc == nil || !d.nc.IsConnected() {
 		return Losses{}, errors.New("doctor: there is no connection to the broker")
+	}
+	if err := schema.Require(ctx, d.db, d.name); err != nil {
+		return Losses{}, fmt.Errorf("doctor: %w", remedy.Explain(err, remedy.Use{Grant: "operator", Schema: d.name, DB: d.db}))
 	}
 	losses, err := e.loadLosses(ctx)
 	if err != nil {

@@ -1,9 +1,12 @@
 package inspect
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/postroom/postroom/internal/jsremedy"
 )
 
 // Finding is one thing that is wrong.
@@ -49,7 +52,8 @@ func findings(s *Status, subs []subscription, views map[string]*BrokerView) *lis
 	l := &listed{all: []Finding{}} // not null
 	l.ofRelay(s)
 	if s.Broker.Fault != "" {
-		l.add(FoundBroker, "", "the broker could not be asked: "+s.Broker.Fault, "is it running, and the URL right?")
+		cause, do := jsremedy.Split(s.Broker.Fault)
+		l.add(FoundBroker, "", "the broker could not be asked: "+cause, cmp.Or(do, "is it running, and the URL right?"))
 	}
 	for _, handler := range handlersOf(s, subs) {
 		l.ofHandler(s, subs, views, handler)

@@ -289,8 +289,15 @@ func Require(ctx context.Context, db DB, name string) error {
 	})
 	switch {
 	case isUndefined(err), err == nil && version < len(steps):
-		return postroom.Refuse(fmt.Errorf("schema: %w: %s has version %d and version %d is needed; run 'postroom migrate up' or call schema.Migrate",
-			ErrOutdated, name, version, len(steps)))
+		has, command := fmt.Sprintf("version %d", version), "postroom migrate up"
+		if version == 0 {
+			has += " (no tables)"
+		}
+		if name != DefaultName {
+			command += " --schema " + name
+		}
+		return postroom.Refuse(fmt.Errorf("schema: %w: %s has %s and version %d is needed; run '%s' or call schema.Migrate",
+			ErrOutdated, name, has, len(steps), command))
 	case err != nil:
 		return fmt.Errorf("schema: read version: %w", err)
 	case needs > len(steps):

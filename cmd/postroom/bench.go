@@ -188,7 +188,10 @@ func (w *benchWish) servers(ctx context.Context, cfg *bench.Config) (stop func()
 	if err != nil {
 		return nil, err
 	}
-	nc.Close()
+	defer nc.Close()
+	if err := w.broker.ready(ctx, nc); err != nil {
+		return nil, err
+	}
 	cfg.NATSURL, _ = firstOf(w.broker.getenv, w.broker.url, "--nats-url", "POSTROOM_NATS_URL", "NATS_URL")
 	cfg.NATSCreds = w.broker.creds
 	return func() error { return nil }, nil

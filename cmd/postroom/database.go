@@ -120,7 +120,7 @@ func connectError(cfg *pgx.ConnConfig, origin string, err error) error {
 	case !errors.As(err, &server):
 		return fmt.Errorf("%s: is the server running, and the address right? %w", where, rootCause(err))
 	case server.Code == "28P01", server.Code == "28000":
-		return fmt.Errorf("%s: the server refuses the user or the password: %s", where, server.Message)
+		return fmt.Errorf("%s: the server refuses the user or the password; correct the URL: %s", where, server.Message)
 	case server.Code == "3D000":
 		return fmt.Errorf("%s: the database does not exist; create it with 'createdb' or correct the URL", where)
 	default:

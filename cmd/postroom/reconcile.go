@@ -97,6 +97,9 @@ func (r *reconciliation) run(cmd *cobra.Command) error {
 		return err
 	}
 	defer nc.Close()
+	if err := r.broker.ready(cmd.Context(), nc); err != nil {
+		return err
+	}
 	return r.with(cmd.Context(), func(log *outbox.Log) error {
 		found, err := r.compare(cmd, log, nc, since)
 		if err != nil {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"slices"
@@ -204,11 +206,30 @@ func (w *relayWish) run(ctx context.Context, stderr io.Writer) error {
 	}
 	defer stop()
 	w.cfg.Logger.Info("relay starts", "schema", name)
+	w.tellDatabase(ctx)
 	if err := r.Run(ctx); err != nil {
+		if errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) {
+			err = fmt.Errorf("%w: the broker refuses the user: correct --nats-url or --nats-creds", err)
+		}
 		return err
 	}
 	w.cfg.Logger.Info("relay stopped")
 	return nil
+}
+
+// relayPermit is what to do about a relay's user without permissions.
+const relayPermit = "give the relay's NATS user permission to publish to the subjects of the events and to $JS.API.>, and to subscribe to _INBOX.>"
+
+// tellDatabase says what is wrong if the database cannot be connected to at the start. The
+// relay waits for it all the same: it may come up later.
+func (w *relayWish) tellDatabase(ctx context.Context) {
+	conn, err := w.db.connect(ctx)
+	if err == nil {
+		err = closeConn(ctx, conn)
+	}
+	if err != nil && ctx.Err() == nil {
+		w.cfg.Logger.Warn("the relay waits for its database", "error", err)
+	}
 }
 
 func newLogger(w io.Writer, format string) *slog.Logger {
@@ -248,6 +269,10 @@ func daemonOptions(log *slog.Logger) []nats.Option {
 		nats.ReconnectHandler(func(nc *nats.Conn) { log.Info("connected to the broker again", "url", nc.ConnectedUrlRedacted()) }),
 		// Missing rights are told here and nowhere else.
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			if errors.Is(err, nats.ErrPermissionViolation) {
+				log.Warn("the broker does not let the relay do that", "error", err, "do", relayPermit)
+				return
+			}
 			log.Warn("the broker reports an error", "error", err)
 		}),
 	}

@@ -33,6 +33,12 @@ yet, and events of a type that no handler here takes.`,
 				if err != nil {
 					return err
 				}
+				if denied := s.broker.mute(); denied != "" && status.Broker.Fault == "" {
+					status.Broker.Fault = denied
+					status.Findings = append(status.Findings, inspect.Finding{
+						Code: inspect.FoundBroker, Text: "the broker could not be asked: " + denied, Do: permit,
+					})
+				}
 				if missed(&status.Broker, away); away != nil {
 					status.Findings = append(status.Findings, inspect.Finding{
 						Code: inspect.FoundBroker, Text: "the broker cannot be reached", Do: away.Error(),

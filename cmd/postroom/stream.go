@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -65,7 +64,10 @@ changed to that. It needs nats-server 2.12 or later.`,
 				return err
 			}
 			defer nc.Close()
-			return ensureStream(cmd, nc, args[0], wish, asJSON)
+			if err := broker.ready(cmd.Context(), nc); err != nil {
+				return err
+			}
+			return broker.explain(ensureStream(cmd, nc, args[0], wish, asJSON))
 		},
 	}
 	flags := cmd.Flags()
@@ -94,7 +96,8 @@ func (w streamWish) check() error {
 }
 
 func ensureStream(cmd *cobra.Command, nc *nats.Conn, name string, wish streamWish, asJSON bool) error {
-	ctx := cmd.Context()
+	ctx, cancel := context.WithTimeout(cmd.Context(), brokerPatience)
+	defer cancel()
 	err := relay.EnsureStream(ctx, nc, jetstream.StreamConfig{
 		Name: name, Subjects: wish.subjects, Replicas: wish.replicas, MaxAge: wish.maxAge,
 		AllowAtomicPublish: wish.atomic,
@@ -201,53 +204,4 @@ func streamError(err error) error {
 		return fmt.Errorf("%w; give JetStream more storage or limit the stream", err)
 	}
 	return err
-}
-
-// broker is which NATS server a command works on.
-type broker struct {
-	getenv     func(string) string
-	url, creds string
-}
-
-func (b *broker) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&b.url, "nats-url", "", "NATS URL (env POSTROOM_NATS_URL, NATS_URL)")
-	cmd.Flags().StringVar(&b.creds, "nats-creds", "", "file with the credentials of a NATS user")
-	complete(cmd, "nats-url")
-}
-
-func (b *broker) connect(more ...nats.Option) (*nats.Conn, error) {
-	servers, origin := firstOf(b.getenv, b.url, "--nats-url", "POSTROOM_NATS_URL", "NATS_URL")
-	if servers == "" {
-		return nil, usagef("which broker? Give --nats-url or set POSTROOM_NATS_URL, for instance nats://localhost:4222")
-	}
-	for server := range strings.SplitSeq(servers, ",") {
-		if !strings.Contains(server, "://") {
-			server = "nats://" + server
-		}
-		// Not the parser's error: it repeats the URL.
-		if u, err := url.Parse(strings.TrimSpace(server)); err != nil || u.Host == "" || misplacedAt(server) {
-			return nil, usagef("%s is no NATS URL; write nats://host:4222, several with commas between them", origin)
-		}
-	}
-	options := append(append(relay.ConnectOptions(), nats.Name("postroom")), more...)
-	if b.creds != "" {
-		options = append(options, nats.UserCredentials(b.creds))
-	}
-	nc, err := nats.Connect(servers, options...)
-	if err != nil {
-		return nil, brokerError(origin, err)
-	}
-	return nc, nil
-}
-
-// brokerError says what to do about a connection that failed. No error of the
-// client repeats a URL that it could read.
-func brokerError(origin string, err error) error {
-	switch {
-	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
-		return fmt.Errorf("connect to the broker (%s): it refuses the user; see --nats-creds: %w", origin, err)
-	case errors.Is(err, nats.ErrNoServers):
-		return fmt.Errorf("connect to the broker (%s): is it running, and the address right? %w", origin, err)
-	}
-	return fmt.Errorf("connect to the broker (%s): %w", origin, err)
 }

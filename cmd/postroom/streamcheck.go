@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -54,9 +56,12 @@ func newStreamCheck(getenv func(string) string) *cobra.Command {
 				return err
 			}
 			defer nc.Close()
+			if err := broker.ready(cmd.Context(), nc); err != nil {
+				return err
+			}
 			losses, err := doctor.New(pool, nc, doctor.Config{Schema: name, Streams: args}).Losses(cmd.Context())
 			if err != nil {
-				return err
+				return broker.explain(err)
 			}
 			return printLosses(cmd, asJSON, name, losses)
 		},
@@ -86,7 +91,7 @@ func printLosses(cmd *cobra.Command, asJSON bool, schema string, losses doctor.L
 		losses.Streams = append([]doctor.Tail{}, losses.Streams...)
 		err = printJSON(out, losses)
 	} else {
-		err = printText(out, lossText(losses))
+		err = printLossTables(out, losses)
 	}
 	if err == nil && losses.Any() {
 		return todof("the broker lost messages; see above")
@@ -94,9 +99,8 @@ func printLosses(cmd *cobra.Command, asJSON bool, schema string, losses doctor.L
 	return err
 }
 
-// lossText is the two tables, and below each what its rows have to say.
-func lossText(losses doctor.Losses) string {
-	var b strings.Builder
+// printLossTables prints the two tables, and below them what their rows have to say.
+func printLossTables(out io.Writer, losses doctor.Losses) error {
 	handlers := [][]string{{"HANDLER", "STREAM", "FLOOR", "FIRST", "LAST", "VERDICT"}}
 	var why []string
 	for _, s := range losses.Handlers {
@@ -120,14 +124,12 @@ func lossText(losses doctor.Losses) string {
 			why = append(why, t.Stream+": 'postroom reconcile --stream "+t.Stream+"' looks for all that are missing; with --repair they are published again")
 		}
 	}
-	_ = printTable(&b, handlers) // a strings.Builder takes everything
-	b.WriteString("\n")
-	_ = printTable(&b, streams)
+	err := errors.Join(printTable(out, handlers), printLine(out, ""), printTable(out, streams))
 	if len(losses.Handlers)+len(losses.Streams) == 0 {
 		why = append(why, "nothing was compared: no handler of this database reads a stream, and no stream takes events of its log; make one with 'postroom stream ensure', or give the name of one")
 	}
 	if len(why) > 0 {
-		b.WriteString("\n" + strings.Join(why, "\n") + "\n")
+		err = errors.Join(err, printText(out, "\n"+strings.Join(why, "\n")+"\n"))
 	}
-	return b.String()
+	return err
 }

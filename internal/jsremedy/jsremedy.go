@@ -5,6 +5,7 @@ package jsremedy
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -37,6 +38,18 @@ func Do(err error) string {
 		return StartIt
 	}
 	return ""
+}
+
+// Split parts what [Do] returned, or a text that ends with it, into the cause and what to do.
+// What to do is empty if the text is another.
+func Split(text string) (cause, do string) {
+	for _, known := range []string{StartIt, EnableIt} {
+		if before, ok := strings.CutSuffix(text, known); ok {
+			cause, do, _ = strings.Cut(known, ": ")
+			return before + cause, do
+		}
+	}
+	return text, ""
 }
 
 // IsOfAccount reports whether err says that the account has no JetStream. That is a fault

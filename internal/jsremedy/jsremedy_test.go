@@ -13,6 +13,20 @@ import (
 	"github.com/postroom/postroom/internal/jsremedy"
 )
 
+// Cause and remedy of what there is a remedy for are told apart; other texts stay whole.
+func TestSplit(t *testing.T) {
+	for text, want := range map[string][2]string{
+		jsremedy.StartIt:                {"the server runs without JetStream, or the servers that have it are away", "start nats-server with -js"},
+		"stream S: " + jsremedy.StartIt: {"stream S: the server runs without JetStream, or the servers that have it are away", "start nats-server with -js"},
+		jsremedy.EnableIt:               {"the account of this user has no JetStream", "enable it in the server's configuration, accounts { NAME { jetstream: enabled } }"},
+		"handler h: timeout":            {"handler h: timeout", ""},
+	} {
+		if cause, do := jsremedy.Split(text); cause != want[0] || do != want[1] {
+			t.Errorf("Split(%q) = %q, %q, want %q", text, cause, do, want)
+		}
+	}
+}
+
 func TestExplain(t *testing.T) {
 	tests := []struct {
 		name      string

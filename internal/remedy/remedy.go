@@ -64,6 +64,20 @@ func Explain(err error, use Use) error {
 	return err
 }
 
+// IsUndefined reports whether a statement failed because a table, a column or a function
+// that it names is not there.
+func IsUndefined(err error) bool {
+	var server interface{ SQLState() string }
+	if !errors.As(err, &server) {
+		return false
+	}
+	switch server.SQLState() {
+	case undefinedTable, undefinedSchema, undefinedColumn, undefinedFunction:
+		return true
+	}
+	return false
+}
+
 // Explained is an error with what to do about it.
 type Explained struct {
 	Err error

@@ -78,3 +78,15 @@ func TestExplain(t *testing.T) {
 		t.Errorf("Explain(nil) = %v", err)
 	}
 }
+
+// What is not there is told from every other fault.
+func TestIsUndefined(t *testing.T) {
+	for code, want := range map[string]bool{"42P01": true, "3F000": true, "42703": true, "42883": true, "42501": false, "40001": false} {
+		if got := remedy.IsUndefined(fmt.Errorf("look: %w", server(code))); got != want {
+			t.Errorf("IsUndefined(%s) = %t, want %t", code, got, want)
+		}
+	}
+	if remedy.IsUndefined(nil) || remedy.IsUndefined(errors.New("away")) {
+		t.Error("an error that is not of the database is said to be of something undefined")
+	}
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/internal/jsremedy"
+	"github.com/postroom/postroom/relay"
+)
+
+// broker is which NATS server a command works on.
+type broker struct {
+	getenv     func(string) string
+	url, creds string
+	denied     atomic.Pointer[string] // what it does not let this user do
+}
+
+// Patience with a broker: for one that does not say whether it has JetStream, and for one
+// that does not answer a request.
+const (
+	readyPatience  = 3 * time.Second
+	brokerPatience = 10 * time.Second
+)
+
+func (b *broker) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&b.url, "nats-url", "", "NATS URL (env POSTROOM_NATS_URL, NATS_URL)")
+	cmd.Flags().StringVar(&b.creds, "nats-creds", "", "file with the credentials of a NATS user")
+	complete(cmd, "nats-url")
+}
+
+func (b *broker) connect(more ...nats.Option) (*nats.Conn, error) {
+	servers, origin := firstOf(b.getenv, b.url, "--nats-url", "POSTROOM_NATS_URL", "NATS_URL")
+	if servers == "" {
+		return nil, usagef("which broker? Give --nats-url or set POSTROOM_NATS_URL, for instance nats://localhost:4222")
+	}
+	for server := range strings.SplitSeq(servers, ",") {
+		if !strings.Contains(server, "://") {
+			server = "nats://" + server
+		}
+		// Not the parser's error: it repeats the URL.
+		if u, err := url.Parse(strings.TrimSpace(server)); err != nil || u.Host == "" || misplacedAt(server) {
+			return nil, usagef("%s is no NATS URL; write nats://host:4222, several with commas between them", origin)
+		}
+	}
+	options := append(append(relay.ConnectOptions(), nats.Name("postroom"), nats.ErrorHandler(b.note)), more...)
+	if b.creds != "" {
+		options = append(options, nats.UserCredentials(b.creds))
+	}
+	nc, err := nats.Connect(servers, options...)
+	if err != nil {
+		return nil, brokerError(origin, err)
+	}
+	return nc, nil
+}
+
+// brokerError says what to do about a connection that failed. No error of the
+// client repeats a URL that it could read.
+func brokerError(origin string, err error) error {
+	switch {
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
+		return fmt.Errorf("connect to the broker (%s): it refuses the user; see --nats-creds: %w", origin, err)
+	case errors.Is(err, nats.ErrNoServers):
+		return fmt.Errorf("connect to the broker (%s): is it running, and the address right? %w", origin, err)
+	}
+	return fmt.Errorf("connect to the broker (%s): %w", origin, err)
+}
+
+// note keeps what the broker does not let this user do: nobody answers such a request, and
+// what it ends with is a timeout. Answers that it may not get matter most.
+func (b *broker) note(_ *nats.Conn, _ *nats.Subscription, err error) {
+	if !errors.Is(err, nats.ErrPermissionViolation) {
+		report(os.Stderr, "postroom: the broker reports an error: %v\n", err)
+		return
+	}
+	text := err.Error()
+	if !b.denied.CompareAndSwap(nil, &text) && isMute(text) {
+		b.denied.Store(&text)
+	}
+}
+
+// isMute reports whether a user that may not do this gets no answers.
+func isMute(denied string) bool { return strings.Contains(denied, "for Subscription to") }
+
+// mute returns what keeps this user from getting answers, or nothing.
+func (b *broker) mute() string {
+	if denied := b.denied.Load(); denied != nil && isMute(*denied) {
+		return *denied
+	}
+	return ""
+}
+
+// permit is what to do about a user without permissions.
+const permit = "give this NATS user permission to publish to $JS.API.> and to subscribe to _INBOX.>, or name another with --nats-creds"
+
+// explain returns err, or what the broker does not let this user do, if err says that an
+// answer did not come.
+func (b *broker) explain(err error) error {
+	silent := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrPermissionViolation)
+	denied := b.denied.Load()
+	if denied == nil || !silent {
+		return err
+	}
+	return fmt.Errorf("the broker does not let this user do that: %s; %s: %w", *denied, permit, err)
+}
+
+// ready reports a broker that has no JetStream, and one that this user gets no answers
+// from. Commands would find nothing there otherwise, or wait for long.
+func (b *broker) ready(ctx context.Context, nc *nats.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, readyPatience)
+	defer cancel()
+	js, err := jetstream.New(nc)
+	if err == nil {
+		_, err = js.AccountInfo(ctx)
+	}
+	switch {
+	case jsremedy.Do(err) != "":
+		return fmt.Errorf("ask for JetStream: %w", jsremedy.Explain(err))
+	case err != nil && b.mute() != "":
+		return b.explain(err)
+	}
+	return nil // a user that may not ask this may do what the command does
+}

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/schema"
+)
+
+// Commands by what they need. Those of onBroker need the database, too, but for
+// 'stream ensure', and those of onBoth tell of a broker that is away, and go on.
+var (
+	onDatabase = []string{
+		"migrate status", "dead groups", "dead list", "dead show 1", "dead jobs", "dead replay --handler h --reason x --yes", "dead discard 1 --reason x",
+		"dead export", "dead resume 1", "dead edit 1 --data /dev/null --reason x", "rewind --since 1h --reason x --yes", "rewind list", "rewind cancel 1",
+		"audit", "keys", "tables",
+	}
+	onBoth   = []string{"status", "doctor", "handlers", "events show x"}
+	onBroker = []string{"reconcile", "stream check", "bench relay --events 1000 --runs 1 --seconds 0.2"}
+	ensure   = "stream ensure SETUPS --subjects setups.>"
+)
+
+// badSetup is what is wrong with a set-up, and what commands say of it.
+type badSetup struct {
+	name           string
+	database, nats string
+	commands       []string
+	code           int
+	says           []string            // cause and remedy, in what each command prints
+	but            map[string][]string // for these commands
+	codes          map[string]int      // for these commands
+	relay          []string            // what a relay logs or ends with; empty: it is not run
+}
+
+// badSetups are set-ups of which something is missing.
+func badSetups(t *testing.T) []badSetup {
+	t.Helper()
+	good, broker := devtest.Pool(t), devtest.NATSURL(t)
+	fine := databaseURL(good)
+	_, role := devtest.RolePool(t, good)
+	all := append(append(append([]string{}, onDatabase...), onBoth...), onBroker...)
+	tables := all[:len(all)-1] // a benchmark makes its own
+	unanswered := []string{"the broker", "(POSTROOM_NATS_URL): is it running, and the address right?"}
+	refused := []string{"(POSTROOM_NATS_URL): it refuses the user; see --nats-creds", "Authorization Violation"}
+	without := []string{"the server runs without JetStream", "start nats-server with -js"}
+	mute := []string{"Permissions Violation for Subscription to", "give this NATS user permission to publish to $JS.API.> and to subscribe to _INBOX.>"}
+	weak, noJetStream := weakNATS(t), devtest.PlainNATS(t, "jetstream: disabled").ConnectedUrl()
+	missing := []string{"schema is older than this code: postroom has version 0 (no tables)", "run 'postroom migrate up'"}
+	older := []string{"schema is older than this code: postroom has version 8 and", "run 'postroom migrate up'"}
+	rights := []string{"permission denied for schema postroom (SQLSTATE 42501)", "as the owner of the tables run: SELECT postroom.grant_", "('" + role + "')"}
+	return []badSetup{
+		{
+			name: "no PostgreSQL", database: "postgres://me:s3cret@127.0.0.1:1/shop?sslmode=disable", nats: broker, commands: append([]string{"migrate up"}, all...), code: exitFailed,
+			says:  []string{`connect to database "shop" at 127.0.0.1:1 as "me" (POSTROOM_DATABASE_URL)`, "is the server running, and the address right?"},
+			relay: []string{"the relay waits for its database", "is the server running, and the address right?"},
+		},
+		{
+			name: "a wrong password", database: wrongPassword(t), nats: broker, commands: append([]string{"migrate up"}, all...), code: exitFailed,
+			says:  []string{"the server refuses the user or the password; correct the URL", "password authentication failed"},
+			relay: []string{"the relay waits for its database", "correct the URL"},
+		},
+		{
+			name: "a database without the tables", database: databaseURL(devtest.EmptyPool(t)), nats: broker, commands: tables, code: exitFailed, says: missing,
+			but: map[string][]string{
+				"migrate status": {" migrations pending; run 'postroom migrate up'"},
+				"doctor":         {"there are no tables in the schema postroom of this database", "to do: postroom migrate up"},
+			},
+			codes: map[string]int{"migrate status": exitTodo, "doctor": exitTodo}, relay: missing,
+		},
+		{
+			name: "tables of an older version", database: olderTables(t), nats: broker, commands: tables, code: exitFailed, says: older,
+			but: map[string][]string{
+				"migrate status": {" migrations pending; run 'postroom migrate up'"},
+				"doctor":         {"the tables are of version 8 and this program is of version", "to do: postroom migrate up", "not looked at: the tables are of version 8, and lack what it looks at\n"},
+			},
+			codes: map[string]int{"migrate status": exitTodo, "doctor": exitTodo}, relay: older,
+		},
+		{
+			name: "a role without rights", database: asRole(good, role), nats: broker, commands: tables, code: exitFailed, says: rights,
+			codes: map[string]int{"doctor": exitTodo}, relay: rights,
+		},
+		{
+			name: "no broker", database: fine, nats: "nats://127.0.0.1:1", commands: append([]string{ensure}, append(onBroker, onBoth...)...), code: exitFailed, says: unanswered,
+			but:   map[string][]string{"events show x": {"nothing is known of this event", "the broker was not asked"}},
+			codes: map[string]int{"status": exitTodo, "doctor": exitTodo}, relay: []string{"no connection to the broker"},
+		},
+		{
+			name: "a broker that refuses the user", database: fine, nats: strings.Replace(weak, "weak:x@", "weak:wrong@", 1), commands: append([]string{ensure}, append(onBroker, onBoth[:3]...)...),
+			code: exitFailed, says: refused,
+			codes: map[string]int{"status": exitTodo, "doctor": exitTodo}, relay: []string{"Authorization Violation", "the broker refuses the user: correct --nats-url or --nats-creds"},
+		},
+		{
+			name: "a broker without JetStream", database: fine, nats: noJetStream, commands: append([]string{ensure, "status", "doctor"}, onBroker...), code: exitFailed, says: without,
+			but:   map[string][]string{"status": {"! the broker could not be asked: the server runs without JetStream, or the servers that have it are away\n  start nats-server with -js\n"}},
+			codes: map[string]int{"status": exitTodo, "doctor": exitTodo}, relay: without,
+		},
+		{
+			name: "a user without permissions", database: fine, nats: weak, commands: append([]string{ensure, "status"}, onBroker...), code: exitFailed, says: mute,
+			codes: map[string]int{"status": exitTodo}, relay: []string{"the broker does not let the relay do that", "give the relay's NATS user permission to publish"},
+		},
+		{
+			name: "no stream", database: fine, nats: broker, commands: []string{"stream check", "reconcile", "reconcile --stream NONE"}, code: exitFailed,
+			but: map[string][]string{
+				"stream check":            {"nothing was compared", "make one with 'postroom stream ensure'"},
+				"reconcile":               {"no relay of this version has published anything yet: name streams with --stream"},
+				"reconcile --stream NONE": {"stream NONE does not exist", "create it with 'postroom stream ensure'"},
+			},
+			codes: map[string]int{"stream check": exitOK, "reconcile --stream NONE": exitTodo},
+		},
+	}
+}
+
+// Every command tells of every set-up of which something is missing what is wrong and what
+// to do, in a short time, and ends with the status that it promises.
+func TestBadSetups(t *testing.T) {
+	t.Parallel()
+	for _, s := range badSetups(t) {
+		env := environment{"POSTROOM_DATABASE_URL": s.database, "POSTROOM_NATS_URL": s.nats}
+		for _, command := range s.commands {
+			t.Run(s.name+"/"+command, func(t *testing.T) {
+				t.Parallel()
+				code, says := s.code, s.says
+				if other, ok := s.codes[command]; ok {
+					code = other
+				}
+				if other, ok := s.but[command]; ok {
+					says = other
+				}
+				began := time.Now()
+				r := postroom(t, env, strings.Fields(command)...).want(t, code).says(t, says...)
+				if took := time.Since(began); took > devtest.Patience(t, 20*time.Second) {
+					t.Errorf("it took %s", took)
+				}
+				if said := r.out + r.errors; strings.Contains(said, "context canceled") || strings.Contains(said, "s3cret") {
+					t.Error(said)
+				}
+			})
+		}
+		if len(s.relay) > 0 {
+			t.Run(s.name+"/relay", func(t *testing.T) { t.Parallel(); relayTells(t, env, s.relay) })
+		}
+	}
+}
+
+// relayTells runs a relay until it has said all that is wanted, or has ended.
+func relayTells(t *testing.T, env environment, says []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), devtest.Patience(t, 20*time.Second))
+	defer cancel()
+	log := &telling{wanted: says, told: cancel}
+	run(ctx, []string{"relay"}, func(name string) string { return env[name] }, log, log)
+	for _, part := range says {
+		if !strings.Contains(log.String(), part) {
+			t.Errorf("want %q in\n%s", part, log)
+		}
+	}
+}
+
+// telling is what a program prints, and calls told when all that is wanted is in it. Loggers
+// write to it one at a time.
+type telling struct {
+	bytes.Buffer
+
+	wanted []string
+	told   func()
+}
+
+func (w *telling) Write(p []byte) (int, error) {
+	n, err := w.Buffer.Write(p)
+	for _, part := range w.wanted {
+		if !strings.Contains(w.String(), part) {
+			return n, err
+		}
+	}
+	w.told()
+	return n, err
+}
+
+// weakNATS returns the URL of a broker for a user that may do nothing.
+func weakNATS(t *testing.T) string {
+	t.Helper()
+	nc := devtest.PlainNATS(t, `jetstream: enabled
+		authorization { users: [ {user: admin, password: x}, {user: weak, password: x, permissions: {publish: ["nothing"], subscribe: ["nothing"]}} ] }`,
+		nats.UserInfo("admin", "x"))
+	return strings.Replace(nc.ConnectedUrl(), "nats://", "nats://weak:x@", 1)
+}
+
+// olderTables returns the URL of a database with the tables of version 8.
+func olderTables(t *testing.T) string {
+	t.Helper()
+	pool := devtest.EmptyPool(t)
+	script, err := schema.Print("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script, _, _ = strings.Cut(script, "\n-- Migration 9:")
+	if _, err := pool.Exec(t.Context(), script+"\nCOMMIT"); err != nil {
+		t.Fatal(err)
+	}
+	return databaseURL(pool)
+}
+
+// asRole returns the URL of a pool's database for another role, without a password.
+func asRole(pool *pgxpool.Pool, role string) string {
+	c := pool.Config().ConnConfig
+	return fmt.Sprintf("postgres://%s:s3cret@/%s?host=%s&port=%d&sslmode=disable", role, c.Database, c.Host, c.Port)
+}
+
+// wrongPassword returns the URL of a server that asks for the password, with another.
+func wrongPassword(t *testing.T) string {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), devtest.OwnPostgres(t, devstack.Config{}).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	var file string
+	if err := pool.QueryRow(t.Context(), "SHOW hba_file").Scan(&file); err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{
+		"CREATE ROLE clerk LOGIN PASSWORD 'right'",
+		"COPY (SELECT unnest(ARRAY['host all clerk all scram-sha-256', 'local all clerk scram-sha-256', 'local all all trust', 'host all all all trust'])) TO '" + file + "'",
+		"SELECT pg_reload_conf()",
+	} {
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	return asRole(pool, "clerk")
+}
