@@ -35,6 +35,7 @@ func TestNear(t *testing.T) {
 		{"order.placed", "order.paid order.packed.late", ""},
 		{"order.v2", "order.v1", ""},
 		{"order.placed.v2", "order.placed", ""},
+		{"order.version2", "order.version1", ""},
 		{"invoice.void", "invoice.paid", ""},
 		{"payment.reserved", "payment.reversed", ""},
 		{"user.activated", "user.deactivated", ""},
@@ -86,7 +87,7 @@ func TestInStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, retention := range []jetstream.RetentionPolicy{jetstream.LimitsPolicy, jetstream.InterestPolicy} {
+	for _, retention := range []jetstream.RetentionPolicy{jetstream.LimitsPolicy, jetstream.InterestPolicy, jetstream.WorkQueuePolicy} {
 		name := nats.NewInbox()[len("_INBOX."):]
 		stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}, Retention: retention})
 		if err != nil {
