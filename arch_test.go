@@ -65,7 +65,7 @@ var layers = []struct {
 	{"eventlog", []string{rootPath}, "it is a port: what relay and log exchange, and nothing that works"},
 	{"outbox", []string{rootPath, eventlogPath, schemaPath, causePath, remedyPath, pgxAllPath, otelPath, uuidPath}, "it writes and reads the log; brokers are the relay's business"},
 	{"relay", []string{rootPath, eventlogPath, wirePath, wildcardPath, telemetryPath, guardPath, jsremedyPath, repeatPath, natsPath, otelPath, uuidPath}, "it moves events between two ports, and knows no database"},
-	{"inbox", []string{rootPath, module + "/inbox/internal/...", eventlogPath, schemaPath, wirePath, wildcardPath, identityPath, telemetryPath, causePath, guardPath, remedyPath, jsremedyPath, eventTypePath, repeatPath, pgxAllPath, natsPath, otelPath, uuidPath}, "it joins a broker and a database, and nothing else"},
+	{"inbox", []string{rootPath, module + "/inbox/internal/...", eventlogPath, schemaPath, wirePath, wildcardPath, identityPath, telemetryPath, causePath, guardPath, sessionPath, remedyPath, jsremedyPath, eventTypePath, repeatPath, pgxAllPath, natsPath, otelPath, uuidPath}, "it joins a broker and a database, and nothing else"},
 	{"inbox/internal/delivery", []string{rootPath, wirePath, causePath, guardPath, pgxAllPath, natsPath}, "it has the types that the parts of the inbox share, and does nothing"},
 	{"inbox/internal/dispatch", []string{inboxDeliveryPath}, "it decides what may run, with neither servers nor handlers"},
 	{"inbox/internal/invoke", []string{rootPath, inboxDeliveryPath, guardPath, pgxAllPath}, "it calls handlers, and knows nothing of where events come from; pgx is for the errors that they return"},

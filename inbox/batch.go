@@ -56,7 +56,8 @@ func (c *loop) isStraight(d *delivery.Delivery) bool {
 }
 
 // decideBatch decides deliveries in one transaction. Where members of it fail, it
-// is run again with a savepoint before each of them; where the transaction as a
+// is run again with a savepoint before each of them; where one changes the session for
+// those behind it, each is run in a transaction of its own; where the transaction as a
 // whole cannot be, halves of it are tried, down to one.
 func (c batches) decideBatch(ctx, work context.Context, members []*delivery.Delivery) {
 	if len(members) == 0 {
@@ -75,12 +76,19 @@ func (c batches) decideBatch(ctx, work context.Context, members []*delivery.Deli
 		for _, d := range members {
 			c.finish(work, d, delivery.HandedBack)
 		}
+	case errors.Is(err, errMixed):
+		for _, d := range members {
+			c.loop.deliver(ctx, work, d)
+		}
 	default:
 		half := len(members) / 2
 		c.decideBatch(ctx, work, members[:half])
 		c.decideBatch(ctx, work, members[half:])
 	}
 }
+
+// errMixed says that an event of a batch changed the session for those behind it.
+var errMixed = errors.New("an event changed the session that it shares with others")
 
 // persistBatch runs the transaction of a batch until it commits, waiting out
 // outages, or until it turns out that it will not.
@@ -135,6 +143,8 @@ func (c batches) applyBatch(ctx context.Context, b *batch) error {
 		switch {
 		case !fresh[d.Key]:
 			b.known = append(b.known, d)
+		case !failed && tx.loan.Differs():
+			err = errMixed
 		case !failed:
 			err = c.callMember(ctx, tx, b, d)
 		}
@@ -172,7 +182,7 @@ func (c batches) beginBatch(ctx context.Context, b *batch, fresh map[string]bool
 		}
 		return rows.Err()
 	}
-	tx, tag, err := begin(ctx, c.inbox.pool, c.sub.Isolation,
+	tx, tag, err := c.inbox.begin(ctx, c.sub.Isolation,
 		statement{sql: c.inbox.sql.decideBatch, args: []any{c.sub.Name, keys, digests, c.idleLimit}, read: read})
 	if tx != nil {
 		tx.id = id
@@ -231,6 +241,9 @@ func (c batches) holdFailed(ctx context.Context, tx *tx, b *batch, fresh map[str
 	}
 	hold, err := c.inbox.holdStatement(false, events...)
 	if err != nil {
+		return err
+	}
+	if err := tx.asOwn(ctx); err != nil {
 		return err
 	}
 	if _, err := tx.Tx.Exec(ctx, hold.sql, hold.args...); err != nil {

@@ -49,7 +49,7 @@ func (c *loop) apply(ctx, work context.Context, d *delivery.Delivery, ahead *ahe
 	tx, tag, err := ahead.take()
 	if tx == nil {
 		next := c.decision(d)
-		tx, tag, err = begin(work, c.inbox.pool, c.sub.Isolation, *next)
+		tx, tag, err = c.inbox.begin(work, c.sub.Isolation, *next)
 	}
 	if tx == nil {
 		return err

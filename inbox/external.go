@@ -98,7 +98,7 @@ func (c *retries) settleCall(ctx context.Context, cl *claim, settles []func(ctx 
 	if err := c.endedBefore(ctx, cl); err != nil { // in the round before
 		return err
 	}
-	tx, _, err := begin(ctx, c.inbox.pool, c.sub.Isolation, statement{sql: c.inbox.sql.limits, args: []any{c.idleLimit}})
+	tx, _, err := c.inbox.begin(ctx, c.sub.Isolation, statement{sql: c.inbox.sql.limits, args: []any{c.idleLimit}})
 	if tx == nil {
 		return err
 	}

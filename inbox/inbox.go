@@ -33,6 +33,7 @@ import (
 	"github.com/postroom/postroom/internal/jsremedy"
 	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/internal/repeat"
+	"github.com/postroom/postroom/internal/session"
 	"github.com/postroom/postroom/internal/telemetry"
 	"github.com/postroom/postroom/schema"
 )
@@ -154,6 +155,7 @@ type Inbox struct {
 	cfg      Config
 	err      error // what is wrong with the Config
 	sql      statements
+	sessions *session.Pool
 	metrics  *metrics
 	tracer   trace.Tracer
 	loops    []*loop
@@ -189,7 +191,7 @@ const (
 func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 	cfg = cfg.defaults()
 	in := &Inbox{
-		pool: pool, nc: nc, cfg: cfg, err: cfg.validate(), metrics: newMetrics(cfg.MeterProvider),
+		pool: pool, nc: nc, cfg: cfg, err: cfg.validate(), sessions: session.Of(pool), metrics: newMetrics(cfg.MeterProvider),
 		tracer: telemetry.Tracer(cfg.TracerProvider), lookEvery: lookEvery, floorEvery: floorEvery,
 	}
 	in.runner, in.node, in.receipts, in.trials = newRunner(in), newNode(in), newReceipts(in), newTrials(in)

@@ -89,11 +89,11 @@ func (c *retries) beginRerun(ctx context.Context, cl *claim) (*tx, error) {
 	limits := statement{sql: c.inbox.sql.limits, args: []any{c.idleLimit}}
 	cl.along = nil
 	if cl.reach == 0 {
-		tx, _, err := begin(ctx, c.inbox.pool, c.sub.Isolation, limits)
+		tx, _, err := c.inbox.begin(ctx, c.sub.Isolation, limits)
 		return tx, err
 	}
 	types, subjects := c.wished()
-	tx, _, err := begin(ctx, c.inbox.pool, c.sub.Isolation, limits,
+	tx, _, err := c.inbox.begin(ctx, c.sub.Isolation, limits,
 		statement{sql: "SAVEPOINT postroom_plan"}, // what is set for our plans is not for the handler's
 		statement{sql: c.inbox.sql.plan},
 		statement{
@@ -128,13 +128,13 @@ func (c *retries) failRerun(ctx context.Context, tx *tx, cl *claim, failed error
 	return &notedError{err: failed, holding: h, stored: tags[1+fail].RowsAffected() == 1, committed: committed}
 }
 
-// runAlong runs the events that wait behind the head of their key, until one fails or
-// the claim could run out over them. One that fails fails as the head of its key, when
+// runAlong runs the events that wait behind the head of their key, until one fails, one
+// changes the session for the next, or the claim could run out over them. One that fails fails as the head of its key, when
 // it is that, with an attempt that is counted.
 func (c *retries) runAlong(ctx, work context.Context, tx *tx, cl *claim) error {
 	until := cl.ends.Add(-2 * c.grace())
 	for i, other := range cl.along {
-		if ctx.Err() != nil || time.Until(until) < c.sub.Timeout*3/4 {
+		if ctx.Err() != nil || time.Until(until) < c.sub.Timeout*3/4 || tx.loan.Differs() {
 			cl.along = cl.along[:i]
 			return nil
 		}

@@ -14,6 +14,9 @@ import (
 
 // settleClaim ends what is owed, in the transaction of the event's effects.
 func (c *retries) settleClaim(ctx context.Context, tx *tx, cl *claim) error {
+	if err := tx.asOwn(ctx); err != nil {
+		return err
+	}
 	if cl.blocking != "" {
 		return c.settleKey(ctx, tx, cl)
 	}

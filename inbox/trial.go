@@ -104,7 +104,7 @@ func (t *trials) try(ctx context.Context, tr trial) finding {
 	}
 	t.inbox.alone.RLock()
 	defer t.inbox.alone.RUnlock()
-	tx, _, err := begin(ctx, t.inbox.pool, c.sub.Isolation, statement{sql: t.inbox.sql.limits, args: []any{c.idleLimit}})
+	tx, _, err := t.inbox.begin(ctx, c.sub.Isolation, statement{sql: t.inbox.sql.limits, args: []any{c.idleLimit}})
 	if tx == nil {
 		return broken(err)
 	}
@@ -123,6 +123,9 @@ func (t *trials) try(ctx context.Context, tr trial) finding {
 	}
 	if err == nil { // what would come to light at the commit
 		_, err = tx.Tx.Exec(ctx, "SET CONSTRAINTS ALL IMMEDIATE")
+	}
+	if err == nil {
+		err = tx.asOwn(ctx)
 	}
 	if err == nil {
 		f.Changes, err = t.measure(ctx, tx)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/session"
 )
 
 // ErrTxOwned is returned by Commit and Rollback of the transaction that a handler
@@ -25,6 +26,8 @@ type tx struct {
 	pgx.Tx
 
 	owner *pgxpool.Conn
+	loan  *session.Loan // of owner's connection
+	lost  func(ctx context.Context, why error)
 
 	// id is that of the transaction that the inbox began; empty if it has none. A handler
 	// that ends it with a statement goes on in another.
@@ -63,13 +66,14 @@ func (t *tx) inner() pgx.Tx {
 // it, in one round trip. It returns the tag of the first, which returns the
 // transaction's id, or has its rows read by its own function. Without a transaction
 // the error is a beginError.
-func begin(ctx context.Context, pool *pgxpool.Pool, level pgx.TxIsoLevel, first statement, more ...statement) (*tx, pgconn.CommandTag, error) {
-	owner, err := pool.Acquire(ctx)
+func (in *Inbox) begin(ctx context.Context, level pgx.TxIsoLevel, first statement, more ...statement) (*tx, pgconn.CommandTag, error) {
+	owner, err := in.pool.Acquire(ctx)
 	if err != nil {
 		return nil, pgconn.CommandTag{}, &delivery.BeginError{Err: err}
 	}
 	batch := &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{IsoLevel: level})
+	loan, look := in.sessions.Lend(owner.Conn(), batch)
 	batch.Queue(first.sql, first.args...)
 	for _, s := range more {
 		if queued := batch.Queue(s.sql, s.args...); s.read != nil {
@@ -77,8 +81,12 @@ func begin(ctx context.Context, pool *pgxpool.Pool, level pgx.TxIsoLevel, first 
 		}
 	}
 	results := owner.SendBatch(ctx, batch)
-	t := &tx{Tx: results.Tx(), owner: owner, simple: isSimple(owner.Conn())}
-	if _, err := results.Exec(); err != nil {
+	t := &tx{Tx: results.Tx(), owner: owner, loan: loan, lost: in.lostSession, simple: isSimple(owner.Conn())}
+	_, err = results.Exec()
+	if err == nil && look != nil {
+		err = look(results)
+	}
+	if err != nil {
 		_ = results.Close() // returns the same error
 		t.rollback(ctx)
 		return nil, pgconn.CommandTag{}, &delivery.BeginError{Err: err}
@@ -124,7 +132,31 @@ func (t *tx) rollback(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackPatience)
 	defer cancel()
 	_ = t.Tx.Rollback(ctx) // where it fails, the connection is closed, and the server rolls back
-	t.owner.Release()
+	t.give(ctx, t.loan.Undone(ctx))
+}
+
+// fail gives the connection back after a statement failed that was to end the transaction.
+func (t *tx) fail(ctx context.Context) {
+	var left error
+	if t.owner.Conn().PgConn().TxStatus() == 'I' {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackPatience)
+		defer cancel()
+		left = t.loan.Undone(ctx)
+	}
+	t.give(ctx, left)
+}
+
+// give gives the connection back. left says why it was closed.
+func (t *tx) give(ctx context.Context, left error) {
+	if left != nil {
+		t.lost(ctx, left)
+	}
+	t.owner.Release() // which closes a connection that is not idle
+}
+
+// lostSession logs that a connection was closed.
+func (in *Inbox) lostSession(ctx context.Context, why error) {
+	in.lines.Warn(ctx, in.cfg.Logger, "a connection was closed: a handler left it so that the next could not use it", why)
 }
 
 // rollbackPatience is how long a rollback may take before its connection is given
@@ -170,7 +202,8 @@ func (t *tx) flush(ctx context.Context) {
 // itself, and no statement that ends a transaction has any; what it calls cannot end
 // the transaction either, while there is one. Of all others the inbox cannot tell: a
 // text may hold several statements, and only the last of them is answered for.
-func (t *tx) saw(args []any) {
+func (t *tx) saw(sql string, args []any) {
+	t.loan.See(sql)
 	if t.simple || len(args) == 0 || isOption(args[0]) || isRewriter(args[0]) {
 		t.unsure.Store(true)
 	}
@@ -202,6 +235,7 @@ const simpleKey = "postroom.inbox.simple"
 // handler's first statement is sent now: the inbox does not see what is done with it.
 func (t *tx) Conn() *pgx.Conn {
 	t.unsure.Store(true)
+	t.loan.Unseen()
 	t.flush(context.Background())
 	return t.Tx.Conn()
 }
@@ -213,7 +247,7 @@ func (t *tx) Commit(context.Context) error { return ErrTxOwned }
 func (t *tx) Rollback(context.Context) error { return ErrTxOwned }
 
 func (t *tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	t.saw(args)
+	t.saw(sql, args)
 	if len(t.first) == 0 || len(args) == 0 || isOption(args[0]) {
 		t.flush(ctx)
 		return t.inner().Exec(ctx, sql, args...)
@@ -252,28 +286,30 @@ func isOption(arg any) bool {
 func (t *tx) Begin(ctx context.Context) (pgx.Tx, error) {
 	t.unsure.Store(true)
 	t.flush(ctx)
-	return t.inner().Begin(ctx)
+	return t.nest(t.inner().Begin(ctx))
 }
 
 func (t *tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	t.saw(args)
+	t.saw(sql, args)
 	t.flush(ctx)
 	return t.inner().Query(ctx, sql, args...)
 }
 
 func (t *tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	t.saw(args)
+	t.saw(sql, args)
 	t.flush(ctx)
 	return t.inner().QueryRow(ctx, sql, args...)
 }
 
 func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	t.unsure.Store(true)
+	t.sawBatch(b)
 	t.flush(ctx)
 	return t.inner().SendBatch(ctx, b)
 }
 
 func (t *tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
+	t.loan.Use()
 	t.flush(ctx)
 	guarded := guard.Rows(rows)
 	n, err := t.inner().CopyFrom(ctx, table, columns, guarded)
@@ -281,11 +317,13 @@ func (t *tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []strin
 }
 
 func (t *tx) LargeObjects() pgx.LargeObjects {
+	t.loan.Use()
 	t.flush(context.Background())
 	return t.inner().LargeObjects()
 }
 
 func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+	t.loan.See(sql)
 	t.flush(ctx)
 	return t.inner().Prepare(ctx, name, sql)
 }

@@ -65,6 +65,19 @@ func (t *tx) isStill(ctx context.Context, still string) error {
 	return nil
 }
 
+// asOwn has our statements, behind a handler's that may have set another role, run as the
+// inbox's user. It is a round trip of its own: what is prepared asks for rights as well.
+func (t *tx) asOwn(ctx context.Context) error {
+	if !t.loan.Used() {
+		return nil
+	}
+	sql, args := t.loan.Own()
+	if _, err := t.Tx.Exec(ctx, sql, args...); err != nil {
+		return fmt.Errorf("return to the inbox's role: %w", err)
+	}
+	return nil
+}
+
 // isOther reports whether still.sql found another transaction.
 func isOther(err error) bool {
 	var pg *pgconn.PgError
@@ -89,14 +102,21 @@ func (in *Inbox) wasCommitted(ctx context.Context, id string) (bool, error) {
 // endWith sends the statements that end the transaction, and behind them BEGIN and
 // another transaction's first statement, if next is not nil, in one round trip. It
 // returns the tags of the former. Where one of them failed there is an error, the tags
-// are of those before it, and nothing followed.
+// are of those before it, and nothing followed. Nothing follows either if the handler left
+// something in the session: that is set back in the same round trip, and the connection
+// goes back to the pool.
 func (t *tx) endWith(ctx context.Context, level pgx.TxIsoLevel, closing []statement, next *statement) ([]pgconn.CommandTag, *opened, error) {
 	t.over.Store(true)
 	batch := &pgx.Batch{}
 	for _, s := range closing {
 		batch.Queue(s.sql, s.args...)
 	}
-	if next != nil {
+	if t.loan.Leaves() {
+		next = nil
+	}
+	if next == nil {
+		t.loan.End(batch)
+	} else {
 		batch.Queue(beginStatement(level))
 		batch.Queue(next.sql, next.args...)
 	}
@@ -106,21 +126,24 @@ func (t *tx) endWith(ctx context.Context, level pgx.TxIsoLevel, closing []statem
 		var err error
 		if tags[i], err = results.Exec(); err != nil {
 			_ = results.Close() // returns the same error
-			t.owner.Release()   // which closes a connection that is not idle
+			t.fail(ctx)
 			return tags[:i], nil, err
 		}
 	}
 	if next == nil {
-		err := results.Close()
-		t.owner.Release()
-		return tags, nil, err
+		// It has ended: of what sets the session back the connection is told, not the caller.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackPatience)
+		defer cancel()
+		t.give(ctx, t.loan.Ended(ctx, results.Close()))
+		return tags, nil, nil
 	}
 	return tags, t.open(results), nil
 }
 
 // open reads the results of BEGIN and the statement behind it.
 func (t *tx) open(results pgx.BatchResults) *opened {
-	o := &opened{tx: &tx{Tx: t.Tx, owner: t.owner, simple: t.simple}}
+	t.loan.Next()
+	o := &opened{tx: &tx{Tx: t.Tx, owner: t.owner, loan: t.loan, lost: t.lost, simple: t.simple}}
 	if _, o.err = results.Exec(); o.err == nil {
 		o.tag, o.err = readResult(results, o.tx.readID)
 	}

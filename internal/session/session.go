@@ -113,9 +113,16 @@ func (p *Pool) Note(ctx context.Context, conn *pgx.Conn) error {
 
 // End adds to a batch, behind the end of the user's transaction, what sets the session
 // back. Ended has to be called when the batch was closed.
-func (p *Pool) End(conn *pgx.Conn, batch *pgx.Batch) {
+func (p *Pool) End(conn *pgx.Conn, batch *pgx.Batch) { p.end(conn, batch, 0) }
+
+// end is End after statements that were seen to leave something.
+func (p *Pool) end(conn *pgx.Conn, batch *pgx.Batch, seen Traces) {
 	s := stateOf(conn)
 	s.now = looks{}
+	if !p.hooked && seen&Settings != 0 { // which RESET ALL leaves alone
+		batch.Queue("RESET SESSION AUTHORIZATION")
+		batch.Queue("RESET ROLE")
+	}
 	if !p.hooked {
 		batch.Queue("RESET ALL")
 		if len(p.names) > 0 {

@@ -1,42 +1,224 @@
 package session
 
-import (
-	"regexp"
-	"strings"
+import "strings"
+
+// Traces says what statements may leave behind: for the rest of their transaction, or in
+// the session.
+type Traces uint32
+
+// What is left behind.
+const (
+	Local     Traces = 1 << iota // until the transaction ends: SET LOCAL, set_config(…, true), cursors and the like
+	Locks                        // advisory locks of the session
+	Settings                     // settings, and with them roles
+	Temporary                    // temporary tables
+	Kept                         // what only the end of the connection takes away surely: LISTEN, PREPARE, WITH HOLD, LOAD
+
+	// Session is what outlasts the transaction, but for locks, which each look gives back.
+	Session = Settings | Temporary | Kept
 )
 
-var (
-	// commands are statements that leave something in the session, with the word behind.
-	commands = regexp.MustCompile(`(?i)(?:^|;|\*/|--[^\n]*\n)\s*(listen|prepare|declare|load|set|reset|discard)\s+(\w*)`)
-
-	// functions are calls of set_config, up to the end of simple arguments.
-	functions = regexp.MustCompile(`(?i)\bset_config\s*\([^()]*\)?`)
-
-	// local is the end of a call that sets something for the transaction alone.
-	local = regexp.MustCompile(`(?i),\s*true\s*\)$`)
-)
-
-// Keeps reports whether a statement may leave behind what End does not take away: a
-// notification channel, a prepared statement, a cursor, a library; and, if the pool has a
-// hook, a setting. Whoever sends one for a user has to close the connection afterwards.
-func (p *Pool) Keeps(sql string) bool {
-	for _, found := range commands.FindAllStringSubmatch(sql, -1) {
-		switch command, what := strings.ToLower(found[1]), strings.ToLower(found[2]); command {
-		case "set", "reset", "discard":
-			if p.hooked && what != "local" && what != "constraints" && what != "transaction" {
-				return true
-			}
+// See says what a statement, or a text of several, may leave behind, as far as its text
+// says. What functions and triggers do, it cannot see.
+func See(sql string) Traces {
+	s := scanner{sql: sql, begins: true}
+	for s.next() {
+		switch word := s.word; {
+		case s.begins:
+			s.begins = false
+			s.traces |= s.command(word)
+		case len(word) < 4 || len(word) > 28: // of none that is looked for
 		default:
-			return true
+			s.traces |= s.within(word)
+		}
+		s.before = s.word
+	}
+	return s.traces
+}
+
+// command is what a statement leaves behind that begins with a word.
+func (s *scanner) command(word string) Traces {
+	switch {
+	case is(word, "set"):
+		return s.set()
+	case is(word, "reset"), is(word, "discard"):
+		return Settings | Temporary
+	case is(word, "listen"), is(word, "unlisten"), is(word, "prepare"), is(word, "deallocate"), is(word, "load"):
+		return Kept
+	case is(word, "declare"):
+		if containsFold(s.sql[s.at:], "hold") {
+			return Kept
+		}
+		return Local
+	case is(word, "do"), is(word, "call"):
+		s.opaque = true // what is quoted is code
+	}
+	return 0
+}
+
+// set is what SET leaves behind.
+func (s *scanner) set() Traces {
+	rest := *s
+	if rest.next() && (is(rest.word, "local") || is(rest.word, "constraints") || is(rest.word, "transaction")) {
+		return Local
+	}
+	return Settings
+}
+
+// within is what is left behind by a word that stands within a statement.
+func (s *scanner) within(word string) Traces {
+	switch {
+	case is(word, "set_config"):
+		if s.isLocal() {
+			return Local
+		}
+		return Settings
+	case is(word, "temp"), is(word, "temporary"):
+		if is(s.before, "create") || is(s.before, "into") || is(s.before, "replace") || is(s.before, "local") || is(s.before, "global") {
+			return Temporary
+		}
+	case is(word, "pg_temp"):
+		return Temporary
+	case hasPrefixFold(word, "pg_advisory_lock"), hasPrefixFold(word, "pg_try_advisory_lock"):
+		return Locks
+	case s.opaque && (is(word, "local") || is(word, "session") || is(word, "role") || is(word, "search_path")) && is(s.before, "set"):
+		return Settings
+	}
+	return 0
+}
+
+// isLocal reports whether the arguments that follow, of set_config, end with true.
+func (s *scanner) isLocal() bool {
+	depth, last := 0, 0
+	for i := s.at; i < len(s.sql); i++ {
+		switch c := s.sql[i]; c {
+		case '\'', '"':
+			i = quoted(s.sql, i, c, false) - 1
+		case '(':
+			depth++
+		case ',':
+			if depth == 1 {
+				last = i + 1
+			}
+		case ')':
+			if depth--; depth == 0 {
+				return last > 0 && is(strings.TrimSpace(s.sql[last:i]), "true")
+			}
 		}
 	}
-	if !p.hooked {
-		return false
+	return false
+}
+
+// scanner reads the words of a text, without those in quotes and comments.
+type scanner struct {
+	sql          string
+	at           int
+	word, before string
+	begins       bool // the next word begins a statement
+	opaque       bool // what is quoted is code
+	traces       Traces
+}
+
+// next reads the next word.
+func (s *scanner) next() bool {
+	for s.at < len(s.sql) {
+		c := s.sql[s.at]
+		if isLetter(c) {
+			from := s.at
+			for s.at < len(s.sql) && (isLetter(s.sql[s.at]) || s.sql[s.at]-'0' < 10) {
+				s.at++
+			}
+			s.word = s.sql[from:s.at]
+			if s.at < len(s.sql) && s.sql[s.at] == '\'' && is(s.word, "e") {
+				s.at = quoted(s.sql, s.at, '\'', true)
+				continue
+			}
+			return true
+		}
+		s.skip(c)
 	}
-	for _, call := range functions.FindAllString(sql, -1) {
-		if !local.MatchString(call) {
+	return false
+}
+
+// skip goes behind what is no word.
+func (s *scanner) skip(c byte) {
+	rest := s.sql[s.at:]
+	switch {
+	case c == ';':
+		s.begins = true
+	case c == '\'' && !s.opaque, c == '"':
+		s.at = quoted(s.sql, s.at, c, false)
+		return
+	case strings.HasPrefix(rest, "--"):
+		s.at = behind(s.sql, s.at+2, "\n")
+		return
+	case strings.HasPrefix(rest, "/*"):
+		s.at = behind(s.sql, s.at+2, "*/")
+		return
+	case c == '$' && !s.opaque:
+		if n := strings.IndexByte(rest[1:], '$'); n >= 0 && isTag(rest[1:n+1]) {
+			s.at = behind(s.sql, s.at+n+2, rest[:n+2])
+			return
+		}
+	}
+	s.at++
+}
+
+// quoted is the place behind what is quoted from a place on. A quote that is doubled
+// begins another, which comes to the same.
+func quoted(sql string, at int, quote byte, escapes bool) int {
+	for at++; at < len(sql); at++ {
+		switch {
+		case sql[at] == '\\' && escapes:
+			at++
+		case sql[at] == quote:
+			return at + 1
+		}
+	}
+	return len(sql)
+}
+
+// behind is the place behind the next part.
+func behind(sql string, at int, part string) int {
+	if n := strings.Index(sql[at:], part); n >= 0 {
+		return at + n + len(part)
+	}
+	return len(sql)
+}
+
+// isTag reports whether a text may stand in a dollar quote.
+func isTag(text string) bool {
+	for i := range len(text) {
+		if !isLetter(text[i]) && (i == 0 || text[i]-'0' >= 10) {
+			return false
+		}
+	}
+	return true
+}
+
+func isLetter(c byte) bool { return c|0x20-'a' < 26 && c|0x20 >= 'a' || c == '_' || c >= 0x80 }
+
+// is reports whether a word is another, in lower case.
+func is(word, lower string) bool { return len(word) == len(lower) && strings.EqualFold(word, lower) }
+
+func hasPrefixFold(word, lower string) bool {
+	return len(word) >= len(lower) && strings.EqualFold(word[:len(lower)], lower)
+}
+
+func containsFold(text, lower string) bool {
+	for i := range len(text) - len(lower) + 1 {
+		if strings.EqualFold(text[i:i+len(lower)], lower) {
 			return true
 		}
 	}
 	return false
+}
+
+// Keeps reports whether a statement may leave behind what End does not take away: a
+// notification channel, a prepared statement, a cursor, a library; and, if the pool has a
+// hook, a setting. Whoever sends one for a user has to close the connection afterwards.
+func (p *Pool) Keeps(sql string) bool { return p.keeps(See(sql)) }
+
+func (p *Pool) keeps(seen Traces) bool {
+	return seen&Kept != 0 || p.hooked && seen&Settings != 0
 }

@@ -19,7 +19,7 @@ func TestKeeps(t *testing.T) {
 		"SET TRANSACTION READ ONLY":                         {false, false},
 		"SELECT set_config('a.b', $1, false)":               {false, true},
 		"SELECT set_config('a.b', $1, $2)":                  {false, true},
-		"SELECT set_config('a.b', f($1), true)":             {false, true}, // what is not understood counts
+		"SELECT set_config('a.b', f($1), true)":             {false, false},
 		"SELECT set_config('a.b', $1, TRUE )":               {false, false},
 		"UPDATE orders SET load = 1":                        {false, false},
 		"INSERT INTO load VALUES ('listen to')":             {false, false},
