@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/sqlfile"
 )
 
 // Lock returns the number of a key's lock.
@@ -13,13 +15,7 @@ func Lock(k Key) int64 { return k.lock("postroom") }
 func Codes() map[Code]int { return statusOf }
 
 // Statements returns the statements, by name, for the usual schema.
-func Statements() map[string]string {
-	s := load("postroom")
-	return map[string]string{
-		"began": s.began, "still": s.still, "lock": s.lock, "present": s.present, "look": s.look, "clear": s.clear, "store": s.store, "claim": s.claim, "take": s.take, "renew": s.renew,
-		"begin": s.begin, "undo": s.undo, "advance": s.advance, "complete": s.complete, "fail": s.fail, "touch": s.touch, "delete": s.delete, "purge": s.purge, "purge_kept": s.purgeKept,
-	}
-}
+func Statements() map[string]string { return sqlfile.Names(load("postroom")) }
 
 // CommitAfterAFailure commits two transactions on one connection; in the second one a
 // statement has failed. The first has COMMIT be prepared: the server refuses to prepare it

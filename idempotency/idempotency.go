@@ -121,7 +121,7 @@ func (g *Guard) purgeAll(ctx context.Context) error {
 // calls it; so may a job of yours instead.
 func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
 	if g.cfg.Archive == nil {
-		tag, err := g.store.pool.Exec(ctx, g.store.sql.purge, limit)
+		tag, err := g.store.pool.Exec(ctx, g.store.sql.Purge, limit)
 		if err != nil {
 			return 0, fmt.Errorf("idempotency: remove expired keys: %w", g.store.advise(err))
 		}
@@ -131,7 +131,7 @@ func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
 	var gone []Record
 	what := &fate{sessions: g.store.sessions}
 	err := g.store.lend(ctx, "", what, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, g.store.sql.purgeKept, limit) // CollectRows reports the error
+		rows, _ := tx.Query(ctx, g.store.sql.PurgeKept, limit) // CollectRows reports the error
 		found, err := pgx.CollectRows(rows, scanRow)
 		if err != nil || len(found) == 0 {
 			return err
@@ -174,7 +174,7 @@ func (g *Guard) Get(ctx context.Context, k Key) (Record, error) {
 // nothing to forget, or an attempt holds the key.
 func (g *Guard) Delete(ctx context.Context, k Key) error {
 	k = g.store.stored(k)
-	tag, err := g.store.pool.Exec(ctx, g.store.sql.delete, k.Scope, k.Principal, k.Value)
+	tag, err := g.store.pool.Exec(ctx, g.store.sql.Delete, k.Scope, k.Principal, k.Value)
 	if err != nil {
 		return fmt.Errorf("idempotency: forget key: %w", g.store.advise(err))
 	}

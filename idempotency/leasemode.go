@@ -66,7 +66,7 @@ func (l *lease) renew(ctx context.Context) {
 		begun := time.Now()
 		bounded, cancel := l.store.bounded(ctx)
 		before, stop := context.WithDeadline(bounded, until)
-		err := l.write(before, l.store.pool, "renew claim", l.store.sql.renew, length)
+		err := l.write(before, l.store.pool, "renew claim", l.store.sql.Renew, length)
 		stop()
 		cancel()
 		switch {
@@ -94,11 +94,11 @@ func (s *store) lease(op *operation) *lease {
 }
 
 // claim takes the key where there is no row, and reports whether it did.
-func (l *lease) claim(ctx context.Context) (bool, error) { return l.take(ctx, l.store.sql.claim) }
+func (l *lease) claim(ctx context.Context) (bool, error) { return l.take(ctx, l.store.sql.Claim) }
 
 // takeOver takes the key as its row was seen, and reports whether it did.
 func (l *lease) takeOver(ctx context.Context, found *row) (bool, error) {
-	return l.take(ctx, l.store.sql.take, found.fence, found.Fingerprint[:])
+	return l.take(ctx, l.store.sql.Take, found.fence, found.Fingerprint[:])
 }
 
 func (l *lease) take(ctx context.Context, sql string, more ...any) (bool, error) {
@@ -152,7 +152,7 @@ func (l *lease) complete(ctx context.Context, a *attempt, res result) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 	}
-	err = l.write(ctx, l.store.pool, "keep answer", l.store.sql.complete, columns.status, columns.headers, columns.body, columns.ref,
+	err = l.write(ctx, l.store.pool, "keep answer", l.store.sql.Complete, columns.status, columns.headers, columns.body, columns.ref,
 		columns.dropped, l.op.rules.TTL, l.op.rules.From == FromCreation)
 	if err != nil && !errors.Is(err, ErrLeaseLost) {
 		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
@@ -167,7 +167,7 @@ func (l *lease) fail(ctx context.Context) {
 	}
 	ctx, cancel := l.store.bounded(ctx)
 	defer cancel()
-	if err := l.write(ctx, l.store.pool, "give claim back", l.store.sql.fail, l.op.rules.TTL); err != nil {
+	if err := l.write(ctx, l.store.pool, "give claim back", l.store.sql.Fail, l.op.rules.TTL); err != nil {
 		l.store.cfg.Logger.WarnContext(ctx, "the claim of an idempotency key was not given back", "error", err)
 	}
 }

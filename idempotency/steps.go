@@ -35,7 +35,7 @@ func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context,
 	what := &fate{sessions: l.store.sessions}
 	err := l.store.lend(ctx, l.op.rules.Isolation, what, func(inner pgx.Tx) error {
 		t := &tx{handle: handle{inner, what}} // which ends with fn, and by nobody's hand before
-		err := inner.QueryRow(ctx, l.store.sql.began).Scan(&t.began)
+		err := inner.QueryRow(ctx, l.store.sql.Began).Scan(&t.began)
 		if err != nil {
 			return err
 		}
@@ -47,7 +47,7 @@ func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context,
 		if text, err = json.Marshal(out); err != nil {
 			return fmt.Errorf("write what phase %s returned: %w", name, err)
 		}
-		if _, err = inner.Exec(ctx, l.store.sql.still, t.began); isOther(err) {
+		if _, err = inner.Exec(ctx, l.store.sql.Still, t.began); isOther(err) {
 			return errEnded
 		} else if err != nil {
 			return err
@@ -332,7 +332,7 @@ func (l *lease) begin(ctx context.Context, name string, window time.Duration) (n
 	ctx, cancel := l.store.bounded(ctx)
 	defer cancel()
 	k := l.op.key
-	err = l.store.pool.QueryRow(ctx, l.store.sql.begin, k.Scope, k.Principal, k.Value, l.owner, l.fence, name, noted.key, window).
+	err = l.store.pool.QueryRow(ctx, l.store.sql.Begin, k.Scope, k.Principal, k.Value, l.owner, l.fence, name, noted.key, window).
 		Scan(&free, &noted.since, &noted.key, &noted.calls)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -351,7 +351,7 @@ func (l *lease) undo(ctx context.Context, name string, calls int) error {
 	}
 	ctx, cancel := l.store.bounded(ctx)
 	defer cancel()
-	return l.write(ctx, l.store.pool, "note that it did not happen", l.store.sql.undo, name, calls)
+	return l.write(ctx, l.store.pool, "note that it did not happen", l.store.sql.Undo, name, calls)
 }
 
 // done notes that a call is done, with its result.
@@ -389,5 +389,5 @@ func (l *lease) record(ctx context.Context, db execer, name string, text []byte)
 	if !l.op.keyed() {
 		return nil
 	}
-	return l.write(ctx, db, "record "+name, l.store.sql.advance, name, string(text))
+	return l.write(ctx, db, "record "+name, l.store.sql.Advance, name, string(text))
 }

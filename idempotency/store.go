@@ -44,7 +44,7 @@ func (s *store) look(ctx context.Context, k Key) (*row, error) {
 }
 
 func (s *store) lookIn(ctx context.Context, db querier, k Key) (*row, error) {
-	rows, _ := db.Query(ctx, s.sql.look, k.Scope, k.Principal, k.Value) // collecting reports the error
+	rows, _ := db.Query(ctx, s.sql.Look, k.Scope, k.Principal, k.Value) // collecting reports the error
 	f, err := pgx.CollectOneRow(rows, scanRow)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
@@ -61,7 +61,7 @@ type querier interface {
 func (s *store) touch(ctx context.Context, op *operation) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	if _, err := s.pool.Exec(ctx, s.sql.touch, op.key.Scope, op.key.Principal, op.key.Value, op.rules.TTL); err != nil {
+	if _, err := s.pool.Exec(ctx, s.sql.Touch, op.key.Scope, op.key.Principal, op.key.Value, op.rules.TTL); err != nil {
 		s.cfg.Logger.WarnContext(ctx, "the time of an idempotency key was not extended", "error", err)
 	}
 }

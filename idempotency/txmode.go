@@ -44,10 +44,10 @@ func (s *store) open(ctx context.Context, op *operation) (_ *tx, found *row, hel
 	batch.BeginTx(pgx.TxOptions{IsoLevel: op.rules.Isolation})
 	s.sessions.Begin(owner.Conn(), batch)
 	if !op.keyed() {
-		batch.Queue(s.sql.began).QueryRow(func(r pgx.Row) error { return r.Scan(&began) })
+		batch.Queue(s.sql.Began).QueryRow(func(r pgx.Row) error { return r.Scan(&began) })
 	} else {
-		batch.Queue(s.sql.lock, op.lock).QueryRow(func(r pgx.Row) error { return r.Scan(&held, &began) })
-		batch.Queue(s.sql.present, op.key.Scope, op.key.Principal, op.key.Value).Query(func(rows pgx.Rows) error {
+		batch.Queue(s.sql.Lock, op.lock).QueryRow(func(r pgx.Row) error { return r.Scan(&held, &began) })
+		batch.Queue(s.sql.Present, op.key.Scope, op.key.Principal, op.key.Value).Query(func(rows pgx.Rows) error {
 			present = rows.Next()
 			rows.Close()
 			return rows.Err()
@@ -76,7 +76,7 @@ func (t *tx) finish(ctx context.Context, a *attempt, found *row, res result) err
 	defer cancel()
 	op, batch := a.op, &pgx.Batch{}
 	if !t.failed() { // else the savepoint is what only this transaction has
-		batch.Queue(t.store.sql.still, t.began)
+		batch.Queue(t.store.sql.Still, t.began)
 	}
 	if op.keyed() {
 		columns, err := t.store.keep(ctx, op.key, res.kept, a.ref, res.dropped)
@@ -93,9 +93,9 @@ func (t *tx) finish(ctx context.Context, a *attempt, found *row, res result) err
 		}
 		k := op.key
 		if found != nil {
-			batch.Queue(t.store.sql.clear, k.Scope, k.Principal, k.Value)
+			batch.Queue(t.store.sql.Clear, k.Scope, k.Principal, k.Value)
 		}
-		batch.Queue(t.store.sql.store, k.Scope, k.Principal, k.Value, op.print[:], a.number,
+		batch.Queue(t.store.sql.Store, k.Scope, k.Principal, k.Value, op.print[:], a.number,
 			columns.status, columns.headers, columns.body, columns.ref, columns.dropped, op.rules.TTL, op.rules.From == FromCreation)
 	}
 	batch.Queue("COMMIT")

@@ -1,0 +1,83 @@
+// Package sqlfile gives a package its statements, which lie in files of SQL beside it, as the
+// fields of a struct.
+package sqlfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"reflect"
+	"strings"
+	"unicode"
+)
+
+// Read returns a T, whose fields are strings, with the text of a file in each: JobItems
+// has sql/job_items.sql. It is an error if a file is missing, or is no field's.
+func Read[T any](files fs.FS) (T, error) {
+	var statements T
+	found, err := fs.Glob(files, "sql/*.sql")
+	if err != nil {
+		return statements, fmt.Errorf("look for statements: %w", err)
+	}
+	unused := make(map[string]bool, len(found))
+	for _, file := range found {
+		unused[file] = true
+	}
+	var errs []error
+	each(&statements, func(name string, field reflect.Value) {
+		file := path.Join("sql", fileOf(name))
+		text, err := fs.ReadFile(files, file)
+		errs = append(errs, err)
+		field.SetString(string(text))
+		delete(unused, file)
+	})
+	for file := range unused {
+		errs = append(errs, fmt.Errorf("%s is no statement's", file))
+	}
+	return statements, errors.Join(errs...)
+}
+
+// MustRead is Read of files that are a part of the program. It panics where Read fails.
+func MustRead[T any](files fs.FS) T {
+	statements, err := Read[T](files)
+	if err != nil {
+		panic("read statements: " + err.Error())
+	}
+	return statements
+}
+
+// Map returns the statements with each one changed, for instance for a schema.
+func Map[T any](statements T, change func(sql string) string) T {
+	each(&statements, func(_ string, field reflect.Value) { field.SetString(change(field.String())) })
+	return statements
+}
+
+// Names returns the statements by the names of their files, without sql/ and .sql.
+func Names[T any](statements T) map[string]string {
+	named := make(map[string]string)
+	each(&statements, func(name string, field reflect.Value) {
+		named[strings.TrimSuffix(fileOf(name), ".sql")] = field.String()
+	})
+	return named
+}
+
+// each passes the fields of a struct, with their names.
+func each[T any](statements *T, do func(name string, field reflect.Value)) {
+	v := reflect.ValueOf(statements).Elem()
+	for i := range v.NumField() {
+		do(v.Type().Field(i).Name, v.Field(i))
+	}
+}
+
+// fileOf returns the name of the file of a field: job_items.sql of JobItems.
+func fileOf(field string) string {
+	var name strings.Builder
+	for i, r := range field {
+		if unicode.IsUpper(r) && i > 0 {
+			name.WriteByte('_')
+		}
+		name.WriteRune(unicode.ToLower(r))
+	}
+	return name.String() + ".sql"
+}
