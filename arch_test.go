@@ -46,11 +46,8 @@ const (
 	otelSDKPath    = "go.opentelemetry.io/otel/sdk/..."
 	uuidPath       = "github.com/google/uuid"
 	containersPath = "github.com/testcontainers/..."
-	dockerPath     = "github.com/moby/moby/..."
-	dockerErrPath  = "github.com/containerd/errdefs"
 	breakerPath    = "github.com/sony/gobreaker/v2"
 	fieldsPath     = "github.com/dunglas/httpsfv"
-	sysPath        = "golang.org/x/sys/..."
 )
 
 // layers is the dependency table: one row a package, with what its files, but
@@ -88,17 +85,15 @@ var layers = []struct {
 	{"internal/jsremedy", []string{natsPath}, "it knows errors of the broker, and nothing of who got them"},
 	{"internal/eventtype", []string{natsPath}, "it compares names, and asks a stream which it has"},
 	{"internal/repeat", nil, "it is about log lines alone"},
-	{"internal/terminal", []string{"golang.org/x/term"}, "it is about lines on a terminal, whoever prints them"},
-	{"internal/narrate", []string{module + "/internal/terminal", "golang.org/x/term"}, "it tells what examples do, and knows nothing of it"},
+	{"internal/terminal", nil, "it is about lines on a terminal, whoever prints them, and however wide it is"},
+	{"internal/verdict", nil, "it is about how programs end, whatever they prove"},
 	{"internal/telemetry", []string{otelPath}, "it is the OpenTelemetry API, made shorter"},
-	{"internal/natsd", []string{natsServerPath}, "it is a server, of whichever version"},
-	{"internal/devstack", []string{module + "/internal/natsd", pgxAllPath, natsServerPath, containersPath, dockerPath, dockerErrPath, sysPath}, "it starts servers, and knows nothing of what runs on them"},
-	{"internal/fleet", []string{natsServerPath}, "it runs programs of this module as processes, and knows nothing of what they do"},
-	{"internal/checker", nil, "it judges histories, and knows nothing of how they come about"},
+	{"internal/devstack", []string{pgxAllPath}, "it starts programs that are servers, and knows nothing of what runs on them"},
+	{"internal/fleet", nil, "it runs programs of this repository as processes, and knows nothing of what they do"},
 	{"internal/devtest", []string{rootPath, schemaPath, module + "/internal/devstack", pgxAllPath, natsPath}, "it gives tests their servers"},
-	{"internal/bench", []string{rootPath, eventlogPath, schemaPath, wirePath, module + "/outbox", module + "/relay", module + "/inbox", module + "/idempotency", pgxAllPath, natsPath, uuidPath}, "it measures the parts from outside, on servers that it is given"},
 
-	// Programs, which wire everything together.
+	// Programs, which wire everything together, in modules of their own.
+	{"bench/...", []string{"..."}, ""},
 	{"cmd/...", []string{"..."}, ""},
 	{"examples/...", []string{"..."}, ""},
 	{"integration/...", []string{"..."}, ""},
@@ -112,6 +107,7 @@ var bans = []struct {
 	but  []string // and those of them that may
 	what []string // patterns of imports
 	save []string // patterns of those of them that are allowed
+	own  bool     // the module of the programs in the directory is allowed
 	why  string
 }{
 	{
@@ -145,6 +141,7 @@ var bans = []struct {
 		rule: "nobody imports a program",
 		who:  []string{"..."},
 		what: []string{module + "/cmd/...", module + "/examples/...", module + "/integration/...", module + "/bench/..."},
+		own:  true,
 		why:  "programs stand at the top; what two of them share belongs in a package",
 	},
 	{
@@ -157,9 +154,22 @@ var bans = []struct {
 	{
 		rule: "no test servers in what users import",
 		who:  []string{"..."},
-		but:  []string{"internal/devtest", "cmd/...", "examples/...", "bench/...", "integration/..."},
+		but:  []string{"internal/devtest", "examples/...", "bench/...", "integration/..."},
 		what: []string{module + "/internal/devstack", module + "/internal/devtest"},
-		why:  "they bring a broker and a container client with them",
+		why:  "they start servers",
+	},
+	{
+		rule: "what is heavy stays out of the library",
+		who:  []string{"..."},
+		but:  []string{"cmd/...", "examples/...", "bench/...", "integration/..."},
+		what: []string{natsServerPath, "github.com/testcontainers/...", "github.com/moby/...", "github.com/docker/...", "github.com/Shopify/...", "github.com/prometheus/...", "github.com/spf13/...", "golang.org/x/..."},
+		why:  "its go.mod lists what a user's packages need: each module in it stands in the module graph of every user",
+	},
+	{
+		rule: "no server in programs that users run",
+		who:  []string{"cmd/...", "examples/...", "bench/..."},
+		what: []string{natsServerPath, "github.com/Shopify/..."},
+		why:  "integration/natsd is the server that they start",
 	},
 }
 
@@ -224,11 +234,12 @@ func TestViolations(t *testing.T) {
 		{"and only the inbox has them", "relay", inboxDeliveryPath, "not in the row"},
 		{"nor a test library", "inbox", "pgregory.net/rapid", "not in the row"},
 		{"nor test servers", "inbox", module + "/internal/devstack", "no test servers"},
-		{"nor a broker's server", "inbox", "github.com/nats-io/nats-server/v2/server", "not in the row"},
+		{"nor a broker's server", "inbox", "github.com/nats-io/nats-server/v2/server", "what is heavy"},
 		{"nobody imports a command", "inbox", module + "/cmd/postroom", "nobody imports a program"},
 		{"nor an example", "schema", module + "/examples/quickstart", "nobody imports a program"},
 		{"nor the integration tests", "internal/wire", module + "/integration", "nobody imports a program"},
 		{"not even a program does", "examples/quickstart", module + "/cmd/postroom", "nobody imports a program"},
+		{"but what lies in its own module", "bench", module + "/bench/internal/measure", ""},
 		{"a program may import parts", "cmd/postroom", module + "/relay", ""},
 		{"and the SDK", "cmd/postroom", "go.opentelemetry.io/otel/sdk/metric", ""},
 		{"and test servers", "examples/quickstart", module + "/internal/devstack", ""},
@@ -254,6 +265,78 @@ func TestViolations(t *testing.T) {
 				t.Errorf("%s imports %s: reported %q, want %q", tt.dir, tt.imports, got, tt.want)
 			}
 		})
+	}
+}
+
+// libraryModules are what the library's go.mod may list as direct requirements.
+var libraryModules = []string{
+	"github.com/dunglas/httpsfv", "github.com/google/uuid", "github.com/jackc/pgx/v5", "github.com/nats-io/nats.go", "github.com/sony/gobreaker/v2",
+	"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace",
+	"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/sdk/metric", "pgregory.net/rapid", // for tests
+}
+
+// mostModules is how many modules a program that imports outbox, relay and inbox may have
+// in its module graph, itself included.
+const mostModules = 44
+
+func TestTheLibraryRequiresLittle(t *testing.T) {
+	text, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		name, more, ok := strings.Cut(strings.TrimSpace(strings.TrimPrefix(line, "require ")), " v")
+		if ok && !strings.Contains(more, "// indirect") && !slices.Contains(libraryModules, name) {
+			t.Errorf("go.mod of the library requires %s: every user gets it; what only programs need belongs into a module of theirs", name)
+		}
+	}
+
+	dir := t.TempDir()
+	root, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{
+		"main.go": "package main\n\nimport (\n\t_ \"" + module + "/inbox\"\n\t_ \"" + module + "/outbox\"\n\t_ \"" + module + "/relay\"\n)\n\nfunc main() {}\n",
+		"go.mod":  "module example.com/shop\n\ngo 1.26.0\n\nrequire " + module + " v0.0.0\n\nreplace " + module + " => " + root + "\n",
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := exec.CommandContext(t.Context(), "go", "list", "-mod=mod", "-m", "all")
+	list.Dir, list.Env = dir, append(os.Environ(), "GOPROXY=off", "GOWORK=off", "GOFLAGS=", "GONOSUMDB=*", "GOSUMDB=off")
+	out, err := list.CombinedOutput()
+	if err != nil {
+		t.Fatalf("go list -m all: %v\n%s", err, out)
+	}
+	if n := strings.Count(string(out), "\n"); n > mostModules {
+		t.Errorf("a program that imports outbox, relay and inbox has %d modules in its graph, want %d at the most:\n%s", n, mostModules, out)
+	}
+}
+
+// TestProgramsBuild sees that the other modules build with the library as it is, tests
+// included: go build ./... and go test ./... in the root leave them out.
+func TestProgramsBuild(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes long")
+	}
+	args := []string{"vet", "-trimpath", "-atomic"} // one analysis: the linters have the others
+	for _, m := range programModules {
+		args = append(args, "./"+m+"/...")
+		err := filepath.WalkDir(m, func(name string, _ fs.DirEntry, err error) error {
+			if err == nil && strings.HasSuffix(name, ".go") {
+				_, err = os.Stat(name) // so that go test runs this again if it changes
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput(); err != nil {
+		t.Errorf("go %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 }
 
@@ -315,7 +398,7 @@ func violations(packages map[string][]imported) []string {
 		for _, im := range packages[dir] {
 			banned := false
 			for _, b := range bans {
-				if matchesAny(b.who, dir) && !matchesAny(b.but, dir) && matchesAny(b.what, im.path) && !matchesAny(b.save, im.path) {
+				if matchesAny(b.who, dir) && !matchesAny(b.but, dir) && matchesAny(b.what, im.path) && !matchesAny(b.save, im.path) && (!b.own || !sameModule(dir, im.path)) {
 					banned = true
 					report("%s: %s imports %s, but %s: %s", im.at, dir, im.path, b.rule, b.why)
 				}
@@ -328,7 +411,18 @@ func violations(packages map[string][]imported) []string {
 	return found
 }
 
-// readImports parses every Go file of the module, tests apart, and returns the
+// programModules are the directories of the modules that go.work joins with the library.
+var programModules = []string{"bench", "cmd/postroom", "examples", "integration"}
+
+// sameModule reports whether a package is one of the module of programs that a directory
+// is in.
+func sameModule(dir, importPath string) bool {
+	return slices.ContainsFunc(programModules, func(m string) bool {
+		return matches(m+"/...", dir) && matches(module+"/"+m+"/...", importPath)
+	})
+}
+
+// readImports parses every Go file of the repository, tests apart, and returns the
 // imports of each directory that has one.
 func readImports(t *testing.T) map[string][]imported {
 	t.Helper()
@@ -367,8 +461,7 @@ func readImports(t *testing.T) map[string][]imported {
 	return packages
 }
 
-// skipDir returns fs.SkipDir for a directory that holds no package of this
-// module.
+// skipDir returns fs.SkipDir for a directory that holds no package.
 func skipDir(name string) error {
 	if name == "." {
 		return nil
@@ -376,9 +469,6 @@ func skipDir(name string) error {
 	base := filepath.Base(name)
 	if base == "testdata" || base == "vendor" || base == "node_modules" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") {
 		return fs.SkipDir
-	}
-	if _, err := os.Stat(filepath.Join(name, "go.mod")); err == nil {
-		return fs.SkipDir // a module of its own
 	}
 	return nil
 }

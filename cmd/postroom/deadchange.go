@@ -128,8 +128,8 @@ func (d *dead) change(cmd *cobra.Command, f deadletter.Filter, limit int, verb s
 		}
 		bar := newBar(cmd.ErrOrStderr())
 		// Those that were counted, and a yes was given to: not what died, or was discarded, since.
-		done, err := do(store, ctx, f, int(n), d.by(), func(done int64) { bar.show(int(min(done, n)), int(n), verb) })
-		bar.clear()
+		done, err := do(store, ctx, f, int(n), d.by(), func(done int64) { bar.Show(int(min(done, n)), int(n), verb) })
+		bar.Clear()
 		if err != nil {
 			return err
 		}

@@ -55,8 +55,8 @@ body, headers, failures, and of discarded ones who discarded them and why.`,
 // to standard output where there is no name.
 func writeTo(cmd *cobra.Command, name string, do func(out io.Writer, progress func(int64)) (int64, error)) (int64, error) {
 	bar := newBar(cmd.ErrOrStderr())
-	defer bar.clear()
-	progress := func(n int64) { bar.draw(fmt.Sprintf("%s events written", grouped(n))) }
+	defer bar.Clear()
+	progress := func(n int64) { bar.Draw(fmt.Sprintf("%s events written", grouped(n))) }
 	if name == "" {
 		return do(bufio.NewWriter(cmd.OutOrStdout()), progress)
 	}

@@ -155,9 +155,9 @@ func (d *dead) drive(cmd *cobra.Command, store *deadletter.Store, id int64) erro
 	bar := newBar(cmd.ErrOrStderr())
 	job, err := store.Drive(cmd.Context(), id, func(j deadletter.Job) {
 		done := j.Items - j.Left()
-		bar.show(done, max(j.Items, 1), fmt.Sprintf("%s: %d succeeded, %d failed, %d open", j.Phase, j.Succeeded, j.Failed, j.Open()))
+		bar.Show(done, max(j.Items, 1), fmt.Sprintf("%s: %d succeeded, %d failed, %d open", j.Phase, j.Succeeded, j.Failed, j.Open()))
 	})
-	bar.clear()
+	bar.Clear()
 	if err != nil {
 		if errors.Is(err, context.Canceled) {
 			return todof("interrupted; replay %d rests where it is. Drive it on with 'postroom dead resume %d', end it with 'postroom dead cancel %d'", id, id, id)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -11,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/postroom/postroom/internal/terminal"
 )
@@ -32,7 +34,7 @@ func printJSON(w io.Writer, v any) error {
 // printTable prints aligned columns, the names of the columns first, cut to the width of
 // a terminal.
 func printTable(w io.Writer, rows [][]string) error {
-	if err := terminal.Table(w, rows); err != nil {
+	if err := terminal.Table(w, widthOf(w), rows); err != nil {
 		return fmt.Errorf("write output: %w", err)
 	}
 	return nil
@@ -133,3 +135,22 @@ func printable(s string) string {
 		return r
 	}, s)
 }
+
+// grouped writes a number with its thousands apart: 20,000.
+func grouped(n int64) string { return terminal.Grouped(n) }
+
+// widthOf returns how many characters fit on a line of w, and 0 if w is no terminal.
+func widthOf(w io.Writer) int {
+	file, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) {
+		return 0
+	}
+	width, _, err := term.GetSize(int(file.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}
+
+// newBar returns a bar that shows on w how far a command is, if w is a terminal.
+func newBar(w io.Writer) *terminal.Bar { return terminal.NewBar(w, func() int { return widthOf(w) }) }

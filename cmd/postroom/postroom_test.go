@@ -251,7 +251,7 @@ func TestUsage(t *testing.T) {
 		args []string
 		says string
 	}{
-		{"no command", nil, "audit, bench, completion, dead, doctor, events, handlers, keys, migrate, reconcile, relay, rewind, status, stream, tables, version"},
+		{"no command", nil, "audit, completion, dead, doctor, events, handlers, keys, migrate, reconcile, relay, rewind, status, stream, tables, version"},
 		{"no verb", []string{"migrate"}, "print, status, up"},
 		{"unknown command", []string{"frobnicate"}, `unknown command "frobnicate"`},
 		{"mistyped command", []string{"migrat"}, `did you mean "migrate"?`},

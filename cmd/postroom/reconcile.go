@@ -116,11 +116,11 @@ func (r *reconciliation) compare(cmd *cobra.Command, log *outbox.Log, nc *nats.C
 		return nil, err
 	}
 	bar := newBar(cmd.ErrOrStderr())
-	defer bar.clear()
+	defer bar.Clear()
 	return relay.Reconcile(cmd.Context(), log, relay.JetStream(nc), relay.Reconciliation{
 		Streams: r.streams, Since: since, Rate: r.pace,
 		Progress: func(stream string, compared, messages int) {
-			bar.show(compared, max(int(backlog.Appended), compared), fmt.Sprintf("%s: %d messages", stream, messages))
+			bar.Show(compared, max(int(backlog.Appended), compared), fmt.Sprintf("%s: %d messages", stream, messages))
 		},
 	})
 }

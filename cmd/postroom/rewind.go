@@ -193,11 +193,11 @@ func (w *rewindWish) watch(cmd *cobra.Command, log *outbox.Log, r outbox.Rewind)
 	ctx, reach, known := cmd.Context(), r.Log, r.RanAlready
 	bar := newBar(cmd.ErrOrStderr())
 	for led := time.Now(); r.State == outbox.RewindRunning; {
-		bar.show(int(r.Events-r.Left()), int(max(r.Events, 1)), fmt.Sprintf("rewind %d: %d published, %d left out, %d held", r.ID, r.Published, r.Skipped, r.Held))
+		bar.Show(int(r.Events-r.Left()), int(max(r.Events, 1)), fmt.Sprintf("rewind %d: %d published, %d left out, %d held", r.ID, r.Published, r.Skipped, r.Held))
 		select {
 		case <-time.After(watchEvery):
 		case <-ctx.Done():
-			bar.clear()
+			bar.Clear()
 			return todof("interrupted; rewind %d goes on without this command. 'postroom rewind list' shows it, 'postroom rewind cancel %d' ends it", r.ID, r.ID)
 		}
 		found := r
@@ -209,17 +209,17 @@ func (w *rewindWish) watch(cmd *cobra.Command, log *outbox.Log, r outbox.Rewind)
 		case ctx.Err() != nil:
 			continue // it is told of above
 		case err != nil:
-			bar.clear()
+			bar.Clear()
 			return fmt.Errorf("%w; rewind %d goes on without this command", err, r.ID)
 		case leads:
 			led = time.Now()
 		case time.Since(led) > leaderPatience && found.State == outbox.RewindRunning:
-			bar.clear()
+			bar.Clear()
 			return todof("no relay leads: rewind %d waits until one does. Start 'postroom relay', and give this command again to watch", r.ID)
 		}
 		r = found
 	}
-	bar.clear()
+	bar.Clear()
 	r.Log, r.RanAlready = reach, known
 	if err := w.print(cmd, r); err != nil {
 		return err

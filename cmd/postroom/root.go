@@ -82,8 +82,7 @@ func newRoot(getenv func(string) string) *cobra.Command {
 		newReconcile(getenv),
 		newAudit(getenv),
 		newDoctor(getenv),
-		newBench(getenv),
-		newBenchChild(),
+
 		newVersion(),
 	)
 	root.Long = rootHelp

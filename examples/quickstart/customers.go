@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/postroom/postroom/internal/narrate"
+	"github.com/postroom/postroom/internal/verdict"
 )
 
 // stallPatience is how long nothing may happen before the run is given up. It
@@ -72,7 +72,7 @@ func (c *customers) wait(ctx context.Context, placed chan error) error {
 		case all && now.missing() == "":
 			return nil
 		case time.Since(moved) > stallPatience:
-			return narrate.NewUndecided("nothing has moved for %s: %s", stallPatience, now.missing())
+			return verdict.NewUndecided("nothing has moved for %s: %s", stallPatience, now.missing())
 		}
 	}
 }
@@ -81,7 +81,7 @@ func (c *customers) wait(ctx context.Context, placed chan error) error {
 // failed, that part's error says why.
 func (c *customers) ended(ctx context.Context, last state) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return narrate.NewUndecided("not complete after %s: %s", c.demo.opt.timeout, last.missing())
+		return verdict.NewUndecided("not complete after %s: %s", c.demo.opt.timeout, last.missing())
 	}
 	return nil
 }

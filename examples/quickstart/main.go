@@ -22,7 +22,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devstack"
-	"github.com/postroom/postroom/internal/narrate"
+	"github.com/postroom/postroom/internal/verdict"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -36,7 +36,7 @@ func main() {
 
 	if err := command().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "quickstart:", err)
-		os.Exit(narrate.ExitStatus(err))
+		os.Exit(verdict.ExitStatus(err))
 	}
 }
 

@@ -3,11 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"time"
 
-	"golang.org/x/term"
-
+	"github.com/postroom/postroom/examples/internal/narrate"
 	"github.com/postroom/postroom/internal/terminal"
 )
 
@@ -21,12 +19,9 @@ type progress struct {
 }
 
 func newProgress(out io.Writer, opt options) *progress {
-	p := &progress{out: out, began: time.Now(), shown: time.Now()}
+	p := &progress{out: out, terminal: narrate.Width(out) > 0, began: time.Now(), shown: time.Now()}
 	if opt.json {
 		p.out = nil
-	}
-	if f, ok := out.(*os.File); ok {
-		p.terminal = term.IsTerminal(int(f.Fd()))
 	}
 	return p
 }
@@ -44,7 +39,7 @@ func (p *progress) report(s state) {
 		grouped(s.placed), grouped(s.published), grouped(s.charge.done), grouped(s.tallied.done),
 		grouped(s.charge.suppressed+s.tallied.suppressed), grouped(perSecond(s.charge.done, time.Since(p.began))))
 	if p.terminal {
-		fmt.Fprint(p.out, terminal.Progress(p.out, line))
+		fmt.Fprint(p.out, terminal.Progress(narrate.Width(p.out), line))
 	} else {
 		fmt.Fprintln(p.out, line)
 	}
@@ -65,10 +60,4 @@ func perSecond(n int64, d time.Duration) int64 {
 }
 
 // grouped writes a number with its thousands apart: 20,000.
-func grouped(n int64) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
+func grouped(n int64) string { return terminal.Grouped(n) }

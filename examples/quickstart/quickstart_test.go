@@ -17,7 +17,7 @@ import (
 
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
-	"github.com/postroom/postroom/internal/narrate"
+	"github.com/postroom/postroom/internal/verdict"
 )
 
 func TestMain(m *testing.M) { devtest.Main(m) }
@@ -134,7 +134,7 @@ func TestRunThatTakesTooLongSaysWhatIsMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !narrate.IsUndecided(errors.Join(running, r.verdict())) || r.Lost != 0 || !strings.HasSuffix(r.summary(), "verdict=undecided") {
+	if !verdict.IsUndecided(errors.Join(running, r.verdict())) || r.Lost != 0 || !strings.HasSuffix(r.summary(), "verdict=undecided") {
 		t.Errorf("%s: %v, %v", r.summary(), running, r.verdict())
 	}
 }

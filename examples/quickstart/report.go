@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/postroom/postroom/internal/narrate"
+	"github.com/postroom/postroom/internal/verdict"
 )
 
 // result is what the program prints: as a table, or as JSON.
@@ -46,7 +46,7 @@ type result struct {
 // complete has not got to is not lost.
 func (d *demo) result(running error, checks []check, found findings, c counts) *result {
 	lost, open := violations(checks, "lost"), int64(0)
-	if narrate.IsUndecided(running) {
+	if verdict.IsUndecided(running) {
 		lost, open = 0, lost
 	}
 	return &result{
@@ -57,7 +57,7 @@ func (d *demo) result(running error, checks []check, found findings, c counts) *
 		ByBilling: c.charge.suppressed, ByAnalytics: c.tallied.suppressed,
 		PlacingSecs: d.placed.placing.Seconds(), TotalSecs: d.placed.took.Seconds(),
 		P50: found.P50, P99: found.P99,
-		Lost: lost, Undecided: narrate.IsUndecided(running), Open: open, Ghosts: violations(checks, "ghost"), Doubles: violations(checks, "double"),
+		Lost: lost, Undecided: verdict.IsUndecided(running), Open: open, Ghosts: violations(checks, "ghost"), Doubles: violations(checks, "double"),
 		Checks:     checks,
 		PostgreSQL: found.Version, PostgresFrom: d.servers.Postgres.Source(), Durable: found.Durable,
 		NATS: d.nc.ConnectedServerVersion(),
@@ -71,7 +71,7 @@ func (r *result) verdict() error {
 	case r.Lost != 0 || r.Ghosts != 0 || r.Doubles != 0:
 		return fmt.Errorf("the proof FAILED: %d lost, %d ghosts, %d double effects", r.Lost, r.Ghosts, r.Doubles)
 	case r.Suppressed == 0:
-		return narrate.NewUndecided("no duplicate was suppressed, so nothing is proved of them")
+		return verdict.NewUndecided("no duplicate was suppressed, so nothing is proved of them")
 	}
 	return nil
 }

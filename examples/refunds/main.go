@@ -23,9 +23,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/examples/internal/narrate"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/fleet"
-	"github.com/postroom/postroom/internal/narrate"
+	"github.com/postroom/postroom/internal/verdict"
 )
 
 func main() {
@@ -43,7 +44,7 @@ func main() {
 func exit(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "refunds:", err)
-		os.Exit(narrate.ExitStatus(err))
+		os.Exit(verdict.ExitStatus(err))
 	}
 }
 

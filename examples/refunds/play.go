@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/internal/fleet"
-	"github.com/postroom/postroom/internal/narrate"
+	"github.com/postroom/postroom/internal/verdict"
 )
 
 // walk is the walk-through, scene by scene.
@@ -25,7 +25,7 @@ func (d *demo) play(ctx context.Context) (err error) {
 	defer cancel()
 	defer func() {
 		if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			err = narrate.NewUndecided("not complete after %s: %v", d.opt.timeout, err)
+			err = verdict.NewUndecided("not complete after %s: %v", d.opt.timeout, err)
 		}
 	}()
 	if err := d.startAll(ctx); err != nil {

@@ -15,10 +15,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postroom/postroom/examples/internal/narrate"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/fleet"
-	"github.com/postroom/postroom/internal/narrate"
 )
 
 // The test binary is also the processes of the service.

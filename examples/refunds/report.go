@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/postroom/postroom/internal/narrate"
+	"github.com/postroom/postroom/examples/internal/narrate"
+	"github.com/postroom/postroom/internal/verdict"
 )
 
 // result is what the program prints.
@@ -32,7 +33,7 @@ func (r *result) violations(sort string) int64 {
 // isOpen reports whether a check says nothing yet: the time ran out before the run was
 // complete. What is there twice, or was made up, is so in any case.
 func (r *result) isOpen(c check) bool {
-	return narrate.IsUndecided(r.running) && c.Violation != "double" && c.Violation != "ghost"
+	return verdict.IsUndecided(r.running) && c.Violation != "double" && c.Violation != "ghost"
 }
 
 // verdict returns nil where the proof holds. A run that met nothing of what it is to
@@ -60,7 +61,7 @@ func (r *result) verdict() error {
 		{r.Calls - r.Effects, "repeated calls of the provider"},
 	} {
 		if met.n == 0 {
-			faults = append(faults, narrate.NewUndecided("there were no %s, so nothing is proved of them", met.what))
+			faults = append(faults, verdict.NewUndecided("there were no %s, so nothing is proved of them", met.what))
 		}
 	}
 	return errors.Join(faults...)
@@ -89,9 +90,9 @@ func (r *result) write(out io.Writer) error {
 
 // summary is the last line of the output.
 func (r *result) summary() string {
-	verdict := narrate.Verdict(r.verdict())
+	word := verdict.Of(r.verdict())
 	return fmt.Sprintf("refunds: keys=%d requests=%d replayed=%d in_progress=%d mismatches=%d crashes=%d charges=%d refunds=%d entries=%d events=%d"+
 		" provider_calls=%d provider_effects=%d balance_cents=%d lost=%d ghosts=%d double_effects=%d wrong=%d verdict=%s",
 		r.keys, r.requests, r.replayed, r.inProgress, r.mismatches, r.crashes, r.Charges, r.Refunds, r.Entries, r.Events,
-		r.Calls, r.Effects, r.Cents, r.violations("lost"), r.violations("ghost"), r.violations("double"), r.violations("wrong"), verdict)
+		r.Calls, r.Effects, r.Cents, r.violations("lost"), r.violations("ghost"), r.violations("double"), r.violations("wrong"), word)
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/deadletter"
-	"github.com/postroom/postroom/internal/narrate"
+	"github.com/postroom/postroom/internal/verdict"
 )
 
 // night is what happens, and what of it was counted.
@@ -214,7 +214,7 @@ func (n *night) until(ctx context.Context, what, sql string, want int) error {
 		select {
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return narrate.NewUndecided("the time ran out while waiting for %s: %d of %d", what, got, want)
+				return verdict.NewUndecided("the time ran out while waiting for %s: %d of %d", what, got, want)
 			}
 			return fmt.Errorf("wait for %s: %d of %d: %w", what, got, want, context.Cause(ctx))
 		case <-tick.C:

@@ -1,6 +1,6 @@
 package main
 
-import "github.com/postroom/postroom/internal/narrate"
+import "github.com/postroom/postroom/examples/internal/narrate"
 
 // crashes kills services in the midst of their work, and starts them again.
 type crashes struct {

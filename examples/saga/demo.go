@@ -14,8 +14,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom/examples/internal/narrate"
 	"github.com/postroom/postroom/internal/devstack"
-	"github.com/postroom/postroom/internal/narrate"
 	"github.com/postroom/postroom/relay"
 	"github.com/postroom/postroom/schema"
 )

@@ -21,8 +21,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/examples/internal/narrate"
 	"github.com/postroom/postroom/internal/devstack"
-	"github.com/postroom/postroom/internal/narrate"
+	"github.com/postroom/postroom/internal/verdict"
 )
 
 func main() {
@@ -43,7 +44,7 @@ func main() {
 func exit(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "saga:", err)
-		os.Exit(narrate.ExitStatus(err))
+		os.Exit(verdict.ExitStatus(err))
 	}
 }
 
@@ -122,8 +123,8 @@ func run(ctx context.Context, opt options, out, progress io.Writer) error {
 		if err != nil {
 			return err
 		}
-		if verdict := r.verdict(); r.running != nil || !narrate.IsUndecided(verdict) || try == tries || ctx.Err() != nil {
-			return errors.Join(r.write(out), verdict)
+		if err := r.verdict(); r.running != nil || !verdict.IsUndecided(err) || try == tries || ctx.Err() != nil {
+			return errors.Join(r.write(out), err)
 		}
 		narrate.New(progress).Tell("%v; once more, with a patience of %s for each order", r.verdict(), moreEach*opt.patience)
 		opt.patience *= moreEach

@@ -11,7 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postroom/postroom/internal/narrate"
+	"github.com/postroom/postroom/examples/internal/narrate"
+	"github.com/postroom/postroom/internal/verdict"
 )
 
 // stallPatience is how long nothing may happen before the run is given up.
@@ -46,7 +47,7 @@ func (d *demo) watch(ctx context.Context, closing <-chan struct{}) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return narrate.NewUndecided("not complete after %s: %s", d.opt.timeout, last.missing())
+			return verdict.NewUndecided("not complete after %s: %s", d.opt.timeout, last.missing())
 		case <-tick.C:
 		}
 		if err := d.staff.fallen(); err != nil {
@@ -74,7 +75,7 @@ func (d *demo) watch(ctx context.Context, closing <-chan struct{}) error {
 			d.story.Tell("every order has ended: %s confirmed, %s cancelled", narrate.Grouped(now.Confirmed), narrate.Grouped(now.Cancelled))
 			return nil
 		case time.Since(moved) > stallPatience:
-			return narrate.NewUndecided("nothing has moved for %s: %s", stallPatience, now.missing())
+			return verdict.NewUndecided("nothing has moved for %s: %s", stallPatience, now.missing())
 		}
 	}
 }

@@ -7,7 +7,8 @@ import (
 	"io"
 	"text/tabwriter"
 
-	"github.com/postroom/postroom/internal/narrate"
+	"github.com/postroom/postroom/examples/internal/narrate"
+	"github.com/postroom/postroom/internal/verdict"
 )
 
 // result is what the program prints.
@@ -35,7 +36,7 @@ func (r *result) violations(sort string) int64 {
 // isOpen reports whether a check says nothing yet: the time ran out before the run was
 // complete. What is there twice, or was made up, is so in any case.
 func (r *result) isOpen(c check) bool {
-	return narrate.IsUndecided(r.running) && c.Violation != "double" && c.Violation != "ghost"
+	return verdict.IsUndecided(r.running) && c.Violation != "double" && c.Violation != "ghost"
 }
 
 // verdict returns nil where the proof holds. A run in which no order ended in one of
@@ -60,11 +61,11 @@ func (r *result) verdict() error {
 		{r.Expired, "orders out of time"},
 	} {
 		if met.n == 0 {
-			faults = append(faults, narrate.NewUndecided("there were no %s, so nothing is proved of them", met.what))
+			faults = append(faults, verdict.NewUndecided("there were no %s, so nothing is proved of them", met.what))
 		}
 	}
 	if r.killed < r.kills {
-		faults = append(faults, narrate.NewUndecided("%d services were killed, and not %d", r.killed, r.kills))
+		faults = append(faults, verdict.NewUndecided("%d services were killed, and not %d", r.killed, r.kills))
 	}
 	return errors.Join(faults...)
 }
@@ -103,9 +104,9 @@ func (r *result) story(b *bytes.Buffer) {
 
 // summary is the last line of the output.
 func (r *result) summary() string {
-	verdict := narrate.Verdict(r.verdict())
+	word := verdict.Of(r.verdict())
 	return fmt.Sprintf("saga: orders=%d confirmed=%d cancelled=%d declined=%d out_of_stock=%d out_of_time=%d killed=%d events=%d redelivered=%d"+
 		" charged_cents=%d refunded_cents=%d lost=%d ghosts=%d double_effects=%d wrong=%d verdict=%s",
 		r.Orders, r.Confirmed, r.Cancelled, r.Declined, r.Short, r.Expired, r.killed, r.Events, r.repeated,
-		r.Charged, r.Refunded, r.violations("lost"), r.violations("ghost"), r.violations("double"), r.violations("wrong"), verdict)
+		r.Charged, r.Refunded, r.violations("lost"), r.violations("ghost"), r.violations("double"), r.violations("wrong"), word)
 }

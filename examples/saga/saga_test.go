@@ -16,9 +16,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom/examples/internal/narrate"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
-	"github.com/postroom/postroom/internal/narrate"
+	"github.com/postroom/postroom/internal/verdict"
 )
 
 // programVariable makes the test binary the program itself.
@@ -155,7 +156,7 @@ func TestRunThatTakesTooLongIsUndecided(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !narrate.IsUndecided(r.verdict()) || !strings.Contains(r.summary(), " lost=0 ") || !strings.HasSuffix(r.summary(), "verdict=undecided") {
+	if !verdict.IsUndecided(r.verdict()) || !strings.Contains(r.summary(), " lost=0 ") || !strings.HasSuffix(r.summary(), "verdict=undecided") {
 		t.Errorf("last line is %q", r.summary())
 	}
 }

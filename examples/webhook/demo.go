@@ -17,9 +17,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/examples/internal/narrate"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devstack"
-	"github.com/postroom/postroom/internal/narrate"
 	"github.com/postroom/postroom/schema"
 )
 

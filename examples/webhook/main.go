@@ -20,8 +20,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/examples/internal/narrate"
 	"github.com/postroom/postroom/internal/devstack"
-	"github.com/postroom/postroom/internal/narrate"
+	"github.com/postroom/postroom/internal/verdict"
 )
 
 func main() {
@@ -33,7 +34,7 @@ func main() {
 
 	if err := command().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "webhook:", err)
-		os.Exit(narrate.ExitStatus(err))
+		os.Exit(verdict.ExitStatus(err))
 	}
 }
 

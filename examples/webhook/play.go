@@ -7,7 +7,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/postroom/postroom/internal/narrate"
+	"github.com/postroom/postroom/examples/internal/narrate"
+	"github.com/postroom/postroom/internal/verdict"
 )
 
 // play serves, sends and disturbs until all webhooks took effect. The end of ctx
@@ -60,7 +61,7 @@ func (d *demo) watch(ctx context.Context, sent <-chan struct{}, made <-chan erro
 	for {
 		select {
 		case <-ctx.Done():
-			return narrate.NewUndecided("not complete after %s: %d of %d deliveries are answered, %d webhooks are owed",
+			return verdict.NewUndecided("not complete after %s: %d of %d deliveries are answered, %d webhooks are owed",
 				d.opt.timeout, lastDone, len(d.provider.deliveries), last.Owed)
 		case <-tick.C:
 		}
@@ -87,7 +88,7 @@ func (d *demo) watch(ctx context.Context, sent <-chan struct{}, made <-chan erro
 		case all && len(made) > 0 && err == nil && now.Owed == 0:
 			return nil
 		case time.Since(moved) > stallPatience:
-			return errors.Join(narrate.NewUndecided("nothing has moved for %s: %d webhooks are owed", stallPatience, now.Owed), err)
+			return errors.Join(verdict.NewUndecided("nothing has moved for %s: %d webhooks are owed", stallPatience, now.Owed), err)
 		}
 	}
 }

@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/postroom/postroom/internal/narrate"
+	"github.com/postroom/postroom/examples/internal/narrate"
+	"github.com/postroom/postroom/internal/verdict"
 )
 
 // result is what the program prints.
@@ -42,7 +43,7 @@ func (r *result) violations(sort string) int64 {
 // isOpen reports whether a check says nothing yet: the time ran out before the run was
 // complete. What is there twice, or was made up, is so in any case.
 func (r *result) isOpen(c check) bool {
-	return narrate.IsUndecided(r.running) && c.Violation != "double" && c.Violation != "ghost"
+	return verdict.IsUndecided(r.running) && c.Violation != "double" && c.Violation != "ghost"
 }
 
 // verdict returns nil where the proof holds. A run that met nothing of what it is
@@ -66,7 +67,7 @@ func (r *result) verdict() error {
 		{r.OutOfOrder, "webhooks out of order"},
 	} {
 		if met.n == 0 && !r.interrupted && r.running == nil {
-			faults = append(faults, narrate.NewUndecided("there were no %s, so nothing is proved of them", met.what))
+			faults = append(faults, verdict.NewUndecided("there were no %s, so nothing is proved of them", met.what))
 		}
 	}
 	return errors.Join(faults...)
@@ -95,9 +96,9 @@ func (r *result) write(out io.Writer) error {
 
 // summary is the last line of the output.
 func (r *result) summary() string {
-	verdict := narrate.Verdict(r.verdict())
+	word := verdict.Of(r.verdict())
 	return fmt.Sprintf("webhook: payments=%d webhooks=%d requests=%d applied=%d duplicates=%d conflicts=%d refused=%d answered_503=%d sent_again=%d"+
 		" out_of_order=%d kept_cents=%d lost=%d ghosts=%d double_effects=%d wrong=%d verdict=%s",
 		r.Payments, r.Webhooks, r.requests, r.Applied, r.duplicates, r.Conflicts, r.refused, r.unavailable, r.again,
-		r.OutOfOrder, r.Kept, r.violations("lost"), r.violations("ghost"), r.violations("double"), r.violations("wrong"), verdict)
+		r.OutOfOrder, r.Kept, r.violations("lost"), r.violations("ghost"), r.violations("double"), r.violations("wrong"), word)
 }

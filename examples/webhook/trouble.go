@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postroom/postroom/internal/narrate"
+	"github.com/postroom/postroom/examples/internal/narrate"
 )
 
 //go:embed sql/cut.sql

@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/internal/checker"
+	"github.com/postroom/postroom/integration/checker"
 	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/outbox"
 )

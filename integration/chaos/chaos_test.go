@@ -18,7 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/postroom/postroom/internal/checker"
+	"github.com/postroom/postroom/integration/checker"
 )
 
 func TestOptions(t *testing.T) {

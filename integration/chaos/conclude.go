@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/postroom/postroom/internal/checker"
+	"github.com/postroom/postroom/integration/checker"
 )
 
 // conclude waits until what faults left behind is worked off, and looks at everything.

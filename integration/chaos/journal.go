@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/postroom/postroom/internal/checker"
+	"github.com/postroom/postroom/integration/checker"
 )
 
 const journals = ".jsonl"

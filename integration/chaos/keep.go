@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/postroom/postroom/internal/checker"
+	"github.com/postroom/postroom/integration/checker"
 )
 
 // kept are the tables that tell what became of an event: of the producers' database,

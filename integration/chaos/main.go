@@ -27,12 +27,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/postroom/postroom/internal/checker"
+	"github.com/postroom/postroom/integration/checker"
+	"github.com/postroom/postroom/integration/natsfleet"
 	"github.com/postroom/postroom/internal/fleet"
 )
 
 func main() {
-	served, err := fleet.Serve(roles)
+	served, err := fleet.Serve(natsfleet.Roles(roles))
 	if !served {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()

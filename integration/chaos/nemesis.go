@@ -15,7 +15,7 @@ import (
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 
-	"github.com/postroom/postroom/internal/checker"
+	"github.com/postroom/postroom/integration/checker"
 	"github.com/postroom/postroom/internal/fleet"
 )
 

@@ -19,7 +19,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postroom/postroom/internal/checker"
+	"github.com/postroom/postroom/integration/checker"
 	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/outbox"

@@ -17,7 +17,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom/internal/checker"
+	"github.com/postroom/postroom/integration/checker"
+	"github.com/postroom/postroom/integration/natsfleet"
 	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/relay"
 )
@@ -35,7 +36,7 @@ type stage struct {
 
 	dbDisk, natsDisk *disk
 	db               *postgres
-	brokers          *fleet.Brokers
+	brokers          *natsfleet.Brokers
 	client           *client
 	net              *network
 	vendor           *vendorServer
@@ -208,7 +209,7 @@ func (s *stage) startServers(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if s.brokers, err = fleet.StartBrokers(ctx, s.opt.nodes, s.natsDisk.dir, nil); err != nil {
+	if s.brokers, err = natsfleet.StartBrokers(ctx, s.opt.nodes, s.natsDisk.dir, nil); err != nil {
 		return err
 	}
 	s.later(s.brokers.Close)

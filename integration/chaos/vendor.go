@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/postroom/postroom/internal/checker"
+	"github.com/postroom/postroom/integration/checker"
 )
 
 // vendorServer is somebody else's service. It recognises a key that it was given

@@ -90,18 +90,19 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	return verdict(results)
 }
 
-// moduleRoot is the directory of go.mod, from here upwards.
+// moduleRoot is the directory of go.work, from here upwards: guards and tests lie in
+// several modules.
 func moduleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", fmt.Errorf("find the module: %w", err)
 	}
 	for at := dir; ; at = filepath.Dir(at) {
-		if _, err := os.Stat(filepath.Join(at, "go.mod")); err == nil {
+		if _, err := os.Stat(filepath.Join(at, "go.work")); err == nil {
 			return at, nil
 		}
 		if at == filepath.Dir(at) {
-			return "", fmt.Errorf("no go.mod in %s or above it", dir)
+			return "", fmt.Errorf("no go.work in %s or above it", dir)
 		}
 	}
 }

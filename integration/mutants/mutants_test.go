@@ -168,6 +168,7 @@ func testsIn(t *testing.T, dir string) (names []string) {
 // for each way in which a removal can end.
 var module = map[string]string{
 	"go.mod":   "module example.com/m\n\ngo 1.26\n",
+	"go.work":  "go 1.26\n\nuse .\n",
 	"p/p.go":   "package p\n\nimport _ \"embed\"\n\n//go:embed p.sql\nvar SQL string\n\nfunc Guarded(n int) bool {\n\treturn n > 0\n}\n\nfunc Other() int {\n\treturn 1\n}\n",
 	"p/p.sql":  "SELECT 1\nWHERE true;\n",
 	"p/go.sum": "",
@@ -289,7 +290,7 @@ func TestRun(t *testing.T) {
 	}
 	write("integration/mutants/guards.txt", tried)
 	t.Chdir(root)
-	t.Setenv("GOFLAGS", "-mod=mod")
+	t.Setenv("GOFLAGS", "")
 	var out, progress strings.Builder
 	err := run(t.Context(), []string{"--json", "--parallel", "2"}, &out, &progress)
 	var results []result

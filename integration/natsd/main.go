@@ -1,16 +1,45 @@
-// Natsd is the NATS server of a devstack.NATSConfig whose Program it is. Tests have it
-// as a program of its own so that it is compiled without their race detector.
+// Natsd is the NATS server that internal/devstack starts. It has nothing to do with the
+// rest of this repository, so that it can be built with another version of the server:
+// see make test-nats. It is a program of its own so that the library needs no server, and
+// so that it is compiled without the race detector of tests.
 package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 
-	"github.com/postroom/postroom/internal/natsd"
+	"github.com/nats-io/nats-server/v2/server"
 )
 
 func main() {
-	natsd.Serve()
-	fmt.Fprintln(os.Stderr, "natsd: tests start this: see POSTROOM_TEST_BROKER in internal/devtest")
-	os.Exit(2)
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: natsd nats.conf\nTests and demos start this; it ends with its standard input.")
+		os.Exit(2)
+	}
+	go func() { // the server goes away with the process that started it
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(1)
+	}()
+	if err := serve(os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, "natsd:", err)
+		os.Exit(1)
+	}
+}
+
+func serve(conf string) error {
+	opts, err := server.ProcessConfigFile(conf)
+	if err != nil {
+		return fmt.Errorf("read the configuration: %w", err)
+	}
+	srv, err := server.NewServer(opts)
+	if err != nil {
+		return fmt.Errorf("make a server: %w", err)
+	}
+	srv.ConfigureLogger()
+	if err := server.Run(srv); err != nil {
+		return fmt.Errorf("start the server: %w", err)
+	}
+	srv.WaitForShutdown()
+	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom/integration/natsfleet"
 	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
@@ -98,7 +99,7 @@ func (r *rig) compare(ctx context.Context, job compareJob) (found compared, peak
 // amnesia is the scenario's rig.
 type amnesia struct {
 	*rig
-	b *fleet.Brokers
+	b *natsfleet.Brokers
 	c *client
 	d *database
 	p *producer

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	natsserver "github.com/nats-io/nats-server/v2/server" //nolint:depguard // node.go says why
+	natsserver "github.com/nats-io/nats-server/v2/server"
 
 	"github.com/postroom/postroom/internal/devstack"
 )

@@ -29,13 +29,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/integration/natsfleet"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/fleet"
-	"github.com/postroom/postroom/internal/narrate"
+	"github.com/postroom/postroom/internal/verdict"
 )
 
 func main() {
-	if served, err := fleet.Serve(roles); served {
+	if served, err := fleet.Serve(natsfleet.Roles(roles)); served {
 		exit(err)
 		return
 	}
@@ -47,7 +48,7 @@ func main() {
 func exit(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "soak:", err)
-		os.Exit(narrate.ExitStatus(err))
+		os.Exit(verdict.ExitStatus(err))
 	}
 }
 
@@ -171,7 +172,7 @@ func (o options) runOn(ctx context.Context, db *devstack.Postgres, out, progress
 		faults = append(faults, result.faults()...)
 	}
 	all := errors.Join(faults...)
-	if all == nil || narrate.IsUndecided(all) {
+	if all == nil || verdict.IsUndecided(all) {
 		return all
 	}
 	return fmt.Errorf("%w: %w", errBroken, all)

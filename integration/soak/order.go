@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom/integration/natsfleet"
 	"github.com/postroom/postroom/internal/fleet"
 )
 
@@ -24,7 +25,7 @@ occurrences, in the order in which their transactions committed.`
 // trouble is what is done to servers and relays while producers write.
 type trouble struct {
 	rig     *rig
-	brokers *fleet.Brokers
+	brokers *natsfleet.Brokers
 	client  *client
 	crew    *crew
 	proxy   *proxy // nil on a cluster

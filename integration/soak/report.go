@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/internal/fleet"
-	"github.com/postroom/postroom/internal/narrate"
+	"github.com/postroom/postroom/internal/verdict"
 )
 
 // What is found of a figure that has a bound.
@@ -76,7 +76,7 @@ func (r *result) faults() []error {
 	}
 	switch {
 	case errors.Is(r.err, fleet.ErrLate): // it may yet have come about
-		all = append(all, narrate.NewUndecided("%s: %v", r.name, r.err))
+		all = append(all, verdict.NewUndecided("%s: %v", r.name, r.err))
 	case r.err != nil:
 		all = append(all, fmt.Errorf("%s: %w", r.name, r.err))
 	}
@@ -87,8 +87,8 @@ func (r *result) broken() bool { return len(r.faults()) > 0 }
 
 func (r *result) verdict() string {
 	switch {
-	case narrate.IsUndecided(errors.Join(r.faults()...)):
-		return narrate.VerdictUndecided + ": " + r.err.Error()
+	case verdict.IsUndecided(errors.Join(r.faults()...)):
+		return verdict.WordUndecided + ": " + r.err.Error()
 	case r.err != nil:
 		return broken + ": " + r.err.Error()
 	case r.broken():

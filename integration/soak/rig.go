@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom/integration/natsfleet"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/relay"
@@ -138,8 +139,8 @@ func (d *database) terms(ctx context.Context) (n int, err error) {
 }
 
 // brokers starts n servers, as a cluster where they are many.
-func (r *rig) brokers(ctx context.Context, n int) (*fleet.Brokers, error) {
-	b, err := fleet.StartBrokers(ctx, n, "", r.childLog())
+func (r *rig) brokers(ctx context.Context, n int) (*natsfleet.Brokers, error) {
+	b, err := natsfleet.StartBrokers(ctx, n, "", r.childLog())
 	if err == nil {
 		r.later(b.Close)
 	}

@@ -5,18 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"strconv"
-	"sync"
+	"strings"
 	"time"
-
-	"github.com/moby/moby/api/types/container"
-	"github.com/moby/moby/api/types/network"
-	"github.com/moby/moby/client"
-	"github.com/testcontainers/testcontainers-go"
-	"github.com/testcontainers/testcontainers-go/log"
 )
 
 const (
@@ -48,21 +42,20 @@ type box struct {
 	host   string // where Docker publishes ports: an address of this machine, unless Docker is another one
 	port   int
 	guard  *guard
-	docker *testcontainers.DockerProvider
-	made   *testcontainers.DockerContainer
 	frozen bool
 }
 
 // boxSpec says what to run in a container.
 type boxSpec struct {
 	what, image string
-	port        string // the server's, in the container: "5432/tcp"
+	port        string // the server's, in the container
 	signal      string // stops the server in order
 	command     []string
 	logger      *slog.Logger
 
-	// prepare is called before the container is made, with what is known of it.
-	prepare func(b *box) ([]testcontainers.ContainerCustomizer, error)
+	// prepare is called before the container is made, with what is known of it, and
+	// returns more arguments of docker run.
+	prepare func(b *box) ([]string, error)
 
 	// answers returns nil once the server can be used.
 	answers func(ctx context.Context, b *box) error
@@ -74,24 +67,14 @@ func startBox(ctx context.Context, spec boxSpec) (b *box, err error) {
 	defer cancel()
 	b = &box{image: spec.image}
 	defer func() {
-		// testcontainers panics where it finds no Docker.
-		if fault := recover(); fault != nil {
-			err = fmt.Errorf("find Docker: %v", fault)
-		}
 		if err != nil {
 			b, err = nil, errors.Join(err, b.close())
 		}
 	}()
-	if b.docker, err = openDocker(ctx, spec.logger); err != nil {
-		return b, fmt.Errorf("find Docker: %w", err)
+	if b.host, err = findDocker(ctx, spec.logger); err != nil {
+		return b, err
 	}
-	if b.host, err = b.docker.DaemonHost(ctx); err != nil {
-		return b, fmt.Errorf("find Docker: %w", err)
-	}
-	if b.host == "localhost" {
-		b.host = "127.0.0.1"
-	}
-	if b.guard, err = newGuard("", spec.what, client.EnvOverrideHost+"="+b.docker.Client().DaemonHost()); err != nil {
+	if b.guard, err = newGuard("", spec.what); err != nil {
 		return b, err
 	}
 	b.name = filepath.Base(b.guard.dir)
@@ -124,34 +107,24 @@ func (b *box) make(ctx context.Context, spec boxSpec) error {
 }
 
 func (b *box) makeOnPort(ctx context.Context, spec boxSpec) error {
-	port, err := network.ParsePort(spec.port)
-	if err != nil {
-		return err
-	}
-	published := network.PortBinding{HostPort: strconv.Itoa(b.port)}
-	if ip, err := netip.ParseAddr(b.host); err == nil {
-		published.HostIP = ip // else everybody can reach it who reaches that machine
+	published := fmt.Sprint(b.port, ":", spec.port)
+	if net.ParseIP(b.host) != nil {
+		published = b.host + ":" + published // else everybody can reach it who reaches that machine
 	}
 	more, err := spec.prepare(b)
 	if err != nil {
 		return err
 	}
-	options := append([]testcontainers.ContainerCustomizer{
-		testcontainers.WithName(b.name),
-		testcontainers.WithLabels(ownLabels()),
-		testcontainers.WithExposedPorts(spec.port),
-		testcontainers.WithHostConfigModifier(func(h *container.HostConfig) {
-			h.PortBindings = network.PortMap{port: {published}}
-		}),
-		testcontainers.WithCmd(spec.command...),
-		testcontainers.WithConfigModifier(func(c *container.Config) { c.Hostname, c.StopSignal = b.name, spec.signal }),
-	}, more...)
+	args := append([]string{
+		"run", "--detach", "--name", b.name, "--hostname", b.name, "--publish", published, "--stop-signal", spec.signal,
+	}, ownLabels()...)
+	args = append(append(append(args, more...), spec.image), spec.command...)
 	// The watchdog is told first: there is no moment in which a container that
 	// is there is not known to it.
 	if err := os.WriteFile(filepath.Join(b.guard.dir, containerFile), []byte(b.name+"\n"), 0o600); err != nil {
 		return fmt.Errorf("tell watchdog: %w", err)
 	}
-	b.made, err = testcontainers.Run(ctx, spec.image, options...)
+	_, err = docker(ctx, args...)
 	return err
 }
 
@@ -164,8 +137,10 @@ func (b *box) await(ctx context.Context, answers func(context.Context, *box) err
 		if err == nil {
 			return nil
 		}
-		if state, fault := b.made.State(ctx); fault == nil && !state.Running {
-			return fmt.Errorf("the server ended at start with status %d", state.ExitCode)
+		if state, fault := docker(ctx, "inspect", "--format", "{{.State.Running}} {{.State.ExitCode}}", b.name); fault == nil {
+			if status, ended := strings.CutPrefix(state, "false "); ended {
+				return fmt.Errorf("the server ended at start with status %s", status)
+			}
 		}
 		if pause(ctx, 20*time.Millisecond) != nil {
 			return fmt.Errorf("wait for the server: %w", err)
@@ -177,7 +152,7 @@ func (b *box) await(ctx context.Context, answers func(context.Context, *box) err
 func (b *box) start(ctx context.Context, answers func(context.Context, *box) error) error {
 	ctx, cancel := context.WithTimeout(ctx, localPatience)
 	defer cancel()
-	if _, err := b.docker.Client().ContainerStart(ctx, b.name, client.ContainerStartOptions{}); err != nil {
+	if _, err := docker(ctx, "start", b.name); err != nil {
 		return err
 	}
 	if err := b.await(ctx, answers); err != nil {
@@ -189,46 +164,37 @@ func (b *box) start(ctx context.Context, answers func(context.Context, *box) err
 // stop shuts the server down in order, or by force where that takes long. It does
 // nothing if the server is not running.
 func (b *box) stop() error {
-	ctx, cancel := context.WithTimeout(context.Background(), dockerPatience)
-	defer cancel()
 	if err := b.thaw(); err != nil {
 		return err
 	}
-	seconds := 10
-	_, err := b.docker.Client().ContainerStop(ctx, b.name, client.ContainerStopOptions{Timeout: &seconds})
-	return err
+	return b.do("stop", "--time", "10")
 }
 
 // kill ends every process of the container as kill -9 does, and returns when they
 // are gone.
 func (b *box) kill() error {
-	ctx, cancel := context.WithTimeout(context.Background(), dockerPatience)
-	defer cancel()
 	if err := b.thaw(); err != nil { // a frozen process does not end
 		return err
 	}
-	gone := b.docker.Client().ContainerWait(ctx, b.name, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
-	if err := b.signal(ctx, "SIGKILL"); err != nil {
+	if err := b.signal("SIGKILL"); err != nil {
 		return err
 	}
-	select {
-	case <-gone.Result:
-		return nil
-	case err := <-gone.Error:
-		return fmt.Errorf("wait for its end: %w", err)
-	}
+	return b.do("wait")
 }
 
-func (b *box) signal(ctx context.Context, signal string) error {
-	_, err := b.docker.Client().ContainerKill(ctx, b.name, client.ContainerKillOptions{Signal: signal})
+func (b *box) signal(signal string) error { return b.do("kill", "--signal", signal) }
+
+// do runs one of Docker's commands on the container.
+func (b *box) do(args ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), dockerPatience)
+	defer cancel()
+	_, err := docker(ctx, append(args, b.name)...)
 	return err
 }
 
 // freeze stops every process of the container where it is, until thaw.
 func (b *box) freeze() error {
-	ctx, cancel := context.WithTimeout(context.Background(), dockerPatience)
-	defer cancel()
-	_, err := b.docker.Client().ContainerPause(ctx, b.name, client.ContainerPauseOptions{})
+	err := b.do("pause")
 	b.frozen = b.frozen || err == nil
 	return err
 }
@@ -238,9 +204,7 @@ func (b *box) thaw() error {
 	if !b.frozen {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), dockerPatience)
-	defer cancel()
-	_, err := b.docker.Client().ContainerUnpause(ctx, b.name, client.ContainerUnpauseOptions{})
+	err := b.do("unpause")
 	b.frozen = err != nil
 	return err
 }
@@ -249,11 +213,12 @@ func (b *box) thaw() error {
 func (b *box) lastWords() string {
 	ctx, cancel := context.WithTimeout(context.Background(), dockerPatience)
 	defer cancel()
-	text, err := logOf(ctx, b.made)
+	// Servers write to both outputs.
+	text, err := exec.CommandContext(ctx, "docker", "logs", "--tail", "50", b.name).CombinedOutput()
 	if err != nil {
 		return "    its log cannot be read: " + err.Error()
 	}
-	return lastLines(text)
+	return lastLines(string(text))
 }
 
 // remove removes the container with what it stored.
@@ -262,10 +227,7 @@ func (b *box) remove() error {
 		return nil
 	}
 	_ = b.thaw() // removing it is what counts
-	ctx, cancel := context.WithTimeout(context.Background(), dockerPatience)
-	defer cancel()
-	_, err := b.docker.Client().ContainerRemove(ctx, b.name, client.ContainerRemoveOptions{RemoveVolumes: true, Force: true})
-	if err != nil && !isGone(err) {
+	if err := unlessGone(b.do("rm", "--force", "--volumes")); err != nil {
 		return fmt.Errorf("remove container: %w", err)
 	}
 	if err := os.Remove(filepath.Join(b.guard.dir, containerFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -280,24 +242,5 @@ func (b *box) close() error {
 	if b.guard != nil {
 		err = errors.Join(err, b.guard.Close())
 	}
-	if b.docker != nil {
-		err = errors.Join(err, b.docker.Close())
-	}
 	return err
 }
-
-// ownLabels names this process.
-func ownLabels() map[string]string {
-	host, _ := os.Hostname() // without a name all unnamed ones are one
-	return map[string]string{hostLabel: host, pidLabel: strconv.Itoa(os.Getpid())}
-}
-
-// silence keeps testcontainers from printing: it has one logger per process.
-var silence sync.Once
-
-// quiet gives testcontainers' progress to a logger, as details.
-type quiet struct{ logger *slog.Logger }
-
-func (q quiet) Printf(format string, args ...any) { q.logger.Debug(fmt.Sprintf(format, args...)) }
-
-var _ log.Logger = quiet{}

@@ -11,15 +11,13 @@ import (
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/moby/moby/api/types/container"
-	"github.com/testcontainers/testcontainers-go"
 )
 
 const (
 	imageVariable = "POSTROOM_POSTGRES_IMAGE"
 	defaultImage  = "postgres:17-alpine"
 
-	postgresPort = "5432/tcp"
+	postgresPort = "5432"
 )
 
 // boxed is PostgreSQL in a container.
@@ -36,9 +34,7 @@ func startContainer(ctx context.Context, cfg Config) (*Postgres, error) {
 		what: "postgres", image: cmp.Or(os.Getenv(imageVariable), defaultImage),
 		port: postgresPort, signal: "SIGINT", logger: cfg.Logger,
 		command: containerCommand(cfg),
-		prepare: func(*box) ([]testcontainers.ContainerCustomizer, error) {
-			return containerOptions(cfg, c.password), nil
-		},
+		prepare: func(*box) ([]string, error) { return containerOptions(cfg, c.password), nil },
 		answers: c.answers,
 	})
 	if err != nil {
@@ -56,19 +52,18 @@ func containerCommand(cfg Config) []string {
 	return command
 }
 
-func containerOptions(cfg Config, password string) []testcontainers.ContainerCustomizer {
+// containerOptions returns arguments of docker run.
+func containerOptions(cfg Config, password string) []string {
 	initdb := "--encoding=UTF8 --locale=C"
 	if !cfg.Durable {
 		initdb += " --no-sync"
 	}
-	return []testcontainers.ContainerCustomizer{
-		testcontainers.WithEnv(map[string]string{
-			"POSTGRES_USER":        "postgres",
-			"POSTGRES_PASSWORD":    password, // where Docker is another machine, others reach the port
-			"POSTGRES_DB":          "postgres",
-			"POSTGRES_INITDB_ARGS": initdb,
-		}),
-		testcontainers.WithHostConfigModifier(func(h *container.HostConfig) { h.ShmSize = 256 << 20 }), // parallel queries use it
+	return []string{
+		"--env", "POSTGRES_USER=postgres",
+		"--env", "POSTGRES_PASSWORD=" + password, // where Docker is another machine, others reach the port
+		"--env", "POSTGRES_DB=postgres",
+		"--env", "POSTGRES_INITDB_ARGS=" + initdb,
+		"--shm-size", "256m", // parallel queries use it
 	}
 }
 

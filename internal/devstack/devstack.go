@@ -3,9 +3,11 @@
 //
 // PostgreSQL is the server named by POSTROOM_DATABASE_URL, else a throwaway
 // cluster made with the server binaries on this machine, else a container.
-// NATS is embedded, with JetStream on a temporary directory, or on request a
-// process or a container, alone or as a cluster. All listen on the loopback
-// interface, save the ports of containers where Docker is another machine.
+// NATS is a process, or on request a container, alone or as a cluster, with
+// JetStream on a temporary directory. Its program is the one that
+// POSTROOM_TEST_BROKER names, else integration/natsd, which is built in a
+// checkout. All listen on the loopback interface, save the ports of containers
+// where Docker is another machine.
 //
 // Servers and directories go away with the process that started them, also
 // when it panics, calls os.Exit or is killed: see watchdog.sh.

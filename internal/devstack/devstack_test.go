@@ -22,7 +22,6 @@ import (
 const helperVariable = "DEVSTACK_TEST_HELPER"
 
 func TestMain(m *testing.M) {
-	devstack.ServeNATS()
 	switch os.Getenv(helperVariable) {
 	case "":
 	case "containers":
@@ -34,14 +33,14 @@ func TestMain(m *testing.M) {
 }
 
 // helper is the process that the tests kill: it starts both servers, and a NATS server
-// in a process that is paused, says where they are and waits.
+// that is paused, says where they are and waits.
 func helper() {
 	stack, err := devstack.Start(context.Background(), devstack.Config{Local: true})
 	if err != nil {
 		fmt.Println("error:", err)
 		os.Exit(1)
 	}
-	paused, err := devstack.StartNATS(context.Background(), devstack.NATSConfig{Process: true})
+	paused, err := devstack.StartNATS(context.Background(), devstack.NATSConfig{})
 	if err == nil {
 		err = paused.Pause()
 	}

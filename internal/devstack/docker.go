@@ -1,110 +1,145 @@
 package devstack
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
+	"net/url"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
+	"strings"
 	"sync"
-
-	"github.com/containerd/errdefs"
-	"github.com/moby/moby/client"
-	"github.com/testcontainers/testcontainers-go"
-	"github.com/testcontainers/testcontainers-go/log"
 )
 
-// reaperVariable turns testcontainers' own watchdog off. That is a container,
-// with an image of its own that has to be pulled; watchdog.sh needs nothing but
-// Docker's command.
-const reaperVariable = "TESTCONTAINERS_RYUK_DISABLED"
+// errUnknown says that Docker does not know what it was asked for, or is removing it:
+// the watchdog of another process does the same.
+var errUnknown = errors.New("unknown to Docker")
 
-// openDocker returns Docker, if it answers. What processes left behind that were
-// killed together with their watchdogs is removed, once.
-func openDocker(ctx context.Context, logger *slog.Logger) (*testcontainers.DockerProvider, error) {
-	silence.Do(func() {
-		log.SetDefault(quiet{logger})
-		if _, err := exec.LookPath("docker"); err == nil && runtime.GOOS != "windows" && os.Getenv(reaperVariable) == "" {
-			_ = os.Setenv(reaperVariable, "true") // fails for odd names only
-		}
-	})
-	provider, err := testcontainers.NewDockerProvider()
-	if err != nil {
-		return nil, err
+// docker runs Docker's command and returns what it says. The command is enough: a
+// client of its own would bring more modules than all of this one has.
+func docker(ctx context.Context, args ...string) (string, error) {
+	var out, problems bytes.Buffer
+	cmd := exec.CommandContext(ctx, "docker", args...)
+	cmd.Stdout, cmd.Stderr = &out, &problems
+	err := cmd.Run()
+	if err == nil {
+		return strings.TrimSpace(out.String()), nil
 	}
-	if err := provider.Health(ctx); err != nil {
-		return nil, errors.Join(err, provider.Close())
+	said := strings.TrimSpace(problems.String())
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	for _, unknown := range []string{"No such", "not found", "is already in progress"} {
+		if strings.Contains(said, unknown) {
+			err = fmt.Errorf("%w: %w", errUnknown, err)
+			break
+		}
+	}
+	return "", fmt.Errorf("docker %s: %w\n%s", args[0], err, lastLines(said))
+}
+
+// findDocker returns where Docker publishes ports, if it answers. What processes left
+// behind that were killed together with their watchdogs is removed, once.
+func findDocker(ctx context.Context, logger *slog.Logger) (host string, err error) {
+	if _, err := exec.LookPath("docker"); err != nil {
+		return "", fmt.Errorf("find Docker: %w", err)
+	}
+	if _, err := docker(ctx, "version", "--format", "{{.Server.Version}}"); err != nil {
+		return "", fmt.Errorf("find Docker: %w", err)
+	}
+	if host, err = dockerHost(ctx); err != nil {
+		return "", fmt.Errorf("find Docker: %w", err)
 	}
 	sweep.Do(func() {
-		if err := removeLeftOvers(ctx, provider.Client()); err != nil {
+		if err := removeLeftOvers(ctx); err != nil {
 			logger.WarnContext(ctx, "containers of processes that are gone could not be removed", "error", err)
 		}
 	})
-	return provider, nil
+	return host, nil
+}
+
+// dockerHost returns where Docker publishes ports: an address of this machine, unless
+// Docker is another one.
+func dockerHost(ctx context.Context) (string, error) {
+	endpoint := os.Getenv("DOCKER_HOST")
+	if endpoint == "" {
+		var err error
+		if endpoint, err = docker(ctx, "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"); err != nil {
+			return "", err
+		}
+	}
+	at, err := url.Parse(endpoint)
+	if err != nil {
+		return "", fmt.Errorf("read the address of Docker: %w", err)
+	}
+	if host := at.Hostname(); host != "" && host != "localhost" && (at.Scheme == "tcp" || at.Scheme == "ssh") {
+		return host, nil
+	}
+	if _, err := os.Stat("/.dockerenv"); err != nil {
+		return "127.0.0.1", nil
+	}
+	// In a container, this machine's loopback interface may not be Docker's.
+	gateway, err := docker(ctx, "network", "inspect", "bridge", "--format", "{{range .IPAM.Config}}{{.Gateway}} {{end}}")
+	if err != nil {
+		return "", err
+	}
+	if all := strings.Fields(gateway); len(all) > 0 {
+		return all[0], nil
+	}
+	return "127.0.0.1", nil
 }
 
 var sweep sync.Once
 
 // removeLeftOvers removes the containers and networks of processes of this
 // machine that are gone.
-func removeLeftOvers(ctx context.Context, docker client.APIClient) error {
-	own := ownLabels()
-	ours := client.Filters{}.Add("label", hostLabel+"="+own[hostLabel], pidLabel)
-	boxes, err := docker.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: ours})
+func removeLeftOvers(ctx context.Context) error {
+	host, _ := os.Hostname()
+	ours := []string{"--filter", "label=" + hostLabel + "=" + host, "--filter", "label=" + pidLabel, "--format", `{{.ID}} {{.Label "` + pidLabel + `"}}`}
+	boxes, err := docker(ctx, append([]string{"ps", "--all"}, ours...)...)
 	if err != nil {
 		return fmt.Errorf("list containers: %w", err)
 	}
 	var errs []error
-	for _, b := range boxes.Items {
-		if gone(b.Labels) {
-			_, err := docker.ContainerRemove(ctx, b.ID, client.ContainerRemoveOptions{RemoveVolumes: true, Force: true})
-			errs = append(errs, unlessGone(err))
-		}
+	for _, id := range leftOver(boxes) {
+		_, err := docker(ctx, "rm", "--force", "--volumes", id)
+		errs = append(errs, unlessGone(err))
 	}
-	networks, err := docker.NetworkList(ctx, client.NetworkListOptions{Filters: ours})
+	networks, err := docker(ctx, append([]string{"network", "ls"}, ours...)...)
 	if err != nil {
 		return fmt.Errorf("list networks: %w", err)
 	}
-	for _, n := range networks.Items {
-		if gone(n.Labels) {
-			_, err := docker.NetworkRemove(ctx, n.ID, client.NetworkRemoveOptions{})
-			errs = append(errs, unlessGone(err))
-		}
+	for _, id := range leftOver(networks) {
+		_, err := docker(ctx, "network", "rm", id)
+		errs = append(errs, unlessGone(err))
 	}
 	return errors.Join(errs...)
 }
 
-// gone says whether the process that labels name is.
-func gone(labels map[string]string) bool {
-	pid, err := strconv.Atoi(labels[pidLabel])
-	return err == nil && !processLives(pid)
+// leftOver returns those of a list, an id and a process in each line, whose process is
+// gone.
+func leftOver(list string) (ids []string) {
+	for line := range strings.Lines(list) {
+		id, process, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if pid, err := strconv.Atoi(process); err == nil && !processLives(pid) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
-// isGone says whether Docker does not know what it was asked for, or is removing
-// it: the watchdog of another process does the same.
-func isGone(err error) bool { return errdefs.IsNotFound(err) || errdefs.IsConflict(err) }
-
 func unlessGone(err error) error {
-	if isGone(err) {
+	if errors.Is(err, errUnknown) {
 		return nil
 	}
 	return err
 }
 
-// logOf returns what a container wrote.
-func logOf(ctx context.Context, c *testcontainers.DockerContainer) (text string, err error) {
-	if c == nil {
-		return "", errors.New("there is no container")
-	}
-	out, err := c.Logs(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, out.Close()) }()
-	all, err := io.ReadAll(out)
-	return string(all), err
+// ownLabels names this process, in arguments of Docker's command.
+func ownLabels() []string {
+	host, _ := os.Hostname() // without a name all unnamed ones are one
+	return []string{"--label", hostLabel + "=" + host, "--label", pidLabel + "=" + strconv.Itoa(os.Getpid())}
 }

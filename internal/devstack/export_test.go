@@ -2,14 +2,11 @@ package devstack
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-
-	"github.com/testcontainers/testcontainers-go"
 )
 
 // For the tests in package devstack_test.
@@ -100,14 +97,10 @@ func CloseGuard(dir string) error {
 	return os.ErrNotExist
 }
 
-// ContainerRequest returns the command and the environment that a container is
-// given.
-func ContainerRequest(cfg Config, password string) (command []string, env map[string]string, err error) {
-	var req testcontainers.GenericContainerRequest
-	for _, option := range containerOptions(cfg.defaults(), password) {
-		err = errors.Join(err, option.Customize(&req))
-	}
-	return containerCommand(cfg.defaults()), req.Env, err
+// ContainerRequest returns the command that a container is given, and arguments of
+// docker run.
+func ContainerRequest(cfg Config, password string) (command, options []string) {
+	return containerCommand(cfg.defaults()), containerOptions(cfg.defaults(), password)
 }
 
 // DefaultImages are the images of containers, by the variables that name others.
@@ -124,9 +117,8 @@ func ServerPID(n *NATS) int { return n.server.(*natsProcess).server.cmd.Process.
 
 // RemoveLeftOvers removes the containers of processes that are gone.
 func RemoveLeftOvers(ctx context.Context) error {
-	docker, err := openDocker(ctx, slog.Default())
-	if err != nil {
+	if _, err := findDocker(ctx, slog.Default()); err != nil {
 		return err
 	}
-	return errors.Join(removeLeftOvers(ctx, docker.Client()), docker.Close())
+	return removeLeftOvers(ctx)
 }

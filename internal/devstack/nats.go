@@ -9,28 +9,20 @@ import (
 	"net"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
-
-	"github.com/nats-io/nats-server/v2/server"
 )
 
 // NATSConfig tunes a [NATS]. The zero value is ready to use.
 type NATSConfig struct {
-	// Logger receives the server's warnings and errors. Nil means
-	// [slog.Default].
+	// Logger receives what is started. Nil means [slog.Default]. The server's own
+	// log is a file beside its storage.
 	Logger *slog.Logger
 
 	// Durable syncs every message to disk before it is acknowledged. Without
 	// it the server syncs every two minutes, as it does by default.
 	Durable bool
-
-	// Process runs the server as a process of its own, which can be killed and
-	// paused: this program once more, so its main has to begin with [ServeNATS].
-	Process bool
-
-	// Program is the path of another program to run for Process, whose main begins so.
-	Program string
 
 	// Container runs the server in a container of the image that
 	// POSTROOM_NATS_IMAGE names, or nats:2. Its storage is a directory of this
@@ -44,19 +36,16 @@ type NATSConfig struct {
 	Name string
 
 	// Options are added to the server's, in the language of its configuration
-	// file: users, limits, a cluster. An embedded one can be without JetStream
-	// (jetstream: disabled).
+	// file: users, limits, a cluster, or no JetStream (jetstream: disabled).
 	Options string
 
 	network string // of containers; see StartNATSCluster
 }
 
-const defaultNATSName = "postroom-devstack"
+// plain says whether the server is to be without JetStream.
+func (c NATSConfig) plain() bool { return strings.Contains(c.Options, "jetstream: disabled") }
 
-// ErrEmbedded is returned by [NATS.Kill], [NATS.Pause] and [NATS.Resume] where the
-// server is part of this process. Ask for one that is not with NATSConfig.Process
-// or NATSConfig.Container.
-var ErrEmbedded = errors.New("devstack: an embedded server can be neither killed nor paused")
+const defaultNATSName = "postroom-devstack"
 
 // NATS is a NATS server with JetStream. Its methods may be called concurrently.
 type NATS struct {
@@ -91,15 +80,10 @@ func StartNATS(ctx context.Context, cfg NATSConfig) (*NATS, error) {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	var n *NATS
 	var err error
-	switch {
-	case cfg.Process && cfg.Container:
-		err = errors.New("config: Process and Container: want one of them")
-	case cfg.Container:
+	if cfg.Container {
 		n, err = startNATSContainer(ctx, cfg)
-	case cfg.Process:
+	} else {
 		n, err = startNATSProcess(ctx, cfg)
-	default:
-		n, err = startNATSEmbedded(ctx, cfg)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("devstack: start nats: %w", err)
@@ -113,9 +97,9 @@ func (n *NATS) URL() string { return n.server.url() }
 
 // Dir returns the directory of the server's storage, which may be copied, or
 // replaced, while the server is stopped.
-func (n *NATS) Dir() string { return filepath.Join(n.server.dir(), server.JetStreamStoreDir) }
+func (n *NATS) Dir() string { return filepath.Join(n.server.dir(), "jetstream") }
 
-// Source says how the server runs: "embedded", "process", "container nats:2".
+// Source says how the server runs: "process", "container nats:2".
 func (n *NATS) Source() string { return n.source }
 
 // Hostname returns the name of the server's container, which is the server's too
@@ -132,8 +116,7 @@ func (n *NATS) Stop() {
 	}
 }
 
-// Kill ends the server as a crash would, kill -9, and keeps its storage. It
-// returns [ErrEmbedded] for a server that is part of this process.
+// Kill ends the server as a crash would, kill -9, and keeps its storage.
 func (n *NATS) Kill() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -148,8 +131,7 @@ func (n *NATS) Kill() error {
 }
 
 // Pause stops the server where it is, with its connections open, until
-// [NATS.Resume]. It returns [ErrEmbedded] for a server that is part of this
-// process. A paused server can be killed, stopped and restarted.
+// [NATS.Resume]. A paused server can be killed, stopped and restarted.
 func (n *NATS) Pause() error { return n.change("pause", natsServer.freeze) }
 
 // Resume lets a paused server go on. It does nothing to one that is not.

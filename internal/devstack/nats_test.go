@@ -18,7 +18,7 @@ import (
 
 // everyWay runs a test on a server that runs in each way that can be had here.
 func everyWay(t *testing.T, test func(t *testing.T, cfg devstack.NATSConfig)) {
-	ways := map[string]devstack.NATSConfig{"embedded": {}, "process": {Process: true}, "container": {Container: true}}
+	ways := map[string]devstack.NATSConfig{"process": {}, "container": {Container: true}}
 	for _, name := range slices.Sorted(maps.Keys(ways)) {
 		t.Run(name, func(t *testing.T) {
 			if ways[name].Container {
@@ -66,14 +66,7 @@ func TestNATSKeepsStreamsAndURLThroughARestart(t *testing.T) {
 
 		for _, end := range []func() error{
 			func() error { n.Stop(); n.Stop(); return nil },
-			func() error {
-				err := n.Kill()
-				if errors.Is(err, devstack.ErrEmbedded) && !cfg.Process && !cfg.Container {
-					n.Stop()
-					return nil
-				}
-				return err
-			},
+			n.Kill,
 		} {
 			check(t, end())
 			eventually(t, "the client notices", func() bool { return !conn.IsConnected() })
@@ -110,14 +103,7 @@ func TestAPausedNATSAnswersNobodyUntilItIsResumed(t *testing.T) {
 	everyWay(t, func(t *testing.T, cfg devstack.NATSConfig) {
 		n := startNATS(t, cfg)
 		conn, _ := connect(t, n.URL())
-		err := n.Pause()
-		if !cfg.Process && !cfg.Container {
-			if !errors.Is(err, devstack.ErrEmbedded) {
-				t.Errorf("Pause of an embedded server: %v, want ErrEmbedded", err)
-			}
-			return
-		}
-		check(t, err)
+		check(t, n.Pause())
 		if err := conn.FlushTimeout(200 * time.Millisecond); err == nil {
 			t.Error("a paused server answered")
 		}
@@ -205,9 +191,6 @@ func TestNATSClusterStoresTogether(t *testing.T) {
 			})
 		}
 		publish()
-		if !cfg.Process && !cfg.Container {
-			return
-		}
 		check(t, c.Nodes()[2].Kill())
 		publish()
 		check(t, c.Nodes()[2].Restart(t.Context()))
@@ -220,10 +203,21 @@ func TestNATSClusterStoresTogether(t *testing.T) {
 	})
 }
 
-func TestNATSConfigFaultIsNamed(t *testing.T) {
+func TestAServerThatDoesNotStartSaysWhy(t *testing.T) {
 	t.Parallel()
-	_, err := devstack.StartNATS(t.Context(), devstack.NATSConfig{Process: true, Container: true})
-	if err == nil || !strings.Contains(err.Error(), "Process and Container") {
-		t.Errorf("error is %v", err)
+	_, err := devstack.StartNATS(t.Context(), devstack.NATSConfig{Options: "nonsense {"})
+	if err == nil || !strings.Contains(err.Error(), "Parse error on line 8") {
+		t.Errorf("error is %v, want what the server says of its configuration", err)
 	}
+}
+
+func TestAPlainNATSHasNoJetStream(t *testing.T) {
+	t.Parallel()
+	everyWay(t, func(t *testing.T, cfg devstack.NATSConfig) {
+		cfg.Options = "jetstream: disabled"
+		_, js := connect(t, startNATS(t, cfg).URL())
+		if _, err := js.AccountInfo(t.Context()); !errors.Is(err, jetstream.ErrJetStreamNotEnabled) {
+			t.Errorf("it says %v, want that it has no JetStream", err)
+		}
+	})
 }

@@ -9,9 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/moby/moby/client"
-	"github.com/testcontainers/testcontainers-go"
 )
 
 // NATSCluster is servers that store streams together.
@@ -98,25 +95,24 @@ func (c *NATSCluster) Close() error {
 
 // boxNet is a network of containers.
 type boxNet struct {
-	name   string
-	guard  *guard
-	docker *testcontainers.DockerProvider
+	name  string
+	guard *guard
 }
 
 func makeBoxNet(ctx context.Context, logger *slog.Logger) (*boxNet, error) {
-	docker, err := openDocker(ctx, logger)
+	if _, err := findDocker(ctx, logger); err != nil {
+		return nil, err
+	}
+	g, err := newGuard("", "network")
 	if err != nil {
-		return nil, fmt.Errorf("find Docker: %w", err)
+		return nil, err
 	}
-	n := &boxNet{docker: docker}
-	if n.guard, err = newGuard("", "network", client.EnvOverrideHost+"="+docker.Client().DaemonHost()); err != nil {
-		return nil, errors.Join(err, docker.Close())
-	}
-	n.name = filepath.Base(n.guard.dir)
+	n := &boxNet{name: filepath.Base(g.dir), guard: g}
 	if err := os.WriteFile(filepath.Join(n.guard.dir, networkFile), []byte(n.name+"\n"), 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("tell watchdog: %w", err), n.close())
 	}
-	if _, err := docker.Client().NetworkCreate(ctx, n.name, client.NetworkCreateOptions{Driver: "bridge", Labels: ownLabels()}); err != nil {
+	args := append([]string{"network", "create", "--driver", "bridge"}, ownLabels()...)
+	if _, err := docker(ctx, append(args, n.name)...); err != nil {
 		return nil, errors.Join(fmt.Errorf("make network: %w", err), n.close())
 	}
 	return n, nil
@@ -126,9 +122,9 @@ func makeBoxNet(ctx context.Context, logger *slog.Logger) (*boxNet, error) {
 func (n *boxNet) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), dockerPatience)
 	defer cancel()
-	_, err := n.docker.Client().NetworkRemove(ctx, n.name, client.NetworkRemoveOptions{})
+	_, err := docker(ctx, "network", "rm", n.name)
 	if err = unlessGone(err); err == nil {
 		err = os.Remove(filepath.Join(n.guard.dir, networkFile))
 	}
-	return errors.Join(err, n.guard.Close(), n.docker.Close())
+	return errors.Join(err, n.guard.Close())
 }

@@ -7,9 +7,6 @@ import (
 	"net"
 	"os"
 	"strconv"
-
-	"github.com/moby/moby/api/types/container"
-	"github.com/testcontainers/testcontainers-go"
 )
 
 const (
@@ -34,7 +31,7 @@ func startNATSContainer(ctx context.Context, cfg NATSConfig) (*NATS, error) {
 	n := &natsBoxed{file: natsFile{cfg: cfg, seen: natsBoxDir, listen: "0.0.0.0:" + natsPort}}
 	b, err := startBox(ctx, boxSpec{
 		what: "nats", image: cmp.Or(os.Getenv(natsImageVariable), defaultNATSImage),
-		port: natsPort + "/tcp", signal: "SIGTERM", logger: cfg.Logger,
+		port: natsPort, signal: "SIGTERM", logger: cfg.Logger,
 		command: []string{"--config", natsBoxDir + "/" + natsConfFile},
 		prepare: n.prepare,
 		answers: n.answers,
@@ -47,25 +44,21 @@ func startNATSContainer(ctx context.Context, cfg NATSConfig) (*NATS, error) {
 }
 
 // prepare writes the server's file and returns how the container sees it.
-func (n *natsBoxed) prepare(b *box) ([]testcontainers.ContainerCustomizer, error) {
+func (n *natsBoxed) prepare(b *box) ([]string, error) {
 	n.file.dir, n.file.advertise = b.guard.dir, address(b)
 	n.file.cfg.Name = cmp.Or(n.file.cfg.Name, b.name)
 	if err := n.file.write(n.file.cfg.Options); err != nil {
 		return nil, err
 	}
-	options := []testcontainers.ContainerCustomizer{
-		testcontainers.WithHostConfigModifier(func(h *container.HostConfig) { h.Binds = []string{b.guard.dir + ":" + natsBoxDir} }),
+	args := []string{
+		"--volume", b.guard.dir + ":" + natsBoxDir,
 		// What the server stores is this user's, to copy and to remove.
-		testcontainers.WithConfigModifier(func(c *container.Config) { c.User = fmt.Sprint(os.Getuid(), ":", os.Getgid()) }),
+		"--user", fmt.Sprint(os.Getuid(), ":", os.Getgid()),
 	}
 	if n.file.cfg.network != "" {
-		options = append(options, testcontainers.CustomizeRequestOption(func(r *testcontainers.GenericContainerRequest) error {
-			r.Networks = []string{n.file.cfg.network}
-			r.NetworkAliases = map[string][]string{n.file.cfg.network: {n.file.cfg.Name}}
-			return nil
-		}))
+		args = append(args, "--network", n.file.cfg.network, "--network-alias", n.file.cfg.Name)
 	}
-	return options, nil
+	return args, nil
 }
 
 func address(b *box) string { return net.JoinHostPort(b.host, strconv.Itoa(b.port)) }
@@ -77,5 +70,5 @@ func (n *natsBoxed) dir() string                     { return n.file.dir }
 func (n *natsBoxed) start(ctx context.Context) error { return n.box.start(ctx, n.answers) }
 
 func (n *natsBoxed) reload(options string) error {
-	return n.file.reload(options, func(ctx context.Context) error { return n.signal(ctx, "SIGHUP") })
+	return n.file.reload(options, func() error { return n.signal("SIGHUP") })
 }

@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	"github.com/nats-io/nats-server/v2/server"
 )
 
 // The files of a server that is no part of this process, in its directory.
@@ -31,7 +29,7 @@ type natsFile struct {
 	advertise string // where clients find the server, if not where it listens
 }
 
-// write writes the file with some options, if they can be read as such.
+// write writes the file with some options. The server says whether it can read them.
 func (f *natsFile) write(options string) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "server_name: %q\nlisten: %q\n", f.cfg.Name, f.listen)
@@ -42,15 +40,14 @@ func (f *natsFile) write(options string) error {
 	if f.seen == f.dir { // in a container it would be the first process's
 		fmt.Fprintf(&text, "pid_file: %q\n", f.dir+"/"+natsPIDFile)
 	}
-	if f.cfg.Durable {
+	switch {
+	case f.cfg.plain():
+	case f.cfg.Durable:
 		text.WriteString("jetstream { sync_interval: always }\n")
-	} else {
+	default:
 		text.WriteString("jetstream: enabled\n")
 	}
 	text.WriteString(options + "\n")
-	if err := new(server.Options).ProcessConfigString(text.String()); err != nil {
-		return fmt.Errorf("read options: %w", err)
-	}
 	if err := os.WriteFile(filepath.Join(f.dir, natsConfFile), []byte(text.String()), 0o600); err != nil {
 		return fmt.Errorf("write configuration: %w", err)
 	}
@@ -58,14 +55,14 @@ func (f *natsFile) write(options string) error {
 }
 
 // reload gives the server other options: tell makes it read the file again.
-func (f *natsFile) reload(options string, tell func(ctx context.Context) error) error {
+func (f *natsFile) reload(options string, tell func() error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), dockerPatience)
 	defer cancel()
 	if err := f.write(options); err != nil {
 		return err
 	}
 	before := len(f.log())
-	if err := tell(ctx); err != nil {
+	if err := tell(); err != nil {
 		return err
 	}
 	for {
@@ -75,7 +72,7 @@ func (f *natsFile) reload(options string, tell func(ctx context.Context) error) 
 			f.cfg.Options = options
 			return nil
 		case strings.Contains(news, "Failed to reload server configuration"):
-			return fmt.Errorf("the server refused\n%s", lastLines(news))
+			return errors.Join(fmt.Errorf("the server refused\n%s", lastLines(news)), f.write(f.cfg.Options))
 		}
 		if err := pause(ctx, 10*time.Millisecond); err != nil {
 			return fmt.Errorf("wait for the server to reload: %w", err)
@@ -110,14 +107,17 @@ func (f *natsFile) greet(ctx context.Context, address string) error {
 	if !ok {
 		return fmt.Errorf("%w: the server on it is no NATS server", errPortTaken)
 	}
-	var info server.Info
+	var info struct {
+		Name      string `json:"server_name"`
+		JetStream bool   `json:"jetstream"`
+	}
 	if err := json.Unmarshal([]byte(doc), &info); err != nil {
 		return fmt.Errorf("read its greeting: %w", err)
 	}
 	switch {
 	case info.Name != f.cfg.Name:
 		return fmt.Errorf("%w: the server on it is %s", errPortTaken, info.Name)
-	case !info.JetStream:
+	case !info.JetStream && !f.cfg.plain():
 		return errors.New("JetStream does not run")
 	}
 	return nil

@@ -1,6 +1,7 @@
 package devstack
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -11,35 +12,31 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
-
-	"github.com/postroom/postroom/internal/natsd"
 )
-
-// ServeNATS does nothing, unless this process was started as the server of a
-// NATSConfig.Process: then it is that server, and does not return. It is to be
-// called before anything else in main, or in TestMain.
-func ServeNATS() { natsd.Serve() }
 
 // natsProcess is a server in a process of its own.
 type natsProcess struct {
-	file   natsFile
-	guard  *guard
-	port   int
-	server *process
-	input  io.Closer // its end ends the server
-	frozen bool
+	program string
+	file    natsFile
+	guard   *guard
+	port    int
+	server  *process
+	input   io.Closer     // its end ends the server
+	words   *bytes.Buffer // what it says besides its log; read it after the server's end
+	frozen  bool
 }
 
 func startNATSProcess(ctx context.Context, cfg NATSConfig) (*NATS, error) {
-	if os.Getenv(natsd.Variable) != "" {
-		return nil, errors.New("this process is a server itself: call devstack.ServeNATS before anything else in main")
+	program, err := natsProgram()
+	if err != nil {
+		return nil, err
 	}
 	cfg.Name = cmp.Or(cfg.Name, defaultNATSName)
 	g, err := newGuard("", "nats")
 	if err != nil {
 		return nil, err
 	}
-	n := &natsProcess{guard: g, file: natsFile{cfg: cfg, dir: g.dir, seen: g.dir}}
+	n := &natsProcess{program: program, guard: g, file: natsFile{cfg: cfg, dir: g.dir, seen: g.dir}}
 	if err := n.startOnFreePort(ctx); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
@@ -72,27 +69,24 @@ func (n *natsProcess) start(ctx context.Context) error {
 	if err := portFree(n.port); err != nil {
 		return err
 	}
-	program := n.file.cfg.Program
-	if program == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return err
-		}
-		program = self
-	}
-	cmd := exec.Command(program, filepath.Join(n.guard.dir, natsConfFile)) // the watchdog knows it by its argument
-	cmd.Env = append(os.Environ(), natsd.Variable+"=yes")
+	cmd := exec.Command(n.program, filepath.Join(n.guard.dir, natsConfFile)) // the watchdog knows it by its argument
 	cmd.SysProcAttr = ownSession(nil)
 	input, err := cmd.StdinPipe()
 	if err != nil {
 		return err
 	}
+	n.words = new(bytes.Buffer)
+	cmd.Stderr = n.words
 	if n.server, err = startProcess(cmd); err != nil {
 		return err
 	}
 	n.input, n.frozen = input, false
 	if err := n.await(ctx); err != nil {
-		return errors.Join(fmt.Errorf("%w\n%s", err, lastLines(n.file.log())), n.end(syscall.SIGKILL, time.Second))
+		left := n.end(syscall.SIGKILL, time.Second)
+		if left == nil {
+			err = fmt.Errorf("%w\n%s", err, lastLines(n.file.log()+n.words.String()))
+		}
+		return errors.Join(err, left)
 	}
 	return nil
 }
@@ -155,7 +149,7 @@ func (n *natsProcess) thaw() error {
 }
 
 func (n *natsProcess) reload(options string) error {
-	return n.file.reload(options, func(context.Context) error { return n.server.cmd.Process.Signal(sigReload) })
+	return n.file.reload(options, func() error { return n.server.cmd.Process.Signal(sigReload) })
 }
 
 func (n *natsProcess) close() error { return n.guard.Close() }

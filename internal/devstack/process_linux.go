@@ -1,14 +1,15 @@
 package devstack
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
+	"unsafe"
 )
 
 // awaitFrozen waits until every thread of a child has taken [sigFreeze]. Sending
@@ -17,17 +18,35 @@ import (
 // blocks is not woken by a child that ends instead.
 func awaitFrozen(pid int) error {
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		var info unix.Siginfo
-		err := unix.Waitid(unix.P_PID, pid, &info, unix.WSTOPPED|unix.WNOHANG|unix.WNOWAIT, nil)
+		stopped, err := hasStopped(pid)
 		switch {
-		case err != nil && err != unix.EINTR:
+		case err != nil && !errors.Is(err, syscall.EINTR):
 			return fmt.Errorf("wait until it has stopped: %w", err)
-		case err == nil && info.Signo != 0:
+		case stopped:
 			return nil
 		case time.Now().After(end):
 			return fmt.Errorf("process %d has not stopped after 10 s", pid)
 		}
 	}
+}
+
+// hasStopped asks the kernel with waitid, which package syscall has no function for, and
+// leaves the answer for others to ask again.
+func hasStopped(pid int) (bool, error) {
+	const (
+		idIsPID = 1
+		noWait  = 0x1000000 // WNOWAIT
+	)
+	var info struct {
+		signal int32     // begins the kernel's siginfo_t; 0 while there is nothing to tell
+		_      [31]int32 // the rest of its 128 bytes
+	}
+	_, _, errno := syscall.Syscall6(syscall.SYS_WAITID, idIsPID, uintptr(pid), uintptr(unsafe.Pointer(&info)),
+		syscall.WSTOPPED|syscall.WNOHANG|noWait, 0, 0)
+	if errno != 0 {
+		return false, errno
+	}
+	return info.signal != 0, nil
 }
 
 // killAll ends a child and its own children at once, as a crash of the machine would,
@@ -41,11 +60,11 @@ func (p *process) killAll() error {
 		}
 	}
 	children := childrenOf(pid)
-	if err := p.end(unix.SIGKILL, 5*time.Second); err != nil {
+	if err := p.end(syscall.SIGKILL, 5*time.Second); err != nil {
 		return err
 	}
 	for _, child := range children {
-		if err := unix.Kill(child, unix.SIGKILL); err != nil && err != unix.ESRCH {
+		if err := syscall.Kill(child, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("kill process %d: %w", child, err)
 		}
 	}

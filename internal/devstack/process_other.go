@@ -20,6 +20,9 @@ func (*account) give(string) error { return nil }
 // processLives cannot be known here: nothing is taken for left behind.
 func processLives(int) bool { return true }
 
+// lock does not wait here.
+func lock(string) (unlock func(), err error) { return func() {}, nil }
+
 // There are no such signals here: sending them fails.
 const (
 	sigFreeze = syscall.Signal(0x13)

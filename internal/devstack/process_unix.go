@@ -62,3 +62,15 @@ const (
 	sigThaw   = syscall.SIGCONT
 	sigReload = syscall.SIGHUP
 )
+
+// lock waits until this process alone has the file of a path locked.
+func lock(path string) (unlock func(), err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return func() { _ = file.Close() }, nil // which unlocks it
+}

@@ -33,9 +33,8 @@ type guard struct {
 	close func() error
 }
 
-// newGuard makes a temporary directory in parent, named after what it is for. env is
-// added to the watchdog's environment.
-func newGuard(parent, what string, env ...string) (*guard, error) {
+// newGuard makes a temporary directory in parent, named after what it is for.
+func newGuard(parent, what string) (*guard, error) {
 	dir, err := os.MkdirTemp(parent, "postroom-"+what+"-")
 	if err != nil {
 		return nil, fmt.Errorf("make directory: %w", err)
@@ -48,20 +47,19 @@ func newGuard(parent, what string, env ...string) (*guard, error) {
 
 	g := &guard{dir: dir}
 	g.close = sync.OnceValue(g.finish)
-	if err := g.watch(env); err != nil {
+	if err := g.watch(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start watchdog: %w", err), os.RemoveAll(dir))
 	}
 	guards.Store(g, nil)
 	return g, nil
 }
 
-func (g *guard) watch(env []string) error {
+func (g *guard) watch() error {
 	if runtime.GOOS == "windows" {
 		return nil
 	}
 	child := exec.Command("/bin/sh", "-c", watchdogScript, "postroom-watchdog", g.dir)
 	child.Dir = "/"
-	child.Env = append(os.Environ(), env...)
 	child.SysProcAttr = ownSession(nil)
 	pipe, err := child.StdinPipe()
 	if err != nil {

@@ -13,9 +13,8 @@
 // nothing else will do; local, without Docker; or unset, which is local where this
 // machine has the binaries. See internal/devstack for the images.
 //
-// POSTROOM_TEST_BROKER is the path of integration/natsd, where NATS is to be that
-// instead of a part of the tests' process: the race detector, which is about our code,
-// slows a broker that is compiled with it to a fraction of its speed.
+// NATS is a process. POSTROOM_TEST_BROKER is the path of its program, as make test sets
+// it; without it integration/natsd is built in the checkout.
 //
 // POSTROOM_TEST_PATIENCE is how many times as long as on an idle machine tests wait for
 // something: see [Patience].
@@ -28,14 +27,11 @@ import (
 	"strconv"
 	"testing"
 	"time"
-
-	"github.com/postroom/postroom/internal/devstack"
 )
 
 const (
 	requireVariable = "POSTROOM_TEST_REQUIRE"
 	serversVariable = "POSTROOM_TEST_SERVERS"
-	brokerVariable  = "POSTROOM_TEST_BROKER"
 
 	patienceVariable = "POSTROOM_TEST_PATIENCE"
 )
@@ -56,7 +52,6 @@ const startPatience = 2 * time.Minute
 // Where the tests are to run in containers, the servers are started first, so that
 // it is said what they are, and fails at once where they cannot be had.
 func Main(m *testing.M) {
-	devstack.ServeNATS() // the test binary is also the server that tests kill
 	code := 1
 	if err := prepare(); err != nil {
 		fmt.Fprintln(os.Stderr, "devtest:", err)

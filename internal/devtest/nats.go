@@ -2,8 +2,8 @@ package devtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -39,10 +39,16 @@ func startNATS() (*devstack.NATS, error) {
 	return devstack.StartNATS(ctx, brokerConfig())
 }
 
-// brokerConfig says how a server runs: embedded, unless there is a program for it.
-func brokerConfig() devstack.NATSConfig {
-	inBox, program := where() == containers, os.Getenv(brokerVariable)
-	return devstack.NATSConfig{Container: inBox, Process: program != "" && !inBox, Program: program}
+// brokerConfig says how a server runs.
+func brokerConfig() devstack.NATSConfig { return devstack.NATSConfig{Container: where() == containers} }
+
+// noBroker ends a test that cannot have a server.
+func noBroker(t testing.TB, err error) {
+	t.Helper()
+	if errors.Is(err, devstack.ErrNoNATS) {
+		Missing(t, err)
+	}
+	t.Fatal(err)
 }
 
 func stopNATS() error {
@@ -58,7 +64,7 @@ func SharedNATS(t testing.TB) *devstack.NATS {
 	t.Helper()
 	n, err := broker()
 	if err != nil {
-		t.Fatal(err)
+		noBroker(t, err)
 	}
 	return n
 }
@@ -110,9 +116,16 @@ func NeedsNATS(t testing.TB, nc *nats.Conn, minor int) {
 // It is gone when the test ends.
 func OwnNATS(t testing.TB) *devstack.NATS {
 	t.Helper()
-	n, err := startNATS()
+	return own(t, brokerConfig())
+}
+
+func own(t testing.TB, cfg devstack.NATSConfig) *devstack.NATS {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
+	defer cancel()
+	n, err := devstack.StartNATS(ctx, cfg)
 	if err != nil {
-		t.Fatal(err)
+		noBroker(t, err)
 	}
 	t.Cleanup(func() {
 		if err := n.Close(); err != nil {
@@ -123,19 +136,11 @@ func OwnNATS(t testing.TB) *devstack.NATS {
 }
 
 // PlainNATS returns a connection, with the given options, to a server of the test's own
-// that is embedded and has the given options in its configuration: users, accounts, no
-// JetStream (jetstream: disabled).
+// that has the given options in its configuration: users, accounts, no JetStream
+// (jetstream: disabled).
 func PlainNATS(t testing.TB, configuration string, options ...nats.Option) *nats.Conn {
 	t.Helper()
-	n, err := devstack.StartNATS(t.Context(), devstack.NATSConfig{Options: configuration})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	n := own(t, devstack.NATSConfig{Options: configuration})
 	nc, err := nats.Connect(n.URL(), append([]nats.Option{nats.MaxReconnects(-1)}, options...)...)
 	if err != nil {
 		t.Fatal(err)
@@ -145,17 +150,15 @@ func PlainNATS(t testing.TB, configuration string, options ...nats.Option) *nats
 }
 
 // OwnNATSCluster returns servers of the test's own that form a cluster, which it may
-// kill, pause, stop and restart: processes, or containers where all servers are. They
+// kill, pause, stop and restart. They
 // have elected a leader. They are gone when the test ends.
 func OwnNATSCluster(t testing.TB, size int) *devstack.NATSCluster {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startPatience)
 	defer cancel()
-	cfg := brokerConfig()
-	cfg.Process = !cfg.Container
-	c, err := devstack.StartNATSCluster(ctx, size, cfg)
+	c, err := devstack.StartNATSCluster(ctx, size, brokerConfig())
 	if err != nil {
-		t.Fatal(err)
+		noBroker(t, err)
 	}
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"strings"
@@ -28,15 +27,12 @@ const (
 type Role func(ctx context.Context, job []byte) error
 
 // Serve is the program in a child, and reports whether this is one. A child ends
-// when its parent does, however that ends: its standard input does then. The
-// servers of [Brokers] are among its roles already.
-func Serve(more map[string]Role) (served bool, err error) {
+// when its parent does, however that ends: its standard input does then.
+func Serve(roles map[string]Role) (served bool, err error) {
 	name := os.Getenv(roleVariable)
 	if name == "" {
 		return false, nil
 	}
-	roles := map[string]Role{roleNATS: serveNATS, roleKeeper: serveKeeper}
-	maps.Copy(roles, more)
 	serve, ok := roles[name]
 	if !ok {
 		return true, fmt.Errorf("no such role: %q", name)

@@ -1,29 +1,14 @@
-// Package terminal fits what programs print to the terminal that they print it on.
+// Package terminal fits what programs print to the terminal that they print it on. Its
+// width is for programs to find out: it is 0 where there is no terminal, and then nothing
+// is cut.
 package terminal
 
 import (
 	"io"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"unicode/utf8"
-
-	"golang.org/x/term"
 )
-
-// Width returns how many characters fit on a line of w, and 0 if w is no terminal: then
-// nothing is to be cut. It asks each time, because a terminal changes its size.
-func Width(w io.Writer) int {
-	file, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) {
-		return 0
-	}
-	width, _, err := term.GetSize(int(file.Fd()))
-	if err != nil {
-		return 0
-	}
-	return width
-}
 
 // Clip cuts a line after width characters, the last of which is an ellipsis then. It cuts
 // nothing if width is 0.
@@ -34,10 +19,10 @@ func Clip(line string, width int) string {
 	return string([]rune(line)[:width-1]) + "…"
 }
 
-// Progress returns what shows a line in place of the one that was shown before on w, which
-// is a terminal. A line that is too long would leave its first part behind.
-func Progress(w io.Writer, line string) string {
-	if width := Width(w); width > 0 {
+// Progress returns what shows a line in place of the one that was shown before on a
+// terminal. A line that is too long would leave its first part behind.
+func Progress(width int, line string) string {
+	if width > 0 {
 		line = Clip(line, width-1) // with the last column free: some terminals wrap there
 	}
 	return "\r\x1b[K" + line
@@ -115,9 +100,7 @@ func total(widths []int, blanks int) int {
 
 // Table writes rows as aligned columns, the names of the columns first. On a terminal no
 // line is wider than that: the widest columns are cut, and in the end the lines.
-func Table(w io.Writer, rows [][]string) error { return table(w, rows, Width(w)) }
-
-func table(w io.Writer, rows [][]string, width int) error {
+func Table(w io.Writer, width int, rows [][]string) error {
 	fitted, blanks := Fit(rows, width)
 	var text strings.Builder
 	columns := tabwriter.NewWriter(&text, 0, 0, blanks, ' ', 0)

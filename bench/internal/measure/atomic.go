@@ -1,0 +1,72 @@
+package measure
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/relay"
+)
+
+// maxSynced is how many messages the reference publishes to a broker that syncs
+// each: it stores a few thousand in a second.
+const maxSynced = 20_000
+
+// broker is where streams are, and a connection to it for these; every measurement
+// has one of its own.
+type broker struct {
+	url string
+	nc  *nats.Conn
+	js  jetstream.JetStream
+}
+
+// dial connects to a broker.
+func (b *bench) dial(url string) (*broker, error) {
+	nc, err := connectNATS(url, b.cfg.NATSCreds, b.name)
+	if err != nil {
+		return nil, err
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		nc.Close()
+		return nil, err
+	}
+	return &broker{url, nc, js}, nil
+}
+
+// onSynced measures on the broker that syncs every message.
+func onSynced(measure trial) trial {
+	return func(ctx context.Context, b *bench) (sample, error) {
+		if b.synced == nil {
+			return sample{}, errors.New("there is no broker that syncs every message")
+		}
+		usual := b.broker
+		b.broker = b.synced
+		defer func() { b.broker = usual }()
+		return measure(ctx, b)
+	}
+}
+
+// atomicTrial measures a relay that drains a backlog in atomic batches. keys and n
+// are as load.sql has them.
+func atomicTrial(keys string, n int) trial {
+	return func(ctx context.Context, b *bench) (sample, error) {
+		schemaName, err := b.backlog(ctx, keys, n)
+		if err != nil {
+			return sample{}, err
+		}
+		b.atomic = true
+		defer func() { b.atomic = false }()
+		return b.withStream(ctx, func(nc *nats.Conn) (sample, error) { return b.drain(ctx, nc, schemaName, 0) })
+	}
+}
+
+// publisher returns what a relay publishes with.
+func (b *bench) publisher(nc *nats.Conn, p probe) relay.Publisher {
+	if b.atomic {
+		return relay.JetStream(nc)
+	}
+	return probedPublisher{relay.JetStream(nc), p}
+}

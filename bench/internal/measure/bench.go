@@ -1,0 +1,256 @@
+// Package measure measures Postroom on given servers, each figure beside the
+// reference that it is to be compared with.
+//
+// A run measures every chosen figure and every reference once, in an order that
+// the next run reverses; transactions take turns with their reference. A ratio is
+// made of two measurements of one run: so it says something of Postroom even where
+// the machine is busy or its disk slow, which the figures themselves do not.
+//
+// Everything that is created on the servers (schemas, a stream) carries
+// "postroom_bench" in its name and is removed again.
+package measure
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Limits of a [Config].
+const (
+	maxEvents = 50_000_000
+	maxRuns   = 1000
+	maxSpan   = time.Hour
+)
+
+// Config says what is measured, and where.
+type Config struct {
+	// Database is how to connect to PostgreSQL. The role needs CREATE on the
+	// database. Required.
+	Database *pgxpool.Config
+
+	// NATSURL and NATSCreds are the broker's address and the file with the
+	// user's credentials, which may be empty.
+	NATSURL, NATSCreds string
+
+	// SyncedNATSURL is the address of a broker that syncs every message to its disk
+	// before it acknowledges it (sync_interval: always), with the same credentials.
+	// Without one the figures that need it are left out.
+	SyncedNATSURL string
+
+	// Groups are those of [Groups] to measure.
+	//
+	// Defaults to all.
+	Groups []string
+
+	// Only are names of figures (see [Names]): others are left out.
+	//
+	// Defaults to all of the groups.
+	Only []string
+
+	// Events is the size of the backlog that a relay drains. An inbox handles a
+	// part of as many.
+	//
+	// Defaults to 200,000.
+	Events int
+
+	// Runs is how often each figure is measured.
+	//
+	// Defaults to 5.
+	Runs int
+
+	// Span is how long a measurement takes that has no end of its own.
+	//
+	// Defaults to 5 seconds.
+	Span time.Duration
+
+	// Self is a command line that calls [ServeRelay] with its standard input and
+	// output. Without it the figures that need a relay in a process of its own
+	// are left out.
+	Self []string
+
+	// Where says where the broker runs. It becomes part of the report.
+	Where string
+
+	// Progress, if not nil, is told how many of how many measurements are done,
+	// and which comes next. It is called by the goroutine that called [Run].
+	Progress func(done, total int, next string)
+
+	// Profile, if not nil, receives a CPU profile of this process, taken in the
+	// last run while the figure was measured. Only has to name that figure alone.
+	Profile io.Writer
+
+	// Logger receives what relays survive.
+	//
+	// Defaults to slog.Default.
+	Logger *slog.Logger
+}
+
+func (c Config) defaults() Config {
+	c.Events = cmp.Or(c.Events, 200_000)
+	c.Runs = cmp.Or(c.Runs, 5)
+	c.Span = cmp.Or(c.Span, 5*time.Second)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	if c.Progress == nil {
+		c.Progress = func(int, int, string) {}
+	}
+	return c
+}
+
+// Validate reports all that is wrong with c, before anything is connected to.
+func (c Config) Validate() error {
+	c = c.defaults()
+	var faults []error
+	add := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if c.Events < 100 || c.Events > maxEvents {
+		add("events: %d, want 100 to %d", c.Events, maxEvents)
+	}
+	if c.Runs < 1 || c.Runs > maxRuns {
+		add("runs: %d, want 1 to %d", c.Runs, maxRuns)
+	}
+	if c.Span < 100*time.Millisecond || c.Span > maxSpan {
+		add("seconds: %s, want 100ms to %s", c.Span, maxSpan)
+	}
+	for _, group := range c.Groups {
+		if !slices.Contains(Groups(), group) {
+			add("no such group: %.40q", group)
+		}
+	}
+	for _, name := range c.Only {
+		if !slices.Contains(Names(), name) {
+			add("no such figure: %.40q", name)
+		}
+	}
+	if len(faults) == 0 {
+		if err := c.validateChoice(); err != nil {
+			add("%w", err)
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func (c Config) validateChoice() error {
+	chosen := c.chosen()
+	if left := c.leftOut(); len(chosen) == 0 && len(left) > 0 {
+		return fmt.Errorf("%s: a broker that syncs every message (sync_interval: always) has to be named for it, with --nats-fsync-url or --dev", strings.Join(left, ", "))
+	}
+	if len(chosen) == 0 {
+		return errors.New("nothing to measure: none of the figures is in these groups")
+	}
+	if c.Profile == nil {
+		return nil
+	}
+	if len(chosen) != 1 || chosen[0].apart {
+		return errors.New("a profile is of one figure that is measured in this process: name it")
+	}
+	return nil
+}
+
+// ErrLeftBehind is returned by [Run] where it could not remove all that it had
+// created. The error says what: remove it by hand.
+var ErrLeftBehind = errors.New("not all that was created could be removed")
+
+// Run measures, and removes what it created, also where ctx ends before it is
+// done. That is an error which matches the cause of ctx's end.
+func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	cfg = cfg.defaults()
+	b, err := open(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	defer func() {
+		if closing := b.close(); closing != nil {
+			err = errors.Join(err, fmt.Errorf("bench: %w: %w", ErrLeftBehind, closing))
+		}
+	}()
+	report, err := b.run(ctx)
+	if err != nil && ctx.Err() != nil {
+		return nil, fmt.Errorf("bench: %w", context.Cause(ctx))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	return report, nil
+}
+
+// run measures the chosen figures.
+func (b *bench) run(ctx context.Context) (*Report, error) {
+	machine, err := b.describe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	figures := b.cfg.chosen()
+	steps := b.steps(trialsOf(figures))
+	samples := make(map[string][]sample)
+	total := b.cfg.Runs * len(steps)
+	for run := range b.cfg.Runs {
+		for i, names := range steps {
+			b.cfg.Progress(run*len(steps)+i, total, titleOf(names))
+			b.profiled = b.cfg.Profile != nil && run == b.cfg.Runs-1 && names[0] == figures[0].measure()
+			found, err := b.measure(ctx, names)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", strings.Join(names, ", "), err)
+			}
+			for n, name := range names {
+				samples[name] = append(samples[name], found[n])
+			}
+		}
+		slices.Reverse(steps) // so that neither always has the warmer servers
+	}
+	b.cfg.Progress(total, total, "")
+
+	report := &Report{
+		Machine: machine, Events: b.cfg.Events, Runs: b.cfg.Runs, Seconds: b.cfg.Span.Seconds(), LeftOut: b.cfg.leftOut(),
+	}
+	for _, f := range figures {
+		report.Figures = append(report.Figures, f.report(b, samples[f.measure()], samples[f.against]))
+	}
+	return report, nil
+}
+
+// trialPatience bounds one measurement beside its span: a broker or a relay that
+// does not get on is a failure, and no slow figure.
+const trialPatience = 10 * time.Minute
+
+var errStuck = fmt.Errorf("not done within %s", trialPatience)
+
+// measure runs a trial, or those that take turns, and returns what each found. One whose
+// relay was interrupted, by a disk that stood still for instance, is repeated, and the
+// report says so.
+func (b *bench) measure(ctx context.Context, names []string) ([]sample, error) {
+	for attempt := 1; ; attempt++ {
+		found, err := b.attempt(ctx, names)
+		if err == nil && attempt > 1 {
+			found[0].note = "A MEASUREMENT WAS REPEATED, because its relay was interrupted"
+		}
+		if !errors.Is(err, errTwoTerms) || ctx.Err() != nil || attempt == 3 || b.profiled {
+			return found, err
+		}
+	}
+}
+
+func (b *bench) attempt(ctx context.Context, names []string) (found []sample, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(len(names))*b.cfg.Span+trialPatience, errStuck)
+	defer cancel()
+	if len(names) > 1 {
+		found, err = b.takeTurns(ctx, names)
+	} else {
+		found = make([]sample, 1)
+		found[0], err = trials[names[0]](ctx, b)
+	}
+	if err != nil && ctx.Err() != nil {
+		err = errors.Join(context.Cause(ctx), err)
+	}
+	return found, err
+}

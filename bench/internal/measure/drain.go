@@ -1,0 +1,191 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/schema"
+)
+
+// window is how many publishes of the reference are in flight.
+const window = 1024
+
+// drainTrial measures a relay that drains a backlog. keys and n are as load.sql
+// has them.
+func drainTrial(keys string, n int) trial {
+	return func(ctx context.Context, b *bench) (sample, error) {
+		schemaName, err := b.backlog(ctx, keys, n)
+		if err != nil {
+			return sample{}, err
+		}
+		return b.withStream(ctx, func(nc *nats.Conn) (sample, error) { return b.drain(ctx, nc, schemaName, 0) })
+	}
+}
+
+// refusedTrial measures the same where the broker refuses every n-th event:
+// these have one key, and a subject without a stream. The rate is that of the
+// others, the relay's work is the whole.
+func refusedTrial(n int) trial {
+	return func(ctx context.Context, b *bench) (sample, error) {
+		schemaName, err := b.backlog(ctx, "refused", n)
+		if err != nil {
+			return sample{}, err
+		}
+		return b.withStream(ctx, func(nc *nats.Conn) (sample, error) { return b.drain(ctx, nc, schemaName, b.cfg.Events/n) })
+	}
+}
+
+// drain drains a backlog of which so many events are refused.
+func (b *bench) drain(ctx context.Context, nc *nats.Conn, schemaName string, refused int) (sample, error) {
+	published := b.cfg.Events - refused
+	var began, ended time.Time
+	var recorded atomic.Int64
+	done := make(chan struct{})
+	p := probe{
+		led: func() { began = time.Now() },
+		recorded: func(n int) {
+			if all := recorded.Add(int64(n)); n > 0 && all == int64(published) { // at the end of its only term
+				ended = time.Now()
+				close(done)
+			}
+		},
+	}
+	if refused > 0 {
+		p.logger = slog.New(slog.DiscardHandler) // it is provoked, and would be told of in the midst of the report
+	}
+	err := b.timed(func() error {
+		r := b.start(ctx, nc, schemaName, p)
+		err := r.wait(ctx, done)
+		if err == nil {
+			err = b.waitForHeld(ctx, r, schemaName, refused)
+		}
+		return errors.Join(err, r.stop())
+	})
+	if err != nil {
+		return sample{}, err
+	}
+	return b.rateOf(ctx, published, ended.Sub(began))
+}
+
+// waitForHeld waits until so many events of a log are held.
+func (b *bench) waitForHeld(ctx context.Context, r *running, schemaName string, want int) error {
+	ctx, cancel := context.WithTimeout(ctx, heldPatience)
+	defer cancel()
+	for {
+		var held int
+		err := b.pool.QueryRow(ctx, schema.In(schemaName, heldSQL)).Scan(&held)
+		switch {
+		case err != nil:
+			return fmt.Errorf("count held events: %w", err)
+		case held == want:
+			return nil
+		case over(r.stopped):
+			return errors.New("the relay ended")
+		}
+		sleep(ctx, 10*time.Millisecond)
+	}
+}
+
+// heldPatience is how long a relay may take to hold what is refused: it tries for
+// some seconds first.
+const heldPatience = 30 * time.Second
+
+// rateOf returns how many events were stored in a second, having looked that
+// all were, and once.
+func (b *bench) rateOf(ctx context.Context, want int, took time.Duration) (sample, error) {
+	stored, err := b.stored(ctx)
+	if err != nil {
+		return sample{}, err
+	}
+	if stored != want {
+		return sample{}, fmt.Errorf("the stream has %d messages, want %d", stored, want)
+	}
+	return sample{value: float64(want) / took.Seconds()}, nil
+}
+
+// rawTrial measures the client library by itself: the fastest way to publish
+// with acknowledgements that it offers. It publishes as many messages as there are
+// events, but not more than most.
+func rawTrial(most int) trial {
+	return func(ctx context.Context, b *bench) (sample, error) {
+		if err := b.rest(ctx); err != nil {
+			return sample{}, err
+		}
+		n := min(b.cfg.Events, most)
+		return b.withStream(ctx, func(nc *nats.Conn) (sample, error) {
+			ids, data := messages(n)
+			var took time.Duration
+			err := b.timed(func() error {
+				began := time.Now()
+				err := publishAll(ctx, nc, n, func(i int) *nats.Msg {
+					return &nats.Msg{Subject: b.subject(), Header: nats.Header{jetstream.MsgIDHeader: {ids[i]}}, Data: data}
+				})
+				took = time.Since(began)
+				return err
+			})
+			if err != nil {
+				return sample{}, err
+			}
+			return b.rateOf(ctx, n, took)
+		})
+	}
+}
+
+// messages returns message ids as long as those of events, and data.
+func messages(n int) (ids []string, data []byte) {
+	ids = make([]string, n)
+	for i := range ids {
+		ids[i] = source + "#" + eventID(i)
+	}
+	return ids, body()
+}
+
+// eventID returns an id that is as long as a UUID, and in order as those of
+// events are.
+func eventID(i int) string { return fmt.Sprintf("00000000-0000-7000-8000-%012d", i) }
+
+// body returns the data of an event.
+func body() []byte {
+	const head, tail = `{"order": 1, "note": "`, `"}`
+	return []byte(head + strings.Repeat("x", eventBytes-len(head)-len(tail)) + tail)
+}
+
+// publishAll publishes n messages, and returns when each is acknowledged.
+func publishAll(ctx context.Context, nc *nats.Conn, n int, message func(i int) *nats.Msg) error {
+	var lost atomic.Int64
+	js, err := jetstream.New(nc,
+		jetstream.WithPublishAsyncMaxPending(window),
+		jetstream.WithPublishAsyncErrHandler(func(jetstream.JetStream, *nats.Msg, error) { lost.Add(1) }))
+	if err != nil {
+		return err
+	}
+	patient := jetstream.WithStallWait(ackPatience) // for room in the window
+	for i := range n {
+		if _, err := js.PublishMsgAsync(message(i), patient); err != nil {
+			return fmt.Errorf("publish: %w", err)
+		}
+		if i%window == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	select {
+	case <-js.PublishAsyncComplete():
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if lost.Load() > 0 {
+		return fmt.Errorf("%d messages were not acknowledged", lost.Load())
+	}
+	return nil
+}
+
+// ackPatience is how long the reference waits for an acknowledgement.
+const ackPatience = 30 * time.Second

@@ -1,0 +1,26 @@
+package measure
+
+import (
+	"context"
+
+	"github.com/postroom/postroom/inbox"
+)
+
+// callers is how many workers an external handler has: they wait for the answers of
+// others, and need no connection.
+const callers = 256
+
+// external has an external handler work off the backlog, with one step for each
+// event: a call that takes no time.
+func external(ctx context.Context, l *backlog) error {
+	in := inbox.New(l.pool, l.nc, inbox.Config{Schema: l.schema, Logger: warnings(l.b.cfg.Logger)})
+	sub := inbox.Subscription{Name: "bench", Stream: l.b.stream(), Types: []string{l.b.subject()}, Workers: callers}
+	in.HandleExternal(sub, func(ctx context.Context, call *inbox.Call) error {
+		_, err := call.Step(ctx, "call", func(_ context.Context, key string) ([]byte, error) { return []byte(key), nil })
+		if err != nil {
+			return err
+		}
+		return l.note(call.Event.Key)
+	})
+	return in.Run(ctx)
+}

@@ -1,0 +1,287 @@
+package measure
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// sample is what one measurement found.
+type sample struct {
+	value float64
+	p50   float64 // of latencies, whose value is the 99th percentile
+	cpu   float64 // of an idle relay, in percent of a core
+	note  string  // what is to be said of it beside the conditions
+}
+
+// trial measures one thing once.
+type trial func(ctx context.Context, b *bench) (sample, error)
+
+// figure is a measurement that is reported.
+type figure struct {
+	name       string
+	unit       string
+	trial      string // empty: that of the figure's name
+	against    string // the trial that is its reference; empty: there is none
+	apart      bool   // measured in a process of its own
+	synced     bool   // measured on a broker that syncs every message
+	conditions string // a line; {events}, {bytes} and what else describe knows are filled in
+}
+
+// References that are no figures themselves.
+const (
+	rawPublish    = "reference.publish"
+	plainTx       = "reference.transaction"
+	handOutbox    = "reference.outbox"
+	lonelyWrite   = "reference.write"
+	directPublish = "reference.direct"
+	handLoop      = "reference.loop"
+	sharedKeys    = "reference.keys"
+	rawSynced     = "reference.publish_fsync"
+	plainRequest  = "reference.request"
+	handKeys      = "reference.key_table"
+	bareRequest   = "reference.request_bare"
+)
+
+// idleRelay is measured for two figures.
+const (
+	idleRelay = "relay.idle"
+	idleCPU   = "relay.idle_cpu"
+)
+
+const drained = "backlog of {events} events of {bytes} bytes of JSON, %s, all CloudEvents headers and a message id; " +
+	"from the relay's lease until the last acknowledgement is recorded, {relay}; "
+
+const againstRaw = "reference: PublishMsgAsync of as many messages of {bytes} bytes with message ids, window 1024, no other headers, until the last acknowledgement"
+
+const batched = ", in atomic batches; "
+
+const wroteTx = "{clients} clients, each: begin, insert a row, write one event of {bytes} bytes, which has no ID of its own, commit"
+
+const toAck = "{rate} transactions a second on {clients} clients, each with one event of {bytes} bytes; from the return of commit until the relay is given " +
+	"the broker's acknowledgement, relay in the process of the producers; value is the 99th percentile; " +
+	"reference: no event is written, and the same bytes are published by the client after its commit, until PublishMsg returns the acknowledgement"
+
+const stocked = "backlog of %s events of {bytes} bytes of JSON in a file stream, distinct keys, all CloudEvents headers and a message id; "
+
+const handled = stocked +
+	"one handler with {workers} workers, whose effect is one small insert; "
+
+const untilAcked = "from the start of Run until the last effect is committed and acknowledged; "
+
+const requests = "{clients} clients over HTTP on the loopback interface, server and clients in the process that measures, request bodies of {bytes} bytes of JSON; "
+
+const firsts = requests + "each request with a key of its own, answered by a guard in transaction mode whose handler %s; "
+
+const pays = "inserts a row and a ledger entry and writes one event of {bytes} bytes"
+
+const inPlain = "reference: the same handler in a plain transaction, a round trip for each statement, begin and commit"
+
+const ordered = "backlog of {backlog} events of {bytes} bytes of JSON in a file stream, {keys} keys in turn, all CloudEvents headers and a message id; " +
+	"one ordered handler with {workers} workers, whose effect is one small insert; "
+
+const untilSettled = "from the start of Run until all events are stored in held and acknowledged, and run from there: each call noted before and after it, and nothing held; "
+
+// First attempts are what is measured: the next are an hour away.
+const untilHeld = "from the start of Run until the last event has its effect or is held, and is acknowledged, all of them counted; "
+
+const againstLoop = "reference: {workers} workers in a loop without Postroom, over {backlog} such events, each: begin, insert the same ledger row, the same effect, commit, a round trip for each, then acknowledge; the same pool"
+
+// figures are all that can be measured, in the order of the report, which is that in
+// which they are measured: what has a floor stands near its reference, for the speed of a
+// machine changes within seconds. Names are stable: what a program reads by name goes on
+// to be there.
+//
+// A name begins with the group and a dot, but for live, which is the
+// producers'.
+var figures = []figure{
+	{name: "relay.drain", unit: "events/s", against: rawPublish, conditions: fmt.Sprintf(drained, "distinct keys") + againstRaw},
+	{name: "relay.refused", unit: "events/s", against: "relay.drain", conditions: fmt.Sprintf(drained, "5 % with one key and a subject without a stream, which all end in held and do not count, the others distinct") + "reference: distinct keys"},
+	{name: "relay.drain_unkeyed", unit: "events/s", against: rawPublish, conditions: fmt.Sprintf(drained, "no keys") + againstRaw},
+	{name: "relay.drain_10_keys", unit: "events/s", against: rawPublish, conditions: fmt.Sprintf(drained, "10 keys in turn") + againstRaw},
+	{name: "relay.hot_5", unit: "events/s", against: "relay.drain", conditions: fmt.Sprintf(drained, "5 % with one key, the others distinct") + "reference: distinct keys"},
+	{name: "relay.hot_20", unit: "events/s", against: "relay.drain", conditions: fmt.Sprintf(drained, "20 % with one key, the others distinct") + "reference: distinct keys"},
+	{name: "relay.atomic", unit: "events/s", against: "relay.drain", conditions: fmt.Sprintf(drained, "distinct keys"+batched+"a stream that allows these") + "reference: single publishes in a window"},
+	{name: "relay.atomic_hot_20", unit: "events/s", against: "relay.atomic", conditions: fmt.Sprintf(drained, "20 % with one key, the others distinct"+batched+"a stream that allows these") + "reference: distinct keys"},
+	{name: "relay.atomic_fsync", unit: "events/s", against: rawSynced, synced: true, conditions: fmt.Sprintf(drained, "distinct keys"+batched+"a broker that syncs every message before it acknowledges it (sync_interval: always)") +
+		"reference: PublishMsgAsync of {synced} messages of {bytes} bytes with message ids to the same broker, window 1024, no other headers, until the last acknowledgement"},
+	{name: "relay.idle_statements", trial: idleRelay, unit: "statements/s", apart: true, conditions: "a leading relay without events for {seconds} s, in a process of its own; statements counted in its driver"},
+	{name: idleCPU, trial: idleRelay, unit: "% of a core", apart: true, conditions: "a leading relay without events for {seconds} s, in a process of its own; user and system time of that process (getrusage), its Go runtime and its broker connection included"},
+
+	{name: "producer.write", unit: "transactions/s", against: plainTx, conditions: wroteTx + ", a round trip for each; reference: the same without the event, in turns of {turn} with it"},
+	{name: "producer.write_by_hand", trial: "producer.write", unit: "transactions/s", against: handOutbox, conditions: wroteTx + ", a round trip for each; reference: the same without Postroom, the event in a table written by hand that has an id, a type, a key, a time, the data and one index, in turns of {turn} with it"},
+	{name: "producer.queue", unit: "transactions/s", against: plainTx, conditions: "{clients} clients, each: insert a row, one event of {bytes} bytes, which has no ID of its own, and commit in one batch and one round trip; reference: begin, insert, commit, a round trip for each, without the event, in turns of {turn} with it"},
+	{name: "live.writers", unit: "transactions/s", against: lonelyWrite, conditions: wroteTx + ", and call Wake; a relay in the same process publishes meanwhile; reference: the same without a relay"},
+	{name: "live.writers_poll", unit: "transactions/s", against: lonelyWrite, conditions: wroteTx + "; a relay in the same process, which polls, publishes meanwhile; reference: the same without a relay"},
+
+	{name: "latency.wake", unit: "ms", against: directPublish, conditions: "the producer calls Wake after its commit; " + toAck},
+	{name: "latency.poll", unit: "ms", against: directPublish, conditions: "nobody calls Wake; " + toAck},
+
+	{name: "inbox.transactional", unit: "events/s", against: handLoop, conditions: fmt.Sprintf(handled, "{backlog}") + "one transaction for each event; " + untilAcked + againstLoop},
+	{name: "inbox.batched", unit: "events/s", against: handLoop, conditions: fmt.Sprintf(handled, "{batched}") + "{batch} events in one transaction; " + untilAcked + againstLoop},
+	{name: "inbox.batched_failing", unit: "events/s", against: "inbox.batched", conditions: fmt.Sprintf(handled, "{batched}") + "{batch} events in one transaction, 1 % of all fail always; " + untilHeld + "reference: none fails"},
+	{name: "inbox.failing", unit: "events/s", against: "inbox.transactional", conditions: fmt.Sprintf(handled, "{backlog}") + "one transaction for each event, 30 % of all fail always; " + untilHeld + "reference: none fails"},
+	{name: "inbox.external", unit: "events/s", against: "inbox.transactional", conditions: fmt.Sprintf(stocked, "{backlog}") + "one external handler with {callers} workers and one step, a call that takes no time; " + untilSettled + "reference: a transactional handler, whose effect is one small insert"},
+	{name: "inbox.ordered", unit: "events/s", against: sharedKeys, conditions: ordered + "from the start of Run until the last effect is committed; reference: the same handler without an order"},
+	{name: "inbox.ordered_flaky", unit: "events/s", against: "inbox.ordered", conditions: ordered + "5 % of the events fail at their first attempt and are tried again after 100 ms; from the start of Run until the last effect is committed; reference: none fails"},
+	{name: "inbox.ordered_blocked", unit: "events/s", against: "inbox.ordered", conditions: ordered + "{stuck} others wait behind a key whose event is dead; from the start of Run until the last effect is committed; reference: none waits"},
+
+	{name: "http.first", unit: "requests/s", against: plainRequest, conditions: fmt.Sprintf(firsts, pays) + inPlain},
+	{name: "http.first_by_hand", trial: "http.first", unit: "requests/s", against: handKeys, conditions: fmt.Sprintf(firsts, pays) + "reference: the same handler with a table of keys written by hand, in one transaction: the key inserted before, updated with the answer after, a round trip for each statement, begin and commit"},
+	{name: "http.first_bare", unit: "requests/s", against: bareRequest, conditions: fmt.Sprintf(firsts, "inserts one row and nothing else") + inPlain},
+	{name: "http.replay", unit: "requests/s", against: "http.first", conditions: requests + "requests with {repeated} keys, all answered before, in turn; reference: each with a key of its own"},
+}
+
+// trials measure figures and references, by name.
+var trials = map[string]trial{
+	rawPublish:            rawTrial(maxEvents),
+	"relay.drain":         drainTrial("distinct", 0),
+	"relay.drain_unkeyed": drainTrial("none", 0),
+	"relay.drain_10_keys": drainTrial("modulo", 10),
+	"relay.hot_5":         drainTrial("hot", 20),
+	"relay.hot_20":        drainTrial("hot", 5),
+	"relay.refused":       refusedTrial(20),
+	"relay.atomic":        atomicTrial("distinct", 0),
+	"relay.atomic_hot_20": atomicTrial("hot", 5),
+	"relay.atomic_fsync":  onSynced(atomicTrial("distinct", 0)),
+	rawSynced:             onSynced(rawTrial(maxSynced)),
+	idleRelay:             idleTrial,
+
+	plainTx:             txTrial(transactions[plainTx]),
+	"producer.write":    txTrial(transactions["producer.write"]),
+	"producer.queue":    txTrial(transactions["producer.queue"]),
+	handOutbox:          txTrial(transactions[handOutbox]),
+	lonelyWrite:         txTrial((*producer).write), // not in turns: nor is a relay
+	"live.writers":      liveTrial(true),
+	"live.writers_poll": liveTrial(false),
+
+	directPublish:  directTrial,
+	"latency.wake": latencyTrial(true),
+	"latency.poll": latencyTrial(false),
+
+	handLoop:                backlogTrial(load{part: singlePart}, loop),
+	"inbox.transactional":   inboxTrial(load{part: singlePart}, 0),
+	"inbox.batched":         inboxTrial(load{part: batchedPart}, batchSize),
+	"inbox.batched_failing": inboxTrial(load{part: batchedPart, failing: rarely}, batchSize),
+	"inbox.failing":         inboxTrial(load{part: singlePart, failing: often}, 0),
+	"inbox.external":        backlogTrial(load{part: singlePart, external: true}, external),
+	sharedKeys:              inboxTrial(load{part: singlePart, keys: keys}, 0),
+	"inbox.ordered":         orderedTrial(load{part: singlePart, keys: keys}),
+	"inbox.ordered_flaky":   orderedTrial(load{part: singlePart, keys: keys, flaky: flaky}),
+	"inbox.ordered_blocked": orderedTrial(load{part: singlePart, keys: keys, stuck: stuck}),
+
+	plainRequest:      httpTrial(false, (*endpoint).unguarded, (*endpoint).pay),
+	handKeys:          httpTrial(false, (*endpoint).byHand, (*endpoint).pay),
+	bareRequest:       httpTrial(false, (*endpoint).unguarded, (*endpoint).place),
+	"http.first":      httpTrial(false, (*endpoint).guarded, (*endpoint).pay),
+	"http.first_bare": httpTrial(false, (*endpoint).guarded, (*endpoint).place),
+	"http.replay":     httpTrial(true, (*endpoint).guarded, (*endpoint).pay),
+}
+
+// Groups returns the names of the groups of figures.
+func Groups() []string { return []string{"relay", "producer", "latency", "inbox", "http"} }
+
+// Names returns the names of all figures.
+func Names() []string {
+	var names []string
+	for _, f := range figures {
+		if f.possible() {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
+func (f figure) group() string {
+	group, _, _ := strings.Cut(f.name, ".")
+	if group == "live" {
+		return "producer"
+	}
+	return group
+}
+
+// measure returns the name of the figure's trial.
+func (f figure) measure() string { return cmp.Or(f.trial, f.name) }
+
+// value returns what of a sample the figure reports.
+func (f figure) value(s sample) float64 {
+	if f.name == idleCPU {
+		return s.cpu
+	}
+	return s.value
+}
+
+// possible reports whether the figure can be measured on this system.
+func (f figure) possible() bool {
+	return f.name != idleCPU || canMeasureCPU
+}
+
+// chosen returns the figures that c asks for.
+func (c Config) chosen() []figure {
+	var chosen []figure
+	for _, f := range figures {
+		if c.wants(f) && (!f.synced || c.SyncedNATSURL != "") {
+			chosen = append(chosen, f)
+		}
+	}
+	return chosen
+}
+
+// leftOut returns the names of the figures that c asks for and that need a broker
+// which it does not name.
+func (c Config) leftOut() []string {
+	var names []string
+	for _, f := range figures {
+		if c.wants(f) && f.synced && c.SyncedNATSURL == "" {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
+// wants reports whether c asks for a figure, and it can be measured here.
+func (c Config) wants(f figure) bool {
+	switch {
+	case !f.possible(),
+		f.apart && len(c.Self) == 0,
+		len(c.Groups) > 0 && !slices.Contains(c.Groups, f.group()),
+		len(c.Only) > 0 && !slices.Contains(c.Only, f.name):
+		return false
+	}
+	return true
+}
+
+// trialsOf returns what has to be measured for figures, each once, references
+// before what they are compared with.
+func trialsOf(figures []figure) []string {
+	var order []string
+	for _, f := range figures {
+		for _, name := range []string{f.against, f.measure()} {
+			if name != "" && !slices.Contains(order, name) {
+				order = append(order, name)
+			}
+		}
+	}
+	return order
+}
+
+// describe fills in the conditions.
+func (f figure) describe(b *bench) string {
+	relay := "in the process that measures"
+	if b.cfg.Where != "" {
+		relay += ", with the broker " + b.cfg.Where
+	}
+	return strings.NewReplacer(
+		"{events}", fmt.Sprint(b.cfg.Events), "{synced}", fmt.Sprint(min(b.cfg.Events, maxSynced)), "{bytes}", fmt.Sprint(eventBytes), "{clients}", fmt.Sprint(clients),
+		"{rate}", fmt.Sprint(rate), "{turn}", turn.String(), "{seconds}", fmt.Sprint(b.cfg.Span.Seconds()), "{relay}", relay,
+		"{workers}", fmt.Sprint(workers), "{callers}", fmt.Sprint(callers), "{batch}", fmt.Sprint(batchSize),
+		"{keys}", fmt.Sprint(keys), "{repeated}", fmt.Sprint(repeated), "{stuck}", fmt.Sprint(stuck),
+		"{backlog}", fmt.Sprint(b.cfg.Events/singlePart), "{batched}", fmt.Sprint(b.cfg.Events/batchedPart),
+	).Replace(f.conditions)
+}
+
+// collect gives every measurement a heap without the garbage of the last.
+func collect() { runtime.GC() }

@@ -1,0 +1,196 @@
+package measure
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/relay"
+)
+
+// settling is how long a relay takes, at the most, to slow down to its idle
+// rate: its waits have doubled up to Config.IdlePoll by then.
+const settling = 1500 * time.Millisecond
+
+// order is what [ServeRelay] reads: on its standard input, because every process
+// of a machine can read a command line, and URLs have passwords in them.
+type order struct {
+	DatabaseURL string
+	NATSURL     string
+	NATSCreds   string
+	Schema      string
+	Span        time.Duration
+}
+
+// idleness is what it answers.
+type idleness struct {
+	Statements int64
+	CPU        time.Duration
+	Took       time.Duration
+}
+
+// idleTrial measures how often a relay without work asks the database, and how
+// much of a processor it takes.
+func idleTrial(ctx context.Context, b *bench) (sample, error) {
+	idle, err := b.idle(ctx)
+	if err != nil {
+		return sample{}, err
+	}
+	seconds := idle.Took.Seconds()
+	return sample{value: float64(idle.Statements) / seconds, cpu: 100 * idle.CPU.Seconds() / seconds}, nil
+}
+
+// idle runs a relay without work in a process of its own.
+func (b *bench) idle(ctx context.Context) (found idleness, err error) {
+	schemaName, err := b.empty(ctx)
+	if err != nil {
+		return idleness{}, err
+	}
+	_, err = b.withStream(ctx, func(*nats.Conn) (sample, error) {
+		found, err = b.command(ctx, order{
+			DatabaseURL: b.cfg.Database.ConnString(), NATSURL: b.cfg.NATSURL, NATSCreds: b.cfg.NATSCreds,
+			Schema: schemaName, Span: b.cfg.Span,
+		})
+		return sample{}, err
+	})
+	return found, err
+}
+
+// command has another process carry out an order.
+func (b *bench) command(ctx context.Context, o order) (idleness, error) {
+	child := exec.CommandContext(ctx, b.cfg.Self[0], b.cfg.Self[1:]...) //nolint:gosec // this program itself
+	child.Stderr = os.Stderr
+	child.WaitDelay = 5 * time.Second
+	in, err := child.StdinPipe()
+	if err != nil {
+		return idleness{}, err
+	}
+	// It ends when this pipe does: also where this process is killed. An
+	// interrupted one lets it finish in order.
+	child.Cancel = in.Close
+	out, err := child.StdoutPipe()
+	if err != nil {
+		return idleness{}, err
+	}
+	if err := child.Start(); err != nil {
+		return idleness{}, fmt.Errorf("start a relay: %w", err)
+	}
+	var found idleness
+	err = json.NewEncoder(in).Encode(o)
+	if err == nil {
+		err = json.NewDecoder(out).Decode(&found)
+	}
+	if err = errors.Join(err, child.Wait()); err != nil {
+		return idleness{}, fmt.Errorf("relay in a process of its own: %w", err)
+	}
+	return found, nil
+}
+
+// ServeRelay runs a relay without work as the order on in says, writes what that
+// took to out, and returns. It returns early when in ends.
+func ServeRelay(ctx context.Context, in io.Reader, out io.Writer) error {
+	var o order
+	lines := json.NewDecoder(in)
+	if err := lines.Decode(&o); err != nil {
+		return fmt.Errorf("bench: read order: %w", err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		var more json.RawMessage
+		cancel(fmt.Errorf("bench: the process that measures is gone: %w", lines.Decode(&more)))
+	}()
+	found, err := o.carryOut(ctx)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	if err := json.NewEncoder(out).Encode(found); err != nil {
+		return fmt.Errorf("bench: answer: %w", err)
+	}
+	return nil
+}
+
+func (o order) carryOut(ctx context.Context) (_ idleness, err error) {
+	cfg, err := pgxpool.ParseConfig(o.DatabaseURL)
+	if err != nil {
+		return idleness{}, errors.New("no such database URL") // the parser's error repeats pieces of it
+	}
+	var statements counter
+	cfg.ConnConfig.Tracer = &statements
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return idleness{}, err
+	}
+	defer pool.Close()
+	nc, err := connectNATS(o.NATSURL, o.NATSCreds, o.Schema)
+	if err != nil {
+		return idleness{}, err
+	}
+	defer nc.Close()
+
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	led := make(chan struct{})
+	p := probe{led: sync.OnceFunc(func() { close(led) })}
+	r := relay.New(probedLog{outbox.NewLog(pool).WithSchema(o.Schema), p}, relay.JetStream(nc), relay.Config{Logger: log})
+	running, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(running) }()
+	defer func() { stop(); err = errors.Join(err, <-ended) }()
+	select {
+	case <-led:
+	case <-ctx.Done():
+		return idleness{}, ctx.Err()
+	}
+	sleep(ctx, settling)
+	return statements.during(ctx, o.Span)
+}
+
+// counter counts statements.
+type counter struct{ n atomic.Int64 }
+
+// TraceQueryStart implements [pgx.QueryTracer].
+func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	c.n.Add(1)
+	return ctx
+}
+
+// TraceQueryEnd implements [pgx.QueryTracer].
+func (*counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// during returns what happens in this process in the time d.
+func (c *counter) during(ctx context.Context, d time.Duration) (idleness, error) {
+	cpu := time.Duration(0)
+	if canMeasureCPU {
+		var err error
+		if cpu, err = processorTime(); err != nil {
+			return idleness{}, err
+		}
+	}
+	began, n := time.Now(), c.n.Load()
+	sleep(ctx, d)
+	found := idleness{Statements: c.n.Load() - n, Took: time.Since(began)}
+	if canMeasureCPU {
+		after, err := processorTime()
+		if err != nil {
+			return idleness{}, err
+		}
+		found.CPU = after - cpu
+	}
+	return found, ctx.Err()
+}

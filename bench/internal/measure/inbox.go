@@ -1,0 +1,365 @@
+package measure
+
+import (
+	"cmp"
+	"context"
+	_ "embed" // the statements
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/schema"
+)
+
+// workers is how many workers an inbox has, and the loop that is its reference.
+const workers = 32
+
+// batchSize is how many events a batched handler has in one transaction.
+const batchSize = 100
+
+// Backlogs are parts of Config.Events: the whole would take a single transaction
+// for each event half a minute, and batches of the smaller part would be over in
+// a second.
+const (
+	singlePart  = 4
+	batchedPart = 2
+)
+
+// rarely and often are how many of 100 events a handler fails at, and flaky at how
+// many it fails once.
+const (
+	rarely = 1
+	often  = 30
+	flaky  = 5
+)
+
+// keys is how many keys events share, and stuck how many wait behind one.
+const (
+	keys  = 1000
+	stuck = 100_000
+)
+
+var (
+	//go:embed sql/effects.sql
+	effectsSQL string
+	//go:embed sql/effect.sql
+	effectSQL string
+	//go:embed sql/verify.sql
+	verifySQL string
+	//go:embed sql/forget.sql
+	forgetSQL string
+	//go:embed sql/settled.sql
+	settledSQL string
+	//go:embed sql/stuck.sql
+	stuckSQL string
+)
+
+// inboxTrial measures an inbox that handles a load, in batches or one by one.
+func inboxTrial(of load, batch int) trial {
+	return backlogTrial(of, func(ctx context.Context, l *backlog) error {
+		return l.inbox(ctx, inbox.Subscription{Workers: workers, Batch: batch})
+	})
+}
+
+// orderedTrial measures an ordered inbox.
+func orderedTrial(of load) trial {
+	return backlogTrial(of, func(ctx context.Context, l *backlog) error {
+		return l.inbox(ctx, inbox.Subscription{Workers: workers, Order: inbox.HoldKey})
+	})
+}
+
+// load is what an inbox is to handle.
+type load struct {
+	part     int  // of Config.Events
+	keys     int  // that the events share; 0: each has its own
+	failing  int  // of 100 events, always
+	flaky    int  // of 100 events, at their first attempt
+	stuck    int  // events that wait from the beginning, and do not end to
+	external bool // the handler makes a call for each event, and has no effect
+}
+
+// backlog is what a stream has for a handler, and what came of it.
+type backlog struct {
+	b      *bench
+	nc     *nats.Conn
+	pool   *pgxpool.Pool
+	schema string
+	effect string // the statement
+	events int
+	load
+
+	tried []atomic.Bool // the handler was called for the event
+	seen  []atomic.Bool // the handler was called for the event, and did all that it does
+	count atomic.Int64  // of those
+}
+
+// backlogTrial measures how many events a second run handles, which goes on
+// until its context ends.
+func backlogTrial(of load, run func(ctx context.Context, l *backlog) error) trial {
+	return func(ctx context.Context, b *bench) (sample, error) {
+		schemaName, err := b.ledger(ctx)
+		if err != nil {
+			return sample{}, err
+		}
+		pool, err := b.workerPool(ctx)
+		if err != nil {
+			return sample{}, err
+		}
+		defer pool.Close()
+		return b.withStream(ctx, func(nc *nats.Conn) (sample, error) {
+			l := &backlog{
+				b: b, nc: nc, pool: pool, schema: schemaName, effect: schema.In(schemaName, effectSQL),
+				events: b.cfg.Events / of.part, load: of,
+				tried: make([]atomic.Bool, b.cfg.Events/of.part), seen: make([]atomic.Bool, b.cfg.Events/of.part),
+			}
+			if err := errors.Join(l.block(ctx), l.publish(ctx)); err != nil {
+				return sample{}, err
+			}
+			return l.measure(ctx, run)
+		})
+	}
+}
+
+// ledger returns a schema in which no event is decided.
+func (b *bench) ledger(ctx context.Context) (string, error) {
+	schemaName, created, err := b.createLog(ctx, "ledger")
+	if err != nil {
+		return "", err
+	}
+	if created {
+		if _, err := b.pool.Exec(ctx, schema.In(schemaName, effectsSQL)); err != nil {
+			return "", fmt.Errorf("create effects: %w", err)
+		}
+	}
+	if _, err := b.pool.Exec(ctx, schema.In(schemaName, forgetSQL)); err != nil {
+		return "", fmt.Errorf("empty ledger: %w", err)
+	}
+	return schemaName, b.rest(ctx)
+}
+
+// workerPool returns a pool with a connection for each worker, and room for what
+// an inbox needs beside them. They are made beforehand: a handler that has run
+// for a while has them.
+func (b *bench) workerPool(ctx context.Context) (*pgxpool.Pool, error) {
+	database := b.cfg.Database.Copy()
+	database.MaxConns = workers + 16
+	database.ConnConfig.RuntimeParams["application_name"] = b.name
+	pool, err := pgxpool.NewWithConfig(ctx, database)
+	if err != nil {
+		return nil, err
+	}
+	if err := connectAll(ctx, pool); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("connect workers: %w", err)
+	}
+	return pool, nil
+}
+
+func connectAll(ctx context.Context, pool *pgxpool.Pool) error {
+	for range workers {
+		conn, err := pool.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Release() // after the last is made
+	}
+	return nil
+}
+
+// measure times run from its beginning until the backlog is over. The rate is
+// of all events, the failing ones too: they were work.
+func (l *backlog) measure(ctx context.Context, run func(ctx context.Context, l *backlog) error) (sample, error) {
+	var took time.Duration
+	err := l.b.timed(func() (err error) {
+		ctx, cancel := context.WithCancel(ctx)
+		stopped, ended := make(chan struct{}), error(nil)
+		began := time.Now()
+		go func() {
+			defer close(stopped)
+			ended = run(ctx, l)
+		}()
+		err = l.wait(ctx, stopped)
+		took = time.Since(began)
+		cancel()
+		<-stopped
+		return errors.Join(err, ended)
+	})
+	if err != nil {
+		return sample{}, err
+	}
+	if err := l.verify(ctx); err != nil {
+		return sample{}, err
+	}
+	return sample{value: float64(l.events) / took.Seconds()}, nil
+}
+
+// wait waits until the backlog is over. It asks no server before the handler was
+// called for every event: that would take from what is measured.
+func (l *backlog) wait(ctx context.Context, stopped <-chan struct{}) error {
+	for {
+		if l.count.Load() == int64(l.events) {
+			if over, err := l.over(ctx); over || err != nil {
+				return err
+			}
+		}
+		sleep(ctx, 5*time.Millisecond)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case over(stopped):
+			return errors.New("the handler ended")
+		}
+	}
+}
+
+// over reports whether everything is committed and acknowledged: an event that
+// failed, or is for an external handler, is acknowledged when it is held. The latter
+// are also settled.
+func (l *backlog) over(ctx context.Context) (bool, error) {
+	stream, err := l.b.js.Stream(ctx, l.b.stream())
+	if err != nil {
+		return false, fmt.Errorf("look up consumers: %w", err)
+	}
+	consumers := stream.ListConsumers(ctx)
+	found, left := 0, 0
+	for info := range consumers.Info() {
+		found++
+		left += int(info.NumPending) + info.NumAckPending //nolint:gosec // far below
+	}
+	if err := consumers.Err(); err != nil {
+		return false, fmt.Errorf("look up consumers: %w", err)
+	}
+	if found == 0 || left > 0 || !l.external && l.keys == 0 {
+		return found > 0 && left == 0, nil
+	}
+	return l.settled(ctx)
+}
+
+// settled reports whether all effects are committed and nothing is owed that can be
+// done.
+func (l *backlog) settled(ctx context.Context) (settled bool, err error) {
+	effects, owed := l.events, 0
+	if l.external {
+		effects = 0
+	}
+	if l.stuck > 0 {
+		owed = l.stuck + 1
+	}
+	if err := l.b.pool.QueryRow(ctx, schema.In(l.schema, settledSQL), effects, owed).Scan(&settled); err != nil {
+		return false, fmt.Errorf("look at what is owed: %w", err)
+	}
+	return settled, nil
+}
+
+// verify looks that every event has one effect, or is held where it fails, or has
+// one call.
+func (l *backlog) verify(ctx context.Context) error {
+	var effects, events, held, calls int
+	err := l.b.pool.QueryRow(ctx, schema.In(l.schema, verifySQL)).Scan(&effects, &events, &held, &calls)
+	if err != nil {
+		return fmt.Errorf("count effects: %w", err)
+	}
+	if l.external {
+		if calls != l.events || held != 0 {
+			return fmt.Errorf("%d calls of %d events and %d held, want one of each and none held", calls, l.events, held)
+		}
+		return nil
+	}
+	healthy := l.healthy()
+	if l.stuck > 0 {
+		held -= l.stuck + 1
+	}
+	if effects != healthy || events != healthy || held != l.events-healthy {
+		return fmt.Errorf("%d effects of %d events and %d held, want %d of as many and %d held",
+			effects, events, held, healthy, l.events-healthy)
+	}
+	return nil
+}
+
+var errProvoked = errors.New("a failure on purpose")
+
+// apply is what a handler does for the event with the given key, and notes that
+// it was done. A batch that failed can call it again.
+func (l *backlog) apply(ctx context.Context, tx pgx.Tx, key string) error {
+	failed := errProvoked
+	if !strings.HasPrefix(key, badKey) {
+		if _, failed = tx.Exec(ctx, l.effect, key, 100); failed != nil {
+			return failed
+		}
+	}
+	return errors.Join(l.note(key), failed)
+}
+
+// note notes that the handler was called for the event with the given key, and did
+// all that it does.
+func (l *backlog) note(key string) error {
+	i, err := strconv.Atoi(key[min(len(goodKey), len(key)):])
+	if err != nil || i >= len(l.seen) {
+		return fmt.Errorf("no event of the backlog: %.40q", key)
+	}
+	if l.seen[i].CompareAndSwap(false, true) {
+		l.count.Add(1)
+	}
+	return nil
+}
+
+// flakes reports whether a handler is to fail at an event, which it does once. Each
+// key has its turn.
+func (l *backlog) flakes(key string) bool {
+	i, err := strconv.Atoi(key[min(len(goodKey), len(key)):])
+	return err == nil && i < len(l.tried) && (i+i/max(l.keys, 1))*l.flaky%100 < l.flaky && !l.tried[i].Swap(true)
+}
+
+// warnings returns a logger without the lines that tell of a beginning and an end, of which
+// a figure has many.
+func warnings(logger *slog.Logger) *slog.Logger {
+	return slog.New(onlyWarnings{logger.Handler()})
+}
+
+type onlyWarnings struct{ slog.Handler }
+
+func (h onlyWarnings) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn && h.Handler.Enabled(ctx, level)
+}
+
+func (h onlyWarnings) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return onlyWarnings{h.Handler.WithAttrs(attrs)}
+}
+
+func (h onlyWarnings) WithGroup(name string) slog.Handler {
+	return onlyWarnings{h.Handler.WithGroup(name)}
+}
+
+// inbox has an inbox handle the backlog.
+func (l *backlog) inbox(ctx context.Context, sub inbox.Subscription) error {
+	sub.Name, sub.Stream, sub.Types = "bench", l.b.stream(), []string{l.b.subject()}
+	logger := warnings(l.b.cfg.Logger)
+	if l.failing+l.flaky > 0 {
+		logger = slog.New(slog.DiscardHandler) // it is provoked, and would be told of in the midst of the report
+	}
+	switch {
+	case l.failing > 0:
+		sub.Schedule = postroom.Backoff{time.Hour} // what is measured is the first attempt
+	case l.flaky > 0:
+		sub.Schedule = postroom.Backoff{100 * time.Millisecond} // and not how long the last of them waits
+	}
+	in := inbox.New(l.pool, l.nc, inbox.Config{Schema: l.schema, Logger: logger})
+	in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		key := cmp.Or(ev.CorrelationID, ev.Key)
+		if l.flakes(key) {
+			return errProvoked
+		}
+		return l.apply(ctx, tx, key)
+	}))
+	return in.Run(ctx)
+}

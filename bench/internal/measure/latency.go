@@ -1,0 +1,199 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/eventlog"
+)
+
+// rate is how many transactions a second latencies are measured at. It leaves
+// servers and processors mostly idle, so that nothing queues.
+const rate = 500
+
+// latencyTrial measures the time from commit to acknowledgement.
+func latencyTrial(wake bool) trial {
+	return func(ctx context.Context, b *bench) (sample, error) {
+		p, schemaName, err := b.producer(ctx)
+		if err != nil {
+			return sample{}, err
+		}
+		return b.withStream(ctx, func(nc *nats.Conn) (sample, error) {
+			return b.latency(ctx, nc, p, schemaName, wake)
+		})
+	}
+}
+
+func (b *bench) latency(ctx context.Context, nc *nats.Conn, p *producer, schemaName string, wake bool) (_ sample, err error) {
+	times := newTimes()
+	r := b.start(ctx, nc, schemaName, probe{read: times.read, acked: times.acked})
+	defer func() { err = errors.Join(err, r.stop()) }()
+	if err := r.wait(ctx, r.led); err != nil {
+		return sample{}, err
+	}
+	return b.pace(ctx, times, func(ctx context.Context, id string) error {
+		ev := p.event()
+		ev.ID = id
+		if err := p.writeEvent(ctx, ev); err != nil {
+			return err
+		}
+		times.commit(id, time.Now())
+		if wake {
+			r.Wake()
+		}
+		return nil
+	})
+}
+
+// directTrial measures the unsafe way: the client publishes after its commit,
+// and an event is lost when it dies in between.
+func directTrial(ctx context.Context, b *bench) (sample, error) {
+	p, _, err := b.producer(ctx)
+	if err != nil {
+		return sample{}, err
+	}
+	return b.withStream(ctx, func(nc *nats.Conn) (sample, error) {
+		js, err := jetstream.New(nc)
+		if err != nil {
+			return sample{}, err
+		}
+		times := newTimes()
+		return b.pace(ctx, times, func(ctx context.Context, id string) error {
+			if err := p.plain(ctx); err != nil {
+				return err
+			}
+			times.commit(id, time.Now())
+			msg := &nats.Msg{Subject: p.subject, Header: nats.Header{jetstream.MsgIDHeader: {source + "#" + id}}, Data: p.data}
+			if _, err := js.PublishMsg(ctx, msg); err != nil {
+				return err
+			}
+			times.ack(id, time.Now())
+			return nil
+		})
+	})
+}
+
+// pace calls do at the rate, whatever the time that it takes, and returns the
+// latencies that were noted.
+func (b *bench) pace(ctx context.Context, times *times, do func(ctx context.Context, id string) error) (sample, error) {
+	began := time.Now()
+	onTime := func(ctx context.Context, client int, end <-chan struct{}) error {
+		for n := client; ; n += clients {
+			due := time.Duration(n) * time.Second / rate
+			sleep(ctx, due-time.Since(began))
+			if ctx.Err() != nil || over(end) {
+				return nil
+			}
+			if err := do(ctx, fmt.Sprintf("%s-%012d", b.name, n)); err != nil {
+				return err
+			}
+		}
+	}
+	err := crew(ctx, onTime, func(ctx context.Context) error {
+		sleep(ctx, b.cfg.Span/5) // connections, prepared statements
+		times.begin()
+		return b.timed(func() error {
+			sleep(ctx, b.cfg.Span)
+			return nil
+		})
+	})
+	if err != nil {
+		return sample{}, err
+	}
+	return times.sample(ctx, b.cfg.Span)
+}
+
+// times notes when events were committed and acknowledged.
+type times struct {
+	mu        sync.Mutex
+	ids       map[int64]string // by seq
+	committed map[string]time.Time
+	acks      map[string]time.Time
+}
+
+func newTimes() *times {
+	t := &times{ids: make(map[int64]string)}
+	t.begin()
+	return t
+}
+
+// begin forgets what was noted so far.
+func (t *times) begin() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.committed, t.acks = make(map[string]time.Time), make(map[string]time.Time)
+}
+
+func (t *times) commit(id string, at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.committed[id] = at
+}
+
+func (t *times) ack(id string, at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.acks[id] = at
+}
+
+// read notes which seq an event has: that is all an acknowledgement tells.
+func (t *times) read(events []eventlog.Logged) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range events {
+		t.ids[events[i].Seq] = events[i].ID
+	}
+}
+
+func (t *times) acked(seq int64) {
+	at := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.acks[t.ids[seq]] = at
+	delete(t.ids, seq)
+}
+
+// complete returns the latencies in milliseconds, in order, once every event
+// that was committed is acknowledged.
+func (t *times) complete() (_ []float64, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	latencies := make([]float64, 0, len(t.committed))
+	for id, committed := range t.committed {
+		acked, ok := t.acks[id]
+		if !ok {
+			return nil, false
+		}
+		// A relay that polls can be faster than the answer to the commit.
+		latencies = append(latencies, max(0, acked.Sub(committed).Seconds()*1000))
+	}
+	slices.Sort(latencies)
+	return latencies, true
+}
+
+func (t *times) sample(ctx context.Context, span time.Duration) (sample, error) {
+	for {
+		latencies, ok := t.complete()
+		switch {
+		case ctx.Err() != nil:
+			return sample{}, context.Cause(ctx)
+		case !ok:
+			sleep(ctx, 10*time.Millisecond)
+			continue
+		case len(latencies) == 0:
+			return sample{}, errors.New("not one transaction in the time")
+		}
+		s := sample{value: percentile(latencies, 99), p50: percentile(latencies, 50)}
+		if reached := float64(len(latencies)) / span.Seconds(); reached < 0.9*rate {
+			s.note = fmt.Sprintf("THE RATE WAS NOT REACHED: %.0f/s", reached)
+		}
+		return s, nil
+	}
+}

@@ -1,0 +1,90 @@
+package measure
+
+import (
+	"context"
+	"crypto/sha256"
+	_ "embed" // the statement
+	"fmt"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/schema"
+)
+
+//go:embed sql/decide.sql
+var decideSQL string
+
+// prefetch is how many messages the loop's client has at hand.
+const prefetch = 500
+
+// loop is the reference of an inbox: what a service would write without
+// Postroom for the same effects, once each. It knows no failures but those that
+// end it.
+func loop(ctx context.Context, l *backlog) error {
+	js, err := jetstream.New(l.nc)
+	if err != nil {
+		return err
+	}
+	durable, err := js.CreateConsumer(ctx, l.b.stream(), jetstream.ConsumerConfig{
+		Durable: "loop", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: -1, FilterSubject: l.b.subject(),
+	})
+	if err != nil {
+		return fmt.Errorf("loop: %w", err)
+	}
+	work, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	queue := make(chan jetstream.Msg, prefetch)
+	reading, err := durable.Consume(func(msg jetstream.Msg) {
+		select {
+		case queue <- msg:
+		case <-work.Done():
+		}
+	}, jetstream.PullMaxMessages(prefetch))
+	if err != nil {
+		return fmt.Errorf("loop: %w", err)
+	}
+	defer reading.Stop()
+
+	decide := schema.In(l.schema, decideSQL)
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			for work.Err() == nil {
+				select {
+				case <-work.Done():
+				case msg := <-queue:
+					if err := l.handle(work, msg, decide); err != nil {
+						fail(fmt.Errorf("loop: %w", err))
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	if ctx.Err() != nil { // it was to end
+		return nil
+	}
+	return context.Cause(work)
+}
+
+// handle applies the event of one message, each statement a round trip.
+func (l *backlog) handle(ctx context.Context, msg jetstream.Msg, decide string) error {
+	header := msg.Headers()
+	sum := sha256.New()
+	sum.Write([]byte(header.Get("ce-type")))
+	sum.Write([]byte{0})
+	sum.Write(msg.Data())
+	err := pgx.BeginFunc(ctx, l.pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, decide, "loop", header.Get("ce-source")+" "+header.Get("ce-id"), sum.Sum(nil)[:16])
+		if err != nil || tag.RowsAffected() == 0 { // it was decided before
+			return err
+		}
+		return l.apply(ctx, tx, header.Get("ce-partitionkey"))
+	})
+	if err != nil {
+		return err
+	}
+	return msg.Ack()
+}

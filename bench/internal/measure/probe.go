@@ -1,0 +1,156 @@
+package measure
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/relay"
+)
+
+// probe looks on while a relay works. Its fields may be nil.
+type probe struct {
+	led      func()                         // the lease was taken
+	read     func(events []eventlog.Logged) // events came from the log
+	acked    func(seq int64)                // the broker's acknowledgement is there
+	recorded func(n int)                    // so many more are recorded as published
+	logger   *slog.Logger                   // of the relay; nil: that of the Config
+}
+
+// probedLog is a log with a probe.
+type probedLog struct {
+	*outbox.Log
+
+	probe probe
+}
+
+// Lead is [outbox.Log.Lead].
+func (l probedLog) Lead(ctx context.Context, owner string, lease time.Duration) (eventlog.Term, error) {
+	term, err := l.Log.Lead(ctx, owner, lease)
+	if err == nil && l.probe.led != nil {
+		l.probe.led()
+	}
+	return probedTerm{term, l.probe}, err
+}
+
+// probedTerm is a term with a probe.
+type probedTerm struct {
+	eventlog.Term
+
+	probe probe
+}
+
+// Read is [eventlog.Term.Read].
+func (t probedTerm) Read(ctx context.Context, limit int, into []eventlog.Logged) (eventlog.Page, error) {
+	page, err := t.Term.Read(ctx, limit, into)
+	if err == nil && t.probe.read != nil {
+		t.probe.read(page.Events)
+	}
+	return page, err
+}
+
+// Record is [eventlog.Term.Record].
+func (t probedTerm) Record(ctx context.Context, p eventlog.Progress) error {
+	n := len(p.Published)
+	err := t.Term.Record(ctx, p)
+	if err == nil && t.probe.recorded != nil {
+		t.probe.recorded(n)
+	}
+	return err
+}
+
+// probedPublisher is a publisher with a probe.
+type probedPublisher struct {
+	relay.Publisher
+
+	probe probe
+}
+
+// Run is that of [relay.Publisher].
+func (p probedPublisher) Run(ctx context.Context, batches <-chan []*relay.Flight, settle func(f *relay.Flight, o relay.Outcome)) error {
+	if p.probe.acked == nil {
+		return p.Publisher.Run(ctx, batches, settle)
+	}
+	return p.Publisher.Run(ctx, batches, func(f *relay.Flight, o relay.Outcome) {
+		if o.Class == relay.Stored {
+			p.probe.acked(f.Seq)
+		}
+		settle(f, o)
+	})
+}
+
+// errTwoTerms says that a relay lost its lease or a connection: what it was
+// measured at is not its work.
+var errTwoTerms = errors.New("the relay was interrupted and began anew")
+
+// running is a relay that works.
+type running struct {
+	*relay.Relay
+
+	led       chan struct{} // closed when the lease was taken
+	ledAgain  chan struct{} // closed when it was taken once more
+	stopped   chan struct{} // closed when it has ended
+	terminate func() error
+}
+
+// start starts a relay with a probe. The caller stops it.
+func (b *bench) start(ctx context.Context, nc *nats.Conn, schemaName string, p probe) *running {
+	r := &running{led: make(chan struct{}), ledAgain: make(chan struct{}), stopped: make(chan struct{})}
+	terms, told := 0, p.led
+	p.led = func() { // by the goroutine of Run
+		switch terms++; terms {
+		case 1:
+			if told != nil {
+				told()
+			}
+			close(r.led)
+		case 2:
+			close(r.ledAgain)
+		}
+	}
+	r.Relay = relay.New(probedLog{b.log(schemaName), p}, b.publisher(nc, p), relay.Config{Logger: cmp.Or(p.logger, b.cfg.Logger), Atomic: b.atomic})
+
+	ctx, cancel := context.WithCancel(ctx)
+	var err error
+	go func() {
+		defer close(r.stopped)
+		err = r.Run(ctx)
+	}()
+	r.terminate = sync.OnceValue(func() error {
+		cancel()
+		<-r.stopped
+		if err == nil && terms > 1 {
+			err = errTwoTerms
+		}
+		if err != nil {
+			return fmt.Errorf("relay: %w", err)
+		}
+		return nil
+	})
+	return r
+}
+
+// stop ends the relay and returns what it failed at.
+func (r *running) stop() error { return r.terminate() }
+
+// wait waits for c, or for the relay to fail, or for ctx to end.
+func (r *running) wait(ctx context.Context, c <-chan struct{}) error {
+	select {
+	case <-c:
+		return nil
+	case <-r.ledAgain:
+		return errTwoTerms
+	case <-r.stopped:
+		return errors.Join(errors.New("the relay ended"), r.stop())
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

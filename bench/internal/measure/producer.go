@@ -1,0 +1,234 @@
+package measure
+
+import (
+	"context"
+	_ "embed" // the statements
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/schema"
+)
+
+// clients is how many producers there are.
+const clients = 8
+
+var (
+	//go:embed sql/order.sql
+	orderSQL string
+	//go:embed sql/by_hand.sql
+	byHandSQL string
+)
+
+// producer is a service whose transactions change a row and write an event.
+type producer struct {
+	pool    *pgxpool.Pool
+	outbox  *outbox.Outbox
+	order   string
+	insert  string // into the table made by hand
+	subject string
+	data    []byte
+	serial  atomic.Int64
+}
+
+// producer returns one on an empty log.
+func (b *bench) producer(ctx context.Context) (_ *producer, schemaName string, err error) {
+	if schemaName, err = b.empty(ctx); err != nil {
+		return nil, "", err
+	}
+	return b.producerIn(schemaName), schemaName, nil
+}
+
+// producerIn returns one on the log of a schema.
+func (b *bench) producerIn(schemaName string) *producer {
+	return &producer{
+		pool:    b.pool,
+		outbox:  outbox.New(outbox.Config{Source: source, Schema: schemaName}),
+		order:   schema.In(schemaName, orderSQL),
+		insert:  schema.In(schemaName, byHandSQL),
+		subject: b.subject(),
+		data:    body(),
+	}
+}
+
+// event returns a new event with a key of its own.
+func (p *producer) event() postroom.Event {
+	return postroom.Event{Type: p.subject, Key: fmt.Sprint("key-", p.serial.Add(1)), Data: p.data}
+}
+
+// plain is the transaction without an event.
+func (p *producer) plain(ctx context.Context) error {
+	return pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, p.order, "customer", 100)
+		return err
+	})
+}
+
+// write is the transaction with an event, each statement a round trip.
+func (p *producer) write(ctx context.Context) error { return p.writeEvent(ctx, p.event()) }
+
+// writeEvent is the same with a given event.
+func (p *producer) writeEvent(ctx context.Context, ev postroom.Event) error {
+	return pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, p.order, "customer", 100); err != nil {
+			return err
+		}
+		return p.outbox.Write(ctx, tx, ev)
+	})
+}
+
+// byHand is the same without Postroom: the least that an outbox costs which somebody
+// writes by hand.
+func (p *producer) byHand(ctx context.Context) error {
+	ev := p.event()
+	id, err := uuid.NewV7()
+	if err != nil {
+		return err
+	}
+	return pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, p.order, "customer", 100); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, p.insert, id.String(), ev.Type, ev.Key, ev.Data)
+		return err
+	})
+}
+
+// queue is the transaction with an event in one round trip.
+func (p *producer) queue(ctx context.Context) error {
+	var batch pgx.Batch
+	batch.Queue(p.order, "customer", 100)
+	if err := p.outbox.Queue(&batch, p.event()); err != nil {
+		return err
+	}
+	return p.pool.SendBatch(ctx, &batch).Close() // a batch is a transaction
+}
+
+// txTrial measures how many transactions commit in a second.
+func txTrial(do func(p *producer, ctx context.Context) error) trial {
+	return func(ctx context.Context, b *bench) (sample, error) {
+		p, _, err := b.producer(ctx)
+		if err != nil {
+			return sample{}, err
+		}
+		return b.throughput(ctx, func(ctx context.Context) error { return do(p, ctx) })
+	}
+}
+
+// liveTrial measures the same with a relay that publishes meanwhile.
+func liveTrial(wake bool) trial {
+	return func(ctx context.Context, b *bench) (sample, error) {
+		p, schemaName, err := b.producer(ctx)
+		if err != nil {
+			return sample{}, err
+		}
+		return b.withStream(ctx, func(nc *nats.Conn) (sample, error) {
+			return b.live(ctx, nc, p, schemaName, wake)
+		})
+	}
+}
+
+func (b *bench) live(ctx context.Context, nc *nats.Conn, p *producer, schemaName string, wake bool) (_ sample, err error) {
+	var acked, committed atomic.Int64
+	r := b.start(ctx, nc, schemaName, probe{acked: func(int64) { acked.Add(1) }})
+	defer func() { err = errors.Join(err, r.stop()) }()
+	if err := r.wait(ctx, r.led); err != nil {
+		return sample{}, err
+	}
+	s, err := b.throughput(ctx, func(ctx context.Context) error {
+		if err := p.write(ctx); err != nil {
+			return err
+		}
+		committed.Add(1)
+		if wake {
+			r.Wake()
+		}
+		return nil
+	})
+	if err != nil {
+		return sample{}, err
+	}
+	// A relay that falls behind would make the figure better than it is.
+	if behind := committed.Load() - acked.Load(); behind > int64(s.value/4) {
+		s.note = "THE RELAY DID NOT KEEP UP"
+	}
+	return s, nil
+}
+
+// throughput has all clients repeat do, one after the other, and returns how
+// often they did in a second.
+func (b *bench) throughput(ctx context.Context, do func(ctx context.Context) error) (sample, error) {
+	var count atomic.Int64
+	var rate float64
+	repeat := func(ctx context.Context, _ int, end <-chan struct{}) error {
+		for !over(end) {
+			if err := do(ctx); err != nil {
+				return err
+			}
+			count.Add(1)
+		}
+		return nil
+	}
+	err := crew(ctx, repeat, func(ctx context.Context) error {
+		sleep(ctx, b.cfg.Span/5) // connections, prepared statements
+		return b.timed(func() error {
+			from, began := count.Load(), time.Now()
+			sleep(ctx, b.cfg.Span)
+			rate = float64(count.Load()-from) / time.Since(began).Seconds()
+			return nil
+		})
+	})
+	if err == nil && rate == 0 {
+		err = errors.New("not one transaction in the time")
+	}
+	return sample{value: rate}, err
+}
+
+// crew has all clients work for as long as lead takes. Then their end is
+// closed, and they finish what they are at. The first failure of any ends the
+// context of all, and is returned.
+func crew(ctx context.Context, work func(ctx context.Context, client int, end <-chan struct{}) error, lead func(ctx context.Context) error) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	end := make(chan struct{})
+	var all sync.WaitGroup
+	for client := range clients {
+		all.Go(func() {
+			if err := work(ctx, client, end); err != nil {
+				fail(err)
+			}
+		})
+	}
+	err := lead(ctx)
+	close(end)
+	all.Wait()
+	return errors.Join(err, context.Cause(ctx))
+}
+
+func over(end <-chan struct{}) bool {
+	select {
+	case <-end:
+		return true
+	default:
+		return false
+	}
+}
+
+// sleep waits for d, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

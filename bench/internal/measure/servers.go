@@ -1,0 +1,279 @@
+package measure
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed" // the statements
+	"errors"
+	"fmt"
+	"runtime/pprof"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/schema"
+)
+
+// cleanPatience bounds the removal of what was created.
+const cleanPatience = 30 * time.Second
+
+const (
+	source     = "/bench"
+	eventBytes = 512
+)
+
+var (
+	//go:embed sql/orders.sql
+	ordersSQL string
+	//go:embed sql/load.sql
+	loadSQL string
+	//go:embed sql/rewind.sql
+	rewindSQL string
+	//go:embed sql/held.sql
+	heldSQL string
+	//go:embed sql/empty.sql
+	emptySQL string
+	//go:embed sql/disconnect.sql
+	disconnectSQL string
+)
+
+// bench is a session on the servers, with what it created there.
+type bench struct {
+	cfg      Config
+	name     string // of all that is created, and of the connections
+	pool     *pgxpool.Pool
+	schemas  []string          // to be dropped
+	logs     map[string]string // schemas of logs, by what they hold
+	profiled bool              // the next measurement is
+	restless bool              // CHECKPOINT is not allowed
+	atomic   bool              // the next measurement's relay publishes in atomic batches
+
+	*broker
+	synced *broker // syncs every message; nil: there is none
+}
+
+func open(ctx context.Context, cfg Config) (_ *bench, err error) {
+	b := &bench{cfg: cfg, name: "postroom_bench_" + strings.ToLower(rand.Text()[:10]), logs: make(map[string]string)}
+	database := cfg.Database.Copy()
+	database.MaxConns = clients + 4 // set-up, and what a relay takes
+	database.ConnConfig.RuntimeParams["application_name"] = b.name
+	if b.pool, err = pgxpool.NewWithConfig(ctx, database); err != nil {
+		return nil, err
+	}
+	if err := b.pool.Ping(ctx); err != nil {
+		b.pool.Close()
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	if b.broker, err = b.dial(cfg.NATSURL); err != nil {
+		b.pool.Close()
+		return nil, err
+	}
+	if cfg.SyncedNATSURL != "" {
+		if b.synced, err = b.dial(cfg.SyncedNATSURL); err != nil {
+			b.pool.Close()
+			b.nc.Close()
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// connect returns a connection to the broker such as a relay has.
+func (b *bench) connect() (*nats.Conn, error) {
+	return connectNATS(b.url, b.cfg.NATSCreds, b.name)
+}
+
+func connectNATS(url, creds, name string) (*nats.Conn, error) {
+	options := append(relay.ConnectOptions(), nats.Name(name))
+	if creds != "" {
+		options = append(options, nats.UserCredentials(creds))
+	}
+	nc, err := nats.Connect(url, options...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to NATS: %w", err)
+	}
+	return nc, nil
+}
+
+// close removes what was created.
+func (b *bench) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), cleanPatience)
+	defer cancel()
+	err := b.removeStream(ctx, b.broker)
+	b.nc.Close()
+	if b.synced != nil {
+		err = errors.Join(err, b.removeStream(ctx, b.synced))
+		b.synced.nc.Close()
+	}
+	b.pool.Close()
+	if len(b.schemas) > 0 {
+		err = errors.Join(err, b.dropSchemas(ctx))
+	}
+	return err
+}
+
+func (b *bench) dropSchemas(ctx context.Context) error {
+	cfg := b.cfg.Database.ConnConfig.Copy()
+	cfg.RuntimeParams["application_name"] = b.name
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return fmt.Errorf("drop %s: %w", strings.Join(b.schemas, ", "), err)
+	}
+	defer func() { _ = conn.Close(ctx) }() // it is done with
+	if _, err := conn.Exec(ctx, disconnectSQL, b.name); err != nil {
+		return fmt.Errorf("end sessions: %w", err)
+	}
+	for _, name := range b.schemas {
+		if _, err := conn.Exec(ctx, "DROP SCHEMA IF EXISTS "+pgx.Identifier{name}.Sanitize()+" CASCADE"); err != nil {
+			return fmt.Errorf("drop schema %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// stream is the name of the one stream that there is at a time.
+func (b *bench) stream() string { return strings.ToUpper(b.name) }
+
+// subject is the type of all events, and the subject of the stream.
+func (b *bench) subject() string { return b.name + ".event" }
+
+// withStream calls do while there is a new, empty stream.
+func (b *bench) withStream(ctx context.Context, do func(nc *nats.Conn) (sample, error)) (_ sample, err error) {
+	// Not interrupted: the broker works on several requests at once, and could create
+	// the stream after it looked for it in vain to delete it.
+	create, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanPatience)
+	defer cancel()
+	err = relay.EnsureStream(create, b.nc, jetstream.StreamConfig{
+		Name: b.stream(), Subjects: []string{b.subject()}, AllowAtomicPublish: b.atomic,
+	})
+	if err != nil {
+		return sample{}, err
+	}
+	defer func() {
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanPatience)
+		defer cancel()
+		err = errors.Join(err, b.removeStream(clean, b.broker))
+	}()
+	nc, err := b.connect()
+	if err != nil {
+		return sample{}, err
+	}
+	defer nc.Close()
+	return do(nc)
+}
+
+func (b *bench) removeStream(ctx context.Context, from *broker) error {
+	err := from.js.DeleteStream(ctx, b.stream())
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("delete stream %s: %w", b.stream(), err)
+	}
+	return nil
+}
+
+// stored returns how many events the stream has.
+func (b *bench) stored(ctx context.Context) (int, error) {
+	stream, err := b.js.Stream(ctx, b.stream())
+	if err != nil {
+		return 0, fmt.Errorf("count messages: %w", err)
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(b.subject()))
+	if err != nil {
+		return 0, fmt.Errorf("count messages: %w", err)
+	}
+	return int(info.State.Subjects[b.subject()]), nil //nolint:gosec // far below
+}
+
+// createLog returns the schema of the log of the given name, which is created
+// at the first call.
+func (b *bench) createLog(ctx context.Context, name string) (_ string, created bool, err error) {
+	if there, ok := b.logs[name]; ok {
+		return there, false, nil
+	}
+	schemaName := fmt.Sprintf("%s_%d", b.name, len(b.schemas))
+	b.schemas = append(b.schemas, schemaName) // also where its creation is cut short
+	if _, err := schema.Migrate(ctx, b.pool, schemaName); err != nil {
+		return "", false, err
+	}
+	if _, err := b.pool.Exec(ctx, schema.In(schemaName, ordersSQL)); err != nil {
+		return "", false, fmt.Errorf("create tables: %w", err)
+	}
+	b.logs[name] = schemaName
+	return schemaName, true, nil
+}
+
+// backlog returns the schema of a log with all events in it, none of them
+// published. keys and n are as load.sql has them.
+func (b *bench) backlog(ctx context.Context, keys string, n int) (string, error) {
+	schemaName, created, err := b.createLog(ctx, fmt.Sprint(keys, n))
+	if err != nil {
+		return "", err
+	}
+	if created {
+		_, err := b.pool.Exec(ctx, schema.In(schemaName, loadSQL), b.cfg.Events, eventBytes, b.subject(), source, keys, n)
+		if err != nil {
+			return "", fmt.Errorf("load: %w", err)
+		}
+		if _, err := b.pool.Exec(ctx, "ANALYZE "+pgx.Identifier{schemaName, "outbox"}.Sanitize()); err != nil {
+			return "", fmt.Errorf("analyze: %w", err)
+		}
+	}
+	if _, err := b.pool.Exec(ctx, schema.In(schemaName, rewindSQL)); err != nil {
+		return "", fmt.Errorf("rewind: %w", err)
+	}
+	return schemaName, b.rest(ctx)
+}
+
+// empty returns the schema of an empty log for producers.
+func (b *bench) empty(ctx context.Context) (string, error) {
+	schemaName, _, err := b.createLog(ctx, "producers")
+	if err != nil {
+		return "", err
+	}
+	if _, err := b.pool.Exec(ctx, schema.In(schemaName, emptySQL)); err != nil {
+		return "", fmt.Errorf("empty tables: %w", err)
+	}
+	return schemaName, b.rest(ctx)
+}
+
+// rest has the server write out what earlier measurements left to it, where
+// that is allowed.
+func (b *bench) rest(ctx context.Context) error {
+	if b.restless {
+		return nil
+	}
+	_, err := b.pool.Exec(ctx, "CHECKPOINT")
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) && refused.Code == "42501" { // insufficient_privilege
+		b.restless = true
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	return nil
+}
+
+// log returns the log of a schema, for a relay.
+func (b *bench) log(schemaName string) *outbox.Log {
+	return outbox.NewLog(b.pool).WithSchema(schemaName)
+}
+
+// timed runs the part of a measurement that is timed.
+func (b *bench) timed(do func() error) error {
+	collect()
+	if !b.profiled {
+		return do()
+	}
+	if err := pprof.StartCPUProfile(b.cfg.Profile); err != nil {
+		return err
+	}
+	defer pprof.StopCPUProfile()
+	return do()
+}

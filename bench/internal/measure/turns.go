@@ -1,0 +1,102 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// A turn is about so long. The speed of a machine changes within seconds, so that of
+	// two measurements one after the other both have another.
+	turn = 200 * time.Millisecond
+
+	// So much of a turn is not counted: what the turn before had begun ends in it.
+	handover = 20 * time.Millisecond
+)
+
+// transactions are what producers do, by the name of the trial.
+var transactions = map[string]func(p *producer, ctx context.Context) error{
+	plainTx:          (*producer).plain,
+	"producer.write": (*producer).write,
+	"producer.queue": (*producer).queue,
+	handOutbox:       (*producer).byHand,
+}
+
+// steps returns what is measured one after the other: trials by themselves, and those that
+// take turns together. For a profile of one each is by itself.
+func (b *bench) steps(order []string) [][]string {
+	var steps [][]string
+	together := -1
+	for _, name := range order {
+		switch {
+		case transactions[name] == nil || b.cfg.Profile != nil:
+			steps = append(steps, []string{name})
+		case together < 0:
+			together = len(steps)
+			steps = append(steps, []string{name})
+		default:
+			steps[together] = append(steps[together], name)
+		}
+	}
+	return steps
+}
+
+// titleOf says what a step measures, for the one who waits.
+func titleOf(names []string) string {
+	if len(names) > 1 {
+		return "transactions, in turns"
+	}
+	return names[0]
+}
+
+// takeTurns measures several transactions on one log, each for a turn and again, until
+// each had the whole time.
+func (b *bench) takeTurns(ctx context.Context, names []string) ([]sample, error) {
+	p, _, err := b.producer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var now atomic.Int64 // whose turn it is
+	counts := make([]atomic.Int64, len(names))
+	repeat := func(ctx context.Context, _ int, end <-chan struct{}) error {
+		for !over(end) {
+			n := now.Load()
+			if err := transactions[names[n]](p, ctx); err != nil {
+				return err
+			}
+			counts[n].Add(1)
+		}
+		return nil
+	}
+	rounds := max(1, int(b.cfg.Span/turn))
+	committed, took := make([]int64, len(names)), make([]time.Duration, len(names))
+	err = crew(ctx, repeat, func(ctx context.Context) error {
+		for round := range rounds + 1 { // one for connections and prepared statements
+			for i := range names {
+				n := i
+				if round%2 == 1 { // so that none always comes after the same
+					n = len(names) - 1 - i
+				}
+				now.Store(int64(n))
+				sleep(ctx, handover)
+				from, began := counts[n].Load(), time.Now()
+				sleep(ctx, b.cfg.Span/time.Duration(rounds))
+				if round > 0 {
+					committed[n] += counts[n].Load() - from
+					took[n] += time.Since(began)
+				}
+			}
+		}
+		return ctx.Err()
+	})
+	found := make([]sample, len(names))
+	for n := range names {
+		if err == nil && committed[n] == 0 {
+			err = errors.New("not one transaction in the time")
+		}
+		found[n].value = float64(committed[n]) / took[n].Seconds()
+	}
+	return found, err
+}

@@ -1,0 +1,308 @@
+// Bench measures Postroom on your own servers, or on throwaway ones:
+//
+//	go run ./bench --dev
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom/bench/internal/measure"
+	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/internal/terminal"
+)
+
+const usage = `usage: bench [flags] [relay] [producer] [latency] [inbox] [http]
+
+Measure the speed of Postroom on your own servers, or with --dev on throwaway
+ones of this machine. Each figure stands beside a reference that is measured in
+the same run: their ratio says something also where the machine is busy.
+
+  relay      draining a backlog; what a relay without work costs
+  producer   transactions with an event, without and with a relay beside them
+  latency    from commit to the broker's acknowledgement
+             (relay.atomic_fsync needs a broker that syncs every message, which
+             --dev starts and --nats-fsync-url names)
+  inbox      handling a backlog, an event or a batch of them in a transaction
+  http       answering requests that carry an Idempotency-Key
+Without a group, all of them.
+
+Everything it creates has postroom_bench in its name: schemas in the database
+and one stream, which it removes again, also on Ctrl-C. Keep it off servers that
+others depend on: it takes all that they have, and makes a checkpoint before each
+measurement if the role may. A backlog of 200,000 events takes 200 MB in the
+database and as much in the stream.
+
+Examples:
+  go run ./bench --dev
+  go run ./bench relay --database-url postgres://localhost/shop --nats-url nats://localhost:4222
+  go run ./bench --dev --only relay.drain --events 1000000 --cpuprofile cpu.out
+  go run ./bench --dev --runs 3 --json | jq '.figures[] | {name, median, ratio}'
+
+Flags:
+`
+
+// Exit statuses, which are those of cmd/postroom.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// usageError says that the command line is wrong.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+
+func (e *usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
+
+func main() {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		signal.Stop(signals) // first: the second signal ends the program at once
+		cancel()
+	}()
+	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr))
+}
+
+// run runs the command line and returns the exit status.
+func run(ctx context.Context, args []string, getenv func(string) string, in io.Reader, out, errs io.Writer) int {
+	if len(args) > 0 && args[0] == childCommand {
+		return exitOf(serveChild(ctx, args[1:], in, out), errs)
+	}
+	w, groups, err := parse(args, getenv, errs)
+	if errors.Is(err, flag.ErrHelp) {
+		return exitOK
+	}
+	if err == nil {
+		err = w.run(ctx, groups, out, errs)
+	}
+	return exitOf(err, errs)
+}
+
+func exitOf(err error, errs io.Writer) int {
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintf(errs, "bench: %v\n", err)
+	var usage *usageError
+	if errors.As(err, &usage) {
+		fmt.Fprintln(errs, "Run it with --help for usage.")
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// wish is what the command line asks for.
+type wish struct {
+	database, broker string
+	creds            string
+	dev              bool
+	json             bool
+	only             []string
+	events           int
+	runs             int
+	seconds          float64
+	profile          string
+	synced           string
+}
+
+// parse reads the command line. Groups may stand before flags and behind them.
+func parse(args []string, getenv func(string) string, errs io.Writer) (w *wish, groups []string, err error) {
+	w = &wish{}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // the error is said once, by exitOf
+	flags.BoolVar(&w.dev, "dev", false, "start throwaway servers on this machine")
+	flags.IntVar(&w.events, "events", 200_000, "events in the backlog that a relay drains; inboxes handle a part of as many")
+	flags.IntVar(&w.runs, "runs", 5, "how often each figure is measured; reported is the median")
+	flags.Float64Var(&w.seconds, "seconds", 5, "time for each measurement that has no end of its own")
+	flags.Func("only", "figures to measure, for instance relay.drain,producer.write", func(names string) error {
+		w.only = append(w.only, strings.Split(names, ",")...)
+		return nil
+	})
+	flags.StringVar(&w.profile, "cpuprofile", "", "write a CPU profile of the measured part to this `file`; needs --only with one figure")
+	flags.StringVar(&w.synced, "nats-fsync-url", "", "`URL` of a NATS server with sync_interval always, for the figures that need one")
+	flags.StringVar(&w.database, "database-url", "", "PostgreSQL `URL` (env POSTROOM_DATABASE_URL, DATABASE_URL)")
+	flags.StringVar(&w.broker, "nats-url", "", "NATS `URL` (env POSTROOM_NATS_URL, NATS_URL)")
+	flags.StringVar(&w.creds, "nats-creds", "", "`file` with the credentials of a NATS user")
+	flags.BoolVar(&w.json, "json", false, "print JSON, for scripts")
+	for rest := args; len(rest) > 0; {
+		if err := flags.Parse(rest); err != nil {
+			if errors.Is(err, flag.ErrHelp) {
+				fmt.Fprint(errs, usage)
+				flags.SetOutput(errs)
+				flags.PrintDefaults()
+				return nil, nil, err
+			}
+			return nil, nil, &usageError{err}
+		}
+		if rest = flags.Args(); len(rest) > 0 {
+			groups, rest = append(groups, rest[0]), rest[1:]
+		}
+	}
+	for _, group := range groups {
+		if !slices.Contains(measure.Groups(), group) {
+			return nil, nil, usagef("measure what? Give %s, or nothing for all", strings.Join(measure.Groups(), ", "))
+		}
+	}
+	if !w.dev {
+		w.database = cmp.Or(w.database, getenv("POSTROOM_DATABASE_URL"), getenv("DATABASE_URL"))
+		w.broker = cmp.Or(w.broker, getenv("POSTROOM_NATS_URL"), getenv("NATS_URL"))
+	}
+	return w, groups, nil
+}
+
+func (w *wish) run(ctx context.Context, groups []string, out, errs io.Writer) (err error) {
+	cfg, err := w.config(groups)
+	if err != nil {
+		return err
+	}
+	if w.profile != "" {
+		file, err := os.Create(w.profile)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, file.Close()) }()
+		cfg.Profile = file
+	}
+	bar := terminal.NewBar(errs, func() int { return widthOf(errs) })
+	defer bar.Clear()
+	cfg.Progress = bar.Show
+	cfg.Logger = slog.New(slog.NewTextHandler(bar, &slog.HandlerOptions{Level: slog.LevelWarn}))
+
+	stop, err := w.servers(ctx, &cfg)
+	if err != nil {
+		return interrupted(ctx, err)
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	report, err := measure.Run(ctx, cfg)
+	if err != nil {
+		return interrupted(ctx, err)
+	}
+	bar.Clear()
+	if w.json {
+		enc := json.NewEncoder(out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(report)
+	}
+	return printReport(out, report)
+}
+
+// interrupted says in its own words that the user ended the program. What could
+// not be removed is to be said all the same.
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	if errors.Is(err, measure.ErrLeftBehind) {
+		return fmt.Errorf("interrupted: %w", err)
+	}
+	return errors.New("interrupted; what was created on the servers is removed")
+}
+
+// config is the part of the configuration that needs no servers.
+func (w *wish) config(groups []string) (measure.Config, error) {
+	cfg := measure.Config{
+		Groups: groups, Only: w.only, Events: w.events, Runs: w.runs,
+		Span: time.Duration(w.seconds * float64(time.Second)), SyncedNATSURL: w.synced,
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return cfg, fmt.Errorf("find this program: %w", err)
+	}
+	cfg.Self = []string{self, childCommand, "relay"}
+	switch {
+	case w.dev && (w.database != "" || w.broker != "" || w.creds != "" || w.synced != ""):
+		return cfg, usagef("--dev brings its own servers: leave out --database-url, --nats-url, --nats-fsync-url and --nats-creds")
+	case w.events == 0 || w.runs == 0 || w.seconds == 0:
+		return cfg, usagef("--events, --runs and --seconds have to be more than none")
+	}
+	check := cfg
+	if w.dev {
+		check.SyncedNATSURL = "to come"
+	}
+	if w.profile != "" {
+		check.Profile = io.Discard
+	}
+	if err := check.Validate(); err != nil {
+		return cfg, usagef("%w; figures are %s", err, strings.Join(measure.Names(), ", "))
+	}
+	return cfg, nil
+}
+
+// servers sets the servers to measure on, and returns what stops them.
+func (w *wish) servers(ctx context.Context, cfg *measure.Config) (stop func() error, err error) {
+	if w.dev {
+		return startDev(ctx, cfg)
+	}
+	if w.database == "" {
+		return nil, usagef("which database? Give --database-url or set POSTROOM_DATABASE_URL, or measure on throwaway servers with --dev")
+	}
+	if w.broker == "" {
+		return nil, usagef("which broker? Give --nats-url or set POSTROOM_NATS_URL, or measure on throwaway servers with --dev")
+	}
+	if cfg.Database, err = pgxpool.ParseConfig(w.database); err != nil {
+		return nil, usagef("the database's URL cannot be read; write postgres://user:password@host:5432/database") // the parser's error can repeat a piece of the password
+	}
+	conn, err := pgx.ConnectConfig(ctx, cfg.Database.ConnConfig)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the database: %w", err)
+	}
+	if err := conn.Close(ctx); err != nil {
+		return nil, fmt.Errorf("close the connection to the database: %w", err)
+	}
+	var options []nats.Option
+	if w.creds != "" {
+		options = append(options, nats.UserCredentials(w.creds))
+	}
+	nc, err := nats.Connect(w.broker, options...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the broker: %w", err)
+	}
+	nc.Close()
+	cfg.NATSURL, cfg.NATSCreds = w.broker, w.creds
+	return func() error { return nil }, nil
+}
+
+// startDev starts servers as a production has them: what is committed is on the
+// disk.
+func startDev(ctx context.Context, cfg *measure.Config) (stop func() error, err error) {
+	db, err := devstack.StartPostgres(ctx, devstack.Config{Durable: true, Logger: cfg.Logger})
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Database, err = pgxpool.ParseConfig(db.URL()); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	broker, err := devstack.StartNATS(ctx, devstack.NATSConfig{Logger: cfg.Logger})
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	synced, err := devstack.StartNATS(ctx, devstack.NATSConfig{Logger: cfg.Logger, Durable: true})
+	if err != nil {
+		return nil, errors.Join(err, broker.Close(), db.Close())
+	}
+	cfg.NATSURL, cfg.SyncedNATSURL, cfg.Where = broker.URL(), synced.URL(), "in a process of its own on the same machine"
+	return func() error { return errors.Join(synced.Close(), broker.Close(), db.Close()) }, nil
+}

@@ -1,0 +1,21 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"testing"
+)
+
+// What is no terminal gets everything.
+func TestNoTerminal(t *testing.T) {
+	file, err := os.CreateTemp(t.TempDir(), "out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := widthOf(file); n != 0 {
+		t.Errorf("a file is %d wide", n)
+	}
+	if n := widthOf(&bytes.Buffer{}); n != 0 {
+		t.Errorf("a buffer is %d wide", n)
+	}
+}

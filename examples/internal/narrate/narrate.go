@@ -1,0 +1,90 @@
+// Package narrate says what a program does while it does it.
+package narrate
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/postroom/postroom/internal/terminal"
+)
+
+// Story says what happens while it happens: lines that stay, and on a terminal one
+// line of progress under them that changes. Elsewhere progress is a line every few
+// seconds. It is safe for concurrent use.
+type Story struct {
+	out      io.Writer
+	terminal bool
+	began    time.Time
+
+	mu    sync.Mutex
+	shown time.Time // when progress was shown last
+}
+
+// New returns a story that is told to out, from now on.
+func New(out io.Writer) *Story {
+	s := &Story{out: out, terminal: Width(out) > 0, began: time.Now(), shown: time.Now()}
+	return s
+}
+
+// Tell writes a line that stays.
+func (s *Story) Tell(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.write(format, args...)
+}
+
+// Progress shows how far everything is.
+func (s *Story) Progress(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	every := 3 * time.Second
+	if s.terminal {
+		every = 100 * time.Millisecond
+	}
+	if time.Since(s.shown) < every {
+		return
+	}
+	s.shown = time.Now()
+	if s.terminal {
+		fmt.Fprint(s.out, terminal.Progress(Width(s.out), "  "+fmt.Sprintf(format, args...)))
+	} else {
+		s.write(format, args...)
+	}
+}
+
+// End clears the line of progress for what comes after it.
+func (s *Story) End() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.terminal {
+		fmt.Fprint(s.out, "\r\x1b[K")
+	}
+}
+
+func (s *Story) write(format string, args ...any) {
+	if s.terminal {
+		fmt.Fprint(s.out, "\r\x1b[K")
+	}
+	fmt.Fprintf(s.out, "%6.1f s  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// Width returns how many characters fit on a line of w, and 0 if w is no terminal.
+func Width(w io.Writer) int {
+	file, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) {
+		return 0
+	}
+	width, _, err := term.GetSize(int(file.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}
+
+// Grouped writes a number with its thousands apart: 20,000.
+func Grouped(n int64) string { return terminal.Grouped(n) }

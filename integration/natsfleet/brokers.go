@@ -1,0 +1,199 @@
+// Package natsfleet runs NATS servers in processes that can be killed, stopped and cut off,
+// and go on with their storage: what chaos and soak break.
+package natsfleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/postroom/postroom/internal/fleet"
+)
+
+const (
+	roleNATS   = "nats"
+	roleKeeper = "keeper"
+)
+
+// Roles returns the roles of a program that uses this package, for [fleet.Serve]: those
+// of its servers, and more.
+func Roles(more map[string]fleet.Role) map[string]fleet.Role {
+	roles := map[string]fleet.Role{roleNATS: serveNATS, roleKeeper: serveKeeper}
+	maps.Copy(roles, more)
+	return roles
+}
+
+// natsJob describes a server.
+type natsJob struct {
+	Name, Dir     string
+	Port, Cluster int      // ports; Cluster is 0 where it is alone
+	Routes        []string // to all servers of the cluster
+}
+
+// serveNATS is a server, until ctx ends.
+func serveNATS(ctx context.Context, text []byte) error {
+	var job natsJob
+	if err := json.Unmarshal(text, &job); err != nil {
+		return err
+	}
+	opts := &server.Options{
+		ServerName: job.Name, Host: "127.0.0.1", Port: job.Port, NoSigs: true,
+		JetStream: true, StoreDir: job.Dir, DisableJetStreamBanner: true, NoLog: true,
+	}
+	if job.Cluster != 0 {
+		opts.Cluster = server.ClusterOpts{Name: "postroom", Host: "127.0.0.1", Port: job.Cluster}
+		opts.Routes = server.RoutesFromStr(strings.Join(job.Routes, ","))
+	}
+	srv, err := server.NewServer(opts)
+	if err != nil {
+		return err
+	}
+	srv.Start()
+	defer func() { srv.Shutdown(); srv.WaitForShutdown() }()
+	if !srv.ReadyForConnections(20 * time.Second) {
+		return errors.New("not ready for connections")
+	}
+	fleet.Tell("ready")
+	<-ctx.Done()
+	return nil
+}
+
+// serveKeeper removes a directory when ctx ends: then the parent died, and the
+// servers that write to it are about to end.
+func serveKeeper(ctx context.Context, text []byte) error {
+	var dir string
+	if err := json.Unmarshal(text, &dir); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	var err error
+	for range 50 {
+		time.Sleep(100 * time.Millisecond)
+		err = os.RemoveAll(dir)
+	}
+	return err
+}
+
+// Brokers are NATS servers in processes of their own, which can be killed and go on
+// with their storage.
+type Brokers struct {
+	log    io.Writer
+	dir    string
+	keeper *fleet.Child
+	jobs   []natsJob
+	nodes  []*fleet.Child // by job; nil while it is down
+}
+
+// StartBrokers starts n servers, as a cluster where they are many. They store in a
+// directory of their own in parent; empty is the system's for temporary ones. Their
+// logs go to log; nil is nowhere.
+func StartBrokers(ctx context.Context, n int, parent string, log io.Writer) (b *Brokers, err error) {
+	dir, err := os.MkdirTemp(parent, "postroom-fleet-nats-")
+	if err != nil {
+		return nil, fmt.Errorf("make directory: %w", err)
+	}
+	keeper, err := fleet.Start(roleKeeper, dir, os.Stderr)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	b = &Brokers{log: log, dir: dir, keeper: keeper, jobs: make([]natsJob, n), nodes: make([]*fleet.Child, n)}
+	if err := b.startAll(ctx); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}
+
+func (b *Brokers) startAll(ctx context.Context) error {
+	n := len(b.jobs)
+	ports, err := fleet.FreePorts(2 * n)
+	if err != nil {
+		return err
+	}
+	var routes []string
+	for i := range b.jobs {
+		name := fmt.Sprint("node-", i)
+		b.jobs[i] = natsJob{Name: name, Port: ports[i], Dir: filepath.Join(b.dir, name)}
+		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", ports[n+i]))
+	}
+	for i := range b.jobs {
+		if n > 1 {
+			b.jobs[i].Cluster, b.jobs[i].Routes = ports[n+i], routes
+		}
+		if err := b.Start(ctx, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Start starts a server, again if it was killed. Its port may be taken for a
+// moment.
+func (b *Brokers) Start(ctx context.Context, i int) error {
+	var errs error
+	for range 5 {
+		node, err := fleet.Start(roleNATS, b.jobs[i], b.log)
+		if err != nil {
+			return err
+		}
+		if err = node.Await(ctx, "ready"); err == nil {
+			b.nodes[i] = node
+			return nil
+		}
+		node.Kill()
+		errs = errors.Join(errs, err)
+		if !fleet.Sleep(ctx, 500*time.Millisecond) {
+			break
+		}
+	}
+	return fmt.Errorf("start a server: %w", errs)
+}
+
+// Kill ends a server as a crash would.
+func (b *Brokers) Kill(i int) {
+	b.nodes[i].Kill()
+	b.nodes[i] = nil
+}
+
+// Close ends all servers and removes what they stored.
+func (b *Brokers) Close() error {
+	for _, node := range b.nodes {
+		if node != nil {
+			node.End()
+		}
+	}
+	defer b.keeper.Kill() // only now: it is for the end of this process
+	return os.RemoveAll(b.dir)
+}
+
+// Len returns how many servers there are.
+func (b *Brokers) Len() int { return len(b.jobs) }
+
+// Node returns the process of a server, nil while it is down.
+func (b *Brokers) Node(i int) *fleet.Child { return b.nodes[i] }
+
+// Name is what a server calls itself.
+func (b *Brokers) Name(i int) string { return b.jobs[i].Name }
+
+// Dir is where a server stores.
+func (b *Brokers) Dir(i int) string { return b.jobs[i].Dir }
+
+// Address is where a server listens.
+func (b *Brokers) Address(i int) string { return fmt.Sprintf("127.0.0.1:%d", b.jobs[i].Port) }
+
+// URLs is how clients connect.
+func (b *Brokers) URLs() string {
+	var all []string
+	for i := range b.jobs {
+		all = append(all, "nats://"+b.Address(i))
+	}
+	return strings.Join(all, ",")
+}
