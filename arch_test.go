@@ -24,6 +24,9 @@ const (
 	rootPath      = module
 	schemaPath    = module + "/schema"
 	eventlogPath  = module + "/eventlog"
+	brokerPath    = module + "/broker"
+	natsjsPath    = module + "/natsjs"
+	pausePath     = module + "/internal/pause"
 	wirePath      = module + "/internal/wire"
 	wildcardPath  = module + "/internal/wildcard"
 	telemetryPath = module + "/internal/telemetry"
@@ -61,7 +64,9 @@ var layers = []struct {
 	{"schema", []string{rootPath, remedyPath, pgxAllPath}, "it creates tables, and knows nothing of who uses them"},
 	{"eventlog", []string{rootPath}, "it is a port: what relay and log exchange, and nothing that works"},
 	{"outbox", []string{rootPath, eventlogPath, schemaPath, causePath, remedyPath, pgxAllPath, otelPath, uuidPath}, "it writes and reads the log; brokers are the relay's business"},
-	{"relay", []string{rootPath, eventlogPath, wirePath, wildcardPath, telemetryPath, guardPath, jsremedyPath, repeatPath, natsPath, otelPath, uuidPath}, "it moves events between two ports, and knows no database"},
+	{"broker", []string{rootPath, eventlogPath, wirePath}, "it is a port: what relay and broker exchange, and nothing that works"},
+	{"relay", []string{rootPath, eventlogPath, brokerPath, wirePath, wildcardPath, telemetryPath, guardPath, repeatPath, pausePath, otelPath, uuidPath}, "it moves events between two ports, and knows no database and no broker"},
+	{"natsjs", []string{rootPath, eventlogPath, brokerPath, wirePath, wildcardPath, jsremedyPath, pausePath, natsPath}, "it is NATS JetStream, whoever publishes to it: it knows no relay and no database"},
 	{"inbox", []string{rootPath, module + "/inbox/internal/...", eventlogPath, schemaPath, wirePath, wildcardPath, identityPath, telemetryPath, causePath, guardPath, sessionPath, remedyPath, jsremedyPath, eventTypePath, repeatPath, pgxAllPath, natsPath, otelPath, uuidPath}, "it joins a broker and a database, and nothing else"},
 	{"inbox/internal/delivery", []string{rootPath, wirePath, causePath, guardPath, pgxAllPath, natsPath}, "it has the types that the parts of the inbox share, and does nothing"},
 	{"inbox/internal/dispatch", []string{inboxDeliveryPath}, "it decides what may run, with neither servers nor handlers"},
@@ -76,7 +81,8 @@ var layers = []struct {
 	{"internal/sqlfile", nil, "it reads files, whoever's statements they are"},
 	{"internal/jcs", nil, "it turns one text into another"},
 	{"internal/session", []string{pgxAllPath}, "it is about one connection, whoever used it"},
-	{"doctor", []string{rootPath, schemaPath, module + "/relay", module + "/inbox", wirePath, wildcardPath, identityPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath}, "it looks at what the parts left, with their own eyes, and changes nothing"},
+	{"doctor", []string{rootPath, schemaPath, module + "/relay", natsjsPath, module + "/inbox", wirePath, wildcardPath, identityPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath}, "it looks at what the parts left, with their own eyes, and changes nothing"},
+	{"internal/pause", nil, "it waits, whoever asks"},
 	{"internal/wire", []string{rootPath}, "it is a format: events in, headers out"},
 	{"internal/wildcard", nil, "it is about texts alone"},
 	{"internal/cause", nil, "it is about texts alone"},
@@ -130,6 +136,12 @@ var bans = []struct {
 		what: []string{module + "/..."},
 		save: []string{guardPath},
 		why:  "every other package imports it",
+	},
+	{
+		rule: "the relay has no broker in it",
+		who:  []string{"relay/..."},
+		what: []string{natsPath, natsjsPath},
+		why:  "it publishes through its Publisher, so that it can be tested, and run, without one",
 	},
 	{
 		rule: "the relay has no database in it",
@@ -221,8 +233,12 @@ func TestViolations(t *testing.T) {
 		{"nor what begins alike", "outbox", "go.opentelemetry.io/otelother", "not in the row"},
 		{"nor, for the outbox, a broker", "outbox", "github.com/nats-io/nats.go", "not in the row"},
 		{"nor the relay", "outbox", module + "/relay", "do not import each other"},
-		{"the relay may import a broker", "relay", "github.com/nats-io/nats.go/jetstream", ""},
-		{"but no outbox", "relay", module + "/outbox", "do not import each other"},
+		{"the relay may import the ports", "relay", module + "/broker", ""},
+		{"but no broker", "relay", "github.com/nats-io/nats.go/jetstream", "no broker in it"},
+		{"nor what speaks to one", "relay", module + "/natsjs", "no broker in it"},
+		{"natsjs may import a broker", "natsjs", "github.com/nats-io/nats.go/jetstream", ""},
+		{"but no relay", "natsjs", module + "/relay", "not in the row"},
+		{"nor, for the relay, outbox", "relay", module + "/outbox", "do not import each other"},
 		{"nor pgx", "relay", pgxPath, "no database"},
 		{"nor database/sql", "relay", "database/sql", "no database"},
 		{"nor its drivers", "relay", "database/sql/driver", "no database"},
@@ -355,10 +371,10 @@ func TestDependenciesOfTheCore(t *testing.T) {
 		{[]string{otelSDKPath, "go.opentelemetry.io/otel/exporters/..."}, "is the application's to choose"},
 	}
 	wants := map[string]string{ // a sign that the list is the whole list
-		"outbox": pgxPath, "relay": "github.com/nats-io/nats.go", "inbox": wirePath,
+		"outbox": pgxPath, "relay": wirePath, "natsjs": "github.com/nats-io/nats.go", "inbox": wirePath,
 	}
 
-	imports := listImports(t, "./outbox", "./relay", "./inbox")
+	imports := listImports(t, "./outbox", "./relay", "./natsjs", "./inbox")
 	for _, name := range slices.Sorted(maps.Keys(wants)) {
 		t.Run(name, func(t *testing.T) {
 			chains := chainsFrom(imports, module+"/"+name)

@@ -17,9 +17,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -80,8 +82,8 @@ func (o *office) write(key string, from, to int, large ...int) {
 
 func (o *office) relay() (stop func()) {
 	o.Helper()
-	r := relay.New(outbox.NewLog(o.pool), relay.JetStream(o.nc), relay.Config{
-		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Accept: []relay.Risk{relay.SmallMessages},
+	r := relay.New(outbox.NewLog(o.pool), natsjs.NewPublisher(o.nc), relay.Config{
+		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Accept: []broker.Risk{natsjs.SmallMessages},
 	})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(o.Context()))
 	done := make(chan error, 1)

@@ -20,7 +20,7 @@ import (
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/wire"
-	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/natsjs"
 )
 
 // river is a stream beside a night's database, and ordered handlers that read it.
@@ -40,7 +40,7 @@ func newRiver(n *night) *river {
 		n.Fatal(err)
 	}
 	r := &river{night: n, nc: nc, js: js, stream: nats.NewInbox()[len("_INBOX."):]}
-	err = relay.EnsureStream(n.Context(), nc, jetstream.StreamConfig{Name: r.stream, Subjects: []string{r.stream + ".>"}})
+	err = natsjs.EnsureStream(n.Context(), nc, jetstream.StreamConfig{Name: r.stream, Subjects: []string{r.stream + ".>"}})
 	if err != nil {
 		n.Fatal(err)
 	}

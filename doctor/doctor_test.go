@@ -17,7 +17,7 @@ import (
 	"github.com/postroom/postroom/doctor"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
-	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -227,7 +227,7 @@ func TestAccounts(t *testing.T) {
 		}
 	})
 	connect := func(user string) *nats.Conn {
-		nc, err := nats.Connect(server.URL(), append(relay.ConnectOptions(), nats.UserInfo(user, "x"))...)
+		nc, err := nats.Connect(server.URL(), append(natsjs.ConnectOptions(), nats.UserInfo(user, "x"))...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -235,7 +235,7 @@ func TestAccounts(t *testing.T) {
 		return nc
 	}
 	full := connect("full")
-	if err := relay.EnsureStream(t.Context(), full, jetstream.StreamConfig{Name: "A", Subjects: []string{"a"}}); err != nil {
+	if err := natsjs.EnsureStream(t.Context(), full, jetstream.StreamConfig{Name: "A", Subjects: []string{"a"}}); err != nil {
 		t.Fatal(err)
 	}
 	pool := devtest.Pool(t)

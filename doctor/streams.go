@@ -13,7 +13,7 @@ import (
 
 	"github.com/postroom/postroom/internal/jsremedy"
 	"github.com/postroom/postroom/internal/wildcard"
-	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/natsjs"
 )
 
 // brokerChecks look at the broker, and at what it has of what the database expects.
@@ -239,7 +239,7 @@ func checkStreams(ctx context.Context, e *examination) error {
 // checkStream looks at how a stream is set up.
 func (e *examination) checkStream(s *stream) {
 	cfg, had := s.info.Config, len(e.findings)
-	for _, fault := range relay.ExamineStream(cfg) {
+	for _, fault := range natsjs.ExamineStream(cfg) {
 		e.fault(s.name, fault.Remedy+fmt.Sprintf(" (nats stream edit %s); a relay refuses it, unless --accept %s", s.name, fault.Risk), "%s", fault.Problem)
 	}
 	for _, sub := range s.handlers {

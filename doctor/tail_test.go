@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom/doctor"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/wire"
-	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/natsjs"
 )
 
 // The newest messages of a stream are read first, for they nearly always have the
@@ -33,7 +33,7 @@ func TestTheEndOfAStreamIsReadFirst(t *testing.T) {
 			pool, nc := devtest.Pool(t), devtest.NATS(t)
 			name := nats.NewInbox()[len("_INBOX."):]
 			kind := name + ".placed"
-			err := relay.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}})
+			err := natsjs.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}})
 			if err != nil {
 				t.Fatal(err)
 			}

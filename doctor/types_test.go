@@ -9,7 +9,7 @@ import (
 
 	"github.com/postroom/postroom/doctor"
 	"github.com/postroom/postroom/internal/devtest"
-	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/natsjs"
 )
 
 // Types that a handler asks for and nobody writes are a warning; types that no handler
@@ -46,7 +46,7 @@ func TestTypes(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			pool, nc, name := devtest.Pool(t), devtest.NATS(t), nats.NewInbox()[len("_INBOX."):]
-			if err := relay.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}}); err != nil {
+			if err := natsjs.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}}); err != nil {
 				t.Fatal(err)
 			}
 			full := func(kinds []string) (types []string) {

@@ -20,7 +20,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/telemetry"
 	"github.com/postroom/postroom/internal/wire"
-	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/natsjs"
 )
 
 func TestMain(m *testing.M) { devtest.Main(m) }
@@ -50,7 +50,7 @@ func newBenchOn(t *testing.T, pool *pgxpool.Pool, nc *nats.Conn) *bench {
 	if b.js, err = jetstream.New(b.nc); err != nil {
 		t.Fatal(err)
 	}
-	err = relay.EnsureStream(t.Context(), b.nc, jetstream.StreamConfig{Name: b.stream, Subjects: []string{b.stream + ".>"}})
+	err = natsjs.EnsureStream(t.Context(), b.nc, jetstream.StreamConfig{Name: b.stream, Subjects: []string{b.stream + ".>"}})
 	if err != nil {
 		t.Fatal(err)
 	}

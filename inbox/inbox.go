@@ -186,7 +186,7 @@ const (
 
 // New returns an inbox that reads from nc and keeps its ledger in pool's
 // database. nc has to be made with nats.MaxReconnects(-1), which is among
-// relay.ConnectOptions; it may be nil where no handler reads a stream. It does no I/O and cannot fail: faults of the Config are returned by
+// natsjs.ConnectOptions; it may be nil where no handler reads a stream. It does no I/O and cannot fail: faults of the Config are returned by
 // [Inbox.Check] and [Inbox.Run].
 func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 	cfg = cfg.defaults()
@@ -274,7 +274,7 @@ func (in *Inbox) Check(ctx context.Context) error {
 		stream, err := js.Stream(ctx, c.sub.Stream)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			return fmt.Errorf("inbox: %w", postroom.Refuse(fmt.Errorf(
-				"stream %s of handler %s: %w: create it with 'postroom stream ensure' or relay.EnsureStream", c.sub.Stream, c.sub.Name, err)))
+				"stream %s of handler %s: %w: create it with 'postroom stream ensure' or natsjs.EnsureStream", c.sub.Stream, c.sub.Name, err)))
 		}
 		if jsremedy.IsOfAccount(err) {
 			return fmt.Errorf("inbox: look up stream %s: %w", c.sub.Stream, postroom.Refuse(jsremedy.Explain(err)))
@@ -321,7 +321,7 @@ func (in *Inbox) checkSettings() error {
 		return errors.New("there is no connection to NATS, and a handler that reads a stream")
 	}
 	if readsStream && (in.nc.Opts.MaxReconnect >= 0 || !in.nc.Opts.AllowReconnect) {
-		return errors.New("the connection to NATS has bounded reconnects, after which it is closed for good: connect with nats.MaxReconnects(-1), or with relay.ConnectOptions()")
+		return errors.New("the connection to NATS has bounded reconnects, after which it is closed for good: connect with nats.MaxReconnects(-1), or with natsjs.ConnectOptions()")
 	}
 	need := 0
 	for _, c := range in.loops {

@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/telemetry"
-	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/natsjs"
 )
 
 // What relays write to keep each other out is no event: no handler sees it,
@@ -20,7 +20,7 @@ func TestHandlersPassOverLeases(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	devtest.NeedsNATS(t, b.nc, 12)
-	err := relay.EnsureStream(t.Context(), b.nc, jetstream.StreamConfig{Name: b.stream, AllowAtomicPublish: true})
+	err := natsjs.EnsureStream(t.Context(), b.nc, jetstream.StreamConfig{Name: b.stream, AllowAtomicPublish: true})
 	if err != nil {
 		t.Fatal(err)
 	}

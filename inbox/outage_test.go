@@ -10,7 +10,7 @@ import (
 
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
-	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/natsjs"
 )
 
 // told is a log that is read while it is written.
@@ -35,7 +35,7 @@ func (l *told) String() string {
 func TestTheLogTellsOfABrokerThatIsAway(t *testing.T) {
 	t.Parallel()
 	broker := devtest.OwnNATS(t)
-	nc, err := nats.Connect(broker.URL(), relay.ConnectOptions()...)
+	nc, err := nats.Connect(broker.URL(), natsjs.ConnectOptions()...)
 	if err != nil {
 		t.Fatal(err)
 	}

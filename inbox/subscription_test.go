@@ -13,7 +13,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
-	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/natsjs"
 )
 
 // floor returns what is noted of how far a handler has come.
@@ -107,7 +107,7 @@ func TestAStreamThatWasMadeAgain(t *testing.T) {
 	if err := b.js.DeleteStream(t.Context(), b.stream); err != nil {
 		t.Fatal(err)
 	}
-	err := relay.EnsureStream(t.Context(), b.nc, jetstream.StreamConfig{Name: b.stream, Subjects: []string{b.stream + ".>"}})
+	err := natsjs.EnsureStream(t.Context(), b.nc, jetstream.StreamConfig{Name: b.stream, Subjects: []string{b.stream + ".>"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestAHandlerReadsOneStream(t *testing.T) {
 	b.eventually("the effect", func() bool { return len(b.effects("h")) == 1 })
 	stop()
 	second := b.stream + "2"
-	err := relay.EnsureStream(t.Context(), b.nc, jetstream.StreamConfig{Name: second, Subjects: []string{second + ".>"}})
+	err := natsjs.EnsureStream(t.Context(), b.nc, jetstream.StreamConfig{Name: second, Subjects: []string{second + ".>"}})
 	if err != nil {
 		t.Fatal(err)
 	}

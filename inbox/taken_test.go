@@ -15,7 +15,7 @@ import (
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
-	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/natsjs"
 )
 
 // messages returns the directory in which the broker keeps the stream's messages.
@@ -85,7 +85,7 @@ func TestAHandlerThatMayNotReadMessages(t *testing.T) {
 		}
 	})
 	connect := func(user string) *nats.Conn {
-		nc, err := nats.Connect(server.URL(), append(relay.ConnectOptions(), nats.UserInfo(user, "x"))...)
+		nc, err := nats.Connect(server.URL(), append(natsjs.ConnectOptions(), nats.UserInfo(user, "x"))...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -44,7 +45,7 @@ func newPlaceOn(t *testing.T, nc *nats.Conn) *place {
 	if p.js, err = jetstream.New(p.nc); err != nil {
 		t.Fatal(err)
 	}
-	err = relay.EnsureStream(t.Context(), p.nc, jetstream.StreamConfig{Name: p.stream, Subjects: []string{p.stream + ".>"}})
+	err = natsjs.EnsureStream(t.Context(), p.nc, jetstream.StreamConfig{Name: p.stream, Subjects: []string{p.stream + ".>"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +107,7 @@ func (p *place) run(r postroom.Runner) (stop func()) {
 }
 
 func (p *place) relay() (stop func()) {
-	return p.run(relay.New(outbox.NewLog(p.pool), relay.JetStream(p.nc), relay.Config{}))
+	return p.run(relay.New(outbox.NewLog(p.pool), natsjs.NewPublisher(p.nc), relay.Config{}))
 }
 
 func (p *place) subscription(name string, kinds ...string) inbox.Subscription {

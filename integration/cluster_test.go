@@ -12,7 +12,7 @@ import (
 
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
-	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/natsjs"
 )
 
 // clusterPatience is long enough for several elections on a busy machine.
@@ -28,7 +28,7 @@ type cluster struct {
 func openCluster(t *testing.T, atomic bool) *cluster {
 	t.Helper()
 	servers := devtest.OwnNATSCluster(t, 3)
-	nc, err := nats.Connect(servers.URL(), relay.ConnectOptions()...)
+	nc, err := nats.Connect(servers.URL(), natsjs.ConnectOptions()...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,9 +18,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -41,7 +43,7 @@ var kinds = []string{"batched", "external", "ordered"}
 func openForgetful(t *testing.T, atomic bool) *forgetful {
 	t.Helper()
 	broker := devtest.OwnNATS(t)
-	nc, err := nats.Connect(broker.URL(), relay.ConnectOptions()...)
+	nc, err := nats.Connect(broker.URL(), natsjs.ConnectOptions()...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +54,7 @@ func openForgetful(t *testing.T, atomic bool) *forgetful {
 	f := &forgetful{shop: openShopWith(t, nc, jetstream.StreamConfig{AllowAtomicPublish: atomic}), broker: broker}
 	f.exec("CREATE TABLE deed (id bigserial, kind text NOT NULL, event text NOT NULL, account int NOT NULL, n int NOT NULL)")
 	f.stopKinds = f.startKinds()
-	f.relay = relay.New(outbox.NewLog(f.pool), relay.JetStream(nc), relay.Config{Atomic: atomic})
+	f.relay = relay.New(outbox.NewLog(f.pool), natsjs.NewPublisher(nc), relay.Config{Atomic: atomic})
 	f.background(func(ctx context.Context) {
 		if err := f.relay.Run(ctx); err != nil {
 			t.Errorf("Run = %v: a loss is no reason to return", err)
@@ -136,7 +138,7 @@ func (f *forgetful) cut() error {
 
 // lost waits until the relay has noticed a loss other than those before, and noted what
 // is to be published again.
-func (f *forgetful) lost(want relay.Verdict) relay.Loss {
+func (f *forgetful) lost(want broker.Verdict) relay.Loss {
 	f.Helper()
 	var loss relay.Loss
 	devtest.Eventually(f.T, time.Minute, "the relay to repair a loss", func() bool {
@@ -228,7 +230,7 @@ func remake(f *forgetful, _ string) {
 		f.Fatal(err)
 	}
 	cfg := old.CachedInfo().Config
-	if err := errors.Join(f.js.DeleteStream(f.Context(), f.stream), relay.EnsureStream(f.Context(), f.nc, cfg)); err != nil {
+	if err := errors.Join(f.js.DeleteStream(f.Context(), f.stream), natsjs.EnsureStream(f.Context(), f.nc, cfg)); err != nil {
 		f.Fatal(err)
 	}
 }
@@ -249,14 +251,14 @@ func TestABrokerThatForgets(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		atomic bool
-		want   relay.Verdict
+		want   broker.Verdict
 		forget func(f *forgetful, saved string)
 	}{
-		{"its stream is deleted and made again", false, relay.Recreated, remake},
-		{"its storage is an older copy", false, relay.LostTail, rollBack},
-		{"its last messages are cut off", false, relay.LostTail, func(f *forgetful, _ string) { f.whileStopped(f.cut) }},
-		{"its stream is deleted and made again, in atomic batches", true, relay.Recreated, remake},
-		{"its storage is an older copy, in atomic batches", true, relay.LostTail, rollBack},
+		{"its stream is deleted and made again", false, broker.Recreated, remake},
+		{"its storage is an older copy", false, broker.LostTail, rollBack},
+		{"its last messages are cut off", false, broker.LostTail, func(f *forgetful, _ string) { f.whileStopped(f.cut) }},
+		{"its stream is deleted and made again, in atomic batches", true, broker.Recreated, remake},
+		{"its storage is an older copy, in atomic batches", true, broker.LostTail, rollBack},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -271,7 +273,7 @@ func TestABrokerThatForgets(t *testing.T) {
 			tt.forget(f, saved)
 			f.lost(tt.want)
 			f.grow(300)
-			if late := f.settle(); late > 0 && tt.want == relay.LostTail {
+			if late := f.settle(); late > 0 && tt.want == broker.LostTail {
 				t.Errorf("%d events are late at the ordered handler: they were published again in their order", late)
 			} else {
 				t.Logf("%d events are late at the ordered handler", late)
@@ -311,7 +313,7 @@ func TestMessagesThatVanish(t *testing.T) {
 	log := outbox.NewLog(f.pool)
 	compare := func() []int64 {
 		t.Helper()
-		found, err := relay.Reconcile(t.Context(), log, relay.JetStream(f.nc), relay.Reconciliation{})
+		found, err := relay.Reconcile(t.Context(), log, natsjs.NewPublisher(f.nc), relay.Reconciliation{})
 		if err != nil || len(found) != 1 || found[0].Err != nil || found[0].Compared == 0 {
 			t.Fatalf("Reconcile = %+v, %v", found, err)
 		}

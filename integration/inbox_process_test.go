@@ -23,7 +23,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
-	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/natsjs"
 )
 
 // jobVar tells an inbox process its job.
@@ -64,7 +64,7 @@ func connect(job any, tune func(*pgxpool.Config, *nats.Conn)) (ctx context.Conte
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if nc, err = nats.Connect(os.Getenv(natsVar), relay.ConnectOptions()...); err != nil {
+	if nc, err = nats.Connect(os.Getenv(natsVar), natsjs.ConnectOptions()...); err != nil {
 		return nil, nil, nil, err
 	}
 	tune(cfg, nc)

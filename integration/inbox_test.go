@@ -20,7 +20,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/telemetry"
 	"github.com/postroom/postroom/internal/wire"
-	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/natsjs"
 )
 
 // depotPatience is how long these tests wait for what takes seconds on a quiet
@@ -40,7 +40,7 @@ type depot struct {
 func openDepot(t *testing.T) *depot {
 	t.Helper()
 	d := openDepotOn(t, nats.NewInbox()[len("_INBOX."):])
-	err := relay.EnsureStream(t.Context(), d.js.Conn(), jetstream.StreamConfig{Name: d.stream, Subjects: []string{d.stream + ".>"}})
+	err := natsjs.EnsureStream(t.Context(), d.js.Conn(), jetstream.StreamConfig{Name: d.stream, Subjects: []string{d.stream + ".>"}})
 	if err != nil {
 		t.Fatal(err)
 	}

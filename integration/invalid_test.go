@@ -6,7 +6,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/relay"
 )
 
@@ -19,7 +21,7 @@ func TestARowThatOnlySaysItIsChecked(t *testing.T) {
 			t.Parallel()
 			o := openOffice(t, devtest.NATS(t))
 			o.stream("a", jetstream.StreamConfig{AllowRollup: true, AllowAtomicPublish: atomic, Discard: jetstream.DiscardNew})
-			o.relay(relay.Config{Atomic: atomic, Accept: []relay.Risk{relay.Rollup}})
+			o.relay(relay.Config{Atomic: atomic, Accept: []broker.Risk{natsjs.Rollup}})
 			o.write(several(20, "a", "early")...)
 			o.waitForStored("a", 20)
 

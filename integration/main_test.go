@@ -19,7 +19,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -39,7 +41,7 @@ const lease = time.Second
 
 // shortWindow is accepted, because tests give streams a short duplicate window on
 // purpose: what is published again is then stored again.
-var shortWindow = []relay.Risk{relay.ShortDuplicateWindow}
+var shortWindow = []broker.Risk{natsjs.ShortDuplicateWindow}
 
 func TestMain(m *testing.M) {
 	roles := map[string]func() error{"relay": runRelay, "inbox": runInbox, "external": runErrands, "operator": runOperator}
@@ -64,14 +66,14 @@ func runRelay() error {
 		return err
 	}
 	defer pool.Close()
-	nc, err := nats.Connect(os.Getenv(natsVar), relay.ConnectOptions()...)
+	nc, err := nats.Connect(os.Getenv(natsVar), natsjs.ConnectOptions()...)
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
 	log := slog.New(slog.NewTextHandler(os.Stdout, nil))
 	cfg := relay.Config{Lease: lease, Logger: log, Accept: shortWindow, Atomic: os.Getenv(atomicVar) != ""}
-	return relay.New(outbox.NewLog(pool), relay.JetStream(nc), cfg).Run(ctx)
+	return relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), cfg).Run(ctx)
 }
 
 // process is a relay in a process of its own.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -72,7 +73,7 @@ func (o *office) stream(kind string, cfg jetstream.StreamConfig) {
 	}
 	cfg.Name, cfg.Subjects = o.name+"-"+kind, []string{o.subject(kind)}
 	if cfg.AllowAtomicPublish {
-		cfg.Subjects = append(cfg.Subjects, relay.LeaseSubjects(cfg.Name))
+		cfg.Subjects = append(cfg.Subjects, natsjs.LeaseSubjects(cfg.Name))
 	}
 	if _, err := o.js.CreateOrUpdateStream(o.Context(), cfg); err != nil {
 		o.Fatal(err)
@@ -114,7 +115,7 @@ func several(n int, kind, key string) []letter {
 func (o *office) relay(cfg relay.Config) (stop func()) {
 	o.Helper()
 	cfg.Logger = slog.New(o)
-	r := relay.New(outbox.NewLog(o.pool), relay.JetStream(o.nc), cfg)
+	r := relay.New(outbox.NewLog(o.pool), natsjs.NewPublisher(o.nc), cfg)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(o.Context()))
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()

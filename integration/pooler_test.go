@@ -21,6 +21,7 @@ import (
 	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -246,7 +247,7 @@ func TestARelayRefusesATransactionPooler(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer pool.Close()
-				err = relay.New(outbox.NewLog(pool), relay.JetStream(devtest.NATS(t)), relay.Config{}).Run(ctx)
+				err = relay.New(outbox.NewLog(pool), natsjs.NewPublisher(devtest.NATS(t)), relay.Config{}).Run(ctx)
 				if !errors.Is(err, outbox.ErrPooled) {
 					t.Errorf("Run = %v, want ErrPooled", err)
 				}

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/internal/devtest"
-	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/natsjs"
 )
 
 // The program in the README is short, builds, and does what it says.
@@ -50,7 +50,7 @@ func TestReadmeProgram(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), "CREATE TABLE shop_order (id text PRIMARY KEY, amount int); CREATE TABLE charge (order_id text, amount int)"); err != nil {
 		t.Fatal(err)
 	}
-	err = relay.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: "SHOP", Subjects: []string{"order.>"}})
+	err = natsjs.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: "SHOP", Subjects: []string{"order.>"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/relay"
 )
 
@@ -35,7 +37,7 @@ func TestOneEventIsTooLarge(t *testing.T) {
 			o.write(l)
 		}
 	}
-	o.relay(relay.Config{Accept: []relay.Risk{relay.SmallMessages}})
+	o.relay(relay.Config{Accept: []broker.Risk{natsjs.SmallMessages}})
 	o.waitForStored("a", (keys-1)*each+3)
 	held := o.waitForHeld(each - 3)
 	o.wantFirstHeld(held, "dead", "js_10054", 1)
@@ -144,7 +146,7 @@ func TestAnOutageHoldsNothing(t *testing.T) {
 	t.Parallel()
 	const keys = 10
 	broker := devtest.OwnNATS(t)
-	nc, err := nats.Connect(broker.URL(), relay.ConnectOptions()...)
+	nc, err := nats.Connect(broker.URL(), natsjs.ConnectOptions()...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +259,7 @@ func TestMoreIsRefusedThanMayBeRead(t *testing.T) {
 				o.write(letters[i:min(i+100, len(letters))]...)
 			}
 			o.write(several(50, "good", "good")...)
-			o.relay(relay.Config{MaxUnpublished: most, Accept: []relay.Risk{relay.SmallMessages}})
+			o.relay(relay.Config{MaxUnpublished: most, Accept: []broker.Risk{natsjs.SmallMessages}})
 			o.waitForStored("good", 50)
 			o.wantInOrder("good", "good")
 			held := o.waitForHeld(most + 500)

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -110,13 +111,13 @@ func pauseLeaders(t *testing.T, strategy string) {
 func TestBrokerOutage(t *testing.T) {
 	t.Parallel()
 	broker := devtest.OwnNATS(t)
-	nc, err := nats.Connect(broker.URL(), relay.ConnectOptions()...)
+	nc, err := nats.Connect(broker.URL(), natsjs.ConnectOptions()...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
 	s := openShop(t, nc, 100*time.Millisecond)
-	r := relay.New(outbox.NewLog(s.pool), relay.JetStream(nc), relay.Config{Accept: shortWindow})
+	r := relay.New(outbox.NewLog(s.pool), natsjs.NewPublisher(nc), relay.Config{Accept: shortWindow})
 	stop := s.background(func(ctx context.Context) {
 		if err := r.Run(ctx); err != nil {
 			t.Errorf("Run = %v: an outage is no reason to return", err)

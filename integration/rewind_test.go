@@ -12,8 +12,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -165,7 +167,9 @@ func TestRewindHasNoSecondEffect(t *testing.T) {
 	log := outbox.NewLog(d.pool)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
-	go func() { ended <- postroom.Run(ctx, in, relay.New(log, relay.JetStream(d.js.Conn()), relay.Config{})) }()
+	go func() {
+		ended <- postroom.Run(ctx, in, relay.New(log, natsjs.NewPublisher(d.js.Conn()), relay.Config{}))
+	}()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
@@ -245,7 +249,7 @@ func TestWhatIsRefusedOfARewindComesOutAsItsRepetition(t *testing.T) {
 	o := openOffice(t, devtest.NATS(t))
 	o.stream("a", jetstream.StreamConfig{})
 	o.write(letter{kind: "a", key: "k"}, letter{kind: "a", key: "k", size: 6000}, letter{kind: "a", key: "k"})
-	o.relay(relay.Config{Accept: []relay.Risk{relay.SmallMessages}})
+	o.relay(relay.Config{Accept: []broker.Risk{natsjs.SmallMessages}})
 	o.waitForStored("a", 3)
 	o.stream("a", jetstream.StreamConfig{MaxMsgSize: 5000})
 	log := outbox.NewLog(o.pool)

@@ -16,6 +16,7 @@ import (
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -101,7 +102,7 @@ func TestEachPartUnderItsOwnRole(t *testing.T) {
 	nc := devtest.NATS(t)
 	stream := s.prefix
 	subject := stream + ".changed"
-	err := relay.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: stream, Subjects: []string{subject}})
+	err := natsjs.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: stream, Subjects: []string{subject}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +137,7 @@ func TestEachPartUnderItsOwnRole(t *testing.T) {
 			}
 		})
 	}
-	run("relay", relay.New(outbox.NewLog(s.as("relay")), relay.JetStream(nc), relay.Config{Logger: quiet}).Run)
+	run("relay", relay.New(outbox.NewLog(s.as("relay")), natsjs.NewPublisher(nc), relay.Config{Logger: quiet}).Run)
 
 	mended := make(chan struct{})
 	in := inbox.New(s.as("inbox"), nc, inbox.Config{IdlePoll: 50 * time.Millisecond, Logger: quiet})

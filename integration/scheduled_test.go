@@ -9,6 +9,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -19,7 +20,7 @@ func TestScheduledEventTakesEffectWhenItIsDue(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
 	s := openShop(t, nc, 2*time.Minute)
-	r := relay.New(outbox.NewLog(s.pool), relay.JetStream(nc), relay.Config{})
+	r := relay.New(outbox.NewLog(s.pool), natsjs.NewPublisher(nc), relay.Config{})
 	s.background(func(ctx context.Context) {
 		if err := r.Run(ctx); err != nil {
 			t.Errorf("Run = %v", err)

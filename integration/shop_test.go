@@ -20,8 +20,8 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
-	"github.com/postroom/postroom/relay"
 )
 
 const (
@@ -96,7 +96,7 @@ func openShopThrough(t *testing.T, nc *nats.Conn, url, through string, stream je
 	s.stream = nats.NewInbox()[len("_INBOX."):]
 	stream.Name, stream.Subjects, stream.Discard = s.stream, []string{s.stream + ".>"}, jetstream.DiscardNew
 	if stream.AllowAtomicPublish {
-		stream.Subjects = append(stream.Subjects, relay.LeaseSubjects(s.stream))
+		stream.Subjects = append(stream.Subjects, natsjs.LeaseSubjects(s.stream))
 	}
 	if _, err = s.js.CreateStream(t.Context(), stream); err != nil {
 		t.Fatal(err)

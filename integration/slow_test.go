@@ -19,6 +19,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -138,7 +139,7 @@ func (l *lines) String() string {
 func fewEvents(t *testing.T, nc *nats.Conn, pool *pgxpool.Pool, n int) jetstream.Stream {
 	t.Helper()
 	name := nats.NewInbox()[len("_INBOX."):]
-	if err := relay.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}}); err != nil {
+	if err := natsjs.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}}); err != nil {
 		t.Fatal(err)
 	}
 	js, err := jetstream.New(nc)
@@ -176,7 +177,7 @@ func TestARelayOfADatabaseThatIsFarAway(t *testing.T) {
 			nc, near := devtest.NATS(t), devtest.Pool(t)
 			stream := fewEvents(t, nc, near, n)
 			var log lines
-			r := relay.New(outbox.NewLog(putFar(t, near, roundTrip)), relay.JetStream(nc), relay.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			r := relay.New(outbox.NewLog(putFar(t, near, roundTrip)), natsjs.NewPublisher(nc), relay.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- r.Run(ctx) }()
@@ -219,7 +220,7 @@ func TestALeaseThatIsTooShortForItsDatabase(t *testing.T) {
 	nc, near := devtest.NATS(t), devtest.Pool(t)
 	fewEvents(t, nc, near, 1)
 	var log lines
-	r := relay.New(outbox.NewLog(putFar(t, near, time.Second)), relay.JetStream(nc),
+	r := relay.New(outbox.NewLog(putFar(t, near, time.Second)), natsjs.NewPublisher(nc),
 		relay.Config{Lease: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -5,7 +5,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/pause"
 )
 
 // overlap is how many messages before a mark are read again: one whose acknowledgement
@@ -15,7 +17,7 @@ const overlap = 10_000
 // comparison compares what a log has published with what a stream has.
 type comparison struct {
 	chronicle eventlog.History
-	witness   Witness
+	witness   broker.Verifier
 	mark      eventlog.Mark
 	since     time.Time // zero: from the mark on
 	rate      float64   // of events read in a second; 0: as fast as can be
@@ -29,7 +31,7 @@ type comparison struct {
 // ascending, late ones apart. look looks at the stream, after it is known what is
 // published: what is published meanwhile is not missing. tell is told whenever the
 // counts have changed.
-func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (Standing, error), tell func()) (missing, late []int64, err error) {
+func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (broker.Standing, error), tell func()) (missing, late []int64, err error) {
 	sources, err := c.chronicle.Sources(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -60,12 +62,12 @@ func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (St
 
 // span is the part of the stream in which the events may be, which begin with the given
 // ones.
-func (c *comparison) span(first []eventlog.Entry, last uint64) Span {
+func (c *comparison) span(first []eventlog.Entry, last uint64) broker.Span {
 	if seq := c.mark.Place.Seq; c.mark.ID != 0 {
-		return Span{From: max(seq, overlap) - overlap + 1, To: last}
+		return broker.Span{From: max(seq, overlap) - overlap + 1, To: last}
 	}
 	oldest := slices.MinFunc(first, func(a, b eventlog.Entry) int { return a.LoggedAt.Compare(b.LoggedAt) })
-	return Span{Since: oldest.LoggedAt.Add(-clockSkew), To: last}
+	return broker.Span{Since: oldest.LoggedAt.Add(-clockSkew), To: last}
 }
 
 // after returns a reader whose first page was read already.
@@ -90,7 +92,7 @@ func paced[T any](next reader[T], rate float64) reader[T] {
 		page, err := next(ctx)
 		read += len(page)
 		due := began.Add(time.Duration(float64(read) / rate * float64(time.Second)))
-		if err == nil && !sleep(ctx, time.Until(due)) {
+		if err == nil && !pause.For(ctx, time.Until(due)) {
 			err = context.Cause(ctx)
 		}
 		return page, err

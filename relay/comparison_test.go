@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 )
 
@@ -46,7 +47,7 @@ func TestPaced(t *testing.T) {
 // paper is a log, and a stream that has all of it, without servers.
 type paper struct {
 	eventlog.History
-	Witness
+	broker.Verifier
 
 	pages, size int
 }
@@ -72,19 +73,19 @@ func (p *paper) Published(context.Context, eventlog.Mark, time.Time) (func(conte
 	}, nil
 }
 
-func (p *paper) Compare(_ context.Context, at eventlog.Place) (Standing, error) {
-	return Standing{Verdict: Kept, Limits: true, First: 1, Subjects: []string{"a"}, Last: at}, nil
+func (p *paper) Compare(_ context.Context, at eventlog.Place) (broker.Standing, error) {
+	return broker.Standing{Verdict: broker.Kept, Limits: true, First: 1, Subjects: []string{"a"}, Last: at}, nil
 }
 
-func (p *paper) Stored(context.Context, string, Span) (func(context.Context) ([]Message, error), func(), error) {
+func (p *paper) Stored(context.Context, string, broker.Span) (func(context.Context) ([]broker.StoredMessage, error), func(), error) {
 	read := false
-	return func(context.Context) (page []Message, err error) {
+	return func(context.Context) (page []broker.StoredMessage, err error) {
 		if read {
 			return nil, nil
 		}
 		read = true
 		for seq := range p.pages * p.size {
-			page = append(page, Message{Seq: uint64(seq + 1), Source: "/shop", ID: strconv.Itoa(seq + 1)}) //nolint:gosec // small
+			page = append(page, broker.StoredMessage{Seq: uint64(seq + 1), Source: "/shop", ID: strconv.Itoa(seq + 1)}) //nolint:gosec // small
 		}
 		return page, nil
 	}, func() {}, nil

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/wildcard"
 )
@@ -44,7 +45,7 @@ type difference struct {
 	messages int // that were read
 }
 
-func newDifference(standing Standing, sources []string) *difference {
+func newDifference(standing broker.Standing, sources []string) *difference {
 	return &difference{
 		sources: sources, judge: judgement(standing),
 		log: make(map[identity]owed), stream: make(map[identity]struct{}), seed: maphash.MakeSeed(), waiting: make(map[uint64]int), last: make(map[uint64]int64),
@@ -62,9 +63,9 @@ type owed struct {
 // whether it should have it. It should have all where it never dropped anything, or is
 // not the one that had them; otherwise those that cannot have been stored before the
 // first message that it has.
-func judgement(s Standing) func(e eventlog.Entry) (takes, sure bool) {
+func judgement(s broker.Standing) func(e eventlog.Entry) (takes, sure bool) {
 	subjects := make(map[string]bool)
-	whole := s.First <= 1 || s.Verdict == Recreated
+	whole := s.First <= 1 || s.Verdict == broker.Recreated
 	return func(e eventlog.Entry) (takes, sure bool) {
 		takes, known := subjects[e.Subject]
 		if !known {
@@ -83,7 +84,7 @@ type reader[T any] func(ctx context.Context) ([]T, error)
 
 // run reads to the end of both, and returns the seqs of what the stream lacks,
 // ascending, late ones apart. tell is told of each page.
-func (d *difference) run(ctx context.Context, log reader[eventlog.Entry], stream reader[Message], tell func()) (missing, late []int64, err error) {
+func (d *difference) run(ctx context.Context, log reader[eventlog.Entry], stream reader[broker.StoredMessage], tell func()) (missing, late []int64, err error) {
 	logEnded, streamEnded := false, false
 	for !logEnded || !streamEnded {
 		// The shorter memory shows which of the two is ahead of the other.
@@ -178,7 +179,7 @@ func (d *difference) addEntries(page []eventlog.Entry) {
 	}
 }
 
-func (d *difference) addStored(page []Message) {
+func (d *difference) addStored(page []broker.StoredMessage) {
 	d.messages += len(page)
 	for _, m := range page {
 		if m.ID == "" || !slices.Contains(d.sources, m.Source) {

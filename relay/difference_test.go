@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 )
 
@@ -29,9 +30,9 @@ func TestDifference(t *testing.T) { rapid.Check(t, findsTheDifference) }
 
 func findsTheDifference(t *rapid.T) {
 	first := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
-	standing := Standing{First: rapid.SampledFrom([]uint64{1, 8}).Draw(t, "first"), FirstTime: first, Subjects: []string{"a.*"}}
+	standing := broker.Standing{First: rapid.SampledFrom([]uint64{1, 8}).Draw(t, "first"), FirstTime: first, Subjects: []string{"a.*"}}
 	var entries []eventlog.Entry
-	var stream []Message
+	var stream []broker.StoredMessage
 	want := map[string][]int64{}
 	last := map[string]int64{} // of each key in the stream
 	for seq := range int64(rapid.IntRange(0, 30).Draw(t, "events")) {
@@ -47,18 +48,18 @@ func findsTheDifference(t *rapid.T) {
 		entries = append(entries, e)
 		if copies := rapid.IntRange(0, 2).Draw(t, "copies"); copies > 0 {
 			for range copies {
-				stream = append(stream, Message{Source: e.Source, ID: e.ID})
+				stream = append(stream, broker.StoredMessage{Source: e.Source, ID: e.ID})
 			}
 			if e.Subject != "b.c" {
 				last[e.Key] = e.Seq
 			}
 		}
 		if rapid.Bool().Draw(t, "foreign") {
-			stream = append(stream, Message{Source: "/other", ID: e.ID}, Message{})
+			stream = append(stream, broker.StoredMessage{Source: "/other", ID: e.ID}, broker.StoredMessage{})
 		}
 	}
 	for _, e := range entries {
-		there := slices.ContainsFunc(stream, func(m Message) bool { return m.Source == e.Source && m.ID == e.ID })
+		there := slices.ContainsFunc(stream, func(m broker.StoredMessage) bool { return m.Source == e.Source && m.ID == e.ID })
 		sure := standing.First == 1 || e.LoggedAt.After(first.Add(clockSkew))
 		switch {
 		case there || !sure || !e.Published || e.Subject == "b.c":
@@ -82,11 +83,11 @@ func findsTheDifference(t *rapid.T) {
 func TestDifferenceRemembersLittle(t *testing.T) {
 	const n = 20_000
 	var entries []eventlog.Entry
-	var stream []Message
+	var stream []broker.StoredMessage
 	for i := range n {
 		id := fmt.Sprint(i)
 		entries = append(entries, eventlog.Entry{Published: true, Seq: int64(i + 1), Source: "/shop", ID: id, Subject: "a"})
-		stream = append(stream, Message{Source: "/shop", ID: id})
+		stream = append(stream, broker.StoredMessage{Source: "/shop", ID: id})
 	}
 	inPages := func(size int) func(total int) (from, to int) {
 		at := 0
@@ -96,13 +97,13 @@ func TestDifferenceRemembersLittle(t *testing.T) {
 		}
 	}
 	logPage, streamPage := inPages(500), inPages(700)
-	d, most := newDifference(Standing{First: 1, Subjects: []string{"a"}}, []string{"/shop"}), 0
+	d, most := newDifference(broker.Standing{First: 1, Subjects: []string{"a"}}, []string{"/shop"}), 0
 	_, _, err := d.run(t.Context(),
 		func(context.Context) ([]eventlog.Entry, error) {
 			from, to := logPage(n)
 			return entries[from:to], nil
 		},
-		func(context.Context) ([]Message, error) {
+		func(context.Context) ([]broker.StoredMessage, error) {
 			from, to := streamPage(n)
 			return stream[from:to], nil
 		},

@@ -1,16 +1,20 @@
 package relay
 
-// OutcomeOf returns the outcome of an error, as the publisher tells it.
-func OutcomeOf(err error) Outcome { return failure(err) }
+import (
+	"time"
 
-// ErrReconnected ends a Run whose connection broke and is back.
-var ErrReconnected = errReconnected
+	"github.com/postroom/postroom/broker"
+)
 
 // Outcomes returns what a leader takes outcomes with: settle adds one, await says of how
 // many it is to be told, and told whether it was since it was last asked.
 func Outcomes() (settle func(), await func(n int), told func() bool) {
 	l := &leader{news: make(chan struct{}, 1), enough: 1}
-	settle = func() { l.settle(&Flight{}, Outcome{}) }
+	settle = func() {
+		f := &flight{}
+		f.Owner = f
+		l.settle(&f.Message, broker.Outcome{})
+	}
 	told = func() bool {
 		select {
 		case <-l.news:
@@ -22,15 +26,18 @@ func Outcomes() (settle func(), await func(n int), told func() bool) {
 	return settle, l.await, told
 }
 
-// Usual makes events as those are that may be acknowledged together: their stream is known,
-// and takes events.
-func Usual(flights []*Flight) []*Flight {
-	to := &stream{}
-	for _, f := range flights {
-		f.stream, f.usual = to, true
+// nextFlights is next with the flights of the messages.
+func (l *lanes) nextFlights(n int, now time.Time) (flights []*flight) {
+	for _, m := range l.next(n, now) {
+		flights = append(flights, flightOf(m))
 	}
 	return flights
 }
 
-// The most events that are acknowledged together.
-const MaxGroup = maxGroup
+// messagesOf returns the messages of flights.
+func messagesOf(flights []*flight) (messages []*broker.Message) {
+	for _, f := range flights {
+		messages = append(messages, &f.Message)
+	}
+	return messages
+}

@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
-	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/natsjs"
 )
 
 // fakeSource is a log in memory, with one term at a time.
@@ -245,6 +246,8 @@ func (t *fakeTerm) Release(ctx context.Context, p eventlog.Progress) error {
 // Give it hundreds of events, not thousands: the race detector of Go 1.26 aborts
 // now and then when so many goroutines come and go in a bubble of synctest.
 type fakePublisher struct {
+	sound
+
 	answer func(ev eventlog.Logged, try int) (wait time.Duration, err error)
 	stream string                          // that all events go to
 	store  func(ev eventlog.Logged) uint64 // stores an event, where set, and returns its sequence
@@ -257,9 +260,62 @@ type fakePublisher struct {
 	most     int // the most in flight at any time
 }
 
-func (p *fakePublisher) Check(context.Context) error { return nil }
+// sound is what a publisher says of streams that are as they should be.
+type sound struct{}
 
-func (p *fakePublisher) Run(ctx context.Context, batches <-chan []*relay.Flight, settle func(*relay.Flight, relay.Outcome)) error {
+func (sound) Abilities() broker.Abilities {
+	return broker.Abilities{Inspects: true, Verifies: true, Risks: natsjs.Risks()}
+}
+
+func (sound) Check(context.Context) error { return nil }
+
+func (sound) Connected() bool { return true }
+
+func (sound) Inspect(context.Context, []string, []string) (covered bool, faults []error, err error) {
+	return false, nil, nil
+}
+
+func (sound) InspectAtomic(context.Context, []string, []string) (covered bool, faults []error, err error) {
+	return false, nil, nil
+}
+
+func (sound) RunAtomic(context.Context, broker.Claim, <-chan []*broker.Message, func(*broker.Message, broker.Outcome)) error {
+	return errors.ErrUnsupported
+}
+
+func (sound) Compare(_ context.Context, at eventlog.Place) (broker.Standing, error) {
+	return broker.Standing{Verdict: broker.Kept, Last: at}, nil
+}
+
+func (sound) Stored(context.Context, string, broker.Span) (func(context.Context) ([]broker.StoredMessage, error), func(), error) {
+	return nil, nil, errors.ErrUnsupported
+}
+
+// outcomeOf returns what a publisher makes of an error: Unknown, unless it says more.
+func outcomeOf(err error) broker.Outcome {
+	var told *toldError
+	switch {
+	case errors.As(err, &told):
+		return broker.Outcome{Class: told.class, Err: err, Reason: told.reason}
+	case err == nil:
+		return broker.Outcome{}
+	case errors.Is(err, broker.ErrNoStream):
+		return broker.Outcome{Class: broker.Unroutable, Err: err}
+	case errors.Is(err, broker.ErrNoLeader):
+		return broker.Outcome{Class: broker.Unavailable, Err: err}
+	}
+	return broker.Outcome{Class: broker.Unknown, Err: err}
+}
+
+// toldError is an error of a class.
+type toldError struct {
+	class  broker.Class
+	reason string
+}
+
+func (e *toldError) Error() string { return "broker: " + e.reason }
+
+func (p *fakePublisher) Run(ctx context.Context, batches <-chan []*broker.Message, settle func(*broker.Message, broker.Outcome)) error {
 	p.mu.Lock()
 	err := p.runErr
 	p.mu.Unlock()
@@ -280,7 +336,7 @@ func (p *fakePublisher) Run(ctx context.Context, batches <-chan []*relay.Flight,
 	}
 }
 
-func (p *fakePublisher) publish(ctx context.Context, ev *relay.Flight, settle func(*relay.Flight, relay.Outcome)) {
+func (p *fakePublisher) publish(ctx context.Context, ev *broker.Message, settle func(*broker.Message, broker.Outcome)) {
 	p.mu.Lock()
 	if p.tries == nil {
 		p.tries = map[int64]int{}
@@ -308,7 +364,7 @@ func (p *fakePublisher) publish(ctx context.Context, ev *relay.Flight, settle fu
 	p.mu.Lock()
 	p.inFlight--
 	p.mu.Unlock()
-	o := relay.OutcomeOf(err)
+	o := outcomeOf(err)
 	o.Stream = p.stream
 	if p.store != nil && err == nil {
 		o.Sequence = p.store(ev.Logged)
@@ -336,18 +392,16 @@ func (p *fakePublisher) triedOf(rewind int64) int {
 }
 
 // promptPublisher has all that it is given stored at once.
-type promptPublisher struct{}
+type promptPublisher struct{ sound }
 
-func (promptPublisher) Check(context.Context) error { return nil }
-
-func (promptPublisher) Run(ctx context.Context, batches <-chan []*relay.Flight, settle func(*relay.Flight, relay.Outcome)) error {
+func (promptPublisher) Run(ctx context.Context, batches <-chan []*broker.Message, settle func(*broker.Message, broker.Outcome)) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case batch := <-batches:
 			for _, f := range batch {
-				settle(f, relay.Outcome{})
+				settle(f, broker.Outcome{})
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/pause"
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
@@ -105,7 +106,7 @@ func truth(b bool) float64 {
 // measure asks the source how far behind the relay is, while it leads, until
 // ctx ends.
 func (r *Relay) measure(ctx context.Context) {
-	for wait := measureEvery / 3; sleep(ctx, wait); wait = measureEvery {
+	for wait := measureEvery / 3; pause.For(ctx, wait); wait = measureEvery {
 		if r.Health().State != Leading {
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 )
 
@@ -46,7 +47,7 @@ type Health struct {
 	Checked time.Time
 
 	// Faults are what is wrong with the streams: a [*StreamError] that
-	// Config.Accept does not hold, or an error that matches [ErrNoStream].
+	// Config.Accept does not hold, or an error that matches [broker.ErrNoStream].
 	Faults []error
 
 	// Out are the names of the streams that take nothing at the moment.
@@ -112,10 +113,7 @@ func (r *Relay) Health() Health {
 	return h
 }
 
-func (r *Relay) connected() bool {
-	inspector, ok := r.pub.(Inspector)
-	return !ok || inspector.Connected()
-}
+func (r *Relay) connected() bool { return r.pub.Connected() }
 
 // vitals is what Health tells.
 type vitals struct {
@@ -184,7 +182,7 @@ func (v *vitals) out(streams []string) {
 
 // lost notes that a stream lost something, and reports whether that is news: a repair
 // that failed is begun again.
-func (v *vitals) lost(stream string, verdict Verdict) (loss Loss, isNew bool) {
+func (v *vitals) lost(stream string, verdict broker.Verdict) (loss Loss, isNew bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	i := slices.IndexFunc(v.health.Losses, func(l Loss) bool { return l.Stream == stream })

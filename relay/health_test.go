@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/relay"
 )
 
@@ -159,13 +161,13 @@ func TestFaultsBeforeAndAfterTheFirstTerm(t *testing.T) {
 		after(10 * time.Second)
 		wantHealth(t, r, relay.Starting, "broker busy")
 
-		pub.set(func() { pub.err, pub.faults = nil, []error{relay.ErrNoStream} })
+		pub.set(func() { pub.err, pub.faults = nil, []error{broker.ErrNoStream} })
 		after(2 * time.Second)
 		wantHealth(t, r, relay.Leading, "no stream takes")
 		pub.set(func() { pub.faults = nil })
 		after(5 * time.Second)
 		wantHealth(t, r, relay.Leading, "")
-		pub.set(func() { pub.faults = []error{&relay.StreamError{Stream: "S", Risk: relay.Rollup}} })
+		pub.set(func() { pub.faults = []error{&natsjs.StreamError{Stream: "S", Risk: natsjs.Rollup}} })
 		after(time.Minute)
 		wantHealth(t, r, relay.Leading, "")
 		if n := len(r.Health().Faults); n != 1 {
@@ -180,7 +182,7 @@ func TestFaultsBeforeAndAfterTheFirstTerm(t *testing.T) {
 		run.wait(t)
 
 		pub.set(func() { pub.err = nil })
-		if err := r.Run(t.Context()); !errors.Is(err, relay.Rollup) || !errors.Is(err, postroom.ErrRefused) {
+		if err := r.Run(t.Context()); !errors.Is(err, natsjs.Rollup) || !errors.Is(err, postroom.ErrRefused) {
 			t.Errorf("a later Run = %v, want the refusal: it starts anew", err)
 		}
 	})
@@ -188,7 +190,7 @@ func TestFaultsBeforeAndAfterTheFirstTerm(t *testing.T) {
 
 func TestHealthMayBeReadAtAnyTime(t *testing.T) {
 	t.Parallel()
-	r := relay.New(using("any.a"), relay.JetStream(devtest.NATS(t)), relay.Config{})
+	r := relay.New(using("any.a"), natsjs.NewPublisher(devtest.NATS(t)), relay.Config{})
 	ctx, stop := context.WithCancel(t.Context())
 	var readers sync.WaitGroup
 	for range 4 {

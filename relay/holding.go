@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 )
 
@@ -78,26 +79,26 @@ func (l *lanes) touch(b *block) {
 
 // failed keeps an event that was not stored, to be sent again, or holds it. It
 // returns how often the event failed since it was read, and what is held of it.
-func (l *lanes) failed(f *Flight, o Outcome, now time.Time) (tries int, held *eventlog.Failure) {
+func (l *lanes) failed(f *flight, o broker.Outcome, now time.Time) (tries int, held *eventlog.Failure) {
 	s := l.landed(f, o.Stream)
-	if o.Class >= Unavailable {
+	if o.Class >= broker.Unavailable {
 		l.loosen(f)
 	}
 	f.tries++
 	tries = f.tries
-	if o.Class >= Unavailable && f.refused.IsZero() {
+	if o.Class >= broker.Unavailable && f.refused.IsZero() {
 		f.refused = f.sent
 	}
 	switch {
-	case o.Class == Permanent, l.mayHold(f, s, o.Class) && (f.Held || l.spent(f, now)):
+	case o.Class == broker.Permanent, l.mayHold(f, s, o.Class) && (f.Held || l.spent(f, now)):
 		held = l.hold(f, o)
-	case o.Class <= Unavailable && s != nil && !s.passed.After(f.sent):
+	case o.Class <= broker.Unavailable && s != nil && !s.passed.After(f.sent):
 		s.failed(f, now)
 	default:
 		f.due = now.Add(retry.Delay(f.tries))
 		heap.Push(&l.retries, f)
 	}
-	if s != nil && s.out && o.Class > Unavailable {
+	if s != nil && s.out && o.Class > broker.Unavailable {
 		s.recover(&l.ready) // it answers, or is gone
 	}
 	return tries, held
@@ -110,16 +111,16 @@ func (l *lanes) failed(f *Flight, o Outcome, now time.Time) (tries int, held *ev
 // that would pass where all that is read is refused, which is then no attempt. Of
 // rewinds so little is read that one which is refused makes way in any case, and
 // nothing else does.
-func (l *lanes) mayHold(f *Flight, s *stream, c Class) bool {
-	if f.repeats() && c != Refused {
+func (l *lanes) mayHold(f *flight, s *stream, c broker.Class) bool {
+	if f.repeats() && c != broker.Refused {
 		return false
 	}
 	switch c {
-	case Unavailable:
+	case broker.Unavailable:
 		return s != nil && s.passed.After(f.refused)
-	case Unroutable:
+	case broker.Unroutable:
 		return l.others || l.passed.After(f.refused)
-	case Refused:
+	case broker.Refused:
 		return l.passed.After(f.refused) || l.full() || f.repeats()
 	}
 	return false
@@ -130,7 +131,7 @@ func (l *lanes) full() bool { return l.size >= l.limit/2 || l.bytes >= maxBytes/
 
 // spent reports whether an event was refused for long enough, or refused events
 // take so much room that it has to make way.
-func (l *lanes) spent(f *Flight, now time.Time) bool {
+func (l *lanes) spent(f *flight, now time.Time) bool {
 	return now.Sub(f.refused) >= patience || l.crowded(now)
 }
 
@@ -171,20 +172,20 @@ func (l *lanes) makeRoom(now time.Time) {
 }
 
 // hold moves an event to held, and with it those of its key that wait for it.
-func (l *lanes) hold(f *Flight, o Outcome) *eventlog.Failure {
-	failure := &eventlog.Failure{Class: o.class(), Text: o.Err.Error(), Attempts: f.Attempts}
+func (l *lanes) hold(f *flight, o broker.Outcome) *eventlog.Failure {
+	failure := &eventlog.Failure{Class: reasonOf(o), Text: o.Err.Error(), Attempts: f.Attempts}
 	switch {
-	case o.Class == Permanent:
+	case o.Class == broker.Permanent:
 		failure.Attempts++
 		failure.Dead = true
-	case o.Class == Refused && l.passed.After(f.refused):
+	case o.Class == broker.Refused && l.passed.After(f.refused):
 		failure.Attempts++
 		failure.Dead = failure.Attempts >= cmp.Or(f.LastAttempt, maxAttempts)
 		failure.After = attempts.Delay(failure.Attempts)
 	default:
 		failure.After = steady.Delay(1)
 	}
-	key := f.orderKey()
+	key := f.OrderKey()
 	holding := eventlog.Holding{Seq: f.Seq, Key: key, Failure: failure}
 	if f.repeats() {
 		holding.Rewind = f.Rewind
@@ -199,7 +200,7 @@ func (l *lanes) hold(f *Flight, o Outcome) *eventlog.Failure {
 
 // blockKey has the events of a key that wait, and all later ones, follow its
 // head to held.
-func (l *lanes) blockKey(key string, waiting *Flight) {
+func (l *lanes) blockKey(key string, waiting *flight) {
 	b, ok := l.blocked[key]
 	if !ok {
 		b = &block{}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 )
 
@@ -18,8 +19,8 @@ func TestLanesMakeRoomWhereNothingPasses(t *testing.T) {
 		l := newLanes(100)
 		now := time.Unix(1000, 0)
 		refuse := func() {
-			for _, f := range l.next(100, now) {
-				l.failed(f, Outcome{Class: Refused, Stream: "S", Err: errors.New("no")}, now)
+			for _, f := range l.nextFlights(100, now) {
+				l.failed(f, broker.Outcome{Class: broker.Refused, Stream: "S", Err: errors.New("no")}, now)
 			}
 		}
 		add := func(from, to int64) {

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/relay"
 )
 
@@ -23,10 +24,10 @@ type faulty struct {
 	fakePublisher
 
 	once sync.Once
-	run  func(batches <-chan []*relay.Flight, settle func(*relay.Flight, relay.Outcome)) error
+	run  func(batches <-chan []*broker.Message, settle func(*broker.Message, broker.Outcome)) error
 }
 
-func (p *faulty) Run(ctx context.Context, batches <-chan []*relay.Flight, settle func(*relay.Flight, relay.Outcome)) (err error) {
+func (p *faulty) Run(ctx context.Context, batches <-chan []*broker.Message, settle func(*broker.Message, broker.Outcome)) (err error) {
 	first := false
 	p.once.Do(func() { first = true })
 	if first {
@@ -37,14 +38,14 @@ func (p *faulty) Run(ctx context.Context, batches <-chan []*relay.Flight, settle
 
 // A publisher that somebody else wrote ends a term, and not the process, nor the relay.
 func TestPublishersThatFail(t *testing.T) {
-	type outcomes = func(*relay.Flight, relay.Outcome)
-	tests := map[string]func(batches <-chan []*relay.Flight, settle outcomes) error{
-		"it panics":             func(<-chan []*relay.Flight, outcomes) error { panic("no") },
-		"it ends its goroutine": func(<-chan []*relay.Flight, outcomes) error { runtime.Goexit(); return nil },
-		"it returns an error that contains itself": func(<-chan []*relay.Flight, outcomes) error { return endless{} },
-		"an outcome has an error that contains itself": func(batches <-chan []*relay.Flight, settle outcomes) error {
+	type outcomes = func(*broker.Message, broker.Outcome)
+	tests := map[string]func(batches <-chan []*broker.Message, settle outcomes) error{
+		"it panics":             func(<-chan []*broker.Message, outcomes) error { panic("no") },
+		"it ends its goroutine": func(<-chan []*broker.Message, outcomes) error { runtime.Goexit(); return nil },
+		"it returns an error that contains itself": func(<-chan []*broker.Message, outcomes) error { return endless{} },
+		"an outcome has an error that contains itself": func(batches <-chan []*broker.Message, settle outcomes) error {
 			for _, f := range <-batches {
-				settle(f, relay.Outcome{Class: relay.Refused, Err: endless{}})
+				settle(f, broker.Outcome{Class: broker.Refused, Err: endless{}})
 			}
 			return errors.New("that was all")
 		},

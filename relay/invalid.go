@@ -3,6 +3,7 @@ package relay
 import (
 	"errors"
 
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 )
 
@@ -10,33 +11,33 @@ import (
 // them of their keys. The database takes the word of a writer that says it has checked
 // its event; the broker is not to: an invalid one could purge a stream, or be a request
 // to its API.
-func (l *leader) withhold(batch []*Flight) []*Flight {
+func (l *leader) withhold(batch []*broker.Message) []*broker.Message {
 	var invalid []landing
-	var waiting []*Flight
+	var waiting []*broker.Message
 	valid := batch[:0]
-	for _, f := range batch {
-		if waits(f, invalid) {
-			waiting = append(waiting, f)
-		} else if err := faultOf(&f.Logged); err != nil {
-			invalid = append(invalid, landing{f, failure(err)})
+	for _, m := range batch {
+		if waits(m, invalid) {
+			waiting = append(waiting, m)
+		} else if err := faultOf(&m.Logged); err != nil {
+			invalid = append(invalid, landing{flightOf(m), broker.Outcome{Class: broker.Permanent, Err: err}})
 		} else {
-			valid = append(valid, f)
+			valid = append(valid, m)
 		}
 	}
 	for i := len(waiting) - 1; i >= 0; i-- { // each before the one that it waits for
-		l.settle(waiting[i], Outcome{Class: Behind, Err: errBehind})
+		l.settle(waiting[i], broker.Outcome{Class: broker.Behind, Err: broker.ErrBehind})
 	}
 	for _, i := range invalid {
-		l.settle(i.Flight, i.Outcome)
+		l.settle(&i.Message, i.Outcome)
 	}
 	return valid
 }
 
 // waits reports whether an event waits for one of the others.
-func waits(f *Flight, others []landing) bool {
-	key := f.orderKey()
+func waits(m *broker.Message, others []landing) bool {
+	key := m.OrderKey()
 	for _, o := range others {
-		if key != "" && o.orderKey() == key {
+		if key != "" && o.OrderKey() == key {
 			return true
 		}
 	}

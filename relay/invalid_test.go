@@ -12,6 +12,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/relay"
 )
 
@@ -57,7 +58,7 @@ func TestCheckAsksAboutSubjectsOnly(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
 	create(t, nc, jetstream.StreamConfig{Name: "IV-A", Subjects: []string{"iv.a"}})
-	r := relay.New(using("", ">", "iv.*", "iv..b", "iv b", "iv\r\nPUB iv.a 0", "iv.a"), relay.JetStream(nc), relay.Config{})
+	r := relay.New(using("", ">", "iv.*", "iv..b", "iv b", "iv\r\nPUB iv.a 0", "iv.a"), natsjs.NewPublisher(nc), relay.Config{})
 	if err := r.Check(t.Context()); err != nil {
 		t.Errorf("Check = %v", err)
 	}

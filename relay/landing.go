@@ -2,24 +2,27 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/guard"
 )
 
 // landing is an event whose outcome is known.
 type landing struct {
-	*Flight
-	Outcome
+	*flight
+	broker.Outcome
 }
 
 // settle takes an outcome from the publisher.
-func (l *leader) settle(f *Flight, o Outcome) {
+func (l *leader) settle(m *broker.Message, o broker.Outcome) {
 	o.Err = guard.Seal(o.Err) // which a publisher of a user's has made
 	l.mu.Lock()
-	l.outcomes = append(l.outcomes, landing{f, o})
+	l.outcomes = append(l.outcomes, landing{flightOf(m), o})
 	tell := len(l.outcomes) == l.enough
 	l.mu.Unlock()
 	if tell {
@@ -54,21 +57,21 @@ func (l *leader) absorb(ctx context.Context) {
 		if o.flush != nil {
 			o.flush.landed(o.Outcome)
 		}
-		if o.Class != Stored {
+		if o.Class != broker.Stored {
 			l.failed(ctx, o, now, &counted)
 			continue
 		}
 		l.noteStored(o, &counted)
 		if o.repeats() {
 			repeated = append(repeated, eventlog.Repeated{Rewind: o.Rewind, Seq: o.Seq})
-			l.lanes.done(o.Flight, o.Stream, now)
+			l.lanes.done(o.flight, o.Stream, now)
 			continue
 		}
 		acked = append(acked, o.Seq)
 		if len(acked) == 1 {
 			l.relay.metrics.sample(ctx, o.LoggedAt, o.sent, now)
 		}
-		l.lanes.done(o.Flight, o.Stream, now)
+		l.lanes.done(o.flight, o.Stream, now)
 	}
 	clear(outcomes)
 	l.spare, l.acked, l.repeated = outcomes, acked, repeated
@@ -114,16 +117,16 @@ func (l *leader) noteStored(o landing, counted *counts) {
 // dead; of the others, which can be thousands at once, one of each cause every 30
 // seconds. One that only waits behind another is no news.
 func (l *leader) failed(ctx context.Context, o landing, now time.Time, counted *counts) {
-	if o.Class == Behind {
-		l.lanes.behind(o.Flight)
+	if o.Class == broker.Behind {
+		l.lanes.behind(o.flight)
 		return
 	}
-	if o.Class == Unroutable {
+	if o.Class == broker.Unroutable {
 		signal(l.relay.doubt)
 		signal(l.suspicion)
 	}
 	event := []any{"seq", o.Seq, "event_id", o.ID, "type", o.Type, "outcome", o.Class.String()}
-	tries, held := l.lanes.failed(o.Flight, o.Outcome, now)
+	tries, held := l.lanes.failed(o.flight, o.Outcome, now)
 	dead := held != nil && held.Dead
 	l.relay.metrics.failed(ctx, o.Outcome, dead)
 	log := l.relay.cfg.Logger
@@ -166,4 +169,28 @@ func (l *leader) tellStreams(ctx context.Context) {
 		return
 	}
 	l.relay.cfg.Logger.InfoContext(ctx, "all streams take events again")
+}
+
+// reasonOf returns what went wrong as metrics and held tell it: in a word of a closed
+// set.
+func reasonOf(o broker.Outcome) string {
+	switch {
+	case o.Err == nil:
+		return ""
+	case o.Reason != "":
+		return o.Reason
+	case errors.Is(o.Err, broker.ErrNotAllowed):
+		return "permission"
+	case errors.Is(o.Err, broker.ErrNoStream):
+		return "no_stream"
+	case errors.Is(o.Err, broker.ErrNoLeader):
+		return "no_responders"
+	case errors.Is(o.Err, postroom.ErrInvalidEvent):
+		return "invalid_event"
+	case errors.Is(o.Err, broker.ErrUnacknowledged):
+		return "publish_timeout"
+	case o.Class == broker.Behind, o.Class == broker.Permanent, o.Class == broker.Refused:
+		return o.Class.String()
+	}
+	return "_OTHER"
 }

@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"time"
 
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/wire"
 )
@@ -17,14 +18,14 @@ import (
 // been stored before the repetition.
 type lanes struct {
 	limit   int                // the most events that are read and not published
-	keys    map[string]*Flight // the last event of each key that has one
-	ready   fifo[*Flight]      // may be sent
+	keys    map[string]*flight // the last event of each key that has one
+	ready   fifo[*flight]      // may be sent
 	retries retries            // failed while others of their stream pass; sent again when due
 	routes  map[string]*stream // by subject, as far as outcomes have told
 	streams map[string]*stream // by name
 	passed  time.Time          // when the broker last stored any event
 	others  bool               // some events are known to have a stream
-	free    []*Flight          // for reuse
+	free    []*flight          // for reuse
 
 	// Where events go in atomic batches, those of a key that wait for each other go
 	// together: so many bytes are in the batch that is being made.
@@ -39,12 +40,12 @@ type lanes struct {
 	repeating // events of rewinds
 }
 
-// Flight is an event on its way to the broker. A [Publisher] reads it, and has
-// no use of it after it reported the outcome.
-type Flight struct {
-	eventlog.Logged
+// flight is an event on its way to the broker: its message, and what the relay knows of
+// it.
+type flight struct {
+	broker.Message
 
-	next    *Flight   // the next event of its key
+	next    *flight   // the next event of its key
 	stream  *stream   // where it was sent to, if known
 	sent    time.Time // when it was last sent
 	refused time.Time // when the broker first said no, since it was read
@@ -53,28 +54,19 @@ type Flight struct {
 	flush   *flush    // the span of its batch, if any
 	flying  bool      // sent, and without an outcome
 	follows bool      // sent along with the one before it of its key
-	alone   bool      // the broker did not take it by itself: it is not to cost others their batch
-	lost    uint64    // the message that the stream lost, as a duplicate's answer named it
-	doubts  int       // how often it could not be found out whether the stream lost it
-	usual   bool      // nothing speaks against its being stored: it may be acknowledged together with others
 }
+
+// flightOf returns the flight of a message that the publisher was given.
+func flightOf(m *broker.Message) *flight { return m.Owner.(*flight) }
 
 // copy says which of the event's messages is sent.
-func (f *Flight) copy() wire.Copy {
-	return wire.Copy{Replays: f.Replays, Rewind: f.Rewind, Lost: f.lost}
-}
-
-// orderKey returns the key whose events wait for each other, empty for none.
-func (f *Flight) orderKey() string {
-	if f.Unordered {
-		return ""
-	}
-	return f.Key
+func (f *flight) copy() wire.Copy {
+	return wire.Copy{Replays: f.Replays, Rewind: f.Rewind, Lost: f.Lost}
 }
 
 func newLanes(limit int) *lanes {
 	return &lanes{
-		limit: limit, keys: make(map[string]*Flight),
+		limit: limit, keys: make(map[string]*flight),
 		routes: make(map[string]*stream), streams: make(map[string]*stream),
 		holding: holding{blocked: make(map[string]*block)},
 	}
@@ -109,14 +101,14 @@ func (l *lanes) add(events []eventlog.Logged) {
 }
 
 // next returns up to n events to send now, retries first: they are older.
-func (l *lanes) next(n int, now time.Time) []*Flight {
+func (l *lanes) next(n int, now time.Time) []*broker.Message {
 	if n <= 0 {
 		return nil
 	}
-	var batch []*Flight
+	var batch []*broker.Message
 	l.loaded = 0
 	for l.fits(batch, n) && len(l.retries) > 0 && !l.retries[0].due.After(now) {
-		batch = l.sendKey(batch, heap.Pop(&l.retries).(*Flight), n, now)
+		batch = l.sendKey(batch, heap.Pop(&l.retries).(*flight), n, now)
 	}
 	for _, s := range l.streams {
 		for room := s.probes(now); room > 0 && l.fits(batch, n); room-- {
@@ -125,7 +117,7 @@ func (l *lanes) next(n int, now time.Time) []*Flight {
 		}
 	}
 	if batch == nil {
-		batch = make([]*Flight, 0, min(n, l.ready.len()))
+		batch = make([]*broker.Message, 0, min(n, l.ready.len()))
 	}
 	for l.fits(batch, n) {
 		f, ok := l.ready.pop()
@@ -143,16 +135,16 @@ func (l *lanes) next(n int, now time.Time) []*Flight {
 }
 
 // fits reports whether more may be added to a batch of up to n events.
-func (l *lanes) fits(batch []*Flight, n int) bool {
-	return len(batch) < n && (!l.batching || len(batch) < maxBatch && l.loaded < maxBatchBytes)
+func (l *lanes) fits(batch []*broker.Message, n int) bool {
+	return len(batch) < n && (!l.batching || len(batch) < broker.MaxBatch && l.loaded < broker.MaxBatchBytes)
 }
 
 // sendKey sends an event and, in atomic batches, those that wait behind it. They
 // have to be in its batch to be stored after it, so they have to be in its stream;
 // and it must be likely that it is stored. An event of a rewind can leave its lane at
 // any time: it goes by itself.
-func (l *lanes) sendKey(batch []*Flight, f *Flight, n int, now time.Time) []*Flight {
-	byItself := !l.batching || f.alone || f.repeats()
+func (l *lanes) sendKey(batch []*broker.Message, f *flight, n int, now time.Time) []*broker.Message {
+	byItself := !l.batching || f.Alone || f.repeats()
 	batch = l.send(batch, f, now)
 	if byItself || f.stream != nil && f.stream.out {
 		return batch
@@ -167,24 +159,26 @@ func (l *lanes) sendKey(batch []*Flight, f *Flight, n int, now time.Time) []*Fli
 	return batch
 }
 
-func (l *lanes) send(batch []*Flight, f *Flight, now time.Time) []*Flight {
+func (l *lanes) send(batch []*broker.Message, f *flight, now time.Time) []*broker.Message {
 	if l.drop(f) {
 		return batch
 	}
 	f.sent, f.stream = now, l.routes[f.Subject]
 	f.flying, f.follows = true, false
-	f.usual = f.stream != nil && !f.stream.out && f.tries == 0 && !f.Held && f.next == nil // the next would wait for the others, too
+	if f.Group = ""; f.stream != nil && !f.stream.out && f.tries == 0 && !f.Held && f.next == nil { // the next would wait for the others, too
+		f.Group = f.stream.name
+	}
 	l.loaded += len(f.Data)
 	if f.stream != nil {
 		f.stream.sent++
 	}
 	l.sent++
-	return append(batch, f)
+	return append(batch, &f.Message)
 }
 
 // landed notes that an event is no longer in flight, and what its outcome tells
 // of its stream.
-func (l *lanes) landed(f *Flight, name string) *stream {
+func (l *lanes) landed(f *flight, name string) *stream {
 	l.sent--
 	f.flying = false
 	if f.stream != nil {
@@ -210,7 +204,7 @@ const maxRoutes = 10_000
 
 // done takes an event that was published off, and lets the next of its key
 // pass.
-func (l *lanes) done(f *Flight, name string, now time.Time) {
+func (l *lanes) done(f *flight, name string, now time.Time) {
 	s := l.landed(f, name)
 	l.passed = now
 	if s != nil {
@@ -220,7 +214,7 @@ func (l *lanes) done(f *Flight, name string, now time.Time) {
 			s.recover(&l.ready)
 		}
 	}
-	if key := f.orderKey(); key != "" {
+	if key := f.OrderKey(); key != "" {
 		if f.next == nil {
 			delete(l.keys, key)
 		} else {
@@ -232,7 +226,7 @@ func (l *lanes) done(f *Flight, name string, now time.Time) {
 
 // follow lets an event pass now that the one before it of its key was stored,
 // unless it was sent along with that one.
-func (l *lanes) follow(f *Flight) {
+func (l *lanes) follow(f *flight) {
 	f.follows = false
 	if !f.flying {
 		l.ready.push(f)
@@ -241,7 +235,7 @@ func (l *lanes) follow(f *Flight) {
 
 // behind takes back an event that was not stored, because an earlier one of its
 // key was not: that one takes it along again.
-func (l *lanes) behind(f *Flight) {
+func (l *lanes) behind(f *flight) {
 	l.landed(f, "")
 	if !f.follows { // the earlier one was stored after all
 		l.ready.push(f)
@@ -249,8 +243,9 @@ func (l *lanes) behind(f *Flight) {
 }
 
 // unsend takes back events that were not sent after all.
-func (l *lanes) unsend(batch []*Flight) {
-	for _, f := range batch {
+func (l *lanes) unsend(batch []*broker.Message) {
+	for _, m := range batch {
+		f := flightOf(m)
 		l.landed(f, "")
 		if f.follows { // one that is in the batch too
 			continue
@@ -274,32 +269,33 @@ func (l *lanes) nextRetry() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// flight returns a zero one.
-func (l *lanes) flight() *Flight {
+// flight returns a zero one, which owns its message.
+func (l *lanes) flight() *flight {
+	f := &flight{}
 	if n := len(l.free); n > 0 {
-		f := l.free[n-1]
+		f = l.free[n-1]
 		l.free = l.free[:n-1]
-		return f
 	}
-	return &Flight{}
+	f.Owner = f
+	return f
 }
 
 // release forgets an event.
-func (l *lanes) release(f *Flight) {
+func (l *lanes) release(f *flight) {
 	l.size--
 	l.bytes -= len(f.Data)
 	l.left(f)
-	*f = Flight{}
+	*f = flight{}
 	l.free = append(l.free, f)
 }
 
 // retries is a heap: the event that is due first comes first.
-type retries []*Flight
+type retries []*flight
 
 func (r retries) Len() int           { return len(r) }
 func (r retries) Less(i, j int) bool { return r[i].due.Before(r[j].due) }
 func (r retries) Swap(i, j int)      { r[i], r[j] = r[j], r[i] }
-func (r *retries) Push(f any)        { *r = append(*r, f.(*Flight)) }
+func (r *retries) Push(f any)        { *r = append(*r, f.(*flight)) }
 
 func (r *retries) Pop() any {
 	last := len(*r) - 1

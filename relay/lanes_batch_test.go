@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 )
 
@@ -18,18 +19,18 @@ import (
 // stored in their order, each is stored or held, and from the first held one on all
 // later ones of its key are held.
 func TestLanesKeepTheOrderInBatches(t *testing.T) {
-	failures := []Outcome{
+	failures := []broker.Outcome{
 		errNoAnswer,
-		{Class: Unavailable, Stream: "S", Err: ErrNoLeader},
-		{Class: Refused, Stream: "S", Err: errors.New("no")},
-		{Class: Permanent, Err: errors.New("never")},
+		{Class: broker.Unavailable, Stream: "S", Err: broker.ErrNoLeader},
+		{Class: broker.Refused, Stream: "S", Err: errors.New("no")},
+		{Class: broker.Permanent, Err: errors.New("never")},
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLanes(40)
 		l.batching = true
 		now := time.Unix(1000, 0)
 		var seq int64
-		var open [][]*Flight // batches in flight
+		var open [][]*flight // batches in flight
 		added, stored, held := map[string][]int64{}, map[string][]int64{}, map[string][]int64{}
 
 		// settle settles a batch as a publisher does: singly, where members fail.
@@ -40,31 +41,31 @@ func TestLanesKeepTheOrderInBatches(t *testing.T) {
 			n := rapid.IntRange(0, len(open)-1).Draw(t, "batch")
 			batch := open[n]
 			open = slices.Delete(open, n, n+1)
-			outcomes := make([]Outcome, len(batch))
+			outcomes := make([]broker.Outcome, len(batch))
 			missed := map[string]bool{}
 			for i, f := range batch {
 				outcomes[i].Stream = f.Subject
 				switch key := f.Key; {
 				case missed[key] && key != "":
-					outcomes[i] = Outcome{Class: Behind, Err: errBehind}
+					outcomes[i] = broker.Outcome{Class: broker.Behind, Err: broker.ErrBehind}
 				case fail && rapid.IntRange(0, 2).Draw(t, "fails") == 0:
 					outcomes[i] = rapid.SampledFrom(failures).Draw(t, "failure")
 					if outcomes[i].Stream != "" {
 						outcomes[i].Stream = f.Subject
 					}
-					f.alone = rapid.Bool().Draw(t, "alone")
+					f.Alone = rapid.Bool().Draw(t, "alone")
 					missed[key] = true
 				}
 			}
 			for i := len(batch) - 1; i >= 0; i-- {
-				if outcomes[i].Class == Behind {
+				if outcomes[i].Class == broker.Behind {
 					l.behind(batch[i])
 				}
 			}
 			for i, f := range batch {
 				switch outcomes[i].Class {
-				case Behind:
-				case Stored:
+				case broker.Behind:
+				case broker.Stored:
 					stored[f.Key] = append(stored[f.Key], f.Seq)
 					l.done(f, outcomes[i].Stream, now)
 				default:
@@ -79,7 +80,7 @@ func TestLanesKeepTheOrderInBatches(t *testing.T) {
 			}
 		}
 		send := func(t *rapid.T) {
-			batch := l.next(rapid.IntRange(1, 8).Draw(t, "window"), now)
+			batch := l.nextFlights(rapid.IntRange(1, 8).Draw(t, "window"), now)
 			last, streams := map[string]int64{}, map[string]string{}
 			for _, f := range batch {
 				if f.Key == "" {
@@ -94,13 +95,13 @@ func TestLanesKeepTheOrderInBatches(t *testing.T) {
 				}
 				last[f.Key] = f.Seq
 				for _, other := range open {
-					if slices.ContainsFunc(other, func(g *Flight) bool { return g.Key == f.Key }) {
+					if slices.ContainsFunc(other, func(g *flight) bool { return g.Key == f.Key }) {
 						t.Fatalf("%d was sent while another batch has events of its key", f.Seq)
 					}
 				}
 			}
 			if rapid.IntRange(0, 9).Draw(t, "unsend") == 0 {
-				l.unsend(batch)
+				l.unsend(messagesOf(batch))
 			} else if len(batch) > 0 {
 				open = append(open, batch)
 			}
@@ -170,25 +171,25 @@ func TestLanesFillBatches(t *testing.T) {
 		page = append(page, eventlog.Logged{Seq: seq, Event: postroom.Event{Key: "hot", Subject: "s"}})
 	}
 	l.add(page)
-	batch := l.next(3000, now)
-	if len(batch) != maxBatch {
-		t.Fatalf("%d events of a key in a batch, want %d", len(batch), maxBatch)
+	batch := l.nextFlights(3000, now)
+	if len(batch) != broker.MaxBatch {
+		t.Fatalf("%d events of a key in a batch, want %d", len(batch), broker.MaxBatch)
 	}
-	if more := l.next(3000, now); len(more) > 0 {
+	if more := l.nextFlights(3000, now); len(more) > 0 {
 		t.Fatalf("%d events of the key were sent beside its batch", len(more))
 	}
 	for _, f := range batch[1:] {
 		l.behind(f)
 	}
-	batch[0].alone = true
-	l.failed(batch[0], Outcome{Class: Refused, Stream: "S", Err: errors.New("no")}, now)
+	batch[0].Alone = true
+	l.failed(batch[0], broker.Outcome{Class: broker.Refused, Stream: "S", Err: errors.New("no")}, now)
 	now = now.Add(time.Second)
-	if batch = l.next(3000, now); len(batch) != 1 {
+	if batch = l.nextFlights(3000, now); len(batch) != 1 {
 		t.Fatalf("%d events were sent along with one that was refused", len(batch)-1)
 	}
 	l.done(batch[0], "S", now)
-	if batch = l.next(3000, now); len(batch) != maxBatch {
-		t.Errorf("%d events in a batch after it, want %d", len(batch), maxBatch)
+	if batch = l.nextFlights(3000, now); len(batch) != broker.MaxBatch {
+		t.Errorf("%d events in a batch after it, want %d", len(batch), broker.MaxBatch)
 	}
 }
 
@@ -200,27 +201,17 @@ func TestLanesBoundTheBytesOfABatch(t *testing.T) {
 			l.batching = batching
 			var page []eventlog.Logged
 			for seq := int64(1); seq <= 20; seq++ {
-				page = append(page, eventlog.Logged{Seq: seq, Event: postroom.Event{Data: make([]byte, maxBatchBytes/8)}})
+				page = append(page, eventlog.Logged{Seq: seq, Event: postroom.Event{Data: make([]byte, broker.MaxBatchBytes/8)}})
 			}
 			l.add(page)
 			want := 20
 			if batching {
 				want = 8
 			}
-			if got := len(l.next(100, time.Unix(1000, 0))); got != want {
+			if got := len(l.nextFlights(100, time.Unix(1000, 0))); got != want {
 				t.Errorf("%d events in a batch, want %d", got, want)
 			}
 		})
-	}
-}
-
-func TestServersTooOldForBatches(t *testing.T) {
-	for version, want := range map[string]bool{
-		"2.11.4": true, "2.9": true, "1.4.1": true, "2.12.0": false, "2.12.0-beta.1": false, "2.15.2": false, "3.0.0": false, "": false, "dev": false,
-	} {
-		if got := tooOld(version); got != want {
-			t.Errorf("tooOld(%q) = %t, want %t", version, got, want)
-		}
 	}
 }
 
@@ -235,7 +226,7 @@ func TestAnEventOfARewindTakesNoneAlong(t *testing.T) {
 	}
 	l.add([]eventlog.Logged{event(1, 7), event(2, 0), event(3, 0)})
 	var sent []int64
-	for _, f := range l.next(10, time.Now()) {
+	for _, f := range l.nextFlights(10, time.Now()) {
 		sent = append(sent, f.Seq)
 	}
 	if fmt.Sprint(sent) != "[1]" {

@@ -10,33 +10,34 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 )
 
-var errNoAnswer = Outcome{Class: Unknown, Err: ErrUnacknowledged}
+var errNoAnswer = broker.Outcome{Class: broker.Unknown, Err: broker.ErrUnacknowledged}
 
 // Whatever happens to single publishes, the events of a key are sent one at a
 // time and are first stored in their order, every event is stored or held, and
 // from the first held one on all later ones of its key are held.
 func TestLanesKeepTheOrderOfEachKey(t *testing.T) {
-	outcomes := []Outcome{
+	outcomes := []broker.Outcome{
 		{Stream: "S"},
 		{Stream: "S"},
 		{Stream: "T"},
 		errNoAnswer,
-		{Class: Unavailable, Stream: "S", Err: ErrNoLeader},
-		{Class: Unroutable, Err: ErrNoStream},
-		{Class: Refused, Stream: "S", Err: errors.New("no")},
-		{Class: Permanent, Err: errors.New("never")},
+		{Class: broker.Unavailable, Stream: "S", Err: broker.ErrNoLeader},
+		{Class: broker.Unroutable, Err: broker.ErrNoStream},
+		{Class: broker.Refused, Stream: "S", Err: errors.New("no")},
+		{Class: broker.Permanent, Err: errors.New("never")},
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLanes(40)
 		now := time.Unix(1000, 0)
 		var seq int64
-		inFlight := map[int64]*Flight{}
+		inFlight := map[int64]*flight{}
 		added, stored, held := map[string][]int64{}, map[string][]int64{}, map[string][]int64{}
 
-		settle := func(t *rapid.T, o Outcome) {
+		settle := func(t *rapid.T, o broker.Outcome) {
 			if len(inFlight) == 0 {
 				t.Skip("nothing is in flight")
 			}
@@ -48,7 +49,7 @@ func TestLanesKeepTheOrderOfEachKey(t *testing.T) {
 			s := rapid.SampledFrom(seqs).Draw(t, "event")
 			f, key := inFlight[s], inFlight[s].Key
 			delete(inFlight, s)
-			if o.Class != Stored {
+			if o.Class != broker.Stored {
 				l.failed(f, o, now)
 				return
 			}
@@ -62,7 +63,7 @@ func TestLanesKeepTheOrderOfEachKey(t *testing.T) {
 			}
 		}
 		send := func(t *rapid.T) {
-			for _, f := range l.next(rapid.IntRange(1, 5).Draw(t, "window"), now) {
+			for _, f := range l.nextFlights(rapid.IntRange(1, 5).Draw(t, "window"), now) {
 				for other, g := range inFlight {
 					if f.Key != "" && g.Key == f.Key {
 						t.Fatalf("%d was sent while %d of the same key is in flight", f.Seq, other)
@@ -127,7 +128,7 @@ func TestLanesDoNotLetOneFailingKeyHoldUpOthers(t *testing.T) {
 		page = append(page, eventlog.Logged{Seq: seq, Event: postroom.Event{Key: fmt.Sprint("good ", seq)}})
 	}
 	l.add(page)
-	for _, f := range l.next(100, now) {
+	for _, f := range l.nextFlights(100, now) {
 		if f.Seq == 1 {
 			l.failed(f, errNoAnswer, now)
 		} else {
@@ -137,7 +138,7 @@ func TestLanesDoNotLetOneFailingKeyHoldUpOthers(t *testing.T) {
 	if l.size != 2 {
 		t.Errorf("%d events are left, want the failing one and the one behind it", l.size)
 	}
-	if batch := l.next(100, now); len(batch) != 0 {
+	if batch := l.nextFlights(100, now); len(batch) != 0 {
 		t.Errorf("sent %d events before the failing one is due", len(batch))
 	}
 	if at, ok := l.nextRetry(); !ok || at.Before(now.Add(retry[0])) {
@@ -155,27 +156,27 @@ func TestLanesProbeAStreamThatIsOut(t *testing.T) {
 		page = append(page, eventlog.Logged{Seq: seq, Event: postroom.Event{Subject: subject}})
 	}
 	l.add(page[:2]) // the streams of both subjects become known
-	for _, f := range l.next(2, now) {
+	for _, f := range l.nextFlights(2, now) {
 		l.done(f, f.Subject, now)
 	}
 	l.add(page[2:])
 	sent, stored := 0, 0
-	answer := func(f *Flight) {
+	answer := func(f *flight) {
 		if f.Subject == "up" {
 			l.done(f, "up", now)
 			stored++
 			return
 		}
 		sent++
-		l.failed(f, Outcome{Class: Unavailable, Stream: "down", Err: ErrNoLeader}, now)
+		l.failed(f, broker.Outcome{Class: broker.Unavailable, Stream: "down", Err: broker.ErrNoLeader}, now)
 	}
 	now = now.Add(time.Second)
-	for _, f := range l.next(10, now) {
+	for _, f := range l.nextFlights(10, now) {
 		answer(f)
 	}
 	for range 100 {
 		now = now.Add(100 * time.Millisecond)
-		for _, f := range l.next(100, now) {
+		for _, f := range l.nextFlights(100, now) {
 			answer(f)
 		}
 	}
@@ -190,7 +191,7 @@ func TestLanesProbeAStreamThatIsOut(t *testing.T) {
 	}
 	now = now.Add(5 * time.Second)
 	for l.size > 0 {
-		batch := l.next(100, now)
+		batch := l.nextFlights(100, now)
 		if len(batch) == 0 {
 			t.Fatalf("%d events are left and none is sent, though the stream is back", l.size)
 		}
@@ -204,21 +205,21 @@ func TestLanesHoldWhatIsRefusedWhileOthersPass(t *testing.T) {
 	refused := errors.New("no")
 	tests := []struct {
 		name   string
-		o      Outcome
+		o      broker.Outcome
 		others bool // pass meanwhile
 		covers bool // some subject has a stream
 		held   bool
 		dead   bool
 		spent  int // attempts
 	}{
-		{"permanent, at once", Outcome{Class: Permanent, Err: refused}, false, false, true, true, 1},
-		{"refused, and others pass", Outcome{Class: Refused, Stream: "S", Err: refused}, true, false, true, false, 1},
-		{"refused, as all are", Outcome{Class: Refused, Stream: "S", Err: refused}, false, false, false, false, 0},
-		{"no room, and others pass", Outcome{Class: Unavailable, Stream: "S", Err: refused}, true, false, true, false, 0},
-		{"no room for any", Outcome{Class: Unavailable, Stream: "S", Err: refused}, false, false, false, false, 0},
-		{"no stream, and others pass", Outcome{Class: Unroutable, Err: ErrNoStream}, true, false, true, false, 0},
-		{"no stream, and others have one", Outcome{Class: Unroutable, Err: ErrNoStream}, false, true, true, false, 0},
-		{"no stream for any", Outcome{Class: Unroutable, Err: ErrNoStream}, false, false, false, false, 0},
+		{"permanent, at once", broker.Outcome{Class: broker.Permanent, Err: refused}, false, false, true, true, 1},
+		{"refused, and others pass", broker.Outcome{Class: broker.Refused, Stream: "S", Err: refused}, true, false, true, false, 1},
+		{"refused, as all are", broker.Outcome{Class: broker.Refused, Stream: "S", Err: refused}, false, false, false, false, 0},
+		{"no room, and others pass", broker.Outcome{Class: broker.Unavailable, Stream: "S", Err: refused}, true, false, true, false, 0},
+		{"no room for any", broker.Outcome{Class: broker.Unavailable, Stream: "S", Err: refused}, false, false, false, false, 0},
+		{"no stream, and others pass", broker.Outcome{Class: broker.Unroutable, Err: broker.ErrNoStream}, true, false, true, false, 0},
+		{"no stream, and others have one", broker.Outcome{Class: broker.Unroutable, Err: broker.ErrNoStream}, false, true, true, false, 0},
+		{"no stream for any", broker.Outcome{Class: broker.Unroutable, Err: broker.ErrNoStream}, false, false, false, false, 0},
 		{"no answer, and others pass", errNoAnswer, true, false, false, false, 0},
 	}
 	for _, tt := range tests {
@@ -232,7 +233,7 @@ func TestLanesHoldWhatIsRefusedWhileOthersPass(t *testing.T) {
 					l.add([]eventlog.Logged{{Seq: seq, Event: postroom.Event{Subject: "s"}}})
 				}
 				now = now.Add(100 * time.Millisecond)
-				for _, f := range l.next(10, now) {
+				for _, f := range l.nextFlights(10, now) {
 					if f.Key == "" {
 						l.done(f, "S", now)
 					} else {
@@ -271,9 +272,9 @@ func TestLanesHoldAgain(t *testing.T) {
 			{Seq: 2, Held: true, Event: postroom.Event{Key: "k"}},
 			{Seq: 3, Event: postroom.Event{Key: "other"}},
 		})
-		batch := l.next(10, now)
+		batch := l.nextFlights(10, now)
 		l.done(batch[1], "S", now.Add(time.Millisecond))
-		l.failed(batch[0], Outcome{Class: Refused, Err: errors.New("no")}, now.Add(time.Millisecond))
+		l.failed(batch[0], broker.Outcome{Class: broker.Refused, Err: errors.New("no")}, now.Add(time.Millisecond))
 		if len(l.held) != 1 || l.held[0].Failure.Attempts != spent+1 || l.held[0].Failure.Dead != (spent+1 == maxAttempts) {
 			t.Errorf("after %d attempts: held %+v", spent, l.held)
 		}
@@ -294,11 +295,11 @@ func TestLanesMakeRoom(t *testing.T) {
 	}
 	l.add(append(page, eventlog.Logged{Seq: 31, Event: postroom.Event{Key: "good"}}))
 	refuse := func() {
-		for _, f := range l.next(10, now) {
+		for _, f := range l.nextFlights(10, now) {
 			if f.Key == "good" {
 				l.done(f, "S", now.Add(time.Millisecond))
 			} else {
-				l.failed(f, Outcome{Class: Refused, Err: errors.New("no")}, now)
+				l.failed(f, broker.Outcome{Class: broker.Refused, Err: errors.New("no")}, now)
 			}
 		}
 	}
@@ -337,5 +338,45 @@ func TestLanesFreeKeys(t *testing.T) {
 	l.block(nil, 8)
 	if follows(5, "a") {
 		t.Error("a key stays blocked though nothing of it is held")
+	}
+}
+
+// Which events may be answered together with others.
+func TestUsualEvents(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	logged := func(seq int64, key string) eventlog.Logged {
+		return eventlog.Logged{Seq: seq, Event: postroom.Event{Subject: "a.b", Key: key}}
+	}
+	l := newLanes(100)
+	l.add([]eventlog.Logged{logged(1, "a")})
+	first := l.nextFlights(1, now)[0]
+	if first.Group != "" {
+		t.Error("an event is usual whose stream is not known")
+	}
+	l.done(first, "S", now)
+
+	l.add([]eventlog.Logged{logged(2, "a"), logged(3, "b"), logged(4, "b")})
+	l.add([]eventlog.Logged{{Seq: 5, Held: true, Event: postroom.Event{Subject: "a.b"}}})
+	batch := l.nextFlights(10, now)
+	for i, want := range []bool{true, false, false} { // alone in its lane; another waits for it; held
+		if got := batch[i].Group != ""; got != want {
+			t.Errorf("event %d usual: %v, want %v", batch[i].Seq, got, want)
+		}
+	}
+	batch[0].tries++
+	l.unsend(messagesOf(batch[:1]))
+	batch = l.nextFlights(10, now.Add(time.Minute))
+	if len(batch) != 1 || batch[0].Seq != 2 || batch[0].Group != "" {
+		t.Errorf("sent again: %v, want event 2, which is not usual", batch)
+	}
+
+	l = newLanes(100)
+	l.add([]eventlog.Logged{logged(1, "a"), logged(2, "b")})
+	f := l.nextFlights(1, now)[0]
+	l.done(f, "S", now)
+	l.streams["S"].out, l.streams["S"].next = true, now
+	if batch := l.nextFlights(1, now); len(batch) == 1 && batch[0].Group != "" {
+		t.Error("an event is usual whose stream takes none")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/guard"
 )
@@ -39,8 +40,8 @@ type leader struct {
 	now   *tenure // this term; the recorder's
 	lanes *lanes  // conduct's, and after it serveTerm's
 
-	pages   chan page      // reader to conduct
-	batches chan []*Flight // conduct to the publisher
+	pages   chan page              // reader to conduct
+	batches chan []*broker.Message // conduct to the publisher
 
 	mu        sync.Mutex
 	outcomes  []landing         // publisher to conduct
@@ -74,7 +75,7 @@ type leader struct {
 func (r *Relay) serveTerm(ctx context.Context, term eventlog.Term, now *tenure) error {
 	l := &leader{
 		relay: r, term: term, now: now, lanes: newLanes(r.cfg.MaxUnpublished), enough: 1, recording: 1,
-		pages: make(chan page), batches: make(chan []*Flight),
+		pages: make(chan page), batches: make(chan []*broker.Message),
 		news: make(chan struct{}, 1), record: make(chan struct{}, 1), noted: make(chan struct{}, 1), quiet: make(chan struct{}, 1), suspicion: make(chan struct{}, 1),
 		places: make(places), ends: ends{streams: make(map[string]*end)},
 	}
@@ -125,13 +126,12 @@ func (r *Relay) serveTerm(ctx context.Context, term eventlog.Term, now *tenure) 
 
 // publish sends what conduct hands it, by the strategy of the Config.
 func (l *leader) publish(ctx context.Context) error {
-	batcher, ok := l.relay.pub.(Batcher)
-	if !ok || !l.relay.cfg.Atomic {
+	if !l.relay.cfg.Atomic {
 		return called(func() error { return l.relay.pub.Run(ctx, l.batches, l.settle) })
 	}
 	instance, epoch := l.term.Claim()
-	claim := Claim{Instance: instance, Epoch: epoch, Confirm: l.term.Confirm}
-	return called(func() error { return batcher.RunAtomic(ctx, claim, l.batches, l.settle) })
+	claim := broker.Claim{Instance: instance, Epoch: epoch, Confirm: l.term.Confirm}
+	return called(func() error { return l.relay.pub.RunAtomic(ctx, claim, l.batches, l.settle) })
 }
 
 // called calls a method of the source or the publisher, which a user may have written: a
@@ -151,7 +151,7 @@ func (l *leader) end(fail context.CancelCauseFunc, ctx context.Context, err erro
 func (l *leader) conduct(ctx, work context.Context) {
 	var drained <-chan time.Time
 	for ending := false; !ending || l.lanes.sent > 0; {
-		var batch []*Flight
+		var batch []*broker.Message
 		if now := time.Now(); !ending {
 			batch = l.lanes.next(l.room(), now)
 			l.passRepeats()
@@ -275,7 +275,7 @@ func done(ctx context.Context, noticed bool) <-chan struct{} {
 // send hands a batch to the publisher and takes in outcomes while it waits for
 // it. It reports whether the term goes on. Where ctx ends before the publisher
 // took the batch, its events were not sent.
-func (l *leader) send(ctx, work context.Context, batch []*Flight) bool {
+func (l *leader) send(ctx, work context.Context, batch []*broker.Message) bool {
 	l.await(1)
 	for {
 		select {

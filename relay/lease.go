@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 )
 
@@ -91,7 +92,7 @@ func (p *past) add(t *tenure, err error) time.Duration {
 	case t.wasUseful():
 		p.lease = p.chosen
 	}
-	again := errors.Is(err, errReconnected) || errors.Is(err, errLost)
+	again := errors.Is(err, broker.ErrReconnected) || errors.Is(err, errLost)
 	if err == nil || again && t.wasUseful() {
 		return 0
 	}

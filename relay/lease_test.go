@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/relay"
 )
@@ -142,7 +143,7 @@ func TestTermsOfNoUseAreApart(t *testing.T) {
 		"the broker's connection flaps": func(_ *fakeSource, p *fakePublisher, bad bool) {
 			p.setRunErr(nil)
 			if bad {
-				p.setRunErr(relay.ErrReconnected)
+				p.setRunErr(broker.ErrReconnected)
 			}
 		},
 	} {

@@ -7,6 +7,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/telemetry"
 )
@@ -63,7 +64,7 @@ func (m *metrics) ended(ctx context.Context, err error) {
 }
 
 // lost counts a stream that was found without what it had.
-func (m *metrics) lost(ctx context.Context, v Verdict) {
+func (m *metrics) lost(ctx context.Context, v broker.Verdict) {
 	m.losses.Add(ctx, 1, telemetry.With(telemetry.Reason.String(string(v))))
 }
 
@@ -85,8 +86,8 @@ func (m *metrics) published(ctx context.Context, c counts) {
 }
 
 // failed counts a publish that failed, and an event that died of it.
-func (m *metrics) failed(ctx context.Context, o Outcome, dead bool) {
-	class := telemetry.ErrorType.String(o.class())
+func (m *metrics) failed(ctx context.Context, o broker.Outcome, dead bool) {
+	class := telemetry.ErrorType.String(reasonOf(o))
 	m.sent.Add(ctx, 1, telemetry.With(telemetry.System.String(telemetry.NATS), telemetry.Operation.String("publish"),
 		telemetry.Destination.String(o.Stream), class))
 	if dead {

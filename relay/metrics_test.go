@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/relay"
 )
@@ -91,9 +92,9 @@ func TestMetrics(t *testing.T) {
 		pub := &inspectable{fakePublisher: fakePublisher{stream: "SHOP", answer: func(ev eventlog.Logged, try int) (time.Duration, error) {
 			switch {
 			case ev.Key == "dead":
-				return time.Millisecond, &relay.BrokerError{Code: 10054, Status: 400}
+				return time.Millisecond, &toldError{broker.Permanent, "js_10054"}
 			case ev.Key == "slow" && try == 1:
-				return time.Millisecond, relay.ErrUnacknowledged
+				return time.Millisecond, broker.ErrUnacknowledged
 			}
 			return time.Millisecond, nil
 		}}}
@@ -181,7 +182,7 @@ func TestPausedAndFenced(t *testing.T) {
 		pub := &inspectable{fakePublisher: fakePublisher{stream: "SHOP"}}
 		pub.answer = func(eventlog.Logged, int) (time.Duration, error) {
 			if out.Load() {
-				return 0, relay.ErrNoLeader
+				return 0, broker.ErrNoLeader
 			}
 			return 0, nil
 		}
@@ -239,7 +240,7 @@ func TestSpans(t *testing.T) {
 		src := newFakeSource(all[:3]...)
 		pub := &fakePublisher{stream: "SHOP", answer: func(ev eventlog.Logged, try int) (time.Duration, error) {
 			if ev.TraceParent == yes && try == 1 {
-				return 0, relay.ErrUnacknowledged
+				return 0, broker.ErrUnacknowledged
 			}
 			return time.Millisecond, nil
 		}}

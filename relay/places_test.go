@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 )
 
 func landed(stream, id string, seq uint64) landing {
-	return landing{&Flight{Logged: eventlog.Logged{Event: postroom.Event{Source: "/shop", ID: id}}}, Outcome{Stream: stream, Sequence: seq}}
+	return landing{&flight{Message: broker.Message{Logged: eventlog.Logged{Event: postroom.Event{Source: "/shop", ID: id}}}}, broker.Outcome{Stream: stream, Sequence: seq}}
 }
 
 func TestPlacesLearn(t *testing.T) {

@@ -8,154 +8,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/internal/jsremedy"
-	"github.com/postroom/postroom/internal/wildcard"
+	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/internal/pause"
 )
-
-// Inspector is a [Publisher] that can look at where events are stored. A
-// publisher need not be one.
-//
-// It is an interface so that the relay knows no broker.
-type Inspector interface {
-	// Inspect examines the streams of the given names or, without names, those
-	// that take the given subjects. Each fault is an error of its own: a
-	// [*StreamError], or one that matches [ErrNoStream] for what does not exist.
-	// covered reports whether any of the subjects has a stream. err is an outage,
-	// after which the faults are not all.
-	Inspect(ctx context.Context, streams, subjects []string) (covered bool, faults []error, err error)
-
-	// Connected reports whether there is a connection to the broker. It does no
-	// I/O.
-	Connected() bool
-}
-
-// Connected reports whether the connection is up.
-func (p *JetStreamPublisher) Connected() bool { return p.nc.IsConnected() }
-
-// Inspect examines streams as [Inspector] describes. With names it asks for
-// nothing but these streams, so that the user of the connection needs no right
-// to ask for others.
-func (p *JetStreamPublisher) Inspect(ctx context.Context, streams, subjects []string) (covered bool, faults []error, err error) {
-	return p.inspect(ctx, streams, subjects, ExamineStream)
-}
-
-// inspect examines streams with the given function.
-func (p *JetStreamPublisher) inspect(ctx context.Context, streams, subjects []string, examine func(jetstream.StreamConfig) []*StreamError,
-) (covered bool, faults []error, err error) {
-	js, err := jetstream.New(p.nc)
-	if err != nil {
-		return false, nil, fmt.Errorf("jetstream: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, 2*ackTimeout)
-	defer cancel()
-	look := inspection{js: js, examine: examine}
-	if len(streams) > 0 {
-		err = look.named(ctx, streams, subjects)
-	} else {
-		err = look.having(ctx, subjects)
-	}
-	covered = len(wildcard.Uncovered(subjects, look.covered)) < len(subjects)
-	return covered, look.faults, err
-}
-
-// inspection is one look at the streams.
-type inspection struct {
-	js      jetstream.JetStream
-	examine func(jetstream.StreamConfig) []*StreamError
-	covered []string // by the streams looked at
-	faults  []error
-}
-
-// named examines the streams of the given names.
-func (i *inspection) named(ctx context.Context, streams, subjects []string) error {
-	for _, name := range streams {
-		if err := i.stream(ctx, name); err != nil {
-			return err
-		}
-	}
-	if missing := wildcard.Uncovered(subjects, i.covered); len(missing) > 0 {
-		i.faults = append(i.faults, fmt.Errorf("%s: not in %s, to which Config.Streams restricts the check: %w",
-			someOf(missing), strings.Join(streams, ", "), ErrNoStream))
-	}
-	return nil
-}
-
-// maxMissing is how many subjects without a stream are looked for.
-const maxMissing = 10
-
-// having examines the streams that take the given subjects.
-func (i *inspection) having(ctx context.Context, subjects []string) error {
-	var missing []string
-	for _, subject := range subjects {
-		if len(wildcard.Uncovered([]string{subject}, i.covered)) == 0 {
-			continue
-		}
-		name, err := i.js.StreamNameBySubject(ctx, subject)
-		if err == nil {
-			err = i.stream(ctx, name)
-		}
-		switch {
-		case errors.Is(err, jetstream.ErrStreamNotFound):
-			missing = append(missing, subject)
-		case err != nil:
-			return explain("look for the stream of "+subject, err)
-		}
-		if len(missing) == maxMissing {
-			break
-		}
-	}
-	if len(missing) > 0 {
-		i.faults = append(i.faults, fmt.Errorf("%s: %w", someOf(missing), ErrNoStream))
-	}
-	return nil
-}
-
-// stream examines one stream.
-func (i *inspection) stream(ctx context.Context, name string) error {
-	s, err := i.js.Stream(ctx, name)
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		i.faults = append(i.faults, fmt.Errorf("stream %s does not exist: %w", name, ErrNoStream))
-		return nil
-	case err != nil:
-		return explain("look at stream "+name, err)
-	}
-	cfg := s.CachedInfo().Config
-	i.covered = append(i.covered, cfg.Subjects...)
-	for _, fault := range i.examine(cfg) {
-		i.faults = append(i.faults, fault)
-	}
-	return nil
-}
-
-// explain says of an answer that did not come what may have kept it: the broker
-// does not answer who is not allowed to ask.
-func explain(what string, err error) error {
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%s: %w (may this user publish to $JS.API.STREAM.INFO.* and, unless Config.Streams is set, $JS.API.STREAM.NAMES?)", what, err)
-	}
-	return fmt.Errorf("%s: %w", what, jsremedy.Explain(err))
-}
-
-// someOf lists the first of some subjects.
-func someOf(subjects []string) string {
-	const most = 5
-	text := "subjects " + strings.Join(subjects[:min(most, len(subjects))], ", ")
-	if len(subjects) > most {
-		text += " and others"
-	}
-	return text
-}
 
 // inspect returns what is wrong with the streams and not accepted. err is an
 // outage.
 func (r *Relay) inspect(ctx context.Context) (faults []error, err error) {
-	inspector, ok := r.pub.(Inspector)
-	if !ok {
-		return nil, nil
+	lacking := slices.DeleteFunc(r.lacking(), r.accepted)
+	if !r.able.Inspects {
+		return lacking, nil
 	}
 	subjects, err := r.log.Subjects(ctx)
 	if err != nil {
@@ -163,32 +26,48 @@ func (r *Relay) inspect(ctx context.Context) (faults []error, err error) {
 	}
 	// One that is none would make the whole look fail.
 	subjects = slices.DeleteFunc(subjects, func(s string) bool { return s == "" || postroom.Event{Type: s}.Validate() != nil })
-	look := inspector.Inspect
-	if batcher, ok := r.pub.(Batcher); ok && r.cfg.Atomic {
-		look = batcher.InspectAtomic
+	look := r.pub.Inspect
+	if r.cfg.Atomic {
+		look = r.pub.InspectAtomic
 	}
 	covered, faults, err := look(ctx, r.cfg.Streams, subjects)
 	if err == nil {
 		r.covered.Store(covered)
 	}
-	return slices.DeleteFunc(faults, r.accepted), err
+	return append(lacking, slices.DeleteFunc(faults, r.accepted)...), err
+}
+
+// lacking returns what the publisher cannot do and what that costs, as faults.
+func (r *Relay) lacking() (faults []error) {
+	lack := func(able bool, risk broker.Risk, cost string) {
+		if !able {
+			faults = append(faults, postroom.Refuse(fmt.Errorf("%w: %s; use another publisher, or accept it: %q in relay.Config.Accept", risk, cost, string(risk))))
+		}
+	}
+	lack(r.able.Inspects, broker.NotInspected, "the publisher cannot look at its streams, and nobody notices that one of them loses what it acknowledges")
+	lack(r.able.Verifies, broker.NotVerified, "the publisher cannot tell what its streams have, and what the broker loses is not noticed and not published again")
+	return faults
 }
 
 func (r *Relay) accepted(fault error) bool {
-	var risk Risk
+	var risk broker.Risk
 	return errors.As(fault, &risk) && slices.Contains(r.cfg.Accept, risk)
 }
 
 // validateChecks adds the faults of the fields that this file reads.
-func (c Config) validateChecks(add func(format string, args ...any)) {
+func (c Config) validateChecks(able broker.Abilities, add func(format string, args ...any)) {
+	if c.Atomic && !able.Batches {
+		add("Atomic is set, and the publisher publishes no atomic batches; use that of natsjs, or leave Atomic unset")
+	}
 	for _, name := range c.Streams {
 		if name == "" || strings.ContainsAny(name, " .*>/\\\t\r\n") {
 			add("Streams holds %q, which is no name of a stream", name)
 		}
 	}
+	known := append(slices.Clone(able.Risks), broker.NotInspected, broker.NotVerified)
 	for _, risk := range c.Accept {
-		if !slices.Contains(Risks(), risk) {
-			add("Accept holds %q, want one of %q", risk, Risks())
+		if !slices.Contains(known, risk) {
+			add("Accept holds %q, want one of %q", risk, known)
 		}
 	}
 	if c.CheckEvery < time.Second {
@@ -248,7 +127,7 @@ func (r *Relay) restOrDoubt(ctx context.Context, d time.Duration) (doubt, alive 
 	case <-timer.C:
 		return false, true
 	case <-r.doubt:
-		return true, sleep(ctx, min(d, time.Second))
+		return true, pause.For(ctx, min(d, time.Second))
 	}
 }
 

@@ -14,7 +14,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/relay"
 )
 
@@ -53,6 +55,14 @@ func management(t *testing.T, nc *nats.Conn) jetstream.JetStream {
 	return js
 }
 
+// ensure makes a stream as Postroom does.
+func ensure(t *testing.T, nc *nats.Conn, cfg jetstream.StreamConfig) {
+	t.Helper()
+	if err := natsjs.EnsureStream(t.Context(), nc, cfg); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // create makes a stream as an operator would who knows nothing of Postroom.
 func create(t *testing.T, nc *nats.Conn, cfg jetstream.StreamConfig) {
 	t.Helper()
@@ -70,28 +80,28 @@ func TestCheckExaminesStreams(t *testing.T) {
 	tests := []struct {
 		name string
 		cfg  jetstream.StreamConfig
-		want []relay.Risk
+		want []broker.Risk
 	}{
 		{"defaults", jetstream.StreamConfig{}, nil},
 		{"limits with discard new", jetstream.StreamConfig{Discard: jetstream.DiscardNew, MaxMsgs: 3, MaxBytes: 1 << 20}, nil},
 		{"discard old without a limit", jetstream.StreamConfig{MaxAge: time.Hour, MaxConsumers: 3}, nil},
 		{"a limit per subject that refuses", jetstream.StreamConfig{Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 3, DiscardNewPerSubject: true}, nil},
 		{"messages as large as ours", jetstream.StreamConfig{MaxMsgSize: 1 << 20}, nil},
-		{"interest", jetstream.StreamConfig{Retention: jetstream.InterestPolicy}, []relay.Risk{relay.InterestRetention}},
-		{"work queue", jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy}, []relay.Risk{relay.WorkQueueRetention}},
-		{"old messages dropped", jetstream.StreamConfig{MaxMsgs: 3}, []relay.Risk{relay.DiscardOld}},
-		{"old bytes dropped", jetstream.StreamConfig{MaxBytes: 3 << 20}, []relay.Risk{relay.DiscardOld}},
-		{"old messages of a subject dropped", jetstream.StreamConfig{MaxMsgsPerSubject: 3}, []relay.Risk{relay.DiscardOld}},
-		{"old messages of a subject dropped behind discard new", jetstream.StreamConfig{Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 3}, []relay.Risk{relay.DiscardOld}},
-		{"rollup", jetstream.StreamConfig{AllowRollup: true}, []relay.Risk{relay.Rollup}},
-		{"async", jetstream.StreamConfig{PersistMode: jetstream.AsyncPersistMode}, []relay.Risk{relay.AsyncPersistence}},
-		{"memory", jetstream.StreamConfig{Storage: jetstream.MemoryStorage}, []relay.Risk{relay.MemoryStorage}},
-		{"short window", jetstream.StreamConfig{Duplicates: 500 * time.Millisecond}, []relay.Risk{relay.ShortDuplicateWindow}},
-		{"small messages", jetstream.StreamConfig{MaxMsgSize: 1<<20 - 1}, []relay.Risk{relay.SmallMessages}},
-		{"several", jetstream.StreamConfig{AllowRollup: true, Storage: jetstream.MemoryStorage}, []relay.Risk{relay.Rollup, relay.MemoryStorage}},
-		{"no acks", jetstream.StreamConfig{NoAck: true}, []relay.Risk{relay.NoAcks}},
-		{"sealed", jetstream.StreamConfig{Sealed: true}, []relay.Risk{relay.Sealed}},
-		{"mirror", jetstream.StreamConfig{Mirror: &jetstream.StreamSource{Name: "EX-ORIGIN"}}, []relay.Risk{relay.Mirror}},
+		{"interest", jetstream.StreamConfig{Retention: jetstream.InterestPolicy}, []broker.Risk{natsjs.InterestRetention}},
+		{"work queue", jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy}, []broker.Risk{natsjs.WorkQueueRetention}},
+		{"old messages dropped", jetstream.StreamConfig{MaxMsgs: 3}, []broker.Risk{natsjs.DiscardOld}},
+		{"old bytes dropped", jetstream.StreamConfig{MaxBytes: 3 << 20}, []broker.Risk{natsjs.DiscardOld}},
+		{"old messages of a subject dropped", jetstream.StreamConfig{MaxMsgsPerSubject: 3}, []broker.Risk{natsjs.DiscardOld}},
+		{"old messages of a subject dropped behind discard new", jetstream.StreamConfig{Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 3}, []broker.Risk{natsjs.DiscardOld}},
+		{"rollup", jetstream.StreamConfig{AllowRollup: true}, []broker.Risk{natsjs.Rollup}},
+		{"async", jetstream.StreamConfig{PersistMode: jetstream.AsyncPersistMode}, []broker.Risk{natsjs.AsyncPersistence}},
+		{"memory", jetstream.StreamConfig{Storage: jetstream.MemoryStorage}, []broker.Risk{natsjs.MemoryStorage}},
+		{"short window", jetstream.StreamConfig{Duplicates: 500 * time.Millisecond}, []broker.Risk{natsjs.ShortDuplicateWindow}},
+		{"small messages", jetstream.StreamConfig{MaxMsgSize: 1<<20 - 1}, []broker.Risk{natsjs.SmallMessages}},
+		{"several", jetstream.StreamConfig{AllowRollup: true, Storage: jetstream.MemoryStorage}, []broker.Risk{natsjs.Rollup, natsjs.MemoryStorage}},
+		{"no acks", jetstream.StreamConfig{NoAck: true}, []broker.Risk{natsjs.NoAcks}},
+		{"sealed", jetstream.StreamConfig{Sealed: true}, []broker.Risk{natsjs.Sealed}},
+		{"mirror", jetstream.StreamConfig{Mirror: &jetstream.StreamSource{Name: "EX-ORIGIN"}}, []broker.Risk{natsjs.Mirror}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -116,7 +126,9 @@ func TestCheckExaminesStreams(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			check := func(scope relay.Config) error { return relay.New(src, relay.JetStream(nc), scope).Check(t.Context()) }
+			check := func(scope relay.Config) error {
+				return relay.New(src, natsjs.NewPublisher(nc), scope).Check(t.Context())
+			}
 
 			err := check(scope)
 			if len(tt.want) == 0 {
@@ -128,11 +140,11 @@ func TestCheckExaminesStreams(t *testing.T) {
 			if !errors.Is(err, postroom.ErrRefused) {
 				t.Fatalf("Check = %v, want a refusal", err)
 			}
-			var fault *relay.StreamError
+			var fault *natsjs.StreamError
 			if !errors.As(err, &fault) || fault.Stream != cfg.Name || fault.Problem == "" || fault.Remedy == "" {
 				t.Errorf("Check = %v, want a StreamError of %s", err, cfg.Name)
 			}
-			byName := slices.Contains(relay.Risks(), tt.want[0])
+			byName := slices.Contains(natsjs.Risks(), tt.want[0])
 			for _, risk := range tt.want {
 				if !errors.Is(err, risk) {
 					t.Errorf("Check = %v, want %s in it", err, risk)
@@ -143,7 +155,7 @@ func TestCheckExaminesStreams(t *testing.T) {
 			}
 			run, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			if err := relay.New(src, relay.JetStream(nc), scope).Run(run); !errors.Is(err, tt.want[0]) || !errors.Is(err, postroom.ErrRefused) {
+			if err := relay.New(src, natsjs.NewPublisher(nc), scope).Run(run); !errors.Is(err, tt.want[0]) || !errors.Is(err, postroom.ErrRefused) {
 				t.Errorf("Run = %v, want the refusal", err)
 			}
 			if !byName {
@@ -163,32 +175,11 @@ func TestCheckExaminesStreams(t *testing.T) {
 	}
 }
 
-// What the table above takes for granted of the server.
-func TestALimitPerSubjectDropsOldMessagesBehindDiscardNew(t *testing.T) {
-	t.Parallel()
-	nc := devtest.NATS(t)
-	create(t, nc, jetstream.StreamConfig{Name: "PER", Subjects: []string{"per.>"}, Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 1})
-	p := publish(t, nc)
-	p.send(event(1, "per.a", "a"))
-	first := p.next()
-	p.send(event(2, "per.a", "b"))
-	if second := p.next(); first.err != nil || second.err != nil {
-		t.Fatalf("outcomes %v and %v, want both acknowledged", first.err, second.err)
-	}
-	s, err := management(t, nc).Stream(t.Context(), "PER")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := s.CachedInfo().State.Msgs; n != 1 {
-		t.Errorf("%d messages, want 1: the first is dropped", n)
-	}
-}
-
 func TestCheckFindsSubjectsWithoutAStream(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
-	stream(t, nc, jetstream.StreamConfig{Name: "COV-A", Subjects: []string{"cov.a.>"}})
-	stream(t, nc, jetstream.StreamConfig{Name: "COV-B", Subjects: []string{"cov.b.*", "cov.c"}})
+	ensure(t, nc, jetstream.StreamConfig{Name: "COV-A", Subjects: []string{"cov.a.>"}})
+	ensure(t, nc, jetstream.StreamConfig{Name: "COV-B", Subjects: []string{"cov.b.*", "cov.c"}})
 	many := make([]string, 50)
 	for i := range many {
 		many[i] = "cov.none." + strings.Repeat("x", i+1)
@@ -210,14 +201,14 @@ func TestCheckFindsSubjectsWithoutAStream(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			err := relay.New(using(tt.subjects...), relay.JetStream(nc), relay.Config{Streams: tt.streams}).Check(t.Context())
+			err := relay.New(using(tt.subjects...), natsjs.NewPublisher(nc), relay.Config{Streams: tt.streams}).Check(t.Context())
 			if len(tt.want) == 0 {
 				if err != nil {
 					t.Errorf("Check = %v, want nil", err)
 				}
 				return
 			}
-			if !errors.Is(err, relay.ErrNoStream) || errors.Is(err, postroom.ErrRefused) {
+			if !errors.Is(err, broker.ErrNoStream) || errors.Is(err, postroom.ErrRefused) {
 				t.Fatalf("Check = %v, want ErrNoStream and no refusal: a stream can be created while the relay runs", err)
 			}
 			for _, want := range tt.want {
@@ -235,7 +226,7 @@ func TestCheckFindsSubjectsWithoutAStream(t *testing.T) {
 func TestCheckReturnsOutagesOfTheCatalog(t *testing.T) {
 	src := using()
 	src.err = errors.New("connection refused")
-	err := relay.New(src, relay.JetStream(devtest.NATS(t)), relay.Config{}).Check(t.Context())
+	err := relay.New(src, natsjs.NewPublisher(devtest.NATS(t)), relay.Config{}).Check(t.Context())
 	if !errors.Is(err, src.err) || errors.Is(err, postroom.ErrRefused) {
 		t.Errorf("Check = %v, want the outage", err)
 	}
@@ -243,7 +234,7 @@ func TestCheckReturnsOutagesOfTheCatalog(t *testing.T) {
 
 func TestConfigOfChecksIsValidated(t *testing.T) {
 	err := relay.New(newFakeSource(), &fakePublisher{}, relay.Config{
-		Streams: []string{"SHOP", "order.>"}, Accept: []relay.Risk{relay.DiscardOld, relay.Sealed, "bad-luck"}, CheckEvery: 1,
+		Streams: []string{"SHOP", "order.>"}, Accept: []broker.Risk{natsjs.DiscardOld, natsjs.Sealed, "bad-luck"}, CheckEvery: 1,
 	}).Check(t.Context())
 	if !errors.Is(err, postroom.ErrRefused) {
 		t.Fatalf("Check = %v, want a refusal", err)
@@ -281,7 +272,7 @@ func TestDriftIsNoticedWhileRunning(t *testing.T) {
 	cfg := jetstream.StreamConfig{Name: "DRIFT", Subjects: []string{"drift.>"}}
 	create(t, nc, cfg)
 	src, log := using("drift.a"), &logged{}
-	r := relay.New(src, relay.JetStream(nc), relay.Config{CheckEvery: time.Second, Logger: log.logger()})
+	r := relay.New(src, natsjs.NewPublisher(nc), relay.Config{CheckEvery: time.Second, Logger: log.logger()})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
@@ -297,7 +288,7 @@ func TestDriftIsNoticedWhileRunning(t *testing.T) {
 	update()
 	devtest.Eventually(t, 10*time.Second, "the drift", func() bool {
 		h := r.Health()
-		return len(h.Faults) == 1 && errors.Is(h.Faults[0], relay.DiscardOld)
+		return len(h.Faults) == 1 && errors.Is(h.Faults[0], natsjs.DiscardOld)
 	})
 	checked := r.Health().Checked
 	looks := src.looks()
@@ -321,7 +312,7 @@ func TestDriftIsNoticedWhileRunning(t *testing.T) {
 	}
 	devtest.Eventually(t, 10*time.Second, "the loss of the stream", func() bool {
 		h := r.Health()
-		return len(h.Faults) == 1 && errors.Is(h.Faults[0], relay.ErrNoStream)
+		return len(h.Faults) == 1 && errors.Is(h.Faults[0], broker.ErrNoStream)
 	})
 
 	// A new term looks at the streams as a start does, and is not refused.
@@ -332,7 +323,7 @@ func TestDriftIsNoticedWhileRunning(t *testing.T) {
 	src.set(func() { src.recorded = nil })
 	devtest.Eventually(t, 20*time.Second, "a new term", func() bool {
 		h := r.Health()
-		return h.State == relay.Leading && h.Ready() == nil && len(h.Faults) == 1 && errors.Is(h.Faults[0], relay.DiscardOld)
+		return h.State == relay.Leading && h.Ready() == nil && len(h.Faults) == 1 && errors.Is(h.Faults[0], natsjs.DiscardOld)
 	})
 	stop()
 	if err := <-done; err != nil {
@@ -343,18 +334,66 @@ func TestDriftIsNoticedWhileRunning(t *testing.T) {
 func TestARelayWaitsForItsStream(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
-	r := relay.New(using("wait.a"), relay.JetStream(nc), relay.Config{CheckEvery: time.Second})
+	r := relay.New(using("wait.a"), natsjs.NewPublisher(nc), relay.Config{CheckEvery: time.Second})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
 	devtest.Eventually(t, 10*time.Second, "the relay to lead", func() bool { return r.Health().State == relay.Leading })
-	if err := r.Health().Ready(); !errors.Is(err, relay.ErrNoStream) {
+	if err := r.Health().Ready(); !errors.Is(err, broker.ErrNoStream) {
 		t.Errorf("Ready = %v, want ErrNoStream", err)
 	}
-	stream(t, nc, jetstream.StreamConfig{Name: "WAIT", Subjects: []string{"wait.>"}})
+	ensure(t, nc, jetstream.StreamConfig{Name: "WAIT", Subjects: []string{"wait.>"}})
 	devtest.Eventually(t, 10*time.Second, "the relay to be ready", func() bool { return r.Health().Ready() == nil })
 	stop()
 	if err := <-done; err != nil {
 		t.Errorf("Run = %v, want nil", err)
+	}
+}
+
+// A publisher that makes no batches is a fault of the Config, told with all others.
+func TestAtomicNeedsABatcher(t *testing.T) {
+	t.Parallel()
+	r := relay.New(newFakeSource(), publishOnly{}, relay.Config{Atomic: true, Window: -1})
+	err := r.Check(t.Context())
+	if !errors.Is(err, postroom.ErrRefused) {
+		t.Errorf("Check = %v, want a refusal", err)
+	}
+	for _, want := range []string{"Atomic is set", "Window is -1"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Check = %v, want %q in it", err, want)
+		}
+	}
+}
+
+// publishOnly is a publisher that cannot look at its streams, and says so.
+type publishOnly struct {
+	broker.PublishOnly
+	promptPublisher
+}
+
+func (publishOnly) Abilities() broker.Abilities { return broker.Abilities{} }
+
+func (p publishOnly) Connected() bool { return true }
+
+// What a publisher cannot do is refused, and what it costs told, unless it is accepted.
+func TestCheckReportsWhatAPublisherCannotDo(t *testing.T) {
+	t.Parallel()
+	for _, accept := range [][]broker.Risk{nil, {broker.NotInspected}, {broker.NotVerified}, {broker.NotInspected, broker.NotVerified}} {
+		cfg := relay.Config{Accept: accept}
+		err := relay.New(newFakeSource(), publishOnly{}, cfg).Check(t.Context())
+		for _, risk := range []broker.Risk{broker.NotInspected, broker.NotVerified} {
+			if got, want := errors.Is(err, risk), !slices.Contains(accept, risk); got != want {
+				t.Errorf("Check with %v accepted = %v, want %s: %t", accept, err, risk, want)
+			}
+		}
+		if refused := errors.Is(err, postroom.ErrRefused); refused != (len(accept) < 2) {
+			t.Errorf("Check with %v accepted = %v, refused %t", accept, err, refused)
+		}
+		if len(accept) < 2 {
+			run := relay.New(newFakeSource(), publishOnly{}, cfg).Run(t.Context())
+			if !errors.Is(run, postroom.ErrRefused) {
+				t.Errorf("Run with %v accepted = %v, want a refusal", accept, run)
+			}
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/pause"
 )
 
 const (
@@ -80,7 +81,7 @@ func (l *leader) read(ctx context.Context) error {
 		default:
 			wait = idle
 		}
-		if !sleep(ctx, gap) {
+		if !pause.For(ctx, gap) {
 			return nil
 		}
 		if rest := again.rest(wait-gap, time.Now()); rest != idle || took > idle/8 {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 )
 
@@ -46,8 +47,8 @@ const DefaultReconcileRate = 25_000
 // Findings are what a stream was found to have and to lack.
 type Findings struct {
 	Stream  string
-	Verdict Verdict // Kept also where something is missing from its midst
-	Last    uint64  // the sequence up to which it was read
+	Verdict broker.Verdict // Kept also where something is missing from its midst
+	Last    uint64         // the sequence up to which it was read
 
 	Compared int // events of the log that it should have
 	Messages int // messages that were read
@@ -60,7 +61,7 @@ type Findings struct {
 
 	Took time.Duration
 
-	// Err is why the stream was not compared; it matches [ErrConsumed] or [ErrNoStream].
+	// Err is why the stream was not compared; it matches [ErrConsumed] or [broker.ErrNoStream].
 	Err error
 }
 
@@ -70,7 +71,7 @@ type Findings struct {
 // the worst case some hundred bytes for each event.
 //
 // An error is an outage. What is wrong with one stream is in its Findings.
-func Reconcile(ctx context.Context, log eventlog.History, broker Witness, r Reconciliation) ([]Findings, error) {
+func Reconcile(ctx context.Context, log eventlog.History, streams broker.Verifier, r Reconciliation) ([]Findings, error) {
 	r.Rate = cmp.Or(r.Rate, DefaultReconcileRate)
 	if !(r.Rate > 0) { // also not a NaN
 		return nil, fmt.Errorf("relay: reconcile: Rate is %g, want more than none", r.Rate)
@@ -90,7 +91,7 @@ func Reconcile(ctx context.Context, log eventlog.History, broker Witness, r Reco
 		if len(r.Streams) > 0 && !slices.Contains(r.Streams, at.Stream) {
 			continue
 		}
-		found, err := r.stream(ctx, log, broker, at)
+		found, err := r.stream(ctx, log, streams, at)
 		if err != nil {
 			return all, fmt.Errorf("relay: reconcile stream %s: %w", at.Stream, err)
 		}
@@ -100,19 +101,19 @@ func Reconcile(ctx context.Context, log eventlog.History, broker Witness, r Reco
 }
 
 // stream compares one stream.
-func (r Reconciliation) stream(ctx context.Context, log eventlog.History, broker Witness, at eventlog.Place) (Findings, error) {
+func (r Reconciliation) stream(ctx context.Context, log eventlog.History, streams broker.Verifier, at eventlog.Place) (Findings, error) {
 	began := time.Now()
 	found := Findings{Stream: at.Stream}
-	c := comparison{chronicle: log, witness: broker, since: r.Since, rate: r.Rate}
-	look := func(ctx context.Context) (Standing, error) {
-		s, err := broker.Compare(ctx, at)
+	c := comparison{chronicle: log, witness: streams, since: r.Since, rate: r.Rate}
+	look := func(ctx context.Context) (broker.Standing, error) {
+		s, err := streams.Compare(ctx, at)
 		if err != nil {
 			return s, err
 		}
 		found.Verdict, found.Last = s.Verdict, s.Last.Seq
 		switch {
-		case s.Verdict == Absent:
-			return s, fmt.Errorf("stream %s does not exist: %w", at.Stream, ErrNoStream)
+		case s.Verdict == broker.Absent:
+			return s, fmt.Errorf("stream %s does not exist: %w", at.Stream, broker.ErrNoStream)
 		case !s.Limits:
 			return s, fmt.Errorf("stream %s: %w", at.Stream, ErrConsumed)
 		}
@@ -124,7 +125,7 @@ func (r Reconciliation) stream(ctx context.Context, log eventlog.History, broker
 		}
 	}
 	missing, late, err := c.run(ctx, look, tell)
-	if errors.Is(err, ErrNoStream) || errors.Is(err, ErrConsumed) {
+	if errors.Is(err, broker.ErrNoStream) || errors.Is(err, ErrConsumed) {
 		found.Err = err
 		return found, nil
 	}

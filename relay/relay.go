@@ -5,7 +5,7 @@
 // key, and records what the broker acknowledged. An event that is not
 // acknowledged is published again, with the same message id, until it is.
 //
-// This package holds no SQL: the log is an [eventlog.Source], the broker a [Publisher].
+// This package holds no SQL: the log is an [eventlog.Source], the broker a [broker.Publisher].
 package relay
 
 import (
@@ -22,8 +22,10 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/pause"
 	"github.com/postroom/postroom/internal/repeat"
 	"github.com/postroom/postroom/internal/telemetry"
 )
@@ -38,8 +40,8 @@ type Config struct {
 	// stream under one acknowledgement, any number of them of one key. It is faster
 	// where the broker writes each acknowledged message through to the disk, or where
 	// many events have one key, and the broker itself refuses a leader that was
-	// replaced. The streams have to be made for it: see [EnsureStream]. The publisher
-	// has to be a [Batcher], as that of [JetStream] is.
+	// replaced. The streams have to be made for it: natsjs.EnsureStream does. The
+	// publisher has to be able to, as that of natsjs is: see [broker.Abilities].
 	//
 	// Defaults to single publishes, in a window.
 	Atomic bool
@@ -96,7 +98,7 @@ type Config struct {
 	Streams []string
 
 	// Accept are risks of these streams that are taken knowingly.
-	Accept []Risk
+	Accept []broker.Risk
 
 	// CheckEvery is how often the streams are examined again while Run is under
 	// way. What is found then shows in [Relay.Health] and in the log.
@@ -123,7 +125,7 @@ type Config struct {
 
 func (c Config) defaults() Config {
 	if c.Atomic {
-		c.Window = cmp.Or(c.Window, atomicWindow)
+		c.Window = cmp.Or(c.Window, 3*broker.MaxBatch)
 	}
 	c.Window = cmp.Or(c.Window, 4096)
 	c.MaxUnpublished = cmp.Or(c.MaxUnpublished, 10_000)
@@ -136,7 +138,7 @@ func (c Config) defaults() Config {
 	return c
 }
 
-func (c Config) validate() error {
+func (c Config) validate(able broker.Abilities) error {
 	var faults []error
 	add := func(format string, args ...any) { faults = append(faults, fmt.Errorf("config: "+format, args...)) }
 	if c.Window < 1 || c.Window > 100_000 {
@@ -154,7 +156,7 @@ func (c Config) validate() error {
 	if c.DrainTimeout < 0 {
 		add("DrainTimeout is %s, want none or more", c.DrainTimeout)
 	}
-	c.validateChecks(add)
+	c.validateChecks(able, add)
 	return errors.Join(faults...)
 }
 
@@ -162,7 +164,8 @@ func (c Config) validate() error {
 // process or in many: one leads at a time.
 type Relay struct {
 	log     eventlog.Source
-	pub     Publisher
+	pub     broker.Publisher
+	able    broker.Abilities
 	cfg     Config
 	fixed   bool  // Config.Lease was chosen
 	err     error // what is wrong with the Config
@@ -181,15 +184,17 @@ type Relay struct {
 // New returns a relay that moves events from a log to a broker. It does no I/O and
 // cannot fail: faults of the Config are returned by [Relay.Check] and
 // [Relay.Run].
-func New(log eventlog.Source, pub Publisher, cfg Config) *Relay {
+func New(log eventlog.Source, pub broker.Publisher, cfg Config) *Relay {
 	fixed := cfg.Lease != 0
 	cfg = cfg.defaults()
+	able := pub.Abilities()
 	return &Relay{
 		log:     log,
 		pub:     pub,
+		able:    able,
 		cfg:     cfg,
 		fixed:   fixed,
-		err:     errors.Join(cfg.validate(), cfg.validateStrategy(pub)),
+		err:     cfg.validate(able),
 		wake:    make(chan struct{}, 1),
 		doubt:   make(chan struct{}, 1),
 		metrics: newMetrics(cfg.MeterProvider),
@@ -200,7 +205,7 @@ func New(log eventlog.Source, pub Publisher, cfg Config) *Relay {
 // Check reports whether the relay could start: the Config, the log, the broker
 // and its streams. An error that matches postroom.ErrRefused has to be mended by
 // a person; any other is an outage, which Run would wait out. A stream that does
-// not exist ([ErrNoStream]) is such an outage too: Run goes on with the others.
+// not exist ([broker.ErrNoStream]) is such an outage too: Run goes on with the others.
 func (r *Relay) Check(ctx context.Context) error {
 	if err := r.checkParts(ctx); err != nil {
 		return err
@@ -263,13 +268,13 @@ func (r *Relay) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			r.logLeaving(ctx, err)
 			return nil
-		case errors.Is(err, errReconnected), errors.Is(err, errLost):
+		case errors.Is(err, broker.ErrReconnected), errors.Is(err, errLost):
 			r.cfg.Logger.InfoContext(ctx, "relay leads anew, and looks first whether the broker has what it had", "because", err)
 		case err != nil:
 			r.vitals.failed(err)
 			r.lines.Warn(ctx, r.cfg.Logger, "relay interrupted, will lead anew", err, "failures", past.failures, "after", wait)
 		}
-		sleep(ctx, wait)
+		pause.For(ctx, wait)
 	}
 	return nil
 }
@@ -300,23 +305,8 @@ func (r *Relay) serve(ctx context.Context, owner string, t *tenure) error {
 		t.stood = true
 		r.vitals.enter(Standby)
 		// A clean leave frees the lease at once, and is noticed within a second.
-		if !sleep(ctx, min(r.cfg.Lease/4, 500*time.Millisecond)) {
+		if !pause.For(ctx, min(r.cfg.Lease/4, 500*time.Millisecond)) {
 			return nil
 		}
-	}
-}
-
-// sleep waits for d and reports whether ctx still lives.
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }

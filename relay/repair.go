@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/pause"
 )
 
 // errLost ends a term in which a stream was found without what it had. The next begins
@@ -16,7 +18,7 @@ var errLost = errors.New("the broker has lost events that it had acknowledged")
 // Loss is what a stream was found to have lost.
 type Loss struct {
 	Stream  string
-	Verdict Verdict
+	Verdict broker.Verdict
 	At      time.Time // when it was found
 
 	// Events is how many events of the log were missing, and Repaired when they were
@@ -39,12 +41,11 @@ func (l *leader) verify(ctx context.Context) error {
 		l.places[at.Stream] = &place{Place: at, doubted: true}
 	}
 	l.mu.Unlock()
-	witness, ok := l.relay.pub.(Witness)
-	if !ok {
+	if !l.relay.able.Verifies {
 		return nil
 	}
 	for _, at := range recorded {
-		standing, err := witness.Compare(ctx, at)
+		standing, err := l.relay.pub.Compare(ctx, at)
 		switch {
 		case err != nil && (ctx.Err() != nil || !l.relay.connected()):
 			return err
@@ -52,10 +53,10 @@ func (l *leader) verify(ctx context.Context) error {
 			l.relay.vitals.failed(err)
 			l.relay.cfg.Logger.WarnContext(ctx, "a stream could not be compared with what it had; it is as soon as it answers", "stream", at.Stream, "error", err)
 			signal(l.suspicion)
-		case standing.Verdict == Kept:
+		case standing.Verdict == broker.Kept:
 			l.trust(at.Stream, standing)
-		case standing.Verdict != Absent: // a stream that is gone may come back, with all that it had
-			if err := l.repair(ctx, witness, at, standing); err != nil {
+		case standing.Verdict != broker.Absent: // a stream that is gone may come back, with all that it had
+			if err := l.repair(ctx, at, standing); err != nil {
 				return err
 			}
 		}
@@ -64,7 +65,7 @@ func (l *leader) verify(ctx context.Context) error {
 }
 
 // trust notes that a stream has what it had.
-func (l *leader) trust(name string, s Standing) {
+func (l *leader) trust(name string, s broker.Standing) {
 	l.mu.Lock()
 	l.progress.Places = move(l.progress.Places, l.places.kept(name, s.Last.Created))
 	l.mu.Unlock()
@@ -74,8 +75,7 @@ func (l *leader) trust(name string, s Standing) {
 // cluster can lose what it had while the connection stays. It returns an error where
 // one of them did.
 func (l *leader) attest(ctx context.Context) error {
-	witness, ok := l.relay.pub.(Witness)
-	if !ok {
+	if !l.relay.able.Verifies {
 		return nil
 	}
 	for looked := time.Now().Add(-time.Second); l.restOrSuspect(ctx, looked); looked = time.Now() {
@@ -83,14 +83,14 @@ func (l *leader) attest(ctx context.Context) error {
 		all := l.places.snapshot()
 		l.mu.Unlock()
 		for _, at := range all {
-			standing, err := witness.Compare(ctx, at)
+			standing, err := l.relay.pub.Compare(ctx, at)
 			switch {
 			case err != nil:
 				l.relay.cfg.Logger.DebugContext(ctx, "a stream could not be compared with what it had", "stream", at.Stream, "error", err)
 				signal(l.suspicion)
-			case standing.Verdict == Kept:
+			case standing.Verdict == broker.Kept:
 				l.trust(at.Stream, standing)
-			case standing.Verdict != Absent:
+			case standing.Verdict != broker.Absent:
 				return fmt.Errorf("%w: stream %s: %s", errLost, at.Stream, standing.Verdict)
 			}
 		}
@@ -109,12 +109,12 @@ func (l *leader) restOrSuspect(ctx context.Context, looked time.Time) bool {
 	case <-timer.C:
 		return true
 	case <-l.suspicion:
-		return sleep(ctx, time.Until(looked.Add(time.Second)))
+		return pause.For(ctx, time.Until(looked.Add(time.Second)))
 	}
 }
 
 // repair finds what a stream has lost, and has it published again before anything new.
-func (l *leader) repair(ctx context.Context, witness Witness, at eventlog.Place, s Standing) error {
+func (l *leader) repair(ctx context.Context, at eventlog.Place, s broker.Standing) error {
 	r := l.relay
 	loss, isNew := r.vitals.lost(at.Stream, s.Verdict)
 	if isNew {
@@ -123,12 +123,12 @@ func (l *leader) repair(ctx context.Context, witness Witness, at eventlog.Place,
 			"stream", at.Stream, "reason", string(s.Verdict), "seq", at.Seq, "last_seq", s.Last.Seq)
 	}
 	began := time.Now()
-	mark, err := lastMark(ctx, r.log, witness, s)
+	mark, err := lastMark(ctx, r.log, r.pub, s)
 	if err != nil {
 		return fmt.Errorf("repair stream %s: %w", at.Stream, err)
 	}
-	c := comparison{chronicle: r.log, witness: witness, mark: mark}
-	missing, late, err := c.run(ctx, func(context.Context) (Standing, error) { return s, nil }, func() {})
+	c := comparison{chronicle: r.log, witness: r.pub, mark: mark}
+	missing, late, err := c.run(ctx, func(context.Context) (broker.Standing, error) { return s, nil }, func() {})
 	if err != nil {
 		return fmt.Errorf("repair stream %s: %w", at.Stream, err)
 	}
@@ -145,8 +145,8 @@ func (l *leader) repair(ctx context.Context, witness Witness, at eventlog.Place,
 
 // lastMark returns the newest mark up to which the stream has what it had, the zero one
 // where there is none.
-func lastMark(ctx context.Context, c eventlog.History, w Witness, s Standing) (eventlog.Mark, error) {
-	if s.Verdict == Recreated {
+func lastMark(ctx context.Context, c eventlog.History, w broker.Verifier, s broker.Standing) (eventlog.Mark, error) {
+	if s.Verdict == broker.Recreated {
 		return eventlog.Mark{}, nil
 	}
 	marks, err := c.Marks(ctx, s.Last.Stream)
@@ -161,7 +161,7 @@ func lastMark(ctx context.Context, c eventlog.History, w Witness, s Standing) (e
 		if err != nil {
 			return eventlog.Mark{}, err
 		}
-		if standing.Verdict == Kept {
+		if standing.Verdict == broker.Kept {
 			return mark, nil
 		}
 	}

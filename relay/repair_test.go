@@ -12,6 +12,7 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/relay"
 )
@@ -73,16 +74,16 @@ func (m *memory) ids() []string {
 	return slices.Clone(m.messages)
 }
 
-func (m *memory) Compare(_ context.Context, at eventlog.Place) (relay.Standing, error) {
+func (m *memory) Compare(_ context.Context, at eventlog.Place) (broker.Standing, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.compared++
 	if m.away != nil {
-		return relay.Standing{}, m.away
+		return broker.Standing{}, m.away
 	}
 	n := uint64(len(m.messages))
-	s := relay.Standing{
-		Verdict: relay.Kept, First: 1, FirstTime: m.created, Subjects: []string{">"}, Limits: true,
+	s := broker.Standing{
+		Verdict: broker.Kept, First: 1, FirstTime: m.created, Subjects: []string{">"}, Limits: true,
 		Last: eventlog.Place{Stream: at.Stream, Created: m.created, Seq: n},
 	}
 	if n > 0 {
@@ -90,25 +91,25 @@ func (m *memory) Compare(_ context.Context, at eventlog.Place) (relay.Standing, 
 	}
 	switch {
 	case !at.Created.IsZero() && !at.Created.Equal(m.created):
-		s.Verdict = relay.Recreated
+		s.Verdict = broker.Recreated
 	case at.Seq > n, at.MessageID != "/shop#"+m.messages[at.Seq-1]:
-		s.Verdict = relay.LostTail
+		s.Verdict = broker.LostTail
 	}
 	return s, nil
 }
 
-func (m *memory) Stored(context.Context, string, relay.Span) (func(context.Context) ([]relay.Message, error), func(), error) {
+func (m *memory) Stored(context.Context, string, broker.Span) (func(context.Context) ([]broker.StoredMessage, error), func(), error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.broken > 0 {
 		m.broken--
 		return nil, nil, errors.New("no consumer for you")
 	}
-	var all []relay.Message
+	var all []broker.StoredMessage
 	for i, id := range m.messages {
-		all = append(all, relay.Message{Seq: uint64(i + 1), Source: "/shop", ID: id}) //nolint:gosec // a few
+		all = append(all, broker.StoredMessage{Seq: uint64(i + 1), Source: "/shop", ID: id}) //nolint:gosec // a few
 	}
-	return func(context.Context) ([]relay.Message, error) {
+	return func(context.Context) ([]broker.StoredMessage, error) {
 		page := all
 		all = nil
 		return page, nil
@@ -165,7 +166,7 @@ func TestALostTailComesBeforeWhatIsNew(t *testing.T) {
 		run.wait(t)
 		b.wantStored(t, "a", "b", "c", "d", "e")
 		losses := b.r.Health().Losses
-		if len(losses) != 1 || losses[0].Verdict != relay.LostTail || losses[0].Events != 2 || losses[0].Repaired.IsZero() {
+		if len(losses) != 1 || losses[0].Verdict != broker.LostTail || losses[0].Events != 2 || losses[0].Repaired.IsZero() {
 			t.Errorf("losses %+v", losses)
 		}
 		got := collect(t, b.reader)
@@ -199,7 +200,7 @@ func TestAStreamThatIsMadeAgainMeanwhile(t *testing.T) {
 			t.Errorf("late %v, owed %v, want %v and none", b.src.late, b.src.owed, want)
 		}
 		losses := b.r.Health().Losses
-		if len(losses) != 1 || losses[0].Verdict != relay.Recreated || losses[0].Events != 2 || losses[0].Late != 2 {
+		if len(losses) != 1 || losses[0].Verdict != broker.Recreated || losses[0].Events != 2 || losses[0].Late != 2 {
 			t.Errorf("losses %+v", losses)
 		}
 	})

@@ -15,11 +15,11 @@ type repeating struct {
 
 // repeats reports whether an event is read from the log for a rewind. One that is read
 // from held is as all others there.
-func (f *Flight) repeats() bool { return f.Rewind != 0 && !f.Held }
+func (f *flight) repeats() bool { return f.Rewind != 0 && !f.Held }
 
 // loosen lets the next of its key pass an event of a rewind.
-func (l *lanes) loosen(f *Flight) {
-	key := f.orderKey()
+func (l *lanes) loosen(f *flight) {
+	key := f.OrderKey()
 	if !f.repeats() || key == "" {
 		return
 	}
@@ -50,7 +50,7 @@ func (l *lanes) cancel(rewind int64) {
 
 // drop takes an event that was about to be sent off where its rewind was cancelled, and
 // reports whether it did.
-func (l *lanes) drop(f *Flight) bool {
+func (l *lanes) drop(f *flight) bool {
 	if _, ok := l.cancelled[f.Rewind]; !ok || !f.repeats() {
 		return false
 	}
@@ -61,7 +61,7 @@ func (l *lanes) drop(f *Flight) bool {
 }
 
 // left counts an event of a rewind that leaves the lanes.
-func (l *lanes) left(f *Flight) {
+func (l *lanes) left(f *flight) {
 	if f.repeats() {
 		l.gone++
 		l.goneBytes += len(f.Data)

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 )
 
@@ -16,20 +17,20 @@ import (
 // keys, at most one event of a key is in flight but for those of rewinds that the broker
 // did not take, and in the end every event is stored, held or dropped.
 func TestLanesWithRewinds(t *testing.T) {
-	outcomes := []Outcome{
+	outcomes := []broker.Outcome{
 		{Stream: "S"},
 		{Stream: "S"},
 		errNoAnswer,
-		{Class: Unavailable, Stream: "S", Err: ErrNoLeader},
-		{Class: Unroutable, Err: ErrNoStream},
-		{Class: Refused, Stream: "S", Err: errors.New("no")},
-		{Class: Permanent, Err: errors.New("never")},
+		{Class: broker.Unavailable, Stream: "S", Err: broker.ErrNoLeader},
+		{Class: broker.Unroutable, Err: broker.ErrNoStream},
+		{Class: broker.Refused, Stream: "S", Err: errors.New("no")},
+		{Class: broker.Permanent, Err: errors.New("never")},
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLanes(40)
 		now := time.Unix(1000, 0)
 		var seq, rewound int64
-		var inFlight []*Flight
+		var inFlight []*flight
 		added, stored, held := map[string][]int64{}, map[string][]int64{}, map[string][]int64{}
 		var open []eventlog.Repeated // events of rewinds
 		leave := func(t *rapid.T, r eventlog.Repeated) {
@@ -39,7 +40,7 @@ func TestLanesWithRewinds(t *testing.T) {
 			}
 			t.Fatalf("event %d of rewind %d left, and was not there", r.Seq, r.Rewind)
 		}
-		settle := func(t *rapid.T, o Outcome) {
+		settle := func(t *rapid.T, o broker.Outcome) {
 			if len(inFlight) == 0 {
 				t.Skip("nothing is in flight")
 			}
@@ -47,7 +48,7 @@ func TestLanesWithRewinds(t *testing.T) {
 			f := inFlight[n]
 			inFlight = slices.Delete(inFlight, n, n+1)
 			ev := f.Logged
-			if o.Class != Stored {
+			if o.Class != broker.Stored {
 				l.failed(f, o, now)
 				return
 			}
@@ -80,7 +81,7 @@ func TestLanesWithRewinds(t *testing.T) {
 			}
 		}
 		send := func(t *rapid.T) {
-			for _, f := range l.next(rapid.IntRange(1, 5).Draw(t, "window"), now) {
+			for _, f := range l.nextFlights(rapid.IntRange(1, 5).Draw(t, "window"), now) {
 				for _, g := range inFlight {
 					if f.Key != "" && g.Key == f.Key && !f.Unordered && !g.Unordered {
 						t.Fatalf("%d was sent while %d of the same key is in flight", f.Seq, g.Seq)
@@ -158,20 +159,20 @@ func TestAnEventOfARewindHoldsUpNobody(t *testing.T) {
 	repeated := live(1)
 	repeated.Rewind = 7
 	now := time.Unix(1000, 0)
-	for _, o := range []Outcome{
-		{Class: Unavailable, Stream: "S", Err: ErrNoLeader},
-		{Class: Unroutable, Err: ErrNoStream},
-		{Class: Refused, Stream: "S", Err: errors.New("no")},
-		{Class: Permanent, Err: errors.New("never")},
+	for _, o := range []broker.Outcome{
+		{Class: broker.Unavailable, Stream: "S", Err: broker.ErrNoLeader},
+		{Class: broker.Unroutable, Err: broker.ErrNoStream},
+		{Class: broker.Refused, Stream: "S", Err: errors.New("no")},
+		{Class: broker.Permanent, Err: errors.New("never")},
 	} {
 		l := newLanes(100)
 		l.add([]eventlog.Logged{repeated, live(2)})
-		batch := l.next(10, now)
+		batch := l.nextFlights(10, now)
 		if len(batch) != 1 || batch[0].Seq != 1 {
 			t.Fatalf("%s: sent %d events first, want the one of the rewind: one of a key is in flight", o.Class, len(batch))
 		}
 		l.failed(batch[0], o, now)
-		batch = l.next(10, now)
+		batch = l.nextFlights(10, now)
 		if len(batch) != 1 || batch[0].Seq != 2 {
 			t.Errorf("%s: the live event behind it was not sent", o.Class)
 		}
@@ -179,11 +180,11 @@ func TestAnEventOfARewindHoldsUpNobody(t *testing.T) {
 
 	l := newLanes(100)
 	l.add([]eventlog.Logged{live(2), repeated, live(3)})
-	batch := l.next(10, now)
-	l.failed(batch[0], Outcome{Class: Permanent, Err: errors.New("never")}, now) // k has an event in held now
+	batch := l.nextFlights(10, now)
+	l.failed(batch[0], broker.Outcome{Class: broker.Permanent, Err: errors.New("never")}, now) // k has an event in held now
 	l.add([]eventlog.Logged{repeated})
 	for range 2 {
-		batch = l.next(10, now)
+		batch = l.nextFlights(10, now)
 		if len(batch) != 1 || batch[0].Rewind != 7 {
 			t.Fatalf("sent %d events, want those of the rewind one after the other: they repeat what was published before", len(batch))
 		}
@@ -209,10 +210,10 @@ func TestEventsOfACancelledRewindAreNotSent(t *testing.T) {
 	}
 	l := newLanes(100)
 	l.add(page) // of rewinds 1, 2, 1, 2, none and 2
-	first := l.next(1, now)
+	first := l.nextFlights(1, now)
 	l.cancel(2)
 	var sent []int64
-	for batch := first; len(batch) > 0; batch = l.next(10, now) {
+	for batch := first; len(batch) > 0; batch = l.nextFlights(10, now) {
 		sent = append(sent, batch[0].Seq)
 		l.done(batch[0], "S", now)
 	}
@@ -233,18 +234,18 @@ func TestAnEventOfARewindThatWaitsForItsStreamHoldsUpNobody(t *testing.T) {
 	for n := range maxProbes {
 		l.add([]eventlog.Logged{{Seq: int64(n), Event: postroom.Event{Subject: "out"}}})
 	}
-	for _, f := range l.next(100, now) {
-		l.failed(f, Outcome{Class: Unavailable, Stream: "OUT", Err: ErrNoLeader}, now)
+	for _, f := range l.nextFlights(100, now) {
+		l.failed(f, broker.Outcome{Class: broker.Unavailable, Stream: "OUT", Err: broker.ErrNoLeader}, now)
 	}
 	now = now.Add(time.Minute)
-	if probes := l.next(100, now); len(probes) != maxProbes {
+	if probes := l.nextFlights(100, now); len(probes) != maxProbes {
 		t.Fatalf("%d probes, want %d", len(probes), maxProbes)
 	}
 	l.add([]eventlog.Logged{
 		{Seq: 1, Rewind: 1, Event: postroom.Event{Subject: "out", Key: "k"}},
 		{Seq: 100, Event: postroom.Event{Subject: "there", Key: "k"}},
 	})
-	if batch := l.next(100, now); len(batch) != 1 || batch[0].Seq != 100 {
+	if batch := l.nextFlights(100, now); len(batch) != 1 || batch[0].Seq != 100 {
 		t.Errorf("sent %d events, want the live one alone", len(batch))
 	}
 }

@@ -7,9 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/relay"
 )
@@ -164,7 +163,7 @@ func TestARewindThatNoStreamTakes(t *testing.T) {
 			defer open.Unlock()
 			if ev.Rewind != 0 && !taken {
 				most[ev.Seq] = true
-				return time.Millisecond, relay.ErrNoStream
+				return time.Millisecond, broker.ErrNoStream
 			}
 			return time.Millisecond, nil
 		}}
@@ -208,9 +207,9 @@ func TestWhatTheBrokerRefusesOfARewindIsHeld(t *testing.T) {
 		pub := &fakePublisher{stream: "S", answer: func(ev eventlog.Logged, _ int) (time.Duration, error) {
 			switch ev.Seq {
 			case 1:
-				return 0, &relay.BrokerError{Code: 10169, Status: 400, Description: "no"}
+				return 0, &toldError{broker.Refused, "js_10169"}
 			case 2:
-				return 0, nats.ErrMaxPayload
+				return 0, &toldError{broker.Permanent, "max_payload"}
 			}
 			return 0, nil
 		}}
@@ -242,7 +241,7 @@ func TestACancelledRewindEnds(t *testing.T) {
 		}
 		pub := &fakePublisher{answer: func(ev eventlog.Logged, _ int) (time.Duration, error) {
 			if ev.Rewind == 1 {
-				return 100 * time.Millisecond, relay.ErrNoStream
+				return 100 * time.Millisecond, broker.ErrNoStream
 			}
 			return time.Millisecond, nil
 		}}
@@ -314,7 +313,7 @@ func TestARewindOfWhichAllIsRefused(t *testing.T) {
 		src := newFakeSource()
 		src.rewinds.all = []*fakeRewind{rewindOf(1, 2, 1000, nil)}
 		pub := &fakePublisher{stream: "S", answer: func(eventlog.Logged, int) (time.Duration, error) {
-			return 0, &relay.BrokerError{Code: 10169, Status: 400, Description: "no"}
+			return 0, &toldError{broker.Refused, "js_10169"}
 		}}
 		run := start(relay.New(src, pub, relay.Config{}))
 		after(3 * time.Second)

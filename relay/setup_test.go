@@ -12,6 +12,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/repeat"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/relay"
 )
 
@@ -25,13 +26,13 @@ func TestABrokerWithoutJetStream(t *testing.T) {
 		refused bool
 		wants   string
 	}{
-		{"at all", devtest.PlainNATS(t, "jetstream: disabled", relay.ConnectOptions()...), false, "start nats-server with -js"},
-		{"in this account", devtest.PlainNATS(t, accounts, append(relay.ConnectOptions(), nats.UserInfo("none", "x"))...), true, "the account of this user has no JetStream"},
+		{"at all", devtest.PlainNATS(t, "jetstream: disabled", natsjs.ConnectOptions()...), false, "start nats-server with -js"},
+		{"in this account", devtest.PlainNATS(t, accounts, append(natsjs.ConnectOptions(), nats.UserInfo("none", "x"))...), true, "the account of this user has no JetStream"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			log := &logged{}
-			r := relay.New(using("a"), relay.JetStream(tt.nc), relay.Config{Logger: log.logger()})
+			r := relay.New(using("a"), natsjs.NewPublisher(tt.nc), relay.Config{Logger: log.logger()})
 			err := r.Check(t.Context())
 			if err == nil || !strings.Contains(err.Error(), tt.wants) || errors.Is(err, postroom.ErrRefused) != tt.refused {
 				t.Errorf("Check = %v, want %q, refused %t", err, tt.wants, tt.refused)

@@ -15,7 +15,7 @@ type stream struct {
 	passed time.Time     // when it last stored an event
 	sent   int           // in flight to it
 	stored int64         // events it stored, since that was last counted
-	parked fifo[*Flight] // wait for it to come back
+	parked fifo[*flight] // wait for it to come back
 
 	out    bool
 	since  time.Time // when it went out
@@ -35,7 +35,7 @@ func (s *stream) probes(now time.Time) int {
 }
 
 // failed parks an event that the stream did not take, sent at the given time.
-func (s *stream) failed(f *Flight, now time.Time) {
+func (s *stream) failed(f *flight, now time.Time) {
 	if !s.out {
 		s.out, s.since, s.rounds, s.next = true, now, 0, time.Time{}
 	}
@@ -47,7 +47,7 @@ func (s *stream) failed(f *Flight, now time.Time) {
 }
 
 // recover ends an outage: what waited may be sent.
-func (s *stream) recover(ready *fifo[*Flight]) {
+func (s *stream) recover(ready *fifo[*flight]) {
 	s.out = false
 	for {
 		f, ok := s.parked.pop()

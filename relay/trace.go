@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/telemetry"
 )
@@ -35,9 +36,10 @@ func sampled(ev *eventlog.Logged) bool {
 }
 
 // traceBatch begins the span of a batch, where it has one.
-func (l *leader) traceBatch(ctx context.Context, batch []*Flight, now time.Time) {
-	var members []*Flight
-	for _, f := range batch {
+func (l *leader) traceBatch(ctx context.Context, batch []*broker.Message, now time.Time) {
+	var members []*flight
+	for _, m := range batch {
+		f := flightOf(m)
 		f.flush = nil
 		if sampled(&f.Logged) {
 			members = append(members, f)
@@ -63,15 +65,15 @@ func (l *leader) traceBatch(ctx context.Context, batch []*Flight, now time.Time)
 }
 
 // landed notes the outcome of a sampled event, and ends the span with the last.
-func (b *flush) landed(o Outcome) {
+func (b *flush) landed(o broker.Outcome) {
 	if o.Stream != "" && b.stream == "" {
 		b.stream = o.Stream
 		b.span.SetName("publish " + o.Stream)
 		b.span.SetAttributes(telemetry.Destination.String(o.Stream))
 	}
 	if o.Err != nil {
-		b.span.SetStatus(otelcodes.Error, o.class())
-		b.span.SetAttributes(telemetry.ErrorType.String(o.class()))
+		b.span.SetStatus(otelcodes.Error, reasonOf(o))
+		b.span.SetAttributes(telemetry.ErrorType.String(reasonOf(o)))
 	}
 	if b.open--; b.open == 0 {
 		b.span.End()

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postroom/postroom/internal/jsremedy"
-	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/natsjs"
 )
 
 // broker is which NATS server a command works on.
@@ -52,7 +52,7 @@ func (b *broker) connect(more ...nats.Option) (*nats.Conn, error) {
 			return nil, usagef("%s is no NATS URL; write nats://host:4222, several with commas between them", origin)
 		}
 	}
-	options := append(append(relay.ConnectOptions(), nats.Name("postroom"), nats.ErrorHandler(b.note)), more...)
+	options := append(append(natsjs.ConnectOptions(), nats.Name("postroom"), nats.ErrorHandler(b.note)), more...)
 	if b.creds != "" {
 		options = append(options, nats.UserCredentials(b.creds))
 	}

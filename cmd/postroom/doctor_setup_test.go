@@ -18,9 +18,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	event "github.com/postroom/postroom"
+	port "github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 	"github.com/postroom/postroom/schema"
@@ -91,7 +93,7 @@ func (h *hospital) admit(t *testing.T) *patient {
 	url := h.database(t, name, "migrated")
 	p := &patient{T: t, hospital: h, broker: devtest.OwnNATS(t), pool: h.connect(t, url)}
 	var err error
-	p.nc, err = nats.Connect(p.broker.URL(), append(relay.ConnectOptions(), nats.ReconnectWait(20*time.Millisecond))...)
+	p.nc, err = nats.Connect(p.broker.URL(), append(natsjs.ConnectOptions(), nats.ReconnectWait(20*time.Millisecond))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +112,7 @@ func (h *hospital) admit(t *testing.T) *patient {
 
 func (p *patient) ensureStream() {
 	p.Helper()
-	if err := relay.EnsureStream(p.Context(), p.nc, jetstream.StreamConfig{Name: "SHOP", Subjects: []string{"order.>"}}); err != nil {
+	if err := natsjs.EnsureStream(p.Context(), p.nc, jetstream.StreamConfig{Name: "SHOP", Subjects: []string{"order.>"}}); err != nil {
 		p.Fatal(err)
 	}
 }
@@ -132,7 +134,7 @@ func (p *patient) number(sql string) (n int) {
 
 func (p *patient) startRelay() {
 	p.Helper()
-	p.stopRelay = p.start(relay.New(outbox.NewLog(p.pool), relay.JetStream(p.nc), relay.Config{}))
+	p.stopRelay = p.start(relay.New(outbox.NewLog(p.pool), natsjs.NewPublisher(p.nc), relay.Config{}))
 }
 
 func (p *patient) startInbox() {
@@ -266,12 +268,18 @@ func (p *patient) forget(saved string) {
 
 // unwitting is a publisher that does not compare what the broker has, as older relays
 // did not: the others repair what is lost before anybody asks for it.
-type unwitting struct{ relay.Publisher }
+type unwitting struct{ port.Publisher }
+
+func (u unwitting) Abilities() port.Abilities {
+	able := u.Publisher.Abilities()
+	able.Verifies = false
+	return able
+}
 
 // blind has such a relay lead.
 func (p *patient) blind() {
 	p.Helper()
-	r := relay.New(outbox.NewLog(p.pool), unwitting{relay.JetStream(p.nc)}, relay.Config{})
+	r := relay.New(outbox.NewLog(p.pool), unwitting{natsjs.NewPublisher(p.nc)}, relay.Config{Accept: []port.Risk{port.NotVerified}})
 	p.ledAnew(func() {
 		p.stopRelay()
 		p.stopRelay = p.start(r)

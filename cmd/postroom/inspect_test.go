@@ -16,6 +16,7 @@ import (
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -34,7 +35,7 @@ func newShop(t *testing.T) *shop {
 	s.env = inDatabase(s.pool)
 	s.env["POSTROOM_NATS_URL"] = devtest.NATSURL(t)
 	nc := devtest.NATS(t)
-	err := relay.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: s.stream, Subjects: []string{s.stream + ".>"}})
+	err := natsjs.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: s.stream, Subjects: []string{s.stream + ".>"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +49,7 @@ func newShop(t *testing.T) *shop {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-	go func() { done <- relay.New(outbox.NewLog(s.pool), relay.JetStream(nc), relay.Config{}).Run(ctx) }()
+	go func() { done <- relay.New(outbox.NewLog(s.pool), natsjs.NewPublisher(nc), relay.Config{}).Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -117,7 +118,7 @@ func (r *reconciliation) compare(cmd *cobra.Command, log *outbox.Log, nc *nats.C
 	}
 	bar := newBar(cmd.ErrOrStderr())
 	defer bar.Clear()
-	return relay.Reconcile(cmd.Context(), log, relay.JetStream(nc), relay.Reconciliation{
+	return relay.Reconcile(cmd.Context(), log, natsjs.NewPublisher(nc), relay.Reconciliation{
 		Streams: r.streams, Since: since, Rate: r.pace,
 		Progress: func(stream string, compared, messages int) {
 			bar.Show(compared, max(int(backlog.Appended), compared), fmt.Sprintf("%s: %d messages", stream, messages))

@@ -14,6 +14,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
+	port "github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -124,7 +126,7 @@ func newRelay(getenv func(string) string) *cobra.Command {
 // risks are the names that --accept takes.
 func risks() []string {
 	var names []string
-	for _, risk := range relay.Risks() {
+	for _, risk := range natsjs.Risks() {
 		names = append(names, string(risk))
 	}
 	return names
@@ -150,7 +152,7 @@ func (w *relayWish) check() error {
 		if !slices.Contains(risks(), name) {
 			return usagef("--accept takes no %q; it takes %s", name, strings.Join(risks(), ", "))
 		}
-		w.cfg.Accept = append(w.cfg.Accept, relay.Risk(name))
+		w.cfg.Accept = append(w.cfg.Accept, port.Risk(name))
 	}
 	switch c := w.cfg; {
 	case c.Window < 1 || c.Window > 100_000:
@@ -199,7 +201,7 @@ func (w *relayWish) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	w.cfg.MeterProvider = meters
-	r := relay.New(outbox.NewLog(pool).WithSchema(name), relay.JetStream(nc), w.cfg)
+	r := relay.New(outbox.NewLog(pool).WithSchema(name), natsjs.NewPublisher(nc), w.cfg)
 	stop, err := serveHealth(ctx, w.listen, healthHandler(r.Health, metrics), w.cfg.Logger)
 	if err != nil {
 		return err

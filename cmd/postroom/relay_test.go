@@ -24,14 +24,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	event "github.com/postroom/postroom"
+	port "github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
-)
-
-// What makes a relay find the streams of a log by itself.
-var (
-	_ relay.Inspector = (*relay.JetStreamPublisher)(nil)
 )
 
 func TestRelayUsage(t *testing.T) {
@@ -71,8 +68,8 @@ func TestRelayUsage(t *testing.T) {
 func TestHealthEndpoints(t *testing.T) {
 	at := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 	health := relay.Health{
-		State: relay.Starting, Since: at, Err: errors.New("connection refused"), ErrAt: at, Faults: []error{relay.Rollup},
-		Losses: []relay.Loss{{Stream: "SHOP", Verdict: relay.LostTail, At: at, Events: 7}},
+		State: relay.Starting, Since: at, Err: errors.New("connection refused"), ErrAt: at, Faults: []error{natsjs.Rollup},
+		Losses: []relay.Loss{{Stream: "SHOP", Verdict: port.LostTail, At: at, Events: 7}},
 	}
 	tests := []struct {
 		method, path string
@@ -289,7 +286,7 @@ func placeOrders(t *testing.T, pool *pgxpool.Pool, n int) {
 
 func orders(t *testing.T, pool *pgxpool.Pool, broker string) (js jetstream.JetStream, stored func() int) {
 	t.Helper()
-	nc, err := nats.Connect(broker, relay.ConnectOptions()...)
+	nc, err := nats.Connect(broker, natsjs.ConnectOptions()...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"time"
 
+	port "github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/relay"
 )
@@ -33,12 +34,12 @@ type healthReport struct {
 
 // loss is what a stream was found to have lost.
 type loss struct {
-	Stream   string        `json:"stream"`
-	Reason   relay.Verdict `json:"reason"`
-	At       time.Time     `json:"at"`
-	Events   int           `json:"events"`
-	Late     int           `json:"late"`
-	Repaired time.Time     `json:"repaired,omitzero"` // when it was noted that they are published again
+	Stream   string       `json:"stream"`
+	Reason   port.Verdict `json:"reason"`
+	At       time.Time    `json:"at"`
+	Events   int          `json:"events"`
+	Late     int          `json:"late"`
+	Repaired time.Time    `json:"repaired,omitzero"` // when it was noted that they are published again
 }
 
 // backlog is what a leader measured last.

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -88,7 +89,7 @@ func (r *rewound) relay(t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-	go func() { done <- relay.New(outbox.NewLog(r.pool), relay.JetStream(r.nc), relay.Config{}).Run(ctx) }()
+	go func() { done <- relay.New(outbox.NewLog(r.pool), natsjs.NewPublisher(r.nc), relay.Config{}).Run(ctx) }()
 	stopped := false
 	stop = func() {
 		if cancel(); !stopped {

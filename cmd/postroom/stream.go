@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postroom/postroom/internal/jsremedy"
-	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/natsjs"
 )
 
 func newStream(getenv func(string) string) *cobra.Command {
@@ -98,7 +98,7 @@ func (w streamWish) check() error {
 func ensureStream(cmd *cobra.Command, nc *nats.Conn, name string, wish streamWish, asJSON bool) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), brokerPatience)
 	defer cancel()
-	err := relay.EnsureStream(ctx, nc, jetstream.StreamConfig{
+	err := natsjs.EnsureStream(ctx, nc, jetstream.StreamConfig{
 		Name: name, Subjects: wish.subjects, Replicas: wish.replicas, MaxAge: wish.maxAge,
 		AllowAtomicPublish: wish.atomic,
 	})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 	"github.com/postroom/postroom/schema"
@@ -74,7 +75,7 @@ func open(ctx context.Context, servers *devstack.Stack, opt options, log *slog.L
 	if _, err := d.pool.Exec(ctx, tablesSQL); err != nil {
 		return nil, fmt.Errorf("create tables: %w", err)
 	}
-	err = relay.EnsureStream(ctx, d.nc, jetstream.StreamConfig{Name: stream, Subjects: []string{"order.>"}})
+	err = natsjs.EnsureStream(ctx, d.nc, jetstream.StreamConfig{Name: stream, Subjects: []string{"order.>"}})
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +99,7 @@ func (d *demo) connect(ctx context.Context) error {
 	if d.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
-	if d.nc, err = nats.Connect(d.servers.NATS.URL(), relay.ConnectOptions()...); err != nil {
+	if d.nc, err = nats.Connect(d.servers.NATS.URL(), natsjs.ConnectOptions()...); err != nil {
 		return fmt.Errorf("connect to NATS: %w", err)
 	}
 	return nil

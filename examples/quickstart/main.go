@@ -23,6 +23,7 @@ import (
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/verdict"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -123,7 +124,7 @@ func (d *demo) wire() {
 	d.shop = outbox.New(outbox.Config{Source: "/shop"})
 	d.billing = outbox.New(outbox.Config{Source: "/billing"})
 
-	d.relay = relay.New(outbox.NewLog(d.pool), relay.JetStream(d.nc),
+	d.relay = relay.New(outbox.NewLog(d.pool), natsjs.NewPublisher(d.nc),
 		relay.Config{Logger: d.log, MeterProvider: d.meters.provider})
 
 	d.inbox = inbox.New(d.pool, d.nc, inbox.Config{Logger: d.log, MeterProvider: d.meters.provider})

@@ -17,7 +17,7 @@ import (
 	"github.com/postroom/postroom/examples/internal/narrate"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/fleet"
-	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -66,10 +66,10 @@ func open(ctx context.Context, servers *devstack.Stack, opt options, log io.Writ
 	if _, err := d.pool.Exec(ctx, tablesSQL); err != nil {
 		return nil, fmt.Errorf("create tables: %w", err)
 	}
-	if d.nc, err = nats.Connect(servers.NATS.URL(), relay.ConnectOptions()...); err != nil {
+	if d.nc, err = nats.Connect(servers.NATS.URL(), natsjs.ConnectOptions()...); err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
-	if err := relay.EnsureStream(ctx, d.nc, jetstream.StreamConfig{Name: stream, Subjects: []string{"payment.>"}}); err != nil {
+	if err := natsjs.EnsureStream(ctx, d.nc, jetstream.StreamConfig{Name: stream, Subjects: []string{"payment.>"}}); err != nil {
 		return nil, err
 	}
 	if d.provider, err = startProvider(story.Tell); err != nil {

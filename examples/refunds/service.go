@@ -17,6 +17,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/idempotency"
 	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbound"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
@@ -81,7 +82,7 @@ func serve(ctx context.Context, text []byte) error {
 		return fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
 	defer pool.Close()
-	nc, err := nats.Connect(j.NATS, relay.ConnectOptions()...)
+	nc, err := nats.Connect(j.NATS, natsjs.ConnectOptions()...)
 	if err != nil {
 		return fmt.Errorf("connect to NATS: %w", err)
 	}
@@ -92,7 +93,7 @@ func serve(ctx context.Context, text []byte) error {
 		provider: &vendor{url: j.Provider, api: outbound.NewClient(outbound.Config{AttemptTimeout: 2 * time.Second, Logger: log})},
 	}
 	guard := idempotency.New(pool, idempotency.Config{Principal: merchantOf, Logger: log})
-	events := relay.New(outbox.NewLog(pool), relay.JetStream(nc), relay.Config{Lease: lease, DrainTimeout: drainTimeout, Logger: log})
+	events := relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{Lease: lease, DrainTimeout: drainTimeout, Logger: log})
 	listener, err := net.Listen("tcp4", j.Address)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)

@@ -21,6 +21,7 @@ import (
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 	"github.com/postroom/postroom/schema"
@@ -81,7 +82,7 @@ func open(ctx context.Context, servers *devstack.Stack, opt options) (_ *shop, e
 	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
-	if s.nc, err = nats.Connect(servers.NATS.URL(), relay.ConnectOptions()...); err != nil {
+	if s.nc, err = nats.Connect(servers.NATS.URL(), natsjs.ConnectOptions()...); err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
 	if _, err := schema.Migrate(ctx, s.pool, ""); err != nil {
@@ -90,7 +91,7 @@ func open(ctx context.Context, servers *devstack.Stack, opt options) (_ *shop, e
 	if _, err := s.pool.Exec(ctx, tablesSQL); err != nil {
 		return nil, fmt.Errorf("create tables: %w", err)
 	}
-	if err := relay.EnsureStream(ctx, s.nc, jetstream.StreamConfig{Name: stream, Subjects: []string{"order.>"}}); err != nil {
+	if err := natsjs.EnsureStream(ctx, s.nc, jetstream.StreamConfig{Name: stream, Subjects: []string{"order.>"}}); err != nil {
 		return nil, err
 	}
 	s.wire()
@@ -102,7 +103,7 @@ func (s *shop) wire() {
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil)) // thousands of events fail here on purpose
 	s.orders = outbox.New(outbox.Config{Source: "/shop"})
 	s.billing = outbox.New(outbox.Config{Source: "/billing"})
-	s.relay = relay.New(outbox.NewLog(s.pool), relay.JetStream(s.nc), relay.Config{Logger: quiet})
+	s.relay = relay.New(outbox.NewLog(s.pool), natsjs.NewPublisher(s.nc), relay.Config{Logger: quiet})
 	s.inbox = inbox.New(s.pool, s.nc, inbox.Config{Logger: quiet})
 	s.inbox.Handle(inbox.Subscription{Name: billingCharge, Stream: stream, Types: []string{orderPlaced}, Workers: workers, Attempts: 2, Schedule: postroom.FastBackoff()},
 		postroom.JSON(s.charge))

@@ -16,7 +16,7 @@ import (
 
 	"github.com/postroom/postroom/examples/internal/narrate"
 	"github.com/postroom/postroom/internal/devstack"
-	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -65,13 +65,13 @@ func open(ctx context.Context, servers *devstack.Stack, opt options, log io.Writ
 	if err := d.stockUp(ctx); err != nil {
 		return nil, fmt.Errorf("fill tables: %w", err)
 	}
-	if d.nc, err = nats.Connect(servers.NATS.URL(), relay.ConnectOptions()...); err != nil {
+	if d.nc, err = nats.Connect(servers.NATS.URL(), natsjs.ConnectOptions()...); err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
 	jobs := make(map[string]job)
 	for _, name := range services {
 		cfg := jetstream.StreamConfig{Name: streams[name], Subjects: []string{name + ".>"}}
-		if err := relay.EnsureStream(ctx, d.nc, cfg); err != nil {
+		if err := natsjs.EnsureStream(ctx, d.nc, cfg); err != nil {
 			return nil, err
 		}
 		jobs[name] = job{

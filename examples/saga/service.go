@@ -15,6 +15,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -105,7 +106,7 @@ func (j *job) serve(ctx context.Context, enough <-chan struct{}) error {
 		return fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
 	defer pool.Close()
-	nc, err := nats.Connect(j.NATS, relay.ConnectOptions()...)
+	nc, err := nats.Connect(j.NATS, natsjs.ConnectOptions()...)
 	if err != nil {
 		return fmt.Errorf("connect to NATS: %w", err)
 	}
@@ -114,7 +115,7 @@ func (j *job) serve(ctx context.Context, enough <-chan struct{}) error {
 	events := outbox.New(outbox.Config{Source: "/" + j.Service})
 	in := inbox.New(pool, nc, inbox.Config{AckWait: ackWait, DrainTimeout: drainTimeout, Logger: log})
 	parts := []postroom.Runner{
-		relay.New(outbox.NewLog(pool), relay.JetStream(nc), relay.Config{Lease: lease, DrainTimeout: drainTimeout, Logger: log}),
+		relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{Lease: lease, DrainTimeout: drainTimeout, Logger: log}),
 		in,
 	}
 	switch j.Service {

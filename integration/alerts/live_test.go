@@ -20,6 +20,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -38,7 +39,7 @@ func tell(t *testing.T) told {
 	cfg := jetstream.StreamConfig{Name: "ALERTS", Subjects: []string{"alerts.>"}}
 	ensure := func() {
 		t.Helper()
-		if err := relay.EnsureStream(t.Context(), nc, cfg); err != nil {
+		if err := natsjs.EnsureStream(t.Context(), nc, cfg); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -58,7 +59,7 @@ func tell(t *testing.T) told {
 			}
 			return nil
 		}))
-	run(t, relay.New(outbox.NewLog(pool), relay.JetStream(nc), relay.Config{MeterProvider: provider, Logger: quiet}), in)
+	run(t, relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{MeterProvider: provider, Logger: quiet}), in)
 	now := func() series {
 		t.Helper()
 		page := httptest.NewRecorder()

@@ -5,7 +5,9 @@ package main
 import (
 	"context"
 
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -22,9 +24,9 @@ func runRelay(ctx context.Context, w *worker) error {
 		return err
 	}
 	defer nc.Close()
-	r := relay.New(outbox.NewLog(pool), relay.JetStream(nc), relay.Config{
+	r := relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{
 		Lease: lease, Atomic: w.Atomic, Retention: -1, Logger: w.log, MeterProvider: w.meters,
-		Accept: []relay.Risk{relay.ShortDuplicateWindow},
+		Accept: []broker.Risk{natsjs.ShortDuplicateWindow},
 	})
 	fleet.Tell("begins")
 	return r.Run(ctx)

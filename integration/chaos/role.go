@@ -24,7 +24,7 @@ import (
 	"github.com/postroom/postroom/integration/checker"
 	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/internal/telemetry"
-	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/natsjs"
 )
 
 const (
@@ -106,7 +106,7 @@ func (w *worker) connect(ctx context.Context, url string, most int32) (*pgxpool.
 
 // broker connects to NATS.
 func (w *worker) broker() (*nats.Conn, error) {
-	return nats.Connect(w.NATS, append(relay.ConnectOptions(), nats.RetryOnFailedConnect(true), nats.Name(w.Process))...)
+	return nats.Connect(w.NATS, append(natsjs.ConnectOptions(), nats.RetryOnFailedConnect(true), nats.Name(w.Process))...)
 }
 
 // signal notes a few times a second what the process counts, until it ends.

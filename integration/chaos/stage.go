@@ -20,7 +20,7 @@ import (
 	"github.com/postroom/postroom/integration/checker"
 	"github.com/postroom/postroom/integration/natsfleet"
 	"github.com/postroom/postroom/internal/fleet"
-	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/natsjs"
 )
 
 // diskBytes is the size of a server's disk.
@@ -218,8 +218,8 @@ func (s *stage) startServers(ctx context.Context) (err error) {
 	}
 	s.later(func() error { s.client.nc.Close(); return nil })
 	return again(ctx, patience, "make the stream", func(ctx context.Context) error {
-		return relay.EnsureStream(ctx, s.client.nc, jetstream.StreamConfig{
-			Name: stream, Subjects: []string{subject, relay.LeaseSubjects(stream)}, Replicas: s.opt.nodes, AllowAtomicPublish: true,
+		return natsjs.EnsureStream(ctx, s.client.nc, jetstream.StreamConfig{
+			Name: stream, Subjects: []string{subject, natsjs.LeaseSubjects(stream)}, Replicas: s.opt.nodes, AllowAtomicPublish: true,
 			// What is published again is met by the broker, or by the inbox where it takes
 			// longer.
 			Duplicates: 20 * time.Second,

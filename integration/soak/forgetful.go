@@ -18,6 +18,7 @@ import (
 
 	"github.com/postroom/postroom/integration/natsfleet"
 	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -62,7 +63,7 @@ func serveCompare(ctx context.Context, text []byte) error {
 		return err
 	}
 	defer nc.Close()
-	found, err := relay.Reconcile(ctx, outbox.NewLog(pool), relay.JetStream(nc), relay.Reconciliation{Rate: job.Rate})
+	found, err := relay.Reconcile(ctx, outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Reconciliation{Rate: job.Rate})
 	if err == nil && (len(found) != 1 || found[0].Err != nil) {
 		err = fmt.Errorf("found %+v", found)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/internal/wire"
-	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/natsjs"
 )
 
 const (
@@ -95,7 +95,7 @@ func (p *pushes) called() (n int, first time.Time) {
 // whileHandling calls do while an inbox works in this process. It returns once
 // the inbox has stopped.
 func (r *rig) whileHandling(ctx context.Context, pool *pgxpool.Pool, c *client, cfg inbox.Config, workers int, p *pushes, do func(ctx context.Context) error) error {
-	nc, err := nats.Connect(c.urls, relay.ConnectOptions()...)
+	nc, err := nats.Connect(c.urls, natsjs.ConnectOptions()...)
 	if err != nil {
 		return fmt.Errorf("connect to NATS: %w", err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/fleet"
-	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/natsjs"
 )
 
 const aboutOperator = `An operator asks each of ten questions with one command, and searches the dead events: of a database with ten million
@@ -33,7 +33,7 @@ func operator(ctx context.Context, r *rig) error {
 	if err != nil {
 		return err
 	}
-	err = relay.EnsureStream(ctx, c.nc, jetstream.StreamConfig{Name: stream, Subjects: []string{"soak.*"}})
+	err = natsjs.EnsureStream(ctx, c.nc, jetstream.StreamConfig{Name: stream, Subjects: []string{"soak.*"}})
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func operator(ctx context.Context, r *rig) error {
 
 // whileHandling calls do while an inbox has the handlers of the office, but one.
 func (o *office) whileHandling(ctx context.Context, c *client, do func(ctx context.Context) error) error {
-	nc, err := nats.Connect(c.urls, relay.ConnectOptions()...)
+	nc, err := nats.Connect(c.urls, natsjs.ConnectOptions()...)
 	if err != nil {
 		return fmt.Errorf("connect to NATS: %w", err)
 	}

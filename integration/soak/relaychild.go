@@ -14,7 +14,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -55,12 +57,12 @@ func serveRelay(ctx context.Context, text []byte) error {
 		return err
 	}
 	defer pool.Close()
-	nc, err := nats.Connect(job.NATS, append(relay.ConnectOptions(), nats.RetryOnFailedConnect(true))...)
+	nc, err := nats.Connect(job.NATS, append(natsjs.ConnectOptions(), nats.RetryOnFailedConnect(true))...)
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	r := relay.New(outbox.NewLog(pool), relay.JetStream(nc), job.config())
+	r := relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), job.config())
 	over, stop := context.WithCancel(context.Background())
 	var telling sync.WaitGroup
 	telling.Go(func() {
@@ -80,7 +82,7 @@ func serveRelay(ctx context.Context, text []byte) error {
 func (j relayJob) config() relay.Config {
 	cfg := relay.Config{Lease: j.Lease, Retention: j.Retention, Logger: logger()}
 	if j.ShortWindow {
-		cfg.Accept = []relay.Risk{relay.ShortDuplicateWindow}
+		cfg.Accept = []broker.Risk{natsjs.ShortDuplicateWindow}
 	}
 	return cfg
 }

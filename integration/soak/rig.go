@@ -22,7 +22,7 @@ import (
 	"github.com/postroom/postroom/integration/natsfleet"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/fleet"
-	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -179,7 +179,7 @@ func (r *rig) client(ctx context.Context, urls string, cfg jetstream.StreamConfi
 	err = fleet.Eventually(ctx, 5*time.Minute, "a stream", func(ctx context.Context) (bool, error) {
 		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
-		return relay.EnsureStream(attempt, nc, cfg) == nil, nil
+		return natsjs.EnsureStream(attempt, nc, cfg) == nil, nil
 	})
 	return c, err
 }
@@ -189,7 +189,7 @@ func (c *client) fresh(ctx context.Context) error {
 	if err := c.js.DeleteStream(ctx, stream); err != nil {
 		return fmt.Errorf("delete stream: %w", err)
 	}
-	return relay.EnsureStream(ctx, c.nc, jetstream.StreamConfig{Name: stream, Subjects: []string{subject}})
+	return natsjs.EnsureStream(ctx, c.nc, jetstream.StreamConfig{Name: stream, Subjects: []string{subject}})
 }
 
 // stored returns how many messages the stream has.

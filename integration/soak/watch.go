@@ -11,7 +11,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -66,18 +68,18 @@ func (t watchedTerm) Record(ctx context.Context, p eventlog.Progress) error {
 }
 
 type watchedPublisher struct {
-	*relay.JetStreamPublisher
+	*natsjs.Publisher
 
 	watch watch
 }
 
-// Run is that of [relay.Publisher].
-func (p watchedPublisher) Run(ctx context.Context, batches <-chan []*relay.Flight, settle func(f *relay.Flight, o relay.Outcome)) error {
+// Run is that of [broker.Publisher].
+func (p watchedPublisher) Run(ctx context.Context, batches <-chan []*broker.Message, settle func(f *broker.Message, o broker.Outcome)) error {
 	if p.watch.acked == nil {
-		return p.JetStreamPublisher.Run(ctx, batches, settle)
+		return p.Publisher.Run(ctx, batches, settle)
 	}
-	return p.JetStreamPublisher.Run(ctx, batches, func(f *relay.Flight, o relay.Outcome) {
-		if o.Class == relay.Stored {
+	return p.Publisher.Run(ctx, batches, func(f *broker.Message, o broker.Outcome) {
+		if o.Class == broker.Stored {
 			p.watch.acked(f.ID)
 		}
 		settle(f, o)
@@ -87,12 +89,12 @@ func (p watchedPublisher) Run(ctx context.Context, batches <-chan []*relay.Fligh
 // whileRelaying calls do while a relay works in this process. It returns once the
 // relay has left.
 func (r *rig) whileRelaying(ctx context.Context, d *database, c *client, w watch, do func(ctx context.Context) error) error {
-	nc, err := nats.Connect(c.urls, relay.ConnectOptions()...)
+	nc, err := nats.Connect(c.urls, natsjs.ConnectOptions()...)
 	if err != nil {
 		return fmt.Errorf("connect to NATS: %w", err)
 	}
 	defer nc.Close()
-	working := relay.New(watchedLog{outbox.NewLog(d.pool), w}, watchedPublisher{relay.JetStream(nc), w}, relay.Config{Logger: r.logger})
+	working := relay.New(watchedLog{outbox.NewLog(d.pool), w}, watchedPublisher{natsjs.NewPublisher(nc), w}, relay.Config{Logger: r.logger})
 	return during(ctx, do, func(ctx context.Context) error {
 		if err := working.Run(ctx); err != nil {
 			return fmt.Errorf("relay: %w", err)

@@ -7,7 +7,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom/relay"
+	port "github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/natsjs"
 )
 
 // maxSynced is how many messages the reference publishes to a broker that syncs
@@ -64,9 +65,9 @@ func atomicTrial(keys string, n int) trial {
 }
 
 // publisher returns what a relay publishes with.
-func (b *bench) publisher(nc *nats.Conn, p probe) relay.Publisher {
+func (b *bench) publisher(nc *nats.Conn, p probe) port.Publisher {
 	if b.atomic {
-		return relay.JetStream(nc)
+		return natsjs.NewPublisher(nc)
 	}
-	return probedPublisher{relay.JetStream(nc), p}
+	return probedPublisher{natsjs.NewPublisher(nc), p}
 }

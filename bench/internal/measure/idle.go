@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
@@ -147,7 +148,7 @@ func (o order) carryOut(ctx context.Context) (_ idleness, err error) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	led := make(chan struct{})
 	p := probe{led: sync.OnceFunc(func() { close(led) })}
-	r := relay.New(probedLog{outbox.NewLog(pool).WithSchema(o.Schema), p}, relay.JetStream(nc), relay.Config{Logger: log})
+	r := relay.New(probedLog{outbox.NewLog(pool).WithSchema(o.Schema), p}, natsjs.NewPublisher(nc), relay.Config{Logger: log})
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(running) }()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	port "github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
@@ -69,18 +70,18 @@ func (t probedTerm) Record(ctx context.Context, p eventlog.Progress) error {
 
 // probedPublisher is a publisher with a probe.
 type probedPublisher struct {
-	relay.Publisher
+	port.Publisher
 
 	probe probe
 }
 
-// Run is that of [relay.Publisher].
-func (p probedPublisher) Run(ctx context.Context, batches <-chan []*relay.Flight, settle func(f *relay.Flight, o relay.Outcome)) error {
+// Run is that of [port.Publisher].
+func (p probedPublisher) Run(ctx context.Context, batches <-chan []*port.Message, settle func(f *port.Message, o port.Outcome)) error {
 	if p.probe.acked == nil {
 		return p.Publisher.Run(ctx, batches, settle)
 	}
-	return p.Publisher.Run(ctx, batches, func(f *relay.Flight, o relay.Outcome) {
-		if o.Class == relay.Stored {
+	return p.Publisher.Run(ctx, batches, func(f *port.Message, o port.Outcome) {
+		if o.Class == port.Stored {
 			p.probe.acked(f.Seq)
 		}
 		settle(f, o)

@@ -16,8 +16,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
-	"github.com/postroom/postroom/relay"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -91,7 +91,7 @@ func (b *bench) connect() (*nats.Conn, error) {
 }
 
 func connectNATS(url, creds, name string) (*nats.Conn, error) {
-	options := append(relay.ConnectOptions(), nats.Name(name))
+	options := append(natsjs.ConnectOptions(), nats.Name(name))
 	if creds != "" {
 		options = append(options, nats.UserCredentials(creds))
 	}
@@ -150,7 +150,7 @@ func (b *bench) withStream(ctx context.Context, do func(nc *nats.Conn) (sample, 
 	// the stream after it looked for it in vain to delete it.
 	create, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanPatience)
 	defer cancel()
-	err = relay.EnsureStream(create, b.nc, jetstream.StreamConfig{
+	err = natsjs.EnsureStream(create, b.nc, jetstream.StreamConfig{
 		Name: b.stream(), Subjects: []string{b.subject()}, AllowAtomicPublish: b.atomic,
 	})
 	if err != nil {

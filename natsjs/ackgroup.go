@@ -1,0 +1,188 @@
+package natsjs
+
+import (
+	"time"
+
+	"github.com/postroom/postroom/broker"
+)
+
+const (
+	// The most events that are acknowledged together.
+	maxGroup = 32
+
+	// After a group whose answers did not tell, so many events go by themselves: twice
+	// as many each time, and fewer again as groups succeed. Where others publish much to
+	// the same stream, few groups would.
+	minPause = 1 << 10
+	maxPause = 1 << 20
+)
+
+// group is events whose answers come on one subject. The broker has to find out
+// where the answers to a subject go, and remembers the last ones: with a subject for
+// each event it never knows, and that is a tenth of what an event costs it.
+//
+// An answer does not say which event it is to. It need not, where as many answers
+// came as there are events, all of them from one stream, and the sequences in them
+// follow on one another: then each event has its place in the stream, for no message
+// gets two sequences, and a connection's messages are stored in order. Any other
+// answer makes the group vague, and its events are sent again, each by itself: the
+// stream knows by their ids what it has.
+type group struct {
+	flights []*broker.Message // none: the slot is vacant
+	serial  uint64
+	sent    time.Time
+	shared  bool // there were several
+	whole   bool // all are with the connection; before, one may still be being read
+	early   []early
+
+	stream     string // of the answers
+	last       uint64 // sequence in them
+	answered   int
+	duplicates uint64 // a bit for each event
+	vague      bool   // it is not known what became of which
+}
+
+// early is a failure that came while a group was being sent.
+type early struct {
+	err   error
+	which func(g *group, f *broker.Message) bool
+}
+
+// open puts events into a vacant slot.
+func (g *group) open(flights []*broker.Message, serial uint64, now time.Time) {
+	*g = group{flights: append(g.flights[:0], flights...), serial: serial, sent: now, shared: len(flights) > 1}
+}
+
+// clear makes the slot vacant.
+func (g *group) clear() {
+	clear(g.flights)
+	*g = group{flights: g.flights[:0]}
+}
+
+// take takes in an answer to one of several events.
+func (g *group) take(o broker.Outcome) {
+	follows := g.answered == 0 || o.Stream == g.stream && o.Sequence == g.last+1
+	if o.Class != broker.Stored || o.Stream == "" || !follows {
+		g.vague = true
+		return
+	}
+	if o.Duplicate {
+		g.duplicates |= 1 << g.answered
+	}
+	g.stream, g.last = o.Stream, o.Sequence
+	g.answered++
+}
+
+// outcome returns that of the i-th event, when all have been answered.
+func (g *group) outcome(i int) broker.Outcome {
+	return broker.Outcome{
+		Stream: g.stream, Sequence: g.last - uint64(g.answered-1-i), //nolint:gosec // i is below answered
+		Duplicate: g.duplicates&(1<<i) != 0,
+	}
+}
+
+// split returns the first events of a batch that may be acknowledged together, and
+// the rest.
+func (w *window) split(batch []*broker.Message) (flights, rest []*broker.Message) {
+	n := 1
+	if w.alone > 0 {
+		w.alone--
+	} else if batch[0].Group != "" {
+		for n < min(len(batch), maxGroup) && batch[n].Group == batch[0].Group {
+			n++
+		}
+	}
+	return batch[:n], batch[n:]
+}
+
+// judge reports the outcomes of a group when they are known, or has its events sent
+// again when they will not be.
+func (w *window) judge(slot int) {
+	g := &w.slots[slot]
+	switch {
+	case !g.whole:
+		return
+	case g.vague, g.answered > len(g.flights):
+		w.doubt(g)
+		w.sendAgain(g.flights)
+	case g.answered == len(g.flights):
+		w.pause = max(w.pause-g.answered, minPause)
+		for i, f := range g.flights {
+			w.conclude(f, g.outcome(i))
+		}
+	default:
+		return
+	}
+	w.vacate(slot)
+}
+
+// doubt has events go by themselves for a while, after a group that did not tell. Many
+// may be under way at the time, which then do not tell for the same reason.
+func (w *window) doubt(g *group) {
+	if g.serial <= w.doubted {
+		return
+	}
+	w.doubted = w.serial
+	w.alone, w.pause = w.pause, min(2*w.pause, maxPause)
+}
+
+// sentAll notes that the messages of a group are with the connection, but for those
+// of some events.
+func (w *window) sentAll(p opened, failed map[*broker.Message]broker.Outcome) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	g := w.group(p)
+	if g == nil {
+		return // it was a single one, and is answered
+	}
+	g.whole = true
+	if len(failed) > 0 {
+		w.drop(g, failed)
+	}
+	for _, e := range g.early {
+		w.failGroup(p.slot, e.err, e.which)
+		if w.group(p) == nil {
+			return
+		}
+	}
+	if len(g.flights) == 0 {
+		w.vacate(p.slot)
+	} else if g.shared {
+		w.judge(p.slot)
+	}
+}
+
+// drop reports events that were not sent, and takes them out of their group.
+func (w *window) drop(g *group, failed map[*broker.Message]broker.Outcome) {
+	sent := g.flights[:0]
+	for _, f := range g.flights {
+		if o, ok := failed[f]; ok {
+			w.tell(f, o)
+		} else {
+			sent = append(sent, f)
+		}
+	}
+	clear(g.flights[len(sent):])
+	g.flights = sent
+}
+
+// sendAgain has events sent by themselves.
+func (w *window) sendAgain(flights []*broker.Message) {
+	if len(flights) == 0 {
+		return
+	}
+	for _, f := range flights {
+		f.Group = ""
+	}
+	w.again = append(w.again, flights...)
+	signal(w.resend)
+}
+
+// takeAgain returns the events that are to be sent again.
+func (w *window) takeAgain() []*broker.Message {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	again := w.again
+	w.again = nil
+	return again
+}

@@ -1,0 +1,393 @@
+package natsjs
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"pgregory.net/rapid"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/eventlog"
+)
+
+// together returns events that may be acknowledged together, numbered from first on.
+func together(first, n int) []*broker.Message {
+	var batch []*broker.Message
+	for i := range n {
+		f := &broker.Message{Logged: eventlog.Logged{Seq: int64(first + i), Event: postroom.Event{Subject: "a.b"}}, Group: "S"}
+		batch = append(batch, f)
+	}
+	return batch
+}
+
+// asking is a window whose outcomes are written down.
+type asking struct {
+	*window
+
+	told map[int64]broker.Outcome
+}
+
+func ask(fail func(format string, args ...any)) *asking {
+	a := &asking{told: make(map[int64]broker.Outcome)}
+	a.window = newWindow("acks.", func(f *broker.Message, o broker.Outcome) {
+		if before, twice := a.told[f.Seq]; twice {
+			fail("event %d was told %+v, and then %+v", f.Seq, before, o)
+		}
+		a.told[f.Seq] = o
+	})
+	return a
+}
+
+// sendNow opens the groups of a batch and says that all is sent. It returns their replies.
+func (a *asking) sendNow(batch []*broker.Message) (replies []string) {
+	a.expect(batch, time.Now())
+	for _, o := range a.opened {
+		a.sentAll(o, nil)
+		replies = append(replies, o.reply)
+	}
+	return replies
+}
+
+func (a *asking) answer(reply, data string) { a.onAck(&nats.Msg{Subject: reply, Data: []byte(data)}) }
+
+func stored(stream string, seq uint64) string {
+	return fmt.Sprintf(`{"stream":%q,"seq":%d}`, stream, seq)
+}
+
+func repeated(seq uint64) string { return fmt.Sprintf(`{"stream":"S","seq":%d,"duplicate":true}`, seq) }
+
+const full = `{"error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"S","seq":0}`
+
+// What three events that were sent together are told, by what the broker answers.
+func TestAnswersToAGroup(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name    string
+		answers []string
+		told    string // event:sequence, ! for a repetition
+		again   string // events that are sent again, by themselves
+	}{
+		{"all stored", []string{stored("S", 7), stored("S", 8), stored("S", 9)}, "0:7 1:8 2:9", ""},
+		{"some were there already", []string{repeated(7), stored("S", 8), repeated(9)}, "0:7! 1:8 2:9!", ""},
+		{"one answer is missing", []string{stored("S", 7), stored("S", 8)}, "", ""},
+		{"others published in between", []string{stored("S", 7), stored("S", 8), stored("S", 10)}, "", "0 1 2"},
+		{"one is answered twice", []string{stored("S", 7), stored("S", 8), stored("S", 8)}, "", "0 1 2"},
+		{"out of order", []string{stored("S", 8), stored("S", 7), stored("S", 9)}, "", "0 1 2"},
+		{"another stream answers too", []string{stored("S", 7), stored("EDGE", 8), stored("S", 9)}, "", "0 1 2"},
+		{"one is refused", []string{stored("S", 7), full, stored("S", 8)}, "", "0 1 2"},
+		{"somebody else answers", []string{stored("S", 7), `{"thanks":true}`}, "", "0 1 2"},
+		{"nobody listens", []string{""}, "", "0 1 2"},
+		{"an answer comes when all is told", []string{stored("S", 7), stored("S", 8), stored("S", 9), stored("S", 10)}, "0:7 1:8 2:9", ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			w := ask(t.Errorf)
+			replies := w.sendNow(together(0, 3))
+			if len(replies) != 1 {
+				t.Fatalf("three events have %d reply subjects, want one", len(replies))
+			}
+			for _, data := range test.answers {
+				m := &nats.Msg{Subject: replies[0], Data: []byte(data)}
+				if data == "" {
+					m.Header = nats.Header{"Status": {"503"}}
+				}
+				w.onAck(m)
+			}
+			if got := w.tellAll(); got != test.told {
+				t.Errorf("told %q, want %q", got, test.told)
+			}
+			again := w.takeAgain()
+			if got := seqsOf(again); got != test.again {
+				t.Errorf("sent again: %q, want %q", got, test.again)
+			}
+			w.alone = 0 // whether others rest or not
+			if replies := w.sendNow(again); len(replies) != len(again) {
+				t.Errorf("%d events that are sent again have %d reply subjects, want one each", len(again), len(replies))
+			}
+		})
+	}
+}
+
+// tellAll writes down what events were told.
+func (a *asking) tellAll() string {
+	var all []string
+	for seq, o := range a.told {
+		text := fmt.Sprintf("%d:%d", seq, o.Sequence)
+		if o.Duplicate {
+			text += "!"
+		}
+		if o.Class != broker.Stored || o.Stream != "S" {
+			text += fmt.Sprintf(" %s %s", o.Class, o.Stream)
+		}
+		all = append(all, text)
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}
+
+func seqsOf(flights []*broker.Message) string {
+	return strings.Trim(fmt.Sprint(func() (seqs []int64) {
+		for _, f := range flights {
+			seqs = append(seqs, f.Seq)
+		}
+		return seqs
+	}()), "[]")
+}
+
+// The goroutine that sends reads an event until its group is sent: before, no answer
+// settles it.
+func TestAGroupIsSettledWhenItIsSent(t *testing.T) {
+	t.Parallel()
+	w := ask(t.Errorf)
+	batch := together(0, 3)
+	w.expect(batch, time.Now())
+	sent := w.opened[0]
+	w.answer(sent.reply, stored("S", 7))
+	w.answer(sent.reply, full)
+	if len(w.told) > 0 || len(w.takeAgain()) > 0 {
+		t.Fatalf("told %v before all was sent", w.told)
+	}
+	w.sentAll(sent, map[*broker.Message]broker.Outcome{batch[1]: failure(nats.ErrMaxPayload)})
+	if o := w.told[1]; len(w.told) != 1 || o.Class != broker.Permanent {
+		t.Errorf("told %v, want that event 1 is too large", w.told)
+	}
+	if again := seqsOf(w.takeAgain()); again != "0 2" {
+		t.Errorf("sent again: %q, want those that were sent", again)
+	}
+}
+
+// What the client does not send has no answer; the others have theirs.
+func TestAGroupWithoutWhatWasNotSent(t *testing.T) {
+	t.Parallel()
+	w := ask(t.Errorf)
+	batch := together(0, 3)
+	w.expect(batch, time.Now())
+	group := w.opened[0]
+	w.answer(group.reply, stored("S", 7))
+	w.answer(group.reply, stored("S", 8))
+	w.sentAll(group, map[*broker.Message]broker.Outcome{batch[1]: failure(nats.ErrMaxPayload)})
+	if w.told[0].Sequence != 7 || w.told[1].Class != broker.Permanent || w.told[2].Sequence != 8 {
+		t.Errorf("told %v, want 7, too large, 8", w.told)
+	}
+
+	gone := failure(nats.ErrDisconnected)
+	for n := range 3 { // none, one and two of them
+		batch = together(3+3*n, n)
+		w.expect(batch, time.Now())
+		failed := make(map[*broker.Message]broker.Outcome)
+		for _, f := range batch {
+			failed[f] = gone
+		}
+		for _, o := range w.opened {
+			w.sentAll(o, failed)
+		}
+		for _, f := range batch {
+			if w.told[f.Seq].Class != broker.Unknown {
+				t.Errorf("event %d was told %+v, want that it was not sent", f.Seq, w.told[f.Seq])
+			}
+		}
+		if w.isWaiting() {
+			t.Errorf("something is waited for where none of %d events was sent", n)
+		}
+	}
+}
+
+// More answers than events, while these are being sent: which are whose is not known.
+func TestAGroupWithTooManyAnswers(t *testing.T) {
+	t.Parallel()
+	w := ask(t.Errorf)
+	w.expect(together(0, 2), time.Now())
+	for seq := range uint64(3) {
+		w.answer(w.opened[0].reply, stored("S", 7+seq))
+	}
+	w.sentAll(w.opened[0], nil)
+	if again := seqsOf(w.takeAgain()); again != "0 1" || len(w.told) > 0 {
+		t.Errorf("sent again: %q, told %v, want both events again", again, w.told)
+	}
+}
+
+// A group that is not answered in time is not known, and the next events go by themselves.
+func TestAGroupRunsOutOfTime(t *testing.T) {
+	t.Parallel()
+	w := ask(t.Errorf)
+	replies := w.sendNow(together(0, 2))
+	w.answer(replies[0], stored("S", 7))
+	w.expire(time.Now().Add(time.Second))
+	if w.told[0].Class != broker.Unknown || w.told[1].Class != broker.Unknown || w.isWaiting() {
+		t.Errorf("told %v, want that neither is known", w.told)
+	}
+	if replies := w.sendNow(together(2, 2)); len(replies) != 2 {
+		t.Error("a group follows at once")
+	}
+}
+
+// One subject of a group is denied: the other events are sent again.
+func TestADenialInAGroup(t *testing.T) {
+	t.Parallel()
+	w := ask(t.Errorf)
+	batch := together(0, 3)
+	batch[1].Subject = "a.denied"
+	w.sendNow(batch)
+	w.deny(fmt.Errorf("%w: Permissions Violation for Publish to \"a.denied\"", nats.ErrPermissionViolation))
+	if o := w.told[1]; len(w.told) != 1 || !errors.Is(o.Err, broker.ErrNotAllowed) {
+		t.Errorf("told %v, want that event 1 is not allowed", w.told)
+	}
+	if again := seqsOf(w.takeAgain()); again != "0 2" {
+		t.Errorf("sent again: %q, want the others", again)
+	}
+}
+
+// What is to be sent again is lost with the connection like all else.
+func TestNothingIsForgottenWithTheConnection(t *testing.T) {
+	t.Parallel()
+	w := ask(t.Errorf)
+	w.sendNow(together(3, 2))
+	replies := w.sendNow(together(0, 3))
+	w.answer(replies[0], full)
+	w.failAll(nats.ErrDisconnected)
+	for seq := range int64(5) {
+		if o, ok := w.told[seq]; !ok || o.Class != broker.Unknown {
+			t.Errorf("event %d was told %+v, want that it is not known", seq, o)
+		}
+	}
+	if w.isWaiting() || len(w.takeAgain()) > 0 {
+		t.Error("something is still waited for")
+	}
+}
+
+// Groups rest after one whose answers did not tell, and longer each time.
+func TestGroupsRestWhereTheyDoNotTell(t *testing.T) {
+	t.Parallel()
+	w := ask(t.Errorf)
+	sent, place := 0, uint64(0)
+	singles := func() (n int) { // sends events until a group comes, and has them stored
+		for {
+			batch := together(sent, 2)
+			sent += 2
+			replies := w.sendNow(batch)
+			for range 2 / len(replies) {
+				for _, reply := range replies {
+					place++
+					w.answer(reply, stored("S", place))
+				}
+			}
+			if len(replies) == 1 {
+				return n
+			}
+			n += 2
+		}
+	}
+	vague := func() {
+		first, second := w.sendNow(together(sent, 2)), w.sendNow(together(sent+2, 2))
+		sent += 4
+		if len(first) != 1 || len(second) != 1 {
+			t.Fatal("no groups are sent")
+		}
+		w.answer(first[0], full)
+		w.answer(second[0], full) // was under way: no reason to rest for longer
+		w.takeAgain()
+	}
+	if n := singles(); n != 0 {
+		t.Fatalf("%d events went by themselves at first, want none", n)
+	}
+	for want := minPause; want < 5*minPause; want = 2*want - 2 { // singles ends with a group of two that tells
+		vague()
+		if n := singles(); n != want {
+			t.Errorf("%d events went by themselves, want %d", n, want)
+		}
+	}
+	for range 4 * minPause { // each a group of two
+		singles()
+	}
+	vague()
+	if n := singles(); n != minPause {
+		t.Errorf("%d events went by themselves after many groups that told, want %d", n, minPause)
+	}
+}
+
+// A broker and a connection that do what they can do: messages are lost from some point
+// on, the stream refuses, knows or stores them, others publish beside them, answers are
+// given twice, by somebody else, or are lost. An event that is told to be stored is in the
+// stream at that place, and each is told once.
+func TestGroupsTellTheTruth(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		w := ask(t.Fatalf)
+		at := make(map[int64]uint64) // where the stream has an event
+		var last uint64
+		var late []func() // answers that come in a later round
+		pending := together(0, rapid.IntRange(1, 2*maxGroup+3).Draw(t, "events"))
+		total := len(pending)
+		for round := 0; len(pending) > 0 && round < 5; round++ {
+			w.alone = 0
+			w.expect(pending, time.Now())
+			alive := true
+			for _, g := range slices.Clone(w.opened) {
+				for _, f := range g.flights {
+					alive = alive && rapid.IntRange(0, 60).Draw(t, "cut") > 0
+					if alive {
+						for _, data := range respond(t, f.Seq, len(g.flights) > 1, at, &last) {
+							say := func() { w.answer(g.reply, data) }
+							if rapid.IntRange(0, 30).Draw(t, "late") == 0 {
+								late = append(late, say)
+							} else {
+								say()
+							}
+						}
+					}
+				}
+				w.sentAll(g, nil)
+			}
+			for _, say := range late {
+				if rapid.Bool().Draw(t, "now") {
+					say()
+				}
+			}
+			pending = w.takeAgain()
+		}
+		w.failAll(nats.ErrDisconnected)
+		settleAll(pending, failure(nats.ErrDisconnected), w.settle)
+		if len(w.told) != total {
+			t.Fatalf("%d of %d events were told an outcome", len(w.told), total)
+		}
+		for seq, o := range w.told {
+			if o.Class == broker.Stored && at[seq] != o.Sequence {
+				t.Fatalf("event %d was told to be stored at %d; the stream has it at %d", seq, o.Sequence, at[seq])
+			}
+		}
+	})
+}
+
+// respond has a stream take a message, and returns the answers.
+func respond(t *rapid.T, seq int64, shared bool, at map[int64]uint64, last *uint64) []string {
+	if rapid.IntRange(0, 20).Draw(t, "others") == 0 {
+		*last += uint64(rapid.IntRange(1, 3).Draw(t, "of them"))
+	}
+	if rapid.IntRange(0, 40).Draw(t, "refused") == 0 {
+		return []string{full}
+	}
+	answer := repeated(at[seq])
+	if at[seq] == 0 {
+		*last++
+		at[seq] = *last
+		answer = stored("S", *last)
+	}
+	switch rapid.IntRange(0, 60).Draw(t, "answers") {
+	case 0:
+		return nil
+	case 1:
+		return []string{answer, answer}
+	case 2:
+		if shared { // who has a subject to itself is told what the first says, whoever that is
+			return []string{stored("EDGE", *last), answer}
+		}
+	}
+	return []string{answer}
+}

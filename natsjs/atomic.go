@@ -1,0 +1,261 @@
+package natsjs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/broker"
+)
+
+// maxRoutes is how many subjects' streams are remembered.
+const maxRoutes = 10_000
+
+// atomicRun is one RunAtomic. Its routes are the main goroutine's and that of
+// those who look streams up; each stream has a goroutine of its own.
+type atomicRun struct {
+	p       *Publisher
+	js      jetstream.JetStream
+	claim   broker.Claim
+	replies *replies
+	prover  prover
+	settle  func(f *broker.Message, o broker.Outcome)
+	fail    context.CancelCauseFunc
+	working sync.WaitGroup
+
+	mu      sync.Mutex
+	routes  map[string]string // the stream of each subject, as far as it was looked up
+	streams map[string]*batching
+}
+
+// RunAtomic publishes as [broker.AtomicPublisher] describes. Each message that it sends is
+// fenced: the broker stores it only while the last message of a subject of the
+// log's, in the same stream, is the one that this term put there. See fence.
+func (p *Publisher) RunAtomic(ctx context.Context, claim broker.Claim, batches <-chan []*broker.Message, settle func(f *broker.Message, o broker.Outcome)) error {
+	js, err := jetstream.New(p.nc)
+	if err != nil {
+		return fmt.Errorf("jetstream: %w", err)
+	}
+	ctx, fail := context.WithCancelCause(ctx)
+	run := &atomicRun{
+		p: p, js: js, claim: claim, replies: newReplies(p.nc.NewInbox() + "."), prover: prover{p: p}, settle: settle, fail: fail,
+		routes: make(map[string]string), streams: make(map[string]*batching),
+	}
+	defer run.working.Wait()
+	defer fail(nil)
+	defer p.listen(run.replies)()
+	reconnects := p.nc.Stats().Reconnects
+	sub, err := p.nc.Subscribe(run.replies.prefix+"*", run.replies.take)
+	if err != nil {
+		return p.refuseClosed(fmt.Errorf("subscribe to acknowledgements: %w", err))
+	}
+	defer func() { _ = sub.Unsubscribe() }() // fails on a closed connection only, which has no subscriptions
+	return run.serve(ctx, batches, reconnects)
+}
+
+// serve hands batches on until ctx ends, a stream fails, or the connection is
+// another one.
+func (r *atomicRun) serve(ctx context.Context, batches <-chan []*broker.Message, reconnects uint64) error {
+	nc := r.p.nc
+	status := nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.CLOSED)
+	defer nc.RemoveStatusListener(status)
+	tick := time.NewTicker(ackTimeout / 10)
+	defer tick.Stop()
+	denied := nc.LastError() // as in Run
+	for {
+		incoming := batches
+		if !nc.IsConnected() {
+			r.replies.failAll(nats.ErrDisconnected)
+			incoming = nil
+		}
+		if nc.Stats().Reconnects != reconnects {
+			return broker.ErrReconnected
+		}
+		select {
+		case <-ctx.Done():
+			if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
+				return cause
+			}
+			return nil
+		case batch, ok := <-incoming:
+			if !ok {
+				return nil
+			}
+			r.split(ctx, batch)
+		case <-status:
+		case <-tick.C:
+			if err := nc.LastError(); err != denied { //nolint:errorlint // each denial is another error
+				r.replies.deny(err)
+				denied = err
+			}
+		}
+		if nc.IsClosed() {
+			return r.p.refuseClosed(nats.ErrConnectionClosed)
+		}
+	}
+}
+
+// split hands the events of a batch to their streams. Those of a key whose
+// events have several wait for the first: no batch spans two streams.
+func (r *atomicRun) split(ctx context.Context, batch []*broker.Message) {
+	if name, one := r.oneStream(batch); one {
+		r.stream(ctx, name).push(batch)
+		return
+	}
+	type group struct {
+		name, subject string // subject: where the stream is not known
+		flights       []*broker.Message
+	}
+	var groups []*group
+	byName := make(map[[2]string]*group)
+	ofKey := make(map[string]*group)
+	var behind []*broker.Message
+	for _, f := range batch {
+		to := [2]string{r.route(f.Subject)}
+		if to[0] == "" {
+			to[1] = f.Subject
+		}
+		g, ok := byName[to]
+		if !ok {
+			g = &group{name: to[0], subject: to[1]}
+			byName[to] = g
+			groups = append(groups, g)
+		}
+		if key := f.OrderKey(); key != "" {
+			if first, ok := ofKey[key]; ok && first != g {
+				ofKey[key] = nil // nor may any that come after it go now
+				behind = append(behind, f)
+				continue
+			}
+			ofKey[key] = g
+		}
+		g.flights = append(g.flights, f)
+	}
+	for i := len(behind) - 1; i >= 0; i-- {
+		r.settle(behind[i], broker.Outcome{Class: broker.Behind, Err: broker.ErrBehind})
+	}
+	for _, g := range groups {
+		if g.name != "" {
+			r.stream(ctx, g.name).push(g.flights)
+			continue
+		}
+		r.working.Go(func() { r.lookUp(ctx, g.subject, g.flights) })
+	}
+}
+
+// oneStream returns the stream of all events of a batch, where that is one, and
+// known.
+func (r *atomicRun) oneStream(batch []*broker.Message) (name string, one bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	subject := ""
+	for i, f := range batch {
+		if i > 0 && f.Subject == subject {
+			continue
+		}
+		subject = f.Subject
+		next := r.routes[subject]
+		if next == "" || i > 0 && next != name {
+			return "", false
+		}
+		name = next
+	}
+	return name, len(batch) > 0
+}
+
+func (r *atomicRun) route(subject string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.routes[subject]
+}
+
+// lookUp finds the stream of a subject, and hands it the events that wait for
+// that.
+func (r *atomicRun) lookUp(ctx context.Context, subject string, flights []*broker.Message) {
+	o := streamOf(ctx, r.js, subject)
+	if o.Stream == "" {
+		if ctx.Err() == nil {
+			r.settleAll(flights, o)
+		}
+		return
+	}
+	r.mu.Lock()
+	if len(r.routes) >= maxRoutes { // subjects with ids in them: begin anew
+		clear(r.routes)
+	}
+	r.routes[subject] = o.Stream
+	r.mu.Unlock()
+	r.stream(ctx, o.Stream).push(flights)
+}
+
+// forget has the stream of a subject looked up again: it may be another one.
+func (r *atomicRun) forget(subject string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.routes, subject)
+}
+
+// stream returns what sends to the stream of the given name.
+func (r *atomicRun) stream(ctx context.Context, name string) *batching {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b, ok := r.streams[name]
+	if !ok {
+		b = newBatching(r, name)
+		r.streams[name] = b
+		r.working.Go(func() {
+			if err := b.work(ctx); err != nil && ctx.Err() == nil {
+				r.fail(err)
+			}
+		})
+	}
+	return b
+}
+
+// settleAll reports the same outcome, which is not Stored, of events that were
+// sent together.
+func (r *atomicRun) settleAll(flights []*broker.Message, o broker.Outcome) {
+	outcomes := make([]broker.Outcome, len(flights))
+	for i := range outcomes {
+		outcomes[i] = o
+	}
+	r.report(flights, outcomes)
+}
+
+// report reports what became of events that were sent together. What comes after
+// one of its key that is not stored waits behind it, and is told first.
+func (r *atomicRun) report(flights []*broker.Message, outcomes []broker.Outcome) {
+	var missed map[string]struct{}
+	for i, f := range flights {
+		key := f.OrderKey()
+		if key == "" || outcomes[i].Class == broker.Stored {
+			continue
+		}
+		if _, ok := missed[key]; ok {
+			outcomes[i] = broker.Outcome{Class: broker.Behind, Err: broker.ErrBehind}
+			continue
+		}
+		if missed == nil {
+			missed = make(map[string]struct{})
+		}
+		missed[key] = struct{}{}
+	}
+	if missed != nil {
+		for i := len(flights) - 1; i >= 0; i-- {
+			if outcomes[i].Class == broker.Behind {
+				r.settle(flights[i], outcomes[i])
+				flights[i] = nil // it is no longer ours
+			}
+		}
+	}
+	for i, f := range flights {
+		if f != nil {
+			r.settle(f, outcomes[i])
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package natsjs_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+// Three replicas check a fence before they agree on a message, and let one under
+// it in at a time: batches, singles and take-overs work as they do with one.
+func TestAtomicBatchesInACluster(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	nc := connect(t, c.url())
+	s := c.streamOf(nc, jetstream.StreamConfig{
+		Name: "TRIPLE", Subjects: []string{"TRIPLE.a"}, AllowAtomicPublish: true, MaxMsgSize: 64 << 10,
+	})
+	var office office
+	old := begin(t, nc, office.claim())
+	var want []string
+	publish := func(p *atomicTerm, id string, n int) {
+		t.Helper()
+		events := series("TRIPLE.a", id, n, 7)
+		p.store(events...)
+		want = append(want, idsOf(events)...)
+	}
+	publish(old, "batches", 2500)
+
+	// Events that are stored already, and one that will never be, have all others of
+	// their batch sent singly.
+	again := series("TRIPLE.a", "batches", 2600, 7)[2400:]
+	again[150].Data, again[150].Key = make([]byte, 128<<10), ""
+	old.send(again...)
+	for seq, o := range old.all(200) {
+		switch {
+		case seq == 2551 && o.class == broker.Permanent:
+		case o.class != broker.Stored || o.duplicate != (seq <= 2500):
+			t.Fatalf("outcome %+v", o)
+		}
+	}
+	want = append(want, slices.DeleteFunc(idsOf(again[100:]), func(id string) bool { return id == "batches-2551" })...)
+
+	// A leader that was replaced is refused.
+	young := begin(t, nc, office.claim())
+	publish(young, "young", 1200)
+	old.send(series("TRIPLE.a", "late", 1200, 7)...)
+	if err := old.error(); !errors.Is(err, eventlog.ErrLeaseLost) {
+		t.Errorf("the old term ended with %v, want ErrLeaseLost", err)
+	}
+	publish(young, "more", 100)
+	if ids := c.ids(s); !slices.Equal(ids, want) {
+		t.Errorf("%d events are stored, want %d in their order, and none of the old leader", len(ids), len(want))
+	}
+}
+
+// A batch whose answer is lost is found stored by all replicas.
+func TestALostAnswerToABatchInACluster(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	nc := connect(t, c.url())
+	s := c.streamOf(nc, jetstream.StreamConfig{Name: "TRIPLELOST", Subjects: []string{"TRIPLELOST.a"}, AllowAtomicPublish: true})
+	between := startProxy(t, c.servers["server-0"].URL())
+	p := begin(t, connect(t, between.url()), new(office).claim())
+	p.store(series("TRIPLELOST.a", "before", 10, 3)...)
+	events := series("TRIPLELOST.a", "it", 100, 3)
+	between.losing.Store(true)
+	p.send(events[:60]...)
+	for _, o := range p.all(60) {
+		if o.class != broker.Unknown && o.class != broker.Behind {
+			t.Errorf("outcome %+v, want unknown", o)
+		}
+	}
+	devtest.Eventually(t, clusterPatience, "the batch to be stored", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		info, err := s.Info(ctx)
+		return err == nil && info.State.Msgs == 10+60+2
+	})
+	between.losing.Store(false)
+	p.store(events...)
+	want := slices.Concat(idsOf(series("", "before", 10, 1)), idsOf(events))
+	if ids := c.ids(s); !slices.Equal(ids, want) {
+		t.Errorf("%d events are stored, want %d, each once", len(ids), len(want))
+	}
+}

@@ -1,0 +1,341 @@
+package natsjs
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/internal/wire"
+)
+
+// Headers of an atomic batch.
+const (
+	batchID       = "Nats-Batch-Id"
+	batchSequence = "Nats-Batch-Sequence"
+	batchCommit   = "Nats-Batch-Commit"
+)
+
+// batching sends batches to one stream. Where that has one replica the next is sent
+// while one is being stored; several agree on one under a fence at a time.
+type batching struct {
+	run     *atomicRun
+	name    string
+	encoder *wire.Encoder
+	fence   fence
+	msg     nats.Msg // for reuse, as its headers are
+	id, seq []string
+	most    int // events in a batch
+
+	mu    sync.Mutex
+	queue [][]*broker.Message // to go in batches
+	solo  []*broker.Message   // to go alone
+	news  chan struct{}
+}
+
+func newBatching(run *atomicRun, name string) *batching {
+	return &batching{
+		run: run, name: name, encoder: wire.NewEncoder(), id: make([]string, 1), seq: make([]string, 1), most: broker.MaxBatch,
+		fence: fence{run: run, stream: name}, news: make(chan struct{}, 1),
+	}
+}
+
+// push queues events that came together. Those that the broker refused before go
+// alone: they are not to cost others their batch again.
+func (b *batching) push(flights []*broker.Message) {
+	group := make([]*broker.Message, 0, len(flights))
+	b.mu.Lock()
+	for _, f := range flights {
+		if f.Alone {
+			b.solo = append(b.solo, f)
+		} else {
+			group = append(group, f)
+		}
+	}
+	if len(group) > 0 {
+		b.queue = append(b.queue, group)
+	}
+	b.mu.Unlock()
+	signal(b.news)
+}
+
+// pop takes what goes into the next batch off the queue. What came together has the
+// events of a key together, and stays so: those of one that is in a batch may not be
+// in another before that is stored.
+func (b *batching) pop() (flights []*broker.Message) {
+	b.mu.Lock()
+	var behind []*broker.Message
+	if len(b.queue) > 0 && len(b.queue[0]) > b.most {
+		flights, behind = b.cut()
+	}
+	bytes := 0
+	for len(b.queue) > 0 && behind == nil && len(flights)+len(b.queue[0]) <= b.most {
+		for _, f := range b.queue[0] {
+			bytes += len(f.Data)
+		}
+		if bytes > broker.MaxBatchBytes && len(flights) > 0 {
+			break
+		}
+		flights = append(flights, b.queue[0]...)
+		b.queue = b.queue[1:]
+	}
+	if len(b.queue) > 0 || len(b.solo) > 0 {
+		signal(b.news)
+	}
+	b.mu.Unlock()
+	for i := len(behind) - 1; i >= 0; i-- {
+		b.run.settle(behind[i], broker.Outcome{Class: broker.Behind, Err: broker.ErrBehind})
+	}
+	return flights
+}
+
+// cut takes as many events as go into a batch off a queue whose first group has
+// more. What comes after them of their keys has to come again.
+func (b *batching) cut() (flights, behind []*broker.Message) {
+	group := b.queue[0]
+	flights = group[:b.most:b.most]
+	taken := make(map[string]struct{})
+	for _, f := range flights {
+		taken[f.OrderKey()] = struct{}{}
+	}
+	behind = []*broker.Message{}
+	var rest []*broker.Message
+	for _, f := range group[b.most:] {
+		key := f.OrderKey()
+		if _, ok := taken[key]; ok && key != "" {
+			behind = append(behind, f)
+		} else {
+			rest = append(rest, f)
+		}
+	}
+	if b.queue = b.queue[1:]; len(rest) > 0 {
+		b.queue = append([][]*broker.Message{rest}, b.queue...)
+	}
+	return flights, behind
+}
+
+// waits reports whether events are to go alone.
+func (b *batching) waits() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.solo) > 0
+}
+
+func (b *batching) popSolo() []*broker.Message {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	flights := b.solo
+	b.solo = nil
+	return flights
+}
+
+// batch is a batch on its way.
+type batch struct {
+	flights []*broker.Message
+	sent    []*broker.Message // those of them that are in it
+	id      string
+	fence   uint64 // that it was sent under
+	reply   *reply
+	due     time.Time // when an answer has to be there
+	known   bool      // it is one event, which the broker had already
+	tries   int       // how often its fence did not hold
+
+	faults map[*broker.Message]broker.Outcome // events of it that the client itself refuses
+}
+
+// pipelined is how many batches a stream with one replica is sent at once.
+const pipelined = 2
+
+// work sends what is pushed until ctx ends, or the term does.
+func (b *batching) work(ctx context.Context) error {
+	var open []*batch // in the order in which they were sent
+	for {
+		waits := b.waits()
+		if waits && len(open) == 0 {
+			if err := b.resolve(ctx, b.popSolo()); err != nil {
+				return err
+			}
+			waits = false
+		}
+		var got chan answer
+		var late <-chan time.Time
+		news, stop := b.news, func() bool { return true }
+		if len(open) > 0 {
+			timer := time.NewTimer(time.Until(open[0].due))
+			got, late, stop = open[0].reply.got, timer.C, timer.Stop
+			if waits || len(open) >= b.depth() {
+				news = nil
+			}
+		}
+		var err error
+		select {
+		case <-ctx.Done():
+			stop()
+			return nil
+		case <-news:
+			if next, failed := b.begin(ctx, b.pop()); next != nil {
+				open = append(open, next)
+			} else {
+				err = failed
+			}
+		case a := <-got:
+			err = b.finish(ctx, open[0], a)
+			open = open[1:]
+		case <-late:
+			err = b.finish(ctx, open[0], answer{err: fmt.Errorf("%w: %w", broker.ErrUnacknowledged, nats.ErrTimeout)})
+			open = open[1:]
+		}
+		stop()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// depth returns how many batches may be on their way.
+func (b *batching) depth() int {
+	if b.fence.replicas > 1 {
+		return 1
+	}
+	return pipelined
+}
+
+// begin sends a batch. It returns nil where there is none, or where its events have
+// their outcomes already.
+func (b *batching) begin(ctx context.Context, flights []*broker.Message) (*batch, error) {
+	if len(flights) == 0 {
+		return nil, nil //nolint:nilnil // there is no batch
+	}
+	next := &batch{flights: flights}
+	if b.fence.seq == 0 {
+		if done, err := b.refence(ctx, next); done || err != nil {
+			return nil, err
+		}
+	}
+	if b.sendAll(next) {
+		return nil, nil //nolint:nilnil // the client refuses all of it
+	}
+	return next, nil
+}
+
+// refence takes the fence. Where that cannot be done now, the events of the batch
+// have to wait, and it is done with.
+func (b *batching) refence(ctx context.Context, of *batch) (done bool, err error) {
+	err = b.fence.take(ctx)
+	switch {
+	case err == nil:
+		return false, nil
+	case endsTerm(err), ctx.Err() != nil:
+		return true, err
+	}
+	for _, f := range of.flights {
+		b.run.forget(f.Subject)
+	}
+	if of.reply != nil {
+		b.run.replies.drop(of.reply)
+	}
+	b.settleAll(of, b.fence.outcomeOf(err))
+	return true, nil
+}
+
+// sendAll sends a batch, again where it was sent before. Its events have one number
+// after the other: what the client refuses has none, and neither has what comes
+// after it of its key. It reports whether that leaves nothing, which is then settled.
+func (b *batching) sendAll(of *batch) (done bool) {
+	for {
+		if of.reply != nil {
+			b.run.replies.drop(of.reply)
+		}
+		of.sent = of.sendable()
+		if len(of.sent) == 0 {
+			b.settleStored(of, 0)
+			return true
+		}
+		of.reply, of.fence, of.due = b.run.replies.expect(of.sent, ""), b.fence.seq, time.Now().Add(ackTimeout)
+		of.id = b.run.replies.prefix[len(b.run.replies.prefix)-23:] + strconv.FormatUint(of.reply.number, 36)
+		err := error(nil)
+		n := 0
+		for ; n < len(of.sent) && err == nil; n++ {
+			err = b.send(of, n)
+		}
+		switch {
+		case err == nil:
+			return false
+		case !of.refused(of.sent[n-1], err): // otherwise the numbers of the rest are wrong
+			of.reply.put(answer{err: fmt.Errorf("%w: %w", broker.ErrUnacknowledged, err)})
+			return false
+		}
+	}
+}
+
+// sendable returns the events that the client does not refuse, nor one before them
+// of their key.
+func (of *batch) sendable() []*broker.Message {
+	if len(of.faults) == 0 {
+		return of.flights
+	}
+	missed := make(map[string]struct{})
+	var sendable []*broker.Message
+	for _, f := range of.flights {
+		key := f.OrderKey()
+		_, refused := of.faults[f]
+		_, behind := missed[key]
+		switch {
+		case refused && key != "":
+			missed[key] = struct{}{}
+		case !refused && (key == "" || !behind):
+			sendable = append(sendable, f)
+		}
+	}
+	return sendable
+}
+
+// refused notes an event that the client refuses for ever, and reports whether
+// that is so.
+func (of *batch) refused(f *broker.Message, err error) bool {
+	o := failure(fmt.Errorf("send: %w", err))
+	if o.Class != broker.Permanent {
+		return false // a connection that broke: there will be no answer
+	}
+	if of.faults == nil {
+		of.faults = make(map[*broker.Message]broker.Outcome)
+	}
+	of.faults[f] = o
+	return true
+}
+
+// send sends the n-th message of a batch. The first is fenced: the broker checks
+// it together with all others, or none is stored. With the last the batch is stored.
+func (b *batching) send(of *batch, n int) error {
+	f := of.sent[n]
+	last := n == len(of.sent)-1
+	header := b.encoder.Encode(&f.Event, copyOf(f))
+	if len(of.sent) > 1 {
+		b.id[0], b.seq[0] = of.id, strconv.Itoa(n+1)
+		header[batchID], header[batchSequence] = b.id, b.seq
+	} else { // a batch costs the server a file
+		delete(header, batchID)
+		delete(header, batchSequence)
+	}
+	b.msg = nats.Msg{Subject: f.Subject, Header: header, Data: f.Data}
+	if n == 0 {
+		b.fence.set(header)
+		b.msg.Reply = b.run.replies.subject(of.reply, true)
+	}
+	if last {
+		if n > 0 {
+			header[batchCommit] = []string{"1"}
+		}
+		b.msg.Reply = b.run.replies.subject(of.reply, false)
+	}
+	err := b.run.p.nc.PublishMsg(&b.msg)
+	if n == 0 || last { // the encoder uses the map again
+		b.fence.clear(header)
+		delete(header, batchCommit)
+	}
+	return err
+}

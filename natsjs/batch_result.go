@@ -1,0 +1,309 @@
+package natsjs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/internal/pause"
+)
+
+const (
+	// A fence that does not hold, though the term still leads, is taken anew so
+	// often for what is sent under it.
+	maxFences = 2
+
+	// A message that finds another one with its fence in process is sent again after
+	// this time, so often.
+	processWait  = 2 * time.Millisecond
+	maxInProcess = 20
+
+	// When a stream has taken none of so many events, the others are not tried.
+	maxProbes = 16
+)
+
+// finish takes in what the broker says of a batch.
+func (b *batching) finish(ctx context.Context, of *batch, a answer) error {
+	b.run.replies.drop(of.reply)
+	last, err := uint64(0), a.err
+	if err == nil {
+		last, err = b.parseCommit(of, a.data)
+	}
+	if err == nil {
+		return b.stored(ctx, of, last)
+	}
+	var refused *BrokerError
+	if !errors.As(err, &refused) {
+		return b.unanswered(ctx, of, err)
+	}
+	switch {
+	case refused.Code == codeFenced, refused.Code == codeInProcess:
+		return b.retry(ctx, of, err)
+	case refused.Code == codeTooMany && len(of.sent) > 1:
+		b.most = len(of.sent) / 2
+		b.mu.Lock()
+		b.queue = append([][]*broker.Message{of.flights}, b.queue...)
+		b.mu.Unlock()
+		signal(b.news)
+		return nil
+	case refused.Code == codeRepeated, refused.Code == codeNoRoom, classify(err) >= broker.Refused:
+		return b.resolve(ctx, of.flights)
+	}
+	b.settleAll(of, failure(err)) // the stream takes nothing now
+	return nil
+}
+
+// stored takes in that a batch is stored. One event that was stored before is sent again,
+// by itself: whether the stream still has it is looked up there.
+func (b *batching) stored(ctx context.Context, of *batch, last uint64) error {
+	if of.known {
+		return b.resolve(ctx, of.flights)
+	}
+	b.settleStored(of, last)
+	return nil
+}
+
+// parseCommit returns the sequence of a batch's last message. The others come
+// directly before it: the broker stores them under one lock, with one proposal.
+func (b *batching) parseCommit(of *batch, data []byte) (last uint64, err error) {
+	name, last, duplicate, err := parseAck(data)
+	if err != nil {
+		return 0, err
+	}
+	if len(of.sent) == 1 && string(name) == b.name {
+		of.known = duplicate
+		return last, nil
+	}
+	var count struct {
+		Batch string `json:"batch"`
+		Count int    `json:"count"`
+	}
+	if err := json.Unmarshal(data, &count); err != nil || count.Batch != of.id || count.Count != len(of.sent) || string(name) != b.name {
+		return 0, fmt.Errorf("%w: the answer is not to this batch", broker.ErrUnacknowledged)
+	}
+	return last, nil
+}
+
+// unanswered goes on with a batch of which nobody said what became of it.
+func (b *batching) unanswered(ctx context.Context, of *batch, err error) error {
+	switch {
+	case errors.Is(err, errUnanswered):
+		b.settleAll(of, b.lookUp(ctx, of.sent[0].Subject))
+	case errors.Is(err, broker.ErrNotAllowed):
+		return b.resolve(ctx, of.flights) // one of its subjects is denied
+	default:
+		b.settleAll(of, failure(err))
+	}
+	return nil
+}
+
+// lookUp returns the outcome of an event that nobody answered to.
+func (b *batching) lookUp(ctx context.Context, subject string) broker.Outcome {
+	b.run.forget(subject)
+	return streamOf(ctx, b.run.js, subject)
+}
+
+// retry goes on with a batch whose fence did not hold. Either another term has
+// begun, or somebody removed the lease's message.
+func (b *batching) retry(ctx context.Context, of *batch, cause error) error {
+	var refused *BrokerError
+	for of.tries++; of.tries <= maxFences && errors.As(cause, &refused); of.tries++ {
+		if refused.Code == codeInProcess && !pause.For(ctx, processWait) {
+			return nil
+		}
+		if refused.Code == codeFenced && of.fence == b.fence.seq || b.fence.seq == 0 { // it was not taken anew since
+			if done, err := b.refence(ctx, of); done || err != nil {
+				return err
+			}
+		}
+		if b.sendAll(of) {
+			return nil
+		}
+		a := b.run.await(ctx, of.reply)
+		if ctx.Err() != nil {
+			return nil
+		}
+		b.run.replies.drop(of.reply)
+		last, err := uint64(0), a.err
+		if err == nil {
+			last, err = b.parseCommit(of, a.data)
+		}
+		if err == nil {
+			return b.stored(ctx, of, last)
+		}
+		if !errors.As(err, &refused) || refused.Code != codeFenced && refused.Code != codeInProcess {
+			return b.finish(ctx, of, a)
+		}
+		cause = err
+	}
+	for _, f := range of.flights {
+		b.run.forget(f.Subject)
+	}
+	b.settleAll(of, failure(cause))
+	return nil
+}
+
+// await waits for an answer, or for the time in which one comes to pass.
+func (r *atomicRun) await(ctx context.Context, w *reply) answer {
+	timer := time.NewTimer(ackTimeout)
+	defer timer.Stop()
+	select {
+	case a := <-w.got:
+		return a
+	case <-timer.C:
+		return answer{err: fmt.Errorf("%w: %w", broker.ErrUnacknowledged, nats.ErrTimeout)}
+	case <-ctx.Done():
+		return answer{err: context.Cause(ctx)}
+	}
+}
+
+// settleStored reports a batch that is stored, up to the given sequence. What the
+// client refused of it, and what waits behind that, was not in it.
+func (b *batching) settleStored(of *batch, last uint64) {
+	seq := last - uint64(len(of.sent))
+	if len(of.sent) == len(of.flights) {
+		for _, f := range of.flights {
+			seq++
+			b.run.settle(f, broker.Outcome{Stream: b.name, Sequence: seq})
+		}
+		return
+	}
+	outcomes := make([]broker.Outcome, len(of.flights))
+	sent := of.sent
+	for i, f := range of.flights {
+		o, refused := of.faults[f]
+		switch {
+		case refused:
+			outcomes[i] = o
+		case len(sent) > 0 && sent[0] == f:
+			seq++
+			outcomes[i], sent = broker.Outcome{Stream: b.name, Sequence: seq}, sent[1:]
+		default:
+			outcomes[i] = broker.Outcome{Class: broker.Behind, Err: broker.ErrBehind}
+		}
+	}
+	b.run.report(of.flights, outcomes)
+}
+
+// settleAll reports a batch that is not stored, or of which that is not known.
+func (b *batching) settleAll(of *batch, o broker.Outcome) {
+	if o.Stream == "" && o.Class != broker.Unroutable {
+		o.Stream = b.name
+	}
+	outcomes := make([]broker.Outcome, len(of.flights))
+	for i, f := range of.flights {
+		outcomes[i] = o
+		if fault, refused := of.faults[f]; refused {
+			outcomes[i] = fault
+		}
+	}
+	b.run.report(of.flights, outcomes)
+}
+
+// resolve sends events one by one, each under the fence and after the one before:
+// so each has an outcome of its own, which is that of a repetition where it is
+// stored. Where the stream takes none of the first, the others are not tried.
+func (b *batching) resolve(ctx context.Context, flights []*broker.Message) error {
+	outcomes := make([]broker.Outcome, len(flights))
+	missed := make(map[string]struct{})
+	stored, missing := 0, 0
+	for i, f := range flights {
+		key := f.OrderKey()
+		if _, ok := missed[key]; ok && key != "" {
+			outcomes[i] = broker.Outcome{Class: broker.Behind, Err: broker.ErrBehind}
+			continue
+		}
+		o, err := b.single(ctx, f)
+		if err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		outcomes[i] = o
+		if o.Class == broker.Stored {
+			stored++
+			continue
+		}
+		missed[key] = struct{}{}
+		f.Alone = true
+		b.run.forget(f.Subject)
+		if o.Class == broker.Unavailable {
+			missing++
+		}
+		if o.Class == broker.Unknown && errors.Is(o.Err, broker.ErrUnacknowledged) || stored == 0 && missing >= maxProbes {
+			for j := i + 1; j < len(flights); j++ {
+				outcomes[j] = o
+			}
+			break
+		}
+	}
+	b.run.report(flights, outcomes)
+	return nil
+}
+
+// single sends an event by itself, under the fence. An error ends the term.
+func (b *batching) single(ctx context.Context, f *broker.Message) (broker.Outcome, error) {
+	fences := 0
+	for waits := 0; ; {
+		if b.fence.seq == 0 {
+			if err := b.fence.take(ctx); endsTerm(err) {
+				return broker.Outcome{}, err
+			} else if err != nil {
+				return b.fence.outcomeOf(err), nil
+			}
+		}
+		o := b.sendSingle(ctx, f)
+		again := false
+		if o.Duplicate {
+			o, again = b.run.prover.prove(ctx, f, o)
+		}
+		var refused *BrokerError
+		switch {
+		case again:
+		case !errors.As(o.Err, &refused):
+			return o, nil
+		case refused.Code == codeFenced && fences < maxFences:
+			fences++
+			b.fence.seq = 0
+		case refused.Code == codeInProcess && waits < maxInProcess && pause.For(ctx, processWait):
+			waits++
+		default:
+			return o, nil
+		}
+	}
+}
+
+func (b *batching) sendSingle(ctx context.Context, f *broker.Message) broker.Outcome {
+	reply := b.run.replies.expect([]*broker.Message{f}, "")
+	defer b.run.replies.drop(reply)
+	header := b.encoder.Encode(&f.Event, copyOf(f))
+	delete(header, batchID)
+	delete(header, batchSequence)
+	b.fence.set(header)
+	b.msg = nats.Msg{Subject: f.Subject, Reply: b.run.replies.subject(reply, false), Header: header, Data: f.Data}
+	err := b.run.p.nc.PublishMsg(&b.msg)
+	b.fence.clear(header)
+	if err != nil {
+		return failure(fmt.Errorf("send: %w", err))
+	}
+	a := b.run.await(ctx, reply)
+	switch {
+	case errors.Is(a.err, errUnanswered):
+		return b.lookUp(ctx, f.Subject)
+	case a.err != nil:
+		return failure(a.err)
+	}
+	name, seq, duplicate, err := parseAck(a.data)
+	if err != nil {
+		o := failure(err)
+		o.Stream = string(name)
+		return o
+	}
+	return broker.Outcome{Stream: string(name), Sequence: seq, Duplicate: duplicate}
+}

@@ -1,0 +1,117 @@
+package natsjs_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+// A batch that is refused because the stream is full costs no event an attempt, and
+// is not tried event by event to its end.
+func TestAFullStreamRefusesABatch(t *testing.T) {
+	t.Parallel()
+	nc := devtest.NATS(t)
+	s := openStream(t, nc, "FULLBATCH", func(cfg *jetstream.StreamConfig) { cfg.MaxMsgs = 5 })
+	p := begin(t, nc, new(office).claim())
+	events := series("FULLBATCH.a", "f", 200, 200)
+	p.send(events...)
+	classes := map[broker.Class]int{}
+	for _, o := range p.all(200) {
+		classes[o.class]++
+	}
+	if classes[broker.Stored] != 3 || classes[broker.Unavailable] != 197 {
+		t.Errorf("outcomes %v, want 3 stored in the room there is, and the others unavailable", classes)
+	}
+	before := nc.Stats().OutMsgs
+	p.send(events[3:]...)
+	for _, o := range p.all(197) {
+		if o.class != broker.Unavailable {
+			t.Fatalf("outcome %+v, want unavailable", o)
+		}
+	}
+	if sent := nc.Stats().OutMsgs - before; sent > 197+50 {
+		t.Errorf("%d messages were sent to find out that the stream is full", sent)
+	}
+	cfg := s.CachedInfo().Config
+	cfg.MaxMsgs = -1
+	if _, err := management(t, nc).UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	p.store(events[3:]...)
+}
+
+// A server may take smaller batches than others do: the relay finds out how small.
+func TestAServerThatTakesSmallBatches(t *testing.T) {
+	t.Parallel()
+	server := startNATS(t, devstack.NATSConfig{Options: "jetstream { limits { batch { max_msgs: 90 } } }"})
+	nc := connect(t, server.URL())
+	s := atomicStream(t, nc, "SMALL", "small.a")
+	p := begin(t, nc, new(office).claim())
+	events := series("small.a", "s", 1000, 3)
+	before := nc.Stats().InMsgs
+	p.store(events...) // what does not fit comes again, behind what does
+	if got := nc.Stats().InMsgs - before; got > 200 {
+		t.Errorf("%d answers to 1000 events: they were not sent in batches", got)
+	}
+	if ids, _ := stored(t, s); len(ids) != len(events) || !inOrder(ids, 3) {
+		t.Errorf("%d events are stored, want 1000, each key in order", len(ids))
+	}
+}
+
+// inOrder reports whether the events of series are in the order of their keys.
+func inOrder(ids []string, keys int) bool {
+	last := make([]int, keys)
+	for _, id := range ids {
+		_, number, _ := strings.Cut(id, "-")
+		n, err := strconv.Atoi(number)
+		if err != nil || n <= last[n%keys] {
+			return false
+		}
+		last[n%keys] = n
+	}
+	return true
+}
+
+// What the relay hands over together stays together, though batches are filled up:
+// otherwise the end of a key could be stored while its begin is refused.
+func TestAKeyIsInOneBatchAtATime(t *testing.T) {
+	t.Parallel()
+	nc := devtest.NATS(t)
+	s := openStream(t, nc, "WHOLE", func(cfg *jetstream.StreamConfig) { cfg.MaxMsgSize = 32 << 10 })
+	asked, wake := make(chan struct{}), make(chan struct{})
+	office := &office{asking: func() { close(asked); <-wake }}
+	p := begin(t, nc, office.claim())
+	one, hot := series("WHOLE.a", "others", 601, 601), series("WHOLE.a", "hot", 600, 1)
+	for i := range hot {
+		hot[i].Seq += 1000
+		hot[i].Key = "hot"
+	}
+	hot[100].Data = make([]byte, 64<<10)
+	p.send(one[0])
+	<-asked // while the fence is taken, more comes
+	p.send(one[1:]...)
+	p.send(hot...)
+	p.send() // when this is taken, what came before is queued
+	close(wake)
+	for seq, o := range p.all(1201) {
+		want := broker.Stored
+		switch {
+		case seq == 1101:
+			want = broker.Permanent
+		case seq > 1101:
+			want = broker.Behind
+		}
+		if o.class != want {
+			t.Errorf("event %d is %s, want %s", seq, o.class, want)
+		}
+	}
+	if ids, _ := stored(t, s); len(ids) != 701 {
+		t.Errorf("%d events are stored, want 701", len(ids))
+	}
+}

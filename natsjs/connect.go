@@ -1,0 +1,146 @@
+package natsjs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/wildcard"
+)
+
+// ErrUnsafeConnection is returned by Check for a connection with options under
+// which events are stored without anyone's knowledge, or under which it gives
+// up for good. Connect with [ConnectOptions].
+var ErrUnsafeConnection = errors.New("unsafe connection to NATS")
+
+// ConnectOptions returns the options with which a relay's connection has to be
+// made, to be given to nats.Connect beside those for address and credentials:
+//
+//   - no reconnect buffer: the client would store in it what is published while
+//     the broker is away, and send it long after the relay has given up on it;
+//   - reconnecting without an end: the client otherwise closes the connection for
+//     good after some two minutes without a broker;
+//   - a write that the broker does not take fails after 5 seconds, not after a
+//     minute in which nothing else of the client works;
+//   - a ping every 5 seconds, so that a connection whose other end vanished is
+//     noticed in seconds rather than minutes.
+func ConnectOptions() []nats.Option {
+	return []nats.Option{
+		nats.ReconnectBufSize(-1),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(250 * time.Millisecond),
+		nats.PingInterval(5 * time.Second),
+		nats.MaxPingsOutstanding(2),
+		nats.FlusherTimeout(maxFlush),
+	}
+}
+
+// maxFlush bounds a write to the connection.
+const maxFlush = 5 * time.Second
+
+// checkConnection refuses a connection made without what ConnectOptions sets,
+// and a closed one. One that is not there at the moment is an outage.
+func checkConnection(nc *nats.Conn) error {
+	var faults []error
+	if nc.Opts.ReconnectBufSize >= 0 {
+		faults = append(faults, errors.New("it has a reconnect buffer, from which events are sent after the relay gave up on them"))
+	}
+	if nc.Opts.FlusherTimeout > 2*maxFlush {
+		faults = append(faults, fmt.Errorf("a write to it may hang for %s, and the relay with it", nc.Opts.FlusherTimeout))
+	}
+	if nc.Opts.MaxReconnect >= 0 || !nc.Opts.AllowReconnect {
+		faults = append(faults, errors.New("its reconnects are bounded, after which it is closed for good"))
+	}
+	switch {
+	case len(faults) > 0:
+		return postroom.Refuse(fmt.Errorf("%w: %w: connect with natsjs.ConnectOptions()", ErrUnsafeConnection, errors.Join(faults...)))
+	case nc.IsClosed():
+		return postroom.Refuse(withCause(nats.ErrConnectionClosed, nc.LastError()))
+	case !nc.IsConnected():
+		return withCause(fmt.Errorf("no connection to the broker: %w", nats.ErrDisconnected), nc.LastError())
+	}
+	return nil
+}
+
+// withCause adds a cause, where there is one that err does not tell already.
+func withCause(err, cause error) error {
+	if cause == nil || errors.Is(err, cause) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// EnsureStream makes the stream of the given configuration where it does not
+// exist, and adds the subjects that it lacks where it does. Nothing else of an
+// existing stream is changed. Whatever cfg says, a new stream refuses messages
+// rather than dropping old ones when a limit is reached, and cannot be purged or
+// deleted from. Where cfg leaves the choice, it is stored in files and keeps
+// what it is given (limits retention).
+//
+// Where cfg allows atomic batches (AllowAtomicPublish) the stream has the subject
+// that they need as well; see [LeaseSubjects]. An existing stream is changed so that
+// it allows them.
+//
+// Streams belong to the operator: [Relay.Run] never creates one.
+func EnsureStream(ctx context.Context, nc *nats.Conn, cfg jetstream.StreamConfig) error {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return fmt.Errorf("relay: ensure stream: %w", err)
+	}
+	cfg.Discard = jetstream.DiscardNew
+	cfg.DenyDelete, cfg.DenyPurge = true, true
+	if cfg.AllowAtomicPublish {
+		cfg.Subjects = wildcard.Union(cfg.Subjects, []string{LeaseSubjects(cfg.Name)})
+	}
+	stream, err := js.CreateStream(ctx, cfg)
+	for tries := 1; isStoreFault(err) && tries < storeTries && pause.For(ctx, storeWait); tries++ {
+		stream, err = js.CreateStream(ctx, cfg)
+	}
+	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		stream, err = widen(ctx, js, cfg)
+	}
+	if err == nil && cfg.AllowAtomicPublish && !stream.CachedInfo().Config.AllowAtomicPublish {
+		err = fmt.Errorf("the server, of version %s, does not know atomic batches: upgrade it to %s or later", nc.ConnectedServerVersion(), minAtomic)
+	}
+	if err != nil {
+		return fmt.Errorf("relay: ensure stream %s: %w", cfg.Name, err)
+	}
+	return nil
+}
+
+// A server can fail to make the files of a stream for a moment. It was seen right after a
+// stream of the same name was deleted.
+const (
+	storeTries = 20
+	storeWait  = 50 * time.Millisecond
+)
+
+// isStoreFault reports whether the server could not make the files of a stream.
+func isStoreFault(err error) bool {
+	const code = 10049
+	var refused *jetstream.APIError
+	return errors.As(err, &refused) && refused.ErrorCode == code
+}
+
+// widen adds the subjects of cfg that the stream does not cover, and allows atomic
+// batches where cfg does.
+func widen(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
+	stream, err := js.Stream(ctx, cfg.Name)
+	if err != nil {
+		return nil, err
+	}
+	now := stream.CachedInfo().Config
+	atomic := now.AllowAtomicPublish || !cfg.AllowAtomicPublish
+	if atomic && len(wildcard.Uncovered(cfg.Subjects, now.Subjects)) == 0 {
+		return stream, nil
+	}
+	now.Subjects = wildcard.Union(now.Subjects, cfg.Subjects)
+	now.AllowAtomicPublish = now.AllowAtomicPublish || cfg.AllowAtomicPublish
+	return js.UpdateStream(ctx, now)
+}

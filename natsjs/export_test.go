@@ -1,0 +1,15 @@
+package natsjs
+
+import "github.com/postroom/postroom/broker"
+
+// Usual makes messages as those are that may be acknowledged together: their stream is
+// known, and takes events.
+func Usual(messages []*broker.Message) []*broker.Message {
+	for _, m := range messages {
+		m.Group = "S"
+	}
+	return messages
+}
+
+// MaxGroup is how many events are acknowledged together at the most.
+const MaxGroup = maxGroup

@@ -1,0 +1,260 @@
+package natsjs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
+)
+
+// publishTogether publishes events that may be acknowledged together, and returns their
+// outcomes by seq.
+func publishTogether(t *testing.T, nc *nats.Conn, events []eventlog.Logged) map[int64]broker.Outcome {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	batches := make(chan []*broker.Message)
+	var mu sync.Mutex
+	told := make(map[int64]broker.Outcome)
+	done := make(chan error, 1)
+	go func() {
+		done <- natsjs.NewPublisher(nc).Run(ctx, batches, func(f *broker.Message, o broker.Outcome) {
+			mu.Lock()
+			defer mu.Unlock()
+			if _, twice := told[f.Seq]; twice {
+				t.Errorf("event %d was told two outcomes", f.Seq)
+			}
+			if told[f.Seq] = o; len(told) == len(events) {
+				cancel()
+			}
+		})
+	}()
+	batches <- natsjs.Usual(flights(events...))
+	if err := <-done; err != nil {
+		t.Errorf("Run = %v", err)
+	}
+	if len(told) != len(events) {
+		t.Fatalf("%d of %d events were told an outcome", len(told), len(events))
+	}
+	return told
+}
+
+// several returns events of one subject, numbered from 1 on.
+func several(subject string, n int) (events []eventlog.Logged) {
+	for i := range n {
+		events = append(events, event(int64(i+1), subject, fmt.Sprintf("%s-%d", subject, i+1)))
+	}
+	return events
+}
+
+// wantStored looks whether the stream has each of the events once, and where the outcomes
+// say.
+func wantStored(t *testing.T, s jetstream.Stream, events []eventlog.Logged, told map[int64]broker.Outcome) {
+	t.Helper()
+	places := make(map[uint64]bool)
+	for _, ev := range events {
+		o := told[ev.Seq]
+		if o.Class != broker.Stored {
+			t.Errorf("event %d: %s (%v), want stored", ev.Seq, o.Class, o.Err)
+			continue
+		}
+		m, err := s.GetMsg(t.Context(), o.Sequence)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id := m.Header.Get("ce-id"); id != ev.ID || places[o.Sequence] {
+			t.Errorf("event %s was told to be at %d, where the stream has %s", ev.ID, o.Sequence, id)
+		}
+		places[o.Sequence] = true
+	}
+}
+
+// wantAtOnce looks whether no event had to be sent again, which a stream would tell of.
+func wantAtOnce(t *testing.T, told map[int64]broker.Outcome) {
+	t.Helper()
+	for seq, o := range told {
+		if o.Duplicate {
+			t.Errorf("event %d was sent again: the answers to its group did not tell", seq)
+		}
+	}
+}
+
+// What goes together has one reply subject, and each event its own place.
+func TestEventsAreAcknowledgedTogether(t *testing.T) {
+	t.Parallel()
+	nc := devtest.NATS(t)
+	s := stream(t, nc, jetstream.StreamConfig{Name: "TOGETHER", Subjects: []string{"together.>"}})
+	subjects := make(map[string]int)
+	var mu sync.Mutex
+	watch, err := nc.Subscribe("together.>", func(m *nats.Msg) {
+		mu.Lock()
+		defer mu.Unlock()
+		subjects[m.Reply]++
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = watch.Unsubscribe() }()
+	events := several("together.a", 3*natsjs.MaxGroup+5)
+	told := publishTogether(t, connect(t, nc.ConnectedUrl()), events)
+	wantStored(t, s, events, told)
+	wantAtOnce(t, told)
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(subjects) != 4 {
+		t.Errorf("%d events had %d reply subjects, want 4: %v", len(events), len(subjects), subjects)
+	}
+
+	// The stream has them all: the same places again.
+	told = publishTogether(t, connect(t, nc.ConnectedUrl()), events)
+	wantStored(t, s, events, told)
+	for seq, o := range told {
+		if !o.Duplicate {
+			t.Errorf("event %d is told to be new, and was there", seq)
+		}
+	}
+}
+
+// In a cluster answers come from whoever leads the stream, also through another server.
+// While the leader changes they may be missing, or come from two; what is told to be
+// stored is.
+func TestAClusterAcknowledgesTogether(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	nc := connect(t, c.url())
+	s := c.stream(nc, "REPLICATED", "replicated.>")
+	for name, server := range c.servers {
+		events := several("replicated."+name, 10*natsjs.MaxGroup)
+		told := publishTogether(t, connect(t, server.URL()), events)
+		wantStored(t, s, events, told)
+		wantAtOnce(t, told)
+	}
+
+	stored := 0
+	for round := range 5 {
+		events := several(fmt.Sprint("replicated.round-", round), 100*natsjs.MaxGroup)
+		var stepping sync.WaitGroup
+		stepping.Go(func() {
+			if _, err := nc.Request("$JS.API.STREAM.LEADER.STEPDOWN.REPLICATED", nil, 5*time.Second); err != nil {
+				t.Errorf("the leader does not step down: %v", err)
+			}
+		})
+		told := publishTogether(t, connect(t, c.url()), events)
+		stepping.Wait()
+		devtest.Eventually(t, clusterPatience, "a new leader", func() bool { return c.leader(s) != "" })
+		events = slices.DeleteFunc(events, func(ev eventlog.Logged) bool { return told[ev.Seq].Class != broker.Stored })
+		stored += len(events)
+		wantStored(t, s, events, told)
+	}
+	if stored == 0 {
+		t.Error("inconclusive: nothing was stored while the leader changed")
+	}
+	t.Logf("%d events were stored while the leader changed", stored)
+}
+
+// Where the streams are another account's, the broker gives each message a reply subject
+// of its own in the place of the group's, and answers come back on that.
+func TestAnotherAccountAcknowledgesTogether(t *testing.T) {
+	t.Parallel()
+	server := startNATS(t, devstack.NATSConfig{Options: `accounts {
+		STREAMS { jetstream: enabled, users: [ { user: streams, password: s } ], exports: [ { service: "across.>", response_type: singleton } ] }
+		RELAYS { users: [ { user: relay, password: r } ], imports: [ { service: { account: STREAMS, subject: "across.>" } } ] }
+	}`})
+	s := stream(t, connect(t, server.URL(), nats.UserInfo("streams", "s")), jetstream.StreamConfig{Name: "ACROSS", Subjects: []string{"across.>"}})
+	events := several("across.a", 10*natsjs.MaxGroup)
+	told := publishTogether(t, connect(t, server.URL(), nats.UserInfo("relay", "r")), events)
+	wantStored(t, s, events, told)
+	wantAtOnce(t, told)
+}
+
+// The events beside one that is refused are stored, and each has its own outcome.
+func TestARefusalAmongMany(t *testing.T) {
+	t.Parallel()
+	nc := devtest.NATS(t)
+	s := stream(t, nc, jetstream.StreamConfig{Name: "AMONG", Subjects: []string{"among.>"}, MaxMsgSize: 2000})
+	events := several("among.a", 32)
+	refused, unsent, unknown := &events[5], &events[9], &events[20]
+	refused.Data = make([]byte, 3000)
+	unsent.Data = make([]byte, 2<<20)
+	unknown.Subject = "nobody.among"
+	told := publishTogether(t, connect(t, nc.ConnectedUrl()), events)
+	if o := told[refused.Seq]; o.Class != broker.Permanent || codeOf(o.Err) != 10054 {
+		t.Errorf("larger than the stream allows: %s (%v), want code 10054", o.Class, o.Err)
+	}
+	if o := told[unsent.Seq]; o.Class != broker.Permanent || !errors.Is(o.Err, nats.ErrMaxPayload) {
+		t.Errorf("larger than the server allows: %s (%v), want nats.ErrMaxPayload", o.Class, o.Err)
+	}
+	if o := told[unknown.Seq]; !errors.Is(o.Err, broker.ErrNoStream) {
+		t.Errorf("no stream: %s (%v), want ErrNoStream", o.Class, o.Err)
+	}
+	var good []eventlog.Logged
+	for i := range events {
+		if ev := &events[i]; ev != refused && ev != unsent && ev != unknown {
+			good = append(good, *ev)
+		}
+	}
+	wantStored(t, s, good, told)
+	if info, err := s.Info(t.Context()); err != nil || info.State.Msgs != uint64(len(good)) {
+		t.Errorf("%d messages in the stream (%v), want %d", info.State.Msgs, err, len(good))
+	}
+}
+
+// Others publish to the same stream, and somebody who is no stream answers as well: the
+// answers do not tell, and all is stored once nevertheless.
+func TestManyBesideOthers(t *testing.T) {
+	t.Parallel()
+	nc := devtest.NATS(t)
+	s := stream(t, nc, jetstream.StreamConfig{Name: "BESIDE", Subjects: []string{"beside.>"}})
+	events := several("beside.a", 20*natsjs.MaxGroup)
+	other := connect(t, nc.ConnectedUrl())
+	ctx, cancel := context.WithCancel(t.Context())
+	var others sync.WaitGroup
+	others.Go(func() {
+		for ctx.Err() == nil {
+			_, _ = other.Request("beside.b", nil, time.Second) // answered by the stream
+		}
+	})
+	answering, err := other.Subscribe("beside.a", func(m *nats.Msg) {
+		if m.Header.Get("ce-id") == "beside.a-40" {
+			_ = m.Respond([]byte("thanks"))
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := publishTogether(t, connect(t, nc.ConnectedUrl()), events)
+	cancel()
+	others.Wait()
+	if err := answering.Unsubscribe(); err != nil {
+		t.Fatal(err)
+	}
+	for seq, o := range told { // whoever is answered by somebody else first is not known to be stored
+		if o.Class != broker.Stored && seq != 40 {
+			t.Errorf("event %d: %s (%v), want stored", seq, o.Class, o.Err)
+		}
+	}
+	known := append(append([]eventlog.Logged(nil), events[:39]...), events[40:]...)
+	wantStored(t, s, known, told)
+	info, err := s.Info(t.Context(), jetstream.WithSubjectFilter("beside.a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := info.State.Subjects["beside.a"]; n != uint64(len(events)) {
+		t.Errorf("the stream has %d messages, want each of %d events once", n, len(events))
+	}
+}

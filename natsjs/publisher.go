@@ -1,0 +1,235 @@
+// Package natsjs is NATS JetStream: a publisher for relays, with what connections and
+// streams have to be like for relays and inboxes.
+package natsjs
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/internal/jsremedy"
+)
+
+// ackTimeout is how long an acknowledgement is waited for. After it the outcome
+// is unknown, and the event is published again with the same message id.
+const ackTimeout = 5 * time.Second
+
+var _ broker.Publisher = (*Publisher)(nil)
+
+// Publisher publishes to NATS JetStream. It is made by [NewPublisher].
+type Publisher struct {
+	nc *nats.Conn
+
+	listens sync.Once
+	mu      sync.Mutex
+	windows map[deniable]struct{} // of each Run that is under way
+}
+
+// deniable has publishes under way of which the server may say that they are not
+// allowed.
+type deniable interface{ deny(err error) }
+
+// NewPublisher returns a publisher on the given connection, which has to be made
+// with [ConnectOptions] and stays the caller's. It does no I/O.
+//
+// Events go to the stream that has their subject, in CloudEvents binary mode,
+// with a message id by which the stream drops repetitions within its duplicate
+// window. When it does, the publisher looks whether the stream still has the message
+// that it means, and publishes the event under another id if not.
+//
+// It adds to the connection's error handler, which goes on to be called.
+func NewPublisher(nc *nats.Conn) *Publisher {
+	return &Publisher{nc: nc, windows: make(map[deniable]struct{})}
+}
+
+// Abilities returns all: the publisher can do what [broker.Publisher] describes.
+func (p *Publisher) Abilities() broker.Abilities {
+	return broker.Abilities{Inspects: true, Verifies: true, Batches: true, Risks: Risks()}
+}
+
+// Connected reports whether the connection is up.
+func (p *Publisher) Connected() bool { return p.nc.IsConnected() }
+
+// Check reports whether the connection is fit for publishing, and whether
+// JetStream answers on it.
+func (p *Publisher) Check(ctx context.Context) error {
+	if err := checkConnection(p.nc); err != nil {
+		return err
+	}
+	js, err := jetstream.New(p.nc)
+	if err != nil {
+		return fmt.Errorf("jetstream: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
+	defer cancel()
+	_, err = js.AccountInfo(ctx)
+	switch {
+	case jsremedy.IsOfAccount(err):
+		return postroom.Refuse(fmt.Errorf("jetstream: %w", jsremedy.Explain(err)))
+	case err != nil:
+		return fmt.Errorf("jetstream: %w", jsremedy.Explain(err))
+	}
+	return nil
+}
+
+// Run publishes batches as [broker.Publisher] describes. Acknowledgements come on a
+// reply subject of its own, which names the event: one subscription serves any
+// number of publishes. It returns an error when the connection broke and is back.
+func (p *Publisher) Run(ctx context.Context, batches <-chan []*broker.Message, settle func(f *broker.Message, o broker.Outcome)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	reconnects := p.nc.Stats().Reconnects
+	w := newWindow(p.nc.NewInbox()+".", settle)
+	defer w.close()
+	defer p.startLookups(ctx, w)()
+	defer cancel()
+	defer p.listen(w)()
+	acks, err := p.nc.Subscribe(w.prefix+"*", w.onAck)
+	if err != nil {
+		return p.refuseClosed(fmt.Errorf("subscribe to acknowledgements: %w", err))
+	}
+	defer func() { _ = acks.Unsubscribe() }() // fails on a closed connection only, which has no subscriptions
+
+	status := p.nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.CLOSED)
+	defer p.nc.RemoveStatusListener(status)
+	tick := time.NewTimer(ackTimeout)
+	tick.Stop() // until something is in flight: an idle relay sleeps
+	defer tick.Stop()
+	denied := p.nc.LastError() // looked at too: another error handler may have taken the place of ours
+	for {
+		incoming := batches
+		if !p.nc.IsConnected() {
+			w.failAll(nats.ErrDisconnected) // their acknowledgements went to the connection that broke
+			incoming = nil
+		}
+		if p.nc.Stats().Reconnects != reconnects {
+			w.failAll(nats.ErrDisconnected)
+			return broker.ErrReconnected // nothing is sent before the streams are compared
+		}
+		var batch []*broker.Message
+		select {
+		case <-ctx.Done():
+			return nil
+		case b, open := <-incoming:
+			if !open {
+				return nil
+			}
+			batch = b
+		case <-w.resend:
+			batch = w.takeAgain()
+		case <-status:
+			w.failAll(nats.ErrDisconnected)
+		case now := <-tick.C:
+			denied = p.review(w, now, denied)
+			if w.isWaiting() {
+				tick.Reset(ackTimeout / 10)
+			}
+		}
+		if len(batch) > 0 {
+			if !w.isWaiting() {
+				tick.Reset(ackTimeout / 10)
+			}
+			p.send(batch, w, reconnects)
+		}
+		if p.nc.IsClosed() {
+			return p.refuseClosed(nats.ErrConnectionClosed)
+		}
+	}
+}
+
+// startLookups asks the broker, beside the publishing, which streams take the subjects in use and
+// whether it has what it calls duplicates, until ctx ends. It returns a function that
+// waits for the end.
+func (p *Publisher) startLookups(ctx context.Context, w *window) (wait func()) {
+	var asking sync.WaitGroup
+	asking.Go(func() { w.lookUp(ctx, p.nc) })
+	w.prove = (&prover{p: p}).prove
+	asking.Go(func() { w.proveAll(ctx) })
+	return asking.Wait
+}
+
+// review reports what ran out of time, and what the server has denied since the
+// connection's last error was looked at, which it returns.
+func (p *Publisher) review(w *window, now time.Time, last error) error {
+	w.expire(now.Add(-ackTimeout))
+	err := p.nc.LastError()
+	if err != last { //nolint:errorlint // each denial is another error
+		w.deny(err)
+	}
+	return err
+}
+
+// listen tells a window of publishes that are not allowed, until the returned
+// function is called. The server says so to the connection, and of many the
+// connection remembers only the last: each has to be taken as it comes.
+func (p *Publisher) listen(w deniable) (end func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.windows[w] = struct{}{}
+	p.listens.Do(func() {
+		callers := p.nc.ErrorHandler()
+		p.nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
+			p.deny(err)
+			if callers != nil {
+				callers(nc, sub, err)
+			}
+		})
+	})
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.windows, w)
+	}
+}
+
+func (p *Publisher) deny(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for w := range p.windows {
+		w.deny(err)
+	}
+}
+
+func settleAll(batch []*broker.Message, o broker.Outcome, settle func(f *broker.Message, o broker.Outcome)) {
+	for _, f := range batch {
+		settle(f, o)
+	}
+}
+
+// refuseClosed marks an error on a closed connection: nobody opens it again.
+func (p *Publisher) refuseClosed(err error) error {
+	if p.nc.IsClosed() {
+		return postroom.Refuse(err)
+	}
+	return err
+}
+
+// send writes a batch to the connection, unless that broke and is back since. An event
+// that is acknowledged is no longer its own, so it touches none after its group was sent.
+func (p *Publisher) send(batch []*broker.Message, w *window, reconnects uint64) {
+	if p.nc.Stats().Reconnects != reconnects {
+		settleAll(batch, failure(nats.ErrDisconnected), w.settle)
+		return
+	}
+	w.expect(batch, time.Now())
+	for _, group := range w.opened {
+		var failed map[*broker.Message]broker.Outcome
+		for _, f := range group.flights {
+			w.msg.Subject, w.msg.Reply = f.Subject, group.reply
+			w.msg.Header = w.encoder.Encode(&f.Event, copyOf(f))
+			w.msg.Data = f.Data
+			if err := p.nc.PublishMsg(&w.msg); err != nil { // else it was copied into the connection's buffer
+				if failed == nil {
+					failed = make(map[*broker.Message]broker.Outcome)
+				}
+				failed[f] = failure(fmt.Errorf("send: %w", err))
+			}
+		}
+		w.sentAll(group, failed)
+	}
+}

@@ -1,0 +1,129 @@
+package natsjs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/internal/jsremedy"
+	"github.com/postroom/postroom/internal/wildcard"
+)
+
+// Inspect examines streams as [broker.Inspector] describes. With names it asks for
+// nothing but these streams, so that the user of the connection needs no right
+// to ask for others.
+func (p *Publisher) Inspect(ctx context.Context, streams, subjects []string) (covered bool, faults []error, err error) {
+	return p.inspect(ctx, streams, subjects, ExamineStream)
+}
+
+// inspect examines streams with the given function.
+func (p *Publisher) inspect(ctx context.Context, streams, subjects []string, examine func(jetstream.StreamConfig) []*StreamError,
+) (covered bool, faults []error, err error) {
+	js, err := jetstream.New(p.nc)
+	if err != nil {
+		return false, nil, fmt.Errorf("jetstream: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*ackTimeout)
+	defer cancel()
+	look := inspection{js: js, examine: examine}
+	if len(streams) > 0 {
+		err = look.named(ctx, streams, subjects)
+	} else {
+		err = look.having(ctx, subjects)
+	}
+	covered = len(wildcard.Uncovered(subjects, look.covered)) < len(subjects)
+	return covered, look.faults, err
+}
+
+// inspection is one look at the streams.
+type inspection struct {
+	js      jetstream.JetStream
+	examine func(jetstream.StreamConfig) []*StreamError
+	covered []string // by the streams looked at
+	faults  []error
+}
+
+// named examines the streams of the given names.
+func (i *inspection) named(ctx context.Context, streams, subjects []string) error {
+	for _, name := range streams {
+		if err := i.stream(ctx, name); err != nil {
+			return err
+		}
+	}
+	if missing := wildcard.Uncovered(subjects, i.covered); len(missing) > 0 {
+		i.faults = append(i.faults, fmt.Errorf("%s: not in %s, to which Config.Streams restricts the check: %w",
+			someOf(missing), strings.Join(streams, ", "), broker.ErrNoStream))
+	}
+	return nil
+}
+
+// maxMissing is how many subjects without a stream are looked for.
+const maxMissing = 10
+
+// having examines the streams that take the given subjects.
+func (i *inspection) having(ctx context.Context, subjects []string) error {
+	var missing []string
+	for _, subject := range subjects {
+		if len(wildcard.Uncovered([]string{subject}, i.covered)) == 0 {
+			continue
+		}
+		name, err := i.js.StreamNameBySubject(ctx, subject)
+		if err == nil {
+			err = i.stream(ctx, name)
+		}
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound):
+			missing = append(missing, subject)
+		case err != nil:
+			return explain("look for the stream of "+subject, err)
+		}
+		if len(missing) == maxMissing {
+			break
+		}
+	}
+	if len(missing) > 0 {
+		i.faults = append(i.faults, fmt.Errorf("%s: %w", someOf(missing), broker.ErrNoStream))
+	}
+	return nil
+}
+
+// stream examines one stream.
+func (i *inspection) stream(ctx context.Context, name string) error {
+	s, err := i.js.Stream(ctx, name)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		i.faults = append(i.faults, fmt.Errorf("stream %s does not exist: %w", name, broker.ErrNoStream))
+		return nil
+	case err != nil:
+		return explain("look at stream "+name, err)
+	}
+	cfg := s.CachedInfo().Config
+	i.covered = append(i.covered, cfg.Subjects...)
+	for _, fault := range i.examine(cfg) {
+		i.faults = append(i.faults, fault)
+	}
+	return nil
+}
+
+// explain says of an answer that did not come what may have kept it: the broker
+// does not answer who is not allowed to ask.
+func explain(what string, err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%s: %w (may this user publish to $JS.API.STREAM.INFO.* and, unless Config.Streams is set, $JS.API.STREAM.NAMES?)", what, err)
+	}
+	return fmt.Errorf("%s: %w", what, jsremedy.Explain(err))
+}
+
+// someOf lists the first of some subjects.
+func someOf(subjects []string) string {
+	const most = 5
+	text := "subjects " + strings.Join(subjects[:min(most, len(subjects))], ", ")
+	if len(subjects) > most {
+		text += " and others"
+	}
+	return text
+}

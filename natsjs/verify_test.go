@@ -1,0 +1,154 @@
+package natsjs_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/wire"
+	"github.com/postroom/postroom/natsjs"
+)
+
+// filled returns a stream with so many events, e1 first, and the publisher on it.
+func filled(t *testing.T, name string, n int, cfg jetstream.StreamConfig) (jetstream.JetStream, jetstream.Stream, *natsjs.Publisher) {
+	t.Helper()
+	nc := connect(t, devtest.NATSURL(t))
+	cfg.Name, cfg.Subjects = name, []string{name + ".>"}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := js.CreateStream(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = js.DeleteStream(t.Context(), name) }) // one test deletes it
+	for i := range n {
+		store(t, js, name, fmt.Sprint("e", i+1))
+	}
+	return js, s, natsjs.NewPublisher(nc)
+}
+
+func store(t *testing.T, js jetstream.JetStream, name, id string) {
+	t.Helper()
+	ev := postroom.Event{ID: id, Source: "/shop", Type: name + ".a", Time: time.Now(), LoggedAt: time.Now()}
+	if _, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: ev.Type, Header: nats.Header(wire.Encode(ev)), Data: []byte("{}")}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCompare(t *testing.T) {
+	t.Parallel()
+	for i, tt := range []struct {
+		name  string
+		place eventlog.Place
+		then  func(t *testing.T, js jetstream.JetStream, s jetstream.Stream, name string)
+		want  broker.Verdict
+		last  string // message id at the end
+	}{
+		{"the last message", eventlog.Place{Seq: 5, MessageID: "/shop#e5"}, nil, broker.Kept, "/shop#e5"},
+		{"one before it", eventlog.Place{Seq: 3, MessageID: "/shop#e3"}, nil, broker.Kept, "/shop#e5"},
+		{"none was noted", eventlog.Place{Seq: 3}, nil, broker.Kept, "/shop#e5"},
+		{"another message there", eventlog.Place{Seq: 3, MessageID: "/shop#x"}, nil, broker.LostTail, "/shop#e5"},
+		{"it ends before", eventlog.Place{Seq: 6, MessageID: "/shop#e6"}, nil, broker.LostTail, "/shop#e5"},
+		{"it was created at another time", eventlog.Place{Seq: 5, MessageID: "/shop#e5", Created: time.Unix(7, 0)}, nil, broker.Recreated, "/shop#e5"},
+		{"the message was dropped for its age", eventlog.Place{Seq: 2, MessageID: "/shop#e2"}, func(t *testing.T, _ jetstream.JetStream, s jetstream.Stream, _ string) {
+			if err := s.Purge(t.Context(), jetstream.WithPurgeSequence(4)); err != nil {
+				t.Fatal(err)
+			}
+		}, broker.Kept, "/shop#e5"},
+		{"the message was removed", eventlog.Place{Seq: 3, MessageID: "/shop#e3"}, func(t *testing.T, _ jetstream.JetStream, s jetstream.Stream, _ string) {
+			if err := s.DeleteMsg(t.Context(), 3); err != nil {
+				t.Fatal(err)
+			}
+		}, broker.LostTail, "/shop#e5"},
+		{"there is no stream", eventlog.Place{Seq: 3, MessageID: "/shop#e3"}, func(t *testing.T, js jetstream.JetStream, _ jetstream.Stream, name string) {
+			if err := js.DeleteStream(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+		}, broker.Absent, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			name := fmt.Sprint("STANDS", i)
+			js, s, p := filled(t, name, 5, jetstream.StreamConfig{AllowDirect: i%2 == 0})
+			if tt.then != nil {
+				tt.then(t, js, s, name)
+			}
+			tt.place.Stream = name
+			if tt.place.Created.IsZero() {
+				tt.place.Created = s.CachedInfo().Created
+			}
+			got, err := p.Compare(t.Context(), tt.place)
+			if err != nil || got.Verdict != tt.want || got.Last.MessageID != tt.last {
+				t.Errorf("Compare = %+v, %v, want %s with %s at the end", got, err, tt.want, tt.last)
+			}
+		})
+	}
+}
+
+// All messages of a part of a stream are read, and no more, also what comes while it is.
+func TestStored(t *testing.T) {
+	t.Parallel()
+	js, s, p := filled(t, "STORED", 20, jetstream.StreamConfig{})
+	if _, err := js.Publish(t.Context(), "STORED.raw", []byte("no event")); err != nil {
+		t.Fatal(err)
+	}
+	middle, err := s.GetMsg(t.Context(), 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name        string
+		span        broker.Span
+		first, last uint64
+	}{
+		{"all", broker.Span{To: 21}, 1, 21},
+		{"from a sequence", broker.Span{From: 7, To: 21}, 7, 21},
+		{"to a sequence", broker.Span{From: 7, To: 9}, 7, 9},
+		{"since a time", broker.Span{Since: middle.Time, To: 21}, 8, 21},
+		{"since a time after all", broker.Span{Since: time.Now().Add(time.Hour), To: 21}, 1, 0},
+		{"behind the end", broker.Span{From: 30, To: 21}, 1, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			next, stop, err := p.Stored(t.Context(), "STORED", tt.span)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stop()
+			var got, want []broker.StoredMessage
+			for {
+				page, err := next(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(page) == 0 {
+					break
+				}
+				got = append(got, page...)
+			}
+			for seq := tt.first; seq <= tt.last; seq++ {
+				m := broker.StoredMessage{Seq: seq, Source: "/shop", ID: fmt.Sprint("e", seq)}
+				if seq == 21 {
+					m = broker.StoredMessage{Seq: seq}
+				}
+				want = append(want, m)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("read %v, want %v", got, want)
+			}
+		})
+	}
+	consumers := s.ListConsumers(t.Context())
+	for c := range consumers.Info() {
+		t.Errorf("consumer %s is left", c.Name)
+	}
+}

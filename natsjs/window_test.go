@@ -1,0 +1,62 @@
+package natsjs
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/eventlog"
+)
+
+// A denial comes by another goroutine than the one that sends. It settles no
+// event that is still to be sent: that would be read, and its place given to
+// another, at once.
+func TestADenialSettlesWhatWasSent(t *testing.T) {
+	var settled []int64
+	w := newWindow("acks.", func(f *broker.Message, _ broker.Outcome) { settled = append(settled, f.Seq) })
+	var batch []*broker.Message
+	for seq := range int64(3) {
+		batch = append(batch, &broker.Message{Logged: eventlog.Logged{Seq: seq, Event: postroom.Event{Subject: "a.b"}}})
+	}
+	denial := fmt.Errorf("%w: Permissions Violation for Publish to \"a.b\"", nats.ErrPermissionViolation)
+	w.expect(batch, time.Now())
+	w.deny(denial)
+	if len(settled) > 0 {
+		t.Fatalf("settled %v before any was sent", settled)
+	}
+	w.sentAll(w.opened[0], nil)
+	w.sentAll(w.opened[1], nil) // and is told what came meanwhile
+	if fmt.Sprint(settled) != "[0 1]" {
+		t.Errorf("settled %v, want the two that were sent", settled)
+	}
+}
+
+// Where Run has returned, whoever took its outcomes does so no more: an answer that comes
+// then settles nothing.
+func TestAWindowThatIsClosedTellsNothing(t *testing.T) {
+	t.Parallel()
+	w := ask(t.Errorf)
+	replies := w.sendNow(together(0, 3))
+	w.close()
+	for i := range uint64(3) {
+		w.answer(replies[0], stored("S", 7+i))
+	}
+	w.failAll(nats.ErrDisconnected)
+	if len(w.told) > 0 {
+		t.Errorf("told %+v after the end", w.told)
+	}
+}
+
+func TestServersTooOldForBatches(t *testing.T) {
+	for version, want := range map[string]bool{
+		"2.11.4": true, "2.9": true, "1.4.1": true, "2.12.0": false, "2.12.0-beta.1": false, "2.15.2": false, "3.0.0": false, "": false, "dev": false,
+	} {
+		if got := tooOld(version); got != want {
+			t.Errorf("tooOld(%q) = %t, want %t", version, got, want)
+		}
+	}
+}
