@@ -46,7 +46,7 @@ type Health struct {
 	// Checked is when the streams were last found to be as they should be.
 	Checked time.Time
 
-	// Faults are what is wrong with the streams: a [*StreamError] that
+	// Faults are what is wrong with the streams: what the publisher found that
 	// Config.Accept does not hold, or an error that matches [broker.ErrNoStream].
 	Faults []error
 

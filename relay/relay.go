@@ -5,7 +5,8 @@
 // key, and records what the broker acknowledged. An event that is not
 // acknowledged is published again, with the same message id, until it is.
 //
-// This package holds no SQL: the log is an [eventlog.Source], the broker a [broker.Publisher].
+// This package knows no database and no broker: the log is an [eventlog.Source], the
+// broker a [broker.Publisher]. Package outbox has the one, package natsjs the other.
 package relay
 
 import (
