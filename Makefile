@@ -22,7 +22,7 @@ SCRATCH   = env $$(integration/scratch)
 TESTFLAGS = -race -vet=off -timeout 15m # vet is one of the linters
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example-webhook example-saga example-replay example-refunds test test-nats test-alerts servers test-containers images build lint fmt bench soak chaos mutants fuzz tidy check-tidy check-release ci
+.PHONY: help setup demo example-webhook example-saga example-replay example-refunds test test-nats test-alerts servers test-containers images build lint api fmt bench soak chaos mutants fuzz tidy check-tidy check-release ci
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,9 +85,13 @@ build: ## Build all packages, and the command line into bin/postroom
 	$(GO) build $(ALL)
 	$(GO) build -o bin/postroom ./cmd/postroom
 
-lint: ## Run the linters and check the formatting
+lint: ## Run the linters, check the formatting, the limits of CONTRIBUTING.md, and docs/api.txt
+	@POSTROOM_REVIEW=1 $(GO) test -vet=off -count=1 -run 'OfOnePiece|APIIsListed|LayersAreIn' .
 	$(GOLANGCI) run $(ALL)
 	cd integration/alerts && GOWORK=off $(GOLANGCI) run
+
+api: ## Write docs/api.txt, what users can call, and the table of layers in CONTRIBUTING.md
+	@POSTROOM_REVIEW=update $(GO) test -vet=off -count=1 -run 'APIIsListed|LayersAreIn' .
 
 fmt: ## Format all files
 	$(GOLANGCI) fmt

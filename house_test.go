@@ -1,0 +1,405 @@
+package postroom_test
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/printer"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// reviewVariable asks for the tests of what is to be seen in review: make lint sets it to
+// 1, and make api to update, which writes what is generated. Without it they are skipped,
+// so that work in progress is not red.
+const reviewVariable = "POSTROOM_REVIEW"
+
+// review skips a test unless it is asked for, and reports whether files are to be written.
+func review(t *testing.T) (update bool) {
+	t.Helper()
+	if os.Getenv(reviewVariable) == "" {
+		t.Skip("make lint runs this")
+	}
+	return os.Getenv(reviewVariable) == "update"
+}
+
+// Limits that steer cohesion.
+const (
+	mostFields  = 12
+	mostMethods = 30
+	mostFiles   = 3    // with methods of one type
+	mostLines   = 3000 // of a package, without tests
+)
+
+// wideMarker begins a line in the documentation of a type that says why it has more
+// fields or methods than others.
+const wideMarker = "Wide because "
+
+// notYet are the figures that do not meet the limits, and are not to grow.
+var notYet = map[string]int{
+	"bench/internal/measure.Config fields":    14,
+	"bench/internal/measure.bench files":      12,
+	"bench/internal/measure.bench methods":    37,
+	"cmd/postroom lines":                      4972,
+	"cmd/postroom.dead files":                 5,
+	"cmd/postroom.healthReport fields":        13,
+	"deadletter.Job fields":                   16,
+	"deadletter.Letter fields":                19,
+	"deadletter.Store files":                  9,
+	"deadletter.Store methods":                49,
+	"deadletter.Whole fields":                 20,
+	"deadletter.driven fields":                21,
+	"deadletter.statements fields":            49,
+	"doctor.examination files":                10,
+	"doctor.statements fields":                22,
+	"doctor.stream files":                     4,
+	"examples/quickstart.demo files":          7,
+	"examples/quickstart.result fields":       27,
+	"examples/saga.demo files":                4,
+	"examples/webhook.demo files":             4,
+	"examples/webhook.provider fields":        13,
+	"idempotency lines":                       3800,
+	"idempotency.Config fields":               14,
+	"idempotency.Route fields":                33,
+	"idempotency.statements fields":           19,
+	"idempotency/conformance.Endpoint fields": 13,
+	"inbox lines":                             6061,
+	"inbox.Inbox fields":                      21,
+	"inbox.Inbox files":                       12,
+	"inbox.Inbox methods":                     31,
+	"inbox.Subscription fields":               14,
+	"inbox.claim fields":                      22,
+	"inbox.columns fields":                    28,
+	"inbox.loop files":                        8,
+	"inbox.loop methods":                      44,
+	"inbox.retries files":                     4,
+	"inbox.statements fields":                 52,
+	"inbox/internal/stream.term files":        4,
+	"inspect.Action fields":                   13,
+	"inspect.HeldAt fields":                   26,
+	"inspect.Inspector files":                 10,
+	"inspect.Journey fields":                  16,
+	"inspect.Journey files":                   4,
+	"inspect.Logged fields":                   14,
+	"inspect.moment files":                    8,
+	"inspect.statements fields":               29,
+	"inspect.subscription fields":             14,
+	"integration/chaos lines":                 3806,
+	"integration/chaos.nemesis methods":       46,
+	"integration/chaos.stage fields":          18,
+	"integration/chaos.stage files":           7,
+	"integration/chaos.stage methods":         31,
+	"integration/checker.State fields":        18,
+	"integration/checker.check files":         4,
+	"integration/model.World files":           7,
+	"integration/soak lines":                  4423,
+	"integration/soak.rig files":              12,
+	"internal/wire.attributes fields":         16,
+	"natsjs lines":                            3095,
+	"natsjs.Publisher files":                  5,
+	"natsjs.window fields":                    21,
+	"outbound.Config fields":                  19,
+	"outbound.operation fields":               19,
+	"outbound.operation files":                4,
+	"outbox lines":                            4019,
+	"outbox.Log files":                        10,
+	"outbox.Log methods":                      37,
+	"outbox.Rewind fields":                    20,
+	"outbox.backlogRow fields":                14,
+	"outbox.logTerm fields":                   31,
+	"outbox.logTerm files":                    8,
+	"outbox.logTerm methods":                  32,
+	"outbox.statements fields":                52,
+	"postroom.Event fields":                   16,
+	"relay lines":                             3905,
+	"relay.Config fields":                     13,
+	"relay.Health fields":                     14,
+	"relay.Relay fields":                      15,
+	"relay.Relay files":                       6,
+	"relay.gauges fields":                     18,
+	"relay.lanes fields":                      16,
+	"relay.lanes methods":                     31,
+	"relay.leader fields":                     28,
+	"relay.leader files":                      8,
+	"relay.leader methods":                    41,
+	"relay.metrics fields":                    22,
+}
+
+func TestTypesAndPackagesAreOfOnePiece(t *testing.T) {
+	review(t)
+	limits := map[string]int{"fields": mostFields, "methods": mostMethods, "files": mostFiles, "lines": mostLines}
+	found := figures(t)
+	for _, what := range slices.Sorted(maps.Keys(found)) {
+		n, limit := found[what], limits[what[strings.LastIndex(what, " ")+1:]]
+		known, listed := notYet[what]
+		switch {
+		case n > limit && !listed:
+			t.Errorf("%s: %d, want %d at the most, or for fields and methods a line %q in its documentation", what, n, limit, wideMarker+"…")
+		case listed && n > known:
+			t.Errorf("%s: %d, more than the %d that are let pass", what, n, known)
+		case listed && n <= limit:
+			t.Errorf("%s: %d, which is within the limit: remove it from notYet", what, n)
+		}
+	}
+	for what := range notYet {
+		if _, ok := found[what]; !ok {
+			t.Errorf("%s is gone: remove it from notYet", what)
+		}
+	}
+}
+
+// figures returns "package.Type fields", "… methods", "… files" and "package lines" of all
+// modules.
+func figures(t *testing.T) map[string]int {
+	t.Helper()
+	all := make(map[string]int)
+	methodFiles := make(map[string]map[string]bool)
+	wide := make(map[string]bool)
+	eachFile(t, func(dir, name string, text []byte, file *ast.File) {
+		if dir == "." {
+			dir = "postroom"
+		}
+		all[dir+" lines"] += bytes.Count(text, []byte("\n"))
+		for _, decl := range file.Decls {
+			switch d := decl.(type) {
+			case *ast.FuncDecl:
+				if d.Recv == nil {
+					continue
+				}
+				typ := dir + "." + receiver(d)
+				all[typ+" methods"]++
+				if methodFiles[typ] == nil {
+					methodFiles[typ] = make(map[string]bool)
+				}
+				methodFiles[typ][name] = true
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					s, ok := spec.(*ast.TypeSpec)
+					if !ok {
+						continue
+					}
+					typ := dir + "." + s.Name.Name
+					wide[typ] = strings.Contains(cmp.Or(s.Doc, d.Doc, &ast.CommentGroup{}).Text(), wideMarker)
+					if st, ok := s.Type.(*ast.StructType); ok {
+						all[typ+" fields"] = st.Fields.NumFields()
+					}
+				}
+			}
+		}
+	})
+	for typ, files := range methodFiles {
+		all[typ+" files"] = len(files)
+	}
+	for typ, is := range wide {
+		if is {
+			delete(all, typ+" fields")
+			delete(all, typ+" methods")
+		}
+	}
+	return all
+}
+
+// eachFile parses the Go files of all modules, tests apart.
+func eachFile(t *testing.T, do func(dir, name string, text []byte, file *ast.File)) {
+	t.Helper()
+	set := token.NewFileSet()
+	err := filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			return skipDir(name)
+		}
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		file, err := parser.ParseFile(set, name, text, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		do(filepath.ToSlash(filepath.Dir(name)), name, text, file)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// receiver returns the name of the type that a method is of.
+func receiver(d *ast.FuncDecl) string {
+	typ := d.Recv.List[0].Type
+	for {
+		switch x := typ.(type) {
+		case *ast.StarExpr:
+			typ = x.X
+		case *ast.IndexExpr:
+			typ = x.X
+		case *ast.IndexListExpr:
+			typ = x.X
+		case *ast.Ident:
+			return x.Name
+		default:
+			return fmt.Sprintf("%T", x)
+		}
+	}
+}
+
+// apiFile lists what the public packages export.
+const apiFile = "docs/api.txt"
+
+// TestAPIIsListed holds that a change of what users can call is seen in review.
+func TestAPIIsListed(t *testing.T) {
+	generated(t, review(t), apiFile, "", "", api(t))
+}
+
+// api returns a line for each exported name, method and field of the public packages.
+func api(t *testing.T) string {
+	t.Helper()
+	lines := make(map[string][]string)
+	eachFile(t, func(dir, _ string, _ []byte, file *ast.File) {
+		program := slices.ContainsFunc(programModules, func(m string) bool { return matches(m+"/...", dir) })
+		if program || file.Name.Name == "main" || slices.Contains(strings.Split(dir, "/"), "internal") {
+			return
+		}
+		add := func(format string, args ...any) { lines[dir] = append(lines[dir], fmt.Sprintf(format, args...)) }
+		for _, decl := range file.Decls {
+			switch d := decl.(type) {
+			case *ast.FuncDecl:
+				if d.Name.IsExported() && (d.Recv == nil || ast.IsExported(receiver(d))) {
+					add("%s", source(&ast.FuncDecl{Recv: d.Recv, Name: d.Name, Type: d.Type}))
+				}
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					addSpec(add, d.Tok, spec)
+				}
+			}
+		}
+	})
+	var text strings.Builder
+	text.WriteString("# What users can call. make api writes this file.\n")
+	for _, dir := range slices.Sorted(maps.Keys(lines)) {
+		slices.Sort(lines[dir])
+		fmt.Fprintf(&text, "\n%s\n", strings.TrimSuffix(module+"/"+dir, "/."))
+		for _, line := range slices.Compact(lines[dir]) {
+			fmt.Fprintf(&text, "\t%s\n", line)
+		}
+	}
+	return text.String()
+}
+
+// addSpec adds a constant, a variable, or a type with its exported fields or methods.
+func addSpec(add func(format string, args ...any), kind token.Token, spec ast.Spec) {
+	switch s := spec.(type) {
+	case *ast.ValueSpec:
+		for _, name := range s.Names {
+			if name.IsExported() {
+				add("%s %s", kind, name.Name)
+			}
+		}
+	case *ast.TypeSpec:
+		if !s.Name.IsExported() {
+			return
+		}
+		var members *ast.FieldList
+		what := "field"
+		switch typ := s.Type.(type) {
+		case *ast.StructType:
+			members = typ.Fields
+			add("type %s struct", s.Name.Name)
+		case *ast.InterfaceType:
+			members, what = typ.Methods, "method"
+			add("type %s interface", s.Name.Name)
+		default:
+			add("type %s %s", s.Name.Name, source(s.Type))
+			return
+		}
+		for _, m := range members.List {
+			if len(m.Names) == 0 {
+				add("%s %s: %s", what, s.Name.Name, source(m.Type)) // embedded
+			}
+			for _, name := range m.Names {
+				if name.IsExported() {
+					add("%s %s.%s %s", what, s.Name.Name, name.Name, source(m.Type))
+				}
+			}
+		}
+	}
+}
+
+// source returns a piece of Go on one line.
+func source(node ast.Node) string {
+	var out strings.Builder
+	if err := printer.Fprint(&out, token.NewFileSet(), node); err != nil {
+		return err.Error()
+	}
+	return strings.Join(strings.Fields(out.String()), " ")
+}
+
+// TestLayersAreInContributing holds that the table of CONTRIBUTING.md is the one of layers.
+func TestLayersAreInContributing(t *testing.T) {
+	var rows strings.Builder
+	rows.WriteString("| package | may import, beside the standard library | because |\n| --- | --- | --- |\n")
+	for _, l := range layers {
+		var may []string
+		for _, what := range l.may {
+			what = strings.TrimSuffix(strings.TrimPrefix(what, module+"/"), "/...")
+			switch what {
+			case module:
+				what = "root"
+			case "...":
+				what = "everything"
+			default:
+				what = "`" + what + "`"
+			}
+			may = append(may, what)
+		}
+		name := "`" + strings.TrimSuffix(l.dir, "/...") + "`"
+		if l.dir == "." {
+			name = "root"
+		}
+		fmt.Fprintf(&rows, "| %s | %s | %s |\n", name, cmp.Or(strings.Join(may, ", "), "nothing"), cmp.Or(l.why, "a program; nobody imports it"))
+	}
+	generated(t, review(t), "CONTRIBUTING.md", "<!-- layers: make api writes this -->\n", "<!-- end of layers -->\n", rows.String())
+}
+
+// generated compares a file, or what is between two lines of it, with what it is to be, or
+// writes it.
+func generated(t *testing.T, update bool, name, begin, end, want string) {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil && !update {
+		t.Fatal(err)
+	}
+	before, after, got := "", "", string(text)
+	if begin != "" {
+		var found, closed bool
+		before, got, found = strings.Cut(got, begin)
+		got, after, closed = strings.Cut(got, end)
+		if !found || !closed {
+			t.Fatalf("%s has no lines %q and %q", name, begin, end)
+		}
+		before, after = before+begin, end+after
+	}
+	if got == want {
+		return
+	}
+	if !update {
+		t.Errorf("%s does not fit the code: run make api, and look at what git diff shows", name)
+		return
+	}
+	if err := os.WriteFile(name, []byte(before+want+after), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
