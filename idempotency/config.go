@@ -3,8 +3,6 @@ package idempotency
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -140,13 +138,4 @@ func (c Config) validate() error {
 		faults.add(c.Codes[code] == "", "Codes has no text for %.60q", string(code))
 	}
 	return errors.Join(faults...)
-}
-
-// shown returns a key's value for logs and spans.
-func (c *Config) shown(k Key) string {
-	if !c.RedactKeys {
-		return k.Value
-	}
-	sum := sha256.Sum256([]byte(k.Value))
-	return hex.EncodeToString(sum[:4])
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 )
 
@@ -28,7 +29,8 @@ func (o Outcome) String() string {
 
 // operation is one call with a key, or, where that is empty, without.
 type operation struct {
-	key     Key // as the database has it
+	key     Key  // as the database has it
+	keyed   bool // there is a key, and so a row
 	lock    int64
 	rules   *Route
 	timeout time.Duration // of what runs; 0: none
@@ -39,9 +41,6 @@ type operation struct {
 	// run does the work. It is called once for each attempt, in its context.
 	run func(ctx context.Context, a *attempt) (result, error)
 }
-
-// keyed reports whether there is a key, and so a row.
-func (op *operation) keyed() bool { return op.key != (Key{}) }
 
 // attempt is one run of an operation.
 type attempt struct {
@@ -111,7 +110,7 @@ func (g *Guard) execute(ctx context.Context, op *operation) ended {
 			continue
 		}
 		e.key = op.key
-		if op.keyed() && e.err == nil && (e.kept || e.outcome == Replayed) {
+		if op.keyed && e.err == nil && (e.kept || e.outcome == Replayed) {
 			g.recent.add(op.lock)
 		}
 		g.metrics.tell(ctx, &g.cfg, op, e)
@@ -129,7 +128,7 @@ func (g *Guard) attempt(ctx context.Context, op *operation) ended {
 
 // inTx makes an attempt in transaction mode.
 func (g *Guard) inTx(ctx context.Context, op *operation) (e ended) {
-	if op.keyed() && g.recent.has(op.lock) {
+	if op.keyed && g.recent.has(op.lock) {
 		if found, err := g.store.look(ctx, op.key); err == nil {
 			if what, err := op.decide(found); err == nil && what == replay {
 				return g.replay(ctx, op, found)
@@ -170,7 +169,7 @@ func (g *Guard) inTx(ctx context.Context, op *operation) (e ended) {
 	e.response = res.response
 	if err == nil && res.verdict != undo {
 		if err = t.finish(ctx, a, found, res); err == nil {
-			e.kept, e.to = op.keyed(), StateComplete
+			e.kept, e.to = op.keyed, StateComplete
 		}
 	}
 	e.err = err
@@ -203,7 +202,7 @@ func (a *attempt) runTx(ctx context.Context) (result, error) {
 // inLease makes an attempt in lease mode.
 func (g *Guard) inLease(ctx context.Context, op *operation) (e ended) {
 	l := g.store.lease(op)
-	if op.keyed() {
+	if op.keyed {
 		found, what, err := g.claim(ctx, l)
 		switch {
 		case err != nil:
@@ -231,7 +230,7 @@ func (g *Guard) inLease(ctx context.Context, op *operation) (e ended) {
 	returned = true
 	e.response, e.err = res.response, err
 	switch {
-	case !op.keyed():
+	case !op.keyed:
 	case err != nil || res.verdict == undo:
 		l.fail(ctx)
 		e.to = StateFailed
@@ -280,7 +279,7 @@ func (g *Guard) claim(ctx context.Context, l *lease) (*row, decision, error) {
 func (g *Guard) replay(ctx context.Context, op *operation, f *row) ended {
 	e := ended{outcome: Replayed, from: StateComplete, to: StateComplete, number: f.Attempts}
 	var err error
-	if e.record, err = g.store.record(ctx, f); err != nil {
+	if e.record, err = f.record(ctx, g.cfg.Codec); err != nil {
 		e.err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 		return e
 	}
@@ -380,3 +379,11 @@ func KeepRef(ctx context.Context, ref string) {
 	}
 	a.ref = ref
 }
+
+// recent remembers which operations were answered lately, by their locks. Who asks for
+// one of them is likely to be answered by one statement without a transaction; for all
+// others that statement would be in vain. It is a guess: nothing rests on it.
+type recent [4096]atomic.Int64
+
+func (r *recent) add(lock int64)      { r[uint64(lock)%uint64(len(r))].Store(lock) }
+func (r *recent) has(lock int64) bool { return r[uint64(lock)%uint64(len(r))].Load() == lock }

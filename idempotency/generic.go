@@ -123,7 +123,7 @@ func (op Operation) resolve(g *Guard, mode Mode) (*operation, error) {
 	}
 	rules.CancelOnDisconnect = true
 	key := Key{Scope: op.Scope, Principal: cmp.Or(op.Principal, nobody), Value: op.Key}
-	key = g.store.stored(key)
+	key = key.stored(g.cfg.HashPrincipal)
 	if err := key.check(); err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func (op Operation) resolve(g *Guard, mode Mode) (*operation, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &operation{key: key, lock: key.lock(g.store.schema), rules: &rules, timeout: rules.Timeout, print: print, reprint: reprint}, nil
+	return &operation{key: key, keyed: true, lock: key.lock(g.store.schema), rules: &rules, timeout: rules.Timeout, print: print, reprint: reprint}, nil
 }
 
 // printOf returns the fingerprint of an operation's input.

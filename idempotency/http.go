@@ -123,11 +123,12 @@ func (rt *route) operation(w http.ResponseWriter, r *http.Request, value string)
 		rt.refuse(w, CodeUnauthorized, "")
 		return nil, nil, false
 	}
-	key := rt.g.store.stored(Key{Scope: rt.scope(r), Principal: principal, Value: value})
+	key := Key{Scope: rt.scope(r), Principal: principal, Value: value}.stored(rt.g.cfg.HashPrincipal)
 	if err := key.check(); err != nil {
 		rt.misconfigured(w, r, fmt.Errorf("scope: %w: mount the handler in a http.ServeMux, or set Route.Scope", err))
 		return nil, nil, false
 	}
+	op := &operation{key: key, keyed: true, lock: key.lock(rt.g.store.schema), rules: &rt.Route, timeout: rt.timeout(r)}
 	body, ok := rt.read(w, r)
 	if !ok {
 		return nil, nil, false
@@ -138,7 +139,7 @@ func (rt *route) operation(w http.ResponseWriter, r *http.Request, value string)
 		return nil, nil, false
 	}
 	p := printer{r: r, body: body, headers: rt.PrintHeaders, parts: rt.Multipart, own: rt.PrintFunc}
-	print, err := p.print(rt.kind())
+	op.print, err = p.print(rt.kind())
 	if errors.Is(err, errMultipart) {
 		rt.warn.Do(func() {
 			rt.g.cfg.Logger.WarnContext(r.Context(), "multipart requests are refused: set Route.Multipart to have them compared by their parts", "scope", key.Scope)
@@ -150,9 +151,8 @@ func (rt *route) operation(w http.ResponseWriter, r *http.Request, value string)
 		rt.misconfigured(w, r, err)
 		return nil, nil, false
 	}
-	return &operation{
-		key: key, lock: key.lock(rt.g.store.schema), rules: &rt.Route, timeout: rt.timeout(r), print: print, reprint: p.print,
-	}, body, true
+	op.reprint = p.print
+	return op, body, true
 }
 
 func (rt *route) kind() Print {

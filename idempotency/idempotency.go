@@ -137,7 +137,7 @@ func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
 			return err
 		}
 		for _, f := range found {
-			rec, err := g.store.record(ctx, f)
+			rec, err := f.record(ctx, g.cfg.Codec)
 			if err != nil {
 				return err
 			}
@@ -155,14 +155,14 @@ func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
 
 // Get returns what is kept of a key, or [ErrNotFound]. What has expired is not found.
 func (g *Guard) Get(ctx context.Context, k Key) (Record, error) {
-	f, err := g.store.look(ctx, g.store.stored(k))
+	f, err := g.store.look(ctx, k.stored(g.cfg.HashPrincipal))
 	if err != nil {
 		return Record{}, fmt.Errorf("idempotency: look up key: %w", g.store.advise(err))
 	}
 	if f == nil || !f.counts() {
 		return Record{}, fmt.Errorf("idempotency: %w", ErrNotFound)
 	}
-	rec, err := g.store.record(ctx, f)
+	rec, err := f.record(ctx, g.cfg.Codec)
 	if err != nil {
 		return Record{}, fmt.Errorf("idempotency: %w", g.store.advise(err))
 	}
@@ -173,7 +173,7 @@ func (g *Guard) Get(ctx context.Context, k Key) (Record, error) {
 // go. The same request has an effect again then. It returns [ErrNotFound] where there is
 // nothing to forget, or an attempt holds the key.
 func (g *Guard) Delete(ctx context.Context, k Key) error {
-	k = g.store.stored(k)
+	k = k.stored(g.cfg.HashPrincipal)
 	tag, err := g.store.pool.Exec(ctx, g.store.sql.Delete, k.Scope, k.Principal, k.Value)
 	if err != nil {
 		return fmt.Errorf("idempotency: forget key: %w", g.store.advise(err))
@@ -183,14 +183,6 @@ func (g *Guard) Delete(ctx context.Context, k Key) error {
 	}
 	return nil
 }
-
-// recent remembers which operations were answered lately, by their locks. Who asks for
-// one of them is likely to be answered by one statement without a transaction; for all
-// others that statement would be in vain. It is a guess: nothing rests on it.
-type recent [4096]atomic.Int64
-
-func (r *recent) add(lock int64)      { r[uint64(lock)%uint64(len(r))].Store(lock) }
-func (r *recent) has(lock int64) bool { return r[uint64(lock)%uint64(len(r))].Load() == lock }
 
 // sleep waits, for as long as the context lasts.
 func sleep(ctx context.Context, d time.Duration) {

@@ -50,6 +50,22 @@ func (k Key) check() error {
 // isText reports whether PostgreSQL takes s.
 func isText(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
 
+// stored returns a key as the database has it: a principal that is a secret, is long or is
+// no text is a digest there; and so is one that looks like a digest, which would else be
+// the same as the principal that it is the digest of. hash has all of them be digests.
+func (k Key) stored(hash bool) Key {
+	if hash || len(k.Principal) > maxPartLen || !isText(k.Principal) || isDigest(k.Principal) {
+		sum := sha256.Sum256([]byte(k.Principal))
+		k.Principal = hex.EncodeToString(sum[:])
+	}
+	return k
+}
+
+// isDigest reports whether s could be the digest of a principal.
+func isDigest(s string) bool {
+	return len(s) == 2*sha256.Size && strings.Trim(s, "0123456789abcdef") == ""
+}
+
 // lock is the number under which transactions keep each other from running the same
 // operation. Two operations that share one would now and then be told that they run
 // already, and no more.

@@ -125,7 +125,7 @@ func (l *lease) take(ctx context.Context, sql string, more ...any) (bool, error)
 func (l *lease) hold(ctx context.Context, lose context.CancelCauseFunc) (letGo func()) {
 	l.lose = lose
 	var renewing sync.WaitGroup
-	if l.op.keyed() {
+	if l.op.keyed {
 		renewing.Go(func() { l.renew(ctx) })
 	}
 	return renewing.Wait
@@ -148,7 +148,7 @@ func (l *lease) resume(point string, steps []byte) error {
 func (l *lease) complete(ctx context.Context, a *attempt, res result) error {
 	ctx, cancel := l.store.bounded(ctx)
 	defer cancel()
-	columns, err := l.store.keep(ctx, l.op.key, res.kept, a.ref, res.dropped)
+	columns, err := keep(ctx, l.store.cfg.Codec, l.op.key, res.kept, a.ref, res.dropped)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 	}
@@ -162,7 +162,7 @@ func (l *lease) complete(ctx context.Context, a *attempt, res result) error {
 
 // fail gives the claim back. Where that does not succeed, it runs out.
 func (l *lease) fail(ctx context.Context) {
-	if !l.op.keyed() {
+	if !l.op.keyed {
 		return
 	}
 	ctx, cancel := l.store.bounded(ctx)

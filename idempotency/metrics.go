@@ -2,6 +2,8 @@ package idempotency
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"log/slog"
 
@@ -39,7 +41,7 @@ func (m *metrics) removed(ctx context.Context, n int) {
 
 // tell counts and logs what a call came to, and notes it on the caller's span.
 func (m *metrics) tell(ctx context.Context, cfg *Config, op *operation, e ended) {
-	if !op.keyed() {
+	if !op.keyed {
 		return
 	}
 	counter, outcome := m.of(e)
@@ -95,4 +97,13 @@ func named(s State) string {
 		return "absent"
 	}
 	return string(s)
+}
+
+// shown returns a key's value for logs and spans.
+func (c *Config) shown(k Key) string {
+	if !c.RedactKeys {
+		return k.Value
+	}
+	sum := sha256.Sum256([]byte(k.Value))
+	return hex.EncodeToString(sum[:4])
 }

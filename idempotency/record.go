@@ -1,11 +1,15 @@
 package idempotency
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/guard"
 )
 
 // State is how far an operation is.
@@ -79,6 +83,25 @@ func value[T any](p *T) (v T) {
 	return v
 }
 
+// record returns the row with its answer as it was given.
+func (f *row) record(ctx context.Context, codec Codec) (Record, error) {
+	rec := f.Record
+	if len(f.headers) > 0 {
+		var err error
+		if rec.Response.Header, err = readHeaders(f.headers); err != nil {
+			return rec, fmt.Errorf("read headers: %w", err)
+		}
+	}
+	if codec != nil && rec.Response.Body != nil {
+		body, err := guard.Apart(0, func() ([]byte, error) { return codec.Decode(ctx, f.Key, rec.Response.Body) })
+		if err != nil {
+			return rec, fmt.Errorf("decode body: %w", guard.Seal(err))
+		}
+		rec.Response.Body = body
+	}
+	return rec, nil
+}
+
 // kept are the columns of an answer.
 type kept struct {
 	status  int
@@ -86,6 +109,34 @@ type kept struct {
 	body    []byte
 	ref     any // a string, or nil
 	dropped bool
+}
+
+// keep makes the columns of an answer.
+func keep(ctx context.Context, codec Codec, k Key, resp Response, ref string, dropped bool) (kept, error) {
+	out := kept{status: resp.Status, dropped: dropped}
+	switch {
+	case ref != "":
+		out.ref, out.dropped = ref, false
+		return out, nil
+	case dropped:
+		return out, nil
+	}
+	if len(resp.Header) > 0 {
+		text, err := writeHeaders(resp.Header)
+		if err != nil {
+			return out, fmt.Errorf("write headers: %w", err)
+		}
+		out.headers = string(text)
+	}
+	out.body = resp.Body
+	if codec != nil && resp.Body != nil {
+		body, err := guard.Apart(0, func() ([]byte, error) { return codec.Encode(ctx, k, resp.Body) })
+		if err != nil {
+			return out, fmt.Errorf("encode body: %w", guard.Seal(err))
+		}
+		out.body = body
+	}
+	return out, nil
 }
 
 // rawValue is a header's value that is no text, such as one in Latin-1: JSON would change

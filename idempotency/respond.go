@@ -168,7 +168,7 @@ func become(h, other http.Header) {
 func (rt *route) runner(w http.ResponseWriter, r *http.Request, body []byte) func(ctx context.Context, a *attempt) (result, error) {
 	return func(ctx context.Context, a *attempt) (result, error) {
 		again := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-		req := r.Clone(context.WithValue(ctx, served{}, a.op.keyed()))
+		req := r.Clone(context.WithValue(ctx, served{}, a.op.keyed))
 		req.Body, _ = again()
 		req.GetBody, req.ContentLength, req.TransferEncoding = again, int64(len(body)), nil
 		defer func() {
@@ -176,7 +176,7 @@ func (rt *route) runner(w http.ResponseWriter, r *http.Request, body []byte) fun
 				_ = req.MultipartForm.RemoveAll()
 			}
 		}()
-		drops := rt.Oversize == OversizeDrops || rt.Mode == LeaseMode || !a.op.keyed()
+		drops := rt.Oversize == OversizeDrops || rt.Mode == LeaseMode || !a.op.keyed
 		outside := w.Header().Clone()
 		b := &buffer{header: w.Header().Clone(), most: rt.MaxResponse, drops: drops}
 		rt.next.ServeHTTP(b, req)

@@ -104,7 +104,7 @@ func leaseFrom(ctx context.Context, who string) *lease {
 }
 
 func (l *lease) derived(name string) string {
-	if !l.op.keyed() {
+	if !l.op.keyed {
 		return DeriveKey(l.owner, name)
 	}
 	return DeriveKey(DeriveKey(l.op.key.Scope, l.op.key.Principal), DeriveKey(l.op.key.Value, name))
@@ -325,7 +325,7 @@ func (l *lease) tell(ctx context.Context, level slog.Level, what, name string, n
 // it was not begun before, or its key is recognised still.
 func (l *lease) begin(ctx context.Context, name string, window time.Duration) (noted receipt, free bool, err error) {
 	noted.key = l.derived(name)
-	if !l.op.keyed() {
+	if !l.op.keyed {
 		noted.since = time.Now()
 		return noted, true, nil
 	}
@@ -346,7 +346,7 @@ func (l *lease) begin(ctx context.Context, name string, window time.Duration) (n
 
 // undo notes that calls that were begun did not happen.
 func (l *lease) undo(ctx context.Context, name string, calls int) error {
-	if !l.op.keyed() {
+	if !l.op.keyed {
 		return nil
 	}
 	ctx, cancel := l.store.bounded(ctx)
@@ -386,7 +386,7 @@ func (l *lease) leave(name string) {
 
 // record writes that a step is done, under the claim.
 func (l *lease) record(ctx context.Context, db execer, name string, text []byte) error {
-	if !l.op.keyed() {
+	if !l.op.keyed {
 		return nil
 	}
 	return l.write(ctx, db, "record "+name, l.store.sql.Advance, name, string(text))

@@ -43,7 +43,7 @@ func (s *store) open(ctx context.Context, op *operation) (_ *tx, found *row, hel
 	present, batch := false, &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{IsoLevel: op.rules.Isolation})
 	s.sessions.Begin(owner.Conn(), batch)
-	if !op.keyed() {
+	if !op.keyed {
 		batch.Queue(s.sql.Began).QueryRow(func(r pgx.Row) error { return r.Scan(&began) })
 	} else {
 		batch.Queue(s.sql.Lock, op.lock).QueryRow(func(r pgx.Row) error { return r.Scan(&held, &began) })
@@ -67,7 +67,7 @@ func (s *store) open(ctx context.Context, op *operation) (_ *tx, found *row, hel
 		t.rollback(ctx)
 		return nil, nil, false, fmt.Errorf("begin: %w", err)
 	}
-	return t, found, held || !op.keyed(), nil
+	return t, found, held || !op.keyed, nil
 }
 
 // finish keeps the answer and commits, in one round trip.
@@ -78,8 +78,8 @@ func (t *tx) finish(ctx context.Context, a *attempt, found *row, res result) err
 	if !t.failed() { // else the savepoint is what only this transaction has
 		batch.Queue(t.store.sql.Still, t.began)
 	}
-	if op.keyed() {
-		columns, err := t.store.keep(ctx, op.key, res.kept, a.ref, res.dropped)
+	if op.keyed {
+		columns, err := keep(ctx, t.store.cfg.Codec, op.key, res.kept, a.ref, res.dropped)
 		if err != nil {
 			if isInterruption(err) { // of what the Codec asked
 				return fmt.Errorf("%w: %w", ErrInterrupted, err)
