@@ -22,7 +22,7 @@ SCRATCH   = env $$(integration/scratch)
 TESTFLAGS = -race -vet=off -timeout 15m # vet is one of the linters
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example-webhook example-saga example-replay example-refunds test test-nats test-alerts servers test-containers images build lint api fmt bench soak chaos mutants fuzz tidy check-tidy check-release ci
+.PHONY: help setup demo quickstart example-webhook example-saga example-replay example-refunds test test-nats test-alerts servers test-containers images build lint api fmt bench soak chaos mutants fuzz tidy check-tidy check-release ci
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,10 +32,13 @@ help: ## Print this list
 setup: ## Install what is missing (Debian, Ubuntu), download modules, build the NATS server; demos and tests do it first
 	@GO=$(GO) integration/setup
 
-demo: setup ## Run the quickstart: a shop, end to end, which proves itself (ARGS="--orders 2000")
-	@[ -x bin/quickstart ] || echo 'building, which takes about a minute the first time'
-	@$(GO) build -o bin/quickstart ./examples/quickstart
-	@$(BROKER) bin/quickstart $(ARGS)
+demo: setup ## Run the shop, end to end, which proves itself (ARGS="--orders 2000")
+	@[ -x bin/shop ] || echo 'building, which takes about a minute the first time'
+	@$(GO) build -o bin/shop ./examples/shop
+	@$(BROKER) bin/shop $(ARGS)
+
+quickstart: setup ## Run the shortest whole program, on servers of its own
+	@$(BROKER) $(GO) run ./examples/quickstart
 
 example-webhook: setup ## Run the webhook example: a provider that repeats, shuffles and forges, a database that goes away
 	@$(GO) build -o bin/webhook ./examples/webhook

@@ -1,8 +1,6 @@
-// Quickstart is a shop on real servers. Clients place orders; billing charges
-// each one and analytics counts it, both told by events. Some orders are rolled
-// back, some transactions stay open for long, and some events are delivered
-// twice, all on purpose. At the end it proves with SQL that nothing was lost,
-// nothing was made up and nothing happened twice.
+// Quickstart is the shortest whole program: an order and its event are written in one
+// transaction, the relay publishes the event, and a handler makes the charge, once. It
+// starts servers of its own:
 //
 //	go run ./examples/quickstart
 package main
@@ -12,132 +10,88 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
-	"os/signal"
-	"syscall"
-	"time"
 
-	"github.com/spf13/cobra"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devstack"
-	"github.com/postroom/postroom/internal/verdict"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/schema"
 )
 
+type order struct {
+	ID     string
+	Amount int
+}
+
+const tables = `CREATE TABLE shop_order (id text PRIMARY KEY, amount int); CREATE TABLE charge (order_id text, amount int)`
+
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, func() {
-		stop() // the next signal ends the process
-		fmt.Fprintln(os.Stderr, "\nno more orders; finishing what was placed (Ctrl-C again to end at once)")
+	servers, err := devstack.Start(context.Background(), devstack.Config{})
+	if err == nil {
+		err = errors.Join(run(context.Background(), servers.Postgres.URL(), servers.NATS.URL(), os.Stdout), servers.Close())
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, database, broker string, out io.Writer) error {
+	pool, err := pgxpool.New(ctx, database)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	nc, err := nats.Connect(broker, natsjs.ConnectOptions()...)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	_, migrating := schema.Migrate(ctx, pool, "")
+	_, creating := pool.Exec(ctx, tables)
+	streaming := natsjs.EnsureStream(ctx, nc, jetstream.StreamConfig{Name: "SHOP", Subjects: []string{"order.>"}})
+	if err := errors.Join(migrating, creating, streaming); err != nil {
+		return err
+	}
+
+	// The producer: order and event commit together, or neither does.
+	shop := outbox.New(outbox.Config{Source: "/shop"})
+	o := order{ID: "order-1", Amount: 4200}
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "INSERT INTO shop_order VALUES ($1, $2)", o.ID, o.Amount); err != nil {
+			return err
+		}
+		return shop.Write(ctx, tx, postroom.NewEvent("order.placed", o))
 	})
-
-	if err := command().ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "quickstart:", err)
-		os.Exit(verdict.ExitStatus(err))
-	}
-}
-
-// options are what the command line says.
-type options struct {
-	orders  int
-	clients int
-	seed    uint64
-	json    bool
-	timeout time.Duration
-}
-
-func command() *cobra.Command {
-	var opt options
-	cmd := &cobra.Command{
-		Use:           "quickstart",
-		Short:         "Move a shop's orders through Postroom and prove that each took effect once",
-		Args:          cobra.NoArgs,
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return run(cmd.Context(), opt, cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
-	}
-	flags := cmd.Flags()
-	flags.IntVar(&opt.orders, "orders", 20_000, "orders to commit; about one in ten more is rolled back")
-	flags.IntVar(&opt.clients, "clients", 6, "clients that place orders at the same time")
-	flags.Uint64Var(&opt.seed, "seed", 1, "chooses customers, amounts and which orders fail")
-	flags.BoolVar(&opt.json, "json", false, "print the result as one line of JSON instead of a table, and no progress")
-	flags.DurationVar(&opt.timeout, "timeout", 10*time.Minute, "give up after this time; the run is undecided then (exit status 3)")
-	return cmd
-}
-
-func (o options) validate() error {
-	var faults []error
-	if o.orders < 1 {
-		faults = append(faults, fmt.Errorf("--orders is %d, want 1 or more", o.orders))
-	}
-	if o.clients < 1 || o.clients > 100 {
-		faults = append(faults, fmt.Errorf("--clients is %d, want 1 to 100", o.clients))
-	}
-	if o.timeout <= 0 {
-		faults = append(faults, fmt.Errorf("--timeout is %s, want more than none", o.timeout))
-	}
-	return errors.Join(faults...)
-}
-
-// run is the whole program: servers, shop, report, proof. The end of ctx means
-// that no more orders are placed; what was placed is brought to its end.
-func run(ctx context.Context, opt options, out, progress io.Writer) (err error) {
-	if err := opt.validate(); err != nil {
-		return err
-	}
-	log := logger(progress)
-	servers, err := devstack.Start(ctx, devstack.Config{Durable: true, Logger: log})
-	if err != nil && ctx.Err() != nil {
-		return errors.New("interrupted while the servers were starting")
-	}
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, servers.Close()) }()
 
-	d, err := open(ctx, servers, opt, log)
-	if err != nil {
+	// The relay publishes what committed; the inbox calls handlers. Here in one process.
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	in := inbox.New(pool, nc, inbox.Config{})
+	charge := func(ctx context.Context, tx pgx.Tx, _ postroom.Event, o order) error {
+		stop() // this program is about one event; Run finishes what is under way
+		_, err := tx.Exec(ctx, "INSERT INTO charge VALUES ($1, $2)", o.ID, o.Amount)
+		return err // nil commits the charge together with the record that the event was handled
+	}
+	in.Handle(inbox.Subscription{Name: "billing.charge", Stream: "SHOP", Types: []string{"order.placed"}}, postroom.JSON(charge))
+	if err := postroom.Run(ctx, relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{}), in); err != nil {
 		return err
 	}
-	defer d.close()
-
-	running := d.play(ctx, newProgress(progress, opt))
-	result, err := d.judge(running)
-	if err != nil {
-		return errors.Join(running, err)
+	var charges int
+	if err := pool.QueryRow(context.WithoutCancel(ctx), "SELECT count(*) FROM charge WHERE order_id = $1", o.ID).Scan(&charges); err != nil {
+		return err
 	}
-	if err := result.write(out, opt.json); err != nil {
-		return errors.Join(running, err)
-	}
-	return errors.Join(running, result.verdict())
-}
-
-// wire puts the parts of Postroom together. This is all there is to it: two
-// outboxes to write to, a relay, and an inbox with two handlers.
-func (d *demo) wire() {
-	d.shop = outbox.New(outbox.Config{Source: "/shop"})
-	d.billing = outbox.New(outbox.Config{Source: "/billing"})
-
-	d.relay = relay.New(outbox.NewLog(d.pool), natsjs.NewPublisher(d.nc),
-		relay.Config{Logger: d.log, MeterProvider: d.meters.provider})
-
-	d.inbox = inbox.New(d.pool, d.nc, inbox.Config{Logger: d.log, MeterProvider: d.meters.provider})
-	d.inbox.Handle(inbox.Subscription{Name: billingCharge, Stream: stream, Types: []string{orderPlaced}, Workers: workers},
-		postroom.JSON(d.charge))
-	d.inbox.Handle(inbox.Subscription{Name: analyticsCount, Stream: stream, Types: []string{orderPlaced}, Workers: workers},
-		postroom.JSON(d.count))
-}
-
-// play runs all parts until every order has taken effect, and lets them drain.
-func (d *demo) play(ctx context.Context, show *progress) error {
-	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.opt.timeout)
-	defer cancel()
-	customers := &customers{demo: d, closing: ctx.Done(), show: show}
-	return postroom.Run(work, d.relay, d.inbox, d.copier, customers)
+	_, err = fmt.Fprintf(out, "%s was charged %d time\n", o.ID, charges)
+	return err
 }

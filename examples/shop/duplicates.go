@@ -13,7 +13,7 @@ import (
 
 const (
 	copyEvery  = 20 // one order event in so many is delivered twice
-	copyHeader = "quickstart-copy"
+	copyHeader = "shop-copy"
 )
 
 // copier delivers events twice on purpose: it reads the stream and publishes one

@@ -1,4 +1,4 @@
--- The tables of the quickstart: what a shop, a billing service and an analytics
+-- The tables of the example: what a shop, a billing service and an analytics
 -- service would each keep, and the evidence that the proof reads.
 --
 -- Nothing here hides a fault of the delivery. No constraint would refuse a
@@ -43,5 +43,5 @@ CREATE TABLE stream_message (
     event_id text    NOT NULL,
     type     text    NOT NULL,
     key      text    NOT NULL,
-    copied   boolean NOT NULL -- one of the copies that the quickstart sends on purpose
+    copied   boolean NOT NULL -- one of the copies that the example sends on purpose
 );
