@@ -67,3 +67,15 @@ func ExampleInbox_Handle_ordered() {
 			return err
 		}))
 }
+
+// A webhook's event, which comes from no broker, is accepted once, however often its
+// sender repeats it. The answer tells the sender that it need not.
+func ExampleInbox_Accept() {
+	accept := func(ctx context.Context, in *inbox.Inbox, id string, body []byte) error {
+		ev := postroom.NewEvent("payment.settled", nil)
+		ev.ID, ev.Source, ev.Data = id, "/provider", body
+		_, err := in.Accept(ctx, "payments.settle", ev)
+		return err
+	}
+	_ = accept
+}
