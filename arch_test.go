@@ -65,7 +65,8 @@ var layers = []struct {
 	{"eventlog", []string{rootPath}, "it is a port: what relay and log exchange, and nothing that works"},
 	{"outbox", []string{rootPath, eventlogPath, schemaPath, causePath, remedyPath, pgxAllPath, otelPath, uuidPath}, "it writes and reads the log; brokers are the relay's business"},
 	{"broker", []string{rootPath, eventlogPath, wirePath}, "it is a port: what relay and broker exchange, and nothing that works"},
-	{"relay", []string{rootPath, eventlogPath, brokerPath, wirePath, wildcardPath, telemetryPath, guardPath, repeatPath, pausePath, otelPath, uuidPath}, "it moves events between two ports, and knows no database and no broker"},
+	{"relay", []string{rootPath, module + "/relay/internal/schedule", eventlogPath, brokerPath, wirePath, wildcardPath, telemetryPath, guardPath, repeatPath, pausePath, otelPath, uuidPath}, "it moves events between two ports, and knows no database and no broker"},
+	{"relay/internal/schedule", []string{rootPath, eventlogPath, brokerPath, wirePath}, "it decides what may be sent, with no I/O, no clock and no goroutines"},
 	{"natsjs", []string{rootPath, eventlogPath, brokerPath, wirePath, wildcardPath, jsremedyPath, pausePath, natsPath}, "it is NATS JetStream, whoever publishes to it: it knows no relay and no database"},
 	{"inbox", []string{rootPath, module + "/inbox/internal/...", eventlogPath, schemaPath, wirePath, wildcardPath, identityPath, telemetryPath, causePath, guardPath, sessionPath, remedyPath, jsremedyPath, eventTypePath, repeatPath, pgxAllPath, natsPath, otelPath, uuidPath}, "it joins a broker and a database, and nothing else"},
 	{"inbox/internal/delivery", []string{rootPath, wirePath, causePath, guardPath, pgxAllPath, natsPath}, "it has the types that the parts of the inbox share, and does nothing"},
@@ -120,7 +121,7 @@ var bans = []struct {
 		rule: "outbox, relay and inbox do not import each other",
 		who:  []string{"outbox", "relay", "inbox"},
 		what: []string{module + "/outbox/...", module + "/relay/...", module + "/inbox/..."},
-		save: []string{module + "/inbox/internal/..."},
+		save: []string{module + "/inbox/internal/...", module + "/relay/internal/..."},
 		why:  "each runs without the others, often in another process; what they share belongs in the root or in internal",
 	},
 	{

@@ -3,6 +3,8 @@ package broker
 import (
 	"errors"
 	"fmt"
+
+	"github.com/postroom/postroom"
 )
 
 var (
@@ -81,4 +83,28 @@ func (c Class) String() string {
 		return fmt.Sprintf("Class(%d)", int(c))
 	}
 	return names[c]
+}
+
+// ErrorType returns what went wrong as metrics and held tell it: Reason or, where that is
+// empty, what Class and Err say.
+func (o Outcome) ErrorType() string {
+	switch {
+	case o.Err == nil:
+		return ""
+	case o.Reason != "":
+		return o.Reason
+	case errors.Is(o.Err, ErrNotAllowed):
+		return "permission"
+	case errors.Is(o.Err, ErrNoStream):
+		return "no_stream"
+	case errors.Is(o.Err, ErrNoLeader):
+		return "no_responders"
+	case errors.Is(o.Err, postroom.ErrInvalidEvent):
+		return "invalid_event"
+	case errors.Is(o.Err, ErrUnacknowledged):
+		return "publish_timeout"
+	case o.Class == Behind, o.Class == Permanent, o.Class == Refused:
+		return o.Class.String()
+	}
+	return "_OTHER"
 }

@@ -15,6 +15,9 @@ import (
 // clockSkew is by how much the clocks of the database and the broker may differ.
 const clockSkew = time.Minute
 
+// maxSubjects is of how many subjects it is remembered whether a stream takes them.
+const maxSubjects = 10_000
+
 // identity is a digest of an event's source and id: two hundred million of them in one
 // comparison have less than one chance in 10^21 that two are the same.
 type identity [16]byte
@@ -69,7 +72,7 @@ func judgement(s broker.Standing) func(e eventlog.Entry) (takes, sure bool) {
 	return func(e eventlog.Entry) (takes, sure bool) {
 		takes, known := subjects[e.Subject]
 		if !known {
-			if len(subjects) > maxRoutes { // subjects with ids in them: begin anew
+			if len(subjects) > maxSubjects { // subjects with ids in them: begin anew
 				clear(subjects)
 			}
 			takes = len(wildcard.Uncovered([]string{e.Subject}, s.Subjects)) == 0

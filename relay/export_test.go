@@ -1,9 +1,8 @@
 package relay
 
 import (
-	"time"
-
 	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/relay/internal/schedule"
 )
 
 // Outcomes returns what a leader takes outcomes with: settle adds one, await says of how
@@ -11,7 +10,7 @@ import (
 func Outcomes() (settle func(), await func(n int), told func() bool) {
 	l := &leader{news: make(chan struct{}, 1), enough: 1}
 	settle = func() {
-		f := &flight{}
+		f := &schedule.Entry{}
 		f.Owner = f
 		l.settle(&f.Message, broker.Outcome{})
 	}
@@ -24,20 +23,4 @@ func Outcomes() (settle func(), await func(n int), told func() bool) {
 		}
 	}
 	return settle, l.await, told
-}
-
-// nextFlights is next with the flights of the messages.
-func (l *lanes) nextFlights(n int, now time.Time) (flights []*flight) {
-	for _, m := range l.next(n, now) {
-		flights = append(flights, flightOf(m))
-	}
-	return flights
-}
-
-// messagesOf returns the messages of flights.
-func messagesOf(flights []*flight) (messages []*broker.Message) {
-	for _, f := range flights {
-		messages = append(messages, &f.Message)
-	}
-	return messages
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/relay/internal/schedule"
 )
 
 // withhold takes the events out of a batch that are not valid, and what comes after
@@ -19,7 +20,7 @@ func (l *leader) withhold(batch []*broker.Message) []*broker.Message {
 		if waits(m, invalid) {
 			waiting = append(waiting, m)
 		} else if err := faultOf(&m.Logged); err != nil {
-			invalid = append(invalid, landing{flightOf(m), broker.Outcome{Class: broker.Permanent, Err: err}})
+			invalid = append(invalid, landing{schedule.EntryOf(m), broker.Outcome{Class: broker.Permanent, Err: err}})
 		} else {
 			valid = append(valid, m)
 		}

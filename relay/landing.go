@@ -2,19 +2,18 @@ package relay
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
-	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/relay/internal/schedule"
 )
 
 // landing is an event whose outcome is known.
 type landing struct {
-	*flight
+	*schedule.Entry
 	broker.Outcome
 }
 
@@ -22,7 +21,7 @@ type landing struct {
 func (l *leader) settle(m *broker.Message, o broker.Outcome) {
 	o.Err = guard.Seal(o.Err) // which a publisher of a user's has made
 	l.mu.Lock()
-	l.outcomes = append(l.outcomes, landing{flightOf(m), o})
+	l.outcomes = append(l.outcomes, landing{schedule.EntryOf(m), o})
 	tell := len(l.outcomes) == l.enough
 	l.mu.Unlock()
 	if tell {
@@ -41,7 +40,7 @@ func (l *leader) await(n int) {
 	}
 }
 
-// absorb moves outcomes into the lanes, and the acknowledged on to the
+// absorb moves outcomes into the scheduler, and the acknowledged on to the
 // recorder.
 func (l *leader) absorb(ctx context.Context) {
 	l.mu.Lock()
@@ -50,28 +49,28 @@ func (l *leader) absorb(ctx context.Context) {
 	l.mu.Unlock()
 
 	now := time.Now()
-	l.lanes.others = l.relay.covered.Load()
+	l.scheduler.Cover(l.relay.covered.Load())
 	var counted counts
 	acked, repeated := l.acked[:0], l.repeated[:0]
 	for _, o := range outcomes {
-		if o.flush != nil {
-			o.flush.landed(o.Outcome)
+		if b, ok := o.Batch.(*flush); ok {
+			b.landed(o.Outcome)
 		}
 		if o.Class != broker.Stored {
 			l.failed(ctx, o, now, &counted)
 			continue
 		}
 		l.noteStored(o, &counted)
-		if o.repeats() {
+		if o.Repeats() {
 			repeated = append(repeated, eventlog.Repeated{Rewind: o.Rewind, Seq: o.Seq})
-			l.lanes.done(o.flight, o.Stream, now)
+			l.scheduler.Done(o.Entry, o.Stream, now)
 			continue
 		}
 		acked = append(acked, o.Seq)
 		if len(acked) == 1 {
-			l.relay.metrics.sample(ctx, o.LoggedAt, o.sent, now)
+			l.relay.metrics.sample(ctx, o.LoggedAt, o.Sent, now)
 		}
-		l.lanes.done(o.flight, o.Stream, now)
+		l.scheduler.Done(o.Entry, o.Stream, now)
 	}
 	clear(outcomes)
 	l.spare, l.acked, l.repeated = outcomes, acked, repeated
@@ -85,7 +84,7 @@ func (l *leader) absorb(ctx context.Context) {
 	l.counted.add(counted)
 	many := len(l.progress.Published) >= manyUnrecorded
 	l.mu.Unlock()
-	if many && l.lanes.sent == 0 {
+	if many && l.scheduler.InFlight() == 0 {
 		signal(l.quiet)
 	}
 	if suspicious {
@@ -118,7 +117,7 @@ func (l *leader) noteStored(o landing, counted *counts) {
 // seconds. One that only waits behind another is no news.
 func (l *leader) failed(ctx context.Context, o landing, now time.Time, counted *counts) {
 	if o.Class == broker.Behind {
-		l.lanes.behind(o.flight)
+		l.scheduler.Behind(o.Entry)
 		return
 	}
 	if o.Class == broker.Unroutable {
@@ -126,7 +125,7 @@ func (l *leader) failed(ctx context.Context, o landing, now time.Time, counted *
 		signal(l.suspicion)
 	}
 	event := []any{"seq", o.Seq, "event_id", o.ID, "type", o.Type, "outcome", o.Class.String()}
-	tries, held := l.lanes.failed(o.flight, o.Outcome, now)
+	tries, held := l.scheduler.Failed(o.Entry, o.Outcome, now)
 	dead := held != nil && held.Dead
 	l.relay.metrics.failed(ctx, o.Outcome, dead)
 	log := l.relay.cfg.Logger
@@ -148,16 +147,7 @@ func (l *leader) failed(ctx context.Context, o landing, now time.Time, counted *
 // tellStreams counts what the streams stored, and tells Health and the log which
 // of them are out.
 func (l *leader) tellStreams(ctx context.Context) {
-	var out []string
-	for name, s := range l.lanes.streams {
-		if s.stored > 0 {
-			l.relay.metrics.acknowledged(ctx, name, s.stored)
-			s.stored = 0
-		}
-		if s.out {
-			out = append(out, name)
-		}
-	}
+	out := l.scheduler.TakeStored(func(stream string, n int64) { l.relay.metrics.acknowledged(ctx, stream, n) })
 	slices.Sort(out)
 	if slices.Equal(out, l.out) {
 		return
@@ -169,28 +159,4 @@ func (l *leader) tellStreams(ctx context.Context) {
 		return
 	}
 	l.relay.cfg.Logger.InfoContext(ctx, "all streams take events again")
-}
-
-// reasonOf returns what went wrong as metrics and held tell it: in a word of a closed
-// set.
-func reasonOf(o broker.Outcome) string {
-	switch {
-	case o.Err == nil:
-		return ""
-	case o.Reason != "":
-		return o.Reason
-	case errors.Is(o.Err, broker.ErrNotAllowed):
-		return "permission"
-	case errors.Is(o.Err, broker.ErrNoStream):
-		return "no_stream"
-	case errors.Is(o.Err, broker.ErrNoLeader):
-		return "no_responders"
-	case errors.Is(o.Err, postroom.ErrInvalidEvent):
-		return "invalid_event"
-	case errors.Is(o.Err, broker.ErrUnacknowledged):
-		return "publish_timeout"
-	case o.Class == broker.Behind, o.Class == broker.Permanent, o.Class == broker.Refused:
-		return o.Class.String()
-	}
-	return "_OTHER"
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/relay/internal/schedule"
 )
 
 const (
@@ -26,19 +27,16 @@ const (
 	// Where the broker takes longer than this for as many acknowledgements as conduct
 	// waits for, what there is is taken in.
 	maxLull = 5 * time.Millisecond
-
-	// Data that is read and not published is kept below this, or a little above.
-	maxBytes = 64 << 20
 )
 
 // leader is a relay in one term. Five goroutines work for it: reader reads
 // pages, conduct decides what is sent, the publisher sends, recorder records, attest
 // sees to it that the broker has what it had. The first to fail ends the term.
 type leader struct {
-	relay *Relay
-	term  eventlog.Term
-	now   *tenure // this term; the recorder's
-	lanes *lanes  // conduct's, and after it serveTerm's
+	relay     *Relay
+	term      eventlog.Term
+	now       *tenure             // this term; the recorder's
+	scheduler *schedule.Scheduler // conduct's, and after it serveTerm's
 
 	pages   chan page              // reader to conduct
 	batches chan []*broker.Message // conduct to the publisher
@@ -74,12 +72,11 @@ type leader struct {
 // It notes in now what came of it.
 func (r *Relay) serveTerm(ctx context.Context, term eventlog.Term, now *tenure) error {
 	l := &leader{
-		relay: r, term: term, now: now, lanes: newLanes(r.cfg.MaxUnpublished), enough: 1, recording: 1,
+		relay: r, term: term, now: now, scheduler: schedule.New(r.cfg.MaxUnpublished, r.cfg.Atomic), enough: 1, recording: 1,
 		pages: make(chan page), batches: make(chan []*broker.Message),
 		news: make(chan struct{}, 1), record: make(chan struct{}, 1), noted: make(chan struct{}, 1), quiet: make(chan struct{}, 1), suspicion: make(chan struct{}, 1),
 		places: make(places), ends: ends{streams: make(map[string]*end)},
 	}
-	l.lanes.batching = r.cfg.Atomic
 	// What is in hand outlives ctx by the drain; only a failure cuts it short.
 	work, fail := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer fail(nil)
@@ -146,14 +143,14 @@ func (l *leader) end(fail context.CancelCauseFunc, ctx context.Context, err erro
 	}
 }
 
-// conduct sends what the lanes let pass until ctx ends, then waits for the
+// conduct sends what the scheduler lets pass until ctx ends, then waits for the
 // outcomes of what was sent, up to the drain timeout; or until work ends.
 func (l *leader) conduct(ctx, work context.Context) {
 	var drained <-chan time.Time
-	for ending := false; !ending || l.lanes.sent > 0; {
+	for ending := false; !ending || l.scheduler.InFlight() > 0; {
 		var batch []*broker.Message
 		if now := time.Now(); !ending {
-			batch = l.lanes.next(l.room(), now)
+			batch = l.scheduler.Next(l.room(), now)
 			l.passRepeats()
 			l.traceBatch(ctx, batch, now)
 			batch = l.withhold(batch)
@@ -179,7 +176,7 @@ func (l *leader) conduct(ctx, work context.Context) {
 			drained = time.After(l.relay.cfg.DrainTimeout)
 		case <-drained:
 			l.relay.cfg.Logger.WarnContext(ctx, "relay left before all acknowledgements came; the next leader publishes these events again",
-				"events", l.lanes.sent)
+				"events", l.scheduler.InFlight())
 			return
 		case <-work.Done():
 			return
@@ -190,14 +187,14 @@ func (l *leader) conduct(ctx, work context.Context) {
 
 // mayRead reports whether there is room for another page.
 func (l *leader) mayRead() bool {
-	return l.lanes.size <= l.relay.cfg.MaxUnpublished-pageSize && l.lanes.bytes < maxBytes && l.holding.Load() < maxHolding
+	return l.scheduler.Size() <= l.relay.cfg.MaxUnpublished-pageSize && l.scheduler.Bytes() < schedule.MaxBytes && l.holding.Load() < maxHolding
 }
 
 // room returns how many events may be sent now. With many in flight it waits for
 // room for a good number: each write to the connection costs the broker as much
 // as several events do. The acknowledgements of those in flight make room.
 func (l *leader) room() int {
-	if room := l.relay.cfg.Window - l.lanes.sent; room >= l.stride() {
+	if room := l.relay.cfg.Window - l.scheduler.InFlight(); room >= l.stride() {
 		return room
 	}
 	return 0
@@ -227,7 +224,7 @@ func (l *leader) alarm(ending bool) (due <-chan time.Time, stop func() bool) {
 		l.await(1)
 		return l.retryTimer()
 	}
-	l.await(l.stride() - (l.relay.cfg.Window - l.lanes.sent))
+	l.await(l.stride() - (l.relay.cfg.Window - l.scheduler.InFlight()))
 	timer := time.NewTimer(maxLull)
 	return timer.C, timer.Stop
 }
@@ -236,26 +233,26 @@ func (l *leader) alarm(ending bool) (due <-chan time.Time, stop func() bool) {
 func (l *leader) accept(p page) {
 	now := time.Now()
 	if p.asked {
-		l.lanes.block(p.keys, p.recorded)
-		l.blocked.Store(len(l.lanes.blocked) > 0)
+		l.scheduler.Block(p.keys, p.recorded)
+		l.blocked.Store(l.scheduler.HasBlocked())
 	}
 	for _, rewind := range p.cancelled {
-		l.lanes.cancel(rewind)
+		l.scheduler.Cancel(rewind)
 	}
-	l.lanes.add(p.events)
+	l.scheduler.Add(p.events)
 	clear(p.events) // what they refer to is not to outlive the copies
-	l.lanes.makeRoom(now)
+	l.scheduler.MakeRoom(now)
 	l.passHeld()
 }
 
 // passHeld moves on to the recorder what goes to held.
 func (l *leader) passHeld() {
-	if len(l.lanes.held)+len(l.lanes.returned) == 0 {
+	if !l.scheduler.HasHeld() {
 		return
 	}
-	l.blocked.Store(len(l.lanes.blocked) > 0)
+	l.blocked.Store(l.scheduler.HasBlocked())
 	l.mu.Lock()
-	held, returned := l.lanes.takeHeld(l.recording)
+	held, returned := l.scheduler.TakeHeld(l.recording)
 	l.progress.Held = append(l.progress.Held, held...)
 	l.progress.Returned = append(l.progress.Returned, returned...)
 	l.counted.held += int64(len(held))
@@ -285,7 +282,7 @@ func (l *leader) send(ctx, work context.Context, batch []*broker.Message) bool {
 		case <-l.news:
 			l.absorb(ctx)
 		case <-ctx.Done():
-			l.lanes.unsend(batch)
+			l.scheduler.Unsend(batch)
 			return true
 		case <-work.Done():
 			return false
@@ -296,7 +293,7 @@ func (l *leader) send(ctx, work context.Context, batch []*broker.Message) bool {
 // retryTimer returns a channel that receives when the next failed event is due,
 // a nil one where there is none, and what ends the timer behind it.
 func (l *leader) retryTimer() (due <-chan time.Time, stop func() bool) {
-	at, ok := l.lanes.nextRetry()
+	at, ok := l.scheduler.NextRetry()
 	if !ok {
 		return nil, func() bool { return true }
 	}

@@ -87,7 +87,7 @@ func (m *metrics) published(ctx context.Context, c counts) {
 
 // failed counts a publish that failed, and an event that died of it.
 func (m *metrics) failed(ctx context.Context, o broker.Outcome, dead bool) {
-	class := telemetry.ErrorType.String(reasonOf(o))
+	class := telemetry.ErrorType.String(o.ErrorType())
 	m.sent.Add(ctx, 1, telemetry.With(telemetry.System.String(telemetry.NATS), telemetry.Operation.String("publish"),
 		telemetry.Destination.String(o.Stream), class))
 	if dead {

@@ -49,7 +49,7 @@ func (e *ends) noteAgain(o landing) { e.of(o.Stream).reach(o) }
 // reach takes in that a stream has an event.
 func (e *end) reach(o landing) {
 	if o.Sequence > e.high {
-		e.high, e.source, e.id, e.copy = o.Sequence, o.Source, o.ID, o.copy()
+		e.high, e.source, e.id, e.copy = o.Sequence, o.Source, o.ID, o.Copy()
 	}
 }
 

@@ -8,10 +8,11 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/relay/internal/schedule"
 )
 
 func landed(stream, id string, seq uint64) landing {
-	return landing{&flight{Message: broker.Message{Logged: eventlog.Logged{Event: postroom.Event{Source: "/shop", ID: id}}}}, broker.Outcome{Stream: stream, Sequence: seq}}
+	return landing{&schedule.Entry{Message: broker.Message{Logged: eventlog.Logged{Event: postroom.Event{Source: "/shop", ID: id}}}}, broker.Outcome{Stream: stream, Sequence: seq}}
 }
 
 func TestPlacesLearn(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/relay/internal/schedule"
 )
 
 const (
@@ -44,7 +45,7 @@ func (r *rewinder) allow(now time.Time, limit int, onTheirWay, bytes int64) int 
 	burst := max(1, r.rate*rewindBurst.Seconds())
 	r.credit = min(burst, r.credit+r.rate*now.Sub(r.at).Seconds())
 	r.at = now
-	if bytes >= maxBytes/rewindPart {
+	if bytes >= schedule.MaxBytes/rewindPart {
 		return 0
 	}
 	room := min(max(rewindFloor, int(burst)), limit/rewindPart) - int(onTheirWay)
@@ -167,10 +168,10 @@ func (l *leader) tellRewinds(ctx context.Context, page *eventlog.Rewound) {
 
 // passRepeats notes which events of rewinds are on their way no more.
 func (l *leader) passRepeats() {
-	if l.lanes.gone == 0 {
+	if !l.scheduler.HasGone() {
 		return
 	}
-	events, bytes, dropped := l.lanes.takeGone()
+	events, bytes, dropped := l.scheduler.TakeGone()
 	l.repeats.Add(-int64(events))
 	l.repeatBytes.Add(-int64(bytes))
 	if len(dropped) == 0 {

@@ -12,6 +12,7 @@ import (
 	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/telemetry"
+	"github.com/postroom/postroom/relay/internal/schedule"
 )
 
 // maxLinks is how many events of a batch its span links to: the SDK drops
@@ -37,10 +38,10 @@ func sampled(ev *eventlog.Logged) bool {
 
 // traceBatch begins the span of a batch, where it has one.
 func (l *leader) traceBatch(ctx context.Context, batch []*broker.Message, now time.Time) {
-	var members []*flight
+	var members []*schedule.Entry
 	for _, m := range batch {
-		f := flightOf(m)
-		f.flush = nil
+		f := schedule.EntryOf(m)
+		f.Batch = nil
 		if sampled(&f.Logged) {
 			members = append(members, f)
 		}
@@ -60,7 +61,7 @@ func (l *leader) traceBatch(ctx context.Context, batch []*broker.Message, now ti
 			telemetry.BatchCount.Int(len(batch))))
 	b := &flush{span: span, open: len(members)}
 	for _, f := range members {
-		f.flush = b
+		f.Batch = b
 	}
 }
 
@@ -72,8 +73,8 @@ func (b *flush) landed(o broker.Outcome) {
 		b.span.SetAttributes(telemetry.Destination.String(o.Stream))
 	}
 	if o.Err != nil {
-		b.span.SetStatus(otelcodes.Error, reasonOf(o))
-		b.span.SetAttributes(telemetry.ErrorType.String(reasonOf(o)))
+		b.span.SetStatus(otelcodes.Error, o.ErrorType())
+		b.span.SetAttributes(telemetry.ErrorType.String(o.ErrorType()))
 	}
 	if b.open--; b.open == 0 {
 		b.span.End()

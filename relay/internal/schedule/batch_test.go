@@ -1,4 +1,4 @@
-package relay
+package schedule
 
 import (
 	"errors"
@@ -26,11 +26,11 @@ func TestLanesKeepTheOrderInBatches(t *testing.T) {
 		{Class: broker.Permanent, Err: errors.New("never")},
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		l := newLanes(40)
+		l := New(40, false)
 		l.batching = true
 		now := time.Unix(1000, 0)
 		var seq int64
-		var open [][]*flight // batches in flight
+		var open [][]*Entry // batches in flight
 		added, stored, held := map[string][]int64{}, map[string][]int64{}, map[string][]int64{}
 
 		// settle settles a batch as a publisher does: singly, where members fail.
@@ -59,7 +59,7 @@ func TestLanesKeepTheOrderInBatches(t *testing.T) {
 			}
 			for i := len(batch) - 1; i >= 0; i-- {
 				if outcomes[i].Class == broker.Behind {
-					l.behind(batch[i])
+					l.Behind(batch[i])
 				}
 			}
 			for i, f := range batch {
@@ -67,20 +67,20 @@ func TestLanesKeepTheOrderInBatches(t *testing.T) {
 				case broker.Behind:
 				case broker.Stored:
 					stored[f.Key] = append(stored[f.Key], f.Seq)
-					l.done(f, outcomes[i].Stream, now)
+					l.Done(f, outcomes[i].Stream, now)
 				default:
-					l.failed(f, outcomes[i], now)
+					l.Failed(f, outcomes[i], now)
 				}
 			}
 		}
 		keep := func() {
-			taken, _ := l.takeHeld(1)
+			taken, _ := l.TakeHeld(1)
 			for _, h := range taken {
 				held[h.Key] = append(held[h.Key], h.Seq)
 			}
 		}
 		send := func(t *rapid.T) {
-			batch := l.nextFlights(rapid.IntRange(1, 8).Draw(t, "window"), now)
+			batch := l.nextEntries(rapid.IntRange(1, 8).Draw(t, "window"), now)
 			last, streams := map[string]int64{}, map[string]string{}
 			for _, f := range batch {
 				if f.Key == "" {
@@ -95,13 +95,13 @@ func TestLanesKeepTheOrderInBatches(t *testing.T) {
 				}
 				last[f.Key] = f.Seq
 				for _, other := range open {
-					if slices.ContainsFunc(other, func(g *flight) bool { return g.Key == f.Key }) {
+					if slices.ContainsFunc(other, func(g *Entry) bool { return g.Key == f.Key }) {
 						t.Fatalf("%d was sent while another batch has events of its key", f.Seq)
 					}
 				}
 			}
 			if rapid.IntRange(0, 9).Draw(t, "unsend") == 0 {
-				l.unsend(messagesOf(batch))
+				l.Unsend(messagesOf(batch))
 			} else if len(batch) > 0 {
 				open = append(open, batch)
 			}
@@ -116,8 +116,8 @@ func TestLanesKeepTheOrderInBatches(t *testing.T) {
 					page = append(page, eventlog.Logged{Seq: seq, Event: postroom.Event{Key: key, Subject: subject}})
 					added[key] = append(added[key], seq)
 				}
-				l.add(page)
-				l.makeRoom(now)
+				l.Add(page)
+				l.MakeRoom(now)
 			},
 			"send":   send,
 			"store":  func(t *rapid.T) { settle(t, false) },
@@ -163,32 +163,32 @@ func TestLanesKeepTheOrderInBatches(t *testing.T) {
 // What waits behind an event goes along with it, up to a full batch; one that the
 // broker has refused goes alone, and so do the probes of a stream that is out.
 func TestLanesFillBatches(t *testing.T) {
-	l := newLanes(10_000)
+	l := New(10_000, false)
 	l.batching = true
 	now := time.Unix(1000, 0)
 	var page []eventlog.Logged
 	for seq := int64(1); seq <= 1500; seq++ {
 		page = append(page, eventlog.Logged{Seq: seq, Event: postroom.Event{Key: "hot", Subject: "s"}})
 	}
-	l.add(page)
-	batch := l.nextFlights(3000, now)
+	l.Add(page)
+	batch := l.nextEntries(3000, now)
 	if len(batch) != broker.MaxBatch {
 		t.Fatalf("%d events of a key in a batch, want %d", len(batch), broker.MaxBatch)
 	}
-	if more := l.nextFlights(3000, now); len(more) > 0 {
+	if more := l.nextEntries(3000, now); len(more) > 0 {
 		t.Fatalf("%d events of the key were sent beside its batch", len(more))
 	}
 	for _, f := range batch[1:] {
-		l.behind(f)
+		l.Behind(f)
 	}
 	batch[0].Alone = true
-	l.failed(batch[0], broker.Outcome{Class: broker.Refused, Stream: "S", Err: errors.New("no")}, now)
+	l.Failed(batch[0], broker.Outcome{Class: broker.Refused, Stream: "S", Err: errors.New("no")}, now)
 	now = now.Add(time.Second)
-	if batch = l.nextFlights(3000, now); len(batch) != 1 {
+	if batch = l.nextEntries(3000, now); len(batch) != 1 {
 		t.Fatalf("%d events were sent along with one that was refused", len(batch)-1)
 	}
-	l.done(batch[0], "S", now)
-	if batch = l.nextFlights(3000, now); len(batch) != broker.MaxBatch {
+	l.Done(batch[0], "S", now)
+	if batch = l.nextEntries(3000, now); len(batch) != broker.MaxBatch {
 		t.Errorf("%d events in a batch after it, want %d", len(batch), broker.MaxBatch)
 	}
 }
@@ -197,18 +197,18 @@ func TestLanesFillBatches(t *testing.T) {
 func TestLanesBoundTheBytesOfABatch(t *testing.T) {
 	for _, batching := range []bool{true, false} {
 		t.Run(fmt.Sprint("atomic ", batching), func(t *testing.T) {
-			l := newLanes(1000)
+			l := New(1000, false)
 			l.batching = batching
 			var page []eventlog.Logged
 			for seq := int64(1); seq <= 20; seq++ {
 				page = append(page, eventlog.Logged{Seq: seq, Event: postroom.Event{Data: make([]byte, broker.MaxBatchBytes/8)}})
 			}
-			l.add(page)
+			l.Add(page)
 			want := 20
 			if batching {
 				want = 8
 			}
-			if got := len(l.nextFlights(100, time.Unix(1000, 0))); got != want {
+			if got := len(l.nextEntries(100, time.Unix(1000, 0))); got != want {
 				t.Errorf("%d events in a batch, want %d", got, want)
 			}
 		})
@@ -219,14 +219,14 @@ func TestLanesBoundTheBytesOfABatch(t *testing.T) {
 // batch, which would then be stored without it.
 func TestAnEventOfARewindTakesNoneAlong(t *testing.T) {
 	t.Parallel()
-	l := newLanes(100)
+	l := New(100, false)
 	l.batching = true
 	event := func(seq, rewind int64) eventlog.Logged {
 		return eventlog.Logged{Seq: seq, Rewind: rewind, Event: postroom.Event{Subject: "a.b", Key: "k"}}
 	}
-	l.add([]eventlog.Logged{event(1, 7), event(2, 0), event(3, 0)})
+	l.Add([]eventlog.Logged{event(1, 7), event(2, 0), event(3, 0)})
 	var sent []int64
-	for _, f := range l.nextFlights(10, time.Now()) {
+	for _, f := range l.nextEntries(10, time.Now()) {
 		sent = append(sent, f.Seq)
 	}
 	if fmt.Sprint(sent) != "[1]" {

@@ -1,4 +1,4 @@
-package relay
+package schedule
 
 import (
 	"errors"
@@ -16,11 +16,11 @@ import (
 // much room, as no attempt.
 func TestLanesMakeRoomWhereNothingPasses(t *testing.T) {
 	for _, oneKey := range []bool{true, false} {
-		l := newLanes(100)
+		l := New(100, false)
 		now := time.Unix(1000, 0)
 		refuse := func() {
-			for _, f := range l.nextFlights(100, now) {
-				l.failed(f, broker.Outcome{Class: broker.Refused, Stream: "S", Err: errors.New("no")}, now)
+			for _, f := range l.nextEntries(100, now) {
+				l.Failed(f, broker.Outcome{Class: broker.Refused, Stream: "S", Err: errors.New("no")}, now)
 			}
 		}
 		add := func(from, to int64) {
@@ -29,7 +29,7 @@ func TestLanesMakeRoomWhereNothingPasses(t *testing.T) {
 				if !oneKey {
 					key = fmt.Sprint("bad ", seq)
 				}
-				l.add([]eventlog.Logged{{Seq: seq, Event: postroom.Event{Key: key}}})
+				l.Add([]eventlog.Logged{{Seq: seq, Event: postroom.Event{Key: key}}})
 			}
 		}
 		add(1, 49)

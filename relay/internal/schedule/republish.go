@@ -1,8 +1,8 @@
-package relay
+package schedule
 
 import "github.com/postroom/postroom/eventlog"
 
-// repeating is what lanes know of events of rewinds. They go through the lanes of
+// repeating is what a scheduler knows of events of rewinds. They go through the lanes of
 // their keys, one in flight for each as all others, as long as they are stored. But
 // they were published before, and so hold up nobody: one that the broker does not take
 // leaves its lane. Nor do they wait for one that is held.
@@ -13,14 +13,14 @@ type repeating struct {
 	goneBytes int                 // and their data
 }
 
-// repeats reports whether an event is read from the log for a rewind. One that is read
+// Repeats reports whether an event is read from the log for a rewind. One that is read
 // from held is as all others there.
-func (f *flight) repeats() bool { return f.Rewind != 0 && !f.Held }
+func (f *Entry) Repeats() bool { return f.Rewind != 0 && !f.Held }
 
 // loosen lets the next of its key pass an event of a rewind.
-func (l *lanes) loosen(f *flight) {
+func (l *Scheduler) loosen(f *Entry) {
 	key := f.OrderKey()
-	if !f.repeats() || key == "" {
+	if !f.Repeats() || key == "" {
 		return
 	}
 	if f.next == nil {
@@ -32,16 +32,16 @@ func (l *lanes) loosen(f *flight) {
 }
 
 // addAgain adds events that were released and have not left.
-func (l *lanes) addAgain(events []eventlog.Logged) {
+func (l *Scheduler) addAgain(events []eventlog.Logged) {
 	for i := range events {
 		l.gone--
 		l.goneBytes -= len(events[i].Data)
 	}
-	l.add(events)
+	l.Add(events)
 }
 
-// cancel has the events of a rewind sent no more.
-func (l *lanes) cancel(rewind int64) {
+// Cancel has the events of a rewind sent no more.
+func (l *repeating) Cancel(rewind int64) {
 	if l.cancelled == nil {
 		l.cancelled = make(map[int64]struct{})
 	}
@@ -50,8 +50,8 @@ func (l *lanes) cancel(rewind int64) {
 
 // drop takes an event that was about to be sent off where its rewind was cancelled, and
 // reports whether it did.
-func (l *lanes) drop(f *flight) bool {
-	if _, ok := l.cancelled[f.Rewind]; !ok || !f.repeats() {
+func (l *Scheduler) drop(f *Entry) bool {
+	if _, ok := l.cancelled[f.Rewind]; !ok || !f.Repeats() {
 		return false
 	}
 	l.loosen(f)
@@ -61,17 +61,20 @@ func (l *lanes) drop(f *flight) bool {
 }
 
 // left counts an event of a rewind that leaves the lanes.
-func (l *lanes) left(f *flight) {
-	if f.repeats() {
+func (l *repeating) left(f *Entry) {
+	if f.Repeats() {
 		l.gone++
 		l.goneBytes += len(f.Data)
 	}
 }
 
-// takeGone returns how many events of rewinds left the lanes, and their bytes, and which
+// TakeGone returns how many events of rewinds left the lanes, and their bytes, and which
 // of them were dropped, since it was last called.
-func (l *lanes) takeGone() (events, bytes int, dropped []eventlog.Repeated) {
+func (l *repeating) TakeGone() (events, bytes int, dropped []eventlog.Repeated) {
 	events, bytes, dropped = l.gone, l.goneBytes, l.dropped
 	l.gone, l.goneBytes, l.dropped = 0, 0, nil
 	return events, bytes, dropped
 }
+
+// HasGone reports whether events of rewinds left since it was last asked which.
+func (l *repeating) HasGone() bool { return l.gone > 0 }

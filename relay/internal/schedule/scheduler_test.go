@@ -1,4 +1,4 @@
-package relay
+package schedule
 
 import (
 	"errors"
@@ -31,10 +31,10 @@ func TestLanesKeepTheOrderOfEachKey(t *testing.T) {
 		{Class: broker.Permanent, Err: errors.New("never")},
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		l := newLanes(40)
+		l := New(40, false)
 		now := time.Unix(1000, 0)
 		var seq int64
-		inFlight := map[int64]*flight{}
+		inFlight := map[int64]*Entry{}
 		added, stored, held := map[string][]int64{}, map[string][]int64{}, map[string][]int64{}
 
 		settle := func(t *rapid.T, o broker.Outcome) {
@@ -50,20 +50,20 @@ func TestLanesKeepTheOrderOfEachKey(t *testing.T) {
 			f, key := inFlight[s], inFlight[s].Key
 			delete(inFlight, s)
 			if o.Class != broker.Stored {
-				l.failed(f, o, now)
+				l.Failed(f, o, now)
 				return
 			}
-			l.done(f, o.Stream, now)
+			l.Done(f, o.Stream, now)
 			stored[key] = append(stored[key], s)
 		}
 		keep := func() {
-			taken, _ := l.takeHeld(1)
+			taken, _ := l.TakeHeld(1)
 			for _, h := range taken {
 				held[h.Key] = append(held[h.Key], h.Seq)
 			}
 		}
 		send := func(t *rapid.T) {
-			for _, f := range l.nextFlights(rapid.IntRange(1, 5).Draw(t, "window"), now) {
+			for _, f := range l.nextEntries(rapid.IntRange(1, 5).Draw(t, "window"), now) {
 				for other, g := range inFlight {
 					if f.Key != "" && g.Key == f.Key {
 						t.Fatalf("%d was sent while %d of the same key is in flight", f.Seq, other)
@@ -82,8 +82,8 @@ func TestLanesKeepTheOrderOfEachKey(t *testing.T) {
 					page = append(page, eventlog.Logged{Seq: seq, Event: postroom.Event{Key: key, Subject: subject}})
 					added[key] = append(added[key], seq)
 				}
-				l.add(page)
-				l.makeRoom(now)
+				l.Add(page)
+				l.MakeRoom(now)
 			},
 			"send": send,
 			"settle": func(t *rapid.T) {
@@ -121,62 +121,62 @@ func TestLanesKeepTheOrderOfEachKey(t *testing.T) {
 }
 
 func TestLanesDoNotLetOneFailingKeyHoldUpOthers(t *testing.T) {
-	l := newLanes(1000)
+	l := New(1000, false)
 	now := time.Unix(0, 0)
 	page := []eventlog.Logged{{Seq: 1, Event: postroom.Event{Key: "bad"}}, {Seq: 2, Event: postroom.Event{Key: "bad"}}}
 	for seq := int64(3); seq <= 50; seq++ {
 		page = append(page, eventlog.Logged{Seq: seq, Event: postroom.Event{Key: fmt.Sprint("good ", seq)}})
 	}
-	l.add(page)
-	for _, f := range l.nextFlights(100, now) {
+	l.Add(page)
+	for _, f := range l.nextEntries(100, now) {
 		if f.Seq == 1 {
-			l.failed(f, errNoAnswer, now)
+			l.Failed(f, errNoAnswer, now)
 		} else {
-			l.done(f, "S", now)
+			l.Done(f, "S", now)
 		}
 	}
 	if l.size != 2 {
 		t.Errorf("%d events are left, want the failing one and the one behind it", l.size)
 	}
-	if batch := l.nextFlights(100, now); len(batch) != 0 {
+	if batch := l.nextEntries(100, now); len(batch) != 0 {
 		t.Errorf("sent %d events before the failing one is due", len(batch))
 	}
-	if at, ok := l.nextRetry(); !ok || at.Before(now.Add(retry[0])) {
+	if at, ok := l.NextRetry(); !ok || at.Before(now.Add(retry[0])) {
 		t.Errorf("next retry at %s, %t; want after the first wait", at, ok)
 	}
 }
 
 // A stream that is out gets a few probes, and takes nothing from the others.
 func TestLanesProbeAStreamThatIsOut(t *testing.T) {
-	l := newLanes(1000)
+	l := New(1000, false)
 	now := time.Unix(1000, 0)
 	var page []eventlog.Logged
 	for seq := int64(1); seq <= 200; seq++ {
 		subject := []string{"up", "down"}[seq%2]
 		page = append(page, eventlog.Logged{Seq: seq, Event: postroom.Event{Subject: subject}})
 	}
-	l.add(page[:2]) // the streams of both subjects become known
-	for _, f := range l.nextFlights(2, now) {
-		l.done(f, f.Subject, now)
+	l.Add(page[:2]) // the streams of both subjects become known
+	for _, f := range l.nextEntries(2, now) {
+		l.Done(f, f.Subject, now)
 	}
-	l.add(page[2:])
+	l.Add(page[2:])
 	sent, stored := 0, 0
-	answer := func(f *flight) {
+	answer := func(f *Entry) {
 		if f.Subject == "up" {
-			l.done(f, "up", now)
+			l.Done(f, "up", now)
 			stored++
 			return
 		}
 		sent++
-		l.failed(f, broker.Outcome{Class: broker.Unavailable, Stream: "down", Err: broker.ErrNoLeader}, now)
+		l.Failed(f, broker.Outcome{Class: broker.Unavailable, Stream: "down", Err: broker.ErrNoLeader}, now)
 	}
 	now = now.Add(time.Second)
-	for _, f := range l.nextFlights(10, now) {
+	for _, f := range l.nextEntries(10, now) {
 		answer(f)
 	}
 	for range 100 {
 		now = now.Add(100 * time.Millisecond)
-		for _, f := range l.nextFlights(100, now) {
+		for _, f := range l.nextEntries(100, now) {
 			answer(f)
 		}
 	}
@@ -191,12 +191,12 @@ func TestLanesProbeAStreamThatIsOut(t *testing.T) {
 	}
 	now = now.Add(5 * time.Second)
 	for l.size > 0 {
-		batch := l.nextFlights(100, now)
+		batch := l.nextEntries(100, now)
 		if len(batch) == 0 {
 			t.Fatalf("%d events are left and none is sent, though the stream is back", l.size)
 		}
 		for _, f := range batch {
-			l.done(f, "down", now)
+			l.Done(f, "down", now)
 		}
 	}
 }
@@ -224,20 +224,20 @@ func TestLanesHoldWhatIsRefusedWhileOthersPass(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			l := newLanes(1000)
+			l := New(1000, false)
 			l.others = tt.covers
 			now := time.Unix(1000, 0)
-			l.add([]eventlog.Logged{{Seq: 1, Event: postroom.Event{Key: "k", Subject: "s"}}, {Seq: 2, Event: postroom.Event{Key: "k", Subject: "s"}}})
+			l.Add([]eventlog.Logged{{Seq: 1, Event: postroom.Event{Key: "k", Subject: "s"}}, {Seq: 2, Event: postroom.Event{Key: "k", Subject: "s"}}})
 			for seq := int64(3); now.Before(time.Unix(1010, 0)); seq++ {
 				if tt.others {
-					l.add([]eventlog.Logged{{Seq: seq, Event: postroom.Event{Subject: "s"}}})
+					l.Add([]eventlog.Logged{{Seq: seq, Event: postroom.Event{Subject: "s"}}})
 				}
 				now = now.Add(100 * time.Millisecond)
-				for _, f := range l.nextFlights(10, now) {
+				for _, f := range l.nextEntries(10, now) {
 					if f.Key == "" {
-						l.done(f, "S", now)
+						l.Done(f, "S", now)
 					} else {
-						l.failed(f, tt.o, now)
+						l.Failed(f, tt.o, now)
 					}
 				}
 			}
@@ -253,7 +253,7 @@ func TestLanesHoldWhatIsRefusedWhileOthersPass(t *testing.T) {
 			if f := l.held[0].Failure; f.Dead != tt.dead || f.Attempts != tt.spent || f.Text == "" || f.Class == "" {
 				t.Errorf("failure %+v, want dead %t with %d attempts", f, tt.dead, tt.spent)
 			}
-			l.add([]eventlog.Logged{{Seq: 9999, Event: postroom.Event{Key: "k"}}})
+			l.Add([]eventlog.Logged{{Seq: 9999, Event: postroom.Event{Key: "k"}}})
 			if n := len(l.held); n != 3 || l.size != 0 {
 				t.Errorf("a later event of the key did not follow it")
 			}
@@ -265,16 +265,16 @@ func TestLanesHoldWhatIsRefusedWhileOthersPass(t *testing.T) {
 // and is dead after the last.
 func TestLanesHoldAgain(t *testing.T) {
 	for spent := range maxAttempts {
-		l := newLanes(1000)
+		l := New(1000, false)
 		now := time.Unix(1000, 0)
-		l.add([]eventlog.Logged{
+		l.Add([]eventlog.Logged{
 			{Seq: 1, Held: true, Attempts: spent, Event: postroom.Event{Key: "k"}},
 			{Seq: 2, Held: true, Event: postroom.Event{Key: "k"}},
 			{Seq: 3, Event: postroom.Event{Key: "other"}},
 		})
-		batch := l.nextFlights(10, now)
-		l.done(batch[1], "S", now.Add(time.Millisecond))
-		l.failed(batch[0], broker.Outcome{Class: broker.Refused, Err: errors.New("no")}, now.Add(time.Millisecond))
+		batch := l.nextEntries(10, now)
+		l.Done(batch[1], "S", now.Add(time.Millisecond))
+		l.Failed(batch[0], broker.Outcome{Class: broker.Refused, Err: errors.New("no")}, now.Add(time.Millisecond))
 		if len(l.held) != 1 || l.held[0].Failure.Attempts != spent+1 || l.held[0].Failure.Dead != (spent+1 == maxAttempts) {
 			t.Errorf("after %d attempts: held %+v", spent, l.held)
 		}
@@ -287,25 +287,25 @@ func TestLanesHoldAgain(t *testing.T) {
 // Refused events make way long before their time when they take a quarter of
 // the room.
 func TestLanesMakeRoom(t *testing.T) {
-	l := newLanes(100)
+	l := New(100, false)
 	now := time.Unix(1000, 0)
 	var page []eventlog.Logged
 	for seq := int64(1); seq <= 30; seq++ {
 		page = append(page, eventlog.Logged{Seq: seq, Event: postroom.Event{Key: "bad"}})
 	}
-	l.add(append(page, eventlog.Logged{Seq: 31, Event: postroom.Event{Key: "good"}}))
+	l.Add(append(page, eventlog.Logged{Seq: 31, Event: postroom.Event{Key: "good"}}))
 	refuse := func() {
-		for _, f := range l.nextFlights(10, now) {
+		for _, f := range l.nextEntries(10, now) {
 			if f.Key == "good" {
-				l.done(f, "S", now.Add(time.Millisecond))
+				l.Done(f, "S", now.Add(time.Millisecond))
 			} else {
-				l.failed(f, broker.Outcome{Class: broker.Refused, Err: errors.New("no")}, now)
+				l.Failed(f, broker.Outcome{Class: broker.Refused, Err: errors.New("no")}, now)
 			}
 		}
 	}
 	refuse()
 	now = now.Add(10 * time.Millisecond)
-	l.makeRoom(now)
+	l.MakeRoom(now)
 	refuse()
 	if len(l.held) != 30 {
 		t.Errorf("%d events are held after 10 ms, want all 30 of the key", len(l.held))
@@ -315,27 +315,27 @@ func TestLanesMakeRoom(t *testing.T) {
 // A key is free again when the database says so, but not while something that
 // was held since is on its way there.
 func TestLanesFreeKeys(t *testing.T) {
-	l := newLanes(100)
-	l.block([]string{"a"}, 0)
+	l := New(100, false)
+	l.Block([]string{"a"}, 0)
 	follows := func(seq int64, key string) bool {
 		before := len(l.held)
-		l.add([]eventlog.Logged{{Seq: seq, Event: postroom.Event{Key: key}}})
+		l.Add([]eventlog.Logged{{Seq: seq, Event: postroom.Event{Key: key}}})
 		return len(l.held) > before
 	}
 	if !follows(1, "a") || follows(2, "b") {
 		t.Error("events of a key in held follow it, others do not")
 	}
-	l.block(nil, 5)
+	l.Block(nil, 5)
 	if !follows(3, "a") {
 		t.Error("a key was freed while an event of it waits to be recorded")
 	}
-	l.takeHeld(7)
-	l.block(nil, 6)
+	l.TakeHeld(7)
+	l.Block(nil, 6)
 	if !follows(4, "a") {
 		t.Error("a key was freed by a look that was taken before its event was recorded")
 	}
-	l.takeHeld(8)
-	l.block(nil, 8)
+	l.TakeHeld(8)
+	l.Block(nil, 8)
 	if follows(5, "a") {
 		t.Error("a key stays blocked though nothing of it is held")
 	}
@@ -348,35 +348,35 @@ func TestUsualEvents(t *testing.T) {
 	logged := func(seq int64, key string) eventlog.Logged {
 		return eventlog.Logged{Seq: seq, Event: postroom.Event{Subject: "a.b", Key: key}}
 	}
-	l := newLanes(100)
-	l.add([]eventlog.Logged{logged(1, "a")})
-	first := l.nextFlights(1, now)[0]
+	l := New(100, false)
+	l.Add([]eventlog.Logged{logged(1, "a")})
+	first := l.nextEntries(1, now)[0]
 	if first.Group != "" {
 		t.Error("an event is usual whose stream is not known")
 	}
-	l.done(first, "S", now)
+	l.Done(first, "S", now)
 
-	l.add([]eventlog.Logged{logged(2, "a"), logged(3, "b"), logged(4, "b")})
-	l.add([]eventlog.Logged{{Seq: 5, Held: true, Event: postroom.Event{Subject: "a.b"}}})
-	batch := l.nextFlights(10, now)
+	l.Add([]eventlog.Logged{logged(2, "a"), logged(3, "b"), logged(4, "b")})
+	l.Add([]eventlog.Logged{{Seq: 5, Held: true, Event: postroom.Event{Subject: "a.b"}}})
+	batch := l.nextEntries(10, now)
 	for i, want := range []bool{true, false, false} { // alone in its lane; another waits for it; held
 		if got := batch[i].Group != ""; got != want {
 			t.Errorf("event %d usual: %v, want %v", batch[i].Seq, got, want)
 		}
 	}
 	batch[0].tries++
-	l.unsend(messagesOf(batch[:1]))
-	batch = l.nextFlights(10, now.Add(time.Minute))
+	l.Unsend(messagesOf(batch[:1]))
+	batch = l.nextEntries(10, now.Add(time.Minute))
 	if len(batch) != 1 || batch[0].Seq != 2 || batch[0].Group != "" {
 		t.Errorf("sent again: %v, want event 2, which is not usual", batch)
 	}
 
-	l = newLanes(100)
-	l.add([]eventlog.Logged{logged(1, "a"), logged(2, "b")})
-	f := l.nextFlights(1, now)[0]
-	l.done(f, "S", now)
+	l = New(100, false)
+	l.Add([]eventlog.Logged{logged(1, "a"), logged(2, "b")})
+	f := l.nextEntries(1, now)[0]
+	l.Done(f, "S", now)
 	l.streams["S"].out, l.streams["S"].next = true, now
-	if batch := l.nextFlights(1, now); len(batch) == 1 && batch[0].Group != "" {
+	if batch := l.nextEntries(1, now); len(batch) == 1 && batch[0].Group != "" {
 		t.Error("an event is usual whose stream takes none")
 	}
 }

@@ -1,4 +1,4 @@
-package relay
+package schedule
 
 import "time"
 
@@ -12,10 +12,10 @@ const maxProbes = 16
 // sent from time to time to find out.
 type stream struct {
 	name   string
-	passed time.Time     // when it last stored an event
-	sent   int           // in flight to it
-	stored int64         // events it stored, since that was last counted
-	parked fifo[*flight] // wait for it to come back
+	passed time.Time    // when it last stored an event
+	sent   int          // in flight to it
+	stored int64        // events it stored, since that was last counted
+	parked fifo[*Entry] // wait for it to come back
 
 	out    bool
 	since  time.Time // when it went out
@@ -34,12 +34,12 @@ func (s *stream) probes(now time.Time) int {
 	return max(0, min(maxProbes-s.sent, s.parked.len()))
 }
 
-// failed parks an event that the stream did not take, sent at the given time.
-func (s *stream) failed(f *flight, now time.Time) {
+// Failed parks an event that the stream did not take, sent at the given time.
+func (s *stream) failed(f *Entry, now time.Time) {
 	if !s.out {
 		s.out, s.since, s.rounds, s.next = true, now, 0, time.Time{}
 	}
-	if !f.sent.Before(s.next) { // the first failure of this round
+	if !f.Sent.Before(s.next) { // the first failure of this round
 		s.rounds++
 		s.next = now.Add(outage.Delay(s.rounds))
 	}
@@ -47,7 +47,7 @@ func (s *stream) failed(f *flight, now time.Time) {
 }
 
 // recover ends an outage: what waited may be sent.
-func (s *stream) recover(ready *fifo[*flight]) {
+func (s *stream) recover(ready *fifo[*Entry]) {
 	s.out = false
 	for {
 		f, ok := s.parked.pop()

@@ -1,4 +1,4 @@
-package relay
+package schedule
 
 import (
 	"cmp"
@@ -42,7 +42,7 @@ var (
 	steady = postroom.Backoff{heldWait}
 )
 
-// holding is what leaves the lanes for held, and the keys that wait for it.
+// holding is what leaves the scheduler for held, and the keys that wait for it.
 type holding struct {
 	held     []eventlog.Holding
 	returned []int64
@@ -53,7 +53,7 @@ type holding struct {
 	countedAt, sweptAt time.Time
 }
 
-// block is a key that has events in held. Later ones follow them there.
+// Block is a key that has events in held. Later ones follow them there.
 type block struct {
 	recording int64 // the number of the recording that stores the last of them
 	fresh     bool
@@ -61,7 +61,7 @@ type block struct {
 
 // follows holds an event whose key has events in held, and reports whether it
 // did.
-func (l *lanes) follows(seq int64, key string) bool {
+func (l *holding) follows(seq int64, key string) bool {
 	b, ok := l.blocked[key]
 	if ok {
 		l.held = append(l.held, eventlog.Holding{Seq: seq, Key: key})
@@ -70,16 +70,16 @@ func (l *lanes) follows(seq int64, key string) bool {
 	return ok
 }
 
-func (l *lanes) touch(b *block) {
+func (l *holding) touch(b *block) {
 	if !b.fresh {
 		b.fresh = true
 		l.fresh = append(l.fresh, b)
 	}
 }
 
-// failed keeps an event that was not stored, to be sent again, or holds it. It
+// Failed keeps an event that was not stored, to be sent again, or holds it. It
 // returns how often the event failed since it was read, and what is held of it.
-func (l *lanes) failed(f *flight, o broker.Outcome, now time.Time) (tries int, held *eventlog.Failure) {
+func (l *Scheduler) Failed(f *Entry, o broker.Outcome, now time.Time) (tries int, held *eventlog.Failure) {
 	s := l.landed(f, o.Stream)
 	if o.Class >= broker.Unavailable {
 		l.loosen(f)
@@ -87,12 +87,12 @@ func (l *lanes) failed(f *flight, o broker.Outcome, now time.Time) (tries int, h
 	f.tries++
 	tries = f.tries
 	if o.Class >= broker.Unavailable && f.refused.IsZero() {
-		f.refused = f.sent
+		f.refused = f.Sent
 	}
 	switch {
 	case o.Class == broker.Permanent, l.mayHold(f, s, o.Class) && (f.Held || l.spent(f, now)):
 		held = l.hold(f, o)
-	case o.Class <= broker.Unavailable && s != nil && !s.passed.After(f.sent):
+	case o.Class <= broker.Unavailable && s != nil && !s.passed.After(f.Sent):
 		s.failed(f, now)
 	default:
 		f.due = now.Add(retry.Delay(f.tries))
@@ -111,8 +111,8 @@ func (l *lanes) failed(f *flight, o broker.Outcome, now time.Time) (tries int, h
 // that would pass where all that is read is refused, which is then no attempt. Of
 // rewinds so little is read that one which is refused makes way in any case, and
 // nothing else does.
-func (l *lanes) mayHold(f *flight, s *stream, c broker.Class) bool {
-	if f.repeats() && c != broker.Refused {
+func (l *Scheduler) mayHold(f *Entry, s *stream, c broker.Class) bool {
+	if f.Repeats() && c != broker.Refused {
 		return false
 	}
 	switch c {
@@ -121,24 +121,24 @@ func (l *lanes) mayHold(f *flight, s *stream, c broker.Class) bool {
 	case broker.Unroutable:
 		return l.others || l.passed.After(f.refused)
 	case broker.Refused:
-		return l.passed.After(f.refused) || l.full() || f.repeats()
+		return l.passed.After(f.refused) || l.full() || f.Repeats()
 	}
 	return false
 }
 
 // full reports whether so much is read that others may stand behind it, unread.
-func (l *lanes) full() bool { return l.size >= l.limit/2 || l.bytes >= maxBytes/2 }
+func (l *Scheduler) full() bool { return l.size >= l.limit/2 || l.bytes >= MaxBytes/2 }
 
 // spent reports whether an event was refused for long enough, or refused events
 // take so much room that it has to make way.
-func (l *lanes) spent(f *flight, now time.Time) bool {
+func (l *Scheduler) spent(f *Entry, now time.Time) bool {
 	return now.Sub(f.refused) >= patience || l.crowded(now)
 }
 
 // crowded reports whether refused events, and what waits behind them, are a
 // quarter of all that may be read. They are counted now and then, and only where
 // so much is read.
-func (l *lanes) crowded(now time.Time) bool {
+func (l *Scheduler) crowded(now time.Time) bool {
 	if l.size < l.limit/holdShare {
 		return false
 	}
@@ -156,9 +156,9 @@ func (l *lanes) crowded(now time.Time) bool {
 	return l.refused >= l.limit/holdShare
 }
 
-// makeRoom has refused events tried once more at once where they take too much
+// MakeRoom has refused events tried once more at once where they take too much
 // room: their outcome decides.
-func (l *lanes) makeRoom(now time.Time) {
+func (l *Scheduler) MakeRoom(now time.Time) {
 	if len(l.retries) == 0 || now.Sub(l.sweptAt) < countEvery || !l.crowded(now) {
 		return
 	}
@@ -172,8 +172,8 @@ func (l *lanes) makeRoom(now time.Time) {
 }
 
 // hold moves an event to held, and with it those of its key that wait for it.
-func (l *lanes) hold(f *flight, o broker.Outcome) *eventlog.Failure {
-	failure := &eventlog.Failure{Class: reasonOf(o), Text: o.Err.Error(), Attempts: f.Attempts}
+func (l *Scheduler) hold(f *Entry, o broker.Outcome) *eventlog.Failure {
+	failure := &eventlog.Failure{Class: o.ErrorType(), Text: o.Err.Error(), Attempts: f.Attempts}
 	switch {
 	case o.Class == broker.Permanent:
 		failure.Attempts++
@@ -187,7 +187,7 @@ func (l *lanes) hold(f *flight, o broker.Outcome) *eventlog.Failure {
 	}
 	key := f.OrderKey()
 	holding := eventlog.Holding{Seq: f.Seq, Key: key, Failure: failure}
-	if f.repeats() {
+	if f.Repeats() {
 		holding.Rewind = f.Rewind
 	}
 	l.held = append(l.held, holding)
@@ -200,7 +200,7 @@ func (l *lanes) hold(f *flight, o broker.Outcome) *eventlog.Failure {
 
 // blockKey has the events of a key that wait, and all later ones, follow its
 // head to held.
-func (l *lanes) blockKey(key string, waiting *flight) {
+func (l *Scheduler) blockKey(key string, waiting *Entry) {
 	b, ok := l.blocked[key]
 	if !ok {
 		b = &block{}
@@ -211,7 +211,7 @@ func (l *lanes) blockKey(key string, waiting *flight) {
 	var repeats []eventlog.Logged // they wait for nobody that is held
 	for f := waiting; f != nil; {
 		switch {
-		case f.repeats():
+		case f.Repeats():
 			repeats = append(repeats, f.Logged)
 		case f.Held:
 			l.returned = append(l.returned, f.Seq)
@@ -225,9 +225,9 @@ func (l *lanes) blockKey(key string, waiting *flight) {
 	l.addAgain(repeats)
 }
 
-// takeHeld returns what is to be recorded next, by the recording of the given
+// TakeHeld returns what is to be recorded next, by the recording of the given
 // number, and forgets it.
-func (l *lanes) takeHeld(recording int64) (held []eventlog.Holding, returned []int64) {
+func (l *holding) TakeHeld(recording int64) (held []eventlog.Holding, returned []int64) {
 	for _, b := range l.fresh {
 		b.recording, b.fresh = recording, false
 	}
@@ -236,10 +236,10 @@ func (l *lanes) takeHeld(recording int64) (held []eventlog.Holding, returned []i
 	return held, returned
 }
 
-// block notes which keys had events in held when the recording of the given
+// Block notes which keys had events in held when the recording of the given
 // number was the last. Others are free again, unless a later recording holds
 // events of theirs.
-func (l *lanes) block(keys []string, recorded int64) {
+func (l *holding) Block(keys []string, recorded int64) {
 	stored := make(map[string]struct{}, len(keys))
 	for _, key := range keys {
 		stored[key] = struct{}{}
@@ -253,3 +253,9 @@ func (l *lanes) block(keys []string, recorded int64) {
 		}
 	}
 }
+
+// HasHeld reports whether something is to be recorded as held or returned.
+func (l *holding) HasHeld() bool { return len(l.held)+len(l.returned) > 0 }
+
+// HasBlocked reports whether some keys have events in held.
+func (l *holding) HasBlocked() bool { return len(l.blocked) > 0 }

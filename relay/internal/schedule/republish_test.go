@@ -1,4 +1,4 @@
-package relay
+package schedule
 
 import (
 	"errors"
@@ -27,10 +27,10 @@ func TestLanesWithRewinds(t *testing.T) {
 		{Class: broker.Permanent, Err: errors.New("never")},
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		l := newLanes(40)
+		l := New(40, false)
 		now := time.Unix(1000, 0)
 		var seq, rewound int64
-		var inFlight []*flight
+		var inFlight []*Entry
 		added, stored, held := map[string][]int64{}, map[string][]int64{}, map[string][]int64{}
 		var open []eventlog.Repeated // events of rewinds
 		leave := func(t *rapid.T, r eventlog.Repeated) {
@@ -49,10 +49,10 @@ func TestLanesWithRewinds(t *testing.T) {
 			inFlight = slices.Delete(inFlight, n, n+1)
 			ev := f.Logged
 			if o.Class != broker.Stored {
-				l.failed(f, o, now)
+				l.Failed(f, o, now)
 				return
 			}
-			l.done(f, o.Stream, now)
+			l.Done(f, o.Stream, now)
 			if ev.Rewind != 0 {
 				leave(t, eventlog.Repeated{Rewind: ev.Rewind, Seq: ev.Seq})
 				return
@@ -60,7 +60,7 @@ func TestLanesWithRewinds(t *testing.T) {
 			stored[ev.Key] = append(stored[ev.Key], ev.Seq)
 		}
 		keep := func(t *rapid.T) {
-			taken, _ := l.takeHeld(1)
+			taken, _ := l.TakeHeld(1)
 			for _, h := range taken {
 				if h.Rewind == 0 {
 					held[h.Key] = append(held[h.Key], h.Seq)
@@ -71,7 +71,7 @@ func TestLanesWithRewinds(t *testing.T) {
 				}
 				leave(t, eventlog.Repeated{Rewind: h.Rewind, Seq: h.Seq})
 			}
-			_, _, dropped := l.takeGone()
+			_, _, dropped := l.TakeGone()
 			for _, r := range dropped {
 				if !r.Dropped || l.cancelled == nil {
 					t.Fatalf("dropped %+v", r)
@@ -81,7 +81,7 @@ func TestLanesWithRewinds(t *testing.T) {
 			}
 		}
 		send := func(t *rapid.T) {
-			for _, f := range l.nextFlights(rapid.IntRange(1, 5).Draw(t, "window"), now) {
+			for _, f := range l.nextEntries(rapid.IntRange(1, 5).Draw(t, "window"), now) {
 				for _, g := range inFlight {
 					if f.Key != "" && g.Key == f.Key && !f.Unordered && !g.Unordered {
 						t.Fatalf("%d was sent while %d of the same key is in flight", f.Seq, g.Seq)
@@ -105,19 +105,19 @@ func TestLanesWithRewinds(t *testing.T) {
 				for _, ev := range events {
 					added[ev.Key] = append(added[ev.Key], ev.Seq)
 				}
-				l.add(events)
-				l.makeRoom(now)
+				l.Add(events)
+				l.MakeRoom(now)
 			},
 			"rewind": func(t *rapid.T) {
 				events := page(t, rapid.Int64Range(1, 2).Draw(t, "rewind"), &rewound)
 				for _, ev := range events {
 					open = append(open, eventlog.Repeated{Rewind: ev.Rewind, Seq: ev.Seq})
 				}
-				l.add(events)
+				l.Add(events)
 			},
 			"cancel": func(t *rapid.T) {
 				if rapid.IntRange(0, 9).Draw(t, "seldom") == 0 {
-					l.cancel(2)
+					l.Cancel(2)
 				}
 			},
 			"send":   send,
@@ -165,32 +165,32 @@ func TestAnEventOfARewindHoldsUpNobody(t *testing.T) {
 		{Class: broker.Refused, Stream: "S", Err: errors.New("no")},
 		{Class: broker.Permanent, Err: errors.New("never")},
 	} {
-		l := newLanes(100)
-		l.add([]eventlog.Logged{repeated, live(2)})
-		batch := l.nextFlights(10, now)
+		l := New(100, false)
+		l.Add([]eventlog.Logged{repeated, live(2)})
+		batch := l.nextEntries(10, now)
 		if len(batch) != 1 || batch[0].Seq != 1 {
 			t.Fatalf("%s: sent %d events first, want the one of the rewind: one of a key is in flight", o.Class, len(batch))
 		}
-		l.failed(batch[0], o, now)
-		batch = l.nextFlights(10, now)
+		l.Failed(batch[0], o, now)
+		batch = l.nextEntries(10, now)
 		if len(batch) != 1 || batch[0].Seq != 2 {
 			t.Errorf("%s: the live event behind it was not sent", o.Class)
 		}
 	}
 
-	l := newLanes(100)
-	l.add([]eventlog.Logged{live(2), repeated, live(3)})
-	batch := l.nextFlights(10, now)
-	l.failed(batch[0], broker.Outcome{Class: broker.Permanent, Err: errors.New("never")}, now) // k has an event in held now
-	l.add([]eventlog.Logged{repeated})
+	l := New(100, false)
+	l.Add([]eventlog.Logged{live(2), repeated, live(3)})
+	batch := l.nextEntries(10, now)
+	l.Failed(batch[0], broker.Outcome{Class: broker.Permanent, Err: errors.New("never")}, now) // k has an event in held now
+	l.Add([]eventlog.Logged{repeated})
 	for range 2 {
-		batch = l.nextFlights(10, now)
+		batch = l.nextEntries(10, now)
 		if len(batch) != 1 || batch[0].Rewind != 7 {
 			t.Fatalf("sent %d events, want those of the rewind one after the other: they repeat what was published before", len(batch))
 		}
-		l.done(batch[0], "S", now)
+		l.Done(batch[0], "S", now)
 	}
-	held, _ := l.takeHeld(1)
+	held, _ := l.TakeHeld(1)
 	if len(held) != 2 || held[0].Seq != 2 || held[1].Seq != 3 {
 		t.Errorf("held %+v, want the live events 2 and 3", held)
 	}
@@ -208,19 +208,19 @@ func TestEventsOfACancelledRewindAreNotSent(t *testing.T) {
 		}
 		page = append(page, ev)
 	}
-	l := newLanes(100)
-	l.add(page) // of rewinds 1, 2, 1, 2, none and 2
-	first := l.nextFlights(1, now)
-	l.cancel(2)
+	l := New(100, false)
+	l.Add(page) // of rewinds 1, 2, 1, 2, none and 2
+	first := l.nextEntries(1, now)
+	l.Cancel(2)
 	var sent []int64
-	for batch := first; len(batch) > 0; batch = l.nextFlights(10, now) {
+	for batch := first; len(batch) > 0; batch = l.nextEntries(10, now) {
 		sent = append(sent, batch[0].Seq)
-		l.done(batch[0], "S", now)
+		l.Done(batch[0], "S", now)
 	}
 	if !slices.Equal(sent, []int64{0, 2, 4}) {
 		t.Errorf("sent %v, want those of the other rewind and the live one", sent)
 	}
-	_, bytes, dropped := l.takeGone()
+	_, bytes, dropped := l.TakeGone()
 	if len(dropped) != 3 || bytes != 5 || l.size != 0 {
 		t.Errorf("dropped %v, %d bytes of rewinds left, %d events stay", dropped, bytes, l.size)
 	}
@@ -230,22 +230,22 @@ func TestEventsOfACancelledRewindAreNotSent(t *testing.T) {
 // pass to other streams.
 func TestAnEventOfARewindThatWaitsForItsStreamHoldsUpNobody(t *testing.T) {
 	now := time.Unix(1000, 0)
-	l := newLanes(100)
+	l := New(100, false)
 	for n := range maxProbes {
-		l.add([]eventlog.Logged{{Seq: int64(n), Event: postroom.Event{Subject: "out"}}})
+		l.Add([]eventlog.Logged{{Seq: int64(n), Event: postroom.Event{Subject: "out"}}})
 	}
-	for _, f := range l.nextFlights(100, now) {
-		l.failed(f, broker.Outcome{Class: broker.Unavailable, Stream: "OUT", Err: broker.ErrNoLeader}, now)
+	for _, f := range l.nextEntries(100, now) {
+		l.Failed(f, broker.Outcome{Class: broker.Unavailable, Stream: "OUT", Err: broker.ErrNoLeader}, now)
 	}
 	now = now.Add(time.Minute)
-	if probes := l.nextFlights(100, now); len(probes) != maxProbes {
+	if probes := l.nextEntries(100, now); len(probes) != maxProbes {
 		t.Fatalf("%d probes, want %d", len(probes), maxProbes)
 	}
-	l.add([]eventlog.Logged{
+	l.Add([]eventlog.Logged{
 		{Seq: 1, Rewind: 1, Event: postroom.Event{Subject: "out", Key: "k"}},
 		{Seq: 100, Event: postroom.Event{Subject: "there", Key: "k"}},
 	})
-	if batch := l.nextFlights(100, now); len(batch) != 1 || batch[0].Seq != 100 {
+	if batch := l.nextEntries(100, now); len(batch) != 1 || batch[0].Seq != 100 {
 		t.Errorf("sent %d events, want the live one alone", len(batch))
 	}
 }

@@ -1,4 +1,7 @@
-package relay
+// Package schedule decides which event a relay may send next: the order of each key,
+// what is deferred behind an event that the broker does not take, and what waits for a
+// stream that is out. It is pure: no I/O, no clock of its own, no goroutines.
+package schedule
 
 import (
 	"container/heap"
@@ -9,71 +12,110 @@ import (
 	"github.com/postroom/postroom/internal/wire"
 )
 
-// lanes decides which event may be sent next: the events of a key one at a
+// MaxBytes is below what the data that is read and not published is kept, or a little
+// above.
+const MaxBytes = 64 << 20
+
+// Scheduler decides which event may be sent next: the events of a key one at a
 // time and in the order in which they were added, the others as they come. It
-// is pure, and used by one goroutine.
+// is used by one goroutine.
 //
 // One in flight per key is what keeps the order at the broker: a publish whose
 // outcome is unknown is repeated, and whatever was sent behind it would have
 // been stored before the repetition.
-type lanes struct {
-	limit   int                // the most events that are read and not published
-	keys    map[string]*flight // the last event of each key that has one
-	ready   fifo[*flight]      // may be sent
-	retries retries            // failed while others of their stream pass; sent again when due
-	routes  map[string]*stream // by subject, as far as outcomes have told
-	streams map[string]*stream // by name
-	passed  time.Time          // when the broker last stored any event
-	others  bool               // some events are known to have a stream
-	free    []*flight          // for reuse
+type Scheduler struct {
+	limit   int               // the most events that are read and not published
+	keys    map[string]*Entry // the last event of each key that has one
+	ready   fifo[*Entry]      // may be sent
+	retries retries           // failed while others of their stream pass; sent again when due
+	passed  time.Time         // when the broker last stored any event
+	free    []*Entry          // for reuse
 
-	// Where events go in atomic batches, those of a key that wait for each other go
-	// together: so many bytes are in the batch that is being made.
-	batching bool
-	loaded   int
+	batching bool // events go in atomic batches, those of a key that wait for each other together
+	loaded   int  // bytes in the batch that is being made
 
-	size  int // events that were added and are not done
-	sent  int // of them in flight
-	bytes int // data of all of them
-
+	load
+	routing
 	holding   // what goes to held
 	repeating // events of rewinds
 }
 
-// flight is an event on its way to the broker: its message, and what the relay knows of
-// it.
-type flight struct {
+// load is how much a scheduler has.
+type load struct {
+	size  int // events that were added and are not done
+	sent  int // of them in flight
+	bytes int // data of all of them
+}
+
+// Size returns how many events were added and are not done.
+func (l *load) Size() int { return l.size }
+
+// InFlight returns how many of them were sent and have no outcome.
+func (l *load) InFlight() int { return l.sent }
+
+// Bytes returns the data of all of them.
+func (l *load) Bytes() int { return l.bytes }
+
+// routing is what is known of streams.
+type routing struct {
+	routes  map[string]*stream // by subject, as far as outcomes have told
+	streams map[string]*stream // by name
+	others  bool               // some events are known to have a stream
+}
+
+// Cover notes whether some events are known to have a stream.
+func (r *routing) Cover(some bool) { r.others = some }
+
+// TakeStored tells how many events each stream stored since it was last called, and
+// returns which streams are out, in no order.
+func (r *routing) TakeStored(tell func(stream string, events int64)) (out []string) {
+	for name, s := range r.streams {
+		if s.stored > 0 {
+			tell(name, s.stored)
+			s.stored = 0
+		}
+		if s.out {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// Entry is an event on its way to the broker: its message, and what is known of it.
+type Entry struct {
 	broker.Message
 
-	next    *flight   // the next event of its key
+	Sent  time.Time // when it was last sent
+	Batch any       // what the relay notes of the batch that it was last sent in
+
+	next    *Entry    // the next event of its key
 	stream  *stream   // where it was sent to, if known
-	sent    time.Time // when it was last sent
 	refused time.Time // when the broker first said no, since it was read
 	due     time.Time // when it may be sent again
 	tries   int       // how often it failed since it was read
-	flush   *flush    // the span of its batch, if any
 	flying  bool      // sent, and without an outcome
 	follows bool      // sent along with the one before it of its key
 }
 
-// flightOf returns the flight of a message that the publisher was given.
-func flightOf(m *broker.Message) *flight { return m.Owner.(*flight) }
+// EntryOf returns the entry of a message that the publisher was given.
+func EntryOf(m *broker.Message) *Entry { return m.Owner.(*Entry) }
 
-// copy says which of the event's messages is sent.
-func (f *flight) copy() wire.Copy {
+// Copy says which of the event's messages is sent.
+func (f *Entry) Copy() wire.Copy {
 	return wire.Copy{Replays: f.Replays, Rewind: f.Rewind, Lost: f.Lost}
 }
 
-func newLanes(limit int) *lanes {
-	return &lanes{
-		limit: limit, keys: make(map[string]*flight),
-		routes: make(map[string]*stream), streams: make(map[string]*stream),
+// New returns a scheduler of up to limit events, which go in atomic batches if batching.
+func New(limit int, batching bool) *Scheduler {
+	return &Scheduler{
+		limit: limit, batching: batching, keys: make(map[string]*Entry),
+		routing: routing{routes: make(map[string]*stream), streams: make(map[string]*stream)},
 		holding: holding{blocked: make(map[string]*block)},
 	}
 }
 
-// add takes events in the order in which they are to be published.
-func (l *lanes) add(events []eventlog.Logged) {
+// Add takes events in the order in which they are to be published.
+func (l *Scheduler) Add(events []eventlog.Logged) {
 	for i := range events {
 		ev := &events[i]
 		key := ev.Key
@@ -83,7 +125,7 @@ func (l *lanes) add(events []eventlog.Logged) {
 		if key != "" && !ev.Held && ev.Rewind == 0 && l.follows(ev.Seq, key) {
 			continue
 		}
-		f := l.flight()
+		f := l.entry()
 		f.Logged = *ev
 		l.size++
 		l.bytes += len(ev.Data)
@@ -100,15 +142,15 @@ func (l *lanes) add(events []eventlog.Logged) {
 	}
 }
 
-// next returns up to n events to send now, retries first: they are older.
-func (l *lanes) next(n int, now time.Time) []*broker.Message {
+// Next returns up to n events to send now, retries first: they are older.
+func (l *Scheduler) Next(n int, now time.Time) []*broker.Message {
 	if n <= 0 {
 		return nil
 	}
 	var batch []*broker.Message
 	l.loaded = 0
 	for l.fits(batch, n) && len(l.retries) > 0 && !l.retries[0].due.After(now) {
-		batch = l.sendKey(batch, heap.Pop(&l.retries).(*flight), n, now)
+		batch = l.sendKey(batch, heap.Pop(&l.retries).(*Entry), n, now)
 	}
 	for _, s := range l.streams {
 		for room := s.probes(now); room > 0 && l.fits(batch, n); room-- {
@@ -135,7 +177,7 @@ func (l *lanes) next(n int, now time.Time) []*broker.Message {
 }
 
 // fits reports whether more may be added to a batch of up to n events.
-func (l *lanes) fits(batch []*broker.Message, n int) bool {
+func (l *Scheduler) fits(batch []*broker.Message, n int) bool {
 	return len(batch) < n && (!l.batching || len(batch) < broker.MaxBatch && l.loaded < broker.MaxBatchBytes)
 }
 
@@ -143,13 +185,13 @@ func (l *lanes) fits(batch []*broker.Message, n int) bool {
 // have to be in its batch to be stored after it, so they have to be in its stream;
 // and it must be likely that it is stored. An event of a rewind can leave its lane at
 // any time: it goes by itself.
-func (l *lanes) sendKey(batch []*broker.Message, f *flight, n int, now time.Time) []*broker.Message {
-	byItself := !l.batching || f.Alone || f.repeats()
+func (l *Scheduler) sendKey(batch []*broker.Message, f *Entry, n int, now time.Time) []*broker.Message {
+	byItself := !l.batching || f.Alone || f.Repeats()
 	batch = l.send(batch, f, now)
 	if byItself || f.stream != nil && f.stream.out {
 		return batch
 	}
-	for g := f.next; g != nil && !g.repeats() && l.fits(batch, n); g = g.next {
+	for g := f.next; g != nil && !g.Repeats() && l.fits(batch, n); g = g.next {
 		if g.Subject != f.Subject && (f.stream == nil || l.routes[g.Subject] != f.stream) {
 			break
 		}
@@ -159,11 +201,11 @@ func (l *lanes) sendKey(batch []*broker.Message, f *flight, n int, now time.Time
 	return batch
 }
 
-func (l *lanes) send(batch []*broker.Message, f *flight, now time.Time) []*broker.Message {
+func (l *Scheduler) send(batch []*broker.Message, f *Entry, now time.Time) []*broker.Message {
 	if l.drop(f) {
 		return batch
 	}
-	f.sent, f.stream = now, l.routes[f.Subject]
+	f.Sent, f.stream = now, l.routes[f.Subject]
 	f.flying, f.follows = true, false
 	if f.Group = ""; f.stream != nil && !f.stream.out && f.tries == 0 && !f.Held && f.next == nil { // the next would wait for the others, too
 		f.Group = f.stream.name
@@ -178,7 +220,7 @@ func (l *lanes) send(batch []*broker.Message, f *flight, now time.Time) []*broke
 
 // landed notes that an event is no longer in flight, and what its outcome tells
 // of its stream.
-func (l *lanes) landed(f *flight, name string) *stream {
+func (l *Scheduler) landed(f *Entry, name string) *stream {
 	l.sent--
 	f.flying = false
 	if f.stream != nil {
@@ -202,9 +244,9 @@ func (l *lanes) landed(f *flight, name string) *stream {
 // maxRoutes is how many subjects' streams are remembered.
 const maxRoutes = 10_000
 
-// done takes an event that was published off, and lets the next of its key
+// Done takes an event that was published off, and lets the next of its key
 // pass.
-func (l *lanes) done(f *flight, name string, now time.Time) {
+func (l *Scheduler) Done(f *Entry, name string, now time.Time) {
 	s := l.landed(f, name)
 	l.passed = now
 	if s != nil {
@@ -226,38 +268,38 @@ func (l *lanes) done(f *flight, name string, now time.Time) {
 
 // follow lets an event pass now that the one before it of its key was stored,
 // unless it was sent along with that one.
-func (l *lanes) follow(f *flight) {
+func (l *Scheduler) follow(f *Entry) {
 	f.follows = false
 	if !f.flying {
 		l.ready.push(f)
 	}
 }
 
-// behind takes back an event that was not stored, because an earlier one of its
+// Behind takes back an event that was not stored, because an earlier one of its
 // key was not: that one takes it along again.
-func (l *lanes) behind(f *flight) {
+func (l *Scheduler) Behind(f *Entry) {
 	l.landed(f, "")
 	if !f.follows { // the earlier one was stored after all
 		l.ready.push(f)
 	}
 }
 
-// unsend takes back events that were not sent after all.
-func (l *lanes) unsend(batch []*broker.Message) {
+// Unsend takes back events that were not sent after all.
+func (l *Scheduler) Unsend(batch []*broker.Message) {
 	for _, m := range batch {
-		f := flightOf(m)
+		f := EntryOf(m)
 		l.landed(f, "")
 		if f.follows { // one that is in the batch too
 			continue
 		}
-		f.due = f.sent
+		f.due = f.Sent
 		heap.Push(&l.retries, f)
 	}
 }
 
-// nextRetry returns when the first of the failed events is due, and whether
+// NextRetry returns when the first of the failed events is due, and whether
 // there is one.
-func (l *lanes) nextRetry() (at time.Time, ok bool) {
+func (l *Scheduler) NextRetry() (at time.Time, ok bool) {
 	if len(l.retries) > 0 {
 		at, ok = l.retries[0].due, true
 	}
@@ -269,9 +311,9 @@ func (l *lanes) nextRetry() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// flight returns a zero one, which owns its message.
-func (l *lanes) flight() *flight {
-	f := &flight{}
+// entry returns a zero one, which owns its message.
+func (l *Scheduler) entry() *Entry {
+	f := &Entry{}
 	if n := len(l.free); n > 0 {
 		f = l.free[n-1]
 		l.free = l.free[:n-1]
@@ -281,21 +323,21 @@ func (l *lanes) flight() *flight {
 }
 
 // release forgets an event.
-func (l *lanes) release(f *flight) {
+func (l *Scheduler) release(f *Entry) {
 	l.size--
 	l.bytes -= len(f.Data)
 	l.left(f)
-	*f = flight{}
+	*f = Entry{}
 	l.free = append(l.free, f)
 }
 
 // retries is a heap: the event that is due first comes first.
-type retries []*flight
+type retries []*Entry
 
 func (r retries) Len() int           { return len(r) }
 func (r retries) Less(i, j int) bool { return r[i].due.Before(r[j].due) }
 func (r retries) Swap(i, j int)      { r[i], r[j] = r[j], r[i] }
-func (r *retries) Push(f any)        { *r = append(*r, f.(*flight)) }
+func (r *retries) Push(f any)        { *r = append(*r, f.(*Entry)) }
 
 func (r *retries) Pop() any {
 	last := len(*r) - 1
