@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -34,6 +35,9 @@ var (
 type Pool struct {
 	hooked          bool // something may set settings when a connection is made
 	names, settings []string
+
+	// restores is set if RESET ALL was seen to take away some of names.
+	restores atomic.Bool
 }
 
 // Of returns what is known of the sessions of a pool.
@@ -76,7 +80,11 @@ func (l *looks) read(row pgx.Row) error {
 }
 
 func (l *looks) equal(other looks) bool {
-	return l.session == other.session && l.current == other.current && slices.Equal(l.settings, other.settings)
+	return l.isUser(other) && slices.Equal(l.settings, other.settings)
+}
+
+func (l *looks) isUser(other looks) bool {
+	return l.session == other.session && l.current == other.current
 }
 
 // noted is where a connection keeps its state.
@@ -125,7 +133,7 @@ func (p *Pool) end(conn *pgx.Conn, batch *pgx.Batch, seen Traces) {
 	}
 	if !p.hooked {
 		batch.Queue("RESET ALL")
-		if len(p.names) > 0 {
+		if p.restores.Load() {
 			batch.Queue(restoreSQL, p.names, p.settings)
 		}
 	}
@@ -149,6 +157,9 @@ func (p *Pool) Ended(ctx context.Context, conn *pgx.Conn, err error) error {
 	case !s.before.known || !s.now.known:
 		err = errUnknown
 	case !s.before.equal(s.now):
+		if len(p.names) > 0 && s.before.isUser(s.now) && p.restores.CompareAndSwap(false, true) {
+			return p.Reset(ctx, conn) // now with those
+		}
 		err = errOther
 	case s.now.temporary && !s.before.temporary && !s.discards:
 		s.discards = true
