@@ -70,7 +70,7 @@ func (in *Inbox) Accept(ctx context.Context, handler string, ev postroom.Event) 
 	}
 	h := delivery.Holding{After: delivery.AtOnce}
 	for _, next := range []Acceptance{Stored, Conflict} {
-		fates, err := in.store(ctx, owed{c, d, h})
+		fates, err := in.db.Store(ctx, c.owe(d, h))
 		if err != nil {
 			return "", &postroom.EventError{Op: "accept", ID: ev.ID, Type: ev.Type, Err: err}
 		}
@@ -78,7 +78,7 @@ func (in *Inbox) Accept(ctx context.Context, handler string, ev postroom.Event) 
 			in.runner.wake(0)
 			return next, nil
 		}
-		same, err := c.same(ctx, in.pool, d.Task)
+		same, err := in.db.Same(ctx, handler, d.Task)
 		if err != nil {
 			return "", &postroom.EventError{Op: "accept", ID: ev.ID, Type: ev.Type, Err: err}
 		}

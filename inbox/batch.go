@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/inbox/internal/ledger"
 )
 
 // memberError says which event of a batch failed.
@@ -125,14 +123,13 @@ func (c batches) applyBatch(ctx context.Context, b *batch) error {
 	c.inbox.alone.RLock()
 	defer c.inbox.alone.RUnlock()
 	b.known = nil
-	fresh := make(map[string]bool, len(b.members))
-	tx, _, err := c.beginBatch(ctx, b, fresh)
+	tx, fresh, err := c.ledger.DecideBatch(ctx, b.members)
 	if tx == nil {
 		return err
 	}
 	for _, d := range b.members {
 		if fresh[d.Key] {
-			d.Began = tx.id
+			d.Began = tx.ID
 		}
 	}
 	for _, d := range b.members {
@@ -143,7 +140,7 @@ func (c batches) applyBatch(ctx context.Context, b *batch) error {
 		switch {
 		case !fresh[d.Key]:
 			b.known = append(b.known, d)
-		case !failed && tx.loan.Differs():
+		case !failed && tx.Differs():
 			err = errMixed
 		case !failed:
 			err = c.callMember(ctx, tx, b, d)
@@ -153,7 +150,7 @@ func (c batches) applyBatch(ctx context.Context, b *batch) error {
 		err = c.holdFailed(ctx, tx, b, fresh)
 	}
 	failed := err != nil
-	if err = c.end(ctx, tx, err); !failed && !delivery.IsEnded(err) {
+	if err = c.ledger.End(ctx, tx, err); !failed && !delivery.IsEnded(err) {
 		for _, d := range b.members {
 			if fresh[d.Key] {
 				d.Began = "" // the inbox has committed it, or may have
@@ -163,56 +160,19 @@ func (c batches) applyBatch(ctx context.Context, b *batch) error {
 	return err
 }
 
-// beginBatch begins the transaction and inserts the ledger rows, sorted by their
-// keys: two batches that did so in different orders could wait for each other.
-func (c batches) beginBatch(ctx context.Context, b *batch, fresh map[string]bool) (*tx, int64, error) {
-	byKey := slices.SortedFunc(slices.Values(b.members), func(x, y *delivery.Delivery) int { return cmp.Compare(x.Key, y.Key) })
-	keys, digests := make([]string, len(byKey)), make([][]byte, len(byKey))
-	for i, d := range byKey {
-		keys[i], digests[i] = d.Key, d.Digest
-	}
-	var id string
-	read := func(rows pgx.Rows) error {
-		for rows.Next() {
-			var key string
-			if err := rows.Scan(&key, &id); err != nil {
-				return err
-			}
-			fresh[key] = true
-		}
-		return rows.Err()
-	}
-	tx, tag, err := c.inbox.begin(ctx, c.sub.Isolation,
-		statement{sql: c.inbox.sql.decideBatch, args: []any{c.sub.Name, keys, digests, c.idleLimit}, read: read})
-	if tx != nil {
-		tx.id = id
-	}
-	return tx, tag.RowsAffected(), err
-}
-
 // callMember runs the handler for one event of a batch. Behind a savepoint its
 // failure undoes no other's effects.
-func (c batches) callMember(ctx context.Context, tx *tx, b *batch, d *delivery.Delivery) error {
-	pending := tx.first
-	if b.single {
-		// It travels with the handler's first statement.
-		tx.first = append(pending, "SAVEPOINT postroom_member")
-	}
+func (c batches) callMember(ctx context.Context, tx *ledger.Tx, b *batch, d *delivery.Delivery) error {
+	pending := tx.EnterMember(b.single)
 	err := c.call(ctx, tx, d.Task)
 	if delivery.IsAbandoned(err) { // the transaction is still in its handler's hands
 		return &memberError{d, err}
 	}
-	silent := len(tx.first) > 0 // the handler sent nothing
-	switch {
-	case silent:
-		tx.first = pending
-	case b.single && err == nil:
-		tx.first = []string{"RELEASE SAVEPOINT postroom_member"}
-	}
+	silent := tx.LeaveMember(pending, b.single && err == nil)
 	switch {
 	case err == nil:
 		return nil
-	case delivery.IsContention(lost(tx, err)) || delivery.IsOutage(err):
+	case delivery.IsContention(ledger.Lost(tx, err)) || delivery.IsOutage(err):
 		return err
 	case !b.single || tx.Tx.Conn().IsClosed() || delivery.IsEnded(err):
 		return &memberError{d, err}
@@ -221,35 +181,21 @@ func (c batches) callMember(ctx context.Context, tx *tx, b *batch, d *delivery.D
 	if silent {
 		return nil
 	}
-	_, err = tx.Tx.Exec(ctx, "ROLLBACK TO SAVEPOINT postroom_member; RELEASE SAVEPOINT postroom_member")
-	if err != nil {
-		return fmt.Errorf("roll back one event of a batch: %w", err)
-	}
-	return nil
+	return tx.UndoMember(ctx)
 }
 
 // holdFailed holds the events that failed, in the transaction that decides them.
-func (c batches) holdFailed(ctx context.Context, tx *tx, b *batch, fresh map[string]bool) error {
+func (c batches) holdFailed(ctx context.Context, tx *ledger.Tx, b *batch, fresh map[string]bool) error {
 	if len(b.failed) == 0 {
 		return nil
 	}
-	var events []owed
+	var events []ledger.Owed
 	for d, f := range b.failed {
 		if fresh[d.Key] {
-			events = append(events, owed{c.loop, d, c.failed(1, c.sub.Attempts, f)})
+			events = append(events, c.owe(d, c.failed(1, c.sub.Attempts, f)))
 		}
 	}
-	hold, err := c.inbox.holdStatement(false, events...)
-	if err != nil {
-		return err
-	}
-	if err := tx.asOwn(ctx); err != nil {
-		return err
-	}
-	if _, err := tx.Tx.Exec(ctx, hold.sql, hold.args...); err != nil {
-		return &delivery.LedgerError{Err: err}
-	}
-	return nil
+	return c.ledger.HoldIn(ctx, tx, events)
 }
 
 // answerBatch acknowledges what a batch decided. Those that were decided before

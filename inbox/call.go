@@ -11,6 +11,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/inbox/internal/ledger"
 	"github.com/postroom/postroom/internal/guard"
 )
 
@@ -119,9 +120,12 @@ func (c *Call) Step(ctx context.Context, name string, f func(ctx context.Context
 		return nil, fmt.Errorf("step %s: %w", name, err)
 	}
 	defer c.leave(name)
-	s := &step{claim: c.claim, name: name, revision: c.claim.revision, key: stepKey(c.instance, c.claim, name)}
+	s := &ledger.Step{
+		Handler: c.claim.c.sub.Name, Event: c.claim.Key, ID: c.claim.ID, Epoch: c.claim.Epoch,
+		Name: name, Revision: c.claim.Revision, VendorKey: stepKey(c.instance, c.claim, name),
+	}
 	// A call that begins at the window's end may take as long as the handler may.
-	s.window = max(o.window-c.claim.c.sub.Timeout, 0)
+	s.Window = max(o.window-c.claim.c.sub.Timeout, 0)
 	result, err := c.run(ctx, s, f, o)
 	if err != nil {
 		return nil, &delivery.WhileError{What: "step " + name, Err: err}
@@ -178,22 +182,22 @@ func (c *Call) end(err error) (settles []func(ctx context.Context, tx pgx.Tx) er
 }
 
 // run brings a step to its result.
-func (c *Call) run(ctx context.Context, s *step, f func(ctx context.Context, key string) ([]byte, error), o stepOptions) ([]byte, error) {
+func (c *Call) run(ctx context.Context, s *ledger.Step, f func(ctx context.Context, key string) ([]byte, error), o stepOptions) ([]byte, error) {
 	receipts := c.claim.c.inbox.receipts
 	for {
-		if err := c.note(ctx, func() error { return receipts.starting.do(s) }); err != nil {
+		if err := c.note(ctx, func() error { return receipts.starting.Do(s) }); err != nil {
 			return nil, err
 		}
-		switch s.verdict {
-		case verdictDone:
-			return s.result, nil
-		case verdictLost:
+		switch s.Verdict {
+		case ledger.VerdictDone:
+			return s.Result, nil
+		case ledger.VerdictLost:
 			c.claim.lose()
 			return nil, delivery.ErrSettled
-		case verdictCall:
+		case ledger.VerdictCall:
 			return c.invoke(ctx, s, f, o)
-		case verdictAgain:
-		case verdictUnknown:
+		case ledger.VerdictAgain:
+		case ledger.VerdictUnknown:
 			result, found, err := c.ask(ctx, s, o)
 			if found || err != nil {
 				return result, err
@@ -203,20 +207,20 @@ func (c *Call) run(ctx context.Context, s *step, f func(ctx context.Context, key
 }
 
 // invoke calls the vendor, and notes what came of it.
-func (c *Call) invoke(ctx context.Context, s *step, f func(ctx context.Context, key string) ([]byte, error), o stepOptions) (result []byte, err error) {
-	receipts := c.claim.c.inbox.receipts
+func (c *Call) invoke(ctx context.Context, s *ledger.Step, f func(ctx context.Context, key string) ([]byte, error), o stepOptions) (result []byte, err error) {
+	receipts, db := c.claim.c.inbox.receipts, c.claim.c.inbox.db
 	if ctx.Err() != nil { // it came to an end while the start was noted
-		return nil, errors.Join(context.Cause(ctx), receipts.undo(context.WithoutCancel(ctx), s))
+		return nil, errors.Join(context.Cause(ctx), db.UndoStep(context.WithoutCancel(ctx), s))
 	}
-	result, err = f(ctx, s.key)
+	result, err = f(ctx, s.VendorKey)
 	tree := guard.Tree(err) // which has an end, other than errors.As
 	switch _, not := guard.As[*notDoneError](tree); {
 	case err == nil:
-		s.result = result
-		return result, c.note(ctx, func() error { return receipts.ending.do(s) })
+		s.Result = result
+		return result, c.note(ctx, func() error { return receipts.ending.Do(s) })
 	case not:
-		return nil, errors.Join(err, c.note(ctx, func() error { return receipts.undo(context.WithoutCancel(ctx), s) }))
-	case s.window == 0 && o.lookup == nil && ctx.Err() == nil:
+		return nil, errors.Join(err, c.note(ctx, func() error { return db.UndoStep(context.WithoutCancel(ctx), s) }))
+	case s.Window == 0 && o.lookup == nil && ctx.Err() == nil:
 		return nil, &delivery.WhileError{What: ErrOutcomeUnknown.Error(), Matches: ErrOutcomeUnknown, Err: err} // and nothing can change that
 	}
 	return nil, err
@@ -224,22 +228,22 @@ func (c *Call) invoke(ctx context.Context, s *step, f func(ctx context.Context, 
 
 // ask looks up what came of calls whose outcome is not known. Where they did not
 // happen, the step is as if it was not begun.
-func (c *Call) ask(ctx context.Context, s *step, o stepOptions) (result []byte, found bool, err error) {
+func (c *Call) ask(ctx context.Context, s *ledger.Step, o stepOptions) (result []byte, found bool, err error) {
 	if o.lookup == nil {
 		return nil, false, fmt.Errorf("%w: with key %s at %s; ask the vendor, who may not recognise the key any more",
-			ErrOutcomeUnknown, s.unsure.key, s.unsure.since.UTC().Format(time.RFC3339))
+			ErrOutcomeUnknown, s.Unsure.Key, s.Unsure.Since.UTC().Format(time.RFC3339))
 	}
 	receipts := c.claim.c.inbox.receipts
-	result, found, err = o.lookup(ctx, s.unsure.key)
+	result, found, err = o.lookup(ctx, s.Unsure.Key)
 	switch {
 	case err != nil:
 		return nil, false, &delivery.WhileError{What: "look up what came of it", Err: err}
 	case !found:
-		return nil, false, c.note(ctx, func() error { return receipts.forget(context.WithoutCancel(ctx), s) })
+		return nil, false, c.note(ctx, func() error { return c.claim.c.inbox.db.ForgetSteps(context.WithoutCancel(ctx), s) })
 	}
 	known := *s // as it was called then
-	known.result, known.key, known.revision = result, s.unsure.key, s.unsure.revision
-	return result, true, c.note(ctx, func() error { return receipts.ending.do(&known) })
+	known.Result, known.VendorKey, known.Revision = result, s.Unsure.Key, s.Unsure.Revision
+	return result, true, c.note(ctx, func() error { return receipts.ending.Do(&known) })
 }
 
 // note writes a receipt, and waits out an outage for as long as the attempt has.

@@ -9,47 +9,44 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
-
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/inbox/internal/ledger"
 	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/wire"
 )
 
 // claim is a held event that this process may run until its lease ends.
 type claim struct {
-	delivery.Task
+	ledger.Held
 
-	c         *loop
-	id, epoch int64
-	solitary  bool
-	revision  int32
-	last      int // the attempt after which it is dead, where an operator said so
-
-	blocking string   // the key that waits for it, or nothing
-	pos      int64    // in that key
-	followed bool     // others waited behind it when it was claimed
-	reach    int      // how many of that key may run along
-	along    []*claim // those that did; none is claimed by itself
-	leads    bool     // the next of the key is claimed when this one is settled
-	next     *claim   // which then was claimed
-	more     bool     // others of the key are held
-
-	ahead *ahead // what its commit is to begin, or nil
-
-	began string // the id of its last transaction, if the inbox did not commit that
-
+	c     *loop
+	ahead *ahead            // what its commit is to begin, or nil
+	began string            // the id of its last transaction, if the inbox did not commit that
 	ends  time.Time         // by this process's clock, no later than by the database's
 	fault *delivery.Failure // it is still no event
 
+	chain
+	loss
+}
+
+// chain is what is run together with a claim, in its key.
+type chain struct {
+	reach int      // how many of that key may run along
+	along []*claim // those that did; none is claimed by itself
+	leads bool     // the next of the key is claimed when this one is settled
+	next  *claim   // which then was claimed
+	more  bool     // others of the key are held
+}
+
+// loss is told when another process has claimed the event since.
+type loss struct {
 	mu     sync.Mutex
-	lost   bool // another process has claimed the event since
+	lost   bool
 	onLoss func()
 }
 
 // lose notes that the claim is another's now, and tells whoever runs the event.
-func (cl *claim) lose() {
+func (cl *loss) lose() {
 	cl.mu.Lock()
 	cl.lost = true
 	tell := cl.onLoss
@@ -60,7 +57,7 @@ func (cl *claim) lose() {
 }
 
 // onLost has f called when the claim is lost, or at once where it is.
-func (cl *claim) onLost(f func()) {
+func (cl *loss) onLost(f func()) {
 	cl.mu.Lock()
 	cl.onLoss = f
 	lost := cl.lost
@@ -70,7 +67,7 @@ func (cl *claim) onLost(f func()) {
 	}
 }
 
-func (cl *claim) isLost() bool {
+func (cl *loss) isLost() bool {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	return cl.lost
@@ -78,8 +75,8 @@ func (cl *claim) isLost() bool {
 
 // attempts is how many attempts the event has in all.
 func (cl *claim) attempts() int {
-	if cl.last > 0 {
-		return cl.last
+	if cl.Last > 0 {
+		return cl.Last
 	}
 	return cl.c.sub.Attempts
 }
@@ -87,58 +84,34 @@ func (cl *claim) attempts() int {
 // isSpent reports whether the attempt before was the last, and never came to its end.
 // One that an operator released has another then: it was not the handler that failed.
 func (cl *claim) isSpent() bool {
-	if cl.last > 0 {
-		return cl.Attempt > cl.last+1
+	if cl.Last > 0 {
+		return cl.Attempt > cl.Last+1
 	}
 	return cl.Attempt > cl.c.sub.Attempts
 }
 
-// collect reads what was claimed. The lease is counted from before the statement
-// was sent.
-func (r *runner) collect(claims *[]*claim, began time.Time) func(pgx.Rows) error {
-	read := func(row pgx.CollectableRow) (*claim, error) {
-		cl := &claim{Task: delivery.Task{Retried: true}}
-		ev := &cl.Event
-		var handler string
-		var key, correlation, causation, parent, state, blocking *string
-		var pos *int64
-		var last *int
-		var headers, raw []byte
-		err := row.Scan(&handler, &cl.id, &cl.epoch, &cl.Attempt, &cl.solitary, &cl.Key, (*instant)(&ev.LoggedAt), &ev.Source, &ev.ID,
-			&ev.Type, &ev.Subject, &key, &ev.ContentType, &correlation, &causation, (*instant)(&ev.Time), &parent, &state, &headers, &ev.Data, &raw, &cl.revision, &last, &blocking, &pos, &cl.followed)
-		if err != nil {
-			return nil, err
-		}
-		if headers != nil {
-			cl.readHeaders(headers)
-		}
-		ev.Key, ev.CorrelationID, ev.CausationID = value(key), value(correlation), value(causation)
-		ev.TraceParent, ev.TraceState = value(parent), value(state)
-		cl.blocking, cl.pos, cl.last = value(blocking), value(pos), value(last)
-		cl.c = r.inbox.byName(handler)
+// claims returns what was claimed. The lease is counted from before the statement was
+// sent.
+func (r *runner) claims(rows []ledger.Held, began time.Time) []*claim {
+	claims := make([]*claim, len(rows))
+	for i, row := range rows {
+		cl := &claim{Held: row, c: r.inbox.byName(row.Handler)}
 		cl.ends = began.Add(cl.c.lease(r.inbox.cfg.AckWait))
-		if raw != nil {
-			cl.decode(raw)
-		}
-		return cl, nil
+		cl.readEvent()
+		claims[i] = cl
 	}
-	return func(rows pgx.Rows) (err error) {
-		*claims, err = pgx.CollectRows(rows, read)
-		return err
-	}
+	return claims
 }
 
-// instant scans a time. NULL and infinity stay zero: a row in which somebody wrote that
-// must not keep others from being claimed.
-type instant time.Time
-
-// ScanTimestamptz implements pgtype.TimestamptzScanner.
-func (i *instant) ScanTimestamptz(v pgtype.Timestamptz) error {
-	*i = instant{}
-	if v.Valid && v.InfinityModifier == pgtype.Finite {
-		*i = instant(v.Time)
+// readEvent reads the parts of the event that somebody else may have written. What is
+// wrong there is the event's fault, and no other's that is claimed with it.
+func (cl *claim) readEvent() {
+	if cl.Headers != nil {
+		cl.readHeaders(cl.Headers)
 	}
-	return nil
+	if cl.Raw != nil {
+		cl.decode(cl.Raw)
+	}
 }
 
 // readHeaders reads the event's headers. What somebody else wrote there, and is no object
@@ -147,13 +120,6 @@ func (cl *claim) readHeaders(object []byte) {
 	if err := json.Unmarshal(object, &cl.Event.Headers); err != nil {
 		cl.fault = &delivery.Failure{Class: delivery.ClassUndecodable, Text: guard.Clean("headers: "+err.Error(), guard.MaxText), Permanent: true}
 	}
-}
-
-func value[T any](p *T) (v T) {
-	if p != nil {
-		v = *p
-	}
-	return v
 }
 
 // decode reads an event that was undecodable when it came: this version may be
@@ -209,11 +175,11 @@ func (c *retries) retry(ctx, work context.Context, cl *claim) {
 		c.fail(ctx, work, cl, delivery.Failure{Class: delivery.ClassCrash, Permanent: true, Text: fmt.Sprintf(
 			"the process that made attempt %d ended or stood still, and it was the last", cl.attempts())}, cl.attempts())
 		return
-	case ctx.Err() != nil || c.external == nil && !cl.solitary && time.Until(cl.ends) < c.sub.Timeout+c.grace(): // it waited for too long
+	case ctx.Err() != nil || c.external == nil && !cl.Solitary && time.Until(cl.ends) < c.sub.Timeout+c.grace(): // it waited for too long
 		c.release(ctx, work, cl)
 		return
 	}
-	before := c.keys.Version(cl.blocking)
+	before := c.keys.Version(cl.Blocking)
 	err := c.runClaim(ctx, work, cl)
 	var attempt *notedError
 	switch {
@@ -252,7 +218,7 @@ func (c *retries) retry(ctx, work context.Context, cl *claim) {
 // endedBefore returns an endedError if a handler committed the claim's last transaction: what
 // it did must not be done again.
 func (c *retries) endedBefore(ctx context.Context, cl *claim) error {
-	committed, err := c.inbox.wasCommitted(ctx, cl.began)
+	committed, err := c.inbox.db.WasCommitted(ctx, cl.began)
 	if committed {
 		return &delivery.EndedError{Committed: true}
 	}
@@ -262,33 +228,19 @@ func (c *retries) endedBefore(ctx context.Context, cl *claim) error {
 // fail notes a failed attempt, and when the next is due.
 func (c *retries) fail(ctx, work context.Context, cl *claim, f delivery.Failure, attempts int) {
 	h := c.failed(attempts, cl.attempts(), f)
-	args, err := c.failArguments(cl, h)
-	lost := false
-	if err == nil {
-		noting, fail := c.noting(cl, h, args)
-		err = c.persist(ctx, work, func() error {
-			tags, err := c.inbox.exec(work, noting)
-			lost = err == nil && tags[fail].RowsAffected() == 0
-			return delivery.Written(err)
-		})
-	}
+	noted := false
+	err := c.persist(ctx, work, func() (err error) {
+		noted, err = c.ledger.Fail(work, c.failure(cl, h))
+		return err
+	})
 	switch {
 	case err != nil:
 		c.log.ErrorContext(work, "failure could not be noted; its claim will run out", "event_id", cl.Event.ID, "dedupe_key", cl.Key, "error", err)
-	case lost:
+	case !noted:
 		c.metrics.leaseLost.Add(work, 1, c.metrics.handler)
 	default:
 		c.noted(work, cl, h)
 	}
-}
-
-// failArguments are the parameters of fail.sql.
-func (c *retries) failArguments(cl *claim, h delivery.Holding) ([]any, error) {
-	text, err := h.Failure.Document()
-	if err != nil {
-		return nil, fmt.Errorf("encode failure: %w", err)
-	}
-	return []any{cl.id, cl.epoch, h.After, h.Attempts, h.Failure.Class, h.Failure.Fingerprint(cl.c.sub.Name, cl.Event), text, c.skips(cl, h)}, nil
 }
 
 // noted tells of a failed attempt that is written down.
@@ -304,10 +256,9 @@ func (c *retries) noted(ctx context.Context, cl *claim, h delivery.Holding) {
 // release gives a claim back. Where that does not succeed it runs out.
 func (c *retries) release(ctx, work context.Context, cl *claim) {
 	err := c.persist(ctx, work, func() error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(work), rollbackPatience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(work), ledger.RollbackPatience)
 		defer cancel()
-		_, err := c.inbox.pool.Exec(ctx, c.inbox.sql.release, cl.id, cl.epoch)
-		return delivery.Written(err)
+		return c.inbox.db.Release(ctx, cl.ID, cl.Epoch)
 	})
 	if err != nil {
 		c.log.WarnContext(work, "claim could not be given back and will run out", "event_id", cl.Event.ID, "dedupe_key", cl.Key, "error", err)
@@ -319,11 +270,11 @@ func (c *retries) release(ctx, work context.Context, cl *claim) {
 // more: what waits here may go on, or looks for itself whether it may. before is what
 // was known of the key when the event began to run.
 func (c *retries) freed(cl *claim, before uint64) {
-	if cl.blocking == "" || !c.isOrdered() {
+	if cl.Blocking == "" || !c.isOrdered() {
 		return
 	}
-	if cl.more || !c.keys.Free(cl.blocking, before) {
-		c.keys.Doubt(cl.blocking)
+	if cl.more || !c.keys.Free(cl.Blocking, before) {
+		c.keys.Doubt(cl.Blocking)
 	}
-	c.unpark(cl.blocking)
+	c.unpark(cl.Blocking)
 }

@@ -120,7 +120,9 @@ func TestOrphansAreOnesOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // it is sent again
-		b.exec(inbox.Orphans(b.in), "this", []string{"h"}, []int64{known})
+		if err := inbox.GiveBackOrphans(t.Context(), b.in, "this", []string{"h"}, []int64{known}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, handler := range []string{"h", "other"} {
 		for key, got := range b.held(handler) {

@@ -142,7 +142,7 @@ func TestAClaimIsGivenBackOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.holdOne("h")
-	release, err := os.ReadFile("sql/release.sql")
+	release, err := os.ReadFile("internal/ledger/sql/release.sql")
 	if err != nil {
 		t.Fatal(err)
 	}

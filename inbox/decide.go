@@ -2,13 +2,11 @@ package inbox
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/inbox/internal/ledger"
 )
 
 // maxRounds is how often one delivery is run again, at once, after a fault that
@@ -48,17 +46,16 @@ func (c *loop) apply(ctx, work context.Context, d *delivery.Delivery, ahead *ahe
 	defer c.inbox.alone.RUnlock()
 	tx, tag, err := ahead.take()
 	if tx == nil {
-		next := c.decision(d)
-		tx, tag, err = c.inbox.begin(work, c.sub.Isolation, *next)
+		tx, tag, err = c.ledger.Decide(work, c.decision(d))
 	}
 	if tx == nil {
 		return err
 	}
 	if err == nil && tag.RowsAffected() == 0 {
-		return c.end(work, tx, c.undecided(work, tx, d))
+		return c.ledger.End(work, tx, c.ledger.Undecided(work, tx, d, c.keyOf(d)))
 	}
-	if tx.id != "" {
-		d.Began = tx.id
+	if tx.ID != "" {
+		d.Began = tx.ID
 	}
 	if err == nil {
 		err = c.call(work, tx, d.Task)
@@ -67,26 +64,22 @@ func (c *loop) apply(ctx, work context.Context, d *delivery.Delivery, ahead *ahe
 	case err == nil:
 		return unlessEnded(&d.Began, c.commit(ctx, work, tx, ahead))
 	case !c.isAttempt(ctx, tx, err):
-		return c.end(work, tx, err)
+		return c.ledger.End(work, tx, err)
 	}
 	return c.leave(ctx, work, tx, err, ahead)
 }
 
 // decision is the statement that decides a delivery.
-func (c *loop) decision(d *delivery.Delivery) *statement {
-	if c.isKeyed(d) {
-		if _, maybe := c.keys.Has(delivery.Bounded(d.Event.Key)); !maybe {
-			return &statement{sql: c.inbox.sql.decideFree, args: []any{c.sub.Name, d.Key, d.Digest, c.idleLimit, delivery.Bounded(d.Event.Key), d.Epoch()}}
-		}
-		return &statement{sql: c.inbox.sql.decideOrdered, args: []any{c.sub.Name, d.Key, d.Digest, c.idleLimit, delivery.Bounded(d.Event.Key), d.Pos, d.Epoch()}}
-	}
-	return &statement{sql: c.inbox.sql.decide, args: []any{c.sub.Name, d.Key, d.Digest, c.idleLimit}}
+func (c *loop) decision(d *delivery.Delivery) *ledger.Statement {
+	key := c.keyOf(d)
+	_, maybe := c.keys.Has(key)
+	return c.ledger.Decision(d, key, maybe)
 }
 
 // commit commits, and begins the transaction of the next delivery in the same round
 // trip where one waits.
-func (c *loop) commit(ctx, work context.Context, tx *tx, ahead *ahead) error {
-	following, err := tx.commit(work, c.inbox.sql.still, c.sub.Isolation, c.peek(ctx, ahead))
+func (c *loop) commit(ctx, work context.Context, tx *ledger.Tx, ahead *ahead) error {
+	following, err := c.ledger.Commit(work, tx, c.peek(ctx, ahead))
 	if following != nil {
 		ahead.opened = following
 	}
@@ -104,18 +97,11 @@ func unlessEnded(began *string, err error) error {
 
 // leave rolls back a failed attempt, and begins the transaction of the next
 // delivery in the same round trip where one waits.
-func (c *loop) leave(ctx, work context.Context, tx *tx, failed error, ahead *ahead) error {
-	failure := &failedError{failed}
-	next := c.peek(ctx, ahead)
-	if next == nil {
-		tx.rollback(work)
-		return failure
-	}
-	// Where the rollback fails, the connection is closed, and the server rolls back.
-	if _, following, err := tx.endWith(work, c.sub.Isolation, []statement{rollbackStatement}, next); err == nil {
+func (c *loop) leave(ctx, work context.Context, tx *ledger.Tx, failed error, ahead *ahead) error {
+	if following := c.ledger.Leave(work, tx, c.peek(ctx, ahead)); following != nil {
 		ahead.opened = following
 	}
-	return failure
+	return &failedError{failed}
 }
 
 // mostAhead is how many deliveries follow each other while a claim waits for a worker.
@@ -126,7 +112,7 @@ type ahead struct {
 	lane   <-chan *delivery.Delivery
 	n      int                // of deliveries that this one follows
 	d      *delivery.Delivery // nil where none waited
-	opened *opened            // its transaction, where that was begun with the end of the one before
+	opened *ledger.Opened     // its transaction, where that was begun with the end of the one before
 }
 
 // pop returns the delivery, which then is the one at hand; or nil.
@@ -138,26 +124,26 @@ func (a *ahead) pop() *delivery.Delivery {
 }
 
 // take returns the transaction that was begun for the delivery that is at hand now.
-func (a *ahead) take() (*tx, pgconn.CommandTag, error) {
+func (a *ahead) take() (*ledger.Tx, pgconn.CommandTag, error) {
 	if a == nil || a.d != nil || a.opened == nil {
 		return nil, pgconn.CommandTag{}, nil
 	}
 	o := a.opened
 	a.opened = nil
-	return o.tx, o.tag, o.err
+	return o.Tx, o.Tag, o.Err
 }
 
 // drop ends the transaction that was begun for the delivery at hand: it has to wait,
 // or took another way than it seemed to.
 func (a *ahead) drop(ctx context.Context) {
 	if tx, _, _ := a.take(); tx != nil {
-		tx.rollback(ctx)
+		tx.Abort(ctx)
 	}
 }
 
 // peek returns what decides the delivery that is next for this worker, where one
 // waits and nothing else has to come before.
-func (c *loop) peek(ctx context.Context, ahead *ahead) *statement {
+func (c *loop) peek(ctx context.Context, ahead *ahead) *ledger.Statement {
 	if ahead == nil || ctx.Err() != nil || len(c.retries.claims) > 0 && ahead.n >= mostAhead {
 		return nil
 	}
@@ -176,7 +162,7 @@ func (c *loop) peek(ctx context.Context, ahead *ahead) *statement {
 
 // isAttempt reports whether err is a failure of the handler, on a connection that
 // can still tell of it: no contention, no outage and no shutdown.
-func (c *loop) isAttempt(ctx context.Context, tx *tx, err error) bool {
+func (c *loop) isAttempt(ctx context.Context, tx *ledger.Tx, err error) bool {
 	return err != nil && !delivery.IsAbandoned(err) && !tx.Tx.Conn().IsClosed() && !delivery.IsContention(err) && !delivery.IsOutage(err) && ctx.Err() == nil
 }
 
@@ -196,43 +182,10 @@ type notedError struct {
 
 func (e *notedError) Error() string { return e.err.Error() }
 
-// undecided says why no ledger row was inserted for an event: it comes again, or
-// another of its identity does, or it has to wait behind its key.
-func (c *loop) undecided(ctx context.Context, tx *tx, d *delivery.Delivery) error {
-	var same bool
-	err := tx.Tx.QueryRow(ctx, c.inbox.sql.verdict, c.sub.Name, d.Key, d.Digest).Scan(&same)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows) && c.isKeyed(d):
-		return errBlocked
-	case errors.Is(err, pgx.ErrNoRows): // the row has expired since
-		return delivery.ErrDuplicate
-	case err != nil:
-		return fmt.Errorf("compare ledger row: %w", err)
-	case !same:
-		return delivery.ErrConflict
-	}
-	return delivery.ErrDuplicate
-}
-
-// end commits, or rolls back where err says so.
-func (c *loop) end(ctx context.Context, tx *tx, err error) error {
-	var gone *delivery.AbandonedError
-	switch {
-	case errors.As(err, &gone):
-		return err // and so is the transaction
-	case err != nil:
-		err = lost(tx, err)
-		tx.rollback(ctx)
-		return err
-	}
-	_, err = tx.commit(ctx, c.inbox.sql.still, c.sub.Isolation, nil)
-	return err
-}
-
 // call runs the handler, in another goroutine: one that ends with runtime.Goexit
 // takes no worker with it, and one that does not return holds none for ever. A
 // panic is an error like any other, with its stack.
-func (c *loop) call(ctx context.Context, tx *tx, t delivery.Task) error {
+func (c *loop) call(ctx context.Context, tx *ledger.Tx, t delivery.Task) error {
 	return c.observe(ctx, t, func(ctx context.Context) error {
 		return c.invoker.Run(ctx, tx, func(ctx context.Context) error { return c.handler.apply.Handle(ctx, tx, t.Event) })
 	})

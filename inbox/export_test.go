@@ -53,5 +53,7 @@ func RawHeaders(header map[string][]string) []byte { return delivery.RawHeaders(
 // ParseHeaders reads them.
 func ParseHeaders(raw []byte) map[string][]string { return delivery.ParseHeaders(raw) }
 
-// Orphans returns orphans.sql.
-func Orphans(in *Inbox) string { return in.sql.orphans }
+// GiveBackOrphans gives back what a process claimed without knowing of it.
+func GiveBackOrphans(ctx context.Context, in *Inbox, process string, handlers []string, known []int64) error {
+	return in.db.Orphans(ctx, process, handlers, known)
+}

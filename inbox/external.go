@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/inbox/internal/ledger"
 )
 
 // HandleExternal registers a handler that calls other systems, which no transaction
@@ -53,7 +54,7 @@ func (c *loop) storeAll(ctx, work context.Context) {
 // serve runs an external handler for a held event, and settles it. Each waits for no
 // other: the handler has no transaction.
 func (c *retries) serve(ctx, work context.Context, cl *claim) error {
-	if !cl.solitary { // otherwise the runner holds it for writing
+	if !cl.Solitary { // otherwise the runner holds it for writing
 		c.inbox.alone.RLock()
 		defer c.inbox.alone.RUnlock()
 	}
@@ -79,12 +80,12 @@ func (c *retries) serve(ctx, work context.Context, cl *claim) error {
 // settleCall settles an event whose handler is done, with what is to be committed
 // with it.
 func (c *retries) settleCall(ctx context.Context, cl *claim, settles []func(ctx context.Context, tx pgx.Tx) error) error {
-	if len(settles) == 0 && cl.blocking == "" {
-		s := &settlement{claim: cl}
-		if err := c.inbox.settler.do(s); err != nil {
+	if len(settles) == 0 && cl.Blocking == "" {
+		s := &ledger.Settlement{ID: cl.ID, Epoch: cl.Epoch}
+		if err := c.inbox.settler.Do(s); err != nil {
 			return fmt.Errorf("settle: %w", err)
 		}
-		if !s.settled {
+		if !s.Settled {
 			return delivery.ErrSettled
 		}
 		return nil
@@ -98,11 +99,11 @@ func (c *retries) settleCall(ctx context.Context, cl *claim, settles []func(ctx 
 	if err := c.endedBefore(ctx, cl); err != nil { // in the round before
 		return err
 	}
-	tx, _, err := c.inbox.begin(ctx, c.sub.Isolation, statement{sql: c.inbox.sql.limits, args: []any{c.idleLimit}})
+	tx, err := c.ledger.Begin(ctx)
 	if tx == nil {
 		return err
 	}
-	cl.began = tx.id
+	cl.began = tx.ID
 	if err == nil {
 		err = c.invoker.Run(ctx, tx, func(ctx context.Context) error {
 			for _, settle := range settles {
@@ -117,30 +118,4 @@ func (c *retries) settleCall(ctx context.Context, cl *claim, settles []func(ctx 
 		err = c.settleClaim(ctx, tx, cl)
 	}
 	return c.endClaim(ctx, ctx, tx, cl, err)
-}
-
-// settlement is an event that is settled, with others, by itself.
-type settlement struct {
-	claim   *claim
-	settled bool
-}
-
-// settleMany is one statement for events that settle with no effects of their own.
-func (in *Inbox) settleMany(ctx context.Context, all []*settlement) error {
-	ids, epochs := make([]int64, len(all)), make([]int64, len(all))
-	byClaim := make(map[[2]int64]*settlement, len(all))
-	for i, s := range all {
-		ids[i], epochs[i], byClaim[[2]int64{s.claim.id, s.claim.epoch}] = s.claim.id, s.claim.epoch, s
-	}
-	batch := &pgx.Batch{}
-	batch.Queue(in.sql.plan)
-	batch.Queue(in.sql.settleMany, ids, epochs).Query(func(rows pgx.Rows) error {
-		var of [2]int64
-		_, err := pgx.ForEachRow(rows, []any{&of[0], &of[1]}, func() error {
-			byClaim[of].settled = true
-			return nil
-		})
-		return err
-	})
-	return in.pool.SendBatch(ctx, batch).Close()
 }

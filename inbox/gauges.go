@@ -2,14 +2,13 @@ package inbox
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/inbox/internal/ledger"
 	"github.com/postroom/postroom/inbox/internal/stream"
 	"github.com/postroom/postroom/internal/telemetry"
 )
@@ -26,15 +25,7 @@ type gauges struct {
 	pending, ackPending, drifted metric.Float64ObservableGauge
 
 	mu    sync.Mutex
-	stock []stock
-}
-
-// stock is what is held of one handler, as backlog.sql returns it.
-type stock struct {
-	Handler                          string
-	Retrying, Waiting, Dead, Keys    int64
-	RetryingAge, WaitingAge, DeadAge float64
-	Overdue                          float64
+	stock []ledger.Stock
 }
 
 func newGauges(in *Inbox) *gauges {
@@ -76,12 +67,11 @@ func (g *gauges) Run(ctx context.Context) error {
 
 // measure asks what is held.
 func (g *gauges) measure(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, writePatience)
+	ctx, cancel := context.WithTimeout(ctx, ledger.WritePatience)
 	defer cancel()
-	rows, _ := g.inbox.pool.Query(ctx, g.inbox.sql.backlog, g.inbox.names()) // its error is returned by CollectRows
-	stock, err := pgx.CollectRows(rows, pgx.RowToStructByPos[stock])
+	stock, err := g.inbox.db.Backlog(ctx, g.inbox.names())
 	if err != nil {
-		return fmt.Errorf("count held events: %w", err)
+		return err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

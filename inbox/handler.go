@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/inbox/internal/invoke"
+	"github.com/postroom/postroom/inbox/internal/ledger"
 	"github.com/postroom/postroom/internal/guard"
 )
 
@@ -26,8 +26,8 @@ type handler struct {
 	metrics  handlerMetrics
 	workers  int // set when the inbox begins to run
 
-	idleLimit string // for how long, in milliseconds, a handler may leave its transaction idle
-	subjects  subjects
+	ledger   *ledger.Handler
+	subjects subjects
 
 	tracer      trace.Tracer
 	spanName    string
@@ -41,12 +41,9 @@ func newHandler(in *Inbox, sub Subscription, apply postroom.Handler, external Ex
 		log: in.cfg.Logger.With("handler", sub.Name), metrics: in.metrics.of(sub.Name, sub.Stream), tracer: in.tracer,
 	}
 	h.spanName, h.spanOptions = spanOf(sub)
-	h.idleLimit = milliseconds(sub.Timeout + h.grace())
+	h.ledger = ledger.NewHandler(in.db, sub.Name, sub.Isolation, sub.Timeout+h.grace())
 	return h
 }
-
-// milliseconds is a duration as the database takes it.
-func milliseconds(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
 
 // grace is how long a handler is waited for after its context ended.
 func (h *handler) grace() time.Duration { return invoke.Grace(h.sub.Timeout) }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/inbox/internal/ledger"
 )
 
 // holder holds events that failed on the straight path, or are not to take it, as
@@ -98,16 +99,16 @@ func (h *holder) hold(ctx, work context.Context, parcels []parcel) {
 	if len(parcels) == 0 {
 		return
 	}
-	var events []owed
+	var events []ledger.Owed
 	for _, p := range parcels {
-		events = append(events, owed{p.c, p.d, p.h})
+		events = append(events, p.c.owe(p.d, p.h))
 		for _, d := range p.along {
-			events = append(events, owed{p.c, d, p.h})
+			events = append(events, p.c.owe(d, p.h))
 		}
 	}
 	var fates []delivery.Fate
-	err := events[0].c.persist(ctx, work, func() (err error) {
-		fates, err = h.inbox.store(work, events...)
+	err := parcels[0].c.persist(ctx, work, func() (err error) {
+		fates, err = h.inbox.db.Store(work, events...)
 		return delivery.Written(err)
 	})
 	for _, p := range parcels {

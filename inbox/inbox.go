@@ -29,11 +29,11 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox/internal/ledger"
 	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/jsremedy"
 	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/internal/repeat"
-	"github.com/postroom/postroom/internal/session"
 	"github.com/postroom/postroom/internal/telemetry"
 	"github.com/postroom/postroom/schema"
 )
@@ -41,6 +41,10 @@ import (
 // ErrRunning is returned by [Inbox.Run] while another Run of the same inbox is
 // under way.
 var ErrRunning = errors.New("inbox: already running")
+
+// ErrTxOwned is returned by Commit and Rollback of the transaction that a handler
+// is given: the inbox ends it, after the handler returned.
+var ErrTxOwned = ledger.ErrTxOwned
 
 // Config tunes an [Inbox]. The zero value is ready to use.
 type Config struct {
@@ -151,11 +155,10 @@ func (c Config) validate() error {
 // Inbox runs handlers. Register them with [Inbox.Handle], then call [Inbox.Run].
 type Inbox struct {
 	pool     *pgxpool.Pool
+	db       *ledger.DB
 	nc       *nats.Conn
 	cfg      Config
 	err      error // what is wrong with the Config
-	sql      statements
-	sessions *session.Pool
 	metrics  *metrics
 	tracer   trace.Tracer
 	loops    []*loop
@@ -165,7 +168,7 @@ type Inbox struct {
 	holder   *holder
 	receipts *receipts
 	trials   *trials
-	settler  group[*settlement]
+	settler  ledger.Group[*ledger.Settlement]
 	clock    clock
 
 	// alone is held for writing while an event runs that may end the process, and
@@ -191,15 +194,16 @@ const (
 func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 	cfg = cfg.defaults()
 	in := &Inbox{
-		pool: pool, nc: nc, cfg: cfg, err: cfg.validate(), sessions: session.Of(pool), metrics: newMetrics(cfg.MeterProvider),
+		pool: pool, nc: nc, cfg: cfg, err: cfg.validate(), metrics: newMetrics(cfg.MeterProvider),
 		tracer: telemetry.Tracer(cfg.TracerProvider), lookEvery: lookEvery, floorEvery: floorEvery,
 	}
-	in.runner, in.node, in.receipts, in.trials = newRunner(in), newNode(in), newReceipts(in), newTrials(in)
-	in.settler.write = in.settleMany
-	if in.err == nil {
-		name, _ := schema.Name(cfg.Schema) // validate has reported its error
-		in.sql = load(name)
+	name, err := schema.Name(cfg.Schema)
+	if err != nil { // which validate has reported, and Run refuses
+		name = schema.DefaultName
 	}
+	in.db = ledger.New(pool, name, in.lostSession)
+	in.runner, in.node, in.receipts, in.trials = newRunner(in), newNode(in), newReceipts(in), newTrials(in)
+	in.settler.Write = in.db.SettleMany
 	return in
 }
 
@@ -294,6 +298,11 @@ func (in *Inbox) Check(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// lostSession logs that a connection was closed.
+func (in *Inbox) lostSession(ctx context.Context, why error) {
+	in.lines.Warn(ctx, in.cfg.Logger, "a connection was closed: a handler left it so that the next could not use it", why)
 }
 
 // advise returns an error of a statement of ours, or of a request to the broker's API,

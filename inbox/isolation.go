@@ -19,9 +19,9 @@ func (in *Inbox) checkIsolation(ctx context.Context) error {
 	if !slices.ContainsFunc(in.loops, (*loop).isOrdered) {
 		return nil
 	}
-	var isolation string
-	if err := in.pool.QueryRow(ctx, "SELECT current_setting('default_transaction_isolation')").Scan(&isolation); err != nil {
-		return fmt.Errorf("look up the isolation level: %w", err)
+	isolation, err := in.db.Isolation(ctx)
+	if err != nil {
+		return err
 	}
 	if isolation != "read committed" {
 		return postroom.Refuse(fmt.Errorf("%w: it is %s; set it for the role of this process", ErrIsolation, isolation))

@@ -66,9 +66,9 @@ func (in *Inbox) accountLimit(ctx context.Context, js jetstream.JetStream, repli
 
 // missingConsumers returns the handlers that have no consumer on a stream yet.
 func (in *Inbox) missingConsumers(ctx context.Context, stream jetstream.Stream, readers []*loop) ([]string, error) {
-	var instance string
-	if err := in.pool.QueryRow(ctx, in.sql.instance).Scan(&instance); err != nil {
-		return nil, fmt.Errorf("look up the instance: %w", err)
+	instance, err := in.db.Instance(ctx)
+	if err != nil {
+		return nil, err
 	}
 	has := make(map[string]bool)
 	list := stream.ListConsumers(ctx)

@@ -13,6 +13,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/inbox/internal/dispatch"
 	"github.com/postroom/postroom/inbox/internal/invoke"
+	"github.com/postroom/postroom/inbox/internal/ledger"
 	"github.com/postroom/postroom/inbox/internal/stream"
 	"github.com/postroom/postroom/internal/telemetry"
 )
@@ -23,7 +24,7 @@ type loop struct {
 	*handler
 
 	inbox    *Inbox
-	records  records
+	records  ledger.Records
 	reader   stream.Reader // nil if its events are accepted
 	inflight *stream.InFlight
 	flights  *dispatch.Duplicates
@@ -38,7 +39,7 @@ type loop struct {
 func newLoop(in *Inbox, h *handler) *loop {
 	c := &loop{
 		inbox: in, handler: h,
-		records: records{inbox: in, handler: h.sub.Name, stream: h.sub.Stream, types: h.sub.Types, filter: h.sub.filter()},
+		records: ledger.Records{Db: in.db, Process: in.node.name, Handler: h.sub.Name, Stream: h.sub.Stream, Types: h.sub.Types, Filter: h.sub.filter()},
 	}
 	c.retries = &retries{loop: c}
 	return c

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox/internal/ledger"
 	"github.com/postroom/postroom/internal/guard"
 )
 
@@ -54,14 +54,12 @@ func (n *node) Run(ctx context.Context) error {
 
 // beat writes the sign of life, sets the clock, and reads who this Postroom is.
 func (n *node) beat(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, writePatience)
+	ctx, cancel := context.WithTimeout(ctx, ledger.WritePatience)
 	defer cancel()
 	before := time.Now()
-	var at time.Time
-	var instance string
-	err := n.inbox.pool.QueryRow(ctx, n.inbox.sql.node, n.id, n.name, n.inbox.names(), n.inbox.cfg.Ledger, n.inbox.cfg.AgeGate).Scan(&at, &instance)
+	at, instance, err := n.inbox.db.Beat(ctx, n.id, n.name, n.inbox.names(), n.inbox.cfg.Ledger, n.inbox.cfg.AgeGate)
 	if err != nil {
-		return fmt.Errorf("write sign of life: %w", err)
+		return err
 	}
 	n.instance.Store(&instance)
 	n.inbox.clock.set(at.Sub(before.Add(time.Since(before) / 2)))
@@ -69,21 +67,16 @@ func (n *node) beat(ctx context.Context) error {
 }
 
 func (n *node) leave(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackPatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ledger.RollbackPatience)
 	defer cancel()
-	if _, err := n.inbox.pool.Exec(ctx, n.inbox.sql.leave, n.id); err != nil {
+	if err := n.inbox.db.Leave(ctx, n.id); err != nil {
 		n.inbox.cfg.Logger.DebugContext(ctx, "row of this process not removed; it will be forgotten", "error", err)
 	}
 }
 
 // listUnknown warns of events that are held for handlers that nobody runs.
 func (n *node) listUnknown(ctx context.Context) {
-	type unknown struct {
-		Handler string
-		Held    int64
-	}
-	rows, _ := n.inbox.pool.Query(ctx, n.inbox.sql.unknown, n.inbox.names()) // its error is returned by CollectRows
-	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[unknown])
+	all, err := n.inbox.db.Unknown(ctx, n.inbox.names())
 	if err != nil {
 		n.inbox.cfg.Logger.WarnContext(ctx, "handlers that nobody runs could not be looked for", "error", n.inbox.advise(err))
 	}
@@ -99,20 +92,13 @@ var ErrLedger = errors.New("another process keeps or trusts the ledger for anoth
 
 // checkLedger compares this process with the others that live.
 func (in *Inbox) checkLedger(ctx context.Context) error {
-	var name string
-	var ledger, gate float64
-	err := in.pool.QueryRow(ctx, in.sql.ledgers, in.cfg.Ledger, in.cfg.AgeGate).Scan(&name, &ledger, &gate)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return nil
-	case err != nil:
-		return fmt.Errorf("look at other processes: %w", err)
+	other, err := in.db.Disagrees(ctx, in.cfg.Ledger, in.cfg.AgeGate)
+	if other == nil {
+		return err
 	}
 	return postroom.Refuse(fmt.Errorf("%w: %s has Ledger %s and AgeGate %s, this one %s and %s: a process must keep rows for longer than any other trusts them",
-		ErrLedger, name, seconds(ledger), seconds(gate), in.cfg.Ledger, in.cfg.AgeGate))
+		ErrLedger, other.Name, other.Ledger, other.Gate, in.cfg.Ledger, in.cfg.AgeGate))
 }
-
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // clock is the database's, as far as this process knows.
 type clock struct{ ahead atomic.Int64 }

@@ -2,7 +2,6 @@ package inbox
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
@@ -46,9 +45,6 @@ func (h *handler) blocks(d *delivery.Delivery, as delivery.Holding) string {
 	}
 	return delivery.Bounded(d.Event.Key)
 }
-
-// errBlocked says that an earlier event of the key is held.
-var errBlocked = errors.New("an earlier event of the key is held")
 
 // keyOf returns the key for which a delivery has to wait; nothing if there is none.
 func (h *handler) keyOf(d *delivery.Delivery) string {

@@ -90,7 +90,7 @@ func (p *plans) do(sql string) {
 // text returns a statement.
 func (p *plans) text(file string) string {
 	p.Helper()
-	sql, err := os.ReadFile("sql/" + file + ".sql")
+	sql, err := os.ReadFile("internal/ledger/sql/" + file + ".sql")
 	if err != nil {
 		p.Fatal(err)
 	}

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/internal/guard"
@@ -88,7 +86,7 @@ func (c *loop) decide(ctx, work context.Context, d *delivery.Delivery, ahead *ah
 	case errors.Is(err, delivery.ErrConflict):
 		c.keys.doubt(c.keyOf(d))
 		return c.hold(ctx, work, delivery.Conflicting(d), delivery.AsConflict)
-	case errors.Is(err, errBlocked):
+	case errors.Is(err, delivery.ErrBlocked):
 		c.keys.Hold(delivery.Bounded(d.Event.Key), time.Time{})
 		return c.holdBehind(d)
 	case work.Err() != nil || ctx.Err() != nil && delivery.IsOutage(err):
@@ -134,22 +132,15 @@ func (c *loop) isAskedFor(ctx context.Context, ev postroom.Event) (bool, error) 
 	if len(c.sub.Types) == 0 {
 		return true, nil
 	}
-	var types []string
-	err := c.inbox.pool.QueryRow(ctx, c.inbox.sql.types, c.sub.Name).Scan(&types)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return true, nil // somebody deleted the row: nothing is known, and so nothing is lost
-	case err != nil:
-		return false, delivery.Written(err)
-	}
-	return types == nil || slices.Contains(types, ev.Type), nil
+	types, err := c.inbox.db.AskedFor(ctx, c.sub.Name)
+	return err == nil && (types == nil || slices.Contains(types, ev.Type)), delivery.Written(err)
 }
 
 // hold stores an event that is not handled now.
 func (c *loop) hold(ctx, work context.Context, d *delivery.Delivery, h delivery.Holding) delivery.Result {
 	became := delivery.FateDecided
 	write := func() error {
-		fates, err := c.inbox.store(work, owed{c, d, h})
+		fates, err := c.inbox.db.Store(work, c.owe(d, h))
 		if err != nil {
 			return delivery.Written(err)
 		}
@@ -195,7 +186,7 @@ func (c *loop) fated(ctx, work context.Context, d *delivery.Delivery, h delivery
 	}
 	same := true
 	err := c.persist(ctx, work, func() (err error) {
-		same, err = c.same(work, c.inbox.pool, d.Task)
+		same, err = c.inbox.db.Same(work, c.sub.Name, d.Task)
 		return delivery.Written(err)
 	})
 	switch {
@@ -216,7 +207,7 @@ func (c *loop) holdCommitted(ctx, work context.Context, d *delivery.Delivery) (d
 	}
 	committed := false
 	err := c.persist(ctx, work, func() (err error) {
-		committed, err = c.inbox.wasCommitted(work, d.Began)
+		committed, err = c.inbox.db.WasCommitted(work, d.Began)
 		return delivery.Written(err)
 	})
 	if err != nil {

@@ -207,7 +207,7 @@ func TestAStepThatTwoOwnersBegin(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.in.HandleExternal(inbox.Subscription{Name: "h"}, func(context.Context, *inbox.Call) error { return nil })
-	text, err := os.ReadFile("sql/start.sql")
+	text, err := os.ReadFile("internal/ledger/sql/start.sql")
 	if err != nil {
 		t.Fatal(err)
 	}

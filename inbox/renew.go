@@ -2,10 +2,9 @@ package inbox
 
 import (
 	"context"
-	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/postroom/postroom/inbox/internal/ledger"
 )
 
 // renewer renews the claims of external handlers, which may run for longer than a
@@ -44,22 +43,16 @@ func (r *renewer) renew(ctx context.Context, claims []*claim) error {
 	ids, epochs := make([]int64, len(claims)), make([]int64, len(claims))
 	lost := make(map[int64]*claim, len(claims))
 	for i, cl := range claims {
-		ids[i], epochs[i], lost[cl.id] = cl.id, cl.epoch, cl
+		ids[i], epochs[i], lost[cl.ID] = cl.ID, cl.Epoch, cl
 	}
-	ctx, cancel := context.WithTimeout(ctx, writePatience)
+	ctx, cancel := context.WithTimeout(ctx, ledger.WritePatience)
 	defer cancel()
-	batch := &pgx.Batch{}
-	batch.Queue(r.inbox.sql.plan)
-	batch.Queue(r.inbox.sql.renew, ids, epochs, r.inbox.cfg.AckWait).Query(func(rows pgx.Rows) error {
-		var id int64
-		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
-			delete(lost, id)
-			return nil
-		})
+	kept, err := r.inbox.db.Renew(ctx, ids, epochs, r.inbox.cfg.AckWait)
+	if err != nil {
 		return err
-	})
-	if err := r.inbox.pool.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("renew claims: %w", err)
+	}
+	for _, id := range kept {
+		delete(lost, id)
 	}
 	for _, cl := range lost {
 		cl.lose() // where it has just been settled, nobody listens any more

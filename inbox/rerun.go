@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/inbox/internal/ledger"
 )
 
 // mostAlong is how many events of a key are run in one transaction behind its head,
@@ -28,7 +29,7 @@ func (c *retries) run(ctx, work context.Context, cl *claim, lane <-chan *deliver
 		next = &ahead{lane: lane}
 	}
 	for n := 1; cl != nil; n++ {
-		cl.leads, cl.ahead = n < mostRuns && !cl.solitary, next
+		cl.leads, cl.ahead = n < mostRuns && !cl.Solitary, next
 		c.retry(ctx, work, cl)
 		cl = cl.next
 	}
@@ -42,7 +43,7 @@ func (c *retries) runClaim(ctx, work context.Context, cl *claim) error {
 	if c.external != nil {
 		return c.serve(ctx, work, cl)
 	}
-	if cl.followed && !cl.solitary {
+	if cl.Followed && !cl.Solitary {
 		cl.reach = mostAlong
 	}
 	for {
@@ -58,7 +59,7 @@ func (c *retries) runClaim(ctx, work context.Context, cl *claim) error {
 // same transaction. A failed attempt is noted in the round trip of its rollback, and
 // returned as a notedError.
 func (c *retries) rerun(ctx, work context.Context, cl *claim) error {
-	if !cl.solitary { // otherwise the runner holds it for writing
+	if !cl.Solitary { // otherwise the runner holds it for writing
 		c.inbox.alone.RLock()
 		defer c.inbox.alone.RUnlock()
 	}
@@ -69,7 +70,7 @@ func (c *retries) rerun(ctx, work context.Context, cl *claim) error {
 	if tx == nil {
 		return err
 	}
-	cl.began = tx.id
+	cl.began = tx.ID
 	if err == nil {
 		if err = c.call(work, tx, cl.Task); err != nil && c.isAttempt(ctx, tx, err) && !delivery.IsEnded(err) {
 			return c.failRerun(work, tx, cl, err)
@@ -85,56 +86,35 @@ func (c *retries) rerun(ctx, work context.Context, cl *claim) error {
 }
 
 // beginRerun begins the transaction of a held event, and reads what is to run along.
-func (c *retries) beginRerun(ctx context.Context, cl *claim) (*tx, error) {
-	limits := statement{sql: c.inbox.sql.limits, args: []any{c.idleLimit}}
+func (c *retries) beginRerun(ctx context.Context, cl *claim) (*ledger.Tx, error) {
 	cl.along = nil
 	if cl.reach == 0 {
-		tx, _, err := c.inbox.begin(ctx, c.sub.Isolation, limits)
-		return tx, err
+		return c.ledger.Begin(ctx)
 	}
+	began := time.Now()
 	types, subjects := c.wished()
-	tx, _, err := c.inbox.begin(ctx, c.sub.Isolation, limits,
-		statement{sql: "SAVEPOINT postroom_plan"}, // what is set for our plans is not for the handler's
-		statement{sql: c.inbox.sql.plan},
-		statement{
-			sql: c.inbox.sql.along, args: []any{c.sub.Name, cl.blocking, cl.pos, cl.reach, types, subjects},
-			read: c.inbox.runner.collect(&cl.along, time.Now()),
-		},
-		statement{sql: "ROLLBACK TO SAVEPOINT postroom_plan"},
-		statement{sql: "RELEASE SAVEPOINT postroom_plan"},
-	)
+	tx, along, err := c.ledger.BeginAlong(ctx, &cl.Held, cl.reach, types, subjects)
+	cl.along = c.inbox.runner.claims(along, began)
 	return tx, err
 }
 
 // failRerun rolls back a failed attempt, and notes it.
-func (c *retries) failRerun(ctx context.Context, tx *tx, cl *claim, failed error) error {
+func (c *retries) failRerun(ctx context.Context, tx *ledger.Tx, cl *claim, failed error) error {
 	h := c.failed(cl.Attempt, cl.attempts(), delivery.FailureOf(failed))
-	args, encoding := c.failArguments(cl, h)
+	stored, committed, encoding := c.ledger.FailIn(ctx, tx, c.failure(cl, h))
 	if encoding != nil {
-		return c.end(ctx, tx, errors.Join(failed, encoding))
+		return c.ledger.End(ctx, tx, errors.Join(failed, encoding))
 	}
-	ctx, cancel := context.WithTimeout(ctx, writePatience)
-	defer cancel()
-	noting, fail := c.noting(cl, h, args)
-	closing := append([]statement{rollbackStatement}, noting...)
-	if tx.id != "" {
-		closing = append(closing, statement{sql: c.inbox.sql.committed, args: []any{tx.id}})
-	}
-	tags, _, writing := tx.endWith(ctx, c.sub.Isolation, closing, nil)
-	if writing != nil {
-		return &notedError{err: failed, holding: h}
-	}
-	committed := tx.id != "" && tags[len(tags)-1].RowsAffected() > 0
-	return &notedError{err: failed, holding: h, stored: tags[1+fail].RowsAffected() == 1, committed: committed}
+	return &notedError{err: failed, holding: h, stored: stored, committed: committed}
 }
 
 // runAlong runs the events that wait behind the head of their key, until one fails, one
-// changes the session for the next, or the claim could run out over them. One that fails fails as the head of its key, when
-// it is that, with an attempt that is counted.
-func (c *retries) runAlong(ctx, work context.Context, tx *tx, cl *claim) error {
+// changes the session for the next, or the claim could run out over them. One that fails
+// fails as the head of its key, when it is that, with an attempt that is counted.
+func (c *retries) runAlong(ctx, work context.Context, tx *ledger.Tx, cl *claim) error {
 	until := cl.ends.Add(-2 * c.grace())
 	for i, other := range cl.along {
-		if ctx.Err() != nil || time.Until(until) < c.sub.Timeout*3/4 || tx.loan.Differs() {
+		if ctx.Err() != nil || time.Until(until) < c.sub.Timeout*3/4 || tx.Differs() {
 			cl.along = cl.along[:i]
 			return nil
 		}

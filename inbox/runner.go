@@ -2,14 +2,13 @@ package inbox
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/postroom/postroom/inbox/internal/ledger"
 )
 
 // runner claims held events that are due and hands them to the workers of their
@@ -88,14 +87,14 @@ func (r *runner) adopt(ctx context.Context) error {
 	if !r.unknown.Swap(false) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, writePatience)
+	ctx, cancel := context.WithTimeout(ctx, ledger.WritePatience)
 	defer cancel()
 	r.mu.Lock()
 	known := slices.Collect(maps.Keys(r.known))
 	r.mu.Unlock()
-	if _, err := r.inbox.pool.Exec(ctx, r.inbox.sql.orphans, r.inbox.node.name, r.inbox.names(), append([]int64{}, known...)); err != nil {
+	if err := r.inbox.db.Orphans(ctx, r.inbox.node.name, r.inbox.names(), known); err != nil {
 		r.unknown.Store(true)
-		return fmt.Errorf("give back claims whose answer was lost: %w", err)
+		return err
 	}
 
 	return nil
@@ -104,7 +103,7 @@ func (r *runner) adopt(ctx context.Context) error {
 // begun notes that a claim is this process's, and ended that it is no longer.
 func (r *runner) begun(cl *claim) {
 	r.mu.Lock()
-	r.known[cl.id] = cl
+	r.known[cl.ID] = cl
 	r.mu.Unlock()
 	cl.c.retries.claimed.Add(1)
 	r.out.Add(1)
@@ -112,8 +111,8 @@ func (r *runner) begun(cl *claim) {
 
 func (r *runner) ended(cl *claim) {
 	r.mu.Lock()
-	if r.known[cl.id] == cl { // and not a later claim of this process
-		delete(r.known, cl.id)
+	if r.known[cl.ID] == cl { // and not a later claim of this process
+		delete(r.known, cl.ID)
 	}
 	r.mu.Unlock()
 	cl.c.retries.claimed.Add(-1)
@@ -167,12 +166,12 @@ func (r *runner) step(ctx, work context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	r.more = w.met(claims)
+	r.more = met(w, claims)
 	for _, cl := range claims {
 		r.begun(cl)
 		cl.c.retries.claims <- cl // it has room for all that are not answered
 	}
-	if due.alone {
+	if due.Alone {
 		ran, err := r.runAlone(ctx, work)
 		if ran || err != nil {
 			return 0, err
@@ -182,82 +181,48 @@ func (r *runner) step(ctx, work context.Context) (time.Duration, error) {
 	// Where more is due than workers have room for, one that becomes free wakes
 	// the runner.
 	wait := r.inbox.cfg.IdlePoll
-	if due.wait != nil {
-		wait = min(wait, max(time.Duration(*due.wait*float64(time.Second)), time.Millisecond))
+	if due.Wait != nil {
+		wait = min(wait, max(time.Duration(*due.Wait*float64(time.Second)), time.Millisecond))
 	}
 	return wait, nil
 }
 
-// wishes are the parameters of claim.sql.
-type wishes struct {
-	handlers        []string
-	most            []int32
-	leases          []time.Duration
-	types, subjects []*string
-	spared          []int32
-}
-
 // wishes says what may be claimed.
-func (r *runner) wishes() *wishes {
-	w := &wishes{}
+func (r *runner) wishes() *ledger.Wishes {
+	w := &ledger.Wishes{}
 	for _, c := range r.inbox.loops {
-		w.handlers, w.leases = append(w.handlers, c.sub.Name), append(w.leases, c.lease(c.inbox.cfg.AckWait))
+		w.Handlers, w.Leases = append(w.Handlers, c.sub.Name), append(w.Leases, c.lease(c.inbox.cfg.AckWait))
 		// A claim that passes on to the next of its key counts twice for a moment.
-		w.most = append(w.most, max(int32(cap(c.retries.claims))-c.retries.claimed.Load(), 0)) //nolint:gosec // a number of workers
+		w.Most = append(w.Most, max(int32(cap(c.retries.claims))-c.retries.claimed.Load(), 0)) //nolint:gosec // a number of workers
 		types, subjects := c.wished()
-		w.types, w.subjects, w.spared = append(w.types, types), append(w.subjects, subjects), append(w.spared, c.spared())
+		w.Types, w.Subjects, w.Spared = append(w.Types, types), append(w.Subjects, subjects), append(w.Spared, c.spared())
 	}
 	return w
 }
 
-func (w *wishes) arguments(process string) []any {
-	return []any{process, w.handlers, w.most, w.leases, w.types, w.subjects, w.spared}
-}
-
 // met reports whether a handler got as many claims as it wished for.
-func (w *wishes) met(claims []*claim) bool {
-	got := make(map[string]int32, len(w.handlers))
+func met(w *ledger.Wishes, claims []*claim) bool {
+	got := make(map[string]int32, len(w.Handlers))
 	for _, cl := range claims {
 		got[cl.c.sub.Name]++
 	}
-	for i, handler := range w.handlers {
-		if w.most[i] > 0 && got[handler] == w.most[i] {
+	for i, handler := range w.Handlers {
+		if w.Most[i] > 0 && got[handler] == w.Most[i] {
 			return true
 		}
 	}
 	return false
 }
 
-// due is what due.sql returns.
-type due struct {
-	wait  *float64 // seconds; nil where nothing is held that is due later
-	alone bool
-}
-
-// claim claims events, asks what is due next, and takes dry runs that were asked for,
-// in one round trip.
-func (r *runner) claim(ctx context.Context, w *wishes) (claims []*claim, next due, err error) {
-	err = r.send(ctx, func(batch *pgx.Batch, began time.Time) {
-		batch.Queue(r.inbox.sql.claim, w.arguments(r.inbox.node.name)...).Query(r.collect(&claims, began))
-		batch.Queue(r.inbox.sql.due, w.handlers, w.types, w.subjects, w.spared).QueryRow(func(row pgx.Row) error {
-			return row.Scan(&next.wait, &next.alone)
-		})
-		batch.Queue(r.inbox.sql.trials, r.inbox.node.name, w.handlers, r.inbox.trials.room(), w.types, w.subjects).Query(r.inbox.trials.take)
-	})
+// claim claims events, asks what is due next, and takes dry runs that were asked for.
+func (r *runner) claim(ctx context.Context, w *ledger.Wishes) (claims []*claim, next ledger.Due, err error) {
+	began := time.Now()
+	rows, asked, next, err := r.inbox.db.Claim(ctx, r.inbox.node.name, w, r.inbox.trials.room())
 	if err != nil {
-		return nil, due{}, fmt.Errorf("claim held events: %w", err)
+		return nil, ledger.Due{}, err
 	}
-	return claims, next, nil
-}
-
-// send sends statements that claim, in one transaction and one round trip.
-func (r *runner) send(ctx context.Context, queue func(batch *pgx.Batch, began time.Time)) error {
-	ctx, cancel := context.WithTimeout(ctx, writePatience)
-	defer cancel()
-	batch := &pgx.Batch{}
-	batch.Queue(r.inbox.sql.plan)
-	queue(batch, time.Now())
-	return r.inbox.pool.SendBatch(ctx, batch).Close()
+	r.inbox.trials.take(asked)
+	return r.claims(rows, began), next, nil
 }
 
 // runAlone claims one event that may end the process, and runs it while nothing
@@ -271,13 +236,12 @@ func (r *runner) runAlone(ctx, work context.Context) (ran bool, err error) {
 	if ctx.Err() != nil {
 		return false, nil
 	}
-	var claims []*claim
-	err = r.send(work, func(batch *pgx.Batch, began time.Time) {
-		batch.Queue(r.inbox.sql.claimAlone, r.wishes().arguments(r.inbox.node.name)...).Query(r.collect(&claims, began))
-	})
+	began := time.Now()
+	rows, err := r.inbox.db.ClaimAlone(work, r.inbox.node.name, r.wishes())
 	if err != nil {
-		return false, fmt.Errorf("claim an event that runs alone: %w", err)
+		return false, err
 	}
+	claims := r.claims(rows, began)
 	for _, cl := range claims {
 		r.begun(cl)
 		cl.c.retries.retry(ctx, work, cl)

@@ -2,20 +2,13 @@ package inbox
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/postroom/postroom/inbox/internal/ledger"
 )
 
-// Of the ledger's pages, how many are looked at in a step at the least, in how
-// many steps all of them are, and how long a step rests.
-const (
-	sweepPages = 128
-	sweepSteps = 1800
-	sweepRest  = time.Second
-)
+// sweepRest is how long a sweep rests between steps at the most.
+const sweepRest = time.Second
 
 // sweeper removes ledger rows that have expired. The ledger is read from its first
 // page to its last, a few pages at a time, over and over: freed space is used
@@ -29,7 +22,7 @@ type sweeper struct {
 
 func newSweeper(in *Inbox) *sweeper {
 	return &sweeper{
-		inbox: in, rest: min(sweepRest, max(in.cfg.Ledger/sweepSteps, time.Millisecond)),
+		inbox: in, rest: min(sweepRest, max(in.cfg.Ledger/ledger.SweepSteps, time.Millisecond)),
 		pause: min(time.Hour, max(in.cfg.Ledger/720, 10*time.Millisecond)),
 	}
 }
@@ -54,39 +47,7 @@ func (s *sweeper) Run(ctx context.Context) error {
 
 // step looks at the next pages, where it is this process's turn.
 func (s *sweeper) step(ctx context.Context) (removed int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, writePatience)
+	ctx, cancel := context.WithTimeout(ctx, ledger.WritePatience)
 	defer cancel()
-	err = pgx.BeginFunc(ctx, s.inbox.pool, func(tx pgx.Tx) error {
-		var from, pages int64
-		err := tx.QueryRow(ctx, s.inbox.sql.sweep).Scan(&from, &pages)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("take the turn: %w", err)
-		}
-		if _, err := tx.Exec(ctx, s.inbox.sql.plan); err != nil {
-			return fmt.Errorf("choose plan: %w", err)
-		}
-		to, wait := from+max(sweepPages, pages/sweepSteps), s.rest/2
-		tag, err := tx.Exec(ctx, s.inbox.sql.expire, firstRow(from), firstRow(to), s.inbox.cfg.Ledger)
-		if err != nil {
-			return fmt.Errorf("remove rows: %w", err)
-		}
-		removed = tag.RowsAffected()
-		if to >= pages {
-			to, wait = 0, s.pause
-		}
-		if _, err := tx.Exec(ctx, s.inbox.sql.swept, to, wait); err != nil {
-			return fmt.Errorf("note the place: %w", err)
-		}
-		return nil
-	})
-	if err != nil {
-		return 0, fmt.Errorf("sweep ledger: %w", err)
-	}
-	return removed, nil
+	return s.inbox.db.Sweep(ctx, s.inbox.cfg.Ledger, s.rest, s.pause)
 }
-
-// firstRow is the first row of a page.
-func firstRow(page int64) string { return fmt.Sprintf("(%d,0)", page) }

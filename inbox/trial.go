@@ -4,12 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/inbox/internal/ledger"
 	"github.com/postroom/postroom/internal/guard"
 )
 
@@ -17,32 +15,24 @@ import (
 // wants to know what a replay would do. It implements postroom.Runner.
 type trials struct {
 	inbox *Inbox
-	asked chan trial
-}
-
-// trial is a dry run that an operator asked for.
-type trial struct {
-	id      int64
-	handler string
-	held    int64
+	asked chan ledger.Trial
 }
 
 // mostTrials is how many dry runs a process takes at a time.
 const mostTrials = 8
 
-func newTrials(in *Inbox) *trials { return &trials{inbox: in, asked: make(chan trial, mostTrials)} }
+func newTrials(in *Inbox) *trials {
+	return &trials{inbox: in, asked: make(chan ledger.Trial, mostTrials)}
+}
 
 // room is how many more may be taken.
 func (t *trials) room() int { return cap(t.asked) - len(t.asked) }
 
 // take hands over what was taken.
-func (t *trials) take(rows pgx.Rows) error {
-	var tr trial
-	_, err := pgx.ForEachRow(rows, []any{&tr.id, &tr.handler, &tr.held}, func() error {
+func (t *trials) take(asked []ledger.Trial) {
+	for _, tr := range asked {
 		t.asked <- tr // no more than there is room for are taken, and by one goroutine
-		return nil
-	})
-	return err
+	}
 }
 
 // Run makes dry runs until ctx ends.
@@ -69,26 +59,16 @@ const (
 
 // finding is what came of a dry run, as deadletter reads it.
 type finding struct {
-	Verdict string        `json:"verdict"`
-	Class   string        `json:"class,omitempty"`
-	Text    string        `json:"text,omitempty"`
-	Took    time.Duration `json:"took_ns,omitempty"`
-	Changes []change      `json:"changes,omitempty"`
-}
-
-// change is what the handler would have changed in a table, or which events it would
-// have written.
-type change struct {
-	Kind     string `json:"kind"` // table, event
-	Name     string `json:"name"`
-	Inserted int64  `json:"inserted,omitempty"`
-	Updated  int64  `json:"updated,omitempty"`
-	Deleted  int64  `json:"deleted,omitempty"`
+	Verdict string          `json:"verdict"`
+	Class   string          `json:"class,omitempty"`
+	Text    string          `json:"text,omitempty"`
+	Took    time.Duration   `json:"took_ns,omitempty"`
+	Changes []ledger.Change `json:"changes,omitempty"`
 }
 
 // try runs an event dry.
-func (t *trials) try(ctx context.Context, tr trial) finding {
-	c := t.inbox.byName(tr.handler)
+func (t *trials) try(ctx context.Context, tr ledger.Trial) finding {
+	c := t.inbox.byName(tr.Handler)
 	cl, err := t.load(ctx, tr)
 	switch {
 	case err != nil:
@@ -97,21 +77,21 @@ func (t *trials) try(ctx context.Context, tr trial) finding {
 		return finding{Verdict: trialGone}
 	case c.external != nil:
 		return finding{Verdict: trialExternal}
-	case cl.solitary:
+	case cl.Solitary:
 		return finding{Verdict: trialSuspect}
 	case cl.fault != nil:
 		return finding{Verdict: trialFails, Class: cl.fault.Class, Text: cl.fault.Text}
 	}
 	t.inbox.alone.RLock()
 	defer t.inbox.alone.RUnlock()
-	tx, _, err := t.inbox.begin(ctx, c.sub.Isolation, statement{sql: t.inbox.sql.limits, args: []any{c.idleLimit}})
+	tx, err := c.ledger.Begin(ctx)
 	if tx == nil {
 		return broken(err)
 	}
 	f := finding{Verdict: trialPasses}
-	var before []change
+	var before []ledger.Change
 	if err == nil {
-		before, err = t.measure(ctx, tx)
+		before, err = t.inbox.db.Changes(ctx, tx)
 	}
 	if err == nil {
 		began := time.Now()
@@ -119,23 +99,17 @@ func (t *trials) try(ctx context.Context, tr trial) finding {
 		f.Took = time.Since(began)
 	}
 	if err == nil {
-		err = tx.isStill(ctx, t.inbox.sql.still)
-	}
-	if err == nil { // what would come to light at the commit
-		_, err = tx.Tx.Exec(ctx, "SET CONSTRAINTS ALL IMMEDIATE")
+		err = t.inbox.db.CouldCommit(ctx, tx)
 	}
 	if err == nil {
-		err = tx.asOwn(ctx)
-	}
-	if err == nil {
-		f.Changes, err = t.measure(ctx, tx)
+		f.Changes, err = t.inbox.db.Changes(ctx, tx)
 		f.Changes = since(before, f.Changes)
 	}
 	if !delivery.IsAbandoned(err) {
-		tx.rollback(ctx)
+		tx.Abort(ctx)
 	}
 	if err != nil {
-		switch committed, asking := t.inbox.wasCommitted(ctx, tx.id); {
+		switch committed, asking := t.inbox.db.WasCommitted(ctx, tx.ID); {
 		case asking != nil:
 			return broken(errors.Join(err, asking))
 		case committed: // it was no dry run
@@ -152,22 +126,21 @@ func broken(err error) finding {
 }
 
 // load reads the event. It is nil where it is not held any more.
-func (t *trials) load(ctx context.Context, tr trial) (*claim, error) {
-	rows, _ := t.inbox.pool.Query(ctx, t.inbox.sql.try, tr.held, tr.handler) // collect reports the error
-	var found []*claim
-	if err := t.inbox.runner.collect(&found, time.Now())(rows); err != nil {
-		return nil, fmt.Errorf("read held event: %w", err)
+func (t *trials) load(ctx context.Context, tr ledger.Trial) (*claim, error) {
+	rows, err := t.inbox.db.Try(ctx, tr)
+	if err != nil {
+		return nil, err
 	}
-	if len(found) == 0 {
+	if len(rows) == 0 {
 		return nil, nil //nolint:nilnil // nothing is what there is
 	}
-	return found[0], nil
+	return t.inbox.runner.claims(rows, time.Now())[0], nil
 }
 
 // since is what was changed between two measurements. The server counts for a while
 // also what earlier transactions of the connection have changed.
-func since(before, after []change) (changes []change) {
-	earlier := make(map[string]change, len(before))
+func since(before, after []ledger.Change) (changes []ledger.Change) {
+	earlier := make(map[string]ledger.Change, len(before))
 	for _, b := range before {
 		earlier[b.Kind+" "+b.Name] = b
 	}
@@ -181,25 +154,15 @@ func since(before, after []change) (changes []change) {
 	return changes
 }
 
-// measure returns what the connection has changed lately, and the transaction with it.
-func (t *trials) measure(ctx context.Context, tx *tx) ([]change, error) {
-	rows, _ := tx.Tx.Query(ctx, t.inbox.sql.changes) // CollectRows reports the error
-	changes, err := pgx.CollectRows(rows, pgx.RowToStructByPos[change])
-	if err != nil {
-		return nil, fmt.Errorf("ask what was changed: %w", err)
-	}
-	return changes, nil
-}
-
 // answer tells whoever asked.
-func (t *trials) answer(ctx context.Context, tr trial, f finding) {
+func (t *trials) answer(ctx context.Context, tr ledger.Trial, f finding) {
 	text, err := json.Marshal(f)
 	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, writePatience)
+		ctx, cancel := context.WithTimeout(ctx, ledger.WritePatience)
 		defer cancel()
-		_, err = t.inbox.pool.Exec(ctx, t.inbox.sql.tried, tr.id, string(text))
+		err = t.inbox.db.Tried(ctx, tr.ID, string(text))
 	}
 	if err != nil {
-		t.inbox.cfg.Logger.WarnContext(ctx, "outcome of a dry run could not be told", "handler", tr.handler, "error", err)
+		t.inbox.cfg.Logger.WarnContext(ctx, "outcome of a dry run could not be told", "handler", tr.Handler, "error", err)
 	}
 }

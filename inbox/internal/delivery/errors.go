@@ -161,6 +161,9 @@ var (
 	// ErrConflict says that another event was decided under the same identity.
 	ErrConflict = errors.New("another event was decided under this identity")
 
+	// ErrBlocked says that an earlier event of the key is held.
+	ErrBlocked = errors.New("an earlier event of the key is held")
+
 	// ErrSettled says that a held event is settled, or claimed by another process.
 	ErrSettled = errors.New("the claim is over")
 )

@@ -1,0 +1,174 @@
+package ledger
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postroom/postroom/inbox/internal/delivery"
+)
+
+// Handler is the ledger of one handler.
+type Handler struct {
+	*DB
+
+	name      string
+	isolation pgx.TxIsoLevel
+	idleLimit string // for how long, in milliseconds, the handler may leave its transaction idle
+}
+
+// NewHandler returns the ledger of a handler that may leave its transaction idle for so
+// long.
+func NewHandler(db *DB, name string, isolation pgx.TxIsoLevel, idle time.Duration) *Handler {
+	return &Handler{DB: db, name: name, isolation: isolation, idleLimit: milliseconds(idle)}
+}
+
+// milliseconds is a duration as the database takes it.
+func milliseconds(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
+
+// Decision is the statement that decides a delivery: it inserts the ledger row, if there is
+// none. key is that for which it has to wait, or nothing; maybe says that something of it
+// may be held.
+func (a *Handler) Decision(d *delivery.Delivery, key string, maybe bool) *Statement {
+	switch {
+	case key == "":
+		return &Statement{sql: a.sql.decide, args: []any{a.name, d.Key, d.Digest, a.idleLimit}}
+	case !maybe:
+		return &Statement{sql: a.sql.decideFree, args: []any{a.name, d.Key, d.Digest, a.idleLimit, key, d.Epoch()}}
+	}
+	return &Statement{sql: a.sql.decideOrdered, args: []any{a.name, d.Key, d.Digest, a.idleLimit, key, d.Pos, d.Epoch()}}
+}
+
+// Decide begins the transaction that a statement of decision decides in.
+func (a *Handler) Decide(ctx context.Context, decision *Statement) (*Tx, pgconn.CommandTag, error) {
+	return a.begin(ctx, a.isolation, *decision)
+}
+
+// Undecided says why no ledger row was inserted for an event: it comes again, or
+// another of its identity does, or it has to wait behind its key, if it has one.
+func (a *Handler) Undecided(ctx context.Context, tx *Tx, d *delivery.Delivery, key string) error {
+	var same bool
+	err := tx.Tx.QueryRow(ctx, a.sql.verdict, a.name, d.Key, d.Digest).Scan(&same)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows) && key != "":
+		return delivery.ErrBlocked
+	case errors.Is(err, pgx.ErrNoRows): // the row has expired since
+		return delivery.ErrDuplicate
+	case err != nil:
+		return fmt.Errorf("compare ledger row: %w", err)
+	case !same:
+		return delivery.ErrConflict
+	}
+	return delivery.ErrDuplicate
+}
+
+// DecideBatch begins the transaction of a batch and inserts the ledger rows, sorted by
+// their keys: two batches that did so in different orders could wait for each other. It
+// returns the keys that were not decided before.
+func (a *Handler) DecideBatch(ctx context.Context, members []*delivery.Delivery) (*Tx, map[string]bool, error) {
+	byKey := slices.SortedFunc(slices.Values(members), func(x, y *delivery.Delivery) int { return cmp.Compare(x.Key, y.Key) })
+	keys, digests := make([]string, len(byKey)), make([][]byte, len(byKey))
+	for i, d := range byKey {
+		keys[i], digests[i] = d.Key, d.Digest
+	}
+	fresh := make(map[string]bool, len(members))
+	var id string
+	read := func(rows pgx.Rows) error {
+		for rows.Next() {
+			var key string
+			if err := rows.Scan(&key, &id); err != nil {
+				return err
+			}
+			fresh[key] = true
+		}
+		return rows.Err()
+	}
+	tx, _, err := a.begin(ctx, a.isolation,
+		Statement{sql: a.sql.decideBatch, args: []any{a.name, keys, digests, a.idleLimit}, read: read})
+	if tx != nil {
+		tx.ID = id
+	}
+	return tx, fresh, err
+}
+
+// HoldIn holds events in the transaction that decides them.
+func (a *Handler) HoldIn(ctx context.Context, tx *Tx, events []Owed) error {
+	hold, err := a.holdStatement(false, events...)
+	if err != nil {
+		return err
+	}
+	if err := tx.asOwn(ctx); err != nil {
+		return err
+	}
+	if _, err := tx.Tx.Exec(ctx, hold.sql, hold.args...); err != nil {
+		return &delivery.LedgerError{Err: err}
+	}
+	return nil
+}
+
+// Begin begins the transaction of a held event.
+func (a *Handler) Begin(ctx context.Context) (*Tx, error) {
+	tx, _, err := a.begin(ctx, a.isolation, Statement{sql: a.sql.limits, args: []any{a.idleLimit}})
+	return tx, err
+}
+
+// BeginAlong begins the transaction of a held event, and reads what is to run along with
+// it: the next n of its key, of the types and subjects that this process takes.
+func (a *Handler) BeginAlong(ctx context.Context, head *Held, n int, types, subjects *string) (*Tx, []Held, error) {
+	var along []Held
+	tx, _, err := a.begin(ctx, a.isolation,
+		Statement{sql: a.sql.limits, args: []any{a.idleLimit}},
+		Statement{sql: "SAVEPOINT postroom_plan"}, // what is set for our plans is not for the handler's
+		Statement{sql: a.sql.plan},
+		Statement{
+			sql: a.sql.along, args: []any{a.name, head.Blocking, head.Pos, n, types, subjects},
+			read: intoHeld(&along),
+		},
+		Statement{sql: "ROLLBACK TO SAVEPOINT postroom_plan"},
+		Statement{sql: "RELEASE SAVEPOINT postroom_plan"},
+	)
+	return tx, along, err
+}
+
+// Commit commits, and begins the transaction of the next delivery in the same round
+// trip, if next is not nil.
+func (a *Handler) Commit(ctx context.Context, tx *Tx, next *Statement) (*Opened, error) {
+	return tx.commit(ctx, a.sql.still, a.isolation, next)
+}
+
+// Leave rolls back, and begins the transaction of the next delivery in the same round trip,
+// if next is not nil.
+func (a *Handler) Leave(ctx context.Context, tx *Tx, next *Statement) *Opened {
+	if next == nil {
+		tx.Abort(ctx)
+		return nil
+	}
+	// Where the rollback fails, the connection is closed, and the server rolls back.
+	_, following, err := tx.endWith(ctx, a.isolation, []Statement{rollbackStatement}, next)
+	if err != nil {
+		return nil
+	}
+	return following
+}
+
+// End commits, or rolls back where err says so.
+func (a *Handler) End(ctx context.Context, tx *Tx, err error) error {
+	var gone *delivery.AbandonedError
+	switch {
+	case errors.As(err, &gone):
+		return err // and so is the transaction
+	case err != nil:
+		err = Lost(tx, err)
+		tx.Abort(ctx)
+		return err
+	}
+	_, err = tx.commit(ctx, a.sql.still, a.isolation, nil)
+	return err
+}

@@ -1,0 +1,61 @@
+package ledger
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// nested is a transaction that a handler began in its own: a savepoint. What is sent in it
+// is looked at as well.
+type nested struct {
+	pgx.Tx
+
+	of *Tx
+}
+
+// nest wraps a transaction that was begun in this one.
+func (t *Tx) nest(inner pgx.Tx, err error) (pgx.Tx, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &nested{inner, t}, nil
+}
+
+// sawBatch notes the statements of a batch of the handler's.
+func (t *Tx) sawBatch(b *pgx.Batch) {
+	for _, q := range b.QueuedQueries {
+		t.loan.See(q.SQL)
+	}
+}
+
+func (n *nested) Begin(ctx context.Context) (pgx.Tx, error) { return n.of.nest(n.Tx.Begin(ctx)) }
+
+func (n *nested) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	n.of.loan.See(sql)
+	return n.Tx.Exec(ctx, sql, args...)
+}
+
+func (n *nested) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	n.of.loan.See(sql)
+	return n.Tx.Query(ctx, sql, args...)
+}
+
+func (n *nested) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	n.of.loan.See(sql)
+	return n.Tx.QueryRow(ctx, sql, args...)
+}
+
+func (n *nested) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	n.of.sawBatch(b)
+	return n.Tx.SendBatch(ctx, b)
+}
+
+func (n *nested) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+	n.of.loan.See(sql)
+	return n.Tx.Prepare(ctx, name, sql)
+}
+
+// Conn returns the connection, as that of the handler's transaction does.
+func (n *nested) Conn() *pgx.Conn { return n.of.Conn() }

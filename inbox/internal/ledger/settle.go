@@ -1,0 +1,142 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postroom/postroom/inbox/internal/delivery"
+)
+
+// Settle ends what is owed of a held event, in the transaction of its effects.
+func (a *Handler) Settle(ctx context.Context, tx *Tx, h *Held) error {
+	if err := tx.asOwn(ctx); err != nil {
+		return err
+	}
+	tag, err := tx.Tx.Exec(ctx, a.sql.settle, h.ID, h.Epoch)
+	if err != nil {
+		return fmt.Errorf("settle: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return delivery.ErrSettled
+	}
+	return nil
+}
+
+// Follower says who lets the next of a key go on.
+type Follower struct {
+	Process         *string // who claims it; nil to leave it to whoever is first
+	Lease           time.Duration
+	Types, Subjects *string // that this process takes
+}
+
+// settled is what became of a key when one of its events was settled.
+type settled struct {
+	Next  []Held // which was claimed
+	More  bool   // others of the key are held
+	Whole bool   // all that ran along were settled with it
+}
+
+// SettleKey ends what is owed of an event that others of its key may wait for, and of
+// those that ran along, and lets the next of them go on.
+func (a *Handler) SettleKey(ctx context.Context, tx *Tx, h *Held, along []int64, last int64, by Follower) (s settled, err error) {
+	if err := tx.asOwn(ctx); err != nil {
+		return s, err
+	}
+	var head, others pgconn.CommandTag
+	batch := &pgx.Batch{}
+	batch.Queue(a.sql.plan)
+	batch.Queue(a.sql.lockKey, a.name, h.Blocking)
+	batch.Queue(a.sql.settle, h.ID, h.Epoch).Exec(func(tag pgconn.CommandTag) error {
+		head = tag
+		return nil
+	})
+	if len(along) > 0 {
+		batch.Queue(a.sql.settleAlong, along).Exec(func(tag pgconn.CommandTag) error {
+			others = tag
+			return nil
+		})
+	}
+	follow := a.follow(h.Blocking, last, by)
+	batch.Queue(follow.sql, follow.args...).Query(intoHeld(&s.Next))
+	batch.Queue(a.sql.more, a.name, h.Blocking, last).QueryRow(func(row pgx.Row) error { return row.Scan(&s.More) })
+	if err := tx.Tx.SendBatch(ctx, batch).Close(); err != nil {
+		return s, fmt.Errorf("settle: %w", err)
+	}
+	if head.RowsAffected() == 0 {
+		return s, delivery.ErrSettled
+	}
+	s.Whole = others.RowsAffected() == int64(len(along))
+	return s, nil
+}
+
+// follow is the statement that lets the next of a key go on, behind a place, claimed
+// or not.
+func (a *Handler) follow(key string, behind int64, by Follower) Statement {
+	return Statement{sql: a.sql.follow, args: []any{a.name, key, behind, by.Process, by.Lease, by.Types, by.Subjects}}
+}
+
+// Failed is a failed attempt at a held event, and how the event is held from here on.
+type Failed struct {
+	Held    *Held
+	Holding delivery.Holding
+	Skipped bool // later ones of its key go on without it
+	By      Follower
+}
+
+// statements are those that note it, and which of them does so.
+func (a *Handler) noting(f Failed) (all []Statement, fail int, err error) {
+	text, err := f.Holding.Failure.Document()
+	if err != nil {
+		return nil, 0, fmt.Errorf("encode failure: %w", err)
+	}
+	noting := Statement{sql: a.sql.fail, args: []any{
+		f.Held.ID, f.Held.Epoch, f.Holding.After, f.Holding.Attempts, f.Holding.Failure.Class,
+		f.Holding.Failure.Fingerprint(a.name, f.Held.Event), text, f.Skipped,
+	}}
+	if !f.Skipped {
+		return []Statement{noting}, 0, nil
+	}
+	return []Statement{
+		{sql: a.sql.plan},
+		{sql: a.sql.lockKey, args: []any{a.name, f.Held.Blocking}},
+		noting,
+		a.follow(f.Held.Blocking, f.Held.Pos, f.By),
+	}, 2, nil
+}
+
+// Fail notes a failed attempt, and when the next is due. It reports whether the claim was
+// still this process's.
+func (a *Handler) Fail(ctx context.Context, f Failed) (noted bool, err error) {
+	noting, fail, err := a.noting(f)
+	if err != nil {
+		return false, err
+	}
+	tags, err := a.exec(ctx, noting)
+	return err == nil && tags[fail].RowsAffected() > 0, delivery.Written(err)
+}
+
+// FailIn rolls back a failed attempt, and notes it in the same round trip. stored says that
+// it did; otherwise that is still to be done. committed says that the handler committed the
+// transaction.
+func (a *Handler) FailIn(ctx context.Context, tx *Tx, f Failed) (stored, committed bool, err error) {
+	noting, fail, err := a.noting(f)
+	if err != nil {
+		return false, false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, WritePatience)
+	defer cancel()
+	closing := append([]Statement{rollbackStatement}, noting...)
+	if tx.ID != "" {
+		closing = append(closing, Statement{sql: a.sql.committed, args: []any{tx.ID}})
+	}
+	tags, _, writing := tx.endWith(ctx, a.isolation, closing, nil)
+	if writing != nil {
+		return false, false, nil //nolint:nilerr // it is noted by itself
+	}
+	committed = tx.ID != "" && tags[len(tags)-1].RowsAffected() > 0
+	return tags[1+fail].RowsAffected() == 1, committed, nil
+}

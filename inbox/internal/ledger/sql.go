@@ -1,0 +1,187 @@
+// Package ledger has every transaction and every statement of the inbox: it begins and ends
+// the transactions that handlers are given, decides events, holds and settles them, and
+// keeps what has to last. It knows no broker, and calls no handler.
+package ledger
+
+import (
+	"context"
+	_ "embed" // the statements
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/internal/session"
+	"github.com/postroom/postroom/schema"
+)
+
+var (
+	//go:embed sql/decide.sql
+	decideSQL string
+	//go:embed sql/decide_free.sql
+	decideFreeSQL string
+	//go:embed sql/keys.sql
+	keysSQL string
+	//go:embed sql/decide_ordered.sql
+	decideOrderedSQL string
+	//go:embed sql/verdict.sql
+	verdictSQL string
+	//go:embed sql/lock_key.sql
+	lockKeySQL string
+	//go:embed sql/more.sql
+	moreSQL string
+	//go:embed sql/along.sql
+	alongSQL string
+	//go:embed sql/settle_along.sql
+	settleAlongSQL string
+	//go:embed sql/follow.sql
+	followSQL string
+	//go:embed sql/lead.sql
+	leadSQL string
+	//go:embed sql/keep.sql
+	keepSQL string
+	//go:embed sql/restart.sql
+	restartSQL string
+	//go:embed sql/decide_batch.sql
+	decideBatchSQL string
+	//go:embed sql/still.sql
+	stillSQL string
+	//go:embed sql/committed.sql
+	committedSQL string
+	//go:embed sql/decided.sql
+	decidedSQL string
+	//go:embed sql/hold.sql
+	holdSQL string
+	//go:embed sql/generic.sql
+	genericSQL string
+	//go:embed sql/plan.sql
+	planSQL string
+	//go:embed sql/due.sql
+	dueSQL string
+	//go:embed sql/claim.sql
+	claimSQL string
+	//go:embed sql/claim_alone.sql
+	claimAloneSQL string
+	//go:embed sql/orphans.sql
+	orphansSQL string
+	//go:embed sql/limits.sql
+	limitsSQL string
+	//go:embed sql/settle.sql
+	settleSQL string
+	//go:embed sql/fail.sql
+	failSQL string
+	//go:embed sql/settle_many.sql
+	settleManySQL string
+	//go:embed sql/renew.sql
+	renewSQL string
+	//go:embed sql/start.sql
+	startSQL string
+	//go:embed sql/done.sql
+	doneSQL string
+	//go:embed sql/undo.sql
+	undoSQL string
+	//go:embed sql/forget.sql
+	forgetSQL string
+	//go:embed sql/release.sql
+	releaseSQL string
+	//go:embed sql/subscribe.sql
+	subscribeSQL string
+	//go:embed sql/recreated.sql
+	recreatedSQL string
+	//go:embed sql/lower.sql
+	lowerSQL string
+	//go:embed sql/types.sql
+	typesSQL string
+	//go:embed sql/floor.sql
+	floorSQL string
+	//go:embed sql/node.sql
+	nodeSQL string
+	//go:embed sql/instance.sql
+	instanceSQL string
+	//go:embed sql/leave.sql
+	leaveSQL string
+	//go:embed sql/ledgers.sql
+	ledgersSQL string
+	//go:embed sql/unknown.sql
+	unknownSQL string
+	//go:embed sql/sweep.sql
+	sweepSQL string
+	//go:embed sql/expire.sql
+	expireSQL string
+	//go:embed sql/swept.sql
+	sweptSQL string
+	//go:embed sql/trials.sql
+	trialsSQL string
+	//go:embed sql/try.sql
+	trySQL string
+	//go:embed sql/tried.sql
+	triedSQL string
+	//go:embed sql/changes.sql
+	changesSQL string
+	//go:embed sql/backlog.sql
+	backlogSQL string
+)
+
+// statements are the statements of this package, for one schema.
+type statements struct {
+	decide, decideBatch, decided, hold        string
+	decideOrdered, verdict, decideFree, keys  string
+	lockKey, follow, along, settleAlong, more string
+	lead, keep, restart                       string
+	still, committed                          string
+	generic                                   string
+	plan, due, claim, claimAlone              string
+	orphans                                   string
+	limits, settle, fail, release             string
+	settleMany, renew                         string
+	start, done, undo, forget                 string
+	subscribe, recreated, types, floor, lower string
+	node, instance, leave, ledgers, unknown   string
+	sweep, expire, swept                      string
+	backlog                                   string
+	trials, try, tried, changes               string
+}
+
+func load(name string) statements {
+	in := func(sql string) string { return schema.In(name, sql) }
+	return statements{
+		decide: in(decideSQL), decideBatch: in(decideBatchSQL), decided: in(decidedSQL), hold: in(holdSQL),
+		decideOrdered: in(decideOrderedSQL), decideFree: in(decideFreeSQL), keys: in(keysSQL), verdict: in(verdictSQL),
+		lockKey: in(lockKeySQL), follow: in(followSQL), more: in(moreSQL), along: in(alongSQL), settleAlong: in(settleAlongSQL),
+		lead: in(leadSQL), keep: in(keepSQL), restart: in(restartSQL),
+		still: in(stillSQL), committed: in(committedSQL),
+		generic: in(genericSQL),
+		plan:    in(planSQL), due: in(dueSQL), claim: in(claimSQL), claimAlone: in(claimAloneSQL),
+		orphans: in(orphansSQL),
+		limits:  in(limitsSQL), settle: in(settleSQL), fail: in(failSQL), release: in(releaseSQL),
+		settleMany: in(settleManySQL), renew: in(renewSQL),
+		start: in(startSQL), done: in(doneSQL), undo: in(undoSQL), forget: in(forgetSQL),
+		subscribe: in(subscribeSQL), recreated: in(recreatedSQL), types: in(typesSQL), floor: in(floorSQL), lower: in(lowerSQL),
+		node: in(nodeSQL), instance: in(instanceSQL), leave: in(leaveSQL), ledgers: in(ledgersSQL), unknown: in(unknownSQL),
+		sweep: in(sweepSQL), expire: in(expireSQL), swept: in(sweptSQL),
+		backlog: in(backlogSQL),
+		trials:  in(trialsSQL), try: in(trySQL), tried: in(triedSQL), changes: in(changesSQL),
+	}
+}
+
+// optional is nil for a zero value.
+func optional[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}
+
+// DB is what an inbox keeps in the database. Its methods are transactions, each of
+// its own unless they are given one.
+type DB struct {
+	pool     *pgxpool.Pool
+	sql      statements
+	sessions *session.Pool
+	lost     func(ctx context.Context, why error) // is told that a connection was closed
+}
+
+// New returns the tables of a schema. lost is told when a connection was closed, because
+// a handler left it so that the next could not use it.
+func New(pool *pgxpool.Pool, schema string, lost func(ctx context.Context, why error)) *DB {
+	return &DB{pool: pool, sql: load(schema), sessions: session.Of(pool), lost: lost}
+}

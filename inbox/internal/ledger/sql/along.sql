@@ -1,0 +1,22 @@
+-- The events that wait in key $2 of handler $1 right behind place $3, $4 at the most,
+-- up to the first that this process does not take ($5 and $6: its types and subjects,
+-- as in claim.sql), or that has to run for itself.
+--
+-- Locks   none: only who has the claim on the head of a key settles what is behind it.
+-- Index   held_key_pos (handler, key, pos).
+-- Called  by Handler.BeginAlong, after plan.sql, with the BEGIN before it and in the same round trip.
+SELECT handler, id, epoch, attempts + 1, solitary, dedupe_key, logged_at, source, event_id,
+       type, subject, event_key, content_type, correlation_id, causation_id,
+       occurred_at, trace_parent, trace_state, headers, data, raw_headers,
+       revision, last_attempt, key, pos, false AS followed
+FROM (
+    SELECT *, bool_and(next_at IS NULL AND dead_at IS NULL AND NOT solitary AND attempts = 0
+                       AND ($5::text IS NULL OR type = ANY (string_to_array($5::text, ' ')))
+                       AND ($6::text IS NULL OR subject ~ $6::text)) OVER (ORDER BY pos) AS may
+    FROM (SELECT * FROM postroom.held
+          WHERE held.handler = $1 AND held.key = $2 AND held.pos > $3
+          ORDER BY held.pos
+          LIMIT $4::int) behind
+) behind
+WHERE may
+ORDER BY pos;

@@ -1,0 +1,16 @@
+-- What this transaction has changed so far: rows of tables, and events that it
+-- wrote, by their type. Of tables also what earlier transactions of the connection
+-- changed, until the server has told its statistics: what counts is the difference.
+--
+-- Locks   none.
+-- Index   outbox_xid_seq (xid, seq).
+-- Called  by DB.Changes.
+SELECT 'table' AS kind, format('%I.%I', schemaname, relname) AS name, n_tup_ins AS inserted, n_tup_upd AS updated, n_tup_del AS deleted
+FROM pg_stat_xact_user_tables
+WHERE n_tup_ins + n_tup_upd + n_tup_del > 0 AND relid <> 'postroom.outbox'::regclass
+UNION ALL
+SELECT 'event', type, count(*), 0, 0
+FROM postroom.outbox
+WHERE xid = pg_current_xact_id_if_assigned()
+GROUP BY type
+ORDER BY 1, 2;

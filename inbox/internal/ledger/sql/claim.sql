@@ -1,0 +1,29 @@
+-- Claim events that are due, for process $1: the attempt counts from here on,
+-- whatever becomes of the process. A row of the arrays is one handler.
+--
+-- $2 handler   $3 how many   $4 how long the claim lasts   $5 the types that this
+-- process takes, with spaces between them (what is no event has none); NULL: all   $6 a pattern for their
+-- subjects, where they came from a stream; NULL: all   $7 after how many attempts
+-- one whose claim ran out has to run alone
+--
+-- Locks   the claimed rows; skips those that another process is claiming.
+-- Index   held_due (handler, next_at, pos).
+-- Called  by DB.Claim.
+UPDATE postroom.held AS held
+SET attempts = held.attempts + 1, epoch = held.epoch + 1, claimed_by = $1, next_at = now() + h.lease
+FROM unnest($2::text[], $3::int[], $4::interval[], $5::text[], $6::text[], $7::int[]) AS h (handler, most, lease, types, subjects, spared)
+CROSS JOIN LATERAL (
+    SELECT id FROM postroom.held
+    WHERE held.handler = h.handler AND next_at <= now() AND NOT (solitary OR claimed_by IS NOT NULL AND attempts > h.spared)
+      AND (h.types IS NULL OR raw_headers IS NOT NULL OR type = ANY (string_to_array(h.types, ' ')))
+      AND (h.subjects IS NULL OR pos IS NULL OR subject ~ h.subjects)
+    ORDER BY next_at
+    LIMIT h.most
+    FOR UPDATE SKIP LOCKED
+) due
+WHERE held.id = due.id
+RETURNING held.handler, held.id, held.epoch, held.attempts, held.solitary, held.dedupe_key, held.logged_at, held.source, held.event_id,
+          held.type, held.subject, held.event_key, held.content_type, held.correlation_id, held.causation_id,
+          held.occurred_at, held.trace_parent, held.trace_state, held.headers, held.data, held.raw_headers,
+          held.revision, held.last_attempt, held.key, held.pos,
+          EXISTS (SELECT FROM postroom.held h WHERE h.handler = held.handler AND h.key = held.key AND h.pos > held.pos) AS followed;

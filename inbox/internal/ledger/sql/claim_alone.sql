@@ -1,0 +1,43 @@
+-- Claim one event that has to run alone, for process $1: it is a suspect, or its
+-- claim ran out, and so may have ended the process that ran it. Those of its key that
+-- may have run along with it then have to run alone, too. Parameters as in claim.sql,
+-- of which $3 has no meaning here.
+--
+-- Locks   the claimed row, skipping those that another process is claiming, and those
+--         behind it in its key.
+-- Index   held_alone (handler, next_at), held_key_pos (handler, key, pos).
+-- Called  by DB.ClaimAlone.
+WITH due AS (
+    SELECT due.*, h.lease
+    FROM unnest($2::text[], $3::int[], $4::interval[], $5::text[], $6::text[], $7::int[]) AS h (handler, most, lease, types, subjects, spared)
+    CROSS JOIN LATERAL (
+        SELECT id, handler, key, pos, next_at, claimed_by IS NOT NULL AS ran_out FROM postroom.held
+        WHERE held.handler = h.handler AND next_at <= now() AND (solitary OR claimed_by IS NOT NULL AND attempts > h.spared)
+          AND (h.types IS NULL OR raw_headers IS NOT NULL OR type = ANY (string_to_array(h.types, ' ')))
+          AND (h.subjects IS NULL OR pos IS NULL OR subject ~ h.subjects)
+        ORDER BY next_at
+        LIMIT 1
+        FOR UPDATE SKIP LOCKED
+    ) due
+    ORDER BY due.next_at
+    LIMIT 1
+), along AS (
+    UPDATE postroom.held AS held SET solitary = true
+    FROM due
+    CROSS JOIN LATERAL (
+        SELECT id FROM postroom.held
+        WHERE held.handler = due.handler AND held.key = due.key AND held.pos > due.pos
+        ORDER BY held.pos
+        LIMIT 99
+    ) behind
+    WHERE held.id = behind.id AND due.ran_out
+)
+UPDATE postroom.held AS held
+SET attempts = held.attempts + 1, epoch = held.epoch + 1, claimed_by = $1, next_at = now() + due.lease, solitary = true
+FROM due
+WHERE held.id = due.id
+RETURNING held.handler, held.id, held.epoch, held.attempts, held.solitary, held.dedupe_key, held.logged_at, held.source, held.event_id,
+          held.type, held.subject, held.event_key, held.content_type, held.correlation_id, held.causation_id,
+          held.occurred_at, held.trace_parent, held.trace_state, held.headers, held.data, held.raw_headers,
+          held.revision, held.last_attempt, held.key, held.pos,
+          EXISTS (SELECT FROM postroom.held h WHERE h.handler = held.handler AND h.key = held.key AND h.pos > held.pos) AS followed;

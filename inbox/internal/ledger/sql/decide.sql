@@ -1,0 +1,13 @@
+-- Decide the event with dedupe key $2 and digest $3 for handler $1, and return the id of
+-- the transaction. No row inserted: it is decided already. A handler that waits for a lock, or for $4
+-- milliseconds does nothing with its transaction, gives its connection back.
+--
+-- Locks   the new row; waits for a transaction that is deciding the same event,
+--         and then inserts where that one rolled back.
+-- Index   inbox's primary key.
+-- Called  by Handler.Decision, with the BEGIN before it and in the same round trip.
+INSERT INTO postroom.inbox (handler, dedupe_key, digest)
+SELECT $1::text, $2::text, $3::bytea
+WHERE set_config('lock_timeout', '5s', true) <> set_config('idle_in_transaction_session_timeout', $4::text, true)
+ON CONFLICT (handler, dedupe_key) DO NOTHING
+RETURNING pg_current_xact_id()::text;

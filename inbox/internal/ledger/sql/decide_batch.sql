@@ -1,0 +1,14 @@
+-- Decide the events with dedupe keys $2 and digests $3 for handler $1; the keys
+-- are sorted, so that two batches never wait for each other in a circle. What is
+-- not returned is decided already. Returns with each the id of the transaction.
+-- Timeouts as in decide.sql.
+--
+-- Locks   the new rows; waits for transactions that are deciding the same events.
+-- Index   inbox's primary key.
+-- Called  by Handler.DecideBatch, with the BEGIN before it and in the same round trip.
+INSERT INTO postroom.inbox (handler, dedupe_key, digest)
+SELECT $1::text, e.key, e.digest
+FROM unnest($2::text[], $3::bytea[]) AS e (key, digest)
+WHERE (SELECT set_config('lock_timeout', '5s', true) <> set_config('idle_in_transaction_session_timeout', $4::text, true))
+ON CONFLICT (handler, dedupe_key) DO NOTHING
+RETURNING dedupe_key, pg_current_xact_id()::text;

@@ -1,0 +1,16 @@
+-- Decide the event with dedupe key $2 and digest $3 for ordered handler $1, of whose
+-- key $5 nothing is held as far as its reader, of epoch $6, knows: what it does not
+-- know of it meets as decided first. No row inserted: it is decided already, or
+-- another reads now. Timeouts, and what it returns, as in decide.sql.
+--
+-- Locks   the key, until the transaction ends; the new row. Waits for a transaction
+--         that is deciding the same event.
+-- Index   the primary keys of inbox and subscription.
+-- Called  by Handler.Decision, with the BEGIN before it and in the same round trip.
+INSERT INTO postroom.inbox (handler, dedupe_key, digest)
+SELECT $1::text, $2::text, $3::bytea
+WHERE set_config('lock_timeout', '5s', true) <> set_config('idle_in_transaction_session_timeout', $4::text, true)
+  AND pg_advisory_xact_lock(postroom.key_lock($1, $5::text)) IS NOT NULL
+  AND EXISTS (SELECT FROM postroom.subscription WHERE handler = $1 AND epoch = $6::bigint)
+ON CONFLICT (handler, dedupe_key) DO NOTHING
+RETURNING pg_current_xact_id()::text;

@@ -1,0 +1,15 @@
+-- Decide the event with dedupe key $2 and digest $3 for ordered handler $1, where no
+-- event of its key $5 is held; it stands at $6, and was read in epoch $7. No row
+-- inserted: it is decided already, or has to wait, or another reads now. Timeouts, and what
+-- it returns, as in decide.sql.
+--
+-- Locks   the key, until the transaction ends; the new row. Waits for a transaction
+--         that is deciding the same event.
+-- Index   held_key_pos (handler, key, pos), the primary keys of inbox and subscription.
+-- Called  by Handler.Decision, with the BEGIN before it and in the same round trip.
+INSERT INTO postroom.inbox (handler, dedupe_key, digest)
+SELECT $1::text, $2::text, $3::bytea
+WHERE set_config('lock_timeout', '5s', true) <> set_config('idle_in_transaction_session_timeout', $4::text, true)
+  AND postroom.enter_key($1, $5::text, $6::bigint, $7::bigint) = 'free'
+ON CONFLICT (handler, dedupe_key) DO NOTHING
+RETURNING pg_current_xact_id()::text;

@@ -1,0 +1,32 @@
+-- Let the event go on that waits in key $2 of handler $1 behind place $3, where
+-- nothing is held any more: claimed for process $4 for $5, or due at once where $4
+-- is NULL, the process does not take it ($6 and $7: its types and subjects, as in
+-- claim.sql), or it has to run alone. Returns it where it is claimed.
+--
+-- Locks   the held row; the key is locked before.
+-- Index   held_key_pos (handler, key, pos), held_pkey (id).
+-- Called  by Handler.SettleKey and Handler.noting, after lock_key.sql and plan.sql, in one transaction.
+WITH next AS (
+    UPDATE postroom.held AS held
+    SET next_at = now() + CASE WHEN n.take THEN $5::interval ELSE '0' END, attempts = held.attempts + n.take::int,
+        epoch = held.epoch + n.take::int, claimed_by = CASE WHEN n.take THEN $4::text END
+    FROM (
+        SELECT h.id, $4::text IS NOT NULL AND NOT h.solitary
+                     AND ($6::text IS NULL OR h.type = ANY (string_to_array($6::text, ' ')))
+                     AND ($7::text IS NULL OR h.subject ~ $7::text) AS take
+        FROM (SELECT * FROM postroom.held
+              WHERE held.handler = $1 AND held.key = $2 AND held.pos > $3
+              ORDER BY held.pos
+              LIMIT 1) h
+        WHERE h.next_at IS NULL AND h.dead_at IS NULL
+    ) n
+    WHERE held.id = n.id
+    RETURNING n.take, held.*
+)
+SELECT handler, id, epoch, attempts, solitary, dedupe_key, logged_at, source, event_id,
+       type, subject, event_key, content_type, correlation_id, causation_id,
+       occurred_at, trace_parent, trace_state, headers, data, raw_headers,
+       revision, last_attempt, key, pos,
+       EXISTS (SELECT FROM postroom.held h WHERE h.handler = next.handler AND h.key = next.key AND h.pos > next.pos) AS followed
+FROM next
+WHERE take;

@@ -1,0 +1,62 @@
+-- Hold events that handlers do not handle now. The ledger row is the gate: who
+-- inserts it holds the event. An event is one element of each array. Returns for
+-- each, in the order of the arrays, what became of it:
+--   held     it is held, and waits behind its key where an earlier event of it is
+--   decided  another process decided it
+--   free     it was to wait behind its key, of which nothing is held
+--   late     another event is held in its place, or only later ones of its key are
+--   stale    it has a key, and was read by one that does not read any more
+--
+-- $1 handler   $2 dedupe key   $3 digest   $4 whether to decide them; otherwise
+-- they were decided before, by whoever holds them   $5 sequence in the stream   $6 when
+-- the next attempt is due, from now; NULL for a dead one   $7 attempts made
+-- $8 solitary   $9 class, NULL where nothing failed   $10 fingerprint
+-- $11 the failure   $12 to $25 the event   $26 its headers as they came
+-- $27 the key that it blocks or waits for, NULL for none   $28 whether only to hold
+-- it behind another   $29 the epoch in which it was read
+--
+-- Locks   the keys, in their order; the new rows. Waits for a transaction that is
+--         deciding the same event.
+-- Index   inbox's primary key, held_owed (handler, dedupe_key), held_key_pos.
+-- Called  by DB.Store and Handler.HoldIn.
+WITH e AS (
+    SELECT *
+    FROM unnest($1::text[], $2::text[], $3::bytea[], $5::bigint[], $6::interval[], $7::int[], $8::bool[], $9::text[], $10::bytea[],
+                $11::text[], $12::timestamptz[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[],
+                $19::text[], $20::text[], $21::timestamptz[], $22::text[], $23::text[], $24::text[], $25::bytea[], $26::bytea[],
+                $27::text[], $28::bool[], $29::bigint[])
+        WITH ORDINALITY
+        AS e (handler, dedupe_key, digest, pos, after, attempts, solitary, class, fingerprint,
+              failure, logged_at, source, event_id, type, subject, event_key, content_type,
+              correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers, key, behind, epoch, n)
+), placed AS MATERIALIZED ( -- in an order: two that locked keys in different ones could wait for each other
+    SELECT *, CASE WHEN key IS NULL THEN 'free' ELSE postroom.enter_key(handler, key, pos, epoch) END AS place
+    FROM (SELECT * FROM e ORDER BY handler, key, pos) e
+), chosen AS (
+    SELECT * FROM placed WHERE place = 'behind' OR place = 'free' AND NOT behind
+), decided AS (
+    INSERT INTO postroom.inbox (handler, dedupe_key, digest)
+    SELECT handler, dedupe_key, digest FROM chosen WHERE $4::bool
+    ORDER BY handler, dedupe_key -- for the same reason
+    ON CONFLICT (handler, dedupe_key) DO NOTHING
+    RETURNING handler, dedupe_key
+), owed AS (
+    SELECT *, key IS NOT NULL AND (place = 'behind' OR row_number() OVER (PARTITION BY handler, key ORDER BY pos) > 1) AS waits
+    FROM chosen
+    WHERE NOT $4::bool OR (handler, dedupe_key) IN (SELECT handler, dedupe_key FROM decided)
+), stored AS (
+    INSERT INTO postroom.held (handler, dedupe_key, key, pos, next_at, dead_at, attempts, solitary, class, fingerprint, failures,
+                               first_failed_at, logged_at, source, event_id, type, subject, event_key, content_type,
+                               correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers)
+    SELECT handler, dedupe_key, key, pos, CASE WHEN NOT waits THEN now() + after END, CASE WHEN after IS NULL THEN now() END, attempts,
+           solitary, class, fingerprint,
+           CASE WHEN class IS NOT NULL THEN jsonb_build_array(failure::jsonb || jsonb_build_object('at', now())) END,
+           CASE WHEN class IS NOT NULL THEN now() END,
+           coalesce(logged_at, now()), source, event_id, type, subject, event_key, content_type,
+           correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers::jsonb, data, raw_headers
+    FROM owed
+)
+SELECT CASE WHEN place IN ('late', 'stale') THEN place WHEN place = 'free' AND behind THEN 'free'
+            WHEN n IN (SELECT n FROM owed) THEN 'held' ELSE 'decided' END
+FROM placed
+ORDER BY n;

@@ -1,0 +1,6 @@
+-- Process $1 ends.
+--
+-- Locks   its row.
+-- Index   the primary key.
+-- Called  by DB.Leave.
+DELETE FROM postroom.node WHERE id = $1;

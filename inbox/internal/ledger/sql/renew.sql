@@ -1,0 +1,24 @@
+-- Renew the claims on the held events $1, each made with the epoch in $2, for
+-- another $3. What is not returned another process has claimed since, or it is
+-- settled. One that is locked is just being settled: the others do not wait for it,
+-- and it is returned, too.
+--
+-- Locks   the held rows; skips those that are locked.
+-- Index   held_pkey (id).
+-- Called  by DB.Renew, after plan.sql.
+WITH c AS (
+    SELECT * FROM unnest($1::bigint[], $2::bigint[]) AS c (id, epoch)
+), free AS (
+    SELECT held.id
+    FROM c
+    JOIN postroom.held ON held.id = c.id AND held.epoch = c.epoch AND held.claimed_by IS NOT NULL
+    FOR NO KEY UPDATE OF held SKIP LOCKED
+), renewed AS (
+    UPDATE postroom.held
+    SET next_at = now() + $3::interval
+    FROM free
+    WHERE held.id = free.id
+)
+SELECT held.id
+FROM c
+JOIN postroom.held ON held.id = c.id AND held.epoch = c.epoch AND held.claimed_by IS NOT NULL;

@@ -1,0 +1,17 @@
+-- Settle the held event $1, as whoever claimed it with epoch $2. No row updated:
+-- another process has claimed it since, or it is settled. The ledger keeps its failures,
+-- without stacks.
+--
+-- Locks   the held row and its ledger row.
+-- Index   held_pkey (id), inbox's primary key.
+-- Called  by Handler.Settle and Handler.SettleKey, after the handler, in its transaction.
+WITH settled AS (
+    DELETE FROM postroom.held WHERE id = $1 AND epoch = $2 RETURNING handler, dedupe_key, failures
+)
+UPDATE postroom.inbox
+SET at = now(),
+    failures = CASE WHEN jsonb_array_length(settled.failures) > 0 THEN (
+        SELECT jsonb_agg(jsonb_build_object('at', f->'at', 'class', f->'class', 'text', left(f->>'text', 300)) ORDER BY n)
+        FROM jsonb_array_elements(settled.failures) WITH ORDINALITY AS e (f, n)) END
+FROM settled
+WHERE inbox.handler = settled.handler AND inbox.dedupe_key = settled.dedupe_key;

@@ -1,0 +1,22 @@
+-- Settle the held events $1, each as whoever claimed it with the epoch in $2.
+-- What is not returned another process has claimed since, or it is settled. The ledger
+-- keeps their failures, without stacks.
+--
+-- Locks   the held rows and their ledger rows.
+-- Index   held_pkey (id), inbox's primary key.
+-- Called  by DB.SettleMany, after plan.sql.
+WITH settled AS (
+    DELETE FROM postroom.held
+    USING unnest($1::bigint[], $2::bigint[]) AS c (id, epoch)
+    WHERE held.id = c.id AND held.epoch = c.epoch
+    RETURNING held.id, held.epoch, held.handler, held.dedupe_key, held.failures
+), noted AS (
+    UPDATE postroom.inbox
+    SET at = now(),
+        failures = CASE WHEN jsonb_array_length(settled.failures) > 0 THEN (
+            SELECT jsonb_agg(jsonb_build_object('at', f->'at', 'class', f->'class', 'text', left(f->>'text', 300)) ORDER BY n)
+            FROM jsonb_array_elements(settled.failures) WITH ORDINALITY AS e (f, n)) END
+    FROM settled
+    WHERE inbox.handler = settled.handler AND inbox.dedupe_key = settled.dedupe_key
+)
+SELECT id, epoch FROM settled;

@@ -1,0 +1,20 @@
+-- Note that handler $1 reads stream $2, which was created at $3, the event types
+-- $4 (NULL: whatever is on its subjects) and the subjects $7; a new row begins behind
+-- sequence $5, and what the stream has up to sequence $6 may be of any age. Types and
+-- subjects are added, never removed: a process of another version may ask for them.
+-- Who reads for an ordered handler without one that is added does so no longer, and
+-- the next begins where the row says.
+--
+-- Locks   the handler's row.
+-- Index   the primary key.
+-- Called  by Records.Subscribe.
+INSERT INTO postroom.subscription AS s (handler, stream, stream_created, types, floor, backfill_through, subjects)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+ON CONFLICT (handler) DO UPDATE
+SET types = CASE WHEN s.types IS NOT NULL AND excluded.types IS NOT NULL
+                 THEN ARRAY(SELECT DISTINCT unnest(s.types || excluded.types) ORDER BY 1) END,
+    subjects = ARRAY(SELECT DISTINCT unnest(s.subjects || excluded.subjects) ORDER BY 1),
+    epoch = s.epoch + (NOT s.subjects @> excluded.subjects)::int,
+    reader = CASE WHEN s.subjects @> excluded.subjects THEN s.reader END,
+    reader_until = CASE WHEN s.subjects @> excluded.subjects THEN s.reader_until END
+RETURNING stream, stream_created, types, floor, floor_at, backfill_through, created_at > now() - interval '1 minute' AS is_new;

@@ -1,0 +1,23 @@
+-- Take dry runs that were asked for lately, of handlers $2, for process $1; $3 of
+-- them at the most. $4 and $5 are the types and subjects that this process takes, as
+-- in claim.sql: of another version's events it could say nothing. "OFFSET 0" has the
+-- event looked up for each row: a join could read all that is held.
+--
+-- Locks   their rows; skips those that another process is taking.
+-- Index   trial_open (handler, id), held_pkey (id).
+-- Called  by DB.Claim.
+UPDATE postroom.trial
+SET taken_by = $1, taken_at = now()
+WHERE id IN (SELECT t.id
+             FROM unnest($2::text[], $4::text[], $5::text[]) AS h (handler, types, subjects)
+             JOIN postroom.trial t ON t.handler = h.handler
+             WHERE t.taken_by IS NULL AND t.asked_at > now() - interval '1 minute'
+               AND NOT EXISTS (SELECT FROM postroom.held
+                               WHERE held.id = t.held
+                                 AND (h.types IS NOT NULL AND held.raw_headers IS NULL AND held.type <> ALL (string_to_array(h.types, ' '))
+                                      OR h.subjects IS NOT NULL AND held.pos IS NOT NULL AND held.subject !~ h.subjects)
+                               OFFSET 0)
+             ORDER BY t.id
+             LIMIT $3
+             FOR UPDATE OF t SKIP LOCKED)
+RETURNING id, handler, held;

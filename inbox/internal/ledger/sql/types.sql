@@ -1,0 +1,6 @@
+-- The event types that any process of handler $1 asked for; NULL: all.
+--
+-- Locks   none.
+-- Index   the primary key.
+-- Called  by DB.AskedFor, for an event of a type that this process does not have.
+SELECT types FROM postroom.subscription WHERE handler = $1;

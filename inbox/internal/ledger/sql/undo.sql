@@ -1,0 +1,12 @@
+-- Note that a call that was begun did not happen: step $3 of revision $4 of the
+-- event with dedupe key $2 at handler $1. Others of the step may be unanswered.
+--
+-- Locks   the receipt.
+-- Index   receipt's primary key.
+-- Called  by DB.UndoStep.
+WITH others AS (
+    UPDATE postroom.receipt SET unanswered = unanswered - 1
+    WHERE handler = $1 AND dedupe_key = $2 AND step = $3 AND revision = $4 AND done_at IS NULL AND unanswered > 1
+)
+DELETE FROM postroom.receipt
+WHERE handler = $1 AND dedupe_key = $2 AND step = $3 AND revision = $4 AND done_at IS NULL AND unanswered = 1;

@@ -1,0 +1,132 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/inbox/internal/delivery"
+)
+
+// Records keep a handler's place in its stream. They implement stream.Records.
+type Records struct {
+	Db      *DB
+	Process string // this one
+	Handler string
+	Stream  string
+	Types   []string // nil of a handler that takes subjects: all
+	Filter  []string
+}
+
+// Subscribe notes what the handler reads.
+func (r *Records) Subscribe(ctx context.Context, created time.Time, floor, backfill uint64) (row delivery.Subscription, err error) {
+	var types any
+	if len(r.Types) > 0 {
+		types = r.Types
+	}
+	err = r.Db.pool.QueryRow(ctx, r.Db.sql.subscribe, r.Handler, r.Stream, created, types, floor, backfill, r.Filter).
+		Scan(&row.Stream, &row.Created, &row.Types, &row.Floor, &row.Reached, &row.Backfill, &row.IsNew)
+	if err != nil {
+		return row, fmt.Errorf("note subscription: %w", err)
+	}
+	return row, nil
+}
+
+// Recreate notes that the stream was made again, and where it begins.
+func (r *Records) Recreate(ctx context.Context, created time.Time, floor uint64) error {
+	if _, err := r.Db.pool.Exec(ctx, r.Db.sql.recreated, r.Handler, created, floor); err != nil {
+		return fmt.Errorf("note another stream: %w", err)
+	}
+	return nil
+}
+
+// Raise notes up to where everything is decided.
+func (r *Records) Raise(ctx context.Context, created time.Time, floor uint64) error {
+	if _, err := r.Db.pool.Exec(ctx, r.Db.sql.floor, r.Handler, created, floor); err != nil {
+		return fmt.Errorf("note floor: %w", err)
+	}
+	return nil
+}
+
+// Lower notes that reading begins again further back.
+func (r *Records) Lower(ctx context.Context, created time.Time, floor uint64) error {
+	if _, err := r.Db.pool.Exec(ctx, r.Db.sql.lower, r.Handler, created, floor); err != nil {
+		return fmt.Errorf("note where to begin: %w", err)
+	}
+	return nil
+}
+
+// Lead takes the lease of the process that reads for an ordered handler; nil while
+// another has it.
+func (r *Records) Lead(ctx context.Context, lease time.Duration) (*delivery.Lead, error) {
+	var l delivery.Lead
+	var id *string
+	var stored *time.Time
+	err := r.Db.pool.QueryRow(ctx, r.Db.sql.lead, r.Handler, r.Process, lease).
+		Scan(&l.Epoch, &l.Base, &l.Floor.Seq, &id, &stored, &l.Subjects, &l.Takeovers, &l.High)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil //nolint:nilnil // there is no lease
+	}
+	if err != nil {
+		return nil, fmt.Errorf("take the reader's lease: %w", err)
+	}
+	l.Floor.ID, l.Floor.Stored = value(id), value(stored)
+	return &l, nil
+}
+
+// Keep returns what renews the lease of a reader, or gives it up, on a connection of its
+// own.
+func (r *Records) Keep(epoch int64) (keep func(ctx context.Context, lease *time.Duration, floor delivery.Position) error, done func()) {
+	var conn *pgxpool.Conn
+	keep = func(ctx context.Context, lease *time.Duration, floor delivery.Position) (err error) {
+		ctx, cancel := context.WithTimeout(ctx, WritePatience)
+		defer cancel()
+		if conn == nil {
+			if conn, err = r.Db.pool.Acquire(ctx); err != nil {
+				return fmt.Errorf("note floor: %w", err)
+			}
+		}
+		tag, err := conn.Exec(ctx, r.Db.sql.keep, r.Handler, epoch, lease, floor.Seq, optional(floor.ID), optional(floor.Stored))
+		switch {
+		case err != nil:
+			conn.Release() // which closes one that is broken
+			conn = nil
+			return fmt.Errorf("note floor: %w", err)
+		case tag.RowsAffected() == 0:
+			return delivery.ErrTermOver
+		}
+		return nil
+	}
+	return keep, func() {
+		if conn != nil {
+			conn.Release()
+		}
+	}
+}
+
+// Restart has reading begin behind a message, and returns what is added to its places.
+func (r *Records) Restart(ctx context.Context, epoch int64, at delivery.Position, used uint64) (base int64, err error) {
+	err = r.Db.pool.QueryRow(ctx, r.Db.sql.restart, r.Handler, epoch, at.Seq, used, optional(at.ID), optional(at.Stored)).Scan(&base)
+	if err != nil {
+		return 0, fmt.Errorf("note where to begin: %w", err)
+	}
+	return base, nil
+}
+
+// HeldKeys returns of which keys something is held, n at the most.
+func (r *Records) HeldKeys(ctx context.Context, n int) (keys []string, err error) {
+	batch := &pgx.Batch{}
+	batch.Queue(r.Db.sql.plan)
+	batch.Queue(r.Db.sql.keys, r.Handler, n).Query(func(rows pgx.Rows) (err error) {
+		keys, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	if err := r.Db.pool.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, fmt.Errorf("read which keys are blocked: %w", err)
+	}
+	return keys, nil
+}

@@ -1,0 +1,341 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/session"
+)
+
+// ErrTxOwned is returned by Commit and Rollback of the transaction that a handler
+// is given: the inbox ends it, after the handler returned.
+var ErrTxOwned = errors.New("inbox: the transaction is ended by the inbox; return nil to commit, an error to roll back")
+
+// Tx is the transaction of a handler: one of pgx, which only the inbox ends, and
+// whose savepoints travel with the statement that follows them.
+type Tx struct {
+	pgx.Tx
+
+	owner *pgxpool.Conn
+	loan  *session.Loan                        // of owner's connection
+	lost  func(ctx context.Context, why error) // is told that the connection was closed
+
+	// id is that of the transaction that the inbox began; empty if it has none. A handler
+	// that ends it with a statement goes on in another.
+	ID string
+
+	// unsure is set when the handler sent what may have ended the transaction: the server
+	// is asked before the commit. See saw.
+	unsure atomic.Bool
+	simple bool // the connection sends parameters within the text of statements
+
+	// first is sent with the next Exec, or before any other call: the savepoint
+	// before a member of a batch.
+	first []string
+
+	// over is set when the transaction ended without pgx: what a handler's
+	// goroutine kept of it must not reach the connection's next transaction.
+	over atomic.Bool
+}
+
+// closed is a transaction that has ended.
+var closed = func() pgx.Tx {
+	batch := &pgx.Batch{}
+	batch.BeginTx(pgx.TxOptions{})
+	return pgx.FailedBatchResults(batch, pgx.ErrTxClosed).Tx()
+}()
+
+// inner returns the transaction of pgx.
+func (t *Tx) inner() pgx.Tx {
+	if t.over.Load() {
+		return closed
+	}
+	return t.Tx
+}
+
+// begin begins a transaction of the given isolation level, and runs statements in
+// it, in one round trip. It returns the tag of the first, which returns the
+// transaction's id, or has its rows read by its own function. Without a transaction
+// the error is a delivery.BeginError.
+func (db *DB) begin(ctx context.Context, level pgx.TxIsoLevel, first Statement, more ...Statement) (*Tx, pgconn.CommandTag, error) {
+	owner, err := db.pool.Acquire(ctx)
+	if err != nil {
+		return nil, pgconn.CommandTag{}, &delivery.BeginError{Err: err}
+	}
+	batch := &pgx.Batch{}
+	batch.BeginTx(pgx.TxOptions{IsoLevel: level})
+	loan, look := db.sessions.Lend(owner.Conn(), batch)
+	batch.Queue(first.sql, first.args...)
+	for _, s := range more {
+		if queued := batch.Queue(s.sql, s.args...); s.read != nil {
+			queued.Query(s.read)
+		}
+	}
+	results := owner.SendBatch(ctx, batch)
+	t := &Tx{Tx: results.Tx(), owner: owner, loan: loan, lost: db.lost, simple: isSimple(owner.Conn())}
+	_, err = results.Exec()
+	if err == nil && look != nil {
+		err = look(results)
+	}
+	if err != nil {
+		_ = results.Close() // returns the same error
+		t.Abort(ctx)
+		return nil, pgconn.CommandTag{}, &delivery.BeginError{Err: err}
+	}
+	read := first.read
+	if read == nil {
+		read = t.readID
+	}
+	tag, err := readResult(results, read)
+	if closing := results.Close(); err == nil { // which reads the others
+		err = closing
+	}
+	if err != nil {
+		return t, tag, &delivery.LedgerError{Err: err}
+	}
+	return t, tag, nil
+}
+
+// readID reads the transaction's id from the result of its first statement, which has
+// no row if that decided nothing.
+func (t *Tx) readID(rows pgx.Rows) error {
+	for rows.Next() {
+		if err := rows.Scan(&t.ID); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+func readResult(results pgx.BatchResults, read func(pgx.Rows) error) (pgconn.CommandTag, error) {
+	rows, err := results.Query()
+	if err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	err = read(rows)
+	rows.Close()
+	return rows.CommandTag(), errors.Join(err, rows.Err())
+}
+
+// Abort ends the transaction without its effects. Its context may have
+// ended; the connection is given back all the same.
+func (t *Tx) Abort(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RollbackPatience)
+	defer cancel()
+	_ = t.Tx.Rollback(ctx) // where it fails, the connection is closed, and the server rolls back
+	t.give(ctx, t.loan.Undone(ctx))
+}
+
+// fail gives the connection back after a statement failed that was to end the transaction.
+func (t *Tx) fail(ctx context.Context) {
+	var left error
+	if t.owner.Conn().PgConn().TxStatus() == 'I' {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RollbackPatience)
+		defer cancel()
+		left = t.loan.Undone(ctx)
+	}
+	t.give(ctx, left)
+}
+
+// give gives the connection back. left says why it was closed.
+func (t *Tx) give(ctx context.Context, left error) {
+	if left != nil {
+		t.lost(ctx, left)
+	}
+	t.owner.Release() // which closes a connection that is not idle
+}
+
+// RollbackPatience is how long a rollback may take before its connection is given
+// up instead.
+const RollbackPatience = 5 * time.Second
+
+// Abandon takes the transaction from a handler that does not return. The
+// connection leaves the pool and is cut, so that the server rolls back; what the
+// handler does with it from here on fails.
+func (t *Tx) Abandon() {
+	conn := t.owner.Hijack()
+	_ = conn.PgConn().Conn().Close() // it is the only call that may be made beside the handler's own
+}
+
+// Healthy reports whether the transaction could commit, as far as the client can tell:
+// one is open, and no statement in it has failed. Whether it is the one that the inbox
+// began only the server can tell: see commit.
+func (t *Tx) Healthy() error {
+	switch {
+	case t.Tx.Conn().IsClosed():
+		return errors.New("the connection is closed")
+	case t.Tx.Conn().PgConn().TxStatus() == 'E':
+		return errOverlooked
+	case t.Tx.Conn().PgConn().TxStatus() != 'T':
+		return &delivery.EndedError{}
+	}
+	return nil
+}
+
+var errOverlooked = errors.New("a statement failed and the handler did not return its error")
+
+// flush sends what waits for the next statement. Where that fails, so does the
+// statement.
+func (t *Tx) flush(ctx context.Context) {
+	if len(t.first) > 0 {
+		sql := strings.Join(t.first, "; ")
+		t.first = nil
+		_, _ = t.inner().Exec(ctx, sql)
+	}
+}
+
+// saw notes a statement of the handler. One that has parameters the server takes by
+// itself, and no statement that ends a transaction has any; what it calls cannot end
+// the transaction either, while there is one. Of all others the inbox cannot tell: a
+// text may hold several statements, and only the last of them is answered for.
+func (t *Tx) saw(sql string, args []any) {
+	t.loan.See(sql)
+	if t.simple || len(args) == 0 || isOption(args[0]) || isRewriter(args[0]) {
+		t.unsure.Store(true)
+	}
+}
+
+// isRewriter reports whether an argument may change the statement, and how many
+// parameters it has.
+func isRewriter(arg any) bool {
+	_, is := arg.(pgx.QueryRewriter)
+	return is
+}
+
+// isSimple reports whether a connection sends parameters within the text of statements,
+// unless it is told otherwise. Its configuration is copied for whoever asks, and so is
+// asked once.
+func isSimple(conn *pgx.Conn) bool {
+	data := conn.PgConn().CustomData()
+	simple, known := data[simpleKey].(bool)
+	if !known {
+		simple = conn.Config().DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol
+		data[simpleKey] = simple
+	}
+	return simple
+}
+
+const simpleKey = "postroom.inbox.simple"
+
+// Conn returns the connection of the transaction. What was to be sent before the
+// handler's first statement is sent now: the inbox does not see what is done with it.
+func (t *Tx) Conn() *pgx.Conn {
+	t.unsure.Store(true)
+	t.loan.Unseen()
+	t.flush(context.Background())
+	return t.Tx.Conn()
+}
+
+// Commit returns ErrTxOwned.
+func (t *Tx) Commit(context.Context) error { return ErrTxOwned }
+
+// Rollback returns ErrTxOwned.
+func (t *Tx) Rollback(context.Context) error { return ErrTxOwned }
+
+// Exec is that of pgx.
+func (t *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	t.saw(sql, args)
+	if len(t.first) == 0 || len(args) == 0 || isOption(args[0]) {
+		t.flush(ctx)
+		return t.inner().Exec(ctx, sql, args...)
+	}
+	batch := &pgx.Batch{}
+	for _, statement := range t.first {
+		batch.Queue(statement)
+	}
+	t.first = nil
+	batch.Queue(sql, args...)
+	results := t.inner().SendBatch(ctx, batch)
+	var tag pgconn.CommandTag
+	var err error
+	for range batch.Len() {
+		if tag, err = results.Exec(); err != nil {
+			break
+		}
+	}
+	if closing := results.Close(); err == nil {
+		err = closing
+	}
+	return tag, err
+}
+
+// isOption reports whether an argument is an option of pgx, which a batch does
+// not take. Nor does it take a text without arguments, which may hold several
+// statements.
+func isOption(arg any) bool {
+	switch arg.(type) {
+	case pgx.QueryExecMode, pgx.QueryResultFormats, pgx.QueryResultFormatsByOID:
+		return true
+	}
+	return false
+}
+
+// Begin begins a savepoint.
+func (t *Tx) Begin(ctx context.Context) (pgx.Tx, error) {
+	t.unsure.Store(true)
+	t.flush(ctx)
+	return t.nest(t.inner().Begin(ctx))
+}
+
+// Query is that of pgx.
+func (t *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	t.saw(sql, args)
+	t.flush(ctx)
+	return t.inner().Query(ctx, sql, args...)
+}
+
+// QueryRow is that of pgx.
+func (t *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	t.saw(sql, args)
+	t.flush(ctx)
+	return t.inner().QueryRow(ctx, sql, args...)
+}
+
+// SendBatch is that of pgx.
+func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	t.unsure.Store(true)
+	t.sawBatch(b)
+	t.flush(ctx)
+	return t.inner().SendBatch(ctx, b)
+}
+
+// CopyFrom is that of pgx, with a source that may panic.
+func (t *Tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
+	t.loan.Use()
+	t.flush(ctx)
+	guarded := guard.Rows(rows)
+	n, err := t.inner().CopyFrom(ctx, table, columns, guarded)
+	return n, guarded.With(err)
+}
+
+// LargeObjects is that of pgx.
+func (t *Tx) LargeObjects() pgx.LargeObjects {
+	t.loan.Use()
+	t.flush(context.Background())
+	return t.inner().LargeObjects()
+}
+
+// Prepare is that of pgx.
+func (t *Tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+	t.loan.See(sql)
+	t.flush(ctx)
+	return t.inner().Prepare(ctx, name, sql)
+}
+
+// Lost marks err where t's connection broke. The client breaks it itself when
+// a context ends in the middle of a statement: that is the handler's failure.
+func Lost(t *Tx, err error) error {
+	if !t.Tx.Conn().IsClosed() || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return &delivery.LostError{Err: err}
+}

@@ -1,6 +1,0 @@
--- A row if the transaction with id $1 was committed.
---
--- Locks   none.
--- Index   none.
--- Called  by Inbox.wasCommitted, and by consumer.failRerun behind ROLLBACK and in the same round trip.
-SELECT WHERE pg_xact_status($1::text::xid8) = 'committed';

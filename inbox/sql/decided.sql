@@ -1,8 +1,0 @@
--- Whether what handler $1 decided under dedupe key $2 is the event of digest $3.
--- A row without a digest was decided under a key that the handler derived then.
---
--- Locks   none.
--- Index   inbox's primary key.
--- Called  by consumer.same, for an event that is decided already.
-SELECT NOT EXISTS (SELECT FROM postroom.inbox
-                   WHERE handler = $1 AND dedupe_key = $2 AND digest <> $3);

@@ -1,6 +1,0 @@
--- Process $1 ends.
---
--- Locks   its row.
--- Index   the primary key.
--- Called  by node.leave.
-DELETE FROM postroom.node WHERE id = $1;

@@ -1,7 +1,0 @@
--- Set the timeouts of a transaction, and return its id, as decide.sql does for others.
---
--- Locks   none.
--- Index   none.
--- Called  by consumer.beginRerun, consumer.settleCall and trials.try, with the BEGIN before it and in the same round trip.
-SELECT pg_current_xact_id()::text
-WHERE set_config('lock_timeout', '5s', true) <> set_config('idle_in_transaction_session_timeout', $1::text, true);

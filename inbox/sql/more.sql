@@ -1,6 +1,0 @@
--- Whether anything waits, or is dead, in key $2 of handler $1 behind place $3.
---
--- Locks   none; the key is locked before.
--- Index   held_key_pos (handler, key, pos).
--- Called  by consumer.settleKey, after follow.sql, in its transaction.
-SELECT EXISTS (SELECT FROM postroom.held WHERE handler = $1 AND key = $2 AND pos > $3);
