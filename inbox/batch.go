@@ -46,13 +46,6 @@ func (c batches) deliver(ctx, work context.Context, all []*delivery.Delivery) {
 	c.decideBatch(ctx, work, straight)
 }
 
-// isStraight reports whether a delivery takes the straight path, as far as can be
-// told without the database.
-func (c *loop) isStraight(d *delivery.Delivery) bool {
-	_, aside := c.aside(d)
-	return !aside && c.takes(d.Event)
-}
-
 // decideBatch decides deliveries in one transaction. Where members of it fail, it
 // is run again with a savepoint before each of them; where one changes the session for
 // those behind it, each is run in a transaction of its own; where the transaction as a

@@ -63,7 +63,7 @@ func (c *loop) apply(ctx, work context.Context, d *delivery.Delivery, ahead *ahe
 	switch {
 	case err == nil:
 		return unlessEnded(&d.Began, c.commit(ctx, work, tx, ahead))
-	case !c.isAttempt(ctx, tx, err):
+	case !isAttempt(ctx, tx, err):
 		return c.ledger.End(work, tx, err)
 	}
 	return c.leave(ctx, work, tx, err, ahead)
@@ -162,7 +162,7 @@ func (c *loop) peek(ctx context.Context, ahead *ahead) *ledger.Statement {
 
 // isAttempt reports whether err is a failure of the handler, on a connection that
 // can still tell of it: no contention, no outage and no shutdown.
-func (c *loop) isAttempt(ctx context.Context, tx *ledger.Tx, err error) bool {
+func isAttempt(ctx context.Context, tx *ledger.Tx, err error) bool {
 	return err != nil && !delivery.IsAbandoned(err) && !tx.Tx.Conn().IsClosed() && !delivery.IsContention(err) && !delivery.IsOutage(err) && ctx.Err() == nil
 }
 
@@ -189,4 +189,11 @@ func (c *loop) call(ctx context.Context, tx *ledger.Tx, t delivery.Task) error {
 	return c.observe(ctx, t, func(ctx context.Context) error {
 		return c.invoker.Run(ctx, tx, func(ctx context.Context) error { return c.handler.apply.Handle(ctx, tx, t.Event) })
 	})
+}
+
+// isStraight reports whether a delivery takes the straight path, as far as can be
+// told without the database.
+func (c *loop) isStraight(d *delivery.Delivery) bool {
+	_, aside := c.aside(d)
+	return !aside && c.takes(d.Event)
 }

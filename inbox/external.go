@@ -35,22 +35,6 @@ const (
 	externalSettles = 4
 )
 
-// store takes what was delivered to an external handler, and has it held. Its workers
-// may all be out for long.
-func (c *loop) storeAll(ctx, work context.Context) {
-	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case d := <-c.lanes.Of(0):
-			if ctx.Err() != nil {
-				c.finish(work, d, delivery.HandedBack)
-				continue
-			}
-			c.deliver(ctx, work, d)
-		}
-	}
-}
-
 // serve runs an external handler for a held event, and settles it. Each waits for no
 // other: the handler has no transaction.
 func (c *retries) serve(ctx, work context.Context, cl *claim) error {

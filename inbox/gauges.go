@@ -9,7 +9,6 @@ import (
 
 	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/inbox/internal/ledger"
-	"github.com/postroom/postroom/inbox/internal/stream"
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
@@ -99,7 +98,7 @@ func (g *gauges) observe(o metric.Observer) {
 		inHand := float64(c.inflight.Len()) + float64(c.retries.claimed.Load())
 		o.ObserveFloat64(g.inFlight, inHand, c.metrics.handler)
 		o.ObserveFloat64(g.capacity, float64(c.inflight.Most()+cap(c.retries.claims)), c.metrics.handler)
-		if view := c.view(); view != nil {
+		if view := viewOf(c); view != nil {
 			o.ObserveFloat64(g.pending, view.Pending, c.metrics.handler)
 			o.ObserveFloat64(g.ackPending, view.AckPending, c.metrics.handler)
 			drifted := 0.0
@@ -109,12 +108,4 @@ func (g *gauges) observe(o metric.Observer) {
 			o.ObserveFloat64(g.drifted, drifted, telemetry.With(telemetry.Check.String("consumer"), telemetry.Handler.String(c.sub.Name)))
 		}
 	}
-}
-
-// view is what the broker said last of the handler's consumer, or nil.
-func (c *loop) view() *stream.View {
-	if c.reader == nil {
-		return nil
-	}
-	return c.reader.View()
 }

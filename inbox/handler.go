@@ -113,3 +113,36 @@ func (h *handler) report(ctx context.Context, t delivery.Task, err error) {
 			"error", err, "stack", panicked.Stack)
 	}
 }
+
+func (h *handler) isOrdered() bool { return h.sub.Order != Unordered }
+
+// isKeyed reports whether a delivery has to wait for others of its key.
+func (h *handler) isKeyed(d *delivery.Delivery) bool { return h.isOrdered() && d.Event.Key != "" }
+
+// blocks returns the key that an event blocks, or waits for, when it is held so; or
+// nothing.
+func (h *handler) blocks(d *delivery.Delivery, as delivery.Holding) string {
+	if !h.isKeyed(d) || as.Raw || as.Decided || as.After == nil && h.sub.Order == SkipKey {
+		return ""
+	}
+	if as.Failure != nil {
+		switch as.Failure.Class {
+		case delivery.ClassConflict, delivery.ClassLate, delivery.ClassUndecodable:
+			return ""
+		}
+	}
+	return delivery.Bounded(d.Event.Key)
+}
+
+// keyOf returns the key for which a delivery has to wait; nothing if there is none.
+func (h *handler) keyOf(d *delivery.Delivery) string {
+	if !h.isKeyed(d) {
+		return ""
+	}
+	return delivery.Bounded(d.Event.Key)
+}
+
+// owe returns an event as it is to be held.
+func (h *handler) owe(d *delivery.Delivery, as delivery.Holding) ledger.Owed {
+	return ledger.Owed{Handler: h.sub.Name, Blocking: h.blocks(d, as), D: d, H: as}
+}

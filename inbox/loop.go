@@ -59,7 +59,7 @@ func (c *loop) open() {
 	}
 	if c.inflight == nil {
 		c.inflight = stream.NewInFlight(most, c.inbox.share())
-		c.reader = c.newReader()
+		c.reader = newReader(c)
 	}
 	c.flights, c.lanes = dispatch.NewDuplicates(), dispatch.NewLanes(queues, most)
 	c.invoker, c.acks = invoke.New(c.sub.Timeout, c.workers), make(chan *delivery.Delivery, most)
@@ -67,7 +67,7 @@ func (c *loop) open() {
 }
 
 // newReader returns what reads the stream; nil if there is none.
-func (c *loop) newReader() stream.Reader {
+func newReader(c *loop) stream.Reader {
 	cfg := stream.Config{
 		Conn: c.inbox.nc, Handler: c.sub.Name, Stream: c.sub.Stream, Filter: c.sub.filter(), OnlyNew: c.sub.From == OnlyNew,
 		Instance: func() string { return *c.inbox.node.instance.Load() }, InFlight: c.inflight, Log: c.log,
@@ -216,6 +216,22 @@ func (c *loop) work(ctx, work context.Context, lane <-chan *delivery.Delivery) {
 	}
 }
 
+// storeAll takes what was delivered to an external handler, and has it held. Its workers
+// may all be out for long.
+func (c *loop) storeAll(ctx, work context.Context) {
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case d := <-c.lanes.Of(0):
+			if ctx.Err() != nil {
+				c.finish(work, d, delivery.HandedBack)
+				continue
+			}
+			c.deliver(ctx, work, d)
+		}
+	}
+}
+
 // lane returns what waits for a worker. Those of an external handler only run what
 // is held.
 func (c *loop) lane(worker int) <-chan *delivery.Delivery {
@@ -265,4 +281,12 @@ func sleep(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	case <-timer.C:
 	}
+}
+
+// viewOf is what the broker said last of the handler's consumer, or nil.
+func viewOf(c *loop) *stream.View {
+	if c.reader == nil {
+		return nil
+	}
+	return c.reader.View()
 }

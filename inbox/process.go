@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -245,4 +246,88 @@ func (c *loop) moved(ctx context.Context, t delivery.Task, from string, to deliv
 		c.inbox.runner.wake(*h.After)
 	}
 	log(ctx, say, args...)
+}
+
+// holdBehind holds a delivery behind its key, and with it those of the key that wait
+// for it. Where nothing of the key is held any more, they go on. Those that were read in
+// another term are not held with it: what may not be held any more of one term may of
+// the other, and they would go on without the order that flying behind it gives them.
+func (c *loop) holdBehind(d *delivery.Delivery) delivery.Result {
+	bytes := len(d.Event.Data)
+	along := c.flights.Along(d, holdAtOnce-1, func(o *delivery.Delivery) bool {
+		if bytes += len(o.Event.Data); bytes > holdBytes {
+			return false
+		}
+		return o.Source == d.Source && !o.IsOver() && c.isStraight(o)
+	})
+	return c.holdWithOthers(d, delivery.BehindKey, along...)
+}
+
+// finishTogether ends a delivery that was to be held, and with those that flew
+// along. They are of one key and one term, so that all were free to go on, or none: but
+// for those at the end whose term ended meanwhile.
+func (c *loop) finishTogether(ctx, work context.Context, p parcel, became []delivery.Fate) {
+	if became[0] == delivery.FateFree {
+		c.flights.Back(p.d, p.along)
+		c.again(p.d)
+		return
+	}
+	for i, d := range p.along {
+		c.finish(work, d, c.fated(ctx, work, d, p.h, became[1+i]))
+	}
+	c.finish(work, p.d, c.fated(ctx, work, p.d, p.h, became[0])) // last: the next of its key follows it
+}
+
+// again has a delivery go on that was to wait behind its key, of which nothing is
+// held any more.
+func (c *loop) again(d *delivery.Delivery) delivery.Result {
+	c.keys.Doubt(delivery.Bounded(d.Event.Key))
+	c.lanes.Put(d)
+	return delivery.Result{}
+}
+
+// waitBehind has a delivery wait for its key: here, where that is not for long, or
+// in held.
+func (c *loop) waitBehind(d *delivery.Delivery) delivery.Result {
+	if c.keys.Park(d, c.unpark) {
+		return delivery.Result{}
+	}
+	return c.holdBehind(d)
+}
+
+// unpark has the delivery go on that waits here for a key, if one does.
+func (c *loop) unpark(key string) {
+	if d := c.keys.Unpark(key); d != nil {
+		c.lanes.Put(d)
+	}
+}
+
+// aside returns how a delivery is held that must not take the straight path, and
+// whether it is one.
+func (c *loop) aside(d *delivery.Delivery) (delivery.Holding, bool) {
+	switch {
+	case d.Fault != nil:
+		return delivery.Holding{Failure: d.Fault, Raw: d.Fault.Class == delivery.ClassUndecodable}, true
+	case d.Place.Rewound && c.isOrdered():
+		return delivery.AsLate, true
+	case c.isTooOld(d):
+		return delivery.Holding{Failure: &delivery.Failure{Class: delivery.ClassTooOld, Permanent: true, Text: fmt.Sprintf(
+			"logged at %s: the ledger, which keeps rows for %s, cannot tell whether it was decided",
+			d.Event.LoggedAt.UTC().Format(time.RFC3339), c.inbox.cfg.Ledger)}}, true
+	case d.Place.Delivered > suspectAfter || d.Source.Suspects():
+		// It may be what ends the processes that take it, or it only stood beside that.
+		return delivery.Holding{After: delivery.AtOnce, Solitary: true}, true
+	}
+	return delivery.Holding{}, false
+}
+
+// suspectAfter is how often an event is delivered before it is run alone. The
+// broker counts deliveries, not attempts, and those of a process killer's
+// neighbours too.
+const suspectAfter = 3
+
+// isTooOld reports whether a ledger row of the event may have expired. What was
+// in the stream when the handler was new never had one.
+func (c *loop) isTooOld(d *delivery.Delivery) bool {
+	return !d.Place.Ageless && d.Age(c.inbox.clock.now()) > c.inbox.cfg.AgeGate
 }

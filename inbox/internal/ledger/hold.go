@@ -46,6 +46,8 @@ type Owed struct {
 }
 
 // columns are the parameters of hold.sql but for the fourth.
+//
+// Wide because hold.sql takes as many arrays.
 type columns struct {
 	handlers, keys                []string
 	digests                       [][]byte

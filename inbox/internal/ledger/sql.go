@@ -121,6 +121,8 @@ var (
 )
 
 // statements are the statements of this package, for one schema.
+//
+// Wide because each statement is a field.
 type statements struct {
 	decide, decideBatch, decided, hold        string
 	decideOrdered, verdict, decideFree, keys  string
