@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -174,8 +175,13 @@ type kindKey struct{}
 // ends returns what a COMMIT is the end of: "chain" if the BEGIN of the next delivery is
 // behind it in its batch.
 func (k *killer) ends(conn *pgx.Conn, batch []*pgx.QueuedQuery) string {
-	if strings.HasPrefix(batch[len(batch)-1].SQL, "COMMIT") {
-		return k.run(conn) + " commit"
+	for _, q := range slices.Backward(batch) { // behind a COMMIT may be what resets the session
+		switch {
+		case strings.HasPrefix(q.SQL, "COMMIT"):
+			return k.run(conn) + " commit"
+		case strings.HasPrefix(q.SQL, "BEGIN"):
+			return "chain"
+		}
 	}
 	return "chain"
 }
