@@ -5,11 +5,10 @@ import (
 	"github.com/postroom/postroom/internal/wire"
 )
 
+// Limits of one atomic batch.
 const (
-	// MaxBatch and MaxBatchBytes are how many events a relay hands out for one atomic
-	// batch at the most, and what data they may have.
-	MaxBatch      = 1000
-	MaxBatchBytes = 8 << 20
+	MaxBatch      = 1000    // events that a relay hands out for a batch at the most
+	MaxBatchBytes = 8 << 20 // bytes of their data at the most
 )
 
 // Message is an event on its way to the broker. A [Publisher] reads it, and has
