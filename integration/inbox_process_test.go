@@ -172,6 +172,24 @@ func (k *killer) run(conn *pgx.Conn) string {
 
 type kindKey struct{}
 
+type connKey struct{}
+
+// runOf returns the run whose transaction a handler has. It does not ask the transaction
+// for its connection: the inbox would begin no next transaction on that, as it cannot see
+// what is done with it.
+func (k *killer) runOf(ctx context.Context, tx pgx.Tx) (string, error) {
+	var conn *pgx.Conn
+	_, err := tx.Exec(context.WithValue(ctx, connKey{}, &conn), "SELECT $1::int", 1)
+	return k.run(conn), err
+}
+
+// tellConn tells runOf on which connection its statement is sent.
+func tellConn(ctx context.Context, conn *pgx.Conn) {
+	if into, asked := ctx.Value(connKey{}).(**pgx.Conn); asked {
+		*into = conn
+	}
+}
+
 // ends returns what a COMMIT is the end of: "chain" if the BEGIN of the next delivery is
 // behind it in its batch.
 func (k *killer) ends(conn *pgx.Conn, batch []*pgx.QueuedQuery) string {
@@ -188,6 +206,7 @@ func (k *killer) ends(conn *pgx.Conn, batch []*pgx.QueuedQuery) string {
 
 // TraceQueryStart implements pgx.QueryTracer.
 func (k *killer) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	tellConn(ctx, conn)
 	kind := kindOf(data.SQL)
 	k.enter(conn, kind)
 	if kind == "commit" {
@@ -212,6 +231,7 @@ type batchEnd struct {
 
 // TraceBatchStart implements pgx.BatchTracer.
 func (k *killer) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	tellConn(ctx, conn)
 	ended := new(batchEnd)
 	for _, q := range data.Batch.QueuedQueries {
 		kind := kindOf(q.SQL)
@@ -256,7 +276,11 @@ func (k *killer) handler(name string, pool *pgxpool.Pool) postroom.Handler {
 	return postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 		beside := k.inside.Add(1) - 1
 		defer k.inside.Add(-1)
-		run, isPoint := k.run(tx.Conn()), strings.HasPrefix(ev.ID, k.Only)
+		run, err := k.runOf(ctx, tx)
+		if err != nil {
+			return err
+		}
+		isPoint := strings.HasPrefix(ev.ID, k.Only)
 		if isPoint {
 			k.at(run + " handler")
 		}
