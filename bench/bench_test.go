@@ -151,6 +151,16 @@ func wantNothingOfBench(t *testing.T, schemas int, broker *devstack.NATS) {
 	}
 }
 
+// A broker without JetStream is told of at once, with what to do.
+func TestBenchWithoutJetStream(t *testing.T) {
+	t.Parallel()
+	w := wish{database: devtest.EmptyPool(t).Config().ConnString(), broker: devtest.PlainNATS(t, "jetstream: disabled").ConnectedUrl()}
+	_, err := w.servers(t.Context(), new(measure.Config))
+	if err == nil || !strings.Contains(err.Error(), "start nats-server with -js") {
+		t.Errorf("it says %v", err)
+	}
+}
+
 func TestMain(m *testing.M) { devtest.Main(m) }
 
 func TestNumber(t *testing.T) {

@@ -22,9 +22,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/bench/internal/measure"
 	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/internal/jsremedy"
 	"github.com/postroom/postroom/internal/terminal"
 )
 
@@ -280,9 +282,32 @@ func (w *wish) servers(ctx context.Context, cfg *measure.Config) (stop func() er
 	if err != nil {
 		return nil, fmt.Errorf("connect to the broker: %w", err)
 	}
-	nc.Close()
+	defer nc.Close()
+	if err := hasJetStream(ctx, nc); err != nil {
+		return nil, err
+	}
 	cfg.NATSURL, cfg.NATSCreds = w.broker, w.creds
 	return func() error { return nil }, nil
+}
+
+// answerPatience is how long the broker has to answer the first request.
+const answerPatience = 5 * time.Second
+
+// hasJetStream asks the broker for JetStream, which a measurement would wait for in vain.
+func hasJetStream(ctx context.Context, nc *nats.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, answerPatience)
+	defer cancel()
+	js, err := jetstream.New(nc)
+	if err == nil {
+		_, err = js.AccountInfo(ctx)
+	}
+	switch {
+	case jsremedy.Do(err) != "":
+		return fmt.Errorf("ask for JetStream: %w", jsremedy.Explain(err))
+	case err != nil:
+		return fmt.Errorf("ask for JetStream: %w: a benchmark needs a NATS user that may publish to $JS.API.> and subscribe to _INBOX.>", err)
+	}
+	return nil
 }
 
 // startDev starts servers as a production has them: what is committed is on the

@@ -25,7 +25,7 @@ var (
 		"audit", "keys", "tables",
 	}
 	onBoth   = []string{"status", "doctor", "handlers", "events show x"}
-	onBroker = []string{"reconcile", "stream check", "bench relay --events 1000 --runs 1 --seconds 0.2"}
+	onBroker = []string{"reconcile", "stream check"}
 	ensure   = "stream ensure SETUPS --subjects setups.>"
 )
 
@@ -48,7 +48,6 @@ func badSetups(t *testing.T) []badSetup {
 	fine := databaseURL(good)
 	_, role := devtest.RolePool(t, good)
 	all := append(append(append([]string{}, onDatabase...), onBoth...), onBroker...)
-	tables := all[:len(all)-1] // a benchmark makes its own
 	unanswered := []string{"the broker", "(POSTROOM_NATS_URL): is it running, and the address right?"}
 	refused := []string{"(POSTROOM_NATS_URL): it refuses the user; see --nats-creds", "Authorization Violation"}
 	without := []string{"the server runs without JetStream", "start nats-server with -js"}
@@ -69,7 +68,7 @@ func badSetups(t *testing.T) []badSetup {
 			relay: []string{"the relay waits for its database", "correct the URL"},
 		},
 		{
-			name: "a database without the tables", database: databaseURL(devtest.EmptyPool(t)), nats: broker, commands: tables, code: exitFailed, says: missing,
+			name: "a database without the tables", database: databaseURL(devtest.EmptyPool(t)), nats: broker, commands: all, code: exitFailed, says: missing,
 			but: map[string][]string{
 				"migrate status": {" migrations pending; run 'postroom migrate up'"},
 				"doctor":         {"there are no tables in the schema postroom of this database", "to do: postroom migrate up"},
@@ -77,7 +76,7 @@ func badSetups(t *testing.T) []badSetup {
 			codes: map[string]int{"migrate status": exitTodo, "doctor": exitTodo}, relay: missing,
 		},
 		{
-			name: "tables of an older version", database: olderTables(t), nats: broker, commands: tables, code: exitFailed, says: older,
+			name: "tables of an older version", database: olderTables(t), nats: broker, commands: all, code: exitFailed, says: older,
 			but: map[string][]string{
 				"migrate status": {" migrations pending; run 'postroom migrate up'"},
 				"doctor":         {"the tables are of version 8 and this program is of version", "to do: postroom migrate up", "not looked at: the tables are of version 8, and lack what it looks at\n"},
@@ -85,7 +84,7 @@ func badSetups(t *testing.T) []badSetup {
 			codes: map[string]int{"migrate status": exitTodo, "doctor": exitTodo}, relay: older,
 		},
 		{
-			name: "a role without rights", database: asRole(good, role), nats: broker, commands: tables, code: exitFailed, says: rights,
+			name: "a role without rights", database: asRole(good, role), nats: broker, commands: all, code: exitFailed, says: rights,
 			codes: map[string]int{"doctor": exitTodo}, relay: rights,
 		},
 		{
