@@ -89,12 +89,12 @@ build: ## Build all packages, and the command line into bin/postroom
 	$(GO) build -o bin/postroom ./cmd/postroom
 
 lint: ## Run the linters, check the formatting, the limits of CONTRIBUTING.md, and docs/api.txt
-	@POSTROOM_REVIEW=1 $(GO) test -vet=off -count=1 -run 'OfOnePiece|APIIsListed|LayersAreIn' .
+	@$(GO) test -vet=off -count=1 -run 'OfOnePiece|APIIsListed|LayersAreIn' .
 	$(GOLANGCI) run $(ALL)
 	cd integration/alerts && GOWORK=off $(GOLANGCI) run
 
 api: ## Write docs/api.txt, what users can call, and the table of layers in CONTRIBUTING.md
-	@POSTROOM_REVIEW=update $(GO) test -vet=off -count=1 -run 'APIIsListed|LayersAreIn' .
+	@POSTROOM_UPDATE=1 $(GO) test -vet=off -count=1 -run 'APIIsListed|LayersAreIn' .
 
 fmt: ## Format all files
 	$(GOLANGCI) fmt

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -204,6 +205,41 @@ func leaking(name, sql string, s *sessions, fail func() error) postroom.Handler 
 		}
 		return nil
 	})
+}
+
+// Events that wait behind the head of their key run along in its transaction, but not
+// behind one that changed the session.
+func TestEventsThatRunAlongDoNotMeetAnotherSession(t *testing.T) {
+	t.Parallel()
+	const waiting = 5
+	b := newBenchOn(t, sessionPool(t, false), devtest.NATS(t))
+	b.in = inbox.New(b.pool, b.nc, b.config())
+	s := &sessions{}
+	var open atomic.Bool
+	sub := b.ordered("o", inbox.HoldKey)
+	sub.Attempts = 1000 // it is open long before
+	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		if !open.Load() {
+			return errors.New("not yet")
+		}
+		if err := s.note(ctx, tx); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "INSERT INTO public.effect (handler, event) VALUES ('o', $1)", ev.ID); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, "SET search_path = nowhere, public")
+		return err
+	}))
+	stop := b.run()
+	for i := range waiting + 1 {
+		b.publishKey("a", i)
+	}
+	b.eventually("all to wait", func() bool { return b.owes("o") == waiting+1 })
+	open.Store(true)
+	b.eventually("all to take effect", func() bool { return b.made("o", "a-%") == waiting+1 })
+	stop()
+	b.wantClean(s, true)
 }
 
 // functions creates what changes the session without that a statement says so.
