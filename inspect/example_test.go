@@ -4,38 +4,56 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go"
+	"github.com/jackc/pgx/v5"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/outbox"
 )
 
-// What is wrong, and what to do about it.
+// What is wrong, and what to do about it. An event waits here, and no relay runs.
 func ExampleInspector_Status() {
-	tell := func(ctx context.Context, pool *pgxpool.Pool, nc *nats.Conn) error {
-		status, err := inspect.New(pool, nc, inspect.Config{}).Status(ctx)
-		if err != nil {
-			return err
-		}
-		for _, f := range status.Findings {
-			fmt.Println(f.Text+":", f.Do)
-		}
-		return nil
+	servers := devtest.ForExample() // a migrated database, a NATS server with JetStream
+	defer servers.Close()
+	ctx := context.Background()
+	err := pgx.BeginFunc(ctx, servers.Pool, func(tx pgx.Tx) error {
+		return outbox.New(outbox.Config{Source: "/shop"}).Write(ctx, tx, postroom.NewEvent("order.placed", nil))
+	})
+	fmt.Println("write:", err)
+
+	status, err := inspect.New(servers.Pool, servers.NATS, inspect.Config{}).Status(ctx)
+	for _, f := range status.Findings {
+		fmt.Println(f.Code+":", f.Text)
+		fmt.Println("  do:", f.Do)
 	}
-	_ = tell
+	fmt.Println(err)
+	// Output:
+	// write: <nil>
+	// no_relay: no relay leads: nothing is published
+	//   do: start 'postroom relay', or look at the log of the one that should run
+	// <nil>
 }
 
 // What became of one event.
 func ExampleInspector_Event() {
-	tell := func(ctx context.Context, pool *pgxpool.Pool, nc *nats.Conn) error {
-		journey, err := inspect.New(pool, nc, inspect.Config{}).Event(ctx, "/shop", "order-7")
-		if err != nil {
-			return err
-		}
-		for _, m := range journey.Timeline() {
-			fmt.Println(m.At, m.Where, m.Text)
-		}
-		return nil
+	servers := devtest.ForExample()
+	defer servers.Close()
+	ctx := context.Background()
+	err := pgx.BeginFunc(ctx, servers.Pool, func(tx pgx.Tx) error {
+		ev := postroom.NewEvent("order.placed", map[string]string{"id": "o-7"})
+		ev.ID, ev.Key = "order-7", "o-7"
+		return outbox.New(outbox.Config{Source: "/shop"}).Write(ctx, tx, ev)
+	})
+	fmt.Println("write:", err)
+
+	journey, err := inspect.New(servers.Pool, servers.NATS, inspect.Config{}).Event(ctx, "/shop", "order-7")
+	for _, m := range journey.Timeline() {
+		fmt.Println(m.Where+":", m.Text) // and m.At
 	}
-	_ = tell
+	fmt.Println(err)
+	// Output:
+	// write: <nil>
+	// log: written by /shop as order.placed, seq 1, key o-7
+	// <nil>
 }

@@ -2,10 +2,14 @@ package relay_test
 
 import (
 	"context"
+	"fmt"
+	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go"
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
@@ -14,17 +18,36 @@ import (
 // A relay publishes what committed, until ctx ends. Several may run: one leads, and the
 // others wait to take its place.
 func ExampleNew() {
-	publish := func(ctx context.Context, pool *pgxpool.Pool, url string) error {
-		nc, err := nats.Connect(url, natsjs.ConnectOptions()...)
-		if err != nil {
-			return err
-		}
-		defer nc.Close()
-		r := relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{})
-		if err := r.Check(ctx); err != nil { // says what is missing, before events wait for it
-			return err
-		}
-		return r.Run(ctx)
+	servers := devtest.ForExample(natsjs.ConnectOptions()...) // a migrated database, a NATS server with JetStream
+	defer servers.Close()
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	pool, nc := servers.Pool, servers.NATS
+
+	err := natsjs.EnsureStream(ctx, nc, jetstream.StreamConfig{Name: "SHOP", Subjects: []string{"order.>"}})
+	fmt.Println("stream:", err)
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		ev := postroom.NewEvent("order.placed", map[string]string{"id": "o-1"})
+		return outbox.New(outbox.Config{Source: "/shop"}).Write(ctx, tx, ev)
+	})
+	fmt.Println("write:", err)
+
+	r := relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{})
+	fmt.Println("check:", r.Check(ctx)) // says what is missing, before events wait for it
+	sub, err := nc.SubscribeSync("order.placed")
+	fmt.Println("subscribe:", err)
+	done := make(chan error)
+	go func() { done <- r.Run(ctx) }()
+	if msg, err := sub.NextMsgWithContext(ctx); err == nil {
+		fmt.Println("published:", string(msg.Data))
 	}
-	_ = publish
+	stop()
+	fmt.Println("run:", <-done) // it has recorded what the broker stored
+	// Output:
+	// stream: <nil>
+	// write: <nil>
+	// check: <nil>
+	// subscribe: <nil>
+	// published: {"id":"o-1"}
+	// run: <nil>
 }

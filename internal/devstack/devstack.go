@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 )
 
 // Config tunes a [Postgres]. The zero value is ready to use.
@@ -117,4 +118,23 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 // Close stops both servers and removes what they stored. It is idempotent.
 func (s *Stack) Close() error {
 	return errors.Join(s.Postgres.Close(), s.NATS.Close())
+}
+
+// Installed returns nil if this machine has, without Docker, what [Start] needs: a
+// PostgreSQL server that is named or whose programs are there, and a program or a
+// checkout for the NATS server. It starts nothing.
+func Installed(ctx context.Context) error {
+	if os.Getenv(natsVariable) == "" {
+		if _, ok := checkout(); !ok {
+			return ErrNoNATS
+		}
+	}
+	if os.Getenv(urlVariable) != "" {
+		return nil
+	}
+	found, err := newFinder().find(ctx)
+	if len(found) == 0 {
+		return fmt.Errorf("find PostgreSQL: %w", err)
+	}
+	return nil
 }

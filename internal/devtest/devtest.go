@@ -21,12 +21,16 @@
 package devtest
 
 import (
+	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/postroom/postroom/internal/devstack"
 )
 
 const (
@@ -56,6 +60,7 @@ func Main(m *testing.M) {
 	if err := prepare(); err != nil {
 		fmt.Fprintln(os.Stderr, "devtest:", err)
 	} else {
+		skipExamples()
 		code = m.Run()
 	}
 	if err := errors.Join(stopPostgres(), stopNATS()); err != nil {
@@ -81,6 +86,26 @@ func prepare() error {
 		return nil
 	}
 	return fmt.Errorf("%s is %q, want %s, %s or nothing", serversVariable, where(), local, containers)
+}
+
+// skipExamples leaves the examples out if there are no servers for them: unlike a test,
+// an example cannot skip itself.
+func skipExamples() {
+	if os.Getenv(requireVariable) == "1" || devstack.Installed(context.Background()) == nil {
+		return
+	}
+	_, pgErr := postgres()
+	_, natsErr := broker()
+	if pgErr == nil && natsErr == nil {
+		return
+	}
+	pattern := "^Example"
+	if skip := flag.Lookup("test.skip").Value.String(); skip != "" {
+		pattern = skip + "|" + pattern
+	}
+	if err := flag.Set("test.skip", pattern); err != nil {
+		fmt.Fprintln(os.Stderr, "devtest: leave out examples:", err)
+	}
 }
 
 // announce says what the tests run on. Go shows it where tests are verbose, and
