@@ -1,7 +1,12 @@
 -- Who may be what a migration waits for: sessions and prepared transactions that hold a
--- lock on a table of this schema, or the migration lock, and began longer ago than $1.
--- What a session of another role does is told to members of pg_read_all_stats; of others
--- only that it is there.
+-- lock on a table of this schema, or the migration lock, and are among $1, the virtual
+-- transactions that held what was waited for before the wait. Where $1 is NULL these are
+-- not known: whose transaction began just now is left out instead.
+--
+-- The views are not read at one moment. A session that ended, or ended its transaction,
+-- after its lock was read, and a prepared transaction that was finished, are in nobody's
+-- way. What a session of another role does is told to members of pg_read_all_stats; of
+-- others, and where track_activities is off, only that it is there: these are named.
 --
 -- Locks   none.
 -- Index   none; system views.
@@ -24,6 +29,8 @@ WHERE l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
   AND (c.oid IS NOT NULL
        OR l.locktype = 'advisory' AND l.objsubid = 1
           AND (l.classid::bigint << 32 | l.objid::bigint) = hashtextextended('postroom.migrate', 0))
-  AND coalesce(a.xact_start, p.prepared, '-infinity') < clock_timestamp() - $1::interval
+  AND (p.gid IS NOT NULL OR a.xact_start IS NOT NULL OR a.pid IS NOT NULL AND coalesce(a.state, 'disabled') = 'disabled')
+  AND (l.virtualtransaction = ANY ($1::text[])
+       OR $1::text[] IS NULL AND coalesce(a.xact_start, p.prepared, '-infinity') < clock_timestamp() - interval '100 ms')
 GROUP BY l.pid, l.virtualtransaction
 ORDER BY age DESC, pid;

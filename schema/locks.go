@@ -2,7 +2,7 @@ package schema
 
 import (
 	"context"
-	_ "embed" // blockers.sql
+	_ "embed" // blockers.sql, holders.sql
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -42,6 +42,9 @@ const (
 
 //go:embed blockers.sql
 var blockersSQL string
+
+//go:embed holders.sql
+var holdersSQL string
 
 // Blocker is a session, or a prepared transaction, that holds a lock on a table of the
 // schema for so long that a migration may be waiting for it.
@@ -159,9 +162,9 @@ func locksOf(sql string) []lock {
 
 // lockedError says which lock could not be had.
 type lockedError struct {
-	table string
-	asked time.Time // when it was asked for: who is in the way was there before
-	err   error
+	table   string
+	holders []string // the transactions that had a lock of the table before it was asked for; not nil
+	err     error
 }
 
 func (e *lockedError) Error() string { return e.err.Error() }
@@ -177,15 +180,15 @@ func takeLocks(ctx context.Context, tx pgx.Tx, name string, locks []lock) error 
 			return err
 		}
 		var exists bool
-		if err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", fmt.Sprintf("%q.%q", name, l.table)).Scan(&exists); err != nil {
+		holders := []string{}
+		if err := tx.QueryRow(ctx, holdersSQL, fmt.Sprintf("%q.%q", name, l.table)).Scan(&exists, &holders); err != nil {
 			return fmt.Errorf("look for table: %w", err)
 		}
 		if !exists {
 			continue
 		}
-		asked := time.Now()
 		if _, err := tx.Exec(ctx, fmt.Sprintf("LOCK TABLE %q.%q IN %s MODE", name, l.table, l.mode)); err != nil {
-			return &lockedError{table: l.table, asked: asked, err: err}
+			return &lockedError{table: l.table, holders: holders, err: err}
 		}
 		within = min(laterLock, max(allLocks-time.Since(began), 10*time.Millisecond))
 	}
@@ -216,17 +219,28 @@ type blockerRow struct {
 	Tables                   []string
 }
 
-// blockers returns who may be in the way, and was there so long ago: later ones waited
-// behind the migration.
-func blockers(ctx context.Context, db DB, name string, ago time.Duration) ([]Blocker, error) {
-	var found []blockerRow
-	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) (err error) {
-		rows, _ := tx.Query(ctx, In(name, blockersSQL), ago) // CollectRows reports the error
-		found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[blockerRow])
+// blockers returns who may be in the way: of the given virtual transactions, who is there
+// still; with nil for them, whoever did not begin just now.
+func blockers(ctx context.Context, db DB, name string, holders []string) (all []Blocker, err error) {
+	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		// In a caller's transaction the server goes on to show the sessions of the last look.
+		if _, err := tx.Exec(ctx, "SELECT pg_stat_clear_snapshot()"); err != nil {
+			return err
+		}
+		all, err = readBlockers(ctx, tx, name, holders)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("look who is in the way: %w", err)
+	}
+	return all, nil
+}
+
+func readBlockers(ctx context.Context, tx pgx.Tx, name string, holders []string) ([]Blocker, error) {
+	rows, _ := tx.Query(ctx, In(name, blockersSQL), holders) // CollectRows reports the error
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[blockerRow])
+	if err != nil {
+		return nil, err
 	}
 	all := make([]Blocker, len(found))
 	for i, row := range found {

@@ -21,12 +21,7 @@ import (
 // returns the function that ends it.
 func dump(t *testing.T, pool *pgxpool.Pool) (end func()) {
 	t.Helper()
-	cfg := pool.Config().ConnConfig
-	cfg.RuntimeParams["application_name"] = "pg_dump"
-	conn, err := pgx.ConnectConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := session(t, pool, "pg_dump")
 	exec(t, conn, `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 		DO $$ DECLARE name text; BEGIN
 			FOR name IN SELECT oid::regclass FROM pg_class WHERE relnamespace = 'postroom'::regnamespace AND relkind = 'r' LOOP
@@ -70,19 +65,6 @@ func watchWaits(ctx context.Context, t *testing.T, pool *pgxpool.Pool, name stri
 	return w
 }
 
-// migrator returns a connection whose application_name is migrator.
-func migrator(t *testing.T, pool *pgxpool.Pool) *pgx.Conn {
-	t.Helper()
-	cfg := pool.Config().ConnConfig
-	cfg.RuntimeParams["application_name"] = "migrator"
-	conn, err := pgx.ConnectConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	return conn
-}
-
 // While a dump holds its locks, producers go on to commit: no migration keeps them
 // waiting for longer than two seconds. When the dump is over, the migration goes through.
 func TestProducersGoOnWhileAMigrationWaits(t *testing.T) {
@@ -109,7 +91,7 @@ func TestProducersGoOnWhileAMigrationWaits(t *testing.T) {
 	}
 	var told []schema.Wait
 	var before int64
-	conn := migrator(t, pool)
+	conn := session(t, pool, "migrator")
 	applied, err := schema.Migrator{Waiting: func(w schema.Wait) {
 		told = append(told, w)
 		devtest.Eventually(t, time.Minute, "the producers to go on", func() bool { return written.Load() > before+20 })
@@ -151,7 +133,7 @@ func TestNoMigrationWaitsLong(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			waits := watchWaits(ctx, t, pool, "migrator")
-			_, err := schema.Migrator{Waiting: func(schema.Wait) { endDump() }}.Migrate(t.Context(), migrator(t, pool))
+			_, err := schema.Migrator{Waiting: func(schema.Wait) { endDump() }}.Migrate(t.Context(), session(t, pool, "migrator"))
 			if err != nil {
 				t.Error(err)
 			}
@@ -226,7 +208,7 @@ func TestMigrateSaysWhoIsInTheWay(t *testing.T) {
 	dump(t, pool)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	_, err := schema.Migrator{Waiting: func(schema.Wait) { cancel() }}.Migrate(ctx, migrator(t, pool))
+	_, err := schema.Migrator{Waiting: func(schema.Wait) { cancel() }}.Migrate(ctx, session(t, pool, "migrator"))
 	var blocked *schema.BlockedError
 	if !errors.As(err, &blocked) || !errors.Is(err, context.Canceled) {
 		t.Fatalf("Migrate = %v, want a BlockedError for the end of the context", err)

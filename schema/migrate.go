@@ -159,12 +159,12 @@ func (m Migrator) migrateNext(ctx context.Context, db DB, name string, steps []M
 		if step == nil || !isBlocked(err) {
 			return nil, err
 		}
-		ago := laterLock
+		var holders []string
 		if locked := (*lockedError)(nil); errors.As(err, &locked) {
-			front, ago = locked.table, time.Since(locked.asked)
+			front, holders = locked.table, locked.holders
 		}
 		wait = &Wait{Migration: *step, Attempt: attempt, Pause: pauseAfter(attempt)}
-		if wait.Blockers, err = blockers(ctx, db, name, ago); err != nil && ctx.Err() == nil {
+		if wait.Blockers, err = blockers(ctx, db, name, holders); err != nil && ctx.Err() == nil {
 			return nil, err
 		}
 		if m.Waiting != nil {

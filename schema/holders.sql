@@ -1,0 +1,15 @@
+-- Whether the table named $1 exists, and which transactions have a lock of it.
+--
+-- Locks   none.
+-- Index   none; system views.
+-- Called  by Migrator.Migrate, before it asks for a lock of the table: whoever has one
+--         then and has it still when the wait is over was in the way all the time.
+--         Transactions are told apart by their virtual ids, not by the time.
+SELECT to_regclass($1) IS NOT NULL AS found,
+       ARRAY(
+           SELECT DISTINCT virtualtransaction
+           FROM pg_locks
+           WHERE granted AND pid IS DISTINCT FROM pg_backend_pid()
+             AND locktype = 'relation' AND relation = to_regclass($1)
+             AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+       ) AS holders;
