@@ -249,3 +249,28 @@ func TestWhatOperatorsAndVendorsDid(t *testing.T) {
 		}
 	}
 }
+
+// An event that the broker refused, and took then, shows why; where held has some of the
+// same, each failure is told once.
+func TestWhatWasRefusedBeforeItWasPublished(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.write(p.event("1", "x", ""))
+	p.exec("UPDATE postroom.relay SET high = 1, snap = pg_current_snapshot()")
+	const first, second = `{"at": "2026-01-01T00:00:00+00:00", "class": "js_10077", "text": "full"}`, `{"at": "2026-01-02T00:00:00+00:00", "class": "js_10023", "text": "no room"}`
+	p.exec("INSERT INTO postroom.refused VALUES (1, $1)", "["+first+", "+second+"]")
+	p.holdOutgoing(1, "next_at, rewind, class, attempts, failures", "now(), 1, 'js_10023', 1, '["+second+"]'")
+	j := p.journey(p.alone(), "/shop", "1")
+	if f := j.Logged[0].Failures; len(f) != 2 || f[0].Class != "js_10077" || f[1].Text != "no room" {
+		t.Errorf("failures: %+v", f)
+	}
+	said := ""
+	for _, m := range j.Timeline() {
+		said += m.Where + ": " + m.Text + "\n"
+	}
+	for _, want := range []string{"relay: failed: js_10077: full", "js_10023: no room"} {
+		if strings.Count(said, want) != 1 {
+			t.Errorf("want %q once in the timeline:\n%s", want, said)
+		}
+	}
+}

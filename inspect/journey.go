@@ -67,6 +67,9 @@ type Logged struct {
 	LoggedAt    time.Time  `json:"logged_at"` // the later of the two
 	OccurredAt  time.Time  `json:"occurred_at,omitzero"`
 	State       Publishing `json:"state"`
+
+	// Failures are the last ten before it was published from where it was held.
+	Failures []Failure `json:"failures"`
 }
 
 // Stored is what the search for an event in a stream found.
@@ -194,8 +197,10 @@ type Related struct {
 }
 
 func scanLogged(row pgx.CollectableRow, l *Logged) error {
-	return row.Scan(&l.Seq, &l.Source, &l.ID, &l.Type, &l.Subject, &l.Key, &l.Correlation, &l.Causation, &l.Bytes,
-		at(&l.CreatedAt), at(&l.NotBefore), at(&l.LoggedAt), at(&l.OccurredAt), &l.State)
+	var failures []byte
+	err := row.Scan(&l.Seq, &l.Source, &l.ID, &l.Type, &l.Subject, &l.Key, &l.Correlation, &l.Causation, &l.Bytes,
+		at(&l.CreatedAt), at(&l.NotBefore), at(&l.LoggedAt), at(&l.OccurredAt), &l.State, &failures)
+	return readFailures(&l.Failures, failures, err)
 }
 
 func scanHeld(row pgx.CollectableRow, h *HeldAt) error {

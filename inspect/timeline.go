@@ -113,6 +113,9 @@ func (j *Journey) ofPast(add func(at time.Time, where, format string, args ...an
 	for _, d := range j.Decided {
 		tell(d.Handler, d.Failures)
 	}
+	for _, l := range j.Logged {
+		tell(Outgoing, l.Failures)
+	}
 }
 
 func (j *Journey) hasAction(audit int64) bool {

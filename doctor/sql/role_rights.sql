@@ -15,6 +15,7 @@ FROM (VALUES ('relay', 'migration', 'SELECT'), ('relay', 'outbox', 'SELECT'), ('
              ('relay', 'instance', 'SELECT'), ('relay', 'archive', 'SELECT'), ('relay', 'audit', 'INSERT'),
              ('relay', 'rewind', 'SELECT'), ('relay', 'rewind', 'INSERT'), ('relay', 'rewind', 'UPDATE'),
              ('relay', 'relay_mark', 'SELECT'), ('relay', 'relay_mark', 'INSERT'), ('relay', 'relay_mark', 'UPDATE'), ('relay', 'relay_mark', 'DELETE'),
+             ('relay', 'refused', 'SELECT'), ('relay', 'refused', 'INSERT'), ('relay', 'refused', 'UPDATE'), ('relay', 'refused', 'DELETE'),
              ('inbox', 'migration', 'SELECT'), ('inbox', 'instance', 'SELECT'),
              ('inbox', 'inbox', 'SELECT'), ('inbox', 'inbox', 'INSERT'), ('inbox', 'inbox', 'UPDATE'), ('inbox', 'inbox', 'DELETE'),
              ('inbox', 'held', 'SELECT'), ('inbox', 'held', 'INSERT'), ('inbox', 'held', 'UPDATE'), ('inbox', 'held', 'DELETE'),

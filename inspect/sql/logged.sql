@@ -11,7 +11,7 @@
 -- held to look one up in.
 --
 -- Locks   none.
--- Index   outbox_event (source, event_id), twice for each source; held_outgoing (pos), archive_outgoing (pos).
+-- Index   outbox_event (source, event_id), twice for each source; held_outgoing (pos), archive_outgoing (pos), refused_pkey (seq).
 -- Called  by Inspector.Event.
 WITH RECURSIVE source (source, n) AS (
     (SELECT outbox.source::text, 1 FROM postroom.outbox WHERE $1::text = '' ORDER BY outbox.source, outbox.event_id LIMIT 1)
@@ -30,7 +30,8 @@ SELECT o.seq, o.source::text, o.event_id::text, o.type::text, o.subject::text, c
             WHEN EXISTS (SELECT FROM postroom.archive WHERE handler = 'outbox' AND pos = o.seq OFFSET 0) THEN 'discarded'
             WHEN o.seq <@ r.pending THEN 'pending'
             WHEN o.seq > r.high OR o.seq > r.floor AND NOT pg_visible_in_snapshot(o.xid, r.snap) THEN 'unpublished'
-            ELSE 'published' END AS state
+            ELSE 'published' END AS state,
+       coalesce((SELECT failures FROM postroom.refused WHERE refused.seq = o.seq), '[]') AS failures
 FROM wanted w
 CROSS JOIN postroom.relay r
 CROSS JOIN LATERAL (SELECT * FROM postroom.outbox WHERE outbox.source = w.source AND outbox.event_id = $2::text OFFSET 0) o

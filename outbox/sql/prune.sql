@@ -22,8 +22,11 @@
 -- table. The state row stays locked, so that what is deleted is published also
 -- by the state that the next writer of the row begins from.
 --
+-- With the rows go the failures that are kept of them. Those of one that became visible
+-- late, below $2, may go with rows before it.
+--
 -- Locks   the one row of relay, then the deleted rows.
--- Index   outbox_pkey (seq), rewind_running (id).
+-- Index   outbox_pkey (seq), rewind_running (id), refused_pkey (seq).
 -- Called  by Term.Prune.
 WITH RECURSIVE leader AS (
     SELECT floor, snap, least(high + 1, lower(pending),
@@ -61,6 +64,9 @@ WITH RECURSIVE leader AS (
     DELETE FROM postroom.outbox
     WHERE ctid = ANY (ARRAY(SELECT batch.ctid FROM batch, reached WHERE batch.seq < reached.next))
     RETURNING seq
+), forgotten AS (
+    DELETE FROM postroom.refused
+    WHERE seq >= $2 AND seq < (SELECT next FROM reached)
 )
 SELECT (SELECT count(*) FROM removed) AS removed,
        reached.next,

@@ -1,9 +1,21 @@
 -- Take what was published from held ($2, seqs) out of it, as the leader of epoch
--- $1.
+-- $1. The last ten failures of each, if it has any, are kept for as long as its row of
+-- the log; one whose row is gone is not known by its seq any more.
 --
--- Locks   the held rows.
--- Index   held_outgoing (pos).
+-- Locks   the held rows, the rows of refused.
+-- Index   held_outgoing (pos); where there are failures, outbox_pkey (seq) and refused_pkey (seq).
 -- Called  by Term.Record.
-DELETE FROM postroom.held
-WHERE handler = 'outbox' AND pos = ANY ($2::bigint[])
-  AND EXISTS (SELECT FROM postroom.relay WHERE epoch = $1);
+WITH settled AS (
+    DELETE FROM postroom.held
+    WHERE handler = 'outbox' AND pos = ANY ($2::bigint[])
+      AND EXISTS (SELECT FROM postroom.relay WHERE epoch = $1)
+    RETURNING pos, failures
+)
+INSERT INTO postroom.refused AS refused (seq, failures)
+SELECT pos, failures FROM settled
+WHERE failures IS NOT NULL AND (SELECT true FROM postroom.outbox WHERE seq = pos)
+ON CONFLICT (seq) DO UPDATE
+SET failures = (
+    SELECT jsonb_agg(last.failure ORDER BY last.n)
+    FROM (SELECT e.failure, e.n FROM jsonb_array_elements(refused.failures || excluded.failures) WITH ORDINALITY AS e (failure, n)
+          ORDER BY e.n DESC LIMIT 10) AS last);
