@@ -93,7 +93,7 @@ func TestWhoEndedJustNowIsNotInTheWay(t *testing.T) {
 	}
 	// A new look shows all three, in a caller's transaction, too.
 	if got := names(schema.Blockers(t.Context(), tx, all)); got != "gone idle open" {
-		t.Errorf("in the way are %q, want all three", got)
+		t.Fatalf("in the way are %q, want all three", got)
 	}
 	devtest.Eventually(t, time.Minute, "all three to be there for long", func() bool {
 		return names(schema.Blockers(t.Context(), tx, nil)) == "gone idle open"
