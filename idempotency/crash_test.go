@@ -170,7 +170,7 @@ func TestTakingOverKnowsTheLastStep(t *testing.T) { // E5
 	over := make(chan error, 1)
 	go func() { over <- attempt(nil) }()
 	devtest.Eventually(t, patience, "the other one waits to take over", func() bool {
-		return one[bool](r, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1::int = ANY (pg_blocking_pids(pid)))", pid)
+		return r.waitsFor(pid)
 	})
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
@@ -178,6 +178,11 @@ func TestTakingOverKnowsTheLastStep(t *testing.T) { // E5
 	if err := <-over; err != nil || ran != 0 {
 		t.Errorf("%v; the step ran %d times more", err, ran)
 	}
+}
+
+// waitsFor reports whether a session waits for a lock of the given one.
+func (r *rig) waitsFor(pid int) bool {
+	return one[bool](r, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1::int = ANY (pg_blocking_pids(pid)))", pid)
 }
 
 // A function that panics leaves its doubt behind.

@@ -2,6 +2,8 @@ package idempotency_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"testing"
@@ -205,12 +207,26 @@ func TestPurge(t *testing.T) { // E9, E10
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), "SELECT FROM postroom.idempotency WHERE key = 'locked' FOR UPDATE"); err != nil {
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	var pid int
+	if err := tx.QueryRow(t.Context(), "SELECT pg_backend_pid() FROM postroom.idempotency WHERE key = 'locked' FOR UPDATE").Scan(&pid); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []int{2, 1, 0} {
-		if n, err := r.guard.Purge(t.Context(), 2); n != want || err != nil {
-			r.Errorf("Purge = %d, %v, want %d", n, err, want)
+		purged := make(chan error, 1)
+		go func() {
+			n, err := r.guard.Purge(t.Context(), 2)
+			if n != want {
+				err = errors.Join(err, fmt.Errorf("Purge = %d, want %d", n, want))
+			}
+			purged <- err
+		}()
+		devtest.Eventually(t, patience, "a purge ends, or waits", func() bool { return len(purged) == 1 || r.waitsFor(pid) })
+		if len(purged) == 0 {
+			r.Fatal("a purge waits for a row that somebody locks")
+		}
+		if err := <-purged; err != nil {
+			r.Error(err)
 		}
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
