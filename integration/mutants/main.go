@@ -58,9 +58,14 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags.BoolVar(&opt.planted, "planted", false, "plant the bugs that chaos or the model has to find, instead of removing guards")
 	flags.BoolVar(&opt.asJSON, "json", false, "print the results as JSON")
 	flags.BoolVar(&opt.race, "race", false, "run the tests with the race detector, which takes longer")
-	flags.IntVar(&opt.parallel, "parallel", max(1, runtime.NumCPU()/2), "how many are tried at the same time")
+	flags.IntVar(&opt.parallel, "parallel", 0, "how many are tried at the same time (default one for each processor, of planted bugs half as many)")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if opt.parallel <= 0 {
+		if opt.parallel = runtime.NumCPU(); opt.planted {
+			opt.parallel = max(1, opt.parallel/2)
+		}
 	}
 	root, err := moduleRoot()
 	if err != nil {

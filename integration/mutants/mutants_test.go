@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 const list = `# a comment
@@ -324,6 +325,9 @@ func TestRun(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("no result of %v", want)
 	}
+	if said := progress.String(); strings.Count(said, "[8 of 8, 0s left] ") != 1 || !strings.Contains(said, "[1 of 8, ") {
+		t.Errorf("it does not say how far it is:\n%s", said)
+	}
 	for name, text := range module {
 		if now, err := os.ReadFile(filepath.Join(root, name)); err != nil || string(now) != text {
 			t.Errorf("%s was changed, or is gone: %v", name, err)
@@ -354,5 +358,31 @@ func TestLastLineOfChaos(t *testing.T) {
 	}
 	if !slices.Equal(r.By, []string{"NoLoss ×12"}) {
 		t.Errorf("found %q", r.By)
+	}
+}
+
+// How long a run goes on is what the rest takes at the pace so far.
+func TestPace(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	p := &pace{began: began, total: 300}
+	p.step(began.Add(time.Second))
+	if got, want := p.step(began.Add(10*time.Second)), "[2 of 300, 24m50s left]"; got != want {
+		t.Errorf("it says %s, want %s", got, want)
+	}
+}
+
+// A test gets ten times as long as it takes with all guards, and no less than a minute.
+func TestTimeouts(t *testing.T) {
+	t.Parallel()
+	r := readReport(strings.NewReader(`{"Action":"pass","Test":"TestA/part","Elapsed":2.5}
+{"Action":"pass","Test":"TestA","Elapsed":3}
+{"Action":"pass","Test":"TestLong","Elapsed":60}
+{"Action":"pass","Test":"TestShort","Elapsed":0}
+`))
+	for run, want := range map[string]time.Duration{"^TestA$": 90 * time.Second, "^TestA$/part": 90 * time.Second, "^TestLong$": testTimeout, "^TestShort$": time.Minute} {
+		if u := r.fitness(run); u.why != "" || u.timeout() != want {
+			t.Errorf("%s has %s, %q; want %s", run, u.timeout(), u.why, want)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,8 +55,13 @@ func (t *trials) say(format string, args ...any) {
 	fmt.Fprintf(t.progress, format+"\n", args...)
 }
 
-// testTimeout ends a test that hangs without its guard.
-const testTimeout = 5 * time.Minute
+// A test that hangs without its guard is ended after ten times as long as it takes with
+// it, and a minute, in which its servers start; and after five minutes at the latest.
+const (
+	testTimeout  = 5 * time.Minute
+	leastTimeout = time.Minute
+	slower       = 10
+)
 
 // run tries all entries, after it has seen that their tests are green.
 func (t *trials) run(ctx context.Context, all []entry) ([]result, error) {
@@ -64,23 +70,56 @@ func (t *trials) run(ctx context.Context, all []entry) ([]result, error) {
 			return nil, err
 		}
 	}
+	// Those of a package follow each other: the next finds compiled what the last one needed.
+	slices.SortStableFunc(all, func(a, b entry) int { return strings.Compare(a.testPackage(), b.testPackage()) })
 	before, err := t.unchanged(ctx, all)
 	if err != nil {
 		return nil, err
 	}
 	results := make([]result, len(all))
+	p := &pace{began: time.Now(), total: len(all)}
 	err = t.each(ctx, len(all), func(i int) error {
-		results[i] = result{entry: all[i], Outcome: faulty}
-		if results[i].Why = before[i]; results[i].Why != "" {
-			return nil
-		}
+		results[i] = result{entry: all[i], Outcome: faulty, Why: before[i].why}
 		began := time.Now()
-		err := t.try(ctx, &results[i], i)
+		if results[i].Why == "" {
+			if err := t.try(ctx, &results[i], i, before[i].timeout()); err != nil {
+				return err
+			}
+		}
 		results[i].Seconds = time.Since(began).Seconds()
-		t.say("%-40s %s %s (%.0f s)", all[i].Name, results[i].Outcome, strings.Join(results[i].By, ", "), results[i].Seconds)
-		return err
+		t.say("%s %-40s %s %s (%.0f s)", p.step(time.Now()), all[i].Name, results[i].Outcome, strings.Join(results[i].By, ", "), results[i].Seconds)
+		return nil
 	})
 	return results, err
+}
+
+// pace says how far a run is, and how long it will go on if it goes on like this.
+type pace struct {
+	began time.Time
+	total int
+
+	mu   sync.Mutex
+	done int
+}
+
+// step counts one that is done.
+func (p *pace) step(now time.Time) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done++
+	left := now.Sub(p.began) / time.Duration(p.done) * time.Duration(p.total-p.done)
+	return fmt.Sprintf("[%d of %d, %s left]", p.done, p.total, left.Round(time.Second))
+}
+
+// unguarded is what is known of an entry's test before its guard is removed.
+type unguarded struct {
+	why  string        // it is of no use; empty where it is
+	took time.Duration // with all guards
+}
+
+// timeout is how long the test may take without the guard.
+func (u unguarded) timeout() time.Duration {
+	return min(leastTimeout+slower*u.took, testTimeout)
 }
 
 // each does something for 0 to n-1, some at a time. The first failure ends it.
@@ -121,7 +160,7 @@ func (t *trials) each(ctx context.Context, n int, do func(i int) error) error {
 
 // unchanged runs the tests of all entries with every guard in its place, a package at a
 // time, and says for each entry why it is of no use; nothing where it is.
-func (t *trials) unchanged(ctx context.Context, all []entry) ([]string, error) {
+func (t *trials) unchanged(ctx context.Context, all []entry) ([]unguarded, error) {
 	packages := make(map[string][]string)
 	for _, e := range all {
 		if e.Package != chaos && !slices.Contains(packages[e.testPackage()], e.Run) {
@@ -137,23 +176,23 @@ func (t *trials) unchanged(ctx context.Context, all []entry) ([]string, error) {
 	seen := make(map[string]*report) // by package
 	var mu sync.Mutex
 	err := t.each(ctx, len(jobs), func(i int) error {
-		r, err := t.goTest(ctx, jobs[i].pkg, jobs[i].run, "")
+		r, err := t.goTest(ctx, jobs[i].pkg, jobs[i].run, "", 4*testTimeout) // they are many
 		t.say("%-40s with all guards: %s", jobs[i].pkg, r.word())
 		mu.Lock()
 		defer mu.Unlock()
 		if seen[jobs[i].pkg] == nil {
-			seen[jobs[i].pkg] = &report{}
+			seen[jobs[i].pkg] = &report{took: make(map[string]time.Duration)}
 		}
 		seen[jobs[i].pkg].add(r)
 		return err
 	})
-	why := make([]string, len(all))
+	known := make([]unguarded, len(all))
 	for i, e := range all {
 		if e.Package != chaos && seen[e.testPackage()] != nil {
-			why[i] = seen[e.testPackage()].fitness(e.Run)
+			known[i] = seen[e.testPackage()].fitness(e.Run)
 		}
 	}
-	return why, err
+	return known, err
 }
 
 // together joins regular expressions of tests into one; those with parts for subtests
@@ -204,7 +243,7 @@ func (t *trials) overlay(e entry, n int) (string, error) {
 }
 
 // try removes one guard.
-func (t *trials) try(ctx context.Context, r *result, n int) error {
+func (t *trials) try(ctx context.Context, r *result, n int, timeout time.Duration) error {
 	overlay, err := t.overlay(r.entry, n)
 	if err != nil {
 		return err
@@ -212,7 +251,7 @@ func (t *trials) try(ctx context.Context, r *result, n int) error {
 	if r.Package == chaos {
 		return t.tryChaos(ctx, r, overlay)
 	}
-	tests, err := t.goTest(ctx, r.testPackage(), r.Run, overlay)
+	tests, err := t.goTest(ctx, r.testPackage(), r.Run, overlay, timeout)
 	if err != nil {
 		return err
 	}
@@ -235,12 +274,14 @@ type report struct {
 	hung                    bool     // they failed because they did not end
 	unbuilt                 bool
 	passes                  bool // it ended well
+	took                    map[string]time.Duration
 	output                  []string
 }
 
 func (r *report) add(o *report) {
 	r.passed, r.failed, r.skipped = append(r.passed, o.passed...), append(r.failed, o.failed...), append(r.skipped, o.skipped...)
 	r.unbuilt, r.output = r.unbuilt || o.unbuilt, append(r.output, o.output...)
+	maps.Copy(r.took, o.took)
 }
 
 func (r *report) word() string {
@@ -260,28 +301,34 @@ func (r *report) tail() string {
 	return strings.TrimSpace(strings.Join(r.output[max(0, len(r.output)-8):], ""))
 }
 
-// fitness says why the tests of a regular expression cannot show anything; nothing if
-// they can.
-func (r *report) fitness(run string) string {
+// fitness says why the tests of a regular expression cannot show anything, if so, and how
+// long the longest of them takes.
+func (r *report) fitness(run string) (u unguarded) {
 	top, _, _ := strings.Cut(run, "/")
 	match := regexp.MustCompile(top)
 	is := func(name string) bool { name, _, _ = strings.Cut(name, "/"); return match.MatchString(name) }
 	switch {
 	case r.unbuilt:
-		return "the package does not build with all guards: " + r.tail()
+		u.why = "the package does not build with all guards: " + r.tail()
 	case slices.ContainsFunc(r.failed, is):
-		return fmt.Sprintf("its test is red with all guards, too: %s", r.failed[slices.IndexFunc(r.failed, is)])
+		u.why = fmt.Sprintf("its test is red with all guards, too: %s", r.failed[slices.IndexFunc(r.failed, is)])
 	case !slices.ContainsFunc(r.passed, is):
-		return "no test ran that " + run + " names, or all were skipped"
+		u.why = "no test ran that " + run + " names, or all were skipped"
 	}
-	return ""
+	for name, took := range r.took {
+		if is(name) {
+			u.took = max(u.took, took)
+		}
+	}
+	return u
 }
 
-// goTest runs tests of a package.
-func (t *trials) goTest(ctx context.Context, pkg, run, overlay string) (*report, error) {
-	args := []string{"test", "-json", "-count=1", "-vet=off", "-timeout", testTimeout.String(), "-run", run}
+// goTest runs tests of a package. Nobody debugs the program: it is linked without what
+// debuggers need, which takes half the time.
+func (t *trials) goTest(ctx context.Context, pkg, run, overlay string, timeout time.Duration) (*report, error) {
+	args := []string{"test", "-json", "-count=1", "-vet=off", "-ldflags=-s -w", "-timeout", timeout.String(), "-run", run}
 	if overlay != "" {
-		args = append(args, "-overlay", overlay)
+		args = append(args, "-overlay", overlay, "-failfast")
 	}
 	if t.opt.race {
 		args = append(args, "-race")
@@ -311,12 +358,15 @@ func (t *trials) goTest(ctx context.Context, pkg, run, overlay string) (*report,
 
 // readReport reads what go test -json prints.
 func readReport(out io.Reader) *report {
-	r := &report{}
+	r := &report{took: make(map[string]time.Duration)}
 	running := make(map[string]bool)
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
-		var ev struct{ Action, Test, Output string }
+		var ev struct {
+			Action, Test, Output string
+			Elapsed              float64
+		}
 		if json.Unmarshal(lines.Bytes(), &ev) != nil {
 			continue // not of go test
 		}
@@ -333,6 +383,7 @@ func readReport(out io.Reader) *report {
 				continue
 			}
 			delete(running, ev.Test)
+			r.took[ev.Test] = time.Duration(ev.Elapsed * float64(time.Second))
 			list := map[string]*[]string{"pass": &r.passed, "fail": &r.failed, "skip": &r.skipped}[ev.Action]
 			*list = append(*list, ev.Test)
 		}
