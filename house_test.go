@@ -74,7 +74,6 @@ var notYet = map[string]int{
 	"inspect.Inspector files":                 10,
 	"inspect.Journey fields":                  16,
 	"inspect.Journey files":                   4,
-	"inspect.Logged fields":                   14,
 	"inspect.moment files":                    8,
 	"inspect.statements fields":               29,
 	"inspect.subscription fields":             14,

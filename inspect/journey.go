@@ -52,6 +52,8 @@ const (
 )
 
 // Logged is an event in the log.
+//
+// Wide because it is a row of the log, which one document shows.
 type Logged struct {
 	Seq         int64      `json:"seq"`
 	Source      string     `json:"source"`
