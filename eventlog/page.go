@@ -1,5 +1,10 @@
 package eventlog
 
+// PageBytes bounds what one read holds in memory: the events of one kind (late ones, the
+// next ones, held ones that are due, those of a rewind) end with the one at which their
+// data reaches this sum, however many were asked for.
+const PageBytes = 4 << 20
+
 // Page is what one pass over the log found.
 type Page struct {
 	// Events are committed events in the order in which they are to be
@@ -19,8 +24,9 @@ type Page struct {
 	// were as a text, and the reason.
 	Unstorable int
 
-	// More says that the search for late events has not ended: read again at once.
-	// What it has found so far is kept.
+	// More says that there is more to read, whatever the number of Events: the search for
+	// late events has not ended, and what it has found so far is kept; or the data of the
+	// events has reached PageBytes. Read again at once.
 	More bool
 
 	// Missing is how many events were owed but are gone from the log: somebody

@@ -69,16 +69,16 @@ type Term interface {
 	// begun. It does not run beside Record, Prune or Release.
 	Renew(ctx context.Context, lease time.Duration) error
 
-	// Read returns the next events in publishing order, about limit of them,
-	// none where there are none. Each is returned once in a term. They may lie in
-	// the memory of into, whose own events are gone then. The caller owns the slice
-	// and does not change what the events share.
+	// Read returns the next events in publishing order, about limit of them and as many
+	// as [PageBytes] allows; none where there are none. Each is returned once in a term.
+	// They may lie in the memory of into, whose own events are gone then. The caller owns
+	// the slice and does not change what the events share.
 	Read(ctx context.Context, limit int, into []Logged) (Page, error)
 
 	// Rewound returns the next events that are published again by an operator's wish,
-	// limit of them at the most; none where there are none. Each is returned once in a
-	// term. With a limit of 0 it only says how rewinds stand. It does not run beside
-	// Read.
+	// limit of them at the most and as many as [PageBytes] allows; none where there are
+	// none. Each is returned once in a term. With a limit of 0 it only says how rewinds
+	// stand. It does not run beside Read.
 	Rewound(ctx context.Context, limit int) (Rewound, error)
 
 	// HeldKeys returns the keys that have events in held, in no order. Later

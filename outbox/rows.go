@@ -25,7 +25,11 @@ type rows struct {
 	snap, pid       string
 	late, page, due []eventlog.Logged
 	scheduled       []int64
+	bytes           [partDue + 1]int // of data, by part
 }
+
+// full reports whether a part may have ended at [eventlog.PageBytes]: there may be more of it.
+func (r *rows) full(part int64) bool { return r.bytes[part] >= eventlog.PageBytes }
 
 // The columns of pass.sql, pending.sql and rewound.sql.
 const (
@@ -93,6 +97,7 @@ func (r *rows) add(d *decoder) error {
 	case partDue:
 		list = &r.due
 	}
+	r.bytes[part] += len(d.values[colData])
 	*list = append(*list, eventlog.Logged{})
 	ev := &(*list)[len(*list)-1]
 	d.logged(ev)

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -152,18 +153,21 @@ func (t *logTerm) read(ctx context.Context, limit int, into []eventlog.Logged) (
 // readNext reads what is owed, or makes a pass.
 func (t *logTerm) readNext(ctx context.Context, limit int, into []eventlog.Logged) (eventlog.Page, error) {
 	t.mu.Lock()
-	owed := len(t.progress.backlog) > 0
+	owed, due := len(t.progress.backlog) > 0, slices.AppendSeq([]int64{}, maps.Keys(t.due))
 	t.mu.Unlock()
 	if owed {
 		return t.readBacklog(ctx, limit)
 	}
 
 	from := t.progress // high, floor and snap are written by this goroutine alone
-	found, err := t.pass(ctx, from.high, from.floor, from.snap, limit, into)
+	found, err := t.collect(ctx, into, t.sql.pass, from.high, from.floor, from.snap, limit, due)
+	if err == nil {
+		err = t.samePID(found.pid)
+	}
 	if err != nil {
 		return eventlog.Page{}, err
 	}
-	if len(found.late) > limit {
+	if len(found.late) > limit || found.full(partLate) {
 		return t.readBacklog(ctx, limit)
 	}
 	t.mu.Lock()
@@ -171,7 +175,7 @@ func (t *logTerm) readNext(ctx context.Context, limit int, into []eventlog.Logge
 	t.progress.readLate(found.late)
 	t.progress.readPage(found.page)
 	t.progress.snap = found.snap
-	return eventlog.Page{Events: t.admit(found), Late: len(found.late), Scheduled: len(found.scheduled), Unstorable: t.tellSpoilt()}, nil
+	return eventlog.Page{Events: t.admit(found), Late: len(found.late), Scheduled: len(found.scheduled), Unstorable: t.tellSpoilt(), More: found.full(partPage) || found.full(partDue)}, nil
 }
 
 // tellSpoilt returns how many events could not be held as they are, once.
@@ -225,11 +229,8 @@ func (t *logTerm) readBacklog(ctx context.Context, limit int) (eventlog.Page, er
 	if err != nil {
 		return eventlog.Page{}, fmt.Errorf("gather late rows: %w", err)
 	}
-	if err := t.samePID(row.PID); err != nil {
-		return eventlog.Page{}, err
-	}
 	late, err := parseSpans(row.Late)
-	if err != nil {
+	if err = cmp.Or(t.samePID(row.PID), err); err != nil {
 		return eventlog.Page{}, err
 	}
 
@@ -250,25 +251,17 @@ func (t *logTerm) readBacklog(ctx context.Context, limit int) (eventlog.Page, er
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if found.full(partLate) { // what is above was not read
+		last := found.late[len(found.late)-1].Seq
+		head, rest = head.upTo(last), head.above(last).union(rest)
+	}
 	from.backlog = rest
 	from.readLate(found.late)
 	missing := head.size() - int64(len(found.late))
-	return eventlog.Page{Events: t.admit(found), Late: int(late.size()), Scheduled: len(found.scheduled), Unstorable: t.tellSpoilt(), Missing: missing}, nil
+	return eventlog.Page{Events: t.admit(found), Late: int(late.size()), Scheduled: len(found.scheduled), Unstorable: t.tellSpoilt(), Missing: missing, More: found.full(partLate)}, nil
 }
 
 type gatherRow struct{ Snap, PID, Late string }
-
-// pass runs pass.sql.
-func (t *logTerm) pass(ctx context.Context, high, floor int64, snap string, limit int, into []eventlog.Logged) (*rows, error) {
-	t.mu.Lock()
-	due := slices.Collect(maps.Keys(t.due))
-	t.mu.Unlock()
-	found, err := t.collect(ctx, into, t.sql.pass, high, floor, snap, limit, append([]int64{}, due...))
-	if err != nil {
-		return nil, err
-	}
-	return found, t.samePID(found.pid)
-}
 
 // samePID returns [ErrPooled] where the server process changed under the
 // reader's connection.

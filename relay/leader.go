@@ -14,10 +14,9 @@ import (
 )
 
 const (
-	// Events read in one pass: so many, or what takes so many bytes at the size of
-	// the last ones. The first pass does not know their size.
+	// Events asked for in one pass: so many, or what fills a page at the size of the last
+	// ones. The first pass does not know their size.
 	pageSize  = 1000
-	pageBytes = 4 << 20
 	firstPage = 100
 
 	// Events that wait to be written to held are kept below this, or a page above:

@@ -147,7 +147,9 @@ func (l *leader) readKeys(ctx context.Context) error {
 	return nil
 }
 
-// nextLimit returns how many events of the size of the given ones fill a page.
+// nextLimit returns how many events of the size of the given ones fill a page. It saves
+// the log from looking at rows that do not fit into one; that the next events are larger
+// is the log's business.
 func nextLimit(events []eventlog.Logged) int {
 	if len(events) == 0 {
 		return firstPage
@@ -157,7 +159,7 @@ func nextLimit(events []eventlog.Logged) int {
 		bytes += len(events[i].Data)
 	}
 	each := bytes/len(events) + 1
-	return min(max(pageBytes/each, 1), pageSize)
+	return min(max(eventlog.PageBytes/each, 1), pageSize)
 }
 
 // rest waits for next or for a call of Wake, and reports whether ctx still lives.

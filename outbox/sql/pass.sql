@@ -24,6 +24,10 @@
 -- What is too large for an event is not read: data is NULL then, and headers are 0. See
 -- hold.sql for what becomes of such a row.
 --
+-- Each part ends with the row at which its data reaches 4 MiB in sum (eventlog.PageBytes):
+-- how large the next rows are, nobody knows before. octet_length unpacks nothing, and data
+-- that is left out is not fetched: it costs its row.
+--
 -- A row of the log that is scheduled for later, by this database's clock, says
 -- so; the relay holds it. A held row (part 3) notes its attempts, after which
 -- of them it is dead, how often it was replayed, for which rewind, and whether it was held
@@ -38,6 +42,51 @@
 --         held_pkey (id) or held_key_pos (handler, key, pos).
 -- Order   by part and seq.
 -- Called  by Term.Read.
+WITH late AS (
+    SELECT *
+    FROM (
+        SELECT o.*
+        FROM pg_snapshot_xip($3::pg_snapshot) AS ended (xid)
+        CROSS JOIN LATERAL (SELECT * FROM postroom.outbox o
+                            WHERE (o.xid, o.seq) > (ended.xid, $2) AND (o.xid, o.seq) <= (ended.xid, $1)
+                            ORDER BY o.xid, o.seq
+                            OFFSET 0) o
+        WHERE pg_visible_in_snapshot(ended.xid, pg_current_snapshot())
+        UNION ALL
+        (SELECT * FROM postroom.outbox
+         WHERE xid >= pg_snapshot_xmax($3::pg_snapshot) AND xid < pg_snapshot_xmax(pg_current_snapshot())
+           AND seq <= $1 AND seq > $2
+         ORDER BY xid, seq
+         OFFSET 0)
+    ) late
+    ORDER BY seq
+    LIMIT $4::bigint + 1
+), page AS (
+    SELECT *
+    FROM postroom.outbox
+    WHERE seq > $1
+    ORDER BY seq
+    LIMIT $4
+), due AS (
+    SELECT held.*
+    FROM (
+        SELECT id, key, pos FROM postroom.held
+        WHERE handler = (SELECT 'outbox') AND next_at <= now() AND pos <> ALL ($5)
+        ORDER BY next_at, pos
+        LIMIT $4
+    ) due
+    CROSS JOIN LATERAL (
+        SELECT *, false AS blocked FROM postroom.held WHERE due.key IS NULL AND id = due.id
+        UNION ALL
+        (SELECT *, bool_or(dead_at IS NOT NULL) OVER (ORDER BY pos) AS blocked
+         FROM (SELECT * FROM postroom.held
+               WHERE handler = (SELECT 'outbox') AND key = due.key AND pos >= due.pos
+               ORDER BY pos
+               LIMIT 100) behind)
+    ) held
+    WHERE NOT held.blocked
+    LIMIT $4
+)
 SELECT 0 AS part, 0::bigint AS seq, pg_current_snapshot()::text AS note, pg_backend_pid()::text AS event_id,
        NULL::text AS source, NULL::text AS type, NULL::text AS subject, NULL::text AS key, NULL::text AS content_type,
        NULL::text AS correlation_id, NULL::text AS causation_id, NULL::timestamptz AS occurred_at,
@@ -49,53 +98,30 @@ UNION ALL
         CASE WHEN pg_column_size(headers) <= 65536 THEN headers WHEN headers IS NOT NULL THEN '0' END,
         CASE WHEN octet_length(data) <= 983040 THEN data END,
         greatest(created_at, not_before), coalesce(not_before > clock_timestamp(), false)
- FROM (
-     SELECT o.*
-     FROM pg_snapshot_xip($3::pg_snapshot) AS ended (xid)
-     CROSS JOIN LATERAL (SELECT * FROM postroom.outbox o
-                         WHERE (o.xid, o.seq) > (ended.xid, $2) AND (o.xid, o.seq) <= (ended.xid, $1)
-                         ORDER BY o.xid, o.seq
-                         OFFSET 0) o
-     WHERE pg_visible_in_snapshot(ended.xid, pg_current_snapshot())
-     UNION ALL
-     (SELECT * FROM postroom.outbox
-      WHERE xid >= pg_snapshot_xmax($3::pg_snapshot) AND xid < pg_snapshot_xmax(pg_current_snapshot())
-        AND seq <= $1 AND seq > $2
-      ORDER BY xid, seq
-      OFFSET 0)
- ) late
- ORDER BY seq
- LIMIT $4::bigint + 1)
+ FROM (SELECT *, sum(CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END)
+                 OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+       FROM late) late
+ WHERE coalesce(before, 0) < 4194304
+ ORDER BY seq)
 UNION ALL
 (SELECT 2, seq, NULL, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
         occurred_at, trace_parent, trace_state,
         CASE WHEN pg_column_size(headers) <= 65536 THEN headers WHEN headers IS NOT NULL THEN '0' END,
         CASE WHEN octet_length(data) <= 983040 THEN data END,
         greatest(created_at, not_before), coalesce(not_before > clock_timestamp(), false)
- FROM postroom.outbox
- WHERE seq > $1
- ORDER BY seq
- LIMIT $4)
+ FROM (SELECT *, sum(CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END)
+                 OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+       FROM page) page
+ WHERE coalesce(before, 0) < 4194304
+ ORDER BY seq)
 UNION ALL
-(SELECT 3, held.pos, format('%s %s %s %s %s', held.attempts, coalesce(held.last_attempt, 0), held.replays, coalesce(held.rewind, 0), (held.raw_headers IS NOT NULL)::int), held.event_id, held.source, held.type, held.subject, held.event_key, held.content_type,
-        held.correlation_id, held.causation_id, held.occurred_at, held.trace_parent, held.trace_state,
-        CASE WHEN pg_column_size(held.headers) <= 65536 THEN held.headers WHEN held.headers IS NOT NULL THEN '0' END,
-        CASE WHEN octet_length(held.data) <= 983040 THEN held.data END,
-        held.logged_at, held.key IS NULL
- FROM (
-     SELECT id, key, pos FROM postroom.held
-     WHERE handler = (SELECT 'outbox') AND next_at <= now() AND pos <> ALL ($5)
-     ORDER BY next_at, pos
-     LIMIT $4
- ) due
- CROSS JOIN LATERAL (
-     SELECT *, false AS blocked FROM postroom.held WHERE due.key IS NULL AND id = due.id
-     UNION ALL
-     (SELECT *, bool_or(dead_at IS NOT NULL) OVER (ORDER BY pos) AS blocked
-      FROM (SELECT * FROM postroom.held
-            WHERE handler = (SELECT 'outbox') AND key = due.key AND pos >= due.pos
-            ORDER BY pos
-            LIMIT 100) behind)
- ) held
- WHERE NOT held.blocked
- LIMIT $4);
+(SELECT 3, pos, format('%s %s %s %s %s', attempts, coalesce(last_attempt, 0), replays, coalesce(rewind, 0), (raw_headers IS NOT NULL)::int),
+        event_id, source, type, subject, event_key, content_type, correlation_id, causation_id,
+        occurred_at, trace_parent, trace_state,
+        CASE WHEN pg_column_size(headers) <= 65536 THEN headers WHEN headers IS NOT NULL THEN '0' END,
+        CASE WHEN octet_length(data) <= 983040 THEN data END,
+        logged_at, key IS NULL
+ FROM (SELECT *, sum(CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END)
+                 OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+       FROM due) due
+ WHERE coalesce(before, 0) < 4194304);

@@ -11,7 +11,8 @@
 -- filter that lets little pass makes no long statement: live events are read by the
 -- same connection. What the recorded state does not call published is left to the live
 -- path, and what is held or was discarded to operators: both are skipped, and count
--- for $3.
+-- for $3. So does their data for the sum of 4 MiB (eventlog.PageBytes), at which it ends
+-- too, as in pass.sql.
 --
 -- "OFFSET 0" has held and archive asked for each event by itself: of a plan that was
 -- made while they were empty, to read all of them would be as good.
@@ -48,20 +49,24 @@ WITH running AS (
                AND NOT EXISTS (SELECT FROM postroom.archive WHERE handler = 'outbox' AND pos = o.seq OFFSET 0) AS goes
     FROM part
     CROSS JOIN LATERAL (
-        SELECT *
-        FROM postroom.outbox
-        WHERE seq >= part.at AND seq <= part.through
-          AND (part.those IS NULL OR part.those @> seq)
-          AND (part.types IS NULL OR type = ANY (part.types))
-          AND (part.keys IS NULL OR key = ANY (part.keys))
-          AND (part.since IS NULL OR created_at >= part.since)
-          AND (part.until IS NULL OR created_at < part.until)
-        ORDER BY seq
-        LIMIT $3
+        SELECT *, sum(CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) AS bytes
+        FROM (
+            SELECT *
+            FROM postroom.outbox
+            WHERE seq >= part.at AND seq <= part.through
+              AND (part.those IS NULL OR part.those @> seq)
+              AND (part.types IS NULL OR type = ANY (part.types))
+              AND (part.keys IS NULL OR key = ANY (part.keys))
+              AND (part.since IS NULL OR created_at >= part.since)
+              AND (part.until IS NULL OR created_at < part.until)
+            ORDER BY seq
+            LIMIT $3
+        ) o
     ) o
     CROSS JOIN postroom.relay
+    WHERE o.bytes - CASE WHEN octet_length(o.data) <= 983040 THEN octet_length(o.data) ELSE 0 END < 4194304
 ), reached AS (
-    SELECT CASE WHEN count(*) = $3 THEN max(seq) ELSE (SELECT through FROM part) END AS seq,
+    SELECT CASE WHEN count(*) = $3 OR max(bytes) >= 4194304 THEN max(seq) ELSE (SELECT through FROM part) END AS seq,
            count(*) FILTER (WHERE NOT goes) AS skipped
     FROM found
 )
