@@ -92,7 +92,7 @@ var notYet = map[string]int{
 	"natsjs.Publisher files":                  5,
 	"natsjs.window fields":                    21,
 	"outbound.Config fields":                  19,
-	"outbound.operation fields":               19,
+	"outbound.operation fields":               18,
 	"outbound.operation files":                4,
 	"outbox lines":                            4019,
 	"outbox.Log files":                        10,

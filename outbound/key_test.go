@@ -78,6 +78,7 @@ func TestKeysThatCannotBeSent(t *testing.T) {
 		{"no object", "k", outbound.Square(), `[1]`},
 		{"null", "k", outbound.Square(), `null`},
 		{"another is there", "k", outbound.Square(), `{"idempotency_key":"other"}`},
+		{"nothing is left of it", "k", outbound.Protocol{Format: func(string) string { return "" }}, "x"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -87,6 +88,14 @@ func TestKeysThatCannotBeSent(t *testing.T) {
 				t.Errorf("Fetch = %v after %d calls, want a refusal", err, v.count())
 			}
 		})
+	}
+	for name, lines := range map[string][]string{"empty": {""}, "twice": {"k", "l"}} {
+		v := always(200)
+		req := request(t.Context(), t, "POST", "x")
+		req.Header["Idempotency-Key"] = lines
+		if _, err := client(v, outbound.Config{}).Fetch(req); !errors.Is(err, outbound.ErrNotSent) || v.count() != 0 {
+			t.Errorf("a header that is %s: %v after %d calls, want a refusal", name, err, v.count())
+		}
 	}
 }
 

@@ -21,7 +21,6 @@ type operation struct {
 
 	earlier *operation // whose response redirected here
 	foreign bool       // … from another host
-	acted   bool       // … which, or one before it, the vendor may have acted on
 
 	key  string // what the caller calls it, "" where there is none
 	sent string // what the vendor is sent

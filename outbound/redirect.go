@@ -29,8 +29,8 @@ func (op *operation) follow() {
 	}
 	if e := op.earlier; e != nil {
 		op.deadline = e.deadline
-		op.acted = e.mayHaveActed()
-		op.delivered, op.unsure = op.acted, op.acted
+		acted := e.mayHaveActed()
+		op.delivered, op.unsure = acted, acted
 		// What the redirect leads to is still the same attempt.
 		op.attempts = max(e.attempts-1, 0)
 		op.attemptsLeft = min(op.attemptsLeft, e.attemptsLeft+1)
@@ -39,7 +39,7 @@ func (op *operation) follow() {
 
 // mayHaveActed reports whether the vendor may have acted on the operation, or on one that
 // it follows from.
-func (op *operation) mayHaveActed() bool { return op.acted || op.unsure && !isSafe(op.req.Method) }
+func (op *operation) mayHaveActed() bool { return op.unsure && !isSafe(op.req.Method) }
 
 // strayed returns why a request must not follow from the redirects that it follows from,
 // and the response that holds the redirect in question; nil where it may.
@@ -75,13 +75,12 @@ func (op *operation) refuse(resp *http.Response, err error) *Error {
 	op.body.close()
 	op.class, op.reason = ClassRedirect, ReasonFinal
 	e := op.failure(err, &Response{Status: resp.StatusCode, Header: resp.Header, Truncated: true}, nil)
-	e.sent, e.unsure = true, op.acted || op.earlier == nil && !Protocol{}.rejected(resp)
+	e.sent, e.unsure = true, op.unsure || op.earlier == nil && !Protocol{}.rejected(resp)
 	if from := resp.Request; from != nil && from.URL != nil {
 		e.Method, e.Host = orGet(from.Method), hostOf(from.URL)
 	}
 	if op.earlier != nil {
 		e.Attempts = max(op.attempts, op.earlier.attempts)
-		e.keyed = op.earlier.sent != ""
 	}
 	if last, ok := op.req.Context().Value(lastOf{}).(**operation); ok {
 		*last = op

@@ -3,6 +3,7 @@ package outbound_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -208,6 +209,82 @@ func TestANextThatFollowsRedirects(t *testing.T) {
 	v.calls = nil
 	if _, err := client(next, outbound.Config{}).Do(request(t.Context(), t, "GET", "")); err != nil {
 		t.Errorf("GET: %v", err)
+	}
+}
+
+// What Next says of the request that it sent counts, if it says something.
+func TestWhatNextSent(t *testing.T) {
+	for name, sent := range map[string]*http.Request{"nothing": nil, "a GET": requestTo(t.Context(), t, "GET", "https://api.vendor.example/login", "")} {
+		next := roundTripper(func(*http.Request) (*http.Response, error) {
+			resp := status(200)
+			resp.Request = sent
+			return resp, nil
+		})
+		_, err := client(next, outbound.Config{}).Do(request(outbound.WithKey(t.Context(), "k"), t, "POST", "x"))
+		if errors.Is(err, outbound.ErrRedirect) != (sent != nil) || (err == nil) != (sent == nil) {
+			t.Errorf("%s was sent: %v", name, err)
+		}
+	}
+}
+
+// A doubt that was there before a redirect stays, whatever the redirect leads to: the first
+// attempt may have been acted on, and nothing was sent to where the second was sent on.
+func TestADoubtOutlivesARedirect(t *testing.T) {
+	v := &vendor{answer: func(n int, req *http.Request) (*http.Response, error) {
+		switch {
+		case n == 1:
+			return status(503), nil
+		case req.URL.Path == "/v1/charges":
+			return status(307, "Location", "/next"), nil
+		case req.URL.Path == "/next":
+			return status(307, "Location", "/last"), nil
+		}
+		return nil, errRefused
+	}}
+	_, err := client(v, outbound.Config{Schedule: soon}).Do(request(outbound.WithKey(t.Context(), "k"), t, "POST", "x"))
+	if err == nil || outbound.NotDone(err) || v.count() < 4 {
+		t.Errorf("%v after %d calls: the vendor may have acted on the first", err, v.count())
+	}
+}
+
+// A request that is not sent on is one attempt, and its body is closed.
+func TestWhatIsNotSentOn(t *testing.T) {
+	v := login(307, "https://login.example/")
+	req := request(outbound.WithKey(t.Context(), "k"), t, "POST", "x")
+	var again []*closing
+	req.GetBody = func() (io.ReadCloser, error) {
+		again = append(again, &closing{Reader: strings.NewReader("x")})
+		return again[len(again)-1], nil
+	}
+	_, err := client(v, outbound.Config{}).Do(req)
+	var e *outbound.Error
+	if !errors.As(err, &e) || !errors.Is(err, outbound.ErrRedirect) || e.Attempts != 1 {
+		t.Errorf("%v, want a redirect that is not followed after one attempt", err)
+	}
+	for i, body := range again {
+		if !body.closed.Load() {
+			t.Errorf("body %d of %d is open", i+1, len(again))
+		}
+	}
+	if len(again) == 0 {
+		t.Error("http.Client asked for no body to send on")
+	}
+}
+
+// A request that came from another host has no key there, so that it is not repeated as if
+// it had one. http.Client makes no such request: it has another client's rules.
+func TestNoKeyAbroadNoRepetition(t *testing.T) {
+	v := always(503)
+	req := request(outbound.WithKey(t.Context(), "k"), t, "POST", "x")
+	req.Response = status(302)
+	req.Response.Request = requestTo(t.Context(), t, "GET", "https://elsewhere.example/", "")
+	resp, err := outbound.New(outbound.Config{Next: v, Logger: quiet, Schedule: soon}).RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if v.count() != 1 || v.keys[0] != "" {
+		t.Errorf("%d attempts with keys %q, want one without", v.count(), v.keys)
 	}
 }
 
