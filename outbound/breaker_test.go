@@ -180,6 +180,8 @@ func TestAPanicGivesTheProbeBack(t *testing.T) {
 				return nil, errReset
 			case n == 11:
 				panic("oh")
+			case n == 12:
+				return nil, errReset
 			}
 			return status(200), nil
 		}}
@@ -196,8 +198,37 @@ func TestAPanicGivesTheProbeBack(t *testing.T) {
 			}()
 			_, _ = c.Do(request(t.Context(), t, "GET", ""))
 		}()
+		if _, err := c.Do(request(t.Context(), t, "GET", "")); !errors.Is(err, errReset) {
+			t.Errorf("after the panic: %v, want the next probe", err)
+		}
+		if _, err := c.Do(request(t.Context(), t, "GET", "")); !errors.Is(err, outbound.ErrBreakerOpen) || v.count() != 12 {
+			t.Errorf("%v after %d calls: the panic was taken for an answer, which closed the breaker", err, v.count())
+		}
+		time.Sleep(10*time.Second + 1)
 		if _, err := c.Fetch(request(t.Context(), t, "GET", "")); err != nil {
-			t.Errorf("after the panic: %v", err)
+			t.Errorf("when the host works again: %v", err)
+		}
+	})
+}
+
+// The window moves with the time: failures count together also where a fixed one of the same
+// length would have ended between them.
+func TestTheBreakersWindowMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := always(503)
+		c := fragile(v, outbound.Config{})
+		fail := func(n int) {
+			for range n {
+				_, _ = c.Do(request(t.Context(), t, "GET", ""))
+			}
+		}
+		fail(1)
+		time.Sleep(26 * time.Second)
+		fail(5)
+		time.Sleep(8 * time.Second) // the first is forgotten
+		fail(5)
+		if _, err := c.Do(request(t.Context(), t, "GET", "")); !errors.Is(err, outbound.ErrBreakerOpen) || v.count() != 11 {
+			t.Errorf("%v after %d calls, want an open breaker after ten within 30s", err, v.count())
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -34,4 +35,44 @@ func TestErrorsOfNextThatFail(t *testing.T) {
 			t.Errorf("an error of %d bytes, want what is in it, and no more", len(err.Error()))
 		}
 	})
+}
+
+// A Next that returns a response beside its error, or neither, is one that failed.
+func TestANextThatBreaksItsContract(t *testing.T) {
+	both := &vendor{answer: func(int, *http.Request) (*http.Response, error) { return status(200), errReset }}
+	_, err := client(both, outbound.Config{Attempts: 1}).Do(request(t.Context(), t, "GET", ""))
+	if !errors.Is(err, errReset) || both.open.Load() != 0 {
+		t.Errorf("both: %v, and %d bodies are open", err, both.open.Load())
+	}
+	neither := roundTripper(func(*http.Request) (*http.Response, error) { return nil, nil }) //nolint:nilnil // this is what it is about
+	_, err = client(neither, outbound.Config{Attempts: 1}).Do(request(t.Context(), t, "GET", ""))
+	var e *outbound.Error
+	if !errors.As(err, &e) || e.Class != outbound.ClassConnection || outbound.NotDone(err) {
+		t.Errorf("neither: %v, want a failure that leaves a doubt", err)
+	}
+}
+
+// once is a body that counts how often it is closed.
+type once struct {
+	io.Reader
+	closed atomic.Int64
+}
+
+func (o *once) Close() error { o.closed.Add(1); return nil }
+
+// The caller's body is closed once: what a second Close does is not defined.
+func TestABodyIsClosedOnce(t *testing.T) {
+	twice := roundTripper(func(req *http.Request) (*http.Response, error) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		_, _ = req.Body.Close(), req.Body.Close() // as http.Transport may
+		return status(200), nil
+	})
+	sent := &once{Reader: strings.NewReader("x")}
+	req, err := http.NewRequestWithContext(t.Context(), "POST", "https://api.vendor.example/", sent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client(twice, outbound.Config{}).Fetch(req); err != nil || sent.closed.Load() != 1 {
+		t.Errorf("%v, closed %d times", err, sent.closed.Load())
+	}
 }

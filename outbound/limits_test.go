@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/postroom/postroom/outbound"
 )
@@ -96,7 +97,14 @@ func TestTheBudgetLooksAhead(t *testing.T) {
 		if err := call(); !errors.Is(err, outbound.ErrBudget) || v.count() != 11 {
 			t.Errorf("%v after %d calls, want that the budget is spent for those that wait", err, v.count())
 		}
-		synctest.Wait()
+		time.Sleep(11 * time.Second) // they were made after five
+		if err := call(); !errors.Is(err, outbound.ErrBudget) || v.count() != 22 {
+			t.Errorf("%v after %d calls, want that they count for when they were made", err, v.count())
+		}
+		time.Sleep(6 * time.Second)
+		if err := call(); !errors.Is(err, outbound.ErrAttempts) || v.count() != 24 {
+			t.Errorf("%v after %d calls, want a retry when their window has passed", err, v.count())
+		}
 	})
 }
 
@@ -119,11 +127,18 @@ func TestARequestsBodyIsBounded(t *testing.T) {
 	}
 }
 
-// A caller who gives up while a new authorization is made has nothing sent any more.
+// A caller who gives up before the first attempt has nothing sent, and is told so; one who
+// gives up while a new authorization is made has nothing sent any more.
 func TestNothingIsSentForACallerWhoHasGone(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	v := always(401)
-	c := client(v, outbound.Config{Refresh: func(*http.Request) (string, error) { cancel(); return "Bearer new", nil }})
+	v := always(200)
+	c := client(v, outbound.Config{Protocol: outbound.Protocol{Format: func(key string) string { cancel(); return key }}})
+	if _, err := c.Do(request(outbound.WithKey(ctx, "k"), t, "POST", "x")); !errors.Is(err, context.Canceled) || !errors.Is(err, outbound.ErrNotSent) || v.count() != 0 {
+		t.Errorf("%v after %d calls, want none", err, v.count())
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	v = always(401)
+	c = client(v, outbound.Config{Refresh: func(*http.Request) (string, error) { cancel(); return "Bearer new", nil }})
 	if _, err := c.Do(request(ctx, t, "POST", "x")); !errors.Is(err, context.Canceled) || v.count() != 1 {
 		t.Errorf("%v after %d calls, want the one that was refused", err, v.count())
 	}
