@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
@@ -288,8 +289,12 @@ func TestWhatAHandlerDoesToItsTransaction(t *testing.T) { // E31, E32
 			then(req.Context(), idempotency.Tx(req.Context()))
 			w.WriteHeader(http.StatusCreated)
 		})
+		if slices.Contains(rt.Optional, http.MethodPost) {
+			return r.post(path, "")
+		}
 		return r.post(path, "k")
 	}
+	unkeyed := idempotency.Route{Optional: []string{http.MethodPost}}
 	exec := func(sql string) func(context.Context, pgx.Tx) {
 		return func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, sql) }
 	}
@@ -312,6 +317,7 @@ func TestWhatAHandlerDoesToItsTransaction(t *testing.T) { // E31, E32
 		}
 		r.want(run(idempotency.Route{}, other), 500, "transaction_failed")
 		r.want(run(idempotency.Route{Store: idempotency.StoreAll}, other), 500, "transaction_failed")
+		r.want(run(unkeyed, other), 500, "transaction_failed")
 	}
 	r.want(run(idempotency.Route{}, exec("INSERT INTO ledger (note) VALUES ('taken')")), 500, "transaction_failed") // at the commit
 	r.want(run(idempotency.Route{}, exec("SELECT pg_terminate_backend(pg_backend_pid())")), 503, "idempotency_store_unavailable")

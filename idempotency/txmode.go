@@ -75,7 +75,9 @@ func (t *tx) finish(ctx context.Context, a *attempt, found *row, res result) err
 	ctx, cancel := t.store.bounded(ctx)
 	defer cancel()
 	op, batch := a.op, &pgx.Batch{}
-	if !t.failed() { // else the savepoint is what only this transaction has
+	// The first statement says whether the transaction is another. It is store.sql, if nothing is
+	// undone before it; and if a statement failed, the savepoint is what only this one has.
+	if !t.failed() && (!op.keyed || res.verdict == keepAnswer) {
 		batch.Queue(t.store.sql.Still, t.began)
 	}
 	if op.keyed {
@@ -96,7 +98,7 @@ func (t *tx) finish(ctx context.Context, a *attempt, found *row, res result) err
 			batch.Queue(t.store.sql.Clear, k.Scope, k.Principal, k.Value)
 		}
 		batch.Queue(t.store.sql.Store, k.Scope, k.Principal, k.Value, op.print[:], a.number,
-			columns.status, columns.headers, columns.body, columns.ref, columns.dropped, op.rules.TTL, op.rules.From == FromCreation)
+			columns.status, columns.headers, columns.body, columns.ref, columns.dropped, op.rules.TTL, op.rules.From == FromCreation, t.began)
 	}
 	batch.Queue("COMMIT")
 	return t.end(ctx, batch)

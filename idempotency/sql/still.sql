@@ -5,6 +5,6 @@
 --
 -- Locks   none.
 -- Index   none.
--- Called  by tx.finish, before COMMIT and in the same round trip, and by Phase.
+-- Called  by tx.finish, before COMMIT and in the same round trip, where store.sql does not do it first, and by Phase.
 SELECT CASE WHEN now() = $1::timestamptz THEN 0
             ELSE ('a handler ended its transaction with a statement of its own; this one began at ' || now()::text)::int END;

@@ -1,11 +1,15 @@
 -- Keep the answer to key $3 of principal $2 in scope $1, of attempt $5. It expires $11
 -- after it is kept, or ($12) after the transaction began. It has to be an error where
--- there is a row: the COMMIT after it in the same round trip must not be reached then.
+-- there is a row: the COMMIT after it in the same round trip must not be reached then. Nor
+-- must it be if the transaction is not the one that began at $13: as still.sql does, it fails
+-- with 22P02.
 --
 -- Locks   the new row; waits for a transaction that inserts the same one.
 -- Index   the primary key.
 -- Called  by tx.finish, with a COMMIT after it.
 INSERT INTO postroom.idempotency (scope, principal, key, fingerprint, state, attempts, status, headers, body, ref, dropped,
                                   created_at, completed_at, expires_at)
-VALUES ($1, $2, $3, $4, 'complete', $5, $6, $7, $8, $9, $10,
+VALUES ($1, $2, $3, $4, 'complete',
+        CASE WHEN now() = $13::timestamptz THEN $5::int
+             ELSE ('a handler ended its transaction with a statement of its own; this one began at ' || now()::text)::int END, $6, $7, $8, $9, $10,
         now(), clock_timestamp(), CASE WHEN $12::boolean THEN now() ELSE clock_timestamp() END + $11::interval);
