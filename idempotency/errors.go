@@ -1,16 +1,13 @@
 package idempotency
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/idempotency/internal/answer"
+	"github.com/postroom/postroom/idempotency/internal/failure"
 )
 
 var (
@@ -42,7 +39,7 @@ var (
 	ErrNotCommitted = errors.New("the transaction could not be committed")
 
 	// ErrTooLarge says that an answer is too large to be kept. It was rolled back.
-	ErrTooLarge = errors.New("the answer is too large to be kept")
+	ErrTooLarge = answer.ErrTooLarge
 
 	// ErrDropped says that the operation was done and its answer was too large to be
 	// kept: it cannot be repeated.
@@ -69,22 +66,18 @@ var errNoTx = errors.New("the handler answered with success and did not ask for 
 // errTwin says that a row appeared where there was none: another attempt has answered.
 var errTwin = errors.New("another attempt has answered")
 
-// isContention reports whether the database rolled back because of other transactions:
-// serialization failure and deadlock.
-func isContention(err error) bool { return hasCode(err, "40001", "40P01") }
-
 // whyFailed returns the error of a transaction in which a statement has failed, by what
 // that statement failed for, and not by when that came to light: what has nothing to do with
 // the statement may not happen the next time.
 func whyFailed(what string, cause error) error {
 	switch {
-	case isContention(cause), hasCode(cause, "55P03"): // it waited for a lock for too long
+	case failure.IsContention(cause), failure.HasCode(cause, "55P03"): // it waited for a lock for too long
 		return fmt.Errorf("%w: %s: %w", ErrContention, what, cause)
-	case isInterruption(cause):
+	case failure.IsInterruption(cause):
 		return fmt.Errorf("%w: %s: %w", ErrInterrupted, what, cause)
-	case isShort(cause):
+	case failure.IsShort(cause):
 		return fmt.Errorf("%w: %s: %w", ErrUnavailable, what, cause)
-	case cause != nil && !isRefusal(cause):
+	case cause != nil && !failure.IsRefusal(cause):
 		return fmt.Errorf("%w: %s: %w", ErrUnavailable, what, cause)
 	case cause != nil:
 		return fmt.Errorf("%w: %s: %w", ErrNotCommitted, what, cause)
@@ -92,39 +85,8 @@ func whyFailed(what string, cause error) error {
 	return fmt.Errorf("%w: %s", ErrNotCommitted, what)
 }
 
-// isInterruption reports whether err says that time was over: a context ended, a
-// statement's or a network's time limit passed.
-func isInterruption(err error) bool {
-	err = guard.Seal(err) // it may be a user's
-	var slow interface{ Timeout() bool }
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || hasCode(err, "57014") ||
-		errors.As(err, &slow) && slow.Timeout()
-}
-
 // isTwin reports whether the answer's row was there already.
 func isTwin(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == "23505" && pg.ConstraintName == "idempotency_pkey"
-}
-
-// hasCode reports whether err is the server's, with one of these SQLSTATEs.
-func hasCode(err error, codes ...string) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && slices.Contains(codes, pg.Code)
-}
-
-// isRefusal reports whether the server answered, with an error: then it is known that
-// nothing was committed. A server that is going away, or a session that ends, says so as
-// well, and it is not known then: it may have done so when the commit was done.
-func isRefusal(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && cmp.Or(pg.SeverityUnlocalized, pg.Severity) == "ERROR" &&
-		!strings.HasPrefix(pg.Code, "57") && !strings.HasPrefix(pg.Code, "08")
-}
-
-// isShort reports whether the server lacks room, or takes no writes: nothing was
-// committed, and it may be later.
-func isShort(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "53") || pg.Code == "25006")
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/postroom/postroom/idempotency/internal/fingerprint"
 )
 
 // Outcome is what a call with a key came to.
@@ -35,8 +37,8 @@ type operation struct {
 	rules   *Route
 	timeout time.Duration // of what runs; 0: none
 
-	print   Fingerprint
-	reprint func(kind Print) (Fingerprint, error)
+	print   fingerprint.Sum
+	reprint func(kind fingerprint.Kind) (fingerprint.Sum, error)
 
 	// run does the work. It is called once for each attempt, in its context.
 	run func(ctx context.Context, a *attempt) (result, error)
@@ -181,7 +183,7 @@ func (a *attempt) runTx(ctx context.Context) (result, error) {
 	inner, _, cancel := a.op.context(ctx, a)
 	defer cancel()
 	res, err := a.op.run(inner, a)
-	lost := a.tx.lost.Load()
+	lost := a.tx.Fate.Lost()
 	switch {
 	case lost && (err != nil || res.verdict != keepAll):
 		return res, errors.Join(ErrContention, err)
@@ -307,15 +309,15 @@ func (op *operation) decide(f *row) (decision, error) {
 	if f == nil || !f.counts() {
 		return free, nil
 	}
-	if f.Fingerprint != op.print {
-		if f.Fingerprint[0] == op.print[0] {
+	if seen := fingerprint.Sum(f.Fingerprint); seen != op.print {
+		if seen[0] == op.print[0] {
 			return free, ErrMismatch
 		}
-		other, err := op.reprint(Print(f.Fingerprint[0]))
+		other, err := op.reprint(fingerprint.Kind(seen[0]))
 		switch {
 		case err != nil: // a newer version of this service will know
 			return free, fmt.Errorf("%w: compare with the first request: %w", ErrUnavailable, err)
-		case other != f.Fingerprint:
+		case other != seen:
 			return free, ErrMismatch
 		}
 	}

@@ -3,7 +3,6 @@ package idempotency
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postroom/postroom/idempotency/internal/fingerprint"
 	"github.com/postroom/postroom/internal/guard"
 )
 
@@ -134,25 +134,10 @@ func (op Operation) resolve(g *Guard, mode Mode) (*operation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("write the input: %w", err)
 	}
-	reprint := func(kind Print) (Fingerprint, error) { return printOf(text, kind) }
-	print, err := reprint(printInput.exactly())
+	reprint := func(kind fingerprint.Kind) (fingerprint.Sum, error) { return fingerprint.OfInput(text, kind) }
+	print, err := reprint(fingerprint.Input.Exactly())
 	if err != nil {
 		return nil, err
 	}
 	return &operation{key: key, keyed: true, lock: key.lock(g.store.schema), rules: &rules, timeout: rules.Timeout, print: print, reprint: reprint}, nil
-}
-
-// printOf returns the fingerprint of an operation's input.
-func printOf(text []byte, kind Print) (Fingerprint, error) {
-	if kind.base() != printInput || kind&printHeaders != 0 {
-		return Fingerprint{}, errPrint
-	}
-	text, err := canonicalOr(text, kind)
-	if err != nil {
-		return Fingerprint{}, err
-	}
-	h := sha256.New()
-	writeField(h, printSeal)
-	writeField(h, text)
-	return sealed(kind, h.Sum(nil)), nil
 }

@@ -11,6 +11,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/postroom/postroom/idempotency/internal/failure"
+	"github.com/postroom/postroom/idempotency/internal/fingerprint"
 )
 
 // route is a Route of a guard.
@@ -113,7 +116,7 @@ func (rt *route) misconfigured(w http.ResponseWriter, r *http.Request, fault err
 // none.
 func (rt *route) operation(w http.ResponseWriter, r *http.Request, value string) (*operation, []byte, bool) {
 	principal, err := rt.g.cfg.Principal(r)
-	if err != nil && isInterruption(err) { // who it is could not be asked
+	if err != nil && failure.IsInterruption(err) { // who it is could not be asked
 		rt.g.cfg.Logger.WarnContext(r.Context(), "the principal of a request with an idempotency key could not be asked for", "error", err)
 		rt.refuse(w, CodeUnavailable, "")
 		return nil, nil, false
@@ -138,9 +141,9 @@ func (rt *route) operation(w http.ResponseWriter, r *http.Request, value string)
 			"have what reads it put the body back, move it behind the guard, or set Route.PrintFunc"))
 		return nil, nil, false
 	}
-	p := printer{r: r, body: body, headers: rt.PrintHeaders, parts: rt.Multipart, own: rt.PrintFunc}
-	op.print, err = p.print(rt.kind())
-	if errors.Is(err, errMultipart) {
+	p := fingerprint.Printer{Request: r, Body: body, Headers: rt.PrintHeaders, Parts: rt.Multipart, Own: rt.PrintFunc}
+	op.print, err = p.Print(rt.kind())
+	if errors.Is(err, fingerprint.ErrMultipart) {
 		rt.warn.Do(func() {
 			rt.g.cfg.Logger.WarnContext(r.Context(), "multipart requests are refused: set Route.Multipart to have them compared by their parts", "scope", key.Scope)
 		})
@@ -151,19 +154,19 @@ func (rt *route) operation(w http.ResponseWriter, r *http.Request, value string)
 		rt.misconfigured(w, r, err)
 		return nil, nil, false
 	}
-	op.reprint = p.print
+	op.reprint = p.Print
 	return op, body, true
 }
 
-func (rt *route) kind() Print {
-	kind := rt.Print
+func (rt *route) kind() fingerprint.Kind {
+	kind := fingerprint.Kind(rt.Print)
 	if rt.PrintFunc != nil {
-		kind = printFunc
+		kind = fingerprint.Func
 	}
 	if len(rt.PrintHeaders) > 0 {
-		kind |= printHeaders
+		kind |= fingerprint.Headers
 	}
-	return kind.exactly()
+	return kind.Exactly()
 }
 
 // scope returns the operation's name; empty where there is none.

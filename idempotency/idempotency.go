@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/idempotency/internal/watched"
 	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/session"
 	"github.com/postroom/postroom/schema"
@@ -129,7 +130,7 @@ func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
 		return int(tag.RowsAffected()), nil
 	}
 	var gone []Record
-	what := &fate{sessions: g.store.sessions}
+	what := watched.Of(g.store.sessions)
 	err := g.store.lend(ctx, "", what, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, g.store.sql.PurgeKept, limit) // CollectRows reports the error
 		found, err := pgx.CollectRows(rows, scanRow)
@@ -143,7 +144,9 @@ func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
 			}
 			gone = append(gone, rec)
 		}
-		_, err = guard.Apart(0, func() (struct{}, error) { return struct{}{}, g.cfg.Archive(ctx, handle{tx, what}, gone) })
+		_, err = guard.Apart(0, func() (struct{}, error) {
+			return struct{}{}, g.cfg.Archive(ctx, watched.Handle{Tx: tx, Fate: what}, gone)
+		})
 		return guard.Seal(err)
 	})
 	if err != nil {

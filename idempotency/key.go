@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/dunglas/httpsfv"
+
+	"github.com/postroom/postroom/idempotency/internal/fingerprint"
 )
 
 // Key names one logical operation. Its three parts together are what is unique: a value
@@ -72,7 +74,7 @@ func isDigest(s string) bool {
 func (k Key) lock(schemaName string) int64 {
 	h := sha256.New()
 	for _, part := range [...]string{"postroom.idempotency", schemaName, k.Scope, k.Principal, k.Value} {
-		writeField(h, part)
+		fingerprint.WriteField(h, part)
 	}
 	var sum [sha256.Size]byte
 	return int64(binary.BigEndian.Uint64(h.Sum(sum[:0])))
@@ -83,8 +85,8 @@ func (k Key) lock(schemaName string) int64 {
 // every vendor takes.
 func DeriveKey(parent, step string) string {
 	h := sha256.New()
-	writeField(h, parent)
-	writeField(h, step)
+	fingerprint.WriteField(h, parent)
+	fingerprint.WriteField(h, step)
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 

@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postroom/postroom/idempotency/internal/failure"
+	"github.com/postroom/postroom/idempotency/internal/watched"
 	"github.com/postroom/postroom/internal/guard"
 )
 
@@ -32,15 +34,15 @@ func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context,
 	}
 	var text []byte
 	recorded := false
-	what := &fate{sessions: l.store.sessions}
+	what := watched.Of(l.store.sessions)
 	err := l.store.lend(ctx, l.op.rules.Isolation, what, func(inner pgx.Tx) error {
-		t := &tx{handle: handle{inner, what}} // which ends with fn, and by nobody's hand before
+		t := &tx{Handle: watched.Handle{Tx: inner, Fate: what}} // which ends with fn, and by nobody's hand before
 		err := inner.QueryRow(ctx, l.store.sql.Began).Scan(&t.began)
 		if err != nil {
 			return err
 		}
 		out, err = fn(ctx, t)
-		t.over.Store(true)
+		what.End()
 		if err != nil {
 			return err
 		}
@@ -58,7 +60,7 @@ func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context,
 		recorded = true
 		return nil
 	})
-	if err != nil && recorded && !isRefusal(err) && !errors.Is(err, pgx.ErrTxCommitRollback) {
+	if err != nil && recorded && !failure.IsRefusal(err) && !errors.Is(err, pgx.ErrTxCommitRollback) {
 		l.darken(name)
 		err = fmt.Errorf("phase %s: %w: %w", name, ErrOutcomeUnknown, err)
 	}

@@ -9,6 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/idempotency/internal/failure"
+	"github.com/postroom/postroom/idempotency/internal/watched"
 )
 
 // Tx returns the transaction of the request: what is done in it commits together with
@@ -57,7 +60,7 @@ func (s *store) open(ctx context.Context, op *operation) (_ *tx, found *row, hel
 		}
 	}
 	results := owner.SendBatch(ctx, batch)
-	t := &tx{handle: handle{results.Tx(), &fate{sessions: s.sessions}}, owner: owner, store: s}
+	t := &tx{Handle: watched.Handle{Tx: results.Tx(), Fate: watched.Of(s.sessions)}, owner: owner, store: s}
 	err = results.Close()
 	t.began = began
 	if err == nil && present {
@@ -83,7 +86,7 @@ func (t *tx) finish(ctx context.Context, a *attempt, found *row, res result) err
 	if op.keyed {
 		columns, err := keep(ctx, t.store.cfg.Codec, op.key, res.kept, a.ref, res.dropped)
 		if err != nil {
-			if isInterruption(err) { // of what the Codec asked
+			if failure.IsInterruption(err) { // of what the Codec asked
 				return fmt.Errorf("%w: %w", ErrInterrupted, err)
 			}
 			return fmt.Errorf("%w: %w", ErrNotCommitted, err)
@@ -106,20 +109,13 @@ func (t *tx) finish(ctx context.Context, a *attempt, found *row, res result) err
 
 // tx is the transaction of a handler: one of pgx, which only the guard ends.
 type tx struct {
-	handle
+	watched.Handle
 
 	store *store
 	owner *pgxpool.Conn // nil once it was given back
 	began time.Time     // as the database has it: what tells it from another of its connection
 	lent  bool          // a handler had it
 }
-
-// closed is a transaction that has ended.
-var closed = func() pgx.Tx {
-	batch := &pgx.Batch{}
-	batch.BeginTx(pgx.TxOptions{})
-	return pgx.FailedBatchResults(batch, pgx.ErrTxClosed).Tx()
-}()
 
 // undo has the effects rolled back to the savepoint. Where a statement has failed, that is
 // not left to the batch: its statements may be prepared first, which the server refuses in
@@ -130,7 +126,7 @@ func (t *tx) undo(ctx context.Context, batch *pgx.Batch) error {
 		batch.Queue(sql)
 		return nil
 	}
-	t.over.Store(true)
+	t.Fate.End()
 	if _, err := t.owner.Exec(ctx, sql); err != nil { // nothing can be committed any more
 		return whyFailed("roll back to the savepoint", err)
 	}
@@ -143,7 +139,7 @@ func (t *tx) failed() bool { return t.owner.Conn().PgConn().TxStatus() == 'E' }
 // end sends the statements that end the transaction. Where one fails, those behind it
 // are not reached: there is no commit without all of them.
 func (t *tx) end(ctx context.Context, batch *pgx.Batch) error {
-	t.over.Store(true)
+	t.Fate.End()
 	statements := batch.Len()
 	t.store.sessions.End(t.owner.Conn(), batch)
 	results := t.owner.SendBatch(ctx, batch)
@@ -163,7 +159,7 @@ func (t *tx) end(ctx context.Context, batch *pgx.Batch) error {
 		err = errTwin
 	case isOther(err):
 		err = errEnded
-	case isContention(err), isShort(err), isRefusal(err):
+	case failure.IsContention(err), failure.IsShort(err), failure.IsRefusal(err):
 		err = whyFailed("commit", err)
 	default:
 		err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
@@ -177,7 +173,7 @@ func (t *tx) end(ctx context.Context, batch *pgx.Batch) error {
 // rollback ends the transaction without its effects. Its context may have ended; the
 // connection is given back all the same.
 func (t *tx) rollback(ctx context.Context) {
-	t.over.Store(true)
+	t.Fate.End()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackPatience)
 	defer cancel()
 	_ = t.Tx.Rollback(ctx) // where it fails, the connection is closed, and the server rolls back
@@ -190,14 +186,14 @@ func (t *tx) rollback(ctx context.Context) {
 
 // give gives the connection back. left says why it was closed.
 func (t *tx) give(ctx context.Context, left error) {
-	t.store.given(ctx, t.owner.Conn(), t.fate, left)
+	t.store.given(ctx, t.owner.Conn(), t.Fate, left)
 	t.owner.Release() // which closes a connection that is not idle
 	t.owner = nil
 }
 
 // given is called when a handler's connection is given back.
-func (s *store) given(ctx context.Context, conn *pgx.Conn, f *fate, left error) {
-	if f.keeps.Load() {
+func (s *store) given(ctx context.Context, conn *pgx.Conn, f *watched.Fate, left error) {
+	if f.Keeps() {
 		_ = conn.Close(ctx) // the pool opens another
 	}
 	if left != nil {
@@ -206,7 +202,7 @@ func (s *store) given(ctx context.Context, conn *pgx.Conn, f *fate, left error) 
 }
 
 // lend runs what is a user's in a transaction on a connection of the pool.
-func (s *store) lend(ctx context.Context, level pgx.TxIsoLevel, f *fate, fn func(tx pgx.Tx) error) error {
+func (s *store) lend(ctx context.Context, level pgx.TxIsoLevel, f *watched.Fate, fn func(tx pgx.Tx) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
@@ -234,10 +230,10 @@ func (t *tx) healthy(v verdict) error {
 		return fmt.Errorf("%w: the handler left rows or a batch open", ErrNotCommitted)
 	case conn.PgConn().TxStatus() == 'E' && v == keepAnswer:
 		return nil
-	case conn.PgConn().TxStatus() == 'E' && t.lost.Load():
+	case conn.PgConn().TxStatus() == 'E' && t.Fate.Lost():
 		return ErrContention
 	case conn.PgConn().TxStatus() == 'E':
-		return whyFailed("a statement failed, and the handler answered with success", value(t.fate.failed.Load()))
+		return whyFailed("a statement failed, and the handler answered with success", t.Fate.Failed())
 	}
 	return nil
 }

@@ -1,0 +1,65 @@
+package answer
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// describing are headers that belong to the body or to what was made. They are kept also
+// where the handler left them as they were set outside.
+var describing = []string{
+	"Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Content-Location", "Content-Type",
+	"Etag", "Last-Modified", "Link", "Location", "Vary",
+}
+
+// neverSent reports whether a header belongs to the connection, or is made anew.
+func neverSent(name string) bool {
+	switch name {
+	case "Connection", "Keep-Alive", "Proxy-Connection", "Te", "Transfer-Encoding", "Upgrade", "Content-Length":
+		return true
+	}
+	return false
+}
+
+// neverKept reports whether a header belongs to one answer or one caller alone. docs/idempotency.md
+// has the same list, and OmitHeaders a route's own.
+func neverKept(name string) bool {
+	switch name {
+	case "Set-Cookie", "Set-Cookie2", "Authorization", "Www-Authenticate", "Authentication-Info", "Date", "Retry-After", "Server-Timing",
+		"Trailer", "Traceparent", "Tracestate", "X-Request-Id", "X-Correlation-Id", "X-Trace-Id", "Request-Id", "Age",
+		"X-Csrf-Token", "X-Xsrf-Token", "X-Auth-Token":
+		return true
+	}
+	for _, prefix := range []string{"Proxy-", "Ratelimit", "X-Ratelimit-", "Access-Control-"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return neverSent(name)
+}
+
+// Keepable returns the headers of an answer that are kept, but for those that are omitted:
+// what the handler made of those that were set outside. Who sets headers outside of the
+// guard does so for a repeated answer as well, and they may be others then; what the handler
+// took away is kept as a header without values.
+func Keepable(header, outside http.Header, omitted []string) http.Header {
+	kept := make(http.Header)
+	for name, values := range header {
+		if was, ok := outside[name]; !ok || !slices.Equal(was, values) || slices.Contains(describing, name) {
+			kept[name] = values
+		}
+	}
+	for name := range outside {
+		if _, ok := header[name]; !ok {
+			kept[name] = nil
+		}
+	}
+	maps.DeleteFunc(kept, func(name string, _ []string) bool { return neverKept(name) || contains(omitted, name) })
+	return kept
+}
+
+func contains(names []string, canonical string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return http.CanonicalHeaderKey(name) == canonical })
+}

@@ -1,0 +1,213 @@
+// Package fingerprint tells one request from another, by a digest of what of it is compared.
+package fingerprint
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"strings"
+
+	"github.com/postroom/postroom/internal/jcs"
+)
+
+// Sum is a fingerprint: a byte that says how it was made, and a SHA-256.
+type Sum [1 + sha256.Size]byte
+
+// Kind says what of a request its fingerprint is made of. It is in each row: numbers do not
+// change.
+type Kind byte
+
+// Kinds.
+const (
+	Request Kind = 1 // method, path, query, media type and body
+	Raw     Kind = 2 // the same with the body as it is
+	Body    Kind = 3 // the body alone
+	JCS     Kind = 4 // as Request, with JSON in the form of RFC 8785
+
+	Func    Kind = 0x3f // a function of the user's
+	Input   Kind = 0x3e // the input of a call that did not come over HTTP
+	Headers Kind = 0x40 // and headers beside it
+	exact   Kind = 0x80 // numbers of JSON are exact; rows of an earlier version do not have it
+)
+
+// base returns what is compared, without how.
+func (k Kind) base() Kind { return k &^ (Headers | exact) }
+
+// Exactly returns the kind as it is made today.
+func (k Kind) Exactly() Kind {
+	switch k.base() {
+	case Request, Body, Input:
+		return k | exact
+	}
+	return k
+}
+
+// numbers says what the numbers of JSON are in fingerprints of the kind.
+func (k Kind) numbers() jcs.Numbers {
+	switch {
+	case k.base() == JCS:
+		return jcs.Doubles
+	case k&exact == 0:
+		return jcs.RoundedBefore
+	}
+	return jcs.Exact
+}
+
+// printSeal begins what is hashed: the version of the form.
+const printSeal = "prfp1"
+
+var (
+	// ErrMultipart is returned for a multipart body that is not compared by its parts.
+	ErrMultipart = errors.New("the body is multipart, which is written anew with each attempt")
+
+	// ErrUnknown is returned for a kind that another version of this code made.
+	ErrUnknown = errors.New("the fingerprint is of a kind that this code does not know")
+)
+
+// Printer makes fingerprints of one request.
+type Printer struct {
+	Request *http.Request
+	Body    []byte
+	Headers []string // that are compared beside it
+	Parts   bool     // multipart is compared by its parts
+	Own     func(r *http.Request, body []byte) []byte
+}
+
+// Print returns the fingerprint of the given kind.
+func (p *Printer) Print(kind Kind) (Sum, error) {
+	h := sha256.New()
+	WriteField(h, printSeal)
+	media := mediaType(p.Request)
+	switch kind.base() {
+	case Request, Raw, JCS:
+		WriteField(h, p.Request.Method)
+		WriteField(h, p.Request.URL.EscapedPath())
+		WriteField(h, p.Request.URL.RawQuery)
+		WriteField(h, media)
+		body, err := p.canonical(media, kind)
+		if err != nil {
+			return Sum{}, err
+		}
+		WriteField(h, body)
+	case Body:
+		body, err := p.canonical(media, kind)
+		if err != nil {
+			return Sum{}, err
+		}
+		WriteField(h, body)
+	case Func:
+		if p.Own == nil {
+			return Sum{}, ErrUnknown
+		}
+		WriteField(h, p.Own(p.Request, p.Body))
+	default:
+		return Sum{}, ErrUnknown
+	}
+	if kind&Headers != 0 {
+		for _, name := range p.Headers {
+			WriteField(h, strings.ToLower(name))
+			WriteField(h, strings.Join(p.Request.Header.Values(name), "\n"))
+		}
+	}
+	return sealed(kind, h.Sum(nil)), nil
+}
+
+func sealed(kind Kind, sum []byte) (f Sum) {
+	f[0] = byte(kind)
+	copy(f[1:], sum)
+	return f
+}
+
+// canonical returns the body as it is compared.
+func (p *Printer) canonical(media string, kind Kind) ([]byte, error) {
+	switch {
+	case strings.HasPrefix(media, "multipart/"):
+		if !p.Parts {
+			return nil, ErrMultipart
+		}
+		if digest, err := partsOf(p.Request, p.Body); err == nil {
+			return digest, nil
+		}
+		return p.Body, nil // the handler will say what is wrong with it
+	case kind.base() == Raw:
+		return p.Body, nil
+	case media == "application/json" || strings.HasSuffix(media, "+json"):
+		return canonicalOr(p.Body, kind)
+	}
+	return p.Body, nil
+}
+
+// canonicalOr returns the canonical form of a JSON text, or the text where it has none. No
+// text without one is the canonical form of another.
+func canonicalOr(text []byte, kind Kind) ([]byte, error) {
+	body, err := jcs.Form(text, kind.numbers())
+	switch {
+	case errors.Is(err, jcs.ErrRounded):
+		return nil, err
+	case err != nil:
+		return text, nil
+	}
+	return body, nil
+}
+
+// mediaType returns the type of the request's body, in lower case, without parameters.
+func mediaType(r *http.Request) string {
+	media, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	return strings.ToLower(strings.TrimSpace(media))
+}
+
+// partsOf returns a digest of each part of a multipart body, with its names and type.
+func partsOf(r *http.Request, body []byte) ([]byte, error) {
+	_, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil {
+		return nil, fmt.Errorf("read the content type: %w", err)
+	}
+	parts := multipart.NewReader(bytes.NewReader(body), params["boundary"])
+	var out bytes.Buffer
+	for {
+		part, err := parts.NextRawPart()
+		if errors.Is(err, io.EOF) {
+			return out.Bytes(), nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read a part: %w", err)
+		}
+		h := sha256.New()
+		if _, err := io.Copy(h, part); err != nil {
+			return nil, fmt.Errorf("read a part: %w", err)
+		}
+		for _, s := range []string{part.FormName(), part.FileName(), part.Header.Get("Content-Type"), string(h.Sum(nil))} {
+			WriteField(&out, s)
+		}
+	}
+}
+
+// WriteField writes a field with its length before it, so that no two sequences of
+// fields are one text.
+func WriteField[T string | []byte](w io.Writer, field T) {
+	var size [4]byte
+	binary.BigEndian.PutUint32(size[:], uint32(len(field)))
+	_, _ = w.Write(size[:])       // a hash or a buffer
+	_, _ = w.Write([]byte(field)) // takes everything
+}
+
+// OfInput returns the fingerprint of the JSON text of an operation's input.
+func OfInput(text []byte, kind Kind) (Sum, error) {
+	if kind.base() != Input || kind&Headers != 0 {
+		return Sum{}, ErrUnknown
+	}
+	text, err := canonicalOr(text, kind)
+	if err != nil {
+		return Sum{}, err
+	}
+	h := sha256.New()
+	WriteField(h, printSeal)
+	WriteField(h, text)
+	return sealed(kind, h.Sum(nil)), nil
+}

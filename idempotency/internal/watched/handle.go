@@ -1,0 +1,184 @@
+// Package watched is a transaction as a user's code has it: what became of it is noted, and
+// once it is over, nothing that was kept of it reaches the connection's next one.
+package watched
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postroom/postroom/idempotency/internal/failure"
+	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/session"
+)
+
+// Handle is what a handler has of a transaction of pgx, or of one that is nested in it.
+type Handle struct {
+	pgx.Tx
+
+	Fate *Fate
+}
+
+// Fate is what became of a transaction, and of all that are nested in it.
+type Fate struct {
+	// over is set when the transaction ended: what a handler's goroutine kept of it must
+	// not reach the connection's next transaction.
+	over atomic.Bool
+
+	// lost is set when a statement lost against another transaction.
+	lost atomic.Bool
+
+	// failed is what a statement of the server's failed for last, while it could fail for
+	// anything: after it, all others fail because it did.
+	failed atomic.Pointer[error]
+
+	// keeps is set when a statement was sent whose traces stay in the session.
+	keeps    atomic.Bool
+	sessions *session.Pool
+}
+
+// Of returns the fate of a transaction that was begun just now, on a connection of the pool.
+func Of(sessions *session.Pool) *Fate { return &Fate{sessions: sessions} }
+
+// End notes that the transaction ends: a handler reaches it no more.
+func (f *Fate) End() { f.over.Store(true) }
+
+// Lost reports whether a statement lost against another transaction.
+func (f *Fate) Lost() bool { return f.lost.Load() }
+
+// Keeps reports whether a statement was sent whose traces stay in the session.
+func (f *Fate) Keeps() bool { return f.keeps.Load() }
+
+// Failed returns what a statement failed for last, or nil.
+func (f *Fate) Failed() error {
+	if err := f.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// see looks at a statement before it is sent.
+func (f *Fate) see(sql string) {
+	if f.sessions.Keeps(sql) {
+		f.keeps.Store(true)
+	}
+}
+
+// closed is a transaction that has ended.
+var closed = func() pgx.Tx {
+	batch := &pgx.Batch{}
+	batch.BeginTx(pgx.TxOptions{})
+	return pgx.FailedBatchResults(batch, pgx.ErrTxClosed).Tx()
+}()
+
+// inner returns the transaction of pgx.
+func (h Handle) inner() pgx.Tx {
+	if h.Fate.over.Load() {
+		return closed
+	}
+	return h.Tx
+}
+
+// note looks at the error of a statement.
+func (f *Fate) note(err error) error {
+	if err != nil && failure.IsContention(err) {
+		f.lost.Store(true)
+	}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code != "25P02" {
+		f.failed.Store(&err)
+	}
+	return err
+}
+
+// Begin nests a transaction.
+func (h Handle) Begin(ctx context.Context) (pgx.Tx, error) {
+	nested, err := h.inner().Begin(ctx)
+	if err != nil {
+		return nil, h.Fate.note(err)
+	}
+	return Handle{nested, h.Fate}, nil
+}
+
+// Commit commits a nested transaction.
+func (h Handle) Commit(ctx context.Context) error { return h.Fate.note(h.inner().Commit(ctx)) }
+
+// Rollback rolls a nested transaction back.
+func (h Handle) Rollback(ctx context.Context) error { return h.Fate.note(h.inner().Rollback(ctx)) }
+
+// Exec runs a statement.
+func (h Handle) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	h.Fate.see(sql)
+	tag, err := h.inner().Exec(ctx, sql, args...)
+	return tag, h.Fate.note(err)
+}
+
+// Query runs a query.
+func (h Handle) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	h.Fate.see(sql)
+	rows, err := h.inner().Query(ctx, sql, args...)
+	return &notedRows{rows, h.Fate}, h.Fate.note(err)
+}
+
+// QueryRow runs a query of one row.
+func (h Handle) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	h.Fate.see(sql)
+	return notedRow{h.inner().QueryRow(ctx, sql, args...), h.Fate}
+}
+
+// SendBatch sends statements in one round trip.
+func (h Handle) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	for _, q := range b.QueuedQueries {
+		h.Fate.see(q.SQL)
+	}
+	return notedResults{h.inner().SendBatch(ctx, b), h.Fate}
+}
+
+// CopyFrom copies rows into a table.
+func (h Handle) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
+	guarded := guard.Rows(rows)
+	n, err := h.inner().CopyFrom(ctx, table, columns, guarded)
+	return n, h.Fate.note(guarded.With(err))
+}
+
+// LargeObjects returns what works on large objects.
+func (h Handle) LargeObjects() pgx.LargeObjects { return h.inner().LargeObjects() }
+
+// Prepare prepares a statement.
+func (h Handle) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+	return h.inner().Prepare(ctx, name, sql)
+}
+
+// notedRows, notedRow and notedResults look at the errors that come late.
+type notedRows struct {
+	pgx.Rows
+	f *Fate
+}
+
+// Err returns what the query failed for.
+func (r *notedRows) Err() error { return r.f.note(r.Rows.Err()) }
+
+type notedRow struct {
+	row pgx.Row
+	f   *Fate
+}
+
+// Scan reads the row.
+func (r notedRow) Scan(dest ...any) error { return r.f.note(r.row.Scan(dest...)) }
+
+type notedResults struct {
+	pgx.BatchResults
+	f *Fate
+}
+
+// Exec reads the result of the next statement.
+func (r notedResults) Exec() (pgconn.CommandTag, error) {
+	tag, err := r.BatchResults.Exec()
+	return tag, r.f.note(err)
+}
+
+// Close reads all other results.
+func (r notedResults) Close() error { return r.f.note(r.BatchResults.Close()) }
