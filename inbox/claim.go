@@ -16,6 +16,7 @@ type claim struct {
 	ledger.Held
 
 	c     *loop
+	size  int64             // in bytes
 	ahead *ahead            // what its commit is to begin, or nil
 	began string            // the id of its last transaction, if the inbox did not commit that
 	ends  time.Time         // by this process's clock, no later than by the database's
@@ -91,7 +92,7 @@ func (cl *claim) isSpent() bool {
 func (r *runner) claims(rows []ledger.Held, began time.Time) []*claim {
 	claims := make([]*claim, len(rows))
 	for i, row := range rows {
-		cl := &claim{Held: row, c: r.inbox.byName(row.Handler)}
+		cl := &claim{Held: row, c: r.inbox.byName(row.Handler), size: row.Size()}
 		cl.ends = began.Add(cl.c.lease(r.inbox.cfg.AckWait))
 		cl.readEvent()
 		claims[i] = cl

@@ -89,6 +89,11 @@ type Config struct {
 	// which it has to keep more. Of a slow link less is asked for: what arrives in an
 	// eighth of AckWait.
 	//
+	// As much again is what all handlers together have claimed of the events in held,
+	// and as much what runs along with these in their keys: at the least 2 MiB for each
+	// handler, and one event for each however large it is. A handler of large events
+	// then runs fewer at a time than it has workers.
+	//
 	// Defaults to 32 MiB.
 	PullBytes int
 
@@ -356,6 +361,9 @@ func (in *Inbox) share() int {
 	}
 	return max(in.cfg.PullBytes/max(streams, 1), leastShare)
 }
+
+// heldShare is how many bytes of held events each handler may have claimed.
+func (in *Inbox) heldShare() int { return max(in.cfg.PullBytes/max(len(in.loops), 1), leastShare) }
 
 // shareOut sets the number of workers of each handler that did not choose one:
 // an equal part of what the pool has left.

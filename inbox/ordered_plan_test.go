@@ -27,8 +27,8 @@ func TestOrderedPlansThatWereMadeWhileAllWasEmpty(t *testing.T) {
 	}{
 		{"decide_ordered", "(text, text, bytea, text, text, bigint, bigint)", "", []string{decide("k", 90000), decide("k", 1), decide("other", 7)}, 200},
 		{"hold", holdParameters, "", []string{hold("k", 90000), hold("k", 1), hold("other", 7)}, 250},
-		{"follow", "(text, text, bigint, text, interval, text, text)", p.text("plan"), []string{
-			"'h', 'k', 10, 'p', '1 h', 'a.b', NULL", "'h', 'k', 25000, 'p', '1 h', 'a.b', NULL", "'h', 'k', 60000, NULL, '1 h', NULL, 'x'",
+		{"follow", "(text, text, bigint, text, interval, text, text, bigint)", p.text("plan"), []string{
+			"'h', 'k', 10, 'p', '1 h', 'a.b', NULL, 1000", "'h', 'k', 25000, 'p', '1 h', 'a.b', NULL, 1000", "'h', 'k', 60000, NULL, '1 h', NULL, 'x', 1000",
 		}, 100},
 	}
 	p.do("INSERT INTO postroom.subscription (handler, stream, stream_created) VALUES ('h', 'S', now())")

@@ -20,12 +20,13 @@ func TestPlansThatWereMadeWhileAllWasEmpty(t *testing.T) {
 	t.Parallel()
 	p := newPlans(t)
 	const wish = "'p', '{h1,h2,h3}', '{2,2,2}', '{1 h,1 h,1 h}', '{a.b,NULL,a.b c.d}', '{NULL,NULL,NULL}', '{0,0,1}'"
+	const bounded = wish + ", '{1000,1000,1000}', '{f,f,t}'"
 	statements := []struct {
 		file, parameters, call string
 		before                 string // in its transaction
 		pages                  int    // that it may read
 	}{
-		{"claim", "(text, text[], int[], interval[], text[], text[], int[])", wish, p.text("plan"), 150},
+		{"claim", "(text, text[], int[], interval[], text[], text[], int[], bigint[], bool[])", bounded, p.text("plan"), 150},
 		{"claim_alone", "(text, text[], int[], interval[], text[], text[], int[])", wish, p.text("plan"), 150},
 		{"due", "(text[], text[], text[], int[])", "'{h1,h2,h3}', '{a.b,NULL,a.b c.d}', '{NULL,NULL,NULL}', '{0,0,1}'", p.text("plan"), 50},
 		{"expire", "(text, text, interval)", "'(0,0)', '(1,0)', '-1 h'", p.text("plan"), 1000},

@@ -17,6 +17,8 @@ type retries struct {
 
 	claims   chan *claim   // to be run
 	claimed  atomic.Int32  // of them, those that are not answered
+	size     atomic.Int64  // of these, in bytes
+	most     int64         // what that may be, as far as it is claimed at once
 	settling chan struct{} // has one for each transaction in which an external handler settles
 }
 
@@ -31,7 +33,22 @@ func (c *retries) open() {
 		c.settling = make(chan struct{}, c.connections())
 	}
 	c.claimed.Store(0)
+	c.size.Store(0)
+	c.most = int64(c.inbox.heldShare())
 }
+
+// room is how many more events may be claimed, and of how many bytes. A claim that passes
+// on to the next of its key counts twice for a moment.
+func (c *retries) room() (events int32, bytes int64) {
+	if bytes = c.most - c.size.Load(); bytes <= 0 {
+		return 0, 0
+	}
+	return max(int32(cap(c.claims))-c.claimed.Load(), 0), bytes //nolint:gosec // a number of workers
+}
+
+// part is how many bytes may run together in one key: what each worker has of the
+// handler's share.
+func (c *retries) part() int64 { return c.most / int64(cap(c.claims)) }
 
 // retry runs a held event and notes what became of it.
 func (c *retries) retry(ctx, work context.Context, cl *claim) {
@@ -235,7 +252,7 @@ func (c *retries) beginRerun(ctx context.Context, cl *claim) (*ledger.Tx, error)
 	}
 	began := time.Now()
 	types, subjects := c.wished()
-	tx, along, err := c.ledger.BeginAlong(ctx, &cl.Held, cl.reach, types, subjects)
+	tx, along, err := c.ledger.BeginAlong(ctx, &cl.Held, cl.reach, c.part()-cl.Size(), types, subjects)
 	cl.along = c.inbox.runner.claims(along, began)
 	return tx, err
 }
@@ -319,7 +336,7 @@ func (c *retries) settleKey(ctx context.Context, tx *ledger.Tx, cl *claim) error
 
 // follower lets the next of a key go on, claimed or not.
 func (c *retries) follower(claims bool) ledger.Follower {
-	f := ledger.Follower{Lease: c.lease(c.inbox.cfg.AckWait)}
+	f := ledger.Follower{Lease: c.lease(c.inbox.cfg.AckWait), Bytes: c.part()}
 	if claims {
 		f.Process = &c.inbox.node.name
 	}

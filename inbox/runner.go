@@ -106,6 +106,7 @@ func (r *runner) begun(cl *claim) {
 	r.known[cl.ID] = cl
 	r.mu.Unlock()
 	cl.c.retries.claimed.Add(1)
+	cl.c.retries.size.Add(cl.size)
 	r.out.Add(1)
 }
 
@@ -116,6 +117,7 @@ func (r *runner) ended(cl *claim) {
 	}
 	r.mu.Unlock()
 	cl.c.retries.claimed.Add(-1)
+	cl.c.retries.size.Add(-cl.size)
 	r.out.Done()
 }
 
@@ -192,22 +194,23 @@ func (r *runner) wishes() *ledger.Wishes {
 	w := &ledger.Wishes{}
 	for _, c := range r.inbox.loops {
 		w.Handlers, w.Leases = append(w.Handlers, c.sub.Name), append(w.Leases, c.lease(c.inbox.cfg.AckWait))
-		// A claim that passes on to the next of its key counts twice for a moment.
-		w.Most = append(w.Most, max(int32(cap(c.retries.claims))-c.retries.claimed.Load(), 0)) //nolint:gosec // a number of workers
+		most, bytes := c.retries.room()
+		w.Most, w.Bytes, w.Idle = append(w.Most, most), append(w.Bytes, bytes), append(w.Idle, bytes == c.retries.most)
 		types, subjects := c.wished()
 		w.Types, w.Subjects, w.Spared = append(w.Types, types), append(w.Subjects, subjects), append(w.Spared, c.spared())
 	}
 	return w
 }
 
-// met reports whether a handler got as many claims as it wished for.
+// met reports whether a handler got as many claims as it wished for, or most of their bytes.
 func met(w *ledger.Wishes, claims []*claim) bool {
-	got := make(map[string]int32, len(w.Handlers))
+	got, size := make(map[string]int32, len(w.Handlers)), make(map[string]int64, len(w.Handlers))
 	for _, cl := range claims {
 		got[cl.c.sub.Name]++
+		size[cl.c.sub.Name] += cl.size
 	}
 	for i, handler := range w.Handlers {
-		if w.Most[i] > 0 && got[handler] == w.Most[i] {
+		if w.Most[i] > 0 && (got[handler] == w.Most[i] || size[handler] > w.Bytes[i]/2) {
 			return true
 		}
 	}

@@ -30,6 +30,9 @@ type Held struct {
 	Headers, Raw []byte // as they are stored
 }
 
+// Size is how many bytes it has in memory, by and large.
+func (h *Held) Size() int64 { return int64(len(h.Event.Data) + len(h.Headers) + len(h.Raw)) }
+
 // readHeld reads held events.
 func readHeld(rows pgx.Rows) ([]Held, error) {
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Held, error) {
@@ -82,8 +85,11 @@ type Wishes struct {
 	Leases          []time.Duration
 	Types, Subjects []*string
 	Spared          []int32
+	Bytes           []int64
+	Idle            []bool
 }
 
+// arguments are those that claim.sql and claim_alone.sql have in common.
 func (w *Wishes) arguments(process string) []any {
 	return []any{process, w.Handlers, w.Most, w.Leases, w.Types, w.Subjects, w.Spared}
 }
@@ -98,7 +104,7 @@ type Due struct {
 // asked for, in one round trip.
 func (db *DB) Claim(ctx context.Context, process string, w *Wishes, room int) (claims []Held, asked []Trial, next Due, err error) {
 	err = db.sendClaim(ctx, func(batch *pgx.Batch) {
-		batch.Queue(db.sql.claim, w.arguments(process)...).Query(intoHeld(&claims))
+		batch.Queue(db.sql.claim, append(w.arguments(process), w.Bytes, w.Idle)...).Query(intoHeld(&claims))
 		batch.Queue(db.sql.due, w.Handlers, w.Types, w.Subjects, w.Spared).QueryRow(func(row pgx.Row) error {
 			return row.Scan(&next.Wait, &next.Alone)
 		})

@@ -31,6 +31,7 @@ type Follower struct {
 	Process         *string // who claims it; nil to leave it to whoever is first
 	Lease           time.Duration
 	Types, Subjects *string // that this process takes
+	Bytes           int64   // that it may have, to be claimed
 }
 
 // settled is what became of a key when one of its events was settled.
@@ -76,7 +77,7 @@ func (a *Handler) SettleKey(ctx context.Context, tx *Tx, h *Held, along []int64,
 // follow is the statement that lets the next of a key go on, behind a place, claimed
 // or not.
 func (a *Handler) follow(key string, behind int64, by Follower) Statement {
-	return Statement{sql: a.sql.follow, args: []any{a.name, key, behind, by.Process, by.Lease, by.Types, by.Subjects}}
+	return Statement{sql: a.sql.follow, args: []any{a.name, key, behind, by.Process, by.Lease, by.Types, by.Subjects, by.Bytes}}
 }
 
 // Failed is a failed attempt at a held event, and how the event is held from here on.

@@ -1,6 +1,7 @@
 -- The events that wait in key $2 of handler $1 right behind place $3, $4 at the most,
 -- up to the first that this process does not take ($5 and $6: its types and subjects,
--- as in claim.sql), or that has to run for itself.
+-- as in claim.sql), that has to run for itself, or with which they would have more than
+-- $7 bytes.
 --
 -- Locks   none: only who has the claim on the head of a key settles what is behind it.
 -- Index   held_key_pos (handler, key, pos).
@@ -12,7 +13,8 @@ SELECT handler, id, epoch, attempts + 1, solitary, dedupe_key, logged_at, source
 FROM (
     SELECT *, bool_and(next_at IS NULL AND dead_at IS NULL AND NOT solitary AND attempts = 0
                        AND ($5::text IS NULL OR type = ANY (string_to_array($5::text, ' ')))
-                       AND ($6::text IS NULL OR subject ~ $6::text)) OVER (ORDER BY pos) AS may
+                       AND ($6::text IS NULL OR subject ~ $6::text)) OVER (ORDER BY pos)
+              AND sum(octet_length(data) + coalesce(pg_column_size(headers), 0)) OVER (ORDER BY pos) <= $7::bigint AS may
     FROM (SELECT * FROM postroom.held
           WHERE held.handler = $1 AND held.key = $2 AND held.pos > $3
           ORDER BY held.pos

@@ -4,22 +4,30 @@
 -- $2 handler   $3 how many   $4 how long the claim lasts   $5 the types that this
 -- process takes, with spaces between them (what is no event has none); NULL: all   $6 a pattern for their
 -- subjects, where they came from a stream; NULL: all   $7 after how many attempts
--- one whose claim ran out has to run alone
+-- one whose claim ran out has to run alone   $8 how many bytes   $9 whether this
+-- process has claimed nothing of the handler: then the first is claimed, however
+-- large it is
 --
--- Locks   the claimed rows; skips those that another process is claiming.
+-- Locks   the claimed rows, and those that were too large to be claimed with them; skips
+--         those that another process is claiming.
 -- Index   held_due (handler, next_at, pos).
 -- Called  by DB.Claim.
 UPDATE postroom.held AS held
 SET attempts = held.attempts + 1, epoch = held.epoch + 1, claimed_by = $1, next_at = now() + h.lease
-FROM unnest($2::text[], $3::int[], $4::interval[], $5::text[], $6::text[], $7::int[]) AS h (handler, most, lease, types, subjects, spared)
+FROM unnest($2::text[], $3::int[], $4::interval[], $5::text[], $6::text[], $7::int[], $8::bigint[], $9::bool[]) AS h (handler, most, lease, types, subjects, spared, bytes, idle)
 CROSS JOIN LATERAL (
-    SELECT id FROM postroom.held
-    WHERE held.handler = h.handler AND next_at <= now() AND NOT (solitary OR claimed_by IS NOT NULL AND attempts > h.spared)
-      AND (h.types IS NULL OR raw_headers IS NOT NULL OR type = ANY (string_to_array(h.types, ' ')))
-      AND (h.subjects IS NULL OR pos IS NULL OR subject ~ h.subjects)
-    ORDER BY next_at
-    LIMIT h.most
-    FOR UPDATE SKIP LOCKED
+    SELECT sized.id
+    FROM (SELECT first.id, row_number() OVER earlier AS nth, sum(first.size) OVER earlier AS bytes
+          FROM (SELECT id, next_at, octet_length(data) + coalesce(octet_length(raw_headers), 0) + coalesce(pg_column_size(headers), 0) AS size
+                FROM postroom.held
+                WHERE held.handler = h.handler AND next_at <= now() AND NOT (solitary OR claimed_by IS NOT NULL AND attempts > h.spared)
+                  AND (h.types IS NULL OR raw_headers IS NOT NULL OR type = ANY (string_to_array(h.types, ' ')))
+                  AND (h.subjects IS NULL OR pos IS NULL OR subject ~ h.subjects)
+                ORDER BY next_at
+                LIMIT h.most
+                FOR UPDATE SKIP LOCKED) first
+          WINDOW earlier AS (ORDER BY first.next_at, first.id)) sized
+    WHERE sized.bytes <= h.bytes OR sized.nth = 1 AND h.idle
 ) due
 WHERE held.id = due.id
 RETURNING held.handler, held.id, held.epoch, held.attempts, held.solitary, held.dedupe_key, held.logged_at, held.source, held.event_id,

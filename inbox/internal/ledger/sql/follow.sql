@@ -1,7 +1,8 @@
 -- Let the event go on that waits in key $2 of handler $1 behind place $3, where
 -- nothing is held any more: claimed for process $4 for $5, or due at once where $4
 -- is NULL, the process does not take it ($6 and $7: its types and subjects, as in
--- claim.sql), or it has to run alone. Returns it where it is claimed.
+-- claim.sql), it has to run alone, or it has more than $8 bytes. Returns it where it is
+-- claimed.
 --
 -- Locks   the held row; the key is locked before.
 -- Index   held_key_pos (handler, key, pos), held_pkey (id).
@@ -13,7 +14,8 @@ WITH next AS (
     FROM (
         SELECT h.id, $4::text IS NOT NULL AND NOT h.solitary
                      AND ($6::text IS NULL OR h.type = ANY (string_to_array($6::text, ' ')))
-                     AND ($7::text IS NULL OR h.subject ~ $7::text) AS take
+                     AND ($7::text IS NULL OR h.subject ~ $7::text)
+                     AND octet_length(h.data) + coalesce(octet_length(h.raw_headers), 0) + coalesce(pg_column_size(h.headers), 0) <= $8::bigint AS take
         FROM (SELECT * FROM postroom.held
               WHERE held.handler = $1 AND held.key = $2 AND held.pos > $3
               ORDER BY held.pos

@@ -1,0 +1,186 @@
+package inbox_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+)
+
+// large is how much data an event has of which a hundred do not fit into memory at once.
+const large = 900 << 10
+
+// largeEvent is an event with so much data.
+func largeEvent(b *bench, id, key string) postroom.Event {
+	data := make([]byte, large)
+	for i := range data {
+		data[i] = 'x'
+	}
+	data[0], data[large-1] = '"', '"'
+	return postroom.Event{ID: id, Source: "/shop", Type: b.stream + ".placed", Key: key, ContentType: "application/json", Data: data}
+}
+
+// claimedBytes returns how much data the claimed events of a handler have.
+func (b *bench) claimedBytes(ctx context.Context, name string) (bytes int64) {
+	err := b.pool.QueryRow(ctx, "SELECT coalesce(sum(octet_length(data)), 0) FROM postroom.held WHERE handler = $1 AND claimed_by IS NOT NULL", name).Scan(&bytes)
+	if err != nil {
+		b.Error(err)
+	}
+	return bytes
+}
+
+// Many large events are held and there are as many workers. What is claimed of them has no
+// more bytes than the inbox may have in hand, and all of them are run.
+func TestClaimsAreBoundedByBytes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const events, bound = 100, 4 << 20
+	b.anew(func(cfg *inbox.Config) { cfg.PullBytes = bound })
+	var most, runs atomic.Int64
+	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: events}, func(ctx context.Context, call *inbox.Call) error {
+		if len(call.Event.Data) != large {
+			t.Errorf("%s has %d bytes", call.Event.ID, len(call.Event.Data))
+		}
+		claimed := b.claimedBytes(ctx, "h")
+		for old := most.Load(); claimed > old && !most.CompareAndSwap(old, claimed); old = most.Load() {
+			continue
+		}
+		runs.Add(1)
+		return nil
+	})
+	for i := range events {
+		if _, err := b.in.Accept(t.Context(), "h", largeEvent(b, fmt.Sprint("e", i), "")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.run()
+	b.settled("h")
+	if runs.Load() != events {
+		t.Errorf("%d runs of %d events", runs.Load(), events)
+	}
+	if most.Load() > bound {
+		t.Errorf("events of %d bytes were claimed at a time, want %d at the most", most.Load(), bound)
+	}
+	if most.Load() < 2*large {
+		t.Errorf("events of %d bytes were claimed at a time, want several at once", most.Load())
+	}
+}
+
+// An event that is larger than all that may be claimed together is claimed alone.
+func TestAnEventThatIsLargerThanTheBoundIsClaimed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.anew(func(cfg *inbox.Config) { cfg.PullBytes = 2 << 20 })
+	var bytes sync.Map
+	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 4}, func(_ context.Context, call *inbox.Call) error {
+		bytes.Store(call.Event.ID, len(call.Event.Data))
+		return nil
+	})
+	ev := largeEvent(b, "huge", "")
+	for len(ev.Data) < 4<<20 {
+		ev.Data = append(ev.Data[:len(ev.Data)-1], ev.Data[1:]...)
+	}
+	if _, err := b.in.Accept(t.Context(), "h", ev); err != nil {
+		t.Fatal(err)
+	}
+	b.accept("h", "small")
+	b.run()
+	b.settled("h")
+	if got, _ := bytes.Load("huge"); got != len(ev.Data) {
+		t.Errorf("the large event was run with %v bytes, want %d", got, len(ev.Data))
+	}
+}
+
+// The events that follow the small heads of many keys are large. Whoever settles a head
+// does not claim such an event beyond the bound.
+func TestFollowersAreBoundedByBytes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const keys, bound = 30, 4 << 20
+	b.anew(func(cfg *inbox.Config) { cfg.PullBytes = bound })
+	sub := b.ordered("h", inbox.HoldKey)
+	sub.Workers = keys
+	var most, runs atomic.Int64
+	stored := make(chan struct{})
+	b.in.HandleExternal(sub, func(ctx context.Context, call *inbox.Call) error {
+		runs.Add(1)
+		if len(call.Event.Data) < large {
+			<-stored
+			return nil
+		}
+		claimed := b.claimedBytes(ctx, "h")
+		for old := most.Load(); claimed > old && !most.CompareAndSwap(old, claimed); old = most.Load() {
+			continue
+		}
+		return nil
+	})
+	for k := range keys {
+		b.publishKey(fmt.Sprintf("k%d", k), 0)
+	}
+	for k := range keys {
+		key := fmt.Sprintf("k%d", k)
+		b.publishEvent(largeEvent(b, key+"-00001", key))
+	}
+	b.run()
+	b.eventually("all events to be held, and all heads to run", func() bool { return len(b.held("h")) == 2*keys && runs.Load() == keys })
+	close(stored)
+	b.settled("h")
+	if runs.Load() != 2*keys {
+		t.Errorf("%d runs of %d events", runs.Load(), 2*keys)
+	}
+	if most.Load() > bound {
+		t.Errorf("events of %d bytes were claimed at a time, want %d at the most", most.Load(), bound)
+	}
+}
+
+// Large events that wait behind one key are run together only as far as they fit.
+func TestWhatRunsAlongIsBoundedByBytes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const events, together = 12, 3
+	b.anew(func(cfg *inbox.Config) { cfg.PullBytes = together*large + large/2 })
+	sub := b.ordered("o", inbox.HoldKey)
+	sub.Workers = 1
+	s := newScript("o")
+	s.set("a-00000", errBad)
+	var mu sync.Mutex
+	perTx := map[string]int{}
+	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		var id string
+		if err := tx.QueryRow(ctx, "SELECT pg_current_xact_id()::text").Scan(&id); err != nil {
+			return err
+		}
+		mu.Lock()
+		perTx[id]++
+		mu.Unlock()
+		return s.Handle(ctx, tx, ev)
+	}))
+	b.run()
+	for i := range events {
+		b.publishEvent(largeEvent(b, fmt.Sprintf("a-%05d", i), "a"))
+	}
+	want := map[string]string{"a-00000": "dead"}
+	for _, id := range numbered("a", 1, events-1) {
+		want[id] = "waiting"
+	}
+	b.eventuallyStates("o", want)
+	s.set("a-00000", nil)
+	b.requeue("o", "/shop a-00000")
+	b.settled("o")
+	b.wantOrder("o", "a", numbered("a", 0, events-1)...)
+	mu.Lock()
+	defer mu.Unlock()
+	most := 0
+	for _, n := range perTx {
+		most = max(most, n)
+	}
+	if most != together {
+		t.Errorf("%d events were run in one transaction at the most, want %d", most, together)
+	}
+}
