@@ -33,6 +33,7 @@ const (
 	causePath     = module + "/internal/cause"
 	guardPath     = module + "/internal/guard"
 	identityPath  = module + "/internal/identity"
+	consumerPath  = module + "/internal/consumer"
 	sessionPath   = module + "/internal/session"
 	remedyPath    = module + "/internal/remedy"
 	jsremedyPath  = module + "/internal/jsremedy"
@@ -68,12 +69,12 @@ var layers = []struct {
 	{"relay", []string{rootPath, module + "/relay/internal/schedule", eventlogPath, brokerPath, wirePath, wildcardPath, telemetryPath, guardPath, repeatPath, pausePath, otelPath, uuidPath}, "it moves events between two ports, and knows no database and no broker"},
 	{"relay/internal/schedule", []string{rootPath, eventlogPath, brokerPath, wirePath}, "it decides what may be sent, with no I/O, no clock and no goroutines"},
 	{"natsjs", []string{rootPath, eventlogPath, brokerPath, wirePath, wildcardPath, jsremedyPath, pausePath, natsPath}, "it is NATS JetStream, whoever publishes to it: it knows no relay and no database"},
-	{"inbox", []string{rootPath, module + "/inbox/internal/...", eventlogPath, schemaPath, wirePath, wildcardPath, identityPath, telemetryPath, causePath, guardPath, remedyPath, jsremedyPath, eventTypePath, repeatPath, pgxAllPath, natsPath, otelPath, uuidPath}, "it joins a broker and a database, and nothing else"},
-	{"inbox/internal/delivery", []string{rootPath, wirePath, causePath, guardPath, pgxAllPath, natsPath}, "it has the types that the parts of the inbox share, and does nothing"},
+	{"inbox", []string{rootPath, module + "/inbox/internal/...", schemaPath, wirePath, wildcardPath, identityPath, consumerPath, telemetryPath, guardPath, remedyPath, jsremedyPath, eventTypePath, repeatPath, pgxAllPath, natsPath, otelPath, uuidPath}, "it joins a broker and a database, and nothing else"},
+	{"inbox/internal/delivery", []string{rootPath, consumerPath, wirePath, causePath, guardPath, pgxAllPath, natsPath}, "it has the types that the parts of the inbox share, and does nothing"},
 	{"inbox/internal/dispatch", []string{inboxDeliveryPath}, "it decides what may run, with neither servers nor handlers"},
 	{"inbox/internal/invoke", []string{rootPath, inboxDeliveryPath, guardPath, pgxAllPath}, "it calls handlers, and knows nothing of where events come from; pgx is for the errors that they return"},
 	{"inbox/internal/ledger", []string{rootPath, inboxDeliveryPath, schemaPath, guardPath, sessionPath, pgxAllPath, uuidPath}, "it has every transaction and statement of the inbox; it knows no broker and calls no handler"},
-	{"inbox/internal/stream", []string{rootPath, inboxDeliveryPath, wirePath, wildcardPath, identityPath, guardPath, natsPath}, "it reads streams; what has to last, others keep for it: it knows no database"},
+	{"inbox/internal/stream", []string{rootPath, inboxDeliveryPath, consumerPath, wirePath, wildcardPath, identityPath, natsPath}, "it reads streams; what has to last, others keep for it: it knows no database"},
 	{"deadletter", []string{rootPath, schemaPath, remedyPath, pgxAllPath}, "it is SQL on what is held; who holds, runs and publishes is others' business"},
 	{"inspect", []string{rootPath, schemaPath, wirePath, wildcardPath, identityPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath, uuidPath}, "it looks at what the others leave in the database and the broker, and runs nothing"},
 	{"outbound", []string{rootPath, telemetryPath, guardPath, breakerPath, otelPath}, "it calls other systems over HTTP, and keeps nothing: no database, no broker, no handler"},
@@ -83,11 +84,12 @@ var layers = []struct {
 	{"idempotency/internal/fingerprint", []string{module + "/internal/jcs"}, "it tells requests apart, whoever keeps them"},
 	{"idempotency/internal/watched", []string{module + "/idempotency/internal/failure", guardPath, sessionPath, pgxAllPath}, "it is a transaction as a user's code has it, and does not end one"},
 	{"idempotency/conformance", nil, "it is run against endpoints of others, over HTTP"},
+	{"internal/consumer", []string{wirePath, wildcardPath, identityPath, guardPath, natsPath}, "it judges what the broker has of a handler, whoever asks"},
 	{"internal/identity", nil, "it is about names alone"},
 	{"internal/sqlfile", nil, "it reads files, whoever's statements they are"},
 	{"internal/jcs", nil, "it turns one text into another"},
 	{"internal/session", []string{pgxAllPath}, "it is about one connection, whoever used it"},
-	{"doctor", []string{rootPath, schemaPath, module + "/relay", natsjsPath, module + "/inbox", wirePath, wildcardPath, identityPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath}, "it looks at what the parts left, with their own eyes, and changes nothing"},
+	{"doctor", []string{rootPath, schemaPath, module + "/relay", natsjsPath, wirePath, wildcardPath, identityPath, consumerPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath}, "it looks at what the parts left, with their own eyes, and changes nothing"},
 	{"internal/pause", nil, "it waits, whoever asks"},
 	{"internal/wire", []string{rootPath}, "it is a format: events in, headers out"},
 	{"internal/wildcard", nil, "it is about texts alone"},

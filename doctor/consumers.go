@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/consumer"
 	"github.com/postroom/postroom/internal/identity"
 )
 
@@ -61,7 +61,7 @@ func checkConsumers(ctx context.Context, e *examination) error {
 
 // checkLimits looks at what the stream imposes on the consumers of a handler.
 func (e *examination) checkLimits(s *stream, sub subscription) {
-	faults := inbox.ExamineLimits(s.info.Config, sub.Ordered, sub.Subjects)
+	faults := consumer.ExamineLimits(s.info.Config, sub.Ordered, sub.Subjects)
 	for _, fault := range faults {
 		e.fault(sub.Handler, "change the stream: nats stream edit "+s.name, "its stream %s leaves no room for the handler: %v", s.name, fault)
 	}
@@ -73,7 +73,7 @@ func (e *examination) checkLimits(s *stream, sub subscription) {
 }
 
 func (e *examination) checkConsumer(s *stream, sub subscription, info *jetstream.ConsumerInfo) bool {
-	faults, err := inbox.ExamineConsumer(info.Config, s.info.Config.ConsumerLimits, sub.instance, sub.Handler, sub.Subjects)
+	faults, err := consumer.Examine(info.Config, s.info.Config.ConsumerLimits, sub.instance, sub.Handler, sub.Subjects)
 	if err != nil {
 		instance, handler := identity.Owner(info.Config.Metadata)
 		e.fault(sub.Handler, fmt.Sprintf("give one of the two databases another identity, or delete the consumer if nobody uses it: nats consumer rm %s %s", s.name, info.Name),

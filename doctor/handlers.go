@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/consumer"
 	"github.com/postroom/postroom/internal/identity"
 )
 
@@ -40,8 +40,8 @@ type subscription struct {
 func (s subscription) consumer() string { return identity.Consumer(s.instance, s.Handler) }
 
 // mark returns the message at the handler's floor.
-func (s subscription) mark() inbox.Floor {
-	f := inbox.Floor{Seq: uint64(max(s.Floor, 0)), ID: s.FloorID}
+func (s subscription) mark() consumer.Position {
+	f := consumer.Position{Seq: uint64(max(s.Floor, 0)), ID: s.FloorID}
 	if s.FloorStored != nil {
 		f.Stored = *s.FloorStored
 	}

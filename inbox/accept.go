@@ -27,13 +27,6 @@ const (
 	Conflict Acceptance = "conflict"
 )
 
-// ErrUnknownHandler is returned for a handler that is not registered.
-var ErrUnknownHandler = errors.New("inbox: no such handler")
-
-// ErrOrdered is returned for an ordered handler: only a stream gives its events an
-// order.
-var ErrOrdered = errors.New("inbox: an ordered handler takes its events from its stream only")
-
 // Accept stores an event for a handler without a broker, for instance a webhook
 // or a line of an import. When it returns Stored the event is committed, and will
 // be run from held as one that was delivered is: by this process or another that

@@ -15,12 +15,6 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// ErrOutcomeUnknown is returned by [Call.Step] for a step that was begun before,
-// by this process or another, of which nobody knows whether it happened, and that
-// the vendor might not recognise as a repetition. An event whose handler returns
-// it is dead, of class outcome_unknown: somebody has to look at the vendor's.
-var ErrOutcomeUnknown = delivery.ErrOutcomeUnknown
-
 var (
 	errStepName = errors.New("a step's name must have 1 to 128 bytes of UTF-8")
 	errStepBusy = errors.New("this step is under way; steps of a handler have different names")

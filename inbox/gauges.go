@@ -7,13 +7,19 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/inbox/internal/ledger"
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
 // measureEvery is how often a process asks what is held.
 const measureEvery = 15 * time.Second
+
+// Why an event is held. The metrics of the relay give the same reasons.
+const (
+	heldRetry = "retry" // it failed and is tried again
+	heldKey   = "key"   // it waits behind an earlier event of its key
+	heldDead  = "dead"  // an operator has to decide
+)
 
 // gauges are read when somebody reads the metrics. It implements postroom.Runner.
 type gauges struct {
@@ -83,14 +89,14 @@ func (g *gauges) observe(o metric.Observer) {
 	defer g.mu.Unlock()
 	for _, s := range g.stock {
 		handler := telemetry.Handler.String(s.Handler)
-		tell := func(reason eventlog.HeldReason, n int64, age float64) {
-			with := telemetry.With(handler, telemetry.Reason.String(string(reason)))
+		tell := func(reason string, n int64, age float64) {
+			with := telemetry.With(handler, telemetry.Reason.String(reason))
 			o.ObserveFloat64(g.held, float64(n), with)
 			o.ObserveFloat64(g.age, age, with)
 		}
-		tell(eventlog.HeldRetry, s.Retrying, s.RetryingAge)
-		tell(eventlog.HeldKey, s.Waiting, s.WaitingAge)
-		tell(eventlog.HeldDead, s.Dead, s.DeadAge)
+		tell(heldRetry, s.Retrying, s.RetryingAge)
+		tell(heldKey, s.Waiting, s.WaitingAge)
+		tell(heldDead, s.Dead, s.DeadAge)
 		o.ObserveFloat64(g.keys, float64(s.Keys), telemetry.With(handler))
 		o.ObserveFloat64(g.overdue, s.Overdue, telemetry.With(handler))
 	}

@@ -38,14 +38,6 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// ErrRunning is returned by [Inbox.Run] while another Run of the same inbox is
-// under way.
-var ErrRunning = errors.New("inbox: already running")
-
-// ErrTxOwned is returned by Commit and Rollback of the transaction that a handler
-// is given: the inbox ends it, after the handler returned.
-var ErrTxOwned = ledger.ErrTxOwned
-
 // Config tunes an [Inbox]. The zero value is ready to use.
 type Config struct {
 	// Schema is the database schema that holds Postroom's tables.

@@ -2,16 +2,11 @@ package inbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/postroom/postroom"
 )
-
-// ErrIsolation says that the database's transactions begin at another isolation level
-// than an ordered handler needs.
-var ErrIsolation = errors.New("an ordered handler needs default_transaction_isolation to be read committed")
 
 // checkIsolation refuses to run an ordered handler, or what it holds, where statements
 // would not see what was committed while they waited for a key.

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/consumer"
 	"github.com/postroom/postroom/internal/identity"
 )
 
@@ -22,7 +23,7 @@ func (in *Inbox) checkLimits(ctx context.Context, js jetstream.JetStream, stream
 			continue
 		}
 		readers = append(readers, c)
-		if faults := ExamineLimits(cfg, c.isOrdered(), c.sub.filter()); len(faults) > 0 {
+		if faults := consumer.ExamineLimits(cfg, c.isOrdered(), c.sub.filter()); len(faults) > 0 {
 			return postroom.Refuse(fmt.Errorf("stream %s of handler %s: %w: %w", cfg.Name, c.sub.Name, ErrStreamLimit, errors.Join(faults...)))
 		}
 	}

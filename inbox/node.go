@@ -2,7 +2,6 @@ package inbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -85,10 +84,6 @@ func (n *node) listUnknown(ctx context.Context) {
 			"handler", u.Handler, "held", u.Held)
 	}
 }
-
-// ErrLedger says that this process and another of the same database do not agree
-// on how long the ledger is to be trusted.
-var ErrLedger = errors.New("another process keeps or trusts the ledger for another time")
 
 // checkLedger compares this process with the others that live.
 func (in *Inbox) checkLedger(ctx context.Context) error {

@@ -3,15 +3,12 @@ package delivery
 import (
 	"errors"
 	"time"
+
+	"github.com/postroom/postroom/internal/consumer"
 )
 
-// Position is a message of the stream: another one at its sequence has another id, or
-// came at another time.
-type Position struct {
-	Seq    uint64
-	ID     string
-	Stored time.Time // zero if it was not noted
-}
+// Position is a message of the stream.
+type Position = consumer.Position
 
 // Subscription is a handler's row of subscription.
 type Subscription struct {

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/consumer"
 	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/internal/wildcard"
 )
@@ -52,7 +53,7 @@ func (s *Durable) ensure(ctx context.Context) (jetstream.Consumer, error) {
 		return nil, err
 	}
 	want := s.config(row.Floor)
-	want.InactiveThreshold = thresholdOf(stream.CachedInfo().Config, 0)
+	want.InactiveThreshold = consumer.Threshold(stream.CachedInfo().Config, 0)
 	durable, err := stream.Consumer(ctx, want.Durable)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		if !row.IsNew {
@@ -80,11 +81,11 @@ func (s *Durable) ensure(ctx context.Context) (jetstream.Consumer, error) {
 func (s *Durable) adopt(ctx context.Context, stream jetstream.Stream, durable jetstream.Consumer, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	now := durable.CachedInfo().Config
 	if now.Metadata[identity.InstanceKey] != want.Metadata[identity.InstanceKey] || now.Metadata[identity.HandlerKey] != s.Handler {
-		return nil, postroom.Refuse(fmt.Errorf("%w: %s on stream %s", ErrForeignConsumer, want.Durable, s.Stream))
+		return nil, postroom.Refuse(fmt.Errorf("%w: %s on stream %s", consumer.ErrForeign, want.Durable, s.Stream))
 	}
-	have := filterOf(now)
+	have := consumer.Filter(now)
 	all := wildcard.Union(have, want.FilterSubjects)
-	faults := drift(now, want)
+	faults := consumer.Drift(now, want)
 	if slices.Equal(all, have) && len(faults) == 0 {
 		return durable, nil
 	}
@@ -112,8 +113,8 @@ func (s *Durable) config(floor uint64) jetstream.ConsumerConfig {
 		DeliverPolicy:  jetstream.DeliverAllPolicy,
 		AckPolicy:      jetstream.AckExplicitPolicy,
 		AckWait:        s.AckWait,
-		MaxDeliver:     unbounded,
-		MaxAckPending:  unbounded,
+		MaxDeliver:     consumer.Unbounded,
+		MaxAckPending:  consumer.Unbounded,
 		FilterSubjects: wildcard.Union(nil, s.Filter), // overlapping ones are refused
 		Metadata:       map[string]string{identity.InstanceKey: instance, identity.HandlerKey: s.Handler},
 	}

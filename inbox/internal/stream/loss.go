@@ -65,30 +65,7 @@ const clockSkew = time.Minute
 
 // recognises reports whether the message at the floor is the one that was read.
 func (t *term) recognises(ctx context.Context, at delivery.Position, state jetstream.StreamState) (bool, error) {
-	return IsIn(ctx, at, t.stream, state)
-}
-
-// IsIn reports whether a stream in the given state has the message, or had it and dropped it.
-func IsIn(ctx context.Context, m delivery.Position, stream jetstream.Stream, state jetstream.StreamState) (bool, error) {
-	switch {
-	case m.Seq > state.LastSeq:
-		return false, nil
-	case m.Seq < state.FirstSeq || m.Stored.IsZero(): // it is gone, or none was noted
-		return true, nil
-	}
-	msg, err := stream.GetMsg(ctx, m.Seq)
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound): // somebody deleted this one
-		return true, nil
-	case err != nil:
-		return false, fmt.Errorf("look up message %d: %w", m.Seq, err)
-	}
-	return isSame(m, positionOf(m.Seq, msg.Header, msg.Time)), nil
-}
-
-// isSame reports whether two messages are the same one, as far as the database can tell.
-func isSame(a, b delivery.Position) bool {
-	return a.ID == b.ID && a.Stored.Truncate(time.Microsecond).Equal(b.Stored.Truncate(time.Microsecond))
+	return at.IsIn(ctx, t.stream, state)
 }
 
 // firstSince returns the place before the first message that the stream got at a
@@ -187,7 +164,7 @@ func (s *Durable) overtaken(ctx context.Context, stream jetstream.Stream, consum
 	if err != nil {
 		return 0, false, err
 	}
-	kept, err := IsIn(ctx, at, stream, info.State)
+	kept, err := at.IsIn(ctx, stream, info.State)
 	if err != nil && s.mayNotRead() {
 		s.Log.WarnContext(ctx, "whether the broker has lost messages cannot be told where they may not be read; grant $JS.API.STREAM.MSG.GET.* and $JS.API.DIRECT.GET.>",
 			"stream", s.Stream, "error", err)

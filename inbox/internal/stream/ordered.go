@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/internal/consumer"
 	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/internal/wildcard"
 )
@@ -162,7 +163,7 @@ func (t *term) read(ctx context.Context) error {
 		OptStartSeq:       from + 1,
 		AckPolicy:         jetstream.AckNonePolicy,
 		FilterSubjects:    wildcard.Union(nil, t.subjects),
-		InactiveThreshold: thresholdOf(t.stream.CachedInfo().Config, readerThreshold),
+		InactiveThreshold: consumer.Threshold(t.stream.CachedInfo().Config, readerThreshold),
 		MemoryStorage:     true,
 		Replicas:          1,
 		Metadata:          map[string]string{identity.InstanceKey: t.reader.Instance(), identity.HandlerKey: t.reader.Handler},

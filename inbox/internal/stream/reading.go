@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/internal/consumer"
 	"github.com/postroom/postroom/internal/wildcard"
 	"github.com/postroom/postroom/internal/wire"
 )
@@ -107,7 +108,7 @@ func (r *reading) take(ctx context.Context, msg jetstream.Msg) error {
 		return errGap
 	}
 	isEvent := !wire.IsLease(msg.Subject()) // a relay's is none: the floor moves past it
-	s.lastRead = positionOf(d.Place.Seq, msg.Headers(), d.Place.Stored)
+	s.lastRead = consumer.PositionOf(d.Place.Seq, msg.Headers(), d.Place.Stored)
 	r.term.floor.begin(s.lastRead) // before it counts as received: see advance
 	if isEvent {
 		s.InFlight.take(msg)
@@ -169,7 +170,7 @@ func (r *reading) advance(ctx context.Context) error {
 	case err != nil:
 		return err
 	default:
-		last = positionOf(last.Seq, msg.Header, msg.Time)
+		last = consumer.PositionOf(last.Seq, msg.Header, msg.Time)
 	}
 	t.floor.raise(last)
 	return nil

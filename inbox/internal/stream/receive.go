@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/internal/consumer"
 	"github.com/postroom/postroom/internal/wire"
 )
 
@@ -44,7 +45,7 @@ func (s *Durable) take(ctx context.Context, msg jetstream.Msg) {
 		return
 	}
 	d.Source = s
-	s.taken.note(positionOf(d.Place.Seq, msg.Headers(), d.Place.Stored))
+	s.taken.note(consumer.PositionOf(d.Place.Seq, msg.Headers(), d.Place.Stored))
 	s.InFlight.take(msg)
 	s.to.Take(ctx, d)
 }
@@ -79,7 +80,7 @@ func (s *Durable) watch(ctx context.Context, durable jetstream.Consumer) {
 			}
 			continue
 		}
-		found := drift(info.Config, want)
+		found := consumer.Drift(info.Config, want)
 		if len(found) > 0 && !slices.Equal(found, faults) {
 			s.Log.ErrorContext(ctx, "the handler's consumer is not as it should be; restart a process of the handler, or mend it",
 				"stream", s.Stream, "consumer", info.Name, "faults", strings.Join(found, "; "))

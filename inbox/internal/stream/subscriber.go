@@ -18,13 +18,15 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox/internal/delivery"
-	"github.com/postroom/postroom/internal/guard"
-	"github.com/postroom/postroom/internal/wire"
 )
 
 // ErrOtherStream says that a handler is subscribed to another stream than the
 // one it is registered for. Its ledger is one, and so is its place in a stream.
 var ErrOtherStream = errors.New("the handler is subscribed to another stream")
+
+// readerThreshold is how long the broker keeps the consumer of an ordered handler's
+// reader that asks for nothing.
+const readerThreshold = time.Minute
 
 // Config says what is read, and how.
 type Config struct {
@@ -194,15 +196,6 @@ func (s *subscriber) refuseClosed(err error) error {
 func (s *subscriber) mayNotRead() bool {
 	err := s.Conn.LastError()
 	return errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), ".GET.")
-}
-
-// positionOf returns what a message is recognised by.
-func positionOf(seq uint64, header map[string][]string, stored time.Time) delivery.Position {
-	p := delivery.Position{Seq: seq, Stored: stored}
-	if ids := header[wire.MsgID]; len(ids) > 0 {
-		p.ID = guard.Clean(ids[0], delivery.MaxKey)
-	}
-	return p
 }
 
 // sleep waits for d, or for the end of ctx.

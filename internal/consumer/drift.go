@@ -1,4 +1,7 @@
-package stream
+// Package consumer says whether what the broker has of a handler is as it should be: its
+// durable consumer, the limits of its stream, and the last message that it decided. The
+// inbox looks when it begins to read, and doctor whenever an operator asks.
+package consumer
 
 import (
 	"errors"
@@ -12,20 +15,20 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// ErrForeignConsumer says that the durable consumer of a handler belongs to
+// ErrForeign says that the durable consumer of a handler belongs to
 // another Postroom: its ledger knows nothing of what this one decided.
-var ErrForeignConsumer = errors.New("the durable consumer belongs to another Postroom instance")
+var ErrForeign = errors.New("the durable consumer belongs to another Postroom instance")
 
-// ExamineConsumer says what of a handler's durable consumer is not as it should
+// Examine says what of a handler's durable consumer is not as it should
 // be, and would lose events or keep them back. limits are those of its stream, which
 // nobody can do about here: see ExamineLimits. subjects are those of its row of
-// subscription. It returns ErrForeignConsumer for a consumer that another Postroom
+// subscription. It returns ErrForeign for a consumer that another Postroom
 // made, or another handler. It does no I/O.
-func ExamineConsumer(cfg jetstream.ConsumerConfig, limits jetstream.StreamConsumerLimits, instance, handler string, subjects []string) ([]string, error) {
+func Examine(cfg jetstream.ConsumerConfig, limits jetstream.StreamConsumerLimits, instance, handler string, subjects []string) ([]string, error) {
 	if i, h := identity.Owner(cfg.Metadata); i != instance || h != handler {
-		return nil, ErrForeignConsumer
+		return nil, ErrForeign
 	}
-	faults := driftOfAll(cfg, jetstream.ConsumerConfig{MaxDeliver: unbounded, MaxAckPending: unbounded, FilterSubjects: subjects})
+	faults := driftOfAll(cfg, jetstream.ConsumerConfig{MaxDeliver: Unbounded, MaxAckPending: Unbounded, FilterSubjects: subjects})
 	differ := func(differs bool, format string, args ...any) {
 		if differs {
 			faults = append(faults, fmt.Sprintf(format, args...))
@@ -39,15 +42,16 @@ func ExamineConsumer(cfg jetstream.ConsumerConfig, limits jetstream.StreamConsum
 	return faults, nil
 }
 
-func filterOf(cfg jetstream.ConsumerConfig) []string {
+// Filter returns the subjects that a consumer gets; none for all.
+func Filter(cfg jetstream.ConsumerConfig) []string {
 	if cfg.FilterSubject != "" {
 		return []string{cfg.FilterSubject}
 	}
 	return cfg.FilterSubjects
 }
 
-// drift says what of a consumer is not as it should be, and would lose or stall.
-func drift(have, want jetstream.ConsumerConfig) []string {
+// Drift says what of a consumer is not as it should be, and would lose or stall.
+func Drift(have, want jetstream.ConsumerConfig) []string {
 	faults := driftOfAll(have, want)
 	if have.AckWait != want.AckWait {
 		faults = append(faults, fmt.Sprintf("ack_wait is %s, want %s", have.AckWait, want.AckWait))
@@ -58,7 +62,7 @@ func drift(have, want jetstream.ConsumerConfig) []string {
 	return faults
 }
 
-// driftOfAll is the part of drift that is the same whatever a process is set to.
+// driftOfAll is the part of Drift that is the same whatever a process is set to.
 func driftOfAll(have, want jetstream.ConsumerConfig) []string {
 	var faults []string
 	differ := func(differs bool, format string, args ...any) {
@@ -66,8 +70,8 @@ func driftOfAll(have, want jetstream.ConsumerConfig) []string {
 			faults = append(faults, fmt.Sprintf(format, args...))
 		}
 	}
-	missing := wildcard.Uncovered(want.FilterSubjects, filterOf(have))
-	differ(len(missing) > 0 && len(filterOf(have)) > 0, "filter_subjects lacks %s", strings.Join(missing, ", "))
+	missing := wildcard.Uncovered(want.FilterSubjects, Filter(have))
+	differ(len(missing) > 0 && len(Filter(have)) > 0, "filter_subjects lacks %s", strings.Join(missing, ", "))
 	differ(have.MaxDeliver != want.MaxDeliver, "max_deliver is %d, want %d", have.MaxDeliver, want.MaxDeliver)
 	differ(have.MaxAckPending != want.MaxAckPending, "max_ack_pending is %d, want %d", have.MaxAckPending, want.MaxAckPending)
 	differ(len(have.BackOff) > 0, "backoff is set")
@@ -75,6 +79,6 @@ func driftOfAll(have, want jetstream.ConsumerConfig) []string {
 	return faults
 }
 
-// unbounded is how often an event is delivered, and how many may wait for their
+// Unbounded is how often an event is delivered, and how many may wait for their
 // answer.
-const unbounded = -1
+const Unbounded = -1

@@ -1,7 +1,6 @@
-package stream
+package consumer
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -11,21 +10,13 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// ErrStreamLimit says that a limit of the stream or of the account leaves no room for
-// what a handler needs.
-var ErrStreamLimit = errors.New("the stream has a limit with which the handler cannot work")
-
 // leastThreshold is the shortest inactive threshold with which a consumer lasts from one
 // request to the next.
 const leastThreshold = time.Second
 
-// readerThreshold is how long the broker keeps the consumer of an ordered handler's
-// reader that asks for nothing.
-const readerThreshold = time.Minute
-
-// thresholdOf is the inactive threshold of a consumer that would have the given one: a
+// Threshold is the inactive threshold of a consumer that would have the given one: a
 // stream may allow no more. None is more than any.
-func thresholdOf(stream jetstream.StreamConfig, wish time.Duration) time.Duration {
+func Threshold(stream jetstream.StreamConfig, wish time.Duration) time.Duration {
 	if most := stream.ConsumerLimits.InactiveThreshold; most > 0 && (wish == 0 || wish > most) {
 		return most
 	}
