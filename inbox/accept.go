@@ -68,7 +68,7 @@ func (in *Inbox) Accept(ctx context.Context, handler string, ev postroom.Event) 
 			return "", &postroom.EventError{Op: "accept", ID: ev.ID, Type: ev.Type, Err: err}
 		}
 		if fates[0] == delivery.FateHeld {
-			in.runner.wake(0)
+			in.runner.Wake(0)
 			return next, nil
 		}
 		same, err := in.db.Same(ctx, handler, d.Task)
@@ -115,7 +115,7 @@ func (in *Inbox) acceptable(handler string, ev postroom.Event) (*delivery.Delive
 	if d.Fault != nil {
 		return nil, nil, &postroom.EventError{Op: "accept", ID: ev.ID, Type: ev.Type, Err: errors.New(d.Fault.Text)}
 	}
-	if len(c.sub.Types) > 0 && !c.takes(ev) {
+	if len(c.sub.Types) > 0 && !c.takes().Takes(ev) {
 		return nil, nil, &postroom.EventError{Op: "accept", ID: ev.ID, Type: ev.Type, Err: postroom.ErrUnknownType}
 	}
 	return d, c, nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/inbox/internal/ledger"
+	"github.com/postroom/postroom/internal/pause"
 )
 
 // memberError says which event of a batch failed.
@@ -31,50 +32,50 @@ type batch struct {
 type batches struct{ *loop }
 
 // deliver decides deliveries together and answers for each.
-func (c batches) deliver(ctx, work context.Context, all []*delivery.Delivery) {
+func (c batches) deliver(life delivery.Lifetime, all []*delivery.Delivery) {
 	var straight []*delivery.Delivery
 	for _, d := range all {
 		if c.isStraight(d) {
 			straight = append(straight, d)
 		} else {
-			c.loop.deliver(ctx, work, d)
+			c.loop.deliver(life, d)
 		}
 	}
 	slices.SortFunc(straight, func(a, b *delivery.Delivery) int {
 		return cmp.Or(cmp.Compare(a.Event.Key, b.Event.Key), cmp.Compare(a.Place.Seq, b.Place.Seq))
 	})
-	c.decideBatch(ctx, work, straight)
+	c.decideBatch(life, straight)
 }
 
 // decideBatch decides deliveries in one transaction. Where members of it fail, it
 // is run again with a savepoint before each of them; where one changes the session for
 // those behind it, each is run in a transaction of its own; where the transaction as a
 // whole cannot be, halves of it are tried, down to one.
-func (c batches) decideBatch(ctx, work context.Context, members []*delivery.Delivery) {
+func (c batches) decideBatch(life delivery.Lifetime, members []*delivery.Delivery) {
 	if len(members) == 0 {
 		return
 	}
 	if len(members) == 1 {
-		c.loop.deliver(ctx, work, members[0])
+		c.loop.deliver(life, members[0])
 		return
 	}
 	b := &batch{members: members, failed: make(map[*delivery.Delivery]delivery.Failure)}
-	err := c.persistBatch(ctx, work, b)
+	err := c.persistBatch(life, b)
 	switch {
 	case err == nil:
-		c.answerBatch(ctx, work, b)
-	case work.Err() != nil || ctx.Err() != nil && delivery.IsOutage(err):
+		c.answerBatch(life, b)
+	case life.IsOver() || life.IsStopping() && delivery.IsOutage(err):
 		for _, d := range members {
-			c.finish(work, d, delivery.HandedBack)
+			c.finish(life.Work, d, delivery.HandedBack)
 		}
 	case errors.Is(err, errMixed):
 		for _, d := range members {
-			c.loop.deliver(ctx, work, d)
+			c.loop.deliver(life, d)
 		}
 	default:
 		half := len(members) / 2
-		c.decideBatch(ctx, work, members[:half])
-		c.decideBatch(ctx, work, members[half:])
+		c.decideBatch(life, members[:half])
+		c.decideBatch(life, members[half:])
 	}
 }
 
@@ -83,12 +84,12 @@ var errMixed = errors.New("an event changed the session that it shares with othe
 
 // persistBatch runs the transaction of a batch until it commits, waiting out
 // outages, or until it turns out that it will not.
-func (c batches) persistBatch(ctx, work context.Context, b *batch) error {
+func (c batches) persistBatch(life delivery.Lifetime, b *batch) error {
 	for {
-		err := c.persistOnce(ctx, work, b)
+		err := c.persistOnce(life, b)
 		var member *memberError
 		switch {
-		case work.Err() != nil || !errors.As(err, &member):
+		case life.IsOver() || !errors.As(err, &member):
 			return err
 		case !b.single && !delivery.IsAbandoned(err) && !delivery.IsEnded(err):
 			b.single = true // which of them fail shows now
@@ -99,14 +100,14 @@ func (c batches) persistBatch(ctx, work context.Context, b *batch) error {
 }
 
 // persistOnce runs the transaction of a batch, waiting out outages.
-func (c batches) persistOnce(ctx, work context.Context, b *batch) error {
+func (c batches) persistOnce(life delivery.Lifetime, b *batch) error {
 	for failures := 1; ; failures++ {
-		err := c.applyBatch(work, b)
-		if !delivery.IsOutage(err) || ctx.Err() != nil {
+		err := c.applyBatch(life.Work, b)
+		if !delivery.IsOutage(err) || life.IsStopping() {
 			return err
 		}
-		c.inbox.lines.Warn(work, c.log, "database out of reach, waiting", c.inbox.advise(err), "failures", failures)
-		sleep(ctx, outage.Delay(failures))
+		c.inbox.lines.Warn(life.Work, c.log, "database out of reach, waiting", c.inbox.advise(err), "failures", failures)
+		pause.For(life.Take, outage.Delay(failures))
 	}
 }
 
@@ -193,11 +194,11 @@ func (c batches) holdFailed(ctx context.Context, tx *ledger.Tx, b *batch, fresh 
 
 // answerBatch acknowledges what a batch decided. Those that were decided before
 // are looked at one by one: they may be other events under their identity.
-func (c batches) answerBatch(ctx, work context.Context, b *batch) {
+func (c batches) answerBatch(life delivery.Lifetime, b *batch) {
 	known := make(map[*delivery.Delivery]bool, len(b.known))
 	for _, d := range b.known {
 		known[d] = true
-		c.loop.deliver(ctx, work, d)
+		c.loop.deliver(life, d)
 	}
 	for _, d := range b.members {
 		f, failed := b.failed[d]
@@ -205,9 +206,9 @@ func (c batches) answerBatch(ctx, work context.Context, b *batch) {
 		case known[d]:
 			continue
 		case failed:
-			c.finish(work, d, delivery.AsHeld(d, c.failed(1, c.sub.Attempts, f)))
+			c.finish(life.Work, d, delivery.AsHeld(d, c.failed(1, c.sub.Attempts, f)))
 		default:
-			c.finish(work, d, delivery.Result{Outcome: delivery.Done})
+			c.finish(life.Work, d, delivery.Result{Outcome: delivery.Done})
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/inbox/internal/ledger"
+	"github.com/postroom/postroom/inbox/internal/preflight"
 	"github.com/postroom/postroom/inbox/internal/stream"
 	"github.com/postroom/postroom/internal/consumer"
 )
@@ -21,15 +22,15 @@ var (
 
 	// ErrStreamLimit says that a limit of the stream or of the account leaves no room for
 	// what a handler needs.
-	ErrStreamLimit = errors.New("the stream has a limit with which the handler cannot work")
+	ErrStreamLimit = preflight.ErrStreamLimit
 
 	// ErrIsolation says that the database's transactions begin at another isolation level
 	// than an ordered handler needs.
-	ErrIsolation = errors.New("an ordered handler needs default_transaction_isolation to be read committed")
+	ErrIsolation = preflight.ErrIsolation
 
 	// ErrLedger says that this process and another of the same database do not agree
 	// on how long the ledger is to be trusted.
-	ErrLedger = errors.New("another process keeps or trusts the ledger for another time")
+	ErrLedger = preflight.ErrLedger
 )
 
 // ErrRunning is returned by [Inbox.Run] while another Run of the same inbox is

@@ -4,7 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/inbox/internal/ledger"
 )
 
 // LookOften has an inbox look at its consumers, and note its floors, every d.
@@ -13,12 +15,12 @@ func LookOften(in *Inbox, d time.Duration) { in.lookEvery, in.floorEvery = d, d 
 // Sweep removes what has expired from the whole ledger, in steps of the given
 // number of pages, and returns how many rows that were.
 func Sweep(ctx context.Context, in *Inbox) (removed int64, err error) {
-	s := newSweeper(in)
+	s := in.sweeper()
 	for range 1000 {
 		if _, err := in.pool.Exec(ctx, "UPDATE postroom.sweep SET next_at = now()"); err != nil {
 			return removed, err
 		}
-		n, err := s.step(ctx)
+		n, err := s.Step(ctx)
 		if err != nil {
 			return removed, err
 		}
@@ -32,10 +34,15 @@ func Sweep(ctx context.Context, in *Inbox) (removed int64, err error) {
 }
 
 // Pattern returns the regular expression of subjects.
-func Pattern(of []string) *string { return subjects(of).pattern() }
+func Pattern(of []string) *string {
+	_, pattern := delivery.Selection{Subjects: of}.Wished()
+	return pattern
+}
 
 // Match reports whether a subject matches one of them.
-func Match(of []string, subject string) bool { return subjects(of).match(subject) }
+func Match(of []string, subject string) bool {
+	return delivery.Selection{Subjects: of}.Takes(postroom.Event{Subject: subject})
+}
 
 // Bounded shortens a dedupe key.
 func Bounded(key string) string { return delivery.Bounded(key) }
@@ -43,8 +50,8 @@ func Bounded(key string) string { return delivery.Bounded(key) }
 // LoseAnswer has an inbox that is not running believe that the answer to a claim of
 // its was lost, and returns the name under which it claims.
 func LoseAnswer(in *Inbox) string {
-	in.runner.unknown.Store(true)
-	return in.node.name
+	in.runner.Doubt()
+	return in.node.Name()
 }
 
 // RawHeaders returns headers as they are kept.
@@ -55,5 +62,5 @@ func ParseHeaders(raw []byte) map[string][]string { return delivery.ParseHeaders
 
 // GiveBackOrphans gives back what a process claimed without knowing of it.
 func GiveBackOrphans(ctx context.Context, in *Inbox, process string, handlers []string, known []int64) error {
-	return in.db.Orphans(ctx, process, handlers, known)
+	return ledger.Claims{DB: in.db}.Orphans(ctx, process, handlers, known)
 }

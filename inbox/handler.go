@@ -4,16 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
-
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/inbox/internal/invoke"
 	"github.com/postroom/postroom/inbox/internal/ledger"
+	"github.com/postroom/postroom/inbox/internal/signals"
 	"github.com/postroom/postroom/internal/guard"
 )
 
@@ -23,24 +21,18 @@ type handler struct {
 	apply    postroom.Handler
 	external ExternalHandler // in place of apply
 	log      *slog.Logger
-	metrics  handlerMetrics
+	signals  *signals.Handler
 	workers  int // set when the inbox begins to run
 
-	ledger   *ledger.Handler
-	subjects subjects
-
-	tracer      trace.Tracer
-	spanName    string
-	spanOptions []trace.SpanStartOption
+	ledger *ledger.Handler
 }
 
 func newHandler(in *Inbox, sub Subscription, apply postroom.Handler, external ExternalHandler) *handler {
 	sub = sub.defaults(external != nil)
 	h := &handler{
-		sub: sub, apply: apply, external: external, subjects: sub.Subjects,
-		log: in.cfg.Logger.With("handler", sub.Name), metrics: in.metrics.of(sub.Name, sub.Stream), tracer: in.tracer,
+		sub: sub, apply: apply, external: external,
+		log: in.cfg.Logger.With("handler", sub.Name), signals: in.signals.Of(sub.Name, sub.Stream),
 	}
-	h.spanName, h.spanOptions = spanOf(sub)
 	h.ledger = ledger.NewHandler(in.db, sub.Name, sub.Isolation, sub.Timeout+h.grace())
 	return h
 }
@@ -74,23 +66,6 @@ func (h *handler) leases() int {
 	return 0
 }
 
-// takes reports whether this process handles events of this kind.
-func (h *handler) takes(ev postroom.Event) bool {
-	if len(h.sub.Types) > 0 {
-		return slices.Contains(h.sub.Types, ev.Type)
-	}
-	return h.subjects.match(ev.Subject)
-}
-
-// wished are the types and subjects that this process takes, as claim.sql has them.
-func (h *handler) wished() (types, subjects *string) {
-	if len(h.sub.Types) > 0 {
-		all := strings.Join(h.sub.Types, " ")
-		types = &all
-	}
-	return types, h.subjects.pattern()
-}
-
 // failed returns how an event is held after an attempt that failed.
 func (h *handler) failed(attempts, most int, f delivery.Failure) delivery.Holding {
 	return delivery.Holding{Failure: &f, Attempts: attempts, After: f.Next(h.sub.Schedule, attempts, most)}
@@ -116,27 +91,10 @@ func (h *handler) report(ctx context.Context, t delivery.Task, err error) {
 
 func (h *handler) isOrdered() bool { return h.sub.Order != Unordered }
 
-// isKeyed reports whether a delivery has to wait for others of its key.
-func (h *handler) isKeyed(d *delivery.Delivery) bool { return h.isOrdered() && d.Event.Key != "" }
-
 // blocks returns the key that an event blocks, or waits for, when it is held so; or
 // nothing.
 func (h *handler) blocks(d *delivery.Delivery, as delivery.Holding) string {
-	if !h.isKeyed(d) || as.Raw || as.Decided || as.After == nil && h.sub.Order == SkipKey {
-		return ""
-	}
-	if as.Failure != nil {
-		switch as.Failure.Class {
-		case delivery.ClassConflict, delivery.ClassLate, delivery.ClassUndecodable:
-			return ""
-		}
-	}
-	return delivery.Bounded(d.Event.Key)
-}
-
-// keyOf returns the key for which a delivery has to wait; nothing if there is none.
-func (h *handler) keyOf(d *delivery.Delivery) string {
-	if !h.isKeyed(d) {
+	if !h.isKeyed(d) || as.IsBesideTheOrder() || as.After == nil && h.sub.Order == SkipKey {
 		return ""
 	}
 	return delivery.Bounded(d.Event.Key)
@@ -145,4 +103,17 @@ func (h *handler) keyOf(d *delivery.Delivery) string {
 // owe returns an event as it is to be held.
 func (h *handler) owe(d *delivery.Delivery, as delivery.Holding) ledger.Owed {
 	return ledger.Owed{Handler: h.sub.Name, Blocking: h.blocks(d, as), D: d, H: as}
+}
+
+// announce logs what the handler reads, when an inbox begins.
+func (h *handler) announce(ctx context.Context) {
+	stream, which, what := h.sub.Stream, "subjects", h.sub.Subjects
+	if stream == "" {
+		stream = "none: its events are accepted"
+	}
+	if len(h.sub.Types) > 0 {
+		which, what = "types", h.sub.Types
+	}
+	h.log.InfoContext(ctx, "handler begins", "stream", stream, "workers", h.workers, which, strings.Join(what, ", "),
+		"ordered", h.isOrdered(), "external", h.external != nil)
 }

@@ -3,11 +3,225 @@ package inbox
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/inbox/internal/ledger"
+	"github.com/postroom/postroom/internal/guard"
 )
+
+// holds hold the deliveries of a handler that are not handled now.
+type holds struct {
+	*loop
+
+	owing sync.WaitGroup // has each failed delivery that the holder is to hold
+}
+
+// holdWithOthers has the holder hold a delivery, and those that fly along with it, and
+// finish them.
+func (c *holds) holdWithOthers(d *delivery.Delivery, h delivery.Holding, along ...*delivery.Delivery) delivery.Result {
+	c.owing.Add(1)
+	c.inbox.holder.queue <- parcel{c.loop, d, h, along} // it has room for whatever is in hand
+	return delivery.Result{}
+}
+
+// leaveToOthers holds an event of a type that another process of this handler
+// asked for, which will run it from there. One that nobody asked for, which can
+// only be where type and subject differ, is nobody's.
+func (c *holds) leaveToOthers(life delivery.Lifetime, d *delivery.Delivery) delivery.Result {
+	asked := true
+	err := c.persist(life, func() (err error) {
+		asked, err = c.isAskedFor(life.Work, d.Event)
+		return err
+	})
+	switch {
+	case err != nil:
+		return delivery.HandedBack
+	case asked && c.external != nil:
+		return c.holdWithOthers(d, delivery.Holding{After: delivery.AtOnce})
+	case asked:
+		return c.hold(life, d, delivery.Holding{After: delivery.AtOnce})
+	default:
+		return delivery.Result{Outcome: delivery.Skipped}
+	}
+}
+
+// isAskedFor reports whether any process of this handler asked for events of this
+// kind, as far as is recorded.
+func (c *holds) isAskedFor(ctx context.Context, ev postroom.Event) (bool, error) {
+	if len(c.sub.Types) == 0 {
+		return true, nil
+	}
+	types, err := c.records.AskedFor(ctx)
+	return err == nil && (types == nil || slices.Contains(types, ev.Type)), delivery.Written(err)
+}
+
+// hold stores an event that is not handled now.
+func (c *holds) hold(life delivery.Lifetime, d *delivery.Delivery, h delivery.Holding) delivery.Result {
+	became := delivery.FateDecided
+	write := func() error {
+		fates, err := c.inbox.db.Store(life.Work, c.owe(d, h))
+		if err != nil {
+			return delivery.Written(err)
+		}
+		became = fates[0]
+		return nil
+	}
+	err := c.persist(life, write)
+	if delivery.IsAboutTheRow(err) && !h.Raw {
+		// No column takes it, though it decoded: keep it as it came.
+		d, h = delivery.Unreadable(d), delivery.Holding{Failure: h.Failure, Raw: true}
+		if h.Failure == nil {
+			h.Failure = &delivery.Failure{Class: delivery.ClassUndecodable, Text: guard.Clean(err.Error(), guard.MaxText)}
+		}
+		err = c.persist(life, write)
+	}
+	switch {
+	case err != nil && (life.IsStopping() || life.IsOver()):
+		return delivery.HandedBack
+	case err != nil:
+		c.log.ErrorContext(life.Work, "event could not be held and stays in the stream", "event_id", d.Event.ID, "dedupe_key", d.Key, "error", err)
+		return delivery.Result{Outcome: delivery.Released, Err: err}
+	default:
+		return c.fated(life, d, h, became)
+	}
+}
+
+// fated says how a delivery ends that was to be held.
+func (c *holds) fated(life delivery.Lifetime, d *delivery.Delivery, h delivery.Holding, became delivery.Fate) delivery.Result {
+	switch became {
+	case delivery.FateHeld:
+		return delivery.AsHeld(d, h)
+	case delivery.FateFree:
+		return c.again(d)
+	case delivery.FateLate:
+		return c.hold(life, d, delivery.AsLate)
+	case delivery.FateStale:
+		return delivery.HandedBack
+	case delivery.FateDecided:
+	}
+	c.keys.Doubt(c.keyOf(d))
+	if r, held := c.holdCommitted(life, d); held {
+		return r
+	}
+	same := true
+	err := c.persist(life, func() (err error) {
+		same, err = c.inbox.db.Same(life.Work, c.sub.Name, d.Task)
+		return delivery.Written(err)
+	})
+	switch {
+	case err != nil:
+		return delivery.HandedBack
+	case same:
+		return delivery.Result{Outcome: delivery.Duplicate}
+	}
+	return c.hold(life, delivery.Conflicting(d), delivery.AsConflict)
+}
+
+// holdCommitted holds a delivery that is decided only because a handler committed the
+// ledger row itself, and did not come to its end. Nothing is known of what it did; it
+// must not count as done. It reports whether that was so, and how the delivery ends.
+func (c *holds) holdCommitted(life delivery.Lifetime, d *delivery.Delivery) (delivery.Result, bool) {
+	if d.Began == "" {
+		return delivery.Result{}, false
+	}
+	committed := false
+	err := c.persist(life, func() (err error) {
+		committed, err = c.inbox.db.WasCommitted(life.Work, d.Began)
+		return delivery.Written(err)
+	})
+	if err != nil {
+		c.log.ErrorContext(life.Work, "a handler may have committed its transaction itself, and that could not be looked up", "event_id", d.Event.ID, "dedupe_key", d.Key, "error", err)
+		return delivery.HandedBack, true
+	}
+	d.Began = ""
+	if !committed {
+		return delivery.Result{}, false
+	}
+	f := delivery.FailureOf(&delivery.EndedError{Committed: true})
+	return c.hold(life, d, delivery.Holding{Failure: &f, Attempts: 1, Decided: true}), true
+}
+
+// moved tells of an event that is held now, or still: the log, the counter of the
+// dead, and the runner, which is to be there when it is due.
+func (c *holds) moved(ctx context.Context, t delivery.Task, from string, to delivery.Outcome, h delivery.Holding) {
+	log, say := c.log.WarnContext, "event not handled, will be tried again"
+	args := []any{
+		"event_id", t.Event.ID, "type", t.Event.Type, "dedupe_key", t.Key, "correlation_id", t.Event.CorrelationID,
+		"attempt", h.Attempts, "from", from, "to", string(to),
+	}
+	if h.Failure != nil {
+		args = append(args, "error_class", h.Failure.Class, "error", h.Failure.Text)
+	}
+	switch {
+	case h.After == nil:
+		log, say = c.log.ErrorContext, "event is dead, an operator has to decide"
+		c.signals.Died(ctx, h.Failure.Class)
+	case h.Failure == nil:
+		log, say = c.log.DebugContext, "event held, to be run from there"
+		c.inbox.runner.Wake(0)
+	default:
+		args = append(args, "retry_in", *h.After)
+		c.inbox.runner.Wake(*h.After)
+	}
+	log(ctx, say, args...)
+}
+
+// holdBehind holds a delivery behind its key, and with it those of the key that wait
+// for it. Where nothing of the key is held any more, they go on. Those that were read in
+// another term are not held with it: what may not be held any more of one term may of
+// the other, and they would go on without the order that flying behind it gives them.
+func (c *holds) holdBehind(d *delivery.Delivery) delivery.Result {
+	bytes := len(d.Event.Data)
+	along := c.flights.Along(d, holdAtOnce-1, func(o *delivery.Delivery) bool {
+		if bytes += len(o.Event.Data); bytes > holdBytes {
+			return false
+		}
+		return o.Source == d.Source && !o.IsOver() && c.isStraight(o)
+	})
+	return c.holdWithOthers(d, delivery.BehindKey, along...)
+}
+
+// finishTogether ends a delivery that was to be held, and with those that flew
+// along. They are of one key and one term, so that all were free to go on, or none: but
+// for those at the end whose term ended meanwhile.
+func (c *holds) finishTogether(life delivery.Lifetime, p parcel, became []delivery.Fate) {
+	if became[0] == delivery.FateFree {
+		c.flights.Back(p.d, p.along)
+		c.again(p.d)
+		return
+	}
+	for i, d := range p.along {
+		c.finish(life.Work, d, c.fated(life, d, p.h, became[1+i]))
+	}
+	c.finish(life.Work, p.d, c.fated(life, p.d, p.h, became[0])) // last: the next of its key follows it
+}
+
+// again has a delivery go on that was to wait behind its key, of which nothing is
+// held any more.
+func (c *holds) again(d *delivery.Delivery) delivery.Result {
+	c.keys.Doubt(delivery.Bounded(d.Event.Key))
+	c.lanes.Put(d)
+	return delivery.Result{}
+}
+
+// waitBehind has a delivery wait for its key: here, where that is not for long, or
+// in held.
+func (c *holds) waitBehind(d *delivery.Delivery) delivery.Result {
+	if c.keys.Park(d, c.unpark) {
+		return delivery.Result{}
+	}
+	return c.holdBehind(d)
+}
+
+// unpark has the delivery go on that waits here for a key, if one does.
+func (c *holds) unpark(key string) {
+	if d := c.keys.Unpark(key); d != nil {
+		c.lanes.Put(d)
+	}
+}
 
 // holder holds events that failed on the straight path, or are not to take it, as
 // many at a time as wait: what is held often costs its neighbours less than a
@@ -52,14 +266,14 @@ func newHolder(in *Inbox) *holder {
 
 // Run holds what it is given until the consumers have ended.
 func (h *holder) Run(ctx context.Context) error {
-	work, cancel := h.inbox.drain(ctx)
+	life, cancel := h.inbox.lifetime(ctx)
 	defer cancel()
 	for {
 		select {
 		case <-h.done:
 			return nil
 		case p := <-h.queue:
-			h.hold(ctx, work, h.collect(p))
+			h.hold(life, h.collect(p))
 		}
 	}
 }
@@ -94,8 +308,8 @@ func (h *holder) collect(first parcel) []parcel {
 }
 
 // hold stores events, and goes on with each as it became.
-func (h *holder) hold(ctx, work context.Context, parcels []parcel) {
-	parcels = slices.DeleteFunc(parcels, func(p parcel) bool { return p.isStale(work) })
+func (h *holder) hold(life delivery.Lifetime, parcels []parcel) {
+	parcels = slices.DeleteFunc(parcels, func(p parcel) bool { return p.isStale(life.Work) })
 	if len(parcels) == 0 {
 		return
 	}
@@ -107,23 +321,23 @@ func (h *holder) hold(ctx, work context.Context, parcels []parcel) {
 		}
 	}
 	var fates []delivery.Fate
-	err := parcels[0].c.persist(ctx, work, func() (err error) {
-		fates, err = h.inbox.db.Store(work, events...)
+	err := parcels[0].c.persist(life, func() (err error) {
+		fates, err = h.inbox.db.Store(life.Work, events...)
 		return delivery.Written(err)
 	})
 	for _, p := range parcels {
 		n := 1 + len(p.along)
 		switch {
 		case err == nil:
-			p.c.finishTogether(ctx, work, p, fates[:n])
+			p.c.holds.finishTogether(life, p, fates[:n])
 			fates = fates[n:]
-		case p.isStale(work):
+		case p.isStale(life.Work):
 			continue
 		default: // one of them takes no row, or the process stops: each goes its own way
 			p.c.flights.Back(p.d, p.along)
-			p.c.finish(work, p.d, p.c.hold(ctx, work, p.d, p.h))
+			p.c.finish(life.Work, p.d, p.c.holds.hold(life, p.d, p.h))
 		}
-		p.c.owing.Done()
+		p.c.holds.owing.Done()
 	}
 }
 
@@ -134,6 +348,6 @@ func (p parcel) isStale(ctx context.Context) bool {
 		return false
 	}
 	p.c.finish(ctx, p.d, delivery.HandedBack)
-	p.c.owing.Done()
+	p.c.holds.owing.Done()
 	return true
 }

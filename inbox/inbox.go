@@ -16,165 +16,55 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox/internal/claims"
+	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/inbox/internal/ledger"
-	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/inbox/internal/signals"
+	"github.com/postroom/postroom/inbox/internal/upkeep"
 	"github.com/postroom/postroom/internal/jsremedy"
+	"github.com/postroom/postroom/internal/pause"
 	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/internal/repeat"
-	"github.com/postroom/postroom/internal/telemetry"
 	"github.com/postroom/postroom/schema"
 )
 
-// Config tunes an [Inbox]. The zero value is ready to use.
-type Config struct {
-	// Schema is the database schema that holds Postroom's tables.
-	//
-	// Defaults to "postroom".
-	Schema string
-
-	// AckWait is how long the broker waits for a sign of life from a process that
-	// holds an event before it delivers the event again, to another. Signs are
-	// sent three times as often. So long last, too, and are
-	// renewed as often, the claims of external handlers and the lease of the process
-	// that reads for an ordered one.
-	//
-	// Defaults to 30 seconds.
-	AckWait time.Duration
-
-	// DrainTimeout is how long Run lets handlers finish after its context ended.
-	// Then their contexts end too, and their events are delivered again.
-	//
-	// Defaults to 10 seconds.
-	DrainTimeout time.Duration
-
-	// Ledger is how long an event is remembered after it was decided. Then its
-	// row is removed, unless the event is still owed. All processes of a database
-	// have to agree on it, up to what AgeGate allows.
-	//
-	// Defaults to 30 days.
-	Ledger time.Duration
-
-	// AgeGate is the age from which the ledger is not trusted to remember an event:
-	// one that was logged longer ago is held as dead, of class too_old, and not
-	// run by itself. What a stream held when its handler was new is exempt. It
-	// has to be shorter than Ledger by a hundredth at the least.
-	//
-	// Defaults to 29 days, or as much of Ledger.
-	AgeGate time.Duration
-
-	// PullBytes is how many bytes of events all handlers together ask the broker for
-	// and have in hand, by and large: at the least 2 MiB for each handler. It has to be
-	// well below max_pending of the server (64 MB), which disconnects a client for
-	// which it has to keep more. Of a slow link less is asked for: what arrives in an
-	// eighth of AckWait.
-	//
-	// As much again is what all handlers together have claimed of the events in held,
-	// and as much what runs along with these in their keys: at the least 2 MiB for each
-	// handler, and one event for each however large it is. A handler of large events
-	// then runs fewer at a time than it has workers.
-	//
-	// Defaults to 32 MiB.
-	PullBytes int
-
-	// IdlePoll is how often held events are looked for while none is due. What this
-	// process holds itself is run when it is due.
-	//
-	// Defaults to 250 milliseconds.
-	IdlePoll time.Duration
-
-	// Logger receives what Run survives.
-	//
-	// Defaults to slog.Default.
-	Logger *slog.Logger
-
-	// MeterProvider receives metrics.
-	//
-	// Defaults to the global provider of OpenTelemetry.
-	MeterProvider metric.MeterProvider
-
-	// TracerProvider receives a span for each time a handler runs.
-	//
-	// Defaults to the global provider of OpenTelemetry.
-	TracerProvider trace.TracerProvider
-}
-
-func (c Config) defaults() Config {
-	c.AckWait = cmp.Or(c.AckWait, 30*time.Second)
-	c.DrainTimeout = cmp.Or(c.DrainTimeout, 10*time.Second)
-	c.Ledger = cmp.Or(c.Ledger, 30*24*time.Hour)
-	c.AgeGate = cmp.Or(c.AgeGate, c.Ledger/30*29)
-	c.PullBytes = cmp.Or(c.PullBytes, 32<<20)
-	c.IdlePoll = cmp.Or(c.IdlePoll, 250*time.Millisecond)
-	c.Logger = guard.Logger(cmp.Or(c.Logger, slog.Default()))
-	return c
-}
-
-func (c Config) validate() error {
-	var faults []error
-	if _, err := schema.Name(c.Schema); err != nil {
-		faults = append(faults, fmt.Errorf("config: Schema: %w", err))
-	}
-	if c.AckWait < time.Second {
-		faults = append(faults, fmt.Errorf("config: AckWait is %s, want at least 1s", c.AckWait))
-	}
-	if c.DrainTimeout < 0 {
-		faults = append(faults, fmt.Errorf("config: DrainTimeout is %s, want none or more", c.DrainTimeout))
-	}
-	if c.Ledger < time.Second {
-		faults = append(faults, fmt.Errorf("config: Ledger is %s, want at least 1s", c.Ledger))
-	}
-	if c.AgeGate <= 0 || c.AgeGate > c.Ledger-c.Ledger/100 {
-		faults = append(faults, fmt.Errorf("config: AgeGate is %s, want less than Ledger (%s) by a hundredth at the least: an event that is older than its ledger row would be applied again",
-			c.AgeGate, c.Ledger))
-	}
-	if c.PullBytes < leastShare {
-		faults = append(faults, fmt.Errorf("config: PullBytes is %d, want at least %d", c.PullBytes, leastShare))
-	}
-	if c.IdlePoll < time.Millisecond {
-		faults = append(faults, fmt.Errorf("config: IdlePoll is %s, want at least 1ms", c.IdlePoll))
-	}
-	return errors.Join(faults...)
-}
-
 // Inbox runs handlers. Register them with [Inbox.Handle], then call [Inbox.Run].
 type Inbox struct {
-	pool     *pgxpool.Pool
-	db       *ledger.DB
-	nc       *nats.Conn
-	cfg      Config
+	shared
+
 	err      error // what is wrong with the Config
-	metrics  *metrics
-	tracer   trace.Tracer
 	loops    []*loop
 	running  atomic.Bool
-	node     *node
-	runner   *runner
+	node     *upkeep.Node
+	runner   *claims.Runner
 	holder   *holder
-	receipts *receipts
-	trials   *trials
-	settler  ledger.Group[*ledger.Settlement]
-	clock    clock
+	receipts *ledger.Receipts
+	dryRuns  *dryRuns
+
+	lookEvery, floorEvery time.Duration
+}
+
+// shared is what all parts of an inbox use.
+type shared struct {
+	cfg     Config
+	pool    *pgxpool.Pool
+	db      *ledger.DB
+	nc      *nats.Conn
+	signals *signals.Signals
+	lines   repeat.Lines // of the log, which repeat
 
 	// alone is held for writing while an event runs that may end the process, and
 	// for reading by all others.
 	alone sync.RWMutex
-
-	lines repeat.Lines // of the log, which repeat
-
-	lookEvery, floorEvery time.Duration
 }
 
 // How often a process looks at its consumer, and how often it notes how far the
@@ -191,16 +81,22 @@ const (
 func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 	cfg = cfg.defaults()
 	in := &Inbox{
-		pool: pool, nc: nc, cfg: cfg, err: cfg.validate(), metrics: newMetrics(cfg.MeterProvider),
-		tracer: telemetry.Tracer(cfg.TracerProvider), lookEvery: lookEvery, floorEvery: floorEvery,
+		shared: shared{cfg: cfg, pool: pool, nc: nc, signals: signals.New(cfg.MeterProvider, cfg.TracerProvider)},
+		err:    cfg.validate(), lookEvery: lookEvery, floorEvery: floorEvery,
 	}
 	name, err := schema.Name(cfg.Schema)
 	if err != nil { // which validate has reported, and Run refuses
 		name = schema.DefaultName
 	}
 	in.db = ledger.New(pool, name, in.lostSession)
-	in.runner, in.node, in.receipts, in.trials = newRunner(in), newNode(in), newReceipts(in), newTrials(in)
-	in.settler.Write = in.db.SettleMany
+	in.receipts, in.dryRuns = ledger.NewReceipts(in.db), newDryRuns(in)
+	in.node = upkeep.NewNode(upkeep.NodeConfig{
+		Processes: ledger.Upkeep{DB: in.db}, Handlers: in.names, Ledger: cfg.Ledger, AgeGate: cfg.AgeGate, Log: cfg.Logger, Advise: in.advise,
+	})
+	in.runner = claims.NewRunner(claims.Config{
+		Ledger: ledger.Claims{DB: in.db}, Process: in.node.Name(), DryRuns: in.dryRuns, Log: cfg.Logger, Warn: in.warn, Outage: outage,
+		Drain: cfg.DrainTimeout, IdlePoll: cfg.IdlePoll, Renewal: cfg.AckWait, Alone: &in.alone,
+	})
 	return in
 }
 
@@ -214,6 +110,23 @@ func (in *Inbox) Handle(sub Subscription, h postroom.Handler) {
 		panic(fmt.Sprintf("inbox: Handle: no handler for %q", sub.Name))
 	}
 	in.register(sub, h, nil)
+}
+
+// HandleExternal registers a handler that calls other systems, which no transaction
+// of this database can undo. Its events are stored first, acknowledged, and run from
+// held, with no transaction open: a call may take long. A handler is run by one
+// process at a time, which renews its claim while it runs; where that process dies or
+// stands still, another takes over after Config.AckWait, and finds in the receipts
+// which steps are done.
+//
+// What a step did outside is done at least once, and not twice at a vendor that
+// recognises keys; see [Call.Step]. What is done by [Call.OnSettle] is committed once.
+// It is called before Run, and panics as [Inbox.Handle] does.
+func (in *Inbox) HandleExternal(sub Subscription, h ExternalHandler) {
+	if h == nil {
+		panic(fmt.Sprintf("inbox: HandleExternal: no handler for %q", sub.Name))
+	}
+	in.register(sub, nil, h)
 }
 
 func (in *Inbox) register(sub Subscription, h postroom.Handler, external ExternalHandler) {
@@ -245,134 +158,21 @@ func (in *Inbox) names() []string {
 	return names
 }
 
-// Check reports whether the inbox could start: the Config, the subscriptions,
-// the size of the pool, the schema's version, the streams, and whether other
-// processes keep the ledger for as long as this one trusts it. An error that matches
-// postroom.ErrRefused has to be mended by a person; any other is an outage, which
-// Run would wait out.
-func (in *Inbox) Check(ctx context.Context) error {
-	if err := in.checkSettings(); err != nil {
-		return fmt.Errorf("inbox: %w", postroom.Refuse(err))
-	}
-	if err := schema.Require(ctx, in.pool, in.cfg.Schema); err != nil {
-		return fmt.Errorf("inbox: %w", in.advise(err))
-	}
-	if err := in.checkLedger(ctx); err != nil {
-		return fmt.Errorf("inbox: %w", in.advise(err))
-	}
-	if err := in.checkIsolation(ctx); err != nil {
-		return fmt.Errorf("inbox: %w", in.advise(err))
-	}
-	var looked []string
-	for _, c := range in.loops {
-		if c.sub.Stream == "" {
-			continue
-		}
-		js, err := jetstream.New(in.nc)
-		if err != nil {
-			return fmt.Errorf("inbox: %w", err)
-		}
-		stream, err := js.Stream(ctx, c.sub.Stream)
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			return fmt.Errorf("inbox: %w", postroom.Refuse(fmt.Errorf(
-				"stream %s of handler %s: %w: create it with 'postroom stream ensure' or natsjs.EnsureStream", c.sub.Stream, c.sub.Name, err)))
-		}
-		if jsremedy.IsOfAccount(err) {
-			return fmt.Errorf("inbox: look up stream %s: %w", c.sub.Stream, postroom.Refuse(jsremedy.Explain(err)))
-		}
-		if err != nil {
-			return fmt.Errorf("inbox: look up stream %s: %w", c.sub.Stream, in.advise(err))
-		}
-		if c.isOrdered() && stream.CachedInfo().Config.Retention != jetstream.LimitsPolicy {
-			return fmt.Errorf("inbox: %w", postroom.Refuse(fmt.Errorf(
-				"stream %s of handler %s keeps events for its consumers only, and an ordered handler has none that lasts: give it limits retention", c.sub.Stream, c.sub.Name)))
-		}
-		if !slices.Contains(looked, c.sub.Stream) {
-			looked = append(looked, c.sub.Stream)
-			if err := in.checkLimits(ctx, js, stream); err != nil {
-				return fmt.Errorf("inbox: %w", err)
-			}
-		}
-	}
-	return nil
-}
-
 // lostSession logs that a connection was closed.
-func (in *Inbox) lostSession(ctx context.Context, why error) {
+func (in *shared) lostSession(ctx context.Context, why error) {
 	in.lines.Warn(ctx, in.cfg.Logger, "a connection was closed: a handler left it so that the next could not use it", why)
 }
 
 // advise returns an error of a statement of ours, or of a request to the broker's API,
 // with what to do about it. It is not for what handlers return: of a table of theirs it
 // would say the wrong thing.
-func (in *Inbox) advise(err error) error {
+func (in *shared) advise(err error) error {
 	return jsremedy.Explain(remedy.Explain(err, remedy.Use{Grant: "inbox", Schema: cmp.Or(in.cfg.Schema, schema.DefaultName), DB: in.pool}))
 }
 
-// spare is how many connections of the pool workers leave to others: to
-// handlers that use the pool beside their transaction, and to a relay that looks
-// after its lease. Without them every worker could wait for another's connection.
-const spare = 2
-
-// checkSettings looks at what can be told without a server.
-func (in *Inbox) checkSettings() error {
-	if in.err != nil {
-		return in.err
-	}
-	if len(in.loops) == 0 {
-		return errors.New("no handler is registered; call Handle before Run")
-	}
-	readsStream := slices.ContainsFunc(in.loops, func(c *loop) bool { return c.sub.Stream != "" })
-	if readsStream && in.nc == nil {
-		return errors.New("there is no connection to NATS, and a handler that reads a stream")
-	}
-	if readsStream && (in.nc.Opts.MaxReconnect >= 0 || !in.nc.Opts.AllowReconnect) {
-		return errors.New("the connection to NATS has bounded reconnects, after which it is closed for good: connect with nats.MaxReconnects(-1), or with natsjs.ConnectOptions()")
-	}
-	need := 0
-	for _, c := range in.loops {
-		need += max(c.connections(), 1) + c.leases()
-	}
-	if most := int(in.pool.Config().MaxConns); need+spare > most {
-		return fmt.Errorf("the workers need %d connections and %d to spare, and the pool has %d: raise pool_max_conns or lower Workers",
-			need, spare, most)
-	}
-	return nil
-}
-
-// leastShare is how many bytes of events each handler may have in hand.
-const leastShare = 2 << 20
-
-// share is how many bytes of events each handler may have in hand.
-func (in *Inbox) share() int {
-	streams := 0
-	for _, c := range in.loops {
-		if c.sub.Stream != "" {
-			streams++
-		}
-	}
-	return max(in.cfg.PullBytes/max(streams, 1), leastShare)
-}
-
-// heldShare is how many bytes of held events each handler may have claimed.
-func (in *Inbox) heldShare() int { return max(in.cfg.PullBytes/max(len(in.loops), 1), leastShare) }
-
-// shareOut sets the number of workers of each handler that did not choose one:
-// an equal part of what the pool has left.
-func (in *Inbox) shareOut() {
-	left, open := int(in.pool.Config().MaxConns)-spare, 0
-	for _, c := range in.loops {
-		left -= c.connections() + c.leases()
-		if c.sub.Workers == 0 {
-			open++
-		}
-	}
-	for _, c := range in.loops {
-		c.workers = c.sub.Workers
-		if c.workers == 0 {
-			c.workers = min(max(left/open, 1), 32)
-		}
-	}
+// warn logs what is tried again, with what to do about it.
+func (in *shared) warn(ctx context.Context, what string, err error, args ...any) {
+	in.lines.Warn(ctx, in.cfg.Logger, what, in.advise(err), args...)
 }
 
 // Run handles events until ctx ends.
@@ -391,16 +191,19 @@ func (in *Inbox) Run(ctx context.Context) error {
 		return err
 	}
 	in.shareOut()
-	for _, c := range in.loops {
+	queues := make([]*claims.Queue, len(in.loops))
+	for i, c := range in.loops {
 		c.open()
+		queues[i] = c.retries.queue
+		c.announce(ctx)
 	}
-	in.tellStart(ctx)
+	in.runner.Serve(queues)
 	defer in.tellStop(ctx)()
 	var beside sync.WaitGroup
 	defer beside.Wait()
-	beside.Go(func() { in.tellUnseen(ctx) })
+	beside.Go(func() { in.preflight().TellUnseen(ctx) })
 	in.holder = newHolder(in)
-	parts := []postroom.Runner{in.node, in.runner, &renewer{in}, in.holder, newSweeper(in), newGauges(in), in.trials}
+	parts := []postroom.Runner{in.node, in.runner, claims.Renewer{Runner: in.runner}, in.holder, in.sweeper(), in.gauges(), in.dryRuns}
 	var loops sync.WaitGroup
 	for _, c := range in.loops {
 		loops.Add(1)
@@ -433,10 +236,10 @@ func (in *Inbox) waitUntilReady(ctx context.Context) error {
 	for failures := 1; ctx.Err() == nil; failures++ {
 		err := in.Check(ctx)
 		if err == nil {
-			err = in.node.beat(ctx)
+			err = in.node.Beat(ctx)
 		}
 		if err == nil {
-			in.node.listUnknown(ctx)
+			in.node.ListUnknown(ctx)
 		}
 		if err == nil || errors.Is(err, postroom.ErrRefused) {
 			return err
@@ -444,7 +247,7 @@ func (in *Inbox) waitUntilReady(ctx context.Context) error {
 		if ctx.Err() == nil {
 			in.lines.Warn(ctx, in.cfg.Logger, "inbox cannot start yet", in.advise(err), "failures", failures)
 		}
-		sleep(ctx, outage.Delay(failures))
+		pause.For(ctx, outage.Delay(failures))
 	}
 	return nil
 }
@@ -452,9 +255,55 @@ func (in *Inbox) waitUntilReady(ctx context.Context) error {
 // outage is the schedule on which an inbox tries again to reach what it needs.
 var outage = postroom.Backoff{100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second}
 
-// drain returns a context that outlives ctx by Config.DrainTimeout.
-func (in *Inbox) drain(ctx context.Context) (context.Context, context.CancelFunc) {
-	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(in.cfg.DrainTimeout, cancel) })
-	return work, func() { stop(); cancel() }
+// lifetime returns that of a part which is to stop when ctx ends.
+func (in *shared) lifetime(ctx context.Context) (life delivery.Lifetime, end func()) {
+	return delivery.NewLifetime(ctx, in.cfg.DrainTimeout)
+}
+
+// sweeper returns what removes expired rows of the ledger.
+func (in *Inbox) sweeper() *upkeep.Sweeper {
+	return upkeep.NewSweeper(upkeep.SweeperConfig{
+		Ledger: ledger.Upkeep{DB: in.db}, Keep: in.cfg.Ledger, Steps: ledger.SweepSteps, Removed: in.signals.Removed, Warn: in.warn, Outage: outage,
+	})
+}
+
+// gauges returns what measures what is held and in hand.
+func (in *Inbox) gauges() *signals.Gauges {
+	backlog := func(ctx context.Context) ([]delivery.Stock, error) {
+		ctx, cancel := context.WithTimeout(ctx, ledger.WritePatience)
+		defer cancel()
+		return ledger.Upkeep{DB: in.db}.Backlog(ctx, in.names())
+	}
+	levels := func() []signals.Level {
+		all := make([]signals.Level, len(in.loops))
+		for i, c := range in.loops {
+			all[i] = c.level()
+		}
+		return all
+	}
+	return in.signals.NewGauges(in.cfg.Logger, backlog, levels)
+}
+
+// tellStop logs what an inbox waits for when its context has ended, and returns what logs
+// that it has stopped.
+func (in *Inbox) tellStop(ctx context.Context) (stopped func()) {
+	cancel := context.AfterFunc(ctx, func() {
+		var running []string
+		for _, c := range in.loops {
+			if n := c.invoker.AtWork(); n > 0 {
+				running = append(running, fmt.Sprintf("%s: %d", c.sub.Name, n))
+			}
+		}
+		if len(running) == 0 {
+			in.cfg.Logger.InfoContext(ctx, "inbox stops; no handler runs")
+			return
+		}
+		in.cfg.Logger.InfoContext(ctx, "inbox stops; it waits for the handlers that run",
+			"running", strings.Join(running, ", "), "at_most", in.cfg.DrainTimeout)
+	})
+	return func() {
+		if !cancel() {
+			in.cfg.Logger.InfoContext(ctx, "inbox stopped")
+		}
+	}
 }

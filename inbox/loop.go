@@ -7,15 +7,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/inbox/internal/dispatch"
 	"github.com/postroom/postroom/inbox/internal/invoke"
 	"github.com/postroom/postroom/inbox/internal/ledger"
+	"github.com/postroom/postroom/inbox/internal/signals"
 	"github.com/postroom/postroom/inbox/internal/stream"
-	"github.com/postroom/postroom/internal/telemetry"
+	"github.com/postroom/postroom/internal/pause"
 )
 
 // loop is one handler at work: it takes deliveries from its reader, has workers process
@@ -29,19 +28,19 @@ type loop struct {
 	inflight *stream.InFlight
 	flights  *dispatch.Duplicates
 	lanes    *dispatch.Lanes
-	keys     keys // of an ordered handler
+	keys     dispatch.Keys // of an ordered handler
 	invoker  *invoke.Invoker
 	retries  *retries
+	holds    *holds
 	acks     chan *delivery.Delivery // committed, to be finished
-	owing    sync.WaitGroup          // has each failed delivery that the holder is to hold
 }
 
 func newLoop(in *Inbox, h *handler) *loop {
 	c := &loop{
 		inbox: in, handler: h,
-		records: ledger.Records{Db: in.db, Process: in.node.name, Handler: h.sub.Name, Stream: h.sub.Stream, Types: h.sub.Types, Filter: h.sub.filter()},
+		records: ledger.Records{Db: in.db, Process: in.node.Name(), Handler: h.sub.Name, Stream: h.sub.Stream, Types: h.sub.Types, Filter: h.sub.filter()},
 	}
-	c.retries = &retries{loop: c}
+	c.retries, c.holds = &retries{loop: c}, &holds{loop: c}
 	return c
 }
 
@@ -70,7 +69,7 @@ func (c *loop) open() {
 func newReader(c *loop) stream.Reader {
 	cfg := stream.Config{
 		Conn: c.inbox.nc, Handler: c.sub.Name, Stream: c.sub.Stream, Filter: c.sub.filter(), OnlyNew: c.sub.From == OnlyNew,
-		Instance: func() string { return *c.inbox.node.instance.Load() }, InFlight: c.inflight, Log: c.log,
+		Instance: c.inbox.node.Instance, InFlight: c.inflight, Log: c.log,
 		AckWait: c.inbox.cfg.AckWait, LookEvery: c.inbox.lookEvery, FloorEvery: c.inbox.floorEvery,
 	}
 	switch {
@@ -87,78 +86,67 @@ func newReader(c *loop) stream.Reader {
 func (c *loop) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	work, cancel := c.inbox.drain(ctx)
+	life, cancel := c.inbox.lifetime(ctx)
 	defer cancel()
-	beating, still := context.WithCancel(work)
+	beating, still := context.WithCancel(life.Work)
 	defer still()
 
 	var workers, acks, beats sync.WaitGroup
 	if c.reader != nil {
 		beats.Go(func() { c.reader.Beat(beating) })
 	}
-	acks.Go(func() { c.acknowledge(work) })
+	acks.Go(func() { c.acknowledge(life.Work) })
 	if c.external != nil {
-		workers.Go(func() { c.storeAll(ctx, work) })
+		workers.Go(func() { c.storeAll(life) })
 	}
 	for i := range c.workers {
-		workers.Go(func() { c.work(ctx, work, c.lane(i)) })
+		workers.Go(func() { c.work(life, c.lane(i)) })
 	}
-	err := c.read(ctx, work)
+	err := c.read(life)
 	stop()
-	c.handBackRest(work) // what was not begun does not wait for what was
+	c.handBackRest(life.Work) // what was not begun does not wait for what was
 	workers.Wait()
-	c.owing.Wait()
+	c.holds.owing.Wait()
 	close(c.acks)
 	acks.Wait()
-	c.handBackRest(work)
+	c.handBackRest(life.Work)
 	still()
 	beats.Wait()
 	if c.reader != nil {
-		c.reader.Leave(work)
+		c.reader.Leave(life.Work)
 	}
 	return err
 }
 
 // read takes events from the stream until ctx ends. It returns an error only for
 // what a person has to mend.
-func (c *loop) read(ctx, work context.Context) error {
+func (c *loop) read(life delivery.Lifetime) error {
 	if c.reader == nil { // its events are accepted
-		<-ctx.Done()
+		<-life.Take.Done()
 		return nil
 	}
-	for failures := 1; ctx.Err() == nil; failures++ {
+	for failures := 1; !life.IsStopping(); failures++ {
 		began := time.Now()
-		err := c.reader.Read(ctx, work)
+		err := c.reader.Read(life)
 		if errors.Is(err, postroom.ErrRefused) {
 			return fmt.Errorf("handler %s: %w", c.sub.Name, err)
 		}
-		if ctx.Err() != nil {
+		if life.IsStopping() {
 			return nil
 		}
 		if time.Since(began) > time.Minute {
 			failures = 1
 		}
-		c.inbox.lines.Warn(ctx, c.log, "reading interrupted, will begin again", c.inbox.advise(plain(err)), "failures", failures)
-		sleep(ctx, outage.Delay(failures))
+		c.inbox.lines.Warn(life.Take, c.log, "reading interrupted, will begin again", c.inbox.advise(stream.Plain(err)), "failures", failures)
+		pause.For(life.Take, outage.Delay(failures))
 	}
 	return nil
 }
 
-// plain returns an error in words that say what is the matter. Of a broker that is away
-// the client library says that what it keeps for it is full; here it keeps nothing.
-func plain(err error) error {
-	if errors.Is(err, nats.ErrReconnectBufExceeded) {
-		return errNoBroker
-	}
-	return err
-}
-
-var errNoBroker = errors.New("no connection to the broker")
-
 // Take queues a delivery, unless another of its key or of its identity is on its way. It
 // implements stream.Receiver.
 func (c *loop) Take(ctx context.Context, d *delivery.Delivery) {
-	c.metrics.consumed.Add(ctx, 1, c.metrics.stream)
+	c.signals.Consumed(ctx)
 	d.Identify(c.sub.DedupeKey, c.sub.Timeout)
 	keyed := c.isKeyed(d)
 	switch {
@@ -172,7 +160,7 @@ func (c *loop) Take(ctx context.Context, d *delivery.Delivery) {
 	if c.flights.Begin(d) {
 		c.lanes.Put(d)
 	} else if keyed && c.flights.Queued(d) > dispatch.MaxParkQueue {
-		c.unpark(delivery.Bounded(d.Event.Key))
+		c.holds.unpark(delivery.Bounded(d.Event.Key))
 	}
 }
 
@@ -193,24 +181,24 @@ func (c *loop) Begin(ctx context.Context) error {
 
 // Lost counts what is to alarm.
 func (c *loop) Lost(ctx context.Context, reason string) {
-	c.metrics.lost.Add(ctx, 1, telemetry.With(telemetry.Handler.String(c.sub.Name), telemetry.Reason.String(reason)))
+	c.signals.Lost(ctx, reason)
 }
 
 // work decides deliveries, and runs held events that are due, until ctx ends.
-func (c *loop) work(ctx, work context.Context, lane <-chan *delivery.Delivery) {
-	for ctx.Err() == nil {
+func (c *loop) work(life delivery.Lifetime, lane <-chan *delivery.Delivery) {
+	for !life.IsStopping() {
 		select {
-		case <-ctx.Done():
-		case cl := <-c.retries.claims:
-			c.retries.run(ctx, work, cl, lane)
+		case <-life.Take.Done():
+		case cl := <-c.retries.queue.Next():
+			c.retries.run(life, cl, lane)
 		case d := <-lane:
 			switch {
-			case ctx.Err() != nil:
-				c.finish(work, d, delivery.HandedBack)
+			case life.IsStopping():
+				c.finish(life.Work, d, delivery.HandedBack)
 			case c.sub.Batch > 1:
-				batches{c}.deliver(ctx, work, dispatch.Collect(d, lane, c.sub.Batch))
+				batches{c}.deliver(life, dispatch.Collect(d, lane, c.sub.Batch))
 			default:
-				c.deliverRun(ctx, work, &ahead{lane: lane, d: d})
+				c.deliverRun(life, &ahead{lane: lane, d: d})
 			}
 		}
 	}
@@ -218,16 +206,16 @@ func (c *loop) work(ctx, work context.Context, lane <-chan *delivery.Delivery) {
 
 // storeAll takes what was delivered to an external handler, and has it held. Its workers
 // may all be out for long.
-func (c *loop) storeAll(ctx, work context.Context) {
-	for ctx.Err() == nil {
+func (c *loop) storeAll(life delivery.Lifetime) {
+	for !life.IsStopping() {
 		select {
-		case <-ctx.Done():
+		case <-life.Take.Done():
 		case d := <-c.lanes.Of(0):
-			if ctx.Err() != nil {
-				c.finish(work, d, delivery.HandedBack)
+			if life.IsStopping() {
+				c.finish(life.Work, d, delivery.HandedBack)
 				continue
 			}
-			c.deliver(ctx, work, d)
+			c.deliver(life, d)
 		}
 	}
 }
@@ -245,15 +233,15 @@ func (c *loop) lane(worker int) <-chan *delivery.Delivery {
 // nothing else has to come before: the commit of each begins the next. While that one's
 // transaction is open, nothing waits for the broker: what was committed is finished by
 // acknowledge.
-func (c *loop) deliverRun(ctx, work context.Context, next *ahead) {
+func (c *loop) deliverRun(life delivery.Lifetime, next *ahead) {
 	for d := next.pop(); d != nil; d = next.pop() {
-		r := c.process(ctx, work, d, next)
+		r := c.process(life, d, next)
 		if next.opened != nil && r.Outcome == delivery.Done {
 			c.acks <- d // it has room for whatever is in hand
 		} else {
-			c.finish(work, d, r)
+			c.finish(life.Work, d, r)
 		}
-		next.drop(work)
+		next.drop(life.Work)
 	}
 }
 
@@ -273,20 +261,16 @@ func (c *loop) handBackRest(ctx context.Context) {
 	c.lanes.Drain(func(d *delivery.Delivery) { c.finish(ctx, d, delivery.HandedBack) })
 }
 
-// sleep waits for d, or for the end of ctx.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
+// level is what the handler has in hand.
+func (c *loop) level() signals.Level {
+	l := signals.Level{
+		Of: c.signals, InFlight: c.inflight.Len() + c.retries.queue.Claimed(), Capacity: c.inflight.Most() + c.retries.queue.Cap(),
 	}
-}
-
-// viewOf is what the broker said last of the handler's consumer, or nil.
-func viewOf(c *loop) *stream.View {
 	if c.reader == nil {
-		return nil
+		return l
 	}
-	return c.reader.View()
+	if view := c.reader.View(); view != nil {
+		l.Consumer = &signals.Consumer{Pending: view.Pending, AckPending: view.AckPending, Drifted: view.Drifted}
+	}
+	return l
 }

@@ -14,14 +14,14 @@ func TestWhatIsLearnedWhileAnEventIsHandled(t *testing.T) {
 	t.Parallel()
 	c := &loop{handler: &handler{sub: Subscription{Order: HoldKey}}}
 	d := &delivery.Delivery{Task: delivery.Task{Event: postroom.Event{Key: "k"}}}
-	known := c.keys.version(c.keyOf(d))
+	known := c.keys.Version(c.keyOf(d))
 	c.keys.Hold("k", time.Time{})
-	c.keys.free(c.keyOf(d), known)
-	if !c.keys.isHeld(c.keyOf(d)) {
+	c.keys.Free(c.keyOf(d), known)
+	if !c.keys.IsHeld(c.keyOf(d)) {
 		t.Error("the key is free, and something of it is held")
 	}
-	c.keys.free(c.keyOf(d), c.keys.version(c.keyOf(d)))
-	if c.keys.isHeld(c.keyOf(d)) {
+	c.keys.Free(c.keyOf(d), c.keys.Version(c.keyOf(d)))
+	if c.keys.IsHeld(c.keyOf(d)) {
 		t.Error("the key is blocked by what was settled")
 	}
 }

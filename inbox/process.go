@@ -3,19 +3,18 @@ package inbox
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"time"
 
-	"github.com/postroom/postroom"
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/postroom/postroom/inbox/internal/delivery"
-	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/inbox/internal/ledger"
+	"github.com/postroom/postroom/internal/pause"
 )
 
-// deliver brings one message to its end. ctx ends when the process is to stop, work when it
-// may not wait any longer.
-func (c *loop) deliver(ctx, work context.Context, d *delivery.Delivery) {
-	c.finish(work, d, c.process(ctx, work, d, nil))
+// deliver brings one message to its end.
+func (c *loop) deliver(life delivery.Lifetime, d *delivery.Delivery) {
+	c.finish(life.Work, d, c.process(life, d, nil))
 }
 
 // finish ends a delivery: it is acknowledged, after its effect is committed, or was before,
@@ -33,11 +32,11 @@ func (c *loop) finish(ctx context.Context, d *delivery.Delivery, r delivery.Resu
 		d.Source.HandBack(ctx, d)
 	}
 	if r.Held != nil {
-		c.keys.held(c.blocks(r.As, *r.Held), *r.Held)
+		c.keys.NoteHeld(c.blocks(r.As, *r.Held), *r.Held)
 		d.Source.Held(*r.Held)
-		c.moved(ctx, r.As.Task, "new", r.Outcome, *r.Held)
+		c.holds.moved(ctx, r.As.Task, "new", r.Outcome, *r.Held)
 	}
-	c.metrics.ended(ctx, r.Outcome, d.Event.LoggedAt)
+	c.signals.Ended(ctx, r.Outcome, d.Event.LoggedAt)
 	if next := c.flights.End(d); next != nil {
 		c.lanes.Put(next)
 	}
@@ -45,260 +44,56 @@ func (c *loop) finish(ctx context.Context, d *delivery.Delivery, r delivery.Resu
 
 // process says how a delivery ends. ahead, if not nil, may have the delivery's
 // transaction, and gets the next delivery with its own.
-func (c *loop) process(ctx, work context.Context, d *delivery.Delivery, ahead *ahead) delivery.Result {
-	known := c.keys.version(c.keyOf(d)) // before it is asked whether the term is over: see Keys.Free
+func (c *loop) process(life delivery.Lifetime, d *delivery.Delivery, ahead *ahead) delivery.Result {
+	known := c.keys.Version(c.keyOf(d)) // before it is asked whether the term is over: see Keys.Free
 	h, aside := c.aside(d)
 	switch {
 	case d.IsOver(): // it is read again
 		return delivery.HandedBack
 	case aside && c.external != nil && c.isOrdered(): // behind those that wait for the holder
-		return c.holdWithOthers(d, h)
+		return c.holds.holdWithOthers(d, h)
 	case aside:
-		return c.hold(ctx, work, d, h)
-	case !c.takes(d.Event):
-		return c.leaveToOthers(ctx, work, d)
+		return c.holds.hold(life, d, h)
+	case !c.takes().Takes(d.Event):
+		return c.holds.leaveToOthers(life, d)
 	case c.external != nil:
-		return c.holdWithOthers(d, delivery.Holding{After: delivery.AtOnce})
-	case c.keys.isHeld(c.keyOf(d)):
-		return c.waitBehind(d)
+		return c.holds.holdWithOthers(d, delivery.Holding{After: delivery.AtOnce})
+	case c.keys.IsHeld(c.keyOf(d)):
+		return c.holds.waitBehind(d)
 	default:
-		return c.decide(ctx, work, d, ahead, known)
+		return c.decide(life, d, ahead, known)
 	}
 }
 
 // decide runs the handler for a delivery, and says what came of it. known is what was
 // known of its key before.
-func (c *loop) decide(ctx, work context.Context, d *delivery.Delivery, ahead *ahead, known uint64) delivery.Result {
-	err := c.persist(ctx, work, func() error { return c.apply(ctx, work, d, ahead) })
+func (c *loop) decide(life delivery.Lifetime, d *delivery.Delivery, ahead *ahead, known uint64) delivery.Result {
+	err := c.persist(life, func() error { return c.apply(life, d, ahead) })
 	var attempt *failedError
 	switch {
 	case errors.As(err, &attempt):
-		c.report(work, d.Task, attempt.err)
-		return c.holdWithOthers(d, c.failed(1, c.sub.Attempts, delivery.FailureOf(attempt.err)))
+		c.report(life.Work, d.Task, attempt.err)
+		return c.holds.holdWithOthers(d, c.failed(1, c.sub.Attempts, delivery.FailureOf(attempt.err)))
 	case err == nil:
-		c.keys.free(c.keyOf(d), known)
+		c.keys.Free(c.keyOf(d), known)
 		return delivery.Result{Outcome: delivery.Done}
 	case errors.Is(err, delivery.ErrDuplicate):
-		c.keys.doubt(c.keyOf(d))
-		if r, held := c.holdCommitted(ctx, work, d); held {
+		c.keys.Doubt(c.keyOf(d))
+		if r, held := c.holds.holdCommitted(life, d); held {
 			return r
 		}
 		return delivery.Result{Outcome: delivery.Duplicate}
 	case errors.Is(err, delivery.ErrConflict):
-		c.keys.doubt(c.keyOf(d))
-		return c.hold(ctx, work, delivery.Conflicting(d), delivery.AsConflict)
+		c.keys.Doubt(c.keyOf(d))
+		return c.holds.hold(life, delivery.Conflicting(d), delivery.AsConflict)
 	case errors.Is(err, delivery.ErrBlocked):
 		c.keys.Hold(delivery.Bounded(d.Event.Key), time.Time{})
-		return c.holdBehind(d)
-	case work.Err() != nil || ctx.Err() != nil && delivery.IsOutage(err):
+		return c.holds.holdBehind(d)
+	case life.IsOver() || life.IsStopping() && delivery.IsOutage(err):
 		return delivery.HandedBack // no attempt: the process stops
 	default:
-		c.report(work, d.Task, err)
-		return c.hold(ctx, work, d, c.failed(1, c.sub.Attempts, delivery.FailureOf(err)))
-	}
-}
-
-// holdWithOthers has the holder hold a delivery, and those that fly along with it, and
-// finish them.
-func (c *loop) holdWithOthers(d *delivery.Delivery, h delivery.Holding, along ...*delivery.Delivery) delivery.Result {
-	c.owing.Add(1)
-	c.inbox.holder.queue <- parcel{c, d, h, along} // it has room for whatever is in hand
-	return delivery.Result{}
-}
-
-// leaveToOthers holds an event of a type that another process of this handler
-// asked for, which will run it from there. One that nobody asked for, which can
-// only be where type and subject differ, is nobody's.
-func (c *loop) leaveToOthers(ctx, work context.Context, d *delivery.Delivery) delivery.Result {
-	asked := true
-	err := c.persist(ctx, work, func() (err error) {
-		asked, err = c.isAskedFor(work, d.Event)
-		return err
-	})
-	switch {
-	case err != nil:
-		return delivery.HandedBack
-	case asked && c.external != nil:
-		return c.holdWithOthers(d, delivery.Holding{After: delivery.AtOnce})
-	case asked:
-		return c.hold(ctx, work, d, delivery.Holding{After: delivery.AtOnce})
-	default:
-		return delivery.Result{Outcome: delivery.Skipped}
-	}
-}
-
-// isAskedFor reports whether any process of this handler asked for events of this
-// kind, as far as is recorded.
-func (c *loop) isAskedFor(ctx context.Context, ev postroom.Event) (bool, error) {
-	if len(c.sub.Types) == 0 {
-		return true, nil
-	}
-	types, err := c.inbox.db.AskedFor(ctx, c.sub.Name)
-	return err == nil && (types == nil || slices.Contains(types, ev.Type)), delivery.Written(err)
-}
-
-// hold stores an event that is not handled now.
-func (c *loop) hold(ctx, work context.Context, d *delivery.Delivery, h delivery.Holding) delivery.Result {
-	became := delivery.FateDecided
-	write := func() error {
-		fates, err := c.inbox.db.Store(work, c.owe(d, h))
-		if err != nil {
-			return delivery.Written(err)
-		}
-		became = fates[0]
-		return nil
-	}
-	err := c.persist(ctx, work, write)
-	if delivery.IsAboutTheRow(err) && !h.Raw {
-		// No column takes it, though it decoded: keep it as it came.
-		d, h = delivery.Unreadable(d), delivery.Holding{Failure: h.Failure, Raw: true}
-		if h.Failure == nil {
-			h.Failure = &delivery.Failure{Class: delivery.ClassUndecodable, Text: guard.Clean(err.Error(), guard.MaxText)}
-		}
-		err = c.persist(ctx, work, write)
-	}
-	switch {
-	case err != nil && (ctx.Err() != nil || work.Err() != nil):
-		return delivery.HandedBack
-	case err != nil:
-		c.log.ErrorContext(work, "event could not be held and stays in the stream", "event_id", d.Event.ID, "dedupe_key", d.Key, "error", err)
-		return delivery.Result{Outcome: delivery.Released, Err: err}
-	default:
-		return c.fated(ctx, work, d, h, became)
-	}
-}
-
-// fated says how a delivery ends that was to be held.
-func (c *loop) fated(ctx, work context.Context, d *delivery.Delivery, h delivery.Holding, became delivery.Fate) delivery.Result {
-	switch became {
-	case delivery.FateHeld:
-		return delivery.AsHeld(d, h)
-	case delivery.FateFree:
-		return c.again(d)
-	case delivery.FateLate:
-		return c.hold(ctx, work, d, delivery.AsLate)
-	case delivery.FateStale:
-		return delivery.HandedBack
-	case delivery.FateDecided:
-	}
-	c.keys.doubt(c.keyOf(d))
-	if r, held := c.holdCommitted(ctx, work, d); held {
-		return r
-	}
-	same := true
-	err := c.persist(ctx, work, func() (err error) {
-		same, err = c.inbox.db.Same(work, c.sub.Name, d.Task)
-		return delivery.Written(err)
-	})
-	switch {
-	case err != nil:
-		return delivery.HandedBack
-	case same:
-		return delivery.Result{Outcome: delivery.Duplicate}
-	}
-	return c.hold(ctx, work, delivery.Conflicting(d), delivery.AsConflict)
-}
-
-// holdCommitted holds a delivery that is decided only because a handler committed the
-// ledger row itself, and did not come to its end. Nothing is known of what it did; it
-// must not count as done. It reports whether that was so, and how the delivery ends.
-func (c *loop) holdCommitted(ctx, work context.Context, d *delivery.Delivery) (delivery.Result, bool) {
-	if d.Began == "" {
-		return delivery.Result{}, false
-	}
-	committed := false
-	err := c.persist(ctx, work, func() (err error) {
-		committed, err = c.inbox.db.WasCommitted(work, d.Began)
-		return delivery.Written(err)
-	})
-	if err != nil {
-		c.log.ErrorContext(work, "a handler may have committed its transaction itself, and that could not be looked up", "event_id", d.Event.ID, "dedupe_key", d.Key, "error", err)
-		return delivery.HandedBack, true
-	}
-	d.Began = ""
-	if !committed {
-		return delivery.Result{}, false
-	}
-	f := delivery.FailureOf(&delivery.EndedError{Committed: true})
-	return c.hold(ctx, work, d, delivery.Holding{Failure: &f, Attempts: 1, Decided: true}), true
-}
-
-// moved tells of an event that is held now, or still: the log, the counter of the
-// dead, and the runner, which is to be there when it is due.
-func (c *loop) moved(ctx context.Context, t delivery.Task, from string, to delivery.Outcome, h delivery.Holding) {
-	log, say := c.log.WarnContext, "event not handled, will be tried again"
-	args := []any{
-		"event_id", t.Event.ID, "type", t.Event.Type, "dedupe_key", t.Key, "correlation_id", t.Event.CorrelationID,
-		"attempt", h.Attempts, "from", from, "to", string(to),
-	}
-	if h.Failure != nil {
-		args = append(args, "error_class", h.Failure.Class, "error", h.Failure.Text)
-	}
-	switch {
-	case h.After == nil:
-		log, say = c.log.ErrorContext, "event is dead, an operator has to decide"
-		c.metrics.died(ctx, h.Failure.Class)
-	case h.Failure == nil:
-		log, say = c.log.DebugContext, "event held, to be run from there"
-		c.inbox.runner.wake(0)
-	default:
-		args = append(args, "retry_in", *h.After)
-		c.inbox.runner.wake(*h.After)
-	}
-	log(ctx, say, args...)
-}
-
-// holdBehind holds a delivery behind its key, and with it those of the key that wait
-// for it. Where nothing of the key is held any more, they go on. Those that were read in
-// another term are not held with it: what may not be held any more of one term may of
-// the other, and they would go on without the order that flying behind it gives them.
-func (c *loop) holdBehind(d *delivery.Delivery) delivery.Result {
-	bytes := len(d.Event.Data)
-	along := c.flights.Along(d, holdAtOnce-1, func(o *delivery.Delivery) bool {
-		if bytes += len(o.Event.Data); bytes > holdBytes {
-			return false
-		}
-		return o.Source == d.Source && !o.IsOver() && c.isStraight(o)
-	})
-	return c.holdWithOthers(d, delivery.BehindKey, along...)
-}
-
-// finishTogether ends a delivery that was to be held, and with those that flew
-// along. They are of one key and one term, so that all were free to go on, or none: but
-// for those at the end whose term ended meanwhile.
-func (c *loop) finishTogether(ctx, work context.Context, p parcel, became []delivery.Fate) {
-	if became[0] == delivery.FateFree {
-		c.flights.Back(p.d, p.along)
-		c.again(p.d)
-		return
-	}
-	for i, d := range p.along {
-		c.finish(work, d, c.fated(ctx, work, d, p.h, became[1+i]))
-	}
-	c.finish(work, p.d, c.fated(ctx, work, p.d, p.h, became[0])) // last: the next of its key follows it
-}
-
-// again has a delivery go on that was to wait behind its key, of which nothing is
-// held any more.
-func (c *loop) again(d *delivery.Delivery) delivery.Result {
-	c.keys.Doubt(delivery.Bounded(d.Event.Key))
-	c.lanes.Put(d)
-	return delivery.Result{}
-}
-
-// waitBehind has a delivery wait for its key: here, where that is not for long, or
-// in held.
-func (c *loop) waitBehind(d *delivery.Delivery) delivery.Result {
-	if c.keys.Park(d, c.unpark) {
-		return delivery.Result{}
-	}
-	return c.holdBehind(d)
-}
-
-// unpark has the delivery go on that waits here for a key, if one does.
-func (c *loop) unpark(key string) {
-	if d := c.keys.Unpark(key); d != nil {
-		c.lanes.Put(d)
+		c.report(life.Work, d.Task, err)
+		return c.holds.hold(life, d, c.failed(1, c.sub.Attempts, delivery.FailureOf(err)))
 	}
 }
 
@@ -311,9 +106,7 @@ func (c *loop) aside(d *delivery.Delivery) (delivery.Holding, bool) {
 	case d.Place.Rewound && c.isOrdered():
 		return delivery.AsLate, true
 	case c.isTooOld(d):
-		return delivery.Holding{Failure: &delivery.Failure{Class: delivery.ClassTooOld, Permanent: true, Text: fmt.Sprintf(
-			"logged at %s: the ledger, which keeps rows for %s, cannot tell whether it was decided",
-			d.Event.LoggedAt.UTC().Format(time.RFC3339), c.inbox.cfg.Ledger)}}, true
+		return delivery.TooOld(d.Event.LoggedAt, c.inbox.cfg.Ledger), true
 	case d.Place.Delivered > suspectAfter || d.Source.Suspects():
 		// It may be what ends the processes that take it, or it only stood beside that.
 		return delivery.Holding{After: delivery.AtOnce, Solitary: true}, true
@@ -329,5 +122,209 @@ const suspectAfter = 3
 // isTooOld reports whether a ledger row of the event may have expired. What was
 // in the stream when the handler was new never had one.
 func (c *loop) isTooOld(d *delivery.Delivery) bool {
-	return !d.Place.Ageless && d.Age(c.inbox.clock.now()) > c.inbox.cfg.AgeGate
+	return !d.Place.Ageless && d.Age(c.inbox.node.Now()) > c.inbox.cfg.AgeGate
+}
+
+// maxRounds is how often one delivery is run again, at once, after a fault that
+// is nobody's: a serialization failure, a deadlock, a commit whose answer was
+// lost.
+const maxRounds = 10
+
+// persist runs one transaction again where what went wrong was no fault of the
+// event's: contention up to maxRounds times, an outage for as long as it lasts,
+// unless the process is to stop.
+func (c *loop) persist(life delivery.Lifetime, apply func() error) error {
+	rounds, failures := 0, 0
+	for {
+		err := apply()
+		switch {
+		case delivery.IsOutage(err) && !life.IsStopping():
+			failures++
+			c.inbox.lines.Warn(life.Work, c.log, "database out of reach, waiting", c.inbox.advise(err), "failures", failures)
+			pause.For(life.Take, outage.Delay(failures))
+		case delivery.IsContention(err) && !life.IsOver() && rounds+1 < maxRounds:
+			rounds++
+		default:
+			return err
+		}
+	}
+}
+
+// apply is one transaction: the ledger row, the handler, the commit or rollback,
+// which begins that of the next delivery where there is one. A failed attempt is a
+// failedError.
+func (c *loop) apply(life delivery.Lifetime, d *delivery.Delivery, ahead *ahead) error {
+	if !c.inbox.alone.TryRLock() {
+		ahead.drop(life.Work) // a transaction does not wait for an event that runs alone
+		c.inbox.alone.RLock()
+	}
+	defer c.inbox.alone.RUnlock()
+	tx, tag, err := ahead.take()
+	if tx == nil {
+		tx, tag, err = c.ledger.Decide(life.Work, c.decision(d))
+	}
+	if tx == nil {
+		return err
+	}
+	if err == nil && tag.RowsAffected() == 0 {
+		return c.ledger.End(life.Work, tx, c.ledger.Undecided(life.Work, tx, d, c.keyOf(d)))
+	}
+	if tx.ID != "" {
+		d.Began = tx.ID
+	}
+	if err == nil {
+		err = c.call(life.Work, tx, d.Task)
+	}
+	switch {
+	case err == nil:
+		return unlessEnded(&d.Began, c.commit(life, tx, ahead))
+	case !isAttempt(life.Take, tx, err):
+		return c.ledger.End(life.Work, tx, err)
+	}
+	return c.leave(life, tx, err, ahead)
+}
+
+// decision is the statement that decides a delivery.
+func (c *loop) decision(d *delivery.Delivery) *ledger.Statement {
+	key := c.keyOf(d)
+	_, maybe := c.keys.Has(key)
+	return c.ledger.Decision(d, key, maybe)
+}
+
+// commit commits, and begins the transaction of the next delivery in the same round
+// trip where one waits.
+func (c *loop) commit(life delivery.Lifetime, tx *ledger.Tx, ahead *ahead) error {
+	following, err := c.ledger.Commit(life.Work, tx, c.peek(life.Take, ahead))
+	if following != nil {
+		ahead.opened = following
+	}
+	return err
+}
+
+// unlessEnded forgets the id of a transaction that the inbox has committed, or may have,
+// and returns err. It is kept if a handler ended the transaction.
+func unlessEnded(began *string, err error) error {
+	if !delivery.IsEnded(err) {
+		*began = ""
+	}
+	return err
+}
+
+// leave rolls back a failed attempt, and begins the transaction of the next
+// delivery in the same round trip where one waits.
+func (c *loop) leave(life delivery.Lifetime, tx *ledger.Tx, failed error, ahead *ahead) error {
+	if following := c.ledger.Leave(life.Work, tx, c.peek(life.Take, ahead)); following != nil {
+		ahead.opened = following
+	}
+	return &failedError{failed}
+}
+
+// mostAhead is how many deliveries follow each other while a claim waits for a worker.
+const mostAhead = 8
+
+// ahead is what a worker has of the delivery after the one that it is at.
+type ahead struct {
+	lane   <-chan *delivery.Delivery
+	n      int                // of deliveries that this one follows
+	d      *delivery.Delivery // nil where none waited
+	opened *ledger.Opened     // its transaction, where that was begun with the end of the one before
+}
+
+// pop returns the delivery, which then is the one at hand; or nil.
+func (a *ahead) pop() *delivery.Delivery {
+	d := a.d
+	a.d = nil
+	a.n++
+	return d
+}
+
+// take returns the transaction that was begun for the delivery that is at hand now.
+func (a *ahead) take() (*ledger.Tx, pgconn.CommandTag, error) {
+	if a == nil || a.d != nil || a.opened == nil {
+		return nil, pgconn.CommandTag{}, nil
+	}
+	o := a.opened
+	a.opened = nil
+	return o.Tx, o.Tag, o.Err
+}
+
+// drop ends the transaction that was begun for the delivery at hand: it has to wait,
+// or took another way than it seemed to.
+func (a *ahead) drop(ctx context.Context) {
+	if tx, _, _ := a.take(); tx != nil {
+		tx.Abort(ctx)
+	}
+}
+
+// peek returns what decides the delivery that is next for this worker, where one
+// waits and nothing else has to come before.
+func (c *loop) peek(ctx context.Context, ahead *ahead) *ledger.Statement {
+	if ahead == nil || ctx.Err() != nil || c.retries.queue.Waiting() > 0 && ahead.n >= mostAhead {
+		return nil
+	}
+	if ahead.d == nil {
+		select {
+		case ahead.d = <-ahead.lane:
+		default:
+			return nil
+		}
+	}
+	if !c.isStraight(ahead.d) || ahead.d.IsOver() || c.keys.IsHeld(c.keyOf(ahead.d)) {
+		return nil
+	}
+	return c.decision(ahead.d)
+}
+
+// isAttempt reports whether err is a failure of the handler, on a connection that
+// can still tell of it: no contention, no outage and no shutdown.
+func isAttempt(ctx context.Context, tx *ledger.Tx, err error) bool {
+	return err != nil && !delivery.IsAbandoned(err) && !tx.Tx.Conn().IsClosed() && !delivery.IsContention(err) && !delivery.IsOutage(err) && ctx.Err() == nil
+}
+
+// failedError is a failed attempt, which is rolled back and still to be held.
+type failedError struct{ err error }
+
+func (e *failedError) Error() string { return e.err.Error() }
+
+// notedError is a failed attempt at a held event.
+type notedError struct {
+	err     error
+	holding delivery.Holding
+	stored  bool // it is written down; otherwise that is still to be done
+
+	committed bool // the handler committed its transaction
+}
+
+func (e *notedError) Error() string { return e.err.Error() }
+
+// call runs the handler, in another goroutine: one that ends with runtime.Goexit
+// takes no worker with it, and one that does not return holds none for ever. A
+// panic is an error like any other, with its stack.
+func (c *loop) call(ctx context.Context, tx *ledger.Tx, t delivery.Task) error {
+	return c.signals.Observe(ctx, t, func(ctx context.Context) error {
+		return c.invoker.Run(ctx, tx, func(ctx context.Context) error { return c.handler.apply.Handle(ctx, tx, t.Event) })
+	})
+}
+
+// isStraight reports whether a delivery takes the straight path, as far as can be
+// told without the database.
+func (c *loop) isStraight(d *delivery.Delivery) bool {
+	_, aside := c.aside(d)
+	return !aside && c.takes().Takes(d.Event)
+}
+
+// takes are the events that this process handles.
+func (h *handler) takes() delivery.Selection {
+	return delivery.Selection{Types: h.sub.Types, Subjects: h.sub.Subjects}
+}
+
+// isKeyed reports whether a delivery has to wait for others of its key.
+func (h *handler) isKeyed(d *delivery.Delivery) bool { return h.isOrdered() && d.Event.Key != "" }
+
+// keyOf returns the key for which a delivery has to wait; nothing if there is none.
+func (h *handler) keyOf(d *delivery.Delivery) string {
+	if !h.isKeyed(d) {
+		return ""
+	}
+	return delivery.Bounded(d.Event.Key)
 }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
+	"github.com/postroom/postroom/inbox/internal/claims"
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/inbox/internal/ledger"
 )
@@ -15,10 +15,7 @@ import (
 type retries struct {
 	*loop
 
-	claims   chan *claim   // to be run
-	claimed  atomic.Int32  // of them, those that are not answered
-	size     atomic.Int64  // of these, in bytes
-	most     int64         // what that may be, as far as it is claimed at once
+	queue    *claims.Queue // of what is due, set while the inbox runs
 	settling chan struct{} // has one for each transaction in which an external handler settles
 }
 
@@ -28,79 +25,83 @@ func (c *retries) open() {
 	if c.isOrdered() || c.external != nil { // what is held holds up more than itself, or is all there is
 		room = c.workers
 	}
-	c.claims = make(chan *claim, room)
+	h := claims.Handler{
+		Name: c.sub.Name, Attempts: c.sub.Attempts, Lease: c.lease(c.inbox.cfg.AckWait), Renewed: c.external != nil, Spared: c.spared(),
+		Run:     func(life delivery.Lifetime, cl *claims.Claim) { c.retry(life, &claim{Claim: cl}) },
+		Release: c.release,
+	}
+	h.Types, h.Subjects = c.takes().Wished()
+	c.queue = claims.NewQueue(h, room, c.inbox.heldShare())
 	if c.external != nil {
 		c.settling = make(chan struct{}, c.connections())
 	}
-	c.claimed.Store(0)
-	c.size.Store(0)
-	c.most = int64(c.inbox.heldShare())
 }
 
-// room is how many more events may be claimed, and of how many bytes. A claim that passes
-// on to the next of its key counts twice for a moment.
-func (c *retries) room() (events int32, bytes int64) {
-	if bytes = c.most - c.size.Load(); bytes <= 0 {
-		return 0, 0
-	}
-	return max(int32(cap(c.claims))-c.claimed.Load(), 0), bytes //nolint:gosec // a number of workers
-}
+// claim is a held event that is run here, with what is run together with it in its key.
+type claim struct {
+	*claims.Claim
 
-// part is how many bytes may run together in one key: what each worker has of the
-// handler's share.
-func (c *retries) part() int64 { return c.most / int64(cap(c.claims)) }
+	began string // the id of its last transaction, if the inbox did not commit that
+	ahead *ahead // what its commit is to begin, or nil
+
+	reach int             // how many of its key may run along
+	along []*claims.Claim // those that did; none is claimed by itself
+	leads bool            // the next of the key is claimed when this one is settled
+	next  *claims.Claim   // which then was claimed
+	more  bool            // others of the key are held
+}
 
 // retry runs a held event and notes what became of it.
-func (c *retries) retry(ctx, work context.Context, cl *claim) {
+func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 	defer func() {
-		c.inbox.runner.ended(cl)
-		c.inbox.runner.wake(0) // there is room
+		c.inbox.runner.Ended(cl.Claim)
+		c.inbox.runner.Wake(0) // there is room
 	}()
 	switch {
-	case cl.fault != nil:
-		c.fail(ctx, work, cl, *cl.fault, cl.Attempt)
+	case cl.Fault != nil:
+		c.fail(life, cl, *cl.Fault, cl.Attempt)
 		return
-	case cl.isSpent(): // its last attempt has no end
-		c.fail(ctx, work, cl, delivery.Failure{Class: delivery.ClassCrash, Permanent: true, Text: fmt.Sprintf(
-			"the process that made attempt %d ended or stood still, and it was the last", cl.attempts())}, cl.attempts())
+	case cl.IsSpent(): // its last attempt has no end
+		c.fail(life, cl, delivery.Failure{Class: delivery.ClassCrash, Permanent: true, Text: fmt.Sprintf(
+			"the process that made attempt %d ended or stood still, and it was the last", cl.Attempts())}, cl.Attempts())
 		return
-	case ctx.Err() != nil || c.external == nil && !cl.Solitary && time.Until(cl.ends) < c.sub.Timeout+c.grace(): // it waited for too long
-		c.release(ctx, work, cl)
+	case life.IsStopping() || c.external == nil && !cl.Solitary && time.Until(cl.Ends) < c.sub.Timeout+c.grace(): // it waited for too long
+		c.release(life, cl.Claim)
 		return
 	}
 	before := c.keys.Version(cl.Blocking)
-	err := c.runClaim(ctx, work, cl)
+	err := c.runClaim(life, cl)
 	var attempt *notedError
 	switch {
 	case errors.As(err, &attempt):
-		c.report(work, cl.Task, attempt.err)
+		c.report(life.Work, cl.Task, attempt.err)
 		switch {
 		case attempt.committed:
-			c.fail(ctx, work, cl, delivery.FailureOf(&delivery.EndedError{Committed: true}), cl.Attempt)
+			c.fail(life, cl, delivery.FailureOf(&delivery.EndedError{Committed: true}), cl.Attempt)
 		case attempt.stored:
-			c.noted(work, cl, attempt.holding)
+			c.noted(life.Work, cl, attempt.holding)
 		default:
-			c.fail(ctx, work, cl, *attempt.holding.Failure, cl.Attempt)
+			c.fail(life, cl, *attempt.holding.Failure, cl.Attempt)
 		}
 	case err == nil:
 		if cl.next == nil {
 			c.freed(cl, before)
 		}
-		c.metrics.ended(work, delivery.Done, cl.Event.LoggedAt)
+		c.signals.Ended(life.Work, delivery.Done, cl.Event.LoggedAt)
 		for _, other := range cl.along {
-			c.metrics.ended(work, delivery.Done, other.Event.LoggedAt)
+			c.signals.Ended(life.Work, delivery.Done, other.Event.LoggedAt)
 		}
 	case errors.Is(err, delivery.ErrSettled):
-		c.metrics.leaseLost.Add(work, 1, c.metrics.handler)
-		c.log.WarnContext(work, "another process has the event, or it is settled", "event_id", cl.Event.ID, "dedupe_key", cl.Key, "attempt", cl.Attempt)
-	case work.Err() != nil || ctx.Err() != nil && delivery.IsOutage(err) || delivery.IsUnsettled(err):
-		c.release(ctx, work, cl)
+		c.signals.LeaseLost(life.Work)
+		c.log.WarnContext(life.Work, "another process has the event, or it is settled", "event_id", cl.Event.ID, "dedupe_key", cl.Key, "attempt", cl.Attempt)
+	case life.IsOver() || life.IsStopping() && delivery.IsOutage(err) || delivery.IsUnsettled(err):
+		c.release(life, cl.Claim)
 	default:
-		c.report(work, cl.Task, err)
-		if ended := c.persist(ctx, work, func() error { return c.endedBefore(work, cl) }); ended != nil {
+		c.report(life.Work, cl.Task, err)
+		if ended := c.persist(life, func() error { return c.endedBefore(life.Work, cl) }); ended != nil {
 			err = ended
 		}
-		c.fail(ctx, work, cl, delivery.FailureOf(err), cl.Attempt)
+		c.fail(life, cl, delivery.FailureOf(err), cl.Attempt)
 	}
 }
 
@@ -115,20 +116,20 @@ func (c *retries) endedBefore(ctx context.Context, cl *claim) error {
 }
 
 // fail notes a failed attempt, and when the next is due.
-func (c *retries) fail(ctx, work context.Context, cl *claim, f delivery.Failure, attempts int) {
-	h := c.failed(attempts, cl.attempts(), f)
+func (c *retries) fail(life delivery.Lifetime, cl *claim, f delivery.Failure, attempts int) {
+	h := c.failed(attempts, cl.Attempts(), f)
 	noted := false
-	err := c.persist(ctx, work, func() (err error) {
-		noted, err = c.ledger.Fail(work, c.failure(cl, h))
+	err := c.persist(life, func() (err error) {
+		noted, err = c.ledger.Fail(life.Work, c.failure(cl, h))
 		return err
 	})
 	switch {
 	case err != nil:
-		c.log.ErrorContext(work, "failure could not be noted; its claim will run out", "event_id", cl.Event.ID, "dedupe_key", cl.Key, "error", err)
+		c.log.ErrorContext(life.Work, "failure could not be noted; its claim will run out", "event_id", cl.Event.ID, "dedupe_key", cl.Key, "error", err)
 	case !noted:
-		c.metrics.leaseLost.Add(work, 1, c.metrics.handler)
+		c.signals.LeaseLost(life.Work)
 	default:
-		c.noted(work, cl, h)
+		c.noted(life.Work, cl, h)
 	}
 }
 
@@ -138,21 +139,21 @@ func (c *retries) noted(ctx context.Context, cl *claim, h delivery.Holding) {
 	if h.After == nil {
 		o = delivery.Dead
 	}
-	c.moved(ctx, cl.Task, "claimed", o, h)
-	c.metrics.ended(ctx, o, cl.Event.LoggedAt)
+	c.holds.moved(ctx, cl.Task, "claimed", o, h)
+	c.signals.Ended(ctx, o, cl.Event.LoggedAt)
 }
 
 // release gives a claim back. Where that does not succeed it runs out.
-func (c *retries) release(ctx, work context.Context, cl *claim) {
-	err := c.persist(ctx, work, func() error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(work), ledger.RollbackPatience)
+func (c *retries) release(life delivery.Lifetime, cl *claims.Claim) {
+	err := c.persist(life, func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(life.Work), ledger.RollbackPatience)
 		defer cancel()
-		return c.inbox.db.Release(ctx, cl.ID, cl.Epoch)
+		return ledger.Claims{DB: c.inbox.db}.Release(ctx, cl.ID, cl.Epoch)
 	})
 	if err != nil {
-		c.log.WarnContext(work, "claim could not be given back and will run out", "event_id", cl.Event.ID, "dedupe_key", cl.Key, "error", err)
+		c.log.WarnContext(life.Work, "claim could not be given back and will run out", "event_id", cl.Event.ID, "dedupe_key", cl.Key, "error", err)
 	}
-	c.metrics.ended(work, delivery.Released, cl.Event.LoggedAt)
+	c.signals.Ended(life.Work, delivery.Released, cl.Event.LoggedAt)
 }
 
 // freed notes that an event of a key was settled, and nothing of it is claimed any
@@ -165,7 +166,7 @@ func (c *retries) freed(cl *claim, before uint64) {
 	if cl.more || !c.keys.Free(cl.Blocking, before) {
 		c.keys.Doubt(cl.Blocking)
 	}
-	c.unpark(cl.Blocking)
+	c.holds.unpark(cl.Blocking)
 }
 
 // mostAlong is how many events of a key are run in one transaction behind its head,
@@ -182,31 +183,31 @@ var errShort = errors.New("an event failed that ran along")
 
 // run runs a held event, and those that waited behind it in its key; and then
 // what waits for the worker, whose transaction the last of them has begun.
-func (c *retries) run(ctx, work context.Context, cl *claim, lane <-chan *delivery.Delivery) {
+func (c *retries) run(life delivery.Lifetime, due *claims.Claim, lane <-chan *delivery.Delivery) {
 	var next *ahead
 	if c.external == nil && c.sub.Batch == 1 {
 		next = &ahead{lane: lane}
 	}
-	for n := 1; cl != nil; n++ {
-		cl.leads, cl.ahead = n < mostRuns && !cl.Solitary, next
-		c.retry(ctx, work, cl)
-		cl = cl.next
+	for n := 1; due != nil; n++ {
+		cl := &claim{Claim: due, leads: n < mostRuns && !due.Solitary, ahead: next}
+		c.retry(life, cl)
+		due = cl.next
 	}
 	if next != nil {
-		c.deliverRun(ctx, work, next)
+		c.deliverRun(life, next)
 	}
 }
 
 // runClaim runs a held event to its end.
-func (c *retries) runClaim(ctx, work context.Context, cl *claim) error {
+func (c *retries) runClaim(life delivery.Lifetime, cl *claim) error {
 	if c.external != nil {
-		return c.serve(ctx, work, cl)
+		return c.serve(life, cl)
 	}
 	if cl.Followed && !cl.Solitary {
 		cl.reach = mostAlong
 	}
 	for {
-		err := c.persist(ctx, work, func() error { return c.rerun(ctx, work, cl) })
+		err := c.persist(life, func() error { return c.rerun(life, cl) })
 		if !errors.Is(err, errShort) {
 			return err
 		}
@@ -217,31 +218,31 @@ func (c *retries) runClaim(ctx, work context.Context, cl *claim) error {
 // what is owed, the commit. Those that wait behind it in its key run along, in the
 // same transaction. A failed attempt is noted in the round trip of its rollback, and
 // returned as a notedError.
-func (c *retries) rerun(ctx, work context.Context, cl *claim) error {
+func (c *retries) rerun(life delivery.Lifetime, cl *claim) error {
 	if !cl.Solitary { // otherwise the runner holds it for writing
 		c.inbox.alone.RLock()
 		defer c.inbox.alone.RUnlock()
 	}
-	if err := c.endedBefore(work, cl); err != nil { // in the round before
+	if err := c.endedBefore(life.Work, cl); err != nil { // in the round before
 		return err
 	}
-	tx, err := c.beginRerun(work, cl)
+	tx, err := c.beginRerun(life.Work, cl)
 	if tx == nil {
 		return err
 	}
 	cl.began = tx.ID
 	if err == nil {
-		if err = c.call(work, tx, cl.Task); err != nil && isAttempt(ctx, tx, err) && !delivery.IsEnded(err) {
-			return c.failRerun(work, tx, cl, err)
+		if err = c.call(life.Work, tx, cl.Task); err != nil && isAttempt(life.Take, tx, err) && !delivery.IsEnded(err) {
+			return c.failRerun(life.Work, tx, cl, err)
 		}
 	}
 	if err == nil {
-		err = c.runAlong(ctx, work, tx, cl)
+		err = c.runAlong(life, tx, cl)
 	}
 	if err == nil {
-		err = c.settleClaim(work, tx, cl)
+		err = c.settleClaim(life.Work, tx, cl)
 	}
-	return c.endClaim(ctx, work, tx, cl, err)
+	return c.endClaim(life, tx, cl, err)
 }
 
 // beginRerun begins the transaction of a held event, and reads what is to run along.
@@ -251,15 +252,14 @@ func (c *retries) beginRerun(ctx context.Context, cl *claim) (*ledger.Tx, error)
 		return c.ledger.Begin(ctx)
 	}
 	began := time.Now()
-	types, subjects := c.wished()
-	tx, along, err := c.ledger.BeginAlong(ctx, &cl.Held, cl.reach, c.part()-cl.Size(), types, subjects)
-	cl.along = c.inbox.runner.claims(along, began)
+	tx, along, err := c.ledger.BeginAlong(ctx, &cl.HeldEvent, cl.reach, c.queue.Part()-cl.Size(), c.queue.Types, c.queue.Subjects)
+	cl.along = c.queue.Claims(along, began)
 	return tx, err
 }
 
 // failRerun rolls back a failed attempt, and notes it.
 func (c *retries) failRerun(ctx context.Context, tx *ledger.Tx, cl *claim, failed error) error {
-	h := c.failed(cl.Attempt, cl.attempts(), delivery.FailureOf(failed))
+	h := c.failed(cl.Attempt, cl.Attempts(), delivery.FailureOf(failed))
 	stored, committed, encoding := c.ledger.FailIn(ctx, tx, c.failure(cl, h))
 	if encoding != nil {
 		return c.ledger.End(ctx, tx, errors.Join(failed, encoding))
@@ -270,14 +270,14 @@ func (c *retries) failRerun(ctx context.Context, tx *ledger.Tx, cl *claim, faile
 // runAlong runs the events that wait behind the head of their key, until one fails, one
 // changes the session for the next, or the claim could run out over them. One that fails
 // fails as the head of its key, when it is that, with an attempt that is counted.
-func (c *retries) runAlong(ctx, work context.Context, tx *ledger.Tx, cl *claim) error {
-	until := cl.ends.Add(-2 * c.grace())
+func (c *retries) runAlong(life delivery.Lifetime, tx *ledger.Tx, cl *claim) error {
+	until := cl.Ends.Add(-2 * c.grace())
 	for i, other := range cl.along {
-		if ctx.Err() != nil || time.Until(until) < c.sub.Timeout*3/4 || tx.Differs() {
+		if life.IsStopping() || time.Until(until) < c.sub.Timeout*3/4 || tx.Differs() {
 			cl.along = cl.along[:i]
 			return nil
 		}
-		within, cancel := context.WithDeadlineCause(work, until, delivery.ErrTimeout)
+		within, cancel := context.WithDeadlineCause(life.Work, until, delivery.ErrTimeout)
 		err := c.call(within, tx, other.Task)
 		cancel()
 		if err != nil {
@@ -306,7 +306,7 @@ func (c *retries) settleClaim(ctx context.Context, tx *ledger.Tx, cl *claim) err
 	if cl.Blocking != "" {
 		return c.settleKey(ctx, tx, cl)
 	}
-	return c.ledger.Settle(ctx, tx, &cl.Held)
+	return c.ledger.Settle(ctx, tx, &cl.HeldEvent)
 }
 
 // settleKey ends what is owed of an event that others of its key may wait for, and
@@ -319,7 +319,7 @@ func (c *retries) settleKey(ctx context.Context, tx *ledger.Tx, cl *claim) error
 		ids[i], last = other.ID, other.Pos
 	}
 	began := time.Now()
-	s, err := c.ledger.SettleKey(ctx, tx, &cl.Held, ids, last, c.follower(cl.leads))
+	s, err := c.ledger.SettleKey(ctx, tx, &cl.HeldEvent, ids, last, c.follower(cl.leads))
 	switch {
 	case err != nil:
 		return err
@@ -329,40 +329,40 @@ func (c *retries) settleKey(ctx context.Context, tx *ledger.Tx, cl *claim) error
 	}
 	cl.more = s.More
 	if len(s.Next) > 0 {
-		cl.next = c.inbox.runner.claims(s.Next, began)[0]
+		cl.next = c.queue.Claims(s.Next, began)[0]
 	}
 	return nil
 }
 
 // follower lets the next of a key go on, claimed or not.
 func (c *retries) follower(claims bool) ledger.Follower {
-	f := ledger.Follower{Lease: c.lease(c.inbox.cfg.AckWait), Bytes: c.part()}
+	f := ledger.Follower{Lease: c.queue.Lease, Bytes: c.queue.Part(), Types: c.queue.Types, Subjects: c.queue.Subjects}
 	if claims {
-		f.Process = &c.inbox.node.name
+		process := c.inbox.node.Name()
+		f.Process = &process
 	}
-	f.Types, f.Subjects = c.wished()
 	return f
 }
 
 // endClaim ends the transaction of a held event. What was claimed in it is this
 // process's from the commit on. Where nothing was, the commit begins the next delivery.
-func (c *retries) endClaim(ctx, work context.Context, tx *ledger.Tx, cl *claim, err error) error {
+func (c *retries) endClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim, err error) error {
 	if cl.next == nil && err == nil {
-		return c.alone(cl, unlessEnded(&cl.began, c.commit(ctx, work, tx, cl.ahead)))
+		return c.alone(cl, unlessEnded(&cl.began, c.commit(life, tx, cl.ahead)))
 	}
 	if cl.next != nil {
-		c.inbox.runner.begun(cl.next)
+		c.inbox.runner.Begun(cl.next)
 	}
 	failed := err != nil
-	if err = c.ledger.End(work, tx, err); !failed {
+	if err = c.ledger.End(life.Work, tx, err); !failed {
 		err = c.alone(cl, unlessEnded(&cl.began, err))
 	}
 	if err != nil && cl.next != nil {
 		var commit *delivery.CommitError
 		if errors.As(err, &commit) { // it may have been claimed
-			c.inbox.runner.unknown.Store(true)
+			c.inbox.runner.Doubt()
 		}
-		c.inbox.runner.ended(cl.next)
+		c.inbox.runner.Ended(cl.next)
 		cl.next = nil
 	}
 	return err
@@ -386,5 +386,5 @@ func (c *retries) skips(cl *claim, h delivery.Holding) bool {
 // failure is a failed attempt, as the ledger notes it. If the handler goes on without a dead
 // event, the next of its key does.
 func (c *retries) failure(cl *claim, h delivery.Holding) ledger.Failed {
-	return ledger.Failed{Held: &cl.Held, Holding: h, Skipped: c.skips(cl, h), By: c.follower(false)}
+	return ledger.Failed{Held: &cl.HeldEvent, Holding: h, Skipped: c.skips(cl, h), By: c.follower(false)}
 }

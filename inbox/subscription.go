@@ -23,9 +23,29 @@ const (
 	OnlyNew
 )
 
+// Order says whether the events of a key take effect in their order, and what becomes
+// of a key whose event is dead.
+type Order int
+
+const (
+	// Unordered events are handled as they come, those of a key side by side.
+	Unordered Order = iota
+
+	// HoldKey handles the events of a key one after the other, in the order of the
+	// stream. While one is tried again, later ones of its key wait in held, and they
+	// go on waiting when it is dead, until an operator decides. Events of other keys,
+	// and those without one, wait for nothing.
+	HoldKey
+
+	// SkipKey is as HoldKey, but later events of a key go on when one is dead.
+	SkipKey
+)
+
 // Subscription says which events a handler gets, and how it is run. Name is
 // required, and so are Stream and one of Types and Subjects; without any of the
 // three a handler gets what [Inbox.Accept] is given for it.
+//
+// Wide because each field is a choice of its own.
 type Subscription struct {
 	// Name is the handler's own: stable, unique within this database, and never
 	// derived from the program's text. Events are decided once for each name; a
@@ -179,8 +199,10 @@ var (
 )
 
 func (s Subscription) validate(external bool) error {
-	f := &faults{of: s.Name}
-	add := f.add
+	var faults []error
+	add := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("subscription %q: "+format, append([]any{s.Name}, args...)...))
+	}
 	if !validName.MatchString(s.Name) {
 		add("Name must be 1 to 128 letters, digits, '.', '_' and '-'")
 	}
@@ -228,7 +250,7 @@ func (s Subscription) validate(external bool) error {
 			add("Schedule has a wait of %s, want at least 1ms", wait)
 		}
 	}
-	return errors.Join(f.all...)
+	return errors.Join(faults...)
 }
 
 func (s Subscription) validateExternal(external bool, add func(format string, args ...any)) {
@@ -259,16 +281,6 @@ func (s Subscription) validateOrder(add func(format string, args ...any)) {
 	if s.Isolation != "" && s.Isolation != pgx.ReadCommitted {
 		add("Isolation must be read committed for an ordered handler: a transaction at a higher level does not see what became of a key while it waited for it")
 	}
-}
-
-// faults are what is wrong with a subscription.
-type faults struct {
-	of  string
-	all []error
-}
-
-func (f *faults) add(format string, args ...any) {
-	f.all = append(f.all, fmt.Errorf("subscription %q: "+format, append([]any{f.of}, args...)...))
 }
 
 // filter returns the subjects to read.

@@ -4,14 +4,21 @@ package delivery
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/wildcard"
 	"github.com/postroom/postroom/internal/wire"
 )
 
@@ -134,3 +141,109 @@ func Decode(msg jetstream.Msg, from Origin) (*Delivery, error) {
 
 // maxSubject is how much is kept of a subject that no producer of ours wrote.
 const maxSubject = 1024
+
+// Identify derives the dedupe key and the digest; the key with a user's function, unless
+// that is nil, which has so much time.
+func (d *Delivery) Identify(by func(postroom.Event) string, within time.Duration) {
+	d.Key, d.Digest = dedupeKey(d.Event), digest(d.Event)
+	if by != nil && d.Fault == nil {
+		key, err := derive(by, within, d.Event)
+		if err != nil {
+			f := FailureOf(err)
+			f.Class, f.Permanent = classDedupeKey, true
+			d.Fault = &f
+		} else {
+			d.Key, d.Digest = Bounded(key), nil // one effect for each key, whatever the event says
+		}
+	}
+	d.Flight = d.Key
+}
+
+// derive calls the subscription's function, which may be wrong: it panics, ends the
+// goroutine, or does not return.
+func derive(by func(postroom.Event) string, within time.Duration, ev postroom.Event) (string, error) {
+	key, err := guard.Apart(within, func() (string, error) { return by(ev), nil })
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("DedupeKey: %w", err)
+	case key == "" || guard.Clean(key, len(key)) != key:
+		return "", errNoKey
+	}
+	return key, nil
+}
+
+var errNoKey = errors.New("DedupeKey returned an empty text, or one that is not UTF-8")
+
+// dedupeKey is source and id. A source of ours has no white space in it; one
+// that has must not be taken for another that ends earlier.
+func dedupeKey(ev postroom.Event) string {
+	return Bounded(strings.ReplaceAll(ev.Source, " ", "%20") + " " + ev.ID)
+}
+
+// MaxKey is the longest key that is kept as it is: the column takes 1,024 bytes,
+// and a conflict adds its digest.
+const MaxKey = 960
+
+// Bounded shortens a key that the ledger does not take. Two that differ still do.
+func Bounded(key string) string {
+	if len(key) <= MaxKey {
+		return key
+	}
+	sum := sha256.Sum256([]byte(key))
+	return strings.ToValidUTF8(key[:512], "") + "… sha256:" + hex.EncodeToString(sum[:])
+}
+
+// digest is the first 16 bytes of SHA-256 over type and data.
+func digest(ev postroom.Event) []byte {
+	h := sha256.New()
+	h.Write([]byte(ev.Type))
+	h.Write([]byte{0}) // no type has it in it
+	h.Write(ev.Data)
+	return h.Sum(nil)[:16]
+}
+
+// Selection says which events a process takes for a handler: those of some types, or those
+// on some subjects, which may have wildcards.
+type Selection struct{ Types, Subjects []string }
+
+// Takes reports whether it takes an event.
+func (s Selection) Takes(ev postroom.Event) bool {
+	if len(s.Types) > 0 {
+		return slices.Contains(s.Types, ev.Type)
+	}
+	return slices.ContainsFunc(s.Subjects, func(pattern string) bool { return wildcard.Covers(pattern, ev.Subject) })
+}
+
+// Wished are the types and a pattern for the subjects, as claim.sql has them; nil for all.
+func (s Selection) Wished() (types, subjects *string) {
+	if len(s.Types) > 0 {
+		all := strings.Join(s.Types, " ")
+		types = &all
+	}
+	return types, s.pattern()
+}
+
+// pattern returns a regular expression that matches the same subjects, or nil
+// if there are none.
+func (s Selection) pattern() *string {
+	if len(s.Subjects) == 0 {
+		return nil
+	}
+	alternatives := make([]string, len(s.Subjects))
+	for i, subject := range s.Subjects {
+		tokens := strings.Split(subject, ".")
+		for j, token := range tokens {
+			switch token { // a '*' or '>' within a token is a character like any other
+			case "*":
+				tokens[j] = `[^.]+`
+			case ">":
+				tokens[j] = `.+`
+			default:
+				tokens[j] = regexp.QuoteMeta(token)
+			}
+		}
+		alternatives[i] = strings.Join(tokens, `\.`)
+	}
+	all := "^(?:" + strings.Join(alternatives, "|") + ")$"
+	return &all
+}

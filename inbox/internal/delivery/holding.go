@@ -2,6 +2,8 @@ package delivery
 
 import (
 	"encoding/hex"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/postroom/postroom"
@@ -17,6 +19,22 @@ type Holding struct {
 	Raw      bool // keep the headers as they came
 	Behind   bool // only behind an earlier event of its key
 	Decided  bool // its ledger row is there: a handler committed it
+}
+
+// IsBesideTheOrder reports whether later events of its key do not wait for an event that is
+// held so: it never was in their order, or is decided.
+func (h Holding) IsBesideTheOrder() bool {
+	if h.Raw || h.Decided {
+		return true
+	}
+	return h.Failure != nil && slices.Contains([]string{ClassConflict, ClassLate, ClassUndecodable}, h.Failure.Class)
+}
+
+// TooOld is how an event is held that was logged before the ledger can tell whether it was
+// decided: rows are kept for so long.
+func TooOld(logged time.Time, kept time.Duration) Holding {
+	return Holding{Failure: &Failure{Class: ClassTooOld, Permanent: true, Text: fmt.Sprintf(
+		"logged at %s: the ledger, which keeps rows for %s, cannot tell whether it was decided", logged.UTC().Format(time.RFC3339), kept)}}
 }
 
 // AtOnce is the wait of an event that is due at once.

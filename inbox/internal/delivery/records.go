@@ -33,3 +33,23 @@ type Lead struct {
 
 // ErrTermOver says that another process reads the stream.
 var ErrTermOver = errors.New("another process reads the stream for this handler now")
+
+// Stock is what is held of one handler.
+type Stock struct {
+	Handler                          string
+	Retrying, Waiting, Dead, Keys    int64
+	RetryingAge, WaitingAge, DeadAge float64 // of the oldest, in seconds
+	Overdue                          float64 // for so many seconds one has been due
+}
+
+// Process is another one, and for how long it keeps and trusts the ledger.
+type Process struct {
+	Name         string
+	Ledger, Gate time.Duration
+}
+
+// Orphaned is a handler that nobody runs, and how many events are held for it.
+type Orphaned struct {
+	Handler string
+	Held    int64
+}

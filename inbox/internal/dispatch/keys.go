@@ -10,9 +10,10 @@ import (
 // Keys are the keys of an ordered handler of which something is held, or may be, as
 // far as this process knows. It knows of all of them: what was held when its term
 // began it has read, what it holds it notes, and what another decided since it meets as
-// a duplicate. So an event of any other key needs no look at what is held. What comes
-// for a blocked key is held behind it, many events at a time; or waits here, where the
-// next attempt at what is held is near: that is less work than two transactions.
+// a duplicate. So an event of any other key needs no look at what is held. An event without
+// a key waits for none. What comes for a blocked key is held behind it, many events at a
+// time; or waits here, if the next attempt at what is held is near: that is less work than
+// two transactions.
 type Keys struct {
 	mu     sync.Mutex
 	keys   map[string]block
@@ -58,8 +59,24 @@ func (b *Keys) Hold(key string, again time.Time) {
 	b.set(key, block{again: again})
 }
 
-// Doubt notes that something of a key may be held, or no longer.
+// NoteHeld notes how an event of a key was held.
+func (b *Keys) NoteHeld(key string, h delivery.Holding) {
+	if key == "" {
+		return
+	}
+	var again time.Time
+	if h.After != nil && !h.Behind {
+		again = time.Now().Add(*h.After)
+	}
+	b.Hold(key, again)
+}
+
+// Doubt notes that something of a key may be held, or no longer: another process decided
+// an event of it.
 func (b *Keys) Doubt(key string) {
+	if key == "" {
+		return
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.set(key, block{maybe: true})
@@ -80,14 +97,21 @@ func (b *Keys) set(key string, as block) {
 
 // Version returns which note is the last of a key; 0 where there is none.
 func (b *Keys) Version(key string) uint64 {
+	if key == "" {
+		return 0
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.keys[key].note
 }
 
-// Free notes that nothing of a key is held, unless something was noted since. It
+// Free notes that nothing of a key is held, unless something was noted since: this process
+// may have begun another term, and have learned then what others held meanwhile. It
 // reports whether it did.
 func (b *Keys) Free(key string, note uint64) bool {
+	if key == "" {
+		return true
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.keys[key].note != note {
@@ -103,6 +127,15 @@ func (b *Keys) Has(key string) (is, maybe bool) {
 	defer b.mu.Unlock()
 	known, ok := b.keys[key]
 	return ok && !known.maybe, ok || b.any
+}
+
+// IsHeld reports whether something of a key is held, as far as is known.
+func (b *Keys) IsHeld(key string) bool {
+	if key == "" {
+		return false
+	}
+	is, _ := b.Has(key)
+	return is
 }
 
 // Park has a delivery wait here, until over is called with its key or the next attempt

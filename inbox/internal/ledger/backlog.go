@@ -5,20 +5,14 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Stock is what is held of one handler, as backlog.sql returns it.
-type Stock struct {
-	Handler                          string
-	Retrying, Waiting, Dead, Keys    int64
-	RetryingAge, WaitingAge, DeadAge float64
-	Overdue                          float64
-}
-
 // Backlog returns what is held of each handler.
-func (db *DB) Backlog(ctx context.Context, handlers []string) ([]Stock, error) {
+func (db Upkeep) Backlog(ctx context.Context, handlers []string) ([]delivery.Stock, error) {
 	rows, _ := db.pool.Query(ctx, db.sql.backlog, handlers) // its error is returned by CollectRows
-	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Stock])
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.Stock])
 	if err != nil {
 		return nil, fmt.Errorf("count held events: %w", err)
 	}

@@ -122,8 +122,8 @@ func (a *Handler) Begin(ctx context.Context) (*Tx, error) {
 // BeginAlong begins the transaction of a held event, and reads what is to run along with
 // it: the next n of its key, with so many bytes at the most, of the types and subjects that
 // this process takes.
-func (a *Handler) BeginAlong(ctx context.Context, head *Held, n int, bytes int64, types, subjects *string) (*Tx, []Held, error) {
-	var along []Held
+func (a *Handler) BeginAlong(ctx context.Context, head *delivery.HeldEvent, n int, bytes int64, types, subjects *string) (*Tx, []delivery.HeldEvent, error) {
+	var along []delivery.HeldEvent
 	tx, _, err := a.begin(ctx, a.isolation,
 		Statement{sql: a.sql.limits, args: []any{a.idleLimit}},
 		Statement{sql: "SAVEPOINT postroom_plan"}, // what is set for our plans is not for the handler's

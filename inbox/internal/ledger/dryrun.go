@@ -2,17 +2,14 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
-)
 
-// Trial is a dry run that an operator asked for.
-type Trial struct {
-	ID      int64
-	Handler string
-	held    int64
-}
+	"github.com/postroom/postroom/inbox/internal/delivery"
+)
 
 // Change is what the handler would have changed in a table, or which events it would
 // have written.
@@ -25,8 +22,8 @@ type Change struct {
 }
 
 // Try reads the event of a dry run; none if it is not held any more.
-func (db *DB) Try(ctx context.Context, tr Trial) ([]Held, error) {
-	rows, _ := db.pool.Query(ctx, db.sql.try, tr.held, tr.Handler) // readHeld reports the error
+func (db Claims) Try(ctx context.Context, tr delivery.DryRun) ([]delivery.HeldEvent, error) {
+	rows, _ := db.pool.Query(ctx, db.sql.try, tr.Held, tr.Handler) // readHeld reports the error
 	found, err := readHeld(rows)
 	if err != nil {
 		return nil, fmt.Errorf("read held event: %w", err)
@@ -34,9 +31,9 @@ func (db *DB) Try(ctx context.Context, tr Trial) ([]Held, error) {
 	return found, nil
 }
 
-// Changes returns what a connection has changed lately, and the transaction with it.
-func (db *DB) Changes(ctx context.Context, tx *Tx) ([]Change, error) {
-	rows, _ := tx.Tx.Query(ctx, db.sql.changes) // CollectRows reports the error
+// changes returns what a connection has changed lately, and the transaction with it.
+func (a *Handler) changes(ctx context.Context, tx *Tx) ([]Change, error) {
+	rows, _ := tx.Tx.Query(ctx, a.sql.changes) // CollectRows reports the error
 	changes, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Change])
 	if err != nil {
 		return nil, fmt.Errorf("ask what was changed: %w", err)
@@ -44,16 +41,80 @@ func (db *DB) Changes(ctx context.Context, tx *Tx) ([]Change, error) {
 	return changes, nil
 }
 
+// Found is what a dry run found.
+type Found struct {
+	Err     error // what the handler failed with, or would have at its commit
+	Changes []Change
+	Took    time.Duration
+}
+
+// DryRun has a handler run in a transaction that is rolled back. Its error says that the dry
+// run itself could not be made.
+func (a *Handler) DryRun(ctx context.Context, run func(ctx context.Context, tx *Tx) error) (f Found, err error) {
+	tx, err := a.Begin(ctx)
+	if tx == nil {
+		return f, err
+	}
+	var before []Change
+	if err == nil {
+		before, err = a.changes(ctx, tx)
+	}
+	if err == nil {
+		began := time.Now()
+		err = run(ctx, tx)
+		f.Took = time.Since(began)
+	}
+	if err == nil {
+		err = a.couldCommit(ctx, tx)
+	}
+	if err == nil {
+		f.Changes, err = a.changes(ctx, tx)
+		f.Changes = since(before, f.Changes)
+	}
+	if !delivery.IsAbandoned(err) {
+		tx.Abort(ctx)
+	}
+	if err != nil {
+		switch committed, asking := a.WasCommitted(ctx, tx.ID); {
+		case asking != nil:
+			return f, errors.Join(err, asking)
+		case committed: // it was no dry run
+			err = &delivery.EndedError{Committed: true}
+		}
+	}
+	f.Err = err
+	return f, nil
+}
+
+// since is what was changed between two measurements. The server counts for a while
+// also what earlier transactions of the connection have changed.
+func since(before, after []Change) (changes []Change) {
+	earlier := make(map[string]Change, len(before))
+	for _, b := range before {
+		earlier[b.Kind+" "+b.Name] = b
+	}
+	for _, c := range after {
+		b := earlier[c.Kind+" "+c.Name]
+		c.Inserted, c.Updated, c.Deleted = c.Inserted-b.Inserted, c.Updated-b.Updated, c.Deleted-b.Deleted
+		if c.Inserted != 0 || c.Updated != 0 || c.Deleted != 0 {
+			changes = append(changes, c)
+		}
+	}
+	return changes
+}
+
 // Tried stores what came of a dry run.
-func (db *DB) Tried(ctx context.Context, id int64, finding string) error {
+func (db Claims) Tried(ctx context.Context, id int64, finding string) error {
+	ctx, cancel := context.WithTimeout(ctx, WritePatience)
+	defer cancel()
 	_, err := db.pool.Exec(ctx, db.sql.tried, id, finding)
 	return err
 }
 
-// CouldCommit reports what would come to light at the commit. What follows is run as the
+// couldCommit reports what would come to light at the commit. What follows is run as the
 // inbox's user.
-func (db *DB) CouldCommit(ctx context.Context, tx *Tx) error {
-	if err := tx.isStill(ctx, db.sql.still); err != nil {
+func (a *Handler) couldCommit(ctx context.Context, tx *Tx) error {
+	if err := tx.isStill(ctx, a.sql.still); err != nil {
 		return err
 	}
 	if _, err := tx.Tx.Exec(ctx, "SET CONSTRAINTS ALL IMMEDIATE"); err != nil {

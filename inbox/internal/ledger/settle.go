@@ -12,7 +12,7 @@ import (
 )
 
 // Settle ends what is owed of a held event, in the transaction of its effects.
-func (a *Handler) Settle(ctx context.Context, tx *Tx, h *Held) error {
+func (a *Handler) Settle(ctx context.Context, tx *Tx, h *delivery.HeldEvent) error {
 	if err := tx.asOwn(ctx); err != nil {
 		return err
 	}
@@ -36,14 +36,14 @@ type Follower struct {
 
 // settled is what became of a key when one of its events was settled.
 type settled struct {
-	Next  []Held // which was claimed
-	More  bool   // others of the key are held
-	Whole bool   // all that ran along were settled with it
+	Next  []delivery.HeldEvent // which was claimed
+	More  bool                 // others of the key are held
+	Whole bool                 // all that ran along were settled with it
 }
 
 // SettleKey ends what is owed of an event that others of its key may wait for, and of
 // those that ran along, and lets the next of them go on.
-func (a *Handler) SettleKey(ctx context.Context, tx *Tx, h *Held, along []int64, last int64, by Follower) (s settled, err error) {
+func (a *Handler) SettleKey(ctx context.Context, tx *Tx, h *delivery.HeldEvent, along []int64, last int64, by Follower) (s settled, err error) {
 	if err := tx.asOwn(ctx); err != nil {
 		return s, err
 	}
@@ -82,7 +82,7 @@ func (a *Handler) follow(key string, behind int64, by Follower) Statement {
 
 // Failed is a failed attempt at a held event, and how the event is held from here on.
 type Failed struct {
-	Held    *Held
+	Held    *delivery.HeldEvent
 	Holding delivery.Holding
 	Skipped bool // later ones of its key go on without it
 	By      Follower

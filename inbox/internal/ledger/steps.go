@@ -10,44 +10,67 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Step is one call of an external handler, for one event.
-type Step struct {
-	Handler   string
-	Event     string // its dedupe key
-	ID        int64  // of the held event, and the epoch of its claim
-	Epoch     int64
-	Name      string
-	Revision  int32
-	VendorKey string        // for the vendor
-	Window    time.Duration // for how long after its first start it may be called again
-
-	Verdict verdict
-	Result  []byte
-	Unsure  unsure
+// Receipts keep what external handlers have called, and settle what they are done with.
+// What many of them write at a time is written together.
+type Receipts struct {
+	db               *DB
+	starting, ending Group[*delivery.Step]
+	settling         Group[*settlement]
 }
 
-// verdict says whether a step is to be called; start.sql has what each means.
-type verdict string
-
-// Whether a step is to be called.
-const (
-	VerdictCall    verdict = "call"
-	VerdictDone    verdict = "done"
-	VerdictUnknown verdict = "unknown"
-	VerdictAgain   verdict = "again"
-	VerdictLost    verdict = "lost"
-)
-
-// unsure is a receipt of calls whose outcome is not known.
-type unsure struct {
-	Since      time.Time
-	Key        string
-	Revision   int32
-	unanswered int
+// NewReceipts returns those of a database.
+func NewReceipts(db *DB) *Receipts {
+	r := &Receipts{db: db}
+	r.starting.Write, r.ending.Write, r.settling.Write = r.start, r.finish, r.settle
+	return r
 }
 
-// StartSteps notes that steps begin, and leaves in each its verdict.
-func (db *DB) StartSteps(ctx context.Context, steps []*Step) error {
+// Start notes that a step begins, and leaves its verdict in it.
+func (r *Receipts) Start(s *delivery.Step) error { return r.starting.Do(s) }
+
+// Finish notes that a step is done, with its result.
+func (r *Receipts) Finish(s *delivery.Step) error { return r.ending.Do(s) }
+
+// Settle ends what is owed of an event that settles with no effects of its own.
+func (r *Receipts) Settle(id, epoch int64) error {
+	s := &settlement{id: id, epoch: epoch}
+	if err := r.settling.Do(s); err != nil {
+		return fmt.Errorf("settle: %w", err)
+	}
+	if !s.settled {
+		return delivery.ErrSettled
+	}
+	return nil
+}
+
+// settlement is an event that is settled, with others, by itself.
+type settlement struct {
+	id, epoch int64
+	settled   bool
+}
+
+// settle is one statement for events that settle with no effects of their own.
+func (r *Receipts) settle(ctx context.Context, all []*settlement) error {
+	ids, epochs := make([]int64, len(all)), make([]int64, len(all))
+	byClaim := make(map[[2]int64]*settlement, len(all))
+	for i, s := range all {
+		ids[i], epochs[i], byClaim[[2]int64{s.id, s.epoch}] = s.id, s.epoch, s
+	}
+	batch := &pgx.Batch{}
+	batch.Queue(r.db.sql.plan)
+	batch.Queue(r.db.sql.settleMany, ids, epochs).Query(func(rows pgx.Rows) error {
+		var of [2]int64
+		_, err := pgx.ForEachRow(rows, []any{&of[0], &of[1]}, func() error {
+			byClaim[of].settled = true
+			return nil
+		})
+		return err
+	})
+	return r.db.pool.SendBatch(ctx, batch).Close()
+}
+
+// start notes that steps begin, and leaves in each its verdict.
+func (r *Receipts) start(ctx context.Context, steps []*delivery.Step) error {
 	var handlers, keys, names, vendorKeys []string
 	var revisions []int32
 	var windows []time.Duration
@@ -59,8 +82,8 @@ func (db *DB) StartSteps(ctx context.Context, steps []*Step) error {
 		ids, epochs = append(ids, s.ID), append(epochs, s.Epoch)
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(db.sql.plan)
-	batch.Queue(db.sql.start, handlers, keys, names, revisions, vendorKeys, windows, ids, epochs).Query(func(rows pgx.Rows) error {
+	batch.Queue(r.db.sql.plan)
+	batch.Queue(r.db.sql.start, handlers, keys, names, revisions, vendorKeys, windows, ids, epochs).Query(func(rows pgx.Rows) error {
 		for i := 0; rows.Next(); i++ {
 			s := steps[i]
 			var since *time.Time
@@ -70,18 +93,18 @@ func (db *DB) StartSteps(ctx context.Context, steps []*Step) error {
 			if err := rows.Scan(&s.Verdict, &s.Result, &since, &key, &revision, &unanswered); err != nil {
 				return err
 			}
-			s.Unsure = unsure{value(since), value(key), value(revision), value(unanswered)}
+			s.Unsure = delivery.UnsureStep{Since: value(since), Key: value(key), Revision: value(revision), Unanswered: value(unanswered)}
 		}
 		return rows.Err()
 	})
-	if err := db.pool.SendBatch(ctx, batch).Close(); err != nil {
+	if err := r.db.pool.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("note that a step begins: %w", err)
 	}
 	return nil
 }
 
-// FinishSteps notes that steps are done, each with its result.
-func (db *DB) FinishSteps(ctx context.Context, steps []*Step) error {
+// finish notes that steps are done, each with its result.
+func (r *Receipts) finish(ctx context.Context, steps []*delivery.Step) error {
 	var handlers, keys, names, vendorKeys []string
 	var revisions []int32
 	var results [][]byte
@@ -91,30 +114,30 @@ func (db *DB) FinishSteps(ctx context.Context, steps []*Step) error {
 		revisions, results = append(revisions, s.Revision), append(results, s.Result)
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(db.sql.plan)
-	batch.Queue(db.sql.done, handlers, keys, names, revisions, vendorKeys, results)
-	if err := db.pool.SendBatch(ctx, batch).Close(); err != nil {
+	batch.Queue(r.db.sql.plan)
+	batch.Queue(r.db.sql.done, handlers, keys, names, revisions, vendorKeys, results)
+	if err := r.db.pool.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("note that a step is done: %w", err)
 	}
 	return nil
 }
 
-// UndoStep notes that a call that was begun did not happen.
-func (db *DB) UndoStep(ctx context.Context, s *Step) error {
+// Undo notes that a call that was begun did not happen.
+func (r *Receipts) Undo(ctx context.Context, s *delivery.Step) error {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
-	_, err := db.pool.Exec(ctx, db.sql.undo, s.Handler, s.Event, s.Name, s.Revision)
+	_, err := r.db.pool.Exec(ctx, r.db.sql.undo, s.Handler, s.Event, s.Name, s.Revision)
 	if err != nil {
 		return delivery.Written(fmt.Errorf("note that a call did not happen: %w", err))
 	}
 	return nil
 }
 
-// ForgetSteps removes a receipt of calls that the vendor says it did none of.
-func (db *DB) ForgetSteps(ctx context.Context, s *Step) error {
+// Forget removes a receipt of calls that the vendor says it did none of.
+func (r *Receipts) Forget(ctx context.Context, s *delivery.Step) error {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
-	_, err := db.pool.Exec(ctx, db.sql.forget, s.Handler, s.Event, s.Name, s.Unsure.Revision, s.Unsure.Since, s.Unsure.unanswered)
+	_, err := r.db.pool.Exec(ctx, r.db.sql.forget, s.Handler, s.Event, s.Name, s.Unsure.Revision, s.Unsure.Since, s.Unsure.Unanswered)
 	if err != nil {
 		return delivery.Written(fmt.Errorf("note that no call happened: %w", err))
 	}

@@ -130,3 +130,13 @@ func (r *Records) HeldKeys(ctx context.Context, n int) (keys []string, err error
 	}
 	return keys, nil
 }
+
+// AskedFor returns the types that any process of the handler asked for, as far as is
+// recorded; nil for all.
+func (r *Records) AskedFor(ctx context.Context) (types []string, err error) {
+	err = r.Db.pool.QueryRow(ctx, r.Db.sql.types, r.Handler).Scan(&types)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil // somebody deleted the row: nothing is known, and so nothing is lost
+	}
+	return types, err
+}

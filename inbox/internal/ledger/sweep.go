@@ -18,7 +18,9 @@ const (
 
 // Sweep removes expired rows from the ledger's next pages, if it is this process's turn.
 // The next step comes no sooner than after half of rest, the next sweep than after pause.
-func (db *DB) Sweep(ctx context.Context, keep, rest, pause time.Duration) (removed int64, err error) {
+func (db Upkeep) Sweep(ctx context.Context, keep, rest, pause time.Duration) (removed int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, WritePatience)
+	defer cancel()
 	err = pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
 		var from, pages int64
 		err := tx.QueryRow(ctx, db.sql.sweep).Scan(&from, &pages)

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/internal/consumer"
 	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/internal/wildcard"
@@ -30,9 +31,10 @@ func NewDurable(cfg Config, records Records, to Receiver) *Durable {
 	return &Durable{subscriber: subscriber{Config: cfg, records: records, to: to}}
 }
 
-// Read pulls messages, and looks after the consumer meanwhile, until ctx ends
-// or reading fails.
-func (s *Durable) Read(ctx, _ context.Context) error {
+// Read pulls messages, and looks after the consumer meanwhile, until nothing more is to
+// be taken or reading fails.
+func (s *Durable) Read(life delivery.Lifetime) error {
+	ctx := life.Take
 	durable, err := s.ensure(ctx)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/internal/pause"
 )
 
 // noteEvery is how often a reader notes its floor while it moves.
@@ -48,7 +49,7 @@ func (t *term) keep(ctx context.Context) {
 	keep, done := t.reader.records.Keep(t.epoch)
 	defer done()
 	kept := t.taken
-	for ; ctx.Err() == nil && !t.IsOver(); sleep(ctx, min(noteEvery, lease/3)) {
+	for ; ctx.Err() == nil && !t.IsOver(); pause.For(ctx, min(noteEvery, lease/3)) {
 		if t.floor.now() == t.noted && time.Since(kept) < lease/3 {
 			continue
 		}

@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/wildcard"
 )
 
 // Why a handler may have missed events, or may get others again.
@@ -35,13 +36,13 @@ func (t *term) check(ctx context.Context) error {
 		t.agedOut(ctx, at.Seq+1, state.FirstSeq-1)
 		return t.beginAt(ctx, delivery.Position{Seq: state.FirstSeq - 1}, at.Seq)
 	}
-	kept, err := t.recognises(ctx, at, state)
+	kept, err := at.IsIn(ctx, t.stream, state)
 	if err != nil {
 		return err
 	}
 	whole := kept && t.high <= t.base+int64(state.LastSeq) //nolint:gosec // a number of messages
 	if last := t.reader.lastRead; whole && last.Seq > at.Seq {
-		if whole, err = t.recognises(ctx, last, state); err != nil {
+		if whole, err = last.IsIn(ctx, t.stream, state); err != nil {
 			return err
 		}
 	}
@@ -62,11 +63,6 @@ func (t *term) check(ctx context.Context) error {
 
 // clockSkew is by how much the clocks of a broker's servers may differ.
 const clockSkew = time.Minute
-
-// recognises reports whether the message at the floor is the one that was read.
-func (t *term) recognises(ctx context.Context, at delivery.Position, state jetstream.StreamState) (bool, error) {
-	return at.IsIn(ctx, t.stream, state)
-}
 
 // firstSince returns the place before the first message that the stream got at a
 // time or later, by halves: times rise with sequences.
@@ -109,40 +105,20 @@ func (t *term) beginAt(ctx context.Context, at delivery.Position, used uint64) e
 	return nil
 }
 
-// taken is the furthest message of the stream that this process was handed by the
-// handler's consumer, and which consumer that was.
-type taken struct {
-	mu   sync.Mutex
-	at   delivery.Position
-	made time.Time // of the consumer
-}
-
-func (t *taken) note(m delivery.Position) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if m.Seq > t.at.Seq {
-		t.at = m
+// has reports whether the stream has a message for the handler from one sequence
+// through another. It asks the stream itself, not what a consumer has heard of it.
+func (t *term) has(ctx context.Context, from, through uint64) (bool, error) {
+	for _, subject := range wildcard.Union(nil, t.subjects) {
+		msg, err := t.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+		case err != nil:
+			return false, fmt.Errorf("look up the next message of %s: %w", subject, err)
+		case msg.Sequence <= through:
+			return true, nil
+		}
 	}
-}
-
-// from says which consumer hands over what comes. What another one did, which was made
-// before it, says nothing of this one.
-func (t *taken) from(made time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.made.Equal(made) {
-		t.at, t.made = delivery.Position{}, made
-	}
-}
-
-// of returns the furthest message that the consumer made at a time handed over.
-func (t *taken) of(made time.Time) delivery.Position {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.made.Equal(made) {
-		return delivery.Position{}
-	}
-	return t.at
+	return false, nil
 }
 
 // aheadWait is for how long a consumer may be ahead of its stream: in a cluster they are
@@ -158,7 +134,7 @@ func (s *Durable) overtaken(ctx context.Context, stream jetstream.Stream, consum
 	last := max(at.Seq, consumer.Delivered.Stream)
 	info, err := s.infoOf(ctx, stream)
 	for end := time.Now().Add(aheadWait); err == nil && last > info.State.LastSeq && time.Now().Before(end) && ctx.Err() == nil; {
-		sleep(ctx, aheadWait/10)
+		pause.For(ctx, aheadWait/10)
 		info, err = s.infoOf(ctx, stream)
 	}
 	if err != nil {

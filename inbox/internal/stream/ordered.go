@@ -13,6 +13,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/internal/consumer"
 	"github.com/postroom/postroom/internal/identity"
+	"github.com/postroom/postroom/internal/pause"
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
@@ -38,9 +39,10 @@ func NewOrdered(cfg Config, records Records, to Receiver) *Ordered {
 	return &Ordered{subscriber: subscriber{Config: cfg, records: records, to: to}}
 }
 
-// Read waits until this process may read, and does so until ctx ends, another process
-// reads, or reading fails.
-func (s *Ordered) Read(ctx, work context.Context) error {
+// Read waits until this process may read, and does so until nothing more is to be taken,
+// another process reads, or reading fails.
+func (s *Ordered) Read(life delivery.Lifetime) error {
+	ctx := life.Take
 	stream, _, again, err := s.look(ctx)
 	if again {
 		s.lastRead = delivery.Position{} // of the other stream
@@ -52,7 +54,7 @@ func (s *Ordered) Read(ctx, work context.Context) error {
 	if t == nil {
 		return err
 	}
-	keeping, cancel := context.WithCancel(work)
+	keeping, cancel := context.WithCancel(life.Work)
 	t.unkeep = cancel
 	go t.keep(keeping) // until leave
 	if err = s.to.Begin(ctx); err == nil {
@@ -63,7 +65,7 @@ func (s *Ordered) Read(ctx, work context.Context) error {
 		return nil
 	}
 	t.end(cmp.Or(err, delivery.ErrTermOver))
-	t.leave(work)
+	t.leave(life.Work)
 	return err
 }
 
@@ -80,7 +82,7 @@ func (s *Ordered) Leave(ctx context.Context) {
 
 // standBy waits until this process may read. It returns nil where ctx ends before.
 func (s *Ordered) standBy(ctx context.Context, stream jetstream.Stream) (*term, error) {
-	for ; ctx.Err() == nil; sleep(ctx, standByEvery) {
+	for ; ctx.Err() == nil; pause.For(ctx, standByEvery) {
 		taken := time.Now()
 		lead, err := s.records.Lead(ctx, s.AckWait)
 		if err != nil {

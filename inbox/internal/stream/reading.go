@@ -11,7 +11,7 @@ import (
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/internal/consumer"
-	"github.com/postroom/postroom/internal/wildcard"
+	"github.com/postroom/postroom/internal/pause"
 	"github.com/postroom/postroom/internal/wire"
 )
 
@@ -127,7 +127,7 @@ func (r *reading) take(ctx context.Context, msg jetstream.Msg) error {
 // watch looks after the reading until ctx ends: how much is left, and whether the
 // floor can move while nothing comes.
 func (r *reading) watch(ctx context.Context) {
-	for ; ctx.Err() == nil; sleep(ctx, r.term.reader.LookEvery) {
+	for ; ctx.Err() == nil; pause.For(ctx, r.term.reader.LookEvery) {
 		if err := r.advance(ctx); err != nil && ctx.Err() == nil {
 			r.term.reader.Log.DebugContext(ctx, "the stream could not be looked at", "error", err)
 		}
@@ -174,20 +174,4 @@ func (r *reading) advance(ctx context.Context) error {
 	}
 	t.floor.raise(last)
 	return nil
-}
-
-// has reports whether the stream has a message for the handler from one sequence
-// through another. It asks the stream itself, not what a consumer has heard of it.
-func (t *term) has(ctx context.Context, from, through uint64) (bool, error) {
-	for _, subject := range wildcard.Union(nil, t.subjects) {
-		msg, err := t.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))
-		switch {
-		case errors.Is(err, jetstream.ErrMsgNotFound):
-		case err != nil:
-			return false, fmt.Errorf("look up the next message of %s: %w", subject, err)
-		case msg.Sequence <= through:
-			return true, nil
-		}
-	}
-	return false, nil
 }

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/internal/consumer"
+	"github.com/postroom/postroom/internal/pause"
 	"github.com/postroom/postroom/internal/wire"
 )
 
@@ -72,7 +74,7 @@ func (s *Durable) watch(ctx context.Context, durable jetstream.Consumer) {
 	want := durable.CachedInfo().Config
 	var faults []string
 	var noted time.Time
-	for ; ctx.Err() == nil; sleep(ctx, s.LookEvery) {
+	for ; ctx.Err() == nil; pause.For(ctx, s.LookEvery) {
 		info, err := durable.Info(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
@@ -153,4 +155,40 @@ func (s *Durable) Leave(ctx context.Context) {
 	if err := s.Conn.FlushTimeout(time.Second); err != nil {
 		s.Log.DebugContext(ctx, "acknowledgements not flushed; the ledger absorbs what comes again", "error", err)
 	}
+}
+
+// taken is the furthest message of the stream that this process was handed by the
+// handler's consumer, and which consumer that was.
+type taken struct {
+	mu   sync.Mutex
+	at   delivery.Position
+	made time.Time // of the consumer
+}
+
+func (t *taken) note(m delivery.Position) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if m.Seq > t.at.Seq {
+		t.at = m
+	}
+}
+
+// from says which consumer hands over what comes. What another one did, which was made
+// before it, says nothing of this one.
+func (t *taken) from(made time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.made.Equal(made) {
+		t.at, t.made = delivery.Position{}, made
+	}
+}
+
+// of returns the furthest message that the consumer made at a time handed over.
+func (t *taken) of(made time.Time) delivery.Position {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.made.Equal(made) {
+		return delivery.Position{}
+	}
+	return t.at
 }

@@ -89,11 +89,22 @@ type View struct {
 	Drifted             bool
 }
 
+// Plain returns an error in words that say what is the matter. Of a broker that is away
+// the client library says that what it keeps for it is full; here it keeps nothing.
+func Plain(err error) error {
+	if errors.Is(err, nats.ErrReconnectBufExceeded) {
+		return errNoBroker
+	}
+	return err
+}
+
+var errNoBroker = errors.New("no connection to the broker")
+
 // Reader reads the stream for a handler.
 type Reader interface {
-	// Read reads until ctx ends or reading fails. What is in hand may still be decided
-	// until work ends.
-	Read(ctx, work context.Context) error
+	// Read reads until nothing more is to be taken, or reading fails. What is in hand may
+	// still be decided after that.
+	Read(life delivery.Lifetime) error
 
 	// Beat gives signs of life for what is in hand, until ctx ends.
 	Beat(ctx context.Context)
@@ -196,14 +207,4 @@ func (s *subscriber) refuseClosed(err error) error {
 func (s *subscriber) mayNotRead() bool {
 	err := s.Conn.LastError()
 	return errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), ".GET.")
-}
-
-// sleep waits for d, or for the end of ctx.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -2,7 +2,7 @@
 --
 -- Locks   none.
 -- Index   held_owed (handler, dedupe_key).
--- Called  by DB.Backlog.
+-- Called  by Upkeep.Backlog.
 SELECT h.handler,
        count(*) FILTER (WHERE next_at IS NOT NULL) AS retrying,
        count(*) FILTER (WHERE next_at IS NULL AND dead_at IS NULL) AS waiting,

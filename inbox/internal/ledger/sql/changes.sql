@@ -4,7 +4,7 @@
 --
 -- Locks   none.
 -- Index   outbox_xid_seq (xid, seq).
--- Called  by DB.Changes.
+-- Called  by Handler.changes.
 SELECT 'table' AS kind, format('%I.%I', schemaname, relname) AS name, n_tup_ins AS inserted, n_tup_upd AS updated, n_tup_del AS deleted
 FROM pg_stat_xact_user_tables
 WHERE n_tup_ins + n_tup_upd + n_tup_del > 0 AND relid <> 'postroom.outbox'::regclass

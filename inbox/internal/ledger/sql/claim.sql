@@ -11,7 +11,7 @@
 -- Locks   the claimed rows, and those that were too large to be claimed with them; skips
 --         those that another process is claiming.
 -- Index   held_due (handler, next_at, pos).
--- Called  by DB.Claim.
+-- Called  by Claims.Claim.
 UPDATE postroom.held AS held
 SET attempts = held.attempts + 1, epoch = held.epoch + 1, claimed_by = $1, next_at = now() + h.lease
 FROM unnest($2::text[], $3::int[], $4::interval[], $5::text[], $6::text[], $7::int[], $8::bigint[], $9::bool[]) AS h (handler, most, lease, types, subjects, spared, bytes, idle)

@@ -6,7 +6,7 @@
 -- Locks   the claimed row, skipping those that another process is claiming, and those
 --         behind it in its key.
 -- Index   held_alone (handler, next_at), held_key_pos (handler, key, pos).
--- Called  by DB.ClaimAlone.
+-- Called  by Claims.ClaimAlone.
 WITH due AS (
     SELECT due.*, h.lease
     FROM unnest($2::text[], $3::int[], $4::interval[], $5::text[], $6::text[], $7::int[]) AS h (handler, most, lease, types, subjects, spared)

@@ -4,7 +4,7 @@
 --
 -- Locks   the receipt.
 -- Index   receipt's primary key.
--- Called  by DB.FinishSteps, after plan.sql.
+-- Called  by Receipts.finish, after plan.sql.
 INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key, done_at, result)
 SELECT handler, dedupe_key, step, revision, key, now(), result
 FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::text[], $6::bytea[]) AS s (handler, dedupe_key, step, revision, key, result)

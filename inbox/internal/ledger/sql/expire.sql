@@ -4,7 +4,7 @@
 --
 -- Locks   the removed rows.
 -- Index   none: the pages are read; held_owed and archive_owed (handler, dedupe_key) for each old row.
--- Called  by DB.Sweep.
+-- Called  by Upkeep.Sweep.
 DELETE FROM postroom.inbox
 WHERE ctid >= $1::text::tid AND ctid < $2::text::tid
   AND at < now() - $3::interval

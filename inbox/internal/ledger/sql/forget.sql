@@ -4,7 +4,7 @@
 --
 -- Locks   the receipt.
 -- Index   receipt's primary key.
--- Called  by DB.ForgetSteps.
+-- Called  by Receipts.Forget.
 DELETE FROM postroom.receipt
 WHERE handler = $1 AND dedupe_key = $2 AND step = $3 AND revision = $4
   AND done_at IS NULL AND started_at = $5 AND unanswered = $6;

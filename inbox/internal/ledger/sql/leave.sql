@@ -2,5 +2,5 @@
 --
 -- Locks   its row.
 -- Index   the primary key.
--- Called  by DB.Leave.
+-- Called  by Upkeep.Leave.
 DELETE FROM postroom.node WHERE id = $1;

@@ -4,7 +4,7 @@
 --
 -- Locks   the process's row, and the rows that are removed.
 -- Index   the primary key; otherwise none, there are as many rows as processes.
--- Called  by DB.Beat.
+-- Called  by Upkeep.Beat.
 WITH forgotten AS (
     DELETE FROM postroom.node WHERE seen_at < now() - interval '1 hour' AND id <> $1
 )

@@ -3,7 +3,7 @@
 --
 -- Locks   the held rows.
 -- Index   held_alone (handler, next_at).
--- Called  by DB.Orphans.
+-- Called  by Claims.Orphans.
 UPDATE postroom.held
 SET next_at = now(), attempts = attempts - 1, claimed_by = NULL
 WHERE handler = ANY ($2::text[]) AND claimed_by = $1 AND id <> ALL ($3::bigint[]);

@@ -7,8 +7,8 @@
 -- Locks   none.
 -- Index   none.
 -- Called  before statements on held and receipt, in their transaction: by runner.send,
---         Handler.BeginAlong, Handler.SettleKey, Handler.noting, DB.SettleMany,
---         DB.Renew, DB.StartSteps, DB.FinishSteps and DB.Sweep.
+--         Handler.BeginAlong, Handler.SettleKey, Handler.noting, Receipts.settle,
+--         Claims.Renew, Receipts.start, Receipts.finish and Upkeep.Sweep.
 SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true), set_config('enable_sort', 'off', true),
        set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true),
        set_config('plan_cache_mode', 'force_generic_plan', true);

@@ -5,7 +5,7 @@
 --
 -- Locks   the held rows; skips those that are locked.
 -- Index   held_pkey (id).
--- Called  by DB.Renew, after plan.sql.
+-- Called  by Claims.Renew, after plan.sql.
 WITH c AS (
     SELECT * FROM unnest($1::bigint[], $2::bigint[]) AS c (id, epoch)
 ), free AS (

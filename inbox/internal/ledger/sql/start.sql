@@ -13,7 +13,7 @@
 --
 -- Locks   the receipt and, for others only against removal, the ledger row.
 -- Index   receipt's primary key, held_pkey (id).
--- Called  by DB.StartSteps, after plan.sql.
+-- Called  by Receipts.start, after plan.sql.
 WITH step AS (
     SELECT *
     FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::text[], $6::interval[], $7::bigint[], $8::bigint[])

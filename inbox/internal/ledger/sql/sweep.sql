@@ -3,7 +3,7 @@
 --
 -- Locks   the row of sweep, until the transaction ends.
 -- Index   none; one row.
--- Called  by DB.Sweep, in the transaction of its step.
+-- Called  by Upkeep.Sweep, in the transaction of its step.
 SELECT next_page, pg_relation_size('postroom.inbox') / current_setting('block_size')::int
 FROM postroom.sweep
 WHERE next_at <= now()

@@ -2,5 +2,5 @@
 --
 -- Locks   the row of sweep.
 -- Index   none; one row.
--- Called  by DB.Sweep.
+-- Called  by Upkeep.Sweep.
 UPDATE postroom.sweep SET next_page = $1, next_at = now() + $2::interval;

@@ -5,7 +5,7 @@
 --
 -- Locks   their rows; skips those that another process is taking.
 -- Index   trial_open (handler, id), held_pkey (id).
--- Called  by DB.Claim.
+-- Called  by Claims.Claim.
 UPDATE postroom.trial
 SET taken_by = $1, taken_at = now()
 WHERE id IN (SELECT t.id

@@ -2,5 +2,5 @@
 --
 -- Locks   none.
 -- Index   the primary key.
--- Called  by DB.AskedFor, for an event of a type that this process does not have.
+-- Called  by Records.AskedFor, for an event of a type that this process does not have.
 SELECT types FROM postroom.subscription WHERE handler = $1;

@@ -3,7 +3,7 @@
 --
 -- Locks   the receipt.
 -- Index   receipt's primary key.
--- Called  by DB.UndoStep.
+-- Called  by Receipts.Undo.
 WITH others AS (
     UPDATE postroom.receipt SET unanswered = unanswered - 1
     WHERE handler = $1 AND dedupe_key = $2 AND step = $3 AND revision = $4 AND done_at IS NULL AND unanswered > 1

@@ -1,4 +1,4 @@
-package inbox
+package preflight
 
 import (
 	"context"
@@ -17,14 +17,14 @@ import (
 // checkLimits refuses a stream whose limits leave no room for what its handlers need.
 func (in *Inbox) checkLimits(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream) error {
 	cfg := stream.CachedInfo().Config
-	var readers []*loop
-	for _, c := range in.loops {
-		if c.sub.Stream != cfg.Name {
+	var readers []Handler
+	for _, h := range in.Handlers {
+		if h.Stream != cfg.Name {
 			continue
 		}
-		readers = append(readers, c)
-		if faults := consumer.ExamineLimits(cfg, c.isOrdered(), c.sub.filter()); len(faults) > 0 {
-			return postroom.Refuse(fmt.Errorf("stream %s of handler %s: %w: %w", cfg.Name, c.sub.Name, ErrStreamLimit, errors.Join(faults...)))
+		readers = append(readers, h)
+		if faults := consumer.ExamineLimits(cfg, h.Ordered, h.Filter); len(faults) > 0 {
+			return postroom.Refuse(fmt.Errorf("stream %s of handler %s: %w: %w", cfg.Name, h.Name, ErrStreamLimit, errors.Join(faults...)))
 		}
 	}
 	most, where := cfg.MaxConsumers, "max_consumers of the stream"
@@ -56,7 +56,7 @@ func (in *Inbox) accountLimit(ctx context.Context, js jetstream.JetStream, repli
 	defer cancel()
 	account, err := js.AccountInfo(ctx)
 	if err != nil {
-		in.cfg.Logger.DebugContext(ctx, "the account's limits are not known", "error", err)
+		in.Log.DebugContext(ctx, "the account's limits are not known", "error", err)
 		return 0
 	}
 	if tier, ok := account.Tiers[fmt.Sprintf("R%d", max(replicas, 1))]; ok {
@@ -66,8 +66,8 @@ func (in *Inbox) accountLimit(ctx context.Context, js jetstream.JetStream, repli
 }
 
 // missingConsumers returns the handlers that have no consumer on a stream yet.
-func (in *Inbox) missingConsumers(ctx context.Context, stream jetstream.Stream, readers []*loop) ([]string, error) {
-	instance, err := in.db.Instance(ctx)
+func (in *Inbox) missingConsumers(ctx context.Context, stream jetstream.Stream, readers []Handler) ([]string, error) {
+	instance, err := in.Database.Instance(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -82,9 +82,9 @@ func (in *Inbox) missingConsumers(ctx context.Context, stream jetstream.Stream, 
 		return nil, fmt.Errorf("list the consumers of stream %s: %w", stream.CachedInfo().Config.Name, err)
 	}
 	var missing []string
-	for _, c := range readers {
-		if !has[c.sub.Name] {
-			missing = append(missing, c.sub.Name)
+	for _, h := range readers {
+		if !has[h.Name] {
+			missing = append(missing, h.Name)
 		}
 	}
 	return missing, nil

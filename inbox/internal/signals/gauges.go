@@ -1,13 +1,15 @@
-package inbox
+package signals
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/postroom/postroom/inbox/internal/ledger"
+	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/internal/pause"
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
@@ -21,22 +23,42 @@ const (
 	heldDead  = "dead"  // an operator has to decide
 )
 
-// gauges are read when somebody reads the metrics. It implements postroom.Runner.
-type gauges struct {
-	inbox *Inbox
+// Gauges are read when somebody reads the metrics. They implement postroom.Runner.
+//
+// Wide because each gauge is a field.
+type Gauges struct {
+	signals  *Signals
+	log      *slog.Logger
+	backlog  func(ctx context.Context) ([]delivery.Stock, error)
+	handlers func() []Level
 
 	held, age, keys, overdue     metric.Float64ObservableGauge
 	inFlight, capacity           metric.Float64ObservableGauge
 	pending, ackPending, drifted metric.Float64ObservableGauge
 
 	mu    sync.Mutex
-	stock []ledger.Stock
+	stock []delivery.Stock
 }
 
-func newGauges(in *Inbox) *gauges {
-	m := in.metrics.meter
-	return &gauges{
-		inbox:      in,
+// Level is what one handler has in hand.
+type Level struct {
+	Of                 *Handler
+	InFlight, Capacity int
+	Consumer           *Consumer // nil if it has none, or it is not known
+}
+
+// Consumer is what the broker said last of a handler's consumer.
+type Consumer struct {
+	Pending, AckPending float64
+	Drifted             bool
+}
+
+// NewGauges returns the gauges of an inbox: backlog asks the database what is held, within
+// the time that it gets, and handlers says what each has in hand.
+func (s *Signals) NewGauges(log *slog.Logger, backlog func(ctx context.Context) ([]delivery.Stock, error), handlers func() []Level) *Gauges {
+	m := s.meter
+	return &Gauges{
+		signals: s, log: log, backlog: backlog, handlers: handlers,
 		held:       telemetry.Gauge(m, telemetry.HeldEvents, "{event}", "Events in held."),
 		age:        telemetry.Gauge(m, telemetry.HeldOldest, "s", "For how long the oldest of them has been held."),
 		keys:       telemetry.Gauge(m, telemetry.HeldKeys, "{key}", "Keys that wait for a held event."),
@@ -50,41 +72,31 @@ func newGauges(in *Inbox) *gauges {
 }
 
 // Run measures until ctx ends, and registers the gauges for as long.
-func (g *gauges) Run(ctx context.Context) error {
-	registration, err := g.inbox.metrics.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+func (g *Gauges) Run(ctx context.Context) error {
+	registration, err := g.signals.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		g.observe(o)
 		return nil
 	}, g.held, g.age, g.keys, g.overdue, g.inFlight, g.capacity, g.pending, g.ackPending, g.drifted)
 	if err != nil {
-		g.inbox.cfg.Logger.ErrorContext(ctx, "gauges could not be registered", "error", err)
+		g.log.ErrorContext(ctx, "gauges could not be registered", "error", err)
 		<-ctx.Done()
 		return nil
 	}
 	defer func() { _ = registration.Unregister() }() // it fails for a callback that was not registered
 	for ctx.Err() == nil {
-		if err := g.measure(ctx); err != nil && ctx.Err() == nil {
-			g.inbox.cfg.Logger.DebugContext(ctx, "held events could not be counted", "error", err)
+		if stock, err := g.backlog(ctx); err == nil {
+			g.mu.Lock()
+			g.stock = stock
+			g.mu.Unlock()
+		} else if ctx.Err() == nil {
+			g.log.DebugContext(ctx, "held events could not be counted", "error", err)
 		}
-		sleep(ctx, measureEvery)
+		pause.For(ctx, measureEvery)
 	}
 	return nil
 }
 
-// measure asks what is held.
-func (g *gauges) measure(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, ledger.WritePatience)
-	defer cancel()
-	stock, err := g.inbox.db.Backlog(ctx, g.inbox.names())
-	if err != nil {
-		return err
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.stock = stock
-	return nil
-}
-
-func (g *gauges) observe(o metric.Observer) {
+func (g *Gauges) observe(o metric.Observer) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, s := range g.stock {
@@ -100,18 +112,17 @@ func (g *gauges) observe(o metric.Observer) {
 		o.ObserveFloat64(g.keys, float64(s.Keys), telemetry.With(handler))
 		o.ObserveFloat64(g.overdue, s.Overdue, telemetry.With(handler))
 	}
-	for _, c := range g.inbox.loops {
-		inHand := float64(c.inflight.Len()) + float64(c.retries.claimed.Load())
-		o.ObserveFloat64(g.inFlight, inHand, c.metrics.handler)
-		o.ObserveFloat64(g.capacity, float64(c.inflight.Most()+cap(c.retries.claims)), c.metrics.handler)
-		if view := viewOf(c); view != nil {
-			o.ObserveFloat64(g.pending, view.Pending, c.metrics.handler)
-			o.ObserveFloat64(g.ackPending, view.AckPending, c.metrics.handler)
+	for _, l := range g.handlers() {
+		o.ObserveFloat64(g.inFlight, float64(l.InFlight), l.Of.handler)
+		o.ObserveFloat64(g.capacity, float64(l.Capacity), l.Of.handler)
+		if c := l.Consumer; c != nil {
+			o.ObserveFloat64(g.pending, c.Pending, l.Of.handler)
+			o.ObserveFloat64(g.ackPending, c.AckPending, l.Of.handler)
 			drifted := 0.0
-			if view.Drifted {
+			if c.Drifted {
 				drifted = 1
 			}
-			o.ObserveFloat64(g.drifted, drifted, telemetry.With(telemetry.Check.String("consumer"), telemetry.Handler.String(c.sub.Name)))
+			o.ObserveFloat64(g.drifted, drifted, telemetry.With(telemetry.Check.String("consumer"), telemetry.Handler.String(l.Of.name)))
 		}
 	}
 }

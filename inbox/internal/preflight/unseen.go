@@ -1,4 +1,4 @@
-package inbox
+package preflight
 
 import (
 	"context"
@@ -12,36 +12,36 @@ import (
 // unseenPatience bounds what is asked of the broker about types.
 const unseenPatience = 5 * time.Second
 
-// tellUnseen logs which types handlers ask for and no event of their streams has, while
+// TellUnseen logs which types handlers ask for and no event of their streams has, while
 // events of others are there: such a handler looks healthy, and does nothing. That is a
 // warning only if a type is probably misspelt: a handler may be there before its events. It runs
-// beside the handlers, and nothing waits for it but the end of Run.
-func (in *Inbox) tellUnseen(ctx context.Context) {
+// beside the handlers, and nothing waits for it.
+func (in *Inbox) TellUnseen(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, unseenPatience)
 	defer cancel()
-	for _, c := range in.loops {
-		if c.sub.Stream == "" || len(c.sub.Types) == 0 {
+	for _, h := range in.Handlers {
+		if h.Stream == "" || len(h.Types) == 0 {
 			continue
 		}
-		subjects, complete, err := in.subjectsOf(ctx, c.sub.Stream)
+		subjects, complete, err := in.subjectsOf(ctx, h.Stream)
 		if err != nil {
 			if ctx.Err() == nil {
-				c.log.InfoContext(ctx, "the types of the handler could not be compared with those in its stream", "error", err)
+				h.Log.InfoContext(ctx, "the types of the handler could not be compared with those in its stream", "error", err)
 			}
 			continue
 		}
-		verdict, where := eventtype.Examine(c.sub.Types, subjects, complete), "in stream "+c.sub.Stream
+		verdict, where := eventtype.Examine(h.Types, subjects, complete), "in stream "+h.Stream
 		for _, text := range verdict.Warnings(where) {
-			c.log.WarnContext(ctx, "handler asks for types that its stream does not have", "what", text, "do", eventtype.Do)
+			h.Log.WarnContext(ctx, "handler asks for types that its stream does not have", "what", text, "do", eventtype.Do)
 		}
 		if note := verdict.Note(where); note != "" {
-			c.log.InfoContext(ctx, "the handler waits for its first event", "what", note)
+			h.Log.InfoContext(ctx, "the handler waits for its first event", "what", note)
 		}
 	}
 }
 
 func (in *Inbox) subjectsOf(ctx context.Context, name string) (subjects []string, complete bool, err error) {
-	js, err := jetstream.New(in.nc)
+	js, err := jetstream.New(in.Conn)
 	if err != nil {
 		return nil, false, err
 	}

@@ -1,0 +1,110 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox/internal/ledger"
+	"github.com/postroom/postroom/inbox/internal/preflight"
+	"github.com/postroom/postroom/schema"
+)
+
+// Check reports whether the inbox could start: the Config, the subscriptions,
+// the size of the pool, the schema's version, the streams, and whether other
+// processes keep the ledger for as long as this one trusts it. An error that matches
+// postroom.ErrRefused has to be mended by a person; any other is an outage, which
+// Run would wait out.
+func (in *Inbox) Check(ctx context.Context) error {
+	if err := in.checkSettings(); err != nil {
+		return fmt.Errorf("inbox: %w", postroom.Refuse(err))
+	}
+	if err := schema.Require(ctx, in.pool, in.cfg.Schema); err != nil {
+		return fmt.Errorf("inbox: %w", in.advise(err))
+	}
+	if err := in.preflight().Check(ctx); err != nil {
+		return fmt.Errorf("inbox: %w", err)
+	}
+	return nil
+}
+
+// preflight returns what looks at the database and the broker.
+func (in *Inbox) preflight() *preflight.Inbox {
+	p := &preflight.Inbox{
+		Conn: in.nc, Database: ledger.Upkeep{DB: in.db}, Log: in.cfg.Logger, Ledger: in.cfg.Ledger, AgeGate: in.cfg.AgeGate, Advise: in.advise,
+	}
+	for _, c := range in.loops {
+		p.Handlers = append(p.Handlers, preflight.Handler{
+			Name: c.sub.Name, Stream: c.sub.Stream, Types: c.sub.Types, Filter: c.sub.filter(), Ordered: c.isOrdered(), Log: c.log,
+		})
+	}
+	return p
+}
+
+// spare is how many connections of the pool workers leave to others: to
+// handlers that use the pool beside their transaction, and to a relay that looks
+// after its lease. Without them every worker could wait for another's connection.
+const spare = 2
+
+// checkSettings looks at what can be told without a server.
+func (in *Inbox) checkSettings() error {
+	if in.err != nil {
+		return in.err
+	}
+	if len(in.loops) == 0 {
+		return errors.New("no handler is registered; call Handle before Run")
+	}
+	readsStream := slices.ContainsFunc(in.loops, func(c *loop) bool { return c.sub.Stream != "" })
+	if readsStream && in.nc == nil {
+		return errors.New("there is no connection to NATS, and a handler that reads a stream")
+	}
+	if readsStream && (in.nc.Opts.MaxReconnect >= 0 || !in.nc.Opts.AllowReconnect) {
+		return errors.New("the connection to NATS has bounded reconnects, after which it is closed for good: connect with nats.MaxReconnects(-1), or with natsjs.ConnectOptions()")
+	}
+	need := 0
+	for _, c := range in.loops {
+		need += max(c.connections(), 1) + c.leases()
+	}
+	if most := int(in.pool.Config().MaxConns); need+spare > most {
+		return fmt.Errorf("the workers need %d connections and %d to spare, and the pool has %d: raise pool_max_conns or lower Workers",
+			need, spare, most)
+	}
+	return nil
+}
+
+// leastShare is how many bytes of events each handler may have in hand.
+const leastShare = 2 << 20
+
+// share is how many bytes of events each handler may have in hand.
+func (in *Inbox) share() int {
+	streams := 0
+	for _, c := range in.loops {
+		if c.sub.Stream != "" {
+			streams++
+		}
+	}
+	return max(in.cfg.PullBytes/max(streams, 1), leastShare)
+}
+
+// heldShare is how many bytes of held events each handler may have claimed.
+func (in *Inbox) heldShare() int { return max(in.cfg.PullBytes/max(len(in.loops), 1), leastShare) }
+
+// shareOut sets the number of workers of each handler that did not choose one:
+// an equal part of what the pool has left.
+func (in *Inbox) shareOut() {
+	left, open := int(in.pool.Config().MaxConns)-spare, 0
+	for _, c := range in.loops {
+		left -= c.connections() + c.leases()
+		if c.sub.Workers == 0 {
+			open++
+		}
+	}
+	for _, c := range in.loops {
+		c.workers = c.sub.Workers
+		if c.workers == 0 {
+			c.workers = min(max(left/open, 1), 32)
+		}
+	}
+}

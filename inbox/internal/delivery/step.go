@@ -1,0 +1,39 @@
+package delivery
+
+import "time"
+
+// Step is one call of an external handler, for one event.
+type Step struct {
+	Handler   string
+	Event     string // its dedupe key
+	ID        int64  // of the held event, and the epoch of its claim
+	Epoch     int64
+	Name      string
+	Revision  int32
+	VendorKey string        // for the vendor
+	Window    time.Duration // for how long after its first start it may be called again
+
+	Verdict StepVerdict
+	Result  []byte
+	Unsure  UnsureStep
+}
+
+// StepVerdict says whether a step is to be called; start.sql has what each means.
+type StepVerdict string
+
+// Whether a step is to be called.
+const (
+	StepCall    StepVerdict = "call"
+	StepDone    StepVerdict = "done"
+	StepUnknown StepVerdict = "unknown"
+	StepAgain   StepVerdict = "again"
+	StepLost    StepVerdict = "lost"
+)
+
+// UnsureStep is a receipt of calls whose outcome is not known.
+type UnsureStep struct {
+	Since      time.Time
+	Key        string
+	Revision   int32
+	Unanswered int
+}

@@ -1,0 +1,147 @@
+// Package preflight says whether an inbox could start, as far as the database and the
+// broker can tell: whether other processes and the isolation level agree with it, and
+// whether its streams are there and have room for what its handlers need. It changes
+// nothing.
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/internal/jsremedy"
+)
+
+var (
+	// ErrStreamLimit says that a limit of the stream or of the account leaves no room for
+	// what a handler needs.
+	ErrStreamLimit = errors.New("the stream has a limit with which the handler cannot work")
+
+	// ErrIsolation says that the database's transactions begin at another isolation level
+	// than an ordered handler needs.
+	ErrIsolation = errors.New("an ordered handler needs default_transaction_isolation to be read committed")
+
+	// ErrLedger says that this process and another of the same database do not agree
+	// on how long the ledger is to be trusted.
+	ErrLedger = errors.New("another process keeps or trusts the ledger for another time")
+)
+
+// Inbox is what is to start.
+type Inbox struct {
+	Conn     *nats.Conn
+	Database Database
+	Handlers []Handler
+	Log      *slog.Logger
+
+	Ledger, AgeGate time.Duration // for how long the ledger is kept, and trusted
+
+	// Advise adds to an error of the database or the broker what to do about it.
+	Advise func(error) error
+}
+
+// Handler is one of its handlers.
+type Handler struct {
+	Name    string
+	Stream  string   // empty if it reads none
+	Types   []string // or Subjects
+	Filter  []string // the subjects that it reads
+	Ordered bool
+	Log     *slog.Logger
+}
+
+// Database is what is asked of the database.
+type Database interface {
+	// Isolation returns the level at which transactions begin.
+	Isolation(ctx context.Context) (level string, err error)
+
+	// Disagrees returns a process that lives and does not agree on how long the ledger is
+	// kept and trusted; nil if all do.
+	Disagrees(ctx context.Context, ledger, gate time.Duration) (*delivery.Process, error)
+
+	// Instance returns the id of this Postroom.
+	Instance(ctx context.Context) (string, error)
+}
+
+// Check reports why the inbox cannot start, or nil. An error that matches
+// postroom.ErrRefused has to be mended by a person; any other is an outage.
+func (in *Inbox) Check(ctx context.Context) error {
+	if err := in.checkLedger(ctx); err != nil {
+		return in.Advise(err)
+	}
+	if err := in.checkIsolation(ctx); err != nil {
+		return in.Advise(err)
+	}
+	var looked []string
+	for _, h := range in.Handlers {
+		if h.Stream == "" {
+			continue
+		}
+		js, err := jetstream.New(in.Conn)
+		if err != nil {
+			return err
+		}
+		stream, err := in.checkStream(ctx, js, h)
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(looked, h.Stream) {
+			looked = append(looked, h.Stream)
+			if err := in.checkLimits(ctx, js, stream); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkLedger compares this process with the others that live.
+func (in *Inbox) checkLedger(ctx context.Context) error {
+	other, err := in.Database.Disagrees(ctx, in.Ledger, in.AgeGate)
+	if other == nil {
+		return err
+	}
+	return postroom.Refuse(fmt.Errorf("%w: %s has Ledger %s and AgeGate %s, this one %s and %s: a process must keep rows for longer than any other trusts them",
+		ErrLedger, other.Name, other.Ledger, other.Gate, in.Ledger, in.AgeGate))
+}
+
+// checkIsolation refuses to run an ordered handler, or what it holds, if statements
+// would not see what was committed while they waited for a key.
+func (in *Inbox) checkIsolation(ctx context.Context) error {
+	if !slices.ContainsFunc(in.Handlers, func(h Handler) bool { return h.Ordered }) {
+		return nil
+	}
+	isolation, err := in.Database.Isolation(ctx)
+	if err != nil {
+		return err
+	}
+	if isolation != "read committed" {
+		return postroom.Refuse(fmt.Errorf("%w: it is %s; set it for the role of this process", ErrIsolation, isolation))
+	}
+	return nil
+}
+
+// checkStream looks a handler's stream up.
+func (in *Inbox) checkStream(ctx context.Context, js jetstream.JetStream, h Handler) (jetstream.Stream, error) {
+	stream, err := js.Stream(ctx, h.Stream)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return nil, postroom.Refuse(fmt.Errorf(
+			"stream %s of handler %s: %w: create it with 'postroom stream ensure' or natsjs.EnsureStream", h.Stream, h.Name, err))
+	case jsremedy.IsOfAccount(err):
+		return nil, fmt.Errorf("look up stream %s: %w", h.Stream, postroom.Refuse(jsremedy.Explain(err)))
+	case err != nil:
+		return nil, fmt.Errorf("look up stream %s: %w", h.Stream, in.Advise(err))
+	case h.Ordered && stream.CachedInfo().Config.Retention != jetstream.LimitsPolicy:
+		return nil, postroom.Refuse(fmt.Errorf(
+			"stream %s of handler %s keeps events for its consumers only, and an ordered handler has none that lasts: give it limits retention", h.Stream, h.Name))
+	}
+	return stream, nil
+}
