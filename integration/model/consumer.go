@@ -5,13 +5,29 @@ type inbox struct {
 	owed    set // messages that are not acknowledged; see message
 	ledger  set // events whose ledger row is committed
 	effects [events]uint8
+	held    [events]holding
 	workers [2]worker
 }
+
+// holding is the row of an event that is held.
+type holding struct {
+	is    holdingState
+	epoch uint8 // rises with each claim
+}
+
+type holdingState uint8
+
+const (
+	notHeld holdingState = iota
+	due
+	claimed
+)
 
 // worker is what a worker does with one message.
 type worker struct {
 	stage   stage
 	message uint8
+	epoch   uint8 // of its claim
 }
 
 type stage uint8
@@ -21,7 +37,9 @@ const (
 	taken         // a message was delivered
 	begun         // the ledger row is inserted, in a transaction that is open
 	ran           // and the handler ran in it
-	decided       // committed, or found to be a repetition
+	decided       // committed, or found to be a repetition, or held
+	retries       // has claimed what is held
+	retried       // and the handler ran, in a transaction that is open
 )
 
 // message numbers the copies of an event in the stream.
@@ -39,7 +57,7 @@ func beginHandling(s state) state {
 		}
 	}
 	next.stream.copies = s.stream.copies
-	next.left.Deaths = s.left.Deaths
+	next.left = Faults{Deaths: s.left.Deaths, Refusals: s.left.Refusals, Failures: s.left.Failures, Lapses: s.left.Lapses}
 	return next
 }
 
@@ -48,20 +66,11 @@ func beginHandling(s state) state {
 func (w World) workerSteps(s state, n int, yield func(Step, state)) {
 	at := s.inbox.workers[n]
 	i := eventOf(at.message)
-	step := func(act Act, to stage, change func(*inbox)) {
-		next := s
-		next.inbox.workers[n].stage = to
-		if to == idle {
-			next.inbox.workers[n].message = 0
-		}
-		if change != nil {
-			change(&next.inbox)
-		}
-		yield(Step{Act: act, Event: i}, next)
-	}
+	step := func(act Act, to stage, change func(*inbox)) { work(s, n, act, to, change, yield) }
 	switch at.stage {
 	case idle:
 		w.deliver(s, n, yield)
+		claim(s, n, yield)
 		return
 	case taken:
 		switch {
@@ -86,13 +95,93 @@ func (w World) workerSteps(s state, n int, yield func(Step, state)) {
 				in.effects[i]++
 			}
 		})
+		w.fail(s, n, yield)
 	case decided:
 		step(acks, idle, func(in *inbox) { in.owed &^= only(at.message) })
+	case retries:
+		step(handlesAgain, retried, nil)
+	case retried:
+		w.settle(s, n, yield)
 	}
 	if s.left.Deaths > 0 {
 		s.left.Deaths--
-		step(dies, idle, nil)
+		step(dies, idle, func(in *inbox) {
+			if h := &in.held[i]; h.is == claimed && h.epoch == at.epoch { // nobody renews its claim
+				h.is = due
+			}
+		})
 	}
+}
+
+// work takes a step of a worker.
+func work(s state, n int, act Act, to stage, change func(*inbox), yield func(Step, state)) {
+	at := &s.inbox.workers[n]
+	i := eventOf(at.message)
+	if at.stage = to; to == idle {
+		*at = worker{}
+	}
+	if change != nil {
+		change(&s.inbox)
+	}
+	yield(Step{Act: act, Event: i}, s)
+}
+
+// fail has the commit of a worker's transaction fail, or the handler that ran in it: its
+// event is held then, in another transaction.
+func (w World) fail(s state, n int, yield func(Step, state)) {
+	i := eventOf(s.inbox.workers[n].message)
+	if s.left.Refusals > 0 {
+		refused := s
+		refused.left.Refusals--
+		to := idle // the delivery comes again
+		if !w.has(CommitDecides) {
+			to = decided
+		}
+		work(refused, n, commitFails, to, nil, yield)
+	}
+	if s.left.Failures > 0 {
+		s.left.Failures--
+		work(s, n, holds, decided, func(in *inbox) {
+			in.ledger |= only(i)
+			in.held[i].is = due
+		}, yield)
+	}
+}
+
+// claim gives a worker what is held and due, and ends claims whose workers sleep.
+func claim(s state, n int, yield func(Step, state)) {
+	for i := range uint8(events) {
+		next := s
+		switch h := &next.inbox.held[i]; {
+		case h.is == due:
+			h.is = claimed
+			h.epoch++
+			next.inbox.workers[n] = worker{message: message(i, 0), epoch: h.epoch}
+			work(next, n, claims, retries, nil, yield)
+		case h.is == claimed && s.left.Lapses > 0:
+			h.is = due
+			next.left.Lapses--
+			yield(Step{Act: lapses, Event: i}, next)
+		}
+	}
+}
+
+// settle ends the transaction of a worker that has handled what was held.
+func (w World) settle(s state, n int, yield func(Step, state)) {
+	at := s.inbox.workers[n]
+	i := eventOf(at.message)
+	h := s.inbox.held[i]
+	if h.is == notHeld || w.has(ClaimCheck) && h.epoch != at.epoch {
+		work(s, n, comesLate, idle, nil, yield)
+		return
+	}
+	if h.epoch != at.epoch {
+		s.broken |= Fence
+	}
+	work(s, n, settles, idle, func(in *inbox) {
+		in.effects[i]++
+		in.held[i] = holding{}
+	}, yield)
 }
 
 // deliver gives a worker a message.
@@ -100,7 +189,7 @@ func (w World) deliver(s state, n int, yield func(Step, state)) {
 	for m := range uint8(events * maxCopies) {
 		if s.inbox.owed.has(m) {
 			next := s
-			next.inbox.workers[n] = worker{taken, m}
+			next.inbox.workers[n] = worker{stage: taken, message: m}
 			if !w.has(AckAfterCommit) {
 				next.inbox.owed &^= only(m)
 			}

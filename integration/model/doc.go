@@ -13,10 +13,12 @@
 // epoch; a leader that sleeps while another takes over, and wakes up; publishes that
 // arrive late or never, acknowledgements that are lost, a duplicate window that ends;
 // recordings; a failover to a database that lacks the last commits; deliveries that
-// come again, beside each other; a crash of every process between any two steps.
+// come again, beside each other; commits that fail; an event that is held because its
+// handler failed, and claimed, while an older claim wakes up; a crash of every process
+// between any two steps.
 //
-// What is not: held events and everything that leads there, ordered handlers, atomic
-// batches, scheduled events, rewinds, repair after a broker lost messages, retention,
-// backlogs of more than a page. Time is not modelled at all: a lease ends, a message is
-// delivered again and a duplicate window closes at any moment.
+// What is not: events that are held on their way out, ordered handlers, atomic batches,
+// scheduled events, rewinds, repair after a broker lost messages, retention, backlogs of
+// more than a page. Time is not modelled at all: a lease ends, a message is delivered
+// again and a duplicate window closes at any moment.
 package model

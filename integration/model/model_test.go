@@ -9,13 +9,15 @@ import (
 )
 
 // everything is what can go wrong on one path, all at once.
-var everything = model.Faults{Crashes: 1, TakeOvers: 1, Losses: 1, Forgets: 1, Deaths: 2}
+var everything = model.Faults{Crashes: 1, TakeOvers: 1, Losses: 1, Forgets: 1, Deaths: 2, Refusals: 1}
 
 // worlds are explored with all rules. More faults on one path take longer: with
 // POSTROOM_SOAK set they are explored, too.
 func worlds() []model.Faults {
 	faults := []model.Faults{
 		{Deaths: 2},
+		{Deaths: 1, Refusals: 1},
+		{Deaths: 1, Failures: 1, Lapses: 1},
 		{Crashes: 1, TakeOvers: 1},
 		{Crashes: 1, Losses: 1, Forgets: 1, Deaths: 1},
 		{TakeOvers: 1, Losses: 1, Deaths: 1},
@@ -75,6 +77,8 @@ var needed = []struct {
 	{model.InsertFirst, model.Faults{}, model.EffectOnce},
 	{model.OneTransaction, model.Faults{Deaths: 1}, model.EffectOnce},
 	{model.AckAfterCommit, model.Faults{Deaths: 1}, model.NoLoss},
+	{model.CommitDecides, model.Faults{Refusals: 1}, model.NoLoss},
+	{model.ClaimCheck, model.Faults{Failures: 1, Lapses: 1}, model.Fence},
 }
 
 func TestEveryRuleIsNeeded(t *testing.T) {

@@ -40,6 +40,11 @@ const (
 	OneTransaction
 	// AckAfterCommit: a delivery is acknowledged after its commit.
 	AckAfterCommit
+	// CommitDecides: a delivery is done only if its commit is said to have succeeded.
+	CommitDecides
+	// ClaimCheck: a held event is settled with the epoch of its claim, which is refused
+	// where another began.
+	ClaimCheck
 
 	// AllRules is the design.
 	AllRules = 1<<iota - 1
@@ -48,6 +53,7 @@ const (
 var ruleNames = []string{
 	"ReadCommitted", "LateOpen", "LateNew", "LateFirst", "OnePerKey", "SameMessageID", "RecordAcked",
 	"RecordPending", "EpochCheck", "DropMemory", "InsertFirst", "OneTransaction", "AckAfterCommit",
+	"CommitDecides", "ClaimCheck",
 }
 
 // String names the rules of a set.
@@ -78,7 +84,8 @@ const (
 	KeyOrder
 	// MarkImpliesStored: what the state row says is published is in the stream.
 	MarkImpliesStored
-	// Fence: a leader whose epoch is over records nothing.
+	// Fence: a leader whose epoch is over records nothing, and neither does a worker whose
+	// claim is over.
 	Fence
 	// OneCopy: while the broker remembers an event, it stores it no second time.
 	OneCopy
@@ -108,6 +115,9 @@ type Faults struct {
 	Forgets   uint8 // the duplicate window of an event ends
 	Failovers uint8 // the database goes on from a copy that lacks the last commits; at most one
 	Deaths    uint8 // a worker's process ends
+	Refusals  uint8 // a worker's commit fails
+	Failures  uint8 // a handler fails, and its event is held
+	Lapses    uint8 // the claim of a held event ends while its worker sleeps
 }
 
 // World is what is explored: a set of rules, and the faults that may happen.

@@ -128,7 +128,7 @@ func (w World) canonical(s state) state {
 	if a, b := s.relays[0], s.relays[1]; a.epoch > b.epoch || a.epoch == b.epoch && a.sent > b.sent {
 		s.relays[0], s.relays[1] = b, a
 	}
-	if a, b := s.inbox.workers[0], s.inbox.workers[1]; a.stage > b.stage || a.stage == b.stage && a.message > b.message {
+	if a, b := s.inbox.workers[0], s.inbox.workers[1]; a.stage > b.stage || a.stage == b.stage && (a.message > b.message || a.message == b.message && a.epoch > b.epoch) {
 		s.inbox.workers[0], s.inbox.workers[1] = b, a
 	}
 	return s

@@ -44,6 +44,13 @@ const (
 	commitsEffect
 	acks
 	dies
+	commitFails
+	holds
+	claims
+	lapses
+	handlesAgain
+	settles
+	comesLate
 )
 
 // Acts is how many kinds of steps there are.
@@ -78,6 +85,13 @@ var acts = [...]string{
 	commitsEffect: "worker       commits for %[2]s",
 	acks:          "worker       acknowledges %[2]s",
 	dies:          "worker       crashes, at %[2]s",
+	commitFails:   "worker       cannot commit for %[2]s",
+	holds:         "worker       holds %[2]s, for which the handler failed",
+	claims:        "worker       claims %[2]s, which is held",
+	lapses:        "database     the claim of %[2]s ends: its worker sleeps",
+	handlesAgain:  "worker       runs the handler for %[2]s, which is held",
+	settles:       "worker       settles %[2]s",
+	comesLate:     "worker       cannot settle %[2]s: its claim is over",
 }
 
 var eventNames = [events]string{"a1", "a2", "b1"}
