@@ -13,39 +13,23 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/postroom/postroom/examples/internal/narrate"
+	"github.com/postroom/postroom/examples/internal/demo"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/fleet"
-	"github.com/postroom/postroom/internal/verdict"
 )
 
 func main() {
 	if served, err := fleet.Serve(roles); served { // this is a process of the service
-		exit(err)
+		demo.Exit("refunds", err)
 		return
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the next signal ends the process, and the service with it
-	exit(command().ExecuteContext(ctx))
-}
-
-// exit ends the process with status 1 if something is wrong, and with 3 if the run is
-// undecided.
-func exit(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "refunds:", err)
-		os.Exit(verdict.ExitStatus(err))
-	}
+	demo.Main(command(), "")
 }
 
 // options are what the command line says.
@@ -58,66 +42,38 @@ type options struct {
 
 func command() *cobra.Command {
 	var opt options
-	cmd := &cobra.Command{
-		Use:           "refunds",
-		Short:         "Charge and refund through a provider, and prove that each key had one effect",
-		Args:          cobra.NoArgs,
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return run(cmd.Context(), opt, cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
-	}
+	cmd := demo.Command("refunds", "Charge and refund through a provider, and prove that each key had one effect",
+		func() error { return opt.validate() },
+		func(ctx context.Context, out, progress io.Writer) error { return run(ctx, opt, out, progress) })
 	flags := cmd.Flags()
 	flags.StringSliceVar(&opt.addresses, "addr", nil, "serve at this address until Ctrl-C, instead of the walk-through; given again, by another process on the same database")
 	flags.IntVar(&opt.twins, "twins", 60, "requests with one key at once")
-	flags.DurationVar(&opt.timeout, "timeout", 10*time.Minute, "give up the walk-through after this time; the run is undecided then (exit status 3)")
+	demo.TimeoutFlag(cmd, &opt.timeout)
 	flags.BoolVar(&opt.verbose, "verbose", false, "show the service's log")
 	return cmd
 }
 
 func (o options) validate() error {
-	var faults []error
-	if o.twins < 2 || o.twins > 500 {
-		faults = append(faults, fmt.Errorf("--twins is %d, want 2 to 500", o.twins))
-	}
-	if o.timeout <= 0 {
-		faults = append(faults, fmt.Errorf("--timeout is %s, want more than none", o.timeout))
-	}
-	return errors.Join(faults...)
+	return errors.Join(demo.Between("twins", o.twins, 2, 500), demo.Positive("timeout", o.timeout))
 }
 
 // run is the whole program: servers, provider, service, and either the walk-through with
 // its proof or, until ctx ends, whoever asks.
-func run(ctx context.Context, opt options, out, progress io.Writer) (err error) {
-	if err := opt.validate(); err != nil {
-		return err
-	}
-	log := io.Discard
-	if opt.verbose {
-		log = progress
-	}
-	servers, err := devstack.Start(ctx, devstack.Config{Durable: true, Logger: slog.New(slog.NewTextHandler(log, nil))})
-	if err != nil && ctx.Err() != nil {
-		return errors.New("interrupted while the servers were starting")
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, servers.Close()) }()
-
-	d, err := open(ctx, servers, opt, progress, narrate.New(progress))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, d.close()) }()
-
-	if len(opt.addresses) > 0 {
-		return d.serve(ctx)
-	}
-	result, err := d.judge(d.play(ctx))
-	if err != nil {
-		return err
-	}
-	return errors.Join(result.write(out), result.verdict())
+func run(ctx context.Context, opt options, out, progress io.Writer) error {
+	log := demo.Log(demo.Verbose(opt.verbose, progress), slog.LevelInfo)
+	return demo.With(ctx, devstack.Start, log, func(servers *devstack.Stack) (err error) {
+		d, err := open(ctx, servers, opt, progress, demo.NewStory(progress))
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, d.close()) }()
+		if len(opt.addresses) > 0 {
+			return d.serve(ctx)
+		}
+		result, err := d.judge(d.play(ctx))
+		if err != nil {
+			return err
+		}
+		return errors.Join(result.write(out), result.verdict())
+	})
 }

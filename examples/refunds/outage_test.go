@@ -89,7 +89,7 @@ func TestDatabaseIsAway(t *testing.T) {
 	if err := db.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r.pool.Reset() // the auditor's connections are gone, too
+	r.Pool.Reset() // the auditor's connections are gone, too
 	for _, q := range []ask{under, meanwhile} {
 		r.must(0, q, http.StatusCreated)
 	}

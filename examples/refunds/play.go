@@ -9,18 +9,20 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postroom/postroom/examples/internal/demo"
 	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/internal/verdict"
 )
 
 // walk is the walk-through, scene by scene.
 type walk struct {
-	*demo
+	*deployment
+
 	first Movement // the charge of the first scene
 }
 
 // play runs two processes of the service and walks through what can happen to a request.
-func (d *demo) play(ctx context.Context) (err error) {
+func (d *deployment) play(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.opt.timeout)
 	defer cancel()
 	defer func() {
@@ -31,7 +33,7 @@ func (d *demo) play(ctx context.Context) (err error) {
 	if err := d.startAll(ctx); err != nil {
 		return err
 	}
-	w := &walk{demo: d}
+	w := &walk{deployment: d}
 	for _, scene := range []struct {
 		title string
 		play  func(context.Context) error
@@ -209,14 +211,14 @@ func (w *walk) decline(ctx context.Context) error {
 }
 
 // published waits until the relay has published everything.
-func (d *demo) published(ctx context.Context) error {
+func (d *deployment) published(ctx context.Context) error {
 	const patience = 3 * time.Minute
 	return fleet.Eventually(ctx, patience, "all events to be published", func(ctx context.Context) (bool, error) {
 		var events int
-		if err := d.pool.QueryRow(ctx, "SELECT count(*) FROM postroom.outbox").Scan(&events); err != nil {
+		if err := d.Pool.QueryRow(ctx, "SELECT count(*) FROM postroom.outbox").Scan(&events); err != nil {
 			return false, fmt.Errorf("count events: %w", err)
 		}
-		ids, err := d.readStream(ctx)
-		return len(ids) >= events, err
+		length, err := demo.StreamLength(ctx, d.NATS, stream)
+		return length >= events, err
 	})
 }

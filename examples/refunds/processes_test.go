@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/postroom/postroom/examples/internal/demotest"
 	"github.com/postroom/postroom/idempotency/conformance"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/fleet"
@@ -101,7 +102,7 @@ func TestKilledAtEveryPoint(t *testing.T) {
 				if k.undoes {
 					q.body = refunded(of.ID, 500)
 				}
-				r := &rig{t, r.demo}
+				r := &rig{t, r.deployment}
 				r.killAt(p, q)
 				r.retryAfter(p, q)
 			})
@@ -182,7 +183,7 @@ func (r *rig) moved() (n int) {
 // endClaim has the claim of a key run out, so that nobody waits for it.
 func (r *rig) endClaim(key string) {
 	r.Helper()
-	tag, err := r.pool.Exec(r.Context(), "UPDATE postroom.idempotency SET lease_until = now() WHERE key = $1 AND state = 'pending'", key)
+	tag, err := r.Pool.Exec(r.Context(), "UPDATE postroom.idempotency SET lease_until = now() WHERE key = $1 AND state = 'pending'", key)
 	if err != nil || tag.RowsAffected() != 1 {
 		r.Fatalf("%s claims ended: %v", tag, err)
 	}
@@ -194,7 +195,7 @@ func TestConformance(t *testing.T) {
 	of := r.charge("c", 1_000_000)
 	count := func(table string) func() (int, error) {
 		return func() (n int, err error) {
-			return n, r.pool.QueryRow(t.Context(), "SELECT count(*) FROM "+table).Scan(&n)
+			return n, r.Pool.QueryRow(t.Context(), "SELECT count(*) FROM "+table).Scan(&n)
 		}
 	}
 	bearer := func(token string) http.Header { return http.Header{"Authorization": {"Bearer " + token}} }
@@ -229,7 +230,7 @@ func TestLedger(t *testing.T) {
 
 // With --addr it serves whoever asks, and starts a process again that was killed.
 func TestServe(t *testing.T) {
-	useSharedServer(t)
+	demotest.UseSharedServer(t)
 	ports, err := fleet.FreePorts(1)
 	if err != nil {
 		t.Fatal(err)

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"regexp"
 	"strings"
@@ -15,7 +13,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postroom/postroom/examples/internal/narrate"
+	"github.com/postroom/postroom/examples/internal/demo"
+	"github.com/postroom/postroom/examples/internal/demotest"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/fleet"
@@ -24,12 +23,12 @@ import (
 // The test binary is also the processes of the service.
 func TestMain(m *testing.M) {
 	if served, err := fleet.Serve(roles); served {
-		exit(err)
+		demo.Exit("refunds", err)
 		return
 	}
 	// A process with the race detector in it else waits for a second when it ends.
 	if err := os.Setenv("GORACE", strings.TrimSpace(os.Getenv("GORACE")+" atexit_sleep_ms=0")); err != nil {
-		exit(err)
+		demo.Exit("refunds", err)
 	}
 	devtest.Main(m)
 }
@@ -37,30 +36,13 @@ func TestMain(m *testing.M) {
 // patience is how long a test waits for what has to come.
 const patience = 30 * time.Second
 
-// useSharedServer makes the example run on the tests' PostgreSQL, as on a server of the
-// user's own.
-func useSharedServer(t *testing.T) {
-	t.Helper()
-	t.Setenv("POSTROOM_DATABASE_URL", devtest.Postgres(t).URL())
-}
-
-func execute(t *testing.T, args ...string) (string, error) {
-	t.Helper()
-	var out bytes.Buffer
-	cmd := command()
-	cmd.SetArgs(args)
-	cmd.SetOut(&out)
-	cmd.SetErr(io.Discard)
-	err := cmd.ExecuteContext(t.Context())
-	return strings.TrimSuffix(out.String(), "\n"), err
-}
-
 var lastLine = regexp.MustCompile(`\nrefunds: keys=13 requests=\d+ replayed=\d+ in_progress=\d+ mismatches=1 crashes=2 charges=4 refunds=4 entries=8 events=8` +
 	` provider_calls=17 provider_effects=8 balance_cents=14500 lost=0 ghosts=0 double_effects=0 wrong=0 verdict=ok$`)
 
 func TestRefunds(t *testing.T) {
-	useSharedServer(t)
-	text, err := execute(t, "--twins", "20")
+	demotest.UseSharedServer(t)
+	lines, err := demotest.Execute(t, t.Context(), command(), "--twins", "20")
+	text := strings.Join(lines, "\n")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
@@ -75,23 +57,13 @@ func TestRefunds(t *testing.T) {
 // rig is the demo with a test around it.
 type rig struct {
 	*testing.T
-	*demo
+	*deployment
 }
 
 // newRig returns processes of the service on a new database of the shared server.
 func newRig(t *testing.T, processes int) *rig {
 	t.Helper()
-	useSharedServer(t)
-	servers, err := devstack.Start(t.Context(), devstack.Config{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := servers.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return newRigOn(t, servers, processes)
+	return newRigOn(t, demotest.Servers(t), processes)
 }
 
 func newRigOn(t *testing.T, servers *devstack.Stack, processes int) *rig {
@@ -101,7 +73,7 @@ func newRigOn(t *testing.T, servers *devstack.Stack, processes int) *rig {
 		addresses[n] = "127.0.0.1:0"
 	}
 	opt := options{addresses: addresses, twins: 100, timeout: time.Minute}
-	d, err := open(t.Context(), servers, opt, io.Discard, narrate.New(io.Discard))
+	d, err := open(t.Context(), servers, opt, io.Discard, demo.NewStory(io.Discard))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +129,7 @@ func (r *rig) effectsOf(k kind, key string) (e effects) {
 		coalesce(sum((SELECT count(*) FROM postroom.outbox o WHERE convert_from(o.data, 'UTF8')::jsonb ->> 'id' = m.id)), 0)::int
 		FROM %s m WHERE request_key = $1 AND merchant = 'ann'`, k.name)
 	var ref *string
-	if err := r.pool.QueryRow(r.Context(), sql, key).Scan(&e.rows, &ref, &e.entries, &e.events); err != nil {
+	if err := r.Pool.QueryRow(r.Context(), sql, key).Scan(&e.rows, &ref, &e.entries, &e.events); err != nil {
 		r.Fatal(err)
 	}
 	r.provider.mu.Lock()
@@ -171,7 +143,7 @@ func (r *rig) effectsOf(k kind, key string) (e effects) {
 }
 
 // checks gathers the evidence and runs the proof.
-func (r *rig) checks() []check {
+func (r *rig) checks() []demo.Check {
 	r.Helper()
 	if err := r.published(r.Context()); err != nil {
 		r.Fatal(err)
@@ -179,7 +151,7 @@ func (r *rig) checks() []check {
 	if err := r.gather(r.Context()); err != nil {
 		r.Fatal(err)
 	}
-	checks, err := prove(r.Context(), r.pool)
+	checks, err := prove(r.Context(), r.Pool)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -245,7 +217,7 @@ func TestProofFindsWhatIsPlanted(t *testing.T) {
 	} {
 		t.Run(tt.sql, func(t *testing.T) {
 			var got []int
-			for _, c := range proveWith(t, r.demo, tt.sql) {
+			for _, c := range demotest.Planted(t, r.Pool, tt.sql, prove) {
 				if c.Violations > 0 {
 					got = append(got, c.N)
 				}
@@ -257,24 +229,6 @@ func TestProofFindsWhatIsPlanted(t *testing.T) {
 	}
 }
 
-// proveWith proves after a statement that changes one thing, and takes it back.
-func proveWith(t *testing.T, d *demo, sql string) []check {
-	t.Helper()
-	tx, err := d.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	if tag, err := tx.Exec(t.Context(), sql); err != nil || tag.RowsAffected() == 0 {
-		t.Fatalf("nothing was planted: %v", err)
-	}
-	checks, err := prove(t.Context(), tx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return checks
-}
-
 func TestRunThatMetNothingIsNoProof(t *testing.T) {
 	whole := result{findings: findings{Charges: 1, Refunds: 1, Calls: 2, Effects: 1}, replayed: 1, inProgress: 1, mismatches: 1, crashes: 1}
 	if err := whole.verdict(); err != nil {
@@ -282,12 +236,12 @@ func TestRunThatMetNothingIsNoProof(t *testing.T) {
 	}
 	for what, r := range map[string]func(*result){
 		"crashes": func(r *result) { r.crashes = 0 }, "twins": func(r *result) { r.inProgress = 0 },
-		"repeated calls": func(r *result) { r.Calls = 1 }, "a good end": func(r *result) { r.running = pgx.ErrTxClosed },
+		"repeated calls": func(r *result) { r.Calls = 1 }, "a good end": func(r *result) { r.Running = pgx.ErrTxClosed },
 	} {
 		less := whole
 		r(&less)
 		verdict := "verdict=undecided" // nothing is wrong, and nothing is shown
-		if less.running != nil {
+		if less.Running != nil {
 			verdict = "verdict=FAILED"
 		}
 		if less.verdict() == nil || !strings.HasSuffix(less.summary(), verdict) {
@@ -297,9 +251,9 @@ func TestRunThatMetNothingIsNoProof(t *testing.T) {
 }
 
 func TestFlagsAreChecked(t *testing.T) {
-	for _, args := range [][]string{{"--twins", "1"}, {"--timeout", "0s"}, {"more"}} {
-		if _, err := execute(t, args...); err == nil {
-			t.Errorf("%v: no error", args)
-		}
-	}
+	demotest.RefusesFlags(t, command,
+		[]string{"--twins", "1"},
+		[]string{"--timeout", "0s"},
+		[]string{"more"},
+	)
 }

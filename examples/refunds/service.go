@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/examples/internal/demo"
 	"github.com/postroom/postroom/idempotency"
 	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/natsjs"
@@ -66,34 +66,19 @@ func serve(ctx context.Context, text []byte) error {
 	if err := json.Unmarshal(text, &j); err != nil {
 		return fmt.Errorf("read job: %w", err)
 	}
-	level := slog.LevelError
-	if j.Verbose {
-		level = slog.LevelInfo
-	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})).With("process", os.Getpid())
-
-	cfg, err := pgxpool.ParseConfig(j.Database)
+	log := demo.ServiceLog(os.Stderr, j.Verbose).With("process", os.Getpid())
+	base, err := demo.Connect(ctx, j.Database, j.NATS, connections)
 	if err != nil {
-		return fmt.Errorf("parse database URL: %w", err)
+		return err
 	}
-	cfg.MaxConns = connections
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		return fmt.Errorf("connect to PostgreSQL: %w", err)
-	}
-	defer pool.Close()
-	nc, err := nats.Connect(j.NATS, natsjs.ConnectOptions()...)
-	if err != nil {
-		return fmt.Errorf("connect to NATS: %w", err)
-	}
-	defer nc.Close()
+	defer base.Close()
 
 	s := &service{
-		pool: pool, log: log, outbox: outbox.New(outbox.Config{Source: "/payments"}),
+		pool: base.Pool, log: log, outbox: outbox.New(outbox.Config{Source: "/payments"}),
 		provider: &vendor{url: j.Provider, api: outbound.NewClient(outbound.Config{AttemptTimeout: 2 * time.Second, Logger: log})},
 	}
-	guard := idempotency.New(pool, idempotency.Config{Principal: merchantOf, Logger: log})
-	events := relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{Lease: lease, DrainTimeout: drainTimeout, Logger: log})
+	guard := idempotency.New(base.Pool, idempotency.Config{Principal: merchantOf, Logger: log})
+	events := relay.New(outbox.NewLog(base.Pool), natsjs.NewPublisher(base.NATS), relay.Config{Lease: lease, DrainTimeout: drainTimeout, Logger: log})
 	listener, err := net.Listen("tcp4", j.Address)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)

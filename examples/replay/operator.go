@@ -102,7 +102,7 @@ func (n *night) tryInVain(ctx context.Context) error {
 // mend is the fix.
 func (n *night) mend(ctx context.Context) error {
 	n.say("\n03:20  The rate is put in.")
-	if _, err := n.pool.Exec(ctx, "INSERT INTO rate VALUES ('EUR', 125)"); err != nil {
+	if _, err := n.Pool.Exec(ctx, "INSERT INTO rate VALUES ('EUR', 125)"); err != nil {
 		return fmt.Errorf("insert rate: %w", err)
 	}
 	n.say("       And now?\n       $ postroom dead replay --text 'no rate' --dry-run\n")
@@ -205,7 +205,7 @@ func (n *night) until(ctx context.Context, what, sql string, want int) error {
 	defer tick.Stop()
 	for {
 		var got int
-		if err := n.pool.QueryRow(ctx, sql).Scan(&got); err != nil {
+		if err := n.Pool.QueryRow(ctx, sql).Scan(&got); err != nil {
 			return fmt.Errorf("wait for %s: %w", what, err)
 		}
 		if got == want {

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/postroom/postroom/examples/internal/demo"
 )
 
 //go:embed sql/prove.sql
@@ -15,30 +15,13 @@ var proveSQL string
 // errUnproven says that something happened that must not.
 var errUnproven = errors.New("the proof failed")
 
-// querier is what the proof reads from: the pool, or a test's transaction.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
-// check is one statement of the proof.
-type check struct {
-	N          int
-	Name       string
-	Violations int64
-}
-
-func prove(ctx context.Context, db querier, discarded int) ([]check, error) {
-	rows, _ := db.Query(ctx, proveSQL, discarded) // CollectRows reports the error
-	checks, err := pgx.CollectRows(rows, pgx.RowToStructByPos[check])
-	if err != nil {
-		return nil, fmt.Errorf("prove: %w", err)
-	}
-	return checks, nil
+func prove(ctx context.Context, db demo.Querier, discarded int) ([]demo.Check, error) {
+	return demo.Prove(ctx, db, proveSQL, discarded)
 }
 
 // prove holds everything against the orders, and prints the last line.
 func (n *night) prove(ctx context.Context) error {
-	checks, err := prove(ctx, n.pool, n.discarded)
+	checks, err := prove(ctx, n.Pool, n.discarded)
 	if err != nil {
 		return err
 	}

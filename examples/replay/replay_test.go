@@ -1,16 +1,15 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"io"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/examples/internal/demo"
+	"github.com/postroom/postroom/examples/internal/demotest"
 	"github.com/postroom/postroom/internal/devtest"
 )
 
@@ -19,42 +18,29 @@ func TestMain(m *testing.M) { devtest.Main(m) }
 var lastLine = regexp.MustCompile(`\nreplay: orders=300 died=102 replayed=101 edited=2 discarded=1 violations=0 verdict=ok\n$`)
 
 func TestReplay(t *testing.T) {
-	t.Setenv("POSTROOM_DATABASE_URL", devtest.Postgres(t).URL())
-	var out bytes.Buffer
-	cmd := command()
-	cmd.SetArgs([]string{"--orders", "300"})
-	cmd.SetOut(&out)
-	cmd.SetErr(io.Discard)
-	if err := cmd.ExecuteContext(t.Context()); err != nil {
-		t.Fatalf("%v\n%s", err, &out)
+	demotest.UseSharedServer(t)
+	lines, err := demotest.Execute(t, t.Context(), command(), "--orders", "300")
+	text := strings.Join(lines, "\n") + "\n"
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
 	}
-	if !lastLine.MatchString(out.String()) {
-		t.Errorf("it ends otherwise:\n%s", &out)
+	if !lastLine.MatchString(text) {
+		t.Errorf("it ends otherwise:\n%s", text)
 	}
-	if n := strings.Count(out.String(), " ok\n"); n != 8 {
-		t.Errorf("%d checks are ok, want 8:\n%s", n, &out)
+	if n := strings.Count(text, " ok\n"); n != 8 {
+		t.Errorf("%d checks are ok, want 8:\n%s", n, text)
 	}
 }
 
 // The proof notices what it is there for.
 func TestProofFindsViolations(t *testing.T) {
-	t.Setenv("POSTROOM_DATABASE_URL", devtest.Postgres(t).URL())
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	servers, err := devstack.Start(ctx, devstack.Config{})
+	s, err := open(ctx, demotest.Servers(t), options{orders: 100, seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		if err := servers.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	s, err := open(ctx, servers, options{orders: 100, seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.close()
+	defer s.Close()
 	night := &night{shop: s, out: io.Discard}
 	if err := s.during(ctx, night.pass); err != nil {
 		t.Fatal(err)
@@ -71,22 +57,14 @@ func TestProofFindsViolations(t *testing.T) {
 		8: "DELETE FROM postroom.audit WHERE action = 'replay'",
 	}
 	for n, sql := range plants {
-		tx, err := s.pool.Begin(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := tx.Exec(ctx, sql); err != nil {
-			t.Fatal(err)
-		}
-		checks, err := prove(ctx, tx, night.discarded)
-		if err := errors.Join(err, tx.Rollback(ctx)); err != nil {
-			t.Fatal(err)
-		}
+		checks := demotest.Planted(t, s.Pool, sql, func(ctx context.Context, db demo.Querier) ([]demo.Check, error) {
+			return prove(ctx, db, night.discarded)
+		})
 		if checks[n-1].Violations == 0 {
 			t.Errorf("planted and not found: %s", checks[n-1].Name)
 		}
 	}
-	checks, err := prove(ctx, s.pool, night.discarded)
+	checks, err := prove(ctx, s.Pool, night.discarded)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,29 +2,26 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	_ "embed" // the statements
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	mathrand "math/rand/v2"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/examples/internal/demo"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
-	"github.com/postroom/postroom/schema"
 )
 
 const (
@@ -51,9 +48,9 @@ type Order struct {
 
 // shop is a service that sells, charges and says thanks.
 type shop struct {
+	*demo.Base
+
 	opt     options
-	pool    *pgxpool.Pool
-	nc      *nats.Conn
 	letters *deadletter.Store
 
 	orders, billing *outbox.Outbox
@@ -61,39 +58,15 @@ type shop struct {
 	inbox           *inbox.Inbox
 }
 
-// open connects, makes the tables and the stream, and puts the parts together. The
-// caller closes the shop.
-func open(ctx context.Context, servers *devstack.Stack, opt options) (_ *shop, err error) {
-	s := &shop{opt: opt}
-	defer func() {
-		if err != nil {
-			s.close()
-		}
-	}()
-	url, err := servers.Postgres.CreateDatabase(ctx, "postroom_replay_"+strings.ToLower(rand.Text()[:10]), "")
+// open makes the tables and the stream, and puts the parts together. The caller closes the
+// shop.
+func open(ctx context.Context, servers *devstack.Stack, opt options) (*shop, error) {
+	base, err := demo.OpenBase(ctx, servers, "replay", 2*workers+8, tablesSQL,
+		jetstream.StreamConfig{Name: stream, Subjects: []string{"order.>"}})
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		return nil, fmt.Errorf("parse database URL: %w", err)
-	}
-	cfg.MaxConns = 2*workers + 8
-	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
-		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
-	}
-	if s.nc, err = nats.Connect(servers.NATS.URL(), natsjs.ConnectOptions()...); err != nil {
-		return nil, fmt.Errorf("connect to NATS: %w", err)
-	}
-	if _, err := schema.Migrate(ctx, s.pool, ""); err != nil {
-		return nil, err
-	}
-	if _, err := s.pool.Exec(ctx, tablesSQL); err != nil {
-		return nil, fmt.Errorf("create tables: %w", err)
-	}
-	if err := natsjs.EnsureStream(ctx, s.nc, jetstream.StreamConfig{Name: stream, Subjects: []string{"order.>"}}); err != nil {
-		return nil, err
-	}
+	s := &shop{Base: base, opt: opt}
 	s.wire()
 	return s, nil
 }
@@ -103,22 +76,13 @@ func (s *shop) wire() {
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil)) // thousands of events fail here on purpose
 	s.orders = outbox.New(outbox.Config{Source: "/shop"})
 	s.billing = outbox.New(outbox.Config{Source: "/billing"})
-	s.relay = relay.New(outbox.NewLog(s.pool), natsjs.NewPublisher(s.nc), relay.Config{Logger: quiet})
-	s.inbox = inbox.New(s.pool, s.nc, inbox.Config{Logger: quiet})
+	s.relay = relay.New(outbox.NewLog(s.Pool), natsjs.NewPublisher(s.NATS), relay.Config{Logger: quiet})
+	s.inbox = inbox.New(s.Pool, s.NATS, inbox.Config{Logger: quiet})
 	s.inbox.Handle(inbox.Subscription{Name: billingCharge, Stream: stream, Types: []string{orderPlaced}, Workers: workers, Attempts: 2, Schedule: postroom.FastBackoff()},
 		postroom.JSON(s.charge))
 	s.inbox.Handle(inbox.Subscription{Name: mailThanks, Stream: stream, Types: []string{orderPlaced}, Workers: workers, Attempts: postroom.FastAttempts, Schedule: postroom.FastBackoff()},
 		postroom.JSON(s.thank))
-	s.letters = deadletter.New(s.pool, deadletter.Config{})
-}
-
-func (s *shop) close() {
-	if s.nc != nil {
-		s.nc.Close()
-	}
-	if s.pool != nil {
-		s.pool.Close()
-	}
+	s.letters = deadletter.New(s.Pool, deadletter.Config{})
 }
 
 // during runs relay and inbox while do does something.
@@ -139,7 +103,7 @@ func (r runner) Run(ctx context.Context) error { return r(ctx) }
 
 // place writes an order and its event in one transaction.
 func (s *shop) place(ctx context.Context, o Order) error {
-	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	return pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "INSERT INTO shop_order VALUES ($1, $2, $3)", o.ID, o.Currency, o.Amount); err != nil {
 			return fmt.Errorf("insert order: %w", err)
 		}
@@ -151,7 +115,7 @@ func (s *shop) place(ctx context.Context, o Order) error {
 
 // plan returns the night's orders.
 func plan(opt options) []Order {
-	chance := mathrand.New(mathrand.NewPCG(opt.seed, 0)) //nolint:gosec // a shop, not a secret
+	chance := rand.New(rand.NewPCG(opt.seed, 0)) //nolint:gosec // a shop, not a secret
 	orders := make([]Order, opt.orders)
 	for i := range orders {
 		o := Order{ID: fmt.Sprintf("order-%06d", i+1), Currency: "USD", Amount: fmt.Sprintf("%d.%02d", 1+chance.IntN(500), chance.IntN(100))}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/postroom/postroom/internal/fleet"
 )
 
 const (
@@ -57,7 +59,7 @@ func (c *customers) Run(ctx context.Context) error {
 		return err
 	}
 	if ctx.Err() == nil {
-		fmt.Println(sayPlaced)
+		fleet.Tell(sayPlaced)
 	}
 	<-ctx.Done()
 	return nil

@@ -2,17 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-)
 
-// querier is what is read from: the auditor's connections, or a test's transaction.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
+	"github.com/postroom/postroom/examples/internal/demo"
+)
 
 // copied says what is copied from a service's database into a table of the
 // auditor's, whose columns have the names that the statement gives them.
@@ -41,114 +38,69 @@ func evidence() []copied {
 
 // gather copies the evidence from the services' databases, and the ids of what is in
 // the streams, anew.
-func (d *demo) gather(ctx context.Context, from map[string]querier) error {
-	if _, err := d.books[audit].Exec(ctx, "TRUNCATE placed, account, money, item, goods, asked, event, decided, held, message, subscribed"); err != nil {
+func (b books) gather(ctx context.Context, nc *nats.Conn, from map[string]demo.Querier) error {
+	auditor := b[audit].Pool
+	if _, err := auditor.Exec(ctx, "TRUNCATE placed, account, money, item, goods, asked, event, decided, held, message, subscribed"); err != nil {
 		return fmt.Errorf("empty the auditor's tables: %w", err)
 	}
+	var all []demo.Evidence
 	for _, c := range evidence() {
-		if err := d.copy(ctx, c, from[c.service]); err != nil {
+		read, err := c.read(ctx, from[c.service])
+		if err != nil {
 			return fmt.Errorf("copy %s of %s: %w", c.to, c.service, err)
 		}
+		all = append(all, read)
 	}
 	var messages, subscribed [][]any
 	for _, name := range services {
-		read, err := d.readStream(ctx, streams[name])
+		read, err := demo.ReadStream(ctx, nc, streams[name])
 		if err != nil {
-			return fmt.Errorf("read stream %s: %w", streams[name], err)
+			return err
 		}
-		messages = append(messages, read...)
+		for _, m := range read {
+			messages = append(messages, []any{m.ID(), m.Type()})
+		}
 	}
 	for _, s := range subscriptions {
 		for _, eventType := range s.types {
 			subscribed = append(subscribed, []any{s.handler, eventType})
 		}
 	}
-	return errors.Join(
-		d.insert(ctx, "message", []string{"event_id", "type"}, messages),
-		d.insert(ctx, "subscribed", []string{"handler", "type"}, subscribed),
-		d.analyze(ctx),
-	)
+	all = append(all,
+		demo.Evidence{Table: "message", Columns: []string{"event_id", "type"}, Rows: messages},
+		demo.Evidence{Table: "subscribed", Columns: []string{"handler", "type"}, Rows: subscribed})
+	return demo.Store(ctx, auditor, all...)
 }
 
-// copy copies the rows of one statement. Rows of a table that has those of all
-// services get the service's name.
-func (d *demo) copy(ctx context.Context, c copied, from querier) error {
+// read reads the rows of one statement. Rows of a table that has those of all services get
+// the service's name.
+func (c copied) read(ctx context.Context, from demo.Querier) (demo.Evidence, error) {
 	rows, err := from.Query(ctx, c.sql)
 	if err != nil {
-		return err
+		return demo.Evidence{}, err
 	}
-	var columns []string
+	e := demo.Evidence{Table: c.to}
 	for _, f := range rows.FieldDescriptions() {
-		columns = append(columns, f.Name)
+		e.Columns = append(e.Columns, f.Name)
 	}
 	named := c.to == "event" || c.to == "decided" || c.to == "held"
-	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) ([]any, error) {
+	if named {
+		e.Columns = append(e.Columns, "service")
+	}
+	e.Rows, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) ([]any, error) {
 		values, err := row.Values()
 		if named {
 			values = append(values, c.service)
 		}
 		return values, err
 	})
-	if err != nil {
-		return err
-	}
-	if named {
-		columns = append(columns, "service")
-	}
-	return d.insert(ctx, c.to, columns, all)
-}
-
-func (d *demo) insert(ctx context.Context, table string, columns []string, rows [][]any) error {
-	if _, err := d.books[audit].CopyFrom(ctx, pgx.Identifier{table}, columns, pgx.CopyFromRows(rows)); err != nil {
-		return fmt.Errorf("store evidence in %s: %w", table, err)
-	}
-	return nil
-}
-
-// analyze is needed because the tables were filled a moment ago, and count as empty.
-func (d *demo) analyze(ctx context.Context) error {
-	_, err := d.books[audit].Exec(ctx, "ANALYZE")
-	return err
-}
-
-// readStream reads the headers of all messages that a stream has now.
-func (d *demo) readStream(ctx context.Context, name string) ([][]any, error) {
-	js, err := jetstream.New(d.nc)
-	if err != nil {
-		return nil, err
-	}
-	stream, err := js.Stream(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	left := stream.CachedInfo().State.Msgs
-	if left == 0 {
-		return nil, nil
-	}
-	reader, err := js.OrderedConsumer(ctx, name, jetstream.OrderedConsumerConfig{HeadersOnly: true})
-	if err != nil {
-		return nil, err
-	}
-	messages, err := reader.Messages()
-	if err != nil {
-		return nil, err
-	}
-	defer messages.Stop()
-	var all [][]any
-	for ; left > 0; left-- {
-		msg, err := messages.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			return nil, fmt.Errorf("after %d messages: %w", len(all), err)
-		}
-		all = append(all, []any{msg.Headers().Get("ce-id"), msg.Headers().Get("ce-type")})
-	}
-	return all, nil
+	return e, err
 }
 
 // deliveries returns how many deliveries the broker made to the services' handlers
 // in all. The inbox decided each event once.
-func (d *demo) deliveries(ctx context.Context) (int64, error) {
-	js, err := jetstream.New(d.nc)
+func deliveries(ctx context.Context, nc *nats.Conn) (int64, error) {
+	js, err := jetstream.New(nc)
 	if err != nil {
 		return 0, err
 	}

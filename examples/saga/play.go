@@ -6,21 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
-	"github.com/postroom/postroom/examples/internal/narrate"
-	"github.com/postroom/postroom/internal/verdict"
+	"github.com/postroom/postroom/examples/internal/demo"
 )
-
-// stallPatience is how long nothing may happen before the run is given up.
-const stallPatience = 2 * time.Minute
 
 // play runs the services until every saga has ended, and kills some meanwhile. The
 // end of ctx means that no more orders are placed.
-func (d *demo) play(ctx context.Context) error {
+func (d *deployment) play(ctx context.Context) error {
 	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.opt.timeout)
 	defer cancel()
 	for _, service := range services {
@@ -30,7 +23,7 @@ func (d *demo) play(ctx context.Context) error {
 		}
 		d.story.Tell("%s runs, with a database of its own (process %d)", service, pid)
 	}
-	d.story.Tell("%s orders are placed, %d in a second", narrate.Grouped(int64(d.opt.orders)), d.opt.rate)
+	d.story.Tell("%s orders are placed, %d in a second", demo.Grouped(int64(d.opt.orders)), d.opt.rate)
 	unhook := context.AfterFunc(ctx, d.staff.stopPlacing)
 	defer unhook()
 	err := d.watch(work, ctx.Done())
@@ -39,54 +32,29 @@ func (d *demo) play(ctx context.Context) error {
 }
 
 // watch shows how far everything is, kills services, and returns when all is done.
-func (d *demo) watch(ctx context.Context, closing <-chan struct{}) error {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	var last state
-	moved := time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return verdict.NewUndecided("not complete after %s: %s", d.opt.timeout, last.missing())
-		case <-tick.C:
-		}
+func (d *deployment) watch(ctx context.Context, closing <-chan struct{}) error {
+	return demo.Watch(ctx, d.opt.timeout, 50*time.Millisecond, func(ctx context.Context) (demo.Standing, error) {
 		if err := d.staff.fallen(); err != nil {
-			return err
+			return demo.Standing{}, err
 		}
 		all := d.staff.allPlaced() // asked before the state, which is complete then
-		now, err := d.state(ctx)
+		now, err := d.books.state(ctx)
 		if err != nil {
-			if ctx.Err() != nil {
-				continue // it ended in the midst of reading
-			}
-			return err
+			return demo.Standing{}, err
 		}
 		d.story.Progress("placed %s of %s, pending %s, confirmed %s, cancelled %s; owed %s, not published %s",
-			narrate.Grouped(now.Placed), narrate.Grouped(int64(d.opt.orders)), narrate.Grouped(now.Pending), narrate.Grouped(now.Confirmed), narrate.Grouped(now.Cancelled),
-			narrate.Grouped(now.owed), narrate.Grouped(now.unpublished))
+			demo.Grouped(now.Placed), demo.Grouped(int64(d.opt.orders)), demo.Grouped(now.Pending), demo.Grouped(now.Confirmed), demo.Grouped(now.Cancelled),
+			demo.Grouped(now.owed), demo.Grouped(now.unpublished))
 		if err := d.crashes.next(now); err != nil {
-			return err
+			return demo.Standing{}, err
 		}
-		if !now.same(last) {
-			last, moved = now, time.Now()
+		missing := now.missing()
+		done := all && missing == "" && (d.crashes.done() || demo.IsClosed(closing))
+		if done {
+			d.story.Tell("every order has ended: %s confirmed, %s cancelled", demo.Grouped(now.Confirmed), demo.Grouped(now.Cancelled))
 		}
-		switch {
-		case all && now.missing() == "" && (d.crashes.done() || isClosed(closing)):
-			d.story.Tell("every order has ended: %s confirmed, %s cancelled", narrate.Grouped(now.Confirmed), narrate.Grouped(now.Cancelled))
-			return nil
-		case time.Since(moved) > stallPatience:
-			return verdict.NewUndecided("nothing has moved for %s: %s", stallPatience, now.missing())
-		}
-	}
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
+		return demo.Standing{Done: done, Mark: now.mark(), Missing: missing}, nil
+	})
 }
 
 // orders is what orders.sql returns.
@@ -107,16 +75,15 @@ var (
 )
 
 // state looks into the databases of all services.
-func (d *demo) state(ctx context.Context) (state, error) {
+func (b books) state(ctx context.Context) (state, error) {
 	s := state{wrote: map[string]int64{}, decided: map[string]int64{}}
-	rows, _ := d.books[order].Query(ctx, ordersSQL) // CollectOneRow reports the error
 	var err error
-	if s.orders, err = pgx.CollectOneRow(rows, pgx.RowToStructByPos[orders]); err != nil {
+	if s.orders, err = demo.Row[orders](ctx, b[order].Pool, ordersSQL); err != nil {
 		return s, fmt.Errorf("read orders: %w", err)
 	}
 	for _, service := range services {
 		var one state
-		err := d.books[service].QueryRow(ctx, stateSQL).Scan(&one.unpublished, &one.owed, &one.dead, &one.wrote, &one.decided)
+		err := b[service].Pool.QueryRow(ctx, stateSQL).Scan(&one.unpublished, &one.owed, &one.dead, &one.wrote, &one.decided)
 		if err != nil {
 			return s, fmt.Errorf("read state of %s: %w", service, err)
 		}
@@ -127,30 +94,26 @@ func (d *demo) state(ctx context.Context) (state, error) {
 	return s, nil
 }
 
-func (s state) same(as state) bool {
-	return s.orders == as.orders && s.unpublished == as.unpublished && s.owed == as.owed && maps.Equal(s.decided, as.decided)
+// mark is another one whenever something has moved.
+func (s state) mark() string {
+	return fmt.Sprint(s.orders, s.unpublished, s.owed, s.decided)
 }
 
 // missing says what is still to come, and is empty where nothing is. What is dead
 // will not come: the proof will tell.
 func (s state) missing() string {
-	var all []string
-	add := func(n int64, what string) {
-		if n > 0 {
-			all = append(all, fmt.Sprintf("%s %s", narrate.Grouped(n), what))
-		}
-	}
+	var all demo.Missing
 	if s.dead == 0 {
-		add(s.Pending, "orders have not ended")
+		all.Add(s.Pending, "orders have not ended")
 		for _, sub := range subscriptions {
 			wrote := int64(0)
 			for _, eventType := range sub.types {
 				wrote += s.wrote[eventType]
 			}
-			add(wrote-s.decided[sub.handler], "events to come to "+sub.handler)
+			all.Add(wrote-s.decided[sub.handler], "events to come to "+sub.handler)
 		}
 	}
-	add(s.unpublished, "events not published")
-	add(s.owed, "events held")
-	return strings.Join(all, ", ")
+	all.Add(s.unpublished, "events not published")
+	all.Add(s.owed, "events held")
+	return all.String()
 }

@@ -3,15 +3,10 @@ package main
 import (
 	"context"
 	_ "embed" // the statements
-	"errors"
 	"fmt"
-	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/postroom/postroom/examples/internal/demo"
 )
-
-// judgePatience bounds the gathering of evidence and the proof.
-const judgePatience = 5 * time.Minute
 
 var (
 	//go:embed sql/prove.sql
@@ -21,14 +16,6 @@ var (
 	//go:embed sql/tale.sql
 	taleSQL string
 )
-
-// check is one statement of the proof.
-type check struct {
-	N          int
-	Violation  string // what one is: lost, ghost, double or wrong
-	Name       string
-	Violations int64
-}
 
 // findings are what measure.sql returns.
 type findings struct {
@@ -44,58 +31,43 @@ type scene struct {
 
 // prove runs the proof over what was gathered; placed is how many orders there are
 // to be.
-func (d *demo) prove(ctx context.Context, placed int64) ([]check, error) {
-	rows, _ := d.books[audit].Query(ctx, proveSQL, placed) // CollectRows reports the error
-	checks, err := pgx.CollectRows(rows, pgx.RowToStructByPos[check])
-	if err != nil {
-		return nil, fmt.Errorf("prove: %w", err)
-	}
-	return checks, nil
-}
-
-func (d *demo) measure(ctx context.Context) (findings, error) {
-	rows, _ := d.books[audit].Query(ctx, measureSQL) // CollectOneRow reports the error
-	found, err := pgx.CollectOneRow(rows, pgx.RowToStructByPos[findings])
-	if err != nil {
-		return found, fmt.Errorf("measure: %w", err)
-	}
-	return found, nil
-}
-
-// tell returns the story of one order.
-func (d *demo) tell(ctx context.Context) ([]scene, error) {
-	rows, _ := d.books[audit].Query(ctx, taleSQL) // CollectRows reports the error
-	scenes, err := pgx.CollectRows(rows, pgx.RowToStructByPos[scene])
-	if err != nil {
-		return nil, fmt.Errorf("tell the story of an order: %w", err)
-	}
-	return scenes, nil
+func prove(ctx context.Context, auditor demo.Querier, placed int64) ([]demo.Check, error) {
+	return demo.Prove(ctx, auditor, proveSQL, placed)
 }
 
 // judge looks at what the run left behind; running is the error with which it ended.
-func (d *demo) judge(running error, interrupted bool) (*result, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), judgePatience)
+func (d *deployment) judge(running error, interrupted bool) (*result, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), demo.JudgePatience)
 	defer cancel()
-	from := make(map[string]querier)
+	from := make(map[string]demo.Querier)
 	for _, service := range services {
-		from[service] = d.books[service]
+		from[service] = d.books[service].Pool
 	}
-	if err := d.gather(ctx, from); err != nil {
+	if err := d.books.gather(ctx, d.nc, from); err != nil {
 		return nil, err
 	}
-	found, err := d.measure(ctx)
+	found, err := demo.Row[findings](ctx, d.books[audit].Pool, measureSQL)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("measure: %w", err)
 	}
 	placed := int64(d.opt.orders)
 	if interrupted { // then only the order service knows how many there are
 		placed = 0
 	}
-	checks, failed := d.prove(ctx, placed)
-	scenes, silent := d.tell(ctx)
-	delivered, uncounted := d.deliveries(ctx)
+	checks, err := prove(ctx, d.books[audit].Pool, placed)
+	if err != nil {
+		return nil, err
+	}
+	scenes, err := demo.Rows[scene](ctx, d.books[audit].Pool, taleSQL)
+	if err != nil {
+		return nil, fmt.Errorf("tell the story of an order: %w", err)
+	}
+	delivered, err := deliveries(ctx, d.nc)
+	if err != nil {
+		return nil, err
+	}
 	return &result{
-		findings: found, checks: checks, scenes: scenes, running: running, interrupted: interrupted,
+		Proof: demo.Proof{Checks: checks, Running: running}, findings: found, scenes: scenes, interrupted: interrupted,
 		killed: d.crashes.killed, kills: d.opt.kills, repeated: delivered - found.Decided,
-	}, errors.Join(failed, silent, uncounted)
+	}, nil
 }

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"reflect"
 	"regexp"
@@ -13,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom/examples/internal/narrate"
-	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/examples/internal/demo"
+	"github.com/postroom/postroom/examples/internal/demotest"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/internal/verdict"
 )
 
@@ -27,30 +25,15 @@ const programVariable = "POSTROOM_SAGA_TEST_PROGRAM"
 
 // The test binary is also the services that the example starts.
 func TestMain(m *testing.M) {
-	if os.Getenv(programVariable) != "" || os.Getenv(jobVariable) != "" {
+	if os.Getenv(programVariable) != "" {
 		main()
 		return
 	}
+	if served, err := fleet.Serve(roles); served {
+		demo.Exit("saga", err)
+		return
+	}
 	devtest.Main(m)
-}
-
-// useSharedServer makes the example run on the tests' PostgreSQL, as on a server of
-// the user's own.
-func useSharedServer(t *testing.T) {
-	t.Helper()
-	t.Setenv("POSTROOM_DATABASE_URL", devtest.Postgres(t).URL())
-}
-
-// execute runs the command line and returns what it printed, line by line.
-func execute(t *testing.T, args ...string) ([]string, error) {
-	t.Helper()
-	var out bytes.Buffer
-	cmd := command()
-	cmd.SetArgs(args)
-	cmd.SetOut(&out)
-	cmd.SetErr(io.Discard)
-	err := cmd.ExecuteContext(t.Context())
-	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n"), err
 }
 
 // few are the arguments of a short run.
@@ -60,8 +43,8 @@ var lastLine = regexp.MustCompile(`^saga: orders=150 confirmed=[1-9]\d* cancelle
 	` killed=4 events=[1-9]\d* redelivered=\d+ charged_cents=[1-9]\d* refunded_cents=[1-9]\d* lost=0 ghosts=0 double_effects=0 wrong=0 verdict=ok$`)
 
 func TestSaga(t *testing.T) {
-	useSharedServer(t)
-	lines, err := execute(t, few...)
+	demotest.UseSharedServer(t)
+	lines, err := demotest.Execute(t, t.Context(), command(), few...)
 	text := strings.Join(lines, "\n")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
@@ -77,41 +60,15 @@ func TestSaga(t *testing.T) {
 			t.Errorf("the story does not say %q:\n%s", part, text)
 		}
 	}
-	if left := databases(t); len(left) != 0 {
+	if left := demotest.Databases(t, "postroom_saga_"); len(left) != 0 {
 		t.Errorf("databases %v are left", left)
 	}
 }
 
-// databases returns the names of the example's databases that exist.
-func databases(t *testing.T) []string {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), devtest.Postgres(t).URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(context.Background()) }()
-	rows, _ := conn.Query(t.Context(), "SELECT datname::text FROM pg_database WHERE datname LIKE 'postroom_saga_%'") // CollectRows reports the error
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return names
-}
-
 // opened returns a demo that is ready to play.
-func opened(t *testing.T, opt options) *demo {
+func opened(t *testing.T, opt options) *deployment {
 	t.Helper()
-	useSharedServer(t)
-	servers, err := devstack.Start(t.Context(), devstack.Config{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := servers.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	d, err := open(t.Context(), servers, opt, io.Discard, narrate.New(io.Discard))
+	d, err := open(t.Context(), demotest.Servers(t), opt, io.Discard, demo.NewStory(io.Discard))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +87,7 @@ func TestInterruptedRunIsBroughtToItsEnd(t *testing.T) {
 	played := make(chan error, 1)
 	go func() { played <- d.play(ctx) }()
 	devtest.Eventually(t, time.Minute, "30 orders, and a kill", func() bool {
-		now, err := d.state(t.Context())
+		now, err := d.books.state(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -192,7 +149,7 @@ func TestProofFindsWhatIsPlanted(t *testing.T) {
 		t.Fatal(err)
 	}
 	var good, short string // a confirmed order, and one that was refunded
-	err = d.books[order].QueryRow(t.Context(),
+	err = d.books[order].Pool.QueryRow(t.Context(),
 		"SELECT min(id) FILTER (WHERE state = 'confirmed'), min(id) FILTER (WHERE reason = 'out of stock') FROM orders").Scan(&good, &short)
 	if err != nil {
 		t.Fatal(err)
@@ -240,15 +197,15 @@ func TestProofFindsWhatIsPlanted(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := *whole
-			r.checks = proveWith(t, d, tt.service, tt.sql)
+			r.Checks = proveWith(t, d, tt.service, tt.sql)
 			var got []int
-			for _, c := range r.checks {
+			for _, c := range r.Checks {
 				if c.Violations > 0 {
 					got = append(got, c.N)
 				}
 			}
 			if fmt.Sprint(got) != fmt.Sprint(tt.want) {
-				t.Errorf("checks %v found it, want %v: %v", got, tt.want, r.checks)
+				t.Errorf("checks %v found it, want %v: %v", got, tt.want, r.Checks)
 			}
 			verdict := "verdict=ok"
 			if len(tt.want) > 0 {
@@ -262,31 +219,17 @@ func TestProofFindsWhatIsPlanted(t *testing.T) {
 }
 
 // proveWith gathers and proves after a statement that changes one thing in a
-// service's database, and then takes it back.
-func proveWith(t *testing.T, d *demo, service, sql string) []check {
+// service's database.
+func proveWith(t *testing.T, d *deployment, service, sql string) []demo.Check {
 	t.Helper()
-	tx, err := d.books[service].Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	tag, err := tx.Exec(t.Context(), sql)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if tag.RowsAffected() == 0 {
-		t.Fatalf("nothing was planted: %s", sql)
-	}
-	from := map[string]querier{order: d.books[order], payment: d.books[payment], stock: d.books[stock]}
-	from[service] = tx
-	if err := d.gather(t.Context(), from); err != nil {
-		t.Fatal(err)
-	}
-	checks, err := d.prove(t.Context(), int64(d.opt.orders))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return checks
+	return demotest.Planted(t, d.books[service].Pool, sql, func(ctx context.Context, changed demo.Querier) ([]demo.Check, error) {
+		from := map[string]demo.Querier{order: d.books[order].Pool, payment: d.books[payment].Pool, stock: d.books[stock].Pool}
+		from[service] = changed
+		if err := d.books.gather(ctx, d.nc, from); err != nil {
+			return nil, err
+		}
+		return prove(ctx, d.books[audit].Pool, int64(d.opt.orders))
+	})
 }
 
 func TestRunThatMetNothingIsNoProof(t *testing.T) {
@@ -318,9 +261,12 @@ func TestPlanIsTheSameForASeed(t *testing.T) {
 }
 
 func TestFlagsAreChecked(t *testing.T) {
-	for _, args := range [][]string{{"--orders", "1"}, {"--rate", "0"}, {"--kills", "-1"}, {"--patience", "1ms"}, {"--timeout", "0s"}, {"more"}} {
-		if _, err := execute(t, args...); err == nil {
-			t.Errorf("%v: no error", args)
-		}
-	}
+	demotest.RefusesFlags(t, command,
+		[]string{"--orders", "1"},
+		[]string{"--rate", "0"},
+		[]string{"--kills", "-1"},
+		[]string{"--patience", "1ms"},
+		[]string{"--timeout", "0s"},
+		[]string{"more"},
+	)
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postroom/postroom/examples/internal/demotest"
 	"github.com/postroom/postroom/internal/devtest"
 )
 
@@ -103,7 +104,7 @@ func TestCtrlC(t *testing.T) {
 		t.Errorf("it ended with %v\n%s\n%s", err, p.said.String(), p.out.String())
 	}
 	allGone(t, pids)
-	if left := databases(t); len(left) != 0 {
+	if left := demotest.Databases(t, "postroom_saga_"); len(left) != 0 {
 		t.Errorf("databases %v are left", left)
 	}
 }
@@ -124,7 +125,7 @@ func TestKilledProgramLeavesNoProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range databases(t) {
+	for _, name := range demotest.Databases(t, "postroom_saga_") {
 		if _, err := conn.Exec(t.Context(), "DROP DATABASE "+pgx.Identifier{name}.Sanitize()+" WITH (FORCE)"); err != nil {
 			t.Error(err)
 		}

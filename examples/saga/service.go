@@ -1,28 +1,25 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"os"
-	"os/signal"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go"
-
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/examples/internal/demo"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
 
-// jobVariable has what a process of a service is to do, as JSON. It is not a flag,
-// which everybody on the machine could read.
-const jobVariable = "POSTROOM_SAGA_JOB"
+// roleService is this program as a process of a service.
+const roleService = "service"
+
+var roles = map[string]fleet.Role{roleService: serve}
 
 // job is what a process of a service is told.
 type job struct {
@@ -43,37 +40,6 @@ const (
 	sayPlaced = "placed" // no more will be
 )
 
-// serveJob is the program in a process of a service, and reports whether this is
-// one. It ends when its parent does, however that ends: its standard input does
-// then.
-func serveJob() (served bool, err error) {
-	text := os.Getenv(jobVariable)
-	if text == "" {
-		return false, nil
-	}
-	signal.Ignore(os.Interrupt) // Ctrl-C is for the parent, and does not reach us where apart can help it
-	var j job
-	if err := json.Unmarshal([]byte(text), &j); err != nil {
-		return true, fmt.Errorf("read %s: %w", jobVariable, err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	enough := make(chan struct{})
-	go func() { // ends with the process
-		told := false
-		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-			if lines.Text() == sayEnough && !told {
-				told = true
-				close(enough)
-			}
-		}
-		stop()
-		time.Sleep(12 * drainTimeout) // nobody waits for what takes longer
-		os.Exit(1)
-	}()
-	return true, j.serve(ctx, enough)
-}
-
 const (
 	// lease and ackWait are how long it takes until somebody goes on with what a
 	// killed process had in hand: the relay's lead, and the events it handled. The
@@ -89,40 +55,29 @@ const (
 )
 
 // serve runs a service until ctx ends: its relay and its inbox, on its own database.
-func (j *job) serve(ctx context.Context, enough <-chan struct{}) error {
-	level := slog.LevelError
-	if j.Verbose {
-		level = slog.LevelInfo
+func serve(ctx context.Context, text []byte) error {
+	var j job
+	if err := json.Unmarshal(text, &j); err != nil {
+		return fmt.Errorf("read job: %w", err)
 	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})).With("service", j.Service)
-
-	cfg, err := pgxpool.ParseConfig(j.Database)
+	log := demo.ServiceLog(os.Stderr, j.Verbose).With("service", j.Service)
+	base, err := demo.Connect(ctx, j.Database, j.NATS, connections)
 	if err != nil {
-		return fmt.Errorf("parse database URL: %w", err)
+		return err
 	}
-	cfg.MaxConns = connections
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		return fmt.Errorf("connect to PostgreSQL: %w", err)
-	}
-	defer pool.Close()
-	nc, err := nats.Connect(j.NATS, natsjs.ConnectOptions()...)
-	if err != nil {
-		return fmt.Errorf("connect to NATS: %w", err)
-	}
-	defer nc.Close()
+	defer base.Close()
 
 	events := outbox.New(outbox.Config{Source: "/" + j.Service})
-	in := inbox.New(pool, nc, inbox.Config{AckWait: ackWait, DrainTimeout: drainTimeout, Logger: log})
+	in := inbox.New(base.Pool, base.NATS, inbox.Config{AckWait: ackWait, DrainTimeout: drainTimeout, Logger: log})
 	parts := []postroom.Runner{
-		relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{Lease: lease, DrainTimeout: drainTimeout, Logger: log}),
+		relay.New(outbox.NewLog(base.Pool), natsjs.NewPublisher(base.NATS), relay.Config{Lease: lease, DrainTimeout: drainTimeout, Logger: log}),
 		in,
 	}
 	switch j.Service {
 	case order:
-		s := &orderService{pool: pool, outbox: events}
+		s := &orderService{pool: base.Pool, outbox: events}
 		s.subscribe(in)
-		parts = append(parts, &customers{shop: s, job: j, enough: enough})
+		parts = append(parts, &customers{shop: s, job: &j, enough: fleet.Told(sayEnough)})
 	case payment:
 		(&paymentService{outbox: events}).subscribe(in)
 	case stock:

@@ -5,7 +5,12 @@ import (
 	"fmt"
 	"io"
 	"sync"
+
+	"github.com/postroom/postroom/internal/fleet"
 )
+
+// endPatience is how long a service may take to finish what it is at.
+const endPatience = 24 * drainTimeout
 
 // staff are the processes of the three services.
 type staff struct {
@@ -13,27 +18,27 @@ type staff struct {
 	log  io.Writer
 
 	mu       sync.Mutex
-	children map[string]*child
+	children map[string]*fleet.Child
 	enough   bool
 }
 
 func newStaff(jobs map[string]job, log io.Writer) *staff {
-	return &staff{jobs: jobs, log: log, children: make(map[string]*child)}
+	return &staff{jobs: jobs, log: log, children: make(map[string]*fleet.Child)}
 }
 
 // start starts the process of a service, and returns its id.
 func (s *staff) start(service string) (pid int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c, err := startChild(s.jobs[service], s.log)
+	c, err := fleet.Start(roleService, s.jobs[service], s.log)
 	if err != nil {
 		return 0, err
 	}
 	s.children[service] = c
 	if s.enough {
-		c.say(sayEnough)
+		c.Say(sayEnough)
 	}
-	return c.cmd.Process.Pid, nil
+	return c.PID(), nil
 }
 
 // kill kills the process of a service, and returns its id.
@@ -42,8 +47,8 @@ func (s *staff) kill(service string) (pid int) {
 	defer s.mu.Unlock()
 	c := s.children[service]
 	delete(s.children, service)
-	c.kill()
-	return c.cmd.Process.Pid
+	c.Kill()
+	return c.PID()
 }
 
 // stopPlacing has no more orders placed.
@@ -52,7 +57,7 @@ func (s *staff) stopPlacing() {
 	defer s.mu.Unlock()
 	s.enough = true
 	if c := s.children[order]; c != nil {
-		c.say(sayEnough)
+		c.Say(sayEnough)
 	}
 }
 
@@ -60,7 +65,7 @@ func (s *staff) stopPlacing() {
 func (s *staff) allPlaced() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.children[order] != nil && s.children[order].placed.Load()
+	return s.children[order] != nil && s.children[order].Says() == sayPlaced
 }
 
 // fallen returns an error where a process has ended that nobody ended.
@@ -68,11 +73,9 @@ func (s *staff) fallen() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for service, c := range s.children {
-		select {
-		case <-c.gone:
+		if c.Ended() {
 			delete(s.children, service)
-			return errors.Join(fmt.Errorf("service %s ended by itself", service), c.failure())
-		default:
+			return errors.Join(fmt.Errorf("service %s ended by itself", service), c.Failure())
 		}
 	}
 	return nil
@@ -86,7 +89,7 @@ func (s *staff) end() error {
 	errs := make(chan error, len(s.children))
 	for service, c := range s.children {
 		all.Go(func() {
-			if err := c.end(); err != nil {
+			if err := c.EndWithin(endPatience); err != nil {
 				errs <- fmt.Errorf("service %s: %w", service, err)
 			}
 		})

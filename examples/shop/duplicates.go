@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"sync/atomic"
@@ -75,54 +74,4 @@ func (c *copier) consider(ctx context.Context, js jetstream.JetStream, msg jetst
 	}
 	c.seen.Add(1) // last: whoever sees it sees the copy as well
 	return nil
-}
-
-// message is what the proof needs of a message in the stream.
-type message struct {
-	seq                uint64
-	id, eventType, key string
-	copied             bool
-}
-
-// readStream reads the headers of all messages that the stream has now.
-func readStream(ctx context.Context, nc *nats.Conn) ([]message, error) {
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return nil, err
-	}
-	info, err := js.Stream(ctx, stream)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]message, 0, info.CachedInfo().State.Msgs)
-	if cap(all) == 0 {
-		return all, nil
-	}
-	reader, err := js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{HeadersOnly: true})
-	if err != nil {
-		return nil, err
-	}
-	messages, err := reader.Messages()
-	if err != nil {
-		return nil, err
-	}
-	defer messages.Stop()
-	for {
-		msg, err := messages.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			return nil, fmt.Errorf("after %d of %d messages: %w", len(all), cap(all), err)
-		}
-		meta, err := msg.Metadata()
-		if err != nil {
-			return nil, errors.Join(errors.New("read metadata"), err)
-		}
-		h := msg.Headers()
-		all = append(all, message{
-			seq: meta.Sequence.Stream, id: h.Get("ce-id"), eventType: h.Get("ce-type"), key: h.Get("ce-partitionkey"),
-			copied: h.Get(copyHeader) != "",
-		})
-		if meta.NumPending == 0 {
-			return all, nil
-		}
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/outbox"
 )
 
 // Event types. They are the subjects of the stream as well.
@@ -28,15 +29,18 @@ type Order struct {
 	Amount   int64  `json:"amount"` // cents
 }
 
+// billing charges orders, and tells of it.
+type billing struct{ outbox *outbox.Outbox }
+
 const insertCharge = "INSERT INTO charge (order_id, amount) VALUES ($1, $2)"
 
 // charge is billing's handler: a charge for each order, and an event that says
 // so. Ledger row, charge and event are committed together, or none of them.
-func (d *demo) charge(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
+func (b *billing) charge(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
 	if _, err := tx.Exec(ctx, insertCharge, o.ID, o.Amount); err != nil {
 		return fmt.Errorf("insert charge: %w", err)
 	}
-	return d.billing.Write(ctx, tx, ev.Follow(orderCharged, o))
+	return b.outbox.Write(ctx, tx, ev.Follow(orderCharged, o))
 }
 
 const addToTotal = `INSERT INTO customer_total AS t (customer, orders, amount) VALUES ($1, 1, $2)
@@ -44,7 +48,7 @@ const addToTotal = `INSERT INTO customer_total AS t (customer, orders, amount) V
 
 // count is analytics' handler. Adding is not idempotent: were it run twice for
 // an event, the total would be wrong for ever.
-func (d *demo) count(ctx context.Context, tx pgx.Tx, _ postroom.Event, o Order) error {
+func count(ctx context.Context, tx pgx.Tx, _ postroom.Event, o Order) error {
 	if _, err := tx.Exec(ctx, addToTotal, o.Customer, o.Amount); err != nil {
 		return fmt.Errorf("add to total: %w", err)
 	}

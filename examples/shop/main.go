@@ -10,36 +10,22 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"syscall"
+	"log/slog"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/examples/internal/demo"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devstack"
-	"github.com/postroom/postroom/internal/verdict"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, func() {
-		stop() // the next signal ends the process
-		fmt.Fprintln(os.Stderr, "\nno more orders; finishing what was placed (Ctrl-C again to end at once)")
-	})
-
-	if err := command().ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "shop:", err)
-		os.Exit(verdict.ExitStatus(err))
-	}
-}
+func main() { demo.Main(command(), "no more orders; finishing what was placed") }
 
 // options are what the command line says.
 type options struct {
@@ -52,92 +38,69 @@ type options struct {
 
 func command() *cobra.Command {
 	var opt options
-	cmd := &cobra.Command{
-		Use:           "shop",
-		Short:         "Move a shop's orders through Postroom and prove that each took effect once",
-		Args:          cobra.NoArgs,
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return run(cmd.Context(), opt, cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
-	}
+	cmd := demo.Command("shop", "Move a shop's orders through Postroom and prove that each took effect once",
+		func() error { return opt.validate() },
+		func(ctx context.Context, out, progress io.Writer) error { return run(ctx, opt, out, progress) })
 	flags := cmd.Flags()
 	flags.IntVar(&opt.orders, "orders", 20_000, "orders to commit; about one in ten more is rolled back")
 	flags.IntVar(&opt.clients, "clients", 6, "clients that place orders at the same time")
 	flags.Uint64Var(&opt.seed, "seed", 1, "chooses customers, amounts and which orders fail")
 	flags.BoolVar(&opt.json, "json", false, "print the result as one line of JSON instead of a table, and no progress")
-	flags.DurationVar(&opt.timeout, "timeout", 10*time.Minute, "give up after this time; the run is undecided then (exit status 3)")
+	demo.TimeoutFlag(cmd, &opt.timeout)
 	return cmd
 }
 
 func (o options) validate() error {
-	var faults []error
-	if o.orders < 1 {
-		faults = append(faults, fmt.Errorf("--orders is %d, want 1 or more", o.orders))
-	}
-	if o.clients < 1 || o.clients > 100 {
-		faults = append(faults, fmt.Errorf("--clients is %d, want 1 to 100", o.clients))
-	}
-	if o.timeout <= 0 {
-		faults = append(faults, fmt.Errorf("--timeout is %s, want more than none", o.timeout))
-	}
-	return errors.Join(faults...)
+	return errors.Join(
+		demo.AtLeast("orders", o.orders, 1),
+		demo.Between("clients", o.clients, 1, 100),
+		demo.Positive("timeout", o.timeout),
+	)
 }
 
 // run is the whole program: servers, shop, report, proof. The end of ctx means
 // that no more orders are placed; what was placed is brought to its end.
-func run(ctx context.Context, opt options, out, progress io.Writer) (err error) {
-	if err := opt.validate(); err != nil {
-		return err
-	}
-	log := logger(progress)
-	servers, err := devstack.Start(ctx, devstack.Config{Durable: true, Logger: log})
-	if err != nil && ctx.Err() != nil {
-		return errors.New("interrupted while the servers were starting")
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, servers.Close()) }()
-
-	d, err := open(ctx, servers, opt, log)
-	if err != nil {
-		return err
-	}
-	defer d.close()
-
-	running := d.play(ctx, newProgress(progress, opt))
-	result, err := d.judge(running)
-	if err != nil {
-		return errors.Join(running, err)
-	}
-	if err := result.write(out, opt.json); err != nil {
-		return errors.Join(running, err)
-	}
-	return errors.Join(running, result.verdict())
+func run(ctx context.Context, opt options, out, progress io.Writer) error {
+	log := demo.Log(progress, slog.LevelWarn)
+	return demo.With(ctx, devstack.Start, log, func(servers *devstack.Stack) error {
+		d, err := open(ctx, servers, opt, log, demo.NewStory(demo.Verbose(!opt.json, progress)))
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		running := d.play(ctx)
+		result, err := d.judge(running)
+		if err != nil {
+			return errors.Join(running, err)
+		}
+		if err := result.write(out, opt.json); err != nil {
+			return errors.Join(running, err)
+		}
+		return errors.Join(running, result.verdict())
+	})
 }
 
 // wire puts the parts of Postroom together. This is all there is to it: two
 // outboxes to write to, a relay, and an inbox with two handlers.
-func (d *demo) wire() {
-	d.shop = outbox.New(outbox.Config{Source: "/shop"})
-	d.billing = outbox.New(outbox.Config{Source: "/billing"})
+func (d *deployment) wire() {
+	d.shop = &shop{pool: d.Pool, outbox: outbox.New(outbox.Config{Source: "/shop"})}
+	billing := &billing{outbox: outbox.New(outbox.Config{Source: "/billing"})}
 
-	d.relay = relay.New(outbox.NewLog(d.pool), natsjs.NewPublisher(d.nc),
+	d.relay = relay.New(outbox.NewLog(d.Pool), natsjs.NewPublisher(d.NATS),
 		relay.Config{Logger: d.log, MeterProvider: d.meters.provider})
 
-	d.inbox = inbox.New(d.pool, d.nc, inbox.Config{Logger: d.log, MeterProvider: d.meters.provider})
+	d.inbox = inbox.New(d.Pool, d.NATS, inbox.Config{Logger: d.log, MeterProvider: d.meters.provider})
 	d.inbox.Handle(inbox.Subscription{Name: billingCharge, Stream: stream, Types: []string{orderPlaced}, Workers: workers},
-		postroom.JSON(d.charge))
+		postroom.JSON(billing.charge))
 	d.inbox.Handle(inbox.Subscription{Name: analyticsCount, Stream: stream, Types: []string{orderPlaced}, Workers: workers},
-		postroom.JSON(d.count))
+		postroom.JSON(count))
+
+	d.copier = &copier{nc: d.NATS}
 }
 
 // play runs all parts until every order has taken effect, and lets them drain.
-func (d *demo) play(ctx context.Context, show *progress) error {
+func (d *deployment) play(ctx context.Context) error {
 	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.opt.timeout)
 	defer cancel()
-	customers := &customers{demo: d, closing: ctx.Done(), show: show}
-	return postroom.Run(work, d.relay, d.inbox, d.copier, customers)
+	return postroom.Run(work, d.relay, d.inbox, d.copier, &customers{deployment: d, closing: ctx.Done()})
 }

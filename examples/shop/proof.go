@@ -3,14 +3,11 @@ package main
 import (
 	"context"
 	_ "embed" // the statements
+	"errors"
 	"fmt"
-	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/postroom/postroom/examples/internal/demo"
 )
-
-// judgePatience bounds the gathering of evidence and the proof.
-const judgePatience = 5 * time.Minute
 
 var (
 	//go:embed sql/prove.sql
@@ -19,68 +16,51 @@ var (
 	measureSQL string
 )
 
-// querier is what the proof reads from: the pool, or a test's transaction.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+// judge looks at what the run left behind; running is the error with which it ended.
+func (d *deployment) judge(running error) (*result, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), demo.JudgePatience)
+	defer cancel()
+	if err := d.gather(ctx); err != nil {
+		return nil, fmt.Errorf("gather evidence: %w", err)
+	}
+	checks, err := d.prove(ctx, d.Pool)
+	if err != nil {
+		return nil, err
+	}
+	found, err := demo.Row[findings](ctx, d.Pool, measureSQL)
+	if err != nil {
+		return nil, fmt.Errorf("measure: %w", err)
+	}
+	counted, err := d.meters.read(ctx)
+	if err != nil {
+		return nil, errors.Join(errors.New("read metrics"), err)
+	}
+	return d.result(demo.Proof{Checks: checks, Running: running}, found, counted), nil
 }
 
 // gather brings the evidence that is not in the database into it: the messages
 // of the stream, and the orders that their clients rolled back.
-func (d *demo) gather(ctx context.Context) error {
-	messages, err := readStream(ctx, d.nc)
+func (d *deployment) gather(ctx context.Context) error {
+	read, err := demo.ReadStream(ctx, d.NATS, stream)
 	if err != nil {
-		return fmt.Errorf("read stream: %w", err)
+		return err
 	}
-	_, err = d.pool.CopyFrom(ctx, pgx.Identifier{"stream_message"}, []string{"seq", "event_id", "type", "key", "copied"},
-		pgx.CopyFromSlice(len(messages), func(n int) ([]any, error) {
-			m := messages[n]
-			return []any{int64(m.seq), m.id, m.eventType, m.key, m.copied}, nil //nolint:gosec // not that many
-		}))
-	if err != nil {
-		return fmt.Errorf("store messages: %w", err)
+	var messages, rolledBack [][]any
+	for _, m := range read {
+		messages = append(messages, []any{int64(m.Seq), m.ID(), m.Type(), m.Key(), m.Header.Get(copyHeader) != ""}) //nolint:gosec // not that many
 	}
-	orders := d.placed.rollbacks()
-	_, err = d.pool.CopyFrom(ctx, pgx.Identifier{"rolled_back"}, []string{"order_id", "customer"},
-		pgx.CopyFromSlice(len(orders), func(n int) ([]any, error) {
-			return []any{orders[n].ID, orders[n].Customer}, nil
-		}))
-	if err != nil {
-		return fmt.Errorf("store rolled-back orders: %w", err)
+	for _, o := range d.shop.placed.rollbacks() {
+		rolledBack = append(rolledBack, []any{o.ID, o.Customer})
 	}
-	// The tables were filled a moment ago; without this they count as empty.
-	if _, err := d.pool.Exec(ctx, "ANALYZE"); err != nil {
-		return fmt.Errorf("analyze: %w", err)
-	}
-	return nil
+	return demo.Store(ctx, d.Pool,
+		demo.Evidence{Table: "stream_message", Columns: []string{"seq", "event_id", "type", "key", "copied"}, Rows: messages},
+		demo.Evidence{Table: "rolled_back", Columns: []string{"order_id", "customer"}, Rows: rolledBack},
+	)
 }
 
-// check is one statement of the proof.
-type check struct {
-	N          int    `json:"-"`
-	Violation  string `json:"violation"` // what one is: lost, ghost or double
-	Name       string `json:"name"`
-	Violations int64  `json:"violations"`
-}
-
-// prove runs the proof; committed is how many orders the clients committed.
-func prove(ctx context.Context, db querier, committed int64) ([]check, error) {
-	rows, _ := db.Query(ctx, proveSQL, committed) // CollectRows reports the error
-	checks, err := pgx.CollectRows(rows, pgx.RowToStructByPos[check])
-	if err != nil {
-		return nil, fmt.Errorf("prove: %w", err)
-	}
-	return checks, nil
-}
-
-// violations adds up the violations of one sort.
-func violations(checks []check, sort string) int64 {
-	var n int64
-	for _, c := range checks {
-		if c.Violation == sort {
-			n += c.Violations
-		}
-	}
-	return n
+// prove runs the proof, over what the clients committed.
+func (d *deployment) prove(ctx context.Context, db demo.Querier) ([]demo.Check, error) {
+	return demo.Prove(ctx, db, proveSQL, d.shop.placed.committed.Load())
 }
 
 // findings are what measure.sql returns.
@@ -91,11 +71,31 @@ type findings struct {
 	Durable                        bool
 }
 
-func measure(ctx context.Context, db querier) (findings, error) {
-	rows, _ := db.Query(ctx, measureSQL) // CollectOneRow reports the error
-	found, err := pgx.CollectOneRow(rows, pgx.RowToStructByPos[findings])
-	if err != nil {
-		return found, fmt.Errorf("measure: %w", err)
+// result sums a run up. What a run that was not complete has not got to is not lost.
+func (d *deployment) result(proof demo.Proof, found findings, c counts) *result {
+	r := &result{
+		orders: orders{
+			Seed: d.opt.seed, Clients: d.opt.clients,
+			Orders: found.Orders, RolledBack: int64(len(d.shop.placed.rollbacks())), Held: found.Held,
+		},
+		effects: effects{
+			Published: c.published, Late: c.late, Charged: found.Charged, Counted: found.Counted,
+			CopiesSent: d.copier.sent.Load(), Suppressed: c.charge.suppressed + c.tallied.suppressed,
+			ByBilling: c.charge.suppressed, ByAnalytics: c.tallied.suppressed,
+		},
+		pace: pace{
+			PlacingSecs: d.shop.placed.placing.Seconds(), TotalSecs: d.shop.placed.took.Seconds(),
+			P50: found.P50, P99: found.P99,
+		},
+		violations: violations{
+			Lost: proof.Violations("lost"), Ghosts: proof.Violations("ghost"), Doubles: proof.Violations("double"),
+		},
+		Proof: proof,
+		software: software{
+			PostgreSQL: found.Version, PostgresFrom: d.servers.Postgres.Source(), Durable: found.Durable,
+			NATS: d.NATS.ConnectedServerVersion(),
+		},
 	}
-	return found, nil
+	r.Open, r.Undecided = proof.OpenViolations()
+	return r
 }

@@ -1,67 +1,71 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/postroom/postroom/examples/internal/demo"
 	"github.com/postroom/postroom/internal/verdict"
 )
 
-// result is what the program prints: as a table, or as JSON.
+// result is what the program prints: as a table, or as one object of JSON.
 type result struct {
-	Seed         uint64  `json:"seed"`
-	Clients      int     `json:"clients"`
-	Orders       int64   `json:"orders"` // committed
-	RolledBack   int64   `json:"rolled_back"`
-	Held         int64   `json:"held_open"`
-	Published    int64   `json:"published"`
-	Late         int64   `json:"late"`
-	Charged      int64   `json:"charged"`
-	Counted      int64   `json:"counted"`
-	CopiesSent   int64   `json:"copies_sent"`
-	Suppressed   int64   `json:"duplicates_suppressed"` // of both handlers
-	ByBilling    int64   `json:"duplicates_suppressed_by_billing_charge"`
-	ByAnalytics  int64   `json:"duplicates_suppressed_by_analytics_count"`
-	PlacingSecs  float64 `json:"placing_seconds"`
-	TotalSecs    float64 `json:"seconds"`
-	P50          float64 `json:"event_insert_to_charge_insert_p50_seconds"`
-	P99          float64 `json:"event_insert_to_charge_insert_p99_seconds"`
-	Lost         int64   `json:"lost"`
-	Ghosts       int64   `json:"ghosts"`
-	Doubles      int64   `json:"double_effects"`
-	Undecided    bool    `json:"undecided,omitempty"` // the run was not complete when its time ran out
-	Open         int64   `json:"open,omitempty"`      // violations that say nothing yet for that reason
-	Checks       []check `json:"checks"`
-	PostgreSQL   string  `json:"postgresql"`
-	PostgresFrom string  `json:"postgresql_from"`
-	Durable      bool    `json:"postgresql_durable"`
-	NATS         string  `json:"nats"`
+	orders
+	effects
+	pace
+	violations
+	demo.Proof
+	software
 }
 
-// result sums a run up; running is the error with which it ended. What a run that was not
-// complete has not got to is not lost.
-func (d *demo) result(running error, checks []check, found findings, c counts) *result {
-	lost, open := violations(checks, "lost"), int64(0)
-	if verdict.IsUndecided(running) {
-		lost, open = 0, lost
-	}
-	return &result{
-		Seed: d.opt.seed, Clients: d.opt.clients,
-		Orders: found.Orders, RolledBack: int64(len(d.placed.rollbacks())), Held: found.Held,
-		Published: c.published, Late: c.late, Charged: found.Charged, Counted: found.Counted,
-		CopiesSent: d.copier.sent.Load(), Suppressed: c.charge.suppressed + c.tallied.suppressed,
-		ByBilling: c.charge.suppressed, ByAnalytics: c.tallied.suppressed,
-		PlacingSecs: d.placed.placing.Seconds(), TotalSecs: d.placed.took.Seconds(),
-		P50: found.P50, P99: found.P99,
-		Lost: lost, Undecided: verdict.IsUndecided(running), Open: open, Ghosts: violations(checks, "ghost"), Doubles: violations(checks, "double"),
-		Checks:     checks,
-		PostgreSQL: found.Version, PostgresFrom: d.servers.Postgres.Source(), Durable: found.Durable,
-		NATS: d.nc.ConnectedServerVersion(),
-	}
+// orders are what the clients did.
+type orders struct {
+	Seed       uint64 `json:"seed"`
+	Clients    int    `json:"clients"`
+	Orders     int64  `json:"orders"` // committed
+	RolledBack int64  `json:"rolled_back"`
+	Held       int64  `json:"held_open"`
+}
+
+// effects are what followed from that.
+type effects struct {
+	Published   int64 `json:"published"`
+	Late        int64 `json:"late"`
+	Charged     int64 `json:"charged"`
+	Counted     int64 `json:"counted"`
+	CopiesSent  int64 `json:"copies_sent"`
+	Suppressed  int64 `json:"duplicates_suppressed"` // of both handlers
+	ByBilling   int64 `json:"duplicates_suppressed_by_billing_charge"`
+	ByAnalytics int64 `json:"duplicates_suppressed_by_analytics_count"`
+}
+
+// pace is how long it took.
+type pace struct {
+	PlacingSecs float64 `json:"placing_seconds"`
+	TotalSecs   float64 `json:"seconds"`
+	P50         float64 `json:"event_insert_to_charge_insert_p50_seconds"`
+	P99         float64 `json:"event_insert_to_charge_insert_p99_seconds"`
+}
+
+// violations are those that the proof found.
+type violations struct {
+	Lost      int64 `json:"lost"`
+	Ghosts    int64 `json:"ghosts"`
+	Doubles   int64 `json:"double_effects"`
+	Undecided bool  `json:"undecided,omitempty"` // the run was not complete when its time ran out
+	Open      int64 `json:"open,omitempty"`      // violations that say nothing yet for that reason
+}
+
+// software is what it ran on.
+type software struct {
+	PostgreSQL   string `json:"postgresql"`
+	PostgresFrom string `json:"postgresql_from"`
+	Durable      bool   `json:"postgresql_durable"`
+	NATS         string `json:"nats"`
 }
 
 // verdict returns nil where the proof holds. A run in which no duplicate was
@@ -88,33 +92,28 @@ func (r *result) summary() string {
 
 // write prints the result and the summary under it.
 func (r *result) write(out io.Writer, asJSON bool) error {
-	var b bytes.Buffer
-	if asJSON {
-		if err := json.NewEncoder(&b).Encode(r); err != nil {
-			return fmt.Errorf("encode result: %w", err)
-		}
-	} else {
-		r.table(&b)
-		r.proof(&b)
+	if !asJSON {
+		return r.Write(out, r.table(), "the tables and the messages of the stream", r.summary())
 	}
-	b.WriteString(r.summary() + "\n")
-	if _, err := out.Write(b.Bytes()); err != nil {
-		return fmt.Errorf("print result: %w", err)
+	text, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("encode result: %w", err)
 	}
-	return nil
+	return demo.Print(out, fmt.Appendf(text, "\n%s\n", r.summary()))
 }
 
-func (r *result) table(b *bytes.Buffer) {
+func (r *result) table() string {
+	var b strings.Builder
 	disk := "durable: fsync on"
 	if !r.Durable {
 		disk = "NOT durable: fsync or synchronous_commit off"
 	}
-	fmt.Fprintf(b, "PostgreSQL %s from %s, %s\n", r.PostgreSQL, r.PostgresFrom, disk)
-	fmt.Fprintf(b, "NATS %s in this process, JetStream on files, synced every 2 minutes as by default\n\n", r.NATS)
+	fmt.Fprintf(&b, "PostgreSQL %s from %s, %s\n", r.PostgreSQL, r.PostgresFrom, disk)
+	fmt.Fprintf(&b, "NATS %s in this process, JetStream on files, synced every 2 minutes as by default\n\n", r.NATS)
 
-	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	row := func(what, value, note string) { fmt.Fprintf(w, "%s\t%s\t  %s\n", pad(what), value, note) }
-	number := func(what string, n int64, note string) { row(what, grouped(n), note) }
+	number := func(what string, n int64, note string) { row(what, demo.Grouped(n), note) }
 	number("orders committed", r.Orders, fmt.Sprintf("by %d clients, seed %d", r.Clients, r.Seed))
 	number("orders rolled back", r.RolledBack, "after their event was written")
 	number("orders held open", r.Held, "for 100 to 400 ms before their commit")
@@ -125,27 +124,12 @@ func (r *result) table(b *bytes.Buffer) {
 	number("duplicates sent", r.CopiesSent, "the same event under another message id")
 	number("  suppressed by "+billingCharge, r.ByBilling, "")
 	number("  suppressed by "+analyticsCount, r.ByAnalytics, "")
-	row("orders placed", grouped(rate(r.Orders, r.PlacingSecs))+"/s", fmt.Sprintf("in %.1f s", r.PlacingSecs))
-	row("orders placed, charged, counted", grouped(rate(r.Orders, r.TotalSecs))+"/s", fmt.Sprintf("in %.1f s, all work included", r.TotalSecs))
+	row("orders placed", demo.Grouped(rate(r.Orders, r.PlacingSecs))+"/s", fmt.Sprintf("in %.1f s", r.PlacingSecs))
+	row("orders placed, charged, counted", demo.Grouped(rate(r.Orders, r.TotalSecs))+"/s", fmt.Sprintf("in %.1f s, all work included", r.TotalSecs))
 	row("latency p50", milliseconds(r.P50), "from the event's insert to the charge's insert, by the database's clock;")
 	row("latency p99", milliseconds(r.P99), "with the order's commit, without the charge's; orders held open left out")
-	_ = w.Flush() // a bytes.Buffer takes all
-}
-
-// proof prints each check with its outcome.
-func (r *result) proof(b *bytes.Buffer) {
-	b.WriteString("\nThe proof, in SQL over the tables and the messages of the stream:\n\n")
-	for _, c := range r.Checks {
-		switch {
-		case c.Violations == 0:
-			fmt.Fprintf(b, "  ok      %s\n", c.Name)
-		case r.Undecided && c.Violation == "lost":
-			fmt.Fprintf(b, "  open    %s: %s to go\n", c.Name, grouped(c.Violations))
-		default:
-			fmt.Fprintf(b, "  FAILED  %s: %s %s\n", c.Name, grouped(c.Violations), c.Violation)
-		}
-	}
-	b.WriteString("\n")
+	_ = w.Flush() // a strings.Builder takes all
+	return b.String()
 }
 
 // pad makes labels of one width, so that they stay on the left of a table whose

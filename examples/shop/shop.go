@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/outbox"
 )
 
 const (
@@ -75,18 +77,25 @@ func (t *tally) rollbacks() []Order {
 	return t.rolledBack[:len(t.rolledBack):len(t.rolledBack)]
 }
 
+// shop takes orders.
+type shop struct {
+	pool   *pgxpool.Pool
+	outbox *outbox.Outbox
+	placed tally // what the clients know
+}
+
 // placeAll places the requests with the given number of clients at a time. It
 // stops early when closing is closed, after the orders that are under way.
-func (d *demo) placeAll(ctx context.Context, requests []request, closing <-chan struct{}) error {
+func (s *shop) placeAll(ctx context.Context, requests []request, clients int, closing <-chan struct{}) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	began := time.Now()
-	defer func() { d.placed.placing = time.Since(began) }()
+	defer func() { s.placed.placing = time.Since(began) }()
 
 	var next atomic.Int64
-	var clients sync.WaitGroup
-	for range d.opt.clients {
-		clients.Go(func() {
+	var all sync.WaitGroup
+	for range clients {
+		all.Go(func() {
 			for n := next.Add(1) - 1; n < int64(len(requests)); n = next.Add(1) - 1 {
 				select {
 				case <-closing:
@@ -95,13 +104,13 @@ func (d *demo) placeAll(ctx context.Context, requests []request, closing <-chan 
 					return
 				default:
 				}
-				if err := d.place(ctx, requests[n]); err != nil {
+				if err := s.place(ctx, requests[n]); err != nil {
 					cancel(fmt.Errorf("place %s: %w", requests[n].ID, err))
 				}
 			}
 		})
 	}
-	clients.Wait()
+	all.Wait()
 	return context.Cause(ctx)
 }
 
@@ -111,14 +120,14 @@ const insertOrder = "INSERT INTO shop_order (id, customer, amount, held) VALUES 
 
 // place places one order. The event is part of the order's transaction: it is
 // published if that commits, and was never there if it does not.
-func (d *demo) place(ctx context.Context, r request) error {
-	err := pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
+func (s *shop) place(ctx context.Context, r request) error {
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, insertOrder, r.ID, r.Customer, r.Amount, r.hold > 0); err != nil {
 			return fmt.Errorf("insert order: %w", err)
 		}
 		ev := postroom.NewEvent(orderPlaced, r.Order)
 		ev.Key = r.ID // events of one order stay in order
-		if err := d.shop.Write(ctx, tx, ev); err != nil {
+		if err := s.outbox.Write(ctx, tx, ev); err != nil {
 			return err
 		}
 		time.Sleep(r.hold)
@@ -129,9 +138,9 @@ func (d *demo) place(ctx context.Context, r request) error {
 	})
 	switch {
 	case err == nil:
-		d.placed.committed.Add(1)
+		s.placed.committed.Add(1)
 	case errors.Is(err, errDeclined):
-		d.placed.rolled(r.Order)
+		s.placed.rolled(r.Order)
 	default:
 		return err
 	}

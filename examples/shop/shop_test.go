@@ -1,20 +1,20 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"reflect"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
+	"github.com/postroom/postroom/examples/internal/demo"
+	"github.com/postroom/postroom/examples/internal/demotest"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/verdict"
@@ -22,31 +22,12 @@ import (
 
 func TestMain(m *testing.M) { devtest.Main(m) }
 
-// useSharedServer makes the example run on the tests' PostgreSQL, as on a
-// server of the user's own.
-func useSharedServer(t *testing.T) {
-	t.Helper()
-	t.Setenv("POSTROOM_DATABASE_URL", devtest.Postgres(t).URL())
-}
-
-// execute runs the command line and returns what it printed, line by line.
-func execute(t *testing.T, ctx context.Context, args ...string) ([]string, error) {
-	t.Helper()
-	var out bytes.Buffer
-	cmd := command()
-	cmd.SetArgs(args)
-	cmd.SetOut(&out)
-	cmd.SetErr(io.Discard)
-	err := cmd.ExecuteContext(ctx)
-	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n"), err
-}
-
 var lastLine = regexp.MustCompile(`^demo: orders=(\d+) rolled_back=([1-9]\d*) published=(\d+) charged=(\d+) counted=(\d+)` +
 	` duplicates_suppressed=([1-9]\d*) lost=0 ghosts=0 double_effects=0$`)
 
 func TestQuickstart(t *testing.T) {
-	useSharedServer(t)
-	lines, err := execute(t, t.Context(), "--orders", "200", "--clients", "8")
+	demotest.UseSharedServer(t)
+	lines, err := demotest.Execute(t, t.Context(), command(), "--orders", "200", "--clients", "8")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, strings.Join(lines, "\n"))
 	}
@@ -62,28 +43,14 @@ func TestQuickstart(t *testing.T) {
 	if n := strings.Count(text, "  ok  "); n != 15 || strings.Contains(text, "FAILED") {
 		t.Errorf("%d checks are ok, want 15:\n%s", n, text)
 	}
-	var left int
-	if err := connection(t).QueryRow(t.Context(), "SELECT count(*) FROM pg_database WHERE datname LIKE 'postroom_demo_%'").Scan(&left); err != nil {
-		t.Fatal(err)
+	if left := demotest.Databases(t, "postroom_demo_"); len(left) != 0 {
+		t.Errorf("databases %v are left", left)
 	}
-	if left != 0 {
-		t.Errorf("%d databases are left", left)
-	}
-}
-
-func connection(t *testing.T) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), devtest.Postgres(t).URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	return conn
 }
 
 func TestJSON(t *testing.T) {
-	useSharedServer(t)
-	lines, err := execute(t, t.Context(), "--orders", "50", "--seed", "7", "--json")
+	demotest.UseSharedServer(t)
+	lines, err := demotest.Execute(t, t.Context(), command(), "--orders", "50", "--seed", "7", "--json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,13 +67,12 @@ func TestJSON(t *testing.T) {
 }
 
 func TestInterruptedRunIsBroughtToItsEnd(t *testing.T) {
-	useSharedServer(t)
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	servers, d := opened(t, options{orders: 100_000, clients: 4, seed: 1, timeout: time.Minute})
 	played := make(chan error, 1)
-	go func() { played <- d.play(ctx, quiet()) }()
-	devtest.Eventually(t, time.Minute, "100 orders", func() bool { return d.placed.committed.Load() >= 100 })
+	go func() { played <- d.play(ctx) }()
+	devtest.Eventually(t, time.Minute, "100 orders", func() bool { return d.shop.placed.committed.Load() >= 100 })
 	interrupt()
 	if err := <-played; err != nil {
 		t.Fatal(err)
@@ -124,9 +90,8 @@ func TestInterruptedRunIsBroughtToItsEnd(t *testing.T) {
 }
 
 func TestRunThatTakesTooLongSaysWhatIsMissing(t *testing.T) {
-	useSharedServer(t)
 	_, d := opened(t, options{orders: 100_000, clients: 4, seed: 1, timeout: time.Second})
-	running := d.play(t.Context(), quiet())
+	running := d.play(t.Context())
 	if running == nil || !strings.Contains(running.Error(), "not complete after 1s") {
 		t.Errorf("error is %v", running)
 	}
@@ -140,46 +105,33 @@ func TestRunThatTakesTooLongSaysWhatIsMissing(t *testing.T) {
 }
 
 func TestFailingClientEndsTheRun(t *testing.T) {
-	useSharedServer(t)
 	_, d := opened(t, options{orders: 100, clients: 4, seed: 1, timeout: time.Minute})
-	if _, err := d.pool.Exec(t.Context(), "ALTER TABLE shop_order ADD CHECK (id <> 'order-0000050')"); err != nil {
+	if _, err := d.Pool.Exec(t.Context(), "ALTER TABLE shop_order ADD CHECK (id <> 'order-0000050')"); err != nil {
 		t.Fatal(err)
 	}
-	err := d.play(t.Context(), quiet())
+	err := d.play(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "place order-0000050: insert order") {
 		t.Errorf("error is %v", err)
 	}
 }
 
-func quiet() *progress { return newProgress(io.Discard, options{json: true}) }
-
 // opened returns a demo that is ready to play.
-func opened(t *testing.T, opt options) (*devstack.Stack, *demo) {
+func opened(t *testing.T, opt options) (*devstack.Stack, *deployment) {
 	t.Helper()
-	log := logger(io.Discard)
-	servers, err := devstack.Start(t.Context(), devstack.Config{Logger: log})
+	servers := demotest.Servers(t)
+	d, err := open(t.Context(), servers, opt, demo.Log(io.Discard, slog.LevelWarn), demo.NewStory(io.Discard))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := servers.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	d, err := open(t.Context(), servers, opt, log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(d.close)
+	t.Cleanup(d.Close)
 	return servers, d
 }
 
 // The proof is worth what it would find. Each violation is planted in a
 // transaction that is rolled back.
 func TestProofFindsWhatIsPlanted(t *testing.T) {
-	useSharedServer(t)
 	_, d := opened(t, options{orders: 200, clients: 8, seed: 1, timeout: time.Minute})
-	if err := d.play(t.Context(), quiet()); err != nil {
+	if err := d.play(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.gather(t.Context()); err != nil {
@@ -212,8 +164,8 @@ func TestProofFindsWhatIsPlanted(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			checks := proveWith(t, d, tt.sql)
-			r := d.result(nil, checks, findings{}, counts{charge: handled{suppressed: 1}})
+			checks := demotest.Planted(t, d.Pool, tt.sql, d.prove)
+			r := d.result(demo.Proof{Checks: checks}, findings{}, counts{charge: handled{suppressed: 1}})
 			if r.Lost != tt.lost || r.Ghosts != tt.ghosts || r.Doubles != tt.doubles {
 				t.Errorf("found %d lost, %d ghosts, %d doubles, want %d, %d, %d: %v",
 					r.Lost, r.Ghosts, r.Doubles, tt.lost, tt.ghosts, tt.doubles, checks)
@@ -228,44 +180,21 @@ func TestProofFindsWhatIsPlanted(t *testing.T) {
 		})
 	}
 	t.Run("order gone", func(t *testing.T) {
-		checks := proveWith(t, d, "DELETE FROM shop_order WHERE id = "+order)
-		if violations(checks, "lost") != 1 || violations(checks, "ghost") == 0 {
+		checks := demotest.Planted(t, d.Pool, "DELETE FROM shop_order WHERE id = "+order, d.prove)
+		if p := (demo.Proof{Checks: checks}); p.Violations("lost") != 1 || p.Violations("ghost") == 0 {
 			t.Errorf("found %v", checks)
 		}
 	})
 	t.Run("rolled-back order there", func(t *testing.T) {
-		checks := proveWith(t, d, "INSERT INTO shop_order SELECT order_id, customer, 1, false FROM rolled_back WHERE order_id = "+rolledBack)
-		if violations(checks, "ghost") == 0 {
+		checks := demotest.Planted(t, d.Pool, "INSERT INTO shop_order SELECT order_id, customer, 1, false FROM rolled_back WHERE order_id = "+rolledBack, d.prove)
+		if p := (demo.Proof{Checks: checks}); p.Violations("ghost") == 0 {
 			t.Errorf("found %v", checks)
 		}
 	})
 }
 
-// proveWith runs the proof after a statement that changes one thing, and then
-// takes it back.
-func proveWith(t *testing.T, d *demo, sql string) []check {
-	t.Helper()
-	tx, err := d.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	tag, err := tx.Exec(t.Context(), sql)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if tag.RowsAffected() == 0 {
-		t.Fatalf("nothing was planted: %s", sql)
-	}
-	checks, err := prove(t.Context(), tx, d.placed.committed.Load())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return checks
-}
-
 func TestRunWithoutDuplicatesIsNoProof(t *testing.T) {
-	if (&result{Orders: 1}).verdict() == nil {
+	if (&result{orders: orders{Orders: 1}}).verdict() == nil {
 		t.Error("verdict is nil")
 	}
 }
@@ -290,17 +219,11 @@ func TestPlanIsTheSameForASeed(t *testing.T) {
 }
 
 func TestFlagsAreChecked(t *testing.T) {
-	for _, args := range [][]string{{"--orders", "0"}, {"--clients", "0"}, {"--timeout", "0s"}, {"--orders", "many"}, {"more"}} {
-		if _, err := execute(t, t.Context(), args...); err == nil {
-			t.Errorf("%v: no error", args)
-		}
-	}
-}
-
-func TestGrouped(t *testing.T) {
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", -1000: "-1,000", 1234567: "1,234,567"} {
-		if got := grouped(n); got != want {
-			t.Errorf("grouped(%d) = %s, want %s", n, got, want)
-		}
-	}
+	demotest.RefusesFlags(t, command,
+		[]string{"--orders", "0"},
+		[]string{"--clients", "0"},
+		[]string{"--timeout", "0s"},
+		[]string{"--orders", "many"},
+		[]string{"more"},
+	)
 }

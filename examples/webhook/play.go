@@ -7,25 +7,24 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/postroom/postroom/examples/internal/narrate"
-	"github.com/postroom/postroom/internal/verdict"
+	"github.com/postroom/postroom/examples/internal/demo"
 )
 
 // play serves, sends and disturbs until all webhooks took effect. The end of ctx
 // means that no more are sent.
-func (d *demo) play(ctx context.Context) error {
+func (d *deployment) play(ctx context.Context) error {
 	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.opt.timeout)
 	defer cancel()
 	serving := make(chan error, 1)
 	go func() { serving <- d.web.Serve(d.listener) }() // ends with Shutdown
 	d.worker.start()
 	d.story.Tell("a provider sends %s webhooks of %s payments, several times each and in no order, to %s",
-		narrate.Grouped(int64(len(d.provider.deliveries))), narrate.Grouped(int64(d.opt.payments)), d.provider.url)
+		demo.Grouped(int64(len(d.provider.deliveries))), demo.Grouped(int64(d.opt.payments)), d.provider.url)
 
 	troubled, stopTrouble := context.WithCancel(work)
 	defer stopTrouble()
 	made := make(chan error, 1)
-	go func() { made <- (&trouble{demo: d}).run(troubled) }()
+	go func() { made <- (&trouble{deployment: d}).run(troubled) }()
 	sending, stopSending := context.WithCancel(work)
 	defer stopSending()
 	sent := make(chan struct{})
@@ -52,52 +51,32 @@ func (d *demo) play(ctx context.Context) error {
 
 // watch shows how far everything is, until the provider is done and nothing is owed.
 // It leaves what made receives in it.
-func (d *demo) watch(ctx context.Context, sent <-chan struct{}, made <-chan error, stopTrouble func()) error {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
+func (d *deployment) watch(ctx context.Context, sent <-chan struct{}, made <-chan error, stopTrouble func()) error {
 	var last state
-	var lastDone int64
-	moved := time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return verdict.NewUndecided("not complete after %s: %d of %d deliveries are answered, %d webhooks are owed",
-				d.opt.timeout, lastDone, len(d.provider.deliveries), last.Owed)
-		case <-tick.C:
-		}
+	deliveries := int64(len(d.provider.deliveries))
+	return demo.Watch(ctx, d.opt.timeout, 20*time.Millisecond, func(ctx context.Context) (demo.Standing, error) {
 		if err := d.worker.failed(); err != nil {
-			return err
+			return demo.Standing{}, err
 		}
-		all := isClosed(sent) // asked before the state, which is complete then
+		all := demo.IsClosed(sent) // asked before the state, which is complete then
 		if all {
 			stopTrouble() // what is left of it in an interrupted run
 			d.worker.start()
 		}
-		now, err := readState(ctx, d.pool)
-		if err != nil {
+		now, hidden := readState(ctx, d.db.Pool)
+		if hidden != nil {
 			now = last // the database is away at times
 		}
+		last = now
 		done := d.provider.finished.Load()
 		d.story.Progress("answered %s of %s deliveries, stored %s, duplicates %s, refused %s, sent again %s; took effect %s, owed %s",
-			narrate.Grouped(done), narrate.Grouped(int64(len(d.provider.deliveries))), narrate.Grouped(d.endpoint.stored.Load()), narrate.Grouped(d.endpoint.duplicates.Load()),
-			narrate.Grouped(d.endpoint.unverified.Load()), narrate.Grouped(d.provider.again.Load()), narrate.Grouped(now.Applied), narrate.Grouped(now.Owed))
-		if now != last || done != lastDone {
-			last, lastDone, moved = now, done, time.Now()
-		}
-		switch {
-		case all && len(made) > 0 && err == nil && now.Owed == 0:
-			return nil
-		case time.Since(moved) > stallPatience:
-			return errors.Join(verdict.NewUndecided("nothing has moved for %s: %d webhooks are owed", stallPatience, now.Owed), err)
-		}
-	}
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
+			demo.Grouped(done), demo.Grouped(deliveries), demo.Grouped(d.endpoint.stored.Load()), demo.Grouped(d.endpoint.duplicates.Load()),
+			demo.Grouped(d.endpoint.unverified.Load()), demo.Grouped(d.provider.again.Load()), demo.Grouped(now.Applied), demo.Grouped(now.Owed))
+		return demo.Standing{
+			Done:    all && len(made) > 0 && hidden == nil && now.Owed == 0,
+			Mark:    [3]int64{now.Owed, now.Applied, done},
+			Missing: fmt.Sprintf("%d of %d deliveries are answered, %d webhooks are owed", done, deliveries, now.Owed),
+			Hidden:  hidden,
+		}, nil
+	})
 }

@@ -4,13 +4,11 @@ import (
 	"context"
 	_ "embed" // the statements
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
-)
 
-// judgePatience bounds the gathering of evidence and the proof.
-const judgePatience = 5 * time.Minute
+	"github.com/postroom/postroom/examples/internal/demo"
+)
 
 var (
 	//go:embed sql/prove.sql
@@ -19,13 +17,8 @@ var (
 	measureSQL string
 )
 
-// querier is what the proof reads from: a connection, or a test's transaction.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
 // gather brings what the provider remembers into the database.
-func (d *demo) gather(ctx context.Context, db *pgx.Conn) error {
+func (d *deployment) gather(ctx context.Context, db *pgx.Conn) error {
 	d.provider.mu.Lock()
 	defer d.provider.mu.Unlock()
 	b := &d.provider.books
@@ -47,25 +40,12 @@ func (d *demo) gather(ctx context.Context, db *pgx.Conn) error {
 	for _, id := range b.changed {
 		changed = append(changed, []any{id})
 	}
-	for _, table := range []struct {
-		name    string
-		columns []string
-		rows    [][]any
-	}{
-		{"sent", []string{"webhook_id", "n", "payment", "type", "amount", "answered"}, sent},
-		{"expected", []string{"payment", "authorized", "captured", "refunded", "state"}, expected},
-		{"bad", []string{"webhook_id", "kind", "answer"}, bad},
-		{"changed", []string{"webhook_id"}, changed},
-	} {
-		if _, err := db.CopyFrom(ctx, pgx.Identifier{table.name}, table.columns, pgx.CopyFromRows(table.rows)); err != nil {
-			return fmt.Errorf("store evidence in %s: %w", table.name, err)
-		}
-	}
-	// The tables were filled a moment ago; without this they count as empty.
-	if _, err := db.Exec(ctx, "ANALYZE"); err != nil {
-		return fmt.Errorf("analyze: %w", err)
-	}
-	return nil
+	return demo.Store(ctx, db,
+		demo.Evidence{Table: "sent", Columns: []string{"webhook_id", "n", "payment", "type", "amount", "answered"}, Rows: sent},
+		demo.Evidence{Table: "expected", Columns: []string{"payment", "authorized", "captured", "refunded", "state"}, Rows: expected},
+		demo.Evidence{Table: "bad", Columns: []string{"webhook_id", "kind", "answer"}, Rows: bad},
+		demo.Evidence{Table: "changed", Columns: []string{"webhook_id"}, Rows: changed},
+	)
 }
 
 // sum is a payment in the provider's own books.
@@ -103,21 +83,8 @@ func (s *sum) state() string {
 	}
 }
 
-// check is one statement of the proof.
-type check struct {
-	N          int
-	Violation  string // what one is: lost, ghost, double or wrong
-	Name       string
-	Violations int64
-}
-
-func prove(ctx context.Context, db querier) ([]check, error) {
-	rows, _ := db.Query(ctx, proveSQL, handlerName, source) // CollectRows reports the error
-	checks, err := pgx.CollectRows(rows, pgx.RowToStructByPos[check])
-	if err != nil {
-		return nil, fmt.Errorf("prove: %w", err)
-	}
-	return checks, nil
+func prove(ctx context.Context, db demo.Querier) ([]demo.Check, error) {
+	return demo.Prove(ctx, db, proveSQL, handlerName, source)
 }
 
 // findings are what measure.sql returns.
@@ -125,19 +92,10 @@ type findings struct {
 	Payments, Webhooks, Applied, Conflicts, OutOfOrder, Kept int64
 }
 
-func measure(ctx context.Context, db querier) (findings, error) {
-	rows, _ := db.Query(ctx, measureSQL, handlerName) // CollectOneRow reports the error
-	found, err := pgx.CollectOneRow(rows, pgx.RowToStructByPos[findings])
-	if err != nil {
-		return found, fmt.Errorf("measure: %w", err)
-	}
-	return found, nil
-}
-
 // judge looks at what the run left behind; running is the error with which it
 // ended.
-func (d *demo) judge(running error) (r *result, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), judgePatience)
+func (d *deployment) judge(running error) (r *result, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), demo.JudgePatience)
 	defer cancel()
 	err = d.audit(ctx, func(conn *pgx.Conn) error {
 		if err := d.gather(ctx, conn); err != nil {
@@ -147,9 +105,21 @@ func (d *demo) judge(running error) (r *result, err error) {
 		if err != nil {
 			return err
 		}
-		found, err := measure(ctx, conn)
-		r = d.result(running, checks, found)
-		return err
+		found, err := demo.Row[findings](ctx, conn, measureSQL, handlerName)
+		if err != nil {
+			return fmt.Errorf("measure: %w", err)
+		}
+		r = d.result(demo.Proof{Checks: checks, Running: running}, found)
+		return nil
 	})
 	return r, err
+}
+
+func (d *deployment) result(proof demo.Proof, found findings) *result {
+	return &result{
+		Proof: proof, findings: found,
+		interrupted: d.provider.finished.Load() < int64(len(d.provider.deliveries)),
+		requests:    d.provider.requests.Load(), again: d.provider.again.Load(),
+		duplicates: d.endpoint.duplicates.Load(), refused: d.endpoint.unverified.Load(), unavailable: d.endpoint.unavailable.Load(),
+	}
 }

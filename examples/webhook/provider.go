@@ -22,7 +22,7 @@ const loseEvery = 25
 type provider struct {
 	url             string
 	client          *http.Client
-	oldKey, newKey  []byte
+	keys            [2][]byte // the old one and the new one
 	deliveries      []delivery
 	noGate          chan struct{}   // closed
 	gates           []chan struct{} // one for each plannedTrouble; closed when it may be passed
@@ -58,8 +58,8 @@ func newProvider(url string, oldSecret, newSecret string, deliveries []delivery)
 		p.gates = append(p.gates, make(chan struct{}))
 	}
 	var errs [2]error
-	p.oldKey, errs[0] = decodeSecret(oldSecret)
-	p.newKey, errs[1] = decodeSecret(newSecret)
+	p.keys[0], errs[0] = decodeSecret(oldSecret)
+	p.keys[1], errs[1] = decodeSecret(newSecret)
 	return p, errors.Join(errs[:]...)
 }
 
@@ -103,11 +103,11 @@ func (p *provider) gate(i int64) <-chan struct{} {
 func (p *provider) signers(i int) [][]byte {
 	switch third := 3 * i / len(p.deliveries); third {
 	case 0:
-		return [][]byte{p.oldKey}
+		return p.keys[:1]
 	case 1:
-		return [][]byte{p.newKey, p.oldKey}
+		return [][]byte{p.keys[1], p.keys[0]}
 	default:
-		return [][]byte{p.newKey}
+		return p.keys[1:]
 	}
 }
 

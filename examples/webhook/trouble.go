@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postroom/postroom/examples/internal/narrate"
+	"github.com/postroom/postroom/examples/internal/demo"
 )
 
 //go:embed sql/cut.sql
@@ -21,7 +21,8 @@ const away = 700 * time.Millisecond
 // trouble makes what goes wrong in the midst of a run: connections break, handlers
 // are stopped and started, the database is away.
 type trouble struct {
-	demo *demo
+	*deployment
+
 	done int // how much of it was made
 }
 
@@ -49,7 +50,7 @@ func (t *trouble) run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		next := plannedTrouble[t.done]
-		if t.demo.provider.finished.Load() < next.at*int64(len(t.demo.provider.deliveries))/100 {
+		if t.provider.finished.Load() < next.at*int64(len(t.provider.deliveries))/100 {
 			continue
 		}
 		// What was begun is brought to its end, also where ctx ends: a database
@@ -63,17 +64,17 @@ func (t *trouble) run(ctx context.Context) error {
 }
 
 // sendOn lets the deliveries behind the trouble that is being made go.
-func (t *trouble) sendOn() { close(t.demo.provider.gates[t.done]) }
+func (t *trouble) sendOn() { close(t.provider.gates[t.done]) }
 
 // cut ends all connections to the database.
 func (t *trouble) cut(ctx context.Context) error {
 	t.sendOn()
 	var n int
-	err := t.demo.admin(ctx, func(conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, cutSQL, t.demo.database).Scan(&n)
+	err := t.admin(ctx, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, cutSQL, t.db.Name).Scan(&n)
 	})
 	if err == nil {
-		t.demo.story.Tell("all %d connections to the database were cut", n)
+		t.story.Tell("all %d connections to the database were cut", n)
 	}
 	return err
 }
@@ -81,49 +82,49 @@ func (t *trouble) cut(ctx context.Context) error {
 // stopHandlers stops the inbox, as the stop of its process would. The endpoint
 // needs none to run.
 func (t *trouble) stopHandlers(context.Context) error {
-	if err := t.demo.worker.stop(); err != nil {
+	if err := t.worker.stop(); err != nil {
 		return err
 	}
 	t.sendOn()
-	t.demo.story.Tell("the handlers are stopped; webhooks are stored and answered meanwhile")
+	t.story.Tell("the handlers are stopped; webhooks are stored and answered meanwhile")
 	return nil
 }
 
 func (t *trouble) startHandlers(ctx context.Context) error {
 	t.sendOn()
 	var s state
-	err := t.demo.audit(ctx, func(conn *pgx.Conn) (err error) {
+	err := t.audit(ctx, func(conn *pgx.Conn) (err error) {
 		s, err = readState(ctx, conn)
 		return err
 	})
-	t.demo.worker.start()
+	t.worker.start()
 	if err != nil {
 		return err
 	}
-	t.demo.story.Tell("the handlers are started again: %s webhooks are owed", narrate.Grouped(s.Owed))
+	t.story.Tell("the handlers are started again: %s webhooks are owed", demo.Grouped(s.Owed))
 	return nil
 }
 
 // takeDatabaseAway lets nobody connect to the database for a while.
 func (t *trouble) takeDatabaseAway(ctx context.Context) error {
-	before := t.demo.endpoint.unavailable.Load()
-	err := t.demo.admin(ctx, func(conn *pgx.Conn) error {
+	before := t.endpoint.unavailable.Load()
+	err := t.admin(ctx, func(conn *pgx.Conn) error {
 		allow := func(yes bool) error {
 			// A name cannot be a parameter.
-			_, err := conn.Exec(ctx, fmt.Sprintf("ALTER DATABASE %s WITH ALLOW_CONNECTIONS %t", pgx.Identifier{t.demo.database}.Sanitize(), yes))
+			_, err := conn.Exec(ctx, fmt.Sprintf("ALTER DATABASE %s WITH ALLOW_CONNECTIONS %t", pgx.Identifier{t.db.Name}.Sanitize(), yes))
 			return err
 		}
 		if err := allow(false); err != nil {
 			return err
 		}
-		_, err := conn.Exec(ctx, cutSQL, t.demo.database)
+		_, err := conn.Exec(ctx, cutSQL, t.db.Name)
 		t.sendOn()
 		time.Sleep(away)
 		return errors.Join(err, allow(true))
 	})
 	if err == nil {
-		t.demo.story.Tell("the database was away for %s: %s webhooks were answered with 503, and are sent again",
-			away, narrate.Grouped(t.demo.endpoint.unavailable.Load()-before))
+		t.story.Tell("the database was away for %s: %s webhooks were answered with 503, and are sent again",
+			away, demo.Grouped(t.endpoint.unavailable.Load()-before))
 	}
 	return err
 }

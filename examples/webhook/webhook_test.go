@@ -1,10 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"reflect"
 	"regexp"
 	"strings"
@@ -13,39 +13,20 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postroom/postroom/examples/internal/narrate"
-	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/examples/internal/demo"
+	"github.com/postroom/postroom/examples/internal/demotest"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/verdict"
 )
 
 func TestMain(m *testing.M) { devtest.Main(m) }
 
-// useSharedServer makes the example run on the tests' PostgreSQL, as on a server of
-// the user's own.
-func useSharedServer(t *testing.T) {
-	t.Helper()
-	t.Setenv("POSTROOM_DATABASE_URL", devtest.Postgres(t).URL())
-}
-
-// execute runs the command line and returns what it printed, line by line.
-func execute(t *testing.T, args ...string) ([]string, error) {
-	t.Helper()
-	var out bytes.Buffer
-	cmd := command()
-	cmd.SetArgs(args)
-	cmd.SetOut(&out)
-	cmd.SetErr(io.Discard)
-	err := cmd.ExecuteContext(t.Context())
-	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n"), err
-}
-
 var lastLine = regexp.MustCompile(`^webhook: payments=80 webhooks=(\d+) requests=[1-9]\d* applied=(\d+) duplicates=[1-9]\d* conflicts=[1-9]\d*` +
 	` refused=[1-9]\d* answered_503=[1-9]\d* sent_again=[1-9]\d* out_of_order=[1-9]\d* kept_cents=[1-9]\d* lost=0 ghosts=0 double_effects=0 wrong=0 verdict=ok$`)
 
 func TestWebhook(t *testing.T) {
-	useSharedServer(t)
-	lines, err := execute(t, "--payments", "80", "--senders", "8", "--seed", "7")
+	demotest.UseSharedServer(t)
+	lines, err := demotest.Execute(t, t.Context(), command(), "--payments", "80", "--senders", "8", "--seed", "7")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, strings.Join(lines, "\n"))
 	}
@@ -56,34 +37,15 @@ func TestWebhook(t *testing.T) {
 	if n := strings.Count(text, "  ok  "); n != 12 || strings.Contains(text, "FAILED") {
 		t.Errorf("%d checks are ok, want 12:\n%s", n, text)
 	}
-	conn, err := pgx.Connect(t.Context(), devtest.Postgres(t).URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(context.Background()) }()
-	var left int
-	if err := conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_database WHERE datname LIKE 'postroom_webhook_%'").Scan(&left); err != nil {
-		t.Fatal(err)
-	}
-	if left != 0 {
-		t.Errorf("%d databases are left", left)
+	if left := demotest.Databases(t, "postroom_webhook_"); len(left) != 0 {
+		t.Errorf("databases %v are left", left)
 	}
 }
 
 // opened returns a demo that is ready to play.
-func opened(t *testing.T, opt options) *demo {
+func opened(t *testing.T, opt options) *deployment {
 	t.Helper()
-	useSharedServer(t)
-	server, err := devstack.StartPostgres(t.Context(), devstack.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	d, err := open(t.Context(), server, opt, opt.logger(io.Discard), narrate.New(io.Discard))
+	d, err := open(t.Context(), demotest.Postgres(t), opt, slog.New(slog.DiscardHandler), demo.NewStory(io.Discard))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,9 +127,9 @@ func TestProofFindsWhatIsPlanted(t *testing.T) {
 		{"dead", "UPDATE postroom.held SET class = 'permanent' WHERE id = (SELECT min(id) FROM postroom.held WHERE class = 'conflict')", found{lost: 2}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := d.result(nil, proveWith(t, d, tt.sql), r.findings)
-			if got := (found{r.violations("lost"), r.violations("ghost"), r.violations("double"), r.violations("wrong")}); got != tt.want {
-				t.Errorf("found %+v, want %+v: %v", got, tt.want, r.checks)
+			r := d.result(demo.Proof{Checks: proveWith(t, d, tt.sql)}, r.findings)
+			if got := (found{r.Violations("lost"), r.Violations("ghost"), r.Violations("double"), r.Violations("wrong")}); got != tt.want {
+				t.Errorf("found %+v, want %+v: %v", got, tt.want, r.Checks)
 			}
 			verdict := "ok"
 			if tt.want != (found{}) {
@@ -181,25 +143,12 @@ func TestProofFindsWhatIsPlanted(t *testing.T) {
 	}
 }
 
-// proveWith runs the proof after a statement that changes one thing, and then
-// takes it back.
-func proveWith(t *testing.T, d *demo, sql string) (checks []check) {
+// proveWith runs the proof after a statement that changes one thing.
+func proveWith(t *testing.T, d *deployment, sql string) (checks []demo.Check) {
 	t.Helper()
 	err := d.audit(t.Context(), func(conn *pgx.Conn) error {
-		tx, err := conn.Begin(t.Context())
-		if err != nil {
-			return err
-		}
-		defer func() { _ = tx.Rollback(context.Background()) }()
-		tag, err := tx.Exec(t.Context(), sql)
-		if err != nil {
-			return err
-		}
-		if tag.RowsAffected() == 0 {
-			return fmt.Errorf("nothing was planted: %s", sql)
-		}
-		checks, err = prove(t.Context(), tx)
-		return err
+		checks = demotest.Planted(t, conn, sql, prove)
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -236,9 +185,11 @@ func TestPlanIsTheSameForASeed(t *testing.T) {
 }
 
 func TestFlagsAreChecked(t *testing.T) {
-	for _, args := range [][]string{{"--payments", "1"}, {"--senders", "0"}, {"--timeout", "0s"}, {"--payments", "many"}, {"more"}} {
-		if _, err := execute(t, args...); err == nil {
-			t.Errorf("%v: no error", args)
-		}
-	}
+	demotest.RefusesFlags(t, command,
+		[]string{"--payments", "1"},
+		[]string{"--senders", "0"},
+		[]string{"--timeout", "0s"},
+		[]string{"--payments", "many"},
+		[]string{"more"},
+	)
 }

@@ -2,7 +2,7 @@
 --
 -- Locks   none.
 -- Index   none; it reads everything.
--- Called  by measure, in the auditor's database.
+-- Called  by deployment.judge, in the auditor's database.
 SELECT count(*)                                                                  AS orders,
        count(*) FILTER (WHERE state = 'confirmed')                               AS confirmed,
        count(*) FILTER (WHERE state = 'cancelled')                               AS cancelled,

@@ -2,7 +2,7 @@
 --
 -- Locks   none.
 -- Index   none; it reads everything.
--- Called  by readOrders, in the order service's database.
+-- Called  by books.state, in the order service's database.
 SELECT count(*)                                                        AS placed,
        count(*) FILTER (WHERE state IN ('pending', 'expired'))         AS pending,
        count(*) FILTER (WHERE state = 'confirmed')                     AS confirmed,

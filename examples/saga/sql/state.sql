@@ -3,7 +3,7 @@
 --
 -- Locks   none.
 -- Index   none; the tables are small.
--- Called  by readState, in each service's database.
+-- Called  by books.state, in each service's database.
 SELECT (SELECT count(*) FROM postroom.outbox o, postroom.relay r WHERE o.seq > r.high OR o.seq <@ r.pending) AS unpublished,
        (SELECT count(*) FROM postroom.held WHERE dead_at IS NULL)                                            AS owed,
        (SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL)                                        AS dead,

@@ -3,7 +3,7 @@
 --
 -- Locks   none.
 -- Index   none; it reads everything.
--- Called  by tell, in the auditor's database.
+-- Called  by deployment.judge, in the auditor's database.
 WITH o AS (
     SELECT *
     FROM placed

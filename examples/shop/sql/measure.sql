@@ -7,7 +7,7 @@
 --
 -- Locks   none.
 -- Index   none; it reads everything.
--- Called  by measure.
+-- Called  by deployment.judge.
 SELECT (SELECT count(*) FROM shop_order)                                AS orders,
        (SELECT count(*) FROM charge)                                    AS charged,
        (SELECT coalesce(sum(orders), 0)::bigint FROM customer_total)    AS counted,

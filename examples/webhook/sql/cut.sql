@@ -3,5 +3,5 @@
 --
 -- Locks   none.
 -- Index   none; it reads a view of the server.
--- Called  by database.cut, from a session in another database.
+-- Called  by trouble.cut, from a session in another database.
 SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1) cut;

@@ -5,7 +5,7 @@
 --
 -- Locks   none.
 -- Index   none; it reads everything.
--- Called  by measure.
+-- Called  by deployment.judge.
 WITH applied AS (
     SELECT s.payment, s.n, m.id
     FROM movement m

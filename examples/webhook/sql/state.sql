@@ -4,6 +4,6 @@
 --
 -- Locks   none.
 -- Index   none; the tables are small.
--- Called  by demo.state.
+-- Called  by readState.
 SELECT (SELECT count(*) FROM postroom.held WHERE handler = $1 AND dead_at IS NULL) AS owed,
        (SELECT count(*) FROM movement)                                             AS applied;

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	_ "embed" // the statements
 	"errors"
 	"fmt"
@@ -10,27 +9,23 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom/examples/internal/narrate"
+	"github.com/postroom/postroom/examples/internal/demo"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/fleet"
-	"github.com/postroom/postroom/natsjs"
-	"github.com/postroom/postroom/schema"
 )
 
 //go:embed sql/tables.sql
 var tablesSQL string
 
-// demo is what the service stands on, and the provider whom it calls. The processes of
-// the service know nothing of it, and it outlives them.
-type demo struct {
+// deployment is what the service stands on, and the provider whom it calls. The processes
+// of the service know nothing of it, and it outlives them.
+type deployment struct {
+	*demo.Base // its connections to the database are the auditor's
+
 	opt      options
-	story    *narrate.Story
-	pool     *pgxpool.Pool // the auditor's
-	nc       *nats.Conn
+	story    *demo.Story
 	provider *provider
 	jobs     []job // by process
 	log      io.Writer
@@ -40,36 +35,16 @@ type demo struct {
 }
 
 // open makes database, tables and stream: what an operator does before a service starts.
-// The caller closes the demo.
-func open(ctx context.Context, servers *devstack.Stack, opt options, log io.Writer, story *narrate.Story) (_ *demo, err error) {
-	d := &demo{opt: opt, story: story, log: log, clients: newClients()}
+// The caller closes the deployment.
+func open(ctx context.Context, servers *devstack.Stack, opt options, log io.Writer, story *demo.Story) (_ *deployment, err error) {
+	d := &deployment{opt: opt, story: story, log: log, clients: newClients()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.close())
 		}
 	}()
-	url, err := servers.Postgres.CreateDatabase(ctx, "postroom_refunds_"+strings.ToLower(rand.Text()[:10]), "")
+	d.Base, err = demo.OpenBase(ctx, servers, "refunds", 2, tablesSQL, jetstream.StreamConfig{Name: stream, Subjects: []string{"payment.>"}})
 	if err != nil {
-		return nil, err
-	}
-	cfg, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		return nil, fmt.Errorf("parse database URL: %w", err)
-	}
-	cfg.MaxConns = 2
-	if d.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
-		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
-	}
-	if _, err := schema.Migrate(ctx, d.pool, ""); err != nil {
-		return nil, err
-	}
-	if _, err := d.pool.Exec(ctx, tablesSQL); err != nil {
-		return nil, fmt.Errorf("create tables: %w", err)
-	}
-	if d.nc, err = nats.Connect(servers.NATS.URL(), natsjs.ConnectOptions()...); err != nil {
-		return nil, fmt.Errorf("connect to NATS: %w", err)
-	}
-	if err := natsjs.EnsureStream(ctx, d.nc, jetstream.StreamConfig{Name: stream, Subjects: []string{"payment.>"}}); err != nil {
 		return nil, err
 	}
 	if d.provider, err = startProvider(story.Tell); err != nil {
@@ -80,14 +55,14 @@ func open(ctx context.Context, servers *devstack.Stack, opt options, log io.Writ
 		addresses = []string{"127.0.0.1:0", "127.0.0.1:0"}
 	}
 	for _, address := range addresses {
-		d.jobs = append(d.jobs, job{Address: address, Database: url, NATS: servers.NATS.URL(), Provider: d.provider.url, Verbose: opt.verbose})
+		d.jobs = append(d.jobs, job{Address: address, Database: d.URL, NATS: servers.NATS.URL(), Provider: d.provider.url, Verbose: opt.verbose})
 	}
 	d.children = make([]*fleet.Child, len(d.jobs))
 	return d, nil
 }
 
 // start starts a process of the service, and returns once it serves.
-func (d *demo) start(ctx context.Context, n int) error {
+func (d *deployment) start(ctx context.Context, n int) error {
 	child, err := fleet.Start(rolePayments, d.jobs[n], d.log)
 	if err != nil {
 		return err
@@ -100,7 +75,7 @@ func (d *demo) start(ctx context.Context, n int) error {
 }
 
 // startAll starts all processes of the service.
-func (d *demo) startAll(ctx context.Context) error {
+func (d *deployment) startAll(ctx context.Context) error {
 	for n := range d.jobs {
 		if err := d.start(ctx, n); err != nil {
 			return err
@@ -111,12 +86,12 @@ func (d *demo) startAll(ctx context.Context) error {
 }
 
 // url is where a process of the service is reached.
-func (d *demo) url(n int) string {
+func (d *deployment) url(n int) string {
 	return "http://" + strings.TrimPrefix(d.children[n].Says(), sayServes)
 }
 
 // restart starts a process again that is about to end, or has.
-func (d *demo) restart(ctx context.Context, n int) error {
+func (d *deployment) restart(ctx context.Context, n int) error {
 	const patience = 2 * time.Minute
 	err := fleet.Eventually(ctx, patience, "the end of a process that was killed", func(context.Context) (bool, error) {
 		return d.children[n].Ended(), nil
@@ -134,7 +109,7 @@ func (d *demo) restart(ctx context.Context, n int) error {
 }
 
 // serve serves until ctx ends. A process that ends is started again.
-func (d *demo) serve(ctx context.Context) error {
+func (d *deployment) serve(ctx context.Context) error {
 	if err := d.startAll(ctx); err != nil {
 		return err
 	}
@@ -153,7 +128,7 @@ func (d *demo) serve(ctx context.Context) error {
 }
 
 // close ends the service, however the run ended, and then what it stands on.
-func (d *demo) close() (err error) {
+func (d *deployment) close() (err error) {
 	d.clients.http.CloseIdleConnections() // else the service waits for those that were never used
 	for _, child := range d.children {
 		if child != nil {
@@ -163,11 +138,6 @@ func (d *demo) close() (err error) {
 	if d.provider != nil {
 		err = d.provider.close()
 	}
-	if d.nc != nil {
-		d.nc.Close()
-	}
-	if d.pool != nil {
-		d.pool.Close()
-	}
+	d.Close()
 	return err
 }

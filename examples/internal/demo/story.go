@@ -1,5 +1,4 @@
-// Package narrate says what a program does while it does it.
-package narrate
+package demo
 
 import (
 	"fmt"
@@ -25,9 +24,9 @@ type Story struct {
 	shown time.Time // when progress was shown last
 }
 
-// New returns a story that is told to out, from now on.
-func New(out io.Writer) *Story {
-	s := &Story{out: out, terminal: Width(out) > 0, began: time.Now(), shown: time.Now()}
+// NewStory returns a story that is told to out, from now on.
+func NewStory(out io.Writer) *Story {
+	s := &Story{out: out, terminal: width(out) > 0, began: time.Now(), shown: time.Now()}
 	return s
 }
 
@@ -51,7 +50,7 @@ func (s *Story) Progress(format string, args ...any) {
 	}
 	s.shown = time.Now()
 	if s.terminal {
-		fmt.Fprint(s.out, terminal.Progress(Width(s.out), "  "+fmt.Sprintf(format, args...)))
+		fmt.Fprint(s.out, terminal.Progress(width(s.out), "  "+fmt.Sprintf(format, args...)))
 	} else {
 		s.write(format, args...)
 	}
@@ -73,8 +72,8 @@ func (s *Story) write(format string, args ...any) {
 	fmt.Fprintf(s.out, "%6.1f s  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// Width returns how many characters fit on a line of w, and 0 if w is no terminal.
-func Width(w io.Writer) int {
+// width returns how many characters fit on a line of w, and 0 if w is no terminal.
+func width(w io.Writer) int {
 	file, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) {
 		return 0

@@ -1,0 +1,85 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/postroom/postroom/internal/verdict"
+)
+
+// stallPatience is how long nothing may happen before a run is given up. It is longer than
+// a failed handler waits for its next attempt.
+const stallPatience = 2 * time.Minute
+
+// Standing is how far a run is.
+type Standing struct {
+	Done    bool
+	Mark    any    // another one whenever something has moved; it is comparable
+	Missing string // what is still to come
+	Hidden  error  // why that cannot be seen at present, if it will be again
+}
+
+// Watch looks at a run, twenty times a second or more often, until it is done. A run that
+// does not end within timeout, which has to end ctx, or in which nothing moves for two
+// minutes, is undecided. If ctx ends in another way, Watch returns the reason.
+func Watch(ctx context.Context, timeout, every time.Duration, look func(context.Context) (Standing, error)) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	var last Standing
+	moved := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return ended(ctx, timeout, last)
+		case <-tick.C:
+		}
+		now, err := look(ctx)
+		switch {
+		case err != nil && ctx.Err() != nil: // it ended in the midst of looking
+			return ended(ctx, timeout, last)
+		case err != nil:
+			return err
+		case now.Done:
+			return nil
+		}
+		if now.Mark != last.Mark {
+			moved = time.Now()
+		}
+		last = now
+		if time.Since(moved) > stallPatience {
+			return errors.Join(verdict.NewUndecided("nothing has moved for %s: %s", stallPatience, now.Missing), now.Hidden)
+		}
+	}
+}
+
+func ended(ctx context.Context, timeout time.Duration, last Standing) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return verdict.NewUndecided("not complete after %s: %s", timeout, last.Missing)
+	}
+	return context.Cause(ctx)
+}
+
+// Missing is a list of what is still to come.
+type Missing []string
+
+// Add adds n things to the list if there are any.
+func (m *Missing) Add(n int64, what string) {
+	if n > 0 {
+		*m = append(*m, fmt.Sprintf("%s %s", Grouped(n), what))
+	}
+}
+
+func (m Missing) String() string { return strings.Join(m, ", ") }
+
+// IsClosed reports whether a channel on which nothing is sent is closed.
+func IsClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
