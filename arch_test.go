@@ -39,6 +39,9 @@ const (
 	jsremedyPath  = module + "/internal/jsremedy"
 	repeatPath    = module + "/internal/repeat"
 	eventTypePath = module + "/internal/eventtype"
+	sqlFilePath   = module + "/internal/sqlfile"
+	textPath      = module + "/internal/text"
+	heldPath      = module + "/internal/held"
 
 	inboxDeliveryPath = module + "/inbox/internal/delivery"
 
@@ -64,7 +67,7 @@ var layers = []struct {
 	{".", []string{guardPath, pgxPath, uuidPath}, "it is the vocabulary, which everybody imports: what it needs, everybody needs"},
 	{"schema", []string{rootPath, remedyPath, pgxAllPath}, "it creates tables, and knows nothing of who uses them"},
 	{"eventlog", []string{rootPath}, "it is a port: what relay and log exchange, and nothing that works"},
-	{"outbox", []string{rootPath, eventlogPath, schemaPath, causePath, remedyPath, pgxAllPath, otelPath, uuidPath}, "it writes and reads the log; brokers are the relay's business"},
+	{"outbox", []string{rootPath, textPath, eventlogPath, schemaPath, causePath, remedyPath, pgxAllPath, otelPath, uuidPath}, "it writes and reads the log; brokers are the relay's business"},
 	{"broker", []string{rootPath, eventlogPath, wirePath}, "it is a port: what relay and broker exchange, and nothing that works"},
 	{"relay", []string{rootPath, module + "/relay/internal/schedule", eventlogPath, brokerPath, wirePath, wildcardPath, telemetryPath, guardPath, repeatPath, pausePath, otelPath, uuidPath}, "it moves events between two ports, and knows no database and no broker"},
 	{"relay/internal/schedule", []string{rootPath, eventlogPath, brokerPath, wirePath}, "it decides what may be sent, with no I/O, no clock and no goroutines"},
@@ -80,10 +83,10 @@ var layers = []struct {
 	{"inbox/internal/steps", []string{rootPath, inboxDeliveryPath, guardPath, pausePath, pgxAllPath}, "it decides whether a call may be made; others keep what was called; pgx is for the transaction that settles"},
 	{"inbox/internal/stream", []string{rootPath, inboxDeliveryPath, consumerPath, wirePath, wildcardPath, identityPath, pausePath, natsPath}, "it reads streams; what has to last, others keep for it: it knows no database"},
 	{"inbox/internal/upkeep", []string{rootPath, inboxDeliveryPath, guardPath, pausePath, uuidPath}, "it keeps a process's place and the ledger's size; others ask the database for it"},
-	{"deadletter", []string{rootPath, schemaPath, remedyPath, pgxAllPath}, "it is SQL on what is held; who holds, runs and publishes is others' business"},
-	{"inspect", []string{rootPath, schemaPath, wirePath, wildcardPath, identityPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath, uuidPath}, "it looks at what the others leave in the database and the broker, and runs nothing"},
-	{"outbound", []string{rootPath, telemetryPath, guardPath, breakerPath, otelPath}, "it calls other systems over HTTP, and keeps nothing: no database, no broker, no handler"},
-	{"idempotency", []string{rootPath, module + "/idempotency/internal/...", schemaPath, telemetryPath, guardPath, sessionPath, remedyPath, module + "/internal/jcs", module + "/internal/sqlfile", pgxAllPath, otelPath, uuidPath, fieldsPath}, "it keeps answers in a database; who calls vendors, and what events say, is others' business"},
+	{"deadletter", []string{rootPath, heldPath, textPath, sqlFilePath, schemaPath, remedyPath, pgxAllPath}, "it is SQL on what is held; who holds, runs and publishes is others' business"},
+	{"inspect", []string{rootPath, heldPath, consumerPath, sqlFilePath, schemaPath, wirePath, wildcardPath, identityPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath, uuidPath}, "it looks at what the others leave in the database and the broker, and runs nothing"},
+	{"outbound", []string{rootPath, pausePath, telemetryPath, guardPath, breakerPath, otelPath}, "it calls other systems over HTTP, and keeps nothing: no database, no broker, no handler"},
+	{"idempotency", []string{rootPath, pausePath, textPath, module + "/idempotency/internal/...", schemaPath, telemetryPath, guardPath, sessionPath, remedyPath, module + "/internal/jcs", sqlFilePath, pgxAllPath, otelPath, uuidPath, fieldsPath}, "it keeps answers in a database; who calls vendors, and what events say, is others' business"},
 	{"idempotency/internal/answer", nil, "it is about what is kept of an answer, wherever"},
 	{"idempotency/internal/failure", []string{guardPath, pgxAllPath}, "it knows errors of the database, and nothing of who got them"},
 	{"idempotency/internal/fingerprint", []string{module + "/internal/jcs"}, "it tells requests apart, whoever keeps them"},
@@ -92,9 +95,11 @@ var layers = []struct {
 	{"internal/consumer", []string{wirePath, wildcardPath, identityPath, guardPath, natsPath}, "it judges what the broker has of a handler, whoever asks"},
 	{"internal/identity", nil, "it is about names alone"},
 	{"internal/sqlfile", nil, "it reads files, whoever's statements they are"},
+	{"internal/text", nil, "it is about texts alone"},
+	{"internal/held", []string{schemaPath, sqlFilePath, textPath, pgxAllPath}, "it reads held and archive, whoever shows them"},
 	{"internal/jcs", nil, "it turns one text into another"},
 	{"internal/session", []string{pgxAllPath}, "it is about one connection, whoever used it"},
-	{"doctor", []string{rootPath, schemaPath, module + "/relay", natsjsPath, wirePath, wildcardPath, identityPath, consumerPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath}, "it looks at what the parts left, with their own eyes, and changes nothing"},
+	{"doctor", []string{rootPath, sqlFilePath, schemaPath, module + "/relay", natsjsPath, wirePath, wildcardPath, identityPath, consumerPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath}, "it looks at what the parts left, with their own eyes, and changes nothing"},
 	{"internal/pause", nil, "it waits, whoever asks"},
 	{"internal/wire", []string{rootPath}, "it is a format: events in, headers out"},
 	{"internal/wildcard", nil, "it is about texts alone"},

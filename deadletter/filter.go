@@ -1,13 +1,10 @@
 package deadletter
 
 import (
-	"encoding/hex"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/postroom/postroom/internal/held"
 )
 
 // Filter says which events are meant: those that have every property that is set. The
@@ -42,50 +39,11 @@ func (f Filter) IsZero() bool {
 }
 
 func (f Filter) validate() error {
-	var faults []error
-	if cause, err := hex.DecodeString(f.Cause); err != nil || f.Cause != "" && len(cause) != 16 {
-		faults = append(faults, errors.New("deadletter: filter: Cause has to be 32 hexadecimal digits, as a group has"))
+	if err := held.Filter(f).Validate(); err != nil {
+		return fmt.Errorf("deadletter: %w", err)
 	}
-	for name, value := range map[string]string{
-		"Handler": f.Handler, "Type": f.Type, "Key": f.Key, "Class": f.Class, "Source": f.Source, "EventID": f.EventID, "Text": f.Text,
-	} {
-		if !isText(value) {
-			faults = append(faults, fmt.Errorf("deadletter: filter: %s is no UTF-8", name))
-		}
-	}
-	if !f.Since.IsZero() && !f.Until.IsZero() && !f.Since.Before(f.Until) {
-		faults = append(faults, errors.New("deadletter: filter: Since has to be before Until"))
-	}
-	return errors.Join(faults...)
+	return nil
 }
 
-// arguments are the parameters of a statement that begins with a filter's. The server
-// plans it for these values, each time: a plan for all of them would use no index.
-func (f Filter) arguments(more ...any) []any {
-	var cause []byte
-	if f.Cause != "" {
-		cause, _ = hex.DecodeString(f.Cause) // validate has seen it
-	}
-	args := []any{
-		pgx.QueryExecModeExec, f.IDs, optional(f.Handler), optional(f.Type), optional(f.Key), optional(f.Class), cause, optional(f.Source),
-		optional(f.EventID), optional(f.Text), moment(f.Since), moment(f.Until),
-	}
-	return append(args, more...)
-}
-
-func moment(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
-}
-
-// document returns v as the database takes JSON.
-func document(v any) (*string, error) {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return nil, fmt.Errorf("encode as JSON: %w", err)
-	}
-	s := string(text)
-	return &s, nil
-}
+// arguments are the parameters of a statement that begins with a filter's.
+func (f Filter) arguments(more ...any) []any { return held.Filter(f).Arguments(more...) }

@@ -1,13 +1,9 @@
 package deadletter
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // Options says how events are replayed. The zero value replays all that match, as fast
@@ -69,6 +65,8 @@ func (o Options) validate() error {
 }
 
 // Job is a replay.
+//
+// Wide because it is a JSON document, as programs read it.
 type Job struct {
 	ID        int64     `json:"id"`
 	CreatedAt time.Time `json:"created_at"`
@@ -119,108 +117,3 @@ const (
 	PhaseRest   Phase = "rest"
 	PhaseEnding Phase = "ending" // it was stopped or cancelled, and waits for what runs
 )
-
-// Replay makes a replay of the dead events that match: their number is fixed now. It
-// releases none of them: [Store.Drive] does. Events that are part of another replay that
-// runs are left out, so that each is replayed once, however many operators want it.
-func (s *Store) Replay(ctx context.Context, f Filter, o Options, by By) (Job, error) {
-	o = o.defaults()
-	if err := errors.Join(s.err, f.validate(), o.validate(), by.validate()); err != nil {
-		return Job{}, err
-	}
-	if f.Discarded {
-		return Job{}, errors.New("deadletter: discarded events are reopened before they are replayed")
-	}
-	var id int64
-	err := s.within(ctx, func(tx pgx.Tx) (err error) {
-		id, err = s.create(ctx, tx, f, o, by)
-		return err
-	})
-	if err != nil {
-		return Job{}, fmt.Errorf("deadletter: replay: %w", s.advise(err))
-	}
-	return s.Job(ctx, id)
-}
-
-func (s *Store) create(ctx context.Context, tx pgx.Tx, f Filter, o Options, by By) (id int64, err error) {
-	if _, err := tx.Exec(ctx, s.sql.serial); err != nil {
-		return 0, fmt.Errorf("wait for other replays to be made: %w", err)
-	}
-	filter, err := document(f)
-	if err != nil {
-		return 0, err
-	}
-	var rate *float64
-	if o.Rate > 0 {
-		rate = &o.Rate
-	}
-	err = tx.QueryRow(ctx, s.sql.jobCreate, by.Actor, by.Reason, filter, o.Attempts, rate, o.Canary, o.StopAt, o.AsNew).Scan(&id)
-	if err != nil {
-		return 0, fmt.Errorf("make the replay: %w", err)
-	}
-	var limit *int
-	if o.Limit > 0 {
-		limit = &o.Limit
-	}
-	var items, old int64
-	if err := tx.QueryRow(ctx, s.sql.jobItems, f.arguments(id, limit)...).Scan(&items, &old); err != nil {
-		return 0, fmt.Errorf("fix its events: %w", err)
-	}
-	switch {
-	case items == 0:
-		return 0, fmt.Errorf("%w: none is dead that is not part of a running replay", ErrNothing)
-	case old > 0 && !o.AsNew:
-		return 0, fmt.Errorf("%w: %d outgoing ones; replay them as new, where their consumers have not handled them by another way", ErrTooOld, old)
-	}
-	_, err = s.audit(ctx, tx, action{name: "replay", by: by, events: items, job: id, details: struct {
-		Filter  Filter  `json:"filter"`
-		Options Options `json:"options"`
-	}{f, o}})
-	return id, err
-}
-
-// Job returns a replay.
-func (s *Store) Job(ctx context.Context, id int64) (Job, error) {
-	jobs, err := s.jobs(ctx, &id, 1, nil, false)
-	if err != nil {
-		return Job{}, err
-	}
-	if len(jobs) == 0 {
-		return Job{}, fmt.Errorf("deadletter: replay %d: %w", id, ErrNotFound)
-	}
-	return jobs[0], nil
-}
-
-// Jobs returns the last replays, up to limit, from behind the one with the id before
-// on, or from the last one where that is zero; only those that run where running says
-// so.
-func (s *Store) Jobs(ctx context.Context, limit int, before int64, running bool) ([]Job, error) {
-	var behind *int64
-	if before != 0 {
-		behind = &before
-	}
-	return s.jobs(ctx, nil, limit, behind, running)
-}
-
-func (s *Store) jobs(ctx context.Context, id *int64, limit int, behind *int64, running bool) ([]Job, error) {
-	if s.err != nil {
-		return nil, s.err
-	}
-	rows, _ := s.db.Query(ctx, s.sql.jobs, id, limit, behind, running) // CollectRows reports the error
-	jobs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (j Job, err error) {
-		var filter []byte
-		var rate *float64
-		var rests float64
-		err = row.Scan(&j.ID, &j.CreatedAt, &j.Actor, &j.Reason, &filter, &j.Options.Attempts, &rate, &j.Options.Canary, &j.Options.StopAt,
-			&j.Options.AsNew, &j.State, &j.Phase, &j.Items, &j.Released, &j.Succeeded, &j.Failed, &j.PassedOver, &j.SteppedAt, &j.EndedAt, &rests)
-		if err == nil {
-			err = json.Unmarshal(filter, &j.Filter)
-		}
-		j.Options.Rate, j.Rests = value(rate), time.Duration(rests*float64(time.Second))
-		return j, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("deadletter: read replays: %w", s.advise(err))
-	}
-	return jobs, nil
-}

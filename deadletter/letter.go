@@ -1,15 +1,14 @@
 package deadletter
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/postroom/postroom/internal/held"
 )
 
 // Letter is a held event, as a list has it.
+//
+// Wide because it is a line of JSON, as programs read it.
 type Letter struct {
 	ID          int64      `json:"id"`
 	Handler     string     `json:"handler"`
@@ -45,23 +44,40 @@ const (
 	Discarded State = "discarded" // an operator discarded it
 )
 
-// scan reads the columns that all lists begin with.
-func (l *Letter) scan(row pgx.CollectableRow, more ...any) error {
-	var class, cause, text, key *string
-	var job *int64
-	err := row.Scan(append([]any{
-		&l.ID, &l.Handler, &l.State, &l.DeadAt, &l.DiscardedAt, &l.HeldAt, &l.Attempts, &class, &cause, &text, &l.Revision, &job,
-		&l.LoggedAt, &l.Source, &l.EventID, &l.Type, &l.Subject, &key, &l.Size,
-	}, more...)...)
-	l.Class, l.Cause, l.Error, l.Key, l.Job = value(class), value(cause), value(text), value(key), value(job)
-	return err
+// letterOf returns a row as a list has it.
+func letterOf(r *held.Row) Letter {
+	e, c := &r.Event, &r.Course
+	l := Letter{
+		ID: r.ID, Handler: r.Handler, State: stateOf(r), DeadAt: moment(c.DeadAt), DiscardedAt: moment(c.DiscardedAt), HeldAt: c.HeldAt,
+		Attempts: c.Attempts, Class: c.Class, Cause: c.Cause, Error: c.Error, Revision: r.Revision, Job: r.Job,
+		LoggedAt: e.LoggedAt, Source: e.Source, EventID: e.ID, Type: e.Type, Subject: e.Subject, Key: e.Key, Size: e.Size,
+	}
+	if l.LoggedAt.IsZero() {
+		l.LoggedAt = c.HeldAt
+	}
+	return l
 }
 
-func value[T any](p *T) (v T) {
-	if p != nil {
-		v = *p
+// stateOf tells fewer states apart than held does: what is due, and what was abandoned,
+// is a matter of moments.
+func stateOf(r *held.Row) State {
+	switch r.State {
+	case held.Due, held.Retrying, held.Scheduled:
+		if r.Course.Class == "" && r.Handler == Outgoing {
+			return Scheduled
+		}
+		return Retrying
+	case held.Running, held.Abandoned:
+		return Running
 	}
-	return v
+	return State(r.State)
+}
+
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
 }
 
 // Page says which part of a list is wanted. The zero value is its beginning.
@@ -87,61 +103,6 @@ const (
 	maxLimit     = 1000
 )
 
-// List returns the events that match, the last to die first, and where the next page
-// begins; the cursor is zero where there is none.
-func (s *Store) List(ctx context.Context, f Filter, p Page) ([]Letter, Cursor, error) {
-	if err := errors.Join(s.err, f.validate()); err != nil {
-		return nil, Cursor{}, err
-	}
-	limit := p.Limit
-	if limit == 0 {
-		limit = defaultLimit
-	}
-	if limit < 0 || limit > maxLimit {
-		return nil, Cursor{}, fmt.Errorf("deadletter: page: Limit is %d, want 1 to %d", limit, maxLimit)
-	}
-	sql := s.sql.list
-	if f.Discarded {
-		sql = s.sql.listDiscarded
-	}
-	rows, _ := s.db.Query(ctx, sql, f.arguments(moment(p.After.At), p.After.ID, limit+1)...) // CollectRows reports the error
-	letters, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Letter, err error) {
-		err = l.scan(row)
-		return l, err
-	})
-	if err != nil {
-		return nil, Cursor{}, fmt.Errorf("deadletter: list: %w", s.advise(err))
-	}
-	if len(letters) <= limit {
-		return letters, Cursor{}, nil
-	}
-	letters = letters[:limit]
-	return letters, letters[limit-1].cursor(), nil
-}
-
-func (l *Letter) cursor() Cursor {
-	at := value(l.DeadAt)
-	if l.DiscardedAt != nil {
-		at = *l.DiscardedAt
-	}
-	return Cursor{At: at, ID: l.ID}
-}
-
-// Count returns how many events match.
-func (s *Store) Count(ctx context.Context, f Filter) (n int64, err error) {
-	if err := errors.Join(s.err, f.validate()); err != nil {
-		return 0, err
-	}
-	sql := s.sql.count
-	if f.Discarded {
-		sql = s.sql.countDiscarded
-	}
-	if err := s.db.QueryRow(ctx, sql, f.arguments()...).Scan(&n); err != nil {
-		return 0, fmt.Errorf("deadletter: count: %w", s.advise(err))
-	}
-	return n, nil
-}
-
 // Group is dead events that one cause killed.
 type Group struct {
 	Cause   string    `json:"cause"`
@@ -154,29 +115,4 @@ type Group struct {
 	Types   []string  `json:"types"`
 	Keys    int64     `json:"keys"`
 	Error   string    `json:"error"` // of the example
-}
-
-// mostGroups is how many groups are told.
-const mostGroups = 200
-
-// Groups returns what killed the dead events that match, the largest groups first, 200
-// of them at the most, and how many groups there are.
-func (s *Store) Groups(ctx context.Context, f Filter) (groups []Group, all int, err error) {
-	if err := errors.Join(s.err, f.validate()); err != nil {
-		return nil, 0, err
-	}
-	if f.Discarded {
-		return nil, 0, errors.New("deadletter: groups are of dead events, not of discarded ones")
-	}
-	rows, _ := s.db.Query(ctx, s.sql.groups, f.arguments(mostGroups)...) // CollectRows reports the error
-	groups, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (g Group, err error) {
-		var cause, text *string
-		err = row.Scan(&cause, &g.Handler, &g.Class, &g.Events, &g.First, &g.Last, &g.Example, &g.Types, &g.Keys, &text, &all)
-		g.Cause, g.Error = value(cause), value(text)
-		return g, err
-	})
-	if err != nil {
-		return nil, 0, fmt.Errorf("deadletter: groups: %w", s.advise(err))
-	}
-	return groups, all, nil
 }

@@ -2,7 +2,9 @@ package deadletter_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"regexp"
 	"strconv"
@@ -142,6 +144,9 @@ func (p *plans) do(sql string, args ...any) {
 func (p *plans) text(file string) string {
 	p.Helper()
 	sql, err := os.ReadFile("sql/" + file + ".sql")
+	if errors.Is(err, fs.ErrNotExist) {
+		sql, err = os.ReadFile("../internal/held/sql/" + file + ".sql")
+	}
 	if err != nil {
 		p.Fatal(err)
 	}

@@ -6,4 +6,4 @@ import "context"
 func (s *Store) Step(ctx context.Context, id int64) (moved bool, err error) { return s.step(ctx, id) }
 
 // LockToDiscard is the statement that locks what is discarded.
-func (s *Store) LockToDiscard() string { return s.sql.discardLock }
+func (s *Store) LockToDiscard() string { return s.sql.DiscardLock }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/postroom/postroom/relay"
 )
 
@@ -31,33 +29,12 @@ func (c clock) off(other clock) time.Duration {
 	return max((c.ahead-other.ahead).Abs()-c.doubt-other.doubt, 0)
 }
 
-// databaseClock measures the database's clock: the answer that came the soonest tells.
-func (e *examination) databaseClock(ctx context.Context) (clock, error) {
-	return e.clock.get(func() (clock, error) {
-		var best clock
-		err := e.read(ctx, func(tx pgx.Tx) error {
-			for i := range 3 {
-				before := time.Now()
-				var told time.Time
-				if err := tx.QueryRow(ctx, e.d.sql.clock).Scan(&told); err != nil {
-					return fmt.Errorf("read the database's clock: %w", err)
-				}
-				if c := measured(before, told, time.Now()); i == 0 || c.doubt < best.doubt {
-					best = c
-				}
-			}
-			return nil
-		})
-		return best, err
-	})
-}
-
 func checkDatabaseClock(ctx context.Context, e *examination) error {
 	c, err := e.databaseClock(ctx)
 	if err != nil {
 		return err
 	}
-	e.compareClocks("the database", c, "this machine", clock{})
+	compareClocks(e, "the database", c, "this machine", clock{})
 	return nil
 }
 
@@ -68,11 +45,11 @@ func checkRoundTrip(ctx context.Context, e *examination) error {
 	if err != nil {
 		return err
 	}
-	e.compareLease(2 * c.doubt)
+	compareLease(e, 2*c.doubt)
 	return nil
 }
 
-func (e *examination) compareLease(roundTrip time.Duration) {
+func compareLease(e *examination, roundTrip time.Duration) {
 	needed, chosen := relay.LeaseFor(roundTrip), e.d.cfg.Lease
 	took := roundTrip.Round(10 * time.Microsecond)
 	switch {
@@ -104,7 +81,7 @@ func checkBrokerClock(ctx context.Context, e *examination) error {
 	}
 	for _, s := range streams {
 		if s.info != nil && !s.info.TimeStamp.IsZero() {
-			e.compareClocks("the broker", s.clock, "the database", database)
+			compareClocks(e, "the broker", s.clock, "the database", database)
 			return nil
 		}
 	}
@@ -112,7 +89,7 @@ func checkBrokerClock(ctx context.Context, e *examination) error {
 	return nil
 }
 
-func (e *examination) compareClocks(of string, c clock, with string, other clock) {
+func compareClocks(e *examination, of string, c clock, with string, other clock) {
 	const remedy = "let all machines take their time from one source (NTP, chrony)"
 	switch off := c.off(other); {
 	case off > clockWrong:

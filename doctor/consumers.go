@@ -15,7 +15,7 @@ import (
 
 // durable returns the durable consumer of a handler as the broker has it, nil where
 // there is none.
-func (s *stream) durable(ctx context.Context, sub subscription) (*jetstream.ConsumerInfo, error) {
+func durable(ctx context.Context, s *stream, sub subscription) (*jetstream.ConsumerInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	consumer, err := s.handle.Consumer(ctx, sub.consumer())
@@ -33,11 +33,11 @@ func checkConsumers(ctx context.Context, e *examination) error {
 	fine := 0
 	err := e.each(ctx, func(s *stream) {
 		for _, sub := range s.handlers {
-			e.checkLimits(s, sub)
+			checkLimits(e, s, sub)
 			if sub.Ordered {
 				continue
 			}
-			info, err := s.durable(ctx, sub)
+			info, err := durable(ctx, s, sub)
 			switch {
 			case err != nil:
 				e.skip(sub.Handler, e.remedyOf(err), "could not be looked at: %v", err)
@@ -46,7 +46,7 @@ func checkConsumers(ctx context.Context, e *examination) error {
 			case info == nil:
 				e.fault(sub.Handler, "start a process that has the handler, or start it again: it makes the consumer where the handler had come to",
 					"its consumer %s is not on the stream %s: no event reaches it", sub.consumer(), s.name)
-			case e.checkConsumer(s, sub, info):
+			case checkConsumer(e, s, sub, info):
 				fine++
 			}
 		}
@@ -60,7 +60,7 @@ func checkConsumers(ctx context.Context, e *examination) error {
 }
 
 // checkLimits looks at what the stream imposes on the consumers of a handler.
-func (e *examination) checkLimits(s *stream, sub subscription) {
+func checkLimits(e *examination, s *stream, sub subscription) {
 	faults := consumer.ExamineLimits(s.info.Config, sub.Ordered, sub.Subjects)
 	for _, fault := range faults {
 		e.fault(sub.Handler, "change the stream: nats stream edit "+s.name, "its stream %s leaves no room for the handler: %v", s.name, fault)
@@ -72,7 +72,7 @@ func (e *examination) checkLimits(s *stream, sub subscription) {
 	}
 }
 
-func (e *examination) checkConsumer(s *stream, sub subscription, info *jetstream.ConsumerInfo) bool {
+func checkConsumer(e *examination, s *stream, sub subscription, info *jetstream.ConsumerInfo) bool {
 	faults, err := consumer.Examine(info.Config, s.info.Config.ConsumerLimits, sub.instance, sub.Handler, sub.Subjects)
 	if err != nil {
 		instance, handler := identity.Owner(info.Config.Metadata)
@@ -97,7 +97,7 @@ func checkStrays(ctx context.Context, e *examination) error {
 	if err != nil {
 		return err
 	}
-	instance, err := row[struct{ ID string }](ctx, e, e.d.sql.instance)
+	instance, err := row[struct{ ID string }](ctx, e, e.d.sql.Instance)
 	if err != nil {
 		return err
 	}

@@ -31,6 +31,10 @@ var databaseChecks = []check{
 // checkSchema also tells the checks after it whether there are tables to look at.
 func checkSchema(ctx context.Context, e *examination) error {
 	d := e.d
+	required := schema.Require(ctx, d.db, d.name)
+	if required != nil && !errors.Is(required, schema.ErrTooNew) && !errors.Is(required, schema.ErrOutdated) {
+		return required
+	}
 	steps, err := schema.Status(ctx, d.db, d.name)
 	if err != nil {
 		return err
@@ -45,18 +49,15 @@ func checkSchema(ctx context.Context, e *examination) error {
 	if d.name != schema.DefaultName {
 		migrate += " --schema " + d.name
 	}
-	err = schema.Require(ctx, d.db, d.name)
 	switch {
-	case errors.Is(err, schema.ErrTooNew):
-		e.fault(d.name, "use a newer postroom", "%v", err)
-	case errors.Is(err, schema.ErrOutdated) && applied == 0:
+	case errors.Is(required, schema.ErrTooNew):
+		e.fault(d.name, "use a newer postroom", "%v", required)
+	case errors.Is(required, schema.ErrOutdated) && applied == 0:
 		e.noTables = "there are no tables in the schema " + d.name
 		e.fault(d.name, migrate+", or name the right schema with --schema", "there are no tables in the schema %s of this database", d.name)
-	case errors.Is(err, schema.ErrOutdated):
+	case required != nil:
 		e.outdated = fmt.Sprintf("the tables are of version %d, and lack what it looks at", applied)
 		e.fault(d.name, migrate, "the tables are of version %d and this program is of version %d", applied, len(steps))
-	case err != nil:
-		return err
 	default:
 		e.ok(d.name, "the tables are of version %d or later, which this program works with", len(steps))
 	}
@@ -70,18 +71,6 @@ var settingNames = []string{
 	"autovacuum", "track_counts", "server_version_num",
 }
 
-func (e *examination) loadSettings(ctx context.Context) (map[string]string, error) {
-	return e.settings.get(func() (map[string]string, error) {
-		type setting struct{ Name, Value string }
-		all, err := rows[setting](ctx, e, e.d.sql.settings, settingNames)
-		values := make(map[string]string, len(all))
-		for _, s := range all {
-			values[s.Name] = s.Value
-		}
-		return values, err
-	})
-}
-
 // roleSetting is a setting that is made for a role, or for the database.
 type roleSetting struct{ Role, Name, Value string }
 
@@ -90,35 +79,6 @@ func (s roleSetting) of() string {
 		return "this database"
 	}
 	return "role " + s.Role
-}
-
-// loadRoleSettings returns the settings of other roles that write, none where there are
-// no tables by which to tell these.
-func (e *examination) loadRoleSettings(ctx context.Context) ([]roleSetting, error) {
-	if e.noTables != "" {
-		return nil, nil
-	}
-	return e.roles.get(func() ([]roleSetting, error) {
-		return rows[roleSetting](ctx, e, e.d.sql.roleSettings, settingNames)
-	})
-}
-
-// settled calls f for a setting as this role has it, and as other roles do.
-func (e *examination) settled(ctx context.Context, name string, f func(of, value string)) error {
-	own, err := e.loadSettings(ctx)
-	if err != nil {
-		return err
-	}
-	if value, ok := own[name]; ok { // not every server has each
-		f("", value)
-	}
-	others, err := e.loadRoleSettings(ctx)
-	for _, s := range others {
-		if s.Name == name && (s.Role != "" || !same(s.Value, own[name])) {
-			f(s.of(), s.Value)
-		}
-	}
-	return err
 }
 
 func checkDurability(ctx context.Context, e *examination) error {
@@ -228,7 +188,7 @@ const crowded = 0.9
 
 func checkConnections(ctx context.Context, e *examination) error {
 	type count struct{ Used, Most int64 }
-	c, err := row[count](ctx, e, e.d.sql.connections)
+	c, err := row[count](ctx, e, e.d.sql.Connections)
 	if err != nil {
 		return err
 	}
@@ -248,7 +208,7 @@ func checkVacuum(ctx context.Context, e *examination) error {
 		Bytes      int64
 		Handle     string
 	}
-	found, err := rows[obstacle](ctx, e, e.d.sql.obstacles, e.d.cfg.OldTransaction)
+	found, err := rows[obstacle](ctx, e, e.d.sql.Obstacles, e.d.cfg.OldTransaction)
 	if err != nil {
 		return err
 	}
@@ -281,7 +241,7 @@ func checkAutovacuum(ctx context.Context, e *examination) error {
 				"%s is off: the space of rows that were removed is never used again, and every look at the tables gets slower", name)
 		}
 	}
-	off, err := rows[struct{ Table string }](ctx, e, e.d.sql.unvacuumed)
+	off, err := rows[struct{ Table string }](ctx, e, e.d.sql.Unvacuumed)
 	for _, t := range off {
 		e.fault(t.Table, fmt.Sprintf("ALTER TABLE %s.%s RESET (autovacuum_enabled)", e.d.name, t.Table),
 			"autovacuum is turned off for the table %s: the space of rows that were removed is never used again", t.Table)

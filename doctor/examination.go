@@ -124,6 +124,15 @@ func (e *examination) add(s Severity, subject, remedy, format string, args ...an
 	e.findings = append(e.findings, f)
 }
 
+// report adds a fault where something is so, and a warning otherwise.
+func (e *examination) report(fault bool, subject, remedy, format string, args ...any) {
+	s := Warning
+	if fault {
+		s = Fault
+	}
+	e.add(s, subject, remedy, format, args...)
+}
+
 // remedyOf says what a check needs that failed.
 func (e *examination) remedyOf(err error) string {
 	var server *pgconn.PgError
@@ -153,7 +162,7 @@ func (d *Doctor) read(ctx context.Context, f func(tx pgx.Tx) error) error {
 		return fmt.Errorf("connect to the database: %w", err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // there is nothing to commit
-	if _, err := tx.Exec(ctx, d.sql.begin); err != nil {
+	if _, err := tx.Exec(ctx, d.sql.Begin); err != nil {
 		return fmt.Errorf("begin to look at the database: %w", err)
 	}
 	return f(tx)

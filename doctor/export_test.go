@@ -10,7 +10,7 @@ func Off(before, told, after, otherBefore, otherTold, otherAfter time.Time) time
 // CompareClocks returns the finding about a clock that is ahead of this one's.
 func CompareClocks(ahead, doubt time.Duration) Finding {
 	e := &examination{d: New(nil, nil, Config{})}
-	e.compareClocks("the database", clock{ahead, doubt}, "this machine", clock{})
+	compareClocks(e, "the database", clock{ahead, doubt}, "this machine", clock{})
 	return e.findings[0]
 }
 
@@ -18,7 +18,7 @@ func CompareClocks(ahead, doubt time.Duration) Finding {
 // the lease that was chosen.
 func CompareLease(roundTrip, chosen time.Duration) Finding {
 	e := &examination{d: New(nil, nil, Config{Lease: chosen})}
-	e.compareLease(roundTrip)
+	compareLease(e, roundTrip)
 	return e.findings[0]
 }
 

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/postroom/postroom/internal/consumer"
 	"github.com/postroom/postroom/internal/identity"
 )
@@ -48,26 +46,6 @@ func (s subscription) mark() consumer.Position {
 	return f
 }
 
-func (e *examination) loadSubscriptions(ctx context.Context) ([]subscription, error) {
-	return e.subs.get(func() ([]subscription, error) {
-		var all []subscription
-		err := e.read(ctx, func(tx pgx.Tx) error {
-			var instance string
-			if err := tx.QueryRow(ctx, e.d.sql.instance).Scan(&instance); err != nil {
-				return fmt.Errorf("read who this Postroom is: %w", err)
-			}
-			found, _ := tx.Query(ctx, e.d.sql.subscriptions) // CollectRows reports the error
-			var err error
-			all, err = pgx.CollectRows(found, pgx.RowToStructByPos[subscription])
-			for i := range all {
-				all[i].instance = instance
-			}
-			return err
-		})
-		return all, err
-	})
-}
-
 // node is a process that lives.
 type node struct {
 	Name            string
@@ -75,25 +53,8 @@ type node struct {
 	Ledger, AgeGate float64 // in seconds
 }
 
-func (e *examination) loadNodes(ctx context.Context) ([]node, error) {
-	return e.nodes.get(func() ([]node, error) { return rows[node](ctx, e, e.d.sql.nodes) })
-}
-
 // defaultLedger is inbox.Config.Ledger where nobody says otherwise.
 const defaultLedger = 30 * 24 * time.Hour
-
-// ledger returns for how long the processes that live keep ledger rows, and trust
-// them: the shortest of each.
-func (e *examination) ledger(ctx context.Context) (kept, trusted time.Duration, err error) {
-	nodes, err := e.loadNodes(ctx)
-	if err != nil || len(nodes) == 0 {
-		return defaultLedger, defaultLedger / 30 * 29, err
-	}
-	shortest := func(of func(node) float64) time.Duration {
-		return seconds(of(slices.MinFunc(nodes, func(a, b node) int { return int(of(a) - of(b)) })))
-	}
-	return shortest(func(n node) float64 { return n.Ledger }), shortest(func(n node) float64 { return n.AgeGate }), nil
-}
 
 func checkLedger(ctx context.Context, e *examination) error {
 	nodes, err := e.loadNodes(ctx)
@@ -139,7 +100,7 @@ func checkUnknown(ctx context.Context, e *examination) error {
 		Handler    string
 		Held, Owed int64
 	}
-	deciding, err := rows[unknown](ctx, e, e.d.sql.unknown)
+	deciding, err := rows[unknown](ctx, e, e.d.sql.Unknown)
 	if err != nil {
 		return err
 	}
@@ -198,7 +159,7 @@ func checkUntaken(ctx context.Context, e *examination) error {
 		Events        int64
 		Overdue       float64
 	}
-	found, err := rows[untaken](ctx, e, e.d.sql.untaken, untakenAfter)
+	found, err := rows[untaken](ctx, e, e.d.sql.Untaken, untakenAfter)
 	for _, u := range found {
 		e.warn(u.Handler, fmt.Sprintf("start a process whose handler %s takes the type %s, or more workers if it does", u.Handler, u.Type),
 			"%s held of the type %s and due, the first for %s, and no process takes it: none that lives may know the type, or they do not keep up",
@@ -218,7 +179,7 @@ func checkDead(ctx context.Context, e *examination) error {
 		Archived    int64
 		ArchivedAge float64
 	}
-	o, err := row[old](ctx, e, e.d.sql.oldDead, kept)
+	o, err := row[old](ctx, e, e.d.sql.OldDead, kept)
 	if err != nil {
 		return err
 	}
@@ -247,7 +208,7 @@ func checkJobs(ctx context.Context, e *examination) error {
 		Items, Released int32
 		Idle            float64
 	}
-	idle, err := rows[job](ctx, e, e.d.sql.idleJobs, idleAfter)
+	idle, err := rows[job](ctx, e, e.d.sql.IdleJobs, idleAfter)
 	for _, j := range idle {
 		e.warn(fmt.Sprintf("replay %d", j.ID), fmt.Sprintf("drive it on with 'postroom dead resume %d', or end it with 'postroom dead cancel %d'", j.ID, j.ID),
 			"nobody drives it: %d of its %d events are released, it has rested for %s, and %s made it", j.Released, j.Items, span(seconds(j.Idle)), j.Actor)

@@ -17,7 +17,7 @@ func checkSequence(ctx context.Context, e *examination) error {
 		Last, High, Increment, Cache int64
 		Cycle                        bool
 	}
-	s, err := row[sequence](ctx, e, e.d.sql.sequence)
+	s, err := row[sequence](ctx, e, e.d.sql.Sequence)
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func checkRelay(ctx context.Context, e *examination) error {
 		Age                  float64
 		Restored, SnapsAhead bool
 	}
-	s, err := row[state](ctx, e, e.d.sql.relay)
+	s, err := row[state](ctx, e, e.d.sql.Relay)
 	if err != nil {
 		return err
 	}
@@ -77,13 +77,4 @@ func checkRelay(ctx context.Context, e *examination) error {
 			"the relay has seen transactions that this server has not had yet: commits were lost, by a failover or a restore")
 	}
 	return nil
-}
-
-// report adds a fault where something is so, and a warning otherwise.
-func (e *examination) report(fault bool, subject, remedy, format string, args ...any) {
-	s := Warning
-	if fault {
-		s = Fault
-	}
-	e.add(s, subject, remedy, format, args...)
 }

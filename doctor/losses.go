@@ -93,21 +93,6 @@ func (d *Doctor) Losses(ctx context.Context) (Losses, error) {
 	return losses, nil
 }
 
-func (e *examination) loadLosses(ctx context.Context) (Losses, error) {
-	return e.losses.get(func() (Losses, error) {
-		var found Losses
-		all, err := e.loadStreams(ctx)
-		for _, s := range all {
-			for _, sub := range s.handlers {
-				found.Handlers = append(found.Handlers, s.standing(ctx, sub))
-			}
-		}
-		tails, tailErr := e.compareTails(ctx, all)
-		found.Streams = tails
-		return found, errors.Join(err, tailErr)
-	})
-}
-
 // standing compares a stream with where a handler stands in it.
 func (s *stream) standing(ctx context.Context, sub subscription) Standing {
 	at := Standing{Handler: sub.Handler, Stream: s.name, Ordered: sub.Ordered, Floor: uint64(max(sub.Floor, 0)), Verdict: Kept}
@@ -129,7 +114,7 @@ func (s *stream) standing(ctx context.Context, sub subscription) Standing {
 	}
 	reads := false
 	if !sub.Ordered {
-		durable, err := s.durable(ctx, sub)
+		durable, err := durable(ctx, s, sub)
 		if err != nil {
 			return judge(Unknown, "%v", err)
 		}
@@ -216,7 +201,7 @@ func (s *stream) lag(ctx context.Context, sub subscription) (time.Duration, erro
 	defer cancel()
 	from := uint64(max(sub.Floor, 0))
 	if !sub.Ordered {
-		durable, err := s.durable(ctx, sub)
+		durable, err := durable(ctx, s, sub)
 		if err != nil {
 			return 0, err
 		}

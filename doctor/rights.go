@@ -14,7 +14,7 @@ func checkRights(ctx context.Context, e *examination) error {
 		Part, Relation, Privilege string
 		Has                       bool
 	}
-	needs, err := rows[right](ctx, e, e.d.sql.roleRights)
+	needs, err := rows[right](ctx, e, e.d.sql.RoleRights)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ var doers = map[string]string{"relay": "the relay", "inbox": "the inbox", "idemp
 // checkPublic looks for rights that everybody has.
 func checkPublic(ctx context.Context, e *examination) error {
 	type right struct{ Privilege, Relation string }
-	found, err := rows[right](ctx, e, e.d.sql.publicRights)
+	found, err := rows[right](ctx, e, e.d.sql.PublicRights)
 	for _, r := range found {
 		remedy := fmt.Sprintf("REVOKE %s ON %s.%s FROM PUBLIC", r.Privilege, e.d.name, r.Relation)
 		if r.Relation == "the schema" {
@@ -90,7 +90,7 @@ func checkProducer(ctx context.Context, e *examination, role string) error {
 		Name                string
 		Wanted, Writes, Has bool
 	}
-	all, err := rows[right](ctx, e, e.d.sql.producerRights, role)
+	all, err := rows[right](ctx, e, e.d.sql.ProducerRights, role)
 	if err != nil {
 		return err
 	}

@@ -46,84 +46,8 @@ type stream struct {
 	missing  []string              // of the stream without a name: subjects that no stream takes
 }
 
-func (e *examination) js() (jetstream.JetStream, error) {
-	js, err := jetstream.New(e.d.nc)
-	if err != nil {
-		return nil, fmt.Errorf("jetstream: %w", err)
-	}
-	return js, nil
-}
-
-// loadStreams looks up the streams that handlers read, those that take the subjects of
-// the newest events, and those that the Config names. What it returns beside them
-// is one without a name, for the subjects that no stream takes.
-func (e *examination) loadStreams(ctx context.Context) ([]*stream, error) {
-	return e.streams.get(func() ([]*stream, error) {
-		js, err := e.js()
-		if err != nil {
-			return nil, err
-		}
-		var all []*stream
-		use := func(name string) *stream {
-			if i := slices.IndexFunc(all, func(s *stream) bool { return s.name == name }); i >= 0 {
-				return all[i]
-			}
-			s := lookUp(ctx, js, name)
-			all = append(all, s)
-			return s
-		}
-		for _, name := range e.d.cfg.Streams {
-			use(name)
-		}
-		if e.noTables != "" {
-			return all, nil
-		}
-		subs, err := e.loadSubscriptions(ctx)
-		if err != nil {
-			return nil, err
-		}
-		for _, sub := range subs {
-			s := use(sub.Stream)
-			s.handlers = append(s.handlers, sub)
-		}
-		missing, err := e.useSubjects(ctx, js, use, &all)
-		return append(all, &stream{missing: missing}), err
-	})
-}
-
 // maxMissing is how many subjects without a stream are looked for.
 const maxMissing = 10
-
-// useSubjects adds the streams that take the subjects of the log, and returns subjects
-// that none takes.
-func (e *examination) useSubjects(ctx context.Context, js jetstream.JetStream, use func(string) *stream, all *[]*stream) (missing []string, err error) {
-	subjects, err := rows[struct{ Subject string }](ctx, e, e.d.sql.subjects)
-	if err != nil {
-		return nil, err
-	}
-	for _, subject := range subjects {
-		i := slices.IndexFunc(*all, func(s *stream) bool { return s.takes(subject.Subject) })
-		if i >= 0 {
-			(*all)[i].log = true
-			continue
-		}
-		within, cancel := context.WithTimeout(ctx, answerWithin)
-		name, err := js.StreamNameBySubject(within, subject.Subject)
-		cancel()
-		switch {
-		case errors.Is(err, jetstream.ErrStreamNotFound):
-			missing = append(missing, subject.Subject)
-		case err != nil:
-			return missing, fmt.Errorf("look for the stream of %s: %w", subject.Subject, err)
-		default:
-			use(name).log = true
-		}
-		if len(missing) == maxMissing {
-			break
-		}
-	}
-	return missing, nil
-}
 
 func (s *stream) takes(subject string) bool {
 	return s.info != nil && len(wildcard.Uncovered([]string{subject}, s.info.Config.Subjects)) == 0
@@ -147,20 +71,6 @@ func lookUp(ctx context.Context, js jetstream.JetStream, name string) *stream {
 	return s
 }
 
-// each calls f for each stream that could be looked up, and reports those that could not.
-func (e *examination) each(ctx context.Context, f func(s *stream)) error {
-	all, err := e.loadStreams(ctx)
-	for _, s := range all {
-		switch {
-		case s.err != nil:
-			e.skip(s.name, e.remedyOf(s.err), "could not be looked at: %v", s.err)
-		case s.info != nil:
-			f(s)
-		}
-	}
-	return err
-}
-
 // checkBroker looks at the server, and at what the account may use of it.
 func checkBroker(ctx context.Context, e *examination) error {
 	version := e.d.nc.ConnectedServerVersion()
@@ -182,9 +92,9 @@ func checkBroker(ctx context.Context, e *examination) error {
 		return fmt.Errorf("look at the account: %w", err)
 	}
 	had := len(e.findings)
-	e.compareTier("", account.Tier)
+	compareTier(e, "", account.Tier)
 	for name, tier := range account.Tiers {
-		e.compareTier(" (tier "+name+")", tier)
+		compareTier(e, " (tier "+name+")", tier)
 	}
 	if len(e.findings) == had {
 		e.ok("", "NATS %s, JetStream with %s and %s", version, counted(account.Streams, "stream"), counted(account.Consumers, "consumer"))
@@ -193,7 +103,7 @@ func checkBroker(ctx context.Context, e *examination) error {
 }
 
 // compareTier looks for a limit that is nearly reached.
-func (e *examination) compareTier(of string, t jetstream.Tier) {
+func compareTier(e *examination, of string, t jetstream.Tier) {
 	for _, l := range []struct {
 		what      string
 		used, max float64
@@ -233,11 +143,11 @@ func checkStreams(ctx context.Context, e *examination) error {
 		}
 		e.fault(s.name, fmt.Sprintf("postroom stream ensure %s --subjects …", s.name), "the stream %s, and does not exist", why)
 	}
-	return errors.Join(err, e.each(ctx, e.checkStream))
+	return errors.Join(err, e.each(ctx, func(s *stream) { checkStream(e, s) }))
 }
 
 // checkStream looks at how a stream is set up.
-func (e *examination) checkStream(s *stream) {
+func checkStream(e *examination, s *stream) {
 	cfg, had := s.info.Config, len(e.findings)
 	for _, fault := range natsjs.ExamineStream(cfg) {
 		e.fault(s.name, fault.Remedy+fmt.Sprintf(" (nats stream edit %s); a relay refuses it, unless --accept %s", s.name, fault.Risk), "%s", fault.Problem)

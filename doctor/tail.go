@@ -58,12 +58,12 @@ func eventName(source, id string) string { return source + " " + id }
 
 // compareTails looks for the newest published events in their streams. The log is read
 // first: what is recorded as published was in its stream before that.
-func (e *examination) compareTails(ctx context.Context, streams []*stream) ([]Tail, error) {
+func compareTails(ctx context.Context, e *examination, streams []*stream) ([]Tail, error) {
 	database, err := e.databaseClock(ctx)
 	if err != nil {
 		return nil, err
 	}
-	newest, err := rows[published](ctx, e, e.d.sql.published)
+	newest, err := rows[published](ctx, e, e.d.sql.Published)
 	if err != nil {
 		return nil, fmt.Errorf("read the newest published events: %w", err)
 	}

@@ -8,12 +8,13 @@ import (
 
 	"github.com/postroom/postroom/internal/eventtype"
 	"github.com/postroom/postroom/internal/wildcard"
+	"github.com/postroom/postroom/schema"
 )
 
 // checkTypes looks for types that handlers ask for and nobody writes, and for types of
 // which a stream has events that no handler takes.
 func checkTypes(ctx context.Context, e *examination) error {
-	used, err := rows[struct{ Subject string }](ctx, e, e.d.sql.used)
+	used, err := rows[struct{ Subject string }](ctx, e, schema.In(e.d.name, eventtype.UsedSQL))
 	if err != nil {
 		return err
 	}
@@ -25,7 +26,7 @@ func checkTypes(ctx context.Context, e *examination) error {
 	var faults []error
 	err = e.each(ctx, func(s *stream) {
 		if len(s.handlers) > 0 {
-			faults = append(faults, e.compareTypes(ctx, s, seen))
+			faults = append(faults, compareTypes(ctx, e, s, seen))
 		}
 	})
 	if err = errors.Join(append(faults, err)...); err == nil && len(e.findings) == had {
@@ -36,7 +37,7 @@ func checkTypes(ctx context.Context, e *examination) error {
 
 // compareTypes compares the types that the handlers of a stream ask for with those of
 // which it has events. seen are those that the database shows.
-func (e *examination) compareTypes(ctx context.Context, s *stream, seen []string) error {
+func compareTypes(ctx context.Context, e *examination, s *stream, seen []string) error {
 	within, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	subjects, complete, err := eventtype.InStream(within, s.handle)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/idempotency/internal/fingerprint"
+	"github.com/postroom/postroom/internal/pause"
 )
 
 // Outcome is what a call with a key came to.
@@ -93,7 +94,7 @@ const (
 // execute runs an operation, or returns what an earlier run of it answered.
 func (g *Guard) execute(ctx context.Context, op *operation) ended {
 	deadline := time.Now().Add(op.rules.Wait)
-	pause := pollFirst
+	rest := pollFirst
 	for round, retries := 1, 0; ; round++ {
 		e := g.attempt(ctx, op)
 		switch {
@@ -106,8 +107,8 @@ func (g *Guard) execute(ctx context.Context, op *operation) ended {
 			retries++
 			continue
 		case errors.Is(e.err, ErrInProgress) && ctx.Err() == nil && time.Until(deadline) > 0:
-			sleep(ctx, min(pause, time.Until(deadline)))
-			pause = min(2*pause, pollMost)
+			pause.For(ctx, min(rest, time.Until(deadline)))
+			rest = min(2*rest, pollMost)
 			round = 0
 			continue
 		}

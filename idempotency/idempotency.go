@@ -14,6 +14,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/idempotency/internal/watched"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/pause"
 	"github.com/postroom/postroom/internal/session"
 	"github.com/postroom/postroom/schema"
 )
@@ -103,7 +104,7 @@ func (g *Guard) Run(ctx context.Context) error {
 			wait = outage.Delay(failures)
 			g.cfg.Logger.WarnContext(ctx, "expired idempotency keys were not removed", "error", err, "failures", failures)
 		}
-		sleep(ctx, wait)
+		pause.For(ctx, wait)
 	}
 	return nil
 }
@@ -185,14 +186,4 @@ func (g *Guard) Delete(ctx context.Context, k Key) error {
 		return fmt.Errorf("idempotency: %w", ErrNotFound)
 	}
 	return nil
-}
-
-// sleep waits, for as long as the context lasts.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

@@ -9,11 +9,11 @@ import (
 	"regexp"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/dunglas/httpsfv"
 
 	"github.com/postroom/postroom/idempotency/internal/fingerprint"
+	"github.com/postroom/postroom/internal/text"
 )
 
 // Key names one logical operation. Its three parts together are what is unique: a value
@@ -42,21 +42,18 @@ func (k Key) check() error {
 		switch {
 		case part.value == "":
 			faults = append(faults, fmt.Errorf("key: %s is empty", part.name))
-		case len(part.value) > maxPartLen || !isText(part.value):
+		case len(part.value) > maxPartLen || !text.Valid(part.value):
 			faults = append(faults, fmt.Errorf("key: %s is longer than %d bytes, or no text", part.name, maxPartLen))
 		}
 	}
 	return errors.Join(faults...)
 }
 
-// isText reports whether PostgreSQL takes s.
-func isText(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
-
 // stored returns a key as the database has it: a principal that is a secret, is long or is
 // no text is a digest there; and so is one that looks like a digest, which would else be
 // the same as the principal that it is the digest of. hash has all of them be digests.
 func (k Key) stored(hash bool) Key {
-	if hash || len(k.Principal) > maxPartLen || !isText(k.Principal) || isDigest(k.Principal) {
+	if hash || len(k.Principal) > maxPartLen || !text.Valid(k.Principal) || isDigest(k.Principal) {
 		sum := sha256.Sum256([]byte(k.Principal))
 		k.Principal = hex.EncodeToString(sum[:])
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/text"
 )
 
 // State is how far an operation is.
@@ -151,7 +152,7 @@ func writeHeaders(h http.Header) ([]byte, error) {
 	for name, values := range h {
 		out[name] = []any{}
 		for _, v := range values {
-			if isText(v) {
+			if text.Valid(v) {
 				out[name] = append(out[name], v)
 			} else {
 				out[name] = append(out[name], rawValue{[]byte(v)})

@@ -1,9 +1,7 @@
 package inspect
 
 import (
-	"context"
 	"encoding/json"
-	"fmt"
 	"math"
 	"time"
 
@@ -41,6 +39,8 @@ type Audit struct {
 }
 
 // Action is what an operator did.
+//
+// Wide because it is a JSON document, as programs read it.
 type Action struct {
 	ID      int64     `json:"id"`
 	At      time.Time `json:"at"`
@@ -68,24 +68,7 @@ func scanAction(row pgx.CollectableRow, a *Action) error {
 // transaction that took longer.
 const clockSlop = time.Hour
 
-// Audit returns what operators did, the latest first.
-func (i *Inspector) Audit(ctx context.Context, f AuditFilter) (*Audit, error) {
-	page := &Audit{Actions: []Action{}}
-	err := i.look(ctx, func(m *moment) error {
-		all, err := m.audit(f)
-		if err != nil {
-			return err
-		}
-		page.fill(all, f)
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("inspect: audit: %w", i.advise(err))
-	}
-	return page, nil
-}
-
-func (m *moment) audit(f AuditFilter) ([]Action, error) {
+func readAudit(m *moment, f AuditFilter) ([]Action, error) {
 	before, most := f.Before, limit(f.Limit)+1
 	if before <= 0 {
 		before = math.MaxInt64
@@ -96,15 +79,15 @@ func (m *moment) audit(f AuditFilter) ([]Action, error) {
 	}
 	switch {
 	case f.Event != "":
-		all, err := rows(m, "audit", m.sql.auditEvent, scanAction, f.Event, f.Actor, f.Action, f.Handler, since, before, most, "")
+		all, err := rows(m, "audit", m.sql.AuditEvent, scanAction, f.Event, f.Actor, f.Action, f.Handler, since, before, most, "")
 		if f.Job != 0 {
 			all = ofJob(all, f.Job)
 		}
 		return all, err
 	case f.Job != 0:
-		return rows(m, "audit", m.sql.auditJob, scanAction, f.Job, f.Actor, f.Action, f.Handler, since, before, most)
+		return rows(m, "audit", m.sql.AuditJob, scanAction, f.Job, f.Actor, f.Action, f.Handler, since, before, most)
 	}
-	return rows(m, "audit", m.sql.audit, scanAction, f.Actor, f.Action, f.Handler, since, before, most)
+	return rows(m, "audit", m.sql.Audit, scanAction, f.Actor, f.Action, f.Handler, since, before, most)
 }
 
 func ofJob(all []Action, job int64) (some []Action) {

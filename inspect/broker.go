@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom/internal/consumer"
 	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/internal/jsremedy"
 	"github.com/postroom/postroom/internal/wildcard"
@@ -48,24 +49,27 @@ type BrokerView struct {
 // brokerPatience bounds what is asked of the broker for one answer.
 const brokerPatience = 5 * time.Second
 
+// observer asks the broker. It has no connection where that is not asked.
+type observer struct{ nc *nats.Conn }
+
 // jetStream returns the broker's API, unless there is no connection to it.
-func (i *Inspector) jetStream() (jetstream.JetStream, error) {
-	if !i.nc.IsConnected() {
-		return nil, errors.Join(nats.ErrDisconnected, i.nc.LastError())
+func (o observer) jetStream() (jetstream.JetStream, error) {
+	if !o.nc.IsConnected() {
+		return nil, errors.Join(nats.ErrDisconnected, o.nc.LastError())
 	}
-	return jetstream.New(i.nc)
+	return jetstream.New(o.nc)
 }
 
 // view asks the broker what it knows of handlers, by their names. deep tells how old
 // the oldest message is, which takes a consumer for a moment.
-func (i *Inspector) view(ctx context.Context, b *Broker, subs []subscription, deep bool) map[string]*BrokerView {
-	if i.nc == nil {
+func (o observer) view(ctx context.Context, b *Broker, subs []subscription, deep bool) map[string]*BrokerView {
+	if o.nc == nil {
 		return nil
 	}
 	b.Asked = true
 	ctx, cancel := context.WithTimeout(ctx, brokerPatience)
 	defer cancel()
-	js, err := i.jetStream()
+	js, err := o.jetStream()
 	if err != nil {
 		b.Fault = faultOf(err)
 		return nil
@@ -125,7 +129,7 @@ func (v *BrokerView) ask(ctx context.Context, js jetstream.JetStream, sub subscr
 		}
 		now := durable.CachedInfo()
 		v.Consumer, v.Pending, v.AckPending = now.Name, now.NumPending, uint64(max(now.NumAckPending, 0)) //nolint:gosec // not negative
-		from, subjects = now.AckFloor.Stream+1, filterOf(now.Config)
+		from, subjects = now.AckFloor.Stream+1, consumer.Filter(now.Config)
 		if v.Pending+v.AckPending == 0 {
 			return nil
 		}
@@ -162,13 +166,6 @@ func (v *BrokerView) peek(ctx context.Context, stream jetstream.Stream, subjects
 		v.OldestAt = first[0].stored.UTC()
 		v.LagSeconds = max(now.Sub(v.OldestAt).Seconds(), 0) // by the broker's clock, both
 	}
-}
-
-func filterOf(cfg jetstream.ConsumerConfig) []string {
-	if cfg.FilterSubject != "" {
-		return []string{cfg.FilterSubject}
-	}
-	return cfg.FilterSubjects
 }
 
 // faultOf says what is wrong with the broker, for a person.

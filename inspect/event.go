@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -9,45 +8,13 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/eventtype"
 )
 
 // ErrNotFound says that nothing is left of an event where it was looked for; the error
 // says where that was.
 var ErrNotFound = errors.New("nothing is known of this event")
-
-// Event returns the way of the event with the given id and source, and of every event
-// with the id where source is empty. In the broker it searches for half a second at
-// the most. It returns [ErrNotFound] where nothing is left of it.
-//
-// A ledger is looked up by source and id: where nothing but its rows is left, the
-// source has to be given. An event that a subscription decides under a key of its own
-// (DedupeKey) is found in the ledger only while it is held, or after it was discarded.
-func (i *Inspector) Event(ctx context.Context, source, id string) (*Journey, error) {
-	j := newJourney(id)
-	if source != "" {
-		j.Sources = []string{source}
-	}
-	var subs []subscription
-	err := i.look(ctx, func(m *moment) (err error) {
-		if subs, err = m.subscriptions(); err != nil {
-			return err
-		}
-		return m.trace(j, source)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("inspect: event: %w", i.advise(err))
-	}
-	i.search(ctx, j, subs)
-	if err := i.look(ctx, func(m *moment) error { return m.ledger(j) }); err != nil {
-		return nil, fmt.Errorf("inspect: event: %w", i.advise(err))
-	}
-	j.undecided(subs)
-	j.noTaker(subs)
-	if j.empty(source) {
-		return nil, fmt.Errorf("inspect: event %s: %w: looked %s", name(source, id), ErrNotFound, j.whereLooked(source))
-	}
-	return j, nil
-}
 
 func newJourney(id string) *Journey {
 	return &Journey{
@@ -59,22 +26,21 @@ func newJourney(id string) *Journey {
 
 // trace reads what is found by the event's id.
 func (m *moment) trace(j *Journey, source string) (err error) {
-	if j.Logged, err = rows(m, "the log", m.sql.logged, scanLogged, source, j.ID); err != nil {
+	if j.Logged, err = rows(m, "the log", m.sql.Logged, scanLogged, source, j.ID); err != nil {
 		return err
 	}
-	if j.Held, err = rows(m, "what is held", m.sql.eventHeld, scanHeld, source, j.ID); err != nil {
+	isHeld, discarded, err := m.held.OfEvent(m.ctx, m.tx, source, j.ID)
+	if err != nil {
 		return err
 	}
-	if j.Discarded, err = rows(m, "what is discarded", m.sql.eventArchived, scanHeld, source, j.ID); err != nil {
+	j.Held, j.Discarded = heldAtAll(isHeld), heldAtAll(discarded)
+	if j.Replays, err = rows(m, "replays", m.sql.Replays, scanReplay, source, j.ID); err != nil {
 		return err
 	}
-	if j.Replays, err = rows(m, "replays", m.sql.replays, scanReplay, source, j.ID); err != nil {
+	if j.Revisions, err = rows(m, "revisions", m.sql.Revisions, scanRevision, j.ID); err != nil {
 		return err
 	}
-	if j.Revisions, err = rows(m, "revisions", m.sql.revisions, scanRevision, j.ID); err != nil {
-		return err
-	}
-	j.Audit, err = rows(m, "audit", m.sql.auditEvent, scanAction, j.ID, "", "", "", nil, int64(math.MaxInt64), defaultLimit, source)
+	j.Audit, err = rows(m, "audit", m.sql.AuditEvent, scanAction, j.ID, "", "", "", nil, int64(math.MaxInt64), defaultLimit, source)
 	if err != nil {
 		return err
 	}
@@ -85,7 +51,7 @@ func (m *moment) trace(j *Journey, source string) (err error) {
 	if source != "" {
 		return nil
 	}
-	sources, err := rows(m, "sources", m.sql.traces, func(row pgx.CollectableRow, s *string) error { return row.Scan(s) }, j.ID)
+	sources, err := rows(m, "sources", m.sql.Traces, func(row pgx.CollectableRow, s *string) error { return row.Scan(s) }, j.ID)
 	for _, s := range sources {
 		j.from(s)
 	}
@@ -100,7 +66,7 @@ func (m *moment) trace(j *Journey, source string) (err error) {
 
 // relatives reads what caused the event, and what it caused.
 func (m *moment) relatives(j *Journey) (err error) {
-	if j.Caused, err = rows(m, "what it caused", m.sql.caused, scanRelated, j.ID); err != nil {
+	if j.Caused, err = rows(m, "what it caused", m.sql.Caused, scanRelated, j.ID); err != nil {
 		return err
 	}
 	cause := ""
@@ -113,7 +79,7 @@ func (m *moment) relatives(j *Journey) (err error) {
 	if cause == "" {
 		return nil
 	}
-	j.Cause, err = rows(m, "its cause", m.sql.logged, scanLogged, "", cause)
+	j.Cause, err = rows(m, "its cause", m.sql.Logged, scanLogged, "", cause)
 	if len(j.Cause) == 0 {
 		j.note("its cause, %s, is not in this log: it is of another service, or older than the log", cause)
 	}
@@ -132,7 +98,7 @@ func (m *moment) ledger(j *Journey) (err error) {
 			handlers, derived = append(handlers, h.Handler), append(derived, h.DedupeKey)
 		}
 	}
-	if j.Decided, err = rows(m, "the ledger", m.sql.decided, scanDecision, keys, handlers, derived); err != nil {
+	if j.Decided, err = rows(m, "the ledger", m.sql.Decided, scanDecision, keys, handlers, derived); err != nil {
 		return err
 	}
 	handlers, derived = handlers[:0:0], derived[:0:0]
@@ -148,7 +114,7 @@ func (m *moment) ledger(j *Journey) (err error) {
 	if len(j.Sources) == 0 {
 		j.note("the ledger was not asked: it is looked up by source and id, so give the source")
 	}
-	j.Steps, err = rows(m, "receipts", m.sql.receipts, scanStep, handlers, derived)
+	j.Steps, err = rows(m, "receipts", m.sql.Receipts, scanStep, handlers, derived)
 	return err
 }
 
@@ -164,6 +130,33 @@ func (j *Journey) undecided(subs []subscription) {
 	if len(j.Undecided) > 0 {
 		j.note("a handler that decides under a key of its own (DedupeKey) is found only while it holds the event, or after that was discarded")
 	}
+}
+
+// noTaker notes that no handler takes the event, where there are handlers and the event
+// is known by a subject. A handler that has decided it, or holds it, has taken it.
+func (j *Journey) noTaker(subs []subscription) {
+	subjects := j.subjects()
+	taken := len(j.Decided) > 0 || slices.ContainsFunc(slices.Concat(j.Held, j.Discarded), func(h HeldAt) bool { return h.Handler != Outgoing })
+	if taken || len(subs) == 0 || len(subjects) == 0 {
+		return
+	}
+	var near []string
+	for _, sub := range subs {
+		if slices.ContainsFunc(subjects, sub.takes) {
+			return
+		}
+		for _, subject := range subjects {
+			if typ := eventtype.Near(subject, sub.Types); typ != "" {
+				near = append(near, fmt.Sprintf("%s asks for %s", sub.Handler, typ))
+			}
+		}
+	}
+	text := fmt.Sprintf("no handler of this database takes %s", strings.Join(subjects, ", "))
+	if len(near) == 0 {
+		j.note("%s; a handler of another may", text)
+		return
+	}
+	j.note("%s, and %s: is that a slip? Correct the handler's Types", text, strings.Join(near, ", "))
 }
 
 // subjects returns those under which the event is known.

@@ -1,8 +1,6 @@
 package inspect
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"time"
 )
@@ -52,33 +50,6 @@ type Reader struct {
 	// Takeovers is how many readers in a row ended without a word, and without the
 	// floor having moved.
 	Takeovers int64 `json:"takeovers"`
-}
-
-// Handlers returns where each handler stands that is subscribed, that a living process
-// runs, or for which something is held; by name.
-func (i *Inspector) Handlers(ctx context.Context) (*Handlers, error) {
-	var subs []subscription
-	var processes []Process
-	var held []Held
-	err := i.look(ctx, func(m *moment) (err error) {
-		if subs, err = m.subscriptions(); err != nil {
-			return err
-		}
-		if processes, err = m.processes(); err != nil {
-			return err
-		}
-		held, err = m.held()
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("inspect: handlers: %w", i.advise(err))
-	}
-	h := &Handlers{Handlers: []Handler{}}
-	views := i.view(ctx, &h.Broker, subs, true)
-	for _, name := range known(subs, processes, held) {
-		h.Handlers = append(h.Handlers, handler(name, subs, processes, held, views))
-	}
-	return h, nil
 }
 
 func handler(name string, subs []subscription, processes []Process, held []Held, views map[string]*BrokerView) Handler {

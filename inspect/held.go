@@ -4,10 +4,12 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/held"
 )
 
 // Outgoing is the name under which events are held on their way to the broker.
-const Outgoing = "outbox"
+const Outgoing = held.Outgoing
 
 // State is what becomes of an event that is held.
 type State string
@@ -71,7 +73,7 @@ func (h Held) overdue() float64 {
 	return seconds
 }
 
-func (m *moment) held() ([]Held, error) {
+func readHeld(m *moment) ([]Held, error) {
 	type counted struct {
 		Count
 
@@ -79,7 +81,7 @@ func (m *moment) held() ([]Held, error) {
 		keys    int64
 		more    bool
 	}
-	counts, err := rows(m, "what is held", m.sql.held, func(row pgx.CollectableRow, c *counted) error {
+	counts, err := rows(m, "what is held", m.sql.Held, func(row pgx.CollectableRow, c *counted) error {
 		return row.Scan(&c.handler, &c.State, &c.Events, &c.OldestSeconds, &c.OverdueSeconds, &c.more, &c.keys)
 	})
 	all := []Held{} // not null

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/held"
 	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/schema"
 )
@@ -45,20 +46,21 @@ type Config struct {
 // Inspector answers questions. It is safe for concurrent use where its DB is.
 type Inspector struct {
 	db        DB
-	nc        *nats.Conn // nil where the broker is not asked
+	broker    observer
 	schema    string
 	retention time.Duration
 	err       error // what is wrong with the Config
 	sql       statements
+	held      held.Reader
 }
 
 // New returns an inspector of the tables in db, and of the broker behind nc. Where nc
 // is nil what only the broker knows is left out, and the answers say so. It does no
 // I/O and cannot fail: faults of the Config are returned by the methods.
 func New(db DB, nc *nats.Conn, cfg Config) *Inspector {
-	i := &Inspector{db: db, nc: nc, retention: cmp.Or(cfg.Retention, 72*time.Hour)}
+	i := &Inspector{db: db, broker: observer{nc}, retention: cmp.Or(cfg.Retention, 72*time.Hour)}
 	if i.schema, i.err = schema.Name(cfg.Schema); i.err == nil {
-		i.sql = load(i.schema)
+		i.sql, i.held = load(i.schema), held.NewReader(i.schema)
 	}
 	return i
 }
@@ -79,13 +81,13 @@ func (i *Inspector) look(ctx context.Context, do func(db *moment) error) error {
 		return fmt.Errorf("begin to look: %w", err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // there is nothing to commit
-	if _, err := tx.Exec(ctx, i.sql.plan); err != nil {
+	if _, err := tx.Exec(ctx, i.sql.Plan); err != nil {
 		return fmt.Errorf("begin to look: %w", err)
 	}
 	if err := schema.Require(ctx, tx, i.schema); err != nil {
 		return err
 	}
-	return do(&moment{ctx: ctx, tx: tx, sql: &i.sql})
+	return do(&moment{ctx: ctx, tx: tx, schema: i.schema, sql: &i.sql, held: i.held})
 }
 
 // advise returns an error of the database with what to do about it, so that it can be
@@ -94,11 +96,186 @@ func (i *Inspector) advise(err error) error {
 	return remedy.Explain(err, remedy.Use{Grant: "operator", Schema: i.schema, DB: i.db})
 }
 
+// Status returns how far everything is: what is not published yet, what is held, who
+// leads and who lives. Findings say what is wrong.
+func (i *Inspector) Status(ctx context.Context) (*Status, error) {
+	s := &Status{}
+	var subs []subscription
+	var types []string
+	err := i.look(ctx, func(m *moment) (err error) {
+		if s.Relay, err = one(m, "the relay's row", m.sql.Relay, scanRelay); err != nil {
+			return err
+		}
+		if s.Held, err = readHeld(m); err != nil {
+			return err
+		}
+		s.Discarded, err = one(m, "discarded events", m.sql.Discarded, func(row pgx.CollectableRow, n *int64) error { return row.Scan(n) })
+		if err != nil {
+			return err
+		}
+		if s.Replays, err = rows(m, "replays", m.sql.Jobs, scanReplaying); err != nil {
+			return err
+		}
+		if s.Rewinds, err = rows(m, "rewinds", m.sql.Rewinds, scanRewinding); err != nil {
+			return err
+		}
+		if s.Processes, err = readProcesses(m); err != nil {
+			return err
+		}
+		if subs, err = readSubscriptions(m); err != nil {
+			return err
+		}
+		types, err = readTypes(m)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("inspect: status: %w", i.advise(err))
+	}
+	views := i.broker.view(ctx, &s.Broker, subs, false)
+	streams := i.broker.traffic(ctx, &s.Broker, subs)
+	l := findings(s, subs, views)
+	s.Notes = append(l.ofTypes(subs, streams, types), untakenNotes(subs, streams, types)...)
+	s.Findings = l.all
+	return s, nil
+}
+
+// Handlers returns where each handler stands that is subscribed, that a living process
+// runs, or for which something is held; by name.
+func (i *Inspector) Handlers(ctx context.Context) (*Handlers, error) {
+	var subs []subscription
+	var processes []Process
+	var held []Held
+	err := i.look(ctx, func(m *moment) (err error) {
+		if subs, err = readSubscriptions(m); err != nil {
+			return err
+		}
+		if processes, err = readProcesses(m); err != nil {
+			return err
+		}
+		held, err = readHeld(m)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("inspect: handlers: %w", i.advise(err))
+	}
+	h := &Handlers{Handlers: []Handler{}}
+	views := i.broker.view(ctx, &h.Broker, subs, true)
+	for _, name := range known(subs, processes, held) {
+		h.Handlers = append(h.Handlers, handler(name, subs, processes, held, views))
+	}
+	return h, nil
+}
+
+// Event returns the way of the event with the given id and source, and of every event
+// with the id where source is empty. In the broker it searches for half a second at
+// the most. It returns [ErrNotFound] where nothing is left of it.
+//
+// A ledger is looked up by source and id: where nothing but its rows is left, the
+// source has to be given. An event that a subscription decides under a key of its own
+// (DedupeKey) is found in the ledger only while it is held, or after it was discarded.
+func (i *Inspector) Event(ctx context.Context, source, id string) (*Journey, error) {
+	j := newJourney(id)
+	if source != "" {
+		j.Sources = []string{source}
+	}
+	var subs []subscription
+	err := i.look(ctx, func(m *moment) (err error) {
+		if subs, err = readSubscriptions(m); err != nil {
+			return err
+		}
+		return m.trace(j, source)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("inspect: event: %w", i.advise(err))
+	}
+	i.broker.search(ctx, j, subs)
+	if err := i.look(ctx, func(m *moment) error { return m.ledger(j) }); err != nil {
+		return nil, fmt.Errorf("inspect: event: %w", i.advise(err))
+	}
+	j.undecided(subs)
+	j.noTaker(subs)
+	if j.empty(source) {
+		return nil, fmt.Errorf("inspect: event %s: %w: looked %s", name(source, id), ErrNotFound, j.whereLooked(source))
+	}
+	return j, nil
+}
+
+// Keys returns the keys that are held, each with the event at its head: what stands in
+// the way of the others.
+func (i *Inspector) Keys(ctx context.Context, f KeyFilter) (*Keys, error) {
+	page := &Keys{Keys: []Key{}}
+	err := i.look(ctx, func(m *moment) error {
+		if f.Key != "" {
+			return readKey(m, page, f)
+		}
+		after := KeyPlace{Handler: f.Handler}
+		if f.After != nil {
+			after = *f.After
+		}
+		all, err := rows(m, "keys", m.sql.Keys, scanKey, f.Handler, string(f.State), after.Handler, after.Key, limit(f.Limit)+1)
+		if err != nil {
+			return err
+		}
+		page.fill(all, limit(f.Limit))
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("inspect: keys: %w", i.advise(err))
+	}
+	return page, nil
+}
+
+// Tables returns how large each table is, how far back it reaches, and what keeps
+// vacuum away.
+func (i *Inspector) Tables(ctx context.Context) (*Tables, error) {
+	t := &Tables{}
+	err := i.look(ctx, func(m *moment) (err error) {
+		if t.Tables, err = rows(m, "sizes", m.sql.Tables, scanTable); err != nil {
+			return err
+		}
+		if err := readOldest(m, t.Tables, i.retention); err != nil {
+			return err
+		}
+		if t.Sweep, err = readSweep(m); err != nil {
+			return err
+		}
+		if t.Horizon.Holders, err = rows(m, "old transactions", m.sql.Horizon, scanHolder); err != nil {
+			return err
+		}
+		sees, err := one(m, "rights", m.sql.Sees, func(row pgx.CollectableRow, to *bool) error { return row.Scan(to) })
+		t.Horizon.Partial = !sees
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("inspect: tables: %w", i.advise(err))
+	}
+	return t, nil
+}
+
+// Audit returns what operators did, the latest first.
+func (i *Inspector) Audit(ctx context.Context, f AuditFilter) (*Audit, error) {
+	page := &Audit{Actions: []Action{}}
+	err := i.look(ctx, func(m *moment) error {
+		all, err := readAudit(m, f)
+		if err != nil {
+			return err
+		}
+		page.fill(all, f)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("inspect: audit: %w", i.advise(err))
+	}
+	return page, nil
+}
+
 // moment is what the database shows at one time.
 type moment struct {
-	ctx context.Context // of the look: it is over when do returns
-	tx  pgx.Tx
-	sql *statements
+	ctx    context.Context // of the look: it is over when do returns
+	tx     pgx.Tx
+	schema string
+	sql    *statements
+	held   held.Reader
 }
 
 // rows returns the rows of a statement, each made by scan.

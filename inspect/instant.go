@@ -16,9 +16,15 @@ func at(to *time.Time) *instant { return &instant{to} }
 func (i *instant) ScanTimestamptz(v pgtype.Timestamptz) error {
 	*i.to = time.Time{}
 	if v.Valid && v.InfinityModifier == pgtype.Finite {
-		if t := v.Time.UTC(); t.Year() >= 1 && t.Year() <= 9999 {
-			*i.to = t
-		}
+		*i.to = utc(v.Time)
 	}
 	return nil
+}
+
+// utc returns a time in UTC, and zero for one that no JSON can have.
+func utc(t time.Time) time.Time {
+	if t = t.UTC(); t.Year() < 1 || t.Year() > 9999 {
+		return time.Time{}
+	}
+	return t
 }

@@ -5,9 +5,13 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/held"
 )
 
 // Journey is an event's whole way, as far as anything is left of it.
+//
+// Wide because it is a JSON document, as programs read it.
 type Journey struct {
 	ID string `json:"event_id"`
 
@@ -112,6 +116,8 @@ type Decision struct {
 }
 
 // HeldAt is an event that is held for a handler, or was discarded.
+//
+// Wide because it is a JSON document, as programs read it.
 type HeldAt struct {
 	ID          int64     `json:"id"`
 	Handler     string    `json:"handler"`
@@ -205,12 +211,29 @@ func scanLogged(row pgx.CollectableRow, l *Logged) error {
 	return readFailures(&l.Failures, failures, err)
 }
 
-func scanHeld(row pgx.CollectableRow, h *HeldAt) error {
-	var failures []byte
-	err := row.Scan(&h.ID, &h.Handler, &h.DedupeKey, &h.Source, &h.Type, &h.Subject, &h.EventKey, &h.Key, &h.Pos, &h.State, &h.Attempts, &h.Class,
-		&failures, at(&h.HeldAt), at(&h.NextAt), at(&h.DeadAt), &h.ClaimedBy, &h.Solitary, &h.Revision, &h.Job, &h.Replays, at(&h.LoggedAt),
-		&h.Causation, &h.Correlation, at(&h.DiscardedAt), &h.Audit)
-	return readFailures(&h.Failures, failures, err)
+// heldAt returns a row of held, or of archive, as an answer has it.
+func heldAt(r *held.Row) HeldAt {
+	e, c := &r.Event, &r.Course
+	h := HeldAt{
+		ID: r.ID, Handler: r.Handler, DedupeKey: r.DedupeKey, Source: e.Source, Type: e.Type, Subject: e.Subject, EventKey: e.Key, Key: r.Key, Pos: r.Pos,
+		State: State(r.State), Attempts: int64(c.Attempts), Class: c.Class, Failures: make([]Failure, 0, len(c.Failures)),
+		HeldAt: utc(c.HeldAt), NextAt: utc(c.NextAt), DeadAt: utc(c.DeadAt), ClaimedBy: c.ClaimedBy, Solitary: c.Solitary,
+		Revision: int64(r.Revision), Job: r.Job, Replays: r.Replays, LoggedAt: utc(e.LoggedAt), Causation: e.Causation, Correlation: e.Correlation,
+		DiscardedAt: utc(c.DiscardedAt), Audit: r.Audit,
+	}
+	for _, f := range c.Failures {
+		f.At = f.At.UTC()
+		h.Failures = append(h.Failures, Failure(f))
+	}
+	return h
+}
+
+func heldAtAll(rows []held.Row) []HeldAt {
+	all := make([]HeldAt, len(rows))
+	for n := range rows {
+		all[n] = heldAt(&rows[n])
+	}
+	return all
 }
 
 // readFailures reads failures as the database has them, unless the row could not be read.

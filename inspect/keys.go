@@ -2,8 +2,6 @@ package inspect
 
 import (
 	"cmp"
-	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -93,31 +91,6 @@ const (
 
 func limit(n int) int { return min(max(cmp.Or(n, defaultLimit), 1), maxLimit) }
 
-// Keys returns the keys that are held, each with the event at its head: what stands in
-// the way of the others.
-func (i *Inspector) Keys(ctx context.Context, f KeyFilter) (*Keys, error) {
-	page := &Keys{Keys: []Key{}}
-	err := i.look(ctx, func(m *moment) error {
-		if f.Key != "" {
-			return m.oneKey(page, f)
-		}
-		after := KeyPlace{Handler: f.Handler}
-		if f.After != nil {
-			after = *f.After
-		}
-		all, err := rows(m, "keys", m.sql.keys, scanKey, f.Handler, string(f.State), after.Handler, after.Key, limit(f.Limit)+1)
-		if err != nil {
-			return err
-		}
-		page.fill(all, limit(f.Limit))
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("inspect: keys: %w", i.advise(err))
-	}
-	return page, nil
-}
-
 // fill takes what was found, which may be one key more than the page has room for.
 func (p *Keys) fill(all []walked, room int) {
 	for _, k := range all {
@@ -135,18 +108,18 @@ func (p *Keys) fill(all []walked, room int) {
 	}
 }
 
-// oneKey looks a key up, at its handler or at all.
-func (m *moment) oneKey(page *Keys, f KeyFilter) error {
+// readKey looks a key up, at its handler or at all.
+func readKey(m *moment, page *Keys, f KeyFilter) error {
 	handlers := []string{f.Handler}
 	if f.Handler == "" {
 		var err error
-		handlers, err = rows(m, "handlers", m.sql.holders, func(row pgx.CollectableRow, h *string) error { return row.Scan(h) })
+		handlers, err = rows(m, "handlers", m.sql.Holders, func(row pgx.CollectableRow, h *string) error { return row.Scan(h) })
 		if err != nil {
 			return err
 		}
 	}
 	for _, h := range handlers {
-		found, err := rows(m, "key", m.sql.key, scanKey, h, f.Key)
+		found, err := rows(m, "key", m.sql.Key, scanKey, h, f.Key)
 		if err != nil {
 			return err
 		}

@@ -1,7 +1,9 @@
 package inspect_test
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"regexp"
 	"strconv"
@@ -38,8 +40,8 @@ var tested = []struct {
 	{"logged", "(text, text)", "'/none', 'none'", 50},
 	{"caused", "(text)", "'cause'", 250}, // of 1,000
 	{"caused", "(text)", "'none'", 20},
-	{"event_held", "(text, text)", "'', '150'", 50},
-	{"event_archived", "(text, text)", "'', '150'", 50},
+	{"of_event", "(text, text)", "'', '150'", 50},
+	{"of_event_discarded", "(text, text)", "'', '150'", 50},
 	{"decided", "(text[], text[], text[])", "'{/shop 150,/none 7}', '{h1}', '{derived}'", 150},
 	{"receipts", "(text[], text[])", "'{h1,h2}', '{/shop 150,/shop 151}'", 50},
 	{"revisions", "(text)", "'150'", 50},
@@ -95,6 +97,9 @@ func (p *plans) text(file string) string {
 		return eventtype.UsedSQL
 	}
 	sql, err := os.ReadFile("sql/" + file + ".sql")
+	if errors.Is(err, fs.ErrNotExist) {
+		sql, err = os.ReadFile("../internal/held/sql/" + file + ".sql")
+	}
 	if err != nil {
 		p.Fatal(err)
 	}

@@ -24,8 +24,8 @@ type Process struct {
 	ledger float64 // for how many seconds it keeps ledger rows
 }
 
-func (m *moment) processes() ([]Process, error) {
-	return rows(m, "processes", m.sql.processes, func(row pgx.CollectableRow, p *Process) error {
+func readProcesses(m *moment) ([]Process, error) {
+	return rows(m, "processes", m.sql.Processes, func(row pgx.CollectableRow, p *Process) error {
 		return row.Scan(&p.Name, &p.Handlers, at(&p.StartedAt), at(&p.SeenAt), &p.SilentSeconds, &p.Alive, &p.ledger)
 	})
 }

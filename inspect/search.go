@@ -34,14 +34,14 @@ type quest struct {
 }
 
 // search looks for the event in streams, for half a second in all.
-func (i *Inspector) search(ctx context.Context, j *Journey, subs []subscription) {
+func (o observer) search(ctx context.Context, j *Journey, subs []subscription) {
 	quests := j.quests(subs)
-	if i.nc == nil || len(quests) == 0 {
-		j.Broker.Asked = i.nc != nil
+	if o.nc == nil || len(quests) == 0 {
+		j.Broker.Asked = o.nc != nil
 		return
 	}
 	j.Broker.Asked = true
-	js, err := i.jetStream()
+	js, err := o.jetStream()
 	if err != nil {
 		j.Broker.Fault = faultOf(err)
 		return

@@ -1,8 +1,6 @@
 package inspect
 
 import (
-	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -77,49 +75,6 @@ type Rewinding struct {
 	Published int64     `json:"published"`
 	Skipped   int64     `json:"skipped"`
 	Held      int64     `json:"held"`
-}
-
-// Status returns how far everything is: what is not published yet, what is held, who
-// leads and who lives. Findings say what is wrong.
-func (i *Inspector) Status(ctx context.Context) (*Status, error) {
-	s := &Status{}
-	var subs []subscription
-	var types []string
-	err := i.look(ctx, func(m *moment) (err error) {
-		if s.Relay, err = one(m, "the relay's row", m.sql.relay, scanRelay); err != nil {
-			return err
-		}
-		if s.Held, err = m.held(); err != nil {
-			return err
-		}
-		s.Discarded, err = one(m, "discarded events", m.sql.discarded, func(row pgx.CollectableRow, n *int64) error { return row.Scan(n) })
-		if err != nil {
-			return err
-		}
-		if s.Replays, err = rows(m, "replays", m.sql.jobs, scanReplaying); err != nil {
-			return err
-		}
-		if s.Rewinds, err = rows(m, "rewinds", m.sql.rewinds, scanRewinding); err != nil {
-			return err
-		}
-		if s.Processes, err = m.processes(); err != nil {
-			return err
-		}
-		if subs, err = m.subscriptions(); err != nil {
-			return err
-		}
-		types, err = m.types()
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("inspect: status: %w", i.advise(err))
-	}
-	views := i.view(ctx, &s.Broker, subs, false)
-	streams := i.traffic(ctx, &s.Broker, subs)
-	l := findings(s, subs, views)
-	s.Notes = append(l.ofTypes(subs, streams, types), untakenNotes(subs, streams, types)...)
-	s.Findings = l.all
-	return s, nil
 }
 
 func scanRelay(row pgx.CollectableRow, r *RelayStatus) error {

@@ -9,6 +9,8 @@ import (
 )
 
 // subscription is a row of postroom.subscription.
+//
+// Wide because it has what the row has.
 type subscription struct {
 	Handler, Stream string
 	Created         time.Time // of the stream
@@ -24,8 +26,8 @@ type subscription struct {
 	instance        string
 }
 
-func (m *moment) subscriptions() ([]subscription, error) {
-	return rows(m, "subscriptions", m.sql.subscriptions, func(row pgx.CollectableRow, s *subscription) error {
+func readSubscriptions(m *moment) ([]subscription, error) {
+	return rows(m, "subscriptions", m.sql.Subscriptions, func(row pgx.CollectableRow, s *subscription) error {
 		return row.Scan(&s.Handler, &s.Stream, at(&s.Created), &s.Types, &s.Subjects, &s.Floor, at(&s.FloorAt), &s.Ordered,
 			&s.Reader, at(&s.ReaderUntil), &s.Read, &s.Epoch, &s.Takeovers, &s.instance)
 	})

@@ -1,8 +1,6 @@
 package inspect
 
 import (
-	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -72,33 +70,6 @@ type Holder struct {
 	Xids        int64   `json:"xids"`                 // how many transactions began since
 }
 
-// Tables returns how large each table is, how far back it reaches, and what keeps
-// vacuum away.
-func (i *Inspector) Tables(ctx context.Context) (*Tables, error) {
-	t := &Tables{}
-	err := i.look(ctx, func(m *moment) (err error) {
-		if t.Tables, err = rows(m, "sizes", m.sql.tables, scanTable); err != nil {
-			return err
-		}
-		if err := m.oldest(t.Tables, i.retention); err != nil {
-			return err
-		}
-		if t.Sweep, err = m.sweep(); err != nil {
-			return err
-		}
-		if t.Horizon.Holders, err = rows(m, "old transactions", m.sql.horizon, scanHolder); err != nil {
-			return err
-		}
-		sees, err := one(m, "rights", m.sql.sees, func(row pgx.CollectableRow, to *bool) error { return row.Scan(to) })
-		t.Horizon.Partial = !sees
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("inspect: tables: %w", i.advise(err))
-	}
-	return t, nil
-}
-
 func scanTable(row pgx.CollectableRow, t *Table) error {
 	return row.Scan(&t.Name, &t.Bytes, &t.IndexBytes, &t.Rows, &t.DeadRows, at(&t.VacuumedAt), at(&t.AnalyzedAt))
 }
@@ -107,9 +78,9 @@ func scanHolder(row pgx.CollectableRow, h *Holder) error {
 	return row.Scan(&h.Kind, &h.Name, &h.Database, &h.Owner, &h.Application, &h.State, &h.AgeSeconds, &h.Xids, &h.Client)
 }
 
-// oldest fills in how far back tables reach.
-func (m *moment) oldest(tables []Table, retention time.Duration) error {
-	found, err := rows(m, "oldest rows", m.sql.oldest, func(row pgx.CollectableRow, t *Table) error {
+// readOldest fills in how far back tables reach.
+func readOldest(m *moment, tables []Table, retention time.Duration) error {
+	found, err := rows(m, "oldest rows", m.sql.Oldest, func(row pgx.CollectableRow, t *Table) error {
 		return row.Scan(&t.Name, at(&t.OldestAt), &t.OldestSeconds)
 	})
 	for _, o := range found {
@@ -127,14 +98,14 @@ func (m *moment) oldest(tables []Table, retention time.Duration) error {
 	return err
 }
 
-func (m *moment) sweep() (Sweep, error) {
-	s, err := one(m, "the sweep of the ledger", m.sql.sweep, func(row pgx.CollectableRow, s *Sweep) error {
+func readSweep(m *moment) (Sweep, error) {
+	s, err := one(m, "the sweep of the ledger", m.sql.Sweep, func(row pgx.CollectableRow, s *Sweep) error {
 		return row.Scan(&s.Page, &s.Pages, &s.OverdueSeconds)
 	})
 	if err != nil {
 		return s, err
 	}
-	processes, err := m.processes()
+	processes, err := readProcesses(m)
 	for _, p := range processes {
 		if p.Alive {
 			s.KeptSeconds = max(s.KeptSeconds, p.ledger)

@@ -4,22 +4,22 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom/internal/eventtype"
 	"github.com/postroom/postroom/internal/wildcard"
+	"github.com/postroom/postroom/schema"
 )
 
 // typesPatience bounds what is asked of the broker about types.
 const typesPatience = 2 * time.Second
 
-// types returns the subjects of events that this database shows, of which it looks at
+// readTypes returns the subjects of events that this database shows, of which it looks at
 // some thousands.
-func (m *moment) types() ([]string, error) {
-	return rows(m, "types in use", m.sql.used, func(row pgx.CollectableRow, s *string) error { return row.Scan(s) })
+func readTypes(m *moment) ([]string, error) {
+	return rows(m, "types in use", schema.In(m.schema, eventtype.UsedSQL), func(row pgx.CollectableRow, s *string) error { return row.Scan(s) })
 }
 
 // traffic is what a stream has events of.
@@ -31,14 +31,14 @@ type traffic struct {
 
 // traffic asks the broker of which types streams have events. What cannot be told is left
 // out: the types are not what keeps events from their handlers.
-func (i *Inspector) traffic(ctx context.Context, b *Broker, subs []subscription) map[string]traffic {
+func (o observer) traffic(ctx context.Context, b *Broker, subs []subscription) map[string]traffic {
 	all := map[string]traffic{}
-	if i.nc == nil || b.Fault != "" {
+	if o.nc == nil || b.Fault != "" {
 		return all
 	}
 	ctx, cancel := context.WithTimeout(ctx, typesPatience)
 	defer cancel()
-	js, err := i.jetStream()
+	js, err := o.jetStream()
 	if err != nil {
 		return all
 	}
@@ -114,31 +114,4 @@ func union(a, b []string) []string {
 	all := slices.Concat(a, b)
 	slices.Sort(all)
 	return slices.Compact(all)
-}
-
-// noTaker notes that no handler takes the event, where there are handlers and the event
-// is known by a subject. A handler that has decided it, or holds it, has taken it.
-func (j *Journey) noTaker(subs []subscription) {
-	subjects := j.subjects()
-	taken := len(j.Decided) > 0 || slices.ContainsFunc(slices.Concat(j.Held, j.Discarded), func(h HeldAt) bool { return h.Handler != Outgoing })
-	if taken || len(subs) == 0 || len(subjects) == 0 {
-		return
-	}
-	var near []string
-	for _, sub := range subs {
-		if slices.ContainsFunc(subjects, sub.takes) {
-			return
-		}
-		for _, subject := range subjects {
-			if typ := eventtype.Near(subject, sub.Types); typ != "" {
-				near = append(near, fmt.Sprintf("%s asks for %s", sub.Handler, typ))
-			}
-		}
-	}
-	text := fmt.Sprintf("no handler of this database takes %s", strings.Join(subjects, ", "))
-	if len(near) == 0 {
-		j.note("%s; a handler of another may", text)
-		return
-	}
-	j.note("%s, and %s: is that a slip? Correct the handler's Types", text, strings.Join(near, ", "))
 }

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/postroom/postroom/internal/pause"
 )
 
 // operation is one call of RoundTrip: one or more attempts under one key.
@@ -105,7 +107,8 @@ func (op *operation) run() (*http.Response, error) {
 		op.t.cfg.Logger.LogAttrs(op.req.Context(), slog.LevelInfo, "outbound call is tried again",
 			slog.String("host", op.host.name), slog.String("method", op.req.Method), slog.Int("attempt", op.attempts),
 			slog.String("reason", string(r.class)), slog.Duration("wait", wait), slog.String("key", op.shownKey()))
-		if err := sleep(op.req.Context(), wait); err != nil {
+		pause.For(op.req.Context(), wait)
+		if err := contextError(op.req.Context()); err != nil {
 			return op.finish(result{err: err, class: ClassCanceled}, ReasonCanceled)
 		}
 	}
@@ -266,17 +269,6 @@ func (op *operation) discard(r result) {
 		limit.Stop()
 	}
 	r.release()
-}
-
-// sleep waits, for as long as the context lasts.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	return contextError(ctx)
 }
 
 // contextError is why a context ended, or nil. errors.Is holds for the context's own

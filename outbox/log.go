@@ -42,7 +42,8 @@ type Log struct {
 	pool   *pgxpool.Pool
 	schema string
 	sql    statements
-	err    error // what is wrong with the schema's name
+	err    error  // what is wrong with the schema's name
+	grant  string // what whoever uses it needs: "relay" or "operator"
 	stride stride
 }
 
@@ -50,22 +51,23 @@ type Log struct {
 // I/O. While it leads, a relay keeps two connections made as the pool's are, but
 // beside it; they must go straight to PostgreSQL or through a session pooler.
 func NewLog(pool *pgxpool.Pool) *Log {
-	return &Log{pool: pool, schema: schema.DefaultName, sql: load(schema.DefaultName)}
+	return &Log{pool: pool, schema: schema.DefaultName, sql: load(schema.DefaultName), grant: "relay"}
 }
 
-// advise returns an error of the database with what to do about it, so that a relay can
-// work.
-func (l *Log) advise(err error) error { return l.adviseFor("relay", err) }
+// ForOperator returns the log for an operator, who is told how to get an operator's rights.
+func (l *Log) ForOperator() *Log {
+	return &Log{pool: l.pool, schema: l.schema, sql: l.sql, err: l.err, grant: "operator"}
+}
 
-// adviseFor is advise for somebody who is granted what another part needs.
-func (l *Log) adviseFor(grant string, err error) error {
-	return remedy.Explain(err, remedy.Use{Grant: grant, Schema: l.schema, DB: l.pool})
+// advise returns an error of the database with what to do about it.
+func (l *Log) advise(err error) error {
+	return remedy.Explain(err, remedy.Use{Grant: l.grant, Schema: l.schema, DB: l.pool})
 }
 
 // WithSchema returns the log in the schema of the given name, empty meaning
 // postroom. An invalid name is reported by Check and Lead.
 func (l *Log) WithSchema(name string) *Log {
-	other := &Log{pool: l.pool, schema: name}
+	other := &Log{pool: l.pool, schema: name, grant: l.grant}
 	if name, other.err = schema.Name(name); other.err != nil {
 		return other
 	}

@@ -10,13 +10,12 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/text"
 )
 
 var (
@@ -138,7 +137,7 @@ func (o RewindOrder) validate() error {
 		faults = append(faults, fmt.Errorf("since %s is not before until %s", o.Since.Format(time.RFC3339), o.Until.Format(time.RFC3339)))
 	}
 	for _, s := range slices.Concat(o.Types, o.Keys) {
-		if s == "" || !isText(s) {
+		if s == "" || !text.Valid(s) {
 			faults = append(faults, errors.New("a type or a key is empty, or no text"))
 			break
 		}
@@ -152,16 +151,14 @@ func checkBy(rate float64, actor, reason string) error {
 	if !(rate > 0 && rate <= maxRewindRate) || math.IsNaN(rate) {
 		faults = append(faults, fmt.Errorf("rate is %g, want more than 0 and %g at the most", rate, float64(maxRewindRate)))
 	}
-	if actor == "" || len(actor) > 255 || !isText(actor) {
+	if actor == "" || len(actor) > 255 || !text.Valid(actor) {
 		faults = append(faults, errors.New("who wants it? Actor has to be 1 to 255 bytes of text"))
 	}
-	if len(reason) > 4096 || !isText(reason) {
+	if len(reason) > 4096 || !text.Valid(reason) {
 		faults = append(faults, errors.New("reason has to be at most 4096 bytes of text"))
 	}
 	return errors.Join(faults...)
 }
-
-func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
 // wish is the digest by which the same order is known again.
 func (o RewindOrder) wish() string {
@@ -170,8 +167,7 @@ func (o RewindOrder) wish() string {
 }
 
 func digestOf(parts ...any) string {
-	text := fmt.Sprintf("%#v", parts)
-	sum := sha256.Sum256([]byte(text))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%#v", parts))
 	return hex.EncodeToString(sum[:])
 }
 
@@ -190,7 +186,7 @@ func (l *Log) Rewind(ctx context.Context, o RewindOrder) (Rewind, error) {
 	}
 	r, err := l.rewind(ctx, o)
 	if err != nil {
-		return r, fmt.Errorf("outbox: rewind: %w", l.adviseFor("operator", err))
+		return r, fmt.Errorf("outbox: rewind: %w", l.ForOperator().advise(err))
 	}
 	return r, nil
 }
@@ -224,12 +220,12 @@ func (l *Log) Redo(ctx context.Context, seqs []int64, rate float64, actor, reaso
 	if len(set) == 0 {
 		return Rewind{}, fmt.Errorf("outbox: redo: %w", ErrNoEvents)
 	}
-	first, last, text := set[0].lo, set[len(set)-1].hi, set.String()
+	first, last, all := set[0].lo, set[len(set)-1].hi, set.String()
 	asked := map[string]any{"first_seq": first, "last_seq": last, "rate": rate}
-	r, err := l.make(ctx, digestOf("reconcile", text), asked, actor, reason, "reconcile", nil, nil, nil, nil,
-		first, last, text, set.size(), rate)
+	r, err := l.make(ctx, digestOf("reconcile", all), asked, actor, reason, "reconcile", nil, nil, nil, nil,
+		first, last, all, set.size(), rate)
 	if err != nil {
-		return r, fmt.Errorf("outbox: redo: %w", l.adviseFor("operator", err))
+		return r, fmt.Errorf("outbox: redo: %w", l.ForOperator().advise(err))
 	}
 	return r, nil
 }
@@ -270,7 +266,7 @@ func (l *Log) PreviewRewind(ctx context.Context, o RewindOrder) (RewindPreview, 
 	}
 	p, err := l.preview(ctx, o)
 	if err != nil {
-		return p, fmt.Errorf("outbox: preview rewind: %w", l.adviseFor("operator", err))
+		return p, fmt.Errorf("outbox: preview rewind: %w", l.ForOperator().advise(err))
 	}
 	return p, nil
 }
@@ -287,7 +283,7 @@ func (l *Log) Rewinds(ctx context.Context, limit int, before int64) ([]Rewind, e
 	}
 	all, err := l.list(ctx, nil, nil, below, limit)
 	if err != nil {
-		return nil, fmt.Errorf("outbox: %w", l.adviseFor("operator", err))
+		return nil, fmt.Errorf("outbox: %w", l.ForOperator().advise(err))
 	}
 	return all, nil
 }
@@ -302,7 +298,7 @@ func (l *Log) FindRewind(ctx context.Context, id int64) (Rewind, error) {
 		err = ErrNoRewind
 	}
 	if err != nil {
-		return Rewind{}, fmt.Errorf("outbox: rewind %d: %w", id, l.adviseFor("operator", err))
+		return Rewind{}, fmt.Errorf("outbox: rewind %d: %w", id, l.ForOperator().advise(err))
 	}
 	return all[0], nil
 }
@@ -319,7 +315,7 @@ func (l *Log) CancelRewind(ctx context.Context, id int64, actor, reason string) 
 		err = fmt.Errorf("%w runs", ErrNoRewind)
 	}
 	if err != nil {
-		return Rewind{}, fmt.Errorf("outbox: cancel rewind %d: %w", id, l.adviseFor("operator", err))
+		return Rewind{}, fmt.Errorf("outbox: cancel rewind %d: %w", id, l.ForOperator().advise(err))
 	}
 	return r, nil
 }

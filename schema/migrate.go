@@ -265,7 +265,7 @@ func Status(ctx context.Context, db DB, name string) ([]Migration, error) {
 		return err // undefined, too: a transaction with a failed statement cannot be committed
 	})
 	if err != nil && !isUndefined(err) {
-		return nil, fmt.Errorf("schema: read version: %w", err)
+		return nil, fmt.Errorf("schema: read version: %w", explainReader(err, name))
 	}
 	return steps, nil
 }

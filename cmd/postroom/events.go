@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -43,7 +44,7 @@ with the id is shown, and the ledger is asked for the sources that are found.`,
 			return s.lookAtBoth(cmd.Context(), func(i *inspect.Inspector, away error) error {
 				j, err := i.Event(cmd.Context(), source, args[0])
 				if err != nil {
-					return err
+					return errors.Join(err, away) // why the broker was not asked
 				}
 				missed(&j.Broker, away)
 				if err := printJourney(cmd, s.asJSON, j); err != nil {
@@ -81,12 +82,11 @@ func printJourney(cmd *cobra.Command, asJSON bool, j *inspect.Journey) error {
 		return err
 	}
 	for n, note := range j.Notes {
+		first := ""
 		if n == 0 {
-			note = "\nnote: " + note
-		} else {
-			note = "note: " + note
+			first = "\n"
 		}
-		if err := printLine(out, "%s", note); err != nil {
+		if err := printLine(out, "%snote: %s", first, note); err != nil {
 			return err
 		}
 	}

@@ -28,3 +28,39 @@ func TestFirstContact(t *testing.T) {
 	postroom(t, empty, "status").want(t, exitOK).says(t, "all is well")
 	postroom(t, empty, "stream", "check").want(t, exitOK).says(t, "nothing was compared", "make one with 'postroom stream ensure'")
 }
+
+// Whoever lacks rights is told how to get those that the command needs, and no others: an
+// operator is granted those of an operator, and migrations are the owner's.
+func TestAdviceOnRights(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	_, role := devtest.RolePool(t, pool)
+	c := pool.Config().ConnConfig
+	weak := environment{
+		"POSTROOM_DATABASE_URL": fmt.Sprintf("postgres://%s@/%s?host=%s&port=%d&sslmode=disable", role, c.Database, c.Host, c.Port),
+		"POSTROOM_NATS_URL":     devtest.NATSURL(t),
+	}
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	operators := [][]string{{"rewind", "list"}, {"rewind", "--all", "--dry-run"}, {"status"}, {"dead", "list"}}
+	wantAdvice := func() {
+		t.Helper()
+		for _, args := range append(operators, []string{"reconcile"}) {
+			postroom(t, weak, args...).want(t, exitFailed).says(t, "42501", "SELECT postroom.grant_operator('"+role+"')")
+		}
+	}
+	postroom(t, weak, "migrate", "status").want(t, exitFailed).says(t, "42501", "run it as the owner of the schema postroom")
+	postroom(t, weak, "migrate", "up").want(t, exitFailed).says(t, "42501", "migrate as the owner of the schema postroom")
+	wantAdvice()
+	exec("GRANT USAGE ON SCHEMA postroom TO " + role + "; GRANT SELECT ON postroom.migration TO " + role)
+	wantAdvice() // it knows the version, and no more
+	exec("SELECT postroom.grant_operator('" + role + "')")
+	for _, args := range append(operators, []string{"migrate", "status"}) {
+		postroom(t, weak, args...).want(t, exitOK)
+	}
+	postroom(t, weak, "reconcile").want(t, exitFailed).says(t, "no relay of this version has published anything yet")
+}

@@ -170,6 +170,7 @@ func TestLookingWithoutABroker(t *testing.T) {
 	postroom(t, away, "status").want(t, exitTodo).says(t, "BROKER      could not be asked", "! the broker cannot be reached\n", "(NATS_URL): is it running")
 	postroom(t, away, "handlers").want(t, exitFailed).says(t, "h         unordered", "broker: could not be asked", "(NATS_URL): is it running")
 	postroom(t, away, "events", "show", "order-7").want(t, exitFailed).says(t, "written by /shop", "could not be asked")
+	postroom(t, away, "events", "show", "order-8").want(t, exitFailed).says(t, "nothing is known of this event", "the broker was not asked\n", "connect to ", "(NATS_URL): is it running")
 	got := decode[inspect.Handlers](t, postroom(t, away, "handlers", "--json").want(t, exitFailed))
 	if len(got.Handlers) != 1 || !got.Broker.Asked || got.Broker.Fault == "" {
 		t.Errorf("handlers --json = %+v", got)

@@ -93,7 +93,7 @@ func (w *rewindWish) with(ctx context.Context, do func(log *outbox.Log) error) e
 		return err
 	}
 	defer pool.Close()
-	log := outbox.NewLog(pool).WithSchema(name)
+	log := outbox.NewLog(pool).WithSchema(name).ForOperator()
 	if err := log.Check(ctx); err != nil {
 		return err
 	}

@@ -1,7 +1,7 @@
 -- Dead events that match the filter $1 to $11, whole, as JSON, the first to die first.
 --
 -- Locks   none.
--- Index   as list.sql.
+-- Index   as list.sql of internal/held.
 -- Called  by Store.Export.
 SELECT jsonb_strip_nulls(to_jsonb(h) - 'data' - 'raw_headers' - 'fingerprint' - 'epoch' - 'next_at' - 'claimed_by')
            || jsonb_build_object('cause', encode(fingerprint, 'hex')) AS properties,

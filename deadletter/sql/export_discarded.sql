@@ -2,7 +2,7 @@
 -- them and why; the first to be discarded first.
 --
 -- Locks   none.
--- Index   as list_discarded.sql; audit_pkey (id).
+-- Index   as list_discarded.sql of internal/held; audit_pkey (id).
 -- Called  by Store.Export and Store.Purge.
 SELECT jsonb_strip_nulls(to_jsonb(h) - 'data' - 'raw_headers' - 'fingerprint' - 'audit')
            || jsonb_build_object('cause', encode(fingerprint, 'hex'), 'discarded_by', a.actor, 'reason', a.reason) AS properties,

@@ -2,7 +2,7 @@
 -- groups first, $12 of them at the most, and how many there are.
 --
 -- Locks   none.
--- Index   as list.sql; held_pkey (id) for one example of each.
+-- Index   as list.sql of internal/held; held_pkey (id) for one example of each.
 -- Called  by Store.Groups.
 WITH found AS (
     SELECT fingerprint, handler, class, count(*) AS events, min(dead_at) AS first, max(dead_at) AS last, max(id) AS example,

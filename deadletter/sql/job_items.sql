@@ -8,7 +8,7 @@
 -- event's own has a control character, and what an index does not take is shortened.
 --
 -- Locks   the held rows.
--- Index   as list.sql; held_pkey (id).
+-- Index   as list.sql of internal/held; held_pkey (id).
 -- Called  by Store.Replay, after serial.sql.
 WITH wanted AS (
     SELECT h.id, h.handler, h.source, h.event_id, h.dead_at, h.pos, h.logged_at, h.key,

@@ -5,7 +5,7 @@
 -- a process lives that has the handler.
 --
 -- Locks   none.
--- Index   as list.sql; held_key_pos (handler, key, pos), receipt's primary key.
+-- Index   as list.sql of internal/held; held_key_pos (handler, key, pos), receipt's primary key.
 -- Called  by Store.Preview.
 WITH found AS (
     SELECT h.id, h.handler, h.type, h.key, h.solitary, h.dedupe_key, h.logged_at,

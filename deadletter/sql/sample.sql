@@ -2,7 +2,7 @@
 -- $1 to $11 and have a handler, to be tried.
 --
 -- Locks   none.
--- Index   as list.sql.
+-- Index   as list.sql of internal/held.
 -- Called  by Store.Try.
 SELECT id, handler, event_id, type, class, cause
 FROM (

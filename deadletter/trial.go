@@ -25,24 +25,6 @@ type Forecast struct {
 	Runs      bool  `json:"runs"`       // a process lives that has the handler
 }
 
-// Preview says what a replay would release. It runs nothing: see [Store.Try].
-func (s *Store) Preview(ctx context.Context, f Filter, o Options) ([]Forecast, error) {
-	o = o.defaults()
-	if err := errors.Join(s.err, f.validate(), o.validate()); err != nil {
-		return nil, err
-	}
-	var limit *int
-	if o.Limit > 0 {
-		limit = &o.Limit
-	}
-	rows, _ := s.db.Query(ctx, s.sql.preview, f.arguments(limit)...) // CollectRows reports the error
-	forecasts, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Forecast])
-	if err != nil {
-		return nil, fmt.Errorf("deadletter: preview: %w", s.advise(err))
-	}
-	return forecasts, nil
-}
-
 // Trial is what came of running one event dry.
 type Trial struct {
 	ID      int64  `json:"id"`
@@ -84,47 +66,20 @@ type TableChange struct {
 	Deleted  int64  `json:"deleted,omitempty"`
 }
 
-// Try has events that match run dry: of each cause up to each, by a process that has the
-// handler, in a transaction that checks its deferred constraints and is rolled back.
-// Nothing stays of it but what no transaction takes back, as the next values of
-// sequences. Handlers that call other systems are not run. It waits for the answers for
-// as long as wait says; what is not answered by then says so.
-func (s *Store) Try(ctx context.Context, f Filter, o Options, each int, wait time.Duration) (trials []Trial, err error) {
-	o = o.defaults()
-	if err := errors.Join(s.err, f.validate(), o.validate()); err != nil {
-		return nil, err
-	}
-	if trials, err = s.sample(ctx, f, o, each); err != nil || len(trials) == 0 {
-		return trials, err
-	}
-	var handlers []string
-	var held []int64
-	byHeld := make(map[int64]*Trial, len(trials))
-	for i := range trials {
-		t := &trials[i]
-		handlers, held, byHeld[t.ID] = append(handlers, t.Handler), append(held, t.ID), t
-	}
-	rows, _ := s.db.Query(ctx, s.sql.trialAsk, handlers, held) // ForEachRow reports the error
-	asked := make(map[int64]*Trial, len(trials))
-	var id, of int64
-	if _, err := pgx.ForEachRow(rows, []any{&id, &of}, func() error {
-		asked[id] = byHeld[of]
-		return nil
-	}); err != nil {
-		return nil, fmt.Errorf("deadletter: ask for dry runs: %w", s.advise(err))
-	}
-	defer func() { err = errors.Join(err, s.forget(ctx, asked)) }()
-	waiting, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	return trials, s.await(waiting, asked)
+// dryRun is what was asked of processes.
+type dryRun struct {
+	*database
+
+	asked map[int64]*Trial
 }
 
-func (s *Store) sample(ctx context.Context, f Filter, o Options, each int) ([]Trial, error) {
+// sample chooses what is tried.
+func (s dryRun) sample(ctx context.Context, f Filter, o Options, each int) ([]Trial, error) {
 	var limit *int
 	if o.Limit > 0 {
 		limit = &o.Limit
 	}
-	rows, _ := s.db.Query(ctx, s.sql.sample, f.arguments(limit, each)...) // CollectRows reports the error
+	rows, _ := s.db.Query(ctx, s.sql.Sample, f.arguments(limit, each)...) // CollectRows reports the error
 	trials, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t Trial, err error) {
 		var cause *string
 		err = row.Scan(&t.ID, &t.Handler, &t.EventID, &t.Type, &t.Was, &cause)
@@ -138,15 +93,15 @@ func (s *Store) sample(ctx context.Context, f Filter, o Options, each int) ([]Tr
 }
 
 // await waits for the answers.
-func (s *Store) await(ctx context.Context, asked map[int64]*Trial) error {
-	ids := make([]int64, 0, len(asked))
-	for id := range asked {
+func (s dryRun) await(ctx context.Context) error {
+	ids := make([]int64, 0, len(s.asked))
+	for id := range s.asked {
 		ids = append(ids, id)
 	}
 	tick := time.NewTicker(25 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		open, err := s.answers(ctx, ids, asked)
+		open, err := s.answers(ctx, ids)
 		if err != nil && ctx.Err() == nil || open == 0 {
 			return err
 		}
@@ -159,8 +114,8 @@ func (s *Store) await(ctx context.Context, asked map[int64]*Trial) error {
 }
 
 // answers reads what was told so far, and returns how many are open.
-func (s *Store) answers(ctx context.Context, ids []int64, asked map[int64]*Trial) (open int, err error) {
-	rows, _ := s.db.Query(ctx, s.sql.trialAnswers, ids) // ForEachRow reports the error
+func (s dryRun) answers(ctx context.Context, ids []int64) (open int, err error) {
+	rows, _ := s.db.Query(ctx, s.sql.TrialAnswers, ids) // ForEachRow reports the error
 	var id int64
 	var by *string
 	var outcome []byte
@@ -171,7 +126,7 @@ func (s *Store) answers(ctx context.Context, ids []int64, asked map[int64]*Trial
 			return nil
 		}
 		open--
-		t := asked[id]
+		t := s.asked[id]
 		if err := json.Unmarshal(outcome, t); err != nil {
 			return fmt.Errorf("decode: %w", err)
 		}
@@ -184,9 +139,10 @@ func (s *Store) answers(ctx context.Context, ids []int64, asked map[int64]*Trial
 		return open, fmt.Errorf("deadletter: read dry runs: %w", s.advise(err))
 	}
 	for _, t := range external {
-		w, err := s.whole(ctx, t.ID)
+		r := s.reading(s.db)
+		w, err := r.whole(ctx, t.ID)
 		if err == nil {
-			t.Steps, err = s.steps(ctx, w.Handler, w.DedupeKey)
+			t.Steps, err = r.steps(ctx, w.Handler, w.DedupeKey)
 		}
 		if err != nil && !errors.Is(err, ErrNotFound) {
 			return open, fmt.Errorf("deadletter: %w", s.advise(err))
@@ -196,14 +152,14 @@ func (s *Store) answers(ctx context.Context, ids []int64, asked map[int64]*Trial
 }
 
 // forget removes what was asked for.
-func (s *Store) forget(ctx context.Context, asked map[int64]*Trial) error {
-	ids := make([]int64, 0, len(asked))
-	for id := range asked {
+func (s dryRun) forget(ctx context.Context) error {
+	ids := make([]int64, 0, len(s.asked))
+	for id := range s.asked {
 		ids = append(ids, id)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if _, err := s.db.Exec(ctx, s.sql.trialForget, ids); err != nil {
+	if _, err := s.db.Exec(ctx, s.sql.TrialForget, ids); err != nil {
 		return fmt.Errorf("deadletter: remove dry runs: %w", s.advise(err))
 	}
 	return nil

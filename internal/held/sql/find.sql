@@ -3,7 +3,7 @@
 --
 -- Locks   none.
 -- Index   as list.sql.
--- Called  by Store.bulk, for Discard.
+-- Called  by Reader.IDs.
 SELECT id FROM postroom.dead_letters($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 ORDER BY dead_at, id
 LIMIT $12;

@@ -3,7 +3,7 @@
 --
 -- Locks   none.
 -- Index   as list_discarded.sql.
--- Called  by Store.bulk, for Reopen.
+-- Called  by Reader.IDs.
 SELECT id FROM postroom.discarded($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 ORDER BY discarded_at, id
 LIMIT $12;

@@ -1,0 +1,140 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/held"
+)
+
+// mostAtOnce is how many events one transaction discards or reopens. Each may need a
+// lock on its key, and the server has room for a few thousand locks in all.
+const mostAtOnce = 1000
+
+// bulk is what is done with all events that match.
+type bulk struct {
+	*database
+
+	filter   Filter
+	limit    int // 0: none
+	by       By
+	progress func(n int64) // or nil
+}
+
+// run does something with the events, part by part.
+func (s bulk) run(ctx context.Context, do func(ctx context.Context, tx pgx.Tx, ids []int64) (int64, error)) (all int64, err error) {
+	if err := errors.Join(s.err, s.filter.validate(), s.by.validate()); err != nil {
+		return 0, err
+	}
+	if s.limit < 0 {
+		return 0, fmt.Errorf("limit is %d, want none or more", s.limit)
+	}
+	for {
+		most := mostAtOnce
+		if s.limit > 0 {
+			most = min(most, s.limit-int(all))
+		}
+		if most == 0 {
+			return all, nil
+		}
+		var found int
+		var n int64
+		err := s.within(ctx, func(tx pgx.Tx) error {
+			n = 0
+			ids, err := s.held.IDs(ctx, tx, held.Filter(s.filter), most)
+			if found = len(ids); err != nil || found == 0 {
+				return err
+			}
+			n, err = do(ctx, tx, ids)
+			return err
+		})
+		if err != nil {
+			return all, err
+		}
+		all += n
+		if s.progress != nil && n > 0 {
+			s.progress(all)
+		}
+		if found < most {
+			break
+		}
+	}
+	if all == 0 {
+		return 0, ErrNothing
+	}
+	return all, nil
+}
+
+// numbers returns the ids that a statement finds.
+func numbers(ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]int64, error) {
+	rows, _ := tx.Query(ctx, sql, args...) // CollectRows reports the error
+	return pgx.CollectRows(rows, pgx.RowTo[int64])
+}
+
+// discard moves events to the archive. What is not dead any more, because somebody
+// released it meanwhile, is left alone.
+func (s bulk) discard(ctx context.Context, tx pgx.Tx, ids []int64) (int64, error) {
+	if err := s.lockRows(ctx, tx, ids); err != nil {
+		return 0, err
+	}
+	ids, err := numbers(ctx, tx, s.sql.DiscardLock, ids)
+	if err != nil || len(ids) == 0 {
+		return 0, err
+	}
+	id, err := s.note(ctx, tx, "discard", ids)
+	if err != nil {
+		return 0, err
+	}
+	rows, _ := tx.Query(ctx, s.sql.Discard, ids, id) // ForEachRow reports the error
+	var handlers, keys []string
+	var all, n int64
+	var handler string
+	var key *string
+	_, err = pgx.ForEachRow(rows, []any{&handler, &key, &n}, func() error {
+		all += n
+		if key != nil {
+			handlers, keys = append(handlers, handler), append(keys, *key)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("move to the archive: %w", err)
+	}
+	if _, err := tx.Exec(ctx, s.sql.Wake, handlers, keys); err != nil {
+		return 0, fmt.Errorf("let the next of their keys go on: %w", err)
+	}
+	return all, nil
+}
+
+// reopen moves events back from the archive.
+func (s bulk) reopen(ctx context.Context, tx pgx.Tx, ids []int64) (n int64, err error) {
+	if _, err := tx.Exec(ctx, s.sql.RelayLock, ids); err != nil {
+		return 0, fmt.Errorf("wait for the relay: %w", err)
+	}
+	if ids, err = numbers(ctx, tx, s.sql.ReopenLock, ids); err != nil || len(ids) == 0 {
+		return 0, err
+	}
+	if _, err := s.note(ctx, tx, "reopen", ids); err != nil {
+		return 0, err
+	}
+	if err := tx.QueryRow(ctx, s.sql.Reopen, ids).Scan(&n); err != nil {
+		return 0, fmt.Errorf("move back from the archive: %w", err)
+	}
+	return n, nil
+}
+
+// note notes an action on some events; on one, with the event.
+func (s bulk) note(ctx context.Context, tx pgx.Tx, name string, ids []int64) (int64, error) {
+	a := action{name: name, by: s.by, events: int64(len(ids)), details: map[string]any{"filter": s.filter}}
+	if len(ids) == 1 {
+		w, err := s.reading(tx).whole(ctx, ids[0])
+		if err != nil {
+			return 0, err
+		}
+		a.handler, a.source, a.event = w.Handler, w.Source, w.EventID
+	}
+	return s.audit(ctx, tx, a)
+}

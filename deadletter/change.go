@@ -1,0 +1,171 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Discard gives dead events up that match, the first to die first, limit of them at the
+// most, or all where that is zero; for a reason, which is required. They move to the
+// archive. Their rows in the ledger stay: a discarded event stays discarded when it
+// comes again, and later events of its key go on. It returns how many there were;
+// progress, if not nil, is told on the way.
+//
+// Events are discarded 1,000 in a transaction, each with a row in the audit: what is
+// reported to progress has happened.
+func (s *Store) Discard(ctx context.Context, f Filter, limit int, by By, progress func(n int64)) (int64, error) {
+	if by.Reason == "" {
+		return 0, errors.New("deadletter: discard: why? By.Reason is empty")
+	}
+	if f.Discarded {
+		return 0, errors.New("deadletter: discard: these are discarded")
+	}
+	b := bulk{&s.database, f, limit, by, progress}
+	n, err := b.run(ctx, b.discard)
+	if err != nil {
+		return n, fmt.Errorf("deadletter: discard: %w", s.advise(err))
+	}
+	return n, nil
+}
+
+// Reopen brings discarded events back that match, limit of them at the most, or all
+// where that is zero. They are dead, and hold up no other event: later ones of their
+// keys may have taken effect.
+func (s *Store) Reopen(ctx context.Context, f Filter, limit int, by By, progress func(n int64)) (int64, error) {
+	f.Discarded = true
+	b := bulk{&s.database, f, limit, by, progress}
+	n, err := b.run(ctx, b.reopen)
+	if err != nil {
+		return n, fmt.Errorf("deadletter: reopen: %w", s.advise(err))
+	}
+	return n, nil
+}
+
+// Edit gives a dead event another body, content type or headers, as its next revision,
+// and keeps what it was. Identity and digest stay: when the event comes again as it was,
+// it is known. Steps of calls that are done stay done. It returns [ErrStepOpen] while one
+// was begun and is not known to be done ([Store.Resolve]), and [ErrNotDead] for any
+// other than a dead event.
+func (s *Store) Edit(ctx context.Context, id int64, c Change, by By) (Edited, error) {
+	if err := errors.Join(s.err, by.validate()); err != nil {
+		return Edited{}, err
+	}
+	if c.Data == nil && c.ContentType == "" && c.Headers == nil {
+		return Edited{}, errors.New("deadletter: edit: nothing is changed")
+	}
+	var result Edited
+	err := s.within(ctx, func(tx pgx.Tx) error {
+		e, err := lockDead(ctx, tx, s.sql.LockDead, id)
+		if err != nil {
+			return err
+		}
+		if len(e.open) > 0 {
+			return fmt.Errorf("%w: %s; ask the vendor, then say what happened with Resolve", ErrStepOpen, strings.Join(e.open, ", "))
+		}
+		args, err := e.arguments(ctx, s.reading(tx), id, c)
+		if err != nil {
+			return err
+		}
+		audit, err := s.audit(ctx, tx, action{
+			name: "edit", by: by, events: 1, handler: e.handler, source: e.source, event: e.event,
+			details: map[string]any{"revision": e.revision + 1, "steps_done": e.done},
+		})
+		if err != nil {
+			return err
+		}
+		result.Done = e.done
+		if err := tx.QueryRow(ctx, s.sql.Edit, append(args, audit)...).Scan(&result.Revision); err != nil {
+			return fmt.Errorf("store the revision: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return Edited{}, fmt.Errorf("deadletter: edit event %d: %w", id, s.advise(err))
+	}
+	return result, nil
+}
+
+// Resolve says what became of a call that was begun, and of which nobody knows whether
+// it happened: an operator asked the vendor. Where it happened, result is what the
+// step's function would have returned, and the step is not called again; where it did
+// not, the next attempt calls it.
+func (s *Store) Resolve(ctx context.Context, id int64, step string, happened bool, result []byte, by By) error {
+	if err := errors.Join(s.err, by.validate()); err != nil {
+		return err
+	}
+	err := s.within(ctx, func(tx pgx.Tx) error {
+		e, err := lockDead(ctx, tx, s.sql.LockDead, id)
+		if err != nil {
+			return err
+		}
+		sql, args := s.sql.ResolveUndone, []any{e.handler, value(e.dedupeKey), step}
+		if happened {
+			sql, args = s.sql.ResolveDone, append(args, result)
+		}
+		tag, err := tx.Exec(ctx, sql, args...)
+		if err != nil {
+			return fmt.Errorf("note it: %w", err)
+		}
+		if tag.RowsAffected() == 0 {
+			return fmt.Errorf("step %q: %w: no call of that name is open; open are: %s", step, ErrNotFound, strings.Join(e.open, ", "))
+		}
+		_, err = s.audit(ctx, tx, action{
+			name: "resolve", by: by, events: 1, handler: e.handler, source: e.source, event: e.event,
+			details: map[string]any{"step": step, "happened": happened},
+		})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("deadletter: resolve a step of event %d: %w", id, s.advise(err))
+	}
+	return nil
+}
+
+// Purge removes discarded events for good that were discarded before a time, when it
+// has written them to w: what is in the archive for long is of use to nobody, and keeps
+// its ledger rows. Replays that ended before then go with them; the audit stays. Where
+// w fails, or its method Flush if it has one, nothing is removed. Nor is it after any
+// other error than [ErrUnsure], after which what was written has to be kept. A purged
+// event that comes again is an event like any other, once its ledger row has expired.
+func (s *Store) Purge(ctx context.Context, before time.Time, w io.Writer, by By, progress func(n int64)) (int64, error) {
+	complete := false // but for the commit
+	if err := errors.Join(s.err, by.validate()); err != nil {
+		return 0, err
+	}
+	var n int64
+	err := s.once(ctx, func(tx pgx.Tx) error { // what is written is written
+		_, ids, err := s.reading(tx).export(ctx, Filter{Discarded: true, Until: before}, w, progress)
+		if err != nil {
+			return err
+		}
+		if err := tx.QueryRow(ctx, s.sql.Purge, ids).Scan(&n); err != nil {
+			return fmt.Errorf("remove from the archive: %w", err)
+		}
+		if n != int64(len(ids)) {
+			return errors.New("somebody else reopened or purged some of them meanwhile; try again")
+		}
+		old, err := tx.Exec(ctx, s.sql.PurgeHistory, before)
+		if err != nil {
+			return fmt.Errorf("remove old replays: %w", err)
+		}
+		if n == 0 && old.RowsAffected() == 0 {
+			return ErrNothing
+		}
+		_, err = s.audit(ctx, tx, action{name: "purge", by: by, events: n, details: map[string]any{"before": before, "replays": old.RowsAffected()}})
+		complete = err == nil
+		return err
+	})
+	if complete && err != nil && !isRefused(err) {
+		err = fmt.Errorf("%w: %w", ErrUnsure, err)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("deadletter: purge: %w", s.advise(err))
+	}
+	return n, nil
+}

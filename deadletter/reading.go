@@ -1,0 +1,145 @@
+package deadletter
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/held"
+)
+
+// reading reads events, in a database or in a transaction.
+type reading struct {
+	db   held.Queryer
+	sql  *statements
+	held held.Reader
+}
+
+// whole returns an event but for its steps, its revisions and its history.
+func (s reading) whole(ctx context.Context, id int64) (Whole, error) {
+	r, content, err := s.held.Show(ctx, s.db, id)
+	if errors.Is(err, held.ErrNotFound) {
+		return Whole{}, fmt.Errorf("%w: it is settled, or never was held", ErrNotFound)
+	}
+	if err != nil {
+		return Whole{}, err
+	}
+	e, c := &r.Event, &r.Course
+	w := Whole{
+		Letter: letterOf(&r), DedupeKey: r.DedupeKey, Blocks: r.Key, Pos: r.Pos, NextAt: moment(c.NextAt), ClaimedBy: c.ClaimedBy, Solitary: c.Solitary,
+		FirstFailedAt: moment(c.FirstFailedAt), ContentType: content.Type, CorrelationID: e.Correlation, CausationID: e.Causation,
+		OccurredAt: moment(content.OccurredAt), TraceParent: content.TraceParent, Data: content.Data, RawHeaders: content.RawHeaders,
+	}
+	for _, f := range c.Failures {
+		w.Failures = append(w.Failures, Failure(f))
+	}
+	w.Headers, err = headersOf(content.Headers)
+	return w, err
+}
+
+// headersOf reads a JSON object. What is no text, which a writer in SQL can put there,
+// is given as its JSON.
+func headersOf(object []byte) (map[string]string, error) {
+	if object == nil {
+		return nil, nil //nolint:nilnil // no headers are no headers
+	}
+	var values map[string]any
+	if err := json.Unmarshal(object, &values); err != nil {
+		return map[string]string{"": string(object)}, nil // no object, and so no headers: an event cannot have such a name
+	}
+	headers := make(map[string]string, len(values))
+	for name, v := range values {
+		text, ok := v.(string)
+		if !ok {
+			encoded, err := json.Marshal(v)
+			if err != nil {
+				return nil, fmt.Errorf("decode headers: %w", err)
+			}
+			text = string(encoded)
+		}
+		headers[name] = text
+	}
+	return headers, nil
+}
+
+func (s reading) steps(ctx context.Context, handler, dedupeKey string) ([]Step, error) {
+	rows, _ := s.db.Query(ctx, s.sql.Steps, handler, dedupeKey) // CollectRows reports the error
+	steps, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Step])
+	if err != nil {
+		return nil, fmt.Errorf("read steps: %w", err)
+	}
+	return steps, nil
+}
+
+func (s reading) revisions(ctx context.Context, id int64) ([]Revision, error) {
+	rows, _ := s.db.Query(ctx, s.sql.Revisions, id) // CollectRows reports the error
+	revisions, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Revision, err error) {
+		var headers []byte
+		if err = row.Scan(&r.Revision, &r.ReplacedAt, &r.Actor, &r.Reason, &r.ContentType, &headers, &r.Data); err == nil {
+			r.Headers, err = headersOf(headers)
+		}
+		return r, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read revisions: %w", err)
+	}
+	return revisions, nil
+}
+
+func (s reading) history(ctx context.Context, l Letter) ([]Entry, error) {
+	rows, _ := s.db.Query(ctx, s.sql.History, l.Source, l.EventID, l.Handler) // CollectRows reports the error
+	entries, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Entry, err error) {
+		var job *int64
+		err = row.Scan(&e.At, &e.Actor, &e.Action, &e.Reason, &job, &e.Outcome)
+		e.Job = value(job)
+		return e, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read history: %w", err)
+	}
+	return entries, nil
+}
+
+// export writes events, and returns how many and, of discarded ones, their ids.
+func (s reading) export(ctx context.Context, f Filter, w io.Writer, progress func(n int64)) (n int64, ids []int64, err error) {
+	sql := s.sql.Export
+	if f.Discarded {
+		sql = s.sql.ExportDiscarded
+	}
+	rows, _ := s.db.Query(ctx, sql, f.arguments()...) // ForEachRow reports the error
+	var properties, data, raw []byte
+	_, err = pgx.ForEachRow(rows, []any{&properties, &data, &raw}, func() error {
+		line, id, err := exported(properties, data, raw)
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(line); err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+		n++
+		if f.Discarded {
+			ids = append(ids, id)
+		}
+		if progress != nil && n%1000 == 0 {
+			progress(n)
+		}
+		return nil
+	})
+	if buffered, ok := w.(interface{ Flush() error }); ok && err == nil {
+		if err = buffered.Flush(); err != nil {
+			err = fmt.Errorf("write: %w", err)
+		}
+	}
+	return n, ids, err
+}
+
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}

@@ -1,0 +1,118 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/held"
+	"github.com/postroom/postroom/schema"
+)
+
+// Check reports whether the database has the tables that a store needs.
+func (s *Store) Check(ctx context.Context) error {
+	if s.err != nil {
+		return s.err
+	}
+	return s.advise(schema.Require(ctx, s.db, s.name))
+}
+
+// List returns the events that match, the last to die first, and where the next page
+// begins; the cursor is zero where there is none.
+func (s *Store) List(ctx context.Context, f Filter, p Page) ([]Letter, Cursor, error) {
+	if err := errors.Join(s.err, f.validate()); err != nil {
+		return nil, Cursor{}, err
+	}
+	limit := p.Limit
+	if limit == 0 {
+		limit = defaultLimit
+	}
+	if limit < 0 || limit > maxLimit {
+		return nil, Cursor{}, fmt.Errorf("deadletter: page: Limit is %d, want 1 to %d", limit, maxLimit)
+	}
+	rows, next, err := s.held.List(ctx, s.db, held.Filter(f), held.Cursor(p.After), limit)
+	if err != nil {
+		return nil, Cursor{}, fmt.Errorf("deadletter: list: %w", s.advise(err))
+	}
+	letters := make([]Letter, len(rows))
+	for i := range rows {
+		letters[i] = letterOf(&rows[i])
+	}
+	return letters, Cursor(next), nil
+}
+
+// Count returns how many events match.
+func (s *Store) Count(ctx context.Context, f Filter) (n int64, err error) {
+	if err := errors.Join(s.err, f.validate()); err != nil {
+		return 0, err
+	}
+	if n, err = s.held.Count(ctx, s.db, held.Filter(f)); err != nil {
+		return 0, fmt.Errorf("deadletter: count: %w", s.advise(err))
+	}
+	return n, nil
+}
+
+// mostGroups is how many groups are told.
+const mostGroups = 200
+
+// Groups returns what killed the dead events that match, the largest groups first, 200
+// of them at the most, and how many groups there are.
+func (s *Store) Groups(ctx context.Context, f Filter) (groups []Group, all int, err error) {
+	if err := errors.Join(s.err, f.validate()); err != nil {
+		return nil, 0, err
+	}
+	if f.Discarded {
+		return nil, 0, errors.New("deadletter: groups are of dead events, not of discarded ones")
+	}
+	rows, _ := s.db.Query(ctx, s.sql.Groups, f.arguments(mostGroups)...) // CollectRows reports the error
+	groups, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (g Group, err error) {
+		var cause, text *string
+		err = row.Scan(&cause, &g.Handler, &g.Class, &g.Events, &g.First, &g.Last, &g.Example, &g.Types, &g.Keys, &text, &all)
+		g.Cause, g.Error = value(cause), value(text)
+		return g, err
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("deadletter: groups: %w", s.advise(err))
+	}
+	return groups, all, nil
+}
+
+// Show returns the held or discarded event with the given id, in whatever state it is.
+func (s *Store) Show(ctx context.Context, id int64) (Whole, error) {
+	if s.err != nil {
+		return Whole{}, s.err
+	}
+	r := s.reading(s.db)
+	w, err := r.whole(ctx, id)
+	if err == nil {
+		w.Steps, err = r.steps(ctx, w.Handler, w.DedupeKey)
+	}
+	if err == nil {
+		w.Revisions, err = r.revisions(ctx, id)
+	}
+	if err == nil {
+		w.History, err = r.history(ctx, w.Letter)
+	}
+	if err != nil {
+		return Whole{}, fmt.Errorf("deadletter: show event %d: %w", id, s.advise(err))
+	}
+	return w, nil
+}
+
+// Export writes the events that match to w, a line of JSON for each, with everything
+// that is known of them: as data where the body is JSON, as text where it is UTF-8, as
+// data_base64 otherwise. It returns how many there are. Where w has a method Flush, as a
+// bufio.Writer has, that is called at the end.
+func (s *Store) Export(ctx context.Context, f Filter, w io.Writer, progress func(n int64)) (int64, error) {
+	if err := errors.Join(s.err, f.validate()); err != nil {
+		return 0, err
+	}
+	n, _, err := s.reading(s.db).export(ctx, f, w, progress)
+	if err != nil {
+		return n, fmt.Errorf("deadletter: export: %w", s.advise(err))
+	}
+	return n, nil
+}

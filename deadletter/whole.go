@@ -1,0 +1,71 @@
+package deadletter
+
+import "time"
+
+// Whole is everything that is known of a held event.
+//
+// Wide because it is a JSON document, as programs read it.
+type Whole struct {
+	Letter
+
+	DedupeKey     string            `json:"dedupe_key,omitempty"` // its key in the ledger
+	Blocks        string            `json:"blocks,omitempty"`     // the key that it holds up, or waits for
+	Pos           int64             `json:"pos,omitempty"`        // its place in that
+	NextAt        *time.Time        `json:"next_at,omitempty"`
+	ClaimedBy     string            `json:"claimed_by,omitempty"`
+	Solitary      bool              `json:"solitary,omitempty"` // it may be what ends the processes that run it
+	FirstFailedAt *time.Time        `json:"first_failed_at,omitempty"`
+	Failures      []Failure         `json:"failures,omitempty"` // the last ten, the oldest first
+	ContentType   string            `json:"content_type"`
+	CorrelationID string            `json:"correlation_id,omitempty"`
+	CausationID   string            `json:"causation_id,omitempty"`
+	OccurredAt    *time.Time        `json:"occurred_at,omitempty"`
+	TraceParent   string            `json:"trace_parent,omitempty"`
+	Headers       map[string]string `json:"headers,omitempty"`
+	Data          []byte            `json:"data"`                  // base64 in JSON
+	RawHeaders    []byte            `json:"raw_headers,omitempty"` // of a message that is no event
+	Steps         []Step            `json:"steps,omitempty"`       // of an external handler
+	Revisions     []Revision        `json:"revisions,omitempty"`
+	History       []Entry           `json:"history,omitempty"`
+}
+
+// Failure is an attempt that failed.
+type Failure struct {
+	At    time.Time `json:"at"`
+	Class string    `json:"class"`
+	Text  string    `json:"text"`
+	Frame string    `json:"frame,omitempty"` // of a panic: where
+	Stack string    `json:"stack,omitempty"`
+}
+
+// Step is a call of an external handler.
+type Step struct {
+	Name       string     `json:"name"`
+	Revision   int        `json:"revision"`
+	Key        string     `json:"key"`        // what the vendor was given
+	Unanswered int        `json:"unanswered"` // calls of which nobody knows whether they happened
+	StartedAt  time.Time  `json:"started_at"`
+	DoneAt     *time.Time `json:"done_at,omitempty"`
+	Result     []byte     `json:"result,omitempty"`
+}
+
+// Revision is what an event was before it was edited.
+type Revision struct {
+	Revision    int               `json:"revision"`
+	ReplacedAt  time.Time         `json:"replaced_at"`
+	Actor       string            `json:"actor"`
+	Reason      string            `json:"reason,omitempty"`
+	ContentType string            `json:"content_type"`
+	Headers     map[string]string `json:"headers,omitempty"`
+	Data        []byte            `json:"data"`
+}
+
+// Entry is something that an operator did with an event.
+type Entry struct {
+	At      time.Time `json:"at"`
+	Actor   string    `json:"actor"`
+	Action  string    `json:"action"`
+	Reason  string    `json:"reason,omitempty"`
+	Job     int64     `json:"job,omitempty"`
+	Outcome string    `json:"outcome,omitempty"` // of its part in a replay
+}

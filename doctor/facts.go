@@ -1,0 +1,218 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// loadSettings returns the settings of the server that checks look at. Like all that
+// several checks need, they are looked up once, and kept.
+func (e *examination) loadSettings(ctx context.Context) (map[string]string, error) {
+	return e.settings.get(func() (map[string]string, error) {
+		type setting struct{ Name, Value string }
+		all, err := rows[setting](ctx, e, e.d.sql.Settings, settingNames)
+		values := make(map[string]string, len(all))
+		for _, s := range all {
+			values[s.Name] = s.Value
+		}
+		return values, err
+	})
+}
+
+// loadRoleSettings returns the settings of other roles that write, none where there are
+// no tables by which to tell these.
+func (e *examination) loadRoleSettings(ctx context.Context) ([]roleSetting, error) {
+	if e.noTables != "" {
+		return nil, nil
+	}
+	return e.roles.get(func() ([]roleSetting, error) {
+		return rows[roleSetting](ctx, e, e.d.sql.RoleSettings, settingNames)
+	})
+}
+
+// settled calls f for a setting as this role has it, and as other roles do.
+func (e *examination) settled(ctx context.Context, name string, f func(of, value string)) error {
+	own, err := e.loadSettings(ctx)
+	if err != nil {
+		return err
+	}
+	if value, ok := own[name]; ok { // not every server has each
+		f("", value)
+	}
+	others, err := e.loadRoleSettings(ctx)
+	for _, s := range others {
+		if s.Name == name && (s.Role != "" || !same(s.Value, own[name])) {
+			f(s.of(), s.Value)
+		}
+	}
+	return err
+}
+
+// databaseClock measures the database's clock: the answer that came the soonest tells.
+func (e *examination) databaseClock(ctx context.Context) (clock, error) {
+	return e.clock.get(func() (clock, error) {
+		var best clock
+		err := e.read(ctx, func(tx pgx.Tx) error {
+			for i := range 3 {
+				before := time.Now()
+				var told time.Time
+				if err := tx.QueryRow(ctx, e.d.sql.Clock).Scan(&told); err != nil {
+					return fmt.Errorf("read the database's clock: %w", err)
+				}
+				if c := measured(before, told, time.Now()); i == 0 || c.doubt < best.doubt {
+					best = c
+				}
+			}
+			return nil
+		})
+		return best, err
+	})
+}
+
+func (e *examination) loadSubscriptions(ctx context.Context) ([]subscription, error) {
+	return e.subs.get(func() ([]subscription, error) {
+		var all []subscription
+		err := e.read(ctx, func(tx pgx.Tx) error {
+			var instance string
+			if err := tx.QueryRow(ctx, e.d.sql.Instance).Scan(&instance); err != nil {
+				return fmt.Errorf("read who this Postroom is: %w", err)
+			}
+			found, _ := tx.Query(ctx, e.d.sql.Subscriptions) // CollectRows reports the error
+			var err error
+			all, err = pgx.CollectRows(found, pgx.RowToStructByPos[subscription])
+			for i := range all {
+				all[i].instance = instance
+			}
+			return err
+		})
+		return all, err
+	})
+}
+
+func (e *examination) loadNodes(ctx context.Context) ([]node, error) {
+	return e.nodes.get(func() ([]node, error) { return rows[node](ctx, e, e.d.sql.Nodes) })
+}
+
+// ledger returns for how long the processes that live keep ledger rows, and trust
+// them: the shortest of each.
+func (e *examination) ledger(ctx context.Context) (kept, trusted time.Duration, err error) {
+	nodes, err := e.loadNodes(ctx)
+	if err != nil || len(nodes) == 0 {
+		return defaultLedger, defaultLedger / 30 * 29, err
+	}
+	shortest := func(of func(node) float64) time.Duration {
+		return seconds(of(slices.MinFunc(nodes, func(a, b node) int { return int(of(a) - of(b)) })))
+	}
+	return shortest(func(n node) float64 { return n.Ledger }), shortest(func(n node) float64 { return n.AgeGate }), nil
+}
+
+func (e *examination) js() (jetstream.JetStream, error) {
+	js, err := jetstream.New(e.d.nc)
+	if err != nil {
+		return nil, fmt.Errorf("jetstream: %w", err)
+	}
+	return js, nil
+}
+
+// loadStreams looks up the streams that handlers read, those that take the subjects of
+// the newest events, and those that the Config names. What it returns beside them
+// is one without a name, for the subjects that no stream takes.
+func (e *examination) loadStreams(ctx context.Context) ([]*stream, error) {
+	return e.streams.get(func() ([]*stream, error) {
+		js, err := e.js()
+		if err != nil {
+			return nil, err
+		}
+		var all []*stream
+		use := func(name string) *stream {
+			if i := slices.IndexFunc(all, func(s *stream) bool { return s.name == name }); i >= 0 {
+				return all[i]
+			}
+			s := lookUp(ctx, js, name)
+			all = append(all, s)
+			return s
+		}
+		for _, name := range e.d.cfg.Streams {
+			use(name)
+		}
+		if e.noTables != "" {
+			return all, nil
+		}
+		subs, err := e.loadSubscriptions(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, sub := range subs {
+			s := use(sub.Stream)
+			s.handlers = append(s.handlers, sub)
+		}
+		missing, err := e.useSubjects(ctx, js, use, &all)
+		return append(all, &stream{missing: missing}), err
+	})
+}
+
+// useSubjects adds the streams that take the subjects of the log, and returns subjects
+// that none takes.
+func (e *examination) useSubjects(ctx context.Context, js jetstream.JetStream, use func(string) *stream, all *[]*stream) (missing []string, err error) {
+	subjects, err := rows[struct{ Subject string }](ctx, e, e.d.sql.Subjects)
+	if err != nil {
+		return nil, err
+	}
+	for _, subject := range subjects {
+		i := slices.IndexFunc(*all, func(s *stream) bool { return s.takes(subject.Subject) })
+		if i >= 0 {
+			(*all)[i].log = true
+			continue
+		}
+		within, cancel := context.WithTimeout(ctx, answerWithin)
+		name, err := js.StreamNameBySubject(within, subject.Subject)
+		cancel()
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound):
+			missing = append(missing, subject.Subject)
+		case err != nil:
+			return missing, fmt.Errorf("look for the stream of %s: %w", subject.Subject, err)
+		default:
+			use(name).log = true
+		}
+		if len(missing) == maxMissing {
+			break
+		}
+	}
+	return missing, nil
+}
+
+// each calls f for each stream that could be looked up, and reports those that could not.
+func (e *examination) each(ctx context.Context, f func(s *stream)) error {
+	all, err := e.loadStreams(ctx)
+	for _, s := range all {
+		switch {
+		case s.err != nil:
+			e.skip(s.name, e.remedyOf(s.err), "could not be looked at: %v", s.err)
+		case s.info != nil:
+			f(s)
+		}
+	}
+	return err
+}
+
+func (e *examination) loadLosses(ctx context.Context) (Losses, error) {
+	return e.losses.get(func() (Losses, error) {
+		var found Losses
+		all, err := e.loadStreams(ctx)
+		for _, s := range all {
+			for _, sub := range s.handlers {
+				found.Handlers = append(found.Handlers, s.standing(ctx, sub))
+			}
+		}
+		tails, tailErr := compareTails(ctx, e, all)
+		found.Streams = tails
+		return found, errors.Join(err, tailErr)
+	})
+}

@@ -1,0 +1,81 @@
+package held
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/text"
+)
+
+// Filter says which dead events are meant, or discarded ones: those that have every
+// property that is set. The zero value means all dead ones.
+type Filter struct {
+	IDs     []int64
+	Handler string
+	Type    string
+	Key     string
+	Class   string // of the last failure
+	Cause   string // 32 hexadecimal digits
+	Source  string
+	EventID string
+	Text    string // in the body or in the texts of the failures
+
+	// Since and Until bound the time of death, or of the discarding: from Since on, and
+	// before Until.
+	Since, Until time.Time
+
+	Discarded bool // means discarded events in place of dead ones
+}
+
+// Validate says what is wrong with the filter.
+func (f Filter) Validate() error {
+	var faults []error
+	if cause, err := hex.DecodeString(f.Cause); err != nil || f.Cause != "" && len(cause) != 16 {
+		faults = append(faults, errors.New("filter: Cause has to be 32 hexadecimal digits, as a group has"))
+	}
+	for name, value := range map[string]string{
+		"Handler": f.Handler, "Type": f.Type, "Key": f.Key, "Class": f.Class, "Source": f.Source, "EventID": f.EventID, "Text": f.Text,
+	} {
+		if !text.Valid(value) {
+			faults = append(faults, fmt.Errorf("filter: %s is no UTF-8", name))
+		}
+	}
+	if !f.Since.IsZero() && !f.Until.IsZero() && !f.Since.Before(f.Until) {
+		faults = append(faults, errors.New("filter: Since has to be before Until"))
+	}
+	return errors.Join(faults...)
+}
+
+// Arguments are the parameters of a statement that begins with a filter's, which
+// Validate has accepted. The server plans it for these values, each time: a plan for all
+// of them would use no index.
+func (f Filter) Arguments(more ...any) []any {
+	var cause []byte
+	if f.Cause != "" {
+		cause, _ = hex.DecodeString(f.Cause) // Validate has seen it
+	}
+	args := []any{
+		pgx.QueryExecModeExec, f.IDs, given(f.Handler), given(f.Type), given(f.Key), given(f.Class), cause, given(f.Source),
+		given(f.EventID), given(f.Text), moment(f.Since), moment(f.Until),
+	}
+	return append(args, more...)
+}
+
+// given is a property, or NULL where it is not set.
+func given(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}

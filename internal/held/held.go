@@ -1,0 +1,134 @@
+// Package held reads what is held for handlers and on its way out, and what was discarded:
+// the tables held and archive, in one shape. It changes nothing.
+//
+// What deadletter and inspect show of held events they read here, so that both say the
+// same of one.
+package held
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// Outgoing is the handler of events that are on their way to the broker.
+const Outgoing = "outbox"
+
+// Queryer is a database, or a transaction. It is an interface so that both will do.
+type Queryer interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// Row is a row of held, or of archive. What the database has no value for is zero.
+type Row struct {
+	ID        int64
+	Handler   string
+	DedupeKey string // its key in the ledger
+	Key       string // that it holds up, or waits for
+	Pos       int64  // its place in that
+	State     State
+	Revision  int
+	Job       int64 // the replay that it was last part of
+	Replays   int64
+	Audit     int64 // the action that discarded it
+
+	Event  Event
+	Course Course
+}
+
+// Event is the event of a row, without its data.
+type Event struct {
+	Source      string
+	ID          string
+	Type        string
+	Subject     string
+	Key         string
+	Correlation string
+	Causation   string
+	LoggedAt    time.Time // zero, too, for a time that no program reads
+	Size        int       // of the body, in bytes
+}
+
+// Course is what became of a row so far.
+type Course struct {
+	HeldAt        time.Time
+	FirstFailedAt time.Time
+	NextAt        time.Time // when it is due, or its claim ends
+	DeadAt        time.Time
+	DiscardedAt   time.Time
+	ClaimedBy     string
+	Solitary      bool // it may be what ends the processes that run it
+	Attempts      int
+	Class         string // of the last failure
+	Cause         string // the same for failures that have one cause
+	Error         string // the last failure's text
+	Failures      []Failure
+}
+
+// Failure is an attempt that failed.
+type Failure struct {
+	At    time.Time `json:"at"`
+	Class string    `json:"class"`
+	Text  string    `json:"text"`
+	Frame string    `json:"frame"` // of a panic: where
+	Stack string    `json:"stack"`
+}
+
+// Content is the rest of a row: what the handler gets.
+type Content struct {
+	Type        string
+	OccurredAt  time.Time
+	TraceParent string
+	Headers     []byte // a JSON object, or nil
+	Data        []byte
+	RawHeaders  []byte // of a message that is no event
+}
+
+// State is where an event stands.
+type State string
+
+// The states.
+const (
+	Scheduled State = "scheduled" // it has not failed, and is due later
+	Due       State = "due"
+	Retrying  State = "retrying"  // it is due later
+	Running   State = "running"   // a process has claimed it
+	Abandoned State = "abandoned" // a process had claimed it, and the claim ran out
+	Waiting   State = "waiting"   // it waits behind an earlier event of its key
+	Dead      State = "dead"
+	Discarded State = "discarded"
+)
+
+// scan reads the columns that all statements for rows begin with, and more.
+func scan(row pgx.CollectableRow, more ...any) (r Row, err error) {
+	e, c := &r.Event, &r.Course
+	var failures []byte
+	err = row.Scan(append([]any{
+		&r.ID, &r.Handler, &r.DedupeKey, &r.Key, &r.Pos, &r.State, &r.Revision, &r.Job, &r.Replays, &r.Audit,
+		&e.Source, &e.ID, &e.Type, &e.Subject, &e.Key, &e.Correlation, &e.Causation, at(&e.LoggedAt), &e.Size,
+		at(&c.HeldAt), at(&c.FirstFailedAt), at(&c.NextAt), at(&c.DeadAt), at(&c.DiscardedAt), &c.ClaimedBy, &c.Solitary, &c.Attempts,
+		&c.Class, &c.Cause, &c.Error, &failures,
+	}, more...)...)
+	if err == nil && failures != nil {
+		err = json.Unmarshal(failures, &c.Failures)
+	}
+	return r, err
+}
+
+// instant scans a time; NULL and infinity are zero.
+type instant struct{ to *time.Time }
+
+func at(to *time.Time) *instant { return &instant{to} }
+
+// ScanTimestamptz implements pgtype.TimestamptzScanner.
+func (i *instant) ScanTimestamptz(v pgtype.Timestamptz) error {
+	*i.to = time.Time{}
+	if v.Valid && v.InfinityModifier == pgtype.Finite {
+		*i.to = v.Time
+	}
+	return nil
+}

@@ -1,0 +1,10 @@
+// Package text says what PostgreSQL takes for a text.
+package text
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// Valid reports whether s can be stored as a text: it is UTF-8, and has no NUL.
+func Valid(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
