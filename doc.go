@@ -27,7 +27,7 @@
 //     names before it writes the event.
 //
 // Effects outside the handler's transaction, such as a call to another system,
-// are not covered: a handler can run again after a crash. docs/guarantees.md
+// are not covered: a handler can run again after a crash. docs/reference/guarantees.md
 // goes through each crash point and lists what is not promised.
 //
 // # Tour

@@ -3,7 +3,7 @@
 // with a crash possible at every step.
 //
 // Nothing here runs the code. The model says again, in a few hundred lines, what
-// docs/guarantees.md promises and by which rules the parts keep it, and a test walks
+// docs/reference/guarantees.md promises and by which rules the parts keep it, and a test walks
 // through every state that these rules allow. Each [Rule] can be taken away: then an
 // [Invariant] must break, and the shortest way there is told in words. A rule that
 // nothing depends on would not be one.
