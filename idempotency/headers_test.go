@@ -36,7 +36,7 @@ func TestHeadersOfAReplay(t *testing.T) { // E24, E25
 	}
 }
 
-// once are headers that are not repeated: the list of docs/idempotency.md.
+// once are headers that are not repeated: the list of docs/reference/idempotency.md.
 var once = []string{
 	"Set-Cookie", "Date", "Age", "Authorization", "Www-Authenticate", "Authentication-Info", "Proxy-Authenticate", "X-Csrf-Token", "X-Xsrf-Token", "X-Auth-Token",
 	"Retry-After", "Ratelimit-Limit", "X-Ratelimit-Remaining", "Server-Timing", "X-Request-Id", "X-Correlation-Id", "X-Trace-Id", "Request-Id", "Traceparent",

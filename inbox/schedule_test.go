@@ -71,14 +71,14 @@ func TestDefaultSchedules(t *testing.T) {
 // The statement that the documentation has for an operator brings attempts forward.
 func TestAttemptsThatAreBroughtForward(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../docs/handlers.md")
+	text, err := os.ReadFile("../docs/howto/choose-a-retry-schedule.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, sql, _ := strings.Cut(string(text), "    UPDATE postroom.held SET next_at")
 	sql, _, found := strings.Cut(sql, ";")
 	if !found {
-		t.Fatal("docs/handlers.md has no statement")
+		t.Fatal("the page has no statement")
 	}
 	sql = strings.ReplaceAll("UPDATE postroom.held SET next_at"+sql, "billing.charge", "h")
 

@@ -16,7 +16,7 @@
 // multiply. The circuit breaker, for each host, stops calls for a while when most of
 // them find the vendor out of order. [NewHosts] has several transports share both.
 //
-// docs/outbound.md has defaults, protocols, errors and figures on one page.
+// docs/reference/outbound.md has defaults, protocols, errors and figures on one page.
 //
 // # Calls from a handler of events
 //

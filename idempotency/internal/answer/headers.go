@@ -23,7 +23,7 @@ func neverSent(name string) bool {
 	return false
 }
 
-// neverKept reports whether a header belongs to one answer or one caller alone. docs/idempotency.md
+// neverKept reports whether a header belongs to one answer or one caller alone. docs/reference/idempotency.md
 // has the same list, and OmitHeaders a route's own.
 func neverKept(name string) bool {
 	switch name {
