@@ -93,8 +93,8 @@ lint: ## Run the linters, check the formatting, the limits of CONTRIBUTING.md, a
 	$(GOLANGCI) run $(ALL)
 	cd integration/alerts && GOWORK=off $(GOLANGCI) run
 
-api: ## Write docs/api.txt, docs/reference/cli.md, and the table of layers in CONTRIBUTING.md
-	@POSTROOM_UPDATE=1 $(GO) test -vet=off -count=1 -run 'APIIsListed|LayersAreIn|CLIReference' . ./cmd/postroom
+api: ## Write docs/api.txt, the generated pages of docs/reference, and the table of layers in CONTRIBUTING.md
+	@POSTROOM_UPDATE=1 $(GO) test -vet=off -count=1 -run 'APIIsListed|LayersAreIn|CLIReference|ConfigurationReference' . ./cmd/postroom
 
 fmt: ## Format all files
 	$(GOLANGCI) fmt

@@ -44,7 +44,7 @@ func TestDocumentedWaysToWriteWithoutGo(t *testing.T) {
 		if _, err := tx.Exec(t.Context(), "SET LOCAL ROLE "+role); err != nil {
 			return err
 		}
-		for _, sql := range append(documentedSQL(t, "schema.md", "SELECT postroom.write("), documentedSQL(t, "schema.md", "INSERT INTO postroom.outbox")...) {
+		for _, sql := range append(documentedSQL(t, "reference/schema.md", "SELECT postroom.write("), documentedSQL(t, "reference/schema.md", "INSERT INTO postroom.outbox")...) {
 			if _, err := tx.Exec(t.Context(), sql); err != nil {
 				t.Errorf("%s\n%v", sql, err)
 				return err
@@ -68,7 +68,7 @@ func TestDocumentedWaysToWriteWithoutGo(t *testing.T) {
 func TestPlainInsertNeedsADigest(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
-	insert := documentedSQL(t, "schema.md", "INSERT INTO postroom.outbox")[0]
+	insert := documentedSQL(t, "reference/schema.md", "INSERT INTO postroom.outbox")[0]
 	without := regexp.MustCompile(`(?s),\s*postroom\.content_digest\(.*?\)\n`).ReplaceAllString(strings.Replace(insert, ", digest)", ")", 1), "\n")
 	if strings.Contains(without, "digest") {
 		t.Fatalf("the digest is not cut out: %s", without)

@@ -1,0 +1,229 @@
+package postroom_test
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+// documentation returns the Markdown files that users read, by path.
+func documentation(t *testing.T) map[string]string {
+	t.Helper()
+	pages := make(map[string]string)
+	read := func(path string) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages[path] = string(text)
+	}
+	read("README.md")
+	read("CONTRIBUTING.md")
+	for _, root := range []string{"docs", "examples"} {
+		err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+			if err == nil && filepath.Ext(path) == ".md" {
+				read(path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return pages
+}
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#{1,6} (.*)$`)
+	fenced  = regexp.MustCompile("(?s)```.*?```")
+)
+
+// Links within the repository lead to a file, and to a heading that is there.
+func TestLinksOfTheDocumentation(t *testing.T) {
+	t.Parallel()
+	links := 0
+	for page, text := range documentation(t) {
+		for _, m := range link.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
+			if strings.Contains(m[1], "://") || strings.HasPrefix(m[1], "mailto:") {
+				continue
+			}
+			links++
+			if err := resolve(page, m[1]); err != nil {
+				t.Errorf("%s: link to %s: %v", page, m[1], err)
+			}
+		}
+	}
+	if links < 50 {
+		t.Errorf("%d links were found: the test looks for them in the wrong way", links)
+	}
+}
+
+func resolve(page, to string) error {
+	path, anchor, _ := strings.Cut(to, "#")
+	target := page
+	if path != "" {
+		target = filepath.Join(filepath.Dir(page), path)
+	}
+	if _, err := os.Stat(target); err != nil || anchor == "" {
+		return err
+	}
+	text, err := os.ReadFile(target)
+	if err != nil {
+		return err
+	}
+	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(string(text), ""), -1) {
+		if slug(m[1]) == anchor {
+			return nil
+		}
+	}
+	return errors.New("there is no such heading")
+}
+
+// slug is the anchor that renderers of Markdown give a heading.
+func slug(text string) string {
+	var out strings.Builder
+	for _, r := range strings.ToLower(text) {
+		switch {
+		case r == ' ':
+			out.WriteByte('-')
+		case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+			out.WriteRune(r)
+		}
+	}
+	return out.String()
+}
+
+// docLink is a link in the documentation of Go code.
+var docLink = regexp.MustCompile(`\[([A-Za-z.]+)\]`)
+
+var goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")
+
+// Go code in the documentation is Go, whole programs compile, and what a block or a
+// sentence names of a public package exists.
+func TestGoInTheDocumentation(t *testing.T) {
+	t.Parallel()
+	public := publicNames(t)
+	blocks := 0
+	for page, text := range documentation(t) {
+		if strings.Contains(page, "/decisions/") {
+			continue // they are of their time
+		}
+		for _, m := range goBlock.FindAllStringSubmatch(text, -1) {
+			blocks++
+			file, err := parseBlock(m[1])
+			if err != nil {
+				t.Errorf("%s: %v in\n%s", page, err, m[1])
+				continue
+			}
+			for _, name := range selected(file) {
+				if !public.has(name) {
+					t.Errorf("%s: there is no %s", page, name)
+				}
+			}
+			if strings.HasPrefix(m[1], "package main\n") || strings.Contains(m[1], "\npackage main\n") {
+				compile(t, page, m[1])
+			}
+		}
+		for _, m := range inBackticks.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
+			if !public.has(m[1]) {
+				t.Errorf("%s: there is no %s", page, m[1])
+			}
+		}
+	}
+	if blocks < 10 {
+		t.Errorf("%d blocks of Go were found: the test looks for them in the wrong way", blocks)
+	}
+}
+
+var inBackticks = regexp.MustCompile("`([a-z]+\\.[A-Z][A-Za-z]*(?:\\.[A-Z][A-Za-z]*)?)(?:\\([^`]*\\))?`")
+
+// parseBlock parses a file, declarations, statements or expressions.
+func parseBlock(text string) (*ast.File, error) {
+	var first error
+	for _, form := range []string{"%s", "package p\n%s", "package p\nfunc _() {\n%s\n}", "package p\nfunc _() {\n_, _ = %s\n}"} {
+		file, err := parser.ParseFile(token.NewFileSet(), "block.go", fmt.Sprintf(form, strings.TrimRight(text, "\n")), 0)
+		if err == nil {
+			return file, nil
+		}
+		if first == nil || strings.HasPrefix(form, "package p\nfunc") {
+			first = err
+		}
+	}
+	return nil, first
+}
+
+// selected returns what a file selects from names that it does not declare: package.Name.
+func selected(file *ast.File) []string {
+	var names []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		if sel, ok := n.(*ast.SelectorExpr); ok {
+			if x, ok := sel.X.(*ast.Ident); ok && x.Obj == nil && ast.IsExported(sel.Sel.Name) {
+				names = append(names, x.Name+"."+sel.Sel.Name)
+			}
+		}
+		return true
+	})
+	return names
+}
+
+// names are those of docs/api.txt by the last part of a package's path.
+type names map[string]map[string]bool
+
+// has reports whether package.Name or package.Type.Name exists. Of a package that is not
+// ours everything does.
+func (n names) has(name string) bool {
+	pkg, rest, _ := strings.Cut(name, ".")
+	all, ours := n[pkg]
+	return !ours || all[rest]
+}
+
+var (
+	method   = regexp.MustCompile(`^func \(\w+ \*?(\w+)(?:\[\w+\])?\) (\w+)`)
+	declared = regexp.MustCompile(`^(?:const|var|type|func|field|method) ([\w.]+)`)
+)
+
+func publicNames(t *testing.T) names {
+	t.Helper()
+	text, err := os.ReadFile(apiFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make(names)
+	pkg := ""
+	for line := range strings.Lines(string(text)) {
+		switch line = strings.TrimSpace(line); {
+		case strings.HasPrefix(line, "github.com/"):
+			pkg = line[strings.LastIndex(line, "/")+1:]
+			all[pkg] = make(map[string]bool)
+		case method.MatchString(line):
+			m := method.FindStringSubmatch(line)
+			all[pkg][m[1]+"."+m[2]] = true
+		case declared.MatchString(line):
+			all[pkg][declared.FindStringSubmatch(line)[1]] = true
+		}
+	}
+	return all
+}
+
+// compile checks a whole program's types.
+func compile(t *testing.T, page, text string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "main.go")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "go", "vet", file).CombinedOutput(); err != nil {
+		t.Errorf("%s: %v\n%s", page, err, out)
+	}
+}
