@@ -42,6 +42,8 @@ const (
 	sqlFilePath   = module + "/internal/sqlfile"
 	textPath      = module + "/internal/text"
 	heldPath      = module + "/internal/held"
+	pglogPath     = module + "/internal/pglog"
+	seqsetPath    = module + "/internal/seqset"
 
 	inboxDeliveryPath = module + "/inbox/internal/delivery"
 
@@ -67,7 +69,10 @@ var layers = []struct {
 	{".", []string{guardPath, pgxPath, uuidPath}, "it is the vocabulary, which everybody imports: what it needs, everybody needs"},
 	{"schema", []string{rootPath, remedyPath, pgxAllPath}, "it creates tables, and knows nothing of who uses them"},
 	{"eventlog", []string{rootPath}, "it is a port: what relay and log exchange, and nothing that works"},
-	{"outbox", []string{rootPath, textPath, eventlogPath, schemaPath, causePath, remedyPath, pgxAllPath, otelPath, uuidPath}, "it writes and reads the log; brokers are the relay's business"},
+	{"outbox", []string{rootPath, eventlogPath, schemaPath, pglogPath, sqlFilePath, remedyPath, pgxAllPath, otelPath, uuidPath}, "it writes the log; what reads it is in internal/pglog, and brokers are the relay's business"},
+	{"internal/pglog", []string{rootPath, eventlogPath, schemaPath, seqsetPath, sqlFilePath, causePath, remedyPath, pgxAllPath}, "it reads the log of a database and records what became of it; it knows no relay, no broker and no producer"},
+	{"internal/seqset", nil, "it is about numbers alone"},
+	{"republish", []string{rootPath, schemaPath, pglogPath, seqsetPath, sqlFilePath, textPath, remedyPath, pgxAllPath}, "it stores what operators wish; whichever relay leads does it"},
 	{"broker", []string{rootPath, eventlogPath, wirePath}, "it is a port: what relay and broker exchange, and nothing that works"},
 	{"relay", []string{rootPath, module + "/relay/internal/schedule", eventlogPath, brokerPath, wirePath, wildcardPath, telemetryPath, guardPath, repeatPath, pausePath, otelPath, uuidPath}, "it moves events between two ports, and knows no database and no broker"},
 	{"relay/internal/schedule", []string{rootPath, eventlogPath, brokerPath, wirePath}, "it decides what may be sent, with no I/O, no clock and no goroutines"},

@@ -5,7 +5,7 @@ import (
 
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/internal/devtest"
-	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/republish"
 )
 
 // An event that the broker refused when it was to be published again is dead, discarded,
@@ -16,13 +16,13 @@ func TestARewoundEventStaysOne(t *testing.T) {
 	o.takes(-1)
 	o.relay()
 	o.write("k", 1, 2, 1)
-	log := outbox.NewLog(o.pool)
+	rewinds := republish.New(o.pool)
 	devtest.Eventually(t, patience, "the events to be recorded as published", func() bool {
-		p, err := log.PreviewRewind(t.Context(), outbox.RewindOrder{})
+		p, err := rewinds.Preview(t.Context(), republish.Order{})
 		return err == nil && p.Events == 2
 	})
 	o.takes(small)
-	r, err := log.Rewind(t.Context(), outbox.RewindOrder{Actor: "ann"})
+	r, err := rewinds.Rewind(t.Context(), republish.Order{Actor: "ann"})
 	if err != nil {
 		t.Fatal(err)
 	}

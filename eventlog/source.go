@@ -1,6 +1,6 @@
 // Package eventlog is the port between a relay and the log that it reads: what one asks
-// of the other, and what they exchange. Package outbox implements it on PostgreSQL,
-// package relay uses it, and neither knows the other.
+// of the other, and what they exchange. What outbox.NewLog returns implements it on
+// PostgreSQL, package relay uses it, and neither knows the other.
 package eventlog
 
 import (

@@ -25,6 +25,7 @@ import (
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/republish"
 )
 
 // forgetful is a shop whose broker forgets what it acknowledged, with handlers of each
@@ -310,7 +311,7 @@ func TestMessagesThatVanish(t *testing.T) {
 		gone[m.Header.Get("ce-id")] = true
 	}
 	f.startKinds()
-	log := outbox.NewLog(f.pool)
+	log, rewinds := outbox.NewLog(f.pool), republish.New(f.pool)
 	compare := func() []int64 {
 		t.Helper()
 		found, err := relay.Reconcile(t.Context(), log, natsjs.NewPublisher(f.nc), relay.Reconciliation{})
@@ -328,7 +329,7 @@ func TestMessagesThatVanish(t *testing.T) {
 	if len(missing) != len(gone) || slices.ContainsFunc(ids, func(id string) bool { return !gone[id] }) {
 		t.Errorf("%d events are missing, want the %d that were removed", len(missing), len(gone))
 	}
-	made, err := log.Redo(t.Context(), missing, 500, "test", "removed")
+	made, err := rewinds.Redo(t.Context(), missing, 500, "test", "removed")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,8 +337,8 @@ func TestMessagesThatVanish(t *testing.T) {
 		t.Errorf("%d events are missing while they are published again", len(again))
 	}
 	devtest.Eventually(t, time.Minute, "the repair to end", func() bool {
-		now, err := log.FindRewind(t.Context(), made.ID)
-		return err == nil && now.State == outbox.RewindDone
+		now, err := rewinds.Find(t.Context(), made.ID)
+		return err == nil && now.State == republish.Done
 	})
 	if missing := compare(); len(missing) > 0 {
 		t.Errorf("%d events are missing after the repair", len(missing))

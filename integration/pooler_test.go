@@ -21,9 +21,11 @@ import (
 	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/pglog"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/republish"
 )
 
 // unprepared is what the URL of a database needs behind a pooler that keeps no prepared
@@ -178,26 +180,26 @@ func (s *shop) doOnce() func(ctx context.Context, n int) error {
 // askLog asks what an operator asks about the log, has it published again in the end,
 // and thinks better of it.
 func (s *shop) askLog(ctx context.Context, n int) error {
-	log := outbox.NewLog(s.pool)
+	log, rewinds := pglog.New(s.pool), republish.New(s.pool)
 	if err := log.Check(ctx); err != nil {
 		return fmt.Errorf("check: %w", err)
 	}
 	_, errBacklog := log.Backlog(ctx)
 	_, errSizes := log.Sizes(ctx)
-	_, errLed := log.Led(ctx)
-	_, errRewinds := log.Rewinds(ctx, 5, 0)
-	_, errPreview := log.PreviewRewind(ctx, outbox.RewindOrder{Since: time.Now().Add(-time.Hour), Until: time.Now(), Keys: []string{"1", "2"}})
+	_, errLed := rewinds.Led(ctx)
+	_, errRewinds := rewinds.List(ctx, 5, 0)
+	_, errPreview := rewinds.Preview(ctx, republish.Order{Since: time.Now().Add(-time.Hour), Until: time.Now(), Keys: []string{"1", "2"}})
 	if err := errors.Join(errBacklog, errSizes, errLed, errRewinds, errPreview); err != nil || n < rounds-1 {
 		return err
 	}
-	r, err := log.Rewind(ctx, outbox.RewindOrder{Types: []string{s.stream + ".changed"}, Rate: 10, Actor: "ada", Reason: "a try"})
+	r, err := rewinds.Rewind(ctx, republish.Order{Types: []string{s.stream + ".changed"}, Rate: 10, Actor: "ada", Reason: "a try"})
 	if err == nil {
-		_, err = log.FindRewind(ctx, r.ID)
+		_, err = rewinds.Find(ctx, r.ID)
 	}
 	if err == nil {
-		_, err = log.CancelRewind(ctx, r.ID, "ada", "enough")
+		_, err = rewinds.Cancel(ctx, r.ID, "ada", "enough")
 	}
-	if errors.Is(err, outbox.ErrNoRewind) {
+	if errors.Is(err, republish.ErrNoRewind) {
 		return nil // it has ended, or the other one has cancelled it
 	}
 	return err

@@ -18,6 +18,7 @@ import (
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/republish"
 )
 
 const rewindPatience = 2 * time.Minute
@@ -68,19 +69,19 @@ func TestRewindWithRelaysThatAreKilled(t *testing.T) {
 	leader := leaderOf(t, terms)
 	s.grow(3000)
 	s.think.Store(int64(20 * time.Millisecond)) // from now on they write beside the rewind
-	log := outbox.NewLog(s.pool)
-	order := outbox.RewindOrder{Rate: 500, Actor: "ann", Name: "all of it"}
+	rewinds := republish.New(s.pool)
+	order := republish.Order{Rate: 500, Actor: "ann", Name: "all of it"}
 	devtest.Eventually(t, rewindPatience, "3000 events to be published", func() bool {
-		p, err := log.PreviewRewind(t.Context(), order)
+		p, err := rewinds.Preview(t.Context(), order)
 		return err == nil && p.Events >= 3000
 	})
-	r, err := log.Rewind(t.Context(), order)
+	r, err := rewinds.Rewind(t.Context(), order)
 	if err != nil {
 		t.Fatal(err)
 	}
-	now := func() outbox.Rewind {
+	now := func() republish.Rewind {
 		t.Helper()
-		found, err := log.FindRewind(t.Context(), r.ID)
+		found, err := rewinds.Find(t.Context(), r.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,17 +91,17 @@ func TestRewindWithRelaysThatAreKilled(t *testing.T) {
 		from := now().Published
 		devtest.Eventually(t, rewindPatience, "the rewind to come further", func() bool { return now().Published > from+300 })
 		leader.kill()
-		if n := now(); n.State != outbox.RewindRunning {
+		if n := now(); n.State != republish.Running {
 			t.Fatalf("killed too late: %+v", n)
 		}
 		delete(terms, leader)
 		terms[startRelay(t, fmt.Sprint("relay ", 2+round), s.url, devtest.NATSURL(t))] = 0
 		leader = leaderOf(t, terms)
-		if same, err := log.Rewind(t.Context(), order); err != nil || same.ID != r.ID || !same.RanAlready {
+		if same, err := rewinds.Rewind(t.Context(), order); err != nil || same.ID != r.ID || !same.RanAlready {
 			t.Fatalf("the same order while it runs is %+v, %v", same, err)
 		}
 	}
-	devtest.Eventually(t, rewindPatience, "the rewind to be done", func() bool { return now().State == outbox.RewindDone })
+	devtest.Eventually(t, rewindPatience, "the rewind to be done", func() bool { return now().State == republish.Done })
 	done := now()
 	if done.Published+done.Skipped < r.Events || done.Held != 0 { // more where one was committed late
 		t.Errorf("done: %+v", done)
@@ -164,7 +165,7 @@ func TestRewindHasNoSecondEffect(t *testing.T) {
 		})
 		return err
 	})
-	log := outbox.NewLog(d.pool)
+	log, rewinds := outbox.NewLog(d.pool), republish.New(d.pool)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() {
@@ -201,13 +202,13 @@ func TestRewindHasNoSecondEffect(t *testing.T) {
 	})
 	d.exec("DELETE FROM postroom.inbox WHERE handler = 'ordered' AND dedupe_key LIKE '% e007'") // as after its time
 
-	r, err := log.Rewind(t.Context(), outbox.RewindOrder{Actor: "ann", Keys: []string{"k0", "k1", "k2"}, Rate: 200})
+	r, err := rewinds.Rewind(t.Context(), republish.Order{Actor: "ann", Keys: []string{"k0", "k1", "k2"}, Rate: 200})
 	if err != nil {
 		t.Fatal(err)
 	}
 	devtest.Eventually(t, rewindPatience, "the rewind to be done", func() bool {
-		found, err := log.FindRewind(t.Context(), r.ID)
-		return err == nil && found.State == outbox.RewindDone && found.Published == r.Events
+		found, err := rewinds.Find(t.Context(), r.ID)
+		return err == nil && found.State == republish.Done && found.Published == r.Events
 	})
 	ids, marked := copies(t, d.js, d.stream)
 	for i := range events {
@@ -252,12 +253,12 @@ func TestWhatIsRefusedOfARewindComesOutAsItsRepetition(t *testing.T) {
 	o.relay(relay.Config{Accept: []broker.Risk{natsjs.SmallMessages}})
 	o.waitForStored("a", 3)
 	o.stream("a", jetstream.StreamConfig{MaxMsgSize: 5000})
-	log := outbox.NewLog(o.pool)
+	rewinds := republish.New(o.pool)
 	devtest.Eventually(t, rewindPatience, "the events to be recorded as published", func() bool {
-		p, err := log.PreviewRewind(t.Context(), outbox.RewindOrder{})
+		p, err := rewinds.Preview(t.Context(), republish.Order{})
 		return err == nil && p.Events == 3
 	})
-	r, err := log.Rewind(t.Context(), outbox.RewindOrder{Actor: "ann"})
+	r, err := rewinds.Rewind(t.Context(), republish.Order{Actor: "ann"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,8 +269,8 @@ func TestWhatIsRefusedOfARewindComesOutAsItsRepetition(t *testing.T) {
 	o.write(letter{kind: "a", key: "k"}) // its key waits for nothing
 	o.waitForStored("a", 3+2+1)
 	devtest.Eventually(t, rewindPatience, "the rewind to be done", func() bool {
-		found, err := log.FindRewind(t.Context(), r.ID)
-		return err == nil && found.State == outbox.RewindDone && found.Published == 2 && found.Held == 1
+		found, err := rewinds.Find(t.Context(), r.ID)
+		return err == nil && found.State == republish.Done && found.Published == 2 && found.Held == 1
 	})
 
 	o.stream("a", jetstream.StreamConfig{})

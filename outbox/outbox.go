@@ -1,5 +1,4 @@
-// Package outbox appends events to the log in the caller's transaction, and
-// reads the log for the relay.
+// Package outbox appends events to the log in the caller's transaction.
 //
 // [Outbox] is the producer's side: [Outbox.Write] inserts events beside the
 // domain change that they announce, so that both commit or neither does. There
@@ -7,8 +6,8 @@
 // caller's transaction can be lost, or announce what never happened, which is
 // what an outbox exists to prevent.
 //
-// [Log] is the relay's side: it hands out every committed event, in order, to
-// the one process that leads.
+// [NewLog] is what a relay reads: it hands out every committed event, in order, to the
+// one process that leads.
 package outbox
 
 import (
@@ -106,7 +105,7 @@ func (o *Outbox) advise(err error, db any) error {
 // there. The statement that does both at once, write_one.sql, takes the server
 // longer for each event than a second one for the few that are written again.
 func (o *Outbox) writeOne(ctx context.Context, tx pgx.Tx, one newRows) error {
-	tag, err := tx.Exec(ctx, o.sql.insertOne, one[0].parameters()...)
+	tag, err := tx.Exec(ctx, o.sql.InsertOne, one[0].parameters()...)
 	if err != nil || tag.RowsAffected() > 0 {
 		return err
 	}
@@ -114,7 +113,7 @@ func (o *Outbox) writeOne(ctx context.Context, tx pgx.Tx, one newRows) error {
 	// transaction could still be committed without its event.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), comparePatience)
 	defer cancel()
-	_, err = tx.Exec(ctx, o.sql.compare, one[0].Source, one.ids(), one.digests())
+	_, err = tx.Exec(ctx, o.sql.Compare, one[0].Source, one.ids(), one.digests())
 	return err
 }
 
@@ -176,13 +175,13 @@ func (o *Outbox) Check(ctx context.Context, db schema.DB) error {
 func (o *Outbox) insert(written newRows) (sql string, parameters []any) {
 	switch {
 	case len(written) > 1:
-		return o.sql.write, written.parameters()
+		return o.sql.Write, written.parameters()
 	case !written[0].isNew():
-		return o.sql.writeOne, written[0].parameters()
+		return o.sql.WriteOne, written[0].parameters()
 	case written[0].isUsual():
-		return o.sql.insertUsual, written[0].usualParameters()
+		return o.sql.InsertUsual, written[0].usualParameters()
 	}
-	return o.sql.insertNew, written[0].newParameters()
+	return o.sql.InsertNew, written[0].newParameters()
 }
 
 // prepare fills and validates events. One that stands twice among them, with

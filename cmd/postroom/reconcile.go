@@ -12,6 +12,7 @@ import (
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/republish"
 )
 
 const reconcileHelp = `Compare what was published with what the streams have, event by event, and say what is
@@ -65,7 +66,7 @@ func newReconcile(getenv func(string) string) *cobra.Command {
 	flags.StringArrayVar(&r.streams, "stream", nil, "compare this stream; can be repeated (default those that the relay published to)")
 	flags.Float64Var(&r.pace, "compare-rate", relay.DefaultReconcileRate, "compare so many events in a second at the most")
 	flags.BoolVar(&r.repair, "repair", false, "publish again what is missing")
-	flags.Float64Var(&r.o.Rate, "rate", outbox.DefaultRewindRate, "of a repair: publish so many in a second at the most")
+	flags.Float64Var(&r.o.Rate, "rate", republish.DefaultRate, "of a repair: publish so many in a second at the most")
 	flags.BoolVar(&r.detach, "detach", false, "of a repair: do not watch")
 	for _, name := range []string{"since", "stream", "compare-rate", "rate"} {
 		complete(cmd, name)
@@ -101,12 +102,12 @@ func (r *reconciliation) run(cmd *cobra.Command) error {
 	if err := r.broker.ready(cmd.Context(), nc); err != nil {
 		return err
 	}
-	return r.with(cmd.Context(), func(log *outbox.Log) error {
+	return r.with(cmd.Context(), func(log *outbox.Log, rewinds *republish.Rewinds) error {
 		found, err := r.compare(cmd, log, nc, since)
 		if err != nil {
 			return err
 		}
-		return r.judge(cmd, log, found)
+		return r.judge(cmd, rewinds, found)
 	})
 }
 
@@ -127,7 +128,7 @@ func (r *reconciliation) compare(cmd *cobra.Command, log *outbox.Log, nc *nats.C
 }
 
 // judge prints what was found, and has it repaired where that is asked for.
-func (r *reconciliation) judge(cmd *cobra.Command, log *outbox.Log, found []relay.Findings) error {
+func (r *reconciliation) judge(cmd *cobra.Command, rewinds *republish.Rewinds, found []relay.Findings) error {
 	var missing []int64
 	var failed []string
 	for _, f := range found {
@@ -152,7 +153,7 @@ func (r *reconciliation) judge(cmd *cobra.Command, log *outbox.Log, found []rela
 	case len(missing) > 0 && !r.repair:
 		err = todof("the broker lost %s: --repair publishes them again", plural(len(missing), "event"))
 	case len(missing) > 0:
-		err = r.mend(cmd, log, missing)
+		err = r.mend(cmd, rewinds, missing)
 	}
 	if len(failed) == 0 {
 		return err
@@ -165,18 +166,18 @@ func (r *reconciliation) judge(cmd *cobra.Command, log *outbox.Log, found []rela
 }
 
 // mend has events published again.
-func (r *reconciliation) mend(cmd *cobra.Command, log *outbox.Log, missing []int64) error {
+func (r *reconciliation) mend(cmd *cobra.Command, rewinds *republish.Rewinds, missing []int64) error {
 	if !r.yes {
 		if err := askOr(cmd, fmt.Sprintf("publish %s again?", plural(len(missing), "event")), "without --repair"); err != nil {
 			return err
 		}
 	}
 	by := r.by()
-	made, err := log.Redo(cmd.Context(), missing, r.o.Rate, by.Actor, by.Reason)
+	made, err := rewinds.Redo(cmd.Context(), missing, r.o.Rate, by.Actor, by.Reason)
 	if err != nil {
 		return err
 	}
-	return r.follow(cmd, log, made)
+	return r.follow(cmd, rewinds, made)
 }
 
 // findingJSON is a stream for scripts.

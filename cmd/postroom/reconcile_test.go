@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/republish"
 )
 
 // What vanished from the midst of a stream is found, and published again once.
@@ -54,7 +54,7 @@ func TestReconcileNamesWhatItDidNotCompare(t *testing.T) {
 	postroom(t, r.env, repair...).want(t, exitTodo).says(t, "done", "1 stream not compared: NONE")
 
 	r.lose(t, 6)
-	var mended outbox.Rewind
+	var mended republish.Rewind
 	got := postroom(t, r.env, append(repair, "--json")...).want(t, exitTodo).says(t, "1 stream not compared: NONE")
 	if err := json.Unmarshal([]byte(got.out), &mended); err != nil || mended.Published != 1 {
 		t.Errorf("%v: %s", err, got.out)

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/republish"
 )
 
 const rewindHelp = `Publish events of the log again, as they were, beside the live ones: for a stream that
@@ -35,7 +37,7 @@ type rewindWish struct {
 	dead // the database, and who asks
 
 	since, until string
-	o            outbox.RewindOrder
+	o            republish.Order
 	all          bool
 	dryRun       bool
 	detach       bool
@@ -58,7 +60,7 @@ func newRewind(getenv func(string) string) *cobra.Command {
 			if err := w.order(); err != nil {
 				return err
 			}
-			return w.with(cmd.Context(), func(log *outbox.Log) error { return w.run(cmd, log) })
+			return w.with(cmd.Context(), func(_ *outbox.Log, rewinds *republish.Rewinds) error { return w.run(cmd, rewinds) })
 		},
 	}
 	flags := cmd.Flags()
@@ -67,7 +69,7 @@ func newRewind(getenv func(string) string) *cobra.Command {
 	flags.StringArrayVar(&w.o.Types, "type", nil, "of this event type; can be repeated")
 	flags.StringArrayVar(&w.o.Keys, "key", nil, "with this key; can be repeated")
 	flags.BoolVar(&w.all, "all", false, "the whole log")
-	flags.Float64Var(&w.o.Rate, "rate", outbox.DefaultRewindRate, "publish so many in a second at the most")
+	flags.Float64Var(&w.o.Rate, "rate", republish.DefaultRate, "publish so many in a second at the most")
 	flags.BoolVar(&w.dryRun, "dry-run", false, "say what it would publish; change nothing")
 	flags.BoolVar(&w.detach, "detach", false, "do not watch")
 	for _, name := range []string{"since", "until", "type", "key", "rate"} {
@@ -82,8 +84,8 @@ func newRewind(getenv func(string) string) *cobra.Command {
 	return cmd
 }
 
-// with connects and calls do with the log.
-func (w *rewindWish) with(ctx context.Context, do func(log *outbox.Log) error) error {
+// with connects and calls do with the log and its rewinds.
+func (w *rewindWish) with(ctx context.Context, do func(log *outbox.Log, rewinds *republish.Rewinds) error) error {
 	name, err := w.db.schema()
 	if err != nil {
 		return err
@@ -97,7 +99,7 @@ func (w *rewindWish) with(ctx context.Context, do func(log *outbox.Log) error) e
 	if err := log.Check(ctx); err != nil {
 		return err
 	}
-	return do(log)
+	return do(log, republish.New(pool).WithSchema(name))
 }
 
 // order reads the flags.
@@ -118,11 +120,8 @@ func (w *rewindWish) order() (err error) {
 		return usagef("--since is not before --until")
 	case !(w.o.Rate > 0 && w.o.Rate <= 1e6):
 		return usagef("--rate is above 0, and 1000000 at the most")
-	}
-	for _, s := range append(append([]string{}, w.o.Types...), w.o.Keys...) {
-		if s == "" {
-			return usagef("--type and --key are not empty")
-		}
+	case slices.Contains(slices.Concat(w.o.Types, w.o.Keys), ""):
+		return usagef("--type and --key are not empty")
 	}
 	by := w.by()
 	w.o.Actor, w.o.Reason = by.Actor, by.Reason
@@ -130,8 +129,8 @@ func (w *rewindWish) order() (err error) {
 	return nil
 }
 
-func (w *rewindWish) run(cmd *cobra.Command, log *outbox.Log) error {
-	p, err := log.PreviewRewind(cmd.Context(), w.o)
+func (w *rewindWish) run(cmd *cobra.Command, rewinds *republish.Rewinds) error {
+	p, err := rewinds.Preview(cmd.Context(), w.o)
 	switch {
 	case err != nil:
 		return err
@@ -139,7 +138,7 @@ func (w *rewindWish) run(cmd *cobra.Command, log *outbox.Log) error {
 		return w.printPreview(cmd, p)
 	case p.Running != nil:
 		p.Running.Log = &p.Log
-		return w.follow(cmd, log, *p.Running)
+		return w.follow(cmd, rewinds, *p.Running)
 	case p.Events == 0:
 		return w.nothing(p.Log)
 	}
@@ -149,18 +148,18 @@ func (w *rewindWish) run(cmd *cobra.Command, log *outbox.Log) error {
 			return err
 		}
 	}
-	r, err := log.Rewind(cmd.Context(), w.o)
-	if errors.Is(err, outbox.ErrNoEvents) {
+	r, err := rewinds.Rewind(cmd.Context(), w.o)
+	if errors.Is(err, republish.ErrNoEvents) {
 		return w.nothing(p.Log)
 	}
 	if err != nil {
 		return err
 	}
-	return w.follow(cmd, log, r)
+	return w.follow(cmd, rewinds, r)
 }
 
 // nothing says that there is nothing to publish.
-func (w *rewindWish) nothing(reach outbox.LogReach) error {
+func (w *rewindWish) nothing(reach republish.Reach) error {
 	text := "no such events"
 	if reach.Gone {
 		text += ": " + goneLine(reach)
@@ -169,7 +168,7 @@ func (w *rewindWish) nothing(reach outbox.LogReach) error {
 }
 
 // follow watches a rewind, or says that it is made.
-func (w *rewindWish) follow(cmd *cobra.Command, log *outbox.Log, r outbox.Rewind) error {
+func (w *rewindWish) follow(cmd *cobra.Command, rewinds *republish.Rewinds, r republish.Rewind) error {
 	if r.RanAlready && !w.asJSON {
 		if err := printLine(cmd.OutOrStdout(), "rewind %d is the same and runs since %s: no other is made", r.ID, ago(r.CreatedAt)); err != nil {
 			return err
@@ -178,7 +177,7 @@ func (w *rewindWish) follow(cmd *cobra.Command, log *outbox.Log, r outbox.Rewind
 	if w.detach {
 		return w.print(cmd, r)
 	}
-	return w.watch(cmd, log, r)
+	return w.watch(cmd, rewinds, r)
 }
 
 const (
@@ -189,10 +188,10 @@ const (
 )
 
 // watch shows how far a rewind is, until it ends.
-func (w *rewindWish) watch(cmd *cobra.Command, log *outbox.Log, r outbox.Rewind) error {
+func (w *rewindWish) watch(cmd *cobra.Command, rewinds *republish.Rewinds, r republish.Rewind) error {
 	ctx, reach, known := cmd.Context(), r.Log, r.RanAlready
 	bar := newBar(cmd.ErrOrStderr())
-	for led := time.Now(); r.State == outbox.RewindRunning; {
+	for led := time.Now(); r.State == republish.Running; {
 		bar.Show(int(r.Events-r.Left()), int(max(r.Events, 1)), fmt.Sprintf("rewind %d: %d published, %d left out, %d held", r.ID, r.Published, r.Skipped, r.Held))
 		select {
 		case <-time.After(watchEvery):
@@ -201,9 +200,9 @@ func (w *rewindWish) watch(cmd *cobra.Command, log *outbox.Log, r outbox.Rewind)
 			return todof("interrupted; rewind %d goes on without this command. 'postroom rewind list' shows it, 'postroom rewind cancel %d' ends it", r.ID, r.ID)
 		}
 		found := r
-		leads, err := log.Led(ctx)
+		leads, err := rewinds.Led(ctx)
 		if err == nil {
-			found, err = log.FindRewind(ctx, r.ID)
+			found, err = rewinds.Find(ctx, r.ID)
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -213,7 +212,7 @@ func (w *rewindWish) watch(cmd *cobra.Command, log *outbox.Log, r outbox.Rewind)
 			return fmt.Errorf("%w; rewind %d goes on without this command", err, r.ID)
 		case leads:
 			led = time.Now()
-		case time.Since(led) > leaderPatience && found.State == outbox.RewindRunning:
+		case time.Since(led) > leaderPatience && found.State == republish.Running:
 			bar.Clear()
 			return todof("no relay leads: rewind %d waits until one does. Start 'postroom relay', and give this command again to watch", r.ID)
 		}
@@ -225,7 +224,7 @@ func (w *rewindWish) watch(cmd *cobra.Command, log *outbox.Log, r outbox.Rewind)
 		return err
 	}
 	switch {
-	case r.State == outbox.RewindCancelled:
+	case r.State == republish.Cancelled:
 		return todof("rewind %d was cancelled: %s not published again", r.ID, plural(int(r.Left()), "event"))
 	case r.Held > 0:
 		return todof("the broker refused %s: 'postroom dead groups --handler outbox' says why, when they are dead", plural(int(r.Held), "event"))
@@ -234,14 +233,14 @@ func (w *rewindWish) watch(cmd *cobra.Command, log *outbox.Log, r outbox.Rewind)
 }
 
 // print prints a rewind, and what is gone.
-func (w *rewindWish) print(cmd *cobra.Command, r outbox.Rewind) error {
+func (w *rewindWish) print(cmd *cobra.Command, r republish.Rewind) error {
 	if w.asJSON {
 		return printJSON(cmd.OutOrStdout(), r)
 	}
-	if err := printTable(cmd.OutOrStdout(), rewindRows([]outbox.Rewind{r})); err != nil {
+	if err := printTable(cmd.OutOrStdout(), rewindRows([]republish.Rewind{r})); err != nil {
 		return err
 	}
-	if left := r.Left(); r.State == outbox.RewindDone && left > 0 {
+	if left := r.Left(); r.State == republish.Done && left > 0 {
 		if err := printLine(cmd.OutOrStdout(), "%s of it were gone from the log when their turn came", plural(int(left), "event")); err != nil {
 			return err
 		}
@@ -252,21 +251,21 @@ func (w *rewindWish) print(cmd *cobra.Command, r outbox.Rewind) error {
 	return nil
 }
 
-func goneLine(reach outbox.LogReach) string {
+func goneLine(reach republish.Reach) string {
 	if reach.FirstSeq == 0 {
 		return "the log is empty: what was written before is gone"
 	}
 	return fmt.Sprintf("the log begins at %s, seq %d: what was written before it is gone", stamp(reach.BeginsAt), reach.FirstSeq)
 }
 
-func (w *rewindWish) printPreview(cmd *cobra.Command, p outbox.RewindPreview) error {
+func (w *rewindWish) printPreview(cmd *cobra.Command, p republish.Preview) error {
 	if w.asJSON {
 		return printJSON(cmd.OutOrStdout(), p)
 	}
 	return printLine(cmd.OutOrStdout(), "%s", strings.Join(w.previewLines(p), "\n"))
 }
 
-func (w *rewindWish) previewLines(p outbox.RewindPreview) []string {
+func (w *rewindWish) previewLines(p republish.Preview) []string {
 	lines := []string{"no such events"}
 	if p.Events > 0 {
 		lines[0] = fmt.Sprintf("%s, written from %s to %s, seq %d to %d; at %g a second in about %s",
@@ -282,7 +281,7 @@ func (w *rewindWish) previewLines(p outbox.RewindPreview) []string {
 	return lines
 }
 
-func rewindRows(all []outbox.Rewind) [][]string {
+func rewindRows(all []republish.Rewind) [][]string {
 	rows := [][]string{{"REWIND", "STATE", "EVENTS", "PUBLISHED", "LEFT OUT", "HELD", "OPEN", "RATE", "MADE", "BY", "WHAT", "REASON"}}
 	for _, r := range all {
 		rows = append(rows, []string{
@@ -294,7 +293,7 @@ func rewindRows(all []outbox.Rewind) [][]string {
 }
 
 // rewindWords says which events a rewind has.
-func rewindWords(r outbox.Rewind) string {
+func rewindWords(r republish.Rewind) string {
 	var parts []string
 	if r.Kind != "rewind" {
 		parts = append(parts, r.Kind)
@@ -332,8 +331,8 @@ that run the relay takes one after the other, the first made first.`,
 			if limit < 1 || before < 0 {
 				return usagef("--limit is 1 or more, --before is the id of a rewind")
 			}
-			return w.with(cmd.Context(), func(log *outbox.Log) error {
-				all, err := log.Rewinds(cmd.Context(), limit, before)
+			return w.with(cmd.Context(), func(_ *outbox.Log, rewinds *republish.Rewinds) error {
+				all, err := rewinds.List(cmd.Context(), limit, before)
 				switch {
 				case err != nil:
 					return err
@@ -366,10 +365,10 @@ published, and nothing else.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, _ := eventID(args[0]) // Args has seen it
-			return w.with(cmd.Context(), func(log *outbox.Log) error {
+			return w.with(cmd.Context(), func(_ *outbox.Log, rewinds *republish.Rewinds) error {
 				by := w.by()
-				r, err := log.CancelRewind(cmd.Context(), id, by.Actor, by.Reason)
-				if errors.Is(err, outbox.ErrNoRewind) {
+				r, err := rewinds.Cancel(cmd.Context(), id, by.Actor, by.Reason)
+				if errors.Is(err, republish.ErrNoRewind) {
 					return fmt.Errorf("rewind %d does not run: 'postroom rewind list'", id)
 				}
 				if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/republish"
 )
 
 func TestRewindUsage(t *testing.T) {
@@ -126,7 +127,7 @@ func TestRewind(t *testing.T) {
 	if strings.Contains(got.out, "runs") {
 		t.Errorf("nothing runs: %s", got.out)
 	}
-	var preview outbox.RewindPreview
+	var preview republish.Preview
 	got = postroom(t, r.env, "rewind", "--since", "5m30s", "--type", "order.paid", "--dry-run", "--json").want(t, exitOK)
 	if err := json.Unmarshal([]byte(got.out), &preview); err != nil || preview.Events != 3 || preview.Log.Gone || preview.Log.FirstSeq != 11 {
 		t.Errorf("%v: %s", err, got.out)
@@ -142,9 +143,9 @@ func TestRewind(t *testing.T) {
 	if n := r.messages(t); n != 32 {
 		t.Errorf("%d messages, want 30 and two again", n)
 	}
-	var done outbox.Rewind
+	var done republish.Rewind
 	got = postroom(t, r.env, "rewind", "--all", "--yes", "--json").want(t, exitOK)
-	if err := json.Unmarshal([]byte(got.out), &done); err != nil || done.State != outbox.RewindDone || done.Published != 20 || done.Log == nil || !done.Log.Gone {
+	if err := json.Unmarshal([]byte(got.out), &done); err != nil || done.State != republish.Done || done.Published != 20 || done.Log == nil || !done.Log.Gone {
 		t.Errorf("%v: %s", err, got.out)
 	}
 	if n := r.messages(t); n != 52 {
@@ -195,8 +196,8 @@ func TestRewindWithoutARelay(t *testing.T) {
 	r := withPublished(t, 3, 0)
 	r.stop()
 	got := postroom(t, r.env, "rewind", "--all", "--detach", "--yes", "--json").want(t, exitOK)
-	var made outbox.Rewind
-	if err := json.Unmarshal([]byte(got.out), &made); err != nil || made.State != outbox.RewindRunning || made.RanAlready {
+	var made republish.Rewind
+	if err := json.Unmarshal([]byte(got.out), &made); err != nil || made.State != republish.Running || made.RanAlready {
 		t.Errorf("%v: %s", err, got.out)
 	}
 	postroom(t, r.env, "rewind", "--all", "--yes").want(t, exitTodo).says(t, "no relay leads", "Start 'postroom relay'")

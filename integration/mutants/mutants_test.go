@@ -19,7 +19,7 @@ import (
 const list = `# a comment
 name: epoch-check
 guard: Only the leader records.
-file: outbox/sql/record.sql
+file: internal/pglog/sql/record.sql
 old:
     WHERE epoch = $1;
 new:
@@ -45,7 +45,7 @@ func TestParse(t *testing.T) {
 	}
 	want := []entry{
 		{
-			Name: "epoch-check", Guard: "Only the leader records.", File: "outbox/sql/record.sql", Old: "WHERE epoch = $1;", New: "WHERE true;",
+			Name: "epoch-check", Guard: "Only the leader records.", File: "internal/pglog/sql/record.sql", Old: "WHERE epoch = $1;", New: "WHERE true;",
 			Package: "outbox", Run: "^TestLease$", Source: "guards.txt:2",
 		},
 		{
@@ -64,7 +64,7 @@ func TestParseRefuses(t *testing.T) {
 	for _, tt := range []struct{ what, old, replacement, want string }{
 		{"a name with spaces", "name: epoch-check", "name: epoch check", "the name is"},
 		{"no guard", "guard: Only the leader records.\n", "", "guard says nothing"},
-		{"a file outside", "file: outbox", "file: ../outbox", "the file is"},
+		{"a file outside", "file: internal", "file: ../internal", "the file is"},
 		{"no new", "new:\n    WHERE true;\n", "", "no line new:"},
 		{"no change", "    WHERE true;", "    WHERE epoch = $1;", "are the same"},
 		{"nothing to remove", "    WHERE epoch = $1;\n", "", "old is empty"},

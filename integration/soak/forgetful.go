@@ -21,6 +21,7 @@ import (
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/republish"
 )
 
 const aboutForgetful = `A broker that forgets. A million published events are compared with their stream, as fast as can be, by a process of its own that does nothing else;
@@ -201,20 +202,20 @@ func (a *amnesia) repair(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	log := outbox.NewLog(a.d.pool)
+	rewinds := republish.New(a.d.pool)
 	during, err := a.liveWhile(ctx, func(ctx context.Context) error {
 		found, _, err := a.compare(ctx, compareJob{Database: a.d.url, NATS: a.b.URLs()})
 		if err != nil {
 			return err
 		}
 		a.check("found of the removed messages, with live traffic", grouped(len(found.Missing)), grouped(n), len(found.Missing) == n)
-		made, err := log.Redo(ctx, found.Missing, 1000, "soak", "removed")
+		made, err := rewinds.Redo(ctx, found.Missing, 1000, "soak", "removed")
 		if err != nil {
 			return err
 		}
 		return fleet.Eventually(ctx, 10*time.Minute, "the repair", func(ctx context.Context) (bool, error) {
-			now, err := log.FindRewind(ctx, made.ID)
-			return now.State == outbox.RewindDone, err
+			now, err := rewinds.Find(ctx, made.ID)
+			return now.State == republish.Done, err
 		})
 	})
 	if err != nil {

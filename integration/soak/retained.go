@@ -125,18 +125,17 @@ func (r *rig) fill(ctx context.Context, d *database, bytes int) error {
 	if err != nil {
 		return err
 	}
-	if err := d.exec(ctx, "UPDATE postroom.relay SET high = (SELECT max(seq) FROM postroom.outbox), snap = pg_current_snapshot()"); err != nil {
-		return err
-	}
-	if err := d.exec(ctx, "VACUUM (ANALYZE) postroom.outbox"); err != nil {
-		return err
+	for _, sql := range []string{"UPDATE postroom.relay SET high = (SELECT max(seq) FROM postroom.outbox), snap = pg_current_snapshot()", "VACUUM (ANALYZE) postroom.outbox"} {
+		if err := d.exec(ctx, sql); err != nil {
+			return err
+		}
 	}
 	r.say("loaded in %s", time.Since(began).Round(time.Second))
-	sizes, err := outbox.NewLog(d.pool).Sizes(ctx)
+	backlog, err := outbox.NewLog(d.pool).Backlog(ctx)
 	if err != nil {
 		return err
 	}
-	r.note("retained rows", "%s with %d bytes of data each; with indexes %s", grouped(n), bytes, megabytes(sizes.Log))
+	r.note("retained rows", "%s with %d bytes of data each; with indexes %s", grouped(n), bytes, megabytes(backlog.Bytes["outbox"]))
 	return nil
 }
 

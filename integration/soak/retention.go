@@ -86,11 +86,11 @@ func (s *sizes) follow(ctx context.Context) error {
 }
 
 func (s *sizes) look(ctx context.Context) (found sample, err error) {
-	sizes, err := outbox.NewLog(s.db.pool).Sizes(ctx)
+	backlog, err := outbox.NewLog(s.db.pool).Backlog(ctx)
 	if err != nil {
 		return found, err
 	}
-	found.log, found.oldest = sizes.Log, sizes.Oldest
+	found.log, found.oldest = backlog.Bytes["outbox"], backlog.Oldest
 	err = s.db.pool.QueryRow(ctx, "SELECT count(*), pg_indexes_size('postroom.outbox') FROM postroom.outbox").Scan(&found.rows, &found.indexes)
 	return found, err
 }

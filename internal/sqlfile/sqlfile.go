@@ -70,14 +70,17 @@ func each[T any](statements *T, do func(name string, field reflect.Value)) {
 	}
 }
 
-// fileOf returns the name of the file of a field: job_items.sql of JobItems.
+// fileOf returns the name of the file of a field: job_items.sql of JobItems, by_id.sql of
+// ByID.
 func fileOf(field string) string {
 	var name strings.Builder
-	for i, r := range field {
-		if unicode.IsUpper(r) && i > 0 {
+	before := 'A'
+	for _, r := range field {
+		if unicode.IsUpper(r) && !unicode.IsUpper(before) {
 			name.WriteByte('_')
 		}
 		name.WriteRune(unicode.ToLower(r))
+		before = r
 	}
 	return name.String() + ".sql"
 }

@@ -96,7 +96,7 @@ CREATE TABLE postroom.outbox (
     CONSTRAINT outbox_event UNIQUE (source, event_id)
 );
 
--- Serves the late rows of outbox/sql/pass.sql: what became visible since the
+-- Serves the late rows of internal/pglog/sql/pass.sql: what became visible since the
 -- previous snapshot is found by the id of its transaction.
 CREATE INDEX outbox_xid_seq ON postroom.outbox (xid, seq);
 

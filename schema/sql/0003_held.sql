@@ -29,7 +29,7 @@ CREATE TABLE postroom.held (
 -- An event of the log is held once, on its way out.
 CREATE UNIQUE INDEX held_outgoing ON postroom.held (pos) WHERE handler = 'outbox';
 
--- Serves the due rows of outbox/sql/pass.sql.
+-- Serves the due rows of internal/pglog/sql/pass.sql.
 CREATE INDEX held_due ON postroom.held (next_at) WHERE handler = 'outbox';
 
 COMMENT ON TABLE postroom.held IS

@@ -21,7 +21,7 @@ ALTER TABLE postroom.held
     ADD CONSTRAINT held_dead_why CHECK (dead_at IS NULL OR class IS NOT NULL);
 
 -- Events that wait behind their key are not due, and need no entry. The handler
--- is a column, not a condition: see outbox/sql/pass.sql.
+-- is a column, not a condition: see internal/pglog/sql/pass.sql.
 DROP INDEX postroom.held_due;
 CREATE INDEX held_due ON postroom.held (handler, next_at, pos) WHERE next_at IS NOT NULL;
 

@@ -1,0 +1,106 @@
+package pglog
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/internal/sqlfile"
+	"github.com/postroom/postroom/schema"
+)
+
+// Term is what [Log.Lead] returns.
+type Term = term
+
+// Lead is [Log.Lead] for tests that look into the term.
+func Lead(ctx context.Context, log *Log, owner string, lease time.Duration) (*Term, error) {
+	term, err := log.Lead(ctx, owner, lease)
+	if err != nil {
+		return nil, err
+	}
+	return term.(*Term), nil
+}
+
+// Abandon ends a term as a killed process does: nothing is recorded, the lease
+// is not given back.
+func (t *Term) Abandon() error { return t.close() }
+
+// PruneFromStart makes the next step of Prune start over: an hour has passed.
+func (t *Term) PruneFromStart() { t.since = time.Now().Add(-pruneAgain) }
+
+// MarkNow has the next recording of something published make a mark.
+func (t *Term) MarkNow() { t.marked = time.Time{} }
+
+// SearchAlways has each Read search for late rows first, as after a long pause.
+func (t *Term) SearchAlways() { t.searchAfter, t.searchAbove = 0, -1<<62 }
+
+// Search is a search for late rows that a test takes step by step.
+type Search struct {
+	s    *search
+	pool *pgxpool.Pool
+}
+
+// NewSearch begins the search for what became visible since the given state.
+func NewSearch(ctx context.Context, pool *pgxpool.Pool, high, floor int64, snap string, bySeq bool) (*Search, error) {
+	sql := load(schema.DefaultName)
+	row, err := oneRow[behindRow](ctx, pool, sql.Behind, high, floor, snap)
+	if err != nil {
+		return nil, err
+	}
+	if row.Above = -1; bySeq {
+		row.Above = 1 << 50
+	}
+	return &Search{s: newSearch(&sql, state{high: high, floor: floor, snap: snap}, row), pool: pool}, nil
+}
+
+// Step looks at the given share of what is left, and reports whether there is more.
+func (s *Search) Step(ctx context.Context, share float64) (more bool, err error) {
+	if s.s.done() {
+		return false, nil
+	}
+	width := int64(share*float64(s.s.end-s.s.at)) + 1
+	if s.s.bySeq {
+		width *= searchRatio
+	}
+	err = s.s.step(ctx, s.pool, width)
+	return !s.s.done(), err
+}
+
+// Now returns the snapshot up to which it searches, and Late what it has found.
+func (s *Search) Now() string  { return s.s.now }
+func (s *Search) Late() string { return s.s.late.String() }
+
+// SearchFor has each Read search for so long, in steps of the given width.
+func (t *Term) SearchFor(d time.Duration, width int64) {
+	t.searchTime = d
+	t.reader.log.stride.n.Store(width)
+}
+
+// SearchWidth returns how wide the next step of a search is.
+func (l *Log) SearchWidth() int64 { return l.stride.get() }
+
+// GiveBack runs what Release runs after it has recorded.
+func (t *Term) GiveBack(ctx context.Context) error {
+	_, err := t.lease.conn.Exec(ctx, t.lease.log.sql.Release, t.epoch)
+	return err
+}
+
+// Setting returns a setting of one of the term's connections.
+func (t *Term) Setting(ctx context.Context, reader bool, name string) (value string) {
+	conn := t.lease.conn
+	if reader {
+		conn = t.reader.conn
+	}
+	if err := conn.QueryRow(ctx, "SELECT current_setting($1)", name).Scan(&value); err != nil {
+		return err.Error()
+	}
+	return value
+}
+
+// SQL returns a statement of this package as it is built in, which a changed copy of its
+// file may have replaced.
+func SQL(name string) string { return sqlfile.Names(written)[name] }
+
+// Pool returns the pool that the log was made with.
+func (l *Log) Pool() *pgxpool.Pool { return l.pool }

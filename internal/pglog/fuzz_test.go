@@ -1,0 +1,43 @@
+package pglog
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+)
+
+// FuzzPlaces holds that no document in the state row makes placesOf panic, and that
+// what it reads is written again as it was.
+func FuzzPlaces(f *testing.F) {
+	f.Add([]byte(`{}`))
+	f.Add([]byte(`{"SHOP":{"created":"2026-02-03T04:05:06.7Z","seq":9,"message_id":"/shop#e1"}}`))
+	f.Add([]byte(`{"SHOP":null,"a":{"seq":-1}}`))
+	f.Add([]byte(`[{"SHOP":1}]`))
+	f.Add([]byte(`{"S":{"created":"9999-12-31T23:59:59-23:59"}}`))
+	f.Fuzz(func(t *testing.T, document []byte) {
+		places, err := placesOf(document)
+		if err != nil {
+			return
+		}
+		for _, at := range places {
+			if year := at.Created.UTC().Year(); year < 0 || year > 9999 {
+				return // no stream was created then, and JSON has no such time
+			}
+		}
+		again, err := placesOf([]byte(streamsOf(places)))
+		for name, at := range places {
+			was := again[name]
+			if !was.Created.Equal(at.Created) {
+				t.Errorf("%q: created %s reads back as %s", document, at.Created, was.Created)
+			}
+			at.Created = was.Created
+			if !reflect.DeepEqual(was, at) {
+				t.Errorf("%q: %+v reads back as %+v", document, at, was)
+			}
+		}
+		if err != nil || len(again) != len(places) {
+			t.Errorf("%q: %v reads back as %v, %v", document, slices.Sorted(maps.Keys(places)), slices.Sorted(maps.Keys(again)), err)
+		}
+	})
+}

@@ -1,0 +1,325 @@
+package pglog_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/pglog"
+)
+
+// replaced returns a term that does not know that another one has begun.
+func replaced(t *testing.T, log *pglog.Log, first func(*pglog.Term)) (former, next *pglog.Term) {
+	t.Helper()
+	former = lead(t, log)
+	first(former)
+	return former, lead(t, log)
+}
+
+// Whoever lost the lease after its last recording gives back the lease of nobody else.
+func TestReleaseIsFenced(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	former, _ := replaced(t, pglog.New(pool), func(*pglog.Term) {})
+	if err := former.GiveBack(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var led bool
+	if err := pool.QueryRow(t.Context(), "SELECT expires_at > clock_timestamp() AND owner IS NOT NULL FROM postroom.relay").Scan(&led); err != nil || !led {
+		t.Errorf("the lease of the next term is given back by the former one (%v)", err)
+	}
+}
+
+// A term that was replaced makes nothing due.
+func TestWakingIsFenced(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	writeKeyed(t, pool, "k", "a")
+	var ev eventlog.Logged
+	former, _ := replaced(t, pglog.New(pool), func(term *pglog.Term) {
+		_, _, page := read(t, term, 10)
+		ev = page.Events[0]
+		hold(t, term, refusal(1), ev)
+	})
+	mustExec(t, pool, "UPDATE postroom.held SET next_at = NULL")
+	err := former.Record(t.Context(), eventlog.Progress{Held: holdings(refusal(2), ev)})
+	if !errors.Is(err, eventlog.ErrLeaseLost) {
+		t.Fatalf("Record = %v, want %v", err, eventlog.ErrLeaseLost)
+	}
+	wantHeld(t, pool, "a waiting 1")
+}
+
+// A term that was replaced makes no mark: it would say what the next one's state says,
+// for the places of the former.
+func TestMarkingIsFenced(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	write(t, pool, "a")
+	var seqs []int64
+	former, _ := replaced(t, pglog.New(pool), func(term *pglog.Term) { _, seqs, _ = read(t, term, 10) })
+	former.MarkNow()
+	at := eventlog.Place{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 1, MessageID: "m"}
+	err := former.Record(t.Context(), eventlog.Progress{Published: seqs, Places: []eventlog.Place{at}})
+	if !errors.Is(err, eventlog.ErrLeaseLost) {
+		t.Fatalf("Record = %v, want %v", err, eventlog.ErrLeaseLost)
+	}
+	var marks int
+	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.relay_mark").Scan(&marks); err != nil || marks != 0 {
+		t.Errorf("%d marks, %v; want none", marks, err)
+	}
+}
+
+// A step of pruning ends at the first event that is not published, also where there are
+// as many rows around it as a step takes.
+func TestPruneStopsWithinAStep(t *testing.T) {
+	t.Parallel()
+	const n, done = 1500, 400
+	pool := devtest.Pool(t)
+	mustExec(t, pool, fmt.Sprintf(`INSERT INTO postroom.outbox (digest, source, event_id, type, subject, data, created_at)
+		SELECT decode(repeat('00', 16), 'hex'), '/shop', n::text, 'a.b', 'a.b', '', now() - interval '1 day' FROM generate_series(1, %d) n`, n))
+	term := lead(t, pglog.New(pool))
+	_, seqs, _ := read(t, term, n)
+	record(t, term, seqs[:done]...)
+	for more := true; more; {
+		var err error
+		if _, more, err = term.Prune(t.Context(), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var left int
+	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.outbox").Scan(&left); err != nil || left != n-done {
+		t.Errorf("%d rows are left, %v; want the %d that are not published", left, err, n-done)
+	}
+}
+
+// Held events that are being published do not take the places of others that are due.
+func TestDueEventsAreReadWhileOthersArePublished(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	write(t, pool, "a", "b", "c")
+	log := pglog.New(pool)
+	term := lead(t, log)
+	_, _, page := read(t, term, 10)
+	hold(t, term, refusal(1), page.Events...)
+	mustExec(t, pool, "UPDATE postroom.held SET next_at = now() - interval '1 s'")
+	var all []string
+	for range 3 { // and nothing is recorded
+		ids, _, _ := read(t, term, 1)
+		all = append(all, ids...)
+	}
+	slices.Sort(all)
+	wantIDs(t, all, "a", "b", "c")
+}
+
+// What is behind a dead event of its key waits, also where an event before that is due.
+func TestEventsBehindADeadOneWait(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	writeKeyed(t, pool, "k", "a", "b", "c")
+	term := lead(t, pglog.New(pool))
+	_, _, page := read(t, term, 10)
+	hold(t, term, refusal(1), page.Events...)
+	mustExec(t, pool, `UPDATE postroom.held SET next_at = now() - interval '1 s' WHERE event_id = 'a';
+		UPDATE postroom.held SET dead_at = now(), class = 'x', first_failed_at = now() WHERE event_id = 'b'`)
+	ids, seqs, _ := read(t, term, 10)
+	wantIDs(t, ids, "a")
+	record(t, term, seqs...)
+	ids, _, _ = read(t, term, 10)
+	wantIDs(t, ids)
+}
+
+// Taking the lease waits for the disk, where other commits of the connection do not.
+func TestTakingTheLeaseWaitsForTheDisk(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	mustExec(t, pool, `CREATE TABLE waits (epoch bigint, setting text);
+		CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			INSERT INTO waits VALUES (NEW.epoch, current_setting('synchronous_commit'));
+			RETURN NULL;
+		END $$;
+		CREATE CONSTRAINT TRIGGER note AFTER UPDATE ON postroom.relay DEFERRABLE INITIALLY DEFERRED
+			FOR EACH ROW EXECUTE FUNCTION note()`) // runs when the transaction commits
+	term := lead(t, pglog.New(pool))
+	record(t, term)
+	want := []string{"on", "off"}
+	if got := column[string](t, pool, "SELECT setting FROM waits ORDER BY ctid"); !slices.Equal(got, want) {
+		t.Errorf("synchronous_commit was %v for the lease and for a recording, want %v", got, want)
+	}
+}
+
+// What is newly owed is recorded, also where nothing was published.
+func TestWhatIsOwedIsRecordedWhileIdle(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	log := pglog.New(pool)
+	write(t, pool, "a", "b")
+	term := lead(t, log)
+	_, seqs, _ := read(t, term, 10)
+	record(t, term, seqs...)
+	if err := term.Record(t.Context(), eventlog.Progress{Owed: seqs[:1]}); err != nil {
+		t.Fatal(err)
+	}
+	ids, _, _ := read(t, lead(t, log), 10)
+	wantIDs(t, ids, "a")
+}
+
+// Events that are scheduled for later, and read while a recording is under way, are held
+// by the next one.
+func TestScheduledEventsThatAreReadBesideARecording(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	schedule := func(id string) {
+		t.Helper()
+		ev := named(id)
+		ev.NotBefore = time.Now().Add(time.Hour)
+		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return shop.Write(t.Context(), tx, ev) })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	term := lead(t, pglog.New(pool))
+	schedule("a")
+	read(t, term, 10)
+
+	blocker, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = blocker.Rollback(t.Context()) }()
+	if _, err := blocker.Exec(t.Context(), "SELECT FROM postroom.relay FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- term.Record(t.Context(), eventlog.Progress{}) }()
+	waitForLock(t, pool)
+	schedule("b")
+	read(t, term, 10)
+	if err := blocker.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	wantHeld(t, pool, "a retrying 0")
+	record(t, term)
+	wantHeld(t, pool, "a retrying 0", "b retrying 0")
+}
+
+// What a role or a database sets for others does not reach the relay's connections.
+func TestTheRelaysConnectionsHaveTheirOwnSettings(t *testing.T) {
+	t.Parallel()
+	url := devtest.DatabaseURL(t)
+	first := poolAt(t, url)
+	for name, value := range map[string]string{
+		"statement_timeout": "71s", "lock_timeout": "72s", "idle_session_timeout": "73s", "idle_in_transaction_session_timeout": "74s",
+		"default_transaction_isolation": "serializable", "default_transaction_read_only": "on", "synchronous_commit": "on",
+		"datestyle": "German", "bytea_output": "escape", "enable_seqscan": "on", "jit": "on", "max_parallel_workers_per_gather": "2",
+	} {
+		mustExec(t, first, fmt.Sprintf("DO $$ BEGIN EXECUTE format('ALTER DATABASE %%I SET %s = %%L', current_database(), '%s'); END $$", name, value))
+	}
+	term := lead(t, pglog.New(poolAt(t, url)))
+	want := map[string]string{
+		"statement_timeout": "0", "lock_timeout": "0", "idle_session_timeout": "0", "idle_in_transaction_session_timeout": "0",
+		"default_transaction_isolation": "read committed", "default_transaction_read_only": "off", "synchronous_commit": "off",
+		"bytea_output": "hex", "enable_seqscan": "off", "jit": "off", "max_parallel_workers_per_gather": "0",
+	}
+	for _, reader := range []bool{false, true} {
+		for _, name := range slices.Sorted(maps.Keys(want)) {
+			if got := term.Setting(t.Context(), reader, name); got != want[name] {
+				t.Errorf("reader %t: %s = %s, want %s", reader, name, got, want[name])
+			}
+		}
+		if got := term.Setting(t.Context(), reader, "datestyle"); !strings.HasPrefix(got, "ISO") {
+			t.Errorf("reader %t: datestyle = %s, want ISO", reader, got)
+		}
+		wantPlans := "force_custom_plan"
+		if reader {
+			wantPlans = "force_generic_plan"
+		}
+		if got := term.Setting(t.Context(), reader, "plan_cache_mode"); got != wantPlans {
+			t.Errorf("reader %t: plan_cache_mode = %s, want %s", reader, got, wantPlans)
+		}
+	}
+}
+
+// All events that one recording took out of held are noted with the last mark.
+func TestAllThatIsPublishedFromHeldIsNoted(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	log := pglog.New(pool)
+	write(t, pool, "a", "b", "c", "d", "e")
+	term := lead(t, log)
+	_, seqs, page := read(t, term, 10)
+	term.MarkNow()
+	err := term.Record(t.Context(), eventlog.Progress{
+		Published: []int64{seqs[1], seqs[3]},
+		Held:      holdings(refusal(1), page.Events[0], page.Events[2], page.Events[4]),
+		Places:    []eventlog.Place{{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 2, MessageID: "m"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, pool, "UPDATE postroom.held SET next_at = now() - interval '1 s'")
+	ids, due, _ := read(t, term, 10)
+	wantIDs(t, ids, "a", "c", "e")
+	record(t, term, due...)
+	if got := column[int64](t, pool, "SELECT generate_series(lower(r), upper(r) - 1) FROM postroom.relay_mark, unnest(settled) r ORDER BY 1"); !slices.Equal(got, due) {
+		t.Errorf("noted %v, want %v", got, due)
+	}
+}
+
+// column returns the values of a query of one column.
+func column[T any](t *testing.T, pool *pgxpool.Pool, sql string) []T {
+	t.Helper()
+	rows, _ := pool.Query(t.Context(), sql) // CollectRows reports the error
+	values, err := pgx.CollectRows(rows, pgx.RowTo[T])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return values
+}
+
+// A term that was replaced notes nothing with a mark that the next one has made.
+func TestAReplacedTermNotesNothing(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	write(t, pool, "a", "b")
+	at := eventlog.Place{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 1, MessageID: "m"}
+	var due []int64
+	former, _ := replaced(t, pglog.New(pool), func(term *pglog.Term) {
+		_, seqs, page := read(t, term, 10)
+		term.MarkNow()
+		err := term.Record(t.Context(), eventlog.Progress{Published: seqs[1:], Held: holdings(refusal(1), page.Events[0]), Places: []eventlog.Place{at}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustExec(t, pool, "UPDATE postroom.held SET next_at = now() - interval '1 s'")
+		_, due, _ = read(t, term, 10)
+	})
+	if err := former.Record(t.Context(), eventlog.Progress{Published: due}); !errors.Is(err, eventlog.ErrLeaseLost) {
+		t.Fatalf("Record = %v, want %v", err, eventlog.ErrLeaseLost)
+	}
+	if got := column[string](t, pool, "SELECT settled::text FROM postroom.relay_mark"); !slices.Equal(got, []string{"{}"}) {
+		t.Errorf("noted %v, want nothing", got)
+	}
+	wantHeld(t, pool, "a due 1")
+}
+
+// waitForLock returns when a session of the test's database waits for a lock.
+func waitForLock(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	devtest.Eventually(t, time.Minute, "the recording to wait", func() bool {
+		var waiting bool
+		err := pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waiting)
+		return err == nil && waiting
+	})
+}

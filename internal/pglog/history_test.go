@@ -1,0 +1,284 @@
+package pglog_test
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/pglog"
+)
+
+// entries returns the ids of what is published and was not at the mark, in their order,
+// and those of what may be on its way.
+func entries(t *testing.T, log *pglog.Log, after eventlog.Mark, since time.Time) (ids []string, others map[string]bool) {
+	t.Helper()
+	others = map[string]bool{}
+	next, err := log.Published(t.Context(), after, since)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		page, err := next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(page) == 0 {
+			return ids, others
+		}
+		for _, e := range page {
+			if e.Source != "/shop" || e.Subject == "" || e.LoggedAt.IsZero() || e.Seq == 0 {
+				t.Errorf("entry %+v", e)
+			}
+			if e.Published {
+				ids = append(ids, e.ID)
+			} else {
+				others[e.ID] = true
+			}
+		}
+	}
+}
+
+// chronicle is a relay's life in small steps, with marks between them.
+type chronicle struct {
+	*testing.T
+	pool *pgxpool.Pool
+	log  *pglog.Log
+	rng  *rand.Rand
+	term *pglog.Term
+
+	written int
+	open    []pgx.Tx
+	window  []eventlog.Logged // read and not acknowledged
+
+	acked     uint64              // the last sequence of the stream
+	published map[string]uint64   // by id, its sequence
+	marks     map[uint64][]string // by sequence, what was published then
+}
+
+func (c *chronicle) step() {
+	switch c.rng.IntN(10) {
+	case 0:
+		if len(c.open) < 3 { // each has a connection
+			c.open = append(c.open, openWith(c.T, c.pool, c.id()))
+		}
+	case 1:
+		if len(c.open) > 0 {
+			i := c.rng.IntN(len(c.open))
+			if err := c.open[i].Commit(c.Context()); err != nil {
+				c.Fatal(err)
+			}
+			c.open = slices.Delete(c.open, i, i+1)
+		}
+	case 2, 3:
+		write(c.T, c.pool, c.id())
+	case 4, 5:
+		_, _, page := read(c.T, c.term, 1+c.rng.IntN(5))
+		c.window = append(c.window, page.Events...)
+	case 6, 7:
+		c.ack(c.rng.IntN(4) == 0)
+	case 8:
+		c.refuse()
+	case 9:
+		if c.rng.IntN(4) == 0 { // another term: what was not acknowledged is read again
+			if err := c.term.Abandon(); err != nil {
+				c.Fatal(err)
+			}
+			c.term, c.window = lead(c.T, c.log), nil
+		}
+	}
+}
+
+func (c *chronicle) id() string {
+	c.written++
+	return fmt.Sprint("e", c.written)
+}
+
+// ack records that some of the window is published, with a mark or without.
+func (c *chronicle) ack(mark bool) {
+	var p eventlog.Progress
+	c.window = slices.DeleteFunc(c.window, func(ev eventlog.Logged) bool {
+		if c.rng.IntN(3) == 0 {
+			return false
+		}
+		p.Published = append(p.Published, ev.Seq)
+		c.acked++
+		c.published[ev.ID] = c.acked
+		return true
+	})
+	if len(p.Published) == 0 {
+		return
+	}
+	p.Places = []eventlog.Place{{Stream: "SHOP", Created: time.Unix(7, 5), Seq: c.acked, MessageID: "m"}}
+	if mark {
+		c.term.MarkNow()
+	}
+	c.marks[c.acked] = slices.Collect(maps.Keys(c.published)) // time makes marks, too
+	if err := c.term.Record(c.Context(), p); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// refuse holds one of the window, and makes what is held due.
+func (c *chronicle) refuse() {
+	if len(c.window) > 0 {
+		i := c.rng.IntN(len(c.window))
+		hold(c.T, c.term, refusal(1), c.window[i])
+		c.window = slices.Delete(c.window, i, i+1)
+	}
+	duePast(c.T, c.pool)
+}
+
+// Whatever is published after a mark is found by it, and nothing that was before: also
+// what became visible late, what was in flight then, and what was held.
+func TestPublishedSinceAMark(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any
+	t.Logf("seed %d", seed)
+	pool := devtest.Pool(t)
+	log := pglog.New(pool)
+	c := &chronicle{
+		T: t, pool: pool, log: log, rng: rand.New(rand.NewPCG(seed, 1)), term: lead(t, log), //nolint:gosec // a test
+		published: map[string]uint64{}, marks: map[uint64][]string{},
+	}
+	for range 1500 {
+		c.step()
+	}
+	onTheirWay := []string{c.id(), c.id()}
+	write(t, pool, append(onTheirWay, c.id())...) // of which only the last is acknowledged
+	for range 3 {
+		_, _, page := read(t, c.term, 1000)
+		c.window = append(c.window, page.Events...)
+	}
+	c.window = []eventlog.Logged{slices.MaxFunc(c.window, func(a, b eventlog.Logged) int { return cmp.Compare(a.Seq, b.Seq) })}
+	for len(c.window) > 0 {
+		c.ack(false)
+	}
+	for _, tx := range c.open {
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	marks, err := log.Marks(t.Context(), "SHOP")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(marks) < 20 {
+		t.Fatalf("inconclusive: %d marks", len(marks))
+	}
+	marks = append(marks, eventlog.Mark{}) // nothing was published at the beginning
+	for i, mark := range marks {
+		if i > 0 && i < len(marks)-1 && mark.Place.Seq > marks[i-1].Place.Seq {
+			t.Errorf("mark at %d comes after that at %d, want the newest first", mark.Place.Seq, marks[i-1].Place.Seq)
+		}
+		if mark.ID != 0 && (!mark.Place.Created.Equal(time.Unix(7, 5)) || mark.Place.MessageID != "m" || mark.Place.Stream != "SHOP") {
+			t.Errorf("mark %+v", mark)
+		}
+		var want []string
+		for id := range c.published {
+			if !slices.Contains(c.marks[mark.Place.Seq], id) {
+				want = append(want, id)
+			}
+		}
+		got, others := entries(t, log, mark, time.Time{})
+		for _, id := range onTheirWay {
+			if !others[id] {
+				t.Errorf("since mark %d: %s may be on its way, and is not told", mark.Place.Seq, id)
+			}
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			more := slices.DeleteFunc(slices.Clone(got), func(id string) bool { return slices.Contains(want, id) })
+			less := slices.DeleteFunc(want, func(id string) bool { return slices.Contains(got, id) })
+			t.Errorf("since mark %d: %d events, among them %v, which were published before, and not %v", mark.Place.Seq, len(got), more, less)
+		}
+	}
+	if got, err := log.Marks(t.Context(), "OTHER"); err != nil || len(got) > 0 {
+		t.Errorf("marks of another stream: %v, %v", got, err)
+	}
+}
+
+// The places of streams are as old as the rest of the state, and survive the term.
+func TestPlacesAreRecorded(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	write(t, pool, "a", "b")
+	log := pglog.New(pool)
+	term := lead(t, log)
+	if got := term.Places(); len(got) > 0 {
+		t.Errorf("places %+v of a new log", got)
+	}
+	_, seqs, _ := read(t, term, 10)
+	created := time.Date(2026, 2, 3, 4, 5, 6, 123456789, time.UTC)
+	want := []eventlog.Place{{Stream: "SHOP", Created: created, Seq: 7, MessageID: "/shop#a"}}
+	if err := term.Record(t.Context(), eventlog.Progress{Published: seqs[:1], Places: want}); err != nil {
+		t.Fatal(err)
+	}
+	if err := term.Release(t.Context(), eventlog.Progress{}); err != nil {
+		t.Fatal(err)
+	}
+	term = lead(t, log)
+	if got := term.Places(); !slices.Equal(got, want) {
+		t.Errorf("places %+v, want %+v", got, want)
+	}
+	// What the broker has lost is owed again, in its order and before what is new.
+	owed := eventlog.Progress{Owed: seqs[:1], Places: []eventlog.Place{{Stream: "SHOP", Created: created, Seq: 3}}}
+	if err := term.Record(t.Context(), owed); err != nil {
+		t.Fatal(err)
+	}
+	if err := term.Abandon(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, pool, "c")
+	term = lead(t, log)
+	if got := term.Places(); !slices.Equal(got, owed.Places) {
+		t.Errorf("places %+v, want %+v", got, owed.Places)
+	}
+	var ids []string
+	for range 2 {
+		found, _, _ := read(t, term, 10)
+		ids = append(ids, found...)
+	}
+	if want := []string{"a", "b", "c"}; !slices.Equal(ids, want) {
+		t.Errorf("read %v, want %v", ids, want)
+	}
+}
+
+// Reading begins at about a time.
+func TestPublishedSinceATime(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	var ids []string
+	for i := range 50 {
+		ids = append(ids, fmt.Sprint("e", i))
+	}
+	write(t, pool, ids...)
+	mustExec(t, pool, "DELETE FROM postroom.outbox WHERE seq % 3 = 1")
+	mustExec(t, pool, "UPDATE postroom.outbox SET created_at = '2026-01-01Z'::timestamptz + seq * interval '1 hour'")
+	publishAll(t, pool)
+	log := pglog.New(pool)
+	for _, hours := range []int{-5, 0, 1, 2, 25, 49, 50, 51, 90} {
+		var want []string
+		for i, id := range ids {
+			if seq := i + 1; seq%3 != 1 && seq >= hours {
+				want = append(want, id)
+			}
+		}
+		since := time.Date(2026, 1, 1, hours, 0, 0, 0, time.UTC)
+		if got, _ := entries(t, log, eventlog.Mark{}, since); !slices.Equal(got, want) {
+			t.Errorf("since %d h: %v, want %v", hours, got, want)
+		}
+	}
+	if got, err := log.Sources(t.Context()); err != nil || !slices.Equal(got, []string{"/shop"}) {
+		t.Errorf("Sources = %v, %v", got, err)
+	}
+}

@@ -1,0 +1,110 @@
+package pglog
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
+)
+
+// backlogRow is what backlog.sql returns. Ages are in seconds.
+//
+// Wide because each column is a field.
+type backlogRow struct {
+	Age                                float64
+	Events, Appended                   int64
+	Scheduled, Retrying, Waiting, Dead int64
+	Keys                               int64
+	RetryingAge, WaitingAge, DeadAge   float64
+	Overdue                            float64
+	WriterAge                          float64
+	WritersUntold                      int64
+}
+
+// Backlog returns how far behind the relay is, what it holds, and how large the
+// tables are. It reads no more of the log than a few rows, and at most 100,000
+// held ones.
+func (l *Log) Backlog(ctx context.Context) (eventlog.Backlog, error) {
+	if l.err != nil {
+		return eventlog.Backlog{}, fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
+	}
+	// No plan is kept: one that was made while the log was empty would scan it later.
+	row, err := oneRow[backlogRow](ctx, l.pool, l.sql.Backlog, unplanned)
+	if err != nil {
+		return eventlog.Backlog{}, fmt.Errorf("outbox: read backlog: %w", l.advise(err))
+	}
+	sizes, err := l.Sizes(ctx)
+	if err != nil {
+		return eventlog.Backlog{}, err
+	}
+	return eventlog.Backlog{
+		Age: seconds(row.Age), Events: row.Events, Appended: row.Appended,
+		Held: map[eventlog.HeldReason]eventlog.HeldCount{
+			eventlog.HeldScheduled: {Events: row.Scheduled},
+			eventlog.HeldRetry:     {Events: row.Retrying, Age: seconds(row.RetryingAge)},
+			eventlog.HeldKey:       {Events: row.Waiting, Age: seconds(row.WaitingAge)},
+			eventlog.HeldDead:      {Events: row.Dead, Age: seconds(row.DeadAge)},
+		},
+		HeldKeys: row.Keys, Overdue: seconds(row.Overdue),
+		Oldest: sizes.Oldest,
+		Writer: seconds(row.WriterAge), WritersUntold: row.WritersUntold,
+		Bytes: map[string]int64{"outbox": sizes.Log, "held": sizes.Held, "inbox": sizes.Inbox},
+	}, nil
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// Sizes says how large a log and the tables beside it are.
+type Sizes struct {
+	// Bytes on disk, with indexes and large values.
+	Log, Held, Inbox int64
+
+	// First and Last are the lowest and the highest seq in the log, and Oldest
+	// is how long ago the first was written. Zero where the log is empty.
+	First, Last int64
+	Oldest      time.Duration
+}
+
+// sizesRow is what sizes.sql returns.
+type sizesRow struct {
+	Log, Held, Inbox int64
+	First, Last      int64
+	Age              int64 // in microseconds
+}
+
+// Sizes returns how large the log is, held and inbox, and how far back the log
+// reaches. It counts no rows.
+func (l *Log) Sizes(ctx context.Context) (Sizes, error) {
+	if l.err != nil {
+		return Sizes{}, fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
+	}
+	// No plan is kept: one that was made while the log was empty would scan and
+	// sort it later.
+	row, err := oneRow[sizesRow](ctx, l.pool, l.sql.Sizes, unplanned)
+	if err != nil {
+		return Sizes{}, fmt.Errorf("outbox: read sizes: %w", l.advise(err))
+	}
+	return Sizes{
+		Log: row.Log, Held: row.Held, Inbox: row.Inbox,
+		First: row.First, Last: row.Last, Oldest: time.Duration(row.Age) * time.Microsecond,
+	}, nil
+}
+
+// Subjects returns the subjects that are in use, each once: those of the 1,000
+// newest events and of the 1,000 that are published next. It reads no more of
+// the log, however long that is.
+func (l *Log) Subjects(ctx context.Context) ([]string, error) {
+	if l.err != nil {
+		return nil, fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
+	}
+	rows, _ := l.pool.Query(ctx, l.sql.Subjects) // CollectRows reports the error
+	subjects, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("outbox: read subjects: %w", l.advise(err))
+	}
+	return subjects, nil
+}

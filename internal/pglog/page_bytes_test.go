@@ -1,0 +1,181 @@
+package pglog_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/pglog"
+	"github.com/postroom/postroom/republish"
+)
+
+// large are the ids of events that are as large as events can be: three pages of them.
+var large = []string{"l00", "l01", "l02", "l03", "l04", "l05", "l06", "l07", "l08", "l09", "l10", "l11", "l12"}
+
+// writeLarge writes them in a transaction.
+func writeLarge(t *testing.T, tx pgx.Tx, key string) {
+	t.Helper()
+	data := []byte(strings.Repeat("x", postroom.MaxData))
+	for _, id := range large {
+		if err := shop.Write(t.Context(), tx, postroom.Event{ID: id, Type: "order.placed", Key: key, Data: data}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func commitLarge(t *testing.T, pool *pgxpool.Pool, key string) {
+	t.Helper()
+	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		writeLarge(t, tx, key)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantBounded checks that a page is no larger than a page may be, and is not
+// smaller than that without need.
+func wantBounded(t *testing.T, events []eventlog.Logged, last bool) {
+	t.Helper()
+	bytes := 0
+	for _, ev := range events {
+		bytes += len(ev.Data)
+	}
+	if bytes >= eventlog.PageBytes+postroom.MaxData || !last && bytes < eventlog.PageBytes {
+		t.Errorf("%d events have %d bytes, want about %d", len(events), bytes, eventlog.PageBytes)
+	}
+}
+
+// readBounded reads pages of up to 1,000 events, as after small ones, until there are no
+// more, and returns the ids.
+func readBounded(t *testing.T, term *pglog.Term) (ids []string, events []eventlog.Logged) {
+	t.Helper()
+	for pages := 1; ; pages++ {
+		found, _, page := read(t, term, 1000)
+		wantBounded(t, page.Events, !page.More)
+		if page.Missing != 0 {
+			t.Errorf("%d events are said to be missing", page.Missing)
+		}
+		ids, events = append(ids, found...), append(events, slices.Clone(page.Events)...)
+		if !page.More {
+			if pages != 3 {
+				t.Errorf("%d pages, want 3", pages)
+			}
+			return ids, events
+		}
+	}
+}
+
+// Events whose size nobody could foresee do not fill the memory: those of each kind end
+// where their data has reached the size of a page, and the rest comes with the next.
+func TestAPageIsBoundedByItsBytes(t *testing.T) {
+	t.Parallel()
+
+	t.Run("new events", func(t *testing.T) {
+		t.Parallel()
+		pool := devtest.Pool(t)
+		small := letters(100)
+		write(t, pool, small...)
+		commitLarge(t, pool, "")
+		ids, events := readBounded(t, lead(t, pglog.New(pool)))
+		wantIDs(t, ids, append(small, large...)...)
+		if n := len(events[100].Data); n != postroom.MaxData {
+			t.Errorf("the first large one has %d bytes", n)
+		}
+	})
+
+	t.Run("late events", func(t *testing.T) {
+		t.Parallel()
+		pool := devtest.Pool(t)
+		tx, err := pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback(t.Context()) }() // it is committed by then
+		writeLarge(t, tx, "")
+		write(t, pool, "b")
+		term := lead(t, pglog.New(pool))
+		ids, seqs, _ := read(t, term, 1000)
+		wantIDs(t, ids, "b")
+		record(t, term, seqs...)
+		commit(t, tx)
+		ids, events := readBounded(t, term)
+		wantIDs(t, ids, large...)
+
+		// Whoever takes over owes those that were not published.
+		record(t, term, events[4].Seq)
+		_ = term.Abandon()
+		ids, _ = readBounded(t, lead(t, pglog.New(pool)))
+		wantIDs(t, ids, slices.Delete(slices.Clone(large), 4, 5)...)
+	})
+
+	t.Run("held events", func(t *testing.T) {
+		t.Parallel()
+		pool := devtest.Pool(t)
+		commitLarge(t, pool, "")
+		term := lead(t, pglog.New(pool))
+		_, events := readBounded(t, term)
+		hold(t, term, refusal(1), events...)
+		duePast(t, pool)
+		ids, _ := readBounded(t, term)
+		wantIDs(t, ids, large...)
+	})
+
+	t.Run("held events of a key", func(t *testing.T) {
+		t.Parallel()
+		pool := devtest.Pool(t)
+		commitLarge(t, pool, "k")
+		term := lead(t, pglog.New(pool))
+		_, events := readBounded(t, term)
+		hold(t, term, refusal(1), events...)
+		duePast(t, pool)
+		var ids []string
+		for len(ids) < len(large) {
+			more, seqs, page := read(t, term, 1000)
+			wantBounded(t, page.Events, slices.Contains(more, large[12]))
+			if len(more) == 0 {
+				t.Fatalf("nothing comes behind %v", ids)
+			}
+			ids = append(ids, more...)
+			record(t, term, seqs...) // the next of the key is due then
+		}
+		wantIDs(t, ids, large...)
+	})
+
+	t.Run("events of a rewind", func(t *testing.T) {
+		t.Parallel()
+		small := letters(100)
+		pool, log, term := publishedLog(t, small...)
+		commitLarge(t, pool, "")
+		_, events := readBounded(t, term)
+		hold(t, term, dead(), events[6]) // it is skipped
+		var seqs []int64
+		for _, ev := range slices.Delete(slices.Clone(events), 6, 7) {
+			seqs = append(seqs, ev.Seq)
+		}
+		record(t, term, seqs...)
+		r := rewind(t, log, republish.Order{})
+		var ids []string
+		for {
+			more, page := again(t, term, 1000)
+			if !page.Moved {
+				break
+			}
+			last := slices.Contains(more, large[12])
+			if !slices.Contains(more, large[7]) { // but where one was skipped
+				wantBounded(t, page.Events, last)
+			}
+			ids = append(ids, more...)
+			publishAgain(t, term, page.Events...)
+		}
+		wantIDs(t, ids, append(small, slices.Delete(slices.Clone(large), 6, 7)...)...)
+		wantRewind(t, log, r.ID, republish.Done, 112, 1, 0)
+	})
+}

@@ -1,0 +1,504 @@
+package pglog_test
+
+import (
+	"context"
+	crand "crypto/rand"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/pglog"
+)
+
+// prune takes steps until there is no more to do, and returns how many events
+// each removed.
+func prune(t *testing.T, term *pglog.Term, keep time.Duration) []int64 {
+	t.Helper()
+	var steps []int64
+	for range 1000 {
+		removed, more, err := term.Prune(t.Context(), keep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps = append(steps, removed)
+		if !more {
+			return steps
+		}
+	}
+	t.Fatal("1000 steps, and there is still more to prune")
+	return nil
+}
+
+// wantLog compares the ids in the log, by seq.
+func wantLog(t *testing.T, pool *pgxpool.Pool, want ...string) {
+	t.Helper()
+	rows, _ := pool.Query(t.Context(), "SELECT event_id FROM postroom.outbox ORDER BY seq")
+	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the log has %v, want %v", got, want)
+	}
+}
+
+// makeOld moves events into the past.
+func makeOld(t *testing.T, pool *pgxpool.Pool, by time.Duration, ids ...string) {
+	t.Helper()
+	mustExec(t, pool, "UPDATE postroom.outbox SET created_at = created_at - $1::interval WHERE event_id = ANY ($2)", by, ids)
+}
+
+// fill writes n events of size bytes in one transaction.
+func fill(t *testing.T, pool *pgxpool.Pool, n, size int) {
+	t.Helper()
+	mustExec(t, pool, `INSERT INTO postroom.outbox (digest, source, event_id, type, subject, data)
+		SELECT decode(repeat('00', 16), 'hex'), '/shop', gen_random_uuid()::text, 'a.b', 'a.b', convert_to(repeat('x', $2), 'UTF8')
+		FROM generate_series(1, $1) n`, n, size)
+}
+
+// publishAll records that all of the log is published.
+func publishAll(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	mustExec(t, pool, `UPDATE postroom.relay SET snap = pg_current_snapshot(), pending = '{}',
+		high = (SELECT last_value FROM postroom.outbox_seq_seq)`)
+}
+
+func TestPruneRemovesWhatIsPublishedAndOld(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	write(t, pool, "a", "b", "c", "d", "e")
+	term := lead(t, pglog.New(pool))
+	_, seqs, _ := read(t, term, 10)
+	record(t, term, seqs...)
+	makeOld(t, pool, 73*time.Hour, "a", "b", "c")
+	makeOld(t, pool, 71*time.Hour, "d")
+	if steps := prune(t, term, 72*time.Hour); !slices.Equal(steps, []int64{3}) {
+		t.Errorf("removed %v, want [3]", steps)
+	}
+	wantLog(t, pool, "d", "e")
+	makeOld(t, pool, 2*time.Hour, "d")
+	prune(t, term, 72*time.Hour)
+	wantLog(t, pool, "e")
+	makeOld(t, pool, 73*time.Hour, "e")
+	prune(t, term, 72*time.Hour)
+	wantLog(t, pool)
+}
+
+func TestPruneLeavesWhatIsNotPublished(t *testing.T) {
+	t.Parallel()
+	t.Run("above high", func(t *testing.T) {
+		t.Parallel()
+		pool := devtest.Pool(t)
+		write(t, pool, "a", "b", "c")
+		term := lead(t, pglog.New(pool))
+		_, seqs, _ := read(t, term, 2)
+		record(t, term, seqs...)
+		prune(t, term, 0)
+		wantLog(t, pool, "c")
+	})
+
+	t.Run("pending, and what comes after it", func(t *testing.T) {
+		t.Parallel()
+		pool := devtest.Pool(t)
+		write(t, pool, "a", "b", "c", "d")
+		term := lead(t, pglog.New(pool))
+		_, seqs, _ := read(t, term, 10)
+		record(t, term, seqs[0], seqs[2], seqs[3])
+		prune(t, term, 0)
+		wantLog(t, pool, "b", "c", "d")
+		record(t, term, seqs[1])
+		prune(t, term, 0)
+		wantLog(t, pool)
+	})
+
+	t.Run("late and not yet read", func(t *testing.T) {
+		t.Parallel()
+		pool := devtest.Pool(t)
+		write(t, pool, "a")
+		early := openWith(t, pool, "early")
+		write(t, pool, "b", "c")
+		term := lead(t, pglog.New(pool))
+		_, seqs, _ := read(t, term, 10)
+		record(t, term, seqs...)
+		commit(t, early) // visible, and not in the recorded snapshot
+		prune(t, term, 0)
+		wantLog(t, pool, "early", "b", "c")
+
+		_, seqs, _ = read(t, term, 10)
+		prune(t, term, 0) // read, and not recorded
+		wantLog(t, pool, "early", "b", "c")
+		write(t, pool, "d")
+		_, more, _ := read(t, term, 10)
+		record(t, term, append(seqs, more...)...)
+		prune(t, term, 0)
+		wantLog(t, pool)
+	})
+
+	t.Run("young, and what comes after it", func(t *testing.T) {
+		t.Parallel()
+		pool := devtest.Pool(t)
+		write(t, pool, "a", "b", "c")
+		term := lead(t, pglog.New(pool))
+		_, seqs, _ := read(t, term, 10)
+		record(t, term, seqs...)
+		makeOld(t, pool, 61*time.Minute, "a", "c")
+		makeOld(t, pool, 59*time.Minute, "b")
+		prune(t, term, time.Hour)
+		wantLog(t, pool, "b", "c")
+	})
+}
+
+// A step begins where the last one ended: it passes over neither index entries
+// of deleted rows again, nor rows that became visible among them.
+func TestPruneStartsOverForLateRows(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	early := openWith(t, pool, "early")
+	write(t, pool, "b", "c")
+	term := lead(t, pglog.New(pool))
+	_, seqs, _ := read(t, term, 10)
+	record(t, term, seqs...)
+	prune(t, term, 0) // nobody knows what an open transaction will be
+	commit(t, early)
+	wantLog(t, pool, "early")
+	term.PruneFromStart()
+	prune(t, term, 0) // it is not published
+	wantLog(t, pool, "early")
+
+	write(t, pool, "d")
+	term.PruneFromStart()
+	early = openWith(t, pool, "early-too")
+	write(t, pool, "e")
+	ids, seqs, _ := read(t, term, 10)
+	wantIDs(t, ids, "early", "d", "e")
+	record(t, term, seqs...)
+	prune(t, term, 0)
+	wantLog(t, pool)
+
+	commit(t, early)
+	write(t, pool, "f")
+	ids, seqs, _ = read(t, term, 10)
+	wantIDs(t, ids, "early-too", "f")
+	record(t, term, seqs...)
+	prune(t, term, 0)
+	wantLog(t, pool, "early-too")
+	term.PruneFromStart()
+	prune(t, term, 0)
+	wantLog(t, pool)
+}
+
+func TestPruneOfARestoredLog(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	log := pglog.New(pool)
+	write(t, pool, "a")
+	open := openWith(t, pool, "owed")
+	write(t, pool, "b")
+	term := lead(t, log)
+	_, seqs, _ := read(t, term, 10)
+	record(t, term, seqs...)
+	commit(t, open)
+	// The ids of the transactions are of another cluster, far ahead of this one's.
+	mustExec(t, pool, `UPDATE postroom.outbox SET xid = (xid::text::bigint + 1000000)::text::xid8;
+		UPDATE postroom.relay SET cluster = cluster + 1,
+			snap = (SELECT format('%s:%s:%s', pg_snapshot_xmin(snap)::text::bigint + 1000000, pg_snapshot_xmax(snap)::text::bigint + 1000000,
+				(SELECT string_agg((x::text::bigint + 1000000)::text, ',') FROM pg_snapshot_xip(snap) x)))::pg_snapshot`)
+
+	term = lead(t, log)
+	prune(t, term, 0)
+	wantLog(t, pool, "owed", "b")
+	late := openWith(t, pool, "late") // its id means something here
+	write(t, pool, "c")
+	_, seqs, _ = read(t, term, 10)
+	_, newer, _ := read(t, term, 10)
+	record(t, term, append(seqs, newer...)...)
+	commit(t, late)
+	prune(t, term, 0)
+	wantLog(t, pool, "late", "c")
+}
+
+func TestPruneInAFormerTerm(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	log := pglog.New(pool)
+	write(t, pool, "a", "b")
+	former := lead(t, log)
+	_, seqs, _ := read(t, former, 10)
+	record(t, former, seqs...)
+	term := lead(t, log)
+	if removed, more, err := former.Prune(t.Context(), 0); removed != 0 || more || !errors.Is(err, eventlog.ErrLeaseLost) {
+		t.Errorf("Prune in a former term = %d, %t, %v, want ErrLeaseLost", removed, more, err)
+	}
+	wantLog(t, pool, "a", "b")
+	prune(t, term, 0)
+	wantLog(t, pool)
+}
+
+// The state can change while a step waits for its row: an operator takes the
+// log's beginning back, or another leads.
+func TestPruneHeedsAStateThatIsBeingWritten(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, change string
+		want         error
+		left         []string
+	}{
+		{"what is owed again stays", "UPDATE postroom.relay SET pending = '{[2,2]}'", nil, []string{"b", "c"}},
+		{"another term begins", "UPDATE postroom.relay SET epoch = epoch + 1", eventlog.ErrLeaseLost, []string{"a", "b", "c"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			pool := devtest.Pool(t)
+			write(t, pool, "a", "b", "c")
+			term := lead(t, pglog.New(pool))
+			_, seqs, _ := read(t, term, 10)
+			record(t, term, seqs...)
+
+			tx, err := pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback(context.Background()) }() // committed by then, where all goes well
+			if _, err := tx.Exec(t.Context(), tt.change); err != nil {
+				t.Fatal(err)
+			}
+			result := make(chan error, 1)
+			go func() {
+				_, _, err := term.Prune(t.Context(), 0)
+				result <- err
+			}()
+			devtest.Eventually(t, 10*time.Second, "the step to wait", func() bool {
+				var waiting bool
+				err := pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks JOIN pg_stat_activity USING (pid)
+					WHERE NOT granted AND datname = current_database())`).Scan(&waiting)
+				return err == nil && waiting
+			})
+			commit(t, tx)
+			if err := <-result; !errors.Is(err, tt.want) {
+				t.Errorf("Prune = %v, want %v", err, tt.want)
+			}
+			wantLog(t, pool, tt.left...)
+		})
+	}
+}
+
+func TestPruneStepsAreBounded(t *testing.T) {
+	t.Parallel()
+	t.Run("by rows", func(t *testing.T) {
+		t.Parallel()
+		pool := devtest.Pool(t)
+		fill(t, pool, 2500, 600)
+		publishAll(t, pool)
+		if steps := prune(t, lead(t, pglog.New(pool)), 0); !slices.Equal(steps, []int64{1000, 1000, 500}) {
+			t.Errorf("removed %v, want [1000 1000 500]", steps)
+		}
+	})
+
+	t.Run("by bytes", func(t *testing.T) {
+		t.Parallel()
+		pool := devtest.Pool(t)
+		for i := range 6 {
+			ev := named(fmt.Sprint(i))
+			ev.Data = make([]byte, 900_000)
+			_, _ = crand.Read(ev.Data) // never fails; nothing that could be compressed
+			err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return shop.Write(t.Context(), tx, ev) })
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		publishAll(t, pool)
+		if steps := prune(t, lead(t, pglog.New(pool)), 0); !slices.Equal(steps, []int64{4, 2}) {
+			t.Errorf("removed %v, want [4 2]", steps)
+		}
+	})
+
+	t.Run("by seqs, as index entries of deleted rows may lie between", func(t *testing.T) {
+		t.Parallel()
+		pool := devtest.Pool(t)
+		fill(t, pool, 30_000, 1)
+		mustExec(t, pool, "DELETE FROM postroom.outbox WHERE seq % 100 > 0")
+		publishAll(t, pool)
+		if pages := pagesOfAStep(t, pool); pages > 350 {
+			t.Errorf("a step over a third of the log touches %d pages", pages)
+		}
+		steps := prune(t, lead(t, pglog.New(pool)), 0)
+		if !slices.Equal(steps, []int64{100, 100, 100}) && !slices.Equal(steps, []int64{100, 100, 100, 0}) {
+			t.Errorf("removed %v, want 100 at a time", steps)
+		}
+		mustExec(t, pool, "VACUUM postroom.outbox")
+		if pages := pagesOfAStep(t, pool); pages > 50 {
+			t.Errorf("a step over an empty log touches %d pages", pages)
+		}
+	})
+
+	t.Run("and pass over seqs that were never used", func(t *testing.T) {
+		t.Parallel()
+		pool := devtest.Pool(t)
+		write(t, pool, "a")
+		mustExec(t, pool, "SELECT setval('postroom.outbox_seq_seq', 50000000)")
+		write(t, pool, "b")
+		mustExec(t, pool, "SELECT setval('postroom.outbox_seq_seq', 70000000)")
+		write(t, pool, "c")
+		publishAll(t, pool)
+		prune(t, lead(t, pglog.New(pool)), 0)
+		wantLog(t, pool)
+	})
+}
+
+// pagesOfAStep returns how many pages a step that starts over visits, of tables
+// and indexes. It leaves everything as it is.
+func pagesOfAStep(t *testing.T, pool *pgxpool.Pool) int {
+	t.Helper()
+	connect, err1 := os.ReadFile("sql/connect.sql")
+	step, err2 := os.ReadFile("sql/prune.sql")
+	tx, err3 := pool.Begin(t.Context())
+	if err := errors.Join(err1, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }() // with the settings
+	if _, err := tx.Exec(t.Context(), string(connect)+"UPDATE postroom.relay SET epoch = 1"); err != nil {
+		t.Fatal(err)
+	}
+	var plans []struct {
+		Plan struct {
+			Hit  int `json:"Shared Hit Blocks"`
+			Read int `json:"Shared Read Blocks"`
+		}
+	}
+	err := tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT json) "+string(step), 1, 0, "1 h").Scan(&plans)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plans[0].Plan.Hit + plans[0].Plan.Read
+}
+
+// Producers write, hold transactions open and roll back, while a relay that
+// keeps nothing publishes: what is pruned was read before, and all goes in the
+// end.
+func TestPruneBesideProducers(t *testing.T) {
+	t.Parallel()
+	const producers = 6
+	pool := poolOf(t, producers+4)
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Second)
+	defer stop()
+	var (
+		wg        sync.WaitGroup
+		mu        sync.Mutex
+		committed []string
+	)
+	for p := range producers {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(1, uint64(p)))
+			for i := 0; ctx.Err() == nil; i++ {
+				id := fmt.Sprint(p, "-", i)
+				err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+					if err := shop.Write(t.Context(), tx, named(id)); err != nil {
+						return err
+					}
+					switch n := rng.IntN(20); {
+					case n == 0:
+						return errOnPurpose
+					case n < 4:
+						pause(ctx, time.Duration(rng.IntN(150))*time.Millisecond)
+					}
+					return nil
+				})
+				switch {
+				case err == nil:
+					mu.Lock()
+					committed = append(committed, id)
+					mu.Unlock()
+				case !errors.Is(err, errOnPurpose):
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+
+	term := lead(t, pglog.New(pool))
+	var published []string
+	var removed int64
+	late := 0
+	pass := func() {
+		ids, seqs, page := read(t, term, 100)
+		published, late = append(published, ids...), late+page.Late
+		record(t, term, seqs...)
+		n, _, err := term.Prune(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		removed += n
+	}
+	for i := 0; ctx.Err() == nil; i++ {
+		if i%50 == 49 {
+			term.PruneFromStart()
+		}
+		pass()
+	}
+	wg.Wait()
+	before := removed
+	for range 20 {
+		pass()
+	}
+	write(t, pool, "last") // a recording without news keeps the older snapshot
+	pass()
+	term.PruneFromStart()
+	pass()
+	wantLog(t, pool)
+
+	t.Logf("%d committed, %d late rows, %d pruned meanwhile and %d afterwards", len(committed), late, before, removed-before)
+	committed = append(committed, "last")
+	slices.Sort(committed)
+	slices.Sort(published)
+	if !slices.Equal(published, committed) {
+		t.Errorf("published %d of %d events", len(published), len(committed))
+	}
+	if late == 0 || before == 0 {
+		t.Error("inconclusive: nothing was late, or pruned while producers wrote")
+	}
+}
+
+// A log that is pruned as it grows takes no more space over time. Not parallel:
+// PostgreSQL 15 gives pages of an index back only when no transaction in any
+// database is older, and other tests hold some open.
+func TestPruneKeepsTheLogSmall(t *testing.T) {
+	pool := devtest.Pool(t)
+	log := pglog.New(pool)
+	term := lead(t, log)
+	var table, indexes, rows int64
+	var after []int64 // pages, by round
+	for round := range 20 {
+		fill(t, pool, 2000, 600)
+		_, seqs, _ := read(t, term, 2000)
+		record(t, term, seqs...)
+		prune(t, term, 0)
+		mustExec(t, pool, "VACUUM postroom.outbox")
+		err := pool.QueryRow(t.Context(), `SELECT pg_table_size('postroom.outbox') / 8192, pg_indexes_size('postroom.outbox') / 8192,
+			(SELECT count(*) FROM postroom.outbox)`).Scan(&table, &indexes, &rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rows != 0 {
+			t.Fatalf("round %d: %d rows are left", round+1, rows)
+		}
+		if round%5 == 4 {
+			t.Logf("round %d: table %d pages, indexes %d pages", round+1, table, indexes)
+		}
+		after = append(after, table+indexes)
+	}
+	if after[19] > 2*after[4] {
+		t.Errorf("%d pages after 20 rounds, %d after 5: want no more than twice as many", after[19], after[4])
+	}
+}

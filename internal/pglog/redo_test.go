@@ -1,0 +1,59 @@
+package pglog_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/republish"
+)
+
+// wantAudit compares what operators did: who, what, how many, why.
+func wantAudit(t *testing.T, pool *pgxpool.Pool, want ...string) {
+	t.Helper()
+	rows, _ := pool.Query(t.Context(), "SELECT concat_ws(' ', actor, action, events, nullif(reason, '')) FROM postroom.audit ORDER BY id")
+	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("audit %q, want %q", got, want)
+	}
+}
+
+// What a comparison found is published again, and nothing between.
+func TestRedo(t *testing.T) {
+	t.Parallel()
+	pool, log, term := publishedLog(t, letters(8)...)
+	var first int64
+	if err := pool.QueryRow(t.Context(), "SELECT min(seq) FROM postroom.outbox").Scan(&first); err != nil {
+		t.Fatal(err)
+	}
+	seqs := []int64{first + 6, first + 1, first + 2, first + 6, first + 4}
+	r, err := operator(log).Redo(t.Context(), seqs, 5, "ann", "lost")
+	if err != nil || r.Events != 4 || r.Kind != "reconcile" || r.Rate != 5 {
+		t.Fatalf("Redo = %+v, %v", r, err)
+	}
+	if !slices.Equal(seqs, []int64{first + 6, first + 1, first + 2, first + 6, first + 4}) {
+		t.Error("Redo changed the caller's slice")
+	}
+	if same, err := operator(log).Redo(t.Context(), []int64{first + 1, first + 2, first + 4, first + 6}, 0, "bob", ""); err != nil || same.ID != r.ID || !same.RanAlready {
+		t.Errorf("the same again = %+v, %v; want rewind %d", same, err, r.ID)
+	}
+	wantAudit(t, pool, "ann reconcile 4 lost")
+	ids, page := again(t, term, 3)
+	wantIDs(t, ids, "e001", "e002", "e004")
+	publishAgain(t, term, page.Events[1:]...)
+	if err := term.Abandon(); err != nil {
+		t.Fatal(err)
+	}
+	term = lead(t, log)
+	ids, page = again(t, term, 3)
+	wantIDs(t, ids, "e001")
+	ids, rest := again(t, term, 3)
+	wantIDs(t, ids, "e006")
+	publishAgain(t, term, append(page.Events, rest.Events...)...)
+	wantRewind(t, log, r.ID, republish.Done, 4, 0, 0)
+}

@@ -1,0 +1,175 @@
+package pglog_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/pglog"
+)
+
+// schedule commits an event that is to be published later.
+func schedule(t *testing.T, pool *pgxpool.Pool, id string, in time.Duration) {
+	t.Helper()
+	ev := named(id)
+	ev.NotBefore = time.Now().Add(in)
+	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return shop.Write(t.Context(), tx, ev) })
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// heldIDs returns the ids of what is held, in the order of its seqs.
+func heldIDs(t *testing.T, pool *pgxpool.Pool) []string {
+	t.Helper()
+	rows, _ := pool.Query(t.Context(), "SELECT event_id FROM postroom.held ORDER BY pos")
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+// makeDue moves what is held to the past: tests move rows, not clocks.
+func makeDue(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	mustExec(t, pool, "UPDATE postroom.held SET next_at = clock_timestamp() - interval '1 s'")
+}
+
+func TestScheduledEventsAreHeldUntilTheyAreDue(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	write(t, pool, "a")
+	schedule(t, pool, "later", time.Hour)
+	schedule(t, pool, "past", -time.Hour)
+	write(t, pool, "b")
+
+	term := lead(t, pglog.New(pool))
+	ids, seqs, _ := read(t, term, 10)
+	wantIDs(t, ids, "a", "past", "b")
+	wantIDs(t, heldIDs(t, pool)) // by the recording, not before
+	record(t, term, seqs...)
+	wantIDs(t, heldIDs(t, pool), "later")
+	var high, last int64
+	if err := pool.QueryRow(t.Context(), "SELECT high, (SELECT max(seq) FROM postroom.outbox) FROM postroom.relay").Scan(&high, &last); err != nil || high != last {
+		t.Errorf("high = %d, %v; a held event does not keep it below %d", high, err, last)
+	}
+	ids, _, _ = read(t, term, 10)
+	wantIDs(t, ids)
+
+	makeDue(t, pool)
+	ids, seqs, page := read(t, term, 10)
+	wantIDs(t, ids, "later")
+	if at := time.Until(page.Events[0].LoggedAt); at < 50*time.Minute {
+		t.Errorf("LoggedAt is in %s, want the time it was scheduled for: the later of the two", at)
+	}
+	ids, _, _ = read(t, term, 10)
+	wantIDs(t, ids) // it is on its way
+	record(t, term, seqs...)
+	wantIDs(t, heldIDs(t, pool))
+	ids, _, _ = read(t, term, 10)
+	wantIDs(t, ids)
+}
+
+// A crash loses nothing: an event is owed by the log until it is held, and held
+// until it is recorded as published.
+func TestScheduledEventsSurviveCrashes(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	log := pglog.New(pool)
+	schedule(t, pool, "later", time.Hour)
+	term := lead(t, log)
+	read(t, term, 10)
+
+	term = lead(t, log) // before anything was recorded
+	ids, _, _ := read(t, term, 10)
+	wantIDs(t, ids)
+	record(t, term)
+	wantIDs(t, heldIDs(t, pool), "later")
+	makeDue(t, pool)
+	ids, _, _ = read(t, term, 10)
+	wantIDs(t, ids, "later")
+
+	term = lead(t, log) // after it was read, before it was recorded as published
+	ids, seqs, _ := read(t, term, 10)
+	wantIDs(t, ids, "later")
+	record(t, term, seqs...)
+	wantIDs(t, heldIDs(t, pool))
+}
+
+// A recording that fails while its connection lives is made up for by Release.
+func TestScheduledEventsSurviveAFailedRecording(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	schedule(t, pool, "later", time.Hour)
+	term := lead(t, pglog.New(pool))
+	read(t, term, 10)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := term.Record(ended, eventlog.Progress{}); err == nil {
+		t.Fatal("Record with a context that has ended succeeded")
+	}
+	if err := term.Release(t.Context(), eventlog.Progress{}); err != nil {
+		t.Fatal(err)
+	}
+	wantIDs(t, heldIDs(t, pool), "later")
+}
+
+// A former leader neither holds nor releases anything.
+func TestHeldEventsAreFenced(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	log := pglog.New(pool)
+	schedule(t, pool, "one", time.Hour)
+	term := lead(t, log)
+	read(t, term, 10)
+	record(t, term)
+	schedule(t, pool, "two", time.Hour)
+	makeDue(t, pool)
+	ids, seqs, _ := read(t, term, 10)
+	wantIDs(t, ids, "one")
+	lead(t, log)
+	if err := term.Record(t.Context(), eventlog.Progress{Published: seqs}); err == nil {
+		t.Error("a former leader recorded")
+	}
+	wantIDs(t, heldIDs(t, pool), "one")
+}
+
+// What is both in the log above the recorded high and in held is published once
+// in a term, whichever is read first.
+func TestAnEventThatIsHeldAndInTheLog(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	log := pglog.New(pool)
+	write(t, pool, "a")
+	schedule(t, pool, "both", time.Hour)
+	write(t, pool, "c")
+	term := lead(t, log)
+	_, seqs, _ := read(t, term, 10)
+	record(t, term, seqs...)
+	makeDue(t, pool)
+	// As after a crash, when the recording had stopped short of it.
+	mustExec(t, pool, "UPDATE postroom.relay SET high = $1, snap = pg_current_snapshot(); ", seqs[0])
+	mustExec(t, pool, "UPDATE postroom.outbox SET not_before = clock_timestamp() - interval '1 s' WHERE event_id = 'both'")
+
+	term = lead(t, log)
+	var all []string
+	for range 5 {
+		ids, seqs, _ := read(t, term, 1)
+		all = append(all, ids...)
+		record(t, term, seqs...)
+	}
+	counts := map[string]int{}
+	for _, id := range all {
+		counts[id]++
+	}
+	if counts["both"] == 0 || counts["c"] == 0 {
+		t.Errorf("published %v, want both and c", all)
+	}
+	wantIDs(t, heldIDs(t, pool))
+}

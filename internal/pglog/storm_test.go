@@ -1,0 +1,258 @@
+package pglog_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/pglog"
+)
+
+// What the storm is made of. It is measured in events, and in crashes of the
+// database, rather than in time.
+const (
+	stormWriters  = 16
+	stormAccounts = 80
+)
+
+// storm runs writers and a publisher against a database that crashes.
+type storm struct {
+	server *devstack.Postgres
+	pool   *pgxpool.Pool
+
+	crashes   atomic.Int64 // begun
+	down      atomic.Bool  // from before a crash until the server answers again
+	published atomic.Int64 // events
+
+	mu         sync.Mutex // guards the writers' notes
+	committed  map[string]change
+	rolledBack map[string]change
+	prepared   int // transactions that were prepared
+	unknown    int // transactions whose end a crash hid
+	repeated   int // events that were written again
+
+	// The publisher's own.
+	late    int // events that were read late
+	terms   int
+	zombies int // events that were published in a term that was over
+}
+
+// weather is what is known of the server when something begins.
+type weather struct {
+	crashes int64
+	down    bool
+}
+
+func (s *storm) weather() weather { return weather{s.crashes.Load(), s.down.Load()} }
+
+// excused reports whether an error since then can be a crash's.
+func (s *storm) excused(since weather) bool { return since.down || s.crashes.Load() != since.crashes }
+
+// strike kills the server and starts it again.
+func (s *storm) strike(t *testing.T) {
+	t.Helper()
+	s.down.Store(true)
+	s.crashes.Add(1)
+	crash(t, s.server, s.pool)
+	s.down.Store(false)
+}
+
+// stormTerm is a term and what it has read and not published.
+type stormTerm struct {
+	*pglog.Term
+	window []eventlog.Logged
+}
+
+// read adds a page to the window.
+func (p *stormTerm) read(ctx context.Context, limit int) (eventlog.Page, error) {
+	page, err := p.Read(ctx, limit, nil)
+	p.window = append(p.window, page.Events...)
+	return page, err
+}
+
+// send publishes what the window has of some keys, and returns the seqs. The
+// others wait, as they do for a broker.
+func (p *stormTerm) send(t *testing.T, j *journal, rng *rand.Rand) []int64 {
+	t.Helper()
+	waits := map[string]bool{}
+	var sent, rest []eventlog.Logged
+	for _, ev := range p.window {
+		if _, ok := waits[ev.Key]; !ok {
+			waits[ev.Key] = rng.IntN(3) == 0
+		}
+		if waits[ev.Key] {
+			rest = append(rest, ev)
+		} else {
+			sent = append(sent, ev)
+		}
+	}
+	p.window = rest
+	return j.add(t, sent)
+}
+
+// publish leads terms until ctx ends, and returns what they published.
+func (s *storm) publish(ctx context.Context, t *testing.T, rng *rand.Rand) *journal {
+	j := newJournal()
+	log := pglog.New(s.pool)
+	var last *stormTerm // its successor has begun, and it does not know
+	for ctx.Err() == nil {
+		since := s.weather()
+		term, err := s.oneTerm(ctx, t, log, last, j, rng)
+		if err != nil && !s.excused(since) {
+			t.Errorf("publisher: %v", err)
+			break
+		}
+		if last != nil {
+			_ = last.Abandon() // of a killed server's connections
+		}
+		last = term
+	}
+	if last != nil {
+		_ = last.Abandon() // of a killed server's connections
+	}
+	return j
+}
+
+// oneTerm publishes from some pages, and records it now and then. It ends
+// without a word. The term before it may go on for a while.
+func (s *storm) oneTerm(ctx context.Context, t *testing.T, log *pglog.Log, last *stormTerm, j *journal, rng *rand.Rand) (*stormTerm, error) {
+	background := context.WithoutCancel(ctx)
+	begun, err := pglog.Lead(background, log, "test", time.Minute)
+	if err != nil {
+		pause(ctx, 10*time.Millisecond)
+		return nil, fmt.Errorf("lead: %w", err)
+	}
+	s.terms++
+	term := &stormTerm{Term: begun}
+	limit := 1 + rng.IntN(60)
+	var acked []int64
+	for range rng.IntN(30) {
+		if ctx.Err() != nil {
+			return term, nil
+		}
+		if last != nil && rng.IntN(10) == 0 {
+			if err := s.zombie(background, t, last, j, limit, rng); err != nil {
+				return term, err
+			}
+		}
+		page, err := term.read(background, limit)
+		if err != nil {
+			return term, err
+		}
+		s.late += page.Late
+		acked = append(acked, term.send(t, j, rng)...)
+		s.published.Store(int64(len(j.times)))
+		pause(ctx, time.Duration(rng.IntN(10))*time.Millisecond) // transactions end meanwhile
+		if rng.IntN(3) > 0 {
+			continue
+		}
+		if err := tryRecord(background, term.Term, acked...); err != nil {
+			return term, err
+		}
+		acked = acked[:0]
+	}
+	return term, nil
+}
+
+// zombie lets a term publish that is over. It finds that it cannot record it.
+func (s *storm) zombie(ctx context.Context, t *testing.T, last *stormTerm, j *journal, limit int, rng *rand.Rand) error {
+	if _, err := last.read(ctx, limit); err != nil {
+		return err
+	}
+	seqs := last.send(t, j, rng)
+	s.zombies += len(seqs)
+	if err := tryRecord(ctx, last.Term, seqs...); err == nil {
+		return fmt.Errorf("a term that is over recorded %d events", len(seqs))
+	}
+	return nil
+}
+
+// Writers do all that a transaction can, the database is killed in the middle,
+// and terms end at any moment: what is in the log in the end was published, and
+// nothing else was, and the changes of each account in their order.
+func TestStorm(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any number will do
+	if given := os.Getenv("POSTROOM_SEED"); given != "" {
+		seed, _ = strconv.ParseUint(given, 10, 64)
+	}
+	t.Logf("POSTROOM_SEED=%d repeats the choices", seed)
+	crashes, between := 2, 1500
+	if soak {
+		crashes, between = 20, 2500
+	}
+	s := &storm{
+		server:    devtest.OwnPostgres(t, devstack.Config{Durable: true, PreparedTransactions: stormWriters}),
+		committed: map[string]change{}, rolledBack: map[string]change{},
+	}
+	s.pool = ownDatabase(t, s.server, "")
+	mustExec(t, s.pool, "CREATE TABLE account (id int PRIMARY KEY, n int NOT NULL DEFAULT 0)")
+	mustExec(t, s.pool, "INSERT INTO account (id) SELECT generate_series(0, $1)", stormAccounts)
+
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var running sync.WaitGroup
+	for i := range stormWriters {
+		w := &stormWriter{storm: s, name: fmt.Sprint("writer ", i), rng: rand.New(rand.NewPCG(seed, uint64(i)))}
+		running.Go(func() {
+			if err := w.run(ctx); err != nil {
+				t.Errorf("%s: %v", w.name, err)
+			}
+		})
+	}
+	var j *journal
+	running.Go(func() { j = s.publish(ctx, t, rand.New(rand.NewPCG(seed, 1<<32))) })
+	more := func() {
+		from := s.published.Load()
+		devtest.Eventually(t, 2*time.Minute, "events are published", func() bool {
+			return t.Failed() || s.published.Load() > from+int64(between)
+		})
+	}
+	more()
+	for range crashes {
+		s.strike(t)
+		more()
+	}
+	stop()
+	running.Wait()
+	j.drain(t, lead(t, pglog.New(s.pool)), 100)
+	s.compare(t, j)
+}
+
+func (s *storm) compare(t *testing.T, j *journal) {
+	t.Helper()
+	ids := logged(t, s.pool)
+	t.Logf("%d events in the log, %d rolled back, %d published in %d terms, %d of them late; %d prepared, %d of unknown end, %d repeated, %d published by terms that were over",
+		len(ids), len(s.rolledBack), len(j.ids), s.terms, s.late, s.prepared, s.unknown, s.repeated, s.zombies)
+	j.lost(t, ids)
+	j.ghosts(t, ids)
+	j.disordered(t)
+	for id, c := range s.committed {
+		if _, ok := slices.BinarySearch(ids, id); !ok {
+			t.Errorf("account %d, change %d was committed and is not in the log", c.Account, c.N)
+		}
+	}
+	for id, c := range s.rolledBack {
+		if _, ok := slices.BinarySearch(ids, id); ok {
+			t.Errorf("account %d, change %d was rolled back and is in the log", c.Account, c.N)
+		}
+	}
+	if len(s.committed) != len(ids) {
+		t.Errorf("%d events were committed, %d are in the log", len(s.committed), len(ids))
+	}
+	if s.late == 0 || len(s.rolledBack) == 0 || s.prepared == 0 || s.unknown == 0 || s.repeated == 0 || s.zombies == 0 || len(j.ids) == len(ids) {
+		t.Error("inconclusive: something did not happen at all")
+	}
+}

@@ -1,0 +1,118 @@
+package pglog_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/pglog"
+)
+
+// The backlog tells for how long the oldest transaction has been open that wrote to the
+// log, prepared or not, and takes neither readers nor the writers of other tables for one.
+func TestBacklogTellsOfOpenWriters(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	log := pglog.New(pool)
+	open := func(what string, want bool) eventlog.Backlog {
+		t.Helper()
+		b, err := log.Backlog(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (b.Writer > 0) != want || b.WritersUntold != 0 {
+			t.Errorf("%s: the oldest writer is open for %s, and %d are not told; want one: %t", what, b.Writer, b.WritersUntold, want)
+		}
+		return b
+	}
+	begin := func(sql string) pgx.Tx {
+		t.Helper()
+		tx, err := pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // it has ended by then, where all goes well
+		if _, err := tx.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+		return tx
+	}
+	age := func(tx pgx.Tx) (d time.Duration) {
+		t.Helper()
+		if err := tx.QueryRow(t.Context(), "SELECT clock_timestamp() - now()").Scan(&d); err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+
+	mustExec(t, pool, "CREATE TABLE other (n int)")
+	begin("SELECT count(*) FROM postroom.outbox")
+	begin("INSERT INTO other VALUES (1)")
+	open("a reader, and a writer of something else", false)
+
+	first := openWith(t, pool, "first")
+	second := openWith(t, pool, "second")
+	least := age(first)
+	if b := open("two writers", true); b.Writer < least || b.Writer > age(first) {
+		t.Errorf("the oldest writer is open for %s, want %s to %s", b.Writer, least, age(first))
+	}
+	commit(t, second)
+	if _, err := first.Exec(t.Context(), "PREPARE TRANSACTION 'open writer'"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := pool.Exec(context.Background(), "ROLLBACK PREPARED 'open writer'"); err != nil {
+			t.Error(err)
+		}
+	})
+	open("one that is prepared", true)
+}
+
+// Where the relay's role may not see when a writer's transaction began, it says that there
+// is one, and not that there is none.
+func TestBacklogCountsWritersThatItCannotSee(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	var name string
+	if err := pool.QueryRow(t.Context(), "SELECT current_database() || '_relay'").Scan(&name); err != nil {
+		t.Fatal(err)
+	}
+	role := pgx.Identifier{name}.Sanitize()
+	mustExec(t, pool, "CREATE ROLE "+role)
+	mustExec(t, pool, "SELECT postroom.grant_relay('"+role+"')")
+	t.Cleanup(func() {
+		if _, err := pool.Exec(context.Background(), "DROP OWNED BY "+role+"; DROP ROLE "+role); err != nil {
+			t.Error(err)
+		}
+	})
+	cfg := pool.Config()
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, "SET ROLE "+role)
+		return err
+	}
+	relays, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(relays.Close)
+	log := pglog.New(relays)
+
+	tx := openWith(t, pool, "a")
+	for _, want := range []int64{1, 0} {
+		b, err := log.Backlog(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.Writer != 0 || b.WritersUntold != want {
+			t.Errorf("the oldest writer is open for %s, and %d are not told; want none and %d", b.Writer, b.WritersUntold, want)
+		}
+		if want == 1 {
+			commit(t, tx)
+		}
+	}
+}

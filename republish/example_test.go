@@ -1,0 +1,62 @@
+package republish_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/republish"
+)
+
+// A consumer lost what it had stored of an order: the order's events are published again.
+// Whichever relay leads does it; the consumer's inbox knows those that it has.
+func ExampleRewinds_Rewind() {
+	servers := devtest.ForExample() // a migrated database
+	defer servers.Close()
+	ctx, pool := context.Background(), servers.Pool
+
+	shop := outbox.New(outbox.Config{Source: "/shop"})
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		placed := postroom.NewEvent("order.placed", map[string]string{"id": "o-1"})
+		placed.Key = "o-1"
+		return shop.Write(ctx, tx, placed, postroom.NewEvent("order.placed", map[string]string{"id": "o-2"}))
+	})
+	fmt.Println("write:", err)
+
+	rewinds := republish.New(pool)
+	order := republish.Order{Keys: []string{"o-1"}, Actor: "ann", Reason: "restored from yesterday"}
+	_, err = rewinds.Rewind(ctx, order)
+	fmt.Println("nothing is published yet:", errors.Is(err, republish.ErrNoEvents))
+
+	publish(ctx, outbox.NewLog(pool)) // a relay does
+	r, err := rewinds.Rewind(ctx, order)
+	fmt.Println(r.State, r.Events, "event,", err)
+	// Output:
+	// write: <nil>
+	// nothing is published yet: true
+	// running 1 event, <nil>
+}
+
+// publish does as a relay does whose broker acknowledges everything.
+func publish(ctx context.Context, log eventlog.Source) {
+	term, err := log.Lead(ctx, "example", time.Minute)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	page, err := term.Read(ctx, 100, nil)
+	var done eventlog.Progress
+	for _, ev := range page.Events {
+		done.Published = append(done.Published, ev.Seq)
+	}
+	if err := errors.Join(err, term.Release(ctx, done)); err != nil {
+		fmt.Println(err)
+	}
+}

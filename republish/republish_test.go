@@ -1,0 +1,232 @@
+package republish_test
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/republish"
+)
+
+// spread has events written one minute after the other, the last one now.
+func spread(t *testing.T, pool *pgxpool.Pool) (times []time.Time) {
+	t.Helper()
+	mustExec(t, pool, `UPDATE postroom.outbox SET created_at = now() - (SELECT count(*) FROM postroom.outbox o WHERE o.seq > outbox.seq) * interval '10 minutes'`)
+	rows, _ := pool.Query(t.Context(), "SELECT created_at FROM postroom.outbox ORDER BY seq")
+	times, err := pgx.CollectRows(rows, pgx.RowTo[time.Time])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return times
+}
+
+func TestRewindFiltersByTimeTypeAndKey(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	for n, id := range letters(12) {
+		ev := named(id)
+		ev.Type = []string{"order.placed", "order.paid", "order.shipped"}[n%3]
+		ev.Key = []string{"", "k", "l", "m"}[n%4]
+		if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return shop.Write(t.Context(), tx, ev) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Gaps, as rollbacks leave them, and times a little out of order.
+	mustExec(t, pool, "DELETE FROM postroom.outbox WHERE event_id IN ('e003', 'e008')")
+	log := republish.New(pool)
+	term := lead(t, pool)
+	_, seqs, _ := read(t, term, 100)
+	record(t, term, seqs...)
+	at := spread(t, pool) // e000 e001 e002 e004 e005 e006 e007 e009 e010 e011
+	mustExec(t, pool, "UPDATE postroom.outbox SET created_at = created_at - interval '10 minutes 1 second' WHERE event_id = 'e006'")
+
+	tests := []struct {
+		name string
+		o    republish.Order
+		want []string
+	}{
+		{"all", republish.Order{}, []string{"e000", "e001", "e002", "e004", "e005", "e006", "e007", "e009", "e010", "e011"}},
+		{"since", republish.Order{Since: at[8]}, []string{"e010", "e011"}},
+		{"since, with one out of order", republish.Order{Since: at[4]}, []string{"e005", "e007", "e009", "e010", "e011"}},
+		{"until, which is not included", republish.Order{Until: at[2]}, []string{"e000", "e001"}},
+		{"until, with one out of order", republish.Order{Until: at[4]}, []string{"e000", "e001", "e002", "e004", "e006"}},
+		{"between", republish.Order{Since: at[1], Until: at[3]}, []string{"e001", "e002"}},
+		{"a type", republish.Order{Types: []string{"order.paid"}}, []string{"e001", "e004", "e007", "e010"}},
+		{"two types, one twice", republish.Order{Types: []string{"order.paid", "order.placed", "order.paid"}}, []string{"e000", "e001", "e004", "e006", "e007", "e009", "e010"}},
+		{"a key", republish.Order{Keys: []string{"k"}}, []string{"e001", "e005", "e009"}},
+		{"everything at once", republish.Order{Since: at[1], Until: at[9], Types: []string{"order.placed"}, Keys: []string{"k", "l"}}, []string{"e006", "e009"}},
+	}
+	for _, tt := range tests {
+		p, err := log.Preview(t.Context(), tt.o)
+		if err != nil || p.Events != int64(len(tt.want)) {
+			t.Errorf("%s: preview has %d events, %v; want %d", tt.name, p.Events, err, len(tt.want))
+		}
+		r := rewind(t, log, tt.o)
+		var got []string
+		for {
+			ids, page := again(t, term, 3)
+			got = append(got, ids...)
+			publishAgain(t, term, page.Events...)
+			if page.ID == 0 {
+				break
+			}
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+		wantRewind(t, log, r.ID, republish.Done, int64(len(tt.want)), 0, 0)
+	}
+	_, err := log.Rewind(t.Context(), republish.Order{Types: []string{"order.lost"}, Actor: "ann"})
+	if !errors.Is(err, republish.ErrNoEvents) {
+		t.Errorf("a rewind of nothing = %v, want ErrNoEvents", err)
+	}
+}
+
+// What retention removed cannot be published again, and that is said.
+func TestRewindSaysWhatIsGone(t *testing.T) {
+	t.Parallel()
+	pool, log, term := publishedLog(t, letters(6)...)
+	at := spread(t, pool)
+	prune(t, term, time.Since(at[2])+5*time.Minute) // e000 and e001
+	wantLog(t, pool, letters(6)[2:]...)
+
+	tests := []struct {
+		name   string
+		since  time.Time
+		events int64
+		gone   bool
+	}{
+		{"from the beginning", time.Time{}, 4, true},
+		{"from what is gone", at[1], 4, true},
+		{"from just before the log begins", at[2].Add(-time.Second), 4, true},
+		{"from where it begins", at[2], 4, false},
+		{"from later", at[3], 3, false},
+	}
+	for _, tt := range tests {
+		p, err := log.Preview(t.Context(), republish.Order{Since: tt.since})
+		if err != nil || p.Events != tt.events || p.Log.Gone != tt.gone || !p.Log.BeginsAt.Equal(at[2]) || p.Log.FirstSeq == 0 {
+			t.Errorf("%s: %+v, %v; want %d events, gone %t", tt.name, p, err, tt.events, tt.gone)
+		}
+	}
+	r := rewind(t, log, republish.Order{Since: at[0]})
+	if r.Log == nil || !r.Log.Gone || r.Events != 4 {
+		t.Errorf("Rewind = %+v, want that something is gone", r)
+	}
+	ids, _ := again(t, term, 10)
+	wantIDs(t, ids, letters(6)[2:]...)
+
+	mustExec(t, pool, "DELETE FROM postroom.outbox")
+	empty, err := log.Rewind(t.Context(), republish.Order{Actor: "ann", Since: at[0].Add(-time.Hour)})
+	if !errors.Is(err, republish.ErrNoEvents) || empty.Log == nil || !empty.Log.Gone {
+		t.Errorf("of an empty log: %+v, %v; want ErrNoEvents and that all is gone", empty, err)
+	}
+}
+
+// An order that is given again while its rewind runs makes no second one; after its end
+// it makes new copies.
+func TestTheSameOrderIsOneRewind(t *testing.T) {
+	t.Parallel()
+	pool, log, term := publishedLog(t, letters(3)...)
+	now := time.Now()
+	order := republish.Order{Since: now.Add(-time.Hour), Types: []string{"order.placed", "order.paid"}, Actor: "ann", Reason: "why", Name: "since=1h"}
+	repeated := order
+	repeated.Types = []string{"order.paid", "order.placed", "order.paid"} // the same set
+	repeated.Rate, repeated.Actor, repeated.Since = 7, "bob", now.Add(-59*time.Minute)
+
+	var all sync.WaitGroup
+	made := make([]republish.Rewind, 8)
+	for i := range made {
+		all.Go(func() {
+			o := order
+			if i%2 == 1 {
+				o = repeated
+			}
+			var err error
+			if made[i], err = log.Rewind(t.Context(), o); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	fresh := 0
+	for _, r := range made {
+		if r.ID != made[0].ID {
+			t.Errorf("rewinds %d and %d of one order", made[0].ID, r.ID)
+		}
+		if !r.RanAlready {
+			fresh++
+		}
+	}
+	if fresh != 1 {
+		t.Errorf("%d of 8 orders made a rewind, want 1", fresh)
+	}
+	var count int
+	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.audit WHERE action = 'rewind' AND (details ->> 'rewind')::bigint = $1", made[0].ID).Scan(&count); err != nil || count != 1 {
+		t.Errorf("%d audit rows, %v; want 1", count, err)
+	}
+	other := order
+	other.Name = "since=2h"
+	nameless := order
+	nameless.Name = ""
+	later := nameless
+	later.Since = now.Add(-59 * time.Minute)
+	seen := []int64{made[0].ID}
+	for _, o := range []republish.Order{other, nameless, later} {
+		r := rewind(t, log, o)
+		if slices.Contains(seen, r.ID) {
+			t.Errorf("another order is the same rewind %d", r.ID)
+		}
+		seen = append(seen, r.ID)
+	}
+
+	_, page := again(t, term, 10)
+	publishAgain(t, term, page.Events...)
+	wantRewind(t, log, made[0].ID, republish.Done, 3, 0, 0)
+	if r := rewind(t, log, order); r.ID == made[0].ID || r.RanAlready {
+		t.Errorf("after its end the order is %+v, want a new rewind", r)
+	}
+}
+
+func TestRewindRefusesBadOrders(t *testing.T) {
+	t.Parallel()
+	pool, log, _ := publishedLog(t, "a")
+	now := time.Now()
+	for name, o := range map[string]republish.Order{
+		"nobody":                {},
+		"a rate below 0":        {Actor: "ann", Rate: -1},
+		"too high a rate":       {Actor: "ann", Rate: 1e9},
+		"until before since":    {Actor: "ann", Since: now, Until: now.Add(-time.Hour)},
+		"an empty type":         {Actor: "ann", Types: []string{""}},
+		"a key that is no text": {Actor: "ann", Keys: []string{"\xff"}},
+	} {
+		if _, err := log.Rewind(t.Context(), o); !errors.Is(err, postroom.ErrRefused) {
+			t.Errorf("%s: %v, want ErrRefused", name, err)
+		}
+	}
+	wantAudit(t, pool)
+	if _, err := log.Cancel(t.Context(), 4711, "ann", ""); !errors.Is(err, republish.ErrNoRewind) {
+		t.Errorf("CancelRewind of none = %v", err)
+	}
+	if _, err := log.Find(t.Context(), 4711); !errors.Is(err, republish.ErrNoRewind) {
+		t.Errorf("FindRewind of none = %v", err)
+	}
+	r := rewind(t, log, republish.Order{Reason: "lost"})
+	if _, err := log.Cancel(t.Context(), r.ID, "bob", "no"); err != nil {
+		t.Fatal(err)
+	}
+	wantAudit(t, pool, "ann rewind 1 lost", "bob cancel_rewind 1 no")
+	all, err := log.List(t.Context(), 10, 0)
+	if err != nil || len(all) != 1 || all[0].State != republish.Cancelled {
+		t.Errorf("Rewinds = %+v, %v", all, err)
+	}
+	if all, err = log.List(t.Context(), 10, r.ID); err != nil || len(all) != 0 {
+		t.Errorf("Rewinds before the first = %+v, %v", all, err)
+	}
+}

@@ -1,0 +1,17 @@
+-- Cancel rewind $1, and note who did, in one transaction: $2 actor   $3 reason. No row:
+-- it does not run.
+--
+-- Locks   the rewind's row, for no longer than this statement: the relay writes it.
+-- Index   rewind_pkey (id).
+-- Called  by Rewinds.Cancel.
+WITH ended AS (
+    UPDATE postroom.rewind SET state = 'cancelled', ended_at = clock_timestamp()
+    WHERE id = $1 AND state = 'running'
+    RETURNING *
+), noted AS (
+    INSERT INTO postroom.audit (actor, action, reason, events, details)
+    SELECT $2, 'cancel_rewind', $3, greatest(events - published - skipped - held, 0), jsonb_build_object('rewind', id)
+    FROM ended
+)
+SELECT id, kind, created_at, actor, reason, since, until, types, keys, lo, hi, rate, state, events, published, skipped, held, ended_at
+FROM ended;

@@ -1,0 +1,14 @@
+-- Of the events from seq $1 through $2, those that match: how many, the first and the
+-- last of them, and when the earliest and the latest were written. Parameters as in
+-- rewound.sql: $3 types   $4 keys   $5 since   $6 until; what is NULL does not matter.
+--
+-- Locks   none.
+-- Index   outbox_pkey (seq).
+-- Called  by Rewinds.Preview and Rewinds.Rewind, some thousand seqs at a time.
+SELECT count(*), coalesce(min(seq), 0) AS first, coalesce(max(seq), 0) AS last, min(postroom.clamped(created_at)) AS earliest, max(postroom.clamped(created_at)) AS latest
+FROM postroom.outbox
+WHERE seq >= $1 AND seq <= $2
+  AND ($3::text[] IS NULL OR type = ANY ($3))
+  AND ($4::text[] IS NULL OR key = ANY ($4))
+  AND ($5::timestamptz IS NULL OR created_at >= $5)
+  AND ($6::timestamptz IS NULL OR created_at < $6);
