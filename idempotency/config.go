@@ -34,8 +34,9 @@ const (
 const Omit = "-"
 
 // Config is what all routes of a [Guard] have in common. The zero value is ready to use
-// for [Do]; [Guard.Handler] needs Principal. As in a [Route], most fields are left as they
-// are.
+// for [Do]; [Guard.Handler] needs Principal.
+//
+// Wide because each field is one decision, as in a [Route].
 type Config struct {
 	// Schema is the database schema that holds Postroom's tables.
 	//

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postroom/postroom/idempotency/internal/answer"
+	"github.com/postroom/postroom/idempotency/internal/claim"
 	"github.com/postroom/postroom/idempotency/internal/failure"
 )
 
@@ -46,7 +47,7 @@ var (
 	ErrDropped = errors.New("the answer was too large and was not kept")
 
 	// ErrLeaseLost says that the claim ran out and is another attempt's, or nobody's.
-	ErrLeaseLost = errors.New("the claim was lost")
+	ErrLeaseLost = claim.ErrLost
 
 	// ErrNotFound is returned by [Guard.Get] and [Guard.Delete] for a key that is not
 	// there, and by the latter for one that an attempt holds.

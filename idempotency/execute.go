@@ -216,17 +216,17 @@ func (g *Guard) inLease(ctx context.Context, op *operation) (e ended) {
 			e.from, e.takeover = found.State, found.State == StatePending
 		}
 	}
-	a := &attempt{op: op, number: l.number, lease: l}
+	a := &attempt{op: op, number: l.Number(), lease: l}
 	e.number = a.number
 
 	inner, lose, cancel := op.context(ctx, a)
-	letGo := l.hold(inner, lose)
+	letGo := l.Hold(inner, lose)
 	returned := false
 	defer func() {
 		cancel()
 		letGo()
 		if !returned { // it panics
-			l.fail(ctx)
+			l.Fail(ctx)
 		}
 	}()
 	res, err := op.run(inner, a)
@@ -235,7 +235,7 @@ func (g *Guard) inLease(ctx context.Context, op *operation) (e ended) {
 	switch {
 	case !op.keyed:
 	case err != nil || res.verdict == undo:
-		l.fail(ctx)
+		l.Fail(ctx)
 		e.to = StateFailed
 		if errors.Is(context.Cause(inner), ErrLeaseLost) { // whatever the handler made of it
 			e.err, e.to = errors.Join(ErrLeaseLost, err), StatePending
@@ -252,7 +252,7 @@ func (g *Guard) inLease(ctx context.Context, op *operation) (e ended) {
 func (g *Guard) claim(ctx context.Context, l *lease) (*row, decision, error) {
 	bounded, cancel := g.store.bounded(ctx)
 	defer cancel()
-	if mine, err := l.claim(bounded); mine || err != nil {
+	if mine, err := l.took(l.Take(bounded)); mine || err != nil {
 		return nil, free, err
 	}
 	for range twinRounds {
@@ -261,7 +261,7 @@ func (g *Guard) claim(ctx context.Context, l *lease) (*row, decision, error) {
 			return nil, free, fmt.Errorf("%w: look up key: %w", ErrUnavailable, err)
 		}
 		if found == nil { // a transaction is at it, or it was removed just now
-			mine, err := l.claim(bounded)
+			mine, err := l.took(l.Take(bounded))
 			if mine || err != nil {
 				return nil, free, err
 			}
@@ -271,7 +271,7 @@ func (g *Guard) claim(ctx context.Context, l *lease) (*row, decision, error) {
 		if err != nil || what == replay {
 			return found, what, err
 		}
-		if mine, err := l.takeOver(bounded, found); mine || err != nil {
+		if mine, err := l.took(l.TakeOver(bounded, found.fence, found.Fingerprint[:])); mine || err != nil {
 			return found, what, err
 		}
 	}
@@ -368,7 +368,7 @@ func FromContext(ctx context.Context) (Info, bool) {
 	}
 	info := Info{Key: a.op.key, Mode: a.op.rules.Mode, Attempt: a.number}
 	if a.lease != nil {
-		info.Point = a.lease.began
+		info.Point = a.lease.Began()
 	}
 	return info, true
 }

@@ -2,9 +2,11 @@ package idempotency
 
 import (
 	"context"
+	"maps"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postroom/postroom/idempotency/internal/claim"
 	"github.com/postroom/postroom/internal/sqlfile"
 )
 
@@ -15,7 +17,11 @@ func Lock(k Key) int64 { return k.lock("postroom") }
 func Codes() map[Code]int { return statusOf }
 
 // Statements returns the statements, by name, for the usual schema.
-func Statements() map[string]string { return sqlfile.Names(load("postroom")) }
+func Statements() map[string]string {
+	all := sqlfile.Names(load("postroom"))
+	maps.Copy(all, sqlfile.Names(claim.Load("postroom")))
+	return all
+}
 
 // CommitAfterAFailure commits two transactions on one connection; in the second one a
 // statement has failed. The first has COMMIT be prepared: the server refuses to prepare it

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/idempotency/internal/claim"
 	"github.com/postroom/postroom/idempotency/internal/watched"
 	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/pause"
@@ -47,6 +48,7 @@ func New(pool *pgxpool.Pool, cfg Config) *Guard {
 		g.store.schema = schema.DefaultName // not used: the fault is told first
 	}
 	g.store.sql = load(g.store.schema)
+	g.store.claims = &claim.Table{Pool: pool, SQL: claim.Load(g.store.schema), Log: cfg.Logger, Timeout: cfg.StoreTimeout}
 	return g
 }
 

@@ -2,6 +2,7 @@ package idempotency_test
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -19,9 +20,15 @@ func TestStatements(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Release()
-	files, err := os.ReadDir("sql")
-	if err != nil {
-		t.Fatal(err)
+	files := make(map[string]string)
+	for _, dir := range []string{"sql", "internal/claim/sql"} {
+		found, err := filepath.Glob(dir + "/*.sql")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range found {
+			files[strings.TrimSuffix(filepath.Base(file), ".sql")] = file
+		}
 	}
 	statements := idempotency.Statements()
 	if len(files) != len(statements) {
@@ -35,7 +42,7 @@ func TestStatements(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, sql := range statements {
-		text, err := os.ReadFile("sql/" + name + ".sql")
+		text, err := os.ReadFile(files[name])
 		if err != nil || string(text) != sql {
 			t.Errorf("%s: %v, or it is not what is sent", name, err)
 		}

@@ -2,15 +2,15 @@ package idempotency
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postroom/postroom/idempotency/internal/answer"
+	"github.com/postroom/postroom/idempotency/internal/claim"
 	"github.com/postroom/postroom/internal/guard"
-	"github.com/postroom/postroom/internal/text"
 )
 
 // State is how far an operation is.
@@ -89,7 +89,7 @@ func (f *row) record(ctx context.Context, codec Codec) (Record, error) {
 	rec := f.Record
 	if len(f.headers) > 0 {
 		var err error
-		if rec.Response.Header, err = readHeaders(f.headers); err != nil {
+		if rec.Response.Header, err = answer.DecodeHeader(f.headers); err != nil {
 			return rec, fmt.Errorf("read headers: %w", err)
 		}
 	}
@@ -103,88 +103,30 @@ func (f *row) record(ctx context.Context, codec Codec) (Record, error) {
 	return rec, nil
 }
 
-// kept are the columns of an answer.
-type kept struct {
-	status  int
-	headers any // JSON as a string, or nil
-	body    []byte
-	ref     any // a string, or nil
-	dropped bool
-}
-
 // keep makes the columns of an answer.
-func keep(ctx context.Context, codec Codec, k Key, resp Response, ref string, dropped bool) (kept, error) {
-	out := kept{status: resp.Status, dropped: dropped}
+func keep(ctx context.Context, codec Codec, k Key, resp Response, ref string, dropped bool) (claim.Columns, error) {
+	out := claim.Columns{Status: resp.Status, Dropped: dropped}
 	switch {
 	case ref != "":
-		out.ref, out.dropped = ref, false
+		out.Ref, out.Dropped = ref, false
 		return out, nil
 	case dropped:
 		return out, nil
 	}
 	if len(resp.Header) > 0 {
-		text, err := writeHeaders(resp.Header)
+		text, err := answer.EncodeHeader(resp.Header)
 		if err != nil {
 			return out, fmt.Errorf("write headers: %w", err)
 		}
-		out.headers = string(text)
+		out.Headers = string(text)
 	}
-	out.body = resp.Body
+	out.Body = resp.Body
 	if codec != nil && resp.Body != nil {
 		body, err := guard.Apart(0, func() ([]byte, error) { return codec.Encode(ctx, k, resp.Body) })
 		if err != nil {
 			return out, fmt.Errorf("encode body: %w", guard.Seal(err))
 		}
-		out.body = body
+		out.Body = body
 	}
 	return out, nil
-}
-
-// rawValue is a header's value that is no text, such as one in Latin-1: JSON would change
-// it.
-type rawValue struct {
-	Bytes []byte `json:"bytes"`
-}
-
-// writeHeaders makes JSON of headers.
-func writeHeaders(h http.Header) ([]byte, error) {
-	out := make(map[string][]any, len(h))
-	for name, values := range h {
-		out[name] = []any{}
-		for _, v := range values {
-			if text.Valid(v) {
-				out[name] = append(out[name], v)
-			} else {
-				out[name] = append(out[name], rawValue{[]byte(v)})
-			}
-		}
-	}
-	return json.Marshal(out)
-}
-
-// readHeaders reads what writeHeaders made.
-func readHeaders(text []byte) (http.Header, error) {
-	h := make(http.Header)
-	if json.Unmarshal(text, &h) == nil {
-		return h, nil
-	}
-	var in map[string][]json.RawMessage
-	if err := json.Unmarshal(text, &in); err != nil {
-		return nil, err
-	}
-	for name, values := range in {
-		h[name] = nil // of what was read above in part
-		for _, v := range values {
-			var s string
-			if err := json.Unmarshal(v, &s); err != nil {
-				var raw rawValue
-				if err := json.Unmarshal(v, &raw); err != nil {
-					return nil, err
-				}
-				s = string(raw.Bytes)
-			}
-			h[name] = append(h[name], s)
-		}
-	}
-	return h, nil
 }

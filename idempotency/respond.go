@@ -3,35 +3,14 @@ package idempotency
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"maps"
 	"net/http"
-	"strconv"
-	"time"
 
 	"github.com/postroom/postroom/idempotency/internal/answer"
 	"github.com/postroom/postroom/idempotency/internal/failure"
 )
-
-// send answers with the header and body that a handler made, or that were kept. w must
-// have the header already.
-func send(w http.ResponseWriter, resp Response) {
-	if answer.HasBody(resp.Status) {
-		w.Header().Set("Content-Length", strconv.Itoa(len(resp.Body)))
-	}
-	w.WriteHeader(resp.Status)
-	if answer.HasBody(resp.Status) {
-		_, _ = w.Write(resp.Body) // the client may be gone; its retry is answered
-	}
-}
-
-// become has a header be another, also where a handler took away what was set outside.
-func become(h, other http.Header) {
-	clear(h)
-	maps.Copy(h, other)
-}
 
 // runner returns what runs the handler. Each attempt has the request and the header as
 // they came, whatever an earlier one changed in them.
@@ -102,8 +81,8 @@ func (rt *route) answer(w http.ResponseWriter, r *http.Request, e ended) {
 		if e.kept && rt.g.cfg.StatusHeader != Omit {
 			e.response.Header.Set(rt.g.cfg.StatusHeader, "stored")
 		}
-		become(w.Header(), e.response.Header)
-		send(w, e.response)
+		answer.Become(w.Header(), e.response.Header)
+		answer.Send(w, e.response.Status, e.response.Body)
 	}
 }
 
@@ -141,7 +120,7 @@ func (rt *route) repeat(w http.ResponseWriter, r *http.Request, rec Record) {
 	if rt.g.cfg.ReplayedHeader != Omit {
 		h.Set(rt.g.cfg.ReplayedHeader, "true")
 	}
-	send(w, resp)
+	answer.Send(w, resp.Status, resp.Body)
 }
 
 func (rt *route) render(ctx context.Context, rec Record) (Response, error) {
@@ -153,16 +132,6 @@ func (rt *route) render(ctx context.Context, rec Record) (Response, error) {
 		resp.Status = rec.Response.Status
 	}
 	return resp, err
-}
-
-// problem is a problem details object of RFC 9457.
-type problem struct {
-	Type      string `json:"type"`
-	Title     string `json:"title"`
-	Status    int    `json:"status"`
-	Detail    string `json:"detail,omitempty"`
-	Code      string `json:"code"`
-	Retryable bool   `json:"retryable"`
 }
 
 // refuse answers with a problem.
@@ -183,18 +152,12 @@ func (rt *route) write(w http.ResponseWriter, status int, code Code, detail stri
 	if detail == "" {
 		detail = detailOf[code]
 	}
-	p := problem{Type: "urn:postroom:problem:" + string(code), Title: titleOf[code], Status: status, Detail: detail, Code: name, Retryable: code.retryable()}
-	h := w.Header()
+	p := answer.Problem{
+		Type: "urn:postroom:problem:" + string(code), Title: titleOf[code], Status: status, Detail: detail, Code: name, Retryable: code.retryable(),
+	}
 	if cfg.DocsURL != "" {
 		p.Type = cfg.DocsURL + "#" + string(code)
-		h.Set("Link", "<"+cfg.DocsURL+`>; rel="describedby"`)
+		w.Header().Set("Link", "<"+cfg.DocsURL+`>; rel="describedby"`)
 	}
-	h.Set("Content-Type", "application/problem+json")
-	h.Set("Cache-Control", "no-store")
-	if code.retryable() {
-		h.Set("Retry-After", strconv.Itoa(int((rt.RetryAfter+time.Second-1)/time.Second)))
-	}
-	text, _ := json.Marshal(p) // texts and a number
-	w.WriteHeader(status)
-	_, _ = w.Write(append(text, '\n')) // the client may be gone
+	p.Send(w, rt.RetryAfter)
 }

@@ -68,8 +68,8 @@ const (
 
 // Route is how one operation treats keys. The zero value is ready to use.
 //
-// It has more fields than a type should: each is one decision of whoever writes the
-// service, and all but a few are left as they are.
+// Wide because each field is one decision of whoever writes the service, and all but two or
+// three are left as they are: in groups, each of those would be written in a literal of its own.
 type Route struct {
 	// Mode says how two effects are kept apart: by a transaction, or by a claim.
 	Mode Mode

@@ -15,9 +15,6 @@ type statements struct {
 	Lock, Present, Look             string
 	Began, Still                    string
 	Clear, Store                    string
-	Claim, Take, Renew              string
-	Begin, Undo                     string
-	Advance, Complete, Fail         string
 	Touch, Delete, Purge, PurgeKept string
 }
 

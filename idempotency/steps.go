@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postroom/postroom/idempotency/internal/claim"
 	"github.com/postroom/postroom/idempotency/internal/failure"
 	"github.com/postroom/postroom/idempotency/internal/watched"
 	"github.com/postroom/postroom/internal/guard"
@@ -29,7 +30,7 @@ func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context,
 	if done, err := l.checkpoint(name, &out); done || err != nil {
 		return out, err
 	}
-	if l.isDark(name) {
+	if l.IsDark(name) {
 		return out, fmt.Errorf("phase %s: %w: the commit of an earlier run was not answered", name, ErrOutcomeUnknown)
 	}
 	var text []byte
@@ -54,36 +55,21 @@ func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context,
 		} else if err != nil {
 			return err
 		}
-		if err := l.record(ctx, inner, name, text); err != nil {
+		if err := l.Record(ctx, inner, name, text); err != nil {
 			return err
 		}
 		recorded = true
 		return nil
 	})
 	if err != nil && recorded && !failure.IsRefusal(err) && !errors.Is(err, pgx.ErrTxCommitRollback) {
-		l.darken(name)
+		l.Darken(name)
 		err = fmt.Errorf("phase %s: %w: %w", name, ErrOutcomeUnknown, err)
 	}
 	if err != nil {
 		return out, because(ctx, err)
 	}
-	l.remember(name, text)
+	l.Remember(name, text)
 	return out, nil
-}
-
-// darken notes that it is not known whether a phase was committed: run again in this
-// attempt, it could have two effects.
-func (l *lease) darken(name string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.dark[name] = struct{}{}
-}
-
-func (l *lease) isDark(name string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, dark := l.dark[name]
-	return dark
 }
 
 // because says of an error whose context ended with the claim that this is why.
@@ -107,7 +93,7 @@ func leaseFrom(ctx context.Context, who string) *lease {
 
 func (l *lease) derived(name string) string {
 	if !l.op.keyed {
-		return DeriveKey(l.owner, name)
+		return DeriveKey(l.Owner(), name)
 	}
 	return DeriveKey(DeriveKey(l.op.key.Scope, l.op.key.Principal), DeriveKey(l.op.key.Value, name))
 }
@@ -117,9 +103,7 @@ func (l *lease) checkpoint(name string, into any) (bool, error) {
 	if name == "" {
 		return true, errStepName
 	}
-	l.mu.Lock()
-	text, ok := l.steps[name]
-	l.mu.Unlock()
+	text, ok := l.Done(name)
 	if !ok {
 		return false, nil
 	}
@@ -127,12 +111,6 @@ func (l *lease) checkpoint(name string, into any) (bool, error) {
 		return true, fmt.Errorf("read what %s returned in an earlier attempt: %w", name, err)
 	}
 	return true, nil
-}
-
-func (l *lease) remember(name string, text []byte) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.steps[name] = text
 }
 
 // NotDone says of an error that a call's function returns that the call did not happen:
@@ -225,10 +203,10 @@ func Call[T any](ctx context.Context, name string, fn func(ctx context.Context, 
 		}
 		return out, l.done(ctx, name, out)
 	}
-	if !l.enter(name) {
+	if !l.Enter(name) {
 		return out, fmt.Errorf("call %s: %w", name, errStepBusy)
 	}
-	defer l.leave(name)
+	defer l.Leave(name)
 	out, err := c.run(ctx)
 	if err != nil {
 		err = fmt.Errorf("call %s: %w", name, because(ctx, err))
@@ -245,31 +223,22 @@ type call[T any] struct {
 	lookup func(ctx context.Context, key string) (T, bool, error)
 }
 
-// receipt is what is kept of calls of a step that were begun and of which nobody knows
-// what came of them. It is in the row's checkpoints, by the step's name, under "", which
-// is no step's name.
-type receipt struct {
-	since time.Time // by the database's clock
-	key   string
-	calls int
-}
-
 // run brings a call whose begin is noted to its result.
 func (c *call[T]) run(ctx context.Context) (T, error) {
 	var none T
-	noted, free, err := c.l.begin(ctx, c.name, c.window)
+	noted, free, err := c.l.Begin(ctx, c.name, c.l.derived(c.name), c.window)
 	if err != nil {
 		return none, err
 	}
 	switch {
-	case free && noted.calls > 1:
+	case free && noted.Calls > 1:
 		c.l.tell(ctx, slog.LevelInfo, "a call is made again with the same key", c.name, noted)
 	case !free:
 		result, found, err := c.ask(ctx, noted)
 		if found || err != nil {
 			return result, err
 		}
-		if noted, free, err = c.l.begin(ctx, c.name, c.window); err != nil {
+		if noted, free, err = c.l.Begin(ctx, c.name, c.l.derived(c.name), c.window); err != nil {
 			return none, err
 		}
 		if !free {
@@ -277,14 +246,14 @@ func (c *call[T]) run(ctx context.Context) (T, error) {
 		}
 	}
 	if ctx.Err() != nil { // it came to an end while the begin was noted
-		return none, errors.Join(context.Cause(ctx), c.l.undo(ctx, c.name, 1))
+		return none, errors.Join(context.Cause(ctx), c.l.Undo(ctx, c.name, 1))
 	}
-	result, err := c.fn(ctx, noted.key)
+	result, err := c.fn(ctx, noted.Key)
 	switch _, not := guard.As[*notDoneError](guard.Tree(err)); { // a tree of a user's errors may have no end
 	case err == nil:
 		return result, c.l.done(ctx, c.name, result)
 	case not:
-		return result, errors.Join(err, c.l.undo(ctx, c.name, 1))
+		return result, errors.Join(err, c.l.Undo(ctx, c.name, 1))
 	case c.window == 0 && c.lookup == nil: // and nothing changes that
 		return result, fmt.Errorf("%w: %w", c.unknown(ctx, noted), err)
 	}
@@ -293,67 +262,34 @@ func (c *call[T]) run(ctx context.Context) (T, error) {
 
 // ask looks up what came of calls whose outcome is not known. Where they did not happen,
 // the step is as if it was not begun.
-func (c *call[T]) ask(ctx context.Context, noted receipt) (result T, found bool, err error) {
+func (c *call[T]) ask(ctx context.Context, noted claim.Receipt) (result T, found bool, err error) {
 	if c.lookup == nil {
 		return result, false, c.unknown(ctx, noted)
 	}
-	result, found, err = c.lookup(ctx, noted.key)
+	result, found, err = c.lookup(ctx, noted.Key)
 	if err != nil {
 		return result, false, fmt.Errorf("look up what came of it: %w", err)
 	}
 	c.l.tell(ctx, slog.LevelInfo, "a call was looked up", c.name, noted, slog.Bool("found", found))
 	if !found {
-		return result, false, c.l.undo(ctx, c.name, noted.calls)
+		return result, false, c.l.Undo(ctx, c.name, noted.Calls)
 	}
 	return result, true, c.l.done(ctx, c.name, result)
 }
 
 // unknown is the error of a call that nobody knows the outcome of.
-func (c *call[T]) unknown(ctx context.Context, noted receipt) error {
+func (c *call[T]) unknown(ctx context.Context, noted claim.Receipt) error {
 	c.l.tell(ctx, slog.LevelWarn, "the outcome of a call is not known", c.name, noted)
 	return fmt.Errorf("%w: it was begun at %s with key %s, which the vendor may not recognise any more; ask the vendor what came of it, or give Call a Lookup that does",
-		ErrOutcomeUnknown, noted.since.UTC().Format(time.RFC3339), noted.key)
+		ErrOutcomeUnknown, noted.Since.UTC().Format(time.RFC3339), noted.Key)
 }
 
 // tell logs what is known of a call.
-func (l *lease) tell(ctx context.Context, level slog.Level, what, name string, noted receipt, more ...slog.Attr) {
+func (l *lease) tell(ctx context.Context, level slog.Level, what, name string, noted claim.Receipt, more ...slog.Attr) {
 	l.store.cfg.Logger.LogAttrs(ctx, level, what, append([]slog.Attr{
 		slog.String("scope", l.op.key.Scope), slog.String("key", l.store.cfg.shown(l.op.key)), slog.String("call", name),
-		slog.String("called_with", noted.key), slog.Time("since", noted.since), slog.Int("unanswered", noted.calls),
+		slog.String("called_with", noted.Key), slog.Time("since", noted.Since), slog.Int("unanswered", noted.Calls),
 	}, more...)...)
-}
-
-// begin notes that a call begins, under the claim, and reports whether it may be made:
-// it was not begun before, or its key is recognised still.
-func (l *lease) begin(ctx context.Context, name string, window time.Duration) (noted receipt, free bool, err error) {
-	noted.key = l.derived(name)
-	if !l.op.keyed {
-		noted.since = time.Now()
-		return noted, true, nil
-	}
-	ctx, cancel := l.store.bounded(ctx)
-	defer cancel()
-	k := l.op.key
-	err = l.store.pool.QueryRow(ctx, l.store.sql.Begin, k.Scope, k.Principal, k.Value, l.owner, l.fence, name, noted.key, window).
-		Scan(&free, &noted.since, &noted.key, &noted.calls)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		l.lose(ErrLeaseLost)
-		return noted, false, fmt.Errorf("note that it begins: %w", ErrLeaseLost)
-	case err != nil:
-		return noted, false, fmt.Errorf("note that it begins: %w", err)
-	}
-	return noted, free, nil
-}
-
-// undo notes that calls that were begun did not happen.
-func (l *lease) undo(ctx context.Context, name string, calls int) error {
-	if !l.op.keyed {
-		return nil
-	}
-	ctx, cancel := l.store.bounded(ctx)
-	defer cancel()
-	return l.write(ctx, l.store.pool, "note that it did not happen", l.store.sql.Undo, name, calls)
 }
 
 // done notes that a call is done, with its result.
@@ -362,34 +298,5 @@ func (l *lease) done(ctx context.Context, name string, result any) error {
 	if err != nil {
 		return fmt.Errorf("write what call %s returned: %w", name, err)
 	}
-	ctx, cancel := l.store.bounded(ctx)
-	defer cancel()
-	if err := l.record(ctx, l.store.pool, name, text); err != nil {
-		return err
-	}
-	l.remember(name, text)
-	return nil
-}
-
-// enter reports whether no other call of the name is under way, and makes it so.
-func (l *lease) enter(name string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, busy := l.busy[name]
-	l.busy[name] = struct{}{}
-	return !busy
-}
-
-func (l *lease) leave(name string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.busy, name)
-}
-
-// record writes that a step is done, under the claim.
-func (l *lease) record(ctx context.Context, db execer, name string, text []byte) error {
-	if !l.op.keyed {
-		return nil
-	}
-	return l.write(ctx, db, "record "+name, l.store.sql.Advance, name, string(text))
+	return l.Finish(ctx, name, text)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postroom/postroom/idempotency/internal/claim"
 	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/internal/session"
 )
@@ -17,6 +18,7 @@ type store struct {
 	sessions *session.Pool
 	schema   string
 	sql      statements
+	claims   *claim.Table // in lease mode
 	cfg      *Config
 }
 

@@ -101,7 +101,7 @@ func (t *tx) finish(ctx context.Context, a *attempt, found *row, res result) err
 			batch.Queue(t.store.sql.Clear, k.Scope, k.Principal, k.Value)
 		}
 		batch.Queue(t.store.sql.Store, k.Scope, k.Principal, k.Value, op.print[:], a.number,
-			columns.status, columns.headers, columns.body, columns.ref, columns.dropped, op.rules.TTL, op.rules.From == FromCreation, t.began)
+			columns.Status, columns.Headers, columns.Body, columns.Ref, columns.Dropped, op.rules.TTL, op.rules.From == FromCreation, t.began)
 	}
 	batch.Queue("COMMIT")
 	return t.end(ctx, batch)

@@ -17,6 +17,9 @@ import (
 
 // Config tunes a [Transport]. The zero value is ready to use, and meant for calls
 // that somebody waits for; [Background] is for those that nobody waits for.
+//
+// Wide because each field is one decision of whoever calls a vendor, and all but two or three
+// are left as they are; what belongs together is a type: Protocol, Budget, Breaker, Hosts.
 type Config struct {
 	// Next makes the attempts. It must not repeat any itself, nor follow redirects.
 	//

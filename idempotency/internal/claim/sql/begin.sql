@@ -7,7 +7,7 @@
 --
 -- Locks   the row.
 -- Index   the primary key.
--- Called  by lease.begin.
+-- Called  by Claim.Begin.
 WITH mine AS (
     SELECT scope, principal, key, checkpoints -> '' -> $6::text AS was
     FROM postroom.idempotency

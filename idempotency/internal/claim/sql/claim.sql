@@ -3,7 +3,7 @@
 --
 -- Locks   the new row; the operation, for as long as this statement takes.
 -- Index   the primary key.
--- Called  by lease.claim.
+-- Called  by Claim.Take.
 INSERT INTO postroom.idempotency (scope, principal, key, fingerprint, state, owner, fence, lease_until, expires_at)
 SELECT $1, $2, $3, $4, 'pending', $5::uuid, 1, clock_timestamp() + $6::interval, clock_timestamp() + $8::interval
 WHERE pg_try_advisory_xact_lock($7::bigint)

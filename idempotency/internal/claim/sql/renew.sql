@@ -2,7 +2,7 @@
 --
 -- Locks   the row.
 -- Index   the primary key.
--- Called  by lease.renew.
+-- Called  by Claim.renew.
 UPDATE postroom.idempotency
 SET lease_until = clock_timestamp() + $6::interval
 WHERE scope = $1 AND principal = $2 AND key = $3 AND owner = $4::uuid AND fence = $5 AND state = 'pending';

@@ -5,7 +5,7 @@
 --
 -- Locks   the row; the operation, for as long as this statement takes.
 -- Index   the primary key.
--- Called  by lease.takeOver.
+-- Called  by Claim.TakeOver.
 UPDATE postroom.idempotency
 SET state = 'pending', owner = $5::uuid, fence = fence + 1, lease_until = clock_timestamp() + $6::interval,
     fingerprint = $4,

@@ -3,7 +3,7 @@
 --
 -- Locks   the row.
 -- Index   the primary key.
--- Called  by lease.complete.
+-- Called  by Claim.Complete.
 UPDATE postroom.idempotency
 SET state = 'complete', owner = NULL, lease_until = NULL, status = $6, headers = $7, body = $8, ref = $9, dropped = $10,
     completed_at = clock_timestamp(), expires_at = CASE WHEN $12::boolean THEN created_at ELSE clock_timestamp() END + $11::interval

@@ -4,7 +4,7 @@
 --
 -- Locks   the row.
 -- Index   the primary key.
--- Called  by lease.record.
+-- Called  by Claim.Record.
 UPDATE postroom.idempotency
 SET point = $6::text, checkpoints = coalesce(checkpoints #- ARRAY['', $6::text], '{}') || jsonb_build_object($6::text, $7::jsonb)
 WHERE scope = $1 AND principal = $2 AND key = $3 AND owner = $4::uuid AND fence = $5 AND state = 'pending';

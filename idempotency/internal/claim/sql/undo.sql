@@ -3,7 +3,7 @@
 --
 -- Locks   the row.
 -- Index   the primary key.
--- Called  by lease.undo.
+-- Called  by Claim.Undo.
 UPDATE postroom.idempotency
 SET checkpoints = CASE WHEN (checkpoints -> '' -> $6::text ->> 'calls')::int > $7::int
     THEN jsonb_set(checkpoints, ARRAY['', $6::text, 'calls'], to_jsonb((checkpoints -> '' -> $6::text ->> 'calls')::int - $7::int))

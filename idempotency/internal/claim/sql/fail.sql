@@ -3,7 +3,7 @@
 --
 -- Locks   the row.
 -- Index   the primary key.
--- Called  by lease.fail.
+-- Called  by Claim.Fail.
 UPDATE postroom.idempotency
 SET state = 'failed', owner = NULL, lease_until = NULL, expires_at = clock_timestamp() + $6::interval
 WHERE scope = $1 AND principal = $2 AND key = $3 AND owner = $4::uuid AND fence = $5 AND state = 'pending';

@@ -1,0 +1,57 @@
+package answer
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/postroom/postroom/internal/text"
+)
+
+// rawValue is a header's value that is no text, such as one in Latin-1: JSON would change
+// it.
+type rawValue struct {
+	Bytes []byte `json:"bytes"`
+}
+
+// EncodeHeader makes JSON of headers.
+func EncodeHeader(h http.Header) ([]byte, error) {
+	out := make(map[string][]any, len(h))
+	for name, values := range h {
+		out[name] = []any{}
+		for _, v := range values {
+			if text.Valid(v) {
+				out[name] = append(out[name], v)
+			} else {
+				out[name] = append(out[name], rawValue{[]byte(v)})
+			}
+		}
+	}
+	return json.Marshal(out)
+}
+
+// DecodeHeader reads what EncodeHeader made.
+func DecodeHeader(text []byte) (http.Header, error) {
+	h := make(http.Header)
+	if json.Unmarshal(text, &h) == nil {
+		return h, nil
+	}
+	var in map[string][]json.RawMessage
+	if err := json.Unmarshal(text, &in); err != nil {
+		return nil, err
+	}
+	for name, values := range in {
+		h[name] = nil // of what was read above in part
+		for _, v := range values {
+			var s string
+			if err := json.Unmarshal(v, &s); err != nil {
+				var raw rawValue
+				if err := json.Unmarshal(v, &raw); err != nil {
+					return nil, err
+				}
+				s = string(raw.Bytes)
+			}
+			h[name] = append(h[name], s)
+		}
+	}
+	return h, nil
+}

@@ -1,0 +1,51 @@
+package answer
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Send answers with a status and a body that a handler made, or that were kept. w must
+// have the header already.
+func Send(w http.ResponseWriter, status int, body []byte) {
+	if HasBody(status) {
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	}
+	w.WriteHeader(status)
+	if HasBody(status) {
+		_, _ = w.Write(body) // the client may be gone; its retry is answered
+	}
+}
+
+// Become has a header be another, also where a handler took away what was set outside.
+func Become(h, other http.Header) {
+	clear(h)
+	maps.Copy(h, other)
+}
+
+// Problem is a problem details object of RFC 9457.
+type Problem struct {
+	Type      string `json:"type"`
+	Title     string `json:"title"`
+	Status    int    `json:"status"`
+	Detail    string `json:"detail,omitempty"`
+	Code      string `json:"code"`
+	Retryable bool   `json:"retryable"`
+}
+
+// Send answers with the problem. Where the request may be sent again, it says after which
+// time.
+func (p Problem) Send(w http.ResponseWriter, again time.Duration) {
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	if p.Retryable {
+		h.Set("Retry-After", strconv.Itoa(int((again+time.Second-1)/time.Second)))
+	}
+	text, _ := json.Marshal(p) // texts and a number
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(append(text, '\n')) // the client may be gone
+}

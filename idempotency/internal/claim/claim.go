@@ -1,0 +1,217 @@
+// Package claim is an attempt's claim on a key, in lease mode: it is taken, renewed and given
+// back, and what the attempt has done is recorded under it.
+//
+// Every write carries the claim's owner and its fence, so that who lost the claim writes
+// nothing any more.
+package claim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// ErrLost says that the claim ran out and is another attempt's, or nobody's.
+var ErrLost = errors.New("the claim was lost")
+
+// Table is where claims are.
+type Table struct {
+	Pool *pgxpool.Pool
+	SQL  Statements
+	Log  *slog.Logger
+
+	// Timeout bounds each use of the database.
+	Timeout time.Duration
+}
+
+// bounded returns a context for a use of the database: it does not end with the caller's,
+// which would break the connection off.
+func (t *Table) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), t.Timeout)
+}
+
+// Key is what is claimed.
+type Key struct{ Scope, Principal, Value string }
+
+// Terms are what is claimed, and for how long.
+type Terms struct {
+	Key   Key
+	Keyed bool   // else there is nothing to claim, and nothing is recorded
+	Lock  int64  // which transactions hold that are at the key
+	Print []byte // of the request
+
+	Length time.Duration // of the claim
+	TTL    time.Duration // of the row
+}
+
+// Claim is an attempt's claim on a key.
+type Claim struct {
+	Terms
+
+	table *Table
+	owner string
+	fence int64
+
+	number int       // of the attempt
+	began  string    // the point at which it began
+	asked  time.Time // before the statement that took the claim was sent: it holds from then on
+	lose   context.CancelCauseFunc
+
+	steps steps
+}
+
+// New returns the claim of an attempt that has not claimed its key yet.
+func (t *Table) New(terms Terms) *Claim {
+	return &Claim{Terms: terms, table: t, owner: uuid.NewString(), number: 1, steps: newSteps()}
+}
+
+// Owner names the attempt.
+func (c *Claim) Owner() string { return c.owner }
+
+// Number is that of the attempt, from 1.
+func (c *Claim) Number() int { return c.number }
+
+// Began is the last phase that was done before this attempt.
+func (c *Claim) Began() string { return c.began }
+
+// Execer is what a write needs of a database: a pool, or a transaction.
+type Execer interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// write runs a statement that carries owner and fence.
+func (c *Claim) write(ctx context.Context, db Execer, what, sql string, args ...any) error {
+	k := c.Key
+	tag, err := db.Exec(ctx, sql, append([]any{k.Scope, k.Principal, k.Value, c.owner, c.fence}, args...)...)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	if tag.RowsAffected() == 0 {
+		c.lose(ErrLost)
+		return fmt.Errorf("%s: %w", what, ErrLost)
+	}
+	return nil
+}
+
+// renew holds the claim for as long as ctx lasts. Once it cannot be renewed before it runs
+// out, it counts as lost, whatever the server thinks.
+func (c *Claim) renew(ctx context.Context) {
+	length := c.Length
+	until := c.asked.Add(length)
+	next := time.NewTimer(time.Until(c.asked.Add(length / 3)))
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-next.C:
+		}
+		begun := time.Now()
+		bounded, cancel := c.table.bounded(ctx)
+		before, stop := context.WithDeadline(bounded, until)
+		err := c.write(before, c.table.Pool, "renew claim", c.table.SQL.Renew, length)
+		stop()
+		cancel()
+		switch {
+		case err == nil:
+			until = begun.Add(length)
+			next.Reset(time.Until(begun.Add(length / 3)))
+		case errors.Is(err, ErrLost):
+			return
+		case !time.Now().Before(until):
+			c.lose(ErrLost)
+			return
+		default:
+			c.table.Log.WarnContext(ctx, "the claim of an idempotency key was not renewed", "error", err)
+			next.Reset(min(length/6, time.Until(until)))
+		}
+	}
+}
+
+// Take takes the key where there is no row, and reports whether it did.
+func (c *Claim) Take(ctx context.Context) (bool, error) { return c.take(ctx, c.table.SQL.Claim) }
+
+// TakeOver takes the key as its row was seen, and reports whether it did.
+func (c *Claim) TakeOver(ctx context.Context, fence int64, print []byte) (bool, error) {
+	return c.take(ctx, c.table.SQL.Take, fence, print)
+}
+
+func (c *Claim) take(ctx context.Context, sql string, more ...any) (bool, error) {
+	k := c.Key
+	args := append([]any{k.Scope, k.Principal, k.Value, c.Print, c.owner, c.Length, c.Lock, c.TTL}, more...)
+	var point *string
+	var done []byte
+	c.asked = time.Now()
+	err := c.table.Pool.QueryRow(ctx, sql, args...).Scan(&c.fence, &c.number, &point, &done)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return true, c.resume(point, done)
+}
+
+// resume goes on where an earlier attempt stopped: as it was when its claim was taken,
+// because until then it may have recorded more than was seen.
+func (c *Claim) resume(point *string, done []byte) error {
+	if c.began = ""; point != nil {
+		c.began = *point
+	}
+	if len(done) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(done, &c.steps.done); err != nil {
+		return fmt.Errorf("read what is done: %w", err)
+	}
+	return nil
+}
+
+// Hold renews the claim until ctx ends, and has lose be called once it is lost. letGo
+// waits for the last renewal.
+func (c *Claim) Hold(ctx context.Context, lose context.CancelCauseFunc) (letGo func()) {
+	c.lose = lose
+	var renewing sync.WaitGroup
+	if c.Keyed {
+		renewing.Go(func() { c.renew(ctx) })
+	}
+	return renewing.Wait
+}
+
+// Columns are those of an answer.
+type Columns struct {
+	Status  int
+	Headers any // JSON as a string, or nil
+	Body    []byte
+	Ref     any // a string, or nil
+	Dropped bool
+}
+
+// Complete keeps the answer. Its time begins now, or when the claim was first made.
+func (c *Claim) Complete(ctx context.Context, answer Columns, fromCreation bool) error {
+	ctx, cancel := c.table.bounded(ctx)
+	defer cancel()
+	return c.write(ctx, c.table.Pool, "keep answer", c.table.SQL.Complete, answer.Status, answer.Headers, answer.Body, answer.Ref,
+		answer.Dropped, c.TTL, fromCreation)
+}
+
+// Fail gives the claim back. Where that does not succeed, it runs out.
+func (c *Claim) Fail(ctx context.Context) {
+	if !c.Keyed {
+		return
+	}
+	ctx, cancel := c.table.bounded(ctx)
+	defer cancel()
+	if err := c.write(ctx, c.table.Pool, "give claim back", c.table.SQL.Fail, c.TTL); err != nil {
+		c.table.Log.WarnContext(ctx, "the claim of an idempotency key was not given back", "error", err)
+	}
+}
