@@ -57,8 +57,6 @@ var notYet = map[string]int{
 	"natsjs lines":                            3095,
 	"natsjs.Publisher files":                  5,
 	"natsjs.window fields":                    21,
-	"outbound.operation fields":               18,
-	"outbound.operation files":                4,
 	"postroom.Event fields":                   16,
 	"relay lines":                             3905,
 	"relay.Config fields":                     13,

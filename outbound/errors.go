@@ -99,6 +99,14 @@ type Response struct {
 	Truncated bool
 }
 
+// header is that of a response, if there is one.
+func (r *Response) header() http.Header {
+	if r == nil {
+		return nil
+	}
+	return r.Header
+}
+
 // Error describes the failure.
 func (e *Error) Error() string {
 	text := "outbound: " + e.Method + " " + e.Host

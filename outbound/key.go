@@ -50,45 +50,43 @@ func isIdempotent(method string) bool {
 	return isSafe(method) || method == http.MethodPut || method == http.MethodDelete
 }
 
-// chooseKey settles on the key of the operation, before its first attempt.
-func (op *operation) chooseKey() error {
-	p, req := op.t.cfg.Protocol, op.req
-	if p.Keyless || isSafe(req.Method) || op.foreign {
-		return nil // a header that the caller set stays where it is not foreign
+// chooseKey settles on the key of an operation, before its first attempt. The names that it
+// returns beside an error are those of what could not be sent.
+func (c *Config) chooseKey(req *http.Request, b *body, from origin) (keys, error) {
+	p := c.Protocol
+	if p.Keyless || isSafe(req.Method) || from.foreign {
+		return keys{}, nil // a header that the caller set stays where it is not foreign
 	}
 	given, _ := req.Context().Value(keyOf{}).(string)
 	switch {
 	case given != "":
-	case op.earlier != nil && op.earlier.key != "":
-		given = op.earlier.key
+	case from.earlier != nil && from.earlier.key != "":
+		given = from.earlier.key
 	case p.header() != "" && len(req.Header.Values(p.header())) > 0:
-		op.sent = req.Header.Get(p.header())
-		op.key = op.sent
-		if op.sent == "" || len(req.Header.Values(p.header())) > 1 {
-			return errors.New("the request's header with the key is empty or is there twice")
+		sent := req.Header.Get(p.header())
+		if sent == "" || len(req.Header.Values(p.header())) > 1 {
+			return keys{sent, sent}, errors.New("the request's header with the key is empty or is there twice")
 		}
-		return nil
+		return keys{sent, sent}, nil
 	case p.Field != "":
-		if given = op.body.member(p.Field); given != "" {
-			op.key, op.sent = given, given
-			return nil
+		if given = b.member(p.Field); given != "" {
+			return keys{given, given}, nil
 		}
 	}
-	if given == "" && op.t.cfg.GenerateKeys && !isIdempotent(req.Method) {
+	if given == "" && c.GenerateKeys && !isIdempotent(req.Method) {
 		given = NewKey()
 	}
 	if given == "" {
-		return nil
+		return keys{}, nil
 	}
 	sent, err := p.format(given)
-	op.key, op.sent = given, sent
-	return err
+	return keys{given, sent}, err
 }
 
-// shownKey is the key as logs and spans have it.
-func (op *operation) shownKey() string {
-	if op.key != "" && op.t.cfg.RedactKeys {
-		return digestOf(op.key)
+// shown is the key as logs and spans have it.
+func (k keys) shown(redacted bool) string {
+	if k.key != "" && redacted {
+		return digestOf(k.key)
 	}
-	return op.key
+	return k.key
 }

@@ -65,7 +65,7 @@ func (m *metrics) begin(ctx context.Context, op *operation) (context.Context, tr
 			span.SetAttributes(telemetry.Resend.Int(op.attempts - 1))
 		}
 		if op.key != "" {
-			span.SetAttributes(telemetry.Key.String(op.shownKey()))
+			span.SetAttributes(telemetry.Key.String(op.shown(op.t.cfg.RedactKeys)))
 		}
 	}
 	return ctx, span

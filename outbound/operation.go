@@ -21,20 +21,39 @@ type operation struct {
 	body     *body
 	deadline time.Time
 
+	origin
+	keys
+	tries
+	authorization string // from Config.Refresh, which was called then
+	doubt
+	last *Response // that any attempt had, but for the last of all
+	ending
+}
+
+// origin is where an operation comes from, if a redirect led to it.
+type origin struct {
 	earlier *operation // whose response redirected here
 	foreign bool       // … from another host
+}
 
+// keys are the names of an operation.
+type keys struct {
 	key  string // what the caller calls it, "" where there is none
 	sent string // what the vendor is sent
+}
 
-	attempts, attemptsLeft int
-	authorization          string // from Config.Refresh, which was called then
-	delivered              bool   // something was sent, in some attempt
-	unsure                 bool   // and the vendor may have acted on it
-	last                   *Response
-	lastHeader             http.Header
+// tries counts attempts.
+type tries struct{ attempts, attemptsLeft int }
 
-	class  Class // of the end
+// doubt is what the vendor may have done.
+type doubt struct {
+	delivered bool // something was sent, in some attempt
+	unsure    bool // and the vendor may have acted on it
+}
+
+// ending is what the last attempt ended with, and why it was the last.
+type ending struct {
+	class  Class
 	reason Reason
 }
 
@@ -72,7 +91,8 @@ func (op *operation) prepare() error {
 	if inMember {
 		err = b.parse()
 	}
-	if keyErr := op.chooseKey(); keyErr != nil {
+	var keyErr error
+	if op.keys, keyErr = op.t.cfg.chooseKey(req, op.body, op.origin); keyErr != nil {
 		return keyErr
 	}
 	if op.sent == "" || !inMember {
@@ -106,7 +126,7 @@ func (op *operation) run() (*http.Response, error) {
 		op.t.metrics.retried(op.req.Context(), op.host.name, r.class, wait)
 		op.t.cfg.Logger.LogAttrs(op.req.Context(), slog.LevelInfo, "outbound call is tried again",
 			slog.String("host", op.host.name), slog.String("method", op.req.Method), slog.Int("attempt", op.attempts),
-			slog.String("reason", string(r.class)), slog.Duration("wait", wait), slog.String("key", op.shownKey()))
+			slog.String("reason", string(r.class)), slog.Duration("wait", wait), slog.String("key", op.shown(op.t.cfg.RedactKeys)))
 		pause.For(op.req.Context(), wait)
 		if err := contextError(op.req.Context()); err != nil {
 			return op.finish(result{err: err, class: ClassCanceled}, ReasonCanceled)
@@ -183,7 +203,7 @@ func (op *operation) finish(r result, reason Reason) (*http.Response, error) {
 		if r.release != nil {
 			r.release()
 		}
-		return nil, op.failure(r.err, op.last, op.lastHeader)
+		return nil, op.failure(r.err, op.last, op.last.header())
 	}
 	r.resp.Request = op.req.WithContext(context.WithValue(op.req.Context(), resultOf{}, op))
 	r.resp.Body = &responseBody{ReadCloser: r.resp.Body, release: r.release}
@@ -264,7 +284,7 @@ func keep(resp *http.Response) *Response {
 func (op *operation) discard(r result) {
 	if r.resp != nil {
 		limit := time.AfterFunc(drainFor, r.release)
-		op.last, op.lastHeader = keep(r.resp), r.resp.Header
+		op.last = keep(r.resp)
 		_ = r.resp.Body.Close()
 		limit.Stop()
 	}

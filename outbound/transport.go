@@ -56,7 +56,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		closeBody(req)
 		return nil, t.err
 	}
-	op := &operation{t: t, req: req, body: &body{first: req.Body}, attemptsLeft: t.cfg.Attempts, deadline: time.Now().Add(t.cfg.Total)}
+	op := &operation{t: t, req: req, body: &body{first: req.Body}, tries: tries{attemptsLeft: t.cfg.Attempts}, deadline: time.Now().Add(t.cfg.Total)}
 	op.follow()
 	if from, err := strayed(req); err != nil {
 		return nil, op.refuse(from, err)
