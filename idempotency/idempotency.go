@@ -64,18 +64,6 @@ func (g *Guard) Check(ctx context.Context) error {
 	return nil
 }
 
-func (g *Guard) fault() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return errors.Join(g.faults...)
-}
-
-func (g *Guard) report(fault error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.faults = append(g.faults, fault)
-}
-
 // outage is how long Run waits between looks at a database that cannot be asked.
 var outage = postroom.Backoff{time.Second, 5 * time.Second, 30 * time.Second}
 

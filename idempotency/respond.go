@@ -1,67 +1,14 @@
 package idempotency
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
 	"maps"
 	"net/http"
 
 	"github.com/postroom/postroom/idempotency/internal/answer"
 	"github.com/postroom/postroom/idempotency/internal/failure"
 )
-
-// runner returns what runs the handler. Each attempt has the request and the header as
-// they came, whatever an earlier one changed in them.
-func (rt *route) runner(w http.ResponseWriter, r *http.Request, body []byte) func(ctx context.Context, a *attempt) (result, error) {
-	return func(ctx context.Context, a *attempt) (result, error) {
-		again := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-		req := r.Clone(context.WithValue(ctx, served{}, a.op.keyed))
-		req.Body, _ = again()
-		req.GetBody, req.ContentLength, req.TransferEncoding = again, int64(len(body)), nil
-		defer func() {
-			if req.MultipartForm != nil && r.MultipartForm == nil { // net/http removes the files of r alone
-				_ = req.MultipartForm.RemoveAll()
-			}
-		}()
-		drops := rt.Oversize == OversizeDrops || rt.Mode == LeaseMode || !a.op.keyed
-		outside := w.Header().Clone()
-		b := answer.NewBuffer(outside, rt.MaxResponse, drops)
-		rt.next.ServeHTTP(b, req)
-		status, header, content := b.Answer()
-		res := result{response: Response{Status: status, Header: header, Body: content}, dropped: b.Large()}
-		res.kept = Response{Status: status, Header: answer.Keepable(header, outside, rt.OmitHeaders), Body: content}
-		res.verdict = rt.verdict(status)
-		switch {
-		case b.Large() && !drops:
-			return res, ErrTooLarge
-		case rt.TxRequired && res.verdict == keepAll && !a.asked:
-			return res, errNoTx
-		}
-		return res, nil
-	}
-}
-
-// verdict says what is kept of an answer.
-func (rt *route) verdict(status int) verdict {
-	switch {
-	case status >= 200 && status < 400:
-		return keepAll
-	case rt.Store == StoreAll, rt.Store == StoreFinal && isFinal(status):
-		return keepAnswer
-	}
-	return undo
-}
-
-// isFinal reports whether another attempt would be answered the same.
-func isFinal(status int) bool {
-	switch status {
-	case 401, 403, 408, 409, 421, 423, 425, 429:
-		return false
-	}
-	return status >= 400 && status < 500
-}
 
 // answer answers a request with what it came to.
 func (rt *route) answer(w http.ResponseWriter, r *http.Request, e ended) {
