@@ -235,7 +235,7 @@ func TestADenialInAGroup(t *testing.T) {
 	batch := together(0, 3)
 	batch[1].Subject = "a.denied"
 	w.sendNow(batch)
-	w.deny(fmt.Errorf("%w: Permissions Violation for Publish to \"a.denied\"", nats.ErrPermissionViolation))
+	w.Deny(fmt.Errorf("%w: Permissions Violation for Publish to \"a.denied\"", nats.ErrPermissionViolation))
 	if o := w.told[1]; len(w.told) != 1 || !errors.Is(o.Err, broker.ErrNotAllowed) {
 		t.Errorf("told %v, want that event 1 is not allowed", w.told)
 	}

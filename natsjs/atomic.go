@@ -3,7 +3,6 @@ package natsjs
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/natsjs/internal/replies"
 )
 
 // maxRoutes is how many subjects' streams are remembered.
@@ -22,7 +22,7 @@ type atomicRun struct {
 	p       *Publisher
 	js      jetstream.JetStream
 	claim   broker.Claim
-	replies *replies
+	replies *replies.Set
 	prover  prover
 	settle  func(f *broker.Message, o broker.Outcome)
 	fail    context.CancelCauseFunc
@@ -31,31 +31,6 @@ type atomicRun struct {
 	mu      sync.Mutex
 	routes  map[string]string // the stream of each subject, as far as it was looked up
 	streams map[string]*batching
-}
-
-// RunAtomic publishes as [broker.AtomicPublisher] describes. Each message that it sends is
-// fenced: the broker stores it only while the last message of a subject of the
-// log's, in the same stream, is the one that this term put there. See fence.
-func (p *Publisher) RunAtomic(ctx context.Context, claim broker.Claim, batches <-chan []*broker.Message, settle func(f *broker.Message, o broker.Outcome)) error {
-	js, err := jetstream.New(p.nc)
-	if err != nil {
-		return fmt.Errorf("jetstream: %w", err)
-	}
-	ctx, fail := context.WithCancelCause(ctx)
-	run := &atomicRun{
-		p: p, js: js, claim: claim, replies: newReplies(p.nc.NewInbox() + "."), prover: prover{p: p}, settle: settle, fail: fail,
-		routes: make(map[string]string), streams: make(map[string]*batching),
-	}
-	defer run.working.Wait()
-	defer fail(nil)
-	defer p.listen(run.replies)()
-	reconnects := p.nc.Stats().Reconnects
-	sub, err := p.nc.Subscribe(run.replies.prefix+"*", run.replies.take)
-	if err != nil {
-		return p.refuseClosed(fmt.Errorf("subscribe to acknowledgements: %w", err))
-	}
-	defer func() { _ = sub.Unsubscribe() }() // fails on a closed connection only, which has no subscriptions
-	return run.serve(ctx, batches, reconnects)
 }
 
 // serve hands batches on until ctx ends, a stream fails, or the connection is
@@ -70,7 +45,7 @@ func (r *atomicRun) serve(ctx context.Context, batches <-chan []*broker.Message,
 	for {
 		incoming := batches
 		if !nc.IsConnected() {
-			r.replies.failAll(nats.ErrDisconnected)
+			r.replies.FailAll(nats.ErrDisconnected)
 			incoming = nil
 		}
 		if nc.Stats().Reconnects != reconnects {
@@ -90,7 +65,7 @@ func (r *atomicRun) serve(ctx context.Context, batches <-chan []*broker.Message,
 		case <-status:
 		case <-tick.C:
 			if err := nc.LastError(); err != denied { //nolint:errorlint // each denial is another error
-				r.replies.deny(err)
+				r.replies.Deny(err)
 				denied = err
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/wire"
+	"github.com/postroom/postroom/natsjs/internal/replies"
 )
 
 // Headers of an atomic batch.
@@ -139,7 +140,7 @@ type batch struct {
 	sent    []*broker.Message // those of them that are in it
 	id      string
 	fence   uint64 // that it was sent under
-	reply   *reply
+	reply   *replies.Reply
 	due     time.Time // when an answer has to be there
 	known   bool      // it is one event, which the broker had already
 	tries   int       // how often its fence did not hold
@@ -161,12 +162,12 @@ func (b *batching) work(ctx context.Context) error {
 			}
 			waits = false
 		}
-		var got chan answer
+		var got <-chan replies.Answer
 		var late <-chan time.Time
 		news, stop := b.news, func() bool { return true }
 		if len(open) > 0 {
 			timer := time.NewTimer(time.Until(open[0].due))
-			got, late, stop = open[0].reply.got, timer.C, timer.Stop
+			got, late, stop = open[0].reply.Got(), timer.C, timer.Stop
 			if waits || len(open) >= b.depth() {
 				news = nil
 			}
@@ -186,7 +187,7 @@ func (b *batching) work(ctx context.Context) error {
 			err = b.finish(ctx, open[0], a)
 			open = open[1:]
 		case <-late:
-			err = b.finish(ctx, open[0], answer{err: fmt.Errorf("%w: %w", broker.ErrUnacknowledged, nats.ErrTimeout)})
+			err = b.finish(ctx, open[0], replies.Answer{Err: fmt.Errorf("%w: %w", broker.ErrUnacknowledged, nats.ErrTimeout)})
 			open = open[1:]
 		}
 		stop()
@@ -236,7 +237,7 @@ func (b *batching) refence(ctx context.Context, of *batch) (done bool, err error
 		b.run.forget(f.Subject)
 	}
 	if of.reply != nil {
-		b.run.replies.drop(of.reply)
+		b.run.replies.Drop(of.reply)
 	}
 	b.settleAll(of, b.fence.outcomeOf(err))
 	return true, nil
@@ -248,15 +249,15 @@ func (b *batching) refence(ctx context.Context, of *batch) (done bool, err error
 func (b *batching) sendAll(of *batch) (done bool) {
 	for {
 		if of.reply != nil {
-			b.run.replies.drop(of.reply)
+			b.run.replies.Drop(of.reply)
 		}
 		of.sent = of.sendable()
 		if len(of.sent) == 0 {
 			b.settleStored(of, 0)
 			return true
 		}
-		of.reply, of.fence, of.due = b.run.replies.expect(of.sent, ""), b.fence.seq, time.Now().Add(ackTimeout)
-		of.id = b.run.replies.prefix[len(b.run.replies.prefix)-23:] + strconv.FormatUint(of.reply.number, 36)
+		of.reply, of.fence, of.due = b.run.replies.Expect(of.sent, ""), b.fence.seq, time.Now().Add(ackTimeout)
+		of.id = b.run.replies.Name(of.reply)
 		err := error(nil)
 		n := 0
 		for ; n < len(of.sent) && err == nil; n++ {
@@ -266,7 +267,7 @@ func (b *batching) sendAll(of *batch) (done bool) {
 		case err == nil:
 			return false
 		case !of.refused(of.sent[n-1], err): // otherwise the numbers of the rest are wrong
-			of.reply.put(answer{err: fmt.Errorf("%w: %w", broker.ErrUnacknowledged, err)})
+			of.reply.Put(replies.Answer{Err: fmt.Errorf("%w: %w", broker.ErrUnacknowledged, err)})
 			return false
 		}
 	}
@@ -324,13 +325,13 @@ func (b *batching) send(of *batch, n int) error {
 	b.msg = nats.Msg{Subject: f.Subject, Header: header, Data: f.Data}
 	if n == 0 {
 		b.fence.set(header)
-		b.msg.Reply = b.run.replies.subject(of.reply, true)
+		b.msg.Reply = b.run.replies.Subject(of.reply, true)
 	}
 	if last {
 		if n > 0 {
 			header[batchCommit] = []string{"1"}
 		}
-		b.msg.Reply = b.run.replies.subject(of.reply, false)
+		b.msg.Reply = b.run.replies.Subject(of.reply, false)
 	}
 	err := b.run.p.nc.PublishMsg(&b.msg)
 	if n == 0 || last { // the encoder uses the map again

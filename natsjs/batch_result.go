@@ -11,6 +11,7 @@ import (
 
 	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/natsjs/internal/replies"
 )
 
 const (
@@ -28,11 +29,11 @@ const (
 )
 
 // finish takes in what the broker says of a batch.
-func (b *batching) finish(ctx context.Context, of *batch, a answer) error {
-	b.run.replies.drop(of.reply)
-	last, err := uint64(0), a.err
+func (b *batching) finish(ctx context.Context, of *batch, a replies.Answer) error {
+	b.run.replies.Drop(of.reply)
+	last, err := uint64(0), a.Err
 	if err == nil {
-		last, err = b.parseCommit(of, a.data)
+		last, err = b.parseCommit(of, a.Data)
 	}
 	if err == nil {
 		return b.stored(ctx, of, last)
@@ -92,7 +93,7 @@ func (b *batching) parseCommit(of *batch, data []byte) (last uint64, err error) 
 // unanswered goes on with a batch of which nobody said what became of it.
 func (b *batching) unanswered(ctx context.Context, of *batch, err error) error {
 	switch {
-	case errors.Is(err, errUnanswered):
+	case errors.Is(err, replies.ErrUnanswered):
 		b.settleAll(of, b.lookUp(ctx, of.sent[0].Subject))
 	case errors.Is(err, broker.ErrNotAllowed):
 		return b.resolve(ctx, of.flights) // one of its subjects is denied
@@ -128,10 +129,10 @@ func (b *batching) retry(ctx context.Context, of *batch, cause error) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		b.run.replies.drop(of.reply)
-		last, err := uint64(0), a.err
+		b.run.replies.Drop(of.reply)
+		last, err := uint64(0), a.Err
 		if err == nil {
-			last, err = b.parseCommit(of, a.data)
+			last, err = b.parseCommit(of, a.Data)
 		}
 		if err == nil {
 			return b.stored(ctx, of, last)
@@ -149,16 +150,16 @@ func (b *batching) retry(ctx context.Context, of *batch, cause error) error {
 }
 
 // await waits for an answer, or for the time in which one comes to pass.
-func (r *atomicRun) await(ctx context.Context, w *reply) answer {
+func (r *atomicRun) await(ctx context.Context, w *replies.Reply) replies.Answer {
 	timer := time.NewTimer(ackTimeout)
 	defer timer.Stop()
 	select {
-	case a := <-w.got:
+	case a := <-w.Got():
 		return a
 	case <-timer.C:
-		return answer{err: fmt.Errorf("%w: %w", broker.ErrUnacknowledged, nats.ErrTimeout)}
+		return replies.Answer{Err: fmt.Errorf("%w: %w", broker.ErrUnacknowledged, nats.ErrTimeout)}
 	case <-ctx.Done():
-		return answer{err: context.Cause(ctx)}
+		return replies.Answer{Err: context.Cause(ctx)}
 	}
 }
 
@@ -280,13 +281,13 @@ func (b *batching) single(ctx context.Context, f *broker.Message) (broker.Outcom
 }
 
 func (b *batching) sendSingle(ctx context.Context, f *broker.Message) broker.Outcome {
-	reply := b.run.replies.expect([]*broker.Message{f}, "")
-	defer b.run.replies.drop(reply)
+	reply := b.run.replies.Expect([]*broker.Message{f}, "")
+	defer b.run.replies.Drop(reply)
 	header := b.encoder.Encode(&f.Event, copyOf(f))
 	delete(header, batchID)
 	delete(header, batchSequence)
 	b.fence.set(header)
-	b.msg = nats.Msg{Subject: f.Subject, Reply: b.run.replies.subject(reply, false), Header: header, Data: f.Data}
+	b.msg = nats.Msg{Subject: f.Subject, Reply: b.run.replies.Subject(reply, false), Header: header, Data: f.Data}
 	err := b.run.p.nc.PublishMsg(&b.msg)
 	b.fence.clear(header)
 	if err != nil {
@@ -294,12 +295,12 @@ func (b *batching) sendSingle(ctx context.Context, f *broker.Message) broker.Out
 	}
 	a := b.run.await(ctx, reply)
 	switch {
-	case errors.Is(a.err, errUnanswered):
+	case errors.Is(a.Err, replies.ErrUnanswered):
 		return b.lookUp(ctx, f.Subject)
-	case a.err != nil:
-		return failure(a.err)
+	case a.Err != nil:
+		return failure(a.Err)
 	}
-	name, seq, duplicate, err := parseAck(a.data)
+	name, seq, duplicate, err := parseAck(a.Data)
 	if err != nil {
 		o := failure(err)
 		o.Stream = string(name)

@@ -11,11 +11,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/pause"
 	"github.com/postroom/postroom/internal/wire"
+	"github.com/postroom/postroom/natsjs/internal/replies"
 )
 
 // Headers by which the broker checks a message against the last one of a subject.
@@ -140,10 +140,10 @@ func (f *fence) look(ctx context.Context) (last uint64, err error) {
 // put publishes a message on the lease subject, if the last one there has the
 // given sequence.
 func (f *fence) put(ctx context.Context, last uint64) (seq uint64, err error) {
-	reply := f.run.replies.expect(nil, f.subject)
-	defer f.run.replies.drop(reply)
+	reply := f.run.replies.Expect(nil, f.subject)
+	defer f.run.replies.Drop(reply)
 	err = f.run.p.nc.PublishMsg(&nats.Msg{
-		Subject: f.subject, Reply: f.run.replies.subject(reply, false),
+		Subject: f.subject, Reply: f.run.replies.Subject(reply, false),
 		Header: nats.Header{expectedSequence: {strconv.FormatUint(last, 10)}, expectedStream: {f.stream}},
 		Data:   fmt.Appendf(nil, `{"instance":%q,"epoch":%d}`, f.run.claim.Instance, f.run.claim.Epoch),
 	})
@@ -151,10 +151,10 @@ func (f *fence) put(ctx context.Context, last uint64) (seq uint64, err error) {
 		return 0, fmt.Errorf("take the lease in stream %s: %w", f.stream, err)
 	}
 	a := f.run.await(ctx, reply)
-	if a.err != nil {
-		return 0, fmt.Errorf("take the lease in stream %s: %w", f.stream, a.err)
+	if a.Err != nil {
+		return 0, fmt.Errorf("take the lease in stream %s: %w", f.stream, a.Err)
 	}
-	name, seq, _, err := parseAck(a.data)
+	name, seq, _, err := parseAck(a.Data)
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("take the lease in stream %s: %w", f.stream, err)
@@ -191,7 +191,7 @@ func (f *fence) outcomeOf(err error) broker.Outcome {
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return failure(fmt.Errorf("%w: %w", broker.ErrNoStream, err))
-	case errors.Is(err, errUnanswered):
+	case errors.Is(err, replies.ErrUnanswered):
 		o = failure(fmt.Errorf("%w: %w", broker.ErrNoLeader, err))
 	case errors.Is(err, ErrNotAtomic), o.Class >= broker.Unroutable:
 		o.Class = broker.Unavailable // the fault is the stream's
@@ -202,16 +202,6 @@ func (f *fence) outcomeOf(err error) broker.Outcome {
 
 // minAtomic is the first version of the server that has atomic batches.
 const minAtomic = "2.12"
-
-// InspectAtomic examines streams as [broker.AtomicPublisher] describes.
-func (p *Publisher) InspectAtomic(ctx context.Context, streams, subjects []string) (covered bool, faults []error, err error) {
-	covered, faults, err = p.inspect(ctx, streams, subjects, ExamineAtomicStream)
-	if version := p.nc.ConnectedServerVersion(); tooOld(version) {
-		faults = append(faults, postroom.Refuse(fmt.Errorf(
-			"the NATS server has version %s, and atomic batches came with %s: upgrade it, or publish without relay.Config.Atomic", version, minAtomic)))
-	}
-	return covered, faults, err
-}
 
 // tooOld reports whether a server of the given version has no atomic batches. One
 // whose version cannot be read is taken for a newer one.

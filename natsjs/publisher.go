@@ -14,6 +14,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/jsremedy"
+	"github.com/postroom/postroom/natsjs/internal/replies"
 )
 
 // ackTimeout is how long an acknowledgement is waited for. After it the outcome
@@ -33,7 +34,7 @@ type Publisher struct {
 
 // deniable has publishes under way of which the server may say that they are not
 // allowed.
-type deniable interface{ deny(err error) }
+type deniable interface{ Deny(err error) }
 
 // NewPublisher returns a publisher on the given connection, which has to be made
 // with [ConnectOptions] and stays the caller's. It does no I/O.
@@ -142,6 +143,31 @@ func (p *Publisher) Run(ctx context.Context, batches <-chan []*broker.Message, s
 	}
 }
 
+// RunAtomic publishes as [broker.AtomicPublisher] describes. Each message that it sends is
+// fenced: the broker stores it only while the last message of a subject of the
+// log's, in the same stream, is the one that this term put there. See fence.
+func (p *Publisher) RunAtomic(ctx context.Context, claim broker.Claim, batches <-chan []*broker.Message, settle func(f *broker.Message, o broker.Outcome)) error {
+	js, err := jetstream.New(p.nc)
+	if err != nil {
+		return fmt.Errorf("jetstream: %w", err)
+	}
+	ctx, fail := context.WithCancelCause(ctx)
+	run := &atomicRun{
+		p: p, js: js, claim: claim, replies: replies.New(p.nc.NewInbox() + "."), prover: prover{p: p}, settle: settle, fail: fail,
+		routes: make(map[string]string), streams: make(map[string]*batching),
+	}
+	defer run.working.Wait()
+	defer fail(nil)
+	defer p.listen(run.replies)()
+	reconnects := p.nc.Stats().Reconnects
+	sub, err := p.nc.Subscribe(run.replies.Subjects(), run.replies.Take)
+	if err != nil {
+		return p.refuseClosed(fmt.Errorf("subscribe to acknowledgements: %w", err))
+	}
+	defer func() { _ = sub.Unsubscribe() }() // fails on a closed connection only, which has no subscriptions
+	return run.serve(ctx, batches, reconnects)
+}
+
 // startLookups asks the broker, beside the publishing, which streams take the subjects in use and
 // whether it has what it calls duplicates, until ctx ends. It returns a function that
 // waits for the end.
@@ -159,7 +185,7 @@ func (p *Publisher) review(w *window, now time.Time, last error) error {
 	w.expire(now.Add(-ackTimeout))
 	err := p.nc.LastError()
 	if err != last { //nolint:errorlint // each denial is another error
-		w.deny(err)
+		w.Deny(err)
 	}
 	return err
 }
@@ -191,7 +217,7 @@ func (p *Publisher) deny(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for w := range p.windows {
-		w.deny(err)
+		w.Deny(err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/jsremedy"
 	"github.com/postroom/postroom/internal/wildcard"
@@ -18,6 +19,16 @@ import (
 // to ask for others.
 func (p *Publisher) Inspect(ctx context.Context, streams, subjects []string) (covered bool, faults []error, err error) {
 	return p.inspect(ctx, streams, subjects, ExamineStream)
+}
+
+// InspectAtomic examines streams as [broker.AtomicPublisher] describes.
+func (p *Publisher) InspectAtomic(ctx context.Context, streams, subjects []string) (covered bool, faults []error, err error) {
+	covered, faults, err = p.inspect(ctx, streams, subjects, ExamineAtomicStream)
+	if version := p.nc.ConnectedServerVersion(); tooOld(version) {
+		faults = append(faults, postroom.Refuse(fmt.Errorf(
+			"the NATS server has version %s, and atomic batches came with %s: upgrade it, or publish without relay.Config.Atomic", version, minAtomic)))
+	}
+	return covered, faults, err
 }
 
 // inspect examines streams with the given function.

@@ -1,7 +1,6 @@
 package natsjs
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +13,7 @@ import (
 	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/wire"
+	"github.com/postroom/postroom/natsjs/internal/contents"
 )
 
 // lookTimeout bounds a question about a stream.
@@ -114,16 +114,6 @@ func (p *Publisher) messageAt(ctx context.Context, stream string, seq uint64) (s
 
 var errUnreadable = errors.New("the answer cannot be read")
 
-const (
-	// storedPage is how many messages are asked for at once, of which one page of
-	// Stored is made, and storedWait how long the broker may be silent.
-	storedPage = 5000
-	storedWait = 30 * time.Second
-)
-
-// errGap says that messages did not arrive on their way from the broker.
-var errGap = errors.New("messages were lost on their way from the broker")
-
 // Stored reads the headers of a stream's messages, as [broker.Verifier] describes, with a
 // consumer of its own that leaves nothing behind.
 func (p *Publisher) Stored(ctx context.Context, stream string, span broker.Span) (next func(ctx context.Context) ([]broker.StoredMessage, error), stop func(), err error) {
@@ -131,87 +121,5 @@ func (p *Publisher) Stored(ctx context.Context, stream string, span broker.Span)
 	if err != nil {
 		return nil, nil, fmt.Errorf("jetstream: %w", err)
 	}
-	cfg := jetstream.ConsumerConfig{
-		Description: "postroom relay: what the stream has", AckPolicy: jetstream.AckNonePolicy, HeadersOnly: true,
-		MemoryStorage: true, Replicas: 1, InactiveThreshold: 2 * storedWait,
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(span.From, 1),
-	}
-	if !span.Since.IsZero() {
-		cfg.DeliverPolicy, cfg.OptStartSeq, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &span.Since
-	}
-	within, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
-	consumer, err := js.CreateConsumer(within, stream, cfg)
-	if err != nil {
-		return nil, nil, explainReading(stream, err)
-	}
-	r := &storedReader{consumer: consumer, to: span.To, pending: consumer.CachedInfo().NumPending}
-	stop = func() {
-		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), ackTimeout)
-		defer cancel()
-		_ = js.DeleteConsumer(within, stream, consumer.CachedInfo().Name) // it goes by itself after a minute
-	}
-	return r.next, stop, nil
-}
-
-// explainReading says what may be missing where a stream cannot be read.
-func explainReading(stream string, err error) error {
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("read stream %s: %w (may this user publish to $JS.API.CONSUMER.>?)", stream, err)
-	}
-	return fmt.Errorf("read stream %s: %w", stream, err)
-}
-
-// storedReader reads a consumer.
-type storedReader struct {
-	consumer jetstream.Consumer
-	to       uint64
-	pending  uint64 // messages that it has not sent
-	got      uint64 // the number of the last message at this consumer
-}
-
-func (r *storedReader) next(ctx context.Context) ([]broker.StoredMessage, error) {
-	if r.pending == 0 {
-		return nil, nil
-	}
-	page, err := r.fetch(ctx, int(min(r.pending, storedPage))) //nolint:gosec // a page
-	if err != nil {
-		return nil, fmt.Errorf("read stream: %w", err)
-	}
-	return page, nil
-}
-
-// fetch reads as many messages as the consumer is known to have.
-func (r *storedReader) fetch(ctx context.Context, n int) ([]broker.StoredMessage, error) {
-	ctx, cancel := context.WithTimeout(ctx, storedWait)
-	defer cancel()
-	batch, err := r.consumer.Fetch(n, jetstream.FetchContext(ctx))
-	if err != nil {
-		return nil, err
-	}
-	page := make([]broker.StoredMessage, 0, n)
-	for msg := range batch.Messages() {
-		meta, err := msg.Metadata()
-		if err != nil {
-			return nil, err
-		}
-		if meta.Sequence.Consumer != r.got+1 {
-			return nil, errGap
-		}
-		r.got++
-		if r.pending = meta.NumPending; meta.Sequence.Stream >= r.to {
-			r.pending = 0
-		}
-		if meta.Sequence.Stream <= r.to {
-			source, id := wire.Identity(msg.Headers())
-			page = append(page, broker.StoredMessage{Seq: meta.Sequence.Stream, Source: source, ID: id})
-		}
-		if n--; n == 0 || r.pending == 0 {
-			return page, nil
-		}
-	}
-	if err := cmp.Or(batch.Error(), ctx.Err()); err != nil {
-		return nil, err
-	}
-	return nil, errGap // it had more, and did not send it
+	return contents.Read(ctx, js, stream, span)
 }

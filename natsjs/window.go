@@ -15,6 +15,7 @@ import (
 
 	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/wire"
+	"github.com/postroom/postroom/natsjs/internal/replies"
 )
 
 // window is what was sent and not acknowledged. Every group of events in it has a
@@ -24,28 +25,39 @@ import (
 type window struct {
 	prefix string
 	settle func(f *broker.Message, o broker.Outcome)
+	sending
 
-	// Used by the goroutine that sends.
-	encoder *wire.Encoder
-	msg     nats.Msg
-	opened  []opened // what the batch has
-	names   []byte   // for reuse
-
-	mu      sync.Mutex
+	mu      sync.Mutex // guards what follows, but for channels
 	slots   []group
 	vacant  []int
 	serial  uint64            // of the last group
 	streams map[string]string // the names that acknowledgements have, each once
 	closed  bool
+	parting
+	proving
 
-	again   []*broker.Message // of groups whose answers did not tell: sent by themselves now
+	lost chan []opened // nobody answered; to be looked up
+}
+
+// sending is used by the goroutine that sends.
+type sending struct {
+	encoder *wire.Encoder
+	msg     nats.Msg
+	opened  []opened // what the batch has
+	names   []byte   // for reuse
+}
+
+// parting is what goes by itself because the answers to a group did not tell.
+type parting struct {
+	again   []*broker.Message // of such groups, and not sent yet
 	resend  chan struct{}     // there are such
 	alone   int               // so many events more go by themselves
 	pause   int               // so many will, after the next group that does not tell
 	doubted uint64            // the last group when one did not
+}
 
-	lost chan []opened // nobody answered; to be looked up
-
+// proving is what the broker called duplicates.
+type proving struct {
 	prove    func(ctx context.Context, f *broker.Message, o broker.Outcome) (proven broker.Outcome, again bool) // see prover; nil: duplicates are believed
 	doubtful []doubtful
 	proofs   chan struct{} // there are such
@@ -62,9 +74,10 @@ type opened struct {
 
 func newWindow(prefix string, settle func(f *broker.Message, o broker.Outcome)) *window {
 	return &window{
-		prefix: prefix, settle: settle, encoder: wire.NewEncoder(), pause: minPause,
-		streams: make(map[string]string), resend: make(chan struct{}, 1), lost: make(chan []opened, 1),
-		proofs: make(chan struct{}, 1),
+		prefix: prefix, settle: settle, streams: make(map[string]string), lost: make(chan []opened, 1),
+		sending: sending{encoder: wire.NewEncoder()},
+		parting: parting{resend: make(chan struct{}, 1), pause: minPause},
+		proving: proving{proofs: make(chan struct{}, 1)},
 	}
 }
 
@@ -147,23 +160,13 @@ func (w *window) expire(before time.Time) {
 	w.fail(fmt.Errorf("%w: %w", broker.ErrUnacknowledged, nats.ErrTimeout), func(g *group, _ *broker.Message) bool { return g.sent.Before(before) })
 }
 
-// deny reports events whose subject an error of the connection says the user
+// Deny reports events whose subject an error of the connection says the user
 // may not publish to. The server tells it in words and names no event; the
 // publish itself stays without an answer.
-func (w *window) deny(err error) {
-	if subject, denied := deniedSubject(err); denied {
+func (w *window) Deny(err error) {
+	if subject, denied := replies.DeniedSubject(err); denied {
 		w.fail(broker.ErrNotAllowed, func(_ *group, f *broker.Message) bool { return f.Subject == subject })
 	}
-}
-
-// deniedSubject returns the subject that the server says this user may not publish to.
-func deniedSubject(err error) (subject string, denied bool) {
-	if !errors.Is(err, nats.ErrPermissionViolation) {
-		return "", false
-	}
-	_, words, _ := strings.Cut(err.Error(), `"`)
-	subject, _, _ = strings.Cut(words, `"`)
-	return subject, true
 }
 
 // fail reports those events that were sent. Another goroutine may be sending

@@ -24,7 +24,7 @@ func TestADenialSettlesWhatWasSent(t *testing.T) {
 	}
 	denial := fmt.Errorf("%w: Permissions Violation for Publish to \"a.b\"", nats.ErrPermissionViolation)
 	w.expect(batch, time.Now())
-	w.deny(denial)
+	w.Deny(denial)
 	if len(settled) > 0 {
 		t.Fatalf("settled %v before any was sent", settled)
 	}
