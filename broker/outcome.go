@@ -19,6 +19,10 @@ var (
 	// it: the stream has no leader at the moment.
 	ErrNoLeader = errors.New("the stream of the event's subject does not answer")
 
+	// ErrFull says that a stream, or what it is stored in, has no room for events. They
+	// wait until it has.
+	ErrFull = errors.New("there is no room for events, they wait")
+
 	// ErrNotAllowed says that the user of the connection may not publish to the
 	// event's subject. Grant it, or connect as another user.
 	ErrNotAllowed = errors.New("not allowed to publish to the event's subject")

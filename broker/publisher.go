@@ -49,7 +49,7 @@ type Inspector interface {
 	// Inspect examines the streams of the given names or, without names, those
 	// that take the given subjects. Each fault is an error of its own. One that has a
 	// [Risk] in its tree can be accepted; one that matches [postroom.ErrRefused] keeps a
-	// relay from its first term, and one that matches [ErrNoStream] is waited for.
+	// relay from its first term, and one that matches [ErrNoStream] or [ErrFull] is waited for.
 	// covered reports whether any of the subjects has a stream. err is an outage,
 	// after which the faults are not all.
 	Inspect(ctx context.Context, streams, subjects []string) (covered bool, faults []error, err error)

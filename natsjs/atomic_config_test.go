@@ -34,6 +34,9 @@ func TestExamineAtomicStream(t *testing.T) {
 		{"another stream's subject", func(cfg *jetstream.StreamConfig) { cfg.Name = "OTHER" }, []broker.Risk{natsjs.NoLeaseSubject}},
 		{"rewritten subjects", func(cfg *jetstream.StreamConfig) {
 			cfg.SubjectTransform = &jetstream.SubjectTransformConfig{Source: ">", Destination: "x.>"}
+		}, []broker.Risk{natsjs.SubjectTransform, natsjs.NoLeaseSubject}},
+		{"rewritten subjects that stay the same", func(cfg *jetstream.StreamConfig) {
+			cfg.SubjectTransform = &jetstream.SubjectTransformConfig{Destination: ">"}
 		}, []broker.Risk{natsjs.NoLeaseSubject}},
 		{"work queue", func(cfg *jetstream.StreamConfig) { cfg.Retention = jetstream.WorkQueuePolicy }, []broker.Risk{natsjs.WorkQueueRetention, natsjs.LeaseNotKept}},
 		{"interest", func(cfg *jetstream.StreamConfig) { cfg.Retention = jetstream.InterestPolicy }, []broker.Risk{natsjs.InterestRetention, natsjs.LeaseNotKept}},

@@ -1,6 +1,7 @@
 package natsjs
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -41,6 +42,9 @@ const (
 
 	// SmallMessages: the stream refuses events that the log takes.
 	SmallMessages broker.Risk = "small-messages"
+	// SubjectTransform: the stream stores events under another subject than their own.
+	// Handlers that ask for the event's do not get them.
+	SubjectTransform broker.Risk = "subject-transform"
 )
 
 // The risks that cannot be accepted: no event gets through such a stream.
@@ -120,6 +124,7 @@ var streamChecks = []check{
 		return when(cfg.MaxMsgSize > 0 && cfg.MaxMsgSize < maxMessage,
 			fmt.Sprintf("it refuses messages above %d bytes, and an event can have %d", cfg.MaxMsgSize, maxMessage))
 	}, fmt.Sprintf("set its maximum message size to %d, or to none", maxMessage)},
+	{SubjectTransform, "SubjectTransform", transforms, "remove the transform, or publish to another stream and have this one take its messages from there"},
 	{NoAcks, "", func(cfg jetstream.StreamConfig) string {
 		return when(cfg.NoAck, "it acknowledges nothing: no event would ever count as published")
 	}, "make it acknowledge"},
@@ -164,6 +169,20 @@ func when(holds bool, problem string) string {
 		return problem
 	}
 	return ""
+}
+
+// isTransformed reports whether messages get other subjects in a stream.
+func isTransformed(cfg jetstream.StreamConfig) bool {
+	t := cfg.SubjectTransform
+	return t != nil && t.Destination != cmp.Or(t.Source, ">")
+}
+
+func transforms(cfg jetstream.StreamConfig) string {
+	if !isTransformed(cfg) {
+		return ""
+	}
+	return fmt.Sprintf("it stores what is published to %s under %s: handlers that ask for an event's own subject do not get it",
+		cmp.Or(cfg.SubjectTransform.Source, ">"), cfg.SubjectTransform.Destination)
 }
 
 // dropsOld says which limit of a stream drops old events. A limit per subject

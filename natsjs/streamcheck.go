@@ -40,11 +40,14 @@ func (p *Publisher) inspect(ctx context.Context, streams, subjects []string, exa
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*ackTimeout)
 	defer cancel()
-	look := inspection{js: js, examine: examine}
+	look := inspection{js: js, examine: examine, subjects: subjects}
 	if len(streams) > 0 {
 		err = look.named(ctx, streams, subjects)
 	} else {
 		err = look.having(ctx, subjects)
+	}
+	if err == nil {
+		err = look.account(ctx)
 	}
 	covered = len(wildcard.Uncovered(subjects, look.covered)) < len(subjects)
 	return covered, look.faults, err
@@ -52,10 +55,12 @@ func (p *Publisher) inspect(ctx context.Context, streams, subjects []string, exa
 
 // inspection is one look at the streams.
 type inspection struct {
-	js      jetstream.JetStream
-	examine func(jetstream.StreamConfig) []*StreamError
-	covered []string // by the streams looked at
-	faults  []error
+	js       jetstream.JetStream
+	examine  func(jetstream.StreamConfig) []*StreamError
+	subjects []string                 // in use
+	streams  []jetstream.StreamConfig // looked at
+	covered  []string                 // by these streams
+	faults   []error
 }
 
 // named examines the streams of the given names.
@@ -113,11 +118,12 @@ func (i *inspection) stream(ctx context.Context, name string) error {
 		return explain("look at stream "+name, err)
 	}
 	cfg := s.CachedInfo().Config
+	i.streams = append(i.streams, cfg)
 	i.covered = append(i.covered, cfg.Subjects...)
 	for _, fault := range i.examine(cfg) {
 		i.faults = append(i.faults, fault)
 	}
-	return nil
+	return i.room(ctx, s)
 }
 
 // explain says of an answer that did not come what may have kept it: the broker

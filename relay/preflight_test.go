@@ -98,6 +98,8 @@ func TestCheckExaminesStreams(t *testing.T) {
 		{"memory", jetstream.StreamConfig{Storage: jetstream.MemoryStorage}, []broker.Risk{natsjs.MemoryStorage}},
 		{"short window", jetstream.StreamConfig{Duplicates: 500 * time.Millisecond}, []broker.Risk{natsjs.ShortDuplicateWindow}},
 		{"small messages", jetstream.StreamConfig{MaxMsgSize: 1<<20 - 1}, []broker.Risk{natsjs.SmallMessages}},
+		{"subject transform", jetstream.StreamConfig{SubjectTransform: &jetstream.SubjectTransformConfig{Source: "ex.>", Destination: "other.>"}}, []broker.Risk{natsjs.SubjectTransform}},
+		{"subject transform to the same", jetstream.StreamConfig{SubjectTransform: &jetstream.SubjectTransformConfig{Source: "ex.>", Destination: "ex.>"}}, nil},
 		{"several", jetstream.StreamConfig{AllowRollup: true, Storage: jetstream.MemoryStorage}, []broker.Risk{natsjs.Rollup, natsjs.MemoryStorage}},
 		{"no acks", jetstream.StreamConfig{NoAck: true}, []broker.Risk{natsjs.NoAcks}},
 		{"sealed", jetstream.StreamConfig{Sealed: true}, []broker.Risk{natsjs.Sealed}},

@@ -206,7 +206,8 @@ func New(log eventlog.Source, pub broker.Publisher, cfg Config) *Relay {
 // Check reports whether the relay could start: the Config, the log, the broker
 // and its streams. An error that matches postroom.ErrRefused has to be mended by
 // a person; any other is an outage, which Run would wait out. A stream that does
-// not exist ([broker.ErrNoStream]) is such an outage too: Run goes on with the others.
+// not exist ([broker.ErrNoStream]) or has no room ([broker.ErrFull]) is such an outage too:
+// Run goes on with the others.
 func (r *Relay) Check(ctx context.Context) error {
 	if err := r.checkParts(ctx); err != nil {
 		return err

@@ -1,0 +1,85 @@
+package natsjs
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/internal/jsremedy"
+	"github.com/postroom/postroom/internal/wildcard"
+)
+
+// maxCounted is how many subjects of a stream are counted, where the stream limits the
+// messages of each.
+const maxCounted = 100
+
+// room looks whether a stream has reached a limit at which it refuses new messages.
+func (i *inspection) room(ctx context.Context, s jetstream.Stream) error {
+	cfg, state := s.CachedInfo().Config, s.CachedInfo().State
+	if cfg.Discard != jetstream.DiscardNew {
+		return nil
+	}
+	const remedy = "raise the limit, or give the stream a max_age"
+	if cfg.MaxMsgs > 0 && state.Msgs >= uint64(cfg.MaxMsgs) {
+		i.full("stream "+cfg.Name, remedy, "it has %d of %d messages", state.Msgs, cfg.MaxMsgs)
+	}
+	if cfg.MaxBytes > 0 && state.Bytes+maxMessage > uint64(cfg.MaxBytes) {
+		i.full("stream "+cfg.Name, remedy, "%d of %d bytes are used, and an event can need %d", state.Bytes, cfg.MaxBytes, maxMessage)
+	}
+	if cfg.MaxMsgsPerSubject <= 0 || !cfg.DiscardNewPerSubject || isTransformed(cfg) {
+		return nil
+	}
+	counted := 0
+	for _, subject := range i.subjects {
+		if counted == maxCounted || len(wildcard.Uncovered([]string{subject}, cfg.Subjects)) > 0 {
+			continue
+		}
+		counted++
+		info, err := s.Info(ctx, jetstream.WithSubjectFilter(subject))
+		if err != nil {
+			return explain("count "+subject+" in stream "+cfg.Name, err)
+		}
+		if n := info.State.Subjects[subject]; n >= uint64(cfg.MaxMsgsPerSubject) {
+			i.full("stream "+cfg.Name, remedy, "it has %d of %d messages of the subject %s", n, cfg.MaxMsgsPerSubject, subject)
+		}
+	}
+	return nil
+}
+
+// account looks whether the account may store the next event in the streams that were
+// looked at.
+func (i *inspection) account(ctx context.Context) error {
+	if len(i.streams) == 0 {
+		return nil
+	}
+	account, err := i.js.AccountInfo(ctx)
+	if err != nil {
+		return fmt.Errorf("look at the account: %w", jsremedy.Explain(err))
+	}
+	var told []string
+	for _, cfg := range i.streams {
+		name, tier := "the account", account.Tier
+		if len(account.Tiers) > 0 { // its limits depend on the number of replicas
+			key := fmt.Sprintf("R%d", max(cfg.Replicas, 1))
+			name, tier = "the account, tier "+key, account.Tiers[key]
+		}
+		what, used, most := "bytes of storage", tier.Store, tier.Limits.MaxStore
+		if cfg.Storage == jetstream.MemoryStorage {
+			what, used, most = "bytes of memory", tier.Memory, tier.Limits.MaxMemory
+		}
+		if most > 0 && used+maxMessage > uint64(most) && !slices.Contains(told, name+what) {
+			told = append(told, name+what)
+			i.full(name, "raise the limit of the account, or let its streams keep less", "%d of %d %s are used, and an event can need %d", used, most, what, maxMessage)
+		}
+	}
+	return nil
+}
+
+// full adds that there is no room for events. That is no fault of the set-up: they wait in the
+// log, until there is.
+func (i *inspection) full(what, remedy, format string, args ...any) {
+	i.faults = append(i.faults, fmt.Errorf("%s: %w: %s: %s", what, broker.ErrFull, fmt.Sprintf(format, args...), remedy))
+}

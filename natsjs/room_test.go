@@ -1,0 +1,135 @@
+package natsjs_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
+	"github.com/postroom/postroom/relay"
+)
+
+// wantFull checks that an error says that there is no room, and in which words; or, without
+// words, that there is no error.
+func wantFull(t *testing.T, err error, words string) {
+	t.Helper()
+	switch {
+	case words == "" && err != nil:
+		t.Errorf("Check = %v, want nil", err)
+	case words != "" && (!errors.Is(err, broker.ErrFull) || errors.Is(err, postroom.ErrRefused) || !strings.Contains(err.Error(), words)):
+		t.Errorf("Check = %v, want ErrFull, no refusal, and %q in it", err, words)
+	}
+}
+
+// A stream that refuses new messages because a limit is reached is told of, and so is one
+// with room for small events only.
+func TestCheckFindsStreamsThatAreFull(t *testing.T) {
+	t.Parallel()
+	nc := devtest.NATS(t)
+	tests := []struct {
+		name string
+		cfg  jetstream.StreamConfig
+		full string // of two events; empty: there is room
+	}{
+		{"messages", jetstream.StreamConfig{MaxMsgs: 2}, "2 of 2 messages:"},
+		{"messages-left", jetstream.StreamConfig{MaxMsgs: 3}, ""},
+		{"bytes", jetstream.StreamConfig{MaxBytes: 1 << 20}, "of 1048576 bytes are used"},
+		{"bytes-left", jetstream.StreamConfig{MaxBytes: 2 << 20}, ""},
+		{"subject", jetstream.StreamConfig{MaxMsgsPerSubject: 2, DiscardNewPerSubject: true}, "2 of 2 messages of the subject full.subject"},
+		{"subject-left", jetstream.StreamConfig{MaxMsgsPerSubject: 3, DiscardNewPerSubject: true}, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			cfg := tt.cfg
+			cfg.Name, cfg.Subjects, cfg.Discard = "FULL-"+tt.name, []string{"full." + tt.name}, jetstream.DiscardNew
+			create(t, nc, cfg)
+			check := func() error {
+				return relay.New(using("full."+tt.name, "elsewhere.a"), natsjs.NewPublisher(nc), relay.Config{Streams: []string{cfg.Name}}).Check(t.Context())
+			}
+			if err := check(); errors.Is(err, broker.ErrFull) {
+				t.Errorf("Check = %v of an empty stream", err)
+			}
+			for range 2 {
+				if _, err := management(t, nc).Publish(t.Context(), "full."+tt.name, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := check()
+			if tt.full == "" {
+				if errors.Is(err, broker.ErrFull) {
+					t.Errorf("Check = %v, and there is room", err)
+				}
+				return
+			}
+			wantFull(t, err, tt.full)
+		})
+	}
+}
+
+func TestCheckFindsAccountsThatAreFull(t *testing.T) {
+	t.Parallel()
+	server := startNATS(t, devstack.NATSConfig{Options: `accounts {
+		small: { jetstream: { max_file: 100000, max_memory: 100000 }, users: [ { user: small, password: a } ] },
+		large: { jetstream: { max_file: 100000000, max_memory: 100000000 }, users: [ { user: large, password: a } ] }
+	}`})
+	for _, tt := range []struct {
+		user    string
+		storage jetstream.StorageType
+		want    string
+	}{
+		{"small", jetstream.FileStorage, "of 100000 bytes of storage are used"},
+		{"small", jetstream.MemoryStorage, "of 100000 bytes of memory are used"},
+		{"large", jetstream.FileStorage, ""},
+		{"large", jetstream.MemoryStorage, ""},
+	} {
+		nc := connect(t, server.URL(), nats.UserInfo(tt.user, "a"))
+		name := "ACCOUNT-" + tt.storage.String()
+		create(t, nc, jetstream.StreamConfig{Name: name, Subjects: []string{"account." + name}, Storage: tt.storage})
+		wantFull(t, relay.New(using("account."+name), natsjs.NewPublisher(nc), relay.Config{Accept: []broker.Risk{natsjs.MemoryStorage}}).Check(t.Context()), tt.want)
+	}
+}
+
+// A relay begins although a stream is full: it waits for room, and tells that it does.
+func TestARelayWaitsForRoom(t *testing.T) {
+	t.Parallel()
+	nc := devtest.NATS(t)
+	cfg := jetstream.StreamConfig{Name: "ROOM", Subjects: []string{"room.a"}, MaxMsgs: 1, Discard: jetstream.DiscardNew}
+	create(t, nc, cfg)
+	if _, err := management(t, nc).Publish(t.Context(), "room.a", nil); err != nil {
+		t.Fatal(err)
+	}
+	src := using("room.a")
+	src.set(func() { src.events = append(src.events, event(1, "room.a", "a")) })
+	r := relay.New(src, natsjs.NewPublisher(nc), relay.Config{CheckEvery: time.Second})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	devtest.Eventually(t, 20*time.Second, "a relay that leads and tells of the full stream", func() bool {
+		h := r.Health()
+		return h.State == relay.Leading && len(h.Faults) == 1 && errors.Is(h.Faults[0], broker.ErrFull)
+	})
+	if n := len(src.published()); n != 0 {
+		t.Errorf("%d events are published to a full stream", n)
+	}
+	cfg.MaxMsgs = 10
+	if _, err := management(t, nc).UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	devtest.Eventually(t, 30*time.Second, "the event and the end of the fault", func() bool {
+		return len(src.published()) == 1 && len(r.Health().Faults) == 0
+	})
+	stop()
+	if err := <-done; err != nil {
+		t.Errorf("Run = %v", err)
+	}
+}
