@@ -26,6 +26,7 @@ const (
 	eventlogPath  = module + "/eventlog"
 	brokerPath    = module + "/broker"
 	natsjsPath    = module + "/natsjs"
+	reconcilePath = module + "/reconcile"
 	pausePath     = module + "/internal/pause"
 	wirePath      = module + "/internal/wire"
 	wildcardPath  = module + "/internal/wildcard"
@@ -74,7 +75,8 @@ var layers = []struct {
 	{"internal/seqset", nil, "it is about numbers alone"},
 	{"republish", []string{rootPath, schemaPath, pglogPath, seqsetPath, sqlFilePath, textPath, remedyPath, pgxAllPath}, "it stores what operators wish; whichever relay leads does it"},
 	{"broker", []string{rootPath, eventlogPath, wirePath}, "it is a port: what relay and broker exchange, and nothing that works"},
-	{"relay", []string{rootPath, module + "/relay/internal/schedule", eventlogPath, brokerPath, wirePath, wildcardPath, telemetryPath, guardPath, repeatPath, pausePath, otelPath, uuidPath}, "it moves events between two ports, and knows no database and no broker"},
+	{"reconcile", []string{eventlogPath, brokerPath, wildcardPath, pausePath}, "it compares two ports, and knows no database and no broker"},
+	{"relay", []string{rootPath, module + "/relay/internal/schedule", reconcilePath, eventlogPath, brokerPath, wirePath, wildcardPath, telemetryPath, guardPath, repeatPath, pausePath, otelPath, uuidPath}, "it moves events between two ports, and knows no database and no broker"},
 	{"relay/internal/schedule", []string{rootPath, eventlogPath, brokerPath, wirePath}, "it decides what may be sent, with no I/O, no clock and no goroutines"},
 	{"natsjs", []string{rootPath, module + "/natsjs/internal/replies", module + "/natsjs/internal/contents", eventlogPath, brokerPath, wirePath, wildcardPath, jsremedyPath, pausePath, natsPath}, "it is NATS JetStream, whoever publishes to it: it knows no relay and no database"},
 	{"natsjs/internal/replies", []string{brokerPath, natsPath}, "it waits for answers, whatever was asked"},

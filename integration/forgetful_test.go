@@ -24,6 +24,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/reconcile"
 	"github.com/postroom/postroom/relay"
 	"github.com/postroom/postroom/republish"
 )
@@ -314,9 +315,9 @@ func TestMessagesThatVanish(t *testing.T) {
 	log, rewinds := outbox.NewLog(f.pool), republish.New(f.pool)
 	compare := func() []int64 {
 		t.Helper()
-		found, err := relay.Reconcile(t.Context(), log, natsjs.NewPublisher(f.nc), relay.Reconciliation{})
+		found, err := reconcile.Compare(t.Context(), log, natsjs.NewPublisher(f.nc), reconcile.Config{})
 		if err != nil || len(found) != 1 || found[0].Err != nil || found[0].Compared == 0 {
-			t.Fatalf("Reconcile = %+v, %v", found, err)
+			t.Fatalf("Compare = %+v, %v", found, err)
 		}
 		return found[0].Missing
 	}

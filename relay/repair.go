@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/reconcile"
 )
 
 // errLost ends a term in which a stream was found without what it had. The next begins
@@ -123,57 +125,31 @@ func (l *leader) repair(ctx context.Context, at eventlog.Place, s broker.Standin
 			"stream", at.Stream, "reason", string(s.Verdict), "seq", at.Seq, "last_seq", s.Last.Seq)
 	}
 	began := time.Now()
-	mark, err := lastMark(ctx, r.log, r.pub, s)
+	found, err := reconcile.Lost(ctx, r.log, r.pub, s)
 	if err != nil {
 		return fmt.Errorf("repair stream %s: %w", at.Stream, err)
 	}
-	c := comparison{chronicle: r.log, witness: r.pub, mark: mark}
-	missing, late, err := c.run(ctx, func(context.Context) (broker.Standing, error) { return s, nil }, func() {})
-	if err != nil {
+	if err := l.owe(ctx, found, s.Last); err != nil {
 		return fmt.Errorf("repair stream %s: %w", at.Stream, err)
 	}
-	if err := l.owe(ctx, missing, late, s.Last); err != nil {
-		return fmt.Errorf("repair stream %s: %w", at.Stream, err)
-	}
-	r.metrics.repaired.Add(ctx, int64(len(missing)+len(late)))
-	loss.Events, loss.Late, loss.Repaired = len(missing)+len(late), len(late), time.Now()
+	r.metrics.repaired.Add(ctx, int64(len(found.Missing)))
+	loss.Events, loss.Late, loss.Repaired = len(found.Missing), len(found.Late), time.Now()
 	r.vitals.repaired(loss)
 	r.cfg.Logger.WarnContext(ctx, "what the broker has lost is published again", "stream", at.Stream,
-		"events", loss.Events, "late", loss.Late, "compared", c.compared, "messages", c.messages, "took", time.Since(began).Round(time.Millisecond))
+		"events", loss.Events, "late", loss.Late, "compared", found.Compared, "messages", found.Messages, "took", time.Since(began).Round(time.Millisecond))
 	return nil
-}
-
-// lastMark returns the newest mark up to which the stream has what it had, the zero one
-// where there is none.
-func lastMark(ctx context.Context, c eventlog.History, w broker.Verifier, s broker.Standing) (eventlog.Mark, error) {
-	if s.Verdict == broker.Recreated {
-		return eventlog.Mark{}, nil
-	}
-	marks, err := c.Marks(ctx, s.Last.Stream)
-	if err != nil {
-		return eventlog.Mark{}, err
-	}
-	for _, mark := range marks {
-		if mark.Place.Seq > s.Last.Seq {
-			continue
-		}
-		standing, err := w.Compare(ctx, mark.Place)
-		if err != nil {
-			return eventlog.Mark{}, err
-		}
-		if standing.Verdict == broker.Kept {
-			return mark, nil
-		}
-	}
-	return eventlog.Mark{}, nil
 }
 
 // owe has events recorded as not published, with the place at which their stream ends
 // now, and returns when that is done.
-func (l *leader) owe(ctx context.Context, seqs, late []int64, now eventlog.Place) error {
+func (l *leader) owe(ctx context.Context, found reconcile.Findings, now eventlog.Place) error {
+	inOrder := slices.DeleteFunc(slices.Clone(found.Missing), func(seq int64) bool {
+		_, late := slices.BinarySearch(found.Late, seq)
+		return late
+	})
 	l.mu.Lock()
-	l.progress.Owed = append(l.progress.Owed, seqs...)
-	l.progress.Late = append(l.progress.Late, late...)
+	l.progress.Owed = append(l.progress.Owed, inOrder...)
+	l.progress.Late = append(l.progress.Late, found.Late...)
 	l.progress.Places = move(l.progress.Places, []eventlog.Place{now})
 	l.places[now.Stream] = &place{Place: now}
 	recording := l.recording

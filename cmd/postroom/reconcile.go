@@ -11,7 +11,7 @@ import (
 
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
-	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/reconcile"
 	"github.com/postroom/postroom/republish"
 )
 
@@ -64,7 +64,7 @@ func newReconcile(getenv func(string) string) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&r.since, "since", "", "written since then: a time (2026-01-31T03:00:00Z) or how long ago (90m)")
 	flags.StringArrayVar(&r.streams, "stream", nil, "compare this stream; can be repeated (default those that the relay published to)")
-	flags.Float64Var(&r.pace, "compare-rate", relay.DefaultReconcileRate, "compare so many events in a second at the most")
+	flags.Float64Var(&r.pace, "compare-rate", reconcile.DefaultRate, "compare so many events in a second at the most")
 	flags.BoolVar(&r.repair, "repair", false, "publish again what is missing")
 	flags.Float64Var(&r.o.Rate, "rate", republish.DefaultRate, "of a repair: publish so many in a second at the most")
 	flags.BoolVar(&r.detach, "detach", false, "of a repair: do not watch")
@@ -112,14 +112,14 @@ func (r *reconciliation) run(cmd *cobra.Command) error {
 }
 
 // compare compares the streams, and shows how far it is.
-func (r *reconciliation) compare(cmd *cobra.Command, log *outbox.Log, nc *nats.Conn, since time.Time) ([]relay.Findings, error) {
+func (r *reconciliation) compare(cmd *cobra.Command, log *outbox.Log, nc *nats.Conn, since time.Time) ([]reconcile.Findings, error) {
 	backlog, err := log.Backlog(cmd.Context())
 	if err != nil {
 		return nil, err
 	}
 	bar := newBar(cmd.ErrOrStderr())
 	defer bar.Clear()
-	return relay.Reconcile(cmd.Context(), log, natsjs.NewPublisher(nc), relay.Reconciliation{
+	return reconcile.Compare(cmd.Context(), log, natsjs.NewPublisher(nc), reconcile.Config{
 		Streams: r.streams, Since: since, Rate: r.pace,
 		Progress: func(stream string, compared, messages int) {
 			bar.Show(compared, max(int(backlog.Appended), compared), fmt.Sprintf("%s: %d messages", stream, messages))
@@ -128,7 +128,7 @@ func (r *reconciliation) compare(cmd *cobra.Command, log *outbox.Log, nc *nats.C
 }
 
 // judge prints what was found, and has it repaired where that is asked for.
-func (r *reconciliation) judge(cmd *cobra.Command, rewinds *republish.Rewinds, found []relay.Findings) error {
+func (r *reconciliation) judge(cmd *cobra.Command, rewinds *republish.Rewinds, found []reconcile.Findings) error {
 	var missing []int64
 	var failed []string
 	for _, f := range found {
@@ -194,7 +194,7 @@ type findingJSON struct {
 	Error    string  `json:"error,omitempty"`
 }
 
-func findingsJSON(found []relay.Findings) []findingJSON {
+func findingsJSON(found []reconcile.Findings) []findingJSON {
 	all := make([]findingJSON, 0, len(found))
 	for _, f := range found {
 		one := findingJSON{
@@ -209,7 +209,7 @@ func findingsJSON(found []relay.Findings) []findingJSON {
 	return all
 }
 
-func printFindings(cmd *cobra.Command, found []relay.Findings) error {
+func printFindings(cmd *cobra.Command, found []reconcile.Findings) error {
 	rows := [][]string{{"STREAM", "COMPARED", "MISSING", "LATE", "UNTOLD", "MESSAGES", "LAST", "TOOK"}}
 	var why []string
 	for _, f := range found {

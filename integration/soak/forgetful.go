@@ -20,7 +20,7 @@ import (
 	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
-	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/reconcile"
 	"github.com/postroom/postroom/republish"
 )
 
@@ -64,7 +64,7 @@ func serveCompare(ctx context.Context, text []byte) error {
 		return err
 	}
 	defer nc.Close()
-	found, err := relay.Reconcile(ctx, outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Reconciliation{Rate: job.Rate})
+	found, err := reconcile.Compare(ctx, outbox.NewLog(pool), natsjs.NewPublisher(nc), reconcile.Config{Rate: job.Rate})
 	if err == nil && (len(found) != 1 || found[0].Err != nil) {
 		err = fmt.Errorf("found %+v", found)
 	}

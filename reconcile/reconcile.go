@@ -1,4 +1,9 @@
-package relay
+// Package reconcile compares what a log has published with what streams have.
+//
+// It reads both from one end to the other, changes nothing, and may run while events are
+// written and published. 'postroom reconcile' does so for an operator, and a relay that finds
+// a stream without what it had.
+package reconcile
 
 import (
 	"cmp"
@@ -16,8 +21,8 @@ import (
 // does not have may have been, and cannot be told from what it lost.
 var ErrConsumed = errors.New("the stream does not keep messages that were consumed")
 
-// Reconciliation is what [Reconcile] is to compare.
-type Reconciliation struct {
+// Config says what [Compare] is to compare. The zero value is ready to use.
+type Config struct {
 	// Streams are the names of the streams.
 	//
 	// Defaults to those that the relay has published to.
@@ -32,7 +37,7 @@ type Reconciliation struct {
 	// Rate is how many events of the log are read in a second at the most: reading as
 	// fast as the servers can takes from live traffic.
 	//
-	// Defaults to [DefaultReconcileRate].
+	// Defaults to [DefaultRate].
 	Rate float64
 
 	// Progress is told now and then how far the comparison of a stream is. It may be
@@ -40,9 +45,9 @@ type Reconciliation struct {
 	Progress func(stream string, compared, messages int)
 }
 
-// DefaultReconcileRate is how many events are compared in a second, about a quarter of
+// DefaultRate is how many events are compared in a second, about a quarter of
 // what two processors can that also run the servers: a million in 40 seconds.
-const DefaultReconcileRate = 25_000
+const DefaultRate = 25_000
 
 // Findings are what a stream was found to have and to lack.
 type Findings struct {
@@ -65,22 +70,22 @@ type Findings struct {
 	Err error
 }
 
-// Reconcile compares what a log has published with what its streams have. It reads the
+// Compare compares what a log has published with what its streams have. It reads the
 // headers of the streams' messages, changes nothing, and may run while events are
 // written and published. It remembers little where both have nearly the same order: in
 // the worst case some hundred bytes for each event.
 //
 // An error is an outage. What is wrong with one stream is in its Findings.
-func Reconcile(ctx context.Context, log eventlog.History, streams broker.Verifier, r Reconciliation) ([]Findings, error) {
-	r.Rate = cmp.Or(r.Rate, DefaultReconcileRate)
-	if !(r.Rate > 0) { // also not a NaN
-		return nil, fmt.Errorf("relay: reconcile: Rate is %g, want more than none", r.Rate)
+func Compare(ctx context.Context, log eventlog.History, streams broker.Verifier, cfg Config) ([]Findings, error) {
+	cfg.Rate = cmp.Or(cfg.Rate, DefaultRate)
+	if !(cfg.Rate > 0) { // also not a NaN
+		return nil, fmt.Errorf("reconcile: Rate is %g, want more than none", cfg.Rate)
 	}
 	places, err := log.Places(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("relay: reconcile: %w", err)
+		return nil, fmt.Errorf("reconcile: %w", err)
 	}
-	for _, name := range r.Streams {
+	for _, name := range cfg.Streams {
 		if !slices.ContainsFunc(places, func(p eventlog.Place) bool { return p.Stream == name }) {
 			places = append(places, eventlog.Place{Stream: name})
 		}
@@ -88,12 +93,12 @@ func Reconcile(ctx context.Context, log eventlog.History, streams broker.Verifie
 	slices.SortFunc(places, func(a, b eventlog.Place) int { return cmp.Compare(a.Stream, b.Stream) })
 	var all []Findings
 	for _, at := range places {
-		if len(r.Streams) > 0 && !slices.Contains(r.Streams, at.Stream) {
+		if len(cfg.Streams) > 0 && !slices.Contains(cfg.Streams, at.Stream) {
 			continue
 		}
-		found, err := r.stream(ctx, log, streams, at)
+		found, err := cfg.stream(ctx, log, streams, at)
 		if err != nil {
-			return all, fmt.Errorf("relay: reconcile stream %s: %w", at.Stream, err)
+			return all, fmt.Errorf("reconcile: stream %s: %w", at.Stream, err)
 		}
 		all = append(all, found)
 	}
@@ -101,10 +106,10 @@ func Reconcile(ctx context.Context, log eventlog.History, streams broker.Verifie
 }
 
 // stream compares one stream.
-func (r Reconciliation) stream(ctx context.Context, log eventlog.History, streams broker.Verifier, at eventlog.Place) (Findings, error) {
+func (cfg Config) stream(ctx context.Context, log eventlog.History, streams broker.Verifier, at eventlog.Place) (Findings, error) {
 	began := time.Now()
 	found := Findings{Stream: at.Stream}
-	c := comparison{chronicle: log, witness: streams, since: r.Since, rate: r.Rate}
+	c := comparison{chronicle: log, witness: streams, since: cfg.Since, rate: cfg.Rate}
 	look := func(ctx context.Context) (broker.Standing, error) {
 		s, err := streams.Compare(ctx, at)
 		if err != nil {
@@ -120,8 +125,8 @@ func (r Reconciliation) stream(ctx context.Context, log eventlog.History, stream
 		return s, nil
 	}
 	tell := func() {
-		if r.Progress != nil {
-			r.Progress(at.Stream, c.compared, c.messages)
+		if cfg.Progress != nil {
+			cfg.Progress(at.Stream, c.compared, c.messages)
 		}
 	}
 	missing, late, err := c.run(ctx, look, tell)
@@ -132,9 +137,57 @@ func (r Reconciliation) stream(ctx context.Context, log eventlog.History, stream
 	if err != nil {
 		return found, err
 	}
-	found.Missing = append(missing, late...)
-	slices.Sort(found.Missing)
-	found.Late = late
-	found.Compared, found.Messages, found.Untold, found.Took = c.compared, c.messages, c.untold, time.Since(began)
+	found.take(&c, missing, late, time.Since(began))
 	return found, nil
+}
+
+// take notes what a comparison found.
+func (f *Findings) take(c *comparison, missing, late []int64, took time.Duration) {
+	f.Missing = append(missing, late...)
+	slices.Sort(f.Missing)
+	f.Late = late
+	f.Compared, f.Messages, f.Untold, f.Took = c.compared, c.messages, c.untold, took
+}
+
+// Lost finds what a stream has lost that does not stand as it did: of what was published
+// after the newest mark up to which it still has everything, or of all that the log has.
+func Lost(ctx context.Context, log eventlog.History, streams broker.Verifier, s broker.Standing) (Findings, error) {
+	began := time.Now()
+	mark, err := lastMark(ctx, log, streams, s)
+	if err != nil {
+		return Findings{}, err
+	}
+	c := comparison{chronicle: log, witness: streams, mark: mark}
+	missing, late, err := c.run(ctx, func(context.Context) (broker.Standing, error) { return s, nil }, func() {})
+	if err != nil {
+		return Findings{}, err
+	}
+	found := Findings{Stream: s.Last.Stream, Verdict: s.Verdict, Last: s.Last.Seq}
+	found.take(&c, missing, late, time.Since(began))
+	return found, nil
+}
+
+// lastMark returns the newest mark up to which the stream has what it had, the zero one
+// where there is none.
+func lastMark(ctx context.Context, c eventlog.History, w broker.Verifier, s broker.Standing) (eventlog.Mark, error) {
+	if s.Verdict == broker.Recreated {
+		return eventlog.Mark{}, nil
+	}
+	marks, err := c.Marks(ctx, s.Last.Stream)
+	if err != nil {
+		return eventlog.Mark{}, err
+	}
+	for _, mark := range marks {
+		if mark.Place.Seq > s.Last.Seq {
+			continue
+		}
+		standing, err := w.Compare(ctx, mark.Place)
+		if err != nil {
+			return eventlog.Mark{}, err
+		}
+		if standing.Verdict == broker.Kept {
+			return mark, nil
+		}
+	}
+	return eventlog.Mark{}, nil
 }

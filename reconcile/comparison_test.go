@@ -1,4 +1,4 @@
-package relay
+package reconcile
 
 import (
 	"context"
@@ -100,7 +100,7 @@ func TestReconcileLeavesTimeToOthers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := &paper{pages: 5, size: 1000}
 			began := time.Now()
-			found, err := Reconcile(t.Context(), p, p, Reconciliation{Rate: tt.rate})
+			found, err := Compare(t.Context(), p, p, Config{Rate: tt.rate})
 			if err != nil || len(found) != 1 || found[0].Compared != 5000 || len(found[0].Missing) > 0 {
 				t.Fatalf("rate %g: %+v, %v", tt.rate, found, err)
 			}
@@ -110,7 +110,7 @@ func TestReconcileLeavesTimeToOthers(t *testing.T) {
 		})
 	}
 	for _, rate := range []float64{-1, math.NaN()} {
-		if _, err := Reconcile(t.Context(), &paper{}, &paper{}, Reconciliation{Rate: rate}); err == nil {
+		if _, err := Compare(t.Context(), &paper{}, &paper{}, Config{Rate: rate}); err == nil {
 			t.Errorf("rate %g is taken", rate)
 		}
 	}
