@@ -8,7 +8,7 @@ import (
 // Outcomes returns what a leader takes outcomes with: settle adds one, await says of how
 // many it is to be told, and told whether it was since it was last asked.
 func Outcomes() (settle func(), await func(n int), told func() bool) {
-	l := &leader{news: make(chan struct{}, 1), enough: 1}
+	l := newOutcomes()
 	settle = func() {
 		f := &schedule.Entry{}
 		f.Owner = f

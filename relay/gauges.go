@@ -15,6 +15,8 @@ import (
 const measureEvery = 15 * time.Second
 
 // gauges are read when somebody reads the metrics.
+//
+// Wide because each instrument is a field.
 type gauges struct {
 	age, events, leader, paused, check metric.Float64ObservableGauge
 	held, heldAge, keys, overdue       metric.Float64ObservableGauge

@@ -35,6 +35,8 @@ const (
 
 // Health is how a relay is at one moment. Times are the process's own, zero for
 // what has not happened since Run began.
+//
+// Wide because it is a report, which one look shows.
 type Health struct {
 	State State
 	Since time.Time // when State began
@@ -128,7 +130,7 @@ func (r *Relay) attend(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		r.watch(ctx)
+		r.preflight.watch(ctx)
 		r.vitals.enter(Draining)
 	})
 	watching.Go(func() { r.measure(ctx) })

@@ -11,8 +11,8 @@ import (
 // withhold takes the events out of a batch that are not valid, and what comes after
 // them of their keys. The database takes the word of a writer that says it has checked
 // its event; the broker is not to: an invalid one could purge a stream, or be a request
-// to its API.
-func (l *leader) withhold(batch []*broker.Message) []*broker.Message {
+// to its API. settle takes their outcomes.
+func withhold(batch []*broker.Message, settle func(m *broker.Message, o broker.Outcome)) []*broker.Message {
 	var invalid []landing
 	var waiting []*broker.Message
 	valid := batch[:0]
@@ -26,10 +26,10 @@ func (l *leader) withhold(batch []*broker.Message) []*broker.Message {
 		}
 	}
 	for i := len(waiting) - 1; i >= 0; i-- { // each before the one that it waits for
-		l.settle(waiting[i], broker.Outcome{Class: broker.Behind, Err: broker.ErrBehind})
+		settle(waiting[i], broker.Outcome{Class: broker.Behind, Err: broker.ErrBehind})
 	}
 	for _, i := range invalid {
-		l.settle(&i.Message, i.Outcome)
+		settle(&i.Message, i.Outcome)
 	}
 	return valid
 }

@@ -1,14 +1,12 @@
 package relay
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/eventlog"
 )
 
 const (
@@ -105,24 +103,6 @@ func (p *past) add(t *tenure, err error) time.Duration {
 	}
 	p.useless++
 	return termWaits.Delay(p.useless)
-}
-
-// appoint notes that a term began, and how long its lease has to be.
-func (r *Relay) appoint(ctx context.Context, term eventlog.Term, owner string, t *tenure) {
-	t.led, t.roundTrip = term.Taken()
-	t.taken = t.lease
-	needed := LeaseFor(t.roundTrip)
-	if !r.fixed {
-		t.lease = max(t.lease, min(needed, LongestLease))
-	}
-	r.vitals.lead(t.lease)
-	r.cfg.Logger.InfoContext(ctx, "relay leads", "owner", owner)
-	switch slow := []any{"lease", t.lease, "round_trip", rounded(t.roundTrip)}; {
-	case t.lease < needed:
-		r.cfg.Logger.WarnContext(ctx, "the lease may be too short for this database", append(slow, "advice", adviseLease(needed))...)
-	case t.lease > r.cfg.Lease:
-		r.cfg.Logger.WarnContext(ctx, "the database is slow: the lease is longer than usual, and so is the take-over after a crash", slow...)
-	}
 }
 
 // errLeaseUnsure ends a term whose lease could not be renewed in time.

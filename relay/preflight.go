@@ -6,52 +6,79 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/pause"
 )
 
+// preflight looks whether log, broker and streams are as a relay needs them, at its start
+// and while it runs.
+type preflight struct {
+	log    eventlog.Source
+	pub    broker.Publisher
+	able   broker.Abilities
+	cfg    Config
+	err    error // what is wrong with the Config
+	vitals *vitals
+
+	doubt   chan struct{} // the streams may not be as they were found
+	covered atomic.Bool   // a stream was found for some of the subjects in use
+}
+
+// parts looks at everything but the streams.
+func (p *preflight) parts(ctx context.Context) error {
+	if p.err != nil {
+		return fmt.Errorf("relay: %w", postroom.Refuse(p.err))
+	}
+	if err := errors.Join(called(func() error { return p.log.Check(ctx) }), called(func() error { return p.pub.Check(ctx) })); err != nil {
+		return fmt.Errorf("relay: %w", err)
+	}
+	return nil
+}
+
 // inspect returns what is wrong with the streams and not accepted. err is an
 // outage.
-func (r *Relay) inspect(ctx context.Context) (faults []error, err error) {
-	lacking := slices.DeleteFunc(r.lacking(), r.accepted)
-	if !r.able.Inspects {
+func (p *preflight) inspect(ctx context.Context) (faults []error, err error) {
+	lacking := slices.DeleteFunc(p.lacking(), p.accepted)
+	if !p.able.Inspects {
 		return lacking, nil
 	}
-	subjects, err := r.log.Subjects(ctx)
+	subjects, err := p.log.Subjects(ctx)
 	if err != nil {
 		return nil, err
 	}
 	// One that is none would make the whole look fail.
 	subjects = slices.DeleteFunc(subjects, func(s string) bool { return s == "" || postroom.Event{Type: s}.Validate() != nil })
-	look := r.pub.Inspect
-	if r.cfg.Atomic {
-		look = r.pub.InspectAtomic
+	look := p.pub.Inspect
+	if p.cfg.Atomic {
+		look = p.pub.InspectAtomic
 	}
-	covered, faults, err := look(ctx, r.cfg.Streams, subjects)
+	covered, faults, err := look(ctx, p.cfg.Streams, subjects)
 	if err == nil {
-		r.covered.Store(covered)
+		p.covered.Store(covered)
 	}
-	return append(lacking, slices.DeleteFunc(faults, r.accepted)...), err
+	return append(lacking, slices.DeleteFunc(faults, p.accepted)...), err
 }
 
 // lacking returns what the publisher cannot do and what that costs, as faults.
-func (r *Relay) lacking() (faults []error) {
+func (p *preflight) lacking() (faults []error) {
 	lack := func(able bool, risk broker.Risk, cost string) {
 		if !able {
 			faults = append(faults, postroom.Refuse(fmt.Errorf("%w: %s; use another publisher, or accept it: %q in relay.Config.Accept", risk, cost, string(risk))))
 		}
 	}
-	lack(r.able.Inspects, broker.NotInspected, "the publisher cannot look at its streams, and nobody notices that one of them loses what it acknowledges")
-	lack(r.able.Verifies, broker.NotVerified, "the publisher cannot tell what its streams have, and what the broker loses is not noticed and not published again")
+	lack(p.able.Inspects, broker.NotInspected, "the publisher cannot look at its streams, and nobody notices that one of them loses what it acknowledges")
+	lack(p.able.Verifies, broker.NotVerified, "the publisher cannot tell what its streams have, and what the broker loses is not noticed and not published again")
 	return faults
 }
 
-func (r *Relay) accepted(fault error) bool {
+func (p *preflight) accepted(fault error) bool {
 	var risk broker.Risk
-	return errors.As(fault, &risk) && slices.Contains(r.cfg.Accept, risk)
+	return errors.As(fault, &risk) && slices.Contains(p.cfg.Accept, risk)
 }
 
 // validateChecks adds the faults of the fields that this file reads.
@@ -79,18 +106,18 @@ func (c Config) validateChecks(able broker.Abilities, add func(format string, ar
 // term; afterwards it is drift, of which Health and the log tell, and which
 // does not stop the relay: the log has the events that the broker may lose, and
 // to stop would hold up the others. A stream that does not exist is waited for.
-func (r *Relay) begin(ctx context.Context) error {
-	if err := r.checkParts(ctx); err != nil {
+func (p *preflight) begin(ctx context.Context) error {
+	if err := p.parts(ctx); err != nil {
 		return err
 	}
-	faults, err := r.inspect(ctx)
-	if !r.vitals.wasAdmitted() {
+	faults, err := p.inspect(ctx)
+	if !p.vitals.wasAdmitted() {
 		refused := slices.DeleteFunc(slices.Clone(faults), func(f error) bool { return !errors.Is(f, postroom.ErrRefused) })
 		if err := errors.Join(append(refused, err)...); err != nil {
 			return fmt.Errorf("relay: %w", err)
 		}
 	}
-	r.note(ctx, faults, err)
+	p.note(ctx, faults, err)
 	return nil
 }
 
@@ -99,17 +126,17 @@ func (r *Relay) begin(ctx context.Context) error {
 const faultyCheckEvery = 5 * time.Second
 
 // watch looks at the streams again and again until ctx ends.
-func (r *Relay) watch(ctx context.Context) {
+func (p *preflight) watch(ctx context.Context) {
 	looked := time.Now()
 	for {
-		doubt, alive := r.restOrDoubt(ctx, min(r.cfg.CheckEvery, faultyCheckEvery))
+		doubt, alive := p.restOrDoubt(ctx, min(p.cfg.CheckEvery, faultyCheckEvery))
 		if !alive {
 			return
 		}
-		due := doubt || time.Since(looked) >= r.cfg.CheckEvery || r.vitals.hasFaults()
-		if due && r.vitals.wasAdmitted() && r.connected() {
-			faults, err := r.inspect(ctx)
-			r.note(ctx, faults, err)
+		due := doubt || time.Since(looked) >= p.cfg.CheckEvery || p.vitals.hasFaults()
+		if due && p.vitals.wasAdmitted() && p.pub.Connected() {
+			faults, err := p.inspect(ctx)
+			p.note(ctx, faults, err)
 			looked = time.Now()
 		}
 	}
@@ -118,7 +145,7 @@ func (r *Relay) watch(ctx context.Context) {
 // restOrDoubt waits for d, or for a second where there is reason to doubt that
 // the streams are as they were found. It reports whether there is, and whether
 // ctx still lives.
-func (r *Relay) restOrDoubt(ctx context.Context, d time.Duration) (doubt, alive bool) {
+func (p *preflight) restOrDoubt(ctx context.Context, d time.Duration) (doubt, alive bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -126,26 +153,26 @@ func (r *Relay) restOrDoubt(ctx context.Context, d time.Duration) (doubt, alive 
 		return false, false
 	case <-timer.C:
 		return false, true
-	case <-r.doubt:
+	case <-p.doubt:
 		return true, pause.For(ctx, min(d, time.Second))
 	}
 }
 
 // note keeps what inspect found, and logs what is new in it.
-func (r *Relay) note(ctx context.Context, faults []error, err error) {
+func (p *preflight) note(ctx context.Context, faults []error, err error) {
 	if ctx.Err() != nil {
 		return
 	}
 	if err != nil {
-		r.vitals.failed(fmt.Errorf("relay: %w", err))
-		r.cfg.Logger.DebugContext(ctx, "streams could not be checked", "error", err)
+		p.vitals.failed(fmt.Errorf("relay: %w", err))
+		p.cfg.Logger.DebugContext(ctx, "streams could not be checked", "error", err)
 		return
 	}
-	changed := r.vitals.found(faults)
+	changed := p.vitals.found(faults)
 	switch {
 	case changed && len(faults) > 0:
-		r.cfg.Logger.WarnContext(ctx, "streams are not as they should be; the relay goes on", "faults", errors.Join(faults...))
+		p.cfg.Logger.WarnContext(ctx, "streams are not as they should be; the relay goes on", "faults", errors.Join(faults...))
 	case changed:
-		r.cfg.Logger.InfoContext(ctx, "streams are as they should be again")
+		p.cfg.Logger.InfoContext(ctx, "streams are as they should be again")
 	}
 }

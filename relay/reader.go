@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/postroom/postroom/eventlog"
@@ -33,33 +34,52 @@ type page struct {
 	cancelled []int64 // rewinds whose events are sent no more
 }
 
+// intake is on its way from the reader to conduct, and what either tells the other of it.
+type intake struct {
+	pages   chan page
+	blocked atomic.Bool // some keys have events in held
+
+	repeats     atomic.Int64 // events of rewinds that were read and are on their way
+	repeatBytes atomic.Int64 // and their data
+}
+
+// reader reads the log ahead.
+type reader struct {
+	*intake
+
+	relay *Relay
+	term  eventlog.Term
+	notes *unrecorded
+	again rewinder
+}
+
 // read hands pages to conduct for as long as ctx lives.
-func (l *leader) read(ctx context.Context) error {
-	if err := l.readKeys(ctx); err != nil { // before the first event that may have to follow them
+func (r *reader) read(ctx context.Context) error {
+	if err := r.readKeys(ctx); err != nil { // before the first event that may have to follow them
 		return err
 	}
 	wait, limit, askKeys := busyPoll, firstPage, time.Now().Add(keysEvery)
 	// Conduct has copied a page before it takes the next: two pieces of memory serve all.
 	var free, handed []eventlog.Logged
 	var pace pace
-	again := rewinder{next: time.Now().Add(rewindEvery)} // what nobody has seen yet comes first
+	r.again = rewinder{next: time.Now().Add(rewindEvery)} // what nobody has seen yet comes first
 	next := time.NewTimer(wait)
 	defer next.Stop()
 	for {
-		if err := l.readRewound(ctx, &again); err != nil {
+		if err := r.readRewound(ctx); err != nil {
 			return err
 		}
-		if began := time.Now(); l.blocked.Load() && began.After(askKeys) {
-			if err := l.readKeys(ctx); err != nil {
+		if began := time.Now(); r.blocked.Load() && began.After(askKeys) {
+			if err := r.readKeys(ctx); err != nil {
 				return err
 			}
 			askKeys = time.Now().Add(max(keysEvery, keysShare*time.Since(began)))
 		}
 		// For a timer that is set while another of its threads waits for the network, the
 		// runtime wakes that thread up: the end of an idle wait is set before the pass.
-		began, idle := time.Now(), min(2*wait, l.relay.cfg.IdlePoll)
+		began, idle := time.Now(), min(2*wait, r.relay.cfg.IdlePoll)
 		next.Reset(idle)
-		page, err := l.readPage(ctx, limit, free)
+		page, err := r.readPage(ctx, limit, free)
 		took := time.Since(began)
 		if err != nil {
 			return err
@@ -67,7 +87,7 @@ func (l *leader) read(ctx context.Context) error {
 		full := len(page.Events) >= limit
 		limit = nextLimit(page.Events)
 		if len(page.Events) > 0 {
-			if !l.hand(ctx, page.Events) {
+			if !r.hand(ctx, page.Events) {
 				return nil
 			}
 			free, handed = handed, page.Events
@@ -84,46 +104,46 @@ func (l *leader) read(ctx context.Context) error {
 		if !pause.For(ctx, gap) {
 			return nil
 		}
-		if rest := again.rest(wait-gap, time.Now()); rest != idle || took > idle/8 {
+		if rest := r.again.rest(wait-gap, time.Now()); rest != idle || took > idle/8 {
 			next.Reset(rest)
 		}
-		if !l.rest(ctx, next.C) {
+		if !r.rest(ctx, next.C) {
 			return nil
 		}
 	}
 }
 
 // readPage reads a page, in bounded time.
-func (l *leader) readPage(ctx context.Context, limit int, into []eventlog.Logged) (eventlog.Page, error) {
+func (r *reader) readPage(ctx context.Context, limit int, into []eventlog.Logged) (eventlog.Page, error) {
 	var page eventlog.Page
-	err := l.relay.allowed.page.bound(ctx, func(ctx context.Context) (err error) {
-		page, err = l.term.Read(ctx, limit, into)
+	err := r.relay.allowed.page.bound(ctx, func(ctx context.Context) (err error) {
+		page, err = r.term.Read(ctx, limit, into)
 		return err
 	})
 	if err != nil {
 		return page, err
 	}
 	if page.Missing > 0 {
-		l.relay.cfg.Logger.ErrorContext(ctx, "events that were not published are gone from the log: somebody deleted their rows",
+		r.relay.cfg.Logger.ErrorContext(ctx, "events that were not published are gone from the log: somebody deleted their rows",
 			"events", page.Missing)
 	}
 	if page.Unstorable > 0 {
-		l.relay.cfg.Logger.ErrorContext(ctx, "events could not be held as they are; they are dead, of class unstorable, and an operator has to decide",
+		r.relay.cfg.Logger.ErrorContext(ctx, "events could not be held as they are; they are dead, of class unstorable, and an operator has to decide",
 			"events", page.Unstorable)
 	}
 	if page.Scheduled > 0 {
-		signal(l.record) // it may be due before the lease has to be renewed
+		signal(r.notes.due) // it may be due before the lease has to be renewed
 	}
 	if page.Late > 0 {
-		l.relay.metrics.late.Add(ctx, int64(page.Late))
+		r.relay.metrics.late.Add(ctx, int64(page.Late))
 	}
 	return page, nil
 }
 
 // hand gives a page to conduct, and reports whether ctx still lives.
-func (l *leader) hand(ctx context.Context, events []eventlog.Logged) bool {
+func (r *reader) hand(ctx context.Context, events []eventlog.Logged) bool {
 	select {
-	case l.pages <- page{events: events}:
+	case r.pages <- page{events: events}:
 		return true
 	case <-ctx.Done():
 		return false
@@ -131,17 +151,17 @@ func (l *leader) hand(ctx context.Context, events []eventlog.Logged) bool {
 }
 
 // readKeys tells conduct which keys have events in held.
-func (l *leader) readKeys(ctx context.Context) error {
-	p := page{asked: true, recorded: l.recorded.Load()} // before it asks: what is recorded later may be missing
-	err := l.relay.allowed.keys.bound(ctx, func(ctx context.Context) (err error) {
-		p.keys, err = l.term.HeldKeys(ctx)
+func (r *reader) readKeys(ctx context.Context) error {
+	p := page{asked: true, recorded: r.notes.recorded.Load()} // before it asks: what is recorded later may be missing
+	err := r.relay.allowed.keys.bound(ctx, func(ctx context.Context) (err error) {
+		p.keys, err = r.term.HeldKeys(ctx)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	select {
-	case l.pages <- p:
+	case r.pages <- p:
 	case <-ctx.Done():
 	}
 	return nil
@@ -163,12 +183,12 @@ func nextLimit(events []eventlog.Logged) int {
 }
 
 // rest waits for next or for a call of Wake, and reports whether ctx still lives.
-func (l *leader) rest(ctx context.Context, next <-chan time.Time) bool {
+func (r *reader) rest(ctx context.Context, next <-chan time.Time) bool {
 	select {
 	case <-ctx.Done():
 		return false
 	case <-next:
-	case <-l.relay.wake:
+	case <-r.relay.wake:
 	}
 	return true
 }

@@ -36,6 +36,8 @@ import (
 var ErrRunning = errors.New("relay: already running")
 
 // Config tunes a [Relay]. The zero value is ready to use.
+//
+// Wide because each setting stands by itself.
 type Config struct {
 	// Atomic has events published in atomic batches: up to 1,000 events of one
 	// stream under one acknowledgement, any number of them of one key. It is faster
@@ -164,20 +166,17 @@ func (c Config) validate(able broker.Abilities) error {
 // Relay publishes the events of one log. Any number may run for a log, in one
 // process or in many: one leads at a time.
 type Relay struct {
-	log     eventlog.Source
-	pub     broker.Publisher
-	able    broker.Abilities
-	cfg     Config
-	fixed   bool  // Config.Lease was chosen
-	err     error // what is wrong with the Config
-	wake    chan struct{}
-	doubt   chan struct{} // the streams may not be as they were found
-	covered atomic.Bool   // a stream was found for some of the subjects in use
-	metrics *metrics
-	tracer  trace.Tracer
-	running atomic.Bool
-	vitals  vitals
-	lines   repeat.Lines
+	log       eventlog.Source
+	pub       broker.Publisher
+	cfg       Config
+	fixed     bool // Config.Lease was chosen
+	wake      chan struct{}
+	preflight preflight
+	metrics   *metrics
+	tracer    trace.Tracer
+	running   atomic.Bool
+	vitals    vitals
+	lines     repeat.Lines
 
 	allowed struct{ page, keys, rewind allowance }
 }
@@ -189,18 +188,20 @@ func New(log eventlog.Source, pub broker.Publisher, cfg Config) *Relay {
 	fixed := cfg.Lease != 0
 	cfg = cfg.defaults()
 	able := pub.Abilities()
-	return &Relay{
+	r := &Relay{
 		log:     log,
 		pub:     pub,
-		able:    able,
 		cfg:     cfg,
 		fixed:   fixed,
-		err:     cfg.validate(able),
 		wake:    make(chan struct{}, 1),
-		doubt:   make(chan struct{}, 1),
 		metrics: newMetrics(cfg.MeterProvider),
 		tracer:  telemetry.Tracer(cfg.TracerProvider),
+		preflight: preflight{
+			log: log, pub: pub, able: able, cfg: cfg, err: cfg.validate(able), doubt: make(chan struct{}, 1),
+		},
 	}
+	r.preflight.vitals = &r.vitals
+	return r
 }
 
 // Check reports whether the relay could start: the Config, the log, the broker
@@ -209,22 +210,11 @@ func New(log eventlog.Source, pub broker.Publisher, cfg Config) *Relay {
 // not exist ([broker.ErrNoStream]) or has no room ([broker.ErrFull]) is such an outage too:
 // Run goes on with the others.
 func (r *Relay) Check(ctx context.Context) error {
-	if err := r.checkParts(ctx); err != nil {
+	if err := r.preflight.parts(ctx); err != nil {
 		return err
 	}
-	faults, err := r.inspect(ctx)
+	faults, err := r.preflight.inspect(ctx)
 	if err := errors.Join(append(faults, err)...); err != nil {
-		return fmt.Errorf("relay: %w", err)
-	}
-	return nil
-}
-
-// checkParts is Check without the streams.
-func (r *Relay) checkParts(ctx context.Context) error {
-	if r.err != nil {
-		return fmt.Errorf("relay: %w", postroom.Refuse(r.err))
-	}
-	if err := errors.Join(called(func() error { return r.log.Check(ctx) }), called(func() error { return r.pub.Check(ctx) })); err != nil {
 		return fmt.Errorf("relay: %w", err)
 	}
 	return nil
@@ -258,7 +248,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	for past := newPast(r.cfg.Lease, r.fixed); ctx.Err() == nil; {
 		r.vitals.enter(Starting)
 		t := tenure{lease: past.lease}
-		err := r.begin(ctx)
+		err := r.preflight.begin(ctx)
 		if err == nil {
 			err = r.serve(ctx, owner, &t)
 		}
@@ -297,7 +287,7 @@ func (r *Relay) serve(ctx context.Context, owner string, t *tenure) error {
 		if err == nil {
 			r.metrics.takeovers.Add(ctx, 1)
 			r.appoint(ctx, term, owner, t)
-			err := r.serveTerm(ctx, observed{term, &r.vitals}, t)
+			err := newLeader(r, observed{term, &r.vitals}, t).serve(ctx)
 			r.metrics.ended(ctx, err)
 			return err
 		}
@@ -310,5 +300,23 @@ func (r *Relay) serve(ctx context.Context, owner string, t *tenure) error {
 		if !pause.For(ctx, min(r.cfg.Lease/4, 500*time.Millisecond)) {
 			return nil
 		}
+	}
+}
+
+// appoint notes that a term began, and how long its lease has to be.
+func (r *Relay) appoint(ctx context.Context, term eventlog.Term, owner string, t *tenure) {
+	t.led, t.roundTrip = term.Taken()
+	t.taken = t.lease
+	needed := LeaseFor(t.roundTrip)
+	if !r.fixed {
+		t.lease = max(t.lease, min(needed, LongestLease))
+	}
+	r.vitals.lead(t.lease)
+	r.cfg.Logger.InfoContext(ctx, "relay leads", "owner", owner)
+	switch slow := []any{"lease", t.lease, "round_trip", rounded(t.roundTrip)}; {
+	case t.lease < needed:
+		r.cfg.Logger.WarnContext(ctx, "the lease may be too short for this database", append(slow, "advice", adviseLease(needed))...)
+	case t.lease > r.cfg.Lease:
+		r.cfg.Logger.WarnContext(ctx, "the database is slow: the lease is longer than usual, and so is the take-over after a crash", slow...)
 	}
 }

@@ -33,32 +33,36 @@ type Loss struct {
 	Late int
 }
 
+// attester sees to it that the broker has what it had.
+type attester struct {
+	relay     *Relay
+	term      eventlog.Term
+	notes     *unrecorded
+	suspicion chan struct{} // a stream may not have what it had
+}
+
 // verify compares the streams with what they had when the last relay recorded, before
 // anything is published, and has published again what they lost. A stream that does
 // not answer does not hold up the others: it is compared when it does.
-func (l *leader) verify(ctx context.Context) error {
-	recorded := l.term.Places()
-	l.mu.Lock()
-	for _, at := range recorded {
-		l.places[at.Stream] = &place{Place: at, doubted: true}
-	}
-	l.mu.Unlock()
-	if !l.relay.able.Verifies {
+func (a *attester) verify(ctx context.Context) error {
+	recorded := a.term.Places()
+	a.notes.doubt(recorded)
+	if !a.relay.preflight.able.Verifies {
 		return nil
 	}
 	for _, at := range recorded {
-		standing, err := l.relay.pub.Compare(ctx, at)
+		standing, err := a.relay.pub.Compare(ctx, at)
 		switch {
-		case err != nil && (ctx.Err() != nil || !l.relay.connected()):
+		case err != nil && (ctx.Err() != nil || !a.relay.connected()):
 			return err
 		case err != nil:
-			l.relay.vitals.failed(err)
-			l.relay.cfg.Logger.WarnContext(ctx, "a stream could not be compared with what it had; it is as soon as it answers", "stream", at.Stream, "error", err)
-			signal(l.suspicion)
+			a.relay.vitals.failed(err)
+			a.relay.cfg.Logger.WarnContext(ctx, "a stream could not be compared with what it had; it is as soon as it answers", "stream", at.Stream, "error", err)
+			signal(a.suspicion)
 		case standing.Verdict == broker.Kept:
-			l.trust(at.Stream, standing)
+			a.notes.trust(at.Stream, standing.Last.Created)
 		case standing.Verdict != broker.Absent: // a stream that is gone may come back, with all that it had
-			if err := l.repair(ctx, at, standing); err != nil {
+			if err := a.repair(ctx, at, standing); err != nil {
 				return err
 			}
 		}
@@ -66,32 +70,22 @@ func (l *leader) verify(ctx context.Context) error {
 	return nil
 }
 
-// trust notes that a stream has what it had.
-func (l *leader) trust(name string, s broker.Standing) {
-	l.mu.Lock()
-	l.progress.Places = move(l.progress.Places, l.places.kept(name, s.Last.Created))
-	l.mu.Unlock()
-}
-
 // attest compares the streams with their places again and again until ctx ends: a
 // cluster can lose what it had while the connection stays. It returns an error where
 // one of them did.
-func (l *leader) attest(ctx context.Context) error {
-	if !l.relay.able.Verifies {
+func (a *attester) attest(ctx context.Context) error {
+	if !a.relay.preflight.able.Verifies {
 		return nil
 	}
-	for looked := time.Now().Add(-time.Second); l.restOrSuspect(ctx, looked); looked = time.Now() {
-		l.mu.Lock()
-		all := l.places.snapshot()
-		l.mu.Unlock()
-		for _, at := range all {
-			standing, err := l.relay.pub.Compare(ctx, at)
+	for looked := time.Now().Add(-time.Second); a.restOrSuspect(ctx, looked); looked = time.Now() {
+		for _, at := range a.notes.ends() {
+			standing, err := a.relay.pub.Compare(ctx, at)
 			switch {
 			case err != nil:
-				l.relay.cfg.Logger.DebugContext(ctx, "a stream could not be compared with what it had", "stream", at.Stream, "error", err)
-				signal(l.suspicion)
+				a.relay.cfg.Logger.DebugContext(ctx, "a stream could not be compared with what it had", "stream", at.Stream, "error", err)
+				signal(a.suspicion)
 			case standing.Verdict == broker.Kept:
-				l.trust(at.Stream, standing)
+				a.notes.trust(at.Stream, standing.Last.Created)
 			case standing.Verdict != broker.Absent:
 				return fmt.Errorf("%w: stream %s: %s", errLost, at.Stream, standing.Verdict)
 			}
@@ -102,22 +96,22 @@ func (l *leader) attest(ctx context.Context) error {
 
 // restOrSuspect waits for Config.CheckEvery since the last look, or for a second where a
 // stream is suspected, and reports whether ctx still lives.
-func (l *leader) restOrSuspect(ctx context.Context, looked time.Time) bool {
-	timer := time.NewTimer(time.Until(looked.Add(l.relay.cfg.CheckEvery)))
+func (a *attester) restOrSuspect(ctx context.Context, looked time.Time) bool {
+	timer := time.NewTimer(time.Until(looked.Add(a.relay.cfg.CheckEvery)))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
 	case <-timer.C:
 		return true
-	case <-l.suspicion:
+	case <-a.suspicion:
 		return pause.For(ctx, time.Until(looked.Add(time.Second)))
 	}
 }
 
 // repair finds what a stream has lost, and has it published again before anything new.
-func (l *leader) repair(ctx context.Context, at eventlog.Place, s broker.Standing) error {
-	r := l.relay
+func (a *attester) repair(ctx context.Context, at eventlog.Place, s broker.Standing) error {
+	r := a.relay
 	loss, isNew := r.vitals.lost(at.Stream, s.Verdict)
 	if isNew {
 		r.metrics.lost(ctx, s.Verdict)
@@ -129,7 +123,7 @@ func (l *leader) repair(ctx context.Context, at eventlog.Place, s broker.Standin
 	if err != nil {
 		return fmt.Errorf("repair stream %s: %w", at.Stream, err)
 	}
-	if err := l.owe(ctx, found, s.Last); err != nil {
+	if err := a.notes.owe(ctx, found, s.Last); err != nil {
 		return fmt.Errorf("repair stream %s: %w", at.Stream, err)
 	}
 	r.metrics.repaired.Add(ctx, int64(len(found.Missing)))
@@ -140,27 +134,10 @@ func (l *leader) repair(ctx context.Context, at eventlog.Place, s broker.Standin
 	return nil
 }
 
-// owe has events recorded as not published, with the place at which their stream ends
-// now, and returns when that is done.
-func (l *leader) owe(ctx context.Context, found reconcile.Findings, now eventlog.Place) error {
-	inOrder := slices.DeleteFunc(slices.Clone(found.Missing), func(seq int64) bool {
+// inOrder returns what can be published again in the order of its key.
+func inOrder(found reconcile.Findings) []int64 {
+	return slices.DeleteFunc(slices.Clone(found.Missing), func(seq int64) bool {
 		_, late := slices.BinarySearch(found.Late, seq)
 		return late
 	})
-	l.mu.Lock()
-	l.progress.Owed = append(l.progress.Owed, inOrder...)
-	l.progress.Late = append(l.progress.Late, found.Late...)
-	l.progress.Places = move(l.progress.Places, []eventlog.Place{now})
-	l.places[now.Stream] = &place{Place: now}
-	recording := l.recording
-	l.mu.Unlock()
-	signal(l.record)
-	for l.recorded.Load() < recording {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-l.noted:
-		}
-	}
-	return nil
 }

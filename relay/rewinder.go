@@ -92,70 +92,70 @@ func (r *rewinder) rest(wait time.Duration, now time.Time) time.Duration {
 }
 
 // readRewound hands events of a rewind to conduct where it is time for them.
-func (l *leader) readRewound(ctx context.Context, r *rewinder) error {
-	now := time.Now()
-	if r.next.After(now) {
+func (r *reader) readRewound(ctx context.Context) error {
+	w, now := &r.again, time.Now()
+	if w.next.After(now) {
 		return nil
 	}
-	limit := r.allow(now, l.relay.cfg.MaxUnpublished, l.repeats.Load(), l.repeatBytes.Load())
-	if limit == 0 && now.Sub(r.looked) < rewindIdle { // it may have been cancelled
-		r.next = now.Add(rewindEvery)
-		if r.credit >= 1 { // what is on its way may have arrived soon
-			r.next = now.Add(rewindEvery / 10)
+	limit := w.allow(now, r.relay.cfg.MaxUnpublished, r.repeats.Load(), r.repeatBytes.Load())
+	if limit == 0 && now.Sub(w.looked) < rewindIdle { // it may have been cancelled
+		w.next = now.Add(rewindEvery)
+		if w.credit >= 1 { // what is on its way may have arrived soon
+			w.next = now.Add(rewindEvery / 10)
 		}
 		return nil
 	}
-	r.looked = now
+	w.looked = now
 	var page eventlog.Rewound
-	err := l.relay.allowed.rewind.bound(ctx, func(ctx context.Context) (err error) {
-		page, err = l.term.Rewound(ctx, limit)
+	err := r.relay.allowed.rewind.bound(ctx, func(ctx context.Context) (err error) {
+		page, err = r.term.Rewound(ctx, limit)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	r.read(&page, time.Since(now), time.Now())
-	l.tellRewinds(ctx, &page)
+	w.read(&page, time.Since(now), time.Now())
+	r.tellRewinds(ctx, &page)
 	if page.Moved {
-		signal(l.record)
+		signal(r.notes.due)
 	}
-	p := l.rewoundPage(&page)
+	p := r.rewoundPage(&page)
 	if len(p.events)+len(p.cancelled) == 0 {
 		return nil
 	}
 	select {
-	case l.pages <- p:
+	case r.pages <- p:
 	case <-ctx.Done():
 	}
 	return nil
 }
 
 // rewoundPage returns what conduct has to know of a look at the rewinds.
-func (l *leader) rewoundPage(found *eventlog.Rewound) page {
+func (r *reader) rewoundPage(found *eventlog.Rewound) page {
 	p := page{events: found.Events}
-	for _, r := range found.Ended {
-		if r.Cancelled {
-			p.cancelled = append(p.cancelled, r.ID)
+	for _, ended := range found.Ended {
+		if ended.Cancelled {
+			p.cancelled = append(p.cancelled, ended.ID)
 		}
 	}
 	bytes := 0
 	for i := range found.Events {
 		bytes += len(found.Events[i].Data)
 	}
-	l.repeats.Add(int64(len(found.Events)))
-	l.repeatBytes.Add(int64(bytes))
+	r.repeats.Add(int64(len(found.Events)))
+	r.repeatBytes.Add(int64(bytes))
 	return p
 }
 
 // tellRewinds notes in the log where a rewind begins and ends.
-func (l *leader) tellRewinds(ctx context.Context, page *eventlog.Rewound) {
-	log := l.relay.cfg.Logger
-	for _, r := range page.Ended {
+func (r *reader) tellRewinds(ctx context.Context, page *eventlog.Rewound) {
+	log := r.relay.cfg.Logger
+	for _, ended := range page.Ended {
 		what := "rewind is done"
-		if r.Cancelled {
+		if ended.Cancelled {
 			what = "rewind was cancelled"
 		}
-		log.InfoContext(ctx, what, "rewind", r.ID, "events", r.Events, "published", r.Published, "skipped", r.Skipped, "held", r.Held)
+		log.InfoContext(ctx, what, "rewind", ended.ID, "events", ended.Events, "published", ended.Published, "skipped", ended.Skipped, "held", ended.Held)
 	}
 	if page.Begins {
 		what := "rewind begins"
@@ -164,21 +164,4 @@ func (l *leader) tellRewinds(ctx context.Context, page *eventlog.Rewound) {
 		}
 		log.InfoContext(ctx, what, "rewind", page.ID, "events", page.Rewinding.Events, "published", page.Published, "rate", page.Rate)
 	}
-}
-
-// passRepeats notes which events of rewinds are on their way no more.
-func (l *leader) passRepeats() {
-	if !l.scheduler.HasGone() {
-		return
-	}
-	events, bytes, dropped := l.scheduler.TakeGone()
-	l.repeats.Add(-int64(events))
-	l.repeatBytes.Add(-int64(bytes))
-	if len(dropped) == 0 {
-		return
-	}
-	l.mu.Lock()
-	l.progress.Repeated = append(l.progress.Repeated, dropped...)
-	l.mu.Unlock()
-	signal(l.record)
 }

@@ -37,7 +37,7 @@ func sampled(ev *eventlog.Logged) bool {
 }
 
 // traceBatch begins the span of a batch, where it has one.
-func (l *leader) traceBatch(ctx context.Context, batch []*broker.Message, now time.Time) {
+func traceBatch(ctx context.Context, tracer trace.Tracer, batch []*broker.Message, now time.Time) {
 	var members []*schedule.Entry
 	for _, m := range batch {
 		f := schedule.EntryOf(m)
@@ -55,7 +55,7 @@ func (l *leader) traceBatch(ctx context.Context, batch []*broker.Message, now ti
 		producer := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(ctx, carrier))
 		links = append(links, trace.Link{SpanContext: producer, Attributes: []attribute.KeyValue{telemetry.MessageID.String(f.ID)}})
 	}
-	_, span := l.relay.tracer.Start(ctx, "publish", trace.WithSpanKind(trace.SpanKindClient), trace.WithNewRoot(),
+	_, span := tracer.Start(ctx, "publish", trace.WithSpanKind(trace.SpanKindClient), trace.WithNewRoot(),
 		trace.WithTimestamp(now), trace.WithLinks(links...), trace.WithAttributes(
 			telemetry.System.String(telemetry.NATS), telemetry.Operation.String("publish"), telemetry.OperationType.String("send"),
 			telemetry.BatchCount.Int(len(batch))))
