@@ -43,8 +43,8 @@ func TestARelayInAtomicBatchesKeepsTheOrder(t *testing.T) {
 	var written int64
 	bad := map[string]int64{} // the dead event of some keys
 	write := func(n int) {
-		src.set(func() {
-			term := src.terms[len(src.terms)-1]
+		src.Set(func() {
+			term := src.Terms[len(src.Terms)-1]
 			for range n {
 				written++
 				key := fmt.Sprint(rand.IntN(keys))
@@ -53,17 +53,17 @@ func TestARelayInAtomicBatchesKeepsTheOrder(t *testing.T) {
 				if _, dead := bad[key]; !dead && written > 4000 && key < "3" {
 					ev.Data, bad[key] = make([]byte, 64<<10), written
 				}
-				src.events = append(src.events, ev)
-				term.unread = append(term.unread, ev)
+				src.Events = append(src.Events, ev)
+				term.Unread = append(term.Unread, ev)
 			}
 		})
 	}
 	settled := func() (n int64) {
-		src.set(func() { n = int64(len(src.done) + len(src.held)) })
+		src.Set(func() { n = int64(len(src.Done) + len(src.Held)) })
 		return n
 	}
 	terms := func() (n int) {
-		src.set(func() { n = len(src.terms) })
+		src.Set(func() { n = len(src.Terms) })
 		return n
 	}
 	for round := range 10 {
@@ -107,9 +107,9 @@ func TestARelayInAtomicBatchesKeepsTheOrder(t *testing.T) {
 		}
 		last[key] = n
 	}
-	src.set(func() {
-		if len(bad) != 3 || len(seen)+len(src.held) != int(written) {
-			t.Errorf("%d published, %d held, %d keys with a dead event; want %d in all, and 3 keys", len(seen), len(src.held), len(bad), written)
+	src.Set(func() {
+		if len(bad) != 3 || len(seen)+len(src.Held) != int(written) {
+			t.Errorf("%d published, %d held, %d keys with a dead event; want %d in all, and 3 keys", len(seen), len(src.Held), len(bad), written)
 		}
 	})
 	t.Logf("%d events in %d terms", written, terms())

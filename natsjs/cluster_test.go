@@ -291,13 +291,13 @@ func waitForCluster(t *testing.T, atomic bool) {
 
 	var written int64
 	write := func() { // one event of each key
-		src.set(func() {
-			term := src.terms[len(src.terms)-1]
+		src.Set(func() {
+			term := src.Terms[len(src.Terms)-1]
 			for k := range keys {
 				ev := event(written+1, "waits.a", fmt.Sprintf("%d-%d", k, written))
 				ev.Key = fmt.Sprint(k)
-				src.events = append(src.events, ev)
-				term.unread = append(term.unread, ev)
+				src.Events = append(src.Events, ev)
+				term.Unread = append(term.Unread, ev)
 				written++
 			}
 		})
@@ -314,7 +314,7 @@ func waitForCluster(t *testing.T, atomic bool) {
 			return cond()
 		})
 	}
-	published := func() int64 { return int64(len(src.published())) }
+	published := func() int64 { return int64(len(src.PublishedSeqs())) }
 
 	flow("first events", func() bool { return published() >= keys*rounds })
 	gone := c.leader(s)
@@ -334,9 +334,9 @@ func waitForCluster(t *testing.T, atomic bool) {
 	flow("events that were written without a quorum", func() bool { return published() > before })
 	devtest.Eventually(t, clusterPatience, "everything to be published", func() bool { return published() == written })
 
-	src.set(func() {
-		if len(src.held) > 0 {
-			t.Errorf("%d events are held, and an outage holds none: %+v", len(src.held), src.held)
+	src.Set(func() {
+		if len(src.Held) > 0 {
+			t.Errorf("%d events are held, and an outage holds none: %+v", len(src.Held), src.Held)
 		}
 	})
 	last, seen := map[string]int64{}, map[string]bool{}

@@ -287,9 +287,9 @@ func TestRunReturnsWhenItsConnectionIsClosed(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- relay.New(src, natsjs.NewPublisher(nc), relay.Config{}).Run(ctx) }()
 	devtest.Eventually(t, 10*time.Second, "the relay to lead", func() bool {
-		src.mu.Lock()
-		defer src.mu.Unlock()
-		return len(src.terms) > 0
+		src.Mu.Lock()
+		defer src.Mu.Unlock()
+		return len(src.Terms) > 0
 	})
 	nc.Close()
 	if err := <-done; !errors.Is(err, postroom.ErrRefused) || !errors.Is(err, nats.ErrConnectionClosed) {

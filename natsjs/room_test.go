@@ -109,7 +109,7 @@ func TestARelayWaitsForRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	src := using("room.a")
-	src.set(func() { src.events = append(src.events, event(1, "room.a", "a")) })
+	src.Set(func() { src.Events = append(src.Events, event(1, "room.a", "a")) })
 	r := relay.New(src, natsjs.NewPublisher(nc), relay.Config{CheckEvery: time.Second})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -118,7 +118,7 @@ func TestARelayWaitsForRoom(t *testing.T) {
 		h := r.Health()
 		return h.State == relay.Leading && len(h.Faults) == 1 && errors.Is(h.Faults[0], broker.ErrFull)
 	})
-	if n := len(src.published()); n != 0 {
+	if n := len(src.PublishedSeqs()); n != 0 {
 		t.Errorf("%d events are published to a full stream", n)
 	}
 	cfg.MaxMsgs = 10
@@ -126,7 +126,7 @@ func TestARelayWaitsForRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	devtest.Eventually(t, 30*time.Second, "the event and the end of the fault", func() bool {
-		return len(src.published()) == 1 && len(r.Health().Faults) == 0
+		return len(src.PublishedSeqs()) == 1 && len(r.Health().Faults) == 0
 	})
 	stop()
 	if err := <-done; err != nil {

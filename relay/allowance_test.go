@@ -16,15 +16,15 @@ func TestAReadThatNeedsLongerGetsIt(t *testing.T) {
 		src.slow = 10 * time.Minute
 		run := start(relay.New(src, &fakePublisher{}, relay.Config{}))
 		after(time.Hour)
-		if got := len(src.published()); got != 3 {
+		if got := len(src.PublishedSeqs()); got != 3 {
 			t.Errorf("%d events are published after an hour in which each read took 10 minutes, want 3", got)
 		}
-		src.set(func() { src.slow = 0 })
+		src.Set(func() { src.slow = 0 })
 		after(time.Hour) // quick reads bring the time down again
 		terms := len(src.terms)
-		src.set(func() { src.slow = 90 * time.Second })
+		src.Set(func() { src.slow = 90 * time.Second })
 		after(2 * time.Minute)
-		src.set(func() { src.slow = 0 })
+		src.Set(func() { src.slow = 0 })
 		if got := len(src.terms) - terms; got != 1 {
 			t.Errorf("%d new terms, want 1: after an hour of quick reads one of 90 s is ended", got)
 		}
@@ -40,7 +40,7 @@ func TestASearchIsNotWaitedFor(t *testing.T) {
 		src.searching = 1000
 		run := start(relay.New(src, &fakePublisher{}, relay.Config{IdlePoll: time.Second}))
 		after(100 * time.Millisecond)
-		if got := len(src.published()); got != 3 {
+		if got := len(src.PublishedSeqs()); got != 3 {
 			t.Errorf("%d events are published, want 3: the search took 1,000 reads, and no time", got)
 		}
 		run.stop()

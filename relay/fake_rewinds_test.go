@@ -48,15 +48,15 @@ func (s *fakeRewinds) look(limit int) (page eventlog.Rewound) {
 
 // looks returns when rewinds were looked at.
 func (s *fakeSource) looks() []time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	return slices.Clone(s.rewinds.looks)
 }
 
 // repeated returns how many events of a rewind are recorded.
 func (s *fakeSource) repeated(rewind int64) int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	return s.rewinds.count(rewind)
 }
 

@@ -10,18 +10,17 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/devtest/fakelog"
 	"github.com/postroom/postroom/natsjs"
 )
 
-// fakeSource is a log in memory, with one term at a time.
+// fakeSource is a log in memory, whose answers can be told. Its Mu guards the fields.
 type fakeSource struct {
-	mu       sync.Mutex
-	events   []eventlog.Logged
-	done     map[int64]bool
+	*fakelog.Log
+
 	terms    []*fakeTerm
 	checkErr error
 	leadErr  error
-	held     map[int64]eventlog.Holding
 	heldKeys []string
 	prunable int // steps
 	places   []eventlog.Place
@@ -42,107 +41,71 @@ type fakeSource struct {
 }
 
 func newFakeSource(events ...eventlog.Logged) *fakeSource {
-	return &fakeSource{events: events, done: map[int64]bool{}, held: map[int64]eventlog.Holding{}}
+	s := &fakeSource{Log: fakelog.New()} // without subjects: no stream is looked for
+	s.Events = events
+	return s
 }
 
 func (s *fakeSource) Check(context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	return s.checkErr
-}
-
-// Subjects returns none: no stream is looked for.
-func (s *fakeSource) Subjects(context.Context) ([]string, error) { return nil, nil }
-
-// Backlog fails: what it is stays untold.
-func (s *fakeSource) Backlog(context.Context) (eventlog.Backlog, error) {
-	return eventlog.Backlog{}, errors.ErrUnsupported
-}
-
-func (s *fakeSource) Places(context.Context) ([]eventlog.Place, error) { return nil, nil }
-
-func (s *fakeSource) Sources(context.Context) ([]string, error) { return nil, nil }
-
-func (s *fakeSource) Marks(context.Context, string) ([]eventlog.Mark, error) { return nil, nil }
-
-// Published has no event: what the broker loses is not found.
-func (s *fakeSource) Published(context.Context, eventlog.Mark, time.Time) (func(context.Context) ([]eventlog.Entry, error), error) {
-	return func(context.Context) ([]eventlog.Entry, error) { return nil, nil }, nil
 }
 
 func (s *fakeSource) Lead(_ context.Context, _ string, lease time.Duration) (eventlog.Term, error) {
 	began := time.Now()
-	s.mu.Lock()
+	s.Mu.Lock()
 	takes := s.takes
-	s.mu.Unlock()
+	s.Mu.Unlock()
 	time.Sleep(takes)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	s.leases = append(s.leases, lease)
 	if s.leadErr != nil {
 		return nil, s.leadErr
 	}
-	t := &fakeTerm{source: s, taken: began}
-	for _, ev := range s.events {
-		if !s.done[ev.Seq] {
-			t.unread = append(t.unread, ev)
-		}
-	}
+	t := &fakeTerm{Term: s.NewTerm(began), source: s}
 	s.terms = append(s.terms, t)
 	return t, nil
 }
 
-func (s *fakeSource) set(change func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change()
-}
-
-func (s *fakeSource) published() []int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var seqs []int64
-	for seq := range s.done {
-		seqs = append(seqs, seq)
-	}
-	slices.Sort(seqs)
-	return seqs
-}
-
 // fakeTerm is a term of a fakeSource.
 type fakeTerm struct {
+	*fakelog.Term
+
 	source   *fakeSource
-	unread   []eventlog.Logged
 	readErr  error
 	later    int // set aside by the next pass
 	records  []time.Time
 	pruned   []time.Time
 	released bool
-	taken    time.Time
 	renewals []time.Duration
 }
 
-func (t *fakeTerm) Taken() (time.Time, time.Duration) { return t.taken, t.source.roundTrip }
+func (t *fakeTerm) Taken() (time.Time, time.Duration) {
+	at, _ := t.Term.Taken()
+	return at, t.source.roundTrip
+}
 
 func (t *fakeTerm) Renew(ctx context.Context, lease time.Duration) error {
-	t.source.mu.Lock()
+	t.source.Mu.Lock()
 	renew := t.source.renewed
-	t.source.mu.Unlock()
+	t.source.Mu.Unlock()
 	if renew != nil {
 		if err := renew(t, ctx); err != nil {
 			return err
 		}
 	}
-	t.source.mu.Lock()
-	defer t.source.mu.Unlock()
+	t.source.Mu.Lock()
+	defer t.source.Mu.Unlock()
 	t.renewals = append(t.renewals, lease)
 	return nil
 }
 
 func (t *fakeTerm) Read(ctx context.Context, limit int, into []eventlog.Logged) (eventlog.Page, error) {
-	t.source.mu.Lock()
+	t.source.Mu.Lock()
 	slow := t.source.slow
-	t.source.mu.Unlock()
+	t.source.Mu.Unlock()
 	if slow > 0 {
 		select {
 		case <-time.After(slow):
@@ -150,94 +113,99 @@ func (t *fakeTerm) Read(ctx context.Context, limit int, into []eventlog.Logged) 
 			return eventlog.Page{}, ctx.Err()
 		}
 	}
-	t.source.mu.Lock()
-	defer t.source.mu.Unlock()
-	if t.source.searching > 0 {
-		t.source.searching--
+	if t.search() {
 		return eventlog.Page{More: true}, nil
 	}
-	n := min(limit, len(t.unread))
-	page := append(into[:0], t.unread[:n]...)
-	t.unread = t.unread[n:]
-	later := t.later
-	t.later = 0
-	unstorable := t.source.unstorable
-	t.source.unstorable = 0
-	return eventlog.Page{Events: page, Scheduled: later, Unstorable: unstorable}, errors.Join(t.readErr, t.source.readErr)
+	page, err := t.Term.Read(ctx, limit, into)
+	t.source.Mu.Lock()
+	defer t.source.Mu.Unlock()
+	page.Scheduled, t.later = t.later, 0
+	page.Unstorable, t.source.unstorable = t.source.unstorable, 0
+	return page, errors.Join(err, t.readErr, t.source.readErr)
+}
+
+// search reports whether a read searches and finds nothing.
+func (t *fakeTerm) search() bool {
+	t.source.Mu.Lock()
+	defer t.source.Mu.Unlock()
+	if t.source.searching == 0 {
+		return false
+	}
+	t.source.searching--
+	return true
 }
 
 func (t *fakeTerm) Rewound(_ context.Context, limit int) (eventlog.Rewound, error) {
-	t.source.mu.Lock()
-	defer t.source.mu.Unlock()
+	t.source.Mu.Lock()
+	defer t.source.Mu.Unlock()
 	return t.source.rewinds.look(limit), nil
 }
 
 func (t *fakeTerm) HeldKeys(context.Context) ([]string, error) {
-	t.source.mu.Lock()
-	defer t.source.mu.Unlock()
+	t.source.Mu.Lock()
+	defer t.source.Mu.Unlock()
 	return t.source.heldKeys, nil
 }
 
 // Prune is one step of those that there are.
 func (t *fakeTerm) Prune(context.Context, time.Duration) (removed int64, more bool, err error) {
-	t.source.mu.Lock()
-	defer t.source.mu.Unlock()
+	t.source.Mu.Lock()
+	defer t.source.Mu.Unlock()
 	t.pruned = append(t.pruned, time.Now())
 	return 0, t.source.prunable > len(t.pruned), nil
 }
 
 func (t *fakeTerm) Record(ctx context.Context, p eventlog.Progress) error {
-	t.source.mu.Lock()
+	t.source.Mu.Lock()
 	record := t.source.recorded
-	t.source.mu.Unlock()
+	t.source.Mu.Unlock()
 	if record != nil {
 		if err := record(t, ctx); err != nil {
 			return err
 		}
 	}
-	t.source.mu.Lock()
-	defer t.source.mu.Unlock()
-	if t.released {
+	if t.isReleased() {
 		return errors.New("recorded after the release")
 	}
+	if err := t.Term.Record(ctx, p); err != nil {
+		return err
+	}
+	t.source.Mu.Lock()
+	defer t.source.Mu.Unlock()
 	t.records = append(t.records, time.Now())
-	for _, seq := range p.Published {
-		t.source.done[seq] = true
-	}
-	for _, h := range p.Held {
-		t.source.held[h.Seq] = h
-	}
 	for _, at := range p.Places {
 		t.source.places = slices.DeleteFunc(t.source.places, func(old eventlog.Place) bool { return old.Stream == at.Stream })
 		t.source.places = append(t.source.places, at)
 	}
 	t.source.owed, t.source.late = append(t.source.owed, p.Owed...), append(t.source.late, p.Late...)
 	var owed []eventlog.Logged
-	for _, ev := range t.source.events {
+	for _, ev := range t.source.Events {
 		if slices.Contains(p.Owed, ev.Seq) {
-			delete(t.source.done, ev.Seq)
+			delete(t.source.Done, ev.Seq)
 			owed = append(owed, ev)
 		}
 	}
-	t.unread = append(owed, t.unread...)
+	t.Unread = append(owed, t.Unread...)
 	t.source.rewinds.repeated = append(t.source.rewinds.repeated, p.Repeated...)
 	return nil
 }
 
+func (t *fakeTerm) isReleased() bool {
+	t.source.Mu.Lock()
+	defer t.source.Mu.Unlock()
+	return t.released
+}
+
 func (t *fakeTerm) Places() []eventlog.Place {
-	t.source.mu.Lock()
-	defer t.source.mu.Unlock()
+	t.source.Mu.Lock()
+	defer t.source.Mu.Unlock()
 	return slices.Clone(t.source.places)
 }
 
-func (t *fakeTerm) Claim() (instance string, epoch int64) { return "fake", 1 }
-
-func (t *fakeTerm) Confirm(context.Context) error { return nil }
-
 func (t *fakeTerm) Release(ctx context.Context, p eventlog.Progress) error {
 	err := t.Record(ctx, p)
-	t.source.mu.Lock()
-	defer t.source.mu.Unlock()
+	t.source.Mu.Lock()
+	defer t.source.Mu.Unlock()
 	t.released = true
 	return err
 }

@@ -75,7 +75,7 @@ func TestHealthOfALeader(t *testing.T) {
 			t.Errorf("health %+v, want the outage and no recording", h)
 		}
 
-		src.set(func() { src.checkErr = nil })
+		src.Set(func() { src.checkErr = nil })
 		after(2 * time.Second)
 		wantHealth(t, r, relay.Leading, "")
 		since := r.Health().Since
@@ -125,7 +125,7 @@ func TestHealthOfAStandby(t *testing.T) {
 		pub.set(func() { pub.off = true })
 		wantHealth(t, r, relay.Standby, "no connection")
 		pub.set(func() { pub.off = false })
-		src.set(func() { src.leadErr = nil })
+		src.Set(func() { src.leadErr = nil })
 		after(2 * time.Second)
 		wantHealth(t, r, relay.Leading, "")
 		run.stop()
@@ -141,11 +141,11 @@ func TestHealthOfALeaderThatCannotRecord(t *testing.T) {
 		run := start(r)
 		after(time.Second)
 		wantHealth(t, r, relay.Leading, "")
-		src.set(func() { src.recorded, src.leadErr = hang, errors.New("database away") })
+		src.Set(func() { src.recorded, src.leadErr = hang, errors.New("database away") })
 		after(8 * time.Second)
 		after(8 * time.Second) // releasing hangs for a lease at the most
 		wantHealth(t, r, relay.Starting, "database away")
-		src.set(func() { src.recorded, src.leadErr = nil, nil })
+		src.Set(func() { src.recorded, src.leadErr = nil, nil })
 		after(2 * time.Second)
 		wantHealth(t, r, relay.Leading, "")
 		run.stop()

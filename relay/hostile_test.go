@@ -58,7 +58,7 @@ func TestPublishersThatFail(t *testing.T) {
 				after(time.Minute)
 				running.stop()
 				running.wait(t)
-				if got := src.published(); len(got) != 3 {
+				if got := src.PublishedSeqs(); len(got) != 3 {
 					t.Errorf("published %v, want all three", got)
 				}
 			})

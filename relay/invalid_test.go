@@ -24,10 +24,10 @@ func TestAnEventWithAFaultIsNotSent(t *testing.T) {
 		src, pub := newFakeSource(page...), &fakePublisher{}
 		run := start(relay.New(src, pub, relay.Config{}))
 		after(time.Second)
-		if got := src.published(); len(got) != 2 || pub.tried(2) != 0 {
+		if got := src.PublishedSeqs(); len(got) != 2 || pub.tried(2) != 0 {
 			t.Errorf("published %v; the one with a fault was sent %d times", got, pub.tried(2))
 		}
-		h := src.held[2]
+		h := src.Held[2]
 		if h.Failure == nil || !h.Failure.Dead || h.Failure.Class != "invalid_event" || h.Failure.Text != "Headers are odd" {
 			t.Errorf("held as %+v", h)
 		}

@@ -105,9 +105,9 @@ func TestALeaseThatCannotBeRenewed(t *testing.T) {
 					!strings.Contains(err.Error(), "a round trip took 100ms") || !strings.Contains(err.Error(), "--lease") {
 					t.Errorf("Health.Err = %v, want what to change, and why", err)
 				}
-				src.set(func() { src.renewed = nil })
+				src.Set(func() { src.renewed = nil })
 				after(time.Minute)
-				if got := src.published(); len(got) != 1 {
+				if got := src.PublishedSeqs(); len(got) != 1 {
 					t.Errorf("%d events are published when the database answers again, want 1", len(got))
 				}
 				run.stop()
@@ -157,13 +157,13 @@ func TestTermsOfNoUseAreApart(t *testing.T) {
 				if n := len(src.terms); n < 20 || n > 40 {
 					t.Errorf("%d terms in ten minutes, want one in half a minute in the end", n)
 				}
-				src.set(func() { fail(src, pub, false) })
+				src.Set(func() { fail(src, pub, false) })
 				after(time.Minute)
-				if got := src.published(); len(got) != 1 {
+				if got := src.PublishedSeqs(); len(got) != 1 {
 					t.Errorf("%d events are published when the fault is gone, want 1", len(got))
 				}
 				var terms int
-				src.set(func() {
+				src.Set(func() {
 					terms = len(src.terms)
 					src.terms[terms-1].readErr = fault
 				})
@@ -184,13 +184,13 @@ func TestTermsOfNoUseInTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(1)...)
 		src.recorded = func(*fakeTerm, context.Context) error {
-			src.set(func() { src.leadErr = eventlog.ErrLeaseHeld }) // the other one leads now
+			src.Set(func() { src.leadErr = eventlog.ErrLeaseHeld }) // the other one leads now
 			return errors.New("row is too large")
 		}
 		run := start(relay.New(src, &fakePublisher{}, relay.Config{}))
 		for range 600 {
 			after(time.Second)
-			src.set(func() { src.leadErr = nil })
+			src.Set(func() { src.leadErr = nil })
 		}
 		if n := len(src.terms); n > 40 {
 			t.Errorf("%d terms in ten minutes, want few", n)

@@ -191,7 +191,7 @@ func TestPausedAndFenced(t *testing.T) {
 		run := start(r)
 		after(time.Second)
 		out.Store(true)
-		src.set(func() { src.terms[0].unread = all[1:2] })
+		src.Set(func() { src.terms[0].Unread = all[1:2] })
 		after(10 * time.Second)
 		if got := collect(t, reader); got["postroom.relay.paused reason=stream"] != 1 {
 			t.Errorf("paused %v, want 1 for the stream", got["postroom.relay.paused reason=stream"])
@@ -199,8 +199,8 @@ func TestPausedAndFenced(t *testing.T) {
 		if h := r.Health(); len(h.Out) != 1 || h.Out[0] != "SHOP" {
 			t.Errorf("Health.Out = %q, want SHOP", h.Out)
 		}
-		if len(src.held) > 0 {
-			t.Errorf("an outage held %v", src.held)
+		if len(src.Held) > 0 {
+			t.Errorf("an outage held %v", src.Held)
 		}
 		out.Store(false)
 		pub.set(func() { pub.off = true })
@@ -209,7 +209,7 @@ func TestPausedAndFenced(t *testing.T) {
 		if got["postroom.relay.paused reason=stream"] != 0 || got["postroom.relay.paused reason=broker"] != 1 {
 			t.Errorf("paused: stream %v, broker %v; want the broker", got["postroom.relay.paused reason=stream"], got["postroom.relay.paused reason=broker"])
 		}
-		src.set(func() {
+		src.Set(func() {
 			src.recorded = func(t *fakeTerm, _ context.Context) error {
 				if t == t.source.terms[0] {
 					return eventlog.ErrLeaseLost
@@ -247,7 +247,7 @@ func TestSpans(t *testing.T) {
 		spans := tracetest.NewSpanRecorder()
 		run := start(relay.New(src, pub, relay.Config{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))}))
 		after(time.Second)
-		src.set(func() { src.terms[0].unread = all[3:] }) // none of them traced
+		src.Set(func() { src.terms[0].Unread = all[3:] }) // none of them traced
 		after(time.Minute)
 		run.stop()
 		run.wait(t)
@@ -283,9 +283,9 @@ func TestRelayPrunes(t *testing.T) {
 			run := start(relay.New(src, &fakePublisher{}, relay.Config{Retention: retention}))
 			after(5 * time.Second)
 			var steps, later int
-			src.set(func() { steps = len(src.terms[0].pruned) })
+			src.Set(func() { steps = len(src.terms[0].pruned) })
 			after(time.Minute)
-			src.set(func() { later = len(src.terms[0].pruned) - steps })
+			src.Set(func() { later = len(src.terms[0].pruned) - steps })
 			run.stop()
 			run.wait(t)
 			switch {

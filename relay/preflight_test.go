@@ -30,15 +30,15 @@ type cataloged struct {
 }
 
 func (c *cataloged) Subjects(context.Context) ([]string, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
 	c.asked++
 	return c.subjects, c.err
 }
 
 func (c *cataloged) looks() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
 	return c.asked
 }
 
@@ -320,9 +320,9 @@ func TestDriftIsNoticedWhileRunning(t *testing.T) {
 	// A new term looks at the streams as a start does, and is not refused.
 	cfg.MaxMsgs = 5
 	create(t, nc, cfg)
-	src.set(func() { src.recorded = func(*fakeTerm, context.Context) error { return errors.New("connection lost") } })
+	src.Set(func() { src.recorded = func(*fakeTerm, context.Context) error { return errors.New("connection lost") } })
 	devtest.Eventually(t, 20*time.Second, "the loss of the term", func() bool { return r.Health().Err != nil })
-	src.set(func() { src.recorded = nil })
+	src.Set(func() { src.recorded = nil })
 	devtest.Eventually(t, 20*time.Second, "a new term", func() bool {
 		h := r.Health()
 		return h.State == relay.Leading && h.Ready() == nil && len(h.Faults) == 1 && errors.Is(h.Faults[0], natsjs.DiscardOld)

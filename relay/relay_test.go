@@ -46,7 +46,7 @@ func TestRunPublishesAndRecordsEverything(t *testing.T) {
 		pub := &fakePublisher{answer: func(eventlog.Logged, int) (time.Duration, error) { return time.Millisecond, nil }}
 		run := start(relay.New(src, pub, relay.Config{Window: 10}))
 		after(5 * time.Second)
-		if got := len(src.published()); got != 200 {
+		if got := len(src.PublishedSeqs()); got != 200 {
 			t.Errorf("%d events are recorded as published, want 200", got)
 		}
 		if pub.most != 10 {
@@ -73,7 +73,7 @@ func TestRunDrains(t *testing.T) {
 		if took := time.Since(began); took < 9*time.Second || took > 11*time.Second {
 			t.Errorf("Run drained for %s, want the drain timeout of 10s", took)
 		}
-		if got := src.published(); len(got) != 2 {
+		if got := src.PublishedSeqs(); len(got) != 2 {
 			t.Errorf("published %v, want the two that were acknowledged in time", got)
 		}
 		if !src.terms[0].released {
@@ -141,9 +141,9 @@ func TestSlowRecordingsKeepTheLease(t *testing.T) {
 			src.recorded = func(*fakeTerm, context.Context) error { time.Sleep(d); return nil }
 			run := start(relay.New(src, &fakePublisher{}, relay.Config{Lease: 5 * time.Second}))
 			for n := range 60 {
-				src.set(func() {
+				src.Set(func() {
 					if len(src.terms) > 0 {
-						src.terms[0].unread = []eventlog.Logged{{Seq: int64(n + 1), Event: postroom.Event{Type: "a.b"}}}
+						src.terms[0].Unread = []eventlog.Logged{{Seq: int64(n + 1), Event: postroom.Event{Type: "a.b"}}}
 					}
 				})
 				after(time.Second)
@@ -171,19 +171,19 @@ func TestAFullWindowWaitsForNoMoreThanComes(t *testing.T) {
 		run := start(relay.New(src, pub, relay.Config{Window: 256}))
 		after(240 * time.Millisecond)
 		for n, want := range []int{0, 4, 5, 6} {
-			if got := src.published(); len(got) != want {
+			if got := src.PublishedSeqs(); len(got) != want {
 				t.Errorf("after %d quarters of a second %v are recorded, want %d", n, got, want)
 			}
 			after(250 * time.Millisecond)
 		}
 		after(10 * time.Second)
-		if got := src.published(); len(got) < 256 {
+		if got := src.PublishedSeqs(); len(got) < 256 {
 			t.Errorf("%d are recorded after all of the first were acknowledged", len(got))
 		}
 		after(10 * time.Second)
 		run.stop()
 		run.wait(t)
-		if got := src.published(); len(got) != 300 || pub.most > 256 {
+		if got := src.PublishedSeqs(); len(got) != 300 || pub.most > 256 {
 			t.Errorf("%d of 300 are recorded, with up to %d in flight, want 256", len(got), pub.most)
 		}
 	})
@@ -220,7 +220,7 @@ func TestTheEndOfABacklogIsRecordedAtOnce(t *testing.T) {
 		src.recorded = func(*fakeTerm, context.Context) error { time.Sleep(took); return nil }
 		run := start(relay.New(src, promptPublisher{}, relay.Config{}))
 		after(2*took + 10*time.Millisecond) // what the first page had, and the rest
-		if got := len(src.published()); got != backlog {
+		if got := len(src.PublishedSeqs()); got != backlog {
 			t.Errorf("%d events are recorded, want all %d", got, backlog)
 		}
 		run.stop()
@@ -237,7 +237,7 @@ func TestATermEndsBeforeItsLease(t *testing.T) {
 		run := start(relay.New(src, pub, relay.Config{Lease: 4 * time.Second}))
 		after(3100 * time.Millisecond)
 		tries := pub.tried(1)
-		src.set(func() { src.leadErr = eventlog.ErrLeaseHeld })
+		src.Set(func() { src.leadErr = eventlog.ErrLeaseHeld })
 		after(10 * time.Second)
 		if tries == 0 || pub.tried(1) != tries {
 			t.Errorf("tried %d times while it led, and %d times after three quarters of the lease", tries, pub.tried(1)-tries)
@@ -268,12 +268,12 @@ func TestAFailedTermIsFollowedByANewOne(t *testing.T) {
 				src := newFakeSource()
 				run := start(relay.New(src, &fakePublisher{}, relay.Config{}))
 				after(time.Second)
-				src.set(func() { tt.fail(src); src.events = events(10) })
+				src.Set(func() { tt.fail(src); src.Events = events(10) })
 				after(10 * time.Second)
 				if len(src.terms) < 2 || !src.terms[0].released {
 					t.Errorf("%d terms, want the failed one released and a new one", len(src.terms))
 				}
-				if got := len(src.published()); got != 10 {
+				if got := len(src.PublishedSeqs()); got != 10 {
 					t.Errorf("%d events published, want 10", got)
 				}
 				run.stop()
@@ -294,14 +294,14 @@ func TestAFailingEventIsRepeatedAndHoldsUpNobody(t *testing.T) {
 		}}
 		run := start(relay.New(src, pub, relay.Config{}))
 		after(100 * time.Millisecond)
-		if got := len(src.published()); got != 99 {
+		if got := len(src.PublishedSeqs()); got != 99 {
 			t.Errorf("%d of the others are published, want 99", got)
 		}
 		after(time.Minute)
 		if got := pub.tried(1); got != 8 {
 			t.Errorf("tried %d times, want 8: seven failures and the one that succeeded", got)
 		}
-		if got := len(src.published()); got != 100 {
+		if got := len(src.PublishedSeqs()); got != 100 {
 			t.Errorf("%d events are published, want 100", got)
 		}
 		run.stop()
@@ -317,7 +317,7 @@ func TestWhatIsSetAsideIsRecordedAtOnce(t *testing.T) {
 		run := start(relay.New(src, &fakePublisher{}, relay.Config{Lease: time.Hour}))
 		after(time.Second)
 		before := len(src.terms[0].records)
-		src.set(func() { src.terms[0].later = 1 })
+		src.Set(func() { src.terms[0].later = 1 })
 		after(time.Second)
 		if got := len(src.terms[0].records) - before; got != 1 {
 			t.Errorf("%d recordings, want 1", got)
@@ -333,10 +333,10 @@ func TestWakeEndsAWait(t *testing.T) {
 		r := relay.New(src, &fakePublisher{}, relay.Config{IdlePoll: time.Hour, Lease: 10 * time.Hour})
 		run := start(r)
 		after(3 * time.Hour)
-		src.set(func() { src.terms[0].unread = events(1) })
+		src.Set(func() { src.terms[0].Unread = events(1) })
 		r.Wake()
 		after(time.Second)
-		if got := len(src.published()); got != 1 {
+		if got := len(src.PublishedSeqs()); got != 1 {
 			t.Errorf("%d events are published a second after Wake, want 1", got)
 		}
 		run.stop()
@@ -373,9 +373,9 @@ func TestRunReturnsWhatIsRefusedAndWaitsOutTheRest(t *testing.T) {
 			src.checkErr = errors.New("connection refused")
 			run := start(relay.New(src, &fakePublisher{}, relay.Config{}))
 			after(time.Minute)
-			src.set(func() { src.checkErr = nil })
+			src.Set(func() { src.checkErr = nil })
 			after(2 * time.Second)
-			if got := len(src.published()); got != 1 {
+			if got := len(src.PublishedSeqs()); got != 1 {
 				t.Errorf("%d events are published after the outage, want 1", got)
 			}
 			run.stop()

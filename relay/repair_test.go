@@ -25,11 +25,11 @@ func (c chronicled) Sources(context.Context) ([]string, error)              { re
 func (c chronicled) Marks(context.Context, string) ([]eventlog.Mark, error) { return nil, nil }
 
 func (c chronicled) Published(context.Context, eventlog.Mark, time.Time) (func(context.Context) ([]eventlog.Entry, error), error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
 	var all []eventlog.Entry
-	for _, ev := range c.events {
-		all = append(all, eventlog.Entry{Published: c.done[ev.Seq], Seq: ev.Seq, Source: ev.Source, ID: ev.ID, Subject: ev.Subject, Key: ev.Key, LoggedAt: time.Now()})
+	for _, ev := range c.Events {
+		all = append(all, eventlog.Entry{Published: c.Done[ev.Seq], Seq: ev.Seq, Source: ev.Source, ID: ev.ID, Subject: ev.Subject, Key: ev.Key, LoggedAt: time.Now()})
 	}
 	return func(context.Context) ([]eventlog.Entry, error) {
 		page := all
@@ -137,13 +137,13 @@ type lossBench struct {
 // newLossBench returns one whose broker has had, and remembers, so many of the log's events.
 func newLossBench(events, had, remembers int) *lossBench {
 	b := &lossBench{src: chronicled{newFakeSource(keyed(events)...)}, m: newMemory(), reader: sdk.NewManualReader()}
-	for _, ev := range b.src.events[:had] {
-		b.src.done[ev.Seq] = true
+	for _, ev := range b.src.Events[:had] {
+		b.src.Done[ev.Seq] = true
 		if ev.Seq <= int64(remembers) {
 			b.m.messages = append(b.m.messages, ev.ID)
 		}
 	}
-	b.src.places = []eventlog.Place{{Stream: "SHOP", Created: b.m.created, Seq: uint64(had), MessageID: "/shop#" + b.src.events[had-1].ID}} //nolint:gosec // a few
+	b.src.places = []eventlog.Place{{Stream: "SHOP", Created: b.m.created, Seq: uint64(had), MessageID: "/shop#" + b.src.Events[had-1].ID}} //nolint:gosec // a few
 	b.r = relay.New(b.src, b.m, relay.Config{MeterProvider: sdk.NewMeterProvider(sdk.WithReader(b.reader))})
 	return b
 }
@@ -216,7 +216,7 @@ func TestAStreamThatDoesNotAnswerIsComparedLater(t *testing.T) {
 		run := start(b.r)
 		after(10 * time.Second)
 		b.wantStored(t, "a", "b", "x", "y", "d", "e")
-		b.src.set(func() {
+		b.src.Set(func() {
 			if b.src.places[0].Seq != 3 || len(b.src.owed)+len(b.src.late) > 0 {
 				t.Errorf("place %+v, owed %v, late %v: nobody has looked yet", b.src.places[0], b.src.owed, b.src.late)
 			}

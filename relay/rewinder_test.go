@@ -32,8 +32,8 @@ func TestARewindKeepsToItsRate(t *testing.T) {
 				after(100 * time.Millisecond)
 				seq := int64(100_000 + i)
 				wrote[seq] = time.Now()
-				src.set(func() {
-					src.terms[0].unread = append(src.terms[0].unread, eventlog.Logged{Seq: seq, Event: postroom.Event{Type: "a.b"}})
+				src.Set(func() {
+					src.terms[0].Unread = append(src.terms[0].Unread, eventlog.Logged{Seq: seq, Event: postroom.Event{Type: "a.b"}})
 				})
 				r.Wake()
 			}
@@ -61,8 +61,8 @@ func TestARewindKeepsToItsRate(t *testing.T) {
 					t.Errorf("rate %g: a live event waited %s beside a rewind", rate, wait)
 				}
 			}
-			if len(src.published()) != len(wrote) {
-				t.Errorf("rate %g: recorded as live %v, want the %d live ones", rate, src.published(), len(wrote))
+			if len(src.PublishedSeqs()) != len(wrote) {
+				t.Errorf("rate %g: recorded as live %v, want the %d live ones", rate, src.PublishedSeqs(), len(wrote))
 			}
 		})
 	}
@@ -90,8 +90,8 @@ func TestANewLeaderLooksForRewindsLater(t *testing.T) {
 		src.rewinds.all = []*fakeRewind{rewindOf(1, 1, 1, nil)}
 		run := start(relay.New(src, promptPublisher{}, relay.Config{}))
 		after(time.Millisecond)
-		if looks := len(src.looks()); looks > 0 || len(src.published()) != 1 {
-			t.Errorf("looked for rewinds %d times, and %d events are recorded; want the one event first", looks, len(src.published()))
+		if looks := len(src.looks()); looks > 0 || len(src.PublishedSeqs()) != 1 {
+			t.Errorf("looked for rewinds %d times, and %d events are recorded; want the one event first", looks, len(src.PublishedSeqs()))
 		}
 		after(200 * time.Millisecond)
 		if got := src.repeated(1); got != 1 {
@@ -116,7 +116,7 @@ func TestAnIdleRelaySeldomLooksForRewinds(t *testing.T) {
 			t.Errorf("looked %d times in 10 s, want about 10", got)
 		}
 		// One whose last event waits is looked at as seldom, in the end.
-		src.set(func() {
+		src.Set(func() {
 			src.rewinds.all = []*fakeRewind{rewindOf(1, 1, 1000, nil)}
 			src.rewinds.all[0].Events = 2 // so it does not end
 		})
@@ -171,20 +171,20 @@ func TestARewindThatNoStreamTakes(t *testing.T) {
 		run := start(r)
 		after(3 * time.Second)
 		for i := range 20 {
-			src.set(func() {
-				src.terms[0].unread = append(src.terms[0].unread, eventlog.Logged{Seq: int64(1000 + i), Event: postroom.Event{Type: "a.b", Key: "k"}})
+			src.Set(func() {
+				src.terms[0].Unread = append(src.terms[0].Unread, eventlog.Logged{Seq: int64(1000 + i), Event: postroom.Event{Type: "a.b", Key: "k"}})
 			})
 			r.Wake()
 			after(500 * time.Millisecond)
-			if got := len(src.published()); got != i+1 {
+			if got := len(src.PublishedSeqs()); got != i+1 {
 				t.Fatalf("%d live events are published, want %d: a rewind stops them", got, i+1)
 			}
 		}
 		if got := len(most); got == 0 || got > 250 {
 			t.Errorf("%d events of the rewind were in hand, want an eighth of 2000 at the most", got)
 		}
-		if len(src.held) > 0 || src.repeated(1) > 0 {
-			t.Errorf("%d events are held and %d published, want none", len(src.held), src.repeated(1))
+		if len(src.Held) > 0 || src.repeated(1) > 0 {
+			t.Errorf("%d events are held and %d published, want none", len(src.Held), src.repeated(1))
 		}
 		open.Lock()
 		taken = true
@@ -218,13 +218,13 @@ func TestWhatTheBrokerRefusesOfARewindIsHeld(t *testing.T) {
 		run.stop()
 		run.wait(t)
 		for seq, dead := range map[int64]bool{1: false, 2: true} {
-			h, ok := src.held[seq]
+			h, ok := src.Held[seq]
 			if !ok || h.Rewind != 9 || h.Key != "" || h.Failure == nil || h.Failure.Dead != dead {
 				t.Errorf("held of %d: %+v, want for rewind 9, no key, dead %t", seq, h, dead)
 			}
 		}
-		if got := src.repeated(9); got != 28 || len(src.held) != 2 {
-			t.Errorf("%d are published and %d held, want 28 and 2", got, len(src.held))
+		if got := src.repeated(9); got != 28 || len(src.Held) != 2 {
+			t.Errorf("%d are published and %d held, want 28 and 2", got, len(src.Held))
 		}
 	})
 }
@@ -247,7 +247,7 @@ func TestACancelledRewindEnds(t *testing.T) {
 		}}
 		run := start(relay.New(src, pub, relay.Config{Logger: text.logger()}))
 		after(5 * time.Second)
-		src.set(func() { src.rewinds.all[0].Cancelled = true })
+		src.Set(func() { src.rewinds.all[0].Cancelled = true })
 		after(5 * time.Second)
 		sent := pub.triedOf(1)
 		after(10 * time.Second)
@@ -317,21 +317,21 @@ func TestARewindOfWhichAllIsRefused(t *testing.T) {
 		}}
 		run := start(relay.New(src, pub, relay.Config{}))
 		after(3 * time.Second)
-		src.set(func() {
-			if len(src.held) > 0 {
+		src.Set(func() {
+			if len(src.Held) > 0 {
 				t.Error("held at once")
 			}
 		})
 		after(7 * time.Second)
 		run.stop()
 		run.wait(t)
-		for _, h := range src.held {
+		for _, h := range src.Held {
 			if h.Rewind != 1 || h.Failure.Dead || h.Failure.Attempts != 0 {
 				t.Errorf("held %+v, %+v", h, h.Failure)
 			}
 		}
-		if len(src.held) != 2 {
-			t.Errorf("%d events are held, want 2", len(src.held))
+		if len(src.Held) != 2 {
+			t.Errorf("%d events are held, want 2", len(src.Held))
 		}
 	})
 }
@@ -344,7 +344,7 @@ func TestAnEventOfARewindFromHeldIsALiveOne(t *testing.T) {
 		after(time.Second)
 		run.stop()
 		run.wait(t)
-		if got := src.published(); !slices.Equal(got, []int64{5}) || src.repeated(3) != 0 {
+		if got := src.PublishedSeqs(); !slices.Equal(got, []int64{5}) || src.repeated(3) != 0 {
 			t.Errorf("recorded as published %v, as repeated %d events", got, src.repeated(3))
 		}
 	})
@@ -357,13 +357,13 @@ func TestARewindIsRecordedAsItMoves(t *testing.T) {
 		r := relay.New(src, &fakePublisher{}, relay.Config{Lease: time.Minute, Retention: -1})
 		run := start(r)
 		after(5500 * time.Millisecond)
-		src.set(func() {
+		src.Set(func() {
 			rw := rewindOf(1, 1, 1000, nil)
 			rw.empty, rw.events = 1, nil
 			src.rewinds.all = []*fakeRewind{rw}
 		})
 		after(2 * time.Second)
-		src.set(func() {
+		src.Set(func() {
 			if n := len(src.terms[0].records); n != 1 {
 				t.Errorf("%d recordings in seven seconds with a lease of a minute, want the one of the rewind", n)
 			}

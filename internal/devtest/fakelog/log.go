@@ -1,0 +1,159 @@
+// Package fakelog is a log in memory, for tests of what publishes one.
+package fakelog
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/postroom/postroom/eventlog"
+)
+
+// Log is a log in memory, with one term at a time. It has no history: what the broker
+// loses is not found.
+type Log struct {
+	Mu     sync.Mutex // guards what follows
+	Events []eventlog.Logged
+	Done   map[int64]bool             // published
+	Held   map[int64]eventlog.Holding // by seq
+	Terms  []*Term                    // those that Lead began
+
+	subjects []string
+}
+
+var _ eventlog.Source = (*Log)(nil)
+
+// New returns a log whose events have the given subjects; with none, no stream is looked
+// for.
+func New(subjects ...string) *Log {
+	return &Log{subjects: subjects, Done: map[int64]bool{}, Held: map[int64]eventlog.Holding{}}
+}
+
+// Set changes the log.
+func (l *Log) Set(change func()) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	change()
+}
+
+// PublishedSeqs returns the seqs of the events that are published, ascending.
+func (l *Log) PublishedSeqs() (seqs []int64) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	for seq := range l.Done {
+		seqs = append(seqs, seq)
+	}
+	slices.Sort(seqs)
+	return seqs
+}
+
+// Check finds nothing.
+func (l *Log) Check(context.Context) error { return nil }
+
+// Subjects returns those that the log was made with.
+func (l *Log) Subjects(context.Context) ([]string, error) { return l.subjects, nil }
+
+// Backlog fails: what it is stays untold.
+func (l *Log) Backlog(context.Context) (eventlog.Backlog, error) {
+	return eventlog.Backlog{}, errors.ErrUnsupported
+}
+
+// Places returns none.
+func (l *Log) Places(context.Context) ([]eventlog.Place, error) { return nil, nil }
+
+// Sources returns none.
+func (l *Log) Sources(context.Context) ([]string, error) { return nil, nil }
+
+// Marks returns none.
+func (l *Log) Marks(context.Context, string) ([]eventlog.Mark, error) { return nil, nil }
+
+// Published has no event.
+func (l *Log) Published(context.Context, eventlog.Mark, time.Time) (func(context.Context) ([]eventlog.Entry, error), error) {
+	return func(context.Context) ([]eventlog.Entry, error) { return nil, nil }, nil
+}
+
+// Lead begins a term.
+func (l *Log) Lead(context.Context, string, time.Duration) (eventlog.Term, error) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	t := l.NewTerm(time.Now())
+	l.Terms = append(l.Terms, t)
+	return t, nil
+}
+
+// NewTerm returns a term that reads what is not published. The caller holds Mu.
+func (l *Log) NewTerm(taken time.Time) *Term {
+	t := &Term{log: l, taken: taken}
+	for _, ev := range l.Events {
+		if !l.Done[ev.Seq] {
+			t.Unread = append(t.Unread, ev)
+		}
+	}
+	return t
+}
+
+// Term is a term of a Log. It remembers no places: no stream is compared with one.
+type Term struct {
+	Unread []eventlog.Logged // the Log's Mu guards it
+
+	log   *Log
+	taken time.Time
+}
+
+var _ eventlog.Term = (*Term)(nil)
+
+// Taken returns when the term began. The log answers at once.
+func (t *Term) Taken() (at time.Time, roundTrip time.Duration) { return t.taken, 0 }
+
+// Renew renews.
+func (t *Term) Renew(context.Context, time.Duration) error { return nil }
+
+// Read reads what is unread.
+func (t *Term) Read(_ context.Context, limit int, into []eventlog.Logged) (eventlog.Page, error) {
+	t.log.Mu.Lock()
+	defer t.log.Mu.Unlock()
+	n := min(limit, len(t.Unread))
+	page := append(into[:0], t.Unread[:n]...)
+	t.Unread = t.Unread[n:]
+	return eventlog.Page{Events: page}, nil
+}
+
+// Rewound finds no rewind.
+func (t *Term) Rewound(context.Context, int) (eventlog.Rewound, error) {
+	return eventlog.Rewound{}, nil
+}
+
+// HeldKeys returns none that leave held again.
+func (t *Term) HeldKeys(context.Context) (keys []string, err error) { return nil, nil }
+
+// Prune removes nothing.
+func (t *Term) Prune(context.Context, time.Duration) (removed int64, more bool, err error) {
+	return 0, false, nil
+}
+
+// Record notes what is published, and what is held.
+func (t *Term) Record(_ context.Context, p eventlog.Progress) error {
+	t.log.Mu.Lock()
+	defer t.log.Mu.Unlock()
+	for _, seq := range p.Published {
+		t.log.Done[seq] = true
+	}
+	for _, h := range p.Held {
+		t.log.Held[h.Seq] = h
+	}
+	return nil
+}
+
+// Places returns none.
+func (t *Term) Places() []eventlog.Place { return nil }
+
+// Claim returns that of the first term.
+func (t *Term) Claim() (instance string, epoch int64) { return "fake", 1 }
+
+// Confirm confirms.
+func (t *Term) Confirm(context.Context) error { return nil }
+
+// Release records.
+func (t *Term) Release(ctx context.Context, p eventlog.Progress) error { return t.Record(ctx, p) }
