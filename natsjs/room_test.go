@@ -44,23 +44,23 @@ func TestCheckFindsStreamsThatAreFull(t *testing.T) {
 		{"messages-left", jetstream.StreamConfig{MaxMsgs: 3}, ""},
 		{"bytes", jetstream.StreamConfig{MaxBytes: 1 << 20}, "of 1048576 bytes are used"},
 		{"bytes-left", jetstream.StreamConfig{MaxBytes: 2 << 20}, ""},
-		{"subject", jetstream.StreamConfig{MaxMsgsPerSubject: 2, DiscardNewPerSubject: true}, "2 of 2 messages of the subject full.subject"},
+		{"subject", jetstream.StreamConfig{MaxMsgsPerSubject: 2, DiscardNewPerSubject: true}, "2 of 2 messages of the subject limits.subject"},
 		{"subject-left", jetstream.StreamConfig{MaxMsgsPerSubject: 3, DiscardNewPerSubject: true}, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			cfg := tt.cfg
-			cfg.Name, cfg.Subjects, cfg.Discard = "FULL-"+tt.name, []string{"full." + tt.name}, jetstream.DiscardNew
+			cfg.Name, cfg.Subjects, cfg.Discard = "LIMITS-"+tt.name, []string{"limits." + tt.name}, jetstream.DiscardNew
 			create(t, nc, cfg)
 			check := func() error {
-				return relay.New(using("full."+tt.name, "elsewhere.a"), natsjs.NewPublisher(nc), relay.Config{Streams: []string{cfg.Name}}).Check(t.Context())
+				return relay.New(using("limits."+tt.name, "elsewhere.a"), natsjs.NewPublisher(nc), relay.Config{Streams: []string{cfg.Name}}).Check(t.Context())
 			}
 			if err := check(); errors.Is(err, broker.ErrFull) {
 				t.Errorf("Check = %v of an empty stream", err)
 			}
 			for range 2 {
-				if _, err := management(t, nc).Publish(t.Context(), "full."+tt.name, nil); err != nil {
+				if _, err := management(t, nc).Publish(t.Context(), "limits."+tt.name, nil); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -51,6 +51,24 @@ func TestAWindowThatIsClosedTellsNothing(t *testing.T) {
 	}
 }
 
+// The slot of an event that ran out of time is another's then. An answer to the first is
+// none to that one.
+func TestALateAnswerIsNotThatOfTheNext(t *testing.T) {
+	t.Parallel()
+	w := ask(t.Errorf)
+	first := w.sendNow(together(0, 1))
+	w.expire(time.Now().Add(time.Second))
+	next := w.sendNow(together(1, 1))
+	w.answer(first[0], stored("S", 7))
+	if o, told := w.told[1]; told || len(w.slots) != 1 {
+		t.Errorf("the answer to event 0 is taken for one to event 1: %+v (%d slots)", o, len(w.slots))
+	}
+	w.answer(next[0], stored("S", 8))
+	if o := w.told[1]; o.Class != broker.Stored || o.Sequence != 8 {
+		t.Errorf("event 1 was told %+v, want that it is message 8", o)
+	}
+}
+
 func TestServersTooOldForBatches(t *testing.T) {
 	for version, want := range map[string]bool{
 		"2.11.4": true, "2.9": true, "1.4.1": true, "2.12.0": false, "2.12.0-beta.1": false, "2.15.2": false, "3.0.0": false, "": false, "dev": false,
