@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -48,11 +47,11 @@ func (n *nemesis) burstAfter(f fault, least time.Duration) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), strikePatience)
 	defer cancel()
 	// Both are about as many as there are, and cost nothing.
-	written, err := n.db.shop.number(ctx, "SELECT coalesce(max(seq), 0)::int FROM postroom.outbox")
+	written, err := n.db.shop.Number(ctx, "SELECT coalesce(max(seq), 0)::int FROM postroom.outbox")
 	if err != nil {
 		return
 	}
-	took, err := n.db.books.number(ctx, "SELECT coalesce(max(serial), 0)::int FROM effect")
+	took, err := n.db.books.Number(ctx, "SELECT coalesce(max(serial), 0)::int FROM effect")
 	if err != nil || written*len(handlers())-took > tooMany {
 		return // PostgreSQL is away, or there is plenty in flight
 	}
@@ -60,7 +59,7 @@ func (n *nemesis) burstAfter(f fault, least time.Duration) {
 	chosen := luck.Perm(keys)[:n.opt.burst]
 	slices.Sort(chosen)
 	r := checker.Record{What: checker.Transaction, Phase: checker.Invoked, ID: uuid.Must(uuid.NewV7()).String(), Shape: burst}
-	tx, err := n.db.shop.pool.Begin(ctx)
+	tx, err := n.db.shop.Pool.Begin(ctx)
 	if err != nil {
 		return
 	}
@@ -68,13 +67,13 @@ func (n *nemesis) burstAfter(f fault, least time.Duration) {
 	if r.Events, err = n.writeBurst(ctx, tx, chosen); err != nil {
 		return // nothing was committed, and nobody was told that it was
 	}
-	n.journal.note(r)
+	n.journal.Note(r)
 	if err := tx.Commit(ctx); err != nil {
 		r.Phase, r.Error = phaseOf(&sentCommit{err}), err.Error()
 	} else {
 		r.Phase = checker.OK
 	}
-	n.journal.note(r)
+	n.journal.Note(r)
 }
 
 // writeBurst changes keys, and writes an event for each.
@@ -111,13 +110,13 @@ func (n *nemesis) writeBurst(ctx context.Context, tx pgx.Tx, chosen []int) (note
 func (n *nemesis) inFlight() map[string]int64 {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), strikePatience)
 	defer cancel()
-	unrecorded, err := n.db.shop.number(ctx, `SELECT (SELECT count(*) FROM postroom.outbox AS o WHERE o.seq > r.high)::int
+	unrecorded, err := n.db.shop.Number(ctx, `SELECT (SELECT count(*) FROM postroom.outbox AS o WHERE o.seq > r.high)::int
 		+ coalesce((SELECT sum(upper(p) - lower(p)) FROM unnest(r.pending) AS p), 0)::int FROM postroom.relay AS r`)
 	if err != nil {
 		return nil
 	}
 	counts := map[string]int64{checker.Unrecorded: int64(unrecorded)}
-	str, err := n.client.js.Stream(ctx, stream)
+	str, err := n.client.JS.Stream(ctx, stream)
 	if err != nil {
 		return counts
 	}
@@ -145,7 +144,7 @@ func (n *nemesis) leads() *member {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), strikePatience)
 	defer cancel()
 	var owner string
-	if err := n.db.shop.pool.QueryRow(ctx, "SELECT owner FROM postroom.relay WHERE expires_at > now()").Scan(&owner); err != nil {
+	if err := n.db.shop.Pool.QueryRow(ctx, "SELECT owner FROM postroom.relay WHERE expires_at > now()").Scan(&owner); err != nil {
 		return nil
 	}
 	for _, m := range n.crew.of(relays) {
@@ -164,7 +163,7 @@ func (n *nemesis) stopLeader(f fault) error {
 	}
 	m.struck.Lock()
 	defer m.struck.Unlock()
-	child, replaced := m.now(), n.replacing()
+	child, replaced := m.Now(), n.replacing()
 	if err := child.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
@@ -197,53 +196,9 @@ func (n *nemesis) replacing() (wait func()) {
 func (n *nemesis) recorded() (epoch, high int64, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), strikePatience)
 	defer cancel()
-	err = n.db.shop.pool.QueryRow(ctx, "SELECT epoch, high FROM postroom.relay").Scan(&epoch, &high)
+	err = n.db.shop.Pool.QueryRow(ctx, "SELECT epoch, high FROM postroom.relay").Scan(&epoch, &high)
 	return epoch, high, err
 }
 
 // killConsumers kills all processes of all handlers at once, with their hands full.
 func (n *nemesis) killConsumers(f fault) error { return n.killed(f, n.crew.of(handlers()...)...) }
-
-// strand takes the database from all handlers while they are handed events, and then kills
-// them. Whatever they acknowledged meanwhile is done nowhere.
-func (n *nemesis) strand(f fault) error {
-	all := n.crew.of(handlers()...)
-	ctx, cancel := n.work()
-	defer cancel()
-	var killing error
-	err := poisoned(ctx, n.net.toEach(all, toPostgres), []toxic{{"timeout", upstream, nothing}}, true, func() {
-		n.burstAfter(f, 0) // what they are handed now
-		n.pause(f)
-		killing = n.killed(fault{kind: f.kind}, all...)
-	})
-	return errors.Join(err, killing)
-}
-
-// losePublishes has what relays send to NATS be lost on its way, and then the connections.
-// Nothing of it is stored, and nobody knows.
-func (n *nemesis) losePublishes(f fault) error {
-	n.leader()
-	ctx, cancel := n.work()
-	defer cancel()
-	return poisoned(ctx, n.net.toEach(n.crew.of(relays), toNATS), []toxic{{"timeout", upstream, nothing}}, true, func() {
-		n.burstAfter(f, 0) // what the leader sends now
-		n.pause(f)
-	})
-}
-
-// lateStatements holds up what the leader sends to PostgreSQL until its lease is over and
-// another relay leads. It arrives then, though its sender may have hung up long ago.
-func (n *nemesis) lateStatements(f fault) error {
-	m := n.leader()
-	if m == nil {
-		m = n.victim(f, relays)
-	}
-	const late = `{"latency": 60000}` // it comes when the toxic goes
-	ctx, cancel := n.work()
-	defer cancel()
-	replaced := n.replacing()
-	return poisoned(ctx, n.net.to(m.job.Process, toPostgres), []toxic{{"latency", upstream, late}}, false, func() {
-		n.pause(f)
-		replaced()
-	})
-}

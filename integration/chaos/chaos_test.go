@@ -7,13 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -108,105 +104,6 @@ func TestPhaseOf(t *testing.T) {
 		if got := phaseOf(tt.err); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
-	}
-}
-
-// What was noted is read back by its time; a last line that was torn is left out, any
-// other is an error.
-func TestJournal(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	for _, process := range []string{"a", "b"} {
-		j, err := openJournal(dir, process)
-		if err != nil {
-			t.Fatal(err)
-		}
-		j.note(checker.Record{What: checker.Transaction, Phase: checker.Invoked, ID: process, Events: []checker.Event{{ID: "e", Key: 1, N: 2}}})
-		j.note(checker.Record{What: checker.Transaction, Phase: checker.OK, ID: process})
-		if err := j.close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	torn := filepath.Join(dir, "c-1.jsonl")
-	if err := os.WriteFile(torn, []byte(`{"process": "c", "what": "call"}`+"\n"+`{"process": "c", "wha`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	all, err := readHistory(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, r := range all {
-		got = append(got, r.Process+" "+string(r.Phase))
-	}
-	if want := []string{"c ", "a invoked", "a ok", "b invoked", "b ok"}; !slices.Equal(got, want) {
-		t.Errorf("read %q, want %q", got, want)
-	}
-	if r := all[1]; r.Life != os.Getpid() || !reflect.DeepEqual(r.Events, []checker.Event{{ID: "e", Key: 1, N: 2}}) {
-		t.Errorf("read %+v", r)
-	}
-	if err := os.WriteFile(torn, []byte("{\n{}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := readHistory(dir); err == nil {
-		t.Error("a broken line was read")
-	}
-}
-
-// A deaf way brings to the server what is sent, and nothing back; afterwards it works.
-func TestDeafWay(t *testing.T) {
-	t.Parallel()
-	listener, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	heard := make(chan string, 10)
-	go func() { // ends with the listener
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			t.Cleanup(func() { _ = conn.Close() }) // not earlier: one that is forgotten is closed
-			text := make([]byte, 5)
-			if _, err := conn.Read(text); err == nil {
-				heard <- string(text)
-				_, _ = conn.Write(text) // the client may be gone
-			}
-		}
-	}()
-	t.Cleanup(func() { _ = listener.Close() })
-	n := newNetwork()
-	t.Cleanup(n.close)
-	address, err := n.way("p", toNATS, listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ask := func(patience time.Duration) error {
-		conn, err := net.Dial("tcp4", address)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = conn.Close() }()
-		if _, err := conn.Write([]byte("hello")); err != nil {
-			return err
-		}
-		if got := <-heard; got != "hello" {
-			return fmt.Errorf("the server heard %q", got)
-		}
-		if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
-			return err
-		}
-		_, err = conn.Read(make([]byte, 5))
-		return err
-	}
-	var deaf error
-	err = poisoned(t.Context(), n.to("p", toNATS), []toxic{{"timeout", downstream, nothing}}, true, func() { deaf = ask(200 * time.Millisecond) })
-	if err != nil || !errors.Is(deaf, os.ErrDeadlineExceeded) {
-		t.Errorf("poisoned = %v, and through a deaf way: %v", err, deaf)
-	}
-	if err := ask(30 * time.Second); err != nil {
-		t.Errorf("afterwards: %v", err)
 	}
 }
 

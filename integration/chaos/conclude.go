@@ -10,26 +10,27 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/integration/checker"
+	"github.com/postroom/postroom/integration/rig"
 )
 
 // conclude waits until what faults left behind is worked off, and looks at everything.
 // The faults are taken back already.
-func (s *stage) conclude(ctx context.Context) (found checker.State, err error) {
-	healed := time.Now()
-	s.say("healed after %d faults; waiting for a leader", s.injected.Load())
-	if found.Lead, err = s.settle(ctx, healed, s.leading); err != nil {
+func (s observer) conclude(ctx context.Context) (found checker.State, err error) {
+	healed, look := time.Now(), poller{s.stage}
+	s.Say("healed after %d faults; waiting for a leader", s.injected.Load())
+	if found.Lead, err = look.settle(ctx, healed, look.leading); err != nil {
 		return found, err
 	}
 	fallen := s.crew.of(producers).fallen()
 	s.crew.of(producers).end()
-	s.say("all is written: %s", s.standing(ctx))
-	if found.Drained, err = s.settle(ctx, healed, s.drained); err != nil {
+	s.Say("all is written: %s", s.standing(ctx))
+	if found.Drained, err = look.settle(ctx, healed, look.drained); err != nil {
 		return found, err
 	}
 	for _, left := range slices.Concat(found.Lead.Stuck, found.Lead.Pending, found.Drained.Stuck, found.Drained.Pending) {
-		s.say("left to do: %s", left)
+		s.Say("left to do: %s", left)
 	}
-	s.say("looking at everything")
+	s.Say("looking at everything")
 	found.Fallen = append(fallen, s.crew.of(append(handlers(), relays, operators)...).fallen()...)
 	s.crew.of(operators).end() // it found nothing more to do
 	if err := s.rest(ctx, &found); err != nil {
@@ -63,10 +64,10 @@ func sessionBounds() map[string]int {
 }
 
 // rest looks at the processes while they have nothing to do.
-func (s *stage) rest(ctx context.Context, found *checker.State) error {
+func (s observer) rest(ctx context.Context, found *checker.State) error {
 	found.Bounds = checker.Bounds{Sessions: sessionBounds(), Goroutines: 200, Resident: 512 << 20}
 	settle := func(ctx context.Context) error {
-		rows, err := s.db.shop.pool.Query(ctx, `SELECT coalesce(nullif(application_name, ''), '(unnamed)'), count(*),
+		rows, err := s.db.shop.Pool.Query(ctx, `SELECT coalesce(nullif(application_name, ''), '(unnamed)'), count(*),
 				count(*) FILTER (WHERE state LIKE 'idle in transaction%')
 			FROM pg_stat_activity WHERE backend_type = 'client backend' GROUP BY 1`)
 		if err != nil {
@@ -98,9 +99,9 @@ func (s *stage) rest(ctx context.Context, found *checker.State) error {
 		return nil
 	}
 	if found.Lead.Ended() && found.Drained.Ended() { // else there is no rest
-		_ = again(ctx, stuckAfter, "sessions to end", settle) // the checker says which did not
+		_ = rig.Again(ctx, stuckAfter, "sessions to end", settle) // the checker says which did not
 	}
-	return again(ctx, patience, "list the consumers", func(ctx context.Context) (err error) {
+	return rig.Again(ctx, rig.Patience, "list the consumers", func(ctx context.Context) (err error) {
 		found.Consumers, err = s.consumers(ctx)
 		return err
 	})
@@ -112,9 +113,9 @@ const reader = "(reader)"
 
 // consumers returns how many there are of each name. One whose process was killed, and
 // that the broker will remove for it, is not among them.
-func (s *stage) consumers(ctx context.Context) (map[string]int, error) {
+func (s observer) consumers(ctx context.Context) (map[string]int, error) {
 	found := make(map[string]int)
-	str, err := s.client.js.Stream(ctx, stream)
+	str, err := s.client.JS.Stream(ctx, stream)
 	if err != nil {
 		return nil, err
 	}

@@ -10,56 +10,17 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/integration/rig"
 )
 
-// member is one process of the crew, over all its lives.
+// member is one process of the crew.
 type member struct {
+	*rig.Process
+
 	job job
 	log *os.File
 
 	struck sync.Mutex // held by the fault that is about its process
-
-	mu    sync.Mutex
-	child *fleet.Child
-	fell  int // lives that ended though nobody ended them
-}
-
-// start begins a life.
-func (m *member) start() error {
-	child, err := fleet.Start(m.job.Kind, m.job, m.log)
-	if err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.child = child
-	return nil
-}
-
-// now is its present life.
-func (m *member) now() *fleet.Child {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.child
-}
-
-// kill ends its life without a word.
-func (m *member) kill() {
-	child := m.now()
-	if child.Ended() {
-		m.mu.Lock()
-		m.fell++
-		m.mu.Unlock()
-	}
-	child.Kill()
-}
-
-// end has it finish, for good.
-func (m *member) end() {
-	if child := m.now(); child != nil {
-		child.End()
-	}
 }
 
 // crew are the processes that work while faults come.
@@ -79,17 +40,17 @@ func (c crew) of(kinds ...string) (found crew) {
 
 // end has them finish, all at once.
 func (c crew) end() {
-	var all sync.WaitGroup
+	var all []*rig.Process
 	for _, m := range c {
-		all.Go(m.end)
+		all = append(all, m.Process)
 	}
-	all.Wait()
+	rig.EndAll(all)
 }
 
 // fallen says which of them ended though nobody ended them.
 func (c crew) fallen() (names []string) {
 	for _, m := range c {
-		if m.fell > 0 || m.now().Ended() {
+		if m.Fallen() > 0 {
 			names = append(names, fmt.Sprintf("%s: %s", m.job.Process, lastLine(m.log.Name())))
 		}
 	}
@@ -121,7 +82,7 @@ func (s *stage) muster() error {
 				return err
 			}
 			s.crew = append(s.crew, m)
-			if err := m.start(); err != nil {
+			if err := m.Start(); err != nil {
 				return err
 			}
 		}
@@ -134,7 +95,7 @@ func (s *stage) member(kind, name string, of int) (*member, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.later(log.Close)
+	s.Later(log.Close)
 	m := &member{log: log, job: job{
 		Process: name, Kind: kind, Journal: s.dir, Vendor: s.vendor.url, Canary: s.canary,
 		Rate: float64(s.opt.rate) / float64(of), Atomic: s.opt.inBatches(),
@@ -142,7 +103,7 @@ func (s *stage) member(kind, name string, of int) (*member, error) {
 	for i, c := range name {
 		m.job.Seed = m.job.Seed*31 + s.opt.seed + uint64(i) + uint64(c) //nolint:gosec // neither is negative
 	}
-	postgres, err := s.net.way(name, toPostgres, s.db.address())
+	postgres, err := s.net.Way(name, toPostgres, s.db.address())
 	if err != nil {
 		return nil, err
 	}
@@ -150,21 +111,22 @@ func (s *stage) member(kind, name string, of int) (*member, error) {
 	if slices.Contains(handlers(), kind) {
 		user = "consumer"
 	}
-	if m.job.Shop, err = through(s.db.shop.url, postgres, user, s.canary); err != nil {
+	if m.job.Shop, err = rig.Through(s.db.shop.URL, postgres, user, s.canary); err != nil {
 		return nil, err
 	}
-	if m.job.Books, err = through(s.db.books.url, postgres, user, s.canary); err != nil {
+	if m.job.Books, err = rig.Through(s.db.books.URL, postgres, user, s.canary); err != nil {
 		return nil, err
 	}
 	var urls []string
 	for i := range s.brokers.Len() {
-		address, err := s.net.way(name, fmt.Sprint(toNATS, "-", i), s.brokers.Address(i))
+		address, err := s.net.Way(name, fmt.Sprint(toNATS, "-", i), s.brokers.Address(i))
 		if err != nil {
 			return nil, err
 		}
 		urls = append(urls, fmt.Sprintf("nats://%s:%s@%s", user, s.canary, address))
 	}
 	m.job.NATS = strings.Join(urls, ",")
+	m.Process = rig.NewProcess(kind, m.job, log)
 	return m, nil
 }
 

@@ -14,10 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
+	"github.com/postroom/postroom/integration/rig"
 	"github.com/postroom/postroom/internal/devstack"
-	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -31,13 +29,7 @@ var booksSQL string
 type postgres struct {
 	server      *devstack.Postgres
 	data        string // its directory
-	shop, books database
-}
-
-// database is one of them, and the rig's own sessions to it.
-type database struct {
-	url  string
-	pool *pgxpool.Pool
+	shop, books *rig.Database
 }
 
 // ours is how the rig's own sessions are called.
@@ -53,34 +45,25 @@ func startPostgres(ctx context.Context, dir string) (p *postgres, err error) {
 	}
 	p = &postgres{server: server}
 	for _, d := range []struct {
-		db          *database
+		db          **rig.Database
 		name, table string
 	}{{&p.shop, "shop", shopSQL}, {&p.books, "books", booksSQL}} {
-		if err := p.create(ctx, d.db, d.name, d.table); err != nil {
+		if *d.db, err = p.create(ctx, d.name, d.table); err != nil {
 			return p, fmt.Errorf("make database %s: %w", d.name, err)
 		}
 	}
-	return p, p.shop.pool.QueryRow(ctx, "SELECT current_setting('data_directory')").Scan(&p.data)
+	return p, p.shop.Pool.QueryRow(ctx, "SELECT current_setting('data_directory')").Scan(&p.data)
 }
 
-func (p *postgres) create(ctx context.Context, d *database, name, tables string) (err error) {
-	if d.url, err = p.server.CreateDatabase(ctx, name, ""); err != nil {
-		return err
-	}
-	cfg, err := pgxpool.ParseConfig(d.url)
+func (p *postgres) create(ctx context.Context, name, tables string) (*rig.Database, error) {
+	d, err := rig.CreateDatabase(ctx, p.server, name, ours, 6)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	cfg.MaxConns = 6
-	cfg.ConnConfig.RuntimeParams["application_name"] = ours
-	if d.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
-		return err
+	if _, err := schema.Migrate(ctx, d.Pool, ""); err != nil {
+		return d, err
 	}
-	if _, err := schema.Migrate(ctx, d.pool, ""); err != nil {
-		return err
-	}
-	_, err = d.pool.Exec(ctx, tables)
-	return err
+	return d, d.Exec(ctx, tables)
 }
 
 // address is where it listens.
@@ -102,7 +85,7 @@ func (p *postgres) restart(ctx context.Context) error {
 func (p *postgres) answers(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	_, err := p.shop.pool.Exec(ctx, "UPDATE account SET n = n WHERE id = -1; SELECT pg_current_xact_id()")
+	_, err := p.shop.Pool.Exec(ctx, "UPDATE account SET n = n WHERE id = -1; SELECT pg_current_xact_id()")
 	return err == nil
 }
 
@@ -138,35 +121,10 @@ func children(parent int) (all []int) {
 }
 
 func (p *postgres) close() error {
-	p.shop.pool.Close()
-	p.books.pool.Close()
+	for _, d := range []*rig.Database{p.shop, p.books} {
+		if d != nil {
+			d.Pool.Close()
+		}
+	}
 	return p.server.Close()
-}
-
-// number asks a question whose answer is a number.
-func (d *database) number(ctx context.Context, sql string, args ...any) (n int, err error) {
-	if err = d.pool.QueryRow(ctx, sql, args...).Scan(&n); err != nil {
-		err = fmt.Errorf("%.60s: %w", sql, err)
-	}
-	return n, err
-}
-
-// patience is how long the rig waits for what a server or the system does for it. It
-// decides nothing about postroom: where it runs out the run is undecided.
-const patience = 3 * time.Minute
-
-// again repeats what fails while a server comes back. It returns [fleet.ErrLate] with
-// the last failure where it takes longer than within.
-func again(ctx context.Context, within time.Duration, what string, try func(ctx context.Context) error) error {
-	var last error
-	err := fleet.Eventually(ctx, within, what, func(ctx context.Context) (bool, error) {
-		attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
-		defer cancel()
-		last = try(attempt)
-		return last == nil, nil
-	})
-	if err != nil && last != nil {
-		return fmt.Errorf("%w, at last: %w", err, last)
-	}
-	return err
 }

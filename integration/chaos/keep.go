@@ -14,6 +14,7 @@ import (
 	"strconv"
 
 	"github.com/postroom/postroom/integration/checker"
+	"github.com/postroom/postroom/integration/rig"
 )
 
 // kept are the tables that tell what became of an event: of the producers' database,
@@ -39,16 +40,16 @@ var (
 
 // keepTables copies them, and what the streams have, to the directory of --keep, beside
 // history and logs.
-func (s *stage) keepTables(ctx context.Context, streams map[string][]checker.Message) error {
+func (s observer) keepTables(ctx context.Context, streams map[string][]checker.Message) error {
 	if s.opt.keep == "" {
 		return nil
 	}
 	var errs []error
 	for table, sql := range keptOfShop {
-		errs = append(errs, s.keepTable(ctx, &s.db.shop, "shop-"+table, sql))
+		errs = append(errs, s.keepTable(ctx, s.db.shop, "shop-"+table, sql))
 	}
 	for table, sql := range keptOfBooks {
-		errs = append(errs, s.keepTable(ctx, &s.db.books, "books-"+table, sql))
+		errs = append(errs, s.keepTable(ctx, s.db.books, "books-"+table, sql))
 	}
 	for server, messages := range streams {
 		errs = append(errs, s.keepStream(server, messages))
@@ -56,13 +57,13 @@ func (s *stage) keepTables(ctx context.Context, streams map[string][]checker.Mes
 	return errors.Join(errs...)
 }
 
-func (s *stage) keepTable(ctx context.Context, d *database, name, sql string) (err error) {
+func (s observer) keepTable(ctx context.Context, d *rig.Database, name, sql string) (err error) {
 	file, err := os.Create(filepath.Join(s.dir, name+".csv"))
 	if err != nil {
 		return fmt.Errorf("keep table: %w", err)
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	conn, err := d.pool.Acquire(ctx)
+	conn, err := d.Pool.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("keep %s: %w", name, err)
 	}
@@ -73,7 +74,7 @@ func (s *stage) keepTable(ctx context.Context, d *database, name, sql string) (e
 	return nil
 }
 
-func (s *stage) keepStream(server string, messages []checker.Message) (err error) {
+func (s observer) keepStream(server string, messages []checker.Message) (err error) {
 	file, err := os.Create(filepath.Join(s.dir, "stream-"+server+".csv"))
 	if err != nil {
 		return fmt.Errorf("keep stream: %w", err)

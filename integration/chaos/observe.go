@@ -13,15 +13,18 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go"
 
 	"github.com/postroom/postroom/integration/checker"
+	"github.com/postroom/postroom/integration/rig"
 	"github.com/postroom/postroom/internal/identity"
 )
 
+// observer looks at everything when the faults are over.
+type observer struct{ *stage }
+
 // observe reads back what the databases and every server have.
-func (s *stage) observe(ctx context.Context, found *checker.State) error {
+func (s observer) observe(ctx context.Context, found *checker.State) error {
 	if err := s.observeShop(ctx, found); err != nil {
 		return err
 	}
@@ -39,40 +42,31 @@ func (s *stage) observe(ctx context.Context, found *checker.State) error {
 	return s.keepTables(ctx, found.Streams)
 }
 
-// collect reads rows by position.
-func collect[T any](ctx context.Context, d *database, sql string, args ...any) ([]T, error) {
-	rows, err := d.pool.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, fmt.Errorf("%.60s: %w", sql, err)
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[T])
-}
-
-func (s *stage) observeShop(ctx context.Context, found *checker.State) error {
+func (s observer) observeShop(ctx context.Context, found *checker.State) error {
 	type change struct {
 		Event  string
 		Key, N int
 		Poison string
 	}
-	changes, err := collect[change](ctx, &s.db.shop, "SELECT event, key, n, poison FROM change")
+	changes, err := rig.Collect[change](ctx, s.db.shop, "SELECT event, key, n, poison FROM change")
 	if err != nil {
 		return err
 	}
 	for _, c := range changes {
 		found.Domain = append(found.Domain, checker.Event{ID: c.Event, Key: c.Key, N: c.N, Poison: c.Poison})
 	}
-	found.Log, err = collect[checker.Logged](ctx, &s.db.shop,
+	found.Log, err = rig.Collect[checker.Logged](ctx, s.db.shop,
 		"SELECT o.event_id, o.seq <= r.high AND NOT r.pending @> o.seq FROM postroom.outbox o, postroom.relay r ORDER BY o.seq")
 	if err != nil {
 		return err
 	}
-	found.Marks, err = collect[checker.Mark](ctx, &s.db.shop, "SELECT epoch, high FROM witness ORDER BY serial")
+	found.Marks, err = rig.Collect[checker.Mark](ctx, s.db.shop, "SELECT epoch, high FROM witness ORDER BY serial")
 	return err
 }
 
-func (s *stage) observeBooks(ctx context.Context, found *checker.State) (err error) {
+func (s observer) observeBooks(ctx context.Context, found *checker.State) (err error) {
 	var instance string
-	if err := s.db.books.pool.QueryRow(ctx, "SELECT id::text FROM postroom.instance").Scan(&instance); err != nil {
+	if err := s.db.books.Pool.QueryRow(ctx, "SELECT id::text FROM postroom.instance").Scan(&instance); err != nil {
 		return err
 	}
 	for _, name := range handlers() {
@@ -87,7 +81,7 @@ func (s *stage) observeBooks(ctx context.Context, found *checker.State) (err err
 		Handler, Event string
 		Key, N         int
 	}
-	effects, err := collect[effect](ctx, &s.db.books, "SELECT handler, event, key, n FROM effect ORDER BY serial")
+	effects, err := rig.Collect[effect](ctx, s.db.books, "SELECT handler, event, key, n FROM effect ORDER BY serial")
 	if err != nil {
 		return err
 	}
@@ -102,22 +96,22 @@ func (s *stage) observeBooks(ctx context.Context, found *checker.State) (err err
 	if found.Archive, err = s.held(ctx, "SELECT "+columns+" FROM postroom.archive"); err != nil {
 		return err
 	}
-	if found.Undriven, err = s.db.books.number(ctx, "SELECT count(*) FROM postroom.job WHERE state = 'running'"); err != nil {
+	if found.Undriven, err = s.db.books.Number(ctx, "SELECT count(*) FROM postroom.job WHERE state = 'running'"); err != nil {
 		return err
 	}
-	n, err := s.db.books.number(ctx, "SELECT coalesce(sum(events), 0)::int FROM postroom.audit WHERE action = 'replay'")
+	n, err := s.db.books.Number(ctx, "SELECT coalesce(sum(events), 0)::int FROM postroom.audit WHERE action = 'replay'")
 	found.Replayed = int64(n)
 	return err
 }
 
-func (s *stage) held(ctx context.Context, sql string) (all []checker.Held, err error) {
+func (s observer) held(ctx context.Context, sql string) (all []checker.Held, err error) {
 	type row struct {
 		Handler, Event, Class string
 		Dead                  bool
 		Attempts, Failures    int
 		Bytes                 int
 	}
-	rows, err := collect[row](ctx, &s.db.books, sql)
+	rows, err := rig.Collect[row](ctx, s.db.books, sql)
 	for _, r := range rows {
 		all = append(all, checker.Held{
 			Event: checker.Event{ID: r.Event, Handler: r.Handler, Class: r.Class},
@@ -141,10 +135,10 @@ const reads = 64
 
 // readStream reads every message that a server has, from that server: it is made the
 // leader of the stream first, which alone answers.
-func (s *stage) readStream(ctx context.Context, server string) (all []checker.Message, err error) {
+func (s observer) readStream(ctx context.Context, server string) (all []checker.Message, err error) {
 	var first, last uint64
-	err = again(ctx, patience, "lead the stream", func(ctx context.Context) error {
-		str, err := s.client.js.Stream(ctx, stream)
+	err = rig.Again(ctx, rig.Patience, "lead the stream", func(ctx context.Context) error {
+		str, err := s.client.JS.Stream(ctx, stream)
 		if err != nil {
 			return err
 		}
@@ -154,7 +148,7 @@ func (s *stage) readStream(ctx context.Context, server string) (all []checker.Me
 			return nil
 		}
 		wish := fmt.Sprintf(`{"placement": {"preferred": %q}}`, server)
-		_, err = s.client.nc.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+stream, []byte(wish))
+		_, err = s.client.Conn.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+stream, []byte(wish))
 		return errors.Join(fmt.Errorf("%s does not lead", server), err)
 	})
 	if err != nil || last < first {
@@ -201,7 +195,7 @@ func (s *stage) readStream(ctx context.Context, server string) (all []checker.Me
 
 // message asks the leader of the stream for a message. There may be none at a sequence,
 // and it may be no event.
-func (s *stage) message(ctx context.Context, seq uint64) (m checker.Message, event bool, err error) {
+func (s observer) message(ctx context.Context, seq uint64) (m checker.Message, event bool, err error) {
 	var answer struct {
 		Error *struct {
 			Code        int    `json:"err_code"`
@@ -213,8 +207,8 @@ func (s *stage) message(ctx context.Context, seq uint64) (m checker.Message, eve
 			Data    []byte `json:"data"`
 		} `json:"message"`
 	}
-	err = again(ctx, patience, "read a message", func(ctx context.Context) error {
-		reply, err := s.client.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, fmt.Appendf(nil, `{"seq": %d}`, seq))
+	err = rig.Again(ctx, rig.Patience, "read a message", func(ctx context.Context) error {
+		reply, err := s.client.Conn.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, fmt.Appendf(nil, `{"seq": %d}`, seq))
 		if err != nil {
 			return err
 		}
@@ -244,13 +238,13 @@ func (s *stage) message(ctx context.Context, seq uint64) (m checker.Message, eve
 
 // leaked says where something was found that must not leave payloads and URLs: in logs,
 // in what processes noted, metrics among it, in the failures that are kept with events.
-func (s *stage) leaked(ctx context.Context) (places []string, err error) {
+func (s observer) leaked(ctx context.Context) (places []string, err error) {
 	files, err := filepath.Glob(filepath.Join(s.dir, "*"))
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range files {
-		if !strings.HasSuffix(name, ".log") && !strings.HasSuffix(name, journals) {
+		if !strings.HasSuffix(name, ".log") && !strings.HasSuffix(name, checker.Journals) {
 			continue
 		}
 		text, err := os.ReadFile(name)
@@ -262,7 +256,7 @@ func (s *stage) leaked(ctx context.Context) (places []string, err error) {
 		}
 	}
 	for _, table := range []string{"held", "archive"} {
-		n, err := s.db.books.number(ctx, "SELECT count(*) FROM postroom."+table+" WHERE strpos(failures::text, $1) > 0", s.canary)
+		n, err := s.db.books.Number(ctx, "SELECT count(*) FROM postroom."+table+" WHERE strpos(failures::text, $1) > 0", s.canary)
 		if err != nil {
 			return nil, err
 		}

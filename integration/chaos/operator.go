@@ -119,19 +119,19 @@ func (o *operator) replay(ctx context.Context, all []deadletter.Letter) error {
 		return nil
 	}
 	r := checker.Record{What: checker.Release, Phase: checker.Invoked, Events: acted(all)}
-	o.journal.note(r)
+	o.journal.Note(r)
 	job, err := o.store.Replay(ctx, deadletter.Filter{IDs: ids(all)}, deadletter.Options{StopAt: 1, Attempts: 3}, by)
 	if errors.Is(err, deadletter.ErrNothing) {
 		return nil // another replay has them, or none is dead any more
 	}
 	if err != nil {
 		r.Phase, r.Error = checker.Unknown, err.Error()
-		o.journal.note(r)
+		o.journal.Note(r)
 		return err
 	}
 	if job.Items == len(all) {
 		r.Phase = checker.OK
-		o.journal.note(r)
+		o.journal.Note(r)
 	}
 	_, err = o.store.Drive(ctx, job.ID, nil)
 	return err
@@ -142,7 +142,7 @@ func (o *operator) discard(ctx context.Context, all []deadletter.Letter) error {
 		return nil
 	}
 	r := checker.Record{What: checker.Discard, Phase: checker.Invoked, Events: acted(all)}
-	o.journal.note(r)
+	o.journal.Note(r)
 	_, err := o.store.Discard(ctx, deadletter.Filter{IDs: ids(all)}, 0, by, nil)
 	if errors.Is(err, deadletter.ErrNothing) {
 		return nil // another replay has them, or none is dead any more
@@ -151,7 +151,7 @@ func (o *operator) discard(ctx context.Context, all []deadletter.Letter) error {
 		return fmt.Errorf("discard: %w", err)
 	}
 	r.Phase = checker.OK
-	o.journal.note(r)
+	o.journal.Note(r)
 	return nil
 }
 

@@ -144,7 +144,7 @@ func (p *producer) transact(ctx context.Context, pl plan) {
 		if err != nil {
 			r.Error = err.Error()
 		}
-		p.journal.note(r)
+		p.journal.Note(r)
 		if phase != checker.Unknown {
 			return
 		}
@@ -215,7 +215,7 @@ func (p *producer) attempt(ctx context.Context, pl plan) (events []checker.Event
 	if pl.shape == undone {
 		return events, errors.Join(errOnPurpose, tx.Rollback(work))
 	}
-	p.journal.note(checker.Record{What: checker.Transaction, Phase: checker.Invoked, ID: pl.id, Shape: pl.shape, Events: events})
+	p.journal.Note(checker.Record{What: checker.Transaction, Phase: checker.Invoked, ID: pl.id, Shape: pl.shape, Events: events})
 	if err := tx.Commit(work); err != nil {
 		return events, &sentCommit{err}
 	}
@@ -254,6 +254,6 @@ func (p *producer) takeBack(ctx context.Context, tx pgx.Tx, pl plan) error {
 	if !errors.Is(err, errOnPurpose) {
 		return fmt.Errorf("savepoint: %w", err)
 	}
-	p.journal.note(checker.Record{What: checker.Transaction, Phase: checker.Failed, ID: pl.id, Shape: savepoint, Events: []checker.Event{gone.event(pl.undone)}})
+	p.journal.Note(checker.Record{What: checker.Transaction, Phase: checker.Failed, ID: pl.id, Shape: savepoint, Events: []checker.Event{gone.event(pl.undone)}})
 	return nil
 }

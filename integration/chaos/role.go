@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -12,8 +11,6 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -22,9 +19,9 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/postroom/postroom/integration/checker"
+	"github.com/postroom/postroom/integration/rig"
 	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/internal/telemetry"
-	"github.com/postroom/postroom/natsjs"
 )
 
 const (
@@ -67,7 +64,7 @@ type job struct {
 type worker struct {
 	job
 
-	journal *journal
+	journal *checker.Journal
 	log     *slog.Logger
 	reader  *sdkmetric.ManualReader
 	meters  *sdkmetric.MeterProvider
@@ -80,10 +77,10 @@ func as(run func(ctx context.Context, w *worker) error) fleet.Role {
 		if err := json.Unmarshal(text, &w.job); err != nil {
 			return err
 		}
-		if w.journal, err = openJournal(w.Journal, w.Process); err != nil {
+		if w.journal, err = checker.OpenJournal(w.Journal, w.Process); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, w.journal.close()) }()
+		defer func() { err = errors.Join(err, w.journal.Close()) }()
 		w.reader = sdkmetric.NewManualReader()
 		w.meters = sdkmetric.NewMeterProvider(sdkmetric.WithReader(w.reader))
 		go w.signal() // ends with the process
@@ -94,29 +91,20 @@ func as(run func(ctx context.Context, w *worker) error) fleet.Role {
 
 // connect opens a pool with as many connections to a database.
 func (w *worker) connect(ctx context.Context, url string, most int32) (*pgxpool.Pool, error) {
-	cfg, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		return nil, err
-	}
-	cfg.MaxConns = most
-	cfg.ConnConfig.ConnectTimeout = 5 * time.Second
-	cfg.ConnConfig.RuntimeParams["application_name"] = w.Kind
-	return pgxpool.NewWithConfig(context.WithoutCancel(ctx), cfg)
+	return rig.WorkerPool(ctx, url, w.Kind, most)
 }
 
 // broker connects to NATS.
-func (w *worker) broker() (*nats.Conn, error) {
-	return nats.Connect(w.NATS, append(natsjs.ConnectOptions(), nats.RetryOnFailedConnect(true), nats.Name(w.Process))...)
-}
+func (w *worker) broker() (*nats.Conn, error) { return rig.WorkerNATS(w.NATS, w.Process) }
 
 // signal notes a few times a second what the process counts, until it ends.
 func (w *worker) signal() {
 	for {
-		w.journal.note(checker.Record{What: checker.Signals, Phase: checker.OK, Counts: map[string]int64{
+		w.journal.Note(checker.Record{What: checker.Signals, Phase: checker.OK, Counts: map[string]int64{
 			checker.DuplicateAcks:   w.count(telemetry.RelayEvents, "duplicate"),
 			checker.InboxDuplicates: w.count(telemetry.InboxDelivered, "duplicate"),
 			checker.Goroutines:      int64(runtime.NumGoroutine()),
-			checker.Resident:        residentPeak(),
+			checker.Resident:        rig.ResidentPeak(os.Getpid()),
 		}})
 		time.Sleep(250 * time.Millisecond)
 	}
@@ -145,23 +133,6 @@ func (w *worker) count(name, outcome string) (n int64) {
 		}
 	}
 	return n
-}
-
-// residentPeak is the most memory that this process had, in bytes; zero where the
-// system does not say.
-func residentPeak() int64 {
-	file, err := os.Open("/proc/self/status")
-	if err != nil {
-		return 0
-	}
-	defer func() { _ = file.Close() }() // only read
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		if text, ok := strings.CutPrefix(lines.Text(), "VmHWM:"); ok {
-			kilobytes, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(text, "kB")), 10, 64)
-			return kilobytes << 10
-		}
-	}
-	return 0
 }
 
 // body is the data of an event.

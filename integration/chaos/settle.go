@@ -11,7 +11,6 @@ import (
 	"maps"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom/integration/checker"
+	"github.com/postroom/postroom/integration/rig"
 	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/outbox"
@@ -62,9 +62,12 @@ func (p progress) over() bool { return len(p.queued)+len(p.missing) == 0 }
 // pending is everything that is not done.
 func (p progress) pending() []string { return slices.Concat(p.queued, p.missing) }
 
+// poller looks how far everything is.
+type poller struct{ *stage }
+
 // settle waits until look finds nothing left to do, or until it is known how that ends.
-func (s *stage) settle(ctx context.Context, since time.Time, look func(ctx context.Context) (progress, error)) (checker.Waited, error) {
-	w, err := settle(ctx, &signs{stage: s}, s.opt.patience, look)
+func (s poller) settle(ctx context.Context, since time.Time, look func(ctx context.Context) (progress, error)) (checker.Waited, error) {
+	w, err := settle(ctx, &signs{stage: s.stage}, s.opt.patience, look)
 	w.Took = time.Since(since).Round(time.Millisecond)
 	return w, err
 }
@@ -178,7 +181,7 @@ func (s *signs) begin() (err error) {
 }
 
 func (s *signs) arrived(ctx context.Context, event string) bool {
-	n, err := s.db.books.number(ctx, "SELECT count(*) FROM effect WHERE event = $1", event)
+	n, err := s.db.books.Number(ctx, "SELECT count(*) FROM effect WHERE event = $1", event)
 	return err == nil && n == len(handlers()) // a server that does not answer says nothing
 }
 
@@ -190,13 +193,13 @@ func (s *signs) write(ctx context.Context) (string, error) {
 	id := uuid.Must(uuid.NewV7()).String()
 	r := checker.Record{What: checker.Transaction, Phase: checker.Invoked, ID: id, Shape: single}
 	out := outbox.New(outbox.Config{Source: source})
-	err := pgx.BeginFunc(ctx, s.db.shop.pool, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, s.db.shop.Pool, func(tx pgx.Tx) error {
 		b := body{Key: controlKey, Secret: s.canary}
 		if err := tx.QueryRow(ctx, "UPDATE account SET n = n + 1 WHERE id = $1 RETURNING n", b.Key).Scan(&b.N); err != nil {
 			return err
 		}
 		r.Events = []checker.Event{b.event(id)}
-		s.journal.note(r)
+		s.journal.Note(r)
 		if _, err := tx.Exec(ctx, "INSERT INTO change (event, key, n, poison) VALUES ($1, $2, $3, '')", id, b.Key, b.N); err != nil {
 			return err
 		}
@@ -206,7 +209,7 @@ func (s *signs) write(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("write an event of the rig's own: %w", err)
 	}
 	r.Phase = checker.OK
-	s.journal.note(r)
+	s.journal.Note(r)
 	return id, nil
 }
 
@@ -214,11 +217,11 @@ func (s *signs) write(ctx context.Context) (string, error) {
 func (s *signs) journalSizes() (map[string]int64, error) {
 	sizes := make(map[string]int64)
 	for _, m := range s.crew {
-		child := m.now()
+		child := m.Now()
 		if child == nil || child.Ended() {
 			continue
 		}
-		name := journalName(s.dir, m.job.Process, child.PID())
+		name := checker.JournalName(s.dir, m.job.Process, child.PID())
 		info, err := os.Stat(name)
 		switch {
 		case errors.Is(err, os.ErrNotExist): // it has only just begun
@@ -251,8 +254,8 @@ func (s *signs) atWork(n int) (bool, error) {
 }
 
 // leading is whether a relay leads.
-func (s *stage) leading(ctx context.Context) (now progress, err error) {
-	n, err := s.db.shop.number(ctx, "SELECT count(*) FROM postroom.relay WHERE owner IS NOT NULL AND expires_at > now()")
+func (s poller) leading(ctx context.Context) (now progress, err error) {
+	n, err := s.db.shop.Number(ctx, "SELECT count(*) FROM postroom.relay WHERE owner IS NOT NULL AND expires_at > now()")
 	if err == nil && n == 0 {
 		now.queued = []string{"nobody holds the lease"}
 	}
@@ -270,15 +273,15 @@ var decidedSQL string
 
 // drained is what is left to do everywhere. What is queued is looked at last: an event
 // that moves on meanwhile is found in one of the places.
-func (s *stage) drained(ctx context.Context) (now progress, err error) {
-	events, err := s.db.shop.number(ctx, "SELECT count(*) FROM change WHERE key <> $1", controlKey)
+func (s poller) drained(ctx context.Context) (now progress, err error) {
+	events, err := s.db.shop.Number(ctx, "SELECT count(*) FROM change WHERE key <> $1", controlKey)
 	if err != nil {
 		return now, err
 	}
-	decided, err := collect[struct {
+	decided, err := rig.Collect[struct {
 		Handler string
 		N       int
-	}](ctx, &s.db.books, decidedSQL, controlKey)
+	}](ctx, s.db.books, decidedSQL, controlKey)
 	if err != nil {
 		return now, err
 	}
@@ -293,14 +296,14 @@ func (s *stage) drained(ctx context.Context) (now progress, err error) {
 			now.missing = append(now.missing, fmt.Sprintf("undecided at %s: %d", h, n))
 		}
 	}
-	return now, errors.Join(s.addCounts(ctx, &now, &s.db.shop, unpublishedSQL),
-		s.addCounts(ctx, &now, &s.db.books, undecidedSQL, leave), s.addDeliveries(ctx, &now))
+	return now, errors.Join(s.addCounts(ctx, &now, s.db.shop, unpublishedSQL),
+		s.addCounts(ctx, &now, s.db.books, undecidedSQL, leave), s.addDeliveries(ctx, &now))
 }
 
 // addCounts adds the counts that a statement returns by name and that are not zero.
 // They are of one moment.
-func (s *stage) addCounts(ctx context.Context, now *progress, d *database, sql string, args ...any) error {
-	rows, err := d.pool.Query(ctx, sql, args...)
+func (s poller) addCounts(ctx context.Context, now *progress, d *rig.Database, sql string, args ...any) error {
+	rows, err := d.Pool.Query(ctx, sql, args...)
 	if err != nil {
 		return fmt.Errorf("%.60s: %w", sql, err)
 	}
@@ -319,15 +322,15 @@ func (s *stage) addCounts(ctx context.Context, now *progress, d *database, sql s
 
 // addDeliveries adds what the broker has still to deliver, and what was delivered and is
 // not acknowledged. An ordered handler reads for itself: its floor says how far.
-func (s *stage) addDeliveries(ctx context.Context, now *progress) error {
+func (s poller) addDeliveries(ctx context.Context, now *progress) error {
 	var instance string
 	var floor uint64
-	err := s.db.books.pool.QueryRow(ctx, "SELECT i.id::text, s.floor FROM postroom.instance AS i, postroom.subscription AS s WHERE s.handler = $1", books).
+	err := s.db.books.Pool.QueryRow(ctx, "SELECT i.id::text, s.floor FROM postroom.instance AS i, postroom.subscription AS s WHERE s.handler = $1", books).
 		Scan(&instance, &floor)
 	if err != nil {
 		return fmt.Errorf("look at the subscriptions: %w", err)
 	}
-	str, err := s.client.js.Stream(ctx, stream)
+	str, err := s.client.JS.Stream(ctx, stream)
 	if err != nil {
 		return fmt.Errorf("look at the stream: %w", err)
 	}
@@ -355,9 +358,9 @@ func (s *stage) addDeliveries(ctx context.Context, now *progress) error {
 }
 
 // started waits until each handler has had an effect.
-func (s *stage) started(ctx context.Context) error {
-	return again(ctx, s.opt.patience(0), "wait for every handler's first effects", func(ctx context.Context) error {
-		with, err := collect[struct{ Handler string }](ctx, &s.db.books, "SELECT DISTINCT handler FROM effect")
+func (s poller) started(ctx context.Context) error {
+	return rig.Again(ctx, s.opt.patience(0), "wait for every handler's first effects", func(ctx context.Context) error {
+		with, err := rig.Collect[struct{ Handler string }](ctx, s.db.books, "SELECT DISTINCT handler FROM effect")
 		if err != nil {
 			return err
 		}
@@ -372,9 +375,4 @@ func (s *stage) started(ctx context.Context) error {
 		}
 		return nil
 	})
-}
-
-// journalName is where a life of a process notes what it does.
-func journalName(dir, process string, pid int) string {
-	return filepath.Join(dir, fmt.Sprintf("%s-%d%s", process, pid, journals))
 }

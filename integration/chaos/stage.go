@@ -11,14 +11,13 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/integration/checker"
 	"github.com/postroom/postroom/integration/natsfleet"
+	"github.com/postroom/postroom/integration/rig"
 	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/natsjs"
 )
@@ -28,61 +27,45 @@ const diskBytes = 8 << 30
 
 // stage is everything that a run needs.
 type stage struct {
-	opt      options
-	progress io.Writer
-	began    time.Time
-	dir      string // histories and logs
-	canary   string
+	rig.Cleanup
+	*rig.Story
 
-	dbDisk, natsDisk *disk
+	opt    options
+	dir    string // histories and logs
+	canary string
+
+	backends
+	net     *rig.Network
+	vendor  *vendorServer
+	journal *checker.Journal
+	crew    crew
+	faults
+}
+
+// backends are the servers that the processes work with.
+type backends struct {
+	dbDisk, natsDisk *rig.Disk
 	db               *postgres
 	brokers          *natsfleet.Brokers
-	client           *client
-	net              *network
-	vendor           *vendorServer
-	journal          *journal
-	crew             crew
-	plan             [lanes][]fault // what is still to be injected
-	injected         atomic.Int64
-	load
-
-	undo []func() error
-}
-
-// later notes what is to be undone at the end, last first.
-func (s *stage) later(undo func() error) { s.undo = append(s.undo, undo) }
-
-func (s *stage) close() error {
-	var errs []error
-	for len(s.undo) > 0 {
-		last := len(s.undo) - 1
-		errs = append(errs, s.undo[last]())
-		s.undo = s.undo[:last]
-	}
-	return errors.Join(errs...)
-}
-
-// say tells how far the run is.
-func (s *stage) say(format string, args ...any) {
-	fmt.Fprintf(s.progress, "%5s  %s\n", time.Since(s.began).Round(time.Second), fmt.Sprintf(format, args...))
+	client           *rig.Client // the rig's own
 }
 
 // stage makes a run, and returns what there is to judge.
 func (o options) stage(ctx context.Context, progress io.Writer) (history []checker.Record, found checker.State, err error) {
-	s := &stage{opt: o, progress: progress, began: time.Now(), canary: "canary-" + rand.Text()}
-	defer func() { err = errors.Join(err, s.close()) }()
+	s := &stage{opt: o, Story: rig.NewStory(progress, ""), canary: "canary-" + rand.Text()}
+	defer func() { err = errors.Join(err, s.Clean()) }()
 	if err := s.open(ctx); err != nil {
 		return nil, found, err
 	}
-	s.plan = makePlan(o.seed, o, s.dbDisk.own && s.natsDisk.own)
-	s.say("seed %d, %d NATS, atomic batches %t: faults for %d s", o.seed, o.nodes, o.inBatches(), o.seconds)
+	s.plan = makePlan(o.seed, o, s.dbDisk.Own && s.natsDisk.Own)
+	s.Say("seed %d, %d NATS, atomic batches %t: faults for %d s", o.seed, o.nodes, o.inBatches(), o.seconds)
 	if err := s.breakThings(ctx); err != nil {
 		return nil, found, err
 	}
-	if found, err = s.conclude(ctx); err != nil {
+	if found, err = (observer{s}).conclude(ctx); err != nil {
 		return nil, found, err
 	}
-	history, err = readHistory(s.dir)
+	history, err = checker.ReadHistory(s.dir)
 	addCalls(&found, history)
 	return history, found, err
 }
@@ -106,7 +89,7 @@ func (s *stage) breakThings(ctx context.Context) error {
 		if len(missing) == 0 {
 			return nil
 		}
-		s.say("no %s yet: going on", strings.Join(missing, ", no "))
+		s.Say("no %s yet: going on", strings.Join(missing, ", no "))
 		seconds = max(10, s.opt.seconds/4)
 	}
 	return nil
@@ -119,10 +102,10 @@ func (s *stage) breakFor(ctx context.Context, d time.Duration) error {
 	go func() { // ends with the time for faults
 		defer close(told)
 		for fleet.Sleep(over, 5*time.Second) {
-			s.say("%d faults; %s", s.injected.Load(), s.standing(over))
+			s.Say("%d faults; %s", s.injected.Load(), s.standing(over))
 		}
 	}()
-	err := s.torment(over)
+	err := torment(over, s)
 	cancel()
 	<-told
 	return errors.Join(err, ctx.Err())
@@ -131,18 +114,18 @@ func (s *stage) breakFor(ctx context.Context, d time.Duration) error {
 // missing says what has not happened yet without which the run shows nothing.
 func (s *stage) missing(ctx context.Context) ([]string, error) {
 	var so checker.State
-	err := again(ctx, patience, "see how far it is", func(ctx context.Context) (err error) {
-		if so.Marks, err = collect[checker.Mark](ctx, &s.db.shop, "SELECT epoch, max(high) FROM witness GROUP BY 1"); err != nil {
+	err := rig.Again(ctx, rig.Patience, "see how far it is", func(ctx context.Context) (err error) {
+		if so.Marks, err = rig.Collect[checker.Mark](ctx, s.db.shop, "SELECT epoch, max(high) FROM witness GROUP BY 1"); err != nil {
 			return err
 		}
-		n, err := s.db.shop.number(ctx, "SELECT count(*) FROM change")
+		n, err := s.db.shop.Number(ctx, "SELECT count(*) FROM change")
 		so.Domain = make([]checker.Event, n)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	history, err := readHistory(s.dir)
+	history, err := checker.ReadHistory(s.dir)
 	covered := checker.Cover(history, so)
 	missing := covered.Missing()
 	for _, lane := range s.plan {
@@ -161,64 +144,64 @@ func (s *stage) open(ctx context.Context) (err error) {
 		if s.dir, err = os.MkdirTemp("", "postroom-chaos-"); err != nil {
 			return fmt.Errorf("make directory: %w", err)
 		}
-		s.later(func() error { return os.RemoveAll(s.dir) })
+		s.Later(func() error { return os.RemoveAll(s.dir) })
 	} else if err := os.Mkdir(s.dir, 0o700); err != nil {
 		return fmt.Errorf("make directory for --keep, which must not be there yet: %w", err)
 	}
-	if s.journal, err = openJournal(s.dir, ours); err != nil {
+	if s.journal, err = checker.OpenJournal(s.dir, ours); err != nil {
 		return err
 	}
-	s.later(s.journal.close)
+	s.Later(s.journal.Close)
 	if err := s.startServers(ctx); err != nil {
 		return err
 	}
 	if s.vendor, err = startVendor(s.journal); err != nil {
 		return err
 	}
-	s.later(s.vendor.close)
-	s.net = newNetwork()
-	s.later(func() error { s.net.close(); return nil })
-	s.later(func() error { s.crew.end(); return nil })
+	s.Later(s.vendor.close)
+	s.net = rig.NewNetwork()
+	s.Later(s.net.Close)
+	s.Later(func() error { s.crew.end(); return nil })
 	if err := s.muster(); err != nil {
 		return err
 	}
-	if err := s.started(ctx); err != nil {
+	if err := (poller{s}).started(ctx); err != nil {
 		return err
 	}
-	return again(ctx, patience, "read who the handlers are", func(ctx context.Context) error {
-		return s.db.books.pool.QueryRow(ctx, "SELECT id::text FROM postroom.instance").Scan(&s.instance)
+	return rig.Again(ctx, rig.Patience, "read who the handlers are", func(ctx context.Context) error {
+		return s.db.books.Pool.QueryRow(ctx, "SELECT id::text FROM postroom.instance").Scan(&s.instance)
 	})
 }
 
 func (s *stage) startServers(ctx context.Context) (err error) {
-	if s.dbDisk, err = newDisk("postgres", diskBytes); err != nil {
+	if s.dbDisk, err = rig.NewDisk("postgres", diskBytes); err != nil {
 		return err
 	}
-	s.later(s.dbDisk.close)
-	if s.natsDisk, err = newDisk("nats", diskBytes); err != nil {
+	s.Later(s.dbDisk.Close)
+	if s.natsDisk, err = rig.NewDisk("nats", diskBytes); err != nil {
 		return err
 	}
-	s.later(s.natsDisk.close)
-	if !s.dbDisk.own || !s.natsDisk.own {
-		s.say("NO DISKS ARE FILLED: that needs root on Linux, for file systems of the servers' own")
+	s.Later(s.natsDisk.Close)
+	if !s.dbDisk.Own || !s.natsDisk.Own {
+		s.Say("NO DISKS ARE FILLED: that needs root on Linux, for file systems of the servers' own")
 	}
-	s.db, err = startPostgres(ctx, s.dbDisk.dir)
+	s.db, err = startPostgres(ctx, s.dbDisk.Dir)
 	if s.db != nil {
-		s.later(s.db.close)
+		s.Later(s.db.close)
 	}
 	if err != nil {
 		return err
 	}
-	if s.brokers, err = natsfleet.StartBrokers(ctx, s.opt.nodes, s.natsDisk.dir, nil); err != nil {
+	if s.brokers, err = natsfleet.StartBrokers(ctx, s.opt.nodes, s.natsDisk.Dir, nil); err != nil {
 		return err
 	}
-	s.later(s.brokers.Close)
-	if s.client, err = connect(s.brokers.URLs()); err != nil {
+	s.Later(s.brokers.Close)
+	if s.client, err = rig.Connect(s.brokers.URLs(), ours); err != nil {
 		return err
 	}
-	s.later(func() error { s.client.nc.Close(); return nil })
-	return again(ctx, patience, "make the stream", func(ctx context.Context) error {
-		return natsjs.EnsureStream(ctx, s.client.nc, jetstream.StreamConfig{
+	s.Later(s.client.Close)
+	return rig.Again(ctx, rig.Patience, "make the stream", func(ctx context.Context) error {
+		return natsjs.EnsureStream(ctx, s.client.Conn, jetstream.StreamConfig{
 			Name: stream, Subjects: []string{subject, natsjs.LeaseSubjects(stream)}, Replicas: s.opt.nodes, AllowAtomicPublish: true,
 			// What is published again is met by the broker, or by the inbox where it takes
 			// longer.
@@ -227,27 +210,11 @@ func (s *stage) startServers(ctx context.Context) (err error) {
 	})
 }
 
-// client is the rig's own connection to the brokers.
-type client struct {
-	nc *nats.Conn
-	js jetstream.JetStream
-}
-
-func connect(urls string) (*client, error) {
-	nc, err := nats.Connect(urls, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.Name(ours),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // they are on purpose
-	if err != nil {
-		return nil, fmt.Errorf("connect to NATS: %w", err)
-	}
-	js, err := jetstream.New(nc)
-	return &client{nc: nc, js: js}, err
-}
-
 // standing says how far the processes are.
 func (s *stage) standing(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	events, err := s.db.shop.number(ctx, "SELECT count(*) FROM change")
+	events, err := s.db.shop.Number(ctx, "SELECT count(*) FROM change")
 	if err != nil {
 		return "PostgreSQL does not answer"
 	}
@@ -257,7 +224,7 @@ func (s *stage) standing(ctx context.Context) string {
 		{"held", "SELECT count(*) FROM postroom.held WHERE dead_at IS NULL"},
 		{"dead", "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL"},
 	} {
-		n, err := s.db.books.number(ctx, q.sql)
+		n, err := s.db.books.Number(ctx, q.sql)
 		if err != nil {
 			return "PostgreSQL does not answer"
 		}

@@ -19,7 +19,7 @@ import (
 // before, and does then what it did not do before: nothing. It is as unreliable as
 // vendors are.
 type vendorServer struct {
-	journal *journal
+	journal *checker.Journal
 	server  *http.Server
 	url     string
 
@@ -27,7 +27,7 @@ type vendorServer struct {
 	done map[string]bool // by key
 }
 
-func startVendor(j *journal) (*vendorServer, error) {
+func startVendor(j *checker.Journal) (*vendorServer, error) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("start the vendor: %w", err)
@@ -72,6 +72,6 @@ func (v *vendorServer) carryOut(key string, e checker.Event) {
 	defer v.mu.Unlock()
 	if !v.done[key] {
 		v.done[key] = true
-		v.journal.note(checker.Record{What: checker.Call, Phase: checker.OK, ID: key, Events: []checker.Event{e}})
+		v.journal.Note(checker.Record{What: checker.Call, Phase: checker.OK, ID: key, Events: []checker.Event{e}})
 	}
 }

@@ -17,19 +17,19 @@ import (
 
 // clerk asks with the commands of a program that was built for it.
 type clerk struct {
-	rig     *rig
+	stage   *stage
 	program string
 	env     []string
 }
 
 // clerk builds the program.
-func (r *rig) clerk(ctx context.Context, database, brokers string) (*clerk, error) {
+func buildClerk(ctx context.Context, r *stage, database, brokers string) (*clerk, error) {
 	dir, err := os.MkdirTemp("", "postroom-soak-bin-")
 	if err != nil {
 		return nil, fmt.Errorf("make directory: %w", err)
 	}
-	r.later(func() error { return os.RemoveAll(dir) })
-	c := &clerk{rig: r, program: filepath.Join(dir, "postroom")}
+	r.Later(func() error { return os.RemoveAll(dir) })
+	c := &clerk{stage: r, program: filepath.Join(dir, "postroom")}
 	c.env = append(os.Environ(), "POSTROOM_DATABASE_URL="+database, "POSTROOM_NATS_URL="+brokers, "POSTROOM_SCHEMA=")
 	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", c.program, "github.com/postroom/postroom/cmd/postroom")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -74,7 +74,7 @@ func (c *clerk) ask(ctx context.Context, q question) error {
 	var worst time.Duration
 	var answer string
 	var right bool
-	for range pick(c.rig, 3, 1) { // the slowest counts
+	for range pick(c.stage, 3, 1) { // the slowest counts
 		out, took, err := c.run(ctx, q.args...)
 		if err != nil {
 			return err
@@ -84,8 +84,8 @@ func (c *clerk) ask(ctx context.Context, q question) error {
 			return fmt.Errorf("postroom %s: %w", strings.Join(q.args, " "), err)
 		}
 	}
-	c.rig.say("%s %s", q.asks, worst.Round(time.Millisecond))
-	c.rig.check(q.asks, answer, q.want, right)
+	c.stage.Say("%s %s", q.asks, worst.Round(time.Millisecond))
+	c.stage.check(q.asks, answer, q.want, right)
 	c.judge(typed(q.args), worst)
 	return nil
 }
@@ -104,7 +104,7 @@ func typed(args []string) string {
 
 // judge has in the report how long a command took.
 func (c *clerk) judge(command string, took time.Duration) {
-	c.rig.measure("`"+command+"`", fmt.Sprintf("%.0f ms", float64(took)/1e6), "under 1 s", took < patience)
+	c.stage.measure("`"+command+"`", fmt.Sprintf("%.0f ms", float64(took)/1e6), "under 1 s", took < patience)
 }
 
 // reading reads an answer of a shape.

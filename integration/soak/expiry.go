@@ -26,7 +26,7 @@ const (
 	samples    = 12
 )
 
-func expiry(ctx context.Context, r *rig) error {
+func expiry(ctx context.Context, r *stage) error {
 	b, err := r.brokers(ctx, 1)
 	if err != nil {
 		return err
@@ -40,13 +40,13 @@ func expiry(ctx context.Context, r *rig) error {
 		if err != nil {
 			return err
 		}
-		if err := d.exec(ctx, effectTable); err != nil {
+		if err := d.Exec(ctx, effectTable); err != nil {
 			return err
 		}
 		if err := c.fresh(ctx); err != nil {
 			return err
 		}
-		if err := step(ctx, &expiring{rig: r, db: d, traffic: traffic{c: c, rate: pick(r, 1000.0, 200)}, keep: pick(r, 10*time.Second, 2*time.Second)}); err != nil {
+		if err := step(ctx, &expiring{stage: r, db: d, traffic: traffic{c: c, rate: pick(r, 1000.0, 200)}, keep: pick(r, 10*time.Second, 2*time.Second)}); err != nil {
 			return err
 		}
 	}
@@ -55,7 +55,7 @@ func expiry(ctx context.Context, r *rig) error {
 
 // expiring is an inbox under load that forgets soon.
 type expiring struct {
-	rig     *rig
+	stage   *stage
 	db      *database
 	traffic traffic
 	keep    time.Duration
@@ -87,8 +87,8 @@ func (e *expiring) under(ctx context.Context, where string, lead func(ctx contex
 	if err := e.traffic.c.sent(ctx, deadEvents); err != nil {
 		return err
 	}
-	cfg := inbox.Config{Ledger: e.keep, AgeGate: pick(e.rig, e.keep/2, e.keep*9/10)}
-	return e.rig.whileHandling(ctx, e.db.pool, e.traffic.c, cfg, 8, &e.pushes, func(ctx context.Context) error {
+	cfg := inbox.Config{Ledger: e.keep, AgeGate: pick(e.stage, e.keep/2, e.keep*9/10)}
+	return whileHandling(ctx, e.stage, e.db.Pool, e.traffic.c, cfg, 8, &e.pushes, func(ctx context.Context) error {
 		if err := during(ctx, lead, e.traffic.run); err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ func (e *expiring) under(ctx context.Context, where string, lead func(ctx contex
 
 // follow takes samples.
 func (e *expiring) follow(ctx context.Context) error {
-	span := pick(e.rig, 3*time.Minute, 6*time.Second)
+	span := pick(e.stage, 3*time.Minute, 6*time.Second)
 	began := time.Now()
 	for n := range samples {
 		if !fleet.Sleep(ctx, time.Until(began.Add(span*time.Duration(n+1)/samples))) {
@@ -113,7 +113,7 @@ func (e *expiring) follow(ctx context.Context) error {
 		}
 		found.at = time.Since(began)
 		e.samples = append(e.samples, found)
-		e.rig.say("%s rows, ledger %s", grouped(found.rows), megabytes(found.all))
+		e.stage.Say("%s rows, ledger %s", grouped(found.rows), megabytes(found.all))
 	}
 	e.judge()
 	return nil
@@ -124,7 +124,7 @@ func (e *expiring) look(ctx context.Context) (found ledgerSample, err error) {
 		return found, err
 	}
 	var oldest float64
-	err = e.db.pool.QueryRow(ctx, `SELECT count(*), coalesce(extract(epoch FROM now() - min(at)), 0)::float8 FROM postroom.inbox
+	err = e.db.Pool.QueryRow(ctx, `SELECT count(*), coalesce(extract(epoch FROM now() - min(at)), 0)::float8 FROM postroom.inbox
 		WHERE NOT EXISTS (SELECT FROM postroom.held WHERE held.handler = inbox.handler AND held.dedupe_key = inbox.dedupe_key)`).Scan(&found.rows, &oldest)
 	found.oldest = time.Duration(oldest * float64(time.Second))
 	return found, err
@@ -133,7 +133,7 @@ func (e *expiring) look(ctx context.Context) (found ledgerSample, err error) {
 // judge compares the first half, in which the ledger grows to its size, with the
 // second.
 func (e *expiring) judge() {
-	r := e.rig
+	r := e.stage
 	var largest [2]ledgerSample
 	var most ledgerSample
 	for n, at := range e.samples {
@@ -160,7 +160,7 @@ func (e *expiring) judge() {
 
 // arrears follows how long it takes to remove what is long expired.
 func arrears(ctx context.Context, e *expiring) error {
-	r, rows := e.rig, pick(e.rig, 5_000_000, 20_000)
+	r, rows := e.stage, pick(e.stage, 5_000_000, 20_000)
 	if err := e.db.decided(ctx, r, rows, 70*24*time.Hour, 40*24*time.Hour); err != nil {
 		return err
 	}
@@ -170,14 +170,14 @@ func arrears(ctx context.Context, e *expiring) error {
 	}
 	r.note("old rows", "%s, table %s, indexes %s", grouped(rows), megabytes(all-indexes), megabytes(indexes))
 	var last string // by its id and by its place, and so the last that a sweep comes to
-	if err := e.db.pool.QueryRow(ctx, "SELECT max(dedupe_key) FROM postroom.inbox WHERE handler = $1", handlerName).Scan(&last); err != nil {
+	if err := e.db.Pool.QueryRow(ctx, "SELECT max(dedupe_key) FROM postroom.inbox WHERE handler = $1", handlerName).Scan(&last); err != nil {
 		return fmt.Errorf("find last old row: %w", err)
 	}
 	return e.under(ctx, "old rows", func(ctx context.Context) error {
 		patience := pick(r, 10*time.Minute, 5*time.Minute)
 		began, said := time.Now(), time.Now()
 		err := fleet.Eventually(ctx, patience, "the last old row to be removed", func(ctx context.Context) (gone bool, err error) {
-			err = e.db.pool.QueryRow(ctx, "SELECT NOT EXISTS (SELECT FROM postroom.inbox WHERE handler = $1 AND dedupe_key = $2)", handlerName, last).Scan(&gone)
+			err = e.db.Pool.QueryRow(ctx, "SELECT NOT EXISTS (SELECT FROM postroom.inbox WHERE handler = $1 AND dedupe_key = $2)", handlerName, last).Scan(&gone)
 			if err == nil && time.Since(said) > 10*time.Second {
 				said = time.Now()
 				err = e.tell(ctx)
@@ -190,7 +190,7 @@ func arrears(ctx context.Context, e *expiring) error {
 		}
 		r.check("old rows: the last is removed", "after "+took.Round(100*time.Millisecond).String(), "≤ "+patience.String(), err == nil)
 		var left int
-		if err := e.db.pool.QueryRow(ctx, "SELECT count(*) FROM postroom.inbox WHERE at < now() - interval '1 day'").Scan(&left); err != nil {
+		if err := e.db.Pool.QueryRow(ctx, "SELECT count(*) FROM postroom.inbox WHERE at < now() - interval '1 day'").Scan(&left); err != nil {
 			return fmt.Errorf("count old rows: %w", err)
 		}
 		r.count("old rows: left then", left, "")
@@ -201,19 +201,19 @@ func arrears(ctx context.Context, e *expiring) error {
 // tell says how far a sweep is.
 func (e *expiring) tell(ctx context.Context) error {
 	var page, pages int64
-	err := e.db.pool.QueryRow(ctx, `SELECT next_page, pg_relation_size('postroom.inbox') / current_setting('block_size')::int
+	err := e.db.Pool.QueryRow(ctx, `SELECT next_page, pg_relation_size('postroom.inbox') / current_setting('block_size')::int
 		FROM postroom.sweep`).Scan(&page, &pages)
 	if err != nil {
 		return fmt.Errorf("read place of the sweep: %w", err)
 	}
-	e.rig.say("swept %s of %s pages", grouped(page), grouped(pages))
+	e.stage.Say("swept %s of %s pages", grouped(page), grouped(pages))
 	return nil
 }
 
 // conclude looks what became of the events, and that the ledger has nothing left
 // of them, once their time is over, but what is owed.
 func (e *expiring) conclude(ctx context.Context, where string) error {
-	r, published := e.rig, e.traffic.n
+	r, published := e.stage, e.traffic.n
 	patience := e.keep + 5*time.Minute
 	late := fleet.Eventually(ctx, patience, "the ledger to be empty", func(ctx context.Context) (bool, error) {
 		found, err := e.look(ctx)

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/integration/natsfleet"
+	"github.com/postroom/postroom/integration/rig"
 	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
@@ -82,8 +83,8 @@ func serveCompare(ctx context.Context, text []byte) error {
 
 // compare has another process compare, and returns what it found and the most memory
 // that it had.
-func (r *rig) compare(ctx context.Context, job compareJob) (found compared, peak int64, err error) {
-	p, err := fleet.Start("compare", job, r.childLog())
+func (a *amnesia) compare(ctx context.Context, job compareJob) (found compared, peak int64, err error) {
+	p, err := fleet.Start("compare", job, a.childLog())
 	if err != nil {
 		return found, 0, err
 	}
@@ -95,20 +96,20 @@ func (r *rig) compare(ctx context.Context, job compareJob) (found compared, peak
 		text := p.Says()
 		return text != "" && json.Unmarshal([]byte(text), &found) == nil, nil
 	})
-	return found, residentPeak(p.PID()), err
+	return found, rig.ResidentPeak(p.PID()), err
 }
 
-// amnesia is the scenario's rig.
+// amnesia is the scenario's stage.
 type amnesia struct {
-	*rig
+	*stage
 	b *natsfleet.Brokers
 	c *client
 	d *database
 	p *producer
 }
 
-func forgetful(ctx context.Context, r *rig) error {
-	a := &amnesia{rig: r}
+func forgetful(ctx context.Context, r *stage) error {
+	a := &amnesia{stage: r}
 	var err error
 	if a.b, err = r.brokers(ctx, 1); err != nil {
 		return err
@@ -123,7 +124,7 @@ func forgetful(ctx context.Context, r *rig) error {
 	if err := a.p.prepare(ctx); err != nil {
 		return err
 	}
-	if _, err := r.crew(1, relayJob{Database: a.d.url, NATS: a.b.URLs()}); err != nil {
+	if _, err := startCrew(r, 1, relayJob{Database: a.d.URL, NATS: a.b.URLs()}); err != nil {
 		return err
 	}
 	for _, step := range []func(ctx context.Context) error{a.reconcile, a.repair, a.rollBack} {
@@ -160,16 +161,16 @@ func (a *amnesia) published(ctx context.Context) error {
 
 // reconcile compares a log of which nothing is missing.
 func (a *amnesia) reconcile(ctx context.Context) error {
-	n := pick(a.rig, 1_000_000, 20_000)
-	a.say("publishing %s events", grouped(n))
+	n := pick(a.stage, 1_000_000, 20_000)
+	a.Say("publishing %s events", grouped(n))
 	if err := a.d.load(ctx, n, eventBytes); err != nil {
 		return err
 	}
 	if err := a.published(ctx); err != nil {
 		return err
 	}
-	a.say("comparing them")
-	found, peak, err := a.compare(ctx, compareJob{a.d.url, a.b.URLs(), unbounded})
+	a.Say("comparing them")
+	found, peak, err := a.compare(ctx, compareJob{a.d.URL, a.b.URLs(), unbounded})
 	if err != nil {
 		return err
 	}
@@ -182,11 +183,11 @@ func (a *amnesia) reconcile(ctx context.Context) error {
 
 // repair removes messages from the midst, and has them published again.
 func (a *amnesia) repair(ctx context.Context) error {
-	s, err := a.c.js.Stream(ctx, stream)
+	s, err := a.c.JS.Stream(ctx, stream)
 	if err != nil {
 		return err
 	}
-	n := pick(a.rig, 1000, 50)
+	n := pick(a.stage, 1000, 50)
 	removed := map[uint64]bool{}
 	for last := s.CachedInfo().State.LastSeq; len(removed) < n; {
 		seq := 1 + rand.Uint64N(last) //nolint:gosec // any
@@ -202,9 +203,9 @@ func (a *amnesia) repair(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rewinds := republish.New(a.d.pool)
+	rewinds := republish.New(a.d.Pool)
 	during, err := a.liveWhile(ctx, func(ctx context.Context) error {
-		found, _, err := a.compare(ctx, compareJob{Database: a.d.url, NATS: a.b.URLs()})
+		found, _, err := a.compare(ctx, compareJob{Database: a.d.URL, NATS: a.b.URLs()})
 		if err != nil {
 			return err
 		}
@@ -240,7 +241,7 @@ func (a *amnesia) rollBack(ctx context.Context) error {
 	if _, err := a.live(ctx); err != nil { // of which the broker will know nothing
 		return err
 	}
-	a.say("the broker forgets %s events", grouped(int(a.p.done.Load()-last)))
+	a.Say("the broker forgets %s events", grouped(int(a.p.done.Load()-last)))
 	began := time.Now()
 	during, err := a.liveWhile(ctx, func(ctx context.Context) error {
 		a.b.Kill(0)
@@ -249,7 +250,7 @@ func (a *amnesia) rollBack(ctx context.Context) error {
 			return err
 		}
 		return fleet.Eventually(ctx, 5*time.Minute, "the repair to be noted", func(ctx context.Context) (noted bool, err error) {
-			err = a.d.pool.QueryRow(ctx, "SELECT count(*) > 0 FROM postroom.relay_mark WHERE at > now() - $1::interval", time.Since(began)).Scan(&noted)
+			err = a.d.Pool.QueryRow(ctx, "SELECT count(*) > 0 FROM postroom.relay_mark WHERE at > now() - $1::interval", time.Since(began)).Scan(&noted)
 			return noted, err
 		})
 	})
@@ -268,12 +269,12 @@ func (a *amnesia) live(ctx context.Context) (float64, error) {
 // liveWhile returns how many are while something does, and for some seconds at least.
 func (a *amnesia) liveWhile(ctx context.Context, do func(ctx context.Context) error) (rate float64, err error) {
 	err = during(ctx, func(ctx context.Context) error {
-		fleet.Sleep(ctx, pick(a.rig, 2*time.Second, 100*time.Millisecond))
+		fleet.Sleep(ctx, pick(a.stage, 2*time.Second, 100*time.Millisecond))
 		began, done := time.Now(), a.p.done.Load()
 		if err := do(ctx); err != nil {
 			return err
 		}
-		fleet.Sleep(ctx, time.Until(began.Add(pick(a.rig, 15*time.Second, 500*time.Millisecond))))
+		fleet.Sleep(ctx, time.Until(began.Add(pick(a.stage, 15*time.Second, 500*time.Millisecond))))
 		rate = float64(a.p.done.Load()-done) / time.Since(began).Seconds()
 		return nil
 	}, a.p.run)
@@ -296,7 +297,7 @@ func (a *amnesia) judge(what string, rate, before float64) {
 
 // wantNothingMissing compares once more.
 func (a *amnesia) wantNothingMissing(ctx context.Context, when string) error {
-	found, _, err := a.compare(ctx, compareJob{a.d.url, a.b.URLs(), unbounded})
+	found, _, err := a.compare(ctx, compareJob{a.d.URL, a.b.URLs(), unbounded})
 	if err != nil {
 		return err
 	}

@@ -31,23 +31,23 @@ var decidedSQL string
 
 // decided puts n rows into the ledger in one statement, and has the server put
 // its tables in order.
-func (d *database) decided(ctx context.Context, r *rig, n int, oldest, youngest time.Duration) error {
-	r.say("loading %s rows into the ledger", grouped(n))
+func (d *database) decided(ctx context.Context, r *stage, n int, oldest, youngest time.Duration) error {
+	r.Say("loading %s rows into the ledger", grouped(n))
 	began := time.Now()
-	if _, err := d.pool.Exec(ctx, decidedSQL, n, handlerName, source, oldest, youngest); err != nil {
+	if _, err := d.Pool.Exec(ctx, decidedSQL, n, handlerName, source, oldest, youngest); err != nil {
 		return fmt.Errorf("load ledger: %w", err)
 	}
 	if err := d.rest(ctx); err != nil {
 		return err
 	}
-	r.say("loaded in %s", time.Since(began).Round(time.Second))
+	r.Say("loaded in %s", time.Since(began).Round(time.Second))
 	return nil
 }
 
 // rest has the server do now what it would do for the ledger some time.
 func (d *database) rest(ctx context.Context) error {
 	for _, sql := range []string{"VACUUM (ANALYZE) postroom.inbox", "CHECKPOINT"} {
-		if err := d.exec(ctx, sql); err != nil {
+		if err := d.Exec(ctx, sql); err != nil {
 			return err
 		}
 	}
@@ -56,7 +56,7 @@ func (d *database) rest(ctx context.Context) error {
 
 // ledgerSize returns what the ledger takes, and its indexes of that.
 func (d *database) ledgerSize(ctx context.Context) (all, indexes int64, err error) {
-	err = d.pool.QueryRow(ctx, "SELECT pg_total_relation_size('postroom.inbox'), pg_indexes_size('postroom.inbox')").Scan(&all, &indexes)
+	err = d.Pool.QueryRow(ctx, "SELECT pg_total_relation_size('postroom.inbox'), pg_indexes_size('postroom.inbox')").Scan(&all, &indexes)
 	return all, indexes, err
 }
 
@@ -94,8 +94,8 @@ func (p *pushes) called() (n int, first time.Time) {
 
 // whileHandling calls do while an inbox works in this process. It returns once
 // the inbox has stopped.
-func (r *rig) whileHandling(ctx context.Context, pool *pgxpool.Pool, c *client, cfg inbox.Config, workers int, p *pushes, do func(ctx context.Context) error) error {
-	nc, err := nats.Connect(c.urls, natsjs.ConnectOptions()...)
+func whileHandling(ctx context.Context, r *stage, pool *pgxpool.Pool, c *client, cfg inbox.Config, workers int, p *pushes, do func(ctx context.Context) error) error {
+	nc, err := nats.Connect(c.URLs, natsjs.ConnectOptions()...)
 	if err != nil {
 		return fmt.Errorf("connect to NATS: %w", err)
 	}
@@ -124,14 +124,14 @@ func (c *client) send(key string, data []byte) error {
 	ev.Source, ev.Key, ev.Data = source, key, data
 	ev.Time = time.Now()
 	ev.LoggedAt = ev.Time
-	if c.js.PublishAsyncPending() >= mostPending {
+	if c.JS.PublishAsyncPending() >= mostPending {
 		select {
-		case <-c.js.PublishAsyncComplete():
+		case <-c.JS.PublishAsyncComplete():
 		case <-time.After(5 * time.Minute):
 			return fmt.Errorf("%w: answers of the broker", fleet.ErrLate)
 		}
 	}
-	_, err := c.js.PublishMsgAsync(&nats.Msg{Subject: subject, Header: wire.Encode(ev), Data: data})
+	_, err := c.JS.PublishMsgAsync(&nats.Msg{Subject: subject, Header: wire.Encode(ev), Data: data})
 	if err != nil {
 		return fmt.Errorf("publish: %w", err)
 	}
@@ -141,13 +141,13 @@ func (c *client) send(key string, data []byte) error {
 // sent waits until the broker has answered, and looks that the stream has n.
 func (c *client) sent(ctx context.Context, n int) error {
 	select {
-	case <-c.js.PublishAsyncComplete():
+	case <-c.JS.PublishAsyncComplete():
 	case <-time.After(5 * time.Minute):
 		return fmt.Errorf("%w: answers of the broker", fleet.ErrLate)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	stored, err := c.stored(ctx)
+	stored, err := c.Stored(ctx, stream)
 	if err == nil && stored != n {
 		err = fmt.Errorf("the stream has %d messages, want %d", stored, n)
 	}
@@ -156,7 +156,7 @@ func (c *client) sent(ctx context.Context, n int) error {
 
 // handled reports whether every event is decided and acknowledged.
 func (c *client) handled(ctx context.Context) (bool, error) {
-	s, err := c.js.Stream(ctx, stream)
+	s, err := c.JS.Stream(ctx, stream)
 	if err != nil {
 		return false, fmt.Errorf("look up consumers: %w", err)
 	}
@@ -200,7 +200,7 @@ type outcome struct {
 }
 
 func (d *database) outcome(ctx context.Context) (o outcome, err error) {
-	err = d.pool.QueryRow(ctx, `SELECT
+	err = d.Pool.QueryRow(ctx, `SELECT
 		(SELECT count(DISTINCT event) FROM effect),
 		(SELECT count(*) - count(DISTINCT event) FROM effect),
 		(SELECT count(*) FROM postroom.held WHERE class = 'permanent' AND dead_at IS NOT NULL),
@@ -210,7 +210,7 @@ func (d *database) outcome(ctx context.Context) (o outcome, err error) {
 		return o, fmt.Errorf("count effects: %w", err)
 	}
 	o.others = o.owed - o.dead - o.tooOld
-	err = d.pool.QueryRow(ctx, `SELECT count(*) FILTER (WHERE held.id IS NULL), count(held.id)
+	err = d.Pool.QueryRow(ctx, `SELECT count(*) FILTER (WHERE held.id IS NULL), count(held.id)
 		FROM postroom.inbox LEFT JOIN postroom.held USING (handler, dedupe_key)`).Scan(&o.unowed, &o.kept)
 	if err != nil {
 		return o, fmt.Errorf("count ledger rows: %w", err)

@@ -23,7 +23,7 @@ the handler until everything is acknowledged. The inbox looks for expired rows m
 // appliedWithin is how long a measurement may take.
 const appliedWithin = 5 * time.Minute
 
-func fullLedger(ctx context.Context, r *rig) error {
+func fullLedger(ctx context.Context, r *stage) error {
 	b, err := r.brokers(ctx, 1)
 	if err != nil {
 		return err
@@ -32,11 +32,11 @@ func fullLedger(ctx context.Context, r *rig) error {
 	if err != nil {
 		return err
 	}
-	empty, err := r.quietInbox(ctx)
+	empty, err := makeQuietInbox(ctx, r)
 	if err != nil {
 		return err
 	}
-	full, err := r.quietInbox(ctx)
+	full, err := makeQuietInbox(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func fullLedger(ctx context.Context, r *rig) error {
 			return err
 		}
 		rates[which], written[which] = append(rates[which], rate), append(written[which], wal)
-		r.say("run %d of %d, %s: %s events/s", run+1, 2*runs, [2]string{"empty ledger", "full ledger"}[which], grouped(int(rate)))
+		r.Say("run %d of %d, %s: %s events/s", run+1, 2*runs, [2]string{"empty ledger", "full ledger"}[which], grouped(int(rate)))
 	}
 	for which, name := range [2]string{"empty ledger", grouped(rows) + " rows"} {
 		r.note(name+": events applied in a second", "%s", list(rates[which]))
@@ -87,18 +87,18 @@ type quietInbox struct {
 
 // quietInbox makes one, and the connections of its workers: a handler that has
 // run for a while has them.
-func (r *rig) quietInbox(ctx context.Context) (*quietInbox, error) {
+func makeQuietInbox(ctx context.Context, r *stage) (*quietInbox, error) {
 	d, err := r.database(ctx, true)
 	if err != nil {
 		return nil, err
 	}
 	for _, sql := range []string{"ALTER TABLE postroom.inbox SET (autovacuum_enabled = off)", effectTable} {
-		if err := d.exec(ctx, sql); err != nil {
+		if err := d.Exec(ctx, sql); err != nil {
 			return nil, err
 		}
 	}
 	q := &quietInbox{database: d, workers: pick(r, 32, 4)}
-	cfg, err := pgxpool.ParseConfig(d.url)
+	cfg, err := pgxpool.ParseConfig(d.URL)
 	if err != nil {
 		return nil, err
 	}
@@ -107,20 +107,20 @@ func (r *rig) quietInbox(ctx context.Context) (*quietInbox, error) {
 	if q.own, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, err
 	}
-	r.later(func() error { q.own.Close(); return nil })
+	r.Later(func() error { q.own.Close(); return nil })
 	return q, nil
 }
 
 // apply measures an inbox that applies new events, and returns how many in a
 // second, and how many bytes the server logged for each.
-func (q *quietInbox) apply(ctx context.Context, r *rig, c *client, empty bool) (rate float64, wal int, err error) {
+func (q *quietInbox) apply(ctx context.Context, r *stage, c *client, empty bool) (rate float64, wal int, err error) {
 	n := pick(r, 40_000, 2000)
 	statements := []string{"TRUNCATE effect", "DELETE FROM postroom.subscription"}
 	if empty {
 		statements = append(statements, "TRUNCATE postroom.inbox, postroom.held, postroom.archive, postroom.receipt")
 	}
 	for _, sql := range statements {
-		if err := q.exec(ctx, sql); err != nil {
+		if err := q.Exec(ctx, sql); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -141,7 +141,7 @@ func (q *quietInbox) apply(ctx context.Context, r *rig, c *client, empty bool) (
 	}
 	var p pushes
 	var took time.Duration
-	err = r.whileHandling(ctx, q.own, c, inbox.Config{}, q.workers, &p, func(ctx context.Context) (err error) {
+	err = whileHandling(ctx, r, q.own, c, inbox.Config{}, q.workers, &p, func(ctx context.Context) (err error) {
 		before, err := q.logged(ctx)
 		if err != nil {
 			return err
@@ -185,6 +185,6 @@ func (p *pushes) all(ctx context.Context, c *client, n int) (took time.Duration,
 
 // logged is how much the server has logged so far.
 func (d *database) logged(ctx context.Context) (bytes int64, err error) {
-	err = d.pool.QueryRow(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&bytes)
+	err = d.Pool.QueryRow(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&bytes)
 	return bytes, err
 }

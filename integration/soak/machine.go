@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	natsserver "github.com/nats-io/nats-server/v2/server"
 
+	"github.com/postroom/postroom/integration/rig"
 	"github.com/postroom/postroom/internal/devstack"
 )
 
@@ -29,9 +29,9 @@ type machine struct {
 
 func describe(ctx context.Context, db *devstack.Postgres) (machine, error) {
 	m := machine{
-		date: time.Now().UTC(), commit: commit(ctx), cpu: procField("/proc/cpuinfo", "model name"), where: db.Source(),
+		date: time.Now().UTC(), commit: commit(ctx), cpu: rig.ProcField("/proc/cpuinfo", "model name"), where: db.Source(),
 	}
-	if kilobytes, err := strconv.Atoi(strings.TrimSuffix(procField("/proc/meminfo", "MemTotal"), " kB")); err == nil {
+	if kilobytes, err := strconv.Atoi(strings.TrimSuffix(rig.ProcField("/proc/meminfo", "MemTotal"), " kB")); err == nil {
 		m.memory = fmt.Sprintf("%.0f GiB", float64(kilobytes)/(1<<20))
 	}
 	conn, err := pgx.Connect(ctx, db.URL())
@@ -72,32 +72,6 @@ func commit(ctx context.Context) string {
 		name += " with changes"
 	}
 	return name
-}
-
-// procField returns the value of the first line of a name in a file of /proc,
-// empty where there is none.
-func procField(file, name string) string {
-	f, err := os.Open(file)
-	if err != nil {
-		return ""
-	}
-	defer func() { _ = f.Close() }() // it was read only
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if key, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(key) == name {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
-}
-
-// residentPeak returns the most memory in bytes that a process has had resident,
-// zero where the system does not tell.
-func residentPeak(pid int) int64 {
-	kilobytes, err := strconv.ParseInt(strings.TrimSuffix(procField(fmt.Sprintf("/proc/%d/status", pid), "VmHWM"), " kB"), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return kilobytes << 10
 }
 
 // freeDisk returns how many bytes are free where throwaway servers store.

@@ -30,6 +30,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postroom/postroom/integration/natsfleet"
+	"github.com/postroom/postroom/integration/rig"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/internal/verdict"
@@ -66,7 +67,7 @@ type options struct {
 type scenario struct {
 	name  string
 	about string
-	run   func(ctx context.Context, r *rig) error
+	run   func(ctx context.Context, r *stage) error
 }
 
 // scenarios in the order in which they run.
@@ -188,7 +189,7 @@ func (o options) runAll(ctx context.Context, db *devstack.Postgres, out, progres
 		}
 	}
 	results := make([]*result, len(chosen))
-	lines := &lineWriter{out: progress}
+	lines := rig.NewLines(progress)
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	var printing error
@@ -212,29 +213,18 @@ func (o options) runAll(ctx context.Context, db *devstack.Postgres, out, progres
 	return results, printing
 }
 
-// lineWriter keeps lines whole that come from several scenarios.
-type lineWriter struct {
-	mu  sync.Mutex
-	out io.Writer
-}
-
-func (w *lineWriter) Write(text []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.out.Write(text)
-}
-
 func (o options) runOne(ctx context.Context, db *devstack.Postgres, s scenario, progress io.Writer) *result {
-	r := &rig{
+	r := &stage{
 		result: &result{name: s.name, about: s.about, short: o.short},
-		opt:    o, db: db, progress: progress, began: time.Now(), logger: o.logger(progress),
+		Story:  rig.NewStory(progress, fmt.Sprintf("%-9s ", s.name)),
+		opt:    o, db: db, logger: o.logger(progress),
 	}
-	r.say("%s", "begins")
+	r.Say("%s", "begins")
 	r.err = s.run(ctx, r)
-	if err := r.clean(); r.err == nil {
+	if err := r.Clean(); r.err == nil {
 		r.err = err
 	}
-	r.took = time.Since(r.began)
+	r.took = r.Took()
 	return r.result
 }
 

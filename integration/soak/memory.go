@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom/integration/rig"
 	"github.com/postroom/postroom/internal/fleet"
 )
 
@@ -17,7 +18,7 @@ memory that this process had resident since it began (VmHWM), all of Go's runtim
 // memoryBound is what is promised.
 const memoryBound = 100_000_000
 
-func memory(ctx context.Context, r *rig) error {
+func memory(ctx context.Context, r *stage) error {
 	b, err := r.brokers(ctx, 1)
 	if err != nil {
 		return err
@@ -31,14 +32,14 @@ func memory(ctx context.Context, r *rig) error {
 		return err
 	}
 	n := pick(r, 1_000_000, 20_000)
-	r.say("loading %s events", grouped(n))
+	r.Say("loading %s events", grouped(n))
 	if err := d.load(ctx, n, eventBytes); err != nil {
 		return err
 	}
-	if err := d.exec(ctx, "VACUUM (ANALYZE) postroom.outbox"); err != nil {
+	if err := d.Exec(ctx, "VACUUM (ANALYZE) postroom.outbox"); err != nil {
 		return err
 	}
-	team, err := r.crew(1, relayJob{Database: d.url, NATS: b.URLs()})
+	team, err := startCrew(r, 1, relayJob{Database: d.URL, NATS: b.URLs()})
 	if err != nil {
 		return err
 	}
@@ -46,11 +47,11 @@ func memory(ctx context.Context, r *rig) error {
 	said := time.Now()
 	began := time.Now()
 	err = fleet.Eventually(ctx, 10*time.Minute, "all events to be published", func(ctx context.Context) (done bool, err error) {
-		if stored, err = c.stored(ctx); err != nil {
+		if stored, err = c.Stored(ctx, stream); err != nil {
 			return false, err
 		}
 		if time.Since(said) > 5*time.Second {
-			r.say("%s published", grouped(stored))
+			r.Say("%s published", grouped(stored))
 			said = time.Now()
 		}
 		return d.settled(ctx)
@@ -59,10 +60,10 @@ func memory(ctx context.Context, r *rig) error {
 		return err
 	}
 	took := time.Since(began)
-	if stored, err = c.stored(ctx); err != nil {
+	if stored, err = c.Stored(ctx, stream); err != nil {
 		return err
 	}
-	peak := residentPeak(team.get(0).PID())
+	peak := rig.ResidentPeak(team.get(0).PID())
 	r.check("messages in the stream", grouped(stored), grouped(n), stored == n)
 	r.note("events drained in a second, the start of the process included", "%s", grouped(int(float64(n)/took.Seconds())))
 	switch {

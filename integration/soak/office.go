@@ -45,7 +45,7 @@ var (
 
 // office is a database after some days of work.
 type office struct {
-	rig      *rig
+	stage    *stage
 	db       *database
 	rows     int // of the log that is loaded; of half of it the ledger has one, too
 	unit     int // of what is held, a two-hundredth
@@ -72,8 +72,8 @@ func (h harm) fingerprint() []byte {
 	return cause.Fingerprint(h.handler, h.class, "", h.text)
 }
 
-func newOffice(r *rig, d *database) *office {
-	o := &office{rig: r, db: d, rows: pick(r, 10_000_000, 100_000), unit: pick(r, 500, 2), accounts: pick(r, 300, 6)}
+func newOffice(r *stage, d *database) *office {
+	o := &office{stage: r, db: d, rows: pick(r, 10_000_000, 100_000), unit: pick(r, 500, 2), accounts: pick(r, 300, 6)}
 	const refused, slow, away = "the card of %s was refused: insufficient funds (code 51)", "no answer for %s in 30s", "dial tcp 10.0.0.7:25: connection refused (%s)"
 	o.causes = []harm{
 		{charges, 0, 0, 100, 16 * o.unit, "dead", "permanent", refused, 1},
@@ -102,29 +102,29 @@ func (o *office) fill(ctx context.Context) error {
 		{"what operators did", o.history},
 		{"statistics", o.tidy},
 	} {
-		o.rig.say("loading %s", step.what)
+		o.stage.Say("loading %s", step.what)
 		if err := step.load(ctx); err != nil {
 			return err
 		}
 	}
-	o.rig.say("loaded in %s", time.Since(began).Round(time.Second))
+	o.stage.Say("loaded in %s", time.Since(began).Round(time.Second))
 	return o.count(ctx)
 }
 
 // log appends events from a number on; see operator_log.sql.
 func (o *office) log(ctx context.Context, first, n int, age time.Duration, accounts, scheduled int) error {
-	return o.db.exec(ctx, operatorLogSQL, n, first, source, age, accounts, scheduled)
+	return o.db.Exec(ctx, operatorLogSQL, n, first, source, age, accounts, scheduled)
 }
 
 func (o *office) ledger(ctx context.Context) error {
-	if err := o.db.exec(ctx, effectTable); err != nil {
+	if err := o.db.Exec(ctx, effectTable); err != nil {
 		return err
 	}
-	err := o.db.exec(ctx, "UPDATE postroom.relay SET high = (SELECT max(seq) FROM postroom.outbox), snap = pg_current_snapshot()")
+	err := o.db.Exec(ctx, "UPDATE postroom.relay SET high = (SELECT max(seq) FROM postroom.outbox), snap = pg_current_snapshot()")
 	if err != nil {
 		return err
 	}
-	return o.db.exec(ctx, operatorLedgerSQL, []string{charged, moved, mailed}, []string{charges, moves, mails})
+	return o.db.Exec(ctx, operatorLedgerSQL, []string{charged, moved, mailed}, []string{charges, moves, mails})
 }
 
 // hold loads what is held: the causes of deaths, what waits behind the keys of the
@@ -149,37 +149,37 @@ func (o *office) hold(ctx context.Context) error {
 		if h.class != "" {
 			class = &h.class
 		}
-		err := o.db.exec(ctx, operatorHeldSQL, source, h.handler, h.after, h.first, h.events, h.every, h.state, class, h.text, h.fingerprint(), h.attempts)
+		err := o.db.Exec(ctx, operatorHeldSQL, source, h.handler, h.after, h.first, h.events, h.every, h.state, class, h.text, h.fingerprint(), h.attempts)
 		if err != nil {
 			return err
 		}
 	}
-	return o.db.exec(ctx, operatorScheduledSQL)
+	return o.db.Exec(ctx, operatorScheduledSQL)
 }
 
 // history loads what operators did so far.
 func (o *office) history(ctx context.Context) error {
 	u := o.unit
 	print := o.causes[0].fingerprint()
-	if err := o.db.exec(ctx, operatorJobsSQL, source, charges, 24*u, 10*u, 5*u, u, print); err != nil {
+	if err := o.db.Exec(ctx, operatorJobsSQL, source, charges, 24*u, 10*u, 5*u, u, print); err != nil {
 		return err
 	}
-	if err := o.db.exec(ctx, operatorAuditSQL, 40*u, source, charges, 10*u); err != nil {
+	if err := o.db.Exec(ctx, operatorAuditSQL, 40*u, source, charges, 10*u); err != nil {
 		return err
 	}
-	if err := o.db.exec(ctx, operatorArchiveSQL, source, charges, 10*u, o.rows/6/4+3, "permanent", print); err != nil {
+	if err := o.db.Exec(ctx, operatorArchiveSQL, source, charges, 10*u, o.rows/6/4+3, "permanent", print); err != nil {
 		return err
 	}
-	return o.db.exec(ctx, operatorReceiptsSQL, mails, 400*u)
+	return o.db.Exec(ctx, operatorReceiptsSQL, mails, 400*u)
 }
 
 // tidy has the server do now what autovacuum does some time.
 func (o *office) tidy(ctx context.Context) error {
-	err := o.db.exec(ctx, "VACUUM (ANALYZE) postroom.outbox, postroom.inbox, postroom.held, postroom.archive, postroom.audit, postroom.job, postroom.job_item, postroom.receipt")
+	err := o.db.Exec(ctx, "VACUUM (ANALYZE) postroom.outbox, postroom.inbox, postroom.held, postroom.archive, postroom.audit, postroom.job, postroom.job_item, postroom.receipt")
 	if err != nil {
 		return err
 	}
-	return o.db.exec(ctx, "CHECKPOINT")
+	return o.db.Exec(ctx, "CHECKPOINT")
 }
 
 // count looks whether there is as much as there is to be.
@@ -199,13 +199,13 @@ func (o *office) count(ctx context.Context) error {
 		{"events of replays", "SELECT count(*) FROM postroom.job_item", 40 * u},
 	} {
 		var n int
-		if err := o.db.pool.QueryRow(ctx, t.sql).Scan(&n); err != nil {
+		if err := o.db.Pool.QueryRow(ctx, t.sql).Scan(&n); err != nil {
 			return fmt.Errorf("count %s: %w", t.what, err)
 		}
 		if n != t.want {
 			return fmt.Errorf("there are %d %s, want %d", n, t.what, t.want)
 		}
-		o.rig.note(t.what, "%s", grouped(n))
+		o.stage.note(t.what, "%s", grouped(n))
 	}
 	return nil
 }

@@ -89,8 +89,8 @@ func (o *openRun) now() *phase {
 }
 
 // collect collects figures of a phase for its time.
-func (o *openRun) collect(ctx context.Context, r *rig, p *phase) error {
-	r.say("%s", p.name)
+func (o *openRun) collect(ctx context.Context, r *stage, p *phase) error {
+	r.Say("%s", p.name)
 	o.mu.Lock()
 	o.phase = p
 	o.mu.Unlock()
@@ -110,7 +110,7 @@ func (o *openRun) wasAcked(id string) (time.Time, bool) {
 	return at, ok
 }
 
-func openTransactions(ctx context.Context, r *rig) error {
+func openTransactions(ctx context.Context, r *stage) error {
 	b, err := r.brokers(ctx, 1)
 	if err != nil {
 		return err
@@ -145,7 +145,7 @@ func openTransactions(ctx context.Context, r *rig) error {
 			}
 		},
 	}
-	return r.whileRelaying(ctx, d, c, w, func(ctx context.Context) error {
+	return whileRelaying(ctx, r, d, c, w, func(ctx context.Context) error {
 		err := during(ctx, func(ctx context.Context) error { return run.compare(ctx, r, d, other) }, p.run)
 		if err != nil {
 			return err
@@ -155,13 +155,13 @@ func openTransactions(ctx context.Context, r *rig) error {
 }
 
 // compare measures without and with open transactions.
-func (o *openRun) compare(ctx context.Context, r *rig, d, other *database) error {
+func (o *openRun) compare(ctx context.Context, r *stage, d, other *database) error {
 	fleet.Sleep(ctx, pick(r, 5*time.Second, 500*time.Millisecond)) // connections, prepared statements
 	before := &phase{name: "without open transactions", span: pick(r, 30*time.Second, time.Second)}
 	if err := o.collect(ctx, r, before); err != nil {
 		return err
 	}
-	mine, err := d.pool.Begin(ctx)
+	mine, err := d.Pool.Begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (o *openRun) compare(ctx context.Context, r *rig, d, other *database) error
 	if err := outbox.New(outbox.Config{Source: source}).Write(ctx, mine, ev); err != nil {
 		return err
 	}
-	theirs, err := other.pool.Begin(ctx)
+	theirs, err := other.Pool.Begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -182,12 +182,12 @@ func (o *openRun) compare(ctx context.Context, r *rig, d, other *database) error
 	began := time.Now()
 	open := pick(r, r.opt.openFor, 3*time.Second)
 	with := &phase{name: "the last part of the time with them", span: min(time.Minute, open/2)}
-	r.say("transactions are open, for %s", open)
+	r.Say("transactions are open, for %s", open)
 	for left := open - with.span; left > 0; left = open - with.span - time.Since(began) {
 		if !fleet.Sleep(ctx, min(left, 15*time.Second)) {
 			return context.Cause(ctx)
 		}
-		r.say("open for %s", time.Since(began).Round(time.Second))
+		r.Say("open for %s", time.Since(began).Round(time.Second))
 	}
 	if err := o.collect(ctx, r, with); err != nil {
 		return err
@@ -198,7 +198,7 @@ func (o *openRun) compare(ctx context.Context, r *rig, d, other *database) error
 }
 
 // late commits the transaction that was open, and waits for its event.
-func (o *openRun) late(ctx context.Context, r *rig, mine pgx.Tx, id string) error {
+func (o *openRun) late(ctx context.Context, r *stage, mine pgx.Tx, id string) error {
 	_, early := o.wasAcked(id)
 	r.check("the late event before its commit", [2]string{"not published", "published"}[btoi(early)], "not published", !early)
 	if err := mine.Commit(ctx); err != nil {
@@ -230,7 +230,7 @@ func btoi(b bool) int {
 }
 
 // report compares two phases.
-func (o *openRun) report(r *rig, before, with *phase) {
+func (o *openRun) report(r *stage, before, with *phase) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, p := range []*phase{before, with} {
@@ -250,7 +250,7 @@ func (o *openRun) report(r *rig, before, with *phase) {
 }
 
 // conclude looks that everything was published, and nothing else.
-func (o *openRun) conclude(ctx context.Context, r *rig, c *client, want int) error {
+func (o *openRun) conclude(ctx context.Context, r *stage, c *client, want int) error {
 	var unpublished int
 	err := fleet.Eventually(ctx, 5*time.Minute, "all to be published", func(context.Context) (bool, error) {
 		o.mu.Lock()
@@ -261,7 +261,7 @@ func (o *openRun) conclude(ctx context.Context, r *rig, c *client, want int) err
 	if err != nil && !errors.Is(err, fleet.ErrLate) {
 		return err
 	}
-	stored, err := c.stored(ctx)
+	stored, err := c.Stored(ctx, stream)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ events in the log, five million rows in the ledger and 100,000 held events, of w
 Each command is a process of its own, from its start to its end, connections included, and is run three times: the slowest
 counts. Exit status 0 and 3 are answers.`
 
-func operator(ctx context.Context, r *rig) error {
+func operator(ctx context.Context, r *stage) error {
 	b, err := r.brokers(ctx, 1)
 	if err != nil {
 		return err
@@ -33,7 +33,7 @@ func operator(ctx context.Context, r *rig) error {
 	if err != nil {
 		return err
 	}
-	err = natsjs.EnsureStream(ctx, c.nc, jetstream.StreamConfig{Name: stream, Subjects: []string{"soak.*"}})
+	err = natsjs.EnsureStream(ctx, c.Conn, jetstream.StreamConfig{Name: stream, Subjects: []string{"soak.*"}})
 	if err != nil {
 		return err
 	}
@@ -45,11 +45,11 @@ func operator(ctx context.Context, r *rig) error {
 	if err := o.fill(ctx); err != nil {
 		return err
 	}
-	clerk, err := r.clerk(ctx, d.url, b.URLs())
+	clerk, err := buildClerk(ctx, r, d.URL, b.URLs())
 	if err != nil {
 		return err
 	}
-	return r.whileRelaying(ctx, d, c, watch{}, func(ctx context.Context) error {
+	return whileRelaying(ctx, r, d, c, watch{}, func(ctx context.Context) error {
 		return o.whileHandling(ctx, c, func(ctx context.Context) error {
 			if err := o.arrive(ctx, c); err != nil {
 				return err
@@ -61,12 +61,12 @@ func operator(ctx context.Context, r *rig) error {
 
 // whileHandling calls do while an inbox has the handlers of the office, but one.
 func (o *office) whileHandling(ctx context.Context, c *client, do func(ctx context.Context) error) error {
-	nc, err := nats.Connect(c.urls, natsjs.ConnectOptions()...)
+	nc, err := nats.Connect(c.URLs, natsjs.ConnectOptions()...)
 	if err != nil {
 		return fmt.Errorf("connect to NATS: %w", err)
 	}
 	defer nc.Close()
-	in := inbox.New(o.db.pool, nc, inbox.Config{Logger: o.rig.logger})
+	in := inbox.New(o.db.Pool, nc, inbox.Config{Logger: o.stage.logger})
 	effect := postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 		_, err := tx.Exec(ctx, "INSERT INTO effect (event) VALUES ($1)", ev.ID)
 		return err
@@ -95,17 +95,17 @@ func (o *office) whileHandling(ctx context.Context, c *client, do func(ctx conte
 
 // arrive has new events come, be published and be handled.
 func (o *office) arrive(ctx context.Context, c *client) error {
-	n := pick(o.rig, 120_000, 3000)
+	n := pick(o.stage, 120_000, 3000)
 	if err := o.log(ctx, o.rows+1, n, 0, 0, 0); err != nil {
 		return err
 	}
 	err := fleet.Eventually(ctx, 5*time.Minute, "new events to be handled", func(ctx context.Context) (done bool, err error) {
-		stored, err := c.stored(ctx)
+		stored, err := c.Stored(ctx, stream)
 		if err != nil || stored < n {
 			return false, err
 		}
 		// A handler's row in the ledger comes before its effects, and one that makes calls is held meanwhile.
-		err = o.db.pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM effect) = $1 AND (SELECT count(*) FROM postroom.held) = $2
+		err = o.db.Pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM effect) = $1 AND (SELECT count(*) FROM postroom.held) = $2
 			AND (SELECT high >= $3 AND isempty(pending) FROM postroom.relay)`, n/3, o.held(), o.rows+n).Scan(&done)
 		return done, err
 	})
@@ -116,6 +116,6 @@ func (o *office) arrive(ctx context.Context, c *client) error {
 		return err
 	}
 	o.fresh = n
-	o.rig.note("messages in the stream", "%s", grouped(n))
+	o.stage.note("messages in the stream", "%s", grouped(n))
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/integration/natsfleet"
+	"github.com/postroom/postroom/integration/rig"
 	"github.com/postroom/postroom/internal/fleet"
 )
 
@@ -24,26 +25,26 @@ occurrences, in the order in which their transactions committed.`
 
 // trouble is what is done to servers and relays while producers write.
 type trouble struct {
-	rig     *rig
+	stage   *stage
 	brokers *natsfleet.Brokers
 	client  *client
 	crew    *crew
-	proxy   *proxy // nil on a cluster
+	proxy   *rig.DeafProxy // nil on a cluster
 
 	serversKilled, deafened atomic.Int64
 }
 
-func order(ctx context.Context, r *rig) error {
-	err := r.orderOn(ctx, "one server", 1, jetstream.StreamConfig{Duplicates: 100 * time.Millisecond})
-	if err := errors.Join(err, r.clean()); err != nil {
+func order(ctx context.Context, r *stage) error {
+	err := orderOn(ctx, r, "one server", 1, jetstream.StreamConfig{Duplicates: 100 * time.Millisecond})
+	if err := errors.Join(err, r.Clean()); err != nil {
 		return err
 	}
-	return r.orderOn(ctx, "cluster", 3, jetstream.StreamConfig{Replicas: 3})
+	return orderOn(ctx, r, "cluster", 3, jetstream.StreamConfig{Replicas: 3})
 }
 
 // orderOn is the scenario on so many servers.
-func (r *rig) orderOn(ctx context.Context, where string, servers int, cfg jetstream.StreamConfig) (err error) {
-	t := &trouble{rig: r}
+func orderOn(ctx context.Context, r *stage, where string, servers int, cfg jetstream.StreamConfig) (err error) {
+	t := &trouble{stage: r}
 	if t.brokers, err = r.brokers(ctx, servers); err != nil {
 		return err
 	}
@@ -54,22 +55,23 @@ func (r *rig) orderOn(ctx context.Context, where string, servers int, cfg jetstr
 	if err != nil {
 		return err
 	}
-	job := relayJob{Database: d.url, NATS: t.brokers.URLs(), Lease: time.Second, ShortWindow: cfg.Duplicates > 0}
+	job := relayJob{Database: d.URL, NATS: t.brokers.URLs(), Lease: time.Second, ShortWindow: cfg.Duplicates > 0}
 	if servers == 1 {
-		if t.proxy, err = r.proxy(t.brokers.Address(0)); err != nil {
+		if t.proxy, err = rig.StartDeafProxy(t.brokers.Address(0)); err != nil {
 			return err
 		}
-		job.NATS = t.proxy.url()
+		r.Later(t.proxy.Close)
+		job.NATS = t.proxy.URL()
 	}
-	if t.crew, err = r.crew(2, job); err != nil {
+	if t.crew, err = startCrew(r, 2, job); err != nil {
 		return err
 	}
 
 	keys := pick(r, 1000, 20) // few are hotter: a short run has to find something, too
-	l := newLedger(keys)
+	l := rig.NewLedger(keys)
 	p := &producer{
 		db: d, keys: keys, rate: pick(r, 3000.0, 600), total: pick(r, 200_000, 3000), slow: true,
-		committed: l.commit, undone: l.undo,
+		committed: l.Commit, undone: l.Undo,
 	}
 	if err := p.prepare(ctx); err != nil {
 		return err
@@ -77,8 +79,8 @@ func (r *rig) orderOn(ctx context.Context, where string, servers int, cfg jetstr
 	if err := during(ctx, t.produce(p), t.killServers, t.killRelays, t.loseReplies, t.progress(where, l)); err != nil {
 		return err
 	}
-	r.say("%s: all is committed; waiting for the rest", where)
-	if err := r.conclude(ctx, where, d, t.client, l); err != nil {
+	r.Say("%s: all is committed; waiting for the rest", where)
+	if err := conclude(ctx, r, where, d, t.client, l); err != nil {
 		return err
 	}
 	return t.tell(ctx, where, d)
@@ -91,7 +93,7 @@ func (t *trouble) produce(p *producer) func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		go func() {
-			for fleet.Sleep(ctx, pick(t.rig, 3*time.Minute, 6*time.Second)) && t.proxy != nil && t.proxy.dropped.Load() == 0 {
+			for fleet.Sleep(ctx, pick(t.stage, 3*time.Minute, 6*time.Second)) && t.proxy != nil && t.proxy.Dropped.Load() == 0 {
 			}
 			cancel()
 		}()
@@ -102,7 +104,7 @@ func (t *trouble) produce(p *producer) func(ctx context.Context) error {
 // killServers kills the server, or the one that leads the stream, and starts it
 // again. It leaves all of them running.
 func (t *trouble) killServers(ctx context.Context) error {
-	for fleet.Sleep(ctx, pick(t.rig, 7*time.Second, 1500*time.Millisecond)) {
+	for fleet.Sleep(ctx, pick(t.stage, 7*time.Second, 1500*time.Millisecond)) {
 		work, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		err := t.killServer(work)
 		cancel()
@@ -137,7 +139,7 @@ func (t *trouble) leader(ctx context.Context) (leader int, err error) {
 	err = fleet.Eventually(ctx, 5*time.Minute, "a stream whose replicas are current", func(ctx context.Context) (bool, error) {
 		attempt, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
-		s, err := t.client.js.Stream(attempt, stream)
+		s, err := t.client.JS.Stream(attempt, stream)
 		if err != nil {
 			return false, nil //nolint:nilerr // no leader yet
 		}
@@ -161,7 +163,7 @@ func (t *trouble) leader(ctx context.Context) (leader int, err error) {
 
 // killRelays kills any of the relays, and starts another.
 func (t *trouble) killRelays(ctx context.Context) error {
-	for fleet.Sleep(ctx, pick(t.rig, 4*time.Second, 1500*time.Millisecond)) {
+	for fleet.Sleep(ctx, pick(t.stage, 4*time.Second, 1500*time.Millisecond)) {
 		if err := t.crew.replace(rand.IntN(len(t.crew.relays))); err != nil {
 			return err
 		}
@@ -171,23 +173,23 @@ func (t *trouble) killRelays(ctx context.Context) error {
 
 // loseReplies makes the proxy deaf for moments, each long enough to lose something.
 func (t *trouble) loseReplies(ctx context.Context) error {
-	for t.proxy != nil && fleet.Sleep(ctx, pick(t.rig, 3*time.Second, 800*time.Millisecond)) {
-		before := t.proxy.dropped.Load()
-		t.proxy.deaf.Store(true)
+	for t.proxy != nil && fleet.Sleep(ctx, pick(t.stage, 3*time.Second, 800*time.Millisecond)) {
+		before := t.proxy.Dropped.Load()
+		t.proxy.Deaf.Store(true)
 		fleet.Sleep(ctx, time.Duration(50+rand.IntN(400))*time.Millisecond)
-		for waited := 0; t.proxy.dropped.Load() == before && waited < 100 && fleet.Sleep(ctx, 50*time.Millisecond); waited++ {
+		for waited := 0; t.proxy.Dropped.Load() == before && waited < 100 && fleet.Sleep(ctx, 50*time.Millisecond); waited++ {
 		}
-		t.proxy.deaf.Store(false)
+		t.proxy.Deaf.Store(false)
 		t.deafened.Add(1)
 	}
 	return nil
 }
 
 // progress tells how far the producers are.
-func (t *trouble) progress(where string, l *ledger) func(ctx context.Context) error {
+func (t *trouble) progress(where string, l *rig.Ledger) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		for fleet.Sleep(ctx, 5*time.Second) {
-			t.rig.say("%s: %s committed, servers killed %d times, replies lost %d times", where, grouped(l.size()), t.serversKilled.Load(), t.deafened.Load())
+			t.stage.Say("%s: %s committed, servers killed %d times, replies lost %d times", where, grouped(l.Size()), t.serversKilled.Load(), t.deafened.Load())
 		}
 		return nil
 	}
@@ -195,10 +197,10 @@ func (t *trouble) progress(where string, l *ledger) func(ctx context.Context) er
 
 // tell reports what was done, all of which has to have been.
 func (t *trouble) tell(ctx context.Context, where string, d *database) error {
-	r := t.rig
+	r := t.stage
 	r.check(where+": servers killed", grouped(t.serversKilled.Load()), "some", t.serversKilled.Load() > 0)
 	if t.proxy != nil {
-		lost := t.proxy.dropped.Load()
+		lost := t.proxy.Dropped.Load()
 		r.check(where+": replies lost", fmt.Sprintf("%s in %s moments", grouped(lost), grouped(t.deafened.Load())), "some", lost > 0)
 	}
 	r.check(where+": relays killed", grouped(t.crew.killed), "some", t.crew.killed > 0)

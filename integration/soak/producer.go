@@ -41,14 +41,14 @@ type producer struct {
 // prepare makes the table that transactions change.
 func (p *producer) prepare(ctx context.Context) error {
 	p.out = outbox.New(outbox.Config{Source: source})
-	err := p.db.exec(ctx, "CREATE TABLE account (id int PRIMARY KEY, n int NOT NULL DEFAULT 0) WITH (fillfactor = 50)")
+	err := p.db.Exec(ctx, "CREATE TABLE account (id int PRIMARY KEY, n int NOT NULL DEFAULT 0) WITH (fillfactor = 50)")
 	if err != nil {
 		return err
 	}
-	if err := p.db.exec(ctx, "INSERT INTO account (id) SELECT generate_series(0, $1::int - 1)", max(p.keys, 1)); err != nil {
+	if err := p.db.Exec(ctx, "INSERT INTO account (id) SELECT generate_series(0, $1::int - 1)", max(p.keys, 1)); err != nil {
 		return err
 	}
-	return p.db.exec(ctx, "CREATE TABLE change (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, what text)")
+	return p.db.Exec(ctx, "CREATE TABLE change (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, what text)")
 }
 
 // run produces until ctx ends or all is committed.
@@ -79,7 +79,7 @@ var errOnPurpose = errors.New("rolled back on purpose")
 func (p *producer) one(ctx context.Context, turn int64) error {
 	work := context.WithoutCancel(ctx)
 	key, n, ev := rand.IntN(max(p.keys, 1)), 0, postroom.NewEvent(subject, nil)
-	err := pgx.BeginFunc(work, p.db.pool, func(tx pgx.Tx) (err error) {
+	err := pgx.BeginFunc(work, p.db.Pool, func(tx pgx.Tx) (err error) {
 		if n, err = p.change(work, tx, key); err != nil {
 			return err
 		}

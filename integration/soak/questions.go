@@ -283,7 +283,7 @@ func (o *office) searches() []question {
 func (o *office) pages(ctx context.Context, c *clerk) error {
 	seen := map[int64]bool{}
 	var all durations
-	after, size := "", pick(o.rig, 1000, 30)
+	after, size := "", pick(o.stage, 1000, 30)
 	for range 40*o.unit/size + 1 {
 		args := []string{"dead", "list", "--limit", fmt.Sprint(size)}
 		if after != "" {
@@ -311,8 +311,8 @@ func (o *office) pages(ctx context.Context, c *clerk) error {
 	if after != "" {
 		return errors.New("the pages of dead events have no end")
 	}
-	o.rig.check("all of them, page by page", grouped(len(seen)), grouped(40*o.unit), len(seen) == 40*o.unit)
-	o.rig.note("a page of "+grouped(size), "%s", &all)
+	o.stage.check("all of them, page by page", grouped(len(seen)), grouped(40*o.unit), len(seen) == 40*o.unit)
+	o.stage.note("a page of "+grouped(size), "%s", &all)
 	c.judge(fmt.Sprintf("postroom dead list --limit %d --after …", size), all.max)
 	return nil
 }

@@ -11,10 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go"
-
 	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/integration/rig"
 	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
@@ -46,18 +44,12 @@ func serveRelay(ctx context.Context, text []byte) error {
 	if err := json.Unmarshal(text, &job); err != nil {
 		return err
 	}
-	db, err := pgxpool.ParseConfig(job.Database)
-	if err != nil {
-		return err
-	}
-	db.MaxConns = 1 // and the two that a leader takes out of it
-	db.ConnConfig.RuntimeParams["application_name"] = standbyName
-	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), db)
+	pool, err := rig.WorkerPool(ctx, job.Database, standbyName, 1) // and the two that a leader takes out of it
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	nc, err := nats.Connect(job.NATS, append(natsjs.ConnectOptions(), nats.RetryOnFailedConnect(true))...)
+	nc, err := rig.WorkerNATS(job.NATS, standbyName)
 	if err != nil {
 		return err
 	}
@@ -89,55 +81,36 @@ func (j relayJob) config() relay.Config {
 
 // crew are relays of one log, each a process that can be killed and stopped.
 type crew struct {
-	rig *rig
-	job relayJob
+	job    relayJob
+	relays []*rig.Process
 
 	mu             sync.Mutex
-	relays         []*fleet.Child
 	killed, paused int
-	fell           int // ended, though nobody ended them, and were replaced
 }
 
-func (r *rig) crew(n int, job relayJob) (*crew, error) {
-	c := &crew{rig: r, job: job, relays: make([]*fleet.Child, n)}
-	r.later(func() error { c.end(); return nil })
-	for i := range c.relays {
-		if err := c.start(i); err != nil {
+func startCrew(r *stage, n int, job relayJob) (*crew, error) {
+	c := &crew{job: job}
+	r.Later(func() error { rig.EndAll(c.relays); return nil })
+	for range n {
+		p := rig.NewProcess("relay", job, r.childLog())
+		if err := p.Start(); err != nil {
 			return nil, err
 		}
+		c.relays = append(c.relays, p)
 	}
 	return c, nil
 }
 
-func (c *crew) start(i int) (err error) {
-	relay, err := fleet.Start("relay", c.job, c.rig.childLog())
-	if err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.relays[i] = relay
-	return nil
-}
-
-func (c *crew) get(i int) *fleet.Child {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.relays[i]
-}
+func (c *crew) get(i int) *fleet.Child { return c.relays[i].Now() }
 
 // replace kills a relay and starts another one.
 func (c *crew) replace(i int) error {
-	fell := c.get(i).Ended()
-	c.get(i).Kill()
-	c.mu.Lock()
-	if fell {
-		c.fell++
-	} else {
+	if fell := c.relays[i].Kill(); !fell {
+		c.mu.Lock()
 		c.killed++
+		c.mu.Unlock()
 	}
-	c.mu.Unlock()
-	return c.start(i)
+	return c.relays[i].Start()
 }
 
 // leaders returns which relays say that they lead.
@@ -161,11 +134,9 @@ func (c *crew) states() string {
 
 // gone returns how many have ended, though nobody ended them.
 func (c *crew) gone() int {
-	n := c.fell
-	for i := range c.relays {
-		if c.get(i).Ended() {
-			n++
-		}
+	n := 0
+	for _, p := range c.relays {
+		n += p.Fallen()
 	}
 	return n
 }
@@ -175,15 +146,4 @@ func (c *crew) counts() (killed, paused int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.killed, c.paused
-}
-
-// end has all relays leave.
-func (c *crew) end() {
-	var all sync.WaitGroup
-	for i := range c.relays {
-		if r := c.get(i); r != nil {
-			all.Go(r.End)
-		}
-	}
-	all.Wait()
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom/integration/rig"
 	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/relay"
 )
@@ -19,7 +20,7 @@ const aboutRelays = `Twenty relays, each a process, of one log with a lease of a
 leader: one is killed (kill -9) and started again, or stopped (SIGSTOP) for up to three times its lease and then let go on,
 while it may still take itself for the leader. The stream drops no duplicates (a window of 100 ms).`
 
-func relays(ctx context.Context, r *rig) error {
+func relays(ctx context.Context, r *stage) error {
 	b, err := r.brokers(ctx, 1)
 	if err != nil {
 		return err
@@ -33,27 +34,27 @@ func relays(ctx context.Context, r *rig) error {
 		return err
 	}
 	n := pick(r, 20, 5)
-	team, err := r.crew(n, relayJob{Database: d.url, NATS: b.URLs(), Lease: time.Second, ShortWindow: true})
+	team, err := startCrew(r, n, relayJob{Database: d.URL, NATS: b.URLs(), Lease: time.Second, ShortWindow: true})
 	if err != nil {
 		return err
 	}
 	keys := pick(r, 1000, 100)
-	l := newLedger(keys)
-	p := &producer{db: d, keys: keys, rate: pick(r, 1500.0, 300), slow: true, committed: l.commit, undone: l.undo}
+	l := rig.NewLedger(keys)
+	p := &producer{db: d, keys: keys, rate: pick(r, 1500.0, 300), slow: true, committed: l.Commit, undone: l.Undo}
 	if err := p.prepare(ctx); err != nil {
 		return err
 	}
 	err = during(ctx, team.harass(pick(r, time.Minute, 6*time.Second)), p.run, func(ctx context.Context) error {
 		for fleet.Sleep(ctx, 5*time.Second) {
 			killed, paused := team.counts()
-			r.say("%s committed; relays killed %d times, stopped %d times", grouped(l.size()), killed, paused)
+			r.Say("%s committed; relays killed %d times, stopped %d times", grouped(l.Size()), killed, paused)
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if err := r.conclude(ctx, "stream", d, c, l); err != nil {
+	if err := conclude(ctx, r, "stream", d, c, l); err != nil {
 		return err
 	}
 	r.check("relays killed", grouped(team.killed), "some", team.killed > 0)
@@ -64,7 +65,7 @@ func relays(ctx context.Context, r *rig) error {
 	}
 	r.note("times that a relay began to lead", "%s", grouped(terms))
 	r.count("relays that ended by themselves", team.gone(), "")
-	return r.oneLeads(ctx, d, team)
+	return oneLeads(ctx, r, d, team)
 }
 
 // harass kills and stops relays for a time. All of them run again at its end.
@@ -118,11 +119,11 @@ func (c *crew) pause(ctx context.Context, i int) error {
 
 // oneLeads looks that one relay leads at the end, and that connections are only
 // those which are needed: two of the leader, and one at most of each relay.
-func (r *rig) oneLeads(ctx context.Context, d *database, team *crew) error {
+func oneLeads(ctx context.Context, r *stage, d *database, team *crew) error {
 	var leading, others int
 	last := ""
 	err := fleet.Eventually(ctx, 3*time.Minute, "one leader", func(ctx context.Context) (bool, error) {
-		err := d.pool.QueryRow(ctx, `SELECT count(*) FILTER (WHERE application_name = 'postroom relay'),
+		err := d.Pool.QueryRow(ctx, `SELECT count(*) FILTER (WHERE application_name = 'postroom relay'),
 			count(*) FILTER (WHERE application_name = $1) FROM pg_stat_activity WHERE datname = current_database()`, standbyName).Scan(&leading, &others)
 		last = team.states()
 		standby := len(team.relays) - 1

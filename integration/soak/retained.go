@@ -32,8 +32,8 @@ const (
 	smallDisk  = 15 << 30
 )
 
-func retained(ctx context.Context, r *rig) error {
-	bytes, err := r.retainedBytes()
+func retained(ctx context.Context, r *stage) error {
+	bytes, err := retainedBytes(r)
 	if err != nil {
 		return err
 	}
@@ -45,15 +45,15 @@ func retained(ctx context.Context, r *rig) error {
 	if err != nil {
 		return err
 	}
-	empty, err := r.quietLog(ctx)
+	empty, err := quietLog(ctx, r)
 	if err != nil {
 		return err
 	}
-	full, err := r.quietLog(ctx)
+	full, err := quietLog(ctx, r)
 	if err != nil {
 		return err
 	}
-	if err := r.fill(ctx, full, bytes); err != nil {
+	if err := fill(ctx, r, full, bytes); err != nil {
 		return err
 	}
 	runs := pick(r, 3, 2) // of each
@@ -62,17 +62,17 @@ func retained(ctx context.Context, r *rig) error {
 	logs := [2]*database{empty, full}
 	for run := range 2 * runs {
 		which := (run + run/2) % 2 // empty, full, full, empty, …: neither always goes first
-		rate, err := r.drain(ctx, logs[which], c, which == 0, &passes[which])
+		rate, err := drain(ctx, r, logs[which], c, which == 0, &passes[which])
 		if err != nil {
 			return err
 		}
 		rates[which] = append(rates[which], rate)
-		r.say("run %d of %d, %s: %s events/s", run+1, 2*runs, [2]string{"empty log", "retained rows"}[which], grouped(int(rate)))
+		r.Say("run %d of %d, %s: %s events/s", run+1, 2*runs, [2]string{"empty log", "retained rows"}[which], grouped(int(rate)))
 	}
 	for which, name := range [2]string{"empty log", "retained rows"} {
 		r.note(name+": events drained in a second", "%s", list(rates[which]))
 		r.note(name+": a pass with a full page", "%s", &passes[which])
-		probe, pass, err := r.probe(ctx, logs[which])
+		probe, pass, err := probe(ctx, r, logs[which])
 		if err != nil {
 			return err
 		}
@@ -85,7 +85,7 @@ func retained(ctx context.Context, r *rig) error {
 }
 
 // retainedBytes returns how large retained events may be.
-func (r *rig) retainedBytes() (int, error) {
+func retainedBytes(r *stage) (int, error) {
 	free, err := freeDisk()
 	if err != nil {
 		return 0, err
@@ -103,22 +103,22 @@ func (r *rig) retainedBytes() (int, error) {
 }
 
 // quietLog is a log that the server leaves alone.
-func (r *rig) quietLog(ctx context.Context) (*database, error) {
+func quietLog(ctx context.Context, r *stage) (*database, error) {
 	d, err := r.database(ctx, true)
 	if err != nil {
 		return nil, err
 	}
-	return d, d.exec(ctx, "ALTER TABLE postroom.outbox SET (autovacuum_enabled = off)")
+	return d, d.Exec(ctx, "ALTER TABLE postroom.outbox SET (autovacuum_enabled = off)")
 }
 
 // fill loads published rows.
-func (r *rig) fill(ctx context.Context, d *database, bytes int) error {
+func fill(ctx context.Context, r *stage, d *database, bytes int) error {
 	n := pick(r, 10_000_000, 20_000)
-	r.say("loading %s published rows with %d bytes each", grouped(n), bytes)
+	r.Say("loading %s published rows with %d bytes each", grouped(n), bytes)
 	began := time.Now()
 	err := during(ctx, func(ctx context.Context) error { return d.load(ctx, n, bytes) }, func(ctx context.Context) error {
 		for fleet.Sleep(ctx, 20*time.Second) {
-			r.say("still loading")
+			r.Say("still loading")
 		}
 		return nil
 	})
@@ -126,12 +126,12 @@ func (r *rig) fill(ctx context.Context, d *database, bytes int) error {
 		return err
 	}
 	for _, sql := range []string{"UPDATE postroom.relay SET high = (SELECT max(seq) FROM postroom.outbox), snap = pg_current_snapshot()", "VACUUM (ANALYZE) postroom.outbox"} {
-		if err := d.exec(ctx, sql); err != nil {
+		if err := d.Exec(ctx, sql); err != nil {
 			return err
 		}
 	}
-	r.say("loaded in %s", time.Since(began).Round(time.Second))
-	backlog, err := outbox.NewLog(d.pool).Backlog(ctx)
+	r.Say("loaded in %s", time.Since(began).Round(time.Second))
+	backlog, err := outbox.NewLog(d.Pool).Backlog(ctx)
 	if err != nil {
 		return err
 	}
@@ -141,10 +141,10 @@ func (r *rig) fill(ctx context.Context, d *database, bytes int) error {
 
 // drain measures a relay that publishes new events, and returns how many in a
 // second, from its lease until the last is recorded.
-func (r *rig) drain(ctx context.Context, d *database, c *client, empty bool, passes *durations) (rate float64, err error) {
+func drain(ctx context.Context, r *stage, d *database, c *client, empty bool, passes *durations) (rate float64, err error) {
 	n := pick(r, 200_000, 5000)
 	if empty {
-		if err := d.exec(ctx, "TRUNCATE postroom.outbox"); err != nil {
+		if err := d.Exec(ctx, "TRUNCATE postroom.outbox"); err != nil {
 			return 0, err
 		}
 	}
@@ -152,7 +152,7 @@ func (r *rig) drain(ctx context.Context, d *database, c *client, empty bool, pas
 		return 0, err
 	}
 	for _, sql := range []string{"VACUUM (ANALYZE) postroom.outbox", "CHECKPOINT"} {
-		if err := d.exec(ctx, sql); err != nil {
+		if err := d.Exec(ctx, sql); err != nil {
 			return 0, err
 		}
 	}
@@ -160,7 +160,7 @@ func (r *rig) drain(ctx context.Context, d *database, c *client, empty bool, pas
 		return 0, err
 	}
 	// Or the relay would find that its stream is another one, and publish the whole log.
-	if err := d.exec(ctx, "UPDATE postroom.relay SET streams = '{}'"); err != nil {
+	if err := d.Exec(ctx, "UPDATE postroom.relay SET streams = '{}'"); err != nil {
 		return 0, err
 	}
 	var began, ended time.Time
@@ -180,7 +180,7 @@ func (r *rig) drain(ctx context.Context, d *database, c *client, empty bool, pas
 			}
 		},
 	}
-	err = r.whileRelaying(ctx, d, c, w, func(ctx context.Context) error {
+	err = whileRelaying(ctx, r, d, c, w, func(ctx context.Context) error {
 		select {
 		case <-done:
 			return nil
@@ -193,7 +193,7 @@ func (r *rig) drain(ctx context.Context, d *database, c *client, empty bool, pas
 	if err != nil {
 		return 0, err
 	}
-	stored, err := c.stored(ctx)
+	stored, err := c.Stored(ctx, stream)
 	if err == nil && stored != n {
 		err = fmt.Errorf("the stream has %d messages, want %d", stored, n)
 	}
@@ -201,8 +201,8 @@ func (r *rig) drain(ctx context.Context, d *database, c *client, empty bool, pas
 }
 
 // probe measures passes that find one late row, and passes that find nothing.
-func (r *rig) probe(ctx context.Context, d *database) (late, idle time.Duration, err error) {
-	term, err := outbox.NewLog(d.pool).Lead(ctx, "soak", time.Minute)
+func probe(ctx context.Context, r *stage, d *database) (late, idle time.Duration, err error) {
+	term, err := outbox.NewLog(d.Pool).Lead(ctx, "soak", time.Minute)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -227,7 +227,7 @@ func (r *rig) probe(ctx context.Context, d *database) (late, idle time.Duration,
 // oneLate has an event become visible after a later one was read, and returns
 // how long the pass takes that finds it.
 func oneLate(ctx context.Context, d *database, out *outbox.Outbox, term eventlog.Term) (time.Duration, error) {
-	slow, err := d.pool.Begin(ctx)
+	slow, err := d.Pool.Begin(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -236,7 +236,7 @@ func oneLate(ctx context.Context, d *database, out *outbox.Outbox, term eventlog
 	if err := out.Write(ctx, slow, ev); err != nil {
 		return 0, err
 	}
-	err = pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error {
 		return out.Write(ctx, tx, postroom.NewEvent(subject, body(0, 1)))
 	})
 	if err != nil {

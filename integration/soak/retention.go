@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom/integration/rig"
 	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/outbox"
 )
@@ -17,7 +18,7 @@ import (
 const aboutRetention = `A relay keeps published events for 20 seconds while producers write for four minutes. The log, its rows, its files and
 its indexes, has to stop growing once the first rows are old enough and autovacuum, at its default settings, has come by.`
 
-func retention(ctx context.Context, r *rig) error {
+func retention(ctx context.Context, r *stage) error {
 	b, err := r.brokers(ctx, 1)
 	if err != nil {
 		return err
@@ -31,29 +32,29 @@ func retention(ctx context.Context, r *rig) error {
 		return err
 	}
 	keep := pick(r, 20*time.Second, time.Second)
-	if _, err := r.crew(1, relayJob{Database: d.url, NATS: b.URLs(), Retention: keep}); err != nil {
+	if _, err := startCrew(r, 1, relayJob{Database: d.URL, NATS: b.URLs(), Retention: keep}); err != nil {
 		return err
 	}
 	keys := pick(r, 1000, 100)
-	l := newLedger(keys)
-	p := &producer{db: d, keys: keys, rate: pick(r, 2000.0, 300), committed: l.commit, undone: l.undo}
+	l := rig.NewLedger(keys)
+	p := &producer{db: d, keys: keys, rate: pick(r, 2000.0, 300), committed: l.Commit, undone: l.Undo}
 	if err := p.prepare(ctx); err != nil {
 		return err
 	}
-	watched := &sizes{rig: r, db: d, span: pick(r, 4*time.Minute, 3*time.Second)}
+	watched := &sizes{stage: r, db: d, span: pick(r, 4*time.Minute, 3*time.Second)}
 	if err := during(ctx, watched.follow, p.run); err != nil {
 		return err
 	}
 	watched.judge(keep)
-	if err := r.conclude(ctx, "stream", d, c, l); err != nil {
+	if err := conclude(ctx, r, "stream", d, c, l); err != nil {
 		return err
 	}
-	return watched.removed(ctx, keep, l.total)
+	return watched.removed(ctx, keep, l.Size())
 }
 
 // sizes follows how large a log is.
 type sizes struct {
-	rig     *rig
+	stage   *stage
 	db      *database
 	span    time.Duration
 	samples []sample
@@ -80,18 +81,18 @@ func (s *sizes) follow(ctx context.Context) error {
 		}
 		found.at = time.Since(began)
 		s.samples = append(s.samples, found)
-		s.rig.say("%s rows, log %s", grouped(found.rows), megabytes(found.log))
+		s.stage.Say("%s rows, log %s", grouped(found.rows), megabytes(found.log))
 	}
 	return nil
 }
 
 func (s *sizes) look(ctx context.Context) (found sample, err error) {
-	backlog, err := outbox.NewLog(s.db.pool).Backlog(ctx)
+	backlog, err := outbox.NewLog(s.db.Pool).Backlog(ctx)
 	if err != nil {
 		return found, err
 	}
 	found.log, found.oldest = backlog.Bytes["outbox"], backlog.Oldest
-	err = s.db.pool.QueryRow(ctx, "SELECT count(*), pg_indexes_size('postroom.outbox') FROM postroom.outbox").Scan(&found.rows, &found.indexes)
+	err = s.db.Pool.QueryRow(ctx, "SELECT count(*), pg_indexes_size('postroom.outbox') FROM postroom.outbox").Scan(&found.rows, &found.indexes)
 	return found, err
 }
 
@@ -106,18 +107,18 @@ func (s *sizes) judge(keep time.Duration) {
 		largest[half].indexes = max(largest[half].indexes, at.indexes)
 		largest[half].rows = max(largest[half].rows, at.rows)
 		oldest = max(oldest, at.oldest)
-		s.rig.note(fmt.Sprintf("after %s", at.at.Round(100*time.Millisecond)), "%s rows, table %s, indexes %s, oldest %s",
+		s.stage.note(fmt.Sprintf("after %s", at.at.Round(100*time.Millisecond)), "%s rows, table %s, indexes %s, oldest %s",
 			grouped(at.rows), megabytes(at.log-at.indexes), megabytes(at.indexes), at.oldest.Round(100*time.Millisecond))
 	}
 	compare := func(figure string, first, second int64) {
 		ratio := float64(second) / float64(max(first, 1))
-		s.rig.measure(figure+", second half to first", fmt.Sprintf("%.2f", ratio), "≤ 1.25", ratio <= 1.25)
+		s.stage.measure(figure+", second half to first", fmt.Sprintf("%.2f", ratio), "≤ 1.25", ratio <= 1.25)
 	}
 	compare("most rows", int64(largest[0].rows), int64(largest[1].rows))
 	compare("largest log with indexes", largest[0].log, largest[1].log)
 	compare("largest indexes", largest[0].indexes, largest[1].indexes)
 	bound := keep + 15*time.Second // a relay looks every 10 s whether there is something to remove
-	s.rig.measure("oldest row at any time", oldest.Round(100*time.Millisecond).String(), "≤ "+bound.String(), oldest <= bound)
+	s.stage.measure("oldest row at any time", oldest.Round(100*time.Millisecond).String(), "≤ "+bound.String(), oldest <= bound)
 }
 
 // removed waits until the last rows are old enough, and looks that they go.
@@ -128,6 +129,6 @@ func (s *sizes) removed(ctx context.Context, keep time.Duration, written int) er
 		left, err = s.look(ctx)
 		return left.rows == 0, err
 	})
-	s.rig.check("rows removed after the last", grouped(written-left.rows), grouped(written), err == nil)
+	s.stage.check("rows removed after the last", grouped(written-left.rows), grouped(written), err == nil)
 	return cmp.Or(ctx.Err(), err)
 }

@@ -88,13 +88,13 @@ func (p watchedPublisher) Run(ctx context.Context, batches <-chan []*broker.Mess
 
 // whileRelaying calls do while a relay works in this process. It returns once the
 // relay has left.
-func (r *rig) whileRelaying(ctx context.Context, d *database, c *client, w watch, do func(ctx context.Context) error) error {
-	nc, err := nats.Connect(c.urls, natsjs.ConnectOptions()...)
+func whileRelaying(ctx context.Context, r *stage, d *database, c *client, w watch, do func(ctx context.Context) error) error {
+	nc, err := nats.Connect(c.URLs, natsjs.ConnectOptions()...)
 	if err != nil {
 		return fmt.Errorf("connect to NATS: %w", err)
 	}
 	defer nc.Close()
-	working := relay.New(watchedLog{outbox.NewLog(d.pool), w}, watchedPublisher{natsjs.NewPublisher(nc), w}, relay.Config{Logger: r.logger})
+	working := relay.New(watchedLog{outbox.NewLog(d.Pool), w}, watchedPublisher{natsjs.NewPublisher(nc), w}, relay.Config{Logger: r.logger})
 	return during(ctx, do, func(ctx context.Context) error {
 		if err := working.Run(ctx); err != nil {
 			return fmt.Errorf("relay: %w", err)

@@ -1,6 +1,4 @@
-//go:build linux || darwin
-
-package main
+package checker
 
 import (
 	"bufio"
@@ -13,34 +11,33 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/postroom/postroom/integration/checker"
 )
 
-const journals = ".jsonl"
+// Journals is how the files of journals end.
+const Journals = ".jsonl"
 
-// journal is where a process notes what it does, a line each, and what came of it.
+// Journal is where a process notes what it does, a line each, and what came of it.
 // It is a file of the process's own, so that no fault of a server reaches it: what
 // was written stays, however the process ends.
-type journal struct {
+type Journal struct {
 	process string
 
 	mu   sync.Mutex
 	file *os.File
 }
 
-// openJournal opens one for this life of a process.
-func openJournal(dir, process string) (*journal, error) {
-	name := journalName(dir, process, os.Getpid())
+// OpenJournal opens one for this life of a process.
+func OpenJournal(dir, process string) (*Journal, error) {
+	name := JournalName(dir, process, os.Getpid())
 	file, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
-	return &journal{process: process, file: file}, nil
+	return &Journal{process: process, file: file}, nil
 }
 
-// note writes a record. A process that cannot is of no use to a run: it ends.
-func (j *journal) note(r checker.Record) {
+// Note writes a record. A process that cannot is of no use to a run: it ends.
+func (j *Journal) Note(r Record) {
 	r.At, r.Process, r.Life = time.Now(), j.process, os.Getpid()
 	line, err := json.Marshal(r)
 	if err == nil {
@@ -49,20 +46,21 @@ func (j *journal) note(r checker.Record) {
 		j.mu.Unlock()
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "chaos: write journal:", err)
+		fmt.Fprintln(os.Stderr, "write journal:", err)
 		os.Exit(1)
 	}
 }
 
-func (j *journal) close() error { return j.file.Close() }
+// Close closes the file.
+func (j *Journal) Close() error { return j.file.Close() }
 
-// readHistory returns what all processes noted, by its time.
-func readHistory(dir string) ([]checker.Record, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*"+journals))
+// ReadHistory returns what all processes noted, by its time.
+func ReadHistory(dir string) ([]Record, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*"+Journals))
 	if err != nil {
 		return nil, err
 	}
-	var all []checker.Record
+	var all []Record
 	var errs []error
 	for _, name := range files {
 		records, err := readJournal(name)
@@ -71,12 +69,12 @@ func readHistory(dir string) ([]checker.Record, error) {
 		}
 		all = append(all, records...)
 	}
-	slices.SortStableFunc(all, func(a, b checker.Record) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(all, func(a, b Record) int { return a.At.Compare(b.At) })
 	return all, errors.Join(errs...)
 }
 
 // readJournal reads one. Its last line may be torn: the process was killed then.
-func readJournal(name string) ([]checker.Record, error) {
+func readJournal(name string) ([]Record, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return nil, err
@@ -84,15 +82,20 @@ func readJournal(name string) ([]checker.Record, error) {
 	if end := bytes.LastIndexByte(text, '\n'); end < len(text)-1 {
 		text = text[:end+1]
 	}
-	var records []checker.Record
+	var records []Record
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		var r checker.Record
+		var r Record
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
 			return nil, fmt.Errorf("read journal: %w", err)
 		}
 		records = append(records, r)
 	}
 	return records, lines.Err()
+}
+
+// JournalName is where a life of a process notes what it does.
+func JournalName(dir, process string, pid int) string {
+	return filepath.Join(dir, fmt.Sprintf("%s-%d%s", process, pid, Journals))
 }

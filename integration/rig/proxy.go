@@ -1,6 +1,4 @@
-//go:build linux || darwin
-
-package main
+package rig
 
 import (
 	"bufio"
@@ -13,30 +11,35 @@ import (
 	"sync/atomic"
 )
 
-// proxy stands between relays and a server. While it is deaf, what the server
+// DeafProxy stands between relays and a NATS server. While it is deaf, what the server
 // has to say to subscriptions, acknowledgements before all, is lost; connections
 // stay, and what relays publish arrives.
-type proxy struct {
+type DeafProxy struct {
+	Deaf    atomic.Bool
+	Dropped atomic.Int64 // messages
+
 	listener net.Listener
 	to       string
-	deaf     atomic.Bool
-	dropped  atomic.Int64 // messages
 }
 
-func (r *rig) proxy(to string) (*proxy, error) {
+// StartDeafProxy starts one in front of the server at an address. It hears at first.
+func StartDeafProxy(to string) (*DeafProxy, error) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("start a proxy: %w", err)
 	}
-	r.later(listener.Close)
-	p := &proxy{listener: listener, to: to}
+	p := &DeafProxy{listener: listener, to: to}
 	go p.serve() // ends with the listener
 	return p, nil
 }
 
-func (p *proxy) url() string { return "nats://" + p.listener.Addr().String() }
+// URL is where it is reached.
+func (p *DeafProxy) URL() string { return "nats://" + p.listener.Addr().String() }
 
-func (p *proxy) serve() {
+// Close has it take no more connections.
+func (p *DeafProxy) Close() error { return p.listener.Close() }
+
+func (p *DeafProxy) serve() {
 	for {
 		conn, err := p.listener.Accept()
 		if err != nil {
@@ -47,7 +50,7 @@ func (p *proxy) serve() {
 }
 
 // carry connects a client to the server. Where one side ends, so does the other.
-func (p *proxy) carry(client net.Conn) {
+func (p *DeafProxy) carry(client net.Conn) {
 	defer func() { _ = client.Close() }() // may be closed
 	server, err := net.Dial("tcp4", p.to)
 	if err != nil {
@@ -69,7 +72,7 @@ func (p *proxy) carry(client net.Conn) {
 var crlf = []byte("\r\n")
 
 // answer carries what the server says, a frame of the NATS protocol at a time.
-func (p *proxy) answer(client io.Writer, server io.Reader) error {
+func (p *DeafProxy) answer(client io.Writer, server io.Reader) error {
 	in, out := bufio.NewReaderSize(server, 1<<16), bufio.NewWriterSize(client, 1<<16)
 	for {
 		line, err := in.ReadSlice('\n')
@@ -77,8 +80,8 @@ func (p *proxy) answer(client io.Writer, server io.Reader) error {
 			return err
 		}
 		size, message := payload(line)
-		if message && p.deaf.Load() {
-			p.dropped.Add(1)
+		if message && p.Deaf.Load() {
+			p.Dropped.Add(1)
 			if _, err := in.Discard(size); err != nil {
 				return err
 			}

@@ -1,0 +1,125 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/postroom/postroom/integration/rig"
+)
+
+// wireFaults are the faults of connections.
+type wireFaults struct{ *nemesis }
+
+// onWires makes one of them a fault of a plan.
+func onWires(do func(n wireFaults, f fault) error) func(n *nemesis, f fault) error {
+	return func(n *nemesis, f fault) error { return do(wireFaults{n}, f) }
+}
+
+// anyone is a member that connections are taken from: each kind as often as another.
+func (n wireFaults) anyone(f fault) *member {
+	luck := rand.New(rand.NewPCG(f.luck, 2)) //nolint:gosec // made from a seed on purpose
+	return n.victim(fault{luck: luck.Uint64()}, numbers[luck.IntN(len(numbers))].kind)
+}
+
+func (n wireFaults) cut(f fault) error {
+	ways := n.net.To(n.anyone(f).job.Process, "")
+	for _, way := range ways {
+		way.Stop()
+	}
+	n.pause(f)
+	ctx, cancel := n.work()
+	defer cancel()
+	var errs []error
+	for _, way := range ways {
+		errs = append(errs, rig.Open(ctx, way))
+	}
+	return errors.Join(errs...)
+}
+
+func (n wireFaults) delay(f fault) error {
+	latency, jitter := time.Duration(20+f.luck%200)*time.Millisecond, time.Duration(f.luck%20)*time.Millisecond //nolint:gosec // small
+	return n.poison(f, n.net.To(n.anyone(f).job.Process, ""), false, rig.Delays(rig.Upstream, latency, jitter), rig.Delays(rig.Downstream, latency, jitter))
+}
+
+func (n wireFaults) halfOpen(f fault) error {
+	return n.poison(f, n.net.To(n.anyone(f).job.Process, ""), true, rig.Loses(rig.Upstream), rig.Loses(rig.Downstream))
+}
+
+func (n wireFaults) loseCommits(f fault) error {
+	return n.deafen(f, n.net.To(n.victim(f, producers).job.Process, toPostgres))
+}
+
+// waysOf are the ways of several processes.
+func (n wireFaults) waysOf(all crew, servers string) (ways []*rig.Way) {
+	for _, m := range all {
+		ways = append(ways, n.net.To(m.job.Process, servers)...)
+	}
+	return ways
+}
+
+// loseAcks is for all relays: one of them leads.
+func (n wireFaults) loseAcks(f fault) error {
+	return n.deafen(f, n.waysOf(n.crew.of(relays), toNATS))
+}
+
+func (n wireFaults) loseToConsumer(f fault) error {
+	return n.deafen(f, n.net.To(n.victim(f, handlers()...).job.Process, ""))
+}
+
+// deafen has processes send, and hear nothing.
+func (n wireFaults) deafen(f fault, ways []*rig.Way) error {
+	return n.poison(f, ways, true, rig.Loses(rig.Downstream))
+}
+
+func (n wireFaults) poison(f fault, ways []*rig.Way, cut bool, toxics ...rig.Toxic) error {
+	ctx, cancel := n.work()
+	defer cancel()
+	return rig.Poison(ctx, ways, toxics, cut, func() { n.pause(f) })
+}
+
+// strand takes the database from all handlers while they are handed events, and then kills
+// them. Whatever they acknowledged meanwhile is done nowhere.
+func (n wireFaults) strand(f fault) error {
+	all := n.crew.of(handlers()...)
+	ctx, cancel := n.work()
+	defer cancel()
+	var killing error
+	err := rig.Poison(ctx, n.waysOf(all, toPostgres), []rig.Toxic{rig.Loses(rig.Upstream)}, true, func() {
+		n.burstAfter(f, 0) // what they are handed now
+		n.pause(f)
+		killing = n.killed(fault{kind: f.kind}, all...)
+	})
+	return errors.Join(err, killing)
+}
+
+// losePublishes has what relays send to NATS be lost on its way, and then the connections.
+// Nothing of it is stored, and nobody knows.
+func (n wireFaults) losePublishes(f fault) error {
+	n.leader()
+	ctx, cancel := n.work()
+	defer cancel()
+	return rig.Poison(ctx, n.waysOf(n.crew.of(relays), toNATS), []rig.Toxic{rig.Loses(rig.Upstream)}, true, func() {
+		n.burstAfter(f, 0) // what the leader sends now
+		n.pause(f)
+	})
+}
+
+// lateStatements holds up what the leader sends to PostgreSQL until its lease is over and
+// another relay leads. It arrives then, though its sender may have hung up long ago.
+func (n wireFaults) lateStatements(f fault) error {
+	m := n.leader()
+	if m == nil {
+		m = n.victim(f, relays)
+	}
+	const late = time.Minute // it comes when the toxic goes
+	ctx, cancel := n.work()
+	defer cancel()
+	replaced := n.replacing()
+	return rig.Poison(ctx, n.net.To(m.job.Process, toPostgres), []rig.Toxic{rig.Delays(rig.Upstream, late, 0)}, false, func() {
+		n.pause(f)
+		replaced()
+	})
+}
