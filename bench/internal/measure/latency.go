@@ -119,16 +119,17 @@ type times struct {
 }
 
 func newTimes() *times {
-	t := &times{ids: make(map[int64]string)}
+	t := &times{ids: make(map[int64]string), acks: make(map[string]time.Time)}
 	t.begin()
 	return t
 }
 
-// begin forgets what was noted so far.
+// begin forgets which events were committed so far. Acknowledgements it keeps: of an event
+// whose commit is answered only now, that may be there already.
 func (t *times) begin() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.committed, t.acks = make(map[string]time.Time), make(map[string]time.Time)
+	t.committed = make(map[string]time.Time)
 }
 
 func (t *times) commit(id string, at time.Time) {
@@ -160,40 +161,46 @@ func (t *times) acked(seq int64) {
 	delete(t.ids, seq)
 }
 
-// complete returns the latencies in milliseconds, in order, once every event
-// that was committed is acknowledged.
-func (t *times) complete() (_ []float64, ok bool) {
+// complete returns the latencies in milliseconds, in order, and which of the events that
+// were committed are not acknowledged yet.
+func (t *times) complete() (latencies []float64, missing []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	latencies := make([]float64, 0, len(t.committed))
+	latencies = make([]float64, 0, len(t.committed))
 	for id, committed := range t.committed {
 		acked, ok := t.acks[id]
 		if !ok {
-			return nil, false
+			missing = append(missing, id)
+			continue
 		}
 		// A relay that polls can be faster than the answer to the commit.
 		latencies = append(latencies, max(0, acked.Sub(committed).Seconds()*1000))
 	}
 	slices.Sort(latencies)
-	return latencies, true
+	return latencies, missing
 }
 
+// lastPatience is how long the acknowledgements of the last events may take.
+const lastPatience = 2 * time.Minute
+
+// sample waits until all that was committed is acknowledged.
 func (t *times) sample(ctx context.Context, span time.Duration) (sample, error) {
-	for {
-		latencies, ok := t.complete()
-		switch {
-		case ctx.Err() != nil:
-			return sample{}, context.Cause(ctx)
-		case !ok:
-			sleep(ctx, 10*time.Millisecond)
-			continue
-		case len(latencies) == 0:
-			return sample{}, errors.New("not one transaction in the time")
+	latencies, missing := t.complete()
+	for until := time.Now().Add(lastPatience); len(missing) > 0; latencies, missing = t.complete() {
+		if time.Now().After(until) {
+			return sample{}, fmt.Errorf("waited %s in vain for the acknowledgement of %d of %d events that were committed, among them %s",
+				lastPatience, len(missing), len(missing)+len(latencies), slices.Min(missing))
 		}
-		s := sample{value: percentile(latencies, 99), p50: percentile(latencies, 50)}
-		if reached := float64(len(latencies)) / span.Seconds(); reached < 0.9*rate {
-			s.note = fmt.Sprintf("THE RATE WAS NOT REACHED: %.0f/s", reached)
+		if sleep(ctx, 10*time.Millisecond); ctx.Err() != nil {
+			return sample{}, fmt.Errorf("while %d events were not acknowledged: %w", len(missing), context.Cause(ctx))
 		}
-		return s, nil
 	}
+	if len(latencies) == 0 {
+		return sample{}, errors.New("not one transaction in the time")
+	}
+	s := sample{value: percentile(latencies, 99), p50: percentile(latencies, 50)}
+	if reached := float64(len(latencies)) / span.Seconds(); reached < 0.9*rate {
+		s.note = fmt.Sprintf("THE RATE WAS NOT REACHED: %.0f/s", reached)
+	}
+	return s, nil
 }
