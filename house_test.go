@@ -36,9 +36,6 @@ const wideMarker = "Wide because "
 
 // notYet are the figures that do not meet the limits, and are not to grow.
 var notYet = map[string]int{
-	"bench/internal/measure.Config fields":    14,
-	"bench/internal/measure.bench files":      12,
-	"bench/internal/measure.bench methods":    37,
 	"cmd/postroom lines":                      4972,
 	"cmd/postroom.dead files":                 5,
 	"cmd/postroom.healthReport fields":        13,

@@ -227,7 +227,7 @@ func interrupted(ctx context.Context, err error) error {
 func (w *wish) config(groups []string) (measure.Config, error) {
 	cfg := measure.Config{
 		Groups: groups, Only: w.only, Events: w.events, Runs: w.runs,
-		Span: time.Duration(w.seconds * float64(time.Second)), SyncedNATSURL: w.synced,
+		Span: time.Duration(w.seconds * float64(time.Second)), Broker: measure.Broker{SyncedURL: w.synced},
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -242,7 +242,7 @@ func (w *wish) config(groups []string) (measure.Config, error) {
 	}
 	check := cfg
 	if w.dev {
-		check.SyncedNATSURL = "to come"
+		check.Broker.SyncedURL = "to come"
 	}
 	if w.profile != "" {
 		check.Profile = io.Discard
@@ -286,7 +286,7 @@ func (w *wish) servers(ctx context.Context, cfg *measure.Config) (stop func() er
 	if err := hasJetStream(ctx, nc); err != nil {
 		return nil, err
 	}
-	cfg.NATSURL, cfg.NATSCreds = w.broker, w.creds
+	cfg.Broker.URL, cfg.Broker.Creds = w.broker, w.creds
 	return func() error { return nil }, nil
 }
 
@@ -328,6 +328,6 @@ func startDev(ctx context.Context, cfg *measure.Config) (stop func() error, err 
 	if err != nil {
 		return nil, errors.Join(err, broker.Close(), db.Close())
 	}
-	cfg.NATSURL, cfg.SyncedNATSURL, cfg.Where = broker.URL(), synced.URL(), "in a process of its own on the same machine"
+	cfg.Broker.URL, cfg.Broker.SyncedURL, cfg.Broker.Where = broker.URL(), synced.URL(), "in a process of its own on the same machine"
 	return func() error { return errors.Join(synced.Close(), broker.Close(), db.Close()) }, nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	port "github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/natsjs"
@@ -14,28 +13,6 @@ import (
 // maxSynced is how many messages the reference publishes to a broker that syncs
 // each: it stores a few thousand in a second.
 const maxSynced = 20_000
-
-// broker is where streams are, and a connection to it for these; every measurement
-// has one of its own.
-type broker struct {
-	url string
-	nc  *nats.Conn
-	js  jetstream.JetStream
-}
-
-// dial connects to a broker.
-func (b *bench) dial(url string) (*broker, error) {
-	nc, err := connectNATS(url, b.cfg.NATSCreds, b.name)
-	if err != nil {
-		return nil, err
-	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		nc.Close()
-		return nil, err
-	}
-	return &broker{url, nc, js}, nil
-}
 
 // onSynced measures on the broker that syncs every message.
 func onSynced(measure trial) trial {
@@ -60,12 +37,12 @@ func atomicTrial(keys string, n int) trial {
 		}
 		b.atomic = true
 		defer func() { b.atomic = false }()
-		return b.withStream(ctx, func(nc *nats.Conn) (sample, error) { return b.drain(ctx, nc, schemaName, 0) })
+		return b.withStream(ctx, func(nc *nats.Conn) (sample, error) { return drain(ctx, b, nc, schemaName, 0) })
 	}
 }
 
 // publisher returns what a relay publishes with.
-func (b *bench) publisher(nc *nats.Conn, p probe) port.Publisher {
+func publisher(b *bench, nc *nats.Conn, p probe) port.Publisher {
 	if b.atomic {
 		return natsjs.NewPublisher(nc)
 	}

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"time"
@@ -31,20 +32,31 @@ const (
 	maxSpan   = time.Hour
 )
 
+// Broker says how to connect to NATS.
+type Broker struct {
+	// URL is the broker's address.
+	URL string
+
+	// SyncedURL is the address of a broker that syncs every message to its disk
+	// before it acknowledges it (sync_interval: always). Without one the figures that
+	// need it are left out.
+	SyncedURL string
+
+	// Creds is the file with the user's credentials at both. It may be empty.
+	Creds string
+
+	// Where says where the broker runs. It becomes part of the report.
+	Where string
+}
+
 // Config says what is measured, and where.
 type Config struct {
 	// Database is how to connect to PostgreSQL. The role needs CREATE on the
 	// database. Required.
 	Database *pgxpool.Config
 
-	// NATSURL and NATSCreds are the broker's address and the file with the
-	// user's credentials, which may be empty.
-	NATSURL, NATSCreds string
-
-	// SyncedNATSURL is the address of a broker that syncs every message to its disk
-	// before it acknowledges it (sync_interval: always), with the same credentials.
-	// Without one the figures that need it are left out.
-	SyncedNATSURL string
+	// Broker is how to connect to NATS. Its URL is required.
+	Broker Broker
 
 	// Groups are those of [Groups] to measure.
 	//
@@ -76,9 +88,6 @@ type Config struct {
 	// output. Without it the figures that need a relay in a process of its own
 	// are left out.
 	Self []string
-
-	// Where says where the broker runs. It becomes part of the report.
-	Where string
 
 	// Progress, if not nil, is told how many of how many measurements are done,
 	// and which comes next. It is called by the goroutine that called [Run].
@@ -165,10 +174,11 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
 	cfg = cfg.defaults()
-	b, err := open(ctx, cfg)
+	servers, err := connectTo(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
+	b := &bench{servers: servers}
 	defer func() {
 		if closing := b.close(); closing != nil {
 			err = errors.Join(err, fmt.Errorf("bench: %w: %w", ErrLeftBehind, closing))
@@ -182,6 +192,13 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
 	return report, nil
+}
+
+// bench measures on servers.
+type bench struct {
+	*servers
+
+	profiled bool // the next measurement is
 }
 
 // run measures the chosen figures.
@@ -214,7 +231,7 @@ func (b *bench) run(ctx context.Context) (*Report, error) {
 		Machine: machine, Events: b.cfg.Events, Runs: b.cfg.Runs, Seconds: b.cfg.Span.Seconds(), LeftOut: b.cfg.leftOut(),
 	}
 	for _, f := range figures {
-		report.Figures = append(report.Figures, f.report(b, samples[f.measure()], samples[f.against]))
+		report.Figures = append(report.Figures, f.report(b.cfg, samples[f.measure()], samples[f.against]))
 	}
 	return report, nil
 }
@@ -253,4 +270,17 @@ func (b *bench) attempt(ctx context.Context, names []string) (found []sample, er
 		err = errors.Join(context.Cause(ctx), err)
 	}
 	return found, err
+}
+
+// timed runs the part of a measurement that is timed.
+func (b *bench) timed(do func() error) error {
+	collect()
+	if !b.profiled {
+		return do()
+	}
+	if err := pprof.StartCPUProfile(b.cfg.Profile); err != nil {
+		return err
+	}
+	defer pprof.StopCPUProfile()
+	return do()
 }

@@ -43,10 +43,9 @@ func small(t testing.TB) measure.Config {
 		t.Fatal(err)
 	}
 	return measure.Config{
-		Database: database, NATSURL: devtest.OwnNATS(t).URL(), SyncedNATSURL: devtest.OwnNATS(t).URL(),
+		Database: database, Broker: measure.Broker{URL: devtest.OwnNATS(t).URL(), SyncedURL: devtest.OwnNATS(t).URL(), Where: "in the test"},
 		Events: 500, Runs: 2, Span: 200 * time.Millisecond,
-		Self:  []string{os.Args[0], serveRelay},
-		Where: "in the test",
+		Self: []string{os.Args[0], serveRelay},
 	}
 }
 
@@ -74,7 +73,7 @@ func wantNothingLeft(t testing.TB, cfg measure.Config) {
 		return err == nil && sessions == 0
 	})
 
-	nc, err := nats.Connect(cfg.NATSURL)
+	nc, err := nats.Connect(cfg.Broker.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +188,7 @@ func TestReportJSON(t *testing.T) {
 func TestReportSaysWhatIsLeftOut(t *testing.T) {
 	t.Parallel()
 	cfg := small(t)
-	cfg.SyncedNATSURL, cfg.Only, cfg.Runs = "", []string{"relay.atomic", "relay.atomic_fsync"}, 1
+	cfg.Broker.SyncedURL, cfg.Only, cfg.Runs = "", []string{"relay.atomic", "relay.atomic_fsync"}, 1
 	report, err := measure.Run(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -266,7 +265,7 @@ func TestInterruptedCreationLeavesNoStream(t *testing.T) {
 func TestRunReportsServersThatAreNotThere(t *testing.T) {
 	t.Parallel()
 	cfg := small(t)
-	cfg.NATSURL = "nats://127.0.0.1:1"
+	cfg.Broker.URL = "nats://127.0.0.1:1"
 	if _, err := measure.Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "connect to NATS") {
 		t.Errorf("Run = %v", err)
 	}
@@ -282,7 +281,7 @@ func TestRunSaysWhatItLeavesBehind(t *testing.T) {
 	t.Parallel()
 	cfg := small(t)
 	broker := devtest.OwnNATS(t)
-	cfg.NATSURL, cfg.Only = broker.URL(), []string{"producer.write"}
+	cfg.Broker.URL, cfg.Only = broker.URL(), []string{"producer.write"}
 	cfg.Progress = func(done, total int, _ string) {
 		if done == total {
 			broker.Stop() // too early: the stream is asked for once more
@@ -366,7 +365,7 @@ func TestValidate(t *testing.T) {
 		{"live is the producers'", measure.Config{Groups: []string{"producer"}, Only: []string{"live.writers"}}, ""},
 		{"one figure of an inbox", measure.Config{Groups: []string{"inbox"}, Only: []string{"inbox.batched"}}, ""},
 		{"no synced broker", measure.Config{Only: []string{"relay.atomic_fsync"}}, "a broker that syncs every message"},
-		{"a synced broker", measure.Config{Only: []string{"relay.atomic_fsync"}, SyncedNATSURL: "nats://x"}, ""},
+		{"a synced broker", measure.Config{Only: []string{"relay.atomic_fsync"}, Broker: measure.Broker{SyncedURL: "nats://x"}}, ""},
 		{"no process of its own", measure.Config{Only: []string{"relay.idle_cpu"}}, "nothing to measure"},
 		{"profile of one figure", measure.Config{Only: []string{"relay.drain"}, Profile: &bytes.Buffer{}}, ""},
 		{"profile of many", measure.Config{Profile: &bytes.Buffer{}}, "a profile is of one figure"},

@@ -26,7 +26,7 @@ func drainTrial(keys string, n int) trial {
 		if err != nil {
 			return sample{}, err
 		}
-		return b.withStream(ctx, func(nc *nats.Conn) (sample, error) { return b.drain(ctx, nc, schemaName, 0) })
+		return b.withStream(ctx, func(nc *nats.Conn) (sample, error) { return drain(ctx, b, nc, schemaName, 0) })
 	}
 }
 
@@ -39,12 +39,12 @@ func refusedTrial(n int) trial {
 		if err != nil {
 			return sample{}, err
 		}
-		return b.withStream(ctx, func(nc *nats.Conn) (sample, error) { return b.drain(ctx, nc, schemaName, b.cfg.Events/n) })
+		return b.withStream(ctx, func(nc *nats.Conn) (sample, error) { return drain(ctx, b, nc, schemaName, b.cfg.Events/n) })
 	}
 }
 
 // drain drains a backlog of which so many events are refused.
-func (b *bench) drain(ctx context.Context, nc *nats.Conn, schemaName string, refused int) (sample, error) {
+func drain(ctx context.Context, b *bench, nc *nats.Conn, schemaName string, refused int) (sample, error) {
 	published := b.cfg.Events - refused
 	var began, ended time.Time
 	var recorded atomic.Int64
@@ -62,21 +62,21 @@ func (b *bench) drain(ctx context.Context, nc *nats.Conn, schemaName string, ref
 		p.logger = slog.New(slog.DiscardHandler) // it is provoked, and would be told of in the midst of the report
 	}
 	err := b.timed(func() error {
-		r := b.start(ctx, nc, schemaName, p)
+		r := start(ctx, b, nc, schemaName, p)
 		err := r.wait(ctx, done)
 		if err == nil {
-			err = b.waitForHeld(ctx, r, schemaName, refused)
+			err = waitForHeld(ctx, b, r, schemaName, refused)
 		}
 		return errors.Join(err, r.stop())
 	})
 	if err != nil {
 		return sample{}, err
 	}
-	return b.rateOf(ctx, published, ended.Sub(began))
+	return rateOf(ctx, b, published, ended.Sub(began))
 }
 
 // waitForHeld waits until so many events of a log are held.
-func (b *bench) waitForHeld(ctx context.Context, r *running, schemaName string, want int) error {
+func waitForHeld(ctx context.Context, b *bench, r *running, schemaName string, want int) error {
 	ctx, cancel := context.WithTimeout(ctx, heldPatience)
 	defer cancel()
 	for {
@@ -100,7 +100,7 @@ const heldPatience = 30 * time.Second
 
 // rateOf returns how many events were stored in a second, having looked that
 // all were, and once.
-func (b *bench) rateOf(ctx context.Context, want int, took time.Duration) (sample, error) {
+func rateOf(ctx context.Context, b *bench, want int, took time.Duration) (sample, error) {
 	stored, err := b.stored(ctx)
 	if err != nil {
 		return sample{}, err
@@ -134,7 +134,7 @@ func rawTrial(most int) trial {
 			if err != nil {
 				return sample{}, err
 			}
-			return b.rateOf(ctx, n, took)
+			return rateOf(ctx, b, n, took)
 		})
 	}
 }

@@ -223,7 +223,7 @@ func (f figure) possible() bool {
 func (c Config) chosen() []figure {
 	var chosen []figure
 	for _, f := range figures {
-		if c.wants(f) && (!f.synced || c.SyncedNATSURL != "") {
+		if c.wants(f) && (!f.synced || c.Broker.SyncedURL != "") {
 			chosen = append(chosen, f)
 		}
 	}
@@ -235,7 +235,7 @@ func (c Config) chosen() []figure {
 func (c Config) leftOut() []string {
 	var names []string
 	for _, f := range figures {
-		if c.wants(f) && f.synced && c.SyncedNATSURL == "" {
+		if c.wants(f) && f.synced && c.Broker.SyncedURL == "" {
 			names = append(names, f.name)
 		}
 	}
@@ -269,17 +269,17 @@ func trialsOf(figures []figure) []string {
 }
 
 // describe fills in the conditions.
-func (f figure) describe(b *bench) string {
+func (f figure) describe(cfg Config) string {
 	relay := "in the process that measures"
-	if b.cfg.Where != "" {
-		relay += ", with the broker " + b.cfg.Where
+	if cfg.Broker.Where != "" {
+		relay += ", with the broker " + cfg.Broker.Where
 	}
 	return strings.NewReplacer(
-		"{events}", fmt.Sprint(b.cfg.Events), "{synced}", fmt.Sprint(min(b.cfg.Events, maxSynced)), "{bytes}", fmt.Sprint(eventBytes), "{clients}", fmt.Sprint(clients),
-		"{rate}", fmt.Sprint(rate), "{turn}", turn.String(), "{seconds}", fmt.Sprint(b.cfg.Span.Seconds()), "{relay}", relay,
+		"{events}", fmt.Sprint(cfg.Events), "{synced}", fmt.Sprint(min(cfg.Events, maxSynced)), "{bytes}", fmt.Sprint(eventBytes), "{clients}", fmt.Sprint(clients),
+		"{rate}", fmt.Sprint(rate), "{turn}", turn.String(), "{seconds}", fmt.Sprint(cfg.Span.Seconds()), "{relay}", relay,
 		"{workers}", fmt.Sprint(workers), "{callers}", fmt.Sprint(callers), "{batch}", fmt.Sprint(batchSize),
 		"{keys}", fmt.Sprint(keys), "{repeated}", fmt.Sprint(repeated), "{stuck}", fmt.Sprint(stuck),
-		"{backlog}", fmt.Sprint(b.cfg.Events/singlePart), "{batched}", fmt.Sprint(b.cfg.Events/batchedPart),
+		"{backlog}", fmt.Sprint(cfg.Events/singlePart), "{batched}", fmt.Sprint(cfg.Events/batchedPart),
 	).Replace(f.conditions)
 }
 

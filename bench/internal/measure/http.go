@@ -53,7 +53,7 @@ type change func(e *endpoint, ctx context.Context, tx pgx.Tx) error
 // returns.
 func httpTrial(replays bool, handle func(e *endpoint, do change) http.Handler, do change) trial {
 	return func(ctx context.Context, b *bench) (_ sample, err error) {
-		e, err := b.endpoint(ctx)
+		e, err := openEndpoint(ctx, b)
 		if err != nil {
 			return sample{}, err
 		}
@@ -63,19 +63,19 @@ func httpTrial(replays bool, handle func(e *endpoint, do change) http.Handler, d
 		}
 		defer func() { err = errors.Join(err, stop()) }()
 		if !replays {
-			return b.throughput(ctx, func(ctx context.Context) error { return e.request(ctx, e.serial.Add(1)) })
+			return throughput(ctx, b, func(ctx context.Context) error { return e.request(ctx, e.serial.Add(1)) })
 		}
 		for n := range int64(repeated) {
 			if err := e.request(ctx, n); err != nil {
 				return sample{}, err
 			}
 		}
-		return b.throughput(ctx, func(ctx context.Context) error { return e.request(ctx, e.serial.Add(1)%repeated) })
+		return throughput(ctx, b, func(ctx context.Context) error { return e.request(ctx, e.serial.Add(1)%repeated) })
 	}
 }
 
-// endpoint returns one whose tables are empty.
-func (b *bench) endpoint(ctx context.Context) (*endpoint, error) {
+// openEndpoint returns one whose tables are empty.
+func openEndpoint(ctx context.Context, b *bench) (*endpoint, error) {
 	name, created, err := b.createLog(ctx, "requests")
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (b *bench) endpoint(ctx context.Context) (*endpoint, error) {
 		return nil, fmt.Errorf("empty tables: %w", err)
 	}
 	return &endpoint{
-		producer: b.producerIn(name), schema: name,
+		producer: producerIn(b, name), schema: name,
 		entry: schema.In(name, entrySQL), claim: schema.In(name, keyClaimSQL), keep: schema.In(name, keyKeepSQL),
 	}, b.rest(ctx)
 }

@@ -46,7 +46,7 @@ type idleness struct {
 // idleTrial measures how often a relay without work asks the database, and how
 // much of a processor it takes.
 func idleTrial(ctx context.Context, b *bench) (sample, error) {
-	idle, err := b.idle(ctx)
+	idle, err := idle(ctx, b)
 	if err != nil {
 		return sample{}, err
 	}
@@ -55,14 +55,14 @@ func idleTrial(ctx context.Context, b *bench) (sample, error) {
 }
 
 // idle runs a relay without work in a process of its own.
-func (b *bench) idle(ctx context.Context) (found idleness, err error) {
+func idle(ctx context.Context, b *bench) (found idleness, err error) {
 	schemaName, err := b.empty(ctx)
 	if err != nil {
 		return idleness{}, err
 	}
 	_, err = b.withStream(ctx, func(*nats.Conn) (sample, error) {
-		found, err = b.command(ctx, order{
-			DatabaseURL: b.cfg.Database.ConnString(), NATSURL: b.cfg.NATSURL, NATSCreds: b.cfg.NATSCreds,
+		found, err = command(ctx, b, order{
+			DatabaseURL: b.cfg.Database.ConnString(), NATSURL: b.cfg.Broker.URL, NATSCreds: b.cfg.Broker.Creds,
 			Schema: schemaName, Span: b.cfg.Span,
 		})
 		return sample{}, err
@@ -71,7 +71,7 @@ func (b *bench) idle(ctx context.Context) (found idleness, err error) {
 }
 
 // command has another process carry out an order.
-func (b *bench) command(ctx context.Context, o order) (idleness, error) {
+func command(ctx context.Context, b *bench, o order) (idleness, error) {
 	child := exec.CommandContext(ctx, b.cfg.Self[0], b.cfg.Self[1:]...) //nolint:gosec // this program itself
 	child.Stderr = os.Stderr
 	child.WaitDelay = 5 * time.Second

@@ -107,11 +107,11 @@ type backlog struct {
 // until its context ends.
 func backlogTrial(of load, run func(ctx context.Context, l *backlog) error) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
-		schemaName, err := b.ledger(ctx)
+		schemaName, err := ledger(ctx, b)
 		if err != nil {
 			return sample{}, err
 		}
-		pool, err := b.workerPool(ctx)
+		pool, err := workerPool(ctx, b)
 		if err != nil {
 			return sample{}, err
 		}
@@ -131,7 +131,7 @@ func backlogTrial(of load, run func(ctx context.Context, l *backlog) error) tria
 }
 
 // ledger returns a schema in which no event is decided.
-func (b *bench) ledger(ctx context.Context) (string, error) {
+func ledger(ctx context.Context, b *bench) (string, error) {
 	schemaName, created, err := b.createLog(ctx, "ledger")
 	if err != nil {
 		return "", err
@@ -150,7 +150,7 @@ func (b *bench) ledger(ctx context.Context) (string, error) {
 // workerPool returns a pool with a connection for each worker, and room for what
 // an inbox needs beside them. They are made beforehand: a handler that has run
 // for a while has them.
-func (b *bench) workerPool(ctx context.Context) (*pgxpool.Pool, error) {
+func workerPool(ctx context.Context, b *bench) (*pgxpool.Pool, error) {
 	database := b.cfg.Database.Copy()
 	database.MaxConns = workers + 16
 	database.ConnConfig.RuntimeParams["application_name"] = b.name

@@ -21,24 +21,24 @@ const rate = 500
 // latencyTrial measures the time from commit to acknowledgement.
 func latencyTrial(wake bool) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
-		p, schemaName, err := b.producer(ctx)
+		p, schemaName, err := newProducer(ctx, b)
 		if err != nil {
 			return sample{}, err
 		}
 		return b.withStream(ctx, func(nc *nats.Conn) (sample, error) {
-			return b.latency(ctx, nc, p, schemaName, wake)
+			return latency(ctx, b, nc, p, schemaName, wake)
 		})
 	}
 }
 
-func (b *bench) latency(ctx context.Context, nc *nats.Conn, p *producer, schemaName string, wake bool) (_ sample, err error) {
+func latency(ctx context.Context, b *bench, nc *nats.Conn, p *producer, schemaName string, wake bool) (_ sample, err error) {
 	times := newTimes()
-	r := b.start(ctx, nc, schemaName, probe{read: times.read, acked: times.acked})
+	r := start(ctx, b, nc, schemaName, probe{read: times.read, acked: times.acked})
 	defer func() { err = errors.Join(err, r.stop()) }()
 	if err := r.wait(ctx, r.led); err != nil {
 		return sample{}, err
 	}
-	return b.pace(ctx, times, func(ctx context.Context, id string) error {
+	return pace(ctx, b, times, func(ctx context.Context, id string) error {
 		ev := p.event()
 		ev.ID = id
 		if err := p.writeEvent(ctx, ev); err != nil {
@@ -55,7 +55,7 @@ func (b *bench) latency(ctx context.Context, nc *nats.Conn, p *producer, schemaN
 // directTrial measures the unsafe way: the client publishes after its commit,
 // and an event is lost when it dies in between.
 func directTrial(ctx context.Context, b *bench) (sample, error) {
-	p, _, err := b.producer(ctx)
+	p, _, err := newProducer(ctx, b)
 	if err != nil {
 		return sample{}, err
 	}
@@ -65,7 +65,7 @@ func directTrial(ctx context.Context, b *bench) (sample, error) {
 			return sample{}, err
 		}
 		times := newTimes()
-		return b.pace(ctx, times, func(ctx context.Context, id string) error {
+		return pace(ctx, b, times, func(ctx context.Context, id string) error {
 			if err := p.plain(ctx); err != nil {
 				return err
 			}
@@ -82,7 +82,7 @@ func directTrial(ctx context.Context, b *bench) (sample, error) {
 
 // pace calls do at the rate, whatever the time that it takes, and returns the
 // latencies that were noted.
-func (b *bench) pace(ctx context.Context, times *times, do func(ctx context.Context, id string) error) (sample, error) {
+func pace(ctx context.Context, b *bench, times *times, do func(ctx context.Context, id string) error) (sample, error) {
 	began := time.Now()
 	onTime := func(ctx context.Context, client int, end <-chan struct{}) error {
 		for n := client; ; n += clients {

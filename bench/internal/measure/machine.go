@@ -43,11 +43,11 @@ type NATS struct {
 //go:embed sql/server.sql
 var serverSQL string
 
-func (b *bench) describe(ctx context.Context) (Machine, error) {
+func (b *servers) describe(ctx context.Context) (Machine, error) {
 	m := Machine{
 		Date: time.Now().UTC().Truncate(time.Second), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 		CPUs: runtime.GOMAXPROCS(0), CPU: processor(), Go: runtime.Version(),
-		NATS: NATS{Version: b.nc.ConnectedServerVersion(), Storage: "file", Where: b.cfg.Where},
+		NATS: NATS{Version: b.nc.ConnectedServerVersion(), Storage: "file", Where: b.cfg.Broker.Where},
 	}
 	rows, _ := b.pool.Query(ctx, serverSQL) // CollectOneRow reports the error
 	type settings struct{ Version, Fsync, Commit, Buffers string }

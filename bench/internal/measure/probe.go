@@ -103,7 +103,7 @@ type running struct {
 }
 
 // start starts a relay with a probe. The caller stops it.
-func (b *bench) start(ctx context.Context, nc *nats.Conn, schemaName string, p probe) *running {
+func start(ctx context.Context, b *bench, nc *nats.Conn, schemaName string, p probe) *running {
 	r := &running{led: make(chan struct{}), ledAgain: make(chan struct{}), stopped: make(chan struct{})}
 	terms, told := 0, p.led
 	p.led = func() { // by the goroutine of Run
@@ -117,7 +117,7 @@ func (b *bench) start(ctx context.Context, nc *nats.Conn, schemaName string, p p
 			close(r.ledAgain)
 		}
 	}
-	r.Relay = relay.New(probedLog{b.log(schemaName), p}, b.publisher(nc, p), relay.Config{Logger: cmp.Or(p.logger, b.cfg.Logger), Atomic: b.atomic})
+	r.Relay = relay.New(probedLog{b.log(schemaName), p}, publisher(b, nc, p), relay.Config{Logger: cmp.Or(p.logger, b.cfg.Logger), Atomic: b.atomic})
 
 	ctx, cancel := context.WithCancel(ctx)
 	var err error

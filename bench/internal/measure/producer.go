@@ -40,16 +40,16 @@ type producer struct {
 	serial  atomic.Int64
 }
 
-// producer returns one on an empty log.
-func (b *bench) producer(ctx context.Context) (_ *producer, schemaName string, err error) {
+// newProducer returns one on an empty log.
+func newProducer(ctx context.Context, b *bench) (_ *producer, schemaName string, err error) {
 	if schemaName, err = b.empty(ctx); err != nil {
 		return nil, "", err
 	}
-	return b.producerIn(schemaName), schemaName, nil
+	return producerIn(b, schemaName), schemaName, nil
 }
 
 // producerIn returns one on the log of a schema.
-func (b *bench) producerIn(schemaName string) *producer {
+func producerIn(b *bench, schemaName string) *producer {
 	return &producer{
 		pool:    b.pool,
 		outbox:  outbox.New(outbox.Config{Source: source, Schema: schemaName}),
@@ -116,35 +116,35 @@ func (p *producer) queue(ctx context.Context) error {
 // txTrial measures how many transactions commit in a second.
 func txTrial(do func(p *producer, ctx context.Context) error) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
-		p, _, err := b.producer(ctx)
+		p, _, err := newProducer(ctx, b)
 		if err != nil {
 			return sample{}, err
 		}
-		return b.throughput(ctx, func(ctx context.Context) error { return do(p, ctx) })
+		return throughput(ctx, b, func(ctx context.Context) error { return do(p, ctx) })
 	}
 }
 
 // liveTrial measures the same with a relay that publishes meanwhile.
 func liveTrial(wake bool) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
-		p, schemaName, err := b.producer(ctx)
+		p, schemaName, err := newProducer(ctx, b)
 		if err != nil {
 			return sample{}, err
 		}
 		return b.withStream(ctx, func(nc *nats.Conn) (sample, error) {
-			return b.live(ctx, nc, p, schemaName, wake)
+			return live(ctx, b, nc, p, schemaName, wake)
 		})
 	}
 }
 
-func (b *bench) live(ctx context.Context, nc *nats.Conn, p *producer, schemaName string, wake bool) (_ sample, err error) {
+func live(ctx context.Context, b *bench, nc *nats.Conn, p *producer, schemaName string, wake bool) (_ sample, err error) {
 	var acked, committed atomic.Int64
-	r := b.start(ctx, nc, schemaName, probe{acked: func(int64) { acked.Add(1) }})
+	r := start(ctx, b, nc, schemaName, probe{acked: func(int64) { acked.Add(1) }})
 	defer func() { err = errors.Join(err, r.stop()) }()
 	if err := r.wait(ctx, r.led); err != nil {
 		return sample{}, err
 	}
-	s, err := b.throughput(ctx, func(ctx context.Context) error {
+	s, err := throughput(ctx, b, func(ctx context.Context) error {
 		if err := p.write(ctx); err != nil {
 			return err
 		}
@@ -166,7 +166,7 @@ func (b *bench) live(ctx context.Context, nc *nats.Conn, p *producer, schemaName
 
 // throughput has all clients repeat do, one after the other, and returns how
 // often they did in a second.
-func (b *bench) throughput(ctx context.Context, do func(ctx context.Context) error) (sample, error) {
+func throughput(ctx context.Context, b *bench, do func(ctx context.Context) error) (sample, error) {
 	var count atomic.Int64
 	var rate float64
 	repeat := func(ctx context.Context, _ int, end <-chan struct{}) error {

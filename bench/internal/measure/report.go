@@ -44,11 +44,11 @@ type Figure struct {
 
 // report makes the result of a figure from one sample of each run, and one of
 // its reference.
-func (f figure) report(b *bench, own, reference []sample) Figure {
+func (f figure) report(cfg Config, own, reference []sample) Figure {
 	values, p50s := f.columns(own)
 	out := Figure{
 		Name: f.name, Unit: f.unit, Median: median(values), Min: slices.Min(values), Max: slices.Max(values),
-		Conditions: f.describe(b),
+		Conditions: f.describe(cfg),
 	}
 	if notes := notesOf(own); notes != "" {
 		out.Conditions += "; " + notes

@@ -30,7 +30,7 @@ func TestMedianAndPercentile(t *testing.T) {
 // ratio.
 func TestRatioIsOfOneRun(t *testing.T) {
 	f := figure{name: "x", against: "y"}
-	got := f.report(&bench{}, []sample{{value: 90}, {value: 45, note: "slow"}, {value: 9, note: "slow"}}, []sample{{value: 100}, {value: 50}, {value: 10}})
+	got := f.report(Config{}, []sample{{value: 90}, {value: 45, note: "slow"}, {value: 9, note: "slow"}}, []sample{{value: 100}, {value: 50}, {value: 10}})
 	if got.Median != 45 || got.Min != 9 || got.Max != 90 || *got.ReferenceMedian != 50 || math.Abs(*got.Ratio-0.9) > 1e-9 {
 		t.Errorf("report = %+v, ratio %v", got, *got.Ratio)
 	}

@@ -6,7 +6,6 @@ import (
 	_ "embed" // the statements
 	"errors"
 	"fmt"
-	"runtime/pprof"
 	"strings"
 	"time"
 
@@ -44,14 +43,13 @@ var (
 	disconnectSQL string
 )
 
-// bench is a session on the servers, with what it created there.
-type bench struct {
+// servers are those that are measured on, and what was created there.
+type servers struct {
 	cfg      Config
 	name     string // of all that is created, and of the connections
 	pool     *pgxpool.Pool
 	schemas  []string          // to be dropped
 	logs     map[string]string // schemas of logs, by what they hold
-	profiled bool              // the next measurement is
 	restless bool              // CHECKPOINT is not allowed
 	atomic   bool              // the next measurement's relay publishes in atomic batches
 
@@ -59,8 +57,9 @@ type bench struct {
 	synced *broker // syncs every message; nil: there is none
 }
 
-func open(ctx context.Context, cfg Config) (_ *bench, err error) {
-	b := &bench{cfg: cfg, name: "postroom_bench_" + strings.ToLower(rand.Text()[:10]), logs: make(map[string]string)}
+// connectTo connects to the servers.
+func connectTo(ctx context.Context, cfg Config) (_ *servers, err error) {
+	b := &servers{cfg: cfg, name: "postroom_bench_" + strings.ToLower(rand.Text()[:10]), logs: make(map[string]string)}
 	database := cfg.Database.Copy()
 	database.MaxConns = clients + 4 // set-up, and what a relay takes
 	database.ConnConfig.RuntimeParams["application_name"] = b.name
@@ -71,12 +70,12 @@ func open(ctx context.Context, cfg Config) (_ *bench, err error) {
 		b.pool.Close()
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
-	if b.broker, err = b.dial(cfg.NATSURL); err != nil {
+	if b.broker, err = b.dial(cfg.Broker.URL); err != nil {
 		b.pool.Close()
 		return nil, err
 	}
-	if cfg.SyncedNATSURL != "" {
-		if b.synced, err = b.dial(cfg.SyncedNATSURL); err != nil {
+	if cfg.Broker.SyncedURL != "" {
+		if b.synced, err = b.dial(cfg.Broker.SyncedURL); err != nil {
 			b.pool.Close()
 			b.nc.Close()
 			return nil, err
@@ -85,9 +84,31 @@ func open(ctx context.Context, cfg Config) (_ *bench, err error) {
 	return b, nil
 }
 
+// broker is where streams are, and a connection to it for these; every measurement
+// has one of its own.
+type broker struct {
+	url string
+	nc  *nats.Conn
+	js  jetstream.JetStream
+}
+
+// dial connects to a broker.
+func (b *servers) dial(url string) (*broker, error) {
+	nc, err := connectNATS(url, b.cfg.Broker.Creds, b.name)
+	if err != nil {
+		return nil, err
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		nc.Close()
+		return nil, err
+	}
+	return &broker{url, nc, js}, nil
+}
+
 // connect returns a connection to the broker such as a relay has.
-func (b *bench) connect() (*nats.Conn, error) {
-	return connectNATS(b.url, b.cfg.NATSCreds, b.name)
+func (b *servers) connect() (*nats.Conn, error) {
+	return connectNATS(b.url, b.cfg.Broker.Creds, b.name)
 }
 
 func connectNATS(url, creds, name string) (*nats.Conn, error) {
@@ -103,7 +124,7 @@ func connectNATS(url, creds, name string) (*nats.Conn, error) {
 }
 
 // close removes what was created.
-func (b *bench) close() error {
+func (b *servers) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanPatience)
 	defer cancel()
 	err := b.removeStream(ctx, b.broker)
@@ -119,7 +140,7 @@ func (b *bench) close() error {
 	return err
 }
 
-func (b *bench) dropSchemas(ctx context.Context) error {
+func (b *servers) dropSchemas(ctx context.Context) error {
 	cfg := b.cfg.Database.ConnConfig.Copy()
 	cfg.RuntimeParams["application_name"] = b.name
 	conn, err := pgx.ConnectConfig(ctx, cfg)
@@ -139,13 +160,13 @@ func (b *bench) dropSchemas(ctx context.Context) error {
 }
 
 // stream is the name of the one stream that there is at a time.
-func (b *bench) stream() string { return strings.ToUpper(b.name) }
+func (b *servers) stream() string { return strings.ToUpper(b.name) }
 
 // subject is the type of all events, and the subject of the stream.
-func (b *bench) subject() string { return b.name + ".event" }
+func (b *servers) subject() string { return b.name + ".event" }
 
 // withStream calls do while there is a new, empty stream.
-func (b *bench) withStream(ctx context.Context, do func(nc *nats.Conn) (sample, error)) (_ sample, err error) {
+func (b *servers) withStream(ctx context.Context, do func(nc *nats.Conn) (sample, error)) (_ sample, err error) {
 	// Not interrupted: the broker works on several requests at once, and could create
 	// the stream after it looked for it in vain to delete it.
 	create, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanPatience)
@@ -169,7 +190,7 @@ func (b *bench) withStream(ctx context.Context, do func(nc *nats.Conn) (sample, 
 	return do(nc)
 }
 
-func (b *bench) removeStream(ctx context.Context, from *broker) error {
+func (b *servers) removeStream(ctx context.Context, from *broker) error {
 	err := from.js.DeleteStream(ctx, b.stream())
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return fmt.Errorf("delete stream %s: %w", b.stream(), err)
@@ -178,7 +199,7 @@ func (b *bench) removeStream(ctx context.Context, from *broker) error {
 }
 
 // stored returns how many events the stream has.
-func (b *bench) stored(ctx context.Context) (int, error) {
+func (b *servers) stored(ctx context.Context) (int, error) {
 	stream, err := b.js.Stream(ctx, b.stream())
 	if err != nil {
 		return 0, fmt.Errorf("count messages: %w", err)
@@ -192,7 +213,7 @@ func (b *bench) stored(ctx context.Context) (int, error) {
 
 // createLog returns the schema of the log of the given name, which is created
 // at the first call.
-func (b *bench) createLog(ctx context.Context, name string) (_ string, created bool, err error) {
+func (b *servers) createLog(ctx context.Context, name string) (_ string, created bool, err error) {
 	if there, ok := b.logs[name]; ok {
 		return there, false, nil
 	}
@@ -210,7 +231,7 @@ func (b *bench) createLog(ctx context.Context, name string) (_ string, created b
 
 // backlog returns the schema of a log with all events in it, none of them
 // published. keys and n are as load.sql has them.
-func (b *bench) backlog(ctx context.Context, keys string, n int) (string, error) {
+func (b *servers) backlog(ctx context.Context, keys string, n int) (string, error) {
 	schemaName, created, err := b.createLog(ctx, fmt.Sprint(keys, n))
 	if err != nil {
 		return "", err
@@ -231,7 +252,7 @@ func (b *bench) backlog(ctx context.Context, keys string, n int) (string, error)
 }
 
 // empty returns the schema of an empty log for producers.
-func (b *bench) empty(ctx context.Context) (string, error) {
+func (b *servers) empty(ctx context.Context) (string, error) {
 	schemaName, _, err := b.createLog(ctx, "producers")
 	if err != nil {
 		return "", err
@@ -244,7 +265,7 @@ func (b *bench) empty(ctx context.Context) (string, error) {
 
 // rest has the server write out what earlier measurements left to it, where
 // that is allowed.
-func (b *bench) rest(ctx context.Context) error {
+func (b *servers) rest(ctx context.Context) error {
 	if b.restless {
 		return nil
 	}
@@ -261,19 +282,6 @@ func (b *bench) rest(ctx context.Context) error {
 }
 
 // log returns the log of a schema, for a relay.
-func (b *bench) log(schemaName string) *outbox.Log {
+func (b *servers) log(schemaName string) *outbox.Log {
 	return outbox.NewLog(b.pool).WithSchema(schemaName)
-}
-
-// timed runs the part of a measurement that is timed.
-func (b *bench) timed(do func() error) error {
-	collect()
-	if !b.profiled {
-		return do()
-	}
-	if err := pprof.StartCPUProfile(b.cfg.Profile); err != nil {
-		return err
-	}
-	defer pprof.StopCPUProfile()
-	return do()
 }

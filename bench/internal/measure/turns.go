@@ -54,7 +54,7 @@ func titleOf(names []string) string {
 // takeTurns measures several transactions on one log, each for a turn and again, until
 // each had the whole time.
 func (b *bench) takeTurns(ctx context.Context, names []string) ([]sample, error) {
-	p, _, err := b.producer(ctx)
+	p, _, err := newProducer(ctx, b)
 	if err != nil {
 		return nil, err
 	}
