@@ -40,7 +40,6 @@ var notYet = map[string]int{
 	"cmd/postroom.dead files":                 5,
 	"cmd/postroom.healthReport fields":        13,
 	"idempotency/conformance.Endpoint fields": 13,
-	"integration/chaos lines":                 3356,
 	"integration/checker.State fields":        18,
 	"integration/checker.check files":         4,
 	"integration/model.World files":           7,

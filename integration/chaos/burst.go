@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/integration/chaos/internal/workload"
 	"github.com/postroom/postroom/integration/checker"
 	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/outbox"
@@ -52,13 +53,13 @@ func (n *nemesis) burstAfter(f fault, least time.Duration) {
 		return
 	}
 	took, err := n.db.books.Number(ctx, "SELECT coalesce(max(serial), 0)::int FROM effect")
-	if err != nil || written*len(handlers())-took > tooMany {
+	if err != nil || written*len(workload.Handlers())-took > tooMany {
 		return // PostgreSQL is away, or there is plenty in flight
 	}
 	luck := rand.New(rand.NewPCG(f.luck, 3)) //nolint:gosec // made from a seed on purpose
-	chosen := luck.Perm(keys)[:n.opt.burst]
+	chosen := luck.Perm(workload.Keys)[:n.opt.burst]
 	slices.Sort(chosen)
-	r := checker.Record{What: checker.Transaction, Phase: checker.Invoked, ID: uuid.Must(uuid.NewV7()).String(), Shape: burst}
+	r := checker.Record{What: checker.Transaction, Phase: checker.Invoked, ID: uuid.Must(uuid.NewV7()).String(), Shape: workload.Burst}
 	tx, err := n.db.shop.Pool.Begin(ctx)
 	if err != nil {
 		return
@@ -69,7 +70,7 @@ func (n *nemesis) burstAfter(f fault, least time.Duration) {
 	}
 	n.journal.Note(r)
 	if err := tx.Commit(ctx); err != nil {
-		r.Phase, r.Error = phaseOf(&sentCommit{err}), err.Error()
+		r.Phase, r.Error = workload.PhaseOfCommit(err), err.Error()
 	} else {
 		r.Phase = checker.OK
 	}
@@ -93,15 +94,15 @@ func (n *nemesis) writeBurst(ctx context.Context, tx pgx.Tx, chosen []int) (note
 	var events []postroom.Event
 	var changes [][]any
 	for _, c := range changed {
-		b := body{Key: c.Key, N: c.N, Secret: n.canary}
+		b := workload.Body{Key: c.Key, N: c.N, Secret: n.canary}
 		id := uuid.Must(uuid.NewV7()).String()
-		events, noted = append(events, eventOf(id, b)), append(noted, b.event(id))
+		events, noted = append(events, workload.EventOf(id, b)), append(noted, b.Event(id))
 		changes = append(changes, []any{id, b.Key, b.N, ""})
 	}
 	if _, err := tx.CopyFrom(ctx, pgx.Identifier{"change"}, []string{"event", "key", "n", "poison"}, pgx.CopyFromRows(changes)); err != nil {
 		return nil, err
 	}
-	return noted, outbox.New(outbox.Config{Source: source}).Write(ctx, tx, events...)
+	return noted, outbox.New(outbox.Config{Source: workload.Source}).Write(ctx, tx, events...)
 }
 
 // inFlight counts what is under way at this moment: what is committed and not recorded
@@ -116,11 +117,11 @@ func (n *nemesis) inFlight() map[string]int64 {
 		return nil
 	}
 	counts := map[string]int64{checker.Unrecorded: int64(unrecorded)}
-	str, err := n.client.JS.Stream(ctx, stream)
+	str, err := n.client.JS.Stream(ctx, workload.Stream)
 	if err != nil {
 		return counts
 	}
-	for _, h := range handlers() {
+	for _, h := range workload.Handlers() {
 		if c, err := str.Consumer(ctx, identity.Consumer(n.instance, h)); err == nil {
 			counts[checker.Unacknowledged] += int64(c.CachedInfo().NumAckPending)
 		}
@@ -147,7 +148,7 @@ func (n *nemesis) leads() *member {
 	if err := n.db.shop.Pool.QueryRow(ctx, "SELECT owner FROM postroom.relay WHERE expires_at > now()").Scan(&owner); err != nil {
 		return nil
 	}
-	for _, m := range n.crew.of(relays) {
+	for _, m := range n.crew.of(workload.Relays) {
 		if text, err := os.ReadFile(m.log.Name()); err == nil && bytes.Contains(text, []byte("owner="+owner)) {
 			return m
 		}
@@ -159,7 +160,7 @@ func (n *nemesis) leads() *member {
 func (n *nemesis) stopLeader(f fault) error {
 	m := n.leader()
 	if m == nil {
-		m = n.victim(f, relays)
+		m = n.victim(f, workload.Relays)
 	}
 	m.struck.Lock()
 	defer m.struck.Unlock()
@@ -201,4 +202,6 @@ func (n *nemesis) recorded() (epoch, high int64, err error) {
 }
 
 // killConsumers kills all processes of all handlers at once, with their hands full.
-func (n *nemesis) killConsumers(f fault) error { return n.killed(f, n.crew.of(handlers()...)...) }
+func (n *nemesis) killConsumers(f fault) error {
+	return n.killed(f, n.crew.of(workload.Handlers()...)...)
+}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postroom/postroom/integration/chaos/internal/workload"
 	"github.com/postroom/postroom/integration/checker"
 	"github.com/postroom/postroom/integration/rig"
 )
@@ -21,8 +22,8 @@ func (s observer) conclude(ctx context.Context) (found checker.State, err error)
 	if found.Lead, err = look.settle(ctx, healed, look.leading); err != nil {
 		return found, err
 	}
-	fallen := s.crew.of(producers).fallen()
-	s.crew.of(producers).end()
+	fallen := s.crew.of(workload.Producers).fallen()
+	s.crew.of(workload.Producers).end()
 	s.Say("all is written: %s", s.standing(ctx))
 	if found.Drained, err = look.settle(ctx, healed, look.drained); err != nil {
 		return found, err
@@ -31,8 +32,8 @@ func (s observer) conclude(ctx context.Context) (found checker.State, err error)
 		s.Say("left to do: %s", left)
 	}
 	s.Say("looking at everything")
-	found.Fallen = append(fallen, s.crew.of(append(handlers(), relays, operators)...).fallen()...)
-	s.crew.of(operators).end() // it found nothing more to do
+	found.Fallen = append(fallen, s.crew.of(append(workload.Handlers(), workload.Relays, workload.Operators)...).fallen()...)
+	s.crew.of(workload.Operators).end() // it found nothing more to do
 	if err := s.rest(ctx, &found); err != nil {
 		return found, err
 	}
@@ -51,8 +52,8 @@ func sessionBounds() map[string]int {
 	most := make(map[string]int)
 	for _, of := range numbers {
 		switch of.kind {
-		case producers, operators: // have ended
-		case relays:
+		case workload.Producers, workload.Operators: // have ended
+		case workload.Relays:
 			most[of.kind] = of.n + 2             // a leader takes two more
 			most["postroom "+of.kind] = of.n + 2 // which are called so
 		default:
@@ -115,7 +116,7 @@ const reader = "(reader)"
 // that the broker will remove for it, is not among them.
 func (s observer) consumers(ctx context.Context) (map[string]int, error) {
 	found := make(map[string]int)
-	str, err := s.client.JS.Stream(ctx, stream)
+	str, err := s.client.JS.Stream(ctx, workload.Stream)
 	if err != nil {
 		return nil, err
 	}

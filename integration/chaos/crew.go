@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/postroom/postroom/integration/chaos/internal/workload"
 	"github.com/postroom/postroom/integration/rig"
 )
 
@@ -17,7 +18,7 @@ import (
 type member struct {
 	*rig.Process
 
-	job job
+	job workload.Job
 	log *os.File
 
 	struck sync.Mutex // held by the fault that is about its process
@@ -71,7 +72,7 @@ func lastLine(name string) string {
 var numbers = []struct {
 	kind string
 	n    int
-}{{relays, 3}, {moves, 2}, {letters, 2}, {books, 2}, {counts, 2}, {operators, 1}, {producers, 3}}
+}{{workload.Relays, 3}, {workload.Moves, 2}, {workload.Letters, 2}, {workload.Books, 2}, {workload.Counts, 2}, {workload.Operators, 1}, {workload.Producers, 3}}
 
 // muster starts them all, each with its own ways to the servers.
 func (s *stage) muster() error {
@@ -96,8 +97,8 @@ func (s *stage) member(kind, name string, of int) (*member, error) {
 		return nil, err
 	}
 	s.Later(log.Close)
-	m := &member{log: log, job: job{
-		Process: name, Kind: kind, Journal: s.dir, Vendor: s.vendor.url, Canary: s.canary,
+	m := &member{log: log, job: workload.Job{
+		Process: name, Kind: kind, Journal: s.dir, Vendor: s.vendor.URL, Canary: s.canary,
 		Rate: float64(s.opt.rate) / float64(of), Atomic: s.opt.inBatches(),
 	}}
 	for i, c := range name {
@@ -108,7 +109,7 @@ func (s *stage) member(kind, name string, of int) (*member, error) {
 		return nil, err
 	}
 	user := kind
-	if slices.Contains(handlers(), kind) {
+	if slices.Contains(workload.Handlers(), kind) {
 		user = "consumer"
 	}
 	if m.job.Shop, err = rig.Through(s.db.shop.URL, postgres, user, s.canary); err != nil {

@@ -27,13 +27,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/integration/chaos/internal/workload"
 	"github.com/postroom/postroom/integration/checker"
 	"github.com/postroom/postroom/integration/natsfleet"
 	"github.com/postroom/postroom/internal/fleet"
 )
 
 func main() {
-	served, err := fleet.Serve(natsfleet.Roles(roles))
+	served, err := fleet.Serve(natsfleet.Roles(workload.Roles))
 	if !served {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
@@ -120,8 +121,8 @@ func (o options) validate() error {
 	if o.rate < 1 {
 		faults = append(faults, fmt.Errorf("--rate is %d, want 1 or more", o.rate))
 	}
-	if o.burst < 0 || o.burst > keys {
-		faults = append(faults, fmt.Errorf("--burst is %d, want 0 to %d", o.burst, keys))
+	if o.burst < 0 || o.burst > workload.Keys {
+		faults = append(faults, fmt.Errorf("--burst is %d, want 0 to %d", o.burst, workload.Keys))
 	}
 	if !(o.more >= 0.01 && o.more <= 1000) {
 		faults = append(faults, fmt.Errorf("--patience is %g, want 0.01 to 1000", o.more))

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/postroom/postroom/integration/chaos/internal/workload"
 	"github.com/postroom/postroom/integration/checker"
 	"github.com/postroom/postroom/integration/rig"
 	"github.com/postroom/postroom/internal/fleet"
@@ -99,13 +100,13 @@ func (n *nemesis) victim(f fault, kinds ...string) *member {
 func (n *nemesis) hit(f fault) *member {
 	switch f.kind.name {
 	case "kill producer", "stop producer":
-		return n.victim(f, producers)
+		return n.victim(f, workload.Producers)
 	case "kill relay", "stop relay":
-		return n.victim(f, relays)
+		return n.victim(f, workload.Relays)
 	case "kill operator", "stop operator":
-		return n.victim(f, operators)
+		return n.victim(f, workload.Operators)
 	}
-	return n.victim(f, handlers()...)
+	return n.victim(f, workload.Handlers()...)
 }
 
 func (n *nemesis) kill(f fault) error {

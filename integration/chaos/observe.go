@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/postroom/postroom/integration/chaos/internal/workload"
 	"github.com/postroom/postroom/integration/checker"
 	"github.com/postroom/postroom/integration/rig"
 	"github.com/postroom/postroom/internal/identity"
@@ -69,14 +70,14 @@ func (s observer) observeBooks(ctx context.Context, found *checker.State) (err e
 	if err := s.db.books.Pool.QueryRow(ctx, "SELECT id::text FROM postroom.instance").Scan(&instance); err != nil {
 		return err
 	}
-	for _, name := range handlers() {
+	for _, name := range workload.Handlers() {
 		h := checker.Handler{Name: name, Consumer: identity.Consumer(instance, name)}
-		if name == books {
+		if name == workload.Books {
 			h.Ordered, h.Consumer = true, reader
 		}
 		found.Handlers = append(found.Handlers, h)
 	}
-	found.Handlers = append(found.Handlers, checker.Handler{Name: vendor, Inbox: letters})
+	found.Handlers = append(found.Handlers, checker.Handler{Name: workload.Vendor, Inbox: workload.Letters})
 	type effect struct {
 		Handler, Event string
 		Key, N         int
@@ -125,7 +126,7 @@ func (s observer) held(ctx context.Context, sql string) (all []checker.Held, err
 func addCalls(found *checker.State, history []checker.Record) {
 	for _, r := range history {
 		if r.What == checker.Call {
-			found.Effects[vendor] = append(found.Effects[vendor], r.Events...)
+			found.Effects[workload.Vendor] = append(found.Effects[workload.Vendor], r.Events...)
 		}
 	}
 }
@@ -138,7 +139,7 @@ const reads = 64
 func (s observer) readStream(ctx context.Context, server string) (all []checker.Message, err error) {
 	var first, last uint64
 	err = rig.Again(ctx, rig.Patience, "lead the stream", func(ctx context.Context) error {
-		str, err := s.client.JS.Stream(ctx, stream)
+		str, err := s.client.JS.Stream(ctx, workload.Stream)
 		if err != nil {
 			return err
 		}
@@ -148,7 +149,7 @@ func (s observer) readStream(ctx context.Context, server string) (all []checker.
 			return nil
 		}
 		wish := fmt.Sprintf(`{"placement": {"preferred": %q}}`, server)
-		_, err = s.client.Conn.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+stream, []byte(wish))
+		_, err = s.client.Conn.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+workload.Stream, []byte(wish))
 		return errors.Join(fmt.Errorf("%s does not lead", server), err)
 	})
 	if err != nil || last < first {
@@ -208,7 +209,7 @@ func (s observer) message(ctx context.Context, seq uint64) (m checker.Message, e
 		} `json:"message"`
 	}
 	err = rig.Again(ctx, rig.Patience, "read a message", func(ctx context.Context) error {
-		reply, err := s.client.Conn.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, fmt.Appendf(nil, `{"seq": %d}`, seq))
+		reply, err := s.client.Conn.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+workload.Stream, fmt.Appendf(nil, `{"seq": %d}`, seq))
 		if err != nil {
 			return err
 		}
@@ -229,11 +230,11 @@ func (s observer) message(ctx context.Context, seq uint64) (m checker.Message, e
 	if err != nil {
 		return m, false, fmt.Errorf("message %d: %w", seq, err)
 	}
-	b, err := read(answer.Message.Data)
+	b, err := workload.Read(answer.Message.Data)
 	if err != nil {
 		return m, false, fmt.Errorf("message %d: %w", seq, err)
 	}
-	return checker.Message{Event: b.event(headers.Get("ce-id")), Seq: seq, Rewound: headers.Get("postroom-rewind") != ""}, true, nil
+	return checker.Message{Event: b.Event(headers.Get("ce-id")), Seq: seq, Rewound: headers.Get("postroom-rewind") != ""}, true, nil
 }
 
 // leaked says where something was found that must not leave payloads and URLs: in logs,

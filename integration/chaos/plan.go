@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/postroom/postroom/integration/chaos/internal/workload"
 )
 
 // kind is a kind of fault.
@@ -36,8 +38,8 @@ var kinds = []kind{
 	{name: "kill consumer", about: "likewise, of any handler", weight: 5, longest: time.Second, lane: processes, first: true, do: (*nemesis).kill},
 	{name: "kill all consumers", about: "of all handlers at once, with their hands full", weight: 2, longest: time.Second, lane: processes, first: true, do: (*nemesis).killConsumers},
 	{name: "kill operator", about: "likewise", weight: 2, longest: time.Second, lane: processes, do: (*nemesis).kill},
-	{name: "stop relay", about: "SIGSTOP, past its lease or not", weight: 3, longest: 3 * lease, lane: processes, first: true, do: (*nemesis).stop},
-	{name: "stop leader", about: "SIGSTOP of the relay that leads, past its lease, with its hands full", weight: 3, longest: 3 * lease, lane: processes, first: true, do: (*nemesis).stopLeader},
+	{name: "stop relay", about: "SIGSTOP, past its lease or not", weight: 3, longest: 3 * workload.Lease, lane: processes, first: true, do: (*nemesis).stop},
+	{name: "stop leader", about: "SIGSTOP of the relay that leads, past its lease, with its hands full", weight: 3, longest: 3 * workload.Lease, lane: processes, first: true, do: (*nemesis).stopLeader},
 	{name: "stop consumer", about: "SIGSTOP, past the broker's patience or not", weight: 3, longest: 4 * time.Second, lane: processes, do: (*nemesis).stop},
 	{name: "stop producer", about: "SIGSTOP in the middle of transactions", weight: 1, longest: 2 * time.Second, lane: processes, do: (*nemesis).stop},
 	{name: "stop operator", about: "SIGSTOP in the middle of a replay", weight: 1, longest: 2 * time.Second, lane: processes, do: (*nemesis).stop},
@@ -48,7 +50,7 @@ var kinds = []kind{
 	{name: "lose replies of postgres", about: "to producers: the server does the work, and nobody is told", weight: 4, longest: 1500 * time.Millisecond, lane: wires, first: true, do: onWires(wireFaults.loseCommits)},
 	{name: "lose replies of nats", about: "to relays: it stores, and nobody is told", weight: 4, longest: 1500 * time.Millisecond, lane: wires, first: true, do: onWires(wireFaults.loseAcks)},
 	{name: "lose publishes of nats", about: "what relays send is lost on its way, and then the connections", weight: 3, longest: 3 * time.Second, lane: wires, first: true, do: onWires(wireFaults.losePublishes)},
-	{name: "late statements", about: "what the leader sends to PostgreSQL arrives when another relay leads", weight: 3, longest: 4 * lease, lane: wires, first: true, do: onWires(wireFaults.lateStatements)},
+	{name: "late statements", about: "what the leader sends to PostgreSQL arrives when another relay leads", weight: 3, longest: 4 * workload.Lease, lane: wires, first: true, do: onWires(wireFaults.lateStatements)},
 	{name: "strand consumers", about: "PostgreSQL hears nothing of all handlers, which are handed events and then killed", weight: 2, longest: 1500 * time.Millisecond, lane: wires, first: true, do: onWires(wireFaults.strand)},
 	{name: "lose replies to a consumer", about: "of PostgreSQL and of NATS", weight: 3, longest: 1500 * time.Millisecond, lane: wires, first: true, do: onWires(wireFaults.loseToConsumer)},
 

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/postroom/postroom/integration/chaos/internal/workload"
 	"github.com/postroom/postroom/integration/rig"
 )
 
@@ -81,7 +82,7 @@ func (n serverFaults) stopNATS(f fault) error {
 }
 
 func (n serverFaults) stepDown(f fault) error {
-	_, _ = n.client.Conn.Request("$JS.API.STREAM.LEADER.STEPDOWN."+stream, nil, time.Second) // fails where there is no leader just now
+	_, _ = n.client.Conn.Request("$JS.API.STREAM.LEADER.STEPDOWN."+workload.Stream, nil, time.Second) // fails where there is no leader just now
 	n.pause(f)
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postroom/postroom/integration/chaos/internal/workload"
 	"github.com/postroom/postroom/integration/checker"
 	"github.com/postroom/postroom/integration/rig"
 	"github.com/postroom/postroom/internal/fleet"
@@ -182,28 +183,28 @@ func (s *signs) begin() (err error) {
 
 func (s *signs) arrived(ctx context.Context, event string) bool {
 	n, err := s.db.books.Number(ctx, "SELECT count(*) FROM effect WHERE event = $1", event)
-	return err == nil && n == len(handlers()) // a server that does not answer says nothing
+	return err == nil && n == len(workload.Handlers()) // a server that does not answer says nothing
 }
 
 // controlKey is the key of the rig's own events, which no producer has.
-const controlKey = keys
+const controlKey = workload.Keys
 
 // write writes an event of the rig's own.
 func (s *signs) write(ctx context.Context) (string, error) {
 	id := uuid.Must(uuid.NewV7()).String()
-	r := checker.Record{What: checker.Transaction, Phase: checker.Invoked, ID: id, Shape: single}
-	out := outbox.New(outbox.Config{Source: source})
+	r := checker.Record{What: checker.Transaction, Phase: checker.Invoked, ID: id, Shape: workload.Single}
+	out := outbox.New(outbox.Config{Source: workload.Source})
 	err := pgx.BeginFunc(ctx, s.db.shop.Pool, func(tx pgx.Tx) error {
-		b := body{Key: controlKey, Secret: s.canary}
+		b := workload.Body{Key: controlKey, Secret: s.canary}
 		if err := tx.QueryRow(ctx, "UPDATE account SET n = n + 1 WHERE id = $1 RETURNING n", b.Key).Scan(&b.N); err != nil {
 			return err
 		}
-		r.Events = []checker.Event{b.event(id)}
+		r.Events = []checker.Event{b.Event(id)}
 		s.journal.Note(r)
 		if _, err := tx.Exec(ctx, "INSERT INTO change (event, key, n, poison) VALUES ($1, $2, $3, '')", id, b.Key, b.N); err != nil {
 			return err
 		}
-		return out.Write(ctx, tx, eventOf(id, b))
+		return out.Write(ctx, tx, workload.EventOf(id, b))
 	})
 	if err != nil {
 		return "", fmt.Errorf("write an event of the rig's own: %w", err)
@@ -289,7 +290,7 @@ func (s poller) drained(ctx context.Context) (now progress, err error) {
 	for _, d := range decided {
 		of[d.Handler] = d.N
 	}
-	for _, h := range handlers() {
+	for _, h := range workload.Handlers() {
 		now.done += of[h]
 		if n := events - of[h]; n != 0 {
 			now.left += n
@@ -297,7 +298,7 @@ func (s poller) drained(ctx context.Context) (now progress, err error) {
 		}
 	}
 	return now, errors.Join(s.addCounts(ctx, &now, s.db.shop, unpublishedSQL),
-		s.addCounts(ctx, &now, s.db.books, undecidedSQL, leave), s.addDeliveries(ctx, &now))
+		s.addCounts(ctx, &now, s.db.books, undecidedSQL, workload.Leave), s.addDeliveries(ctx, &now))
 }
 
 // addCounts adds the counts that a statement returns by name and that are not zero.
@@ -325,24 +326,24 @@ func (s poller) addCounts(ctx context.Context, now *progress, d *rig.Database, s
 func (s poller) addDeliveries(ctx context.Context, now *progress) error {
 	var instance string
 	var floor uint64
-	err := s.db.books.Pool.QueryRow(ctx, "SELECT i.id::text, s.floor FROM postroom.instance AS i, postroom.subscription AS s WHERE s.handler = $1", books).
+	err := s.db.books.Pool.QueryRow(ctx, "SELECT i.id::text, s.floor FROM postroom.instance AS i, postroom.subscription AS s WHERE s.handler = $1", workload.Books).
 		Scan(&instance, &floor)
 	if err != nil {
 		return fmt.Errorf("look at the subscriptions: %w", err)
 	}
-	str, err := s.client.JS.Stream(ctx, stream)
+	str, err := s.client.JS.Stream(ctx, workload.Stream)
 	if err != nil {
 		return fmt.Errorf("look at the stream: %w", err)
 	}
-	last, err := str.GetLastMsgForSubject(ctx, subject)
+	last, err := str.GetLastMsgForSubject(ctx, workload.Subject)
 	if err != nil {
 		return fmt.Errorf("look at the end of the stream: %w", err)
 	}
 	if floor < last.Sequence {
-		now.queued = append(now.queued, fmt.Sprintf("to be read by %s: what comes after message %d, up to %d", books, floor, last.Sequence))
+		now.queued = append(now.queued, fmt.Sprintf("to be read by %s: what comes after message %d, up to %d", workload.Books, floor, last.Sequence))
 	}
-	for _, h := range handlers() {
-		if h == books {
+	for _, h := range workload.Handlers() {
+		if h == workload.Books {
 			continue
 		}
 		c, err := str.Consumer(ctx, identity.Consumer(instance, h))
@@ -365,7 +366,7 @@ func (s poller) started(ctx context.Context) error {
 			return err
 		}
 		var without []string
-		for _, h := range handlers() {
+		for _, h := range workload.Handlers() {
 			if !slices.Contains(with, struct{ Handler string }{h}) {
 				without = append(without, h)
 			}

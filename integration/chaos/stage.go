@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom/integration/chaos/internal/workload"
 	"github.com/postroom/postroom/integration/checker"
 	"github.com/postroom/postroom/integration/natsfleet"
 	"github.com/postroom/postroom/integration/rig"
@@ -36,7 +37,7 @@ type stage struct {
 
 	backends
 	net     *rig.Network
-	vendor  *vendorServer
+	vendor  *workload.VendorServer
 	journal *checker.Journal
 	crew    crew
 	faults
@@ -155,10 +156,10 @@ func (s *stage) open(ctx context.Context) (err error) {
 	if err := s.startServers(ctx); err != nil {
 		return err
 	}
-	if s.vendor, err = startVendor(s.journal); err != nil {
+	if s.vendor, err = workload.StartVendor(s.journal); err != nil {
 		return err
 	}
-	s.Later(s.vendor.close)
+	s.Later(s.vendor.Close)
 	s.net = rig.NewNetwork()
 	s.Later(s.net.Close)
 	s.Later(func() error { s.crew.end(); return nil })
@@ -202,7 +203,7 @@ func (s *stage) startServers(ctx context.Context) (err error) {
 	s.Later(s.client.Close)
 	return rig.Again(ctx, rig.Patience, "make the stream", func(ctx context.Context) error {
 		return natsjs.EnsureStream(ctx, s.client.Conn, jetstream.StreamConfig{
-			Name: stream, Subjects: []string{subject, natsjs.LeaseSubjects(stream)}, Replicas: s.opt.nodes, AllowAtomicPublish: true,
+			Name: workload.Stream, Subjects: []string{workload.Subject, natsjs.LeaseSubjects(workload.Stream)}, Replicas: s.opt.nodes, AllowAtomicPublish: true,
 			// What is published again is met by the broker, or by the inbox where it takes
 			// longer.
 			Duplicates: 20 * time.Second,

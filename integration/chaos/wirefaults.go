@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/postroom/postroom/integration/chaos/internal/workload"
 	"github.com/postroom/postroom/integration/rig"
 )
 
@@ -49,7 +50,7 @@ func (n wireFaults) halfOpen(f fault) error {
 }
 
 func (n wireFaults) loseCommits(f fault) error {
-	return n.deafen(f, n.net.To(n.victim(f, producers).job.Process, toPostgres))
+	return n.deafen(f, n.net.To(n.victim(f, workload.Producers).job.Process, toPostgres))
 }
 
 // waysOf are the ways of several processes.
@@ -62,11 +63,11 @@ func (n wireFaults) waysOf(all crew, servers string) (ways []*rig.Way) {
 
 // loseAcks is for all relays: one of them leads.
 func (n wireFaults) loseAcks(f fault) error {
-	return n.deafen(f, n.waysOf(n.crew.of(relays), toNATS))
+	return n.deafen(f, n.waysOf(n.crew.of(workload.Relays), toNATS))
 }
 
 func (n wireFaults) loseToConsumer(f fault) error {
-	return n.deafen(f, n.net.To(n.victim(f, handlers()...).job.Process, ""))
+	return n.deafen(f, n.net.To(n.victim(f, workload.Handlers()...).job.Process, ""))
 }
 
 // deafen has processes send, and hear nothing.
@@ -83,7 +84,7 @@ func (n wireFaults) poison(f fault, ways []*rig.Way, cut bool, toxics ...rig.Tox
 // strand takes the database from all handlers while they are handed events, and then kills
 // them. Whatever they acknowledged meanwhile is done nowhere.
 func (n wireFaults) strand(f fault) error {
-	all := n.crew.of(handlers()...)
+	all := n.crew.of(workload.Handlers()...)
 	ctx, cancel := n.work()
 	defer cancel()
 	var killing error
@@ -101,7 +102,7 @@ func (n wireFaults) losePublishes(f fault) error {
 	n.leader()
 	ctx, cancel := n.work()
 	defer cancel()
-	return rig.Poison(ctx, n.waysOf(n.crew.of(relays), toNATS), []rig.Toxic{rig.Loses(rig.Upstream)}, true, func() {
+	return rig.Poison(ctx, n.waysOf(n.crew.of(workload.Relays), toNATS), []rig.Toxic{rig.Loses(rig.Upstream)}, true, func() {
 		n.burstAfter(f, 0) // what the leader sends now
 		n.pause(f)
 	})
@@ -112,7 +113,7 @@ func (n wireFaults) losePublishes(f fault) error {
 func (n wireFaults) lateStatements(f fault) error {
 	m := n.leader()
 	if m == nil {
-		m = n.victim(f, relays)
+		m = n.victim(f, workload.Relays)
 	}
 	const late = time.Minute // it comes when the toxic goes
 	ctx, cancel := n.work()

@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package main
+package workload
 
 import (
 	"context"
@@ -20,16 +20,16 @@ import (
 
 // The handlers, one of each kind. Each gets every event.
 const (
-	moves   = "moves"   // transactional
-	letters = "letters" // external: it calls the vendor
-	books   = "books"   // ordered
-	counts  = "counts"  // in batches
+	Moves   = "moves"   // transactional
+	Letters = "letters" // external: it calls the vendor
+	Books   = "books"   // ordered
+	Counts  = "counts"  // in batches
 
-	vendor = "vendor" // where letters has its effects, beside the database
+	Vendor = "vendor" // where letters has its effects, beside the database
 )
 
-// handlers are all of them.
-func handlers() []string { return []string{moves, letters, books, counts} }
+// Handlers are all of them.
+func Handlers() []string { return []string{Moves, Letters, Books, Counts} }
 
 var errPoison = errors.New("this cannot be handled")
 
@@ -63,17 +63,17 @@ func runConsumer(ctx context.Context, w *worker) error {
 // register registers the handler that this process is for.
 func (c *consumer) register(in *inbox.Inbox) {
 	sub := inbox.Subscription{
-		Name: c.Kind, Stream: stream, Types: []string{subject}, Workers: 4,
+		Name: c.Kind, Stream: Stream, Types: []string{Subject}, Workers: 4,
 		Attempts: 3, Schedule: postroom.Backoff{50 * time.Millisecond, 200 * time.Millisecond}, Timeout: 5 * time.Second,
 	}
 	switch c.Kind {
-	case letters:
+	case Letters:
 		sub.KeyWindow, sub.Workers = time.Hour, 16
 		in.HandleExternal(sub, c.send)
 		return
-	case books:
+	case Books:
 		sub.Order = inbox.HoldKey
-	case counts:
+	case Counts:
 		sub.Batch = 20
 	}
 	in.Handle(sub, postroom.HandlerFunc(c.apply))
@@ -81,7 +81,7 @@ func (c *consumer) register(in *inbox.Inbox) {
 
 // apply has the event take effect in the database.
 func (c *consumer) apply(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
-	b, err := read(ev.Data)
+	b, err := Read(ev.Data)
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (c *consumer) apply(ctx context.Context, tx pgx.Tx, ev postroom.Event) erro
 // stand fails for an event that this handler cannot stand, until somebody mends it.
 func (c *consumer) stand(ctx context.Context, db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}, id string, b body,
+}, id string, b Body,
 ) error {
 	if b.Poison != c.Kind {
 		return nil
@@ -110,7 +110,7 @@ func (c *consumer) stand(ctx context.Context, db interface {
 	return nil
 }
 
-func (c *consumer) effect(ctx context.Context, tx pgx.Tx, id string, b body) error {
+func (c *consumer) effect(ctx context.Context, tx pgx.Tx, id string, b Body) error {
 	_, err := tx.Exec(ctx, "INSERT INTO effect (handler, event, key, n) VALUES ($1, $2, $3, $4)", c.Kind, id, b.Key, b.N)
 	return err
 }
@@ -118,7 +118,7 @@ func (c *consumer) effect(ctx context.Context, tx pgx.Tx, id string, b body) err
 // send has the event take effect at the vendor, and then in the database.
 func (c *consumer) send(ctx context.Context, call *inbox.Call) error {
 	id := call.Event.ID
-	b, err := read(call.Event.Data)
+	b, err := Read(call.Event.Data)
 	if err != nil {
 		return err
 	}

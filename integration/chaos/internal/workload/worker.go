@@ -1,6 +1,9 @@
 //go:build linux || darwin
 
-package main
+// Package workload is what works while chaos breaks things: producers, relays, handlers of
+// each kind, operators, and a vendor whom a handler calls. Each is a process, and notes in a
+// journal what it does.
+package workload
 
 import (
 	"bytes"
@@ -25,29 +28,29 @@ import (
 )
 
 const (
-	source  = "/shop"
-	stream  = "CHAOS"
-	subject = "shop.changed" // and type, of all events
+	Source  = "/shop"
+	Stream  = "CHAOS"
+	Subject = "shop.changed" // and type, of all events
 
-	// lease is short, so that a fault does not have to be long to outlast it.
-	lease = time.Second
+	// Lease is short, so that a fault does not have to be long to outlast it.
+	Lease = time.Second
 )
 
 // The kinds of processes, which are also how PostgreSQL calls their sessions.
 const (
-	producers = "producer"
-	relays    = "relay"
-	operators = "operator"
+	Producers = "producer"
+	Relays    = "relay"
+	Operators = "operator"
 )
 
-// roles are what a child can be.
-var roles = map[string]fleet.Role{
-	producers: as(runProducer), relays: as(runRelay), operators: as(runOperator),
-	moves: as(runConsumer), letters: as(runConsumer), books: as(runConsumer), counts: as(runConsumer),
+// Roles are what a child can be.
+var Roles = map[string]fleet.Role{
+	Producers: as(runProducer), Relays: as(runRelay), Operators: as(runOperator),
+	Moves: as(runConsumer), Letters: as(runConsumer), Books: as(runConsumer), Counts: as(runConsumer),
 }
 
-// job is what a child is to do.
-type job struct {
+// Job is what a child is to do.
+type Job struct {
 	Process     string // its name
 	Kind        string
 	Journal     string // the directory for its history
@@ -62,7 +65,7 @@ type job struct {
 
 // worker is a child at work.
 type worker struct {
-	job
+	Job
 
 	journal *checker.Journal
 	log     *slog.Logger
@@ -74,7 +77,7 @@ type worker struct {
 func as(run func(ctx context.Context, w *worker) error) fleet.Role {
 	return func(ctx context.Context, text []byte) (err error) {
 		w := &worker{log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))}
-		if err := json.Unmarshal(text, &w.job); err != nil {
+		if err := json.Unmarshal(text, &w.Job); err != nil {
 			return err
 		}
 		if w.journal, err = checker.OpenJournal(w.Journal, w.Process); err != nil {
@@ -135,8 +138,8 @@ func (w *worker) count(name, outcome string) (n int64) {
 	return n
 }
 
-// body is the data of an event.
-type body struct {
+// Body is the data of an event.
+type Body struct {
 	Key    int    `json:"key"`
 	N      int    `json:"n"`
 	Poison string `json:"poison,omitempty"` // the handler that cannot stand it
@@ -149,15 +152,16 @@ type body struct {
 const (
 	cure    = "cure"    // the handler learns to, and the event is replayed
 	discard = "discard" // it is discarded
-	leave   = "leave"   // it stays dead
+	Leave   = "leave"   // it stays dead
 )
 
-func (b body) event(id string) checker.Event {
+// Event is how the checker sees it.
+func (b Body) Event(id string) checker.Event {
 	return checker.Event{ID: id, Key: b.Key, N: b.N, Poison: b.Poison}
 }
 
-// read returns what an event is about.
-func read(data []byte) (b body, err error) {
+// Read returns what an event is about.
+func Read(data []byte) (b Body, err error) {
 	if err := json.Unmarshal(data, &b); err != nil {
 		return b, fmt.Errorf("read event: %w", err)
 	}

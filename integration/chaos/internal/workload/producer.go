@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package main
+package workload
 
 import (
 	"cmp"
@@ -26,19 +26,19 @@ import (
 )
 
 const (
-	keys     = 1000
-	sessions = 4 // of a producer, each with a transaction at a time
+	Keys     = 1000 // that events have
+	sessions = 4    // of a producer, each with a transaction at a time
 )
 
 // The shapes of transactions.
 const (
-	single    = "single"
+	Single    = "single"
 	several   = "several"   // events
 	undone    = "rollback"  // it is rolled back at its end
 	savepoint = "savepoint" // it writes another event, and rolls back to a savepoint
 	long      = "long"      // it stays open for a while
 	large     = "large"     // the event is
-	burst     = "burst"     // many events at once, by the rig
+	Burst     = "burst"     // many events at once, by the rig
 	poison    = "poison"    // a handler cannot stand the event
 )
 
@@ -56,7 +56,7 @@ func runProducer(ctx context.Context, w *worker) error {
 		return err
 	}
 	defer pool.Close()
-	p := &producer{worker: w, pool: pool, out: outbox.New(outbox.Config{Source: source})}
+	p := &producer{worker: w, pool: pool, out: outbox.New(outbox.Config{Source: Source})}
 	var all sync.WaitGroup
 	for i := range sessions {
 		all.Go(func() { p.work(ctx, rand.New(rand.NewPCG(w.Seed, uint64(i)))) }) //nolint:gosec // made from a seed on purpose
@@ -90,11 +90,11 @@ type plan struct {
 
 type planned struct {
 	id   string
-	body body
+	body Body
 }
 
 func (p *producer) plan(luck *rand.Rand) plan {
-	pl := plan{id: uuid.Must(uuid.NewV7()).String(), shape: single}
+	pl := plan{id: uuid.Must(uuid.NewV7()).String(), shape: Single}
 	n := 1
 	switch dice := luck.IntN(100); {
 	case dice < 12:
@@ -112,14 +112,14 @@ func (p *producer) plan(luck *rand.Rand) plan {
 		pl.shape = poison
 	}
 	for range n {
-		b := body{Key: luck.IntN(keys), Secret: p.Canary, Pad: strings.Repeat("x", 300)}
+		b := Body{Key: luck.IntN(Keys), Secret: p.Canary, Pad: strings.Repeat("x", 300)}
 		switch pl.shape {
 		case large:
 			b.Pad = strings.Repeat("x", 200_000+luck.IntN(400_000))
 		case poison:
-			b.Poison = handlers()[luck.IntN(len(handlers()))]
-			b.Fate = []string{cure, cure, discard, leave}[luck.IntN(4)]
-			if b.Poison == books && b.Fate == leave { // it would hold up its key for ever
+			b.Poison = Handlers()[luck.IntN(len(Handlers()))]
+			b.Fate = []string{cure, cure, discard, Leave}[luck.IntN(4)]
+			if b.Poison == Books && b.Fate == Leave { // it would hold up its key for ever
 				b.Fate = cure
 			}
 		}
@@ -173,6 +173,9 @@ func phaseOf(err error) checker.Phase {
 	return checker.Unknown
 }
 
+// PhaseOfCommit says what is known after a commit that failed.
+func PhaseOfCommit(err error) checker.Phase { return phaseOf(&sentCommit{err}) }
+
 // sentCommit is an error after the commit was asked for.
 type sentCommit struct{ err error }
 
@@ -185,7 +188,7 @@ func (p *producer) attempt(ctx context.Context, pl plan) (events []checker.Event
 	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	for _, ev := range pl.events {
-		events = append(events, ev.body.event(ev.id))
+		events = append(events, ev.body.Event(ev.id))
 	}
 	tx, err := p.pool.Begin(work)
 	if err != nil {
@@ -233,11 +236,12 @@ func (p *producer) change(ctx context.Context, tx pgx.Tx, ev planned) (n int, er
 	if err != nil {
 		return 0, err
 	}
-	return b.N, p.out.Write(ctx, tx, eventOf(ev.id, b))
+	return b.N, p.out.Write(ctx, tx, EventOf(ev.id, b))
 }
 
-func eventOf(id string, b body) postroom.Event {
-	ev := postroom.NewEvent(subject, b)
+// EventOf is the event with an id that has a body.
+func EventOf(id string, b Body) postroom.Event {
+	ev := postroom.NewEvent(Subject, b)
 	ev.ID, ev.Key = id, strconv.Itoa(b.Key)
 	return ev
 }
@@ -246,7 +250,7 @@ func eventOf(id string, b body) postroom.Event {
 func (p *producer) takeBack(ctx context.Context, tx pgx.Tx, pl plan) error {
 	gone := pl.events[0].body
 	err := pgx.BeginFunc(ctx, tx, func(inner pgx.Tx) error {
-		if err := p.out.Write(ctx, inner, eventOf(pl.undone, gone)); err != nil {
+		if err := p.out.Write(ctx, inner, EventOf(pl.undone, gone)); err != nil {
 			return err
 		}
 		return errOnPurpose
@@ -254,6 +258,6 @@ func (p *producer) takeBack(ctx context.Context, tx pgx.Tx, pl plan) error {
 	if !errors.Is(err, errOnPurpose) {
 		return fmt.Errorf("savepoint: %w", err)
 	}
-	p.journal.Note(checker.Record{What: checker.Transaction, Phase: checker.Failed, ID: pl.id, Shape: savepoint, Events: []checker.Event{gone.event(pl.undone)}})
+	p.journal.Note(checker.Record{What: checker.Transaction, Phase: checker.Failed, ID: pl.id, Shape: savepoint, Events: []checker.Event{gone.Event(pl.undone)}})
 	return nil
 }

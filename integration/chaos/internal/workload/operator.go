@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package main
+package workload
 
 import (
 	"context"
@@ -88,7 +88,7 @@ func (o *operator) sort(ctx context.Context, dead []deadletter.Letter) (release,
 		if err != nil {
 			return nil, nil, err
 		}
-		b, err := read(whole.Data)
+		b, err := Read(whole.Data)
 		if err != nil {
 			return nil, nil, err
 		}

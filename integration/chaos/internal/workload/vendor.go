@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package main
+package workload
 
 import (
 	"context"
@@ -15,30 +15,32 @@ import (
 	"github.com/postroom/postroom/integration/checker"
 )
 
-// vendorServer is somebody else's service. It recognises a key that it was given
+// VendorServer is somebody else's service. It recognises a key that it was given
 // before, and does then what it did not do before: nothing. It is as unreliable as
 // vendors are.
-type vendorServer struct {
+type VendorServer struct {
 	journal *checker.Journal
 	server  *http.Server
-	url     string
+	URL     string
 
 	mu   sync.Mutex
 	done map[string]bool // by key
 }
 
-func startVendor(j *checker.Journal) (*vendorServer, error) {
+// StartVendor starts it. What it carries out it notes in a journal.
+func StartVendor(j *checker.Journal) (*VendorServer, error) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("start the vendor: %w", err)
 	}
-	v := &vendorServer{journal: j, url: "http://" + listener.Addr().String(), done: make(map[string]bool)}
+	v := &VendorServer{journal: j, URL: "http://" + listener.Addr().String(), done: make(map[string]bool)}
 	v.server = &http.Server{Handler: v, ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = v.server.Serve(listener) }() // ends with the server
 	return v, nil
 }
 
-func (v *vendorServer) close() error {
+// Close has it take no more requests.
+func (v *VendorServer) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return v.server.Shutdown(ctx)
@@ -46,7 +48,7 @@ func (v *vendorServer) close() error {
 
 // ServeHTTP carries a request out. Some fail before that, and of some the answer is
 // lost.
-func (v *vendorServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (v *VendorServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	text, err := io.ReadAll(io.LimitReader(r.Body, 1000))
 	if err != nil {
 		return // the caller is gone
@@ -67,7 +69,7 @@ func (v *vendorServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (v *vendorServer) carryOut(key string, e checker.Event) {
+func (v *VendorServer) carryOut(key string, e checker.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.done[key] {

@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package main
+package workload
 
 import (
 	"context"
@@ -25,7 +25,7 @@ func runRelay(ctx context.Context, w *worker) error {
 	}
 	defer nc.Close()
 	r := relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{
-		Lease: lease, Atomic: w.Atomic, Retention: -1, Logger: w.log, MeterProvider: w.meters,
+		Lease: Lease, Atomic: w.Atomic, Retention: -1, Logger: w.log, MeterProvider: w.meters,
 		Accept: []broker.Risk{natsjs.ShortDuplicateWindow},
 	})
 	fleet.Tell("begins")
