@@ -54,7 +54,7 @@ func TestRefunds(t *testing.T) {
 	}
 }
 
-// rig is the demo with a test around it.
+// rig is the deployment with a test around it.
 type rig struct {
 	*testing.T
 	*deployment

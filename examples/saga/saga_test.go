@@ -65,7 +65,7 @@ func TestSaga(t *testing.T) {
 	}
 }
 
-// opened returns a demo that is ready to play.
+// opened returns a deployment that is ready to play.
 func opened(t *testing.T, opt options) *deployment {
 	t.Helper()
 	d, err := open(t.Context(), demotest.Servers(t), opt, io.Discard, demo.NewStory(io.Discard))

@@ -115,7 +115,7 @@ func TestFailingClientEndsTheRun(t *testing.T) {
 	}
 }
 
-// opened returns a demo that is ready to play.
+// opened returns a deployment that is ready to play.
 func opened(t *testing.T, opt options) (*devstack.Stack, *deployment) {
 	t.Helper()
 	servers := demotest.Servers(t)

@@ -42,7 +42,7 @@ func TestWebhook(t *testing.T) {
 	}
 }
 
-// opened returns a demo that is ready to play.
+// opened returns a deployment that is ready to play.
 func opened(t *testing.T, opt options) *deployment {
 	t.Helper()
 	d, err := open(t.Context(), demotest.Postgres(t), opt, slog.New(slog.DiscardHandler), demo.NewStory(io.Discard))
