@@ -74,13 +74,6 @@ func wantIDs(t *testing.T, got []string, want ...string) {
 	}
 }
 
-func record(t *testing.T, term eventlog.Term, seqs ...int64) {
-	t.Helper()
-	if err := term.Record(t.Context(), eventlog.Progress{Published: seqs}); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // lead begins a term, which is given back at the test's end.
 func lead(t *testing.T, log *outbox.Log) eventlog.Term {
 	t.Helper()
