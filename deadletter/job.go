@@ -49,6 +49,14 @@ func (o Options) defaults() Options {
 	return o
 }
 
+// limit is how many events are replayed at the most; nil is all.
+func (o Options) limit() *int {
+	if o.Limit == 0 {
+		return nil
+	}
+	return &o.Limit
+}
+
 func (o Options) validate() error {
 	var faults []error
 	add := func(bad bool, format string, args ...any) {

@@ -23,11 +23,7 @@ func (s *Store) Preview(ctx context.Context, f Filter, o Options) ([]Forecast, e
 	if err := errors.Join(s.err, f.validate(), o.validate()); err != nil {
 		return nil, err
 	}
-	var limit *int
-	if o.Limit > 0 {
-		limit = &o.Limit
-	}
-	rows, _ := s.db.Query(ctx, s.sql.Preview, f.arguments(limit)...) // CollectRows reports the error
+	rows, _ := s.db.Query(ctx, s.sql.Preview, f.arguments(o.limit())...) // CollectRows reports the error
 	forecasts, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Forecast])
 	if err != nil {
 		return nil, fmt.Errorf("deadletter: preview: %w", s.advise(err))
@@ -242,12 +238,8 @@ func (s *Store) create(ctx context.Context, tx pgx.Tx, f Filter, o Options, by B
 	if err != nil {
 		return 0, fmt.Errorf("make the replay: %w", err)
 	}
-	var limit *int
-	if o.Limit > 0 {
-		limit = &o.Limit
-	}
 	var items, old int64
-	if err := tx.QueryRow(ctx, s.sql.JobItems, f.arguments(id, limit)...).Scan(&items, &old); err != nil {
+	if err := tx.QueryRow(ctx, s.sql.JobItems, f.arguments(id, o.limit())...).Scan(&items, &old); err != nil {
 		return 0, fmt.Errorf("fix its events: %w", err)
 	}
 	switch {

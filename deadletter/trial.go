@@ -75,11 +75,7 @@ type dryRun struct {
 
 // sample chooses what is tried.
 func (s dryRun) sample(ctx context.Context, f Filter, o Options, each int) ([]Trial, error) {
-	var limit *int
-	if o.Limit > 0 {
-		limit = &o.Limit
-	}
-	rows, _ := s.db.Query(ctx, s.sql.Sample, f.arguments(limit, each)...) // CollectRows reports the error
+	rows, _ := s.db.Query(ctx, s.sql.Sample, f.arguments(o.limit(), each)...) // CollectRows reports the error
 	trials, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t Trial, err error) {
 		var cause *string
 		err = row.Scan(&t.ID, &t.Handler, &t.EventID, &t.Type, &t.Was, &cause)
