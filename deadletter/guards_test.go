@@ -184,6 +184,19 @@ func TestADiscardLocksWhatItMoves(t *testing.T) {
 	n.want("locked", 1, "SELECT count(*) FROM postroom.held WHERE id NOT IN (SELECT id FROM postroom.held FOR UPDATE SKIP LOCKED)")
 }
 
+// A discard is of what is dead still when it has its lock: what somebody released since it
+// was found is neither moved nor counted in the audit.
+func TestADiscardIsOfWhatIsDead(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.seed(2, 1, 1)
+	n.exec("UPDATE postroom.held SET dead_at = NULL, next_at = now() WHERE id = 2")
+	rows, _ := n.pool.Query(t.Context(), n.store.LockToDiscard(), []int64{1, 2}) // CollectRows reports the error
+	if ids, err := pgx.CollectRows(rows, pgx.RowTo[int64]); err != nil || !slices.Equal(ids, []int64{1}) {
+		t.Errorf("dead still: %v, %v; want 1", ids, err)
+	}
+}
+
 // What events were before they were edited is kept for as long as they are, and until the
 // time before which all goes; so is a replay.
 func TestPurgeOfTheHistory(t *testing.T) {
