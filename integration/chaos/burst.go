@@ -17,6 +17,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/integration/chaos/internal/workload"
 	"github.com/postroom/postroom/integration/checker"
+	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/outbox"
 )
@@ -57,7 +58,10 @@ func (n *nemesis) burstAfter(f fault, least time.Duration) {
 		return // PostgreSQL is away, or there is plenty in flight
 	}
 	luck := rand.New(rand.NewPCG(f.luck, 3)) //nolint:gosec // made from a seed on purpose
-	chosen := luck.Perm(workload.Keys)[:n.opt.burst]
+	chosen := luck.Perm(workload.Keys)[:n.opt.burst-n.opt.burst/4]
+	twice := chosen[:n.opt.burst/4] // an ordered handler must not take both at once
+	slices.Sort(twice)
+	chosen = slices.Clone(chosen)
 	slices.Sort(chosen)
 	r := checker.Record{What: checker.Transaction, Phase: checker.Invoked, ID: uuid.Must(uuid.NewV7()).String(), Shape: workload.Burst}
 	tx, err := n.db.shop.Pool.Begin(ctx)
@@ -65,8 +69,16 @@ func (n *nemesis) burstAfter(f fault, least time.Duration) {
 		return
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // fails where it is over
-	if r.Events, err = n.writeBurst(ctx, tx, chosen); err != nil {
-		return // nothing was committed, and nobody was told that it was
+	// Each transaction locks in one order.
+	if _, err := tx.Exec(ctx, "SELECT FROM account WHERE id = ANY ($1) ORDER BY id FOR UPDATE", chosen); err != nil {
+		return
+	}
+	for _, some := range [][]int{chosen, twice} {
+		events, err := n.writeBurst(ctx, tx, some)
+		if err != nil {
+			return // nothing was committed, and nobody was told that it was
+		}
+		r.Events = append(r.Events, events...)
 	}
 	n.journal.Note(r)
 	if err := tx.Commit(ctx); err != nil {
@@ -79,10 +91,6 @@ func (n *nemesis) burstAfter(f fault, least time.Duration) {
 
 // writeBurst changes keys, and writes an event for each.
 func (n *nemesis) writeBurst(ctx context.Context, tx pgx.Tx, chosen []int) (noted []checker.Event, err error) {
-	// Each transaction locks in one order.
-	if _, err := tx.Exec(ctx, "SELECT FROM account WHERE id = ANY ($1) ORDER BY id FOR UPDATE", chosen); err != nil {
-		return nil, err
-	}
 	rows, err := tx.Query(ctx, "UPDATE account SET n = n + 1 WHERE id = ANY ($1) RETURNING id, n", chosen)
 	if err != nil {
 		return nil, err
@@ -204,4 +212,17 @@ func (n *nemesis) recorded() (epoch, high int64, err error) {
 // killConsumers kills all processes of all handlers at once, with their hands full.
 func (n *nemesis) killConsumers(f fault) error {
 	return n.killed(f, n.crew.of(workload.Handlers()...)...)
+}
+
+// endTransactions has PostgreSQL end the sessions of handlers that stand within a
+// transaction, above all before their COMMIT: it fails, and nothing of it is there.
+func (n *nemesis) endTransactions(f fault) error {
+	n.burstAfter(f, 0)
+	for until := time.Now().Add(f.lasts); time.Now().Before(until) && fleet.Sleep(n.ctx, 20*time.Millisecond); {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), strikePatience)
+		_, _ = n.db.books.Pool.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE datname = current_database() AND application_name = ANY ($1) AND state = 'idle in transaction'`, workload.Handlers()) // fails while PostgreSQL is away
+		cancel()
+	}
+	return nil
 }

@@ -52,6 +52,7 @@ var kinds = []kind{
 	{name: "lose publishes of nats", about: "what relays send is lost on its way, and then the connections", weight: 3, longest: 3 * time.Second, lane: wires, first: true, do: onWires(wireFaults.losePublishes)},
 	{name: "late statements", about: "what the leader sends to PostgreSQL arrives when another relay leads", weight: 3, longest: 4 * workload.Lease, lane: wires, first: true, do: onWires(wireFaults.lateStatements)},
 	{name: "strand consumers", about: "PostgreSQL hears nothing of all handlers, which are handed events and then killed", weight: 2, longest: 1500 * time.Millisecond, lane: wires, first: true, do: onWires(wireFaults.strand)},
+	{name: "end transactions", about: "of handlers: PostgreSQL ends their sessions, above all before a COMMIT", weight: 3, longest: 2 * time.Second, lane: wires, do: (*nemesis).endTransactions},
 	{name: "lose replies to a consumer", about: "of PostgreSQL and of NATS", weight: 3, longest: 1500 * time.Millisecond, lane: wires, first: true, do: onWires(wireFaults.loseToConsumer)},
 
 	{name: "kill postgres", about: "kill -9, and it is started again", weight: 3, longest: 1500 * time.Millisecond, lane: servers, first: true, do: onServers(serverFaults.killPostgres)},
