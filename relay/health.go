@@ -45,11 +45,13 @@ type Health struct {
 	// publisher can tell.
 	Connected bool
 
-	// Checked is when the streams were last found to be as they should be.
+	// Checked is when the streams were last found to be as they should be, with room for
+	// events or without.
 	Checked time.Time
 
 	// Faults are what is wrong with the streams: what the publisher found that
-	// Config.Accept does not hold, or an error that matches [broker.ErrNoStream].
+	// Config.Accept does not hold, or an error that matches [broker.ErrNoStream] or
+	// [broker.ErrFull].
 	Faults []error
 
 	// Out are the names of the streams that take nothing at the moment.
@@ -229,7 +231,7 @@ func (v *vitals) found(faults []error) (changed bool) {
 	defer v.mu.Unlock()
 	same := slices.EqualFunc(v.health.Faults, faults, func(a, b error) bool { return a.Error() == b.Error() })
 	v.health.Faults, v.admitted = faults, true
-	if len(faults) == 0 {
+	if !slices.ContainsFunc(faults, func(f error) bool { return !errors.Is(f, broker.ErrFull) }) { // room is no matter of the set-up
 		v.health.Checked = time.Now()
 	}
 	return !same
