@@ -17,7 +17,7 @@ const Scope = "github.com/postroom/postroom"
 // schemaURL is the version of the semantic conventions whose names these are.
 const schemaURL = "https://opentelemetry.io/schemas/1.43.0"
 
-// Instruments. docs/operations.md says what each answers.
+// Instruments. docs/reference/metrics.md says what each answers.
 const (
 	SentMessages      = "messaging.client.sent.messages"
 	OperationDuration = "messaging.client.operation.duration"
