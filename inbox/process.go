@@ -97,8 +97,9 @@ func (c *loop) decide(life delivery.Lifetime, d *delivery.Delivery, ahead *ahead
 	}
 }
 
-// aside returns how a delivery is held that must not take the straight path, and
-// whether it is one.
+// aside reports whether a delivery must be held instead of handled at once, and how it is
+// held. Such is a poison delivery, which was delivered so often that it may be what ends
+// the processes: it is held as solitary, and [claims.Runner] runs it alone.
 func (c *loop) aside(d *delivery.Delivery) (delivery.Holding, bool) {
 	switch {
 	case d.Fault != nil:

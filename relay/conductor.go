@@ -93,11 +93,11 @@ func (c *conductor) stride() int {
 	return max(c.relay.cfg.Window/64, 1)
 }
 
-// alarm says which outcomes conduct waits for, and returns a channel that receives when
-// it has waited for long enough, and what ends the timer behind it. With room for more
-// to be sent every outcome counts, and the next failed event that is due. Without,
-// nothing can be done before there are enough of them: to wake up for each would take
-// the processor from the broker, where both are on one machine.
+// alarm sets how many outcomes wake the loop, and returns a channel that receives when
+// the loop has waited for long enough, with a function that stops its timer. If more can
+// be sent, each outcome wakes the loop, and so does the next failed event that is due. If
+// not, the loop wakes only for many outcomes: waking for each would take the processor
+// from a broker on the same machine.
 func (c *conductor) alarm(ending bool) (due <-chan time.Time, stop func() bool) {
 	switch {
 	case ending:
@@ -177,7 +177,7 @@ func (c *conductor) retryTimer() (due <-chan time.Time, stop func() bool) {
 	return timer.C, timer.Stop
 }
 
-// passRepeats notes which events of rewinds are on their way no more.
+// passRepeats notes which events of rewinds the scheduler has dropped.
 func (c *conductor) passRepeats() {
 	if !c.scheduler.HasGone() {
 		return

@@ -41,7 +41,7 @@ func (c *conductor) absorb(ctx context.Context) {
 	c.acked, c.repeated = acked, repeated
 	counted.rewound += int64(len(repeated))
 
-	many, suspicious := c.notes.publish(acked, repeated, &c.ends, counted)
+	many, suspicious := c.notes.stored(acked, repeated, &c.ends, counted)
 	if many && c.scheduler.InFlight() == 0 {
 		signal(c.notes.quiet)
 	}

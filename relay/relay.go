@@ -67,15 +67,15 @@ type Config struct {
 	// others from taking over. The leader renews it three times as often. It has to
 	// be long enough for that: ten round trips to the database, or more.
 	//
-	// Defaults to 5 seconds, or to as much more as the database needs that is in use, up to
-	// 30 seconds ([LongestLease]): ten round trips to it, and twice as much after a term
-	// in which the lease could not be renewed in time. The log says so. The lease that
-	// a relay took is stored in the database, and others go by that, whatever their own is.
+	// Defaults to 5 seconds. If ten round trips to the database take longer, it defaults to
+	// that, up to 30 seconds ([LongestLease]). After a term in which the leader could not
+	// renew the lease in time, it doubles, and the log says so. The leader stores its lease
+	// in the database, and the other relays wait for that one.
 	Lease time.Duration
 
 	// IdlePoll is the longest wait between two looks at a log without news. After
 	// news the relay looks again within a millisecond, or within 25 where more than
-	// 1,500 events come in a second. [Relay.Wake] ends a wait, but not that one.
+	// 1,500 events come in a second. [Relay.Wake] ends the wait of an idle relay, but not the 25 milliseconds of a busy one.
 	//
 	// Defaults to 250 milliseconds.
 	IdlePoll time.Duration

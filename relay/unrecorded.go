@@ -55,10 +55,10 @@ func (u *unrecorded) done(recording int64) {
 	signal(u.noted)
 }
 
-// publish notes what the broker has, where streams end by that, and what became of
+// stored notes what the broker has, where streams end by that, and what became of
 // others. many reports whether much is to be recorded, suspicious whether a stream has to
 // be looked at.
-func (u *unrecorded) publish(acked []int64, repeated []eventlog.Repeated, ends *ends, counted counts) (many, suspicious bool) {
+func (u *unrecorded) stored(acked []int64, repeated []eventlog.Repeated, ends *ends, counted counts) (many, suspicious bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.progress.Published = append(u.progress.Published, acked...)

@@ -276,9 +276,9 @@ func (r *Runner) claims(rows []delivery.HeldEvent, began time.Time) (claims []*C
 	return claims
 }
 
-// runAlone claims one event that may end the process, and runs it while nothing
-// else of this inbox runs. What was claimed before is over by then, or given back:
-// it would be charged with the end of the process.
+// runAlone claims one poison event, which may end the process, and runs it while nothing
+// else of this inbox runs. The claims made before are settled or given back by then:
+// otherwise the end of the process would count as an attempt of theirs, too.
 func (r *Runner) runAlone(life delivery.Lifetime) (ran bool, err error) {
 	r.releaseUnbegun(life)
 	r.out.Wait()
