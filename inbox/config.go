@@ -46,7 +46,8 @@ type Config struct {
 	// AgeGate is the age from which the ledger is not trusted to remember an event:
 	// one that was logged longer ago is held as dead, of class too_old, and not
 	// run by itself. What a stream held when its handler was new is exempt. It
-	// has to be shorter than Ledger by a hundredth at the least.
+	// has to be shorter than Ledger by a hundredth at the least. If Ledger was shorter
+	// before, the ledger is not trusted for a time from which rows were removed, either.
 	//
 	// Defaults to 29 days, or as much of Ledger.
 	AgeGate time.Duration

@@ -9,8 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/wire"
 )
 
 // lines is what was logged.
@@ -138,6 +141,43 @@ func TestTheLedgerExpires(t *testing.T) {
 	}
 	if got := b.ledger("h"); got != 20667 {
 		t.Errorf("%d rows are left, want 20000 young ones and 667 that are owed", got)
+	}
+}
+
+// Rows that a shorter Ledger removed are not there when it is lengthened: the ledger is not
+// trusted for that time, or an event of then that comes again would have a second effect.
+func TestALongerLedgerTrustsNoTimeThatWasRemoved(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	cfg := b.config()
+	cfg.Ledger, cfg.AgeGate = 2*time.Hour, time.Hour
+	publish := func(id string, age time.Duration) {
+		at := time.Now().Add(-age)
+		header := nats.Header(wire.Encode(postroom.Event{ID: id, Source: "/shop", Type: b.stream + ".placed", LoggedAt: at, Time: at}))
+		header.Del(wire.MsgID)
+		b.publishRaw(&nats.Msg{Subject: b.stream + ".placed", Header: header})
+	}
+	b.in = inbox.New(b.pool, b.nc, cfg)
+	b.in.Handle(b.subscription("h"), effect("h"))
+	stop := b.run()
+	publish("removed", 50*time.Minute)
+	b.eventually("its effect", func() bool { return b.effects("h")["removed"] == 1 })
+	stop()
+	b.exec("UPDATE postroom.inbox SET at = now() - interval '3 h'") // as if two hours had passed, and one more
+	if removed, err := inbox.Sweep(t.Context(), b.in); removed != 1 || err != nil {
+		t.Fatalf("%d rows removed, %v; want 1", removed, err)
+	}
+
+	cfg.Ledger, cfg.AgeGate = 48*time.Hour, 47*time.Hour
+	b.in = inbox.New(b.pool, b.nc, cfg)
+	b.in.Handle(b.subscription("h"), effect("h"))
+	b.run()
+	publish("removed", 4*time.Hour) // it comes again, from before what was removed
+	publish("new", time.Minute)
+	b.eventually("an effect and a death", func() bool { return b.effects("h")["new"] == 1 && b.dead("h") == 1 })
+	b.wantOnce("h", "new", "removed")
+	if got := b.held("h")["/shop removed"]; got.Class != "too_old" {
+		t.Errorf("held: %+v", got)
 	}
 }
 

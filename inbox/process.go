@@ -123,7 +123,7 @@ const suspectAfter = 3
 // isTooOld reports whether a ledger row of the event may have expired. What was
 // in the stream when the handler was new never had one.
 func (c *loop) isTooOld(d *delivery.Delivery) bool {
-	return !d.Place.Ageless && d.Age(c.inbox.node.Now()) > c.inbox.cfg.AgeGate
+	return !d.Place.Ageless && d.Since().Before(c.inbox.node.TrustsFrom())
 }
 
 // maxRounds is how often one delivery is run again, at once, after a fault that

@@ -91,13 +91,12 @@ func (d *Delivery) Epoch() int64 {
 	return d.Source.Epoch()
 }
 
-// Age is how old an event is at a time: since it was logged or stored, whatever is longer.
-func (d *Delivery) Age(at time.Time) time.Duration {
-	logged := d.Event.LoggedAt
-	if d.Place.Stored.Before(logged) {
-		logged = d.Place.Stored
+// Since is when the event was logged or stored, whichever was first.
+func (d *Delivery) Since() time.Time {
+	if d.Place.Stored.Before(d.Event.LoggedAt) {
+		return d.Place.Stored
 	}
-	return at.Sub(logged)
+	return d.Event.LoggedAt
 }
 
 // Origin is the stream that a message comes from.

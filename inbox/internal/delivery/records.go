@@ -42,6 +42,13 @@ type Stock struct {
 	Overdue                          float64 // for so many seconds one has been due
 }
 
+// Beat is what a process learns when it says that it lives.
+type Beat struct {
+	At            time.Time // the database's
+	Instance      string    // the id of this Postroom
+	ExpiredBefore time.Time // rows of the ledger from before may have been removed; zero: none was
+}
+
 // Process is another one, and for how long it keeps and trusts the ledger.
 type Process struct {
 	Name         string

@@ -15,15 +15,19 @@ import (
 // Upkeep is what processes keep beside events: their own rows, and the ledger's size.
 type Upkeep struct{ *DB }
 
-// Beat writes a process's sign of life, and returns the database's time and the id of
-// this Postroom.
-func (db Upkeep) Beat(ctx context.Context, id uuid.UUID, name string, handlers []string, ledger, gate time.Duration) (at time.Time, instance string, err error) {
+// Beat writes a process's sign of life, and returns what it learns by that.
+func (db Upkeep) Beat(ctx context.Context, id uuid.UUID, name string, handlers []string, ledger, gate time.Duration) (delivery.Beat, error) {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
-	if err = db.pool.QueryRow(ctx, db.sql.node, id, name, handlers, ledger, gate).Scan(&at, &instance); err != nil {
-		return at, instance, fmt.Errorf("write sign of life: %w", err)
+	var b delivery.Beat
+	var expired *time.Time
+	if err := db.pool.QueryRow(ctx, db.sql.node, id, name, handlers, ledger, gate).Scan(&b.At, &b.Instance, &expired); err != nil {
+		return b, fmt.Errorf("write sign of life: %w", err)
 	}
-	return at, instance, nil
+	if expired != nil {
+		b.ExpiredBefore = *expired
+	}
+	return b, nil
 }
 
 // Leave removes a process.

@@ -42,7 +42,7 @@ func (db Upkeep) Sweep(ctx context.Context, keep, rest, pause time.Duration) (re
 		if to >= pages {
 			to, wait = 0, pause
 		}
-		if _, err := tx.Exec(ctx, db.sql.swept, to, wait); err != nil {
+		if _, err := tx.Exec(ctx, db.sql.swept, to, wait, keep, removed > 0); err != nil {
 			return fmt.Errorf("note the place: %w", err)
 		}
 		return nil

@@ -23,9 +23,8 @@ const beatEvery = 10 * time.Second
 
 // Processes are the processes of a database. Each call has a time of its own.
 type Processes interface {
-	// Beat writes a process's sign of life, and returns the database's time and the id
-	// of this Postroom.
-	Beat(ctx context.Context, id uuid.UUID, name string, handlers []string, ledger, gate time.Duration) (at time.Time, instance string, err error)
+	// Beat writes a process's sign of life, and returns what it learns by that.
+	Beat(ctx context.Context, id uuid.UUID, name string, handlers []string, ledger, gate time.Duration) (delivery.Beat, error)
 
 	// Leave removes a process.
 	Leave(ctx context.Context, id uuid.UUID) error
@@ -43,7 +42,7 @@ type Node struct {
 	id   uuid.UUID
 	name string
 
-	instance atomic.Pointer[string] // the id of this Postroom; set before anything else runs
+	last atomic.Pointer[delivery.Beat] // set before anything else runs
 }
 
 // NodeConfig is what a node works with.
@@ -70,7 +69,23 @@ func NewNode(cfg NodeConfig) *Node {
 func (n *Node) Name() string { return n.name }
 
 // Instance is the id of this Postroom, once the process has said that it lives.
-func (n *Node) Instance() string { return *n.instance.Load() }
+func (n *Node) Instance() string { return n.last.Load().Instance }
+
+// mostSkew is how far the clock of a producer's database may be ahead of the ledger's.
+const mostSkew = time.Hour
+
+// TrustsFrom is the time since which the ledger has a row of each event that was logged and
+// decided: AgeGate ago, or later if rows were removed that this process would have kept.
+func (n *Node) TrustsFrom() time.Time {
+	from, expired := n.Now().Add(-n.cfg.AgeGate), n.last.Load().ExpiredBefore
+	if expired.IsZero() {
+		return from
+	}
+	if expired = expired.Add(min(n.cfg.Ledger/100, mostSkew)); expired.After(from) { // AgeGate leaves a hundredth, too
+		return expired
+	}
+	return from
+}
 
 // Run says that this process lives until ctx ends.
 func (n *Node) Run(ctx context.Context) error {
@@ -86,15 +101,16 @@ func (n *Node) Run(ctx context.Context) error {
 	return nil
 }
 
-// Beat writes the sign of life, sets the clock, and reads who this Postroom is.
+// Beat writes the sign of life, sets the clock, and reads who this Postroom is and what of
+// the ledger was removed.
 func (n *Node) Beat(ctx context.Context) error {
 	before := time.Now()
-	at, instance, err := n.cfg.Processes.Beat(ctx, n.id, n.name, n.cfg.Handlers(), n.cfg.Ledger, n.cfg.AgeGate)
+	beat, err := n.cfg.Processes.Beat(ctx, n.id, n.name, n.cfg.Handlers(), n.cfg.Ledger, n.cfg.AgeGate)
 	if err != nil {
 		return err
 	}
-	n.instance.Store(&instance)
-	n.set(at.Sub(before.Add(time.Since(before) / 2)))
+	n.last.Store(&beat)
+	n.set(beat.At.Sub(before.Add(time.Since(before) / 2)))
 	return nil
 }
 
