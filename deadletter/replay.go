@@ -62,9 +62,7 @@ func (s *Store) Try(ctx context.Context, f Filter, o Options, each int, wait tim
 		return nil, fmt.Errorf("deadletter: ask for dry runs: %w", s.advise(err))
 	}
 	defer func() { err = errors.Join(err, run.forget(ctx)) }()
-	waiting, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	return trials, run.await(waiting)
+	return trials, run.await(ctx, wait)
 }
 
 // Replay makes a replay of the dead events that match: their number is fixed now. It

@@ -88,13 +88,15 @@ func (s dryRun) sample(ctx context.Context, f Filter, o Options, each int) ([]Tr
 	return trials, nil
 }
 
-// await waits for the answers.
-func (s dryRun) await(ctx context.Context) error {
+// await waits for the answers. The time to wait ends no statement: that would close a
+// connection which is needed afterwards.
+func (s dryRun) await(ctx context.Context, wait time.Duration) error {
 	ids := make([]int64, 0, len(s.asked))
 	for id := range s.asked {
 		ids = append(ids, id)
 	}
-	tick := time.NewTicker(25 * time.Millisecond)
+	end, tick := time.NewTimer(wait), time.NewTicker(25*time.Millisecond)
+	defer end.Stop()
 	defer tick.Stop()
 	for {
 		open, err := s.answers(ctx, ids)
@@ -103,6 +105,8 @@ func (s dryRun) await(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
+			return nil
+		case <-end.C:
 			return nil
 		case <-tick.C:
 		}

@@ -1,10 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -85,6 +85,7 @@ func badSetups(t *testing.T) []badSetup {
 		},
 		{
 			name: "a role without rights", database: asRole(good, role), nats: broker, commands: all, code: exitFailed, says: rights,
+			but:   map[string][]string{"migrate status": {"permission denied", "run it as the owner of the schema postroom, who migrates"}},
 			codes: map[string]int{"doctor": exitTodo}, relay: rights,
 		},
 		{
@@ -164,24 +165,33 @@ func relayTells(t *testing.T, env environment, says []string) {
 	}
 }
 
-// telling is what a program prints, and calls told when all that is wanted is in it. Loggers
-// write to it one at a time.
+// telling is what a program prints, and calls told when all that is wanted is in it. A
+// closed connection may still write to it when the program has ended.
 type telling struct {
-	bytes.Buffer
+	mu   sync.Mutex
+	text strings.Builder
 
 	wanted []string
 	told   func()
 }
 
 func (w *telling) Write(p []byte) (int, error) {
-	n, err := w.Buffer.Write(p)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n, err := w.text.Write(p)
 	for _, part := range w.wanted {
-		if !strings.Contains(w.String(), part) {
+		if !strings.Contains(w.text.String(), part) {
 			return n, err
 		}
 	}
 	w.told()
 	return n, err
+}
+
+func (w *telling) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.String()
 }
 
 // weakNATS returns the URL of a broker for a user that may do nothing.
