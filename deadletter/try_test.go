@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/deadletter"
@@ -44,6 +45,39 @@ func (n *night) try(f deadletter.Filter, each int) map[string]deadletter.Trial {
 		byEvent[trial.EventID] = trial
 	}
 	return byEvent
+}
+
+// patient is a database that notes whether a statement has a deadline.
+type patient struct {
+	*pgxpool.Pool
+
+	hurried atomic.Int32
+}
+
+func (p *patient) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	if _, ok := ctx.Deadline(); ok {
+		p.hurried.Add(1)
+	}
+	return p.Pool.Query(ctx, sql, args...)
+}
+
+// A wait that ends while a statement is under way must not end the statement: a *pgx.Conn
+// is closed by that, and what was asked for can no longer be removed.
+func TestTheWaitEndsNoStatement(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.die("h", func(postroom.Event) error { return postroom.Permanent(errors.New("no")) }, postroom.Event{ID: "a", Source: "/shop", Type: "t"})
+	db := &patient{Pool: n.pool}
+	trials, err := deadletter.New(db, deadletter.Config{}).Try(context.WithoutCancel(n.Context()), deadletter.Filter{}, deadletter.Options{}, 1, time.Millisecond)
+	if err != nil || len(trials) != 1 || trials[0].Verdict != deadletter.Unanswered {
+		t.Errorf("Try = %+v, %v; want one that nobody answered", trials, err)
+	}
+	if got := db.hurried.Load(); got != 0 {
+		t.Errorf("%d statements had a deadline, want none", got)
+	}
+	if left := n.number("SELECT count(*) FROM postroom.trial"); left != 0 {
+		t.Errorf("%d dry runs are left", left)
+	}
 }
 
 // A dry run leaves nothing behind, whatever the handler does.
