@@ -18,37 +18,43 @@ const contractsPage = "../docs/howto/contracts.md"
 // contracts are those of the documentation, by the headings that they have there.
 var contracts = map[string]func() (idempotency.Config, idempotency.Route){
 	"A strict payments API": func() (idempotency.Config, idempotency.Route) {
-		return idempotency.Config{
-				Principal: customer,
-				Codes:     idempotency.CodesUpper,
-			}, idempotency.Route{
-				Required: []string{http.MethodPost},
-				TTL:      24 * time.Hour,
-				Store:    idempotency.StoreFinal,
-			}
+		config := idempotency.Config{
+			Principal: customer,
+			Codes:     idempotency.CodesUpper,
+		}
+		route := idempotency.Route{
+			Required: []string{http.MethodPost},
+			TTL:      24 * time.Hour,
+			Store:    idempotency.StoreFinal,
+		}
+		return config, route
 	},
 	"Optional keys, every answer stored": func() (idempotency.Config, idempotency.Route) {
-		return idempotency.Config{
-				Principal: customer,
-			}, idempotency.Route{
-				Optional:       []string{http.MethodPost},
-				MismatchStatus: http.StatusBadRequest,
-				TTL:            24 * time.Hour,
-				From:           idempotency.FromCreation,
-				Store:          idempotency.StoreAll,
-			}
+		config := idempotency.Config{
+			Principal: customer,
+		}
+		route := idempotency.Route{
+			Optional:       []string{http.MethodPost},
+			MismatchStatus: http.StatusBadRequest,
+			TTL:            24 * time.Hour,
+			From:           idempotency.FromCreation,
+			Store:          idempotency.StoreAll,
+		}
+		return config, route
 	},
 	"A repetition is 200, and is told where to look": func() (idempotency.Config, idempotency.Route) {
-		return idempotency.Config{
-				Principal: customer,
-				Codes:     idempotency.CodesDotted,
-			}, idempotency.Route{
-				Key:            idempotency.KeyFormat{Match: idempotency.UUID},
-				MismatchStatus: http.StatusConflict,
-				ReplayStatus:   idempotency.CreatedAs200,
-				StatusURL:      func(_ *http.Request, k idempotency.Key) string { return "/refunds?key=" + k.Value },
-				TTL:            idempotency.TTLPayments,
-			}
+		config := idempotency.Config{
+			Principal: customer,
+			Codes:     idempotency.CodesDotted,
+		}
+		route := idempotency.Route{
+			Key:            idempotency.KeyFormat{Match: idempotency.UUID},
+			MismatchStatus: http.StatusConflict,
+			ReplayStatus:   idempotency.CreatedAs200,
+			StatusURL:      func(_ *http.Request, k idempotency.Key) string { return "/refunds?key=" + k.Value },
+			TTL:            idempotency.TTLPayments,
+		}
+		return config, route
 	},
 }
 

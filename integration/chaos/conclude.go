@@ -17,7 +17,7 @@ import (
 // conclude waits until what faults left behind is worked off, and looks at everything.
 // The faults are taken back already.
 func (s observer) conclude(ctx context.Context) (found checker.State, err error) {
-	healed, look := time.Now(), poller{s.stage}
+	healed, look := time.Now(), poller(s)
 	s.Say("healed after %d faults; waiting for a leader", s.injected.Load())
 	if found.Lead, err = look.settle(ctx, healed, look.leading); err != nil {
 		return found, err

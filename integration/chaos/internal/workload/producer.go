@@ -26,8 +26,10 @@ import (
 )
 
 const (
-	Keys     = 1000 // that events have
-	sessions = 4    // of a producer, each with a transaction at a time
+	// Keys is how many keys the events have.
+	Keys = 1000
+
+	sessions = 4 // of a producer, each with a transaction at a time
 )
 
 // The shapes of transactions.

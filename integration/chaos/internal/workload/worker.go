@@ -27,10 +27,11 @@ import (
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
+// What all events have, and their stream.
 const (
 	Source  = "/shop"
 	Stream  = "CHAOS"
-	Subject = "shop.changed" // and type, of all events
+	Subject = "shop.changed" // and type
 
 	// Lease is short, so that a fault does not have to be long to outlast it.
 	Lease = time.Second
