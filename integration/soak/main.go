@@ -8,7 +8,7 @@
 //
 //	make soak
 //	make soak ARGS="--only order,relays --short"
-//	make soak ARGS="--report docs/soak.md"
+//	make soak ARGS="--report integration/results/soak.md"
 //
 // It starts its own servers, and leaves nothing behind.
 package main
@@ -94,7 +94,7 @@ hour, 15 GB of disk and, if the figures are to mean anything, the whole machine.
 
 With --short every scenario runs for seconds. Then bounds on time and size are not
 judged; that nothing is lost, made up or out of order is.`,
-		Example:       "  soak\n  soak --only order,relays --short\n  soak --report docs/soak.md",
+		Example:       "  soak\n  soak --only order,relays --short\n  soak --report integration/results/soak.md",
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,

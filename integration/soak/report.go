@@ -128,7 +128,7 @@ func (r *report) markdown() string {
 	var text strings.Builder
 	text.WriteString("# Soak\n\n")
 	text.WriteString("What holds over minutes, and under what is done to servers and relays meanwhile. This file is written by\n" +
-		"`make soak ARGS=\"--report docs/soak.md\"`: do not edit it.\n\n")
+		"`make soak ARGS=\"--report integration/results/soak.md\"`: do not edit it.\n\n")
 	if r.options.short {
 		text.WriteString("**A short run: bounds on time and size were not judged.**\n\n")
 	}

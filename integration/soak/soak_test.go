@@ -105,8 +105,8 @@ func TestVerdicts(t *testing.T) {
 // What the report says was typed can be typed again.
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
-	o := options{only: []string{"order", "open"}, short: true, openFor: time.Minute, report: "docs/soak.md"}
-	want := fmt.Sprintf("make soak ARGS=%q", "--only order,open --short --open-for 1m0s --report docs/soak.md")
+	o := options{only: []string{"order", "open"}, short: true, openFor: time.Minute, report: "integration/results/soak.md"}
+	want := fmt.Sprintf("make soak ARGS=%q", "--only order,open --short --open-for 1m0s --report integration/results/soak.md")
 	if got := o.commandLine(); got != want {
 		t.Errorf("commandLine = %s, want %s", got, want)
 	}
