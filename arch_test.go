@@ -125,6 +125,7 @@ var layers = []struct {
 	{"internal/devstack", []string{pgxAllPath}, "it starts programs that are servers, and knows nothing of what runs on them"},
 	{"internal/fleet", nil, "it runs programs of this repository as processes, and knows nothing of what they do"},
 	{"internal/devtest/fakelog", []string{eventlogPath}, "it is a log in memory, for tests of what reads one"},
+	{"internal/devtest/logtest", []string{rootPath, eventlogPath, module + "/outbox", pgxAllPath}, "it is what tests of the log share"},
 	{"internal/devtest", []string{rootPath, schemaPath, module + "/internal/devstack", pgxAllPath, natsPath}, "it gives tests their servers"},
 
 	// Programs, which wire everything together, in modules of their own.

@@ -74,8 +74,8 @@ func numbers(ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]int64, 
 	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }
 
-// discard moves events to the archive. What is not dead any more, because somebody
-// released it meanwhile, is left alone.
+// discard moves dead events to the archive. It leaves out an event that somebody has
+// released meanwhile.
 func (s bulk) discard(ctx context.Context, tx pgx.Tx, ids []int64) (int64, error) {
 	if err := s.lockRows(ctx, tx, ids); err != nil {
 		return 0, err

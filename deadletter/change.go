@@ -91,10 +91,10 @@ func (s *Store) Edit(ctx context.Context, id int64, c Change, by By) (Edited, er
 	return result, nil
 }
 
-// Resolve says what became of a call that was begun, and of which nobody knows whether
-// it happened: an operator asked the vendor. Where it happened, result is what the
-// step's function would have returned, and the step is not called again; where it did
-// not, the next attempt calls it.
+// Resolve records what became of a call whose outcome is unknown, after an operator has
+// asked the vendor. If the call happened, result is what the step's function would have
+// returned, and the step is not called again. If it did not happen, the next attempt calls
+// the step.
 func (s *Store) Resolve(ctx context.Context, id int64, step string, happened bool, result []byte, by By) error {
 	if err := errors.Join(s.err, by.validate()); err != nil {
 		return err
@@ -127,14 +127,14 @@ func (s *Store) Resolve(ctx context.Context, id int64, step string, happened boo
 	return nil
 }
 
-// Purge removes discarded events for good that were discarded before a time, when it
-// has written them to w: what is in the archive for long is of use to nobody, and keeps
-// its ledger rows. Replays that ended before then go with them; the audit stays. Where
-// w fails, or its method Flush if it has one, nothing is removed. Nor is it after any
-// other error than [ErrUnsure], after which what was written has to be kept. A purged
-// event that comes again is an event like any other, once its ledger row has expired.
+// Purge writes the events that were discarded before a time to w, then removes them for
+// good. Until then the archive keeps their ledger rows. Replays that ended before that time
+// are removed, too; the audit stays. If w fails, or its method Flush if it has one, Purge
+// removes nothing. After [ErrUnsure] the events may be removed: keep what was written. After
+// any other error nothing is removed. If a purged event comes again after its ledger row has
+// expired, it is a new event.
 func (s *Store) Purge(ctx context.Context, before time.Time, w io.Writer, by By, progress func(n int64)) (int64, error) {
-	complete := false // but for the commit
+	complete := false // all is done except the commit
 	if err := errors.Join(s.err, by.validate()); err != nil {
 		return 0, err
 	}

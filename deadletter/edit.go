@@ -36,7 +36,7 @@ type editable struct {
 	open, done             []string
 }
 
-// arguments are the parameters of edit.sql but for the last.
+// arguments returns the parameters of edit.sql, except the last.
 func (e *editable) arguments(ctx context.Context, r reading, id int64, c Change) ([]any, error) {
 	w, err := r.whole(ctx, id)
 	if err != nil {

@@ -184,8 +184,8 @@ func TestADiscardLocksWhatItMoves(t *testing.T) {
 	n.want("locked", 1, "SELECT count(*) FROM postroom.held WHERE id NOT IN (SELECT id FROM postroom.held FOR UPDATE SKIP LOCKED)")
 }
 
-// A discard is of what is dead still when it has its lock: what somebody released since it
-// was found is neither moved nor counted in the audit.
+// Discard looks again when it has the locks: an event that somebody released meanwhile is
+// neither moved nor counted in the audit.
 func TestADiscardIsOfWhatIsDead(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)

@@ -66,7 +66,7 @@ func describe(w *strings.Builder, cmd *cobra.Command) {
 	}
 }
 
-// commands returns a command and all below it, but for those that cobra adds.
+// commands returns a command and all commands below it. It leaves out those that cobra adds.
 func commands(cmd *cobra.Command) []*cobra.Command {
 	all := []*cobra.Command{cmd}
 	for _, child := range cmd.Commands() {

@@ -20,38 +20,6 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// prune takes steps until there is no more to do, and returns how many events
-// each removed.
-func prune(t *testing.T, term *pglog.Term, keep time.Duration) []int64 {
-	t.Helper()
-	var steps []int64
-	for range 1000 {
-		removed, more, err := term.Prune(t.Context(), keep)
-		if err != nil {
-			t.Fatal(err)
-		}
-		steps = append(steps, removed)
-		if !more {
-			return steps
-		}
-	}
-	t.Fatal("1000 steps, and there is still more to prune")
-	return nil
-}
-
-// wantLog compares the ids in the log, by seq.
-func wantLog(t *testing.T, pool *pgxpool.Pool, want ...string) {
-	t.Helper()
-	rows, _ := pool.Query(t.Context(), "SELECT event_id FROM postroom.outbox ORDER BY seq")
-	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("the log has %v, want %v", got, want)
-	}
-}
-
 // makeOld moves events into the past.
 func makeOld(t *testing.T, pool *pgxpool.Pool, by time.Duration, ids ...string) {
 	t.Helper()

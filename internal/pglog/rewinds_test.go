@@ -1,7 +1,6 @@
 package pglog_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -26,13 +25,6 @@ func publishedLog(t *testing.T, ids ...string) (*pgxpool.Pool, *pglog.Log, *pglo
 	return pool, log, term
 }
 
-func letters(n int) (ids []string) {
-	for i := range n {
-		ids = append(ids, fmt.Sprintf("e%03d", i))
-	}
-	return ids
-}
-
 // operator is who has events of a log published again.
 func operator(log *pglog.Log) *republish.Rewinds { return republish.New(log.Pool()) }
 
@@ -44,34 +36,6 @@ func rewind(t *testing.T, log *pglog.Log, o republish.Order) republish.Rewind {
 		t.Fatal(err)
 	}
 	return r
-}
-
-// again looks once at the rewinds of a term.
-func again(t *testing.T, term *pglog.Term, limit int) (ids []string, page eventlog.Rewound) {
-	t.Helper()
-	page, err := term.Rewound(t.Context(), limit)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, ev := range page.Events {
-		if ev.Rewind != page.ID || ev.Rewind == 0 || ev.Held {
-			t.Errorf("event %s is of rewind %d, held %t; the page is of %d", ev.ID, ev.Rewind, ev.Held, page.ID)
-		}
-		ids = append(ids, ev.ID)
-	}
-	return ids, page
-}
-
-// publishAgain records that events of a rewind are published.
-func publishAgain(t *testing.T, term *pglog.Term, events ...eventlog.Logged) {
-	t.Helper()
-	var p eventlog.Progress
-	for _, ev := range events {
-		p.Repeated = append(p.Repeated, eventlog.Repeated{Rewind: ev.Rewind, Seq: ev.Seq})
-	}
-	if err := term.Record(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func wantRewind(t *testing.T, log *pglog.Log, id int64, state republish.State, published, skipped, held int64) {

@@ -1,0 +1,176 @@
+// Package logtest has what tests of the log share: they write events, read them in a term,
+// record and prune, and compare.
+package logtest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/outbox"
+)
+
+// Shop is the producer of the events.
+var Shop = outbox.New(outbox.Config{Source: "/shop"})
+
+// Named returns an event with an id to be recognised by.
+func Named(id string) postroom.Event {
+	return postroom.Event{ID: id, Type: "order.placed", Data: []byte("{}")}
+}
+
+// Write commits events with the given ids, each in a transaction of its own.
+func Write(t *testing.T, pool *pgxpool.Pool, ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return Shop.Write(t.Context(), tx, Named(id)) })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// OpenWith returns a transaction that has written an event and is not committed. It is
+// rolled back at the test's end.
+func OpenWith(t *testing.T, pool *pgxpool.Pool, id string) pgx.Tx {
+	t.Helper()
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // fails if the test committed
+	if err := Shop.Write(t.Context(), tx, Named(id)); err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
+// Commit commits a transaction.
+func Commit(t *testing.T, tx pgx.Tx) {
+	t.Helper()
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Lead begins a term, which is given back at the test's end.
+func Lead(t *testing.T, log eventlog.Source) eventlog.Term {
+	t.Helper()
+	term, err := log.Lead(t.Context(), "test", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = term.Release(context.Background(), eventlog.Progress{}) }) // the test has its own errors
+	return term
+}
+
+// Read returns the ids and seqs of one pass.
+func Read(t *testing.T, term eventlog.Term, limit int) (ids []string, seqs []int64, page eventlog.Page) {
+	t.Helper()
+	page, err := term.Read(t.Context(), limit, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ev := range page.Events {
+		ids, seqs = append(ids, ev.ID), append(seqs, ev.Seq)
+	}
+	return ids, seqs, page
+}
+
+// WantIDs compares ids that were read.
+func WantIDs(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("read %v, want %v", got, want)
+	}
+}
+
+// Record records events as published.
+func Record(t *testing.T, term eventlog.Term, seqs ...int64) {
+	t.Helper()
+	if err := term.Record(t.Context(), eventlog.Progress{Published: seqs}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Prune takes steps until there is no more to do, and returns how many events each
+// removed.
+func Prune(t *testing.T, term eventlog.Term, keep time.Duration) []int64 {
+	t.Helper()
+	var steps []int64
+	for range 1000 {
+		removed, more, err := term.Prune(t.Context(), keep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps = append(steps, removed)
+		if !more {
+			return steps
+		}
+	}
+	t.Fatal("1000 steps, and there is still more to prune")
+	return nil
+}
+
+// Again looks once at the rewinds of a term.
+func Again(t *testing.T, term eventlog.Term, limit int) (ids []string, page eventlog.Rewound) {
+	t.Helper()
+	page, err := term.Rewound(t.Context(), limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ev := range page.Events {
+		if ev.Rewind != page.ID || ev.Rewind == 0 || ev.Held {
+			t.Errorf("event %s is of rewind %d, held %t; the page is of %d", ev.ID, ev.Rewind, ev.Held, page.ID)
+		}
+		ids = append(ids, ev.ID)
+	}
+	return ids, page
+}
+
+// WantLog compares the ids in the log, by seq.
+func WantLog(t *testing.T, pool *pgxpool.Pool, want ...string) {
+	t.Helper()
+	rows, _ := pool.Query(t.Context(), "SELECT event_id FROM postroom.outbox ORDER BY seq") // CollectRows reports its error
+	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the log has %v, want %v", got, want)
+	}
+}
+
+// Exec executes a statement.
+func Exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
+	t.Helper()
+	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatal(fmt.Errorf("%s: %w", sql, err))
+	}
+}
+
+// Letters returns n ids.
+func Letters(n int) (ids []string) {
+	for i := range n {
+		ids = append(ids, fmt.Sprintf("e%03d", i))
+	}
+	return ids
+}
+
+// PublishAgain records that events of a rewind are published.
+func PublishAgain(t *testing.T, term eventlog.Term, events ...eventlog.Logged) {
+	t.Helper()
+	var p eventlog.Progress
+	for _, ev := range events {
+		p.Repeated = append(p.Repeated, eventlog.Repeated{Rewind: ev.Rewind, Seq: ev.Seq})
+	}
+	if err := term.Record(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+}
