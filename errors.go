@@ -23,8 +23,8 @@ var (
 	// ErrPermanent matches any error made by [Permanent].
 	ErrPermanent = errors.New("permanent failure")
 
-	// ErrRefused matches any error made by [Refuse].
-	ErrRefused = errors.New("refused")
+	// ErrUnrecoverable matches any error made by [Unrecoverable].
+	ErrUnrecoverable = errors.New("unrecoverable")
 )
 
 // FieldError is one fault of an event. errors.Is(err, [ErrInvalidEvent]) holds
@@ -101,20 +101,21 @@ func (e *retryError) Error() string {
 
 func (e *retryError) Unwrap() error { return e.err }
 
-// Refuse marks err as a fault of the set-up that waiting does not cure: a Run
-// that meets it returns it, while it waits out an outage. It returns nil for a
-// nil err. errors.Is holds for err and for [ErrRefused].
-func Refuse(err error) error {
+// Unrecoverable marks err as a fault that only a person can correct, such as a missing
+// table or a wrong setting. A Run that gets such an error returns it; any other error
+// is an outage, and Run waits until it is over. It returns nil for nil. errors.Is
+// holds for err and for [ErrUnrecoverable].
+func Unrecoverable(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &refusal{err: err}
+	return &unrecoverableError{err: err}
 }
 
-type refusal struct{ err error }
+type unrecoverableError struct{ err error }
 
-func (e *refusal) Error() string { return e.err.Error() }
+func (e *unrecoverableError) Error() string { return e.err.Error() }
 
-func (e *refusal) Is(target error) bool { return target == ErrRefused }
+func (e *unrecoverableError) Is(target error) bool { return target == ErrUnrecoverable }
 
-func (e *refusal) Unwrap() error { return e.err }
+func (e *unrecoverableError) Unwrap() error { return e.err }

@@ -24,7 +24,7 @@ var wraps = []struct {
 	{"with its event", func(err error) error { return &postroom.EventError{Op: "handle", Err: err} }},
 	{"permanent", postroom.Permanent},
 	{"with a delay", func(err error) error { return postroom.RetryAfter(time.Second, err) }},
-	{"refused", postroom.Refuse},
+	{"unrecoverable", postroom.Unrecoverable},
 }
 
 func TestMarkersOfNilAreNil(t *testing.T) {
@@ -34,7 +34,7 @@ func TestMarkersOfNilAreNil(t *testing.T) {
 	}{
 		{"Permanent", postroom.Permanent(nil)},
 		{"RetryAfter", postroom.RetryAfter(time.Second, nil)},
-		{"Refuse", postroom.Refuse(nil)},
+		{"Unrecoverable", postroom.Unrecoverable(nil)},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -55,14 +55,14 @@ func TestMarkers(t *testing.T) {
 	}{
 		{"Permanent", postroom.Permanent, postroom.ErrPermanent, "permanent failure: open a: file does not exist"},
 		{"RetryAfter", func(err error) error { return postroom.RetryAfter(90*time.Second, err) }, nil, "retry after 1m30s: open a: file does not exist"},
-		{"Refuse", postroom.Refuse, postroom.ErrRefused, "open a: file does not exist"},
+		{"Unrecoverable", postroom.Unrecoverable, postroom.ErrUnrecoverable, "open a: file does not exist"},
 	}
 	for _, tt := range tests {
 		marked := tt.mark(cause)
 		if got := marked.Error(); got != tt.text {
 			t.Errorf("%s reads %q, want %q", tt.name, got, tt.text)
 		}
-		for _, target := range []error{postroom.ErrPermanent, postroom.ErrRefused, postroom.ErrInvalidEvent} {
+		for _, target := range []error{postroom.ErrPermanent, postroom.ErrUnrecoverable, postroom.ErrInvalidEvent} {
 			want := target == tt.is //nolint:errorlint // the very error
 			if got := errors.Is(marked, target); got != want {
 				t.Errorf("%s: errors.Is(%v) = %t, want %t", tt.name, target, got, want)
@@ -171,7 +171,7 @@ func TestEventError(t *testing.T) {
 func TestSentinelsAreDistinct(t *testing.T) {
 	sentinels := []error{
 		postroom.ErrInvalidEvent, postroom.ErrEventConflict, postroom.ErrUnknownType, postroom.ErrPermanent,
-		postroom.ErrRefused,
+		postroom.ErrUnrecoverable,
 	}
 	for i, a := range sentinels {
 		for j, b := range sentinels {

@@ -21,7 +21,7 @@ type Publisher interface {
 	Abilities() Abilities
 
 	// Check reports whether the broker can be published to. An error that
-	// matches [postroom.ErrRefused] is a fault of the set-up, any other an outage.
+	// matches [postroom.ErrUnrecoverable] is a fault of the set-up, any other an outage.
 	Check(ctx context.Context) error
 
 	// Connected reports whether there is a connection to the broker. It does no I/O.
@@ -34,7 +34,7 @@ type Publisher interface {
 	// For each message that it received it calls settle once, from any goroutine:
 	// with the class Stored after the broker stored the event durably, otherwise
 	// with what went wrong. settle does not block. After Run returned it is not
-	// called. An error of Run that matches [postroom.ErrRefused] ends the relay, any
+	// called. An error of Run that matches [postroom.ErrUnrecoverable] ends the relay, any
 	// other is retried. Run returns [ErrReconnected] when its connection broke and is
 	// back: the relay then looks whether the broker has what it had.
 	Run(ctx context.Context, batches <-chan []*Message, settle func(m *Message, o Outcome)) error
@@ -48,7 +48,7 @@ type Publisher interface {
 type Inspector interface {
 	// Inspect examines the streams of the given names or, without names, those
 	// that take the given subjects. Each fault is an error of its own. One that has a
-	// [Risk] in its tree can be accepted; one that matches [postroom.ErrRefused] keeps a
+	// [Risk] in its tree can be accepted; one that matches [postroom.ErrUnrecoverable] keeps a
 	// relay from its first term, and one that matches [ErrNoStream] or [ErrFull] is waited for.
 	// covered reports whether any of the subjects has a stream. err is an outage,
 	// after which the faults are not all.

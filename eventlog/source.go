@@ -11,7 +11,7 @@ import (
 // Source is a log of committed events that one process at a time may publish.
 //
 // All its methods may be called concurrently. An error that matches
-// [postroom.ErrRefused] is a fault of the set-up, any other an outage, unless a method
+// [postroom.ErrUnrecoverable] is a fault of the set-up, any other an outage, unless a method
 // says otherwise.
 type Source interface {
 	History

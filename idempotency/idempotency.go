@@ -56,7 +56,7 @@ func New(pool *pgxpool.Pool, cfg Config) *Guard {
 // all of them, and the schema's version.
 func (g *Guard) Check(ctx context.Context) error {
 	if err := g.fault(); err != nil {
-		return fmt.Errorf("idempotency: %w", postroom.Refuse(err))
+		return fmt.Errorf("idempotency: %w", postroom.Unrecoverable(err))
 	}
 	if err := schema.Require(ctx, g.store.pool, g.cfg.Schema); err != nil {
 		return fmt.Errorf("idempotency: %w", g.store.advise(err))
@@ -81,7 +81,7 @@ func (g *Guard) Run(ctx context.Context) error {
 
 	for failures := 0; ctx.Err() == nil; {
 		err := g.Check(ctx)
-		if errors.Is(err, postroom.ErrRefused) {
+		if errors.Is(err, postroom.ErrUnrecoverable) {
 			return err
 		}
 		if err == nil {

@@ -93,7 +93,7 @@ func (in *Inbox) acceptable(handler string, ev postroom.Event) (*delivery.Delive
 		return nil, nil, fmt.Errorf("%w: %q", ErrUnknownHandler, handler)
 	}
 	if in.err != nil {
-		return nil, nil, fmt.Errorf("inbox: %w", postroom.Refuse(in.err))
+		return nil, nil, fmt.Errorf("inbox: %w", postroom.Unrecoverable(in.err))
 	}
 	if c.isOrdered() {
 		return nil, nil, fmt.Errorf("%w: %q", ErrOrdered, handler)

@@ -15,11 +15,11 @@ import (
 // Check reports whether the inbox could start: the Config, the subscriptions,
 // the size of the pool, the schema's version, the streams, and whether other
 // processes keep the ledger for as long as this one trusts it. An error that matches
-// postroom.ErrRefused has to be mended by a person; any other is an outage, which
+// postroom.ErrUnrecoverable has to be mended by a person; any other is an outage, which
 // Run would wait out.
 func (in *Inbox) Check(ctx context.Context) error {
 	if err := in.checkSettings(); err != nil {
-		return fmt.Errorf("inbox: %w", postroom.Refuse(err))
+		return fmt.Errorf("inbox: %w", postroom.Unrecoverable(err))
 	}
 	if err := schema.Require(ctx, in.pool, in.cfg.Schema); err != nil {
 		return fmt.Errorf("inbox: %w", in.advise(err))

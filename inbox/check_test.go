@@ -61,7 +61,7 @@ func TestCheckRefuses(t *testing.T) {
 			}
 			in.Handle(sub, effect("x"))
 			for name, err := range map[string]error{"Check": in.Check(t.Context()), "Run": in.Run(t.Context())} {
-				if !errors.Is(err, postroom.ErrRefused) {
+				if !errors.Is(err, postroom.ErrUnrecoverable) {
 					t.Errorf("%s = %v, want a refusal", name, err)
 				}
 				for _, want := range tt.wants {
@@ -77,7 +77,7 @@ func TestCheckRefuses(t *testing.T) {
 func TestCheckRefusesAnInboxWithoutHandlers(t *testing.T) {
 	t.Parallel()
 	in := inbox.New(devtest.Pool(t), devtest.NATS(t), inbox.Config{})
-	if err := in.Check(t.Context()); !errors.Is(err, postroom.ErrRefused) || !strings.Contains(err.Error(), "Handle") {
+	if err := in.Check(t.Context()); !errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), "Handle") {
 		t.Errorf("Check = %v, want a refusal that names Handle", err)
 	}
 }
@@ -137,7 +137,7 @@ func TestConsumersBelongToOneDatabase(t *testing.T) {
 	b.in.Handle(b.subscription("billing"), effect("billing"))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := b.in.Run(ctx); !errors.Is(err, inbox.ErrForeignConsumer) || !errors.Is(err, postroom.ErrRefused) {
+	if err := b.in.Run(ctx); !errors.Is(err, inbox.ErrForeignConsumer) || !errors.Is(err, postroom.ErrUnrecoverable) {
 		t.Errorf("Run = %v, want ErrForeignConsumer", err)
 	}
 }
@@ -152,7 +152,7 @@ func TestRunWaitsForTheDatabase(t *testing.T) {
 	}
 	b.eventually("an outage", func() bool { // a backend may outlive the postmaster for a moment
 		err := b.in.Check(t.Context())
-		return err != nil && !errors.Is(err, postroom.ErrRefused)
+		return err != nil && !errors.Is(err, postroom.ErrUnrecoverable)
 	})
 	b.run()
 	if err := server.Restart(t.Context()); err != nil {

@@ -347,7 +347,7 @@ func TestCheckRefusesExternal(t *testing.T) {
 			if tt.want == "" && err != nil {
 				t.Errorf("Check = %v", err)
 			}
-			if tt.want != "" && (!errors.Is(err, postroom.ErrRefused) || !strings.Contains(err.Error(), tt.want)) {
+			if tt.want != "" && (!errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("Check = %v, want a refusal that names %s", err, tt.want)
 			}
 		})

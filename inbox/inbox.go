@@ -241,7 +241,7 @@ func (in *Inbox) waitUntilReady(ctx context.Context) error {
 		if err == nil {
 			in.node.ListUnknown(ctx)
 		}
-		if err == nil || errors.Is(err, postroom.ErrRefused) {
+		if err == nil || errors.Is(err, postroom.ErrUnrecoverable) {
 			return err
 		}
 		if ctx.Err() == nil {

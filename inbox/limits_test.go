@@ -190,7 +190,7 @@ func (b *bench) wantCheck(says string) {
 		b.publish("a")
 		b.run()
 		b.eventually("the effect", func() bool { return b.effects("h")["a"] == 1 })
-	case !errors.Is(err, inbox.ErrStreamLimit) || !errors.Is(err, postroom.ErrRefused) || !strings.Contains(err.Error(), says):
+	case !errors.Is(err, inbox.ErrStreamLimit) || !errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), says):
 		b.Errorf("Check = %v, want a refusal because of %s", err, says)
 	}
 }

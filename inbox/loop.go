@@ -128,7 +128,7 @@ func (c *loop) read(life delivery.Lifetime) error {
 	for failures := 1; !life.IsStopping(); failures++ {
 		began := time.Now()
 		err := c.reader.Read(life)
-		if errors.Is(err, postroom.ErrRefused) {
+		if errors.Is(err, postroom.ErrUnrecoverable) {
 			return fmt.Errorf("handler %s: %w", c.sub.Name, err)
 		}
 		if life.IsStopping() {

@@ -105,7 +105,7 @@ func TestProcessesAgreeOnTheLedger(t *testing.T) {
 		other := inbox.New(b.pool, b.nc, cfg)
 		other.Handle(b.subscription("other"), effect("other"))
 		err := other.Check(t.Context())
-		if refused := errors.Is(err, inbox.ErrLedger) && errors.Is(err, postroom.ErrRefused); refused != tt.refused || !refused && err != nil {
+		if refused := errors.Is(err, inbox.ErrLedger) && errors.Is(err, postroom.ErrUnrecoverable); refused != tt.refused || !refused && err != nil {
 			t.Errorf("ledger %s, gate %s: Check = %v, want refused: %t", tt.ledger, tt.gate, err, tt.refused)
 		}
 	}
@@ -117,7 +117,7 @@ func TestTheAgeGateFitsTheLedger(t *testing.T) {
 	for _, tt := range []struct{ ledger, gate time.Duration }{{time.Hour, time.Hour}, {time.Hour, 59*time.Minute + 59*time.Second}, {time.Hour, -1}} {
 		in := inbox.New(b.pool, b.nc, inbox.Config{Ledger: tt.ledger, AgeGate: tt.gate})
 		in.Handle(b.subscription("h"), effect("h"))
-		if err := in.Check(t.Context()); !errors.Is(err, postroom.ErrRefused) || !strings.Contains(err.Error(), "AgeGate") {
+		if err := in.Check(t.Context()); !errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), "AgeGate") {
 			t.Errorf("ledger %s, gate %s: Check = %v", tt.ledger, tt.gate, err)
 		}
 	}

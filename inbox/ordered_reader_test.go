@@ -198,7 +198,7 @@ func TestWhatOrderedHandlersRefuse(t *testing.T) {
 		sub := b.ordered("o", inbox.HoldKey)
 		tt.change(&sub)
 		in.Handle(sub, effect("o"))
-		if err := in.Check(t.Context()); !errors.Is(err, postroom.ErrRefused) || !strings.Contains(err.Error(), tt.want) {
+		if err := in.Check(t.Context()); !errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: Check = %v, want a refusal that names %s", name, err, tt.want)
 		}
 	}
@@ -224,7 +224,7 @@ func TestOrderedHandlerNeedsAStreamThatKeepsEvents(t *testing.T) {
 		}
 		in := inbox.New(b.pool, b.nc, inbox.Config{})
 		in.Handle(b.ordered("o", inbox.HoldKey), effect("o"))
-		if err := in.Check(t.Context()); !errors.Is(err, postroom.ErrRefused) || !strings.Contains(err.Error(), "limits retention") {
+		if err := in.Check(t.Context()); !errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), "limits retention") {
 			t.Errorf("%s: Check = %v, want a refusal", retention, err)
 		}
 	}
@@ -241,7 +241,7 @@ func TestOrderedHandlerNeedsReadCommitted(t *testing.T) {
 	b.in.Handle(b.ordered("o", inbox.HoldKey), effect("o"))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := b.in.Run(ctx); !errors.Is(err, inbox.ErrIsolation) || !errors.Is(err, postroom.ErrRefused) {
+	if err := b.in.Run(ctx); !errors.Is(err, inbox.ErrIsolation) || !errors.Is(err, postroom.ErrUnrecoverable) {
 		t.Errorf("Run = %v, want ErrIsolation, refused", err)
 	}
 }

@@ -38,7 +38,7 @@ func TestARoleWithoutRightsIsToldWhichToAskFor(t *testing.T) {
 	advice := "SELECT postroom.grant_inbox('" + role + "')"
 	err := b.in.Check(t.Context())
 	var pg *pgconn.PgError
-	if !errors.As(err, &pg) || pg.Code != "42501" || errors.Is(err, postroom.ErrRefused) || !strings.Contains(err.Error(), advice) {
+	if !errors.As(err, &pg) || pg.Code != "42501" || errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), advice) {
 		t.Errorf("Check = %v, want 42501, not refused, with %q", err, advice)
 	}
 	began := time.Now()
@@ -81,7 +81,7 @@ func TestABrokerWithoutJetStream(t *testing.T) {
 			in := inbox.New(pool, tt.nc, inbox.Config{Logger: log.logger()})
 			in.Handle(inbox.Subscription{Name: "billing", Stream: "SHOP", Types: []string{"a"}}, effect("billing"))
 			err := in.Check(t.Context())
-			if err == nil || !strings.Contains(err.Error(), tt.wants) || errors.Is(err, postroom.ErrRefused) != tt.refused {
+			if err == nil || !strings.Contains(err.Error(), tt.wants) || errors.Is(err, postroom.ErrUnrecoverable) != tt.refused {
 				t.Errorf("Check = %v, want %q, refused %t", err, tt.wants, tt.refused)
 			}
 			ctx, cancel := context.WithCancel(t.Context())

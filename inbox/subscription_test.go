@@ -135,7 +135,7 @@ func TestAHandlerReadsOneStream(t *testing.T) {
 	sub.Stream, sub.Types = second, []string{second + ".placed"}
 	in := inbox.New(b.pool, b.nc, b.config())
 	in.Handle(sub, effect("h"))
-	if err := in.Run(t.Context()); !errors.Is(err, inbox.ErrOtherStream) || !errors.Is(err, postroom.ErrRefused) {
+	if err := in.Run(t.Context()); !errors.Is(err, inbox.ErrOtherStream) || !errors.Is(err, postroom.ErrUnrecoverable) {
 		t.Errorf("Run = %v, want ErrOtherStream", err)
 	}
 }

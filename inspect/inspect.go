@@ -72,7 +72,7 @@ const patience = 15 * time.Second
 // look has do read, in a transaction that shows one moment and cannot write.
 func (i *Inspector) look(ctx context.Context, do func(db *moment) error) error {
 	if i.err != nil {
-		return postroom.Refuse(i.err)
+		return postroom.Unrecoverable(i.err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

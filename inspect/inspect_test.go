@@ -207,7 +207,7 @@ func TestFaultsOfTheConfigAndTheSchema(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	_, err := inspect.New(p.pool, nil, inspect.Config{Schema: "pg_x"}).Status(t.Context())
-	if !errors.Is(err, schema.ErrInvalidName) || !errors.Is(err, postroom.ErrRefused) {
+	if !errors.Is(err, schema.ErrInvalidName) || !errors.Is(err, postroom.ErrUnrecoverable) {
 		t.Errorf("Status = %v", err)
 	}
 	_, err = inspect.New(p.pool, nil, inspect.Config{Schema: "other"}).Status(t.Context())

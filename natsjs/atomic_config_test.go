@@ -54,7 +54,7 @@ func TestExamineAtomicStream(t *testing.T) {
 			var got []broker.Risk
 			for _, fault := range natsjs.ExamineAtomicStream(cfg) {
 				got = append(got, fault.Risk)
-				if fault.Problem == "" || fault.Remedy == "" || !errors.Is(fault, postroom.ErrRefused) {
+				if fault.Problem == "" || fault.Remedy == "" || !errors.Is(fault, postroom.ErrUnrecoverable) {
 					t.Errorf("fault %v without problem or remedy", fault)
 				}
 				if strings.HasPrefix(string(fault.Risk), "no-") && strings.Contains(fault.Error(), "--accept") {

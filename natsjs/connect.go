@@ -59,9 +59,9 @@ func checkConnection(nc *nats.Conn) error {
 	}
 	switch {
 	case len(faults) > 0:
-		return postroom.Refuse(fmt.Errorf("%w: %w: connect with natsjs.ConnectOptions()", ErrUnsafeConnection, errors.Join(faults...)))
+		return postroom.Unrecoverable(fmt.Errorf("%w: %w: connect with natsjs.ConnectOptions()", ErrUnsafeConnection, errors.Join(faults...)))
 	case nc.IsClosed():
-		return postroom.Refuse(withCause(nats.ErrConnectionClosed, nc.LastError()))
+		return postroom.Unrecoverable(withCause(nats.ErrConnectionClosed, nc.LastError()))
 	case !nc.IsConnected():
 		return withCause(fmt.Errorf("no connection to the broker: %w", nats.ErrDisconnected), nc.LastError())
 	}

@@ -72,7 +72,7 @@ func (p *Publisher) Check(ctx context.Context) error {
 	_, err = js.AccountInfo(ctx)
 	switch {
 	case jsremedy.IsOfAccount(err):
-		return postroom.Refuse(fmt.Errorf("jetstream: %w", jsremedy.Explain(err)))
+		return postroom.Unrecoverable(fmt.Errorf("jetstream: %w", jsremedy.Explain(err)))
 	case err != nil:
 		return fmt.Errorf("jetstream: %w", jsremedy.Explain(err))
 	}
@@ -230,7 +230,7 @@ func settleAll(batch []*broker.Message, o broker.Outcome, settle func(f *broker.
 // refuseClosed marks an error on a closed connection: nobody opens it again.
 func (p *Publisher) refuseClosed(err error) error {
 	if p.nc.IsClosed() {
-		return postroom.Refuse(err)
+		return postroom.Unrecoverable(err)
 	}
 	return err
 }

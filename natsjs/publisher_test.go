@@ -258,7 +258,7 @@ func TestCheckRefusesUnsafeConnections(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			err := natsjs.NewPublisher(connect(t, url, tt.options...)).Check(t.Context())
-			if !errors.Is(err, natsjs.ErrUnsafeConnection) || !errors.Is(err, postroom.ErrRefused) {
+			if !errors.Is(err, natsjs.ErrUnsafeConnection) || !errors.Is(err, postroom.ErrUnrecoverable) {
 				t.Errorf("Check = %v, want ErrUnsafeConnection, refused", err)
 			}
 			for _, want := range []string{tt.want, "natsjs.ConnectOptions()"} {
@@ -273,7 +273,7 @@ func TestCheckRefusesUnsafeConnections(t *testing.T) {
 	}
 	closed := connect(t, url)
 	closed.Close()
-	if err := natsjs.NewPublisher(closed).Check(t.Context()); !errors.Is(err, postroom.ErrRefused) {
+	if err := natsjs.NewPublisher(closed).Check(t.Context()); !errors.Is(err, postroom.ErrUnrecoverable) {
 		t.Errorf("Check of a closed connection = %v, want a refusal", err)
 	}
 }
@@ -292,7 +292,7 @@ func TestRunReturnsWhenItsConnectionIsClosed(t *testing.T) {
 		return len(src.Terms) > 0
 	})
 	nc.Close()
-	if err := <-done; !errors.Is(err, postroom.ErrRefused) || !errors.Is(err, nats.ErrConnectionClosed) {
+	if err := <-done; !errors.Is(err, postroom.ErrUnrecoverable) || !errors.Is(err, nats.ErrConnectionClosed) {
 		t.Errorf("Run = %v, want nats.ErrConnectionClosed, refused", err)
 	}
 }

@@ -205,7 +205,7 @@ func dropsOld(cfg jetstream.StreamConfig) string {
 }
 
 // StreamError is a fault of a stream. errors.Is holds for its Risk and for
-// postroom.ErrRefused.
+// postroom.ErrUnrecoverable.
 type StreamError struct {
 	Stream  string      // its name
 	Risk    broker.Risk // what is wrong with it
@@ -226,8 +226,8 @@ func (e *StreamError) Error() string {
 // Unwrap returns the Risk.
 func (e *StreamError) Unwrap() error { return e.Risk }
 
-// Is reports whether target is postroom.ErrRefused.
-func (e *StreamError) Is(target error) bool { return target == postroom.ErrRefused }
+// Is reports whether target is postroom.ErrUnrecoverable.
+func (e *StreamError) Is(target error) bool { return target == postroom.ErrUnrecoverable }
 
 // ExamineStream returns what is wrong with a stream: what [Relay.Check] refuses,
 // unless Config.Accept holds the Risk. It does no I/O.

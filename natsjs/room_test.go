@@ -25,7 +25,7 @@ func wantFull(t *testing.T, err error, words string) {
 	switch {
 	case words == "" && err != nil:
 		t.Errorf("Check = %v, want nil", err)
-	case words != "" && (!errors.Is(err, broker.ErrFull) || errors.Is(err, postroom.ErrRefused) || !strings.Contains(err.Error(), words)):
+	case words != "" && (!errors.Is(err, broker.ErrFull) || errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), words)):
 		t.Errorf("Check = %v, want ErrFull, no refusal, and %q in it", err, words)
 	}
 }

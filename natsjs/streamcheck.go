@@ -25,7 +25,7 @@ func (p *Publisher) Inspect(ctx context.Context, streams, subjects []string) (co
 func (p *Publisher) InspectAtomic(ctx context.Context, streams, subjects []string) (covered bool, faults []error, err error) {
 	covered, faults, err = p.inspect(ctx, streams, subjects, ExamineAtomicStream)
 	if version := p.nc.ConnectedServerVersion(); tooOld(version) {
-		faults = append(faults, postroom.Refuse(fmt.Errorf(
+		faults = append(faults, postroom.Unrecoverable(fmt.Errorf(
 			"the NATS server has version %s, and atomic batches came with %s: upgrade it, or publish without relay.Config.Atomic", version, minAtomic)))
 	}
 	return covered, faults, err

@@ -182,7 +182,7 @@ func TestFaultsBeforeAndAfterTheFirstTerm(t *testing.T) {
 		run.wait(t)
 
 		pub.set(func() { pub.err = nil })
-		if err := r.Run(t.Context()); !errors.Is(err, natsjs.Rollup) || !errors.Is(err, postroom.ErrRefused) {
+		if err := r.Run(t.Context()); !errors.Is(err, natsjs.Rollup) || !errors.Is(err, postroom.ErrUnrecoverable) {
 			t.Errorf("a later Run = %v, want the refusal: it starts anew", err)
 		}
 	})

@@ -32,7 +32,7 @@ type preflight struct {
 // parts looks at everything but the streams.
 func (p *preflight) parts(ctx context.Context) error {
 	if p.err != nil {
-		return fmt.Errorf("relay: %w", postroom.Refuse(p.err))
+		return fmt.Errorf("relay: %w", postroom.Unrecoverable(p.err))
 	}
 	if err := errors.Join(called(func() error { return p.log.Check(ctx) }), called(func() error { return p.pub.Check(ctx) })); err != nil {
 		return fmt.Errorf("relay: %w", err)
@@ -68,7 +68,7 @@ func (p *preflight) inspect(ctx context.Context) (faults []error, err error) {
 func (p *preflight) lacking() (faults []error) {
 	lack := func(able bool, risk broker.Risk, cost string) {
 		if !able {
-			faults = append(faults, postroom.Refuse(fmt.Errorf("%w: %s; use another publisher, or accept it: %q in relay.Config.Accept", risk, cost, string(risk))))
+			faults = append(faults, postroom.Unrecoverable(fmt.Errorf("%w: %s; use another publisher, or accept it: %q in relay.Config.Accept", risk, cost, string(risk))))
 		}
 	}
 	lack(p.able.Inspects, broker.NotInspected, "the publisher cannot look at its streams, and nobody notices that one of them loses what it acknowledges")
@@ -112,7 +112,7 @@ func (p *preflight) begin(ctx context.Context) error {
 	}
 	faults, err := p.inspect(ctx)
 	if !p.vitals.wasAdmitted() {
-		refused := slices.DeleteFunc(slices.Clone(faults), func(f error) bool { return !errors.Is(f, postroom.ErrRefused) })
+		refused := slices.DeleteFunc(slices.Clone(faults), func(f error) bool { return !errors.Is(f, postroom.ErrUnrecoverable) })
 		if err := errors.Join(append(refused, err)...); err != nil {
 			return fmt.Errorf("relay: %w", err)
 		}

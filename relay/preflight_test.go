@@ -139,7 +139,7 @@ func TestCheckExaminesStreams(t *testing.T) {
 				}
 				return
 			}
-			if !errors.Is(err, postroom.ErrRefused) {
+			if !errors.Is(err, postroom.ErrUnrecoverable) {
 				t.Fatalf("Check = %v, want a refusal", err)
 			}
 			var fault *natsjs.StreamError
@@ -157,7 +157,7 @@ func TestCheckExaminesStreams(t *testing.T) {
 			}
 			run, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			if err := relay.New(src, natsjs.NewPublisher(nc), scope).Run(run); !errors.Is(err, tt.want[0]) || !errors.Is(err, postroom.ErrRefused) {
+			if err := relay.New(src, natsjs.NewPublisher(nc), scope).Run(run); !errors.Is(err, tt.want[0]) || !errors.Is(err, postroom.ErrUnrecoverable) {
 				t.Errorf("Run = %v, want the refusal", err)
 			}
 			if !byName {
@@ -210,7 +210,7 @@ func TestCheckFindsSubjectsWithoutAStream(t *testing.T) {
 				}
 				return
 			}
-			if !errors.Is(err, broker.ErrNoStream) || errors.Is(err, postroom.ErrRefused) {
+			if !errors.Is(err, broker.ErrNoStream) || errors.Is(err, postroom.ErrUnrecoverable) {
 				t.Fatalf("Check = %v, want ErrNoStream and no refusal: a stream can be created while the relay runs", err)
 			}
 			for _, want := range tt.want {
@@ -229,7 +229,7 @@ func TestCheckReturnsOutagesOfTheCatalog(t *testing.T) {
 	src := using()
 	src.err = errors.New("connection refused")
 	err := relay.New(src, natsjs.NewPublisher(devtest.NATS(t)), relay.Config{}).Check(t.Context())
-	if !errors.Is(err, src.err) || errors.Is(err, postroom.ErrRefused) {
+	if !errors.Is(err, src.err) || errors.Is(err, postroom.ErrUnrecoverable) {
 		t.Errorf("Check = %v, want the outage", err)
 	}
 }
@@ -238,7 +238,7 @@ func TestConfigOfChecksIsValidated(t *testing.T) {
 	err := relay.New(newFakeSource(), &fakePublisher{}, relay.Config{
 		Streams: []string{"SHOP", "order.>"}, Accept: []broker.Risk{natsjs.DiscardOld, natsjs.Sealed, "bad-luck"}, CheckEvery: 1,
 	}).Check(t.Context())
-	if !errors.Is(err, postroom.ErrRefused) {
+	if !errors.Is(err, postroom.ErrUnrecoverable) {
 		t.Fatalf("Check = %v, want a refusal", err)
 	}
 	for _, want := range []string{`Streams holds "order.>"`, `Accept holds "sealed"`, `Accept holds "bad-luck"`, "discard-old", "CheckEvery"} {
@@ -357,7 +357,7 @@ func TestAtomicNeedsABatcher(t *testing.T) {
 	t.Parallel()
 	r := relay.New(newFakeSource(), publishOnly{}, relay.Config{Atomic: true, Window: -1})
 	err := r.Check(t.Context())
-	if !errors.Is(err, postroom.ErrRefused) {
+	if !errors.Is(err, postroom.ErrUnrecoverable) {
 		t.Errorf("Check = %v, want a refusal", err)
 	}
 	for _, want := range []string{"Atomic is set", "Window is -1"} {
@@ -388,12 +388,12 @@ func TestCheckReportsWhatAPublisherCannotDo(t *testing.T) {
 				t.Errorf("Check with %v accepted = %v, want %s: %t", accept, err, risk, want)
 			}
 		}
-		if refused := errors.Is(err, postroom.ErrRefused); refused != (len(accept) < 2) {
+		if refused := errors.Is(err, postroom.ErrUnrecoverable); refused != (len(accept) < 2) {
 			t.Errorf("Check with %v accepted = %v, refused %t", accept, err, refused)
 		}
 		if len(accept) < 2 {
 			run := relay.New(newFakeSource(), publishOnly{}, cfg).Run(t.Context())
-			if !errors.Is(run, postroom.ErrRefused) {
+			if !errors.Is(run, postroom.ErrUnrecoverable) {
 				t.Errorf("Run with %v accepted = %v, want a refusal", accept, run)
 			}
 		}

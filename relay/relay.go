@@ -205,7 +205,7 @@ func New(log eventlog.Source, pub broker.Publisher, cfg Config) *Relay {
 }
 
 // Check reports whether the relay could start: the Config, the log, the broker
-// and its streams. An error that matches postroom.ErrRefused has to be mended by
+// and its streams. An error that matches postroom.ErrUnrecoverable has to be mended by
 // a person; any other is an outage, which Run would wait out. A stream that does
 // not exist ([broker.ErrNoStream]) or has no room ([broker.ErrFull]) is such an outage too:
 // Run goes on with the others.
@@ -252,7 +252,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		if err == nil {
 			err = r.serve(ctx, owner, &t)
 		}
-		if errors.Is(err, postroom.ErrRefused) {
+		if errors.Is(err, postroom.ErrUnrecoverable) {
 			return err
 		}
 		wait := past.add(&t, err)

@@ -345,25 +345,25 @@ func TestWakeEndsAWait(t *testing.T) {
 }
 
 func TestRunReturnsWhatIsRefusedAndWaitsOutTheRest(t *testing.T) {
-	refused := postroom.Refuse(errors.New("set-up"))
+	refused := postroom.Unrecoverable(errors.New("set-up"))
 	t.Run("by Check", func(t *testing.T) {
 		src := newFakeSource()
 		src.checkErr = refused
-		if err := relay.New(src, &fakePublisher{}, relay.Config{}).Run(t.Context()); !errors.Is(err, postroom.ErrRefused) {
+		if err := relay.New(src, &fakePublisher{}, relay.Config{}).Run(t.Context()); !errors.Is(err, postroom.ErrUnrecoverable) {
 			t.Errorf("Run = %v, want the refusal", err)
 		}
 	})
 	t.Run("by Lead", func(t *testing.T) {
 		src := newFakeSource()
 		src.leadErr = refused
-		if err := relay.New(src, &fakePublisher{}, relay.Config{}).Run(t.Context()); !errors.Is(err, postroom.ErrRefused) {
+		if err := relay.New(src, &fakePublisher{}, relay.Config{}).Run(t.Context()); !errors.Is(err, postroom.ErrUnrecoverable) {
 			t.Errorf("Run = %v, want the refusal", err)
 		}
 	})
 	t.Run("by the publisher", func(t *testing.T) {
 		src := newFakeSource()
 		err := relay.New(src, &fakePublisher{runErr: refused}, relay.Config{}).Run(t.Context())
-		if !errors.Is(err, postroom.ErrRefused) || !src.terms[0].released {
+		if !errors.Is(err, postroom.ErrUnrecoverable) || !src.terms[0].released {
 			t.Errorf("Run = %v, want the refusal, and the lease given back", err)
 		}
 	})

@@ -34,7 +34,7 @@ func TestABrokerWithoutJetStream(t *testing.T) {
 			log := &logged{}
 			r := relay.New(using("a"), natsjs.NewPublisher(tt.nc), relay.Config{Logger: log.logger()})
 			err := r.Check(t.Context())
-			if err == nil || !strings.Contains(err.Error(), tt.wants) || errors.Is(err, postroom.ErrRefused) != tt.refused {
+			if err == nil || !strings.Contains(err.Error(), tt.wants) || errors.Is(err, postroom.ErrUnrecoverable) != tt.refused {
 				t.Errorf("Check = %v, want %q, refused %t", err, tt.wants, tt.refused)
 			}
 			ctx, cancel := context.WithCancel(t.Context())

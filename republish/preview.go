@@ -17,7 +17,7 @@ const countStep = 50_000
 // Led reports whether a relay leads the log now.
 func (rs *Rewinds) Led(ctx context.Context) (bool, error) {
 	if rs.err != nil {
-		return false, fmt.Errorf("outbox: %w", postroom.Refuse(rs.err))
+		return false, fmt.Errorf("outbox: %w", postroom.Unrecoverable(rs.err))
 	}
 	extent, err := rs.log.Extent(ctx)
 	if err != nil {

@@ -76,7 +76,7 @@ func (rs *Rewinds) advise(grant string, err error) error {
 func (rs *Rewinds) Rewind(ctx context.Context, o Order) (Rewind, error) {
 	o = o.defaults()
 	if err := errors.Join(rs.err, o.validate()); err != nil {
-		return Rewind{}, fmt.Errorf("outbox: rewind: %w", postroom.Refuse(err))
+		return Rewind{}, fmt.Errorf("outbox: rewind: %w", postroom.Unrecoverable(err))
 	}
 	r, err := rs.rewind(ctx, o)
 	if err != nil {
@@ -108,7 +108,7 @@ func (rs *Rewinds) rewind(ctx context.Context, o Order) (Rewind, error) {
 func (rs *Rewinds) Redo(ctx context.Context, seqs []int64, rate float64, actor, reason string) (Rewind, error) {
 	rate = cmp.Or(rate, DefaultRate)
 	if err := errors.Join(rs.err, checkBy(rate, actor, reason)); err != nil {
-		return Rewind{}, fmt.Errorf("outbox: redo: %w", postroom.Refuse(err))
+		return Rewind{}, fmt.Errorf("outbox: redo: %w", postroom.Unrecoverable(err))
 	}
 	set := seqset.Of(slices.Clone(seqs))
 	if len(set) == 0 {
@@ -156,7 +156,7 @@ func (rs *Rewinds) Preview(ctx context.Context, o Order) (Preview, error) {
 	o = o.defaults()
 	o.Actor = cmp.Or(o.Actor, "nobody")
 	if err := errors.Join(rs.err, o.validate()); err != nil {
-		return Preview{}, fmt.Errorf("outbox: preview rewind: %w", postroom.Refuse(err))
+		return Preview{}, fmt.Errorf("outbox: preview rewind: %w", postroom.Unrecoverable(err))
 	}
 	p, err := rs.preview(ctx, o)
 	if err != nil {
@@ -169,7 +169,7 @@ func (rs *Rewinds) Preview(ctx context.Context, o Order) (Preview, error) {
 // given id where that is not zero.
 func (rs *Rewinds) List(ctx context.Context, limit int, before int64) ([]Rewind, error) {
 	if rs.err != nil {
-		return nil, fmt.Errorf("outbox: %w", postroom.Refuse(rs.err))
+		return nil, fmt.Errorf("outbox: %w", postroom.Unrecoverable(rs.err))
 	}
 	var below *int64
 	if before != 0 {
@@ -185,7 +185,7 @@ func (rs *Rewinds) List(ctx context.Context, limit int, before int64) ([]Rewind,
 // Find returns a rewind by its id, and [ErrNoRewind] where there is none.
 func (rs *Rewinds) Find(ctx context.Context, id int64) (Rewind, error) {
 	if rs.err != nil {
-		return Rewind{}, fmt.Errorf("outbox: %w", postroom.Refuse(rs.err))
+		return Rewind{}, fmt.Errorf("outbox: %w", postroom.Unrecoverable(rs.err))
 	}
 	all, err := rs.list(ctx, &id, nil, nil, 1)
 	if err == nil && len(all) == 0 {
@@ -201,7 +201,7 @@ func (rs *Rewinds) Find(ctx context.Context, id int64) (Rewind, error) {
 // from about a second later on. It returns [ErrNoRewind] where it does not run.
 func (rs *Rewinds) Cancel(ctx context.Context, id int64, actor, reason string) (Rewind, error) {
 	if err := errors.Join(rs.err, checkBy(1, actor, reason)); err != nil {
-		return Rewind{}, fmt.Errorf("outbox: cancel rewind: %w", postroom.Refuse(err))
+		return Rewind{}, fmt.Errorf("outbox: cancel rewind: %w", postroom.Unrecoverable(err))
 	}
 	rows, _ := rs.pool.Query(ctx, rs.sql.CancelRewind, unplanned, id, actor, reason) // CollectOneRow reports the error
 	r, err := pgx.CollectOneRow(rows, scanRewind)

@@ -206,8 +206,8 @@ func TestRewindRefusesBadOrders(t *testing.T) {
 		"an empty type":         {Actor: "ann", Types: []string{""}},
 		"a key that is no text": {Actor: "ann", Keys: []string{"\xff"}},
 	} {
-		if _, err := log.Rewind(t.Context(), o); !errors.Is(err, postroom.ErrRefused) {
-			t.Errorf("%s: %v, want ErrRefused", name, err)
+		if _, err := log.Rewind(t.Context(), o); !errors.Is(err, postroom.ErrUnrecoverable) {
+			t.Errorf("%s: %v, want ErrUnrecoverable", name, err)
 		}
 	}
 	wantAudit(t, pool)

@@ -296,12 +296,12 @@ func Require(ctx context.Context, db DB, name string) error {
 		if name != DefaultName {
 			command += " --schema " + name
 		}
-		return postroom.Refuse(fmt.Errorf("schema: %w: %s has %s and version %d is needed; run '%s' or call schema.Migrate",
+		return postroom.Unrecoverable(fmt.Errorf("schema: %w: %s has %s and version %d is needed; run '%s' or call schema.Migrate",
 			ErrOutdated, name, has, len(steps), command))
 	case err != nil:
 		return fmt.Errorf("schema: read version: %w", err)
 	case needs > len(steps):
-		return postroom.Refuse(fmt.Errorf("schema: %w: %s has version %d, which needs code of version %d, and this is %d; deploy a newer Postroom",
+		return postroom.Unrecoverable(fmt.Errorf("schema: %w: %s has version %d, which needs code of version %d, and this is %d; deploy a newer Postroom",
 			ErrTooNew, name, version, needs, len(steps)))
 	}
 	return nil

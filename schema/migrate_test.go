@@ -244,8 +244,8 @@ func TestRequire(t *testing.T) {
 			if !errors.Is(err, tt.want) {
 				t.Fatalf("Require = %v, want %v", err, tt.want)
 			}
-			if tt.want != nil && !errors.Is(err, postroom.ErrRefused) {
-				t.Errorf("Require = %v, want ErrRefused as well: waiting does not cure it", err)
+			if tt.want != nil && !errors.Is(err, postroom.ErrUnrecoverable) {
+				t.Errorf("Require = %v, want ErrUnrecoverable as well: waiting does not cure it", err)
 			}
 			for _, says := range tt.says {
 				if !strings.Contains(err.Error(), says) {
@@ -268,7 +268,7 @@ func TestRequireOnAClosedPool(t *testing.T) {
 	pool := withDefault(t, devtest.EmptyPool(t), "application_name", "closed")
 	pool.Close()
 	err := schema.Require(t.Context(), pool, "")
-	if err == nil || errors.Is(err, postroom.ErrRefused) {
+	if err == nil || errors.Is(err, postroom.ErrUnrecoverable) {
 		t.Errorf("Require = %v, want an error that is no refusal", err)
 	}
 }

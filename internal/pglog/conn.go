@@ -154,7 +154,7 @@ func (d dialer) requireOwn(ctx context.Context, a, b *pgx.Conn) (roundTrip time.
 			}
 			took = append(took, time.Since(began))
 			if was, asked := pids[conn]; asked && was != pid {
-				return 0, postroom.Refuse(ErrPooled)
+				return 0, postroom.Unrecoverable(ErrPooled)
 			}
 			if pids[conn] = pid; pid != conn.PgConn().PID() { // a pooler, of whichever kind
 				turns = manyTurns
@@ -162,7 +162,7 @@ func (d dialer) requireOwn(ctx context.Context, a, b *pgx.Conn) (roundTrip time.
 		}
 	}
 	if pids[a] == pids[b] {
-		return 0, postroom.Refuse(ErrPooled)
+		return 0, postroom.Unrecoverable(ErrPooled)
 	}
 	slices.Sort(took)
 	return took[len(took)/2], nil
@@ -173,7 +173,7 @@ func (d dialer) requireOwn(ctx context.Context, a, b *pgx.Conn) (roundTrip time.
 func pooled(err error) error {
 	const duplicate, missing = "42P05", "26000"
 	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && (pg.Code == duplicate || pg.Code == missing) {
-		return postroom.Refuse(fmt.Errorf("%w: %w", ErrPooled, err))
+		return postroom.Unrecoverable(fmt.Errorf("%w: %w", ErrPooled, err))
 	}
 	return err
 }

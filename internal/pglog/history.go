@@ -58,7 +58,7 @@ func streamsOf(places map[string]eventlog.Place) string {
 // Places returns where streams ended when a relay last recorded that.
 func (l *Log) Places(ctx context.Context) ([]eventlog.Place, error) {
 	if l.err != nil {
-		return nil, fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
+		return nil, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
 	}
 	var text []byte
 	if err := l.pool.QueryRow(ctx, l.sql.Places).Scan(&text); err != nil {
@@ -74,7 +74,7 @@ func (l *Log) Places(ctx context.Context) ([]eventlog.Place, error) {
 // Sources returns the sources of the log's events, each once.
 func (l *Log) Sources(ctx context.Context) ([]string, error) {
 	if l.err != nil {
-		return nil, fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
+		return nil, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
 	}
 	rows, _ := l.pool.Query(ctx, l.sql.Sources) // CollectRows reports the error
 	sources, err := pgx.CollectRows(rows, pgx.RowTo[string])
@@ -88,7 +88,7 @@ func (l *Log) Sources(ctx context.Context) ([]string, error) {
 // first.
 func (l *Log) Marks(ctx context.Context, stream string) ([]eventlog.Mark, error) {
 	if l.err != nil {
-		return nil, fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
+		return nil, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
 	}
 	rows, _ := l.pool.Query(ctx, l.sql.Marks, stream) // CollectRows reports the error
 	marks, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (eventlog.Mark, error) {
@@ -133,7 +133,7 @@ type publishedReader struct {
 // transaction open and no connection.
 func (l *Log) Published(ctx context.Context, after eventlog.Mark, since time.Time) (next func(ctx context.Context) ([]eventlog.Entry, error), err error) {
 	if l.err != nil {
-		return nil, fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
+		return nil, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
 	}
 	r := &publishedReader{log: l}
 	if r.state, err = oneRow[stateRow](ctx, l.pool, l.sql.PublishedBy, after.ID); err != nil {

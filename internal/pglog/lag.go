@@ -30,7 +30,7 @@ type backlogRow struct {
 // held ones.
 func (l *Log) Backlog(ctx context.Context) (eventlog.Backlog, error) {
 	if l.err != nil {
-		return eventlog.Backlog{}, fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
+		return eventlog.Backlog{}, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
 	}
 	// No plan is kept: one that was made while the log was empty would scan it later.
 	row, err := oneRow[backlogRow](ctx, l.pool, l.sql.Backlog, unplanned)
@@ -80,7 +80,7 @@ type sizesRow struct {
 // reaches. It counts no rows.
 func (l *Log) Sizes(ctx context.Context) (Sizes, error) {
 	if l.err != nil {
-		return Sizes{}, fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
+		return Sizes{}, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
 	}
 	// No plan is kept: one that was made while the log was empty would scan and
 	// sort it later.
@@ -99,7 +99,7 @@ func (l *Log) Sizes(ctx context.Context) (Sizes, error) {
 // the log, however long that is.
 func (l *Log) Subjects(ctx context.Context) ([]string, error) {
 	if l.err != nil {
-		return nil, fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
+		return nil, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
 	}
 	rows, _ := l.pool.Query(ctx, l.sql.Subjects) // CollectRows reports the error
 	subjects, err := pgx.CollectRows(rows, pgx.RowTo[string])

@@ -82,7 +82,7 @@ func (l *Log) WithSchema(name string) *Log {
 // sequence.
 func (l *Log) Check(ctx context.Context) error {
 	if l.err != nil {
-		return fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
+		return fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
 	}
 	if err := schema.Require(ctx, l.pool, l.schema); err != nil {
 		return fmt.Errorf("outbox: %w", l.advise(pooled(err)))
@@ -103,7 +103,7 @@ func (l *Log) Check(ctx context.Context) error {
 // [eventlog.Term.Release].
 func (l *Log) Lead(ctx context.Context, owner string, lease time.Duration) (eventlog.Term, error) {
 	if l.err != nil {
-		return nil, fmt.Errorf("outbox: %w", postroom.Refuse(l.err))
+		return nil, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
 	}
 	term, err := l.lead(ctx, owner, lease)
 	if err != nil {
@@ -161,11 +161,11 @@ func (l *Log) checkSequence(ctx context.Context, db querier) (restored bool, err
 		return false, fmt.Errorf("read sequence: %w", err)
 	}
 	if row.Increment != 1 || row.Cache != 1 || row.Cycle {
-		return false, postroom.Refuse(fmt.Errorf("%w; it has CACHE %d, INCREMENT %d, CYCLE %t: ALTER SEQUENCE %s.outbox_seq_seq",
+		return false, postroom.Unrecoverable(fmt.Errorf("%w; it has CACHE %d, INCREMENT %d, CYCLE %t: ALTER SEQUENCE %s.outbox_seq_seq",
 			ErrSequenceOptions, row.Cache, row.Increment, row.Cycle, l.schema))
 	}
 	if row.Last < row.High {
-		return false, postroom.Refuse(fmt.Errorf("%w: it is at %d and events up to %d are published; if no event was written since: SELECT setval('%s.outbox_seq_seq', %d)",
+		return false, postroom.Unrecoverable(fmt.Errorf("%w: it is at %d and events up to %d are published; if no event was written since: SELECT setval('%s.outbox_seq_seq', %d)",
 			ErrSequenceBehind, row.Last, row.High, l.schema, row.High))
 	}
 	return row.Restored, nil

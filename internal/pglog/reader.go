@@ -154,7 +154,7 @@ func (r *reader) samePID(pid string) error {
 		r.pid = pid
 	}
 	if r.pid != pid {
-		return postroom.Refuse(ErrPooled)
+		return postroom.Unrecoverable(ErrPooled)
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ func TestSizes(t *testing.T) {
 		t.Errorf("%d plans are kept, %v: one made while the log was empty would scan it later", kept-1, err)
 	}
 
-	if _, err := log.WithSchema("no such; schema").Sizes(t.Context()); !errors.Is(err, postroom.ErrRefused) {
+	if _, err := log.WithSchema("no such; schema").Sizes(t.Context()); !errors.Is(err, postroom.ErrUnrecoverable) {
 		t.Errorf("Sizes with an invalid name = %v, want a refusal", err)
 	}
 	if _, err := log.WithSchema("elsewhere").Sizes(t.Context()); err == nil || !strings.Contains(err.Error(), "read sizes") {

@@ -303,7 +303,7 @@ func TestLeadRefusesASequenceThatWouldLoseEvents(t *testing.T) {
 			}
 			mustExec(t, pool, tt.sql)
 			_, err := log.Lead(t.Context(), "test", time.Minute)
-			if !errors.Is(err, tt.want) || !errors.Is(err, postroom.ErrRefused) {
+			if !errors.Is(err, tt.want) || !errors.Is(err, postroom.ErrUnrecoverable) {
 				t.Errorf("Lead = %v, want %v, refused", err, tt.want)
 			}
 			if err := log.Check(t.Context()); !errors.Is(err, tt.want) {
@@ -320,7 +320,7 @@ func TestLeadRefusesASequenceThatWouldLoseEvents(t *testing.T) {
 func TestLogInAnotherSchema(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
-	if err := pglog.New(pool).WithSchema("no such; schema").Check(t.Context()); !errors.Is(err, postroom.ErrRefused) {
+	if err := pglog.New(pool).WithSchema("no such; schema").Check(t.Context()); !errors.Is(err, postroom.ErrUnrecoverable) {
 		t.Errorf("Check with an invalid name = %v, want a refusal", err)
 	}
 	if err := pglog.New(pool).WithSchema("elsewhere").Check(t.Context()); err == nil || !strings.Contains(err.Error(), "migrate up") {

@@ -24,7 +24,7 @@ func (in *Inbox) checkLimits(ctx context.Context, js jetstream.JetStream, stream
 		}
 		readers = append(readers, h)
 		if faults := consumer.ExamineLimits(cfg, h.Ordered, h.Filter); len(faults) > 0 {
-			return postroom.Refuse(fmt.Errorf("stream %s of handler %s: %w: %w", cfg.Name, h.Name, ErrStreamLimit, errors.Join(faults...)))
+			return postroom.Unrecoverable(fmt.Errorf("stream %s of handler %s: %w: %w", cfg.Name, h.Name, ErrStreamLimit, errors.Join(faults...)))
 		}
 	}
 	most, where := cfg.MaxConsumers, "max_consumers of the stream"
@@ -39,7 +39,7 @@ func (in *Inbox) checkLimits(ctx context.Context, js jetstream.JetStream, stream
 		return err
 	}
 	if has := stream.CachedInfo().State.Consumers; has+len(missing) > most {
-		return postroom.Refuse(fmt.Errorf("stream %s: %w: it has %d consumers and may have %d (%s), and the handlers %s need one each: raise the limit or remove consumers that nobody uses",
+		return postroom.Unrecoverable(fmt.Errorf("stream %s: %w: it has %d consumers and may have %d (%s), and the handlers %s need one each: raise the limit or remove consumers that nobody uses",
 			cfg.Name, ErrStreamLimit, has, most, where, strings.Join(missing, ", ")))
 	}
 	return nil

@@ -71,7 +71,7 @@ type Database interface {
 }
 
 // Check reports why the inbox cannot start, or nil. An error that matches
-// postroom.ErrRefused has to be mended by a person; any other is an outage.
+// postroom.ErrUnrecoverable has to be mended by a person; any other is an outage.
 func (in *Inbox) Check(ctx context.Context) error {
 	if err := in.checkLedger(ctx); err != nil {
 		return in.Advise(err)
@@ -108,7 +108,7 @@ func (in *Inbox) checkLedger(ctx context.Context) error {
 	if other == nil {
 		return err
 	}
-	return postroom.Refuse(fmt.Errorf("%w: %s has Ledger %s and AgeGate %s, this one %s and %s: a process must keep rows for longer than any other trusts them",
+	return postroom.Unrecoverable(fmt.Errorf("%w: %s has Ledger %s and AgeGate %s, this one %s and %s: a process must keep rows for longer than any other trusts them",
 		ErrLedger, other.Name, other.Ledger, other.Gate, in.Ledger, in.AgeGate))
 }
 
@@ -123,7 +123,7 @@ func (in *Inbox) checkIsolation(ctx context.Context) error {
 		return err
 	}
 	if isolation != "read committed" {
-		return postroom.Refuse(fmt.Errorf("%w: it is %s; set it for the role of this process", ErrIsolation, isolation))
+		return postroom.Unrecoverable(fmt.Errorf("%w: it is %s; set it for the role of this process", ErrIsolation, isolation))
 	}
 	return nil
 }
@@ -133,14 +133,14 @@ func (in *Inbox) checkStream(ctx context.Context, js jetstream.JetStream, h Hand
 	stream, err := js.Stream(ctx, h.Stream)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return nil, postroom.Refuse(fmt.Errorf(
+		return nil, postroom.Unrecoverable(fmt.Errorf(
 			"stream %s of handler %s: %w: create it with 'postroom stream ensure' or natsjs.EnsureStream", h.Stream, h.Name, err))
 	case jsremedy.IsOfAccount(err):
-		return nil, fmt.Errorf("look up stream %s: %w", h.Stream, postroom.Refuse(jsremedy.Explain(err)))
+		return nil, fmt.Errorf("look up stream %s: %w", h.Stream, postroom.Unrecoverable(jsremedy.Explain(err)))
 	case err != nil:
 		return nil, fmt.Errorf("look up stream %s: %w", h.Stream, in.Advise(err))
 	case h.Ordered && stream.CachedInfo().Config.Retention != jetstream.LimitsPolicy:
-		return nil, postroom.Refuse(fmt.Errorf(
+		return nil, postroom.Unrecoverable(fmt.Errorf(
 			"stream %s of handler %s keeps events for its consumers only, and an ordered handler has none that lasts: give it limits retention", h.Stream, h.Name))
 	}
 	return stream, nil

@@ -83,7 +83,7 @@ func (s *Durable) ensure(ctx context.Context) (jetstream.Consumer, error) {
 func (s *Durable) adopt(ctx context.Context, stream jetstream.Stream, durable jetstream.Consumer, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	now := durable.CachedInfo().Config
 	if now.Metadata[identity.InstanceKey] != want.Metadata[identity.InstanceKey] || now.Metadata[identity.HandlerKey] != s.Handler {
-		return nil, postroom.Refuse(fmt.Errorf("%w: %s on stream %s", consumer.ErrForeign, want.Durable, s.Stream))
+		return nil, postroom.Unrecoverable(fmt.Errorf("%w: %s on stream %s", consumer.ErrForeign, want.Durable, s.Stream))
 	}
 	have := consumer.Filter(now)
 	all := wildcard.Union(have, want.FilterSubjects)

@@ -163,7 +163,7 @@ func (s *subscriber) subscribe(ctx context.Context, stream *jetstream.StreamInfo
 		return row, false, err
 	}
 	if row.Stream != s.Stream {
-		return row, false, postroom.Refuse(fmt.Errorf(
+		return row, false, postroom.Unrecoverable(fmt.Errorf(
 			"%w: %s, and is registered for %s: give the handler another name, which gets all events anew, or delete its row of the subscription table",
 			ErrOtherStream, row.Stream, s.Stream))
 	}
@@ -197,7 +197,7 @@ func (s *subscriber) infoOf(ctx context.Context, stream jetstream.Stream) (*jets
 // refuseClosed marks an error on a closed connection: nobody opens it again.
 func (s *subscriber) refuseClosed(err error) error {
 	if s.Conn.IsClosed() {
-		return postroom.Refuse(fmt.Errorf("%w: %w", nats.ErrConnectionClosed, err))
+		return postroom.Unrecoverable(fmt.Errorf("%w: %w", nats.ErrConnectionClosed, err))
 	}
 	return err
 }
