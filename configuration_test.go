@@ -38,8 +38,8 @@ var configured = []struct{ dir, name string }{
 func TestConfigurationReference(t *testing.T) {
 	t.Parallel()
 	var page strings.Builder
-	page.WriteString("# Configuration\n\nEvery setting, from the documentation of its field. The zero value of each struct works, except for the\n" +
-		"fields that say \"required\". `make api` writes this page.\n")
+	page.WriteString("# Configuration\n\nEvery setting, from the documentation of its field. The zero value of each struct works, except for\n" +
+		"the fields that say \"required\". `make api` writes this page.\n")
 	for _, c := range configured {
 		writeSettings(t, &page, c.dir, c.name)
 	}
