@@ -255,7 +255,7 @@ func TestTheLedgerKeepsWhatWasDiscarded(t *testing.T) {
 		t.Helper()
 		n.exec("UPDATE postroom.inbox SET at = now() - interval '1 day'")
 		n.exec("UPDATE postroom.sweep SET next_page = 0, next_at = now()")
-		in := inbox.New(n.pool, nil, inbox.Config{Ledger: 2 * time.Hour, AgeGate: time.Hour, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+		in := inbox.New(n.pool, nil, inbox.Config{DedupeWindow: 2 * time.Hour, MaxEventAge: time.Hour, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 		in.Handle(sub("billing"), newScript().handler("billing"))
 		stop := n.run(in)
 		devtest.Eventually(n, patience, "a sweep", func() bool {

@@ -62,17 +62,17 @@ var (
 func (n *night) external(v *vendor) (stop func()) {
 	n.Helper()
 	in := n.inbox()
-	in.HandleExternal(inbox.Subscription{Name: "mail", Workers: 2, Attempts: 1}, func(ctx context.Context, call *inbox.Call) error {
+	in.HandleExternal(inbox.Subscription{Name: "mail", Workers: 2, Attempts: 1}, func(ctx context.Context, attempt *inbox.Attempt) error {
 		var results []string
 		for _, step := range []string{"charge", "mail"} {
-			result, err := call.Step(ctx, step, v.step(step, call.Event.Data))
+			result, err := attempt.Step(ctx, step, v.step(step, attempt.Event.Data))
 			if err != nil {
 				return err
 			}
 			results = append(results, string(result))
 		}
-		call.OnSettle(func(ctx context.Context, tx pgx.Tx) error {
-			ev := call.Event
+		attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error {
+			ev := attempt.Event
 			ev.Data = []byte(strings.Join(results, ", "))
 			return apply(ctx, tx, "mail", ev)
 		})
@@ -86,7 +86,7 @@ func (n *night) external(v *vendor) (stop func()) {
 func (n *night) dies(ev postroom.Event, class string) int64 {
 	n.Helper()
 	in := n.inbox()
-	in.HandleExternal(inbox.Subscription{Name: "mail"}, func(context.Context, *inbox.Call) error { return nil })
+	in.HandleExternal(inbox.Subscription{Name: "mail"}, func(context.Context, *inbox.Attempt) error { return nil })
 	n.accept(in, "mail", ev)
 	(&river{night: n}).eventually("its death", func() bool {
 		return n.number("SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL AND class = $1", class) == 1

@@ -324,7 +324,7 @@ func TestReplayAsNew(t *testing.T) {
 	o.want("noted", 1, "SELECT count(*) FROM postroom.audit WHERE details #>> '{options,as_new}' = 'true'")
 
 	// A process that takes less counts: one that keeps a ledger of an hour.
-	in := inbox.New(o.pool, nil, inbox.Config{Ledger: time.Hour, AgeGate: 30 * time.Minute})
+	in := inbox.New(o.pool, nil, inbox.Config{DedupeWindow: time.Hour, MaxEventAge: 30 * time.Minute})
 	in.Handle(sub("short"), newScript().handler("short"))
 	o.run(in)
 	o.takes(small)

@@ -53,7 +53,7 @@ type node struct {
 	Ledger, AgeGate float64 // in seconds
 }
 
-// defaultLedger is inbox.Config.Ledger where nobody says otherwise.
+// defaultLedger is the default of inbox.Config.DedupeWindow.
 const defaultLedger = 30 * 24 * time.Hour
 
 func checkLedger(ctx context.Context, e *examination) error {
@@ -61,7 +61,7 @@ func checkLedger(ctx context.Context, e *examination) error {
 	if err != nil {
 		return err
 	}
-	const remedy = "give all processes of this database the same inbox.Config.Ledger, and an AgeGate that is shorter"
+	const remedy = "give all processes of this database the same inbox.Config.DedupeWindow, and a MaxEventAge that is shorter"
 	for i, n := range nodes {
 		if n.AgeGate > n.Ledger*0.99 {
 			e.fault(n.Name, remedy, "a process trusts the ledger for %s and keeps its rows for %s: an event that comes between the two is applied again",

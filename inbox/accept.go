@@ -13,56 +13,55 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Acceptance is what became of an event that was given to [Inbox.Accept].
-type Acceptance string
+// AcceptResult says what [Inbox.Accept] did with an event.
+type AcceptResult string
 
-// What becomes of an accepted event.
+// What [Inbox.Accept] did with an event.
 const (
-	// Stored says that the event is owed from now on.
-	Stored Acceptance = "stored"
-	// Duplicate says that the handler has decided this event, or owes it.
-	Duplicate Acceptance = "duplicate"
-	// Conflict says that the handler has decided, or owes, another event under
-	// its identity. Both are kept: this one is held as a conflict.
-	Conflict Acceptance = "conflict"
+	// Stored says that the event is committed, and that its handler will run.
+	Stored AcceptResult = "stored"
+	// Duplicate says that the handler has decided this event, or that it is held already.
+	Duplicate AcceptResult = "duplicate"
+	// Conflict says that the handler has decided, or that there is held, another event
+	// with the same identity. Both are kept: this one is held as dead, of class conflict.
+	Conflict AcceptResult = "conflict"
 )
 
-// Accept stores an event for a handler without a broker, for instance a webhook
-// or a line of an import. When it returns Stored the event is committed, and will
-// be run from held as one that was delivered is: by this process or another that
-// runs the handler. It runs nothing itself, and the event may be of any age.
+// Accept stores an event for a handler without a broker, for instance a webhook or a line
+// of an import. When it returns [Stored], the event is committed in table held, and this
+// process or another one that runs the handler will handle it. Accept itself runs no
+// handler. The event may be of any age.
 //
-// The handler has to be registered by [Inbox.Handle] or [Inbox.HandleExternal], and
-// not be an ordered one, whose events have their order from a stream; Run need not be
-// under way.
-// An event without an ID gets one, and so is never a duplicate. It is safe for
-// concurrent use.
+// Register the handler with [Inbox.Handle] or [Inbox.HandleExternal] first; [Inbox.Run] need
+// not run. An ordered handler is refused with [ErrOrdered]: its events get their order from
+// a stream. An event without an ID gets a new one, so it is never a duplicate. Accept is
+// safe for concurrent use.
 //
-// The body may have up to postroom.MaxAccepted bytes, which is 8 MiB: more than an event
-// that goes through a broker, as this one never does. What the handler writes with
-// outbox.Write does, and has the smaller limit.
+// The body may have up to postroom.MaxAccepted bytes (8 MiB). That is more than an event may
+// have that goes through a broker, because this one does not. Events that the handler writes
+// with outbox.Write go through a broker and have the smaller limit.
 //
-// An event is known again by its source and id, and has to be the same then: other content
-// under the same identity is a [Conflict], which is dead and waits for an operator. Some
-// providers deliver an event again with one field changed: Stripe's pending_webhooks counts
-// how many endpoints have not answered yet. [Subscription.DedupeKey] is for these. With a
-// key of the subscription's own, the first event of each key counts, and what comes later
-// with the same key is a [Duplicate], whatever its content is:
+// Accept recognises an event by its source and id, and then compares the content. Other
+// content with the same identity is a [Conflict], which is dead and waits for an operator.
+// Some providers send an event again with one field changed: Stripe's pending_webhooks counts
+// how many endpoints have not answered yet. Set [Subscription.DedupeKey] for these. Then the
+// first event with a key counts, and a later one with the same key is a [Duplicate],
+// whatever its content is:
 //
 //	in.HandleExternal(inbox.Subscription{
 //		Name:      "stripe",
 //		DedupeKey: func(ev postroom.Event) string { return "stripe " + ev.ID }, // evt_…
 //	}, handle)
 //
-// A key that leaves too much out swallows events that are different: take the provider's
-// id of the event, and not that of the object that it is about.
-func (in *Inbox) Accept(ctx context.Context, handler string, ev postroom.Event) (Acceptance, error) {
+// A key that leaves out too much drops events that differ: use the provider's id of the
+// event, not the id of the object that the event is about.
+func (in *Inbox) Accept(ctx context.Context, handler string, ev postroom.Event) (AcceptResult, error) {
 	d, c, err := in.acceptable(handler, ev)
 	if err != nil {
 		return "", err
 	}
 	h := delivery.Holding{After: delivery.AtOnce}
-	for _, next := range []Acceptance{Stored, Conflict} {
+	for _, next := range []AcceptResult{Stored, Conflict} {
 		fates, err := in.db.Store(ctx, c.owe(d, h))
 		if err != nil {
 			return "", &postroom.EventError{Op: "accept", ID: ev.ID, Type: ev.Type, Err: err}
@@ -81,7 +80,7 @@ func (in *Inbox) Accept(ctx context.Context, handler string, ev postroom.Event) 
 		d, h = delivery.Conflicting(d), delivery.AsConflict
 	}
 	if h.Failure != nil {
-		return Conflict, nil // and held before
+		return Conflict, nil // the conflict itself was held before
 	}
 	return Duplicate, nil
 }
@@ -106,7 +105,7 @@ func (in *Inbox) acceptable(handler string, ev postroom.Event) (*delivery.Delive
 		ev.ID = id.String()
 	}
 	ev.Subject, ev.ContentType = cmp.Or(ev.Subject, ev.Type), cmp.Or(ev.ContentType, "application/json")
-	ev.LoggedAt = time.Time{} // it is logged now
+	ev.LoggedAt = time.Time{} // the database sets it
 	if err := ev.ValidateAccepted(); err != nil {
 		return nil, nil, &postroom.EventError{Op: "accept", ID: ev.ID, Type: ev.Type, Err: err}
 	}

@@ -27,7 +27,7 @@ func TestAccept(t *testing.T) {
 	steps := []struct {
 		name, handler string
 		ev            postroom.Event
-		want          inbox.Acceptance
+		want          inbox.AcceptResult
 		err           error
 	}{
 		{"new", "webhook", ev, inbox.Stored, nil},
@@ -121,7 +121,7 @@ func TestLargeAccepted(t *testing.T) {
 		return nil
 	}))
 	large := postroom.Event{ID: "large", Source: "/shop", Type: "t", Data: bytes.Repeat([]byte("x"), postroom.MaxAccepted)}
-	for _, want := range []inbox.Acceptance{inbox.Stored, inbox.Duplicate} {
+	for _, want := range []inbox.AcceptResult{inbox.Stored, inbox.Duplicate} {
 		if got, err := b.in.Accept(t.Context(), "webhook", large); got != want || err != nil {
 			t.Errorf("Accept of %d bytes = %v, %v, want %s", len(large.Data), got, err, want)
 		}
@@ -154,7 +154,7 @@ func TestRedeliveryThatDiffers(t *testing.T) {
 	webhook := func(pending int) postroom.Event {
 		return postroom.Event{ID: "evt_1", Source: "/stripe", Type: "charge.succeeded", Data: fmt.Appendf(nil, `{"id":"evt_1","pending_webhooks":%d}`, pending)}
 	}
-	for handler, want := range map[string]inbox.Acceptance{"plain": inbox.Conflict, "keyed": inbox.Duplicate} {
+	for handler, want := range map[string]inbox.AcceptResult{"plain": inbox.Conflict, "keyed": inbox.Duplicate} {
 		if got, err := b.in.Accept(t.Context(), handler, webhook(2)); got != inbox.Stored || err != nil {
 			t.Errorf("%s: the first = %v, %v", handler, got, err)
 		}

@@ -33,7 +33,7 @@ func (in *Inbox) Check(ctx context.Context) error {
 // preflight returns what looks at the database and the broker.
 func (in *Inbox) preflight() *preflight.Inbox {
 	p := &preflight.Inbox{
-		Conn: in.nc, Database: ledger.Upkeep{DB: in.db}, Log: in.cfg.Logger, Ledger: in.cfg.Ledger, AgeGate: in.cfg.AgeGate, Advise: in.advise,
+		Conn: in.nc, Database: ledger.Upkeep{DB: in.db}, Log: in.cfg.Logger, DedupeWindow: in.cfg.DedupeWindow, MaxEventAge: in.cfg.MaxEventAge, Advise: in.advise,
 	}
 	for _, c := range in.loops {
 		p.Handlers = append(p.Handlers, preflight.Handler{

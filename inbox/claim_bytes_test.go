@@ -43,9 +43,9 @@ func TestClaimsAreBoundedByBytes(t *testing.T) {
 	const events, bound = 100, 4 << 20
 	b.anew(func(cfg *inbox.Config) { cfg.PullBytes = bound })
 	var most, runs atomic.Int64
-	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: events}, func(ctx context.Context, call *inbox.Call) error {
-		if len(call.Event.Data) != large {
-			t.Errorf("%s has %d bytes", call.Event.ID, len(call.Event.Data))
+	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: events}, func(ctx context.Context, attempt *inbox.Attempt) error {
+		if len(attempt.Event.Data) != large {
+			t.Errorf("%s has %d bytes", attempt.Event.ID, len(attempt.Event.Data))
 		}
 		claimed := b.claimedBytes(ctx, "h")
 		for old := most.Load(); claimed > old && !most.CompareAndSwap(old, claimed); old = most.Load() {
@@ -78,8 +78,8 @@ func TestAnEventThatIsLargerThanTheBoundIsClaimed(t *testing.T) {
 	b := newBench(t)
 	b.anew(func(cfg *inbox.Config) { cfg.PullBytes = 2 << 20 })
 	var bytes sync.Map
-	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 4}, func(_ context.Context, call *inbox.Call) error {
-		bytes.Store(call.Event.ID, len(call.Event.Data))
+	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 4}, func(_ context.Context, attempt *inbox.Attempt) error {
+		bytes.Store(attempt.Event.ID, len(attempt.Event.Data))
 		return nil
 	})
 	ev := largeEvent(b, "huge", "")
@@ -108,9 +108,9 @@ func TestFollowersAreBoundedByBytes(t *testing.T) {
 	sub.Workers = keys
 	var most, runs atomic.Int64
 	stored := make(chan struct{})
-	b.in.HandleExternal(sub, func(ctx context.Context, call *inbox.Call) error {
+	b.in.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
 		runs.Add(1)
-		if len(call.Event.Data) < large {
+		if len(attempt.Event.Data) < large {
 			<-stored
 			return nil
 		}

@@ -21,58 +21,58 @@ type Config struct {
 	// Defaults to "postroom".
 	Schema string
 
-	// AckWait is how long the broker waits for a sign of life from a process that
-	// holds an event before it delivers the event again, to another. Signs are
-	// sent three times as often. So long last, too, and are
-	// renewed as often, the claims of external handlers and the lease of the process
-	// that reads for an ordered one.
+	// AckWait is how long the broker waits for a sign of life from a process that has
+	// an event. Then it delivers the event to another process. A process sends a sign
+	// three times in each AckWait. The claims of external handlers, and the lease of
+	// the process that reads for an ordered handler, last as long and are renewed as
+	// often.
 	//
 	// Defaults to 30 seconds.
 	AckWait time.Duration
 
-	// DrainTimeout is how long Run lets handlers finish after its context ended.
-	// Then their contexts end too, and their events are delivered again.
+	// DrainTimeout is how long Run waits for running handlers after its context ended.
+	// Then it cancels their contexts, and their events are delivered again.
 	//
 	// Defaults to 10 seconds.
 	DrainTimeout time.Duration
 
-	// Ledger is how long an event is remembered after it was decided. Then its
-	// row is removed, unless the event is still owed. All processes of a database
-	// have to agree on it, up to what AgeGate allows.
+	// DedupeWindow is how long the inbox remembers a decided event, and so recognises it
+	// when it comes again. Then the event's ledger row is removed, unless the event is
+	// still held. It must be longer than the MaxEventAge of every process of the database.
 	//
 	// Defaults to 30 days.
-	Ledger time.Duration
+	DedupeWindow time.Duration
 
-	// AgeGate is the age from which the ledger is not trusted to remember an event:
-	// one that was logged longer ago is held as dead, of class too_old, and not
-	// run by itself. What a stream held when its handler was new is exempt. It
-	// has to be shorter than Ledger by a hundredth at the least. If Ledger was shorter
-	// before, the ledger is not trusted for a time from which rows were removed, either.
+	// MaxEventAge is how old an event may be when it is delivered. The ledger row of an
+	// older one may be gone, so the event is not run: it is held as dead, of class
+	// too_old. Events that were in the stream before the handler existed are exempt.
+	// MaxEventAge must be at least one percent shorter than DedupeWindow. If DedupeWindow was
+	// shorter before, events from a time whose rows were removed are too old as well.
 	//
-	// Defaults to 29 days, or as much of Ledger.
-	AgeGate time.Duration
+	// Defaults to 29 thirtieths of DedupeWindow, which is 29 days.
+	MaxEventAge time.Duration
 
-	// PullBytes is how many bytes of events all handlers together ask the broker for
-	// and have in hand, by and large: at the least 2 MiB for each handler. It has to be
-	// well below max_pending of the server (64 MB), which disconnects a client for
-	// which it has to keep more. Of a slow link less is asked for: what arrives in an
-	// eighth of AckWait.
+	// PullBytes is about how many bytes of events all handlers together request from the
+	// broker and have in memory, and at least 2 MiB for each handler. It must be well
+	// below the server's max_pending (64 MB): the server disconnects a client that has
+	// more than that to receive. Over a slow link a handler requests less: what arrives
+	// in an eighth of AckWait.
 	//
-	// As much again is what all handlers together have claimed of the events in held,
-	// and as much what runs along with these in their keys: at the least 2 MiB for each
-	// handler, and one event for each however large it is. A handler of large events
-	// then runs fewer at a time than it has workers.
+	// PullBytes also limits the held events that all handlers together have claimed, and
+	// again the events that run in one transaction with these because they have the same
+	// key. Each handler may claim at least 2 MiB, and at least one event of any size. A
+	// handler of large events therefore runs fewer at a time than it has workers.
 	//
 	// Defaults to 32 MiB.
 	PullBytes int
 
-	// IdlePoll is how often held events are looked for while none is due. What this
-	// process holds itself is run when it is due.
+	// IdlePoll is how often the inbox looks for held events while none is due. Events
+	// that this process holds are run when they are due, without a poll.
 	//
 	// Defaults to 250 milliseconds.
 	IdlePoll time.Duration
 
-	// Logger receives what Run survives.
+	// Logger receives the errors that Run survives, and what it does about them.
 	//
 	// Defaults to slog.Default.
 	Logger *slog.Logger
@@ -82,7 +82,7 @@ type Config struct {
 	// Defaults to the global provider of OpenTelemetry.
 	MeterProvider metric.MeterProvider
 
-	// TracerProvider receives a span for each time a handler runs.
+	// TracerProvider receives a span for each run of a handler.
 	//
 	// Defaults to the global provider of OpenTelemetry.
 	TracerProvider trace.TracerProvider
@@ -91,8 +91,8 @@ type Config struct {
 func (c Config) defaults() Config {
 	c.AckWait = cmp.Or(c.AckWait, 30*time.Second)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 10*time.Second)
-	c.Ledger = cmp.Or(c.Ledger, 30*24*time.Hour)
-	c.AgeGate = cmp.Or(c.AgeGate, c.Ledger/30*29)
+	c.DedupeWindow = cmp.Or(c.DedupeWindow, 30*24*time.Hour)
+	c.MaxEventAge = cmp.Or(c.MaxEventAge, c.DedupeWindow/30*29)
 	c.PullBytes = cmp.Or(c.PullBytes, 32<<20)
 	c.IdlePoll = cmp.Or(c.IdlePoll, 250*time.Millisecond)
 	c.Logger = guard.Logger(cmp.Or(c.Logger, slog.Default()))
@@ -108,14 +108,14 @@ func (c Config) validate() error {
 		faults = append(faults, fmt.Errorf("config: AckWait is %s, want at least 1s", c.AckWait))
 	}
 	if c.DrainTimeout < 0 {
-		faults = append(faults, fmt.Errorf("config: DrainTimeout is %s, want none or more", c.DrainTimeout))
+		faults = append(faults, fmt.Errorf("config: DrainTimeout is %s, want 0 or more", c.DrainTimeout))
 	}
-	if c.Ledger < time.Second {
-		faults = append(faults, fmt.Errorf("config: Ledger is %s, want at least 1s", c.Ledger))
+	if c.DedupeWindow < time.Second {
+		faults = append(faults, fmt.Errorf("config: DedupeWindow is %s, want at least 1s", c.DedupeWindow))
 	}
-	if c.AgeGate <= 0 || c.AgeGate > c.Ledger-c.Ledger/100 {
-		faults = append(faults, fmt.Errorf("config: AgeGate is %s, want less than Ledger (%s) by a hundredth at the least: an event that is older than its ledger row would be applied again",
-			c.AgeGate, c.Ledger))
+	if c.MaxEventAge <= 0 || c.MaxEventAge > c.DedupeWindow-c.DedupeWindow/100 {
+		faults = append(faults, fmt.Errorf("config: MaxEventAge is %s, want at least one percent less than DedupeWindow (%s): an event whose ledger row is gone would be applied again",
+			c.MaxEventAge, c.DedupeWindow))
 	}
 	if c.PullBytes < leastShare {
 		faults = append(faults, fmt.Errorf("config: PullBytes is %d, want at least %d", c.PullBytes, leastShare))

@@ -110,12 +110,12 @@ func TestARollingDeployLosesNothing(t *testing.T) {
 	b.wantOnce("billing", want...)
 }
 
-func TestOnlyNewSurvivesTheLossOfItsConsumer(t *testing.T) {
+func TestDeliverNewSurvivesTheLossOfItsConsumer(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.publish("old")
 	sub := b.subscription("late")
-	sub.From = inbox.OnlyNew
+	sub.From = inbox.DeliverNew
 	var gate sync.RWMutex // holds the handler up while the consumer is deleted
 	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 		gate.RLock()
@@ -140,12 +140,12 @@ func TestOnlyNewSurvivesTheLossOfItsConsumer(t *testing.T) {
 	b.wantOnce("late", want...)
 }
 
-func TestOnlyNewSkipsWhatIsInTheStream(t *testing.T) {
+func TestDeliverNewSkipsWhatIsInTheStream(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.publish("old")
 	sub := b.subscription("late")
-	sub.From = inbox.OnlyNew
+	sub.From = inbox.DeliverNew
 	b.in.Handle(sub, effect("late"))
 	b.run()
 	b.eventually("the consumer", func() bool {

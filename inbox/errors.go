@@ -28,9 +28,10 @@ var (
 	// than an ordered handler needs.
 	ErrIsolation = preflight.ErrIsolation
 
-	// ErrLedger says that this process and another of the same database do not agree
-	// on how long the ledger is to be trusted.
-	ErrLedger = preflight.ErrLedger
+	// ErrDedupeWindow says that this process and another of the same database disagree: one
+	// removes ledger rows (Config.DedupeWindow) of events that the other would still run
+	// (Config.MaxEventAge).
+	ErrDedupeWindow = preflight.ErrDedupeWindow
 )
 
 // ErrRunning is returned by [Inbox.Run] while another Run of the same inbox is
@@ -51,7 +52,7 @@ var (
 // is given: the inbox ends it, after the handler returned.
 var ErrTxOwned = ledger.ErrTxOwned
 
-// ErrOutcomeUnknown is returned by [Call.Step] for a step that was begun before,
+// ErrOutcomeUnknown is returned by [Attempt.Step] for a step that was begun before,
 // by this process or another, of which nobody knows whether it happened, and that
 // the vendor might not recognise as a repetition. An event whose handler returns
 // it is dead, of class outcome_unknown: somebody has to look at the vendor's.

@@ -77,18 +77,18 @@ func ExampleInbox_HandleExternal() {
 
 	in := inbox.New(pool, nil, inbox.Config{}) // its events are accepted: no broker
 	in.HandleExternal(inbox.Subscription{Name: "billing.charge", KeyWindow: 24 * time.Hour},
-		func(ctx context.Context, call *inbox.Call) error {
+		func(ctx context.Context, attempt *inbox.Attempt) error {
 			var o order
-			if err := call.Event.JSON(&o); err != nil {
+			if err := attempt.Event.JSON(&o); err != nil {
 				return err
 			}
-			charge, err := call.Step(ctx, "charge", func(ctx context.Context, key string) ([]byte, error) {
+			charge, err := attempt.Step(ctx, "charge", func(ctx context.Context, key string) ([]byte, error) {
 				return vendor.Charge(ctx, key, o.Amount)
 			})
 			if err != nil {
 				return err
 			}
-			call.OnSettle(func(ctx context.Context, tx pgx.Tx) error {
+			attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error {
 				defer stop() // the example ends here
 				_, err := tx.Exec(ctx, "INSERT INTO charge VALUES ($1, $2)", o.ID, string(charge))
 				return err

@@ -27,14 +27,14 @@ func (c *retries) serve(life delivery.Lifetime, cl *claim) error {
 	running, cancel := context.WithCancelCause(life.Work)
 	defer cancel(nil)
 	cl.OnLoss(func() { cancel(delivery.ErrSettled) })
-	attempt := steps.Begin(&cl.HeldEvent, steps.Config{
+	run := steps.Begin(&cl.HeldEvent, steps.Config{
 		Receipts: c.inbox.receipts, Instance: c.inbox.node.Instance(), Window: c.sub.KeyWindow, Timeout: c.sub.Timeout, Outage: outage, Lost: cl.Lose,
 	})
-	call := &Call{Event: cl.Event, Attempt: cl.Attempt, steps: attempt}
+	attempt := &Attempt{Event: cl.Event, Number: cl.Attempt, steps: run}
 	err := c.signals.Observe(running, cl.Task, func(ctx context.Context) error {
-		return c.invoker.Run(ctx, nil, func(ctx context.Context) error { return c.external(ctx, call) })
+		return c.invoker.Run(ctx, nil, func(ctx context.Context) error { return c.external(ctx, attempt) })
 	})
-	settles, outage := attempt.End(err)
+	settles, outage := run.End(err)
 	switch {
 	case err == nil:
 		return c.persist(life, func() error { return c.settleCall(life, cl, settles) })

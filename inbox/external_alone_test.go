@@ -25,7 +25,7 @@ func TestExternalEventsOfADeadProcess(t *testing.T) {
 			b := newBench(t)
 			var inside, most atomic.Int32
 			met := make(chan struct{})
-			b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 2}, func(ctx context.Context, _ *inbox.Call) error {
+			b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 2}, func(ctx context.Context, _ *inbox.Attempt) error {
 				n := inside.Add(1)
 				defer inside.Add(-1)
 				most.Store(max(most.Load(), n))

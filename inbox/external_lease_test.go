@@ -42,13 +42,13 @@ func (b *bench) claimEnds(id string) time.Duration {
 
 // blocking is a step's function that tells when it is called, and waits.
 func blocking(v *vendor, entered chan<- string, resume <-chan struct{}) inbox.ExternalHandler {
-	return func(ctx context.Context, call *inbox.Call) error {
-		result, err := call.Step(ctx, "charge", func(ctx context.Context, key string) ([]byte, error) {
-			entered <- call.Event.ID
+	return func(ctx context.Context, attempt *inbox.Attempt) error {
+		result, err := attempt.Step(ctx, "charge", func(ctx context.Context, key string) ([]byte, error) {
+			entered <- attempt.Event.ID
 			<-resume
 			return v.charge(context.WithoutCancel(ctx), key)
 		})
-		call.OnSettle(noting("h", call.Event.ID))
+		attempt.OnSuccess(noting("h", attempt.Event.ID))
 		if err == nil && len(result) == 0 {
 			err = errors.New("no result")
 		}
@@ -106,8 +106,8 @@ func TestAStalledOwnerOfACall(t *testing.T) {
 			v := newVendor(t)
 			entered, resume, told := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 			sub := inbox.Subscription{Name: "h", Workers: 1, KeyWindow: time.Hour}
-			b.in.HandleExternal(sub, func(ctx context.Context, call *inbox.Call) error {
-				_, err := call.Step(ctx, "charge", func(ctx context.Context, key string) ([]byte, error) {
+			b.in.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
+				_, err := attempt.Step(ctx, "charge", func(ctx context.Context, key string) ([]byte, error) {
 					result, err := v.charge(ctx, key)
 					close(entered)
 					<-resume
@@ -118,16 +118,16 @@ func TestAStalledOwnerOfACall(t *testing.T) {
 					}
 					return result, err
 				})
-				call.OnSettle(noting("h", "first"))
+				attempt.OnSuccess(noting("h", "first"))
 				return err
 			})
 			b.accept("h", "e")
 			b.run()
 			<-entered
 			other := b.rival(func(in *inbox.Inbox) {
-				in.HandleExternal(sub, func(ctx context.Context, call *inbox.Call) error {
-					call.OnSettle(noting("h", "second"))
-					_, err := call.Step(ctx, "charge", v.charge)
+				in.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
+					attempt.OnSuccess(noting("h", "second"))
+					_, err := attempt.Step(ctx, "charge", v.charge)
 					return err
 				})
 			})
@@ -161,10 +161,10 @@ func TestAStalledOwnerBeginsNoStep(t *testing.T) {
 	b := newBench(t)
 	v := newVendor(t)
 	taken := make(chan struct{})
-	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 1}, func(ctx context.Context, call *inbox.Call) error {
+	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 1}, func(ctx context.Context, attempt *inbox.Attempt) error {
 		b.exec("UPDATE postroom.held SET epoch = epoch + 1, claimed_by = 'other', next_at = now() + interval '1 h'")
 		close(taken)
-		_, err := call.Step(context.WithoutCancel(ctx), "charge", v.charge)
+		_, err := attempt.Step(context.WithoutCancel(ctx), "charge", v.charge)
 		return errors.Join(err, errors.New("or so it seems"))
 	})
 	b.accept("h", "e")
@@ -186,9 +186,9 @@ func TestAStalledOwnerSettlesNothing(t *testing.T) {
 	t.Parallel()
 	for _, effects := range []bool{true, false} {
 		b := newBench(t)
-		b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 1}, func(_ context.Context, call *inbox.Call) error {
+		b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 1}, func(_ context.Context, attempt *inbox.Attempt) error {
 			if effects {
-				call.OnSettle(noting("h", call.Event.ID))
+				attempt.OnSuccess(noting("h", attempt.Event.ID))
 			}
 			b.exec("UPDATE postroom.held SET epoch = epoch + 1, claimed_by = 'other', next_at = now() + interval '1 h'")
 			return nil
@@ -249,15 +249,15 @@ func TestAStopEndsCalls(t *testing.T) {
 		t.Errorf("held: %+v, want %+v", got, want)
 	}
 	b.anew(nil)
-	var attempt atomic.Int32
-	b.in.HandleExternal(sub, func(ctx context.Context, call *inbox.Call) error {
-		attempt.Store(int32(call.Attempt)) //nolint:gosec // few
-		return charging(v)(ctx, call)
+	var number atomic.Int32
+	b.in.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
+		number.Store(int32(attempt.Number)) //nolint:gosec // few
+		return charging(v)(ctx, attempt)
 	})
 	b.run()
 	b.settled("h")
-	if got := v.seen(); len(got) != 1 || v.total() != 2 || attempt.Load() != 1 {
-		t.Errorf("the vendor saw %v, want one key twice; attempt %d, want 1", got, attempt.Load())
+	if got := v.seen(); len(got) != 1 || v.total() != 2 || number.Load() != 1 {
+		t.Errorf("the vendor saw %v, want one key twice; attempt %d, want 1", got, number.Load())
 	}
 }
 
@@ -287,19 +287,19 @@ func TestAnOutageWhileAStepIsNoted(t *testing.T) {
 				}
 				var runs, most atomic.Int32
 				sub := inbox.Subscription{Name: "h", Workers: 1, KeyWindow: time.Hour, Timeout: 2 * time.Second}
-				b.in.HandleExternal(sub, func(ctx context.Context, call *inbox.Call) error {
-					most.Store(max(most.Load(), int32(call.Attempt))) //nolint:gosec // few
+				b.in.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
+					most.Store(max(most.Load(), int32(attempt.Number))) //nolint:gosec // few
 					first := runs.Add(1) == 1
 					if first && when == "before the call" {
 						do(tt.begin)
 					}
-					_, err := call.Step(ctx, "charge", func(ctx context.Context, key string) ([]byte, error) {
+					_, err := attempt.Step(ctx, "charge", func(ctx context.Context, key string) ([]byte, error) {
 						if first && when == "in the call" {
 							do(tt.begin)
 						}
 						return v.charge(ctx, key)
 					})
-					call.OnSettle(noting("h", call.Event.ID))
+					attempt.OnSuccess(noting("h", attempt.Event.ID))
 					return err
 				})
 				b.accept("h", "e")
@@ -334,11 +334,11 @@ func TestTimeThatNotesTookIsNoAttempt(t *testing.T) {
 	const patience = 2 * time.Second
 	var last atomic.Int32
 	sub := inbox.Subscription{Name: "h", Workers: 1, KeyWindow: time.Hour, Timeout: patience}
-	b.in.HandleExternal(sub, func(ctx context.Context, call *inbox.Call) error {
-		if last.Swap(int32(call.Attempt)) == 0 { //nolint:gosec // few
+	b.in.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
+		if last.Swap(int32(attempt.Number)) == 0 { //nolint:gosec // few
 			time.AfterFunc(patience*3/4, func() { _ = lock.Rollback(context.Background()) })
 		}
-		return charging(v)(ctx, call)
+		return charging(v)(ctx, attempt)
 	})
 	b.accept("h", "e")
 	b.run()
@@ -359,9 +359,9 @@ func TestTheDatabaseGoesAwayInACall(t *testing.T) {
 	var runs atomic.Int32
 	handler := blocking(v, called, resume)
 	b.anew(func(cfg *inbox.Config) { cfg.AckWait = time.Minute }) // the claim outlives the outage
-	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 1}, func(ctx context.Context, call *inbox.Call) error {
+	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 1}, func(ctx context.Context, attempt *inbox.Attempt) error {
 		runs.Add(1)
-		return handler(ctx, call)
+		return handler(ctx, attempt)
 	})
 	b.accept("h", "e")
 	b.run()

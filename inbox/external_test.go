@@ -63,12 +63,12 @@ func TestStepsOfOneHandler(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	v := newVendor(t)
-	var late *inbox.Call
-	o := externally(b, nil, func(ctx context.Context, call *inbox.Call) error {
-		late = call
-		first, err := call.Step(ctx, "charge", v.charge)
-		again, err2 := call.Step(ctx, "charge", v.charge)
-		other, err3 := call.Step(ctx, "mail", v.charge)
+	var late *inbox.Attempt
+	o := externally(b, nil, func(ctx context.Context, attempt *inbox.Attempt) error {
+		late = attempt
+		first, err := attempt.Step(ctx, "charge", v.charge)
+		again, err2 := attempt.Step(ctx, "charge", v.charge)
+		other, err3 := attempt.Step(ctx, "mail", v.charge)
 		if string(first) != string(again) || string(first) == string(other) {
 			t.Errorf("results: %s, again %s, other %s", first, again, other)
 		}
@@ -77,14 +77,14 @@ func TestStepsOfOneHandler(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 20 {
 			all.Go(func() {
-				_, err := call.Step(ctx, fmt.Sprint("of many ", i), v.charge)
+				_, err := attempt.Step(ctx, fmt.Sprint("of many ", i), v.charge)
 				mu.Lock()
 				defer mu.Unlock()
 				errs = append(errs, err)
 			})
 		}
 		all.Wait()
-		empty, err := call.Step(ctx, "nothing", func(context.Context, string) ([]byte, error) { return []byte{}, nil })
+		empty, err := attempt.Step(ctx, "nothing", func(context.Context, string) ([]byte, error) { return []byte{}, nil })
 		if len(empty) > 0 {
 			t.Errorf("no result: %q", empty)
 		}
@@ -99,7 +99,7 @@ func TestStepsOfOneHandler(t *testing.T) {
 	if _, err := late.Step(t.Context(), "late", v.charge); err == nil || !strings.Contains(err.Error(), "the attempt is over") || v.total() != 22 {
 		t.Errorf("a step after the attempt: %v", err)
 	}
-	late.OnSettle(func(context.Context, pgx.Tx) error { t.Error("called after the attempt"); return nil })
+	late.OnSuccess(func(context.Context, pgx.Tx) error { t.Error("called after the attempt"); return nil })
 }
 
 // A step that is under way is not begun a second time beside itself.
@@ -107,9 +107,9 @@ func TestAStepIsBusy(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	v := newVendor(t)
-	o := externally(b, nil, func(ctx context.Context, call *inbox.Call) error {
-		_, err := call.Step(ctx, "charge", func(ctx context.Context, key string) ([]byte, error) {
-			if _, err := call.Step(ctx, "charge", v.charge); err == nil || !strings.Contains(err.Error(), "under way") {
+	o := externally(b, nil, func(ctx context.Context, attempt *inbox.Attempt) error {
+		_, err := attempt.Step(ctx, "charge", func(ctx context.Context, key string) ([]byte, error) {
+			if _, err := attempt.Step(ctx, "charge", v.charge); err == nil || !strings.Contains(err.Error(), "under way") {
 				t.Errorf("the step within itself: %v", err)
 			}
 			return v.charge(ctx, key)
@@ -125,18 +125,18 @@ func TestHowExternalHandlersFail(t *testing.T) {
 	t.Parallel()
 	wrong := errors.New("wrong")
 	step := func(name string, f func(ctx context.Context, key string) ([]byte, error)) inbox.ExternalHandler {
-		return func(ctx context.Context, call *inbox.Call) error {
-			_, err := call.Step(ctx, name, f)
+		return func(ctx context.Context, attempt *inbox.Attempt) error {
+			_, err := attempt.Step(ctx, name, f)
 			return err
 		}
 	}
 	fail := func(err error) inbox.ExternalHandler {
-		return func(context.Context, *inbox.Call) error { return err }
+		return func(context.Context, *inbox.Attempt) error { return err }
 	}
 	settle := func(f func(ctx context.Context, tx pgx.Tx) error) inbox.ExternalHandler {
-		return func(_ context.Context, call *inbox.Call) error {
-			call.OnSettle(noting("h", "undone"))
-			call.OnSettle(f)
+		return func(_ context.Context, attempt *inbox.Attempt) error {
+			attempt.OnSuccess(noting("h", "undone"))
+			attempt.OnSuccess(f)
 			return nil
 		}
 	}
@@ -151,15 +151,15 @@ func TestHowExternalHandlersFail(t *testing.T) {
 		{"an error", nil, fail(wrong), owed{State: "due", Attempts: 1, Class: "error"}, "wrong"},
 		{"the last attempt", func(s *inbox.Subscription) { s.Attempts = 1 }, fail(wrong), owed{State: "dead", Attempts: 1, Class: "error"}, "wrong"},
 		{"permanent", nil, fail(postroom.Permanent(wrong)), owed{State: "dead", Attempts: 1, Class: "permanent"}, "wrong"},
-		{"a panic", nil, func(context.Context, *inbox.Call) error { panic("no") }, owed{State: "due", Attempts: 1, Class: "panic"}, "no"},
-		{"an end of the goroutine", nil, func(context.Context, *inbox.Call) error { runtime.Goexit(); return nil }, owed{State: "due", Attempts: 1, Class: "panic"}, "Goexit"},
+		{"a panic", nil, func(context.Context, *inbox.Attempt) error { panic("no") }, owed{State: "due", Attempts: 1, Class: "panic"}, "no"},
+		{"an end of the goroutine", nil, func(context.Context, *inbox.Attempt) error { runtime.Goexit(); return nil }, owed{State: "due", Attempts: 1, Class: "panic"}, "Goexit"},
 		{
-			"a handler that ignores its context", short, func(context.Context, *inbox.Call) error { select {} },
+			"a handler that ignores its context", short, func(context.Context, *inbox.Attempt) error { select {} },
 			owed{State: "due", Attempts: 1, Class: "timeout"},
 			"left behind",
 		},
 		{
-			"a handler that waits for its context", short, func(ctx context.Context, _ *inbox.Call) error { <-ctx.Done(); return ctx.Err() },
+			"a handler that waits for its context", short, func(ctx context.Context, _ *inbox.Attempt) error { <-ctx.Done(); return ctx.Err() },
 			owed{State: "due", Attempts: 1, Class: "timeout"},
 			"in time",
 		},
@@ -225,8 +225,8 @@ func TestExternalAttemptsAreSpent(t *testing.T) {
 	v := newVendor(t)
 	var mended atomic.Bool
 	sub := inbox.Subscription{Name: "h", Workers: 1, Attempts: 3, Schedule: postroom.Backoff{10 * time.Millisecond}}
-	b.in.HandleExternal(sub, func(ctx context.Context, call *inbox.Call) error {
-		if err := charging(v)(ctx, call); err != nil || mended.Load() {
+	b.in.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
+		if err := charging(v)(ctx, attempt); err != nil || mended.Load() {
 			return err
 		}
 		return errors.New("not now")
@@ -250,8 +250,8 @@ func TestExternalAttemptsAreSpent(t *testing.T) {
 func TestAnExternalHandlerSaysWhen(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	o := externally(b, func(s *inbox.Subscription) { s.Schedule = postroom.Backoff{time.Minute} }, func(ctx context.Context, call *inbox.Call) error {
-		_, err := call.Step(ctx, "charge", func(context.Context, string) ([]byte, error) {
+	o := externally(b, func(s *inbox.Subscription) { s.Schedule = postroom.Backoff{time.Minute} }, func(ctx context.Context, attempt *inbox.Attempt) error {
+		_, err := attempt.Step(ctx, "charge", func(context.Context, string) ([]byte, error) {
 			return nil, postroom.RetryAfter(24*time.Hour, inbox.NotDone(errors.New("too many requests")))
 		})
 		return err
@@ -275,15 +275,15 @@ func TestSettlingFails(t *testing.T) {
 	v := newVendor(t)
 	var attempts atomic.Int32
 	sub := inbox.Subscription{Name: "h", Workers: 1, Schedule: postroom.Backoff{10 * time.Millisecond}}
-	b.in.HandleExternal(sub, func(ctx context.Context, call *inbox.Call) error {
+	b.in.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
 		for _, name := range []string{"charge", "mail"} {
-			if _, err := call.Step(ctx, name, v.charge); err != nil {
+			if _, err := attempt.Step(ctx, name, v.charge); err != nil {
 				return err
 			}
 		}
-		call.OnSettle(noting("h", call.Event.ID+" first"))
-		call.OnSettle(func(ctx context.Context, tx pgx.Tx) error {
-			if err := noting("h", call.Event.ID+" second")(ctx, tx); err != nil {
+		attempt.OnSuccess(noting("h", attempt.Event.ID+" first"))
+		attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error {
+			if err := noting("h", attempt.Event.ID+" second")(ctx, tx); err != nil {
 				return err
 			}
 			if attempts.Add(1) <= 2 {
@@ -309,7 +309,7 @@ func TestSettlingFails(t *testing.T) {
 func TestCheckRefusesExternal(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	nothing := func(context.Context, *inbox.Call) error { return nil }
+	nothing := func(context.Context, *inbox.Attempt) error { return nil }
 	external := func(change func(*inbox.Subscription)) func(*inbox.Inbox) {
 		return func(in *inbox.Inbox) {
 			sub := inbox.Subscription{Name: "h"}

@@ -153,7 +153,7 @@ func TestNothingIsAcknowledgedBeforeItIsHeld(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
 			if external {
-				b.in.HandleExternal(b.subscription("h"), func(context.Context, *inbox.Call) error { return nil })
+				b.in.HandleExternal(b.subscription("h"), func(context.Context, *inbox.Attempt) error { return nil })
 			} else {
 				b.in.Handle(b.subscription("h"), effect("h"))
 			}

@@ -178,7 +178,7 @@ func TestTheLedgerKeepsTheFailuresOfWhatSucceeded(t *testing.T) {
 			sub.Schedule, sub.Attempts = postroom.Backoff{time.Millisecond}, 5
 			if external {
 				sub = inbox.Subscription{Name: "h", Workers: 1, Attempts: 5, Schedule: sub.Schedule}
-				b.in.HandleExternal(sub, func(_ context.Context, call *inbox.Call) error { return fails(call.Event.ID) })
+				b.in.HandleExternal(sub, func(_ context.Context, attempt *inbox.Attempt) error { return fails(attempt.Event.ID) })
 				b.accept("h", "fails", "never")
 			} else {
 				b.in.Handle(sub, postroom.HandlerFunc(func(_ context.Context, _ pgx.Tx, ev postroom.Event) error { return fails(ev.ID) }))
@@ -291,7 +291,7 @@ func TestEventsTooOldForTheLedgerAreHeld(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	cfg := b.config()
-	cfg.Ledger, cfg.AgeGate = 48*time.Hour, 24*time.Hour
+	cfg.DedupeWindow, cfg.MaxEventAge = 48*time.Hour, 24*time.Hour
 	b.in = inbox.New(b.pool, b.nc, cfg)
 	b.in.Handle(b.subscription("h"), effect("h"))
 	old := func(id string, age time.Duration) {

@@ -153,15 +153,15 @@ func TestMethodsOfReturnedErrors(t *testing.T) {
 			}))
 		}
 	}
-	external := func(handle func(ctx context.Context, call *inbox.Call, do func() error) error) func(*bench) {
+	external := func(handle func(ctx context.Context, attempt *inbox.Attempt, do func() error) error) func(*bench) {
 		return func(b *bench) {
 			sub := b.subscription("h")
 			sub.Schedule, sub.Timeout, sub.KeyWindow = postroom.Backoff{time.Hour}, time.Second, time.Hour
-			b.in.HandleExternal(sub, func(ctx context.Context, call *inbox.Call) error {
-				if do := doing(call.Event); do != nil {
-					return handle(ctx, call, do)
+			b.in.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
+				if do := doing(attempt.Event); do != nil {
+					return handle(ctx, attempt, do)
 				}
-				call.OnSettle(func(ctx context.Context, tx pgx.Tx) error { return effect("h").Handle(ctx, tx, call.Event) })
+				attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error { return effect("h").Handle(ctx, tx, attempt.Event) })
 				return nil
 			})
 		}
@@ -172,13 +172,13 @@ func TestMethodsOfReturnedErrors(t *testing.T) {
 	}{
 		{"a handler", transactional(1)},
 		{"a handler of batches", transactional(10)},
-		{"an external handler", external(func(_ context.Context, _ *inbox.Call, do func() error) error { return do() })},
-		{"a step", external(func(ctx context.Context, call *inbox.Call, do func() error) error {
-			_, err := call.Step(ctx, "charge", func(context.Context, string) ([]byte, error) { return nil, do() })
+		{"an external handler", external(func(_ context.Context, _ *inbox.Attempt, do func() error) error { return do() })},
+		{"a step", external(func(ctx context.Context, attempt *inbox.Attempt, do func() error) error {
+			_, err := attempt.Step(ctx, "charge", func(context.Context, string) ([]byte, error) { return nil, do() })
 			return err
 		})},
-		{"a settlement", external(func(_ context.Context, call *inbox.Call, do func() error) error {
-			call.OnSettle(func(context.Context, pgx.Tx) error { return do() })
+		{"a settlement", external(func(_ context.Context, attempt *inbox.Attempt, do func() error) error {
+			attempt.OnSuccess(func(context.Context, pgx.Tx) error { return do() })
 			return nil
 		})},
 	}

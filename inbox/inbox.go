@@ -91,7 +91,7 @@ func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 	in.db = ledger.New(pool, name, in.lostSession)
 	in.receipts, in.dryRuns = ledger.NewReceipts(in.db), newDryRuns(in)
 	in.node = upkeep.NewNode(upkeep.NodeConfig{
-		Processes: ledger.Upkeep{DB: in.db}, Handlers: in.names, Ledger: cfg.Ledger, AgeGate: cfg.AgeGate, Log: cfg.Logger, Advise: in.advise,
+		Processes: ledger.Upkeep{DB: in.db}, Handlers: in.names, DedupeWindow: cfg.DedupeWindow, MaxEventAge: cfg.MaxEventAge, Log: cfg.Logger, Advise: in.advise,
 	})
 	in.runner = claims.NewRunner(claims.Config{
 		Ledger: ledger.Claims{DB: in.db}, Process: in.node.Name(), DryRuns: in.dryRuns, Log: cfg.Logger, Warn: in.warn, Outage: outage,
@@ -120,7 +120,7 @@ func (in *Inbox) Handle(sub Subscription, h postroom.Handler) {
 // which steps are done.
 //
 // What a step did outside is done at least once, and not twice at a vendor that
-// recognises keys; see [Call.Step]. What is done by [Call.OnSettle] is committed once.
+// recognises keys; see [Attempt.Step]. What is done by [Attempt.OnSuccess] is committed once.
 // It is called before Run, and panics as [Inbox.Handle] does.
 func (in *Inbox) HandleExternal(sub Subscription, h ExternalHandler) {
 	if h == nil {
@@ -263,7 +263,7 @@ func (in *shared) lifetime(ctx context.Context) (life delivery.Lifetime, end fun
 // sweeper returns what removes expired rows of the ledger.
 func (in *Inbox) sweeper() *upkeep.Sweeper {
 	return upkeep.NewSweeper(upkeep.SweeperConfig{
-		Ledger: ledger.Upkeep{DB: in.db}, Keep: in.cfg.Ledger, Steps: ledger.SweepSteps, Removed: in.signals.Removed, Warn: in.warn, Outage: outage,
+		Ledger: ledger.Upkeep{DB: in.db}, Keep: in.cfg.DedupeWindow, Steps: ledger.SweepSteps, Removed: in.signals.Removed, Warn: in.warn, Outage: outage,
 	})
 }
 

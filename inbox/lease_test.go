@@ -44,8 +44,8 @@ func TestHandlersPassOverLeases(t *testing.T) {
 	b.in.Handle(all("single"), effect("single"))
 	b.in.Handle(batched, effect("batched"))
 	b.in.Handle(ordered, effect("ordered"))
-	b.in.HandleExternal(all("external"), func(_ context.Context, call *inbox.Call) error {
-		_, err := b.pool.Exec(b.Context(), "INSERT INTO effect (handler, event) VALUES ('external', $1)", call.Event.ID)
+	b.in.HandleExternal(all("external"), func(_ context.Context, attempt *inbox.Attempt) error {
+		_, err := b.pool.Exec(b.Context(), "INSERT INTO effect (handler, event) VALUES ('external', $1)", attempt.Event.ID)
 		return err
 	})
 	stop := b.run()

@@ -95,29 +95,29 @@ func TestProcessesAgreeOnTheLedger(t *testing.T) {
 	} {
 		b := newBench(t)
 		cfg := b.config()
-		cfg.Ledger, cfg.AgeGate = 10*day, 9*day
+		cfg.DedupeWindow, cfg.MaxEventAge = 10*day, 9*day
 		b.in = inbox.New(b.pool, b.nc, cfg)
 		b.in.Handle(b.subscription("h"), effect("h"))
 		b.run()
 		b.publish("a")
 		b.eventually("the effect", func() bool { return len(b.effects("h")) == 1 })
-		cfg.Ledger, cfg.AgeGate = tt.ledger, tt.gate
+		cfg.DedupeWindow, cfg.MaxEventAge = tt.ledger, tt.gate
 		other := inbox.New(b.pool, b.nc, cfg)
 		other.Handle(b.subscription("other"), effect("other"))
 		err := other.Check(t.Context())
-		if refused := errors.Is(err, inbox.ErrLedger) && errors.Is(err, postroom.ErrUnrecoverable); refused != tt.refused || !refused && err != nil {
+		if refused := errors.Is(err, inbox.ErrDedupeWindow) && errors.Is(err, postroom.ErrUnrecoverable); refused != tt.refused || !refused && err != nil {
 			t.Errorf("ledger %s, gate %s: Check = %v, want refused: %t", tt.ledger, tt.gate, err, tt.refused)
 		}
 	}
 }
 
-func TestTheAgeGateFitsTheLedger(t *testing.T) {
+func TestMaxEventAgeFitsTheDedupeWindow(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	for _, tt := range []struct{ ledger, gate time.Duration }{{time.Hour, time.Hour}, {time.Hour, 59*time.Minute + 59*time.Second}, {time.Hour, -1}} {
-		in := inbox.New(b.pool, b.nc, inbox.Config{Ledger: tt.ledger, AgeGate: tt.gate})
+		in := inbox.New(b.pool, b.nc, inbox.Config{DedupeWindow: tt.ledger, MaxEventAge: tt.gate})
 		in.Handle(b.subscription("h"), effect("h"))
-		if err := in.Check(t.Context()); !errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), "AgeGate") {
+		if err := in.Check(t.Context()); !errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), "MaxEventAge") {
 			t.Errorf("ledger %s, gate %s: Check = %v", tt.ledger, tt.gate, err)
 		}
 	}
@@ -128,7 +128,7 @@ func TestTheLedgerExpires(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	cfg := b.config()
-	cfg.Ledger = time.Hour
+	cfg.DedupeWindow = time.Hour
 	b.in = inbox.New(b.pool, b.nc, cfg)
 	b.exec(`INSERT INTO postroom.inbox (handler, dedupe_key, digest, at)
 		SELECT 'h', n::text, '\x00112233445566778899aabbccddeeff', now() - CASE WHEN n % 3 = 0 THEN interval '1 m' ELSE interval '2 h' END
@@ -150,7 +150,7 @@ func TestALongerLedgerTrustsNoTimeThatWasRemoved(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	cfg := b.config()
-	cfg.Ledger, cfg.AgeGate = 2*time.Hour, time.Hour
+	cfg.DedupeWindow, cfg.MaxEventAge = 2*time.Hour, time.Hour
 	publish := func(id string, age time.Duration) {
 		at := time.Now().Add(-age)
 		header := nats.Header(wire.Encode(postroom.Event{ID: id, Source: "/shop", Type: b.stream + ".placed", LoggedAt: at, Time: at}))
@@ -168,7 +168,7 @@ func TestALongerLedgerTrustsNoTimeThatWasRemoved(t *testing.T) {
 		t.Fatalf("%d rows removed, %v; want 1", removed, err)
 	}
 
-	cfg.Ledger, cfg.AgeGate = 48*time.Hour, 47*time.Hour
+	cfg.DedupeWindow, cfg.MaxEventAge = 48*time.Hour, 47*time.Hour
 	b.in = inbox.New(b.pool, b.nc, cfg)
 	b.in.Handle(b.subscription("h"), effect("h"))
 	b.run()
@@ -186,7 +186,7 @@ func TestInboxesSweepTheLedger(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	cfg := b.config()
-	cfg.Ledger, cfg.AgeGate = time.Second, 500*time.Millisecond
+	cfg.DedupeWindow, cfg.MaxEventAge = time.Second, 500*time.Millisecond
 	for i := range 2 {
 		b.in = inbox.New(b.pool, b.nc, cfg)
 		b.in.Handle(b.subscription(fmt.Sprint("h", i)), effect("h"))

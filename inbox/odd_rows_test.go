@@ -18,8 +18,8 @@ import (
 func TestAnEventThatHeldDoesNotTakeStopsNobody(t *testing.T) {
 	t.Parallel()
 	settled := func(b *bench) inbox.ExternalHandler {
-		return func(_ context.Context, call *inbox.Call) error {
-			call.OnSettle(func(ctx context.Context, tx pgx.Tx) error { return effect("h").Handle(ctx, tx, call.Event) })
+		return func(_ context.Context, attempt *inbox.Attempt) error {
+			attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error { return effect("h").Handle(ctx, tx, attempt.Event) })
 			return nil
 		}
 	}

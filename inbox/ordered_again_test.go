@@ -74,8 +74,8 @@ func TestExternalReaderThatReadsAgain(t *testing.T) {
 	b := newBench(t)
 	sub := b.ordered("o", inbox.HoldKey)
 	sub.KeyWindow = time.Hour
-	b.in.HandleExternal(sub, func(_ context.Context, call *inbox.Call) error {
-		call.OnSettle(func(ctx context.Context, tx pgx.Tx) error { return effect("o").Handle(ctx, tx, call.Event) })
+	b.in.HandleExternal(sub, func(_ context.Context, attempt *inbox.Attempt) error {
+		attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error { return effect("o").Handle(ctx, tx, attempt.Event) })
 		return nil
 	})
 	b.readAgain(150)

@@ -141,7 +141,7 @@ func TestOrderedHandlerThatIsNew(t *testing.T) {
 	}
 	b.in.Handle(b.ordered("o", inbox.HoldKey), effect("o"))
 	only := b.ordered("late", inbox.HoldKey)
-	only.From = inbox.OnlyNew
+	only.From = inbox.DeliverNew
 	b.in.Handle(only, effect("late"))
 	b.run()
 	b.eventually("all", func() bool { return len(b.order("o")) == 5 })

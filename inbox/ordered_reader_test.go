@@ -267,17 +267,17 @@ func TestOrderedExternalHandler(t *testing.T) {
 		b.in = inbox.New(b.pool, b.nc, b.config())
 		sub := b.ordered("o", inbox.HoldKey)
 		sub.Workers, sub.KeyWindow = 8, time.Hour
-		b.in.HandleExternal(sub, func(ctx context.Context, call *inbox.Call) error {
-			first := enter(call.Event)
+		b.in.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
+			first := enter(attempt.Event)
 			defer func() {
 				mu.Lock()
 				defer mu.Unlock()
-				busy[call.Event.Key] = false
+				busy[attempt.Event.Key] = false
 			}()
-			if first && len(call.Event.ID)%2 == 0 && call.Event.ID[len(call.Event.ID)-1] == '7' {
+			if first && len(attempt.Event.ID)%2 == 0 && attempt.Event.ID[len(attempt.Event.ID)-1] == '7' {
 				return errors.New("not now")
 			}
-			call.OnSettle(func(ctx context.Context, tx pgx.Tx) error { return effect("o").Handle(ctx, tx, call.Event) })
+			attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error { return effect("o").Handle(ctx, tx, attempt.Event) })
 			return nil
 		})
 		b.run()
@@ -301,13 +301,13 @@ func TestSlowSettlementOfAnOrderedExternalHandler(t *testing.T) {
 	var once sync.Once
 	sub := b.ordered("o", inbox.HoldKey)
 	sub.Workers = 4
-	b.in.HandleExternal(sub, func(_ context.Context, call *inbox.Call) error {
-		call.OnSettle(func(ctx context.Context, tx pgx.Tx) error {
-			if call.Event.ID == "a-00000" {
+	b.in.HandleExternal(sub, func(_ context.Context, attempt *inbox.Attempt) error {
+		attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error {
+			if attempt.Event.ID == "a-00000" {
 				once.Do(func() { close(entered) })
 				<-release
 			}
-			return effect("o").Handle(ctx, tx, call.Event)
+			return effect("o").Handle(ctx, tx, attempt.Event)
 		})
 		return nil
 	})

@@ -107,7 +107,7 @@ func (c *loop) aside(d *delivery.Delivery) (delivery.Holding, bool) {
 	case d.Place.Rewound && c.isOrdered():
 		return delivery.AsLate, true
 	case c.isTooOld(d):
-		return delivery.TooOld(d.Event.LoggedAt, c.inbox.cfg.Ledger), true
+		return delivery.TooOld(d.Event.LoggedAt, c.inbox.cfg.DedupeWindow), true
 	case d.Place.Delivered > suspectAfter || d.Source.Suspects():
 		// It may be what ends the processes that take it, or it only stood beside that.
 		return delivery.Holding{After: delivery.AtOnce, Solitary: true}, true

@@ -119,9 +119,9 @@ func (tt *receiptCase) run(b *bench) {
 	}
 	var made int
 	handler := charging(v, options...)
-	b.in.HandleExternal(sub, func(ctx context.Context, call *inbox.Call) error {
-		made = call.Attempt
-		return handler(ctx, call)
+	b.in.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
+		made = attempt.Number
+		return handler(ctx, attempt)
 	})
 	b.accept("h", "e")
 	b.exec("UPDATE postroom.held SET revision = $1, attempts = 1, epoch = 1, claimed_by = 'gone', next_at = now() - interval '1 s'", tt.revision)
@@ -206,7 +206,7 @@ func TestARefusalSaysNothingOfEarlierCalls(t *testing.T) {
 func TestAStepThatTwoOwnersBegin(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.in.HandleExternal(inbox.Subscription{Name: "h"}, func(context.Context, *inbox.Call) error { return nil })
+	b.in.HandleExternal(inbox.Subscription{Name: "h"}, func(context.Context, *inbox.Attempt) error { return nil })
 	text, err := os.ReadFile("internal/ledger/sql/start.sql")
 	if err != nil {
 		t.Fatal(err)

@@ -96,7 +96,7 @@ func TestASlowLinkAndLargeEvents(t *testing.T) {
 				sub.Workers = 32 // which have 256 events in hand
 				b.in.Handle(sub, handle)
 			case "external":
-				b.in.HandleExternal(sub, func(context.Context, *inbox.Call) error {
+				b.in.HandleExternal(sub, func(context.Context, *inbox.Attempt) error {
 					handled.Add(1)
 					return nil
 				})

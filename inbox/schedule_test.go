@@ -38,7 +38,7 @@ func TestDefaultSchedules(t *testing.T) {
 			b := newBench(t)
 			sub := inbox.Subscription{Name: "h", Workers: 1}
 			if tt.external {
-				b.in.HandleExternal(sub, func(context.Context, *inbox.Call) error { return errors.New("no") })
+				b.in.HandleExternal(sub, func(context.Context, *inbox.Attempt) error { return errors.New("no") })
 			} else {
 				b.in.Handle(sub, postroom.HandlerFunc(func(context.Context, pgx.Tx, postroom.Event) error { return errors.New("no") }))
 			}
@@ -84,10 +84,10 @@ func TestAttemptsThatAreBroughtForward(t *testing.T) {
 
 	b := newBench(t)
 	failing := make(chan struct{})
-	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 2, Schedule: postroom.Backoff{time.Hour}}, func(_ context.Context, call *inbox.Call) error {
+	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 2, Schedule: postroom.Backoff{time.Hour}}, func(_ context.Context, attempt *inbox.Attempt) error {
 		select {
 		case <-failing:
-			call.OnSettle(func(ctx context.Context, tx pgx.Tx) error { return effect("h").Handle(ctx, tx, call.Event) })
+			attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error { return effect("h").Handle(ctx, tx, attempt.Event) })
 			return nil
 		default:
 			return errors.New("no")

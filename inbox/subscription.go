@@ -13,152 +13,149 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// From says where a new subscription begins in its stream.
+// From says where a new handler begins in its stream.
 type From int
 
 const (
-	// All begins with the first event that the stream still has.
-	All From = iota
-	// OnlyNew begins with the first event after the subscription was made.
-	OnlyNew
+	// DeliverAll begins with the oldest event in the stream.
+	DeliverAll From = iota
+	// DeliverNew begins with the first event that is published after the handler first ran.
+	DeliverNew
 )
 
-// Order says whether the events of a key take effect in their order, and what becomes
-// of a key whose event is dead.
+// Order says whether events with the same key are handled in the order of the stream, and
+// whether later events of a key wait for a dead one.
 type Order int
 
 const (
-	// Unordered events are handled as they come, those of a key side by side.
+	// Unordered handles events as they come. Events with the same key may run at the same
+	// time.
 	Unordered Order = iota
 
-	// HoldKey handles the events of a key one after the other, in the order of the
-	// stream. While one is tried again, later ones of its key wait in held, and they
-	// go on waiting when it is dead, until an operator decides. Events of other keys,
-	// and those without one, wait for nothing.
+	// HoldKey handles the events of a key one after the other, in the order of the stream.
+	// While one waits for its next attempt, later events of its key wait in table held. If
+	// it is dead, they wait until an operator decides. Events of other keys, and events
+	// without a key, do not wait.
 	HoldKey
 
-	// SkipKey is as HoldKey, but later events of a key go on when one is dead.
+	// SkipKey is like HoldKey, but later events of a key do not wait for a dead one.
 	SkipKey
 )
 
-// Subscription says which events a handler gets, and how it is run. Name is
-// required, and so are Stream and one of Types and Subjects; without any of the
-// three a handler gets what [Inbox.Accept] is given for it.
+// Subscription says which events a handler gets and how it runs. Name is required. A handler
+// that reads a stream also needs Stream, and either Types or Subjects. A handler without any
+// of these three gets its events from [Inbox.Accept].
 //
 // Wide because each field is a choice of its own.
 type Subscription struct {
-	// Name is the handler's own: stable, unique within this database, and never
-	// derived from the program's text. Events are decided once for each name; a
-	// handler that is renamed is another handler and gets all events again. At
-	// most 128 letters, digits, '.', '_' and '-'.
+	// Name identifies the handler. It must be unique within this database and must never
+	// change: do not derive it from the name of a Go type. Each event is handled once for
+	// each name, so a handler with a new name gets all events again. A name has at most 128
+	// letters, digits, '.', '_' and '-', and begins with a letter or digit.
 	Name string
 
 	// Stream is the JetStream stream to read.
 	Stream string
 
-	// Types are the event types to handle, where subject and type are the same,
-	// as they are unless the producer chose otherwise. What processes ask for is
-	// recorded and adds up: an event of a type that another version of this
-	// process asked for is put into held, from where a process that has the type
-	// runs it. An event of a type that nobody asked for, on one of these subjects,
-	// is acknowledged and counted.
+	// Types are the event types to handle. The inbox reads the subjects of these names,
+	// because an event's subject is its type unless the producer chose another one. The
+	// types that all processes of this handler ask for are recorded in the database. If
+	// another process asked for an event's type and this one did not, the event is held,
+	// and a process that has the type runs it. If no process asked for it, the event is
+	// acknowledged and counted as skipped.
 	//
-	// A type that is added later begins where the handler stands: older events
-	// of it are not fetched. A type that is removed stays in the consumer's
-	// filter and in the record: its events wait in held.
+	// A new type begins at the handler's position in the stream: its older events are not
+	// read. A removed type stays recorded and is still read: its events wait in table held.
 	Types []string
 
-	// Subjects are the NATS subjects to read, with wildcards, instead of Types.
-	// Every event on them is handled.
+	// Subjects are the NATS subjects to read, with wildcards, instead of Types. Every event
+	// on them is handled.
 	Subjects []string
 
-	// From says where a new subscription begins; it has no meaning for one that
-	// exists.
+	// From says where a new handler begins in the stream. It does not move a handler that
+	// has begun.
 	//
-	// Defaults to All.
+	// Defaults to DeliverAll.
 	From From
 
-	// Workers is how many events, or batches of them, are handled at a time. Each
-	// uses a connection of the pool. A quarter of them, and at least one, also run
-	// events of held that are due; of an ordered handler all do.
+	// Workers is how many events, or batches of events, are handled at the same time. Each
+	// worker uses a connection of the pool. A quarter of the workers, and at least one, also
+	// run held events when they are due. All workers of an ordered handler do.
 	//
-	// An external handler has only four of its workers settle with effects of their
-	// own at a time, and needs no more connections.
+	// An external handler needs at most four connections: no more than four of its workers
+	// run the transactions of [Attempt.OnSuccess] at the same time.
 	//
-	// Defaults to what the pool has left, divided among the handlers that do not
-	// say; at least 1 and at most 32. External handlers: 32.
+	// Defaults to an equal share of the connections that the pool has left, at least 1 and at
+	// most 32. External handlers: 32.
 	Workers int
 
-	// Order says whether the events of a key take effect in the order in which they
-	// stand in the stream. One process at a time reads the stream for an ordered
-	// handler, which needs a connection of its own for that; held events are run by
-	// all. Its transactions are read committed.
+	// Order says whether events with the same key are handled in the order of the stream.
+	// One process at a time reads the stream for an ordered handler, and keeps one
+	// connection of the pool for that; all processes run its held events. Its transactions
+	// are read committed.
 	//
 	// Defaults to Unordered.
 	Order Order
 
-	// Batch is how many events are handled in one transaction at the most, one
-	// after the other. It is for handlers of many small events: what it saves is
-	// the commit of each. Events with one key go to one worker, in their order.
-	// Where a handler fails, the batch is run again with a savepoint before each
-	// event, so that it may be called for an event more than once, and what fails
-	// is held without the others.
+	// Batch is how many events one transaction handles at most, one after the other. It
+	// saves commits and suits handlers of many small events. Events with the same key go to
+	// the same worker, in their order. If the handler fails, the batch is run again with a
+	// savepoint before each event, and only the events that fail are held. The handler may
+	// therefore be called more than once for an event.
 	//
 	// Defaults to 1.
 	Batch int
 
-	// Isolation is the isolation level of the handler's transactions.
-	// Serialization failures are run again at once, and cost no attempt before the
-	// tenth.
+	// Isolation is the isolation level of the handler's transactions. A transaction that
+	// fails with a serialization failure is run again at once. After ten such failures in a
+	// row the attempt counts as failed.
 	//
-	// Defaults to the database's own, which is read committed unless changed.
+	// Defaults to the level of the database, which is read committed unless changed.
 	Isolation pgx.TxIsoLevel
 
-	// DedupeKey derives what is decided once from an event, for instance
-	// "commission:" and an order number: of all events with one such key the first
-	// takes effect. It guards for as long as Config.Ledger. It has to return the same
-	// for an event each time, and may be called concurrently; an event for which it
-	// returns nothing is dead.
+	// DedupeKey returns the key by which an event is recognised as a duplicate, for
+	// instance "commission:" and an order number. Of all events with the same key only the
+	// first takes effect, for as long as Config.DedupeWindow. DedupeKey must always return the
+	// same for the same event, and may be called concurrently. If it returns an empty text,
+	// the event is dead.
 	//
-	// Defaults to the event's source and id, and then other content under the same
-	// identity is held as a conflict.
+	// Defaults to the event's source and id. With the default, an event that has the same
+	// source and id as another and a different content is held as a conflict.
 	DedupeKey func(postroom.Event) string
 
-	// Attempts is how many are made in all before an event is dead. One of a process that
-	// dies while it runs the event counts.
+	// Attempts is how many attempts are made before an event is dead. An attempt during
+	// which the process dies counts.
 	//
 	// Defaults to postroom.DefaultAttempts, which is 8; external handlers:
 	// postroom.ExternalAttempts, which is 10.
 	Attempts int
 
-	// Schedule is how long to wait after each failed attempt. After the last of its waits
-	// every further attempt waits as long: set Attempts beside it.
+	// Schedule is how long to wait after each failed attempt. When the schedule is used up,
+	// its last wait applies to every further attempt; set Attempts to match.
 	//
 	// Defaults to postroom.DefaultBackoff, over a quarter of an hour; external handlers:
 	// postroom.ExternalBackoff, over about a day. See postroom.FastBackoff for one that
 	// ends within a minute.
 	Schedule postroom.Backoff
 
-	// KeyWindow is for how long the vendors that an external handler calls recognise
-	// a key that they were given before: what their documentation says, and less where
-	// that is vague. A step that was begun, and of which nobody knows whether it
-	// happened, is called again no later than this, less Timeout, after its first
-	// call. See [KeyWindow] for handlers with several vendors.
+	// KeyWindow is how long the vendors of an external handler recognise a key that they
+	// were given before. Take what their documentation says, or less if that is vague. A
+	// step whose outcome is not known is called again only within KeyWindow, less Timeout, of
+	// its first call. See the option [KeyWindow] for handlers with several vendors.
 	//
-	// The window does not move with the schedule: an attempt that comes after it does not
-	// call such a step, and asks its [Lookup], or the event is dead, of class
+	// KeyWindow does not follow the schedule: a later attempt asks the step's [Lookup]
+	// instead of calling again, and without a Lookup the event is dead, of class
 	// outcome_unknown. The default schedule ends within 24 hours. For a shorter window
 	// choose a Schedule that ends within it.
 	//
-	// Defaults to none: such a step is never called again.
+	// Defaults to 0: a step whose outcome is not known is never called again.
 	KeyWindow time.Duration
 
-	// Timeout is how long one event may take. Then the handler's context ends; a
-	// handler that ignores it is left behind after half as long again, at most 5 s,
-	// and its transaction with it. An event whose process dies while it is run from
-	// held is run again after this time and a bit more. An external handler's attempt
-	// that ran out of time while its steps waited for the database for half of it or
-	// more is not counted.
+	// Timeout is how long one run of the handler may take. Then its context ends. A handler
+	// that ignores this is abandoned, together with its transaction, after half as long
+	// again, at most 5 s. If a process dies while it runs a held event, the event is run
+	// again after Timeout and a few seconds. An attempt of an external handler that ran out
+	// of time does not count if its steps waited for the database for at least half of it.
 	//
 	// Defaults to 30 seconds.
 	Timeout time.Duration
@@ -184,10 +181,10 @@ func (s Subscription) defaults(external bool) Subscription {
 	return s
 }
 
-// reservedName is the handler of outgoing events in held.
+// reservedName is the handler of outgoing events in table held.
 const reservedName = "outbox"
 
-// Limits that keep a slip from becoming an outage.
+// Upper limits, so that a typing error does not become an outage.
 const (
 	maxBatch    = 1000
 	maxAttempts = 1000
@@ -207,7 +204,7 @@ func (s Subscription) validate(external bool) error {
 		add("Name must be 1 to 128 letters, digits, '.', '_' and '-'")
 	}
 	if s.Name == reservedName {
-		add("Name is reserved for what the relay holds")
+		add("Name is reserved for the relay; choose another")
 	}
 	switch chosen := min(len(s.Types), 1) + min(len(s.Subjects), 1); {
 	case s.Stream == "" && chosen > 0:
@@ -219,17 +216,17 @@ func (s Subscription) validate(external bool) error {
 	}
 	for _, t := range s.Types {
 		if t == "" || (postroom.Event{Type: t}).Validate() != nil {
-			add("Types: %q is no event type", t)
+			add("Types: %q is not a valid event type", t)
 		}
 	}
-	if s.From != All && s.From != OnlyNew {
-		add("From must be inbox.All or inbox.OnlyNew")
+	if s.From != DeliverAll && s.From != DeliverNew {
+		add("From must be inbox.DeliverAll or inbox.DeliverNew")
 	}
 	if s.Workers < 0 {
-		add("Workers is %d, want none or more", s.Workers)
+		add("Workers is %d, want 0 or more", s.Workers)
 	}
 	if s.Batch < 0 || s.Batch > maxBatch {
-		add("Batch is %d, want none to %d", s.Batch, maxBatch)
+		add("Batch is %d, want 0 to %d", s.Batch, maxBatch)
 	}
 	s.validateOrder(add)
 	s.validateExternal(external, add)
@@ -237,7 +234,7 @@ func (s Subscription) validate(external bool) error {
 		add("Isolation must be a level that PostgreSQL has: pgx.ReadCommitted, pgx.RepeatableRead or pgx.Serializable")
 	}
 	if s.Attempts < 0 || s.Attempts > maxAttempts {
-		add("Attempts is %d, want 1 to %d, or none for the default", s.Attempts, maxAttempts)
+		add("Attempts is %d, want 1 to %d, or 0 for the default", s.Attempts, maxAttempts)
 	}
 	if s.Timeout != 0 && (s.Timeout < 10*time.Millisecond || s.Timeout > 24*time.Hour) {
 		add("Timeout is %s, want 10ms to 24h", s.Timeout)
@@ -255,13 +252,13 @@ func (s Subscription) validate(external bool) error {
 
 func (s Subscription) validateExternal(external bool, add func(format string, args ...any)) {
 	if external && s.Batch > 1 {
-		add("Batch has no meaning for an external handler, whose calls share no transaction")
+		add("Batch is not for external handlers: their calls share no transaction")
 	}
 	if !external && s.KeyWindow != 0 {
 		add("KeyWindow is for external handlers")
 	}
 	if timeout := s.defaults(external).Timeout; s.KeyWindow != 0 && s.KeyWindow <= timeout {
-		add("KeyWindow is %s, want none or more than Timeout (%s): a call may begin just before the handler's time ends", s.KeyWindow, timeout)
+		add("KeyWindow is %s, want 0 or more than Timeout (%s): a call may begin just before the handler's time ends", s.KeyWindow, timeout)
 	}
 }
 
@@ -273,13 +270,13 @@ func (s Subscription) validateOrder(add func(format string, args ...any)) {
 		return
 	}
 	if s.Batch > 1 {
-		add("Batch has no meaning for an ordered handler: one that fails would hold up the keys of all others")
+		add("Batch is not for ordered handlers: one failed event would hold up the keys of all others")
 	}
 	if s.Stream == "" {
-		add("Stream is missing: it is what gives events an order")
+		add("Stream is missing: an ordered handler gets its order from a stream")
 	}
 	if s.Isolation != "" && s.Isolation != pgx.ReadCommitted {
-		add("Isolation must be read committed for an ordered handler: a transaction at a higher level does not see what became of a key while it waited for it")
+		add("Isolation must be read committed for an ordered handler: at a higher level its transaction would not see what another did to the key while it waited for it")
 	}
 }
 

@@ -72,14 +72,14 @@ func TestALostConsumerBeginsAtTheFloor(t *testing.T) {
 	}
 }
 
-// OnlyNew holds from the moment of the subscription, also where its consumer is lost
+// DeliverNew holds from the moment of the subscription, also where its consumer is lost
 // while no process runs.
-func TestOnlyNewIsNotedWithTheSubscription(t *testing.T) {
+func TestDeliverNewIsNotedWithTheSubscription(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.publish("old")
 	sub := b.subscription("h")
-	sub.From = inbox.OnlyNew
+	sub.From = inbox.DeliverNew
 	b.in.Handle(sub, effect("h"))
 	stop := b.run()
 	b.eventually("the consumer", func() bool { return len(b.consumers()) == 1 })

@@ -229,9 +229,9 @@ func TestASettlementThatEndsItsTransaction(t *testing.T) {
 			b.exec("CREATE PROCEDURE commits() LANGUAGE plpgsql AS 'BEGIN COMMIT; END'")
 			sub := b.subscription("h")
 			sub.Schedule = postroom.Backoff{time.Hour}
-			b.in.HandleExternal(sub, func(_ context.Context, call *inbox.Call) error {
-				call.OnSettle(func(ctx context.Context, tx pgx.Tx) error {
-					return errors.Join(effect("before").Handle(ctx, tx, call.Event), ending.end(ctx, tx), after(ctx, tx, call.Event))
+			b.in.HandleExternal(sub, func(_ context.Context, attempt *inbox.Attempt) error {
+				attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error {
+					return errors.Join(effect("before").Handle(ctx, tx, attempt.Event), ending.end(ctx, tx), after(ctx, tx, attempt.Event))
 				})
 				return nil
 			})

@@ -111,17 +111,17 @@ func (v *vendor) total() (n int) {
 
 // charging is a handler of one step, which notes its result when it settles.
 func charging(v *vendor, options ...inbox.StepOption) inbox.ExternalHandler {
-	return func(ctx context.Context, call *inbox.Call) error {
-		result, err := call.Step(ctx, "charge", v.charge, options...)
+	return func(ctx context.Context, attempt *inbox.Attempt) error {
+		result, err := attempt.Step(ctx, "charge", v.charge, options...)
 		if err != nil {
 			return err
 		}
-		call.OnSettle(noting("h", call.Event.ID+" "+string(result)))
+		attempt.OnSuccess(noting("h", attempt.Event.ID+" "+string(result)))
 		return nil
 	}
 }
 
-// noting is an effect for OnSettle.
+// noting is an effect for OnSuccess.
 func noting(handler, text string) func(context.Context, pgx.Tx) error {
 	return func(ctx context.Context, tx pgx.Tx) error {
 		return effect(handler).Handle(ctx, tx, postroom.Event{ID: text})

@@ -47,19 +47,19 @@ func runErrands() error {
 }
 
 // handle makes the calls of one event, and notes it when it settles.
-func (e *errand) handle(ctx context.Context, call *inbox.Call) error {
+func (e *errand) handle(ctx context.Context, attempt *inbox.Attempt) error {
 	for _, name := range e.Steps {
-		result, err := call.Step(ctx, name, func(ctx context.Context, key string) ([]byte, error) {
-			return e.call(ctx, key, call.Event.ID+" "+name)
+		result, err := attempt.Step(ctx, name, func(ctx context.Context, key string) ([]byte, error) {
+			return e.call(ctx, key, attempt.Event.ID+" "+name)
 		})
 		if err != nil {
 			return err
 		}
-		if want := "done " + call.Event.ID + " " + name; string(result) != want {
+		if want := "done " + attempt.Event.ID + " " + name; string(result) != want {
 			return postroom.Permanent(fmt.Errorf("the step returned %q, want %q", result, want))
 		}
 	}
-	call.OnSettle(func(ctx context.Context, tx pgx.Tx) error { return note(ctx, tx, e.Handler, call.Event) })
+	attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error { return note(ctx, tx, e.Handler, attempt.Event) })
 	return nil
 }
 

@@ -71,13 +71,13 @@ func (f *forgetful) startKinds() (stop func()) {
 	types := []string{f.stream + ".changed"}
 	in.Handle(inbox.Subscription{Name: "batched", Stream: f.stream, Types: types, Workers: 2, Batch: 50}, deed("batched"))
 	in.Handle(inbox.Subscription{Name: "ordered", Stream: f.stream, Types: types, Workers: 4, Order: inbox.HoldKey}, deed("ordered"))
-	in.HandleExternal(inbox.Subscription{Name: "external", Stream: f.stream, Types: types, Workers: 4}, func(ctx context.Context, call *inbox.Call) error {
+	in.HandleExternal(inbox.Subscription{Name: "external", Stream: f.stream, Types: types, Workers: 4}, func(ctx context.Context, attempt *inbox.Attempt) error {
 		var c change
-		if err := json.Unmarshal(call.Event.Data, &c); err != nil {
+		if err := json.Unmarshal(attempt.Event.Data, &c); err != nil {
 			return err
 		}
-		id := call.Event.ID
-		call.OnSettle(func(ctx context.Context, tx pgx.Tx) error { return do(ctx, tx, "external", id, c) })
+		id := attempt.Event.ID
+		attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error { return do(ctx, tx, "external", id, c) })
 		return nil
 	})
 	return f.background(func(ctx context.Context) {

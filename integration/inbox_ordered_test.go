@@ -150,11 +150,11 @@ func TestOrderedProcessesThatAreKilled(t *testing.T) {
 
 // external is a handler whose effects are made when it settles.
 func (k *killer) external(name string) inbox.ExternalHandler {
-	return func(_ context.Context, call *inbox.Call) error {
-		if _, again := k.failed.LoadOrStore(name+" "+call.Event.ID, true); strings.HasPrefix(call.Event.ID, "flaky") && !again {
+	return func(_ context.Context, attempt *inbox.Attempt) error {
+		if _, again := k.failed.LoadOrStore(name+" "+attempt.Event.ID, true); strings.HasPrefix(attempt.Event.ID, "flaky") && !again {
 			return errFlaky
 		}
-		call.OnSettle(func(ctx context.Context, tx pgx.Tx) error { return note(ctx, tx, name, call.Event) })
+		attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error { return note(ctx, tx, name, attempt.Event) })
 		return nil
 	}
 }

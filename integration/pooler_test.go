@@ -92,9 +92,9 @@ func (s *shop) handleInOtherWays() (stop func()) {
 	ordered.Order, batched.Batch = inbox.HoldKey, 10
 	in.Handle(ordered, effect(ordered.Name))
 	in.Handle(batched, effect(batched.Name))
-	in.HandleExternal(sub("external"), func(ctx context.Context, call *inbox.Call) error {
-		_, err := call.Step(ctx, "note", func(ctx context.Context, _ string) ([]byte, error) {
-			_, err := s.pool.Exec(ctx, "INSERT INTO beside VALUES ('external', $1)", call.Event.ID)
+	in.HandleExternal(sub("external"), func(ctx context.Context, attempt *inbox.Attempt) error {
+		_, err := attempt.Step(ctx, "note", func(ctx context.Context, _ string) ([]byte, error) {
+			_, err := s.pool.Exec(ctx, "INSERT INTO beside VALUES ('external', $1)", attempt.Event.ID)
 			return nil, err
 		})
 		return err

@@ -158,9 +158,9 @@ func TestRewindHasNoSecondEffect(t *testing.T) {
 	batched.Batch, ordered.Order = 20, inbox.HoldKey
 	in.Handle(batched, postroom.HandlerFunc(note("batched")))
 	in.Handle(ordered, postroom.HandlerFunc(note("ordered")))
-	in.HandleExternal(sub("external"), func(ctx context.Context, call *inbox.Call) error {
-		_, err := call.Step(ctx, "charge", func(ctx context.Context, _ string) ([]byte, error) {
-			_, err := d.pool.Exec(ctx, "INSERT INTO effect (handler, event) VALUES ('external', $1)", call.Event.ID)
+	in.HandleExternal(sub("external"), func(ctx context.Context, attempt *inbox.Attempt) error {
+		_, err := attempt.Step(ctx, "charge", func(ctx context.Context, _ string) ([]byte, error) {
+			_, err := d.pool.Exec(ctx, "INSERT INTO effect (handler, event) VALUES ('external', $1)", attempt.Event.ID)
 			return nil, err
 		})
 		return err

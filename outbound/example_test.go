@@ -54,12 +54,12 @@ func Example() {
 	in := inbox.New(pool, nc, inbox.Config{})
 	in.HandleExternal(inbox.Subscription{
 		Name: "billing.charge", Stream: "SHOP", Types: []string{"order.placed"}, KeyWindow: 24 * time.Hour,
-	}, func(ctx context.Context, call *inbox.Call) error {
+	}, func(ctx context.Context, attempt *inbox.Attempt) error {
 		var o order
-		if err := call.Event.JSON(&o); err != nil {
+		if err := attempt.Event.JSON(&o); err != nil {
 			return err
 		}
-		_, err := call.Step(ctx, "charge", func(ctx context.Context, key string) ([]byte, error) {
+		_, err := attempt.Step(ctx, "charge", func(ctx context.Context, key string) ([]byte, error) {
 			charge, err := vendor.Charge(ctx, key, o)
 			if outbound.NotDone(err) {
 				err = inbox.NotDone(err)

@@ -119,7 +119,7 @@ var ailments = []struct {
 		return nil
 	}, []string{"relay:"}, []string{"the oldest event that is not published has waited"}},
 	{"a restored copy", sql("UPDATE postroom.relay SET cluster = 1"), []string{"relay:restored (warning)"}, []string{"of another cluster", "UPDATE postroom.instance SET id"}},
-	{"processes that do not agree", sql("INSERT INTO postroom.node (id, name, handlers, ledger, age_gate) VALUES (gen_random_uuid(), 'zz', '{}', '31 days', '29 days')"), []string{"ledger:zz (warning)"}, []string{"keeps ledger rows for 31.0 days", "the same inbox.Config.Ledger"}},
+	{"processes that do not agree", sql("INSERT INTO postroom.node (id, name, handlers, ledger, age_gate) VALUES (gen_random_uuid(), 'zz', '{}', '31 days', '29 days')"), []string{"ledger:zz (warning)"}, []string{"keeps ledger rows for 31.0 days", "the same inbox.Config.DedupeWindow"}},
 	{"a process that trusts what it removes", sql("UPDATE postroom.node SET age_gate = ledger"), []string{"ledger:"}, []string{"trusts the ledger for 30.0 days and keeps its rows for 30.0 days"}},
 	{"events of a handler that nobody runs", sql(seenLongAgo + heldRow("gone", "order.placed", "now() - interval '1 h'", "NULL")), []string{"unknown-handler:gone"}, []string{"1 event is held for it that nobody runs", "start a process that has it"}},
 	{"no process", func(p *patient) []string { p.stopInbox(); return nil }, []string{"unknown-handler:billing (warning)", "unknown-handler:ledger (warning)"}, []string{"start a process that has it", "DELETE FROM postroom.subscription WHERE handler = 'billing', and nats consumer rm SHOP billing-"}},

@@ -87,7 +87,7 @@ func (e *expiring) under(ctx context.Context, where string, lead func(ctx contex
 	if err := e.traffic.c.sent(ctx, deadEvents); err != nil {
 		return err
 	}
-	cfg := inbox.Config{Ledger: e.keep, AgeGate: pick(e.stage, e.keep/2, e.keep*9/10)}
+	cfg := inbox.Config{DedupeWindow: e.keep, MaxEventAge: pick(e.stage, e.keep/2, e.keep*9/10)}
 	return whileHandling(ctx, e.stage, e.db.Pool, e.traffic.c, cfg, 8, &e.pushes, func(ctx context.Context) error {
 		if err := during(ctx, lead, e.traffic.run); err != nil {
 			return err

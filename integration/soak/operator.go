@@ -78,8 +78,8 @@ func (o *office) whileHandling(ctx context.Context, c *client, do func(ctx conte
 	ordered := takes(moves, moved)
 	ordered.Order = inbox.HoldKey
 	in.Handle(ordered, effect)
-	in.HandleExternal(takes(mails, mailed), func(ctx context.Context, call *inbox.Call) error {
-		_, err := call.Step(ctx, "send", func(context.Context, string) ([]byte, error) { return nil, nil })
+	in.HandleExternal(takes(mails, mailed), func(ctx context.Context, attempt *inbox.Attempt) error {
+		_, err := attempt.Step(ctx, "send", func(context.Context, string) ([]byte, error) { return nil, nil })
 		return err
 	})
 	return during(ctx, do, func(ctx context.Context) error {

@@ -15,12 +15,12 @@ const callers = 256
 func external(ctx context.Context, l *backlog) error {
 	in := inbox.New(l.pool, l.nc, inbox.Config{Schema: l.schema, Logger: warnings(l.b.cfg.Logger)})
 	sub := inbox.Subscription{Name: "bench", Stream: l.b.stream(), Types: []string{l.b.subject()}, Workers: callers}
-	in.HandleExternal(sub, func(ctx context.Context, call *inbox.Call) error {
-		_, err := call.Step(ctx, "call", func(_ context.Context, key string) ([]byte, error) { return []byte(key), nil })
+	in.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
+		_, err := attempt.Step(ctx, "call", func(_ context.Context, key string) ([]byte, error) { return []byte(key), nil })
 		if err != nil {
 			return err
 		}
-		return l.note(call.Event.Key)
+		return l.note(attempt.Event.Key)
 	})
 	return in.Run(ctx)
 }

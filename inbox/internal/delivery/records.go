@@ -51,8 +51,8 @@ type Beat struct {
 
 // Process is another one, and for how long it keeps and trusts the ledger.
 type Process struct {
-	Name         string
-	Ledger, Gate time.Duration
+	Name                      string
+	DedupeWindow, MaxEventAge time.Duration
 }
 
 // Orphaned is a handler that nobody runs, and how many events are held for it.

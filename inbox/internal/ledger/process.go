@@ -16,12 +16,12 @@ import (
 type Upkeep struct{ *DB }
 
 // Beat writes a process's sign of life, and returns what it learns by that.
-func (db Upkeep) Beat(ctx context.Context, id uuid.UUID, name string, handlers []string, ledger, gate time.Duration) (delivery.Beat, error) {
+func (db Upkeep) Beat(ctx context.Context, id uuid.UUID, name string, handlers []string, dedupeWindow, maxEventAge time.Duration) (delivery.Beat, error) {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
 	var b delivery.Beat
 	var expired *time.Time
-	if err := db.pool.QueryRow(ctx, db.sql.node, id, name, handlers, ledger, gate).Scan(&b.At, &b.Instance, &expired); err != nil {
+	if err := db.pool.QueryRow(ctx, db.sql.node, id, name, handlers, dedupeWindow, maxEventAge).Scan(&b.At, &b.Instance, &expired); err != nil {
 		return b, fmt.Errorf("write sign of life: %w", err)
 	}
 	if expired != nil {
@@ -62,17 +62,17 @@ func (db Upkeep) Unknown(ctx context.Context, handlers []string) ([]delivery.Orp
 
 // Disagrees returns a process that lives and does not agree on how long the ledger is
 // kept and trusted; nil if all do.
-func (db Upkeep) Disagrees(ctx context.Context, ledger, gate time.Duration) (*delivery.Process, error) {
+func (db Upkeep) Disagrees(ctx context.Context, dedupeWindow, maxEventAge time.Duration) (*delivery.Process, error) {
 	var p delivery.Process
 	var keeps, trusts float64
-	err := db.pool.QueryRow(ctx, db.sql.ledgers, ledger, gate).Scan(&p.Name, &keeps, &trusts)
+	err := db.pool.QueryRow(ctx, db.sql.ledgers, dedupeWindow, maxEventAge).Scan(&p.Name, &keeps, &trusts)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil, nil //nolint:nilnil // nobody disagrees
 	case err != nil:
 		return nil, fmt.Errorf("look at other processes: %w", err)
 	}
-	p.Ledger, p.Gate = seconds(keeps), seconds(trusts)
+	p.DedupeWindow, p.MaxEventAge = seconds(keeps), seconds(trusts)
 	return &p, nil
 }
 

@@ -29,9 +29,9 @@ var (
 	// than an ordered handler needs.
 	ErrIsolation = errors.New("an ordered handler needs default_transaction_isolation to be read committed")
 
-	// ErrLedger says that this process and another of the same database do not agree
+	// ErrDedupeWindow says that this process and another of the same database do not agree
 	// on how long the ledger is to be trusted.
-	ErrLedger = errors.New("another process keeps or trusts the ledger for another time")
+	ErrDedupeWindow = errors.New("two processes disagree on DedupeWindow or MaxEventAge")
 )
 
 // Inbox is what is to start.
@@ -41,7 +41,7 @@ type Inbox struct {
 	Handlers []Handler
 	Log      *slog.Logger
 
-	Ledger, AgeGate time.Duration // for how long the ledger is kept, and trusted
+	DedupeWindow, MaxEventAge time.Duration // as in inbox.Config
 
 	// Advise adds to an error of the database or the broker what to do about it.
 	Advise func(error) error
@@ -64,7 +64,7 @@ type Database interface {
 
 	// Disagrees returns a process that lives and does not agree on how long the ledger is
 	// kept and trusted; nil if all do.
-	Disagrees(ctx context.Context, ledger, gate time.Duration) (*delivery.Process, error)
+	Disagrees(ctx context.Context, dedupeWindow, maxEventAge time.Duration) (*delivery.Process, error)
 
 	// Instance returns the id of this Postroom.
 	Instance(ctx context.Context) (string, error)
@@ -73,7 +73,7 @@ type Database interface {
 // Check reports why the inbox cannot start, or nil. An error that matches
 // postroom.ErrUnrecoverable has to be mended by a person; any other is an outage.
 func (in *Inbox) Check(ctx context.Context) error {
-	if err := in.checkLedger(ctx); err != nil {
+	if err := in.checkDedupeWindow(ctx); err != nil {
 		return in.Advise(err)
 	}
 	if err := in.checkIsolation(ctx); err != nil {
@@ -102,14 +102,14 @@ func (in *Inbox) Check(ctx context.Context) error {
 	return nil
 }
 
-// checkLedger compares this process with the others that live.
-func (in *Inbox) checkLedger(ctx context.Context) error {
-	other, err := in.Database.Disagrees(ctx, in.Ledger, in.AgeGate)
+// checkDedupeWindow compares this process with the others that run now.
+func (in *Inbox) checkDedupeWindow(ctx context.Context) error {
+	other, err := in.Database.Disagrees(ctx, in.DedupeWindow, in.MaxEventAge)
 	if other == nil {
 		return err
 	}
-	return postroom.Unrecoverable(fmt.Errorf("%w: %s has Ledger %s and AgeGate %s, this one %s and %s: a process must keep rows for longer than any other trusts them",
-		ErrLedger, other.Name, other.Ledger, other.Gate, in.Ledger, in.AgeGate))
+	return postroom.Unrecoverable(fmt.Errorf("%w: %s has DedupeWindow %s and MaxEventAge %s, this one has %s and %s: each DedupeWindow must be longer than every MaxEventAge",
+		ErrDedupeWindow, other.Name, other.DedupeWindow, other.MaxEventAge, in.DedupeWindow, in.MaxEventAge))
 }
 
 // checkIsolation refuses to run an ordered handler, or what it holds, if statements

@@ -115,8 +115,8 @@ func (a *Attempt) Do(ctx context.Context, name string, f func(ctx context.Contex
 	return result, nil
 }
 
-// OnSettle has f called in the transaction that settles the event.
-func (a *Attempt) OnSettle(f func(ctx context.Context, tx pgx.Tx) error) {
+// OnSuccess has f called in the transaction that settles the event.
+func (a *Attempt) OnSuccess(f func(ctx context.Context, tx pgx.Tx) error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.over {

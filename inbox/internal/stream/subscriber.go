@@ -30,14 +30,14 @@ const readerThreshold = time.Minute
 
 // Config says what is read, and how.
 type Config struct {
-	Conn     *nats.Conn
-	Handler  string
-	Stream   string
-	Filter   []string // subjects
-	OnlyNew  bool     // a new handler does not read what the stream has by then
-	Instance func() string
-	InFlight *InFlight
-	Log      *slog.Logger
+	Conn       *nats.Conn
+	Handler    string
+	Stream     string
+	Filter     []string // subjects
+	DeliverNew bool     // a new handler does not read what the stream has by then
+	Instance   func() string
+	InFlight   *InFlight
+	Log        *slog.Logger
 
 	AckWait    time.Duration
 	LookEvery  time.Duration // how often the consumer is looked at
@@ -155,7 +155,7 @@ func (s *subscriber) subscribe(ctx context.Context, stream *jetstream.StreamInfo
 	created := s.created()
 	first := max(stream.State.FirstSeq, 1) - 1 // before what the stream still has
 	floor, backfill := first, stream.State.LastSeq
-	if s.OnlyNew {
+	if s.DeliverNew {
 		floor, backfill = backfill, 0
 	}
 	row, err = s.records.Subscribe(ctx, created, floor, backfill)

@@ -24,7 +24,7 @@ const beatEvery = 10 * time.Second
 // Processes are the processes of a database. Each call has a time of its own.
 type Processes interface {
 	// Beat writes a process's sign of life, and returns what it learns by that.
-	Beat(ctx context.Context, id uuid.UUID, name string, handlers []string, ledger, gate time.Duration) (delivery.Beat, error)
+	Beat(ctx context.Context, id uuid.UUID, name string, handlers []string, dedupeWindow, maxEventAge time.Duration) (delivery.Beat, error)
 
 	// Leave removes a process.
 	Leave(ctx context.Context, id uuid.UUID) error
@@ -47,11 +47,11 @@ type Node struct {
 
 // NodeConfig is what a node works with.
 type NodeConfig struct {
-	Processes       Processes
-	Handlers        func() []string
-	Ledger, AgeGate time.Duration
-	Log             *slog.Logger
-	Advise          func(error) error // adds what to do about it
+	Processes                 Processes
+	Handlers                  func() []string
+	DedupeWindow, MaxEventAge time.Duration
+	Log                       *slog.Logger
+	Advise                    func(error) error // adds what to do about it
 }
 
 // NewNode returns this process, under a name of its own.
@@ -75,13 +75,13 @@ func (n *Node) Instance() string { return n.last.Load().Instance }
 const mostSkew = time.Hour
 
 // TrustsFrom is the time since which the ledger has a row of each event that was logged and
-// decided: AgeGate ago, or later if rows were removed that this process would have kept.
+// decided: MaxEventAge ago, or later if rows were removed that this process would have kept.
 func (n *Node) TrustsFrom() time.Time {
-	from, expired := n.Now().Add(-n.cfg.AgeGate), n.last.Load().ExpiredBefore
+	from, expired := n.Now().Add(-n.cfg.MaxEventAge), n.last.Load().ExpiredBefore
 	if expired.IsZero() {
 		return from
 	}
-	if expired = expired.Add(min(n.cfg.Ledger/100, mostSkew)); expired.After(from) { // AgeGate leaves a hundredth, too
+	if expired = expired.Add(min(n.cfg.DedupeWindow/100, mostSkew)); expired.After(from) { // MaxEventAge leaves a hundredth, too
 		return expired
 	}
 	return from
@@ -105,7 +105,7 @@ func (n *Node) Run(ctx context.Context) error {
 // the ledger was removed.
 func (n *Node) Beat(ctx context.Context) error {
 	before := time.Now()
-	beat, err := n.cfg.Processes.Beat(ctx, n.id, n.name, n.cfg.Handlers(), n.cfg.Ledger, n.cfg.AgeGate)
+	beat, err := n.cfg.Processes.Beat(ctx, n.id, n.name, n.cfg.Handlers(), n.cfg.DedupeWindow, n.cfg.MaxEventAge)
 	if err != nil {
 		return err
 	}

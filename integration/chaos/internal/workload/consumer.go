@@ -116,22 +116,22 @@ func (c *consumer) effect(ctx context.Context, tx pgx.Tx, id string, b Body) err
 }
 
 // send has the event take effect at the vendor, and then in the database.
-func (c *consumer) send(ctx context.Context, call *inbox.Call) error {
-	id := call.Event.ID
-	b, err := Read(call.Event.Data)
+func (c *consumer) send(ctx context.Context, attempt *inbox.Attempt) error {
+	id := attempt.Event.ID
+	b, err := Read(attempt.Event.Data)
 	if err != nil {
 		return err
 	}
 	if err := c.stand(ctx, c.pool, id, b); err != nil {
 		return err
 	}
-	_, err = call.Step(ctx, "send", func(ctx context.Context, key string) ([]byte, error) {
+	_, err = attempt.Step(ctx, "send", func(ctx context.Context, key string) ([]byte, error) {
 		return nil, c.post(ctx, key, fmt.Sprintf("%s %d %d", id, b.Key, b.N))
 	})
 	if err != nil {
 		return err
 	}
-	call.OnSettle(func(ctx context.Context, tx pgx.Tx) error { return c.effect(ctx, tx, id, b) })
+	attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error { return c.effect(ctx, tx, id, b) })
 	return nil
 }
 
