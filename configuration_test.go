@@ -28,7 +28,7 @@ var configured = []struct{ dir, name string }{
 	{"outbound", "Budget"},
 	{"outbound", "Breaker"},
 	{"deadletter", "Config"},
-	{"deadletter", "Options"},
+	{"deadletter", "ReplayOptions"},
 	{"inspect", "Config"},
 	{"doctor", "Config"},
 }

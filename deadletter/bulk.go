@@ -10,9 +10,9 @@ import (
 	"github.com/postroom/postroom/internal/held"
 )
 
-// mostAtOnce is how many events one transaction discards or reopens. Each may need a
+// bulkSize is how many events one transaction discards or reopens. Each may need a
 // lock on its key, and the server has room for a few thousand locks in all.
-const mostAtOnce = 1000
+const bulkSize = 1000
 
 // bulk is what is done with all events that match.
 type bulk struct {
@@ -20,7 +20,7 @@ type bulk struct {
 
 	filter   Filter
 	limit    int // 0: none
-	by       By
+	by       Audit
 	progress func(n int64) // or nil
 }
 
@@ -33,7 +33,7 @@ func (s bulk) run(ctx context.Context, do func(ctx context.Context, tx pgx.Tx, i
 		return 0, fmt.Errorf("limit is %d, want none or more", s.limit)
 	}
 	for {
-		most := mostAtOnce
+		most := bulkSize
 		if s.limit > 0 {
 			most = min(most, s.limit-int(all))
 		}
@@ -42,7 +42,7 @@ func (s bulk) run(ctx context.Context, do func(ctx context.Context, tx pgx.Tx, i
 		}
 		var found int
 		var n int64
-		err := s.within(ctx, func(tx pgx.Tx) error {
+		err := s.inTx(ctx, func(tx pgx.Tx) error {
 			n = 0
 			ids, err := s.held.IDs(ctx, tx, held.Filter(s.filter), most)
 			if found = len(ids); err != nil || found == 0 {
@@ -63,7 +63,7 @@ func (s bulk) run(ctx context.Context, do func(ctx context.Context, tx pgx.Tx, i
 		}
 	}
 	if all == 0 {
-		return 0, ErrNothing
+		return 0, ErrNoMatch
 	}
 	return all, nil
 }
@@ -84,7 +84,7 @@ func (s bulk) discard(ctx context.Context, tx pgx.Tx, ids []int64) (int64, error
 	if err != nil || len(ids) == 0 {
 		return 0, err
 	}
-	id, err := s.note(ctx, tx, "discard", ids)
+	id, err := s.auditIDs(ctx, tx, "discard", ids)
 	if err != nil {
 		return 0, err
 	}
@@ -117,7 +117,7 @@ func (s bulk) reopen(ctx context.Context, tx pgx.Tx, ids []int64) (n int64, err 
 	if ids, err = numbers(ctx, tx, s.sql.ReopenLock, ids); err != nil || len(ids) == 0 {
 		return 0, err
 	}
-	if _, err := s.note(ctx, tx, "reopen", ids); err != nil {
+	if _, err := s.auditIDs(ctx, tx, "reopen", ids); err != nil {
 		return 0, err
 	}
 	if err := tx.QueryRow(ctx, s.sql.Reopen, ids).Scan(&n); err != nil {
@@ -126,15 +126,15 @@ func (s bulk) reopen(ctx context.Context, tx pgx.Tx, ids []int64) (n int64, err 
 	return n, nil
 }
 
-// note notes an action on some events; on one, with the event.
-func (s bulk) note(ctx context.Context, tx pgx.Tx, name string, ids []int64) (int64, error) {
+// addAudit notes an action on some events; on one, with the event.
+func (s bulk) auditIDs(ctx context.Context, tx pgx.Tx, name string, ids []int64) (int64, error) {
 	a := action{name: name, by: s.by, events: int64(len(ids)), details: map[string]any{"filter": s.filter}}
 	if len(ids) == 1 {
-		w, err := s.reading(tx).whole(ctx, ids[0])
+		w, err := s.reader(tx).details(ctx, ids[0])
 		if err != nil {
 			return 0, err
 		}
 		a.handler, a.source, a.event = w.Handler, w.Source, w.EventID
 	}
-	return s.audit(ctx, tx, a)
+	return s.addAudit(ctx, tx, a)
 }

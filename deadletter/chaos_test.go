@@ -85,10 +85,10 @@ func (c *chaos) processes(ctx context.Context) {
 // any step, and mend some of it now and then.
 func (c *chaos) operators(ctx context.Context) {
 	for ctx.Err() == nil {
-		job, err := c.store.Replay(ctx, deadletter.Filter{Handler: "o"}, deadletter.Options{StopAt: 1, Limit: 1 + rand.IntN(60)}, c.by)
+		job, err := c.store.CreateReplay(ctx, deadletter.Filter{Handler: "o"}, deadletter.ReplayOptions{StopAt: 1, Limit: 1 + rand.IntN(60)}, c.by)
 		c.tolerate(err)
 		jobs := []int64{job.ID}
-		if running, err := c.store.Jobs(ctx, 3, 0, true); err == nil {
+		if running, err := c.store.ListReplays(ctx, 3, 0, true); err == nil {
 			for _, job := range running {
 				jobs = append(jobs, job.ID)
 			}
@@ -105,9 +105,9 @@ func (c *chaos) operate(ctx context.Context, job int64) {
 	driving, enough := context.WithCancel(ctx)
 	defer enough()
 	steps := 1 + rand.IntN(12)
-	_, err := c.store.Drive(driving, job, func(deadletter.Job) {
+	_, err := c.store.RunReplay(driving, job, func(deadletter.Replay) {
 		if rand.IntN(4) == 0 {
-			_, err := c.store.Cancel(driving, job, c.by)
+			_, err := c.store.CancelReplay(driving, job, c.by)
 			c.tolerate(err)
 		}
 		if steps--; steps == 0 {
@@ -115,7 +115,7 @@ func (c *chaos) operate(ctx context.Context, job int64) {
 		}
 	})
 	c.tolerate(err)
-	if _, err = c.store.Resume(ctx, job, c.by); err == nil {
+	if _, err = c.store.ResumeReplay(ctx, job, c.by); err == nil {
 		c.mend(2)
 	}
 	c.tolerate(err)
@@ -124,7 +124,7 @@ func (c *chaos) operate(ctx context.Context, job int64) {
 // tolerate notes an error that is none of those that this leads to.
 func (c *chaos) tolerate(err error) {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
-		errors.Is(err, deadletter.ErrEnded) || errors.Is(err, deadletter.ErrNothing) || errors.Is(err, deadletter.ErrRuns) || errors.Is(err, deadletter.ErrNotFound) {
+		errors.Is(err, deadletter.ErrReplayEnded) || errors.Is(err, deadletter.ErrNoMatch) || errors.Is(err, deadletter.ErrReplayRunning) || errors.Is(err, deadletter.ErrNotFound) {
 		return
 	}
 	c.Error(err)
@@ -148,14 +148,14 @@ func (c *chaos) finish(want int) {
 	c.mend(1 << 20)
 	c.handle(c.order, c.script)
 	c.eventually("the rest", func() bool {
-		running, err := c.store.Jobs(c.Context(), 1000, 0, true)
+		running, err := c.store.ListReplays(c.Context(), 1000, 0, true)
 		if err != nil {
 			c.Fatal(err)
 		}
 		for _, job := range running {
 			c.drive(job)
 		}
-		job, err := c.store.Replay(c.Context(), deadletter.Filter{Handler: "o"}, deadletter.Options{StopAt: 1}, c.by)
+		job, err := c.store.CreateReplay(c.Context(), deadletter.Filter{Handler: "o"}, deadletter.ReplayOptions{StopAt: 1}, c.by)
 		if err == nil {
 			c.drive(job)
 		}

@@ -28,22 +28,22 @@ func (s *database) advise(err error) error {
 	return remedy.Explain(err, remedy.Use{Grant: "operator", Schema: s.name, DB: s.db})
 }
 
-// within runs do in a transaction.
-func (s *database) within(ctx context.Context, do func(tx pgx.Tx) error) error {
+// inTx runs do in a transaction.
+func (s *database) inTx(ctx context.Context, do func(tx pgx.Tx) error) error {
 	if s.err != nil {
 		return s.err
 	}
 	// What loses to another transaction is done again: nothing of it has happened.
 	for round := 1; ; round++ {
-		err := s.once(ctx, do)
-		if err == nil || round == 5 || !lost(err) {
+		err := s.inTxOnce(ctx, do)
+		if err == nil || round == 5 || !retryable(err) {
 			return err
 		}
 	}
 }
 
-// once runs do in a transaction, and not again.
-func (s *database) once(ctx context.Context, do func(tx pgx.Tx) error) error {
+// inTxOnce runs do in a transaction, and not again.
+func (s *database) inTxOnce(ctx context.Context, do func(tx pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, s.sql.Plan); err != nil {
 			return fmt.Errorf("choose plans: %w", err)
@@ -64,9 +64,9 @@ func (s *database) lockRows(ctx context.Context, tx pgx.Tx, ids []int64) error {
 	return nil
 }
 
-// lost reports whether a transaction lost to another one, and may well succeed now: a
+// retryable reports whether a transaction lost to another one, and may well succeed now: a
 // deadlock, a serialization failure, or two that made one of a key due at once.
-func lost(err error) bool {
+func retryable(err error) bool {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
 		return false
@@ -74,24 +74,24 @@ func lost(err error) bool {
 	return pg.Code == "40001" || pg.Code == "40P01" || pg.Code == "23505" && pg.ConstraintName == "held_key_due"
 }
 
-// reading returns what reads in the database, or in a transaction.
-func (s *database) reading(db held.Queryer) reading { return reading{db, &s.sql, s.held} }
+// reader returns what reads in the database, or in a transaction.
+func (s *database) reader(db held.Queryer) reader { return reader{db, &s.sql, s.held} }
 
 // action is a row of the audit.
 type action struct {
 	name                   string
-	by                     By
+	by                     Audit
 	events                 int64
 	handler, source, event string // of an action on one event
 	job                    int64
 	details                any // nil, or what becomes JSON
 }
 
-// audit notes an action, and returns its row's id.
-func (s *database) audit(ctx context.Context, tx pgx.Tx, a action) (id int64, err error) {
+// addAudit notes an action, and returns its row's id.
+func (s *database) addAudit(ctx context.Context, tx pgx.Tx, a action) (id int64, err error) {
 	var details *string
 	if a.details != nil {
-		if details, err = document(a.details); err != nil {
+		if details, err = jsonText(a.details); err != nil {
 			return 0, err
 		}
 	}
@@ -114,8 +114,8 @@ func optional(s string) *string {
 	return &s
 }
 
-// document returns v as the database takes JSON.
-func document(v any) (*string, error) {
+// jsonText returns v as the database takes JSON.
+func jsonText(v any) (*string, error) {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("encode as JSON: %w", err)

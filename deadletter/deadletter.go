@@ -30,8 +30,8 @@ var (
 	// ErrNotDead is returned for an event that is not dead, and so nobody's to change.
 	ErrNotDead = errors.New("the event is not dead")
 
-	// ErrNothing is returned where no event matches.
-	ErrNothing = errors.New("no event matches")
+	// ErrNoMatch is returned where no event matches.
+	ErrNoMatch = errors.New("no event matches")
 
 	// ErrTooOld is returned for a replay of outgoing events that are older than their
 	// consumers may take: they would be held there as too old.
@@ -41,15 +41,15 @@ var (
 	// not known to be done: the vendor may have it, as it was.
 	ErrStepOpen = errors.New("a call was begun and its outcome is not known")
 
-	// ErrUnsure is returned for a purge of which nobody knows whether it took effect:
+	// ErrUnknownOutcome is returned for a purge of which nobody knows whether it took effect:
 	// what it wrote may be all that is left of the events.
-	ErrUnsure = errors.New("the connection was lost, and the events may be gone: keep what was written")
+	ErrUnknownOutcome = errors.New("the connection was lost, and the events may be gone: keep what was written")
 
-	// ErrEnded is returned for a replay that has ended.
-	ErrEnded = errors.New("the replay has ended")
+	// ErrReplayEnded is returned for a replay that has ended.
+	ErrReplayEnded = errors.New("the replay has ended")
 
-	// ErrRuns is returned for a replay that is to be resumed and has not ended.
-	ErrRuns = errors.New("the replay runs; drive it on")
+	// ErrReplayRunning is returned for a replay that is to be resumed and has not ended.
+	ErrReplayRunning = errors.New("the replay runs; drive it on")
 )
 
 // Outgoing is the handler of events that are on their way to the broker.
@@ -88,20 +88,20 @@ func New(db DB, cfg Config) *Store {
 	return &Store{database{db: db, name: name, sql: load(name), held: held.NewReader(name)}}
 }
 
-// By says who does something, and why. It is kept with what was done.
-type By struct {
+// Audit says who does something, and why. It is kept with what was done.
+type Audit struct {
 	Actor  string // required, 255 bytes at the most
 	Reason string // 4,096 bytes at the most; a discard needs one
 }
 
-func (by By) validate() error {
+func (by Audit) validate() error {
 	switch {
 	case by.Actor == "":
-		return errors.New("deadletter: who does it? By.Actor is empty")
+		return errors.New("deadletter: who does it? Audit.Actor is empty")
 	case len(by.Actor) > 255 || !text.Valid(by.Actor):
-		return errors.New("deadletter: By.Actor has to be at most 255 bytes of UTF-8")
+		return errors.New("deadletter: Audit.Actor has to be at most 255 bytes of UTF-8")
 	case len(by.Reason) > 4096 || !text.Valid(by.Reason):
-		return errors.New("deadletter: By.Reason has to be at most 4096 bytes of UTF-8")
+		return errors.New("deadletter: Audit.Reason has to be at most 4096 bytes of UTF-8")
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func TestDiscardAndReopen(t *testing.T) {
 	n.die("billing", declined, all...)
 	id := n.number("SELECT id FROM postroom.held WHERE event_id = 'e1'")
 	diedAt := n.texts("SELECT dead_at::text FROM postroom.held WHERE id = $1", id)[0]
-	for _, by := range []deadletter.By{{Actor: "ann"}, {Reason: "test data"}, {}} {
+	for _, by := range []deadletter.Audit{{Actor: "ann"}, {Reason: "test data"}, {}} {
 		if _, err := n.store.Discard(t.Context(), deadletter.Filter{}, 0, by, nil); err == nil {
 			t.Errorf("discarded by %+v", by)
 		}
@@ -30,13 +30,13 @@ func TestDiscardAndReopen(t *testing.T) {
 	n.want("dead", 3, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL")
 	n.want("in the audit", 0, "SELECT count(*) FROM postroom.audit")
 
-	by := deadletter.By{Actor: "bob", Reason: "test data"}
+	by := deadletter.Audit{Actor: "bob", Reason: "test data"}
 	if got, err := n.store.Discard(t.Context(), deadletter.Filter{IDs: []int64{id}}, 0, by, nil); err != nil || got != 1 {
 		t.Fatalf("Discard = %d, %v", got, err)
 	}
 	n.want("in the audit", 1, `SELECT count(*) FROM postroom.audit WHERE action = 'discard' AND actor = 'bob' AND reason = 'test data' AND events = 1
 		AND handler = 'billing' AND source = '/shop' AND event_id = 'e1' AND details #>> '{filter,ids}' IS NOT NULL`)
-	w, err := n.store.Show(t.Context(), id)
+	w, err := n.store.Get(t.Context(), id)
 	if err != nil || w.State != deadletter.Discarded || w.DiscardedAt == nil || string(w.Data) != string(all[0].Data) || len(w.Failures) != 1 {
 		t.Errorf("Show = %+v, %v", w, err)
 	}
@@ -44,7 +44,7 @@ func TestDiscardAndReopen(t *testing.T) {
 	if err != nil || len(letters) != 1 || letters[0].EventID != "e1" {
 		t.Errorf("List of discarded ones = %+v, %v", letters, err)
 	}
-	if _, err := n.store.Discard(t.Context(), deadletter.Filter{IDs: []int64{id}}, 0, by, nil); !errors.Is(err, deadletter.ErrNothing) {
+	if _, err := n.store.Discard(t.Context(), deadletter.Filter{IDs: []int64{id}}, 0, by, nil); !errors.Is(err, deadletter.ErrNoMatch) {
 		t.Errorf("a second discard = %v", err)
 	}
 
@@ -63,18 +63,18 @@ func TestDiscardAndReopen(t *testing.T) {
 	n.want("reopened, as it died", 1, "SELECT count(*) FROM postroom.held WHERE id = $1 AND dead_at = $2::timestamptz AND next_at IS NULL AND key IS NULL AND class = 'error'", id, diedAt)
 	n.want("archived", 0, "SELECT count(*) FROM postroom.archive")
 	n.want("in the audit", 1, "SELECT count(*) FROM postroom.audit WHERE action = 'reopen' AND actor = 'bob' AND reason = 'test data' AND events = 1 AND event_id = 'e1'")
-	if _, err := n.store.Reopen(t.Context(), deadletter.Filter{IDs: []int64{id}}, 0, by, nil); !errors.Is(err, deadletter.ErrNothing) {
+	if _, err := n.store.Reopen(t.Context(), deadletter.Filter{IDs: []int64{id}}, 0, by, nil); !errors.Is(err, deadletter.ErrNoMatch) {
 		t.Errorf("a second reopening = %v", err)
 	}
 	if got, err := in.Accept(t.Context(), "billing", all[0]); err != nil || got != inbox.Duplicate {
 		t.Errorf("accepted again: %v, %v", got, err)
 	}
-	if job := n.drive(n.replay(only("e1"), deadletter.Options{})); job.Succeeded != 1 {
+	if job := n.drive(n.replay(only("e1"), deadletter.ReplayOptions{})); job.Succeeded != 1 {
 		t.Errorf("replay: %+v", job)
 	}
 	n.wantOnce("billing", 1)
 	stop()
-	w, err = n.store.Show(t.Context(), n.number("SELECT id FROM postroom.held WHERE event_id = 'e2'"))
+	w, err = n.store.Get(t.Context(), n.number("SELECT id FROM postroom.held WHERE event_id = 'e2'"))
 	if err != nil || len(w.History) != 0 {
 		t.Errorf("history of another event: %+v, %v", w.History, err)
 	}
@@ -87,11 +87,11 @@ func TestHistory(t *testing.T) {
 	n.die("billing", declined, event("e1"))
 	id := n.number("SELECT id FROM postroom.held")
 	stop := n.handle("billing", declined)
-	n.drive(n.replay(deadletter.Filter{}, deadletter.Options{}))
+	n.drive(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
 	stop()
 	n.discarded(only("e1"), 1)
 	n.reopened(deadletter.Filter{EventID: "e1"}, 1)
-	w, err := n.store.Show(t.Context(), id)
+	w, err := n.store.Get(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,19 +149,19 @@ func TestDiscardBesideAReplay(t *testing.T) {
 	s.Workers = 8
 	in.Handle(s, newScript().handler("h0"))
 	n.run(in)
-	job := n.replay(deadletter.Filter{}, deadletter.Options{})
+	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
 	driven := n.driving(job)
 	devtest.Eventually(n, patience, "the first effects", func() bool { return n.number("SELECT count(*) FROM effect") > 100 })
 	var discarded int64
 	for done := false; !done; {
 		got, err := n.store.Discard(t.Context(), deadletter.Filter{}, 50, n.by, nil)
 		discarded += got
-		if err != nil && !errors.Is(err, deadletter.ErrNothing) {
+		if err != nil && !errors.Is(err, deadletter.ErrNoMatch) {
 			t.Errorf("Discard = %d, %v", got, err)
 		}
 		select {
 		case ended := <-driven:
-			if ended.Succeeded+ended.PassedOver != all || ended.Failed != 0 || int64(ended.PassedOver) != discarded {
+			if ended.Succeeded+ended.Skipped != all || ended.Failed != 0 || int64(ended.Skipped) != discarded {
 				t.Errorf("driven: %+v, %d discarded", ended, discarded)
 			}
 			done = true
@@ -186,14 +186,14 @@ func TestDiscardOfAllBesideAReplay(t *testing.T) {
 	const all = 5500
 	n.seed(all, 1, 1)
 	n.handle("h0", nil)
-	job := n.replay(deadletter.Filter{}, deadletter.Options{})
+	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
 	driven := n.driving(job)
 	devtest.Eventually(n, patience, "the first effects", func() bool { return n.number("SELECT count(*) FROM effect") > 20 })
 	got, err := n.store.Discard(t.Context(), deadletter.Filter{}, 0, n.by, nil)
 	if err != nil || got < all/2 {
 		t.Errorf("Discard = %d, %v", got, err)
 	}
-	if done := <-driven; done.State != deadletter.JobDone || int64(done.Succeeded) != all-got {
+	if done := <-driven; done.State != deadletter.ReplayDone || int64(done.Succeeded) != all-got {
 		t.Errorf("driven: %+v, discarded %d", done, got)
 	}
 	n.wantOnce("h0", all-got)
@@ -217,7 +217,7 @@ func TestTheRelayIsLeftAlone(t *testing.T) {
 	n.discarded(deadletter.Filter{Key: "k1"}, 2)
 	n.reopened(deadletter.Filter{Key: "k1"}, 2)
 	n.handle("h0", nil)
-	if job := n.drive(n.replay(deadletter.Filter{}, deadletter.Options{})); job.Succeeded != 200 {
+	if job := n.drive(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); job.Succeeded != 200 {
 		t.Errorf("replay: %+v", job)
 	}
 }
@@ -231,7 +231,7 @@ func TestTwoDiscards(t *testing.T) {
 	for range 2 {
 		go func() {
 			got, err := n.store.Discard(t.Context(), deadletter.Filter{}, 0, n.by, nil)
-			if err != nil && !errors.Is(err, deadletter.ErrNothing) {
+			if err != nil && !errors.Is(err, deadletter.ErrNoMatch) {
 				t.Errorf("Discard = %d, %v", got, err)
 			}
 			counts <- got

@@ -12,17 +12,17 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// Change is what an edit changes. What is nil or empty stays as it is.
-type Change struct {
+// Edit is what an edit changes. What is nil or empty stays as it is.
+type Edit struct {
 	Data        []byte
 	ContentType string
 	Headers     map[string]string // all of them: what is not there is removed
 }
 
-// Edited is what an edit did.
-type Edited struct {
-	Revision int      `json:"revision"`
-	Done     []string `json:"done"` // the steps that are done and will not be called again
+// EditResult is what an edit did.
+type EditResult struct {
+	Revision  int      `json:"revision"`
+	StepsDone []string `json:"steps_done"` // the steps that are done and will not be called again
 }
 
 // editable is a dead event that is locked.
@@ -37,8 +37,8 @@ type editable struct {
 }
 
 // arguments returns the parameters of edit.sql, except the last.
-func (e *editable) arguments(ctx context.Context, r reading, id int64, c Change) ([]any, error) {
-	w, err := r.whole(ctx, id)
+func (e *editable) arguments(ctx context.Context, r reader, id int64, c Edit) ([]any, error) {
+	w, err := r.details(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (e *editable) arguments(ctx context.Context, r reading, id int64, c Change)
 	}
 	var headers *string
 	if w.Headers != nil {
-		if headers, err = document(w.Headers); err != nil {
+		if headers, err = jsonText(w.Headers); err != nil {
 			return nil, err
 		}
 	}

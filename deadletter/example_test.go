@@ -18,7 +18,7 @@ import (
 
 // A handler's events died because the handler had a fault. Look at what they have in
 // common, mend the handler, replay them. The handler takes effect once for each.
-func ExampleStore_Replay() {
+func ExampleStore_CreateReplay() {
 	servers := devtest.ForExample() // a migrated database
 	defer servers.Close()
 	ctx, pool := context.Background(), servers.Pool
@@ -33,12 +33,12 @@ func ExampleStore_Replay() {
 	}
 	fmt.Println(err)
 
-	job, err := store.Replay(ctx, deadletter.Filter{Handler: "billing.charge"},
-		deadletter.Options{Canary: 1}, // one first; the others follow if it succeeds
-		deadletter.By{Actor: "ada", Reason: "the prices are back"})
-	fmt.Println(job.Items, "to replay:", err)
+	job, err := store.CreateReplay(ctx, deadletter.Filter{Handler: "billing.charge"},
+		deadletter.ReplayOptions{Canary: 1}, // one first; the others follow if it succeeds
+		deadletter.Audit{Actor: "ada", Reason: "the prices are back"})
+	fmt.Println(job.Events, "to replay:", err)
 	run(ctx, pool, nil, func(ctx context.Context) { // the handler's own processes run, mended
-		job, err = store.Drive(ctx, job.ID, nil)
+		job, err = store.RunReplay(ctx, job.ID, nil)
 	})
 	fmt.Println(job.State, job.Succeeded, "succeeded:", err)
 	// Output:
@@ -57,7 +57,7 @@ func ExampleStore_Discard() {
 	die(ctx, pool, "o-1")
 
 	store := deadletter.New(pool, deadletter.Config{})
-	n, err := store.Discard(ctx, deadletter.Filter{Key: "o-1"}, 0, deadletter.By{Actor: "ada", Reason: "the order was taken back"}, nil)
+	n, err := store.Discard(ctx, deadletter.Filter{Key: "o-1"}, 0, deadletter.Audit{Actor: "ada", Reason: "the order was taken back"}, nil)
 	fmt.Println(n, "discarded:", err)
 	letters, _, err := store.List(ctx, deadletter.Filter{Discarded: true}, deadletter.Page{})
 	for _, l := range letters {

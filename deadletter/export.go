@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// exported is the line of an event.
-func exported(properties, data, raw []byte) (line []byte, id int64, err error) {
+// exportLine is the line of an event.
+func exportLine(properties, data, raw []byte) (line []byte, id int64, err error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(properties, &fields); err != nil {
 		return nil, 0, fmt.Errorf("decode properties: %w", err)

@@ -67,7 +67,7 @@ func TestPurge(t *testing.T) {
 	}
 	n.want("left", 500, "SELECT count(*) FROM postroom.archive")
 	n.want("purges in the audit", 1, "SELECT count(*) FROM postroom.audit WHERE action = 'purge' AND events = 1000 AND actor = 'ann'")
-	if _, err := n.store.Purge(t.Context(), year, &out, n.by, nil); !errors.Is(err, deadletter.ErrNothing) {
+	if _, err := n.store.Purge(t.Context(), year, &out, n.by, nil); !errors.Is(err, deadletter.ErrNoMatch) {
 		t.Errorf("a second purge = %v", err)
 	}
 }
@@ -138,10 +138,10 @@ func TestPurgeTakesOldReplays(t *testing.T) {
 	n := newNight(t)
 	n.die("billing", declined, events(3)...)
 	n.handle("billing", nil)
-	old := n.drive(n.replay(deadletter.Filter{EventID: "e1"}, deadletter.Options{}))
+	old := n.drive(n.replay(deadletter.Filter{EventID: "e1"}, deadletter.ReplayOptions{}))
 	n.exec("UPDATE postroom.job SET ended_at = now() - interval '2 hours' WHERE id = $1", old.ID)
-	lately := n.drive(n.replay(deadletter.Filter{EventID: "e2"}, deadletter.Options{}))
-	running := n.replay(deadletter.Filter{EventID: "e3"}, deadletter.Options{})
+	lately := n.drive(n.replay(deadletter.Filter{EventID: "e2"}, deadletter.ReplayOptions{}))
+	running := n.replay(deadletter.Filter{EventID: "e3"}, deadletter.ReplayOptions{})
 	hourAgo := time.Now().Add(-time.Hour)
 	if got, err := n.store.Purge(t.Context(), hourAgo, io.Discard, n.by, nil); err != nil || got != 0 {
 		t.Errorf("Purge = %d, %v", got, err)
@@ -150,7 +150,7 @@ func TestPurgeTakesOldReplays(t *testing.T) {
 	n.want("events of replays", 2, "SELECT count(*) FROM postroom.job_item")
 	n.want("replays in the audit", 3, "SELECT count(*) FROM postroom.audit WHERE action = 'replay'")
 	n.want("the purge in the audit", 1, "SELECT count(*) FROM postroom.audit WHERE action = 'purge' AND details ->> 'replays' = '1'")
-	if _, err := n.store.Purge(t.Context(), hourAgo, io.Discard, n.by, nil); !errors.Is(err, deadletter.ErrNothing) {
+	if _, err := n.store.Purge(t.Context(), hourAgo, io.Discard, n.by, nil); !errors.Is(err, deadletter.ErrNoMatch) {
 		t.Errorf("a second purge = %v", err)
 	}
 }

@@ -94,9 +94,9 @@ func (n *night) dies(ev postroom.Event, class string) int64 {
 	return n.number("SELECT id FROM postroom.held WHERE class = $1", class)
 }
 
-func (n *night) show(id int64) deadletter.Whole {
+func (n *night) show(id int64) deadletter.Details {
 	n.Helper()
-	w, err := n.store.Show(n.Context(), id)
+	w, err := n.store.Get(n.Context(), id)
 	if err != nil {
 		n.Fatal(err)
 	}
@@ -119,18 +119,18 @@ func TestEditOfAnExternalEvent(t *testing.T) {
 		t.Errorf("steps: %+v", w.Steps)
 	}
 
-	for name, change := range map[string]deadletter.Change{
+	for name, change := range map[string]deadletter.Edit{
 		"nothing": {}, "no JSON": {Data: []byte(`{"to":`)}, "a header that is ours": {Headers: map[string]string{"ce-id": "x"}},
 	} {
 		if _, err := n.store.Edit(t.Context(), id, change, n.by); err == nil {
 			t.Errorf("edited: %s", name)
 		}
 	}
-	edited, err := n.store.Edit(t.Context(), id, deadletter.Change{Data: []byte(`{"to":"ann"}`)}, n.by)
-	if err != nil || edited.Revision != 1 || !slices.Equal(edited.Done, []string{"charge"}) {
+	edited, err := n.store.Edit(t.Context(), id, deadletter.Edit{Data: []byte(`{"to":"ann"}`)}, n.by)
+	if err != nil || edited.Revision != 1 || !slices.Equal(edited.StepsDone, []string{"charge"}) {
 		t.Fatalf("Edit = %+v, %v", edited, err)
 	}
-	edited, err = n.store.Edit(t.Context(), id, deadletter.Change{Headers: map[string]string{}, ContentType: "application/vnd.mail+json"}, n.by)
+	edited, err = n.store.Edit(t.Context(), id, deadletter.Edit{Headers: map[string]string{}, ContentType: "application/vnd.mail+json"}, n.by)
 	if err != nil || edited.Revision != 2 {
 		t.Fatalf("Edit = %+v, %v", edited, err)
 	}
@@ -145,13 +145,13 @@ func TestEditOfAnExternalEvent(t *testing.T) {
 	n.want("in the audit", 2, "SELECT count(*) FROM postroom.audit WHERE action = 'edit' AND actor = 'ann' AND event_id = 'e1' AND details -> 'steps_done' = '[\"charge\"]'")
 
 	v.fault("mail", nil)
-	if job := n.drive(n.replay(deadletter.Filter{}, deadletter.Options{})); job.Succeeded != 1 {
+	if job := n.drive(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); job.Succeeded != 1 {
 		t.Errorf("replay: %+v", job)
 	}
 	v.wantCalls(t, `charge {"to":"nobody"}`, `mail {"to":"nobody"}`, `mail {"to":"ann"}`)
 	n.want("the effect of both steps", 1, "SELECT count(*) FROM effect WHERE body = 'ref of charge, ref of mail'")
 	stop()
-	if _, err := n.store.Edit(t.Context(), id, deadletter.Change{Data: []byte("1")}, n.by); !errors.Is(err, deadletter.ErrNotDead) {
+	if _, err := n.store.Edit(t.Context(), id, deadletter.Edit{Data: []byte("1")}, n.by); !errors.Is(err, deadletter.ErrNotDead) {
 		t.Errorf("an edit of what is settled = %v", err)
 	}
 }
@@ -186,11 +186,11 @@ func TestResolve(t *testing.T) {
 				t.Errorf("steps: %+v", w.Steps)
 			}
 			// A replay now would not help: it is not called blindly.
-			if job := n.drive(n.replay(deadletter.Filter{}, deadletter.Options{})); job.Failed != 1 {
+			if job := n.drive(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); job.Failed != 1 {
 				t.Errorf("replay: %+v", job)
 			}
 			v.wantCalls(t, "charge 1")
-			if _, err := n.store.Edit(t.Context(), id, deadletter.Change{Data: []byte("2")}, n.by); !errors.Is(err, deadletter.ErrStepOpen) || !strings.Contains(err.Error(), "charge") {
+			if _, err := n.store.Edit(t.Context(), id, deadletter.Edit{Data: []byte("2")}, n.by); !errors.Is(err, deadletter.ErrStepOpen) || !strings.Contains(err.Error(), "charge") {
 				t.Errorf("Edit = %v, want ErrStepOpen", err)
 			}
 			n.want("revisions", 0, "SELECT count(*) FROM postroom.revision")
@@ -205,11 +205,11 @@ func TestResolve(t *testing.T) {
 				t.Errorf("a second Resolve = %v", err)
 			}
 			if tt.edit {
-				if _, err := n.store.Edit(t.Context(), id, deadletter.Change{Data: []byte("2")}, n.by); err != nil {
+				if _, err := n.store.Edit(t.Context(), id, deadletter.Edit{Data: []byte("2")}, n.by); err != nil {
 					t.Error(err)
 				}
 			}
-			if job := n.drive(n.replay(deadletter.Filter{}, deadletter.Options{})); job.Succeeded != 1 {
+			if job := n.drive(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); job.Succeeded != 1 {
 				t.Errorf("replay: %+v", job)
 			}
 			v.wantCalls(t, tt.calls...)
@@ -227,7 +227,7 @@ func TestAnEditedEventComesAgain(t *testing.T) {
 	ev := event("e1")
 	n.die("billing", declined, ev)
 	id := n.number("SELECT id FROM postroom.held")
-	if _, err := n.store.Edit(t.Context(), id, deadletter.Change{Data: []byte(`{"id":"mended"}`)}, n.by); err != nil {
+	if _, err := n.store.Edit(t.Context(), id, deadletter.Edit{Data: []byte(`{"id":"mended"}`)}, n.by); err != nil {
 		t.Fatal(err)
 	}
 	in := n.inbox()
@@ -238,7 +238,7 @@ func TestAnEditedEventComesAgain(t *testing.T) {
 			t.Errorf("as it was: %v, %v", got, err)
 		}
 		if n.number("SELECT count(*) FROM effect") == 0 {
-			n.drive(n.replay(only("e1"), deadletter.Options{}))
+			n.drive(n.replay(only("e1"), deadletter.ReplayOptions{}))
 		}
 	}
 	if got := n.texts("SELECT body FROM effect"); !slices.Equal(got, []string{`{"id":"mended"}`}) {
@@ -257,19 +257,19 @@ func TestEditOfWhatIsReleased(t *testing.T) {
 	n := newNight(t)
 	n.die("billing", declined, event("e1"))
 	id := n.number("SELECT id FROM postroom.held")
-	job := n.replay(deadletter.Filter{}, deadletter.Options{})
+	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
 	ctx, stop := context.WithCancel(t.Context())
-	_, err := n.store.Drive(ctx, job.ID, func(deadletter.Job) { stop() })
+	_, err := n.store.RunReplay(ctx, job.ID, func(deadletter.Replay) { stop() })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("Drive = %v", err)
 	}
-	if _, err := n.store.Edit(t.Context(), id, deadletter.Change{Data: []byte("1")}, n.by); !errors.Is(err, deadletter.ErrNotDead) {
+	if _, err := n.store.Edit(t.Context(), id, deadletter.Edit{Data: []byte("1")}, n.by); !errors.Is(err, deadletter.ErrNotDead) {
 		t.Errorf("Edit = %v, want ErrNotDead", err)
 	}
 	if err := n.store.Resolve(t.Context(), id, "charge", true, nil, n.by); !errors.Is(err, deadletter.ErrNotDead) {
 		t.Errorf("Resolve = %v, want ErrNotDead", err)
 	}
-	if _, err := n.store.Discard(t.Context(), deadletter.Filter{IDs: []int64{id}}, 0, n.by, nil); !errors.Is(err, deadletter.ErrNothing) {
+	if _, err := n.store.Discard(t.Context(), deadletter.Filter{IDs: []int64{id}}, 0, n.by, nil); !errors.Is(err, deadletter.ErrNoMatch) {
 		t.Errorf("Discard = %v, want ErrNothing", err)
 	}
 	n.want("revisions", 0, "SELECT count(*) FROM postroom.revision")
@@ -288,10 +288,10 @@ func TestEditBesideAReplay(t *testing.T) {
 	if _, err := pgx.ForEachRow(rows, []any{&id, &event}, func() error { ids[id] = event; return nil }); err != nil {
 		t.Fatal(err)
 	}
-	driven := n.driving(n.replay(deadletter.Filter{}, deadletter.Options{Rate: 200}))
+	driven := n.driving(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Rate: 200}))
 	edited := map[string]bool{}
 	for _, id := range slices.Sorted(maps.Keys(ids)) {
-		_, err := n.store.Edit(t.Context(), id, deadletter.Change{Data: []byte(`"edited"`)}, n.by)
+		_, err := n.store.Edit(t.Context(), id, deadletter.Edit{Data: []byte(`"edited"`)}, n.by)
 		if err != nil && !errors.Is(err, deadletter.ErrNotDead) {
 			t.Error(err)
 		}
@@ -319,13 +319,13 @@ func TestEditOfALargeBody(t *testing.T) {
 	id := n.dies(event("e1"), "permanent")
 	for size, fits := range map[int]bool{postroom.MaxData + 1: true, postroom.MaxAccepted: true, postroom.MaxAccepted + 1: false} {
 		body := append(append([]byte{'"'}, bytes.Repeat([]byte("x"), size-2)...), '"')
-		if _, err := n.store.Edit(t.Context(), id, deadletter.Change{Data: body}, n.by); (err == nil) != fits || err != nil && !errors.Is(err, postroom.ErrInvalidEvent) {
+		if _, err := n.store.Edit(t.Context(), id, deadletter.Edit{Data: body}, n.by); (err == nil) != fits || err != nil && !errors.Is(err, postroom.ErrInvalidEvent) {
 			t.Errorf("Edit with %d bytes = %v, want it to succeed: %v", size, err, fits)
 		}
 	}
 	n.exec("UPDATE postroom.held SET handler = 'outbox', pos = 1, dedupe_key = NULL WHERE id = $1", id)
 	body := bytes.Repeat([]byte("1"), postroom.MaxData+1)
-	if _, err := n.store.Edit(t.Context(), id, deadletter.Change{Data: body}, n.by); !errors.Is(err, postroom.ErrInvalidEvent) {
+	if _, err := n.store.Edit(t.Context(), id, deadletter.Edit{Data: body}, n.by); !errors.Is(err, postroom.ErrInvalidEvent) {
 		t.Errorf("Edit of an event that is published, with %d bytes = %v, want it refused", len(body), err)
 	}
 }

@@ -28,13 +28,13 @@ func TestGroupsOfMany(t *testing.T) {
 	for _, g := range groups {
 		handlers[g.Handler] = true
 		sum += g.Events
-		if g.Events != 4000 || g.Keys != 20 || g.Error == "" || g.Class != "error" || !g.First.Before(g.Last) {
+		if g.Events != 4000 || g.Keys != 20 || g.Error == "" || g.Class != "error" || !g.FirstDeadAt.Before(g.LastDeadAt) {
 			t.Errorf("group: %+v", g)
 		}
 		if count, err := n.store.Count(t.Context(), deadletter.Filter{Cause: g.Cause, Handler: g.Handler}); err != nil || count != g.Events {
 			t.Errorf("events of the group: %d, %v", count, err)
 		}
-		w := n.show(g.Example)
+		w := n.show(g.ExampleID)
 		if w.Cause != g.Cause || w.Handler != g.Handler || w.Error != g.Error {
 			t.Errorf("example of %+v: %+v", g, w)
 		}

@@ -62,7 +62,7 @@ func TestWhatAReplayReleases(t *testing.T) {
 	} {
 		n := newNight(t)
 		n.seed(2, 1, 1)
-		job := n.replay(deadletter.Filter{IDs: tt.only}, deadletter.Options{})
+		job := n.replay(deadletter.Filter{IDs: tt.only}, deadletter.ReplayOptions{})
 		n.exec("UPDATE postroom.held SET " + tt.is)
 		n.stepped(job.ID)
 		n.wantSame(tt.name, n.heldNow(), tt.held)
@@ -77,7 +77,7 @@ func TestAsNewIsForOutgoingEvents(t *testing.T) {
 	n := newNight(t)
 	n.seed(1, 1, 1)
 	n.exec("UPDATE postroom.held SET logged_at = '2026-01-01'")
-	n.stepped(n.replay(deadletter.Filter{}, deadletter.Options{AsNew: true}).ID)
+	n.stepped(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{AsNew: true}).ID)
 	n.want("released, and logged when it was", 1, "SELECT count(*) FROM postroom.held WHERE next_at IS NOT NULL AND logged_at = '2026-01-01'")
 }
 
@@ -86,7 +86,7 @@ func TestDiscardedBeforeItsTurn(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.seed(2, 1, 1)
-	job := n.replay(deadletter.Filter{}, deadletter.Options{})
+	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
 	if _, err := n.store.Discard(t.Context(), deadletter.Filter{IDs: []int64{1}}, 0, n.by, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -100,17 +100,17 @@ func TestWhatIsTakenUpAgain(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.seed(4, 1, 1)
-	job := n.replay(deadletter.Filter{}, deadletter.Options{StopAt: 1})
+	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{StopAt: 1})
 	n.stepped(job.ID)
 	n.exec("UPDATE postroom.held SET dead_at = now(), next_at = NULL WHERE id = 1") // it failed
 	n.stepped(job.ID)
-	if _, err := n.store.Cancel(t.Context(), job.ID, n.by); err != nil {
+	if _, err := n.store.CancelReplay(t.Context(), job.ID, n.by); err != nil {
 		t.Fatal(err)
 	}
 	n.wantSame("cancelled", n.outcomesOf(job.ID), "1 failed, 2 withdrawn, 3 withdrawn, 4 withdrawn")
-	n.replay(deadletter.Filter{IDs: []int64{2}}, deadletter.Options{})
+	n.replay(deadletter.Filter{IDs: []int64{2}}, deadletter.ReplayOptions{})
 	n.exec("UPDATE postroom.held SET dead_at = NULL, next_at = now() WHERE id = 3") // by whoever
-	if _, err := n.store.Resume(t.Context(), job.ID, n.by); err != nil {
+	if _, err := n.store.ResumeReplay(t.Context(), job.ID, n.by); err != nil {
 		t.Fatal(err)
 	}
 	n.wantSame("resumed", n.outcomesOf(job.ID), "1 failed, 2 withdrawn, 3 withdrawn, 4 open")
@@ -125,7 +125,7 @@ func TestWhatACancelTakesBack(t *testing.T) {
 	n.seed(8, 1, 1) // the eighth died first
 	n.exec("UPDATE postroom.held SET handler = 'outbox', dedupe_key = NULL, pos = 1 WHERE id = 7")
 	died := n.texts("SELECT dead_at::text FROM postroom.held WHERE id = 5")
-	job := n.replay(deadletter.Filter{IDs: []int64{1, 2, 3, 4, 5, 7, 8}}, deadletter.Options{StopAt: 1, Canary: 6})
+	job := n.replay(deadletter.Filter{IDs: []int64{1, 2, 3, 4, 5, 7, 8}}, deadletter.ReplayOptions{StopAt: 1, Canary: 6})
 	n.stepped(job.ID)
 	n.wantSame("released", n.heldNow(), "1 dead, 2 due, 3 due, 4 due, 5 due, 6 dead, 7 due, 8 due")
 	n.exec("UPDATE postroom.held SET dead_at = NULL, next_at = now() WHERE id = 1") // by somebody else
@@ -148,7 +148,7 @@ func TestWhatACancelTakesBack(t *testing.T) {
 	}
 	cancelled := make(chan error, 1)
 	go func() {
-		_, err := n.store.Cancel(t.Context(), job.ID, n.by)
+		_, err := n.store.CancelReplay(t.Context(), job.ID, n.by)
 		cancelled <- err
 	}()
 	devtest.Eventually(t, patience, "the cancel waits for the event", func() bool {
@@ -204,7 +204,7 @@ func TestPurgeOfTheHistory(t *testing.T) {
 	n := newNight(t)
 	n.seed(4, 1, 1)
 	for id := range int64(4) {
-		if _, err := n.store.Edit(t.Context(), id+1, deadletter.Change{Data: []byte(`{"edited": true}`)}, n.by); err != nil {
+		if _, err := n.store.Edit(t.Context(), id+1, deadletter.Edit{Data: []byte(`{"edited": true}`)}, n.by); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -215,7 +215,7 @@ func TestPurgeOfTheHistory(t *testing.T) {
 	n.exec("DELETE FROM postroom.held WHERE id IN (3, 4)") // they were settled
 	n.exec(`INSERT INTO postroom.job (actor, filter, attempts, canary, stop_at, as_new, phase, items, state, ended_at)
 		SELECT 'ann', '{}', 1, 0, 1, false, 'rest', 0, 'done', now() - i * interval '40 min' FROM generate_series(1, 3) i`)
-	if _, err := n.store.Purge(t.Context(), time.Now().Add(-time.Hour), io.Discard, n.by, nil); err != nil && !errors.Is(err, deadletter.ErrNothing) {
+	if _, err := n.store.Purge(t.Context(), time.Now().Add(-time.Hour), io.Discard, n.by, nil); err != nil && !errors.Is(err, deadletter.ErrNoMatch) {
 		t.Fatal(err)
 	}
 	n.wantSame("revisions of", strings.Join(n.texts("SELECT DISTINCT held::text FROM postroom.revision ORDER BY 1"), " "), "1 2 4")

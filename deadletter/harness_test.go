@@ -29,12 +29,12 @@ type night struct {
 
 	pool  *pgxpool.Pool
 	store *deadletter.Store
-	by    deadletter.By
+	by    deadletter.Audit
 }
 
 func newNight(t *testing.T) *night {
 	t.Helper()
-	n := &night{T: t, pool: devtest.Pool(t), by: deadletter.By{Actor: "ann", Reason: "the vendor is back"}}
+	n := &night{T: t, pool: devtest.Pool(t), by: deadletter.Audit{Actor: "ann", Reason: "the vendor is back"}}
 	n.store = deadletter.New(n.pool, deadletter.Config{})
 	n.exec("CREATE TABLE effect (handler text, id text, body text, n bigint GENERATED ALWAYS AS IDENTITY)")
 	return n
@@ -184,20 +184,20 @@ var errDeclined = errors.New("card declined")
 func declined(postroom.Event) error { return errDeclined }
 
 // drive drives a replay to its end.
-func (n *night) drive(job deadletter.Job) deadletter.Job {
+func (n *night) drive(job deadletter.Replay) deadletter.Replay {
 	n.Helper()
 	ctx, cancel := context.WithTimeout(n.Context(), patience)
 	defer cancel()
-	done, err := n.store.Drive(ctx, job.ID, nil)
+	done, err := n.store.RunReplay(ctx, job.ID, nil)
 	if err != nil {
 		n.Fatal(err)
 	}
 	return done
 }
 
-func (n *night) replay(f deadletter.Filter, o deadletter.Options) deadletter.Job {
+func (n *night) replay(f deadletter.Filter, o deadletter.ReplayOptions) deadletter.Replay {
 	n.Helper()
-	job, err := n.store.Replay(n.Context(), f, o, n.by)
+	job, err := n.store.CreateReplay(n.Context(), f, o, n.by)
 	if err != nil {
 		n.Fatal(err)
 	}

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Options says how events are replayed. The zero value replays all that match, as fast
+// ReplayOptions says how events are replayed. The zero value replays all that match, as fast
 // as they are handled, each with one attempt, and stops when more than a tenth fail.
-type Options struct {
+type ReplayOptions struct {
 	// Limit is how many events are replayed at the most, the first to die first. Zero
 	// is all.
 	Limit int `json:"limit,omitempty"`
@@ -39,7 +39,7 @@ type Options struct {
 	AsNew bool `json:"as_new,omitempty"`
 }
 
-func (o Options) defaults() Options {
+func (o ReplayOptions) defaults() ReplayOptions {
 	if o.Attempts == 0 {
 		o.Attempts = 1
 	}
@@ -50,18 +50,18 @@ func (o Options) defaults() Options {
 }
 
 // limit is how many events are replayed at the most; nil is all.
-func (o Options) limit() *int {
+func (o ReplayOptions) limit() *int {
 	if o.Limit == 0 {
 		return nil
 	}
 	return &o.Limit
 }
 
-func (o Options) validate() error {
+func (o ReplayOptions) validate() error {
 	var faults []error
 	add := func(bad bool, format string, args ...any) {
 		if bad {
-			faults = append(faults, fmt.Errorf("deadletter: options: "+format, args...))
+			faults = append(faults, fmt.Errorf("deadletter: replay options: "+format, args...))
 		}
 	}
 	add(o.Limit < 0, "Limit is %d, want none or more", o.Limit)
@@ -72,56 +72,56 @@ func (o Options) validate() error {
 	return errors.Join(faults...)
 }
 
-// Job is a replay.
+// Replay is a replay.
 //
 // Wide because it is a JSON document, as programs read it.
-type Job struct {
-	ID        int64     `json:"id"`
-	CreatedAt time.Time `json:"created_at"`
-	Actor     string    `json:"actor"`
-	Reason    string    `json:"reason,omitempty"`
-	Filter    Filter    `json:"filter"`
-	Options   Options   `json:"options"`
-	State     JobState  `json:"state"`
-	Phase     Phase     `json:"phase"`
+type Replay struct {
+	ID        int64         `json:"id"`
+	CreatedAt time.Time     `json:"created_at"`
+	Actor     string        `json:"actor"`
+	Reason    string        `json:"reason,omitempty"`
+	Filter    Filter        `json:"filter"`
+	Options   ReplayOptions `json:"options"`
+	State     ReplayState   `json:"state"`
+	Phase     ReplayPhase   `json:"phase"`
 
-	Items      int `json:"items"`       // events that are part of it
-	Released   int `json:"released"`    // of them, those that were set ready
-	Succeeded  int `json:"succeeded"`   // were settled, or published
-	Failed     int `json:"failed"`      // are dead again
-	PassedOver int `json:"passed_over"` // are as they were: nobody tried them, or they were not dead any more
+	Events    int `json:"events"`    // events that are part of it
+	Released  int `json:"released"`  // of them, those that were set ready
+	Succeeded int `json:"succeeded"` // were settled, or published
+	Failed    int `json:"failed"`    // are dead again
+	Skipped   int `json:"skipped"`   // are as they were: nobody tried them, or they were not dead any more
 
-	SteppedAt *time.Time `json:"stepped_at,omitempty"` // when somebody last drove it
-	EndedAt   *time.Time `json:"ended_at,omitempty"`
+	LastStepAt *time.Time `json:"last_step_at,omitempty"` // when somebody last drove it
+	EndedAt    *time.Time `json:"ended_at,omitempty"`
 
-	// Rests is for how long nobody has driven it, by the database's clock. A replay
-	// that runs and that nobody drives goes on when somebody does: [Store.Drive].
-	Rests time.Duration `json:"rests_ns"`
+	// Idle is for how long nobody has driven it, by the database's clock. A replay
+	// that runs and that nobody drives goes on when somebody does: [Store.RunReplay].
+	Idle time.Duration `json:"idle_ns"`
 }
 
 // Open is how many events are released and not at an end.
-func (j Job) Open() int { return max(j.Released-j.Succeeded-j.Failed, 0) }
+func (j Replay) Open() int { return max(j.Released-j.Succeeded-j.Failed, 0) }
 
-// Left is how many events have not ended.
-func (j Job) Left() int { return max(j.Items-j.Succeeded-j.Failed-j.PassedOver, 0) }
+// Remaining is how many events have not ended.
+func (j Replay) Remaining() int { return max(j.Events-j.Succeeded-j.Failed-j.Skipped, 0) }
 
-// JobState is how a replay stands.
-type JobState string
+// ReplayState is how a replay stands.
+type ReplayState string
 
 // States of a replay.
 const (
-	JobRunning   JobState = "running"   // it has events left
-	JobDone      JobState = "done"      // every event has ended
-	JobStopped   JobState = "stopped"   // too many failed; the others are dead as they were
-	JobCancelled JobState = "cancelled" // an operator cancelled it; the others are dead as they were
+	ReplayRunning   ReplayState = "running"   // it has events left
+	ReplayDone      ReplayState = "done"      // every event has ended
+	ReplayStopped   ReplayState = "stopped"   // too many failed; the others are dead as they were
+	ReplayCancelled ReplayState = "cancelled" // an operator cancelled it; the others are dead as they were
 )
 
-// Phase is what a replay that runs is at.
-type Phase string
+// ReplayPhase is what a replay that runs is at.
+type ReplayPhase string
 
 // Phases of a replay.
 const (
-	PhaseCanary Phase = "canary" // the first events decide whether the others follow
-	PhaseRest   Phase = "rest"
-	PhaseEnding Phase = "ending" // it was stopped or cancelled, and waits for what runs
+	PhaseCanary ReplayPhase = "canary" // the first events decide whether the others follow
+	PhaseRest   ReplayPhase = "rest"
+	PhaseEnding ReplayPhase = "ending" // it was stopped or cancelled, and waits for what runs
 )

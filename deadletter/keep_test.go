@@ -85,7 +85,7 @@ func TestPurgeOfUnknownOutcome(t *testing.T) {
 		store := deadletter.New(&commits{n.pool, tt.end}, deadletter.Config{})
 		var w strings.Builder
 		_, err := store.Purge(t.Context(), time.Now().Add(time.Hour), &w, n.by, nil)
-		if err == nil || errors.Is(err, deadletter.ErrUnsure) != tt.unsure {
+		if err == nil || errors.Is(err, deadletter.ErrUnknownOutcome) != tt.unsure {
 			t.Errorf("%s: %v, want ErrUnsure: %v", tt.name, err, tt.unsure)
 		}
 		if lines := strings.Count(w.String(), "\n"); lines != 4 {
@@ -94,7 +94,7 @@ func TestPurgeOfUnknownOutcome(t *testing.T) {
 		n.want(tt.name+": in the archive", tt.left, "SELECT count(*) FROM postroom.archive")
 	}
 	var w strings.Builder
-	if _, err := n.store.Purge(t.Context(), time.Now().Add(time.Hour), &w, n.by, nil); !errors.Is(err, deadletter.ErrNothing) || errors.Is(err, deadletter.ErrUnsure) {
+	if _, err := n.store.Purge(t.Context(), time.Now().Add(time.Hour), &w, n.by, nil); !errors.Is(err, deadletter.ErrNoMatch) || errors.Is(err, deadletter.ErrUnknownOutcome) {
 		t.Errorf("a purge of nothing = %v", err)
 	}
 }
@@ -111,7 +111,7 @@ func TestShowWhoDiscardedMany(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []int64{1, 2, 3} {
-		w, err := n.store.Show(t.Context(), id)
+		w, err := n.store.Get(t.Context(), id)
 		if err != nil || len(w.History) != 1 || w.History[0].Action != "discard" || w.History[0].Actor != n.by.Actor || w.History[0].Reason != n.by.Reason {
 			t.Errorf("event %d: %+v, %v", id, w.History, err)
 		}

@@ -17,11 +17,11 @@ type Letter struct {
 	DiscardedAt *time.Time `json:"discarded_at,omitempty"`
 	HeldAt      time.Time  `json:"held_at"`
 	Attempts    int        `json:"attempts"`
-	Class       string     `json:"class,omitempty"` // of the last failure
-	Cause       string     `json:"cause,omitempty"` // the same for failures that have one cause
-	Error       string     `json:"error,omitempty"` // the last failure's text
-	Revision    int        `json:"revision"`        // how often it was edited
-	Job         int64      `json:"job,omitempty"`   // the last replay that it was part of
+	Class       string     `json:"class,omitempty"`     // of the last failure
+	Cause       string     `json:"cause,omitempty"`     // the same for failures that have one cause
+	Error       string     `json:"error,omitempty"`     // the last failure's text
+	Revision    int        `json:"revision"`            // how often it was edited
+	ReplayID    int64      `json:"replay_id,omitempty"` // the last replay that it was part of
 	LoggedAt    time.Time  `json:"logged_at"`
 	Source      string     `json:"source"`
 	EventID     string     `json:"event_id"`
@@ -49,7 +49,7 @@ func letterOf(r *held.Row) Letter {
 	e, c := &r.Event, &r.Course
 	l := Letter{
 		ID: r.ID, Handler: r.Handler, State: stateOf(r), DeadAt: moment(c.DeadAt), DiscardedAt: moment(c.DiscardedAt), HeldAt: c.HeldAt,
-		Attempts: c.Attempts, Class: c.Class, Cause: c.Cause, Error: c.Error, Revision: r.Revision, Job: r.Job,
+		Attempts: c.Attempts, Class: c.Class, Cause: c.Cause, Error: c.Error, Revision: r.Revision, ReplayID: r.Job,
 		LoggedAt: e.LoggedAt, Source: e.Source, EventID: e.ID, Type: e.Type, Subject: e.Subject, Key: e.Key, Size: e.Size,
 	}
 	if l.LoggedAt.IsZero() {
@@ -105,14 +105,14 @@ const (
 
 // Group is dead events that one cause killed.
 type Group struct {
-	Cause   string    `json:"cause"`
-	Handler string    `json:"handler"`
-	Class   string    `json:"class"`
-	Events  int64     `json:"events"`
-	First   time.Time `json:"first"` // when the first of them died
-	Last    time.Time `json:"last"`
-	Example int64     `json:"example"` // the id of one of them
-	Types   []string  `json:"types"`
-	Keys    int64     `json:"keys"`
-	Error   string    `json:"error"` // of the example
+	Cause       string    `json:"cause"`
+	Handler     string    `json:"handler"`
+	Class       string    `json:"class"`
+	Events      int64     `json:"events"`
+	FirstDeadAt time.Time `json:"first_dead_at"` // when the first of them died
+	LastDeadAt  time.Time `json:"last_dead_at"`
+	ExampleID   int64     `json:"example_id"` // the id of one of them
+	Types       []string  `json:"types"`
+	Keys        int64     `json:"keys"`
+	Error       string    `json:"error"` // of the example
 }

@@ -119,7 +119,7 @@ func TestSearchRefusesWhatMakesNoSense(t *testing.T) {
 		if _, _, err := n.store.List(t.Context(), f, deadletter.Page{}); err == nil {
 			t.Errorf("%s: listed", name)
 		}
-		if _, err := n.store.Replay(t.Context(), f, deadletter.Options{}, n.by); err == nil || errors.Is(err, deadletter.ErrNothing) {
+		if _, err := n.store.CreateReplay(t.Context(), f, deadletter.ReplayOptions{}, n.by); err == nil || errors.Is(err, deadletter.ErrNoMatch) {
 			t.Errorf("%s: replayed: %v", name, err)
 		}
 	}
@@ -168,7 +168,7 @@ func TestGroups(t *testing.T) {
 		t.Fatalf("%d groups (told: %d), want 5", len(groups), all)
 	}
 	for _, g := range groups {
-		if g.Events != 20 || g.Keys != 20 || g.Error == "" || !slices.Equal(g.Types, []string{"order.placed"}) || g.First.After(g.Last) {
+		if g.Events != 20 || g.Keys != 20 || g.Error == "" || !slices.Equal(g.Types, []string{"order.placed"}) || g.FirstDeadAt.After(g.LastDeadAt) {
 			t.Errorf("group: %+v", g)
 		}
 		if count, err := n.store.Count(t.Context(), deadletter.Filter{Cause: g.Cause}); err != nil || count != g.Events {
@@ -185,7 +185,7 @@ func TestShow(t *testing.T) {
 	ev.CorrelationID = "c"
 	n.die("billing", declined, ev)
 	id := n.number("SELECT id FROM postroom.held")
-	w, err := n.store.Show(t.Context(), id)
+	w, err := n.store.Get(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestShow(t *testing.T) {
 	if len(w.Failures) != 1 || w.Failures[0].Text == "" || w.Failures[0].At.IsZero() || w.Error != w.Failures[0].Text {
 		t.Errorf("failures: %+v", w.Failures)
 	}
-	if _, err := n.store.Show(t.Context(), id+1); !errors.Is(err, deadletter.ErrNotFound) {
+	if _, err := n.store.Get(t.Context(), id+1); !errors.Is(err, deadletter.ErrNotFound) {
 		t.Errorf("Show of none = %v", err)
 	}
 }

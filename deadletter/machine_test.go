@@ -30,9 +30,9 @@ type machine struct {
 // replaying is what the machine knows of a replay.
 type replaying struct {
 	id      int64
-	options deadletter.Options
+	options deadletter.ReplayOptions
 	items   []int64
-	state   deadletter.JobState
+	state   deadletter.ReplayState
 	runs    map[int64]int // how often each event was begun for it
 	resumed int
 }
@@ -140,7 +140,7 @@ func (m *machine) job(t *rapid.T) *replaying {
 }
 
 func (m *machine) replay(t *rapid.T) {
-	o := deadletter.Options{
+	o := deadletter.ReplayOptions{
 		Limit: rapid.IntRange(0, 12).Draw(t, "limit"), Canary: rapid.IntRange(0, 4).Draw(t, "canary"),
 		StopAt: rapid.SampledFrom([]float64{0, 1e-9, 0.3, 1}).Draw(t, "stop at"),
 	}
@@ -148,10 +148,10 @@ func (m *machine) replay(t *rapid.T) {
 	if rapid.Bool().Draw(t, "some") {
 		f.IDs = rapid.SliceOfNDistinct(rapid.Int64Range(1, 18), 1, 9, rapid.ID).Draw(t, "ids")
 	}
-	job, err := m.n.store.Replay(m.Context(), f, o, m.n.by)
+	job, err := m.n.store.CreateReplay(m.Context(), f, o, m.n.by)
 	free := m.free(f)
 	switch {
-	case len(free) == 0 && errors.Is(err, deadletter.ErrNothing):
+	case len(free) == 0 && errors.Is(err, deadletter.ErrNoMatch):
 		return
 	case err != nil:
 		t.Fatalf("replay of %v: %v", free, err)
@@ -172,7 +172,7 @@ func (m *machine) replay(t *rapid.T) {
 	if o.Limit > 0 {
 		want = min(want, o.Limit)
 	}
-	if len(made.items) != want || job.Items != want || job.Released != 0 {
+	if len(made.items) != want || job.Events != want || job.Released != 0 {
 		t.Fatalf("replay %d has the events %v of %v, and says %+v; want %d", job.ID, made.items, free, job, want)
 	}
 	m.jobs[job.ID] = made
@@ -183,7 +183,7 @@ func (m *machine) free(f deadletter.Filter) []int64 {
 	var free []int64
 	for id, is := range m.fates {
 		taken := slices.ContainsFunc(slices.Collect(maps.Values(m.jobs)), func(j *replaying) bool {
-			return j.state == deadletter.JobRunning && slices.Contains(j.items, id) && m.owns(j.id, id)
+			return j.state == deadletter.ReplayRunning && slices.Contains(j.items, id) && m.owns(j.id, id)
 		})
 		if is == isDead && !taken && (f.IDs == nil || slices.Contains(f.IDs, id)) {
 			free = append(free, id)
@@ -211,7 +211,7 @@ func (m *machine) drive(t *rapid.T, j *replaying) (moved bool) {
 		is := m.fates[id]
 		switch {
 		case was == is:
-		case !slices.Contains(j.items, id) || j.state != deadletter.JobRunning:
+		case !slices.Contains(j.items, id) || j.state != deadletter.ReplayRunning:
 			t.Fatalf("replay %d, %s, made event %d %s, which was %s", j.id, j.state, id, is, was)
 		case was == isDead && is == isReleased, was == isReleased && is == isDead:
 		default:
@@ -224,28 +224,28 @@ func (m *machine) drive(t *rapid.T, j *replaying) (moved bool) {
 
 // know compares what a replay says with what became of its events.
 func (m *machine) know(t *rapid.T, j *replaying) {
-	job, err := m.n.store.Job(m.Context(), j.id)
+	job, err := m.n.store.GetReplay(m.Context(), j.id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	j.state = job.State
-	if job.Items != len(j.items) || job.Succeeded+job.Failed+job.PassedOver+job.Left() != job.Items || job.Released > job.Items {
+	if job.Events != len(j.items) || job.Succeeded+job.Failed+job.Skipped+job.Remaining() != job.Events || job.Released > job.Events {
 		t.Fatalf("%+v does not add up", job)
 	}
 	if job.Phase == deadletter.PhaseCanary && job.Released > job.Options.Canary+2 { // and the rest of a key
 		t.Fatalf("%+v has released more than its canary", job)
 	}
-	if j.resumed == 0 && job.State == deadletter.JobRunning && job.Phase != deadletter.PhaseEnding && hasFailed(job) {
+	if j.resumed == 0 && job.State == deadletter.ReplayRunning && job.Phase != deadletter.PhaseEnding && hasFailed(job) {
 		t.Fatalf("%+v goes on, and so many failed", job)
 	}
-	if job.State == deadletter.JobRunning {
+	if job.State == deadletter.ReplayRunning {
 		return
 	}
-	if job.Left() != 0 || job.EndedAt == nil {
+	if job.Remaining() != 0 || job.EndedAt == nil {
 		t.Fatalf("%+v ended with events left", job)
 	}
 	m.n.want("items without an outcome", 0, "SELECT count(*) FROM postroom.job_item WHERE job = $1 AND outcome IS NULL", j.id)
-	if job.State == deadletter.JobDone && j.resumed == 0 {
+	if job.State == deadletter.ReplayDone && j.resumed == 0 {
 		m.n.want("events without a key that were left out of a replay that is done", 0,
 			"SELECT count(*) FROM postroom.job_item i JOIN postroom.held h ON h.id = i.held WHERE i.job = $1 AND i.outcome = 'withdrawn' AND h.key IS NULL", j.id)
 	}
@@ -253,12 +253,12 @@ func (m *machine) know(t *rapid.T, j *replaying) {
 
 // hasFailed reports whether so many events of a replay failed, which was never resumed,
 // that no more of it may be released.
-func hasFailed(j deadletter.Job) bool {
+func hasFailed(j deadletter.Replay) bool {
 	ended, share := j.Succeeded+j.Failed, j.Options.StopAt
 	if j.Phase == deadletter.PhaseCanary {
-		return float64(j.Failed) > share*float64(max(ended, min(j.Options.Canary, j.Items)))
+		return float64(j.Failed) > share*float64(max(ended, min(j.Options.Canary, j.Events)))
 	}
-	return ended >= min(10, j.Items) && j.Items > j.Released+j.PassedOver && float64(j.Failed) > share*float64(ended)
+	return ended >= min(10, j.Events) && j.Events > j.Released+j.Skipped && float64(j.Failed) > share*float64(ended)
 }
 
 // begin has a handler begin an event that is due.
@@ -314,9 +314,9 @@ func (m *machine) discard(t *rapid.T) {
 
 func (m *machine) cancel(t *rapid.T) {
 	j := m.job(t)
-	_, err := m.n.store.Cancel(m.Context(), j.id, m.n.by)
+	_, err := m.n.store.CancelReplay(m.Context(), j.id, m.n.by)
 	switch {
-	case j.state != deadletter.JobRunning && errors.Is(err, deadletter.ErrEnded):
+	case j.state != deadletter.ReplayRunning && errors.Is(err, deadletter.ErrReplayEnded):
 		return
 	case err != nil:
 		t.Fatalf("cancel replay %d, %s: %v", j.id, j.state, err)
@@ -330,11 +330,11 @@ func (m *machine) cancel(t *rapid.T) {
 
 func (m *machine) resume(t *rapid.T) {
 	j := m.job(t)
-	_, err := m.n.store.Resume(m.Context(), j.id, m.n.by)
+	_, err := m.n.store.ResumeReplay(m.Context(), j.id, m.n.by)
 	switch {
-	case j.state == deadletter.JobRunning && errors.Is(err, deadletter.ErrRuns):
+	case j.state == deadletter.ReplayRunning && errors.Is(err, deadletter.ErrReplayRunning):
 		return
-	case j.state != deadletter.JobRunning && errors.Is(err, deadletter.ErrNothing):
+	case j.state != deadletter.ReplayRunning && errors.Is(err, deadletter.ErrNoMatch):
 		return
 	case err != nil:
 		t.Fatalf("resume replay %d, %s: %v", j.id, j.state, err)
@@ -369,7 +369,7 @@ func (m *machine) finish() {
 		running := false
 		for _, id := range slices.Sorted(maps.Keys(m.jobs)) {
 			m.drive(m.T, m.jobs[id])
-			running = running || m.jobs[id].state == deadletter.JobRunning
+			running = running || m.jobs[id].state == deadletter.ReplayRunning
 		}
 		if !running {
 			break

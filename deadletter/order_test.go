@@ -22,8 +22,8 @@ func TestReplayOfAHeadOfAKey(t *testing.T) {
 	stands := with(all("waiting", names("k", 2, 5)...), all("dead", e1))
 	r.eventuallyHeld(stands)
 
-	job := r.drive(r.replay(deadletter.Filter{}, deadletter.Options{}))
-	if job.State != deadletter.JobDone || job.Items != 1 || job.Failed != 1 {
+	job := r.drive(r.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
+	if job.State != deadletter.ReplayDone || job.Events != 1 || job.Failed != 1 {
 		t.Errorf("a replay that fails: %+v", job)
 	}
 	r.eventuallyHeld(stands)
@@ -33,8 +33,8 @@ func TestReplayOfAHeadOfAKey(t *testing.T) {
 	}
 
 	s.set(false, e1)
-	job = r.drive(r.replay(deadletter.Filter{}, deadletter.Options{}))
-	if job.State != deadletter.JobDone || job.Succeeded != 1 {
+	job = r.drive(r.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
+	if job.State != deadletter.ReplayDone || job.Succeeded != 1 {
 		t.Errorf("a replay: %+v", job)
 	}
 	r.eventuallyHeld(nil)
@@ -74,7 +74,7 @@ func TestDiscardOfAHeadOfAKey(t *testing.T) {
 		s.set(false, e1)
 		open := s.gate(e1)
 		defer open()
-		job := r.replay(deadletter.Filter{}, deadletter.Options{})
+		job := r.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
 		driven := r.driving(job)
 		r.eventually("the reopened event to run", func() bool { return s.runs(e1) == 2 })
 		r.publish("k", 42+waiting, 42+waiting) // which does not wait for it
@@ -104,12 +104,12 @@ func TestReplayOfSkippedEvents(t *testing.T) {
 	s.set(false, e4)
 	open := s.gate(e2)
 	defer open()
-	job := r.replay(deadletter.Filter{}, deadletter.Options{StopAt: 1})
+	job := r.replay(deadletter.Filter{}, deadletter.ReplayOptions{StopAt: 1})
 	r.want("items of one chain", 2, "SELECT count(*) FROM postroom.job_item WHERE chain = format(E'replay %s\tk', job) AND through = 2")
 	driven := r.driving(job)
 	r.eventuallyHeld(with(all("running", e2), all("waiting", e4)))
 	open()
-	if done := <-driven; done.Failed != 1 || done.Succeeded != 1 || done.State != deadletter.JobDone {
+	if done := <-driven; done.Failed != 1 || done.Succeeded != 1 || done.State != deadletter.ReplayDone {
 		t.Errorf("where the first fails again: %+v", done)
 	}
 	r.wantOutcomes(job, map[string]string{e2: "failed", e4: "succeeded"})
@@ -120,7 +120,7 @@ func TestReplayOfSkippedEvents(t *testing.T) {
 	}
 
 	s.set(false, e2)
-	if done := r.drive(r.replay(deadletter.Filter{}, deadletter.Options{})); done.Succeeded != 1 {
+	if done := r.drive(r.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); done.Succeeded != 1 {
 		t.Errorf("the other alone: %+v", done)
 	}
 	r.wantEffects("k", name("k", 1), name("k", 3), name("k", 5), e4, e2)
@@ -158,8 +158,8 @@ func TestReplayOfLateEvents(t *testing.T) {
 	r.eventuallyEffects("z", 1)
 	r.lates("k", 1, 5)
 	before := r.dead()
-	job := r.drive(r.replay(deadletter.Filter{}, deadletter.Options{StopAt: 1}))
-	if job.State != deadletter.JobDone || job.Failed != 1 || job.PassedOver != 4 {
+	job := r.drive(r.replay(deadletter.Filter{}, deadletter.ReplayOptions{StopAt: 1}))
+	if job.State != deadletter.ReplayDone || job.Failed != 1 || job.Skipped != 4 {
 		t.Errorf("where the first fails: %+v", job)
 	}
 	r.wantOutcomes(job, with(all("withdrawn", names("k", 2, 5)...), all("failed", name("k", 1))))
@@ -170,7 +170,7 @@ func TestReplayOfLateEvents(t *testing.T) {
 	r.wantEffects("k")
 
 	s.set(false, name("k", 1))
-	job = r.drive(r.replay(deadletter.Filter{}, deadletter.Options{}))
+	job = r.drive(r.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
 	if job.Succeeded != 5 {
 		t.Errorf("the second replay: %+v", job)
 	}
@@ -190,15 +190,15 @@ func TestEndOfAReplayOfAChain(t *testing.T) {
 		name  string
 		order inbox.Order
 		fails bool // the head
-		end   deadletter.JobState
+		end   deadletter.ReplayState
 	}{
-		{"cancelled, and the head fails", inbox.HoldKey, true, deadletter.JobCancelled},
-		{"cancelled, and the head succeeds", inbox.HoldKey, false, deadletter.JobCancelled},
-		{"cancelled, and the head fails, which nobody waits for", inbox.SkipKey, true, deadletter.JobCancelled},
-		{"cancelled, and the head succeeds, which nobody waits for", inbox.SkipKey, false, deadletter.JobCancelled},
-		{"stopped, and the head fails", inbox.HoldKey, true, deadletter.JobStopped},
-		{"stopped, and the head succeeds", inbox.HoldKey, false, deadletter.JobStopped},
-		{"stopped, and the head fails, which nobody waits for", inbox.SkipKey, true, deadletter.JobStopped},
+		{"cancelled, and the head fails", inbox.HoldKey, true, deadletter.ReplayCancelled},
+		{"cancelled, and the head succeeds", inbox.HoldKey, false, deadletter.ReplayCancelled},
+		{"cancelled, and the head fails, which nobody waits for", inbox.SkipKey, true, deadletter.ReplayCancelled},
+		{"cancelled, and the head succeeds, which nobody waits for", inbox.SkipKey, false, deadletter.ReplayCancelled},
+		{"stopped, and the head fails", inbox.HoldKey, true, deadletter.ReplayStopped},
+		{"stopped, and the head succeeds", inbox.HoldKey, false, deadletter.ReplayStopped},
+		{"stopped, and the head fails, which nobody waits for", inbox.SkipKey, true, deadletter.ReplayStopped},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -221,11 +221,11 @@ func TestEndOfAReplayOfAChain(t *testing.T) {
 			open := s.gate(head)
 			defer open()
 			// All that is released first fails but for the chain.
-			job := r.replay(deadletter.Filter{}, deadletter.Options{Canary: 5})
+			job := r.replay(deadletter.Filter{}, deadletter.ReplayOptions{Canary: 5})
 			driven := r.driving(job)
 			r.eventually("the head to run", func() bool { return s.runs(head) == 1 })
-			if tt.end == deadletter.JobCancelled {
-				if _, err := r.store.Cancel(t.Context(), job.ID, r.by); err != nil {
+			if tt.end == deadletter.ReplayCancelled {
+				if _, err := r.store.CancelReplay(t.Context(), job.ID, r.by); err != nil {
 					t.Error(err)
 				}
 			}
@@ -233,12 +233,12 @@ func TestEndOfAReplayOfAChain(t *testing.T) {
 				open()
 			}
 			r.eventually("the replay to be ending", func() bool {
-				got, err := r.store.Job(t.Context(), job.ID)
-				return err == nil && got.Phase == deadletter.PhaseEnding && got.State == deadletter.JobRunning
+				got, err := r.store.GetReplay(t.Context(), job.ID)
+				return err == nil && got.Phase == deadletter.PhaseEnding && got.State == deadletter.ReplayRunning
 			})
 			r.want("of the chain, dead as before", 2, "SELECT count(*) FROM postroom.held WHERE event_key = 'k' AND key IS NULL AND dead_at < now() - interval '100 seconds'")
 			open()
-			if done := <-driven; done.State != tt.end || done.Left() != 0 {
+			if done := <-driven; done.State != tt.end || done.Remaining() != 0 {
 				t.Errorf("driven: %+v", done)
 			}
 			r.wantSound()
@@ -249,8 +249,8 @@ func TestEndOfAReplayOfAChain(t *testing.T) {
 				}
 			}
 			s.set(false, head)
-			again := r.drive(r.replay(deadletter.Filter{Key: "k"}, deadletter.Options{}))
-			if again.State != deadletter.JobDone || again.Failed != 0 || again.PassedOver != 0 {
+			again := r.drive(r.replay(deadletter.Filter{Key: "k"}, deadletter.ReplayOptions{}))
+			if again.State != deadletter.ReplayDone || again.Failed != 0 || again.Skipped != 0 {
 				t.Errorf("a second replay: %+v", again)
 			}
 			r.wantEffects("k", names("k", 101, 103)...)
@@ -268,7 +268,7 @@ func TestReplayOfLongKeys(t *testing.T) {
 	r.eventuallyEffects("z", 1)
 	r.lates("k", 1, 3)
 	r.exec("UPDATE postroom.held SET event_key = repeat('ä', 127)")
-	if job := r.drive(r.replay(deadletter.Filter{}, deadletter.Options{})); job.Succeeded != 3 {
+	if job := r.drive(r.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); job.Succeeded != 3 {
 		t.Errorf("replay: %+v", job)
 	}
 	r.wantEffects("k", names("k", 1, 3)...)

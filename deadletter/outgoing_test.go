@@ -178,16 +178,16 @@ func TestReplayOfAnOutgoingEvent(t *testing.T) {
 	o.eventuallyHeld(stands)
 
 	// It is too large still: dead again after one attempt.
-	job := o.drive(o.replay(deadletter.Filter{Handler: deadletter.Outgoing}, deadletter.Options{Attempts: 3}))
-	if job.State != deadletter.JobDone || job.Items != 1 || job.Failed != 1 {
+	job := o.drive(o.replay(deadletter.Filter{Handler: deadletter.Outgoing}, deadletter.ReplayOptions{Attempts: 3}))
+	if job.State != deadletter.ReplayDone || job.Events != 1 || job.Failed != 1 {
 		t.Errorf("a replay that fails: %+v", job)
 	}
 	o.eventuallyHeld(stands)
 	o.want("attempts", 2, "SELECT attempts FROM postroom.held WHERE event_id = $1", e2)
 
 	o.takes(-1)
-	job = o.drive(o.replay(only(e2), deadletter.Options{}))
-	if job.State != deadletter.JobDone || job.Succeeded != 1 {
+	job = o.drive(o.replay(only(e2), deadletter.ReplayOptions{}))
+	if job.State != deadletter.ReplayDone || job.Succeeded != 1 {
 		t.Errorf("a replay: %+v", job)
 	}
 	o.eventuallyHeld(nil)
@@ -221,9 +221,9 @@ func TestIDsOfReplays(t *testing.T) {
 		}
 	}
 	stop()
-	job := o.replay(deadletter.Filter{}, deadletter.Options{})
+	job := o.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := o.store.Drive(ctx, job.ID, func(j deadletter.Job) {
+	_, err := o.store.RunReplay(ctx, job.ID, func(j deadletter.Replay) {
 		if j.Released == 1 {
 			cancel()
 		}
@@ -252,7 +252,7 @@ func TestDiscardOfAnOutgoingEvent(t *testing.T) {
 	// Reopened, it holds up nobody, and is replayed while another of its key is dead.
 	o.reopened(only(e2), 1)
 	o.takes(-1)
-	if job := o.drive(o.replay(only(e2), deadletter.Options{})); job.Succeeded != 1 {
+	if job := o.drive(o.replay(only(e2), deadletter.ReplayOptions{})); job.Succeeded != 1 {
 		t.Errorf("replay of what was reopened: %+v", job)
 	}
 	o.wantPublished(append(append(ids("k", 1, 1), ids("k", 3, 3)...), "/office#"+e2+"#r1")...)
@@ -277,7 +277,7 @@ func TestTwoDeadOutgoingEventsOfAKey(t *testing.T) {
 		if !first {
 			f = only(e4)
 		}
-		job := o.drive(o.replay(f, deadletter.Options{}))
+		job := o.drive(o.replay(f, deadletter.ReplayOptions{}))
 		if !first {
 			o.wantOutcomes(job, all("withdrawn", e4))
 			o.eventuallyHeld(map[string]string{e2: "dead", name("k", 3): "waiting", e4: "dead"})
@@ -303,17 +303,17 @@ func TestReplayAsNew(t *testing.T) {
 	o.eventuallyHeld(all("dead", name("k", 1)))
 	o.exec("UPDATE postroom.held SET logged_at = now() - interval '29 days 1 minute'")
 	o.takes(-1)
-	if _, err := o.store.Replay(t.Context(), deadletter.Filter{}, deadletter.Options{}, o.by); !errors.Is(err, deadletter.ErrTooOld) {
+	if _, err := o.store.CreateReplay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{}, o.by); !errors.Is(err, deadletter.ErrTooOld) {
 		t.Errorf("Replay = %v, want ErrTooOld", err)
 	}
 	o.want("replays", 0, "SELECT count(*) FROM postroom.job")
 	o.want("marked events", 0, "SELECT count(*) FROM postroom.held WHERE job IS NOT NULL")
-	forecasts, err := o.store.Preview(t.Context(), deadletter.Filter{}, deadletter.Options{})
-	if err != nil || len(forecasts) != 1 || forecasts[0].TooOld != 1 || !forecasts[0].Runs {
+	forecasts, err := o.store.Preview(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
+	if err != nil || len(forecasts) != 1 || forecasts[0].TooOld != 1 || !forecasts[0].HasProcess {
 		t.Errorf("Preview = %+v, %v", forecasts, err)
 	}
 	before := time.Now().Add(-time.Minute)
-	if job := o.drive(o.replay(deadletter.Filter{}, deadletter.Options{AsNew: true})); job.Succeeded != 1 {
+	if job := o.drive(o.replay(deadletter.Filter{}, deadletter.ReplayOptions{AsNew: true})); job.Succeeded != 1 {
 		t.Errorf("replay: %+v", job)
 	}
 	o.wantPublished("/office#" + name("k", 1) + "#r1")
@@ -332,7 +332,7 @@ func TestReplayAsNew(t *testing.T) {
 	o.eventuallyHeld(all("dead", name("k", 2)))
 	o.exec("UPDATE postroom.held SET logged_at = now() - interval '31 minutes'")
 	devtest.Eventually(o, patience, "the process to be known", func() bool { return o.number("SELECT count(*) FROM postroom.node") == 1 })
-	if _, err := o.store.Replay(t.Context(), deadletter.Filter{}, deadletter.Options{}, o.by); !errors.Is(err, deadletter.ErrTooOld) {
+	if _, err := o.store.CreateReplay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{}, o.by); !errors.Is(err, deadletter.ErrTooOld) {
 		t.Errorf("Replay = %v, want ErrTooOld", err)
 	}
 }
@@ -351,7 +351,7 @@ func TestOutgoingReplaysWhileRelaysComeAndGo(t *testing.T) {
 		return o.number("SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL") == keys && o.number("SELECT count(*) FROM postroom.held") == keys*each
 	})
 	o.takes(-1)
-	job := o.replay(deadletter.Filter{}, deadletter.Options{Rate: 100})
+	job := o.replay(deadletter.Filter{}, deadletter.ReplayOptions{Rate: 100})
 	driven := o.driving(job)
 	running := true
 	for running {

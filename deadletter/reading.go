@@ -12,25 +12,25 @@ import (
 	"github.com/postroom/postroom/internal/held"
 )
 
-// reading reads events, in a database or in a transaction.
-type reading struct {
+// reader reads events, in a database or in a transaction.
+type reader struct {
 	db   held.Queryer
 	sql  *statements
 	held held.Reader
 }
 
-// whole returns an event but for its steps, its revisions and its history.
-func (s reading) whole(ctx context.Context, id int64) (Whole, error) {
+// details returns an event but for its steps, its revisions and its history.
+func (s reader) details(ctx context.Context, id int64) (Details, error) {
 	r, content, err := s.held.Show(ctx, s.db, id)
 	if errors.Is(err, held.ErrNotFound) {
-		return Whole{}, fmt.Errorf("%w: it is settled, or never was held", ErrNotFound)
+		return Details{}, fmt.Errorf("%w: it is settled, or never was held", ErrNotFound)
 	}
 	if err != nil {
-		return Whole{}, err
+		return Details{}, err
 	}
 	e, c := &r.Event, &r.Course
-	w := Whole{
-		Letter: letterOf(&r), DedupeKey: r.DedupeKey, Blocks: r.Key, Pos: r.Pos, NextAt: moment(c.NextAt), ClaimedBy: c.ClaimedBy, Solitary: c.Solitary,
+	w := Details{
+		Letter: letterOf(&r), DedupeKey: r.DedupeKey, BlockedKey: r.Key, Position: r.Pos, NextAt: moment(c.NextAt), ClaimedBy: c.ClaimedBy, Isolated: c.Solitary,
 		FirstFailedAt: moment(c.FirstFailedAt), ContentType: content.Type, CorrelationID: e.Correlation, CausationID: e.Causation,
 		OccurredAt: moment(content.OccurredAt), TraceParent: content.TraceParent, Data: content.Data, RawHeaders: content.RawHeaders,
 	}
@@ -66,7 +66,7 @@ func headersOf(object []byte) (map[string]string, error) {
 	return headers, nil
 }
 
-func (s reading) steps(ctx context.Context, handler, dedupeKey string) ([]Step, error) {
+func (s reader) steps(ctx context.Context, handler, dedupeKey string) ([]Step, error) {
 	rows, _ := s.db.Query(ctx, s.sql.Steps, handler, dedupeKey) // CollectRows reports the error
 	steps, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Step])
 	if err != nil {
@@ -75,7 +75,7 @@ func (s reading) steps(ctx context.Context, handler, dedupeKey string) ([]Step, 
 	return steps, nil
 }
 
-func (s reading) revisions(ctx context.Context, id int64) ([]Revision, error) {
+func (s reader) revisions(ctx context.Context, id int64) ([]Revision, error) {
 	rows, _ := s.db.Query(ctx, s.sql.Revisions, id) // CollectRows reports the error
 	revisions, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Revision, err error) {
 		var headers []byte
@@ -90,12 +90,12 @@ func (s reading) revisions(ctx context.Context, id int64) ([]Revision, error) {
 	return revisions, nil
 }
 
-func (s reading) history(ctx context.Context, l Letter) ([]Entry, error) {
+func (s reader) history(ctx context.Context, l Letter) ([]AuditEntry, error) {
 	rows, _ := s.db.Query(ctx, s.sql.History, l.Source, l.EventID, l.Handler) // CollectRows reports the error
-	entries, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Entry, err error) {
+	entries, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e AuditEntry, err error) {
 		var job *int64
 		err = row.Scan(&e.At, &e.Actor, &e.Action, &e.Reason, &job, &e.Outcome)
-		e.Job = value(job)
+		e.ReplayID = value(job)
 		return e, err
 	})
 	if err != nil {
@@ -105,7 +105,7 @@ func (s reading) history(ctx context.Context, l Letter) ([]Entry, error) {
 }
 
 // export writes events, and returns how many and, of discarded ones, their ids.
-func (s reading) export(ctx context.Context, f Filter, w io.Writer, progress func(n int64)) (n int64, ids []int64, err error) {
+func (s reader) export(ctx context.Context, f Filter, w io.Writer, progress func(n int64)) (n int64, ids []int64, err error) {
 	sql := s.sql.Export
 	if f.Discarded {
 		sql = s.sql.ExportDiscarded
@@ -113,7 +113,7 @@ func (s reading) export(ctx context.Context, f Filter, w io.Writer, progress fun
 	rows, _ := s.db.Query(ctx, sql, f.arguments()...) // ForEachRow reports the error
 	var properties, data, raw []byte
 	_, err = pgx.ForEachRow(rows, []any{&properties, &data, &raw}, func() error {
-		line, id, err := exported(properties, data, raw)
+		line, id, err := exportLine(properties, data, raw)
 		if err != nil {
 			return err
 		}

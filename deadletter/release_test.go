@@ -14,7 +14,7 @@ func TestRateThatIsNoBound(t *testing.T) {
 	n := newNight(t)
 	n.seed(4, 1, 1)
 	n.handle("h0", nil)
-	if done := n.drive(n.replay(deadletter.Filter{}, deadletter.Options{Rate: 1e22})); done.Succeeded != 4 {
+	if done := n.drive(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Rate: 1e22})); done.Succeeded != 4 {
 		t.Errorf("driven: %+v", done)
 	}
 }
@@ -26,7 +26,7 @@ func TestReleaseEndsFormerClaims(t *testing.T) {
 	n := newNight(t)
 	n.seed(1, 1, 1)
 	n.exec("UPDATE postroom.held SET epoch = 7")
-	n.release(n.replay(deadletter.Filter{}, deadletter.Options{}))
+	n.release(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
 	n.want("released, and still the former claim's", 0, "SELECT count(*) FROM postroom.held WHERE epoch = 7 AND dead_at IS NULL")
 }
 
@@ -38,7 +38,7 @@ func TestKeyOfAReplayIsNoEvents(t *testing.T) {
 	n.seed(4, 1, 1)
 	n.exec("UPDATE postroom.held SET pos = id, event_key = 'k'")
 	n.exec("UPDATE postroom.held SET pos = 1, event_key = 'replay 1 k', key = 'replay 1 k' WHERE id = 4") // as they once were
-	n.release(n.replay(deadletter.Filter{Key: "k"}, deadletter.Options{}))
+	n.release(n.replay(deadletter.Filter{Key: "k"}, deadletter.ReplayOptions{}))
 	n.want("due", 1, "SELECT count(*) FROM postroom.held WHERE next_at IS NOT NULL")
 	n.want("waiting behind it", 2, "SELECT count(*) FROM postroom.held WHERE next_at IS NULL AND dead_at IS NULL")
 }
@@ -51,7 +51,7 @@ func TestLongIDsAndKeys(t *testing.T) {
 	n.seed(3, 1, 1)
 	n.exec(`UPDATE postroom.held SET pos = id, event_key = long, event_id = id || long
 		FROM (SELECT string_agg(md5(i::text), '') AS long FROM generate_series(1, 200) i) l`)
-	if _, err := n.store.Edit(t.Context(), 1, deadletter.Change{Data: []byte("{}")}, n.by); err != nil {
+	if _, err := n.store.Edit(t.Context(), 1, deadletter.Edit{Data: []byte("{}")}, n.by); err != nil {
 		t.Error(err)
 	}
 	one := deadletter.Filter{IDs: []int64{1}}
@@ -61,18 +61,18 @@ func TestLongIDsAndKeys(t *testing.T) {
 	if _, err := n.store.Reopen(t.Context(), one, 0, n.by, nil); err != nil {
 		t.Error(err)
 	}
-	n.release(n.replay(deadletter.Filter{}, deadletter.Options{}))
+	n.release(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
 	n.want("due", 1, "SELECT count(*) FROM postroom.held WHERE next_at IS NOT NULL")
 	n.want("waiting behind it", 2, "SELECT count(*) FROM postroom.held WHERE next_at IS NULL AND dead_at IS NULL")
 }
 
 // release drives a replay by a step.
-func (n *night) release(job deadletter.Job) {
+func (n *night) release(job deadletter.Replay) {
 	n.Helper()
 	ctx, stop := context.WithTimeout(n.Context(), 30*time.Second)
 	defer stop()
 	released := 0
-	_, err := n.store.Drive(ctx, job.ID, func(j deadletter.Job) {
+	_, err := n.store.RunReplay(ctx, job.ID, func(j deadletter.Replay) {
 		released = j.Released
 		stop()
 	})

@@ -13,47 +13,47 @@ import (
 // How often a replay is driven.
 const (
 	// How long whoever drives a replay rests between two steps.
-	busyRest = 20 * time.Millisecond
-	idleRest = 250 * time.Millisecond
+	busyPause = 20 * time.Millisecond
+	idlePause = 250 * time.Millisecond
 )
 
-// Preview says what a replay would release. It runs nothing: see [Store.Try].
-func (s *Store) Preview(ctx context.Context, f Filter, o Options) ([]Forecast, error) {
+// Preview says what a replay would release. It runs nothing: see [Store.DryRun].
+func (s *Store) Preview(ctx context.Context, f Filter, o ReplayOptions) ([]PreviewGroup, error) {
 	o = o.defaults()
 	if err := errors.Join(s.err, f.validate(), o.validate()); err != nil {
 		return nil, err
 	}
 	rows, _ := s.db.Query(ctx, s.sql.Preview, f.arguments(o.limit())...) // CollectRows reports the error
-	forecasts, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Forecast])
+	forecasts, err := pgx.CollectRows(rows, pgx.RowToStructByPos[PreviewGroup])
 	if err != nil {
 		return nil, fmt.Errorf("deadletter: preview: %w", s.advise(err))
 	}
 	return forecasts, nil
 }
 
-// Try has events that match run dry: of each cause up to each, by a process that has the
+// DryRun has events that match run dry: of each cause up to each, by a process that has the
 // handler, in a transaction that checks its deferred constraints and is rolled back.
 // Nothing stays of it but what no transaction takes back, as the next values of
 // sequences. Handlers that call other systems are not run. It waits for the answers for
 // as long as wait says; what is not answered by then says so.
-func (s *Store) Try(ctx context.Context, f Filter, o Options, each int, wait time.Duration) (trials []Trial, err error) {
+func (s *Store) DryRun(ctx context.Context, f Filter, o ReplayOptions, each int, wait time.Duration) (trials []DryRun, err error) {
 	o = o.defaults()
 	if err := errors.Join(s.err, f.validate(), o.validate()); err != nil {
 		return nil, err
 	}
-	run := dryRun{&s.database, nil}
+	run := dryRunner{&s.database, nil}
 	if trials, err = run.sample(ctx, f, o, each); err != nil || len(trials) == 0 {
 		return trials, err
 	}
 	var handlers []string
 	var held []int64
-	byHeld := make(map[int64]*Trial, len(trials))
+	byHeld := make(map[int64]*DryRun, len(trials))
 	for i := range trials {
 		t := &trials[i]
 		handlers, held, byHeld[t.ID] = append(handlers, t.Handler), append(held, t.ID), t
 	}
 	rows, _ := s.db.Query(ctx, s.sql.TrialAsk, handlers, held) // ForEachRow reports the error
-	run.asked = make(map[int64]*Trial, len(trials))
+	run.asked = make(map[int64]*DryRun, len(trials))
 	var id, of int64
 	if _, err := pgx.ForEachRow(rows, []any{&id, &of}, func() error {
 		run.asked[id] = byHeld[of]
@@ -65,44 +65,44 @@ func (s *Store) Try(ctx context.Context, f Filter, o Options, each int, wait tim
 	return trials, run.await(ctx, wait)
 }
 
-// Replay makes a replay of the dead events that match: their number is fixed now. It
-// releases none of them: [Store.Drive] does. Events that are part of another replay that
+// CreateReplay makes a replay of the dead events that match: their number is fixed now. It
+// releases none of them: [Store.RunReplay] does. Events that are part of another replay that
 // runs are left out, so that each is replayed once, however many operators want it.
-func (s *Store) Replay(ctx context.Context, f Filter, o Options, by By) (Job, error) {
+func (s *Store) CreateReplay(ctx context.Context, f Filter, o ReplayOptions, by Audit) (Replay, error) {
 	o = o.defaults()
 	if err := errors.Join(s.err, f.validate(), o.validate(), by.validate()); err != nil {
-		return Job{}, err
+		return Replay{}, err
 	}
 	if f.Discarded {
-		return Job{}, errors.New("deadletter: discarded events are reopened before they are replayed")
+		return Replay{}, errors.New("deadletter: discarded events are reopened before they are replayed")
 	}
 	var id int64
-	err := s.within(ctx, func(tx pgx.Tx) (err error) {
+	err := s.inTx(ctx, func(tx pgx.Tx) (err error) {
 		id, err = s.create(ctx, tx, f, o, by)
 		return err
 	})
 	if err != nil {
-		return Job{}, fmt.Errorf("deadletter: replay: %w", s.advise(err))
+		return Replay{}, fmt.Errorf("deadletter: replay: %w", s.advise(err))
 	}
-	return s.Job(ctx, id)
+	return s.GetReplay(ctx, id)
 }
 
-// Job returns a replay.
-func (s *Store) Job(ctx context.Context, id int64) (Job, error) {
+// GetReplay returns a replay.
+func (s *Store) GetReplay(ctx context.Context, id int64) (Replay, error) {
 	jobs, err := s.jobs(ctx, &id, 1, nil, false)
 	if err != nil {
-		return Job{}, err
+		return Replay{}, err
 	}
 	if len(jobs) == 0 {
-		return Job{}, fmt.Errorf("deadletter: replay %d: %w", id, ErrNotFound)
+		return Replay{}, fmt.Errorf("deadletter: replay %d: %w", id, ErrNotFound)
 	}
 	return jobs[0], nil
 }
 
-// Jobs returns the last replays, up to limit, from behind the one with the id before
+// ListReplays returns the last replays, up to limit, from behind the one with the id before
 // on, or from the last one where that is zero; only those that run where running says
 // so.
-func (s *Store) Jobs(ctx context.Context, limit int, before int64, running bool) ([]Job, error) {
+func (s *Store) ListReplays(ctx context.Context, limit int, before int64, running bool) ([]Replay, error) {
 	var behind *int64
 	if before != 0 {
 		behind = &before
@@ -110,32 +110,32 @@ func (s *Store) Jobs(ctx context.Context, limit int, before int64, running bool)
 	return s.jobs(ctx, nil, limit, behind, running)
 }
 
-// Drive drives a replay until it has ended, and returns it. It releases events as the
+// RunReplay drives a replay until it has ended, and returns it. It releases events as the
 // options say, and notes what became of them. Any number may drive one replay: each
 // step is a transaction of its own that locks it. Where nobody does, because a process
 // ended, the replay rests where it is until somebody drives it on.
 //
-// progress, if not nil, is called after each step. When ctx ends, Drive returns its
+// progress, if not nil, is called after each step. When ctx ends, RunReplay returns its
 // error, and the replay as it was last; the replay is not cancelled.
-func (s *Store) Drive(ctx context.Context, id int64, progress func(Job)) (Job, error) {
+func (s *Store) RunReplay(ctx context.Context, id int64, progress func(Replay)) (Replay, error) {
 	for {
 		moved, err := s.step(ctx, id)
 		if err != nil {
-			return Job{}, fmt.Errorf("deadletter: drive replay %d: %w", id, s.advise(err))
+			return Replay{}, fmt.Errorf("deadletter: drive replay %d: %w", id, s.advise(err))
 		}
-		job, err := s.Job(ctx, id)
+		job, err := s.GetReplay(ctx, id)
 		if err != nil {
-			return Job{}, err
+			return Replay{}, err
 		}
 		if progress != nil {
 			progress(job)
 		}
-		if job.State != JobRunning {
+		if job.State != ReplayRunning {
 			return job, nil
 		}
-		rest := idleRest
+		rest := idlePause
 		if moved || job.Open() > 0 {
-			rest = busyRest
+			rest = busyPause
 		}
 		timer := time.NewTimer(rest)
 		select {
@@ -147,51 +147,51 @@ func (s *Store) Drive(ctx context.Context, id int64, progress func(Job)) (Job, e
 	}
 }
 
-// Cancel ends a replay: what it has not released, and what it has and nobody has
-// begun, is dead as it was. What runs runs on; [Store.Drive] waits for it. It returns
-// [ErrEnded] for a replay that has ended.
-func (s *Store) Cancel(ctx context.Context, id int64, by By) (Job, error) {
+// CancelReplay ends a replay: what it has not released, and what it has and nobody has
+// begun, is dead as it was. What runs runs on; [Store.RunReplay] waits for it. It returns
+// [ErrReplayEnded] for a replay that has ended.
+func (s *Store) CancelReplay(ctx context.Context, id int64, by Audit) (Replay, error) {
 	if err := errors.Join(s.err, by.validate()); err != nil {
-		return Job{}, err
+		return Replay{}, err
 	}
-	err := s.within(ctx, func(tx pgx.Tx) error {
-		t, err := s.take(ctx, tx, id)
+	err := s.inTx(ctx, func(tx pgx.Tx) error {
+		t, err := s.lockReplay(ctx, tx, id)
 		if err != nil {
 			return err
 		}
 		if err := t.close(ctx); err != nil {
 			return err
 		}
-		if err := t.end(ctx, JobCancelled); err != nil {
+		if err := t.end(ctx, ReplayCancelled); err != nil {
 			return err
 		}
-		if _, err := s.audit(ctx, tx, action{name: "cancel", by: by, events: int64(t.j.added.passedOver), job: id}); err != nil {
+		if _, err := s.addAudit(ctx, tx, action{name: "cancel", by: by, events: int64(t.j.added.passedOver), job: id}); err != nil {
 			return err
 		}
 		return t.note(ctx)
 	})
 	if err != nil {
-		return Job{}, fmt.Errorf("deadletter: cancel replay %d: %w", id, s.advise(err))
+		return Replay{}, fmt.Errorf("deadletter: cancel replay %d: %w", id, s.advise(err))
 	}
-	return s.Job(ctx, id)
+	return s.GetReplay(ctx, id)
 }
 
-// Resume takes a replay up again that was stopped or cancelled: what it left out, and
-// is dead still, is part of it again. [Store.Drive] drives it on; only what ends from
-// now on counts for Options.StopAt. It returns [ErrRuns] for one that has not ended.
-func (s *Store) Resume(ctx context.Context, id int64, by By) (Job, error) {
+// ResumeReplay takes a replay up again that was stopped or cancelled: what it left out, and
+// is dead still, is part of it again. [Store.RunReplay] drives it on; only what ends from
+// now on counts for Options.StopAt. It returns [ErrReplayRunning] for one that has not ended.
+func (s *Store) ResumeReplay(ctx context.Context, id int64, by Audit) (Replay, error) {
 	if err := errors.Join(s.err, by.validate()); err != nil {
-		return Job{}, err
+		return Replay{}, err
 	}
-	err := s.within(ctx, func(tx pgx.Tx) error {
+	err := s.inTx(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, s.sql.Serial); err != nil {
 			return fmt.Errorf("wait for other replays to be made: %w", err)
 		}
-		t, err := s.take(ctx, tx, id)
+		t, err := s.lockReplay(ctx, tx, id)
 		switch {
 		case err == nil:
-			return ErrRuns
-		case !errors.Is(err, ErrEnded):
+			return ErrReplayRunning
+		case !errors.Is(err, ErrReplayEnded):
 			return err
 		}
 		var again int
@@ -199,32 +199,32 @@ func (s *Store) Resume(ctx context.Context, id int64, by By) (Job, error) {
 			return fmt.Errorf("take up what it left out: %w", err)
 		}
 		if again == 0 {
-			return fmt.Errorf("%w: nothing that it left out is dead still, and in no other replay", ErrNothing)
+			return fmt.Errorf("%w: nothing that it left out is dead still, and in no other replay", ErrNoMatch)
 		}
 		if _, err := tx.Exec(ctx, s.sql.JobJudge, id); err != nil {
 			return fmt.Errorf("judge it anew: %w", err)
 		}
 		j := t.j
-		j.state, j.phase, j.verdict, j.added.passedOver = JobRunning, PhaseRest, nil, -again
+		j.state, j.phase, j.verdict, j.added.passedOver = ReplayRunning, PhaseRest, nil, -again
 		if j.canary > 0 && j.succeeded+j.failed < j.canary {
 			j.phase = PhaseCanary
 		}
-		if _, err := s.audit(ctx, tx, action{name: "resume", by: by, events: int64(again), job: id}); err != nil {
+		if _, err := s.addAudit(ctx, tx, action{name: "resume", by: by, events: int64(again), job: id}); err != nil {
 			return err
 		}
 		return t.note(ctx)
 	})
 	if err != nil {
-		return Job{}, fmt.Errorf("deadletter: resume replay %d: %w", id, s.advise(err))
+		return Replay{}, fmt.Errorf("deadletter: resume replay %d: %w", id, s.advise(err))
 	}
-	return s.Job(ctx, id)
+	return s.GetReplay(ctx, id)
 }
 
-func (s *Store) create(ctx context.Context, tx pgx.Tx, f Filter, o Options, by By) (id int64, err error) {
+func (s *Store) create(ctx context.Context, tx pgx.Tx, f Filter, o ReplayOptions, by Audit) (id int64, err error) {
 	if _, err := tx.Exec(ctx, s.sql.Serial); err != nil {
 		return 0, fmt.Errorf("wait for other replays to be made: %w", err)
 	}
-	filter, err := document(f)
+	filter, err := jsonText(f)
 	if err != nil {
 		return 0, err
 	}
@@ -242,32 +242,32 @@ func (s *Store) create(ctx context.Context, tx pgx.Tx, f Filter, o Options, by B
 	}
 	switch {
 	case items == 0:
-		return 0, fmt.Errorf("%w: none is dead that is not part of a running replay", ErrNothing)
+		return 0, fmt.Errorf("%w: none is dead that is not part of a running replay", ErrNoMatch)
 	case old > 0 && !o.AsNew:
 		return 0, fmt.Errorf("%w: %d outgoing ones; replay them as new, where their consumers have not handled them by another way", ErrTooOld, old)
 	}
-	_, err = s.audit(ctx, tx, action{name: "replay", by: by, events: items, job: id, details: struct {
-		Filter  Filter  `json:"filter"`
-		Options Options `json:"options"`
+	_, err = s.addAudit(ctx, tx, action{name: "replay", by: by, events: items, job: id, details: struct {
+		Filter  Filter        `json:"filter"`
+		Options ReplayOptions `json:"options"`
 	}{f, o}})
 	return id, err
 }
 
-func (s *Store) jobs(ctx context.Context, id *int64, limit int, behind *int64, running bool) ([]Job, error) {
+func (s *Store) jobs(ctx context.Context, id *int64, limit int, behind *int64, running bool) ([]Replay, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
 	rows, _ := s.db.Query(ctx, s.sql.Jobs, id, limit, behind, running) // CollectRows reports the error
-	jobs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (j Job, err error) {
+	jobs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (j Replay, err error) {
 		var filter []byte
 		var rate *float64
 		var rests float64
 		err = row.Scan(&j.ID, &j.CreatedAt, &j.Actor, &j.Reason, &filter, &j.Options.Attempts, &rate, &j.Options.Canary, &j.Options.StopAt,
-			&j.Options.AsNew, &j.State, &j.Phase, &j.Items, &j.Released, &j.Succeeded, &j.Failed, &j.PassedOver, &j.SteppedAt, &j.EndedAt, &rests)
+			&j.Options.AsNew, &j.State, &j.Phase, &j.Events, &j.Released, &j.Succeeded, &j.Failed, &j.Skipped, &j.LastStepAt, &j.EndedAt, &rests)
 		if err == nil {
 			err = json.Unmarshal(filter, &j.Filter)
 		}
-		j.Options.Rate, j.Rests = value(rate), time.Duration(rests*float64(time.Second))
+		j.Options.Rate, j.Idle = value(rate), time.Duration(rests*float64(time.Second))
 		return j, err
 	})
 	if err != nil {
@@ -281,10 +281,10 @@ func (s *Store) step(ctx context.Context, id int64) (moved bool, err error) {
 	if s.err != nil {
 		return false, s.err
 	}
-	err = s.within(ctx, func(tx pgx.Tx) error {
+	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		moved = false
-		t, err := s.take(ctx, tx, id)
-		if errors.Is(err, ErrEnded) {
+		t, err := s.lockReplay(ctx, tx, id)
+		if errors.Is(err, ErrReplayEnded) {
 			return nil
 		}
 		if err == nil {

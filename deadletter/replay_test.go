@@ -21,14 +21,14 @@ func TestReplay(t *testing.T) {
 	n := newNight(t)
 	n.die("billing", declined, events(40)...)
 	n.die("other", declined, event("alien"))
-	job := n.replay(deadletter.Filter{Handler: "billing"}, deadletter.Options{})
-	if job.Items != 40 || job.State != deadletter.JobRunning || job.Released != 0 {
+	job := n.replay(deadletter.Filter{Handler: "billing"}, deadletter.ReplayOptions{})
+	if job.Events != 40 || job.State != deadletter.ReplayRunning || job.Released != 0 {
 		t.Errorf("made: %+v", job)
 	}
 	n.want("released before it is driven", 0, "SELECT count(*) FROM postroom.held WHERE dead_at IS NULL")
 	n.handle("billing", nil)
 	first := 0
-	done, err := n.store.Drive(t.Context(), job.ID, func(j deadletter.Job) {
+	done, err := n.store.RunReplay(t.Context(), job.ID, func(j deadletter.Replay) {
 		if first == 0 {
 			first = j.Released
 		}
@@ -36,14 +36,14 @@ func TestReplay(t *testing.T) {
 	if err != nil || first != 40 {
 		t.Errorf("the first step released %d, want all: %v", first, err)
 	}
-	if done.State != deadletter.JobDone || done.Succeeded != 40 || done.Failed != 0 || done.PassedOver != 0 || done.Left() != 0 {
+	if done.State != deadletter.ReplayDone || done.Succeeded != 40 || done.Failed != 0 || done.Skipped != 0 || done.Remaining() != 0 {
 		t.Errorf("driven: %+v", done)
 	}
 	n.wantOnce("billing", 40)
 	n.want("dead at another handler", 1, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL AND handler = 'other'")
 	n.want("in the audit", 1, "SELECT count(*) FROM postroom.audit WHERE action = 'replay' AND actor = 'ann' AND events = 40 AND job = $1", job.ID)
 	n.want("items that succeeded", 40, "SELECT count(*) FROM postroom.job_item WHERE job = $1 AND outcome = 'succeeded' AND ended_at IS NOT NULL", job.ID)
-	if _, err := n.store.Replay(t.Context(), deadletter.Filter{Handler: "billing"}, deadletter.Options{}, n.by); !errors.Is(err, deadletter.ErrNothing) {
+	if _, err := n.store.CreateReplay(t.Context(), deadletter.Filter{Handler: "billing"}, deadletter.ReplayOptions{}, n.by); !errors.Is(err, deadletter.ErrNoMatch) {
 		t.Errorf("a replay of nothing = %v", err)
 	}
 	n.want("audit rows after that", 1, "SELECT count(*) FROM postroom.audit")
@@ -60,8 +60,8 @@ func TestAttemptsOfAReplay(t *testing.T) {
 			calls.Add(1)
 			return errDeclined
 		})
-		job := n.drive(n.replay(deadletter.Filter{}, deadletter.Options{Attempts: attempts}))
-		if job.State != deadletter.JobDone || job.Failed != 1 || calls.Load() != int32(attempts) {
+		job := n.drive(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Attempts: attempts}))
+		if job.State != deadletter.ReplayDone || job.Failed != 1 || calls.Load() != int32(attempts) {
 			t.Errorf("%d attempts: %d calls, %+v", attempts, calls.Load(), job)
 		}
 		n.want("attempts in all", int64(1+attempts), "SELECT attempts FROM postroom.held WHERE dead_at IS NOT NULL")
@@ -78,8 +78,8 @@ func TestCanaryStops(t *testing.T) {
 		calls.Add(1)
 		return errDeclined
 	})
-	job := n.drive(n.replay(deadletter.Filter{}, deadletter.Options{Canary: 5, StopAt: 0.4}))
-	if job.State != deadletter.JobStopped || job.Failed < 3 || job.Failed > 5 || job.Failed+job.PassedOver != 50 {
+	job := n.drive(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Canary: 5, StopAt: 0.4}))
+	if job.State != deadletter.ReplayStopped || job.Failed < 3 || job.Failed > 5 || job.Failed+job.Skipped != 50 {
 		t.Errorf("driven: %+v", job)
 	}
 	if got := int(calls.Load()); got != job.Failed {
@@ -103,11 +103,11 @@ func TestCanaryIsWaitedFor(t *testing.T) {
 		}
 		return nil
 	})
-	job := n.replay(deadletter.Filter{}, deadletter.Options{Canary: 4})
-	driven := make(chan deadletter.Job, 1)
+	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Canary: 4})
+	driven := make(chan deadletter.Replay, 1)
 	steps := 0
 	go func() {
-		done, err := n.store.Drive(context.WithoutCancel(t.Context()), job.ID, func(j deadletter.Job) {
+		done, err := n.store.RunReplay(context.WithoutCancel(t.Context()), job.ID, func(j deadletter.Replay) {
 			if j.Phase == deadletter.PhaseCanary && j.Succeeded == 3 {
 				if steps++; steps == 3 { // it had its chance
 					if j.Released != 4 {
@@ -122,7 +122,7 @@ func TestCanaryIsWaitedFor(t *testing.T) {
 		}
 		driven <- done
 	}()
-	if done := <-driven; done.State != deadletter.JobDone || done.Succeeded != 30 {
+	if done := <-driven; done.State != deadletter.ReplayDone || done.Succeeded != 30 {
 		t.Errorf("driven: %+v", done)
 	}
 	n.wantOnce("billing", 30)
@@ -133,8 +133,8 @@ func TestStopsWithoutACanary(t *testing.T) {
 	n := newNight(t)
 	n.seed(2000, 1, 1)
 	n.handle("h0", declined)
-	job := n.drive(n.replay(deadletter.Filter{}, deadletter.Options{}))
-	if job.State != deadletter.JobStopped || job.Failed < 10 || job.Failed > 600 || job.Failed+job.PassedOver != 2000 {
+	job := n.drive(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
+	if job.State != deadletter.ReplayStopped || job.Failed < 10 || job.Failed > 600 || job.Failed+job.Skipped != 2000 {
 		t.Errorf("driven: %+v", job)
 	}
 	n.want("dead", 2000, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL")
@@ -146,7 +146,7 @@ func TestRate(t *testing.T) {
 	n.die("billing", declined, events(6)...)
 	n.handle("billing", nil)
 	began := time.Now()
-	job := n.drive(n.replay(deadletter.Filter{}, deadletter.Options{Rate: 10}))
+	job := n.drive(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Rate: 10}))
 	if took := time.Since(began); job.Succeeded != 6 || took < 500*time.Millisecond { // the first needs its tenth of a second, too
 		t.Errorf("6 events at 10 a second took %s: %+v", took, job)
 	}
@@ -157,10 +157,10 @@ func TestNoRate(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.seed(1200, 1, 1)
-	job := n.replay(deadletter.Filter{}, deadletter.Options{})
+	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
 	ctx, stop := context.WithCancel(t.Context())
 	steps := 0
-	_, err := n.store.Drive(ctx, job.ID, func(j deadletter.Job) {
+	_, err := n.store.RunReplay(ctx, job.ID, func(j deadletter.Replay) {
 		if steps++; j.Released != 500 {
 			t.Errorf("released in step %d: %+v", steps, j)
 		}
@@ -179,12 +179,12 @@ func TestItemsAreFixed(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.die("billing", declined, events(3)...)
-	job := n.replay(deadletter.Filter{}, deadletter.Options{Limit: 2})
+	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Limit: 2})
 	n.die("billing", declined, event("later"))
 	n.exec("DELETE FROM postroom.held WHERE event_id = 'e2'") // settled by hand
 	n.handle("billing", nil)
 	done := n.drive(job)
-	if done.Items != 2 || done.Succeeded != 1 || done.PassedOver != 1 || done.State != deadletter.JobDone {
+	if done.Events != 2 || done.Succeeded != 1 || done.Skipped != 1 || done.State != deadletter.ReplayDone {
 		t.Errorf("driven: %+v", done)
 	}
 	n.want("dead", 2, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL")
@@ -196,11 +196,11 @@ func TestTwoReplaysOfOneFilter(t *testing.T) {
 	n := newNight(t)
 	n.seed(1000, 1, 1)
 	var made sync.WaitGroup
-	jobs := make([]deadletter.Job, 4)
+	jobs := make([]deadletter.Replay, 4)
 	for i := range jobs {
 		made.Go(func() {
-			job, err := n.store.Replay(t.Context(), deadletter.Filter{Handler: "h0"}, deadletter.Options{Limit: 400}, n.by)
-			if err != nil && !errors.Is(err, deadletter.ErrNothing) {
+			job, err := n.store.CreateReplay(t.Context(), deadletter.Filter{Handler: "h0"}, deadletter.ReplayOptions{Limit: 400}, n.by)
+			if err != nil && !errors.Is(err, deadletter.ErrNoMatch) {
 				t.Error(err)
 			}
 			jobs[i] = job
@@ -217,8 +217,8 @@ func TestTwoReplaysOfOneFilter(t *testing.T) {
 		}
 		for range 2 {
 			drives.Go(func() {
-				done, err := n.store.Drive(t.Context(), job.ID, nil)
-				if err != nil || done.State != deadletter.JobDone || done.Succeeded != done.Items {
+				done, err := n.store.RunReplay(t.Context(), job.ID, nil)
+				if err != nil || done.State != deadletter.ReplayDone || done.Succeeded != done.Events {
 					t.Errorf("driven: %+v, %v", done, err)
 				}
 			})
@@ -243,9 +243,9 @@ func TestCancelAndResume(t *testing.T) {
 		}
 		return nil
 	})
-	job := n.replay(deadletter.Filter{}, deadletter.Options{})
+	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
 	ctx, stop := context.WithCancel(t.Context())
-	_, err := n.store.Drive(ctx, job.ID, func(j deadletter.Job) {
+	_, err := n.store.RunReplay(ctx, job.ID, func(j deadletter.Replay) {
 		if j.Succeeded == 20 {
 			stop()
 		}
@@ -254,28 +254,28 @@ func TestCancelAndResume(t *testing.T) {
 		t.Fatalf("Drive = %v", err)
 	}
 	devtest.Eventually(t, patience, "the next event to run", func() bool { return handled.Load() == 21 })
-	cancelled, err := n.store.Cancel(t.Context(), job.ID, n.by)
+	cancelled, err := n.store.CancelReplay(t.Context(), job.ID, n.by)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cancelled.State != deadletter.JobRunning || cancelled.Phase != deadletter.PhaseEnding || cancelled.Open() == 0 {
+	if cancelled.State != deadletter.ReplayRunning || cancelled.Phase != deadletter.PhaseEnding || cancelled.Open() == 0 {
 		t.Errorf("cancelled, while one runs: %+v", cancelled)
 	}
 	close(gate)
 	ended := n.drive(job)
-	if ended.State != deadletter.JobCancelled || ended.Failed != 0 || ended.Succeeded < 21 || ended.Succeeded+ended.PassedOver != 60 {
+	if ended.State != deadletter.ReplayCancelled || ended.Failed != 0 || ended.Succeeded < 21 || ended.Succeeded+ended.Skipped != 60 {
 		t.Errorf("after the cancel: %+v", ended)
 	}
 	n.want("dead", int64(60-ended.Succeeded), "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL AND next_at IS NULL")
-	if _, err := n.store.Cancel(t.Context(), job.ID, n.by); !errors.Is(err, deadletter.ErrEnded) {
+	if _, err := n.store.CancelReplay(t.Context(), job.ID, n.by); !errors.Is(err, deadletter.ErrReplayEnded) {
 		t.Errorf("a second cancel = %v", err)
 	}
-	resumed, err := n.store.Resume(t.Context(), job.ID, n.by)
-	if err != nil || resumed.State != deadletter.JobRunning || resumed.Left() != 60-ended.Succeeded {
+	resumed, err := n.store.ResumeReplay(t.Context(), job.ID, n.by)
+	if err != nil || resumed.State != deadletter.ReplayRunning || resumed.Remaining() != 60-ended.Succeeded {
 		t.Fatalf("resumed: %+v, %v", resumed, err)
 	}
 	done := n.drive(job)
-	if done.State != deadletter.JobDone || done.Succeeded != 60 || done.PassedOver != 0 {
+	if done.State != deadletter.ReplayDone || done.Succeeded != 60 || done.Skipped != 0 {
 		t.Errorf("done: %+v", done)
 	}
 	n.wantOnce("billing", 60)
@@ -292,26 +292,26 @@ func TestResumeAfterAStop(t *testing.T) {
 	const all, canary = 700, 30 // more than are released at once
 	n.seed(all, 1, 1)
 	stop := n.handle("h0", declined)
-	job := n.drive(n.replay(deadletter.Filter{}, deadletter.Options{Canary: canary, StopAt: 0.97}))
-	if job.State != deadletter.JobStopped || job.Failed != canary || job.PassedOver != all-canary {
+	job := n.drive(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Canary: canary, StopAt: 0.97}))
+	if job.State != deadletter.ReplayStopped || job.Failed != canary || job.Skipped != all-canary {
 		t.Errorf("stopped: %+v", job)
 	}
 	stop()
 	n.exec("UPDATE postroom.job SET stop_at = 0.01") // what failed before does not count
 	n.handle("h0", nil)
-	resumed, err := n.store.Resume(t.Context(), job.ID, n.by)
-	if err != nil || resumed.Left() != all-canary || resumed.State != deadletter.JobRunning || resumed.EndedAt != nil {
+	resumed, err := n.store.ResumeReplay(t.Context(), job.ID, n.by)
+	if err != nil || resumed.Remaining() != all-canary || resumed.State != deadletter.ReplayRunning || resumed.EndedAt != nil {
 		t.Fatalf("Resume = %+v, %v", resumed, err)
 	}
-	if _, err := n.store.Resume(t.Context(), job.ID, n.by); !errors.Is(err, deadletter.ErrRuns) {
+	if _, err := n.store.ResumeReplay(t.Context(), job.ID, n.by); !errors.Is(err, deadletter.ErrReplayRunning) {
 		t.Errorf("a second Resume = %v", err)
 	}
 	done := n.drive(job)
-	if done.State != deadletter.JobDone || done.Succeeded != all-canary || done.Failed != canary || done.PassedOver != 0 {
+	if done.State != deadletter.ReplayDone || done.Succeeded != all-canary || done.Failed != canary || done.Skipped != 0 {
 		t.Errorf("resumed: %+v", done)
 	}
 	n.wantOnce("h0", all-canary)
-	if _, err := n.store.Resume(t.Context(), job.ID, n.by); !errors.Is(err, deadletter.ErrNothing) {
+	if _, err := n.store.ResumeReplay(t.Context(), job.ID, n.by); !errors.Is(err, deadletter.ErrNoMatch) {
 		t.Errorf("a resume of nothing = %v", err)
 	}
 }
@@ -338,7 +338,7 @@ func TestReplayBesideRepetitions(t *testing.T) {
 			}
 		}
 	})
-	done := n.drive(n.replay(deadletter.Filter{}, deadletter.Options{}))
+	done := n.drive(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
 	stop()
 	again.Wait()
 	if done.Succeeded != 100 {
@@ -353,27 +353,27 @@ func TestJobs(t *testing.T) {
 	n.seed(30, 3, 1)
 	var ids []int64
 	for _, h := range []string{"h0", "h1", "h2"} {
-		ids = append(ids, n.replay(deadletter.Filter{Handler: h}, deadletter.Options{Rate: 5, Canary: 2}).ID)
+		ids = append(ids, n.replay(deadletter.Filter{Handler: h}, deadletter.ReplayOptions{Rate: 5, Canary: 2}).ID)
 	}
 	n.handle("h1", nil)
-	n.drive(deadletter.Job{ID: ids[1]})
-	all, err := n.store.Jobs(t.Context(), 2, 0, false)
+	n.drive(deadletter.Replay{ID: ids[1]})
+	all, err := n.store.ListReplays(t.Context(), 2, 0, false)
 	if err != nil || len(all) != 2 || all[0].ID != ids[2] || all[1].ID != ids[1] || all[0].Filter.Handler != "h2" || all[0].Options.Rate != 5 {
 		t.Errorf("Jobs = %+v, %v", all, err)
 	}
-	rest, err := n.store.Jobs(t.Context(), 2, ids[1], false)
+	rest, err := n.store.ListReplays(t.Context(), 2, ids[1], false)
 	if err != nil || len(rest) != 1 || rest[0].ID != ids[0] {
 		t.Errorf("the next page = %+v, %v", rest, err)
 	}
-	running, err := n.store.Jobs(t.Context(), 10, 0, true)
+	running, err := n.store.ListReplays(t.Context(), 10, 0, true)
 	if err != nil || len(running) != 2 {
 		t.Errorf("running: %+v, %v", running, err)
 	}
-	if _, err := n.store.Job(t.Context(), 99); !errors.Is(err, deadletter.ErrNotFound) {
+	if _, err := n.store.GetReplay(t.Context(), 99); !errors.Is(err, deadletter.ErrNotFound) {
 		t.Errorf("Job of none = %v", err)
 	}
 	devtest.Eventually(t, patience, "a replay that nobody drives to rest", func() bool {
-		j, err := n.store.Job(t.Context(), ids[0])
-		return err == nil && j.Rests > time.Millisecond
+		j, err := n.store.GetReplay(t.Context(), ids[0])
+		return err == nil && j.Idle > time.Millisecond
 	})
 }

@@ -29,7 +29,7 @@ func TestARewoundEventStaysOne(t *testing.T) {
 	e1 := name("k", 1)
 	o.eventuallyHeld(all("dead", e1))
 	o.want("held for the rewind", 1, "SELECT count(*) FROM postroom.held WHERE rewind = $1 AND key IS NULL", r.ID)
-	by := deadletter.By{Actor: "ann", Reason: "why"}
+	by := deadletter.Audit{Actor: "ann", Reason: "why"}
 	if n, err := o.store.Discard(t.Context(), only(e1), 0, by, nil); err != nil || n != 1 {
 		t.Fatalf("Discard = %d, %v", n, err)
 	}
@@ -38,7 +38,7 @@ func TestARewoundEventStaysOne(t *testing.T) {
 		t.Fatalf("Reopen = %d, %v", n, err)
 	}
 	o.takes(-1)
-	o.drive(o.replay(only(e1), deadletter.Options{}))
+	o.drive(o.replay(only(e1), deadletter.ReplayOptions{}))
 	o.eventuallyHeld(nil)
 	o.write("k", 3, 3)
 	o.wantPublished("/office#"+e1, "/office#"+name("k", 2), "/office#"+name("k", 2)+"#g1", "/office#"+e1+"#r1#g1", "/office#"+name("k", 3))

@@ -55,8 +55,8 @@ func (s *Store) Count(ctx context.Context, f Filter) (n int64, err error) {
 	return n, nil
 }
 
-// mostGroups is how many groups are told.
-const mostGroups = 200
+// maxGroups is how many groups are told.
+const maxGroups = 200
 
 // Groups returns what killed the dead events that match, the largest groups first, 200
 // of them at the most, and how many groups there are.
@@ -67,10 +67,10 @@ func (s *Store) Groups(ctx context.Context, f Filter) (groups []Group, all int, 
 	if f.Discarded {
 		return nil, 0, errors.New("deadletter: groups are of dead events, not of discarded ones")
 	}
-	rows, _ := s.db.Query(ctx, s.sql.Groups, f.arguments(mostGroups)...) // CollectRows reports the error
+	rows, _ := s.db.Query(ctx, s.sql.Groups, f.arguments(maxGroups)...) // CollectRows reports the error
 	groups, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (g Group, err error) {
 		var cause, text *string
-		err = row.Scan(&cause, &g.Handler, &g.Class, &g.Events, &g.First, &g.Last, &g.Example, &g.Types, &g.Keys, &text, &all)
+		err = row.Scan(&cause, &g.Handler, &g.Class, &g.Events, &g.FirstDeadAt, &g.LastDeadAt, &g.ExampleID, &g.Types, &g.Keys, &text, &all)
 		g.Cause, g.Error = value(cause), value(text)
 		return g, err
 	})
@@ -80,13 +80,13 @@ func (s *Store) Groups(ctx context.Context, f Filter) (groups []Group, all int, 
 	return groups, all, nil
 }
 
-// Show returns the held or discarded event with the given id, in whatever state it is.
-func (s *Store) Show(ctx context.Context, id int64) (Whole, error) {
+// Get returns the held or discarded event with the given id, in whatever state it is.
+func (s *Store) Get(ctx context.Context, id int64) (Details, error) {
 	if s.err != nil {
-		return Whole{}, s.err
+		return Details{}, s.err
 	}
-	r := s.reading(s.db)
-	w, err := r.whole(ctx, id)
+	r := s.reader(s.db)
+	w, err := r.details(ctx, id)
 	if err == nil {
 		w.Steps, err = r.steps(ctx, w.Handler, w.DedupeKey)
 	}
@@ -97,7 +97,7 @@ func (s *Store) Show(ctx context.Context, id int64) (Whole, error) {
 		w.History, err = r.history(ctx, w.Letter)
 	}
 	if err != nil {
-		return Whole{}, fmt.Errorf("deadletter: show event %d: %w", id, s.advise(err))
+		return Details{}, fmt.Errorf("deadletter: show event %d: %w", id, s.advise(err))
 	}
 	return w, nil
 }
@@ -110,7 +110,7 @@ func (s *Store) Export(ctx context.Context, f Filter, w io.Writer, progress func
 	if err := errors.Join(s.err, f.validate()); err != nil {
 		return 0, err
 	}
-	n, _, err := s.reading(s.db).export(ctx, f, w, progress)
+	n, _, err := s.reader(s.db).export(ctx, f, w, progress)
 	if err != nil {
 		return n, fmt.Errorf("deadletter: export: %w", s.advise(err))
 	}

@@ -264,7 +264,7 @@ func (n *night) reopened(f deadletter.Filter, want int64) {
 }
 
 // outcomes returns what became of the events of a replay.
-func (n *night) outcomes(job deadletter.Job) map[string]string {
+func (n *night) outcomes(job deadletter.Replay) map[string]string {
 	n.Helper()
 	rows, _ := n.pool.Query(n.Context(), "SELECT event_id, coalesce(outcome, 'none') FROM postroom.job_item WHERE job = $1", job.ID)
 	outcomes := map[string]string{}
@@ -278,7 +278,7 @@ func (n *night) outcomes(job deadletter.Job) map[string]string {
 	return outcomes
 }
 
-func (n *night) wantOutcomes(job deadletter.Job, want map[string]string) {
+func (n *night) wantOutcomes(job deadletter.Replay, want map[string]string) {
 	n.Helper()
 	if got := n.outcomes(job); !maps.Equal(got, want) {
 		n.Errorf("replay %d: %v, want %v", job.ID, got, want)
@@ -296,12 +296,12 @@ func (n *night) wantSound() {
 }
 
 // driving drives a replay beside the test.
-func (n *night) driving(job deadletter.Job) <-chan deadletter.Job {
-	driven := make(chan deadletter.Job, 1)
+func (n *night) driving(job deadletter.Replay) <-chan deadletter.Replay {
+	driven := make(chan deadletter.Replay, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(n.Context()), 2*patience)
 		defer cancel()
-		done, err := n.store.Drive(ctx, job.ID, nil)
+		done, err := n.store.RunReplay(ctx, job.ID, nil)
 		if err != nil {
 			n.Error(err)
 		}

@@ -10,31 +10,31 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Forecast says what a replay would do with the events of a handler and type.
-type Forecast struct {
-	Handler string `json:"handler"`
-	Type    string `json:"type"`
-	Events  int64  `json:"events"` // it would release
-	Busy    int64  `json:"busy"`   // are part of another replay that runs, and left out
-	Keys    int64  `json:"keys"`   // wait for one of them, and go on when it is done
+// PreviewGroup says what a replay would do with the events of a handler and type.
+type PreviewGroup struct {
+	Handler     string `json:"handler"`
+	Type        string `json:"type"`
+	Events      int64  `json:"events"`       // it would release
+	InReplay    int64  `json:"in_replay"`    // are part of another replay that runs, and left out
+	KeysWaiting int64  `json:"keys_waiting"` // wait for one of them, and go on when it is done
 
-	Suspects  int64 `json:"suspects"`   // may have ended a process: they run alone
-	StepsDone int64 `json:"steps_done"` // have calls that are done, and are not made again
-	StepsOpen int64 `json:"steps_open"` // have calls of unknown outcome: the vendor is asked by their key, or they die again
-	TooOld    int64 `json:"too_old"`    // outgoing ones that their consumers would not take: replay them as new
-	Runs      bool  `json:"runs"`       // a process lives that has the handler
+	Isolated   int64 `json:"isolated"`    // may have ended a process: they run alone
+	StepsDone  int64 `json:"steps_done"`  // have calls that are done, and are not made again
+	StepsOpen  int64 `json:"steps_open"`  // have calls of unknown outcome: the vendor is asked by their key, or they die again
+	TooOld     int64 `json:"too_old"`     // outgoing ones that their consumers would not take: replay them as new
+	HasProcess bool  `json:"has_process"` // a process lives that has the handler
 }
 
-// Trial is what came of running one event dry.
-type Trial struct {
-	ID      int64  `json:"id"`
-	Handler string `json:"handler"`
-	EventID string `json:"event_id"`
-	Type    string `json:"type"`
-	Cause   string `json:"cause,omitempty"`
-	Was     string `json:"was"` // the class of the failure that killed it
+// DryRun is what came of running one event dry.
+type DryRun struct {
+	ID            int64  `json:"id"`
+	Handler       string `json:"handler"`
+	EventID       string `json:"event_id"`
+	Type          string `json:"type"`
+	Cause         string `json:"cause,omitempty"`
+	PreviousClass string `json:"previous_class"` // the class of the failure that killed it
 
-	Verdict Verdict       `json:"verdict"`
+	Verdict DryRunVerdict `json:"verdict"`
 	Class   string        `json:"class,omitempty"` // of the failure
 	Text    string        `json:"text,omitempty"`
 	Took    time.Duration `json:"took_ns,omitempty"`
@@ -42,18 +42,18 @@ type Trial struct {
 	Steps   []Step        `json:"steps,omitempty"`   // of an external handler: what is done, and what is open
 }
 
-// Verdict says how a dry run went.
-type Verdict string
+// DryRunVerdict says how a dry run went.
+type DryRunVerdict string
 
 // Verdicts.
 const (
-	Passes     Verdict = "passes"     // the handler did its work, and the transaction could have been committed
-	Fails      Verdict = "fails"      // it fails again
-	External   Verdict = "external"   // it calls other systems, and is not run: Steps says which calls are done
-	Suspect    Verdict = "suspect"    // it may end the process, and is not run
-	Gone       Verdict = "gone"       // it is not held any more
-	Broken     Verdict = "broken"     // the dry run could not be made
-	Unanswered Verdict = "unanswered" // no process took it, or none told in time
+	DryRunPasses     DryRunVerdict = "passes"     // the handler did its work, and the transaction could have been committed
+	DryRunFails      DryRunVerdict = "fails"      // it fails again
+	DryRunExternal   DryRunVerdict = "external"   // it calls other systems, and is not run: Steps says which calls are done
+	DryRunIsolated   DryRunVerdict = "suspect"    // it may end the process, and is not run
+	DryRunGone       DryRunVerdict = "gone"       // it is not held any more
+	DryRunBroken     DryRunVerdict = "broken"     // the dry run could not be made
+	DryRunUnanswered DryRunVerdict = "unanswered" // no process took it, or none told in time
 )
 
 // TableChange is what a handler would have changed in a table, or the events of a type
@@ -66,20 +66,20 @@ type TableChange struct {
 	Deleted  int64  `json:"deleted,omitempty"`
 }
 
-// dryRun is what was asked of processes.
-type dryRun struct {
+// dryRunner is what was asked of processes.
+type dryRunner struct {
 	*database
 
-	asked map[int64]*Trial
+	asked map[int64]*DryRun
 }
 
 // sample chooses what is tried.
-func (s dryRun) sample(ctx context.Context, f Filter, o Options, each int) ([]Trial, error) {
+func (s dryRunner) sample(ctx context.Context, f Filter, o ReplayOptions, each int) ([]DryRun, error) {
 	rows, _ := s.db.Query(ctx, s.sql.Sample, f.arguments(o.limit(), each)...) // CollectRows reports the error
-	trials, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t Trial, err error) {
+	trials, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t DryRun, err error) {
 		var cause *string
-		err = row.Scan(&t.ID, &t.Handler, &t.EventID, &t.Type, &t.Was, &cause)
-		t.Cause, t.Verdict = value(cause), Unanswered
+		err = row.Scan(&t.ID, &t.Handler, &t.EventID, &t.Type, &t.PreviousClass, &cause)
+		t.Cause, t.Verdict = value(cause), DryRunUnanswered
 		return t, err
 	})
 	if err != nil {
@@ -90,7 +90,7 @@ func (s dryRun) sample(ctx context.Context, f Filter, o Options, each int) ([]Tr
 
 // await waits for the answers. The time to wait ends no statement: that would close a
 // connection which is needed afterwards.
-func (s dryRun) await(ctx context.Context, wait time.Duration) error {
+func (s dryRunner) await(ctx context.Context, wait time.Duration) error {
 	ids := make([]int64, 0, len(s.asked))
 	for id := range s.asked {
 		ids = append(ids, id)
@@ -114,13 +114,13 @@ func (s dryRun) await(ctx context.Context, wait time.Duration) error {
 }
 
 // answers reads what was told so far, and returns how many are open.
-func (s dryRun) answers(ctx context.Context, ids []int64) (open int, err error) {
+func (s dryRunner) answers(ctx context.Context, ids []int64) (open int, err error) {
 	rows, _ := s.db.Query(ctx, s.sql.TrialAnswers, ids) // ForEachRow reports the error
 	var id int64
 	var by *string
 	var outcome []byte
 	open = len(ids)
-	var external []*Trial
+	var external []*DryRun
 	_, err = pgx.ForEachRow(rows, []any{&id, &by, &outcome}, func() error {
 		if outcome == nil {
 			return nil
@@ -130,7 +130,7 @@ func (s dryRun) answers(ctx context.Context, ids []int64) (open int, err error) 
 		if err := json.Unmarshal(outcome, t); err != nil {
 			return fmt.Errorf("decode: %w", err)
 		}
-		if t.Verdict == External && t.Steps == nil {
+		if t.Verdict == DryRunExternal && t.Steps == nil {
 			external = append(external, t)
 		}
 		return nil
@@ -139,8 +139,8 @@ func (s dryRun) answers(ctx context.Context, ids []int64) (open int, err error) 
 		return open, fmt.Errorf("deadletter: read dry runs: %w", s.advise(err))
 	}
 	for _, t := range external {
-		r := s.reading(s.db)
-		w, err := r.whole(ctx, t.ID)
+		r := s.reader(s.db)
+		w, err := r.details(ctx, t.ID)
 		if err == nil {
 			t.Steps, err = r.steps(ctx, w.Handler, w.DedupeKey)
 		}
@@ -152,7 +152,7 @@ func (s dryRun) answers(ctx context.Context, ids []int64) (open int, err error) 
 }
 
 // forget removes what was asked for.
-func (s dryRun) forget(ctx context.Context) error {
+func (s dryRunner) forget(ctx context.Context) error {
 	ids := make([]int64, 0, len(s.asked))
 	for id := range s.asked {
 		ids = append(ids, id)

@@ -34,13 +34,13 @@ func (n *night) contents() map[string]string {
 }
 
 // try tries all dead events, for as long as it takes.
-func (n *night) try(f deadletter.Filter, each int) map[string]deadletter.Trial {
+func (n *night) try(f deadletter.Filter, each int) map[string]deadletter.DryRun {
 	n.Helper()
-	trials, err := n.store.Try(n.Context(), f, deadletter.Options{}, each, patience)
+	trials, err := n.store.DryRun(n.Context(), f, deadletter.ReplayOptions{}, each, patience)
 	if err != nil {
 		n.Fatal(err)
 	}
-	byEvent := map[string]deadletter.Trial{}
+	byEvent := map[string]deadletter.DryRun{}
 	for _, trial := range trials {
 		byEvent[trial.EventID] = trial
 	}
@@ -68,8 +68,8 @@ func TestTheWaitEndsNoStatement(t *testing.T) {
 	n := newNight(t)
 	n.die("h", func(postroom.Event) error { return postroom.Permanent(errors.New("no")) }, postroom.Event{ID: "a", Source: "/shop", Type: "t"})
 	db := &patient{Pool: n.pool}
-	trials, err := deadletter.New(db, deadletter.Config{}).Try(context.WithoutCancel(n.Context()), deadletter.Filter{}, deadletter.Options{}, 1, time.Millisecond)
-	if err != nil || len(trials) != 1 || trials[0].Verdict != deadletter.Unanswered {
+	trials, err := deadletter.New(db, deadletter.Config{}).DryRun(context.WithoutCancel(n.Context()), deadletter.Filter{}, deadletter.ReplayOptions{}, 1, time.Millisecond)
+	if err != nil || len(trials) != 1 || trials[0].Verdict != deadletter.DryRunUnanswered {
 		t.Errorf("Try = %+v, %v; want one that nobody answered", trials, err)
 	}
 	if got := db.hurried.Load(); got != 0 {
@@ -162,21 +162,21 @@ func TestTry(t *testing.T) {
 	}
 	n.want("dry runs left", 0, "SELECT count(*) FROM postroom.trial")
 	for name, want := range map[string]struct {
-		verdict     deadletter.Verdict
+		verdict     deadletter.DryRunVerdict
 		class, text string
 	}{
-		"passes":   {deadletter.Passes, "", ""},
-		"deferred": {deadletter.Fails, "23503", "booking"},
-		"fails":    {deadletter.Fails, "permanent", "declined"},
-		"panics":   {deadletter.Fails, "panic", "no"},
-		"exits":    {deadletter.Fails, "panic", "Goexit"},
-		"waits":    {deadletter.Fails, "timeout", "in time"},
-		"hangs":    {deadletter.Fails, "timeout", "left behind"},
-		"ignores":  {deadletter.Fails, "error", "did not return its error"},
-		"commits":  {deadletter.Fails, "error", "ended by the inbox"},
+		"passes":   {deadletter.DryRunPasses, "", ""},
+		"deferred": {deadletter.DryRunFails, "23503", "booking"},
+		"fails":    {deadletter.DryRunFails, "permanent", "declined"},
+		"panics":   {deadletter.DryRunFails, "panic", "no"},
+		"exits":    {deadletter.DryRunFails, "panic", "Goexit"},
+		"waits":    {deadletter.DryRunFails, "timeout", "in time"},
+		"hangs":    {deadletter.DryRunFails, "timeout", "left behind"},
+		"ignores":  {deadletter.DryRunFails, "error", "did not return its error"},
+		"commits":  {deadletter.DryRunFails, "error", "ended by the inbox"},
 	} {
 		got := trials[name]
-		if got.Verdict != want.verdict || got.Class != want.class || !strings.Contains(got.Text, want.text) || got.Was != "error" || got.Handler != name || got.Took <= 0 {
+		if got.Verdict != want.verdict || got.Class != want.class || !strings.Contains(got.Text, want.text) || got.PreviousClass != "error" || got.Handler != name || got.Took <= 0 {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
@@ -219,7 +219,7 @@ func TestChangesOfATrialAreItsOwn(t *testing.T) {
 		for j := range 20 {
 			n.accept(in, "busy", event(fmt.Sprintf("b%d-%d", i, j)))
 		}
-		if got := n.try(deadletter.Filter{}, 1)["e1"]; got.Verdict != deadletter.Passes || !slices.Equal(got.Changes, want) {
+		if got := n.try(deadletter.Filter{}, 1)["e1"]; got.Verdict != deadletter.DryRunPasses || !slices.Equal(got.Changes, want) {
 			t.Fatalf("trial: %+v, want the changes %+v", got, want)
 		}
 	}
@@ -250,19 +250,19 @@ func TestTryWhatIsNotRun(t *testing.T) {
 	n.run(in)
 	calls := len(v.calls)
 	before := n.contents()
-	trials, err := n.store.Try(t.Context(), deadletter.Filter{}, deadletter.Options{}, 1, 2*time.Second)
+	trials, err := n.store.DryRun(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{}, 1, 2*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
-	verdicts := map[string]deadletter.Verdict{}
+	verdicts := map[string]deadletter.DryRunVerdict{}
 	for _, trial := range trials {
 		verdicts[trial.EventID] = trial.Verdict
 		if trial.EventID == "external" && (len(trial.Steps) != 1 || trial.Steps[0].Name != "charge" || trial.Steps[0].DoneAt == nil) {
 			t.Errorf("steps: %+v", trial.Steps)
 		}
 	}
-	want := map[string]deadletter.Verdict{
-		"external": deadletter.External, "suspect": deadletter.Suspect, "nobody": deadletter.Unanswered, "raw": deadletter.Fails,
+	want := map[string]deadletter.DryRunVerdict{
+		"external": deadletter.DryRunExternal, "suspect": deadletter.DryRunIsolated, "nobody": deadletter.DryRunUnanswered, "raw": deadletter.DryRunFails,
 	}
 	if !maps.Equal(verdicts, want) {
 		t.Errorf("verdicts: %v, want %v", verdicts, want)
@@ -274,18 +274,18 @@ func TestTryWhatIsNotRun(t *testing.T) {
 		t.Errorf("tables before: %v\nafter: %v", before, after)
 	}
 
-	forecasts, err := n.store.Preview(t.Context(), deadletter.Filter{}, deadletter.Options{})
+	forecasts, err := n.store.Preview(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range forecasts {
 		forecasts[i].Type = ""
 	}
-	wanted := []deadletter.Forecast{
-		{Handler: "mail", Events: 1, StepsDone: 1, Runs: true},
+	wanted := []deadletter.PreviewGroup{
+		{Handler: "mail", Events: 1, StepsDone: 1, HasProcess: true},
 		{Handler: "nobody", Events: 1},
-		{Handler: "raw", Events: 1, Runs: true},
-		{Handler: "suspect", Events: 1, Suspects: 1, Runs: true},
+		{Handler: "raw", Events: 1, HasProcess: true},
+		{Handler: "suspect", Events: 1, Isolated: 1, HasProcess: true},
 	}
 	if !slices.Equal(forecasts, wanted) {
 		t.Errorf("Preview = %+v, want %+v", forecasts, wanted)
@@ -312,7 +312,7 @@ func TestTrySome(t *testing.T) {
 		t.Errorf("%d trials and %d runs, want 36", len(trials), runs.Load())
 	}
 	for event, trial := range trials {
-		if trial.Verdict != deadletter.Passes {
+		if trial.Verdict != deadletter.DryRunPasses {
 			t.Errorf("%s: %+v", event, trial)
 		}
 	}
@@ -321,7 +321,7 @@ func TestTrySome(t *testing.T) {
 			t.Errorf("e%d, one of the first to die, was not tried", i)
 		}
 	}
-	if none, err := n.store.Try(t.Context(), deadletter.Filter{Handler: "none"}, deadletter.Options{}, 9, patience); err != nil || len(none) != 0 {
+	if none, err := n.store.DryRun(t.Context(), deadletter.Filter{Handler: "none"}, deadletter.ReplayOptions{}, 9, patience); err != nil || len(none) != 0 {
 		t.Errorf("Try of none = %v, %v", none, err)
 	}
 }
@@ -331,26 +331,26 @@ func TestPreview(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.seed(100, 2, 1)
-	n.replay(deadletter.Filter{Handler: "h0"}, deadletter.Options{Limit: 30})
+	n.replay(deadletter.Filter{Handler: "h0"}, deadletter.ReplayOptions{Limit: 30})
 	n.exec("UPDATE postroom.held SET key = event_id, pos = id WHERE event_id IN ('e2', 'e4')")
 	n.exec(`INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('h0', 'behind')`)
 	n.exec(`INSERT INTO postroom.held (handler, dedupe_key, key, pos, logged_at, source, event_id, type, subject, content_type, data)
 		VALUES ('h0', 'behind', 'e2', 1000, now(), '/shop', 'behind', 'order.placed', 'order.placed', 'text/plain', '')`)
 	n.exec(`INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key, done_at) VALUES
 		('h1', '/shop e1', 'a', 0, 'k', now()), ('h1', '/shop e1', 'b', 0, 'k', NULL), ('h1', '/shop e3', 'a', 0, 'k', now())`)
-	got, err := n.store.Preview(t.Context(), deadletter.Filter{}, deadletter.Options{})
-	want := []deadletter.Forecast{
-		{Handler: "h0", Type: "order.placed", Events: 20, Busy: 30, Keys: 1},
+	got, err := n.store.Preview(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
+	want := []deadletter.PreviewGroup{
+		{Handler: "h0", Type: "order.placed", Events: 20, InReplay: 30, KeysWaiting: 1},
 		{Handler: "h1", Type: "order.placed", Events: 50, StepsDone: 2, StepsOpen: 1},
 	}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("Preview = %+v, %v; want %+v", got, err, want)
 	}
-	got, err = n.store.Preview(t.Context(), deadletter.Filter{Handler: "h1"}, deadletter.Options{Limit: 7})
+	got, err = n.store.Preview(t.Context(), deadletter.Filter{Handler: "h1"}, deadletter.ReplayOptions{Limit: 7})
 	if err != nil || len(got) != 1 || got[0].Events != 7 {
 		t.Errorf("Preview of 7 = %+v, %v", got, err)
 	}
-	if _, err := n.store.Preview(t.Context(), deadletter.Filter{}, deadletter.Options{Rate: -1}); err == nil || errors.Is(err, deadletter.ErrNothing) {
+	if _, err := n.store.Preview(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{Rate: -1}); err == nil || errors.Is(err, deadletter.ErrNoMatch) {
 		t.Errorf("Preview of a bad rate = %v", err)
 	}
 }

@@ -9,24 +9,24 @@ import (
 )
 
 const (
-	// window is how many events of a replay are open at the most: so many fail at the
+	// maxOpen is how many events of a replay are open at the most: so many fail at the
 	// most before it stops.
-	window = 500
+	maxOpen = 500
 
-	// judgedFrom is from how many events on the share of failures counts, without a
+	// minEnded is from how many events on the share of failures counts, without a
 	// canary.
-	judgedFrom = 10
+	minEnded = 10
 )
 
-// driven is a replay that is locked, and what a step adds to it.
-type driven struct {
+// replayState is a replay that is locked, and what a step adds to it.
+type replayState struct {
 	rules
 	tally // with what this step adds
 
 	id      int64
-	state   JobState
-	phase   Phase
-	verdict *JobState
+	state   ReplayState
+	phase   ReplayPhase
+	verdict *ReplayState
 	items   int
 	before  tally    // it was last resumed
 	credit  *float64 // events that the rate lets go now; nil: no bound
@@ -46,25 +46,25 @@ type rules struct {
 // tally is what became of the events of a replay.
 type tally struct{ released, succeeded, failed, passedOver int }
 
-// left is how many events were not released and are to be.
-func (j *driven) left() int { return j.items - j.released - j.passedOver }
+// remaining is how many events were not released and are to be.
+func (j *replayState) remaining() int { return j.items - j.released - j.passedOver }
 
-// turn is the turn at driving a replay, which is locked, for one transaction.
-type turn struct {
+// replayTurn is the turn at driving a replay, which is locked, for one transaction.
+type replayTurn struct {
 	*database
 
 	tx pgx.Tx
-	j  *driven
+	j  *replayState
 }
 
 // advance notes what ended, judges, and releases what may go.
-func (s *turn) advance(ctx context.Context) error {
+func (s *replayTurn) advance(ctx context.Context) error {
 	j := s.j
 	if err := s.close(ctx); err != nil {
 		return err
 	}
 	if j.phase != PhaseEnding && j.failsTooOften() {
-		if err := s.end(ctx, JobStopped); err != nil {
+		if err := s.end(ctx, ReplayStopped); err != nil {
 			return err
 		}
 	}
@@ -77,32 +77,32 @@ func (s *turn) advance(ctx context.Context) error {
 		}
 	}
 	switch {
-	case j.open > 0 || j.phase != PhaseEnding && j.left() > 0:
+	case j.open > 0 || j.phase != PhaseEnding && j.remaining() > 0:
 	case j.verdict != nil:
 		j.state = *j.verdict
 	default:
-		j.state = JobDone
+		j.state = ReplayDone
 	}
 	return nil
 }
 
 // failsTooOften reports whether so many events failed, since the replay was last
 // resumed, that it has to stop.
-func (j *driven) failsTooOften() bool {
+func (j *replayState) failsTooOften() bool {
 	failed, before := j.failed-j.before.failed, j.before.succeeded+j.before.failed
 	ended := j.succeeded + j.failed - before
 	if j.phase == PhaseCanary {
 		// The others can only succeed: what cannot be allowed any more is enough.
 		return float64(failed) > j.stopAt*float64(max(ended, min(j.canary, j.items)-before))
 	}
-	return ended >= min(judgedFrom, j.items-before) && float64(failed) > j.stopAt*float64(ended) && j.left() > 0
+	return ended >= min(minEnded, j.items-before) && float64(failed) > j.stopAt*float64(ended) && j.remaining() > 0
 }
 
-// take takes the turn at driving a replay. For one that has ended the error is
+// lockReplay takes the turn at driving a replay. For one that has ended the error is
 // ErrEnded.
-func (s *database) take(ctx context.Context, tx pgx.Tx, id int64) (*turn, error) {
-	j := &driven{id: id}
-	t := &turn{s, tx, j}
+func (s *database) lockReplay(ctx context.Context, tx pgx.Tx, id int64) (*replayTurn, error) {
+	j := &replayState{id: id}
+	t := &replayTurn{s, tx, j}
 	err := tx.QueryRow(ctx, s.sql.JobLock, id).Scan(&j.state, &j.phase, &j.verdict, &j.items, &j.released, &j.succeeded, &j.failed, &j.passedOver,
 		&j.before.succeeded, &j.before.failed, &j.canary, &j.stopAt, &j.attempts, &j.asNew, &j.credit)
 	switch {
@@ -110,14 +110,14 @@ func (s *database) take(ctx context.Context, tx pgx.Tx, id int64) (*turn, error)
 		return nil, ErrNotFound
 	case err != nil:
 		return nil, fmt.Errorf("lock the replay: %w", err)
-	case j.state != JobRunning:
-		return t, fmt.Errorf("%w: it is %s", ErrEnded, j.state)
+	case j.state != ReplayRunning:
+		return t, fmt.Errorf("%w: it is %s", ErrReplayEnded, j.state)
 	}
 	return t, nil
 }
 
 // note writes down how far a replay is.
-func (s *turn) note(ctx context.Context) error {
+func (s *replayTurn) note(ctx context.Context) error {
 	j := s.j
 	_, err := s.tx.Exec(ctx, s.sql.JobNote, j.id, j.state, j.phase, j.verdict, j.added.released, j.added.succeeded, j.added.failed, j.added.passedOver, j.credit)
 	if err != nil {
@@ -129,7 +129,7 @@ func (s *turn) note(ctx context.Context) error {
 // close notes which of the released events have ended. What was released behind an
 // event of its key that died is taken back: it would wait for as long as that one stays
 // dead.
-func (s *turn) close(ctx context.Context) error {
+func (s *replayTurn) close(ctx context.Context) error {
 	j := s.j
 	var good, bad, discarded int
 	var chained []int64
@@ -153,13 +153,13 @@ func (s *turn) close(ctx context.Context) error {
 }
 
 // unrelease counts events that were released as passed over.
-func (j *driven) unrelease(n int) {
+func (j *replayState) unrelease(n int) {
 	j.added.released, j.released = j.added.released-n, j.released-n
 	j.added.passedOver, j.passedOver = j.added.passedOver+n, j.passedOver+n
 }
 
 // withdraw has released events dead again that a statement names.
-func (s *turn) withdraw(ctx context.Context, which string) error {
+func (s *replayTurn) withdraw(ctx context.Context, which string) error {
 	j := s.j
 	rows, _ := s.tx.Query(ctx, which, j.id) // CollectRows reports the error
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
@@ -183,7 +183,7 @@ func (s *turn) withdraw(ctx context.Context, which string) error {
 }
 
 // end has a replay release nothing any more. What nobody has begun is as it was.
-func (s *turn) end(ctx context.Context, verdict JobState) error {
+func (s *replayTurn) end(ctx context.Context, verdict ReplayState) error {
 	j := s.j
 	if err := s.withdraw(ctx, s.sql.JobUnclaimed); err != nil {
 		return err
@@ -201,9 +201,9 @@ func (s *turn) end(ctx context.Context, verdict JobState) error {
 }
 
 // release sets events ready, as many as may go.
-func (s *turn) release(ctx context.Context) error {
+func (s *replayTurn) release(ctx context.Context) error {
 	j := s.j
-	most := min(window-j.open, j.left())
+	most := min(maxOpen-j.open, j.remaining())
 	if j.phase == PhaseCanary {
 		most = min(most, j.canary-j.released-j.passedOver)
 	}

@@ -2,18 +2,18 @@ package deadletter
 
 import "time"
 
-// Whole is everything that is known of a held event.
+// Details is everything that is known of a held event.
 //
 // Wide because it is a JSON document, as programs read it.
-type Whole struct {
+type Details struct {
 	Letter
 
-	DedupeKey     string            `json:"dedupe_key,omitempty"` // its key in the ledger
-	Blocks        string            `json:"blocks,omitempty"`     // the key that it holds up, or waits for
-	Pos           int64             `json:"pos,omitempty"`        // its place in that
+	DedupeKey     string            `json:"dedupe_key,omitempty"`  // its key in the ledger
+	BlockedKey    string            `json:"blocked_key,omitempty"` // the key that it holds up, or waits for
+	Position      int64             `json:"position,omitempty"`    // its place in that
 	NextAt        *time.Time        `json:"next_at,omitempty"`
 	ClaimedBy     string            `json:"claimed_by,omitempty"`
-	Solitary      bool              `json:"solitary,omitempty"` // it may be what ends the processes that run it
+	Isolated      bool              `json:"isolated,omitempty"` // it may be what ends the processes that run it
 	FirstFailedAt *time.Time        `json:"first_failed_at,omitempty"`
 	Failures      []Failure         `json:"failures,omitempty"` // the last ten, the oldest first
 	ContentType   string            `json:"content_type"`
@@ -26,7 +26,7 @@ type Whole struct {
 	RawHeaders    []byte            `json:"raw_headers,omitempty"` // of a message that is no event
 	Steps         []Step            `json:"steps,omitempty"`       // of an external handler
 	Revisions     []Revision        `json:"revisions,omitempty"`
-	History       []Entry           `json:"history,omitempty"`
+	History       []AuditEntry      `json:"history,omitempty"`
 }
 
 // Failure is an attempt that failed.
@@ -60,12 +60,12 @@ type Revision struct {
 	Data        []byte            `json:"data"`
 }
 
-// Entry is something that an operator did with an event.
-type Entry struct {
-	At      time.Time `json:"at"`
-	Actor   string    `json:"actor"`
-	Action  string    `json:"action"`
-	Reason  string    `json:"reason,omitempty"`
-	Job     int64     `json:"job,omitempty"`
-	Outcome string    `json:"outcome,omitempty"` // of its part in a replay
+// AuditEntry is something that an operator did with an event.
+type AuditEntry struct {
+	At       time.Time `json:"at"`
+	Actor    string    `json:"actor"`
+	Action   string    `json:"action"`
+	Reason   string    `json:"reason,omitempty"`
+	ReplayID int64     `json:"replay_id,omitempty"`
+	Outcome  string    `json:"outcome,omitempty"` // of its part in a replay
 }

@@ -18,8 +18,8 @@ const (
 // much that may be wrong: half of the time that the answer took.
 type clock struct{ ahead, doubt time.Duration }
 
-// measured returns the clock of whoever said what time it is, between two times.
-func measured(before, told, after time.Time) clock {
+// measureClock returns the clock of whoever said what time it is, between two times.
+func measureClock(before, told, after time.Time) clock {
 	doubt := after.Sub(before) / 2
 	return clock{ahead: told.Sub(before.Add(doubt)), doubt: doubt}
 }
@@ -93,10 +93,10 @@ func compareClocks(e *examination, of string, c clock, with string, other clock)
 	const remedy = "let all machines take their time from one source (NTP, chrony)"
 	switch off := c.off(other); {
 	case off > clockWrong:
-		e.fault("", remedy, "the clock of %s and that of %s differ by %s", of, with, span((c.ahead - other.ahead).Abs()))
+		e.fault("", remedy, "the clock of %s and that of %s differ by %s", of, with, duration((c.ahead - other.ahead).Abs()))
 	case off > clockOff:
-		e.warn("", remedy, "the clock of %s and that of %s differ by %s", of, with, span((c.ahead - other.ahead).Abs()))
+		e.warn("", remedy, "the clock of %s and that of %s differ by %s", of, with, duration((c.ahead - other.ahead).Abs()))
 	default:
-		e.ok("", "the clocks of %s and %s differ by less than %s", of, with, span(max(off+c.doubt+other.doubt, clockOff)))
+		e.ok("", "the clocks of %s and %s differ by less than %s", of, with, duration(max(off+c.doubt+other.doubt, clockOff)))
 	}
 }

@@ -94,7 +94,7 @@ func checkDurability(ctx context.Context, e *examination) error {
 			e.fault(name, fmt.Sprintf("ALTER SYSTEM SET %s = on; SELECT pg_reload_conf()", name), "%s is off: %s", name, lost)
 		}
 	}
-	err = e.settled(ctx, "synchronous_commit", func(of, value string) {
+	err = e.eachSetting(ctx, "synchronous_commit", func(of, value string) {
 		if !isOff(value) {
 			return
 		}
@@ -130,7 +130,7 @@ func checkIsolation(ctx context.Context, e *examination) error {
 		return err
 	}
 	ordered := slices.ContainsFunc(subs, func(s subscription) bool { return s.Ordered })
-	return e.settled(ctx, "default_transaction_isolation", func(of, value string) {
+	return e.eachSetting(ctx, "default_transaction_isolation", func(of, value string) {
 		switch where := strings.TrimSpace(of + " has"); {
 		case value == "read committed":
 		case ordered:
@@ -158,11 +158,11 @@ var timeouts = []struct {
 
 func checkTimeouts(ctx context.Context, e *examination) error {
 	for _, t := range timeouts {
-		err := e.settled(ctx, t.name, func(of, value string) {
+		err := e.eachSetting(ctx, t.name, func(of, value string) {
 			set, ok := milliseconds(value)
 			if ok && set > 0 && set < t.least {
 				e.warn(of, fmt.Sprintf("ALTER ROLE … SET %s = '%s' or more, or 0, for the roles of inboxes and producers", t.name, t.least),
-					"%s %s of %s: %s", strings.TrimSpace(of+" has"), t.name, span(set), t.ends)
+					"%s %s of %s: %s", strings.TrimSpace(of+" has"), t.name, duration(set), t.ends)
 			}
 		})
 		if err != nil {
@@ -183,8 +183,8 @@ func milliseconds(value string) (time.Duration, bool) {
 	return d, err == nil
 }
 
-// crowded is the share of its limit from which something is nearly full.
-const crowded = 0.9
+// nearlyFull is the share of its limit from which something is nearly full.
+const nearlyFull = 0.9
 
 func checkConnections(ctx context.Context, e *examination) error {
 	type count struct{ Used, Most int64 }
@@ -192,7 +192,7 @@ func checkConnections(ctx context.Context, e *examination) error {
 	if err != nil {
 		return err
 	}
-	if float64(c.Used) > crowded*float64(c.Most) {
+	if float64(c.Used) > nearlyFull*float64(c.Most) {
 		e.warn("", "close some, put a pooler between, or raise max_connections: a process that gets none handles nothing",
 			"%d of %d connections are taken", c.Used, c.Most)
 		return nil
@@ -216,10 +216,10 @@ func checkVacuum(ctx context.Context, e *examination) error {
 	for _, o := range found {
 		switch o.Kind {
 		case "transaction":
-			e.warn(o.Name, "SELECT pg_terminate_backend("+o.Handle+"), if it was forgotten", "a transaction has been open for %s: %s", span(seconds(o.Age)), so)
+			e.warn(o.Name, "SELECT pg_terminate_backend("+o.Handle+"), if it was forgotten", "a transaction has been open for %s: %s", duration(seconds(o.Age)), so)
 		case "prepared":
 			e.warn(o.Name, fmt.Sprintf("COMMIT PREPARED or ROLLBACK PREPARED '%s'", strings.ReplaceAll(o.Handle, "'", "''")),
-				"a transaction has been prepared for %s, and neither committed nor rolled back: %s", span(seconds(o.Age)), so)
+				"a transaction has been prepared for %s, and neither committed nor rolled back: %s", duration(seconds(o.Age)), so)
 		case "slot":
 			e.warn(o.Name, fmt.Sprintf("start what reads it, or SELECT pg_drop_replication_slot('%s')", strings.ReplaceAll(o.Handle, "'", "''")),
 				"nobody reads this replication slot, which keeps %d MiB of the server's log, and perhaps removed rows", o.Bytes>>20)

@@ -100,7 +100,7 @@ func (d *Doctor) Examine(ctx context.Context) (Report, error) {
 		return Report{}, err
 	}
 	for _, c := range checks {
-		e.make(ctx, c)
+		e.runCheck(ctx, c)
 	}
 	return Report{Findings: e.findings}, ctx.Err()
 }

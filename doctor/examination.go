@@ -45,13 +45,13 @@ type examination struct {
 	noTables string // why they cannot be looked at
 	outdated string // why some of them cannot
 
-	clock    lazy[clock]
-	settings lazy[map[string]string]
-	roles    lazy[[]roleSetting]
-	subs     lazy[[]subscription]
-	nodes    lazy[[]node]
-	streams  lazy[[]*stream]
-	losses   lazy[Losses]
+	clock     lazy[clock]
+	settings  lazy[map[string]string]
+	roles     lazy[[]roleSetting]
+	subs      lazy[[]subscription]
+	processes lazy[[]process]
+	streams   lazy[[]*stream]
+	losses    lazy[Losses]
 }
 
 // lazy is something that several checks look at, and that is fetched once.
@@ -69,8 +69,8 @@ func (l *lazy[T]) get(fetch func() (T, error)) (T, error) {
 	return l.value, l.err
 }
 
-// make makes one check, and sees to it that it has a finding.
-func (e *examination) make(ctx context.Context, c check) {
+// runCheck makes one check, and sees to it that it has a finding.
+func (e *examination) runCheck(ctx context.Context, c check) {
 	e.current = c
 	if c.needs&tables != 0 && e.noTables != "" {
 		e.skip("", "", "not looked at: %s", e.noTables)
@@ -196,8 +196,8 @@ func first[T any](all []T) (one T) {
 	return one
 }
 
-// some lists the first of some names.
-func some(names []string) string {
+// firstOf lists the first of some names.
+func firstOf(names []string) string {
 	const most = 5
 	if len(names) > most {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
@@ -205,8 +205,8 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// span writes a duration as a person reads it.
-func span(d time.Duration) string {
+// duration writes a duration as a person reads it.
+func duration(d time.Duration) string {
 	switch {
 	case d >= 48*time.Hour:
 		return fmt.Sprintf("%.1f days", d.Hours()/24)

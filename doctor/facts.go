@@ -36,8 +36,8 @@ func (e *examination) loadRoleSettings(ctx context.Context) ([]roleSetting, erro
 	})
 }
 
-// settled calls f for a setting as this role has it, and as other roles do.
-func (e *examination) settled(ctx context.Context, name string, f func(of, value string)) error {
+// eachSetting calls f for a setting as this role has it, and as other roles do.
+func (e *examination) eachSetting(ctx context.Context, name string, f func(of, value string)) error {
 	own, err := e.loadSettings(ctx)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (e *examination) databaseClock(ctx context.Context) (clock, error) {
 				if err := tx.QueryRow(ctx, e.d.sql.Clock).Scan(&told); err != nil {
 					return fmt.Errorf("read the database's clock: %w", err)
 				}
-				if c := measured(before, told, time.Now()); i == 0 || c.doubt < best.doubt {
+				if c := measureClock(before, told, time.Now()); i == 0 || c.doubt < best.doubt {
 					best = c
 				}
 			}
@@ -95,21 +95,21 @@ func (e *examination) loadSubscriptions(ctx context.Context) ([]subscription, er
 	})
 }
 
-func (e *examination) loadNodes(ctx context.Context) ([]node, error) {
-	return e.nodes.get(func() ([]node, error) { return rows[node](ctx, e, e.d.sql.Nodes) })
+func (e *examination) loadProcesses(ctx context.Context) ([]process, error) {
+	return e.processes.get(func() ([]process, error) { return rows[process](ctx, e, e.d.sql.Nodes) })
 }
 
 // ledger returns for how long the processes that live keep ledger rows, and trust
 // them: the shortest of each.
 func (e *examination) ledger(ctx context.Context) (kept, trusted time.Duration, err error) {
-	nodes, err := e.loadNodes(ctx)
+	nodes, err := e.loadProcesses(ctx)
 	if err != nil || len(nodes) == 0 {
 		return defaultLedger, defaultLedger / 30 * 29, err
 	}
-	shortest := func(of func(node) float64) time.Duration {
-		return seconds(of(slices.MinFunc(nodes, func(a, b node) int { return int(of(a) - of(b)) })))
+	shortest := func(of func(process) float64) time.Duration {
+		return seconds(of(slices.MinFunc(nodes, func(a, b process) int { return int(of(a) - of(b)) })))
 	}
-	return shortest(func(n node) float64 { return n.Ledger }), shortest(func(n node) float64 { return n.AgeGate }), nil
+	return shortest(func(n process) float64 { return n.Ledger }), shortest(func(n process) float64 { return n.AgeGate }), nil
 }
 
 func (e *examination) js() (jetstream.JetStream, error) {
@@ -208,7 +208,7 @@ func (e *examination) loadLosses(ctx context.Context) (Losses, error) {
 		all, err := e.loadStreams(ctx)
 		for _, s := range all {
 			for _, sub := range s.handlers {
-				found.Handlers = append(found.Handlers, s.standing(ctx, sub))
+				found.Handlers = append(found.Handlers, s.handlerPosition(ctx, sub))
 			}
 		}
 		tails, tailErr := compareTails(ctx, e, all)

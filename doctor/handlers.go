@@ -25,9 +25,9 @@ type subscription struct {
 	Created         time.Time // of the stream
 	Types           []string  // none: whatever is on its subjects
 	Subjects        []string
-	Floor           int64
-	FloorID         string
-	FloorStored     *time.Time
+	AckFloor        int64
+	AckFloorID      string
+	AckFloorStored  *time.Time
 	Ordered         bool
 	Led             bool // something happened that raises its epoch, as a reader does
 	Lives           bool // in a process
@@ -37,17 +37,17 @@ type subscription struct {
 // consumer returns the name of the handler's durable consumer, if it is not ordered.
 func (s subscription) consumer() string { return identity.Consumer(s.instance, s.Handler) }
 
-// mark returns the message at the handler's floor.
-func (s subscription) mark() consumer.Position {
-	f := consumer.Position{Seq: uint64(max(s.Floor, 0)), ID: s.FloorID}
-	if s.FloorStored != nil {
-		f.Stored = *s.FloorStored
+// ackFloorPosition returns the message at the handler's floor.
+func (s subscription) ackFloorPosition() consumer.Position {
+	f := consumer.Position{Seq: uint64(max(s.AckFloor, 0)), ID: s.AckFloorID}
+	if s.AckFloorStored != nil {
+		f.Stored = *s.AckFloorStored
 	}
 	return f
 }
 
-// node is a process that lives.
-type node struct {
+// process is a process that lives.
+type process struct {
 	Name            string
 	Handlers        []string
 	Ledger, AgeGate float64 // in seconds
@@ -57,7 +57,7 @@ type node struct {
 const defaultLedger = 30 * 24 * time.Hour
 
 func checkLedger(ctx context.Context, e *examination) error {
-	nodes, err := e.loadNodes(ctx)
+	nodes, err := e.loadProcesses(ctx)
 	if err != nil {
 		return err
 	}
@@ -65,16 +65,16 @@ func checkLedger(ctx context.Context, e *examination) error {
 	for i, n := range nodes {
 		if n.AgeGate > n.Ledger*0.99 {
 			e.fault(n.Name, remedy, "a process trusts the ledger for %s and keeps its rows for %s: an event that comes between the two is applied again",
-				span(seconds(n.AgeGate)), span(seconds(n.Ledger)))
+				duration(seconds(n.AgeGate)), duration(seconds(n.Ledger)))
 		}
 		for _, other := range nodes[:i] {
 			switch {
 			case n.AgeGate >= other.Ledger || other.AgeGate >= n.Ledger:
 				e.fault(n.Name, remedy, "it keeps ledger rows for %s and trusts them for %s, and %s for %s and %s: one trusts rows that the other removes, and applies their events again",
-					span(seconds(n.Ledger)), span(seconds(n.AgeGate)), other.Name, span(seconds(other.Ledger)), span(seconds(other.AgeGate)))
+					duration(seconds(n.Ledger)), duration(seconds(n.AgeGate)), other.Name, duration(seconds(other.Ledger)), duration(seconds(other.AgeGate)))
 			case n.Ledger != other.Ledger || n.AgeGate != other.AgeGate:
 				e.warn(n.Name, remedy, "it keeps ledger rows for %s and trusts them for %s, and %s for %s and %s",
-					span(seconds(n.Ledger)), span(seconds(n.AgeGate)), other.Name, span(seconds(other.Ledger)), span(seconds(other.AgeGate)))
+					duration(seconds(n.Ledger)), duration(seconds(n.AgeGate)), other.Name, duration(seconds(other.Ledger)), duration(seconds(other.AgeGate)))
 			default:
 				continue
 			}
@@ -83,7 +83,7 @@ func checkLedger(ctx context.Context, e *examination) error {
 	}
 	kept, trusted, err := e.ledger(ctx)
 	if err == nil && len(nodes) > 0 {
-		e.ok("", "%s keep ledger rows for %s and trust them for %s", counted(len(nodes), "process"), span(kept), span(trusted))
+		e.ok("", "%s keep ledger rows for %s and trust them for %s", counted(len(nodes), "process"), duration(kept), duration(trusted))
 	} else if err == nil {
 		e.ok("", "no process runs handlers")
 	}
@@ -163,7 +163,7 @@ func checkUntaken(ctx context.Context, e *examination) error {
 	for _, u := range found {
 		e.warn(u.Handler, fmt.Sprintf("start a process whose handler %s takes the type %s, or more workers if it does", u.Handler, u.Type),
 			"%s held of the type %s and due, the first for %s, and no process takes it: none that lives may know the type, or they do not keep up",
-			are(u.Events, 1000), u.Type, span(seconds(u.Overdue)))
+			are(u.Events, 1000), u.Type, duration(seconds(u.Overdue)))
 	}
 	return err
 }
@@ -186,15 +186,15 @@ func checkDead(ctx context.Context, e *examination) error {
 	if o.Dead > 0 {
 		e.warn("held", "decide about them: replay or discard",
 			"%s dead for longer than the ledger keeps others (%s), the oldest for %s: nobody seems to decide about them, and what they wait for may be gone",
-			are(o.Dead, 10000), span(kept), span(seconds(o.DeadAge)))
+			are(o.Dead, 10000), duration(kept), duration(seconds(o.DeadAge)))
 		return nil
 	}
 	text := "no event has been dead for longer than the ledger keeps others (%s)"
 	if o.Archived > 0 {
-		e.ok("held", text+"; %d discarded ones keep their rows of the ledger, the oldest for %s", span(kept), o.Archived, span(seconds(o.ArchivedAge)))
+		e.ok("held", text+"; %d discarded ones keep their rows of the ledger, the oldest for %s", duration(kept), o.Archived, duration(seconds(o.ArchivedAge)))
 		return nil
 	}
-	e.ok("held", text, span(kept))
+	e.ok("held", text, duration(kept))
 	return nil
 }
 
@@ -211,7 +211,7 @@ func checkJobs(ctx context.Context, e *examination) error {
 	idle, err := rows[job](ctx, e, e.d.sql.IdleJobs, idleAfter)
 	for _, j := range idle {
 		e.warn(fmt.Sprintf("replay %d", j.ID), fmt.Sprintf("drive it on with 'postroom dead resume %d', or end it with 'postroom dead cancel %d'", j.ID, j.ID),
-			"nobody drives it: %d of its %d events are released, it has rested for %s, and %s made it", j.Released, j.Items, span(seconds(j.Idle)), j.Actor)
+			"nobody drives it: %d of its %d events are released, it has rested for %s, and %s made it", j.Released, j.Items, duration(seconds(j.Idle)), j.Actor)
 	}
 	return err
 }

@@ -54,18 +54,18 @@ func checkRelay(ctx context.Context, e *examination) error {
 	const start = "start 'postroom relay', or relay.Relay.Run in a program; its log says why one that runs does not lead"
 	waits := ""
 	if s.Behind {
-		waits = fmt.Sprintf(", and the oldest event that is not published has waited for %s", span(seconds(s.Age)))
+		waits = fmt.Sprintf(", and the oldest event that is not published has waited for %s", duration(seconds(s.Age)))
 	}
 	switch {
 	case s.Leads && s.Behind && seconds(s.Age) > lateAfter:
 		e.warn("", "look at the log of "+s.Owner+", and at the streams: one may be full or without a leader",
-			"the relay is late: the oldest event that is not published has waited for %s", span(seconds(s.Age)))
+			"the relay is late: the oldest event that is not published has waited for %s", duration(seconds(s.Age)))
 	case s.Leads:
 		e.ok("", "%s leads, and events up to %d were read", s.Owner, s.High)
 	case s.Epoch == 0:
 		e.report(s.Behind, "", start, "no relay has ever led here%s", waits)
 	default:
-		e.report(s.Behind, "", start, "no relay leads: the lease of the last one ended %s ago%s", span(seconds(s.Expired)), waits)
+		e.report(s.Behind, "", start, "no relay leads: the lease of the last one ended %s ago%s", duration(seconds(s.Expired)), waits)
 	}
 	switch {
 	case s.Restored:

@@ -13,54 +13,54 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// Verdict says whether the broker has what a handler's place in its stream tells.
-type Verdict string
+// StreamVerdict says whether the broker has what a handler's place in its stream tells.
+type StreamVerdict string
 
 const (
-	// Kept says that it has.
-	Kept Verdict = "kept"
+	// Intact says that it has.
+	Intact StreamVerdict = "intact"
 
 	// Recreated says that the stream was deleted and made again.
-	Recreated Verdict = "recreated"
+	Recreated StreamVerdict = "recreated"
 
 	// LostTail says that the stream ends before messages that it had acknowledged,
 	// or has others in their places.
-	LostTail Verdict = "lost_tail"
+	LostTail StreamVerdict = "lost_tail"
 
 	// AgedOut says that the stream dropped messages that the handler may not have
 	// read.
-	AgedOut Verdict = "aged_out"
+	AgedOut StreamVerdict = "aged_out"
 
-	// NoStream says that there is no such stream.
-	NoStream Verdict = "no_stream"
+	// Missing says that there is no such stream.
+	Missing StreamVerdict = "missing"
 
 	// Unknown says that it could not be looked at.
-	Unknown Verdict = "unknown"
+	Unknown StreamVerdict = "unknown"
 )
 
-// Standing is where a handler stands in its stream, and whether the stream is still
+// HandlerPosition is where a handler stands in its stream, and whether the stream is still
 // what it was.
-type Standing struct {
-	Handler string  `json:"handler"`
-	Stream  string  `json:"stream"`
-	Ordered bool    `json:"ordered"`
-	Floor   uint64  `json:"floor"` // everything up to this sequence is decided
-	First   uint64  `json:"first_seq"`
-	Last    uint64  `json:"last_seq"`
-	Verdict Verdict `json:"verdict"`
-	Text    string  `json:"text,omitempty"` // why, where it is not Kept
+type HandlerPosition struct {
+	Handler  string        `json:"handler"`
+	Stream   string        `json:"stream"`
+	Ordered  bool          `json:"ordered"`
+	AckFloor uint64        `json:"ack_floor"` // everything up to this sequence is decided
+	FirstSeq uint64        `json:"first_seq"`
+	LastSeq  uint64        `json:"last_seq"`
+	Verdict  StreamVerdict `json:"verdict"`
+	Text     string        `json:"text,omitempty"` // why, where it is not Kept
 }
 
 // Losses is what the broker lost, as far as the database can tell.
 type Losses struct {
-	Handlers []Standing `json:"handlers"`
-	Streams  []Tail     `json:"streams"`
+	Handlers []HandlerPosition `json:"handlers"`
+	Streams  []TailCheck       `json:"streams"`
 }
 
 // Any reports whether anything was lost.
 func (l Losses) Any() bool {
 	for _, s := range l.Handlers {
-		if s.Verdict != Kept && s.Verdict != Unknown {
+		if s.Verdict != Intact && s.Verdict != Unknown {
 			return true
 		}
 	}
@@ -93,10 +93,10 @@ func (d *Doctor) Losses(ctx context.Context) (Losses, error) {
 	return losses, nil
 }
 
-// standing compares a stream with where a handler stands in it.
-func (s *stream) standing(ctx context.Context, sub subscription) Standing {
-	at := Standing{Handler: sub.Handler, Stream: s.name, Ordered: sub.Ordered, Floor: uint64(max(sub.Floor, 0)), Verdict: Kept}
-	judge := func(v Verdict, format string, args ...any) Standing {
+// handlerPosition compares a stream with where a handler stands in it.
+func (s *stream) handlerPosition(ctx context.Context, sub subscription) HandlerPosition {
+	at := HandlerPosition{Handler: sub.Handler, Stream: s.name, Ordered: sub.Ordered, AckFloor: uint64(max(sub.AckFloor, 0)), Verdict: Intact}
+	judge := func(v StreamVerdict, format string, args ...any) HandlerPosition {
 		at.Verdict, at.Text = v, fmt.Sprintf(format, args...)
 		return at
 	}
@@ -104,10 +104,10 @@ func (s *stream) standing(ctx context.Context, sub subscription) Standing {
 	case s.err != nil:
 		return judge(Unknown, "%v", s.err)
 	case s.info == nil:
-		return judge(NoStream, "the stream does not exist")
+		return judge(Missing, "the stream does not exist")
 	}
 	state := s.info.State
-	at.First, at.Last = state.FirstSeq, state.LastSeq
+	at.FirstSeq, at.LastSeq = state.FirstSeq, state.LastSeq
 	if !s.info.Created.Truncate(time.Microsecond).Equal(sub.Created) {
 		return judge(Recreated, "the stream was made again at %s, and had been made at %s: it has nothing of what was in it then",
 			s.info.Created.UTC().Format(time.RFC3339), sub.Created.UTC().Format(time.RFC3339))
@@ -119,26 +119,26 @@ func (s *stream) standing(ctx context.Context, sub subscription) Standing {
 			return judge(Unknown, "%v", err)
 		}
 		if durable != nil {
-			at.Floor, reads = max(at.Floor, durable.AckFloor.Stream), durable.NumWaiting > 0
+			at.AckFloor, reads = max(at.AckFloor, durable.AckFloor.Stream), durable.NumWaiting > 0
 		}
 	}
-	if at.Floor > state.LastSeq {
+	if at.AckFloor > state.LastSeq {
 		return judge(LostTail, "everything up to %d is decided, and the stream ends at %d: the broker lost %s that it had acknowledged, or more",
-			at.Floor, state.LastSeq, counted(at.Floor-state.LastSeq, "message"))
+			at.AckFloor, state.LastSeq, counted(at.AckFloor-state.LastSeq, "message"))
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	kept, err := sub.mark().IsIn(ctx, s.handle, state)
+	kept, err := sub.ackFloorPosition().IsIn(ctx, s.handle, state)
 	switch {
 	case err != nil:
 		return judge(Unknown, "%v", err)
 	case !kept:
-		return judge(LostTail, "the message at %d is not the one that was decided there: the broker lost what it had, and took others in their place", sub.Floor)
-	case at.Floor+1 < state.FirstSeq && !reads:
+		return judge(LostTail, "the message at %d is not the one that was decided there: the broker lost what it had, and took others in their place", sub.AckFloor)
+	case at.AckFloor+1 < state.FirstSeq && !reads:
 		// A consumer that somebody reads from has had what there was for it: its floor
 		// stays behind where what comes is for others.
 		return judge(AgedOut, "it has decided up to %d, and the stream begins at %d: up to %s were dropped that it had not read",
-			at.Floor, state.FirstSeq, counted(state.FirstSeq-at.Floor-1, "message"))
+			at.AckFloor, state.FirstSeq, counted(state.FirstSeq-at.AckFloor-1, "message"))
 	}
 	return at
 }
@@ -148,7 +148,7 @@ func checkLosses(ctx context.Context, e *examination) error {
 	had := len(e.findings)
 	for _, s := range losses.Handlers {
 		switch s.Verdict {
-		case Kept, NoStream: // the latter is told by checkStreams
+		case Intact, Missing: // the latter is told by checkStreams
 		case Unknown:
 			e.skip(s.Handler, "see the error", "the stream %s could not be compared with where the handler stands: %s", s.Stream, s.Text)
 		case AgedOut:
@@ -172,12 +172,12 @@ func checkRetention(ctx context.Context, e *examination) error {
 	return e.each(ctx, func(s *stream) {
 		had, kept := len(e.findings), s.info.Config.MaxAge
 		if kept == 0 {
-			e.ok(s.name, "it keeps messages for ever; those that are older than the ledger is trusted for (%s) are held as too_old", span(trusted))
+			e.ok(s.name, "it keeps messages for ever; those that are older than the ledger is trusted for (%s) are held as too_old", duration(trusted))
 			return
 		}
 		if s.log && kept < e.d.cfg.Retention {
 			e.warn(s.name, fmt.Sprintf("nats stream edit %s --max-age %s, or give relays a shorter --retention", s.name, e.d.cfg.Retention),
-				"it keeps messages for %s, and the log keeps events for %s: which of them the broker lost, and which grew old, cannot be told", span(kept), span(e.d.cfg.Retention))
+				"it keeps messages for %s, and the log keeps events for %s: which of them the broker lost, and which grew old, cannot be told", duration(kept), duration(e.d.cfg.Retention))
 		}
 		for _, sub := range s.handlers {
 			lag, err := s.lag(ctx, sub)
@@ -186,11 +186,11 @@ func checkRetention(ctx context.Context, e *examination) error {
 				e.skip(sub.Handler, e.remedyOf(err), "how far the handler is behind could not be looked at: %v", err)
 			case lag > kept/2:
 				e.warn(sub.Handler, fmt.Sprintf("start processes of it, or nats stream edit %s --max-age %s", s.name, 4*kept),
-					"its next event has waited for %s, and the stream %s drops messages after %s", span(lag), s.name, span(kept))
+					"its next event has waited for %s, and the stream %s drops messages after %s", duration(lag), s.name, duration(kept))
 			}
 		}
 		if len(e.findings) == had {
-			e.ok(s.name, "it keeps messages for %s, and no handler is behind for half of that", span(kept))
+			e.ok(s.name, "it keeps messages for %s, and no handler is behind for half of that", duration(kept))
 		}
 	})
 }
@@ -199,7 +199,7 @@ func checkRetention(ctx context.Context, e *examination) error {
 func (s *stream) lag(ctx context.Context, sub subscription) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	from := uint64(max(sub.Floor, 0))
+	from := uint64(max(sub.AckFloor, 0))
 	if !sub.Ordered {
 		durable, err := durable(ctx, s, sub)
 		if err != nil {

@@ -38,7 +38,7 @@ func checkRights(ctx context.Context, e *examination) error {
 	case len(meant) > 0: // of several it is meant to be that of which it lacks the least
 		part := slices.MinFunc(meant, func(a, b string) int { return len(lacking[a]) - len(lacking[b]) })
 		e.fault(part, fmt.Sprintf("as the owner of the tables: SELECT %s.grant_%s('…'), with this role", e.d.name, part),
-			"this role can do part of what %s does, and lacks %s", doers[part], some(lacking[part]))
+			"this role can do part of what %s does, and lacks %s", doers[part], firstOf(lacking[part]))
 	case len(whole) == 0:
 		e.skip("", "run it as the role of the relay, of an inbox, of a service or of an operator", "this role writes to none of the tables: the rights of those that do were not looked at")
 	case len(whole) < len(doers):
@@ -115,15 +115,15 @@ func checkProducer(ctx context.Context, e *examination, role string) error {
 		}
 	}
 	if len(lacks) > 0 {
-		e.fault(role, fmt.Sprintf("SELECT %s.grant_producer('%s')", e.d.name, role), "it cannot write events: it lacks %s", some(lacks))
+		e.fault(role, fmt.Sprintf("SELECT %s.grant_producer('%s')", e.d.name, role), "it cannot write events: it lacks %s", firstOf(lacks))
 	}
 	if len(writes) > 0 {
 		e.fault(role, fmt.Sprintf("REVOKE ALL ON ALL TABLES IN SCHEMA %s FROM %s; SELECT %s.grant_producer('%s')", e.d.name, role, e.d.name, role),
-			"it can change the log, or the order in it: it has %s", some(writes))
+			"it can change the log, or the order in it: it has %s", firstOf(writes))
 	}
 	if len(reads) > 0 {
 		e.warn(role, fmt.Sprintf("REVOKE SELECT ON %s.outbox FROM %s; SELECT %s.grant_producer('%s')", e.d.name, role, e.d.name, role),
-			"it can read the events of others: it has %s", some(reads))
+			"it can read the events of others: it has %s", firstOf(reads))
 	}
 	if len(lacks)+len(writes)+len(reads) == 0 {
 		e.ok(role, "it can write events, and do nothing else to them")

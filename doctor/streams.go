@@ -66,7 +66,7 @@ func lookUp(ctx context.Context, js jetstream.JetStream, name string) *stream {
 		s.err = fmt.Errorf("look up stream %s: %w", name, err)
 	default:
 		s.handle, s.info = handle, handle.CachedInfo()
-		s.clock = measured(before, s.info.TimeStamp, time.Now())
+		s.clock = measureClock(before, s.info.TimeStamp, time.Now())
 	}
 	return s
 }
@@ -113,7 +113,7 @@ func compareTier(e *examination, of string, t jetstream.Tier) {
 		{"streams", float64(t.Streams), float64(t.Limits.MaxStreams)},
 		{"consumers", float64(t.Consumers), float64(t.Limits.MaxConsumers)},
 	} {
-		if l.max > 0 && l.used > crowded*l.max {
+		if l.max > 0 && l.used > nearlyFull*l.max {
 			e.warn("account"+of, "raise the limit of the account, or let streams keep less: when it is reached, the broker takes no events",
 				"%.0f of %.0f %s are used%s", l.used, l.max, l.what, of)
 		}
@@ -167,10 +167,10 @@ func checkStream(e *examination, s *stream) {
 			}
 		}
 	}
-	if cfg.MaxBytes > 0 && float64(s.info.State.Bytes) > crowded*float64(cfg.MaxBytes) {
+	if cfg.MaxBytes > 0 && float64(s.info.State.Bytes) > nearlyFull*float64(cfg.MaxBytes) {
 		e.warn(s.name, "raise its limit, or give it a max_age", "%d of %d bytes are used: when it is full, it takes no events", s.info.State.Bytes, cfg.MaxBytes)
 	}
-	if cfg.MaxMsgs > 0 && float64(s.info.State.Msgs) > crowded*float64(cfg.MaxMsgs) {
+	if cfg.MaxMsgs > 0 && float64(s.info.State.Msgs) > nearlyFull*float64(cfg.MaxMsgs) {
 		e.warn(s.name, "raise its limit, or give it a max_age", "it has %d of %d messages: when it is full, it takes no events", s.info.State.Msgs, cfg.MaxMsgs)
 	}
 	if len(e.findings) == had {
@@ -186,7 +186,7 @@ func checkSubjects(ctx context.Context, e *examination) error {
 	for _, s := range all {
 		if len(s.missing) > 0 {
 			e.fault("outbox", fmt.Sprintf("postroom stream ensure NAME --subjects %s", strings.Join(s.missing, ",")),
-				"no stream takes events of %s: they wait in the log", some(s.missing))
+				"no stream takes events of %s: they wait in the log", firstOf(s.missing))
 		}
 	}
 	err = errors.Join(err, e.each(ctx, func(s *stream) {
@@ -199,7 +199,7 @@ func checkSubjects(ctx context.Context, e *examination) error {
 			})
 			if len(lacks) > 0 {
 				e.warn(sub.Handler, fmt.Sprintf("postroom stream ensure %s --subjects %s", s.name, strings.Join(lacks, ",")),
-					"the stream %s does not take %s: nothing of it reaches the handler", s.name, some(lacks))
+					"the stream %s does not take %s: nothing of it reaches the handler", s.name, firstOf(lacks))
 			}
 		}
 	}))

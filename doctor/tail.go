@@ -27,25 +27,25 @@ const (
 	skew = time.Minute
 )
 
-// Tail compares the end of a stream with the newest events that the relay recorded as
+// TailCheck compares the end of a stream with the newest events that the relay recorded as
 // published to it.
-type Tail struct {
-	Stream   string `json:"stream"`
-	Compared int    `json:"compared"`       // how many events were looked for
-	Missing  []Lost `json:"missing"`        // those that are not there, the newest first
-	Note     string `json:"note,omitempty"` // why no more were compared, or none
+type TailCheck struct {
+	Stream   string      `json:"stream"`
+	Compared int         `json:"compared"`       // how many events were looked for
+	Missing  []LostEvent `json:"missing"`        // those that are not there, the newest first
+	Note     string      `json:"note,omitempty"` // why no more were compared, or none
 }
 
-// Lost is an event that was published and is not in its stream.
-type Lost struct {
+// LostEvent is an event that was published and is not in its stream.
+type LostEvent struct {
 	Seq     int64  `json:"seq"` // in the log
 	Source  string `json:"source"`
 	EventID string `json:"event_id"`
 	Subject string `json:"subject"`
 }
 
-// published is an event that the relay recorded as published.
-type published struct {
+// publishedEvent is an event that the relay recorded as published.
+type publishedEvent struct {
 	Seq                      int64
 	Source, EventID, Subject string
 	CreatedAt                time.Time
@@ -58,21 +58,21 @@ func eventName(source, id string) string { return source + " " + id }
 
 // compareTails looks for the newest published events in their streams. The log is read
 // first: what is recorded as published was in its stream before that.
-func compareTails(ctx context.Context, e *examination, streams []*stream) ([]Tail, error) {
+func compareTails(ctx context.Context, e *examination, streams []*stream) ([]TailCheck, error) {
 	database, err := e.databaseClock(ctx)
 	if err != nil {
 		return nil, err
 	}
-	newest, err := rows[published](ctx, e, e.d.sql.Published)
+	newest, err := rows[publishedEvent](ctx, e, e.d.sql.Published)
 	if err != nil {
 		return nil, fmt.Errorf("read the newest published events: %w", err)
 	}
-	var tails []Tail
+	var tails []TailCheck
 	for _, s := range streams {
 		if s.info == nil || len(s.info.Config.Subjects) == 0 {
 			continue
 		}
-		events := slices.DeleteFunc(slices.Clone(newest), func(p published) bool { return !s.takes(p.Subject) })
+		events := slices.DeleteFunc(slices.Clone(newest), func(p publishedEvent) bool { return !s.takes(p.Subject) })
 		tail, err := s.compare(ctx, events[:min(len(events), tailEvents)], database)
 		if err != nil {
 			tail.Note = fmt.Sprintf("could not be compared: %v", err)
@@ -83,8 +83,8 @@ func compareTails(ctx context.Context, e *examination, streams []*stream) ([]Tai
 }
 
 // compare looks for events in the stream.
-func (s *stream) compare(ctx context.Context, events []published, database clock) (Tail, error) {
-	tail := Tail{Stream: s.name, Missing: []Lost{}}
+func (s *stream) compare(ctx context.Context, events []publishedEvent, database clock) (TailCheck, error) {
+	tail := TailCheck{Stream: s.name, Missing: []LostEvent{}}
 	if s.info.Config.Retention != jetstream.LimitsPolicy {
 		tail.Note = "it keeps events for its consumers only: what is not there was consumed, or lost"
 		return tail, nil
@@ -96,9 +96,9 @@ func (s *stream) compare(ctx context.Context, events []published, database clock
 	if err != nil {
 		return tail, fmt.Errorf("look up stream %s: %w", s.name, err)
 	}
-	broker := measured(before, info.TimeStamp, time.Now())
+	broker := measureClock(before, info.TimeStamp, time.Now())
 	onBroker := func(at time.Time) time.Time { return at.Add(broker.ahead - database.ahead) }
-	events = slices.DeleteFunc(events, func(p published) bool { return dropped(info, onBroker(p.CreatedAt)) })
+	events = slices.DeleteFunc(events, func(p publishedEvent) bool { return mayHaveDropped(info, onBroker(p.CreatedAt)) })
 	if tail.Compared = len(events); len(events) == 0 {
 		tail.Note = "no event of the log is published to it, and young enough to be there"
 		return tail, nil
@@ -113,14 +113,14 @@ func (s *stream) compare(ctx context.Context, events []published, database clock
 		return tail, nil
 	}
 	for _, p := range missing {
-		tail.Missing = append(tail.Missing, Lost{Seq: p.Seq, Source: p.Source, EventID: p.EventID, Subject: p.Subject})
+		tail.Missing = append(tail.Missing, LostEvent{Seq: p.Seq, Source: p.Source, EventID: p.EventID, Subject: p.Subject})
 	}
 	return tail, nil
 }
 
-// dropped reports whether a stream may have dropped, by its age or for its limits, a
+// mayHaveDropped reports whether a stream may have dropped, by its age or for its limits, a
 // message that it got at a time or later.
-func dropped(info *jetstream.StreamInfo, at time.Time) bool {
+func mayHaveDropped(info *jetstream.StreamInfo, at time.Time) bool {
 	cfg, state := info.Config, info.State
 	if cfg.MaxAge == 0 && cfg.MaxMsgs <= 0 && cfg.MaxBytes <= 0 && cfg.MaxMsgsPerSubject <= 0 {
 		return false // what is gone was purged
@@ -135,7 +135,7 @@ func dropped(info *jetstream.StreamInfo, at time.Time) bool {
 // search reads the headers of what the stream got since a time, and returns the events
 // that are not among them. read reports whether it came to the end. The newest messages
 // come first: they nearly always have all, and the others may be more than can be read.
-func (s *stream) search(ctx context.Context, info *jetstream.StreamInfo, events []published, since time.Time) (missing []published, read bool, err error) {
+func (s *stream) search(ctx context.Context, info *jetstream.StreamInfo, events []publishedEvent, since time.Time) (missing []publishedEvent, read bool, err error) {
 	if info.State.Msgs == 0 {
 		return events, true, nil
 	}
@@ -158,7 +158,7 @@ func (s *stream) search(ctx context.Context, info *jetstream.StreamInfo, events 
 
 // lacks returns the events that are not among what a consumer gets up to a sequence of
 // the stream. read reports whether it came so far before the end of its time.
-func (s *stream) lacks(ctx context.Context, cfg jetstream.ConsumerConfig, last uint64, end time.Time, events []published) (missing []published, read bool, err error) {
+func (s *stream) lacks(ctx context.Context, cfg jetstream.ConsumerConfig, last uint64, end time.Time, events []publishedEvent) (missing []publishedEvent, read bool, err error) {
 	consumer, err := s.handle.CreateConsumer(ctx, cfg)
 	if err != nil {
 		return nil, false, fmt.Errorf("read stream %s: %w", s.name, err)
@@ -169,14 +169,14 @@ func (s *stream) lacks(ctx context.Context, cfg jetstream.ConsumerConfig, last u
 		_ = s.handle.DeleteConsumer(within, consumer.CachedInfo().Name) // it goes by itself after a minute
 	}()
 	there, read, err := readNames(ctx, consumer, last, end)
-	missing = slices.DeleteFunc(slices.Clone(events), func(p published) bool {
+	missing = slices.DeleteFunc(slices.Clone(events), func(p publishedEvent) bool {
 		return there[eventName(p.Source, p.EventID)]
 	})
 	return missing, read || len(missing) == 0, err
 }
 
 // filterOf returns the subjects of events, none where they are many.
-func filterOf(events []published) []string {
+func filterOf(events []publishedEvent) []string {
 	var subjects []string
 	for _, p := range events {
 		subjects = append(subjects, p.Subject)
@@ -237,10 +237,10 @@ func checkTails(ctx context.Context, e *examination) error {
 }
 
 // list names the events that are missing, by source and id.
-func (t Tail) list() string {
+func (t TailCheck) list() string {
 	names := make([]string, len(t.Missing))
 	for i, l := range t.Missing {
 		names[i] = fmt.Sprintf("seq %d: %s", l.Seq, eventName(l.Source, l.EventID))
 	}
-	return some(names)
+	return firstOf(names)
 }

@@ -10,11 +10,11 @@ import (
 
 // AuditFilter says which actions to return. The zero value: the latest hundred.
 type AuditFilter struct {
-	Actor   string // who
-	Action  string // what
-	Handler string
-	Event   string // the id of an event, of an action on one
-	Job     int64  // a replay
+	Actor    string // who
+	Action   string // what
+	Handler  string
+	EventID  string // the id of an event, of an action on one
+	ReplayID int64  // a replay
 
 	// Since is the earliest time.
 	Since time.Time
@@ -28,9 +28,9 @@ type AuditFilter struct {
 	Limit int
 }
 
-// Audit is a page of actions, the latest first.
-type Audit struct {
-	Actions []Action `json:"actions"`
+// AuditPage is a page of actions, the latest first.
+type AuditPage struct {
+	Entries []AuditEntry `json:"entries"`
 
 	// Next is where the next page begins; zero where this is the last. Where neither an
 	// event nor a replay is asked for, a page looks at 10,000 actions at the most, and so
@@ -38,20 +38,20 @@ type Audit struct {
 	Next int64 `json:"next,omitzero"`
 }
 
-// Action is what an operator did.
+// AuditEntry is what an operator did.
 //
 // Wide because it is a JSON document, as programs read it.
-type Action struct {
-	ID      int64     `json:"id"`
-	At      time.Time `json:"at"`
-	Actor   string    `json:"actor"`
-	Action  string    `json:"action"`
-	Reason  string    `json:"reason,omitempty"`
-	Events  int64     `json:"events"` // to how many
-	Handler string    `json:"handler,omitempty"`
-	Source  string    `json:"source,omitempty"`
-	Event   string    `json:"event_id,omitempty"` // of an action on one event
-	Job     int64     `json:"job,omitzero"`
+type AuditEntry struct {
+	ID       int64     `json:"id"`
+	At       time.Time `json:"at"`
+	Actor    string    `json:"actor"`
+	Action   string    `json:"action"`
+	Reason   string    `json:"reason,omitempty"`
+	Events   int64     `json:"events"` // to how many
+	Handler  string    `json:"handler,omitempty"`
+	Source   string    `json:"source,omitempty"`
+	EventID  string    `json:"event_id,omitempty"` // of an action on one event
+	ReplayID int64     `json:"replay_id,omitzero"`
 
 	// Details is what the action was asked to do.
 	Details json.RawMessage `json:"details,omitempty"`
@@ -59,8 +59,8 @@ type Action struct {
 	wanted, last bool
 }
 
-func scanAction(row pgx.CollectableRow, a *Action) error {
-	return row.Scan(&a.ID, at(&a.At), &a.Actor, &a.Action, &a.Reason, &a.Events, &a.Handler, &a.Source, &a.Event, &a.Job, &a.Details,
+func scanAuditEntry(row pgx.CollectableRow, a *AuditEntry) error {
+	return row.Scan(&a.ID, at(&a.At), &a.Actor, &a.Action, &a.Reason, &a.Events, &a.Handler, &a.Source, &a.EventID, &a.ReplayID, &a.Details,
 		&a.wanted, &a.last)
 }
 
@@ -68,7 +68,7 @@ func scanAction(row pgx.CollectableRow, a *Action) error {
 // transaction that took longer.
 const clockSlop = time.Hour
 
-func readAudit(m *moment, f AuditFilter) ([]Action, error) {
+func readAudit(m *snapshot, f AuditFilter) ([]AuditEntry, error) {
 	before, most := f.Before, limit(f.Limit)+1
 	if before <= 0 {
 		before = math.MaxInt64
@@ -78,21 +78,21 @@ func readAudit(m *moment, f AuditFilter) ([]Action, error) {
 		since = &f.Since
 	}
 	switch {
-	case f.Event != "":
-		all, err := rows(m, "audit", m.sql.AuditEvent, scanAction, f.Event, f.Actor, f.Action, f.Handler, since, before, most, "")
-		if f.Job != 0 {
-			all = ofJob(all, f.Job)
+	case f.EventID != "":
+		all, err := rows(m, "audit", m.sql.AuditEvent, scanAuditEntry, f.EventID, f.Actor, f.Action, f.Handler, since, before, most, "")
+		if f.ReplayID != 0 {
+			all = ofJob(all, f.ReplayID)
 		}
 		return all, err
-	case f.Job != 0:
-		return rows(m, "audit", m.sql.AuditJob, scanAction, f.Job, f.Actor, f.Action, f.Handler, since, before, most)
+	case f.ReplayID != 0:
+		return rows(m, "audit", m.sql.AuditJob, scanAuditEntry, f.ReplayID, f.Actor, f.Action, f.Handler, since, before, most)
 	}
-	return rows(m, "audit", m.sql.Audit, scanAction, f.Actor, f.Action, f.Handler, since, before, most)
+	return rows(m, "audit", m.sql.Audit, scanAuditEntry, f.Actor, f.Action, f.Handler, since, before, most)
 }
 
-func ofJob(all []Action, job int64) (some []Action) {
+func ofJob(all []AuditEntry, job int64) (some []AuditEntry) {
 	for _, a := range all {
-		if a.Job == job {
+		if a.ReplayID == job {
 			some = append(some, a)
 		}
 	}
@@ -100,14 +100,14 @@ func ofJob(all []Action, job int64) (some []Action) {
 }
 
 // fill takes what was found, which may be one action more than the page has room for.
-func (p *Audit) fill(all []Action, f AuditFilter) {
+func (p *AuditPage) fill(all []AuditEntry, f AuditFilter) {
 	for _, a := range all {
-		if len(p.Actions) == limit(f.Limit) {
-			p.Next = p.Actions[len(p.Actions)-1].ID
+		if len(p.Entries) == limit(f.Limit) {
+			p.Next = p.Entries[len(p.Entries)-1].ID
 			return
 		}
 		if a.wanted {
-			p.Actions = append(p.Actions, a)
+			p.Entries = append(p.Entries, a)
 		}
 		if a.last && (f.Since.IsZero() || a.At.After(f.Since.Add(-clockSlop))) {
 			p.Next = a.ID

@@ -49,11 +49,11 @@ type BrokerView struct {
 // brokerPatience bounds what is asked of the broker for one answer.
 const brokerPatience = 5 * time.Second
 
-// observer asks the broker. It has no connection where that is not asked.
-type observer struct{ nc *nats.Conn }
+// brokerClient asks the broker. It has no connection where that is not asked.
+type brokerClient struct{ nc *nats.Conn }
 
 // jetStream returns the broker's API, unless there is no connection to it.
-func (o observer) jetStream() (jetstream.JetStream, error) {
+func (o brokerClient) jetStream() (jetstream.JetStream, error) {
 	if !o.nc.IsConnected() {
 		return nil, errors.Join(nats.ErrDisconnected, o.nc.LastError())
 	}
@@ -62,7 +62,7 @@ func (o observer) jetStream() (jetstream.JetStream, error) {
 
 // view asks the broker what it knows of handlers, by their names. deep tells how old
 // the oldest message is, which takes a consumer for a moment.
-func (o observer) view(ctx context.Context, b *Broker, subs []subscription, deep bool) map[string]*BrokerView {
+func (o brokerClient) view(ctx context.Context, b *Broker, subs []subscription, deep bool) map[string]*BrokerView {
 	if o.nc == nil {
 		return nil
 	}
@@ -75,7 +75,7 @@ func (o observer) view(ctx context.Context, b *Broker, subs []subscription, deep
 		return nil
 	}
 	if len(subs) == 0 {
-		b.Fault = noJetStream(ctx, js)
+		b.Fault = jetStreamFault(ctx, js)
 	}
 	views := map[string]*BrokerView{}
 	for _, sub := range subs {
@@ -89,9 +89,9 @@ func (o observer) view(ctx context.Context, b *Broker, subs []subscription, deep
 	return views
 }
 
-// noJetStream says why there is no JetStream, if there is none. A user that may not ask
+// jetStreamFault says why there is no JetStream, if there is none. A user that may not ask
 // is not told apart from one for whom all is well.
-func noJetStream(ctx context.Context, js jetstream.JetStream) string {
+func jetStreamFault(ctx context.Context, js jetstream.JetStream) string {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_, err := js.AccountInfo(ctx)
@@ -116,7 +116,7 @@ func (v *BrokerView) ask(ctx context.Context, js jetstream.JetStream, sub subscr
 			"a process that starts begins at its start; what the old stream had is in the log of the producers")
 		return nil
 	}
-	from, subjects := uint64(max(sub.Floor, 0))+1, sub.Subjects //nolint:gosec // not negative
+	from, subjects := uint64(max(sub.AckFloor, 0))+1, sub.Subjects //nolint:gosec // not negative
 	if !sub.Ordered {
 		durable, err := stream.Consumer(ctx, identity.Consumer(sub.instance, sub.Handler))
 		if errors.Is(err, jetstream.ErrConsumerNotFound) {
@@ -142,7 +142,7 @@ func (v *BrokerView) ask(ctx context.Context, js jetstream.JetStream, sub subscr
 
 func (v *BrokerView) lacks(code, handler, text, do string) {
 	v.Fault = text
-	v.missing = Finding{Code: code, Handler: handler, Text: text, Do: do}
+	v.missing = Finding{Code: code, Handler: handler, Text: text, Remedy: do}
 }
 
 // peek looks at what the stream has from a sequence on.

@@ -55,17 +55,17 @@ func TestHowFarAnEventOfTheLogIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.write(p.event("unpublished", "x", ""))
-	for id, want := range map[string]inspect.Publishing{
-		"late": inspect.Unpublished, "published": inspect.Published, "pending": inspect.Pending, "held": inspect.HeldBack,
-		"discarded": inspect.DiscardedHere, "unpublished": inspect.Unpublished,
+	for id, want := range map[string]inspect.PublishState{
+		"late": inspect.Unpublished, "published": inspect.Published, "pending": inspect.Pending, "held": inspect.PublishHeld,
+		"discarded": inspect.PublishDiscarded, "unpublished": inspect.Unpublished,
 	} {
-		if j := p.journey(p.alone(), "", id); len(j.Logged) != 1 || j.Logged[0].State != want {
-			t.Errorf("%s is %+v, want %s", id, j.Logged, want)
+		if j := p.journey(p.alone(), "", id); len(j.LogEntries) != 1 || j.LogEntries[0].State != want {
+			t.Errorf("%s is %+v, want %s", id, j.LogEntries, want)
 		}
 	}
 	p.exec("UPDATE postroom.relay SET floor = 5") // restored into another cluster: ids of transactions mean nothing
-	if j := p.journey(p.alone(), "", "late"); j.Logged[0].State != inspect.Published {
-		t.Errorf("below the floor it is %s", j.Logged[0].State)
+	if j := p.journey(p.alone(), "", "late"); j.LogEntries[0].State != inspect.Published {
+		t.Errorf("below the floor it is %s", j.LogEntries[0].State)
 	}
 }
 
@@ -82,10 +82,10 @@ func TestEventsWithOneID(t *testing.T) {
 		}
 		p.exec("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('h', $1), ('g', $1)", source+" 1")
 	}
-	if j := p.journey(p.alone(), "", "1"); len(j.Logged) != 3 || len(j.Decided) != 6 || !slices.Equal(j.Sources, []string{"/a", "/b", "/c"}) {
+	if j := p.journey(p.alone(), "", "1"); len(j.LogEntries) != 3 || len(j.Decisions) != 6 || !slices.Equal(j.Sources, []string{"/a", "/b", "/c"}) {
 		t.Errorf("of all sources: %+v", j)
 	}
-	if j := p.journey(p.alone(), "/b", "1"); len(j.Logged) != 1 || j.Logged[0].Source != "/b" || len(j.Decided) != 2 {
+	if j := p.journey(p.alone(), "/b", "1"); len(j.LogEntries) != 1 || j.LogEntries[0].Source != "/b" || len(j.Decisions) != 2 {
 		t.Errorf("of /b: %+v", j)
 	}
 }
@@ -103,14 +103,14 @@ func TestEventOfAnotherService(t *testing.T) {
 	p.exec("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('h', $1)", "/shop "+id)
 
 	j := p.journey(p.inspector(), "", id)
-	if len(j.InStream) != 1 || !j.InStream[0].Found || j.InStream[0].Seq != 2 || j.InStream[0].Source != "/shop" {
-		t.Errorf("in the stream: %+v", j.InStream)
+	if len(j.Streams) != 1 || !j.Streams[0].Found || j.Streams[0].Seq != 2 || j.Streams[0].Source != "/shop" {
+		t.Errorf("in the stream: %+v", j.Streams)
 	}
-	if len(j.Decided) != 1 || j.Decided[0].Handler != "h" || !slices.Equal(j.Undecided, []string{"g"}) || len(j.Notes) != 1 {
-		t.Errorf("decided: %+v, undecided %v, notes %v", j.Decided, j.Undecided, j.Notes)
+	if len(j.Decisions) != 1 || j.Decisions[0].Handler != "h" || !slices.Equal(j.Undecided, []string{"g"}) || len(j.Notes) != 1 {
+		t.Errorf("decided: %+v, undecided %v, notes %v", j.Decisions, j.Undecided, j.Notes)
 	}
-	if j := p.journey(p.alone(), "/shop", id); len(j.Decided) != 1 { // told the source, without a broker
-		t.Errorf("decided: %+v", j.Decided)
+	if j := p.journey(p.alone(), "/shop", id); len(j.Decisions) != 1 { // told the source, without a broker
+		t.Errorf("decided: %+v", j.Decisions)
 	}
 	if _, err := p.alone().Event(t.Context(), "", id); !errors.Is(err, inspect.ErrNotFound) {
 		t.Errorf("without source and broker: %v", err)
@@ -134,8 +134,8 @@ func TestSearchThatFindsNothing(t *testing.T) {
 	p.raw("other", "lost")                  // on another subject
 	p.rawOf("/elsewhere", "placed", "lost") // another event
 	j := p.journey(p.inspector(), "", "lost")
-	if len(j.InStream) != 1 || j.InStream[0].Found || !j.InStream[0].Whole || j.InStream[0].Looked != 6 {
-		t.Errorf("in the stream: %+v", j.InStream)
+	if len(j.Streams) != 1 || j.Streams[0].Found || !j.Streams[0].Complete || j.Streams[0].Examined != 6 {
+		t.Errorf("in the stream: %+v", j.Streams)
 	}
 	if consumers := p.consumers(); consumers > 0 {
 		t.Errorf("%d consumers are left", consumers)
@@ -176,7 +176,7 @@ func TestSearchHasItsTime(t *testing.T) {
 	if took := time.Since(before); took > 5*time.Second {
 		t.Errorf("it took %s", took)
 	}
-	if s := j.InStream[0]; s.Found || s.Looked == 0 || s.Whole != (s.Looked == n) {
+	if s := j.Streams[0]; s.Found || s.Examined == 0 || s.Complete != (s.Examined == n) {
 		t.Errorf("in the stream: %+v", s)
 	}
 }
@@ -204,7 +204,7 @@ func TestWhatOperatorsAndVendorsDid(t *testing.T) {
 	if len(j.Steps) != 2 || j.Steps[0].Key != "idem-1" || j.Steps[0].DoneAt.IsZero() || j.Steps[1].Unanswered != 2 || !j.Steps[1].DoneAt.IsZero() {
 		t.Errorf("steps: %+v", j.Steps)
 	}
-	if len(j.Revisions) != 1 || j.Revisions[0].Audit != 1 || j.Revisions[0].Bytes != 6 {
+	if len(j.Revisions) != 1 || j.Revisions[0].AuditID != 1 || j.Revisions[0].Bytes != 6 {
 		t.Errorf("revisions: %+v", j.Revisions)
 	}
 	if len(j.Replays) != 1 || j.Replays[0].Outcome != "failed" || j.Replays[0].Actor != "ann" || j.Replays[0].EndedAt.IsZero() {
@@ -213,14 +213,14 @@ func TestWhatOperatorsAndVendorsDid(t *testing.T) {
 	if len(j.Audit) != 2 || j.Audit[0].Action != "edit" || j.Audit[1].Actor != "bob" {
 		t.Errorf("audit: %+v", j.Audit)
 	}
-	if len(j.Discarded) != 1 || j.Discarded[0].Audit != 5 || j.Discarded[0].State != inspect.Discarded || j.Discarded[0].DiscardedAt.IsZero() {
+	if len(j.Discarded) != 1 || j.Discarded[0].AuditID != 5 || j.Discarded[0].State != inspect.Discarded || j.Discarded[0].DiscardedAt.IsZero() {
 		t.Errorf("discarded: %+v", j.Discarded)
 	}
 	if f := j.Held[0].Failures; len(f) != 1 || f[0].Frame != "main.pay" || f[0].Stack != "…" || !f[0].At.Equal(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)) {
 		t.Errorf("failures: %+v", f)
 	}
 	var decided []string
-	for _, d := range j.Decided {
+	for _, d := range j.Decisions {
 		decided = append(decided, d.Handler+" "+d.DedupeKey+" "+string(d.State))
 	}
 	slices.Sort(decided)
@@ -261,7 +261,7 @@ func TestWhatWasRefusedBeforeItWasPublished(t *testing.T) {
 	p.exec("INSERT INTO postroom.refused VALUES (1, $1)", "["+first+", "+second+"]")
 	p.holdOutgoing(1, "next_at, rewind, class, attempts, failures", "now(), 1, 'js_10023', 1, '["+second+"]'")
 	j := p.journey(p.alone(), "/shop", "1")
-	if f := j.Logged[0].Failures; len(f) != 2 || f[0].Class != "js_10077" || f[1].Text != "no room" {
+	if f := j.LogEntries[0].Failures; len(f) != 2 || f[0].Class != "js_10077" || f[1].Text != "no room" {
 		t.Errorf("failures: %+v", f)
 	}
 	said := ""

@@ -25,7 +25,7 @@ func ExampleInspector_Status() {
 	status, err := inspect.New(servers.Pool, servers.NATS, inspect.Config{}).Status(ctx)
 	for _, f := range status.Findings {
 		fmt.Println(f.Code+":", f.Text)
-		fmt.Println("  do:", f.Do)
+		fmt.Println("  do:", f.Remedy)
 	}
 	fmt.Println(err)
 	// Output:

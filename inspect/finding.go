@@ -14,7 +14,7 @@ type Finding struct {
 	Code    string `json:"code"`              // of a closed set, for scripts
 	Handler string `json:"handler,omitempty"` // the handler that it is about
 	Text    string `json:"text"`              // what is wrong
-	Do      string `json:"do"`                // what to do next
+	Remedy  string `json:"remedy"`            // what to do next
 }
 
 // The codes of findings.
@@ -40,16 +40,16 @@ const (
 	idleFor        = 30 * time.Second
 )
 
-// listed collects findings.
-type listed struct{ all []Finding }
+// findingList collects findings.
+type findingList struct{ all []Finding }
 
-func (l *listed) add(code, handler, text, do string) {
-	l.all = append(l.all, Finding{Code: code, Handler: handler, Text: text, Do: do})
+func (l *findingList) add(code, handler, text, do string) {
+	l.all = append(l.all, Finding{Code: code, Handler: handler, Text: text, Remedy: do})
 }
 
 // findings says what is wrong, the most urgent first.
-func findings(s *Status, subs []subscription, views map[string]*BrokerView) *listed {
-	l := &listed{all: []Finding{}} // not null
+func findings(s *Status, subs []subscription, views map[string]*BrokerView) *findingList {
+	l := &findingList{all: []Finding{}} // not null
 	l.ofRelay(s)
 	if s.Broker.Fault != "" {
 		cause, do := jsremedy.Split(s.Broker.Fault)
@@ -66,32 +66,32 @@ func findings(s *Status, subs []subscription, views map[string]*BrokerView) *lis
 	}
 	for _, r := range s.Replays {
 		if r.IdleSeconds > idleFor.Seconds() {
-			l.add(FoundReplayIdle, "", fmt.Sprintf("replay %d runs, and nobody has driven it for %s", r.ID, rough(r.IdleSeconds)),
+			l.add(FoundReplayIdle, "", fmt.Sprintf("replay %d runs, and nobody has driven it for %s", r.ID, duration(r.IdleSeconds)),
 				fmt.Sprintf("drive it on with 'postroom dead resume %d', or end it with 'postroom dead cancel %d'", r.ID, r.ID))
 		}
 	}
 	return l
 }
 
-func (l *listed) ofRelay(s *Status) {
+func (l *findingList) ofRelay(s *Status) {
 	r := s.Relay
-	if !r.Leads && (r.Epoch > 0 || r.Unpublished > 0 || len(heldOf(s.Held, Outgoing).States) > 0) {
+	if !r.Leads && (r.Epoch > 0 || r.EstimatedUnpublished > 0 || len(heldOf(s.Held, Outgoing).States) > 0) {
 		l.add(FoundNoRelay, "", "no relay leads: nothing is published", "start 'postroom relay', or look at the log of the one that should run")
 	}
-	if r.OldestSeconds > unpublishedFor.Seconds() {
+	if r.OldestUnpublishedAgeSeconds > unpublishedFor.Seconds() {
 		do := "look at /readyz and the log of the relay that leads"
 		if !r.Leads {
 			do = "they go out by themselves once a relay leads"
 		}
-		l.add(FoundUnpublished, "", fmt.Sprintf("about %d events are not published, the oldest for %s", r.Unpublished, rough(r.OldestSeconds)), do)
+		l.add(FoundUnpublished, "", fmt.Sprintf("about %d events are not published, the oldest for %s", r.EstimatedUnpublished, duration(r.OldestUnpublishedAgeSeconds)), do)
 	}
 	if late := heldOf(s.Held, Outgoing).overdue(); r.Leads && late > overdueFor.Seconds() {
-		l.add(FoundOverdue, Outgoing, fmt.Sprintf("held outgoing events have been due for %s", rough(late)),
+		l.add(FoundOverdue, Outgoing, fmt.Sprintf("held outgoing events have been due for %s", duration(late)),
 			"look at /readyz and the log of the relay: it may not reach the broker")
 	}
 }
 
-func (l *listed) ofHandler(s *Status, subs []subscription, views map[string]*BrokerView, handler string) {
+func (l *findingList) ofHandler(s *Status, subs []subscription, views map[string]*BrokerView, handler string) {
 	held := heldOf(s.Held, handler)
 	processes := running(s.Processes, handler)
 	sub := slices.IndexFunc(subs, func(sub subscription) bool { return sub.Handler == handler })
@@ -103,7 +103,7 @@ func (l *listed) ofHandler(s *Status, subs []subscription, views map[string]*Bro
 		l.add(FoundNoProcess, handler, fmt.Sprintf("no living process runs %s: events do not reach it", handler),
 			"start a process that has it; where it is gone for good, delete its consumer and its row of subscription")
 	case late > overdueFor.Seconds():
-		l.add(FoundOverdue, handler, fmt.Sprintf("events held for %s have been due for %s, and nobody takes them", handler, rough(late)),
+		l.add(FoundOverdue, handler, fmt.Sprintf("events held for %s have been due for %s, and nobody takes them", handler, duration(late)),
 			"its processes are busy, or do not take the type of these events: look at their logs, or give it more workers")
 	case sub >= 0 && subs[sub].Ordered && !subs[sub].Read:
 		l.add(FoundNoReader, handler, fmt.Sprintf("nobody reads stream %s for %s, which is ordered", subs[sub].Stream, handler),
@@ -147,8 +147,8 @@ func whose(handler string) string {
 	return "at " + handler
 }
 
-// rough is a duration for a person.
-func rough(seconds float64) string {
+// duration is a duration for a person.
+func duration(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
 }
 

@@ -22,10 +22,10 @@ type Handler struct {
 	Types    []string `json:"types"`
 	Subjects []string `json:"subjects"`
 
-	// Floor is the sequence up to which everything is decided, as it was recorded: once
+	// AckFloor is the sequence up to which everything is decided, as it was recorded: once
 	// a minute where the handler is not ordered.
-	Floor   int64     `json:"floor"`
-	FloorAt time.Time `json:"floor_at,omitzero"`
+	AckFloor   int64     `json:"ack_floor"`
+	AckFloorAt time.Time `json:"ack_floor_at,omitzero"`
 
 	// Processes are the living processes that run it.
 	Processes []string `json:"processes"`
@@ -33,7 +33,7 @@ type Handler struct {
 	// Reader is who reads the stream of an ordered handler.
 	Reader *Reader `json:"reader,omitempty"`
 
-	Held Held `json:"held"`
+	Held HeldSummary `json:"held"`
 
 	// Broker is what the broker knows of it; nil where that was not asked, or did not
 	// answer, or the handler reads no stream.
@@ -52,7 +52,7 @@ type Reader struct {
 	Takeovers int64 `json:"takeovers"`
 }
 
-func handler(name string, subs []subscription, processes []Process, held []Held, views map[string]*BrokerView) Handler {
+func handler(name string, subs []subscription, processes []Process, held []HeldSummary, views map[string]*BrokerView) Handler {
 	h := Handler{
 		Name: name, Types: []string{}, Subjects: []string{}, Processes: running(processes, name), Held: heldOf(held, name), Broker: views[name],
 	}
@@ -60,7 +60,7 @@ func handler(name string, subs []subscription, processes []Process, held []Held,
 		if s.Handler != name {
 			continue
 		}
-		h.Stream, h.Ordered, h.Types, h.Subjects, h.Floor, h.FloorAt = s.Stream, s.Ordered, s.Types, s.Subjects, s.Floor, s.FloorAt
+		h.Stream, h.Ordered, h.Types, h.Subjects, h.AckFloor, h.AckFloorAt = s.Stream, s.Ordered, s.Types, s.Subjects, s.AckFloor, s.AckFloorAt
 		if s.Ordered {
 			h.Reader = &Reader{Name: s.Reader, Until: s.ReaderUntil, Reads: s.Read, Epoch: s.Epoch, Takeovers: s.Takeovers}
 		}
@@ -68,8 +68,8 @@ func handler(name string, subs []subscription, processes []Process, held []Held,
 	return h
 }
 
-// known returns the names of all handlers that something is known of.
-func known(subs []subscription, processes []Process, held []Held) []string {
+// handlerNames returns the names of all handlers that something is known of.
+func handlerNames(subs []subscription, processes []Process, held []HeldSummary) []string {
 	var all []string
 	for _, s := range subs {
 		all = append(all, s.Handler)

@@ -153,11 +153,11 @@ func codes(s *inspect.Status) []string {
 	return all
 }
 
-func heldOf(all []inspect.Held, handler string) inspect.Held {
+func heldOf(all []inspect.HeldSummary, handler string) inspect.HeldSummary {
 	for _, h := range all {
 		if h.Handler == handler {
 			return h
 		}
 	}
-	return inspect.Held{}
+	return inspect.HeldSummary{}
 }

@@ -26,22 +26,22 @@ const (
 	Discarded State = "discarded" // an operator has decided
 )
 
-// Count is how many events are held in one state.
-type Count struct {
+// StateCount is how many events are held in one state.
+type StateCount struct {
 	State  State `json:"state"`
 	Events int64 `json:"events"`
 
-	// OldestSeconds is for how long the oldest has been held; dead, for a dead one.
-	OldestSeconds float64 `json:"oldest_age_seconds"`
+	// OldestAgeSeconds is for how long the oldest has been held; dead, for a dead one.
+	OldestAgeSeconds float64 `json:"oldest_age_seconds"`
 
 	// OverdueSeconds is for how long the first of them has been due.
 	OverdueSeconds float64 `json:"overdue_seconds"`
 }
 
-// Held is what is held of one handler, or of outgoing events.
-type Held struct {
-	Handler string  `json:"handler"`
-	States  []Count `json:"states"`
+// HeldSummary is what is held of one handler, or of outgoing events.
+type HeldSummary struct {
+	Handler string       `json:"handler"`
+	States  []StateCount `json:"states"`
 
 	// Keys is how many keys wait for one of them, or are blocked by it.
 	Keys int64 `json:"keys"`
@@ -52,7 +52,7 @@ type Held struct {
 
 // Events returns how many events are held in some states, or in all where none is
 // given.
-func (h Held) Events(states ...State) int64 {
+func (h HeldSummary) Events(states ...State) int64 {
 	var n int64
 	for _, c := range h.States {
 		if len(states) == 0 || slices.Contains(states, c.State) {
@@ -63,7 +63,7 @@ func (h Held) Events(states ...State) int64 {
 }
 
 // overdue returns for how long one of the events has been due that nobody has taken.
-func (h Held) overdue() float64 {
+func (h HeldSummary) overdue() float64 {
 	var seconds float64
 	for _, c := range h.States {
 		if c.State == Due || c.State == Abandoned {
@@ -73,34 +73,34 @@ func (h Held) overdue() float64 {
 	return seconds
 }
 
-func readHeld(m *moment) ([]Held, error) {
+func readHeld(m *snapshot) ([]HeldSummary, error) {
 	type counted struct {
-		Count
+		StateCount
 
 		handler string
 		keys    int64
 		more    bool
 	}
 	counts, err := rows(m, "what is held", m.sql.Held, func(row pgx.CollectableRow, c *counted) error {
-		return row.Scan(&c.handler, &c.State, &c.Events, &c.OldestSeconds, &c.OverdueSeconds, &c.more, &c.keys)
+		return row.Scan(&c.handler, &c.State, &c.Events, &c.OldestAgeSeconds, &c.OverdueSeconds, &c.more, &c.keys)
 	})
-	all := []Held{} // not null
+	all := []HeldSummary{} // not null
 	for _, c := range counts {
 		if len(all) == 0 || all[len(all)-1].Handler != c.handler {
-			all = append(all, Held{Handler: c.handler, Keys: c.keys, More: c.more})
+			all = append(all, HeldSummary{Handler: c.handler, Keys: c.keys, More: c.more})
 		}
 		last := &all[len(all)-1]
-		last.States = append(last.States, c.Count)
+		last.States = append(last.States, c.StateCount)
 	}
 	return all, err
 }
 
 // heldOf returns what is held of a handler.
-func heldOf(all []Held, handler string) Held {
+func heldOf(all []HeldSummary, handler string) HeldSummary {
 	for _, h := range all {
 		if h.Handler == handler {
 			return h
 		}
 	}
-	return Held{Handler: handler, States: []Count{}}
+	return HeldSummary{Handler: handler, States: []StateCount{}}
 }

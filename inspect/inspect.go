@@ -46,7 +46,7 @@ type Config struct {
 // Inspector answers questions. It is safe for concurrent use where its DB is.
 type Inspector struct {
 	db        DB
-	broker    observer
+	broker    brokerClient
 	schema    string
 	retention time.Duration
 	err       error // what is wrong with the Config
@@ -58,7 +58,7 @@ type Inspector struct {
 // is nil what only the broker knows is left out, and the answers say so. It does no
 // I/O and cannot fail: faults of the Config are returned by the methods.
 func New(db DB, nc *nats.Conn, cfg Config) *Inspector {
-	i := &Inspector{db: db, broker: observer{nc}, retention: cmp.Or(cfg.Retention, 72*time.Hour)}
+	i := &Inspector{db: db, broker: brokerClient{nc}, retention: cmp.Or(cfg.Retention, 72*time.Hour)}
 	if i.schema, i.err = schema.Name(cfg.Schema); i.err == nil {
 		i.sql, i.held = load(i.schema), held.NewReader(i.schema)
 	}
@@ -70,7 +70,7 @@ func New(db DB, nc *nats.Conn, cfg Config) *Inspector {
 const patience = 15 * time.Second
 
 // look has do read, in a transaction that shows one moment and cannot write.
-func (i *Inspector) look(ctx context.Context, do func(db *moment) error) error {
+func (i *Inspector) look(ctx context.Context, do func(db *snapshot) error) error {
 	if i.err != nil {
 		return postroom.Unrecoverable(i.err)
 	}
@@ -87,7 +87,7 @@ func (i *Inspector) look(ctx context.Context, do func(db *moment) error) error {
 	if err := schema.Require(ctx, tx, i.schema); err != nil {
 		return err
 	}
-	return do(&moment{ctx: ctx, tx: tx, schema: i.schema, sql: &i.sql, held: i.held})
+	return do(&snapshot{ctx: ctx, tx: tx, schema: i.schema, sql: &i.sql, held: i.held})
 }
 
 // advise returns an error of the database with what to do about it, so that it can be
@@ -102,7 +102,7 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 	s := &Status{}
 	var subs []subscription
 	var types []string
-	err := i.look(ctx, func(m *moment) (err error) {
+	err := i.look(ctx, func(m *snapshot) (err error) {
 		if s.Relay, err = one(m, "the relay's row", m.sql.Relay, scanRelay); err != nil {
 			return err
 		}
@@ -113,10 +113,10 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 		if err != nil {
 			return err
 		}
-		if s.Replays, err = rows(m, "replays", m.sql.Jobs, scanReplaying); err != nil {
+		if s.Replays, err = rows(m, "replays", m.sql.Jobs, scanReplayStatus); err != nil {
 			return err
 		}
-		if s.Rewinds, err = rows(m, "rewinds", m.sql.Rewinds, scanRewinding); err != nil {
+		if s.Republishes, err = rows(m, "rewinds", m.sql.Rewinds, scanRepublishStatus); err != nil {
 			return err
 		}
 		if s.Processes, err = readProcesses(m); err != nil {
@@ -132,7 +132,7 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 		return nil, fmt.Errorf("inspect: status: %w", i.advise(err))
 	}
 	views := i.broker.view(ctx, &s.Broker, subs, false)
-	streams := i.broker.traffic(ctx, &s.Broker, subs)
+	streams := i.broker.types(ctx, &s.Broker, subs)
 	l := findings(s, subs, views)
 	s.Notes = append(l.ofTypes(subs, streams, types), untakenNotes(subs, streams, types)...)
 	s.Findings = l.all
@@ -144,8 +144,8 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 func (i *Inspector) Handlers(ctx context.Context) (*Handlers, error) {
 	var subs []subscription
 	var processes []Process
-	var held []Held
-	err := i.look(ctx, func(m *moment) (err error) {
+	var held []HeldSummary
+	err := i.look(ctx, func(m *snapshot) (err error) {
 		if subs, err = readSubscriptions(m); err != nil {
 			return err
 		}
@@ -160,7 +160,7 @@ func (i *Inspector) Handlers(ctx context.Context) (*Handlers, error) {
 	}
 	h := &Handlers{Handlers: []Handler{}}
 	views := i.broker.view(ctx, &h.Broker, subs, true)
-	for _, name := range known(subs, processes, held) {
+	for _, name := range handlerNames(subs, processes, held) {
 		h.Handlers = append(h.Handlers, handler(name, subs, processes, held, views))
 	}
 	return h, nil
@@ -173,29 +173,29 @@ func (i *Inspector) Handlers(ctx context.Context) (*Handlers, error) {
 // A ledger is looked up by source and id: where nothing but its rows is left, the
 // source has to be given. An event that a subscription decides under a key of its own
 // (DedupeKey) is found in the ledger only while it is held, or after it was discarded.
-func (i *Inspector) Event(ctx context.Context, source, id string) (*Journey, error) {
-	j := newJourney(id)
+func (i *Inspector) Event(ctx context.Context, source, id string) (*EventTrace, error) {
+	j := newEventTrace(id)
 	if source != "" {
 		j.Sources = []string{source}
 	}
 	var subs []subscription
-	err := i.look(ctx, func(m *moment) (err error) {
+	err := i.look(ctx, func(m *snapshot) (err error) {
 		if subs, err = readSubscriptions(m); err != nil {
 			return err
 		}
-		return m.trace(j, source)
+		return m.readByID(j, source)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("inspect: event: %w", i.advise(err))
 	}
 	i.broker.search(ctx, j, subs)
-	if err := i.look(ctx, func(m *moment) error { return m.ledger(j) }); err != nil {
+	if err := i.look(ctx, func(m *snapshot) error { return m.readLedger(j) }); err != nil {
 		return nil, fmt.Errorf("inspect: event: %w", i.advise(err))
 	}
-	j.undecided(subs)
-	j.noTaker(subs)
+	j.noteUndecided(subs)
+	j.noteNoHandler(subs)
 	if j.empty(source) {
-		return nil, fmt.Errorf("inspect: event %s: %w: looked %s", name(source, id), ErrNotFound, j.whereLooked(source))
+		return nil, fmt.Errorf("inspect: event %s: %w: looked %s", name(source, id), ErrNotFound, j.placesSearched(source))
 	}
 	return j, nil
 }
@@ -204,11 +204,11 @@ func (i *Inspector) Event(ctx context.Context, source, id string) (*Journey, err
 // the way of the others.
 func (i *Inspector) Keys(ctx context.Context, f KeyFilter) (*Keys, error) {
 	page := &Keys{Keys: []Key{}}
-	err := i.look(ctx, func(m *moment) error {
+	err := i.look(ctx, func(m *snapshot) error {
 		if f.Key != "" {
 			return readKey(m, page, f)
 		}
-		after := KeyPlace{Handler: f.Handler}
+		after := KeyPosition{Handler: f.Handler}
 		if f.After != nil {
 			after = *f.After
 		}
@@ -229,7 +229,7 @@ func (i *Inspector) Keys(ctx context.Context, f KeyFilter) (*Keys, error) {
 // vacuum away.
 func (i *Inspector) Tables(ctx context.Context) (*Tables, error) {
 	t := &Tables{}
-	err := i.look(ctx, func(m *moment) (err error) {
+	err := i.look(ctx, func(m *snapshot) (err error) {
 		if t.Tables, err = rows(m, "sizes", m.sql.Tables, scanTable); err != nil {
 			return err
 		}
@@ -239,11 +239,11 @@ func (i *Inspector) Tables(ctx context.Context) (*Tables, error) {
 		if t.Sweep, err = readSweep(m); err != nil {
 			return err
 		}
-		if t.Horizon.Holders, err = rows(m, "old transactions", m.sql.Horizon, scanHolder); err != nil {
+		if t.Vacuum.Blockers, err = rows(m, "old transactions", m.sql.Horizon, scanVacuumBlocker); err != nil {
 			return err
 		}
 		sees, err := one(m, "rights", m.sql.Sees, func(row pgx.CollectableRow, to *bool) error { return row.Scan(to) })
-		t.Horizon.Partial = !sees
+		t.Vacuum.Partial = !sees
 		return err
 	})
 	if err != nil {
@@ -253,9 +253,9 @@ func (i *Inspector) Tables(ctx context.Context) (*Tables, error) {
 }
 
 // Audit returns what operators did, the latest first.
-func (i *Inspector) Audit(ctx context.Context, f AuditFilter) (*Audit, error) {
-	page := &Audit{Actions: []Action{}}
-	err := i.look(ctx, func(m *moment) error {
+func (i *Inspector) Audit(ctx context.Context, f AuditFilter) (*AuditPage, error) {
+	page := &AuditPage{Entries: []AuditEntry{}}
+	err := i.look(ctx, func(m *snapshot) error {
 		all, err := readAudit(m, f)
 		if err != nil {
 			return err
@@ -269,8 +269,8 @@ func (i *Inspector) Audit(ctx context.Context, f AuditFilter) (*Audit, error) {
 	return page, nil
 }
 
-// moment is what the database shows at one time.
-type moment struct {
+// snapshot is what the database shows at one time.
+type snapshot struct {
 	ctx    context.Context // of the look: it is over when do returns
 	tx     pgx.Tx
 	schema string
@@ -279,7 +279,7 @@ type moment struct {
 }
 
 // rows returns the rows of a statement, each made by scan.
-func rows[T any](m *moment, what, sql string, scan func(row pgx.CollectableRow, to *T) error, args ...any) ([]T, error) {
+func rows[T any](m *snapshot, what, sql string, scan func(row pgx.CollectableRow, to *T) error, args ...any) ([]T, error) {
 	r, _ := m.tx.Query(m.ctx, sql, args...) // its error is returned by CollectRows
 	all, err := pgx.CollectRows(r, func(row pgx.CollectableRow) (T, error) {
 		var to T
@@ -293,7 +293,7 @@ func rows[T any](m *moment, what, sql string, scan func(row pgx.CollectableRow, 
 }
 
 // one returns the row of a statement that has one.
-func one[T any](m *moment, what, sql string, scan func(row pgx.CollectableRow, to *T) error, args ...any) (T, error) {
+func one[T any](m *snapshot, what, sql string, scan func(row pgx.CollectableRow, to *T) error, args ...any) (T, error) {
 	all, err := rows(m, what, sql, scan, args...)
 	if err == nil && len(all) != 1 {
 		err = fmt.Errorf("read %s: %d rows, want 1", what, len(all))

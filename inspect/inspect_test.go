@@ -43,7 +43,7 @@ func TestEverythingThatHappens(t *testing.T) {
 	i := p.inspector()
 	p.eventually("all to be decided, and published", func() bool {
 		s := p.status(i)
-		return s.Relay.Unpublished == 0 && heldOf(s.Held, "billing.charge").Events(inspect.Dead) == 1 &&
+		return s.Relay.EstimatedUnpublished == 0 && heldOf(s.Held, "billing.charge").Events(inspect.Dead) == 1 &&
 			heldOf(s.Held, "ledger.move").Events() == 2 && len(s.Processes) == 1
 	})
 	p.wantStatus(i)
@@ -56,7 +56,7 @@ func TestEverythingThatHappens(t *testing.T) {
 func (p *place) wantStatus(i *inspect.Inspector) {
 	p.Helper()
 	s := p.status(i)
-	if !s.Relay.Leads || s.Relay.Owner == "" || s.Relay.Epoch != 1 || s.Relay.RemainingSeconds <= 0 || !s.Relay.OldestAt.IsZero() {
+	if !s.Relay.Leads || s.Relay.Owner == "" || s.Relay.Epoch != 1 || s.Relay.RemainingSeconds <= 0 || !s.Relay.OldestUnpublishedAt.IsZero() {
 		p.Errorf("relay: %+v", s.Relay)
 	}
 	moves := heldOf(s.Held, "ledger.move")
@@ -116,13 +116,13 @@ func (p *place) wantKeys(i *inspect.Inspector) {
 		p.Fatalf("keys: %+v", k)
 	}
 	got := k.Keys[0]
-	if got.Handler != "ledger.move" || got.Key != "k3" || got.Behind != 1 || got.Head.Event != "later" || got.Head.State != inspect.Retrying ||
+	if got.Handler != "ledger.move" || got.Key != "k3" || got.Behind != 1 || got.Head.EventID != "later" || got.Head.State != inspect.Retrying ||
 		got.Head.Class != "error" || !strings.HasSuffix(got.Head.Failure, "the vendor is closed\nuntil tomorrow") || got.Head.Attempts != 1 || got.Head.Since.IsZero() {
 		p.Errorf("key: %+v", got)
 	}
 }
 
-func (p *place) journey(i *inspect.Inspector, source, id string) *inspect.Journey {
+func (p *place) journey(i *inspect.Inspector, source, id string) *inspect.EventTrace {
 	p.Helper()
 	j, err := i.Event(p.Context(), source, id)
 	if err != nil {
@@ -135,24 +135,24 @@ func (p *place) journey(i *inspect.Inspector, source, id string) *inspect.Journe
 func (p *place) wantGood(i *inspect.Inspector) {
 	p.Helper()
 	j := p.journey(i, "", "good")
-	if len(j.Logged) != 1 || j.Logged[0].State != inspect.Published || j.Logged[0].Key != "k1" || j.Logged[0].Bytes == 0 {
-		p.Errorf("logged: %+v", j.Logged)
+	if len(j.LogEntries) != 1 || j.LogEntries[0].State != inspect.Published || j.LogEntries[0].Key != "k1" || j.LogEntries[0].Bytes == 0 {
+		p.Errorf("logged: %+v", j.LogEntries)
 	}
-	if len(j.InStream) != 1 || !j.InStream[0].Found || j.InStream[0].Stream != p.stream || j.InStream[0].Seq == 0 || j.InStream[0].MessageID != "/shop#good" {
-		p.Errorf("in the stream: %+v", j.InStream)
+	if len(j.Streams) != 1 || !j.Streams[0].Found || j.Streams[0].Stream != p.stream || j.Streams[0].Seq == 0 || j.Streams[0].MessageID != "/shop#good" {
+		p.Errorf("in the stream: %+v", j.Streams)
 	}
-	if len(j.Decided) != 1 || j.Decided[0].Handler != "billing.charge" || j.Decided[0].State != "" {
-		p.Errorf("decided: %+v", j.Decided)
+	if len(j.Decisions) != 1 || j.Decisions[0].Handler != "billing.charge" || j.Decisions[0].State != "" {
+		p.Errorf("decided: %+v", j.Decisions)
 	}
-	if len(j.Caused) != 1 || j.Caused[0].ID != "charge-of-good" || j.Caused[0].Source != "/billing" {
+	if len(j.Caused) != 1 || j.Caused[0].EventID != "charge-of-good" || j.Caused[0].Source != "/billing" {
 		p.Errorf("caused: %+v", j.Caused)
 	}
 	if len(j.Undecided)+len(j.Held)+len(j.Notes) > 0 || !slices.Equal(j.Sources, []string{"/shop"}) {
 		p.Errorf("journey: %+v", j)
 	}
 	j = p.journey(i, "/billing", "charge-of-good")
-	if len(j.Cause) != 1 || j.Cause[0].ID != "good" || len(j.Decided) != 0 {
-		p.Errorf("cause: %+v, decided: %+v", j.Cause, j.Decided)
+	if len(j.CausedBy) != 1 || j.CausedBy[0].EventID != "good" || len(j.Decisions) != 0 {
+		p.Errorf("cause: %+v, decided: %+v", j.CausedBy, j.Decisions)
 	}
 	var seen []string
 	for _, m := range p.journey(i, "", "good").Timeline() {
@@ -174,11 +174,11 @@ func (p *place) wantBad(i *inspect.Inspector) {
 		!strings.HasSuffix(j.Held[0].Failures[0].Text, "the card was refused") || j.Held[0].Failures[0].At.IsZero() || j.Held[0].Class != "permanent" {
 		p.Errorf("held: %+v", j.Held)
 	}
-	if len(j.Decided) != 1 || j.Decided[0].State != inspect.Dead {
-		p.Errorf("decided: %+v", j.Decided)
+	if len(j.Decisions) != 1 || j.Decisions[0].State != inspect.Dead {
+		p.Errorf("decided: %+v", j.Decisions)
 	}
-	if !j.InStream[0].Found {
-		p.Errorf("in the stream: %+v", j.InStream)
+	if !j.Streams[0].Found {
+		p.Errorf("in the stream: %+v", j.Streams)
 	}
 	var text []string
 	for _, m := range j.Timeline() {

@@ -9,33 +9,33 @@ import (
 	"github.com/postroom/postroom/internal/held"
 )
 
-// Journey is an event's whole way, as far as anything is left of it.
+// EventTrace is an event's whole way, as far as anything is left of it.
 //
 // Wide because it is a JSON document, as programs read it.
-type Journey struct {
-	ID string `json:"event_id"`
+type EventTrace struct {
+	EventID string `json:"event_id"`
 
 	// Sources are those of which something was found. An id is unique within one.
 	Sources []string `json:"sources"`
 
-	Logged    []Logged   `json:"logged"`    // in the log of this database
-	InStream  []Stored   `json:"in_stream"` // in the broker
-	Decided   []Decision `json:"decided"`   // by handlers of this database
-	Held      []HeldAt   `json:"held"`
-	Discarded []HeldAt   `json:"discarded"`
-	Steps     []Step     `json:"steps"` // of external handlers
-	Revisions []Revision `json:"revisions"`
-	Replays   []Replay   `json:"replays"`
-	Audit     []Action   `json:"audit"`
+	LogEntries []LogEntry     `json:"log_entries"` // in the log of this database
+	Streams    []StreamSearch `json:"streams"`     // in the broker
+	Decisions  []Decision     `json:"decisions"`   // by handlers of this database
+	Held       []HeldEvent    `json:"held"`
+	Discarded  []HeldEvent    `json:"discarded"`
+	Steps      []Step         `json:"steps"` // of external handlers
+	Revisions  []Revision     `json:"revisions"`
+	Replays    []ReplayItem   `json:"replays"`
+	Audit      []AuditEntry   `json:"audit"`
 
 	// Undecided are the handlers that its subject reaches and that have not decided it
 	// under its source and id.
 	Undecided []string `json:"undecided"`
 
-	// Cause is the event that caused it, where that is in the log; Caused are those that
+	// CausedBy is the event that caused it, where that is in the log; Caused are those that
 	// it caused, 100 at the most.
-	Cause  []Logged  `json:"cause"`
-	Caused []Related `json:"caused"`
+	CausedBy []LogEntry     `json:"caused_by"`
+	Caused   []RelatedEvent `json:"caused"`
 
 	// Notes say what could not be told, and why.
 	Notes []string `json:"notes"`
@@ -43,54 +43,54 @@ type Journey struct {
 	Broker Broker `json:"broker"`
 }
 
-// Publishing is how far an event of the log is.
-type Publishing string
+// PublishState is how far an event of the log is.
+type PublishState string
 
 // How far an event of the log is.
 const (
-	Published     Publishing = "published"   // the broker has it
-	Unpublished   Publishing = "unpublished" // no relay has read it yet
-	Pending       Publishing = "pending"     // it was read, and is not recorded as acknowledged
-	HeldBack      Publishing = "held"        // it is held on its way out
-	DiscardedHere Publishing = "discarded"   // it was held, and an operator discarded it
+	Published        PublishState = "published"   // the broker has it
+	Unpublished      PublishState = "unpublished" // no relay has read it yet
+	Pending          PublishState = "pending"     // it was read, and is not recorded as acknowledged
+	PublishHeld      PublishState = "held"        // it is held on its way out
+	PublishDiscarded PublishState = "discarded"   // it was held, and an operator discarded it
 )
 
-// Logged is an event in the log.
+// LogEntry is an event in the log.
 //
 // Wide because it is a row of the log, which one document shows.
-type Logged struct {
-	Seq         int64      `json:"seq"`
-	Source      string     `json:"source"`
-	ID          string     `json:"event_id"`
-	Type        string     `json:"type"`
-	Subject     string     `json:"subject"`
-	Key         string     `json:"key,omitempty"`
-	Correlation string     `json:"correlation_id,omitempty"`
-	Causation   string     `json:"causation_id,omitempty"`
-	Bytes       int64      `json:"bytes"` // of its data
-	CreatedAt   time.Time  `json:"created_at"`
-	NotBefore   time.Time  `json:"not_before,omitzero"`
-	LoggedAt    time.Time  `json:"logged_at"` // the later of the two
-	OccurredAt  time.Time  `json:"occurred_at,omitzero"`
-	State       Publishing `json:"state"`
+type LogEntry struct {
+	Seq           int64        `json:"seq"`
+	Source        string       `json:"source"`
+	EventID       string       `json:"event_id"`
+	Type          string       `json:"type"`
+	Subject       string       `json:"subject"`
+	Key           string       `json:"key,omitempty"`
+	CorrelationID string       `json:"correlation_id,omitempty"`
+	CausationID   string       `json:"causation_id,omitempty"`
+	Bytes         int64        `json:"bytes"` // of its data
+	CreatedAt     time.Time    `json:"created_at"`
+	NotBefore     time.Time    `json:"not_before,omitzero"`
+	LoggedAt      time.Time    `json:"logged_at"` // the later of the two
+	OccurredAt    time.Time    `json:"occurred_at,omitzero"`
+	State         PublishState `json:"state"`
 
 	// Failures are the last ten before it was published from where it was held.
 	Failures []Failure `json:"failures"`
 }
 
-// Stored is what the search for an event in a stream found.
-type Stored struct {
+// StreamSearch is what the search for an event in a stream found.
+type StreamSearch struct {
 	Stream  string `json:"stream"`
 	Subject string `json:"subject,omitempty"`
 	Source  string `json:"source,omitempty"`
 
 	// Found is false where it was not found in the window that was searched: from From
-	// to Through, which is the end of the stream where Whole is true.
-	Found   bool      `json:"found"`
-	From    time.Time `json:"from"`
-	Through time.Time `json:"through,omitzero"`
-	Whole   bool      `json:"whole"`
-	Looked  int       `json:"looked_at"` // how many messages were looked at
+	// to Through, which is the end of the stream where Complete is true.
+	Found    bool      `json:"found"`
+	From     time.Time `json:"from"`
+	Through  time.Time `json:"through,omitzero"`
+	Complete bool      `json:"complete"`
+	Examined int       `json:"examined"` // how many messages were looked at
 
 	Seq       uint64    `json:"seq,omitzero"`
 	StoredAt  time.Time `json:"stored_at,omitzero"`
@@ -115,37 +115,37 @@ type Decision struct {
 	Failures []Failure `json:"failures"`
 }
 
-// HeldAt is an event that is held for a handler, or was discarded.
+// HeldEvent is an event that is held for a handler, or was discarded.
 //
 // Wide because it is a JSON document, as programs read it.
-type HeldAt struct {
-	ID          int64     `json:"id"`
-	Handler     string    `json:"handler"`
-	DedupeKey   string    `json:"dedupe_key,omitempty"`
-	Source      string    `json:"source"`
-	Type        string    `json:"type"`
-	Subject     string    `json:"subject"`
-	EventKey    string    `json:"event_key,omitempty"`
-	Key         string    `json:"key,omitempty"` // the key that it blocks, or waits for
-	Pos         int64     `json:"pos,omitzero"`
-	State       State     `json:"state"`
-	Attempts    int64     `json:"attempts"`
-	Class       string    `json:"class,omitempty"`
-	Failures    []Failure `json:"failures"` // the last ten
-	HeldAt      time.Time `json:"held_at"`
-	NextAt      time.Time `json:"next_at,omitzero"`
-	DeadAt      time.Time `json:"dead_at,omitzero"`
-	ClaimedBy   string    `json:"claimed_by,omitempty"`
-	Solitary    bool      `json:"solitary"`
-	Revision    int64     `json:"revision"`
-	Job         int64     `json:"job,omitzero"` // the replay that it is, or was last, part of
-	Replays     int64     `json:"replays"`
-	LoggedAt    time.Time `json:"logged_at"`
-	Causation   string    `json:"causation_id,omitempty"`
-	Correlation string    `json:"correlation_id,omitempty"`
+type HeldEvent struct {
+	ID            int64     `json:"id"`
+	Handler       string    `json:"handler"`
+	DedupeKey     string    `json:"dedupe_key,omitempty"`
+	Source        string    `json:"source"`
+	Type          string    `json:"type"`
+	Subject       string    `json:"subject"`
+	Key           string    `json:"key,omitempty"`
+	BlockedKey    string    `json:"blocked_key,omitempty"` // the key that it blocks, or waits for
+	Position      int64     `json:"position,omitzero"`
+	State         State     `json:"state"`
+	Attempts      int64     `json:"attempts"`
+	Class         string    `json:"class,omitempty"`
+	Failures      []Failure `json:"failures"` // the last ten
+	HeldAt        time.Time `json:"held_at"`
+	NextAt        time.Time `json:"next_at,omitzero"`
+	DeadAt        time.Time `json:"dead_at,omitzero"`
+	ClaimedBy     string    `json:"claimed_by,omitempty"`
+	Isolated      bool      `json:"isolated"`
+	Revision      int64     `json:"revision"`
+	ReplayID      int64     `json:"replay_id,omitzero"` // the replay that it is, or was last, part of
+	Replays       int64     `json:"replays"`
+	LoggedAt      time.Time `json:"logged_at"`
+	CausationID   string    `json:"causation_id,omitempty"`
+	CorrelationID string    `json:"correlation_id,omitempty"`
 
 	DiscardedAt time.Time `json:"discarded_at,omitzero"`
-	Audit       int64     `json:"audit,omitzero"` // the action that discarded it
+	AuditID     int64     `json:"audit_id,omitzero"` // the action that discarded it
 }
 
 // Failure is one failure of an event.
@@ -170,17 +170,17 @@ type Step struct {
 
 // Revision is what the event was before it was edited.
 type Revision struct {
-	Held       int64     `json:"held"`
+	HeldID     int64     `json:"held_id"`
 	Revision   int64     `json:"revision"`
 	ReplacedAt time.Time `json:"replaced_at"`
-	Audit      int64     `json:"audit"`
+	AuditID    int64     `json:"audit_id"`
 	Bytes      int64     `json:"bytes"`
 }
 
-// Replay is a replay that the event was part of.
-type Replay struct {
-	Job        int64     `json:"job"`
-	Held       int64     `json:"held"`
+// ReplayItem is a replay that the event was part of.
+type ReplayItem struct {
+	ReplayID   int64     `json:"replay_id"`
+	HeldID     int64     `json:"held_id"`
 	Handler    string    `json:"handler"`
 	Source     string    `json:"source"`
 	Actor      string    `json:"actor"`
@@ -195,31 +195,31 @@ type Replay struct {
 	Failures []Failure `json:"failures"`
 }
 
-// Related is an event of the log that this one caused.
-type Related struct {
+// RelatedEvent is an event of the log that this one caused.
+type RelatedEvent struct {
 	Seq       int64     `json:"seq"`
 	Source    string    `json:"source"`
-	ID        string    `json:"event_id"`
+	EventID   string    `json:"event_id"`
 	Type      string    `json:"type"`
 	CreatedAt time.Time `json:"created_at"`
 }
 
-func scanLogged(row pgx.CollectableRow, l *Logged) error {
+func scanLogEntry(row pgx.CollectableRow, l *LogEntry) error {
 	var failures []byte
-	err := row.Scan(&l.Seq, &l.Source, &l.ID, &l.Type, &l.Subject, &l.Key, &l.Correlation, &l.Causation, &l.Bytes,
+	err := row.Scan(&l.Seq, &l.Source, &l.EventID, &l.Type, &l.Subject, &l.Key, &l.CorrelationID, &l.CausationID, &l.Bytes,
 		at(&l.CreatedAt), at(&l.NotBefore), at(&l.LoggedAt), at(&l.OccurredAt), &l.State, &failures)
 	return readFailures(&l.Failures, failures, err)
 }
 
-// heldAt returns a row of held, or of archive, as an answer has it.
-func heldAt(r *held.Row) HeldAt {
+// heldEvent returns a row of held, or of archive, as an answer has it.
+func heldEvent(r *held.Row) HeldEvent {
 	e, c := &r.Event, &r.Course
-	h := HeldAt{
-		ID: r.ID, Handler: r.Handler, DedupeKey: r.DedupeKey, Source: e.Source, Type: e.Type, Subject: e.Subject, EventKey: e.Key, Key: r.Key, Pos: r.Pos,
+	h := HeldEvent{
+		ID: r.ID, Handler: r.Handler, DedupeKey: r.DedupeKey, Source: e.Source, Type: e.Type, Subject: e.Subject, Key: e.Key, BlockedKey: r.Key, Position: r.Pos,
 		State: State(r.State), Attempts: int64(c.Attempts), Class: c.Class, Failures: make([]Failure, 0, len(c.Failures)),
-		HeldAt: utc(c.HeldAt), NextAt: utc(c.NextAt), DeadAt: utc(c.DeadAt), ClaimedBy: c.ClaimedBy, Solitary: c.Solitary,
-		Revision: int64(r.Revision), Job: r.Job, Replays: r.Replays, LoggedAt: utc(e.LoggedAt), Causation: e.Causation, Correlation: e.Correlation,
-		DiscardedAt: utc(c.DiscardedAt), Audit: r.Audit,
+		HeldAt: utc(c.HeldAt), NextAt: utc(c.NextAt), DeadAt: utc(c.DeadAt), ClaimedBy: c.ClaimedBy, Isolated: c.Solitary,
+		Revision: int64(r.Revision), ReplayID: r.Job, Replays: r.Replays, LoggedAt: utc(e.LoggedAt), CausationID: e.Causation, CorrelationID: e.Correlation,
+		DiscardedAt: utc(c.DiscardedAt), AuditID: r.Audit,
 	}
 	for _, f := range c.Failures {
 		f.At = f.At.UTC()
@@ -228,10 +228,10 @@ func heldAt(r *held.Row) HeldAt {
 	return h
 }
 
-func heldAtAll(rows []held.Row) []HeldAt {
-	all := make([]HeldAt, len(rows))
+func heldEvents(rows []held.Row) []HeldEvent {
+	all := make([]HeldEvent, len(rows))
 	for n := range rows {
-		all[n] = heldAt(&rows[n])
+		all[n] = heldEvent(&rows[n])
 	}
 	return all
 }
@@ -258,15 +258,15 @@ func scanStep(row pgx.CollectableRow, s *Step) error {
 }
 
 func scanRevision(row pgx.CollectableRow, r *Revision) error {
-	return row.Scan(&r.Held, &r.Revision, at(&r.ReplacedAt), &r.Audit, &r.Bytes)
+	return row.Scan(&r.HeldID, &r.Revision, at(&r.ReplacedAt), &r.AuditID, &r.Bytes)
 }
 
-func scanReplay(row pgx.CollectableRow, r *Replay) error {
+func scanReplayItem(row pgx.CollectableRow, r *ReplayItem) error {
 	var failures []byte
-	err := row.Scan(&r.Job, &r.Held, &r.Handler, &r.Source, &r.Actor, &r.Reason, &r.State, at(&r.CreatedAt), at(&r.ReleasedAt), &r.Outcome, at(&r.EndedAt), &failures)
+	err := row.Scan(&r.ReplayID, &r.HeldID, &r.Handler, &r.Source, &r.Actor, &r.Reason, &r.State, at(&r.CreatedAt), at(&r.ReleasedAt), &r.Outcome, at(&r.EndedAt), &failures)
 	return readFailures(&r.Failures, failures, err)
 }
 
-func scanRelated(row pgx.CollectableRow, r *Related) error {
-	return row.Scan(&r.Seq, &r.Source, &r.ID, &r.Type, at(&r.CreatedAt))
+func scanRelatedEvent(row pgx.CollectableRow, r *RelatedEvent) error {
+	return row.Scan(&r.Seq, &r.Source, &r.EventID, &r.Type, at(&r.CreatedAt))
 }

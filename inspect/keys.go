@@ -19,7 +19,7 @@ type KeyFilter struct {
 	State State
 
 	// After is where to begin: the Next of the page before.
-	After *KeyPlace
+	After *KeyPosition
 
 	// Limit is the most keys of a page.
 	//
@@ -27,8 +27,8 @@ type KeyFilter struct {
 	Limit int
 }
 
-// KeyPlace is a place in the list of keys.
-type KeyPlace struct {
+// KeyPosition is a place in the list of keys.
+type KeyPosition struct {
 	Handler string `json:"handler"`
 	Key     string `json:"key"`
 }
@@ -39,7 +39,7 @@ type Keys struct {
 
 	// Next is where the next page begins; nil where this is the last. A page looks at
 	// 10,000 keys at the most, and so may have fewer than Limit, or none, and a Next.
-	Next *KeyPlace `json:"next,omitempty"`
+	Next *KeyPosition `json:"next,omitempty"`
 }
 
 // Key is a key that events wait for.
@@ -56,7 +56,7 @@ type Key struct {
 type Head struct {
 	ID       int64     `json:"id"` // in held
 	Source   string    `json:"source"`
-	Event    string    `json:"event_id"`
+	EventID  string    `json:"event_id"`
 	Type     string    `json:"type"`
 	State    State     `json:"state"`
 	Class    string    `json:"class,omitempty"`
@@ -69,17 +69,17 @@ type Head struct {
 	AgeSeconds float64   `json:"age_seconds"`
 }
 
-// walked is a key, and whether it is one that was asked for, and the last that was
+// keyRow is a key, and whether it is one that was asked for, and the last that was
 // looked at.
-type walked struct {
+type keyRow struct {
 	Key
 
 	wanted, last bool
 }
 
-func scanKey(row pgx.CollectableRow, k *walked) error {
+func scanKey(row pgx.CollectableRow, k *keyRow) error {
 	h := &k.Head
-	return row.Scan(&k.Handler, &k.Key.Key, &k.wanted, &k.last, &h.ID, &h.Source, &h.Event, &h.Type, &h.State, &h.Class, &h.Failure,
+	return row.Scan(&k.Handler, &k.Key.Key, &k.wanted, &k.last, &h.ID, &h.Source, &h.EventID, &h.Type, &h.State, &h.Class, &h.Failure,
 		&h.Attempts, at(&h.NextAt), at(&h.Since), &h.AgeSeconds, &k.Behind)
 }
 
@@ -92,24 +92,24 @@ const (
 func limit(n int) int { return min(max(cmp.Or(n, defaultLimit), 1), maxLimit) }
 
 // fill takes what was found, which may be one key more than the page has room for.
-func (p *Keys) fill(all []walked, room int) {
+func (p *Keys) fill(all []keyRow, room int) {
 	for _, k := range all {
 		if len(p.Keys) == room {
 			last := p.Keys[room-1]
-			p.Next = &KeyPlace{Handler: last.Handler, Key: last.Key}
+			p.Next = &KeyPosition{Handler: last.Handler, Key: last.Key}
 			return
 		}
 		if k.wanted {
 			p.Keys = append(p.Keys, k.Key)
 		}
 		if k.last {
-			p.Next = &KeyPlace{Handler: k.Handler, Key: k.Key.Key}
+			p.Next = &KeyPosition{Handler: k.Handler, Key: k.Key.Key}
 		}
 	}
 }
 
 // readKey looks a key up, at its handler or at all.
-func readKey(m *moment, page *Keys, f KeyFilter) error {
+func readKey(m *snapshot, page *Keys, f KeyFilter) error {
 	handlers := []string{f.Handler}
 	if f.Handler == "" {
 		var err error

@@ -57,9 +57,9 @@ func TestKeys(t *testing.T) {
 		{"of a handler", inspect.KeyFilter{Handler: "b"}, []string{"b/k0", "b/k1", "b/k2", "b/k3", "b/k4"}, ""},
 		{"of no handler", inspect.KeyFilter{Handler: "aa"}, []string{}, ""},
 		{"one page", inspect.KeyFilter{Limit: 4}, []string{"a/k0", "a/k1", "a/k2", "a/k3"}, "a/k3"},
-		{"the next", inspect.KeyFilter{Limit: 4, After: &inspect.KeyPlace{Handler: "a", Key: "k3"}}, []string{"a/k4", "b/k0", "b/k1", "b/k2"}, "b/k2"},
-		{"the last", inspect.KeyFilter{Limit: 4, After: &inspect.KeyPlace{Handler: "b", Key: "k2"}}, []string{"b/k3", "b/k4", "outbox/k1"}, ""},
-		{"the next of a handler", inspect.KeyFilter{Handler: "a", Limit: 4, After: &inspect.KeyPlace{Handler: "a", Key: "k3"}}, []string{"a/k4"}, ""},
+		{"the next", inspect.KeyFilter{Limit: 4, After: &inspect.KeyPosition{Handler: "a", Key: "k3"}}, []string{"a/k4", "b/k0", "b/k1", "b/k2"}, "b/k2"},
+		{"the last", inspect.KeyFilter{Limit: 4, After: &inspect.KeyPosition{Handler: "b", Key: "k2"}}, []string{"b/k3", "b/k4", "outbox/k1"}, ""},
+		{"the next of a handler", inspect.KeyFilter{Handler: "a", Limit: 4, After: &inspect.KeyPosition{Handler: "a", Key: "k3"}}, []string{"a/k4"}, ""},
 		{"dead", inspect.KeyFilter{State: inspect.Dead}, []string{"a/k2", "b/k2"}, ""},
 		{"dead of a handler", inspect.KeyFilter{Handler: "b", State: inspect.Dead}, []string{"b/k2"}, ""},
 		{"a key", inspect.KeyFilter{Key: "k1"}, []string{"a/k1", "b/k1", "outbox/k1"}, ""},
@@ -81,7 +81,7 @@ func TestKeys(t *testing.T) {
 	}
 	for _, k := range p.keys(inspect.KeyFilter{Handler: "a"}).Keys {
 		n := int64(k.Key[1] - '0')
-		if k.Behind != n || k.Head.Event != fmt.Sprintf("%d-1", n) || k.Head.Failure != "last" || k.Head.Class != "error" || (k.Head.State == inspect.Dead) != (n == 2) {
+		if k.Behind != n || k.Head.EventID != fmt.Sprintf("%d-1", n) || k.Head.Failure != "last" || k.Head.Class != "error" || (k.Head.State == inspect.Dead) != (n == 2) {
 			t.Errorf("%+v", k)
 		}
 	}
@@ -125,12 +125,12 @@ func TestAudit(t *testing.T) {
 		{"of a kind", inspect.AuditFilter{Action: "discard", Limit: 2}, []int64{30, 27}, 27},
 		{"of a handler", inspect.AuditFilter{Handler: "h1", Limit: 2}, []int64{29, 27}, 27},
 		{"since", inspect.AuditFilter{Since: time.Now().Add(-90 * time.Minute)}, []int64{30, 29}, 0},
-		{"of an event", inspect.AuditFilter{Event: "e20"}, []int64{20}, 0},
-		{"of an event and a person", inspect.AuditFilter{Event: "e20", Actor: "bob"}, []int64{}, 0},
-		{"of an event and a replay", inspect.AuditFilter{Event: "e25", Job: 1}, []int64{25}, 0},
-		{"of an event and another replay", inspect.AuditFilter{Event: "e25", Job: 2}, []int64{}, 0},
-		{"of a replay", inspect.AuditFilter{Job: 1, Limit: 2}, []int64{25, 19}, 19},
-		{"of a replay, the next", inspect.AuditFilter{Job: 1, Before: 19}, []int64{13, 7, 1}, 0},
+		{"of an event", inspect.AuditFilter{EventID: "e20"}, []int64{20}, 0},
+		{"of an event and a person", inspect.AuditFilter{EventID: "e20", Actor: "bob"}, []int64{}, 0},
+		{"of an event and a replay", inspect.AuditFilter{EventID: "e25", ReplayID: 1}, []int64{25}, 0},
+		{"of an event and another replay", inspect.AuditFilter{EventID: "e25", ReplayID: 2}, []int64{}, 0},
+		{"of a replay", inspect.AuditFilter{ReplayID: 1, Limit: 2}, []int64{25, 19}, 19},
+		{"of a replay, the next", inspect.AuditFilter{ReplayID: 1, Before: 19}, []int64{13, 7, 1}, 0},
 		{"of nobody", inspect.AuditFilter{Actor: "eve"}, []int64{}, 0},
 	}
 	for _, tt := range tests {
@@ -140,7 +140,7 @@ func TestAudit(t *testing.T) {
 				t.Fatal(err)
 			}
 			ids := []int64{}
-			for _, a := range page.Actions {
+			for _, a := range page.Entries {
 				ids = append(ids, a.ID)
 				if string(a.Details) != `{"limit": 5}` || a.At.IsZero() || a.Reason != "why" || a.Events != a.ID {
 					t.Errorf("%+v", a)
@@ -159,15 +159,15 @@ func TestActionsThatAreFewAmongMany(t *testing.T) {
 	p := newPlace(t)
 	p.exec(`INSERT INTO postroom.audit (at, actor, action, events) SELECT now() - interval '1 day', CASE WHEN n = 5 THEN 'eve' ELSE 'ann' END, 'x', 1 FROM generate_series(1, 12000) n`)
 	first, err := p.alone().Audit(t.Context(), inspect.AuditFilter{Actor: "eve"})
-	if err != nil || len(first.Actions) != 0 || first.Next != 2001 {
+	if err != nil || len(first.Entries) != 0 || first.Next != 2001 {
 		t.Fatalf("first page: %+v, %v", first, err)
 	}
 	second, err := p.alone().Audit(t.Context(), inspect.AuditFilter{Actor: "eve", Before: first.Next})
-	if err != nil || len(second.Actions) != 1 || second.Actions[0].ID != 5 || second.Next != 0 {
+	if err != nil || len(second.Entries) != 1 || second.Entries[0].ID != 5 || second.Next != 0 {
 		t.Errorf("second page: %+v, %v", second, err)
 	}
 	recent, err := p.alone().Audit(t.Context(), inspect.AuditFilter{Since: time.Now().Add(-time.Hour)})
-	if err != nil || len(recent.Actions) != 0 || recent.Next != 0 { // all that is below is older
+	if err != nil || len(recent.Entries) != 0 || recent.Next != 0 { // all that is below is older
 		t.Errorf("of an hour: %+v, %v", recent, err)
 	}
 }
@@ -204,21 +204,21 @@ func TestTables(t *testing.T) {
 			t.Errorf("table %s: %+v", name, found[name])
 		}
 	}
-	if o := found["outbox"]; int(o.OldestSeconds/3600) != 80 || int(o.OverdueSeconds/3600) != 8 || o.Bytes == 0 || o.IndexBytes == 0 {
+	if o := found["outbox"]; int(o.OldestAgeSeconds/3600) != 80 || int(o.OverdueSeconds/3600) != 8 || o.Bytes == 0 || o.IndexBytes == 0 {
 		t.Errorf("outbox: %+v", o)
 	}
-	if h := found["held"]; int(h.OldestSeconds) != 3600 {
+	if h := found["held"]; int(h.OldestAgeSeconds) != 3600 {
 		t.Errorf("held: %+v", h)
 	}
 	if s := tables.Sweep; s.Pages != 1 || s.KeptSeconds != 30*24*3600 || int(s.OverdueSeconds) != 3600 {
 		t.Errorf("sweep: %+v", s)
 	}
-	if tables.Horizon.Partial {
+	if tables.Vacuum.Partial {
 		t.Error("a superuser sees all")
 	}
 	p.eventually("the open transaction to be among what keeps vacuum away", func() bool { // of ten: others test here too
 		tables, err := p.alone().Tables(t.Context())
-		return err == nil && slices.ContainsFunc(tables.Horizon.Holders, func(h inspect.Holder) bool {
+		return err == nil && slices.ContainsFunc(tables.Vacuum.Blockers, func(h inspect.VacuumBlocker) bool {
 			return h.Name == fmt.Sprint(pid) && h.Kind == "transaction" && strings.Contains(h.State, "idle in transaction") && h.Xids > 0
 		})
 	})
@@ -267,7 +267,7 @@ func TestRoleThatOnlyReads(t *testing.T) {
 	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
 		t.Fatal(err)
 	}
-	if !tables.Horizon.Partial {
+	if !tables.Vacuum.Partial {
 		t.Error("it does not say that it does not see everything")
 	}
 	if _, err := conn.Exec(t.Context(), "RESET ROLE"); err != nil {

@@ -24,7 +24,7 @@ type Process struct {
 	ledger float64 // for how many seconds it keeps ledger rows
 }
 
-func readProcesses(m *moment) ([]Process, error) {
+func readProcesses(m *snapshot) ([]Process, error) {
 	return rows(m, "processes", m.sql.Processes, func(row pgx.CollectableRow, p *Process) error {
 		return row.Scan(&p.Name, &p.Handlers, at(&p.StartedAt), at(&p.SeenAt), &p.SilentSeconds, &p.Alive, &p.ledger)
 	})

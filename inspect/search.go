@@ -25,8 +25,8 @@ const (
 	searchBatch = 1000
 )
 
-// quest is one search: of a stream, from a time on.
-type quest struct {
+// streamSearcher is one search: of a stream, from a time on.
+type streamSearcher struct {
 	stream   string // empty: the one that takes the subject
 	subjects []string
 	since    time.Time
@@ -34,8 +34,8 @@ type quest struct {
 }
 
 // search looks for the event in streams, for half a second in all.
-func (o observer) search(ctx context.Context, j *Journey, subs []subscription) {
-	quests := j.quests(subs)
+func (o brokerClient) search(ctx context.Context, j *EventTrace, subs []subscription) {
+	quests := j.searches(subs)
 	if o.nc == nil || len(quests) == 0 {
 		j.Broker.Asked = o.nc != nil
 		return
@@ -49,44 +49,44 @@ func (o observer) search(ctx context.Context, j *Journey, subs []subscription) {
 	ctx, cancel := context.WithTimeout(ctx, searchFor)
 	defer cancel()
 	for _, q := range quests {
-		found, err := q.search(ctx, js, j.ID)
+		found, err := q.search(ctx, js, j.EventID)
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrInvalidSubject):
 			j.note("no stream takes %v", q.subjects)
 			continue
-		case err != nil && found.Looked == 0:
+		case err != nil && found.Examined == 0:
 			j.Broker.Fault = faultOf(err)
 			return
 		}
-		j.InStream = append(j.InStream, found)
-		j.from(found.Source)
+		j.Streams = append(j.Streams, found)
+		j.addSource(found.Source)
 	}
 }
 
-// quests returns where to look. The time is that of the log or of a copy in held, and
+// searches returns where to look. The time is that of the log or of a copy in held, and
 // else the one that a UUIDv7 has in it.
-func (j *Journey) quests(subs []subscription) []quest {
-	var all []quest
-	add := func(q quest) {
-		same := func(o quest) bool { return o.source == q.source && slices.Equal(o.subjects, q.subjects) }
+func (j *EventTrace) searches(subs []subscription) []streamSearcher {
+	var all []streamSearcher
+	add := func(q streamSearcher) {
+		same := func(o streamSearcher) bool { return o.source == q.source && slices.Equal(o.subjects, q.subjects) }
 		if !slices.ContainsFunc(all, same) {
 			all = append(all, q)
 		}
 	}
-	for _, l := range j.Logged {
+	for _, l := range j.LogEntries {
 		if l.State == Published || l.State == Pending {
-			add(quest{subjects: []string{l.Subject}, since: l.LoggedAt, source: l.Source})
+			add(streamSearcher{subjects: []string{l.Subject}, since: l.LoggedAt, source: l.Source})
 		}
 	}
 	for _, h := range slices.Concat(j.Held, j.Discarded) {
 		if h.Handler != Outgoing {
-			add(quest{subjects: []string{h.Subject}, since: h.LoggedAt, source: h.Source})
+			add(streamSearcher{subjects: []string{h.Subject}, since: h.LoggedAt, source: h.Source})
 		}
 	}
-	if len(all) > 0 || len(j.Logged) > 0 {
+	if len(all) > 0 || len(j.LogEntries) > 0 {
 		return all
 	}
-	since, ok := timeIn(j.ID)
+	since, ok := timeIn(j.EventID)
 	if !ok {
 		return nil
 	}
@@ -95,9 +95,9 @@ func (j *Journey) quests(subs []subscription) []quest {
 		source = j.Sources[0]
 	}
 	for _, s := range subs {
-		at := slices.IndexFunc(all, func(q quest) bool { return q.stream == s.Stream })
+		at := slices.IndexFunc(all, func(q streamSearcher) bool { return q.stream == s.Stream })
 		if at < 0 {
-			all = append(all, quest{stream: s.Stream, since: since, source: source, subjects: wildcard.Union(nil, s.Subjects)})
+			all = append(all, streamSearcher{stream: s.Stream, since: since, source: source, subjects: wildcard.Union(nil, s.Subjects)})
 			continue
 		}
 		all[at].subjects = wildcard.Union(all[at].subjects, s.Subjects)
@@ -115,8 +115,8 @@ func timeIn(id string) (time.Time, bool) {
 }
 
 // search looks through a stream until it finds the event, or time is up.
-func (q quest) search(ctx context.Context, js jetstream.JetStream, id string) (Stored, error) {
-	s := Stored{Stream: q.stream, From: q.since.Add(-searchBefore).UTC()}
+func (q streamSearcher) search(ctx context.Context, js jetstream.JetStream, id string) (StreamSearch, error) {
+	s := StreamSearch{Stream: q.stream, From: q.since.Add(-searchBefore).UTC()}
 	if len(q.subjects) == 1 {
 		s.Subject = q.subjects[0]
 	}
@@ -141,7 +141,7 @@ func (q quest) search(ctx context.Context, js jetstream.JetStream, id string) (S
 	for r.pending > 0 {
 		batch, err := r.next(ctx, searchBatch)
 		for _, m := range batch {
-			s.Looked++
+			s.Examined++
 			s.Through = m.stored.UTC()
 			if q.is(m, id, &s) {
 				return s, nil
@@ -151,12 +151,12 @@ func (q quest) search(ctx context.Context, js jetstream.JetStream, id string) (S
 			return s, err
 		}
 	}
-	s.Whole = true
+	s.Complete = true
 	return s, nil
 }
 
 // is reports whether a message is the event, and notes it where it is.
-func (q quest) is(m stored, id string, s *Stored) bool {
+func (q streamSearcher) is(m message, id string, s *StreamSearch) bool {
 	ev, err := wire.Decode(m.subject, m.header, nil)
 	if err != nil || ev.ID != id || q.source != "" && ev.Source != q.source {
 		return false

@@ -8,13 +8,13 @@ import (
 
 // Status is how far everything is, and what is wrong.
 type Status struct {
-	Relay     RelayStatus `json:"relay"`
-	Held      []Held      `json:"held"`
-	Discarded int64       `json:"discarded"` // counted up to 100,000
-	Replays   []Replaying `json:"replays"`
-	Rewinds   []Rewinding `json:"rewinds"`
-	Processes []Process   `json:"processes"`
-	Broker    Broker      `json:"broker"`
+	Relay       RelayStatus       `json:"relay"`
+	Held        []HeldSummary     `json:"held"`
+	Discarded   int64             `json:"discarded"` // counted up to 100,000
+	Replays     []ReplayStatus    `json:"replays"`
+	Republishes []RepublishStatus `json:"republishes"`
+	Processes   []Process         `json:"processes"`
+	Broker      Broker            `json:"broker"`
 
 	// Findings is what is wrong, and what to do about it. None: all is well, as far as
 	// could be seen.
@@ -38,34 +38,34 @@ type RelayStatus struct {
 	Until            time.Time `json:"until,omitzero"`
 	RemainingSeconds float64   `json:"remaining_seconds"`
 
-	// Unpublished is about how many events are committed and not published: gaps in
+	// EstimatedUnpublished is about how many events are committed and not published: gaps in
 	// the log count.
-	Unpublished int64 `json:"unpublished_about"`
+	EstimatedUnpublished int64 `json:"estimated_unpublished"`
 
-	// OldestAt is when the oldest of them was written.
-	OldestAt      time.Time `json:"oldest_unpublished_at,omitzero"`
-	OldestSeconds float64   `json:"oldest_unpublished_age_seconds"`
+	// OldestUnpublishedAt is when the oldest of them was written.
+	OldestUnpublishedAt         time.Time `json:"oldest_unpublished_at,omitzero"`
+	OldestUnpublishedAgeSeconds float64   `json:"oldest_unpublished_age_seconds"`
 }
 
-// Replaying is a replay of dead events that runs.
-type Replaying struct {
-	ID         int64     `json:"id"`
-	Actor      string    `json:"actor"`
-	CreatedAt  time.Time `json:"created_at"`
-	Phase      string    `json:"phase"`
-	Items      int64     `json:"items"`
-	Released   int64     `json:"released"`
-	Succeeded  int64     `json:"succeeded"`
-	Failed     int64     `json:"failed"`
-	PassedOver int64     `json:"passed_over"`
+// ReplayStatus is a replay of dead events that runs.
+type ReplayStatus struct {
+	ID        int64     `json:"id"`
+	Actor     string    `json:"actor"`
+	CreatedAt time.Time `json:"created_at"`
+	Phase     string    `json:"phase"`
+	Events    int64     `json:"events"`
+	Released  int64     `json:"released"`
+	Succeeded int64     `json:"succeeded"`
+	Failed    int64     `json:"failed"`
+	Skipped   int64     `json:"skipped"`
 
-	// DrivenAt is when somebody last drove it; zero: never.
-	DrivenAt    time.Time `json:"driven_at,omitzero"`
+	// LastStepAt is when somebody last drove it; zero: never.
+	LastStepAt  time.Time `json:"last_step_at,omitzero"`
 	IdleSeconds float64   `json:"idle_seconds"`
 }
 
-// Rewinding is a rewind that runs: events of the log that are published again.
-type Rewinding struct {
+// RepublishStatus is a rewind that runs: events of the log that are published again.
+type RepublishStatus struct {
 	ID        int64     `json:"id"`
 	Kind      string    `json:"kind"`
 	Actor     string    `json:"actor"`
@@ -78,14 +78,14 @@ type Rewinding struct {
 }
 
 func scanRelay(row pgx.CollectableRow, r *RelayStatus) error {
-	return row.Scan(&r.Owner, &r.Leads, &r.Epoch, at(&r.Until), &r.RemainingSeconds, &r.Unpublished, at(&r.OldestAt), &r.OldestSeconds)
+	return row.Scan(&r.Owner, &r.Leads, &r.Epoch, at(&r.Until), &r.RemainingSeconds, &r.EstimatedUnpublished, at(&r.OldestUnpublishedAt), &r.OldestUnpublishedAgeSeconds)
 }
 
-func scanReplaying(row pgx.CollectableRow, r *Replaying) error {
-	return row.Scan(&r.ID, &r.Actor, at(&r.CreatedAt), &r.Phase, &r.Items, &r.Released, &r.Succeeded, &r.Failed, &r.PassedOver,
-		at(&r.DrivenAt), &r.IdleSeconds)
+func scanReplayStatus(row pgx.CollectableRow, r *ReplayStatus) error {
+	return row.Scan(&r.ID, &r.Actor, at(&r.CreatedAt), &r.Phase, &r.Events, &r.Released, &r.Succeeded, &r.Failed, &r.Skipped,
+		at(&r.LastStepAt), &r.IdleSeconds)
 }
 
-func scanRewinding(row pgx.CollectableRow, r *Rewinding) error {
+func scanRepublishStatus(row pgx.CollectableRow, r *RepublishStatus) error {
 	return row.Scan(&r.ID, &r.Kind, &r.Actor, at(&r.CreatedAt), &r.Rate, &r.Events, &r.Published, &r.Skipped, &r.Held)
 }

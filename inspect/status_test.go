@@ -108,15 +108,15 @@ func TestFindings(t *testing.T) {
 			}
 			text := ""
 			for _, f := range s.Findings {
-				text += f.Text + "\n" + f.Do + "\n"
-				if f.Text == "" || f.Do == "" {
+				text += f.Text + "\n" + f.Remedy + "\n"
+				if f.Text == "" || f.Remedy == "" {
 					t.Errorf("finding %+v", f)
 				}
 			}
 			if !strings.Contains(text, tt.says) {
 				t.Errorf("want %q in %s", tt.says, text)
 			}
-			if r := s.Relay; (r.OldestSeconds > 0) == r.OldestAt.IsZero() {
+			if r := s.Relay; (r.OldestUnpublishedAgeSeconds > 0) == r.OldestUnpublishedAt.IsZero() {
 				t.Errorf("oldest unpublished: %+v", r)
 			}
 			if s.Broker.Asked {
@@ -158,7 +158,7 @@ func TestStatesOfHeldEvents(t *testing.T) {
 	}
 	for _, c := range h.States {
 		switch {
-		case c.State == inspect.Waiting && int(c.OldestSeconds) != 7200, c.State == inspect.Dead && int(c.OldestSeconds) != 10800,
+		case c.State == inspect.Waiting && int(c.OldestAgeSeconds) != 7200, c.State == inspect.Dead && int(c.OldestAgeSeconds) != 10800,
 			c.State == inspect.Abandoned && int(c.OverdueSeconds) != 3600, c.State == inspect.Due && int(c.OverdueSeconds) != 5:
 			t.Errorf("%+v", c)
 		}
@@ -259,7 +259,7 @@ func TestBrokerThatIsAway(t *testing.T) {
 		t.Errorf("handlers: %+v, %v", h, err)
 	}
 	j := p.journey(p.inspector(), "", "1")
-	if j.Broker.Fault == "" || len(j.Logged) != 1 || j.Logged[0].State != inspect.Published {
+	if j.Broker.Fault == "" || len(j.LogEntries) != 1 || j.LogEntries[0].State != inspect.Published {
 		t.Errorf("event: %+v", j)
 	}
 }

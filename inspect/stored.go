@@ -10,16 +10,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// reader reads headers of a stream's messages, through a consumer of its own that
+// messageReader reads headers of a stream's messages, through a consumer of its own that
 // acknowledges nothing. It is no reader of the handlers', and takes nothing from them.
-type reader struct {
+type messageReader struct {
 	stream   jetstream.Stream
 	consumer jetstream.Consumer
 	pending  uint64 // messages that it has not returned yet
 }
 
-// stored is a message of a stream, without its data.
-type stored struct {
+// message is a message of a stream, without its data.
+type message struct {
 	seq     uint64
 	subject string
 	header  nats.Header
@@ -30,7 +30,7 @@ type stored struct {
 const forgetAfter = 5 * time.Second
 
 // open returns a reader that begins where cfg says.
-func open(ctx context.Context, stream jetstream.Stream, cfg jetstream.ConsumerConfig) (*reader, error) {
+func open(ctx context.Context, stream jetstream.Stream, cfg jetstream.ConsumerConfig) (*messageReader, error) {
 	cfg.Description = "Postroom looks; it removes itself"
 	cfg.AckPolicy = jetstream.AckNonePolicy
 	cfg.HeadersOnly, cfg.MemoryStorage, cfg.Replicas = true, true, 1
@@ -39,12 +39,12 @@ func open(ctx context.Context, stream jetstream.Stream, cfg jetstream.ConsumerCo
 	if err != nil {
 		return nil, fmt.Errorf("make a consumer to look with: %w", err)
 	}
-	return &reader{stream: stream, consumer: consumer, pending: consumer.CachedInfo().NumPending}, nil
+	return &messageReader{stream: stream, consumer: consumer, pending: consumer.CachedInfo().NumPending}, nil
 }
 
 // next returns the next messages, n at the most. It returns none where there are no
 // more.
-func (r *reader) next(ctx context.Context, n int) ([]stored, error) {
+func (r *messageReader) next(ctx context.Context, n int) ([]message, error) {
 	if r.pending < uint64(n) { //nolint:gosec // a small number
 		n = int(r.pending) //nolint:gosec // a small number
 	}
@@ -59,13 +59,13 @@ func (r *reader) next(ctx context.Context, n int) ([]stored, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []stored
+	var all []message
 	for msg := range batch.Messages() {
 		meta, err := msg.Metadata()
 		if err != nil {
 			continue // no message of a stream
 		}
-		all = append(all, stored{meta.Sequence.Stream, msg.Subject(), msg.Headers(), meta.Timestamp})
+		all = append(all, message{meta.Sequence.Stream, msg.Subject(), msg.Headers(), meta.Timestamp})
 		r.pending = meta.NumPending
 	}
 	if err := batch.Error(); err != nil && !errors.Is(err, nats.ErrTimeout) {
@@ -74,7 +74,7 @@ func (r *reader) next(ctx context.Context, n int) ([]stored, error) {
 	return all, nil
 }
 
-func (r *reader) close(ctx context.Context) {
+func (r *messageReader) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_ = r.stream.DeleteConsumer(ctx, r.consumer.CachedInfo().Name) // or the server does

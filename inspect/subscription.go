@@ -15,8 +15,8 @@ type subscription struct {
 	Handler, Stream string
 	Created         time.Time // of the stream
 	Types, Subjects []string
-	Floor           int64
-	FloorAt         time.Time
+	AckFloor        int64
+	AckFloorAt      time.Time
 	Ordered         bool
 	Reader          string
 	ReaderUntil     time.Time
@@ -26,9 +26,9 @@ type subscription struct {
 	instance        string
 }
 
-func readSubscriptions(m *moment) ([]subscription, error) {
+func readSubscriptions(m *snapshot) ([]subscription, error) {
 	return rows(m, "subscriptions", m.sql.Subscriptions, func(row pgx.CollectableRow, s *subscription) error {
-		return row.Scan(&s.Handler, &s.Stream, at(&s.Created), &s.Types, &s.Subjects, &s.Floor, at(&s.FloorAt), &s.Ordered,
+		return row.Scan(&s.Handler, &s.Stream, at(&s.Created), &s.Types, &s.Subjects, &s.AckFloor, at(&s.AckFloorAt), &s.Ordered,
 			&s.Reader, at(&s.ReaderUntil), &s.Read, &s.Epoch, &s.Takeovers, &s.instance)
 	})
 }

@@ -8,18 +8,18 @@ import (
 
 // Tables is what grows, and what keeps it from shrinking.
 type Tables struct {
-	Tables  []Table `json:"tables"` // the largest first
-	Sweep   Sweep   `json:"sweep"`
-	Horizon Horizon `json:"horizon"`
+	Tables []Table      `json:"tables"` // the largest first
+	Sweep  Sweep        `json:"sweep"`
+	Vacuum VacuumStatus `json:"vacuum"`
 }
 
 // Table is one of Postroom's tables.
 type Table struct {
-	Name       string `json:"table"`
-	Bytes      int64  `json:"bytes"`       // on disk, without indexes
-	IndexBytes int64  `json:"index_bytes"` // of its indexes
-	Rows       int64  `json:"rows_about"`  // the server's estimate
-	DeadRows   int64  `json:"dead_rows_about"`
+	Name              string `json:"table"`
+	Bytes             int64  `json:"bytes"`          // on disk, without indexes
+	IndexBytes        int64  `json:"index_bytes"`    // of its indexes
+	EstimatedRows     int64  `json:"estimated_rows"` // the server's estimate
+	EstimatedDeadRows int64  `json:"estimated_dead_rows"`
 
 	// VacuumedAt and AnalyzedAt are when that was last done, by itself or by hand.
 	VacuumedAt time.Time `json:"vacuumed_at,omitzero"`
@@ -27,8 +27,8 @@ type Table struct {
 
 	// OldestAt is the time of the oldest row, where that can be told without reading
 	// the table.
-	OldestAt      time.Time `json:"oldest_at,omitzero"`
-	OldestSeconds float64   `json:"oldest_age_seconds,omitzero"`
+	OldestAt         time.Time `json:"oldest_at,omitzero"`
+	OldestAgeSeconds float64   `json:"oldest_age_seconds,omitzero"`
 
 	// OverdueSeconds is for how long the oldest row should have been removed.
 	OverdueSeconds float64 `json:"overdue_seconds,omitzero"`
@@ -47,18 +47,18 @@ type Sweep struct {
 	OverdueSeconds float64 `json:"overdue_seconds"`
 }
 
-// Horizon is what keeps vacuum from removing dead rows, here and in every other
+// VacuumStatus is what keeps vacuum from removing dead rows, here and in every other
 // database of the cluster.
-type Horizon struct {
-	Holders []Holder `json:"holders"` // the furthest behind first, ten at the most
+type VacuumStatus struct {
+	Blockers []VacuumBlocker `json:"blockers"` // the furthest behind first, ten at the most
 
 	// Partial says that this role does not see the transactions of others: grant it
 	// pg_monitor.
 	Partial bool `json:"partial"`
 }
 
-// Holder is a transaction, or what stands for one.
-type Holder struct {
+// VacuumBlocker is a transaction, or what stands for one.
+type VacuumBlocker struct {
 	Kind        string  `json:"kind"` // transaction, prepared, slot, standby
 	Name        string  `json:"name"` // the process id of a transaction
 	Database    string  `json:"database,omitempty"`
@@ -71,17 +71,17 @@ type Holder struct {
 }
 
 func scanTable(row pgx.CollectableRow, t *Table) error {
-	return row.Scan(&t.Name, &t.Bytes, &t.IndexBytes, &t.Rows, &t.DeadRows, at(&t.VacuumedAt), at(&t.AnalyzedAt))
+	return row.Scan(&t.Name, &t.Bytes, &t.IndexBytes, &t.EstimatedRows, &t.EstimatedDeadRows, at(&t.VacuumedAt), at(&t.AnalyzedAt))
 }
 
-func scanHolder(row pgx.CollectableRow, h *Holder) error {
+func scanVacuumBlocker(row pgx.CollectableRow, h *VacuumBlocker) error {
 	return row.Scan(&h.Kind, &h.Name, &h.Database, &h.Owner, &h.Application, &h.State, &h.AgeSeconds, &h.Xids, &h.Client)
 }
 
 // readOldest fills in how far back tables reach.
-func readOldest(m *moment, tables []Table, retention time.Duration) error {
+func readOldest(m *snapshot, tables []Table, retention time.Duration) error {
 	found, err := rows(m, "oldest rows", m.sql.Oldest, func(row pgx.CollectableRow, t *Table) error {
-		return row.Scan(&t.Name, at(&t.OldestAt), &t.OldestSeconds)
+		return row.Scan(&t.Name, at(&t.OldestAt), &t.OldestAgeSeconds)
 	})
 	for _, o := range found {
 		for n := range tables {
@@ -89,16 +89,16 @@ func readOldest(m *moment, tables []Table, retention time.Duration) error {
 			if t.Name != o.Name {
 				continue
 			}
-			t.OldestAt, t.OldestSeconds = o.OldestAt, o.OldestSeconds
+			t.OldestAt, t.OldestAgeSeconds = o.OldestAt, o.OldestAgeSeconds
 			if t.Name == "outbox" && retention > 0 {
-				t.OverdueSeconds = max(o.OldestSeconds-retention.Seconds(), 0)
+				t.OverdueSeconds = max(o.OldestAgeSeconds-retention.Seconds(), 0)
 			}
 		}
 	}
 	return err
 }
 
-func readSweep(m *moment) (Sweep, error) {
+func readSweep(m *snapshot) (Sweep, error) {
 	s, err := one(m, "the sweep of the ledger", m.sql.Sweep, func(row pgx.CollectableRow, s *Sweep) error {
 		return row.Scan(&s.Page, &s.Pages, &s.OverdueSeconds)
 	})

@@ -7,34 +7,34 @@ import (
 	"time"
 )
 
-// Moment is one thing that happened to an event.
-type Moment struct {
+// TimelineEntry is one thing that happened to an event.
+type TimelineEntry struct {
 	At    time.Time `json:"at"`
 	Where string    `json:"where"` // log, stream, relay, replay, operator, or a handler's name
 	Text  string    `json:"text"`
 }
 
 // Timeline returns what happened to the event, the first first.
-func (j *Journey) Timeline() []Moment {
-	var all []Moment
+func (j *EventTrace) Timeline() []TimelineEntry {
+	var all []TimelineEntry
 	add := func(at time.Time, where, format string, args ...any) {
 		if !at.IsZero() {
-			all = append(all, Moment{At: at, Where: where, Text: fmt.Sprintf(format, args...)})
+			all = append(all, TimelineEntry{At: at, Where: where, Text: fmt.Sprintf(format, args...)})
 		}
 	}
-	for _, l := range j.Logged {
+	for _, l := range j.LogEntries {
 		add(l.CreatedAt, "log", "written by %s as %s, seq %d%s", l.Source, l.Type, l.Seq, key(l.Key))
 		add(l.NotBefore, "log", "scheduled for now")
 	}
-	for _, s := range j.InStream {
+	for _, s := range j.Streams {
 		if s.Found {
 			add(s.StoredAt, "stream "+s.Stream, "stored, sequence %d", s.Seq)
 		}
 	}
 	for _, h := range slices.Concat(j.Held, j.Discarded) {
-		j.ofHeld(add, h)
+		j.addHeld(add, h)
 	}
-	for _, d := range j.Decided {
+	for _, d := range j.Decisions {
 		if d.State == "" { // what is owed is in held
 			add(d.At, d.Handler, "took effect")
 		}
@@ -44,33 +44,33 @@ func (j *Journey) Timeline() []Moment {
 		add(s.DoneAt, s.Handler, "step %s done%s", s.Step, revision(s.Revision))
 	}
 	for _, r := range j.Revisions {
-		if j.hasAction(r.Audit) { // which tells of it
+		if j.hasAction(r.AuditID) { // which tells of it
 			continue
 		}
-		add(r.ReplacedAt, "operator", "edited: revision %d was replaced (audit %d)", r.Revision, r.Audit)
+		add(r.ReplacedAt, "operator", "edited: revision %d was replaced (audit %d)", r.Revision, r.AuditID)
 	}
-	j.ofPast(add)
+	j.addPastFailures(add)
 	for _, r := range j.Replays {
-		add(r.CreatedAt, "operator", "put into replay %d by %s%s", r.Job, r.Actor, because(r.Reason))
-		add(r.ReleasedAt, "replay", "released by replay %d", r.Job)
-		add(r.EndedAt, "replay", "replay %d: %s", r.Job, strings.ReplaceAll(r.Outcome, "_", " "))
+		add(r.CreatedAt, "operator", "put into replay %d by %s%s", r.ReplayID, r.Actor, because(r.Reason))
+		add(r.ReleasedAt, "replay", "released by replay %d", r.ReplayID)
+		add(r.EndedAt, "replay", "replay %d: %s", r.ReplayID, strings.ReplaceAll(r.Outcome, "_", " "))
 	}
 	for _, a := range j.Audit {
 		add(a.At, "operator", "%s by %s%s%s", a.Action, a.Actor, because(a.Reason), j.replaced(a))
 	}
 	for _, c := range j.Caused {
-		add(c.CreatedAt, "log", "caused %s %s", c.Type, c.ID)
+		add(c.CreatedAt, "log", "caused %s %s", c.Type, c.EventID)
 	}
-	slices.SortStableFunc(all, func(a, b Moment) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(all, func(a, b TimelineEntry) int { return a.At.Compare(b.At) })
 	return all
 }
 
-func (j *Journey) ofHeld(add func(at time.Time, where, format string, args ...any), h HeldAt) {
+func (j *EventTrace) addHeld(add func(at time.Time, where, format string, args ...any), h HeldEvent) {
 	where := h.Handler
 	if where == Outgoing {
 		where = "relay"
 	}
-	add(h.HeldAt, where, "held%s", key(h.Key))
+	add(h.HeldAt, where, "held%s", key(h.BlockedKey))
 	for n, f := range h.Failures {
 		add(f.At, where, "failed%s: %s: %s", attempt(h, n), f.Class, firstLine(f.Text))
 	}
@@ -79,12 +79,12 @@ func (j *Journey) ofHeld(add func(at time.Time, where, format string, args ...an
 		attempts = "1 attempt"
 	}
 	add(h.DeadAt, where, "dead after %s, %s", attempts, h.Class)
-	add(h.DiscardedAt, where, "discarded (audit %d)", h.Audit)
+	add(h.DiscardedAt, where, "discarded (audit %d)", h.AuditID)
 }
 
-// ofPast adds the failures that led to replays, or to success, and that held does not have
+// addPastFailures adds the failures that led to replays, or to success, and that held does not have
 // any more. One that several places have is told once.
-func (j *Journey) ofPast(add func(at time.Time, where, format string, args ...any)) {
+func (j *EventTrace) addPastFailures(add func(at time.Time, where, format string, args ...any)) {
 	type failure struct {
 		at             time.Time
 		handler, class string
@@ -110,22 +110,22 @@ func (j *Journey) ofPast(add func(at time.Time, where, format string, args ...an
 	for _, r := range j.Replays {
 		tell(r.Handler, r.Failures)
 	}
-	for _, d := range j.Decided {
+	for _, d := range j.Decisions {
 		tell(d.Handler, d.Failures)
 	}
-	for _, l := range j.Logged {
+	for _, l := range j.LogEntries {
 		tell(Outgoing, l.Failures)
 	}
 }
 
-func (j *Journey) hasAction(audit int64) bool {
-	return slices.ContainsFunc(j.Audit, func(a Action) bool { return a.ID == audit })
+func (j *EventTrace) hasAction(audit int64) bool {
+	return slices.ContainsFunc(j.Audit, func(a AuditEntry) bool { return a.ID == audit })
 }
 
 // replaced says which revision an action replaced, if it was an edit.
-func (j *Journey) replaced(a Action) string {
+func (j *EventTrace) replaced(a AuditEntry) string {
 	for _, r := range j.Revisions {
-		if r.Audit == a.ID {
+		if r.AuditID == a.ID {
 			return fmt.Sprintf(" (revision %d was replaced)", r.Revision)
 		}
 	}
@@ -133,7 +133,7 @@ func (j *Journey) replaced(a Action) string {
 }
 
 // attempt says which one failed, where the last ten failures are all that there were.
-func attempt(h HeldAt, n int) string {
+func attempt(h HeldEvent, n int) string {
 	if int64(len(h.Failures)) != h.Attempts {
 		return ""
 	}

@@ -18,21 +18,21 @@ const typesPatience = 2 * time.Second
 
 // readTypes returns the subjects of events that this database shows, of which it looks at
 // some thousands.
-func readTypes(m *moment) ([]string, error) {
+func readTypes(m *snapshot) ([]string, error) {
 	return rows(m, "types in use", schema.In(m.schema, eventtype.UsedSQL), func(row pgx.CollectableRow, s *string) error { return row.Scan(s) })
 }
 
-// traffic is what a stream has events of.
-type traffic struct {
+// streamTypes is what a stream has events of.
+type streamTypes struct {
 	subjects []string
 	complete bool // an event of each type that is written would be among them
 	takes    []string
 }
 
-// traffic asks the broker of which types streams have events. What cannot be told is left
+// types asks the broker of which types streams have events. What cannot be told is left
 // out: the types are not what keeps events from their handlers.
-func (o observer) traffic(ctx context.Context, b *Broker, subs []subscription) map[string]traffic {
-	all := map[string]traffic{}
+func (o brokerClient) types(ctx context.Context, b *Broker, subs []subscription) map[string]streamTypes {
+	all := map[string]streamTypes{}
 	if o.nc == nil || b.Fault != "" {
 		return all
 	}
@@ -47,7 +47,7 @@ func (o observer) traffic(ctx context.Context, b *Broker, subs []subscription) m
 		if err != nil {
 			continue // view has told
 		}
-		t := traffic{takes: stream.CachedInfo().Config.Subjects}
+		t := streamTypes{takes: stream.CachedInfo().Config.Subjects}
 		if t.subjects, t.complete, err = eventtype.InStream(ctx, stream); err != nil {
 			b.Fault = fmt.Sprintf("stream %s: %s", name, faultOf(err))
 			return all
@@ -69,7 +69,7 @@ func streamsOf(subs []subscription) []string {
 // ofTypes finds types that a handler asks for and that are probably misspelt. It returns
 // notes of handlers of whose types nobody has written any. seen are the subjects that the
 // database shows.
-func (l *listed) ofTypes(subs []subscription, streams map[string]traffic, seen []string) []string {
+func (l *findingList) ofTypes(subs []subscription, streams map[string]streamTypes, seen []string) []string {
 	notes := []string{}
 	for _, sub := range subs {
 		in, asked := streams[sub.Stream]
@@ -89,7 +89,7 @@ func (l *listed) ofTypes(subs []subscription, streams map[string]traffic, seen [
 }
 
 // untakenNotes says of which types streams have events that no handler here takes.
-func untakenNotes(subs []subscription, streams map[string]traffic, seen []string) []string {
+func untakenNotes(subs []subscription, streams map[string]streamTypes, seen []string) []string {
 	var notes []string
 	for _, name := range streamsOf(subs) {
 		in, asked := streams[name]

@@ -110,7 +110,7 @@ func (p *place) wantTypes(i *inspect.Inspector, says string) *inspect.Status {
 	switch {
 	case says == "" && len(found) > 0:
 		p.Errorf("found %+v, want nothing", found)
-	case says != "" && (len(found) != 1 || found[0].Handler != "h" || found[0].Do == "" || !strings.Contains(strings.ReplaceAll(found[0].Text, p.stream, "SHOP"), says)):
+	case says != "" && (len(found) != 1 || found[0].Handler != "h" || found[0].Remedy == "" || !strings.Contains(strings.ReplaceAll(found[0].Text, p.stream, "SHOP"), says)):
 		p.Errorf("found %+v, want %q", found, says)
 	}
 	return s

@@ -241,11 +241,11 @@ func (o *office) wantManageable(n int) {
 	o.Helper()
 	ctx, cancel := context.WithTimeout(o.Context(), refusalPatience)
 	defer cancel()
-	store, by := deadletter.New(o.pool, deadletter.Config{}), deadletter.By{Actor: "test", Reason: "it is no event"}
+	store, by := deadletter.New(o.pool, deadletter.Config{}), deadletter.Audit{Actor: "test", Reason: "it is no event"}
 	stored := o.count("a")
-	job, err := store.Replay(ctx, deadletter.Filter{}, deadletter.Options{AsNew: true}, by)
+	job, err := store.CreateReplay(ctx, deadletter.Filter{}, deadletter.ReplayOptions{AsNew: true}, by)
 	if err == nil {
-		job, err = store.Drive(ctx, job.ID, nil)
+		job, err = store.RunReplay(ctx, job.ID, nil)
 	}
 	if err != nil || job.Failed != n || o.count("a") != stored {
 		o.Errorf("a replay ended as %+v, %v, with %d more events in the stream; want %d to fail, and none there", job, err, o.count("a")-stored, n)
@@ -293,7 +293,7 @@ func (o *office) wantReadable(bad map[string]badRow) {
 		if l.Error == "" {
 			o.Errorf("event %d, %.40q, is dead for no reason", l.ID, l.EventID)
 		}
-		whole, err := store.Show(o.Context(), l.ID)
+		whole, err := store.Get(o.Context(), l.ID)
 		if err == nil {
 			_, err = json.Marshal(whole)
 		}

@@ -27,8 +27,8 @@ func runOperator() error {
 	}
 	defer nc.Close()
 	defer pool.Close()
-	job, err := deadletter.New(pool, deadletter.Config{}).Drive(ctx, d.Job, nil)
-	if err == nil && job.State != deadletter.JobDone {
+	job, err := deadletter.New(pool, deadletter.Config{}).RunReplay(ctx, d.Job, nil)
+	if err == nil && job.State != deadletter.ReplayDone {
 		err = fmt.Errorf("the replay is %s", job.State)
 	}
 	return err
@@ -62,17 +62,17 @@ func TestReplayOfTenThousand(t *testing.T) {
 	const events, handler = 10_000, "ledger.move"
 	d := openDepot(t)
 	d.killed(handler, events)
-	store, by := deadletter.New(d.pool, deadletter.Config{}), deadletter.By{Actor: "ann", Reason: "mended"}
+	store, by := deadletter.New(d.pool, deadletter.Config{}), deadletter.Audit{Actor: "ann", Reason: "mended"}
 	work := job{Stream: d.stream, Handlers: []string{handler}, Workers: 4, Attempts: 5, Timeout: time.Second, AckWait: time.Second}
 	first, second := d.startInbox(work), d.startInbox(work)
 
-	replay, err := store.Replay(t.Context(), deadletter.Filter{Handler: handler}, deadletter.Options{Canary: 50}, by)
+	replay, err := store.CreateReplay(t.Context(), deadletter.Filter{Handler: handler}, deadletter.ReplayOptions{Canary: 50}, by)
 	if err != nil {
 		t.Fatal(err)
 	}
-	now := func() deadletter.Job {
+	now := func() deadletter.Replay {
 		t.Helper()
-		j, err := store.Job(t.Context(), replay.ID)
+		j, err := store.GetReplay(t.Context(), replay.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ func TestReplayOfTenThousand(t *testing.T) {
 	first.signal(syscall.SIGKILL)
 	<-operator.done
 	<-first.done
-	if j := now(); j.State != deadletter.JobRunning || j.Left() == 0 {
+	if j := now(); j.State != deadletter.ReplayRunning || j.Remaining() == 0 {
 		t.Fatalf("killed too late: %+v", j)
 	}
 	third := d.startInbox(work)
@@ -95,13 +95,13 @@ func TestReplayOfTenThousand(t *testing.T) {
 		return d.number("SELECT count(*) FROM postroom.held WHERE next_at IS NOT NULL") == 0
 	})
 	resting := now()
-	if resting.State != deadletter.JobRunning || d.number("SELECT count(*) FROM effect") > resting.Released {
+	if resting.State != deadletter.ReplayRunning || d.number("SELECT count(*) FROM effect") > resting.Released {
 		t.Errorf("while nobody drives it: %+v", resting)
 	}
 
 	// Another drives it on, and cancels it.
 	ctx, stop := context.WithCancel(t.Context())
-	_, err = store.Drive(ctx, replay.ID, func(j deadletter.Job) {
+	_, err = store.RunReplay(ctx, replay.ID, func(j deadletter.Replay) {
 		if j.Succeeded > 3000 {
 			stop()
 		}
@@ -109,34 +109,34 @@ func TestReplayOfTenThousand(t *testing.T) {
 	if err == nil {
 		t.Fatal("the replay ended before it was cancelled")
 	}
-	if _, err := store.Cancel(t.Context(), replay.ID, by); err != nil {
+	if _, err := store.CancelReplay(t.Context(), replay.ID, by); err != nil {
 		t.Fatal(err)
 	}
-	cancelled, err := store.Drive(t.Context(), replay.ID, nil)
-	if err != nil || cancelled.State != deadletter.JobCancelled || cancelled.Failed != 0 || cancelled.Succeeded+cancelled.PassedOver != events {
+	cancelled, err := store.RunReplay(t.Context(), replay.ID, nil)
+	if err != nil || cancelled.State != deadletter.ReplayCancelled || cancelled.Failed != 0 || cancelled.Succeeded+cancelled.Skipped != events {
 		t.Fatalf("cancelled: %+v, %v", cancelled, err)
 	}
-	if dead := d.number("SELECT count(*) FROM postroom.held WHERE dead_at < now() - interval '50 minutes'"); dead != cancelled.PassedOver {
-		t.Errorf("%d are dead as they were, want %d", dead, cancelled.PassedOver)
+	if dead := d.number("SELECT count(*) FROM postroom.held WHERE dead_at < now() - interval '50 minutes'"); dead != cancelled.Skipped {
+		t.Errorf("%d are dead as they were, want %d", dead, cancelled.Skipped)
 	}
 
-	if _, err := store.Resume(t.Context(), replay.ID, by); err != nil {
+	if _, err := store.ResumeReplay(t.Context(), replay.ID, by); err != nil {
 		t.Fatal(err)
 	}
 	d.startRole("operator", drive{replay.ID})
-	devtest.Eventually(t, depotPatience, "the replay to be done", func() bool { return now().State == deadletter.JobDone })
+	devtest.Eventually(t, depotPatience, "the replay to be done", func() bool { return now().State == deadletter.ReplayDone })
 	d.settle(handler)
 	second.stop(t)
 	third.stop(t)
 
-	if j := now(); j.Items != events || j.Released != events || j.Succeeded != events || j.Failed != 0 || j.PassedOver != 0 {
+	if j := now(); j.Events != events || j.Released != events || j.Succeeded != events || j.Failed != 0 || j.Skipped != 0 {
 		t.Errorf("done: %+v", j)
 	}
 	effects, different := d.number("SELECT count(*) FROM effect"), d.number("SELECT count(DISTINCT event) FROM effect")
 	if effects != events || different != events || d.number("SELECT count(*) FROM postroom.held") != 0 {
 		t.Errorf("%d effects of %d events, %d held", effects, different, d.number("SELECT count(*) FROM postroom.held"))
 	}
-	left := cancelled.PassedOver
+	left := cancelled.Skipped
 	for action, n := range map[string]int{"replay": events, "cancel": left, "resume": left} {
 		if rows := d.number("SELECT count(*) FROM postroom.audit WHERE job = $1 AND action = $2 AND events = $3 AND actor = 'ann' AND reason = 'mended'",
 			replay.ID, action, n); rows != 1 {

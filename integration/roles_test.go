@@ -159,18 +159,18 @@ func TestEachPartUnderItsOwnRole(t *testing.T) {
 	})
 	close(mended)
 
-	store, by := deadletter.New(s.as("operator"), deadletter.Config{}), deadletter.By{Actor: "ann", Reason: "mended"}
+	store, by := deadletter.New(s.as("operator"), deadletter.Config{}), deadletter.Audit{Actor: "ann", Reason: "mended"}
 	if err := store.Check(t.Context()); err != nil {
 		t.Errorf("the operator's preflight: %v", err)
 	}
 	if n, err := store.Discard(t.Context(), deadletter.Filter{EventID: "e4"}, 0, by, nil); err != nil || n != 1 {
 		t.Errorf("discarded %d, %v", n, err)
 	}
-	job, err := store.Replay(t.Context(), deadletter.Filter{Handler: "mail"}, deadletter.Options{}, by)
+	job, err := store.CreateReplay(t.Context(), deadletter.Filter{Handler: "mail"}, deadletter.ReplayOptions{}, by)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if job, err = store.Drive(t.Context(), job.ID, nil); err != nil || job.Succeeded != 1 {
+	if job, err = store.RunReplay(t.Context(), job.ID, nil); err != nil || job.Succeeded != 1 {
 		t.Errorf("replayed: %+v, %v", job, err)
 	}
 	if n := s.number("SELECT count(*) FROM effect"); n != 19 {

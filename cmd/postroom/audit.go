@@ -22,12 +22,12 @@ Changes nothing. --json has what each action was asked to do, too.`,
 		Example: `  postroom audit --since 24h
   postroom audit --actor ann --action discard
   postroom audit --event order-7
-  postroom audit --job 12 --json`,
+  postroom audit --replay 12 --json`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := checkLimit(filter.Limit)
-			if err == nil && (filter.Job < 0 || filter.Before < 0) {
-				err = usagef("--job and --before are numbers above 0")
+			if err == nil && (filter.ReplayID < 0 || filter.Before < 0) {
+				err = usagef("--replay and --before are numbers above 0")
 			}
 			if err == nil {
 				filter.Since, err = parseTime("since", since)
@@ -48,27 +48,27 @@ Changes nothing. --json has what each action was asked to do, too.`,
 	flags.StringVar(&filter.Actor, "actor", "", "what this one did")
 	flags.StringVar(&filter.Action, "action", "", "actions of this kind, for instance discard")
 	flags.StringVar(&filter.Handler, "handler", "", "actions on events of this handler")
-	flags.StringVar(&filter.Event, "event", "", "actions on the event with this id")
-	flags.Int64Var(&filter.Job, "job", 0, "actions about this replay")
+	flags.StringVar(&filter.EventID, "event", "", "actions on the event with this id")
+	flags.Int64Var(&filter.ReplayID, "replay", 0, "actions about this replay")
 	flags.StringVar(&since, "since", "", "since then: a time (2026-01-31T03:00:00Z) or how long ago (24h)")
 	flags.Int64Var(&filter.Before, "before", 0, "begin below this id")
 	flags.IntVar(&filter.Limit, "limit", 100, "how many, 1 to 1000")
 	s.addFlags(cmd, false)
-	for _, flag := range []string{"actor", "action", "handler", "event", "job", "since", "before", "limit"} {
+	for _, flag := range []string{"actor", "action", "handler", "event", "replay", "since", "before", "limit"} {
 		complete(cmd, flag)
 	}
 	return cmd
 }
 
-func printAudit(cmd *cobra.Command, asJSON bool, page *inspect.Audit) error {
+func printAudit(cmd *cobra.Command, asJSON bool, page *inspect.AuditPage) error {
 	if asJSON {
 		return printJSON(cmd.OutOrStdout(), page)
 	}
-	if len(page.Actions) == 0 && page.Next == 0 {
+	if len(page.Entries) == 0 && page.Next == 0 {
 		return printLine(cmd.OutOrStdout(), "nothing of that was done")
 	}
 	rows := [][]string{{"ID", "AT", "BY", "DID", "TO", "HANDLER", "WHY"}}
-	for _, a := range page.Actions {
+	for _, a := range page.Entries {
 		rows = append(rows, []string{
 			count(a.ID), stamp(a.At), cell(a.Actor, 40), cell(a.Action, 30), object(a), orDash(cell(a.Handler, 60)), orDash(cell(a.Reason, 80)),
 		})
@@ -83,17 +83,17 @@ func printAudit(cmd *cobra.Command, asJSON bool, page *inspect.Audit) error {
 }
 
 // object says what an action was done to.
-func object(a inspect.Action) string {
+func object(a inspect.AuditEntry) string {
 	what := plural(int(a.Events), "event")
 	var asked struct{ Filter *deadletter.Filter }
 	switch err := json.Unmarshal(a.Details, &asked); {
-	case a.Event != "":
-		what = cell(a.Event, 60)
+	case a.EventID != "":
+		what = cell(a.EventID, 60)
 	case err == nil && asked.Filter != nil: // other actions have other details
 		what += ": " + words(*asked.Filter)
 	}
-	if a.Job > 0 {
-		what += fmt.Sprintf(" (replay %d)", a.Job)
+	if a.ReplayID > 0 {
+		what += fmt.Sprintf(" (replay %d)", a.ReplayID)
 	}
 	return what
 }

@@ -33,7 +33,7 @@ func newDead(getenv func(string) string) *cobra.Command {
 	d := &dead{db: database{getenv: getenv}}
 	cmd := group("dead", "Look at dead events; replay, edit, discard them",
 		newDeadGroups(d), newDeadList(d), newDeadShow(d),
-		newDeadReplay(d), newDeadJobs(d), newDeadResume(d), newDeadCancel(d),
+		newDeadReplay(d), newDeadReplays(d), newDeadResume(d), newDeadCancel(d),
 		newDeadDiscard(d), newDeadReopen(d), newDeadEdit(d), newDeadResolve(d),
 		newDeadExport(d), newDeadPurge(d),
 	)
@@ -73,7 +73,7 @@ func (d *dead) addYes(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&d.yes, "yes", "y", false, "do not ask")
 }
 
-func (d *dead) by() deadletter.By {
+func (d *dead) by() deadletter.Audit {
 	actor := cmp.Or(d.actor, d.db.getenv("POSTROOM_ACTOR"))
 	if actor == "" {
 		name, host := "somebody", "unknown host"
@@ -85,7 +85,7 @@ func (d *dead) by() deadletter.By {
 		}
 		actor = name + "@" + host
 	}
-	return deadletter.By{Actor: actor, Reason: d.reason}
+	return deadletter.Audit{Actor: actor, Reason: d.reason}
 }
 
 // deadFilter is a filter as the command line has it.

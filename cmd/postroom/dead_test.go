@@ -201,11 +201,11 @@ func TestDeadReplay(t *testing.T) {
 	pool, ids := withDead(t, 4)
 	env := inDatabase(pool)
 	var dry struct {
-		Events int64
-		Trials []deadletter.Trial
+		Events  int64
+		DryRuns []deadletter.DryRun `json:"dry_runs"`
 	}
 	r := postroom(t, env, "dead", "replay", "--all", "--dry-run", "--wait", "10ms", "--json").want(t, exitTodo).says(t, "no process runs handler billing.charge", "1 of 1 that were to be tried were not")
-	if err := json.Unmarshal([]byte(r.out), &dry); err != nil || dry.Events != 4 || len(dry.Trials) != 1 || dry.Trials[0].Verdict != deadletter.Unanswered {
+	if err := json.Unmarshal([]byte(r.out), &dry); err != nil || dry.Events != 4 || len(dry.DryRuns) != 1 || dry.DryRuns[0].Verdict != deadletter.DryRunUnanswered {
 		t.Errorf("%v: %s", err, r.out)
 	}
 	postroom(t, env, "dead", "replay", "--all", "--dry-run", "--try", "0").want(t, exitTodo).says(t, "KEYS WAIT", "NOWHERE")
@@ -215,10 +215,10 @@ func TestDeadReplay(t *testing.T) {
 		t.Errorf("exit status %d", r.code)
 	}
 	postroom(t, env, "dead", "replay", ids[0]).want(t, exitFailed).says(t, "all 1 are part of replays that run")
-	postroom(t, env, "dead", "jobs", "--running").want(t, exitOK).says(t, "REPLAY   STATE")
+	postroom(t, env, "dead", "replays", "--running").want(t, exitOK).says(t, "REPLAY   STATE")
 	postroom(t, env, "dead", "cancel", "1", "--reason", "wrong").want(t, exitOK).says(t, "cancelled")
 	postroom(t, env, "dead", "cancel", "1").want(t, exitFailed).says(t, "the replay has ended")
-	postroom(t, env, "dead", "jobs", "--running", "--json").want(t, exitOK).says(t, "[]\n")
+	postroom(t, env, "dead", "replays", "--running", "--json").want(t, exitOK).says(t, "[]\n")
 	postroom(t, env, "dead", "resume", "99").want(t, exitFailed).says(t, "not found")
 
 	// Somebody settles what is released: the command waits for that.
@@ -259,7 +259,7 @@ func TestReplayHelpNamesWhatItTakes(t *testing.T) {
 // kept where it may be all that is left.
 func TestFileOfAPurge(t *testing.T) {
 	t.Parallel()
-	for _, why := range []error{nil, deadletter.ErrNothing, deadletter.ErrUnsure} {
+	for _, why := range []error{nil, deadletter.ErrNoMatch, deadletter.ErrUnknownOutcome} {
 		file := filepath.Join(t.TempDir(), "archive.jsonl")
 		_, err := writeTo(&cobra.Command{}, file, func(out io.Writer, _ func(int64)) (int64, error) {
 			_, err := io.WriteString(out, "line\n")
@@ -269,7 +269,7 @@ func TestFileOfAPurge(t *testing.T) {
 			t.Errorf("%v: %v", why, err)
 		}
 		text, err := os.ReadFile(file)
-		if kept := string(text) == "line\n"; kept == errors.Is(why, deadletter.ErrNothing) {
+		if kept := string(text) == "line\n"; kept == errors.Is(why, deadletter.ErrNoMatch) {
 			t.Errorf("after %v the file has %q, %v", why, text, err)
 		}
 	}

@@ -170,8 +170,8 @@ happened; calls that are done are not made again.`,
 				if d.asJSON {
 					return printJSON(cmd.OutOrStdout(), edited)
 				}
-				if len(edited.Done) > 0 {
-					if err := printLine(cmd.OutOrStdout(), "done, and not called again: %s", cell(strings.Join(edited.Done, ", "), 200)); err != nil {
+				if len(edited.StepsDone) > 0 {
+					if err := printLine(cmd.OutOrStdout(), "done, and not called again: %s", cell(strings.Join(edited.StepsDone, ", "), 200)); err != nil {
 						return err
 					}
 				}
@@ -192,7 +192,7 @@ happened; calls that are done are not made again.`,
 }
 
 // editChange is what the command line asks of an edit.
-func editChange(stdin io.Reader, data, contentType string, headers []string, replace bool) (c deadletter.Change, err error) {
+func editChange(stdin io.Reader, data, contentType string, headers []string, replace bool) (c deadletter.Edit, err error) {
 	c.ContentType = contentType
 	if replace {
 		c.Headers = map[string]string{}

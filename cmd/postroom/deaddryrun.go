@@ -13,43 +13,43 @@ import (
 
 // dryRun says what a replay would do.
 func (d *dead) dryRun(cmd *cobra.Command, store *deadletter.Store, f deadletter.Filter, w replayWish) error {
-	forecasts, err := store.Preview(cmd.Context(), f, w.o)
+	groups, err := store.Preview(cmd.Context(), f, w.o)
 	if err != nil {
 		return err
 	}
-	all, busy := countOf(forecasts)
+	all, busy := countOf(groups)
 	if all == 0 {
 		return nothingToDo(f, busy)
 	}
-	var trials []deadletter.Trial
+	var dryRuns []deadletter.DryRun
 	if w.try > 0 {
-		if trials, err = store.Try(cmd.Context(), f, w.o, w.try, w.wait); err != nil {
+		if dryRuns, err = store.DryRun(cmd.Context(), f, w.o, w.try, w.wait); err != nil {
 			return err
 		}
 	}
 	out := cmd.OutOrStdout()
 	if d.asJSON {
 		err = printJSON(out, struct {
-			Events    int64                 `json:"events"`
-			Forecasts []deadletter.Forecast `json:"forecasts"`
-			Trials    []deadletter.Trial    `json:"trials"`
-		}{all, forecasts, list(trials)})
-	} else if err = printForecasts(out, forecasts); err == nil {
-		err = printTrials(out, trials)
+			Events  int64                     `json:"events"`
+			Groups  []deadletter.PreviewGroup `json:"groups"`
+			DryRuns []deadletter.DryRun       `json:"dry_runs"`
+		}{all, groups, list(dryRuns)})
+	} else if err = printPreview(out, groups); err == nil {
+		err = printDryRuns(out, dryRuns)
 	}
 	if err != nil {
 		return err
 	}
-	return judgement(forecasts, trials)
+	return judgement(groups, dryRuns)
 }
 
 // judgement is what an operator has to know before the replay.
-func judgement(forecasts []deadletter.Forecast, trials []deadletter.Trial) error {
+func judgement(groups []deadletter.PreviewGroup, dryRuns []deadletter.DryRun) error {
 	var bad []string
-	for _, f := range forecasts {
+	for _, f := range groups {
 		switch {
 		case f.Events == 0:
-		case !f.Runs:
+		case !f.HasProcess:
 			bad = append(bad, fmt.Sprintf("no process runs handler %s", cell(f.Handler, 60)))
 		case f.TooOld > 0:
 			bad = append(bad, fmt.Sprintf("%d outgoing events are older than consumers may take: they need --as-new", f.TooOld))
@@ -58,19 +58,19 @@ func judgement(forecasts []deadletter.Forecast, trials []deadletter.Trial) error
 		}
 	}
 	fails, silent := 0, 0
-	for _, t := range trials {
+	for _, t := range dryRuns {
 		switch t.Verdict {
-		case deadletter.Fails:
+		case deadletter.DryRunFails:
 			fails++
-		case deadletter.Unanswered, deadletter.Broken:
+		case deadletter.DryRunUnanswered, deadletter.DryRunBroken:
 			silent++
 		}
 	}
 	if fails > 0 {
-		bad = append(bad, fmt.Sprintf("%d of %d that were tried fail again", fails, len(trials)))
+		bad = append(bad, fmt.Sprintf("%d of %d that were tried fail again", fails, len(dryRuns)))
 	}
 	if silent > 0 {
-		bad = append(bad, fmt.Sprintf("%d of %d that were to be tried were not", silent, len(trials)))
+		bad = append(bad, fmt.Sprintf("%d of %d that were to be tried were not", silent, len(dryRuns)))
 	}
 	if len(bad) > 0 {
 		return todof("%s", strings.Join(bad, "; "))
@@ -78,32 +78,32 @@ func judgement(forecasts []deadletter.Forecast, trials []deadletter.Trial) error
 	return nil
 }
 
-func printForecasts(out io.Writer, forecasts []deadletter.Forecast) error {
+func printPreview(out io.Writer, groups []deadletter.PreviewGroup) error {
 	rows := [][]string{{"HANDLER", "TYPE", "EVENTS", "KEYS WAIT", "IN REPLAYS", "RUN ALONE", "CALLS DONE", "CALLS OPEN", "TOO OLD", "RUNS"}}
-	for _, f := range forecasts {
+	for _, f := range groups {
 		runs := "yes"
-		if !f.Runs {
+		if !f.HasProcess {
 			runs = "NOWHERE"
 		}
 		rows = append(rows, []string{
-			cell(f.Handler, 40), cell(f.Type, 40), grouped(f.Events), grouped(f.Keys), grouped(f.Busy), grouped(f.Suspects),
+			cell(f.Handler, 40), cell(f.Type, 40), grouped(f.Events), grouped(f.KeysWaiting), grouped(f.InReplay), grouped(f.Isolated),
 			grouped(f.StepsDone), grouped(f.StepsOpen), grouped(f.TooOld), runs,
 		})
 	}
 	return printTable(out, rows)
 }
 
-func printTrials(out io.Writer, trials []deadletter.Trial) error {
-	if len(trials) == 0 {
+func printDryRuns(out io.Writer, dryRuns []deadletter.DryRun) error {
+	if len(dryRuns) == 0 {
 		return nil
 	}
 	rows := [][]string{{"TRIED", "HANDLER", "WAS", "NOW", "TOOK", "WOULD HAVE"}}
-	for _, t := range trials {
+	for _, t := range dryRuns {
 		now := string(t.Verdict)
 		if t.Class != "" {
 			now += " (" + cell(t.Class, 20) + ")"
 		}
-		rows = append(rows, []string{fmt.Sprint(t.ID), cell(t.Handler, 40), cell(t.Was, 20), now, t.Took.Round(time.Millisecond / 10).String(), effects(t)})
+		rows = append(rows, []string{fmt.Sprint(t.ID), cell(t.Handler, 40), cell(t.PreviousClass, 20), now, t.Took.Round(time.Millisecond / 10).String(), effects(t)})
 	}
 	if err := printLine(out, ""); err != nil {
 		return err
@@ -111,8 +111,8 @@ func printTrials(out io.Writer, trials []deadletter.Trial) error {
 	return printTable(out, rows)
 }
 
-// effects is what a trial would have done, or why it could not.
-func effects(t deadletter.Trial) string {
+// effects is what a dry run would have done, or why it could not.
+func effects(t deadletter.DryRun) string {
 	if t.Text != "" {
 		return cell(t.Text, 100)
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // changeFunc is Store.Discard or Store.Reopen.
-type changeFunc func(s *deadletter.Store, ctx context.Context, f deadletter.Filter, limit int, by deadletter.By, progress func(n int64)) (int64, error)
+type changeFunc func(s *deadletter.Store, ctx context.Context, f deadletter.Filter, limit int, by deadletter.Audit, progress func(n int64)) (int64, error)
 
 func newDeadExport(d *dead) *cobra.Command {
 	var w deadFilter
@@ -66,7 +66,7 @@ func writeTo(cmd *cobra.Command, name string, do func(out io.Writer, progress fu
 	}
 	n, err := do(&synced{file: file, Writer: bufio.NewWriter(file)}, progress)
 	closing := file.Close()
-	if err != nil && !errors.Is(err, deadletter.ErrUnsure) {
+	if err != nil && !errors.Is(err, deadletter.ErrUnknownOutcome) {
 		return n, errors.Join(err, os.Remove(name)) // half of it would pass for the whole
 	}
 	return n, errors.Join(err, closing) // it is on the disk, and may be all that is left
@@ -131,7 +131,7 @@ func (d *dead) purge(cmd *cobra.Command, store *deadletter.Store, before time.Ti
 	n, err = writeTo(cmd, output, func(out io.Writer, progress func(int64)) (int64, error) {
 		return store.Purge(ctx, before, out, d.by(), progress)
 	})
-	if errors.Is(err, deadletter.ErrNothing) {
+	if errors.Is(err, deadletter.ErrNoMatch) {
 		return fmt.Errorf("nothing was discarded, and no replay ended, before %s", stamp(before))
 	}
 	if err != nil {

@@ -55,7 +55,7 @@ func printGroups(out io.Writer, groups []deadletter.Group, all int, asJSON bool)
 	rows := [][]string{{"EVENTS", "HANDLER", "CLASS", "LAST", "FIRST", "CAUSE", "EXAMPLE", "ERROR"}}
 	for _, g := range groups {
 		rows = append(rows, []string{
-			grouped(g.Events), cell(g.Handler, 40), cell(g.Class, 20), ago(g.Last), ago(g.First), g.Cause, fmt.Sprint(g.Example), cell(g.Error, 80),
+			grouped(g.Events), cell(g.Handler, 40), cell(g.Class, 20), ago(g.LastDeadAt), ago(g.FirstDeadAt), g.Cause, fmt.Sprint(g.ExampleID), cell(g.Error, 80),
 		})
 	}
 	if err := printTable(out, rows); err != nil {

@@ -36,7 +36,7 @@ const firstFailure = 1e-9
 // replayWish is what the command line asks of a replay.
 type replayWish struct {
 	filter deadFilter
-	o      deadletter.Options
+	o      deadletter.ReplayOptions
 	dryRun bool
 	detach bool
 	try    int
@@ -81,7 +81,7 @@ func newDeadReplay(d *dead) *cobra.Command {
 	flags.BoolVar(&w.o.AsNew, "as-new", false, "events to be published count as logged now: consumers take none that are older than their ledgers")
 	flags.BoolVar(&w.dryRun, "dry-run", false, "say what it would do, and try some; change nothing")
 	flags.IntVar(&w.try, "try", 1, "with --dry-run: how many events of each cause to try; 0 tries none")
-	flags.DurationVar(&w.wait, "wait", 5*time.Second, "with --dry-run: how long to wait for the trials")
+	flags.DurationVar(&w.wait, "wait", 5*time.Second, "with --dry-run: how long to wait for the dry runs")
 	flags.BoolVar(&w.detach, "detach", false, "make the replay, and leave driving it to 'postroom dead resume'")
 	for _, name := range []string{"limit", "attempts", "rate", "canary", "stop-at", "try", "wait"} {
 		complete(cmd, name)
@@ -98,35 +98,35 @@ func newDeadReplay(d *dead) *cobra.Command {
 // replay makes a replay and drives it.
 func (d *dead) replay(cmd *cobra.Command, store *deadletter.Store, f deadletter.Filter, w replayWish) error {
 	ctx := cmd.Context()
-	forecasts, err := store.Preview(ctx, f, w.o)
+	groups, err := store.Preview(ctx, f, w.o)
 	if err != nil {
 		return err
 	}
-	all, busy := countOf(forecasts)
+	all, busy := countOf(groups)
 	if all == 0 {
 		return nothingToDo(f, busy)
 	}
 	if !d.yes && all > 1 {
-		if err := printForecasts(cmd.ErrOrStderr(), forecasts); err != nil {
+		if err := printPreview(cmd.ErrOrStderr(), groups); err != nil {
 			return err
 		}
 		if err := ask(cmd, fmt.Sprintf("replay %s?", plural(int(all), "event"))); err != nil {
 			return err
 		}
 	}
-	for _, c := range forecasts {
-		if c.Events > 0 && !c.Runs {
+	for _, c := range groups {
+		if c.Events > 0 && !c.HasProcess {
 			report(cmd.ErrOrStderr(), "no process runs handler %s: its events wait until one does\n", cell(c.Handler, 60))
 		}
 	}
-	job, err := store.Replay(ctx, f, w.o, d.by())
+	replay, err := store.CreateReplay(ctx, f, w.o, d.by())
 	if err != nil {
 		return replayError(err)
 	}
 	if w.detach {
-		return d.printJob(cmd.OutOrStdout(), job)
+		return d.printReplay(cmd.OutOrStdout(), replay)
 	}
-	return d.drive(cmd, store, job.ID)
+	return d.drive(cmd, store, replay.ID)
 }
 
 func replayError(err error) error {
@@ -138,14 +138,14 @@ func replayError(err error) error {
 
 func nothingToDo(f deadletter.Filter, busy int64) error {
 	if busy > 0 {
-		return fmt.Errorf("%s: all %d are part of replays that run: 'postroom dead jobs --running'", words(f), busy)
+		return fmt.Errorf("%s: all %d are part of replays that run: 'postroom dead replays --running'", words(f), busy)
 	}
 	return fmt.Errorf("%s: no such event is dead", words(f))
 }
 
-func countOf(forecasts []deadletter.Forecast) (all, busy int64) {
-	for _, f := range forecasts {
-		all, busy = all+f.Events, busy+f.Busy
+func countOf(groups []deadletter.PreviewGroup) (all, busy int64) {
+	for _, f := range groups {
+		all, busy = all+f.Events, busy+f.InReplay
 	}
 	return all, busy
 }
@@ -153,9 +153,9 @@ func countOf(forecasts []deadletter.Forecast) (all, busy int64) {
 // drive drives a replay to its end, and tells of it.
 func (d *dead) drive(cmd *cobra.Command, store *deadletter.Store, id int64) error {
 	bar := newBar(cmd.ErrOrStderr())
-	job, err := store.Drive(cmd.Context(), id, func(j deadletter.Job) {
-		done := j.Items - j.Left()
-		bar.Show(done, max(j.Items, 1), fmt.Sprintf("%s: %d succeeded, %d failed, %d open", j.Phase, j.Succeeded, j.Failed, j.Open()))
+	replay, err := store.RunReplay(cmd.Context(), id, func(j deadletter.Replay) {
+		done := j.Events - j.Remaining()
+		bar.Show(done, max(j.Events, 1), fmt.Sprintf("%s: %d succeeded, %d failed, %d open", j.Phase, j.Succeeded, j.Failed, j.Open()))
 	})
 	bar.Clear()
 	if err != nil {
@@ -164,69 +164,69 @@ func (d *dead) drive(cmd *cobra.Command, store *deadletter.Store, id int64) erro
 		}
 		return fmt.Errorf("%w; the replay rests where it is: 'postroom dead resume %d' drives it on", err, id)
 	}
-	if err := d.printJob(cmd.OutOrStdout(), job); err != nil {
+	if err := d.printReplay(cmd.OutOrStdout(), replay); err != nil {
 		return err
 	}
 	switch {
-	case job.State == deadletter.JobStopped:
+	case replay.State == deadletter.ReplayStopped:
 		return todof("replay %d stopped: %d of %d failed. The others are dead as they were; 'postroom dead groups' says why, 'postroom dead resume %d' goes on",
-			id, job.Failed, job.Succeeded+job.Failed, id)
-	case job.Failed > 0:
-		return todof("%s failed again: 'postroom dead groups' says why", plural(job.Failed, "event"))
+			id, replay.Failed, replay.Succeeded+replay.Failed, id)
+	case replay.Failed > 0:
+		return todof("%s failed again: 'postroom dead groups' says why", plural(replay.Failed, "event"))
 	}
 	return nil
 }
 
-func (d *dead) printJob(out io.Writer, job deadletter.Job) error {
+func (d *dead) printReplay(out io.Writer, replay deadletter.Replay) error {
 	if d.asJSON {
-		return printJSON(out, job)
+		return printJSON(out, replay)
 	}
-	return printTable(out, jobRows([]deadletter.Job{job}))
+	return printTable(out, replayTable([]deadletter.Replay{replay}))
 }
 
-func jobRows(jobs []deadletter.Job) [][]string {
+func replayTable(replays []deadletter.Replay) [][]string {
 	rows := [][]string{{"REPLAY", "STATE", "EVENTS", "SUCCEEDED", "FAILED", "LEFT OUT", "OPEN", "MADE", "BY", "WHAT", "REASON"}}
-	for _, j := range jobs {
+	for _, j := range replays {
 		state := string(j.State)
-		if j.State == deadletter.JobRunning {
+		if j.State == deadletter.ReplayRunning {
 			state = "running, " + string(j.Phase)
-			if j.Rests > 30*time.Second {
-				state = "rests for " + span(j.Rests)
+			if j.Idle > 30*time.Second {
+				state = "rests for " + span(j.Idle)
 			}
 		}
 		rows = append(rows, []string{
-			fmt.Sprint(j.ID), state, plain(j.Items), plain(j.Succeeded), plain(j.Failed), plain(j.PassedOver), plain(j.Open()),
+			fmt.Sprint(j.ID), state, plain(j.Events), plain(j.Succeeded), plain(j.Failed), plain(j.Skipped), plain(j.Open()),
 			ago(j.CreatedAt), cell(j.Actor, 30), cell(words(j.Filter), 60), cell(j.Reason, 60),
 		})
 	}
 	return rows
 }
 
-func newDeadJobs(d *dead) *cobra.Command {
+func newDeadReplays(d *dead) *cobra.Command {
 	var limit int
 	var before int64
 	var running bool
 	cmd := &cobra.Command{
-		Use:   "jobs",
+		Use:   "replays",
 		Short: "List replays, the last first",
 		Long: `List replays, the last first: who made them, of what, and how far they are. One that
 runs and 'rests' is driven by nobody: 'postroom dead resume' drives it on.`,
-		Example: `  postroom dead jobs
-  postroom dead jobs --running --json`,
+		Example: `  postroom dead replays
+  postroom dead replays --running --json`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
-				jobs, err := store.Jobs(cmd.Context(), limit, before, running)
+				replays, err := store.ListReplays(cmd.Context(), limit, before, running)
 				if err != nil {
 					return err
 				}
 				switch {
 				case d.asJSON:
-					return printJSON(cmd.OutOrStdout(), list(jobs))
-				case len(jobs) == 0:
+					return printJSON(cmd.OutOrStdout(), list(replays))
+				case len(replays) == 0:
 					return printLine(cmd.OutOrStdout(), "no replays")
 				}
-				return printTable(cmd.OutOrStdout(), jobRows(jobs))
+				return printTable(cmd.OutOrStdout(), replayTable(replays))
 			})
 		},
 	}
@@ -248,16 +248,16 @@ func newDeadResume(d *dead) *cobra.Command {
 		Long: `Drive a replay on. One whose driver was interrupted or died goes on where it was. One
 that stopped or was cancelled takes up again what it left out and is dead still.`,
 		Example:           `  postroom dead resume 7`,
-		Args:              oneID("a replay, as 'postroom dead jobs' shows it"),
+		Args:              oneID("a replay, as 'postroom dead replays' shows it"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, _ := eventID(args[0]) // Args has seen it
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
-				job, err := store.Job(cmd.Context(), id)
-				if err == nil && job.State != deadletter.JobRunning {
-					_, err = store.Resume(cmd.Context(), id, d.by())
+				replay, err := store.GetReplay(cmd.Context(), id)
+				if err == nil && replay.State != deadletter.ReplayRunning {
+					_, err = store.ResumeReplay(cmd.Context(), id, d.by())
 				}
-				if err != nil && !errors.Is(err, deadletter.ErrRuns) { // somebody else has resumed it
+				if err != nil && !errors.Is(err, deadletter.ErrReplayRunning) { // somebody else has resumed it
 					return err
 				}
 				return d.drive(cmd, store, id)
@@ -277,12 +277,12 @@ func newDeadCancel(d *dead) *cobra.Command {
 		Long: `End a replay. What it has not released, and what nobody has begun, is dead as it was.
 What runs is waited for: its outcome is noted.`,
 		Example:           `  postroom dead cancel 7 --reason 'wrong group'`,
-		Args:              oneID("a replay, as 'postroom dead jobs' shows it"),
+		Args:              oneID("a replay, as 'postroom dead replays' shows it"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, _ := eventID(args[0]) // Args has seen it
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
-				if _, err := store.Cancel(cmd.Context(), id, d.by()); err != nil {
+				if _, err := store.CancelReplay(cmd.Context(), id, d.by()); err != nil {
 					return err
 				}
 				return d.drive(cmd, store, id)

@@ -33,7 +33,7 @@ It shows the body, which may be confidential.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
 				id, _ := eventID(args[0]) // Args has seen it
-				w, err := store.Show(cmd.Context(), id)
+				w, err := store.Get(cmd.Context(), id)
 				if err != nil {
 					return err
 				}
@@ -50,7 +50,7 @@ It shows the body, which may be confidential.`,
 }
 
 // printWhole prints an event for a person.
-func printWhole(out io.Writer, w deadletter.Whole) error {
+func printWhole(out io.Writer, w deadletter.Details) error {
 	var b strings.Builder
 	rows := [][]string{}
 	add := func(name, value string) {
@@ -67,7 +67,7 @@ func printWhole(out io.Writer, w deadletter.Whole) error {
 		add("subject", cell(w.Subject, 255))
 	}
 	add("key", cell(w.Key, 255))
-	add("holds up", cell(w.Blocks, 300))
+	add("holds up", cell(w.BlockedKey, 300))
 	add("correlation", cell(w.CorrelationID, 255))
 	add("caused by", cell(w.CausationID, 255))
 	add("logged", since(w.LoggedAt))
@@ -78,8 +78,8 @@ func printWhole(out io.Writer, w deadletter.Whole) error {
 	if w.Revision > 0 {
 		add("revision", plain(w.Revision))
 	}
-	if w.Job != 0 {
-		add("replay", fmt.Sprint(w.Job))
+	if w.ReplayID != 0 {
+		add("replay", fmt.Sprint(w.ReplayID))
 	}
 	add("trace", cell(w.TraceParent, 128))
 	add("content type", cell(w.ContentType, 255))
@@ -126,7 +126,7 @@ func writeSteps(b *strings.Builder, steps []deadletter.Step) {
 	}
 }
 
-func stateText(w deadletter.Whole) string {
+func stateText(w deadletter.Details) string {
 	switch {
 	case w.DiscardedAt != nil:
 		return "discarded " + since(*w.DiscardedAt)
@@ -140,11 +140,11 @@ func stateText(w deadletter.Whole) string {
 	return string(w.State)
 }
 
-func outcomeText(e deadletter.Entry) string {
+func outcomeText(e deadletter.AuditEntry) string {
 	if e.Outcome == "" {
 		return ""
 	}
-	return fmt.Sprintf(" in replay %d: %s", e.Job, e.Outcome)
+	return fmt.Sprintf(" in replay %d: %s", e.ReplayID, e.Outcome)
 }
 
 func because(reason string) string {

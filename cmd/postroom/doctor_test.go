@@ -54,7 +54,7 @@ func TestDoctorOfAHealthySetUp(t *testing.T) {
 	postroom(t, p.env, "doctor", "--verbose").want(t, exitOK).
 		says(t, "OK      relay: ", "OK      streams SHOP: ", "OK      lost-tail SHOP: the newest events that were published are there (3)\n")
 	postroom(t, p.env, "stream", "check").want(t, exitOK).
-		says(t, "HANDLER   STREAM   FLOOR   FIRST   LAST   VERDICT\n", "billing   SHOP     3       1       3      kept\n", "STREAM   COMPARED   MISSING\nSHOP     3          0\n")
+		says(t, "HANDLER   STREAM   ACK FLOOR   FIRST   LAST   VERDICT\n", "billing   SHOP     3           1       3      intact\n", "STREAM   COMPARED   MISSING\nSHOP     3          0\n")
 }
 
 // ailments are the faults that are planted, each in a set-up that is healthy otherwise.

@@ -47,7 +47,7 @@ with the id is shown, and the ledger is asked for the sources that are found.`,
 					return errors.Join(err, away) // why the broker was not asked
 				}
 				missed(&j.Broker, away)
-				if err := printJourney(cmd, s.asJSON, j); err != nil {
+				if err := printEvent(cmd, s.asJSON, j); err != nil {
 					return err
 				}
 				return away
@@ -60,25 +60,25 @@ with the id is shown, and the ledger is asked for the sources that are found.`,
 	return cmd
 }
 
-// journeyReport is an event's way as scripts see it.
-type journeyReport struct {
-	*inspect.Journey
+// eventReport is what is known of an event, for scripts.
+type eventReport struct {
+	*inspect.EventTrace
 
-	Timeline []inspect.Moment `json:"timeline"`
+	Timeline []inspect.TimelineEntry `json:"timeline"`
 }
 
-func printJourney(cmd *cobra.Command, asJSON bool, j *inspect.Journey) error {
+func printEvent(cmd *cobra.Command, asJSON bool, j *inspect.EventTrace) error {
 	if asJSON {
-		return printJSON(cmd.OutOrStdout(), journeyReport{j, j.Timeline()})
+		return printJSON(cmd.OutOrStdout(), eventReport{j, j.Timeline()})
 	}
 	out := cmd.OutOrStdout()
 	if err := printFacts(out, factRows(j)); err != nil {
 		return err
 	}
-	if err := block(cmd, verdictRows(j)); err != nil {
+	if err := block(cmd, handlerRows(j)); err != nil {
 		return err
 	}
-	if err := block(cmd, momentRows(j.Timeline())); err != nil {
+	if err := block(cmd, timelineRows(j.Timeline())); err != nil {
 		return err
 	}
 	for n, note := range j.Notes {
@@ -94,12 +94,12 @@ func printJourney(cmd *cobra.Command, asJSON bool, j *inspect.Journey) error {
 }
 
 // factRows says what the event is, and where.
-func factRows(j *inspect.Journey) [][]string {
-	rows := [][]string{{"EVENT", cell(j.ID, 255)}}
+func factRows(j *inspect.EventTrace) [][]string {
+	rows := [][]string{{"EVENT", cell(j.EventID, 255)}}
 	for _, s := range j.Sources {
 		rows = append(rows, []string{"SOURCE", cell(s, 255)})
 	}
-	for _, l := range j.Logged {
+	for _, l := range j.LogEntries {
 		rows = append(rows, []string{"TYPE", l.Type}, []string{"LOG", fmt.Sprintf("seq %d, %s%s", l.Seq, published(l.State), of(j, l.Source))})
 		if l.Subject != l.Type {
 			rows = append(rows, []string{"SUBJECT", l.Subject})
@@ -107,37 +107,37 @@ func factRows(j *inspect.Journey) [][]string {
 		if l.Key != "" {
 			rows = append(rows, []string{"KEY", cell(l.Key, 255)})
 		}
-		if l.Correlation != "" {
-			rows = append(rows, []string{"CORRELATION", cell(l.Correlation, 255)})
+		if l.CorrelationID != "" {
+			rows = append(rows, []string{"CORRELATION", cell(l.CorrelationID, 255)})
 		}
 	}
-	if len(j.Logged) == 0 {
+	if len(j.LogEntries) == 0 {
 		rows = append(rows, []string{"LOG", "it is not in this log: it is of another service, or older than the log"})
 	}
-	for _, s := range j.InStream {
+	for _, s := range j.Streams {
 		rows = append(rows, []string{"STREAM", inStream(s)})
 	}
 	if !j.Broker.Asked || j.Broker.Fault != "" {
 		rows = append(rows, []string{"BROKER", brokerLine(j.Broker)})
 	}
-	for _, c := range j.Cause {
-		rows = append(rows, []string{"CAUSED BY", fmt.Sprintf("%s %s of %s", c.Type, cell(c.ID, 255), cell(c.Source, 255))})
+	for _, c := range j.CausedBy {
+		rows = append(rows, []string{"CAUSED BY", fmt.Sprintf("%s %s of %s", c.Type, cell(c.EventID, 255), cell(c.Source, 255))})
 	}
 	for _, c := range j.Caused {
-		rows = append(rows, []string{"CAUSED", fmt.Sprintf("%s %s of %s", c.Type, cell(c.ID, 255), cell(c.Source, 255))})
+		rows = append(rows, []string{"CAUSED", fmt.Sprintf("%s %s of %s", c.Type, cell(c.EventID, 255), cell(c.Source, 255))})
 	}
 	return rows
 }
 
 // of names a source where there are several.
-func of(j *inspect.Journey, source string) string {
+func of(j *inspect.EventTrace, source string) string {
 	if len(j.Sources) < 2 {
 		return ""
 	}
 	return ", of " + cell(source, 255)
 }
 
-func published(p inspect.Publishing) string {
+func published(p inspect.PublishState) string {
 	switch p {
 	case inspect.Published:
 		return "published"
@@ -145,29 +145,29 @@ func published(p inspect.Publishing) string {
 		return "not published yet: no relay has come to it"
 	case inspect.Pending:
 		return "read by a relay, and not recorded as acknowledged"
-	case inspect.HeldBack:
+	case inspect.PublishHeld:
 		return "held on its way to the broker"
-	case inspect.DiscardedHere:
+	case inspect.PublishDiscarded:
 		return "discarded before it was published"
 	}
 	return string(p)
 }
 
-func inStream(s inspect.Stored) string {
+func inStream(s inspect.StreamSearch) string {
 	switch {
 	case s.Found:
 		return fmt.Sprintf("%s, sequence %d", s.Stream, s.Seq)
-	case s.Whole:
-		return fmt.Sprintf("%s does not have it: all %s since %s were looked at", s.Stream, plural(s.Looked, "message"), stamp(s.From))
+	case s.Complete:
+		return fmt.Sprintf("%s does not have it: all %s since %s were looked at", s.Stream, plural(s.Examined, "message"), stamp(s.From))
 	}
-	return fmt.Sprintf("not found in the window that was searched: %s, %s since %s", s.Stream, plural(s.Looked, "message"), stamp(s.From))
+	return fmt.Sprintf("not found in the window that was searched: %s, %s since %s", s.Stream, plural(s.Examined, "message"), stamp(s.From))
 }
 
-// verdictRows says how each handler stands to the event.
-func verdictRows(j *inspect.Journey) [][]string {
+// handlerRows says what each handler did with the event.
+func handlerRows(j *inspect.EventTrace) [][]string {
 	rows := [][]string{{"HANDLER", "EVENT IS", "WHY"}}
 	for _, h := range j.Held {
-		why := fmt.Sprintf("waits behind an earlier event of key %s", cell(h.Key, 60))
+		why := fmt.Sprintf("waits behind an earlier event of key %s", cell(h.BlockedKey, 60))
 		if n := len(h.Failures); n > 0 {
 			why = fmt.Sprintf("%s, %s: %s", plural(int(h.Attempts), "attempt"), h.Class, cell(h.Failures[n-1].Text, 100))
 		} else if h.State != inspect.Waiting {
@@ -179,9 +179,9 @@ func verdictRows(j *inspect.Journey) [][]string {
 		rows = append(rows, []string{handlerName(h.Handler), string(h.State), why})
 	}
 	for _, h := range j.Discarded {
-		rows = append(rows, []string{handlerName(h.Handler), string(h.State), fmt.Sprintf("audit %d, was dead: %s", h.Audit, h.Class)})
+		rows = append(rows, []string{handlerName(h.Handler), string(h.State), fmt.Sprintf("audit %d, was dead: %s", h.AuditID, h.Class)})
 	}
-	for _, d := range j.Decided {
+	for _, d := range j.Decisions {
 		if d.State == "" {
 			rows = append(rows, []string{cell(d.Handler, 60), "done", "-"})
 		}
@@ -192,7 +192,7 @@ func verdictRows(j *inspect.Journey) [][]string {
 	return rows
 }
 
-func momentRows(all []inspect.Moment) [][]string {
+func timelineRows(all []inspect.TimelineEntry) [][]string {
 	rows := [][]string{{"TIME", "LATER BY", "WHERE", "WHAT"}}
 	for n, m := range all {
 		later := ""

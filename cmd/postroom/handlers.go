@@ -45,7 +45,7 @@ func printHandlers(cmd *cobra.Command, asJSON bool, h *inspect.Handlers) error {
 	if len(h.Handlers) == 0 {
 		return printLine(cmd.OutOrStdout(), "no handler is known here: none has run yet")
 	}
-	rows := [][]string{{"HANDLER", "KIND", "STREAM", "FLOOR", "LAST", "PENDING", "UNANSWERED", "LAG", "HELD", "DEAD", "PROCESSES", "READER"}}
+	rows := [][]string{{"HANDLER", "KIND", "STREAM", "ACK FLOOR", "LAST", "PENDING", "UNANSWERED", "LAG", "HELD", "DEAD", "PROCESSES", "READER"}}
 	for _, one := range h.Handlers {
 		rows = append(rows, handlerRow(one))
 	}
@@ -69,7 +69,7 @@ func printHandlers(cmd *cobra.Command, asJSON bool, h *inspect.Handlers) error {
 }
 
 func handlerRow(h inspect.Handler) []string {
-	kind, floor := "unordered", count(h.Floor)
+	kind, floor := "unordered", count(h.AckFloor)
 	if h.Ordered {
 		kind = "ordered"
 	}

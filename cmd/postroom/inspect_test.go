@@ -236,8 +236,8 @@ func TestEventsShow(t *testing.T) {
 	if strings.Contains(r.out, "c4nary") || strings.Contains(r.out, "\x1b") {
 		t.Errorf("it shows data, or what a terminal obeys:\n%s", r.out)
 	}
-	got := decode[journeyReport](t, postroom(t, s.env, "events", "show", "order-7", "--source", "/shop", "--json").want(t, exitOK))
-	if len(got.Logged) != 1 || len(got.Held) != 1 || len(got.Timeline) < 5 || !got.InStream[0].Found {
+	got := decode[eventReport](t, postroom(t, s.env, "events", "show", "order-7", "--source", "/shop", "--json").want(t, exitOK))
+	if len(got.LogEntries) != 1 || len(got.Held) != 1 || len(got.Timeline) < 5 || !got.Streams[0].Found {
 		t.Errorf("events show --json = %+v", got)
 	}
 	postroom(t, s.env, "events", "show", "order-8").want(t, exitOK).says(t, "not in this log", "waits behind an earlier event of key k7\n")
@@ -252,11 +252,11 @@ func TestAudit(t *testing.T) {
 	s.fails(t)
 	postroom(t, s.env, "audit", "--since", "1h").want(t, exitOK).says(t, "ID   AT", "bob   edit     order-7    ledger.move   typo\n", "ann   replay   3 events   ledger.move   fixed it\n")
 	postroom(t, s.env, "audit", "--limit", "1").want(t, exitOK).says(t, "there may be more: --before 2\n")
-	got := decode[inspect.Audit](t, postroom(t, s.env, "audit", "--actor", "ann", "--json").want(t, exitOK))
-	if len(got.Actions) != 1 || got.Actions[0].Events != 3 {
+	got := decode[inspect.AuditPage](t, postroom(t, s.env, "audit", "--actor", "ann", "--json").want(t, exitOK))
+	if len(got.Entries) != 1 || got.Entries[0].Events != 3 {
 		t.Errorf("audit --json = %+v", got)
 	}
-	if got := postroom(t, s.env, "audit", "--since", "2030-01-01T00:00:00Z", "--json").want(t, exitOK); !strings.Contains(got.out, `"actions": []`) {
+	if got := postroom(t, s.env, "audit", "--since", "2030-01-01T00:00:00Z", "--json").want(t, exitOK); !strings.Contains(got.out, `"entries": []`) {
 		t.Errorf("audit --json = %s", got.out)
 	}
 }
@@ -285,7 +285,7 @@ func TestUsageOfLooking(t *testing.T) {
 		{[]string{"events", "show", "postgres://me:" + canary + "@host/shop"}, "give the id of one event"},
 		{[]string{"audit", "--since", "yesterday"}, "--since: write a time"},
 		{[]string{"audit", "--limit", "1001"}, "want 1 to 1000"},
-		{[]string{"audit", "--job", "-1"}, "numbers above 0"},
+		{[]string{"audit", "--replay", "-1"}, "numbers above 0"},
 	} {
 		r := postroom(t, nil, tt.args...).want(t, exitUsage).says(t, tt.says)
 		if strings.Contains(r.errors, canary) {

@@ -20,7 +20,7 @@ import (
 // 'stream ensure', and those of onBoth tell of a broker that is away, and go on.
 var (
 	onDatabase = []string{
-		"migrate status", "dead groups", "dead list", "dead show 1", "dead jobs", "dead replay --handler h --reason x --yes", "dead discard 1 --reason x",
+		"migrate status", "dead groups", "dead list", "dead show 1", "dead replays", "dead replay --handler h --reason x --yes", "dead discard 1 --reason x",
 		"dead export", "dead resume 1", "dead edit 1 --data /dev/null --reason x", "rewind --since 1h --reason x --yes", "rewind list", "rewind cancel 1",
 		"audit", "keys", "tables",
 	}

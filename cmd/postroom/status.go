@@ -36,12 +36,12 @@ yet, and events of a type that no handler here takes.`,
 				if denied := s.broker.mute(); denied != "" && status.Broker.Fault == "" {
 					status.Broker.Fault = denied
 					status.Findings = append(status.Findings, inspect.Finding{
-						Code: inspect.FoundBroker, Text: "the broker could not be asked: " + denied, Do: permit,
+						Code: inspect.FoundBroker, Text: "the broker could not be asked: " + denied, Remedy: permit,
 					})
 				}
 				if missed(&status.Broker, away); away != nil {
 					status.Findings = append(status.Findings, inspect.Finding{
-						Code: inspect.FoundBroker, Text: "the broker cannot be reached", Do: away.Error(),
+						Code: inspect.FoundBroker, Text: "the broker cannot be reached", Remedy: away.Error(),
 					})
 				}
 				if err := printStatus(cmd, s.asJSON, status); err != nil {
@@ -71,7 +71,7 @@ func printStatus(cmd *cobra.Command, asJSON bool, s *inspect.Status) error {
 	if err != nil {
 		return err
 	}
-	for _, rows := range [][][]string{heldRows(s.Held), replayRows(s.Replays), rewindingRows(s.Rewinds), processRows(s.Processes)} {
+	for _, rows := range [][][]string{heldRows(s.Held), replayRows(s.Replays), rewindingRows(s.Republishes), processRows(s.Processes)} {
 		if err := block(cmd, rows); err != nil {
 			return err
 		}
@@ -80,7 +80,7 @@ func printStatus(cmd *cobra.Command, asJSON bool, s *inspect.Status) error {
 		return err
 	}
 	for _, f := range s.Findings {
-		if err := printLine(cmd.OutOrStdout(), "! %s\n  %s", f.Text, f.Do); err != nil {
+		if err := printLine(cmd.OutOrStdout(), "! %s\n  %s", f.Text, f.Remedy); err != nil {
 			return err
 		}
 	}
@@ -110,10 +110,10 @@ func leader(r inspect.RelayStatus) string {
 }
 
 func outgoing(r inspect.RelayStatus) string {
-	if r.OldestAt.IsZero() {
+	if r.OldestUnpublishedAt.IsZero() {
 		return "everything is published"
 	}
-	return fmt.Sprintf("about %s not published, the oldest for %s", plural(int(r.Unpublished), "event"), spanOf(r.OldestSeconds))
+	return fmt.Sprintf("about %s not published, the oldest for %s", plural(int(r.EstimatedUnpublished), "event"), spanOf(r.OldestUnpublishedAgeSeconds))
 }
 
 func discarded(n int64) string {
@@ -123,7 +123,7 @@ func discarded(n int64) string {
 	return plural(int(n), "event")
 }
 
-func heldRows(all []inspect.Held) [][]string {
+func heldRows(all []inspect.HeldSummary) [][]string {
 	rows := [][]string{{"HELD", "STATE", "EVENTS", "OLDEST", "DUE FOR", "KEYS"}}
 	for _, h := range all {
 		for n, c := range h.States {
@@ -138,7 +138,7 @@ func heldRows(all []inspect.Held) [][]string {
 			if h.More {
 				events += "+"
 			}
-			rows = append(rows, []string{handlerName(h.Handler), string(c.State), events, spanOf(c.OldestSeconds), due, keys})
+			rows = append(rows, []string{handlerName(h.Handler), string(c.State), events, spanOf(c.OldestAgeSeconds), due, keys})
 		}
 	}
 	return rows
@@ -152,21 +152,21 @@ func handlerName(handler string) string {
 	return cell(handler, 60)
 }
 
-func replayRows(all []inspect.Replaying) [][]string {
+func replayRows(all []inspect.ReplayStatus) [][]string {
 	rows := [][]string{{"REPLAY", "BY", "PHASE", "EVENTS", "RELEASED", "SUCCEEDED", "FAILED", "LAST DRIVEN"}}
 	for _, r := range all {
 		driven := "never"
-		if !r.DrivenAt.IsZero() {
+		if !r.LastStepAt.IsZero() {
 			driven = spanOf(r.IdleSeconds) + " ago"
 		}
 		rows = append(rows, []string{
-			count(r.ID), cell(r.Actor, 30), r.Phase, count(r.Items), count(r.Released), count(r.Succeeded), count(r.Failed), driven,
+			count(r.ID), cell(r.Actor, 30), r.Phase, count(r.Events), count(r.Released), count(r.Succeeded), count(r.Failed), driven,
 		})
 	}
 	return rows
 }
 
-func rewindingRows(all []inspect.Rewinding) [][]string {
+func rewindingRows(all []inspect.RepublishStatus) [][]string {
 	rows := [][]string{{"REWIND", "BY", "KIND", "DONE", "LEFT OUT", "HELD", "RATE", "MADE"}}
 	for _, r := range all {
 		rows = append(rows, []string{

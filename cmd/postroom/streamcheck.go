@@ -15,11 +15,11 @@ acknowledged?
 
 Where each handler stands in its stream is compared with what the stream has:
 
-  kept        it has what was decided, and what comes after it
+  intact      it has what was decided, and what comes after it
   recreated   the stream was deleted and made again
   lost_tail   it ends before what was decided, or has other messages there
   aged_out    it dropped messages that the handler may not have read
-  no_stream   there is no such stream
+  missing     there is no such stream
 
 Then the 200 newest events that the relay recorded as published to each stream are
 looked for in it; 'postroom reconcile' looks for all of them. Streams are those in use,
@@ -87,8 +87,8 @@ func printLosses(cmd *cobra.Command, asJSON bool, schema string, losses doctor.L
 	out := cmd.OutOrStdout()
 	var err error
 	if asJSON {
-		losses.Handlers = append([]doctor.Standing{}, losses.Handlers...) // empty lists, not null
-		losses.Streams = append([]doctor.Tail{}, losses.Streams...)
+		losses.Handlers = append([]doctor.HandlerPosition{}, losses.Handlers...) // empty lists, not null
+		losses.Streams = append([]doctor.TailCheck{}, losses.Streams...)
 		err = printJSON(out, losses)
 	} else {
 		err = printLossTables(out, losses)
@@ -101,11 +101,11 @@ func printLosses(cmd *cobra.Command, asJSON bool, schema string, losses doctor.L
 
 // printLossTables prints the two tables, and below them what their rows have to say.
 func printLossTables(out io.Writer, losses doctor.Losses) error {
-	handlers := [][]string{{"HANDLER", "STREAM", "FLOOR", "FIRST", "LAST", "VERDICT"}}
+	handlers := [][]string{{"HANDLER", "STREAM", "ACK FLOOR", "FIRST", "LAST", "VERDICT"}}
 	var why []string
 	for _, s := range losses.Handlers {
 		handlers = append(handlers, []string{
-			s.Handler, s.Stream, plain(int(s.Floor)), plain(int(s.First)), plain(int(s.Last)), string(s.Verdict), //nolint:gosec // numbers of messages
+			s.Handler, s.Stream, plain(int(s.AckFloor)), plain(int(s.FirstSeq)), plain(int(s.LastSeq)), string(s.Verdict), //nolint:gosec // numbers of messages
 		})
 		if s.Text != "" {
 			why = append(why, s.Handler+": "+s.Text)

@@ -22,7 +22,7 @@ are the server's estimates. Changes nothing, and reads no table.
 Without the role pg_monitor the transactions of other roles are not shown.`,
 		Example: `  postroom tables
   postroom tables --retention 168h
-  postroom tables --json | jq '.tables[] | select(.dead_rows_about > 100000)'`,
+  postroom tables --json | jq '.tables[] | select(.estimated_dead_rows > 100000)'`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.look(cmd.Context(), cfg, func(i *inspect.Inspector) error {
@@ -51,13 +51,13 @@ func printTables(cmd *cobra.Command, asJSON bool, t *inspect.Tables) error {
 			vacuumed = stamp(one.VacuumedAt)
 		}
 		if !one.OldestAt.IsZero() {
-			oldest = spanOf(one.OldestSeconds)
+			oldest = spanOf(one.OldestAgeSeconds)
 		}
 		if one.OverdueSeconds > 0 {
 			overdue = spanOf(one.OverdueSeconds)
 		}
 		rows = append(rows, []string{
-			one.Name, bytesOf(one.Bytes), bytesOf(one.IndexBytes), count(one.Rows), count(one.DeadRows), vacuumed, oldest, overdue,
+			one.Name, bytesOf(one.Bytes), bytesOf(one.IndexBytes), count(one.EstimatedRows), count(one.EstimatedDeadRows), vacuumed, oldest, overdue,
 		})
 	}
 	if err := printTable(cmd.OutOrStdout(), rows); err != nil {
@@ -66,10 +66,10 @@ func printTables(cmd *cobra.Command, asJSON bool, t *inspect.Tables) error {
 	if err := printLine(cmd.OutOrStdout(), "\nledger: %s", sweepLine(t.Sweep)); err != nil {
 		return err
 	}
-	if err := block(cmd, holderRows(t.Horizon.Holders)); err != nil {
+	if err := block(cmd, holderRows(t.Vacuum.Blockers)); err != nil {
 		return err
 	}
-	if t.Horizon.Partial {
+	if t.Vacuum.Partial {
 		return printLine(cmd.OutOrStdout(), "\nthis role sees no transactions of others: grant it pg_monitor")
 	}
 	return nil
@@ -86,7 +86,7 @@ func sweepLine(s inspect.Sweep) string {
 	return line
 }
 
-func holderRows(all []inspect.Holder) [][]string {
+func holderRows(all []inspect.VacuumBlocker) [][]string {
 	rows := [][]string{{"KEEPS VACUUM AWAY", "NAME", "FOR", "TRANSACTIONS SINCE", "STATE", "DATABASE", "OWNER", "APPLICATION", "CLIENT"}}
 	for _, h := range all {
 		age := "-"

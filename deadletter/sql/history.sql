@@ -3,7 +3,7 @@
 --
 -- Locks   none.
 -- Index   audit_event (event_id), job_item_event (event_id), archive_event (event_id), audit_pkey (id).
--- Called  by Store.Show.
+-- Called  by Store.Get.
 SELECT a.at, a.actor, a.action, a.reason, a.job, '' AS outcome
 FROM postroom.audit a
 WHERE a.event_id = $2 AND (a.source = $1 OR a.source IS NULL) AND (a.handler = $3 OR a.handler IS NULL)

@@ -3,7 +3,7 @@
 --
 -- Locks   its row.
 -- Index   job_pkey (id).
--- Called  by Store.step, Store.Cancel and Store.Resume.
+-- Called  by Store.step, Store.CancelReplay and Store.ResumeReplay.
 UPDATE postroom.job
 SET state = $2, phase = $3, verdict = $4, released = released + $5, succeeded = succeeded + $6, failed = failed + $7,
     passed_over = passed_over + $8, credit = coalesce($9, credit), stepped_at = clock_timestamp(),

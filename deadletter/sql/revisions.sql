@@ -2,7 +2,7 @@
 --
 -- Locks   none.
 -- Index   revision_pkey (held, revision).
--- Called  by Store.Show.
+-- Called  by Store.Get.
 SELECT r.revision, r.replaced_at, coalesce(a.actor, ''), coalesce(a.reason, ''), r.content_type, r.headers, r.data
 FROM postroom.revision r
 LEFT JOIN postroom.audit a ON a.id = r.audit

@@ -3,7 +3,7 @@
 --
 -- Locks   none.
 -- Index   as list.sql of internal/held.
--- Called  by Store.Try.
+-- Called  by Store.DryRun.
 SELECT id, handler, event_id, type, class, cause
 FROM (
     SELECT id, handler, event_id, type, class, encode(fingerprint, 'hex') AS cause, dead_at,

@@ -3,5 +3,5 @@
 --
 -- Locks   an advisory lock.
 -- Index   none.
--- Called  by Store.Replay and Store.Resume.
+-- Called  by Store.CreateReplay and Store.ResumeReplay.
 SELECT pg_advisory_xact_lock(hashtextextended('postroom.replay', 0));

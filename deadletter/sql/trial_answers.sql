@@ -2,5 +2,5 @@
 --
 -- Locks   none.
 -- Index   trial_pkey (id).
--- Called  by Store.Try.
+-- Called  by Store.DryRun.
 SELECT id, taken_by, outcome FROM postroom.trial WHERE id = ANY ($1::bigint[]) AND (outcome IS NOT NULL OR taken_by IS NOT NULL);

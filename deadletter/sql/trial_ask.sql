@@ -3,7 +3,7 @@
 --
 -- Locks   the new rows and those that are removed.
 -- Index   none; there are as few rows as dry runs.
--- Called  by Store.Try.
+-- Called  by Store.DryRun.
 WITH forgotten AS (
     DELETE FROM postroom.trial WHERE asked_at < now() - interval '10 minutes'
 )

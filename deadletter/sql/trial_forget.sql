@@ -2,5 +2,5 @@
 --
 -- Locks   their rows.
 -- Index   trial_pkey (id).
--- Called  by Store.Try.
+-- Called  by Store.DryRun.
 DELETE FROM postroom.trial WHERE id = ANY ($1::bigint[]);

@@ -25,7 +25,7 @@ type night struct {
 }
 
 // operator is who does it. What is done is noted with the name and a reason.
-func operator(reason string) deadletter.By { return deadletter.By{Actor: "ann", Reason: reason} }
+func operator(reason string) deadletter.Audit { return deadletter.Audit{Actor: "ann", Reason: reason} }
 
 func (n *night) say(format string, args ...any) { fmt.Fprintf(n.out, format+"\n", args...) }
 
@@ -96,7 +96,7 @@ func amounts() deadletter.Filter {
 // tryInVain tries a replay before anything is mended.
 func (n *night) tryInVain(ctx context.Context) error {
 	n.say("\n03:15  Would they work now?\n       $ postroom dead replay --text 'no rate' --dry-run\n")
-	return n.try(ctx, deadletter.Fails)
+	return n.try(ctx, deadletter.DryRunFails)
 }
 
 // mend is the fix.
@@ -106,12 +106,12 @@ func (n *night) mend(ctx context.Context) error {
 		return fmt.Errorf("insert rate: %w", err)
 	}
 	n.say("       And now?\n       $ postroom dead replay --text 'no rate' --dry-run\n")
-	return n.try(ctx, deadletter.Passes)
+	return n.try(ctx, deadletter.DryRunPasses)
 }
 
 // try runs one event dry, in the process that has the handler.
-func (n *night) try(ctx context.Context, want deadletter.Verdict) error {
-	trials, err := n.letters.Try(ctx, rates(), deadletter.Options{}, 1, 10*time.Second)
+func (n *night) try(ctx context.Context, want deadletter.DryRunVerdict) error {
+	trials, err := n.letters.DryRun(ctx, rates(), deadletter.ReplayOptions{}, 1, 10*time.Second)
 	if err != nil {
 		return err
 	}
@@ -133,21 +133,21 @@ func (n *night) try(ctx context.Context, want deadletter.Verdict) error {
 // replayRates replays the first group: ten, and then the rest.
 func (n *night) replayRates(ctx context.Context) error {
 	n.say("\n03:25  Ten first, then the rest.\n       $ postroom dead replay --text 'no rate' --canary 10 --reason 'the rate is there'\n")
-	job, err := n.letters.Replay(ctx, rates(), deadletter.Options{Canary: 10}, operator("the rate is there"))
+	job, err := n.letters.CreateReplay(ctx, rates(), deadletter.ReplayOptions{Canary: 10}, operator("the rate is there"))
 	if err != nil {
 		return err
 	}
-	phase := deadletter.Phase("")
-	job, err = n.letters.Drive(ctx, job.ID, func(j deadletter.Job) {
+	phase := deadletter.ReplayPhase("")
+	job, err = n.letters.RunReplay(ctx, job.ID, func(j deadletter.Replay) {
 		if j.Phase != phase {
 			phase = j.Phase
-			n.say("       %-7s %4d of %d released, %d succeeded, %d failed", phase, j.Released, j.Items, j.Succeeded, j.Failed)
+			n.say("       %-7s %4d of %d released, %d succeeded, %d failed", phase, j.Released, j.Events, j.Succeeded, j.Failed)
 		}
 	})
 	if err != nil {
 		return err
 	}
-	n.say("       %-7s %4d of %d released, %d succeeded, %d failed", job.State, job.Released, job.Items, job.Succeeded, job.Failed)
+	n.say("       %-7s %4d of %d released, %d succeeded, %d failed", job.State, job.Released, job.Events, job.Succeeded, job.Failed)
 	n.replayed += job.Succeeded
 	return nil
 }
@@ -161,7 +161,7 @@ func (n *night) correct(ctx context.Context) error {
 	}
 	var ids []int64
 	for _, l := range letters[:len(letters)-1] {
-		was, err := n.letters.Show(ctx, l.ID)
+		was, err := n.letters.Get(ctx, l.ID)
 		if err != nil {
 			return err
 		}
@@ -174,7 +174,7 @@ func (n *night) correct(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("encode order: %w", err)
 		}
-		if _, err := n.letters.Edit(ctx, l.ID, deadletter.Change{Data: corrected}, operator("comma in the amount")); err != nil {
+		if _, err := n.letters.Edit(ctx, l.ID, deadletter.Edit{Data: corrected}, operator("comma in the amount")); err != nil {
 			return err
 		}
 		if n.edited++; n.edited == 1 {
@@ -183,9 +183,9 @@ func (n *night) correct(ctx context.Context) error {
 		ids = append(ids, l.ID)
 	}
 	n.say("       %d edited", n.edited)
-	job, err := n.letters.Replay(ctx, deadletter.Filter{IDs: ids}, deadletter.Options{}, operator("corrected"))
+	job, err := n.letters.CreateReplay(ctx, deadletter.Filter{IDs: ids}, deadletter.ReplayOptions{}, operator("corrected"))
 	if err == nil {
-		job, err = n.letters.Drive(ctx, job.ID, nil)
+		job, err = n.letters.RunReplay(ctx, job.ID, nil)
 	}
 	n.replayed += job.Succeeded
 	return err

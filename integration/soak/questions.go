@@ -68,39 +68,39 @@ func (o *office) where() []question {
 	dead := 6 * (o.rows / 6 / 4)
 	fresh := o.rows + o.fresh/2
 	fresh += 6 - fresh%6 // a charge
-	journey := func(asks string, n int, want string, right func(j inspect.Journey) bool) question {
+	journey := func(asks string, n int, want string, right func(j inspect.EventTrace) bool) question {
 		return question{
 			asks: asks, args: []string{"events", "show", event(n)}, want: want,
-			read: reading(func(j inspect.Journey) (string, bool) { return way(j), len(j.Logged) == 1 && right(j) }),
+			read: reading(func(j inspect.EventTrace) (string, bool) { return way(j), len(j.LogEntries) == 1 && right(j) }),
 		}
 	}
 	return []question{
-		journey("3 where is event X, of two days ago?", old, "published, done at one handler, caused one", func(j inspect.Journey) bool {
-			return len(j.Decided) == 1 && j.Decided[0].State == "" && len(j.Caused) == 1 && j.Caused[0].ID == event(old+1)
+		journey("3 where is event X, of two days ago?", old, "published, done at one handler, caused one", func(j inspect.EventTrace) bool {
+			return len(j.Decisions) == 1 && j.Decisions[0].State == "" && len(j.Caused) == 1 && j.Caused[0].EventID == event(old+1)
 		}),
-		journey("3 where is event X, which is dead?", dead, "published, dead at one handler", func(j inspect.Journey) bool {
+		journey("3 where is event X, which is dead?", dead, "published, dead at one handler", func(j inspect.EventTrace) bool {
 			return len(j.Held) == 1 && j.Held[0].State == inspect.Dead && len(j.Held[0].Failures) == 1
 		}),
-		journey("3 where is event X, which just came?", fresh, "published, in the stream, done at one handler", func(j inspect.Journey) bool {
-			return len(j.Decided) == 1 && len(j.InStream) == 1 && j.InStream[0].Found
+		journey("3 where is event X, which just came?", fresh, "published, in the stream, done at one handler", func(j inspect.EventTrace) bool {
+			return len(j.Decisions) == 1 && len(j.Streams) == 1 && j.Streams[0].Found
 		}),
 	}
 }
 
 // way is a journey in a line.
-func way(j inspect.Journey) string {
+func way(j inspect.EventTrace) string {
 	var parts []string
-	for _, l := range j.Logged {
+	for _, l := range j.LogEntries {
 		parts = append(parts, string(l.State))
 	}
-	for _, s := range j.InStream {
+	for _, s := range j.Streams {
 		if s.Found {
 			parts = append(parts, fmt.Sprintf("sequence %d of %s", s.Seq, s.Stream))
 			continue
 		}
-		parts = append(parts, fmt.Sprintf("not among %s messages of %s since (all: %t)", grouped(s.Looked), s.Stream, s.Whole))
+		parts = append(parts, fmt.Sprintf("not among %s messages of %s since (all: %t)", grouped(s.Examined), s.Stream, s.Complete))
 	}
-	for _, d := range j.Decided {
+	for _, d := range j.Decisions {
 		if d.State == "" {
 			parts = append(parts, "done at "+d.Handler)
 		}
@@ -109,7 +109,7 @@ func way(j inspect.Journey) string {
 		parts = append(parts, fmt.Sprintf("%s at %s, attempts %d: %s", h.State, h.Handler, h.Attempts, h.Failures[len(h.Failures)-1].Text))
 	}
 	for _, c := range j.Caused {
-		parts = append(parts, "caused "+c.ID)
+		parts = append(parts, "caused "+c.EventID)
 	}
 	return strings.Join(parts, "; ")
 }
@@ -117,9 +117,9 @@ func way(j inspect.Journey) string {
 func (o *office) replayed() question {
 	return question{
 		asks: "4 who replayed what?", args: []string{"audit", "--action", "replay"}, want: "the last two replays or more",
-		read: reading(func(a inspect.Audit) (string, bool) {
+		read: reading(func(a inspect.AuditPage) (string, bool) {
 			var texts []string
-			for _, a := range a.Actions {
+			for _, a := range a.Entries {
 				texts = append(texts, fmt.Sprintf("%s %s: %s (%s)", a.Actor, a.At.Format("02 15:04"), grouped(a.Events), a.Reason))
 			}
 			return strings.Join(texts, ", "), len(texts) >= 2
@@ -130,11 +130,11 @@ func (o *office) replayed() question {
 // replays are listed whole; the audit has them among all else that was done.
 func (o *office) replays() question {
 	return question{
-		asks: "4 who replayed what, and how did it go?", args: []string{"dead", "jobs"}, want: "all four replays",
-		read: reading(func(all []deadletter.Job) (string, bool) {
+		asks: "4 who replayed what, and how did it go?", args: []string{"dead", "replays"}, want: "all four replays",
+		read: reading(func(all []deadletter.Replay) (string, bool) {
 			var texts []string
 			for _, j := range all {
-				texts = append(texts, fmt.Sprintf("%s: %s, %d of %d succeeded", j.Actor, j.State, j.Succeeded, j.Items))
+				texts = append(texts, fmt.Sprintf("%s: %s, %d of %d succeeded", j.Actor, j.State, j.Succeeded, j.Events))
 			}
 			return strings.Join(texts, "; "), len(texts) == 4
 		}),
@@ -160,9 +160,9 @@ func (o *office) safe() question {
 
 func (o *office) forecast() question {
 	type preview struct {
-		Events    int64
-		Forecasts []deadletter.Forecast
-		Trials    []deadletter.Trial
+		Events  int64
+		Groups  []deadletter.PreviewGroup
+		DryRuns []deadletter.DryRun `json:"dry_runs"`
 	}
 	print := hex.EncodeToString(o.causes[0].fingerprint())
 	want := int64(15 * o.unit) // a sixteenth is in a replay that rests
@@ -170,16 +170,16 @@ func (o *office) forecast() question {
 		asks: "6 what would a replay do?", args: []string{"dead", "replay", "--cause", print, "--dry-run", "--try", "1"},
 		want: grouped(want) + " events; the one that is tried passes, with one effect",
 		read: reading(func(p preview) (string, bool) {
-			if len(p.Forecasts) != 1 || len(p.Trials) != 1 {
-				return fmt.Sprintf("%d forecasts, %d trials", len(p.Forecasts), len(p.Trials)), false
+			if len(p.Groups) != 1 || len(p.DryRuns) != 1 {
+				return fmt.Sprintf("%d groups, %d dry runs", len(p.Groups), len(p.DryRuns)), false
 			}
-			f, t := p.Forecasts[0], p.Trials[0]
+			f, t := p.Groups[0], p.DryRuns[0]
 			var changes []string
 			for _, c := range t.Changes {
 				changes = append(changes, fmt.Sprintf("%d inserted into %s", c.Inserted, c.Name))
 			}
-			return fmt.Sprintf("%s events of %s, %s more are in another replay; tried %s: %s, %s", grouped(f.Events), f.Handler, grouped(f.Busy), t.EventID, t.Verdict, strings.Join(changes, ", ")),
-				f.Events == want && t.Verdict == deadletter.Passes && len(t.Changes) == 1 && t.Changes[0].Inserted == 1
+			return fmt.Sprintf("%s events of %s, %s more are in another replay; tried %s: %s, %s", grouped(f.Events), f.Handler, grouped(f.InReplay), t.EventID, t.Verdict, strings.Join(changes, ", ")),
+				f.Events == want && t.Verdict == deadletter.DryRunPasses && len(t.Changes) == 1 && t.Changes[0].Inserted == 1
 		}),
 	}
 }
@@ -192,7 +192,7 @@ func (o *office) keys() question {
 				return "none", false
 			}
 			first := k.Keys[0]
-			return fmt.Sprintf("%d of %s; %s behind %s, which is %s: %s", len(k.Keys), first.Handler, grouped(first.Behind), first.Head.Event, first.Head.State, first.Head.Failure),
+			return fmt.Sprintf("%d of %s; %s behind %s, which is %s: %s", len(k.Keys), first.Handler, grouped(first.Behind), first.Head.EventID, first.Head.State, first.Head.Failure),
 				len(k.Keys) == o.accounts && first.Behind == int64(60*o.unit/o.accounts)
 		}),
 	}
@@ -239,9 +239,9 @@ func (o *office) grows() question {
 		read: reading(func(v inspect.Tables) (string, bool) {
 			var texts []string
 			for _, t := range v.Tables[:min(3, len(v.Tables))] {
-				text := fmt.Sprintf("%s %s, about %s rows", t.Name, megabytes(t.Bytes+t.IndexBytes), grouped(t.Rows))
-				if t.OldestSeconds > 0 {
-					text += fmt.Sprintf(", the oldest %.0f h", t.OldestSeconds/3600)
+				text := fmt.Sprintf("%s %s, about %s rows", t.Name, megabytes(t.Bytes+t.IndexBytes), grouped(t.EstimatedRows))
+				if t.OldestAgeSeconds > 0 {
+					text += fmt.Sprintf(", the oldest %.0f h", t.OldestAgeSeconds/3600)
 				}
 				texts = append(texts, text)
 			}
@@ -273,8 +273,8 @@ func (o *office) searches() []question {
 		{"those with a text that one has", []string{"dead", "list", "--text", dead}, "1", finds(1)},
 		{"how many have a text?", []string{"dead", "list", "--text", "insufficient FUNDS", "--count"}, grouped(16 * o.unit), counts(16 * o.unit)},
 		{"how many have a text that none has?", []string{"dead", "list", "--text", "no such thing", "--count"}, "0", counts(0)},
-		{"the last actions", []string{"audit"}, "100", reading(func(a inspect.Audit) (string, bool) {
-			return grouped(len(a.Actions)), len(a.Actions) == min(100, 40*o.unit)
+		{"the last actions", []string{"audit"}, "100", reading(func(a inspect.AuditPage) (string, bool) {
+			return grouped(len(a.Entries)), len(a.Entries) == min(100, 40*o.unit)
 		})},
 	}
 }

@@ -56,7 +56,7 @@ func TestStatesAreTheSameEverywhere(t *testing.T) {
 		if err != nil || len(rows) != 1 || rows[0].State != tt.want || rows[0].ID != id || len(discarded) != 0 {
 			t.Errorf("%s: OfEvent = %+v, %v, %v; want %s", tt.id, rows, discarded, err, tt.want)
 		}
-		if whole, err := store.Show(t.Context(), id); err != nil || whole.State != tt.letter {
+		if whole, err := store.Get(t.Context(), id); err != nil || whole.State != tt.letter {
 			t.Errorf("%s: deadletter says %s, %v; want %s", tt.id, whole.State, err, tt.letter)
 		}
 		if j, err := inspector.Event(t.Context(), "/shop", tt.id); err != nil || len(j.Held) != 1 || string(j.Held[0].State) != string(tt.want) {

@@ -45,12 +45,12 @@ func runOperator(ctx context.Context, w *worker) error {
 
 // driveOn drives the replays that somebody left.
 func (o *operator) driveOn(ctx context.Context) error {
-	jobs, err := o.store.Jobs(ctx, 20, 0, true)
+	jobs, err := o.store.ListReplays(ctx, 20, 0, true)
 	if err != nil {
 		return err
 	}
 	for _, j := range jobs {
-		if _, err := o.store.Drive(ctx, j.ID, nil); err != nil {
+		if _, err := o.store.RunReplay(ctx, j.ID, nil); err != nil {
 			return err
 		}
 	}
@@ -81,7 +81,7 @@ func (o *operator) lookAfter(ctx context.Context) error {
 // sort says what is to be done with events, and mends their handlers.
 func (o *operator) sort(ctx context.Context, dead []deadletter.Letter) (release, discarded []deadletter.Letter, err error) {
 	for _, l := range dead {
-		whole, err := o.store.Show(ctx, l.ID)
+		whole, err := o.store.Get(ctx, l.ID)
 		if errors.Is(err, deadletter.ErrNotFound) {
 			continue // somebody else's
 		}
@@ -112,7 +112,7 @@ func (o *operator) sort(ctx context.Context, dead []deadletter.Letter) (release,
 	return release, discarded, nil
 }
 
-var by = deadletter.By{Actor: "chaos", Reason: "mended"}
+var by = deadletter.Audit{Actor: "chaos", Reason: "mended"}
 
 func (o *operator) replay(ctx context.Context, all []deadletter.Letter) error {
 	if len(all) == 0 {
@@ -120,8 +120,8 @@ func (o *operator) replay(ctx context.Context, all []deadletter.Letter) error {
 	}
 	r := checker.Record{What: checker.Release, Phase: checker.Invoked, Events: acted(all)}
 	o.journal.Note(r)
-	job, err := o.store.Replay(ctx, deadletter.Filter{IDs: ids(all)}, deadletter.Options{StopAt: 1, Attempts: 3}, by)
-	if errors.Is(err, deadletter.ErrNothing) {
+	job, err := o.store.CreateReplay(ctx, deadletter.Filter{IDs: ids(all)}, deadletter.ReplayOptions{StopAt: 1, Attempts: 3}, by)
+	if errors.Is(err, deadletter.ErrNoMatch) {
 		return nil // another replay has them, or none is dead any more
 	}
 	if err != nil {
@@ -129,11 +129,11 @@ func (o *operator) replay(ctx context.Context, all []deadletter.Letter) error {
 		o.journal.Note(r)
 		return err
 	}
-	if job.Items == len(all) {
+	if job.Events == len(all) {
 		r.Phase = checker.OK
 		o.journal.Note(r)
 	}
-	_, err = o.store.Drive(ctx, job.ID, nil)
+	_, err = o.store.RunReplay(ctx, job.ID, nil)
 	return err
 }
 
@@ -144,7 +144,7 @@ func (o *operator) discard(ctx context.Context, all []deadletter.Letter) error {
 	r := checker.Record{What: checker.Discard, Phase: checker.Invoked, Events: acted(all)}
 	o.journal.Note(r)
 	_, err := o.store.Discard(ctx, deadletter.Filter{IDs: ids(all)}, 0, by, nil)
-	if errors.Is(err, deadletter.ErrNothing) {
+	if errors.Is(err, deadletter.ErrNoMatch) {
 		return nil // another replay has them, or none is dead any more
 	}
 	if err != nil {
