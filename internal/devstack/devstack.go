@@ -6,7 +6,7 @@
 // NATS is a process, or on request a container, alone or as a cluster, with
 // JetStream on a temporary directory. Its program is the one that
 // POSTROOM_TEST_BROKER names, else integration/natsd, which is built in a
-// checkout. All listen on the loopback interface, save the ports of containers
+// checkout, else nats-server on the PATH, else one that is built in the user's cache. All listen on the loopback interface, save the ports of containers
 // where Docker is another machine.
 //
 // Servers and directories go away with the process that started them, also
@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 )
 
 // Config tunes a [Postgres]. The zero value is ready to use.
@@ -125,7 +126,8 @@ func (s *Stack) Close() error {
 // checkout for the NATS server. It starts nothing.
 func Installed(ctx context.Context) error {
 	if os.Getenv(natsVariable) == "" {
-		if _, ok := checkout(); !ok {
+		_, inCheckout := checkout()
+		if _, err := exec.LookPath("nats-server"); err != nil && !inCheckout {
 			return ErrNoNATS
 		}
 	}

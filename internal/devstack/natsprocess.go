@@ -69,7 +69,7 @@ func (n *natsProcess) start(ctx context.Context) error {
 	if err := portFree(n.port); err != nil {
 		return err
 	}
-	cmd := exec.Command(n.program, filepath.Join(n.guard.dir, natsConfFile)) // the watchdog knows it by its argument
+	cmd := exec.Command(n.program, natsArguments(n.program, filepath.Join(n.guard.dir, natsConfFile))...) // the watchdog knows it by its argument
 	cmd.SysProcAttr = ownSession(nil)
 	input, err := cmd.StdinPipe()
 	if err != nil {

@@ -10,41 +10,95 @@ import (
 	"sync"
 )
 
+// natsModule is the server that is built outside of a checkout, in the version that
+// integration/go.mod has.
+const natsModule = "github.com/nats-io/nats-server/v2@v2.15.2"
+
 // natsVariable names the program that is a NATS server, where it is not to be built.
 const natsVariable = "POSTROOM_TEST_BROKER"
 
 // ErrNoNATS says that there is no NATS server to start.
-var ErrNoNATS = errors.New(`no NATS server to start: this does not run in a checkout of Postroom, where one is built.
-Build integration/natsd in a checkout, and let ` + natsVariable + ` name it`)
+var ErrNoNATS = errors.New(`no NATS server to start. Do one of these:
+
+  put nats-server on the PATH   for instance with: go install ` + natsModule + `
+  name it                       ` + natsVariable + `=/path/to/nats-server
+  run Docker                    POSTROOM_TEST_SERVERS=containers`)
 
 // natsProgram returns the program that is a NATS server: the one that the environment
-// names, else integration/natsd of the checkout, which is built where it is missing or
-// old. It is a program of its own so that this module needs no server, and so that
-// tests' race detector, which is about our code, does not slow a server down.
+// names; else integration/natsd of the checkout, which is built if it is missing or old;
+// else, outside of a checkout, nats-server on the PATH, or the one that go install makes
+// in the user's cache. It is a program of its own so that this module needs no server, and
+// so that tests' race detector, which is about our code, does not slow a server down.
 var natsProgram = sync.OnceValues(func() (string, error) {
 	if given := os.Getenv(natsVariable); given != "" {
 		return given, nil
 	}
-	root, ok := checkout()
-	if !ok {
-		return "", ErrNoNATS
+	if root, ok := checkout(); ok {
+		return buildInCheckout(root)
 	}
+	if found, err := exec.LookPath("nats-server"); err == nil {
+		return found, nil
+	}
+	return installNATS()
+})
+
+// natsArguments are those of a program that is given its configuration file: nats-server
+// takes it as an option, natsd as its only argument.
+func natsArguments(program, file string) []string {
+	if strings.HasPrefix(filepath.Base(program), "nats-server") {
+		return []string{"-c", file}
+	}
+	return []string{file}
+}
+
+// buildInCheckout builds integration/natsd.
+func buildInCheckout(root string) (string, error) {
 	program := filepath.Join(root, "bin", "natsd")
-	if err := os.MkdirAll(filepath.Dir(program), 0o755); err != nil {
-		return "", fmt.Errorf("make a directory for the NATS server: %w", err)
-	}
-	unlock, err := lock(program + ".lock") // the tests of many packages begin at once
-	if err != nil {
-		return "", fmt.Errorf("wait for others that build the NATS server: %w", err)
-	}
-	defer unlock()
 	build := exec.Command("go", "build", "-o", program, "./natsd")
 	build.Dir = filepath.Join(root, "integration")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the NATS server (make setup downloads what it needs; or let %s name one): %w\n%s", natsVariable, err, lastLines(string(out)))
+	if err := buildAlone(program, build); err != nil {
+		return "", fmt.Errorf("build the NATS server (make setup downloads what it needs; or let %s name one): %w", natsVariable, err)
 	}
 	return program, nil
-})
+}
+
+// installNATS builds nats-server in the user's cache, once for each version. The first time
+// it is downloaded.
+func installNATS() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("%w\n%w", ErrNoNATS, err)
+	}
+	_, version, _ := strings.Cut(natsModule, "@")
+	program := filepath.Join(cache, "postroom", version, "nats-server")
+	if _, err := os.Stat(program); err == nil {
+		return program, nil
+	}
+	install := exec.Command("go", "install", natsModule)
+	install.Dir = os.TempDir() // in no module
+	install.Env = append(os.Environ(), "GOBIN="+filepath.Dir(program), "GOFLAGS=", "GOWORK=off")
+	if err := buildAlone(program, install); err != nil {
+		return "", fmt.Errorf("%w\n%w", ErrNoNATS, err)
+	}
+	return program, nil
+}
+
+// buildAlone runs the build of a program, while no other process does: the tests of many
+// packages begin at once.
+func buildAlone(program string, build *exec.Cmd) error {
+	if err := os.MkdirAll(filepath.Dir(program), 0o755); err != nil {
+		return fmt.Errorf("make a directory for the NATS server: %w", err)
+	}
+	unlock, err := lock(program + ".lock")
+	if err != nil {
+		return fmt.Errorf("wait for others that build the NATS server: %w", err)
+	}
+	defer unlock()
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, lastLines(string(out)))
+	}
+	return nil
+}
 
 // checkout returns the root of the checkout that this process works in, or that its
 // program lies in.

@@ -169,19 +169,43 @@ func DatabaseURL(t testing.TB) string {
 
 func database(t testing.TB, p *devstack.Postgres, from string) string {
 	t.Helper()
-	name := fmt.Sprint(prefix, databases.Add(1))
-	url, err := p.CreateDatabase(t.Context(), name, from)
+	url, drop, err := create(t.Context(), p, from)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		defer cancel()
-		if err := p.DropDatabase(ctx, name); err != nil {
+		if err := drop(); err != nil {
 			t.Error(err)
 		}
 	})
 	return url
+}
+
+// NewDatabase is [DatabaseURL] for who needs many, one after the other, and not on a test's
+// goroutine: drop drops it.
+func NewDatabase(ctx context.Context) (url string, drop func() error, err error) {
+	p, err := postgres()
+	if err != nil {
+		return "", nil, err
+	}
+	from, err := template()
+	if err != nil {
+		return "", nil, err
+	}
+	return create(ctx, p, from)
+}
+
+func create(ctx context.Context, p *devstack.Postgres, from string) (url string, drop func() error, err error) {
+	name := fmt.Sprint(prefix, databases.Add(1))
+	url, err = p.CreateDatabase(ctx, name, from)
+	if err != nil {
+		return "", nil, err
+	}
+	return url, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		return p.DropDatabase(ctx, name)
+	}, nil
 }
 
 // RolePool returns a pool on p's database for a new role, which may log in and has no

@@ -1,0 +1,223 @@
+package postroomtest
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	_ "embed" // the statements
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/guard"
+)
+
+//go:embed sql/decide.sql
+var decideSQL string
+
+// Outcome is what came of a delivery.
+type Outcome string
+
+// The outcomes of a delivery.
+const (
+	// Applied: the handler returned nil, and what it wrote is committed.
+	Applied Outcome = "applied"
+
+	// Duplicate: the event had been applied before. The handler was not called.
+	Duplicate Outcome = "duplicate"
+
+	// Retried: the handler failed, nothing of what it wrote is left, and an inbox would call
+	// it again later.
+	Retried Outcome = "retried"
+
+	// Dead: the handler failed, nothing of what it wrote is left, and an inbox would not
+	// call it again before an operator asks for that.
+	Dead Outcome = "dead"
+)
+
+// Result is what came of a delivery.
+type Result struct {
+	Outcome Outcome
+
+	// Err is what the handler returned, or why its transaction did not commit. It is nil for
+	// an event that was applied, now or before.
+	Err error
+
+	// Class is what an operator would see of the failure: permanent, panic, timeout, error,
+	// the SQLSTATE of an error of the database, and others. It is empty without a failure.
+	Class string
+
+	// RetryAfter is what the handler asked for with [postroom.RetryAfter], or zero.
+	RetryAfter time.Duration
+
+	// Attempts is how often the handler was called.
+	Attempts int
+
+	// Written are the events that the handler wrote. They are committed if the outcome is
+	// Applied; otherwise they are what it had written when it failed, and are gone.
+	Written []postroom.Event
+}
+
+// Apply makes one delivery of an event to a handler, as an inbox makes it: in one
+// transaction, which begins with the record that the event is handled. That commits if the
+// handler returns nil, and is rolled back otherwise. An event that is applied a second time
+// is a [Duplicate].
+//
+// An event without ID and Source gets some. A panic of the handler is a failure, as in an
+// inbox; t.FailNow in it ends the test. The tables are those of the schema "postroom".
+func Apply(t testing.TB, pool *pgxpool.Pool, h postroom.Handler, ev postroom.Event) Result {
+	t.Helper()
+	ev, err := delivered(ev)
+	if err != nil {
+		t.Fatalf("postroomtest: Apply: %v", err)
+	}
+	r := deliver(t.Context(), pool, h, ev)
+	var broken *brokenError
+	if errors.As(r.Err, &broken) {
+		t.Fatalf("postroomtest: Apply: %v", broken.err)
+	}
+	return r
+}
+
+// Deliver is [Apply] for the Run of a [Scenario]: it returns nil if the event is applied,
+// now or before, and otherwise why not, for another delivery to follow.
+func Deliver(ctx context.Context, pool *pgxpool.Pool, h postroom.Handler, ev postroom.Event) error {
+	ev, err := delivered(ev)
+	if err != nil {
+		return err
+	}
+	return deliver(ctx, pool, h, ev).Err
+}
+
+// delivered returns an event as a handler gets it.
+func delivered(ev postroom.Event) (postroom.Event, error) {
+	if ev.ID == "" {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return ev, fmt.Errorf("make an id: %w", err)
+		}
+		ev.ID = id.String()
+	}
+	ev.Source, ev.Subject, ev.ContentType = cmp.Or(ev.Source, "/test"), cmp.Or(ev.Subject, ev.Type), cmp.Or(ev.ContentType, "application/json")
+	if ev.LoggedAt.IsZero() {
+		ev.LoggedAt = time.Now()
+	}
+	if ev.Time.IsZero() {
+		ev.Time = ev.LoggedAt
+	}
+	if err := ev.ValidateAccepted(); err != nil {
+		return ev, fmt.Errorf("the event cannot be delivered: %w", err)
+	}
+	return ev, nil
+}
+
+// handlerName is that of the handlers that are called here.
+const handlerName = "postroomtest"
+
+// brokenError says that a delivery could not be made, which says nothing about the handler.
+type brokenError struct{ err error }
+
+func (e *brokenError) Error() string { return e.err.Error() }
+func (e *brokenError) Unwrap() error { return e.err }
+
+// deliver makes one delivery.
+func deliver(ctx context.Context, pool *pgxpool.Pool, h postroom.Handler, ev postroom.Event) (r Result) {
+	tx, err := pool.Begin(ctx)
+	if err != nil {
+		return failed(&brokenError{fmt.Errorf("begin: %w", err)}, r)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // fails after the commit
+	digest := sha256.Sum256(append([]byte(ev.Type+"\x00"), ev.Data...))
+	key := strings.ReplaceAll(ev.Source, " ", "%20") + " " + ev.ID
+	tag, err := tx.Exec(ctx, decideSQL, handlerName, key, digest[:16])
+	switch {
+	case err != nil:
+		return failed(&brokenError{fmt.Errorf("note that the event is handled: %w", err)}, r)
+	case tag.RowsAffected() == 0:
+		return Result{Outcome: Duplicate}
+	}
+	r.Attempts = 1
+	err = guard.Call(func() error { return h.Handle(ctx, handlersTx{tx}, ev) })
+	if err == nil {
+		err = overlooked(tx)
+	}
+	if tx.Conn().PgConn().TxStatus() == 'T' {
+		var reading error
+		if r.Written, reading = written(ctx, tx); reading != nil && err == nil {
+			err = fmt.Errorf("read the events that the handler wrote: %w", reading)
+		}
+	}
+	if err != nil {
+		return failed(err, r)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return failed(fmt.Errorf("commit: %w", err), r)
+	}
+	r.Outcome = Applied
+	return r
+}
+
+// handlersTx is the transaction as a handler gets it: the inbox ends it.
+type handlersTx struct{ pgx.Tx }
+
+// Commit returns [inbox.ErrTxOwned].
+func (handlersTx) Commit(context.Context) error { return inbox.ErrTxOwned }
+
+// Rollback returns [inbox.ErrTxOwned].
+func (handlersTx) Rollback(context.Context) error { return inbox.ErrTxOwned }
+
+var (
+	errOverlooked = errors.New("a statement failed and the handler did not return its error")
+	errEnded      = errors.New("the handler ended the transaction that it was given, with a statement of its own")
+)
+
+// overlooked returns what a handler that returned nil did not say.
+func overlooked(tx pgx.Tx) error {
+	switch conn := tx.Conn().PgConn(); {
+	case conn.IsClosed():
+		return errors.New("the connection is closed")
+	case conn.TxStatus() == 'E':
+		return errOverlooked
+	case conn.TxStatus() != 'T':
+		return errEnded
+	}
+	return nil
+}
+
+// failed returns the result of a delivery that failed.
+func failed(err error, r Result) Result {
+	r.Outcome, r.Err, r.Class = Retried, err, classOf(err)
+	r.RetryAfter, _ = postroom.RetryDelay(err)
+	if r.Class == "permanent" || r.Class == "outcome_unknown" {
+		r.Outcome = Dead
+	}
+	return r
+}
+
+// classOf says of a failure what an inbox says of it.
+func classOf(err error) string {
+	var panicked *guard.PanicError
+	var pg *pgconn.PgError
+	switch {
+	case errors.As(err, &panicked):
+		return "panic"
+	case errors.Is(err, errEnded):
+		return "transaction"
+	case errors.Is(err, inbox.ErrOutcomeUnknown):
+		return "outcome_unknown"
+	case errors.Is(err, postroom.ErrPermanent):
+		return "permanent"
+	case errors.As(err, &pg) && pg.Code != "":
+		return pg.Code
+	}
+	return "error"
+}

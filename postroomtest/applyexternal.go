@@ -1,0 +1,147 @@
+package postroomtest
+
+import (
+	"cmp"
+	"context"
+	_ "embed" // the statements
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+)
+
+//go:embed sql/held.sql
+var heldSQL string
+
+// ApplyExternal runs a handler that calls other systems for one event, in an inbox, until
+// the handler returned nil, the event is dead, or the next attempt is more than two
+// seconds away. It needs no broker.
+//
+// sub says how the handler is run. It may be empty: then there are as many attempts as
+// [inbox.Subscription] has by default, and the next one follows after ten milliseconds. Written
+// are the events that were written meanwhile.
+//
+// A second call with the same event and name of the handler is a [Duplicate], unless the
+// handler still owes the event. The tables are those of the schema "postroom".
+func ApplyExternal(t testing.TB, pool *pgxpool.Pool, sub inbox.Subscription, h inbox.ExternalHandler, ev postroom.Event) Result {
+	t.Helper()
+	ev, err := delivered(ev)
+	if err != nil {
+		t.Fatalf("postroomtest: ApplyExternal: %v", err)
+	}
+	r, err := applyExternal(t.Context(), pool, sub, h, ev)
+	if err != nil {
+		t.Fatalf("postroomtest: ApplyExternal: %v", err)
+	}
+	return r
+}
+
+func applyExternal(ctx context.Context, pool *pgxpool.Pool, sub inbox.Subscription, h inbox.ExternalHandler, ev postroom.Event) (Result, error) {
+	sub.Name, sub.Workers = cmp.Or(sub.Name, handlerName+".external"), cmp.Or(sub.Workers, 1)
+	if sub.Schedule == nil {
+		sub.Schedule = postroom.Backoff{10 * time.Millisecond}
+	}
+	before, err := written(ctx, pool)
+	if err != nil {
+		return Result{}, fmt.Errorf("read the events of the log: %w", err)
+	}
+	last := make(chan error, 1) // what the handler returned last
+	attempts := 0
+	in := inbox.New(pool, nil, inbox.Config{IdlePoll: 10 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	in.HandleExternal(sub, func(ctx context.Context, call *inbox.Call) error {
+		err := errors.New("the handler did not return")
+		defer func() {
+			select {
+			case <-last:
+			default:
+			}
+			attempts++ // one attempt at a time
+			last <- err
+		}()
+		err = h(ctx, call)
+		return err
+	})
+	accepted, err := in.Accept(ctx, sub.Name, ev)
+	if err != nil {
+		return Result{}, err
+	}
+	r := Result{Outcome: Applied}
+	if accepted == inbox.Duplicate {
+		r.Outcome = Duplicate
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- in.Run(ctx) }()
+	found, err := awaitExternal(ctx, pool, sub.Name, ev, ended)
+	stop()
+	if stopping := <-ended; err == nil {
+		err = stopping
+	}
+	if err != nil {
+		return r, err
+	}
+	r.Attempts = attempts
+	if found != nil {
+		r.Outcome, r.Class, r.Err, r.RetryAfter = Retried, found.class, errors.New(found.text), found.next
+		if found.dead {
+			r.Outcome, r.RetryAfter = Dead, 0
+		}
+		select {
+		case err := <-last:
+			r.Err = cmp.Or(err, r.Err)
+		default:
+		}
+	}
+	if attempts > 0 && r.Outcome == Duplicate { // it was owed, by a process that ended
+		r.Outcome = Applied
+	}
+	after, err := written(context.WithoutCancel(ctx), pool)
+	if err != nil {
+		return r, fmt.Errorf("read the events of the log: %w", err)
+	}
+	r.Written = after[min(len(before), len(after)):]
+	return r, nil
+}
+
+// heldEvent is what is held of an event.
+type heldEvent struct {
+	attempts          int
+	dead, later       bool
+	class, text       string
+	next              time.Duration
+	nextSeconds       float64
+}
+
+// awaitExternal waits until an event is settled, dead, or to be tried later. It returns nil
+// for one that is settled.
+func awaitExternal(ctx context.Context, pool *pgxpool.Pool, handler string, ev postroom.Event, ended chan error) (*heldEvent, error) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var h heldEvent
+		err := pool.QueryRow(ctx, heldSQL, handler, ev.ID, ev.Source).Scan(&h.attempts, &h.dead, &h.class, &h.text, &h.later, &h.nextSeconds)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return nil, nil //nolint:nilnil // nothing is what is held
+		case err != nil:
+			return nil, fmt.Errorf("look for the event: %w", err)
+		case h.dead || h.later:
+			h.next = time.Duration(h.nextSeconds * float64(time.Second))
+			return &h, nil
+		}
+		select {
+		case err := <-ended:
+			ended <- nil
+			return nil, fmt.Errorf("the inbox ended before the event was settled: %w", cmp.Or(err, ctx.Err()))
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package postroomtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/postroomtest/servers"
+)
+
+// Scenario is something that is to survive the loss of its connection to the database at
+// any moment.
+type Scenario struct {
+	// Setup prepares a fresh database, and whatever else a run begins with: tables, rows, the
+	// contents of a queue. Nothing is cut in it. It may be nil.
+	Setup func(ctx context.Context, pool *pgxpool.Pool) error
+
+	// Run does the work. It returns nil when the work is done. If it returns an error it is
+	// called again, as a process that failed is started again, up to ten times. What it keeps
+	// in memory outside of itself is what survives a process: a queue, a vendor.
+	Run func(ctx context.Context, pool *pgxpool.Pool) error
+}
+
+// Bounds of a scenario.
+const (
+	mostRuns    = 10          // calls of Run after one cut
+	runPatience = time.Minute // for all of them, before their context ends
+)
+
+// Crash looks whether a scenario has the right outcome wherever it loses its connection.
+// check returns nil if the outcome is right.
+//
+// Crash runs the scenario once and notes its statements. Then it runs it again for each of
+// them, twice, on a fresh database: once the connection is cut before the statement reaches
+// the server, and once after the server has executed it, so that only the answer is lost.
+// The scenario cannot tell one from the other. It goes on: its other connections work, the
+// pool opens new ones, and Run is called again if it returns an error. Then check is called.
+//
+// BEGIN, COMMIT and ROLLBACK are statements too, as is each one of a batch. A statement is
+// recognised by its text and by how often that was sent before it, so a scenario that does
+// several things at once is possible; statements that a second run does not come to are
+// not cut.
+//
+// The databases are those of package servers. Both functions run on the test's goroutine.
+func Crash(t testing.TB, scenario Scenario, check func(ctx context.Context, pool *pgxpool.Pool) error) {
+	t.Helper()
+	servers.PostgresURL(t) // fails if there is no server
+	fresh := newDatabases(t)
+	defer fresh.end()
+	counted, err := run(t, fresh, scenario, check, nil)
+	if err != nil {
+		t.Fatalf("postroomtest: Crash: the scenario is wrong with no cut at all: %v", err)
+	}
+	statements := counted.statements()
+	if len(statements) == 0 {
+		t.Fatalf("postroomtest: Crash: the scenario sent no statement through the pool that it was given")
+	}
+	cuts, wrong := 0, 0
+	for i, s := range statements {
+		for _, after := range []bool{false, true} {
+			c := &cut{statement: s, after: after}
+			if _, err := run(t, fresh, scenario, check, c); err != nil {
+				wrong++
+				t.Errorf("postroomtest: Crash: connection cut %s statement %d of %d, %s: %v", c.when(), i+1, len(statements), s, err)
+			}
+			if c.made.Load() {
+				cuts++
+			}
+		}
+	}
+	if cuts == 0 {
+		t.Errorf("postroomtest: Crash: no connection was cut: the scenario sends other statements each time")
+	}
+	t.Logf("postroomtest: Crash: %d statements, %d cuts, wrong outcomes: %d", len(statements), cuts, wrong)
+}
+
+// run runs a scenario on a fresh database, with a cut or without one.
+func run(t testing.TB, fresh *databases, scenario Scenario, check func(ctx context.Context, pool *pgxpool.Pool) error, c *cut) (_ *watcher, err error) {
+	t.Helper()
+	db, err := fresh.next()
+	if err != nil {
+		t.Fatalf("postroomtest: Crash: make a database: %v", err)
+	}
+	defer fresh.drop(db)
+	ctx, cancel := context.WithTimeout(t.Context(), runPatience)
+	defer cancel()
+	plain, err := pgxpool.New(ctx, db.url)
+	if err != nil {
+		return nil, err
+	}
+	defer plain.Close()
+	if scenario.Setup != nil {
+		if err := scenario.Setup(ctx, plain); err != nil {
+			return nil, fmt.Errorf("Setup: %w", err)
+		}
+	}
+	w := &watcher{cut: c}
+	if err := runWatched(ctx, db.url, w, scenario.Run); err != nil {
+		return w, err
+	}
+	return w, check(ctx, plain)
+}
+
+// runWatched calls Run until it returns nil, with a pool whose connections are watched.
+func runWatched(ctx context.Context, url string, w *watcher, f func(ctx context.Context, pool *pgxpool.Pool) error) error {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return err
+	}
+	cfg.MaxConns = 20
+	cfg.ConnConfig.AfterNetConnect = w.watch
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	var faults []error
+	for range mostRuns {
+		err := f(ctx, pool)
+		if err == nil {
+			return nil
+		}
+		faults = append(faults, err)
+		if ctx.Err() != nil {
+			return fmt.Errorf("Run was not done within %s: %w", runPatience, err)
+		}
+		if w.cut == nil {
+			return fmt.Errorf("Run: %w", err)
+		}
+	}
+	return fmt.Errorf("Run failed %d times: %w", mostRuns, errors.Join(faults...))
+}
+
+// databases makes fresh databases. To make one takes longer than most scenarios, so the next
+// is made while a scenario runs, and those that were used are dropped meanwhile.
+type databases struct {
+	t      testing.TB
+	ready  chan database
+	stop   context.CancelFunc
+	making sync.WaitGroup
+	drops  sync.WaitGroup
+}
+
+type database struct {
+	url  string
+	drop func() error
+	err  error
+}
+
+func newDatabases(t testing.TB) *databases {
+	ctx, stop := context.WithCancel(t.Context())
+	d := &databases{t: t, ready: make(chan database), stop: stop}
+	d.making.Go(func() {
+		for {
+			url, drop, err := devtest.NewDatabase(ctx)
+			db := database{url, drop, err}
+			select {
+			case d.ready <- db:
+			case <-ctx.Done():
+				d.drop(db)
+				return
+			}
+		}
+	})
+	return d
+}
+
+func (d *databases) next() (database, error) {
+	db := <-d.ready
+	return db, db.err
+}
+
+// drop drops a database that was used.
+func (d *databases) drop(db database) {
+	if db.err != nil {
+		return
+	}
+	d.drops.Go(func() {
+		if err := db.drop(); err != nil {
+			d.t.Errorf("postroomtest: Crash: %v", err)
+		}
+	})
+}
+
+// end drops what is left.
+func (d *databases) end() {
+	d.stop()
+	d.making.Wait()
+	d.drops.Wait()
+}
+
+// statement is one that a scenario sends: the nth with its text.
+type statement struct {
+	text string
+	nth  int
+}
+
+func (s statement) String() string {
+	text := fmt.Sprintf("%q", strings.Join(strings.Fields(s.text), " "))
+	const most = 120
+	if len(text) > most {
+		text = text[:most] + `…"`
+	}
+	if s.nth > 1 {
+		text = fmt.Sprintf("%s (time %d)", text, s.nth)
+	}
+	return text
+}

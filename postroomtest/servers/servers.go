@@ -1,0 +1,93 @@
+// Package servers gives tests real servers: a PostgreSQL database with Postroom's tables,
+// and a NATS server with JetStream. Each test has its own, which are gone when it ends.
+//
+//	pool, nc := servers.Postgres(t), servers.NATS(t)
+//
+// PostgreSQL is the server that POSTROOM_DATABASE_URL names, whose role must be able to
+// create databases; else a throwaway cluster that is made with the programs on this
+// machine; else a container. NATS is the program that POSTROOM_TEST_BROKER names; else
+// nats-server on the PATH; else one that is downloaded and built with go install, once, in
+// the user's cache. POSTROOM_TEST_SERVERS=containers has both in containers.
+//
+// The first test of a process starts PostgreSQL, which takes about a second; each database
+// is a copy of one that was migrated once. Servers end with the test process, however that
+// ends.
+//
+// A test that cannot have its server fails, and says what to install: a test that is
+// skipped looks like one that passed. POSTROOM_TEST_REQUIRE=0 skips such tests.
+//
+// The package is in the library's module, and not in one of its own, because it brings no
+// module with it: servers are programs, which it starts. A module with the NATS server in
+// it would be one more to keep in step, and its users would compile the server with each
+// test.
+package servers
+
+import (
+	"os"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
+)
+
+// Postgres returns a pool on a migrated database of the test's own. The pool is closed and
+// the database dropped when the test ends.
+func Postgres(t testing.TB) *pgxpool.Pool {
+	t.Helper()
+	return devtest.Pool(needs(t))
+}
+
+// PostgresURL returns the URL of such a database, for a test that opens connections of its
+// own or starts programs. The database is dropped when the test ends, with the sessions
+// that are left.
+func PostgresURL(t testing.TB) string {
+	t.Helper()
+	return devtest.DatabaseURL(needs(t))
+}
+
+// NATS returns a connection to a server of the test's own, made with
+// [natsjs.ConnectOptions]. The connection is closed and the server stopped when the test
+// ends. Its ConnectedUrl is the server's URL.
+func NATS(t testing.TB) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(devtest.OwnNATS(needs(t)).URL(), append(natsjs.ConnectOptions(), nats.Name(t.Name()))...)
+	if err != nil {
+		t.Fatalf("servers: connect to the test's NATS server: %v", err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// Stream makes a stream that takes the given subjects, with the settings that
+// [natsjs.EnsureStream] gives it.
+func Stream(t testing.TB, nc *nats.Conn, name string, subjects ...string) {
+	t.Helper()
+	err := natsjs.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: name, Subjects: subjects})
+	if err != nil {
+		t.Fatalf("servers: %v", err)
+	}
+}
+
+// requireVariable says what becomes of a test that cannot have its server.
+const requireVariable = "POSTROOM_TEST_REQUIRE"
+
+// needs returns a test that fails if there are no servers for it.
+func needs(t testing.TB) testing.TB {
+	if os.Getenv(requireVariable) == "0" {
+		return t
+	}
+	return required{t}
+}
+
+// required is a test that is not to be skipped.
+type required struct{ testing.TB }
+
+// Skipf fails the test.
+func (r required) Skipf(format string, args ...any) {
+	r.Helper()
+	r.Fatalf(format+"\n(set "+requireVariable+"=0 to skip such tests)", args...)
+}

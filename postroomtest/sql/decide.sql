@@ -1,0 +1,9 @@
+-- Note that a handler, $1, has decided the event with dedupe key $2 and digest $3, as an
+-- inbox does. No row inserted: it has been decided before.
+--
+-- Locks   the new row; waits for a transaction that is deciding the same event.
+-- Index   inbox's primary key.
+-- Called  by deliver, at the beginning of its transaction.
+INSERT INTO postroom.inbox (handler, dedupe_key, digest)
+VALUES ($1, $2, $3)
+ON CONFLICT (handler, dedupe_key) DO NOTHING;

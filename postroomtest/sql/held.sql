@@ -1,0 +1,11 @@
+-- What is held of the event with id $2 and source $3 for handler $1, and whether its next
+-- attempt is two seconds away or more. No row: the handler is done with it.
+--
+-- Locks   none.
+-- Index   held_owed (handler, dedupe_key).
+-- Called  by ApplyExternal.
+SELECT attempts, dead_at IS NOT NULL, coalesce(class, ''), coalesce(failures -> -1 ->> 'text', ''),
+       claimed_by IS NULL AND attempts > 0 AND next_at > now() + interval '2 seconds',
+       coalesce(extract(epoch FROM next_at - now()), 0)::float8
+FROM postroom.held
+WHERE handler = $1 AND event_id = $2 AND source = $3;

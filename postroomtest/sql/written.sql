@@ -1,0 +1,13 @@
+-- The events of the log, in the order in which they were written; with $1, only those that
+-- this transaction wrote.
+--
+-- Locks   none.
+-- Index   outbox_xid_seq (xid, seq), or the primary key.
+-- Called  by written.
+SELECT event_id, source, type, subject, coalesce(key, ''), content_type,
+       coalesce(correlation_id, ''), coalesce(causation_id, ''),
+       coalesce(trace_parent, ''), coalesce(trace_state, ''),
+       occurred_at, not_before, headers, data, created_at
+FROM postroom.outbox
+WHERE NOT $1::boolean OR xid = pg_current_xact_id_if_assigned()
+ORDER BY seq;
