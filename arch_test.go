@@ -125,6 +125,8 @@ var layers = []struct {
 	{"internal/devstack", []string{pgxAllPath}, "it starts programs that are servers, and knows nothing of what runs on them"},
 	{"internal/fleet", nil, "it runs programs of this repository as processes, and knows nothing of what they do"},
 	{"internal/devtest/fakelog", []string{eventlogPath}, "it is a log in memory, for tests of what reads one"},
+	{"postroomtest", []string{rootPath, module + "/eventlog", module + "/inbox", module + "/relay", module + "/postroomtest/servers", module + "/internal/devtest", guardPath, pgxAllPath, uuidPath}, "it is what users' tests call: what it knows of the parts they export, and of the tables, statements of its own"},
+	{"postroomtest/servers", []string{natsjsPath, module + "/internal/devtest", pgxAllPath, natsPath}, "it starts servers for users' tests, and knows nothing of what runs on them"},
 	{"internal/devtest/logtest", []string{rootPath, eventlogPath, module + "/outbox", pgxAllPath}, "it is what tests of the log share"},
 	{"internal/devtest", []string{rootPath, schemaPath, module + "/internal/devstack", pgxAllPath, natsPath}, "it gives tests their servers"},
 
@@ -196,9 +198,16 @@ var bans = []struct {
 	{
 		rule: "no test servers in what users import",
 		who:  []string{"..."},
-		but:  []string{"internal/devtest", "examples/...", "bench/...", "integration/..."},
+		but:  []string{"internal/devtest", "postroomtest/...", "examples/...", "bench/...", "integration/..."},
 		what: []string{module + "/internal/devstack", module + "/internal/devtest"},
 		why:  "they start servers",
+	},
+	{
+		rule: "the test kit is for tests",
+		who:  []string{"..."},
+		but:  []string{"postroomtest/...", "examples/...", "bench/...", "integration/..."},
+		what: []string{module + "/postroomtest/..."},
+		why:  "it starts servers, and imports package testing",
 	},
 	{
 		rule: "what is heavy stays out of the library",
@@ -280,6 +289,8 @@ func TestViolations(t *testing.T) {
 		{"and only the inbox has them", "relay", inboxDeliveryPath, "not in the row"},
 		{"nor a test library", "inbox", "pgregory.net/rapid", "not in the row"},
 		{"nor test servers", "inbox", module + "/internal/devstack", "no test servers"},
+		{"nor the test kit", "inbox", module + "/postroomtest", "the test kit is for tests"},
+		{"which may start servers", "postroomtest/servers", module + "/internal/devtest", ""},
 		{"nor a broker's server", "inbox", "github.com/nats-io/nats-server/v2/server", "what is heavy"},
 		{"nobody imports a command", "inbox", module + "/cmd/postroom", "nobody imports a program"},
 		{"nor an example", "schema", module + "/examples/quickstart", "nobody imports a program"},

@@ -11,15 +11,6 @@ import (
 	"github.com/postroom/postroom/internal/pause"
 )
 
-// memberError says which event of a batch failed.
-type memberError struct {
-	d   *delivery.Delivery
-	err error
-}
-
-func (e *memberError) Error() string { return e.err.Error() }
-func (e *memberError) Unwrap() error { return e.err }
-
 // batch is a run of deliveries that are decided in one transaction.
 type batch struct {
 	members []*delivery.Delivery                    // sorted by key, and in the stream's order within one
@@ -87,14 +78,14 @@ var errMixed = errors.New("an event changed the session that it shares with othe
 func (c batches) persistBatch(life delivery.Lifetime, b *batch) error {
 	for {
 		err := c.persistOnce(life, b)
-		var member *memberError
+		var member *delivery.MemberError
 		switch {
 		case life.IsOver() || !errors.As(err, &member):
 			return err
 		case !b.single && !delivery.IsAbandoned(err) && !delivery.IsEnded(err):
 			b.single = true // which of them fail shows now
 		default:
-			b.single, b.failed[member.d] = true, delivery.FailureOf(member.err) // it took the transaction with it
+			b.single, b.failed[member.D] = true, delivery.FailureOf(member.Err) // it took the transaction with it
 		}
 	}
 }
@@ -160,7 +151,7 @@ func (c batches) callMember(ctx context.Context, tx *ledger.Tx, b *batch, d *del
 	pending := tx.EnterMember(b.single)
 	err := c.call(ctx, tx, d.Task)
 	if delivery.IsAbandoned(err) { // the transaction is still in its handler's hands
-		return &memberError{d, err}
+		return &delivery.MemberError{D: d, Err: err}
 	}
 	silent := tx.LeaveMember(pending, b.single && err == nil)
 	switch {
@@ -169,7 +160,7 @@ func (c batches) callMember(ctx context.Context, tx *ledger.Tx, b *batch, d *del
 	case delivery.IsContention(ledger.Lost(tx, err)) || delivery.IsOutage(err):
 		return err
 	case !b.single || tx.Tx.Conn().IsClosed() || delivery.IsEnded(err):
-		return &memberError{d, err}
+		return &delivery.MemberError{D: d, Err: err}
 	}
 	b.failed[d] = delivery.FailureOf(err)
 	if silent {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/inbox/internal/ledger"
 	"github.com/postroom/postroom/inbox/internal/preflight"
 	"github.com/postroom/postroom/schema"
@@ -107,4 +108,21 @@ func (in *Inbox) shareOut() {
 			c.workers = min(max(left/open, 1), 32)
 		}
 	}
+}
+
+// Lag is how much a handler has to do.
+type Lag = delivery.Lag
+
+// Lag returns how much each handler has to do, as the database and the broker say now: for
+// tests that wait until all is done, and to scale processes. It fails before Run has begun
+// and, for an ordered handler, in a process that does not read for it.
+func (in *Inbox) Lag(ctx context.Context) ([]Lag, error) {
+	pending := make(map[string]int64)
+	for _, c := range in.loops {
+		var err error
+		if pending[c.sub.Name], err = c.pending.Count(ctx); err != nil {
+			return nil, fmt.Errorf("inbox: handler %s: %w", c.sub.Name, in.advise(err))
+		}
+	}
+	return ledger.Upkeep{DB: in.db}.Lag(ctx, pending) // after the broker: what was delivered meanwhile may be held by now
 }

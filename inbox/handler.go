@@ -12,6 +12,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/invoke"
 	"github.com/postroom/postroom/inbox/internal/ledger"
 	"github.com/postroom/postroom/inbox/internal/signals"
+	"github.com/postroom/postroom/inbox/internal/stream"
 	"github.com/postroom/postroom/internal/guard"
 )
 
@@ -24,7 +25,8 @@ type handler struct {
 	signals  *signals.Handler
 	workers  int // set when the inbox begins to run
 
-	ledger *ledger.Handler
+	ledger  *ledger.Handler
+	pending *stream.Pending
 }
 
 func newHandler(in *Inbox, sub Subscription, apply postroom.Handler, external ExternalHandler) *handler {
@@ -33,6 +35,8 @@ func newHandler(in *Inbox, sub Subscription, apply postroom.Handler, external Ex
 		sub: sub, apply: apply, external: external,
 		log: in.cfg.Logger.With("handler", sub.Name), signals: in.signals.Of(sub.Name, sub.Stream),
 	}
+	of := stream.Config{Conn: in.nc, Handler: sub.Name, Stream: sub.Stream, Filter: sub.filter(), Instance: in.node.Instance}
+	h.pending = stream.NewPending(of, h.isOrdered())
 	h.ledger = ledger.NewHandler(in.db, sub.Name, sub.Isolation, sub.Timeout+h.grace())
 	return h
 }

@@ -69,7 +69,7 @@ func (c *loop) open() {
 func newReader(c *loop) stream.Reader {
 	cfg := stream.Config{
 		Conn: c.inbox.nc, Handler: c.sub.Name, Stream: c.sub.Stream, Filter: c.sub.filter(), DeliverNew: c.sub.From == DeliverNew,
-		Instance: c.inbox.node.Instance, InFlight: c.inflight, Log: c.log,
+		Instance: c.inbox.node.Instance, InFlight: c.inflight, Pending: c.pending, Log: c.log,
 		AckWait: c.inbox.cfg.AckWait, LookEvery: c.inbox.lookEvery, FloorEvery: c.inbox.floorEvery,
 	}
 	switch {

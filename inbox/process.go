@@ -179,7 +179,7 @@ func (c *loop) apply(life delivery.Lifetime, d *delivery.Delivery, ahead *ahead)
 	switch {
 	case err == nil:
 		return unlessEnded(&d.Began, c.commit(life, tx, ahead))
-	case !isAttempt(life.Take, tx, err):
+	case !ledger.IsAttempt(life.Take, tx, err):
 		return c.ledger.End(life.Work, tx, err)
 	}
 	return c.leave(life, tx, err, ahead)
@@ -274,12 +274,6 @@ func (c *loop) peek(ctx context.Context, ahead *ahead) *ledger.Statement {
 		return nil
 	}
 	return c.decision(ahead.d)
-}
-
-// isAttempt reports whether err is a failure of the handler, on a connection that
-// can still tell of it: no contention, no outage and no shutdown.
-func isAttempt(ctx context.Context, tx *ledger.Tx, err error) bool {
-	return err != nil && !delivery.IsAbandoned(err) && !tx.Tx.Conn().IsClosed() && !delivery.IsContention(err) && !delivery.IsOutage(err) && ctx.Err() == nil
 }
 
 // failedError is a failed attempt, which is rolled back and still to be held.

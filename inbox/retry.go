@@ -232,7 +232,7 @@ func (c *retries) rerun(life delivery.Lifetime, cl *claim) error {
 	}
 	cl.began = tx.ID
 	if err == nil {
-		if err = c.call(life.Work, tx, cl.Task); err != nil && isAttempt(life.Take, tx, err) && !delivery.IsEnded(err) {
+		if err = c.call(life.Work, tx, cl.Task); err != nil && ledger.IsAttempt(life.Take, tx, err) && !delivery.IsEnded(err) {
 			return c.failRerun(life.Work, tx, cl, err)
 		}
 	}

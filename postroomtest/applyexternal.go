@@ -55,7 +55,7 @@ func applyExternal(ctx context.Context, pool *pgxpool.Pool, sub inbox.Subscripti
 	last := make(chan error, 1) // what the handler returned last
 	attempts := 0
 	in := inbox.New(pool, nil, inbox.Config{IdlePoll: 10 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
-	in.HandleExternal(sub, func(ctx context.Context, call *inbox.Call) error {
+	in.HandleExternal(sub, func(ctx context.Context, call *inbox.Attempt) error {
 		err := errors.New("the handler did not return")
 		defer func() {
 			select {
@@ -113,11 +113,11 @@ func applyExternal(ctx context.Context, pool *pgxpool.Pool, sub inbox.Subscripti
 
 // heldEvent is what is held of an event.
 type heldEvent struct {
-	attempts          int
-	dead, later       bool
-	class, text       string
-	next              time.Duration
-	nextSeconds       float64
+	attempts    int
+	dead, later bool
+	class, text string
+	next        time.Duration
+	nextSeconds float64
 }
 
 // awaitExternal waits until an event is settled, dead, or to be tried later. It returns nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -203,7 +204,8 @@ type statement struct {
 }
 
 func (s statement) String() string {
-	text := fmt.Sprintf("%q", strings.Join(strings.Fields(s.text), " "))
+	lines := slices.DeleteFunc(strings.Split(s.text, "\n"), func(line string) bool { return strings.HasPrefix(strings.TrimSpace(line), "--") })
+	text := fmt.Sprintf("%q", strings.Join(strings.Fields(strings.Join(lines, " ")), " "))
 	const most = 120
 	if len(text) > most {
 		text = text[:most] + `…"`

@@ -130,7 +130,9 @@ func TestCrashFindsPlantedBugs(t *testing.T) {
 			}), ev)
 		}
 	}
-	inTx := apply(func(ctx context.Context, _ *pgxpool.Pool, tx pgx.Tx, ev postroom.Event) error { return insertCharge(ctx, tx, ev) })
+	inTx := apply(func(ctx context.Context, _ *pgxpool.Pool, tx pgx.Tx, ev postroom.Event) error {
+		return insertCharge(ctx, tx, ev)
+	})
 	for _, tt := range []struct {
 		name       string
 		bug, fixed func(ctx context.Context, pool *pgxpool.Pool) error

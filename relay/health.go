@@ -285,3 +285,7 @@ func (o observed) Record(ctx context.Context, p eventlog.Progress) error {
 	}
 	return err
 }
+
+// Lag returns how far behind the relay is, as its log says now: whoever leads. It asks the
+// database, and is safe for concurrent use; [Relay.Health] has what was measured last.
+func (r *Relay) Lag(ctx context.Context) (eventlog.Backlog, error) { return r.log.Backlog(ctx) }

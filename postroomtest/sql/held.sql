@@ -5,7 +5,7 @@
 -- Index   held_owed (handler, dedupe_key).
 -- Called  by ApplyExternal.
 SELECT attempts, dead_at IS NOT NULL, coalesce(class, ''), coalesce(failures -> -1 ->> 'text', ''),
-       claimed_by IS NULL AND attempts > 0 AND next_at > now() + interval '2 seconds',
+       coalesce(claimed_by IS NULL AND attempts > 0 AND next_at > now() + interval '2 seconds', false),
        coalesce(extract(epoch FROM next_at - now()), 0)::float8
 FROM postroom.held
 WHERE handler = $1 AND event_id = $2 AND source = $3;

@@ -168,6 +168,15 @@ var (
 	ErrSettled = errors.New("the claim is over")
 )
 
+// MemberError says which event of a batch failed.
+type MemberError struct {
+	D   *Delivery
+	Err error
+}
+
+func (e *MemberError) Error() string { return e.Err.Error() }
+func (e *MemberError) Unwrap() error { return e.Err }
+
 // ErrGoexit says that a handler ended its goroutine, as t.FailNow does.
 var ErrGoexit = errors.New("the handler ended its goroutine with runtime.Goexit")
 

@@ -42,6 +42,20 @@ type Stock struct {
 	Overdue                          float64 // for so many seconds one has been due
 }
 
+// Lag is how much a handler has to do.
+type Lag struct {
+	Handler string
+
+	// Pending is how many messages of its stream are not decided. For an ordered handler, one
+	// may stand for all that were not read yet.
+	Pending int64
+
+	// Retrying is how many held events are due, or will be; Waiting how many wait behind an
+	// earlier event of their key; Dead how many wait for an operator. The figures stop at
+	// 100,000 events of a handler.
+	Retrying, Waiting, Dead int64
+}
+
 // Beat is what a process learns when it says that it lives.
 type Beat struct {
 	At            time.Time // the database's

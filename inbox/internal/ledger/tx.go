@@ -375,6 +375,12 @@ func Lost(t *Tx, err error) error {
 	return &delivery.LostError{Err: err}
 }
 
+// IsAttempt reports whether err is a failure of the handler, on a connection that
+// can still tell of it: no contention, no outage and no shutdown.
+func IsAttempt(ctx context.Context, tx *Tx, err error) bool {
+	return err != nil && !delivery.IsAbandoned(err) && !tx.Tx.Conn().IsClosed() && !delivery.IsContention(err) && !delivery.IsOutage(err) && ctx.Err() == nil
+}
+
 // EnterMember begins the part of one event of a batch. With a savepoint, its failure undoes
 // no other's effects: it travels with the handler's first statement. It returns what was
 // to be sent before.

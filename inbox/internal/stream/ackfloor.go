@@ -74,6 +74,13 @@ func (f *floor) idle() bool {
 	return len(f.open) == 0
 }
 
+// size is how many messages were read and are not decided, or wait for one that is not.
+func (f *floor) size() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return int64(len(f.open))
+}
+
 // raise moves the floor to a message up to which there is nothing to decide.
 func (f *floor) raise(m delivery.Position) {
 	f.mu.Lock()

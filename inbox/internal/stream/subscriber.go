@@ -37,6 +37,7 @@ type Config struct {
 	DeliverNew bool     // a new handler does not read what the stream has by then
 	Instance   func() string
 	InFlight   *InFlight
+	Pending    *Pending // is told when an ordered handler reads; it may be nil
 	Log        *slog.Logger
 
 	AckWait    time.Duration

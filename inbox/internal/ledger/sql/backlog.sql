@@ -1,11 +1,12 @@
--- What is held of each handler of $1, looking at 100,000 rows of each.
+-- What is held of each handler of $1, looking at 100,000 rows of each. A handler of which
+-- nothing is held has one row without any values here, which is no event that waits.
 --
 -- Locks   none.
 -- Index   held_owed (handler, dedupe_key).
 -- Called  by Upkeep.Backlog.
 SELECT h.handler,
        count(*) FILTER (WHERE next_at IS NOT NULL) AS retrying,
-       count(*) FILTER (WHERE next_at IS NULL AND dead_at IS NULL) AS waiting,
+       count(*) FILTER (WHERE held_at IS NOT NULL AND next_at IS NULL AND dead_at IS NULL) AS waiting,
        count(*) FILTER (WHERE dead_at IS NOT NULL) AS dead,
        count(DISTINCT key) AS keys,
        coalesce(extract(epoch FROM now() - min(held_at) FILTER (WHERE next_at IS NOT NULL)), 0)::float8 AS retrying_age,

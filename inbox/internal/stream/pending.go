@@ -1,0 +1,91 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/internal/identity"
+	"github.com/postroom/postroom/internal/wildcard"
+)
+
+// Pending tells how many messages of a stream a handler has not decided.
+type Pending struct {
+	cfg     Config
+	ordered bool
+	current atomic.Pointer[term] // in which an ordered handler reads, or did
+}
+
+// NewPending returns what tells it of the handler of a configuration, of which it needs what
+// says who reads what.
+func NewPending(cfg Config, ordered bool) *Pending { return &Pending{cfg: cfg, ordered: ordered} }
+
+// errNotReading says that nobody here can tell.
+var errNotReading = errors.New("this process does not read the stream: the handler has no consumer yet, or another process reads for it")
+
+// Count asks the broker. Of an ordered handler, one may stand for all messages that were not
+// read yet.
+func (p *Pending) Count(ctx context.Context) (int64, error) {
+	if p.cfg.Stream == "" { // its events are accepted
+		return 0, nil
+	}
+	js, err := jetstream.New(p.cfg.Conn)
+	if err != nil {
+		return 0, err
+	}
+	stream, err := js.Stream(ctx, p.cfg.Stream)
+	if err != nil {
+		return 0, fmt.Errorf("look at stream %s: %w", p.cfg.Stream, err)
+	}
+	if p.ordered {
+		return p.ofReader(ctx, stream)
+	}
+	return p.ofConsumer(ctx, stream)
+}
+
+// ofConsumer asks the durable consumer.
+func (p *Pending) ofConsumer(ctx context.Context, stream jetstream.Stream) (int64, error) {
+	durable, err := stream.Consumer(ctx, identity.Consumer(p.cfg.Instance(), p.cfg.Handler))
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return 0, errNotReading
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look at the consumer of %s: %w", p.cfg.Handler, err)
+	}
+	info := durable.CachedInfo()
+	if n := int64(info.NumPending) + int64(info.NumAckPending); n > 0 { //nolint:gosec // of a stream
+		return n, nil
+	}
+	return p.behind(ctx, stream, info.Delivered.Stream)
+}
+
+// ofReader counts what was read and is not decided.
+func (p *Pending) ofReader(ctx context.Context, stream jetstream.Stream) (int64, error) {
+	t := p.current.Load()
+	if t == nil || t.IsOver() {
+		return 0, errNotReading
+	}
+	n, err := p.behind(ctx, stream, t.floor.now().Seq)
+	return max(n, t.floor.size()), err
+}
+
+// behind returns 1 if the stream has a message for the handler behind a sequence: a consumer
+// is told of what is stored a moment later than who published it.
+func (p *Pending) behind(ctx context.Context, stream jetstream.Stream, seq uint64) (int64, error) {
+	for _, subject := range wildcard.Union(nil, p.cfg.Filter) {
+		last, err := stream.GetLastMsgForSubject(ctx, subject)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue
+		}
+		if err != nil {
+			return 0, fmt.Errorf("look for the last message of %s: %w", subject, err)
+		}
+		if last.Sequence > seq {
+			return 1, nil
+		}
+	}
+	return 0, nil
+}

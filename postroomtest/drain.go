@@ -1,0 +1,177 @@
+package postroomtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/relay"
+)
+
+// drainPatience bounds a Drain, unless the deadline of go test comes first.
+const (
+	drainPatience = time.Minute
+	lastWords     = 10 * time.Second // before that deadline, to say what is left
+)
+
+// Drain runs relays and inboxes until they have nothing left to do, and stops them: each
+// committed event is published, each published event is decided by the handlers that are
+// given, and no event is held for another attempt or behind its key. What handlers write
+// meanwhile counts. If that takes longer than a minute, or one of the parts fails, the test
+// ends and says what is left.
+//
+// Events that are dead, and those that are to be published later, are not waited for: the
+// former are logged.
+//
+// The parts have to be all that write to the log and handle events meanwhile. Any other
+// [postroom.Runner] among them is run along.
+func Drain(t testing.TB, parts ...postroom.Runner) {
+	t.Helper()
+	patience := drainPatience
+	if test, ok := t.(interface{ Deadline() (time.Time, bool) }); ok {
+		if at, ok := test.Deadline(); ok {
+			patience = min(patience, max(time.Until(at)-lastWords, time.Second))
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- postroom.Run(running, parts...) }()
+	left, err := await(ctx, parts, ended)
+	stop()
+	if stopping := <-ended; err == nil {
+		err = stopping
+	}
+	if err != nil {
+		t.Fatalf("postroomtest: Drain: %v", err)
+	}
+	for _, dead := range left.dead {
+		t.Logf("postroomtest: Drain: %s", dead)
+	}
+}
+
+// remains is what parts still have to do.
+type remains struct {
+	open     []string // what is waited for
+	dead     []string
+	appended int64 // places of the logs that were handed out
+}
+
+// await waits until parts have nothing left to do.
+func await(ctx context.Context, parts []postroom.Runner, ended chan error) (remains, error) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	var left remains
+	var fault error
+	for {
+		now, err := remain(ctx, parts)
+		switch {
+		case err == nil && len(now.open) == 0:
+			return now, nil
+		case err == nil || ctx.Err() == nil:
+			left, fault = now, err
+		}
+		select {
+		case err := <-ended:
+			ended <- nil
+			return left, fmt.Errorf("the parts ended before all was done: %w", errors.Join(err, ctx.Err()))
+		case <-ctx.Done():
+			return left, fmt.Errorf("not all was done in time: %w", errors.Join(append([]error{fault}, texts(left.open)...)...))
+		case <-tick.C:
+		}
+	}
+}
+
+func texts(open []string) []error {
+	all := make([]error, len(open))
+	for i, text := range open {
+		all[i] = errors.New(text)
+	}
+	return all
+}
+
+// remain asks all parts what they have left to do. What is published goes from a relay to an
+// inbox, and what a handler writes from an inbox to a relay: nothing is left if the relays
+// had nothing, then the inboxes, and nothing was written to the logs meanwhile.
+func remain(ctx context.Context, parts []postroom.Runner) (remains, error) {
+	before, err := unpublished(ctx, parts)
+	if err != nil || len(before.open) > 0 {
+		return before, err
+	}
+	handlers, err := undecided(ctx, parts)
+	if err != nil || len(handlers.open) > 0 {
+		return handlers, err
+	}
+	after, err := unpublished(ctx, parts)
+	if err == nil && len(after.open) == 0 && after.appended != before.appended {
+		after.open = []string{"handlers wrote events"}
+	}
+	after.dead = append(after.dead, handlers.dead...)
+	return after, err
+}
+
+// unpublished says what relays have left to do.
+func unpublished(ctx context.Context, parts []postroom.Runner) (left remains, err error) {
+	for _, p := range parts {
+		r, ok := p.(*relay.Relay)
+		if !ok {
+			continue
+		}
+		lag, err := r.Lag(ctx)
+		if err != nil {
+			return left, err
+		}
+		left.appended += lag.Appended
+		if lag.Events > 0 {
+			left.open = append(left.open, fmt.Sprintf("%d events are not published", lag.Events))
+		}
+		for _, reason := range []eventlog.HeldReason{eventlog.HeldRetry, eventlog.HeldKey} {
+			if n := lag.Held[reason].Events; n > 0 {
+				left.open = append(left.open, fmt.Sprintf("%d outgoing events are held (%s)", n, reason))
+			}
+		}
+		if n := lag.Held[eventlog.HeldDead].Events; n > 0 {
+			left.dead = append(left.dead, fmt.Sprintf("%d outgoing events are dead: the broker refuses them", n))
+		}
+	}
+	return left, nil
+}
+
+// undecided says what inboxes have left to do.
+func undecided(ctx context.Context, parts []postroom.Runner) (left remains, err error) {
+	for _, p := range parts {
+		in, ok := p.(*inbox.Inbox)
+		if !ok {
+			continue
+		}
+		lags, err := in.Lag(ctx)
+		if err != nil {
+			return left, err
+		}
+		for _, lag := range lags {
+			var open []string
+			for _, of := range []struct {
+				n    int64
+				what string
+			}{{lag.Pending, "in the stream"}, {lag.Retrying, "held for another attempt"}, {lag.Waiting, "behind an earlier one of their key"}} {
+				if of.n > 0 {
+					open = append(open, fmt.Sprintf("%d %s", of.n, of.what))
+				}
+			}
+			if len(open) > 0 {
+				left.open = append(left.open, fmt.Sprintf("handler %s has events: %s", lag.Handler, strings.Join(open, ", ")))
+			}
+			if lag.Dead > 0 {
+				left.dead = append(left.dead, fmt.Sprintf("handler %s: %d events are dead", lag.Handler, lag.Dead))
+			}
+		}
+	}
+	return left, nil
+}
