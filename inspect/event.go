@@ -19,7 +19,7 @@ var ErrNotFound = errors.New("nothing is known of this event")
 func newEventTrace(id string) *EventTrace {
 	return &EventTrace{
 		EventID: id, Sources: []string{}, LogEntries: []LogEntry{}, Streams: []StreamSearch{}, Decisions: []Decision{}, Held: []HeldEvent{}, Discarded: []HeldEvent{},
-		Steps: []Step{}, Revisions: []Revision{}, Replays: []ReplayItem{}, Audit: []AuditEntry{}, Undecided: []string{}, CausedBy: []LogEntry{},
+		Steps: []Step{}, Revisions: []Revision{}, Replays: []ReplayItem{}, Republishes: []RepublishItem{}, Audit: []AuditEntry{}, Undecided: []string{}, CausedBy: []LogEntry{},
 		Caused: []RelatedEvent{}, Notes: []string{},
 	}
 }
@@ -36,6 +36,15 @@ func (m *snapshot) readByID(j *EventTrace, source string) (err error) {
 	j.Held, j.Discarded = heldEvents(isHeld), heldEvents(discarded)
 	if j.Replays, err = rows(m, "replays", m.sql.Replays, scanReplayItem, source, j.EventID); err != nil {
 		return err
+	}
+	if len(j.LogEntries) > 0 {
+		seqs := make([]int64, len(j.LogEntries))
+		for n, l := range j.LogEntries {
+			seqs[n] = l.Seq
+		}
+		if j.Republishes, err = rows(m, "requests to publish again", m.sql.EventRepublishes, scanRepublishItem, seqs); err != nil {
+			return err
+		}
 	}
 	if j.Revisions, err = rows(m, "revisions", m.sql.Revisions, scanRevision, j.EventID); err != nil {
 		return err

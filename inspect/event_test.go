@@ -268,7 +268,55 @@ func TestWhatWasRefusedBeforeItWasPublished(t *testing.T) {
 	for _, m := range j.Timeline() {
 		said += m.Where + ": " + m.Text + "\n"
 	}
-	for _, want := range []string{"relay: failed: js_10077: full", "js_10023: no room"} {
+	for _, want := range []string{"outbox: failed: js_10077: full", "js_10023: no room"} {
+		if strings.Count(said, want) != 1 {
+			t.Errorf("want %q once in the timeline:\n%s", want, said)
+		}
+	}
+}
+
+// An event shows the requests to publish events again that have it, and no others.
+func TestRequestsToPublishAgain(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.write(p.event("1", "x", "k"), p.event("2", "x", "k"))
+	const request = `INSERT INTO postroom.rewind (actor, reason, kind, types, keys, since, lo, hi, seqs, owed, events, rate, wish, passed, state, ended_at)
+		VALUES ($1, 'lost', 'rewind', $2, $3, $4, 1, 2, $5::int8multirange, $6::int8multirange, 1, 1000, $1, $7, $8, CASE WHEN $8 <> 'running' THEN now() END)`
+	types, later := []string{p.stream + ".x"}, time.Now().Add(time.Hour)
+	for _, r := range []struct {
+		actor       string
+		types, keys []string
+		since       *time.Time
+		seqs, owed  any
+		passed      int
+		state       string
+	}{
+		{"all", nil, nil, nil, nil, "{}", 2, "done"},
+		{"typed", types, []string{"k"}, nil, "{[1,3)}", "{}", 1, "running"},
+		{"owing", nil, nil, nil, nil, "{[2,3)}", 2, "cancelled"},
+		{"other type", []string{"a.b"}, nil, nil, nil, "{}", 2, "done"},
+		{"other key", nil, []string{"l"}, nil, nil, "{}", 2, "done"},
+		{"other seqs", nil, nil, nil, "{[1,2)}", "{}", 2, "done"},
+		{"later", nil, nil, &later, nil, "{}", 2, "done"},
+	} {
+		p.exec(request, r.actor, r.types, r.keys, r.since, r.seqs, r.owed, r.passed, r.state)
+	}
+	j := p.journey(p.alone(), "/shop", "2")
+	var got []string
+	for _, r := range j.Republishes {
+		got = append(got, fmt.Sprintf("%d %s %s %s %t", r.RequestID, r.Actor, r.Reason, r.State, r.Passed))
+	}
+	if want := []string{"1 all lost done true", "2 typed lost running false", "3 owing lost cancelled false"}; !slices.Equal(got, want) {
+		t.Errorf("requests: %q, want %q", got, want)
+	}
+	said := ""
+	for _, m := range j.Timeline() {
+		said += m.Where + ": " + m.Text + "\n"
+	}
+	for _, want := range []string{
+		"operator: request 1 by all to publish it again: lost", "republish: request 1 to publish again: done; the relay had finished with this event",
+		"operator: request 2 by typed", "republish: request 3 to publish again: cancelled before this event was published again",
+	} {
 		if strings.Count(said, want) != 1 {
 			t.Errorf("want %q once in the timeline:\n%s", want, said)
 		}

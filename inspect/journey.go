@@ -28,6 +28,10 @@ type EventTrace struct {
 	Replays    []ReplayItem   `json:"replays"`
 	Audit      []AuditEntry   `json:"audit"`
 
+	// Republishes are the requests to publish events again whose selection has the event,
+	// the first first: of the last 1,000 requests, and 100 at the most.
+	Republishes []RepublishItem `json:"republishes"`
+
 	// Undecided are the handlers that its subject reaches and that have not decided it
 	// under its source and id.
 	Undecided []string `json:"undecided"`
@@ -195,6 +199,23 @@ type ReplayItem struct {
 	Failures []Failure `json:"failures"`
 }
 
+// RepublishItem is a request to publish events again whose selection has the event.
+type RepublishItem struct {
+	RequestID int64     `json:"request_id"`
+	Seq       int64     `json:"seq"`  // the event's, in the log
+	Kind      string    `json:"kind"` // what made the request: an operator, or a comparison with the stream
+	Actor     string    `json:"actor"`
+	Reason    string    `json:"reason,omitempty"`
+	CreatedAt time.Time `json:"created_at"`
+	State     string    `json:"state"` // of the request: running, done or cancelled
+	EndedAt   time.Time `json:"ended_at,omitzero"`
+
+	// Passed says that the relay has finished with the event: it was published again, or
+	// skipped or held. If it is false and the request has ended, the event was not
+	// published again.
+	Passed bool `json:"passed"`
+}
+
 // RelatedEvent is an event of the log that this one caused.
 type RelatedEvent struct {
 	Seq       int64     `json:"seq"`
@@ -265,6 +286,10 @@ func scanReplayItem(row pgx.CollectableRow, r *ReplayItem) error {
 	var failures []byte
 	err := row.Scan(&r.ReplayID, &r.HeldID, &r.Handler, &r.Source, &r.Actor, &r.Reason, &r.State, at(&r.CreatedAt), at(&r.ReleasedAt), &r.Outcome, at(&r.EndedAt), &failures)
 	return readFailures(&r.Failures, failures, err)
+}
+
+func scanRepublishItem(row pgx.CollectableRow, r *RepublishItem) error {
+	return row.Scan(&r.RequestID, &r.Seq, &r.Kind, &r.Actor, &r.Reason, at(&r.CreatedAt), &r.State, at(&r.EndedAt), &r.Passed)
 }
 
 func scanRelatedEvent(row pgx.CollectableRow, r *RelatedEvent) error {

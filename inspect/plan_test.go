@@ -46,6 +46,7 @@ var tested = []struct {
 	{"receipts", "(text[], text[])", "'{h1,h2}', '{/shop 150,/shop 151}'", 50},
 	{"revisions", "(text)", "'150'", 50},
 	{"replays", "(text, text)", "'', '150'", 50},
+	{"event_republishes", "(bigint[])", "'{7}'", 100},
 	{"traces", "(text)", "'150'", 100},
 	{"audit", "(text, text, text, timestamptz, bigint, int)", "'', '', '', NULL, 9000000000, 101", 500},
 	{"audit", "(text, text, text, timestamptz, bigint, int)", "'nobody', '', '', NULL, 9000000000, 101", 500},

@@ -18,7 +18,7 @@ type statements struct {
 	Relay, Held, Discarded, Jobs, Processes, Subscriptions string
 	Keys, Key, Holders                                     string
 	Tables, Oldest, Sweep, Horizon, Sees                   string
-	Logged, Caused, Decided, Receipts                      string
+	Logged, Caused, Decided, Receipts, EventRepublishes    string
 	Revisions, Replays, Traces, Rewinds                    string
 	Audit, AuditEvent, AuditJob                            string
 }

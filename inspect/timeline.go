@@ -10,7 +10,7 @@ import (
 // TimelineEntry is one thing that happened to an event.
 type TimelineEntry struct {
 	At    time.Time `json:"at"`
-	Where string    `json:"where"` // log, stream, relay, replay, operator, or a handler's name
+	Where string    `json:"where"` // log, stream, replay, republish, operator, or a handler's name; of outgoing events, Outgoing
 	Text  string    `json:"text"`
 }
 
@@ -55,6 +55,10 @@ func (j *EventTrace) Timeline() []TimelineEntry {
 		add(r.ReleasedAt, "replay", "released by replay %d", r.ReplayID)
 		add(r.EndedAt, "replay", "replay %d: %s", r.ReplayID, strings.ReplaceAll(r.Outcome, "_", " "))
 	}
+	for _, r := range j.Republishes {
+		add(r.CreatedAt, "operator", "request %d by %s to publish it again%s", r.RequestID, r.Actor, because(r.Reason))
+		add(r.EndedAt, "republish", "request %d to publish again: %s", r.RequestID, r.outcome())
+	}
 	for _, a := range j.Audit {
 		add(a.At, "operator", "%s by %s%s%s", a.Action, a.Actor, because(a.Reason), j.replaced(a))
 	}
@@ -67,9 +71,6 @@ func (j *EventTrace) Timeline() []TimelineEntry {
 
 func (j *EventTrace) addHeld(add func(at time.Time, where, format string, args ...any), h HeldEvent) {
 	where := h.Handler
-	if where == Outgoing {
-		where = "relay"
-	}
 	add(h.HeldAt, where, "held%s", key(h.BlockedKey))
 	for n, f := range h.Failures {
 		add(f.At, where, "failed%s: %s: %s", attempt(h, n), f.Class, firstLine(f.Text))
@@ -96,14 +97,10 @@ func (j *EventTrace) addPastFailures(add func(at time.Time, where, format string
 		}
 	}
 	tell := func(handler string, failures []Failure) {
-		where := handler
-		if where == Outgoing {
-			where = "relay"
-		}
 		for _, f := range failures {
 			if one := (failure{f.At, handler, f.Class}); !told[one] {
 				told[one] = true
-				add(f.At, where, "failed: %s: %s", f.Class, firstLine(f.Text))
+				add(f.At, handler, "failed: %s: %s", f.Class, firstLine(f.Text))
 			}
 		}
 	}
@@ -120,6 +117,14 @@ func (j *EventTrace) addPastFailures(add func(at time.Time, where, format string
 
 func (j *EventTrace) hasAction(audit int64) bool {
 	return slices.ContainsFunc(j.Audit, func(a AuditEntry) bool { return a.ID == audit })
+}
+
+// outcome says what became of the event in a request that has ended.
+func (r RepublishItem) outcome() string {
+	if r.Passed {
+		return r.State + "; the relay had finished with this event"
+	}
+	return r.State + " before this event was published again"
 }
 
 // replaced says which revision an action replaced, if it was an edit.

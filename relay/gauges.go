@@ -52,7 +52,7 @@ func (r *Relay) gauge() (end func()) {
 		streamCheck: telemetry.With(telemetry.Check.String("streams")),
 	}
 	for _, reason := range []eventlog.HeldReason{eventlog.HeldScheduled, eventlog.HeldRetry, eventlog.HeldKey, eventlog.HeldDead} {
-		g.reasons[reason] = telemetry.With(telemetry.Handler.String("relay"), telemetry.Reason.String(string(reason)))
+		g.reasons[reason] = telemetry.With(telemetry.Handler.String("outbox"), telemetry.Reason.String(string(reason)))
 	}
 	g.appended = telemetry.ObservableCounter(m, telemetry.LogAppended, "{event}", "Places of the log that were handed out.")
 	registration, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
@@ -85,8 +85,8 @@ func (g *gauges) observe(o metric.Observer, r *Relay) {
 		o.ObserveFloat64(g.held, float64(count.Events), g.reasons[reason])
 		o.ObserveFloat64(g.heldAge, count.Age.Seconds(), g.reasons[reason])
 	}
-	o.ObserveFloat64(g.keys, float64(b.HeldKeys), telemetry.With(telemetry.Handler.String("relay")))
-	o.ObserveFloat64(g.overdue, b.Overdue.Seconds(), telemetry.With(telemetry.Handler.String("relay")))
+	o.ObserveFloat64(g.keys, float64(b.HeldKeys), telemetry.With(telemetry.Handler.String("outbox")))
+	o.ObserveFloat64(g.overdue, b.Overdue.Seconds(), telemetry.With(telemetry.Handler.String("outbox")))
 	if b.Writer > 0 || b.WritersUntold == 0 { // else nobody knows
 		o.ObserveFloat64(g.writer, b.Writer.Seconds())
 	}

@@ -93,7 +93,7 @@ func (m *metrics) failed(ctx context.Context, o broker.Outcome, dead bool) {
 	m.sent.Add(ctx, 1, telemetry.With(telemetry.System.String(telemetry.NATS), telemetry.Operation.String("publish"),
 		telemetry.Destination.String(o.Stream), class))
 	if dead {
-		m.dead.Add(ctx, 1, telemetry.With(telemetry.Handler.String("relay"), class))
+		m.dead.Add(ctx, 1, telemetry.With(telemetry.Handler.String("outbox"), class))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -101,6 +102,9 @@ func (d *database) connect(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := dropPoolSettings(cfg, origin); err != nil {
+		return nil, err
+	}
 	if cfg.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
 		cfg.DefaultQueryExecMode = pgx.QueryExecModeExec // works behind every pooler
 	}
@@ -109,6 +113,16 @@ func (d *database) connect(ctx context.Context) (*pgx.Conn, error) {
 		return nil, connectError(cfg, origin, err)
 	}
 	return conn, nil
+}
+
+// dropPoolSettings removes the settings of a pool from a URL, which are for a relay: the
+// server would refuse them.
+func dropPoolSettings(cfg *pgx.ConnConfig, origin string) error {
+	if _, err := poolConfig(cfg, origin); err != nil {
+		return err
+	}
+	maps.DeleteFunc(cfg.RuntimeParams, func(name, _ string) bool { return strings.HasPrefix(name, "pool_") })
+	return nil
 }
 
 // connectError says what to do about a connection that failed. It names

@@ -22,15 +22,18 @@ func newEventsShow(getenv func(string) string) *cobra.Command {
 	var source string
 	cmd := &cobra.Command{
 		Use:   "show ID",
-		Short: "Show the way of one event: where it is, and what happened to it",
-		Long: `Show the way of one event: its row in the log and whether it is published, its place
-in the stream, which handlers decided it and when, where it is held and every failure,
-the steps of external handlers, edits, replays, what operators did, its cause and the
-events that it caused. Its data is not shown. Changes nothing.
+		Short: "Show where one event is, and what happened to it",
+		Long: `Show where one event is, and what happened to it.
 
-In the broker (--nats-url) it is searched for, from its time in the log on, for half a
-second at the most. An id is unique within a source: without --source, every event
-with the id is shown, and the ledger is asked for the sources that are found.`,
+The answer has its row in the log and whether it is published, its place in the stream,
+the handlers that decided it and when, where it is held and each failure, the steps of
+external handlers, edits, replays, requests to publish it again, what operators did, the
+event that caused it and the events that it caused. It does not have the event's data.
+The command changes nothing.
+
+With a broker (--nats-url) it searches the stream for half a second at most, from the
+event's time in the log on. An id is unique within a source. Without --source the command
+shows every event with the id, and looks in the ledger for each source that it finds.`,
 		Example: `  postroom events show 01936f0e-3c4b-7d7a-9a61-0d3c1c2b8f10
   postroom events show order-7 --source /shop --nats-url nats://localhost:4222`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -176,10 +179,10 @@ func handlerRows(j *inspect.EventTrace) [][]string {
 		if !h.NextAt.IsZero() {
 			why += "; next at " + stamp(h.NextAt)
 		}
-		rows = append(rows, []string{handlerName(h.Handler), string(h.State), why})
+		rows = append(rows, []string{cell(h.Handler, 60), string(h.State), why})
 	}
 	for _, h := range j.Discarded {
-		rows = append(rows, []string{handlerName(h.Handler), string(h.State), fmt.Sprintf("audit %d, was dead: %s", h.AuditID, h.Class)})
+		rows = append(rows, []string{cell(h.Handler, 60), string(h.State), fmt.Sprintf("audit %d, was dead: %s", h.AuditID, h.Class)})
 	}
 	for _, d := range j.Decisions {
 		if d.State == "" {

@@ -110,7 +110,7 @@ func printKeys(cmd *cobra.Command, asJSON bool, keys *inspect.Keys) error {
 			failure = cell(k.Head.Class+": "+k.Head.Failure, 80)
 		}
 		rows = append(rows, []string{
-			handlerName(k.Handler), cell(k.Key, 40), cell(k.Head.EventID, 60), cell(k.Head.Type, 40), string(k.Head.State), spanOf(k.Head.AgeSeconds), behind, failure,
+			cell(k.Handler, 60), cell(k.Key, 40), cell(k.Head.EventID, 60), cell(k.Head.Type, 40), string(k.Head.State), spanOf(k.Head.AgeSeconds), behind, failure,
 		})
 	}
 	if err := printTable(cmd.OutOrStdout(), rows); err != nil {

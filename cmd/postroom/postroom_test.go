@@ -223,6 +223,10 @@ func TestDatabaseURL(t *testing.T) {
 	t.Parallel()
 	url := databaseURL(devtest.Pool(t))
 	const wrong = "postgres://nobody@127.0.0.1:1/nowhere?sslmode=disable"
+	separator := "?"
+	if strings.Contains(url, "?") {
+		separator = "&"
+	}
 	tests := []struct {
 		name string
 		env  environment
@@ -234,6 +238,8 @@ func TestDatabaseURL(t *testing.T) {
 		{"flag before variable", environment{"POSTROOM_DATABASE_URL": wrong}, []string{"--database-url", url}, exitOK, ""},
 		{"variable", environment{"POSTROOM_DATABASE_URL": url, "DATABASE_URL": wrong}, nil, exitOK, ""},
 		{"fallback", environment{"DATABASE_URL": url}, nil, exitOK, ""},
+		{"settings of a pool", environment{"DATABASE_URL": url + separator + "pool_max_conns=7&pool_max_conn_lifetime=1h"}, nil, exitOK, ""},
+		{"a bad setting of a pool", environment{"DATABASE_URL": url + separator + "pool_max_conns=x"}, nil, exitUsage, "DATABASE_URL has a setting of the pool"},
 		{"none", nil, nil, exitUsage, "POSTROOM_DATABASE_URL"},
 		{"nobody listens", environment{"DATABASE_URL": wrong}, nil, exitFailed, `"nowhere" at 127.0.0.1:1 as "nobody" (DATABASE_URL): is the server running`},
 		{"no such database", environment{"DATABASE_URL": strings.Replace(url, "/postroom_test_", "/no_such_", 1)}, nil, exitFailed, "createdb"},

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
@@ -241,6 +242,15 @@ func newLogger(w io.Writer, format string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, nil))
 }
 
+// poolConfig reads the settings of a pool that a URL may have, such as pool_max_conns.
+func poolConfig(one *pgx.ConnConfig, origin string) (*pgxpool.Config, error) {
+	cfg, err := pgxpool.ParseConfig(one.ConnString())
+	if err != nil { // not the parser's error, as in config
+		return nil, usagef("%s has a setting of the pool (pool_max_conns and the like) that cannot be read", origin)
+	}
+	return cfg, nil
+}
+
 // pool returns a pool of connections, without making one yet: a daemon waits
 // for its database.
 func (d *database) pool(ctx context.Context) (*pgxpool.Pool, error) {
@@ -248,9 +258,9 @@ func (d *database) pool(ctx context.Context) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := pgxpool.ParseConfig(one.ConnString())
-	if err != nil { // not the parser's error, as in config
-		return nil, usagef("%s has a setting of the pool (pool_max_conns and the like) that cannot be read", origin)
+	cfg, err := poolConfig(one, origin)
+	if err != nil {
+		return nil, err
 	}
 	cfg.ConnConfig.ConnectTimeout = one.ConnectTimeout
 	cfg.ConnConfig.RuntimeParams["application_name"] = one.RuntimeParams["application_name"]

@@ -138,18 +138,10 @@ func heldRows(all []inspect.HeldSummary) [][]string {
 			if h.More {
 				events += "+"
 			}
-			rows = append(rows, []string{handlerName(h.Handler), string(c.State), events, spanOf(c.OldestAgeSeconds), due, keys})
+			rows = append(rows, []string{cell(h.Handler, 60), string(c.State), events, spanOf(c.OldestAgeSeconds), due, keys})
 		}
 	}
 	return rows
-}
-
-// handlerName is what the handler of a held event is called.
-func handlerName(handler string) string {
-	if handler == inspect.Outgoing {
-		return "(outgoing)"
-	}
-	return cell(handler, 60)
 }
 
 func replayRows(all []inspect.ReplayStatus) [][]string {

@@ -95,11 +95,11 @@ var cases = map[string]struct{ fires, quiet []set }{
 		quiet: []set{{`postroom_inbox_critical_time_seconds_bucket{handler="billing"}`: "0+1x159"}},
 	},
 	"PostroomRetriesLate": {
-		fires: []set{{`postroom_held_overdue_age_seconds{handler="billing"}`: "61x159"}, {`postroom_held_overdue_age_seconds{handler="relay"}`: "61x159"}},
+		fires: []set{{`postroom_held_overdue_age_seconds{handler="billing"}`: "61x159"}, {`postroom_held_overdue_age_seconds{handler="outbox"}`: "61x159"}},
 		quiet: []set{{"postroom_held_overdue_age_seconds": "60x159"}},
 	},
 	"PostroomRetrying": {
-		fires: []set{{`postroom_held_oldest_age_seconds{handler="billing",reason="retry"}`: "901x159"}, {`postroom_held_oldest_age_seconds{handler="relay",reason="retry"}`: "901x159"}},
+		fires: []set{{`postroom_held_oldest_age_seconds{handler="billing",reason="retry"}`: "901x159"}, {`postroom_held_oldest_age_seconds{handler="outbox",reason="retry"}`: "901x159"}},
 		quiet: []set{
 			{`postroom_held_oldest_age_seconds{handler="billing",reason="retry"}`: "900x159"},
 			{`postroom_held_oldest_age_seconds{handler="billing",reason="dead"}`: "901x159"},
@@ -113,10 +113,10 @@ var cases = map[string]struct{ fires, quiet []set }{
 		},
 	},
 	"PostroomKeyBlocked": {
-		fires: []set{{`postroom_held_keys{handler="relay"}`: "1x159", `postroom_held_oldest_age_seconds{handler="relay",reason="key"}`: "901x159"}},
+		fires: []set{{`postroom_held_keys{handler="outbox"}`: "1x159", `postroom_held_oldest_age_seconds{handler="outbox",reason="key"}`: "901x159"}},
 		quiet: []set{
-			{`postroom_held_keys{handler="relay"}`: "1x159", `postroom_held_oldest_age_seconds{handler="relay",reason="key"}`: "900x159"},
-			{`postroom_held_keys{handler="relay"}`: "1x159", `postroom_held_oldest_age_seconds{handler="billing",reason="key"}`: "901x159"},
+			{`postroom_held_keys{handler="outbox"}`: "1x159", `postroom_held_oldest_age_seconds{handler="outbox",reason="key"}`: "900x159"},
+			{`postroom_held_keys{handler="outbox"}`: "1x159", `postroom_held_oldest_age_seconds{handler="billing",reason="key"}`: "901x159"},
 		},
 	},
 	"PostroomDeadLetters": {
