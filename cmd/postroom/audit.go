@@ -54,9 +54,7 @@ Changes nothing. --json has what each action was asked to do, too.`,
 	flags.Int64Var(&filter.Before, "before", 0, "begin below this id")
 	flags.IntVar(&filter.Limit, "limit", 100, "how many, 1 to 1000")
 	s.addFlags(cmd, false)
-	for _, flag := range []string{"actor", "action", "handler", "event", "replay", "since", "before", "limit"} {
-		complete(cmd, flag)
-	}
+	complete(cmd, "actor", "action", "handler", "event", "replay", "since", "before", "limit")
 	return cmd
 }
 

@@ -39,10 +39,12 @@ func (d *database) addURLFlag(cmd *cobra.Command) {
 	complete(cmd, "database-url")
 }
 
-// complete keeps the shell from offering files for a flag.
-func complete(cmd *cobra.Command, flag string) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions); err != nil {
-		panic(err) // the flag was not added
+// complete keeps the shell from offering files for flags.
+func complete(cmd *cobra.Command, flags ...string) {
+	for _, flag := range flags {
+		if err := cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions); err != nil {
+			panic(err) // the flag was not added
+		}
 	}
 }
 
@@ -102,9 +104,11 @@ func (d *database) connect(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := dropPoolSettings(cfg, origin); err != nil {
+	if _, err := poolConfig(cfg, origin); err != nil {
 		return nil, err
 	}
+	// The settings of a pool are for a relay. The server would refuse them.
+	maps.DeleteFunc(cfg.RuntimeParams, func(name, _ string) bool { return strings.HasPrefix(name, "pool_") })
 	if cfg.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
 		cfg.DefaultQueryExecMode = pgx.QueryExecModeExec // works behind every pooler
 	}
@@ -113,16 +117,6 @@ func (d *database) connect(ctx context.Context) (*pgx.Conn, error) {
 		return nil, connectError(cfg, origin, err)
 	}
 	return conn, nil
-}
-
-// dropPoolSettings removes the settings of a pool from a URL, which are for a relay: the
-// server would refuse them.
-func dropPoolSettings(cfg *pgx.ConnConfig, origin string) error {
-	if _, err := poolConfig(cfg, origin); err != nil {
-		return err
-	}
-	maps.DeleteFunc(cfg.RuntimeParams, func(name, _ string) bool { return strings.HasPrefix(name, "pool_") })
-	return nil
 }
 
 // connectError says what to do about a connection that failed. It names

@@ -64,8 +64,7 @@ func (d *dead) with(ctx context.Context, do func(store *deadletter.Store) error)
 func (d *dead) addBy(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&d.actor, "actor", "", "who does it (default the user and the machine; env POSTROOM_ACTOR)")
 	cmd.Flags().StringVar(&d.reason, "reason", "", "why; it is kept with what is done")
-	complete(cmd, "actor")
-	complete(cmd, "reason")
+	complete(cmd, "actor", "reason")
 }
 
 // addYes adds the flag that stands for a yes.

@@ -83,9 +83,7 @@ func newDeadReplay(d *dead) *cobra.Command {
 	flags.IntVar(&w.try, "try", 1, "with --dry-run: how many events of each cause to try; 0 tries none")
 	flags.DurationVar(&w.wait, "wait", 5*time.Second, "with --dry-run: how long to wait for the dry runs")
 	flags.BoolVar(&w.detach, "detach", false, "make the replay, and leave driving it to 'postroom dead resume'")
-	for _, name := range []string{"limit", "attempts", "rate", "canary", "stop-at", "try", "wait"} {
-		complete(cmd, name)
-	}
+	complete(cmd, "limit", "attempts", "rate", "canary", "stop-at", "try", "wait")
 	w.filter.addFlags(cmd)
 	w.filter.addAll(cmd)
 	d.addBy(cmd)
@@ -234,8 +232,7 @@ runs and 'rests' is driven by nobody: 'postroom dead resume' drives it on.`,
 	flags.IntVar(&limit, "limit", 20, "how many to show")
 	flags.Int64Var(&before, "before", 0, "those before this one")
 	flags.BoolVar(&running, "running", false, "only those that run")
-	complete(cmd, "limit")
-	complete(cmd, "before")
+	complete(cmd, "limit", "before")
 	d.db.addURLFlag(cmd)
 	addJSON(cmd, &d.asJSON)
 	return cmd

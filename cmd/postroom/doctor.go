@@ -77,9 +77,7 @@ func newDoctor(getenv func(string) string) *cobra.Command {
 	flags.DurationVar(&w.cfg.Lease, "lease", 0, "the relays' --lease, where they have one")
 	flags.BoolVar(&w.verbose, "verbose", false, "list also the checks that passed")
 	addJSON(cmd, &w.asJSON)
-	for _, flag := range []string{"producer-role", "stream", "ignore", "retention", "lease"} {
-		complete(cmd, flag)
-	}
+	complete(cmd, "producer-role", "stream", "ignore", "retention", "lease")
 	return cmd
 }
 

@@ -51,9 +51,7 @@ handler 'outbox'. Changes nothing.`,
 	flags.IntVar(&wish.filter.Limit, "limit", 100, "how many, 1 to 1000")
 	flags.StringVar(&wish.after, "after", "", "begin behind this handler and key, with a / between them")
 	s.addFlags(cmd, false)
-	for _, flag := range []string{"handler", "key", "limit", "after"} {
-		complete(cmd, flag)
-	}
+	complete(cmd, "handler", "key", "limit", "after")
 	completeWords(cmd, "state", headStates)
 	return cmd
 }

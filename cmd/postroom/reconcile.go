@@ -68,9 +68,7 @@ func newReconcile(getenv func(string) string) *cobra.Command {
 	flags.BoolVar(&r.repair, "repair", false, "publish again what is missing")
 	flags.Float64Var(&r.o.Rate, "rate", republish.DefaultRate, "of a repair: publish so many in a second at the most")
 	flags.BoolVar(&r.detach, "detach", false, "of a repair: do not watch")
-	for _, name := range []string{"since", "stream", "compare-rate", "rate"} {
-		complete(cmd, name)
-	}
+	complete(cmd, "since", "stream", "compare-rate", "rate")
 	r.addBy(cmd)
 	r.addYes(cmd)
 	r.db.addURLFlag(cmd)

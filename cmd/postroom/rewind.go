@@ -72,9 +72,7 @@ func newRewind(getenv func(string) string) *cobra.Command {
 	flags.Float64Var(&w.o.Rate, "rate", republish.DefaultRate, "publish so many in a second at the most")
 	flags.BoolVar(&w.dryRun, "dry-run", false, "say what it would publish; change nothing")
 	flags.BoolVar(&w.detach, "detach", false, "do not watch")
-	for _, name := range []string{"since", "until", "type", "key", "rate"} {
-		complete(cmd, name)
-	}
+	complete(cmd, "since", "until", "type", "key", "rate")
 	w.addBy(cmd)
 	w.addYes(cmd)
 	w.db.addURLFlag(cmd)
@@ -347,8 +345,7 @@ that run the relay takes one after the other, the first made first.`,
 	}
 	cmd.Flags().IntVar(&limit, "limit", 20, "how many to show")
 	cmd.Flags().Int64Var(&before, "before", 0, "those before this one")
-	complete(cmd, "limit")
-	complete(cmd, "before")
+	complete(cmd, "limit", "before")
 	w.db.addURLFlag(cmd)
 	addJSON(cmd, &w.asJSON)
 	return cmd

@@ -77,9 +77,7 @@ changed to that. It needs nats-server 2.12 or later.`,
 	flags.BoolVar(&wish.atomic, "atomic", false, "let it take atomic batches, for 'postroom relay --atomic'")
 	broker.addFlags(cmd)
 	addJSON(cmd, &asJSON)
-	for _, flag := range []string{"subjects", "replicas", "max-age"} {
-		complete(cmd, flag)
-	}
+	complete(cmd, "subjects", "replicas", "max-age")
 	return cmd
 }
 
