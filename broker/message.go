@@ -16,17 +16,17 @@ const (
 type Message struct {
 	eventlog.Logged
 
-	// Group is where the message may be acknowledged together with others: with those
+	// AckGroup is where the message may be acknowledged together with others: with those
 	// of the same Group. They go to one stream, which takes events, and nothing speaks
 	// against their being stored. Empty: the message needs an acknowledgement of its own.
 	// A publisher may clear it.
-	Group string
+	AckGroup string
 
-	// Alone, Lost and Doubts are the publisher's. What it sets there comes back with the
+	// Isolated, Lost and Doubts are the publisher's. What it sets there comes back with the
 	// message, if that has to be sent again.
-	Alone  bool   // the broker did not take it in a batch: it is sent by itself from now on
-	Lost   uint64 // the sequence of the message that the stream lost, as a duplicate's answer named it
-	Doubts int    // how often it could not be found out whether the stream lost it
+	Isolated      bool   // the broker did not take it in a batch: it is sent by itself from now on
+	LostSeq       uint64 // the sequence of the message that the stream lost, as a duplicate's answer named it
+	FailedLookups int    // how often it could not be found out whether the stream lost it
 
 	// Owner is the relay's. A publisher leaves it as it is.
 	Owner any
@@ -35,5 +35,5 @@ type Message struct {
 // MessageID returns the id by which the broker drops repetitions of the message, and by
 // which [Verifier] finds it.
 func (m *Message) MessageID() string {
-	return wire.MessageID(m.Event, wire.Copy{Replays: m.Replays, Rewind: m.Rewind, Lost: m.Lost})
+	return wire.MessageID(m.Event, wire.Copy{Replays: m.Replays, Rewind: m.Rewind, Lost: m.LostSeq})
 }

@@ -31,8 +31,8 @@ var (
 	// broker had may not be there any more.
 	ErrReconnected = errors.New("connected to the broker again")
 
-	// ErrBehind is the error of an outcome of the class Behind.
-	ErrBehind = errors.New("an earlier event of its key is not stored")
+	// ErrBlockedByKey is the error of an outcome of the class Behind.
+	ErrBlockedByKey = errors.New("an earlier event of its key is not stored")
 )
 
 // Class is what an outcome means for an event.
@@ -63,9 +63,9 @@ const (
 	// Permanent: it will never take this event. The event is dead at once.
 	Permanent
 
-	// Behind: an earlier event of its key, which was to be stored with it, was not. It
+	// BlockedByKey: an earlier event of its key, which was to be stored with it, was not. It
 	// waits behind that one. Only atomic batches end so.
-	Behind
+	BlockedByKey
 )
 
 // Outcome is what became of one publish.
@@ -107,7 +107,7 @@ func (o Outcome) ErrorType() string {
 		return "invalid_event"
 	case errors.Is(o.Err, ErrUnacknowledged):
 		return "publish_timeout"
-	case o.Class == Behind, o.Class == Permanent, o.Class == Refused:
+	case o.Class == BlockedByKey, o.Class == Permanent, o.Class == Refused:
 		return o.Class.String()
 	}
 	return "_OTHER"

@@ -60,12 +60,12 @@ type Inspector interface {
 type Verifier interface {
 	// Compare looks whether a stream still has what it had at a place. An error is an
 	// outage: nothing can be told.
-	Compare(ctx context.Context, at eventlog.Place) (Standing, error)
+	Compare(ctx context.Context, at eventlog.Place) (StreamState, error)
 
-	// Stored begins to read which events a stream has: up to a sequence, and from
+	// ReadStored begins to read which events a stream has: up to a sequence, and from
 	// another on or, where since is set, from that time on. next returns the next of
 	// them, none at the end; stop ends the reading.
-	Stored(ctx context.Context, stream string, span Span) (next func(ctx context.Context) ([]StoredMessage, error), stop func(), err error)
+	ReadStored(ctx context.Context, stream string, span SeqRange) (next func(ctx context.Context) ([]StoredMessage, error), stop func(), err error)
 }
 
 // AtomicPublisher publishes in atomic batches: many events, which the broker stores
@@ -81,13 +81,13 @@ type AtomicPublisher interface {
 	//
 	// Events of a key that come together in a batch are stored in their order. Where
 	// one of them is not stored, none after it is. These are settled with the class
-	// [Behind] before the one that they wait for is settled; the others of a key are
+	// [BlockedByKey] before the one that they wait for is settled; the others of a key are
 	// settled in their order.
-	RunAtomic(ctx context.Context, claim Claim, batches <-chan []*Message, settle func(m *Message, o Outcome)) error
+	RunAtomic(ctx context.Context, claim LeaderToken, batches <-chan []*Message, settle func(m *Message, o Outcome)) error
 }
 
-// Claim is a term as a broker can tell it from others.
-type Claim struct {
+// LeaderToken is a term as a broker can tell it from others.
+type LeaderToken struct {
 	Instance string // the identity of the log
 	Epoch    int64  // the number of the term, which only rises
 
@@ -155,16 +155,16 @@ func (PublishOnly) InspectAtomic(context.Context, []string, []string) (covered b
 }
 
 // RunAtomic fails.
-func (PublishOnly) RunAtomic(context.Context, Claim, <-chan []*Message, func(*Message, Outcome)) error {
+func (PublishOnly) RunAtomic(context.Context, LeaderToken, <-chan []*Message, func(*Message, Outcome)) error {
 	return errors.ErrUnsupported
 }
 
 // Compare fails.
-func (PublishOnly) Compare(context.Context, eventlog.Place) (Standing, error) {
-	return Standing{}, errors.ErrUnsupported
+func (PublishOnly) Compare(context.Context, eventlog.Place) (StreamState, error) {
+	return StreamState{}, errors.ErrUnsupported
 }
 
-// Stored fails.
-func (PublishOnly) Stored(context.Context, string, Span) (next func(context.Context) ([]StoredMessage, error), stop func(), err error) {
+// ReadStored fails.
+func (PublishOnly) ReadStored(context.Context, string, SeqRange) (next func(context.Context) ([]StoredMessage, error), stop func(), err error) {
 	return nil, nil, errors.ErrUnsupported
 }

@@ -87,8 +87,8 @@ func (w *window) split(batch []*broker.Message) (flights, rest []*broker.Message
 	n := 1
 	if w.alone > 0 {
 		w.alone--
-	} else if batch[0].Group != "" {
-		for n < min(len(batch), maxGroup) && batch[n].Group == batch[0].Group {
+	} else if batch[0].AckGroup != "" {
+		for n < min(len(batch), maxGroup) && batch[n].AckGroup == batch[0].AckGroup {
 			n++
 		}
 	}
@@ -172,7 +172,7 @@ func (w *window) sendAgain(flights []*broker.Message) {
 		return
 	}
 	for _, f := range flights {
-		f.Group = ""
+		f.AckGroup = ""
 	}
 	w.again = append(w.again, flights...)
 	signal(w.resend)

@@ -20,7 +20,7 @@ import (
 func together(first, n int) []*broker.Message {
 	var batch []*broker.Message
 	for i := range n {
-		f := &broker.Message{Logged: eventlog.Logged{Seq: int64(first + i), Event: postroom.Event{Subject: "a.b"}}, Group: "S"}
+		f := &broker.Message{Logged: eventlog.Logged{Seq: int64(first + i), Event: postroom.Event{Subject: "a.b"}}, AckGroup: "S"}
 		batch = append(batch, f)
 	}
 	return batch

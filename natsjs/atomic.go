@@ -21,7 +21,7 @@ const maxRoutes = 10_000
 type atomicRun struct {
 	p       *Publisher
 	js      jetstream.JetStream
-	claim   broker.Claim
+	claim   broker.LeaderToken
 	replies *replies.Set
 	prover  prover
 	settle  func(f *broker.Message, o broker.Outcome)
@@ -112,7 +112,7 @@ func (r *atomicRun) split(ctx context.Context, batch []*broker.Message) {
 		g.flights = append(g.flights, f)
 	}
 	for i := len(behind) - 1; i >= 0; i-- {
-		r.settle(behind[i], broker.Outcome{Class: broker.Behind, Err: broker.ErrBehind})
+		r.settle(behind[i], broker.Outcome{Class: broker.BlockedByKey, Err: broker.ErrBlockedByKey})
 	}
 	for _, g := range groups {
 		if g.name != "" {
@@ -212,7 +212,7 @@ func (r *atomicRun) report(flights []*broker.Message, outcomes []broker.Outcome)
 			continue
 		}
 		if _, ok := missed[key]; ok {
-			outcomes[i] = broker.Outcome{Class: broker.Behind, Err: broker.ErrBehind}
+			outcomes[i] = broker.Outcome{Class: broker.BlockedByKey, Err: broker.ErrBlockedByKey}
 			continue
 		}
 		if missed == nil {
@@ -222,7 +222,7 @@ func (r *atomicRun) report(flights []*broker.Message, outcomes []broker.Outcome)
 	}
 	if missed != nil {
 		for i := len(flights) - 1; i >= 0; i-- {
-			if outcomes[i].Class == broker.Behind {
+			if outcomes[i].Class == broker.BlockedByKey {
 				r.settle(flights[i], outcomes[i])
 				flights[i] = nil // it is no longer ours
 			}

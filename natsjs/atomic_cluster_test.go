@@ -74,7 +74,7 @@ func TestALostAnswerToABatchInACluster(t *testing.T) {
 	between.losing.Store(true)
 	p.send(events[:60]...)
 	for _, o := range p.all(60) {
-		if o.class != broker.Unknown && o.class != broker.Behind {
+		if o.class != broker.Unknown && o.class != broker.BlockedByKey {
 			t.Errorf("outcome %+v, want unknown", o)
 		}
 	}

@@ -28,12 +28,12 @@ type office struct {
 }
 
 // claim begins a term.
-func (o *office) claim() broker.Claim {
+func (o *office) claim() broker.LeaderToken {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.epoch++
 	mine := o.epoch
-	return broker.Claim{Instance: "log", Epoch: mine, Confirm: func(context.Context) error {
+	return broker.LeaderToken{Instance: "log", Epoch: mine, Confirm: func(context.Context) error {
 		o.mu.Lock()
 		leads, asking := o.epoch == mine, o.asking
 		o.mu.Unlock()
@@ -55,7 +55,7 @@ type atomicTerm struct {
 }
 
 // begin begins a term in atomic batches.
-func begin(t *testing.T, nc *nats.Conn, claim broker.Claim) *atomicTerm {
+func begin(t *testing.T, nc *nats.Conn, claim broker.LeaderToken) *atomicTerm {
 	t.Helper()
 	devtest.NeedsNATS(t, nc, 12)
 	p := &atomicTerm{
@@ -119,7 +119,7 @@ func (p *atomicTerm) storeBatch(events []eventlog.Logged) {
 		got := p.all(len(events))
 		events = slices.DeleteFunc(events, func(ev eventlog.Logged) bool { return got[ev.Seq].class == broker.Stored })
 		for _, ev := range events {
-			if o := got[ev.Seq]; o.class != broker.Unknown && o.class != broker.Unavailable && o.class != broker.Behind {
+			if o := got[ev.Seq]; o.class != broker.Unknown && o.class != broker.Unavailable && o.class != broker.BlockedByKey {
 				p.Fatalf("event %d: %s, %v", ev.Seq, o.class, o.err)
 			}
 		}
@@ -274,7 +274,7 @@ func TestAtomicOneBadEventAmongAThousand(t *testing.T) {
 				for range events {
 					o := p.next()
 					switch {
-					case o.class == broker.Behind && (o.seq-bad)%250 == 0 && o.seq > bad:
+					case o.class == broker.BlockedByKey && (o.seq-bad)%250 == 0 && o.seq > bad:
 						behind[o.seq] = true
 					case o.class == broker.Permanent && o.seq == bad:
 						if want := (1000 - bad) / 250; int64(len(behind)) != want {
@@ -317,7 +317,7 @@ func TestAtomicKeysWithEventsOfTwoStreams(t *testing.T) {
 		p.send(events...)
 		got := []outcome{p.next(), p.next(), p.next(), p.next()}
 		for i, seq := range []int64{4, 3, 2, 1} {
-			class := broker.Behind
+			class := broker.BlockedByKey
 			if seq == 1 {
 				class = broker.Stored
 			}

@@ -51,7 +51,7 @@ func (b *batching) push(flights []*broker.Message) {
 	group := make([]*broker.Message, 0, len(flights))
 	b.mu.Lock()
 	for _, f := range flights {
-		if f.Alone {
+		if f.Isolated {
 			b.solo = append(b.solo, f)
 		} else {
 			group = append(group, f)
@@ -89,7 +89,7 @@ func (b *batching) pop() (flights []*broker.Message) {
 	}
 	b.mu.Unlock()
 	for i := len(behind) - 1; i >= 0; i-- {
-		b.run.settle(behind[i], broker.Outcome{Class: broker.Behind, Err: broker.ErrBehind})
+		b.run.settle(behind[i], broker.Outcome{Class: broker.BlockedByKey, Err: broker.ErrBlockedByKey})
 	}
 	return flights
 }

@@ -185,7 +185,7 @@ func (b *batching) settleStored(of *batch, last uint64) {
 			seq++
 			outcomes[i], sent = broker.Outcome{Stream: b.name, Sequence: seq}, sent[1:]
 		default:
-			outcomes[i] = broker.Outcome{Class: broker.Behind, Err: broker.ErrBehind}
+			outcomes[i] = broker.Outcome{Class: broker.BlockedByKey, Err: broker.ErrBlockedByKey}
 		}
 	}
 	b.run.report(of.flights, outcomes)
@@ -216,7 +216,7 @@ func (b *batching) resolve(ctx context.Context, flights []*broker.Message) error
 	for i, f := range flights {
 		key := f.OrderKey()
 		if _, ok := missed[key]; ok && key != "" {
-			outcomes[i] = broker.Outcome{Class: broker.Behind, Err: broker.ErrBehind}
+			outcomes[i] = broker.Outcome{Class: broker.BlockedByKey, Err: broker.ErrBlockedByKey}
 			continue
 		}
 		o, err := b.single(ctx, f)
@@ -232,7 +232,7 @@ func (b *batching) resolve(ctx context.Context, flights []*broker.Message) error
 			continue
 		}
 		missed[key] = struct{}{}
-		f.Alone = true
+		f.Isolated = true
 		b.run.forget(f.Subject)
 		if o.Class == broker.Unavailable {
 			missing++

@@ -105,7 +105,7 @@ func TestAKeyIsInOneBatchAtATime(t *testing.T) {
 		case seq == 1101:
 			want = broker.Permanent
 		case seq > 1101:
-			want = broker.Behind
+			want = broker.BlockedByKey
 		}
 		if o.class != want {
 			t.Errorf("event %d is %s, want %s", seq, o.class, want)

@@ -42,8 +42,8 @@ type prover struct {
 func (v *prover) prove(ctx context.Context, f *broker.Message, o broker.Outcome) (proven broker.Outcome, again bool) {
 	has, err := v.has(ctx, f, o)
 	switch {
-	case err != nil && f.Doubts < maxDoubts-1 && !v.blind.Load():
-		f.Doubts++
+	case err != nil && f.FailedLookups < maxDoubts-1 && !v.blind.Load():
+		f.FailedLookups++
 		return broker.Outcome{Class: broker.Unknown, Stream: o.Stream, Err: fmt.Errorf("find out whether it is stored: %w", err), Reason: reasonOf(err)}, false
 	case err == nil && has != lost:
 		if has == dropped {
@@ -54,8 +54,8 @@ func (v *prover) prove(ctx context.Context, f *broker.Message, o broker.Outcome)
 	if err != nil && ctx.Err() == nil {
 		v.blind.Store(true)
 	}
-	was := f.Lost
-	f.Lost = o.Sequence
+	was := f.LostSeq
+	f.LostSeq = o.Sequence
 	if was == 0 {
 		return o, true
 	}

@@ -6,7 +6,7 @@ import "github.com/postroom/postroom/broker"
 // known, and takes events.
 func Usual(messages []*broker.Message) []*broker.Message {
 	for _, m := range messages {
-		m.Group = "S"
+		m.AckGroup = "S"
 	}
 	return messages
 }

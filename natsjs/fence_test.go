@@ -272,7 +272,7 @@ func TestALostAnswerToABatch(t *testing.T) {
 	behind := 0
 	for _, o := range p.all(60) {
 		switch {
-		case o.class == broker.Behind:
+		case o.class == broker.BlockedByKey:
 			behind++
 		case o.class != broker.Unknown || !errors.Is(o.err, broker.ErrUnacknowledged):
 			t.Errorf("outcome %+v, want unknown", o)

@@ -110,5 +110,5 @@ func reasonOf(err error) string {
 
 // copyOf says which of a message's copies is sent.
 func copyOf(m *broker.Message) wire.Copy {
-	return wire.Copy{Replays: m.Replays, Rewind: m.Rewind, Lost: m.Lost}
+	return wire.Copy{Replays: m.Replays, Rewind: m.Rewind, Lost: m.LostSeq}
 }

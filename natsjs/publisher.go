@@ -146,7 +146,7 @@ func (p *Publisher) Run(ctx context.Context, batches <-chan []*broker.Message, s
 // RunAtomic publishes as [broker.AtomicPublisher] describes. Each message that it sends is
 // fenced: the broker stores it only while the last message of a subject of the
 // log's, in the same stream, is the one that this term put there. See fence.
-func (p *Publisher) RunAtomic(ctx context.Context, claim broker.Claim, batches <-chan []*broker.Message, settle func(f *broker.Message, o broker.Outcome)) error {
+func (p *Publisher) RunAtomic(ctx context.Context, claim broker.LeaderToken, batches <-chan []*broker.Message, settle func(f *broker.Message, o broker.Outcome)) error {
 	js, err := jetstream.New(p.nc)
 	if err != nil {
 		return fmt.Errorf("jetstream: %w", err)

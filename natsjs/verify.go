@@ -22,23 +22,23 @@ const lookTimeout = 2 * ackTimeout
 // Compare looks at the message of the place, as [broker.Verifier] describes. A message that is
 // not there any more is a loss too: nobody deletes from a stream that [EnsureStream]
 // made.
-func (p *Publisher) Compare(ctx context.Context, at eventlog.Place) (broker.Standing, error) {
+func (p *Publisher) Compare(ctx context.Context, at eventlog.Place) (broker.StreamState, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	js, err := jetstream.New(p.nc)
 	if err != nil {
-		return broker.Standing{}, fmt.Errorf("jetstream: %w", err)
+		return broker.StreamState{}, fmt.Errorf("jetstream: %w", err)
 	}
 	stream, err := js.Stream(ctx, at.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return broker.Standing{Verdict: broker.Absent}, nil
+		return broker.StreamState{Verdict: broker.Missing}, nil
 	}
 	if err != nil {
-		return broker.Standing{}, explain("look at stream "+at.Stream, err)
+		return broker.StreamState{}, explain("look at stream "+at.Stream, err)
 	}
 	info := stream.CachedInfo()
-	s := broker.Standing{
-		Verdict: broker.Kept, First: info.State.FirstSeq, FirstTime: info.State.FirstTime, Subjects: info.Config.Subjects,
+	s := broker.StreamState{
+		Verdict: broker.Intact, First: info.State.FirstSeq, FirstTime: info.State.FirstTime, Subjects: info.Config.Subjects,
 		Limits: info.Config.Retention == jetstream.LimitsPolicy,
 		Last:   eventlog.Place{Stream: at.Stream, Created: info.Created, Seq: info.State.LastSeq},
 	}
@@ -46,7 +46,7 @@ func (p *Publisher) Compare(ctx context.Context, at eventlog.Place) (broker.Stan
 		s.FirstTime = time.Time{}
 	}
 	if s.Last.MessageID, err = p.messageAt(ctx, at.Stream, s.Last.Seq); err != nil {
-		return broker.Standing{}, err
+		return broker.StreamState{}, err
 	}
 	switch {
 	case !at.Created.IsZero() && !at.Created.Equal(info.Created):
@@ -57,7 +57,7 @@ func (p *Publisher) Compare(ctx context.Context, at eventlog.Place) (broker.Stan
 	default:
 		id, err := p.messageAt(ctx, at.Stream, at.Seq)
 		if err != nil {
-			return broker.Standing{}, err
+			return broker.StreamState{}, err
 		}
 		if id != at.MessageID {
 			s.Verdict = broker.LostTail
@@ -114,9 +114,9 @@ func (p *Publisher) messageAt(ctx context.Context, stream string, seq uint64) (s
 
 var errUnreadable = errors.New("the answer cannot be read")
 
-// Stored reads the headers of a stream's messages, as [broker.Verifier] describes, with a
+// ReadStored reads the headers of a stream's messages, as [broker.Verifier] describes, with a
 // consumer of its own that leaves nothing behind.
-func (p *Publisher) Stored(ctx context.Context, stream string, span broker.Span) (next func(ctx context.Context) ([]broker.StoredMessage, error), stop func(), err error) {
+func (p *Publisher) ReadStored(ctx context.Context, stream string, span broker.SeqRange) (next func(ctx context.Context) ([]broker.StoredMessage, error), stop func(), err error) {
 	js, err := jetstream.New(p.nc)
 	if err != nil {
 		return nil, nil, fmt.Errorf("jetstream: %w", err)

@@ -54,9 +54,9 @@ func TestCompare(t *testing.T) {
 		want  broker.Verdict
 		last  string // message id at the end
 	}{
-		{"the last message", eventlog.Place{Seq: 5, MessageID: "/shop#e5"}, nil, broker.Kept, "/shop#e5"},
-		{"one before it", eventlog.Place{Seq: 3, MessageID: "/shop#e3"}, nil, broker.Kept, "/shop#e5"},
-		{"none was noted", eventlog.Place{Seq: 3}, nil, broker.Kept, "/shop#e5"},
+		{"the last message", eventlog.Place{Seq: 5, MessageID: "/shop#e5"}, nil, broker.Intact, "/shop#e5"},
+		{"one before it", eventlog.Place{Seq: 3, MessageID: "/shop#e3"}, nil, broker.Intact, "/shop#e5"},
+		{"none was noted", eventlog.Place{Seq: 3}, nil, broker.Intact, "/shop#e5"},
 		{"another message there", eventlog.Place{Seq: 3, MessageID: "/shop#x"}, nil, broker.LostTail, "/shop#e5"},
 		{"it ends before", eventlog.Place{Seq: 6, MessageID: "/shop#e6"}, nil, broker.LostTail, "/shop#e5"},
 		{"it was created at another time", eventlog.Place{Seq: 5, MessageID: "/shop#e5", Created: time.Unix(7, 0)}, nil, broker.Recreated, "/shop#e5"},
@@ -64,7 +64,7 @@ func TestCompare(t *testing.T) {
 			if err := s.Purge(t.Context(), jetstream.WithPurgeSequence(4)); err != nil {
 				t.Fatal(err)
 			}
-		}, broker.Kept, "/shop#e5"},
+		}, broker.Intact, "/shop#e5"},
 		{"the message was removed", eventlog.Place{Seq: 3, MessageID: "/shop#e3"}, func(t *testing.T, _ jetstream.JetStream, s jetstream.Stream, _ string) {
 			if err := s.DeleteMsg(t.Context(), 3); err != nil {
 				t.Fatal(err)
@@ -74,7 +74,7 @@ func TestCompare(t *testing.T) {
 			if err := js.DeleteStream(t.Context(), name); err != nil {
 				t.Fatal(err)
 			}
-		}, broker.Absent, ""},
+		}, broker.Missing, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -108,18 +108,18 @@ func TestStored(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name        string
-		span        broker.Span
+		span        broker.SeqRange
 		first, last uint64
 	}{
-		{"all", broker.Span{To: 21}, 1, 21},
-		{"from a sequence", broker.Span{From: 7, To: 21}, 7, 21},
-		{"to a sequence", broker.Span{From: 7, To: 9}, 7, 9},
-		{"since a time", broker.Span{Since: middle.Time, To: 21}, 8, 21},
-		{"since a time after all", broker.Span{Since: time.Now().Add(time.Hour), To: 21}, 1, 0},
-		{"behind the end", broker.Span{From: 30, To: 21}, 1, 0},
+		{"all", broker.SeqRange{To: 21}, 1, 21},
+		{"from a sequence", broker.SeqRange{From: 7, To: 21}, 7, 21},
+		{"to a sequence", broker.SeqRange{From: 7, To: 9}, 7, 9},
+		{"since a time", broker.SeqRange{Since: middle.Time, To: 21}, 8, 21},
+		{"since a time after all", broker.SeqRange{Since: time.Now().Add(time.Hour), To: 21}, 1, 0},
+		{"behind the end", broker.SeqRange{From: 30, To: 21}, 1, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			next, stop, err := p.Stored(t.Context(), "STORED", tt.span)
+			next, stop, err := p.ReadStored(t.Context(), "STORED", tt.span)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -31,7 +31,7 @@ type comparison struct {
 // ascending, late ones apart. look looks at the stream, after it is known what is
 // published: what is published meanwhile is not missing. tell is told whenever the
 // counts have changed.
-func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (broker.Standing, error), tell func()) (missing, late []int64, err error) {
+func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (broker.StreamState, error), tell func()) (missing, late []int64, err error) {
 	sources, err := c.chronicle.Sources(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -48,7 +48,7 @@ func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (br
 	if err != nil || len(first) == 0 {
 		return nil, nil, err
 	}
-	stream, stop, err := c.witness.Stored(ctx, standing.Last.Stream, c.span(first, standing.Last.Seq))
+	stream, stop, err := c.witness.ReadStored(ctx, standing.Last.Stream, c.span(first, standing.Last.Seq))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -62,12 +62,12 @@ func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (br
 
 // span is the part of the stream in which the events may be, which begin with the given
 // ones.
-func (c *comparison) span(first []eventlog.Entry, last uint64) broker.Span {
+func (c *comparison) span(first []eventlog.Entry, last uint64) broker.SeqRange {
 	if seq := c.mark.Place.Seq; c.mark.ID != 0 {
-		return broker.Span{From: max(seq, overlap) - overlap + 1, To: last}
+		return broker.SeqRange{From: max(seq, overlap) - overlap + 1, To: last}
 	}
 	oldest := slices.MinFunc(first, func(a, b eventlog.Entry) int { return a.LoggedAt.Compare(b.LoggedAt) })
-	return broker.Span{Since: oldest.LoggedAt.Add(-clockSkew), To: last}
+	return broker.SeqRange{Since: oldest.LoggedAt.Add(-clockSkew), To: last}
 }
 
 // after returns a reader whose first page was read already.

@@ -73,11 +73,11 @@ func (p *paper) Published(context.Context, eventlog.Mark, time.Time) (func(conte
 	}, nil
 }
 
-func (p *paper) Compare(_ context.Context, at eventlog.Place) (broker.Standing, error) {
-	return broker.Standing{Verdict: broker.Kept, Limits: true, First: 1, Subjects: []string{"a"}, Last: at}, nil
+func (p *paper) Compare(_ context.Context, at eventlog.Place) (broker.StreamState, error) {
+	return broker.StreamState{Verdict: broker.Intact, Limits: true, First: 1, Subjects: []string{"a"}, Last: at}, nil
 }
 
-func (p *paper) Stored(context.Context, string, broker.Span) (func(context.Context) ([]broker.StoredMessage, error), func(), error) {
+func (p *paper) ReadStored(context.Context, string, broker.SeqRange) (func(context.Context) ([]broker.StoredMessage, error), func(), error) {
 	read := false
 	return func(context.Context) (page []broker.StoredMessage, err error) {
 		if read {

@@ -48,7 +48,7 @@ type difference struct {
 	messages int // that were read
 }
 
-func newDifference(standing broker.Standing, sources []string) *difference {
+func newDifference(standing broker.StreamState, sources []string) *difference {
 	return &difference{
 		sources: sources, judge: judgement(standing),
 		log: make(map[identity]owed), stream: make(map[identity]struct{}), seed: maphash.MakeSeed(), waiting: make(map[uint64]int), last: make(map[uint64]int64),
@@ -66,7 +66,7 @@ type owed struct {
 // whether it should have it. It should have all where it never dropped anything, or is
 // not the one that had them; otherwise those that cannot have been stored before the
 // first message that it has.
-func judgement(s broker.Standing) func(e eventlog.Entry) (takes, sure bool) {
+func judgement(s broker.StreamState) func(e eventlog.Entry) (takes, sure bool) {
 	subjects := make(map[string]bool)
 	whole := s.First <= 1 || s.Verdict == broker.Recreated
 	return func(e eventlog.Entry) (takes, sure bool) {

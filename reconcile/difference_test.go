@@ -30,7 +30,7 @@ func TestDifference(t *testing.T) { rapid.Check(t, findsTheDifference) }
 
 func findsTheDifference(t *rapid.T) {
 	first := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
-	standing := broker.Standing{First: rapid.SampledFrom([]uint64{1, 8}).Draw(t, "first"), FirstTime: first, Subjects: []string{"a.*"}}
+	standing := broker.StreamState{First: rapid.SampledFrom([]uint64{1, 8}).Draw(t, "first"), FirstTime: first, Subjects: []string{"a.*"}}
 	var entries []eventlog.Entry
 	var stream []broker.StoredMessage
 	want := map[string][]int64{}
@@ -97,7 +97,7 @@ func TestDifferenceRemembersLittle(t *testing.T) {
 		}
 	}
 	logPage, streamPage := inPages(500), inPages(700)
-	d, most := newDifference(broker.Standing{First: 1, Subjects: []string{"a"}}, []string{"/shop"}), 0
+	d, most := newDifference(broker.StreamState{First: 1, Subjects: []string{"a"}}, []string{"/shop"}), 0
 	_, _, err := d.run(t.Context(),
 		func(context.Context) ([]eventlog.Entry, error) {
 			from, to := logPage(n)

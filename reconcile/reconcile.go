@@ -110,14 +110,14 @@ func (cfg Config) stream(ctx context.Context, log eventlog.History, streams brok
 	began := time.Now()
 	found := Findings{Stream: at.Stream}
 	c := comparison{chronicle: log, witness: streams, since: cfg.Since, rate: cfg.Rate}
-	look := func(ctx context.Context) (broker.Standing, error) {
+	look := func(ctx context.Context) (broker.StreamState, error) {
 		s, err := streams.Compare(ctx, at)
 		if err != nil {
 			return s, err
 		}
 		found.Verdict, found.Last = s.Verdict, s.Last.Seq
 		switch {
-		case s.Verdict == broker.Absent:
+		case s.Verdict == broker.Missing:
 			return s, fmt.Errorf("stream %s does not exist: %w", at.Stream, broker.ErrNoStream)
 		case !s.Limits:
 			return s, fmt.Errorf("stream %s: %w", at.Stream, ErrConsumed)
@@ -151,14 +151,14 @@ func (f *Findings) take(c *comparison, missing, late []int64, took time.Duration
 
 // Lost finds what a stream has lost that does not stand as it did: of what was published
 // after the newest mark up to which it still has everything, or of all that the log has.
-func Lost(ctx context.Context, log eventlog.History, streams broker.Verifier, s broker.Standing) (Findings, error) {
+func Lost(ctx context.Context, log eventlog.History, streams broker.Verifier, s broker.StreamState) (Findings, error) {
 	began := time.Now()
 	mark, err := lastMark(ctx, log, streams, s)
 	if err != nil {
 		return Findings{}, err
 	}
 	c := comparison{chronicle: log, witness: streams, mark: mark}
-	missing, late, err := c.run(ctx, func(context.Context) (broker.Standing, error) { return s, nil }, func() {})
+	missing, late, err := c.run(ctx, func(context.Context) (broker.StreamState, error) { return s, nil }, func() {})
 	if err != nil {
 		return Findings{}, err
 	}
@@ -169,7 +169,7 @@ func Lost(ctx context.Context, log eventlog.History, streams broker.Verifier, s 
 
 // lastMark returns the newest mark up to which the stream has what it had, the zero one
 // where there is none.
-func lastMark(ctx context.Context, c eventlog.History, w broker.Verifier, s broker.Standing) (eventlog.Mark, error) {
+func lastMark(ctx context.Context, c eventlog.History, w broker.Verifier, s broker.StreamState) (eventlog.Mark, error) {
 	if s.Verdict == broker.Recreated {
 		return eventlog.Mark{}, nil
 	}
@@ -185,7 +185,7 @@ func lastMark(ctx context.Context, c eventlog.History, w broker.Verifier, s brok
 		if err != nil {
 			return eventlog.Mark{}, err
 		}
-		if standing.Verdict == broker.Kept {
+		if standing.Verdict == broker.Intact {
 			return mark, nil
 		}
 	}

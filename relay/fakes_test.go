@@ -247,15 +247,15 @@ func (sound) InspectAtomic(context.Context, []string, []string) (covered bool, f
 	return false, nil, nil
 }
 
-func (sound) RunAtomic(context.Context, broker.Claim, <-chan []*broker.Message, func(*broker.Message, broker.Outcome)) error {
+func (sound) RunAtomic(context.Context, broker.LeaderToken, <-chan []*broker.Message, func(*broker.Message, broker.Outcome)) error {
 	return errors.ErrUnsupported
 }
 
-func (sound) Compare(_ context.Context, at eventlog.Place) (broker.Standing, error) {
-	return broker.Standing{Verdict: broker.Kept, Last: at}, nil
+func (sound) Compare(_ context.Context, at eventlog.Place) (broker.StreamState, error) {
+	return broker.StreamState{Verdict: broker.Intact, Last: at}, nil
 }
 
-func (sound) Stored(context.Context, string, broker.Span) (func(context.Context) ([]broker.StoredMessage, error), func(), error) {
+func (sound) ReadStored(context.Context, string, broker.SeqRange) (func(context.Context) ([]broker.StoredMessage, error), func(), error) {
 	return nil, nil, errors.ErrUnsupported
 }
 

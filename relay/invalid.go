@@ -26,7 +26,7 @@ func withhold(batch []*broker.Message, settle func(m *broker.Message, o broker.O
 		}
 	}
 	for i := len(waiting) - 1; i >= 0; i-- { // each before the one that it waits for
-		settle(waiting[i], broker.Outcome{Class: broker.Behind, Err: broker.ErrBehind})
+		settle(waiting[i], broker.Outcome{Class: broker.BlockedByKey, Err: broker.ErrBlockedByKey})
 	}
 	for _, i := range invalid {
 		settle(&i.Message, i.Outcome)

@@ -74,7 +74,7 @@ func (c *conductor) noteStored(o landing, counted *counts) {
 // dead; of the others, which can be thousands at once, one of each cause every 30
 // seconds. One that only waits behind another is no news.
 func (c *conductor) failed(ctx context.Context, o landing, now time.Time, counted *counts) {
-	if o.Class == broker.Behind {
+	if o.Class == broker.BlockedByKey {
 		c.scheduler.Behind(o.Entry)
 		return
 	}

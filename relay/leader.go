@@ -114,7 +114,7 @@ func (l *leader) publish(ctx context.Context) error {
 		return called(func() error { return l.relay.pub.Run(ctx, l.batches, l.outcomes.settle) })
 	}
 	instance, epoch := l.term.Claim()
-	claim := broker.Claim{Instance: instance, Epoch: epoch, Confirm: l.term.Confirm}
+	claim := broker.LeaderToken{Instance: instance, Epoch: epoch, Confirm: l.term.Confirm}
 	return called(func() error { return l.relay.pub.RunAtomic(ctx, claim, l.batches, l.outcomes.settle) })
 }
 

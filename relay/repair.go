@@ -59,9 +59,9 @@ func (a *attester) verify(ctx context.Context) error {
 			a.relay.vitals.failed(err)
 			a.relay.cfg.Logger.WarnContext(ctx, "a stream could not be compared with what it had; it is as soon as it answers", "stream", at.Stream, "error", err)
 			signal(a.suspicion)
-		case standing.Verdict == broker.Kept:
+		case standing.Verdict == broker.Intact:
 			a.notes.trust(at.Stream, standing.Last.Created)
-		case standing.Verdict != broker.Absent: // a stream that is gone may come back, with all that it had
+		case standing.Verdict != broker.Missing: // a stream that is gone may come back, with all that it had
 			if err := a.repair(ctx, at, standing); err != nil {
 				return err
 			}
@@ -84,9 +84,9 @@ func (a *attester) attest(ctx context.Context) error {
 			case err != nil:
 				a.relay.cfg.Logger.DebugContext(ctx, "a stream could not be compared with what it had", "stream", at.Stream, "error", err)
 				signal(a.suspicion)
-			case standing.Verdict == broker.Kept:
+			case standing.Verdict == broker.Intact:
 				a.notes.trust(at.Stream, standing.Last.Created)
-			case standing.Verdict != broker.Absent:
+			case standing.Verdict != broker.Missing:
 				return fmt.Errorf("%w: stream %s: %s", errLost, at.Stream, standing.Verdict)
 			}
 		}
@@ -110,7 +110,7 @@ func (a *attester) restOrSuspect(ctx context.Context, looked time.Time) bool {
 }
 
 // repair finds what a stream has lost, and has it published again before anything new.
-func (a *attester) repair(ctx context.Context, at eventlog.Place, s broker.Standing) error {
+func (a *attester) repair(ctx context.Context, at eventlog.Place, s broker.StreamState) error {
 	r := a.relay
 	loss, isNew := r.vitals.lost(at.Stream, s.Verdict)
 	if isNew {

@@ -74,16 +74,16 @@ func (m *memory) ids() []string {
 	return slices.Clone(m.messages)
 }
 
-func (m *memory) Compare(_ context.Context, at eventlog.Place) (broker.Standing, error) {
+func (m *memory) Compare(_ context.Context, at eventlog.Place) (broker.StreamState, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.compared++
 	if m.away != nil {
-		return broker.Standing{}, m.away
+		return broker.StreamState{}, m.away
 	}
 	n := uint64(len(m.messages))
-	s := broker.Standing{
-		Verdict: broker.Kept, First: 1, FirstTime: m.created, Subjects: []string{">"}, Limits: true,
+	s := broker.StreamState{
+		Verdict: broker.Intact, First: 1, FirstTime: m.created, Subjects: []string{">"}, Limits: true,
 		Last: eventlog.Place{Stream: at.Stream, Created: m.created, Seq: n},
 	}
 	if n > 0 {
@@ -98,7 +98,7 @@ func (m *memory) Compare(_ context.Context, at eventlog.Place) (broker.Standing,
 	return s, nil
 }
 
-func (m *memory) Stored(context.Context, string, broker.Span) (func(context.Context) ([]broker.StoredMessage, error), func(), error) {
+func (m *memory) ReadStored(context.Context, string, broker.SeqRange) (func(context.Context) ([]broker.StoredMessage, error), func(), error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.broken > 0 {

@@ -30,7 +30,7 @@ var errGap = errors.New("messages were lost on their way from the broker")
 
 // Read begins to read the headers of a stream's messages, as [broker.Verifier] describes
 // with Stored, with a consumer of its own that leaves nothing behind.
-func Read(ctx context.Context, js jetstream.JetStream, stream string, span broker.Span) (next func(ctx context.Context) ([]broker.StoredMessage, error), stop func(), err error) {
+func Read(ctx context.Context, js jetstream.JetStream, stream string, span broker.SeqRange) (next func(ctx context.Context) ([]broker.StoredMessage, error), stop func(), err error) {
 	cfg := jetstream.ConsumerConfig{
 		Description: "postroom relay: what the stream has", AckPolicy: jetstream.AckNonePolicy, HeadersOnly: true,
 		MemoryStorage: true, Replicas: 1, InactiveThreshold: 2 * silence,

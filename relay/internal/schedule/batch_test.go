@@ -47,24 +47,24 @@ func TestLanesKeepTheOrderInBatches(t *testing.T) {
 				outcomes[i].Stream = f.Subject
 				switch key := f.Key; {
 				case missed[key] && key != "":
-					outcomes[i] = broker.Outcome{Class: broker.Behind, Err: broker.ErrBehind}
+					outcomes[i] = broker.Outcome{Class: broker.BlockedByKey, Err: broker.ErrBlockedByKey}
 				case fail && rapid.IntRange(0, 2).Draw(t, "fails") == 0:
 					outcomes[i] = rapid.SampledFrom(failures).Draw(t, "failure")
 					if outcomes[i].Stream != "" {
 						outcomes[i].Stream = f.Subject
 					}
-					f.Alone = rapid.Bool().Draw(t, "alone")
+					f.Isolated = rapid.Bool().Draw(t, "alone")
 					missed[key] = true
 				}
 			}
 			for i := len(batch) - 1; i >= 0; i-- {
-				if outcomes[i].Class == broker.Behind {
+				if outcomes[i].Class == broker.BlockedByKey {
 					l.Behind(batch[i])
 				}
 			}
 			for i, f := range batch {
 				switch outcomes[i].Class {
-				case broker.Behind:
+				case broker.BlockedByKey:
 				case broker.Stored:
 					stored[f.Key] = append(stored[f.Key], f.Seq)
 					l.Done(f, outcomes[i].Stream, now)
@@ -181,7 +181,7 @@ func TestLanesFillBatches(t *testing.T) {
 	for _, f := range batch[1:] {
 		l.Behind(f)
 	}
-	batch[0].Alone = true
+	batch[0].Isolated = true
 	l.Failed(batch[0], broker.Outcome{Class: broker.Refused, Stream: "S", Err: errors.New("no")}, now)
 	now = now.Add(time.Second)
 	if batch = l.nextEntries(3000, now); len(batch) != 1 {

@@ -102,7 +102,7 @@ func EntryOf(m *broker.Message) *Entry { return m.Owner.(*Entry) }
 
 // Copy says which of the event's messages is sent.
 func (f *Entry) Copy() wire.Copy {
-	return wire.Copy{Replays: f.Replays, Rewind: f.Rewind, Lost: f.Lost}
+	return wire.Copy{Replays: f.Replays, Rewind: f.Rewind, Lost: f.LostSeq}
 }
 
 // New returns a scheduler of up to limit events, which go in atomic batches if batching.
@@ -186,7 +186,7 @@ func (l *Scheduler) fits(batch []*broker.Message, n int) bool {
 // and it must be likely that it is stored. An event of a rewind can leave its lane at
 // any time: it goes by itself.
 func (l *Scheduler) sendKey(batch []*broker.Message, f *Entry, n int, now time.Time) []*broker.Message {
-	byItself := !l.batching || f.Alone || f.Repeats()
+	byItself := !l.batching || f.Isolated || f.Repeats()
 	batch = l.send(batch, f, now)
 	if byItself || f.stream != nil && f.stream.out {
 		return batch
@@ -207,8 +207,8 @@ func (l *Scheduler) send(batch []*broker.Message, f *Entry, now time.Time) []*br
 	}
 	f.Sent, f.stream = now, l.routes[f.Subject]
 	f.flying, f.follows = true, false
-	if f.Group = ""; f.stream != nil && !f.stream.out && f.tries == 0 && !f.Held && f.next == nil { // the next would wait for the others, too
-		f.Group = f.stream.name
+	if f.AckGroup = ""; f.stream != nil && !f.stream.out && f.tries == 0 && !f.Held && f.next == nil { // the next would wait for the others, too
+		f.AckGroup = f.stream.name
 	}
 	l.loaded += len(f.Data)
 	if f.stream != nil {

@@ -351,7 +351,7 @@ func TestUsualEvents(t *testing.T) {
 	l := New(100, false)
 	l.Add([]eventlog.Logged{logged(1, "a")})
 	first := l.nextEntries(1, now)[0]
-	if first.Group != "" {
+	if first.AckGroup != "" {
 		t.Error("an event is usual whose stream is not known")
 	}
 	l.Done(first, "S", now)
@@ -360,14 +360,14 @@ func TestUsualEvents(t *testing.T) {
 	l.Add([]eventlog.Logged{{Seq: 5, Held: true, Event: postroom.Event{Subject: "a.b"}}})
 	batch := l.nextEntries(10, now)
 	for i, want := range []bool{true, false, false} { // alone in its lane; another waits for it; held
-		if got := batch[i].Group != ""; got != want {
+		if got := batch[i].AckGroup != ""; got != want {
 			t.Errorf("event %d usual: %v, want %v", batch[i].Seq, got, want)
 		}
 	}
 	batch[0].tries++
 	l.Unsend(messagesOf(batch[:1]))
 	batch = l.nextEntries(10, now.Add(time.Minute))
-	if len(batch) != 1 || batch[0].Seq != 2 || batch[0].Group != "" {
+	if len(batch) != 1 || batch[0].Seq != 2 || batch[0].AckGroup != "" {
 		t.Errorf("sent again: %v, want event 2, which is not usual", batch)
 	}
 
@@ -376,7 +376,7 @@ func TestUsualEvents(t *testing.T) {
 	f := l.nextEntries(1, now)[0]
 	l.Done(f, "S", now)
 	l.streams["S"].out, l.streams["S"].next = true, now
-	if batch := l.nextEntries(1, now); len(batch) == 1 && batch[0].Group != "" {
+	if batch := l.nextEntries(1, now); len(batch) == 1 && batch[0].AckGroup != "" {
 		t.Error("an event is usual whose stream takes none")
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// Span is a part of a stream.
-type Span struct {
+// SeqRange is a part of a stream.
+type SeqRange struct {
 	From  uint64    // its first sequence
 	Since time.Time // or, unless zero, when its first message was stored
 	To    uint64    // its last sequence
@@ -26,8 +26,8 @@ type Verdict string
 
 // The verdicts.
 const (
-	// Kept: it has it.
-	Kept Verdict = "kept"
+	// Intact: it has it.
+	Intact Verdict = "kept"
 
 	// LostTail: it ends before it, or has another message in its place.
 	LostTail Verdict = "lost_tail"
@@ -35,12 +35,12 @@ const (
 	// Recreated: it was deleted and made again.
 	Recreated Verdict = "recreated"
 
-	// Absent: there is no such stream.
-	Absent Verdict = "absent"
+	// Missing: there is no such stream.
+	Missing Verdict = "absent"
 )
 
-// Standing is how a stream stands.
-type Standing struct {
+// StreamState is how a stream stands.
+type StreamState struct {
 	Verdict Verdict
 
 	// Last is the place at which the stream ends. Its message id is empty where the
