@@ -7,32 +7,32 @@ import (
 
 // Limits of one atomic batch.
 const (
-	MaxBatch      = 1000    // events that a relay hands out for a batch at the most
-	MaxBatchBytes = 8 << 20 // bytes of their data at the most
+	MaxBatch      = 1000    // the most events in a batch
+	MaxBatchBytes = 8 << 20 // the most bytes of their data
 )
 
-// Message is an event on its way to the broker. A [Publisher] reads it, and has
-// no use of it after it reported the outcome.
+// Message is an event on its way to the broker. A [Publisher] does not touch it after it
+// reported the outcome: the relay uses it again.
 type Message struct {
 	eventlog.Logged
 
-	// AckGroup is where the message may be acknowledged together with others: with those
-	// of the same Group. They go to one stream, which takes events, and nothing speaks
-	// against their being stored. Empty: the message needs an acknowledgement of its own.
-	// A publisher may clear it.
+	// AckGroup names the messages that may share one acknowledgement with this one: those
+	// with the same AckGroup. They all go to one stream that takes events at the moment.
+	// If it is empty, the message needs an acknowledgement of its own. A publisher may
+	// clear it.
 	AckGroup string
 
-	// Isolated, Lost and Doubts are the publisher's. What it sets there comes back with the
-	// message, if that has to be sent again.
-	Isolated      bool   // the broker did not take it in a batch: it is sent by itself from now on
-	LostSeq       uint64 // the sequence of the message that the stream lost, as a duplicate's answer named it
-	FailedLookups int    // how often it could not be found out whether the stream lost it
+	// Isolated, LostSeq and FailedLookups belong to the publisher. If the message has to
+	// be sent again, it comes back with what the publisher set.
+	Isolated      bool   // the broker refused it in a batch: it is sent by itself from now on
+	LostSeq       uint64 // the stream lost the message with this sequence, of which the broker called this one a duplicate
+	FailedLookups int    // how many times in a row the publisher could not find out whether the stream lost it
 
-	// Owner is the relay's. A publisher leaves it as it is.
+	// Owner belongs to the relay. A publisher does not change it.
 	Owner any
 }
 
-// MessageID returns the id by which the broker drops repetitions of the message, and by
+// MessageID returns the id by which the broker drops duplicates of the message, and by
 // which [Verifier] finds it.
 func (m *Message) MessageID() string {
 	return wire.MessageID(m.Event, wire.Copy{Replays: m.Replays, Rewind: m.Rewind, Lost: m.LostSeq})

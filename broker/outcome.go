@@ -8,63 +8,64 @@ import (
 )
 
 var (
-	// ErrUnacknowledged says that no acknowledgement came, because time ran out
-	// or the connection broke. The event may be stored or not.
+	// ErrUnacknowledged means that no acknowledgement came: time ran out, or the
+	// connection broke. The broker may have the event or not.
 	ErrUnacknowledged = errors.New("no acknowledgement from the broker")
 
-	// ErrNoStream says that no stream takes the event's subject.
+	// ErrNoStream means that no stream takes the event's subject.
 	ErrNoStream = errors.New("no stream takes the event's subject; create it with 'postroom stream ensure' or natsjs.EnsureStream")
 
-	// ErrNoLeader says that nobody answered on the subject, though a stream takes
-	// it: the stream has no leader at the moment.
+	// ErrNoLeader means that a stream takes the event's subject but does not answer: it
+	// has no leader at the moment.
 	ErrNoLeader = errors.New("the stream of the event's subject does not answer")
 
-	// ErrFull says that a stream, or what it is stored in, has no room for events. They
-	// wait until it has.
+	// ErrFull means that a stream or its account has no room for events. The events wait
+	// in the log.
 	ErrFull = errors.New("there is no room for events, they wait")
 
-	// ErrNotAllowed says that the user of the connection may not publish to the
-	// event's subject. Grant it, or connect as another user.
+	// ErrNotAllowed means that the connection's user may not publish to the event's
+	// subject. Grant it, or connect as another user.
 	ErrNotAllowed = errors.New("not allowed to publish to the event's subject")
 
-	// ErrReconnected ends a Run when the connection is back after it broke: what the
-	// broker had may not be there any more.
+	// ErrReconnected ends a Run when a broken connection is back. The broker may have
+	// lost messages meanwhile, so the relay compares the streams first.
 	ErrReconnected = errors.New("connected to the broker again")
 
-	// ErrBlockedByKey is the error of an outcome of the class Behind.
-	ErrBlockedByKey = errors.New("an earlier event of its key is not stored")
+	// ErrBlockedByKey is the error of an outcome of the class [BlockedByKey].
+	ErrBlockedByKey = errors.New("an earlier event of its key was not stored")
 )
 
 // Class is what an outcome means for an event.
 type Class int
 
-// The classes of outcomes, and what the relay does. Only Refused and Permanent
-// are attempts.
+// The classes of outcomes, and what the relay does. Only Refused and Permanent count as
+// attempts.
 const (
 	// Stored: the broker has the event.
 	Stored Class = iota
 
-	// Unknown: it may have it or not. It is published again, with the same id,
-	// for as long as it takes.
+	// Unknown: the broker may have the event or not. The relay publishes it again, with
+	// the same id, until it knows.
 	Unknown
 
-	// Unavailable: the stream cannot take an event now. It waits; and where other
-	// events of the stream pass, it waits in held.
+	// Unavailable: the stream cannot take the event now. The event waits. If other events
+	// of the stream are stored meanwhile, it waits in held.
 	Unavailable
 
-	// Unroutable: no stream takes the event, or this user may not publish it. It
-	// waits likewise, until an operator mends that.
+	// Unroutable: no stream takes the event, or this user may not publish it. The event
+	// waits as for Unavailable, until an operator fixes that.
 	Unroutable
 
-	// Refused: the broker said no to this event, for a reason that may pass. Where
-	// others pass it is retried from held, and dead when its attempts are spent.
+	// Refused: the broker refused this event, for a reason that may pass. If other events
+	// are stored meanwhile, the relay retries it from held, and it is dead when it has no
+	// attempts left.
 	Refused
 
-	// Permanent: it will never take this event. The event is dead at once.
+	// Permanent: the broker will never take this event. The event is dead at once.
 	Permanent
 
-	// BlockedByKey: an earlier event of its key, which was to be stored with it, was not. It
-	// waits behind that one. Only atomic batches end so.
+	// BlockedByKey: an earlier event of its key in the same atomic batch was not stored.
+	// The event waits behind that one. Only RunAtomic reports this class.
 	BlockedByKey
 )
 
@@ -72,25 +73,25 @@ const (
 type Outcome struct {
 	Class     Class
 	Duplicate bool   // the broker had the event already
-	Stream    string // the stream that has the event's subject; empty where that is not known
-	Sequence  uint64 // of the event in that stream, for Stored; zero where the stream has removed it since
+	Stream    string // the stream that takes the event's subject; empty if that is not known
+	Sequence  uint64 // for Stored: the event's sequence in that stream; zero if the stream removed it since
 	Err       error  // what went wrong; nil for Stored
 
-	// Reason is Err in a word of a closed set, which operators see; empty where the
-	// class, or an error of this package, says it.
+	// Reason is one word for Err, from a small fixed set, for metrics and operators. It may
+	// be empty if Class or an error of this package says it all.
 	Reason string
 }
 
 func (c Class) String() string {
-	names := [...]string{"stored", "unknown", "unavailable", "unroutable", "refused", "permanent", "behind"}
+	names := [...]string{"stored", "unknown", "unavailable", "unroutable", "refused", "permanent", "blocked_by_key"}
 	if c < 0 || int(c) >= len(names) {
 		return fmt.Sprintf("Class(%d)", int(c))
 	}
 	return names[c]
 }
 
-// ErrorType returns what went wrong as metrics and held tell it: Reason or, where that is
-// empty, what Class and Err say.
+// ErrorType returns the word for what went wrong that metrics and the table held use:
+// Reason or, if that is empty, a word for Class and Err. It is empty if Err is nil.
 func (o Outcome) ErrorType() string {
 	switch {
 	case o.Err == nil:

@@ -1,7 +1,7 @@
-// Package broker is the port between a relay and the broker that it publishes to: what
-// one asks of the other, and what they exchange. Package natsjs implements it for NATS
-// JetStream. Whoever implements it for another broker needs this package, package
-// eventlog and the root package, and no other of this module.
+// Package broker is the port between a relay and the broker that it publishes to: the
+// interfaces, and the types that pass through them. Package natsjs implements it for NATS
+// JetStream. An implementation for another broker needs this package, package eventlog and
+// the root package, and no other package of this module.
 package broker
 
 import (
@@ -11,128 +11,127 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// Publisher sends events to a broker. No method is optional: a publisher that cannot do
-// what some of them are for embeds [PublishOnly] and says so with Abilities.
+// Publisher sends events to a broker. No method is optional: a publisher that can only
+// publish embeds [PublishOnly], and Abilities says what it can do.
 //
-// All its methods may be called concurrently, but for Run and RunAtomic, of which one
-// runs at a time.
+// All methods may be called concurrently, except that only one Run or RunAtomic runs at a
+// time.
 type Publisher interface {
-	// Abilities returns what the publisher can do beside publishing. It does no I/O.
+	// Abilities returns what the publisher can do besides publishing. It does no I/O.
 	Abilities() Abilities
 
-	// Check reports whether the broker can be published to. An error that
+	// Check reports whether the publisher can publish. An error that
 	// matches [postroom.ErrUnrecoverable] is a fault of the set-up, any other an outage.
 	Check(ctx context.Context) error
 
 	// Connected reports whether there is a connection to the broker. It does no I/O.
 	Connected() bool
 
-	// Run publishes the batches that it receives until ctx ends or batches is
-	// closed. It may leave batches waiting while the broker is away. It does not
-	// repeat: an event that failed comes again in a later batch.
+	// Run publishes the batches that it receives until ctx ends or batches is closed. It
+	// may stop receiving while the broker is away. It does not retry: the relay sends a
+	// failed event again in a later batch.
 	//
-	// For each message that it received it calls settle once, from any goroutine:
-	// with the class Stored after the broker stored the event durably, otherwise
-	// with what went wrong. settle does not block. After Run returned it is not
+	// For each message that it received it calls report once, from any goroutine: with
+	// the class Stored after the broker stored the event durably, otherwise with what
+	// went wrong. report does not block. After Run returned, report is not
 	// called. An error of Run that matches [postroom.ErrUnrecoverable] ends the relay, any
 	// other is retried. Run returns [ErrReconnected] when its connection broke and is
-	// back: the relay then looks whether the broker has what it had.
-	Run(ctx context.Context, batches <-chan []*Message, settle func(m *Message, o Outcome)) error
+	// back: the relay then checks whether the broker lost messages.
+	Run(ctx context.Context, batches <-chan []*Message, report func(m *Message, o Outcome)) error
 
 	Inspector
 	Verifier
 	AtomicPublisher
 }
 
-// Inspector looks at where events are stored.
+// Inspector examines the configuration of streams.
 type Inspector interface {
-	// Inspect examines the streams of the given names or, without names, those
+	// Inspect examines the streams with the given names or, without names, those
 	// that take the given subjects. Each fault is an error of its own. One that has a
 	// [Risk] in its tree can be accepted; one that matches [postroom.ErrUnrecoverable] keeps a
 	// relay from its first term, and one that matches [ErrNoStream] or [ErrFull] is waited for.
-	// covered reports whether any of the subjects has a stream. err is an outage,
-	// after which the faults are not all.
+	// covered reports whether any of the subjects has a stream. err is an outage; the
+	// faults may then be incomplete.
 	Inspect(ctx context.Context, streams, subjects []string) (covered bool, faults []error, err error)
 }
 
-// Verifier tells what streams still have, so that the relay notices what the broker
-// loses.
+// Verifier says which messages streams still have, so that the relay notices if the broker
+// loses some.
 type Verifier interface {
-	// Compare looks whether a stream still has what it had at a place. An error is an
-	// outage: nothing can be told.
+	// Compare reports whether a stream still has the message at a position. An error is an
+	// outage: the comparison said nothing.
 	Compare(ctx context.Context, at eventlog.Place) (StreamState, error)
 
-	// ReadStored begins to read which events a stream has: up to a sequence, and from
-	// another on or, where since is set, from that time on. next returns the next of
-	// them, none at the end; stop ends the reading.
-	ReadStored(ctx context.Context, stream string, span SeqRange) (next func(ctx context.Context) ([]StoredMessage, error), stop func(), err error)
+	// ReadStored begins to read which events a stream has in a range. next returns the
+	// next of them, and none at the end. Call stop when you are done.
+	ReadStored(ctx context.Context, stream string, within SeqRange) (next func(ctx context.Context) ([]StoredMessage, error), stop func(), err error)
 }
 
-// AtomicPublisher publishes in atomic batches: many events, which the broker stores
-// together or not at all, under one acknowledgement.
+// AtomicPublisher publishes in atomic batches: the broker stores all events of a batch or
+// none, and sends one acknowledgement for all.
 type AtomicPublisher interface {
-	// InspectAtomic examines streams as [Inspector] does with Inspect, and also for
-	// what atomic batches need.
+	// InspectAtomic does what Inspect of [Inspector] does, and also examines what atomic
+	// batches need.
 	InspectAtomic(ctx context.Context, streams, subjects []string) (covered bool, faults []error, err error)
 
-	// RunAtomic publishes as [Publisher] does with Run, in atomic batches. What comes
-	// after another term has begun is refused by the broker itself: then claim says so,
-	// and RunAtomic returns its error.
+	// RunAtomic does what Run of [Publisher] does, in atomic batches. As soon as another
+	// term has begun, the broker refuses what this term sends: then token.Confirm returns
+	// an error, and RunAtomic returns it.
 	//
-	// Events of a key that come together in a batch are stored in their order. Where
-	// one of them is not stored, none after it is. These are settled with the class
-	// [BlockedByKey] before the one that they wait for is settled; the others of a key are
-	// settled in their order.
-	RunAtomic(ctx context.Context, claim LeaderToken, batches <-chan []*Message, settle func(m *Message, o Outcome)) error
+	// Events of a key that come together in a batch are stored in their order. If one of
+	// them is not stored, none after it is. RunAtomic reports these with the class
+	// [BlockedByKey], and does so before it reports the one that they wait for. It reports
+	// the other events of a key in their order.
+	RunAtomic(ctx context.Context, token LeaderToken, batches <-chan []*Message, report func(m *Message, o Outcome)) error
 }
 
-// LeaderToken is a term as a broker can tell it from others.
+// LeaderToken distinguishes one term of a leader from all others of the same log.
 type LeaderToken struct {
 	Instance string // the identity of the log
 	Epoch    int64  // the number of the term, which only rises
 
-	// Confirm returns nil where the term still leads, and an error that matches
-	// [eventlog.ErrLeaseLost] where another has begun. It may be called concurrently.
+	// Confirm returns nil if the term still leads, and an error that matches
+	// [eventlog.ErrLeaseLost] if another one has begun. It may be called concurrently.
 	Confirm func(ctx context.Context) error
 }
 
-// Abilities are what a publisher can do beside publishing.
+// Abilities are what a publisher can do besides publishing.
 type Abilities struct {
-	// Inspects reports whether Inspect looks at streams. Otherwise a relay does not
+	// Inspects reports whether Inspect examines streams. If not, a relay does not
 	// start unless [NotInspected] is accepted.
 	Inspects bool
 
-	// Verifies reports whether Compare and Stored tell what streams have. Otherwise a
+	// Verifies reports whether Compare and ReadStored say what streams have. If not, a
 	// relay does not start unless [NotVerified] is accepted.
 	Verifies bool
 
-	// Batches reports whether RunAtomic publishes atomic batches. Otherwise a relay
-	// refuses to.
+	// Batches reports whether RunAtomic publishes atomic batches. If not, a relay refuses
+	// to start with Config.Atomic.
 	Batches bool
 
-	// Risks are those that Inspect may find and that an operator may accept.
+	// Risks are the risks that Inspect may find and that an operator may accept.
 	Risks []Risk
 }
 
-// Risk names something under which events are acknowledged and lost all the same, or not
-// taken at all. A relay refuses it, unless its Config accepts it. A Risk is an error, for
-// errors.Is.
+// Risk names a setting of a stream with which the broker loses events that it has
+// acknowledged, or takes none. A relay does not start with it, unless its Config accepts
+// it. A Risk is an error, for errors.Is.
 type Risk string
 
 // The risks of a publisher that cannot look at its streams.
 const (
-	// NotInspected: nobody looks whether streams keep what they acknowledge. A wrong
-	// setting shows when events are gone.
+	// NotInspected: nobody checks whether the streams keep what they acknowledge. A wrong
+	// setting shows only when events are gone.
 	NotInspected Risk = "not-inspected"
 
-	// NotVerified: nobody looks whether streams still have what they acknowledged. What
-	// the broker loses is not noticed, and not published again.
+	// NotVerified: nobody checks whether streams still have what they acknowledged. If the
+	// broker loses events, nobody notices, and they are not published again.
 	NotVerified Risk = "not-verified"
 )
 
 func (r Risk) Error() string { return string(r) }
 
-// PublishOnly is embedded by a publisher that does nothing but publish. Its methods
+// PublishOnly is embedded by a publisher that can only publish. Its methods
 // return errors that match [errors.ErrUnsupported], and its Abilities are none. A relay
 // with such a publisher refuses to start unless [NotInspected] and [NotVerified] are
 // accepted.
@@ -141,7 +140,7 @@ type PublishOnly struct{}
 // Abilities returns none.
 func (PublishOnly) Abilities() Abilities { return Abilities{} }
 
-// Connected returns true: it cannot be told.
+// Connected returns true: such a publisher cannot know better.
 func (PublishOnly) Connected() bool { return true }
 
 // Inspect fails.
