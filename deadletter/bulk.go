@@ -14,8 +14,8 @@ import (
 // lock on its key, and the server has room for a few thousand locks in all.
 const bulkSize = 1000
 
-// bulk is what is done with all events that match.
-type bulk struct {
+// bulkChange is what is done with all events that match.
+type bulkChange struct {
 	*database
 
 	filter   Filter
@@ -25,7 +25,7 @@ type bulk struct {
 }
 
 // run does something with the events, part by part.
-func (s bulk) run(ctx context.Context, do func(ctx context.Context, tx pgx.Tx, ids []int64) (int64, error)) (all int64, err error) {
+func (s bulkChange) run(ctx context.Context, do func(ctx context.Context, tx pgx.Tx, ids []int64) (int64, error)) (all int64, err error) {
 	if err := errors.Join(s.err, s.filter.validate(), s.by.validate()); err != nil {
 		return 0, err
 	}
@@ -68,19 +68,19 @@ func (s bulk) run(ctx context.Context, do func(ctx context.Context, tx pgx.Tx, i
 	return all, nil
 }
 
-// numbers returns the ids that a statement finds.
-func numbers(ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]int64, error) {
+// queryIDs returns the ids that a statement finds.
+func queryIDs(ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]int64, error) {
 	rows, _ := tx.Query(ctx, sql, args...) // CollectRows reports the error
 	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }
 
 // discard moves dead events to the archive. It leaves out an event that somebody has
 // released meanwhile.
-func (s bulk) discard(ctx context.Context, tx pgx.Tx, ids []int64) (int64, error) {
+func (s bulkChange) discard(ctx context.Context, tx pgx.Tx, ids []int64) (int64, error) {
 	if err := s.lockRows(ctx, tx, ids); err != nil {
 		return 0, err
 	}
-	ids, err := numbers(ctx, tx, s.sql.DiscardLock, ids)
+	ids, err := queryIDs(ctx, tx, s.sql.DiscardLock, ids)
 	if err != nil || len(ids) == 0 {
 		return 0, err
 	}
@@ -110,11 +110,11 @@ func (s bulk) discard(ctx context.Context, tx pgx.Tx, ids []int64) (int64, error
 }
 
 // reopen moves events back from the archive.
-func (s bulk) reopen(ctx context.Context, tx pgx.Tx, ids []int64) (n int64, err error) {
+func (s bulkChange) reopen(ctx context.Context, tx pgx.Tx, ids []int64) (n int64, err error) {
 	if _, err := tx.Exec(ctx, s.sql.RelayLock, ids); err != nil {
 		return 0, fmt.Errorf("wait for the relay: %w", err)
 	}
-	if ids, err = numbers(ctx, tx, s.sql.ReopenLock, ids); err != nil || len(ids) == 0 {
+	if ids, err = queryIDs(ctx, tx, s.sql.ReopenLock, ids); err != nil || len(ids) == 0 {
 		return 0, err
 	}
 	if _, err := s.auditIDs(ctx, tx, "reopen", ids); err != nil {
@@ -126,8 +126,8 @@ func (s bulk) reopen(ctx context.Context, tx pgx.Tx, ids []int64) (n int64, err 
 	return n, nil
 }
 
-// addAudit notes an action on some events; on one, with the event.
-func (s bulk) auditIDs(ctx context.Context, tx pgx.Tx, name string, ids []int64) (int64, error) {
+// auditIDs notes an action on some events; on one, with the event.
+func (s bulkChange) auditIDs(ctx context.Context, tx pgx.Tx, name string, ids []int64) (int64, error) {
 	a := action{name: name, by: s.by, events: int64(len(ids)), details: map[string]any{"filter": s.filter}}
 	if len(ids) == 1 {
 		w, err := s.reader(tx).details(ctx, ids[0])

@@ -26,10 +26,10 @@ func (s *Store) Discard(ctx context.Context, f Filter, limit int, by Audit, prog
 	if f.Discarded {
 		return 0, errors.New("deadletter: discard: these are discarded")
 	}
-	b := bulk{&s.database, f, limit, by, progress}
+	b := bulkChange{&s.database, f, limit, by, progress}
 	n, err := b.run(ctx, b.discard)
 	if err != nil {
-		return n, fmt.Errorf("deadletter: discard: %w", s.advise(err))
+		return n, fmt.Errorf("deadletter: discard: %w", s.explain(err))
 	}
 	return n, nil
 }
@@ -39,10 +39,10 @@ func (s *Store) Discard(ctx context.Context, f Filter, limit int, by Audit, prog
 // keys may have taken effect.
 func (s *Store) Reopen(ctx context.Context, f Filter, limit int, by Audit, progress func(n int64)) (int64, error) {
 	f.Discarded = true
-	b := bulk{&s.database, f, limit, by, progress}
+	b := bulkChange{&s.database, f, limit, by, progress}
 	n, err := b.run(ctx, b.reopen)
 	if err != nil {
-		return n, fmt.Errorf("deadletter: reopen: %w", s.advise(err))
+		return n, fmt.Errorf("deadletter: reopen: %w", s.explain(err))
 	}
 	return n, nil
 }
@@ -86,7 +86,7 @@ func (s *Store) Edit(ctx context.Context, id int64, c Edit, by Audit) (EditResul
 		return nil
 	})
 	if err != nil {
-		return EditResult{}, fmt.Errorf("deadletter: edit event %d: %w", id, s.advise(err))
+		return EditResult{}, fmt.Errorf("deadletter: edit event %d: %w", id, s.explain(err))
 	}
 	return result, nil
 }
@@ -104,9 +104,9 @@ func (s *Store) Resolve(ctx context.Context, id int64, step string, happened boo
 		if err != nil {
 			return err
 		}
-		sql, args := s.sql.ResolveUndone, []any{e.handler, value(e.dedupeKey), step}
+		sql, args := s.sql.ResolveNotHappened, []any{e.handler, value(e.dedupeKey), step}
 		if happened {
-			sql, args = s.sql.ResolveDone, append(args, result)
+			sql, args = s.sql.ResolveHappened, append(args, result)
 		}
 		tag, err := tx.Exec(ctx, sql, args...)
 		if err != nil {
@@ -122,7 +122,7 @@ func (s *Store) Resolve(ctx context.Context, id int64, step string, happened boo
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("deadletter: resolve a step of event %d: %w", id, s.advise(err))
+		return fmt.Errorf("deadletter: resolve a step of event %d: %w", id, s.explain(err))
 	}
 	return nil
 }
@@ -150,7 +150,7 @@ func (s *Store) Purge(ctx context.Context, before time.Time, w io.Writer, by Aud
 		if n != int64(len(ids)) {
 			return errors.New("somebody else reopened or purged some of them meanwhile; try again")
 		}
-		old, err := tx.Exec(ctx, s.sql.PurgeHistory, before)
+		old, err := tx.Exec(ctx, s.sql.PurgeReplays, before)
 		if err != nil {
 			return fmt.Errorf("remove old replays: %w", err)
 		}
@@ -161,11 +161,11 @@ func (s *Store) Purge(ctx context.Context, before time.Time, w io.Writer, by Aud
 		complete = err == nil
 		return err
 	})
-	if complete && err != nil && !isRefused(err) {
+	if complete && err != nil && !notCommitted(err) {
 		err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("deadletter: purge: %w", s.advise(err))
+		return 0, fmt.Errorf("deadletter: purge: %w", s.explain(err))
 	}
 	return n, nil
 }

@@ -22,9 +22,9 @@ type database struct {
 	held held.Reader
 }
 
-// advise returns an error of the database with what to do about it, so that an operator
+// explain returns an error of the database with what to do about it, so that an operator
 // can work.
-func (s *database) advise(err error) error {
+func (s *database) explain(err error) error {
 	return remedy.Explain(err, remedy.Use{Grant: "operator", Schema: s.name, DB: s.db})
 }
 

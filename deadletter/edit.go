@@ -25,8 +25,8 @@ type EditResult struct {
 	StepsDone []string `json:"steps_done"` // the steps that are done and will not be called again
 }
 
-// editable is a dead event that is locked.
-type editable struct {
+// lockedEvent is a dead event that is locked.
+type lockedEvent struct {
 	handler, source, event string
 	dedupeKey              *string
 	revision               int
@@ -37,7 +37,7 @@ type editable struct {
 }
 
 // arguments returns the parameters of edit.sql, except the last.
-func (e *editable) arguments(ctx context.Context, r reader, id int64, c Edit) ([]any, error) {
+func (e *lockedEvent) arguments(ctx context.Context, r reader, id int64, c Edit) ([]any, error) {
 	w, err := r.details(ctx, id)
 	if err != nil {
 		return nil, err
@@ -84,8 +84,8 @@ func isJSON(contentType string) bool {
 }
 
 // lockDead reads a dead event, and keeps it as it is.
-func lockDead(ctx context.Context, tx pgx.Tx, sql string, id int64) (*editable, error) {
-	e := &editable{}
+func lockDead(ctx context.Context, tx pgx.Tx, sql string, id int64) (*lockedEvent, error) {
+	e := &lockedEvent{}
 	err := tx.QueryRow(ctx, sql, id).Scan(&e.handler, &e.dedupeKey, &e.source, &e.event, &e.revision, &e.contentType, &e.headers, &e.raw,
 		&e.open, &e.done)
 	if errors.Is(err, pgx.ErrNoRows) {

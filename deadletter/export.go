@@ -51,9 +51,9 @@ func exportLine(properties, data, raw []byte) (line []byte, id int64, err error)
 	return append(line, '\n'), id, err
 }
 
-// isRefused reports whether the server said that it did not commit. One that shuts down
+// notCommitted reports whether the server said that it did not commit. One that shuts down
 // says something else, and may have committed.
-func isRefused(err error) bool {
+func notCommitted(err error) bool {
 	var pg *pgconn.PgError
 	return errors.Is(err, pgx.ErrTxCommitRollback) || errors.As(err, &pg) && !strings.HasPrefix(pg.Code, "57")
 }

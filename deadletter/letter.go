@@ -44,12 +44,12 @@ const (
 	Discarded State = "discarded" // an operator discarded it
 )
 
-// letterOf returns a row as a list has it.
-func letterOf(r *held.Row) Letter {
-	e, c := &r.Event, &r.Course
+// newLetter returns a row as a list has it.
+func newLetter(r *held.Row) Letter {
+	e, c := &r.Event, &r.Progress
 	l := Letter{
-		ID: r.ID, Handler: r.Handler, State: stateOf(r), DeadAt: moment(c.DeadAt), DiscardedAt: moment(c.DiscardedAt), HeldAt: c.HeldAt,
-		Attempts: c.Attempts, Class: c.Class, Cause: c.Cause, Error: c.Error, Revision: r.Revision, ReplayID: r.Job,
+		ID: r.ID, Handler: r.Handler, State: stateOf(r), DeadAt: timeOrNil(c.DeadAt), DiscardedAt: timeOrNil(c.DiscardedAt), HeldAt: c.HeldAt,
+		Attempts: c.Attempts, Class: c.Class, Cause: c.Cause, Error: c.Error, Revision: r.Revision, ReplayID: r.ReplayID,
 		LoggedAt: e.LoggedAt, Source: e.Source, EventID: e.ID, Type: e.Type, Subject: e.Subject, Key: e.Key, Size: e.Size,
 	}
 	if l.LoggedAt.IsZero() {
@@ -63,7 +63,7 @@ func letterOf(r *held.Row) Letter {
 func stateOf(r *held.Row) State {
 	switch r.State {
 	case held.Due, held.Retrying, held.Scheduled:
-		if r.Course.Class == "" && r.Handler == Outgoing {
+		if r.Progress.Class == "" && r.Handler == Outgoing {
 			return Scheduled
 		}
 		return Retrying
@@ -73,7 +73,7 @@ func stateOf(r *held.Row) State {
 	return State(r.State)
 }
 
-func moment(t time.Time) *time.Time {
+func timeOrNil(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}

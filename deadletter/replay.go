@@ -26,7 +26,7 @@ func (s *Store) Preview(ctx context.Context, f Filter, o ReplayOptions) ([]Previ
 	rows, _ := s.db.Query(ctx, s.sql.Preview, f.arguments(o.limit())...) // CollectRows reports the error
 	forecasts, err := pgx.CollectRows(rows, pgx.RowToStructByPos[PreviewGroup])
 	if err != nil {
-		return nil, fmt.Errorf("deadletter: preview: %w", s.advise(err))
+		return nil, fmt.Errorf("deadletter: preview: %w", s.explain(err))
 	}
 	return forecasts, nil
 }
@@ -42,7 +42,7 @@ func (s *Store) DryRun(ctx context.Context, f Filter, o ReplayOptions, each int,
 		return nil, err
 	}
 	run := dryRunner{&s.database, nil}
-	if trials, err = run.sample(ctx, f, o, each); err != nil || len(trials) == 0 {
+	if trials, err = run.choose(ctx, f, o, each); err != nil || len(trials) == 0 {
 		return trials, err
 	}
 	var handlers []string
@@ -52,17 +52,17 @@ func (s *Store) DryRun(ctx context.Context, f Filter, o ReplayOptions, each int,
 		t := &trials[i]
 		handlers, held, byHeld[t.ID] = append(handlers, t.Handler), append(held, t.ID), t
 	}
-	rows, _ := s.db.Query(ctx, s.sql.TrialAsk, handlers, held) // ForEachRow reports the error
+	rows, _ := s.db.Query(ctx, s.sql.DryRunRequest, handlers, held) // ForEachRow reports the error
 	run.asked = make(map[int64]*DryRun, len(trials))
 	var id, of int64
 	if _, err := pgx.ForEachRow(rows, []any{&id, &of}, func() error {
 		run.asked[id] = byHeld[of]
 		return nil
 	}); err != nil {
-		return nil, fmt.Errorf("deadletter: ask for dry runs: %w", s.advise(err))
+		return nil, fmt.Errorf("deadletter: ask for dry runs: %w", s.explain(err))
 	}
-	defer func() { err = errors.Join(err, run.forget(ctx)) }()
-	return trials, run.await(ctx, wait)
+	defer func() { err = errors.Join(err, run.remove(ctx)) }()
+	return trials, run.wait(ctx, wait)
 }
 
 // CreateReplay makes a replay of the dead events that match: their number is fixed now. It
@@ -82,7 +82,7 @@ func (s *Store) CreateReplay(ctx context.Context, f Filter, o ReplayOptions, by 
 		return err
 	})
 	if err != nil {
-		return Replay{}, fmt.Errorf("deadletter: replay: %w", s.advise(err))
+		return Replay{}, fmt.Errorf("deadletter: replay: %w", s.explain(err))
 	}
 	return s.GetReplay(ctx, id)
 }
@@ -121,7 +121,7 @@ func (s *Store) RunReplay(ctx context.Context, id int64, progress func(Replay)) 
 	for {
 		moved, err := s.step(ctx, id)
 		if err != nil {
-			return Replay{}, fmt.Errorf("deadletter: drive replay %d: %w", id, s.advise(err))
+			return Replay{}, fmt.Errorf("deadletter: drive replay %d: %w", id, s.explain(err))
 		}
 		job, err := s.GetReplay(ctx, id)
 		if err != nil {
@@ -159,19 +159,19 @@ func (s *Store) CancelReplay(ctx context.Context, id int64, by Audit) (Replay, e
 		if err != nil {
 			return err
 		}
-		if err := t.close(ctx); err != nil {
+		if err := t.recordOutcomes(ctx); err != nil {
 			return err
 		}
-		if err := t.end(ctx, ReplayCancelled); err != nil {
+		if err := t.stopReleasing(ctx, ReplayCancelled); err != nil {
 			return err
 		}
 		if _, err := s.addAudit(ctx, tx, action{name: "cancel", by: by, events: int64(t.j.added.passedOver), job: id}); err != nil {
 			return err
 		}
-		return t.note(ctx)
+		return t.save(ctx)
 	})
 	if err != nil {
-		return Replay{}, fmt.Errorf("deadletter: cancel replay %d: %w", id, s.advise(err))
+		return Replay{}, fmt.Errorf("deadletter: cancel replay %d: %w", id, s.explain(err))
 	}
 	return s.GetReplay(ctx, id)
 }
@@ -184,7 +184,7 @@ func (s *Store) ResumeReplay(ctx context.Context, id int64, by Audit) (Replay, e
 		return Replay{}, err
 	}
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, s.sql.Serial); err != nil {
+		if _, err := tx.Exec(ctx, s.sql.ReplaySerialize); err != nil {
 			return fmt.Errorf("wait for other replays to be made: %w", err)
 		}
 		t, err := s.lockReplay(ctx, tx, id)
@@ -195,33 +195,33 @@ func (s *Store) ResumeReplay(ctx context.Context, id int64, by Audit) (Replay, e
 			return err
 		}
 		var again int
-		if err := tx.QueryRow(ctx, s.sql.JobAgain, id).Scan(&again); err != nil {
+		if err := tx.QueryRow(ctx, s.sql.ReplayResume, id).Scan(&again); err != nil {
 			return fmt.Errorf("take up what it left out: %w", err)
 		}
 		if again == 0 {
 			return fmt.Errorf("%w: nothing that it left out is dead still, and in no other replay", ErrNoMatch)
 		}
-		if _, err := tx.Exec(ctx, s.sql.JobJudge, id); err != nil {
+		if _, err := tx.Exec(ctx, s.sql.ReplayRestartCounts, id); err != nil {
 			return fmt.Errorf("judge it anew: %w", err)
 		}
 		j := t.j
-		j.state, j.phase, j.verdict, j.added.passedOver = ReplayRunning, PhaseRest, nil, -again
+		j.state, j.phase, j.endState, j.added.passedOver = ReplayRunning, PhaseRest, nil, -again
 		if j.canary > 0 && j.succeeded+j.failed < j.canary {
 			j.phase = PhaseCanary
 		}
 		if _, err := s.addAudit(ctx, tx, action{name: "resume", by: by, events: int64(again), job: id}); err != nil {
 			return err
 		}
-		return t.note(ctx)
+		return t.save(ctx)
 	})
 	if err != nil {
-		return Replay{}, fmt.Errorf("deadletter: resume replay %d: %w", id, s.advise(err))
+		return Replay{}, fmt.Errorf("deadletter: resume replay %d: %w", id, s.explain(err))
 	}
 	return s.GetReplay(ctx, id)
 }
 
 func (s *Store) create(ctx context.Context, tx pgx.Tx, f Filter, o ReplayOptions, by Audit) (id int64, err error) {
-	if _, err := tx.Exec(ctx, s.sql.Serial); err != nil {
+	if _, err := tx.Exec(ctx, s.sql.ReplaySerialize); err != nil {
 		return 0, fmt.Errorf("wait for other replays to be made: %w", err)
 	}
 	filter, err := jsonText(f)
@@ -232,12 +232,12 @@ func (s *Store) create(ctx context.Context, tx pgx.Tx, f Filter, o ReplayOptions
 	if o.Rate > 0 {
 		rate = &o.Rate
 	}
-	err = tx.QueryRow(ctx, s.sql.JobCreate, by.Actor, by.Reason, filter, o.Attempts, rate, o.Canary, o.StopAt, o.AsNew).Scan(&id)
+	err = tx.QueryRow(ctx, s.sql.ReplayCreate, by.Actor, by.Reason, filter, o.Attempts, rate, o.Canary, o.StopAt, o.AsNew).Scan(&id)
 	if err != nil {
 		return 0, fmt.Errorf("make the replay: %w", err)
 	}
 	var items, old int64
-	if err := tx.QueryRow(ctx, s.sql.JobItems, f.arguments(id, o.limit())...).Scan(&items, &old); err != nil {
+	if err := tx.QueryRow(ctx, s.sql.ReplayItems, f.arguments(id, o.limit())...).Scan(&items, &old); err != nil {
 		return 0, fmt.Errorf("fix its events: %w", err)
 	}
 	switch {
@@ -257,7 +257,7 @@ func (s *Store) jobs(ctx context.Context, id *int64, limit int, behind *int64, r
 	if s.err != nil {
 		return nil, s.err
 	}
-	rows, _ := s.db.Query(ctx, s.sql.Jobs, id, limit, behind, running) // CollectRows reports the error
+	rows, _ := s.db.Query(ctx, s.sql.Replays, id, limit, behind, running) // CollectRows reports the error
 	jobs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (j Replay, err error) {
 		var filter []byte
 		var rate *float64
@@ -271,7 +271,7 @@ func (s *Store) jobs(ctx context.Context, id *int64, limit int, behind *int64, r
 		return j, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("deadletter: read replays: %w", s.advise(err))
+		return nil, fmt.Errorf("deadletter: read replays: %w", s.explain(err))
 	}
 	return jobs, nil
 }
@@ -291,10 +291,10 @@ func (s *Store) step(ctx context.Context, id int64) (moved bool, err error) {
 			err = t.advance(ctx)
 		}
 		if err == nil {
-			err = t.note(ctx)
+			err = t.save(ctx)
 		}
 		if err == nil {
-			moved = t.j.moved
+			moved = t.j.changed
 		}
 		return err
 	})

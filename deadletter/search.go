@@ -17,7 +17,7 @@ func (s *Store) Check(ctx context.Context) error {
 	if s.err != nil {
 		return s.err
 	}
-	return s.advise(schema.Require(ctx, s.db, s.name))
+	return s.explain(schema.Require(ctx, s.db, s.name))
 }
 
 // List returns the events that match, the last to die first, and where the next page
@@ -35,11 +35,11 @@ func (s *Store) List(ctx context.Context, f Filter, p Page) ([]Letter, Cursor, e
 	}
 	rows, next, err := s.held.List(ctx, s.db, held.Filter(f), held.Cursor(p.After), limit)
 	if err != nil {
-		return nil, Cursor{}, fmt.Errorf("deadletter: list: %w", s.advise(err))
+		return nil, Cursor{}, fmt.Errorf("deadletter: list: %w", s.explain(err))
 	}
 	letters := make([]Letter, len(rows))
 	for i := range rows {
-		letters[i] = letterOf(&rows[i])
+		letters[i] = newLetter(&rows[i])
 	}
 	return letters, Cursor(next), nil
 }
@@ -50,7 +50,7 @@ func (s *Store) Count(ctx context.Context, f Filter) (n int64, err error) {
 		return 0, err
 	}
 	if n, err = s.held.Count(ctx, s.db, held.Filter(f)); err != nil {
-		return 0, fmt.Errorf("deadletter: count: %w", s.advise(err))
+		return 0, fmt.Errorf("deadletter: count: %w", s.explain(err))
 	}
 	return n, nil
 }
@@ -75,7 +75,7 @@ func (s *Store) Groups(ctx context.Context, f Filter) (groups []Group, all int, 
 		return g, err
 	})
 	if err != nil {
-		return nil, 0, fmt.Errorf("deadletter: groups: %w", s.advise(err))
+		return nil, 0, fmt.Errorf("deadletter: groups: %w", s.explain(err))
 	}
 	return groups, all, nil
 }
@@ -97,7 +97,7 @@ func (s *Store) Get(ctx context.Context, id int64) (Details, error) {
 		w.History, err = r.history(ctx, w.Letter)
 	}
 	if err != nil {
-		return Details{}, fmt.Errorf("deadletter: show event %d: %w", id, s.advise(err))
+		return Details{}, fmt.Errorf("deadletter: show event %d: %w", id, s.explain(err))
 	}
 	return w, nil
 }
@@ -112,7 +112,7 @@ func (s *Store) Export(ctx context.Context, f Filter, w io.Writer, progress func
 	}
 	n, _, err := s.reader(s.db).export(ctx, f, w, progress)
 	if err != nil {
-		return n, fmt.Errorf("deadletter: export: %w", s.advise(err))
+		return n, fmt.Errorf("deadletter: export: %w", s.explain(err))
 	}
 	return n, nil
 }

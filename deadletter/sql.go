@@ -14,17 +14,17 @@ var files embed.FS
 //
 // Wide because each has a file in sql.
 type statements struct {
-	Groups                                               string
-	Steps, Revisions, History                            string
-	Serial, JobCreate, JobItems, Jobs                    string
-	JobLock, JobClose, JobNext, JobRelease               string
-	JobStuck, JobUnclaimed, JobWithdraw, JobUnchain      string
-	JobLeave, JobNote, JobAgain, JobJudge                string
-	Plan, RelayLock, KeysLock, Audit                     string
-	DiscardLock, Discard, Wake, ReopenLock, Reopen       string
-	LockDead, Edit, ResolveDone, ResolveUndone           string
-	Export, ExportDiscarded, Purge, PurgeHistory         string
-	Preview, Sample, TrialAsk, TrialAnswers, TrialForget string
+	Groups                                                            string
+	Steps, Revisions, History                                         string
+	ReplaySerialize, ReplayCreate, ReplayItems, Replays               string
+	ReplayLock, ReplayOutcomes, ReplayNext, ReplayRelease             string
+	ReplayStuck, ReplayUnclaimed, ReplayTakeBack, ReplayUnchain       string
+	ReplaySkip, ReplaySave, ReplayResume, ReplayRestartCounts         string
+	Plan, RelayLock, KeysLock, Audit                                  string
+	DiscardLock, Discard, Wake, ReopenLock, Reopen                    string
+	LockDead, Edit, ResolveHappened, ResolveNotHappened               string
+	Export, ExportDiscarded, Purge, PurgeReplays                      string
+	Preview, DryRunChoose, DryRunRequest, DryRunResults, DryRunDelete string
 }
 
 var written = sqlfile.MustRead[statements](files)

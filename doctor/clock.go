@@ -10,23 +10,23 @@ import (
 
 // Clocks that differ by more than this.
 const (
-	clockOff   = time.Second // make ages and lags of no use
-	clockWrong = time.Minute // make events too old, or due, at another time than they are
+	clockWarning = time.Second // make ages and lags of no use
+	clockFault   = time.Minute // make events too old, or due, at another time than they are
 )
 
 // clock is by how much another machine's clock is ahead of this one's, and by how
 // much that may be wrong: half of the time that the answer took.
-type clock struct{ ahead, doubt time.Duration }
+type clock struct{ ahead, uncertainty time.Duration }
 
 // measureClock returns the clock of whoever said what time it is, between two times.
 func measureClock(before, told, after time.Time) clock {
 	doubt := after.Sub(before) / 2
-	return clock{ahead: told.Sub(before.Add(doubt)), doubt: doubt}
+	return clock{ahead: told.Sub(before.Add(doubt)), uncertainty: doubt}
 }
 
-// off returns by how much a clock differs from another at the least.
-func (c clock) off(other clock) time.Duration {
-	return max((c.ahead-other.ahead).Abs()-c.doubt-other.doubt, 0)
+// differs returns by how much a clock differs from another at the least.
+func (c clock) differs(other clock) time.Duration {
+	return max((c.ahead-other.ahead).Abs()-c.uncertainty-other.uncertainty, 0)
 }
 
 func checkDatabaseClock(ctx context.Context, e *examination) error {
@@ -45,7 +45,7 @@ func checkRoundTrip(ctx context.Context, e *examination) error {
 	if err != nil {
 		return err
 	}
-	compareLease(e, 2*c.doubt)
+	compareLease(e, 2*c.uncertainty)
 	return nil
 }
 
@@ -91,12 +91,12 @@ func checkBrokerClock(ctx context.Context, e *examination) error {
 
 func compareClocks(e *examination, of string, c clock, with string, other clock) {
 	const remedy = "let all machines take their time from one source (NTP, chrony)"
-	switch off := c.off(other); {
-	case off > clockWrong:
+	switch off := c.differs(other); {
+	case off > clockFault:
 		e.fault("", remedy, "the clock of %s and that of %s differ by %s", of, with, duration((c.ahead - other.ahead).Abs()))
-	case off > clockOff:
+	case off > clockWarning:
 		e.warn("", remedy, "the clock of %s and that of %s differ by %s", of, with, duration((c.ahead - other.ahead).Abs()))
 	default:
-		e.ok("", "the clocks of %s and %s differ by less than %s", of, with, duration(max(off+c.doubt+other.doubt, clockOff)))
+		e.ok("", "the clocks of %s and %s differ by less than %s", of, with, duration(max(off+c.uncertainty+other.uncertainty, clockWarning)))
 	}
 }

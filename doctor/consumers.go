@@ -16,7 +16,7 @@ import (
 // durable returns the durable consumer of a handler as the broker has it, nil where
 // there is none.
 func durable(ctx context.Context, s *stream, sub subscription) (*jetstream.ConsumerInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
 	defer cancel()
 	consumer, err := s.handle.Consumer(ctx, sub.consumer())
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
@@ -52,7 +52,7 @@ func checkConsumers(ctx context.Context, e *examination) error {
 		}
 	})
 	if err == nil && fine > 0 {
-		e.ok("", "%s as they should be", counted(fine, "durable consumer"))
+		e.ok("", "%s as they should be", countOf(fine, "durable consumer"))
 	} else if err == nil {
 		e.ok("", "no handler has a durable consumer")
 	}
@@ -90,19 +90,19 @@ func checkConsumer(e *examination, s *stream, sub subscription, info *jetstream.
 // maxConsumers is how many consumers of a stream are looked at.
 const maxConsumers = 10_000
 
-// checkStrays looks for durable consumers of this Postroom that no handler is
+// checkStrayConsumers looks for durable consumers of this Postroom that no handler is
 // subscribed with: for a stream that keeps events for its consumers they count.
-func checkStrays(ctx context.Context, e *examination) error {
+func checkStrayConsumers(ctx context.Context, e *examination) error {
 	subs, err := e.loadSubscriptions(ctx)
 	if err != nil {
 		return err
 	}
-	instance, err := row[struct{ ID string }](ctx, e, e.d.sql.Instance)
+	instance, err := queryOne[struct{ ID string }](ctx, e, e.d.sql.Instance)
 	if err != nil {
 		return err
 	}
 	return e.each(ctx, func(s *stream) {
-		within, cancel := context.WithTimeout(ctx, answerWithin)
+		within, cancel := context.WithTimeout(ctx, brokerTimeout)
 		defer cancel()
 		list := s.handle.ListConsumers(within)
 		looked := 0
@@ -117,7 +117,7 @@ func checkStrays(ctx context.Context, e *examination) error {
 			}
 			e.warn(handler, fmt.Sprintf("if the handler was retired: nats consumer rm %s %s", s.name, info.Name),
 				"the consumer %s on the stream %s is this Postroom's, and no handler is subscribed with it: %s wait for it",
-				info.Name, s.name, counted(info.NumPending, "message"))
+				info.Name, s.name, countOf(info.NumPending, "message"))
 		}
 		if err := list.Err(); err != nil {
 			e.skip(s.name, e.remedyOf(err), "its consumers could not be listed: %v", err)

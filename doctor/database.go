@@ -111,9 +111,9 @@ func checkDurability(ctx context.Context, e *examination) error {
 	return err
 }
 
-// same reports whether two values of a setting are one, which may be written in
+// sameSetting reports whether two values of a setting are one, which may be written in
 // several ways.
-func same(a, b string) bool {
+func sameSetting(a, b string) bool {
 	x, isTime := milliseconds(a)
 	y, areTimes := milliseconds(b)
 	return a == b || isOff(a) && isOff(b) || isTime && areTimes && x == y
@@ -188,7 +188,7 @@ const nearlyFull = 0.9
 
 func checkConnections(ctx context.Context, e *examination) error {
 	type count struct{ Used, Most int64 }
-	c, err := row[count](ctx, e, e.d.sql.Connections)
+	c, err := queryOne[count](ctx, e, e.d.sql.Connections)
 	if err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func checkVacuum(ctx context.Context, e *examination) error {
 		Bytes      int64
 		Handle     string
 	}
-	found, err := rows[obstacle](ctx, e, e.d.sql.Obstacles, e.d.cfg.OldTransaction)
+	found, err := query[obstacle](ctx, e, e.d.sql.VacuumBlockers, e.d.cfg.OldTransaction)
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func checkVacuum(ctx context.Context, e *examination) error {
 			e.warn(o.Name, fmt.Sprintf("start what reads it, or SELECT pg_drop_replication_slot('%s')", strings.ReplaceAll(o.Handle, "'", "''")),
 				"nobody reads this replication slot, which keeps %d MiB of the server's log, and perhaps removed rows", o.Bytes>>20)
 		case "hidden":
-			e.skip("", "GRANT pg_read_all_stats to this role", "%s of other roles could not be looked at: one may have been open for long", counted(o.Bytes, "session"))
+			e.skip("", "GRANT pg_read_all_stats to this role", "%s of other roles could not be looked at: one may have been open for long", countOf(o.Bytes, "session"))
 		}
 	}
 	return nil
@@ -241,7 +241,7 @@ func checkAutovacuum(ctx context.Context, e *examination) error {
 				"%s is off: the space of rows that were removed is never used again, and every look at the tables gets slower", name)
 		}
 	}
-	off, err := rows[struct{ Table string }](ctx, e, e.d.sql.Unvacuumed)
+	off, err := query[struct{ Table string }](ctx, e, e.d.sql.Unvacuumed)
 	for _, t := range off {
 		e.fault(t.Table, fmt.Sprintf("ALTER TABLE %s.%s RESET (autovacuum_enabled)", e.d.name, t.Table),
 			"autovacuum is turned off for the table %s: the space of rows that were removed is never used again", t.Table)

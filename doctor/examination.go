@@ -15,8 +15,8 @@ import (
 	"github.com/postroom/postroom/internal/remedy"
 )
 
-// patience is how long a check may take that does not say otherwise.
-const patience = 15 * time.Second
+// checkTimeout is how long a check may take that does not say otherwise.
+const checkTimeout = 15 * time.Second
 
 // need is what a check cannot do without.
 type need int
@@ -81,7 +81,7 @@ func (e *examination) runCheck(ctx context.Context, c check) {
 		return
 	}
 	had := len(e.findings)
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	err := c.run(ctx, e)
 	switch {
@@ -168,8 +168,8 @@ func (d *Doctor) read(ctx context.Context, f func(tx pgx.Tx) error) error {
 	return f(tx)
 }
 
-// rows runs a statement whose columns are the fields of T in order.
-func rows[T any](ctx context.Context, e *examination, sql string, args ...any) ([]T, error) {
+// query runs a statement whose columns are the fields of T in order.
+func query[T any](ctx context.Context, e *examination, sql string, args ...any) ([]T, error) {
 	var all []T
 	err := e.read(ctx, func(tx pgx.Tx) error {
 		found, _ := tx.Query(ctx, sql, args...) // CollectRows reports the error
@@ -180,16 +180,16 @@ func rows[T any](ctx context.Context, e *examination, sql string, args ...any) (
 	return all, err
 }
 
-// row is rows for a statement that returns one.
-func row[T any](ctx context.Context, e *examination, sql string, args ...any) (T, error) {
-	all, err := rows[T](ctx, e, sql, args...)
+// queryOne is rows for a statement that returns one.
+func queryOne[T any](ctx context.Context, e *examination, sql string, args ...any) (T, error) {
+	all, err := query[T](ctx, e, sql, args...)
 	if err != nil || len(all) == 1 {
-		return first(all), err
+		return firstOrZero(all), err
 	}
-	return first(all), fmt.Errorf("%d rows, want one", len(all))
+	return firstOrZero(all), fmt.Errorf("%d rows, want one", len(all))
 }
 
-func first[T any](all []T) (one T) {
+func firstOrZero[T any](all []T) (one T) {
 	if len(all) > 0 {
 		one = all[0]
 	}
@@ -218,8 +218,8 @@ func duration(d time.Duration) string {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// counted returns "1 event", "2 events".
-func counted[N int | int64 | uint64](n N, noun string) string {
+// countOf returns "1 event", "2 events".
+func countOf[N int | int64 | uint64](n N, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}

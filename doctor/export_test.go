@@ -4,7 +4,7 @@ import "time"
 
 // Off returns by how much two clocks differ at the least, each told between two times.
 func Off(before, told, after, otherBefore, otherTold, otherAfter time.Time) time.Duration {
-	return measureClock(before, told, after).off(measureClock(otherBefore, otherTold, otherAfter))
+	return measureClock(before, told, after).differs(measureClock(otherBefore, otherTold, otherAfter))
 }
 
 // CompareClocks returns the finding about a clock that is ahead of this one's.

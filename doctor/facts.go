@@ -16,7 +16,7 @@ import (
 func (e *examination) loadSettings(ctx context.Context) (map[string]string, error) {
 	return e.settings.get(func() (map[string]string, error) {
 		type setting struct{ Name, Value string }
-		all, err := rows[setting](ctx, e, e.d.sql.Settings, settingNames)
+		all, err := query[setting](ctx, e, e.d.sql.Settings, settingNames)
 		values := make(map[string]string, len(all))
 		for _, s := range all {
 			values[s.Name] = s.Value
@@ -32,7 +32,7 @@ func (e *examination) loadRoleSettings(ctx context.Context) ([]roleSetting, erro
 		return nil, nil
 	}
 	return e.roles.get(func() ([]roleSetting, error) {
-		return rows[roleSetting](ctx, e, e.d.sql.RoleSettings, settingNames)
+		return query[roleSetting](ctx, e, e.d.sql.RoleSettings, settingNames)
 	})
 }
 
@@ -47,7 +47,7 @@ func (e *examination) eachSetting(ctx context.Context, name string, f func(of, v
 	}
 	others, err := e.loadRoleSettings(ctx)
 	for _, s := range others {
-		if s.Name == name && (s.Role != "" || !same(s.Value, own[name])) {
+		if s.Name == name && (s.Role != "" || !sameSetting(s.Value, own[name])) {
 			f(s.of(), s.Value)
 		}
 	}
@@ -65,7 +65,7 @@ func (e *examination) databaseClock(ctx context.Context) (clock, error) {
 				if err := tx.QueryRow(ctx, e.d.sql.Clock).Scan(&told); err != nil {
 					return fmt.Errorf("read the database's clock: %w", err)
 				}
-				if c := measureClock(before, told, time.Now()); i == 0 || c.doubt < best.doubt {
+				if c := measureClock(before, told, time.Now()); i == 0 || c.uncertainty < best.uncertainty {
 					best = c
 				}
 			}
@@ -96,7 +96,7 @@ func (e *examination) loadSubscriptions(ctx context.Context) ([]subscription, er
 }
 
 func (e *examination) loadProcesses(ctx context.Context) ([]process, error) {
-	return e.processes.get(func() ([]process, error) { return rows[process](ctx, e, e.d.sql.Nodes) })
+	return e.processes.get(func() ([]process, error) { return query[process](ctx, e, e.d.sql.Processes) })
 }
 
 // ledger returns for how long the processes that live keep ledger rows, and trust
@@ -134,7 +134,7 @@ func (e *examination) loadStreams(ctx context.Context) ([]*stream, error) {
 			if i := slices.IndexFunc(all, func(s *stream) bool { return s.name == name }); i >= 0 {
 				return all[i]
 			}
-			s := lookUp(ctx, js, name)
+			s := findStream(ctx, js, name)
 			all = append(all, s)
 			return s
 		}
@@ -160,7 +160,7 @@ func (e *examination) loadStreams(ctx context.Context) ([]*stream, error) {
 // useSubjects adds the streams that take the subjects of the log, and returns subjects
 // that none takes.
 func (e *examination) useSubjects(ctx context.Context, js jetstream.JetStream, use func(string) *stream, all *[]*stream) (missing []string, err error) {
-	subjects, err := rows[struct{ Subject string }](ctx, e, e.d.sql.Subjects)
+	subjects, err := query[struct{ Subject string }](ctx, e, e.d.sql.Subjects)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +170,7 @@ func (e *examination) useSubjects(ctx context.Context, js jetstream.JetStream, u
 			(*all)[i].log = true
 			continue
 		}
-		within, cancel := context.WithTimeout(ctx, answerWithin)
+		within, cancel := context.WithTimeout(ctx, brokerTimeout)
 		name, err := js.StreamNameBySubject(within, subject.Subject)
 		cancel()
 		switch {

@@ -14,9 +14,9 @@ import (
 var handlerChecks = []check{
 	{"ledger", tables, "", checkLedger},
 	{"unknown-handler", tables, "a process that lives has each handler that decided events, or is subscribed", checkUnknown},
-	{"untaken-events", tables, "no event is due that no process takes", checkUntaken},
+	{"overdue-events", tables, "no event is due that no process takes", checkOverdue},
 	{"dead-events", tables, "", checkDead},
-	{"replay", tables, "every replay is done, or somebody drives it", checkJobs},
+	{"replay", tables, "every replay is done, or somebody drives it", checkReplays},
 }
 
 // subscription is a row of postroom.subscription.
@@ -83,7 +83,7 @@ func checkLedger(ctx context.Context, e *examination) error {
 	}
 	kept, trusted, err := e.ledger(ctx)
 	if err == nil && len(nodes) > 0 {
-		e.ok("", "%s keep ledger rows for %s and trust them for %s", counted(len(nodes), "process"), duration(kept), duration(trusted))
+		e.ok("", "%s keep ledger rows for %s and trust them for %s", countOf(len(nodes), "process"), duration(kept), duration(trusted))
 	} else if err == nil {
 		e.ok("", "no process runs handlers")
 	}
@@ -100,7 +100,7 @@ func checkUnknown(ctx context.Context, e *examination) error {
 		Handler    string
 		Held, Owed int64
 	}
-	deciding, err := rows[unknown](ctx, e, e.d.sql.Unknown)
+	deciding, err := query[unknown](ctx, e, e.d.sql.UnknownHandlers)
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func checkUnknown(ctx context.Context, e *examination) error {
 		remedy := "start a process that has it (a handler that was renamed is another one)"
 		switch {
 		case u.Owed > 0:
-			e.fault(u.Handler, remedy, "no process that lives has this handler, and %s held for it that nobody runs", are(u.Owed, u.Owed+10_000-u.Held))
+			e.fault(u.Handler, remedy, "no process that lives has this handler, and %s held for it that nobody runs", eventsAre(u.Owed, u.Owed+10_000-u.Held))
 		case i >= 0:
 			e.warn(u.Handler, remedy+retire(e.d.name, subs[i]), "no process that lives has this handler: its events wait in the stream %s, for as long as that keeps them", subs[i].Stream)
 		default:
@@ -137,8 +137,8 @@ func retire(name string, s subscription) string {
 	return text
 }
 
-// are returns "1 event is" or "2 events are"; from most on, "10000 events or more are".
-func are(n, most int64) string {
+// eventsAre returns "1 event is" or "2 events are"; from most on, "10000 events or more are".
+func eventsAre(n, most int64) string {
 	switch {
 	case n >= most:
 		return fmt.Sprintf("%d events or more are", n)
@@ -148,22 +148,22 @@ func are(n, most int64) string {
 	return fmt.Sprintf("%d events are", n)
 }
 
-// untakenAfter is for how long an event may be due without being run.
-const untakenAfter = 5 * time.Minute
+// overdueAfter is for how long an event may be due without being run.
+const overdueAfter = 5 * time.Minute
 
-// checkUntaken looks for events that are due, and that the processes which have their
+// checkOverdue looks for events that are due, and that the processes which have their
 // handler leave alone: they are of a type that only another version takes.
-func checkUntaken(ctx context.Context, e *examination) error {
-	type untaken struct {
+func checkOverdue(ctx context.Context, e *examination) error {
+	type overdue struct {
 		Handler, Type string
 		Events        int64
 		Overdue       float64
 	}
-	found, err := rows[untaken](ctx, e, e.d.sql.Untaken, untakenAfter)
+	found, err := query[overdue](ctx, e, e.d.sql.OverdueEvents, overdueAfter)
 	for _, u := range found {
 		e.warn(u.Handler, fmt.Sprintf("start a process whose handler %s takes the type %s, or more workers if it does", u.Handler, u.Type),
 			"%s held of the type %s and due, the first for %s, and no process takes it: none that lives may know the type, or they do not keep up",
-			are(u.Events, 1000), u.Type, duration(seconds(u.Overdue)))
+			eventsAre(u.Events, 1000), u.Type, duration(seconds(u.Overdue)))
 	}
 	return err
 }
@@ -179,14 +179,14 @@ func checkDead(ctx context.Context, e *examination) error {
 		Archived    int64
 		ArchivedAge float64
 	}
-	o, err := row[old](ctx, e, e.d.sql.OldDead, kept)
+	o, err := queryOne[old](ctx, e, e.d.sql.OldDead, kept)
 	if err != nil {
 		return err
 	}
 	if o.Dead > 0 {
 		e.warn("held", "decide about them: replay or discard",
 			"%s dead for longer than the ledger keeps others (%s), the oldest for %s: nobody seems to decide about them, and what they wait for may be gone",
-			are(o.Dead, 10000), duration(kept), duration(seconds(o.DeadAge)))
+			eventsAre(o.Dead, 10000), duration(kept), duration(seconds(o.DeadAge)))
 		return nil
 	}
 	text := "no event has been dead for longer than the ledger keeps others (%s)"
@@ -201,14 +201,14 @@ func checkDead(ctx context.Context, e *examination) error {
 // idleAfter is for how long a replay may rest between two steps.
 const idleAfter = time.Minute
 
-func checkJobs(ctx context.Context, e *examination) error {
+func checkReplays(ctx context.Context, e *examination) error {
 	type job struct {
 		ID              int64
 		Actor           string
 		Items, Released int32
 		Idle            float64
 	}
-	idle, err := rows[job](ctx, e, e.d.sql.IdleJobs, idleAfter)
+	idle, err := query[job](ctx, e, e.d.sql.IdleReplays, idleAfter)
 	for _, j := range idle {
 		e.warn(fmt.Sprintf("replay %d", j.ID), fmt.Sprintf("drive it on with 'postroom dead resume %d', or end it with 'postroom dead cancel %d'", j.ID, j.ID),
 			"nobody drives it: %d of its %d events are released, it has rested for %s, and %s made it", j.Released, j.Items, duration(seconds(j.Idle)), j.Actor)

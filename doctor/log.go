@@ -17,7 +17,7 @@ func checkSequence(ctx context.Context, e *examination) error {
 		Last, High, Increment, Cache int64
 		Cycle                        bool
 	}
-	s, err := row[sequence](ctx, e, e.d.sql.Sequence)
+	s, err := queryOne[sequence](ctx, e, e.d.sql.Sequence)
 	if err != nil {
 		return err
 	}
@@ -34,8 +34,8 @@ func checkSequence(ctx context.Context, e *examination) error {
 	return nil
 }
 
-// lateAfter is the age of an event from which a relay that leads is late.
-const lateAfter = time.Minute
+// relayLateAfter is the age of an event from which a relay that leads is late.
+const relayLateAfter = time.Minute
 
 func checkRelay(ctx context.Context, e *examination) error {
 	type state struct {
@@ -47,7 +47,7 @@ func checkRelay(ctx context.Context, e *examination) error {
 		Age                  float64
 		Restored, SnapsAhead bool
 	}
-	s, err := row[state](ctx, e, e.d.sql.Relay)
+	s, err := queryOne[state](ctx, e, e.d.sql.Relay)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func checkRelay(ctx context.Context, e *examination) error {
 		waits = fmt.Sprintf(", and the oldest event that is not published has waited for %s", duration(seconds(s.Age)))
 	}
 	switch {
-	case s.Leads && s.Behind && seconds(s.Age) > lateAfter:
+	case s.Leads && s.Behind && seconds(s.Age) > relayLateAfter:
 		e.warn("", "look at the log of "+s.Owner+", and at the streams: one may be full or without a leader",
 			"the relay is late: the oldest event that is not published has waited for %s", duration(seconds(s.Age)))
 	case s.Leads:

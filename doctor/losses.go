@@ -124,9 +124,9 @@ func (s *stream) handlerPosition(ctx context.Context, sub subscription) HandlerP
 	}
 	if at.AckFloor > state.LastSeq {
 		return judge(LostTail, "everything up to %d is decided, and the stream ends at %d: the broker lost %s that it had acknowledged, or more",
-			at.AckFloor, state.LastSeq, counted(at.AckFloor-state.LastSeq, "message"))
+			at.AckFloor, state.LastSeq, countOf(at.AckFloor-state.LastSeq, "message"))
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
 	defer cancel()
 	kept, err := sub.ackFloorPosition().IsIn(ctx, s.handle, state)
 	switch {
@@ -138,7 +138,7 @@ func (s *stream) handlerPosition(ctx context.Context, sub subscription) HandlerP
 		// A consumer that somebody reads from has had what there was for it: its floor
 		// stays behind where what comes is for others.
 		return judge(AgedOut, "it has decided up to %d, and the stream begins at %d: up to %s were dropped that it had not read",
-			at.AckFloor, state.FirstSeq, counted(state.FirstSeq-at.AckFloor-1, "message"))
+			at.AckFloor, state.FirstSeq, countOf(state.FirstSeq-at.AckFloor-1, "message"))
 	}
 	return at
 }
@@ -159,7 +159,7 @@ func checkLosses(ctx context.Context, e *examination) error {
 		}
 	}
 	if err == nil && len(e.findings) == had {
-		e.ok("", "each stream has what its handlers' places in it tell (%s)", counted(len(losses.Handlers), "handler"))
+		e.ok("", "each stream has what its handlers' places in it tell (%s)", countOf(len(losses.Handlers), "handler"))
 	}
 	return err
 }
@@ -197,7 +197,7 @@ func checkRetention(ctx context.Context, e *examination) error {
 
 // lag returns the age of the next message that a handler has not read.
 func (s *stream) lag(ctx context.Context, sub subscription) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
 	defer cancel()
 	from := uint64(max(sub.AckFloor, 0))
 	if !sub.Ordered {

@@ -17,21 +17,21 @@ import (
 var parameters = map[string][2]string{
 	"settings":        {"(text[])", "('{fsync}')"},
 	"role_settings":   {"(text[])", "('{fsync}')"},
-	"untaken":         {"(interval)", "('5 min')"},
+	"overdue_events":  {"(interval)", "('5 min')"},
 	"old_dead":        {"(interval)", "('30 days')"},
-	"idle_jobs":       {"(interval)", "('1 min')"},
-	"obstacles":       {"(interval)", "('1 h')"},
+	"idle_replays":    {"(interval)", "('1 min')"},
+	"vacuum_blockers": {"(interval)", "('1 h')"},
 	"producer_rights": {"(text)", "('postgres')"},
 }
 
 // most is how many pages a statement may read that looks at one of the large tables;
 // all others read few.
 var most = map[string]int{
-	"published": 16_000, // looks 2,000 events up in two indexes
-	"subjects":  200,
-	"unknown":   4000, // counts 10,000 held events of a handler that nobody has
-	"untaken":   1500,
-	"old_dead":  12_000, // counts 10,000
+	"published_events": 16_000, // looks 2,000 events up in two indexes
+	"subjects":         200,
+	"unknown_handlers": 4000, // counts 10,000 held events of a handler that nobody has
+	"overdue_events":   1500,
+	"old_dead":         12_000, // counts 10,000
 }
 
 // No statement reads a large table from one end to the other, by plans that are made
@@ -70,7 +70,7 @@ func TestStatementsReadLittle(t *testing.T) {
 			if scan := regexp.MustCompile(`Seq Scan on (outbox|inbox|held|archive|job|receipt)\b`).FindString(plan); scan != "" {
 				t.Errorf("%s: %s:\n%s", name, scan, plan)
 			}
-			if name == "published" && !strings.Contains(plan, "Index Scan Backward using outbox_pkey") {
+			if name == "published_events" && !strings.Contains(plan, "Index Scan Backward using outbox_pkey") {
 				t.Errorf("published does not begin at the end of the log:\n%s", plan)
 			}
 		}

@@ -14,7 +14,7 @@ func checkRights(ctx context.Context, e *examination) error {
 		Part, Relation, Privilege string
 		Has                       bool
 	}
-	needs, err := rows[right](ctx, e, e.d.sql.RoleRights)
+	needs, err := query[right](ctx, e, e.d.sql.RoleRights)
 	if err != nil {
 		return err
 	}
@@ -38,26 +38,26 @@ func checkRights(ctx context.Context, e *examination) error {
 	case len(meant) > 0: // of several it is meant to be that of which it lacks the least
 		part := slices.MinFunc(meant, func(a, b string) int { return len(lacking[a]) - len(lacking[b]) })
 		e.fault(part, fmt.Sprintf("as the owner of the tables: SELECT %s.grant_%s('…'), with this role", e.d.name, part),
-			"this role can do part of what %s does, and lacks %s", doers[part], firstOf(lacking[part]))
+			"this role can do part of what %s does, and lacks %s", roleNames[part], firstOf(lacking[part]))
 	case len(whole) == 0:
 		e.skip("", "run it as the role of the relay, of an inbox, of a service or of an operator", "this role writes to none of the tables: the rights of those that do were not looked at")
-	case len(whole) < len(doers):
+	case len(whole) < len(roleNames):
 		names := make([]string, len(whole))
 		for i, part := range whole {
-			names[i] = doers[part]
+			names[i] = roleNames[part]
 		}
 		e.ok("", "this role can do what %s does", strings.Join(names, " and what "))
 	}
 	return nil
 }
 
-// doers are the parts of Postroom that a role may be for, as a reader knows them.
-var doers = map[string]string{"relay": "the relay", "inbox": "the inbox", "idempotency": "a guard of requests", "operator": "an operator"}
+// roleNames are the parts of Postroom that a role may be for, as a reader knows them.
+var roleNames = map[string]string{"relay": "the relay", "inbox": "the inbox", "idempotency": "a guard of requests", "operator": "an operator"}
 
 // checkPublic looks for rights that everybody has.
 func checkPublic(ctx context.Context, e *examination) error {
 	type right struct{ Privilege, Relation string }
-	found, err := rows[right](ctx, e, e.d.sql.PublicRights)
+	found, err := query[right](ctx, e, e.d.sql.PublicRights)
 	for _, r := range found {
 		remedy := fmt.Sprintf("REVOKE %s ON %s.%s FROM PUBLIC", r.Privilege, e.d.name, r.Relation)
 		if r.Relation == "the schema" {
@@ -90,7 +90,7 @@ func checkProducer(ctx context.Context, e *examination, role string) error {
 		Name                string
 		Wanted, Writes, Has bool
 	}
-	all, err := rows[right](ctx, e, e.d.sql.ProducerRights, role)
+	all, err := query[right](ctx, e, e.d.sql.ProducerRights, role)
 	if err != nil {
 		return err
 	}

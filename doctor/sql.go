@@ -14,11 +14,11 @@ var files embed.FS
 //
 // Wide because each has a file in sql.
 type statements struct {
-	Begin, Clock, Connections, IdleJobs, Instance           string
-	Nodes, Obstacles, OldDead, ProducerRights, PublicRights string
-	Published, Relay, RoleRights, RoleSettings, Sequence    string
-	Settings, Subjects, Subscriptions, Unknown, Untaken     string
-	Unvacuumed                                              string
+	Begin, Clock, Connections, IdleReplays, Instance                  string
+	Processes, VacuumBlockers, OldDead, ProducerRights, PublicRights  string
+	PublishedEvents, Relay, RoleRights, RoleSettings, Sequence        string
+	Settings, Subjects, Subscriptions, UnknownHandlers, OverdueEvents string
+	Unvacuumed                                                        string
 }
 
 var written = sqlfile.MustRead[statements](files)

@@ -24,15 +24,15 @@ var brokerChecks = []check{
 	{"subjects", tables | broker, "", checkSubjects},
 	{"types", tables | broker, "", checkTypes},
 	{"consumers", tables | broker, "", checkConsumers},
-	{"stray-consumers", tables | broker, "every consumer of this Postroom is that of a handler that is subscribed", checkStrays},
+	{"stray-consumers", tables | broker, "every consumer of this Postroom is that of a handler that is subscribed", checkStrayConsumers},
 	{"losses", tables | broker, "", checkLosses},
 	{"lost-tail", tables | broker, "", checkTails},
 	{"retention", tables | broker, "", checkRetention},
 }
 
-// answerWithin is how long an answer of the broker is waited for: it does not answer
+// brokerTimeout is how long an answer of the broker is waited for: it does not answer
 // who is not allowed to ask.
-const answerWithin = 3 * time.Second
+const brokerTimeout = 3 * time.Second
 
 // stream is a stream that is in use, or was named.
 type stream struct {
@@ -53,9 +53,9 @@ func (s *stream) takes(subject string) bool {
 	return s.info != nil && len(wildcard.Uncovered([]string{subject}, s.info.Config.Subjects)) == 0
 }
 
-// lookUp looks a stream up.
-func lookUp(ctx context.Context, js jetstream.JetStream, name string) *stream {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+// findStream looks a stream up.
+func findStream(ctx context.Context, js jetstream.JetStream, name string) *stream {
+	ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
 	defer cancel()
 	s := &stream{name: name}
 	before := time.Now()
@@ -81,7 +81,7 @@ func checkBroker(ctx context.Context, e *examination) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
 	defer cancel()
 	account, err := js.AccountInfo(ctx)
 	if do := jsremedy.Do(err); do != "" {
@@ -97,7 +97,7 @@ func checkBroker(ctx context.Context, e *examination) error {
 		compareTier(e, " (tier "+name+")", tier)
 	}
 	if len(e.findings) == had {
-		e.ok("", "NATS %s, JetStream with %s and %s", version, counted(account.Streams, "stream"), counted(account.Consumers, "consumer"))
+		e.ok("", "NATS %s, JetStream with %s and %s", version, countOf(account.Streams, "stream"), countOf(account.Consumers, "consumer"))
 	}
 	return nil
 }

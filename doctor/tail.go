@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// tailEvents is how many events of a stream are looked for in it.
-	tailEvents = 200
-	// tailNear is how many of its newest messages are read first.
-	tailNear = 2000
-	// tailPatience is for how long a stream is read, in all.
-	tailPatience = 2 * time.Second
-	// tailFilter is for how many subjects the broker is asked for them alone.
-	tailFilter = 20
+	// maxTailEvents is how many events of a stream are looked for in it.
+	maxTailEvents = 200
+	// newestFirst is how many of its newest messages are read first.
+	newestFirst = 2000
+	// tailTimeout is for how long a stream is read, in all.
+	tailTimeout = 2 * time.Second
+	// maxTailSubjects is for how many subjects the broker is asked for them alone.
+	maxTailSubjects = 20
 	// skew is by how much the clocks of a broker's servers may differ, beyond what
 	// was measured.
 	skew = time.Minute
@@ -63,7 +63,7 @@ func compareTails(ctx context.Context, e *examination, streams []*stream) ([]Tai
 	if err != nil {
 		return nil, err
 	}
-	newest, err := rows[publishedEvent](ctx, e, e.d.sql.Published)
+	newest, err := query[publishedEvent](ctx, e, e.d.sql.PublishedEvents)
 	if err != nil {
 		return nil, fmt.Errorf("read the newest published events: %w", err)
 	}
@@ -73,7 +73,7 @@ func compareTails(ctx context.Context, e *examination, streams []*stream) ([]Tai
 			continue
 		}
 		events := slices.DeleteFunc(slices.Clone(newest), func(p publishedEvent) bool { return !s.takes(p.Subject) })
-		tail, err := s.compare(ctx, events[:min(len(events), tailEvents)], database)
+		tail, err := s.compareTail(ctx, events[:min(len(events), maxTailEvents)], database)
 		if err != nil {
 			tail.Note = fmt.Sprintf("could not be compared: %v", err)
 		}
@@ -82,14 +82,14 @@ func compareTails(ctx context.Context, e *examination, streams []*stream) ([]Tai
 	return tails, nil
 }
 
-// compare looks for events in the stream.
-func (s *stream) compare(ctx context.Context, events []publishedEvent, database clock) (TailCheck, error) {
+// compareTail looks for events in the stream.
+func (s *stream) compareTail(ctx context.Context, events []publishedEvent, database clock) (TailCheck, error) {
 	tail := TailCheck{Stream: s.name, Missing: []LostEvent{}}
 	if s.info.Config.Retention != jetstream.LimitsPolicy {
 		tail.Note = "it keeps events for its consumers only: what is not there was consumed, or lost"
 		return tail, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, tailPatience+answerWithin)
+	ctx, cancel := context.WithTimeout(ctx, tailTimeout+brokerTimeout)
 	defer cancel()
 	before := time.Now()
 	info, err := s.handle.Info(ctx) // as it is after the log was read
@@ -103,13 +103,13 @@ func (s *stream) compare(ctx context.Context, events []publishedEvent, database 
 		tail.Note = "no event of the log is published to it, and young enough to be there"
 		return tail, nil
 	}
-	missing, read, err := s.search(ctx, info, events, onBroker(events[len(events)-1].CreatedAt))
+	missing, read, err := s.findMissing(ctx, info, events, onBroker(events[len(events)-1].CreatedAt))
 	if err != nil {
 		return tail, err
 	}
 	if !read {
 		tail.Compared -= len(missing)
-		tail.Note = fmt.Sprintf("more was published since than can be read in %s: %d events were not looked for to the end", tailPatience, len(missing))
+		tail.Note = fmt.Sprintf("more was published since than can be read in %s: %d events were not looked for to the end", tailTimeout, len(missing))
 		return tail, nil
 	}
 	for _, p := range missing {
@@ -132,10 +132,10 @@ func mayHaveDropped(info *jetstream.StreamInfo, at time.Time) bool {
 	return state.Msgs > 0 && state.FirstSeq > 1 && at.Before(state.FirstTime)
 }
 
-// search reads the headers of what the stream got since a time, and returns the events
+// findMissing reads the headers of what the stream got since a time, and returns the events
 // that are not among them. read reports whether it came to the end. The newest messages
 // come first: they nearly always have all, and the others may be more than can be read.
-func (s *stream) search(ctx context.Context, info *jetstream.StreamInfo, events []publishedEvent, since time.Time) (missing []publishedEvent, read bool, err error) {
+func (s *stream) findMissing(ctx context.Context, info *jetstream.StreamInfo, events []publishedEvent, since time.Time) (missing []publishedEvent, read bool, err error) {
 	if info.State.Msgs == 0 {
 		return events, true, nil
 	}
@@ -143,28 +143,28 @@ func (s *stream) search(ctx context.Context, info *jetstream.StreamInfo, events 
 		Description: "postroom doctor", AckPolicy: jetstream.AckNonePolicy, HeadersOnly: true, MemoryStorage: true, Replicas: 1,
 		InactiveThreshold: time.Minute, FilterSubjects: filterOf(events),
 	}
-	last, end := info.State.LastSeq, time.Now().Add(tailPatience)
-	if last > tailNear {
-		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, last-tailNear+1
-		missing, _, err = s.lacks(ctx, cfg, last, end, events)
+	last, end := info.State.LastSeq, time.Now().Add(tailTimeout)
+	if last > newestFirst {
+		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, last-newestFirst+1
+		missing, _, err = s.missingAmong(ctx, cfg, last, end, events)
 		if err != nil || len(missing) == 0 {
 			return missing, err == nil, err
 		}
 	}
 	since = since.Add(-skew)
 	cfg.DeliverPolicy, cfg.OptStartSeq, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &since
-	return s.lacks(ctx, cfg, last, end, events)
+	return s.missingAmong(ctx, cfg, last, end, events)
 }
 
-// lacks returns the events that are not among what a consumer gets up to a sequence of
+// missingAmong returns the events that are not among what a consumer gets up to a sequence of
 // the stream. read reports whether it came so far before the end of its time.
-func (s *stream) lacks(ctx context.Context, cfg jetstream.ConsumerConfig, last uint64, end time.Time, events []publishedEvent) (missing []publishedEvent, read bool, err error) {
+func (s *stream) missingAmong(ctx context.Context, cfg jetstream.ConsumerConfig, last uint64, end time.Time, events []publishedEvent) (missing []publishedEvent, read bool, err error) {
 	consumer, err := s.handle.CreateConsumer(ctx, cfg)
 	if err != nil {
 		return nil, false, fmt.Errorf("read stream %s: %w", s.name, err)
 	}
 	defer func() {
-		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), brokerTimeout)
 		defer cancel()
 		_ = s.handle.DeleteConsumer(within, consumer.CachedInfo().Name) // it goes by itself after a minute
 	}()
@@ -183,7 +183,7 @@ func filterOf(events []publishedEvent) []string {
 	}
 	slices.Sort(subjects)
 	subjects = wildcard.Union(nil, slices.Compact(subjects))
-	if len(subjects) > tailFilter {
+	if len(subjects) > maxTailSubjects {
 		return nil
 	}
 	return subjects

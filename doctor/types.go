@@ -14,7 +14,7 @@ import (
 // checkTypes looks for types that handlers ask for and nobody writes, and for types of
 // which a stream has events that no handler takes.
 func checkTypes(ctx context.Context, e *examination) error {
-	used, err := rows[struct{ Subject string }](ctx, e, schema.In(e.d.name, eventtype.UsedSQL))
+	used, err := query[struct{ Subject string }](ctx, e, schema.In(e.d.name, eventtype.UsedSQL))
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func checkTypes(ctx context.Context, e *examination) error {
 // compareTypes compares the types that the handlers of a stream ask for with those of
 // which it has events. seen are those that the database shows.
 func compareTypes(ctx context.Context, e *examination, s *stream, seen []string) error {
-	within, cancel := context.WithTimeout(ctx, answerWithin)
+	within, cancel := context.WithTimeout(ctx, brokerTimeout)
 	defer cancel()
 	subjects, complete, err := eventtype.InStream(within, s.handle)
 	if err != nil {

@@ -52,7 +52,7 @@ const (
 	dryRunPasses   = "passes"   // the handler did its work, and the transaction could have been committed
 	dryRunFails    = "fails"    // it failed
 	dryRunExternal = "external" // it calls other systems: it is not run
-	dryRunSuspect  = "suspect"  // it may end the process: it is not run
+	dryRunIsolated = "isolated" // it may end the process: it is not run
 	dryRunGone     = "gone"     // it is not held any more
 	dryRunBroken   = "broken"   // the dry run itself could not be made
 )
@@ -78,7 +78,7 @@ func (t *dryRuns) try(ctx context.Context, tr delivery.DryRun) finding {
 	case c.external != nil:
 		return finding{Verdict: dryRunExternal}
 	case cl.Solitary:
-		return finding{Verdict: dryRunSuspect}
+		return finding{Verdict: dryRunIsolated}
 	case cl.Fault != nil:
 		return finding{Verdict: dryRunFails, Class: cl.Fault.Class, Text: cl.Fault.Text}
 	}

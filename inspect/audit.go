@@ -81,16 +81,16 @@ func readAudit(m *snapshot, f AuditFilter) ([]AuditEntry, error) {
 	case f.EventID != "":
 		all, err := rows(m, "audit", m.sql.AuditEvent, scanAuditEntry, f.EventID, f.Actor, f.Action, f.Handler, since, before, most, "")
 		if f.ReplayID != 0 {
-			all = ofJob(all, f.ReplayID)
+			all = ofReplay(all, f.ReplayID)
 		}
 		return all, err
 	case f.ReplayID != 0:
-		return rows(m, "audit", m.sql.AuditJob, scanAuditEntry, f.ReplayID, f.Actor, f.Action, f.Handler, since, before, most)
+		return rows(m, "audit", m.sql.AuditReplay, scanAuditEntry, f.ReplayID, f.Actor, f.Action, f.Handler, since, before, most)
 	}
 	return rows(m, "audit", m.sql.Audit, scanAuditEntry, f.Actor, f.Action, f.Handler, since, before, most)
 }
 
-func ofJob(all []AuditEntry, job int64) (some []AuditEntry) {
+func ofReplay(all []AuditEntry, job int64) (some []AuditEntry) {
 	for _, a := range all {
 		if a.ReplayID == job {
 			some = append(some, a)

@@ -60,9 +60,9 @@ func (o brokerClient) jetStream() (jetstream.JetStream, error) {
 	return jetstream.New(o.nc)
 }
 
-// view asks the broker what it knows of handlers, by their names. deep tells how old
+// handlerViews asks the broker what it knows of handlers, by their names. deep tells how old
 // the oldest message is, which takes a consumer for a moment.
-func (o brokerClient) view(ctx context.Context, b *Broker, subs []subscription, deep bool) map[string]*BrokerView {
+func (o brokerClient) handlerViews(ctx context.Context, b *Broker, subs []subscription, deep bool) map[string]*BrokerView {
 	if o.nc == nil {
 		return nil
 	}
@@ -102,7 +102,7 @@ func jetStreamFault(ctx context.Context, js jetstream.JetStream) string {
 func (v *BrokerView) ask(ctx context.Context, js jetstream.JetStream, sub subscription, deep bool) error {
 	stream, err := js.Stream(ctx, sub.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		v.lacks(FoundNoStream, sub.Handler, fmt.Sprintf("stream %s of %s does not exist", sub.Stream, sub.Handler),
+		v.setMissing(FoundNoStream, sub.Handler, fmt.Sprintf("stream %s of %s does not exist", sub.Stream, sub.Handler),
 			"make it with 'postroom stream ensure'; events that it had are in the log of their producers, as far as that goes back")
 		return nil
 	}
@@ -112,7 +112,7 @@ func (v *BrokerView) ask(ctx context.Context, js jetstream.JetStream, sub subscr
 	info := stream.CachedInfo()
 	v.FirstSeq, v.LastSeq = info.State.FirstSeq, info.State.LastSeq
 	if !info.Created.Truncate(time.Microsecond).Equal(sub.Created) {
-		v.lacks(FoundStreamRecreated, sub.Handler, fmt.Sprintf("stream %s of %s was deleted and made again at %s", sub.Stream, sub.Handler, info.Created.UTC().Format(time.RFC3339)),
+		v.setMissing(FoundStreamRecreated, sub.Handler, fmt.Sprintf("stream %s of %s was deleted and made again at %s", sub.Stream, sub.Handler, info.Created.UTC().Format(time.RFC3339)),
 			"a process that starts begins at its start; what the old stream had is in the log of the producers")
 		return nil
 	}
@@ -120,7 +120,7 @@ func (v *BrokerView) ask(ctx context.Context, js jetstream.JetStream, sub subscr
 	if !sub.Ordered {
 		durable, err := stream.Consumer(ctx, identity.Consumer(sub.instance, sub.Handler))
 		if errors.Is(err, jetstream.ErrConsumerNotFound) {
-			v.lacks(FoundNoConsumer, sub.Handler, fmt.Sprintf("the consumer of %s on stream %s is gone", sub.Handler, sub.Stream),
+			v.setMissing(FoundNoConsumer, sub.Handler, fmt.Sprintf("the consumer of %s on stream %s is gone", sub.Handler, sub.Stream),
 				"a process that runs the handler makes it again behind its floor; nothing is lost")
 			return nil
 		}
@@ -135,19 +135,19 @@ func (v *BrokerView) ask(ctx context.Context, js jetstream.JetStream, sub subscr
 		}
 	}
 	if deep {
-		v.peek(ctx, stream, subjects, from, info.TimeStamp)
+		v.measureLag(ctx, stream, subjects, from, info.TimeStamp)
 	}
 	return nil
 }
 
-func (v *BrokerView) lacks(code, handler, text, do string) {
+func (v *BrokerView) setMissing(code, handler, text, do string) {
 	v.Fault = text
 	v.missing = Finding{Code: code, Handler: handler, Text: text, Remedy: do}
 }
 
-// peek looks at what the stream has from a sequence on.
-func (v *BrokerView) peek(ctx context.Context, stream jetstream.Stream, subjects []string, from uint64, now time.Time) {
-	r, err := open(ctx, stream, jetstream.ConsumerConfig{
+// measureLag looks at what the stream has from a sequence on.
+func (v *BrokerView) measureLag(ctx context.Context, stream jetstream.Stream, subjects []string, from uint64, now time.Time) {
+	r, err := openReader(ctx, stream, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, FilterSubjects: wildcard.Union(nil, subjects),
 	})
 	if err != nil {

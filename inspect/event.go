@@ -26,7 +26,7 @@ func newEventTrace(id string) *EventTrace {
 
 // readByID reads what is found by the event's id.
 func (m *snapshot) readByID(j *EventTrace, source string) (err error) {
-	if j.LogEntries, err = rows(m, "the log", m.sql.Logged, scanLogEntry, source, j.EventID); err != nil {
+	if j.LogEntries, err = rows(m, "the log", m.sql.LogEntries, scanLogEntry, source, j.EventID); err != nil {
 		return err
 	}
 	isHeld, discarded, err := m.held.OfEvent(m.ctx, m.tx, source, j.EventID)
@@ -34,7 +34,7 @@ func (m *snapshot) readByID(j *EventTrace, source string) (err error) {
 		return err
 	}
 	j.Held, j.Discarded = heldEvents(isHeld), heldEvents(discarded)
-	if j.Replays, err = rows(m, "replays", m.sql.Replays, scanReplayItem, source, j.EventID); err != nil {
+	if j.Replays, err = rows(m, "replays", m.sql.ReplayItems, scanReplayItem, source, j.EventID); err != nil {
 		return err
 	}
 	if len(j.LogEntries) > 0 {
@@ -60,7 +60,7 @@ func (m *snapshot) readByID(j *EventTrace, source string) (err error) {
 	if source != "" {
 		return nil
 	}
-	sources, err := rows(m, "sources", m.sql.Traces, func(row pgx.CollectableRow, s *string) error { return row.Scan(s) }, j.EventID)
+	sources, err := rows(m, "sources", m.sql.Sources, func(row pgx.CollectableRow, s *string) error { return row.Scan(s) }, j.EventID)
 	for _, s := range sources {
 		j.addSource(s)
 	}
@@ -75,7 +75,7 @@ func (m *snapshot) readByID(j *EventTrace, source string) (err error) {
 
 // readRelated reads what caused the event, and what it caused.
 func (m *snapshot) readRelated(j *EventTrace) (err error) {
-	if j.Caused, err = rows(m, "what it caused", m.sql.Caused, scanRelatedEvent, j.EventID); err != nil {
+	if j.Caused, err = rows(m, "what it caused", m.sql.CausedEvents, scanRelatedEvent, j.EventID); err != nil {
 		return err
 	}
 	cause := ""
@@ -88,7 +88,7 @@ func (m *snapshot) readRelated(j *EventTrace) (err error) {
 	if cause == "" {
 		return nil
 	}
-	j.CausedBy, err = rows(m, "its cause", m.sql.Logged, scanLogEntry, "", cause)
+	j.CausedBy, err = rows(m, "its cause", m.sql.LogEntries, scanLogEntry, "", cause)
 	if len(j.CausedBy) == 0 {
 		j.note("its cause, %s, is not in this log: it is of another service, or older than the log", cause)
 	}
@@ -107,7 +107,7 @@ func (m *snapshot) readLedger(j *EventTrace) (err error) {
 			handlers, derived = append(handlers, h.Handler), append(derived, h.DedupeKey)
 		}
 	}
-	if j.Decisions, err = rows(m, "the ledger", m.sql.Decided, scanDecision, keys, handlers, derived); err != nil {
+	if j.Decisions, err = rows(m, "the ledger", m.sql.Decisions, scanDecision, keys, handlers, derived); err != nil {
 		return err
 	}
 	handlers, derived = handlers[:0:0], derived[:0:0]
@@ -123,7 +123,7 @@ func (m *snapshot) readLedger(j *EventTrace) (err error) {
 	if len(j.Sources) == 0 {
 		j.note("the ledger was not asked: it is looked up by source and id, so give the source")
 	}
-	j.Steps, err = rows(m, "receipts", m.sql.Receipts, scanStep, handlers, derived)
+	j.Steps, err = rows(m, "receipts", m.sql.Steps, scanStep, handlers, derived)
 	return err
 }
 
@@ -228,8 +228,8 @@ func (j *EventTrace) placesSearched(source string) string {
 	return strings.Join(places, "; ")
 }
 
-// name is how an event is written.
-func name(source, id string) string {
+// eventName is how an event is written.
+func eventName(source, id string) string {
 	if source == "" {
 		return id
 	}

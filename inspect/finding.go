@@ -50,17 +50,17 @@ func (l *findingList) add(code, handler, text, do string) {
 // findings says what is wrong, the most urgent first.
 func findings(s *Status, subs []subscription, views map[string]*BrokerView) *findingList {
 	l := &findingList{all: []Finding{}} // not null
-	l.ofRelay(s)
+	l.checkRelay(s)
 	if s.Broker.Fault != "" {
 		cause, do := jsremedy.Split(s.Broker.Fault)
 		l.add(FoundBroker, "", "the broker could not be asked: "+cause, cmp.Or(do, "is it running, and the URL right?"))
 	}
 	for _, handler := range handlersOf(s, subs) {
-		l.ofHandler(s, subs, views, handler)
+		l.checkHandler(s, subs, views, handler)
 	}
 	for _, h := range s.Held {
 		if n := h.Events(Dead); n > 0 {
-			l.add(FoundDead, h.Handler, fmt.Sprintf("%s dead %s", countOf(n, h.More), whose(h.Handler)),
+			l.add(FoundDead, h.Handler, fmt.Sprintf("%s dead %s", eventsAre(n, h.More), where(h.Handler)),
 				"'postroom dead groups' says what killed them; then replay or discard them")
 		}
 	}
@@ -73,7 +73,7 @@ func findings(s *Status, subs []subscription, views map[string]*BrokerView) *fin
 	return l
 }
 
-func (l *findingList) ofRelay(s *Status) {
+func (l *findingList) checkRelay(s *Status) {
 	r := s.Relay
 	if !r.Leads && (r.Epoch > 0 || r.EstimatedUnpublished > 0 || len(heldOf(s.Held, Outgoing).States) > 0) {
 		l.add(FoundNoRelay, "", "no relay leads: nothing is published", "start 'postroom relay', or look at the log of the one that should run")
@@ -91,13 +91,13 @@ func (l *findingList) ofRelay(s *Status) {
 	}
 }
 
-func (l *findingList) ofHandler(s *Status, subs []subscription, views map[string]*BrokerView, handler string) {
+func (l *findingList) checkHandler(s *Status, subs []subscription, views map[string]*BrokerView, handler string) {
 	held := heldOf(s.Held, handler)
-	processes := running(s.Processes, handler)
+	processes := aliveProcesses(s.Processes, handler)
 	sub := slices.IndexFunc(subs, func(sub subscription) bool { return sub.Handler == handler })
 	switch late := held.overdue(); {
 	case len(processes) == 0 && held.Events() > held.Events(Dead):
-		l.add(FoundNoProcess, handler, fmt.Sprintf("no living process runs %s: %s for it, and new ones do not reach it", handler, countOf(held.Events(), held.More)+" held"),
+		l.add(FoundNoProcess, handler, fmt.Sprintf("no living process runs %s: %s for it, and new ones do not reach it", handler, eventsAre(held.Events(), held.More)+" held"),
 			"start a process that has it; was it renamed? A renamed handler is another one")
 	case len(processes) == 0 && sub >= 0:
 		l.add(FoundNoProcess, handler, fmt.Sprintf("no living process runs %s: events do not reach it", handler),
@@ -105,9 +105,9 @@ func (l *findingList) ofHandler(s *Status, subs []subscription, views map[string
 	case late > overdueFor.Seconds():
 		l.add(FoundOverdue, handler, fmt.Sprintf("events held for %s have been due for %s, and nobody takes them", handler, duration(late)),
 			"its processes are busy, or do not take the type of these events: look at their logs, or give it more workers")
-	case sub >= 0 && subs[sub].Ordered && !subs[sub].Read:
+	case sub >= 0 && subs[sub].Ordered && !subs[sub].HasReader:
 		l.add(FoundNoReader, handler, fmt.Sprintf("nobody reads stream %s for %s, which is ordered", subs[sub].Stream, handler),
-			"look at the logs of its processes: "+names(processes))
+			"look at the logs of its processes: "+listNames(processes))
 	}
 	if v := views[handler]; v != nil && v.missing.Code != "" {
 		l.all = append(l.all, v.missing)
@@ -129,8 +129,8 @@ func handlersOf(s *Status, subs []subscription) []string {
 	return slices.Compact(all)
 }
 
-// countOf says how many events there are, as the beginning of a sentence.
-func countOf(n int64, more bool) string {
+// eventsAre says how many events there are, as the beginning of a sentence.
+func eventsAre(n int64, more bool) string {
 	switch {
 	case more:
 		return fmt.Sprintf("%d events or more are", n)
@@ -140,7 +140,7 @@ func countOf(n int64, more bool) string {
 	return fmt.Sprintf("%d events are", n)
 }
 
-func whose(handler string) string {
+func where(handler string) string {
 	if handler == Outgoing {
 		return "on their way to the broker"
 	}
@@ -152,7 +152,7 @@ func duration(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
 }
 
-func names(all []string) string {
+func listNames(all []string) string {
 	const most = 3
 	if len(all) <= most {
 		return fmt.Sprint(all)

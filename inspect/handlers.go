@@ -54,7 +54,7 @@ type Reader struct {
 
 func handler(name string, subs []subscription, processes []Process, held []HeldSummary, views map[string]*BrokerView) Handler {
 	h := Handler{
-		Name: name, Types: []string{}, Subjects: []string{}, Processes: running(processes, name), Held: heldOf(held, name), Broker: views[name],
+		Name: name, Types: []string{}, Subjects: []string{}, Processes: aliveProcesses(processes, name), Held: heldOf(held, name), Broker: views[name],
 	}
 	for _, s := range subs {
 		if s.Handler != name {
@@ -62,7 +62,7 @@ func handler(name string, subs []subscription, processes []Process, held []HeldS
 		}
 		h.Stream, h.Ordered, h.Types, h.Subjects, h.AckFloor, h.AckFloorAt = s.Stream, s.Ordered, s.Types, s.Subjects, s.AckFloor, s.AckFloorAt
 		if s.Ordered {
-			h.Reader = &Reader{Name: s.Reader, Until: s.ReaderUntil, Reads: s.Read, Epoch: s.Epoch, Takeovers: s.Takeovers}
+			h.Reader = &Reader{Name: s.Reader, Until: s.ReaderUntil, Reads: s.HasReader, Epoch: s.Epoch, Takeovers: s.Takeovers}
 		}
 	}
 	return h

@@ -81,7 +81,7 @@ func readHeld(m *snapshot) ([]HeldSummary, error) {
 		keys    int64
 		more    bool
 	}
-	counts, err := rows(m, "what is held", m.sql.Held, func(row pgx.CollectableRow, c *counted) error {
+	counts, err := rows(m, "what is held", m.sql.HeldCounts, func(row pgx.CollectableRow, c *counted) error {
 		return row.Scan(&c.handler, &c.State, &c.Events, &c.OldestAgeSeconds, &c.OverdueSeconds, &c.more, &c.keys)
 	})
 	all := []HeldSummary{} // not null

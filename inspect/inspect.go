@@ -69,8 +69,8 @@ func New(db DB, nc *nats.Conn, cfg Config) *Inspector {
 // statement.
 const patience = 15 * time.Second
 
-// look has do read, in a transaction that shows one moment and cannot write.
-func (i *Inspector) look(ctx context.Context, do func(db *snapshot) error) error {
+// inTx has do read, in a transaction that shows one moment and cannot write.
+func (i *Inspector) inTx(ctx context.Context, do func(db *snapshot) error) error {
 	if i.err != nil {
 		return postroom.Unrecoverable(i.err)
 	}
@@ -90,9 +90,9 @@ func (i *Inspector) look(ctx context.Context, do func(db *snapshot) error) error
 	return do(&snapshot{ctx: ctx, tx: tx, schema: i.schema, sql: &i.sql, held: i.held})
 }
 
-// advise returns an error of the database with what to do about it, so that it can be
+// explain returns an error of the database with what to do about it, so that it can be
 // looked at.
-func (i *Inspector) advise(err error) error {
+func (i *Inspector) explain(err error) error {
 	return remedy.Explain(err, remedy.Use{Grant: "operator", Schema: i.schema, DB: i.db})
 }
 
@@ -102,21 +102,21 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 	s := &Status{}
 	var subs []subscription
 	var types []string
-	err := i.look(ctx, func(m *snapshot) (err error) {
+	err := i.inTx(ctx, func(m *snapshot) (err error) {
 		if s.Relay, err = one(m, "the relay's row", m.sql.Relay, scanRelay); err != nil {
 			return err
 		}
 		if s.Held, err = readHeld(m); err != nil {
 			return err
 		}
-		s.Discarded, err = one(m, "discarded events", m.sql.Discarded, func(row pgx.CollectableRow, n *int64) error { return row.Scan(n) })
+		s.Discarded, err = one(m, "discarded events", m.sql.DiscardedCount, func(row pgx.CollectableRow, n *int64) error { return row.Scan(n) })
 		if err != nil {
 			return err
 		}
-		if s.Replays, err = rows(m, "replays", m.sql.Jobs, scanReplayStatus); err != nil {
+		if s.Replays, err = rows(m, "replays", m.sql.RunningReplays, scanReplayStatus); err != nil {
 			return err
 		}
-		if s.Republishes, err = rows(m, "rewinds", m.sql.Rewinds, scanRepublishStatus); err != nil {
+		if s.Republishes, err = rows(m, "rewinds", m.sql.RunningRepublishes, scanRepublishStatus); err != nil {
 			return err
 		}
 		if s.Processes, err = readProcesses(m); err != nil {
@@ -129,12 +129,12 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("inspect: status: %w", i.advise(err))
+		return nil, fmt.Errorf("inspect: status: %w", i.explain(err))
 	}
-	views := i.broker.view(ctx, &s.Broker, subs, false)
+	views := i.broker.handlerViews(ctx, &s.Broker, subs, false)
 	streams := i.broker.types(ctx, &s.Broker, subs)
 	l := findings(s, subs, views)
-	s.Notes = append(l.ofTypes(subs, streams, types), untakenNotes(subs, streams, types)...)
+	s.Notes = append(l.checkTypes(subs, streams, types), unhandledNotes(subs, streams, types)...)
 	s.Findings = l.all
 	return s, nil
 }
@@ -145,7 +145,7 @@ func (i *Inspector) Handlers(ctx context.Context) (*Handlers, error) {
 	var subs []subscription
 	var processes []Process
 	var held []HeldSummary
-	err := i.look(ctx, func(m *snapshot) (err error) {
+	err := i.inTx(ctx, func(m *snapshot) (err error) {
 		if subs, err = readSubscriptions(m); err != nil {
 			return err
 		}
@@ -156,10 +156,10 @@ func (i *Inspector) Handlers(ctx context.Context) (*Handlers, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("inspect: handlers: %w", i.advise(err))
+		return nil, fmt.Errorf("inspect: handlers: %w", i.explain(err))
 	}
 	h := &Handlers{Handlers: []Handler{}}
-	views := i.broker.view(ctx, &h.Broker, subs, true)
+	views := i.broker.handlerViews(ctx, &h.Broker, subs, true)
 	for _, name := range handlerNames(subs, processes, held) {
 		h.Handlers = append(h.Handlers, handler(name, subs, processes, held, views))
 	}
@@ -179,23 +179,23 @@ func (i *Inspector) Event(ctx context.Context, source, id string) (*EventTrace, 
 		j.Sources = []string{source}
 	}
 	var subs []subscription
-	err := i.look(ctx, func(m *snapshot) (err error) {
+	err := i.inTx(ctx, func(m *snapshot) (err error) {
 		if subs, err = readSubscriptions(m); err != nil {
 			return err
 		}
 		return m.readByID(j, source)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("inspect: event: %w", i.advise(err))
+		return nil, fmt.Errorf("inspect: event: %w", i.explain(err))
 	}
 	i.broker.search(ctx, j, subs)
-	if err := i.look(ctx, func(m *snapshot) error { return m.readLedger(j) }); err != nil {
-		return nil, fmt.Errorf("inspect: event: %w", i.advise(err))
+	if err := i.inTx(ctx, func(m *snapshot) error { return m.readLedger(j) }); err != nil {
+		return nil, fmt.Errorf("inspect: event: %w", i.explain(err))
 	}
 	j.noteUndecided(subs)
 	j.noteNoHandler(subs)
 	if j.empty(source) {
-		return nil, fmt.Errorf("inspect: event %s: %w: looked %s", name(source, id), ErrNotFound, j.placesSearched(source))
+		return nil, fmt.Errorf("inspect: event %s: %w: looked %s", eventName(source, id), ErrNotFound, j.placesSearched(source))
 	}
 	return j, nil
 }
@@ -204,7 +204,7 @@ func (i *Inspector) Event(ctx context.Context, source, id string) (*EventTrace, 
 // the way of the others.
 func (i *Inspector) Keys(ctx context.Context, f KeyFilter) (*Keys, error) {
 	page := &Keys{Keys: []Key{}}
-	err := i.look(ctx, func(m *snapshot) error {
+	err := i.inTx(ctx, func(m *snapshot) error {
 		if f.Key != "" {
 			return readKey(m, page, f)
 		}
@@ -220,7 +220,7 @@ func (i *Inspector) Keys(ctx context.Context, f KeyFilter) (*Keys, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("inspect: keys: %w", i.advise(err))
+		return nil, fmt.Errorf("inspect: keys: %w", i.explain(err))
 	}
 	return page, nil
 }
@@ -229,8 +229,8 @@ func (i *Inspector) Keys(ctx context.Context, f KeyFilter) (*Keys, error) {
 // vacuum away.
 func (i *Inspector) Tables(ctx context.Context) (*Tables, error) {
 	t := &Tables{}
-	err := i.look(ctx, func(m *snapshot) (err error) {
-		if t.Tables, err = rows(m, "sizes", m.sql.Tables, scanTable); err != nil {
+	err := i.inTx(ctx, func(m *snapshot) (err error) {
+		if t.Tables, err = rows(m, "sizes", m.sql.TableSizes, scanTable); err != nil {
 			return err
 		}
 		if err := readOldest(m, t.Tables, i.retention); err != nil {
@@ -239,15 +239,15 @@ func (i *Inspector) Tables(ctx context.Context) (*Tables, error) {
 		if t.Sweep, err = readSweep(m); err != nil {
 			return err
 		}
-		if t.Vacuum.Blockers, err = rows(m, "old transactions", m.sql.Horizon, scanVacuumBlocker); err != nil {
+		if t.Vacuum.Blockers, err = rows(m, "old transactions", m.sql.VacuumBlockers, scanVacuumBlocker); err != nil {
 			return err
 		}
-		sees, err := one(m, "rights", m.sql.Sees, func(row pgx.CollectableRow, to *bool) error { return row.Scan(to) })
+		sees, err := one(m, "rights", m.sql.SeesAllSessions, func(row pgx.CollectableRow, to *bool) error { return row.Scan(to) })
 		t.Vacuum.Partial = !sees
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("inspect: tables: %w", i.advise(err))
+		return nil, fmt.Errorf("inspect: tables: %w", i.explain(err))
 	}
 	return t, nil
 }
@@ -255,7 +255,7 @@ func (i *Inspector) Tables(ctx context.Context) (*Tables, error) {
 // Audit returns what operators did, the latest first.
 func (i *Inspector) Audit(ctx context.Context, f AuditFilter) (*AuditPage, error) {
 	page := &AuditPage{Entries: []AuditEntry{}}
-	err := i.look(ctx, func(m *snapshot) error {
+	err := i.inTx(ctx, func(m *snapshot) error {
 		all, err := readAudit(m, f)
 		if err != nil {
 			return err
@@ -264,7 +264,7 @@ func (i *Inspector) Audit(ctx context.Context, f AuditFilter) (*AuditPage, error
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("inspect: audit: %w", i.advise(err))
+		return nil, fmt.Errorf("inspect: audit: %w", i.explain(err))
 	}
 	return page, nil
 }

@@ -113,7 +113,7 @@ func readKey(m *snapshot, page *Keys, f KeyFilter) error {
 	handlers := []string{f.Handler}
 	if f.Handler == "" {
 		var err error
-		handlers, err = rows(m, "handlers", m.sql.Holders, func(row pgx.CollectableRow, h *string) error { return row.Scan(h) })
+		handlers, err = rows(m, "handlers", m.sql.HandlersWithKeys, func(row pgx.CollectableRow, h *string) error { return row.Scan(h) })
 		if err != nil {
 			return err
 		}

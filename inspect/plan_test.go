@@ -24,34 +24,34 @@ var tested = []struct {
 	pages                  int
 }{
 	{"relay", "", "", 50},
-	{"discarded", "", "", 600},
-	{"jobs", "", "", 50},
-	{"rewinds", "", "", 50},
+	{"discarded_count", "", "", 600},
+	{"running_replays", "", "", 50},
+	{"running_republishes", "", "", 50},
 	{"keys", "(text, text, text, text, int)", "'', '', '', '', 100", 2000},
 	{"keys", "(text, text, text, text, int)", "'h2', '', 'h2', 'k4', 100", 2000},
 	{"keys", "(text, text, text, text, int)", "'h1', 'running', 'h1', '', 100", 100_000}, // 10,000 keys, none of which is
 	{"key", "(text, text)", "'h1', 'k7'", 50},
-	{"holders", "", "", 100},
+	{"handlers_with_keys", "", "", 100},
 	{"used", "", "", 500},
-	{"oldest", "", "", 50},
+	{"oldest_rows", "", "", 50},
 	{"sweep", "", "", 50},
-	{"logged", "(text, text)", "'', '150000'", 100},
-	{"logged", "(text, text)", "'/shop', '150000'", 50},
-	{"logged", "(text, text)", "'/none', 'none'", 50},
-	{"caused", "(text)", "'cause'", 250}, // of 1,000
-	{"caused", "(text)", "'none'", 20},
+	{"log_entries", "(text, text)", "'', '150000'", 100},
+	{"log_entries", "(text, text)", "'/shop', '150000'", 50},
+	{"log_entries", "(text, text)", "'/none', 'none'", 50},
+	{"caused_events", "(text)", "'cause'", 250}, // of 1,000
+	{"caused_events", "(text)", "'none'", 20},
 	{"of_event", "(text, text)", "'', '150'", 50},
 	{"of_event_discarded", "(text, text)", "'', '150'", 50},
-	{"decided", "(text[], text[], text[])", "'{/shop 150,/none 7}', '{h1}', '{derived}'", 150},
-	{"receipts", "(text[], text[])", "'{h1,h2}', '{/shop 150,/shop 151}'", 50},
+	{"decisions", "(text[], text[], text[])", "'{/shop 150,/none 7}', '{h1}', '{derived}'", 150},
+	{"steps", "(text[], text[])", "'{h1,h2}', '{/shop 150,/shop 151}'", 50},
 	{"revisions", "(text)", "'150'", 50},
-	{"replays", "(text, text)", "'', '150'", 50},
+	{"replay_items", "(text, text)", "'', '150'", 50},
 	{"event_republishes", "(bigint[])", "'{7}'", 100},
-	{"traces", "(text)", "'150'", 100},
+	{"sources", "(text)", "'150'", 100},
 	{"audit", "(text, text, text, timestamptz, bigint, int)", "'', '', '', NULL, 9000000000, 101", 500},
 	{"audit", "(text, text, text, timestamptz, bigint, int)", "'nobody', '', '', NULL, 9000000000, 101", 500},
 	{"audit_event", "(text, text, text, text, timestamptz, bigint, int, text)", "'150', '', '', '', NULL, 9000000000, 101, ''", 50},
-	{"audit_job", "(bigint, text, text, text, timestamptz, bigint, int)", "7, '', '', '', NULL, 9000000000, 101", 1100},
+	{"audit_replay", "(bigint, text, text, text, timestamptz, bigint, int)", "7, '', '', '', NULL, 9000000000, 101", 1100},
 }
 
 // readsAll is a plan that reads a whole table that grows, or nearly.
@@ -74,7 +74,7 @@ func TestNoStatementReadsATable(t *testing.T) {
 			p.wantPages(s.file, s.parameters, s.call, s.pages)
 		}
 		// It counts: as many rows as are held, and no more than 100,000 of a handler.
-		p.wantPages("held", "", "", 60_000)
+		p.wantPages("held_counts", "", "", 60_000)
 	}
 }
 

@@ -30,8 +30,8 @@ func readProcesses(m *snapshot) ([]Process, error) {
 	})
 }
 
-// running returns the names of the living processes that run a handler.
-func running(all []Process, handler string) []string {
+// aliveProcesses returns the names of the living processes that run a handler.
+func aliveProcesses(all []Process, handler string) []string {
 	names := []string{} // not null
 	for _, p := range all {
 		if p.Alive && slices.Contains(p.Handlers, handler) {

@@ -86,7 +86,7 @@ func (j *EventTrace) searches(subs []subscription) []streamSearcher {
 	if len(all) > 0 || len(j.LogEntries) > 0 {
 		return all
 	}
-	since, ok := timeIn(j.EventID)
+	since, ok := timeOfID(j.EventID)
 	if !ok {
 		return nil
 	}
@@ -105,8 +105,8 @@ func (j *EventTrace) searches(subs []subscription) []streamSearcher {
 	return all
 }
 
-// timeIn returns the time that an id has in it.
-func timeIn(id string) (time.Time, bool) {
+// timeOfID returns the time that an id has in it.
+func timeOfID(id string) (time.Time, bool) {
 	u, err := uuid.Parse(id)
 	if err != nil || u.Version() != 7 {
 		return time.Time{}, false
@@ -131,7 +131,7 @@ func (q streamSearcher) search(ctx context.Context, js jetstream.JetStream, id s
 		return s, err
 	}
 	from := s.From
-	r, err := open(ctx, stream, jetstream.ConsumerConfig{
+	r, err := openReader(ctx, stream, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &from, FilterSubjects: q.subjects,
 	})
 	if err != nil {
@@ -143,7 +143,7 @@ func (q streamSearcher) search(ctx context.Context, js jetstream.JetStream, id s
 		for _, m := range batch {
 			s.Examined++
 			s.Through = m.stored.UTC()
-			if q.is(m, id, &s) {
+			if q.matches(m, id, &s) {
 				return s, nil
 			}
 		}
@@ -155,8 +155,8 @@ func (q streamSearcher) search(ctx context.Context, js jetstream.JetStream, id s
 	return s, nil
 }
 
-// is reports whether a message is the event, and notes it where it is.
-func (q streamSearcher) is(m message, id string, s *StreamSearch) bool {
+// matches reports whether a message is the event, and notes it where it is.
+func (q streamSearcher) matches(m message, id string, s *StreamSearch) bool {
 	ev, err := wire.Decode(m.subject, m.header, nil)
 	if err != nil || ev.ID != id || q.source != "" && ev.Source != q.source {
 		return false

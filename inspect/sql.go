@@ -14,13 +14,13 @@ var files embed.FS
 //
 // Wide because each has a file in sql.
 type statements struct {
-	Plan                                                   string
-	Relay, Held, Discarded, Jobs, Processes, Subscriptions string
-	Keys, Key, Holders                                     string
-	Tables, Oldest, Sweep, Horizon, Sees                   string
-	Logged, Caused, Decided, Receipts, EventRepublishes    string
-	Revisions, Replays, Traces, Rewinds                    string
-	Audit, AuditEvent, AuditJob                            string
+	Plan                                                                        string
+	Relay, HeldCounts, DiscardedCount, RunningReplays, Processes, Subscriptions string
+	Keys, Key, HandlersWithKeys                                                 string
+	TableSizes, OldestRows, Sweep, VacuumBlockers, SeesAllSessions              string
+	LogEntries, CausedEvents, Decisions, Steps, EventRepublishes                string
+	Revisions, ReplayItems, Sources, RunningRepublishes                         string
+	Audit, AuditEvent, AuditReplay                                              string
 }
 
 var written = sqlfile.MustRead[statements](files)

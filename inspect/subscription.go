@@ -20,7 +20,7 @@ type subscription struct {
 	Ordered         bool
 	Reader          string
 	ReaderUntil     time.Time
-	Read            bool
+	HasReader       bool
 	Epoch           int64
 	Takeovers       int64
 	instance        string
@@ -29,7 +29,7 @@ type subscription struct {
 func readSubscriptions(m *snapshot) ([]subscription, error) {
 	return rows(m, "subscriptions", m.sql.Subscriptions, func(row pgx.CollectableRow, s *subscription) error {
 		return row.Scan(&s.Handler, &s.Stream, at(&s.Created), &s.Types, &s.Subjects, &s.AckFloor, at(&s.AckFloorAt), &s.Ordered,
-			&s.Reader, at(&s.ReaderUntil), &s.Read, &s.Epoch, &s.Takeovers, &s.instance)
+			&s.Reader, at(&s.ReaderUntil), &s.HasReader, &s.Epoch, &s.Takeovers, &s.instance)
 	})
 }
 

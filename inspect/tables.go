@@ -80,7 +80,7 @@ func scanVacuumBlocker(row pgx.CollectableRow, h *VacuumBlocker) error {
 
 // readOldest fills in how far back tables reach.
 func readOldest(m *snapshot, tables []Table, retention time.Duration) error {
-	found, err := rows(m, "oldest rows", m.sql.Oldest, func(row pgx.CollectableRow, t *Table) error {
+	found, err := rows(m, "oldest rows", m.sql.OldestRows, func(row pgx.CollectableRow, t *Table) error {
 		return row.Scan(&t.Name, at(&t.OldestAt), &t.OldestAgeSeconds)
 	})
 	for _, o := range found {

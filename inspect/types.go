@@ -26,7 +26,7 @@ func readTypes(m *snapshot) ([]string, error) {
 type streamTypes struct {
 	subjects []string
 	complete bool // an event of each type that is written would be among them
-	takes    []string
+	accepts  []string
 }
 
 // types asks the broker of which types streams have events. What cannot be told is left
@@ -47,7 +47,7 @@ func (o brokerClient) types(ctx context.Context, b *Broker, subs []subscription)
 		if err != nil {
 			continue // view has told
 		}
-		t := streamTypes{takes: stream.CachedInfo().Config.Subjects}
+		t := streamTypes{accepts: stream.CachedInfo().Config.Subjects}
 		if t.subjects, t.complete, err = eventtype.InStream(ctx, stream); err != nil {
 			b.Fault = fmt.Sprintf("stream %s: %s", name, faultOf(err))
 			return all
@@ -66,10 +66,10 @@ func streamsOf(subs []subscription) []string {
 	return slices.Compact(names)
 }
 
-// ofTypes finds types that a handler asks for and that are probably misspelt. It returns
+// checkTypes finds types that a handler asks for and that are probably misspelt. It returns
 // notes of handlers of whose types nobody has written any. seen are the subjects that the
 // database shows.
-func (l *findingList) ofTypes(subs []subscription, streams map[string]streamTypes, seen []string) []string {
+func (l *findingList) checkTypes(subs []subscription, streams map[string]streamTypes, seen []string) []string {
 	notes := []string{}
 	for _, sub := range subs {
 		in, asked := streams[sub.Stream]
@@ -88,15 +88,15 @@ func (l *findingList) ofTypes(subs []subscription, streams map[string]streamType
 	return notes
 }
 
-// untakenNotes says of which types streams have events that no handler here takes.
-func untakenNotes(subs []subscription, streams map[string]streamTypes, seen []string) []string {
+// unhandledNotes says of which types streams have events that no handler here takes.
+func unhandledNotes(subs []subscription, streams map[string]streamTypes, seen []string) []string {
 	var notes []string
 	for _, name := range streamsOf(subs) {
 		in, asked := streams[name]
 		if !asked {
 			continue
 		}
-		ours := slices.DeleteFunc(slices.Clone(seen), func(s string) bool { return len(wildcard.Uncovered([]string{s}, in.takes)) > 0 })
+		ours := slices.DeleteFunc(slices.Clone(seen), func(s string) bool { return len(wildcard.Uncovered([]string{s}, in.accepts)) > 0 })
 		var taken []string
 		for _, sub := range subs {
 			if sub.Stream == name {

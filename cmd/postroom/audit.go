@@ -11,7 +11,7 @@ import (
 )
 
 func newAudit(getenv func(string) string) *cobra.Command {
-	s := newSight(getenv)
+	s := newInspection(getenv)
 	var filter inspect.AuditFilter
 	var since string
 	cmd := &cobra.Command{
@@ -35,7 +35,7 @@ Changes nothing. --json has what each action was asked to do, too.`,
 			if err != nil {
 				return err
 			}
-			return s.look(cmd.Context(), inspect.Config{}, func(i *inspect.Inspector) error {
+			return s.withDatabase(cmd.Context(), inspect.Config{}, func(i *inspect.Inspector) error {
 				page, err := i.Audit(cmd.Context(), filter)
 				if err != nil {
 					return err
@@ -54,7 +54,7 @@ Changes nothing. --json has what each action was asked to do, too.`,
 	flags.Int64Var(&filter.Before, "before", 0, "begin below this id")
 	flags.IntVar(&filter.Limit, "limit", 100, "how many, 1 to 1000")
 	s.addFlags(cmd, false)
-	complete(cmd, "actor", "action", "handler", "event", "replay", "since", "before", "limit")
+	noFileCompletion(cmd, "actor", "action", "handler", "event", "replay", "since", "before", "limit")
 	return cmd
 }
 
@@ -68,7 +68,7 @@ func printAudit(cmd *cobra.Command, asJSON bool, page *inspect.AuditPage) error 
 	rows := [][]string{{"ID", "AT", "BY", "DID", "TO", "HANDLER", "WHY"}}
 	for _, a := range page.Entries {
 		rows = append(rows, []string{
-			count(a.ID), stamp(a.At), cell(a.Actor, 40), cell(a.Action, 30), object(a), orDash(cell(a.Handler, 60)), orDash(cell(a.Reason, 80)),
+			count(a.ID), stamp(a.At), cell(a.Actor, 40), cell(a.Action, 30), actionTarget(a), orDash(cell(a.Handler, 60)), orDash(cell(a.Reason, 80)),
 		})
 	}
 	if err := printTable(cmd.OutOrStdout(), rows); err != nil {
@@ -80,15 +80,15 @@ func printAudit(cmd *cobra.Command, asJSON bool, page *inspect.AuditPage) error 
 	return nil
 }
 
-// object says what an action was done to.
-func object(a inspect.AuditEntry) string {
+// actionTarget says what an action was done to.
+func actionTarget(a inspect.AuditEntry) string {
 	what := plural(int(a.Events), "event")
 	var asked struct{ Filter *deadletter.Filter }
 	switch err := json.Unmarshal(a.Details, &asked); {
 	case a.EventID != "":
 		what = cell(a.EventID, 60)
 	case err == nil && asked.Filter != nil: // other actions have other details
-		what += ": " + words(*asked.Filter)
+		what += ": " + filterText(*asked.Filter)
 	}
 	if a.ReplayID > 0 {
 		what += fmt.Sprintf(" (replay %d)", a.ReplayID)

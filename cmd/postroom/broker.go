@@ -35,7 +35,7 @@ const (
 func (b *broker) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&b.url, "nats-url", "", "NATS URL (env POSTROOM_NATS_URL, NATS_URL)")
 	cmd.Flags().StringVar(&b.creds, "nats-creds", "", "file with the credentials of a NATS user")
-	complete(cmd, "nats-url")
+	noFileCompletion(cmd, "nats-url")
 }
 
 func (b *broker) connect(more ...nats.Option) (*nats.Conn, error) {
@@ -83,24 +83,24 @@ func (b *broker) note(_ *nats.Conn, _ *nats.Subscription, err error) {
 		return
 	}
 	text := err.Error()
-	if !b.denied.CompareAndSwap(nil, &text) && isMute(text) {
+	if !b.denied.CompareAndSwap(nil, &text) && deniesReplies(text) {
 		b.denied.Store(&text)
 	}
 }
 
-// isMute reports whether a user that may not do this gets no answers.
-func isMute(denied string) bool { return strings.Contains(denied, "for Subscription to") }
+// deniesReplies reports whether a user that may not do this gets no answers.
+func deniesReplies(denied string) bool { return strings.Contains(denied, "for Subscription to") }
 
-// mute returns what keeps this user from getting answers, or nothing.
-func (b *broker) mute() string {
-	if denied := b.denied.Load(); denied != nil && isMute(*denied) {
+// repliesDenied returns what keeps this user from getting answers, or nothing.
+func (b *broker) repliesDenied() string {
+	if denied := b.denied.Load(); denied != nil && deniesReplies(*denied) {
 		return *denied
 	}
 	return ""
 }
 
-// permit is what to do about a user without permissions.
-const permit = "give this NATS user permission to publish to $JS.API.> and to subscribe to _INBOX.>, or name another with --nats-creds"
+// permissionHint is what to do about a user without permissions.
+const permissionHint = "give this NATS user permission to publish to $JS.API.> and to subscribe to _INBOX.>, or name another with --nats-creds"
 
 // explain returns err, or what the broker does not let this user do, if err says that an
 // answer did not come.
@@ -110,12 +110,12 @@ func (b *broker) explain(err error) error {
 	if denied == nil || !silent {
 		return err
 	}
-	return fmt.Errorf("the broker does not let this user do that: %s; %s: %w", *denied, permit, err)
+	return fmt.Errorf("the broker does not let this user do that: %s; %s: %w", *denied, permissionHint, err)
 }
 
-// ready reports a broker that has no JetStream, and one that this user gets no answers
+// checkJetStream reports a broker that has no JetStream, and one that this user gets no answers
 // from. Commands would find nothing there otherwise, or wait for long.
-func (b *broker) ready(ctx context.Context, nc *nats.Conn) error {
+func (b *broker) checkJetStream(ctx context.Context, nc *nats.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, readyPatience)
 	defer cancel()
 	js, err := jetstream.New(nc)
@@ -125,7 +125,7 @@ func (b *broker) ready(ctx context.Context, nc *nats.Conn) error {
 	switch {
 	case jsremedy.Do(err) != "":
 		return fmt.Errorf("ask for JetStream: %w", jsremedy.Explain(err))
-	case err != nil && b.mute() != "":
+	case err != nil && b.repliesDenied() != "":
 		return b.explain(err)
 	}
 	return nil // a user that may not ask this may do what the command does

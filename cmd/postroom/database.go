@@ -28,7 +28,7 @@ type database struct {
 
 func (d *database) addSchemaFlag(cmd *cobra.Command) {
 	cmd.PersistentFlags().StringVar(&d.name, "schema", "", "schema of the tables (default "+schema.DefaultName+"; env POSTROOM_SCHEMA)")
-	complete(cmd, "schema")
+	noFileCompletion(cmd, "schema")
 }
 
 // addURLFlag adds --database-url. Its default is looked up when the command
@@ -36,11 +36,11 @@ func (d *database) addSchemaFlag(cmd *cobra.Command) {
 // all.
 func (d *database) addURLFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&d.url, "database-url", "", "PostgreSQL URL (env POSTROOM_DATABASE_URL, DATABASE_URL)")
-	complete(cmd, "database-url")
+	noFileCompletion(cmd, "database-url")
 }
 
-// complete keeps the shell from offering files for flags.
-func complete(cmd *cobra.Command, flags ...string) {
+// noFileCompletion keeps the shell from offering files for flags.
+func noFileCompletion(cmd *cobra.Command, flags ...string) {
 	for _, flag := range flags {
 		if err := cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions); err != nil {
 			panic(err) // the flag was not added

@@ -60,11 +60,11 @@ func (d *dead) with(ctx context.Context, do func(store *deadletter.Store) error)
 	})
 }
 
-// addBy adds the flags that say who does something, and why.
-func (d *dead) addBy(cmd *cobra.Command) {
+// addAuditFlags adds the flags that say who does something, and why.
+func (d *dead) addAuditFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&d.actor, "actor", "", "who does it (default the user and the machine; env POSTROOM_ACTOR)")
 	cmd.Flags().StringVar(&d.reason, "reason", "", "why; it is kept with what is done")
-	complete(cmd, "actor", "reason")
+	noFileCompletion(cmd, "actor", "reason")
 }
 
 // addYes adds the flag that stands for a yes.
@@ -72,7 +72,7 @@ func (d *dead) addYes(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&d.yes, "yes", "y", false, "do not ask")
 }
 
-func (d *dead) by() deadletter.Audit {
+func (d *dead) audit() deadletter.Audit {
 	actor := cmp.Or(d.actor, d.db.getenv("POSTROOM_ACTOR"))
 	if actor == "" {
 		name, host := "somebody", "unknown host"
@@ -112,7 +112,7 @@ func (w *deadFilter) addFlags(cmd *cobra.Command) {
 		{&w.until, "until", "that died before then, likewise"},
 	} {
 		flags.StringVar(flag.to, flag.name, "", flag.usage)
-		complete(cmd, flag.name)
+		noFileCompletion(cmd, flag.name)
 	}
 }
 
@@ -139,8 +139,8 @@ func (w *deadFilter) filter(ids []string) (deadletter.Filter, error) {
 	return f, err
 }
 
-// chosen is filter, for a command that changes something: what is meant has to be said.
-func (w *deadFilter) chosen(ids []string) (deadletter.Filter, error) {
+// required is filter, for a command that changes something: what is meant has to be said.
+func (w *deadFilter) required(ids []string) (deadletter.Filter, error) {
 	f, err := w.filter(ids)
 	switch {
 	case err != nil:
@@ -197,8 +197,8 @@ func oneID(what string) cobra.PositionalArgs {
 	}
 }
 
-// words is a filter as a sentence has it.
-func words(f deadletter.Filter) string {
+// filterText is a filter as a sentence has it.
+func filterText(f deadletter.Filter) string {
 	var parts []string
 	add := func(name, v string) {
 		if v != "" {

@@ -280,7 +280,7 @@ func TestFileThatCannotBeClosed(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "archive.jsonl")
 	_, err := writeTo(&cobra.Command{}, file, func(out io.Writer, _ func(int64)) (int64, error) {
-		s := out.(*synced)
+		s := out.(*syncWriter)
 		_, err := s.WriteString("line\n")
 		return 1, errors.Join(err, s.Flush(), s.file.Close())
 	})

@@ -49,7 +49,7 @@ back.`,
 		Args:              ids,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f, err := w.chosen(args)
+			f, err := w.required(args)
 			if err == nil && d.reason == "" {
 				err = usagef("why? Give --reason: it is kept with the events")
 			}
@@ -60,10 +60,10 @@ back.`,
 		},
 	}
 	cmd.Flags().IntVar(&limit, "limit", 0, "discard so many at the most, the first to die first (default all)")
-	complete(cmd, "limit")
+	noFileCompletion(cmd, "limit")
 	w.addFlags(cmd)
 	w.addAll(cmd)
-	d.addBy(cmd)
+	d.addAuditFlags(cmd)
 	d.addYes(cmd)
 	d.db.addURLFlag(cmd)
 	addJSON(cmd, &d.asJSON)
@@ -83,7 +83,7 @@ of their keys may have taken effect. --since and --until mean when they were dis
 		Args:              ids,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f, err := w.chosen(args)
+			f, err := w.required(args)
 			if err != nil {
 				return err
 			}
@@ -92,18 +92,18 @@ of their keys may have taken effect. --since and --until mean when they were dis
 		},
 	}
 	cmd.Flags().IntVar(&limit, "limit", 0, "reopen so many at the most, the first to be discarded first (default all)")
-	complete(cmd, "limit")
+	noFileCompletion(cmd, "limit")
 	w.addFlags(cmd)
 	w.addAll(cmd)
-	d.addBy(cmd)
+	d.addAuditFlags(cmd)
 	d.addYes(cmd)
 	d.db.addURLFlag(cmd)
 	addJSON(cmd, &d.asJSON)
 	return cmd
 }
 
-// changed is how many events a command changed, for scripts.
-type changed struct {
+// changeResult is how many events a command changed, for scripts.
+type changeResult struct {
 	Events int64 `json:"events"`
 }
 
@@ -119,22 +119,22 @@ func (d *dead) change(cmd *cobra.Command, f deadletter.Filter, limit int, verb s
 			n = min(n, int64(limit))
 		}
 		if n == 0 {
-			return fmt.Errorf("%s: there is no such event to %s", words(f), verb)
+			return fmt.Errorf("%s: there is no such event to %s", filterText(f), verb)
 		}
 		if !d.yes {
-			if err := ask(cmd, fmt.Sprintf("%s %s (%s)?", verb, plural(int(n), "event"), words(f))); err != nil {
+			if err := ask(cmd, fmt.Sprintf("%s %s (%s)?", verb, plural(int(n), "event"), filterText(f))); err != nil {
 				return err
 			}
 		}
 		bar := newBar(cmd.ErrOrStderr())
 		// Those that were counted, and a yes was given to: not what died, or was discarded, since.
-		done, err := do(store, ctx, f, int(n), d.by(), func(done int64) { bar.Show(int(min(done, n)), int(n), verb) })
+		done, err := do(store, ctx, f, int(n), d.audit(), func(done int64) { bar.Show(int(min(done, n)), int(n), verb) })
 		bar.Clear()
 		if err != nil {
 			return err
 		}
 		if d.asJSON {
-			return printJSON(cmd.OutOrStdout(), changed{done})
+			return printJSON(cmd.OutOrStdout(), changeResult{done})
 		}
 		return printLine(cmd.OutOrStdout(), "%s: %s", verb, plural(int(done), "event"))
 	})
@@ -163,7 +163,7 @@ happened; calls that are done are not made again.`,
 				return err
 			}
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
-				edited, err := store.Edit(cmd.Context(), id, change, d.by())
+				edited, err := store.Edit(cmd.Context(), id, change, d.audit())
 				if err != nil {
 					return err
 				}
@@ -183,8 +183,8 @@ happened; calls that are done are not made again.`,
 	flags.StringVar(&data, "data", "", "file with the new body; - for standard input")
 	flags.StringVar(&contentType, "content-type", "", "the new content type")
 	flags.StringArrayVar(&headers, "header", nil, "name=value, in place of all headers that it has; can be repeated. An empty one removes them")
-	complete(cmd, "content-type", "header")
-	d.addBy(cmd)
+	noFileCompletion(cmd, "content-type", "header")
+	d.addAuditFlags(cmd)
 	d.db.addURLFlag(cmd)
 	addJSON(cmd, &d.asJSON)
 	return cmd
@@ -251,11 +251,11 @@ makes it.`,
 			}
 			id, _ := eventID(args[0]) // Args has seen it
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
-				if err := store.Resolve(cmd.Context(), id, step, happened, []byte(result), d.by()); err != nil {
+				if err := store.Resolve(cmd.Context(), id, step, happened, []byte(result), d.audit()); err != nil {
 					return err
 				}
 				if d.asJSON {
-					return printJSON(cmd.OutOrStdout(), changed{1})
+					return printJSON(cmd.OutOrStdout(), changeResult{1})
 				}
 				return printLine(cmd.OutOrStdout(), "noted; 'postroom dead replay %d' runs the event", id)
 			})
@@ -266,8 +266,8 @@ makes it.`,
 	flags.BoolVar(&happened, "happened", false, "it happened")
 	flags.BoolVar(&not, "not-happened", false, "it did not")
 	flags.StringVar(&result, "result", "", "what the step would have returned to the handler")
-	complete(cmd, "step", "result")
-	d.addBy(cmd)
+	noFileCompletion(cmd, "step", "result")
+	d.addAuditFlags(cmd)
 	d.db.addURLFlag(cmd)
 	addJSON(cmd, &d.asJSON)
 	return cmd

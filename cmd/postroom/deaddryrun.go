@@ -12,18 +12,18 @@ import (
 )
 
 // dryRun says what a replay would do.
-func (d *dead) dryRun(cmd *cobra.Command, store *deadletter.Store, f deadletter.Filter, w replayWish) error {
-	groups, err := store.Preview(cmd.Context(), f, w.o)
+func (d *dead) dryRun(cmd *cobra.Command, store *deadletter.Store, f deadletter.Filter, w replayFlags) error {
+	groups, err := store.Preview(cmd.Context(), f, w.options)
 	if err != nil {
 		return err
 	}
 	all, busy := countOf(groups)
 	if all == 0 {
-		return nothingToDo(f, busy)
+		return nothingToReplay(f, busy)
 	}
 	var dryRuns []deadletter.DryRun
 	if w.try > 0 {
-		if dryRuns, err = store.DryRun(cmd.Context(), f, w.o, w.try, w.wait); err != nil {
+		if dryRuns, err = store.DryRun(cmd.Context(), f, w.options, w.try, w.wait); err != nil {
 			return err
 		}
 	}
@@ -40,11 +40,11 @@ func (d *dead) dryRun(cmd *cobra.Command, store *deadletter.Store, f deadletter.
 	if err != nil {
 		return err
 	}
-	return judgement(groups, dryRuns)
+	return previewProblems(groups, dryRuns)
 }
 
-// judgement is what an operator has to know before the replay.
-func judgement(groups []deadletter.PreviewGroup, dryRuns []deadletter.DryRun) error {
+// previewProblems is what an operator has to know before the replay.
+func previewProblems(groups []deadletter.PreviewGroup, dryRuns []deadletter.DryRun) error {
 	var bad []string
 	for _, f := range groups {
 		switch {

@@ -64,7 +64,7 @@ func writeTo(cmd *cobra.Command, name string, do func(out io.Writer, progress fu
 	if err != nil {
 		return 0, fmt.Errorf("create the file: %w", err)
 	}
-	n, err := do(&synced{file: file, Writer: bufio.NewWriter(file)}, progress)
+	n, err := do(&syncWriter{file: file, Writer: bufio.NewWriter(file)}, progress)
 	closing := file.Close()
 	if err != nil && !errors.Is(err, deadletter.ErrUnknownOutcome) {
 		return n, errors.Join(err, os.Remove(name)) // half of it would pass for the whole
@@ -72,15 +72,15 @@ func writeTo(cmd *cobra.Command, name string, do func(out io.Writer, progress fu
 	return n, errors.Join(err, closing) // it is on the disk, and may be all that is left
 }
 
-// synced brings what was written to the disk when it is flushed.
-type synced struct {
+// syncWriter brings what was written to the disk when it is flushed.
+type syncWriter struct {
 	*bufio.Writer
 
 	file *os.File
 }
 
 // Flush writes what is buffered, and waits until it is on the disk.
-func (s *synced) Flush() error {
+func (s *syncWriter) Flush() error {
 	return errors.Join(s.Writer.Flush(), s.file.Sync())
 }
 
@@ -109,8 +109,8 @@ file is on the disk. Replays that ended as long ago go with them; what was done 
 	}
 	cmd.Flags().DurationVar(&olderThan, "older-than", 0, "discarded longer ago than this (required)")
 	cmd.Flags().StringVar(&output, "output", "", "file to write, which must not exist (required)")
-	complete(cmd, "older-than")
-	d.addBy(cmd)
+	noFileCompletion(cmd, "older-than")
+	d.addAuditFlags(cmd)
 	d.addYes(cmd)
 	d.db.addURLFlag(cmd)
 	addJSON(cmd, &d.asJSON)
@@ -129,7 +129,7 @@ func (d *dead) purge(cmd *cobra.Command, store *deadletter.Store, before time.Ti
 		}
 	}
 	n, err = writeTo(cmd, output, func(out io.Writer, progress func(int64)) (int64, error) {
-		return store.Purge(ctx, before, out, d.by(), progress)
+		return store.Purge(ctx, before, out, d.audit(), progress)
 	})
 	if errors.Is(err, deadletter.ErrNoMatch) {
 		return fmt.Errorf("nothing was discarded, and no replay ended, before %s", stamp(before))
@@ -138,7 +138,7 @@ func (d *dead) purge(cmd *cobra.Command, store *deadletter.Store, before time.Ti
 		return err
 	}
 	if d.asJSON {
-		return printJSON(cmd.OutOrStdout(), changed{n})
+		return printJSON(cmd.OutOrStdout(), changeResult{n})
 	}
 	return printLine(cmd.OutOrStdout(), "purged: %s, kept in %s", plural(int(n), "event"), cell(output, 200))
 }

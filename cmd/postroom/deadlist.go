@@ -110,7 +110,7 @@ nothing.`,
 	flags.StringVar(&after, "after", "", "go on where a list ended: what it says at its end")
 	flags.BoolVar(&count, "count", false, "say how many there are")
 	flags.BoolVar(&w.f.Discarded, "discarded", false, "discarded events in place of dead ones")
-	complete(cmd, "limit", "after")
+	noFileCompletion(cmd, "limit", "after")
 	w.addFlags(cmd)
 	d.db.addURLFlag(cmd)
 	addJSON(cmd, &d.asJSON)

@@ -33,18 +33,18 @@ Exit status 3: events failed again, or the replay stopped.`
 // firstFailure is a share that any failure is more than.
 const firstFailure = 1e-9
 
-// replayWish is what the command line asks of a replay.
-type replayWish struct {
-	filter deadFilter
-	o      deadletter.ReplayOptions
-	dryRun bool
-	detach bool
-	try    int
-	wait   time.Duration
+// replayFlags is what the command line asks of a replay.
+type replayFlags struct {
+	filter  deadFilter
+	options deadletter.ReplayOptions
+	dryRun  bool
+	detach  bool
+	try     int
+	wait    time.Duration
 }
 
 func newDeadReplay(d *dead) *cobra.Command {
-	var w replayWish
+	var w replayFlags
 	cmd := &cobra.Command{
 		Use:   "replay [ID...]",
 		Short: "Run dead events again",
@@ -57,12 +57,12 @@ func newDeadReplay(d *dead) *cobra.Command {
 		Args:              ids,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f, err := w.filter.chosen(args)
+			f, err := w.filter.required(args)
 			if err != nil {
 				return err
 			}
-			if w.o.StopAt == 0 {
-				w.o.StopAt = firstFailure
+			if w.options.StopAt == 0 {
+				w.options.StopAt = firstFailure
 			}
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
 				if w.dryRun {
@@ -73,20 +73,20 @@ func newDeadReplay(d *dead) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&w.o.Limit, "limit", 0, "replay so many at the most, the first to die first (default all)")
-	flags.IntVar(&w.o.Attempts, "attempts", 1, "attempts of each event before it is dead again")
-	flags.Float64Var(&w.o.Rate, "rate", 0, "release so many in a second at the most (default no bound)")
-	flags.IntVar(&w.o.Canary, "canary", 0, "release so many first, and see (default none)")
-	flags.Float64Var(&w.o.StopAt, "stop-at", 0.1, "stop when a larger share of the events fails; 0 stops at the first failure, 1 never")
-	flags.BoolVar(&w.o.AsNew, "as-new", false, "events to be published count as logged now: consumers take none that are older than their ledgers")
+	flags.IntVar(&w.options.Limit, "limit", 0, "replay so many at the most, the first to die first (default all)")
+	flags.IntVar(&w.options.Attempts, "attempts", 1, "attempts of each event before it is dead again")
+	flags.Float64Var(&w.options.Rate, "rate", 0, "release so many in a second at the most (default no bound)")
+	flags.IntVar(&w.options.Canary, "canary", 0, "release so many first, and see (default none)")
+	flags.Float64Var(&w.options.StopAt, "stop-at", 0.1, "stop when a larger share of the events fails; 0 stops at the first failure, 1 never")
+	flags.BoolVar(&w.options.AsNew, "as-new", false, "events to be published count as logged now: consumers take none that are older than their ledgers")
 	flags.BoolVar(&w.dryRun, "dry-run", false, "say what it would do, and try some; change nothing")
 	flags.IntVar(&w.try, "try", 1, "with --dry-run: how many events of each cause to try; 0 tries none")
 	flags.DurationVar(&w.wait, "wait", 5*time.Second, "with --dry-run: how long to wait for the dry runs")
 	flags.BoolVar(&w.detach, "detach", false, "make the replay, and leave driving it to 'postroom dead resume'")
-	complete(cmd, "limit", "attempts", "rate", "canary", "stop-at", "try", "wait")
+	noFileCompletion(cmd, "limit", "attempts", "rate", "canary", "stop-at", "try", "wait")
 	w.filter.addFlags(cmd)
 	w.filter.addAll(cmd)
-	d.addBy(cmd)
+	d.addAuditFlags(cmd)
 	d.addYes(cmd)
 	d.db.addURLFlag(cmd)
 	addJSON(cmd, &d.asJSON)
@@ -94,15 +94,15 @@ func newDeadReplay(d *dead) *cobra.Command {
 }
 
 // replay makes a replay and drives it.
-func (d *dead) replay(cmd *cobra.Command, store *deadletter.Store, f deadletter.Filter, w replayWish) error {
+func (d *dead) replay(cmd *cobra.Command, store *deadletter.Store, f deadletter.Filter, w replayFlags) error {
 	ctx := cmd.Context()
-	groups, err := store.Preview(ctx, f, w.o)
+	groups, err := store.Preview(ctx, f, w.options)
 	if err != nil {
 		return err
 	}
 	all, busy := countOf(groups)
 	if all == 0 {
-		return nothingToDo(f, busy)
+		return nothingToReplay(f, busy)
 	}
 	if !d.yes && all > 1 {
 		if err := printPreview(cmd.ErrOrStderr(), groups); err != nil {
@@ -117,7 +117,7 @@ func (d *dead) replay(cmd *cobra.Command, store *deadletter.Store, f deadletter.
 			report(cmd.ErrOrStderr(), "no process runs handler %s: its events wait until one does\n", cell(c.Handler, 60))
 		}
 	}
-	replay, err := store.CreateReplay(ctx, f, w.o, d.by())
+	replay, err := store.CreateReplay(ctx, f, w.options, d.audit())
 	if err != nil {
 		return replayError(err)
 	}
@@ -134,11 +134,11 @@ func replayError(err error) error {
 	return err
 }
 
-func nothingToDo(f deadletter.Filter, busy int64) error {
+func nothingToReplay(f deadletter.Filter, busy int64) error {
 	if busy > 0 {
-		return fmt.Errorf("%s: all %d are part of replays that run: 'postroom dead replays --running'", words(f), busy)
+		return fmt.Errorf("%s: all %d are part of replays that run: 'postroom dead replays --running'", filterText(f), busy)
 	}
-	return fmt.Errorf("%s: no such event is dead", words(f))
+	return fmt.Errorf("%s: no such event is dead", filterText(f))
 }
 
 func countOf(groups []deadletter.PreviewGroup) (all, busy int64) {
@@ -194,7 +194,7 @@ func replayTable(replays []deadletter.Replay) [][]string {
 		}
 		rows = append(rows, []string{
 			fmt.Sprint(j.ID), state, plain(j.Events), plain(j.Succeeded), plain(j.Failed), plain(j.Skipped), plain(j.Open()),
-			ago(j.CreatedAt), cell(j.Actor, 30), cell(words(j.Filter), 60), cell(j.Reason, 60),
+			ago(j.CreatedAt), cell(j.Actor, 30), cell(filterText(j.Filter), 60), cell(j.Reason, 60),
 		})
 	}
 	return rows
@@ -232,7 +232,7 @@ runs and 'rests' is driven by nobody: 'postroom dead resume' drives it on.`,
 	flags.IntVar(&limit, "limit", 20, "how many to show")
 	flags.Int64Var(&before, "before", 0, "those before this one")
 	flags.BoolVar(&running, "running", false, "only those that run")
-	complete(cmd, "limit", "before")
+	noFileCompletion(cmd, "limit", "before")
 	d.db.addURLFlag(cmd)
 	addJSON(cmd, &d.asJSON)
 	return cmd
@@ -252,7 +252,7 @@ that stopped or was cancelled takes up again what it left out and is dead still.
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
 				replay, err := store.GetReplay(cmd.Context(), id)
 				if err == nil && replay.State != deadletter.ReplayRunning {
-					_, err = store.ResumeReplay(cmd.Context(), id, d.by())
+					_, err = store.ResumeReplay(cmd.Context(), id, d.audit())
 				}
 				if err != nil && !errors.Is(err, deadletter.ErrReplayRunning) { // somebody else has resumed it
 					return err
@@ -261,7 +261,7 @@ that stopped or was cancelled takes up again what it left out and is dead still.
 			})
 		},
 	}
-	d.addBy(cmd)
+	d.addAuditFlags(cmd)
 	d.db.addURLFlag(cmd)
 	addJSON(cmd, &d.asJSON)
 	return cmd
@@ -279,14 +279,14 @@ What runs is waited for: its outcome is noted.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, _ := eventID(args[0]) // Args has seen it
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
-				if _, err := store.CancelReplay(cmd.Context(), id, d.by()); err != nil {
+				if _, err := store.CancelReplay(cmd.Context(), id, d.audit()); err != nil {
 					return err
 				}
 				return d.drive(cmd, store, id)
 			})
 		},
 	}
-	d.addBy(cmd)
+	d.addAuditFlags(cmd)
 	d.db.addURLFlag(cmd)
 	addJSON(cmd, &d.asJSON)
 	return cmd

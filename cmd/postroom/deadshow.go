@@ -40,7 +40,7 @@ It shows the body, which may be confidential.`,
 				if d.asJSON {
 					return printJSON(cmd.OutOrStdout(), w)
 				}
-				return printWhole(cmd.OutOrStdout(), w)
+				return printDetails(cmd.OutOrStdout(), w)
 			})
 		},
 	}
@@ -49,8 +49,8 @@ It shows the body, which may be confidential.`,
 	return cmd
 }
 
-// printWhole prints an event for a person.
-func printWhole(out io.Writer, w deadletter.Details) error {
+// printDetails prints an event for a person.
+func printDetails(out io.Writer, w deadletter.Details) error {
 	var b strings.Builder
 	rows := [][]string{}
 	add := func(name, value string) {

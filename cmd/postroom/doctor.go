@@ -34,8 +34,8 @@ its name and what it is about:
 Exit status 0 says that nothing is wrong, 3 that there are faults or warnings, and
 1 that nothing could be looked at. What was skipped, and notes, do not make it 3.`
 
-// doctorWish is what the command line asks of the doctor.
-type doctorWish struct {
+// doctorFlags is what the command line asks of the doctor.
+type doctorFlags struct {
 	db      database
 	broker  broker
 	cfg     doctor.Config
@@ -44,7 +44,7 @@ type doctorWish struct {
 }
 
 func newDoctor(getenv func(string) string) *cobra.Command {
-	w := &doctorWish{db: database{getenv: getenv}, broker: broker{getenv: getenv}}
+	w := &doctorFlags{db: database{getenv: getenv}, broker: broker{getenv: getenv}}
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find what is wrong with the set-up before it costs an event",
@@ -77,11 +77,11 @@ func newDoctor(getenv func(string) string) *cobra.Command {
 	flags.DurationVar(&w.cfg.Lease, "lease", 0, "the relays' --lease, where they have one")
 	flags.BoolVar(&w.verbose, "verbose", false, "list also the checks that passed")
 	addJSON(cmd, &w.asJSON)
-	complete(cmd, "producer-role", "stream", "ignore", "retention", "lease")
+	noFileCompletion(cmd, "producer-role", "stream", "ignore", "retention", "lease")
 	return cmd
 }
 
-func (w *doctorWish) run(cmd *cobra.Command) error {
+func (w *doctorFlags) run(cmd *cobra.Command) error {
 	var err error
 	if w.cfg.Schema, err = w.db.schema(); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (d *database) lookPool(ctx context.Context) (*pgxpool.Pool, error) {
 
 // connect returns no connection where no broker is named, and why one that is named
 // cannot be reached.
-func (w *doctorWish) connect() (nc *nats.Conn, unreachable, err error) {
+func (w *doctorFlags) connect() (nc *nats.Conn, unreachable, err error) {
 	if servers, _ := firstOf(w.broker.getenv, w.broker.url, "--nats-url", "POSTROOM_NATS_URL", "NATS_URL"); servers == "" {
 		return nil, nil, nil
 	}
@@ -148,7 +148,7 @@ func (w *doctorWish) connect() (nc *nats.Conn, unreachable, err error) {
 	return nc, err, nil
 }
 
-func (w *doctorWish) print(cmd *cobra.Command, report doctor.Report) error {
+func (w *doctorFlags) print(cmd *cobra.Command, report doctor.Report) error {
 	out := cmd.OutOrStdout()
 	var err error
 	if w.asJSON {
@@ -167,7 +167,7 @@ func (w *doctorWish) print(cmd *cobra.Command, report doctor.Report) error {
 func reportText(report doctor.Report, verbose bool) string {
 	var b strings.Builder
 	for _, severity := range []doctor.Severity{doctor.Fault, doctor.Warning, doctor.Note, doctor.Skipped} {
-		for _, f := range together(report.Of(severity)) {
+		for _, f := range mergeSkipped(report.Of(severity)) {
 			b.WriteString(findingText(f))
 			if f.Remedy != "" {
 				fmt.Fprintf(&b, "        to do: %s\n", f.Remedy)
@@ -189,9 +189,9 @@ func reportText(report doctor.Report, verbose bool) string {
 	return b.String()
 }
 
-// together makes one of findings that say the same of several checks: most of what is
+// mergeSkipped makes one of findings that say the same of several checks: most of what is
 // skipped is for one reason.
-func together(findings []doctor.Finding) []doctor.Finding {
+func mergeSkipped(findings []doctor.Finding) []doctor.Finding {
 	var all []doctor.Finding
 	for _, f := range findings {
 		last := len(all) - 1

@@ -18,7 +18,7 @@ func newEvents(getenv func(string) string) *cobra.Command {
 }
 
 func newEventsShow(getenv func(string) string) *cobra.Command {
-	s := newSight(getenv)
+	s := newInspection(getenv)
 	var source string
 	cmd := &cobra.Command{
 		Use:   "show ID",
@@ -44,12 +44,12 @@ shows every event with the id, and looks in the ledger for each source that it f
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.lookAtBoth(cmd.Context(), func(i *inspect.Inspector, away error) error {
+			return s.withBroker(cmd.Context(), func(i *inspect.Inspector, away error) error {
 				j, err := i.Event(cmd.Context(), source, args[0])
 				if err != nil {
 					return errors.Join(err, away) // why the broker was not asked
 				}
-				missed(&j.Broker, away)
+				setBrokerFault(&j.Broker, away)
 				if err := printEvent(cmd, s.asJSON, j); err != nil {
 					return err
 				}
@@ -58,7 +58,7 @@ shows every event with the id, and looks in the ledger for each source that it f
 		},
 	}
 	cmd.Flags().StringVar(&source, "source", "", "the source of the event, for instance /shop")
-	complete(cmd, "source")
+	noFileCompletion(cmd, "source")
 	s.addFlags(cmd, true)
 	return cmd
 }
@@ -103,7 +103,7 @@ func factRows(j *inspect.EventTrace) [][]string {
 		rows = append(rows, []string{"SOURCE", cell(s, 255)})
 	}
 	for _, l := range j.LogEntries {
-		rows = append(rows, []string{"TYPE", l.Type}, []string{"LOG", fmt.Sprintf("seq %d, %s%s", l.Seq, published(l.State), of(j, l.Source))})
+		rows = append(rows, []string{"TYPE", l.Type}, []string{"LOG", fmt.Sprintf("seq %d, %s%s", l.Seq, published(l.State), ofSource(j, l.Source))})
 		if l.Subject != l.Type {
 			rows = append(rows, []string{"SUBJECT", l.Subject})
 		}
@@ -132,8 +132,8 @@ func factRows(j *inspect.EventTrace) [][]string {
 	return rows
 }
 
-// of names a source where there are several.
-func of(j *inspect.EventTrace, source string) string {
+// ofSource names a source where there are several.
+func ofSource(j *inspect.EventTrace, source string) string {
 	if len(j.Sources) < 2 {
 		return ""
 	}

@@ -73,7 +73,7 @@ func FuzzFilter(f *testing.F) {
 		if id != "" {
 			ids = append(ids, id)
 		}
-		filter, err := w.chosen(ids)
+		filter, err := w.required(ids)
 		switch {
 		case err != nil:
 			wantUsage(t, flags, err)
@@ -91,7 +91,7 @@ func FuzzKeyPlace(f *testing.F) {
 	f.Add("ledger.move")
 	f.Add("/a/b/")
 	f.Fuzz(func(t *testing.T, text string) {
-		w := keysWish{after: text}
+		w := keyFlags{after: text}
 		w.filter.Limit = 1
 		if err := w.read(); err != nil {
 			wantUsage(t, text, err)

@@ -7,7 +7,7 @@ import (
 )
 
 func newHandlers(getenv func(string) string) *cobra.Command {
-	s := newSight(getenv)
+	s := newInspection(getenv)
 	cmd := &cobra.Command{
 		Use:   "handlers",
 		Short: "Show where each handler stands in its stream",
@@ -21,12 +21,12 @@ nothing, for a moment.`,
   postroom handlers --json | jq '.handlers[] | select(.broker.lag_seconds > 60)'`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return s.lookAtBoth(cmd.Context(), func(i *inspect.Inspector, away error) error {
+			return s.withBroker(cmd.Context(), func(i *inspect.Inspector, away error) error {
 				h, err := i.Handlers(cmd.Context())
 				if err != nil {
 					return err
 				}
-				missed(&h.Broker, away)
+				setBrokerFault(&h.Broker, away)
 				if err := printHandlers(cmd, s.asJSON, h); err != nil {
 					return err
 				}

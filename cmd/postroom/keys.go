@@ -9,8 +9,8 @@ import (
 	"github.com/postroom/postroom/inspect"
 )
 
-// keysWish is what the command line asks for.
-type keysWish struct {
+// keyFlags is what the command line asks for.
+type keyFlags struct {
 	filter       inspect.KeyFilter
 	state, after string
 }
@@ -19,8 +19,8 @@ type keysWish struct {
 var headStates = []string{"abandoned", "dead", "due", "retrying", "running", "waiting"}
 
 func newKeys(getenv func(string) string) *cobra.Command {
-	s := newSight(getenv)
-	var wish keysWish
+	s := newInspection(getenv)
+	var wish keyFlags
 	cmd := &cobra.Command{
 		Use:   "keys",
 		Short: "Show which keys are held up, and by what",
@@ -35,7 +35,7 @@ handler 'outbox'. Changes nothing.`,
 			if err := wish.read(); err != nil {
 				return err
 			}
-			return s.look(cmd.Context(), inspect.Config{}, func(i *inspect.Inspector) error {
+			return s.withDatabase(cmd.Context(), inspect.Config{}, func(i *inspect.Inspector) error {
 				keys, err := i.Keys(cmd.Context(), wish.filter)
 				if err != nil {
 					return err
@@ -51,7 +51,7 @@ handler 'outbox'. Changes nothing.`,
 	flags.IntVar(&wish.filter.Limit, "limit", 100, "how many, 1 to 1000")
 	flags.StringVar(&wish.after, "after", "", "begin behind this handler and key, with a / between them")
 	s.addFlags(cmd, false)
-	complete(cmd, "handler", "key", "limit", "after")
+	noFileCompletion(cmd, "handler", "key", "limit", "after")
 	completeWords(cmd, "state", headStates)
 	return cmd
 }
@@ -64,7 +64,7 @@ func completeWords(cmd *cobra.Command, flag string, words []string) {
 }
 
 // read reads what the flags say.
-func (w *keysWish) read() error {
+func (w *keyFlags) read() error {
 	if err := checkLimit(w.filter.Limit); err != nil {
 		return err
 	}

@@ -68,8 +68,8 @@ func newReconcile(getenv func(string) string) *cobra.Command {
 	flags.BoolVar(&r.repair, "repair", false, "publish again what is missing")
 	flags.Float64Var(&r.o.Rate, "rate", republish.DefaultRate, "of a repair: publish so many in a second at the most")
 	flags.BoolVar(&r.detach, "detach", false, "of a repair: do not watch")
-	complete(cmd, "since", "stream", "compare-rate", "rate")
-	r.addBy(cmd)
+	noFileCompletion(cmd, "since", "stream", "compare-rate", "rate")
+	r.addAuditFlags(cmd)
 	r.addYes(cmd)
 	r.db.addURLFlag(cmd)
 	r.db.addSchemaFlag(cmd)
@@ -97,7 +97,7 @@ func (r *reconciliation) run(cmd *cobra.Command) error {
 		return err
 	}
 	defer nc.Close()
-	if err := r.broker.ready(cmd.Context(), nc); err != nil {
+	if err := r.broker.checkJetStream(cmd.Context(), nc); err != nil {
 		return err
 	}
 	return r.with(cmd.Context(), func(log *outbox.Log, rewinds *republish.Rewinds) error {
@@ -170,7 +170,7 @@ func (r *reconciliation) mend(cmd *cobra.Command, rewinds *republish.Rewinds, mi
 			return err
 		}
 	}
-	by := r.by()
+	by := r.audit()
 	made, err := rewinds.Redo(cmd.Context(), missing, r.o.Rate, by.Actor, by.Reason)
 	if err != nil {
 		return err

@@ -118,7 +118,7 @@ func newRelay(getenv func(string) string) *cobra.Command {
 	for _, v := range relayVariables {
 		flags.Lookup(v.flag).Usage += " (env " + v.name + ")"
 		if v.flag != "nats-creds" { // which is a file
-			complete(cmd, v.flag)
+			noFileCompletion(cmd, v.flag)
 		}
 	}
 	return cmd

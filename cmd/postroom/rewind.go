@@ -72,8 +72,8 @@ func newRewind(getenv func(string) string) *cobra.Command {
 	flags.Float64Var(&w.o.Rate, "rate", republish.DefaultRate, "publish so many in a second at the most")
 	flags.BoolVar(&w.dryRun, "dry-run", false, "say what it would publish; change nothing")
 	flags.BoolVar(&w.detach, "detach", false, "do not watch")
-	complete(cmd, "since", "until", "type", "key", "rate")
-	w.addBy(cmd)
+	noFileCompletion(cmd, "since", "until", "type", "key", "rate")
+	w.addAuditFlags(cmd)
 	w.addYes(cmd)
 	w.db.addURLFlag(cmd)
 	w.db.addSchemaFlag(cmd)
@@ -121,7 +121,7 @@ func (w *rewindWish) order() (err error) {
 	case slices.Contains(slices.Concat(w.o.Types, w.o.Keys), ""):
 		return usagef("--type and --key are not empty")
 	}
-	by := w.by()
+	by := w.audit()
 	w.o.Actor, w.o.Reason = by.Actor, by.Reason
 	w.o.Name = fmt.Sprintf("since %s until %s", w.since, w.until) // "2h" is another time when it is said again
 	return nil
@@ -345,7 +345,7 @@ that run the relay takes one after the other, the first made first.`,
 	}
 	cmd.Flags().IntVar(&limit, "limit", 20, "how many to show")
 	cmd.Flags().Int64Var(&before, "before", 0, "those before this one")
-	complete(cmd, "limit", "before")
+	noFileCompletion(cmd, "limit", "before")
 	w.db.addURLFlag(cmd)
 	addJSON(cmd, &w.asJSON)
 	return cmd
@@ -363,7 +363,7 @@ published, and nothing else.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, _ := eventID(args[0]) // Args has seen it
 			return w.with(cmd.Context(), func(_ *outbox.Log, rewinds *republish.Rewinds) error {
-				by := w.by()
+				by := w.audit()
 				r, err := rewinds.Cancel(cmd.Context(), id, by.Actor, by.Reason)
 				if errors.Is(err, republish.ErrNoRewind) {
 					return fmt.Errorf("rewind %d does not run: 'postroom rewind list'", id)
@@ -375,7 +375,7 @@ published, and nothing else.`,
 			})
 		},
 	}
-	w.addBy(cmd)
+	w.addAuditFlags(cmd)
 	w.db.addURLFlag(cmd)
 	addJSON(cmd, &w.asJSON)
 	return cmd

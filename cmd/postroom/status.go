@@ -10,7 +10,7 @@ import (
 )
 
 func newStatus(getenv func(string) string) *cobra.Command {
-	s := newSight(getenv)
+	s := newInspection(getenv)
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show how far everything is, and what is wrong",
@@ -28,18 +28,18 @@ yet, and events of a type that no handler here takes.`,
   postroom status --json | jq -r '.findings[] | .code'`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return s.lookAtBoth(cmd.Context(), func(i *inspect.Inspector, away error) error {
+			return s.withBroker(cmd.Context(), func(i *inspect.Inspector, away error) error {
 				status, err := i.Status(cmd.Context())
 				if err != nil {
 					return err
 				}
-				if denied := s.broker.mute(); denied != "" && status.Broker.Fault == "" {
+				if denied := s.broker.repliesDenied(); denied != "" && status.Broker.Fault == "" {
 					status.Broker.Fault = denied
 					status.Findings = append(status.Findings, inspect.Finding{
-						Code: inspect.FoundBroker, Text: "the broker could not be asked: " + denied, Remedy: permit,
+						Code: inspect.FoundBroker, Text: "the broker could not be asked: " + denied, Remedy: permissionHint,
 					})
 				}
-				if missed(&status.Broker, away); away != nil {
+				if setBrokerFault(&status.Broker, away); away != nil {
 					status.Findings = append(status.Findings, inspect.Finding{
 						Code: inspect.FoundBroker, Text: "the broker cannot be reached", Remedy: away.Error(),
 					})

@@ -23,9 +23,9 @@ database. Streams belong to the operator: neither a relay nor an inbox creates o
 	return cmd
 }
 
-// streamWish is what the command line asks of a stream. Zero values leave the
+// streamFlags is what the command line asks of a stream. Zero values leave the
 // choice to the server.
-type streamWish struct {
+type streamFlags struct {
 	subjects []string
 	replicas int
 	maxAge   time.Duration
@@ -34,7 +34,7 @@ type streamWish struct {
 
 func newStreamEnsure(getenv func(string) string) *cobra.Command {
 	broker := &broker{getenv: getenv}
-	var wish streamWish
+	var wish streamFlags
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "ensure NAME --subjects SUBJECT[,SUBJECT...]",
@@ -64,7 +64,7 @@ changed to that. It needs nats-server 2.12 or later.`,
 				return err
 			}
 			defer nc.Close()
-			if err := broker.ready(cmd.Context(), nc); err != nil {
+			if err := broker.checkJetStream(cmd.Context(), nc); err != nil {
 				return err
 			}
 			return broker.explain(ensureStream(cmd, nc, args[0], wish, asJSON))
@@ -77,11 +77,11 @@ changed to that. It needs nats-server 2.12 or later.`,
 	flags.BoolVar(&wish.atomic, "atomic", false, "let it take atomic batches, for 'postroom relay --atomic'")
 	broker.addFlags(cmd)
 	addJSON(cmd, &asJSON)
-	complete(cmd, "subjects", "replicas", "max-age")
+	noFileCompletion(cmd, "subjects", "replicas", "max-age")
 	return cmd
 }
 
-func (w streamWish) check() error {
+func (w streamFlags) check() error {
 	switch {
 	case len(w.subjects) == 0:
 		return usagef("which subjects? Give --subjects, for instance --subjects 'order.>'")
@@ -93,7 +93,7 @@ func (w streamWish) check() error {
 	return nil
 }
 
-func ensureStream(cmd *cobra.Command, nc *nats.Conn, name string, wish streamWish, asJSON bool) error {
+func ensureStream(cmd *cobra.Command, nc *nats.Conn, name string, wish streamFlags, asJSON bool) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), brokerPatience)
 	defer cancel()
 	err := natsjs.EnsureStream(ctx, nc, jetstream.StreamConfig{
@@ -126,7 +126,7 @@ func streamConfig(ctx context.Context, nc *nats.Conn, name string) (jetstream.St
 }
 
 // compare reports what an existing stream has otherwise than it was asked for.
-func (w streamWish) compare(now jetstream.StreamConfig) error {
+func (w streamFlags) compare(now jetstream.StreamConfig) error {
 	var differs []string
 	if w.replicas != 0 && w.replicas != now.Replicas {
 		differs = append(differs, fmt.Sprintf("has %s, not %d", plural(now.Replicas, "replica"), w.replicas))

@@ -63,16 +63,16 @@ func TestStreamWishCompare(t *testing.T) {
 	dropping.Discard = jetstream.DiscardOld
 	tests := []struct {
 		name string
-		wish streamWish
+		wish streamFlags
 		now  jetstream.StreamConfig
 		want string
 	}{
-		{"nothing asked", streamWish{}, now, ""},
-		{"as asked", streamWish{replicas: 1}, now, ""},
-		{"fewer replicas", streamWish{replicas: 3}, now, "has 1 replica, not 3"},
-		{"kept for ever", streamWish{maxAge: time.Hour}, now, "keeps messages for ever, not 1h0m0s"},
-		{"drops old messages", streamWish{}, dropping, "drops old messages at a limit"},
-		{"several", streamWish{replicas: 3, maxAge: time.Hour}, now, "not 3, and keeps"},
+		{"nothing asked", streamFlags{}, now, ""},
+		{"as asked", streamFlags{replicas: 1}, now, ""},
+		{"fewer replicas", streamFlags{replicas: 3}, now, "has 1 replica, not 3"},
+		{"kept for ever", streamFlags{maxAge: time.Hour}, now, "keeps messages for ever, not 1h0m0s"},
+		{"drops old messages", streamFlags{}, dropping, "drops old messages at a limit"},
+		{"several", streamFlags{replicas: 3, maxAge: time.Hour}, now, "not 3, and keeps"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

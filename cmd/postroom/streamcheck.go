@@ -56,7 +56,7 @@ func newStreamCheck(getenv func(string) string) *cobra.Command {
 				return err
 			}
 			defer nc.Close()
-			if err := broker.ready(cmd.Context(), nc); err != nil {
+			if err := broker.checkJetStream(cmd.Context(), nc); err != nil {
 				return err
 			}
 			losses, err := doctor.New(pool, nc, doctor.Config{Schema: name, Streams: args}).Losses(cmd.Context())

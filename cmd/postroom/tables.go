@@ -10,7 +10,7 @@ import (
 )
 
 func newTables(getenv func(string) string) *cobra.Command {
-	s := newSight(getenv)
+	s := newInspection(getenv)
 	var cfg inspect.Config
 	cmd := &cobra.Command{
 		Use:   "tables",
@@ -25,7 +25,7 @@ Without the role pg_monitor the transactions of other roles are not shown.`,
   postroom tables --json | jq '.tables[] | select(.estimated_dead_rows > 100000)'`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return s.look(cmd.Context(), cfg, func(i *inspect.Inspector) error {
+			return s.withDatabase(cmd.Context(), cfg, func(i *inspect.Inspector) error {
 				t, err := i.Tables(cmd.Context())
 				if err != nil {
 					return err
@@ -35,7 +35,7 @@ Without the role pg_monitor the transactions of other roles are not shown.`,
 		},
 	}
 	cmd.Flags().DurationVar(&cfg.Retention, "retention", 72*time.Hour, "how long the relay keeps published events, as it was told")
-	complete(cmd, "retention")
+	noFileCompletion(cmd, "retention")
 	s.addFlags(cmd, false)
 	return cmd
 }

@@ -60,7 +60,7 @@ func (f Filter) Arguments(more ...any) []any {
 	}
 	args := []any{
 		pgx.QueryExecModeExec, f.IDs, given(f.Handler), given(f.Type), given(f.Key), given(f.Class), cause, given(f.Source),
-		given(f.EventID), given(f.Text), moment(f.Since), moment(f.Until),
+		given(f.EventID), given(f.Text), timeOrNil(f.Since), timeOrNil(f.Until),
 	}
 	return append(args, more...)
 }
@@ -73,7 +73,7 @@ func given(s string) *string {
 	return &s
 }
 
-func moment(t time.Time) *time.Time {
+func timeOrNil(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}

@@ -25,19 +25,19 @@ type Queryer interface {
 
 // Row is a row of held, or of archive. What the database has no value for is zero.
 type Row struct {
-	ID        int64
-	Handler   string
-	DedupeKey string // its key in the ledger
-	Key       string // that it holds up, or waits for
-	Pos       int64  // its place in that
-	State     State
-	Revision  int
-	Job       int64 // the replay that it was last part of
-	Replays   int64
-	Audit     int64 // the action that discarded it
+	ID         int64
+	Handler    string
+	DedupeKey  string // its key in the ledger
+	BlockedKey string // that it holds up, or waits for
+	Position   int64  // its place in that
+	State      State
+	Revision   int
+	ReplayID   int64 // the replay that it was last part of
+	Replays    int64
+	AuditID    int64 // the action that discarded it
 
-	Event  Event
-	Course Course
+	Event    Event
+	Progress Progress
 }
 
 // Event is the event of a row, without its data.
@@ -53,15 +53,15 @@ type Event struct {
 	Size        int       // of the body, in bytes
 }
 
-// Course is what became of a row so far.
-type Course struct {
+// Progress is what became of a row so far.
+type Progress struct {
 	HeldAt        time.Time
 	FirstFailedAt time.Time
 	NextAt        time.Time // when it is due, or its claim ends
 	DeadAt        time.Time
 	DiscardedAt   time.Time
 	ClaimedBy     string
-	Solitary      bool // it may be what ends the processes that run it
+	Isolated      bool // it may be what ends the processes that run it
 	Attempts      int
 	Class         string // of the last failure
 	Cause         string // the same for failures that have one cause
@@ -105,12 +105,12 @@ const (
 
 // scan reads the columns that all statements for rows begin with, and more.
 func scan(row pgx.CollectableRow, more ...any) (r Row, err error) {
-	e, c := &r.Event, &r.Course
+	e, c := &r.Event, &r.Progress
 	var failures []byte
 	err = row.Scan(append([]any{
-		&r.ID, &r.Handler, &r.DedupeKey, &r.Key, &r.Pos, &r.State, &r.Revision, &r.Job, &r.Replays, &r.Audit,
+		&r.ID, &r.Handler, &r.DedupeKey, &r.BlockedKey, &r.Position, &r.State, &r.Revision, &r.ReplayID, &r.Replays, &r.AuditID,
 		&e.Source, &e.ID, &e.Type, &e.Subject, &e.Key, &e.Correlation, &e.Causation, at(&e.LoggedAt), &e.Size,
-		at(&c.HeldAt), at(&c.FirstFailedAt), at(&c.NextAt), at(&c.DeadAt), at(&c.DiscardedAt), &c.ClaimedBy, &c.Solitary, &c.Attempts,
+		at(&c.HeldAt), at(&c.FirstFailedAt), at(&c.NextAt), at(&c.DeadAt), at(&c.DiscardedAt), &c.ClaimedBy, &c.Isolated, &c.Attempts,
 		&c.Class, &c.Cause, &c.Error, &failures,
 	}, more...)...)
 	if err == nil && failures != nil {
@@ -119,13 +119,13 @@ func scan(row pgx.CollectableRow, more ...any) (r Row, err error) {
 	return r, err
 }
 
-// instant scans a time; NULL and infinity are zero.
-type instant struct{ to *time.Time }
+// timeScanner scans a time; NULL and infinity are zero.
+type timeScanner struct{ to *time.Time }
 
-func at(to *time.Time) *instant { return &instant{to} }
+func at(to *time.Time) *timeScanner { return &timeScanner{to} }
 
 // ScanTimestamptz implements pgtype.TimestamptzScanner.
-func (i *instant) ScanTimestamptz(v pgtype.Timestamptz) error {
+func (i *timeScanner) ScanTimestamptz(v pgtype.Timestamptz) error {
 	*i.to = time.Time{}
 	if v.Valid && v.InfinityModifier == pgtype.Finite {
 		*i.to = v.Time

@@ -33,20 +33,20 @@ func (r Reader) List(ctx context.Context, db Queryer, f Filter, after Cursor, li
 	if f.Discarded {
 		sql = r.sql.ListDiscarded
 	}
-	found, _ := db.Query(ctx, sql, f.Arguments(moment(after.At), after.ID, limit+1)...) // CollectRows reports the error
+	found, _ := db.Query(ctx, sql, f.Arguments(timeOrNil(after.At), after.ID, limit+1)...) // CollectRows reports the error
 	rows, err := pgx.CollectRows(found, func(row pgx.CollectableRow) (Row, error) { return scan(row) })
 	if err != nil || len(rows) <= limit {
 		return rows, Cursor{}, err
 	}
 	rows = rows[:limit]
-	return rows, rows[limit-1].place(), nil
+	return rows, rows[limit-1].cursor(), nil
 }
 
-func (r *Row) place() Cursor {
+func (r *Row) cursor() Cursor {
 	if r.State == Discarded {
-		return Cursor{At: r.Course.DiscardedAt, ID: r.ID}
+		return Cursor{At: r.Progress.DiscardedAt, ID: r.ID}
 	}
-	return Cursor{At: r.Course.DeadAt, ID: r.ID}
+	return Cursor{At: r.Progress.DeadAt, ID: r.ID}
 }
 
 // Count returns how many rows match.

@@ -6,14 +6,14 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// instant scans a time, into UTC: NULL and infinity stay zero, and so does what is
+// timeScanner scans a time, into UTC: NULL and infinity stay zero, and so does what is
 // outside the years 1 to 9999, which no JSON can have.
-type instant struct{ to *time.Time }
+type timeScanner struct{ to *time.Time }
 
-func at(to *time.Time) *instant { return &instant{to} }
+func at(to *time.Time) *timeScanner { return &timeScanner{to} }
 
 // ScanTimestamptz implements pgtype.TimestamptzScanner.
-func (i *instant) ScanTimestamptz(v pgtype.Timestamptz) error {
+func (i *timeScanner) ScanTimestamptz(v pgtype.Timestamptz) error {
 	*i.to = time.Time{}
 	if v.Valid && v.InfinityModifier == pgtype.Finite {
 		*i.to = utc(v.Time)

@@ -20,37 +20,37 @@ const (
 
 // replayState is a replay that is locked, and what a step adds to it.
 type replayState struct {
-	rules
-	tally // with what this step adds
+	limits
+	counts // with what this step adds
 
-	id      int64
-	state   ReplayState
-	phase   ReplayPhase
-	verdict *ReplayState
-	items   int
-	before  tally    // it was last resumed
-	credit  *float64 // events that the rate lets go now; nil: no bound
+	id       int64
+	state    ReplayState
+	phase    ReplayPhase
+	endState *ReplayState
+	items    int
+	atResume counts   // it was last resumed
+	credit   *float64 // events that the rate lets go now; nil: no bound
 
-	open  int
-	moved bool
-	added tally // by this step
+	open    int
+	changed bool
+	added   counts // by this step
 }
 
-// rules are what a replay was asked for.
-type rules struct {
+// limits are what a replay was asked for.
+type limits struct {
 	canary, attempts int
 	stopAt           float64
 	asNew            bool
 }
 
-// tally is what became of the events of a replay.
-type tally struct{ released, succeeded, failed, passedOver int }
+// counts is what became of the events of a replay.
+type counts struct{ released, succeeded, failed, passedOver int }
 
 // remaining is how many events were not released and are to be.
 func (j *replayState) remaining() int { return j.items - j.released - j.passedOver }
 
-// replayTurn is the turn at driving a replay, which is locked, for one transaction.
-type replayTurn struct {
+// replayStep is the turn at driving a replay, which is locked, for one transaction.
+type replayStep struct {
 	*database
 
 	tx pgx.Tx
@@ -58,13 +58,13 @@ type replayTurn struct {
 }
 
 // advance notes what ended, judges, and releases what may go.
-func (s *replayTurn) advance(ctx context.Context) error {
+func (s *replayStep) advance(ctx context.Context) error {
 	j := s.j
-	if err := s.close(ctx); err != nil {
+	if err := s.recordOutcomes(ctx); err != nil {
 		return err
 	}
 	if j.phase != PhaseEnding && j.failsTooOften() {
-		if err := s.end(ctx, ReplayStopped); err != nil {
+		if err := s.stopReleasing(ctx, ReplayStopped); err != nil {
 			return err
 		}
 	}
@@ -78,8 +78,8 @@ func (s *replayTurn) advance(ctx context.Context) error {
 	}
 	switch {
 	case j.open > 0 || j.phase != PhaseEnding && j.remaining() > 0:
-	case j.verdict != nil:
-		j.state = *j.verdict
+	case j.endState != nil:
+		j.state = *j.endState
 	default:
 		j.state = ReplayDone
 	}
@@ -89,7 +89,7 @@ func (s *replayTurn) advance(ctx context.Context) error {
 // failsTooOften reports whether so many events failed, since the replay was last
 // resumed, that it has to stop.
 func (j *replayState) failsTooOften() bool {
-	failed, before := j.failed-j.before.failed, j.before.succeeded+j.before.failed
+	failed, before := j.failed-j.atResume.failed, j.atResume.succeeded+j.atResume.failed
 	ended := j.succeeded + j.failed - before
 	if j.phase == PhaseCanary {
 		// The others can only succeed: what cannot be allowed any more is enough.
@@ -100,11 +100,11 @@ func (j *replayState) failsTooOften() bool {
 
 // lockReplay takes the turn at driving a replay. For one that has ended the error is
 // ErrEnded.
-func (s *database) lockReplay(ctx context.Context, tx pgx.Tx, id int64) (*replayTurn, error) {
+func (s *database) lockReplay(ctx context.Context, tx pgx.Tx, id int64) (*replayStep, error) {
 	j := &replayState{id: id}
-	t := &replayTurn{s, tx, j}
-	err := tx.QueryRow(ctx, s.sql.JobLock, id).Scan(&j.state, &j.phase, &j.verdict, &j.items, &j.released, &j.succeeded, &j.failed, &j.passedOver,
-		&j.before.succeeded, &j.before.failed, &j.canary, &j.stopAt, &j.attempts, &j.asNew, &j.credit)
+	t := &replayStep{s, tx, j}
+	err := tx.QueryRow(ctx, s.sql.ReplayLock, id).Scan(&j.state, &j.phase, &j.endState, &j.items, &j.released, &j.succeeded, &j.failed, &j.passedOver,
+		&j.atResume.succeeded, &j.atResume.failed, &j.canary, &j.stopAt, &j.attempts, &j.asNew, &j.credit)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil, ErrNotFound
@@ -116,50 +116,50 @@ func (s *database) lockReplay(ctx context.Context, tx pgx.Tx, id int64) (*replay
 	return t, nil
 }
 
-// note writes down how far a replay is.
-func (s *replayTurn) note(ctx context.Context) error {
+// save writes down how far a replay is.
+func (s *replayStep) save(ctx context.Context) error {
 	j := s.j
-	_, err := s.tx.Exec(ctx, s.sql.JobNote, j.id, j.state, j.phase, j.verdict, j.added.released, j.added.succeeded, j.added.failed, j.added.passedOver, j.credit)
+	_, err := s.tx.Exec(ctx, s.sql.ReplaySave, j.id, j.state, j.phase, j.endState, j.added.released, j.added.succeeded, j.added.failed, j.added.passedOver, j.credit)
 	if err != nil {
 		return fmt.Errorf("note how far it is: %w", err)
 	}
 	return nil
 }
 
-// close notes which of the released events have ended. What was released behind an
+// recordOutcomes notes which of the released events have ended. What was released behind an
 // event of its key that died is taken back: it would wait for as long as that one stays
 // dead.
-func (s *replayTurn) close(ctx context.Context) error {
+func (s *replayStep) recordOutcomes(ctx context.Context) error {
 	j := s.j
 	var good, bad, discarded int
 	var chained []int64
-	if err := s.tx.QueryRow(ctx, s.sql.JobClose, j.id).Scan(&good, &bad, &discarded, &j.open, &chained); err != nil {
+	if err := s.tx.QueryRow(ctx, s.sql.ReplayOutcomes, j.id).Scan(&good, &bad, &discarded, &j.open, &chained); err != nil {
 		return fmt.Errorf("note what ended: %w", err)
 	}
 	j.added.succeeded, j.succeeded = j.added.succeeded+good, j.succeeded+good
 	j.added.failed, j.failed = j.added.failed+bad, j.failed+bad
-	j.unrelease(discarded)
-	j.moved = good+bad+discarded > 0
-	if err := s.withdraw(ctx, s.sql.JobStuck); err != nil {
+	j.countTakenBack(discarded)
+	j.changed = good+bad+discarded > 0
+	if err := s.takeBack(ctx, s.sql.ReplayStuck); err != nil {
 		return err
 	}
 	if len(chained) == 0 {
 		return nil
 	}
-	if _, err := s.tx.Exec(ctx, s.sql.JobUnchain, j.id, chained); err != nil { // now that nothing waits behind them
+	if _, err := s.tx.Exec(ctx, s.sql.ReplayUnchain, j.id, chained); err != nil { // now that nothing waits behind them
 		return fmt.Errorf("free failed events of their key: %w", err)
 	}
 	return nil
 }
 
-// unrelease counts events that were released as passed over.
-func (j *replayState) unrelease(n int) {
+// countTakenBack counts events that were released as passed over.
+func (j *replayState) countTakenBack(n int) {
 	j.added.released, j.released = j.added.released-n, j.released-n
 	j.added.passedOver, j.passedOver = j.added.passedOver+n, j.passedOver+n
 }
 
-// withdraw has released events dead again that a statement names.
-func (s *replayTurn) withdraw(ctx context.Context, which string) error {
+// takeBack has released events dead again that a statement names.
+func (s *replayStep) takeBack(ctx context.Context, which string) error {
 	j := s.j
 	rows, _ := s.tx.Query(ctx, which, j.id) // CollectRows reports the error
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
@@ -173,27 +173,27 @@ func (s *replayTurn) withdraw(ctx context.Context, which string) error {
 		return err
 	}
 	var n int
-	if err := s.tx.QueryRow(ctx, s.sql.JobWithdraw, j.id, ids).Scan(&n); err != nil {
+	if err := s.tx.QueryRow(ctx, s.sql.ReplayTakeBack, j.id, ids).Scan(&n); err != nil {
 		return fmt.Errorf("take back what nobody has begun: %w", err)
 	}
 	j.open -= n
-	j.unrelease(n)
-	j.moved = j.moved || n > 0
+	j.countTakenBack(n)
+	j.changed = j.changed || n > 0
 	return nil
 }
 
-// end has a replay release nothing any more. What nobody has begun is as it was.
-func (s *replayTurn) end(ctx context.Context, verdict ReplayState) error {
+// stopReleasing has a replay release nothing any more. What nobody has begun is as it was.
+func (s *replayStep) stopReleasing(ctx context.Context, verdict ReplayState) error {
 	j := s.j
-	if err := s.withdraw(ctx, s.sql.JobUnclaimed); err != nil {
+	if err := s.takeBack(ctx, s.sql.ReplayUnclaimed); err != nil {
 		return err
 	}
 	var n int
-	if err := s.tx.QueryRow(ctx, s.sql.JobLeave, j.id).Scan(&n); err != nil {
+	if err := s.tx.QueryRow(ctx, s.sql.ReplaySkip, j.id).Scan(&n); err != nil {
 		return fmt.Errorf("leave out what was not released: %w", err)
 	}
 	j.added.passedOver, j.passedOver = j.added.passedOver+n, j.passedOver+n
-	j.phase, j.verdict, j.moved = PhaseEnding, &verdict, true
+	j.phase, j.endState, j.changed = PhaseEnding, &verdict, true
 	if j.open == 0 {
 		j.state = verdict
 	}
@@ -201,7 +201,7 @@ func (s *replayTurn) end(ctx context.Context, verdict ReplayState) error {
 }
 
 // release sets events ready, as many as may go.
-func (s *replayTurn) release(ctx context.Context) error {
+func (s *replayStep) release(ctx context.Context) error {
 	j := s.j
 	most := min(maxOpen-j.open, j.remaining())
 	if j.phase == PhaseCanary {
@@ -213,7 +213,7 @@ func (s *replayTurn) release(ctx context.Context) error {
 	if most <= 0 {
 		return nil
 	}
-	rows, _ := s.tx.Query(ctx, s.sql.JobNext, j.id, most) // CollectRows reports the error
+	rows, _ := s.tx.Query(ctx, s.sql.ReplayNext, j.id, most) // CollectRows reports the error
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil {
 		return fmt.Errorf("look for what is next: %w", err)
@@ -222,7 +222,7 @@ func (s *replayTurn) release(ctx context.Context) error {
 		return err
 	}
 	var released, passed int
-	if err := s.tx.QueryRow(ctx, s.sql.JobRelease, j.id, ids, j.attempts, j.asNew).Scan(&released, &passed); err != nil {
+	if err := s.tx.QueryRow(ctx, s.sql.ReplayRelease, j.id, ids, j.attempts, j.asNew).Scan(&released, &passed); err != nil {
 		return fmt.Errorf("release events: %w", err)
 	}
 	j.added.released, j.released, j.open = j.added.released+released, j.released+released, j.open+released
@@ -230,6 +230,6 @@ func (s *replayTurn) release(ctx context.Context) error {
 	if j.credit != nil {
 		*j.credit -= float64(released)
 	}
-	j.moved = j.moved || released+passed > 0
+	j.changed = j.changed || released+passed > 0
 	return nil
 }

@@ -1,5 +1,5 @@
 -- The events that replay $1 released and nobody has begun. Of outgoing ones nobody
--- knows: the relay may be publishing them. job_withdraw.sql looks again at what began or
+-- knows: the relay may be publishing them. replay_take_back.sql looks again at what began or
 -- died since; what is left out here need not be locked.
 --
 -- Locks   none; the replay is locked before.

@@ -13,20 +13,20 @@ import (
 	"github.com/postroom/postroom/inspect"
 )
 
-// sight is what a command looks at: a database, and the broker where one is given.
-type sight struct {
+// inspection is what a command looks at: a database, and the broker where one is given.
+type inspection struct {
 	db     database
 	broker broker
 	asJSON bool
 }
 
-func newSight(getenv func(string) string) *sight {
-	return &sight{db: database{getenv: getenv}, broker: broker{getenv: getenv}}
+func newInspection(getenv func(string) string) *inspection {
+	return &inspection{db: database{getenv: getenv}, broker: broker{getenv: getenv}}
 }
 
 // addFlags adds the flags of a command that looks at the database, and at the broker
 // where it has one.
-func (s *sight) addFlags(cmd *cobra.Command, andBroker bool) {
+func (s *inspection) addFlags(cmd *cobra.Command, andBroker bool) {
 	s.db.addSchemaFlag(cmd)
 	s.db.addURLFlag(cmd)
 	if andBroker {
@@ -35,17 +35,17 @@ func (s *sight) addFlags(cmd *cobra.Command, andBroker bool) {
 	addJSON(cmd, &s.asJSON)
 }
 
-// look calls do with an inspector of the database alone.
-func (s *sight) look(ctx context.Context, cfg inspect.Config, do func(i *inspect.Inspector) error) error {
+// withDatabase calls do with an inspector of the database alone.
+func (s *inspection) withDatabase(ctx context.Context, cfg inspect.Config, do func(i *inspect.Inspector) error) error {
 	return s.db.with(ctx, func(conn *pgx.Conn, name string) error {
 		cfg.Schema = name
 		return do(inspect.New(conn, nil, cfg))
 	})
 }
 
-// lookAtBoth calls do with an inspector, and with why the broker could not be
+// withBroker calls do with an inspector, and with why the broker could not be
 // connected to. Without a URL of one nothing is wrong: it is not asked.
-func (s *sight) lookAtBoth(ctx context.Context, do func(i *inspect.Inspector, away error) error) error {
+func (s *inspection) withBroker(ctx context.Context, do func(i *inspect.Inspector, away error) error) error {
 	nc, away := s.connect()
 	var usage *usageError
 	if errors.As(away, &usage) {
@@ -60,7 +60,7 @@ func (s *sight) lookAtBoth(ctx context.Context, do func(i *inspect.Inspector, aw
 }
 
 // connect connects to the broker, where one is given.
-func (s *sight) connect() (*nats.Conn, error) {
+func (s *inspection) connect() (*nats.Conn, error) {
 	if url, _ := firstOf(s.broker.getenv, s.broker.url, "--nats-url", "POSTROOM_NATS_URL", "NATS_URL"); url == "" {
 		return nil, nil
 	}
@@ -78,8 +78,8 @@ func brokerLine(b inspect.Broker) string {
 	return "answers"
 }
 
-// missed notes in an answer why the broker could not be asked.
-func missed(b *inspect.Broker, away error) {
+// setBrokerFault notes in an answer why the broker could not be asked.
+func setBrokerFault(b *inspect.Broker, away error) {
 	if away != nil {
 		b.Asked, b.Fault = true, away.Error()
 	}

@@ -234,13 +234,13 @@ func scanLogEntry(row pgx.CollectableRow, l *LogEntry) error {
 
 // heldEvent returns a row of held, or of archive, as an answer has it.
 func heldEvent(r *held.Row) HeldEvent {
-	e, c := &r.Event, &r.Course
+	e, c := &r.Event, &r.Progress
 	h := HeldEvent{
-		ID: r.ID, Handler: r.Handler, DedupeKey: r.DedupeKey, Source: e.Source, Type: e.Type, Subject: e.Subject, Key: e.Key, BlockedKey: r.Key, Position: r.Pos,
+		ID: r.ID, Handler: r.Handler, DedupeKey: r.DedupeKey, Source: e.Source, Type: e.Type, Subject: e.Subject, Key: e.Key, BlockedKey: r.BlockedKey, Position: r.Position,
 		State: State(r.State), Attempts: int64(c.Attempts), Class: c.Class, Failures: make([]Failure, 0, len(c.Failures)),
-		HeldAt: utc(c.HeldAt), NextAt: utc(c.NextAt), DeadAt: utc(c.DeadAt), ClaimedBy: c.ClaimedBy, Isolated: c.Solitary,
-		Revision: int64(r.Revision), ReplayID: r.Job, Replays: r.Replays, LoggedAt: utc(e.LoggedAt), CausationID: e.Causation, CorrelationID: e.Correlation,
-		DiscardedAt: utc(c.DiscardedAt), AuditID: r.Audit,
+		HeldAt: utc(c.HeldAt), NextAt: utc(c.NextAt), DeadAt: utc(c.DeadAt), ClaimedBy: c.ClaimedBy, Isolated: c.Isolated,
+		Revision: int64(r.Revision), ReplayID: r.ReplayID, Replays: r.Replays, LoggedAt: utc(e.LoggedAt), CausationID: e.Causation, CorrelationID: e.Correlation,
+		DiscardedAt: utc(c.DiscardedAt), AuditID: r.AuditID,
 	}
 	for _, f := range c.Failures {
 		f.At = f.At.UTC()

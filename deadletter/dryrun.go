@@ -50,7 +50,7 @@ const (
 	DryRunPasses     DryRunVerdict = "passes"     // the handler did its work, and the transaction could have been committed
 	DryRunFails      DryRunVerdict = "fails"      // it fails again
 	DryRunExternal   DryRunVerdict = "external"   // it calls other systems, and is not run: Steps says which calls are done
-	DryRunIsolated   DryRunVerdict = "suspect"    // it may end the process, and is not run
+	DryRunIsolated   DryRunVerdict = "isolated"   // it may end the process, and is not run
 	DryRunGone       DryRunVerdict = "gone"       // it is not held any more
 	DryRunBroken     DryRunVerdict = "broken"     // the dry run could not be made
 	DryRunUnanswered DryRunVerdict = "unanswered" // no process took it, or none told in time
@@ -73,9 +73,9 @@ type dryRunner struct {
 	asked map[int64]*DryRun
 }
 
-// sample chooses what is tried.
-func (s dryRunner) sample(ctx context.Context, f Filter, o ReplayOptions, each int) ([]DryRun, error) {
-	rows, _ := s.db.Query(ctx, s.sql.Sample, f.arguments(o.limit(), each)...) // CollectRows reports the error
+// choose chooses what is tried.
+func (s dryRunner) choose(ctx context.Context, f Filter, o ReplayOptions, each int) ([]DryRun, error) {
+	rows, _ := s.db.Query(ctx, s.sql.DryRunChoose, f.arguments(o.limit(), each)...) // CollectRows reports the error
 	trials, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t DryRun, err error) {
 		var cause *string
 		err = row.Scan(&t.ID, &t.Handler, &t.EventID, &t.Type, &t.PreviousClass, &cause)
@@ -83,14 +83,14 @@ func (s dryRunner) sample(ctx context.Context, f Filter, o ReplayOptions, each i
 		return t, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("deadletter: choose events to try: %w", s.advise(err))
+		return nil, fmt.Errorf("deadletter: choose events to try: %w", s.explain(err))
 	}
 	return trials, nil
 }
 
-// await waits for the answers. The time to wait ends no statement: that would close a
+// wait waits for the answers. The time to wait ends no statement: that would close a
 // connection which is needed afterwards.
-func (s dryRunner) await(ctx context.Context, wait time.Duration) error {
+func (s dryRunner) wait(ctx context.Context, wait time.Duration) error {
 	ids := make([]int64, 0, len(s.asked))
 	for id := range s.asked {
 		ids = append(ids, id)
@@ -99,7 +99,7 @@ func (s dryRunner) await(ctx context.Context, wait time.Duration) error {
 	defer end.Stop()
 	defer tick.Stop()
 	for {
-		open, err := s.answers(ctx, ids)
+		open, err := s.readResults(ctx, ids)
 		if err != nil && ctx.Err() == nil || open == 0 {
 			return err
 		}
@@ -113,9 +113,9 @@ func (s dryRunner) await(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// answers reads what was told so far, and returns how many are open.
-func (s dryRunner) answers(ctx context.Context, ids []int64) (open int, err error) {
-	rows, _ := s.db.Query(ctx, s.sql.TrialAnswers, ids) // ForEachRow reports the error
+// readResults reads what was told so far, and returns how many are open.
+func (s dryRunner) readResults(ctx context.Context, ids []int64) (open int, err error) {
+	rows, _ := s.db.Query(ctx, s.sql.DryRunResults, ids) // ForEachRow reports the error
 	var id int64
 	var by *string
 	var outcome []byte
@@ -136,7 +136,7 @@ func (s dryRunner) answers(ctx context.Context, ids []int64) (open int, err erro
 		return nil
 	})
 	if err != nil {
-		return open, fmt.Errorf("deadletter: read dry runs: %w", s.advise(err))
+		return open, fmt.Errorf("deadletter: read dry runs: %w", s.explain(err))
 	}
 	for _, t := range external {
 		r := s.reader(s.db)
@@ -145,22 +145,22 @@ func (s dryRunner) answers(ctx context.Context, ids []int64) (open int, err erro
 			t.Steps, err = r.steps(ctx, w.Handler, w.DedupeKey)
 		}
 		if err != nil && !errors.Is(err, ErrNotFound) {
-			return open, fmt.Errorf("deadletter: %w", s.advise(err))
+			return open, fmt.Errorf("deadletter: %w", s.explain(err))
 		}
 	}
 	return open, nil
 }
 
-// forget removes what was asked for.
-func (s dryRunner) forget(ctx context.Context) error {
+// remove removes what was asked for.
+func (s dryRunner) remove(ctx context.Context) error {
 	ids := make([]int64, 0, len(s.asked))
 	for id := range s.asked {
 		ids = append(ids, id)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if _, err := s.db.Exec(ctx, s.sql.TrialForget, ids); err != nil {
-		return fmt.Errorf("deadletter: remove dry runs: %w", s.advise(err))
+	if _, err := s.db.Exec(ctx, s.sql.DryRunDelete, ids); err != nil {
+		return fmt.Errorf("deadletter: remove dry runs: %w", s.explain(err))
 	}
 	return nil
 }

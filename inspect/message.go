@@ -29,8 +29,8 @@ type message struct {
 // forgetAfter is when the server removes a consumer that was not removed.
 const forgetAfter = 5 * time.Second
 
-// open returns a reader that begins where cfg says.
-func open(ctx context.Context, stream jetstream.Stream, cfg jetstream.ConsumerConfig) (*messageReader, error) {
+// openReader returns a reader that begins where cfg says.
+func openReader(ctx context.Context, stream jetstream.Stream, cfg jetstream.ConsumerConfig) (*messageReader, error) {
 	cfg.Description = "Postroom looks; it removes itself"
 	cfg.AckPolicy = jetstream.AckNonePolicy
 	cfg.HeadersOnly, cfg.MemoryStorage, cfg.Replicas = true, true, 1

@@ -3,7 +3,7 @@
 --
 -- Locks   the held rows and the items; the replay is locked before.
 -- Index   job_item's primary key, held_pkey (id).
--- Called  by Store.ResumeReplay, after serial.sql and job_lock.sql.
+-- Called  by Store.ResumeReplay, after replay_serialize.sql and replay_lock.sql.
 WITH again AS (
     UPDATE postroom.held SET job = $1
     FROM postroom.job_item i

@@ -9,7 +9,7 @@
 --
 -- Locks   the held rows.
 -- Index   as list.sql of internal/held; held_pkey (id).
--- Called  by Store.CreateReplay, after serial.sql.
+-- Called  by Store.CreateReplay, after replay_serialize.sql.
 WITH wanted AS (
     SELECT h.id, h.handler, h.source, h.event_id, h.dead_at, h.pos, h.logged_at, h.key,
            CASE WHEN h.key IS NULL AND h.event_key IS NOT NULL AND h.pos IS NOT NULL

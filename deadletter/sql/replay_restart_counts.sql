@@ -2,5 +2,5 @@
 --
 -- Locks   its row.
 -- Index   job_pkey (id).
--- Called  by Store.ResumeReplay, after job_lock.sql.
+-- Called  by Store.ResumeReplay, after replay_lock.sql.
 UPDATE postroom.job SET before_succeeded = succeeded, before_failed = failed WHERE id = $1;

@@ -1,6 +1,6 @@
 -- What keeps vacuum from removing dead rows, in any database of the cluster: the
 -- oldest transactions, prepared ones, and replication slots; the furthest behind
--- first. Without pg_monitor a role sees no transactions but its own; see sees.sql.
+-- first. Without pg_monitor a role sees no transactions but its own; see sees_all_sessions.sql.
 --
 -- Locks   none.
 -- Index   none; views of the server.

@@ -28,22 +28,22 @@ func (s reader) details(ctx context.Context, id int64) (Details, error) {
 	if err != nil {
 		return Details{}, err
 	}
-	e, c := &r.Event, &r.Course
+	e, c := &r.Event, &r.Progress
 	w := Details{
-		Letter: letterOf(&r), DedupeKey: r.DedupeKey, BlockedKey: r.Key, Position: r.Pos, NextAt: moment(c.NextAt), ClaimedBy: c.ClaimedBy, Isolated: c.Solitary,
-		FirstFailedAt: moment(c.FirstFailedAt), ContentType: content.Type, CorrelationID: e.Correlation, CausationID: e.Causation,
-		OccurredAt: moment(content.OccurredAt), TraceParent: content.TraceParent, Data: content.Data, RawHeaders: content.RawHeaders,
+		Letter: newLetter(&r), DedupeKey: r.DedupeKey, BlockedKey: r.BlockedKey, Position: r.Position, NextAt: timeOrNil(c.NextAt), ClaimedBy: c.ClaimedBy, Isolated: c.Isolated,
+		FirstFailedAt: timeOrNil(c.FirstFailedAt), ContentType: content.Type, CorrelationID: e.Correlation, CausationID: e.Causation,
+		OccurredAt: timeOrNil(content.OccurredAt), TraceParent: content.TraceParent, Data: content.Data, RawHeaders: content.RawHeaders,
 	}
 	for _, f := range c.Failures {
 		w.Failures = append(w.Failures, Failure(f))
 	}
-	w.Headers, err = headersOf(content.Headers)
+	w.Headers, err = decodeHeaders(content.Headers)
 	return w, err
 }
 
-// headersOf reads a JSON object. What is no text, which a writer in SQL can put there,
+// decodeHeaders reads a JSON object. What is no text, which a writer in SQL can put there,
 // is given as its JSON.
-func headersOf(object []byte) (map[string]string, error) {
+func decodeHeaders(object []byte) (map[string]string, error) {
 	if object == nil {
 		return nil, nil //nolint:nilnil // no headers are no headers
 	}
@@ -80,7 +80,7 @@ func (s reader) revisions(ctx context.Context, id int64) ([]Revision, error) {
 	revisions, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Revision, err error) {
 		var headers []byte
 		if err = row.Scan(&r.Revision, &r.ReplacedAt, &r.Actor, &r.Reason, &r.ContentType, &headers, &r.Data); err == nil {
-			r.Headers, err = headersOf(headers)
+			r.Headers, err = decodeHeaders(headers)
 		}
 		return r, err
 	})
