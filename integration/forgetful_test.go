@@ -145,7 +145,7 @@ func (f *forgetful) lost(want broker.Verdict) relay.Loss {
 	var loss relay.Loss
 	devtest.Eventually(f.T, time.Minute, "the relay to repair a loss", func() bool {
 		for _, loss = range f.relay.Health().Losses {
-			return !loss.Repaired.IsZero()
+			return !loss.RepairedAt.IsZero()
 		}
 		return false
 	})
@@ -155,7 +155,7 @@ func (f *forgetful) lost(want broker.Verdict) relay.Loss {
 	if loss.Events == 0 {
 		f.Error("inconclusive: the broker lost nothing")
 	}
-	f.Logf("lost and repaired: %d events, noted within %s", loss.Events, loss.Repaired.Sub(loss.At).Round(time.Millisecond))
+	f.Logf("lost and repaired: %d events, noted within %s", loss.Events, loss.RepairedAt.Sub(loss.FoundAt).Round(time.Millisecond))
 	return loss
 }
 

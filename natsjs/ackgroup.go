@@ -13,11 +13,11 @@ const (
 	// After a group whose answers did not tell, so many events go by themselves: twice
 	// as many each time, and fewer again as groups succeed. Where others publish much to
 	// the same stream, few groups would.
-	minPause = 1 << 10
-	maxPause = 1 << 20
+	minSingles = 1 << 10
+	maxSingles = 1 << 20
 )
 
-// group is events whose answers come on one subject. The broker has to find out
+// ackGroup is events whose answers come on one subject. The broker has to find out
 // where the answers to a subject go, and remembers the last ones: with a subject for
 // each event it never knows, and that is a tenth of what an event costs it.
 //
@@ -27,43 +27,43 @@ const (
 // gets two sequences, and a connection's messages are stored in order. Any other
 // answer makes the group vague, and its events are sent again, each by itself: the
 // stream knows by their ids what it has.
-type group struct {
-	flights []*broker.Message // none: the slot is vacant
-	serial  uint64
-	sent    time.Time
-	shared  bool // there were several
-	whole   bool // all are with the connection; before, one may still be being read
-	early   []early
+type ackGroup struct {
+	messages      []*broker.Message // none: the slot is vacant
+	serial        uint64
+	sent          time.Time
+	shared        bool // there were several
+	allSent       bool // all are with the connection; before, one may still be being read
+	earlyFailures []earlyFailure
 
 	stream     string // of the answers
 	last       uint64 // sequence in them
 	answered   int
 	duplicates uint64 // a bit for each event
-	vague      bool   // it is not known what became of which
+	ambiguous  bool   // it is not known what became of which
 }
 
-// early is a failure that came while a group was being sent.
-type early struct {
+// earlyFailure is a failure that came while a group was being sent.
+type earlyFailure struct {
 	err   error
-	which func(g *group, f *broker.Message) bool
+	which func(g *ackGroup, f *broker.Message) bool
 }
 
-// open puts events into a vacant slot.
-func (g *group) open(flights []*broker.Message, serial uint64, now time.Time) {
-	*g = group{flights: append(g.flights[:0], flights...), serial: serial, sent: now, shared: len(flights) > 1}
+// fill puts events into a vacant slot.
+func (g *ackGroup) fill(messages []*broker.Message, serial uint64, now time.Time) {
+	*g = ackGroup{messages: append(g.messages[:0], messages...), serial: serial, sent: now, shared: len(messages) > 1}
 }
 
 // clear makes the slot vacant.
-func (g *group) clear() {
-	clear(g.flights)
-	*g = group{flights: g.flights[:0]}
+func (g *ackGroup) clear() {
+	clear(g.messages)
+	*g = ackGroup{messages: g.messages[:0]}
 }
 
-// take takes in an answer to one of several events.
-func (g *group) take(o broker.Outcome) {
+// addAnswer takes in an answer to one of several events.
+func (g *ackGroup) addAnswer(o broker.Outcome) {
 	follows := g.answered == 0 || o.Stream == g.stream && o.Sequence == g.last+1
 	if o.Class != broker.Stored || o.Stream == "" || !follows {
-		g.vague = true
+		g.ambiguous = true
 		return
 	}
 	if o.Duplicate {
@@ -74,7 +74,7 @@ func (g *group) take(o broker.Outcome) {
 }
 
 // outcome returns that of the i-th event, when all have been answered.
-func (g *group) outcome(i int) broker.Outcome {
+func (g *ackGroup) outcome(i int) broker.Outcome {
 	return broker.Outcome{
 		Stream: g.stream, Sequence: g.last - uint64(g.answered-1-i), //nolint:gosec // i is below answered
 		Duplicate: g.duplicates&(1<<i) != 0,
@@ -83,10 +83,10 @@ func (g *group) outcome(i int) broker.Outcome {
 
 // split returns the first events of a batch that may be acknowledged together, and
 // the rest.
-func (w *window) split(batch []*broker.Message) (flights, rest []*broker.Message) {
+func (w *window) split(batch []*broker.Message) (messages, rest []*broker.Message) {
 	n := 1
-	if w.alone > 0 {
-		w.alone--
+	if w.singlesLeft > 0 {
+		w.singlesLeft--
 	} else if batch[0].AckGroup != "" {
 		for n < min(len(batch), maxGroup) && batch[n].AckGroup == batch[0].AckGroup {
 			n++
@@ -95,20 +95,20 @@ func (w *window) split(batch []*broker.Message) (flights, rest []*broker.Message
 	return batch[:n], batch[n:]
 }
 
-// judge reports the outcomes of a group when they are known, or has its events sent
+// resolve reports the outcomes of a group when they are known, or has its events sent
 // again when they will not be.
-func (w *window) judge(slot int) {
+func (w *window) resolve(slot int) {
 	g := &w.slots[slot]
 	switch {
-	case !g.whole:
+	case !g.allSent:
 		return
-	case g.vague, g.answered > len(g.flights):
-		w.doubt(g)
-		w.sendAgain(g.flights)
-	case g.answered == len(g.flights):
-		w.pause = max(w.pause-g.answered, minPause)
-		for i, f := range g.flights {
-			w.conclude(f, g.outcome(i))
+	case g.ambiguous, g.answered > len(g.messages):
+		w.backOff(g)
+		w.sendAgain(g.messages)
+	case g.answered == len(g.messages):
+		w.nextSingles = max(w.nextSingles-g.answered, minSingles)
+		for i, f := range g.messages {
+			w.reportOrVerify(f, g.outcome(i))
 		}
 	default:
 		return
@@ -116,65 +116,65 @@ func (w *window) judge(slot int) {
 	w.vacate(slot)
 }
 
-// doubt has events go by themselves for a while, after a group that did not tell. Many
+// backOff has events go by themselves for a while, after a group that did not tell. Many
 // may be under way at the time, which then do not tell for the same reason.
-func (w *window) doubt(g *group) {
-	if g.serial <= w.doubted {
+func (w *window) backOff(g *ackGroup) {
+	if g.serial <= w.lastAmbiguous {
 		return
 	}
-	w.doubted = w.serial
-	w.alone, w.pause = w.pause, min(2*w.pause, maxPause)
+	w.lastAmbiguous = w.serial
+	w.singlesLeft, w.nextSingles = w.nextSingles, min(2*w.nextSingles, maxSingles)
 }
 
 // sentAll notes that the messages of a group are with the connection, but for those
 // of some events.
-func (w *window) sentAll(p opened, failed map[*broker.Message]broker.Outcome) {
+func (w *window) sentAll(p slotRef, failed map[*broker.Message]broker.Outcome) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	g := w.group(p)
 	if g == nil {
 		return // it was a single one, and is answered
 	}
-	g.whole = true
+	g.allSent = true
 	if len(failed) > 0 {
 		w.drop(g, failed)
 	}
-	for _, e := range g.early {
+	for _, e := range g.earlyFailures {
 		w.failGroup(p.slot, e.err, e.which)
 		if w.group(p) == nil {
 			return
 		}
 	}
-	if len(g.flights) == 0 {
+	if len(g.messages) == 0 {
 		w.vacate(p.slot)
 	} else if g.shared {
-		w.judge(p.slot)
+		w.resolve(p.slot)
 	}
 }
 
 // drop reports events that were not sent, and takes them out of their group.
-func (w *window) drop(g *group, failed map[*broker.Message]broker.Outcome) {
-	sent := g.flights[:0]
-	for _, f := range g.flights {
+func (w *window) drop(g *ackGroup, failed map[*broker.Message]broker.Outcome) {
+	sent := g.messages[:0]
+	for _, f := range g.messages {
 		if o, ok := failed[f]; ok {
-			w.tell(f, o)
+			w.report(f, o)
 		} else {
 			sent = append(sent, f)
 		}
 	}
-	clear(g.flights[len(sent):])
-	g.flights = sent
+	clear(g.messages[len(sent):])
+	g.messages = sent
 }
 
 // sendAgain has events sent by themselves.
-func (w *window) sendAgain(flights []*broker.Message) {
-	if len(flights) == 0 {
+func (w *window) sendAgain(messages []*broker.Message) {
+	if len(messages) == 0 {
 		return
 	}
-	for _, f := range flights {
+	for _, f := range messages {
 		f.AckGroup = ""
 	}
-	w.again = append(w.again, flights...)
+	w.again = append(w.again, messages...)
 	signal(w.resend)
 }
 

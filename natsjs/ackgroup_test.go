@@ -47,7 +47,7 @@ func ask(fail func(format string, args ...any)) *asking {
 // sendNow opens the groups of a batch and says that all is sent. It returns their replies.
 func (a *asking) sendNow(batch []*broker.Message) (replies []string) {
 	a.expect(batch, time.Now())
-	for _, o := range a.opened {
+	for _, o := range a.refs {
 		a.sentAll(o, nil)
 		replies = append(replies, o.reply)
 	}
@@ -107,7 +107,7 @@ func TestAnswersToAGroup(t *testing.T) {
 			if got := seqsOf(again); got != test.again {
 				t.Errorf("sent again: %q, want %q", got, test.again)
 			}
-			w.alone = 0 // whether others rest or not
+			w.singlesLeft = 0 // whether others rest or not
 			if replies := w.sendNow(again); len(replies) != len(again) {
 				t.Errorf("%d events that are sent again have %d reply subjects, want one each", len(again), len(replies))
 			}
@@ -148,7 +148,7 @@ func TestAGroupIsSettledWhenItIsSent(t *testing.T) {
 	w := ask(t.Errorf)
 	batch := together(0, 3)
 	w.expect(batch, time.Now())
-	sent := w.opened[0]
+	sent := w.refs[0]
 	w.answer(sent.reply, stored("S", 7))
 	w.answer(sent.reply, full)
 	if len(w.told) > 0 || len(w.takeAgain()) > 0 {
@@ -169,7 +169,7 @@ func TestAGroupWithoutWhatWasNotSent(t *testing.T) {
 	w := ask(t.Errorf)
 	batch := together(0, 3)
 	w.expect(batch, time.Now())
-	group := w.opened[0]
+	group := w.refs[0]
 	w.answer(group.reply, stored("S", 7))
 	w.answer(group.reply, stored("S", 8))
 	w.sentAll(group, map[*broker.Message]broker.Outcome{batch[1]: failure(nats.ErrMaxPayload)})
@@ -185,7 +185,7 @@ func TestAGroupWithoutWhatWasNotSent(t *testing.T) {
 		for _, f := range batch {
 			failed[f] = gone
 		}
-		for _, o := range w.opened {
+		for _, o := range w.refs {
 			w.sentAll(o, failed)
 		}
 		for _, f := range batch {
@@ -205,9 +205,9 @@ func TestAGroupWithTooManyAnswers(t *testing.T) {
 	w := ask(t.Errorf)
 	w.expect(together(0, 2), time.Now())
 	for seq := range uint64(3) {
-		w.answer(w.opened[0].reply, stored("S", 7+seq))
+		w.answer(w.refs[0].reply, stored("S", 7+seq))
 	}
-	w.sentAll(w.opened[0], nil)
+	w.sentAll(w.refs[0], nil)
 	if again := seqsOf(w.takeAgain()); again != "0 1" || len(w.told) > 0 {
 		t.Errorf("sent again: %q, told %v, want both events again", again, w.told)
 	}
@@ -297,18 +297,18 @@ func TestGroupsRestWhereTheyDoNotTell(t *testing.T) {
 	if n := singles(); n != 0 {
 		t.Fatalf("%d events went by themselves at first, want none", n)
 	}
-	for want := minPause; want < 5*minPause; want = 2*want - 2 { // singles ends with a group of two that tells
+	for want := minSingles; want < 5*minSingles; want = 2*want - 2 { // singles ends with a group of two that tells
 		vague()
 		if n := singles(); n != want {
 			t.Errorf("%d events went by themselves, want %d", n, want)
 		}
 	}
-	for range 4 * minPause { // each a group of two
+	for range 4 * minSingles { // each a group of two
 		singles()
 	}
 	vague()
-	if n := singles(); n != minPause {
-		t.Errorf("%d events went by themselves after many groups that told, want %d", n, minPause)
+	if n := singles(); n != minSingles {
+		t.Errorf("%d events went by themselves after many groups that told, want %d", n, minSingles)
 	}
 }
 
@@ -326,14 +326,14 @@ func TestGroupsTellTheTruth(t *testing.T) {
 		pending := together(0, rapid.IntRange(1, 2*maxGroup+3).Draw(t, "events"))
 		total := len(pending)
 		for round := 0; len(pending) > 0 && round < 5; round++ {
-			w.alone = 0
+			w.singlesLeft = 0
 			w.expect(pending, time.Now())
 			alive := true
-			for _, g := range slices.Clone(w.opened) {
-				for _, f := range g.flights {
+			for _, g := range slices.Clone(w.refs) {
+				for _, f := range g.messages {
 					alive = alive && rapid.IntRange(0, 60).Draw(t, "cut") > 0
 					if alive {
-						for _, data := range respond(t, f.Seq, len(g.flights) > 1, at, &last) {
+						for _, data := range respond(t, f.Seq, len(g.messages) > 1, at, &last) {
 							say := func() { w.answer(g.reply, data) }
 							if rapid.IntRange(0, 30).Draw(t, "late") == 0 {
 								late = append(late, say)
@@ -353,7 +353,7 @@ func TestGroupsTellTheTruth(t *testing.T) {
 			pending = w.takeAgain()
 		}
 		w.failAll(nats.ErrDisconnected)
-		settleAll(pending, failure(nats.ErrDisconnected), w.settle)
+		reportAll(pending, failure(nats.ErrDisconnected), w.reportFn)
 		if len(w.told) != total {
 			t.Fatalf("%d of %d events were told an outcome", len(w.told), total)
 		}

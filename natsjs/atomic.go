@@ -19,18 +19,18 @@ const maxRoutes = 10_000
 // atomicRun is one RunAtomic. Its routes are the main goroutine's and that of
 // those who look streams up; each stream has a goroutine of its own.
 type atomicRun struct {
-	p       *Publisher
-	js      jetstream.JetStream
-	claim   broker.LeaderToken
-	replies *replies.Set
-	prover  prover
-	settle  func(f *broker.Message, o broker.Outcome)
-	fail    context.CancelCauseFunc
-	working sync.WaitGroup
+	p          *Publisher
+	js         jetstream.JetStream
+	token      broker.LeaderToken
+	replies    *replies.Set
+	duplicates duplicateVerifier
+	reportFn   func(f *broker.Message, o broker.Outcome)
+	fail       context.CancelCauseFunc
+	working    sync.WaitGroup
 
 	mu      sync.Mutex
 	routes  map[string]string // the stream of each subject, as far as it was looked up
-	streams map[string]*batching
+	streams map[string]*batchSender
 }
 
 // serve hands batches on until ctx ends, a stream fails, or the connection is
@@ -112,7 +112,7 @@ func (r *atomicRun) split(ctx context.Context, batch []*broker.Message) {
 		g.flights = append(g.flights, f)
 	}
 	for i := len(behind) - 1; i >= 0; i-- {
-		r.settle(behind[i], broker.Outcome{Class: broker.BlockedByKey, Err: broker.ErrBlockedByKey})
+		r.reportFn(behind[i], broker.Outcome{Class: broker.BlockedByKey, Err: broker.ErrBlockedByKey})
 	}
 	for _, g := range groups {
 		if g.name != "" {
@@ -151,11 +151,11 @@ func (r *atomicRun) route(subject string) string {
 
 // lookUp finds the stream of a subject, and hands it the events that wait for
 // that.
-func (r *atomicRun) lookUp(ctx context.Context, subject string, flights []*broker.Message) {
+func (r *atomicRun) lookUp(ctx context.Context, subject string, messages []*broker.Message) {
 	o := streamOf(ctx, r.js, subject)
 	if o.Stream == "" {
 		if ctx.Err() == nil {
-			r.settleAll(flights, o)
+			r.reportAll(messages, o)
 		}
 		return
 	}
@@ -165,7 +165,7 @@ func (r *atomicRun) lookUp(ctx context.Context, subject string, flights []*broke
 	}
 	r.routes[subject] = o.Stream
 	r.mu.Unlock()
-	r.stream(ctx, o.Stream).push(flights)
+	r.stream(ctx, o.Stream).push(messages)
 }
 
 // forget has the stream of a subject looked up again: it may be another one.
@@ -176,12 +176,12 @@ func (r *atomicRun) forget(subject string) {
 }
 
 // stream returns what sends to the stream of the given name.
-func (r *atomicRun) stream(ctx context.Context, name string) *batching {
+func (r *atomicRun) stream(ctx context.Context, name string) *batchSender {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b, ok := r.streams[name]
 	if !ok {
-		b = newBatching(r, name)
+		b = newBatchSender(r, name)
 		r.streams[name] = b
 		r.working.Go(func() {
 			if err := b.work(ctx); err != nil && ctx.Err() == nil {
@@ -192,21 +192,21 @@ func (r *atomicRun) stream(ctx context.Context, name string) *batching {
 	return b
 }
 
-// settleAll reports the same outcome, which is not Stored, of events that were
+// reportAll reports the same outcome, which is not Stored, of events that were
 // sent together.
-func (r *atomicRun) settleAll(flights []*broker.Message, o broker.Outcome) {
-	outcomes := make([]broker.Outcome, len(flights))
+func (r *atomicRun) reportAll(messages []*broker.Message, o broker.Outcome) {
+	outcomes := make([]broker.Outcome, len(messages))
 	for i := range outcomes {
 		outcomes[i] = o
 	}
-	r.report(flights, outcomes)
+	r.reportBatch(messages, outcomes)
 }
 
-// report reports what became of events that were sent together. What comes after
+// reportBatch reports what became of events that were sent together. What comes after
 // one of its key that is not stored waits behind it, and is told first.
-func (r *atomicRun) report(flights []*broker.Message, outcomes []broker.Outcome) {
+func (r *atomicRun) reportBatch(messages []*broker.Message, outcomes []broker.Outcome) {
 	var missed map[string]struct{}
-	for i, f := range flights {
+	for i, f := range messages {
 		key := f.OrderKey()
 		if key == "" || outcomes[i].Class == broker.Stored {
 			continue
@@ -221,16 +221,16 @@ func (r *atomicRun) report(flights []*broker.Message, outcomes []broker.Outcome)
 		missed[key] = struct{}{}
 	}
 	if missed != nil {
-		for i := len(flights) - 1; i >= 0; i-- {
+		for i := len(messages) - 1; i >= 0; i-- {
 			if outcomes[i].Class == broker.BlockedByKey {
-				r.settle(flights[i], outcomes[i])
-				flights[i] = nil // it is no longer ours
+				r.reportFn(messages[i], outcomes[i])
+				messages[i] = nil // it is no longer ours
 			}
 		}
 	}
-	for i, f := range flights {
+	for i, f := range messages {
 		if f != nil {
-			r.settle(f, outcomes[i])
+			r.reportFn(f, outcomes[i])
 		}
 	}
 }

@@ -21,38 +21,38 @@ const (
 	batchCommit   = "Nats-Batch-Commit"
 )
 
-// batching sends batches to one stream. Where that has one replica the next is sent
+// batchSender sends batches to one stream. Where that has one replica the next is sent
 // while one is being stored; several agree on one under a fence at a time.
-type batching struct {
-	run     *atomicRun
-	name    string
-	encoder *wire.Encoder
-	fence   fence
-	msg     nats.Msg // for reuse, as its headers are
-	id, seq []string
-	most    int // events in a batch
+type batchSender struct {
+	run       *atomicRun
+	name      string
+	encoder   *wire.Encoder
+	fence     fence
+	msg       nats.Msg // for reuse, as its headers are
+	id, seq   []string
+	maxEvents int // events in a batch
 
-	mu    sync.Mutex
-	queue [][]*broker.Message // to go in batches
-	solo  []*broker.Message   // to go alone
-	news  chan struct{}
+	mu       sync.Mutex
+	queue    [][]*broker.Message // to go in batches
+	isolated []*broker.Message   // to go alone
+	news     chan struct{}
 }
 
-func newBatching(run *atomicRun, name string) *batching {
-	return &batching{
-		run: run, name: name, encoder: wire.NewEncoder(), id: make([]string, 1), seq: make([]string, 1), most: broker.MaxBatch,
+func newBatchSender(run *atomicRun, name string) *batchSender {
+	return &batchSender{
+		run: run, name: name, encoder: wire.NewEncoder(), id: make([]string, 1), seq: make([]string, 1), maxEvents: broker.MaxBatch,
 		fence: fence{run: run, stream: name}, news: make(chan struct{}, 1),
 	}
 }
 
 // push queues events that came together. Those that the broker refused before go
 // alone: they are not to cost others their batch again.
-func (b *batching) push(flights []*broker.Message) {
-	group := make([]*broker.Message, 0, len(flights))
+func (b *batchSender) push(messages []*broker.Message) {
+	group := make([]*broker.Message, 0, len(messages))
 	b.mu.Lock()
-	for _, f := range flights {
+	for _, f := range messages {
 		if f.Isolated {
-			b.solo = append(b.solo, f)
+			b.isolated = append(b.isolated, f)
 		} else {
 			group = append(group, f)
 		}
@@ -67,45 +67,45 @@ func (b *batching) push(flights []*broker.Message) {
 // pop takes what goes into the next batch off the queue. What came together has the
 // events of a key together, and stays so: those of one that is in a batch may not be
 // in another before that is stored.
-func (b *batching) pop() (flights []*broker.Message) {
+func (b *batchSender) pop() (messages []*broker.Message) {
 	b.mu.Lock()
 	var behind []*broker.Message
-	if len(b.queue) > 0 && len(b.queue[0]) > b.most {
-		flights, behind = b.cut()
+	if len(b.queue) > 0 && len(b.queue[0]) > b.maxEvents {
+		messages, behind = b.splitFirst()
 	}
 	bytes := 0
-	for len(b.queue) > 0 && behind == nil && len(flights)+len(b.queue[0]) <= b.most {
+	for len(b.queue) > 0 && behind == nil && len(messages)+len(b.queue[0]) <= b.maxEvents {
 		for _, f := range b.queue[0] {
 			bytes += len(f.Data)
 		}
-		if bytes > broker.MaxBatchBytes && len(flights) > 0 {
+		if bytes > broker.MaxBatchBytes && len(messages) > 0 {
 			break
 		}
-		flights = append(flights, b.queue[0]...)
+		messages = append(messages, b.queue[0]...)
 		b.queue = b.queue[1:]
 	}
-	if len(b.queue) > 0 || len(b.solo) > 0 {
+	if len(b.queue) > 0 || len(b.isolated) > 0 {
 		signal(b.news)
 	}
 	b.mu.Unlock()
 	for i := len(behind) - 1; i >= 0; i-- {
-		b.run.settle(behind[i], broker.Outcome{Class: broker.BlockedByKey, Err: broker.ErrBlockedByKey})
+		b.run.reportFn(behind[i], broker.Outcome{Class: broker.BlockedByKey, Err: broker.ErrBlockedByKey})
 	}
-	return flights
+	return messages
 }
 
-// cut takes as many events as go into a batch off a queue whose first group has
+// splitFirst takes as many events as go into a batch off a queue whose first group has
 // more. What comes after them of their keys has to come again.
-func (b *batching) cut() (flights, behind []*broker.Message) {
+func (b *batchSender) splitFirst() (messages, behind []*broker.Message) {
 	group := b.queue[0]
-	flights = group[:b.most:b.most]
+	messages = group[:b.maxEvents:b.maxEvents]
 	taken := make(map[string]struct{})
-	for _, f := range flights {
+	for _, f := range messages {
 		taken[f.OrderKey()] = struct{}{}
 	}
 	behind = []*broker.Message{}
 	var rest []*broker.Message
-	for _, f := range group[b.most:] {
+	for _, f := range group[b.maxEvents:] {
 		key := f.OrderKey()
 		if _, ok := taken[key]; ok && key != "" {
 			behind = append(behind, f)
@@ -116,48 +116,48 @@ func (b *batching) cut() (flights, behind []*broker.Message) {
 	if b.queue = b.queue[1:]; len(rest) > 0 {
 		b.queue = append([][]*broker.Message{rest}, b.queue...)
 	}
-	return flights, behind
+	return messages, behind
 }
 
-// waits reports whether events are to go alone.
-func (b *batching) waits() bool {
+// hasIsolated reports whether events are to go alone.
+func (b *batchSender) hasIsolated() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.solo) > 0
+	return len(b.isolated) > 0
 }
 
-func (b *batching) popSolo() []*broker.Message {
+func (b *batchSender) popIsolated() []*broker.Message {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	flights := b.solo
-	b.solo = nil
-	return flights
+	messages := b.isolated
+	b.isolated = nil
+	return messages
 }
 
 // batch is a batch on its way.
 type batch struct {
-	flights []*broker.Message
-	sent    []*broker.Message // those of them that are in it
-	id      string
-	fence   uint64 // that it was sent under
-	reply   *replies.Reply
-	due     time.Time // when an answer has to be there
-	known   bool      // it is one event, which the broker had already
-	tries   int       // how often its fence did not hold
+	messages  []*broker.Message
+	sent      []*broker.Message // those of them that are in it
+	id        string
+	fence     uint64 // that it was sent under
+	reply     *replies.Reply
+	due       time.Time // when an answer has to be there
+	duplicate bool      // it is one event, which the broker had already
+	tries     int       // how often its fence did not hold
 
 	faults map[*broker.Message]broker.Outcome // events of it that the client itself refuses
 }
 
-// pipelined is how many batches a stream with one replica is sent at once.
-const pipelined = 2
+// maxPipelined is how many batches a stream with one replica is sent at once.
+const maxPipelined = 2
 
 // work sends what is pushed until ctx ends, or the term does.
-func (b *batching) work(ctx context.Context) error {
+func (b *batchSender) work(ctx context.Context) error {
 	var open []*batch // in the order in which they were sent
 	for {
-		waits := b.waits()
+		waits := b.hasIsolated()
 		if waits && len(open) == 0 {
-			if err := b.resolve(ctx, b.popSolo()); err != nil {
+			if err := b.sendOneByOne(ctx, b.popIsolated()); err != nil {
 				return err
 			}
 			waits = false
@@ -168,7 +168,7 @@ func (b *batching) work(ctx context.Context) error {
 		if len(open) > 0 {
 			timer := time.NewTimer(time.Until(open[0].due))
 			got, late, stop = open[0].reply.Got(), timer.C, timer.Stop
-			if waits || len(open) >= b.depth() {
+			if waits || len(open) >= b.maxOpen() {
 				news = nil
 			}
 		}
@@ -178,16 +178,16 @@ func (b *batching) work(ctx context.Context) error {
 			stop()
 			return nil
 		case <-news:
-			if next, failed := b.begin(ctx, b.pop()); next != nil {
+			if next, failed := b.start(ctx, b.pop()); next != nil {
 				open = append(open, next)
 			} else {
 				err = failed
 			}
 		case a := <-got:
-			err = b.finish(ctx, open[0], a)
+			err = b.handleAnswer(ctx, open[0], a)
 			open = open[1:]
 		case <-late:
-			err = b.finish(ctx, open[0], replies.Answer{Err: fmt.Errorf("%w: %w", broker.ErrUnacknowledged, nats.ErrTimeout)})
+			err = b.handleAnswer(ctx, open[0], replies.Answer{Err: fmt.Errorf("%w: %w", broker.ErrUnacknowledged, nats.ErrTimeout)})
 			open = open[1:]
 		}
 		stop()
@@ -197,21 +197,21 @@ func (b *batching) work(ctx context.Context) error {
 	}
 }
 
-// depth returns how many batches may be on their way.
-func (b *batching) depth() int {
+// maxOpen returns how many batches may be on their way.
+func (b *batchSender) maxOpen() int {
 	if b.fence.replicas > 1 {
 		return 1
 	}
-	return pipelined
+	return maxPipelined
 }
 
-// begin sends a batch. It returns nil where there is none, or where its events have
+// start sends a batch. It returns nil where there is none, or where its events have
 // their outcomes already.
-func (b *batching) begin(ctx context.Context, flights []*broker.Message) (*batch, error) {
-	if len(flights) == 0 {
+func (b *batchSender) start(ctx context.Context, messages []*broker.Message) (*batch, error) {
+	if len(messages) == 0 {
 		return nil, nil //nolint:nilnil // there is no batch
 	}
-	next := &batch{flights: flights}
+	next := &batch{messages: messages}
 	if b.fence.seq == 0 {
 		if done, err := b.refence(ctx, next); done || err != nil {
 			return nil, err
@@ -225,7 +225,7 @@ func (b *batching) begin(ctx context.Context, flights []*broker.Message) (*batch
 
 // refence takes the fence. Where that cannot be done now, the events of the batch
 // have to wait, and it is done with.
-func (b *batching) refence(ctx context.Context, of *batch) (done bool, err error) {
+func (b *batchSender) refence(ctx context.Context, of *batch) (done bool, err error) {
 	err = b.fence.take(ctx)
 	switch {
 	case err == nil:
@@ -233,27 +233,27 @@ func (b *batching) refence(ctx context.Context, of *batch) (done bool, err error
 	case endsTerm(err), ctx.Err() != nil:
 		return true, err
 	}
-	for _, f := range of.flights {
+	for _, f := range of.messages {
 		b.run.forget(f.Subject)
 	}
 	if of.reply != nil {
 		b.run.replies.Drop(of.reply)
 	}
-	b.settleAll(of, b.fence.outcomeOf(err))
+	b.reportNotStored(of, b.fence.outcomeOf(err))
 	return true, nil
 }
 
 // sendAll sends a batch, again where it was sent before. Its events have one number
 // after the other: what the client refuses has none, and neither has what comes
 // after it of its key. It reports whether that leaves nothing, which is then settled.
-func (b *batching) sendAll(of *batch) (done bool) {
+func (b *batchSender) sendAll(of *batch) (done bool) {
 	for {
 		if of.reply != nil {
 			b.run.replies.Drop(of.reply)
 		}
 		of.sent = of.sendable()
 		if len(of.sent) == 0 {
-			b.settleStored(of, 0)
+			b.reportStored(of, 0)
 			return true
 		}
 		of.reply, of.fence, of.due = b.run.replies.Expect(of.sent, ""), b.fence.seq, time.Now().Add(ackTimeout)
@@ -277,11 +277,11 @@ func (b *batching) sendAll(of *batch) (done bool) {
 // of their key.
 func (of *batch) sendable() []*broker.Message {
 	if len(of.faults) == 0 {
-		return of.flights
+		return of.messages
 	}
 	missed := make(map[string]struct{})
 	var sendable []*broker.Message
-	for _, f := range of.flights {
+	for _, f := range of.messages {
 		key := f.OrderKey()
 		_, refused := of.faults[f]
 		_, behind := missed[key]
@@ -311,7 +311,7 @@ func (of *batch) refused(f *broker.Message, err error) bool {
 
 // send sends the n-th message of a batch. The first is fenced: the broker checks
 // it together with all others, or none is stored. With the last the batch is stored.
-func (b *batching) send(of *batch, n int) error {
+func (b *batchSender) send(of *batch, n int) error {
 	f := of.sent[n]
 	last := n == len(of.sent)-1
 	header := b.encoder.Encode(&f.Event, copyOf(f))

@@ -28,56 +28,56 @@ const (
 	maxProbes = 16
 )
 
-// finish takes in what the broker says of a batch.
-func (b *batching) finish(ctx context.Context, of *batch, a replies.Answer) error {
+// handleAnswer takes in what the broker says of a batch.
+func (b *batchSender) handleAnswer(ctx context.Context, of *batch, a replies.Answer) error {
 	b.run.replies.Drop(of.reply)
 	last, err := uint64(0), a.Err
 	if err == nil {
 		last, err = b.parseCommit(of, a.Data)
 	}
 	if err == nil {
-		return b.stored(ctx, of, last)
+		return b.handleStored(ctx, of, last)
 	}
 	var refused *BrokerError
 	if !errors.As(err, &refused) {
-		return b.unanswered(ctx, of, err)
+		return b.handleUnanswered(ctx, of, err)
 	}
 	switch {
 	case refused.Code == codeFenced, refused.Code == codeInProcess:
 		return b.retry(ctx, of, err)
 	case refused.Code == codeTooMany && len(of.sent) > 1:
-		b.most = len(of.sent) / 2
+		b.maxEvents = len(of.sent) / 2
 		b.mu.Lock()
-		b.queue = append([][]*broker.Message{of.flights}, b.queue...)
+		b.queue = append([][]*broker.Message{of.messages}, b.queue...)
 		b.mu.Unlock()
 		signal(b.news)
 		return nil
 	case refused.Code == codeRepeated, refused.Code == codeNoRoom, classify(err) >= broker.Refused:
-		return b.resolve(ctx, of.flights)
+		return b.sendOneByOne(ctx, of.messages)
 	}
-	b.settleAll(of, failure(err)) // the stream takes nothing now
+	b.reportNotStored(of, failure(err)) // the stream takes nothing now
 	return nil
 }
 
-// stored takes in that a batch is stored. One event that was stored before is sent again,
+// handleStored takes in that a batch is stored. One event that was stored before is sent again,
 // by itself: whether the stream still has it is looked up there.
-func (b *batching) stored(ctx context.Context, of *batch, last uint64) error {
-	if of.known {
-		return b.resolve(ctx, of.flights)
+func (b *batchSender) handleStored(ctx context.Context, of *batch, last uint64) error {
+	if of.duplicate {
+		return b.sendOneByOne(ctx, of.messages)
 	}
-	b.settleStored(of, last)
+	b.reportStored(of, last)
 	return nil
 }
 
 // parseCommit returns the sequence of a batch's last message. The others come
 // directly before it: the broker stores them under one lock, with one proposal.
-func (b *batching) parseCommit(of *batch, data []byte) (last uint64, err error) {
+func (b *batchSender) parseCommit(of *batch, data []byte) (last uint64, err error) {
 	name, last, duplicate, err := parseAck(data)
 	if err != nil {
 		return 0, err
 	}
 	if len(of.sent) == 1 && string(name) == b.name {
-		of.known = duplicate
+		of.duplicate = duplicate
 		return last, nil
 	}
 	var count struct {
@@ -90,28 +90,28 @@ func (b *batching) parseCommit(of *batch, data []byte) (last uint64, err error) 
 	return last, nil
 }
 
-// unanswered goes on with a batch of which nobody said what became of it.
-func (b *batching) unanswered(ctx context.Context, of *batch, err error) error {
+// handleUnanswered goes on with a batch of which nobody said what became of it.
+func (b *batchSender) handleUnanswered(ctx context.Context, of *batch, err error) error {
 	switch {
 	case errors.Is(err, replies.ErrUnanswered):
-		b.settleAll(of, b.lookUp(ctx, of.sent[0].Subject))
+		b.reportNotStored(of, b.lookUp(ctx, of.sent[0].Subject))
 	case errors.Is(err, broker.ErrNotAllowed):
-		return b.resolve(ctx, of.flights) // one of its subjects is denied
+		return b.sendOneByOne(ctx, of.messages) // one of its subjects is denied
 	default:
-		b.settleAll(of, failure(err))
+		b.reportNotStored(of, failure(err))
 	}
 	return nil
 }
 
 // lookUp returns the outcome of an event that nobody answered to.
-func (b *batching) lookUp(ctx context.Context, subject string) broker.Outcome {
+func (b *batchSender) lookUp(ctx context.Context, subject string) broker.Outcome {
 	b.run.forget(subject)
 	return streamOf(ctx, b.run.js, subject)
 }
 
 // retry goes on with a batch whose fence did not hold. Either another term has
 // begun, or somebody removed the lease's message.
-func (b *batching) retry(ctx context.Context, of *batch, cause error) error {
+func (b *batchSender) retry(ctx context.Context, of *batch, cause error) error {
 	var refused *BrokerError
 	for of.tries++; of.tries <= maxFences && errors.As(cause, &refused); of.tries++ {
 		if refused.Code == codeInProcess && !pause.For(ctx, processWait) {
@@ -135,17 +135,17 @@ func (b *batching) retry(ctx context.Context, of *batch, cause error) error {
 			last, err = b.parseCommit(of, a.Data)
 		}
 		if err == nil {
-			return b.stored(ctx, of, last)
+			return b.handleStored(ctx, of, last)
 		}
 		if !errors.As(err, &refused) || refused.Code != codeFenced && refused.Code != codeInProcess {
-			return b.finish(ctx, of, a)
+			return b.handleAnswer(ctx, of, a)
 		}
 		cause = err
 	}
-	for _, f := range of.flights {
+	for _, f := range of.messages {
 		b.run.forget(f.Subject)
 	}
-	b.settleAll(of, failure(cause))
+	b.reportNotStored(of, failure(cause))
 	return nil
 }
 
@@ -163,20 +163,20 @@ func (r *atomicRun) await(ctx context.Context, w *replies.Reply) replies.Answer 
 	}
 }
 
-// settleStored reports a batch that is stored, up to the given sequence. What the
+// reportStored reports a batch that is stored, up to the given sequence. What the
 // client refused of it, and what waits behind that, was not in it.
-func (b *batching) settleStored(of *batch, last uint64) {
+func (b *batchSender) reportStored(of *batch, last uint64) {
 	seq := last - uint64(len(of.sent))
-	if len(of.sent) == len(of.flights) {
-		for _, f := range of.flights {
+	if len(of.sent) == len(of.messages) {
+		for _, f := range of.messages {
 			seq++
-			b.run.settle(f, broker.Outcome{Stream: b.name, Sequence: seq})
+			b.run.reportFn(f, broker.Outcome{Stream: b.name, Sequence: seq})
 		}
 		return
 	}
-	outcomes := make([]broker.Outcome, len(of.flights))
+	outcomes := make([]broker.Outcome, len(of.messages))
 	sent := of.sent
-	for i, f := range of.flights {
+	for i, f := range of.messages {
 		o, refused := of.faults[f]
 		switch {
 		case refused:
@@ -188,38 +188,38 @@ func (b *batching) settleStored(of *batch, last uint64) {
 			outcomes[i] = broker.Outcome{Class: broker.BlockedByKey, Err: broker.ErrBlockedByKey}
 		}
 	}
-	b.run.report(of.flights, outcomes)
+	b.run.reportBatch(of.messages, outcomes)
 }
 
-// settleAll reports a batch that is not stored, or of which that is not known.
-func (b *batching) settleAll(of *batch, o broker.Outcome) {
+// reportNotStored reports a batch that is not stored, or of which that is not known.
+func (b *batchSender) reportNotStored(of *batch, o broker.Outcome) {
 	if o.Stream == "" && o.Class != broker.Unroutable {
 		o.Stream = b.name
 	}
-	outcomes := make([]broker.Outcome, len(of.flights))
-	for i, f := range of.flights {
+	outcomes := make([]broker.Outcome, len(of.messages))
+	for i, f := range of.messages {
 		outcomes[i] = o
 		if fault, refused := of.faults[f]; refused {
 			outcomes[i] = fault
 		}
 	}
-	b.run.report(of.flights, outcomes)
+	b.run.reportBatch(of.messages, outcomes)
 }
 
-// resolve sends events one by one, each under the fence and after the one before:
+// sendOneByOne sends events one by one, each under the fence and after the one before:
 // so each has an outcome of its own, which is that of a repetition where it is
 // stored. Where the stream takes none of the first, the others are not tried.
-func (b *batching) resolve(ctx context.Context, flights []*broker.Message) error {
-	outcomes := make([]broker.Outcome, len(flights))
+func (b *batchSender) sendOneByOne(ctx context.Context, messages []*broker.Message) error {
+	outcomes := make([]broker.Outcome, len(messages))
 	missed := make(map[string]struct{})
 	stored, missing := 0, 0
-	for i, f := range flights {
+	for i, f := range messages {
 		key := f.OrderKey()
 		if _, ok := missed[key]; ok && key != "" {
 			outcomes[i] = broker.Outcome{Class: broker.BlockedByKey, Err: broker.ErrBlockedByKey}
 			continue
 		}
-		o, err := b.single(ctx, f)
+		o, err := b.sendOne(ctx, f)
 		if err != nil {
 			return err
 		}
@@ -238,18 +238,18 @@ func (b *batching) resolve(ctx context.Context, flights []*broker.Message) error
 			missing++
 		}
 		if o.Class == broker.Unknown && errors.Is(o.Err, broker.ErrUnacknowledged) || stored == 0 && missing >= maxProbes {
-			for j := i + 1; j < len(flights); j++ {
+			for j := i + 1; j < len(messages); j++ {
 				outcomes[j] = o
 			}
 			break
 		}
 	}
-	b.run.report(flights, outcomes)
+	b.run.reportBatch(messages, outcomes)
 	return nil
 }
 
-// single sends an event by itself, under the fence. An error ends the term.
-func (b *batching) single(ctx context.Context, f *broker.Message) (broker.Outcome, error) {
+// sendOne sends an event by itself, under the fence. An error ends the term.
+func (b *batchSender) sendOne(ctx context.Context, f *broker.Message) (broker.Outcome, error) {
 	fences := 0
 	for waits := 0; ; {
 		if b.fence.seq == 0 {
@@ -262,7 +262,7 @@ func (b *batching) single(ctx context.Context, f *broker.Message) (broker.Outcom
 		o := b.sendSingle(ctx, f)
 		again := false
 		if o.Duplicate {
-			o, again = b.run.prover.prove(ctx, f, o)
+			o, again = b.run.duplicates.verify(ctx, f, o)
 		}
 		var refused *BrokerError
 		switch {
@@ -280,7 +280,7 @@ func (b *batching) single(ctx context.Context, f *broker.Message) (broker.Outcom
 	}
 }
 
-func (b *batching) sendSingle(ctx context.Context, f *broker.Message) broker.Outcome {
+func (b *batchSender) sendSingle(ctx context.Context, f *broker.Message) broker.Outcome {
 	reply := b.run.replies.Expect([]*broker.Message{f}, "")
 	defer b.run.replies.Drop(reply)
 	header := b.encoder.Encode(&f.Event, copyOf(f))

@@ -99,7 +99,7 @@ func (f *fence) try(ctx context.Context) error {
 	if last == 0 {
 		return fmt.Errorf("stream %s: %w: it does not keep its lease message", f.stream, ErrNotAtomic)
 	}
-	if err := f.run.claim.Confirm(ctx); err != nil {
+	if err := f.run.token.Confirm(ctx); err != nil {
 		return err
 	}
 	f.seq, err = f.put(ctx, last)
@@ -126,7 +126,7 @@ func (f *fence) look(ctx context.Context) (last uint64, err error) {
 	f.replicas = info.Config.Replicas
 	// Sequences begin anew in a stream that was made again, and are soon the same:
 	// so its time is part of the subject.
-	f.subject = wire.LeasePrefix + f.run.claim.Instance + "-" + strconv.FormatInt(info.Created.UnixNano(), 36) + "." + f.stream
+	f.subject = wire.LeasePrefix + f.run.token.Instance + "-" + strconv.FormatInt(info.Created.UnixNano(), 36) + "." + f.stream
 	msg, err := stream.GetLastMsgForSubject(ctx, f.subject)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
@@ -145,7 +145,7 @@ func (f *fence) put(ctx context.Context, last uint64) (seq uint64, err error) {
 	err = f.run.p.nc.PublishMsg(&nats.Msg{
 		Subject: f.subject, Reply: f.run.replies.Subject(reply, false),
 		Header: nats.Header{expectedSequence: {strconv.FormatUint(last, 10)}, expectedStream: {f.stream}},
-		Data:   fmt.Appendf(nil, `{"instance":%q,"epoch":%d}`, f.run.claim.Instance, f.run.claim.Epoch),
+		Data:   fmt.Appendf(nil, `{"instance":%q,"epoch":%d}`, f.run.token.Instance, f.run.token.Epoch),
 	})
 	if err != nil {
 		return 0, fmt.Errorf("take the lease in stream %s: %w", f.stream, err)

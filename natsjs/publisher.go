@@ -27,14 +27,14 @@ var _ broker.Publisher = (*Publisher)(nil)
 type Publisher struct {
 	nc *nats.Conn
 
-	listens sync.Once
-	mu      sync.Mutex
-	windows map[deniable]struct{} // of each Run that is under way
+	listenOnce sync.Once
+	mu         sync.Mutex
+	watchers   map[permissionWatcher]struct{} // of each Run that is under way
 }
 
-// deniable has publishes under way of which the server may say that they are not
+// permissionWatcher has publishes under way of which the server may say that they are not
 // allowed.
-type deniable interface{ Deny(err error) }
+type permissionWatcher interface{ Deny(err error) }
 
 // NewPublisher returns a publisher on the given connection, which has to be made
 // with [ConnectOptions] and stays the caller's. It does no I/O.
@@ -46,7 +46,7 @@ type deniable interface{ Deny(err error) }
 //
 // It adds to the connection's error handler, which goes on to be called.
 func NewPublisher(nc *nats.Conn) *Publisher {
-	return &Publisher{nc: nc, windows: make(map[deniable]struct{})}
+	return &Publisher{nc: nc, watchers: make(map[permissionWatcher]struct{})}
 }
 
 // Abilities returns all: the publisher can do what [broker.Publisher] describes.
@@ -82,10 +82,10 @@ func (p *Publisher) Check(ctx context.Context) error {
 // Run publishes batches as [broker.Publisher] describes. Acknowledgements come on a
 // reply subject of its own, which names the event: one subscription serves any
 // number of publishes. It returns an error when the connection broke and is back.
-func (p *Publisher) Run(ctx context.Context, batches <-chan []*broker.Message, settle func(f *broker.Message, o broker.Outcome)) error {
+func (p *Publisher) Run(ctx context.Context, batches <-chan []*broker.Message, report func(f *broker.Message, o broker.Outcome)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	reconnects := p.nc.Stats().Reconnects
-	w := newWindow(p.nc.NewInbox()+".", settle)
+	w := newWindow(p.nc.NewInbox()+".", report)
 	defer w.close()
 	defer p.startLookups(ctx, w)()
 	defer cancel()
@@ -126,7 +126,7 @@ func (p *Publisher) Run(ctx context.Context, batches <-chan []*broker.Message, s
 		case <-status:
 			w.failAll(nats.ErrDisconnected)
 		case now := <-tick.C:
-			denied = p.review(w, now, denied)
+			denied = p.checkTimeouts(w, now, denied)
 			if w.isWaiting() {
 				tick.Reset(ackTimeout / 10)
 			}
@@ -146,15 +146,15 @@ func (p *Publisher) Run(ctx context.Context, batches <-chan []*broker.Message, s
 // RunAtomic publishes as [broker.AtomicPublisher] describes. Each message that it sends is
 // fenced: the broker stores it only while the last message of a subject of the
 // log's, in the same stream, is the one that this term put there. See fence.
-func (p *Publisher) RunAtomic(ctx context.Context, claim broker.LeaderToken, batches <-chan []*broker.Message, settle func(f *broker.Message, o broker.Outcome)) error {
+func (p *Publisher) RunAtomic(ctx context.Context, token broker.LeaderToken, batches <-chan []*broker.Message, report func(f *broker.Message, o broker.Outcome)) error {
 	js, err := jetstream.New(p.nc)
 	if err != nil {
 		return fmt.Errorf("jetstream: %w", err)
 	}
 	ctx, fail := context.WithCancelCause(ctx)
 	run := &atomicRun{
-		p: p, js: js, claim: claim, replies: replies.New(p.nc.NewInbox() + "."), prover: prover{p: p}, settle: settle, fail: fail,
-		routes: make(map[string]string), streams: make(map[string]*batching),
+		p: p, js: js, token: token, replies: replies.New(p.nc.NewInbox() + "."), duplicates: duplicateVerifier{p: p}, reportFn: report, fail: fail,
+		routes: make(map[string]string), streams: make(map[string]*batchSender),
 	}
 	defer run.working.Wait()
 	defer fail(nil)
@@ -174,14 +174,14 @@ func (p *Publisher) RunAtomic(ctx context.Context, claim broker.LeaderToken, bat
 func (p *Publisher) startLookups(ctx context.Context, w *window) (wait func()) {
 	var asking sync.WaitGroup
 	asking.Go(func() { w.lookUp(ctx, p.nc) })
-	w.prove = (&prover{p: p}).prove
-	asking.Go(func() { w.proveAll(ctx) })
+	w.verify = (&duplicateVerifier{p: p}).verify
+	asking.Go(func() { w.verifyAll(ctx) })
 	return asking.Wait
 }
 
-// review reports what ran out of time, and what the server has denied since the
+// checkTimeouts reports what ran out of time, and what the server has denied since the
 // connection's last error was looked at, which it returns.
-func (p *Publisher) review(w *window, now time.Time, last error) error {
+func (p *Publisher) checkTimeouts(w *window, now time.Time, last error) error {
 	w.expire(now.Add(-ackTimeout))
 	err := p.nc.LastError()
 	if err != last { //nolint:errorlint // each denial is another error
@@ -193,11 +193,11 @@ func (p *Publisher) review(w *window, now time.Time, last error) error {
 // listen tells a window of publishes that are not allowed, until the returned
 // function is called. The server says so to the connection, and of many the
 // connection remembers only the last: each has to be taken as it comes.
-func (p *Publisher) listen(w deniable) (end func()) {
+func (p *Publisher) listen(w permissionWatcher) (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.windows[w] = struct{}{}
-	p.listens.Do(func() {
+	p.watchers[w] = struct{}{}
+	p.listenOnce.Do(func() {
 		callers := p.nc.ErrorHandler()
 		p.nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
 			p.deny(err)
@@ -209,21 +209,21 @@ func (p *Publisher) listen(w deniable) (end func()) {
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		delete(p.windows, w)
+		delete(p.watchers, w)
 	}
 }
 
 func (p *Publisher) deny(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for w := range p.windows {
+	for w := range p.watchers {
 		w.Deny(err)
 	}
 }
 
-func settleAll(batch []*broker.Message, o broker.Outcome, settle func(f *broker.Message, o broker.Outcome)) {
+func reportAll(batch []*broker.Message, o broker.Outcome, report func(f *broker.Message, o broker.Outcome)) {
 	for _, f := range batch {
-		settle(f, o)
+		report(f, o)
 	}
 }
 
@@ -239,13 +239,13 @@ func (p *Publisher) refuseClosed(err error) error {
 // that is acknowledged is no longer its own, so it touches none after its group was sent.
 func (p *Publisher) send(batch []*broker.Message, w *window, reconnects uint64) {
 	if p.nc.Stats().Reconnects != reconnects {
-		settleAll(batch, failure(nats.ErrDisconnected), w.settle)
+		reportAll(batch, failure(nats.ErrDisconnected), w.reportFn)
 		return
 	}
 	w.expect(batch, time.Now())
-	for _, group := range w.opened {
+	for _, group := range w.refs {
 		var failed map[*broker.Message]broker.Outcome
-		for _, f := range group.flights {
+		for _, f := range group.messages {
 			w.msg.Subject, w.msg.Reply = f.Subject, group.reply
 			w.msg.Header = w.encoder.Encode(&f.Event, copyOf(f))
 			w.msg.Data = f.Data

@@ -16,18 +16,18 @@ import (
 // messages of each.
 const maxCounted = 100
 
-// room looks whether a stream has reached a limit at which it refuses new messages.
-func (i *inspection) room(ctx context.Context, s jetstream.Stream) error {
+// checkRoom looks whether a stream has reached a limit at which it refuses new messages.
+func (i *inspection) checkRoom(ctx context.Context, s jetstream.Stream) error {
 	cfg, state := s.CachedInfo().Config, s.CachedInfo().State
 	if cfg.Discard != jetstream.DiscardNew {
 		return nil
 	}
 	const remedy = "raise the limit, or give the stream a max_age"
 	if cfg.MaxMsgs > 0 && state.Msgs >= uint64(cfg.MaxMsgs) {
-		i.full("stream "+cfg.Name, remedy, "it has %d of %d messages", state.Msgs, cfg.MaxMsgs)
+		i.addFull("stream "+cfg.Name, remedy, "it has %d of %d messages", state.Msgs, cfg.MaxMsgs)
 	}
 	if cfg.MaxBytes > 0 && state.Bytes+maxMessage > uint64(cfg.MaxBytes) {
-		i.full("stream "+cfg.Name, remedy, "%d of %d bytes are used, and an event can need %d", state.Bytes, cfg.MaxBytes, maxMessage)
+		i.addFull("stream "+cfg.Name, remedy, "%d of %d bytes are used, and an event can need %d", state.Bytes, cfg.MaxBytes, maxMessage)
 	}
 	if cfg.MaxMsgsPerSubject <= 0 || !cfg.DiscardNewPerSubject || isTransformed(cfg) {
 		return nil
@@ -43,15 +43,15 @@ func (i *inspection) room(ctx context.Context, s jetstream.Stream) error {
 			return explain("count "+subject+" in stream "+cfg.Name, err)
 		}
 		if n := info.State.Subjects[subject]; n >= uint64(cfg.MaxMsgsPerSubject) {
-			i.full("stream "+cfg.Name, remedy, "it has %d of %d messages of the subject %s", n, cfg.MaxMsgsPerSubject, subject)
+			i.addFull("stream "+cfg.Name, remedy, "it has %d of %d messages of the subject %s", n, cfg.MaxMsgsPerSubject, subject)
 		}
 	}
 	return nil
 }
 
-// account looks whether the account may store the next event in the streams that were
+// checkAccount looks whether the account may store the next event in the streams that were
 // looked at.
-func (i *inspection) account(ctx context.Context) error {
+func (i *inspection) checkAccount(ctx context.Context) error {
 	if len(i.streams) == 0 {
 		return nil
 	}
@@ -72,14 +72,14 @@ func (i *inspection) account(ctx context.Context) error {
 		}
 		if most > 0 && used+maxMessage > uint64(most) && !slices.Contains(told, name+what) {
 			told = append(told, name+what)
-			i.full(name, "raise the limit of the account, or let its streams keep less", "%d of %d %s are used, and an event can need %d", used, most, what, maxMessage)
+			i.addFull(name, "raise the limit of the account, or let its streams keep less", "%d of %d %s are used, and an event can need %d", used, most, what, maxMessage)
 		}
 	}
 	return nil
 }
 
-// full adds that there is no room for events. That is no fault of the set-up: they wait in the
+// addFull adds that there is no room for events. That is no fault of the set-up: they wait in the
 // log, until there is.
-func (i *inspection) full(what, remedy, format string, args ...any) {
+func (i *inspection) addFull(what, remedy, format string, args ...any) {
 	i.faults = append(i.faults, fmt.Errorf("%s: %w: %s: %s", what, broker.ErrFull, fmt.Sprintf(format, args...), remedy))
 }

@@ -42,12 +42,12 @@ func (p *Publisher) inspect(ctx context.Context, streams, subjects []string, exa
 	defer cancel()
 	look := inspection{js: js, examine: examine, subjects: subjects}
 	if len(streams) > 0 {
-		err = look.named(ctx, streams, subjects)
+		err = look.byName(ctx, streams, subjects)
 	} else {
-		err = look.having(ctx, subjects)
+		err = look.bySubject(ctx, subjects)
 	}
 	if err == nil {
-		err = look.account(ctx)
+		err = look.checkAccount(ctx)
 	}
 	covered = len(wildcard.Uncovered(subjects, look.covered)) < len(subjects)
 	return covered, look.faults, err
@@ -63,8 +63,8 @@ type inspection struct {
 	faults   []error
 }
 
-// named examines the streams of the given names.
-func (i *inspection) named(ctx context.Context, streams, subjects []string) error {
+// byName examines the streams of the given names.
+func (i *inspection) byName(ctx context.Context, streams, subjects []string) error {
 	for _, name := range streams {
 		if err := i.stream(ctx, name); err != nil {
 			return err
@@ -80,8 +80,8 @@ func (i *inspection) named(ctx context.Context, streams, subjects []string) erro
 // maxMissing is how many subjects without a stream are looked for.
 const maxMissing = 10
 
-// having examines the streams that take the given subjects.
-func (i *inspection) having(ctx context.Context, subjects []string) error {
+// bySubject examines the streams that take the given subjects.
+func (i *inspection) bySubject(ctx context.Context, subjects []string) error {
 	var missing []string
 	for _, subject := range subjects {
 		if len(wildcard.Uncovered([]string{subject}, i.covered)) == 0 {
@@ -123,7 +123,7 @@ func (i *inspection) stream(ctx context.Context, name string) error {
 	for _, fault := range i.examine(cfg) {
 		i.faults = append(i.faults, fault)
 	}
-	return i.room(ctx, s)
+	return i.checkRoom(ctx, s)
 }
 
 // explain says of an answer that did not come what may have kept it: the broker

@@ -23,89 +23,89 @@ import (
 // acknowledgements: an answer that comes after its time finds the slot empty, or
 // with another group in it.
 type window struct {
-	prefix string
-	settle func(f *broker.Message, o broker.Outcome)
-	sending
+	prefix   string
+	reportFn func(f *broker.Message, o broker.Outcome)
+	sendState
 
 	mu      sync.Mutex // guards what follows, but for channels
-	slots   []group
+	slots   []ackGroup
 	vacant  []int
 	serial  uint64            // of the last group
 	streams map[string]string // the names that acknowledgements have, each once
 	closed  bool
-	parting
-	proving
+	resends
+	duplicates
 
-	lost chan []opened // nobody answered; to be looked up
+	toLookUp chan []slotRef // nobody answered; to be looked up
 }
 
-// sending is used by the goroutine that sends.
-type sending struct {
+// sendState is used by the goroutine that sends.
+type sendState struct {
 	encoder *wire.Encoder
 	msg     nats.Msg
-	opened  []opened // what the batch has
-	names   []byte   // for reuse
+	refs    []slotRef // what the batch has
+	names   []byte    // for reuse
 }
 
-// parting is what goes by itself because the answers to a group did not tell.
-type parting struct {
-	again   []*broker.Message // of such groups, and not sent yet
-	resend  chan struct{}     // there are such
-	alone   int               // so many events more go by themselves
-	pause   int               // so many will, after the next group that does not tell
-	doubted uint64            // the last group when one did not
+// resends is what goes by itself because the answers to a group did not tell.
+type resends struct {
+	again         []*broker.Message // of such groups, and not sent yet
+	resend        chan struct{}     // there are such
+	singlesLeft   int               // so many events more go by themselves
+	nextSingles   int               // so many will, after the next group that does not tell
+	lastAmbiguous uint64            // the last group when one did not
 }
 
-// proving is what the broker called duplicates.
-type proving struct {
-	prove    func(ctx context.Context, f *broker.Message, o broker.Outcome) (proven broker.Outcome, again bool) // see prover; nil: duplicates are believed
-	doubtful []doubtful
-	proofs   chan struct{} // there are such
+// duplicates is what the broker called duplicates.
+type duplicates struct {
+	verify     func(ctx context.Context, f *broker.Message, o broker.Outcome) (proven broker.Outcome, again bool) // see prover; nil: duplicates are believed
+	unverified []duplicateAnswer
+	verifyDue  chan struct{} // there are such
 }
 
-// opened is a group in a slot.
-type opened struct {
-	slot    int
-	serial  uint64
-	flights []*broker.Message // those of the batch
-	reply   string
-	end     int // where reply ends among those of the batch
+// slotRef is a group in a slot.
+type slotRef struct {
+	slot     int
+	serial   uint64
+	messages []*broker.Message // those of the batch
+	reply    string
+	end      int // where reply ends among those of the batch
 }
 
-func newWindow(prefix string, settle func(f *broker.Message, o broker.Outcome)) *window {
+func newWindow(prefix string, report func(f *broker.Message, o broker.Outcome)) *window {
 	return &window{
-		prefix: prefix, settle: settle, streams: make(map[string]string), lost: make(chan []opened, 1),
-		sending: sending{encoder: wire.NewEncoder()},
-		parting: parting{resend: make(chan struct{}, 1), pause: minPause},
-		proving: proving{proofs: make(chan struct{}, 1)},
+		prefix: prefix, reportFn: report, streams: make(map[string]string), toLookUp: make(chan []slotRef, 1),
+		sendState:  sendState{encoder: wire.NewEncoder()},
+		resends:    resends{resend: make(chan struct{}, 1), nextSingles: minSingles},
+		duplicates: duplicates{verifyDue: make(chan struct{}, 1)},
 	}
 }
 
 // expect gives the events of a batch their slots before they are sent.
 func (w *window) expect(batch []*broker.Message, now time.Time) {
-	w.opened, w.names = w.opened[:0], w.names[:0]
+	w.refs, w.names = w.refs[:0], w.names[:0]
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for len(batch) > 0 {
-		var flights []*broker.Message
-		flights, batch = w.split(batch)
+		var messages []*broker.Message
+		messages, batch = w.split(batch)
 		if len(w.vacant) == 0 {
 			w.vacant = append(w.vacant, len(w.slots))
-			w.slots = append(w.slots, group{})
+			w.slots = append(w.slots, ackGroup{})
 		}
 		n := w.vacant[len(w.vacant)-1]
 		w.vacant = w.vacant[:len(w.vacant)-1]
 		w.serial++
-		w.slots[n].open(flights, w.serial, now)
+		w.slots[n].fill(messages, w.serial, now)
 		w.names = append(w.names, w.prefix...)
 		w.names = strconv.AppendInt(w.names, int64(n), 36)
 		w.names = append(w.names, '-')
 		w.names = strconv.AppendUint(w.names, w.serial, 36)
-		w.opened = append(w.opened, opened{slot: n, serial: w.serial, flights: flights, end: len(w.names)})
+		w.refs = append(w.refs, slotRef{slot: n, serial: w.serial, messages: messages, end: len(w.names)})
 	}
 	names, begin := string(w.names), 0 // one piece of memory for all of them
-	for i := range w.opened {
-		o := &w.opened[i]
+	for i := range w.refs {
+		o := &w.refs[i]
 		o.reply, begin = names[begin:o.end], o.end
 	}
 }
@@ -117,28 +117,28 @@ func (w *window) isWaiting() bool {
 	return len(w.vacant) < len(w.slots)
 }
 
-// report reports the outcome of a single publish, unless it has one already: an answer
+// reportSingle reports the outcome of a single publish, unless it has one already: an answer
 // that comes after its time is no news.
-func (w *window) report(p opened, o broker.Outcome) {
+func (w *window) reportSingle(p slotRef, o broker.Outcome) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if g := w.group(p); g != nil {
-		w.tell(g.flights[0], o)
+		w.report(g.messages[0], o)
 		w.vacate(p.slot)
 	}
 }
 
 // group returns a group unless it has its outcome.
-func (w *window) group(p opened) *group {
-	if p.slot < len(w.slots) && w.slots[p.slot].serial == p.serial && len(w.slots[p.slot].flights) > 0 {
+func (w *window) group(p slotRef) *ackGroup {
+	if p.slot < len(w.slots) && w.slots[p.slot].serial == p.serial && len(w.slots[p.slot].messages) > 0 {
 		return &w.slots[p.slot]
 	}
 	return nil
 }
 
-func (w *window) tell(f *broker.Message, o broker.Outcome) {
+func (w *window) report(f *broker.Message, o broker.Outcome) {
 	if !w.closed {
-		w.settle(f, o)
+		w.reportFn(f, o)
 	}
 }
 
@@ -151,13 +151,13 @@ func (w *window) vacate(n int) {
 // again.
 func (w *window) failAll(cause error) {
 	err := fmt.Errorf("%w: %w", broker.ErrUnacknowledged, cause)
-	w.fail(err, func(*group, *broker.Message) bool { return true })
-	settleAll(w.takeAgain(), failure(err), w.settle)
+	w.fail(err, func(*ackGroup, *broker.Message) bool { return true })
+	reportAll(w.takeAgain(), failure(err), w.reportFn)
 }
 
 // expire reports events that were sent before the given time.
 func (w *window) expire(before time.Time) {
-	w.fail(fmt.Errorf("%w: %w", broker.ErrUnacknowledged, nats.ErrTimeout), func(g *group, _ *broker.Message) bool { return g.sent.Before(before) })
+	w.fail(fmt.Errorf("%w: %w", broker.ErrUnacknowledged, nats.ErrTimeout), func(g *ackGroup, _ *broker.Message) bool { return g.sent.Before(before) })
 }
 
 // Deny reports events whose subject an error of the connection says the user
@@ -165,40 +165,40 @@ func (w *window) expire(before time.Time) {
 // publish itself stays without an answer.
 func (w *window) Deny(err error) {
 	if subject, denied := replies.DeniedSubject(err); denied {
-		w.fail(broker.ErrNotAllowed, func(_ *group, f *broker.Message) bool { return f.Subject == subject })
+		w.fail(broker.ErrNotAllowed, func(_ *ackGroup, f *broker.Message) bool { return f.Subject == subject })
 	}
 }
 
 // fail reports those events that were sent. Another goroutine may be sending
 // others: they are reported when their group is sent, since a denial can come before
 // that. What was sent with one of them is sent again.
-func (w *window) fail(err error, which func(g *group, f *broker.Message) bool) {
+func (w *window) fail(err error, which func(g *ackGroup, f *broker.Message) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for n := range w.slots {
-		if g := &w.slots[n]; g.whole {
+		if g := &w.slots[n]; g.allSent {
 			w.failGroup(n, err, which)
-		} else if slices.ContainsFunc(g.flights, func(f *broker.Message) bool { return which(g, f) }) {
-			g.early = append(g.early, early{err, which})
+		} else if slices.ContainsFunc(g.messages, func(f *broker.Message) bool { return which(g, f) }) {
+			g.earlyFailures = append(g.earlyFailures, earlyFailure{err, which})
 		}
 	}
 }
 
-func (w *window) failGroup(slot int, err error, which func(g *group, f *broker.Message) bool) {
+func (w *window) failGroup(slot int, err error, which func(g *ackGroup, f *broker.Message) bool) {
 	g := &w.slots[slot]
 	var others []*broker.Message
-	for _, f := range g.flights {
+	for _, f := range g.messages {
 		if which(g, f) {
-			w.tell(f, failure(err))
+			w.report(f, failure(err))
 		} else {
 			others = append(others, f)
 		}
 	}
-	if len(others) == len(g.flights) {
+	if len(others) == len(g.messages) {
 		return
 	}
 	if g.shared {
-		w.doubt(g)
+		w.backOff(g)
 	}
 	w.sendAgain(others)
 	w.vacate(slot)
@@ -219,7 +219,7 @@ func (w *window) onAck(m *nats.Msg) {
 	if err1 != nil || err2 != nil {
 		return // not an answer to anything that was sent
 	}
-	p := opened{slot: int(n), serial: serial} //nolint:gosec // 31 bits
+	p := slotRef{slot: int(n), serial: serial} //nolint:gosec // 31 bits
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
 		w.unanswered(p)
 		return
@@ -244,21 +244,21 @@ func (w *window) onAck(m *nats.Msg) {
 		o.Stream = name
 	}
 	if !g.shared {
-		w.conclude(g.flights[0], o)
+		w.reportOrVerify(g.messages[0], o)
 		w.vacate(p.slot)
 		return
 	}
-	g.take(o)
-	w.judge(p.slot)
+	g.addAnswer(o)
+	w.resolve(p.slot)
 }
 
 // unanswered takes in that nobody listens on an event's subject.
-func (w *window) unanswered(p opened) {
+func (w *window) unanswered(p slotRef) {
 	w.mu.Lock()
 	g := w.group(p)
 	if g != nil && g.shared {
-		g.vague = true
-		w.judge(p.slot)
+		g.ambiguous = true
+		w.resolve(p.slot)
 		g = nil
 	}
 	w.mu.Unlock()
@@ -270,13 +270,13 @@ func (w *window) unanswered(p opened) {
 // ask has the stream of an event looked up: the server says in the same words
 // that no stream has a subject, and that the stream which has it is without a
 // leader.
-func (w *window) ask(p opened) {
-	unanswered := []opened{p}
+func (w *window) ask(p slotRef) {
+	unanswered := []slotRef{p}
 	for {
 		select {
-		case w.lost <- unanswered:
+		case w.toLookUp <- unanswered:
 			return
-		case waiting := <-w.lost: // one look answers for many
+		case waiting := <-w.toLookUp: // one look answers for many
 			unanswered = append(waiting, unanswered...)
 		}
 	}
@@ -292,7 +292,7 @@ func (w *window) lookUp(ctx context.Context, nc *nats.Conn) {
 		select {
 		case <-ctx.Done():
 			return
-		case unanswered := <-w.lost:
+		case unanswered := <-w.toLookUp:
 			known := make(map[string]broker.Outcome)
 			for _, p := range unanswered {
 				subject, ok := w.subject(p)
@@ -304,17 +304,17 @@ func (w *window) lookUp(ctx context.Context, nc *nats.Conn) {
 					o = streamOf(ctx, js, subject)
 					known[subject] = o
 				}
-				w.report(p, o)
+				w.reportSingle(p, o)
 			}
 		}
 	}
 }
 
-func (w *window) subject(p opened) (string, bool) {
+func (w *window) subject(p slotRef) (string, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if g := w.group(p); g != nil {
-		return g.flights[0].Subject, true
+		return g.messages[0].Subject, true
 	}
 	return "", false
 }

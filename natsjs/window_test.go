@@ -28,8 +28,8 @@ func TestADenialSettlesWhatWasSent(t *testing.T) {
 	if len(settled) > 0 {
 		t.Fatalf("settled %v before any was sent", settled)
 	}
-	w.sentAll(w.opened[0], nil)
-	w.sentAll(w.opened[1], nil) // and is told what came meanwhile
+	w.sentAll(w.refs[0], nil)
+	w.sentAll(w.refs[1], nil) // and is told what came meanwhile
 	if fmt.Sprint(settled) != "[0 1]" {
 		t.Errorf("settled %v, want the two that were sent", settled)
 	}

@@ -16,14 +16,14 @@ const overlap = 10_000
 
 // comparison compares what a log has published with what a stream has.
 type comparison struct {
-	chronicle eventlog.History
-	witness   broker.Verifier
-	mark      eventlog.Mark
-	since     time.Time // zero: from the mark on
-	rate      float64   // of events read in a second; 0: as fast as can be
+	log     eventlog.History
+	streams broker.Verifier
+	mark    eventlog.Mark
+	since   time.Time // zero: from the mark on
+	rate    float64   // of events read in a second; 0: as fast as can be
 
 	compared int // events that the stream should have
-	untold   int // events of which that cannot be told
+	tooOld   int // events of which that cannot be told
 	messages int // that were read
 }
 
@@ -32,11 +32,11 @@ type comparison struct {
 // published: what is published meanwhile is not missing. tell is told whenever the
 // counts have changed.
 func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (broker.StreamState, error), tell func()) (missing, late []int64, err error) {
-	sources, err := c.chronicle.Sources(ctx)
+	sources, err := c.log.Sources(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	log, err := c.chronicle.Published(ctx, c.mark, c.since)
+	log, err := c.log.Published(ctx, c.mark, c.since)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -48,14 +48,14 @@ func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (br
 	if err != nil || len(first) == 0 {
 		return nil, nil, err
 	}
-	stream, stop, err := c.witness.ReadStored(ctx, standing.Last.Stream, c.span(first, standing.Last.Seq))
+	stream, stop, err := c.streams.ReadStored(ctx, standing.Last.Stream, c.span(first, standing.Last.Seq))
 	if err != nil {
 		return nil, nil, err
 	}
 	defer stop()
 	d := newDifference(standing, sources)
-	return d.run(ctx, paced(after(first, log), c.rate), stream, func() {
-		c.compared, c.untold, c.messages = d.compared, d.untold, d.messages
+	return d.run(ctx, rateLimited(prepend(first, log), c.rate), stream, func() {
+		c.compared, c.tooOld, c.messages = d.compared, d.tooOld, d.messages
 		tell()
 	})
 }
@@ -70,8 +70,8 @@ func (c *comparison) span(first []eventlog.Entry, last uint64) broker.SeqRange {
 	return broker.SeqRange{Since: oldest.LoggedAt.Add(-clockSkew), To: last}
 }
 
-// after returns a reader whose first page was read already.
-func after[T any](first []T, rest reader[T]) reader[T] {
+// prepend returns a reader whose first page was read already.
+func prepend[T any](first []T, rest reader[T]) reader[T] {
 	read := false
 	return func(ctx context.Context) ([]T, error) {
 		if !read {
@@ -82,8 +82,8 @@ func after[T any](first []T, rest reader[T]) reader[T] {
 	}
 }
 
-// paced returns a reader that reads no more than rate in a second; 0 is no bound.
-func paced[T any](next reader[T], rate float64) reader[T] {
+// rateLimited returns a reader that reads no more than rate in a second; 0 is no bound.
+func rateLimited[T any](next reader[T], rate float64) reader[T] {
 	if rate == 0 {
 		return next
 	}

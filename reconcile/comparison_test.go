@@ -23,7 +23,7 @@ func TestPaced(t *testing.T) {
 			}
 			return make([]int, 500), nil
 		}
-		next, began := paced(three, 1000), time.Now()
+		next, began := rateLimited(three, 1000), time.Now()
 		for n := 1; n <= 3; n++ {
 			page, err := next(t.Context())
 			if err != nil || len(page) != 500 || time.Since(began) != time.Duration(n)*500*time.Millisecond {
@@ -38,7 +38,7 @@ func TestPaced(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		why := errors.New("enough")
 		cancel(why)
-		if _, err := paced(three, 1)(ctx); !errors.Is(err, why) {
+		if _, err := rateLimited(three, 1)(ctx); !errors.Is(err, why) {
 			t.Errorf("read on after the end of the context: %v", err)
 		}
 	})

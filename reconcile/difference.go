@@ -31,10 +31,10 @@ func identify(source, id string) identity {
 // reads both from one end to the other. They have nearly the same order, so it
 // remembers little: what it found in one and not yet in the other.
 type difference struct {
-	sources []string
-	judge   func(e eventlog.Entry) (takes, sure bool)
+	sources  []string
+	coverage func(e eventlog.Entry) (takes, sure bool)
 
-	log    map[identity]owed
+	log    map[identity]logEvent
 	stream map[identity]struct{}
 
 	// Of keys with events in log: how many these are, and the last one that the stream
@@ -44,29 +44,29 @@ type difference struct {
 	last    map[uint64]int64
 
 	compared int // events that the stream should have
-	untold   int // events of which that cannot be told: the stream has dropped what it had then
+	tooOld   int // events of which that cannot be told: the stream has dropped what it had then
 	messages int // that were read
 }
 
 func newDifference(standing broker.StreamState, sources []string) *difference {
 	return &difference{
-		sources: sources, judge: judgement(standing),
-		log: make(map[identity]owed), stream: make(map[identity]struct{}), seed: maphash.MakeSeed(), waiting: make(map[uint64]int), last: make(map[uint64]int64),
+		sources: sources, coverage: coverageOf(standing),
+		log: make(map[identity]logEvent), stream: make(map[identity]struct{}), seed: maphash.MakeSeed(), waiting: make(map[uint64]int), last: make(map[uint64]int64),
 	}
 }
 
-// owed is an event of the log that was not found yet.
-type owed struct {
-	seq  int64
-	key  uint64 // hash of the key; 0: it has none
-	sure bool   // the stream should have it
+// logEvent is an event of the log that was not found yet.
+type logEvent struct {
+	seq      int64
+	key      uint64 // hash of the key; 0: it has none
+	expected bool   // the stream should have it
 }
 
-// judgement returns what tells whether a stream takes an event and, where it does,
+// coverageOf returns what tells whether a stream takes an event and, where it does,
 // whether it should have it. It should have all where it never dropped anything, or is
 // not the one that had them; otherwise those that cannot have been stored before the
 // first message that it has.
-func judgement(s broker.StreamState) func(e eventlog.Entry) (takes, sure bool) {
+func coverageOf(s broker.StreamState) func(e eventlog.Entry) (takes, sure bool) {
 	subjects := make(map[string]bool)
 	whole := s.First <= 1 || s.Verdict == broker.Recreated
 	return func(e eventlog.Entry) (takes, sure bool) {
@@ -117,7 +117,7 @@ func (d *difference) run(ctx context.Context, log reader[eventlog.Entry], stream
 func (d *difference) missing() (inOrder, late []int64) {
 	for _, e := range d.log {
 		switch {
-		case !e.sure:
+		case !e.expected:
 		case e.key != 0 && d.last[e.key] > e.seq:
 			late = append(late, e.seq)
 		default:
@@ -130,21 +130,21 @@ func (d *difference) missing() (inOrder, late []int64) {
 }
 
 // found notes that the stream has an event.
-func (d *difference) found(e owed) {
+func (d *difference) found(e logEvent) {
 	if e.key != 0 && d.waiting[e.key] > 0 {
 		d.last[e.key] = max(d.last[e.key], e.seq)
 	}
 }
 
-// wait notes an event that was not found yet, and matched that it was after all.
-func (d *difference) wait(name identity, e owed) {
+// addWaiting notes an event that was not found yet, and matched that it was after all.
+func (d *difference) addWaiting(name identity, e logEvent) {
 	d.log[name] = e
 	if e.key != 0 {
 		d.waiting[e.key]++
 	}
 }
 
-func (d *difference) matched(name identity, e owed) {
+func (d *difference) matched(name identity, e logEvent) {
 	delete(d.log, name)
 	if e.key == 0 {
 		return
@@ -158,7 +158,7 @@ func (d *difference) matched(name identity, e owed) {
 
 func (d *difference) addEntries(page []eventlog.Entry) {
 	for _, e := range page {
-		takes, sure := d.judge(e)
+		takes, sure := d.coverage(e)
 		if !takes {
 			continue
 		}
@@ -167,9 +167,9 @@ func (d *difference) addEntries(page []eventlog.Entry) {
 		case sure:
 			d.compared++
 		case e.Published:
-			d.untold++
+			d.tooOld++
 		}
-		name, one := identify(e.Source, e.ID), owed{seq: e.Seq, sure: sure}
+		name, one := identify(e.Source, e.ID), logEvent{seq: e.Seq, expected: sure}
 		if e.Key != "" {
 			one.key = max(maphash.String(d.seed, e.Key), 1)
 		}
@@ -178,7 +178,7 @@ func (d *difference) addEntries(page []eventlog.Entry) {
 			d.found(one)
 			continue
 		}
-		d.wait(name, one)
+		d.addWaiting(name, one)
 	}
 }
 

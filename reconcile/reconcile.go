@@ -49,20 +49,20 @@ type Config struct {
 // what two processors can that also run the servers: a million in 40 seconds.
 const DefaultRate = 25_000
 
-// Findings are what a stream was found to have and to lack.
-type Findings struct {
+// Result are what a stream was found to have and to lack.
+type Result struct {
 	Stream  string
 	Verdict broker.Verdict // Kept also where something is missing from its midst
-	Last    uint64         // the sequence up to which it was read
+	LastSeq uint64         // the sequence up to which it was read
 
 	Compared int // events of the log that it should have
 	Messages int // messages that were read
-	Untold   int // events older than what it still has: it may have had them and dropped them
+	TooOld   int // events older than what it still has: it may have had them and dropped them
 
 	// Missing are the seqs of the events that it should have and does not, ascending,
 	// and Late those of them that come before events of their key which it has.
-	Missing []int64
-	Late    []int64
+	Missing    []int64
+	OutOfOrder []int64
 
 	Took time.Duration
 
@@ -76,7 +76,7 @@ type Findings struct {
 // the worst case some hundred bytes for each event.
 //
 // An error is an outage. What is wrong with one stream is in its Findings.
-func Compare(ctx context.Context, log eventlog.History, streams broker.Verifier, cfg Config) ([]Findings, error) {
+func Compare(ctx context.Context, log eventlog.History, streams broker.Verifier, cfg Config) ([]Result, error) {
 	cfg.Rate = cmp.Or(cfg.Rate, DefaultRate)
 	if !(cfg.Rate > 0) { // also not a NaN
 		return nil, fmt.Errorf("reconcile: Rate is %g, want more than none", cfg.Rate)
@@ -91,7 +91,7 @@ func Compare(ctx context.Context, log eventlog.History, streams broker.Verifier,
 		}
 	}
 	slices.SortFunc(places, func(a, b eventlog.Place) int { return cmp.Compare(a.Stream, b.Stream) })
-	var all []Findings
+	var all []Result
 	for _, at := range places {
 		if len(cfg.Streams) > 0 && !slices.Contains(cfg.Streams, at.Stream) {
 			continue
@@ -106,16 +106,16 @@ func Compare(ctx context.Context, log eventlog.History, streams broker.Verifier,
 }
 
 // stream compares one stream.
-func (cfg Config) stream(ctx context.Context, log eventlog.History, streams broker.Verifier, at eventlog.Place) (Findings, error) {
+func (cfg Config) stream(ctx context.Context, log eventlog.History, streams broker.Verifier, at eventlog.Place) (Result, error) {
 	began := time.Now()
-	found := Findings{Stream: at.Stream}
-	c := comparison{chronicle: log, witness: streams, since: cfg.Since, rate: cfg.Rate}
+	found := Result{Stream: at.Stream}
+	c := comparison{log: log, streams: streams, since: cfg.Since, rate: cfg.Rate}
 	look := func(ctx context.Context) (broker.StreamState, error) {
 		s, err := streams.Compare(ctx, at)
 		if err != nil {
 			return s, err
 		}
-		found.Verdict, found.Last = s.Verdict, s.Last.Seq
+		found.Verdict, found.LastSeq = s.Verdict, s.Last.Seq
 		switch {
 		case s.Verdict == broker.Missing:
 			return s, fmt.Errorf("stream %s does not exist: %w", at.Stream, broker.ErrNoStream)
@@ -137,33 +137,33 @@ func (cfg Config) stream(ctx context.Context, log eventlog.History, streams brok
 	if err != nil {
 		return found, err
 	}
-	found.take(&c, missing, late, time.Since(began))
+	found.fill(&c, missing, late, time.Since(began))
 	return found, nil
 }
 
-// take notes what a comparison found.
-func (f *Findings) take(c *comparison, missing, late []int64, took time.Duration) {
+// fill notes what a comparison found.
+func (f *Result) fill(c *comparison, missing, late []int64, took time.Duration) {
 	f.Missing = append(missing, late...)
 	slices.Sort(f.Missing)
-	f.Late = late
-	f.Compared, f.Messages, f.Untold, f.Took = c.compared, c.messages, c.untold, took
+	f.OutOfOrder = late
+	f.Compared, f.Messages, f.TooOld, f.Took = c.compared, c.messages, c.tooOld, took
 }
 
-// Lost finds what a stream has lost that does not stand as it did: of what was published
+// FindLost finds what a stream has lost that does not stand as it did: of what was published
 // after the newest mark up to which it still has everything, or of all that the log has.
-func Lost(ctx context.Context, log eventlog.History, streams broker.Verifier, s broker.StreamState) (Findings, error) {
+func FindLost(ctx context.Context, log eventlog.History, streams broker.Verifier, s broker.StreamState) (Result, error) {
 	began := time.Now()
 	mark, err := lastMark(ctx, log, streams, s)
 	if err != nil {
-		return Findings{}, err
+		return Result{}, err
 	}
-	c := comparison{chronicle: log, witness: streams, mark: mark}
+	c := comparison{log: log, streams: streams, mark: mark}
 	missing, late, err := c.run(ctx, func(context.Context) (broker.StreamState, error) { return s, nil }, func() {})
 	if err != nil {
-		return Findings{}, err
+		return Result{}, err
 	}
-	found := Findings{Stream: s.Last.Stream, Verdict: s.Verdict, Last: s.Last.Seq}
-	found.take(&c, missing, late, time.Since(began))
+	found := Result{Stream: s.Last.Stream, Verdict: s.Verdict, LastSeq: s.Last.Seq}
+	found.fill(&c, missing, late, time.Since(began))
 	return found, nil
 }
 
@@ -181,11 +181,11 @@ func lastMark(ctx context.Context, c eventlog.History, w broker.Verifier, s brok
 		if mark.Place.Seq > s.Last.Seq {
 			continue
 		}
-		standing, err := w.Compare(ctx, mark.Place)
+		state, err := w.Compare(ctx, mark.Place)
 		if err != nil {
 			return eventlog.Mark{}, err
 		}
-		if standing.Verdict == broker.Intact {
+		if state.Verdict == broker.Intact {
 			return mark, nil
 		}
 	}

@@ -8,11 +8,11 @@ import (
 // Outcomes returns what a leader takes outcomes with: settle adds one, await says of how
 // many it is to be told, and told whether it was since it was last asked.
 func Outcomes() (settle func(), await func(n int), told func() bool) {
-	l := newOutcomes()
+	l := newResults()
 	settle = func() {
 		f := &schedule.Entry{}
 		f.Owner = f
-		l.settle(&f.Message, broker.Outcome{})
+		l.report(&f.Message, broker.Outcome{})
 	}
 	told = func() bool {
 		select {
@@ -22,5 +22,5 @@ func Outcomes() (settle func(), await func(n int), told func() bool) {
 			return false
 		}
 	}
-	return settle, l.await, told
+	return settle, l.wakeAt, told
 }

@@ -27,9 +27,9 @@ type gauges struct {
 	broker, stream, streamCheck        metric.MeasurementOption
 }
 
-// gauge registers the gauges of a relay for as long as Run is under way, and
+// registerGauges registers the gauges of a relay for as long as Run is under way, and
 // returns what ends that.
-func (r *Relay) gauge() (end func()) {
+func (r *Relay) registerGauges() (end func()) {
 	m := r.metrics.meter
 	g := &gauges{
 		age:       telemetry.Gauge(m, telemetry.RelayLagAge, "s", "Age of the oldest event that is committed and not published."),
@@ -73,11 +73,11 @@ func (g *gauges) observe(o metric.Observer, r *Relay) {
 	o.ObserveFloat64(g.leader, truth(leads), g.lane)
 	o.ObserveFloat64(g.check, truth(len(h.Faults) > 0), g.streamCheck)
 	o.ObserveFloat64(g.paused, truth(leads && !h.Connected), g.broker)
-	o.ObserveFloat64(g.paused, truth(leads && len(h.Out) > 0), g.stream)
-	if !leads || h.Measured.IsZero() {
+	o.ObserveFloat64(g.paused, truth(leads && len(h.UnavailableStreams) > 0), g.stream)
+	if !leads || h.LagMeasuredAt.IsZero() {
 		return
 	}
-	b := h.Backlog
+	b := h.Lag
 	o.ObserveFloat64(g.age, b.Age.Seconds(), g.lane)
 	o.ObserveFloat64(g.events, float64(b.Events), g.lane)
 	o.ObserveInt64(g.appended, b.Appended)
@@ -121,6 +121,6 @@ func (r *Relay) measure(ctx context.Context) {
 			}
 			continue
 		}
-		r.vitals.measured(b)
+		r.state.setLag(b)
 	}
 }

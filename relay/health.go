@@ -45,28 +45,28 @@ type Health struct {
 	// publisher can tell.
 	Connected bool
 
-	// Checked is when the streams were last found to be as they should be, with room for
+	// StreamsOKAt is when the streams were last found to be as they should be, with room for
 	// events or without.
-	Checked time.Time
+	StreamsOKAt time.Time
 
 	// Faults are what is wrong with the streams: what the publisher found that
 	// Config.Accept does not hold, or an error that matches [broker.ErrNoStream] or
 	// [broker.ErrFull].
 	Faults []error
 
-	// Out are the names of the streams that take nothing at the moment.
-	Out []string
+	// UnavailableStreams are the names of the streams that take nothing at the moment.
+	UnavailableStreams []string
 
 	// Losses are what streams were found to have lost, the last of each.
 	Losses []Loss
 
-	// Backlog is how far behind the relay was when it was last measured, and
+	// Lag is how far behind the relay was when it was last measured, and
 	// Measured is when. Only a leader measures.
-	Backlog  eventlog.Backlog
-	Measured time.Time
+	Lag           eventlog.Backlog
+	LagMeasuredAt time.Time
 
-	// Recorded is when this relay last recorded progress or renewed its lease.
-	Recorded time.Time
+	// RecordedAt is when this relay last recorded progress or renewed its lease.
+	RecordedAt time.Time
 
 	// Err is what last went wrong, and ErrAt when. It stays after it was
 	// survived.
@@ -90,7 +90,7 @@ func (h Health) Live() error {
 // its streams as they should be at least once since Run began, and it leads and
 // recorded within its lease, or it stands by. Otherwise it says why not.
 func (h Health) Ready() error {
-	quiet := h.taken.Sub(h.Recorded)
+	quiet := h.taken.Sub(h.RecordedAt)
 	switch {
 	case h.State != Leading && h.State != Standby && h.Err != nil:
 		return fmt.Errorf("the relay is %s: %w", h.State, h.Err)
@@ -98,9 +98,9 @@ func (h Health) Ready() error {
 		return fmt.Errorf("the relay is %s", h.State)
 	case !h.Connected:
 		return errors.New("no connection to the broker")
-	case h.Checked.IsZero() && len(h.Faults) > 0:
+	case h.StreamsOKAt.IsZero() && len(h.Faults) > 0:
 		return errors.Join(h.Faults...)
-	case h.Checked.IsZero():
+	case h.StreamsOKAt.IsZero():
 		return errors.New("the streams could not be checked yet")
 	case h.State == Leading && quiet > h.lease:
 		return fmt.Errorf("the relay leads and has recorded nothing for %s", quiet.Round(time.Millisecond))
@@ -111,7 +111,7 @@ func (h Health) Ready() error {
 // Health returns how the relay is. It does no I/O and may be called at any
 // time, by anyone.
 func (r *Relay) Health() Health {
-	h := r.vitals.read()
+	h := r.state.snapshot()
 	h.Connected = r.connected()
 	h.lease = max(h.lease, r.cfg.Lease)
 	return h
@@ -119,90 +119,90 @@ func (r *Relay) Health() Health {
 
 func (r *Relay) connected() bool { return r.pub.Connected() }
 
-// vitals is what Health tells.
-type vitals struct {
-	mu       sync.Mutex
-	health   Health
-	admitted bool // nothing refused the relay since Run began
+// healthState is what Health tells.
+type healthState struct {
+	mu     sync.Mutex
+	health Health
+	passed bool // nothing refused the relay since Run began
 }
 
-// attend keeps the vitals while Run is under way, and returns what ends that.
-func (r *Relay) attend(ctx context.Context) (end func()) {
-	r.vitals.begin()
+// watch keeps the health state while Run is under way, and returns what ends that.
+func (r *Relay) watch(ctx context.Context) (end func()) {
+	r.state.reset()
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		r.preflight.watch(ctx)
-		r.vitals.enter(Draining)
+		r.state.setState(Draining)
 	})
 	watching.Go(func() { r.measure(ctx) })
 	return func() {
 		cancel()
 		watching.Wait()
-		r.vitals.enter(Stopped)
+		r.state.setState(Stopped)
 	}
 }
 
-// begin forgets the former Run.
-func (v *vitals) begin() {
+// reset forgets the former Run.
+func (v *healthState) reset() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.health, v.admitted = Health{State: Starting, Since: time.Now()}, false
+	v.health, v.passed = Health{State: Starting, Since: time.Now()}, false
 }
 
-// enter notes a state. Draining ends only with Run.
-func (v *vitals) enter(s State) {
+// setState notes a state. Draining ends only with Run.
+func (v *healthState) setState(s State) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.health.State == s || v.health.State == Draining && s != Stopped {
 		return
 	}
-	v.health.State, v.health.Since, v.health.Out = s, time.Now(), nil
+	v.health.State, v.health.Since, v.health.UnavailableStreams = s, time.Now(), nil
 	if s == Leading {
-		v.health.Recorded = v.health.Since // the lease was taken just now
+		v.health.RecordedAt = v.health.Since // the lease was taken just now
 	}
 }
 
-// lead notes that a term begins, and for how long its lease lasts.
-func (v *vitals) lead(lease time.Duration) {
-	v.enter(Leading)
+// beginTerm notes that a term begins, and for how long its lease lasts.
+func (v *healthState) beginTerm(lease time.Duration) {
+	v.setState(Leading)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.health.lease = lease
 }
 
-func (v *vitals) recorded() {
+func (v *healthState) setRecorded() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.health.Recorded = time.Now()
+	v.health.RecordedAt = time.Now()
 }
 
-// out notes which streams take nothing.
-func (v *vitals) out(streams []string) {
+// setUnavailable notes which streams take nothing.
+func (v *healthState) setUnavailable(streams []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.health.Out = streams
+	v.health.UnavailableStreams = streams
 }
 
-// lost notes that a stream lost something, and reports whether that is news: a repair
+// addLoss notes that a stream lost something, and reports whether that is news: a repair
 // that failed is begun again.
-func (v *vitals) lost(stream string, verdict broker.Verdict) (loss Loss, isNew bool) {
+func (v *healthState) addLoss(stream string, verdict broker.Verdict) (loss Loss, isNew bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	i := slices.IndexFunc(v.health.Losses, func(l Loss) bool { return l.Stream == stream })
-	if i >= 0 && v.health.Losses[i].Verdict == verdict && v.health.Losses[i].Repaired.IsZero() {
+	if i >= 0 && v.health.Losses[i].Verdict == verdict && v.health.Losses[i].RepairedAt.IsZero() {
 		return v.health.Losses[i], false
 	}
 	if i >= 0 {
 		v.health.Losses = slices.Delete(v.health.Losses, i, i+1)
 	}
-	loss = Loss{Stream: stream, Verdict: verdict, At: time.Now()}
+	loss = Loss{Stream: stream, Verdict: verdict, FoundAt: time.Now()}
 	v.health.Losses = append(v.health.Losses, loss)
 	return loss, true
 }
 
-// repaired notes the end of a repair.
-func (v *vitals) repaired(loss Loss) {
+// setRepaired notes the end of a repair.
+func (v *healthState) setRepaired(loss Loss) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for i := range v.health.Losses {
@@ -212,48 +212,48 @@ func (v *vitals) repaired(loss Loss) {
 	}
 }
 
-func (v *vitals) measured(b eventlog.Backlog) {
+func (v *healthState) setLag(b eventlog.Backlog) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.health.Backlog, v.health.Measured = b, time.Now()
+	v.health.Lag, v.health.LagMeasuredAt = b, time.Now()
 }
 
-func (v *vitals) failed(err error) {
+func (v *healthState) setErr(err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.health.Err, v.health.ErrAt = err, time.Now()
 }
 
-// found notes the faults of a look at the streams, and reports whether they are
+// setFaults notes the faults of a look at the streams, and reports whether they are
 // others than before. A relay without any before has nothing to report.
-func (v *vitals) found(faults []error) (changed bool) {
+func (v *healthState) setFaults(faults []error) (changed bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	same := slices.EqualFunc(v.health.Faults, faults, func(a, b error) bool { return a.Error() == b.Error() })
-	v.health.Faults, v.admitted = faults, true
+	v.health.Faults, v.passed = faults, true
 	if !slices.ContainsFunc(faults, func(f error) bool { return !errors.Is(f, broker.ErrFull) }) { // room is no matter of the set-up
-		v.health.Checked = time.Now()
+		v.health.StreamsOKAt = time.Now()
 	}
 	return !same
 }
 
-func (v *vitals) wasAdmitted() bool {
+func (v *healthState) passedCheck() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.admitted
+	return v.passed
 }
 
-func (v *vitals) hasFaults() bool {
+func (v *healthState) hasFaults() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return len(v.health.Faults) > 0
 }
 
-func (v *vitals) read() Health {
+func (v *healthState) snapshot() Health {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	h := v.health
-	h.Faults, h.Out, h.Losses = slices.Clone(h.Faults), slices.Clone(h.Out), slices.Clone(h.Losses)
+	h.Faults, h.UnavailableStreams, h.Losses = slices.Clone(h.Faults), slices.Clone(h.UnavailableStreams), slices.Clone(h.Losses)
 	h.taken = time.Now()
 	if h.State == "" {
 		h.State = Stopped
@@ -261,27 +261,27 @@ func (v *vitals) read() Health {
 	return h
 }
 
-// observed is a term whose recordings the vitals note.
-type observed struct {
+// healthTerm is a term whose recordings the health state note.
+type healthTerm struct {
 	eventlog.Term
 
-	vitals *vitals
+	state *healthState
 }
 
 // Renew renews, as [eventlog.Term] describes.
-func (o observed) Renew(ctx context.Context, lease time.Duration) error {
+func (o healthTerm) Renew(ctx context.Context, lease time.Duration) error {
 	err := o.Term.Renew(ctx, lease)
 	if err == nil {
-		o.vitals.recorded()
+		o.state.setRecorded()
 	}
 	return err
 }
 
 // Record records, as [eventlog.Term] describes.
-func (o observed) Record(ctx context.Context, p eventlog.Progress) error {
+func (o healthTerm) Record(ctx context.Context, p eventlog.Progress) error {
 	err := o.Term.Record(ctx, p)
 	if err == nil {
-		o.vitals.recorded()
+		o.state.setRecorded()
 	}
 	return err
 }

@@ -71,7 +71,7 @@ func TestHealthOfALeader(t *testing.T) {
 		run := start(r)
 		after(3 * time.Second)
 		wantHealth(t, r, relay.Starting, "connection refused")
-		if h := r.Health(); !errors.Is(h.Err, outage) || time.Since(h.ErrAt) > 2*time.Second || !h.Recorded.IsZero() {
+		if h := r.Health(); !errors.Is(h.Err, outage) || time.Since(h.ErrAt) > 2*time.Second || !h.RecordedAt.IsZero() {
 			t.Errorf("health %+v, want the outage and no recording", h)
 		}
 
@@ -81,7 +81,7 @@ func TestHealthOfALeader(t *testing.T) {
 		since := r.Health().Since
 		after(time.Minute)
 		wantHealth(t, r, relay.Leading, "")
-		if h := r.Health(); !h.Since.Equal(since) || time.Since(h.Recorded) > time.Second || !errors.Is(h.Err, outage) {
+		if h := r.Health(); !h.Since.Equal(since) || time.Since(h.RecordedAt) > time.Second || !errors.Is(h.Err, outage) {
 			t.Errorf("health %+v, want the same term, a recent recording, and the error of before", h)
 		}
 

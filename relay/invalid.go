@@ -8,34 +8,34 @@ import (
 	"github.com/postroom/postroom/relay/internal/schedule"
 )
 
-// withhold takes the events out of a batch that are not valid, and what comes after
+// dropInvalid takes the events out of a batch that are not valid, and what comes after
 // them of their keys. The database takes the word of a writer that says it has checked
 // its event; the broker is not to: an invalid one could purge a stream, or be a request
 // to its API. settle takes their outcomes.
-func withhold(batch []*broker.Message, settle func(m *broker.Message, o broker.Outcome)) []*broker.Message {
-	var invalid []landing
+func dropInvalid(batch []*broker.Message, report func(m *broker.Message, o broker.Outcome)) []*broker.Message {
+	var invalid []result
 	var waiting []*broker.Message
 	valid := batch[:0]
 	for _, m := range batch {
-		if waits(m, invalid) {
+		if waitsBehind(m, invalid) {
 			waiting = append(waiting, m)
 		} else if err := faultOf(&m.Logged); err != nil {
-			invalid = append(invalid, landing{schedule.EntryOf(m), broker.Outcome{Class: broker.Permanent, Err: err}})
+			invalid = append(invalid, result{schedule.EntryOf(m), broker.Outcome{Class: broker.Permanent, Err: err}})
 		} else {
 			valid = append(valid, m)
 		}
 	}
 	for i := len(waiting) - 1; i >= 0; i-- { // each before the one that it waits for
-		settle(waiting[i], broker.Outcome{Class: broker.BlockedByKey, Err: broker.ErrBlockedByKey})
+		report(waiting[i], broker.Outcome{Class: broker.BlockedByKey, Err: broker.ErrBlockedByKey})
 	}
 	for _, i := range invalid {
-		settle(&i.Message, i.Outcome)
+		report(&i.Message, i.Outcome)
 	}
 	return valid
 }
 
-// waits reports whether an event waits for one of the others.
-func waits(m *broker.Message, others []landing) bool {
+// waitsBehind reports whether an event waits for one of the others.
+func waitsBehind(m *broker.Message, others []result) bool {
 	key := m.OrderKey()
 	for _, o := range others {
 		if key != "" && o.OrderKey() == key {

@@ -44,47 +44,47 @@ var (
 	}
 )
 
-// tenure is what came of one try to lead.
-type tenure struct {
-	stood bool // another relay led
+// leadAttempt is what came of one try to lead.
+type leadAttempt struct {
+	stoodBy bool // another relay led
 
-	led       time.Time     // when the term began; zero: it did not
-	taken     time.Duration // the lease for the time until it is first renewed
-	lease     time.Duration // and from then on
-	roundTrip time.Duration // a statement to the log and back
+	ledAt      time.Time     // when the term began; zero: it did not
+	firstLease time.Duration // the lease for the time until it is first renewed
+	lease      time.Duration // and from then on
+	roundTrip  time.Duration // a statement to the log and back
 
 	renewed  bool // at least once
 	recorded bool // it recorded what became of events
 }
 
 // wasUseful reports whether the term did what it is for.
-func (t *tenure) wasUseful() bool {
-	return t.recorded || t.renewed && time.Since(t.led) > usefulLeases*t.lease
+func (t *leadAttempt) wasUseful() bool {
+	return t.recorded || t.renewed && time.Since(t.ledAt) > usefulLeases*t.lease
 }
 
-// past is what one Run of a relay knows of its terms so far.
-type past struct {
-	chosen   time.Duration // Config.Lease
-	fixed    bool          // an operator chose it
-	lease    time.Duration // of the next term
-	failures int           // tries without a useful term, one after the other
-	useless  int           // those of them in which a term began
+// attempts is what one Run of a relay knows of its terms so far.
+type attempts struct {
+	chosen     time.Duration // Config.Lease
+	leaseFixed bool          // an operator chose it
+	lease      time.Duration // of the next term
+	failures   int           // tries without a useful term, one after the other
+	useless    int           // those of them in which a term began
 }
 
-func newPast(lease time.Duration, fixed bool) *past {
-	return &past{chosen: lease, fixed: fixed, lease: lease}
+func newAttempts(lease time.Duration, fixed bool) *attempts {
+	return &attempts{chosen: lease, leaseFixed: fixed, lease: lease}
 }
 
 // add takes in what came of a try, and returns how long the next one has to wait.
-func (p *past) add(t *tenure, err error) time.Duration {
+func (p *attempts) add(t *leadAttempt, err error) time.Duration {
 	switch {
 	case t.wasUseful():
 		p.failures, p.useless = 0, 0
-	case t.led.IsZero() && t.stood:
+	case t.ledAt.IsZero() && t.stoodBy:
 		p.failures = 0
 	}
 	switch {
-	case p.fixed:
+	case p.leaseFixed:
 	case errors.Is(err, errLeaseUnsure):
 		p.lease = min(2*t.lease, LongestLease)
 	case t.wasUseful():
@@ -95,7 +95,7 @@ func (p *past) add(t *tenure, err error) time.Duration {
 		return 0
 	}
 	p.failures++
-	if t.led.IsZero() {
+	if t.ledAt.IsZero() {
 		return tryWaits.Delay(p.failures)
 	}
 	if t.wasUseful() {
@@ -108,8 +108,8 @@ func (p *past) add(t *tenure, err error) time.Duration {
 // errLeaseUnsure ends a term whose lease could not be renewed in time.
 var errLeaseUnsure = errors.New("the lease was not renewed in time")
 
-// shortLease says that a term ended because its lease could not be renewed in time.
-type shortLease struct {
+// leaseTooShortError says that a term ended because its lease could not be renewed in time.
+type leaseTooShortError struct {
 	lease     time.Duration // that ran
 	what      string        // renewed it, or stood in the way
 	took      time.Duration // until it was given up
@@ -117,7 +117,7 @@ type shortLease struct {
 	cause     error
 }
 
-func (e *shortLease) Error() string {
+func (e *leaseTooShortError) Error() string {
 	text := fmt.Sprintf("%v: a lease of %s is too short for this database: %s was not done after %s, and a round trip took %s when the term began; %s",
 		errLeaseUnsure, rounded(e.lease), e.what, rounded(e.took), rounded(e.roundTrip), adviseLease(max(2*e.lease, LeaseFor(e.roundTrip))))
 	if e.cause != nil {
@@ -127,9 +127,9 @@ func (e *shortLease) Error() string {
 }
 
 // Is reports that it is an errLeaseUnsure.
-func (e *shortLease) Is(target error) bool { return target == errLeaseUnsure }
+func (e *leaseTooShortError) Is(target error) bool { return target == errLeaseUnsure }
 
-func (e *shortLease) Unwrap() error { return e.cause }
+func (e *leaseTooShortError) Unwrap() error { return e.cause }
 
 // adviseLease says what an operator can do about a lease that is too short.
 func adviseLease(needed time.Duration) string {

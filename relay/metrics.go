@@ -26,7 +26,7 @@ type metrics struct {
 
 	stored, duplicate, retried, held, died metric.MeasurementOption // outcomes
 	log, publishing                        metric.MeasurementOption
-	streams                                map[string]metric.MeasurementOption // conduct's
+	streams                                map[string]metric.MeasurementOption // the dispatcher's
 }
 
 func newMetrics(provider metric.MeterProvider) *metrics {
@@ -58,8 +58,8 @@ func newMetrics(provider metric.MeterProvider) *metrics {
 	}
 }
 
-// ended notes how a term ended.
-func (m *metrics) ended(ctx context.Context, err error) {
+// termEnded notes how a term ended.
+func (m *metrics) termEnded(ctx context.Context, err error) {
 	if errors.Is(err, eventlog.ErrLeaseLost) {
 		m.fenced.Add(ctx, 1)
 	}
@@ -104,7 +104,7 @@ func (m *metrics) sample(ctx context.Context, loggedAt, sent, now time.Time) {
 	m.commitToAck.Record(ctx, max(0, now.Sub(loggedAt).Seconds()))
 }
 
-// acknowledged counts what a stream stored. It is conduct's alone.
+// acknowledged counts what a stream stored. It is the dispatcher's alone.
 func (m *metrics) acknowledged(ctx context.Context, stream string, n int64) {
 	option, ok := m.streams[stream]
 	if !ok {

@@ -196,8 +196,8 @@ func TestPausedAndFenced(t *testing.T) {
 		if got := collect(t, reader); got["postroom.relay.paused reason=stream"] != 1 {
 			t.Errorf("paused %v, want 1 for the stream", got["postroom.relay.paused reason=stream"])
 		}
-		if h := r.Health(); len(h.Out) != 1 || h.Out[0] != "SHOP" {
-			t.Errorf("Health.Out = %q, want SHOP", h.Out)
+		if h := r.Health(); len(h.UnavailableStreams) != 1 || h.UnavailableStreams[0] != "SHOP" {
+			t.Errorf("Health.Out = %q, want SHOP", h.UnavailableStreams)
 		}
 		if len(src.Held) > 0 {
 			t.Errorf("an outage held %v", src.Held)

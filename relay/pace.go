@@ -20,9 +20,9 @@ type pace struct {
 	took time.Duration // a pass with news, over the last ones
 }
 
-// passed notes a pass that found n events and took so long, and returns how long the
+// addPass notes a pass that found n events and took so long, and returns how long the
 // next has to wait in any case.
-func (p *pace) passed(n int, took time.Duration, now time.Time) time.Duration {
+func (p *pace) addPass(n int, took time.Duration, now time.Time) time.Duration {
 	since := now.Sub(p.last)
 	p.last = now
 	if n > 0 {

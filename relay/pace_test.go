@@ -27,12 +27,12 @@ func TestPassesAreApartByWhatTheyCost(t *testing.T) {
 			var gap time.Duration
 			for range 200 {
 				now = now.Add(c.every)
-				gap = p.passed(c.events, c.took, now)
+				gap = p.addPass(c.events, c.took, now)
 			}
 			if diff := gap - c.want; diff.Abs() > c.want/50 {
 				t.Errorf("the next pass waits %s, want %s", gap, c.want)
 			}
-			if now = now.Add(2 * time.Second); p.passed(c.events, c.took, now) != 0 {
+			if now = now.Add(2 * time.Second); p.addPass(c.events, c.took, now) != 0 {
 				t.Error("the first pass after a pause has the next one wait")
 			}
 		})
@@ -46,9 +46,9 @@ func TestAnEmptyPassSaysNothingOfTheCost(t *testing.T) {
 	var gap time.Duration
 	for range 200 {
 		now = now.Add(5 * time.Millisecond)
-		p.passed(50, time.Millisecond, now)
+		p.addPass(50, time.Millisecond, now)
 		now = now.Add(5 * time.Millisecond)
-		gap = p.passed(0, 0, now)
+		gap = p.addPass(0, 0, now)
 	}
 	if want := lingerShare * time.Millisecond; gap < want*98/100 {
 		t.Errorf("the next pass waits %s, want about %s", gap, want)

@@ -18,23 +18,23 @@ import (
 // preflight looks whether log, broker and streams are as a relay needs them, at its start
 // and while it runs.
 type preflight struct {
-	log    eventlog.Source
-	pub    broker.Publisher
-	able   broker.Abilities
-	cfg    Config
-	err    error // what is wrong with the Config
-	vitals *vitals
+	log       eventlog.Source
+	pub       broker.Publisher
+	abilities broker.Abilities
+	cfg       Config
+	err       error // what is wrong with the Config
+	state     *healthState
 
-	doubt   chan struct{} // the streams may not be as they were found
+	recheck chan struct{} // the streams may not be as they were found
 	covered atomic.Bool   // a stream was found for some of the subjects in use
 }
 
-// parts looks at everything but the streams.
-func (p *preflight) parts(ctx context.Context) error {
+// checkParts looks at everything but the streams.
+func (p *preflight) checkParts(ctx context.Context) error {
 	if p.err != nil {
 		return fmt.Errorf("relay: %w", postroom.Unrecoverable(p.err))
 	}
-	if err := errors.Join(called(func() error { return p.log.Check(ctx) }), called(func() error { return p.pub.Check(ctx) })); err != nil {
+	if err := errors.Join(guardedCall(func() error { return p.log.Check(ctx) }), guardedCall(func() error { return p.pub.Check(ctx) })); err != nil {
 		return fmt.Errorf("relay: %w", err)
 	}
 	return nil
@@ -43,8 +43,8 @@ func (p *preflight) parts(ctx context.Context) error {
 // inspect returns what is wrong with the streams and not accepted. err is an
 // outage.
 func (p *preflight) inspect(ctx context.Context) (faults []error, err error) {
-	lacking := slices.DeleteFunc(p.lacking(), p.accepted)
-	if !p.able.Inspects {
+	lacking := slices.DeleteFunc(p.missingAbilities(), p.accepted)
+	if !p.abilities.Inspects {
 		return lacking, nil
 	}
 	subjects, err := p.log.Subjects(ctx)
@@ -64,15 +64,15 @@ func (p *preflight) inspect(ctx context.Context) (faults []error, err error) {
 	return append(lacking, slices.DeleteFunc(faults, p.accepted)...), err
 }
 
-// lacking returns what the publisher cannot do and what that costs, as faults.
-func (p *preflight) lacking() (faults []error) {
+// missingAbilities returns what the publisher cannot do and what that costs, as faults.
+func (p *preflight) missingAbilities() (faults []error) {
 	lack := func(able bool, risk broker.Risk, cost string) {
 		if !able {
 			faults = append(faults, postroom.Unrecoverable(fmt.Errorf("%w: %s; use another publisher, or accept it: %q in relay.Config.Accept", risk, cost, string(risk))))
 		}
 	}
-	lack(p.able.Inspects, broker.NotInspected, "the publisher cannot look at its streams, and nobody notices that one of them loses what it acknowledges")
-	lack(p.able.Verifies, broker.NotVerified, "the publisher cannot tell what its streams have, and what the broker loses is not noticed and not published again")
+	lack(p.abilities.Inspects, broker.NotInspected, "the publisher cannot look at its streams, and nobody notices that one of them loses what it acknowledges")
+	lack(p.abilities.Verifies, broker.NotVerified, "the publisher cannot tell what its streams have, and what the broker loses is not noticed and not published again")
 	return faults
 }
 
@@ -102,22 +102,22 @@ func (c Config) validateChecks(able broker.Abilities, add func(format string, ar
 	}
 }
 
-// begin is Check as Run needs it. What is refused keeps a relay from its first
+// start is Check as Run needs it. What is refused keeps a relay from its first
 // term; afterwards it is drift, of which Health and the log tell, and which
 // does not stop the relay: the log has the events that the broker may lose, and
 // to stop would hold up the others. A stream that does not exist is waited for.
-func (p *preflight) begin(ctx context.Context) error {
-	if err := p.parts(ctx); err != nil {
+func (p *preflight) start(ctx context.Context) error {
+	if err := p.checkParts(ctx); err != nil {
 		return err
 	}
 	faults, err := p.inspect(ctx)
-	if !p.vitals.wasAdmitted() {
+	if !p.state.passedCheck() {
 		refused := slices.DeleteFunc(slices.Clone(faults), func(f error) bool { return !errors.Is(f, postroom.ErrUnrecoverable) })
 		if err := errors.Join(append(refused, err)...); err != nil {
 			return fmt.Errorf("relay: %w", err)
 		}
 	}
-	p.note(ctx, faults, err)
+	p.report(ctx, faults, err)
 	return nil
 }
 
@@ -129,23 +129,23 @@ const faultyCheckEvery = 5 * time.Second
 func (p *preflight) watch(ctx context.Context) {
 	looked := time.Now()
 	for {
-		doubt, alive := p.restOrDoubt(ctx, min(p.cfg.CheckEvery, faultyCheckEvery))
+		doubt, alive := p.waitForCheck(ctx, min(p.cfg.CheckEvery, faultyCheckEvery))
 		if !alive {
 			return
 		}
-		due := doubt || time.Since(looked) >= p.cfg.CheckEvery || p.vitals.hasFaults()
-		if due && p.vitals.wasAdmitted() && p.pub.Connected() {
+		due := doubt || time.Since(looked) >= p.cfg.CheckEvery || p.state.hasFaults()
+		if due && p.state.passedCheck() && p.pub.Connected() {
 			faults, err := p.inspect(ctx)
-			p.note(ctx, faults, err)
+			p.report(ctx, faults, err)
 			looked = time.Now()
 		}
 	}
 }
 
-// restOrDoubt waits for d, or for a second where there is reason to doubt that
+// waitForCheck waits for d, or for a second where there is reason to doubt that
 // the streams are as they were found. It reports whether there is, and whether
 // ctx still lives.
-func (p *preflight) restOrDoubt(ctx context.Context, d time.Duration) (doubt, alive bool) {
+func (p *preflight) waitForCheck(ctx context.Context, d time.Duration) (doubt, alive bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -153,22 +153,22 @@ func (p *preflight) restOrDoubt(ctx context.Context, d time.Duration) (doubt, al
 		return false, false
 	case <-timer.C:
 		return false, true
-	case <-p.doubt:
+	case <-p.recheck:
 		return true, pause.For(ctx, min(d, time.Second))
 	}
 }
 
-// note keeps what inspect found, and logs what is new in it.
-func (p *preflight) note(ctx context.Context, faults []error, err error) {
+// report keeps what inspect found, and logs what is new in it.
+func (p *preflight) report(ctx context.Context, faults []error, err error) {
 	if ctx.Err() != nil {
 		return
 	}
 	if err != nil {
-		p.vitals.failed(fmt.Errorf("relay: %w", err))
+		p.state.setErr(fmt.Errorf("relay: %w", err))
 		p.cfg.Logger.DebugContext(ctx, "streams could not be checked", "error", err)
 		return
 	}
-	changed := p.vitals.found(faults)
+	changed := p.state.setFaults(faults)
 	switch {
 	case changed && len(faults) > 0:
 		p.cfg.Logger.WarnContext(ctx, "streams are not as they should be; the relay goes on", "faults", errors.Join(faults...))

@@ -292,13 +292,13 @@ func TestDriftIsNoticedWhileRunning(t *testing.T) {
 		h := r.Health()
 		return len(h.Faults) == 1 && errors.Is(h.Faults[0], natsjs.DiscardOld)
 	})
-	checked := r.Health().Checked
+	checked := r.Health().StreamsOKAt
 	looks := src.looks()
 	devtest.Eventually(t, 20*time.Second, "two looks more", func() bool { return src.looks() >= looks+3 }) // the third begins after two
 	if n := log.count("not as they should be"); n != 1 {
 		t.Errorf("%d warnings of one drift, want 1", n)
 	}
-	if h := r.Health(); h.State != relay.Leading || h.Ready() != nil || !h.Checked.Equal(checked) {
+	if h := r.Health(); h.State != relay.Leading || h.Ready() != nil || !h.StreamsOKAt.Equal(checked) {
 		t.Errorf("health %+v, want a relay that goes on", h)
 	}
 

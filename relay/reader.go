@@ -26,51 +26,51 @@ const (
 
 // page is what the reader found.
 type page struct {
-	events   []eventlog.Logged
-	keys     []string // that have events in held
-	asked    bool     // whether it asked for keys
-	recorded int64    // the last recording when it asked
+	events        []eventlog.Logged
+	keys          []string // that have events in held
+	hasKeys       bool     // whether it asked for keys
+	lastRecording int64    // the last recording when it asked
 
 	cancelled []int64 // rewinds whose events are sent no more
 }
 
-// intake is on its way from the reader to conduct, and what either tells the other of it.
+// intake is on its way from the reader to the dispatcher, and what either tells the other of it.
 type intake struct {
-	pages   chan page
-	blocked atomic.Bool // some keys have events in held
+	pages          chan page
+	hasBlockedKeys atomic.Bool // some keys have events in held
 
-	repeats     atomic.Int64 // events of rewinds that were read and are on their way
-	repeatBytes atomic.Int64 // and their data
+	republishEvents atomic.Int64 // events of rewinds that were read and are on their way
+	republishBytes  atomic.Int64 // and their data
 }
 
 // reader reads the log ahead.
 type reader struct {
 	*intake
 
-	relay *Relay
-	term  eventlog.Term
-	notes *unrecorded
-	again rewinder
+	relay  *Relay
+	term   eventlog.Term
+	buffer *recordBuffer
+	pacer  republishPacer
 }
 
-// read hands pages to conduct for as long as ctx lives.
+// read hands pages to the dispatcher for as long as ctx lives.
 func (r *reader) read(ctx context.Context) error {
-	if err := r.readKeys(ctx); err != nil { // before the first event that may have to follow them
+	if err := r.readHeldKeys(ctx); err != nil { // before the first event that may have to follow them
 		return err
 	}
 	wait, limit, askKeys := busyPoll, firstPage, time.Now().Add(keysEvery)
-	// Conduct has copied a page before it takes the next: two pieces of memory serve all.
+	// The dispatcher has copied a page before it takes the next: two pieces of memory serve all.
 	var free, handed []eventlog.Logged
 	var pace pace
-	r.again = rewinder{next: time.Now().Add(rewindEvery)} // what nobody has seen yet comes first
+	r.pacer = republishPacer{next: time.Now().Add(republishEvery)} // what nobody has seen yet comes first
 	next := time.NewTimer(wait)
 	defer next.Stop()
 	for {
-		if err := r.readRewound(ctx); err != nil {
+		if err := r.readRepublish(ctx); err != nil {
 			return err
 		}
-		if began := time.Now(); r.blocked.Load() && began.After(askKeys) {
-			if err := r.readKeys(ctx); err != nil {
+		if began := time.Now(); r.hasBlockedKeys.Load() && began.After(askKeys) {
+			if err := r.readHeldKeys(ctx); err != nil {
 				return err
 			}
 			askKeys = time.Now().Add(max(keysEvery, keysShare*time.Since(began)))
@@ -87,12 +87,12 @@ func (r *reader) read(ctx context.Context) error {
 		full := len(page.Events) >= limit
 		limit = nextLimit(page.Events)
 		if len(page.Events) > 0 {
-			if !r.hand(ctx, page.Events) {
+			if !r.pass(ctx, page.Events) {
 				return nil
 			}
 			free, handed = handed, page.Events
 		}
-		gap := pace.passed(len(page.Events), took, time.Now())
+		gap := pace.addPass(len(page.Events), took, time.Now())
 		switch {
 		case full, page.More:
 			continue
@@ -104,10 +104,10 @@ func (r *reader) read(ctx context.Context) error {
 		if !pause.For(ctx, gap) {
 			return nil
 		}
-		if rest := r.again.rest(wait-gap, time.Now()); rest != idle || took > idle/8 {
+		if rest := r.pacer.shorten(wait-gap, time.Now()); rest != idle || took > idle/8 {
 			next.Reset(rest)
 		}
-		if !r.rest(ctx, next.C) {
+		if !r.wait(ctx, next.C) {
 			return nil
 		}
 	}
@@ -116,7 +116,7 @@ func (r *reader) read(ctx context.Context) error {
 // readPage reads a page, in bounded time.
 func (r *reader) readPage(ctx context.Context, limit int, into []eventlog.Logged) (eventlog.Page, error) {
 	var page eventlog.Page
-	err := r.relay.allowed.page.bound(ctx, func(ctx context.Context) (err error) {
+	err := r.relay.timeouts.page.run(ctx, func(ctx context.Context) (err error) {
 		page, err = r.term.Read(ctx, limit, into)
 		return err
 	})
@@ -132,7 +132,7 @@ func (r *reader) readPage(ctx context.Context, limit int, into []eventlog.Logged
 			"events", page.Unstorable)
 	}
 	if page.Scheduled > 0 {
-		signal(r.notes.due) // it may be due before the lease has to be renewed
+		signal(r.buffer.due) // it may be due before the lease has to be renewed
 	}
 	if page.Late > 0 {
 		r.relay.metrics.late.Add(ctx, int64(page.Late))
@@ -140,8 +140,8 @@ func (r *reader) readPage(ctx context.Context, limit int, into []eventlog.Logged
 	return page, nil
 }
 
-// hand gives a page to conduct, and reports whether ctx still lives.
-func (r *reader) hand(ctx context.Context, events []eventlog.Logged) bool {
+// pass gives a page to the dispatcher, and reports whether ctx still lives.
+func (r *reader) pass(ctx context.Context, events []eventlog.Logged) bool {
 	select {
 	case r.pages <- page{events: events}:
 		return true
@@ -150,10 +150,10 @@ func (r *reader) hand(ctx context.Context, events []eventlog.Logged) bool {
 	}
 }
 
-// readKeys tells conduct which keys have events in held.
-func (r *reader) readKeys(ctx context.Context) error {
-	p := page{asked: true, recorded: r.notes.recorded.Load()} // before it asks: what is recorded later may be missing
-	err := r.relay.allowed.keys.bound(ctx, func(ctx context.Context) (err error) {
+// readHeldKeys tells the dispatcher which keys have events in held.
+func (r *reader) readHeldKeys(ctx context.Context) error {
+	p := page{hasKeys: true, lastRecording: r.buffer.lastRecording.Load()} // before it asks: what is recorded later may be missing
+	err := r.relay.timeouts.keys.run(ctx, func(ctx context.Context) (err error) {
 		p.keys, err = r.term.HeldKeys(ctx)
 		return err
 	})
@@ -182,8 +182,8 @@ func nextLimit(events []eventlog.Logged) int {
 	return min(max(eventlog.PageBytes/each, 1), pageSize)
 }
 
-// rest waits for next or for a call of Wake, and reports whether ctx still lives.
-func (r *reader) rest(ctx context.Context, next <-chan time.Time) bool {
+// wait waits for next or for a call of Wake, and reports whether ctx still lives.
+func (r *reader) wait(ctx context.Context, next <-chan time.Time) bool {
 	select {
 	case <-ctx.Done():
 		return false

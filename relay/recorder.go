@@ -25,21 +25,21 @@ const (
 
 // recorder tells the log what a term knows, and keeps its lease.
 type recorder struct {
-	relay *Relay
-	term  eventlog.Term
-	now   *tenure // this term
-	notes *unrecorded
+	relay   *Relay
+	term    eventlog.Term
+	attempt *leadAttempt // this term
+	buffer  *recordBuffer
 }
 
-// keep records progress, renews the lease where there is none, and prunes
+// run records progress, renews the lease where there is none, and prunes
 // the log, until ctx ends. It gives up while the lease still has a quarter to
 // run: nothing is sent by a relay that may no longer be the leader.
-func (r *recorder) keep(ctx context.Context) error {
+func (r *recorder) run(ctx context.Context) error {
 	sure, err := r.renewFirst(ctx) // the lease is valid for its whole length from here on
 	if err != nil {
 		return fmt.Errorf("renew lease: %w", err)
 	}
-	lease := r.now.lease
+	lease := r.attempt.lease
 	prune := time.Now().Add(recordEvery)
 	var next time.Time // when the next recording had better begin
 	for {
@@ -53,11 +53,11 @@ func (r *recorder) keep(ctx context.Context) error {
 			timer.Stop()
 			return nil
 		case <-timer.C:
-		case <-r.notes.due:
+		case <-r.buffer.due:
 			timer.Stop()
 		}
 		// Here, and not before it waits: an idle relay would wake up once more for it.
-		if !r.pause(ctx, time.Until(next)) {
+		if !r.waitUnlessIdle(ctx, time.Until(next)) {
 			return nil
 		}
 
@@ -88,23 +88,23 @@ func (r *recorder) keep(ctx context.Context) error {
 // renewFirst renews the lease as soon as the term has begun: it was taken before, and may
 // have to be longer. It returns from when on it lasts.
 func (r *recorder) renewFirst(ctx context.Context) (sure time.Time, err error) {
-	attempt, unsure, cancel := r.beforeLeaseEnds(ctx, r.now.led, "the first renewal")
+	attempt, unsure, cancel := r.leaseDeadline(ctx, r.attempt.ledAt, "the first renewal")
 	defer cancel()
 	began := time.Now()
-	if err := r.term.Renew(attempt, r.now.lease); err != nil {
+	if err := r.term.Renew(attempt, r.attempt.lease); err != nil {
 		return began, unsure(err)
 	}
-	r.now.renewed = true
+	r.attempt.renewed = true
 	return began, nil
 }
 
-// beforeLeaseEnds returns a context that ends while the lease, which lasts from the given
+// leaseDeadline returns a context that ends while the lease, which lasts from the given
 // time on, still has a quarter to run. unsure explains an error by that, where it is so.
-func (r *recorder) beforeLeaseEnds(ctx context.Context, sure time.Time, what string,
+func (r *recorder) leaseDeadline(ctx context.Context, sure time.Time, what string,
 ) (attempt context.Context, unsure func(err error) error, cancel context.CancelFunc) {
-	lease := r.now.lease
-	if !r.now.renewed {
-		lease = r.now.taken
+	lease := r.attempt.lease
+	if !r.attempt.renewed {
+		lease = r.attempt.firstLease
 	}
 	began := time.Now()
 	// Not ctx's child: to cut a recording short would end its connection.
@@ -113,14 +113,14 @@ func (r *recorder) beforeLeaseEnds(ctx context.Context, sure time.Time, what str
 		if attempt.Err() == nil {
 			return err
 		}
-		return &shortLease{lease: lease, what: what, took: time.Since(began), roundTrip: r.now.roundTrip, cause: err}
+		return &leaseTooShortError{lease: lease, what: what, took: time.Since(began), roundTrip: r.attempt.roundTrip, cause: err}
 	}
 	return attempt, unsure, cancel
 }
 
-// pause waits for d, or until there is no work that a recording could hold up, and
+// waitUnlessIdle waits for d, or until there is no work that a recording could hold up, and
 // reports whether ctx still lives.
-func (r *recorder) pause(ctx context.Context, d time.Duration) bool {
+func (r *recorder) waitUnlessIdle(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
 	}
@@ -130,7 +130,7 @@ func (r *recorder) pause(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	case <-timer.C:
-	case <-r.notes.quiet:
+	case <-r.buffer.idle:
 	}
 	return true
 }
@@ -139,8 +139,8 @@ func (r *recorder) pause(ctx context.Context, d time.Duration) bool {
 // given time on. It returns how many times as long as it took the next recording may
 // wait: where events are written to held, reading may be waiting for it.
 func (r *recorder) recordOnce(ctx context.Context, sure time.Time) (share time.Duration, err error) {
-	progress, counted, recording := r.notes.take()
-	attempt, unsure, cancel := r.beforeLeaseEnds(ctx, sure, "a recording")
+	progress, counted, recording := r.buffer.take()
+	attempt, unsure, cancel := r.leaseDeadline(ctx, sure, "a recording")
 	defer cancel()
 	err = r.term.Record(attempt, progress)
 	if attempt.Err() != nil {
@@ -151,9 +151,9 @@ func (r *recorder) recordOnce(ctx context.Context, sure time.Time) (share time.D
 		return 0, err
 	}
 	if !progress.Empty() {
-		r.now.recorded = true
+		r.attempt.recorded = true
 	}
-	r.notes.done(recording)
+	r.buffer.done(recording)
 	if len(progress.Held) > 0 {
 		return 1, nil
 	}
@@ -163,7 +163,7 @@ func (r *recorder) recordOnce(ctx context.Context, sure time.Time) (share time.D
 // prune removes what the retention no longer keeps, and reports whether there is
 // more of it.
 func (r *recorder) prune(ctx context.Context, sure time.Time) (more bool, err error) {
-	attempt, unsure, cancel := r.beforeLeaseEnds(ctx, sure, "a step of pruning")
+	attempt, unsure, cancel := r.leaseDeadline(ctx, sure, "a step of pruning")
 	defer cancel()
 	removed, more, err := r.term.Prune(attempt, r.relay.cfg.Retention)
 	if err != nil {

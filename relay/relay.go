@@ -35,6 +35,9 @@ import (
 // under way.
 var ErrRunning = errors.New("relay: already running")
 
+// KeepForever is a Config.Retention with which the relay removes nothing from the log.
+const KeepForever time.Duration = -1
+
 // Config tunes a [Relay]. The zero value is ready to use.
 //
 // Wide because each setting stands by itself.
@@ -82,7 +85,7 @@ type Config struct {
 
 	// Retention is how long published events stay in the log. For that time an
 	// event is known by its id to whoever writes it again, and can be published
-	// anew when the broker has lost it. A negative value keeps them for ever.
+	// anew when the broker has lost it. [KeepForever] keeps all.
 	//
 	// Defaults to 72 hours.
 	Retention time.Duration
@@ -166,19 +169,19 @@ func (c Config) validate(able broker.Abilities) error {
 // Relay publishes the events of one log. Any number may run for a log, in one
 // process or in many: one leads at a time.
 type Relay struct {
-	log       eventlog.Source
-	pub       broker.Publisher
-	cfg       Config
-	fixed     bool // Config.Lease was chosen
-	wake      chan struct{}
-	preflight preflight
-	metrics   *metrics
-	tracer    trace.Tracer
-	running   atomic.Bool
-	vitals    vitals
-	lines     repeat.Lines
+	log        eventlog.Source
+	pub        broker.Publisher
+	cfg        Config
+	leaseFixed bool // Config.Lease was chosen
+	wake       chan struct{}
+	preflight  preflight
+	metrics    *metrics
+	tracer     trace.Tracer
+	running    atomic.Bool
+	state      healthState
+	lines      repeat.Lines
 
-	allowed struct{ page, keys, rewind allowance }
+	timeouts struct{ page, keys, rewind adaptiveTimeout }
 }
 
 // New returns a relay that moves events from a log to a broker. It does no I/O and
@@ -189,18 +192,18 @@ func New(log eventlog.Source, pub broker.Publisher, cfg Config) *Relay {
 	cfg = cfg.defaults()
 	able := pub.Abilities()
 	r := &Relay{
-		log:     log,
-		pub:     pub,
-		cfg:     cfg,
-		fixed:   fixed,
-		wake:    make(chan struct{}, 1),
-		metrics: newMetrics(cfg.MeterProvider),
-		tracer:  telemetry.Tracer(cfg.TracerProvider),
+		log:        log,
+		pub:        pub,
+		cfg:        cfg,
+		leaseFixed: fixed,
+		wake:       make(chan struct{}, 1),
+		metrics:    newMetrics(cfg.MeterProvider),
+		tracer:     telemetry.Tracer(cfg.TracerProvider),
 		preflight: preflight{
-			log: log, pub: pub, able: able, cfg: cfg, err: cfg.validate(able), doubt: make(chan struct{}, 1),
+			log: log, pub: pub, abilities: able, cfg: cfg, err: cfg.validate(able), recheck: make(chan struct{}, 1),
 		},
 	}
-	r.preflight.vitals = &r.vitals
+	r.preflight.state = &r.state
 	return r
 }
 
@@ -210,7 +213,7 @@ func New(log eventlog.Source, pub broker.Publisher, cfg Config) *Relay {
 // not exist ([broker.ErrNoStream]) or has no room ([broker.ErrFull]) is such an outage too:
 // Run goes on with the others.
 func (r *Relay) Check(ctx context.Context) error {
-	if err := r.preflight.parts(ctx); err != nil {
+	if err := r.preflight.checkParts(ctx); err != nil {
 		return err
 	}
 	faults, err := r.preflight.inspect(ctx)
@@ -241,14 +244,14 @@ func (r *Relay) Run(ctx context.Context) error {
 		return ErrRunning
 	}
 	defer r.running.Store(false)
-	defer r.attend(ctx)()
-	defer r.gauge()()
+	defer r.watch(ctx)()
+	defer r.registerGauges()()
 
 	owner := uuid.NewString()
-	for past := newPast(r.cfg.Lease, r.fixed); ctx.Err() == nil; {
-		r.vitals.enter(Starting)
-		t := tenure{lease: past.lease}
-		err := r.preflight.begin(ctx)
+	for past := newAttempts(r.cfg.Lease, r.leaseFixed); ctx.Err() == nil; {
+		r.state.setState(Starting)
+		t := leadAttempt{lease: past.lease}
+		err := r.preflight.start(ctx)
 		if err == nil {
 			err = r.serve(ctx, owner, &t)
 		}
@@ -258,12 +261,12 @@ func (r *Relay) Run(ctx context.Context) error {
 		wait := past.add(&t, err)
 		switch {
 		case ctx.Err() != nil:
-			r.logLeaving(ctx, err)
+			r.logEnd(ctx, err)
 			return nil
 		case errors.Is(err, broker.ErrReconnected), errors.Is(err, errLost):
 			r.cfg.Logger.InfoContext(ctx, "relay leads anew, and looks first whether the broker has what it had", "because", err)
 		case err != nil:
-			r.vitals.failed(err)
+			r.state.setErr(err)
 			r.lines.Warn(ctx, r.cfg.Logger, "relay interrupted, will lead anew", err, "failures", past.failures, "after", wait)
 		}
 		pause.For(ctx, wait)
@@ -271,9 +274,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	return nil
 }
 
-// logLeaving reports what went wrong while Run was ending, if anything did. The
+// logEnd reports what went wrong while Run was ending, if anything did. The
 // end of the context is no news.
-func (r *Relay) logLeaving(ctx context.Context, err error) {
+func (r *Relay) logEnd(ctx context.Context, err error) {
 	if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		r.cfg.Logger.WarnContext(ctx, "relay left in haste, the next leader may publish some events again", "error", err)
 	}
@@ -281,21 +284,21 @@ func (r *Relay) logLeaving(ctx context.Context, err error) {
 
 // serve stands by until it leads, and leads until the term ends. It notes in t what
 // came of it.
-func (r *Relay) serve(ctx context.Context, owner string, t *tenure) error {
+func (r *Relay) serve(ctx context.Context, owner string, t *leadAttempt) error {
 	for {
 		term, err := r.log.Lead(ctx, owner, t.lease)
 		if err == nil {
 			r.metrics.takeovers.Add(ctx, 1)
-			r.appoint(ctx, term, owner, t)
-			err := newLeader(r, observed{term, &r.vitals}, t).serve(ctx)
-			r.metrics.ended(ctx, err)
+			r.beginTerm(ctx, term, owner, t)
+			err := newLeader(r, healthTerm{term, &r.state}, t).serve(ctx)
+			r.metrics.termEnded(ctx, err)
 			return err
 		}
 		if !errors.Is(err, eventlog.ErrLeaseHeld) {
 			return err
 		}
-		t.stood = true
-		r.vitals.enter(Standby)
+		t.stoodBy = true
+		r.state.setState(Standby)
 		// A clean leave frees the lease at once, and is noticed within a second.
 		if !pause.For(ctx, min(r.cfg.Lease/4, 500*time.Millisecond)) {
 			return nil
@@ -303,15 +306,15 @@ func (r *Relay) serve(ctx context.Context, owner string, t *tenure) error {
 	}
 }
 
-// appoint notes that a term began, and how long its lease has to be.
-func (r *Relay) appoint(ctx context.Context, term eventlog.Term, owner string, t *tenure) {
-	t.led, t.roundTrip = term.Taken()
-	t.taken = t.lease
+// beginTerm notes that a term began, and how long its lease has to be.
+func (r *Relay) beginTerm(ctx context.Context, term eventlog.Term, owner string, t *leadAttempt) {
+	t.ledAt, t.roundTrip = term.Taken()
+	t.firstLease = t.lease
 	needed := LeaseFor(t.roundTrip)
-	if !r.fixed {
+	if !r.leaseFixed {
 		t.lease = max(t.lease, min(needed, LongestLease))
 	}
-	r.vitals.lead(t.lease)
+	r.state.beginTerm(t.lease)
 	r.cfg.Logger.InfoContext(ctx, "relay leads", "owner", owner)
 	switch slow := []any{"lease", t.lease, "round_trip", rounded(t.roundTrip)}; {
 	case t.lease < needed:

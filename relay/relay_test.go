@@ -157,7 +157,7 @@ func TestSlowRecordingsKeepTheLease(t *testing.T) {
 	}
 }
 
-// With the window full conduct waits for several acknowledgements at a time. One that stays
+// With the window full the dispatcher waits for several acknowledgements at a time. One that stays
 // alone is recorded all the same, and one that makes room is not waited for in vain.
 func TestAFullWindowWaitsForNoMoreThanComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -166,7 +166,7 @@ func TestALostTailComesBeforeWhatIsNew(t *testing.T) {
 		run.wait(t)
 		b.wantStored(t, "a", "b", "c", "d", "e")
 		losses := b.r.Health().Losses
-		if len(losses) != 1 || losses[0].Verdict != broker.LostTail || losses[0].Events != 2 || losses[0].Repaired.IsZero() {
+		if len(losses) != 1 || losses[0].Verdict != broker.LostTail || losses[0].Events != 2 || losses[0].RepairedAt.IsZero() {
 			t.Errorf("losses %+v", losses)
 		}
 		got := collect(t, b.reader)
@@ -200,7 +200,7 @@ func TestAStreamThatIsMadeAgainMeanwhile(t *testing.T) {
 			t.Errorf("late %v, owed %v, want %v and none", b.src.late, b.src.owed, want)
 		}
 		losses := b.r.Health().Losses
-		if len(losses) != 1 || losses[0].Verdict != broker.Recreated || losses[0].Events != 2 || losses[0].Late != 2 {
+		if len(losses) != 1 || losses[0].Verdict != broker.Recreated || losses[0].Events != 2 || losses[0].OutOfOrder != 2 {
 			t.Errorf("losses %+v", losses)
 		}
 	})

@@ -19,10 +19,10 @@ import (
 // further ones without a word.
 const maxLinks = 128
 
-// flush is the span of a batch in which some events come from traces that are
+// batchSpan is the span of a batch in which some events come from traces that are
 // sampled: from its sending until the last of them has its outcome. A batch
 // without any has none.
-type flush struct {
+type batchSpan struct {
 	span   trace.Span
 	open   int // of the sampled events
 	stream string
@@ -36,8 +36,8 @@ func sampled(ev *eventlog.Logged) bool {
 	return len(ev.TraceParent) == length && ev.TraceParent[length-1]&1 == 1
 }
 
-// traceBatch begins the span of a batch, where it has one.
-func traceBatch(ctx context.Context, tracer trace.Tracer, batch []*broker.Message, now time.Time) {
+// startSpan begins the span of a batch, where it has one.
+func startSpan(ctx context.Context, tracer trace.Tracer, batch []*broker.Message, now time.Time) {
 	var members []*schedule.Entry
 	for _, m := range batch {
 		f := schedule.EntryOf(m)
@@ -59,14 +59,14 @@ func traceBatch(ctx context.Context, tracer trace.Tracer, batch []*broker.Messag
 		trace.WithTimestamp(now), trace.WithLinks(links...), trace.WithAttributes(
 			telemetry.System.String(telemetry.NATS), telemetry.Operation.String("publish"), telemetry.OperationType.String("send"),
 			telemetry.BatchCount.Int(len(batch))))
-	b := &flush{span: span, open: len(members)}
+	b := &batchSpan{span: span, open: len(members)}
 	for _, f := range members {
 		f.Batch = b
 	}
 }
 
-// landed notes the outcome of a sampled event, and ends the span with the last.
-func (b *flush) landed(o broker.Outcome) {
+// done notes the outcome of a sampled event, and ends the span with the last.
+func (b *batchSpan) done(o broker.Outcome) {
 	if o.Stream != "" && b.stream == "" {
 		b.stream = o.Stream
 		b.span.SetName("publish " + o.Stream)

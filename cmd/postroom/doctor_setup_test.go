@@ -288,7 +288,7 @@ func (p *patient) blind() {
 	// broker is back has nothing to lead anew for.
 	devtest.Eventually(p, 30*time.Second, "the relay to work", func() bool {
 		h := r.Health()
-		return h.State == relay.Leading && h.Recorded.After(h.Since)
+		return h.State == relay.Leading && h.RecordedAt.After(h.Since)
 	})
 }
 

@@ -110,7 +110,7 @@ func (r *reconciliation) run(cmd *cobra.Command) error {
 }
 
 // compare compares the streams, and shows how far it is.
-func (r *reconciliation) compare(cmd *cobra.Command, log *outbox.Log, nc *nats.Conn, since time.Time) ([]reconcile.Findings, error) {
+func (r *reconciliation) compare(cmd *cobra.Command, log *outbox.Log, nc *nats.Conn, since time.Time) ([]reconcile.Result, error) {
 	backlog, err := log.Backlog(cmd.Context())
 	if err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func (r *reconciliation) compare(cmd *cobra.Command, log *outbox.Log, nc *nats.C
 }
 
 // judge prints what was found, and has it repaired where that is asked for.
-func (r *reconciliation) judge(cmd *cobra.Command, rewinds *republish.Rewinds, found []reconcile.Findings) error {
+func (r *reconciliation) judge(cmd *cobra.Command, rewinds *republish.Rewinds, found []reconcile.Result) error {
 	var missing []int64
 	var failed []string
 	for _, f := range found {
@@ -192,12 +192,12 @@ type findingJSON struct {
 	Error    string  `json:"error,omitempty"`
 }
 
-func findingsJSON(found []reconcile.Findings) []findingJSON {
+func findingsJSON(found []reconcile.Result) []findingJSON {
 	all := make([]findingJSON, 0, len(found))
 	for _, f := range found {
 		one := findingJSON{
-			Stream: f.Stream, Verdict: string(f.Verdict), Last: f.Last, Compared: f.Compared, Messages: f.Messages, Untold: f.Untold,
-			Missing: append([]int64{}, f.Missing...), Late: append([]int64{}, f.Late...), Seconds: f.Took.Seconds(),
+			Stream: f.Stream, Verdict: string(f.Verdict), Last: f.LastSeq, Compared: f.Compared, Messages: f.Messages, Untold: f.TooOld,
+			Missing: append([]int64{}, f.Missing...), Late: append([]int64{}, f.OutOfOrder...), Seconds: f.Took.Seconds(),
 		}
 		if f.Err != nil {
 			one.Error = f.Err.Error()
@@ -207,13 +207,13 @@ func findingsJSON(found []reconcile.Findings) []findingJSON {
 	return all
 }
 
-func printFindings(cmd *cobra.Command, found []reconcile.Findings) error {
+func printFindings(cmd *cobra.Command, found []reconcile.Result) error {
 	rows := [][]string{{"STREAM", "COMPARED", "MISSING", "LATE", "UNTOLD", "MESSAGES", "LAST", "TOOK"}}
 	var why []string
 	for _, f := range found {
 		rows = append(rows, []string{
-			f.Stream, plain(f.Compared), plain(len(f.Missing)), plain(len(f.Late)), plain(f.Untold), plain(f.Messages),
-			plain(int(f.Last)), f.Took.Round(time.Millisecond).String(), //nolint:gosec // a number of messages
+			f.Stream, plain(f.Compared), plain(len(f.Missing)), plain(len(f.OutOfOrder)), plain(f.TooOld), plain(f.Messages),
+			plain(int(f.LastSeq)), f.Took.Round(time.Millisecond).String(), //nolint:gosec // a number of messages
 		})
 		if f.Err != nil {
 			why = append(why, f.Err.Error())

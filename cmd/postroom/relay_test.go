@@ -69,7 +69,7 @@ func TestHealthEndpoints(t *testing.T) {
 	at := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 	health := relay.Health{
 		State: relay.Starting, Since: at, Err: errors.New("connection refused"), ErrAt: at, Faults: []error{natsjs.Rollup},
-		Losses: []relay.Loss{{Stream: "SHOP", Verdict: port.LostTail, At: at, Events: 7}},
+		Losses: []relay.Loss{{Stream: "SHOP", Verdict: port.LostTail, FoundAt: at, Events: 7}},
 	}
 	tests := []struct {
 		method, path string

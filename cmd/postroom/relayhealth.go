@@ -51,11 +51,11 @@ type backlog struct {
 }
 
 func newBacklog(h relay.Health) *backlog {
-	if h.Measured.IsZero() {
+	if h.LagMeasuredAt.IsZero() {
 		return nil
 	}
-	b := &backlog{At: h.Measured, AgeS: h.Backlog.Age.Seconds(), Events: h.Backlog.Events, Held: make(map[eventlog.HeldReason]int64)}
-	for reason, count := range h.Backlog.Held {
+	b := &backlog{At: h.LagMeasuredAt, AgeS: h.Lag.Age.Seconds(), Events: h.Lag.Events, Held: make(map[eventlog.HeldReason]int64)}
+	for reason, count := range h.Lag.Held {
 		b.Held[reason] = count.Events
 	}
 	return b
@@ -63,8 +63,8 @@ func newBacklog(h relay.Health) *backlog {
 
 func newHealthReport(h relay.Health, verdict error) healthReport {
 	report := healthReport{
-		OK: verdict == nil, State: h.State, Since: h.Since, Connected: h.Connected, Recorded: h.Recorded, Checked: h.Checked, ErrorAt: h.ErrAt,
-		Out: h.Out, Backlog: newBacklog(h),
+		OK: verdict == nil, State: h.State, Since: h.Since, Connected: h.Connected, Recorded: h.RecordedAt, Checked: h.StreamsOKAt, ErrorAt: h.ErrAt,
+		Out: h.UnavailableStreams, Backlog: newBacklog(h),
 	}
 	if verdict != nil {
 		report.Why = verdict.Error()
@@ -73,7 +73,7 @@ func newHealthReport(h relay.Health, verdict error) healthReport {
 		report.Faults = append(report.Faults, fault.Error())
 	}
 	for _, l := range h.Losses {
-		report.Losses = append(report.Losses, loss{l.Stream, l.Verdict, l.At, l.Events, l.Late, l.Repaired})
+		report.Losses = append(report.Losses, loss{l.Stream, l.Verdict, l.FoundAt, l.Events, l.OutOfOrder, l.RepairedAt})
 	}
 	if h.Err != nil {
 		report.LastError = h.Err.Error()

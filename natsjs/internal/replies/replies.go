@@ -26,10 +26,10 @@ type Set struct {
 
 // Reply is an answer to messages that were sent.
 type Reply struct {
-	number  uint64
-	flights []*broker.Message // what the messages are of; nil: of none
-	subject string            // of a message that is of none
-	got     chan Answer
+	number   uint64
+	messages []*broker.Message // what the messages are of; nil: of none
+	subject  string            // of a message that is of none
+	got      chan Answer
 }
 
 // Got returns a channel that receives the answer.
@@ -51,11 +51,11 @@ var ErrUnanswered = nats.ErrNoResponders
 
 // Expect returns a reply to the messages of events that are about to be sent, or to
 // a message on a subject.
-func (r *Set) Expect(flights []*broker.Message, subject string) *Reply {
+func (r *Set) Expect(messages []*broker.Message, subject string) *Reply {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.last++
-	w := &Reply{number: r.last, flights: flights, subject: subject, got: make(chan Answer, 1)}
+	w := &Reply{number: r.last, messages: messages, subject: subject, got: make(chan Answer, 1)}
 	r.waiting[w.number] = w
 	return w
 }
@@ -137,7 +137,7 @@ func (r *Set) Deny(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range r.waiting {
-		if w.subject == subject || slices.ContainsFunc(w.flights, func(f *broker.Message) bool { return f.Subject == subject }) {
+		if w.subject == subject || slices.ContainsFunc(w.messages, func(f *broker.Message) bool { return f.Subject == subject }) {
 			w.Put(Answer{Err: broker.ErrNotAllowed})
 		}
 	}

@@ -59,7 +59,7 @@ func TestLanesKeepTheOrderInBatches(t *testing.T) {
 			}
 			for i := len(batch) - 1; i >= 0; i-- {
 				if outcomes[i].Class == broker.BlockedByKey {
-					l.Behind(batch[i])
+					l.ReturnBlocked(batch[i])
 				}
 			}
 			for i, f := range batch {
@@ -101,7 +101,7 @@ func TestLanesKeepTheOrderInBatches(t *testing.T) {
 				}
 			}
 			if rapid.IntRange(0, 9).Draw(t, "unsend") == 0 {
-				l.Unsend(messagesOf(batch))
+				l.Requeue(messagesOf(batch))
 			} else if len(batch) > 0 {
 				open = append(open, batch)
 			}
@@ -179,7 +179,7 @@ func TestLanesFillBatches(t *testing.T) {
 		t.Fatalf("%d events of the key were sent beside its batch", len(more))
 	}
 	for _, f := range batch[1:] {
-		l.Behind(f)
+		l.ReturnBlocked(f)
 	}
 	batch[0].Isolated = true
 	l.Failed(batch[0], broker.Outcome{Class: broker.Refused, Stream: "S", Err: errors.New("no")}, now)

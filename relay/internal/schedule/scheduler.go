@@ -24,20 +24,20 @@ const MaxBytes = 64 << 20
 // outcome is unknown is repeated, and whatever was sent behind it would have
 // been stored before the repetition.
 type Scheduler struct {
-	limit   int               // the most events that are read and not published
-	keys    map[string]*Entry // the last event of each key that has one
-	ready   fifo[*Entry]      // may be sent
-	retries retries           // failed while others of their stream pass; sent again when due
-	passed  time.Time         // when the broker last stored any event
-	free    []*Entry          // for reuse
+	limit    int               // the most events that are read and not published
+	keys     map[string]*Entry // the last event of each key that has one
+	ready    fifo[*Entry]      // may be sent
+	retries  retries           // failed while others of their stream pass; sent again when due
+	storedAt time.Time         // when the broker last stored any event
+	free     []*Entry          // for reuse
 
 	batching bool // events go in atomic batches, those of a key that wait for each other together
 	loaded   int  // bytes in the batch that is being made
 
 	load
-	routing
-	holding   // what goes to held
-	repeating // events of rewinds
+	streamTable
+	deferrals   // what goes to held
+	republishes // events of rewinds
 }
 
 // load is how much a scheduler has.
@@ -56,25 +56,25 @@ func (l *load) InFlight() int { return l.sent }
 // Bytes returns the data of all of them.
 func (l *load) Bytes() int { return l.bytes }
 
-// routing is what is known of streams.
-type routing struct {
+// streamTable is what is known of streams.
+type streamTable struct {
 	routes  map[string]*stream // by subject, as far as outcomes have told
 	streams map[string]*stream // by name
-	others  bool               // some events are known to have a stream
+	covered bool               // some events are known to have a stream
 }
 
-// Cover notes whether some events are known to have a stream.
-func (r *routing) Cover(some bool) { r.others = some }
+// SetCovered notes whether some events are known to have a stream.
+func (r *streamTable) SetCovered(some bool) { r.covered = some }
 
 // TakeStored tells how many events each stream stored since it was last called, and
 // returns which streams are out, in no order.
-func (r *routing) TakeStored(tell func(stream string, events int64)) (out []string) {
+func (r *streamTable) TakeStored(tell func(stream string, events int64)) (out []string) {
 	for name, s := range r.streams {
 		if s.stored > 0 {
 			tell(name, s.stored)
 			s.stored = 0
 		}
-		if s.out {
+		if s.unavailable {
 			out = append(out, name)
 		}
 	}
@@ -88,13 +88,13 @@ type Entry struct {
 	Sent  time.Time // when it was last sent
 	Batch any       // what the relay notes of the batch that it was last sent in
 
-	next    *Entry    // the next event of its key
-	stream  *stream   // where it was sent to, if known
-	refused time.Time // when the broker first said no, since it was read
-	due     time.Time // when it may be sent again
-	tries   int       // how often it failed since it was read
-	flying  bool      // sent, and without an outcome
-	follows bool      // sent along with the one before it of its key
+	next         *Entry    // the next event of its key
+	stream       *stream   // where it was sent to, if known
+	refusedAt    time.Time // when the broker first said no, since it was read
+	due          time.Time // when it may be sent again
+	tries        int       // how often it failed since it was read
+	inFlight     bool      // sent, and without an outcome
+	withPrevious bool      // sent along with the one before it of its key
 }
 
 // EntryOf returns the entry of a message that the publisher was given.
@@ -109,8 +109,8 @@ func (f *Entry) Copy() wire.Copy {
 func New(limit int, batching bool) *Scheduler {
 	return &Scheduler{
 		limit: limit, batching: batching, keys: make(map[string]*Entry),
-		routing: routing{routes: make(map[string]*stream), streams: make(map[string]*stream)},
-		holding: holding{blocked: make(map[string]*block)},
+		streamTable: streamTable{routes: make(map[string]*stream), streams: make(map[string]*stream)},
+		deferrals:   deferrals{blocked: make(map[string]*blockedKey)},
 	}
 }
 
@@ -122,7 +122,7 @@ func (l *Scheduler) Add(events []eventlog.Logged) {
 		if ev.Unordered {
 			key = ""
 		}
-		if key != "" && !ev.Held && ev.Rewind == 0 && l.follows(ev.Seq, key) {
+		if key != "" && !ev.Held && ev.Rewind == 0 && l.deferBehindKey(ev.Seq, key) {
 			continue
 		}
 		f := l.entry()
@@ -167,7 +167,7 @@ func (l *Scheduler) Next(n int, now time.Time) []*broker.Message {
 			break
 		}
 		if s := l.routes[f.Subject]; s != nil && s.full() {
-			l.loosen(f)
+			l.releaseKey(f)
 			s.parked.push(f)
 			continue
 		}
@@ -186,28 +186,28 @@ func (l *Scheduler) fits(batch []*broker.Message, n int) bool {
 // and it must be likely that it is stored. An event of a rewind can leave its lane at
 // any time: it goes by itself.
 func (l *Scheduler) sendKey(batch []*broker.Message, f *Entry, n int, now time.Time) []*broker.Message {
-	byItself := !l.batching || f.Isolated || f.Repeats()
+	byItself := !l.batching || f.Isolated || f.IsRepublished()
 	batch = l.send(batch, f, now)
-	if byItself || f.stream != nil && f.stream.out {
+	if byItself || f.stream != nil && f.stream.unavailable {
 		return batch
 	}
-	for g := f.next; g != nil && !g.Repeats() && l.fits(batch, n); g = g.next {
+	for g := f.next; g != nil && !g.IsRepublished() && l.fits(batch, n); g = g.next {
 		if g.Subject != f.Subject && (f.stream == nil || l.routes[g.Subject] != f.stream) {
 			break
 		}
 		batch = l.send(batch, g, now)
-		g.follows = true
+		g.withPrevious = true
 	}
 	return batch
 }
 
 func (l *Scheduler) send(batch []*broker.Message, f *Entry, now time.Time) []*broker.Message {
-	if l.drop(f) {
+	if l.dropCancelled(f) {
 		return batch
 	}
 	f.Sent, f.stream = now, l.routes[f.Subject]
-	f.flying, f.follows = true, false
-	if f.AckGroup = ""; f.stream != nil && !f.stream.out && f.tries == 0 && !f.Held && f.next == nil { // the next would wait for the others, too
+	f.inFlight, f.withPrevious = true, false
+	if f.AckGroup = ""; f.stream != nil && !f.stream.unavailable && f.tries == 0 && !f.Held && f.next == nil { // the next would wait for the others, too
 		f.AckGroup = f.stream.name
 	}
 	l.loaded += len(f.Data)
@@ -218,11 +218,11 @@ func (l *Scheduler) send(batch []*broker.Message, f *Entry, now time.Time) []*br
 	return append(batch, &f.Message)
 }
 
-// landed notes that an event is no longer in flight, and what its outcome tells
+// endFlight notes that an event is no longer in flight, and what its outcome tells
 // of its stream.
-func (l *Scheduler) landed(f *Entry, name string) *stream {
+func (l *Scheduler) endFlight(f *Entry, name string) *stream {
 	l.sent--
-	f.flying = false
+	f.inFlight = false
 	if f.stream != nil {
 		f.stream.sent--
 	}
@@ -247,12 +247,12 @@ const maxRoutes = 10_000
 // Done takes an event that was published off, and lets the next of its key
 // pass.
 func (l *Scheduler) Done(f *Entry, name string, now time.Time) {
-	s := l.landed(f, name)
-	l.passed = now
+	s := l.endFlight(f, name)
+	l.storedAt = now
 	if s != nil {
-		s.passed = now
+		s.storedAt = now
 		s.stored++
-		if s.out {
+		if s.unavailable {
 			s.recover(&l.ready)
 		}
 	}
@@ -260,36 +260,36 @@ func (l *Scheduler) Done(f *Entry, name string, now time.Time) {
 		if f.next == nil {
 			delete(l.keys, key)
 		} else {
-			l.follow(f.next)
+			l.releaseNext(f.next)
 		}
 	}
 	l.release(f)
 }
 
-// follow lets an event pass now that the one before it of its key was stored,
+// releaseNext lets an event pass now that the one before it of its key was stored,
 // unless it was sent along with that one.
-func (l *Scheduler) follow(f *Entry) {
-	f.follows = false
-	if !f.flying {
+func (l *Scheduler) releaseNext(f *Entry) {
+	f.withPrevious = false
+	if !f.inFlight {
 		l.ready.push(f)
 	}
 }
 
-// Behind takes back an event that was not stored, because an earlier one of its
+// ReturnBlocked takes back an event that was not stored, because an earlier one of its
 // key was not: that one takes it along again.
-func (l *Scheduler) Behind(f *Entry) {
-	l.landed(f, "")
-	if !f.follows { // the earlier one was stored after all
+func (l *Scheduler) ReturnBlocked(f *Entry) {
+	l.endFlight(f, "")
+	if !f.withPrevious { // the earlier one was stored after all
 		l.ready.push(f)
 	}
 }
 
-// Unsend takes back events that were not sent after all.
-func (l *Scheduler) Unsend(batch []*broker.Message) {
+// Requeue takes back events that were not sent after all.
+func (l *Scheduler) Requeue(batch []*broker.Message) {
 	for _, m := range batch {
 		f := EntryOf(m)
-		l.landed(f, "")
-		if f.follows { // one that is in the batch too
+		l.endFlight(f, "")
+		if f.withPrevious { // one that is in the batch too
 			continue
 		}
 		f.due = f.Sent
@@ -304,8 +304,8 @@ func (l *Scheduler) NextRetry() (at time.Time, ok bool) {
 		at, ok = l.retries[0].due, true
 	}
 	for _, s := range l.streams {
-		if s.out && s.parked.len() > 0 && s.sent < maxProbes && (!ok || s.next.Before(at)) {
-			at, ok = s.next, true
+		if s.unavailable && s.parked.len() > 0 && s.sent < maxProbes && (!ok || s.nextProbe.Before(at)) {
+			at, ok = s.nextProbe, true
 		}
 	}
 	return at, ok
@@ -326,7 +326,7 @@ func (l *Scheduler) entry() *Entry {
 func (l *Scheduler) release(f *Entry) {
 	l.size--
 	l.bytes -= len(f.Data)
-	l.left(f)
+	l.countGone(f)
 	*f = Entry{}
 	l.free = append(l.free, f)
 }

@@ -141,7 +141,7 @@ func TestLanesDoNotLetOneFailingKeyHoldUpOthers(t *testing.T) {
 	if batch := l.nextEntries(100, now); len(batch) != 0 {
 		t.Errorf("sent %d events before the failing one is due", len(batch))
 	}
-	if at, ok := l.NextRetry(); !ok || at.Before(now.Add(retry[0])) {
+	if at, ok := l.NextRetry(); !ok || at.Before(now.Add(retryBackoff[0])) {
 		t.Errorf("next retry at %s, %t; want after the first wait", at, ok)
 	}
 }
@@ -225,7 +225,7 @@ func TestLanesHoldWhatIsRefusedWhileOthersPass(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			l := New(1000, false)
-			l.others = tt.covers
+			l.covered = tt.covers
 			now := time.Unix(1000, 0)
 			l.Add([]eventlog.Logged{{Seq: 1, Event: postroom.Event{Key: "k", Subject: "s"}}, {Seq: 2, Event: postroom.Event{Key: "k", Subject: "s"}}})
 			for seq := int64(3); now.Before(time.Unix(1010, 0)); seq++ {
@@ -365,7 +365,7 @@ func TestUsualEvents(t *testing.T) {
 		}
 	}
 	batch[0].tries++
-	l.Unsend(messagesOf(batch[:1]))
+	l.Requeue(messagesOf(batch[:1]))
 	batch = l.nextEntries(10, now.Add(time.Minute))
 	if len(batch) != 1 || batch[0].Seq != 2 || batch[0].AckGroup != "" {
 		t.Errorf("sent again: %v, want event 2, which is not usual", batch)
@@ -375,7 +375,7 @@ func TestUsualEvents(t *testing.T) {
 	l.Add([]eventlog.Logged{logged(1, "a"), logged(2, "b")})
 	f := l.nextEntries(1, now)[0]
 	l.Done(f, "S", now)
-	l.streams["S"].out, l.streams["S"].next = true, now
+	l.streams["S"].unavailable, l.streams["S"].nextProbe = true, now
 	if batch := l.nextEntries(1, now); len(batch) == 1 && batch[0].AckGroup != "" {
 		t.Error("an event is usual whose stream takes none")
 	}

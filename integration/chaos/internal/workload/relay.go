@@ -25,7 +25,7 @@ func runRelay(ctx context.Context, w *worker) error {
 	}
 	defer nc.Close()
 	r := relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{
-		Lease: Lease, Atomic: w.Atomic, Retention: -1, Logger: w.log, MeterProvider: w.meters,
+		Lease: Lease, Atomic: w.Atomic, Retention: relay.KeepForever, Logger: w.log, MeterProvider: w.meters,
 		Accept: []broker.Risk{natsjs.ShortDuplicateWindow},
 	})
 	fleet.Tell("begins")

@@ -354,7 +354,7 @@ func TestAnEventOfARewindFromHeldIsALiveOne(t *testing.T) {
 func TestARewindIsRecordedAsItMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
-		r := relay.New(src, &fakePublisher{}, relay.Config{Lease: time.Minute, Retention: -1})
+		r := relay.New(src, &fakePublisher{}, relay.Config{Lease: time.Minute, Retention: relay.KeepForever})
 		run := start(r)
 		after(5500 * time.Millisecond)
 		src.Set(func() {

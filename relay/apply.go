@@ -9,24 +9,24 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// absorb moves outcomes into the scheduler, and the acknowledged on to the
+// applyResults moves outcomes into the scheduler, and the acknowledged on to the
 // recorder.
-func (c *conductor) absorb(ctx context.Context) {
-	outcomes := c.outcomes.take()
+func (c *dispatcher) applyResults(ctx context.Context) {
+	outcomes := c.results.take()
 	now := time.Now()
-	c.scheduler.Cover(c.relay.preflight.covered.Load())
+	c.scheduler.SetCovered(c.relay.preflight.covered.Load())
 	var counted counts
-	acked, repeated := c.acked[:0], c.repeated[:0]
+	acked, repeated := c.acked[:0], c.republished[:0]
 	for _, o := range outcomes {
-		if b, ok := o.Batch.(*flush); ok {
-			b.landed(o.Outcome)
+		if b, ok := o.Batch.(*batchSpan); ok {
+			b.done(o.Outcome)
 		}
 		if o.Class != broker.Stored {
-			c.failed(ctx, o, now, &counted)
+			c.applyFailure(ctx, o, now, &counted)
 			continue
 		}
 		c.noteStored(o, &counted)
-		if o.Repeats() {
+		if o.IsRepublished() {
 			repeated = append(repeated, eventlog.Repeated{Rewind: o.Rewind, Seq: o.Seq})
 			c.scheduler.Done(o.Entry, o.Stream, now)
 			continue
@@ -37,50 +37,50 @@ func (c *conductor) absorb(ctx context.Context) {
 		}
 		c.scheduler.Done(o.Entry, o.Stream, now)
 	}
-	c.outcomes.giveBack(outcomes)
-	c.acked, c.repeated = acked, repeated
+	c.results.recycle(outcomes)
+	c.acked, c.republished = acked, repeated
 	counted.rewound += int64(len(repeated))
 
-	many, suspicious := c.notes.stored(acked, repeated, &c.ends, counted)
+	many, suspicious := c.buffer.addStored(acked, repeated, &c.ackRanges, counted)
 	if many && c.scheduler.InFlight() == 0 {
-		signal(c.notes.quiet)
+		signal(c.buffer.idle)
 	}
 	if suspicious {
-		signal(c.suspicion)
+		signal(c.recheck)
 	}
 	if len(acked)+len(repeated) > 0 {
-		signal(c.notes.due)
+		signal(c.buffer.due)
 	}
 	c.passHeld()
-	c.passRepeats()
-	c.tellStreams(ctx)
+	c.passRepublished()
+	c.reportStreams(ctx)
 }
 
 // noteStored counts an event that the broker has, and notes where it is.
-func (c *conductor) noteStored(o landing, counted *counts) {
+func (c *dispatcher) noteStored(o result, counted *counts) {
 	switch {
 	case !o.Duplicate:
 		counted.stored++
-		c.ends.note(o)
+		c.ackRanges.addNew(o)
 	case o.Sequence > 0:
 		counted.duplicate++
-		c.ends.noteAgain(o)
+		c.ackRanges.addDuplicate(o)
 	default: // the answer does not say where it is
 		counted.duplicate++
 	}
 }
 
-// failed takes in an event that was not stored, and reports it: each that is
+// applyFailure takes in an event that was not stored, and reports it: each that is
 // dead; of the others, which can be thousands at once, one of each cause every 30
 // seconds. One that only waits behind another is no news.
-func (c *conductor) failed(ctx context.Context, o landing, now time.Time, counted *counts) {
+func (c *dispatcher) applyFailure(ctx context.Context, o result, now time.Time, counted *counts) {
 	if o.Class == broker.BlockedByKey {
-		c.scheduler.Behind(o.Entry)
+		c.scheduler.ReturnBlocked(o.Entry)
 		return
 	}
 	if o.Class == broker.Unroutable {
-		signal(c.relay.preflight.doubt)
-		signal(c.suspicion)
+		signal(c.relay.preflight.recheck)
+		signal(c.recheck)
 	}
 	event := []any{"seq", o.Seq, "event_id", o.ID, "type", o.Type, "outcome", o.Class.String()}
 	tries, held := c.scheduler.Failed(o.Entry, o.Outcome, now)
@@ -102,16 +102,16 @@ func (c *conductor) failed(ctx context.Context, o landing, now time.Time, counte
 	}
 }
 
-// tellStreams counts what the streams stored, and tells Health and the log which
+// reportStreams counts what the streams stored, and tells Health and the log which
 // of them are out.
-func (c *conductor) tellStreams(ctx context.Context) {
+func (c *dispatcher) reportStreams(ctx context.Context) {
 	out := c.scheduler.TakeStored(func(stream string, n int64) { c.relay.metrics.acknowledged(ctx, stream, n) })
 	slices.Sort(out)
-	if slices.Equal(out, c.out) {
+	if slices.Equal(out, c.unavailable) {
 		return
 	}
-	c.out = out
-	c.relay.vitals.out(out)
+	c.unavailable = out
+	c.relay.state.setUnavailable(out)
 	if len(out) > 0 {
 		c.relay.cfg.Logger.WarnContext(ctx, "streams take no events; publishing to them waits", "streams", out)
 		return

@@ -1,0 +1,82 @@
+package relay
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/relay/internal/schedule"
+)
+
+func landed(stream, id string, seq uint64) result {
+	return result{&schedule.Entry{Message: broker.Message{Logged: eventlog.Logged{Event: postroom.Event{Source: "/shop", ID: id}}}}, broker.Outcome{Stream: stream, Sequence: seq}}
+}
+
+func TestPlacesLearn(t *testing.T) {
+	created := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
+	at := func(seq uint64, id string) eventlog.Place {
+		return eventlog.Place{Stream: "SHOP", Created: created, Seq: seq, MessageID: id}
+	}
+	known := func(doubted bool) positions {
+		return positions{"SHOP": &position{Place: at(5, "/shop#e5"), unverified: doubted}}
+	}
+	tests := []struct {
+		name       string
+		places     positions
+		acks       []result
+		want       eventlog.Place
+		moves      bool
+		suspicious bool
+	}{
+		{"the highest of them", known(false), []result{landed("SHOP", "e6", 6), landed("SHOP", "e8", 8), landed("SHOP", "e7", 7)}, at(8, "/shop#e8"), true, false},
+		{"a sequence that was used already", known(false), []result{landed("SHOP", "x", 5), landed("SHOP", "y", 9)}, at(5, "/shop#e5"), false, true},
+		{"until it is compared", known(true), []result{landed("SHOP", "y", 9)}, at(5, "/shop#e5"), false, true},
+		{"a stream that was not known", positions{}, []result{landed("SHOP", "e1", 1)}, eventlog.Place{Stream: "SHOP", Seq: 1, MessageID: "/shop#e1"}, true, true},
+		{"no sequence", known(false), []result{landed("SHOP", "e6", 0)}, at(5, "/shop#e5"), false, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			e := ackRanges{streams: map[string]*ackRange{}}
+			e.addNew(landed("OTHER", "o", 3)) // another stream between
+			for _, ack := range tt.acks {
+				e.addNew(ack)
+			}
+			tt.places["OTHER"] = &position{Place: eventlog.Place{Stream: "OTHER", Seq: 2}}
+			moved, suspicious := tt.places.advance(&e)
+			if got := tt.places["SHOP"].Place; got != tt.want || suspicious != tt.suspicious {
+				t.Errorf("place %+v, suspicious %t, want %+v and %t", got, suspicious, tt.want, tt.suspicious)
+			}
+			if moves := slices.Contains(moved, tt.want); moves != tt.moves {
+				t.Errorf("moved %+v", moved)
+			}
+			if tt.suspicious && tt.want.Created.Equal(created) { // it stands still until it is compared
+				e.addNew(landed("SHOP", "e20", 20))
+				if moved, _ := tt.places.advance(&e); len(moved) > 0 {
+					t.Errorf("moved %+v, and was not compared", moved)
+				}
+			}
+			if again, suspicious := tt.places.advance(&e); len(again) > 0 || suspicious {
+				t.Errorf("learned the same again: %+v", again)
+			}
+		})
+	}
+}
+
+// A stream that has what it had is trusted again.
+func TestPlacesKept(t *testing.T) {
+	created := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
+	p := positions{"SHOP": &position{Place: eventlog.Place{Stream: "SHOP", Seq: 5}, unverified: true}}
+	want := eventlog.Place{Stream: "SHOP", Created: created, Seq: 5}
+	if moved := p.verified("SHOP", created); !slices.Equal(moved, []eventlog.Place{want}) || p["SHOP"].unverified {
+		t.Errorf("moved %+v, doubted %t, want %+v", moved, p["SHOP"].unverified, want)
+	}
+	if moved := p.verified("SHOP", created); len(moved) > 0 {
+		t.Errorf("moved %+v, and it was known", moved)
+	}
+	if moved := p.verified("NONE", created); len(moved) > 0 {
+		t.Errorf("moved %+v, of a stream that has no place", moved)
+	}
+}
