@@ -10,11 +10,11 @@ import (
 	"github.com/postroom/postroom/internal/held"
 )
 
-// bulkSize is how many events one transaction discards or reopens. Each may need a
-// lock on its key, and the server has room for a few thousand locks in all.
+// bulkSize is how many events one transaction discards or reopens. Each event may need a
+// lock of its key, and the server has room for a few thousand locks.
 const bulkSize = 1000
 
-// bulkChange is what is done with all events that match.
+// bulkChange changes all events that match a filter, bulkSize in a transaction.
 type bulkChange struct {
 	*database
 
@@ -24,13 +24,13 @@ type bulkChange struct {
 	progress func(n int64) // or nil
 }
 
-// run does something with the events, part by part.
+// run calls do with the events, bulkSize at a time, and returns how many do has changed.
 func (s bulkChange) run(ctx context.Context, do func(ctx context.Context, tx pgx.Tx, ids []int64) (int64, error)) (all int64, err error) {
 	if err := errors.Join(s.err, s.filter.validate(), s.by.validate()); err != nil {
 		return 0, err
 	}
 	if s.limit < 0 {
-		return 0, fmt.Errorf("limit is %d, want none or more", s.limit)
+		return 0, fmt.Errorf("limit is %d, want 0 or more", s.limit)
 	}
 	for {
 		most := bulkSize
@@ -68,14 +68,14 @@ func (s bulkChange) run(ctx context.Context, do func(ctx context.Context, tx pgx
 	return all, nil
 }
 
-// queryIDs returns the ids that a statement finds.
+// queryIDs returns the ids that a statement selects.
 func queryIDs(ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]int64, error) {
 	rows, _ := tx.Query(ctx, sql, args...) // CollectRows reports the error
 	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }
 
-// discard moves dead events to the archive. It leaves out an event that somebody has
-// released meanwhile.
+// discard moves dead events to the archive. It skips an event that a replay has released in
+// the meantime.
 func (s bulkChange) discard(ctx context.Context, tx pgx.Tx, ids []int64) (int64, error) {
 	if err := s.lockRows(ctx, tx, ids); err != nil {
 		return 0, err
@@ -104,12 +104,12 @@ func (s bulkChange) discard(ctx context.Context, tx pgx.Tx, ids []int64) (int64,
 		return 0, fmt.Errorf("move to the archive: %w", err)
 	}
 	if _, err := tx.Exec(ctx, s.sql.Wake, handlers, keys); err != nil {
-		return 0, fmt.Errorf("let the next of their keys go on: %w", err)
+		return 0, fmt.Errorf("release the next events of their keys: %w", err)
 	}
 	return all, nil
 }
 
-// reopen moves events back from the archive.
+// reopen moves events from the archive back to held.
 func (s bulkChange) reopen(ctx context.Context, tx pgx.Tx, ids []int64) (n int64, err error) {
 	if _, err := tx.Exec(ctx, s.sql.RelayLock, ids); err != nil {
 		return 0, fmt.Errorf("wait for the relay: %w", err)
@@ -126,7 +126,7 @@ func (s bulkChange) reopen(ctx context.Context, tx pgx.Tx, ids []int64) (n int64
 	return n, nil
 }
 
-// auditIDs notes an action on some events; on one, with the event.
+// auditIDs records an action on events. If there is one event, the record names it.
 func (s bulkChange) auditIDs(ctx context.Context, tx pgx.Tx, name string, ids []int64) (int64, error) {
 	a := action{name: name, by: s.by, events: int64(len(ids)), details: map[string]any{"filter": s.filter}}
 	if len(ids) == 1 {

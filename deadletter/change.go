@@ -11,22 +11,22 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Discard gives dead events up that match, the first to die first, limit of them at the
-// most, or all where that is zero; for a reason, which is required. They move to the
-// archive. Their rows in the ledger stay: a discarded event stays discarded when it
-// comes again, and later events of its key go on. It returns how many there were;
-// progress, if not nil, is told on the way.
+// Discard gives up the dead events that match, the first to die first. It discards at most
+// limit events, or all if limit is zero, and returns how many. audit.Reason is required.
 //
-// Events are discarded 1,000 in a transaction, each with a row in the audit: what is
-// reported to progress has happened.
-func (s *Store) Discard(ctx context.Context, f Filter, limit int, by Audit, progress func(n int64)) (int64, error) {
-	if by.Reason == "" {
-		return 0, errors.New("deadletter: discard: why? Audit.Reason is empty")
+// Discarded events move to the archive. Their rows in the ledger stay: if a discarded event
+// is delivered again, it stays discarded. Later events of its key continue.
+//
+// Each transaction discards up to 1,000 events and has a row in the audit. After each one
+// Discard calls progress, if it is not nil, with the number of events so far.
+func (s *Store) Discard(ctx context.Context, f Filter, limit int, audit Audit, progress func(n int64)) (int64, error) {
+	if audit.Reason == "" {
+		return 0, errors.New("deadletter: discard: Audit.Reason is empty: say why")
 	}
 	if f.Discarded {
-		return 0, errors.New("deadletter: discard: these are discarded")
+		return 0, errors.New("deadletter: discard: the filter selects events that are discarded already")
 	}
-	b := bulkChange{&s.database, f, limit, by, progress}
+	b := bulkChange{&s.database, f, limit, audit, progress}
 	n, err := b.run(ctx, b.discard)
 	if err != nil {
 		return n, fmt.Errorf("deadletter: discard: %w", s.explain(err))
@@ -34,12 +34,12 @@ func (s *Store) Discard(ctx context.Context, f Filter, limit int, by Audit, prog
 	return n, nil
 }
 
-// Reopen brings discarded events back that match, limit of them at the most, or all
-// where that is zero. They are dead, and hold up no other event: later ones of their
+// Reopen brings back the discarded events that match: at most limit of them, or all if limit
+// is zero. They are dead again. They block no other event, because later events of their
 // keys may have taken effect.
-func (s *Store) Reopen(ctx context.Context, f Filter, limit int, by Audit, progress func(n int64)) (int64, error) {
+func (s *Store) Reopen(ctx context.Context, f Filter, limit int, audit Audit, progress func(n int64)) (int64, error) {
 	f.Discarded = true
-	b := bulkChange{&s.database, f, limit, by, progress}
+	b := bulkChange{&s.database, f, limit, audit, progress}
 	n, err := b.run(ctx, b.reopen)
 	if err != nil {
 		return n, fmt.Errorf("deadletter: reopen: %w", s.explain(err))
@@ -47,17 +47,18 @@ func (s *Store) Reopen(ctx context.Context, f Filter, limit int, by Audit, progr
 	return n, nil
 }
 
-// Edit gives a dead event another body, content type or headers, as its next revision,
-// and keeps what it was. Identity and digest stay: when the event comes again as it was,
-// it is known. Steps of calls that are done stay done. It returns [ErrStepOpen] while one
-// was begun and is not known to be done ([Store.Resolve]), and [ErrNotDead] for any
-// other than a dead event.
-func (s *Store) Edit(ctx context.Context, id int64, c Edit, by Audit) (EditResult, error) {
-	if err := errors.Join(s.err, by.validate()); err != nil {
+// Edit gives a dead event another body, content type or headers, as its next revision. The
+// former revision is kept. The event keeps its identity and digest: if the original is
+// delivered again, it is a duplicate. Steps that are done stay done.
+//
+// Edit returns [ErrStepOpen] if a step has begun and its outcome is unknown (see
+// [Store.Resolve]), and [ErrNotDead] if the event is not dead.
+func (s *Store) Edit(ctx context.Context, id int64, c Edit, audit Audit) (EditResult, error) {
+	if err := errors.Join(s.err, audit.validate()); err != nil {
 		return EditResult{}, err
 	}
 	if c.Data == nil && c.ContentType == "" && c.Headers == nil {
-		return EditResult{}, errors.New("deadletter: edit: nothing is changed")
+		return EditResult{}, errors.New("deadletter: edit: the Edit is empty: set Data, ContentType or Headers")
 	}
 	var result EditResult
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
@@ -66,21 +67,21 @@ func (s *Store) Edit(ctx context.Context, id int64, c Edit, by Audit) (EditResul
 			return err
 		}
 		if len(e.open) > 0 {
-			return fmt.Errorf("%w: %s; ask the vendor, then say what happened with Resolve", ErrStepOpen, strings.Join(e.open, ", "))
+			return fmt.Errorf("%w: %s; ask the vendor whether the call happened, then call Resolve", ErrStepOpen, strings.Join(e.open, ", "))
 		}
 		args, err := e.arguments(ctx, s.reader(tx), id, c)
 		if err != nil {
 			return err
 		}
-		audit, err := s.addAudit(ctx, tx, action{
-			name: "edit", by: by, events: 1, handler: e.handler, source: e.source, event: e.event,
+		auditID, err := s.addAudit(ctx, tx, action{
+			name: "edit", by: audit, events: 1, handler: e.handler, source: e.source, event: e.event,
 			details: map[string]any{"revision": e.revision + 1, "steps_done": e.done},
 		})
 		if err != nil {
 			return err
 		}
 		result.StepsDone = e.done
-		if err := tx.QueryRow(ctx, s.sql.Edit, append(args, audit)...).Scan(&result.Revision); err != nil {
+		if err := tx.QueryRow(ctx, s.sql.Edit, append(args, auditID)...).Scan(&result.Revision); err != nil {
 			return fmt.Errorf("store the revision: %w", err)
 		}
 		return nil
@@ -91,12 +92,12 @@ func (s *Store) Edit(ctx context.Context, id int64, c Edit, by Audit) (EditResul
 	return result, nil
 }
 
-// Resolve records what became of a call whose outcome is unknown, after an operator has
+// Resolve records the outcome of a call whose outcome is unknown, after an operator has
 // asked the vendor. If the call happened, result is what the step's function would have
 // returned, and the step is not called again. If it did not happen, the next attempt calls
 // the step.
-func (s *Store) Resolve(ctx context.Context, id int64, step string, happened bool, result []byte, by Audit) error {
-	if err := errors.Join(s.err, by.validate()); err != nil {
+func (s *Store) Resolve(ctx context.Context, id int64, step string, happened bool, result []byte, audit Audit) error {
+	if err := errors.Join(s.err, audit.validate()); err != nil {
 		return err
 	}
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
@@ -110,13 +111,13 @@ func (s *Store) Resolve(ctx context.Context, id int64, step string, happened boo
 		}
 		tag, err := tx.Exec(ctx, sql, args...)
 		if err != nil {
-			return fmt.Errorf("note it: %w", err)
+			return fmt.Errorf("record the outcome: %w", err)
 		}
 		if tag.RowsAffected() == 0 {
-			return fmt.Errorf("step %q: %w: no call of that name is open; open are: %s", step, ErrNotFound, strings.Join(e.open, ", "))
+			return fmt.Errorf("step %q: %w: this step has no open call; steps with an open call: %s", step, ErrNotFound, strings.Join(e.open, ", "))
 		}
 		_, err = s.addAudit(ctx, tx, action{
-			name: "resolve", by: by, events: 1, handler: e.handler, source: e.source, event: e.event,
+			name: "resolve", by: audit, events: 1, handler: e.handler, source: e.source, event: e.event,
 			details: map[string]any{"step": step, "happened": happened},
 		})
 		return err
@@ -127,19 +128,21 @@ func (s *Store) Resolve(ctx context.Context, id int64, step string, happened boo
 	return nil
 }
 
-// Purge writes the events that were discarded before a time to w, then removes them for
-// good. Until then the archive keeps their ledger rows. Replays that ended before that time
-// are removed, too; the audit stays. If w fails, or its method Flush if it has one, Purge
-// removes nothing. After [ErrUnknownOutcome] the events may be removed: keep what was written. After
-// any other error nothing is removed. If a purged event comes again after its ledger row has
-// expired, it is a new event.
-func (s *Store) Purge(ctx context.Context, before time.Time, w io.Writer, by Audit, progress func(n int64)) (int64, error) {
+// Purge writes the events that were discarded before a time to w, then deletes them. The
+// archive keeps ledger rows of its events from expiring, and a purge ends that. Purge also
+// deletes replays that ended before that time. The audit stays.
+//
+// If w fails, or its method Flush if it has one, Purge deletes nothing. After
+// [ErrUnknownOutcome] the events may be deleted: keep what was written. After any other error
+// nothing is deleted. If a purged event is delivered again after its ledger row has expired,
+// it is a new event.
+func (s *Store) Purge(ctx context.Context, before time.Time, w io.Writer, audit Audit, progress func(n int64)) (int64, error) {
 	complete := false // all is done except the commit
-	if err := errors.Join(s.err, by.validate()); err != nil {
+	if err := errors.Join(s.err, audit.validate()); err != nil {
 		return 0, err
 	}
 	var n int64
-	err := s.inTxOnce(ctx, func(tx pgx.Tx) error { // what is written is written
+	err := s.inTxOnce(ctx, func(tx pgx.Tx) error { // once: w cannot take back what it was given
 		_, ids, err := s.reader(tx).export(ctx, Filter{Discarded: true, Until: before}, w, progress)
 		if err != nil {
 			return err
@@ -148,7 +151,7 @@ func (s *Store) Purge(ctx context.Context, before time.Time, w io.Writer, by Aud
 			return fmt.Errorf("remove from the archive: %w", err)
 		}
 		if n != int64(len(ids)) {
-			return errors.New("somebody else reopened or purged some of them meanwhile; try again")
+			return errors.New("another operator reopened or purged some of the events in the meantime; try again")
 		}
 		old, err := tx.Exec(ctx, s.sql.PurgeReplays, before)
 		if err != nil {
@@ -157,7 +160,7 @@ func (s *Store) Purge(ctx context.Context, before time.Time, w io.Writer, by Aud
 		if n == 0 && old.RowsAffected() == 0 {
 			return ErrNoMatch
 		}
-		_, err = s.addAudit(ctx, tx, action{name: "purge", by: by, events: n, details: map[string]any{"before": before, "replays": old.RowsAffected()}})
+		_, err = s.addAudit(ctx, tx, action{name: "purge", by: audit, events: n, details: map[string]any{"before": before, "replays": old.RowsAffected()}})
 		complete = err == nil
 		return err
 	})

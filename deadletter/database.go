@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom/internal/remedy"
 )
 
-// database is where a store works, and how.
+// database is the database of a store, with its statements.
 type database struct {
 	db   DB
 	name string // of the schema
@@ -22,18 +22,16 @@ type database struct {
 	held held.Reader
 }
 
-// explain returns an error of the database with what to do about it, so that an operator
-// can work.
+// explain adds to an error of the database what to do about it.
 func (s *database) explain(err error) error {
 	return remedy.Explain(err, remedy.Use{Grant: "operator", Schema: s.name, DB: s.db})
 }
 
-// inTx runs do in a transaction.
+// inTx runs do in a transaction. It tries again if the transaction loses to another one.
 func (s *database) inTx(ctx context.Context, do func(tx pgx.Tx) error) error {
 	if s.err != nil {
 		return s.err
 	}
-	// What loses to another transaction is done again: nothing of it has happened.
 	for round := 1; ; round++ {
 		err := s.inTxOnce(ctx, do)
 		if err == nil || round == 5 || !retryable(err) {
@@ -42,7 +40,7 @@ func (s *database) inTx(ctx context.Context, do func(tx pgx.Tx) error) error {
 	}
 }
 
-// inTxOnce runs do in a transaction, and not again.
+// inTxOnce runs do in a transaction, once.
 func (s *database) inTxOnce(ctx context.Context, do func(tx pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, s.sql.Plan); err != nil {
@@ -52,8 +50,8 @@ func (s *database) inTxOnce(ctx context.Context, do func(tx pgx.Tx) error) error
 	})
 }
 
-// lockRows locks what has to be locked before the rows of held with these ids change:
-// the leading relay's row, which comes first wherever both are taken, and the keys.
+// lockRows takes the locks that a change of these rows of held needs: the row of the leading
+// relay first, then the keys. All code that takes both takes them in this order.
 func (s *database) lockRows(ctx context.Context, tx pgx.Tx, ids []int64) error {
 	var batch pgx.Batch
 	batch.Queue(s.sql.RelayLock, ids)
@@ -64,8 +62,9 @@ func (s *database) lockRows(ctx context.Context, tx pgx.Tx, ids []int64) error {
 	return nil
 }
 
-// retryable reports whether a transaction lost to another one, and may well succeed now: a
-// deadlock, a serialization failure, or two that made one of a key due at once.
+// retryable reports whether a transaction lost to another one and may succeed if it is tried
+// again: a deadlock, a serialization failure, or two transactions that made an event of the
+// same key due.
 func retryable(err error) bool {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
@@ -74,7 +73,7 @@ func retryable(err error) bool {
 	return pg.Code == "40001" || pg.Code == "40P01" || pg.Code == "23505" && pg.ConstraintName == "held_key_due"
 }
 
-// reader returns what reads in the database, or in a transaction.
+// reader returns a reader of the database, or of a transaction.
 func (s *database) reader(db held.Queryer) reader { return reader{db, &s.sql, s.held} }
 
 // action is a row of the audit.
@@ -87,7 +86,7 @@ type action struct {
 	details                any // nil, or what becomes JSON
 }
 
-// addAudit notes an action, and returns its row's id.
+// addAudit stores an action in the audit, and returns the id of its row.
 func (s *database) addAudit(ctx context.Context, tx pgx.Tx, a action) (id int64, err error) {
 	var details *string
 	if a.details != nil {
@@ -102,7 +101,7 @@ func (s *database) addAudit(ctx context.Context, tx pgx.Tx, a action) (id int64,
 	err = tx.QueryRow(ctx, s.sql.Audit, a.by.Actor, a.name, a.by.Reason, a.events, optional(a.handler), optional(a.source), optional(a.event),
 		job, details).Scan(&id)
 	if err != nil {
-		return 0, fmt.Errorf("note the action: %w", err)
+		return 0, fmt.Errorf("record the action: %w", err)
 	}
 	return id, nil
 }
@@ -114,7 +113,7 @@ func optional(s string) *string {
 	return &s
 }
 
-// jsonText returns v as the database takes JSON.
+// jsonText encodes v as JSON text, for a parameter.
 func jsonText(v any) (*string, error) {
 	text, err := json.Marshal(v)
 	if err != nil {

@@ -1,13 +1,13 @@
-// Package deadletter is what operators do with events that nobody could handle or
-// publish: look at them, find out what they have in common, try them, replay, edit
-// and discard them.
+// Package deadletter lets operators work on dead events: events that a handler could not
+// handle, or that the relay could not publish. They can list them, group them by cause,
+// run them dry, replay, edit and discard them.
 //
-// Dead events stay in the database until somebody decides. Whatever is done to them
-// is noted in the same transaction: who, what, why, and to how many.
+// A dead event stays in the database until an operator decides. Each change of a dead event
+// is recorded in the same transaction: who did what, why, and to how many events.
 //
-// A replay runs one handler, or publishes an event that never left, and nothing
-// else. What a handler did it did once, and does not do again: the ledger and the
-// receipts hold for a replay as for any other attempt.
+// A replay runs the event's own handler and no other, or publishes an event that was never
+// published. What the handler did before is not done again: the ledger and the receipts
+// hold for a replay as for any other attempt.
 package deadletter
 
 import (
@@ -24,35 +24,35 @@ import (
 )
 
 var (
-	// ErrNotFound is returned for an event or a replay that there is not.
+	// ErrNotFound says that there is no such event or replay.
 	ErrNotFound = held.ErrNotFound
 
-	// ErrNotDead is returned for an event that is not dead, and so nobody's to change.
+	// ErrNotDead says that the event is not dead. Only dead events can be changed.
 	ErrNotDead = errors.New("the event is not dead")
 
-	// ErrNoMatch is returned where no event matches.
+	// ErrNoMatch says that no event matches the filter.
 	ErrNoMatch = errors.New("no event matches")
 
-	// ErrTooOld is returned for a replay of outgoing events that are older than their
-	// consumers may take: they would be held there as too old.
+	// ErrTooOld says that a replay has outgoing events that are older than their consumers
+	// accept: the consumers would hold them as too old.
 	ErrTooOld = errors.New("events are older than their consumers may take")
 
-	// ErrStepOpen is returned for an edit of an event of which a call was begun and is
-	// not known to be done: the vendor may have it, as it was.
+	// ErrStepOpen says that an event cannot be edited, because a call of its handler began
+	// and its outcome is unknown: the vendor may have the event as it was.
 	ErrStepOpen = errors.New("a call was begun and its outcome is not known")
 
-	// ErrUnknownOutcome is returned for a purge of which nobody knows whether it took effect:
-	// what it wrote may be all that is left of the events.
+	// ErrUnknownOutcome says that a purge may or may not have taken effect. What it wrote
+	// may be all that is left of the events.
 	ErrUnknownOutcome = errors.New("the connection was lost, and the events may be gone: keep what was written")
 
-	// ErrReplayEnded is returned for a replay that has ended.
+	// ErrReplayEnded says that the replay has ended.
 	ErrReplayEnded = errors.New("the replay has ended")
 
-	// ErrReplayRunning is returned for a replay that is to be resumed and has not ended.
-	ErrReplayRunning = errors.New("the replay runs; drive it on")
+	// ErrReplayRunning says that the replay cannot be resumed, because it has not ended.
+	ErrReplayRunning = errors.New("the replay has not ended; run it on")
 )
 
-// Outgoing is the handler of events that are on their way to the broker.
+// Outgoing is the handler that outgoing events have in held: events on their way to the broker.
 const Outgoing = held.Outgoing
 
 // DB is what a [Store] needs of a database: a *pgxpool.Pool or a *pgx.Conn.
@@ -71,15 +71,13 @@ type Config struct {
 	Schema string
 }
 
-// Store looks at dead events and acts on them. It is as safe for concurrent use as
-// its database: with a *pgxpool.Pool it is, with a *pgx.Conn it is not. Any number of
-// stores, in any number of processes, may work on one database.
-//
-// It searches, changes and replays: search.go, change.go and replay.go have its methods.
+// Store reads and changes dead events. With a *pgxpool.Pool it is safe for concurrent use,
+// with a *pgx.Conn it is not. Any number of stores, in any number of processes, may work on
+// one database.
 type Store struct{ database }
 
-// New returns a store. It does no I/O and cannot fail: a fault of the Config is
-// returned by [Store.Check] and all other methods.
+// New returns a store. It does no I/O and cannot fail: if the Config is wrong, [Store.Check]
+// and all other methods return the error.
 func New(db DB, cfg Config) *Store {
 	name, err := schema.Name(cfg.Schema)
 	if err != nil {
@@ -88,20 +86,20 @@ func New(db DB, cfg Config) *Store {
 	return &Store{database{db: db, name: name, sql: load(name), held: held.NewReader(name)}}
 }
 
-// Audit says who does something, and why. It is kept with what was done.
+// Audit says who changes something, and why. It is stored with the change.
 type Audit struct {
 	Actor  string // required, 255 bytes at the most
 	Reason string // 4,096 bytes at the most; a discard needs one
 }
 
-func (by Audit) validate() error {
+func (audit Audit) validate() error {
 	switch {
-	case by.Actor == "":
-		return errors.New("deadletter: who does it? Audit.Actor is empty")
-	case len(by.Actor) > 255 || !text.Valid(by.Actor):
-		return errors.New("deadletter: Audit.Actor has to be at most 255 bytes of UTF-8")
-	case len(by.Reason) > 4096 || !text.Valid(by.Reason):
-		return errors.New("deadletter: Audit.Reason has to be at most 4096 bytes of UTF-8")
+	case audit.Actor == "":
+		return errors.New("deadletter: Audit.Actor is empty: name who does it")
+	case len(audit.Actor) > 255 || !text.Valid(audit.Actor):
+		return errors.New("deadletter: Audit.Actor must be valid UTF-8 of at most 255 bytes")
+	case len(audit.Reason) > 4096 || !text.Valid(audit.Reason):
+		return errors.New("deadletter: Audit.Reason must be valid UTF-8 of at most 4096 bytes")
 	}
 	return nil
 }

@@ -2,18 +2,18 @@ package deadletter
 
 import "time"
 
-// Details is everything that is known of a held event.
+// Details is everything that the database has about one held or discarded event.
 //
 // Wide because it is a JSON document, as programs read it.
 type Details struct {
 	Letter
 
 	DedupeKey     string            `json:"dedupe_key,omitempty"`  // its key in the ledger
-	BlockedKey    string            `json:"blocked_key,omitempty"` // the key that it holds up, or waits for
-	Position      int64             `json:"position,omitempty"`    // its place in that
+	BlockedKey    string            `json:"blocked_key,omitempty"` // the key that it blocks or waits for
+	Position      int64             `json:"position,omitempty"`    // its position among the events of that key
 	NextAt        *time.Time        `json:"next_at,omitempty"`
 	ClaimedBy     string            `json:"claimed_by,omitempty"`
-	Isolated      bool              `json:"isolated,omitempty"` // it may be what ends the processes that run it
+	Isolated      bool              `json:"isolated,omitempty"` // it may crash the process that runs it, so it runs alone
 	FirstFailedAt *time.Time        `json:"first_failed_at,omitempty"`
 	Failures      []Failure         `json:"failures,omitempty"` // the last ten, the oldest first
 	ContentType   string            `json:"content_type"`
@@ -43,13 +43,13 @@ type Step struct {
 	Name       string     `json:"name"`
 	Revision   int        `json:"revision"`
 	Key        string     `json:"key"`        // what the vendor was given
-	Unanswered int        `json:"unanswered"` // calls of which nobody knows whether they happened
+	Unanswered int        `json:"unanswered"` // calls whose outcome is unknown
 	StartedAt  time.Time  `json:"started_at"`
 	DoneAt     *time.Time `json:"done_at,omitempty"`
 	Result     []byte     `json:"result,omitempty"`
 }
 
-// Revision is what an event was before it was edited.
+// Revision is an event as it was before an edit.
 type Revision struct {
 	Revision    int               `json:"revision"`
 	ReplacedAt  time.Time         `json:"replaced_at"`
@@ -60,7 +60,7 @@ type Revision struct {
 	Data        []byte            `json:"data"`
 }
 
-// AuditEntry is something that an operator did with an event.
+// AuditEntry is one action of an operator on an event.
 type AuditEntry struct {
 	At       time.Time `json:"at"`
 	Actor    string    `json:"actor"`

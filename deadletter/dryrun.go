@@ -10,29 +10,30 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// PreviewGroup says what a replay would do with the events of a handler and type.
+// PreviewGroup is what a replay would do with the events of one handler and type. The numbers
+// are numbers of events.
 type PreviewGroup struct {
 	Handler     string `json:"handler"`
 	Type        string `json:"type"`
-	Events      int64  `json:"events"`       // it would release
-	InReplay    int64  `json:"in_replay"`    // are part of another replay that runs, and left out
-	KeysWaiting int64  `json:"keys_waiting"` // wait for one of them, and go on when it is done
+	Events      int64  `json:"events"`       // that it would release
+	InReplay    int64  `json:"in_replay"`    // that another running replay has; they are skipped
+	KeysWaiting int64  `json:"keys_waiting"` // keys, not events: they wait for one of the events, and continue when it is done
 
-	Isolated   int64 `json:"isolated"`    // may have ended a process: they run alone
-	StepsDone  int64 `json:"steps_done"`  // have calls that are done, and are not made again
-	StepsOpen  int64 `json:"steps_open"`  // have calls of unknown outcome: the vendor is asked by their key, or they die again
-	TooOld     int64 `json:"too_old"`     // outgoing ones that their consumers would not take: replay them as new
-	HasProcess bool  `json:"has_process"` // a process lives that has the handler
+	Isolated   int64 `json:"isolated"`    // that may crash a process: each runs alone
+	StepsDone  int64 `json:"steps_done"`  // with steps that are done; these are not called again
+	StepsOpen  int64 `json:"steps_open"`  // with calls whose outcome is unknown: the handler asks the vendor by the key, or the event dies again
+	TooOld     int64 `json:"too_old"`     // outgoing events that their consumers would not accept: use ReplayOptions.AsNew
+	HasProcess bool  `json:"has_process"` // a living process runs the handler
 }
 
-// DryRun is what came of running one event dry.
+// DryRun is the result of one dry run of an event.
 type DryRun struct {
 	ID            int64  `json:"id"`
 	Handler       string `json:"handler"`
 	EventID       string `json:"event_id"`
 	Type          string `json:"type"`
 	Cause         string `json:"cause,omitempty"`
-	PreviousClass string `json:"previous_class"` // the class of the failure that killed it
+	PreviousClass string `json:"previous_class"` // the class of the failure by which it died
 
 	Verdict DryRunVerdict `json:"verdict"`
 	Class   string        `json:"class,omitempty"` // of the failure
@@ -42,22 +43,22 @@ type DryRun struct {
 	Steps   []Step        `json:"steps,omitempty"`   // of an external handler: what is done, and what is open
 }
 
-// DryRunVerdict says how a dry run went.
+// DryRunVerdict is how a dry run ended.
 type DryRunVerdict string
 
-// Verdicts.
+// The verdicts.
 const (
-	DryRunPasses     DryRunVerdict = "passes"     // the handler did its work, and the transaction could have been committed
-	DryRunFails      DryRunVerdict = "fails"      // it fails again
-	DryRunExternal   DryRunVerdict = "external"   // it calls other systems, and is not run: Steps says which calls are done
-	DryRunIsolated   DryRunVerdict = "isolated"   // it may end the process, and is not run
-	DryRunGone       DryRunVerdict = "gone"       // it is not held any more
-	DryRunBroken     DryRunVerdict = "broken"     // the dry run could not be made
-	DryRunUnanswered DryRunVerdict = "unanswered" // no process took it, or none told in time
+	DryRunPasses     DryRunVerdict = "passes"     // the handler succeeded, and its transaction could have been committed
+	DryRunFails      DryRunVerdict = "fails"      // the handler failed again
+	DryRunExternal   DryRunVerdict = "external"   // the handler calls other systems, so it was not run; Steps says which calls are done
+	DryRunIsolated   DryRunVerdict = "isolated"   // the event may crash the process, so it was not run
+	DryRunGone       DryRunVerdict = "gone"       // the event is not held any more
+	DryRunBroken     DryRunVerdict = "broken"     // the dry run itself failed
+	DryRunUnanswered DryRunVerdict = "unanswered" // no process answered in time
 )
 
-// TableChange is what a handler would have changed in a table, or the events of a type
-// that it would have written.
+// TableChange is how many rows of a table a handler would have changed, or how many events of
+// a type it would have written.
 type TableChange struct {
 	Kind     string `json:"kind"` // table or event
 	Name     string `json:"name"`
@@ -66,14 +67,14 @@ type TableChange struct {
 	Deleted  int64  `json:"deleted,omitempty"`
 }
 
-// dryRunner is what was asked of processes.
+// dryRunner asks processes for dry runs, and waits for their results.
 type dryRunner struct {
 	*database
 
 	asked map[int64]*DryRun
 }
 
-// choose chooses what is tried.
+// choose returns the events to run dry, each without a result.
 func (s dryRunner) choose(ctx context.Context, f Filter, o ReplayOptions, each int) ([]DryRun, error) {
 	rows, _ := s.db.Query(ctx, s.sql.DryRunChoose, f.arguments(o.limit(), each)...) // CollectRows reports the error
 	trials, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t DryRun, err error) {
@@ -83,13 +84,13 @@ func (s dryRunner) choose(ctx context.Context, f Filter, o ReplayOptions, each i
 		return t, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("deadletter: choose events to try: %w", s.explain(err))
+		return nil, fmt.Errorf("deadletter: choose events for dry runs: %w", s.explain(err))
 	}
 	return trials, nil
 }
 
-// wait waits for the answers. The time to wait ends no statement: that would close a
-// connection which is needed afterwards.
+// wait waits for the results. The timeout does not cancel a statement, because that would
+// close a connection that is needed afterwards.
 func (s dryRunner) wait(ctx context.Context, wait time.Duration) error {
 	ids := make([]int64, 0, len(s.asked))
 	for id := range s.asked {
@@ -113,7 +114,7 @@ func (s dryRunner) wait(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// readResults reads what was told so far, and returns how many are open.
+// readResults reads the results so far, and returns how many are still missing.
 func (s dryRunner) readResults(ctx context.Context, ids []int64) (open int, err error) {
 	rows, _ := s.db.Query(ctx, s.sql.DryRunResults, ids) // ForEachRow reports the error
 	var id int64
@@ -151,7 +152,7 @@ func (s dryRunner) readResults(ctx context.Context, ids []int64) (open int, err 
 	return open, nil
 }
 
-// remove removes what was asked for.
+// remove deletes the requests for dry runs.
 func (s dryRunner) remove(ctx context.Context) error {
 	ids := make([]int64, 0, len(s.asked))
 	for id := range s.asked {

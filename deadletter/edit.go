@@ -12,27 +12,27 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// Edit is what an edit changes. What is nil or empty stays as it is.
+// Edit is a change of an event. A field that is nil or empty stays as it is.
 type Edit struct {
 	Data        []byte
 	ContentType string
-	Headers     map[string]string // all of them: what is not there is removed
+	Headers     map[string]string // all headers: a header that is not in the map is removed
 }
 
-// EditResult is what an edit did.
+// EditResult is the result of an edit.
 type EditResult struct {
 	Revision  int      `json:"revision"`
-	StepsDone []string `json:"steps_done"` // the steps that are done and will not be called again
+	StepsDone []string `json:"steps_done"` // steps that are done: they are not called again
 }
 
-// lockedEvent is a dead event that is locked.
+// lockedEvent is a dead event whose row is locked.
 type lockedEvent struct {
 	handler, source, event string
 	dedupeKey              *string
 	revision               int
 	contentType            string
 	headers                []byte
-	raw                    bool // it is a message that is no event
+	raw                    bool // it is a message that could not be read as an event
 	open, done             []string
 }
 
@@ -52,12 +52,12 @@ func (e *lockedEvent) arguments(ctx context.Context, r reader, id int64, c Edit)
 		w.Headers = c.Headers
 	}
 	if e.raw && (c.Headers != nil || c.ContentType != "") {
-		return nil, errors.New("it is a message that is no event: only its body can be edited")
+		return nil, errors.New("it is a message that could not be read as an event: only its body can be edited")
 	}
 	if !e.raw {
-		// What is changed has to be sound. The rest is as somebody else's system sent it.
+		// Only the changes are checked. The rest is as another system sent it.
 		ev := postroom.Event{Type: "edited", ContentType: c.ContentType, Data: c.Data, Headers: c.Headers}
-		check := ev.ValidateAccepted // it is run from here, and not published
+		check := ev.ValidateAccepted // the event runs from held, and is not published
 		if e.handler == Outgoing {
 			check = ev.Validate
 		}
@@ -65,7 +65,7 @@ func (e *lockedEvent) arguments(ctx context.Context, r reader, id int64, c Edit)
 			return nil, err
 		}
 		if isJSON(w.ContentType) && c.Data != nil && !json.Valid(w.Data) {
-			return nil, fmt.Errorf("the body is no JSON, and its content type is %s", w.ContentType)
+			return nil, fmt.Errorf("the body is not valid JSON, but its content type is %s", w.ContentType)
 		}
 	}
 	var headers *string
@@ -83,7 +83,7 @@ func isJSON(contentType string) bool {
 	return media == "application/json" || strings.HasSuffix(media, "+json")
 }
 
-// lockDead reads a dead event, and keeps it as it is.
+// lockDead reads a dead event and locks its row.
 func lockDead(ctx context.Context, tx pgx.Tx, sql string, id int64) (*lockedEvent, error) {
 	e := &lockedEvent{}
 	err := tx.QueryRow(ctx, sql, id).Scan(&e.handler, &e.dedupeKey, &e.source, &e.event, &e.revision, &e.contentType, &e.headers, &e.raw,

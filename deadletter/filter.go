@@ -7,8 +7,8 @@ import (
 	"github.com/postroom/postroom/internal/held"
 )
 
-// Filter says which events are meant: those that have every property that is set. The
-// zero value means all.
+// Filter selects events. An event matches if it has every property that is set. The zero
+// value selects all dead events.
 type Filter struct {
 	IDs     []int64 `json:"ids,omitempty"`     // the ids that the events have in held
 	Handler string  `json:"handler,omitempty"` // [Outgoing] for events that could not be published
@@ -19,20 +19,20 @@ type Filter struct {
 	Source  string  `json:"source,omitempty"`
 	EventID string  `json:"event_id,omitempty"`
 
-	// Text is looked for in the body, byte by byte, and in the texts of the failures,
-	// in any case.
+	// Text is searched for in the body, byte by byte, and in the texts of the failures,
+	// without regard to case.
 	Text string `json:"text,omitempty"`
 
-	// Since and Until bound the time of death, or of the discarding: from Since on, and
-	// before Until.
+	// Since and Until select events that died at Since or later and before Until. For
+	// discarded events it is the time of the discard.
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
 
-	// Discarded means discarded events in place of dead ones.
+	// Discarded selects discarded events instead of dead ones.
 	Discarded bool `json:"discarded,omitempty"`
 }
 
-// IsZero reports whether the filter means all dead events.
+// IsZero reports whether the filter selects all dead events.
 func (f Filter) IsZero() bool {
 	return f.IDs == nil && f.Handler == "" && f.Type == "" && f.Key == "" && f.Class == "" && f.Cause == "" && f.Source == "" &&
 		f.EventID == "" && f.Text == "" && f.Since.IsZero() && f.Until.IsZero() && !f.Discarded
@@ -45,5 +45,5 @@ func (f Filter) validate() error {
 	return nil
 }
 
-// arguments are the parameters of a statement that begins with a filter's.
+// arguments returns the parameters of a statement: those of the filter, then more.
 func (f Filter) arguments(more ...any) []any { return held.Filter(f).Arguments(more...) }

@@ -6,7 +6,7 @@ import (
 	"github.com/postroom/postroom/internal/held"
 )
 
-// Letter is a held event, as a list has it.
+// Letter is a held or discarded event in a list.
 //
 // Wide because it is a line of JSON, as programs read it.
 type Letter struct {
@@ -18,10 +18,10 @@ type Letter struct {
 	HeldAt      time.Time  `json:"held_at"`
 	Attempts    int        `json:"attempts"`
 	Class       string     `json:"class,omitempty"`     // of the last failure
-	Cause       string     `json:"cause,omitempty"`     // the same for failures that have one cause
+	Cause       string     `json:"cause,omitempty"`     // equal for failures with the same cause
 	Error       string     `json:"error,omitempty"`     // the last failure's text
 	Revision    int        `json:"revision"`            // how often it was edited
-	ReplayID    int64      `json:"replay_id,omitempty"` // the last replay that it was part of
+	ReplayID    int64      `json:"replay_id,omitempty"` // the last replay that had it
 	LoggedAt    time.Time  `json:"logged_at"`
 	Source      string     `json:"source"`
 	EventID     string     `json:"event_id"`
@@ -31,20 +31,20 @@ type Letter struct {
 	Size        int        `json:"size"` // of the body, in bytes
 }
 
-// State is where a held event stands.
+// State is the state of a held or discarded event.
 type State string
 
-// States.
+// The states.
 const (
-	Dead      State = "dead"      // its attempts are spent: an operator decides
-	Retrying  State = "retrying"  // it is due at a time
+	Dead      State = "dead"      // its attempts are used up: an operator decides
+	Retrying  State = "retrying"  // its next attempt is due at a time
 	Running   State = "running"   // a process has claimed it
 	Waiting   State = "waiting"   // an earlier event of its key is held
-	Scheduled State = "scheduled" // it is to be published at a time
+	Scheduled State = "scheduled" // it is published at a time, and has not failed
 	Discarded State = "discarded" // an operator discarded it
 )
 
-// newLetter returns a row as a list has it.
+// newLetter returns a row as an element of a list.
 func newLetter(r *held.Row) Letter {
 	e, c := &r.Event, &r.Progress
 	l := Letter{
@@ -58,8 +58,8 @@ func newLetter(r *held.Row) Letter {
 	return l
 }
 
-// stateOf tells fewer states apart than held does: what is due, and what was abandoned,
-// is a matter of moments.
+// stateOf maps the states of package held to fewer: an event is due, or abandoned, only for
+// moments.
 func stateOf(r *held.Row) State {
 	switch r.State {
 	case held.Due, held.Retrying, held.Scheduled:
@@ -80,19 +80,19 @@ func timeOrNil(t time.Time) *time.Time {
 	return &t
 }
 
-// Page says which part of a list is wanted. The zero value is its beginning.
+// Page selects a part of a list. The zero value selects its beginning.
 type Page struct {
-	// Limit is how many events the page has at the most, up to 1,000.
+	// Limit is the most events of the page, up to 1,000.
 	//
 	// Defaults to 50.
 	Limit int
 
-	// After is where the page before ended.
+	// After is where the page before ended: the cursor that [Store.List] returned with it.
 	After Cursor
 }
 
-// Cursor is a place in a list. What comes and goes meanwhile moves nothing: no event is
-// passed over, and none comes twice.
+// Cursor is a position in a list. Events that come and go between two pages do not shift it:
+// no event is skipped, and none is listed twice.
 type Cursor struct {
 	At time.Time `json:"at"`
 	ID int64     `json:"id"`
@@ -103,7 +103,7 @@ const (
 	maxLimit     = 1000
 )
 
-// Group is dead events that one cause killed.
+// Group is the dead events with one cause.
 type Group struct {
 	Cause       string    `json:"cause"`
 	Handler     string    `json:"handler"`

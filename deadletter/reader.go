@@ -12,7 +12,7 @@ import (
 	"github.com/postroom/postroom/internal/held"
 )
 
-// reader reads events, in a database or in a transaction.
+// reader reads events, in the database or in a transaction.
 type reader struct {
 	db   held.Queryer
 	sql  *statements
@@ -23,7 +23,7 @@ type reader struct {
 func (s reader) details(ctx context.Context, id int64) (Details, error) {
 	r, content, err := s.held.Show(ctx, s.db, id)
 	if errors.Is(err, held.ErrNotFound) {
-		return Details{}, fmt.Errorf("%w: it is settled, or never was held", ErrNotFound)
+		return Details{}, fmt.Errorf("%w: it was settled, or was never held", ErrNotFound)
 	}
 	if err != nil {
 		return Details{}, err
@@ -41,15 +41,15 @@ func (s reader) details(ctx context.Context, id int64) (Details, error) {
 	return w, err
 }
 
-// decodeHeaders reads a JSON object. What is no text, which a writer in SQL can put there,
-// is given as its JSON.
+// decodeHeaders decodes headers from a JSON object. A value that is no string, which a writer
+// in SQL can store, is returned as its JSON.
 func decodeHeaders(object []byte) (map[string]string, error) {
 	if object == nil {
 		return nil, nil //nolint:nilnil // no headers are no headers
 	}
 	var values map[string]any
 	if err := json.Unmarshal(object, &values); err != nil {
-		return map[string]string{"": string(object)}, nil // no object, and so no headers: an event cannot have such a name
+		return map[string]string{"": string(object)}, nil // it is no object; no header of an event has an empty name
 	}
 	headers := make(map[string]string, len(values))
 	for name, v := range values {
@@ -104,7 +104,7 @@ func (s reader) history(ctx context.Context, l Letter) ([]AuditEntry, error) {
 	return entries, nil
 }
 
-// export writes events, and returns how many and, of discarded ones, their ids.
+// export writes events to w. It returns how many, and the ids if they are discarded ones.
 func (s reader) export(ctx context.Context, f Filter, w io.Writer, progress func(n int64)) (n int64, ids []int64, err error) {
 	sql := s.sql.Export
 	if f.Discarded {

@@ -10,14 +10,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// How often a replay is driven.
+// The pause of RunReplay between two steps: while events are open or a step did something,
+// and otherwise.
 const (
-	// How long whoever drives a replay rests between two steps.
 	busyPause = 20 * time.Millisecond
 	idlePause = 250 * time.Millisecond
 )
 
-// Preview says what a replay would release. It runs nothing: see [Store.DryRun].
+// Preview returns what a replay would release, by handler and type. It runs nothing: see
+// [Store.DryRun].
 func (s *Store) Preview(ctx context.Context, f Filter, o ReplayOptions) ([]PreviewGroup, error) {
 	o = o.defaults()
 	if err := errors.Join(s.err, f.validate(), o.validate()); err != nil {
@@ -31,11 +32,11 @@ func (s *Store) Preview(ctx context.Context, f Filter, o ReplayOptions) ([]Previ
 	return forecasts, nil
 }
 
-// DryRun has events that match run dry: of each cause up to each, by a process that has the
-// handler, in a transaction that checks its deferred constraints and is rolled back.
-// Nothing stays of it but what no transaction takes back, as the next values of
-// sequences. Handlers that call other systems are not run. It waits for the answers for
-// as long as wait says; what is not answered by then says so.
+// DryRun runs events that match dry, up to each events of each cause. A process that has the
+// handler runs it in a transaction, checks deferred constraints, and rolls back. Only effects
+// that no rollback undoes remain, such as the next values of sequences. Handlers that call
+// other systems are not run. DryRun returns when all results are there or wait has passed; an
+// event without a result is [DryRunUnanswered].
 func (s *Store) DryRun(ctx context.Context, f Filter, o ReplayOptions, each int, wait time.Duration) (trials []DryRun, err error) {
 	o = o.defaults()
 	if err := errors.Join(s.err, f.validate(), o.validate()); err != nil {
@@ -65,20 +66,20 @@ func (s *Store) DryRun(ctx context.Context, f Filter, o ReplayOptions, each int,
 	return trials, run.wait(ctx, wait)
 }
 
-// CreateReplay makes a replay of the dead events that match: their number is fixed now. It
-// releases none of them: [Store.RunReplay] does. Events that are part of another replay that
-// runs are left out, so that each is replayed once, however many operators want it.
-func (s *Store) CreateReplay(ctx context.Context, f Filter, o ReplayOptions, by Audit) (Replay, error) {
+// CreateReplay creates a replay of the dead events that match now. It releases none of them:
+// [Store.RunReplay] does. It skips events that another running replay has, so that each event
+// is replayed once if several operators replay it.
+func (s *Store) CreateReplay(ctx context.Context, f Filter, o ReplayOptions, audit Audit) (Replay, error) {
 	o = o.defaults()
-	if err := errors.Join(s.err, f.validate(), o.validate(), by.validate()); err != nil {
+	if err := errors.Join(s.err, f.validate(), o.validate(), audit.validate()); err != nil {
 		return Replay{}, err
 	}
 	if f.Discarded {
-		return Replay{}, errors.New("deadletter: discarded events are reopened before they are replayed")
+		return Replay{}, errors.New("deadletter: reopen discarded events before you replay them")
 	}
 	var id int64
 	err := s.inTx(ctx, func(tx pgx.Tx) (err error) {
-		id, err = s.create(ctx, tx, f, o, by)
+		id, err = s.create(ctx, tx, f, o, audit)
 		return err
 	})
 	if err != nil {
@@ -99,9 +100,9 @@ func (s *Store) GetReplay(ctx context.Context, id int64) (Replay, error) {
 	return jobs[0], nil
 }
 
-// ListReplays returns the last replays, up to limit, from behind the one with the id before
-// on, or from the last one where that is zero; only those that run where running says
-// so.
+// ListReplays returns replays, the newest first, at most limit. If before is not zero, it
+// returns replays that were created before the one with this id. If running is true, it
+// returns only running ones.
 func (s *Store) ListReplays(ctx context.Context, limit int, before int64, running bool) ([]Replay, error) {
 	var behind *int64
 	if before != 0 {
@@ -110,18 +111,18 @@ func (s *Store) ListReplays(ctx context.Context, limit int, before int64, runnin
 	return s.jobs(ctx, nil, limit, behind, running)
 }
 
-// RunReplay drives a replay until it has ended, and returns it. It releases events as the
-// options say, and notes what became of them. Any number may drive one replay: each
-// step is a transaction of its own that locks it. Where nobody does, because a process
-// ended, the replay rests where it is until somebody drives it on.
+// RunReplay runs a replay until it has ended, and returns it. It releases events as the
+// options say, and records their outcomes. Several processes may run one replay: each step is
+// a transaction of its own that locks the replay. If the process ends, the replay stays as it
+// is until RunReplay is called again.
 //
-// progress, if not nil, is called after each step. When ctx ends, RunReplay returns its
-// error, and the replay as it was last; the replay is not cancelled.
+// progress, if not nil, is called after each step. When ctx ends, RunReplay returns its error
+// and the replay as it was last. It does not cancel the replay.
 func (s *Store) RunReplay(ctx context.Context, id int64, progress func(Replay)) (Replay, error) {
 	for {
 		moved, err := s.step(ctx, id)
 		if err != nil {
-			return Replay{}, fmt.Errorf("deadletter: drive replay %d: %w", id, s.explain(err))
+			return Replay{}, fmt.Errorf("deadletter: run replay %d: %w", id, s.explain(err))
 		}
 		job, err := s.GetReplay(ctx, id)
 		if err != nil {
@@ -141,17 +142,17 @@ func (s *Store) RunReplay(ctx context.Context, id int64, progress func(Replay)) 
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return job, fmt.Errorf("deadletter: drive replay %d: %w", id, context.Cause(ctx))
+			return job, fmt.Errorf("deadletter: run replay %d: %w", id, context.Cause(ctx))
 		case <-timer.C:
 		}
 	}
 }
 
-// CancelReplay ends a replay: what it has not released, and what it has and nobody has
-// begun, is dead as it was. What runs runs on; [Store.RunReplay] waits for it. It returns
-// [ErrReplayEnded] for a replay that has ended.
-func (s *Store) CancelReplay(ctx context.Context, id int64, by Audit) (Replay, error) {
-	if err := errors.Join(s.err, by.validate()); err != nil {
+// CancelReplay cancels a replay. Events that it has not released, or that no process has
+// begun, are dead as before. Events that run continue; [Store.RunReplay] waits for them.
+// CancelReplay returns [ErrReplayEnded] if the replay has ended.
+func (s *Store) CancelReplay(ctx context.Context, id int64, audit Audit) (Replay, error) {
+	if err := errors.Join(s.err, audit.validate()); err != nil {
 		return Replay{}, err
 	}
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
@@ -165,7 +166,7 @@ func (s *Store) CancelReplay(ctx context.Context, id int64, by Audit) (Replay, e
 		if err := t.stopReleasing(ctx, ReplayCancelled); err != nil {
 			return err
 		}
-		if _, err := s.addAudit(ctx, tx, action{name: "cancel", by: by, events: int64(t.j.added.passedOver), job: id}); err != nil {
+		if _, err := s.addAudit(ctx, tx, action{name: "cancel", by: audit, events: int64(t.j.added.skipped), job: id}); err != nil {
 			return err
 		}
 		return t.save(ctx)
@@ -176,16 +177,16 @@ func (s *Store) CancelReplay(ctx context.Context, id int64, by Audit) (Replay, e
 	return s.GetReplay(ctx, id)
 }
 
-// ResumeReplay takes a replay up again that was stopped or cancelled: what it left out, and
-// is dead still, is part of it again. [Store.RunReplay] drives it on; only what ends from
-// now on counts for Options.StopAt. It returns [ErrReplayRunning] for one that has not ended.
-func (s *Store) ResumeReplay(ctx context.Context, id int64, by Audit) (Replay, error) {
-	if err := errors.Join(s.err, by.validate()); err != nil {
+// ResumeReplay resumes a replay that was stopped or cancelled: it has the skipped events again
+// that are still dead. [Store.RunReplay] runs it. Only events that end from now on count for
+// ReplayOptions.StopAt. ResumeReplay returns [ErrReplayRunning] if the replay has not ended.
+func (s *Store) ResumeReplay(ctx context.Context, id int64, audit Audit) (Replay, error) {
+	if err := errors.Join(s.err, audit.validate()); err != nil {
 		return Replay{}, err
 	}
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, s.sql.ReplaySerialize); err != nil {
-			return fmt.Errorf("wait for other replays to be made: %w", err)
+			return fmt.Errorf("wait until another replay is created: %w", err)
 		}
 		t, err := s.lockReplay(ctx, tx, id)
 		switch {
@@ -196,20 +197,20 @@ func (s *Store) ResumeReplay(ctx context.Context, id int64, by Audit) (Replay, e
 		}
 		var again int
 		if err := tx.QueryRow(ctx, s.sql.ReplayResume, id).Scan(&again); err != nil {
-			return fmt.Errorf("take up what it left out: %w", err)
+			return fmt.Errorf("take back the events that it skipped: %w", err)
 		}
 		if again == 0 {
-			return fmt.Errorf("%w: nothing that it left out is dead still, and in no other replay", ErrNoMatch)
+			return fmt.Errorf("%w: none of the events that it skipped is still dead and in no other running replay", ErrNoMatch)
 		}
 		if _, err := tx.Exec(ctx, s.sql.ReplayRestartCounts, id); err != nil {
-			return fmt.Errorf("judge it anew: %w", err)
+			return fmt.Errorf("restart its counts of failures: %w", err)
 		}
 		j := t.j
-		j.state, j.phase, j.endState, j.added.passedOver = ReplayRunning, PhaseRest, nil, -again
+		j.state, j.phase, j.endState, j.added.skipped = ReplayRunning, PhaseRest, nil, -again
 		if j.canary > 0 && j.succeeded+j.failed < j.canary {
 			j.phase = PhaseCanary
 		}
-		if _, err := s.addAudit(ctx, tx, action{name: "resume", by: by, events: int64(again), job: id}); err != nil {
+		if _, err := s.addAudit(ctx, tx, action{name: "resume", by: audit, events: int64(again), job: id}); err != nil {
 			return err
 		}
 		return t.save(ctx)
@@ -220,9 +221,9 @@ func (s *Store) ResumeReplay(ctx context.Context, id int64, by Audit) (Replay, e
 	return s.GetReplay(ctx, id)
 }
 
-func (s *Store) create(ctx context.Context, tx pgx.Tx, f Filter, o ReplayOptions, by Audit) (id int64, err error) {
+func (s *Store) create(ctx context.Context, tx pgx.Tx, f Filter, o ReplayOptions, audit Audit) (id int64, err error) {
 	if _, err := tx.Exec(ctx, s.sql.ReplaySerialize); err != nil {
-		return 0, fmt.Errorf("wait for other replays to be made: %w", err)
+		return 0, fmt.Errorf("wait until another replay is created: %w", err)
 	}
 	filter, err := jsonText(f)
 	if err != nil {
@@ -232,21 +233,21 @@ func (s *Store) create(ctx context.Context, tx pgx.Tx, f Filter, o ReplayOptions
 	if o.Rate > 0 {
 		rate = &o.Rate
 	}
-	err = tx.QueryRow(ctx, s.sql.ReplayCreate, by.Actor, by.Reason, filter, o.Attempts, rate, o.Canary, o.StopAt, o.AsNew).Scan(&id)
+	err = tx.QueryRow(ctx, s.sql.ReplayCreate, audit.Actor, audit.Reason, filter, o.Attempts, rate, o.Canary, o.StopAt, o.AsNew).Scan(&id)
 	if err != nil {
-		return 0, fmt.Errorf("make the replay: %w", err)
+		return 0, fmt.Errorf("create the replay: %w", err)
 	}
 	var items, old int64
 	if err := tx.QueryRow(ctx, s.sql.ReplayItems, f.arguments(id, o.limit())...).Scan(&items, &old); err != nil {
-		return 0, fmt.Errorf("fix its events: %w", err)
+		return 0, fmt.Errorf("select its events: %w", err)
 	}
 	switch {
 	case items == 0:
-		return 0, fmt.Errorf("%w: none is dead that is not part of a running replay", ErrNoMatch)
+		return 0, fmt.Errorf("%w: no dead event that is in no other running replay", ErrNoMatch)
 	case old > 0 && !o.AsNew:
-		return 0, fmt.Errorf("%w: %d outgoing ones; replay them as new, where their consumers have not handled them by another way", ErrTooOld, old)
+		return 0, fmt.Errorf("%w: %d outgoing events; if their consumers have not handled them in another way, replay them as new", ErrTooOld, old)
 	}
-	_, err = s.addAudit(ctx, tx, action{name: "replay", by: by, events: items, job: id, details: struct {
+	_, err = s.addAudit(ctx, tx, action{name: "replay", by: audit, events: items, job: id, details: struct {
 		Filter  Filter        `json:"filter"`
 		Options ReplayOptions `json:"options"`
 	}{f, o}})
@@ -276,7 +277,7 @@ func (s *Store) jobs(ctx context.Context, id *int64, limit int, behind *int64, r
 	return jobs, nil
 }
 
-// step drives a replay by one step. moved says that something was done.
+// step advances a replay by one step. moved reports whether the step changed anything.
 func (s *Store) step(ctx context.Context, id int64) (moved bool, err error) {
 	if s.err != nil {
 		return false, s.err

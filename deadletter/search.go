@@ -20,8 +20,8 @@ func (s *Store) Check(ctx context.Context) error {
 	return s.explain(schema.Require(ctx, s.db, s.name))
 }
 
-// List returns the events that match, the last to die first, and where the next page
-// begins; the cursor is zero where there is none.
+// List returns a page of the events that match, the last to die first, and the cursor of the
+// next page. The cursor is zero if this is the last page.
 func (s *Store) List(ctx context.Context, f Filter, p Page) ([]Letter, Cursor, error) {
 	if err := errors.Join(s.err, f.validate()); err != nil {
 		return nil, Cursor{}, err
@@ -55,17 +55,17 @@ func (s *Store) Count(ctx context.Context, f Filter) (n int64, err error) {
 	return n, nil
 }
 
-// maxGroups is how many groups are told.
+// maxGroups is the most groups that Groups returns.
 const maxGroups = 200
 
-// Groups returns what killed the dead events that match, the largest groups first, 200
-// of them at the most, and how many groups there are.
+// Groups returns the dead events that match, grouped by cause: the largest groups first, at
+// most 200, and how many groups there are.
 func (s *Store) Groups(ctx context.Context, f Filter) (groups []Group, all int, err error) {
 	if err := errors.Join(s.err, f.validate()); err != nil {
 		return nil, 0, err
 	}
 	if f.Discarded {
-		return nil, 0, errors.New("deadletter: groups are of dead events, not of discarded ones")
+		return nil, 0, errors.New("deadletter: groups are of dead events; the filter selects discarded ones")
 	}
 	rows, _ := s.db.Query(ctx, s.sql.Groups, f.arguments(maxGroups)...) // CollectRows reports the error
 	groups, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (g Group, err error) {
@@ -80,7 +80,7 @@ func (s *Store) Groups(ctx context.Context, f Filter) (groups []Group, all int, 
 	return groups, all, nil
 }
 
-// Get returns the held or discarded event with the given id, in whatever state it is.
+// Get returns the held or discarded event with an id, in any state.
 func (s *Store) Get(ctx context.Context, id int64) (Details, error) {
 	if s.err != nil {
 		return Details{}, s.err
@@ -102,10 +102,10 @@ func (s *Store) Get(ctx context.Context, id int64) (Details, error) {
 	return w, nil
 }
 
-// Export writes the events that match to w, a line of JSON for each, with everything
-// that is known of them: as data where the body is JSON, as text where it is UTF-8, as
-// data_base64 otherwise. It returns how many there are. Where w has a method Flush, as a
-// bufio.Writer has, that is called at the end.
+// Export writes the events that match to w, each as a line of JSON with all that the database
+// has about it. The body is in "data" if it is JSON, in "text" if it is UTF-8, and otherwise
+// in "data_base64". Export returns how many events there are. If w has a method Flush, as a
+// bufio.Writer has, Export calls it at the end.
 func (s *Store) Export(ctx context.Context, f Filter, w io.Writer, progress func(n int64)) (int64, error) {
 	if err := errors.Join(s.err, f.validate()); err != nil {
 		return 0, err

@@ -9,47 +9,47 @@ import (
 )
 
 const (
-	// maxOpen is how many events of a replay are open at the most: so many fail at the
-	// most before it stops.
+	// maxOpen is the most events of a replay that are open, and so the most that can fail
+	// after the failure at which it stops.
 	maxOpen = 500
 
-	// minEnded is from how many events on the share of failures counts, without a
-	// canary.
+	// minEnded is how many events must have ended before the share of failures counts, if
+	// there is no canary.
 	minEnded = 10
 )
 
-// replayState is a replay that is locked, and what a step adds to it.
+// replayState is a replay whose row is locked, and what a step adds to it.
 type replayState struct {
 	limits
-	counts // with what this step adds
+	counts // including what this step adds
 
 	id       int64
 	state    ReplayState
 	phase    ReplayPhase
 	endState *ReplayState
 	items    int
-	atResume counts   // it was last resumed
-	credit   *float64 // events that the rate lets go now; nil: no bound
+	atResume counts   // when it was last resumed
+	credit   *float64 // events that the rate lets it release now; nil: no limit
 
 	open    int
 	changed bool
 	added   counts // by this step
 }
 
-// limits are what a replay was asked for.
+// limits are the options of a replay.
 type limits struct {
 	canary, attempts int
 	stopAt           float64
 	asNew            bool
 }
 
-// counts is what became of the events of a replay.
-type counts struct{ released, succeeded, failed, passedOver int }
+// counts are numbers of events of a replay.
+type counts struct{ released, succeeded, failed, skipped int }
 
-// remaining is how many events were not released and are to be.
-func (j *replayState) remaining() int { return j.items - j.released - j.passedOver }
+// remaining is how many events are still to be released.
+func (j *replayState) remaining() int { return j.items - j.released - j.skipped }
 
-// replayStep is the turn at driving a replay, which is locked, for one transaction.
+// replayStep is one step of a replay: a transaction in which the replay's row is locked.
 type replayStep struct {
 	*database
 
@@ -57,7 +57,7 @@ type replayStep struct {
 	j  *replayState
 }
 
-// advance notes what ended, judges, and releases what may go.
+// advance records outcomes, stops the replay if too many events failed, and releases events.
 func (s *replayStep) advance(ctx context.Context) error {
 	j := s.j
 	if err := s.recordOutcomes(ctx); err != nil {
@@ -68,7 +68,7 @@ func (s *replayStep) advance(ctx context.Context) error {
 			return err
 		}
 	}
-	if j.phase == PhaseCanary && j.open == 0 && j.succeeded+j.failed+j.passedOver >= min(j.canary, j.items) {
+	if j.phase == PhaseCanary && j.open == 0 && j.succeeded+j.failed+j.skipped >= min(j.canary, j.items) {
 		j.phase = PhaseRest
 	}
 	if j.phase != PhaseEnding {
@@ -86,24 +86,23 @@ func (s *replayStep) advance(ctx context.Context) error {
 	return nil
 }
 
-// failsTooOften reports whether so many events failed, since the replay was last
-// resumed, that it has to stop.
+// failsTooOften reports whether the replay must stop, because too many events have failed
+// since it was last resumed.
 func (j *replayState) failsTooOften() bool {
 	failed, before := j.failed-j.atResume.failed, j.atResume.succeeded+j.atResume.failed
 	ended := j.succeeded + j.failed - before
 	if j.phase == PhaseCanary {
-		// The others can only succeed: what cannot be allowed any more is enough.
+		// If all others of the canary succeed, this is the share that failed.
 		return float64(failed) > j.stopAt*float64(max(ended, min(j.canary, j.items)-before))
 	}
 	return ended >= min(minEnded, j.items-before) && float64(failed) > j.stopAt*float64(ended) && j.remaining() > 0
 }
 
-// lockReplay takes the turn at driving a replay. For one that has ended the error is
-// ErrEnded.
+// lockReplay locks a replay for a step. If the replay has ended, the error is ErrReplayEnded.
 func (s *database) lockReplay(ctx context.Context, tx pgx.Tx, id int64) (*replayStep, error) {
 	j := &replayState{id: id}
 	t := &replayStep{s, tx, j}
-	err := tx.QueryRow(ctx, s.sql.ReplayLock, id).Scan(&j.state, &j.phase, &j.endState, &j.items, &j.released, &j.succeeded, &j.failed, &j.passedOver,
+	err := tx.QueryRow(ctx, s.sql.ReplayLock, id).Scan(&j.state, &j.phase, &j.endState, &j.items, &j.released, &j.succeeded, &j.failed, &j.skipped,
 		&j.atResume.succeeded, &j.atResume.failed, &j.canary, &j.stopAt, &j.attempts, &j.asNew, &j.credit)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -116,25 +115,25 @@ func (s *database) lockReplay(ctx context.Context, tx pgx.Tx, id int64) (*replay
 	return t, nil
 }
 
-// save writes down how far a replay is.
+// save stores how far the replay is.
 func (s *replayStep) save(ctx context.Context) error {
 	j := s.j
-	_, err := s.tx.Exec(ctx, s.sql.ReplaySave, j.id, j.state, j.phase, j.endState, j.added.released, j.added.succeeded, j.added.failed, j.added.passedOver, j.credit)
+	_, err := s.tx.Exec(ctx, s.sql.ReplaySave, j.id, j.state, j.phase, j.endState, j.added.released, j.added.succeeded, j.added.failed, j.added.skipped, j.credit)
 	if err != nil {
-		return fmt.Errorf("note how far it is: %w", err)
+		return fmt.Errorf("store how far it is: %w", err)
 	}
 	return nil
 }
 
-// recordOutcomes notes which of the released events have ended. What was released behind an
-// event of its key that died is taken back: it would wait for as long as that one stays
-// dead.
+// recordOutcomes records which of the released events have ended. If an event died, it takes
+// back the events that were released behind it in its key: they would wait for as long as it
+// is dead.
 func (s *replayStep) recordOutcomes(ctx context.Context) error {
 	j := s.j
 	var good, bad, discarded int
 	var chained []int64
 	if err := s.tx.QueryRow(ctx, s.sql.ReplayOutcomes, j.id).Scan(&good, &bad, &discarded, &j.open, &chained); err != nil {
-		return fmt.Errorf("note what ended: %w", err)
+		return fmt.Errorf("record outcomes: %w", err)
 	}
 	j.added.succeeded, j.succeeded = j.added.succeeded+good, j.succeeded+good
 	j.added.failed, j.failed = j.added.failed+bad, j.failed+bad
@@ -147,24 +146,24 @@ func (s *replayStep) recordOutcomes(ctx context.Context) error {
 		return nil
 	}
 	if _, err := s.tx.Exec(ctx, s.sql.ReplayUnchain, j.id, chained); err != nil { // now that nothing waits behind them
-		return fmt.Errorf("free failed events of their key: %w", err)
+		return fmt.Errorf("remove the key from failed events: %w", err)
 	}
 	return nil
 }
 
-// countTakenBack counts events that were released as passed over.
+// countTakenBack moves n events from the released to the skipped ones.
 func (j *replayState) countTakenBack(n int) {
 	j.added.released, j.released = j.added.released-n, j.released-n
-	j.added.passedOver, j.passedOver = j.added.passedOver+n, j.passedOver+n
+	j.added.skipped, j.skipped = j.added.skipped+n, j.skipped+n
 }
 
-// takeBack has released events dead again that a statement names.
+// takeBack makes released events dead again: those that a statement selects.
 func (s *replayStep) takeBack(ctx context.Context, which string) error {
 	j := s.j
 	rows, _ := s.tx.Query(ctx, which, j.id) // CollectRows reports the error
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil {
-		return fmt.Errorf("look for what is to be taken back: %w", err)
+		return fmt.Errorf("select events to take back: %w", err)
 	}
 	if len(ids) == 0 {
 		return nil
@@ -174,7 +173,7 @@ func (s *replayStep) takeBack(ctx context.Context, which string) error {
 	}
 	var n int
 	if err := s.tx.QueryRow(ctx, s.sql.ReplayTakeBack, j.id, ids).Scan(&n); err != nil {
-		return fmt.Errorf("take back what nobody has begun: %w", err)
+		return fmt.Errorf("take back events that no process has begun: %w", err)
 	}
 	j.open -= n
 	j.countTakenBack(n)
@@ -182,7 +181,7 @@ func (s *replayStep) takeBack(ctx context.Context, which string) error {
 	return nil
 }
 
-// stopReleasing has a replay release nothing any more. What nobody has begun is as it was.
+// stopReleasing ends the release of events. Events that no process has begun are as before.
 func (s *replayStep) stopReleasing(ctx context.Context, verdict ReplayState) error {
 	j := s.j
 	if err := s.takeBack(ctx, s.sql.ReplayUnclaimed); err != nil {
@@ -190,9 +189,9 @@ func (s *replayStep) stopReleasing(ctx context.Context, verdict ReplayState) err
 	}
 	var n int
 	if err := s.tx.QueryRow(ctx, s.sql.ReplaySkip, j.id).Scan(&n); err != nil {
-		return fmt.Errorf("leave out what was not released: %w", err)
+		return fmt.Errorf("skip events that were not released: %w", err)
 	}
-	j.added.passedOver, j.passedOver = j.added.passedOver+n, j.passedOver+n
+	j.added.skipped, j.skipped = j.added.skipped+n, j.skipped+n
 	j.phase, j.endState, j.changed = PhaseEnding, &verdict, true
 	if j.open == 0 {
 		j.state = verdict
@@ -200,12 +199,12 @@ func (s *replayStep) stopReleasing(ctx context.Context, verdict ReplayState) err
 	return nil
 }
 
-// release sets events ready, as many as may go.
+// release releases as many events as the replay's limits allow.
 func (s *replayStep) release(ctx context.Context) error {
 	j := s.j
 	most := min(maxOpen-j.open, j.remaining())
 	if j.phase == PhaseCanary {
-		most = min(most, j.canary-j.released-j.passedOver)
+		most = min(most, j.canary-j.released-j.skipped)
 	}
 	if j.credit != nil {
 		most = int(min(float64(most), *j.credit)) // which may be more than an int holds
@@ -216,7 +215,7 @@ func (s *replayStep) release(ctx context.Context) error {
 	rows, _ := s.tx.Query(ctx, s.sql.ReplayNext, j.id, most) // CollectRows reports the error
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil {
-		return fmt.Errorf("look for what is next: %w", err)
+		return fmt.Errorf("select the next events: %w", err)
 	}
 	if err := s.lockRows(ctx, s.tx, ids); err != nil {
 		return err
@@ -226,7 +225,7 @@ func (s *replayStep) release(ctx context.Context) error {
 		return fmt.Errorf("release events: %w", err)
 	}
 	j.added.released, j.released, j.open = j.added.released+released, j.released+released, j.open+released
-	j.added.passedOver, j.passedOver = j.added.passedOver+passed, j.passedOver+passed
+	j.added.skipped, j.skipped = j.added.skipped+passed, j.skipped+passed
 	if j.credit != nil {
 		*j.credit -= float64(released)
 	}

@@ -30,9 +30,6 @@ Handlers that call other systems are not tried; their steps that are done are co
 
 Exit status 3: events failed again, or the replay stopped.`
 
-// firstFailure is a share that any failure is more than.
-const firstFailure = 1e-9
-
 // replayFlags is what the command line asks of a replay.
 type replayFlags struct {
 	filter  deadFilter
@@ -62,7 +59,7 @@ func newDeadReplay(d *dead) *cobra.Command {
 				return err
 			}
 			if w.options.StopAt == 0 {
-				w.options.StopAt = firstFailure
+				w.options.StopAt = deadletter.StopAtFirstFailure
 			}
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
 				if w.dryRun {
