@@ -9,7 +9,7 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// applyResults moves outcomes into the scheduler, and the acknowledged on to the
+// applyResults gives the results to the scheduler, and passes what was acknowledged to the
 // recorder.
 func (c *dispatcher) applyResults(ctx context.Context) {
 	outcomes := c.results.take()
@@ -56,7 +56,7 @@ func (c *dispatcher) applyResults(ctx context.Context) {
 	c.reportStreams(ctx)
 }
 
-// noteStored counts an event that the broker has, and notes where it is.
+// noteStored counts an event that the broker stored, and notes its position.
 func (c *dispatcher) noteStored(o result, counted *counts) {
 	switch {
 	case !o.Duplicate:
@@ -90,20 +90,20 @@ func (c *dispatcher) applyFailure(ctx context.Context, o result, now time.Time, 
 	switch {
 	case dead:
 		counted.dead++
-		log.ErrorContext(ctx, "event is dead, an operator has to decide", append(event, "error", o.Err, "attempt", held.Attempts)...)
+		log.ErrorContext(ctx, "event dead", append(event, "error", o.Err, "attempt", held.Attempts)...)
 		return
 	case held == nil:
 		counted.retried++
 	}
 	if held != nil {
-		c.relay.lines.Warn(ctx, log, "event is held, and tried again", o.Err, append(event, "attempt", held.Attempts, "after", held.After)...)
+		c.relay.lines.Warn(ctx, log, "event held", o.Err, append(event, "attempt", held.Attempts, "after", held.After)...)
 	} else {
-		c.relay.lines.Warn(ctx, log, "event not published, tried again", o.Err, append(event, "tries", tries)...)
+		c.relay.lines.Warn(ctx, log, "event not published", o.Err, append(event, "tries", tries)...)
 	}
 }
 
-// reportStreams counts what the streams stored, and tells Health and the log which
-// of them are out.
+// reportStreams counts what the streams stored, and tells Health and the log which of them
+// are unavailable.
 func (c *dispatcher) reportStreams(ctx context.Context) {
 	out := c.scheduler.TakeStored(func(stream string, n int64) { c.relay.metrics.acknowledged(ctx, stream, n) })
 	slices.Sort(out)
@@ -113,8 +113,8 @@ func (c *dispatcher) reportStreams(ctx context.Context) {
 	c.unavailable = out
 	c.relay.state.setUnavailable(out)
 	if len(out) > 0 {
-		c.relay.cfg.Logger.WarnContext(ctx, "streams take no events; publishing to them waits", "streams", out)
+		c.relay.cfg.Logger.WarnContext(ctx, "streams unavailable", "streams", out)
 		return
 	}
-	c.relay.cfg.Logger.InfoContext(ctx, "all streams take events again")
+	c.relay.cfg.Logger.InfoContext(ctx, "all streams available again")
 }

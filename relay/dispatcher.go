@@ -9,7 +9,7 @@ import (
 	"github.com/postroom/postroom/relay/internal/schedule"
 )
 
-// dispatcher decides what is sent, and takes in what became of it.
+// dispatcher decides what is sent, and applies the results.
 type dispatcher struct {
 	*intake
 
@@ -18,12 +18,12 @@ type dispatcher struct {
 	batches   chan<- []*broker.Message // to the publisher
 	results   *results                 // from it
 	buffer    *recordBuffer
-	recheck   chan<- struct{} // a stream may not have what it had
+	recheck   chan<- struct{} // a stream may have lost messages
 
 	ackRanges   ackRanges
-	acked       []int64             // for reuse
-	republished []eventlog.Repeated // likewise
-	unavailable []string            // the streams that were last told to be out
+	acked       []int64             // memory for reuse
+	republished []eventlog.Repeated // memory for reuse
+	unavailable []string            // the streams that were last reported as unavailable
 }
 
 // run sends what the scheduler allows until life.send ends. Then it waits for the results
@@ -59,7 +59,7 @@ func (c *dispatcher) run(life lifetime) {
 			ending = true
 			drained = time.After(c.relay.cfg.DrainTimeout)
 		case <-drained:
-			c.relay.cfg.Logger.WarnContext(ctx, "relay left before all acknowledgements came; the next leader publishes these events again",
+			c.relay.cfg.Logger.WarnContext(ctx, "relay stopped before all acknowledgements came",
 				"events", c.scheduler.InFlight())
 			return
 		case <-life.work.Done():
@@ -74,9 +74,9 @@ func (c *dispatcher) mayRead() bool {
 	return c.scheduler.Size() <= c.relay.cfg.MaxUnpublished-pageSize && c.scheduler.Bytes() < schedule.MaxBytes && c.buffer.heldEvents.Load() < maxHeldEvents
 }
 
-// room returns how many events may be sent now. With many in flight it waits for
-// room for a good number: each write to the connection costs the broker as much
-// as several events do. The acknowledgements of those in flight make room.
+// room returns how many events may be sent now: none if there is no room for a whole chunk.
+// Each write to the connection costs the broker as much as several events, so many events
+// are sent at once. Acknowledgements make room.
 func (c *dispatcher) room() int {
 	if room := c.relay.cfg.Window - c.scheduler.InFlight(); room >= c.chunk() {
 		return room
@@ -84,9 +84,9 @@ func (c *dispatcher) room() int {
 	return 0
 }
 
-// chunk returns how many events are sent at once with many in flight: so few that
-// relay and broker work beside each other, and do not wait in turns. Batches are better
-// large.
+// chunk returns how many events are sent at once when the window is nearly full. It is a
+// small part of the window, so that relay and broker work at the same time and do not wait
+// for each other in turns. Atomic batches are better large.
 func (c *dispatcher) chunk() int {
 	if c.relay.cfg.Atomic {
 		return max(c.relay.cfg.Window/4, 1)
@@ -94,11 +94,10 @@ func (c *dispatcher) chunk() int {
 	return max(c.relay.cfg.Window/64, 1)
 }
 
-// wakeup sets how many outcomes wake the loop, and returns a channel that receives when
-// the loop has waited for long enough, with a function that stops its timer. If more can
-// be sent, each outcome wakes the loop, and so does the next failed event that is due. If
-// not, the loop wakes only for many outcomes: waking for each would take the processor
-// from a broker on the same machine.
+// wakeup sets how many results wake the loop. It returns a timeout channel, and a function
+// that stops its timer. If more can be sent, each result wakes the loop, and so does the
+// next failed event that is due. If not, only many results wake the loop: waking for each
+// would take the processor from a broker on the same machine.
 func (c *dispatcher) wakeup(ending bool) (due <-chan time.Time, stop func() bool) {
 	switch {
 	case ending:
@@ -113,7 +112,8 @@ func (c *dispatcher) wakeup(ending bool) (due <-chan time.Time, stop func() bool
 	return timer.C, timer.Stop
 }
 
-// addPage takes in what the reader found. It keeps copies: the reader uses the memory again.
+// addPage gives a page of the reader to the scheduler, which copies the events: the reader
+// uses their memory again.
 func (c *dispatcher) addPage(p page) {
 	now := time.Now()
 	if p.hasKeys {
@@ -124,12 +124,12 @@ func (c *dispatcher) addPage(p page) {
 		c.scheduler.Cancel(rewind)
 	}
 	c.scheduler.Add(p.events)
-	clear(p.events) // what they refer to is not to outlive the copies
+	clear(p.events) // so that the reader's memory does not keep their data alive
 	c.scheduler.MakeRoom(now)
 	c.passHeld()
 }
 
-// passHeld moves on to the recorder what goes to held.
+// passHeld passes to the recorder what has to be written to held.
 func (c *dispatcher) passHeld() {
 	if !c.scheduler.HasHeld() {
 		return
@@ -138,7 +138,7 @@ func (c *dispatcher) passHeld() {
 	c.buffer.addHeld(c.scheduler.TakeHeld)
 }
 
-// done returns ctx's channel until its end was noticed.
+// done returns ctx's channel, and nil after its end was noticed.
 func done(ctx context.Context, noticed bool) <-chan struct{} {
 	if noticed {
 		return nil
@@ -168,8 +168,8 @@ func (c *dispatcher) send(life lifetime, batch []*broker.Message) bool {
 	}
 }
 
-// retryTimer returns a channel that receives when the next failed event is due,
-// a nil one where there is none, and what ends the timer behind it.
+// retryTimer returns a channel that receives when the next failed event is due, and a
+// function that stops its timer. The channel is nil if no failed event waits.
 func (c *dispatcher) retryTimer() (due <-chan time.Time, stop func() bool) {
 	at, ok := c.scheduler.NextRetry()
 	if !ok {
@@ -179,7 +179,8 @@ func (c *dispatcher) retryTimer() (due <-chan time.Time, stop func() bool) {
 	return timer.C, timer.Stop
 }
 
-// passRepublished notes which events of rewinds the scheduler has dropped.
+// passRepublished counts the events of rewinds that left the scheduler, and passes those
+// that it dropped to the recorder.
 func (c *dispatcher) passRepublished() {
 	if !c.scheduler.HasGone() {
 		return

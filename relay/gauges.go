@@ -11,10 +11,10 @@ import (
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
-// measureEvery is how often a leader asks its source how far behind it is.
+// measureEvery is how often a leader measures its lag.
 const measureEvery = 15 * time.Second
 
-// gauges are read when somebody reads the metrics.
+// gauges are observed when the metrics are collected.
 //
 // Wide because each instrument is a field.
 type gauges struct {
@@ -27,8 +27,7 @@ type gauges struct {
 	broker, stream, streamCheck        metric.MeasurementOption
 }
 
-// registerGauges registers the gauges of a relay for as long as Run is under way, and
-// returns what ends that.
+// registerGauges registers the gauges of a relay. Call the returned function when Run ends.
 func (r *Relay) registerGauges() (end func()) {
 	m := r.metrics.meter
 	g := &gauges{
@@ -60,13 +59,13 @@ func (r *Relay) registerGauges() (end func()) {
 		return nil
 	}, g.age, g.events, g.leader, g.paused, g.check, g.held, g.heldAge, g.keys, g.overdue, g.retention, g.size, g.writer, g.appended)
 	if err != nil {
-		r.cfg.Logger.Error("gauges could not be registered", "error", err)
+		r.cfg.Logger.Error("gauges not registered", "error", err)
 		return func() {}
 	}
-	return func() { _ = registration.Unregister() } // fails for a callback that was not registered
+	return func() { _ = registration.Unregister() } // fails only for a callback that was not registered
 }
 
-// observe tells the gauges. What only the leader knows, only the leader tells.
+// observe reports the gauges. Only a leader reports what only a leader knows.
 func (g *gauges) observe(o metric.Observer, r *Relay) {
 	h := r.Health()
 	leads := h.State == Leading
@@ -105,8 +104,7 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// measure asks the source how far behind the relay is, while it leads, until
-// ctx ends.
+// measure measures the lag from time to time while the relay leads, until ctx ends.
 func (r *Relay) measure(ctx context.Context) {
 	for wait := measureEvery / 3; pause.For(ctx, wait); wait = measureEvery {
 		if r.Health().State != Leading {
@@ -117,7 +115,7 @@ func (r *Relay) measure(ctx context.Context) {
 		cancel()
 		if err != nil {
 			if ctx.Err() == nil {
-				r.cfg.Logger.DebugContext(ctx, "backlog could not be measured", "error", err)
+				r.cfg.Logger.DebugContext(ctx, "lag not measured", "error", err)
 			}
 			continue
 		}

@@ -12,15 +12,15 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// State is what a relay is doing.
+// State is what a relay does at the moment.
 type State string
 
 // The states of a relay.
 const (
-	// Stopped: Run is not under way.
+	// Stopped: Run has not been called, or has returned.
 	Stopped State = "stopped"
 
-	// Starting: it is finding out whether it can lead, or waits out an outage.
+	// Starting: it checks whether it can lead, or waits until an outage ends.
 	Starting State = "starting"
 
 	// Standby: another relay leads.
@@ -29,47 +29,44 @@ const (
 	// Leading: it publishes.
 	Leading State = "leading"
 
-	// Draining: its context ended, and it finishes what it sent.
+	// Draining: its context ended, and it waits for the acknowledgements of what it sent.
 	Draining State = "draining"
 )
 
-// Health is how a relay is at one moment. Times are the process's own, zero for
+// Health describes a relay at one moment. Times are by the process's clock, and zero for
 // what has not happened since Run began.
 //
-// Wide because it is a report, which one look shows.
+// Wide because it is a report.
 type Health struct {
 	State State
 	Since time.Time // when State began
 
-	// Connected reports whether there is a connection to the broker, where the
-	// publisher can tell.
+	// Connected reports whether there is a connection to the broker, as far as the publisher
+	// knows.
 	Connected bool
 
-	// StreamsOKAt is when the streams were last found to be as they should be, with room for
-	// events or without.
+	// StreamsOKAt is when a check of the streams last found no fault, apart from missing room
+	// for events ([broker.ErrFull]).
 	StreamsOKAt time.Time
 
-	// Faults are what is wrong with the streams: what the publisher found that
-	// Config.Accept does not hold, or an error that matches [broker.ErrNoStream] or
-	// [broker.ErrFull].
+	// Faults are what is wrong with the streams: risks that Config.Accept does not list,
+	// and errors that match [broker.ErrNoStream] or [broker.ErrFull].
 	Faults []error
 
-	// UnavailableStreams are the names of the streams that take nothing at the moment.
+	// UnavailableStreams are the names of the streams that take no events at the moment.
 	UnavailableStreams []string
 
-	// Losses are what streams were found to have lost, the last of each.
+	// Losses are the streams that lost events, with the last loss of each.
 	Losses []Loss
 
-	// Lag is how far behind the relay was when it was last measured, and
-	// Measured is when. Only a leader measures.
+	// Lag is how far the relay was behind at LagMeasuredAt. Only a leader measures it.
 	Lag           eventlog.Backlog
 	LagMeasuredAt time.Time
 
 	// RecordedAt is when this relay last recorded progress or renewed its lease.
 	RecordedAt time.Time
 
-	// Err is what last went wrong, and ErrAt when. It stays after it was
-	// survived.
+	// Err is what last went wrong, and ErrAt is when. It stays after the relay recovered.
 	Err   error
 	ErrAt time.Time
 
@@ -77,8 +74,8 @@ type Health struct {
 	lease time.Duration
 }
 
-// Live returns nil while Run is under way. Where it is not, nothing but a new
-// start helps. An outage does not make a relay dead: it waits.
+// Live returns nil while Run is running. If it returns an error, restart the process. An
+// outage is no such error: the relay waits until it ends.
 func (h Health) Live() error {
 	if h.State == Stopped || h.State == "" {
 		return errors.New("the relay does not run")
@@ -86,9 +83,9 @@ func (h Health) Live() error {
 	return nil
 }
 
-// Ready returns nil for a relay that does its part: it is connected, it found
-// its streams as they should be at least once since Run began, and it leads and
-// recorded within its lease, or it stands by. Otherwise it says why not.
+// Ready returns nil for a relay that works: it is connected, a check of its streams has
+// passed at least once since Run began, and it leads and recorded within its lease, or it
+// is on standby. Otherwise it returns the reason.
 func (h Health) Ready() error {
 	quiet := h.taken.Sub(h.RecordedAt)
 	switch {
@@ -101,15 +98,14 @@ func (h Health) Ready() error {
 	case h.StreamsOKAt.IsZero() && len(h.Faults) > 0:
 		return errors.Join(h.Faults...)
 	case h.StreamsOKAt.IsZero():
-		return errors.New("the streams could not be checked yet")
+		return errors.New("the streams were not checked yet")
 	case h.State == Leading && quiet > h.lease:
 		return fmt.Errorf("the relay leads and has recorded nothing for %s", quiet.Round(time.Millisecond))
 	}
 	return nil
 }
 
-// Health returns how the relay is. It does no I/O and may be called at any
-// time, by anyone.
+// Health returns the state of the relay. It does no I/O and may be called at any time.
 func (r *Relay) Health() Health {
 	h := r.state.snapshot()
 	h.Connected = r.connected()
@@ -119,11 +115,11 @@ func (r *Relay) Health() Health {
 
 func (r *Relay) connected() bool { return r.pub.Connected() }
 
-// healthState is what Health tells.
+// healthState is what Health reports.
 type healthState struct {
 	mu     sync.Mutex
 	health Health
-	passed bool // nothing refused the relay since Run began
+	passed bool // the streams have passed a check since Run began
 }
 
 // watch keeps the health state while Run is under way, and returns what ends that.
@@ -143,14 +139,14 @@ func (r *Relay) watch(ctx context.Context) (end func()) {
 	}
 }
 
-// reset forgets the former Run.
+// reset forgets the last Run.
 func (v *healthState) reset() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.health, v.passed = Health{State: Starting, Since: time.Now()}, false
 }
 
-// setState notes a state. Draining ends only with Run.
+// setState sets the state. After Draining only Stopped follows.
 func (v *healthState) setState(s State) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -163,7 +159,7 @@ func (v *healthState) setState(s State) {
 	}
 }
 
-// beginTerm notes that a term begins, and for how long its lease lasts.
+// beginTerm notes that a term begins, and the length of its lease.
 func (v *healthState) beginTerm(lease time.Duration) {
 	v.setState(Leading)
 	v.mu.Lock()
@@ -177,15 +173,15 @@ func (v *healthState) setRecorded() {
 	v.health.RecordedAt = time.Now()
 }
 
-// setUnavailable notes which streams take nothing.
+// setUnavailable sets which streams take no events.
 func (v *healthState) setUnavailable(streams []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.health.UnavailableStreams = streams
 }
 
-// addLoss notes that a stream lost something, and reports whether that is news: a repair
-// that failed is begun again.
+// addLoss adds that a stream lost events. isNew is false if the repair of this loss failed
+// and starts again.
 func (v *healthState) addLoss(stream string, verdict broker.Verdict) (loss Loss, isNew bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -201,7 +197,7 @@ func (v *healthState) addLoss(stream string, verdict broker.Verdict) (loss Loss,
 	return loss, true
 }
 
-// setRepaired notes the end of a repair.
+// setRepaired sets the result of a repair.
 func (v *healthState) setRepaired(loss Loss) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -224,14 +220,14 @@ func (v *healthState) setErr(err error) {
 	v.health.Err, v.health.ErrAt = err, time.Now()
 }
 
-// setFaults notes the faults of a look at the streams, and reports whether they are
-// others than before. A relay without any before has nothing to report.
+// setFaults sets what a check of the streams found, and reports whether that differs from
+// the last check.
 func (v *healthState) setFaults(faults []error) (changed bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	same := slices.EqualFunc(v.health.Faults, faults, func(a, b error) bool { return a.Error() == b.Error() })
 	v.health.Faults, v.passed = faults, true
-	if !slices.ContainsFunc(faults, func(f error) bool { return !errors.Is(f, broker.ErrFull) }) { // room is no matter of the set-up
+	if !slices.ContainsFunc(faults, func(f error) bool { return !errors.Is(f, broker.ErrFull) }) { // missing room is no fault of the set-up
 		v.health.StreamsOKAt = time.Now()
 	}
 	return !same
@@ -261,7 +257,7 @@ func (v *healthState) snapshot() Health {
 	return h
 }
 
-// healthTerm is a term whose recordings the health state note.
+// healthTerm is a term that notes its recordings in the health state.
 type healthTerm struct {
 	eventlog.Term
 

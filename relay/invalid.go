@@ -8,10 +8,10 @@ import (
 	"github.com/postroom/postroom/relay/internal/schedule"
 )
 
-// dropInvalid takes the events out of a batch that are not valid, and what comes after
-// them of their keys. The database takes the word of a writer that says it has checked
-// its event; the broker is not to: an invalid one could purge a stream, or be a request
-// to its API. settle takes their outcomes.
+// dropInvalid removes from a batch the events that are not valid, and the events that
+// follow them in their keys. It reports their outcomes. The database trusts a writer that
+// says it validated its event, so a row can be invalid. Such an event must not reach the
+// broker: its headers or subject could purge a stream, or call the broker's API.
 func dropInvalid(batch []*broker.Message, report func(m *broker.Message, o broker.Outcome)) []*broker.Message {
 	var invalid []result
 	var waiting []*broker.Message
@@ -25,7 +25,7 @@ func dropInvalid(batch []*broker.Message, report func(m *broker.Message, o broke
 			valid = append(valid, m)
 		}
 	}
-	for i := len(waiting) - 1; i >= 0; i-- { // each before the one that it waits for
+	for i := len(waiting) - 1; i >= 0; i-- { // the last first: each before the one that it waits for
 		report(waiting[i], broker.Outcome{Class: broker.BlockedByKey, Err: broker.ErrBlockedByKey})
 	}
 	for _, i := range invalid {
@@ -34,7 +34,7 @@ func dropInvalid(batch []*broker.Message, report func(m *broker.Message, o broke
 	return valid
 }
 
-// waitsBehind reports whether an event waits for one of the others.
+// waitsBehind reports whether an event has the key of one of the others.
 func waitsBehind(m *broker.Message, others []result) bool {
 	key := m.OrderKey()
 	for _, o := range others {
@@ -45,7 +45,7 @@ func waitsBehind(m *broker.Message, others []result) bool {
 	return false
 }
 
-// faultOf returns what is wrong with an event of the log: nil for one that may be sent.
+// faultOf returns what is wrong with an event of the log, and nil if it may be sent.
 func faultOf(ev *eventlog.Logged) error {
 	err := ev.Validate()
 	if ev.Fault == nil {

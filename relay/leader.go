@@ -13,17 +13,16 @@ import (
 )
 
 const (
-	// Events asked for in one pass: so many, or what fills a page at the size of the last
-	// ones. The first pass does not know their size.
+	// The most events in one read: pageSize, or as many as fill a page if they are as large
+	// as the last ones. The first read does not know their size.
 	pageSize  = 1000
 	firstPage = 100
 
-	// Events that wait to be written to held are kept below this, or a page above:
-	// a recording of so many takes a tenth of a second.
+	// While this many events wait to be written to held, nothing more is read. Recording
+	// that many takes a tenth of a second.
 	maxHeldEvents = 5000
 
-	// Where the broker takes longer than this for as many acknowledgements as the dispatcher
-	// waits for, what there is is taken in.
+	// The dispatcher waits this long for many results. Then it applies those that came.
 	maxResultWait = 5 * time.Millisecond
 )
 
@@ -35,8 +34,8 @@ type lifetime struct {
 }
 
 // leader is a relay in one term. Five goroutines work for it: the reader reads pages, the
-// dispatcher decides what is sent, the publisher sends, the recorder records, the verifier
-// sees to it that the broker has what it had. The first to fail ends the term.
+// dispatcher decides what is sent, the publisher sends, the recorder records, and the
+// verifier checks that the broker lost nothing. The first that fails ends the term.
 type leader struct {
 	relay  *Relay
 	term   eventlog.Term
@@ -51,7 +50,7 @@ type leader struct {
 	verifier   verifier
 }
 
-// newLeader returns the leader of a term. It notes in now what comes of it.
+// newLeader returns the leader of a term. The recorder fills now.
 func newLeader(r *Relay, term eventlog.Term, now *leadAttempt) *leader {
 	arrived, between := newResults(), &intake{pages: make(chan page)}
 	notes := newRecordBuffer(arrived.news)
@@ -71,7 +70,7 @@ func newLeader(r *Relay, term eventlog.Term, now *leadAttempt) *leader {
 // serve leads until ctx ends, and then drains, or until something fails.
 func (l *leader) serve(ctx context.Context) error {
 	now := l.recorder.attempt
-	// What is in hand outlives ctx by the drain; only a failure cuts it short.
+	// work lives on while the relay drains after the end of ctx. Only a failure ends it early.
 	work, fail := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer fail(nil)
 
@@ -84,7 +83,7 @@ func (l *leader) serve(ctx context.Context) error {
 	defer stopPublishing()
 	others.Go(func() {
 		err := guard.ErrGoexit
-		defer func() { l.goroutineEnded(fail, publishing, err) }() // also when the publisher ends this goroutine
+		defer func() { l.goroutineEnded(fail, publishing, err) }() // also if the publisher calls runtime.Goexit
 		err = l.publish(publishing)
 	})
 
@@ -105,7 +104,7 @@ func (l *leader) serve(ctx context.Context) error {
 	stopRecording()
 	others.Wait()
 
-	l.dispatcher.applyResults(ctx) // nothing is sent any more: what was acknowledged meanwhile is published
+	l.dispatcher.applyResults(ctx) // nothing more is sent: apply the last acknowledgements
 	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(now.lease, DefaultLease))
 	defer cancel()
 	progress, counted, _ := l.buffer.take()
@@ -115,7 +114,7 @@ func (l *leader) serve(ctx context.Context) error {
 	return errors.Join(context.Cause(work), err)
 }
 
-// publish sends what the dispatcher hands it, by the strategy of the Config.
+// publish runs the publisher on what the dispatcher sends, in atomic batches or not.
 func (l *leader) publish(ctx context.Context) error {
 	if !l.relay.cfg.Atomic {
 		return guardedCall(func() error { return l.relay.pub.Run(ctx, l.batches, l.results.report) })
@@ -125,19 +124,19 @@ func (l *leader) publish(ctx context.Context) error {
 	return guardedCall(func() error { return l.relay.pub.RunAtomic(ctx, claim, l.batches, l.results.report) })
 }
 
-// guardedCall calls a method of the source or the publisher, which a user may have written: a
-// panic is an error, and the methods of an error are safe to call.
+// guardedCall calls a method of the source or the publisher, which a user may have written.
+// It turns a panic into an error, and makes the methods of the error safe to call.
 func guardedCall(f func() error) error { return guard.Seal(guard.Call(f)) }
 
-// goroutineEnded notes why a goroutine of the term ended. The end of its context is no
-// failure.
+// goroutineEnded ends the term if a goroutine of it failed. An error after the end of its
+// context is no failure.
 func (l *leader) goroutineEnded(fail context.CancelCauseFunc, ctx context.Context, err error) {
 	if err != nil && ctx.Err() == nil {
 		fail(err)
 	}
 }
 
-// signal notes that there is news; one note is enough.
+// signal sends to a channel with room for one signal. If one waits already, that is enough.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -10,51 +10,50 @@ import (
 )
 
 const (
-	// DefaultLease is Config.Lease where nobody chose it, and the database is not slow.
+	// DefaultLease is the default of Config.Lease, unless the database is slow.
 	DefaultLease = 5 * time.Second
 
-	// LongestLease is up to what a relay lengthens a lease that nobody chose.
+	// LongestLease is the longest lease that a relay chooses by itself.
 	LongestLease = 30 * time.Second
 
-	// A lease that nobody chose lasts for so many round trips to the database at the
-	// least. It is renewed when a third of it is over, and given up when three quarters
-	// are: in the worst case a step of pruning and a recording, with statements that are
-	// sent for the first time, take five.
+	// A lease that the relay chooses lasts for at least this many round trips to the
+	// database. The leader renews it when a third of it is over, and gives up when three
+	// quarters are. In the worst case, a step of pruning and a recording with statements
+	// that are sent for the first time take five round trips.
 	leaseTrips = 10
 
-	// A term that recorded nothing was of use if it lasted for so many leases: there was
-	// nothing to record.
+	// A term that recorded nothing was still useful if it lasted for this many leases: there
+	// was nothing to record.
 	usefulLeases = 2
 )
 
-// LeaseFor returns how long a lease has to be, at the least, for a database to which a
-// statement and its answer take the given time.
+// LeaseFor returns the shortest safe lease for a database with the given round-trip time.
 func LeaseFor(roundTrip time.Duration) time.Duration { return leaseTrips * roundTrip }
 
 var (
-	// tryWaits are those before the next try, where the log or the broker did not answer. A
-	// try costs them little.
+	// tryWaits are the waits before the next try if the log or the broker did not answer. A
+	// try costs little.
 	tryWaits = postroom.Backoff{100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second}
 
-	// termWaits are those before the next term, where the last ones were of no use. Each
-	// costs two connections, and has the same events published again.
+	// termWaits are the waits before the next term if the last ones were not useful. Each term
+	// costs two connections, and publishes the same events again.
 	termWaits = postroom.Backoff{
 		100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second,
 		2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second,
 	}
 )
 
-// leadAttempt is what came of one try to lead.
+// leadAttempt describes one try to lead.
 type leadAttempt struct {
 	stoodBy bool // another relay led
 
 	ledAt      time.Time     // when the term began; zero: it did not
-	firstLease time.Duration // the lease for the time until it is first renewed
-	lease      time.Duration // and from then on
+	firstLease time.Duration // the lease until the first renewal
+	lease      time.Duration // the lease after that
 	roundTrip  time.Duration // a statement to the log and back
 
 	renewed  bool // at least once
-	recorded bool // it recorded what became of events
+	recorded bool // it recorded progress at least once
 }
 
 // wasUseful reports whether the term did what it is for.
@@ -62,12 +61,12 @@ func (t *leadAttempt) wasUseful() bool {
 	return t.recorded || t.renewed && time.Since(t.ledAt) > usefulLeases*t.lease
 }
 
-// attempts is what one Run of a relay knows of its terms so far.
+// attempts summarizes the tries to lead of one Run.
 type attempts struct {
 	chosen     time.Duration // Config.Lease
-	leaseFixed bool          // an operator chose it
+	leaseFixed bool          // the user set it
 	lease      time.Duration // of the next term
-	failures   int           // tries without a useful term, one after the other
+	failures   int           // tries in a row without a useful term
 	useless    int           // those of them in which a term began
 }
 
@@ -75,7 +74,7 @@ func newAttempts(lease time.Duration, fixed bool) *attempts {
 	return &attempts{chosen: lease, leaseFixed: fixed, lease: lease}
 }
 
-// add takes in what came of a try, and returns how long the next one has to wait.
+// add adds a try that ended with err, and returns how long to wait before the next one.
 func (p *attempts) add(t *leadAttempt, err error) time.Duration {
 	switch {
 	case t.wasUseful():
@@ -108,11 +107,11 @@ func (p *attempts) add(t *leadAttempt, err error) time.Duration {
 // errLeaseUnsure ends a term whose lease could not be renewed in time.
 var errLeaseUnsure = errors.New("the lease was not renewed in time")
 
-// leaseTooShortError says that a term ended because its lease could not be renewed in time.
+// leaseTooShortError means that a term ended because its lease could not be renewed in time.
 type leaseTooShortError struct {
-	lease     time.Duration // that ran
-	what      string        // renewed it, or stood in the way
-	took      time.Duration // until it was given up
+	lease     time.Duration
+	what      string        // what did not end in time
+	took      time.Duration // until the relay gave up
 	roundTrip time.Duration
 	cause     error
 }
@@ -136,7 +135,7 @@ func adviseLease(needed time.Duration) string {
 	return fmt.Sprintf("run the relay nearer to the database, or set relay.Config.Lease (--lease) to %s or more", needed.Round(time.Second))
 }
 
-// rounded returns a time as an operator reads it.
+// rounded rounds a time for an operator to read.
 func rounded(d time.Duration) time.Duration {
 	if d < 100*time.Millisecond {
 		return d.Round(10 * time.Microsecond)

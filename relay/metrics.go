@@ -12,9 +12,8 @@ import (
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
-// metrics counts what the relay did. The hot path adds up for itself: an
-// instrument is called once for each recording, or for each batch of outcomes,
-// never for each event.
+// metrics counts what the relay did. The hot path counts in plain integers: an instrument
+// is called once for each recording or each batch of results, never for each event.
 //
 // Wide because each instrument is a field.
 type metrics struct {
@@ -35,13 +34,13 @@ func newMetrics(provider metric.MeterProvider) *metrics {
 	return &metrics{
 		meter:       m,
 		events:      telemetry.Counter(m, telemetry.RelayEvents, "{event}", "Outcomes of publishing."),
-		rewound:     telemetry.Counter(m, telemetry.RelayRewound, "{event}", "Events that were published again by an operator's wish."),
+		rewound:     telemetry.Counter(m, telemetry.RelayRewound, "{event}", "Events that were published again because an operator asked for it."),
 		late:        telemetry.Counter(m, telemetry.RelayLate, "{event}", "Events that became visible after later ones."),
 		takeovers:   telemetry.Counter(m, telemetry.RelayTakeovers, "{takeover}", "Terms that this relay began."),
 		fenced:      telemetry.Counter(m, telemetry.RelayFenced, "{term}", "Terms that ended because another relay had taken over."),
 		dead:        telemetry.Counter(m, telemetry.DeadEvents, "{event}", "Events that became dead."),
 		removed:     telemetry.Counter(m, telemetry.RowsRemoved, "{row}", "Rows that retention removed."),
-		losses:      telemetry.Counter(m, telemetry.RelayDataLost, "{loss}", "Streams that were found without what they had."),
+		losses:      telemetry.Counter(m, telemetry.RelayDataLost, "{loss}", "Streams that lost events."),
 		repaired:    telemetry.Counter(m, telemetry.RelayRepaired, "{event}", "Events that are published again because the broker lost them."),
 		sent:        telemetry.Counter(m, telemetry.SentMessages, "{message}", "Messages that the broker stored, or that failed."),
 		flush:       telemetry.Sizes(m, telemetry.RelayFlushSize, "{event}", "Events that were sent together."),
@@ -58,19 +57,19 @@ func newMetrics(provider metric.MeterProvider) *metrics {
 	}
 }
 
-// termEnded notes how a term ended.
+// termEnded counts a term that ended because another relay took over.
 func (m *metrics) termEnded(ctx context.Context, err error) {
 	if errors.Is(err, eventlog.ErrLeaseLost) {
 		m.fenced.Add(ctx, 1)
 	}
 }
 
-// lost counts a stream that was found without what it had.
+// lost counts a stream that lost events.
 func (m *metrics) lost(ctx context.Context, v broker.Verdict) {
 	m.losses.Add(ctx, 1, telemetry.With(telemetry.Reason.String(string(v))))
 }
 
-// published adds up what happened since the last recording.
+// published counts what happened since the last recording.
 func (m *metrics) published(ctx context.Context, c counts) {
 	add := func(n int64, outcome metric.MeasurementOption) {
 		if n > 0 {
@@ -87,7 +86,7 @@ func (m *metrics) published(ctx context.Context, c counts) {
 	}
 }
 
-// failed counts a publish that failed, and an event that died of it.
+// failed counts a publish that failed, and its event if that is dead now.
 func (m *metrics) failed(ctx context.Context, o broker.Outcome, dead bool) {
 	class := telemetry.ErrorType.String(o.ErrorType())
 	m.sent.Add(ctx, 1, telemetry.With(telemetry.System.String(telemetry.NATS), telemetry.Operation.String("publish"),
@@ -97,14 +96,13 @@ func (m *metrics) failed(ctx context.Context, o broker.Outcome, dead bool) {
 	}
 }
 
-// sample measures an event, which was sent at the given time, on behalf of all
-// that were acknowledged with it.
+// sample measures one event for all that were acknowledged with it.
 func (m *metrics) sample(ctx context.Context, loggedAt, sent, now time.Time) {
 	m.publish.Record(ctx, now.Sub(sent).Seconds(), m.publishing)
 	m.commitToAck.Record(ctx, max(0, now.Sub(loggedAt).Seconds()))
 }
 
-// acknowledged counts what a stream stored. It is the dispatcher's alone.
+// acknowledged counts what a stream stored. Only the dispatcher calls it.
 func (m *metrics) acknowledged(ctx context.Context, stream string, n int64) {
 	option, ok := m.streams[stream]
 	if !ok {
@@ -114,7 +112,7 @@ func (m *metrics) acknowledged(ctx context.Context, stream string, n int64) {
 	m.sent.Add(ctx, n, option)
 }
 
-// counts are outcomes since they were last reported.
+// counts are outcomes since the last recording.
 type counts struct{ stored, duplicate, retried, held, dead, rewound int64 }
 
 func (c *counts) add(o counts) {

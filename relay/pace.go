@@ -3,25 +3,25 @@ package relay
 import "time"
 
 const (
-	// Where events come faster than this, in a second, passes are apart, whoever calls
-	// Wake: a pass costs the database, the relay and the broker as much as many events
-	// do, and takes it from the producers. The wait is so many times as long as a pass
-	// takes, which is long where the machine is busy.
+	// If more than manyEvents come in a second, the relay waits between two reads, even if
+	// Wake is called: a read costs the database, the relay and the broker as much as many
+	// events, and slows the producers. The wait is lingerShare times as long as a read
+	// takes, within the limits, so it is longer on a busy machine.
 	manyEvents  = 1500
 	lingerShare = 25
 	minLinger   = 4 * time.Millisecond
 	maxLinger   = 25 * time.Millisecond
 )
 
-// pace finds out how fast events come, and how long a pass takes.
+// pace measures how fast events come, and how long a read takes.
 type pace struct {
 	last time.Time
-	rate float64       // events a second, over the last passes
-	took time.Duration // a pass with news, over the last ones
+	rate float64       // events a second, averaged over the last reads
+	took time.Duration // time of a read with events, averaged over the last ones
 }
 
-// addPass notes a pass that found n events and took so long, and returns how long the
-// next has to wait in any case.
+// addPass adds a read that found n events, and returns the shortest wait before the next
+// read.
 func (p *pace) addPass(n int, took time.Duration, now time.Time) time.Duration {
 	since := now.Sub(p.last)
 	p.last = now

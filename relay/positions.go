@@ -8,33 +8,33 @@ import (
 	"github.com/postroom/postroom/internal/wire"
 )
 
-// positions are where streams end, as far as the broker has acknowledged. The leader's
-// mutex guards them.
+// positions are the positions of the last acknowledged messages, by stream. The mutex of
+// recordBuffer guards them.
 type positions map[string]*position
 
 type position struct {
 	eventlog.Place
 
-	// unverified: the stream has to be compared with the place before that may move. It
-	// told of a sequence that it had used already, or could not be looked at.
+	// unverified means that the stream has to be compared with the position before the
+	// position may move: the stream could not be read, or used a sequence twice.
 	unverified bool
 }
 
-// ackRange is what acknowledgements told of a stream since it was last asked.
+// ackRange summarizes the acknowledgements of a stream since the last call of advance.
 type ackRange struct {
-	low, high  uint64 // sequences; low is of what was not stored before, zero where all was
+	low, high  uint64 // sequences; low counts new messages only, and is zero if all were duplicates
 	source, id string // of the event at the high one
 	copy       wire.Copy
 }
 
-// ackRanges are the ends of streams. They are the dispatcher's.
+// ackRanges has the ackRange of each stream. Only the dispatcher uses it.
 type ackRanges struct {
 	streams map[string]*ackRange
-	name    string // of the last one
+	name    string // the stream that of returned last
 	last    *ackRange
 }
 
-// addNew takes in an event that was stored, and not before.
+// addNew adds an event that the broker stored just now.
 func (e *ackRanges) addNew(o result) {
 	last := e.of(o.Stream)
 	if last.low == 0 || o.Sequence < last.low {
@@ -43,17 +43,17 @@ func (e *ackRanges) addNew(o result) {
 	last.extend(o)
 }
 
-// addDuplicate takes in an event that was stored before, and that its stream still has.
+// addDuplicate adds an event that its stream had already, and still has.
 func (e *ackRanges) addDuplicate(o result) { e.of(o.Stream).extend(o) }
 
-// extend takes in that a stream has an event.
+// extend extends the range to an event.
 func (e *ackRange) extend(o result) {
 	if o.Sequence > e.high {
 		e.high, e.source, e.id, e.copy = o.Sequence, o.Source, o.ID, o.Copy()
 	}
 }
 
-// of returns the end of a stream.
+// of returns the range of a stream.
 func (e *ackRanges) of(stream string) *ackRange {
 	if e.last == nil || e.name != stream {
 		e.name = stream
@@ -65,8 +65,8 @@ func (e *ackRanges) of(stream string) *ackRange {
 	return e.last
 }
 
-// advance moves places to where acknowledgements say that their streams end, and returns
-// those that moved. suspicious reports whether a stream has to be looked at.
+// advance moves positions to the last acknowledged messages, and returns those that moved.
+// suspicious reports whether a stream has to be compared.
 func (p positions) advance(e *ackRanges) (moved []eventlog.Place, suspicious bool) {
 	for name, told := range e.streams {
 		if told.high == 0 {
@@ -76,7 +76,7 @@ func (p positions) advance(e *ackRanges) (moved []eventlog.Place, suspicious boo
 		if !known {
 			at = &position{Place: eventlog.Place{Stream: name}}
 			p[name] = at
-			suspicious = true // when was it created?
+			suspicious = true // the comparison finds out when it was created
 		}
 		switch {
 		case at.unverified:
@@ -93,7 +93,7 @@ func (p positions) advance(e *ackRanges) (moved []eventlog.Place, suspicious boo
 	return moved, suspicious
 }
 
-// snapshot returns the places as they are.
+// snapshot returns a copy of the positions.
 func (p positions) snapshot() []eventlog.Place {
 	all := make([]eventlog.Place, 0, len(p))
 	for _, at := range p {
@@ -102,8 +102,8 @@ func (p positions) snapshot() []eventlog.Place {
 	return all
 }
 
-// verified notes that a stream has what it had, and when it was created. It returns the
-// place where it did not have that.
+// verified notes that a stream lost nothing, and when it was created. It returns the
+// position if that time is new.
 func (p positions) verified(name string, created time.Time) (moved []eventlog.Place) {
 	at := p[name]
 	if at == nil {
@@ -117,7 +117,7 @@ func (p positions) verified(name string, created time.Time) (moved []eventlog.Pl
 	return nil
 }
 
-// mergePositions sets places, each in the place of an older one of its stream.
+// mergePositions adds positions to all. Each replaces an older one of its stream.
 func mergePositions(all, moved []eventlog.Place) []eventlog.Place {
 	for _, at := range moved {
 		i := 0

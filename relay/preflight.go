@@ -15,8 +15,7 @@ import (
 	"github.com/postroom/postroom/internal/pause"
 )
 
-// preflight looks whether log, broker and streams are as a relay needs them, at its start
-// and while it runs.
+// preflight checks log, broker and streams when a relay starts and while it runs.
 type preflight struct {
 	log       eventlog.Source
 	pub       broker.Publisher
@@ -25,11 +24,11 @@ type preflight struct {
 	err       error // what is wrong with the Config
 	state     *healthState
 
-	recheck chan struct{} // the streams may not be as they were found
-	covered atomic.Bool   // a stream was found for some of the subjects in use
+	recheck chan struct{} // check the streams again soon
+	covered atomic.Bool   // at least one subject in use has a stream
 }
 
-// checkParts looks at everything but the streams.
+// checkParts checks everything except the streams.
 func (p *preflight) checkParts(ctx context.Context) error {
 	if p.err != nil {
 		return fmt.Errorf("relay: %w", postroom.Unrecoverable(p.err))
@@ -40,8 +39,7 @@ func (p *preflight) checkParts(ctx context.Context) error {
 	return nil
 }
 
-// inspect returns what is wrong with the streams and not accepted. err is an
-// outage.
+// inspect returns what is wrong with the streams, without accepted risks. err is an outage.
 func (p *preflight) inspect(ctx context.Context) (faults []error, err error) {
 	lacking := slices.DeleteFunc(p.missingAbilities(), p.accepted)
 	if !p.abilities.Inspects {
@@ -51,7 +49,7 @@ func (p *preflight) inspect(ctx context.Context) (faults []error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// One that is none would make the whole look fail.
+	// A subject that is not valid would make the whole check fail.
 	subjects = slices.DeleteFunc(subjects, func(s string) bool { return s == "" || postroom.Event{Type: s}.Validate() != nil })
 	look := p.pub.Inspect
 	if p.cfg.Atomic {
@@ -64,15 +62,15 @@ func (p *preflight) inspect(ctx context.Context) (faults []error, err error) {
 	return append(lacking, slices.DeleteFunc(faults, p.accepted)...), err
 }
 
-// missingAbilities returns what the publisher cannot do and what that costs, as faults.
+// missingAbilities returns a fault for each thing that the publisher cannot do.
 func (p *preflight) missingAbilities() (faults []error) {
 	lack := func(able bool, risk broker.Risk, cost string) {
 		if !able {
 			faults = append(faults, postroom.Unrecoverable(fmt.Errorf("%w: %s; use another publisher, or accept it: %q in relay.Config.Accept", risk, cost, string(risk))))
 		}
 	}
-	lack(p.abilities.Inspects, broker.NotInspected, "the publisher cannot look at its streams, and nobody notices that one of them loses what it acknowledges")
-	lack(p.abilities.Verifies, broker.NotVerified, "the publisher cannot tell what its streams have, and what the broker loses is not noticed and not published again")
+	lack(p.abilities.Inspects, broker.NotInspected, "the publisher cannot examine its streams, and nobody notices if one of them loses what it acknowledges")
+	lack(p.abilities.Verifies, broker.NotVerified, "the publisher cannot read its streams: if the broker loses events, nobody notices, and they are not published again")
 	return faults
 }
 
@@ -81,14 +79,14 @@ func (p *preflight) accepted(fault error) bool {
 	return errors.As(fault, &risk) && slices.Contains(p.cfg.Accept, risk)
 }
 
-// validateChecks adds the faults of the fields that this file reads.
+// validateChecks validates the fields that this file uses.
 func (c Config) validateChecks(able broker.Abilities, add func(format string, args ...any)) {
 	if c.Atomic && !able.Batches {
-		add("Atomic is set, and the publisher publishes no atomic batches; use that of natsjs, or leave Atomic unset")
+		add("Atomic is set, but the publisher cannot publish atomic batches; use that of natsjs, or leave Atomic unset")
 	}
 	for _, name := range c.Streams {
 		if name == "" || strings.ContainsAny(name, " .*>/\\\t\r\n") {
-			add("Streams holds %q, which is no name of a stream", name)
+			add("Streams holds %q, which is not a stream name", name)
 		}
 	}
 	known := append(slices.Clone(able.Risks), broker.NotInspected, broker.NotVerified)
@@ -102,10 +100,10 @@ func (c Config) validateChecks(able broker.Abilities, add func(format string, ar
 	}
 }
 
-// start is Check as Run needs it. What is refused keeps a relay from its first
-// term; afterwards it is drift, of which Health and the log tell, and which
-// does not stop the relay: the log has the events that the broker may lose, and
-// to stop would hold up the others. A stream that does not exist is waited for.
+// start checks everything before a term. Before the first term, a fault with
+// ErrUnrecoverable ends Run. Later, Health and the log report it, and the relay goes on:
+// the log has the events that the broker may lose, and stopping would delay all others.
+// A stream that does not exist never ends Run.
 func (p *preflight) start(ctx context.Context) error {
 	if err := p.checkParts(ctx); err != nil {
 		return err
@@ -121,11 +119,11 @@ func (p *preflight) start(ctx context.Context) error {
 	return nil
 }
 
-// faultyCheckEvery is Config.CheckEvery while something is wrong, at the most:
-// who mends it wants to see that.
+// faultyCheckEvery is the longest time between two checks while there is a fault, so that
+// whoever fixes it soon sees that it is gone.
 const faultyCheckEvery = 5 * time.Second
 
-// watch looks at the streams again and again until ctx ends.
+// watch checks the streams from time to time until ctx ends.
 func (p *preflight) watch(ctx context.Context) {
 	looked := time.Now()
 	for {
@@ -142,9 +140,8 @@ func (p *preflight) watch(ctx context.Context) {
 	}
 }
 
-// waitForCheck waits for d, or for a second where there is reason to doubt that
-// the streams are as they were found. It reports whether there is, and whether
-// ctx still lives.
+// waitForCheck waits for d, or for up to a second if a recheck was asked for, which doubt
+// reports. alive is false if ctx ended.
 func (p *preflight) waitForCheck(ctx context.Context, d time.Duration) (doubt, alive bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -158,21 +155,21 @@ func (p *preflight) waitForCheck(ctx context.Context, d time.Duration) (doubt, a
 	}
 }
 
-// report keeps what inspect found, and logs what is new in it.
+// report stores what inspect found, and logs it if it is new.
 func (p *preflight) report(ctx context.Context, faults []error, err error) {
 	if ctx.Err() != nil {
 		return
 	}
 	if err != nil {
 		p.state.setErr(fmt.Errorf("relay: %w", err))
-		p.cfg.Logger.DebugContext(ctx, "streams could not be checked", "error", err)
+		p.cfg.Logger.DebugContext(ctx, "streams not checked", "error", err)
 		return
 	}
 	changed := p.state.setFaults(faults)
 	switch {
 	case changed && len(faults) > 0:
-		p.cfg.Logger.WarnContext(ctx, "streams are not as they should be; the relay goes on", "faults", errors.Join(faults...))
+		p.cfg.Logger.WarnContext(ctx, "stream check failed", "faults", errors.Join(faults...))
 	case changed:
-		p.cfg.Logger.InfoContext(ctx, "streams are as they should be again")
+		p.cfg.Logger.InfoContext(ctx, "stream check passed again")
 	}
 }

@@ -10,37 +10,37 @@ import (
 )
 
 const (
-	// A read that takes longer has lost its connection, or needs longer than the others
-	// have: see allowance.
+	// A read that takes longer has lost its connection, or needs more time than the reads
+	// before it: see adaptiveTimeout.
 	readTimeout = time.Minute
 
-	// After a pass with news the next comes this soon; each empty one after it
-	// doubles the wait, up to Config.IdlePoll.
+	// The wait after a read with events. Each empty read after it doubles the wait, up to
+	// Config.IdlePoll.
 	busyPoll = time.Millisecond
 
-	// While keys have events in held, it is asked this often which still do, and
-	// no more than a twentieth of the time is spent on it.
+	// While keys have events in held, the reader asks this often which still do, and
+	// spends no more than a twentieth of its time on it.
 	keysEvery = time.Second
 	keysShare = 20
 )
 
-// page is what the reader found.
+// page is what the reader passes to the dispatcher.
 type page struct {
 	events        []eventlog.Logged
-	keys          []string // that have events in held
-	hasKeys       bool     // whether it asked for keys
-	lastRecording int64    // the last recording when it asked
+	keys          []string // keys that have events in held
+	hasKeys       bool     // keys is set
+	lastRecording int64    // the last recording before it asked for keys
 
-	cancelled []int64 // rewinds whose events are sent no more
+	cancelled []int64 // rewinds that were cancelled
 }
 
-// intake is on its way from the reader to the dispatcher, and what either tells the other of it.
+// intake is what the reader and the dispatcher share.
 type intake struct {
 	pages          chan page
 	hasBlockedKeys atomic.Bool // some keys have events in held
 
-	republishEvents atomic.Int64 // events of rewinds that were read and are on their way
-	republishBytes  atomic.Int64 // and their data
+	republishEvents atomic.Int64 // events of rewinds that were read and have not left the dispatcher
+	republishBytes  atomic.Int64 // bytes of their data
 }
 
 // reader reads the log ahead.
@@ -53,16 +53,16 @@ type reader struct {
 	pacer  republishPacer
 }
 
-// read hands pages to the dispatcher for as long as ctx lives.
+// read passes pages to the dispatcher until ctx ends.
 func (r *reader) read(ctx context.Context) error {
-	if err := r.readHeldKeys(ctx); err != nil { // before the first event that may have to follow them
+	if err := r.readHeldKeys(ctx); err != nil { // before the first event of these keys is read
 		return err
 	}
 	wait, limit, askKeys := busyPoll, firstPage, time.Now().Add(keysEvery)
-	// The dispatcher has copied a page before it takes the next: two pieces of memory serve all.
+	// The dispatcher has copied a page before it takes the next, so two slices are enough.
 	var free, handed []eventlog.Logged
 	var pace pace
-	r.pacer = republishPacer{next: time.Now().Add(republishEvery)} // what nobody has seen yet comes first
+	r.pacer = republishPacer{next: time.Now().Add(republishEvery)} // events that were never published come first
 	next := time.NewTimer(wait)
 	defer next.Stop()
 	for {
@@ -75,8 +75,8 @@ func (r *reader) read(ctx context.Context) error {
 			}
 			askKeys = time.Now().Add(max(keysEvery, keysShare*time.Since(began)))
 		}
-		// For a timer that is set while another of its threads waits for the network, the
-		// runtime wakes that thread up: the end of an idle wait is set before the pass.
+		// Setting a timer wakes up a thread of the runtime that waits for the network. So the
+		// timer of an idle wait is set before the read.
 		began, idle := time.Now(), min(2*wait, r.relay.cfg.IdlePoll)
 		next.Reset(idle)
 		page, err := r.readPage(ctx, limit, free)
@@ -113,7 +113,7 @@ func (r *reader) read(ctx context.Context) error {
 	}
 }
 
-// readPage reads a page, in bounded time.
+// readPage reads a page within a time limit.
 func (r *reader) readPage(ctx context.Context, limit int, into []eventlog.Logged) (eventlog.Page, error) {
 	var page eventlog.Page
 	err := r.relay.timeouts.page.run(ctx, func(ctx context.Context) (err error) {
@@ -124,15 +124,15 @@ func (r *reader) readPage(ctx context.Context, limit int, into []eventlog.Logged
 		return page, err
 	}
 	if page.Missing > 0 {
-		r.relay.cfg.Logger.ErrorContext(ctx, "events that were not published are gone from the log: somebody deleted their rows",
+		r.relay.cfg.Logger.ErrorContext(ctx, "unpublished events deleted from the log",
 			"events", page.Missing)
 	}
 	if page.Unstorable > 0 {
-		r.relay.cfg.Logger.ErrorContext(ctx, "events could not be held as they are; they are dead, of class unstorable, and an operator has to decide",
+		r.relay.cfg.Logger.ErrorContext(ctx, "events dead: the database refuses to hold them",
 			"events", page.Unstorable)
 	}
 	if page.Scheduled > 0 {
-		signal(r.buffer.due) // it may be due before the lease has to be renewed
+		signal(r.buffer.due) // record it now: it may be due before the next renewal of the lease
 	}
 	if page.Late > 0 {
 		r.relay.metrics.late.Add(ctx, int64(page.Late))
@@ -140,7 +140,7 @@ func (r *reader) readPage(ctx context.Context, limit int, into []eventlog.Logged
 	return page, nil
 }
 
-// pass gives a page to the dispatcher, and reports whether ctx still lives.
+// pass passes events to the dispatcher. It returns false if ctx ended.
 func (r *reader) pass(ctx context.Context, events []eventlog.Logged) bool {
 	select {
 	case r.pages <- page{events: events}:
@@ -150,9 +150,9 @@ func (r *reader) pass(ctx context.Context, events []eventlog.Logged) bool {
 	}
 }
 
-// readHeldKeys tells the dispatcher which keys have events in held.
+// readHeldKeys reads which keys have events in held, and passes them to the dispatcher.
 func (r *reader) readHeldKeys(ctx context.Context) error {
-	p := page{hasKeys: true, lastRecording: r.buffer.lastRecording.Load()} // before it asks: what is recorded later may be missing
+	p := page{hasKeys: true, lastRecording: r.buffer.lastRecording.Load()} // before it asks: the keys of later recordings may be missing
 	err := r.relay.timeouts.keys.run(ctx, func(ctx context.Context) (err error) {
 		p.keys, err = r.term.HeldKeys(ctx)
 		return err
@@ -167,9 +167,9 @@ func (r *reader) readHeldKeys(ctx context.Context) error {
 	return nil
 }
 
-// nextLimit returns how many events of the size of the given ones fill a page. It saves
-// the log from looking at rows that do not fit into one; that the next events are larger
-// is the log's business.
+// nextLimit returns how many events fill a page if they are as large as the given ones. It
+// saves the log from reading rows that do not fit. If the next events are larger, the log
+// ends the page earlier.
 func nextLimit(events []eventlog.Logged) int {
 	if len(events) == 0 {
 		return firstPage
@@ -182,7 +182,7 @@ func nextLimit(events []eventlog.Logged) int {
 	return min(max(eventlog.PageBytes/each, 1), pageSize)
 }
 
-// wait waits for next or for a call of Wake, and reports whether ctx still lives.
+// wait waits for next or for a call of Wake. It returns false if ctx ended.
 func (r *reader) wait(ctx context.Context, next <-chan time.Time) bool {
 	select {
 	case <-ctx.Done():

@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/reconcile"
 )
 
-// recordBuffer is what a term knows and the log does not yet: dispatcher and verifier note it,
-// the recorder takes it.
+// recordBuffer collects what the next recording writes to the log. The dispatcher and the
+// verifier add to it, and the recorder takes it.
 type recordBuffer struct {
 	mu            sync.Mutex // guards the next four
 	progress      eventlog.Progress
@@ -23,9 +23,9 @@ type recordBuffer struct {
 	lastRecording atomic.Int64 // the number of the last recording
 
 	due       chan struct{}   // there is something to record
-	saved     chan struct{}   // something was recorded
-	idle      chan struct{}   // nothing is in flight, and much is to be recorded
-	roomFreed chan<- struct{} // few wait to be written to held again
+	saved     chan struct{}   // a recording ended
+	idle      chan struct{}   // nothing is in flight, and there is much to record
+	roomFreed chan<- struct{} // fewer than maxHeldEvents wait again
 }
 
 func newRecordBuffer(room chan<- struct{}) *recordBuffer {
@@ -35,8 +35,8 @@ func newRecordBuffer(room chan<- struct{}) *recordBuffer {
 	}
 }
 
-// take returns what is to be recorded, and clears it, and the number of the
-// recording.
+// take returns what there is to record, with the number of the recording, and empties the
+// buffer.
 func (u *recordBuffer) take() (p eventlog.Progress, counted counts, recording int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -44,20 +44,20 @@ func (u *recordBuffer) take() (p eventlog.Progress, counted counts, recording in
 	u.progress, u.counted = eventlog.Progress{}, counts{}
 	u.nextRecording++
 	if u.heldEvents.Swap(0) >= maxHeldEvents {
-		signal(u.roomFreed) // the dispatcher may read again
+		signal(u.roomFreed) // the dispatcher may take pages again
 	}
 	return p, counted, recording
 }
 
-// done notes that a recording was made.
+// done notes that a recording ended without an error.
 func (u *recordBuffer) done(recording int64) {
 	u.lastRecording.Store(recording)
 	signal(u.saved)
 }
 
-// addStored notes what the broker has, where streams end by that, and what became of
-// others. many reports whether much is to be recorded, suspicious whether a stream has to
-// be looked at.
+// addStored adds what the broker acknowledged, and moves the positions of streams. many
+// reports whether there is much to record, and suspicious whether a stream has to be
+// compared.
 func (u *recordBuffer) addStored(acked []int64, repeated []eventlog.Repeated, ends *ackRanges, counted counts) (many, suspicious bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -69,8 +69,8 @@ func (u *recordBuffer) addStored(acked []int64, repeated []eventlog.Repeated, en
 	return len(u.progress.Published) >= manyUnrecorded, suspicious
 }
 
-// addHeld notes what goes to held, and back there. taken returns that for the recording in
-// which it will be.
+// addHeld adds what has to be written to held. It calls taken with the number of the next
+// recording; taken returns the events for held, and those that go back there.
 func (u *recordBuffer) addHeld(taken func(recording int64) (held []eventlog.Holding, returned []int64)) {
 	u.mu.Lock()
 	held, returned := taken(u.nextRecording)
@@ -82,7 +82,7 @@ func (u *recordBuffer) addHeld(taken func(recording int64) (held []eventlog.Hold
 	signal(u.due)
 }
 
-// addDropped notes events of rewinds that are not sent any more.
+// addDropped adds events of cancelled rewinds, which are not sent any more.
 func (u *recordBuffer) addDropped(dropped []eventlog.Repeated) {
 	u.mu.Lock()
 	u.progress.Repeated = append(u.progress.Repeated, dropped...)
@@ -90,7 +90,7 @@ func (u *recordBuffer) addDropped(dropped []eventlog.Repeated) {
 	signal(u.due)
 }
 
-// markUnverified takes places in that have to be compared first.
+// markUnverified adds positions that have to be compared before they may move.
 func (u *recordBuffer) markUnverified(all []eventlog.Place) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -99,22 +99,22 @@ func (u *recordBuffer) markUnverified(all []eventlog.Place) {
 	}
 }
 
-// markVerified notes that a stream has what it had, and when it was created.
+// markVerified notes that a stream lost nothing, and when it was created.
 func (u *recordBuffer) markVerified(name string, created time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.progress.Places = mergePositions(u.progress.Places, u.positions.verified(name, created))
 }
 
-// lastPositions returns the places as they are.
+// lastPositions returns a copy of the positions.
 func (u *recordBuffer) lastPositions() []eventlog.Place {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.positions.snapshot()
 }
 
-// requeueLost has events recorded as not published, with the place at which their stream ends
-// now, and returns when that is done.
+// requeueLost records events as not published, together with the last position of their
+// stream. It returns after the recording.
 func (u *recordBuffer) requeueLost(ctx context.Context, found reconcile.Result, now eventlog.Place) error {
 	u.mu.Lock()
 	u.progress.Owed = append(u.progress.Owed, inOrder(found)...)

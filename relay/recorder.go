@@ -9,39 +9,39 @@ import (
 )
 
 const (
-	// The state is recorded this often at the most, and no more than a twentieth of the
-	// time is spent on it: unless nothing is in flight any more, which it could hold up,
-	// and so many events would be published again after a crash.
+	// Progress is recorded this often at most, and no more than a twentieth of the time is
+	// spent on it. It is recorded at once if nothing is in flight that the recording could
+	// delay, and manyUnrecorded events would be published again after a crash.
 	recordEvery    = 20 * time.Millisecond
 	recordShare    = 20
 	manyUnrecorded = pageSize
 
-	// The log is pruned this often. While there is more to remove than one step
-	// does, no more than a quarter of the time is spent on it: enough for more than
-	// producers can write.
+	// The log is pruned this often. If one step does not remove all, the next comes sooner:
+	// up to a quarter of the time is spent on pruning. That removes more than producers can
+	// write.
 	pruneEvery = 10 * time.Second
 	pruneShare = 4
 )
 
-// recorder tells the log what a term knows, and keeps its lease.
+// recorder writes the progress of a term to the log, and renews its lease.
 type recorder struct {
 	relay   *Relay
 	term    eventlog.Term
-	attempt *leadAttempt // this term
+	attempt *leadAttempt // it fills this
 	buffer  *recordBuffer
 }
 
-// run records progress, renews the lease where there is none, and prunes
-// the log, until ctx ends. It gives up while the lease still has a quarter to
-// run: nothing is sent by a relay that may no longer be the leader.
+// run records progress, renews the lease if there is no progress, and prunes the log,
+// until ctx ends. It gives up before the last quarter of the lease, so that a relay that
+// may no longer lead sends nothing.
 func (r *recorder) run(ctx context.Context) error {
-	sure, err := r.renewFirst(ctx) // the lease is valid for its whole length from here on
+	sure, err := r.renewFirst(ctx) // the lease is counted from here on
 	if err != nil {
 		return fmt.Errorf("renew lease: %w", err)
 	}
 	lease := r.attempt.lease
 	prune := time.Now().Add(recordEvery)
-	var next time.Time // when the next recording had better begin
+	var next time.Time // the earliest time of the next recording
 	for {
 		renew := sure.Add(lease / 3)
 		if r.relay.cfg.Retention > 0 && prune.Before(renew) {
@@ -56,7 +56,7 @@ func (r *recorder) run(ctx context.Context) error {
 		case <-r.buffer.due:
 			timer.Stop()
 		}
-		// Here, and not before it waits: an idle relay would wake up once more for it.
+		// Not before the select: an idle relay would wake up once more for it.
 		if !r.waitUnlessIdle(ctx, time.Until(next)) {
 			return nil
 		}
@@ -85,8 +85,8 @@ func (r *recorder) run(ctx context.Context) error {
 	}
 }
 
-// renewFirst renews the lease as soon as the term has begun: it was taken before, and may
-// have to be longer. It returns from when on it lasts.
+// renewFirst renews the lease as soon as the term has begun: some of it is over, and it may
+// have to be longer. It returns the time from which on the lease is counted.
 func (r *recorder) renewFirst(ctx context.Context) (sure time.Time, err error) {
 	attempt, unsure, cancel := r.leaseDeadline(ctx, r.attempt.ledAt, "the first renewal")
 	defer cancel()
@@ -98,8 +98,8 @@ func (r *recorder) renewFirst(ctx context.Context) (sure time.Time, err error) {
 	return began, nil
 }
 
-// leaseDeadline returns a context that ends while the lease, which lasts from the given
-// time on, still has a quarter to run. unsure explains an error by that, where it is so.
+// leaseDeadline returns a context that ends before the last quarter of the lease, which is
+// counted from the given time. If the context ended, unsure adds that to an error.
 func (r *recorder) leaseDeadline(ctx context.Context, sure time.Time, what string,
 ) (attempt context.Context, unsure func(err error) error, cancel context.CancelFunc) {
 	lease := r.attempt.lease
@@ -107,7 +107,7 @@ func (r *recorder) leaseDeadline(ctx context.Context, sure time.Time, what strin
 		lease = r.attempt.firstLease
 	}
 	began := time.Now()
-	// Not ctx's child: to cut a recording short would end its connection.
+	// Not a child of ctx: cancelling a recording would close its connection.
 	attempt, cancel = context.WithDeadlineCause(context.WithoutCancel(ctx), sure.Add(lease*3/4), errLeaseUnsure)
 	unsure = func(err error) error {
 		if attempt.Err() == nil {
@@ -118,8 +118,8 @@ func (r *recorder) leaseDeadline(ctx context.Context, sure time.Time, what strin
 	return attempt, unsure, cancel
 }
 
-// waitUnlessIdle waits for d, or until there is no work that a recording could hold up, and
-// reports whether ctx still lives.
+// waitUnlessIdle waits for d, or until nothing is in flight that a recording could delay.
+// It returns false if ctx ended.
 func (r *recorder) waitUnlessIdle(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
@@ -135,9 +135,10 @@ func (r *recorder) waitUnlessIdle(ctx context.Context, d time.Duration) bool {
 	return true
 }
 
-// recordOnce records what there is to record, before the lease ends that lasts from the
-// given time on. It returns how many times as long as it took the next recording may
-// wait: where events are written to held, reading may be waiting for it.
+// recordOnce records the progress so far, before the lease ends, which is counted from the
+// given time. share says how long the next recording may wait, as a multiple of the time
+// that this one took. It is small if events are written to held: the reader may be waiting
+// for that.
 func (r *recorder) recordOnce(ctx context.Context, sure time.Time) (share time.Duration, err error) {
 	progress, counted, recording := r.buffer.take()
 	attempt, unsure, cancel := r.leaseDeadline(ctx, sure, "a recording")
@@ -160,8 +161,8 @@ func (r *recorder) recordOnce(ctx context.Context, sure time.Time) (share time.D
 	return recordShare, nil
 }
 
-// prune removes what the retention no longer keeps, and reports whether there is
-// more of it.
+// prune removes events that are older than the retention, and reports whether there are
+// more of them.
 func (r *recorder) prune(ctx context.Context, sure time.Time) (more bool, err error) {
 	attempt, unsure, cancel := r.leaseDeadline(ctx, sure, "a step of pruning")
 	defer cancel()

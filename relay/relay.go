@@ -1,12 +1,13 @@
 // Package relay moves committed events from a log to a broker.
 //
 // One relay of a log leads and publishes; the others stand by. The leader reads
-// ahead, keeps a bounded window of publishes in flight, at most one for each
-// key, and records what the broker acknowledged. An event that is not
-// acknowledged is published again, with the same message id, until it is.
+// ahead, keeps a bounded number of events in flight, at most one for each key, and
+// records what the broker acknowledged. It publishes an event that is not acknowledged
+// again, with the same message id, until it is.
 //
-// This package knows no database and no broker: the log is an [eventlog.Source], the
-// broker a [broker.Publisher]. Package outbox has the one, package natsjs the other.
+// This package knows no database and no broker: the log is an [eventlog.Source], which
+// package outbox implements, and the broker is a [broker.Publisher], which package natsjs
+// implements.
 package relay
 
 import (
@@ -31,8 +32,7 @@ import (
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
-// ErrRunning is returned by [Relay.Run] while another Run of the same relay is
-// under way.
+// ErrRunning is returned by [Relay.Run] if another Run of the same relay has not ended.
 var ErrRunning = errors.New("relay: already running")
 
 // KeepForever is a Config.Retention with which the relay removes nothing from the log.
@@ -42,77 +42,79 @@ const KeepForever time.Duration = -1
 //
 // Wide because each setting stands by itself.
 type Config struct {
-	// Atomic has events published in atomic batches: up to 1,000 events of one
-	// stream under one acknowledgement, any number of them of one key. It is faster
-	// where the broker writes each acknowledged message through to the disk, or where
-	// many events have one key, and the broker itself refuses a leader that was
-	// replaced. The streams have to be made for it: natsjs.EnsureStream does. The
-	// publisher has to be able to, as that of natsjs is: see [broker.Abilities].
+	// Atomic publishes events in atomic batches: up to 1,000 events of one stream under
+	// one acknowledgement, any number of them of one key. It is faster if the broker syncs
+	// each acknowledged message to the disk, or if many events have the same key. With it
+	// the broker itself refuses a leader that was replaced. The streams must allow it:
+	// natsjs.EnsureStream makes such streams. The publisher must support it, as that of
+	// natsjs does: see [broker.Abilities].
 	//
-	// Defaults to single publishes, in a window.
+	// Defaults to single publishes.
 	Atomic bool
 
-	// Window is the most events in flight: sent and not acknowledged. A larger
-	// one raises throughput until the broker is busy, and the number of
-	// duplicates after a crash. With Atomic a stream is sent two batches at a time, or
-	// one where it has several replicas, and the next waits: three at the default.
+	// Window is the most events in flight: sent and not acknowledged. A larger window
+	// raises throughput until the broker is busy. It also raises the number of duplicates
+	// after a crash. With Atomic, each stream has up to two batches in flight, or one if it
+	// has several replicas, and the default leaves room for one more batch that waits.
 	//
 	// Defaults to 4,096, and with Atomic to 3,000.
 	Window int
 
-	// MaxUnpublished is the most events that are read from the log and not
-	// published, and so bounds the relay's memory.
+	// MaxUnpublished is the most events that are read from the log and not yet published.
+	// It bounds the relay's memory.
 	//
 	// Defaults to 10,000.
 	MaxUnpublished int
 
-	// Lease is for how long a relay that has stopped without a word keeps the
-	// others from taking over. The leader renews it three times as often. It has to
-	// be long enough for that: ten round trips to the database, or more.
+	// Lease is how long the other relays wait before they take over from a leader that
+	// crashed. The leader renews it each time a third of it is over. It must be long
+	// enough for that: ten round trips to the database or more.
 	//
 	// Defaults to 5 seconds. If ten round trips to the database take longer, it defaults to
-	// that, up to 30 seconds ([LongestLease]). After a term in which the leader could not
-	// renew the lease in time, it doubles, and the log says so. The leader stores its lease
-	// in the database, and the other relays wait for that one.
+	// that, up to 30 seconds ([LongestLease]). If the leader could not renew the default
+	// lease in time, it doubles for the next term, and the log says so. The leader stores
+	// its lease in the database, and the other relays wait for that one.
 	Lease time.Duration
 
-	// IdlePoll is the longest wait between two looks at a log without news. After
-	// news the relay looks again within a millisecond, or within 25 where more than
-	// 1,500 events come in a second. [Relay.Wake] ends the wait of an idle relay, but not the 25 milliseconds of a busy one.
+	// IdlePoll is the longest wait between two reads of a log without new events. After a
+	// read with new events the relay reads again within a millisecond, or within 25
+	// milliseconds if more than 1,500 events come in a second. [Relay.Wake] ends the wait of
+	// an idle relay, but not the 25 milliseconds of a busy one.
 	//
 	// Defaults to 250 milliseconds.
 	IdlePoll time.Duration
 
-	// Retention is how long published events stay in the log. For that time an
-	// event is known by its id to whoever writes it again, and can be published
-	// anew when the broker has lost it. [KeepForever] keeps all.
+	// Retention is how long published events stay in the log. During that time the log
+	// detects an event that is written twice, and the relay can publish an event again if
+	// the broker lost it. [KeepForever] keeps all events.
 	//
 	// Defaults to 72 hours.
 	Retention time.Duration
 
-	// DrainTimeout is how long Run waits for acknowledgements after its context
-	// ended. What is not acknowledged by then is published again by whoever leads
-	// next.
+	// DrainTimeout is how long Run waits for acknowledgements after its context ended.
+	// The next leader publishes again what is not acknowledged by then.
 	//
 	// Defaults to 10 seconds.
 	DrainTimeout time.Duration
 
-	// Streams are the names of the streams that Check examines. Every subject in
-	// use has to be in one of them.
+	// Streams are the names of the streams that Check examines. Each subject in use
+	// must be in one of them.
 	//
-	// Defaults to those that take the subjects in use.
+	// Defaults to the streams that take the subjects in use.
 	Streams []string
 
-	// Accept are risks of these streams that are taken knowingly.
+	// Accept lists stream risks that you accept. The relay does not start with any other.
+	//
+	// Defaults to none.
 	Accept []broker.Risk
 
-	// CheckEvery is how often the streams are examined again while Run is under
-	// way. What is found then shows in [Relay.Health] and in the log.
+	// CheckEvery is how often Run examines the streams again. It reports faults in
+	// [Relay.Health] and in the log, and goes on.
 	//
 	// Defaults to 1 minute.
 	CheckEvery time.Duration
 
-	// Logger receives what Run survives.
+	// Logger receives what happens while Run works: see docs/reference/log-messages.md.
 	//
 	// Defaults to slog.Default.
 	Logger *slog.Logger
@@ -122,8 +124,8 @@ type Config struct {
 	// Defaults to the global provider of OpenTelemetry.
 	MeterProvider metric.MeterProvider
 
-	// TracerProvider receives a span for each batch that has events of sampled
-	// traces in it. The events' own trace contexts travel with them in any case.
+	// TracerProvider receives a span for each batch with at least one event whose trace is
+	// sampled. Each event carries its own trace context in any case.
 	//
 	// Defaults to the global provider of OpenTelemetry.
 	TracerProvider trace.TracerProvider
@@ -166,13 +168,13 @@ func (c Config) validate(able broker.Abilities) error {
 	return errors.Join(faults...)
 }
 
-// Relay publishes the events of one log. Any number may run for a log, in one
-// process or in many: one leads at a time.
+// Relay publishes the events of one log. Any number of relays may run for a log, in one
+// process or in many; one leads at a time. All methods may be called concurrently.
 type Relay struct {
 	log        eventlog.Source
 	pub        broker.Publisher
 	cfg        Config
-	leaseFixed bool // Config.Lease was chosen
+	leaseFixed bool // the user set Config.Lease
 	wake       chan struct{}
 	preflight  preflight
 	metrics    *metrics
@@ -184,9 +186,8 @@ type Relay struct {
 	timeouts struct{ page, keys, rewind adaptiveTimeout }
 }
 
-// New returns a relay that moves events from a log to a broker. It does no I/O and
-// cannot fail: faults of the Config are returned by [Relay.Check] and
-// [Relay.Run].
+// New returns a relay that moves events from a log to a broker. It does no I/O and cannot
+// fail: [Relay.Check] and [Relay.Run] return what is wrong with the Config.
 func New(log eventlog.Source, pub broker.Publisher, cfg Config) *Relay {
 	fixed := cfg.Lease != 0
 	cfg = cfg.defaults()
@@ -207,11 +208,11 @@ func New(log eventlog.Source, pub broker.Publisher, cfg Config) *Relay {
 	return r
 }
 
-// Check reports whether the relay could start: the Config, the log, the broker
-// and its streams. An error that matches postroom.ErrUnrecoverable has to be mended by
-// a person; any other is an outage, which Run would wait out. A stream that does
-// not exist ([broker.ErrNoStream]) or has no room ([broker.ErrFull]) is such an outage too:
-// Run goes on with the others.
+// Check reports whether the relay could start. It checks the Config, the log, the broker
+// and its streams. A person has to fix an error that matches postroom.ErrUnrecoverable.
+// Any other error is an outage, and Run would wait until it ends. If a stream does not
+// exist ([broker.ErrNoStream]) or has no room ([broker.ErrFull]), Run publishes to the
+// others meanwhile.
 func (r *Relay) Check(ctx context.Context) error {
 	if err := r.preflight.checkParts(ctx); err != nil {
 		return err
@@ -223,22 +224,22 @@ func (r *Relay) Check(ctx context.Context) error {
 	return nil
 }
 
-// Wake ends the wait between two looks at the log. Producers in the same
-// process call it after a commit, where a few milliseconds matter. It never
-// blocks and may be called at any time, by anyone.
+// Wake ends the wait between two reads of the log. Call it after a commit in the same
+// process, if a few milliseconds matter. It never blocks, and may be called at any time.
 func (r *Relay) Wake() {
 	select {
 	case r.wake <- struct{}{}:
-	default: // a wake-up is waiting already
+	default: // the relay was woken already
 	}
 }
 
-// Run publishes events, or stands by while another relay leads, until ctx ends.
+// Run publishes events until ctx ends. While another relay leads, it waits.
 //
 // When ctx ends, Run reads nothing more, waits up to Config.DrainTimeout for the
-// acknowledgements of what it sent, records them, gives the lease back and
-// returns nil. It returns an error only for what [Relay.Check] refuses and for a
-// closed connection to the broker; outages it logs and waits out.
+// acknowledgements of what it sent, records them, gives the lease back and returns nil.
+// It returns an error only if [Relay.Check] would return one that matches
+// postroom.ErrUnrecoverable, or if the connection to the broker was closed for good. It
+// logs any outage, waits and tries again.
 func (r *Relay) Run(ctx context.Context) error {
 	if !r.running.CompareAndSwap(false, true) {
 		return ErrRunning
@@ -264,26 +265,25 @@ func (r *Relay) Run(ctx context.Context) error {
 			r.logEnd(ctx, err)
 			return nil
 		case errors.Is(err, broker.ErrReconnected), errors.Is(err, errLost):
-			r.cfg.Logger.InfoContext(ctx, "relay leads anew, and looks first whether the broker has what it had", "because", err)
+			r.cfg.Logger.InfoContext(ctx, "relay starts a new term", "reason", err)
 		case err != nil:
 			r.state.setErr(err)
-			r.lines.Warn(ctx, r.cfg.Logger, "relay interrupted, will lead anew", err, "failures", past.failures, "after", wait)
+			r.lines.Warn(ctx, r.cfg.Logger, "relay interrupted", err, "failures", past.failures, "after", wait)
 		}
 		pause.For(ctx, wait)
 	}
 	return nil
 }
 
-// logEnd reports what went wrong while Run was ending, if anything did. The
-// end of the context is no news.
+// logEnd logs an error with which the last term ended, unless it only says that the
+// context ended.
 func (r *Relay) logEnd(ctx context.Context, err error) {
 	if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-		r.cfg.Logger.WarnContext(ctx, "relay left in haste, the next leader may publish some events again", "error", err)
+		r.cfg.Logger.WarnContext(ctx, "relay stopped without recording its last results", "error", err)
 	}
 }
 
-// serve stands by until it leads, and leads until the term ends. It notes in t what
-// came of it.
+// serve waits until this relay leads, and leads until the term ends. It fills t.
 func (r *Relay) serve(ctx context.Context, owner string, t *leadAttempt) error {
 	for {
 		term, err := r.log.Lead(ctx, owner, t.lease)
@@ -299,14 +299,14 @@ func (r *Relay) serve(ctx context.Context, owner string, t *leadAttempt) error {
 		}
 		t.stoodBy = true
 		r.state.setState(Standby)
-		// A clean leave frees the lease at once, and is noticed within a second.
+		// A leader that stops normally frees the lease at once: this notices it within a second.
 		if !pause.For(ctx, min(r.cfg.Lease/4, 500*time.Millisecond)) {
 			return nil
 		}
 	}
 }
 
-// beginTerm notes that a term began, and how long its lease has to be.
+// beginTerm notes that a term began, and chooses the length of its lease.
 func (r *Relay) beginTerm(ctx context.Context, term eventlog.Term, owner string, t *leadAttempt) {
 	t.ledAt, t.roundTrip = term.Taken()
 	t.firstLease = t.lease
@@ -318,8 +318,8 @@ func (r *Relay) beginTerm(ctx context.Context, term eventlog.Term, owner string,
 	r.cfg.Logger.InfoContext(ctx, "relay leads", "owner", owner)
 	switch slow := []any{"lease", t.lease, "round_trip", rounded(t.roundTrip)}; {
 	case t.lease < needed:
-		r.cfg.Logger.WarnContext(ctx, "the lease may be too short for this database", append(slow, "advice", adviseLease(needed))...)
+		r.cfg.Logger.WarnContext(ctx, "lease may be too short", append(slow, "advice", adviseLease(needed))...)
 	case t.lease > r.cfg.Lease:
-		r.cfg.Logger.WarnContext(ctx, "the database is slow: the lease is longer than usual, and so is the take-over after a crash", slow...)
+		r.cfg.Logger.WarnContext(ctx, "lease lengthened for a slow database", slow...)
 	}
 }

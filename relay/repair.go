@@ -13,37 +13,36 @@ import (
 	"github.com/postroom/postroom/reconcile"
 )
 
-// errLost ends a term in which a stream was found without what it had. The next begins
-// with its repair.
+// errLost ends a term in which a stream lost events. The next term begins with its repair.
 var errLost = errors.New("the broker has lost events that it had acknowledged")
 
-// Loss is what a stream was found to have lost.
+// Loss describes what a stream lost.
 type Loss struct {
 	Stream  string
 	Verdict broker.Verdict
-	FoundAt time.Time // when it was found
+	FoundAt time.Time // when the relay noticed it
 
-	// Events is how many events of the log were missing, and Repaired when they were
-	// noted to be published again, before anything new; zero until then.
+	// Events is how many events of the log were missing. RepairedAt is when the relay
+	// recorded that they are to be published again. Both are zero until then.
 	Events     int
 	RepairedAt time.Time
 
-	// OutOfOrder is how many of them come after later events of their key, which were
-	// published before the loss was noticed. Ordered handlers hold them.
+	// OutOfOrder is how many of them come after later events of their key, because these
+	// were published before the relay noticed the loss. Ordered handlers hold them.
 	OutOfOrder int
 }
 
-// verifier sees to it that the broker has what it had.
+// verifier checks that the broker lost nothing, and repairs what it lost.
 type verifier struct {
 	relay   *Relay
 	term    eventlog.Term
 	buffer  *recordBuffer
-	recheck chan struct{} // a stream may not have what it had
+	recheck chan struct{} // a stream may have lost messages
 }
 
-// verifyFirst compares the streams with what they had when the last relay recorded, before
-// anything is published, and has published again what they lost. A stream that does
-// not answer does not hold up the others: it is compared when it does.
+// verifyFirst compares the streams with the positions that the last leader recorded, before
+// anything is published. It repairs what they lost. If a stream does not answer, it is
+// compared later, and the others do not wait for it.
 func (a *verifier) verifyFirst(ctx context.Context) error {
 	recorded := a.term.Places()
 	a.buffer.markUnverified(recorded)
@@ -57,11 +56,11 @@ func (a *verifier) verifyFirst(ctx context.Context) error {
 			return err
 		case err != nil:
 			a.relay.state.setErr(err)
-			a.relay.cfg.Logger.WarnContext(ctx, "a stream could not be compared with what it had; it is as soon as it answers", "stream", at.Stream, "error", err)
+			a.relay.cfg.Logger.WarnContext(ctx, "stream not compared", "stream", at.Stream, "error", err)
 			signal(a.recheck)
 		case state.Verdict == broker.Intact:
 			a.buffer.markVerified(at.Stream, state.Last.Created)
-		case state.Verdict != broker.Missing: // a stream that is gone may come back, with all that it had
+		case state.Verdict != broker.Missing: // a missing stream may come back with all its messages
 			if err := a.repair(ctx, at, state); err != nil {
 				return err
 			}
@@ -70,9 +69,9 @@ func (a *verifier) verifyFirst(ctx context.Context) error {
 	return nil
 }
 
-// verifyLoop compares the streams with their places again and again until ctx ends: a
-// cluster can lose what it had while the connection stays. It returns an error where
-// one of them did.
+// verifyLoop compares the streams with their positions again and again until ctx ends: a
+// cluster can lose messages while the connection stays. It returns an error if a stream
+// lost some.
 func (a *verifier) verifyLoop(ctx context.Context) error {
 	if !a.relay.preflight.abilities.Verifies {
 		return nil
@@ -82,7 +81,7 @@ func (a *verifier) verifyLoop(ctx context.Context) error {
 			state, err := a.relay.pub.Compare(ctx, at)
 			switch {
 			case err != nil:
-				a.relay.cfg.Logger.DebugContext(ctx, "a stream could not be compared with what it had", "stream", at.Stream, "error", err)
+				a.relay.cfg.Logger.DebugContext(ctx, "stream not compared", "stream", at.Stream, "error", err)
 				signal(a.recheck)
 			case state.Verdict == broker.Intact:
 				a.buffer.markVerified(at.Stream, state.Last.Created)
@@ -94,8 +93,8 @@ func (a *verifier) verifyLoop(ctx context.Context) error {
 	return nil
 }
 
-// waitForCheck waits for Config.CheckEvery since the last look, or for a second where a
-// stream is suspected, and reports whether ctx still lives.
+// waitForCheck waits until Config.CheckEvery after the last check, or a second after it if
+// a stream has to be checked again. It returns false if ctx ended.
 func (a *verifier) waitForCheck(ctx context.Context, looked time.Time) bool {
 	timer := time.NewTimer(time.Until(looked.Add(a.relay.cfg.CheckEvery)))
 	defer timer.Stop()
@@ -109,13 +108,14 @@ func (a *verifier) waitForCheck(ctx context.Context, looked time.Time) bool {
 	}
 }
 
-// repair finds what a stream has lost, and has it published again before anything new.
+// repair finds what a stream lost, and records that it is to be published again before
+// anything new.
 func (a *verifier) repair(ctx context.Context, at eventlog.Place, s broker.StreamState) error {
 	r := a.relay
 	loss, isNew := r.state.addLoss(at.Stream, s.Verdict)
 	if isNew {
 		r.metrics.lost(ctx, s.Verdict)
-		r.cfg.Logger.ErrorContext(ctx, "the broker has lost events that it had acknowledged; they are looked for, and published again before anything new",
+		r.cfg.Logger.ErrorContext(ctx, "broker lost events",
 			"stream", at.Stream, "reason", string(s.Verdict), "seq", at.Seq, "last_seq", s.Last.Seq)
 	}
 	began := time.Now()
@@ -129,12 +129,12 @@ func (a *verifier) repair(ctx context.Context, at eventlog.Place, s broker.Strea
 	r.metrics.repaired.Add(ctx, int64(len(found.Missing)))
 	loss.Events, loss.OutOfOrder, loss.RepairedAt = len(found.Missing), len(found.OutOfOrder), time.Now()
 	r.state.setRepaired(loss)
-	r.cfg.Logger.WarnContext(ctx, "what the broker has lost is published again", "stream", at.Stream,
-		"events", loss.Events, "late", loss.OutOfOrder, "compared", found.Compared, "messages", found.Messages, "took", time.Since(began).Round(time.Millisecond))
+	r.cfg.Logger.WarnContext(ctx, "lost events will be published again", "stream", at.Stream,
+		"events", loss.Events, "out_of_order", loss.OutOfOrder, "compared", found.Compared, "messages", found.Messages, "took", time.Since(began).Round(time.Millisecond))
 	return nil
 }
 
-// inOrder returns what can be published again in the order of its key.
+// inOrder returns the missing events that can be published in the order of their keys.
 func inOrder(found reconcile.Result) []int64 {
 	return slices.DeleteFunc(slices.Clone(found.Missing), func(seq int64) bool {
 		_, late := slices.BinarySearch(found.OutOfOrder, seq)

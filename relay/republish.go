@@ -9,38 +9,40 @@ import (
 )
 
 const (
-	// While no rewind is known it is asked for one this often, and so often, in the
-	// end, whether one that waits for its last events has ended.
+	// How often the relay asks for a rewind while it knows none, and whether one that waits
+	// for its last events has ended.
 	republishIdle = time.Second
 
-	// Events of a rewind are read this often, those of twice the time at once at the
-	// most. No more than a fifth of the time is spent on it.
+	// Events of a rewind are read this often, no more at once than its rate allows in
+	// republishBurst. No more than a fifth of the time is spent on it.
 	republishEvery = 50 * time.Millisecond
 	republishBurst = 2 * republishEvery
 	republishShare = 4
 
-	// Of all that may be read, events of rewinds are an eighth at the most; and so many
-	// at the least that one which the broker refuses does not stop the others.
+	// Events of rewinds are at most an eighth of all events that may be read. At least
+	// republishFloor may be read, so that one that the broker refuses does not stop the others.
 	republishPart  = 8
 	republishFloor = 16
 )
 
-// republishPacer paces what is read of rewinds: by their rate, and no more than is acknowledged.
+// republishPacer limits how fast events of rewinds are read: to their rate, and to what the
+// broker acknowledges.
 type republishPacer struct {
 	running  bool          // a rewind is known
 	rate     float64       // of it
 	credit   float64       // events that may be read now
-	creditAt time.Time     // when that was
-	readAt   time.Time     // when it was last read
-	next     time.Time     // when it is read next
-	wait     time.Duration // where nothing of it was to be read
+	creditAt time.Time     // when credit was computed
+	readAt   time.Time     // the last read
+	next     time.Time     // the next read
+	wait     time.Duration // after a read that found no events
 	fill     int           // how many events of their size fill a page
 }
 
-// allow returns how many events may be read now, with so many on their way.
+// allow returns how many events may be read now, while onTheirWay events with the given
+// bytes of data are on their way.
 func (r *republishPacer) allow(now time.Time, limit int, onTheirWay, bytes int64) int {
 	if !r.running {
-		return 1 // whose rate is known then
+		return 1 // this read finds out the rate
 	}
 	burst := max(1, r.rate*republishBurst.Seconds())
 	r.credit = min(burst, r.credit+r.rate*now.Sub(r.creditAt).Seconds())
@@ -52,7 +54,7 @@ func (r *republishPacer) allow(now time.Time, limit int, onTheirWay, bytes int64
 	return max(0, min(int(r.credit), room, r.fill))
 }
 
-// noteRead notes a look at the rewinds that took so long, and sets the time of the next.
+// noteRead adds a read of the rewinds, and sets the time of the next.
 func (r *republishPacer) noteRead(page *eventlog.Rewound, took time.Duration, now time.Time) {
 	if page.ID == 0 {
 		*r = republishPacer{next: now.Add(republishIdle)}
@@ -69,10 +71,10 @@ func (r *republishPacer) noteRead(page *eventlog.Rewound, took time.Duration, no
 	switch {
 	case len(page.Events) > 0:
 		r.fill = nextLimit(page.Events)
-		if r.wait = republishEvery; r.credit >= float64(r.fill) { // it is not the rate that bounds it
+		if r.wait = republishEvery; r.credit >= float64(r.fill) { // the page was full before the rate was reached
 			r.wait = busyPoll
 		}
-	case page.Moved: // a part of the log without any
+	case page.Moved: // that part of the log has no events of the rewind
 		r.wait = busyPoll
 	default: // all of it is on its way
 		r.wait = min(max(2*r.wait, republishEvery), republishIdle)
@@ -83,7 +85,7 @@ func (r *republishPacer) noteRead(page *eventlog.Rewound, took time.Duration, no
 	r.next = now.Add(max(r.wait, republishShare*took))
 }
 
-// shorten shortens a wait where something of a rewind is to be read before its end.
+// shorten shortens a wait if a rewind has to be read before its end.
 func (r *republishPacer) shorten(wait time.Duration, now time.Time) time.Duration {
 	if r.running {
 		wait = min(wait, r.next.Sub(now))
@@ -91,7 +93,7 @@ func (r *republishPacer) shorten(wait time.Duration, now time.Time) time.Duratio
 	return wait
 }
 
-// readRepublish hands events of a rewind to the dispatcher where it is time for them.
+// readRepublish passes events of a rewind to the dispatcher if it is time for them.
 func (r *reader) readRepublish(ctx context.Context) error {
 	w, now := &r.pacer, time.Now()
 	if w.next.After(now) {
@@ -100,7 +102,7 @@ func (r *reader) readRepublish(ctx context.Context) error {
 	limit := w.allow(now, r.relay.cfg.MaxUnpublished, r.republishEvents.Load(), r.republishBytes.Load())
 	if limit == 0 && now.Sub(w.readAt) < republishIdle { // it may have been cancelled
 		w.next = now.Add(republishEvery)
-		if w.credit >= 1 { // what is on its way may have arrived soon
+		if w.credit >= 1 { // events on their way may arrive soon
 			w.next = now.Add(republishEvery / 10)
 		}
 		return nil
@@ -130,7 +132,7 @@ func (r *reader) readRepublish(ctx context.Context) error {
 	return nil
 }
 
-// republishPage returns what the dispatcher has to know of a look at the rewinds.
+// republishPage returns what the dispatcher has to know of a read of the rewinds.
 func (r *reader) republishPage(found *eventlog.Rewound) page {
 	p := page{events: found.Events}
 	for _, ended := range found.Ended {
@@ -147,7 +149,7 @@ func (r *reader) republishPage(found *eventlog.Rewound) page {
 	return p
 }
 
-// logRepublish notes in the log where a rewind begins and ends.
+// logRepublish logs that a rewind begins or ends.
 func (r *reader) logRepublish(ctx context.Context, page *eventlog.Rewound) {
 	log := r.relay.cfg.Logger
 	for _, ended := range page.Ended {

@@ -8,27 +8,27 @@ import (
 	"github.com/postroom/postroom/relay/internal/schedule"
 )
 
-// result is an event whose outcome is known.
+// result is an event with its outcome.
 type result struct {
 	*schedule.Entry
 	broker.Outcome
 }
 
-// results are on their way from the publisher to the dispatcher.
+// results passes results from the publisher to the dispatcher.
 type results struct {
 	mu        sync.Mutex
 	pending   []result
-	threshold int           // so many of them are news
-	news      chan struct{} // there are enough
+	threshold int           // this many results wake the dispatcher
+	news      chan struct{} // there are threshold results or more
 
-	reuse []result // the dispatcher's, for reuse
+	reuse []result // memory for reuse
 }
 
 func newResults() *results { return &results{threshold: 1, news: make(chan struct{}, 1)} }
 
-// report takes an outcome from the publisher.
+// report takes an outcome from the publisher. It never blocks.
 func (l *results) report(m *broker.Message, o broker.Outcome) {
-	o.Err = guard.Seal(o.Err) // which a publisher of a user's has made
+	o.Err = guard.Seal(o.Err) // a user may have written the publisher
 	l.mu.Lock()
 	l.pending = append(l.pending, result{schedule.EntryOf(m), o})
 	tell := len(l.pending) == l.threshold
@@ -38,7 +38,7 @@ func (l *results) report(m *broker.Message, o broker.Outcome) {
 	}
 }
 
-// wakeAt has report wake the dispatcher as soon as there are n outcomes.
+// wakeAt wakes the dispatcher as soon as there are n results.
 func (l *results) wakeAt(n int) {
 	l.mu.Lock()
 	l.threshold = n
@@ -49,7 +49,7 @@ func (l *results) wakeAt(n int) {
 	}
 }
 
-// take returns what there is. giveBack takes its memory back.
+// take returns the results so far. Give the slice to recycle afterwards.
 func (l *results) take() []result {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,6 +58,7 @@ func (l *results) take() []result {
 	return taken
 }
 
+// recycle takes back the memory of a slice that take returned.
 func (l *results) recycle(taken []result) {
 	clear(taken)
 	l.reuse = taken

@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// maxDoublings bounds how often the time for a read is doubled: up to an hour or so.
+// maxDoublings limits the time for a read to about an hour.
 const maxDoublings = 6
 
-// adaptiveTimeout is for how long one kind of read is waited for. A connection whose other end
-// vanished would otherwise keep a silent leader in office; but a statement that needs
-// longer than that would be ended, and begun again, for ever. So the time doubles after
-// each read that it ended, and comes down again when reads are quick. It outlives a term,
-// because such an end ends the term.
+// adaptiveTimeout is the time limit for one kind of read. Without a limit, a leader whose
+// connection is dead would hold the lease and publish nothing. With a fixed limit, a
+// statement that needs longer would be cancelled and started again for ever. So the limit
+// doubles after each read that it ended, and shrinks when reads are fast. It outlives a
+// term, because a read that is cancelled ends the term.
 //
 // It is safe for concurrent use.
 type adaptiveTimeout struct{ doublings atomic.Int32 }
 
 func (p *adaptiveTimeout) current() time.Duration { return readTimeout << p.doublings.Load() }
 
-// run runs a read within the time that p allows.
+// run runs a read within the limit.
 func (p *adaptiveTimeout) run(ctx context.Context, read func(ctx context.Context) error) error {
 	within := p.current()
 	attempt, cancel := context.WithTimeout(ctx, within)

@@ -15,28 +15,25 @@ import (
 	"github.com/postroom/postroom/relay/internal/schedule"
 )
 
-// maxLinks is how many events of a batch its span links to: the SDK drops
-// further ones without a word.
+// maxLinks is how many events of a batch its span links to: the SDK silently drops more.
 const maxLinks = 128
 
-// batchSpan is the span of a batch in which some events come from traces that are
-// sampled: from its sending until the last of them has its outcome. A batch
-// without any has none.
+// batchSpan is the span of a batch with at least one event of a sampled trace. It begins
+// when the batch is sent, and ends when the last such event has its outcome.
 type batchSpan struct {
 	span   trace.Span
-	open   int // of the sampled events
+	open   int // sampled events without an outcome
 	stream string
 }
 
-// sampled reports whether the producer's trace is recorded. It looks at the
-// flags of a W3C traceparent and at nothing else: most events have none, and all
-// are asked.
+// sampled reports whether the producer's trace is sampled. It reads only the flags of the
+// W3C traceparent, because it is called for each event.
 func sampled(ev *eventlog.Logged) bool {
 	const length = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	return len(ev.TraceParent) == length && ev.TraceParent[length-1]&1 == 1
 }
 
-// startSpan begins the span of a batch, where it has one.
+// startSpan begins the span of a batch, if an event of it is sampled.
 func startSpan(ctx context.Context, tracer trace.Tracer, batch []*broker.Message, now time.Time) {
 	var members []*schedule.Entry
 	for _, m := range batch {
@@ -65,7 +62,7 @@ func startSpan(ctx context.Context, tracer trace.Tracer, batch []*broker.Message
 	}
 }
 
-// done notes the outcome of a sampled event, and ends the span with the last.
+// done adds the outcome of a sampled event, and ends the span after the last.
 func (b *batchSpan) done(o broker.Outcome) {
 	if o.Stream != "" && b.stream == "" {
 		b.stream = o.Stream
