@@ -46,7 +46,7 @@ func TestUnstorableEventsAreToldOf(t *testing.T) {
 		after(time.Second)
 		run.stop()
 		run.wait(t)
-		if n := strings.Count(log.String(), "level=ERROR"); n != 1 || !strings.Contains(log.String(), "of class unstorable") || !strings.Contains(log.String(), "events=3") {
+		if n := strings.Count(log.String(), "level=ERROR"); n != 1 || !strings.Contains(log.String(), "events dead: the database refuses to hold them") || !strings.Contains(log.String(), "events=3") {
 			t.Errorf("logged:\n%s", log.String())
 		}
 	})

@@ -295,7 +295,7 @@ func TestDriftIsNoticedWhileRunning(t *testing.T) {
 	checked := r.Health().StreamsOKAt
 	looks := src.looks()
 	devtest.Eventually(t, 20*time.Second, "two looks more", func() bool { return src.looks() >= looks+3 }) // the third begins after two
-	if n := log.count("not as they should be"); n != 1 {
+	if n := log.count("stream check failed"); n != 1 {
 		t.Errorf("%d warnings of one drift, want 1", n)
 	}
 	if h := r.Health(); h.State != relay.Leading || h.Ready() != nil || !h.StreamsOKAt.Equal(checked) {
@@ -305,7 +305,7 @@ func TestDriftIsNoticedWhileRunning(t *testing.T) {
 	cfg.MaxMsgs = -1
 	update()
 	devtest.Eventually(t, 10*time.Second, "the end of the drift", func() bool { return len(r.Health().Faults) == 0 })
-	if n := log.count("as they should be again"); n != 1 {
+	if n := log.count("stream check passed again"); n != 1 {
 		t.Errorf("%d notes of its end, want 1", n)
 	}
 
