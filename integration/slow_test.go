@@ -206,7 +206,7 @@ func TestARelayOfADatabaseThatIsFarAway(t *testing.T) {
 			if err := near.QueryRow(t.Context(), "SELECT owner IS NULL FROM postroom.relay").Scan(&released); err != nil || !released {
 				t.Errorf("the lease was given back: %t, %v\n%s", released, err, log.String())
 			}
-			if slow := strings.Contains(log.String(), "the lease is longer than usual"); slow != (roundTrip > 500*time.Millisecond) {
+			if slow := strings.Contains(log.String(), "lease lengthened for a slow database"); slow != (roundTrip > 500*time.Millisecond) {
 				t.Errorf("the log tells of a longer lease: %t\n%s", slow, log.String())
 			}
 		})

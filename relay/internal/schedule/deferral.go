@@ -11,56 +11,55 @@ import (
 )
 
 const (
-	// An event that the broker refuses while others pass is held after this
-	// time, or as soon as refused events, and what waits behind them, are a quarter
-	// of all that may be read.
+	// An event that the broker refuses, while it stores others, is held after this time. It
+	// is held at once if refused events, and those that wait behind them, are a quarter of
+	// all that may be read.
 	patience   = 5 * time.Second
 	holdShare  = 4
 	countEvery = 100 * time.Millisecond
 
-	// Attempts that an event has, over a quarter of an hour: what the broker refuses is
-	// often mended by a change of the stream, which somebody has to notice first. And how
-	// long one waits in held after a failure that is no attempt.
+	// The attempts of an event take over a quarter of an hour: often a change of the stream
+	// fixes what the broker refuses, and somebody has to notice first. heldWait is how long
+	// an event waits in held after a failure that is no attempt.
 	maxAttempts = postroom.DefaultAttempts
 	heldWait    = 30 * time.Second
 )
 
 var (
-	// retryBackoff is the schedule of an event that failed while others of its stream
-	// pass. It is repeated for as long as it takes, or held.
+	// retryBackoff has the waits of an event that failed while its stream stores others.
 	retryBackoff = postroom.Backoff{
 		50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second,
 	}
 
-	// probeBackoff is the schedule by which a stream that is out is probed.
+	// probeBackoff has the waits between two probes of an unavailable stream.
 	probeBackoff = retryBackoff
 
-	// attemptBackoff is the schedule of events in held.
+	// attemptBackoff has the waits between attempts of events in held.
 	attemptBackoff = postroom.DefaultBackoff()
 
-	// heldBackoff is the schedule in held of what is no attempt.
+	// heldBackoff has the waits in held after failures that are no attempts.
 	heldBackoff = postroom.Backoff{heldWait}
 )
 
-// deferrals is what leaves the scheduler for held, and the keys that wait for it.
+// deferrals has the events that go to held, and the keys that wait for events there.
 type deferrals struct {
 	held     []eventlog.Holding
 	returned []int64
 	blocked  map[string]*blockedKey // keys that have events in held
-	fresh    []*blockedKey          // of these, since it was last taken
+	fresh    []*blockedKey          // those with new events since TakeHeld
 
-	refused            int // events that were refused, and what waits behind them, when last counted
+	refused            int // refused events, with those that wait behind them, when last counted
 	countedAt, sweptAt time.Time
 }
 
-// Block is a key that has events in held. Later ones follow them there.
+// blockedKey is a key with events in held. Its later events go there, too.
 type blockedKey struct {
 	recording int64 // the number of the recording that stores the last of them
 	fresh     bool
 }
 
-// deferBehindKey holds an event whose key has events in held, and reports whether it
-// did.
+// deferBehindKey moves an event to held if its key has events there, and reports whether
+// it did.
 func (l *deferrals) deferBehindKey(seq int64, key string) bool {
 	b, ok := l.blocked[key]
 	if ok {
@@ -77,8 +76,8 @@ func (l *deferrals) markFresh(b *blockedKey) {
 	}
 }
 
-// Failed keeps an event that was not stored, to be sent again, or holds it. It
-// returns how often the event failed since it was read, and what is held of it.
+// Failed takes back an event that was not stored. It is sent again or moved to held. Failed
+// returns how often the event failed since it was read, and the failure if it is held.
 func (l *Scheduler) Failed(f *Entry, o broker.Outcome, now time.Time) (tries int, held *eventlog.Failure) {
 	s := l.endFlight(f, o.Stream)
 	if o.Class >= broker.Unavailable {
@@ -99,18 +98,21 @@ func (l *Scheduler) Failed(f *Entry, o broker.Outcome, now time.Time) (tries int
 		heap.Push(&l.retries, f)
 	}
 	if s != nil && s.unavailable && o.Class > broker.Unavailable {
-		s.recover(&l.ready) // it answers, or is gone
+		s.recover(&l.ready) // the stream answers, or does not exist any more
 	}
 	return tries, held
 }
 
-// mayHold reports whether an event of the given class may go to held. An outage
-// holds nothing: others have to pass, of the same stream where it is the stream
-// that is not available. Where no stream takes an event it is enough that others
-// have one: they may stand behind more such events than may be read. So may those
-// that would pass where all that is read is refused, which is then no attempt. Of
-// rewinds so little is read that one which is refused makes way in any case, and
-// nothing else does.
+// mayHold reports whether an event whose outcome has the given class may go to held. In an
+// outage nothing goes there: the broker must have stored other events meanwhile.
+//
+//   - Unavailable: the same stream must have stored others.
+//   - Unroutable: it is enough that some subject has a stream. Events that could be
+//     published may stand behind more unroutable events than may be read.
+//   - Refused: others must have been stored, or so much is read that others may stand
+//     behind it. In the second case the failure is no attempt.
+//   - An event of a rewind goes to held if it is refused, and only then: so few of them are
+//     read that one would stop the others.
 func (l *Scheduler) mayHold(f *Entry, s *stream, c broker.Class) bool {
 	if f.IsRepublished() && c != broker.Refused {
 		return false
@@ -126,18 +128,17 @@ func (l *Scheduler) mayHold(f *Entry, s *stream, c broker.Class) bool {
 	return false
 }
 
-// full reports whether so much is read that others may stand behind it, unread.
+// full reports whether so many events are read that others may have to stay unread.
 func (l *Scheduler) full() bool { return l.size >= l.limit/2 || l.bytes >= MaxBytes/2 }
 
-// exhausted reports whether an event was refused for long enough, or refused events
-// take so much room that it has to make way.
+// exhausted reports whether an event was refused for long enough, or refused events take
+// too much room.
 func (l *Scheduler) exhausted(f *Entry, now time.Time) bool {
 	return now.Sub(f.refusedAt) >= patience || l.overQuota(now)
 }
 
-// overQuota reports whether refused events, and what waits behind them, are a
-// quarter of all that may be read. They are counted now and then, and only where
-// so much is read.
+// overQuota reports whether refused events, with those that wait behind them, are a quarter
+// of all that may be read. It counts them from time to time, and only if so much is read.
 func (l *Scheduler) overQuota(now time.Time) bool {
 	if l.size < l.limit/holdShare {
 		return false
@@ -156,8 +157,8 @@ func (l *Scheduler) overQuota(now time.Time) bool {
 	return l.refused >= l.limit/holdShare
 }
 
-// MakeRoom has refused events tried once more at once where they take too much
-// room: their outcome decides.
+// MakeRoom makes refused events due at once if they take too much room. If they fail again,
+// they go to held.
 func (l *Scheduler) MakeRoom(now time.Time) {
 	if len(l.retries) == 0 || now.Sub(l.sweptAt) < countEvery || !l.overQuota(now) {
 		return
@@ -171,7 +172,7 @@ func (l *Scheduler) MakeRoom(now time.Time) {
 	heap.Init(&l.retries)
 }
 
-// moveToHeld moves an event to held, and with it those of its key that wait for it.
+// moveToHeld moves an event to held, together with those of its key that wait for it.
 func (l *Scheduler) moveToHeld(f *Entry, o broker.Outcome) *eventlog.Failure {
 	failure := &eventlog.Failure{Class: o.ErrorType(), Text: o.Err.Error(), Attempts: f.Attempts}
 	switch {
@@ -198,8 +199,7 @@ func (l *Scheduler) moveToHeld(f *Entry, o broker.Outcome) *eventlog.Failure {
 	return failure
 }
 
-// blockKey has the events of a key that wait, and all later ones, follow its
-// head to held.
+// blockKey moves the waiting events of a key to held. All later ones follow.
 func (l *Scheduler) blockKey(key string, waiting *Entry) {
 	b, ok := l.blocked[key]
 	if !ok {
@@ -208,7 +208,7 @@ func (l *Scheduler) blockKey(key string, waiting *Entry) {
 	}
 	l.markFresh(b)
 	delete(l.keys, key)
-	var repeats []eventlog.Logged // they wait for nobody that is held
+	var repeats []eventlog.Logged // they do not wait for held events
 	for f := waiting; f != nil; {
 		switch {
 		case f.IsRepublished():
@@ -225,8 +225,7 @@ func (l *Scheduler) blockKey(key string, waiting *Entry) {
 	l.putBack(repeats)
 }
 
-// TakeHeld returns what is to be recorded next, by the recording of the given
-// number, and forgets it.
+// TakeHeld returns what the recording with the given number has to store, and forgets it.
 func (l *deferrals) TakeHeld(recording int64) (held []eventlog.Holding, returned []int64) {
 	for _, b := range l.fresh {
 		b.recording, b.fresh = recording, false
@@ -236,9 +235,8 @@ func (l *deferrals) TakeHeld(recording int64) (held []eventlog.Holding, returned
 	return held, returned
 }
 
-// Block notes which keys had events in held when the recording of the given
-// number was the last. Others are free again, unless a later recording holds
-// events of theirs.
+// Block sets which keys had events in held after the recording with the given number. It
+// releases all other keys, unless a later recording moves events of theirs to held.
 func (l *deferrals) Block(keys []string, recorded int64) {
 	stored := make(map[string]struct{}, len(keys))
 	for _, key := range keys {
@@ -254,7 +252,7 @@ func (l *deferrals) Block(keys []string, recorded int64) {
 	}
 }
 
-// HasHeld reports whether something is to be recorded as held or returned.
+// HasHeld reports whether TakeHeld has anything to return.
 func (l *deferrals) HasHeld() bool { return len(l.held)+len(l.returned) > 0 }
 
 // HasBlocked reports whether some keys have events in held.

@@ -2,22 +2,22 @@ package schedule
 
 import "github.com/postroom/postroom/eventlog"
 
-// republishes is what a scheduler knows of events of rewinds. They go through the lanes of
-// their keys, one in flight for each as all others, as long as they are stored. But
-// they were published before, and so hold up nobody: one that the broker does not take
-// leaves its lane. Nor do they wait for one that is held.
+// republishes is what a scheduler knows of events of rewinds. While the broker stores them,
+// they keep the order of their keys as all others do. But they were published before, so
+// they must not delay others: one that the broker does not take no longer blocks its key.
+// They do not wait for held events of their key.
 type republishes struct {
-	cancelled map[int64]struct{}  // rewinds whose events are sent no more
-	dropped   []eventlog.Repeated // of them
-	gone      int                 // events of rewinds that left the lanes since it was last asked
-	goneBytes int                 // and their data
+	cancelled map[int64]struct{}  // rewinds that were cancelled
+	dropped   []eventlog.Repeated // events of cancelled rewinds
+	gone      int                 // events of rewinds that left since TakeGone
+	goneBytes int                 // bytes of their data
 }
 
-// IsRepublished reports whether an event is read from the log for a rewind. One that is read
-// from held is as all others there.
+// IsRepublished reports whether an event was read from the log for a rewind. If it was read
+// from held, it is treated as any other.
 func (f *Entry) IsRepublished() bool { return f.Rewind != 0 && !f.Held }
 
-// releaseKey lets the next of its key pass an event of a rewind.
+// releaseKey lets the next event of its key pass an event of a rewind.
 func (l *Scheduler) releaseKey(f *Entry) {
 	key := f.OrderKey()
 	if !f.IsRepublished() || key == "" {
@@ -31,7 +31,7 @@ func (l *Scheduler) releaseKey(f *Entry) {
 	f.next, f.Unordered = nil, true
 }
 
-// putBack adds events that were released and have not left.
+// putBack adds events again that were released but do not leave the scheduler.
 func (l *Scheduler) putBack(events []eventlog.Logged) {
 	for i := range events {
 		l.gone--
@@ -40,7 +40,7 @@ func (l *Scheduler) putBack(events []eventlog.Logged) {
 	l.Add(events)
 }
 
-// Cancel has the events of a rewind sent no more.
+// Cancel stops sending the events of a rewind.
 func (l *republishes) Cancel(rewind int64) {
 	if l.cancelled == nil {
 		l.cancelled = make(map[int64]struct{})
@@ -48,7 +48,7 @@ func (l *republishes) Cancel(rewind int64) {
 	l.cancelled[rewind] = struct{}{}
 }
 
-// dropCancelled takes an event that was about to be sent off where its rewind was cancelled, and
+// dropCancelled removes an event that is about to be sent if its rewind was cancelled, and
 // reports whether it did.
 func (l *Scheduler) dropCancelled(f *Entry) bool {
 	if _, ok := l.cancelled[f.Rewind]; !ok || !f.IsRepublished() {
@@ -60,7 +60,7 @@ func (l *Scheduler) dropCancelled(f *Entry) bool {
 	return true
 }
 
-// countGone counts an event of a rewind that leaves the lanes.
+// countGone counts an event of a rewind that leaves the scheduler.
 func (l *republishes) countGone(f *Entry) {
 	if f.IsRepublished() {
 		l.gone++
@@ -68,13 +68,13 @@ func (l *republishes) countGone(f *Entry) {
 	}
 }
 
-// TakeGone returns how many events of rewinds left the lanes, and their bytes, and which
-// of them were dropped, since it was last called.
+// TakeGone returns how many events of rewinds left since the last call, the bytes of their
+// data, and those that were dropped.
 func (l *republishes) TakeGone() (events, bytes int, dropped []eventlog.Repeated) {
 	events, bytes, dropped = l.gone, l.goneBytes, l.dropped
 	l.gone, l.goneBytes, l.dropped = 0, 0, nil
 	return events, bytes, dropped
 }
 
-// HasGone reports whether events of rewinds left since it was last asked which.
+// HasGone reports whether events of rewinds left since TakeGone.
 func (l *republishes) HasGone() bool { return l.gone > 0 }

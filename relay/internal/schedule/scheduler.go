@@ -1,6 +1,6 @@
-// Package schedule decides which event a relay may send next: the order of each key,
-// what is deferred behind an event that the broker does not take, and what waits for a
-// stream that is out. It is pure: no I/O, no clock of its own, no goroutines.
+// Package schedule decides which event a relay may send next. It keeps the order of each
+// key, defers events behind one that the broker does not take, and lets events wait for a
+// stream that is unavailable. It is pure: no I/O, no clock of its own, no goroutines.
 package schedule
 
 import (
@@ -12,31 +12,30 @@ import (
 	"github.com/postroom/postroom/internal/wire"
 )
 
-// MaxBytes is below what the data that is read and not published is kept, or a little
-// above.
+// MaxBytes limits the data of events that are read and not yet published. The last page may
+// exceed it a little.
 const MaxBytes = 64 << 20
 
-// Scheduler decides which event may be sent next: the events of a key one at a
-// time and in the order in which they were added, the others as they come. It
-// is used by one goroutine.
+// Scheduler decides which event may be sent next: the events of a key one at a time, in the
+// order in which they were added, and the others as they come. One goroutine uses it.
 //
-// One in flight per key is what keeps the order at the broker: a publish whose
-// outcome is unknown is repeated, and whatever was sent behind it would have
-// been stored before the repetition.
+// One event in flight per key keeps the order at the broker. A publish with an unknown
+// outcome is repeated, and the broker would store what was sent behind it before the
+// repetition.
 type Scheduler struct {
-	limit    int               // the most events that are read and not published
-	keys     map[string]*Entry // the last event of each key that has one
+	limit    int               // the most events that may be read and not published
+	keys     map[string]*Entry // the last event of each key
 	ready    fifo[*Entry]      // may be sent
-	retries  retries           // failed while others of their stream pass; sent again when due
+	retries  retries           // events that failed, to be sent again when due
 	storedAt time.Time         // when the broker last stored any event
 	free     []*Entry          // for reuse
 
-	batching bool // events go in atomic batches, those of a key that wait for each other together
+	batching bool // events go in atomic batches, several of a key in one batch
 	loaded   int  // bytes in the batch that is being made
 
 	load
 	streamTable
-	deferrals   // what goes to held
+	deferrals   // events for held
 	republishes // events of rewinds
 }
 
@@ -56,18 +55,18 @@ func (l *load) InFlight() int { return l.sent }
 // Bytes returns the data of all of them.
 func (l *load) Bytes() int { return l.bytes }
 
-// streamTable is what is known of streams.
+// streamTable is what the scheduler knows of streams.
 type streamTable struct {
-	routes  map[string]*stream // by subject, as far as outcomes have told
+	routes  map[string]*stream // by subject, learned from outcomes
 	streams map[string]*stream // by name
-	covered bool               // some events are known to have a stream
+	covered bool               // at least one subject has a stream
 }
 
-// SetCovered notes whether some events are known to have a stream.
+// SetCovered sets whether at least one subject has a stream.
 func (r *streamTable) SetCovered(some bool) { r.covered = some }
 
-// TakeStored tells how many events each stream stored since it was last called, and
-// returns which streams are out, in no order.
+// TakeStored calls tell with how many events each stream stored since the last call, and
+// returns the names of the unavailable streams, in no order.
 func (r *streamTable) TakeStored(tell func(stream string, events int64)) (out []string) {
 	for name, s := range r.streams {
 		if s.stored > 0 {
@@ -81,26 +80,26 @@ func (r *streamTable) TakeStored(tell func(stream string, events int64)) (out []
 	return out
 }
 
-// Entry is an event on its way to the broker: its message, and what is known of it.
+// Entry is an event in the scheduler: its message and its state.
 type Entry struct {
 	broker.Message
 
 	Sent  time.Time // when it was last sent
-	Batch any       // what the relay notes of the batch that it was last sent in
+	Batch any       // belongs to the relay; for the batch in which it was last sent
 
 	next         *Entry    // the next event of its key
-	stream       *stream   // where it was sent to, if known
-	refusedAt    time.Time // when the broker first said no, since it was read
+	stream       *stream   // the stream that it was sent to, if known
+	refusedAt    time.Time // when it was sent, the first time the broker refused it
 	due          time.Time // when it may be sent again
 	tries        int       // how often it failed since it was read
 	inFlight     bool      // sent, and without an outcome
-	withPrevious bool      // sent along with the one before it of its key
+	withPrevious bool      // sent in one batch with the event before it of its key
 }
 
 // EntryOf returns the entry of a message that the publisher was given.
 func EntryOf(m *broker.Message) *Entry { return m.Owner.(*Entry) }
 
-// Copy says which of the event's messages is sent.
+// Copy says which of the event's messages is sent: each has an id of its own.
 func (f *Entry) Copy() wire.Copy {
 	return wire.Copy{Replays: f.Replays, Rewind: f.Rewind, Lost: f.LostSeq}
 }
@@ -142,7 +141,7 @@ func (l *Scheduler) Add(events []eventlog.Logged) {
 	}
 }
 
-// Next returns up to n events to send now, retries first: they are older.
+// Next returns up to n events to send now. Retries come first: they are older.
 func (l *Scheduler) Next(n int, now time.Time) []*broker.Message {
 	if n <= 0 {
 		return nil
@@ -181,10 +180,10 @@ func (l *Scheduler) fits(batch []*broker.Message, n int) bool {
 	return len(batch) < n && (!l.batching || len(batch) < broker.MaxBatch && l.loaded < broker.MaxBatchBytes)
 }
 
-// sendKey sends an event and, in atomic batches, those that wait behind it. They
-// have to be in its batch to be stored after it, so they have to be in its stream;
-// and it must be likely that it is stored. An event of a rewind can leave its lane at
-// any time: it goes by itself.
+// sendKey sends an event and, in atomic batches, the events of its key that wait behind it.
+// These must go to the same stream, so that they are in the same batch, and the event must
+// be likely to be stored. An event of a rewind can stop blocking its key at any time, so it
+// goes by itself.
 func (l *Scheduler) sendKey(batch []*broker.Message, f *Entry, n int, now time.Time) []*broker.Message {
 	byItself := !l.batching || f.Isolated || f.IsRepublished()
 	batch = l.send(batch, f, now)
@@ -207,7 +206,7 @@ func (l *Scheduler) send(batch []*broker.Message, f *Entry, now time.Time) []*br
 	}
 	f.Sent, f.stream = now, l.routes[f.Subject]
 	f.inFlight, f.withPrevious = true, false
-	if f.AckGroup = ""; f.stream != nil && !f.stream.unavailable && f.tries == 0 && !f.Held && f.next == nil { // the next would wait for the others, too
+	if f.AckGroup = ""; f.stream != nil && !f.stream.unavailable && f.tries == 0 && !f.Held && f.next == nil { // an event of its key that waits would wait for the whole group
 		f.AckGroup = f.stream.name
 	}
 	l.loaded += len(f.Data)
@@ -218,8 +217,8 @@ func (l *Scheduler) send(batch []*broker.Message, f *Entry, now time.Time) []*br
 	return append(batch, &f.Message)
 }
 
-// endFlight notes that an event is no longer in flight, and what its outcome tells
-// of its stream.
+// endFlight notes that an event is no longer in flight, and learns its stream from the
+// outcome.
 func (l *Scheduler) endFlight(f *Entry, name string) *stream {
 	l.sent--
 	f.inFlight = false
@@ -234,18 +233,17 @@ func (l *Scheduler) endFlight(f *Entry, name string) *stream {
 		s = &stream{name: name}
 		l.streams[name] = s
 	}
-	if len(l.routes) >= maxRoutes { // subjects with ids in them: begin anew
+	if len(l.routes) >= maxRoutes { // the subjects may contain ids: start again
 		clear(l.routes)
 	}
 	l.routes[f.Subject] = s
 	return s
 }
 
-// maxRoutes is how many subjects' streams are remembered.
+// maxRoutes is for how many subjects the stream is remembered.
 const maxRoutes = 10_000
 
-// Done takes an event that was published off, and lets the next of its key
-// pass.
+// Done removes an event that was published, and releases the next of its key.
 func (l *Scheduler) Done(f *Entry, name string, now time.Time) {
 	s := l.endFlight(f, name)
 	l.storedAt = now
@@ -266,8 +264,8 @@ func (l *Scheduler) Done(f *Entry, name string, now time.Time) {
 	l.release(f)
 }
 
-// releaseNext lets an event pass now that the one before it of its key was stored,
-// unless it was sent along with that one.
+// releaseNext makes an event ready after the one before it of its key was stored, unless it
+// was sent together with that one.
 func (l *Scheduler) releaseNext(f *Entry) {
 	f.withPrevious = false
 	if !f.inFlight {
@@ -275,21 +273,21 @@ func (l *Scheduler) releaseNext(f *Entry) {
 	}
 }
 
-// ReturnBlocked takes back an event that was not stored, because an earlier one of its
-// key was not: that one takes it along again.
+// ReturnBlocked takes back an event that was not stored because an earlier one of its key
+// was not. It is sent again together with that one.
 func (l *Scheduler) ReturnBlocked(f *Entry) {
 	l.endFlight(f, "")
-	if !f.withPrevious { // the earlier one was stored after all
+	if !f.withPrevious { // the earlier one was stored meanwhile
 		l.ready.push(f)
 	}
 }
 
-// Requeue takes back events that were not sent after all.
+// Requeue takes back events that Next returned and that were not sent.
 func (l *Scheduler) Requeue(batch []*broker.Message) {
 	for _, m := range batch {
 		f := EntryOf(m)
 		l.endFlight(f, "")
-		if f.withPrevious { // one that is in the batch too
+		if f.withPrevious { // the one before it is in the batch, too
 			continue
 		}
 		f.due = f.Sent
@@ -297,8 +295,7 @@ func (l *Scheduler) Requeue(batch []*broker.Message) {
 	}
 }
 
-// NextRetry returns when the first of the failed events is due, and whether
-// there is one.
+// NextRetry returns when the next failed event is due, and whether there is one.
 func (l *Scheduler) NextRetry() (at time.Time, ok bool) {
 	if len(l.retries) > 0 {
 		at, ok = l.retries[0].due, true
@@ -311,7 +308,7 @@ func (l *Scheduler) NextRetry() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// entry returns a zero one, which owns its message.
+// entry returns an empty entry, which owns its message.
 func (l *Scheduler) entry() *Entry {
 	f := &Entry{}
 	if n := len(l.free); n > 0 {
@@ -322,7 +319,7 @@ func (l *Scheduler) entry() *Entry {
 	return f
 }
 
-// release forgets an event.
+// release removes an event from the scheduler.
 func (l *Scheduler) release(f *Entry) {
 	l.size--
 	l.bytes -= len(f.Data)
@@ -347,8 +344,8 @@ func (r *retries) Pop() any {
 	return f
 }
 
-// fifo is a queue. Its memory is reused: the front moves along the slice and
-// the rest is moved down when the front half is empty.
+// fifo is a queue. It reuses its memory: the front moves along the slice, and the items
+// move down when the front half is empty.
 type fifo[T any] struct {
 	items []T
 	front int

@@ -2,25 +2,25 @@ package schedule
 
 import "time"
 
-// maxProbes is how many events are in flight to a stream that is out: enough
-// for one that is refused alone not to stand before all others, and few enough
-// to leave the window to other streams.
+// maxProbes is how many events may be in flight to an unavailable stream. One event that
+// only the stream refuses must not keep others from being tried, and the window has to stay
+// free for other streams.
 const maxProbes = 16
 
-// stream is what is known of one stream. It is out from an event that it did
-// not take until it takes one: then what is meant for it waits, and a few are
-// sent from time to time to find out.
+// stream is the state of one stream. It becomes unavailable when it does not take an event,
+// and available when it takes one. Meanwhile its events wait, and a few are sent from time
+// to time as probes.
 type stream struct {
 	name     string
 	storedAt time.Time    // when it last stored an event
 	sent     int          // in flight to it
-	stored   int64        // events it stored, since that was last counted
-	parked   fifo[*Entry] // wait for it to come back
+	stored   int64        // events that it stored since TakeStored
+	parked   fifo[*Entry] // events that wait for it
 
 	unavailable bool
-	since       time.Time // when it went out
+	since       time.Time // when it became unavailable
 	rounds      int       // of probes that failed
-	nextProbe   time.Time // of the next round
+	nextProbe   time.Time // when the next round of probes begins
 }
 
 // full reports whether no more may be sent to the stream for now.
@@ -34,7 +34,7 @@ func (s *stream) probes(now time.Time) int {
 	return max(0, min(maxProbes-s.sent, s.parked.len()))
 }
 
-// Failed parks an event that the stream did not take, sent at the given time.
+// addFailed parks an event that the stream did not take.
 func (s *stream) addFailed(f *Entry, now time.Time) {
 	if !s.unavailable {
 		s.unavailable, s.since, s.rounds, s.nextProbe = true, now, 0, time.Time{}
@@ -46,7 +46,7 @@ func (s *stream) addFailed(f *Entry, now time.Time) {
 	s.parked.push(f)
 }
 
-// recover ends an outage: what waited may be sent.
+// recover makes the stream available: the events that waited are ready.
 func (s *stream) recover(ready *fifo[*Entry]) {
 	s.unavailable = false
 	for {
