@@ -7,39 +7,38 @@ import (
 )
 
 const (
-	// The most events that are acknowledged together.
+	// The most events in an ack group.
 	maxGroup = 32
 
-	// After a group whose answers did not tell, so many events go by themselves: twice
-	// as many each time, and fewer again as groups succeed. Where others publish much to
-	// the same stream, few groups would.
+	// After an ambiguous group, this many events go without a group: twice as many each
+	// time, and fewer again as groups succeed. If others publish much to the same stream,
+	// few groups would succeed.
 	minSingles = 1 << 10
 	maxSingles = 1 << 20
 )
 
-// ackGroup is events whose answers come on one subject. The broker has to find out
-// where the answers to a subject go, and remembers the last ones: with a subject for
-// each event it never knows, and that is a tenth of what an event costs it.
+// ackGroup is a group of events whose acknowledgements come on one subject. The broker looks
+// up where to send the answers on a subject, and caches the last lookups. With a subject for
+// each event the cache never helps, and that is a tenth of what an event costs the broker.
 //
-// An answer does not say which event it is to. It need not, where as many answers
-// came as there are events, all of them from one stream, and the sequences in them
-// follow on one another: then each event has its place in the stream, for no message
-// gets two sequences, and a connection's messages are stored in order. Any other
-// answer makes the group vague, and its events are sent again, each by itself: the
-// stream knows by their ids what it has.
+// An acknowledgement does not say which event it is for. It need not, if there are as many
+// as events, all from one stream, with consecutive sequences: a connection's messages are
+// stored in order, and no message gets two sequences, so each event has its position in the
+// stream. Any other answer makes the group ambiguous. Then its events are sent again, each
+// by itself: the stream drops those that it has, by their ids.
 type ackGroup struct {
-	messages      []*broker.Message // none: the slot is vacant
+	messages      []*broker.Message // none if the slot is vacant
 	serial        uint64
 	sent          time.Time
-	shared        bool // there were several
-	allSent       bool // all are with the connection; before, one may still be being read
+	shared        bool // it had several events when it was sent
+	allSent       bool // all were written to the connection; before that, its events must not be reported
 	earlyFailures []earlyFailure
 
-	stream     string // of the answers
-	last       uint64 // sequence in them
+	stream     string // the stream in the answers
+	last       uint64 // the last sequence in the answers
 	answered   int
-	duplicates uint64 // a bit for each event
-	ambiguous  bool   // it is not known what became of which
+	duplicates uint64 // one bit for each event
+	ambiguous  bool   // the answers do not say which event is stored
 }
 
 // earlyFailure is a failure that came while a group was being sent.
@@ -59,7 +58,7 @@ func (g *ackGroup) clear() {
 	*g = ackGroup{messages: g.messages[:0]}
 }
 
-// addAnswer takes in an answer to one of several events.
+// addAnswer adds an answer to a group of several events.
 func (g *ackGroup) addAnswer(o broker.Outcome) {
 	follows := g.answered == 0 || o.Stream == g.stream && o.Sequence == g.last+1
 	if o.Class != broker.Stored || o.Stream == "" || !follows {
@@ -73,7 +72,7 @@ func (g *ackGroup) addAnswer(o broker.Outcome) {
 	g.answered++
 }
 
-// outcome returns that of the i-th event, when all have been answered.
+// outcome returns the outcome of the i-th event, after all answers came.
 func (g *ackGroup) outcome(i int) broker.Outcome {
 	return broker.Outcome{
 		Stream: g.stream, Sequence: g.last - uint64(g.answered-1-i), //nolint:gosec // i is below answered
@@ -81,8 +80,7 @@ func (g *ackGroup) outcome(i int) broker.Outcome {
 	}
 }
 
-// split returns the first events of a batch that may be acknowledged together, and
-// the rest.
+// split returns the first events of a batch that form a group, and the rest.
 func (w *window) split(batch []*broker.Message) (messages, rest []*broker.Message) {
 	n := 1
 	if w.singlesLeft > 0 {
@@ -95,8 +93,8 @@ func (w *window) split(batch []*broker.Message) (messages, rest []*broker.Messag
 	return batch[:n], batch[n:]
 }
 
-// resolve reports the outcomes of a group when they are known, or has its events sent
-// again when they will not be.
+// resolve reports the outcomes of a group if they are known. If the group is ambiguous, its
+// events are sent again.
 func (w *window) resolve(slot int) {
 	g := &w.slots[slot]
 	switch {
@@ -116,8 +114,8 @@ func (w *window) resolve(slot int) {
 	w.vacate(slot)
 }
 
-// backOff has events go by themselves for a while, after a group that did not tell. Many
-// may be under way at the time, which then do not tell for the same reason.
+// backOff stops making groups for a while, after an ambiguous one. Groups that were in
+// flight at that time may be ambiguous for the same reason, so they do not count again.
 func (w *window) backOff(g *ackGroup) {
 	if g.serial <= w.lastAmbiguous {
 		return
@@ -126,14 +124,13 @@ func (w *window) backOff(g *ackGroup) {
 	w.singlesLeft, w.nextSingles = w.nextSingles, min(2*w.nextSingles, maxSingles)
 }
 
-// sentAll notes that the messages of a group are with the connection, but for those
-// of some events.
+// sentAll notes that a group was written to the connection, except for the failed events.
 func (w *window) sentAll(p slotRef, failed map[*broker.Message]broker.Outcome) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	g := w.group(p)
 	if g == nil {
-		return // it was a single one, and is answered
+		return // it had one event, which has its outcome
 	}
 	g.allSent = true
 	if len(failed) > 0 {
@@ -152,7 +149,7 @@ func (w *window) sentAll(p slotRef, failed map[*broker.Message]broker.Outcome) {
 	}
 }
 
-// drop reports events that were not sent, and takes them out of their group.
+// drop reports events that were not sent, and removes them from their group.
 func (w *window) drop(g *ackGroup, failed map[*broker.Message]broker.Outcome) {
 	sent := g.messages[:0]
 	for _, f := range g.messages {
@@ -166,7 +163,7 @@ func (w *window) drop(g *ackGroup, failed map[*broker.Message]broker.Outcome) {
 	g.messages = sent
 }
 
-// sendAgain has events sent by themselves.
+// sendAgain queues events to be sent again, each without a group.
 func (w *window) sendAgain(messages []*broker.Message) {
 	if len(messages) == 0 {
 		return
@@ -178,7 +175,7 @@ func (w *window) sendAgain(messages []*broker.Message) {
 	signal(w.resend)
 }
 
-// takeAgain returns the events that are to be sent again.
+// takeAgain returns the events that have to be sent again.
 func (w *window) takeAgain() []*broker.Message {
 	w.mu.Lock()
 	defer w.mu.Unlock()

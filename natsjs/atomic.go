@@ -13,11 +13,11 @@ import (
 	"github.com/postroom/postroom/natsjs/internal/replies"
 )
 
-// maxRoutes is how many subjects' streams are remembered.
+// maxRoutes is for how many subjects the stream is remembered.
 const maxRoutes = 10_000
 
-// atomicRun is one RunAtomic. Its routes are the main goroutine's and that of
-// those who look streams up; each stream has a goroutine of its own.
+// atomicRun is one call of RunAtomic. The main goroutine splits batches by stream, some
+// goroutines look up the streams of subjects, and one goroutine for each stream sends.
 type atomicRun struct {
 	p          *Publisher
 	js         jetstream.JetStream
@@ -29,12 +29,12 @@ type atomicRun struct {
 	working    sync.WaitGroup
 
 	mu      sync.Mutex
-	routes  map[string]string // the stream of each subject, as far as it was looked up
+	routes  map[string]string // the stream of each subject that was looked up
 	streams map[string]*batchSender
 }
 
-// serve hands batches on until ctx ends, a stream fails, or the connection is
-// another one.
+// serve passes batches on until ctx ends, a stream fails, or the connection broke and is
+// back.
 func (r *atomicRun) serve(ctx context.Context, batches <-chan []*broker.Message, reconnects uint64) error {
 	nc := r.p.nc
 	status := nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.CLOSED)
@@ -75,15 +75,15 @@ func (r *atomicRun) serve(ctx context.Context, batches <-chan []*broker.Message,
 	}
 }
 
-// split hands the events of a batch to their streams. Those of a key whose
-// events have several wait for the first: no batch spans two streams.
+// split passes the events of a batch to their streams. No atomic batch spans two streams: if
+// the events of a key go to several streams, all after the first stream's wait.
 func (r *atomicRun) split(ctx context.Context, batch []*broker.Message) {
 	if name, one := r.oneStream(batch); one {
 		r.stream(ctx, name).push(batch)
 		return
 	}
 	type group struct {
-		name, subject string // subject: where the stream is not known
+		name, subject string // subject: if the stream is not known
 		flights       []*broker.Message
 	}
 	var groups []*group
@@ -103,7 +103,7 @@ func (r *atomicRun) split(ctx context.Context, batch []*broker.Message) {
 		}
 		if key := f.OrderKey(); key != "" {
 			if first, ok := ofKey[key]; ok && first != g {
-				ofKey[key] = nil // nor may any that come after it go now
+				ofKey[key] = nil // none that comes after it may go now
 				behind = append(behind, f)
 				continue
 			}
@@ -123,8 +123,7 @@ func (r *atomicRun) split(ctx context.Context, batch []*broker.Message) {
 	}
 }
 
-// oneStream returns the stream of all events of a batch, where that is one, and
-// known.
+// oneStream returns the stream of a batch, if all its events go to one known stream.
 func (r *atomicRun) oneStream(batch []*broker.Message) (name string, one bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,8 +148,7 @@ func (r *atomicRun) route(subject string) string {
 	return r.routes[subject]
 }
 
-// lookUp finds the stream of a subject, and hands it the events that wait for
-// that.
+// lookUp finds the stream of a subject, and passes it the events that wait for that.
 func (r *atomicRun) lookUp(ctx context.Context, subject string, messages []*broker.Message) {
 	o := streamOf(ctx, r.js, subject)
 	if o.Stream == "" {
@@ -160,7 +158,7 @@ func (r *atomicRun) lookUp(ctx context.Context, subject string, messages []*brok
 		return
 	}
 	r.mu.Lock()
-	if len(r.routes) >= maxRoutes { // subjects with ids in them: begin anew
+	if len(r.routes) >= maxRoutes { // the subjects may contain ids: start again
 		clear(r.routes)
 	}
 	r.routes[subject] = o.Stream
@@ -168,14 +166,14 @@ func (r *atomicRun) lookUp(ctx context.Context, subject string, messages []*brok
 	r.stream(ctx, o.Stream).push(messages)
 }
 
-// forget has the stream of a subject looked up again: it may be another one.
+// forget forgets the stream of a subject: it may have changed.
 func (r *atomicRun) forget(subject string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.routes, subject)
 }
 
-// stream returns what sends to the stream of the given name.
+// stream returns the sender for a stream. It starts one if there is none.
 func (r *atomicRun) stream(ctx context.Context, name string) *batchSender {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -192,8 +190,8 @@ func (r *atomicRun) stream(ctx context.Context, name string) *batchSender {
 	return b
 }
 
-// reportAll reports the same outcome, which is not Stored, of events that were
-// sent together.
+// reportAll reports the same outcome, which is not Stored, for all events that were sent
+// together.
 func (r *atomicRun) reportAll(messages []*broker.Message, o broker.Outcome) {
 	outcomes := make([]broker.Outcome, len(messages))
 	for i := range outcomes {
@@ -202,8 +200,8 @@ func (r *atomicRun) reportAll(messages []*broker.Message, o broker.Outcome) {
 	r.reportBatch(messages, outcomes)
 }
 
-// reportBatch reports what became of events that were sent together. What comes after
-// one of its key that is not stored waits behind it, and is told first.
+// reportBatch reports the outcomes of events that were sent together. The events of a key
+// after one that is not stored get BlockedByKey, and are reported first.
 func (r *atomicRun) reportBatch(messages []*broker.Message, outcomes []broker.Outcome) {
 	var missed map[string]struct{}
 	for i, f := range messages {
@@ -224,7 +222,7 @@ func (r *atomicRun) reportBatch(messages []*broker.Message, outcomes []broker.Ou
 		for i := len(messages) - 1; i >= 0; i-- {
 			if outcomes[i].Class == broker.BlockedByKey {
 				r.reportFn(messages[i], outcomes[i])
-				messages[i] = nil // it is no longer ours
+				messages[i] = nil // it belongs to the relay again
 			}
 		}
 	}

@@ -21,20 +21,20 @@ const (
 	batchCommit   = "Nats-Batch-Commit"
 )
 
-// batchSender sends batches to one stream. Where that has one replica the next is sent
-// while one is being stored; several agree on one under a fence at a time.
+// batchSender sends batches to one stream. If the stream has one replica, the next batch is
+// sent while one is being stored. Several replicas store one batch at a time.
 type batchSender struct {
 	run       *atomicRun
 	name      string
 	encoder   *wire.Encoder
 	fence     fence
-	msg       nats.Msg // for reuse, as its headers are
+	msg       nats.Msg // for reuse, like its headers
 	id, seq   []string
-	maxEvents int // events in a batch
+	maxEvents int // the most events in a batch
 
 	mu       sync.Mutex
-	queue    [][]*broker.Message // to go in batches
-	isolated []*broker.Message   // to go alone
+	queue    [][]*broker.Message // to be sent in batches
+	isolated []*broker.Message   // to be sent one by one
 	news     chan struct{}
 }
 
@@ -45,8 +45,8 @@ func newBatchSender(run *atomicRun, name string) *batchSender {
 	}
 }
 
-// push queues events that came together. Those that the broker refused before go
-// alone: they are not to cost others their batch again.
+// push queues events that came together. Those that the broker refused before go one by one,
+// so that they do not spoil the batch of others again.
 func (b *batchSender) push(messages []*broker.Message) {
 	group := make([]*broker.Message, 0, len(messages))
 	b.mu.Lock()
@@ -64,9 +64,9 @@ func (b *batchSender) push(messages []*broker.Message) {
 	signal(b.news)
 }
 
-// pop takes what goes into the next batch off the queue. What came together has the
-// events of a key together, and stays so: those of one that is in a batch may not be
-// in another before that is stored.
+// pop removes the events of the next batch from the queue. It keeps events together that
+// were pushed together: the events of a key must not be in a second batch before the first
+// is stored.
 func (b *batchSender) pop() (messages []*broker.Message) {
 	b.mu.Lock()
 	var behind []*broker.Message
@@ -94,8 +94,8 @@ func (b *batchSender) pop() (messages []*broker.Message) {
 	return messages
 }
 
-// splitFirst takes as many events as go into a batch off a queue whose first group has
-// more. What comes after them of their keys has to come again.
+// splitFirst removes a batch from the first group of the queue, which has more events than
+// fit. The other events of the batch's keys are returned as behind.
 func (b *batchSender) splitFirst() (messages, behind []*broker.Message) {
 	group := b.queue[0]
 	messages = group[:b.maxEvents:b.maxEvents]
@@ -119,7 +119,7 @@ func (b *batchSender) splitFirst() (messages, behind []*broker.Message) {
 	return messages, behind
 }
 
-// hasIsolated reports whether events are to go alone.
+// hasIsolated reports whether events have to be sent one by one.
 func (b *batchSender) hasIsolated() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -134,7 +134,7 @@ func (b *batchSender) popIsolated() []*broker.Message {
 	return messages
 }
 
-// batch is a batch on its way.
+// batch is a batch in flight.
 type batch struct {
 	messages  []*broker.Message
 	sent      []*broker.Message // those of them that are in it
@@ -142,16 +142,16 @@ type batch struct {
 	fence     uint64 // that it was sent under
 	reply     *replies.Reply
 	due       time.Time // when an answer has to be there
-	duplicate bool      // it is one event, which the broker had already
-	tries     int       // how often its fence did not hold
+	duplicate bool      // it is one event, and the broker called it a duplicate
+	tries     int       // how often its fence was refused
 
-	faults map[*broker.Message]broker.Outcome // events of it that the client itself refuses
+	faults map[*broker.Message]broker.Outcome // events that the client library refuses
 }
 
-// maxPipelined is how many batches a stream with one replica is sent at once.
+// maxPipelined is how many batches may be in flight to a stream with one replica.
 const maxPipelined = 2
 
-// work sends what is pushed until ctx ends, or the term does.
+// work sends what is pushed until ctx ends or the term ends.
 func (b *batchSender) work(ctx context.Context) error {
 	var open []*batch // in the order in which they were sent
 	for {
@@ -197,7 +197,7 @@ func (b *batchSender) work(ctx context.Context) error {
 	}
 }
 
-// maxOpen returns how many batches may be on their way.
+// maxOpen returns how many batches may be in flight.
 func (b *batchSender) maxOpen() int {
 	if b.fence.replicas > 1 {
 		return 1
@@ -205,8 +205,8 @@ func (b *batchSender) maxOpen() int {
 	return maxPipelined
 }
 
-// start sends a batch. It returns nil where there is none, or where its events have
-// their outcomes already.
+// start sends a batch. It returns nil if there are no events, or if all have their outcomes
+// already.
 func (b *batchSender) start(ctx context.Context, messages []*broker.Message) (*batch, error) {
 	if len(messages) == 0 {
 		return nil, nil //nolint:nilnil // there is no batch
@@ -223,8 +223,8 @@ func (b *batchSender) start(ctx context.Context, messages []*broker.Message) (*b
 	return next, nil
 }
 
-// refence takes the fence. Where that cannot be done now, the events of the batch
-// have to wait, and it is done with.
+// refence takes the fence. If that fails, it reports the events of the batch, and done is
+// true.
 func (b *batchSender) refence(ctx context.Context, of *batch) (done bool, err error) {
 	err = b.fence.take(ctx)
 	switch {
@@ -243,9 +243,9 @@ func (b *batchSender) refence(ctx context.Context, of *batch) (done bool, err er
 	return true, nil
 }
 
-// sendAll sends a batch, again where it was sent before. Its events have one number
-// after the other: what the client refuses has none, and neither has what comes
-// after it of its key. It reports whether that leaves nothing, which is then settled.
+// sendAll sends a batch, maybe again. It leaves out the events that the client library
+// refuses, and those behind them in their keys: the numbers in a batch have no gaps. If
+// nothing is left, it reports all events, and done is true.
 func (b *batchSender) sendAll(of *batch) (done bool) {
 	for {
 		if of.reply != nil {
@@ -266,15 +266,15 @@ func (b *batchSender) sendAll(of *batch) (done bool) {
 		switch {
 		case err == nil:
 			return false
-		case !of.refused(of.sent[n-1], err): // otherwise the numbers of the rest are wrong
+		case !of.refused(of.sent[n-1], err): // otherwise the batch starts again without that event
 			of.reply.Put(replies.Answer{Err: fmt.Errorf("%w: %w", broker.ErrUnacknowledged, err)})
 			return false
 		}
 	}
 }
 
-// sendable returns the events that the client does not refuse, nor one before them
-// of their key.
+// sendable returns the events that the client library does not refuse, without those behind
+// a refused one of their key.
 func (of *batch) sendable() []*broker.Message {
 	if len(of.faults) == 0 {
 		return of.messages
@@ -295,12 +295,12 @@ func (of *batch) sendable() []*broker.Message {
 	return sendable
 }
 
-// refused notes an event that the client refuses for ever, and reports whether
-// that is so.
+// refused notes an event that the client library refuses for good. It returns false for any
+// other error.
 func (of *batch) refused(f *broker.Message, err error) bool {
 	o := failure(fmt.Errorf("send: %w", err))
 	if o.Class != broker.Permanent {
-		return false // a connection that broke: there will be no answer
+		return false // the connection broke: there will be no answer
 	}
 	if of.faults == nil {
 		of.faults = make(map[*broker.Message]broker.Outcome)
@@ -309,8 +309,8 @@ func (of *batch) refused(f *broker.Message, err error) bool {
 	return true
 }
 
-// send sends the n-th message of a batch. The first is fenced: the broker checks
-// it together with all others, or none is stored. With the last the batch is stored.
+// send sends the n-th message of a batch. The first has the fence: if it does not hold, the
+// broker stores none of the batch. The last commits the batch.
 func (b *batchSender) send(of *batch, n int) error {
 	f := of.sent[n]
 	last := n == len(of.sent)-1
@@ -318,7 +318,7 @@ func (b *batchSender) send(of *batch, n int) error {
 	if len(of.sent) > 1 {
 		b.id[0], b.seq[0] = of.id, strconv.Itoa(n+1)
 		header[batchID], header[batchSequence] = b.id, b.seq
-	} else { // a batch costs the server a file
+	} else { // a batch of one would cost the server a file
 		delete(header, batchID)
 		delete(header, batchSequence)
 	}
@@ -334,7 +334,7 @@ func (b *batchSender) send(of *batch, n int) error {
 		b.msg.Reply = b.run.replies.Subject(of.reply, false)
 	}
 	err := b.run.p.nc.PublishMsg(&b.msg)
-	if n == 0 || last { // the encoder uses the map again
+	if n == 0 || last { // the encoder reuses the map
 		b.fence.clear(header)
 		delete(header, batchCommit)
 	}

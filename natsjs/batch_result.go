@@ -15,20 +15,19 @@ import (
 )
 
 const (
-	// A fence that does not hold, though the term still leads, is taken anew so
-	// often for what is sent under it.
+	// If a fence is refused although the term still leads, it is taken again this often.
 	maxFences = 2
 
-	// A message that finds another one with its fence in process is sent again after
-	// this time, so often.
+	// While the broker stores another message with the same fence, a message is sent again
+	// after this time, this often.
 	processWait  = 2 * time.Millisecond
 	maxInProcess = 20
 
-	// When a stream has taken none of so many events, the others are not tried.
+	// If a stream takes none of this many events, the others are not tried.
 	maxProbes = 16
 )
 
-// handleAnswer takes in what the broker says of a batch.
+// handleAnswer handles the broker's answer to a batch.
 func (b *batchSender) handleAnswer(ctx context.Context, of *batch, a replies.Answer) error {
 	b.run.replies.Drop(of.reply)
 	last, err := uint64(0), a.Err
@@ -55,12 +54,12 @@ func (b *batchSender) handleAnswer(ctx context.Context, of *batch, a replies.Ans
 	case refused.Code == codeRepeated, refused.Code == codeNoRoom, classify(err) >= broker.Refused:
 		return b.sendOneByOne(ctx, of.messages)
 	}
-	b.reportNotStored(of, failure(err)) // the stream takes nothing now
+	b.reportNotStored(of, failure(err)) // the stream takes no events now
 	return nil
 }
 
-// handleStored takes in that a batch is stored. One event that was stored before is sent again,
-// by itself: whether the stream still has it is looked up there.
+// handleStored reports a batch that is stored. A batch of one duplicate is sent again by
+// itself: sendOne looks up whether the stream still has it.
 func (b *batchSender) handleStored(ctx context.Context, of *batch, last uint64) error {
 	if of.duplicate {
 		return b.sendOneByOne(ctx, of.messages)
@@ -90,34 +89,34 @@ func (b *batchSender) parseCommit(of *batch, data []byte) (last uint64, err erro
 	return last, nil
 }
 
-// handleUnanswered goes on with a batch of which nobody said what became of it.
+// handleUnanswered handles a batch without an answer.
 func (b *batchSender) handleUnanswered(ctx context.Context, of *batch, err error) error {
 	switch {
 	case errors.Is(err, replies.ErrUnanswered):
 		b.reportNotStored(of, b.lookUp(ctx, of.sent[0].Subject))
 	case errors.Is(err, broker.ErrNotAllowed):
-		return b.sendOneByOne(ctx, of.messages) // one of its subjects is denied
+		return b.sendOneByOne(ctx, of.messages) // the user may not publish to one of its subjects
 	default:
 		b.reportNotStored(of, failure(err))
 	}
 	return nil
 }
 
-// lookUp returns the outcome of an event that nobody answered to.
+// lookUp returns the outcome of an event without an answer.
 func (b *batchSender) lookUp(ctx context.Context, subject string) broker.Outcome {
 	b.run.forget(subject)
 	return streamOf(ctx, b.run.js, subject)
 }
 
-// retry goes on with a batch whose fence did not hold. Either another term has
-// begun, or somebody removed the lease's message.
+// retry handles a batch whose fence was refused. Either another term has begun, or somebody
+// removed the lease message.
 func (b *batchSender) retry(ctx context.Context, of *batch, cause error) error {
 	var refused *BrokerError
 	for of.tries++; of.tries <= maxFences && errors.As(cause, &refused); of.tries++ {
 		if refused.Code == codeInProcess && !pause.For(ctx, processWait) {
 			return nil
 		}
-		if refused.Code == codeFenced && of.fence == b.fence.seq || b.fence.seq == 0 { // it was not taken anew since
+		if refused.Code == codeFenced && of.fence == b.fence.seq || b.fence.seq == 0 { // it was not taken again since
 			if done, err := b.refence(ctx, of); done || err != nil {
 				return err
 			}
@@ -149,7 +148,7 @@ func (b *batchSender) retry(ctx context.Context, of *batch, cause error) error {
 	return nil
 }
 
-// await waits for an answer, or for the time in which one comes to pass.
+// await waits for an answer, up to ackTimeout.
 func (r *atomicRun) await(ctx context.Context, w *replies.Reply) replies.Answer {
 	timer := time.NewTimer(ackTimeout)
 	defer timer.Stop()
@@ -163,8 +162,8 @@ func (r *atomicRun) await(ctx context.Context, w *replies.Reply) replies.Answer 
 	}
 }
 
-// reportStored reports a batch that is stored, up to the given sequence. What the
-// client refused of it, and what waits behind that, was not in it.
+// reportStored reports a batch whose last message is stored at the given sequence. Events
+// that the client library refused, and those behind them, were not in it.
 func (b *batchSender) reportStored(of *batch, last uint64) {
 	seq := last - uint64(len(of.sent))
 	if len(of.sent) == len(of.messages) {
@@ -191,7 +190,7 @@ func (b *batchSender) reportStored(of *batch, last uint64) {
 	b.run.reportBatch(of.messages, outcomes)
 }
 
-// reportNotStored reports a batch that is not stored, or of which that is not known.
+// reportNotStored reports a batch that is not stored, or may not be.
 func (b *batchSender) reportNotStored(of *batch, o broker.Outcome) {
 	if o.Stream == "" && o.Class != broker.Unroutable {
 		o.Stream = b.name
@@ -206,9 +205,9 @@ func (b *batchSender) reportNotStored(of *batch, o broker.Outcome) {
 	b.run.reportBatch(of.messages, outcomes)
 }
 
-// sendOneByOne sends events one by one, each under the fence and after the one before:
-// so each has an outcome of its own, which is that of a repetition where it is
-// stored. Where the stream takes none of the first, the others are not tried.
+// sendOneByOne sends events one by one, each under the fence and after the answer to the one
+// before, so that each has an outcome of its own. An event that is stored already is a
+// duplicate. If the stream takes none of the first events, the others are not tried.
 func (b *batchSender) sendOneByOne(ctx context.Context, messages []*broker.Message) error {
 	outcomes := make([]broker.Outcome, len(messages))
 	missed := make(map[string]struct{})
@@ -248,7 +247,8 @@ func (b *batchSender) sendOneByOne(ctx context.Context, messages []*broker.Messa
 	return nil
 }
 
-// sendOne sends an event by itself, under the fence. An error ends the term.
+// sendOne sends an event by itself, under the fence, until its outcome is known. An error
+// ends the term.
 func (b *batchSender) sendOne(ctx context.Context, f *broker.Message) (broker.Outcome, error) {
 	fences := 0
 	for waits := 0; ; {

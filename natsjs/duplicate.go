@@ -14,31 +14,30 @@ import (
 )
 
 const (
-	// So many duplicates are looked up at the same time.
+	// The most lookups at the same time.
 	maxLookups = 32
 
-	// After so many looks without an answer an event is published once more, under
-	// another message id: that it is stored twice does no harm, that it is not would.
+	// After this many lookups without an answer an event is published again under another
+	// message id. Storing it twice does no harm; losing it would.
 	maxFailedLookups = 2
 
 	codeNoStream = 10059 // there is no stream of that name, for this account
 )
 
-// errLostCopy says that the broker drops an event as a duplicate of a message that it does
-// not have any more. It remembers message ids, and not what became of the messages.
-var errLostCopy = errors.New("the broker calls it a duplicate of a message that it does not have any more")
+// errLostCopy means that the broker dropped an event as a duplicate of a message that it no
+// longer has. It remembers message ids, but not whether it still has the messages.
+var errLostCopy = errors.New("the broker calls it a duplicate of a message that it no longer has")
 
-// duplicateVerifier finds out whether the broker still has the messages that it takes events for
-// duplicates of: they may have been deleted, or lost, within the duplicate window.
+// duplicateVerifier looks up whether the broker still has the message that it calls an event
+// a duplicate of. The message may have been deleted or lost within the duplicate window.
 type duplicateVerifier struct {
 	p          *Publisher
-	unanswered atomic.Bool // nobody answers to the question
+	unanswered atomic.Bool // a lookup was not answered: do not ask any more
 }
 
-// verify looks at the message that an event was called a duplicate of. again says that the
-// stream does not have it: the event is to be sent again, under another message id, which
-// it has by then. Otherwise it returns the event's outcome, with a sequence if the message is
-// there.
+// verify looks up the message that the broker calls an event a duplicate of. If the stream
+// does not have it, again is true: send the event again, it has another message id now.
+// Otherwise verify returns the event's outcome, with a sequence if the message is there.
 func (v *duplicateVerifier) verify(ctx context.Context, f *broker.Message, o broker.Outcome) (proven broker.Outcome, again bool) {
 	has, err := v.lookUp(ctx, f, o)
 	switch {
@@ -59,20 +58,22 @@ func (v *duplicateVerifier) verify(ctx context.Context, f *broker.Message, o bro
 	if was == 0 {
 		return o, true
 	}
-	// Its other message is lost as well: not too fast.
+	// The message with the other id is lost, too. Unknown makes the relay wait before it tries
+	// again.
 	return broker.Outcome{Class: broker.Unknown, Stream: o.Stream, Err: errLostCopy, Reason: reasonOf(errLostCopy)}, false
 }
 
-// copyState is what became of a message.
+// copyState says whether a stream still has a message that it stored.
 type copyState int
 
 const (
 	copyStored  copyState = iota // the stream has it
-	copyExpired                  // the stream had it, and its configuration had it removed
-	copyLost                     // the stream had it
+	copyExpired                  // the stream removed it because of its configuration
+	copyLost                     // the stream lost it
 )
 
-// lookUp returns what became of the message that an event is called a duplicate of.
+// lookUp returns whether the stream still has the message that the broker calls an event a
+// duplicate of.
 func (v *duplicateVerifier) lookUp(ctx context.Context, f *broker.Message, o broker.Outcome) (copyState, error) {
 	if v.unanswered.Load() {
 		return copyLost, nil
@@ -81,7 +82,7 @@ func (v *duplicateVerifier) lookUp(ctx context.Context, f *broker.Message, o bro
 	defer cancel()
 	id, err := v.p.messageAt(ctx, o.Stream, o.Sequence)
 	if refused := (*BrokerError)(nil); errors.As(err, &refused) && refused.Code == codeNoStream {
-		return copyLost, nil // another account's, of which nothing can be found out
+		return copyLost, nil // a stream of another account, which cannot be read
 	}
 	if err != nil {
 		return copyLost, err
@@ -103,9 +104,9 @@ func (v *duplicateVerifier) lookUp(ctx context.Context, f *broker.Message, o bro
 	return copyLost, nil
 }
 
-// mayDrop reports whether a stream removes messages by itself, which may be as young as
-// its duplicate window is long: those that were consumed, or older ones at a limit.
-// Messages that reach their age have left that window before.
+// mayDrop reports whether a stream removes messages that are younger than its duplicate
+// window: those that were consumed, or the oldest ones at a limit. A message that is removed
+// for its age left that window before.
 func mayDrop(cfg jetstream.StreamConfig) bool {
 	limited := cfg.MaxMsgs > 0 || cfg.MaxBytes > 0 || cfg.MaxMsgsPerSubject > 0
 	return cfg.Retention != jetstream.LimitsPolicy || cfg.Discard == jetstream.DiscardOld && limited || cfg.AllowRollup
@@ -117,8 +118,8 @@ type duplicateAnswer struct {
 	outcome broker.Outcome
 }
 
-// reportOrVerify reports the outcome of an event. If the broker called it a duplicate, it is
-// first found out whether the broker has what it is a duplicate of.
+// reportOrVerify reports the outcome of an event. If the broker called it a duplicate, it
+// queues a lookup instead.
 func (w *window) reportOrVerify(f *broker.Message, o broker.Outcome) {
 	if !o.Duplicate || w.verify == nil {
 		w.report(f, o)
@@ -128,7 +129,7 @@ func (w *window) reportOrVerify(f *broker.Message, o broker.Outcome) {
 	signal(w.verifyDue)
 }
 
-// verifyAll looks up what the broker called duplicates, until ctx ends.
+// verifyAll looks up queued duplicates until ctx ends.
 func (w *window) verifyAll(ctx context.Context) {
 	for {
 		select {
@@ -156,7 +157,7 @@ func (w *window) verifyAll(ctx context.Context) {
 func (w *window) verifyOne(ctx context.Context, d duplicateAnswer) {
 	o, again := w.verify(ctx, d.message, d.outcome)
 	if ctx.Err() != nil {
-		return // it has no outcome, as what is on its way when Run returns
+		return // it stays without an outcome, like all that is in flight when Run returns
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/internal/pause"
 )
 
-// overlap is how many messages before a mark are read again: one whose acknowledgement
-// was lost was not yet counted as published there.
+// overlap is how many messages before a mark are read again. An event whose acknowledgement
+// was lost counted as published only after the mark, but may lie before it.
 const overlap = 10_000
 
 // comparison compares what a log has published with what a stream has.
@@ -23,14 +23,14 @@ type comparison struct {
 	rate    float64   // of events read in a second; 0: as fast as can be
 
 	compared int // events that the stream should have
-	tooOld   int // events of which that cannot be told
+	tooOld   int // events of which nobody knows that
 	messages int // that were read
 }
 
-// run returns the seqs of the events that the stream should have and does not,
-// ascending, late ones apart. look looks at the stream, after it is known what is
-// published: what is published meanwhile is not missing. tell is told whenever the
-// counts have changed.
+// run returns the seqs of the events that the stream should have and does not have,
+// ascending, those that are out of order apart. It reads which events are published before
+// it calls look to read the stream's state, so that events that are published meanwhile do
+// not count as missing. It calls tell when the counts have changed.
 func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (broker.StreamState, error), tell func()) (missing, late []int64, err error) {
 	sources, err := c.log.Sources(ctx)
 	if err != nil {
@@ -60,8 +60,7 @@ func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (br
 	})
 }
 
-// span is the part of the stream in which the events may be, which begin with the given
-// ones.
+// span returns the part of the stream that may have the events. first are the first of them.
 func (c *comparison) span(first []eventlog.Entry, last uint64) broker.SeqRange {
 	if seq := c.mark.Place.Seq; c.mark.ID != 0 {
 		return broker.SeqRange{From: max(seq, overlap) - overlap + 1, To: last}
@@ -70,7 +69,7 @@ func (c *comparison) span(first []eventlog.Entry, last uint64) broker.SeqRange {
 	return broker.SeqRange{Since: oldest.LoggedAt.Add(-clockSkew), To: last}
 }
 
-// prepend returns a reader whose first page was read already.
+// prepend returns a reader that returns first and then what rest returns.
 func prepend[T any](first []T, rest reader[T]) reader[T] {
 	read := false
 	return func(ctx context.Context) ([]T, error) {
@@ -82,7 +81,7 @@ func prepend[T any](first []T, rest reader[T]) reader[T] {
 	}
 }
 
-// rateLimited returns a reader that reads no more than rate in a second; 0 is no bound.
+// rateLimited returns a reader that reads no more than rate in a second; 0 means no limit.
 func rateLimited[T any](next reader[T], rate float64) reader[T] {
 	if rate == 0 {
 		return next

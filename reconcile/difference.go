@@ -12,14 +12,14 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// clockSkew is by how much the clocks of the database and the broker may differ.
+// clockSkew is how much the clocks of the database and the broker may differ.
 const clockSkew = time.Minute
 
-// maxSubjects is of how many subjects it is remembered whether a stream takes them.
+// maxSubjects is for how many subjects it is remembered whether a stream takes them.
 const maxSubjects = 10_000
 
-// identity is a digest of an event's source and id: two hundred million of them in one
-// comparison have less than one chance in 10^21 that two are the same.
+// identity is a digest of an event's source and id. Among two hundred million events, the
+// chance that two have the same digest is less than one in 10^21.
 type identity [16]byte
 
 func identify(source, id string) identity {
@@ -27,9 +27,9 @@ func identify(source, id string) identity {
 	return identity(sum[:16])
 }
 
-// difference finds the events that a log has published and a stream does not have. It
-// reads both from one end to the other. They have nearly the same order, so it
-// remembers little: what it found in one and not yet in the other.
+// difference finds the events that a log has published and a stream does not have. It reads
+// both from one end to the other, and remembers what it found in only one of them so far.
+// That is little, because both have nearly the same order.
 type difference struct {
 	sources  []string
 	coverage func(e eventlog.Entry) (takes, sure bool)
@@ -37,14 +37,15 @@ type difference struct {
 	log    map[identity]logEvent
 	stream map[identity]struct{}
 
-	// Of keys with events in log: how many these are, and the last one that the stream
-	// has. The log comes in the order of its seqs, so no other key can have a late one.
+	// For each key with events in log: how many there are, and the last event of the key that
+	// the stream has. The log is read in the order of its seqs, so no other key can have an
+	// event that is out of order.
 	seed    maphash.Seed
 	waiting map[uint64]int
 	last    map[uint64]int64
 
 	compared int // events that the stream should have
-	tooOld   int // events of which that cannot be told: the stream has dropped what it had then
+	tooOld   int // events older than the stream's first message, which it may have dropped
 	messages int // that were read
 }
 
@@ -55,24 +56,24 @@ func newDifference(standing broker.StreamState, sources []string) *difference {
 	}
 }
 
-// logEvent is an event of the log that was not found yet.
+// logEvent is an event of the log that was not found in the stream yet.
 type logEvent struct {
 	seq      int64
 	key      uint64 // hash of the key; 0: it has none
 	expected bool   // the stream should have it
 }
 
-// coverageOf returns what tells whether a stream takes an event and, where it does,
-// whether it should have it. It should have all where it never dropped anything, or is
-// not the one that had them; otherwise those that cannot have been stored before the
-// first message that it has.
+// coverageOf returns a function that reports whether a stream takes an event, and whether it
+// is sure that the stream should have it. A stream should have all events if it never
+// dropped any, or was created again. Otherwise it should have those that were written after
+// it stored its first message.
 func coverageOf(s broker.StreamState) func(e eventlog.Entry) (takes, sure bool) {
 	subjects := make(map[string]bool)
 	whole := s.First <= 1 || s.Verdict == broker.Recreated
 	return func(e eventlog.Entry) (takes, sure bool) {
 		takes, known := subjects[e.Subject]
 		if !known {
-			if len(subjects) > maxSubjects { // subjects with ids in them: begin anew
+			if len(subjects) > maxSubjects { // the subjects may contain ids: start again
 				clear(subjects)
 			}
 			takes = len(wildcard.Uncovered([]string{e.Subject}, s.Subjects)) == 0
@@ -85,12 +86,12 @@ func coverageOf(s broker.StreamState) func(e eventlog.Entry) (takes, sure bool) 
 // reader returns the next page of something, an empty one at the end.
 type reader[T any] func(ctx context.Context) ([]T, error)
 
-// run reads to the end of both, and returns the seqs of what the stream lacks,
-// ascending, late ones apart. tell is told of each page.
+// run reads both to their ends, and returns the seqs of what the stream lacks, ascending,
+// those that are out of order apart. It calls tell after each page.
 func (d *difference) run(ctx context.Context, log reader[eventlog.Entry], stream reader[broker.StoredMessage], tell func()) (missing, late []int64, err error) {
 	logEnded, streamEnded := false, false
 	for !logEnded || !streamEnded {
-		// The shorter memory shows which of the two is ahead of the other.
+		// Read the one with fewer unmatched events: the other one is ahead.
 		if !logEnded && (streamEnded || len(d.log) <= len(d.stream)) {
 			page, err := log(ctx)
 			if err != nil {
@@ -112,8 +113,8 @@ func (d *difference) run(ctx context.Context, log reader[eventlog.Entry], stream
 	return missing, late, nil
 }
 
-// missing returns what was not found: what can be published again in the order of its
-// key, and what cannot, because the stream has later events of it.
+// missing returns what the stream lacks: the events that can be published again in the order
+// of their keys, and those that cannot, because the stream has later events of their keys.
 func (d *difference) missing() (inOrder, late []int64) {
 	for _, e := range d.log {
 		switch {
@@ -136,7 +137,7 @@ func (d *difference) found(e logEvent) {
 	}
 }
 
-// addWaiting notes an event that was not found yet, and matched that it was after all.
+// addWaiting adds an event that was not found yet. matched removes one that was found.
 func (d *difference) addWaiting(name identity, e logEvent) {
 	d.log[name] = e
 	if e.key != 0 {
@@ -186,7 +187,7 @@ func (d *difference) addStored(page []broker.StoredMessage) {
 	d.messages += len(page)
 	for _, m := range page {
 		if m.ID == "" || !slices.Contains(d.sources, m.Source) {
-			continue // another log's
+			continue // it comes from another log
 		}
 		name := identify(m.Source, m.ID)
 		if one, there := d.log[name]; there {

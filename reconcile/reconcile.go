@@ -1,8 +1,8 @@
 // Package reconcile compares what a log has published with what streams have.
 //
 // It reads both from one end to the other, changes nothing, and may run while events are
-// written and published. 'postroom reconcile' does so for an operator, and a relay that finds
-// a stream without what it had.
+// written and published. 'postroom reconcile' uses it, and so does a relay that repairs a
+// stream.
 package reconcile
 
 import (
@@ -17,56 +17,58 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// ErrConsumed says that a stream keeps its messages until they are consumed: what it
-// does not have may have been, and cannot be told from what it lost.
+// ErrConsumed means that a stream keeps its messages only until they are consumed. So
+// nobody can tell whether a missing message was consumed or lost.
 var ErrConsumed = errors.New("the stream does not keep messages that were consumed")
 
 // Config says what [Compare] is to compare. The zero value is ready to use.
 type Config struct {
 	// Streams are the names of the streams.
 	//
-	// Defaults to those that the relay has published to.
+	// Defaults to the streams that the relay has published to.
 	Streams []string
 
-	// Since is from when on events are compared, by the time at which they were
-	// written, give or take a minute.
+	// Since limits the comparison to events that were written at this time or later, give
+	// or take a minute.
 	//
 	// Defaults to all that the log has.
 	Since time.Time
 
-	// Rate is how many events of the log are read in a second at the most: reading as
-	// fast as the servers can takes from live traffic.
+	// Rate is the most events of the log that are read in a second. A higher rate slows live
+	// traffic.
 	//
 	// Defaults to [DefaultRate].
 	Rate float64
 
-	// Progress is told now and then how far the comparison of a stream is. It may be
-	// nil.
+	// Progress is called from time to time with the counts of the stream that is being
+	// compared. It may be nil.
 	Progress func(stream string, compared, messages int)
 }
 
-// DefaultRate is how many events are compared in a second, about a quarter of
-// what two processors can that also run the servers: a million in 40 seconds.
+// DefaultRate is the default of Config.Rate: a million events in 40 seconds. It is about a
+// quarter of what two processors can do that also run the servers.
 const DefaultRate = 25_000
 
-// Result are what a stream was found to have and to lack.
+// Result says what a stream has and what it lacks.
 type Result struct {
 	Stream  string
-	Verdict broker.Verdict // Kept also where something is missing from its midst
+	Verdict broker.Verdict // of the stream's end: it can be Intact even if messages are missing before it
 	LastSeq uint64         // the sequence up to which it was read
 
-	Compared int // events of the log that it should have
+	Compared int // events of the log that the stream should have
 	Messages int // messages that were read
-	TooOld   int // events older than what it still has: it may have had them and dropped them
+	TooOld   int // events older than the stream's first message: the stream may have had and dropped them
 
-	// Missing are the seqs of the events that it should have and does not, ascending,
-	// and Late those of them that come before events of their key which it has.
+	// Missing are the seqs of the events that the stream should have and does not have,
+	// ascending. OutOfOrder are those of them that come before events of their key which the
+	// stream has: they can only be published again out of order.
 	Missing    []int64
 	OutOfOrder []int64
 
 	Took time.Duration
 
-	// Err is why the stream was not compared; it matches [ErrConsumed] or [broker.ErrNoStream].
+	// Err is why the stream was not compared, and nil if it was. It matches [ErrConsumed] or
+	// [broker.ErrNoStream].
 	Err error
 }
 
@@ -75,11 +77,11 @@ type Result struct {
 // written and published. It remembers little where both have nearly the same order: in
 // the worst case some hundred bytes for each event.
 //
-// An error is an outage. What is wrong with one stream is in its Findings.
+// An error is an outage. If one stream cannot be compared, its Result says so.
 func Compare(ctx context.Context, log eventlog.History, streams broker.Verifier, cfg Config) ([]Result, error) {
 	cfg.Rate = cmp.Or(cfg.Rate, DefaultRate)
 	if !(cfg.Rate > 0) { // also not a NaN
-		return nil, fmt.Errorf("reconcile: Rate is %g, want more than none", cfg.Rate)
+		return nil, fmt.Errorf("reconcile: Rate is %g, want more than 0", cfg.Rate)
 	}
 	places, err := log.Places(ctx)
 	if err != nil {
@@ -141,7 +143,7 @@ func (cfg Config) stream(ctx context.Context, log eventlog.History, streams brok
 	return found, nil
 }
 
-// fill notes what a comparison found.
+// fill sets what a comparison found.
 func (f *Result) fill(c *comparison, missing, late []int64, took time.Duration) {
 	f.Missing = append(missing, late...)
 	slices.Sort(f.Missing)
@@ -149,8 +151,9 @@ func (f *Result) fill(c *comparison, missing, late []int64, took time.Duration) 
 	f.Compared, f.Messages, f.TooOld, f.Took = c.compared, c.messages, c.tooOld, took
 }
 
-// FindLost finds what a stream has lost that does not stand as it did: of what was published
-// after the newest mark up to which it still has everything, or of all that the log has.
+// FindLost finds what a stream lost, whose state says that it lost something. It compares
+// the events that were published after the newest mark up to which the stream is intact, or
+// all that the log has. An error is an outage.
 func FindLost(ctx context.Context, log eventlog.History, streams broker.Verifier, s broker.StreamState) (Result, error) {
 	began := time.Now()
 	mark, err := lastMark(ctx, log, streams, s)
@@ -167,8 +170,8 @@ func FindLost(ctx context.Context, log eventlog.History, streams broker.Verifier
 	return found, nil
 }
 
-// lastMark returns the newest mark up to which the stream has what it had, the zero one
-// where there is none.
+// lastMark returns the newest mark up to which the stream is intact, and the zero mark if
+// there is none.
 func lastMark(ctx context.Context, c eventlog.History, w broker.Verifier, s broker.StreamState) (eventlog.Mark, error) {
 	if s.Verdict == broker.Recreated {
 		return eventlog.Mark{}, nil
