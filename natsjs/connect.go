@@ -14,22 +14,22 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// ErrUnsafeConnection is returned by Check for a connection with options under
-// which events are stored without anyone's knowledge, or under which it gives
-// up for good. Connect with [ConnectOptions].
+// ErrUnsafeConnection is returned by Check for a connection with unsafe options: the client
+// would send old events after the relay gave up on them, block for long, or close for good.
+// Connect with [ConnectOptions].
 var ErrUnsafeConnection = errors.New("unsafe connection to NATS")
 
-// ConnectOptions returns the options with which a relay's connection has to be
-// made, to be given to nats.Connect beside those for address and credentials:
+// ConnectOptions returns the options that a relay's connection needs. Pass them to
+// nats.Connect, together with those for address and credentials:
 //
-//   - no reconnect buffer: the client would store in it what is published while
-//     the broker is away, and send it long after the relay has given up on it;
-//   - reconnecting without an end: the client otherwise closes the connection for
-//     good after some two minutes without a broker;
-//   - a write that the broker does not take fails after 5 seconds, not after a
-//     minute in which nothing else of the client works;
-//   - a ping every 5 seconds, so that a connection whose other end vanished is
-//     noticed in seconds rather than minutes.
+//   - No reconnect buffer. The client would keep in it what is published while the broker
+//     is away, and send it long after the relay gave up on it.
+//   - Unlimited reconnects. By default the client closes the connection for good after
+//     about two minutes without a broker.
+//   - A blocked write fails after 5 seconds. By default it blocks the whole client for a
+//     minute.
+//   - A ping every 5 seconds, so that the client notices a dead connection in seconds and
+//     not in minutes.
 func ConnectOptions() []nats.Option {
 	return []nats.Option{
 		nats.ReconnectBufSize(-1),
@@ -41,11 +41,11 @@ func ConnectOptions() []nats.Option {
 	}
 }
 
-// maxFlush bounds a write to the connection.
+// maxFlush is the time limit of a write to the connection.
 const maxFlush = 5 * time.Second
 
-// checkConnection refuses a connection made without what ConnectOptions sets,
-// and a closed one. One that is not there at the moment is an outage.
+// checkConnection returns an unrecoverable error if the connection is closed, or lacks what
+// ConnectOptions sets. A connection that is down at the moment is an outage.
 func checkConnection(nc *nats.Conn) error {
 	var faults []error
 	if nc.Opts.ReconnectBufSize >= 0 {
@@ -68,7 +68,7 @@ func checkConnection(nc *nats.Conn) error {
 	return nil
 }
 
-// withCause adds a cause, where there is one that err does not tell already.
+// withCause adds a cause, unless it is nil or err contains it already.
 func withCause(err, cause error) error {
 	if cause == nil || errors.Is(err, cause) {
 		return err
@@ -106,7 +106,7 @@ func EnsureStream(ctx context.Context, nc *nats.Conn, cfg jetstream.StreamConfig
 		stream, err = widen(ctx, js, cfg)
 	}
 	if err == nil && cfg.AllowAtomicPublish && !stream.CachedInfo().Config.AllowAtomicPublish {
-		err = fmt.Errorf("the server, of version %s, does not know atomic batches: upgrade it to %s or later", nc.ConnectedServerVersion(), minAtomic)
+		err = fmt.Errorf("the server, of version %s, has no atomic batches: upgrade it to %s or later", nc.ConnectedServerVersion(), minAtomic)
 	}
 	if err != nil {
 		return fmt.Errorf("relay: ensure stream %s: %w", cfg.Name, err)
@@ -114,22 +114,22 @@ func EnsureStream(ctx context.Context, nc *nats.Conn, cfg jetstream.StreamConfig
 	return nil
 }
 
-// A server can fail to make the files of a stream for a moment. It was seen right after a
+// A server can fail to create the files of a stream for a moment. It was seen right after a
 // stream of the same name was deleted.
 const (
 	storeTries = 20
 	storeWait  = 50 * time.Millisecond
 )
 
-// isStoreFault reports whether the server could not make the files of a stream.
+// isStoreFault reports whether the server could not create the files of a stream.
 func isStoreFault(err error) bool {
 	const code = 10049
 	var refused *jetstream.APIError
 	return errors.As(err, &refused) && refused.ErrorCode == code
 }
 
-// widen adds the subjects of cfg that the stream does not cover, and allows atomic
-// batches where cfg does.
+// widen adds the subjects of cfg that the stream does not take, and allows atomic batches if
+// cfg does.
 func widen(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
 	stream, err := js.Stream(ctx, cfg.Name)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/postroom/postroom/natsjs/internal/replies"
 )
 
-// Headers by which the broker checks a message against the last one of a subject.
+// Headers that ask the broker to check the last message of a subject before it stores one.
 const (
 	expectedSequence = "Nats-Expected-Last-Subject-Sequence"
 	expectedSubject  = "Nats-Expected-Last-Subject-Sequence-Subject"
@@ -26,45 +26,45 @@ const (
 )
 
 const (
-	codeFenced    = 10071 // the last message of the subject is another
+	codeFenced    = 10071 // the last message of the subject is another one
 	codeInProcess = 10164 // a message with the same fence is being stored
-	codeRepeated  = 10201 // a batch has an id that is stored
+	codeRepeated  = 10201 // a message of the batch has an id that is stored already
 	codeTooMany   = 10199 // a batch is longer than the server allows
 	codeNoRoom    = 10077 // the stream is full, or the subject is
 )
 
 var (
-	// ErrStreamReplaced says that a stream is not the one that it was when the term
-	// began: somebody deleted it and made it again. The term ends.
-	ErrStreamReplaced = errors.New("the stream was deleted and made again")
+	// ErrStreamReplaced means that somebody deleted a stream and created it again since the
+	// term began. The term ends.
+	ErrStreamReplaced = errors.New("the stream was deleted and created again")
 
-	// ErrNotAtomic says that a stream is not made for atomic batches. 'postroom stream
+	// ErrNotAtomic means that a stream is not set up for atomic batches. 'postroom stream
 	// ensure --atomic' or [EnsureStream] changes that.
-	ErrNotAtomic = errors.New("the stream is not made for atomic batches; change that with 'postroom stream ensure --atomic' or natsjs.EnsureStream")
+	ErrNotAtomic = errors.New("the stream is not set up for atomic batches; change that with 'postroom stream ensure --atomic' or natsjs.EnsureStream")
 )
 
-// LeaseSubjects returns the subjects that a stream needs to take atomic batches.
-// The leaders of each log that publishes to it write a message to one of them when
-// their term begins; consumers have no use for these.
+// LeaseSubjects returns the subject filter that a stream needs for atomic batches. When a
+// term begins, the leader publishes a message to a subject that matches it. Consumers can
+// ignore these messages.
 func LeaseSubjects(stream string) string { return wire.LeasePrefix + "*." + stream }
 
-// fence keeps a leader that was replaced from storing anything in a stream. There
-// is one message for each term on a subject of the log's, and whatever a term sends
-// asks that its own is still the last there: the broker checks that when it stores.
+// fence prevents a leader that was replaced from storing anything in a stream. Each term
+// publishes one message on a subject of the log. Each publish of the term asks the broker to
+// store it only while the term's message is the last one on that subject.
 type fence struct {
 	run     *atomicRun
 	stream  string
-	created time.Time // of the stream, when the term first looked
+	created time.Time // when the stream was created, as the term first saw it
 	subject string
-	seq     uint64 // of the term's message; 0: there is none
+	seq     uint64 // of the term's message; 0 if there is none
 
 	replicas int // of the stream
 }
 
-// take puts the term's message in place. In this order: what is the last message
-// of the subject, does the term still lead, and then the message, if that is still
-// the last one. A leader that stands still anywhere in between, for however long,
-// and was replaced meanwhile, is refused.
+// take publishes the term's message, in three steps: it reads the last message of the
+// subject, confirms that the term still leads, and publishes, if that message is still the
+// last. If the process stalls between two steps, for however long, and is replaced
+// meanwhile, the broker refuses the third step.
 func (f *fence) take(ctx context.Context) error {
 	f.seq = 0
 	ctx, cancel := context.WithTimeout(ctx, 2*ackTimeout)
@@ -78,7 +78,7 @@ func (f *fence) take(ctx context.Context) error {
 	}
 }
 
-// maxRaces is how often somebody may come in between before that is an outage.
+// maxRaces is how often another publish may win the race before that counts as an outage.
 const maxRaces = 10
 
 func (f *fence) try(ctx context.Context) error {
@@ -87,8 +87,8 @@ func (f *fence) try(ctx context.Context) error {
 		return err
 	}
 	if last == 0 {
-		// Without a message that must not have been followed by another, one who stood
-		// still could not be told from one who did not: the last may have aged out.
+		// There must be a message that the next publish can name. Without one, the broker
+		// could not refuse a leader that stalled: the last message may have aged out.
 		if _, err := f.put(ctx, 0); err != nil {
 			return err
 		}
@@ -106,8 +106,8 @@ func (f *fence) try(ctx context.Context) error {
 	return err
 }
 
-// look returns the sequence of the last message of the subject, 0 where there is
-// none. It makes sure that the stream is the one that it was.
+// look returns the sequence of the last message of the subject, and 0 if there is none. It
+// returns an error if the stream was created again.
 func (f *fence) look(ctx context.Context) (last uint64, err error) {
 	stream, err := f.run.js.Stream(ctx, f.stream)
 	if err != nil {
@@ -124,8 +124,8 @@ func (f *fence) look(ctx context.Context) (last uint64, err error) {
 		return 0, fmt.Errorf("%w: %w", ErrNotAtomic, faults[0])
 	}
 	f.replicas = info.Config.Replicas
-	// Sequences begin anew in a stream that was made again, and are soon the same:
-	// so its time is part of the subject.
+	// A stream that was created again soon has the same sequences. So the time at which it
+	// was created is part of the subject.
 	f.subject = wire.LeasePrefix + f.run.token.Instance + "-" + strconv.FormatInt(info.Created.UnixNano(), 36) + "." + f.stream
 	msg, err := stream.GetLastMsgForSubject(ctx, f.subject)
 	switch {
@@ -137,8 +137,7 @@ func (f *fence) look(ctx context.Context) (last uint64, err error) {
 	return msg.Sequence, nil
 }
 
-// put publishes a message on the lease subject, if the last one there has the
-// given sequence.
+// put publishes a message on the lease subject, if the last one there has the given sequence.
 func (f *fence) put(ctx context.Context, last uint64) (seq uint64, err error) {
 	reply := f.run.replies.Expect(nil, f.subject)
 	defer f.run.replies.Drop(reply)
@@ -164,15 +163,15 @@ func (f *fence) put(ctx context.Context, last uint64) (seq uint64, err error) {
 	return seq, nil
 }
 
-// set has a message asked for the fence. Without one it is not to be sent: a
-// fence of 0 would let it pass where nobody has one.
+// set adds the fence to the headers of a message. Do not send a message while there is no
+// fence: with a sequence of 0 the broker would store it if no term has a fence.
 func (f *fence) set(header map[string][]string) {
 	header[expectedSequence] = []string{strconv.FormatUint(f.seq, 10)}
 	header[expectedSubject] = []string{f.subject}
 	header[expectedStream] = []string{f.stream}
 }
 
-// clear takes back what set did.
+// clear removes what set added.
 func (f *fence) clear(header map[string][]string) {
 	for _, name := range []string{expectedSequence, expectedSubject, expectedStream} {
 		delete(header, name)
@@ -184,8 +183,8 @@ func endsTerm(err error) bool {
 	return errors.Is(err, eventlog.ErrLeaseLost) || errors.Is(err, ErrStreamReplaced)
 }
 
-// outcomeOf returns what an error of take that does not end the term is for the
-// events that wait for the fence.
+// outcomeOf returns the outcome of the events that wait for the fence, for an error of take
+// that does not end the term.
 func (f *fence) outcomeOf(err error) broker.Outcome {
 	o := failure(err)
 	switch {
@@ -194,17 +193,17 @@ func (f *fence) outcomeOf(err error) broker.Outcome {
 	case errors.Is(err, replies.ErrUnanswered):
 		o = failure(fmt.Errorf("%w: %w", broker.ErrNoLeader, err))
 	case errors.Is(err, ErrNotAtomic), o.Class >= broker.Unroutable:
-		o.Class = broker.Unavailable // the fault is the stream's
+		o.Class = broker.Unavailable // the stream is at fault, not the event
 	}
 	o.Stream = f.stream
 	return o
 }
 
-// minAtomic is the first version of the server that has atomic batches.
+// minAtomic is the first server version with atomic batches.
 const minAtomic = "2.12"
 
-// tooOld reports whether a server of the given version has no atomic batches. One
-// whose version cannot be read is taken for a newer one.
+// tooOld reports whether a server version is older than minAtomic. It returns false for a
+// version that it cannot parse.
 func tooOld(version string) bool {
 	majorText, rest, _ := strings.Cut(version, ".")
 	minorText, _, _ := strings.Cut(rest, ".")

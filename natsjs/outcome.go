@@ -14,21 +14,21 @@ import (
 // BrokerError is a refusal by JetStream.
 type BrokerError struct {
 	Code        int    // the API error code, for instance 10077
-	Status      int    // its kind, in the manner of HTTP, for instance 503
+	Status      int    // an HTTP-like status, for instance 503
 	Description string // the server's words
 }
 
 func (e *BrokerError) Error() string { return fmt.Sprintf("broker: %s (%d)", e.Description, e.Code) }
 
-// failure returns the outcome of an error.
+// failure returns the outcome for an error.
 func failure(err error) broker.Outcome {
 	return broker.Outcome{Class: classify(err), Err: err, Reason: reasonOf(err)}
 }
 
-// codes are the classes of JetStream's API errors. None is told by its text,
-// which changes from version to version.
+// codes are the classes of JetStream's API errors. The texts of the errors change from
+// version to version, so they are not used.
 var codes = map[int]broker.Class{
-	10071: broker.Unknown, // a fence of the message does not hold; none is sent with it
+	10071: broker.Unknown, // the fence does not hold; single publishes have none
 	10158: broker.Unknown, // the same message id is being stored
 	10164: broker.Unknown, // a message with the same fence is being stored
 	10201: broker.Unknown, // part of a batch is stored
@@ -75,8 +75,8 @@ func classify(err error) broker.Class {
 	return broker.Unknown
 }
 
-// reasonOf returns an error as metrics and held tell it: in a word of a closed set, or
-// none where the class of the outcome tells it.
+// reasonOf returns the word for an error that metrics and the table held use. It is empty if
+// the class of the outcome says it all.
 func reasonOf(err error) string {
 	var refused *BrokerError
 	switch {
@@ -108,7 +108,7 @@ func reasonOf(err error) string {
 	return ""
 }
 
-// copyOf says which of a message's copies is sent.
+// copyOf says which of the event's messages is sent: each has an id of its own.
 func copyOf(m *broker.Message) wire.Copy {
 	return wire.Copy{Replays: m.Replays, Rewind: m.Rewind, Lost: m.LostSeq}
 }

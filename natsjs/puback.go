@@ -8,10 +8,9 @@ import (
 	"github.com/postroom/postroom/broker"
 )
 
-// parseAck reads a publish acknowledgement. The name of the stream is part of
-// data.
+// parseAck parses an acknowledgement. The name of the stream is a part of data, not a copy.
 func parseAck(data []byte) (stream []byte, seq uint64, duplicate bool, err error) {
-	// The usual answer names stream and sequence and nothing else.
+	// Fast path: most answers have only stream and sequence.
 	if rest, ok := bytes.CutPrefix(data, []byte(`{"stream":"`)); ok {
 		name, rest, ok := bytes.Cut(rest, []byte(`"`))
 		digits, ok2 := bytes.CutPrefix(rest, []byte(`,"seq":`))
@@ -33,14 +32,13 @@ func parseAck(data []byte) (stream []byte, seq uint64, duplicate bool, err error
 	switch err := json.Unmarshal(data, &answer); {
 	case err == nil && answer.Error != nil:
 		return []byte(answer.Stream), 0, false, &BrokerError{Code: answer.Error.Code, Status: answer.Error.Status, Description: answer.Error.Description}
-	case err == nil && answer.Stream != "" && answer.Sequence > 0: // anybody may answer on a subject
+	case err == nil && answer.Stream != "" && answer.Sequence > 0: // anybody could answer on the subject
 		return []byte(answer.Stream), answer.Sequence, answer.Duplicate, nil
 	}
 	return nil, 0, false, fmt.Errorf("%w: the answer cannot be read", broker.ErrUnacknowledged)
 }
 
-// isPlain reports whether a name stands in JSON as it is: without escapes, which '&' and
-// '<' can come as.
+// isPlain reports whether a name has no escapes in JSON. Even '&' and '<' may be escaped.
 func isPlain(name []byte) bool {
 	for _, c := range name {
 		if c < ' ' || c > '~' || c == '\\' {
@@ -50,7 +48,7 @@ func isPlain(name []byte) bool {
 	return true
 }
 
-// parseNumber reads a number above zero, in at most 18 digits.
+// parseNumber parses a number above zero with at most 18 digits.
 func parseNumber(text []byte) (n uint64, ok bool) {
 	if len(text) == 0 || len(text) > 18 || text[0] < '1' {
 		return 0, false

@@ -1,5 +1,5 @@
-// Package natsjs is NATS JetStream: a publisher for relays, with what connections and
-// streams have to be like for relays and inboxes.
+// Package natsjs supports NATS JetStream: it has a publisher for relays, options for
+// connections, and checks of streams, for relays and inboxes.
 package natsjs
 
 import (
@@ -17,39 +17,39 @@ import (
 	"github.com/postroom/postroom/natsjs/internal/replies"
 )
 
-// ackTimeout is how long an acknowledgement is waited for. After it the outcome
-// is unknown, and the event is published again with the same message id.
+// ackTimeout is how long to wait for an acknowledgement. After that the outcome is unknown,
+// and the relay publishes the event again with the same message id.
 const ackTimeout = 5 * time.Second
 
 var _ broker.Publisher = (*Publisher)(nil)
 
-// Publisher publishes to NATS JetStream. It is made by [NewPublisher].
+// Publisher publishes to NATS JetStream. Create it with [NewPublisher].
 type Publisher struct {
 	nc *nats.Conn
 
 	listenOnce sync.Once
 	mu         sync.Mutex
-	watchers   map[permissionWatcher]struct{} // of each Run that is under way
+	watchers   map[permissionWatcher]struct{} // one for each running Run or RunAtomic
 }
 
-// permissionWatcher has publishes under way of which the server may say that they are not
-// allowed.
+// permissionWatcher has messages in flight. Deny tells it that the server refused one for a
+// missing permission.
 type permissionWatcher interface{ Deny(err error) }
 
-// NewPublisher returns a publisher on the given connection, which has to be made
-// with [ConnectOptions] and stays the caller's. It does no I/O.
+// NewPublisher returns a publisher on the given connection. Connect with [ConnectOptions].
+// The caller closes the connection. NewPublisher does no I/O.
 //
-// Events go to the stream that has their subject, in CloudEvents binary mode,
-// with a message id by which the stream drops repetitions within its duplicate
-// window. When it does, the publisher looks whether the stream still has the message
-// that it means, and publishes the event under another id if not.
+// Each event goes to the stream that takes its subject, in CloudEvents binary mode, with a
+// message id. The stream drops messages with the same id within its duplicate window. Then
+// the publisher looks up whether the stream still has the first message. If not, it
+// publishes the event with another id.
 //
-// It adds to the connection's error handler, which goes on to be called.
+// The publisher replaces the connection's error handler by one that calls the old one, too.
 func NewPublisher(nc *nats.Conn) *Publisher {
 	return &Publisher{nc: nc, watchers: make(map[permissionWatcher]struct{})}
 }
 
-// Abilities returns all: the publisher can do what [broker.Publisher] describes.
+// Abilities returns all: the publisher can do everything that [broker.Publisher] describes.
 func (p *Publisher) Abilities() broker.Abilities {
 	return broker.Abilities{Inspects: true, Verifies: true, Batches: true, Risks: Risks()}
 }
@@ -57,7 +57,7 @@ func (p *Publisher) Abilities() broker.Abilities {
 // Connected reports whether the connection is up.
 func (p *Publisher) Connected() bool { return p.nc.IsConnected() }
 
-// Check reports whether the connection is fit for publishing, and whether
+// Check reports whether the connection has the options of [ConnectOptions], and whether
 // JetStream answers on it.
 func (p *Publisher) Check(ctx context.Context) error {
 	if err := checkConnection(p.nc); err != nil {
@@ -79,9 +79,8 @@ func (p *Publisher) Check(ctx context.Context) error {
 	return nil
 }
 
-// Run publishes batches as [broker.Publisher] describes. Acknowledgements come on a
-// reply subject of its own, which names the event: one subscription serves any
-// number of publishes. It returns an error when the connection broke and is back.
+// Run publishes batches as [broker.Publisher] describes. One subscription receives all
+// acknowledgements; the reply subject says which events one is for.
 func (p *Publisher) Run(ctx context.Context, batches <-chan []*broker.Message, report func(f *broker.Message, o broker.Outcome)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	reconnects := p.nc.Stats().Reconnects
@@ -99,18 +98,18 @@ func (p *Publisher) Run(ctx context.Context, batches <-chan []*broker.Message, r
 	status := p.nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.CLOSED)
 	defer p.nc.RemoveStatusListener(status)
 	tick := time.NewTimer(ackTimeout)
-	tick.Stop() // until something is in flight: an idle relay sleeps
+	tick.Stop() // an idle relay does not wake up
 	defer tick.Stop()
-	denied := p.nc.LastError() // looked at too: another error handler may have taken the place of ours
+	denied := p.nc.LastError() // checked, too: somebody may have replaced our error handler
 	for {
 		incoming := batches
 		if !p.nc.IsConnected() {
-			w.failAll(nats.ErrDisconnected) // their acknowledgements went to the connection that broke
+			w.failAll(nats.ErrDisconnected) // their acknowledgements went to the broken connection
 			incoming = nil
 		}
 		if p.nc.Stats().Reconnects != reconnects {
 			w.failAll(nats.ErrDisconnected)
-			return broker.ErrReconnected // nothing is sent before the streams are compared
+			return broker.ErrReconnected // the relay compares the streams before it sends anything
 		}
 		var batch []*broker.Message
 		select {
@@ -143,9 +142,9 @@ func (p *Publisher) Run(ctx context.Context, batches <-chan []*broker.Message, r
 	}
 }
 
-// RunAtomic publishes as [broker.AtomicPublisher] describes. Each message that it sends is
-// fenced: the broker stores it only while the last message of a subject of the
-// log's, in the same stream, is the one that this term put there. See fence.
+// RunAtomic publishes as [broker.AtomicPublisher] describes. Each batch has a fence: the
+// broker stores it only while the last message on the log's lease subject in the same stream
+// is the one that this term published. See [LeaseSubjects].
 func (p *Publisher) RunAtomic(ctx context.Context, token broker.LeaderToken, batches <-chan []*broker.Message, report func(f *broker.Message, o broker.Outcome)) error {
 	js, err := jetstream.New(p.nc)
 	if err != nil {
@@ -168,9 +167,8 @@ func (p *Publisher) RunAtomic(ctx context.Context, token broker.LeaderToken, bat
 	return run.serve(ctx, batches, reconnects)
 }
 
-// startLookups asks the broker, beside the publishing, which streams take the subjects in use and
-// whether it has what it calls duplicates, until ctx ends. It returns a function that
-// waits for the end.
+// startLookups starts goroutines that look up, until ctx ends, which stream takes a subject,
+// and whether the broker still has what it calls duplicates. wait waits for their end.
 func (p *Publisher) startLookups(ctx context.Context, w *window) (wait func()) {
 	var asking sync.WaitGroup
 	asking.Go(func() { w.lookUp(ctx, p.nc) })
@@ -179,8 +177,8 @@ func (p *Publisher) startLookups(ctx context.Context, w *window) (wait func()) {
 	return asking.Wait
 }
 
-// checkTimeouts reports what ran out of time, and what the server has denied since the
-// connection's last error was looked at, which it returns.
+// checkTimeouts reports events whose acknowledgement is overdue. It also reports a denial if
+// the connection's last error is not the one given, and returns the last error.
 func (p *Publisher) checkTimeouts(w *window, now time.Time, last error) error {
 	w.expire(now.Add(-ackTimeout))
 	err := p.nc.LastError()
@@ -190,9 +188,9 @@ func (p *Publisher) checkTimeouts(w *window, now time.Time, last error) error {
 	return err
 }
 
-// listen tells a window of publishes that are not allowed, until the returned
-// function is called. The server says so to the connection, and of many the
-// connection remembers only the last: each has to be taken as it comes.
+// listen tells w about publishes that are not allowed, until end is called. The server sends
+// a denial as an error of the connection, which remembers only the last one. So the error
+// handler has to see each.
 func (p *Publisher) listen(w permissionWatcher) (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -227,7 +225,7 @@ func reportAll(batch []*broker.Message, o broker.Outcome, report func(f *broker.
 	}
 }
 
-// refuseClosed marks an error on a closed connection: nobody opens it again.
+// refuseClosed marks an error on a closed connection as unrecoverable: it stays closed.
 func (p *Publisher) refuseClosed(err error) error {
 	if p.nc.IsClosed() {
 		return postroom.Unrecoverable(err)
@@ -235,8 +233,9 @@ func (p *Publisher) refuseClosed(err error) error {
 	return err
 }
 
-// send writes a batch to the connection, unless that broke and is back since. An event
-// that is acknowledged is no longer its own, so it touches none after its group was sent.
+// send writes a batch to the connection, unless the connection broke and is back meanwhile.
+// It does not touch an event after its group was sent: the event may be acknowledged, and
+// belongs to the relay then.
 func (p *Publisher) send(batch []*broker.Message, w *window, reconnects uint64) {
 	if p.nc.Stats().Reconnects != reconnects {
 		reportAll(batch, failure(nats.ErrDisconnected), w.reportFn)

@@ -13,41 +13,42 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// What can be wrong with a stream, and what relay.Config.Accept can hold of it.
+// The risks of a stream that relay.Config.Accept can list.
 const (
-	// InterestRetention: the stream keeps an event for the consumers that exist,
-	// and without one acknowledges it and stores nothing.
+	// InterestRetention: the stream keeps an event only for the consumers that exist. Without
+	// a consumer it acknowledges the event and does not store it.
 	InterestRetention broker.Risk = "interest-retention"
 
-	// WorkQueueRetention: the first consumer that acknowledges an event removes
-	// it for all.
+	// WorkQueueRetention: the first consumer that acknowledges an event removes it for all
+	// others.
 	WorkQueueRetention broker.Risk = "work-queue-retention"
 
-	// DiscardOld: at a limit of messages or bytes the stream takes a new event
-	// and drops an old one, whether it was consumed or not.
+	// DiscardOld: at a limit of messages or bytes the stream drops an old event for a new
+	// one, even if no consumer has read it.
 	DiscardOld broker.Risk = "discard-old"
 
-	// Rollup: one message with a rollup header replaces all others.
+	// Rollup: one message with a rollup header removes all others.
 	Rollup broker.Risk = "rollup"
 
 	// AsyncPersistence: an event is acknowledged before it is written.
 	AsyncPersistence broker.Risk = "async-persistence"
 
-	// MemoryStorage: a restart of the broker forgets the stream.
+	// MemoryStorage: the events are gone after a restart of the broker.
 	MemoryStorage broker.Risk = "memory-storage"
 
-	// ShortDuplicateWindow: an event that is published again within a second is
-	// stored again. None is lost; consumers have more repetitions to sort out.
+	// ShortDuplicateWindow: an event that is published again after less than a second may be
+	// stored twice. None is lost, but consumers get more duplicates.
 	ShortDuplicateWindow broker.Risk = "short-duplicate-window"
 
-	// SmallMessages: the stream refuses events that the log takes.
+	// SmallMessages: the stream refuses large events that the log takes.
+
 	SmallMessages broker.Risk = "small-messages"
-	// SubjectTransform: the stream stores events under another subject than their own.
-	// Handlers that ask for the event's do not get them.
+	// SubjectTransform: the stream stores events under a different subject. Handlers that
+	// subscribe to an event's own subject do not get it.
 	SubjectTransform broker.Risk = "subject-transform"
 )
 
-// The risks that cannot be accepted: no event gets through such a stream.
+// The risks that cannot be accepted: such a stream cannot work.
 const (
 	// NoAcks: the stream does not acknowledge.
 	NoAcks broker.Risk = "no-acks"
@@ -58,19 +59,19 @@ const (
 	// Mirror: the stream takes its messages from another one.
 	Mirror broker.Risk = "mirror"
 
-	// NoAtomicBatches: the stream does not take atomic batches, and Config.Atomic
-	// asks for them.
+	// NoAtomicBatches: the stream does not allow atomic batches, and Config.Atomic needs
+	// them.
 	NoAtomicBatches broker.Risk = "no-atomic-batches"
 
-	// NoLeaseSubject: the stream does not have the subject by which atomic batches are
-	// fenced; see [LeaseSubjects].
+	// NoLeaseSubject: the stream does not take the lease subject, which atomic batches need;
+	// see [LeaseSubjects].
 	NoLeaseSubject broker.Risk = "no-lease-subject"
 
-	// LeaseNotKept: the stream does not keep what is published to that subject.
+	// LeaseNotKept: the stream does not keep the messages on the lease subject.
 	LeaseNotKept broker.Risk = "lease-not-kept"
 )
 
-// Risks returns the risks that Config.Accept can hold.
+// Risks returns the risks that relay.Config.Accept can list.
 func Risks() []broker.Risk {
 	var all []broker.Risk
 	for _, c := range streamChecks {
@@ -81,24 +82,23 @@ func Risks() []broker.Risk {
 	return all
 }
 
-// maxMessage is the largest message that an event can make: 960 KiB of data and
-// 64 KiB of headers.
+// maxMessage is the size of the largest message of an event: 960 KiB of data and 64 KiB of
+// headers.
 const maxMessage = postroom.MaxData + 64<<10
 
-// minDuplicates is the shortest duplicate window in which an event that failed
-// once can be published again.
+// minDuplicates is the shortest duplicate window that covers the first retry of an event.
 const minDuplicates = time.Second
 
-// check is a thing that a stream is examined for. found returns what is wrong, or
-// nothing.
+// check examines a stream for one risk. found returns what is wrong, and an empty text if
+// nothing is.
 type check struct {
 	risk     broker.Risk
-	constant string // its name in Go, where it can be accepted
+	constant string // the risk's name in Go, if it can be accepted
 	found    func(cfg jetstream.StreamConfig) string
 	remedy   string
 }
 
-// streamChecks is what every stream is examined for.
+// streamChecks are the checks of every stream.
 var streamChecks = []check{
 	{InterestRetention, "InterestRetention", func(cfg jetstream.StreamConfig) string {
 		return when(cfg.Retention == jetstream.InterestPolicy, "it has interest retention: without a consumer it acknowledges events and stores none")
@@ -136,9 +136,9 @@ var streamChecks = []check{
 	}, "publish to the stream that it mirrors"},
 }
 
-// atomicChecks is what a stream for atomic batches is examined for beside that. An
-// age at which messages go, and a limit at which old ones go, are none of it: a
-// lease's message that is gone is put there again.
+// atomicChecks are the additional checks of a stream for atomic batches. They do not care if
+// the stream removes old messages: the leader publishes its lease message again if it is
+// gone.
 var atomicChecks = []check{
 	{NoAtomicBatches, "", func(cfg jetstream.StreamConfig) string {
 		return when(!cfg.AllowAtomicPublish, "it does not allow atomic batches")
@@ -153,8 +153,7 @@ var atomicChecks = []check{
 	}, "lift the limit for each subject, or publish without relay.Config.Atomic"},
 }
 
-// noLeaseSubject says why the lease's message would not come to where it is looked
-// for.
+// noLeaseSubject says why the stream would not store the lease message under its subject.
 func noLeaseSubject(cfg jetstream.StreamConfig) string {
 	subject := LeaseSubjects(cfg.Name)
 	if len(wildcard.Uncovered([]string{subject}, cfg.Subjects)) > 0 {
@@ -171,7 +170,7 @@ func when(holds bool, problem string) string {
 	return ""
 }
 
-// isTransformed reports whether messages get other subjects in a stream.
+// isTransformed reports whether a stream changes the subjects of messages.
 func isTransformed(cfg jetstream.StreamConfig) bool {
 	t := cfg.SubjectTransform
 	return t != nil && t.Destination != cmp.Or(t.Source, ">")
@@ -185,8 +184,8 @@ func transforms(cfg jetstream.StreamConfig) string {
 		cmp.Or(cfg.SubjectTransform.Source, ">"), cfg.SubjectTransform.Destination)
 }
 
-// dropsOld says which limit of a stream drops old events. A limit per subject
-// does so even where the stream as a whole refuses new ones.
+// dropsOld says at which limits a stream drops old events. A limit per subject can do so even
+// if the stream as a whole refuses new events at its limits.
 func dropsOld(cfg jetstream.StreamConfig) string {
 	var limits []string
 	if cfg.Discard == jetstream.DiscardOld && cfg.MaxMsgs > 0 {
@@ -204,8 +203,8 @@ func dropsOld(cfg jetstream.StreamConfig) string {
 	return "it drops old events to take new ones, at " + strings.Join(limits, " and ")
 }
 
-// StreamError is a fault of a stream. errors.Is holds for its Risk and for
-// postroom.ErrUnrecoverable.
+// StreamError is a fault of a stream. It matches its Risk and postroom.ErrUnrecoverable with
+// errors.Is.
 type StreamError struct {
 	Stream  string      // its name
 	Risk    broker.Risk // what is wrong with it
@@ -229,14 +228,14 @@ func (e *StreamError) Unwrap() error { return e.Risk }
 // Is reports whether target is postroom.ErrUnrecoverable.
 func (e *StreamError) Is(target error) bool { return target == postroom.ErrUnrecoverable }
 
-// ExamineStream returns what is wrong with a stream: what [Relay.Check] refuses,
-// unless Config.Accept holds the Risk. It does no I/O.
+// ExamineStream returns the faults of a stream. relay.Relay.Check refuses each, unless
+// relay.Config.Accept lists its Risk. It does no I/O.
 func ExamineStream(cfg jetstream.StreamConfig) []*StreamError {
 	return findFaults(cfg, streamChecks)
 }
 
-// ExamineAtomicStream returns what is wrong with a stream for atomic batches: beside
-// what [ExamineStream] returns, what Config.Atomic asks for. It does no I/O.
+// ExamineAtomicStream returns the faults of a stream for atomic batches: those that
+// [ExamineStream] returns, and what relay.Config.Atomic needs. It does no I/O.
 func ExamineAtomicStream(cfg jetstream.StreamConfig) []*StreamError {
 	return append(findFaults(cfg, streamChecks), findFaults(cfg, atomicChecks)...)
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// maxCounted is how many subjects of a stream are counted, where the stream limits the
-// messages of each.
+// maxCounted is for how many subjects messages are counted, if the stream limits the messages
+// of each subject.
 const maxCounted = 100
 
-// checkRoom looks whether a stream has reached a limit at which it refuses new messages.
+// checkRoom adds a fault if a stream has reached a limit at which it refuses new messages.
 func (i *inspection) checkRoom(ctx context.Context, s jetstream.Stream) error {
 	cfg, state := s.CachedInfo().Config, s.CachedInfo().State
 	if cfg.Discard != jetstream.DiscardNew {
@@ -49,8 +49,8 @@ func (i *inspection) checkRoom(ctx context.Context, s jetstream.Stream) error {
 	return nil
 }
 
-// checkAccount looks whether the account may store the next event in the streams that were
-// looked at.
+// checkAccount adds a fault if the account has no room for the next event in a stream that
+// was examined.
 func (i *inspection) checkAccount(ctx context.Context) error {
 	if len(i.streams) == 0 {
 		return nil
@@ -78,8 +78,8 @@ func (i *inspection) checkAccount(ctx context.Context) error {
 	return nil
 }
 
-// addFull adds that there is no room for events. That is no fault of the set-up: they wait in the
-// log, until there is.
+// addFull adds an error that there is no room for events. It is not unrecoverable: the events
+// wait in the log.
 func (i *inspection) addFull(what, remedy, format string, args ...any) {
 	i.faults = append(i.faults, fmt.Errorf("%s: %w: %s: %s", what, broker.ErrFull, fmt.Sprintf(format, args...), remedy))
 }

@@ -14,9 +14,8 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// Inspect examines streams as [broker.Inspector] describes. With names it asks for
-// nothing but these streams, so that the user of the connection needs no right
-// to ask for others.
+// Inspect examines streams as [broker.Inspector] describes. With names it only reads these
+// streams, so the connection's user needs no permission to read others.
 func (p *Publisher) Inspect(ctx context.Context, streams, subjects []string) (covered bool, faults []error, err error) {
 	return p.inspect(ctx, streams, subjects, ExamineStream)
 }
@@ -53,17 +52,17 @@ func (p *Publisher) inspect(ctx context.Context, streams, subjects []string, exa
 	return covered, look.faults, err
 }
 
-// inspection is one look at the streams.
+// inspection is one check of the streams.
 type inspection struct {
 	js       jetstream.JetStream
 	examine  func(jetstream.StreamConfig) []*StreamError
 	subjects []string                 // in use
-	streams  []jetstream.StreamConfig // looked at
+	streams  []jetstream.StreamConfig // examined so far
 	covered  []string                 // by these streams
 	faults   []error
 }
 
-// byName examines the streams of the given names.
+// byName examines the streams with the given names.
 func (i *inspection) byName(ctx context.Context, streams, subjects []string) error {
 	for _, name := range streams {
 		if err := i.stream(ctx, name); err != nil {
@@ -71,13 +70,13 @@ func (i *inspection) byName(ctx context.Context, streams, subjects []string) err
 		}
 	}
 	if missing := wildcard.Uncovered(subjects, i.covered); len(missing) > 0 {
-		i.faults = append(i.faults, fmt.Errorf("%s: not in %s, to which Config.Streams restricts the check: %w",
+		i.faults = append(i.faults, fmt.Errorf("%s: not in the streams of Config.Streams (%s): %w",
 			someOf(missing), strings.Join(streams, ", "), broker.ErrNoStream))
 	}
 	return nil
 }
 
-// maxMissing is how many subjects without a stream are looked for.
+// maxMissing is after how many subjects without a stream the search ends.
 const maxMissing = 10
 
 // bySubject examines the streams that take the given subjects.
@@ -126,8 +125,8 @@ func (i *inspection) stream(ctx context.Context, name string) error {
 	return i.checkRoom(ctx, s)
 }
 
-// explain says of an answer that did not come what may have kept it: the broker
-// does not answer who is not allowed to ask.
+// explain adds to a timeout which permission may be missing: the broker does not answer a
+// request that is not allowed.
 func explain(what string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%s: %w (may this user publish to $JS.API.STREAM.INFO.* and, unless Config.Streams is set, $JS.API.STREAM.NAMES?)", what, err)
@@ -135,7 +134,7 @@ func explain(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, jsremedy.Explain(err))
 }
 
-// someOf lists the first of some subjects.
+// someOf lists the first few subjects.
 func someOf(subjects []string) string {
 	const most = 5
 	text := "subjects " + strings.Join(subjects[:min(most, len(subjects))], ", ")

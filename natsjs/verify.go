@@ -16,12 +16,12 @@ import (
 	"github.com/postroom/postroom/natsjs/internal/contents"
 )
 
-// lookTimeout bounds a question about a stream.
+// lookTimeout is the time limit of a request about a stream.
 const lookTimeout = 2 * ackTimeout
 
-// Compare looks at the message of the place, as [broker.Verifier] describes. A message that is
-// not there any more is a loss too: nobody deletes from a stream that [EnsureStream]
-// made.
+// Compare compares a stream with a position, as [broker.Verifier] describes. If somebody
+// deleted the message at the position, that counts as a loss: a stream of [EnsureStream]
+// does not allow it.
 func (p *Publisher) Compare(ctx context.Context, at eventlog.Place) (broker.StreamState, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -53,7 +53,7 @@ func (p *Publisher) Compare(ctx context.Context, at eventlog.Place) (broker.Stre
 		s.Verdict = broker.Recreated
 	case at.Seq > s.Last.Seq:
 		s.Verdict = broker.LostTail
-	case at.Seq < s.First || at.MessageID == "": // it was dropped for its age, or none was noted
+	case at.Seq < s.First || at.MessageID == "": // it was removed for its age, or no message id was recorded
 	default:
 		id, err := p.messageAt(ctx, at.Stream, at.Seq)
 		if err != nil {
@@ -66,12 +66,12 @@ func (p *Publisher) Compare(ctx context.Context, at eventlog.Place) (broker.Stre
 	return s, nil
 }
 
-// noMessage is the code of the answer that there is no such message.
+// noMessage is the error code for a message that does not exist.
 const noMessage = 10037
 
-// messageAt returns the message id of a message, empty where there is none. It asks the
-// stream's leader: the client's own way may ask a replica, which lacks the newest ones
-// for a moment.
+// messageAt returns the message id of a message, and an empty text if there is no message.
+// It asks the stream's leader. The client's GetMsg may ask a replica, which can lack the
+// newest messages for a moment.
 func (p *Publisher) messageAt(ctx context.Context, stream string, seq uint64) (string, error) {
 	if seq == 0 {
 		return "", nil

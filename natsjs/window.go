@@ -18,10 +18,10 @@ import (
 	"github.com/postroom/postroom/natsjs/internal/replies"
 )
 
-// window is what was sent and not acknowledged. Every group of events in it has a
-// slot, whose number and a number of this publish make the subject of their
-// acknowledgements: an answer that comes after its time finds the slot empty, or
-// with another group in it.
+// window has the events that were sent and not acknowledged. Each group of events has a slot.
+// The number of the slot and a serial number are part of the subject of the group's
+// acknowledgements, so an answer that comes too late finds the slot empty, or with another
+// serial.
 type window struct {
 	prefix   string
 	reportFn func(f *broker.Message, o broker.Outcome)
@@ -31,45 +31,45 @@ type window struct {
 	slots   []ackGroup
 	vacant  []int
 	serial  uint64            // of the last group
-	streams map[string]string // the names that acknowledgements have, each once
+	streams map[string]string // stream names in acknowledgements, so that each is allocated once
 	closed  bool
 	resends
 	duplicates
 
-	toLookUp chan []slotRef // nobody answered; to be looked up
+	toLookUp chan []slotRef // groups without an answer, whose streams have to be looked up
 }
 
-// sendState is used by the goroutine that sends.
+// sendState is used only by the goroutine that sends.
 type sendState struct {
 	encoder *wire.Encoder
 	msg     nats.Msg
-	refs    []slotRef // what the batch has
-	names   []byte    // for reuse
+	refs    []slotRef // the groups of the batch
+	names   []byte    // memory for reuse
 }
 
-// resends is what goes by itself because the answers to a group did not tell.
+// resends has the events of ambiguous groups, which are sent again without a group.
 type resends struct {
-	again         []*broker.Message // of such groups, and not sent yet
-	resend        chan struct{}     // there are such
-	singlesLeft   int               // so many events more go by themselves
-	nextSingles   int               // so many will, after the next group that does not tell
-	lastAmbiguous uint64            // the last group when one did not
+	again         []*broker.Message // events to be sent again
+	resend        chan struct{}     // there are events to be sent again
+	singlesLeft   int               // this many events are still sent without a group
+	nextSingles   int               // the same, after the next ambiguous group
+	lastAmbiguous uint64            // the last serial when a group was ambiguous
 }
 
-// duplicates is what the broker called duplicates.
+// duplicates has the events that the broker called duplicates.
 type duplicates struct {
-	verify     func(ctx context.Context, f *broker.Message, o broker.Outcome) (proven broker.Outcome, again bool) // see prover; nil: duplicates are believed
+	verify     func(ctx context.Context, f *broker.Message, o broker.Outcome) (proven broker.Outcome, again bool) // see duplicateVerifier; if nil, duplicates count as stored
 	unverified []duplicateAnswer
-	verifyDue  chan struct{} // there are such
+	verifyDue  chan struct{} // there are unverified duplicates
 }
 
-// slotRef is a group in a slot.
+// slotRef refers to a group in a slot.
 type slotRef struct {
 	slot     int
 	serial   uint64
 	messages []*broker.Message // those of the batch
 	reply    string
-	end      int // where reply ends among those of the batch
+	end      int // where reply ends in names
 }
 
 func newWindow(prefix string, report func(f *broker.Message, o broker.Outcome)) *window {
@@ -81,7 +81,7 @@ func newWindow(prefix string, report func(f *broker.Message, o broker.Outcome)) 
 	}
 }
 
-// expect gives the events of a batch their slots before they are sent.
+// expect puts the events of a batch into slots before they are sent.
 func (w *window) expect(batch []*broker.Message, now time.Time) {
 	w.refs, w.names = w.refs[:0], w.names[:0]
 	w.mu.Lock()
@@ -103,22 +103,22 @@ func (w *window) expect(batch []*broker.Message, now time.Time) {
 		w.names = strconv.AppendUint(w.names, w.serial, 36)
 		w.refs = append(w.refs, slotRef{slot: n, serial: w.serial, messages: messages, end: len(w.names)})
 	}
-	names, begin := string(w.names), 0 // one piece of memory for all of them
+	names, begin := string(w.names), 0 // one allocation for all
 	for i := range w.refs {
 		o := &w.refs[i]
 		o.reply, begin = names[begin:o.end], o.end
 	}
 }
 
-// isWaiting reports whether any event has no outcome yet.
+// isWaiting reports whether an event has no outcome yet.
 func (w *window) isWaiting() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.vacant) < len(w.slots)
 }
 
-// reportSingle reports the outcome of a single publish, unless it has one already: an answer
-// that comes after its time is no news.
+// reportSingle reports the outcome of a group of one event, unless it has one already: the
+// answer may come too late.
 func (w *window) reportSingle(p slotRef, o broker.Outcome) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -128,7 +128,7 @@ func (w *window) reportSingle(p slotRef, o broker.Outcome) {
 	}
 }
 
-// group returns a group unless it has its outcome.
+// group returns a group, and nil if it has its outcome already.
 func (w *window) group(p slotRef) *ackGroup {
 	if p.slot < len(w.slots) && w.slots[p.slot].serial == p.serial && len(w.slots[p.slot].messages) > 0 {
 		return &w.slots[p.slot]
@@ -147,8 +147,7 @@ func (w *window) vacate(n int) {
 	w.vacant = append(w.vacant, n)
 }
 
-// failAll reports every open event as unacknowledged, and those that were to be sent
-// again.
+// failAll reports all events as unacknowledged, also those that wait to be sent again.
 func (w *window) failAll(cause error) {
 	err := fmt.Errorf("%w: %w", broker.ErrUnacknowledged, cause)
 	w.fail(err, func(*ackGroup, *broker.Message) bool { return true })
@@ -160,18 +159,18 @@ func (w *window) expire(before time.Time) {
 	w.fail(fmt.Errorf("%w: %w", broker.ErrUnacknowledged, nats.ErrTimeout), func(g *ackGroup, _ *broker.Message) bool { return g.sent.Before(before) })
 }
 
-// Deny reports events whose subject an error of the connection says the user
-// may not publish to. The server tells it in words and names no event; the
-// publish itself stays without an answer.
+// Deny reports events with the subject to which, as an error of the connection says, the
+// user may not publish. The server does not say which event it means, and does not answer
+// the publish itself.
 func (w *window) Deny(err error) {
 	if subject, denied := replies.DeniedSubject(err); denied {
 		w.fail(broker.ErrNotAllowed, func(_ *ackGroup, f *broker.Message) bool { return f.Subject == subject })
 	}
 }
 
-// fail reports those events that were sent. Another goroutine may be sending
-// others: they are reported when their group is sent, since a denial can come before
-// that. What was sent with one of them is sent again.
+// fail reports the events for which which returns true. If their group is still being sent,
+// it does so after that, since a denial can come early. Other events of the same group are
+// sent again.
 func (w *window) fail(err error, which func(g *ackGroup, f *broker.Message) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -204,14 +203,14 @@ func (w *window) failGroup(slot int, err error, which func(g *ackGroup, f *broke
 	w.vacate(slot)
 }
 
-// close ends reporting: Run has returned.
+// close stops all reports, because Run returns.
 func (w *window) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true
 }
 
-// onAck takes an answer from the broker.
+// onAck handles an answer of the broker.
 func (w *window) onAck(m *nats.Msg) {
 	slotText, serialText, _ := strings.Cut(strings.TrimPrefix(m.Subject, w.prefix), "-")
 	n, err1 := strconv.ParseUint(slotText, 36, 31)
@@ -252,7 +251,7 @@ func (w *window) onAck(m *nats.Msg) {
 	w.resolve(p.slot)
 }
 
-// unanswered takes in that nobody listens on an event's subject.
+// unanswered handles the answer that nobody listens on an event's subject.
 func (w *window) unanswered(p slotRef) {
 	w.mu.Lock()
 	g := w.group(p)
@@ -267,26 +266,25 @@ func (w *window) unanswered(p slotRef) {
 	}
 }
 
-// ask has the stream of an event looked up: the server says in the same words
-// that no stream has a subject, and that the stream which has it is without a
-// leader.
+// ask queues a lookup of an event's stream. The server answers in the same way if no stream
+// takes the subject, and if its stream has no leader.
 func (w *window) ask(p slotRef) {
 	unanswered := []slotRef{p}
 	for {
 		select {
 		case w.toLookUp <- unanswered:
 			return
-		case waiting := <-w.toLookUp: // one look answers for many
+		case waiting := <-w.toLookUp: // one lookup serves many
 			unanswered = append(waiting, unanswered...)
 		}
 	}
 }
 
-// lookUp answers to ask until ctx ends.
+// lookUp looks up what ask queued, until ctx ends.
 func (w *window) lookUp(ctx context.Context, nc *nats.Conn) {
 	js, err := jetstream.New(nc)
 	if err != nil {
-		return // not reached: it fails for options that contradict each other
+		return // not reached: it only fails for contradictory options
 	}
 	for {
 		select {
@@ -319,7 +317,7 @@ func (w *window) subject(p slotRef) (string, bool) {
 	return "", false
 }
 
-// streamOf returns the outcome of an event that nobody answered to.
+// streamOf returns the outcome of an event without an answer.
 func streamOf(ctx context.Context, js jetstream.JetStream, subject string) broker.Outcome {
 	ctx, cancel := context.WithTimeout(ctx, ackTimeout/2)
 	defer cancel()
@@ -330,10 +328,10 @@ func streamOf(ctx context.Context, js jetstream.JetStream, subject string) broke
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return failure(broker.ErrNoStream)
 	}
-	return broker.Outcome{Class: broker.Unavailable, Err: broker.ErrNoLeader} // who would know does not answer either
+	return broker.Outcome{Class: broker.Unavailable, Err: broker.ErrNoLeader} // the lookup was not answered either
 }
 
-// signal notes that there is news; one note is enough.
+// signal sends to a channel with room for one signal. If one waits already, that is enough.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// pageSize is how many messages are asked for at once, of which one page is made, and
-	// silence how long the broker may send nothing.
+	// pageSize is how many messages are requested at once, for one page. silence is how long
+	// the broker may take for that.
 	pageSize = 5000
 	silence  = 30 * time.Second
 
-	// How long a consumer is waited for when it is made, and when it is removed.
+	// Time limits to create a consumer, and to delete it.
 	createTimeout = 10 * time.Second
 	deleteTimeout = 5 * time.Second
 )
 
-// errGap says that messages did not arrive on their way from the broker.
+// errGap means that messages were lost between the broker and this process.
 var errGap = errors.New("messages were lost on their way from the broker")
 
 // Read begins to read the headers of a stream's messages, as [broker.Verifier] describes
-// with Stored, with a consumer of its own that leaves nothing behind.
+// for ReadStored. It creates a consumer, which stop removes.
 func Read(ctx context.Context, js jetstream.JetStream, stream string, span broker.SeqRange) (next func(ctx context.Context) ([]broker.StoredMessage, error), stop func(), err error) {
 	cfg := jetstream.ConsumerConfig{
 		Description: "postroom relay: what the stream has", AckPolicy: jetstream.AckNonePolicy, HeadersOnly: true,
@@ -49,12 +49,12 @@ func Read(ctx context.Context, js jetstream.JetStream, stream string, span broke
 	stop = func() {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTimeout)
 		defer cancel()
-		_ = js.DeleteConsumer(within, stream, consumer.CachedInfo().Name) // it goes by itself after a minute
+		_ = js.DeleteConsumer(within, stream, consumer.CachedInfo().Name) // the broker removes it after a minute anyway
 	}
 	return r.next, stop, nil
 }
 
-// explain says what may be missing where a stream cannot be read.
+// explain adds to a timeout which permission may be missing.
 func explain(stream string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("read stream %s: %w (may this user publish to $JS.API.CONSUMER.>?)", stream, err)
@@ -62,12 +62,12 @@ func explain(stream string, err error) error {
 	return fmt.Errorf("read stream %s: %w", stream, err)
 }
 
-// reader reads a consumer.
+// reader reads the messages of a consumer.
 type reader struct {
 	consumer jetstream.Consumer
 	to       uint64
-	pending  uint64 // messages that it has not sent
-	got      uint64 // the number of the last message at this consumer
+	pending  uint64 // messages that the consumer has not sent
+	got      uint64 // the consumer's number of the last message
 }
 
 func (r *reader) next(ctx context.Context) ([]broker.StoredMessage, error) {
@@ -81,7 +81,7 @@ func (r *reader) next(ctx context.Context) ([]broker.StoredMessage, error) {
 	return page, nil
 }
 
-// fetch reads as many messages as the consumer is known to have.
+// fetch reads n messages.
 func (r *reader) fetch(ctx context.Context, n int) ([]broker.StoredMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, silence)
 	defer cancel()
@@ -113,5 +113,5 @@ func (r *reader) fetch(ctx context.Context, n int) ([]broker.StoredMessage, erro
 	if err := cmp.Or(batch.Error(), ctx.Err()); err != nil {
 		return nil, err
 	}
-	return nil, errGap // it had more, and did not send it
+	return nil, errGap // the consumer has more messages, and did not send them
 }

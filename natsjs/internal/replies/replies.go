@@ -14,8 +14,8 @@ import (
 	"github.com/postroom/postroom/broker"
 )
 
-// Set is the answers that are waited for. Each has a number, which the
-// subject names that it comes on: one that comes after its time finds nobody.
+// Set is a set of replies that are waited for. Each has a number, which is part of the subject
+// of its answer. An answer that comes too late is dropped.
 type Set struct {
 	prefix string
 
@@ -27,18 +27,18 @@ type Set struct {
 // Reply is an answer to messages that were sent.
 type Reply struct {
 	number   uint64
-	messages []*broker.Message // what the messages are of; nil: of none
-	subject  string            // of a message that is of none
+	messages []*broker.Message // the events of the messages; nil if they have none
+	subject  string            // the subject of a message without an event
 	got      chan Answer
 }
 
 // Got returns a channel that receives the answer.
 func (w *Reply) Got() <-chan Answer { return w.got }
 
-// Answer is what the broker said, or why it did not.
+// Answer is the broker's answer, or the reason why there is none.
 type Answer struct {
 	Data []byte
-	Err  error // in place of Data
+	Err  error // if set, Data is empty
 }
 
 // New returns an empty set. The subjects of its replies begin with prefix.
@@ -46,11 +46,11 @@ func New(prefix string) *Set {
 	return &Set{prefix: prefix, waiting: make(map[uint64]*Reply)}
 }
 
-// ErrUnanswered says that nobody listens on the subject.
+// ErrUnanswered means that nobody listens on the subject.
 var ErrUnanswered = nats.ErrNoResponders
 
-// Expect returns a reply to the messages of events that are about to be sent, or to
-// a message on a subject.
+// Expect adds a reply to messages that are about to be sent: those of events, or one on the
+// given subject.
 func (r *Set) Expect(messages []*broker.Message, subject string) *Reply {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,15 +63,15 @@ func (r *Set) Expect(messages []*broker.Message, subject string) *Reply {
 // Subjects returns the subjects that answers come on.
 func (r *Set) Subjects() string { return r.prefix + "*" }
 
-// Drop ends the waiting for a reply: its events are no longer ours.
+// Drop removes a reply. The set does not use its events any more.
 func (r *Set) Drop(w *Reply) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.waiting, w.number)
 }
 
-// Subject returns where a reply to a message is to go: to the first of a batch,
-// which is answered without a word where all is well, or to the last.
+// Subject returns the reply subject for the first or the last message of a batch. The answer
+// to the first is empty if there is no error.
 func (r *Set) Subject(w *Reply, first bool) string {
 	subject := r.prefix + strconv.FormatUint(w.number, 36)
 	if first {
@@ -80,16 +80,16 @@ func (r *Set) Subject(w *Reply, first bool) string {
 	return subject
 }
 
-// nameLength is how much of a prefix, from its end, tells it from all others: the
-// unique part of an inbox, and a point.
+// nameLength is the length of the unique end of a prefix: the random part of an inbox, and a
+// dot.
 const nameLength = 23
 
-// Name returns a text that no other reply has, whoever waits for it.
+// Name returns a name that is unique among all replies of all sets.
 func (r *Set) Name(w *Reply) string {
 	return r.prefix[len(r.prefix)-nameLength:] + strconv.FormatUint(w.number, 36)
 }
 
-// Take takes an answer from the broker.
+// Take handles an answer of the broker.
 func (r *Set) Take(m *nats.Msg) {
 	text, first := strings.CutSuffix(strings.TrimPrefix(m.Subject, r.prefix), "-first")
 	number, err := strconv.ParseUint(text, 36, 64)
@@ -110,7 +110,7 @@ func (r *Set) Take(m *nats.Msg) {
 	}
 }
 
-// Put hands an answer over, unless there is one already.
+// Put sends an answer, unless there is one already.
 func (w *Reply) Put(a Answer) {
 	select {
 	case w.got <- a:
@@ -118,7 +118,7 @@ func (w *Reply) Put(a Answer) {
 	}
 }
 
-// FailAll answers everybody that there is no answer.
+// FailAll ends all replies with an error.
 func (r *Set) FailAll(cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,8 +127,8 @@ func (r *Set) FailAll(cause error) {
 	}
 }
 
-// Deny answers those who sent to a subject of which an error of the connection
-// says that this user may not publish to it.
+// Deny ends the replies to messages on a subject to which, as an error of the connection
+// says, the user may not publish.
 func (r *Set) Deny(err error) {
 	subject, denied := DeniedSubject(err)
 	if !denied {
@@ -143,7 +143,7 @@ func (r *Set) Deny(err error) {
 	}
 }
 
-// DeniedSubject returns the subject that the server says this user may not publish to.
+// DeniedSubject returns the subject to which the user may not publish, as the server says.
 func DeniedSubject(err error) (subject string, denied bool) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return "", false
