@@ -23,7 +23,7 @@ type comparison struct {
 	rate    float64   // of events read in a second; 0: as fast as can be
 
 	compared int // events that the stream should have
-	tooOld   int // events of which nobody knows that
+	unknown  int // events of which nobody knows that
 	messages int // that were read
 }
 
@@ -31,7 +31,7 @@ type comparison struct {
 // ascending, those that are out of order apart. It reads which events are published before
 // it calls look to read the stream's state, so that events that are published meanwhile do
 // not count as missing. It calls tell when the counts have changed.
-func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (broker.StreamState, error), tell func()) (missing, late []int64, err error) {
+func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (broker.StreamState, error), tell func()) (missing, outOfOrder []int64, err error) {
 	sources, err := c.log.Sources(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -55,7 +55,7 @@ func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (br
 	defer stop()
 	d := newDifference(standing, sources)
 	return d.run(ctx, rateLimited(prepend(first, log), c.rate), stream, func() {
-		c.compared, c.tooOld, c.messages = d.compared, d.tooOld, d.messages
+		c.compared, c.unknown, c.messages = d.compared, d.unknown, d.messages
 		tell()
 	})
 }

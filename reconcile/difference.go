@@ -45,7 +45,7 @@ type difference struct {
 	last    map[uint64]int64
 
 	compared int // events that the stream should have
-	tooOld   int // events older than the stream's first message, which it may have dropped
+	unknown  int // events older than the stream's first message, which it may have dropped
 	messages int // that were read
 }
 
@@ -88,7 +88,7 @@ type reader[T any] func(ctx context.Context) ([]T, error)
 
 // run reads both to their ends, and returns the seqs of what the stream lacks, ascending,
 // those that are out of order apart. It calls tell after each page.
-func (d *difference) run(ctx context.Context, log reader[eventlog.Entry], stream reader[broker.StoredMessage], tell func()) (missing, late []int64, err error) {
+func (d *difference) run(ctx context.Context, log reader[eventlog.Entry], stream reader[broker.StoredMessage], tell func()) (missing, outOfOrder []int64, err error) {
 	logEnded, streamEnded := false, false
 	for !logEnded || !streamEnded {
 		// Read the one with fewer unmatched events: the other one is ahead.
@@ -109,25 +109,25 @@ func (d *difference) run(ctx context.Context, log reader[eventlog.Entry], stream
 		}
 		tell()
 	}
-	missing, late = d.missing()
-	return missing, late, nil
+	missing, outOfOrder = d.missing()
+	return missing, outOfOrder, nil
 }
 
 // missing returns what the stream lacks: the events that can be published again in the order
 // of their keys, and those that cannot, because the stream has later events of their keys.
-func (d *difference) missing() (inOrder, late []int64) {
+func (d *difference) missing() (inOrder, outOfOrder []int64) {
 	for _, e := range d.log {
 		switch {
 		case !e.expected:
 		case e.key != 0 && d.last[e.key] > e.seq:
-			late = append(late, e.seq)
+			outOfOrder = append(outOfOrder, e.seq)
 		default:
 			inOrder = append(inOrder, e.seq)
 		}
 	}
 	slices.Sort(inOrder)
-	slices.Sort(late)
-	return inOrder, late
+	slices.Sort(outOfOrder)
+	return inOrder, outOfOrder
 }
 
 // found notes that the stream has an event.
@@ -168,7 +168,7 @@ func (d *difference) addEntries(page []eventlog.Entry) {
 		case sure:
 			d.compared++
 		case e.Published:
-			d.tooOld++
+			d.unknown++
 		}
 		name, one := identify(e.Source, e.ID), logEvent{seq: e.Seq, expected: sure}
 		if e.Key != "" {

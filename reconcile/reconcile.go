@@ -57,7 +57,7 @@ type Result struct {
 
 	Compared int // events of the log that the stream should have
 	Messages int // messages that were read
-	TooOld   int // events older than the stream's first message: the stream may have had and dropped them
+	Unknown  int // events older than the stream's first message: the stream may have had and dropped them
 
 	// Missing are the seqs of the events that the stream should have and does not have,
 	// ascending. OutOfOrder are those of them that come before events of their key which the
@@ -131,7 +131,7 @@ func (cfg Config) stream(ctx context.Context, log eventlog.History, streams brok
 			cfg.Progress(at.Stream, c.compared, c.messages)
 		}
 	}
-	missing, late, err := c.run(ctx, look, tell)
+	missing, outOfOrder, err := c.run(ctx, look, tell)
 	if errors.Is(err, broker.ErrNoStream) || errors.Is(err, ErrConsumed) {
 		found.Err = err
 		return found, nil
@@ -139,16 +139,16 @@ func (cfg Config) stream(ctx context.Context, log eventlog.History, streams brok
 	if err != nil {
 		return found, err
 	}
-	found.fill(&c, missing, late, time.Since(began))
+	found.fill(&c, missing, outOfOrder, time.Since(began))
 	return found, nil
 }
 
 // fill sets what a comparison found.
-func (f *Result) fill(c *comparison, missing, late []int64, took time.Duration) {
-	f.Missing = append(missing, late...)
+func (f *Result) fill(c *comparison, missing, outOfOrder []int64, took time.Duration) {
+	f.Missing = append(missing, outOfOrder...)
 	slices.Sort(f.Missing)
-	f.OutOfOrder = late
-	f.Compared, f.Messages, f.TooOld, f.Took = c.compared, c.messages, c.tooOld, took
+	f.OutOfOrder = outOfOrder
+	f.Compared, f.Messages, f.Unknown, f.Took = c.compared, c.messages, c.unknown, took
 }
 
 // FindLost finds what a stream lost, whose state says that it lost something. It compares
@@ -161,12 +161,12 @@ func FindLost(ctx context.Context, log eventlog.History, streams broker.Verifier
 		return Result{}, err
 	}
 	c := comparison{log: log, streams: streams, mark: mark}
-	missing, late, err := c.run(ctx, func(context.Context) (broker.StreamState, error) { return s, nil }, func() {})
+	missing, outOfOrder, err := c.run(ctx, func(context.Context) (broker.StreamState, error) { return s, nil }, func() {})
 	if err != nil {
 		return Result{}, err
 	}
 	found := Result{Stream: s.Last.Stream, Verdict: s.Verdict, LastSeq: s.Last.Seq}
-	found.fill(&c, missing, late, time.Since(began))
+	found.fill(&c, missing, outOfOrder, time.Since(began))
 	return found, nil
 }
 

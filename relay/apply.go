@@ -11,60 +11,60 @@ import (
 
 // applyResults gives the results to the scheduler, and passes what was acknowledged to the
 // recorder.
-func (c *dispatcher) applyResults(ctx context.Context) {
-	outcomes := c.results.take()
+func (d *dispatcher) applyResults(ctx context.Context) {
+	outcomes := d.results.take()
 	now := time.Now()
-	c.scheduler.SetCovered(c.relay.preflight.covered.Load())
+	d.scheduler.SetCovered(d.relay.preflight.covered.Load())
 	var counted counts
-	acked, repeated := c.acked[:0], c.republished[:0]
+	acked, repeated := d.acked[:0], d.republished[:0]
 	for _, o := range outcomes {
 		if b, ok := o.Batch.(*batchSpan); ok {
 			b.done(o.Outcome)
 		}
 		if o.Class != broker.Stored {
-			c.applyFailure(ctx, o, now, &counted)
+			d.applyFailure(ctx, o, now, &counted)
 			continue
 		}
-		c.noteStored(o, &counted)
+		d.noteStored(o, &counted)
 		if o.IsRepublished() {
 			repeated = append(repeated, eventlog.Repeated{Rewind: o.Rewind, Seq: o.Seq})
-			c.scheduler.Done(o.Entry, o.Stream, now)
+			d.scheduler.Done(o.Entry, o.Stream, now)
 			continue
 		}
 		acked = append(acked, o.Seq)
 		if len(acked) == 1 {
-			c.relay.metrics.sample(ctx, o.LoggedAt, o.Sent, now)
+			d.relay.metrics.sample(ctx, o.LoggedAt, o.Sent, now)
 		}
-		c.scheduler.Done(o.Entry, o.Stream, now)
+		d.scheduler.Done(o.Entry, o.Stream, now)
 	}
-	c.results.recycle(outcomes)
-	c.acked, c.republished = acked, repeated
+	d.results.recycle(outcomes)
+	d.acked, d.republished = acked, repeated
 	counted.rewound += int64(len(repeated))
 
-	many, suspicious := c.buffer.addStored(acked, repeated, &c.ackRanges, counted)
-	if many && c.scheduler.InFlight() == 0 {
-		signal(c.buffer.idle)
+	many, suspicious := d.buffer.addStored(acked, repeated, &d.ackRanges, counted)
+	if many && d.scheduler.InFlight() == 0 {
+		signal(d.buffer.idle)
 	}
 	if suspicious {
-		signal(c.recheck)
+		signal(d.recheck)
 	}
 	if len(acked)+len(repeated) > 0 {
-		signal(c.buffer.due)
+		signal(d.buffer.due)
 	}
-	c.passHeld()
-	c.passRepublished()
-	c.reportStreams(ctx)
+	d.passHeld()
+	d.passRepublished()
+	d.reportStreams(ctx)
 }
 
 // noteStored counts an event that the broker stored, and notes its position.
-func (c *dispatcher) noteStored(o result, counted *counts) {
+func (d *dispatcher) noteStored(o result, counted *counts) {
 	switch {
 	case !o.Duplicate:
 		counted.stored++
-		c.ackRanges.addNew(o)
+		d.ackRanges.addNew(o)
 	case o.Sequence > 0:
 		counted.duplicate++
-		c.ackRanges.addDuplicate(o)
+		d.ackRanges.addDuplicate(o)
 	default: // the answer does not say where it is
 		counted.duplicate++
 	}
@@ -73,20 +73,20 @@ func (c *dispatcher) noteStored(o result, counted *counts) {
 // applyFailure takes in an event that was not stored, and reports it: each that is
 // dead; of the others, which can be thousands at once, one of each cause every 30
 // seconds. One that only waits behind another is no news.
-func (c *dispatcher) applyFailure(ctx context.Context, o result, now time.Time, counted *counts) {
+func (d *dispatcher) applyFailure(ctx context.Context, o result, now time.Time, counted *counts) {
 	if o.Class == broker.BlockedByKey {
-		c.scheduler.ReturnBlocked(o.Entry)
+		d.scheduler.ReturnBlocked(o.Entry)
 		return
 	}
 	if o.Class == broker.Unroutable {
-		signal(c.relay.preflight.recheck)
-		signal(c.recheck)
+		signal(d.relay.preflight.recheck)
+		signal(d.recheck)
 	}
 	event := []any{"seq", o.Seq, "event_id", o.ID, "type", o.Type, "outcome", o.Class.String()}
-	tries, held := c.scheduler.Failed(o.Entry, o.Outcome, now)
+	tries, held := d.scheduler.Failed(o.Entry, o.Outcome, now)
 	dead := held != nil && held.Dead
-	c.relay.metrics.failed(ctx, o.Outcome, dead)
-	log := c.relay.cfg.Logger
+	d.relay.metrics.failed(ctx, o.Outcome, dead)
+	log := d.relay.cfg.Logger
 	switch {
 	case dead:
 		counted.dead++
@@ -96,25 +96,25 @@ func (c *dispatcher) applyFailure(ctx context.Context, o result, now time.Time, 
 		counted.retried++
 	}
 	if held != nil {
-		c.relay.lines.Warn(ctx, log, "event held", o.Err, append(event, "attempt", held.Attempts, "after", held.After)...)
+		d.relay.lines.Warn(ctx, log, "event held", o.Err, append(event, "attempt", held.Attempts, "after", held.After)...)
 	} else {
-		c.relay.lines.Warn(ctx, log, "event not published", o.Err, append(event, "tries", tries)...)
+		d.relay.lines.Warn(ctx, log, "event not published", o.Err, append(event, "tries", tries)...)
 	}
 }
 
 // reportStreams counts what the streams stored, and tells Health and the log which of them
 // are unavailable.
-func (c *dispatcher) reportStreams(ctx context.Context) {
-	out := c.scheduler.TakeStored(func(stream string, n int64) { c.relay.metrics.acknowledged(ctx, stream, n) })
+func (d *dispatcher) reportStreams(ctx context.Context) {
+	out := d.scheduler.TakeStored(func(stream string, n int64) { d.relay.metrics.acknowledged(ctx, stream, n) })
 	slices.Sort(out)
-	if slices.Equal(out, c.unavailable) {
+	if slices.Equal(out, d.unavailable) {
 		return
 	}
-	c.unavailable = out
-	c.relay.state.setUnavailable(out)
+	d.unavailable = out
+	d.relay.state.setUnavailable(out)
 	if len(out) > 0 {
-		c.relay.cfg.Logger.WarnContext(ctx, "streams unavailable", "streams", out)
+		d.relay.cfg.Logger.WarnContext(ctx, "streams unavailable", "streams", out)
 		return
 	}
-	c.relay.cfg.Logger.InfoContext(ctx, "all streams available again")
+	d.relay.cfg.Logger.InfoContext(ctx, "all streams available again")
 }

@@ -23,7 +23,7 @@ of the streams' messages are read, nothing is changed, and events may flow meanw
 reads no faster than --compare-rate. It may be interrupted and given again.
 
 A stream drops old messages by its age and its limits. Events that are older than the
-first message which it still has are not judged, and counted as UNTOLD. A stream that drops
+first message which it still has are not judged, and counted as UNKNOWN. A stream that drops
 what was consumed cannot be compared.
 
 With --repair what is missing is published again as 'postroom rewind' does it: beside live
@@ -185,7 +185,7 @@ type findingJSON struct {
 	Last     uint64  `json:"last_seq"`
 	Compared int     `json:"compared"`
 	Messages int     `json:"messages"`
-	Untold   int     `json:"untold"`
+	Unknown  int     `json:"unknown"`
 	Missing  []int64 `json:"missing"` // seqs of the log
 	Late     []int64 `json:"late"`    // those of them whose keys have later events in the stream
 	Seconds  float64 `json:"seconds"`
@@ -196,7 +196,7 @@ func findingsJSON(found []reconcile.Result) []findingJSON {
 	all := make([]findingJSON, 0, len(found))
 	for _, f := range found {
 		one := findingJSON{
-			Stream: f.Stream, Verdict: string(f.Verdict), Last: f.LastSeq, Compared: f.Compared, Messages: f.Messages, Untold: f.TooOld,
+			Stream: f.Stream, Verdict: string(f.Verdict), Last: f.LastSeq, Compared: f.Compared, Messages: f.Messages, Unknown: f.Unknown,
 			Missing: append([]int64{}, f.Missing...), Late: append([]int64{}, f.OutOfOrder...), Seconds: f.Took.Seconds(),
 		}
 		if f.Err != nil {
@@ -208,11 +208,11 @@ func findingsJSON(found []reconcile.Result) []findingJSON {
 }
 
 func printFindings(cmd *cobra.Command, found []reconcile.Result) error {
-	rows := [][]string{{"STREAM", "COMPARED", "MISSING", "LATE", "UNTOLD", "MESSAGES", "LAST", "TOOK"}}
+	rows := [][]string{{"STREAM", "COMPARED", "MISSING", "LATE", "UNKNOWN", "MESSAGES", "LAST", "TOOK"}}
 	var why []string
 	for _, f := range found {
 		rows = append(rows, []string{
-			f.Stream, plain(f.Compared), plain(len(f.Missing)), plain(len(f.OutOfOrder)), plain(f.TooOld), plain(f.Messages),
+			f.Stream, plain(f.Compared), plain(len(f.Missing)), plain(len(f.OutOfOrder)), plain(f.Unknown), plain(f.Messages),
 			plain(int(f.LastSeq)), f.Took.Round(time.Millisecond).String(), //nolint:gosec // a number of messages
 		})
 		if f.Err != nil {

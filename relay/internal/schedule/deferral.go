@@ -78,24 +78,24 @@ func (l *deferrals) markFresh(b *blockedKey) {
 
 // Failed takes back an event that was not stored. It is sent again or moved to held. Failed
 // returns how often the event failed since it was read, and the failure if it is held.
-func (l *Scheduler) Failed(f *Entry, o broker.Outcome, now time.Time) (tries int, held *eventlog.Failure) {
-	s := l.endFlight(f, o.Stream)
+func (l *Scheduler) Failed(e *Entry, o broker.Outcome, now time.Time) (tries int, held *eventlog.Failure) {
+	s := l.endFlight(e, o.Stream)
 	if o.Class >= broker.Unavailable {
-		l.releaseKey(f)
+		l.releaseKey(e)
 	}
-	f.tries++
-	tries = f.tries
-	if o.Class >= broker.Unavailable && f.refusedAt.IsZero() {
-		f.refusedAt = f.Sent
+	e.tries++
+	tries = e.tries
+	if o.Class >= broker.Unavailable && e.refusedAt.IsZero() {
+		e.refusedAt = e.Sent
 	}
 	switch {
-	case o.Class == broker.Permanent, l.mayHold(f, s, o.Class) && (f.Held || l.exhausted(f, now)):
-		held = l.moveToHeld(f, o)
-	case o.Class <= broker.Unavailable && s != nil && !s.storedAt.After(f.Sent):
-		s.addFailed(f, now)
+	case o.Class == broker.Permanent, l.mayHold(e, s, o.Class) && (e.Held || l.exhausted(e, now)):
+		held = l.moveToHeld(e, o)
+	case o.Class <= broker.Unavailable && s != nil && !s.storedAt.After(e.Sent):
+		s.addFailed(e, now)
 	default:
-		f.due = now.Add(retryBackoff.Delay(f.tries))
-		heap.Push(&l.retries, f)
+		e.due = now.Add(retryBackoff.Delay(e.tries))
+		heap.Push(&l.retries, e)
 	}
 	if s != nil && s.unavailable && o.Class > broker.Unavailable {
 		s.recover(&l.ready) // the stream answers, or does not exist any more
@@ -113,17 +113,17 @@ func (l *Scheduler) Failed(f *Entry, o broker.Outcome, now time.Time) (tries int
 //     behind it. In the second case the failure is no attempt.
 //   - An event of a rewind goes to held if it is refused, and only then: so few of them are
 //     read that one would stop the others.
-func (l *Scheduler) mayHold(f *Entry, s *stream, c broker.Class) bool {
-	if f.IsRepublished() && c != broker.Refused {
+func (l *Scheduler) mayHold(e *Entry, s *stream, c broker.Class) bool {
+	if e.IsRepublished() && c != broker.Refused {
 		return false
 	}
 	switch c {
 	case broker.Unavailable:
-		return s != nil && s.storedAt.After(f.refusedAt)
+		return s != nil && s.storedAt.After(e.refusedAt)
 	case broker.Unroutable:
-		return l.covered || l.storedAt.After(f.refusedAt)
+		return l.covered || l.storedAt.After(e.refusedAt)
 	case broker.Refused:
-		return l.storedAt.After(f.refusedAt) || l.full() || f.IsRepublished()
+		return l.storedAt.After(e.refusedAt) || l.full() || e.IsRepublished()
 	}
 	return false
 }
@@ -133,8 +133,8 @@ func (l *Scheduler) full() bool { return l.size >= l.limit/2 || l.bytes >= MaxBy
 
 // exhausted reports whether an event was refused for long enough, or refused events take
 // too much room.
-func (l *Scheduler) exhausted(f *Entry, now time.Time) bool {
-	return now.Sub(f.refusedAt) >= patience || l.overQuota(now)
+func (l *Scheduler) exhausted(e *Entry, now time.Time) bool {
+	return now.Sub(e.refusedAt) >= patience || l.overQuota(now)
 }
 
 // overQuota reports whether refused events, with those that wait behind them, are a quarter
@@ -145,11 +145,11 @@ func (l *Scheduler) overQuota(now time.Time) bool {
 	}
 	if now.Sub(l.countedAt) >= countEvery {
 		l.countedAt, l.refused = now, 0
-		for _, f := range l.retries {
-			if f.refusedAt.IsZero() {
+		for _, e := range l.retries {
+			if e.refusedAt.IsZero() {
 				continue
 			}
-			for g := f; g != nil; g = g.next {
+			for g := e; g != nil; g = g.next {
 				l.refused++
 			}
 		}
@@ -164,38 +164,38 @@ func (l *Scheduler) MakeRoom(now time.Time) {
 		return
 	}
 	l.sweptAt = now
-	for _, f := range l.retries {
-		if !f.refusedAt.IsZero() {
-			f.due = now
+	for _, e := range l.retries {
+		if !e.refusedAt.IsZero() {
+			e.due = now
 		}
 	}
 	heap.Init(&l.retries)
 }
 
 // moveToHeld moves an event to held, together with those of its key that wait for it.
-func (l *Scheduler) moveToHeld(f *Entry, o broker.Outcome) *eventlog.Failure {
-	failure := &eventlog.Failure{Class: o.ErrorType(), Text: o.Err.Error(), Attempts: f.Attempts}
+func (l *Scheduler) moveToHeld(e *Entry, o broker.Outcome) *eventlog.Failure {
+	failure := &eventlog.Failure{Class: o.ErrorType(), Text: o.Err.Error(), Attempts: e.Attempts}
 	switch {
 	case o.Class == broker.Permanent:
 		failure.Attempts++
 		failure.Dead = true
-	case o.Class == broker.Refused && l.storedAt.After(f.refusedAt):
+	case o.Class == broker.Refused && l.storedAt.After(e.refusedAt):
 		failure.Attempts++
-		failure.Dead = failure.Attempts >= cmp.Or(f.LastAttempt, maxAttempts)
+		failure.Dead = failure.Attempts >= cmp.Or(e.LastAttempt, maxAttempts)
 		failure.After = attemptBackoff.Delay(failure.Attempts)
 	default:
 		failure.After = heldBackoff.Delay(1)
 	}
-	key := f.OrderKey()
-	holding := eventlog.Holding{Seq: f.Seq, Key: key, Failure: failure}
-	if f.IsRepublished() {
-		holding.Rewind = f.Rewind
+	key := e.OrderKey()
+	holding := eventlog.Holding{Seq: e.Seq, Key: key, Failure: failure}
+	if e.IsRepublished() {
+		holding.Rewind = e.Rewind
 	}
 	l.held = append(l.held, holding)
 	if key != "" {
-		l.blockKey(key, f.next)
+		l.blockKey(key, e.next)
 	}
-	l.release(f)
+	l.release(e)
 	return failure
 }
 
@@ -209,18 +209,18 @@ func (l *Scheduler) blockKey(key string, waiting *Entry) {
 	l.markFresh(b)
 	delete(l.keys, key)
 	var repeats []eventlog.Logged // they do not wait for held events
-	for f := waiting; f != nil; {
+	for e := waiting; e != nil; {
 		switch {
-		case f.IsRepublished():
-			repeats = append(repeats, f.Logged)
-		case f.Held:
-			l.returned = append(l.returned, f.Seq)
+		case e.IsRepublished():
+			repeats = append(repeats, e.Logged)
+		case e.Held:
+			l.returned = append(l.returned, e.Seq)
 		default:
-			l.held = append(l.held, eventlog.Holding{Seq: f.Seq, Key: key})
+			l.held = append(l.held, eventlog.Holding{Seq: e.Seq, Key: key})
 		}
-		next := f.next
-		l.release(f)
-		f = next
+		next := e.next
+		l.release(e)
+		e = next
 	}
 	l.putBack(repeats)
 }

@@ -15,20 +15,20 @@ type republishes struct {
 
 // IsRepublished reports whether an event was read from the log for a rewind. If it was read
 // from held, it is treated as any other.
-func (f *Entry) IsRepublished() bool { return f.Rewind != 0 && !f.Held }
+func (e *Entry) IsRepublished() bool { return e.Rewind != 0 && !e.Held }
 
 // releaseKey lets the next event of its key pass an event of a rewind.
-func (l *Scheduler) releaseKey(f *Entry) {
-	key := f.OrderKey()
-	if !f.IsRepublished() || key == "" {
+func (l *Scheduler) releaseKey(e *Entry) {
+	key := e.OrderKey()
+	if !e.IsRepublished() || key == "" {
 		return
 	}
-	if f.next == nil {
+	if e.next == nil {
 		delete(l.keys, key)
 	} else {
-		l.ready.push(f.next)
+		l.ready.push(e.next)
 	}
-	f.next, f.Unordered = nil, true
+	e.next, e.Unordered = nil, true
 }
 
 // putBack adds events again that were released but do not leave the scheduler.
@@ -50,21 +50,21 @@ func (l *republishes) Cancel(rewind int64) {
 
 // dropCancelled removes an event that is about to be sent if its rewind was cancelled, and
 // reports whether it did.
-func (l *Scheduler) dropCancelled(f *Entry) bool {
-	if _, ok := l.cancelled[f.Rewind]; !ok || !f.IsRepublished() {
+func (l *Scheduler) dropCancelled(e *Entry) bool {
+	if _, ok := l.cancelled[e.Rewind]; !ok || !e.IsRepublished() {
 		return false
 	}
-	l.releaseKey(f)
-	l.dropped = append(l.dropped, eventlog.Repeated{Rewind: f.Rewind, Seq: f.Seq, Dropped: true})
-	l.release(f)
+	l.releaseKey(e)
+	l.dropped = append(l.dropped, eventlog.Repeated{Rewind: e.Rewind, Seq: e.Seq, Dropped: true})
+	l.release(e)
 	return true
 }
 
 // countGone counts an event of a rewind that leaves the scheduler.
-func (l *republishes) countGone(f *Entry) {
-	if f.IsRepublished() {
+func (l *republishes) countGone(e *Entry) {
+	if e.IsRepublished() {
 		l.gone++
-		l.goneBytes += len(f.Data)
+		l.goneBytes += len(e.Data)
 	}
 }
 

@@ -100,8 +100,8 @@ type Entry struct {
 func EntryOf(m *broker.Message) *Entry { return m.Owner.(*Entry) }
 
 // Copy says which of the event's messages is sent: each has an id of its own.
-func (f *Entry) Copy() wire.Copy {
-	return wire.Copy{Replays: f.Replays, Rewind: f.Rewind, Lost: f.LostSeq}
+func (e *Entry) Copy() wire.Copy {
+	return wire.Copy{Replays: e.Replays, Rewind: e.Rewind, Lost: e.LostSeq}
 }
 
 // New returns a scheduler of up to limit events, which go in atomic batches if batching.
@@ -124,20 +124,20 @@ func (l *Scheduler) Add(events []eventlog.Logged) {
 		if key != "" && !ev.Held && ev.Rewind == 0 && l.deferBehindKey(ev.Seq, key) {
 			continue
 		}
-		f := l.entry()
-		f.Logged = *ev
+		e := l.entry()
+		e.Logged = *ev
 		l.size++
 		l.bytes += len(ev.Data)
 		if key == "" {
-			l.ready.push(f)
+			l.ready.push(e)
 			continue
 		}
 		if last, busy := l.keys[key]; busy {
-			last.next = f
+			last.next = e
 		} else {
-			l.ready.push(f)
+			l.ready.push(e)
 		}
-		l.keys[key] = f
+		l.keys[key] = e
 	}
 }
 
@@ -153,24 +153,24 @@ func (l *Scheduler) Next(n int, now time.Time) []*broker.Message {
 	}
 	for _, s := range l.streams {
 		for room := s.probes(now); room > 0 && l.fits(batch, n); room-- {
-			f, _ := s.parked.pop()
-			batch = l.send(batch, f, now)
+			e, _ := s.parked.pop()
+			batch = l.send(batch, e, now)
 		}
 	}
 	if batch == nil {
 		batch = make([]*broker.Message, 0, min(n, l.ready.len()))
 	}
 	for l.fits(batch, n) {
-		f, ok := l.ready.pop()
+		e, ok := l.ready.pop()
 		if !ok {
 			break
 		}
-		if s := l.routes[f.Subject]; s != nil && s.full() {
-			l.releaseKey(f)
-			s.parked.push(f)
+		if s := l.routes[e.Subject]; s != nil && s.full() {
+			l.releaseKey(e)
+			s.parked.push(e)
 			continue
 		}
-		batch = l.sendKey(batch, f, n, now)
+		batch = l.sendKey(batch, e, n, now)
 	}
 	return batch
 }
@@ -184,14 +184,14 @@ func (l *Scheduler) fits(batch []*broker.Message, n int) bool {
 // These must go to the same stream, so that they are in the same batch, and the event must
 // be likely to be stored. An event of a rewind can stop blocking its key at any time, so it
 // goes by itself.
-func (l *Scheduler) sendKey(batch []*broker.Message, f *Entry, n int, now time.Time) []*broker.Message {
-	byItself := !l.batching || f.Isolated || f.IsRepublished()
-	batch = l.send(batch, f, now)
-	if byItself || f.stream != nil && f.stream.unavailable {
+func (l *Scheduler) sendKey(batch []*broker.Message, e *Entry, n int, now time.Time) []*broker.Message {
+	byItself := !l.batching || e.Isolated || e.IsRepublished()
+	batch = l.send(batch, e, now)
+	if byItself || e.stream != nil && e.stream.unavailable {
 		return batch
 	}
-	for g := f.next; g != nil && !g.IsRepublished() && l.fits(batch, n); g = g.next {
-		if g.Subject != f.Subject && (f.stream == nil || l.routes[g.Subject] != f.stream) {
+	for g := e.next; g != nil && !g.IsRepublished() && l.fits(batch, n); g = g.next {
+		if g.Subject != e.Subject && (e.stream == nil || l.routes[g.Subject] != e.stream) {
 			break
 		}
 		batch = l.send(batch, g, now)
@@ -200,33 +200,33 @@ func (l *Scheduler) sendKey(batch []*broker.Message, f *Entry, n int, now time.T
 	return batch
 }
 
-func (l *Scheduler) send(batch []*broker.Message, f *Entry, now time.Time) []*broker.Message {
-	if l.dropCancelled(f) {
+func (l *Scheduler) send(batch []*broker.Message, e *Entry, now time.Time) []*broker.Message {
+	if l.dropCancelled(e) {
 		return batch
 	}
-	f.Sent, f.stream = now, l.routes[f.Subject]
-	f.inFlight, f.withPrevious = true, false
-	if f.AckGroup = ""; f.stream != nil && !f.stream.unavailable && f.tries == 0 && !f.Held && f.next == nil { // an event of its key that waits would wait for the whole group
-		f.AckGroup = f.stream.name
+	e.Sent, e.stream = now, l.routes[e.Subject]
+	e.inFlight, e.withPrevious = true, false
+	if e.AckGroup = ""; e.stream != nil && !e.stream.unavailable && e.tries == 0 && !e.Held && e.next == nil { // an event of its key that waits would wait for the whole group
+		e.AckGroup = e.stream.name
 	}
-	l.loaded += len(f.Data)
-	if f.stream != nil {
-		f.stream.sent++
+	l.loaded += len(e.Data)
+	if e.stream != nil {
+		e.stream.sent++
 	}
 	l.sent++
-	return append(batch, &f.Message)
+	return append(batch, &e.Message)
 }
 
 // endFlight notes that an event is no longer in flight, and learns its stream from the
 // outcome.
-func (l *Scheduler) endFlight(f *Entry, name string) *stream {
+func (l *Scheduler) endFlight(e *Entry, name string) *stream {
 	l.sent--
-	f.inFlight = false
-	if f.stream != nil {
-		f.stream.sent--
+	e.inFlight = false
+	if e.stream != nil {
+		e.stream.sent--
 	}
-	if name == "" || f.stream != nil && f.stream.name == name {
-		return f.stream
+	if name == "" || e.stream != nil && e.stream.name == name {
+		return e.stream
 	}
 	s, ok := l.streams[name]
 	if !ok {
@@ -236,7 +236,7 @@ func (l *Scheduler) endFlight(f *Entry, name string) *stream {
 	if len(l.routes) >= maxRoutes { // the subjects may contain ids: start again
 		clear(l.routes)
 	}
-	l.routes[f.Subject] = s
+	l.routes[e.Subject] = s
 	return s
 }
 
@@ -244,8 +244,8 @@ func (l *Scheduler) endFlight(f *Entry, name string) *stream {
 const maxRoutes = 10_000
 
 // Done removes an event that was published, and releases the next of its key.
-func (l *Scheduler) Done(f *Entry, name string, now time.Time) {
-	s := l.endFlight(f, name)
+func (l *Scheduler) Done(e *Entry, name string, now time.Time) {
+	s := l.endFlight(e, name)
 	l.storedAt = now
 	if s != nil {
 		s.storedAt = now
@@ -254,44 +254,44 @@ func (l *Scheduler) Done(f *Entry, name string, now time.Time) {
 			s.recover(&l.ready)
 		}
 	}
-	if key := f.OrderKey(); key != "" {
-		if f.next == nil {
+	if key := e.OrderKey(); key != "" {
+		if e.next == nil {
 			delete(l.keys, key)
 		} else {
-			l.releaseNext(f.next)
+			l.releaseNext(e.next)
 		}
 	}
-	l.release(f)
+	l.release(e)
 }
 
 // releaseNext makes an event ready after the one before it of its key was stored, unless it
 // was sent together with that one.
-func (l *Scheduler) releaseNext(f *Entry) {
-	f.withPrevious = false
-	if !f.inFlight {
-		l.ready.push(f)
+func (l *Scheduler) releaseNext(e *Entry) {
+	e.withPrevious = false
+	if !e.inFlight {
+		l.ready.push(e)
 	}
 }
 
 // ReturnBlocked takes back an event that was not stored because an earlier one of its key
 // was not. It is sent again together with that one.
-func (l *Scheduler) ReturnBlocked(f *Entry) {
-	l.endFlight(f, "")
-	if !f.withPrevious { // the earlier one was stored meanwhile
-		l.ready.push(f)
+func (l *Scheduler) ReturnBlocked(e *Entry) {
+	l.endFlight(e, "")
+	if !e.withPrevious { // the earlier one was stored meanwhile
+		l.ready.push(e)
 	}
 }
 
 // Requeue takes back events that Next returned and that were not sent.
 func (l *Scheduler) Requeue(batch []*broker.Message) {
 	for _, m := range batch {
-		f := EntryOf(m)
-		l.endFlight(f, "")
-		if f.withPrevious { // the one before it is in the batch, too
+		e := EntryOf(m)
+		l.endFlight(e, "")
+		if e.withPrevious { // the one before it is in the batch, too
 			continue
 		}
-		f.due = f.Sent
-		heap.Push(&l.retries, f)
+		e.due = e.Sent
+		heap.Push(&l.retries, e)
 	}
 }
 
@@ -310,22 +310,22 @@ func (l *Scheduler) NextRetry() (at time.Time, ok bool) {
 
 // entry returns an empty entry, which owns its message.
 func (l *Scheduler) entry() *Entry {
-	f := &Entry{}
+	e := &Entry{}
 	if n := len(l.free); n > 0 {
-		f = l.free[n-1]
+		e = l.free[n-1]
 		l.free = l.free[:n-1]
 	}
-	f.Owner = f
-	return f
+	e.Owner = e
+	return e
 }
 
 // release removes an event from the scheduler.
-func (l *Scheduler) release(f *Entry) {
+func (l *Scheduler) release(e *Entry) {
 	l.size--
-	l.bytes -= len(f.Data)
-	l.countGone(f)
-	*f = Entry{}
-	l.free = append(l.free, f)
+	l.bytes -= len(e.Data)
+	l.countGone(e)
+	*e = Entry{}
+	l.free = append(l.free, e)
 }
 
 // retries is a heap: the event that is due first comes first.

@@ -35,25 +35,25 @@ func (s *stream) probes(now time.Time) int {
 }
 
 // addFailed parks an event that the stream did not take.
-func (s *stream) addFailed(f *Entry, now time.Time) {
+func (s *stream) addFailed(e *Entry, now time.Time) {
 	if !s.unavailable {
 		s.unavailable, s.since, s.rounds, s.nextProbe = true, now, 0, time.Time{}
 	}
-	if !f.Sent.Before(s.nextProbe) { // the first failure of this round
+	if !e.Sent.Before(s.nextProbe) { // the first failure of this round
 		s.rounds++
 		s.nextProbe = now.Add(probeBackoff.Delay(s.rounds))
 	}
-	s.parked.push(f)
+	s.parked.push(e)
 }
 
 // recover makes the stream available: the events that waited are ready.
 func (s *stream) recover(ready *fifo[*Entry]) {
 	s.unavailable = false
 	for {
-		f, ok := s.parked.pop()
+		e, ok := s.parked.pop()
 		if !ok {
 			return
 		}
-		ready.push(f)
+		ready.push(e)
 	}
 }
