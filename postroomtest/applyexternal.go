@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,18 +53,14 @@ func applyExternal(ctx context.Context, pool *pgxpool.Pool, sub inbox.Subscripti
 	if err != nil {
 		return Result{}, fmt.Errorf("read the events of the log: %w", err)
 	}
-	last := make(chan error, 1) // what the handler returned last
+	var last atomic.Pointer[error] // what the handler returned last
 	attempts := 0
 	in := inbox.New(pool, nil, inbox.Config{IdlePoll: 10 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	in.HandleExternal(sub, func(ctx context.Context, call *inbox.Attempt) error {
 		err := errors.New("the handler did not return")
 		defer func() {
-			select {
-			case <-last:
-			default:
-			}
 			attempts++ // one attempt at a time
-			last <- err
+			last.Store(&err)
 		}()
 		err = h(ctx, call)
 		return err
@@ -94,10 +91,8 @@ func applyExternal(ctx context.Context, pool *pgxpool.Pool, sub inbox.Subscripti
 		if found.dead {
 			r.Outcome, r.RetryAfter = Dead, 0
 		}
-		select {
-		case err := <-last:
-			r.Err = cmp.Or(err, r.Err)
-		default:
+		if err := last.Load(); err != nil {
+			r.Err = cmp.Or(*err, r.Err)
 		}
 	}
 	if attempts > 0 && r.Outcome == Duplicate { // it was owed, by a process that ended

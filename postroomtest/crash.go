@@ -99,7 +99,7 @@ func run(t testing.TB, fresh *databases, scenario Scenario, check func(ctx conte
 	defer plain.Close()
 	if scenario.Setup != nil {
 		if err := scenario.Setup(ctx, plain); err != nil {
-			return nil, fmt.Errorf("Setup: %w", err)
+			return nil, fmt.Errorf("run the scenario's Setup: %w", err)
 		}
 	}
 	w := &watcher{cut: c}
@@ -130,13 +130,13 @@ func runWatched(ctx context.Context, url string, w *watcher, f func(ctx context.
 		}
 		faults = append(faults, err)
 		if ctx.Err() != nil {
-			return fmt.Errorf("Run was not done within %s: %w", runPatience, err)
+			return fmt.Errorf("the scenario's Run was not done within %s: %w", runPatience, err)
 		}
 		if w.cut == nil {
-			return fmt.Errorf("Run: %w", err)
+			return fmt.Errorf("run the scenario: %w", err)
 		}
 	}
-	return fmt.Errorf("Run failed %d times: %w", mostRuns, errors.Join(faults...))
+	return fmt.Errorf("the scenario's Run failed %d times: %w", mostRuns, errors.Join(faults...))
 }
 
 // databases makes fresh databases. To make one takes longer than most scenarios, so the next

@@ -39,7 +39,7 @@ func ExampleRequireWritten() {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer tx.Rollback(context.WithoutCancel(t.Context()))
+		defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 		ev := postroom.NewEvent("order.placed", order{ID: "o-1", Amount: 4200})
 		ev.Key = "o-1"
 		if err := shop.Write(t.Context(), tx, ev); err != nil { // the producer that is tested
@@ -106,8 +106,11 @@ func ExampleCrash() {
 			},
 		}, func(ctx context.Context, pool *pgxpool.Pool) error {
 			var n int
-			if err := pool.QueryRow(ctx, "SELECT count(*) FROM charge").Scan(&n); err != nil || n != 1 {
-				return fmt.Errorf("%d charges (%v), want 1", n, err)
+			if err := pool.QueryRow(ctx, "SELECT count(*) FROM charge").Scan(&n); err != nil {
+				return fmt.Errorf("count the charges: %w", err)
+			}
+			if n != 1 {
+				return fmt.Errorf("%d charges, want 1", n)
 			}
 			return nil
 		})

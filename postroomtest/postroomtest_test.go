@@ -309,7 +309,7 @@ func charge(vendor *postroomtest.External) inbox.ExternalHandler {
 			if err != nil {
 				return nil, err
 			}
-			defer resp.Body.Close()
+			defer func() { _ = resp.Body.Close() }()
 			if resp.StatusCode != http.StatusOK {
 				return nil, inbox.NotDone(fmt.Errorf("vendor: %s", resp.Status))
 			}

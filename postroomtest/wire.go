@@ -99,7 +99,7 @@ func (w *wire) Write(b []byte) (int, error) {
 		_, _ = w.Conn.Write(send) // if that fails, the connection is cut earlier
 	}
 	if closes {
-		_ = w.Conn.Close() // the client learns of it when it reads
+		_ = w.Close() // the client learns of it when it reads
 	}
 	return len(b), nil
 }
@@ -202,7 +202,7 @@ func (w *wire) Read(b []byte) (int, error) {
 		w.mu.Unlock()
 		switch {
 		case over:
-			_ = w.Conn.Close()
+			_ = w.Close()
 			return 0, io.ErrUnexpectedEOF
 		case !cutting:
 			return n, err

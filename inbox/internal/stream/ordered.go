@@ -54,8 +54,8 @@ func (s *Ordered) Read(life delivery.Lifetime) error {
 	if t == nil {
 		return err
 	}
-	if s.Config.Pending != nil {
-		s.Config.Pending.current.Store(t)
+	if s.Pending != nil {
+		s.Pending.current.Store(t)
 	}
 	keeping, cancel := context.WithCancel(life.Work)
 	t.unkeep = cancel
