@@ -78,7 +78,7 @@ func (g *Gauges) Run(ctx context.Context) error {
 		return nil
 	}, g.held, g.age, g.keys, g.overdue, g.inFlight, g.capacity, g.pending, g.ackPending, g.drifted)
 	if err != nil {
-		g.log.ErrorContext(ctx, "gauges could not be registered", "error", err)
+		g.log.ErrorContext(ctx, "gauges not registered", "error", err)
 		<-ctx.Done()
 		return nil
 	}

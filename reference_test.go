@@ -1,0 +1,159 @@
+package postroom_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// instruments are the functions of internal/telemetry that make an instrument by its name.
+var instruments = []string{"Counter", "Gauge", "Switch", "Level", "ObservableCounter", "Sizes", "Seconds"}
+
+// warnings are the methods of loggers whose messages operators read. Debug is not among them.
+var warnings = []string{"Info", "InfoContext", "Warn", "WarnContext", "Error", "ErrorContext"}
+
+// reported are the directories of what runs in production.
+var reported = []string{"relay", "inbox", "idempotency", "outbound", "outbox", "natsjs", "reconcile", "republish", "deadletter", "inspect", "doctor", "schema", "cmd", "internal"}
+
+var (
+	metricName    = regexp.MustCompile("`(postroom\\.[a-z_]+\\.[a-z_.]+)`")
+	telemetryName = regexp.MustCompile(`(?m)^\t(\w+) += "(postroom\.[a-z_.]+)"`)
+	errorName     = regexp.MustCompile(`(?m)^\tvar (Err[A-Za-z]+)`)
+)
+
+// Metrics, log messages and exported errors are in the reference, and it names no metric that
+// does not exist.
+func TestReferenceNamesWhatIsReported(t *testing.T) {
+	t.Parallel()
+	metrics, messages := reports(t)
+	if len(metrics) < 30 || len(messages) < 50 {
+		t.Fatalf("%d metrics and %d log messages were found: the test looks for them in the wrong way", len(metrics), len(messages))
+	}
+	page := readText(t, "docs/reference/metrics.md")
+	for _, name := range metrics {
+		if !strings.Contains(page, "`"+name+"`") {
+			t.Errorf("docs/reference/metrics.md does not name %s", name)
+		}
+	}
+	for _, m := range metricName.FindAllStringSubmatch(page, -1) {
+		if !slices.Contains(metrics, m[1]) {
+			t.Errorf("docs/reference/metrics.md names %s, which does not exist", m[1])
+		}
+	}
+	page = readText(t, "docs/reference/log-messages.md")
+	for _, message := range messages {
+		if !strings.Contains(page, message) {
+			t.Errorf("docs/reference/log-messages.md does not have %q", message)
+		}
+	}
+	all := strings.Builder{}
+	for _, text := range documentation(t) {
+		all.WriteString(text)
+	}
+	found := errorName.FindAllStringSubmatch(readText(t, apiFile), -1)
+	if len(found) < 20 {
+		t.Fatalf("%d exported errors were found: the test looks for them in the wrong way", len(found))
+	}
+	for _, m := range found {
+		if !regexp.MustCompile(`\b` + m[1] + `\b`).MatchString(all.String()) {
+			t.Errorf("no page of the documentation names %s", m[1])
+		}
+	}
+}
+
+// telemetryNames returns the constants of internal/telemetry.
+func telemetryNames(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, m := range telemetryName.FindAllStringSubmatch(readText(t, "internal/telemetry/telemetry.go"), -1) {
+		all[m[1]] = m[2]
+	}
+	return all
+}
+
+// reports returns the names of the instruments and the messages of the log lines.
+func reports(t *testing.T) (metrics, messages []string) {
+	t.Helper()
+	names := telemetryNames(t)
+	for _, dir := range reported {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			if d.IsDir() && (strings.HasPrefix(d.Name(), "dev") || d.Name() == "conformance") { // test servers, and what runs in tests
+				return fs.SkipDir
+			}
+			if d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return nil
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+			if err != nil {
+				return err
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok {
+					return true
+				}
+				switch name := called(call); {
+				case slices.Contains(instruments, name):
+					for _, arg := range call.Args {
+						if sel, ok := arg.(*ast.SelectorExpr); ok && names[sel.Sel.Name] != "" {
+							metrics = append(metrics, names[sel.Sel.Name])
+						}
+					}
+				case slices.Contains(warnings, name):
+					messages = append(messages, firstText(call)...)
+				}
+				return true
+			})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return metrics, messages
+}
+
+// called returns the last name of the function that is called.
+func called(call *ast.CallExpr) string {
+	switch f := call.Fun.(type) {
+	case *ast.SelectorExpr:
+		return f.Sel.Name
+	case *ast.Ident:
+		return f.Name
+	}
+	return ""
+}
+
+// firstText returns the first of two leading arguments that is a text.
+func firstText(call *ast.CallExpr) []string {
+	for _, arg := range call.Args[:min(2, len(call.Args))] {
+		lit, ok := arg.(*ast.BasicLit)
+		if !ok || lit.Kind != token.STRING {
+			continue
+		}
+		if text, err := strconv.Unquote(lit.Value); err == nil {
+			return []string{text}
+		}
+	}
+	return nil
+}
+
+func readText(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
