@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,7 +115,8 @@ func (s *Store) Resolve(ctx context.Context, id int64, step string, happened boo
 			return fmt.Errorf("record the outcome: %w", err)
 		}
 		if tag.RowsAffected() == 0 {
-			return fmt.Errorf("step %q: %w: this step has no open call; steps with an open call: %s", step, ErrNotFound, strings.Join(e.open, ", "))
+			open := cmp.Or(strings.Join(e.open, ", "), "none")
+			return fmt.Errorf("step %q: %w: this step has no open call; steps with an open call: %s", step, ErrNotFound, open)
 		}
 		_, err = s.addAudit(ctx, tx, action{
 			name: "resolve", by: audit, events: 1, handler: e.handler, source: e.source, event: e.event,

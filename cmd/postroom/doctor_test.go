@@ -366,7 +366,7 @@ func TestStreamCheckAfterALoss(t *testing.T) {
 	p.stopInbox()
 	p.forget(saved)
 	postroom(t, p.env, "stream", "check").want(t, exitTodo).says(t,
-		"ledger    SHOP     5       1       3      lost_tail\n", "SHOP     5          2\n", "SHOP: lacks seq 5 of the log: /shop e5 on order.placed\n", "the broker lost messages")
+		"ledger    SHOP     5           1       3      lost_tail\n", "SHOP     5          2\n", "SHOP: lacks seq 5 of the log: /shop e5 on order.placed\n", "the broker lost messages")
 	var losses struct {
 		Streams []struct{ Missing []struct{ Seq int } }
 	}
