@@ -128,8 +128,10 @@ func TestAHandlerBeforeItsEvents(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	devtest.Eventually(t, 20*time.Second, "the handler", func() bool { return postroom(t, s.env, "status").code == exitOK })
-	postroom(t, s.env, "status").want(t, exitOK).says(t, "all is well\nnote: h: no event of type "+s.stream+".stock is in stream ")
+	devtest.Eventually(t, 20*time.Second, "the handler's subscription and its note", func() bool { // a process has its row before its subscription
+		r := postroom(t, s.env, "status")
+		return r.code == exitOK && strings.Contains(r.out, "all is well\nnote: h: no event of type "+s.stream+".stock is in stream ")
+	})
 	if r := postroom(t, s.env, "doctor").says(t, "NOTE    types h: no event of type "+s.stream+".stock is in stream "); strings.Contains(r.out, "WARNING types") {
 		t.Error(r.out)
 	}
