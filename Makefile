@@ -22,7 +22,7 @@ SCRATCH   = env $$(integration/scratch)
 TESTFLAGS = -race -vet=off -timeout 15m # vet is one of the linters
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quickstart example-webhook example-saga example-replay example-refunds test test-nats test-alerts servers test-containers images build lint api wrap fmt bench soak chaos mutants fuzz tidy check-tidy check-release ci
+.PHONY: help setup demo quickstart example-webhook example-saga example-replay example-refunds test test-nats test-alerts servers test-containers images build lint api pictures wrap fmt bench soak chaos mutants fuzz tidy check-tidy check-release ci
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -95,6 +95,9 @@ lint: ## Run the linters, check the formatting, the limits of CONTRIBUTING.md, a
 
 api: ## Write docs/api.txt, the generated pages of docs/reference, and the table of layers in CONTRIBUTING.md
 	@POSTROOM_UPDATE=1 $(GO) test -vet=off -count=1 -run 'APIIsListed|LayersAreIn|CLIReference|ConfigurationReference' . ./cmd/postroom
+
+pictures: ## Draw the pictures of docs/pictures from their texts (needs graphviz)
+	docs/pictures/draw
 
 wrap: ## Wrap lines of the documentation that are wider than 100 columns
 	@POSTROOM_UPDATE=1 $(GO) test -vet=off -count=1 -run '^TestProseOf' . >/dev/null; git status --short -- '*.md'

@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"html"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -156,4 +157,26 @@ func readText(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+var pictureLabel = regexp.MustCompile(`label="([^"]*)"`)
+
+// The pictures were drawn from their texts as they are now. make pictures draws them.
+func TestPicturesAreDrawn(t *testing.T) {
+	t.Parallel()
+	texts, err := filepath.Glob("docs/pictures/*.dot")
+	if err != nil || len(texts) == 0 {
+		t.Fatalf("%d texts of pictures: %v", len(texts), err)
+	}
+	for _, path := range texts {
+		picture := strings.TrimSuffix(path, ".dot") + ".svg"
+		drawn := html.UnescapeString(readText(t, picture))
+		for _, m := range pictureLabel.FindAllStringSubmatch(readText(t, path), -1) {
+			for line := range strings.SplitSeq(m[1], `\n`) {
+				if !strings.Contains(drawn, ">"+line+"</text>") {
+					t.Errorf("%s lacks %q of %s: make pictures", picture, line, path)
+				}
+			}
+		}
+	}
 }
