@@ -193,6 +193,9 @@ func (p *prose) add(text string) {
 	}
 }
 
+// riddles are words that stand in the place of who or what acts.
+var riddles = regexp.MustCompile(`(?i)\b(?:nobody|somebody|whoever|whatever|wherever)\b`)
+
 // The documentation is read by people in a hurry: short sentences that say if and when, lines
 // that fit, pages that end.
 func TestProseOfTheDocumentation(t *testing.T) {
@@ -209,6 +212,9 @@ func TestProseOfTheDocumentation(t *testing.T) {
 		checkWidth(t, page, pages[page], p)
 		if page == "CHANGELOG.md" {
 			continue // of its time
+		}
+		if m := riddles.FindString(pages[page]); m != "" && !strings.Contains(page, "/decisions/") && page != "CONTRIBUTING.md" {
+			t.Errorf("%s says %q: name who acts", page, m)
 		}
 		words, sentences, ifOrWhen = words+p.words, sentences+len(p.sentences), ifOrWhen+p.ifOrWhen
 		long += len(p.long())

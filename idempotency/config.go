@@ -44,8 +44,8 @@ type Config struct {
 	Schema string
 
 	// Principal returns who sends a request: what authentication found out, such as a
-	// customer or an API key's id. Keys of one mean nothing to another. Where it returns an
-	// error, or nobody, the request is refused with 401, or with 503 if a time limit or a
+	// customer or an API key's id. Keys of one mean nothing to another. If it returns an
+	// error or no name, the request is refused with 401, or with 503 if a time limit or a
 	// context ended while it asked; [Anonymous] is for services
 	// without authentication. Required for Handler.
 	Principal func(r *http.Request) (string, error)

@@ -83,7 +83,7 @@ type Route struct {
 	Required, Optional []string
 
 	// Unsupported answers 400 to a request that carries a key, and passes on all others:
-	// for an operation that repeats whatever it is told.
+	// for an operation that does not recognise a repetition.
 	Unsupported bool
 
 	// Headers are those that carry the key; the first that is there counts.
@@ -150,7 +150,7 @@ type Route struct {
 
 	// OmitHeaders are headers that a repeated answer does not have, beside those that
 	// belong to one answer or one caller and are never repeated: cookies, credentials, dates,
-	// limits, request ids and whatever belongs to a connection.
+	// limits, request ids and headers of the connection.
 	OmitHeaders []string
 
 	// AuthorizeReplay, where it is set, has a say before an answer is repeated: the

@@ -15,11 +15,11 @@ import (
 	"github.com/postroom/postroom/deadletter"
 )
 
-const deadHelp = `Look at events that nobody could handle or publish, find out what they have in
-common, and replay, edit or discard them.
+const deadHelp = `Look at events whose attempts failed for good, find out what they have in common,
+and replay, edit or discard them.
 
 A replay runs the event's own handler and no other, and what that did before it
-does not do again. Whatever is done here is noted with who did it and why:
+does not do again. Each action is noted with who did it and why:
 'postroom audit' lists it. Who is taken from --actor, POSTROOM_ACTOR, or the user
 and machine.
 

@@ -22,7 +22,7 @@ func ask(cmd *cobra.Command, question string) error {
 func askOr(cmd *cobra.Command, question, look string) error {
 	in := cmd.InOrStdin()
 	if file, ok := in.(*os.File); !ok || !term.IsTerminal(int(file.Fd())) {
-		return usagef("%s There is nobody to ask: give --yes, or look first with %s", question, look)
+		return usagef("%s This is no terminal, so nothing can be asked: give --yes, or look first with %s", question, look)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s [y/N] ", question)
 	line, err := bufio.NewReader(in).ReadString('\n')
@@ -149,8 +149,8 @@ func newDeadEdit(d *dead) *cobra.Command {
 		Long: `Give a dead event another body, content type or headers. What it was is kept: 'postroom
 dead show' has it. The event stays dead: replay it then.
 
-It is refused while a call of its handler was begun and nobody knows whether it
-happened; calls that are done are not made again.`,
+It is refused while a call of its handler was begun and its outcome is unknown;
+calls that are done are not made again.`,
 		Example: `  postroom dead show 4711 --json | jq -r .data | base64 -d > body.json
   postroom dead edit 4711 --data body.json --reason 'amount had a comma'
   postroom dead replay 4711`,
@@ -231,9 +231,9 @@ func newDeadResolve(d *dead) *cobra.Command {
 	var happened, not bool
 	cmd := &cobra.Command{
 		Use:   "resolve ID --step STEP --happened|--not-happened",
-		Short: "Say what became of a call whose outcome nobody knows",
-		Long: `Say what became of a call of an external handler that was begun, and of which nobody
-knows whether it happened: 'postroom dead show' has the key by which the vendor knows it.
+		Short: "Say what became of a call of unknown outcome",
+		Long: `Say what became of a call of an external handler that was begun and whose outcome
+is unknown: 'postroom dead show' has the key by which the vendor knows it.
 Where it happened, the handler goes on behind it; where it did not, the next attempt
 makes it.`,
 		Example: `  postroom dead resolve 4711 --step charge --happened --result ch_123 --reason 'seen at the vendor'

@@ -205,7 +205,7 @@ func newDeadReplays(d *dead) *cobra.Command {
 		Use:   "replays",
 		Short: "List replays, the last first",
 		Long: `List replays, the last first: who made them, of what, and how far they are. One that
-runs and 'rests' is driven by nobody: 'postroom dead resume' drives it on.`,
+runs and 'rests' is driven by no process: 'postroom dead resume' drives it on.`,
 		Example: `  postroom dead replays
   postroom dead replays --running --json`,
 		Args: noArguments,
@@ -267,9 +267,9 @@ that stopped or was cancelled takes up again what it left out and is dead still.
 func newDeadCancel(d *dead) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cancel REPLAY",
-		Short: "End a replay: what nobody has begun stays dead",
-		Long: `End a replay. What it has not released, and what nobody has begun, is dead as it was.
-What runs is waited for: its outcome is noted.`,
+		Short: "End a replay: events that have not begun stay dead",
+		Long: `End a replay. Events that have not begun are dead as they were. Events that run are
+waited for, and their outcome is noted.`,
 		Example:           `  postroom dead cancel 7 --reason 'wrong group'`,
 		Args:              oneID("a replay, as 'postroom dead replays' shows it"),
 		ValidArgsFunction: cobra.NoFileCompletions,

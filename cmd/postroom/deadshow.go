@@ -118,7 +118,7 @@ func writeSteps(b *strings.Builder, steps []deadletter.Step) {
 	}
 	b.WriteString("\nsteps\n")
 	for _, s := range steps {
-		what := fmt.Sprintf("OPEN since %s: nobody knows whether it happened; ask the vendor by the key", stamp(s.StartedAt))
+		what := fmt.Sprintf("OPEN since %s: its outcome is unknown; ask the vendor by the key", stamp(s.StartedAt))
 		if s.DoneAt != nil {
 			what = "done " + stamp(*s.DoneAt)
 		}

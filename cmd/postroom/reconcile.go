@@ -32,7 +32,7 @@ Handlers that had an event already do not apply it twice. Ordered handlers that 
 as 'late', because later events of its key may have taken effect.
 
 A relay repairs the end of a stream by itself, when it finds that the broker lost it. This
-command is for what vanished from the midst, and for whoever wants to be sure.
+command is for losses in the middle of a stream, and if you want to be sure.
 
 Exit status 3: something is missing and was not repaired, or a stream was not compared.`
 

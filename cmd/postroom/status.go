@@ -22,8 +22,8 @@ are there. What is wrong comes last, with what to do about it, and the exit stat
 is 3: no relay leads; an event has waited for its publishing for more than a minute;
 events are dead, or due and not taken; a handler runs nowhere; a stream or a consumer
 is gone; a replay stands still; a handler asks for a type that is probably misspelt;
-the broker cannot be reached. A note is not wrong: a handler whose events nobody writes
-yet, and events of a type that no handler here takes.`,
+the broker cannot be reached. A note is not wrong: a handler whose events no producer
+writes yet, and events of a type that no handler here takes.`,
 		Example: `  postroom status --database-url postgres://localhost/shop --nats-url nats://localhost:4222
   postroom status --json | jq -r '.findings[] | .code'`,
 		Args: noArguments,

@@ -81,7 +81,7 @@ func sweepLine(s inspect.Sweep) string {
 		line += fmt.Sprintf(", rows are kept %s", spanOf(s.KeptSeconds))
 	}
 	if s.OverdueSeconds > 300 {
-		line += fmt.Sprintf("; nobody has gone on for %s: no inbox runs", spanOf(s.OverdueSeconds))
+		line += fmt.Sprintf("; no process has continued for %s: no inbox runs", spanOf(s.OverdueSeconds))
 	}
 	return line
 }

@@ -124,7 +124,7 @@ func (n *Node) leave(ctx context.Context) {
 func (n *Node) ListUnknown(ctx context.Context) {
 	all, err := n.cfg.Processes.Unknown(ctx, n.cfg.Handlers())
 	if err != nil {
-		n.cfg.Log.WarnContext(ctx, "handlers that nobody runs could not be looked for", "error", n.cfg.Advise(err))
+		n.cfg.Log.WarnContext(ctx, "cannot look for handlers without a process", "error", n.cfg.Advise(err))
 	}
 	for _, u := range all {
 		n.cfg.Log.WarnContext(ctx, "no process runs this handler: what is held for it stays, and new events do not reach it; was it renamed?",
