@@ -44,9 +44,9 @@ func ExternalBackoff() Backoff {
 	}
 }
 
-// FastBackoff returns a schedule for when an operator is to know within a minute: 500 ms,
-// 2 s, 5 s, 30 s. With [FastAttempts] an event is dead after 38 seconds, and so are all
-// that come while a vendor or a table is missing for a minute.
+// FastBackoff returns a schedule that tells an operator within a minute: 500 ms, 2 s, 5 s,
+// 30 s. With [FastAttempts] an event is dead after 38 to 45 seconds. If a vendor or a table is
+// missing for a minute, all events of that minute are dead.
 func FastBackoff() Backoff {
 	return Backoff{500 * time.Millisecond, 2 * time.Second, 5 * time.Second, 30 * time.Second}
 }
