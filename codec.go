@@ -7,9 +7,8 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// codecError says why data did not encode or decode. The texts of package json
-// and of a type's own methods quote what they stumbled over; an error that is
-// logged must not. They are to be had through Unwrap.
+// codecError says why data did not encode or decode. Errors of package json and of a type's
+// own methods may quote the data, which must not reach a log. Unwrap returns them.
 type codecError struct {
 	problem string
 	err     error

@@ -17,7 +17,7 @@ var (
 	// different facts were given one.
 	ErrEventConflict = errors.New("another event with this source and id exists")
 
-	// ErrUnknownType is returned by a [Mux] for a type nobody registered.
+	// ErrUnknownType is returned by a [Mux] for a type that is not registered.
 	ErrUnknownType = errors.New("no handler for event type")
 
 	// ErrPermanent matches any error made by [Permanent].
@@ -33,7 +33,7 @@ type FieldError struct {
 	Field   string // as the field is written in Go, for instance "Headers[x-tenant]"
 	Problem string // what is wrong with it; never the value itself
 
-	err error // the cause, where there is one
+	err error // the cause, if there is one
 }
 
 func (e *FieldError) Error() string { return e.Field + " " + e.Problem }
@@ -47,7 +47,7 @@ func (e *FieldError) Unwrap() error { return e.err }
 // EventError says which event an operation failed on. It holds no payload.
 type EventError struct {
 	Op   string // the operation: "write" or "handle"
-	ID   string // of the event; empty where it had none
+	ID   string // of the event; empty if it had none
 	Type string // of the event
 	Err  error  // the cause
 }

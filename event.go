@@ -11,15 +11,15 @@ import (
 // attributes and a body of bytes. The zero value of every field but Type is
 // valid; [NewEvent] fills what is usual.
 //
-// An Event is a value, but Data and Headers are shared by its copies: whoever
-// is handed an Event must not change them.
+// An Event is a value, but Data and Headers are shared by its copies: a
+// function that gets an Event must not change them.
 type Event struct {
 	// ID identifies the event within its source (CloudEvents id). Writing the
 	// same ID again with the same content is a no-op, with other content it is
 	// [ErrEventConflict]. At most [MaxID] bytes, without '#', white space and
 	// control characters.
 	//
-	// NewEvent sets a UUIDv7 (RFC 9562); so does the outbox where it is empty.
+	// NewEvent sets a UUIDv7 (RFC 9562); so does the outbox if it is empty.
 	ID string
 
 	// Source names the service that wrote the event (CloudEvents source). The
@@ -63,8 +63,8 @@ type Event struct {
 	// CloudEvents or Postroom gives a meaning (see [Event.Validate]).
 	Headers map[string]string
 
-	// CorrelationID is shared by all events of one business process. Empty
-	// where nobody set one; [Event.Follow] starts it.
+	// CorrelationID is shared by all events of one business process. It is
+	// empty if no producer set one; [Event.Follow] starts it.
 	CorrelationID string
 
 	// CausationID is the ID of the event that this one follows.
@@ -97,8 +97,8 @@ func NewEvent(eventType string, data any) Event {
 	return ev
 }
 
-// Follow returns a new event that ev is the cause of: made as by [NewEvent],
-// with the key and the correlation of ev and with ev as its cause.
+// Follow returns a new event whose cause is ev. It is made as by [NewEvent], and has the
+// key and the correlation id of ev.
 func (ev Event) Follow(eventType string, data any) Event {
 	next := NewEvent(eventType, data)
 	next.Key = ev.Key

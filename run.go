@@ -24,10 +24,9 @@ type Runner interface {
 // others are stopped too.
 //
 // Run returns the errors of all parts, joined in the order in which the parts
-// ended: the first one is the cause. It leaves out an error that says nothing
-// but that a part's context was cancelled, when the part ended after the others
-// were told to stop. A part that panics, or ends its goroutine, has that for an
-// error, with the stack of the panic. Without parts it returns at once.
+// ended: the first one is the cause. If a part ended after Run told the parts to stop,
+// and its error says only that its context was cancelled, Run leaves that error
+// out. If a part panics or ends its goroutine, its error says so, with the stack. Without parts it returns at once.
 //
 // A program that drains at the first signal, and ends at once at the second one, gives
 // the signals back after the first:
@@ -69,7 +68,7 @@ func run(ctx context.Context, part Runner) error {
 	return err
 }
 
-// isCancelled reports whether err is nothing but context.Canceled, wrapped or joined
+// isCancelled reports whether err is only context.Canceled, wrapped or joined
 // with itself. An error whose methods panic is something else.
 func isCancelled(err error) (is bool) {
 	most := 256 // an error of a user's may contain itself

@@ -34,10 +34,9 @@ const (
 	MaxData = 960 << 10
 )
 
-// MaxAccepted is the largest body, in bytes, of an event that an inbox is given without a
-// broker (Inbox.Accept of package inbox). Such an event is stored in the database, is run,
-// replayed and edited there, and is never published: no limit of a broker counts. It is
-// what a request of a webhook may be, and each worker holds one in memory.
+// MaxAccepted is the largest body, in bytes, of an event that an inbox gets without a
+// broker (Inbox.Accept of package inbox). The inbox never publishes such an event, so no
+// limit of a broker counts. The limit is there because each worker holds one body in memory.
 const MaxAccepted = 8 << 20
 
 // ValidateAccepted is [Event.Validate] for an event that is not published: its body may
@@ -229,8 +228,8 @@ func textProblem(s string, limit int) string {
 	return ""
 }
 
-// isPlain reports whether s is nothing but visible ASCII, as most texts are. It
-// is one look at each byte, where the search for what is wrong takes several.
+// isPlain reports whether s has only visible ASCII, as most texts do. It looks at each byte
+// once; the search for a fault looks several times.
 func isPlain(s string) bool {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] > '~' {
