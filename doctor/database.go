@@ -172,7 +172,7 @@ func checkTimeouts(ctx context.Context, e *examination) error {
 	return nil
 }
 
-// milliseconds reads a timeout: of pg_settings, where it has no unit, or as somebody
+// milliseconds reads a timeout: of pg_settings, if it has no unit, or as somebody
 // has written it.
 func milliseconds(value string) (time.Duration, bool) {
 	value = strings.ReplaceAll(value, " ", "")

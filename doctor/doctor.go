@@ -54,7 +54,7 @@ type Config struct {
 
 	// Lease is that of the relays (relay.Config.Lease), where it was chosen.
 	//
-	// Defaults to none: a relay lengthens its lease where the database is slow.
+	// Defaults to none: a relay lengthens its lease if the database is slow.
 	Lease time.Duration
 
 	// OldTransaction is the age from which a transaction that is open, or prepared,

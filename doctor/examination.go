@@ -124,7 +124,7 @@ func (e *examination) add(s Severity, subject, remedy, format string, args ...an
 	e.findings = append(e.findings, f)
 }
 
-// report adds a fault where something is so, and a warning otherwise.
+// report adds a fault if something is so, and a warning otherwise.
 func (e *examination) report(fault bool, subject, remedy, format string, args ...any) {
 	s := Warning
 	if fault {

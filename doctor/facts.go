@@ -25,7 +25,7 @@ func (e *examination) loadSettings(ctx context.Context) (map[string]string, erro
 	})
 }
 
-// loadRoleSettings returns the settings of other roles that write, none where there are
+// loadRoleSettings returns the settings of other roles that write, none if there are
 // no tables by which to tell these.
 func (e *examination) loadRoleSettings(ctx context.Context) ([]roleSetting, error) {
 	if e.noTables != "" {

@@ -74,7 +74,7 @@ func (l Losses) Any() bool {
 
 // Losses compares streams with what the database knows of them: where each handler
 // stands, and the newest events that the relay recorded as published. It returns an
-// error where nothing could be compared.
+// error if nothing could be compared.
 func (d *Doctor) Losses(ctx context.Context) (Losses, error) {
 	e, err := d.begin(ctx)
 	if err != nil {

@@ -33,7 +33,7 @@ type Finding struct {
 	Severity Severity `json:"severity"`
 
 	// Subject is what it is about: the name of a stream, a handler, a role or a
-	// table. Empty where it is about the whole.
+	// table. Empty if it is about the whole.
 	Subject string `json:"subject,omitempty"`
 
 	// Text says what is wrong, with the figures.

@@ -175,7 +175,7 @@ func (s *stream) missingAmong(ctx context.Context, cfg jetstream.ConsumerConfig,
 	return missing, read || len(missing) == 0, err
 }
 
-// filterOf returns the subjects of events, none where they are many.
+// filterOf returns the subjects of events, none if they are many.
 func filterOf(events []publishedEvent) []string {
 	var subjects []string
 	for _, p := range events {

@@ -41,7 +41,7 @@ type Logged struct {
 	Fault error
 }
 
-// OrderKey returns the key whose events wait for each other; empty where this one waits
+// OrderKey returns the key whose events wait for each other; empty if this one waits
 // for none.
 func (l *Logged) OrderKey() string {
 	if l.Unordered {

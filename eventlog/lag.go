@@ -6,7 +6,7 @@ import "time"
 // database's clock.
 type Backlog struct {
 	// Age is how long ago the oldest event was written that is committed and not
-	// recorded as published; zero where there is none.
+	// recorded as published; zero if there is none.
 	Age time.Duration
 
 	// Events is how many such events there are, by arithmetic: gaps in the log
@@ -32,7 +32,7 @@ type Backlog struct {
 
 	// Writer is for how long the transaction has been open that was the first to begin
 	// of those that have written to the log and neither committed nor rolled back;
-	// zero where there is none. Its events go out when it commits.
+	// zero if there is none. Its events go out when it commits.
 	Writer time.Duration
 
 	// WritersUntold is how many such transactions Writer does not count, because the

@@ -18,7 +18,7 @@ type Progress struct {
 	// They are published again before newer ones, as they were.
 	Owed []int64
 
-	// Late are the seqs of such events where the broker has later ones of their key.
+	// Late are the seqs of such events if the broker has later ones of their key.
 	// They are published again as a rewind is: beside others, and with its mark.
 	Late []int64
 
@@ -39,7 +39,7 @@ func (p *Progress) Empty() bool {
 type Holding struct {
 	Seq int64
 
-	// Key is the key that waits for the event; empty where none does.
+	// Key is the key that waits for the event; empty if none does.
 	Key string
 
 	// Rewind is the rewind that the event was read for; zero for all others, and for

@@ -3,7 +3,7 @@ package eventlog
 // Rewound is what one look at the rewinds of a log found: events that are published
 // again by an operator's wish.
 type Rewound struct {
-	// Rewinding is the rewind that runs. Its ID is zero where none does.
+	// Rewinding is the rewind that runs. Its ID is zero if none does.
 	Rewinding
 
 	// Events are the next of its events, in the order of their seqs. Whoever reads

@@ -65,18 +65,18 @@ type Term interface {
 	Taken() (at time.Time, roundTrip time.Duration)
 
 	// Renew keeps the lease for the given time from now on, and so does each Record after
-	// it. It returns an error that matches [ErrLeaseLost] where another term has
+	// it. It returns an error that matches [ErrLeaseLost] if another term has
 	// begun. It does not run beside Record, Prune or Release.
 	Renew(ctx context.Context, lease time.Duration) error
 
 	// Read returns the next events in publishing order, about limit of them and as many
-	// as [PageBytes] allows; none where there are none. Each is returned once in a term.
+	// as [PageBytes] allows; none if there are none. Each is returned once in a term.
 	// They may lie in the memory of into, whose own events are gone then. The caller owns
 	// the slice and does not change what the events share.
 	Read(ctx context.Context, limit int, into []Logged) (Page, error)
 
 	// Rewound returns the next events that are published again by an operator's wish,
-	// limit of them at the most and as many as [PageBytes] allows; none where there are
+	// limit of them at the most and as many as [PageBytes] allows; none if there are
 	// none. Each is returned once in a term. With a limit of 0 it only says how rewinds
 	// stand. It does not run beside Read.
 	Rewound(ctx context.Context, limit int) (Rewound, error)
@@ -86,7 +86,7 @@ type Term interface {
 	HeldKeys(ctx context.Context) ([]string, error)
 
 	// Record stores what became of events, and extends the lease. It retains
-	// nothing. It returns an error that matches [ErrLeaseLost] where another
+	// nothing. It returns an error that matches [ErrLeaseLost] if another
 	// term has begun.
 	Record(ctx context.Context, p Progress) error
 
@@ -103,8 +103,8 @@ type Term interface {
 	// log, and the number of the term, which only rises.
 	Claim() (instance string, epoch int64)
 
-	// Confirm returns nil where this term still leads, and an error that matches
-	// [ErrLeaseLost] where another has begun. It may run beside everything.
+	// Confirm returns nil if this term still leads, and an error that matches
+	// [ErrLeaseLost] if another has begun. It may run beside everything.
 	Confirm(ctx context.Context) error
 
 	// Release records, gives the lease back and ends the term, whatever it

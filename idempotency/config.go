@@ -82,7 +82,7 @@ type Config struct {
 	// Defaults to an hour.
 	PurgeEvery time.Duration
 
-	// Archive, where it is set, is given what a purge removes, in its transaction.
+	// Archive, if it is set, is given what a purge removes, in its transaction.
 	Archive func(ctx context.Context, tx pgx.Tx, gone []Record) error
 
 	// RedactKeys has logs and spans show a digest in place of a key.

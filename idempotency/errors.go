@@ -57,7 +57,7 @@ var (
 	// given: the guard ends it, after the handler returned.
 	ErrTxOwned = errors.New("idempotency: the transaction is ended by the guard; answer with an error to roll back")
 
-	// ErrRunning is returned by [Guard.Run] where it runs already.
+	// ErrRunning is returned by [Guard.Run] if it runs already.
 	ErrRunning = errors.New("idempotency: the guard runs already")
 )
 

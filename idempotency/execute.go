@@ -30,7 +30,7 @@ func (o Outcome) String() string {
 	return "fresh"
 }
 
-// operation is one call with a key, or, where that is empty, without.
+// operation is one call with a key, or, if that is empty, without.
 type operation struct {
 	key     Key  // as the database has it
 	keyed   bool // there is a key, and so a row

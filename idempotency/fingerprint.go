@@ -61,6 +61,6 @@ func CanonicalJSON(in []byte) ([]byte, error) { return jcs.Form(in, jcs.Exact) }
 // CanonicalJCS returns the form of RFC 8785, the JSON Canonicalization Scheme: for those
 // who must agree with others about it, as with a signature. Its numbers are doubles, so
 // that two amounts which differ behind the 15th digit may have one form: 9007199254740993
-// and 9007199254740992 do. There is an error where [CanonicalJSON] has one, and for a
+// and 9007199254740992 do. There is an error if [CanonicalJSON] has one, and for a
 // number beyond the range of a double.
 func CanonicalJCS(in []byte) ([]byte, error) { return jcs.Form(in, jcs.Doubles) }

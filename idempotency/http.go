@@ -183,7 +183,7 @@ func (rt *route) kind() fingerprint.Kind {
 	return kind.Exactly()
 }
 
-// scope returns the operation's name; empty where there is none.
+// scope returns the operation's name; empty if there is none.
 func (rt *route) scope(r *http.Request) string {
 	switch {
 	case rt.Scope != nil:

@@ -164,7 +164,7 @@ func (g *Guard) Get(ctx context.Context, k Key) (Record, error) {
 }
 
 // Delete forgets a key and what was answered, for instance because somebody's data must
-// go. The same request has an effect again then. It returns [ErrNotFound] where there is
+// go. The same request has an effect again then. It returns [ErrNotFound] if there is
 // nothing to forget, or an attempt holds the key.
 func (g *Guard) Delete(ctx context.Context, k Key) error {
 	k = k.stored(g.cfg.HashPrincipal)

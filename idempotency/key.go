@@ -113,7 +113,7 @@ type KeyFormat struct {
 	// the same key.
 	Strict bool
 
-	// Match, where it is set, has the last word: [UUID], [UUIDv4], or the MatchString
+	// Match, if it is set, has the last word: [UUID], [UUIDv4], or the MatchString
 	// of a regular expression.
 	Match func(key string) bool
 }
@@ -130,7 +130,7 @@ func UUIDv4(key string) bool {
 }
 
 // ParseKey returns the key that the lines of a header hold. Errors match
-// [ErrMissingKey], where there is none, or [ErrInvalidKey]; they do not quote it.
+// [ErrMissingKey], if there is none, or [ErrInvalidKey]; they do not quote it.
 func ParseKey(lines []string, f KeyFormat) (string, error) {
 	switch {
 	case len(lines) == 0:

@@ -96,7 +96,7 @@ type Route struct {
 
 	// Scope names the operation, from a small set of names. Two routes of one name
 	// share keys. What was taken off the path before, as by http.StripPrefix, is in neither:
-	// have a name for each where several prefixes lead here.
+	// have a name for each if several prefixes lead here.
 	//
 	// Defaults to the method and the pattern of http.ServeMux.
 	Scope func(r *http.Request) string
@@ -112,7 +112,7 @@ type Route struct {
 	RetryWindow time.Duration
 
 	// Print is what requests are compared by; PrintHeaders are compared beside it, and
-	// PrintFunc, where it is set, is compared instead. Multipart has multipart bodies
+	// PrintFunc, if it is set, is compared instead. Multipart has multipart bodies
 	// compared by their parts; without it they are refused with 415, as a client writes
 	// them anew each time.
 	//
@@ -129,10 +129,10 @@ type Route struct {
 	MismatchStatus int
 
 	// Wait is how long a request waits for the one with its key that runs. It holds no
-	// connection meanwhile. After that, or at once where it is 0, it is answered 409.
+	// connection meanwhile. After that, or at once if it is 0, it is answered 409.
 	Wait time.Duration
 
-	// StatusURL, where it is set, has a request whose key is in progress answered with
+	// StatusURL, if it is set, has a request whose key is in progress answered with
 	// 202 and this Location instead of 409.
 	StatusURL func(r *http.Request, k Key) string
 
@@ -144,7 +144,7 @@ type Route struct {
 	// Store says which answers are kept.
 	Store StorePolicy
 
-	// ReplayStatus, where it is set, makes the status of a repeated answer from the kept
+	// ReplayStatus, if it is set, makes the status of a repeated answer from the kept
 	// one: [CreatedAs200].
 	ReplayStatus func(kept int) int
 
@@ -153,7 +153,7 @@ type Route struct {
 	// limits, request ids and headers of the connection.
 	OmitHeaders []string
 
-	// AuthorizeReplay, where it is set, has a say before an answer is repeated: the
+	// AuthorizeReplay, if it is set, has a say before an answer is repeated: the
 	// handler, with its own checks, is not asked. After an error it is 403, or 503 if a time
 	// limit or a context ended while it asked.
 	AuthorizeReplay func(r *http.Request, rec Record) error
@@ -181,7 +181,7 @@ type Route struct {
 	Timeout time.Duration
 
 	// TimeoutHeader names a header in which a client says how many milliseconds it
-	// waits: the handler then has no longer. None is read where it is empty.
+	// waits: the handler then has no longer. None is read if it is empty.
 	TimeoutHeader string
 
 	// CancelOnDisconnect ends the handler's context with the client's connection, and

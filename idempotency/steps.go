@@ -116,7 +116,7 @@ func (l *lease) checkpoint(name string, into any) (bool, error) {
 // NotDone says of an error that a call's function returns that the call did not happen:
 // the connection was refused, the vendor answered that it rejects the request. The call
 // is then as if it was not begun. An error that may have come after the call happened,
-// such as a timeout, must not be wrapped so. It returns nil where err is.
+// such as a timeout, must not be wrapped so. It returns nil if err is.
 func NotDone(err error) error {
 	if err == nil {
 		return nil
@@ -147,10 +147,10 @@ func KeyWindow(d time.Duration) CallOption {
 	return func(o *callOptions) { o.noted, o.window = true, max(d, 0) }
 }
 
-// Lookup asks the vendor whether a call happened, where that is not known and its key
+// Lookup asks the vendor whether a call happened, if that is not known and its key
 // would not be recognised any more. It is given the key of the calls in question. Where
 // it finds the call, result is what the call's function would have returned, and has its
-// type; where it does not, the call is made anew, so f must find whatever has arrived. Its
+// type; if it does not, the call is made anew, so f must find whatever has arrived. Its
 // error is that of the call.
 func Lookup[T any](f func(ctx context.Context, key string) (result T, found bool, err error)) CallOption {
 	return func(o *callOptions) { o.noted, o.lookup = true, f }

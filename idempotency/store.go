@@ -38,7 +38,7 @@ func (s *store) bounded(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(context.WithoutCancel(ctx), s.cfg.StoreTimeout)
 }
 
-// look returns the row of a key, or nil where there is none, without a transaction.
+// look returns the row of a key, or nil if there is none, without a transaction.
 func (s *store) look(ctx context.Context, k Key) (*row, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -88,7 +88,7 @@ const rollbackPatience = 5 * time.Second
 const savepoint = "postroom_handler"
 
 // open begins a transaction, takes the operation's lock and looks for its row, in one
-// round trip where there is none. It returns whether the lock was free.
+// round trip if there is none. It returns whether the lock was free.
 func (s *store) open(ctx context.Context, op *operation) (_ *tx, found *row, held bool, err error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()

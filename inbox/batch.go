@@ -39,8 +39,8 @@ func (c batches) deliver(life delivery.Lifetime, all []*delivery.Delivery) {
 }
 
 // decideBatch decides deliveries in one transaction. Where members of it fail, it
-// is run again with a savepoint before each of them; where one changes the session for
-// those behind it, each is run in a transaction of its own; where the transaction as a
+// is run again with a savepoint before each of them; if one changes the session for
+// those behind it, each is run in a transaction of its own; if the transaction as a
 // whole cannot be, halves of it are tried, down to one.
 func (c batches) decideBatch(life delivery.Lifetime, members []*delivery.Delivery) {
 	if len(members) == 0 {

@@ -101,7 +101,7 @@ func broken(err error) finding {
 	return finding{Verdict: dryRunBroken, Text: guard.Clean(err.Error(), guard.MaxText)}
 }
 
-// load reads the event. It is nil where it is not held any more.
+// load reads the event. It is nil if it is not held any more.
 func (t *dryRuns) load(ctx context.Context, tr delivery.DryRun) (*claims.Claim, error) {
 	rows, err := ledger.Claims{DB: t.inbox.db}.Try(ctx, tr)
 	if err != nil {

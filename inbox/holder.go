@@ -207,7 +207,7 @@ func (c *holds) again(d *delivery.Delivery) delivery.Result {
 	return delivery.Result{}
 }
 
-// waitBehind has a delivery wait for its key: here, where that is not for long, or
+// waitBehind has a delivery wait for its key: here, if that is not for long, or
 // in held.
 func (c *holds) waitBehind(d *delivery.Delivery) delivery.Result {
 	if c.keys.Park(d, c.unpark) {

@@ -102,7 +102,7 @@ func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 
 // Handle registers a transactional handler: its effects are made through the
 // transaction that it is given, and are committed once for each event. It is
-// called before Run. It panics where the name has a handler already, or h is
+// called before Run. It panics if the name has a handler already, or h is
 // nil; other faults of the subscription are returned by [Inbox.Check] and
 // [Inbox.Run].
 func (in *Inbox) Handle(sub Subscription, h postroom.Handler) {

@@ -131,7 +131,7 @@ func (c *loop) isTooOld(d *delivery.Delivery) bool {
 // lost.
 const maxRounds = 10
 
-// persist runs one transaction again where what went wrong was no fault of the
+// persist runs one transaction again if what went wrong was no fault of the
 // event's: contention up to maxRounds times, an outage for as long as it lasts,
 // unless the process is to stop.
 func (c *loop) persist(life delivery.Lifetime, apply func() error) error {
@@ -152,7 +152,7 @@ func (c *loop) persist(life delivery.Lifetime, apply func() error) error {
 }
 
 // apply is one transaction: the ledger row, the handler, the commit or rollback,
-// which begins that of the next delivery where there is one. A failed attempt is a
+// which begins that of the next delivery if there is one. A failed attempt is a
 // failedError.
 func (c *loop) apply(life delivery.Lifetime, d *delivery.Delivery, ahead *ahead) error {
 	if !c.inbox.alone.TryRLock() {
@@ -193,7 +193,7 @@ func (c *loop) decision(d *delivery.Delivery) *ledger.Statement {
 }
 
 // commit commits, and begins the transaction of the next delivery in the same round
-// trip where one waits.
+// trip if one waits.
 func (c *loop) commit(life delivery.Lifetime, tx *ledger.Tx, ahead *ahead) error {
 	following, err := c.ledger.Commit(life.Work, tx, c.peek(life.Take, ahead))
 	if following != nil {
@@ -212,7 +212,7 @@ func unlessEnded(began *string, err error) error {
 }
 
 // leave rolls back a failed attempt, and begins the transaction of the next
-// delivery in the same round trip where one waits.
+// delivery in the same round trip if one waits.
 func (c *loop) leave(life delivery.Lifetime, tx *ledger.Tx, failed error, ahead *ahead) error {
 	if following := c.ledger.Leave(life.Work, tx, c.peek(life.Take, ahead)); following != nil {
 		ahead.opened = following

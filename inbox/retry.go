@@ -310,7 +310,7 @@ func (c *retries) settleClaim(ctx context.Context, tx *ledger.Tx, cl *claim) err
 }
 
 // settleKey ends what is owed of an event that others of its key may wait for, and
-// lets the next of them go on: at once, here, where the claim leads to it. What ran
+// lets the next of them go on: at once, here, if the claim leads to it. What ran
 // along is settled with it.
 func (c *retries) settleKey(ctx context.Context, tx *ledger.Tx, cl *claim) error {
 	cl.next = nil

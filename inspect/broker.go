@@ -49,7 +49,7 @@ type BrokerView struct {
 // brokerPatience bounds what is asked of the broker for one answer.
 const brokerPatience = 5 * time.Second
 
-// brokerClient asks the broker. It has no connection where that is not asked.
+// brokerClient asks the broker. It has no connection if that is not asked.
 type brokerClient struct{ nc *nats.Conn }
 
 // jetStream returns the broker's API, unless there is no connection to it.

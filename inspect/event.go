@@ -141,7 +141,7 @@ func (j *EventTrace) noteUndecided(subs []subscription) {
 	}
 }
 
-// noteNoHandler notes that no handler takes the event, where there are handlers and the event
+// noteNoHandler notes that no handler takes the event, if there are handlers and the event
 // is known by a subject. A handler that has decided it, or holds it, has taken it.
 func (j *EventTrace) noteNoHandler(subs []subscription) {
 	subjects := j.subjects()

@@ -23,7 +23,7 @@ type Handler struct {
 	Subjects []string `json:"subjects"`
 
 	// AckFloor is the sequence up to which everything is decided, as it was recorded: once
-	// a minute where the handler is not ordered.
+	// a minute if the handler is not ordered.
 	AckFloor   int64     `json:"ack_floor"`
 	AckFloorAt time.Time `json:"ack_floor_at,omitzero"`
 

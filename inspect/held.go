@@ -50,7 +50,7 @@ type HeldSummary struct {
 	More bool `json:"more"`
 }
 
-// Events returns how many events are held in some states, or in all where none is
+// Events returns how many events are held in some states, or in all if none is
 // given.
 func (h HeldSummary) Events(states ...State) int64 {
 	var n int64

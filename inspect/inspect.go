@@ -43,7 +43,7 @@ type Config struct {
 	Retention time.Duration
 }
 
-// Inspector answers questions. It is safe for concurrent use where its DB is.
+// Inspector answers questions. It is safe for concurrent use if its DB is.
 type Inspector struct {
 	db        DB
 	broker    brokerClient
@@ -168,9 +168,9 @@ func (i *Inspector) Handlers(ctx context.Context) (*Handlers, error) {
 
 // Event returns the way of the event with the given id and source, and of every event
 // with the id where source is empty. In the broker it searches for half a second at
-// the most. It returns [ErrNotFound] where nothing is left of it.
+// the most. It returns [ErrNotFound] if nothing is left of it.
 //
-// A ledger is looked up by source and id: where nothing but its rows is left, the
+// A ledger is looked up by source and id: if nothing but its rows is left, the
 // source has to be given. An event that a subscription decides under a key of its own
 // (DedupeKey) is found in the ledger only while it is held, or after it was discarded.
 func (i *Inspector) Event(ctx context.Context, source, id string) (*EventTrace, error) {

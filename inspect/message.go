@@ -42,7 +42,7 @@ func openReader(ctx context.Context, stream jetstream.Stream, cfg jetstream.Cons
 	return &messageReader{stream: stream, consumer: consumer, pending: consumer.CachedInfo().NumPending}, nil
 }
 
-// next returns the next messages, n at the most. It returns none where there are no
+// next returns the next messages, n at the most. It returns none if there are no
 // more.
 func (r *messageReader) next(ctx context.Context, n int) ([]message, error) {
 	if r.pending < uint64(n) { //nolint:gosec // a small number

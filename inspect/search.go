@@ -155,7 +155,7 @@ func (q streamSearcher) search(ctx context.Context, js jetstream.JetStream, id s
 	return s, nil
 }
 
-// matches reports whether a message is the event, and notes it where it is.
+// matches reports whether a message is the event, and notes it if it is.
 func (q streamSearcher) matches(m message, id string, s *StreamSearch) bool {
 	ev, err := wire.Decode(m.subject, m.header, nil)
 	if err != nil || ev.ID != id || q.source != "" && ev.Source != q.source {

@@ -39,7 +39,7 @@ type Sweep struct {
 	Page  int64 `json:"page"`
 	Pages int64 `json:"pages"`
 
-	// KeptSeconds is for how long processes keep ledger rows; zero where none lives.
+	// KeptSeconds is for how long processes keep ledger rows; zero if none lives.
 	KeptSeconds float64 `json:"kept_seconds"`
 
 	// OverdueSeconds is for how long the next pages have been due. Above a few minutes:

@@ -137,7 +137,7 @@ func (j *EventTrace) replaced(a AuditEntry) string {
 	return ""
 }
 
-// attempt says which one failed, where the last ten failures are all that there were.
+// attempt says which one failed, if the last ten failures are all that there were.
 func attempt(h HeldEvent, n int) string {
 	if int64(len(h.Failures)) != h.Attempts {
 		return ""

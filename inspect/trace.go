@@ -36,7 +36,7 @@ type EventTrace struct {
 	// under its source and id.
 	Undecided []string `json:"undecided"`
 
-	// CausedBy is the event that caused it, where that is in the log; Caused are those that
+	// CausedBy is the event that caused it, if that is in the log; Caused are those that
 	// it caused, 100 at the most.
 	CausedBy []LogEntry     `json:"caused_by"`
 	Caused   []RelatedEvent `json:"caused"`
@@ -110,7 +110,7 @@ type Decision struct {
 	// At is when it was decided, or settled where it was held.
 	At time.Time `json:"at"`
 
-	// State is that of the event where it is held or was discarded; empty: it took
+	// State is that of the event if it is held or was discarded; empty: it took
 	// effect.
 	State State `json:"state,omitempty"`
 

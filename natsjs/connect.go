@@ -76,8 +76,8 @@ func withCause(err, cause error) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// EnsureStream makes the stream of the given configuration where it does not
-// exist, and adds the subjects that it lacks where it does. Nothing else of an
+// EnsureStream makes the stream of the given configuration if it does not
+// exist, and adds the subjects that it lacks if it does. Nothing else of an
 // existing stream is changed. Whatever cfg says, a new stream refuses messages
 // rather than dropping old ones when a limit is reached, and cannot be purged or
 // deleted from. Where cfg leaves the choice, it is stored in files and keeps

@@ -47,7 +47,7 @@ func (b *body) keep(kept []byte) {
 	b.again = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(kept)), nil }
 }
 
-// readBody reads all of a body and closes it, also where the context ends while its
+// readBody reads all of a body and closes it, also if the context ends while its
 // reader blocks.
 func readBody(ctx context.Context, r io.ReadCloser, length, limit int64) ([]byte, error) {
 	var closed atomic.Bool

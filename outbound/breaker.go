@@ -136,7 +136,7 @@ func (b *breaker) open() (time.Duration, bool) {
 	return b.remaining(), true
 }
 
-// remaining is how long the breaker stays open, or 0 where it does not.
+// remaining is how long the breaker stays open, or 0 if it does not.
 func (b *breaker) remaining() time.Duration {
 	at := b.opened.Load()
 	if at == nil {

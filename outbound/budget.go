@@ -85,7 +85,7 @@ func (a *account) deposit(now time.Time) {
 	a.requests[a.current%parts]++
 }
 
-// withdraw asks for a retry after a wait, and counts it where it may be made.
+// withdraw asks for a retry after a wait, and counts it if it may be made.
 func (a *account) withdraw(now time.Time, wait time.Duration) bool {
 	if a.cfg.Off {
 		return true

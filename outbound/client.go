@@ -94,7 +94,7 @@ func brokeOff(resp *http.Response, err error) error {
 }
 
 // unwrap takes off what http.Client puts around an error, as that shows the whole
-// URL. last is what was carried out last, where http.Client would not follow a redirect.
+// URL. last is what was carried out last, if http.Client would not follow a redirect.
 func unwrap(req *http.Request, last *operation, err error) error {
 	var e *Error
 	if errors.As(err, &e) {

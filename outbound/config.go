@@ -66,7 +66,7 @@ type Config struct {
 	MaxRetryAfter time.Duration
 
 	// MaxBody is the most bytes of a request's body that are kept in memory in
-	// order to send them again, where the request has no GetBody. A longer one is
+	// order to send them again, if the request has no GetBody. A longer one is
 	// refused.
 	//
 	// Defaults to 1 MiB.
@@ -94,7 +94,7 @@ type Config struct {
 	Refresh func(req *http.Request) (authorization string, err error)
 
 	// TimeoutHeader names a header that tells the vendor how many milliseconds the
-	// attempt has, for instance X-Request-Timeout. None is sent where it is empty.
+	// attempt has, for instance X-Request-Timeout. None is sent if it is empty.
 	TimeoutHeader string
 
 	// RedactKeys has logs and spans show a digest in place of a key.

@@ -84,7 +84,7 @@ type prefixed struct {
 	io.Closer
 }
 
-// broken ends a read with an error, where there was one.
+// broken ends a read with an error, if there was one.
 type broken struct{ err error }
 
 func (b broken) Read([]byte) (int, error) {

@@ -3,9 +3,9 @@
 //
 // A [Transport] is an [http.RoundTripper]. One [http.Request] given to it is one
 // operation, of one or more attempts, all of which carry the same key. It repeats
-// an attempt where another may end differently (no connection, a timeout, 408, 425,
-// 429, most 5xx), where repeating is safe (the method is idempotent, or the vendor
-// is given a key, or nothing was sent), and where there is time, an attempt left and
+// an attempt if another may end differently (no connection, a timeout, 408, 425,
+// 429, most 5xx), if repeating is safe (the method is idempotent, or the vendor
+// is given a key, or nothing was sent), and if there is time, an attempt left and
 // budget for it. As is the contract of [http.RoundTripper], what the vendor answered
 // last is returned as a response, whatever its status; [Check] makes a typed [Error]
 // of one that is a failure, which says also why there was no further attempt.
@@ -28,13 +28,13 @@
 // # What is not covered
 //
 // A vendor that takes no keys cannot recognise a repetition: say so with [NoKeys],
-// and a POST is repeated only where nothing was sent. This package keeps nothing beyond
+// and a POST is repeated only if nothing was sent. This package keeps nothing beyond
 // the process: after a crash it does not know that a call was begun. A local guard with
 // receipts does: Call.Step of package inbox in a handler of events, and idempotency.Call
 // for requests and jobs. Both ask the vendor what came of a call, or say that it is not
 // known, and never call blindly again. Budget and breaker are those of one process.
 //
 // [http.Transport] itself repeats a request once more when a connection that it had
-// kept turns out to be closed, where the request has an Idempotency-Key or an
+// kept turns out to be closed, if the request has an Idempotency-Key or an
 // idempotent method. Such a repetition has the same key and counts as the same attempt.
 package outbound

@@ -72,14 +72,14 @@ type Error struct {
 	Class    Class  // what the last attempt ended with
 	Reason   Reason // why there was no further one
 
-	// Last is the last response that any attempt had; nil where none had one.
+	// Last is the last response that any attempt had; nil if none had one.
 	Last *Response
 
 	// RetryAfter is for how long the vendor, or the open breaker, asks to be left
-	// alone; 0 where neither does.
+	// alone; 0 if neither does.
 	RetryAfter time.Duration
 
-	// Err is the error of the last attempt; nil where it had a response.
+	// Err is the error of the last attempt; nil if it had a response.
 	Err error
 
 	sent   bool // something was sent, in some attempt
@@ -170,7 +170,7 @@ func NotDone(err error) bool {
 }
 
 // ForHandler returns err as a handler of events should: [postroom.Permanent] where
-// another attempt would end the same way, [postroom.RetryAfter] where the vendor or
+// another attempt would end the same way, [postroom.RetryAfter] if the vendor or
 // the open breaker asks to be left alone for a while, and otherwise as it is.
 func ForHandler(err error) error {
 	var e *Error

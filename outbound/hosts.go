@@ -34,7 +34,7 @@ type host struct {
 }
 
 // NewHosts returns budgets and breakers for several transports in this process, for
-// instance where two of them call one vendor with different protocols or times: give
+// instance if two of them call one vendor with different protocols or times: give
 // it to each as Config.Hosts. It cannot fail: what is wrong with the settings is
 // returned by [Transport.Check]. What a host's breaker does is logged and counted by the
 // transport that called the host first.

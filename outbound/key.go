@@ -25,7 +25,7 @@ func WithKey(ctx context.Context, key string) context.Context {
 }
 
 // NewKey returns a new key: 32 hexadecimal digits, by chance. Make it once for an
-// operation, and keep it where the operation has to outlive the process.
+// operation, and keep it if the operation has to outlive the process.
 func NewKey() string {
 	var b [16]byte
 	rand.Read(b[:]) // never fails

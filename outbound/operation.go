@@ -174,7 +174,7 @@ func (op *operation) next(r result) (time.Duration, Reason) {
 	return wait, ""
 }
 
-// refresh asks for a new Authorization where the old one was refused, once.
+// refresh asks for a new Authorization if the old one was refused, once.
 func (op *operation) refresh(r result) bool {
 	if op.t.cfg.Refresh == nil || op.authorization != "" || op.attemptsLeft == 0 || op.foreign ||
 		r.resp == nil || r.resp.StatusCode != http.StatusUnauthorized || !op.body.rewindable() {

@@ -24,7 +24,7 @@ type Protocol struct {
 	Field string
 
 	// Keyless says that the vendor takes no key: none is sent, whoever gave one, and
-	// what is not idempotent is repeated only where nothing was sent.
+	// what is not idempotent is repeated only if nothing was sent.
 	Keyless bool
 
 	// Format makes of a key what the vendor is sent, always the same of the same.
@@ -113,7 +113,7 @@ func MessageID(header, domain string) Protocol {
 
 // NoKeys is the protocol of a vendor who takes no keys. What is not idempotent belongs in
 // a step with receipts then, Call.Step of package inbox or idempotency.Call, with a Lookup
-// where the vendor can be asked.
+// if the vendor can be asked.
 func NoKeys() Protocol { return Protocol{Keyless: true} }
 
 // header returns the header that carries the key, or "".

@@ -42,7 +42,7 @@ func (op *operation) follow() {
 func (op *operation) mayHaveActed() bool { return op.unsure && !isSafe(op.req.Method) }
 
 // strayed returns why a request must not follow from the redirects that it follows from,
-// and the response that holds the redirect in question; nil where it may.
+// and the response that holds the redirect in question; nil if it may.
 //
 // A method that has effects follows 307 and 308, which keep method and body, within its
 // host: after any other redirect http.Client sends a GET, whose success says nothing about

@@ -11,7 +11,7 @@ const longestRetryAfter = 24 * time.Hour
 
 // ParseRetryAfter returns the delay that a response's Retry-After header asks for,
 // and whether it asks for one: a number of seconds, or a date. A date is compared
-// with the response's own Date where it has one, so that clocks need not agree, else
+// with the response's own Date if it has one, so that clocks need not agree, else
 // with now; one in the past is no delay. What is neither, negative, fractional or
 // given twice is ignored. A delay of more than a day counts as a day.
 func ParseRetryAfter(h http.Header, now time.Time) (time.Duration, bool) {

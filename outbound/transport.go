@@ -40,7 +40,7 @@ func New(cfg Config) *Transport {
 // Check returns what is wrong with the Config, all of it.
 func (t *Transport) Check() error { return t.err }
 
-// CloseIdleConnections closes the connections that are not in use, where Next can.
+// CloseIdleConnections closes the connections that are not in use, if Next can.
 func (t *Transport) CloseIdleConnections() {
 	if c, ok := t.cfg.Next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
@@ -96,7 +96,7 @@ func (t *Transport) breakerIs(h *host, state gobreaker.State) {
 	}
 }
 
-// hostOf names the host of a URL, with its port where that is not the scheme's.
+// hostOf names the host of a URL, with its port if that is not the scheme's.
 func hostOf(u *url.URL) string {
 	name, port := strings.ToLower(strings.TrimSuffix(u.Hostname(), ".")), u.Port()
 	if port == "" || port == portOf(u) {

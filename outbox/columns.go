@@ -78,7 +78,7 @@ func (r *newRow) parameters() []any {
 	return parameters
 }
 
-// orNull returns s, or nil where it is empty. A driver encodes that in less time
+// orNull returns s, or nil if it is empty. A driver encodes that in less time
 // than a nil pointer.
 func orNull(s string) any {
 	if s == "" {

@@ -96,7 +96,7 @@ func (o *Outbox) Write(ctx context.Context, tx pgx.Tx, events ...postroom.Event)
 }
 
 // advise returns an error of the database with what to do about it, so that a producer
-// can write. db is what the error came from, nil where that is not known.
+// can write. db is what the error came from, nil if that is not known.
 func (o *Outbox) advise(err error, db any) error {
 	return remedy.Explain(err, remedy.Use{Grant: "producer", Schema: o.schema, DB: db})
 }
@@ -146,7 +146,7 @@ func (o *Outbox) Queue(batch *pgx.Batch, events ...postroom.Event) error {
 		return err
 	}
 	sql, parameters := o.insert(written)
-	// Not by Exec of the queued query: that calls back only where all went well.
+	// Not by Exec of the queued query: that calls back only if all went well.
 	batch.Queue(sql, parameters...).Fn = func(results pgx.BatchResults) error {
 		_, err := results.Exec()
 		return written.explain(o.advise(err, nil))

@@ -72,7 +72,7 @@ func (rs *Rewinds) advise(grant string, err error) error {
 //
 // It returns as soon as the wish is stored; [Rewinds.Find] says how far it is. Rewinds
 // are published one after the other. While the same order runs, that one is returned. It
-// returns [ErrNoEvents] where the log has none of them.
+// returns [ErrNoEvents] if the log has none of them.
 func (rs *Rewinds) Rewind(ctx context.Context, o Order) (Rewind, error) {
 	o = o.defaults()
 	if err := errors.Join(rs.err, o.validate()); err != nil {
@@ -166,7 +166,7 @@ func (rs *Rewinds) Preview(ctx context.Context, o Order) (Preview, error) {
 }
 
 // List returns rewinds, the last first: limit of them at the most, those before the
-// given id where that is not zero.
+// given id if that is not zero.
 func (rs *Rewinds) List(ctx context.Context, limit int, before int64) ([]Rewind, error) {
 	if rs.err != nil {
 		return nil, fmt.Errorf("outbox: %w", postroom.Unrecoverable(rs.err))
@@ -182,7 +182,7 @@ func (rs *Rewinds) List(ctx context.Context, limit int, before int64) ([]Rewind,
 	return all, nil
 }
 
-// Find returns a rewind by its id, and [ErrNoRewind] where there is none.
+// Find returns a rewind by its id, and [ErrNoRewind] if there is none.
 func (rs *Rewinds) Find(ctx context.Context, id int64) (Rewind, error) {
 	if rs.err != nil {
 		return Rewind{}, fmt.Errorf("outbox: %w", postroom.Unrecoverable(rs.err))
@@ -198,7 +198,7 @@ func (rs *Rewinds) Find(ctx context.Context, id int64) (Rewind, error) {
 }
 
 // Cancel ends a rewind. What is on its way is published; nothing else of it is,
-// from about a second later on. It returns [ErrNoRewind] where it does not run.
+// from about a second later on. It returns [ErrNoRewind] if it does not run.
 func (rs *Rewinds) Cancel(ctx context.Context, id int64, actor, reason string) (Rewind, error) {
 	if err := errors.Join(rs.err, checkBy(1, actor, reason)); err != nil {
 		return Rewind{}, fmt.Errorf("outbox: cancel rewind: %w", postroom.Unrecoverable(err))

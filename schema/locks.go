@@ -113,7 +113,7 @@ func (w Wait) String() string {
 	return s
 }
 
-// BlockedError is returned where the context ended while a migration waited for a lock.
+// BlockedError is returned if the context ended while a migration waited for a lock.
 // The migration is not applied; those before it are.
 type BlockedError struct {
 	Wait

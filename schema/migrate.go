@@ -106,7 +106,7 @@ func Migrate(ctx context.Context, db DB, name string) ([]Migration, error) {
 }
 
 // Migrate brings the schema to the newest version and returns the steps it applied,
-// none where it is there already.
+// none if it is there already.
 //
 // Each step is one transaction, together with the row that records it. Any
 // number of processes may call Migrate at once: they take turns under a
@@ -141,7 +141,7 @@ func (m Migrator) Migrate(ctx context.Context, db DB) ([]Migration, error) {
 }
 
 // migrateNext applies the first step that is missing, as soon as it can have its locks,
-// and returns nil where none is.
+// and returns nil if none is.
 func (m Migrator) migrateNext(ctx context.Context, db DB, name string, steps []Migration) (*Migration, error) {
 	var wait *Wait
 	var front string // the table to lock first: for it the last attempt did not wait long enough
@@ -179,7 +179,7 @@ func (m Migrator) migrateNext(ctx context.Context, db DB, name string, steps []M
 }
 
 // migrateOne applies the first step that is missing. It returns that step, also where it
-// could not be applied, and nil where none is missing.
+// could not be applied, and nil if none is missing.
 func migrateOne(ctx context.Context, db DB, name string, steps []Migration, front string) (step *Migration, applied bool, err error) {
 	if len(steps) > 0 {
 		step = &steps[0] // while the version is not known: the wait for those who migrate too
@@ -270,7 +270,7 @@ func Status(ctx context.Context, db DB, name string) ([]Migration, error) {
 	return steps, nil
 }
 
-// Require returns nil where the schema of the given name (empty means
+// Require returns nil if the schema of the given name (empty means
 // [DefaultName]) is one that this code can work with, and otherwise
 // [ErrOutdated] or [ErrTooNew] with what to do. Every Check calls it.
 func Require(ctx context.Context, db DB, name string) error {
@@ -335,7 +335,7 @@ type appliedRow struct {
 }
 
 // current returns the number of the newest applied migration and the oldest
-// code that it serves; 0 and 0 where there is none.
+// code that it serves; 0 and 0 if there is none.
 func current(ctx context.Context, tx pgx.Tx, name string) (version, needs int, err error) {
 	rows, _ := tx.Query(ctx, In(name, appliedSQL)) // CollectRows reports the error
 	done, err := pgx.CollectRows(rows, pgx.RowToStructByPos[appliedRow])

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// DefaultName is the schema that is used where none is configured.
+// DefaultName is the schema that is used if none is configured.
 const DefaultName = "postroom"
 
 // ErrInvalidName is returned for a schema name that is not made of lower-case
@@ -29,7 +29,7 @@ var validName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 // end of a statement, or quoted.
 var literal = regexp.MustCompile(`\bpostroom([.;'])`)
 
-// Name returns name, or [DefaultName] where it is empty. It returns
+// Name returns name, or [DefaultName] if it is empty. It returns
 // [ErrInvalidName] for a name that Postroom does not take.
 func Name(name string) (string, error) {
 	if name == "" {
@@ -43,7 +43,7 @@ func Name(name string) (string, error) {
 
 // In returns a statement that is written against the schema postroom as it
 // reads for the schema of the given name. The files so stay plain SQL that
-// pastes into psql. It panics where [Name] has not accepted the name: that
+// pastes into psql. It panics if [Name] has not accepted the name: that
 // would be a way for SQL to come in.
 func In(name, sql string) string {
 	if name == DefaultName {
