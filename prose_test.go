@@ -16,9 +16,9 @@ import (
 const (
 	widest        = 100   // columns of a line
 	longSentence  = 35    // words: a longer sentence is a long one
-	longShare     = 0.045 // of all sentences may be long ones
+	longShare     = 0.03  // of all sentences may be long ones
 	longestPage   = 1200  // words, reference pages apart
-	leastIfOrWhen = 8.0   // of 1,000 words
+	leastIfOrWhen = 9.0   // of 1,000 words
 )
 
 // prose is what a page says outside of tables and code.
