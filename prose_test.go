@@ -14,11 +14,11 @@ import (
 // What a page of the documentation keeps to. Tables, code and what is generated do not count as
 // prose.
 const (
-	widest        = 100   // columns of a line
-	longSentence  = 35    // words: a longer sentence is a long one
-	longShare     = 0.03  // of all sentences may be long ones
-	longestPage   = 1200  // words, reference pages apart
-	leastIfOrWhen = 9.0   // of 1,000 words
+	widest        = 100  // columns of a line
+	longSentence  = 35   // words: a longer sentence is a long one
+	longShare     = 0.03 // of all sentences may be long ones
+	longestPage   = 1200 // words, reference pages apart
+	leastIfOrWhen = 9.0  // of 1,000 words
 )
 
 // prose is what a page says outside of tables and code.
