@@ -74,10 +74,11 @@ func (c *crew) harass(span time.Duration) func(ctx context.Context) error {
 		const hands = 3 // so many at a time, each with relays of its own
 		end := time.Now().Add(span)
 		return together(ctx, hands, func(ctx context.Context, hand int) error {
-			for time.Now().Before(end) && fleet.Sleep(ctx, time.Duration(100+rand.IntN(500))*time.Millisecond) {
+			// In turns and not by chance, so that a short run has both.
+			for turn := hand; time.Now().Before(end) && fleet.Sleep(ctx, time.Duration(100+rand.IntN(500))*time.Millisecond); turn++ {
 				victim := c.victim(hand, hands)
 				var err error
-				if rand.IntN(2) == 0 {
+				if turn%2 == 0 {
 					err = c.replace(victim)
 				} else {
 					err = c.pause(ctx, victim)
