@@ -51,7 +51,7 @@ func TestReferenceNamesWhatIsReported(t *testing.T) {
 	}
 	page = readText(t, "docs/reference/log-messages.md")
 	for _, message := range messages {
-		if !strings.Contains(page, message) {
+		if !strings.Contains(page, "`"+message) {
 			t.Errorf("docs/reference/log-messages.md does not have %q", message)
 		}
 	}

@@ -172,8 +172,8 @@ func checkTimeouts(ctx context.Context, e *examination) error {
 	return nil
 }
 
-// milliseconds reads a timeout: of pg_settings, if it has no unit, or as somebody
-// has written it.
+// milliseconds reads a timeout. A value of pg_settings has no unit and is in milliseconds; a
+// value that a person set, such as 5s, has one.
 func milliseconds(value string) (time.Duration, bool) {
 	value = strings.ReplaceAll(value, " ", "")
 	if n, err := strconv.Atoi(value); err == nil {

@@ -18,8 +18,8 @@ type Progress struct {
 	// They are published again before newer ones, as they were.
 	Owed []int64
 
-	// Late are the seqs of such events if the broker has later ones of their key.
-	// They are published again as a rewind is: beside others, and with its mark.
+	// Late are the seqs of events that the broker has lost while it has later ones of
+	// their key. They are published again as a rewind is: beside others, and with its mark.
 	Late []int64
 
 	// Places are where streams are now known to end, of those where that changed.

@@ -148,9 +148,9 @@ func KeyWindow(d time.Duration) CallOption {
 }
 
 // Lookup asks the vendor whether a call happened, if that is not known and its key
-// would not be recognised any more. It is given the key of the calls in question. Where
-// it finds the call, result is what the call's function would have returned, and has its
-// type; if it does not, the call is made anew, so f must find whatever has arrived. Its
+// would not be recognised any more. It is given the key of the calls in question. If it
+// finds the call, result is what the call's function would have returned, and has its type.
+// If it does not, the call is made anew, so f must find every call that has arrived. Its
 // error is that of the call.
 func Lookup[T any](f func(ctx context.Context, key string) (result T, found bool, err error)) CallOption {
 	return func(o *callOptions) { o.noted, o.lookup = true, f }

@@ -75,7 +75,7 @@ func migrate(cmd *cobra.Command, conn *pgx.Conn, name string, timeout time.Durat
 		defer cancel()
 	}
 	m := schema.Migrator{Schema: name, Waiting: func(w schema.Wait) {
-		_ = printLine(cmd.ErrOrStderr(), "%s; tries again in %s", w, w.Pause.Round(100*time.Millisecond)) // whoever reads it is gone
+		_ = printLine(cmd.ErrOrStderr(), "%s; tries again in %s", w, w.Pause.Round(100*time.Millisecond)) // fails if the reader has gone
 	}}
 	return m.Migrate(ctx, conn)
 }

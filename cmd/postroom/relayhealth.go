@@ -92,7 +92,7 @@ func healthHandler(health func() relay.Health, metrics http.Handler) http.Handle
 			if !report.OK {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}
-			_ = json.NewEncoder(w).Encode(report) // fails where the client has gone
+			_ = json.NewEncoder(w).Encode(report) // fails if the client has gone
 		}
 	}
 	mux := http.NewServeMux()
@@ -131,7 +131,7 @@ func serveHealth(ctx context.Context, address string, handler http.Handler, log 
 	}()
 	log.Info("health endpoints", "address", listener.Addr().String())
 	return func() {
-		_ = server.Close() // whoever asks now is told by the refused connection
+		_ = server.Close() // a client that asks now gets a refused connection
 		<-done
 	}, nil
 }

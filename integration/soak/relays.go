@@ -68,13 +68,12 @@ func relays(ctx context.Context, r *stage) error {
 	return oneLeads(ctx, r, d, team)
 }
 
-// harass kills and stops relays for a time. All of them run again at its end.
+// harass kills and stops relays in turns, so that a short run has both. All run at its end.
 func (c *crew) harass(span time.Duration) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		const hands = 3 // so many at a time, each with relays of its own
 		end := time.Now().Add(span)
 		return together(ctx, hands, func(ctx context.Context, hand int) error {
-			// In turns and not by chance, so that a short run has both.
 			for turn := hand; time.Now().Before(end) && fleet.Sleep(ctx, time.Duration(100+rand.IntN(500))*time.Millisecond); turn++ {
 				victim := c.victim(hand, hands)
 				var err error
