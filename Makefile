@@ -4,7 +4,7 @@ GO       ?= go
 GOLANGCI  = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 ARGS      ?=
-ALL        = ./... ./cmd/postroom/... ./examples/... ./bench/... ./integration/... # the modules that go.work joins
+ALL        = ./... ./cmd/postroom/... ./postmill/... ./examples/... ./bench/... ./integration/... # the modules that go.work joins
 PKG       ?= ./integration ./relay $(ALL) # first what takes longest, and what mostly waits
 TESTS     ?= .
 NATS      ?= v2.10.27
@@ -19,7 +19,7 @@ PLANTED   ?=
 # Without the race detector, which is about our code: it slows a broker to a fraction of its speed.
 BROKER    = POSTROOM_TEST_BROKER=$(CURDIR)/bin/natsd
 SCRATCH   = env $$(integration/scratch)
-TESTFLAGS = -race -vet=off -timeout 15m # vet is one of the linters
+TESTFLAGS = -race -vet=off -timeout 40m # vet is one of the linters
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo quickstart example-webhook example-saga example-replay example-refunds test test-nats test-alerts servers test-containers images build lint api pictures wrap fmt bench soak chaos mutants fuzz tidy check-tidy check-release ci
@@ -63,7 +63,7 @@ test-nats: ## Run the tests of what talks to the broker on another version of NA
 	@mkdir -p bin; cp integration/go.mod bin/natsd-$(NATS).mod; cp integration/go.sum bin/natsd-$(NATS).sum
 	$(GO) mod edit -require=github.com/nats-io/nats-server/v2@$(NATS) bin/natsd-$(NATS).mod
 	GOWORK=off $(GO) build -C integration -mod=mod -modfile=$(CURDIR)/bin/natsd-$(NATS).mod -o $(CURDIR)/bin/natsd-$(NATS) ./natsd
-	$(SCRATCH) POSTROOM_TEST_BROKER=$(CURDIR)/bin/natsd-$(NATS) $(GO) test -count=1 -vet=off -timeout 15m ./integration ./relay ./inbox ./cmd/postroom ./doctor ./inspect ./deadletter
+	$(SCRATCH) POSTROOM_TEST_BROKER=$(CURDIR)/bin/natsd-$(NATS) $(GO) test -count=1 -vet=off -timeout 40m ./integration ./relay ./inbox ./cmd/postroom ./doctor ./inspect ./deadletter
 
 test-alerts: servers ## Evaluate the alerts and the dashboard of docs/operations on what running parts tell
 	GOWORK=off $(SCRATCH) $(BROKER) $(GO) test -C integration/alerts -vet=off -timeout 5m
@@ -78,7 +78,7 @@ test-containers: setup ## Run integration on servers in containers, and the test
 	export $$images POSTROOM_TEST_SERVERS=containers POSTROOM_TEST_REQUIRE=1; \
 	$(GO) test -count=1 -run 'Container|NATS' ./internal/devstack; \
 	$(GO) test -c -o bin/integration.test ./integration; \
-	cd integration && ../bin/integration.test -test.timeout 20m -test.parallel 6 -test.run '$(TESTS)'
+	cd integration && ../bin/integration.test -test.timeout 40m -test.parallel 6 -test.run '$(TESTS)'
 
 images: ## Make images of PostgreSQL and NATS from Debian packages and the Go module, where none can be pulled
 	@integration/images/build postgres

@@ -58,6 +58,7 @@ const (
 	containersPath = "github.com/testcontainers/..."
 	breakerPath    = "github.com/sony/gobreaker/v2"
 	fieldsPath     = "github.com/dunglas/httpsfv"
+	watermillPath  = "github.com/ThreeDotsLabs/..."
 )
 
 // layers is the dependency table: one row a package, with what its files, but
@@ -129,6 +130,9 @@ var layers = []struct {
 	{"postroomtest/servers", []string{natsjsPath, module + "/internal/devtest", pgxAllPath, natsPath}, "it starts servers for users' tests"},
 	{"internal/devtest/logtest", []string{rootPath, eventlogPath, module + "/outbox", pgxAllPath}, "tests of the log share it"},
 	{"internal/devtest", []string{rootPath, schemaPath, module + "/internal/devstack", pgxAllPath, natsPath}, "it gives tests their servers"},
+
+	// In a module of its own.
+	{"postmill", []string{rootPath, brokerPath, module + "/outbox", module + "/inbox", guardPath, pgxAllPath, natsPath, otelPath, watermillPath}, "it joins Watermill's interfaces with both halves; nobody else gets its dependencies"},
 
 	// Programs, which wire everything together, in modules of their own.
 	{"bench/...", []string{"..."}, ""},
@@ -217,6 +221,13 @@ var bans = []struct {
 		why:  "its go.mod lists what a user's packages need: each module in it stands in the module graph of every user",
 	},
 	{
+		rule: "Watermill stays in postmill",
+		who:  []string{"..."},
+		but:  []string{"postmill", "integration/..."},
+		what: []string{watermillPath, module + "/postmill"},
+		why:  "the bridge is a module of its own, so that only its users get Watermill",
+	},
+	{
 		rule: "no server in programs that users run",
 		who:  []string{"cmd/...", "examples/...", "bench/..."},
 		what: []string{natsServerPath, "github.com/Shopify/..."},
@@ -300,6 +311,11 @@ func TestViolations(t *testing.T) {
 		{"a program may import parts", "cmd/postroom", module + "/relay", ""},
 		{"and the SDK", "cmd/postroom", "go.opentelemetry.io/otel/sdk/metric", ""},
 		{"and test servers", "examples/quickstart", module + "/internal/devstack", ""},
+		{"postmill may import Watermill", "postmill", "github.com/ThreeDotsLabs/watermill/message", ""},
+		{"and both halves", "postmill", module + "/inbox", ""},
+		{"but no test servers", "postmill", module + "/internal/devtest", "no test servers"},
+		{"no other package may", "outbox", "github.com/ThreeDotsLabs/watermill/message", "Watermill stays in postmill"},
+		{"nor import postmill", "cmd/postroom", module + "/postmill", "Watermill stays in postmill"},
 		{"outbound may import a breaker", "outbound", breakerPath, ""},
 		{"but no inbox", "outbound", module + "/inbox", "not in the row"},
 		{"nor a database", "outbound", pgxPath, "not in the row"},
@@ -380,7 +396,7 @@ func TestProgramsBuild(t *testing.T) {
 		t.Skip("it takes long")
 	}
 	args := []string{"vet", "-trimpath", "-atomic"} // one analysis: the linters have the others
-	for _, m := range programModules {
+	for _, m := range append([]string{"postmill"}, programModules...) {
 		args = append(args, "./"+m+"/...")
 		err := filepath.WalkDir(m, func(name string, _ fs.DirEntry, err error) error {
 			if err == nil && strings.HasSuffix(name, ".go") {
@@ -410,6 +426,7 @@ func TestDependenciesOfTheCore(t *testing.T) {
 		{[]string{"github.com/chromedp/...", "github.com/go-rod/...", "github.com/playwright-community/..."}, "drives a browser"},
 		{[]string{module + "/internal/devstack/...", module + "/internal/devtest/..."}, "starts servers for tests and demos"},
 		{[]string{otelSDKPath, "go.opentelemetry.io/otel/exporters/..."}, "is the application's to choose"},
+		{[]string{watermillPath, module + "/postmill/..."}, "is for the users of postmill"},
 	}
 	wants := map[string]string{ // a sign that the list is the whole list
 		"outbox": pgxPath, "relay": wirePath, "natsjs": "github.com/nats-io/nats.go", "inbox": wirePath,

@@ -5,38 +5,37 @@ import (
 	"time"
 )
 
-// Backoff is a schedule of waits: the n-th failed attempt is followed by the
-// n-th wait, and every one past the end by the last. A nil Backoff does not
-// wait.
+// Backoff is a schedule of waits: the n-th wait follows the n-th failed attempt. When the
+// waits are used up, the last one repeats. A nil Backoff does not wait.
 type Backoff []time.Duration
 
-// jitter is the share of a wait that chance adds at the most. It only ever
-// adds: a wait that was asked for is never cut short.
+// jitter is the largest share of a wait that is added at random. A wait is never
+// shortened.
 const jitter = 0.2
 
 // How many attempts go with a schedule: one more than it has waits.
 const (
-	// DefaultAttempts go with [DefaultBackoff].
+	// DefaultAttempts is for [DefaultBackoff].
 	DefaultAttempts = 8
-	// ExternalAttempts go with [ExternalBackoff].
+	// ExternalAttempts is for [ExternalBackoff].
 	ExternalAttempts = 10
-	// FastAttempts go with [FastBackoff].
+	// FastAttempts is for [FastBackoff].
 	FastAttempts = 5
 )
 
 // DefaultBackoff returns the schedule of a transactional handler that does not choose its
 // own: 500 ms, 2 s, 5 s, 30 s, 1 min, 3 min, 10 min. With [DefaultAttempts] an event is
-// tried for about a quarter of an hour (14 min 37 s, and up to a fifth more by chance): a
-// table that is missing, or a lock that is held, for some minutes kills no event.
+// tried for about a quarter of an hour (14 min 37 s, and a random fifth more at most). So
+// no event dies if a table is missing, or a lock is held, for some minutes.
 func DefaultBackoff() Backoff {
 	return append(FastBackoff(), time.Minute, 3*time.Minute, 10*time.Minute)
 }
 
 // ExternalBackoff returns the schedule of an external handler that does not choose its
 // own: 1 s, 5 s, 30 s, 2 min, 10 min, 30 min, 2 h, 6 h, 11 h. With [ExternalAttempts] an
-// event is tried for about a day (19 h 42 min, and up to a fifth more by chance): a vendor
-// that is down for hours kills no event. All of it lies within 24 hours, for which many
-// vendors recognise a key.
+// event is tried for about a day (19 h 42 min, and a random fifth more at most). So no
+// event dies if a vendor is down for hours. The last attempt comes within 24 hours, for
+// which many vendors recognise a key.
 func ExternalBackoff() Backoff {
 	return Backoff{
 		time.Second, 5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute,
@@ -44,16 +43,17 @@ func ExternalBackoff() Backoff {
 	}
 }
 
-// FastBackoff returns a schedule that tells an operator within a minute: 500 ms, 2 s, 5 s,
-// 30 s. With [FastAttempts] an event is dead after 38 to 45 seconds. If a vendor or a table is
-// missing for a minute, all events of that minute are dead.
+// FastBackoff returns a schedule that ends within a minute, so that an operator learns of
+// a failure soon: 500 ms, 2 s, 5 s, 30 s. With [FastAttempts] an event is dead after 38
+// to 45 seconds. If a vendor or a table is missing for a minute, all events of that
+// minute are dead.
 func FastBackoff() Backoff {
 	return Backoff{500 * time.Millisecond, 2 * time.Second, 5 * time.Second, 30 * time.Second}
 }
 
-// Delay returns how long to wait after the given failed attempt, counted from
-// 1: the wait of the schedule and 0 to 20 % more, by chance, so that what failed
-// together does not come back together. An attempt below 1 counts as 1.
+// Delay returns how long to wait after the given failed attempt, counted from 1: the wait
+// of the schedule, and a random 0 to 20 % more, so that events that failed together are
+// not tried again together. An attempt below 1 counts as 1.
 func (b Backoff) Delay(attempt int) time.Duration {
 	if len(b) == 0 {
 		return 0

@@ -18,8 +18,8 @@ func (e *codecError) Error() string { return e.problem }
 
 func (e *codecError) Unwrap() error { return e.err }
 
-// encode returns a value as JSON, or what is wrong with it. A method of the value that
-// panics is a fault of the value: the events beside it need not suffer for it.
+// encode returns a value as JSON, or why it does not encode. If a method of the value
+// panics, that is a fault of this value only, so that other events do not suffer.
 func encode(value any) (data []byte, fault error) {
 	problem := ""
 	err := guard.Call(func() (err error) {
@@ -31,7 +31,7 @@ func encode(value any) (data []byte, fault error) {
 	if err == nil {
 		return data, nil
 	}
-	if panicked, ok := err.(*guard.PanicError); ok { //nolint:errorlint // it is from the guard, or none of ours
+	if panicked, ok := err.(*guard.PanicError); ok { //nolint:errorlint // from the guard, or not a panic
 		problem = ": a method of its type panicked, in " + panicked.Frame
 	}
 	return nil, &codecError{problem: "does not encode as JSON" + problem, err: err}
@@ -39,11 +39,11 @@ func encode(value any) (data []byte, fault error) {
 
 // encodeProblem says, without a value, why a value does not encode.
 func encodeProblem(err error) string {
-	tree := guard.Tree(err) // with a user's error in it, of a MarshalJSON
-	if kind, ok := guard.As[*json.UnsupportedTypeError](tree); ok && kind != nil {
+	tree := guard.Tree(err) // may contain an error of a user's MarshalJSON
+	if kind, _ := guard.As[*json.UnsupportedTypeError](tree); kind != nil {
 		return fmt.Sprintf(": JSON has no form for the type %s", kind.Type)
 	}
-	if method, ok := guard.As[*json.MarshalerError](tree); ok && method != nil {
+	if method, ok := guard.As[*json.MarshalerError](tree); ok {
 		return fmt.Sprintf(": the type %s refused", method.Type)
 	}
 	return ""
@@ -51,11 +51,11 @@ func encodeProblem(err error) string {
 
 // decodeProblem says, without a value, why bytes do not decode.
 func decodeProblem(err error) string {
-	tree := guard.Tree(err) // which may be a user's, of an UnmarshalJSON
-	if syntax, ok := guard.As[*json.SyntaxError](tree); ok && syntax != nil {
+	tree := guard.Tree(err) // may be an error of a user's UnmarshalJSON
+	if syntax, _ := guard.As[*json.SyntaxError](tree); syntax != nil {
 		return fmt.Sprintf(": it is no JSON from byte %d on", syntax.Offset)
 	}
-	if kind, ok := guard.As[*json.UnmarshalTypeError](tree); ok && kind != nil {
+	if kind, _ := guard.As[*json.UnmarshalTypeError](tree); kind != nil {
 		return fmt.Sprintf(": what stands at byte %d does not fit the field %q of type %s", kind.Offset, kind.Field, kind.Type)
 	}
 	return ""

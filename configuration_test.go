@@ -31,6 +31,9 @@ var configured = []struct{ dir, name string }{
 	{"deadletter", "ReplayOptions"},
 	{"inspect", "Config"},
 	{"doctor", "Config"},
+	{"postmill", "PublisherConfig"},
+	{"postmill", "SubscriberConfig"},
+	{"postmill", "RelayConfig"},
 }
 
 // docs/reference/configuration.md has every setting, as its documentation has it. make api

@@ -32,11 +32,10 @@
 //
 // # Tour
 //
-// This package is the vocabulary: [Event], [Handler], [Mux], [Permanent],
-// [RetryAfter], [Backoff]. It does no I/O and starts no goroutine, but for
-// [Run], which runs the parts of a service together.
+// This package is the vocabulary: [Event], [Handler], [Mux], [Permanent], [RetryAfter],
+// [Backoff]. It does no I/O. Only [Run], which runs the parts of a service together,
+// starts goroutines.
 //
-// The work is done by the packages beside it: schema creates the tables, outbox
-// appends events in the caller's transaction and reads them back in order,
-// relay publishes them, inbox applies them.
+// Other packages do the work: schema creates the tables, outbox writes events in the
+// caller's transaction, relay publishes them, and inbox applies them.
 package postroom

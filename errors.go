@@ -12,9 +12,9 @@ var (
 	// ErrInvalidEvent matches every [*FieldError].
 	ErrInvalidEvent = errors.New("invalid event")
 
-	// ErrEventConflict is returned for an event whose source and ID are taken
-	// by an event with other content. Choose another ID, or find out why two
-	// different facts were given one.
+	// ErrEventConflict is returned for an event whose source and ID are taken by an event
+	// with other content. Choose another ID, or find out why two different events have
+	// the same one.
 	ErrEventConflict = errors.New("another event with this source and id exists")
 
 	// ErrUnknownType is returned by a [Mux] for a type that is not registered.
@@ -59,10 +59,9 @@ func (e *EventError) Error() string {
 // Unwrap returns the cause.
 func (e *EventError) Unwrap() error { return e.Err }
 
-// Permanent marks err as hopeless: another attempt would end the same way. The
-// event is dead at once, and kept until an operator decides; Permanent counts for
-// more than [RetryAfter]. It returns nil for nil. errors.Is holds for err and for
-// [ErrPermanent].
+// Permanent marks err as permanent: another attempt would end the same way. The event is
+// dead at once, and kept until an operator decides. Permanent overrides [RetryAfter]. It
+// returns nil for nil. The result matches err and [ErrPermanent] with errors.Is.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -70,9 +69,9 @@ func Permanent(err error) error {
 	return fmt.Errorf("%w: %w", ErrPermanent, err)
 }
 
-// RetryAfter says that the next attempt should be made no sooner than d from
-// now, for instance because a vendor said so. It returns nil for a nil err; a
-// negative d counts as zero. [RetryDelay] reads d back.
+// RetryAfter says that the next attempt should not be made before d has passed, for
+// instance because a vendor asked for that. It returns nil for a nil err; a negative d
+// counts as zero. [RetryDelay] reads d back.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -83,8 +82,8 @@ func RetryAfter(d time.Duration, err error) error {
 // RetryDelay returns the delay that err asks for through [RetryAfter], and
 // whether it asks for one.
 func RetryDelay(err error) (time.Duration, bool) {
-	r, ok := guard.As[*retryError](guard.Tree(err)) // a tree of a user's errors may have no end
-	if !ok || r == nil {
+	r, ok := guard.As[*retryError](guard.Tree(err)) // a tree of a user's errors may be infinite
+	if !ok {
 		return 0, false
 	}
 	return r.after, true

@@ -42,13 +42,13 @@ type Event struct {
 	// bytes, without control characters.
 	Key string
 
-	// Time is when it happened (CloudEvents time). Zero means the database's
-	// clock when the event is written. It takes no part in any decision.
+	// Time is when it happened (CloudEvents time). Zero means the database's clock when
+	// the event is written. Postroom does not use it for any decision.
 	Time time.Time
 
-	// NotBefore is when the event may be published. Zero: at once; otherwise it is
-	// published when the database's clock reaches it, to the microsecond. No order
-	// is promised between a scheduled event and others of its key.
+	// NotBefore is when the event may be published, to the microsecond, by the database's
+	// clock. Zero means at once. A scheduled event has no order among the others of its
+	// key.
 	NotBefore time.Time
 
 	// ContentType is the media type of Data (CloudEvents datacontenttype).
@@ -58,9 +58,9 @@ type Event struct {
 	// Data is the body, at most [MaxData] bytes. It may be empty.
 	Data []byte
 
-	// Headers are the writer's own headers and travel as they are. A name is
-	// letters, digits, '-' and '_', and must not be one that the broker,
-	// CloudEvents or Postroom gives a meaning (see [Event.Validate]).
+	// Headers are the writer's own headers. They are sent unchanged. A name consists of
+	// letters, digits, '-' and '_'. It must not be a name that has a meaning for the
+	// broker, CloudEvents or Postroom (see [Event.Validate]).
 	Headers map[string]string
 
 	// CorrelationID is shared by all events of one business process. It is
@@ -82,9 +82,9 @@ type Event struct {
 	fault error
 }
 
-// NewEvent returns an event of the given type with a UUIDv7 as its ID and data
-// as JSON. A fault of the marshalling is reported by [Event.Validate], and so
-// by the outbox, before anything is written.
+// NewEvent returns an event of the given type with a UUIDv7 as its ID and data as JSON.
+// If data does not marshal, [Event.Validate] reports that, and so does the outbox before
+// it writes anything.
 func NewEvent(eventType string, data any) Event {
 	ev := Event{Type: eventType, ContentType: jsonType}
 	id, err := uuid.NewV7()
@@ -97,7 +97,7 @@ func NewEvent(eventType string, data any) Event {
 	return ev
 }
 
-// Follow returns a new event whose cause is ev. It is made as by [NewEvent], and has the
+// Follow returns a new event whose cause is ev. It is like one of [NewEvent], and has the
 // key and the correlation id of ev.
 func (ev Event) Follow(eventType string, data any) Event {
 	next := NewEvent(eventType, data)

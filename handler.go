@@ -14,17 +14,16 @@ import (
 // concurrently, and it may be called again for an event whose earlier run did
 // not commit.
 //
-// A nil error commits. Any other error rolls back and leads to another attempt
-// later; [RetryAfter] says when, [Permanent] says that another attempt is
-// hopeless.
+// A nil error commits. Any other error rolls back and leads to another attempt later.
+// [RetryAfter] says when; [Permanent] says that another attempt would fail too.
 //
-// It is an interface so that a [Mux], a [HandlerFunc] and what a [Middleware]
-// returns can stand in each other's place.
+// It is an interface because a [Mux], a [HandlerFunc] and the result of a [Middleware]
+// are all handlers.
 type Handler interface {
 	Handle(ctx context.Context, tx pgx.Tx, ev Event) error
 }
 
-// HandlerFunc makes a function a [Handler].
+// HandlerFunc turns a function into a [Handler].
 type HandlerFunc func(ctx context.Context, tx pgx.Tx, ev Event) error
 
 // Handle calls f.
@@ -32,8 +31,8 @@ func (f HandlerFunc) Handle(ctx context.Context, tx pgx.Tx, ev Event) error {
 	return f(ctx, tx, ev)
 }
 
-// JSON makes a function of a typed payload a [Handler]: the data of the event
-// is decoded into a T first. Data that does not decode is [Permanent].
+// JSON turns a function with a typed payload into a [Handler]. It decodes the event's
+// data into a T first. If the data does not decode, the error is [Permanent].
 func JSON[T any](f func(ctx context.Context, tx pgx.Tx, ev Event, payload T) error) Handler {
 	return HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev Event) error {
 		var payload T

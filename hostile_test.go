@@ -78,6 +78,12 @@ func TestRetryDelayOfHostileErrors(t *testing.T) {
 	}
 }
 
+// empty is a value whose methods fail with an error of package json that is nil in itself.
+type empty struct{ err error }
+
+func (e empty) MarshalJSON() ([]byte, error) { return nil, e.err }
+func (e *empty) UnmarshalJSON([]byte) error  { return e.err }
+
 func TestValuesWhoseMethodsFail(t *testing.T) {
 	for name, value := range map[string]any{"it panics": mute{}, "its error contains itself": refusing{}, "one within": []any{1, mute{}}} {
 		ev := postroom.NewEvent("order.placed", value)
@@ -85,7 +91,16 @@ func TestValuesWhoseMethodsFail(t *testing.T) {
 			t.Errorf("%s: Validate = %v, want a fault of the data", name, err)
 		}
 	}
+	none := postroom.NewEvent("order.placed", empty{(*json.UnsupportedTypeError)(nil)})
+	if err := none.Validate(); err == nil || !strings.Contains(err.Error(), "postroom_test.empty refused") {
+		t.Errorf("no unsupported type: Validate = %v, want a fault of the data, and no panic", err)
+	}
 	ev := postroom.Event{Type: "order.placed", Data: json.RawMessage(`{}`)}
+	for name, err := range map[string]error{"no syntax error": (*json.SyntaxError)(nil), "no error of a type": (*json.UnmarshalTypeError)(nil)} {
+		if got := ev.JSON(&empty{err}); got == nil || !errors.Is(got, postroom.ErrPermanent) {
+			t.Errorf("%s: JSON = %v, want a fault of the data", name, got)
+		}
+	}
 	if err := ev.JSON(new(refusing)); err == nil || err.Error() != "permanent failure: data of order.placed does not decode" {
 		t.Errorf("JSON = %v", err)
 	}

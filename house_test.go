@@ -38,7 +38,6 @@ const wideMarker = "Wide because "
 var notYet = map[string]int{
 	"cmd/postroom lines":                      4972,
 	"cmd/postroom.dead files":                 5,
-	"cmd/postroom.healthReport fields":        13,
 	"idempotency/conformance.Endpoint fields": 13,
 	"integration/checker.State fields":        18,
 	"integration/checker.check files":         4,
@@ -67,6 +66,34 @@ func TestTypesAndPackagesAreOfOnePiece(t *testing.T) {
 		if _, ok := found[what]; !ok {
 			t.Errorf("%s is gone: remove it from notYet", what)
 		}
+	}
+}
+
+// mostParticiples is how many types may have a name that ends in -ed or -ing. Such a name says
+// what happened to a thing, or what a thing does, and not what it is.
+const mostParticiples = 20
+
+// TestTypesAreNamedByNouns names the types whose names end in -ed or -ing if they are too many.
+func TestTypesAreNamedByNouns(t *testing.T) {
+	t.Parallel()
+	var found []string
+	types := 0
+	eachFile(t, func(_, _ string, _ []byte, file *ast.File) {
+		ast.Inspect(file, func(n ast.Node) bool {
+			if s, ok := n.(*ast.TypeSpec); ok {
+				types++
+				if name := s.Name.Name; strings.HasSuffix(name, "ed") || strings.HasSuffix(name, "ing") {
+					found = append(found, file.Name.Name+"."+name)
+				}
+			}
+			return true
+		})
+	})
+	if types < 500 {
+		t.Fatalf("%d types were found: the test looks for them in the wrong way", types)
+	}
+	if slices.Sort(found); len(found) > mostParticiples {
+		t.Errorf("%d types have names that end in -ed or -ing, want %d at the most: name a type by what it is\n%s", len(found), mostParticiples, strings.Join(found, "\n"))
 	}
 }
 

@@ -27,8 +27,8 @@ func (m *Mux) Handle(ctx context.Context, tx pgx.Tx, ev Event) error {
 	return h.Handle(ctx, tx, ev)
 }
 
-// On registers h for an event type. It panics if the type is no event type,
-// if it has a handler already, or if h is nil: these are faults of the program.
+// On registers h for an event type. It panics if the type is not valid, if it has a
+// handler already, or if h is nil: these are faults of the program.
 func (m *Mux) On(eventType string, h Handler) {
 	if eventType == "" || subjectProblem(eventType) != "" {
 		panic(fmt.Sprintf("postroom: Mux.On: %q is no event type", eventType))

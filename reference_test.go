@@ -1,12 +1,14 @@
 package postroom_test
 
 import (
+	"cmp"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"html"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -22,7 +24,7 @@ var instruments = []string{"Counter", "Gauge", "Switch", "Level", "ObservableCou
 var warnings = []string{"Info", "InfoContext", "Warn", "WarnContext", "Error", "ErrorContext"}
 
 // reported are the directories of what runs in production.
-var reported = []string{"relay", "inbox", "idempotency", "outbound", "outbox", "natsjs", "reconcile", "republish", "deadletter", "inspect", "doctor", "schema", "cmd", "internal"}
+var reported = []string{"relay", "inbox", "idempotency", "outbound", "outbox", "natsjs", "reconcile", "republish", "deadletter", "inspect", "doctor", "schema", "cmd", "internal", "postmill"}
 
 var (
 	metricName    = regexp.MustCompile("`(postroom\\.[a-z_]+\\.[a-z_.]+)`")
@@ -179,4 +181,103 @@ func TestPicturesAreDrawn(t *testing.T) {
 			}
 		}
 	}
+	bars := exec.CommandContext(t.Context(), "awk", "-f", "bars.awk", "../results/benchmarks.md")
+	bars.Dir = "docs/pictures"
+	drawn, err := bars.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(drawn) != readText(t, "docs/pictures/benchmarks.svg") {
+		t.Error("docs/pictures/benchmarks.svg is not of the table in docs/results/benchmarks.md: make pictures")
+	}
+}
+
+var (
+	quotation  = regexp.MustCompile("`([^`]+)`")
+	quotedText = regexp.MustCompile(`^[A-Za-z ,:;.…'-]+$`)
+	goOrShell  = regexp.MustCompile(`^postroom |^sudo |^[A-Z]\w+: |\w\.[A-Z]|^TRUNCATE | --`)
+	formatVerb = regexp.MustCompile(`%[-+#0-9.]*[a-zA-Z]`)
+)
+
+// foreignTexts are quotations of texts that other programs say.
+var foreignTexts = []string{
+	"nats: connection closed: nats: Authorization Violation",
+	"context deadline exceeded",
+	"prepared statement … already exists",
+}
+
+// What a page quotes as the words of a log message or an error, the code says. A page leaves
+// out with … what differs.
+func TestQuotedMessagesAreThoseOfTheCode(t *testing.T) {
+	t.Parallel()
+	said := texts(t)
+	quoted := 0
+	for page, text := range documentation(t) {
+		if strings.Contains(page, "/decisions/") || page == "CONTRIBUTING.md" {
+			continue // of their time; and about words
+		}
+		for _, m := range quotation.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
+			quote := strings.Join(strings.Fields(m[1]), " ")
+			if !quotedText.MatchString(quote) || goOrShell.MatchString(quote) || strings.Count(quote, " ") < 2 || slices.Contains(foreignTexts, quote) {
+				continue
+			}
+			quoted++
+			if !slices.ContainsFunc(said, func(text string) bool { return says(text, quote) }) {
+				t.Errorf("%s quotes %q, which the code does not say", page, quote)
+			}
+		}
+	}
+	if quoted < 100 {
+		t.Errorf("%d quotations were found: the test looks for them in the wrong way", quoted)
+	}
+}
+
+// says reports whether the pieces of a quotation stand in a text, in their order.
+func says(text, quote string) bool {
+	for piece := range strings.SplitSeq(quote, "…") {
+		_, after, found := strings.Cut(text, strings.TrimSpace(piece))
+		if !found {
+			return false
+		}
+		text = after
+	}
+	return true
+}
+
+// texts returns the string literals of all modules, tests apart. Literals that are added are
+// one text, and what differs between two calls is … in it.
+func texts(t *testing.T) []string {
+	t.Helper()
+	var all []string
+	eachFile(t, func(_, _ string, _ []byte, file *ast.File) {
+		ast.Inspect(file, func(n ast.Node) bool {
+			expr, ok := n.(ast.Expr)
+			if !ok {
+				return true
+			}
+			text := literal(expr)
+			if text == "" {
+				return true
+			}
+			all = append(all, text)
+			return false
+		})
+	})
+	return all
+}
+
+// literal returns the text of a string literal, or of several that are added; "" if the
+// expression is something else.
+func literal(expr ast.Expr) string {
+	switch e := expr.(type) {
+	case *ast.BasicLit:
+		if text, err := strconv.Unquote(e.Value); err == nil && e.Kind == token.STRING {
+			return formatVerb.ReplaceAllString(text, "…")
+		}
+	case *ast.BinaryExpr:
+		if left, right := literal(e.X), literal(e.Y); e.Op == token.ADD && left+right != "" {
+			return cmp.Or(left, "…") + cmp.Or(right, "…")
+		}
+	}
+	return ""
 }

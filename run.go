@@ -14,22 +14,21 @@ import (
 // inbox. Run returns nil after a clean drain, and otherwise the error that
 // stopped it.
 //
-// It is an interface so that this package need not know the parts.
+// It is an interface so that this package need not import the parts.
 type Runner interface {
 	Run(ctx context.Context) error
 }
 
-// Run runs the given parts together until ctx ends, then lets each drain and
-// returns nil. When a part stops by itself, with an error or without, the
-// others are stopped too.
+// Run runs the given parts together until ctx ends, then lets each drain and returns nil.
+// If a part stops by itself, with an error or without, Run stops the others too.
 //
 // Run returns the errors of all parts, joined in the order in which the parts
 // ended: the first one is the cause. If a part ended after Run told the parts to stop,
 // and its error says only that its context was cancelled, Run leaves that error
 // out. If a part panics or ends its goroutine, its error says so, with the stack. Without parts it returns at once.
 //
-// A program that drains at the first signal, and ends at once at the second one, gives
-// the signals back after the first:
+// For a program that drains at the first signal and ends at once at the second one,
+// restore the default signal handling after the first:
 //
 //	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 //	context.AfterFunc(ctx, stop)
@@ -45,7 +44,7 @@ func Run(ctx context.Context, parts ...Runner) error {
 		all.Go(func() {
 			defer stop()
 			err := fmt.Errorf("%T: %w", part, guard.ErrGoexit)
-			defer func() { // also when the part ends this goroutine
+			defer func() { // also if the part ends this goroutine
 				mu.Lock()
 				defer mu.Unlock()
 				if ctx.Err() == nil || !isCancelled(err) {
@@ -59,7 +58,7 @@ func Run(ctx context.Context, parts ...Runner) error {
 	return errors.Join(ended...)
 }
 
-// run runs a part. A panic of its own is its error, with the stack.
+// run runs a part. If the part panics, its error has the stack.
 func run(ctx context.Context, part Runner) error {
 	err := guard.Call(func() error { return part.Run(ctx) })
 	if panicked, ok := err.(*guard.PanicError); ok { //nolint:errorlint // one that the part returned is its error
@@ -71,7 +70,7 @@ func run(ctx context.Context, part Runner) error {
 // isCancelled reports whether err is only context.Canceled, wrapped or joined
 // with itself. An error whose methods panic is something else.
 func isCancelled(err error) (is bool) {
-	most := 256 // an error of a user's may contain itself
+	most := 256 // a user's error may contain itself
 	_ = guard.Call(func() error { is = isOnlyCancellation(err, &most); return nil })
 	return is
 }

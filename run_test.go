@@ -152,6 +152,7 @@ func TestRunLeavesOutWhatWasCancelled(t *testing.T) {
 		{"wrapped twice", errBoom, errors.Join(cancelled, context.Canceled), "boom"},
 		{"but not of the first part, which nobody cancelled", cancelled, nil, "read: context canceled"},
 		{"but not what was joined with it", nil, both, "context canceled\nboom"},
+		{"but not one that wraps nothing", errBoom, hollow{}, "boom\nhollow"},
 		{"but not a deadline", errBoom, context.DeadlineExceeded, "boom\ncontext deadline exceeded"},
 	}
 	for _, tt := range tests {
@@ -165,6 +166,12 @@ func TestRunLeavesOutWhatWasCancelled(t *testing.T) {
 		})
 	}
 }
+
+// hollow is an error that could wrap others, and wraps none.
+type hollow struct{}
+
+func (hollow) Error() string   { return "hollow" }
+func (hollow) Unwrap() []error { return nil }
 
 func TestRunReturnsNilAlsoForPartsThatSayThatTheyWereCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

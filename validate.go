@@ -39,8 +39,8 @@ const (
 // limit of a broker counts. The limit is there because each worker holds one body in memory.
 const MaxAccepted = 8 << 20
 
-// ValidateAccepted is [Event.Validate] for an event that is not published: its body may
-// have [MaxAccepted] bytes.
+// ValidateAccepted is [Event.Validate] for an event that is not published. Its body may
+// have up to [MaxAccepted] bytes.
 func (ev Event) ValidateAccepted() error {
 	var size error
 	if n := len(ev.Data); n > MaxAccepted {
@@ -50,9 +50,9 @@ func (ev Event) ValidateAccepted() error {
 	return errors.Join(ev.Validate(), size)
 }
 
-// Validate reports every fault of ev at once, each a [*FieldError], joined. It
-// returns nil for an event that the outbox will take. An empty ID, source and
-// subject are no faults: the outbox fills them.
+// Validate reports every fault of ev at once, each a [*FieldError], joined. It returns
+// nil for an event that the outbox will accept. An empty ID, source or subject is not a
+// fault: the outbox fills it.
 func (ev Event) Validate() error {
 	var faults []error
 	add := func(field, problem string) {
@@ -85,8 +85,8 @@ func (ev Event) Validate() error {
 	return errors.Join(append(faults, headerFaults(ev.Headers)...)...)
 }
 
-// headerFaults returns a fault for each user header that would not travel, or
-// that would be taken for one of the broker's or Postroom's own.
+// headerFaults returns a fault for each user header that cannot be sent, or that the
+// broker or Postroom would take for its own.
 func headerFaults(headers map[string]string) []error {
 	if len(headers) == 0 {
 		return nil
@@ -124,10 +124,9 @@ func headerFaults(headers map[string]string) []error {
 	return faults
 }
 
-// reservedHeader reports whether a name, in lower case, means something to the
-// broker, to CloudEvents or to Postroom. A user header of such a name could
-// purge a stream (Nats-Rollup), suppress another event (Nats-Msg-Id) or forge
-// an identity (ce-id).
+// reservedHeader reports whether a name, in lower case, has a meaning for the broker, for
+// CloudEvents or for Postroom. A user header with such a name could purge a stream
+// (Nats-Rollup), suppress another event (Nats-Msg-Id) or forge an identity (ce-id).
 func reservedHeader(lower string) bool {
 	for _, prefix := range []string{"nats-", "ce-", "postroom-"} {
 		if strings.HasPrefix(lower, prefix) {
@@ -137,8 +136,8 @@ func reservedHeader(lower string) bool {
 	return slices.Contains([]string{"traceparent", "tracestate", "content-type", "status", "description"}, lower)
 }
 
-// identifierProblem says what is wrong with an id or a source. '#' is kept out
-// because it joins source and id in a message id.
+// identifierProblem says what is wrong with an id or a source. '#' is not allowed because
+// it joins source and id in a message id.
 func identifierProblem(s string) string {
 	if p := textProblem(s, MaxID); p != "" {
 		return p
@@ -168,8 +167,7 @@ func subjectProblem(s string) string {
 	return ""
 }
 
-// isSubject reports whether s is as a subject has to be. As isPlain, it is one look at
-// each byte.
+// isSubject reports whether s is a valid subject. Like isPlain, it reads each byte once.
 func isSubject(s string) bool {
 	if len(s) > MaxType {
 		return false
@@ -184,9 +182,9 @@ func isSubject(s string) bool {
 	return before != '.'
 }
 
-// contentTypeProblem says what is wrong with a content type. The one that
-// CloudEvents has for a message that is a whole event would have its reader
-// look for the event in the body.
+// contentTypeProblem says what is wrong with a content type. The content type that
+// CloudEvents has for a message that is a whole event is not allowed: a reader would look
+// for the event in the body.
 func contentTypeProblem(s string) string {
 	if s == jsonType {
 		return ""
@@ -200,11 +198,9 @@ func contentTypeProblem(s string) string {
 	return ""
 }
 
-// timeProblem says what is wrong with a time, in UTC as it is stored and sent.
+// timeProblem says what is wrong with a time. Times are stored and sent in UTC. The zero
+// time means none; it lies in the year 1.
 func timeProblem(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
 	if year := t.UTC().Year(); year < 1 || year > 9999 {
 		return "is outside the years 1 to 9999"
 	}
@@ -228,8 +224,8 @@ func textProblem(s string, limit int) string {
 	return ""
 }
 
-// isPlain reports whether s has only visible ASCII, as most texts do. It looks at each byte
-// once; the search for a fault looks several times.
+// isPlain reports whether s has only visible ASCII, as most texts do. It reads each byte
+// once; the search for a fault reads them several times.
 func isPlain(s string) bool {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] > '~' {
@@ -251,7 +247,7 @@ func notTokenChar(r rune) bool {
 	return true
 }
 
-// clip shortens a name for an error text: a name that is a fault may be long.
+// clip shortens a name for an error text, because a faulty name may be long.
 func clip(s string) string {
 	const limit = 40
 	if len(s) > limit {
@@ -259,7 +255,7 @@ func clip(s string) string {
 	}
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
-			return '?' // a line break would forge a line of a log
+			return '?' // a line break would forge a log line
 		}
 		return r
 	}, strings.ToValidUTF8(s, "?"))

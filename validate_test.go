@@ -215,6 +215,24 @@ func TestValidateNamesEveryReservedHeader(t *testing.T) {
 }
 
 // The limits are written out: the database has the same numbers in its checks.
+// An event that is not published may have a larger body, and is held to every other limit.
+func TestValidateAccepted(t *testing.T) {
+	ev := postroom.NewEvent("order.placed", nil)
+	ev.Source, ev.Data = "/shop", make([]byte, postroom.MaxAccepted)
+	if err := ev.ValidateAccepted(); err != nil {
+		t.Errorf("%d bytes: %v", len(ev.Data), err)
+	}
+	ev.Data = append(ev.Data, 'x')
+	var fault *postroom.FieldError
+	if err := ev.ValidateAccepted(); !errors.As(err, &fault) || fault.Field != "Data" || len(ev.Data) != postroom.MaxAccepted+1 {
+		t.Errorf("%d bytes: %v, want a fault of Data", len(ev.Data), err)
+	}
+	ev.Type = "no type"
+	if err := ev.ValidateAccepted(); err == nil || !strings.Contains(err.Error(), "Type") || !strings.Contains(err.Error(), "Data") {
+		t.Errorf("of a wrong type, too: %v", err)
+	}
+}
+
 func TestValidateLimits(t *testing.T) {
 	headers := func(n int) map[string]string {
 		m := make(map[string]string, n)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/bench/internal/measure"
 	"github.com/postroom/postroom/internal/devstack"
@@ -142,10 +141,7 @@ func wantNothingOfBench(t *testing.T, schemas int, broker *devstack.NATS) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := devtest.JetStream(t, nc)
 	for name := range js.StreamNames(t.Context()).Name() {
 		t.Errorf("stream %s is left", name)
 	}

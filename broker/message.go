@@ -14,7 +14,7 @@ const (
 // Message is an event on its way to the broker. A [Publisher] does not touch it after it
 // reported the outcome: the relay uses it again.
 type Message struct {
-	eventlog.Logged
+	eventlog.Event
 
 	// AckGroup names the messages that may share one acknowledgement with this one: those
 	// with the same AckGroup. They all go to one stream that takes events at the moment.
@@ -35,5 +35,5 @@ type Message struct {
 // MessageID returns the id by which the broker drops duplicates of the message, and by
 // which [Verifier] finds it.
 func (m *Message) MessageID() string {
-	return wire.MessageID(m.Event, wire.Copy{Replays: m.Replays, Rewind: m.Rewind, Lost: m.LostSeq})
+	return wire.MessageID(m.Event.Event, wire.Copy{Replays: m.Replays, RepublishID: m.RepublishID, Lost: m.LostSeq})
 }

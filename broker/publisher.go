@@ -46,12 +46,15 @@ type Publisher interface {
 
 // Inspector examines the configuration of streams.
 type Inspector interface {
-	// Inspect examines the streams with the given names or, without names, those
-	// that take the given subjects. Each fault is an error of its own. One that has a
-	// [Risk] in its tree can be accepted; one that matches [postroom.ErrUnrecoverable] keeps a
-	// relay from its first term, and one that matches [ErrNoStream] or [ErrFull] is waited for.
-	// covered reports whether any of the subjects has a stream. err is an outage; the
-	// faults may then be incomplete.
+	// Inspect examines the streams with the given names or, without names, those that take
+	// the given subjects. Each fault is an error of its own:
+	//
+	//   - If a [Risk] is in its tree, the relay's Config can accept it.
+	//   - If it matches [postroom.ErrUnrecoverable], the relay does not start.
+	//   - If it matches [ErrNoStream] or [ErrFull], the relay waits until it is gone.
+	//
+	// covered reports whether any of the subjects has a stream. err is an outage; the faults
+	// may then be incomplete.
 	Inspect(ctx context.Context, streams, subjects []string) (covered bool, faults []error, err error)
 }
 
@@ -60,7 +63,7 @@ type Inspector interface {
 type Verifier interface {
 	// Compare reports whether a stream still has the message at a position. An error is an
 	// outage: the comparison said nothing.
-	Compare(ctx context.Context, at eventlog.Place) (StreamState, error)
+	Compare(ctx context.Context, at eventlog.StreamPosition) (StreamState, error)
 
 	// ReadStored begins to read which events a stream has in a range. next returns the
 	// next of them, and none at the end. Call stop when you are done.
@@ -120,12 +123,12 @@ type Risk string
 
 // The risks of a publisher that cannot look at its streams.
 const (
-	// NotInspected: nobody checks whether the streams keep what they acknowledge. A wrong
+	// NotInspected: the relay cannot check whether the streams keep what they acknowledge. A wrong
 	// setting shows only when events are gone.
 	NotInspected Risk = "not-inspected"
 
-	// NotVerified: nobody checks whether streams still have what they acknowledged. If the
-	// broker loses events, nobody notices, and they are not published again.
+	// NotVerified: the relay cannot check whether streams still have what they acknowledged.
+	// If the broker loses events, the relay does not notice and does not publish them again.
 	NotVerified Risk = "not-verified"
 )
 
@@ -159,7 +162,7 @@ func (PublishOnly) RunAtomic(context.Context, LeaderToken, <-chan []*Message, fu
 }
 
 // Compare fails.
-func (PublishOnly) Compare(context.Context, eventlog.Place) (StreamState, error) {
+func (PublishOnly) Compare(context.Context, eventlog.StreamPosition) (StreamState, error) {
 	return StreamState{}, errors.ErrUnsupported
 }
 

@@ -45,7 +45,7 @@ type StreamState struct {
 
 	// Last is the position of the stream's last message. Its message id is empty if the
 	// stream has no message there.
-	Last eventlog.Place
+	Last eventlog.StreamPosition
 
 	// First is the sequence of the stream's first message, and FirstTime is when the stream
 	// stored it. FirstTime is zero if the stream has no messages.

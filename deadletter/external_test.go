@@ -54,8 +54,8 @@ func (v *vendor) step(name string, body []byte) func(context.Context, string) ([
 }
 
 var (
-	errRejected = inbox.NotDone(postroom.Permanent(errors.New("no such address"))) // it did not happen
-	errLost     = errors.New("the connection broke")                               // nobody knows
+	errRejected = inbox.NotApplied(postroom.Permanent(errors.New("no such address"))) // it did not happen
+	errLost     = errors.New("the connection broke")                                  // nobody knows
 )
 
 // external runs a handler that charges and then mails, and notes both results.

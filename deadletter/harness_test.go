@@ -186,7 +186,7 @@ func declined(postroom.Event) error { return errDeclined }
 // drive drives a replay to its end.
 func (n *night) drive(job deadletter.Replay) deadletter.Replay {
 	n.Helper()
-	ctx, cancel := context.WithTimeout(n.Context(), patience)
+	ctx, cancel := context.WithTimeout(n.Context(), devtest.Patience(n, patience))
 	defer cancel()
 	done, err := n.store.RunReplay(ctx, job.ID, nil)
 	if err != nil {

@@ -116,7 +116,8 @@ func (m *machine) see() {
 	}
 }
 
-// pick draws one of the events that are so.
+// pick draws one of the events that are so. If none is, rapid draws another action: its Skip
+// leaves out an action that is not possible now, and no test.
 func (m *machine) pick(t *rapid.T, is fate) int64 {
 	var ids []int64
 	for id, f := range m.fates {
@@ -131,7 +132,7 @@ func (m *machine) pick(t *rapid.T, is fate) int64 {
 	return rapid.SampledFrom(ids).Draw(t, "event")
 }
 
-// job draws a replay.
+// job draws a replay. If there is none, rapid draws another action.
 func (m *machine) job(t *rapid.T) *replaying {
 	if len(m.jobs) == 0 {
 		t.Skip("no replay")
@@ -261,7 +262,8 @@ func hasFailed(j deadletter.Replay) bool {
 	return ended >= min(10, j.Events) && j.Events > j.Released+j.Skipped && float64(j.Failed) > share*float64(ended)
 }
 
-// begin has a handler begin an event that is due.
+// begin has a handler begin an event that is due. One that waits behind its key is not
+// begun: rapid draws another action.
 func (m *machine) begin(t *rapid.T) {
 	id := m.pick(t, isReleased)
 	tag, err := m.n.pool.Exec(m.Context(), `UPDATE postroom.held SET claimed_by = 'w', epoch = epoch + 1, attempts = attempts + 1

@@ -40,10 +40,7 @@ const small = 3000 // bytes that the stream takes
 func newOffice(n *night) *office {
 	n.Helper()
 	nc := devtest.NATS(n)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		n.Fatal(err)
-	}
+	js := devtest.JetStream(n, nc)
 	o := &office{night: n, nc: nc, js: js, subject: nats.NewInbox()[len("_INBOX."):]}
 	o.takes(small)
 	return o

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/internal/devtest"
 )
 
 // A rate that is no bound is none, however large its number.
@@ -69,7 +70,7 @@ func TestLongIDsAndKeys(t *testing.T) {
 // release drives a replay by a step.
 func (n *night) release(job deadletter.Replay) {
 	n.Helper()
-	ctx, stop := context.WithTimeout(n.Context(), 30*time.Second)
+	ctx, stop := context.WithTimeout(n.Context(), devtest.Patience(n, 30*time.Second))
 	defer stop()
 	released := 0
 	_, err := n.store.RunReplay(ctx, job.ID, func(j deadletter.Replay) {

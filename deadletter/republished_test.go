@@ -9,31 +9,31 @@ import (
 )
 
 // An event that the broker refused when it was to be published again is dead, discarded,
-// reopened and replayed, and is the repetition of its rewind all the time.
-func TestARewoundEventStaysOne(t *testing.T) {
+// reopened and replayed, and is the repetition of its republish all the time.
+func TestARepublishedEventStaysOne(t *testing.T) {
 	t.Parallel()
 	o := newOffice(newNight(t))
 	o.takes(-1)
 	o.relay()
 	o.write("k", 1, 2, 1)
-	rewinds := republish.New(o.pool)
+	store := republish.New(o.pool)
 	devtest.Eventually(t, patience, "the events to be recorded as published", func() bool {
-		p, err := rewinds.Preview(t.Context(), republish.Order{})
+		p, err := store.Preview(t.Context(), republish.Request{})
 		return err == nil && p.Events == 2
 	})
 	o.takes(small)
-	r, err := rewinds.Rewind(t.Context(), republish.Order{Actor: "ann"})
+	r, err := store.Start(t.Context(), republish.Request{Actor: "ann"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	e1 := name("k", 1)
 	o.eventuallyHeld(all("dead", e1))
-	o.want("held for the rewind", 1, "SELECT count(*) FROM postroom.held WHERE rewind = $1 AND key IS NULL", r.ID)
+	o.want("held for the republish", 1, "SELECT count(*) FROM postroom.held WHERE rewind = $1 AND key IS NULL", r.ID)
 	by := deadletter.Audit{Actor: "ann", Reason: "why"}
 	if n, err := o.store.Discard(t.Context(), only(e1), 0, by, nil); err != nil || n != 1 {
 		t.Fatalf("Discard = %d, %v", n, err)
 	}
-	o.want("archived for the rewind", 1, "SELECT count(*) FROM postroom.archive WHERE rewind = $1", r.ID)
+	o.want("archived for the republish", 1, "SELECT count(*) FROM postroom.archive WHERE rewind = $1", r.ID)
 	if n, err := o.store.Reopen(t.Context(), only(e1), 0, by, nil); err != nil || n != 1 {
 		t.Fatalf("Reopen = %d, %v", n, err)
 	}

@@ -35,12 +35,9 @@ type river struct {
 func newRiver(n *night) *river {
 	n.Helper()
 	nc := devtest.NATS(n)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		n.Fatal(err)
-	}
+	js := devtest.JetStream(n, nc)
 	r := &river{night: n, nc: nc, js: js, stream: nats.NewInbox()[len("_INBOX."):]}
-	err = natsjs.EnsureStream(n.Context(), nc, jetstream.StreamConfig{Name: r.stream, Subjects: []string{r.stream + ".>"}})
+	err := natsjs.EnsureStream(n.Context(), nc, jetstream.StreamConfig{Name: r.stream, Subjects: []string{r.stream + ".>"}})
 	if err != nil {
 		n.Fatal(err)
 	}
@@ -247,7 +244,7 @@ func only(id string) deadletter.Filter { return deadletter.Filter{EventID: id} }
 // discarded gives events up.
 func (n *night) discarded(f deadletter.Filter, want int64) {
 	n.Helper()
-	ctx, cancel := context.WithTimeout(n.Context(), patience)
+	ctx, cancel := context.WithTimeout(n.Context(), devtest.Patience(n, patience))
 	defer cancel()
 	if got, err := n.store.Discard(ctx, f, 0, n.by, nil); err != nil || got != want {
 		n.Fatalf("Discard = %d, %v; want %d", got, err, want)
@@ -256,7 +253,7 @@ func (n *night) discarded(f deadletter.Filter, want int64) {
 
 func (n *night) reopened(f deadletter.Filter, want int64) {
 	n.Helper()
-	ctx, cancel := context.WithTimeout(n.Context(), patience)
+	ctx, cancel := context.WithTimeout(n.Context(), devtest.Patience(n, patience))
 	defer cancel()
 	if got, err := n.store.Reopen(ctx, f, 0, n.by, nil); err != nil || got != want {
 		n.Fatalf("Reopen = %d, %v; want %d", got, err, want)
@@ -299,7 +296,7 @@ func (n *night) wantSound() {
 func (n *night) driving(job deadletter.Replay) <-chan deadletter.Replay {
 	driven := make(chan deadletter.Replay, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(n.Context()), 2*patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(n.Context()), devtest.Patience(n, 2*patience))
 		defer cancel()
 		done, err := n.store.RunReplay(ctx, job.ID, nil)
 		if err != nil {

@@ -10,21 +10,21 @@ import (
 
 // Clocks that differ by more than this.
 const (
-	clockWarning = time.Second // make ages and lags of no use
-	clockFault   = time.Minute // make events too old, or due, at another time than they are
+	clockWarning = time.Second // from here on ages and lags are useless
+	clockFault   = time.Minute // from here on events are too old, or due, at the wrong time
 )
 
-// clock is by how much another machine's clock is ahead of this one's, and by how
-// much that may be wrong: half of the time that the answer took.
+// clock says by how much another machine's clock is ahead of this one's. uncertainty is
+// half of the time that the answer took.
 type clock struct{ ahead, uncertainty time.Duration }
 
-// measureClock returns the clock of whoever said what time it is, between two times.
+// measureClock returns the clock of a server that said, between two times, what time it is.
 func measureClock(before, told, after time.Time) clock {
 	doubt := after.Sub(before) / 2
 	return clock{ahead: told.Sub(before.Add(doubt)), uncertainty: doubt}
 }
 
-// differs returns by how much a clock differs from another at the least.
+// differs returns by how much two clocks differ at least.
 func (c clock) differs(other clock) time.Duration {
 	return max((c.ahead-other.ahead).Abs()-c.uncertainty-other.uncertainty, 0)
 }
@@ -38,8 +38,8 @@ func checkDatabaseClock(ctx context.Context, e *examination) error {
 	return nil
 }
 
-// checkRoundTrip compares how long the database takes to answer with the relays' lease,
-// which has to be renewed in time.
+// checkRoundTrip compares the time that the database takes to answer with the relays'
+// lease, which a relay has to renew in time.
 func checkRoundTrip(ctx context.Context, e *examination) error {
 	c, err := e.databaseClock(ctx)
 	if err != nil {
@@ -69,7 +69,7 @@ func compareLease(e *examination, roundTrip time.Duration) {
 	}
 }
 
-// checkBrokerClock takes the broker's clock from what it says of a stream.
+// checkBrokerClock reads the broker's clock from its answer about a stream.
 func checkBrokerClock(ctx context.Context, e *examination) error {
 	database, err := e.databaseClock(ctx)
 	if err != nil {
@@ -85,7 +85,7 @@ func checkBrokerClock(ctx context.Context, e *examination) error {
 			return nil
 		}
 	}
-	e.skip("", "make a stream with 'postroom stream ensure', and write an event", "not looked at: the broker tells its time with a stream, and none is in use")
+	e.skip("", "make a stream with 'postroom stream ensure', and write an event", "not checked: the broker tells its time with a stream, and none is in use")
 	return nil
 }
 

@@ -13,8 +13,7 @@ import (
 	"github.com/postroom/postroom/internal/identity"
 )
 
-// durable returns the durable consumer of a handler as the broker has it, nil where
-// there is none.
+// durable returns the durable consumer of a handler from the broker; nil if there is none.
 func durable(ctx context.Context, s *stream, sub subscription) (*jetstream.ConsumerInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
 	defer cancel()
@@ -28,7 +27,7 @@ func durable(ctx context.Context, s *stream, sub subscription) (*jetstream.Consu
 	return consumer.CachedInfo(), nil
 }
 
-// checkConsumers looks at the durable consumer of each handler that has one.
+// checkConsumers examines the durable consumer of each handler that has one.
 func checkConsumers(ctx context.Context, e *examination) error {
 	fine := 0
 	err := e.each(ctx, func(s *stream) {
@@ -40,9 +39,9 @@ func checkConsumers(ctx context.Context, e *examination) error {
 			info, err := durable(ctx, s, sub)
 			switch {
 			case err != nil:
-				e.skip(sub.Handler, e.remedyOf(err), "could not be looked at: %v", err)
+				e.skip(sub.Handler, e.remedyOf(err), "could not be checked: %v", err)
 			case info == nil && sub.Led && !sub.Lives:
-				// It may be ordered, without having decided anything yet.
+				// The handler may be ordered and may not have decided anything yet.
 			case info == nil:
 				e.fault(sub.Handler, "start a process that has the handler, or start it again: it makes the consumer where the handler had come to",
 					"its consumer %s is not on the stream %s: no event reaches it", sub.consumer(), s.name)
@@ -52,14 +51,14 @@ func checkConsumers(ctx context.Context, e *examination) error {
 		}
 	})
 	if err == nil && fine > 0 {
-		e.ok("", "%s as they should be", countOf(fine, "durable consumer"))
+		e.ok("", "%s are set up correctly", countOf(fine, "durable consumer"))
 	} else if err == nil {
 		e.ok("", "no handler has a durable consumer")
 	}
 	return err
 }
 
-// checkLimits looks at what the stream imposes on the consumers of a handler.
+// checkLimits examines the limits that a stream sets for the consumers of a handler.
 func checkLimits(e *examination, s *stream, sub subscription) {
 	faults := consumer.ExamineLimits(s.info.Config, sub.Ordered, sub.Subjects)
 	for _, fault := range faults {
@@ -76,7 +75,7 @@ func checkConsumer(e *examination, s *stream, sub subscription, info *jetstream.
 	faults, err := consumer.Examine(info.Config, s.info.Config.ConsumerLimits, sub.instance, sub.Handler, sub.Subjects)
 	if err != nil {
 		instance, handler := identity.Owner(info.Config.Metadata)
-		e.fault(sub.Handler, fmt.Sprintf("give one of the two databases another identity, or delete the consumer if nobody uses it: nats consumer rm %s %s", s.name, info.Name),
+		e.fault(sub.Handler, fmt.Sprintf("give one of the two databases another identity, or delete the consumer if it is not used: nats consumer rm %s %s", s.name, info.Name),
 			"its consumer %s on the stream %s is not this Postroom's: it was made for instance %q, handler %q", info.Name, s.name, instance, handler)
 		return false
 	}
@@ -87,11 +86,11 @@ func checkConsumer(e *examination, s *stream, sub subscription, info *jetstream.
 	return len(faults) == 0
 }
 
-// maxConsumers is how many consumers of a stream are looked at.
+// maxConsumers is how many consumers of a stream are examined.
 const maxConsumers = 10_000
 
-// checkStrayConsumers looks for durable consumers of this Postroom that no handler is
-// subscribed with: for a stream that keeps events for its consumers they count.
+// checkStrayConsumers looks for durable consumers of this database that belong to no
+// subscribed handler. They matter in a stream that keeps events for its consumers.
 func checkStrayConsumers(ctx context.Context, e *examination) error {
 	subs, err := e.loadSubscriptions(ctx)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// databaseChecks look at the server, and at how it is set up.
+// databaseChecks examine the server and its settings.
 var databaseChecks = []check{
 	{"schema-version", 0, "", checkSchema},
 	{"database-clock", 0, "", checkDatabaseClock},
@@ -28,7 +28,7 @@ var databaseChecks = []check{
 	{"producer-rights", tables, "", checkProducers},
 }
 
-// checkSchema also tells the checks after it whether there are tables to look at.
+// checkSchema also records for later checks whether there are tables to examine.
 func checkSchema(ctx context.Context, e *examination) error {
 	d := e.d
 	required := schema.Require(ctx, d.db, d.name)
@@ -64,7 +64,7 @@ func checkSchema(ctx context.Context, e *examination) error {
 	return nil
 }
 
-// settingNames are the settings of the server that checks look at.
+// settingNames are the settings of the server that checks examine.
 var settingNames = []string{
 	"fsync", "full_page_writes", "data_checksums", "synchronous_commit", "default_transaction_isolation",
 	"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "transaction_timeout",
@@ -111,8 +111,7 @@ func checkDurability(ctx context.Context, e *examination) error {
 	return err
 }
 
-// sameSetting reports whether two values of a setting are one, which may be written in
-// several ways.
+// sameSetting reports whether two values of a setting mean the same.
 func sameSetting(a, b string) bool {
 	x, isTime := milliseconds(a)
 	y, areTimes := milliseconds(b)
@@ -123,7 +122,7 @@ func isOff(value string) bool {
 	return slices.Contains([]string{"off", "false", "no", "0"}, strings.ToLower(value))
 }
 
-// checkIsolation looks at what an ordered handler refuses.
+// checkIsolation looks for isolation levels that an ordered handler refuses.
 func checkIsolation(ctx context.Context, e *examination) error {
 	subs, err := e.loadSubscriptions(ctx)
 	if err != nil {
@@ -142,9 +141,10 @@ func checkIsolation(ctx context.Context, e *examination) error {
 	})
 }
 
-// timeouts are those of the server that end what a handler does, with the shortest that
-// leaves it room. An inbox sets its own lock_timeout and idle_in_transaction_session_timeout
-// for the transactions of handlers, but not for its other statements.
+// timeouts are settings of the server that end a handler's work, each with the shortest
+// value that leaves a handler enough time. An inbox sets its own lock_timeout and
+// idle_in_transaction_session_timeout for the transactions of handlers, but not for its
+// other statements.
 var timeouts = []struct {
 	name  string
 	least time.Duration
@@ -183,7 +183,7 @@ func milliseconds(value string) (time.Duration, bool) {
 	return d, err == nil
 }
 
-// nearlyFull is the share of its limit from which something is nearly full.
+// nearlyFull is the share of a limit from which something counts as nearly full.
 const nearlyFull = 0.9
 
 func checkConnections(ctx context.Context, e *examination) error {
@@ -222,7 +222,7 @@ func checkVacuum(ctx context.Context, e *examination) error {
 				"a transaction has been prepared for %s, and neither committed nor rolled back: %s", duration(seconds(o.Age)), so)
 		case "slot":
 			e.warn(o.Name, fmt.Sprintf("start what reads it, or SELECT pg_drop_replication_slot('%s')", strings.ReplaceAll(o.Handle, "'", "''")),
-				"nobody reads this replication slot, which keeps %d MiB of the server's log, and perhaps removed rows", o.Bytes>>20)
+				"no client reads this replication slot, which keeps %d MiB of the server's log, and perhaps removed rows", o.Bytes>>20)
 		case "hidden":
 			e.skip("", "GRANT pg_read_all_stats to this role", "%s of other roles could not be looked at: one may have been open for long", countOf(o.Bytes, "session"))
 		}

@@ -1,10 +1,9 @@
-// Package doctor finds what is wrong with a set-up before it costs an event:
-// streams that lose what they acknowledged, consumers that drop or hold back,
-// settings of the database under which a crash takes effects away, rights that
-// are missing or too many, processes that are gone.
+// Package doctor finds faults of a set-up before they cost an event: streams that lose
+// acknowledged messages, consumers that drop or delay events, settings of the database with
+// which a crash loses commits, missing or excessive rights, and processes that are gone.
 //
-// It only looks. Its transactions are read only, none of its statements reads one of
-// the large tables from end to end, and a stream is read for seconds at the most.
+// It changes nothing. Its transactions are read-only, none of its statements reads a
+// large table completely, and it reads a stream for seconds at most.
 package doctor
 
 import (
@@ -19,9 +18,9 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// DB is what a doctor needs of a database: a *pgxpool.Pool or a *pgx.Conn. It is an
-// interface so that both will do; with a pool, a statement that takes too long
-// costs a connection and not the rest of the examination.
+// DB is a *pgxpool.Pool or a *pgx.Conn. It is an interface to allow both. With a pool, a
+// statement that takes too long costs one connection. With a connection it costs the rest
+// of the examination.
 type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
@@ -34,31 +33,31 @@ type Config struct {
 	// Defaults to "postroom".
 	Schema string
 
-	// Streams are the names of streams to examine beside those that are in use:
-	// those that handlers read, and that take the subjects of the newest events.
+	// Streams are the names of more streams to examine. The streams in use are always examined:
+	// those that handlers read, and those that take the subjects of the newest events.
 	Streams []string
 
-	// ProducerRoles are the roles that only write events. They are examined for what
-	// postroom.grant_producer grants, and for rights beyond it.
+	// ProducerRoles are the roles that only write events. The doctor checks that they
+	// have the rights that postroom.grant_producer grants, and no more.
 	ProducerRoles []string
 
-	// Ignore are findings that are known and wanted, each the name of a check, or
-	// "check:subject". They are reported as [OK], with what they say.
+	// Ignore lists findings that are known and intended, each as the name of a check, or
+	// "check:subject". They are reported as [OK], with their text.
 	Ignore []string
 
-	// Retention is for how long the relays keep published events in the log, which
-	// is theirs to know (relay.Config.Retention).
+	// Retention is how long the relays keep published events in the log: set it as in
+	// relay.Config.Retention.
 	//
 	// Defaults to 72 hours.
 	Retention time.Duration
 
-	// Lease is that of the relays (relay.Config.Lease), where it was chosen.
+	// Lease is the lease of the relays (relay.Config.Lease), if you set it.
 	//
 	// Defaults to none: a relay lengthens its lease if the database is slow.
 	Lease time.Duration
 
-	// OldTransaction is the age from which a transaction that is open, or prepared,
-	// is reported, because no vacuum frees what was removed since it began.
+	// OldTransaction is the age from which an open or prepared transaction is reported.
+	// While it is open, vacuum cannot free rows that were removed since it began.
 	//
 	// Defaults to an hour.
 	OldTransaction time.Duration
@@ -70,19 +69,18 @@ func (c Config) defaults() Config {
 	return c
 }
 
-// Doctor examines one Postroom: its tables, and the streams that it uses.
+// Doctor examines one Postroom: its tables and the streams that it uses.
 type Doctor struct {
 	db   DB
 	nc   *nats.Conn
 	cfg  Config
 	name string // of the schema
 	sql  statements
-	err  error // what is wrong with the Config
+	err  error // the faults of the Config
 }
 
-// New returns a doctor. nc may be nil: then what can be told of the broker alone is
-// reported as skipped. It does no I/O and cannot fail: faults of the Config are
-// returned by Examine.
+// New returns a doctor. nc may be nil: then the checks that need the broker are reported
+// as skipped. New does no I/O and cannot fail: Examine returns faults of the Config.
 func New(db DB, nc *nats.Conn, cfg Config) *Doctor {
 	d := &Doctor{db: db, nc: nc, cfg: cfg.defaults()}
 	if d.name, d.err = schema.Name(cfg.Schema); d.err == nil {
@@ -91,9 +89,9 @@ func New(db DB, nc *nats.Conn, cfg Config) *Doctor {
 	return d
 }
 
-// Examine makes all checks. One that cannot be made, for lack of a right or of a
-// broker, is in the report as [Skipped], and keeps no other from being made. The
-// error says that nothing could be looked at: the database is out of reach.
+// Examine makes all checks. If one cannot be made, because a right or the broker is missing,
+// the report has it as [Skipped], and Examine goes on with the others. It returns an error only
+// if the database does not answer, so that nothing could be examined.
 func (d *Doctor) Examine(ctx context.Context) (Report, error) {
 	e, err := d.begin(ctx)
 	if err != nil {

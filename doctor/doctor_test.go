@@ -64,7 +64,7 @@ func TestChecksThatCannotBeMade(t *testing.T) {
 	pool := devtest.Pool(t)
 	exec(t, pool, "DROP TABLE postroom.job CASCADE; DROP TABLE postroom.node CASCADE")
 	report := examine(t, pool, devtest.NATS(t), doctor.Config{})
-	wantOne(t, report, "replay", doctor.Skipped, "could not be looked at", "postroom.job")
+	wantOne(t, report, "replay", doctor.Skipped, "could not be checked", "postroom.job")
 	wantOne(t, report, "ledger", doctor.Skipped, "postroom.node")
 	wantOne(t, report, "sequence", doctor.OK)
 	wantOne(t, report, "public-rights", doctor.OK)
@@ -84,7 +84,7 @@ func TestALockedTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	report := examine(t, pool, nil, doctor.Config{})
-	wantOne(t, report, "replay", doctor.Skipped, "55P03", "run it again when nobody locks the tables")
+	wantOne(t, report, "replay", doctor.Skipped, "55P03", "run it again when no session locks the tables")
 	wantOne(t, report, "sequence", doctor.OK)
 }
 

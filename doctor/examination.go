@@ -15,10 +15,10 @@ import (
 	"github.com/postroom/postroom/internal/remedy"
 )
 
-// checkTimeout is how long a check may take that does not say otherwise.
+// checkTimeout is how long a check may take, unless it has its own limit.
 const checkTimeout = 15 * time.Second
 
-// need is what a check cannot do without.
+// need is what a check needs.
 type need int
 
 const (
@@ -26,24 +26,24 @@ const (
 	broker                  // a connection to NATS
 )
 
-// check is one thing to look at.
+// check is one check.
 type check struct {
 	name  string
 	needs need
-	fine  string // said where nothing is wrong
+	fine  string // the text if nothing is wrong
 	run   func(ctx context.Context, e *examination) error
 }
 
-// checks are all that are made, in this order.
+// checks are all checks, in the order in which they are made.
 var checks = slices.Concat(databaseChecks, logChecks, handlerChecks, brokerChecks)
 
-// examination is one look at everything. It is used by one goroutine.
+// examination is one run of all checks. One goroutine uses it.
 type examination struct {
 	d        *Doctor
 	findings []Finding
 	current  check
-	noTables string // why they cannot be looked at
-	outdated string // why some of them cannot
+	noTables string // why the tables cannot be examined
+	outdated string // why some tables cannot be examined
 
 	clock     lazy[clock]
 	settings  lazy[map[string]string]
@@ -54,7 +54,7 @@ type examination struct {
 	losses    lazy[Losses]
 }
 
-// lazy is something that several checks look at, and that is fetched once.
+// lazy is a value that several checks need. It is loaded once.
 type lazy[T any] struct {
 	fetched bool
 	value   T
@@ -69,15 +69,15 @@ func (l *lazy[T]) get(fetch func() (T, error)) (T, error) {
 	return l.value, l.err
 }
 
-// runCheck makes one check, and sees to it that it has a finding.
+// runCheck makes one check, and adds a finding if the check added none.
 func (e *examination) runCheck(ctx context.Context, c check) {
 	e.current = c
 	if c.needs&tables != 0 && e.noTables != "" {
-		e.skip("", "", "not looked at: %s", e.noTables)
+		e.skip("", "", "not checked: %s", e.noTables)
 		return
 	}
 	if c.needs&broker != 0 && (e.d.nc == nil || !e.d.nc.IsConnected()) {
-		e.skip("", "give the address of the broker: --nats-url", "not looked at: there is no connection to the broker")
+		e.skip("", "give the address of the broker: --nats-url", "not checked: there is no connection to the broker")
 		return
 	}
 	had := len(e.findings)
@@ -86,9 +86,9 @@ func (e *examination) runCheck(ctx context.Context, c check) {
 	err := c.run(ctx, e)
 	switch {
 	case err != nil && e.outdated != "" && remedy.IsUndefined(err):
-		e.skip("", "", "not looked at: %s", e.outdated)
+		e.skip("", "", "not checked: %s", e.outdated)
 	case err != nil:
-		e.skip("", e.remedyOf(err), "could not be looked at: %v", err)
+		e.skip("", e.remedyOf(err), "could not be checked: %v", err)
 	}
 	if len(e.findings) == had {
 		e.add(OK, "", "", "%s", c.fine)
@@ -124,7 +124,7 @@ func (e *examination) add(s Severity, subject, remedy, format string, args ...an
 	e.findings = append(e.findings, f)
 }
 
-// report adds a fault if something is so, and a warning otherwise.
+// report adds a fault or a warning.
 func (e *examination) report(fault bool, subject, remedy, format string, args ...any) {
 	s := Warning
 	if fault {
@@ -133,10 +133,10 @@ func (e *examination) report(fault bool, subject, remedy, format string, args ..
 	e.add(s, subject, remedy, format, args...)
 }
 
-// remedyOf says what a check needs that failed.
+// remedyOf says what a failed check needs.
 func (e *examination) remedyOf(err error) string {
 	var server *pgconn.PgError
-	var explained *remedy.Explained
+	var explained *remedy.Error
 	err = remedy.Explain(err, remedy.Use{Grant: "operator", Schema: e.d.name, DB: e.d.db})
 	switch {
 	case errors.As(err, &server) && server.Code == "42501" && errors.As(err, &explained):
@@ -144,14 +144,14 @@ func (e *examination) remedyOf(err error) string {
 	case errors.As(err, &explained):
 		return explained.Do
 	case errors.As(err, &server) && (server.Code == "55P03" || server.Code == "57014"):
-		return "run it again when nobody locks the tables, for instance for a migration"
+		return "run it again when no session locks the tables, for instance for a migration"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrPermissionViolation):
 		return "the broker does not answer who may not ask: may this user publish to $JS.API.INFO, $JS.API.STREAM.> and $JS.API.CONSUMER.>, and subscribe to _INBOX.>?"
 	}
 	return "see the error; the other checks were made all the same"
 }
 
-// read runs f in a transaction that writes nothing, and waits for nobody.
+// read runs f in a read-only transaction that does not wait for locks.
 func (e *examination) read(ctx context.Context, f func(tx pgx.Tx) error) error {
 	return e.d.read(ctx, f)
 }
@@ -180,7 +180,7 @@ func query[T any](ctx context.Context, e *examination, sql string, args ...any) 
 	return all, err
 }
 
-// queryOne is rows for a statement that returns one.
+// queryOne is query for a statement that returns one row.
 func queryOne[T any](ctx context.Context, e *examination, sql string, args ...any) (T, error) {
 	all, err := query[T](ctx, e, sql, args...)
 	if err != nil || len(all) == 1 {

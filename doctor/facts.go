@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// loadSettings returns the settings of the server that checks look at. Like all that
-// several checks need, they are looked up once, and kept.
+// loadSettings returns the settings of the server that checks examine. Like all lazy
+// values they are loaded once.
 func (e *examination) loadSettings(ctx context.Context) (map[string]string, error) {
 	return e.settings.get(func() (map[string]string, error) {
 		type setting struct{ Name, Value string }
@@ -25,8 +25,8 @@ func (e *examination) loadSettings(ctx context.Context) (map[string]string, erro
 	})
 }
 
-// loadRoleSettings returns the settings of other roles that write, none if there are
-// no tables by which to tell these.
+// loadRoleSettings returns the settings of other roles that write. It returns none if
+// there are no tables, because their grants show which roles write.
 func (e *examination) loadRoleSettings(ctx context.Context) ([]roleSetting, error) {
 	if e.noTables != "" {
 		return nil, nil
@@ -36,13 +36,14 @@ func (e *examination) loadRoleSettings(ctx context.Context) ([]roleSetting, erro
 	})
 }
 
-// eachSetting calls f for a setting as this role has it, and as other roles do.
+// eachSetting calls f with the value that a setting has for this role, and with those of
+// other roles.
 func (e *examination) eachSetting(ctx context.Context, name string, f func(of, value string)) error {
 	own, err := e.loadSettings(ctx)
 	if err != nil {
 		return err
 	}
-	if value, ok := own[name]; ok { // not every server has each
+	if value, ok := own[name]; ok { // not every server has every setting
 		f("", value)
 	}
 	others, err := e.loadRoleSettings(ctx)
@@ -54,7 +55,7 @@ func (e *examination) eachSetting(ctx context.Context, name string, f func(of, v
 	return err
 }
 
-// databaseClock measures the database's clock: the answer that came the soonest tells.
+// databaseClock measures the database's clock. It uses the fastest of several answers.
 func (e *examination) databaseClock(ctx context.Context) (clock, error) {
 	return e.clock.get(func() (clock, error) {
 		var best clock
@@ -99,8 +100,8 @@ func (e *examination) loadProcesses(ctx context.Context) ([]process, error) {
 	return e.processes.get(func() ([]process, error) { return query[process](ctx, e, e.d.sql.Processes) })
 }
 
-// ledger returns for how long the processes that live keep ledger rows, and trust
-// them: the shortest of each.
+// ledger returns the shortest time for which a live process keeps ledger rows, and the
+// shortest for which one relies on them.
 func (e *examination) ledger(ctx context.Context) (kept, trusted time.Duration, err error) {
 	nodes, err := e.loadProcesses(ctx)
 	if err != nil || len(nodes) == 0 {
@@ -121,8 +122,8 @@ func (e *examination) js() (jetstream.JetStream, error) {
 }
 
 // loadStreams looks up the streams that handlers read, those that take the subjects of
-// the newest events, and those that the Config names. What it returns beside them
-// is one without a name, for the subjects that no stream takes.
+// the newest events, and those that the Config names. It also returns one without a name,
+// for subjects that no stream takes.
 func (e *examination) loadStreams(ctx context.Context) ([]*stream, error) {
 	return e.streams.get(func() ([]*stream, error) {
 		js, err := e.js()
@@ -188,13 +189,13 @@ func (e *examination) useSubjects(ctx context.Context, js jetstream.JetStream, u
 	return missing, nil
 }
 
-// each calls f for each stream that could be looked up, and reports those that could not.
+// each calls f for each stream that the broker described, and reports the others.
 func (e *examination) each(ctx context.Context, f func(s *stream)) error {
 	all, err := e.loadStreams(ctx)
 	for _, s := range all {
 		switch {
 		case s.err != nil:
-			e.skip(s.name, e.remedyOf(s.err), "could not be looked at: %v", s.err)
+			e.skip(s.name, e.remedyOf(s.err), "could not be checked: %v", s.err)
 		case s.info != nil:
 			f(s)
 		}

@@ -10,27 +10,27 @@ import (
 	"github.com/postroom/postroom/internal/identity"
 )
 
-// handlerChecks look at handlers as the database knows them.
+// handlerChecks examine the handlers in the database.
 var handlerChecks = []check{
 	{"ledger", tables, "", checkLedger},
 	{"unknown-handler", tables, "a process that lives has each handler that decided events, or is subscribed", checkUnknown},
 	{"overdue-events", tables, "no event is due that no process takes", checkOverdue},
 	{"dead-events", tables, "", checkDead},
-	{"replay", tables, "every replay is done, or somebody drives it", checkReplays},
+	{"replay", tables, "every replay is done, or a process runs it", checkReplays},
 }
 
 // subscription is a row of postroom.subscription.
 type subscription struct {
 	Handler, Stream string
 	Created         time.Time // of the stream
-	Types           []string  // none: whatever is on its subjects
+	Types           []string  // none means all events on its subjects
 	Subjects        []string
 	AckFloor        int64
 	AckFloorID      string
 	AckFloorStored  *time.Time
 	Ordered         bool
-	Led             bool // something happened that raises its epoch, as a reader does
-	Lives           bool // in a process
+	Led             bool // its epoch was raised, as a reader does
+	Lives           bool // a live process runs it
 	instance        string
 }
 
@@ -46,7 +46,7 @@ func (s subscription) ackFloorPosition() consumer.Position {
 	return f
 }
 
-// process is a process that lives.
+// process is a live process.
 type process struct {
 	Name            string
 	Handlers        []string
@@ -78,7 +78,7 @@ func checkLedger(ctx context.Context, e *examination) error {
 			default:
 				continue
 			}
-			return nil // one pair tells
+			return nil // one pair is enough
 		}
 	}
 	kept, trusted, err := e.ledger(ctx)
@@ -90,7 +90,7 @@ func checkLedger(ctx context.Context, e *examination) error {
 	return err
 }
 
-// checkUnknown looks for handlers that no process has.
+// checkUnknown looks for handlers that no process runs.
 func checkUnknown(ctx context.Context, e *examination) error {
 	subs, err := e.loadSubscriptions(ctx)
 	if err != nil {
@@ -111,9 +111,9 @@ func checkUnknown(ctx context.Context, e *examination) error {
 		remedy := "start a process that has it (a handler that was renamed is another one)"
 		switch {
 		case u.Owed > 0:
-			e.fault(u.Handler, remedy, "no process that lives has this handler, and %s held for it that nobody runs", eventsAre(u.Owed, u.Owed+10_000-u.Held))
+			e.fault(u.Handler, remedy, "no live process runs this handler, and %s held for it that nobody runs", eventsAre(u.Owed, u.Owed+10_000-u.Held))
 		case i >= 0:
-			e.warn(u.Handler, remedy+retire(e.d.name, subs[i]), "no process that lives has this handler: its events wait in the stream %s, for as long as that keeps them", subs[i].Stream)
+			e.warn(u.Handler, remedy+retire(e.d.name, subs[i]), "no live process runs this handler: its events wait in the stream %s, for as long as that keeps them", subs[i].Stream)
 		default:
 			e.warn(u.Handler, remedy+"; if it was retired, its rows of the ledger leave with their age, and until then --ignore unknown-handler:"+u.Handler,
 				"events were decided by this handler, %d are held, and no process that lives has it", u.Held)
@@ -122,13 +122,13 @@ func checkUnknown(ctx context.Context, e *examination) error {
 	for _, s := range subs {
 		if !s.Lives && !told[s.Handler] {
 			e.warn(s.Handler, "start a process that has it (a handler that was renamed is another one)"+retire(e.d.name, s),
-				"no process that lives has this handler: its events wait in the stream %s, for as long as that keeps them", s.Stream)
+				"no live process runs this handler: its events wait in the stream %s, for as long as that keeps them", s.Stream)
 		}
 	}
 	return nil
 }
 
-// retire says how a handler that is not to run any more is forgotten.
+// retire says how to remove a handler that is not used any more.
 func retire(name string, s subscription) string {
 	text := fmt.Sprintf("; if it was retired: DELETE FROM %s.subscription WHERE handler = '%s'", name, s.Handler)
 	if !s.Ordered {
@@ -148,11 +148,11 @@ func eventsAre(n, most int64) string {
 	return fmt.Sprintf("%d events are", n)
 }
 
-// overdueAfter is for how long an event may be due without being run.
+// overdueAfter is how long an event may be due before it counts as overdue.
 const overdueAfter = 5 * time.Minute
 
-// checkOverdue looks for events that are due, and that the processes which have their
-// handler leave alone: they are of a type that only another version takes.
+// checkOverdue looks for due events that the processes of their handler do not run,
+// because only another version takes their type.
 func checkOverdue(ctx context.Context, e *examination) error {
 	type overdue struct {
 		Handler, Type string
@@ -185,7 +185,7 @@ func checkDead(ctx context.Context, e *examination) error {
 	}
 	if o.Dead > 0 {
 		e.warn("held", "decide about them: replay or discard",
-			"%s dead for longer than the ledger keeps others (%s), the oldest for %s: nobody seems to decide about them, and what they wait for may be gone",
+			"%s dead for longer than the ledger keeps others (%s), the oldest for %s: no operator seems to decide about them, and what they wait for may be gone",
 			eventsAre(o.Dead, 10000), duration(kept), duration(seconds(o.DeadAge)))
 		return nil
 	}
@@ -198,7 +198,7 @@ func checkDead(ctx context.Context, e *examination) error {
 	return nil
 }
 
-// idleAfter is for how long a replay may rest between two steps.
+// idleAfter is how long a replay may pause between two steps.
 const idleAfter = time.Minute
 
 func checkReplays(ctx context.Context, e *examination) error {
@@ -211,7 +211,7 @@ func checkReplays(ctx context.Context, e *examination) error {
 	idle, err := query[job](ctx, e, e.d.sql.IdleReplays, idleAfter)
 	for _, j := range idle {
 		e.warn(fmt.Sprintf("replay %d", j.ID), fmt.Sprintf("drive it on with 'postroom dead resume %d', or end it with 'postroom dead cancel %d'", j.ID, j.ID),
-			"nobody drives it: %d of its %d events are released, it has rested for %s, and %s made it", j.Released, j.Items, duration(seconds(j.Idle)), j.Actor)
+			"no process runs it: %d of its %d events are released, it has rested for %s, and %s made it", j.Released, j.Items, duration(seconds(j.Idle)), j.Actor)
 	}
 	return err
 }

@@ -19,10 +19,7 @@ import (
 
 func jetStream(t *testing.T, nc *nats.Conn) jetstream.JetStream {
 	t.Helper()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := devtest.JetStream(t, nc)
 	return js
 }
 

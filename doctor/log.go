@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// logChecks look at the log, and at who publishes it.
+// logChecks examine the log and the relays.
 var logChecks = []check{
 	{"sequence", tables, "the log's sequence is ahead of what is published, and goes up by one", checkSequence},
 	{"relay", tables, "", checkRelay},
@@ -34,7 +34,7 @@ func checkSequence(ctx context.Context, e *examination) error {
 	return nil
 }
 
-// relayLateAfter is the age of an event from which a relay that leads is late.
+// relayLateAfter is the age of an event from which the leading relay is late.
 const relayLateAfter = time.Minute
 
 func checkRelay(ctx context.Context, e *examination) error {

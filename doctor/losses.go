@@ -13,33 +13,32 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// StreamVerdict says whether the broker has what a handler's place in its stream tells.
+// StreamVerdict says whether a stream matches the handler's position in it.
 type StreamVerdict string
 
 const (
-	// Intact says that it has.
+	// Intact says that it does.
 	Intact StreamVerdict = "intact"
 
-	// Recreated says that the stream was deleted and made again.
+	// Recreated says that the stream was deleted and created again.
 	Recreated StreamVerdict = "recreated"
 
-	// LostTail says that the stream ends before messages that it had acknowledged,
-	// or has others in their places.
+	// LostTail says that the stream lost messages that it had acknowledged: it ends
+	// before them, or has others in their place.
 	LostTail StreamVerdict = "lost_tail"
 
-	// AgedOut says that the stream dropped messages that the handler may not have
-	// read.
+	// AgedOut says that the stream dropped messages that the handler may not have read.
 	AgedOut StreamVerdict = "aged_out"
 
 	// Missing says that there is no such stream.
 	Missing StreamVerdict = "missing"
 
-	// Unknown says that it could not be looked at.
+	// Unknown says that the stream could not be examined.
 	Unknown StreamVerdict = "unknown"
 )
 
-// HandlerPosition is where a handler stands in its stream, and whether the stream is still
-// what it was.
+// HandlerPosition is a handler's position in its stream, and whether the stream still
+// matches it.
 type HandlerPosition struct {
 	Handler  string        `json:"handler"`
 	Stream   string        `json:"stream"`
@@ -48,10 +47,10 @@ type HandlerPosition struct {
 	FirstSeq uint64        `json:"first_seq"`
 	LastSeq  uint64        `json:"last_seq"`
 	Verdict  StreamVerdict `json:"verdict"`
-	Text     string        `json:"text,omitempty"` // why, where it is not Kept
+	Text     string        `json:"text,omitempty"` // why the verdict is not Intact
 }
 
-// Losses is what the broker lost, as far as the database can tell.
+// Losses is what the broker lost, as far as the database shows.
 type Losses struct {
 	Handlers []HandlerPosition `json:"handlers"`
 	Streams  []TailCheck       `json:"streams"`
@@ -72,9 +71,9 @@ func (l Losses) Any() bool {
 	return false
 }
 
-// Losses compares streams with what the database knows of them: where each handler
-// stands, and the newest events that the relay recorded as published. It returns an
-// error if nothing could be compared.
+// Losses compares streams with the database: with the position of each handler, and with
+// the newest events that the relay recorded as published. It returns an error if nothing
+// could be compared.
 func (d *Doctor) Losses(ctx context.Context) (Losses, error) {
 	e, err := d.begin(ctx)
 	if err != nil {
@@ -93,7 +92,7 @@ func (d *Doctor) Losses(ctx context.Context) (Losses, error) {
 	return losses, nil
 }
 
-// handlerPosition compares a stream with where a handler stands in it.
+// handlerPosition compares a stream with a handler's position in it.
 func (s *stream) handlerPosition(ctx context.Context, sub subscription) HandlerPosition {
 	at := HandlerPosition{Handler: sub.Handler, Stream: s.name, Ordered: sub.Ordered, AckFloor: uint64(max(sub.AckFloor, 0)), Verdict: Intact}
 	judge := func(v StreamVerdict, format string, args ...any) HandlerPosition {
@@ -109,7 +108,7 @@ func (s *stream) handlerPosition(ctx context.Context, sub subscription) HandlerP
 	state := s.info.State
 	at.FirstSeq, at.LastSeq = state.FirstSeq, state.LastSeq
 	if !s.info.Created.Truncate(time.Microsecond).Equal(sub.Created) {
-		return judge(Recreated, "the stream was made again at %s, and had been made at %s: it has nothing of what was in it then",
+		return judge(Recreated, "the stream was created again at %s, after %s: its earlier messages are gone",
 			s.info.Created.UTC().Format(time.RFC3339), sub.Created.UTC().Format(time.RFC3339))
 	}
 	reads := false
@@ -135,8 +134,8 @@ func (s *stream) handlerPosition(ctx context.Context, sub subscription) HandlerP
 	case !kept:
 		return judge(LostTail, "the message at %d is not the one that was decided there: the broker lost what it had, and took others in their place", sub.AckFloor)
 	case at.AckFloor+1 < state.FirstSeq && !reads:
-		// A consumer that somebody reads from has had what there was for it: its floor
-		// stays behind where what comes is for others.
+		// If a process reads from the consumer, it has got all messages for it. Its floor
+		// stays behind if new messages are for other handlers.
 		return judge(AgedOut, "it has decided up to %d, and the stream begins at %d: up to %s were dropped that it had not read",
 			at.AckFloor, state.FirstSeq, countOf(state.FirstSeq-at.AckFloor-1, "message"))
 	}
@@ -148,7 +147,7 @@ func checkLosses(ctx context.Context, e *examination) error {
 	had := len(e.findings)
 	for _, s := range losses.Handlers {
 		switch s.Verdict {
-		case Intact, Missing: // the latter is told by checkStreams
+		case Intact, Missing: // checkStreams reports Missing
 		case Unknown:
 			e.skip(s.Handler, "see the error", "the stream %s could not be compared with where the handler stands: %s", s.Stream, s.Text)
 		case AgedOut:

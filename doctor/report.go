@@ -6,45 +6,44 @@ import "slices"
 type Severity string
 
 const (
-	// Fault says that events are lost, stand still or take effect wrongly, or will
-	// the next time that something fails.
+	// Fault says that events are lost, stuck or take effect wrongly, or will be at the
+	// next failure.
 	Fault Severity = "fault"
 
-	// Warning says that nothing is wrong yet, or not for certain.
+	// Warning says that something may become a fault, or may be one.
 	Warning Severity = "warning"
 
-	// Note says that nothing is wrong as far as this Postroom is concerned, and that
-	// somebody may want to know.
+	// Note says something that an operator may want to know, and that is not a fault of
+	// this Postroom.
 	Note Severity = "note"
 
 	// Skipped says that the check could not be made. Remedy says what it needs.
 	Skipped Severity = "skipped"
 
-	// OK says that it was looked at, and nothing is wrong.
+	// OK says that the check found nothing wrong.
 	OK Severity = "ok"
 )
 
-// Finding is what a check has to say of one thing.
+// Finding is one result of a check.
 type Finding struct {
-	// Check is the name of the check. It does not change, so that scripts may
-	// rest on it.
+	// Check is the name of the check. Names do not change, so scripts can rely on them.
 	Check string `json:"check"`
 
 	Severity Severity `json:"severity"`
 
-	// Subject is what it is about: the name of a stream, a handler, a role or a
-	// table. Empty if it is about the whole.
+	// Subject is the name of the stream, handler, role or table that the finding is
+	// about. It is empty if the finding is about the whole.
 	Subject string `json:"subject,omitempty"`
 
 	// Text says what is wrong, with the figures.
 	Text string `json:"text"`
 
-	// Remedy says what to type or to change. Findings that are OK have none.
+	// Remedy says which command to run or what to change. It is empty if Severity is OK.
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// Report is what an examination found, in the order of the checks. Every check
-// that there is has a finding in it.
+// Report has the findings of an examination, in the order of the checks. Every check has
+// at least one finding.
 type Report struct {
 	Findings []Finding `json:"findings"`
 }

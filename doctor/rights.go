@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// checkRights looks at what the role may do that the doctor connected as. One that
-// writes nothing is somebody who only looks.
+// checkRights examines the rights of the role that the doctor uses. A role that cannot
+// write anything belongs to a person who only reads.
 func checkRights(ctx context.Context, e *examination) error {
 	type right struct {
 		Part, Relation, Privilege string
@@ -26,8 +26,8 @@ func checkRights(ctx context.Context, e *examination) error {
 	}
 	isWhole := func(part string) bool { return len(lacking[part]) == 0 }
 	whole := slices.DeleteFunc(slices.Clone(parts), func(part string) bool { return !isWhole(part) })
-	// A role is meant for what it may write to, but for what another part that it can do
-	// writes to as well.
+	// A role is meant for the parts whose tables it may write, except tables that another
+	// of its parts writes too.
 	meant := slices.DeleteFunc(parts, func(part string) bool {
 		return isWhole(part) || !slices.ContainsFunc(needs, func(r right) bool {
 			shared := slices.ContainsFunc(needs, func(o right) bool { return o.Relation == r.Relation && isWhole(o.Part) })
@@ -35,7 +35,7 @@ func checkRights(ctx context.Context, e *examination) error {
 		})
 	})
 	switch {
-	case len(meant) > 0: // of several it is meant to be that of which it lacks the least
+	case len(meant) > 0: // of several parts, the role is meant for the one whose rights it lacks least
 		part := slices.MinFunc(meant, func(a, b string) int { return len(lacking[a]) - len(lacking[b]) })
 		e.fault(part, fmt.Sprintf("as the owner of the tables: SELECT %s.grant_%s('…'), with this role", e.d.name, part),
 			"this role can do part of what %s does, and lacks %s", roleNames[part], firstOf(lacking[part]))
@@ -51,10 +51,10 @@ func checkRights(ctx context.Context, e *examination) error {
 	return nil
 }
 
-// roleNames are the parts of Postroom that a role may be for, as a reader knows them.
+// roleNames are the parts of Postroom that a role may be for, in a reader's words.
 var roleNames = map[string]string{"relay": "the relay", "inbox": "the inbox", "idempotency": "a guard of requests", "operator": "an operator"}
 
-// checkPublic looks for rights that everybody has.
+// checkPublic looks for rights of PUBLIC.
 func checkPublic(ctx context.Context, e *examination) error {
 	type right struct{ Privilege, Relation string }
 	found, err := query[right](ctx, e, e.d.sql.PublicRights)
@@ -74,7 +74,7 @@ func checkPublic(ctx context.Context, e *examination) error {
 
 func checkProducers(ctx context.Context, e *examination) error {
 	if len(e.d.cfg.ProducerRoles) == 0 {
-		e.skip("", "name the roles that write events: --producer-role", "not looked at: no role of a producer was named")
+		e.skip("", "name the roles that write events: --producer-role", "not checked: no role of a producer was named")
 	}
 	for _, role := range e.d.cfg.ProducerRoles {
 		if err := checkProducer(ctx, e, role); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// brokerChecks look at the broker, and at what it has of what the database expects.
+// brokerChecks examine the broker, and compare it with what the database expects.
 var brokerChecks = []check{
 	{"broker", broker, "", checkBroker},
 	{"broker-clock", broker, "", checkBrokerClock},
@@ -30,30 +30,29 @@ var brokerChecks = []check{
 	{"retention", tables | broker, "", checkRetention},
 }
 
-// brokerTimeout is how long an answer of the broker is waited for: it does not answer
-// who is not allowed to ask.
+// brokerTimeout is how long to wait for the broker: it does not answer a user who may not ask.
 const brokerTimeout = 3 * time.Second
 
 // stream is a stream that is in use, or was named.
 type stream struct {
 	name     string
 	handle   jetstream.Stream
-	info     *jetstream.StreamInfo // nil where there is none, or err
-	err      error                 // why it could not be looked at
+	info     *jetstream.StreamInfo // nil if there is none, or if err is set
+	err      error                 // why the stream could not be examined
 	clock    clock                 // of its server
 	handlers []subscription        // that read it
 	log      bool                  // takes subjects of the log
-	missing  []string              // of the stream without a name: subjects that no stream takes
+	missing  []string              // subjects that no stream takes; only in the stream without a name
 }
 
-// maxMissing is how many subjects without a stream are looked for.
+// maxMissing is after how many subjects without a stream the search ends.
 const maxMissing = 10
 
 func (s *stream) takes(subject string) bool {
 	return s.info != nil && len(wildcard.Uncovered([]string{subject}, s.info.Config.Subjects)) == 0
 }
 
-// findStream looks a stream up.
+// findStream looks up a stream.
 func findStream(ctx context.Context, js jetstream.JetStream, name string) *stream {
 	ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
 	defer cancel()
@@ -71,7 +70,7 @@ func findStream(ctx context.Context, js jetstream.JetStream, name string) *strea
 	return s
 }
 
-// checkBroker looks at the server, and at what the account may use of it.
+// checkBroker examines the server and the limits of the account.
 func checkBroker(ctx context.Context, e *examination) error {
 	version := e.d.nc.ConnectedServerVersion()
 	if older(version, 2, 10) {
@@ -102,7 +101,7 @@ func checkBroker(ctx context.Context, e *examination) error {
 	return nil
 }
 
-// compareTier looks for a limit that is nearly reached.
+// compareTier reports limits that are nearly reached.
 func compareTier(e *examination, of string, t jetstream.Tier) {
 	for _, l := range []struct {
 		what      string
@@ -146,7 +145,7 @@ func checkStreams(ctx context.Context, e *examination) error {
 	return errors.Join(err, e.each(ctx, func(s *stream) { checkStream(e, s) }))
 }
 
-// checkStream looks at how a stream is set up.
+// checkStream examines the configuration of a stream.
 func checkStream(e *examination, s *stream) {
 	cfg, had := s.info.Config, len(e.findings)
 	for _, fault := range natsjs.ExamineStream(cfg) {
@@ -154,11 +153,11 @@ func checkStream(e *examination, s *stream) {
 	}
 	for _, sub := range s.handlers {
 		if sub.Ordered && cfg.Retention != jetstream.LimitsPolicy {
-			e.fault(s.name, "give it limits retention", "it keeps events for its consumers only, and the ordered handler %s has none that lasts", sub.Handler)
+			e.fault(s.name, "give it limits retention", "it keeps events only for its consumers, and the ordered handler %s has no lasting one", sub.Handler)
 		}
 	}
 	if cluster := e.d.nc.ConnectedClusterName(); cluster != "" && cfg.Replicas < 2 {
-		e.warn(s.name, fmt.Sprintf("nats stream edit %s --replicas 3", s.name), "one server of the cluster %s stores it: where that is lost, so are its events", cluster)
+		e.warn(s.name, fmt.Sprintf("nats stream edit %s --replicas 3", s.name), "only the server %s of the cluster stores it: if that is lost, so are its events", cluster)
 	}
 	if c := s.info.Cluster; c != nil {
 		for _, peer := range c.Replicas {
@@ -191,11 +190,11 @@ func checkSubjects(ctx context.Context, e *examination) error {
 	}
 	err = errors.Join(err, e.each(ctx, func(s *stream) {
 		if len(s.info.Config.Sources) > 0 || s.info.Config.Mirror != nil {
-			return // what it has comes from elsewhere
+			return // its messages come from another stream
 		}
 		for _, sub := range s.handlers {
 			lacks := slices.DeleteFunc(wildcard.Uncovered(sub.Subjects, s.info.Config.Subjects), func(subject string) bool {
-				return len(wildcard.Uncovered(s.info.Config.Subjects, []string{subject})) < len(s.info.Config.Subjects) // a part is there
+				return len(wildcard.Uncovered(s.info.Config.Subjects, []string{subject})) < len(s.info.Config.Subjects) // the stream takes a part of the subjects
 			})
 			if len(lacks) > 0 {
 				e.warn(sub.Handler, fmt.Sprintf("postroom stream ensure %s --subjects %s", s.name, strings.Join(lacks, ",")),

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// maxTailEvents is how many events of a stream are looked for in it.
+	// maxTailEvents is how many published events are looked for in a stream.
 	maxTailEvents = 200
 	// newestFirst is how many of its newest messages are read first.
 	newestFirst = 2000
-	// tailTimeout is for how long a stream is read, in all.
+	// tailTimeout is how long a stream is read in all.
 	tailTimeout = 2 * time.Second
-	// maxTailSubjects is for how many subjects the broker is asked for them alone.
+	// maxTailSubjects is up to how many subjects the broker filters by subject.
 	maxTailSubjects = 20
-	// skew is by how much the clocks of a broker's servers may differ, beyond what
-	// was measured.
+	// skew is how much the clocks of a broker's servers may differ, in addition to the
+	// measured difference.
 	skew = time.Minute
 )
 
@@ -31,9 +31,9 @@ const (
 // published to it.
 type TailCheck struct {
 	Stream   string      `json:"stream"`
-	Compared int         `json:"compared"`       // how many events were looked for
-	Missing  []LostEvent `json:"missing"`        // those that are not there, the newest first
-	Note     string      `json:"note,omitempty"` // why no more were compared, or none
+	Compared int         `json:"compared"`       // how many events were compared
+	Missing  []LostEvent `json:"missing"`        // the events that the stream lacks, the newest first
+	Note     string      `json:"note,omitempty"` // why no more, or none, were compared
 }
 
 // LostEvent is an event that was published and is not in its stream.
@@ -51,13 +51,12 @@ type publishedEvent struct {
 	CreatedAt                time.Time
 }
 
-// eventName is by what a message is recognised as an event, which its message id is
-// not: an event that an operator has published again has another. There is no white
-// space in a source or an id.
+// eventName identifies an event in a stream. The message id does not: an event that an
+// operator published again has another one. A source and an id have no white space.
 func eventName(source, id string) string { return source + " " + id }
 
-// compareTails looks for the newest published events in their streams. The log is read
-// first: what is recorded as published was in its stream before that.
+// compareTails looks for the newest published events in their streams. It reads the log
+// first, because an event is in its stream before the log records it as published.
 func compareTails(ctx context.Context, e *examination, streams []*stream) ([]TailCheck, error) {
 	database, err := e.databaseClock(ctx)
 	if err != nil {
@@ -92,7 +91,7 @@ func (s *stream) compareTail(ctx context.Context, events []publishedEvent, datab
 	ctx, cancel := context.WithTimeout(ctx, tailTimeout+brokerTimeout)
 	defer cancel()
 	before := time.Now()
-	info, err := s.handle.Info(ctx) // as it is after the log was read
+	info, err := s.handle.Info(ctx) // after the log was read
 	if err != nil {
 		return tail, fmt.Errorf("look up stream %s: %w", s.name, err)
 	}
@@ -118,12 +117,12 @@ func (s *stream) compareTail(ctx context.Context, events []publishedEvent, datab
 	return tail, nil
 }
 
-// mayHaveDropped reports whether a stream may have dropped, by its age or for its limits, a
-// message that it got at a time or later.
+// mayHaveDropped reports whether a stream may have dropped messages that it stored at the
+// given time or later, because of their age or a limit.
 func mayHaveDropped(info *jetstream.StreamInfo, at time.Time) bool {
 	cfg, state := info.Config, info.State
 	if cfg.MaxAge == 0 && cfg.MaxMsgs <= 0 && cfg.MaxBytes <= 0 && cfg.MaxMsgsPerSubject <= 0 {
-		return false // what is gone was purged
+		return false // missing messages were purged
 	}
 	at = at.Add(-skew)
 	if cfg.MaxAge > 0 && at.Before(info.TimeStamp.Add(-cfg.MaxAge).Add(2*skew)) {
@@ -132,9 +131,9 @@ func mayHaveDropped(info *jetstream.StreamInfo, at time.Time) bool {
 	return state.Msgs > 0 && state.FirstSeq > 1 && at.Before(state.FirstTime)
 }
 
-// findMissing reads the headers of what the stream got since a time, and returns the events
-// that are not among them. read reports whether it came to the end. The newest messages
-// come first: they nearly always have all, and the others may be more than can be read.
+// findMissing reads the headers of the messages since a time, and returns the events that are
+// not among them. read reports whether it read all. It reads the newest messages first, because
+// they nearly always have all the events, and the rest may be too many to read.
 func (s *stream) findMissing(ctx context.Context, info *jetstream.StreamInfo, events []publishedEvent, since time.Time) (missing []publishedEvent, read bool, err error) {
 	if info.State.Msgs == 0 {
 		return events, true, nil
@@ -156,8 +155,8 @@ func (s *stream) findMissing(ctx context.Context, info *jetstream.StreamInfo, ev
 	return s.missingAmong(ctx, cfg, last, end, events)
 }
 
-// missingAmong returns the events that are not among what a consumer gets up to a sequence of
-// the stream. read reports whether it came so far before the end of its time.
+// missingAmong returns the events that are not among a consumer's messages up to a
+// sequence. read reports whether it got that far in time.
 func (s *stream) missingAmong(ctx context.Context, cfg jetstream.ConsumerConfig, last uint64, end time.Time, events []publishedEvent) (missing []publishedEvent, read bool, err error) {
 	consumer, err := s.handle.CreateConsumer(ctx, cfg)
 	if err != nil {
@@ -166,7 +165,7 @@ func (s *stream) missingAmong(ctx context.Context, cfg jetstream.ConsumerConfig,
 	defer func() {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), brokerTimeout)
 		defer cancel()
-		_ = s.handle.DeleteConsumer(within, consumer.CachedInfo().Name) // it goes by itself after a minute
+		_ = s.handle.DeleteConsumer(within, consumer.CachedInfo().Name) // the broker removes it after a minute anyway
 	}()
 	there, read, err := readNames(ctx, consumer, last, end)
 	missing = slices.DeleteFunc(slices.Clone(events), func(p publishedEvent) bool {
@@ -175,7 +174,7 @@ func (s *stream) missingAmong(ctx context.Context, cfg jetstream.ConsumerConfig,
 	return missing, read || len(missing) == 0, err
 }
 
-// filterOf returns the subjects of events, none if they are many.
+// filterOf returns the subjects of events; none if there are too many.
 func filterOf(events []publishedEvent) []string {
 	var subjects []string
 	for _, p := range events {
@@ -189,8 +188,8 @@ func filterOf(events []publishedEvent) []string {
 	return subjects
 }
 
-// readNames reads a consumer's messages up to a sequence of the stream, and returns by
-// what they are recognised. read reports whether it came so far in time.
+// readNames reads a consumer's messages up to a sequence, and returns their names. read
+// reports whether it got that far in time.
 func readNames(ctx context.Context, consumer jetstream.Consumer, last uint64, end time.Time) (there map[string]bool, read bool, err error) {
 	there = make(map[string]bool)
 	if consumer.CachedInfo().NumPending == 0 {

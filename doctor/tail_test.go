@@ -52,10 +52,7 @@ func TestTheEndOfAStreamIsReadFirst(t *testing.T) {
 			publish(tt.before, "/other")
 			publish(3, "/shop")
 			publish(tt.after, "/other")
-			js, err := jetstream.New(nc)
-			if err != nil {
-				t.Fatal(err)
-			}
+			js := devtest.JetStream(t, nc)
 			devtest.Eventually(t, 30*time.Second, "all messages", func() bool {
 				s, err := js.Stream(t.Context(), name)
 				return err == nil && s.CachedInfo().State.Msgs == uint64(total)

@@ -11,8 +11,8 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// checkTypes looks for types that handlers ask for and nobody writes, and for types of
-// which a stream has events that no handler takes.
+// checkTypes looks for types that handlers ask for and no producer writes, and for types
+// in a stream that no handler takes.
 func checkTypes(ctx context.Context, e *examination) error {
 	used, err := query[struct{ Subject string }](ctx, e, schema.In(e.d.name, eventtype.UsedSQL))
 	if err != nil {
@@ -30,13 +30,13 @@ func checkTypes(ctx context.Context, e *examination) error {
 		}
 	})
 	if err = errors.Join(append(faults, err)...); err == nil && len(e.findings) == had {
-		e.ok("", "the types that handlers ask for are spelled as they are written")
+		e.ok("", "the types that handlers ask for match those of events")
 	}
 	return err
 }
 
-// compareTypes compares the types that the handlers of a stream ask for with those of
-// which it has events. seen are those that the database shows.
+// compareTypes compares the types that the handlers of a stream ask for with the types of
+// its events. seen are the types in the database.
 func compareTypes(ctx context.Context, e *examination, s *stream, seen []string) error {
 	within, cancel := context.WithTimeout(ctx, brokerTimeout)
 	defer cancel()

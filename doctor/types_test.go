@@ -60,10 +60,7 @@ func TestTypes(t *testing.T) {
 					exec(t, pool, "INSERT INTO postroom.subscription (handler, stream, stream_created, types, subjects) VALUES ($1, $2, now(), $3, $3)", handler, name, full(kinds))
 				}
 			}
-			js, err := jetstream.New(nc)
-			if err != nil {
-				t.Fatal(err)
-			}
+			js := devtest.JetStream(t, nc)
 			for _, subject := range full(tt.stream) {
 				if _, err := js.Publish(t.Context(), subject, nil); err != nil {
 					t.Fatal(err)

@@ -2,60 +2,60 @@ package eventlog
 
 import "time"
 
-// Progress is what became of events that were read, since it was last recorded.
+// Progress is what became of events that were read, since progress was last recorded.
 type Progress struct {
 	// Published are the seqs of events that the broker has.
 	Published []int64
 
 	// Held are events to be put into held, or back into it.
-	Held []Holding
+	Held []Deferral
 
-	// Returned are the seqs of events that were read from held and not
-	// published. They stay in held as they are.
+	// Returned are the seqs of events that were read from held and not published. They
+	// stay in held as they are.
 	Returned []int64
 
-	// Owed are the seqs of events that were published, and that the broker has lost.
-	// They are published again before newer ones, as they were.
-	Owed []int64
+	// Lost are the seqs of events that were published and that the broker has lost. They
+	// are published again before newer ones, as they were.
+	Lost []int64
 
-	// Late are the seqs of events that the broker has lost while it has later ones of
-	// their key. They are published again as a rewind is: beside others, and with its mark.
-	Late []int64
+	// LostBehindKey are the seqs of lost events of whose keys the broker still has later
+	// ones. Their order cannot be restored, so they are republished: beside other events,
+	// and with the header of a republish.
+	LostBehindKey []int64
 
-	// Places are where streams are now known to end, of those where that changed.
-	Places []Place
+	// Positions are the new positions of streams whose position changed.
+	Positions []StreamPosition
 
-	// Repeated are events of rewinds that are on their way no more, but for those in
-	// Held. Their seqs are not those of Published.
-	Repeated []Repeated
+	// Republished are events of republishes that are no longer on their way. It has neither
+	// those in Held, nor those in Published.
+	Republished []RepublishResult
 }
 
 // Empty reports whether there is nothing to record.
 func (p *Progress) Empty() bool {
-	return len(p.Published)+len(p.Held)+len(p.Returned)+len(p.Owed)+len(p.Late)+len(p.Places)+len(p.Repeated) == 0
+	return len(p.Published)+len(p.Held)+len(p.Returned)+len(p.Lost)+len(p.LostBehindKey)+len(p.Positions)+len(p.Republished) == 0
 }
 
-// Holding says why an event is held and what becomes of it.
-type Holding struct {
+// Deferral says why an event goes to held, and what becomes of it there.
+type Deferral struct {
 	Seq int64
 
 	// Key is the key that waits for the event; empty if none does.
 	Key string
 
-	// Rewind is the rewind that the event was read for; zero for all others, and for
-	// one that was read from held.
-	Rewind int64
+	// RepublishID is the id of the republish that read the event; zero for any other event,
+	// and for one that was read from held.
+	RepublishID int64
 
-	// Failure is what went wrong; nil for an event that only waits behind its
-	// key.
+	// Failure is what went wrong; nil if the event only waits behind its key.
 	Failure *Failure
 }
 
 // Failure is one failure of an event.
 type Failure struct {
 	Class    string        // from a closed set
-	Text     string        // what to tell an operator; never a payload
-	Attempts int           // spent so far, this one included where it counts
+	Text     string        // tells an operator what happened; never has a payload
+	Attempts int           // spent so far, with this one if it counts
 	Dead     bool          // no attempt follows
-	After    time.Duration // otherwise, when the next one is made
+	After    time.Duration // otherwise, how long until the next attempt
 }

@@ -1,42 +1,41 @@
 package eventlog
 
-// Rewound is what one look at the rewinds of a log found: events that are published
-// again by an operator's wish.
-type Rewound struct {
-	// Rewinding is the rewind that runs. Its ID is zero if none does.
-	Rewinding
+// RepublishPage is what one read of the republishes found. A republish is an operator's
+// order to publish events of the log again.
+type RepublishPage struct {
+	// RepublishStatus is that of the republish that runs. Its ID is zero if none does.
+	RepublishStatus
 
-	// Events are the next of its events, in the order of their seqs. Whoever reads
-	// them owns the slice.
-	Events []Logged
+	// Events are its next events, in the order of their seqs. The caller owns the slice.
+	Events []Event
 
-	// Begins reports whether this term sees the rewind for the first time.
+	// Begins reports whether this term sees the republish for the first time.
 	Begins bool
 
-	// Moved reports whether the rewind came further. Where it did not, it waits for
-	// what is on its way.
-	Moved bool
+	// Advanced reports whether the read got any further in the log. If it did not, the
+	// republish waits for events that are on their way.
+	Advanced bool
 
-	// Ended are the rewinds that ended since the last look.
-	Ended []Rewinding
+	// Ended are the republishes that ended since the last read.
+	Ended []RepublishStatus
 }
 
-// Rewinding is how far a rewind is.
-type Rewinding struct {
+// RepublishStatus is how far a republish is.
+type RepublishStatus struct {
 	ID        int64
-	Rate      float64 // events a second, at the most
-	Events    int64   // how many there were when it was asked for
+	Rate      float64 // events a second, at most
+	Events    int64   // how many there were when it was ordered
 	Published int64
 	Skipped   int64 // they are held or discarded, or were not published yet
 	Held      int64 // the broker refused them
 	Cancelled bool
 }
 
-// Repeated is what became of an event of a rewind.
-type Repeated struct {
-	Rewind, Seq int64
+// RepublishResult is what became of one event of a republish.
+type RepublishResult struct {
+	RepublishID, Seq int64
 
-	// Dropped reports whether it was not published, because its rewind was
-	// cancelled; otherwise the broker has it.
+	// Dropped reports whether the event was not published because its republish was
+	// cancelled. Otherwise the broker has it.
 	Dropped bool
 }

@@ -95,7 +95,7 @@ func TestABeginIsNoted(t *testing.T) {
 	for name, tt := range map[string]struct {
 		option idempotency.CallOption
 		noted  int
-	}{"none": {nil, 0}, "window": {idempotency.KeyWindow(time.Hour), 1}, "no keys": {idempotency.KeyWindow(0), 1}} {
+	}{"none": {nil, 0}, "window": {idempotency.VendorWindow(time.Hour), 1}, "no keys": {idempotency.VendorWindow(0), 1}} {
 		b := newBank(t)
 		var options []idempotency.CallOption
 		if tt.option != nil {
@@ -120,7 +120,7 @@ func TestTheWindowOfAKey(t *testing.T) {
 	t.Parallel()
 	for ago, again := range map[time.Duration]bool{0: true, 49 * time.Minute: true, 51 * time.Minute: false, 24 * time.Hour: false} {
 		b := newBank(t, errLost, errLost)
-		window := idempotency.KeyWindow(time.Hour)
+		window := idempotency.VendorWindow(time.Hour)
 		if _, err := b.pay(window); !errors.Is(err, errLost) || errors.Is(err, idempotency.ErrOutcomeUnknown) {
 			t.Errorf("the first attempt: %v", err)
 		}
@@ -159,7 +159,7 @@ func TestTheWindowOfAKey(t *testing.T) {
 func TestAVendorWithoutKeys(t *testing.T) {
 	t.Parallel()
 	for name, option := range map[string]idempotency.CallOption{
-		"0": idempotency.KeyWindow(0), "less than 0": idempotency.KeyWindow(-1), "less than the handler's time": idempotency.KeyWindow(callTimeout),
+		"0": idempotency.VendorWindow(0), "less than 0": idempotency.VendorWindow(-1), "less than the handler's time": idempotency.VendorWindow(callTimeout),
 	} {
 		b := newBank(t, errLost)
 		if _, err := b.pay(option); !errors.Is(err, errLost) || !errors.Is(err, idempotency.ErrOutcomeUnknown) {
@@ -204,8 +204,8 @@ func TestLookup(t *testing.T) {
 
 	// It is not asked while the key is recognised.
 	b = newBank(t, errLost)
-	_, _ = b.pay(b.knows(true, nil), idempotency.KeyWindow(time.Hour))
-	if id, err := b.pay(idempotency.KeyWindow(time.Hour), b.knows(true, nil)); err != nil || id != "ch_"+b.keys[0] {
+	_, _ = b.pay(b.knows(true, nil), idempotency.VendorWindow(time.Hour))
+	if id, err := b.pay(idempotency.VendorWindow(time.Hour), b.knows(true, nil)); err != nil || id != "ch_"+b.keys[0] {
 		t.Errorf("within the window: %q, %v", id, err)
 	}
 	b.wantCharged(2, 0)
@@ -236,32 +236,32 @@ func TestWhatIsFoundIsRecorded(t *testing.T) {
 }
 
 // A call that did not happen leaves no doubt; that of another before it stays.
-func TestNotDone(t *testing.T) {
+func TestNotApplied(t *testing.T) {
 	t.Parallel()
-	if idempotency.NotDone(nil) != nil {
+	if idempotency.NotApplied(nil) != nil {
 		t.Error("no error became one")
 	}
 	refused := errors.New("refused")
-	b := newBank(t, idempotency.NotDone(refused), idempotency.NotDone(refused))
+	b := newBank(t, idempotency.NotApplied(refused), idempotency.NotApplied(refused))
 	for range 2 {
-		if _, err := b.pay(idempotency.KeyWindow(0)); !errors.Is(err, refused) || errors.Is(err, idempotency.ErrOutcomeUnknown) || b.begun() != 0 {
+		if _, err := b.pay(idempotency.VendorWindow(0)); !errors.Is(err, refused) || errors.Is(err, idempotency.ErrOutcomeUnknown) || b.begun() != 0 {
 			t.Errorf("%v, %d are noted", err, b.begun())
 		}
 	}
-	if _, err := b.pay(idempotency.KeyWindow(0)); err != nil {
+	if _, err := b.pay(idempotency.VendorWindow(0)); err != nil {
 		t.Error(err)
 	}
 	b.wantCharged(3, 0)
 
-	b = newBank(t, errLost, idempotency.NotDone(refused))
+	b = newBank(t, errLost, idempotency.NotApplied(refused))
 	for range 2 {
-		_, _ = b.pay(idempotency.KeyWindow(time.Hour))
+		_, _ = b.pay(idempotency.VendorWindow(time.Hour))
 	}
 	if b.begun() != 1 {
 		t.Errorf("%d are noted, want the first call", b.begun())
 	}
 	b.ago(time.Hour)
-	if _, err := b.pay(idempotency.KeyWindow(time.Hour)); !errors.Is(err, idempotency.ErrOutcomeUnknown) {
+	if _, err := b.pay(idempotency.VendorWindow(time.Hour)); !errors.Is(err, idempotency.ErrOutcomeUnknown) {
 		t.Errorf("the first call's outcome is not known: %v", err)
 	}
 	b.wantCharged(2, 0)
@@ -273,11 +273,11 @@ func TestACallIsBusy(t *testing.T) {
 	b := newBank(t)
 	_, _, err := idempotency.DoLease(t.Context(), b.guard, idempotency.Operation{Scope: "pay", Key: "k"}, func(ctx context.Context) (string, error) {
 		return idempotency.Call(ctx, "charge", func(ctx context.Context, key string) (string, error) {
-			if _, err := idempotency.Call(ctx, "charge", b.charge, idempotency.KeyWindow(0)); err == nil || !strings.Contains(err.Error(), "under way") {
+			if _, err := idempotency.Call(ctx, "charge", b.charge, idempotency.VendorWindow(0)); err == nil || !strings.Contains(err.Error(), "under way") {
 				t.Errorf("the call within itself: %v", err)
 			}
 			return b.charge(ctx, key)
-		}, idempotency.KeyWindow(0))
+		}, idempotency.VendorWindow(0))
 	})
 	if err != nil {
 		t.Error(err)
@@ -305,7 +305,7 @@ func TestCallsSideBySide(t *testing.T) {
 						return 0, errLost
 					}
 					return i, nil
-				}, idempotency.KeyWindow(time.Hour))
+				}, idempotency.VendorWindow(time.Hour))
 				if errors.Is(err, errLost) != (i%2 == 0) {
 					t.Errorf("charge %d: %v", i, err)
 				}
@@ -347,11 +347,11 @@ func TestMisusedCalls(t *testing.T) {
 // Without its optional key a request has no row, and its calls are as uncertain.
 func TestCallsOfARequestWithoutKey(t *testing.T) {
 	t.Parallel()
-	b := newBank(t, errLost, idempotency.NotDone(errLost))
+	b := newBank(t, errLost, idempotency.NotApplied(errLost))
 	var got []error
 	path := b.mount(leased, func(_ http.ResponseWriter, req *http.Request) {
 		for range 3 {
-			_, err := idempotency.Call(req.Context(), "charge", b.charge, idempotency.KeyWindow(0))
+			_, err := idempotency.Call(req.Context(), "charge", b.charge, idempotency.VendorWindow(0))
 			got = append(got, err)
 		}
 	})
@@ -366,7 +366,7 @@ func TestCallsOfARequestWithoutKey(t *testing.T) {
 func TestAnswersAfterAnUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, errLost)
-	option := idempotency.KeyWindow(0)
+	option := idempotency.VendorWindow(0)
 	path := b.mount(leased, func(w http.ResponseWriter, req *http.Request) {
 		id, err := idempotency.Call(req.Context(), "charge", b.charge, option)
 		if errors.Is(err, idempotency.ErrOutcomeUnknown) {

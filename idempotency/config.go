@@ -18,7 +18,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// For how long answers are kept. [Route.TTL] and [Operation.TTL] take any other.
+// How long answers are kept. [Route.TTL] and [Operation.TTL] also take any other duration.
 const (
 	// TTLRequests is the default.
 	TTLRequests = 24 * time.Hour
@@ -33,46 +33,46 @@ const (
 // Omit is the name of a header that is not sent.
 const Omit = "-"
 
-// Config is what all routes of a [Guard] have in common. The zero value is ready to use
-// for [Do]; [Guard.Handler] needs Principal.
+// Config has the settings that all routes of a [Guard] share. The zero value is ready to
+// use for [Do]; [Guard.Handler] needs Principal.
 //
-// Wide because each field is one decision, as in a [Route].
+// Wide because each field is a choice of its own, as in a [Route].
 type Config struct {
 	// Schema is the database schema that holds Postroom's tables.
 	//
 	// Defaults to "postroom".
 	Schema string
 
-	// Principal returns who sends a request: what authentication found out, such as a
-	// customer or an API key's id. Keys of one mean nothing to another. If it returns an
-	// error or no name, the request is refused with 401, or with 503 if a time limit or a
-	// context ended while it asked; [Anonymous] is for services
-	// without authentication. Required for Handler.
+	// Principal returns who sends a request, as authentication found it: a customer, for
+	// instance, or an API key's id. Each principal has its own keys: the same key of two
+	// principals names two operations. If Principal returns an error or no name, the guard
+	// refuses the request with 401, or with 503 if a time limit or a context ended meanwhile.
+	// [Anonymous] is for services without authentication. Required for Handler.
 	Principal func(r *http.Request) (string, error)
 
-	// HashPrincipal has the database keep a digest of the principal only, for one that
-	// is a secret, such as a token.
+	// HashPrincipal stores only a digest of the principal, for a principal that is a
+	// secret, such as a token.
 	HashPrincipal bool
 
-	// StatusHeader and ReplayedHeader name the headers of an answer that say that it is
-	// kept (StatusHeader: stored) or repeated (StatusHeader: replayed, ReplayedHeader:
-	// true). [Omit] leaves one out.
+	// StatusHeader and ReplayedHeader name headers of answers. If an answer is kept, the
+	// guard sends "StatusHeader: stored". If it is repeated, the guard sends
+	// "StatusHeader: replayed" and "ReplayedHeader: true". [Omit] leaves a header out.
 	//
 	// Default to Idempotency-Status and Idempotent-Replayed.
 	StatusHeader, ReplayedHeader string
 
-	// Codes has problems carry other codes: [CodesUpper], [CodesDotted], or others.
+	// Codes replaces the codes of problems: by [CodesUpper], [CodesDotted], or others.
 	Codes map[Code]string
 
-	// DocsURL is where the service describes its use of keys. A problem's type is then
-	// this with the code as its fragment, and a Link header leads there.
+	// DocsURL is where the service describes its use of keys. If it is set, the type of a
+	// problem is this URL with the code as fragment, and a Link header points to it.
 	DocsURL string
 
 	// Codec changes the bodies of answers on their way to and from the database.
 	Codec Codec
 
-	// StoreTimeout bounds each use of the database but for the handler's: what takes
-	// longer is unavailable, and answered with 503.
+	// StoreTimeout limits each use of the database, except by the handler. If one takes
+	// longer, the guard treats the database as unavailable and answers 503.
 	//
 	// Defaults to 5 seconds.
 	StoreTimeout time.Duration
@@ -82,13 +82,13 @@ type Config struct {
 	// Defaults to an hour.
 	PurgeEvery time.Duration
 
-	// Archive, if it is set, is given what a purge removes, in its transaction.
+	// Archive, if set, gets the records that a purge removes, in the purge's transaction.
 	Archive func(ctx context.Context, tx pgx.Tx, gone []Record) error
 
-	// RedactKeys has logs and spans show a digest in place of a key.
+	// RedactKeys makes logs and spans show a digest instead of a key.
 	RedactKeys bool
 
-	// Logger receives what becomes of keys.
+	// Logger receives the outcome of each request with a key.
 	//
 	// Defaults to slog.Default.
 	Logger *slog.Logger
@@ -100,8 +100,7 @@ type Config struct {
 }
 
 // Codec changes bodies on their way to the database and back, for instance encrypts them.
-// What Decode returns must be what Encode was given, byte for byte. It is called
-// concurrently.
+// Decode must return byte for byte what Encode was given. Both are called concurrently.
 type Codec interface {
 	Encode(ctx context.Context, k Key, body []byte) ([]byte, error)
 	Decode(ctx context.Context, k Key, kept []byte) ([]byte, error)
@@ -130,12 +129,12 @@ func (c Config) validate() error {
 	if _, err := schema.Name(c.Schema); err != nil {
 		faults.add(true, "Schema: %w", err)
 	}
-	faults.add(c.StoreTimeout < 0, "StoreTimeout is %s, want more than none", c.StoreTimeout)
-	faults.add(c.PurgeEvery < 0, "PurgeEvery is %s, want more than none", c.PurgeEvery)
-	faults.add(c.StatusHeader != Omit && !isToken(c.StatusHeader), "StatusHeader %.40q is no name of a header", c.StatusHeader)
-	faults.add(c.ReplayedHeader != Omit && !isToken(c.ReplayedHeader), "ReplayedHeader %.40q is no name of a header", c.ReplayedHeader)
+	faults.add(c.StoreTimeout < 0, "StoreTimeout is %s, want more than 0", c.StoreTimeout)
+	faults.add(c.PurgeEvery < 0, "PurgeEvery is %s, want more than 0", c.PurgeEvery)
+	faults.add(c.StatusHeader != Omit && !isToken(c.StatusHeader), "StatusHeader %.40q is not a header name", c.StatusHeader)
+	faults.add(c.ReplayedHeader != Omit && !isToken(c.ReplayedHeader), "ReplayedHeader %.40q is not a header name", c.ReplayedHeader)
 	for _, code := range slices.Sorted(maps.Keys(c.Codes)) {
-		faults.add(statusOf[code] == 0, "Codes names %.60q, which is no code of this package", string(code))
+		faults.add(statusOf[code] == 0, "Codes names %.60q, which is not a code of this package", string(code))
 		faults.add(c.Codes[code] == "", "Codes has no text for %.60q", string(code))
 	}
 	return errors.Join(faults...)

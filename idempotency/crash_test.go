@@ -26,9 +26,9 @@ func TestAttemptThatDiesInACall(t *testing.T) { // E5, E6
 		body    string
 	}{
 		"window open": {func(*bank) []idempotency.CallOption {
-			return []idempotency.CallOption{idempotency.KeyWindow(time.Hour)}
+			return []idempotency.CallOption{idempotency.VendorWindow(time.Hour)}
 		}, 201, 2, "ch_"},
-		"no keys":   {func(*bank) []idempotency.CallOption { return []idempotency.CallOption{idempotency.KeyWindow(0)} }, 502, 1, "it is not known"},
+		"no keys":   {func(*bank) []idempotency.CallOption { return []idempotency.CallOption{idempotency.VendorWindow(0)} }, 502, 1, "it is not known"},
 		"found":     {func(b *bank) []idempotency.CallOption { return []idempotency.CallOption{b.knows(true, nil)} }, 201, 1, "found_"},
 		"not found": {func(b *bank) []idempotency.CallOption { return []idempotency.CallOption{b.knows(false, nil)} }, 201, 2, "ch_"},
 	} {
@@ -94,7 +94,7 @@ func TestWhoIsFencedOffDoesNotCall(t *testing.T) { // E5
 		var cause error
 		_, _, err := idempotency.DoLease(t.Context(), b.guard, idempotency.Operation{Scope: "pay", Key: "k"}, func(ctx context.Context) (string, error) {
 			b.exec("UPDATE postroom.idempotency SET " + take)
-			id, err := idempotency.Call(ctx, "charge", b.charge, idempotency.KeyWindow(0))
+			id, err := idempotency.Call(ctx, "charge", b.charge, idempotency.VendorWindow(0))
 			cause = context.Cause(ctx)
 			return id, err
 		})
@@ -108,9 +108,9 @@ func TestWhoIsFencedOffDoesNotCall(t *testing.T) { // E5
 func TestWhoIsFencedOffTakesNothingBack(t *testing.T) { // E5
 	t.Parallel()
 	refused := errors.New("refused")
-	b := newBank(t, idempotency.NotDone(refused))
+	b := newBank(t, idempotency.NotApplied(refused))
 	b.meant = func() { b.exec("UPDATE postroom.idempotency SET fence = fence + 1") }
-	if _, err := b.pay(idempotency.KeyWindow(0)); !errors.Is(err, idempotency.ErrLeaseLost) || !errors.Is(err, refused) || b.begun() != 1 {
+	if _, err := b.pay(idempotency.VendorWindow(0)); !errors.Is(err, idempotency.ErrLeaseLost) || !errors.Is(err, refused) || b.begun() != 1 {
 		t.Errorf("%v; %d are noted", err, b.begun())
 	}
 }
@@ -123,7 +123,7 @@ func TestAnEndedAttemptDoesNotCall(t *testing.T) {
 	_, _, err := idempotency.DoLease(t.Context(), b.guard, idempotency.Operation{Scope: "pay", Key: "k"}, func(ctx context.Context) (string, error) {
 		ctx, cancel := context.WithCancelCause(ctx)
 		cancel(cause)
-		return idempotency.Call(ctx, "charge", b.charge, idempotency.KeyWindow(0))
+		return idempotency.Call(ctx, "charge", b.charge, idempotency.VendorWindow(0))
 	})
 	if !errors.Is(err, cause) || len(b.keys) != 0 || b.begun() != 0 {
 		t.Errorf("%v; %d calls, %d noted", err, len(b.keys), b.begun())
@@ -196,9 +196,9 @@ func TestACallThatPanics(t *testing.T) {
 				t.Error("the panic was swallowed")
 			}
 		}()
-		_, _ = b.pay(idempotency.KeyWindow(0))
+		_, _ = b.pay(idempotency.VendorWindow(0))
 	}()
-	if _, err := b.pay(idempotency.KeyWindow(0)); !errors.Is(err, idempotency.ErrOutcomeUnknown) {
+	if _, err := b.pay(idempotency.VendorWindow(0)); !errors.Is(err, idempotency.ErrOutcomeUnknown) {
 		t.Errorf("after it: %v", err)
 	}
 	b.wantCharged(1, 0)

@@ -25,11 +25,11 @@ type postOffice struct {
 func (p *postOffice) Send(ctx context.Context, reference, to string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.base+"/parcels?reference="+reference, strings.NewReader(to))
 	if err != nil {
-		return "", idempotency.NotDone(err)
+		return "", idempotency.NotApplied(err)
 	}
 	number, err := p.api.Fetch(req)
-	if outbound.NotDone(err) { // nothing was sent, or it was rejected
-		err = idempotency.NotDone(err)
+	if outbound.NotApplied(err) { // nothing was sent, or it was rejected
+		err = idempotency.NotApplied(err)
 	}
 	return string(number), err
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom/internal/pause"
 )
 
-// Outcome is what a call with a key came to.
+// Outcome says whether a call with a key ran.
 type Outcome int
 
 // Outcomes.
@@ -30,18 +30,18 @@ func (o Outcome) String() string {
 	return "fresh"
 }
 
-// operation is one call with a key, or, if that is empty, without.
+// operation is one call, with or without a key.
 type operation struct {
-	key     Key  // as the database has it
-	keyed   bool // there is a key, and so a row
+	key     Key  // as it is stored
+	keyed   bool // there is a key, so there is a row
 	lock    int64
 	rules   *Route
-	timeout time.Duration // of what runs; 0: none
+	timeout time.Duration // of run; 0 means none
 
 	print   fingerprint.Sum
 	reprint func(kind fingerprint.Kind) (fingerprint.Sum, error)
 
-	// run does the work. It is called once for each attempt, in its context.
+	// run does the work. It is called once for each attempt, with the attempt's context.
 	run func(ctx context.Context, a *attempt) (result, error)
 }
 
@@ -49,31 +49,31 @@ type operation struct {
 type attempt struct {
 	op     *operation
 	number int
-	tx     *tx    // of transaction mode
-	asked  bool   // for the transaction
-	lease  *lease // of lease mode
+	tx     *tx    // in transaction mode
+	asked  bool   // the handler asked for the transaction
+	lease  *lease // in lease mode
 	ref    string // given by KeepRef
 }
 
-// result is what a run of an operation came to.
+// result is the result of one run of an operation.
 type result struct {
 	response Response
-	kept     Response // what of it is kept
+	kept     Response // the part of the answer that is kept
 	verdict  verdict
-	dropped  bool // it is too large to be kept
+	dropped  bool // the answer is too large to be kept
 }
 
-// verdict is what becomes of a run's effects and of its answer.
+// verdict says whether a run's effects and its answer are kept.
 type verdict int
 
 const (
 	undo       verdict = iota // neither is kept
 	keepAll                   // both are
-	keepAnswer                // the answer alone is
+	keepAnswer                // only the answer is
 )
 
-// ended is what a call came to.
-type ended struct {
+// callResult is the result of a call.
+type callResult struct {
 	key      Key
 	outcome  Outcome
 	response Response // of a run
@@ -86,13 +86,13 @@ type ended struct {
 }
 
 const (
-	twinRounds = 3 // of one that met the answer of a twin, and looks again
+	twinRounds = 3 // how often a call looks again after another attempt answered
 	pollFirst  = 10 * time.Millisecond
 	pollMost   = 250 * time.Millisecond
 )
 
 // execute runs an operation, or returns what an earlier run of it answered.
-func (g *Guard) execute(ctx context.Context, op *operation) ended {
+func (g *Guard) execute(ctx context.Context, op *operation) callResult {
 	deadline := time.Now().Add(op.rules.Wait)
 	rest := pollFirst
 	for round, retries := 1, 0; ; round++ {
@@ -122,7 +122,7 @@ func (g *Guard) execute(ctx context.Context, op *operation) ended {
 }
 
 // attempt makes one attempt at an operation, in its mode.
-func (g *Guard) attempt(ctx context.Context, op *operation) ended {
+func (g *Guard) attempt(ctx context.Context, op *operation) callResult {
 	if op.rules.Mode == LeaseMode {
 		return g.inLease(ctx, op)
 	}
@@ -130,7 +130,7 @@ func (g *Guard) attempt(ctx context.Context, op *operation) ended {
 }
 
 // inTx makes an attempt in transaction mode.
-func (g *Guard) inTx(ctx context.Context, op *operation) (e ended) {
+func (g *Guard) inTx(ctx context.Context, op *operation) (e callResult) {
 	if op.keyed && g.recent.has(op.lock) {
 		if found, err := g.store.look(ctx, op.key); err == nil {
 			if what, err := op.decide(found); err == nil && what == replay {
@@ -140,10 +140,10 @@ func (g *Guard) inTx(ctx context.Context, op *operation) (e ended) {
 	}
 	t, found, held, err := g.store.open(ctx, op)
 	if err != nil {
-		return ended{err: fmt.Errorf("%w: %w", ErrUnavailable, g.store.advise(err))}
+		return callResult{err: fmt.Errorf("%w: %w", ErrUnavailable, g.store.advise(err))}
 	}
 	defer func() {
-		if t.owner != nil { // also where what runs panics
+		if t.owner != nil { // also if run panics
 			t.rollback(ctx)
 		}
 	}()
@@ -151,19 +151,19 @@ func (g *Guard) inTx(ctx context.Context, op *operation) (e ended) {
 	what, err := op.decide(found)
 	switch {
 	case err != nil:
-		return ended{err: err}
+		return callResult{err: err}
 	case what == replay:
 		t.rollback(ctx)
 		return g.replay(ctx, op, found)
 	case !held:
-		return ended{err: ErrInProgress}
+		return callResult{err: ErrInProgress}
 	case what == resume && found.begun:
-		return ended{err: fmt.Errorf("%w: an attempt in lease mode has done or begun steps, which a transaction would do again: let lease mode finish it, or forget the key with Guard.Delete",
+		return callResult{err: fmt.Errorf("%w: an attempt in lease mode has done or begun steps, which a transaction would do again: let lease mode finish it, or forget the key with Guard.Delete",
 			ErrOutcomeUnknown)}
 	}
 	t.lent = true
 	a := &attempt{op: op, number: 1, tx: t}
-	e = ended{number: 1}
+	e = callResult{number: 1}
 	if what == resume {
 		a.number, e.from = found.Attempts+1, found.State
 		e.number, e.takeover = a.number, found.State == StatePending
@@ -179,7 +179,7 @@ func (g *Guard) inTx(ctx context.Context, op *operation) (e ended) {
 	return e
 }
 
-// runTx runs the operation and has a last look at what it left.
+// runTx runs the operation, and then checks the state of its transaction.
 func (a *attempt) runTx(ctx context.Context) (result, error) {
 	inner, _, cancel := a.op.context(ctx, a)
 	defer cancel()
@@ -196,20 +196,20 @@ func (a *attempt) runTx(ctx context.Context) (result, error) {
 		return res, fmt.Errorf("%w: %w", ErrInterrupted, errors.Join(ctx.Err(), context.Cause(ctx)))
 	}
 	err = a.tx.healthy(res.verdict)
-	if err != nil && inner.Err() != nil && a.tx.owner.Conn().IsClosed() { // pgx closes it in the middle of a statement
+	if err != nil && inner.Err() != nil && a.tx.owner.Conn().IsClosed() { // pgx closes the connection if a context ends during a statement
 		err = fmt.Errorf("%w: %w", ErrInterrupted, errors.Join(inner.Err(), context.Cause(inner)))
 	}
 	return res, err
 }
 
 // inLease makes an attempt in lease mode.
-func (g *Guard) inLease(ctx context.Context, op *operation) (e ended) {
+func (g *Guard) inLease(ctx context.Context, op *operation) (e callResult) {
 	l := g.store.lease(op)
 	if op.keyed {
 		found, what, err := g.claim(ctx, l)
 		switch {
 		case err != nil:
-			return ended{err: err}
+			return callResult{err: err}
 		case what == replay:
 			return g.replay(ctx, op, found)
 		case what == resume:
@@ -237,7 +237,7 @@ func (g *Guard) inLease(ctx context.Context, op *operation) (e ended) {
 	case err != nil || res.verdict == undo:
 		l.Fail(ctx)
 		e.to = StateFailed
-		if errors.Is(context.Cause(inner), ErrLeaseLost) { // whatever the handler made of it
+		if errors.Is(context.Cause(inner), ErrLeaseLost) { // no matter which error the handler returned
 			e.err, e.to = errors.Join(ErrLeaseLost, err), StatePending
 		}
 	default:
@@ -248,7 +248,7 @@ func (g *Guard) inLease(ctx context.Context, op *operation) (e ended) {
 	return e
 }
 
-// claim takes the key for an attempt, or says what stands in its way.
+// claim takes the key for an attempt, or returns why it cannot.
 func (g *Guard) claim(ctx context.Context, l *lease) (*row, decision, error) {
 	bounded, cancel := g.store.bounded(ctx)
 	defer cancel()
@@ -260,7 +260,7 @@ func (g *Guard) claim(ctx context.Context, l *lease) (*row, decision, error) {
 		if err != nil {
 			return nil, free, fmt.Errorf("%w: look up key: %w", ErrUnavailable, err)
 		}
-		if found == nil { // a transaction is at it, or it was removed just now
+		if found == nil { // a transaction is using the key, or the row was just removed
 			mine, err := l.took(l.Take(bounded))
 			if mine || err != nil {
 				return nil, free, err
@@ -278,9 +278,9 @@ func (g *Guard) claim(ctx context.Context, l *lease) (*row, decision, error) {
 	return nil, free, ErrInProgress
 }
 
-// replay returns what was answered.
-func (g *Guard) replay(ctx context.Context, op *operation, f *row) ended {
-	e := ended{outcome: Replayed, from: StateComplete, to: StateComplete, number: f.Attempts}
+// replay returns the kept answer.
+func (g *Guard) replay(ctx context.Context, op *operation, f *row) callResult {
+	e := callResult{outcome: Replayed, from: StateComplete, to: StateComplete, number: f.Attempts}
 	var err error
 	if e.record, err = f.record(ctx, g.cfg.Codec); err != nil {
 		e.err = fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -300,9 +300,9 @@ func (g *Guard) replay(ctx context.Context, op *operation, f *row) ended {
 type decision int
 
 const (
-	free   decision = iota // there is none that counts
+	free   decision = iota // there is no row that counts
 	replay                 // it is answered
-	resume                 // an attempt failed, or its claim ran out
+	resume                 // an attempt failed, or its claim expired
 )
 
 // decide returns what a row means for a call, or why it cannot go on.
@@ -351,16 +351,16 @@ func attemptFrom(ctx context.Context) *attempt {
 	return a
 }
 
-// Info says which attempt at which operation a handler runs in.
+// Info identifies the operation and the attempt in which a handler runs.
 type Info struct {
 	Key     Key
 	Mode    Mode
-	Attempt int    // from 1; of lease mode, with those that failed
-	Point   string // the last phase that was done before this attempt
+	Attempt int    // from 1; in lease mode failed attempts count
+	Point   string // the last phase that an earlier attempt completed
 }
 
-// FromContext returns the attempt that a handler, or a function given to [Do], runs in, and
-// whether there is one.
+// FromContext returns the attempt in which a handler, or a function given to [Do], runs.
+// ok is false if there is none.
 func FromContext(ctx context.Context) (Info, bool) {
 	a := attemptFrom(ctx)
 	if a == nil {
@@ -373,8 +373,8 @@ func FromContext(ctx context.Context) (Info, bool) {
 	return info, true
 }
 
-// KeepRef has a reference kept in place of the answer: [Route.Render] makes the answer of
-// it when it is asked for again. It panics outside a handler.
+// KeepRef stores a reference instead of the answer. For a repeated request [Route.Render]
+// makes the answer from it. KeepRef panics outside a handler.
 func KeepRef(ctx context.Context, ref string) {
 	a := attemptFrom(ctx)
 	if a == nil {
@@ -383,9 +383,9 @@ func KeepRef(ctx context.Context, ref string) {
 	a.ref = ref
 }
 
-// recent remembers which operations were answered lately, by their locks. Who asks for
-// one of them is likely to be answered by one statement without a transaction; for all
-// others that statement would be in vain. It is a guess: nothing rests on it.
+// recent remembers operations that were answered recently, by their locks. For these the guard
+// first tries one statement without a transaction, which probably finds the answer. For others
+// that statement would be wasted. It is only a guess, and correctness does not depend on it.
 type recent [4096]atomic.Int64
 
 func (r *recent) add(lock int64)      { r[uint64(lock)%uint64(len(r))].Store(lock) }

@@ -8,38 +8,37 @@ import (
 	"github.com/postroom/postroom/internal/jcs"
 )
 
-// Fingerprint tells one request from another: a byte that says how it was made, and a
-// SHA-256.
+// Fingerprint distinguishes requests. It is a byte that says how it was made, and a SHA-256.
 type Fingerprint [1 + sha256.Size]byte
 
-// Print says what of a request its fingerprint is made of. Rows keep which it was, and are
-// compared by it: a change turns no honest retry into a refusal. (Not so for
-// [Route.PrintHeaders], where headers are taken out again, and [Route.PrintFunc].)
+// Print says which parts of a request its fingerprint covers. Each row stores its Print
+// and is compared with that, so you can change Print and the guard still recognises
+// retries of earlier requests. That is not so if you remove headers from
+// [Route.PrintHeaders], or change [Route.PrintFunc].
 type Print byte
 
-// What fingerprints are made of.
+// What fingerprints cover.
 const (
-	// PrintRequest is method, path, query, media type, and the body: JSON in its canonical
-	// form, with exact numbers, as [CanonicalJSON] has it; multipart by its parts; anything
-	// else, and JSON that has no canonical form, as it is.
+	// PrintRequest covers method, path, query, media type and body. JSON is compared in the
+	// canonical form of [CanonicalJSON], with exact numbers, and multipart by its parts. Any
+	// other body is compared as it is, and so is JSON without a canonical form.
 	PrintRequest = Print(fingerprint.Request)
 
-	// PrintRaw is the same with the body as it is, whatever it is.
+	// PrintRaw is the same, but each body is compared as it is.
 	PrintRaw = Print(fingerprint.Raw)
 
-	// PrintBody is the body alone, in the form of PrintRequest.
+	// PrintBody covers only the body, in the form of PrintRequest.
 	PrintBody = Print(fingerprint.Body)
 
-	// PrintJCS is the same as PrintRequest, with JSON in the form of RFC 8785, as
-	// [CanonicalJCS] has it, for clients that promise no more than that: its numbers are
-	// doubles, so that two amounts beyond 2^53, or with more than 15 digits, may be the
-	// same, and the second request has the answer of the first. Do not take it where
-	// amounts are numbers.
+	// PrintJCS is like PrintRequest, with JSON in the form of RFC 8785 ([CanonicalJCS]),
+	// for clients that promise no more than that. Its numbers are doubles, so two amounts
+	// beyond 2^53, or with more than 15 digits, may count as equal. Then the second
+	// request gets the answer of the first. Do not use it if amounts are numbers.
 	PrintJCS = Print(fingerprint.JCS)
 )
 
 // FingerprintRequest returns the fingerprint of a request with the given body, as
-// [PrintRequest] says, for whoever wants to tell requests apart as a [Guard] does. A
+// [PrintRequest] describes it. It is for code that compares requests as a [Guard] does. A
 // multipart body is compared by its parts.
 func FingerprintRequest(r *http.Request, body []byte) (Fingerprint, error) {
 	p := fingerprint.Printer{Request: r, Body: body, Parts: true}
@@ -47,20 +46,19 @@ func FingerprintRequest(r *http.Request, body []byte) (Fingerprint, error) {
 	return Fingerprint(sum), err
 }
 
-// CanonicalJSON returns the one form that all spellings of a JSON text share: white
-// space, the order of members, escapes and the spelling of numbers do not matter. It is
-// the form of RFC 8785 with exact numbers: 1000, 1000.0 and 1e3 are one, and two numbers of
-// different value stay two, however many digits tell them apart. It takes time and memory
-// in proportion to the text.
+// CanonicalJSON returns the canonical form of a JSON text. White space, the order of
+// members, escapes and the spelling of numbers do not matter. It is the form of RFC 8785,
+// but with exact numbers: 1000, 1000.0 and 1e3 are equal, and two numbers of different
+// value always differ. It takes time and memory in proportion to the text.
 //
-// There is an error for what has no such form: what is not JSON or not UTF-8, an object
-// with one name twice, half of a surrogate pair, an exponent of more than 18 digits,
-// more than 512 levels, more than 256 MiB.
+// It returns an error if the text has no such form: it is not JSON or not UTF-8, has an
+// object with a name twice, half of a surrogate pair, an exponent of more than 18 digits,
+// more than 512 levels, or more than 256 MiB.
 func CanonicalJSON(in []byte) ([]byte, error) { return jcs.Form(in, jcs.Exact) }
 
-// CanonicalJCS returns the form of RFC 8785, the JSON Canonicalization Scheme: for those
-// who must agree with others about it, as with a signature. Its numbers are doubles, so
-// that two amounts which differ behind the 15th digit may have one form: 9007199254740993
-// and 9007199254740992 do. There is an error if [CanonicalJSON] has one, and for a
-// number beyond the range of a double.
+// CanonicalJCS returns the form of RFC 8785, the JSON Canonicalization Scheme. Use it if
+// another program must compute the same form, as for a signature. Its numbers are
+// doubles, so two amounts that differ after the 15th digit may have the same form, such
+// as 9007199254740993 and 9007199254740992. It returns an error if CanonicalJSON does, or
+// if a number is outside the range of a double.
 func CanonicalJCS(in []byte) ([]byte, error) { return jcs.Form(in, jcs.Doubles) }

@@ -14,66 +14,66 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// Operation is what [Do] and [DoLease] are to do once. Scope, Principal and Key name it;
-// Principal may be empty for what nobody asked for, such as a job.
+// Operation is what [Do] and [DoLease] do once. Scope, Principal and Key identify it.
+// Principal may be empty if no caller asked for it, such as for a job.
 type Operation struct {
 	Scope, Principal, Key string
 
-	// Input is what the operation is done with, and is compared by its JSON: the same key
-	// with another input is [ErrMismatch]. It is not kept.
+	// Input is the input of the operation. It is compared by its JSON: the same key with
+	// another input is [ErrMismatch]. It is not stored.
 	Input any
 
-	// TTL is for how long the result is kept.
+	// TTL is how long the result is kept.
 	//
 	// Defaults to 24 hours.
 	TTL time.Duration
 
-	// Wait is how long to wait for another call that is at it.
+	// Wait is how long to wait for another call that is running the same operation.
 	Wait time.Duration
 
-	// Timeout bounds the function, by its context.
+	// Timeout limits the function, through its context.
 	//
 	// Defaults to 5 minutes.
 	Timeout time.Duration
 
-	// Lease is for how long a claim holds when its process has died. DoLease only.
+	// Lease is how long a claim lasts after its process has died. DoLease only.
 	//
 	// Defaults to a minute.
 	Lease time.Duration
 
-	// Isolation is that of the transaction, and TxRetries is how often fn is run again
-	// that lost against another one. Do only.
+	// Isolation is the isolation level of the transaction. TxRetries is how often fn is
+	// run again if its transaction lost against another. Do only.
 	Isolation pgx.TxIsoLevel
 	TxRetries int
 }
 
-// nobody is the principal of operations that nobody asked for.
+// nobody is the principal of operations without a caller.
 const nobody = "(none)"
 
 const doTimeout = 5 * time.Minute
 
-// Do runs fn once for an operation: in a transaction that commits together with what it
-// returns, which every later call with the operation returns again without running fn. T
+// Do runs fn once for an operation, in a transaction that commits together with fn's
+// result. Every later call for the operation returns that result and does not run fn. T
 // must survive JSON.
 //
-// After an error of fn, which is returned as it is, nothing is kept, and the next call runs
-// fn again. Other errors match [ErrInProgress], [ErrMismatch], [ErrUnavailable],
-// [ErrOutcomeUnknown], [ErrContention], [ErrInterrupted] or [ErrNotCommitted]. When ctx ends, so does fn's, and
-// it is rolled back.
+// If fn returns an error, Do returns it unchanged and stores nothing, and the next call
+// runs fn again. Other errors match [ErrInProgress], [ErrMismatch], [ErrUnavailable],
+// [ErrOutcomeUnknown], [ErrContention], [ErrInterrupted] or [ErrNotCommitted]. If ctx
+// ends, so does fn's context, and the transaction is rolled back.
 func Do[T any](ctx context.Context, g *Guard, op Operation, fn func(ctx context.Context, tx pgx.Tx) (T, error)) (T, Outcome, error) {
 	return do(ctx, g, op, TxMode, func(ctx context.Context) (T, error) { return fn(ctx, Tx(ctx)) })
 }
 
-// DoLease is [Do] in lease mode: fn does its work with [Phase] and [Call], and after a crash
-// or an error the next call goes on behind the last of them. What fn returns of an
-// [ErrOutcomeUnknown] of its Call is returned as it is.
+// DoLease is [Do] in lease mode: fn works with [Phase] and [Call]. After a crash or an
+// error the next call goes on after the last recorded step. If fn returns an
+// [ErrOutcomeUnknown] of a Call, DoLease returns it unchanged.
 func DoLease[T any](ctx context.Context, g *Guard, op Operation, fn func(ctx context.Context) (T, error)) (T, Outcome, error) {
 	return do(ctx, g, op, LeaseMode, fn)
 }
 
-// Job runs a scheduled job's run once: fn in a transaction, unless an attempt at the run
-// that was due at the given time has succeeded. It is Do with [RunID] as the key, kept for
-// a week.
+// Job runs fn once for each run of a scheduled job, in a transaction. scheduled is when
+// the run was due: if an attempt at that run has succeeded, Job does not run fn. Job is
+// Do with [RunID] as the key, kept for a week.
 func Job(ctx context.Context, g *Guard, job string, scheduled time.Time, fn func(ctx context.Context, tx pgx.Tx) error) (Outcome, error) {
 	op := Operation{Scope: "job " + job, Key: RunID(job, scheduled), TTL: TTLJobs}
 	_, outcome, err := Do(ctx, g, op, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
@@ -104,7 +104,7 @@ func do[T any](ctx context.Context, g *Guard, op Operation, mode Mode, fn func(c
 	case e.err != nil:
 		return out, Fresh, fmt.Errorf("idempotency: %w", errors.Join(e.err, failure))
 	case e.outcome == Replayed:
-		var kept T // nothing of a run that was rolled back
+		var kept T // not the result of a run that was rolled back
 		if err := json.Unmarshal(e.record.Response.Body, &kept); err != nil {
 			return kept, Replayed, fmt.Errorf("idempotency: read the result: %w", err)
 		}
@@ -113,7 +113,7 @@ func do[T any](ctx context.Context, g *Guard, op Operation, mode Mode, fn func(c
 	return out, Fresh, failure
 }
 
-// resolve returns the operation as a guard executes it.
+// resolve returns the operation in the form that a guard executes.
 func (op Operation) resolve(g *Guard, mode Mode) (*operation, error) {
 	rules := Route{
 		Mode: mode, TTL: op.TTL, Wait: op.Wait, Timeout: cmp.Or(op.Timeout, doTimeout), Lease: op.Lease, Isolation: op.Isolation, TxRetries: op.TxRetries,

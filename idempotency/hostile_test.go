@@ -94,18 +94,18 @@ func TestCallbacksThatFail(t *testing.T) {
 // An error that contains itself ends an attempt in lease mode like any other.
 func TestCallsThatFailWithoutEnd(t *testing.T) {
 	t.Parallel()
-	b := &bank{rig: newRig(t), answers: []error{endless{}, idempotency.NotDone(endless{})}}
+	b := &bank{rig: newRig(t), answers: []error{endless{}, idempotency.NotApplied(endless{})}}
 	for range 2 {
-		if _, err := b.pay(idempotency.KeyWindow(callTimeout * 2)); !strings.Contains(err.Error(), "endless") {
+		if _, err := b.pay(idempotency.VendorWindow(callTimeout * 2)); !strings.Contains(err.Error(), "endless") {
 			t.Errorf("%v, want the vendor's error", err)
 		}
 	}
-	if _, err := b.pay(idempotency.KeyWindow(callTimeout * 2)); err != nil || len(b.keys) != 3 {
+	if _, err := b.pay(idempotency.VendorWindow(callTimeout * 2)); err != nil || len(b.keys) != 3 {
 		t.Errorf("%v after %d calls, want none and the third to succeed", err, len(b.keys))
 	}
-	lost := &bank{rig: newRig(t), answers: []error{idempotency.NotDone(endless{})}}
+	lost := &bank{rig: newRig(t), answers: []error{idempotency.NotApplied(endless{})}}
 	lost.meant = func() { lost.exec("DELETE FROM postroom.idempotency") } // the claim, too
-	if _, err := lost.pay(idempotency.KeyWindow(callTimeout * 2)); !errors.Is(err, idempotency.ErrLeaseLost) {
+	if _, err := lost.pay(idempotency.VendorWindow(callTimeout * 2)); !errors.Is(err, idempotency.ErrLeaseLost) {
 		t.Errorf("%v, want the loss of the claim", err)
 	}
 	_, _, err := idempotency.DoLease(t.Context(), b.guard, idempotency.Operation{Scope: "p", Key: "k"}, func(ctx context.Context) (string, error) {

@@ -18,25 +18,25 @@ import (
 	"github.com/postroom/postroom/idempotency/internal/fingerprint"
 )
 
-// route is a Route of a guard.
+// route is a Route together with its guard.
 type route struct {
 	Route
 
 	g    *Guard
 	next http.Handler
-	warn sync.Once // of multipart
+	warn sync.Once // logs once that multipart is refused
 }
 
-// Handler puts the guard in front of next. Authentication, limits of rates and sizes, CORS
-// and compression belong outside of it: what they refuse then uses up no key.
+// Handler puts the guard in front of next. Put authentication, limits of rates and sizes,
+// CORS and compression outside of it, so that a request that they refuse uses up no key.
 //
-// next is given a copy of the request whose body is in memory, and a ResponseWriter that has
-// the headers which were set outside, also to be taken away, and keeps the answer back until
-// it is committed: it cannot stream, hijack or send trailers. Its context
-// does not end when the client goes away, see [Route.Timeout]. A panic of next rolls back
-// and goes on.
+// next gets a copy of the request, with the body in memory, and a ResponseWriter that
+// keeps the answer back until it is committed. So next cannot stream, hijack or send
+// trailers. The ResponseWriter has the headers that were set outside, and next may remove
+// them. The request's context does not end when the client goes away; see
+// [Route.Timeout]. If next panics, the guard rolls back, and the panic continues.
 //
-// A fault of rt is returned by [Guard.Check]; until it is mended all requests are answered
+// [Guard.Check] returns a fault of rt. Until it is mended, the guard answers all requests
 // with 500.
 func (g *Guard) Handler(rt Route, next http.Handler) http.Handler {
 	r := &route{Route: rt.defaults(), g: g, next: next}
@@ -44,7 +44,7 @@ func (g *Guard) Handler(rt Route, next http.Handler) http.Handler {
 		g.report(err)
 	}
 	if g.cfg.Principal == nil && !r.Unsupported {
-		g.report(errors.New("config: Principal is missing: keys of one caller must mean nothing to another; take Anonymous where there are no callers"))
+		g.report(errors.New("config: Principal is missing: each caller must have its own keys; use Anonymous if there is no authentication"))
 	}
 	return r
 }
@@ -61,15 +61,16 @@ func (g *Guard) report(fault error) {
 	g.faults = append(g.faults, fault)
 }
 
-// served marks the context of a request that a guard is at, with whether it has a key.
-type served struct{}
+// guardMark marks the context of a request that a guard is serving. Its value says whether
+// the request has a key.
+type guardMark struct{}
 
 // ServeHTTP answers a request.
 func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	lines := rt.lines(r)
-	// The guard stands there twice, unless it is one request of many in another that has
-	// no key.
-	if keyed, ok := r.Context().Value(served{}).(bool); ok && (keyed || len(lines) == 0) {
+	// An outer guard already serves this request: pass it on. The exception is a request
+	// with a key inside one without, such as one of a batch.
+	if keyed, ok := r.Context().Value(guardMark{}).(bool); ok && (keyed || len(lines) == 0) {
 		rt.next.ServeHTTP(w, r)
 		return
 	}
@@ -102,7 +103,7 @@ func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// detail returns the text of an error that has no more in it than its reason.
+// detail returns the text of an error, if it is only a reason and shows no data.
 func detail(err error) string {
 	if errors.Is(err, ErrInvalidKey) {
 		return err.Error()
@@ -110,7 +111,7 @@ func detail(err error) string {
 	return ""
 }
 
-// lines returns those of the first header that carries a key.
+// lines returns the lines of the first header that carries a key.
 func (rt *route) lines(r *http.Request) []string {
 	for _, name := range rt.Headers {
 		if lines := r.Header.Values(name); len(lines) > 0 {
@@ -121,17 +122,17 @@ func (rt *route) lines(r *http.Request) []string {
 }
 
 func (rt *route) misconfigured(w http.ResponseWriter, r *http.Request, fault error) {
-	rt.g.cfg.Logger.ErrorContext(r.Context(), "a request was refused because the idempotency guard is not set up correctly",
+	rt.g.cfg.Logger.ErrorContext(r.Context(), "request refused: the idempotency guard is not set up correctly",
 		"pattern", r.Pattern, "error", fault)
 	rt.refuse(w, CodeMisconfigured, "")
 }
 
-// operation makes of a request the operation that it asks for, or answers why there is
-// none.
+// operation returns the operation that a request asks for. If there is none, it answers
+// the request.
 func (rt *route) operation(w http.ResponseWriter, r *http.Request, value string) (*operation, []byte, bool) {
 	principal, err := rt.g.cfg.Principal(r)
-	if err != nil && failure.IsInterruption(err) { // who it is could not be asked
-		rt.g.cfg.Logger.WarnContext(r.Context(), "the principal of a request with an idempotency key could not be asked for", "error", err)
+	if err != nil && failure.IsInterruption(err) { // Principal ran out of time
+		rt.g.cfg.Logger.WarnContext(r.Context(), "principal of a request not determined", "error", err)
 		rt.refuse(w, CodeUnavailable, "")
 		return nil, nil, false
 	}
@@ -151,8 +152,8 @@ func (rt *route) operation(w http.ResponseWriter, r *http.Request, value string)
 		return nil, nil, false
 	}
 	if rt.PrintFunc == nil && len(body) == 0 && (len(r.PostForm) > 0 || r.MultipartForm != nil) {
-		rt.misconfigured(w, r, errors.New("the form was read before the guard, which can tell no request from another then: "+
-			"have what reads it put the body back, move it behind the guard, or set Route.PrintFunc"))
+		rt.misconfigured(w, r, errors.New("the form was read before the guard, which then cannot compare requests: "+
+			"make its reader put the body back, move it behind the guard, or set Route.PrintFunc"))
 		return nil, nil, false
 	}
 	p := fingerprint.Printer{Request: r, Body: body, Headers: rt.PrintHeaders, Parts: rt.Multipart, Own: rt.PrintFunc}
@@ -183,7 +184,7 @@ func (rt *route) kind() fingerprint.Kind {
 	return kind.Exactly()
 }
 
-// scope returns the operation's name; empty if there is none.
+// scope returns the operation's name; "" if there is none.
 func (rt *route) scope(r *http.Request) string {
 	switch {
 	case rt.Scope != nil:
@@ -222,7 +223,7 @@ func (rt *route) read(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
 	return body, err == nil
 }
 
-// unkeyed runs a request without a key as any other would.
+// unkeyed runs a request without a key.
 func (rt *route) unkeyed(w http.ResponseWriter, r *http.Request) {
 	body, ok := rt.read(w, r)
 	if !ok {
@@ -234,7 +235,7 @@ func (rt *route) unkeyed(w http.ResponseWriter, r *http.Request) {
 	run := rt.runner(w, r, body)
 	op.run = func(ctx context.Context, a *attempt) (result, error) {
 		res, err := run(ctx, a)
-		if res.verdict == keepAnswer { // there is nothing to keep it in
+		if res.verdict == keepAnswer { // there is no key to keep it under
 			res.verdict = undo
 		}
 		return res, err
@@ -242,16 +243,16 @@ func (rt *route) unkeyed(w http.ResponseWriter, r *http.Request) {
 	rt.answer(w, r, rt.g.execute(r.Context(), op))
 }
 
-// runner returns what runs the handler. Each attempt has the request and the header as
-// they came, whatever an earlier one changed in them.
+// runner returns a function that runs the handler. Each attempt gets the original request
+// and header, without changes that an earlier attempt made.
 func (rt *route) runner(w http.ResponseWriter, r *http.Request, body []byte) func(ctx context.Context, a *attempt) (result, error) {
 	return func(ctx context.Context, a *attempt) (result, error) {
 		again := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-		req := r.Clone(context.WithValue(ctx, served{}, a.op.keyed))
+		req := r.Clone(context.WithValue(ctx, guardMark{}, a.op.keyed))
 		req.Body, _ = again()
 		req.GetBody, req.ContentLength, req.TransferEncoding = again, int64(len(body)), nil
 		defer func() {
-			if req.MultipartForm != nil && r.MultipartForm == nil { // net/http removes the files of r alone
+			if req.MultipartForm != nil && r.MultipartForm == nil { // net/http removes only the files of r
 				_ = req.MultipartForm.RemoveAll()
 			}
 		}()
@@ -273,7 +274,7 @@ func (rt *route) runner(w http.ResponseWriter, r *http.Request, body []byte) fun
 	}
 }
 
-// verdict says what is kept of an answer.
+// verdict decides what is kept, by the answer's status.
 func (rt *route) verdict(status int) verdict {
 	switch {
 	case status >= 200 && status < 400:
@@ -284,7 +285,7 @@ func (rt *route) verdict(status int) verdict {
 	return undo
 }
 
-// isFinal reports whether another attempt would be answered the same.
+// isFinal reports whether another attempt would get the same answer.
 func isFinal(status int) bool {
 	switch status {
 	case 401, 403, 408, 409, 421, 423, 425, 429:

@@ -20,8 +20,8 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// Guard keeps operations from having two effects. It is safe for concurrent use, by any
-// number of processes on one database.
+// Guard prevents operations from having two effects. It is safe for concurrent use, and
+// any number of processes can share a database.
 type Guard struct {
 	store   *store
 	cfg     Config
@@ -34,8 +34,8 @@ type Guard struct {
 }
 
 // New returns a guard that keeps answers in the given database. It does no I/O and cannot
-// fail: faults of the Config, and of routes, are returned by [Guard.Check]; requests are
-// answered with 500 meanwhile.
+// fail. [Guard.Check] returns faults of the Config and of routes; until they are mended,
+// the guard answers requests with 500.
 func New(pool *pgxpool.Pool, cfg Config) *Guard {
 	cfg = cfg.defaults()
 	g := &Guard{cfg: cfg, metrics: newMetrics(cfg)}
@@ -45,15 +45,15 @@ func New(pool *pgxpool.Pool, cfg Config) *Guard {
 	}
 	var err error
 	if g.store.schema, err = schema.Name(cfg.Schema); err != nil {
-		g.store.schema = schema.DefaultName // not used: the fault is told first
+		g.store.schema = schema.DefaultName // not used: Check reports the fault first
 	}
 	g.store.sql = load(g.store.schema)
 	g.store.claims = &claim.Table{Pool: pool, SQL: claim.Load(g.store.schema), Log: cfg.Logger, Timeout: cfg.StoreTimeout}
 	return g
 }
 
-// Check reports whether the guard could work: the faults of its Config and its routes,
-// all of them, and the schema's version.
+// Check returns why the guard cannot work: all faults of its Config and its routes, or a
+// wrong version of the schema.
 func (g *Guard) Check(ctx context.Context) error {
 	if err := g.fault(); err != nil {
 		return fmt.Errorf("idempotency: %w", postroom.Unrecoverable(err))
@@ -64,15 +64,15 @@ func (g *Guard) Check(ctx context.Context) error {
 	return nil
 }
 
-// outage is how long Run waits between looks at a database that cannot be asked.
+// outage is how long Run waits between tries while the database does not answer.
 var outage = postroom.Backoff{time.Second, 5 * time.Second, 30 * time.Second}
 
 // purgeAtOnce is how many rows one step of a purge removes.
 const purgeAtOnce = 1000
 
-// Run removes what has expired, every [Config.PurgeEvery], until ctx ends. It returns an
-// error only if [Guard.Check] refuses the set-up. One process of a database is enough;
-// any number may. Requests are served whether it runs or not.
+// Run removes expired rows, every [Config.PurgeEvery], until ctx ends. It returns an
+// error only if [Guard.Check] refuses the set-up. One process for each database is
+// enough, and any number may run it. The guard serves requests whether Run runs or not.
 func (g *Guard) Run(ctx context.Context) error {
 	if !g.running.CompareAndSwap(false, true) {
 		return ErrRunning
@@ -108,9 +108,9 @@ func (g *Guard) purgeAll(ctx context.Context) error {
 	}
 }
 
-// Purge removes up to limit rows that have expired, in a short transaction of its own,
-// and returns how many there were. It passes over those that an attempt holds. [Guard.Run]
-// calls it; so may a job of yours instead.
+// Purge removes up to limit expired rows, in a short transaction of its own, and returns
+// how many it removed. It skips rows that an attempt holds. [Guard.Run] calls it; instead
+// of Run, a job of yours can call it.
 func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
 	if g.cfg.Archive == nil {
 		tag, err := g.store.pool.Exec(ctx, g.store.sql.Purge, limit)
@@ -147,7 +147,7 @@ func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
 	return len(gone), nil
 }
 
-// Get returns what is kept of a key, or [ErrNotFound]. What has expired is not found.
+// Get returns the record of a key, or [ErrNotFound] if there is none or it has expired.
 func (g *Guard) Get(ctx context.Context, k Key) (Record, error) {
 	f, err := g.store.look(ctx, k.stored(g.cfg.HashPrincipal))
 	if err != nil {
@@ -163,9 +163,9 @@ func (g *Guard) Get(ctx context.Context, k Key) (Record, error) {
 	return rec, nil
 }
 
-// Delete forgets a key and what was answered, for instance because somebody's data must
-// go. The same request has an effect again then. It returns [ErrNotFound] if there is
-// nothing to forget, or an attempt holds the key.
+// Delete removes a key and its answer, for instance because a person's data must be
+// deleted. After that the same request has an effect again. Delete returns [ErrNotFound]
+// if the key does not exist or an attempt holds it.
 func (g *Guard) Delete(ctx context.Context, k Key) error {
 	k = k.stored(g.cfg.HashPrincipal)
 	tag, err := g.store.pool.Exec(ctx, g.store.sql.Delete, k.Scope, k.Principal, k.Value)

@@ -16,8 +16,8 @@ import (
 	"github.com/postroom/postroom/internal/text"
 )
 
-// Key names one logical operation. Its three parts together are what is unique: a value
-// means nothing to another caller, or at another operation.
+// Key identifies one operation by its three parts together: the same value of another
+// caller, or for another scope, is another key.
 type Key struct {
 	// Scope is the operation: method and route, or the name of a job.
 	Scope string
@@ -25,7 +25,7 @@ type Key struct {
 	// Principal is the caller.
 	Principal string
 
-	// Value is what the caller chose.
+	// Value is the key that the caller chose.
 	Value string
 }
 
@@ -49,9 +49,9 @@ func (k Key) check() error {
 	return errors.Join(faults...)
 }
 
-// stored returns a key as the database has it: a principal that is a secret, is long or is
-// no text is a digest there; and so is one that looks like a digest, which would else be
-// the same as the principal that it is the digest of. hash has all of them be digests.
+// stored returns a key in its stored form. A principal that is long or not valid text is stored
+// as a digest. So is one that looks like a digest, because it could otherwise equal the digest
+// of another principal. If hash is set, all principals are stored as digests.
 func (k Key) stored(hash bool) Key {
 	if hash || len(k.Principal) > maxPartLen || !text.Valid(k.Principal) || isDigest(k.Principal) {
 		sum := sha256.Sum256([]byte(k.Principal))
@@ -65,9 +65,9 @@ func isDigest(s string) bool {
 	return len(s) == 2*sha256.Size && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// lock is the number under which transactions keep each other from running the same
-// operation. Two operations that share one would now and then be told that they run
-// already, and no more.
+// lock is the number of the advisory lock that prevents two transactions from running the
+// same operation. If two operations happen to share a number, a request may sometimes be
+// told that it is in progress; that is all.
 func (k Key) lock(schemaName string) int64 {
 	h := sha256.New()
 	for _, part := range [...]string{"postroom.idempotency", schemaName, k.Scope, k.Principal, k.Value} {
@@ -77,9 +77,9 @@ func (k Key) lock(schemaName string) int64 {
 	return int64(binary.BigEndian.Uint64(h.Sum(sum[:0])))
 }
 
-// DeriveKey returns a key for a step of the operation with the given key: the same for
-// the same two, and another for any other. It is 32 lower-case hexadecimal digits, which
-// every vendor takes.
+// DeriveKey returns a key for a step of the operation with the given key. The same parent
+// and step always give the same key, and others give another. It has 32 lower-case
+// hexadecimal digits, which every vendor accepts.
 func DeriveKey(parent, step string) string {
 	h := sha256.New()
 	fingerprint.WriteField(h, parent)
@@ -87,8 +87,8 @@ func DeriveKey(parent, step string) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// RunID returns the key of a scheduled job's run. It is made of the time at which the run
-// was due, not of the one at which it began, so that every attempt at it has the same.
+// RunID returns the key of a scheduled job's run. It contains the time at which the run
+// was due, not the time at which it began, so all attempts at a run have the same key.
 func RunID(job string, scheduled time.Time) string {
 	return job + "@" + scheduled.UTC().Format(time.RFC3339Nano)
 }
@@ -97,24 +97,24 @@ var (
 	// ErrMissingKey says that a request has no key.
 	ErrMissingKey = errors.New("the request has no key")
 
-	// ErrInvalidKey says that a request's key is not of the form that is asked for.
+	// ErrInvalidKey says that a request's key does not have the required form.
 	ErrInvalidKey = errors.New("the key is not valid")
 )
 
-// KeyFormat says which keys are taken. The zero value takes what clients commonly send.
+// KeyFormat says which keys are accepted. The zero value accepts what clients commonly send.
 type KeyFormat struct {
-	// MaxLen is the most bytes of a key, 255 at the most.
+	// MaxLen is the longest accepted key in bytes. It may be at most 255.
 	//
 	// Defaults to 128.
 	MaxLen int
 
-	// Strict takes only what the IETF draft allows, a string in quotes as of RFC 9651;
-	// it may hold spaces then. Otherwise a key without quotes is taken as well, and is
-	// the same key.
+	// Strict accepts only what the IETF draft allows: a quoted string of RFC 9651, which
+	// may contain spaces. Otherwise a key without quotes is accepted too, and is the same
+	// key as with quotes.
 	Strict bool
 
-	// Match, if it is set, has the last word: [UUID], [UUIDv4], or the MatchString
-	// of a regular expression.
+	// Match, if set, must accept the key too: [UUID], [UUIDv4], or the MatchString of a
+	// regular expression.
 	Match func(key string) bool
 }
 
@@ -129,8 +129,8 @@ func UUIDv4(key string) bool {
 	return parts != nil && parts[1] == "4" && strings.Contains("89abAB", parts[2])
 }
 
-// ParseKey returns the key that the lines of a header hold. Errors match
-// [ErrMissingKey], if there is none, or [ErrInvalidKey]; they do not quote it.
+// ParseKey returns the key in the lines of a header. Its errors match [ErrMissingKey] if
+// there is no key, or [ErrInvalidKey]; they do not quote the key.
 func ParseKey(lines []string, f KeyFormat) (string, error) {
 	switch {
 	case len(lines) == 0:
@@ -144,7 +144,7 @@ func ParseKey(lines []string, f KeyFormat) (string, error) {
 		item, err := httpsfv.UnmarshalItem([]string{line})
 		value, ok := item.Value.(string)
 		if err != nil || !ok {
-			return "", fmt.Errorf("%w: it is no string of RFC 9651, such as \"8e03978e\"", ErrInvalidKey)
+			return "", fmt.Errorf("%w: it is not a string of RFC 9651, such as \"8e03978e\"", ErrInvalidKey)
 		}
 		key = value
 	} else if f.Strict {

@@ -23,7 +23,7 @@ func (s *store) lease(op *operation) *lease {
 	})}
 }
 
-// took returns whether the claim was taken, or why that is not known.
+// took reports whether the claim was taken, or returns why that is not known.
 func (l *lease) took(mine bool, err error) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("%w: claim key: %w", ErrUnavailable, l.store.advise(err))
@@ -31,7 +31,7 @@ func (l *lease) took(mine bool, err error) (bool, error) {
 	return mine, nil
 }
 
-// complete keeps the answer.
+// complete stores the answer.
 func (l *lease) complete(ctx context.Context, a *attempt, res result) error {
 	ctx, cancel := l.store.bounded(ctx)
 	defer cancel()

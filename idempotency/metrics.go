@@ -39,8 +39,8 @@ func (m *metrics) removed(ctx context.Context, n int) {
 	}
 }
 
-// tell counts and logs what a call came to, and notes it on the caller's span.
-func (m *metrics) tell(ctx context.Context, cfg *Config, op *operation, e ended) {
+// tell counts and logs the result of a call, and sets it on the caller's span.
+func (m *metrics) tell(ctx context.Context, cfg *Config, op *operation, e callResult) {
 	if !op.keyed {
 		return
 	}
@@ -75,8 +75,8 @@ func (m *metrics) tell(ctx context.Context, cfg *Config, op *operation, e ended)
 	cfg.Logger.LogAttrs(ctx, level, "idempotency key", attrs...)
 }
 
-// of returns the counter for what a call came to, or nil, and its name.
-func (m *metrics) of(e ended) (metric.Int64Counter, string) {
+// of returns the counter for the result of a call, or nil, and the result's name.
+func (m *metrics) of(e callResult) (metric.Int64Counter, string) {
 	switch {
 	case e.err == nil && e.outcome == Replayed, errors.Is(e.err, ErrDropped):
 		return m.replayed, "replayed"

@@ -184,7 +184,7 @@ func TestALostClaimIsTheReason(t *testing.T) { // E5
 		},
 		"noted call": func(ctx context.Context) error {
 			_, err := idempotency.Call(ctx, "s", func(ctx context.Context, _ string) (int, error) { <-ctx.Done(); return 0, ctx.Err() },
-				idempotency.KeyWindow(time.Hour))
+				idempotency.VendorWindow(time.Hour))
 			return err
 		},
 	}

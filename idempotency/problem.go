@@ -5,11 +5,11 @@ import (
 	"errors"
 )
 
-// Code says in a problem's member "code" what is wrong. Codes are stable: programs decide
-// by them, whatever the status.
+// Code is the value of a problem's member "code". Codes are stable, so programs should
+// decide by the code, not by the status.
 type Code string
 
-// Codes.
+// The codes of problems.
 const (
 	CodeMissingKey     Code = "missing_idempotency_key"          // 400
 	CodeInvalidKey     Code = "invalid_idempotency_key"          // 400
@@ -26,7 +26,7 @@ const (
 	CodeNotCommitted   Code = "transaction_failed"               // 500
 	CodeMisconfigured  Code = "idempotency_misconfigured"        // 500
 	CodeContention     Code = "transaction_conflict"             // 503
-	CodeInterrupted    Code = "request_interrupted"              // 503: its time was over, and nothing was done
+	CodeInterrupted    Code = "request_interrupted"              // 503: its time ran out, and nothing was done
 	CodeUnavailable    Code = "idempotency_store_unavailable"    // 503: nothing was done
 	CodeOutcomeUnknown Code = "idempotency_outcome_unknown"      // 503: the same key finds out
 )
@@ -75,7 +75,7 @@ var titleOf = map[Code]string{
 	CodeOutcomeUnknown: "It is not known whether the request was carried out",
 }
 
-// detailOf says what to do.
+// detailOf says what the client can do.
 var detailOf = map[Code]string{
 	CodeMissingKey:     "Send an Idempotency-Key that is unique to this operation, and the same key when you repeat it.",
 	CodeMismatch:       "Use a new key for a new request. The first one was not changed.",

@@ -13,40 +13,40 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// State is how far an operation is.
+// State is the state of an operation.
 type State string
 
-// States. Transaction mode knows only complete: before it there is no row.
+// The states of an operation. Transaction mode has only complete: before that there is no row.
 const (
 	StatePending  State = "pending"  // an attempt has claimed it, or died
-	StateFailed   State = "failed"   // an attempt gave up; the next goes on
+	StateFailed   State = "failed"   // an attempt gave up, and the next one goes on
 	StateComplete State = "complete" // answered
 )
 
-// Response is an answer as it is kept.
+// Response is a kept answer.
 type Response struct {
 	Status int
-	Header http.Header // as the handler set it; what it took away has no values
+	Header http.Header // as the handler set it; a removed header has no values
 	Body   []byte
 }
 
-// Record is what is kept of a key.
+// Record is what the guard stores for a key.
 type Record struct {
 	Key
 
 	Fingerprint Fingerprint
 	State       State
 	Attempts    int
-	Point       string // the last phase that is done
+	Point       string // the last completed phase
 
 	CreatedAt, CompletedAt, ExpiresAt time.Time
 
 	Response Response
-	Ref      string // what the answer is made of, where it is not kept itself
+	Ref      string // the reference from which Route.Render makes the answer, if KeepRef was called
 	Dropped  bool   // the answer was too large to be kept
 }
 
-// row is a row of the table, as it was seen.
+// row is a row of the table, as it was read.
 type row struct {
 	Record
 
@@ -54,10 +54,10 @@ type row struct {
 	headers []byte
 	live    bool // it has not expired
 	leased  bool // an attempt holds it
-	begun   bool // attempts of lease mode have done steps of it, or may have
+	begun   bool // attempts in lease mode have done steps of it, or may have
 }
 
-// counts reports whether the row is more than a leftover.
+// counts reports whether the row is still valid.
 func (f *row) counts() bool { return f.live || f.leased }
 
 func scanRow(from pgx.CollectableRow) (*row, error) {
@@ -84,7 +84,7 @@ func value[T any](p *T) (v T) {
 	return v
 }
 
-// record returns the row with its answer as it was given.
+// record returns the row with its decoded answer.
 func (f *row) record(ctx context.Context, codec Codec) (Record, error) {
 	rec := f.Record
 	if len(f.headers) > 0 {
@@ -103,7 +103,7 @@ func (f *row) record(ctx context.Context, codec Codec) (Record, error) {
 	return rec, nil
 }
 
-// keep makes the columns of an answer.
+// keep returns the columns for an answer.
 func keep(ctx context.Context, codec Codec, k Key, resp Response, ref string, dropped bool) (claim.Columns, error) {
 	out := claim.Columns{Status: resp.Status, Dropped: dropped}
 	switch {

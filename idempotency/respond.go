@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/idempotency/internal/failure"
 )
 
-// answer answers a request with what it came to.
-func (rt *route) answer(w http.ResponseWriter, r *http.Request, e ended) {
+// answer answers a request with the result of its call.
+func (rt *route) answer(w http.ResponseWriter, r *http.Request, e callResult) {
 	switch {
 	case errors.Is(e.err, ErrInProgress) && rt.StatusURL != nil:
 		w.Header().Set("Location", rt.StatusURL(r, e.key))
@@ -37,8 +37,8 @@ func (rt *route) answer(w http.ResponseWriter, r *http.Request, e ended) {
 func (rt *route) repeat(w http.ResponseWriter, r *http.Request, rec Record) {
 	if rt.AuthorizeReplay != nil {
 		if err := rt.AuthorizeReplay(r, rec); err != nil {
-			if failure.IsInterruption(err) { // nobody has said no
-				rt.g.cfg.Logger.WarnContext(r.Context(), "whether a caller may have a kept answer could not be asked", "scope", rec.Scope, "error", err)
+			if failure.IsInterruption(err) { // AuthorizeReplay ran out of time and did not refuse
+				rt.g.cfg.Logger.WarnContext(r.Context(), "cannot check whether a caller may get a kept answer", "scope", rec.Scope, "error", err)
 				rt.refuse(w, CodeUnavailable, "")
 				return
 			}
@@ -51,7 +51,7 @@ func (rt *route) repeat(w http.ResponseWriter, r *http.Request, rec Record) {
 	if rec.Ref != "" {
 		var err error
 		if resp, err = rt.render(r.Context(), rec); err != nil {
-			rt.g.cfg.Logger.ErrorContext(r.Context(), "an answer was not made again", "scope", rec.Scope, "error", err)
+			rt.g.cfg.Logger.ErrorContext(r.Context(), "kept answer not rendered", "scope", rec.Scope, "error", err)
 			rt.refuse(w, CodeUnavailable, "")
 			return
 		}

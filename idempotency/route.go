@@ -12,109 +12,109 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Mode says how an operation is kept from having two effects.
+// Mode says how the guard prevents two effects of an operation.
 type Mode int
 
-// Modes.
+// The modes of a route.
 const (
-	// TxMode has one transaction hold claim, effects and answer.
+	// TxMode uses one transaction for the claim, the effects and the answer.
 	TxMode Mode = iota
 
-	// LeaseMode claims the key for a time, and records what is done step by step.
+	// LeaseMode claims the key for a limited time, and records each completed step.
 	LeaseMode
 )
 
 // StorePolicy says which answers are kept.
 type StorePolicy int
 
-// Policies.
+// The policies for keeping answers.
 const (
 	// StoreSuccess keeps 2xx and 3xx. After any other answer the effects are rolled
 	// back, and the same key may be tried again.
 	StoreSuccess StorePolicy = iota
 
-	// StoreFinal keeps those 4xx as well that another attempt would have, too: all but
+	// StoreFinal also keeps 4xx answers that another attempt would get too: all except
 	// 401, 403, 408, 409, 421, 423, 425 and 429. Their effects are rolled back.
 	StoreFinal
 
-	// StoreAll keeps whatever a handler answers, 500 included. Only the effects of 2xx
-	// and 3xx are committed.
+	// StoreAll keeps every answer of a handler, even 500. Only the effects of 2xx and 3xx
+	// are committed.
 	StoreAll
 )
 
-// TTLBasis says from when on the time counts for which an answer is kept.
+// TTLBasis says from when the TTL of an answer counts.
 type TTLBasis int
 
-// Bases.
+// The bases of a TTL.
 const (
 	FromCompletion TTLBasis = iota // from when the answer was kept
 	FromCreation                   // from when the operation began
 	FromLastUse                    // from when it was last asked for
 )
 
-// Oversize says what becomes of an answer that is larger than [Route.MaxResponse].
+// Oversize says what happens to an answer that is larger than [Route.MaxResponse].
 type Oversize int
 
-// What becomes of it.
+// What happens to a large answer.
 const (
 	// OversizeFails rolls back and answers 500. Lease mode cannot, and does what
 	// OversizeDrops does.
 	OversizeFails Oversize = iota
 
-	// OversizeDrops sends it, and keeps that it was sent: whoever asks again is
-	// answered 409, and the handler does not run.
+	// OversizeDrops sends the answer, and records that it was sent. A repeated request
+	// gets 409, and the handler does not run.
 	OversizeDrops
 )
 
 // Route is how one operation treats keys. The zero value is ready to use.
 //
-// Wide because each field is one decision of whoever writes the service, and all but two or
-// three are left as they are: in groups, each of those would be written in a literal of its own.
+// Wide because each field is a choice of its own. A service sets two or three of them;
+// grouped in structs, each would need a nested literal.
 type Route struct {
-	// Mode says how two effects are kept apart: by a transaction, or by a claim.
+	// Mode says how the guard prevents two effects: with a transaction or with a claim.
 	Mode Mode
 
-	// Required and Optional are the methods that must and may carry a key. Others are
-	// passed on as they are. Without a key, an optional one runs as ever, in a
-	// transaction of its own, and is not kept.
+	// Required and Optional are the methods that must and may carry a key. The guard
+	// passes requests with other methods on. An optional request without a key runs in a
+	// transaction of its own, and its answer is not kept.
 	//
-	// Required defaults to POST and PATCH, but for those in Optional, and Optional to PUT
-	// and DELETE, but for those in Required; an empty list is none.
+	// Required defaults to POST and PATCH, without those in Optional. Optional defaults
+	// to PUT and DELETE, without those in Required. An empty list means no methods.
 	Required, Optional []string
 
-	// Unsupported answers 400 to a request that carries a key, and passes on all others:
-	// for an operation that does not recognise a repetition.
+	// Unsupported answers 400 to a request with a key, and passes all others on. It is
+	// for operations that do not recognise a repetition.
 	Unsupported bool
 
-	// Headers are those that carry the key; the first that is there counts.
+	// Headers are the headers that may carry the key. The first one that a request has counts.
 	//
 	// Defaults to Idempotency-Key.
 	Headers []string
 
-	// Key says which keys are taken.
+	// Key says which keys are accepted.
 	Key KeyFormat
 
-	// Scope names the operation, from a small set of names. Two routes of one name
-	// share keys. What was taken off the path before, as by http.StripPrefix, is in neither:
-	// have a name for each if several prefixes lead here.
+	// Scope returns the operation's name, from a small set of names. Two routes with the
+	// same name share keys. The default does not contain a prefix that http.StripPrefix
+	// removed: if several prefixes lead to this route, return a name for each.
 	//
 	// Defaults to the method and the pattern of http.ServeMux.
 	Scope func(r *http.Request) string
 
-	// TTL is for how long an answer is kept, and From is when that begins.
+	// TTL is how long an answer is kept, and From is when that time begins.
 	//
 	// Defaults to 24 hours from completion.
 	TTL  time.Duration
 	From TTLBasis
 
 	// RetryWindow is the longest time over which a client repeats a request. A TTL of
-	// less than twice that is a fault. Zero: not known.
+	// less than twice that is a fault. Zero means that it is not known.
 	RetryWindow time.Duration
 
-	// Print is what requests are compared by; PrintHeaders are compared beside it, and
-	// PrintFunc, if it is set, is compared instead. Multipart has multipart bodies
-	// compared by their parts; without it they are refused with 415, as a client writes
-	// them anew each time.
+	// Print says how requests are compared. Headers in PrintHeaders are compared too. If
+	// PrintFunc is set, its result is compared instead. If Multipart is set, multipart
+	// bodies are compared by their parts. Otherwise they are refused with 415, because a
+	// client writes them differently each time.
 	//
 	// Defaults to PrintRequest.
 	Print        Print
@@ -122,21 +122,22 @@ type Route struct {
 	PrintFunc    func(r *http.Request, body []byte) []byte
 	Multipart    bool
 
-	// MismatchStatus is the status of a request whose key was used for another: 422,
-	// 409 or 400.
+	// MismatchStatus is the status of the answer if the key was used for another request:
+	// 422, 409 or 400.
 	//
 	// Defaults to 422.
 	MismatchStatus int
 
-	// Wait is how long a request waits for the one with its key that runs. It holds no
-	// connection meanwhile. After that, or at once if it is 0, it is answered 409.
+	// Wait is how long a request waits for another one with its key that is running. It
+	// uses no connection while it waits. After Wait it is answered 409.
 	Wait time.Duration
 
-	// StatusURL, if it is set, has a request whose key is in progress answered with
-	// 202 and this Location instead of 409.
+	// StatusURL, if set, returns a Location: a request whose key is in progress is then
+	// answered with 202 and this Location, instead of 409.
 	StatusURL func(r *http.Request, k Key) string
 
-	// RetryAfter is what those are told that should come again.
+	// RetryAfter is the Retry-After header of answers to requests that the client should
+	// send again.
 	//
 	// Defaults to a second.
 	RetryAfter time.Duration
@@ -144,68 +145,69 @@ type Route struct {
 	// Store says which answers are kept.
 	Store StorePolicy
 
-	// ReplayStatus, if it is set, makes the status of a repeated answer from the kept
-	// one: [CreatedAs200].
+	// ReplayStatus, if set, returns the status of a repeated answer for the kept one, as
+	// [CreatedAs200] does.
 	ReplayStatus func(kept int) int
 
-	// OmitHeaders are headers that a repeated answer does not have, beside those that
-	// belong to one answer or one caller and are never repeated: cookies, credentials, dates,
+	// OmitHeaders are headers that a repeated answer does not have. Headers that belong
+	// to one answer or one caller are never repeated: cookies, credentials, dates,
 	// limits, request ids and headers of the connection.
 	OmitHeaders []string
 
-	// AuthorizeReplay, if it is set, has a say before an answer is repeated: the
-	// handler, with its own checks, is not asked. After an error it is 403, or 503 if a time
-	// limit or a context ended while it asked.
+	// AuthorizeReplay, if set, can refuse to repeat an answer, because the handler and
+	// its checks do not run then. If it returns an error, the request is answered 403, or
+	// 503 if a time limit or a context ended meanwhile.
 	AuthorizeReplay func(r *http.Request, rec Record) error
 
-	// Render makes an answer of the reference that the handler gave with [KeepRef], in
-	// place of an answer that is kept.
+	// Render makes an answer from the reference that the handler gave to [KeepRef], if it
+	// kept a reference instead of the answer.
 	Render func(ctx context.Context, ref string) (Response, error)
 
-	// MaxBody is the most bytes of a request's body; a longer one is answered 413.
+	// MaxBody is the largest request body in bytes. A request with a larger one is
+	// answered 413.
 	//
 	// Defaults to 1 MiB.
 	MaxBody int64
 
-	// MaxResponse is the most bytes of an answer's body that are kept, and Oversize says
-	// what becomes of a longer one.
+	// MaxResponse is the largest answer body in bytes that is kept. Oversize says what
+	// happens to a larger one.
 	//
 	// Defaults to 1 MiB.
 	MaxResponse int64
 	Oversize    Oversize
 
-	// Timeout bounds the handler, by its context. That does not end with the client's
-	// connection: work that has begun is finished, and a retry finds it.
+	// Timeout limits the handler, through its context. The context does not end with the
+	// client's connection, so the handler finishes its work, and a retry finds the answer.
 	//
 	// Defaults to 30 seconds.
 	Timeout time.Duration
 
-	// TimeoutHeader names a header in which a client says how many milliseconds it
-	// waits: the handler then has no longer. None is read if it is empty.
+	// TimeoutHeader names a header in which a client says how many milliseconds it will
+	// wait. The handler gets no more time than that. If TimeoutHeader is empty, the guard
+	// reads no such header.
 	TimeoutHeader string
 
-	// CancelOnDisconnect ends the handler's context with the client's connection, and
-	// rolls back. Transaction mode only.
+	// CancelOnDisconnect ends the handler's context when the client's connection ends,
+	// and rolls back. Transaction mode only.
 	CancelOnDisconnect bool
 
-	// Lease is for how long a claim holds when its process has died. It is renewed
-	// meanwhile. Lease mode only.
+	// Lease is how long a claim lasts after its process has died. A live process renews
+	// it. Lease mode only.
 	//
 	// Defaults to a minute.
 	Lease time.Duration
 
-	// Isolation is that of the transaction. Above read committed, a handler may now and
-	// then run in vain when its twin has just committed; its effects are rolled back.
+	// Isolation is the isolation level of the transaction. Above read committed, a handler may
+	// sometimes run although another attempt has just committed; its effects are rolled back.
 	//
 	// Defaults to the database's.
 	Isolation pgx.TxIsoLevel
 
-	// TxRetries is how often a handler is run again that lost against another transaction
-	// (SQLSTATE 40001 and 40P01). It must have no effects outside the transaction.
+	// TxRetries is how often a handler is run again if its transaction lost against another
+	// (SQLSTATE 40001 and 40P01). The handler must have no effects outside the transaction.
 	TxRetries int
 
-	// TxRequired makes it an error to answer with success and not to have asked for the
-	// transaction: for tests.
+	// TxRequired makes it an error if a handler succeeds without calling Tx. It is for tests.
 	TxRequired bool
 }
 
@@ -239,10 +241,10 @@ func (r Route) validate() error {
 	var faults faultsOf
 	for _, method := range slices.Concat(r.Required, r.Optional) {
 		faults.add(isSafe(method), "%s takes no key: it has no effect to repeat", method)
-		faults.add(!isToken(method) || method != strings.ToUpper(method), "%.40q is no method", method)
+		faults.add(!isToken(method) || method != strings.ToUpper(method), "%.40q is not a method", method)
 	}
 	for _, name := range slices.Concat(r.Headers, r.PrintHeaders, r.OmitHeaders) {
-		faults.add(!isToken(name), "%.40q is no name of a header", name)
+		faults.add(!isToken(name), "%.40q is not a header name", name)
 	}
 	faults.add(r.Mode != TxMode && r.Mode != LeaseMode, "Mode is %d, want TxMode or LeaseMode", r.Mode)
 	faults.add(r.Store < StoreSuccess || r.Store > StoreAll, "Store is %d, want StoreSuccess, StoreFinal or StoreAll", r.Store)
@@ -250,16 +252,16 @@ func (r Route) validate() error {
 	faults.add(r.Oversize != OversizeFails && r.Oversize != OversizeDrops, "Oversize is %d, want OversizeFails or OversizeDrops", r.Oversize)
 	faults.add(r.Print < PrintRequest || r.Print > PrintJCS, "Print is %d, want PrintRequest, PrintRaw, PrintBody or PrintJCS", r.Print)
 	faults.add(r.Key.MaxLen < 0 || r.Key.MaxLen > maxKeyLen, "Key.MaxLen is %d, want 1 to %d", r.Key.MaxLen, maxKeyLen)
-	faults.add(r.TTL < 0, "TTL is %s, want more than none", r.TTL)
+	faults.add(r.TTL < 0, "TTL is %s, want more than 0", r.TTL)
 	faults.add(r.TTL < 2*r.RetryWindow, "TTL is %s, want at least twice RetryWindow, which is %s: a client would repeat what is forgotten", r.TTL, r.RetryWindow)
 	faults.add(!slices.Contains([]int{400, 409, 422}, r.MismatchStatus), "MismatchStatus is %d, want 422, 409 or 400", r.MismatchStatus)
 	for name, d := range map[string]time.Duration{"Wait": r.Wait, "RetryAfter": r.RetryAfter, "Timeout": r.Timeout, "Lease": r.Lease, "RetryWindow": r.RetryWindow} {
-		faults.add(d < 0, "%s is %s, want more than none", name, d)
+		faults.add(d < 0, "%s is %s, want more than 0", name, d)
 	}
-	faults.add(r.MaxBody < 0, "MaxBody is %d, want more than none", r.MaxBody)
-	faults.add(r.MaxResponse < 0, "MaxResponse is %d, want more than none", r.MaxResponse)
+	faults.add(r.MaxBody < 0, "MaxBody is %d, want more than 0", r.MaxBody)
+	faults.add(r.MaxResponse < 0, "MaxResponse is %d, want more than 0", r.MaxResponse)
 	faults.add(r.TxRetries < 0, "TxRetries is %d, want 0 or more", r.TxRetries)
-	faults.add(r.TimeoutHeader != "" && !isToken(r.TimeoutHeader), "TimeoutHeader %.40q is no name of a header", r.TimeoutHeader)
+	faults.add(r.TimeoutHeader != "" && !isToken(r.TimeoutHeader), "TimeoutHeader %.40q is not a header name", r.TimeoutHeader)
 	faults.add(r.Mode == LeaseMode && (r.CancelOnDisconnect || r.TxRetries > 0 || r.TxRequired), "CancelOnDisconnect, TxRetries and TxRequired are for transaction mode")
 	return errors.Join(faults...)
 }
@@ -272,8 +274,8 @@ func CreatedAs200(kept int) int {
 	return kept
 }
 
-// Anonymous is a [Config.Principal] for services without authentication: all callers
-// are one, and whoever guesses a key is answered what another was.
+// Anonymous is a [Config.Principal] for services without authentication. All callers
+// share their keys, so a caller that guesses a key gets the answer of another.
 func Anonymous(*http.Request) (string, error) { return "(anonymous)", nil }
 
 func isSafe(method string) bool {
@@ -284,7 +286,7 @@ func isSafe(method string) bool {
 	return false
 }
 
-// isToken reports whether s is a token of RFC 9110, as names of headers and methods are.
+// isToken reports whether s is a token of RFC 9110, as header names and methods are.
 func isToken(s string) bool {
 	return s != "" && strings.Trim(s, "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }

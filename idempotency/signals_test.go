@@ -89,9 +89,9 @@ func TestOwnAnswersAreNotKept(t *testing.T) { // E36
 func TestSignalsOfCalls(t *testing.T) {
 	t.Parallel()
 	b := &bank{rig: newRig(t, func(c *idempotency.Config) { c.RedactKeys = true }), answers: []error{errLost, errLost, errLost}}
-	_, _ = b.pay(idempotency.KeyWindow(time.Hour))
-	_, _ = b.pay(idempotency.KeyWindow(time.Hour))
-	_, _ = b.pay(idempotency.KeyWindow(0))
+	_, _ = b.pay(idempotency.VendorWindow(time.Hour))
+	_, _ = b.pay(idempotency.VendorWindow(time.Hour))
+	_, _ = b.pay(idempotency.VendorWindow(0))
 	_, _ = b.pay(b.knows(false, nil))
 	log := b.log.String()
 	for _, want := range []string{

@@ -17,13 +17,13 @@ import (
 )
 
 // Phase runs a step of a handler in lease mode: fn in a transaction that commits together
-// with the record that the step is done. Where an earlier attempt has done it, fn does not
-// run, and what it returned then is returned; T must survive JSON, without U+0000. Names are unique within
-// an operation.
+// with the record that the step is done. If an earlier attempt has done the step, Phase
+// returns that result and does not run fn. T must survive JSON, without U+0000. Names
+// must be unique within an operation.
 //
-// After [ErrLeaseLost] nothing of the step was done: return, another attempt is at work.
-// [ErrOutcomeUnknown] is a commit that was not answered: return as well, the next attempt
-// knows. Phase panics outside a handler of lease mode.
+// If Phase returns [ErrLeaseLost], the step was not done, and another attempt is at work:
+// return from the handler. If it returns [ErrOutcomeUnknown], the commit was not answered:
+// return too, and the next attempt will know. Phase panics outside a handler of lease mode.
 func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context, tx pgx.Tx) (T, error)) (T, error) {
 	l := leaseFrom(ctx, "Phase")
 	var out T
@@ -37,7 +37,7 @@ func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context,
 	recorded := false
 	what := watched.Of(l.store.sessions)
 	err := l.store.lend(ctx, l.op.rules.Isolation, what, func(inner pgx.Tx) error {
-		t := &tx{Handle: watched.Handle{Tx: inner, Fate: what}} // which ends with fn, and by nobody's hand before
+		t := &tx{Handle: watched.Handle{Tx: inner, Fate: what}} // ends when fn returns; fn cannot end it
 		err := inner.QueryRow(ctx, l.store.sql.Began).Scan(&t.began)
 		if err != nil {
 			return err
@@ -72,12 +72,12 @@ func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context,
 	return out, nil
 }
 
-// because says of an error whose context ended with the claim that this is why.
+// because adds the cause to an error if its context ended because the claim was lost.
 func because(ctx context.Context, err error) error {
 	if err == nil || !errors.Is(context.Cause(ctx), ErrLeaseLost) {
 		return err
 	}
-	if !guard.Is(guard.Tree(err), ErrLeaseLost) { // a tree of a user's errors may have no end
+	if !guard.Is(guard.Tree(err), ErrLeaseLost) { // a tree of a user's errors may be infinite
 		return fmt.Errorf("%w: %w", ErrLeaseLost, err)
 	}
 	return err
@@ -98,7 +98,7 @@ func (l *lease) derived(name string) string {
 	return DeriveKey(DeriveKey(l.op.key.Scope, l.op.key.Principal), DeriveKey(l.op.key.Value, name))
 }
 
-// checkpoint reads what a step returned that is done.
+// checkpoint reads the result of a completed step.
 func (l *lease) checkpoint(name string, into any) (bool, error) {
 	if name == "" {
 		return true, errStepName
@@ -113,11 +113,11 @@ func (l *lease) checkpoint(name string, into any) (bool, error) {
 	return true, nil
 }
 
-// NotDone says of an error that a call's function returns that the call did not happen:
-// the connection was refused, the vendor answered that it rejects the request. The call
-// is then as if it was not begun. An error that may have come after the call happened,
-// such as a timeout, must not be wrapped so. It returns nil if err is.
-func NotDone(err error) error {
+// NotApplied wraps an error of a call's function when the call certainly had no effect: the
+// connection was refused, or the vendor rejected the request. The call then counts as
+// never begun. Do not wrap an error after which the call may have had an effect, such as
+// a timeout. NotApplied returns nil if err is nil.
+func NotApplied(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -133,25 +133,25 @@ func (e *notDoneError) Unwrap() error { return e.err }
 type CallOption func(*callOptions)
 
 type callOptions struct {
-	noted  bool // that it begins
+	noted  bool // record that the call begins
 	window time.Duration
 	lookup any // func(ctx context.Context, key string) (T, bool, error)
 }
 
-// KeyWindow says for how long after the first call with a key its vendor recognises the
-// same key; 0 is a vendor that takes no keys. As a call that begins at the window's end
-// may take as long as the handler may, the handler's timeout is taken off it.
+// VendorWindow sets how long after the first call with a key its vendor recognises the same
+// key; 0 is for a vendor that takes no keys. Call subtracts the handler's timeout,
+// because a call that begins at the end of the window may take that long.
 //
-// Defaults to for ever, or to 0 beside a [Lookup].
-func KeyWindow(d time.Duration) CallOption {
+// Defaults to for ever, or to 0 with a [Lookup].
+func VendorWindow(d time.Duration) CallOption {
 	return func(o *callOptions) { o.noted, o.window = true, max(d, 0) }
 }
 
-// Lookup asks the vendor whether a call happened, if that is not known and its key
-// would not be recognised any more. It is given the key of the calls in question. If it
-// finds the call, result is what the call's function would have returned, and has its type.
-// If it does not, the call is made anew, so f must find every call that has arrived. Its
-// error is that of the call.
+// Lookup sets a function that asks the vendor whether a call happened. Call calls it if
+// the outcome is not known and the vendor may not recognise the key any more. f gets the
+// key of the earlier calls. If it finds the call, result must be what the call's function
+// would have returned, with the same type. If it does not find it, Call makes the call
+// again, so f must find every call that arrived. An error of f is the error of Call.
 func Lookup[T any](f func(ctx context.Context, key string) (result T, found bool, err error)) CallOption {
 	return func(o *callOptions) { o.noted, o.lookup = true, f }
 }
@@ -161,30 +161,31 @@ var (
 	errStepBusy = errors.New("it is under way; calls of a handler have different names")
 )
 
-// Call runs a step of a handler in lease mode that calls another system. fn is given a
-// key that is the same in every attempt, made with [DeriveKey]: give it to the vendor,
-// because a call whose record was lost is made again. Where an earlier attempt has
-// recorded it, fn does not run, and what it returned then is returned. T must survive
-// JSON, without U+0000, and names are unique within an operation.
+// Call runs a step of a handler in lease mode that calls another system. fn gets a key,
+// made with [DeriveKey], that is the same in every attempt. Give it to the vendor,
+// because a call is made again if its record was lost. If an earlier attempt has recorded
+// the call, Call returns that result and does not run fn. T must survive JSON, without
+// U+0000. Names must be unique within an operation.
 //
-// Without options the vendor is taken to recognise the key for ever. Where it does so for
-// a time, or takes none, say so with [KeyWindow], and with [Lookup] how to ask what came
-// of a call. That the call begins is recorded then before fn runs. If it was begun before,
-// by this attempt or an earlier one, and nobody knows whether it happened, because fn
-// returned an error or its process ended, it is called again with the same key while that
-// is recognised. After that Lookup is asked; without one, Call returns an error that
-// matches [ErrOutcomeUnknown], now and in every later attempt: it never calls blindly. An
-// error that fn wraps in [NotDone] leaves no doubt behind.
+// Without options Call assumes that the vendor recognises the key for ever. If it
+// recognises keys only for a time, or not at all, use [VendorWindow], and use [Lookup] to
+// ask the vendor about a call. Then Call records that the call begins before it runs fn.
+// If this or an earlier attempt began the call, and its outcome is not known, because fn
+// returned an error or its process ended, Call makes it again with the same key while the
+// vendor recognises that. After that it asks Lookup. Without one, Call returns an error
+// that matches [ErrOutcomeUnknown], now and in every later attempt: it never repeats a
+// call blindly. If fn wraps an error in [NotApplied], the outcome is known.
 //
-// After [ErrLeaseLost] the step is another attempt's: return. Call panics outside a handler
-// of lease mode, and where a Lookup's result has another type than fn's.
+// If Call returns [ErrLeaseLost], another attempt has the operation: return from the
+// handler. Call panics outside a handler of lease mode, and if the result of a Lookup has
+// another type than that of fn.
 func Call[T any](ctx context.Context, name string, fn func(ctx context.Context, key string) (T, error), options ...CallOption) (T, error) {
 	l := leaseFrom(ctx, "Call")
 	var o callOptions
 	for _, option := range options {
 		option(&o)
 	}
-	// A call that begins at the window's end may take as long as the handler may.
+	// A call that begins at the end of the window may take the handler's whole time limit.
 	c := &call[T]{l: l, name: name, fn: fn, window: max(o.window-l.op.timeout, 0)}
 	if o.lookup != nil {
 		var ok bool
@@ -223,7 +224,7 @@ type call[T any] struct {
 	lookup func(ctx context.Context, key string) (T, bool, error)
 }
 
-// run brings a call whose begin is noted to its result.
+// run makes a call whose beginning is recorded, and returns the result.
 func (c *call[T]) run(ctx context.Context) (T, error) {
 	var none T
 	noted, free, err := c.l.Begin(ctx, c.name, c.l.derived(c.name), c.window)
@@ -242,26 +243,26 @@ func (c *call[T]) run(ctx context.Context) (T, error) {
 			return none, err
 		}
 		if !free {
-			return none, c.unknown(ctx, noted) // as another has begun it since
+			return none, c.unknown(ctx, noted) // another attempt began it meanwhile
 		}
 	}
-	if ctx.Err() != nil { // it came to an end while the begin was noted
+	if ctx.Err() != nil { // ctx ended while the beginning was being recorded
 		return none, errors.Join(context.Cause(ctx), c.l.Undo(ctx, c.name, 1))
 	}
 	result, err := c.fn(ctx, noted.Key)
-	switch _, not := guard.As[*notDoneError](guard.Tree(err)); { // a tree of a user's errors may have no end
+	switch _, not := guard.As[*notDoneError](guard.Tree(err)); { // a tree of a user's errors may be infinite
 	case err == nil:
 		return result, c.l.done(ctx, c.name, result)
 	case not:
 		return result, errors.Join(err, c.l.Undo(ctx, c.name, 1))
-	case c.window == 0 && c.lookup == nil: // and nothing changes that
+	case c.window == 0 && c.lookup == nil: // there is no way to find out
 		return result, fmt.Errorf("%w: %w", c.unknown(ctx, noted), err)
 	}
 	return result, err
 }
 
-// ask looks up what came of calls whose outcome is not known. Where they did not happen,
-// the step is as if it was not begun.
+// ask looks up whether calls with an unknown outcome happened. If they did not, the step
+// counts as not begun.
 func (c *call[T]) ask(ctx context.Context, noted claim.Receipt) (result T, found bool, err error) {
 	if c.lookup == nil {
 		return result, false, c.unknown(ctx, noted)
@@ -277,14 +278,14 @@ func (c *call[T]) ask(ctx context.Context, noted claim.Receipt) (result T, found
 	return result, true, c.l.done(ctx, c.name, result)
 }
 
-// unknown is the error of a call that nobody knows the outcome of.
+// unknown returns the error of a call with an unknown outcome.
 func (c *call[T]) unknown(ctx context.Context, noted claim.Receipt) error {
 	c.l.tell(ctx, slog.LevelWarn, "the outcome of a call is not known", c.name, noted)
-	return fmt.Errorf("%w: it was begun at %s with key %s, which the vendor may not recognise any more; ask the vendor what came of it, or give Call a Lookup that does",
+	return fmt.Errorf("%w: it began at %s with key %s, which the vendor may not recognise any more; ask the vendor, or give Call a Lookup",
 		ErrOutcomeUnknown, noted.Since.UTC().Format(time.RFC3339), noted.Key)
 }
 
-// tell logs what is known of a call.
+// tell logs what is known about a call.
 func (l *lease) tell(ctx context.Context, level slog.Level, what, name string, noted claim.Receipt, more ...slog.Attr) {
 	l.store.cfg.Logger.LogAttrs(ctx, level, what, append([]slog.Attr{
 		slog.String("scope", l.op.key.Scope), slog.String("key", l.store.cfg.shown(l.op.key)), slog.String("call", name),
@@ -292,7 +293,7 @@ func (l *lease) tell(ctx context.Context, level slog.Level, what, name string, n
 	}, more...)...)
 }
 
-// done notes that a call is done, with its result.
+// done records that a call is done, with its result.
 func (l *lease) done(ctx context.Context, name string, result any) error {
 	text, err := json.Marshal(result)
 	if err != nil {

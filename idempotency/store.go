@@ -17,7 +17,7 @@ import (
 	"github.com/postroom/postroom/internal/session"
 )
 
-// store is the table of keys, and the connections on which it is reached.
+// store is the table of keys, with the connections to it.
 type store struct {
 	pool     *pgxpool.Pool
 	sessions *session.Pool
@@ -27,13 +27,13 @@ type store struct {
 	cfg      *Config
 }
 
-// advise returns an error of a statement of ours with what to do about it.
+// advise adds to an error of the guard's own statements what to do about it.
 func (s *store) advise(err error) error {
 	return remedy.Explain(err, remedy.Use{Grant: "idempotency", Schema: s.schema, DB: s.pool})
 }
 
-// bounded returns a context for a use of the database: it does not end with the caller's,
-// which would break the connection off.
+// bounded returns a context for a use of the database. It does not end with the caller's,
+// because that would close the connection.
 func (s *store) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), s.cfg.StoreTimeout)
 }
@@ -46,7 +46,7 @@ func (s *store) look(ctx context.Context, k Key) (*row, error) {
 }
 
 func (s *store) lookIn(ctx context.Context, db querier, k Key) (*row, error) {
-	rows, _ := db.Query(ctx, s.sql.Look, k.Scope, k.Principal, k.Value) // collecting reports the error
+	rows, _ := db.Query(ctx, s.sql.Look, k.Scope, k.Principal, k.Value) // CollectRows reports the error
 	f, err := pgx.CollectOneRow(rows, scanRow)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
@@ -68,9 +68,9 @@ func (s *store) touch(ctx context.Context, op *operation) {
 	}
 }
 
-// Tx returns the transaction of the request: what is done in it commits together with
-// the answer. It must not be used after the handler returned, nor be ended by it. It panics
-// in lease mode and outside a handler: that would be an effect without protection.
+// Tx returns the transaction of the request. What the handler does in it commits together
+// with the answer. The handler must not end it, nor use it after it returned. Tx panics
+// in lease mode and outside a handler, because an effect there would have no protection.
 func Tx(ctx context.Context) pgx.Tx {
 	a := attemptFrom(ctx)
 	if a == nil || a.tx == nil {
@@ -80,11 +80,10 @@ func Tx(ctx context.Context) pgx.Tx {
 	return a.tx
 }
 
-// rollbackPatience is how long a rollback may take before its connection is given up
-// instead.
+// rollbackPatience is how long a rollback may take before its connection is closed instead.
 const rollbackPatience = 5 * time.Second
 
-// savepoint is what effects are rolled back to where the answer is kept without them.
+// savepoint is the savepoint to which effects are rolled back if only the answer is kept.
 const savepoint = "postroom_handler"
 
 // open begins a transaction, takes the operation's lock and looks for its row, in one
@@ -127,20 +126,21 @@ func (s *store) open(ctx context.Context, op *operation) (_ *tx, found *row, hel
 	return t, found, held || !op.keyed, nil
 }
 
-// finish keeps the answer and commits, in one round trip.
+// finish stores the answer and commits, in one round trip.
 func (t *tx) finish(ctx context.Context, a *attempt, found *row, res result) error {
 	ctx, cancel := t.store.bounded(ctx)
 	defer cancel()
 	op, batch := a.op, &pgx.Batch{}
-	// The first statement says whether the transaction is another. It is store.sql, if nothing is
-	// undone before it; and if a statement failed, the savepoint is what only this one has.
+	// The first statement checks that the transaction is still the same. If effects were
+	// kept, store.sql does that. If a statement failed, the savepoint does: only this
+	// transaction has it.
 	if !t.failed() && (!op.keyed || res.verdict == keepAnswer) {
 		batch.Queue(t.store.sql.Still, t.began)
 	}
 	if op.keyed {
 		columns, err := keep(ctx, t.store.cfg.Codec, op.key, res.kept, a.ref, res.dropped)
 		if err != nil {
-			if failure.IsInterruption(err) { // of what the Codec asked
+			if failure.IsInterruption(err) { // the Codec ran out of time
 				return fmt.Errorf("%w: %w", ErrInterrupted, err)
 			}
 			return fmt.Errorf("%w: %w", ErrNotCommitted, err)
@@ -161,19 +161,20 @@ func (t *tx) finish(ctx context.Context, a *attempt, found *row, res result) err
 	return t.end(ctx, batch)
 }
 
-// tx is the transaction of a handler: one of pgx, which only the guard ends.
+// tx is the transaction of a handler. It wraps a transaction of pgx, and only the guard
+// ends it.
 type tx struct {
 	watched.Handle
 
 	store *store
-	owner *pgxpool.Conn // nil once it was given back
-	began time.Time     // as the database has it: what tells it from another of its connection
-	lent  bool          // a handler had it
+	owner *pgxpool.Conn // nil after it was given back
+	began time.Time     // by the database's clock: distinguishes it from other transactions of the connection
+	lent  bool          // a handler got it
 }
 
-// undo has the effects rolled back to the savepoint. Where a statement has failed, that is
-// not left to the batch: its statements may be prepared first, which the server refuses in
-// a transaction that has failed.
+// undo rolls the effects back to the savepoint. If a statement has failed, it does so at
+// once and not with the batch: pgx may first prepare the batch's statements, and the
+// server refuses that in a failed transaction.
 func (t *tx) undo(ctx context.Context, batch *pgx.Batch) error {
 	const sql = "ROLLBACK TO SAVEPOINT " + savepoint
 	if !t.failed() {
@@ -181,7 +182,7 @@ func (t *tx) undo(ctx context.Context, batch *pgx.Batch) error {
 		return nil
 	}
 	t.Fate.End()
-	if _, err := t.owner.Exec(ctx, sql); err != nil { // nothing can be committed any more
+	if _, err := t.owner.Exec(ctx, sql); err != nil { // the transaction cannot commit any more
 		return whyFailed("roll back to the savepoint", err)
 	}
 	return nil
@@ -190,8 +191,8 @@ func (t *tx) undo(ctx context.Context, batch *pgx.Batch) error {
 // failed reports whether a statement of the transaction has failed.
 func (t *tx) failed() bool { return t.owner.Conn().PgConn().TxStatus() == 'E' }
 
-// end sends the statements that end the transaction. Where one fails, those behind it
-// are not reached: there is no commit without all of them.
+// end sends the statements that end the transaction. If one fails, the server skips the
+// rest, so there is no commit unless all succeed.
 func (t *tx) end(ctx context.Context, batch *pgx.Batch) error {
 	t.Fate.End()
 	statements := batch.Len()
@@ -204,7 +205,7 @@ func (t *tx) end(ctx context.Context, batch *pgx.Batch) error {
 			break
 		}
 	}
-	left := results.Close() // of what the session was set back by: the commit is decided
+	left := results.Close() // an error here is about the reset of the session: the commit is decided
 	switch {
 	case err == nil && tag.String() != "COMMIT":
 		err = fmt.Errorf("%w: the server answered %s", ErrNotCommitted, tag)
@@ -224,13 +225,12 @@ func (t *tx) end(ctx context.Context, batch *pgx.Batch) error {
 	return err
 }
 
-// rollback ends the transaction without its effects. Its context may have ended; the
-// connection is given back all the same.
+// rollback rolls the transaction back. It gives the connection back even if ctx has ended.
 func (t *tx) rollback(ctx context.Context) {
 	t.Fate.End()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackPatience)
 	defer cancel()
-	_ = t.Tx.Rollback(ctx) // where it fails, the connection is closed, and the server rolls back
+	_ = t.Tx.Rollback(ctx) // if it fails, the connection is closed and the server rolls back
 	var left error
 	if t.lent {
 		left = t.store.sessions.Reset(ctx, t.owner.Conn())
@@ -241,21 +241,21 @@ func (t *tx) rollback(ctx context.Context) {
 // give gives the connection back. left says why it was closed.
 func (t *tx) give(ctx context.Context, left error) {
 	t.store.given(ctx, t.owner.Conn(), t.Fate, left)
-	t.owner.Release() // which closes a connection that is not idle
+	t.owner.Release() // closes the connection if it is not idle
 	t.owner = nil
 }
 
-// given is called when a handler's connection is given back.
+// given resets the session of a handler's connection before that goes back to the pool.
 func (s *store) given(ctx context.Context, conn *pgx.Conn, f *watched.Fate, left error) {
 	if f.Keeps() {
 		_ = conn.Close(ctx) // the pool opens another
 	}
 	if left != nil {
-		s.cfg.Logger.WarnContext(ctx, "a connection was closed, as a handler left it so that the next one could not use it", "error", left)
+		s.cfg.Logger.WarnContext(ctx, "connection closed: a handler changed its session", "error", left)
 	}
 }
 
-// lend runs what is a user's in a transaction on a connection of the pool.
+// lend runs a user's function in a transaction on a connection of the pool.
 func (s *store) lend(ctx context.Context, level pgx.TxIsoLevel, f *watched.Fate, fn func(tx pgx.Tx) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
@@ -265,7 +265,7 @@ func (s *store) lend(ctx context.Context, level pgx.TxIsoLevel, f *watched.Fate,
 	if err := s.sessions.Note(ctx, conn.Conn()); err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	defer func() { // also where fn panics
+	defer func() { // also if fn panics
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackPatience)
 		defer cancel()
 		s.given(ctx, conn.Conn(), f, s.sessions.Reset(ctx, conn.Conn()))
@@ -273,9 +273,9 @@ func (s *store) lend(ctx context.Context, level pgx.TxIsoLevel, f *watched.Fate,
 	return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: level}, fn)
 }
 
-// healthy reports whether the transaction could commit: no statement in it has failed, or
-// what was done in it is rolled back all the same. That it is the one that the guard began
-// is for the server to say: still.sql.
+// healthy returns an error if the transaction cannot commit, because a statement in it
+// failed and its effects are to be kept. Whether it is the one that the guard began only
+// the server knows: see still.sql.
 func (t *tx) healthy(v verdict) error {
 	switch conn := t.owner.Conn(); {
 	case conn.IsClosed():
@@ -292,7 +292,7 @@ func (t *tx) healthy(v verdict) error {
 	return nil
 }
 
-// errEnded says that a handler left the transaction that it was given.
+// errEnded says that a handler ended its transaction.
 var errEnded = fmt.Errorf("%w: the handler ended the transaction with a statement of its own: what it committed itself has taken effect; remove the statement", ErrNotCommitted)
 
 // isOther reports whether still.sql found another transaction.

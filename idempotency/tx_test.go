@@ -161,13 +161,13 @@ func TestChangeOfModeAfterAStep(t *testing.T) {
 	// Nor is a call that was begun, and of which nobody knows; one that was not, is no step.
 	var failure error
 	calls := r.mount(rt, func(w http.ResponseWriter, req *http.Request) {
-		_, _ = idempotency.Call(req.Context(), "charge", func(context.Context, string) (int, error) { return 0, failure }, idempotency.KeyWindow(0))
+		_, _ = idempotency.Call(req.Context(), "charge", func(context.Context, string) (int, error) { return 0, failure }, idempotency.VendorWindow(0))
 		w.WriteHeader(http.StatusBadGateway)
 	})
 	failure = errors.New("no answer")
 	r.want(r.post(calls, "begun"), 502, "")
 	r.want(r.post(inTx, "begun"), 503, "idempotency_outcome_unknown")
-	failure = idempotency.NotDone(failure)
+	failure = idempotency.NotApplied(failure)
 	r.want(r.post(calls, "not-begun"), 502, "")
 	r.want(r.post(inTx, "not-begun"), 201, "")
 	r.wantCalls(1, 2)

@@ -22,8 +22,8 @@ const (
 	Stored AcceptResult = "stored"
 	// Duplicate says that the handler has decided this event, or that it is held already.
 	Duplicate AcceptResult = "duplicate"
-	// Conflict says that the handler has decided, or that there is held, another event
-	// with the same identity. Both are kept: this one is held as dead, of class conflict.
+	// Conflict says that another event with the same identity was decided or is held.
+	// Accept keeps this one too: it is held as dead, of class conflict.
 	Conflict AcceptResult = "conflict"
 )
 
@@ -37,16 +37,16 @@ const (
 // a stream. An event without an ID gets a new one, so it is never a duplicate. Accept is
 // safe for concurrent use.
 //
-// The body may have up to postroom.MaxAccepted bytes (8 MiB). That is more than an event may
-// have that goes through a broker, because this one does not. Events that the handler writes
-// with outbox.Write go through a broker and have the smaller limit.
+// The body may have up to postroom.MaxAccepted bytes (8 MiB). The limit for events that
+// go through a broker is smaller, and it holds for those that the handler writes with
+// outbox.Write.
 //
 // Accept recognises an event by its source and id, and then compares the content. Other
-// content with the same identity is a [Conflict], which is dead and waits for an operator.
-// Some providers send an event again with one field changed: Stripe's pending_webhooks counts
-// how many endpoints have not answered yet. Set [Subscription.DedupeKey] for these. Then the
-// first event with a key counts, and a later one with the same key is a [Duplicate],
-// whatever its content is:
+// content with the same identity is a [Conflict], which is dead and waits for an
+// operator. Some providers send an event again with one field changed: Stripe's
+// pending_webhooks counts how many endpoints have not answered yet. Set
+// [Subscription.DedupeKey] for these. Then the first event with a key counts. A later one
+// with the same key is a [Duplicate], even if its content differs:
 //
 //	in.HandleExternal(inbox.Subscription{
 //		Name:      "stripe",
@@ -80,7 +80,7 @@ func (in *Inbox) Accept(ctx context.Context, handler string, ev postroom.Event) 
 		d, h = delivery.Conflicting(d), delivery.AsConflict
 	}
 	if h.Failure != nil {
-		return Conflict, nil // the conflict itself was held before
+		return Conflict, nil // this conflict was already held
 	}
 	return Duplicate, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
 )
 
 func TestAccept(t *testing.T) {
@@ -132,13 +133,8 @@ func TestLargeAccepted(t *testing.T) {
 		t.Errorf("Accept of %d bytes = %v, %v, want it refused", len(larger.Data), got, err)
 	}
 	b.run()
-	select {
-	case got := <-sizes:
-		if got != postroom.MaxAccepted {
-			t.Errorf("the handler got %d bytes, want %d", got, postroom.MaxAccepted)
-		}
-	case <-time.After(time.Minute):
-		t.Fatal("the handler was not called")
+	if got := devtest.Receive(t, time.Minute, "the handler to be called", sizes); got != postroom.MaxAccepted {
+		t.Errorf("the handler got %d bytes, want %d", got, postroom.MaxAccepted)
 	}
 }
 

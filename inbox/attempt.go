@@ -10,12 +10,12 @@ import (
 	"github.com/postroom/postroom/inbox/internal/steps"
 )
 
-// NotDone wraps an error of a step's function when the call certainly had no effect: the
+// NotApplied wraps an error of a step's function when the call certainly had no effect: the
 // connection was refused, or the vendor rejected the request. The step then counts as
 // never begun, even if its vendor recognises no keys. Do not wrap an error after which the
-// call may have had an effect, such as a timeout. NotDone returns nil if err is nil.
-func NotDone(err error) error {
-	return steps.NotDone(err)
+// call may have had an effect, such as a timeout. NotApplied returns nil if err is nil.
+func NotApplied(err error) error {
+	return steps.NotApplied(err)
 }
 
 // ExternalHandler handles one event by calling other systems; see [Inbox.HandleExternal].
@@ -25,9 +25,9 @@ type ExternalHandler func(ctx context.Context, attempt *Attempt) error
 // StepOption changes how one step is run.
 type StepOption func(*steps.Options)
 
-// KeyWindow sets how long after a step's first call its vendor recognises the same key,
-// instead of [Subscription.KeyWindow].
-func KeyWindow(d time.Duration) StepOption {
+// VendorWindow sets how long after a step's first call its vendor recognises the same key,
+// instead of [Subscription.VendorWindow].
+func VendorWindow(d time.Duration) StepOption {
 	return func(o *steps.Options) { o.Window = d }
 }
 
@@ -43,7 +43,7 @@ func Lookup(f func(ctx context.Context, key string) (result []byte, found bool, 
 // Attempt is one attempt of an external handler at an event. It is valid until the
 // handler returns, and safe for concurrent use.
 type Attempt struct {
-	// Event is what is to be handled.
+	// Event is the event to handle.
 	Event postroom.Event
 
 	// Number counts from 1.
@@ -52,21 +52,20 @@ type Attempt struct {
 	steps *steps.Attempt
 }
 
-// Step calls another system once. f gets a key of 32 hexadecimal digits, which is the same
-// in every attempt at this step of this event, so that the vendor recognises a repeated call.
-// Step records in the database that the step begins, calls f, and records its result if f
-// returns nil. From then on Step returns that result and does not call f again, in any
-// attempt and any process.
+// Step calls another system once. f gets a key of 32 hexadecimal digits, which is the
+// same in every attempt at this step of this event, so that the vendor recognises a
+// repeated call. Step records in the database that the step begins, calls f, and records
+// its result if f returns nil. From then on Step returns that result, in every attempt
+// and every process, and does not call f again.
 //
 // If f was called before and its outcome is not known, because it returned an error or its
 // process ended, Step calls f again with the same key while the vendor recognises that key
-// ([Subscription.KeyWindow], [KeyWindow]). After that it asks [Lookup] if one is set, and
+// ([Subscription.VendorWindow], [VendorWindow]). After that it asks [Lookup] if one is set, and
 // otherwise returns [ErrOutcomeUnknown]. It never makes a call that may be a second one. An
-// error that f wraps in [NotDone] says that nothing happened.
+// error that f wraps in [NotApplied] says that nothing happened.
 //
-// name identifies the step within the handler and must be the same in each attempt. The
-// result is kept as long as the event's ledger row: store a reference of the vendor's, not
-// a document.
+// name identifies the step within the handler and must be the same in each attempt. The result
+// is kept as long as the event's ledger row: store a reference of the vendor's, not a document.
 func (c *Attempt) Step(ctx context.Context, name string, f func(ctx context.Context, key string) ([]byte, error), options ...StepOption) ([]byte, error) {
 	o := c.steps.Options()
 	for _, option := range options {
@@ -76,10 +75,9 @@ func (c *Attempt) Step(ctx context.Context, name string, f func(ctx context.Cont
 }
 
 // OnSuccess registers f to run in the transaction that records the event as done, after the
-// handler returned nil. What f writes to this database, events for the outbox included, is
-// so committed exactly once. If that transaction has to be repeated, f is called again. An
-// error of f counts as an error of the handler. Functions run in the order in which they
-// were registered.
+// handler returned nil. So what f writes to this database is committed exactly once, events for
+// the outbox included. If the transaction has to be repeated, f is called again. An error of f
+// counts as an error of the handler. Functions run in the order in which they were registered.
 func (c *Attempt) OnSuccess(f func(ctx context.Context, tx pgx.Tx) error) {
 	c.steps.OnSuccess(f)
 }

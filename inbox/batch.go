@@ -11,18 +11,18 @@ import (
 	"github.com/postroom/postroom/internal/pause"
 )
 
-// batch is a run of deliveries that are decided in one transaction.
+// batch is a group of deliveries that one transaction decides.
 type batch struct {
-	members []*delivery.Delivery                    // sorted by key, and in the stream's order within one
-	failed  map[*delivery.Delivery]delivery.Failure // of those that are held instead
-	known   []*delivery.Delivery                    // decided before, as the ledger says
-	single  bool                                    // each member behind a savepoint
+	members []*delivery.Delivery                    // sorted by key; events of one key in the stream's order
+	failed  map[*delivery.Delivery]delivery.Failure // the members that failed: they are held
+	known   []*delivery.Delivery                    // the ledger says that they were decided before
+	single  bool                                    // there is a savepoint before each member
 }
 
-// batches decide deliveries of a handler together.
+// batches decides several deliveries of a handler in one transaction.
 type batches struct{ *loop }
 
-// deliver decides deliveries together and answers for each.
+// deliver decides the deliveries together and finishes each of them.
 func (c batches) deliver(life delivery.Lifetime, all []*delivery.Delivery) {
 	var straight []*delivery.Delivery
 	for _, d := range all {
@@ -38,10 +38,10 @@ func (c batches) deliver(life delivery.Lifetime, all []*delivery.Delivery) {
 	c.decideBatch(life, straight)
 }
 
-// decideBatch decides deliveries in one transaction. Where members of it fail, it
-// is run again with a savepoint before each of them; if one changes the session for
-// those behind it, each is run in a transaction of its own; if the transaction as a
-// whole cannot be, halves of it are tried, down to one.
+// decideBatch decides deliveries in one transaction. If a member fails, it runs the batch
+// again with a savepoint before each member. If a member changes the session for those
+// after it, each member gets its own transaction. If the transaction fails as a whole,
+// decideBatch tries each half, down to a single delivery.
 func (c batches) decideBatch(life delivery.Lifetime, members []*delivery.Delivery) {
 	if len(members) == 0 {
 		return
@@ -70,11 +70,11 @@ func (c batches) decideBatch(life delivery.Lifetime, members []*delivery.Deliver
 	}
 }
 
-// errMixed says that an event of a batch changed the session for those behind it.
+// errMixed says that an event of a batch changed the session for the events after it.
 var errMixed = errors.New("an event changed the session that it shares with others")
 
-// persistBatch runs the transaction of a batch until it commits, waiting out
-// outages, or until it turns out that it will not.
+// persistBatch runs the transaction of a batch until it commits, or until it cannot
+// commit. It waits out outages.
 func (c batches) persistBatch(life delivery.Lifetime, b *batch) error {
 	for {
 		err := c.persistOnce(life, b)
@@ -83,14 +83,14 @@ func (c batches) persistBatch(life delivery.Lifetime, b *batch) error {
 		case life.IsOver() || !errors.As(err, &member):
 			return err
 		case !b.single && !delivery.IsAbandoned(err) && !delivery.IsEnded(err):
-			b.single = true // which of them fail shows now
+			b.single = true // now each failure shows which member it is
 		default:
-			b.single, b.failed[member.D] = true, delivery.FailureOf(member.Err) // it took the transaction with it
+			b.single, b.failed[member.D] = true, delivery.FailureOf(member.Err) // its failure ended the whole transaction
 		}
 	}
 }
 
-// persistOnce runs the transaction of a batch, waiting out outages.
+// persistOnce runs the transaction of a batch once. It waits out outages.
 func (c batches) persistOnce(life delivery.Lifetime, b *batch) error {
 	for failures := 1; ; failures++ {
 		err := c.applyBatch(life.Work, b)
@@ -102,8 +102,8 @@ func (c batches) persistOnce(life delivery.Lifetime, b *batch) error {
 	}
 }
 
-// applyBatch is one transaction: the ledger rows, the handler for each event, what
-// failed into held, the commit.
+// applyBatch is one transaction. It inserts the ledger rows, runs the handler for each
+// event, holds the events that failed, and commits.
 func (c batches) applyBatch(ctx context.Context, b *batch) error {
 	c.inbox.alone.RLock()
 	defer c.inbox.alone.RUnlock()
@@ -138,19 +138,19 @@ func (c batches) applyBatch(ctx context.Context, b *batch) error {
 	if err = c.ledger.End(ctx, tx, err); !failed && !delivery.IsEnded(err) {
 		for _, d := range b.members {
 			if fresh[d.Key] {
-				d.Began = "" // the inbox has committed it, or may have
+				d.Began = "" // the inbox committed the transaction, or may have
 			}
 		}
 	}
 	return err
 }
 
-// callMember runs the handler for one event of a batch. Behind a savepoint its
-// failure undoes no other's effects.
+// callMember runs the handler for one event of a batch. With a savepoint, its failure
+// does not undo the effects of other members.
 func (c batches) callMember(ctx context.Context, tx *ledger.Tx, b *batch, d *delivery.Delivery) error {
 	pending := tx.EnterMember(b.single)
 	err := c.call(ctx, tx, d.Task)
-	if delivery.IsAbandoned(err) { // the transaction is still in its handler's hands
+	if delivery.IsAbandoned(err) { // the abandoned handler still uses the transaction
 		return &delivery.MemberError{D: d, Err: err}
 	}
 	silent := tx.LeaveMember(pending, b.single && err == nil)
@@ -169,7 +169,7 @@ func (c batches) callMember(ctx context.Context, tx *ledger.Tx, b *batch, d *del
 	return tx.UndoMember(ctx)
 }
 
-// holdFailed holds the events that failed, in the transaction that decides them.
+// holdFailed holds the events that failed, in the transaction that decides the batch.
 func (c batches) holdFailed(ctx context.Context, tx *ledger.Tx, b *batch, fresh map[string]bool) error {
 	if len(b.failed) == 0 {
 		return nil
@@ -183,8 +183,8 @@ func (c batches) holdFailed(ctx context.Context, tx *ledger.Tx, b *batch, fresh 
 	return c.ledger.HoldIn(ctx, tx, events)
 }
 
-// answerBatch acknowledges what a batch decided. Those that were decided before
-// are looked at one by one: they may be other events under their identity.
+// answerBatch acknowledges the deliveries that a batch decided. It examines those that
+// were decided before one by one: each may be a different event with the same identity.
 func (c batches) answerBatch(life delivery.Lifetime, b *batch) {
 	known := make(map[*delivery.Delivery]bool, len(b.known))
 	for _, d := range b.known {

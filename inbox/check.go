@@ -13,11 +13,11 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// Check reports whether the inbox could start: the Config, the subscriptions,
-// the size of the pool, the schema's version, the streams, and whether other
-// processes keep the ledger for as long as this one trusts it. An error that matches
-// postroom.ErrUnrecoverable has to be mended by a person; any other is an outage, which
-// Run would wait out.
+// Check reports whether the inbox could start. It checks the Config, the subscriptions,
+// the size of the pool, the schema's version and the streams. It also checks that other
+// processes of the database keep ledger rows for as long as this one needs them. A person
+// has to mend an error that matches postroom.ErrUnrecoverable. Any other error is an
+// outage, which Run would wait out.
 func (in *Inbox) Check(ctx context.Context) error {
 	if err := in.checkSettings(); err != nil {
 		return fmt.Errorf("inbox: %w", postroom.Unrecoverable(err))
@@ -31,7 +31,7 @@ func (in *Inbox) Check(ctx context.Context) error {
 	return nil
 }
 
-// preflight returns what looks at the database and the broker.
+// preflight returns the part that checks the database and the broker.
 func (in *Inbox) preflight() *preflight.Inbox {
 	p := &preflight.Inbox{
 		Conn: in.nc, Database: ledger.Upkeep{DB: in.db}, Log: in.cfg.Logger, DedupeWindow: in.cfg.DedupeWindow, MaxEventAge: in.cfg.MaxEventAge, Advise: in.advise,
@@ -44,12 +44,12 @@ func (in *Inbox) preflight() *preflight.Inbox {
 	return p
 }
 
-// spare is how many connections of the pool workers leave to others: to
-// handlers that use the pool beside their transaction, and to a relay that looks
-// after its lease. Without them every worker could wait for another's connection.
+// spare is how many connections of the pool the workers leave to others: to handlers that
+// use the pool besides their transaction, and to a relay that renews its lease. Without
+// spare connections all workers could wait for each other's.
 const spare = 2
 
-// checkSettings looks at what can be told without a server.
+// checkSettings checks what needs no server.
 func (in *Inbox) checkSettings() error {
 	if in.err != nil {
 		return in.err
@@ -75,10 +75,10 @@ func (in *Inbox) checkSettings() error {
 	return nil
 }
 
-// leastShare is how many bytes of events each handler may have in hand.
+// leastShare is how many bytes of events each handler may have in memory at least.
 const leastShare = 2 << 20
 
-// share is how many bytes of events each handler may have in hand.
+// share is how many bytes of events each handler may have in memory.
 func (in *Inbox) share() int {
 	streams := 0
 	for _, c := range in.loops {
@@ -92,8 +92,8 @@ func (in *Inbox) share() int {
 // heldShare is how many bytes of held events each handler may have claimed.
 func (in *Inbox) heldShare() int { return max(in.cfg.PullBytes/max(len(in.loops), 1), leastShare) }
 
-// shareOut sets the number of workers of each handler that did not choose one:
-// an equal part of what the pool has left.
+// shareOut sets the number of workers for each handler that did not choose one: an equal
+// share of the connections that the pool has left.
 func (in *Inbox) shareOut() {
 	left, open := int(in.pool.Config().MaxConns)-spare, 0
 	for _, c := range in.loops {
@@ -113,9 +113,10 @@ func (in *Inbox) shareOut() {
 // Lag is how much a handler has to do.
 type Lag = delivery.Lag
 
-// Lag returns how much each handler has to do, as the database and the broker say now: for
-// tests that wait until all is done, and to scale processes. It fails before Run has begun
-// and, for an ordered handler, in a process that does not read for it.
+// Lag returns how much each handler still has to do. It asks the database and the broker.
+// Use it in tests that wait until all is done, and to scale processes. It fails before
+// Run has begun. For an ordered handler it also fails in a process that does not read the
+// stream for it.
 func (in *Inbox) Lag(ctx context.Context) ([]Lag, error) {
 	pending := make(map[string]int64)
 	for _, c := range in.loops {
@@ -124,5 +125,5 @@ func (in *Inbox) Lag(ctx context.Context) ([]Lag, error) {
 			return nil, fmt.Errorf("inbox: handler %s: %w", c.sub.Name, in.advise(err))
 		}
 	}
-	return ledger.Upkeep{DB: in.db}.Lag(ctx, pending) // after the broker: what was delivered meanwhile may be held by now
+	return ledger.Upkeep{DB: in.db}.Lag(ctx, pending) // after the broker, because a message delivered in between may be held by now
 }

@@ -135,7 +135,7 @@ func TestConsumersBelongToOneDatabase(t *testing.T) {
 	}
 	b.in = inbox.New(b.pool, b.nc, inbox.Config{})
 	b.in.Handle(b.subscription("billing"), effect("billing"))
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), devtest.Patience(t, 20*time.Second))
 	defer cancel()
 	if err := b.in.Run(ctx); !errors.Is(err, inbox.ErrForeignConsumer) || !errors.Is(err, postroom.ErrUnrecoverable) {
 		t.Errorf("Run = %v, want ErrForeignConsumer", err)

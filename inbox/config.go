@@ -21,11 +21,10 @@ type Config struct {
 	// Defaults to "postroom".
 	Schema string
 
-	// AckWait is how long the broker waits for a sign of life from a process that has
-	// an event. Then it delivers the event to another process. A process sends a sign
-	// three times in each AckWait. The claims of external handlers, and the lease of
-	// the process that reads for an ordered handler, last as long and are renewed as
-	// often.
+	// AckWait is how long the broker waits for a sign of life from a process that has an event.
+	// Then it delivers the event to another process. A process sends a sign three times in each
+	// AckWait. The claims of external handlers, and the lease of the process that reads for an
+	// ordered handler, last as long and are renewed as often.
 	//
 	// Defaults to 30 seconds.
 	AckWait time.Duration
@@ -52,11 +51,10 @@ type Config struct {
 	// Defaults to 29 thirtieths of DedupeWindow, which is 29 days.
 	MaxEventAge time.Duration
 
-	// PullBytes is about how many bytes of events all handlers together request from the
-	// broker and have in memory, and at least 2 MiB for each handler. It must be well
-	// below the server's max_pending (64 MB): the server disconnects a client that has
-	// more than that to receive. Over a slow link a handler requests less: what arrives
-	// in an eighth of AckWait.
+	// PullBytes is about how many bytes of events all handlers together request from the broker
+	// and have in memory, and at least 2 MiB for each handler. It must be well below the
+	// server's max_pending (64 MB): the server disconnects a client that has more than that to
+	// receive. Over a slow link a handler requests less: what arrives in an eighth of AckWait.
 	//
 	// PullBytes also limits the held events that all handlers together have claimed, and
 	// again the events that run in one transaction with these because they have the same

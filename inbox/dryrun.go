@@ -11,8 +11,8 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// dryRuns runs handlers dry: in a transaction that is rolled back, for an operator who
-// wants to know what a replay would do. It implements postroom.Runner.
+// dryRuns makes dry runs: it runs a handler in a transaction that is rolled back, for an
+// operator who wants to know what a replay would do. It implements postroom.Runner.
 type dryRuns struct {
 	inbox *Inbox
 	asked chan delivery.DryRun
@@ -25,13 +25,13 @@ func newDryRuns(in *Inbox) *dryRuns {
 	return &dryRuns{inbox: in, asked: make(chan delivery.DryRun, mostDryRuns)}
 }
 
-// Room is how many more may be taken.
+// Room returns how many more dry runs can be taken.
 func (t *dryRuns) Room() int { return cap(t.asked) - len(t.asked) }
 
-// Take hands over what was taken.
+// Take queues the dry runs that this process took.
 func (t *dryRuns) Take(asked []delivery.DryRun) {
 	for _, tr := range asked {
-		t.asked <- tr // no more than there is room for are taken, and by one goroutine
+		t.asked <- tr // does not block: one goroutine takes them, and no more than Room
 	}
 }
 
@@ -49,15 +49,15 @@ func (t *dryRuns) Run(ctx context.Context) error {
 
 // Verdicts of a dry run.
 const (
-	dryRunPasses   = "passes"   // the handler did its work, and the transaction could have been committed
+	dryRunPasses   = "passes"   // the handler succeeded, and the transaction could have been committed
 	dryRunFails    = "fails"    // it failed
-	dryRunExternal = "external" // it calls other systems: it is not run
-	dryRunIsolated = "isolated" // it may end the process: it is not run
-	dryRunGone     = "gone"     // it is not held any more
+	dryRunExternal = "external" // not run: the handler calls other systems
+	dryRunIsolated = "isolated" // not run: the event may end the process
+	dryRunGone     = "gone"     // the event is not held any more
 	dryRunBroken   = "broken"   // the dry run itself could not be made
 )
 
-// finding is what came of a dry run, as deadletter reads it.
+// finding is the result of a dry run. Package deadletter reads it.
 type finding struct {
 	Verdict string          `json:"verdict"`
 	Class   string          `json:"class,omitempty"`
@@ -66,7 +66,7 @@ type finding struct {
 	Changes []ledger.Change `json:"changes,omitempty"`
 }
 
-// try runs an event dry.
+// try makes one dry run.
 func (t *dryRuns) try(ctx context.Context, tr delivery.DryRun) finding {
 	c := t.inbox.byName(tr.Handler)
 	cl, err := t.load(ctx, tr)
@@ -101,25 +101,25 @@ func broken(err error) finding {
 	return finding{Verdict: dryRunBroken, Text: guard.Clean(err.Error(), guard.MaxText)}
 }
 
-// load reads the event. It is nil if it is not held any more.
+// load reads the event, and returns nil if it is not held any more.
 func (t *dryRuns) load(ctx context.Context, tr delivery.DryRun) (*claims.Claim, error) {
 	rows, err := ledger.Claims{DB: t.inbox.db}.Try(ctx, tr)
 	if err != nil {
 		return nil, err
 	}
 	if len(rows) == 0 {
-		return nil, nil //nolint:nilnil // nothing is what there is
+		return nil, nil //nolint:nilnil // not an error: it is not held any more
 	}
 	return t.inbox.byName(tr.Handler).retries.queue.Claims(rows, time.Now())[0], nil
 }
 
-// answer tells whoever asked.
+// answer records the finding for the operator who asked.
 func (t *dryRuns) answer(ctx context.Context, tr delivery.DryRun, f finding) {
 	text, err := json.Marshal(f)
 	if err == nil {
 		err = ledger.Claims{DB: t.inbox.db}.Tried(ctx, tr.ID, string(text))
 	}
 	if err != nil {
-		t.inbox.cfg.Logger.WarnContext(ctx, "outcome of a dry run could not be told", "handler", tr.Handler, "error", err)
+		t.inbox.cfg.Logger.WarnContext(ctx, "result of a dry run not recorded", "handler", tr.Handler, "error", err)
 	}
 }

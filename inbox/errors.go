@@ -10,14 +10,14 @@ import (
 	"github.com/postroom/postroom/internal/consumer"
 )
 
-// What [Inbox.Check] and [Inbox.Run] return, wrapped, for what a person has to mend.
+// Errors that [Inbox.Check] and [Inbox.Run] return, wrapped, if a person has to mend something.
 var (
-	// ErrForeignConsumer says that the durable consumer of a handler belongs to
-	// another Postroom: its ledger knows nothing of what this one decided.
+	// ErrForeignConsumer says that the handler's durable consumer belongs to another
+	// Postroom database. The ledger there does not have what this one decided.
 	ErrForeignConsumer = consumer.ErrForeign
 
-	// ErrOtherStream says that a handler is subscribed to another stream than the
-	// one it is registered for. Its ledger is one, and so is its place in a stream.
+	// ErrOtherStream says that a handler subscribes to another stream than the one
+	// recorded for it. A handler has one ledger and one position, so it reads one stream.
 	ErrOtherStream = stream.ErrOtherStream
 
 	// ErrStreamLimit says that a limit of the stream or of the account leaves no room for
@@ -28,23 +28,21 @@ var (
 	// than an ordered handler needs.
 	ErrIsolation = preflight.ErrIsolation
 
-	// ErrDedupeWindow says that this process and another of the same database disagree: one
-	// removes ledger rows (Config.DedupeWindow) of events that the other would still run
-	// (Config.MaxEventAge).
+	// ErrDedupeWindow says that the settings of two processes of the same database
+	// conflict: one removes ledger rows (Config.DedupeWindow) of events that the other
+	// would still run (Config.MaxEventAge).
 	ErrDedupeWindow = preflight.ErrDedupeWindow
 )
 
-// ErrRunning is returned by [Inbox.Run] while another Run of the same inbox is
-// under way.
+// ErrRunning is returned by [Inbox.Run] while another Run of the same inbox is under way.
 var ErrRunning = errors.New("inbox: already running")
 
-// What [Inbox.Accept] returns for a handler that takes no events so.
+// Errors of [Inbox.Accept] for a handler that cannot accept events.
 var (
 	// ErrUnknownHandler is returned for a handler that is not registered.
 	ErrUnknownHandler = errors.New("inbox: no such handler")
 
-	// ErrOrdered is returned for an ordered handler: only a stream gives its events an
-	// order.
+	// ErrOrdered is returned for an ordered handler: only a stream gives its events an order.
 	ErrOrdered = errors.New("inbox: an ordered handler takes its events from its stream only")
 )
 
@@ -52,8 +50,8 @@ var (
 // is given: the inbox ends it, after the handler returned.
 var ErrTxOwned = ledger.ErrTxOwned
 
-// ErrOutcomeUnknown is returned by [Attempt.Step] for a step that was begun before,
-// by this process or another, of which nobody knows whether it happened, and that
-// the vendor might not recognise as a repetition. An event whose handler returns
-// it is dead, of class outcome_unknown: somebody has to look at the vendor's.
+// ErrOutcomeUnknown is returned by [Attempt.Step] if an earlier call of the step, in this
+// process or another, has an unknown outcome, and the vendor might not recognise a second
+// call as a repetition. If a handler returns it, the event is dead, of class
+// outcome_unknown: a person has to ask the vendor.
 var ErrOutcomeUnknown = delivery.ErrOutcomeUnknown

@@ -76,7 +76,7 @@ func ExampleInbox_HandleExternal() {
 	servers.Exec(ctx, "CREATE TABLE charge (order_id text PRIMARY KEY, vendor_id text)")
 
 	in := inbox.New(pool, nil, inbox.Config{}) // its events are accepted: no broker
-	in.HandleExternal(inbox.Subscription{Name: "billing.charge", KeyWindow: 24 * time.Hour},
+	in.HandleExternal(inbox.Subscription{Name: "billing.charge", VendorWindow: 24 * time.Hour},
 		func(ctx context.Context, attempt *inbox.Attempt) error {
 			var o order
 			if err := attempt.Event.JSON(&o); err != nil {

@@ -9,18 +9,17 @@ import (
 	"github.com/postroom/postroom/inbox/internal/steps"
 )
 
-// How many events an external handler has in hand unless it says so, and how many of
-// them are settled in a transaction of their own at a time: only these need a
-// connection.
+// The default number of workers of an external handler, and how many of them may settle
+// an event at the same time. Only a worker that settles needs a connection.
 const (
 	externalWorkers = 32
 	externalSettles = 4
 )
 
-// serve runs an external handler for a held event, and settles it. Each waits for no
-// other: the handler has no transaction.
+// serve runs an external handler for a held event, and settles the event. The handler
+// runs outside a transaction.
 func (c *retries) serve(life delivery.Lifetime, cl *claim) error {
-	if !cl.Solitary { // otherwise the runner holds it for writing
+	if !cl.Solitary { // for a solitary event the runner holds the write lock
 		c.inbox.alone.RLock()
 		defer c.inbox.alone.RUnlock()
 	}
@@ -28,7 +27,7 @@ func (c *retries) serve(life delivery.Lifetime, cl *claim) error {
 	defer cancel(nil)
 	cl.OnLoss(func() { cancel(delivery.ErrSettled) })
 	run := steps.Begin(&cl.HeldEvent, steps.Config{
-		Receipts: c.inbox.receipts, Instance: c.inbox.node.Instance(), Window: c.sub.KeyWindow, Timeout: c.sub.Timeout, Outage: outage, Lost: cl.Lose,
+		Receipts: c.inbox.receipts, Instance: c.inbox.node.Instance(), Window: c.sub.VendorWindow, Timeout: c.sub.Timeout, Outage: outage, Lost: cl.Lose,
 	})
 	attempt := &Attempt{Event: cl.Event, Number: cl.Attempt, steps: run}
 	err := c.signals.Observe(running, cl.Task, func(ctx context.Context) error {
@@ -41,13 +40,13 @@ func (c *retries) serve(life delivery.Lifetime, cl *claim) error {
 	case cl.IsLost():
 		return delivery.ErrSettled
 	case outage:
-		return &delivery.BeginError{Err: err} // it says nothing about the event
+		return &delivery.BeginError{Err: err} // the failure is not the event's
 	}
 	return err
 }
 
-// settleCall settles an event whose handler is done, with what is to be committed
-// with it.
+// settleCall settles an event whose handler returned nil, in one transaction with the
+// functions of OnSuccess.
 func (c *retries) settleCall(life delivery.Lifetime, cl *claim, settles []func(ctx context.Context, tx pgx.Tx) error) error {
 	if len(settles) == 0 && cl.Blocking == "" {
 		return c.inbox.receipts.Settle(cl.ID, cl.Epoch)
@@ -59,7 +58,7 @@ func (c *retries) settleCall(life delivery.Lifetime, cl *claim, settles []func(c
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if err := c.endedBefore(ctx, cl); err != nil { // in the round before
+	if err := c.endedBefore(ctx, cl); err != nil { // in an earlier round
 		return err
 	}
 	tx, err := c.ledger.Begin(ctx)
@@ -77,7 +76,7 @@ func (c *retries) settleCall(life delivery.Lifetime, cl *claim, settles []func(c
 			return nil
 		})
 	}
-	if err == nil { // last: until here the claim can be renewed, and no key is locked
+	if err == nil { // last, because it locks the key, and the claim can be renewed only until here
 		err = c.settleClaim(ctx, tx, cl)
 	}
 	return c.endClaim(life, tx, cl, err)

@@ -63,7 +63,7 @@ func TestClaimsAreRenewed(t *testing.T) {
 	b := newBench(t)
 	v := newVendor(t)
 	entered, resume := make(chan string, 10), make(chan struct{})
-	sub := inbox.Subscription{Name: "h", Workers: 2, KeyWindow: time.Hour}
+	sub := inbox.Subscription{Name: "h", Workers: 2, VendorWindow: time.Hour}
 	register := func(in *inbox.Inbox) { in.HandleExternal(sub, blocking(v, entered, resume)) }
 	register(b.in)
 	b.accept("h", "long", "locked")
@@ -105,7 +105,7 @@ func TestAStalledOwnerOfACall(t *testing.T) {
 			b := newBench(t)
 			v := newVendor(t)
 			entered, resume, told := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-			sub := inbox.Subscription{Name: "h", Workers: 1, KeyWindow: time.Hour}
+			sub := inbox.Subscription{Name: "h", Workers: 1, VendorWindow: time.Hour}
 			b.in.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
 				_, err := attempt.Step(ctx, "charge", func(ctx context.Context, key string) ([]byte, error) {
 					result, err := v.charge(ctx, key)
@@ -238,7 +238,7 @@ func TestAStopEndsCalls(t *testing.T) {
 	b := newBench(t)
 	b.anew(func(cfg *inbox.Config) { cfg.DrainTimeout = 50 * time.Millisecond })
 	v := newVendor(t, hanging)
-	sub := inbox.Subscription{Name: "h", Workers: 1, KeyWindow: time.Hour}
+	sub := inbox.Subscription{Name: "h", Workers: 1, VendorWindow: time.Hour}
 	b.in.HandleExternal(sub, charging(v))
 	b.accept("h", "e")
 	stop := b.run()
@@ -286,7 +286,7 @@ func TestAnOutageWhileAStepIsNoted(t *testing.T) {
 					}
 				}
 				var runs, most atomic.Int32
-				sub := inbox.Subscription{Name: "h", Workers: 1, KeyWindow: time.Hour, Timeout: 2 * time.Second}
+				sub := inbox.Subscription{Name: "h", Workers: 1, VendorWindow: time.Hour, Timeout: 2 * time.Second}
 				b.in.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
 					most.Store(max(most.Load(), int32(attempt.Number))) //nolint:gosec // few
 					first := runs.Add(1) == 1
@@ -333,7 +333,7 @@ func TestTimeThatNotesTookIsNoAttempt(t *testing.T) {
 	}
 	const patience = 2 * time.Second
 	var last atomic.Int32
-	sub := inbox.Subscription{Name: "h", Workers: 1, KeyWindow: time.Hour, Timeout: patience}
+	sub := inbox.Subscription{Name: "h", Workers: 1, VendorWindow: time.Hour, Timeout: patience}
 	b.in.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
 		if last.Swap(int32(attempt.Number)) == 0 { //nolint:gosec // few
 			time.AfterFunc(patience*3/4, func() { _ = lock.Rollback(context.Background()) })

@@ -170,7 +170,7 @@ func TestHowExternalHandlersFail(t *testing.T) {
 		},
 		{
 			"permanent, and not done", nil,
-			step("charge", func(context.Context, string) ([]byte, error) { return nil, postroom.Permanent(inbox.NotDone(wrong)) }),
+			step("charge", func(context.Context, string) ([]byte, error) { return nil, postroom.Permanent(inbox.NotApplied(wrong)) }),
 			owed{State: "dead", Attempts: 1, Class: "permanent"},
 			"wrong",
 		},
@@ -252,7 +252,7 @@ func TestAnExternalHandlerSaysWhen(t *testing.T) {
 	b := newBench(t)
 	o := externally(b, func(s *inbox.Subscription) { s.Schedule = postroom.Backoff{time.Minute} }, func(ctx context.Context, attempt *inbox.Attempt) error {
 		_, err := attempt.Step(ctx, "charge", func(context.Context, string) ([]byte, error) {
-			return nil, postroom.RetryAfter(24*time.Hour, inbox.NotDone(errors.New("too many requests")))
+			return nil, postroom.RetryAfter(24*time.Hour, inbox.NotApplied(errors.New("too many requests")))
 		})
 		return err
 	})
@@ -334,10 +334,10 @@ func TestCheckRefusesExternal(t *testing.T) {
 		{"as many as there is room for", many((room - 2) / 4), ""},
 		{"more than there is room for", many((room-2)/4 + 1), "pool_max_conns"},
 		{"a batch", external(func(s *inbox.Subscription) { s.Batch = 2 }), "Batch"},
-		{"a negative window", external(func(s *inbox.Subscription) { s.KeyWindow = -1 }), "KeyWindow"},
+		{"a negative window", external(func(s *inbox.Subscription) { s.VendorWindow = -1 }), "VendorWindow"},
 		{"a window without calls", func(in *inbox.Inbox) {
-			in.Handle(inbox.Subscription{Name: "h", Workers: 1, KeyWindow: time.Hour}, effect("h"))
-		}, "KeyWindow"},
+			in.Handle(inbox.Subscription{Name: "h", Workers: 1, VendorWindow: time.Hour}, effect("h"))
+		}, "VendorWindow"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -16,11 +16,11 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// handler is what was registered: a user's function, and how it is to be run.
+// handler is a registered handler: the user's function and its settings.
 type handler struct {
 	sub      Subscription
 	apply    postroom.Handler
-	external ExternalHandler // in place of apply
+	external ExternalHandler // instead of apply
 	log      *slog.Logger
 	signals  *signals.Handler
 	workers  int // set when the inbox begins to run
@@ -41,11 +41,11 @@ func newHandler(in *Inbox, sub Subscription, apply postroom.Handler, external Ex
 	return h
 }
 
-// grace is how long a handler is waited for after its context ended.
+// grace is how long the inbox waits for a handler after its context ended.
 func (h *handler) grace() time.Duration { return invoke.Grace(h.sub.Timeout) }
 
-// lease is how long a claim lasts, unless it is renewed, as that of an external handler
-// is: until a handler that does not return is left behind, and its process has noted that.
+// lease is how long a claim lasts. A claim of an external handler is renewed. Any other lasts
+// long enough for the process to abandon a handler that does not return, and to record that.
 func (h *handler) lease(renewed time.Duration) time.Duration {
 	if h.external != nil {
 		return renewed
@@ -53,8 +53,8 @@ func (h *handler) lease(renewed time.Duration) time.Duration {
 	return h.sub.Timeout + 2*h.grace()
 }
 
-// connections is how many connections of the pool a handler needs for itself; none
-// where it takes what is left.
+// connections is how many connections of the pool a handler needs; 0 if it takes a share
+// of what is left.
 func (h *handler) connections() int {
 	if h.external != nil {
 		return min(h.sub.Workers, externalSettles)
@@ -70,13 +70,13 @@ func (h *handler) leases() int {
 	return 0
 }
 
-// failed returns how an event is held after an attempt that failed.
+// failed returns how an event is held after a failed attempt.
 func (h *handler) failed(attempts, most int, f delivery.Failure) delivery.Holding {
 	return delivery.Holding{Failure: &f, Attempts: attempts, After: f.Next(h.sub.Schedule, attempts, most)}
 }
 
-// spared is how many claims on an event may run out before it runs alone. Calls that
-// take long are many in a process that dies, and each that runs alone stops all else.
+// spared is how many claims on an event may expire before the event runs alone. A process that
+// dies may have many long calls under way, and an event that runs alone stops all others.
 func (h *handler) spared() int32 {
 	if h.external != nil {
 		return 1
@@ -84,7 +84,7 @@ func (h *handler) spared() int32 {
 	return 0
 }
 
-// report tells of a failed attempt what its record in held does not show at once.
+// report logs details of a failed attempt that the row in held does not show.
 func (h *handler) report(ctx context.Context, t delivery.Task, err error) {
 	var panicked *guard.PanicError
 	if errors.As(err, &panicked) {
@@ -95,8 +95,7 @@ func (h *handler) report(ctx context.Context, t delivery.Task, err error) {
 
 func (h *handler) isOrdered() bool { return h.sub.Order != Unordered }
 
-// blocks returns the key that an event blocks, or waits for, when it is held so; or
-// nothing.
+// blocks returns the key that an event blocks or waits for while it is held like this, or "".
 func (h *handler) blocks(d *delivery.Delivery, as delivery.Holding) string {
 	if !h.isKeyed(d) || as.IsBesideTheOrder() || as.After == nil && h.sub.Order == SkipKey {
 		return ""
@@ -104,16 +103,16 @@ func (h *handler) blocks(d *delivery.Delivery, as delivery.Holding) string {
 	return delivery.Bounded(d.Event.Key)
 }
 
-// owe returns an event as it is to be held.
+// owe returns the row for an event that is to be held.
 func (h *handler) owe(d *delivery.Delivery, as delivery.Holding) ledger.Owed {
 	return ledger.Owed{Handler: h.sub.Name, Blocking: h.blocks(d, as), D: d, H: as}
 }
 
-// announce logs what the handler reads, when an inbox begins.
+// announce logs what the handler reads, when the inbox starts.
 func (h *handler) announce(ctx context.Context) {
 	stream, which, what := h.sub.Stream, "subjects", h.sub.Subjects
 	if stream == "" {
-		stream = "none: its events are accepted"
+		stream = "none: its events come from Accept"
 	}
 	if len(h.sub.Types) > 0 {
 		which, what = "types", h.sub.Types

@@ -47,9 +47,7 @@ func newBenchOn(t *testing.T, pool *pgxpool.Pool, nc *nats.Conn) *bench {
 	t.Helper()
 	b := &bench{T: t, pool: pool, nc: nc, stream: nats.NewInbox()[len("_INBOX."):]}
 	var err error
-	if b.js, err = jetstream.New(b.nc); err != nil {
-		t.Fatal(err)
-	}
+	b.js = devtest.JetStream(t, b.nc)
 	err = natsjs.EnsureStream(t.Context(), b.nc, jetstream.StreamConfig{Name: b.stream, Subjects: []string{b.stream + ".>"}})
 	if err != nil {
 		t.Fatal(err)

@@ -12,24 +12,24 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// holds hold the deliveries of a handler that are not handled now.
+// holds stores deliveries of a handler in table held.
 type holds struct {
 	*loop
 
-	owing sync.WaitGroup // has each failed delivery that the holder is to hold
+	owing sync.WaitGroup // counts the deliveries that the holder still has to hold
 }
 
-// holdWithOthers has the holder hold a delivery, and those that fly along with it, and
-// finish them.
+// holdWithOthers queues a delivery, and those that follow it, for the holder, which holds
+// and finishes them.
 func (c *holds) holdWithOthers(d *delivery.Delivery, h delivery.Holding, along ...*delivery.Delivery) delivery.Result {
 	c.owing.Add(1)
-	c.inbox.holder.queue <- parcel{c.loop, d, h, along} // it has room for whatever is in hand
+	c.inbox.holder.queue <- parcel{c.loop, d, h, along} // does not block: there is room for every delivery in memory
 	return delivery.Result{}
 }
 
-// leaveToOthers holds an event of a type that another process of this handler
-// asked for, which will run it from there. One that nobody asked for, which can
-// only be where type and subject differ, is nobody's.
+// leaveToOthers is for an event of a type that this process did not ask for. If another
+// process of this handler asked for it, leaveToOthers holds the event, and that process
+// runs it. If no process did, the event is skipped: its type differs from its subject.
 func (c *holds) leaveToOthers(life delivery.Lifetime, d *delivery.Delivery) delivery.Result {
 	asked := true
 	err := c.persist(life, func() (err error) {
@@ -48,8 +48,8 @@ func (c *holds) leaveToOthers(life delivery.Lifetime, d *delivery.Delivery) deli
 	}
 }
 
-// isAskedFor reports whether any process of this handler asked for events of this
-// kind, as far as is recorded.
+// isAskedFor reports whether the database records that a process of this handler asked
+// for events of this type.
 func (c *holds) isAskedFor(ctx context.Context, ev postroom.Event) (bool, error) {
 	if len(c.sub.Types) == 0 {
 		return true, nil
@@ -71,7 +71,7 @@ func (c *holds) hold(life delivery.Lifetime, d *delivery.Delivery, h delivery.Ho
 	}
 	err := c.persist(life, write)
 	if delivery.IsAboutTheRow(err) && !h.Raw {
-		// No column takes it, though it decoded: keep it as it came.
+		// The event decoded, but a column refuses it: keep the message as it came.
 		d, h = delivery.Unreadable(d), delivery.Holding{Failure: h.Failure, Raw: true}
 		if h.Failure == nil {
 			h.Failure = &delivery.Failure{Class: delivery.ClassUndecodable, Text: guard.Clean(err.Error(), guard.MaxText)}
@@ -82,14 +82,14 @@ func (c *holds) hold(life delivery.Lifetime, d *delivery.Delivery, h delivery.Ho
 	case err != nil && (life.IsStopping() || life.IsOver()):
 		return delivery.HandedBack
 	case err != nil:
-		c.log.ErrorContext(life.Work, "event could not be held and stays in the stream", "event_id", d.Event.ID, "dedupe_key", d.Key, "error", err)
+		c.log.ErrorContext(life.Work, "event not held, it stays in the stream", "event_id", d.Event.ID, "dedupe_key", d.Key, "error", err)
 		return delivery.Result{Outcome: delivery.Released, Err: err}
 	default:
 		return c.fated(life, d, h, became)
 	}
 }
 
-// fated says how a delivery ends that was to be held.
+// fated returns the result of a delivery that was to be held.
 func (c *holds) fated(life delivery.Lifetime, d *delivery.Delivery, h delivery.Holding, became delivery.Fate) delivery.Result {
 	switch became {
 	case delivery.FateHeld:
@@ -120,9 +120,10 @@ func (c *holds) fated(life delivery.Lifetime, d *delivery.Delivery, h delivery.H
 	return c.hold(life, delivery.Conflicting(d), delivery.AsConflict)
 }
 
-// holdCommitted holds a delivery that is decided only because a handler committed the
-// ledger row itself, and did not come to its end. Nothing is known of what it did; it
-// must not count as done. It reports whether that was so, and how the delivery ends.
+// holdCommitted checks whether the delivery is decided only because a handler committed
+// the transaction itself and then failed. Such a delivery must not count as done, because
+// the inbox does not know what the handler did: holdCommitted holds it. It returns the
+// result, and whether it held the delivery.
 func (c *holds) holdCommitted(life delivery.Lifetime, d *delivery.Delivery) (delivery.Result, bool) {
 	if d.Began == "" {
 		return delivery.Result{}, false
@@ -133,7 +134,7 @@ func (c *holds) holdCommitted(life delivery.Lifetime, d *delivery.Delivery) (del
 		return delivery.Written(err)
 	})
 	if err != nil {
-		c.log.ErrorContext(life.Work, "a handler may have committed its transaction itself, and that could not be looked up", "event_id", d.Event.ID, "dedupe_key", d.Key, "error", err)
+		c.log.ErrorContext(life.Work, "cannot check whether the handler committed its transaction", "event_id", d.Event.ID, "dedupe_key", d.Key, "error", err)
 		return delivery.HandedBack, true
 	}
 	d.Began = ""
@@ -144,8 +145,8 @@ func (c *holds) holdCommitted(life delivery.Lifetime, d *delivery.Delivery) (del
 	return c.hold(life, d, delivery.Holding{Failure: &f, Attempts: 1, Decided: true}), true
 }
 
-// moved tells of an event that is held now, or still: the log, the counter of the
-// dead, and the runner, which is to be there when it is due.
+// moved reports an event that is now held, or still held: to the log, to the counter of
+// dead events, and to the runner, which runs it when it is due.
 func (c *holds) moved(ctx context.Context, t delivery.Task, from string, to delivery.Outcome, h delivery.Holding) {
 	log, say := c.log.WarnContext, "event not handled, will be tried again"
 	args := []any{
@@ -157,10 +158,10 @@ func (c *holds) moved(ctx context.Context, t delivery.Task, from string, to deli
 	}
 	switch {
 	case h.After == nil:
-		log, say = c.log.ErrorContext, "event is dead, an operator has to decide"
+		log, say = c.log.ErrorContext, "event dead"
 		c.signals.Died(ctx, h.Failure.Class)
 	case h.Failure == nil:
-		log, say = c.log.DebugContext, "event held, to be run from there"
+		log, say = c.log.DebugContext, "event held"
 		c.inbox.runner.Wake(0)
 	default:
 		args = append(args, "retry_in", *h.After)
@@ -169,10 +170,10 @@ func (c *holds) moved(ctx context.Context, t delivery.Task, from string, to deli
 	log(ctx, say, args...)
 }
 
-// holdBehind holds a delivery behind its key, and with it those of the key that wait
-// for it. Where nothing of the key is held any more, they go on. Those that were read in
-// another term are not held with it: what may not be held any more of one term may of
-// the other, and they would go on without the order that flying behind it gives them.
+// holdBehind holds a delivery behind its key, together with the deliveries of the key
+// that wait for it. If no event of the key is held any more, they go on. Deliveries read
+// in another term are not held with it: the database might refuse those of one term and
+// store those of the other, and the order of the key would be lost.
 func (c *holds) holdBehind(d *delivery.Delivery) delivery.Result {
 	bytes := len(d.Event.Data)
 	along := c.flights.Along(d, holdAtOnce-1, func(o *delivery.Delivery) bool {
@@ -184,9 +185,9 @@ func (c *holds) holdBehind(d *delivery.Delivery) delivery.Result {
 	return c.holdWithOthers(d, delivery.BehindKey, along...)
 }
 
-// finishTogether ends a delivery that was to be held, and with those that flew
-// along. They are of one key and one term, so that all were free to go on, or none: but
-// for those at the end whose term ended meanwhile.
+// finishTogether finishes a delivery that was to be held, and those that followed it.
+// They have one key and one term, so either all of them may go on, or none. The exception
+// are the last ones, if their term ended meanwhile.
 func (c *holds) finishTogether(life delivery.Lifetime, p parcel, became []delivery.Fate) {
 	if became[0] == delivery.FateFree {
 		c.flights.Back(p.d, p.along)
@@ -196,10 +197,10 @@ func (c *holds) finishTogether(life delivery.Lifetime, p parcel, became []delive
 	for i, d := range p.along {
 		c.finish(life.Work, d, c.fated(life, d, p.h, became[1+i]))
 	}
-	c.finish(life.Work, p.d, c.fated(life, p.d, p.h, became[0])) // last: the next of its key follows it
+	c.finish(life.Work, p.d, c.fated(life, p.d, p.h, became[0])) // last, because finishing it starts the next of its key
 }
 
-// again has a delivery go on that was to wait behind its key, of which nothing is
+// again lets a delivery go on that was to wait behind its key: no event of the key is
 // held any more.
 func (c *holds) again(d *delivery.Delivery) delivery.Result {
 	c.keys.Doubt(delivery.Bounded(d.Event.Key))
@@ -207,7 +208,7 @@ func (c *holds) again(d *delivery.Delivery) delivery.Result {
 	return delivery.Result{}
 }
 
-// waitBehind has a delivery wait for its key: here, if that is not for long, or
+// waitBehind makes a delivery wait for its key: in memory if the wait is short, otherwise
 // in held.
 func (c *holds) waitBehind(d *delivery.Delivery) delivery.Result {
 	if c.keys.Park(d, c.unpark) {
@@ -216,23 +217,23 @@ func (c *holds) waitBehind(d *delivery.Delivery) delivery.Result {
 	return c.holdBehind(d)
 }
 
-// unpark has the delivery go on that waits here for a key, if one does.
+// unpark lets the delivery go on that waits in memory for a key, if there is one.
 func (c *holds) unpark(key string) {
 	if d := c.keys.Unpark(key); d != nil {
 		c.lanes.Put(d)
 	}
 }
 
-// holder holds events that failed on the straight path, or are not to take it, as
-// many at a time as wait: what is held often costs its neighbours less than a
-// transaction for each. It implements postroom.Runner.
+// holder stores events in held that failed, or must not be handled directly from the
+// stream. It stores all that wait in one statement, because a transaction for each would
+// slow down the other events. It implements postroom.Runner.
 type holder struct {
 	inbox *Inbox
-	queue chan parcel   // has room for whatever is in hand
-	done  chan struct{} // closed when nothing more comes
+	queue chan parcel   // has room for every delivery in memory
+	done  chan struct{} // closed when no parcel can come any more
 }
 
-// parcel is a delivery that is to be held, with those that fly along with it.
+// parcel is a delivery to hold, with those that follow it.
 type parcel struct {
 	c     *loop
 	d     *delivery.Delivery
@@ -240,7 +241,7 @@ type parcel struct {
 	along []*delivery.Delivery
 }
 
-// bytes is how much data it has.
+// bytes is the size of its data.
 func (p parcel) bytes() int {
 	n := len(p.d.Event.Data)
 	for _, d := range p.along {
@@ -249,11 +250,11 @@ func (p parcel) bytes() int {
 	return n
 }
 
-// holdAtOnce is how many events one statement holds, or a parcel more.
+// holdAtOnce is how many events one statement stores. The last parcel may exceed it.
 const holdAtOnce = 100
 
-// holdBytes is how many bytes one statement holds, or a parcel more: they are in memory
-// several times over until it has ended.
+// holdBytes is how many bytes one statement stores. The last parcel may exceed it. Until
+// the statement ends, several copies of these bytes are in memory.
 const holdBytes = 4 << 20
 
 func newHolder(in *Inbox) *holder {
@@ -264,7 +265,7 @@ func newHolder(in *Inbox) *holder {
 	return &holder{inbox: in, queue: make(chan parcel, room), done: make(chan struct{})}
 }
 
-// Run holds what it is given until the consumers have ended.
+// Run stores the parcels that it gets, until the consumers have ended.
 func (h *holder) Run(ctx context.Context) error {
 	life, cancel := h.inbox.lifetime(ctx)
 	defer cancel()
@@ -278,18 +279,18 @@ func (h *holder) Run(ctx context.Context) error {
 	}
 }
 
-// How long the holder waits for more: one statement for each event would cost more
-// than all else that is done for it. Nobody waits for what failed.
+// How long the holder waits for more parcels. One statement for each event would cost
+// more than the rest of its handling, and a failed event is in no hurry.
 const (
 	linger      = 20 * time.Millisecond
-	shortLinger = 5 * time.Millisecond // for what is to run at once
+	shortLinger = 5 * time.Millisecond // if a parcel is to run at once
 )
 
 // collect returns a parcel, and those that come soon after it.
 func (h *holder) collect(first parcel) []parcel {
 	parcels, n, bytes := []parcel{first}, 1+len(first.along), first.bytes()
 	wait := linger
-	if first.h.After == delivery.AtOnce && !first.h.Behind { // it is to run at once
+	if first.h.After == delivery.AtOnce && !first.h.Behind { // this one is to run at once
 		wait = shortLinger
 	}
 	over := time.NewTimer(wait)
@@ -307,7 +308,7 @@ func (h *holder) collect(first parcel) []parcel {
 	return parcels
 }
 
-// hold stores events, and goes on with each as it became.
+// hold stores the events, then finishes each according to its fate.
 func (h *holder) hold(life delivery.Lifetime, parcels []parcel) {
 	parcels = slices.DeleteFunc(parcels, func(p parcel) bool { return p.isStale(life.Work) })
 	if len(parcels) == 0 {
@@ -333,7 +334,7 @@ func (h *holder) hold(life delivery.Lifetime, parcels []parcel) {
 			fates = fates[n:]
 		case p.isStale(life.Work):
 			continue
-		default: // one of them takes no row, or the process stops: each goes its own way
+		default: // the database refuses one of them, or the process stops: treat each alone
 			p.c.flights.Back(p.d, p.along)
 			p.c.finish(life.Work, p.d, p.c.holds.hold(life, p.d, p.h))
 		}
@@ -341,8 +342,8 @@ func (h *holder) hold(life delivery.Lifetime, parcels []parcel) {
 	}
 }
 
-// isStale hands an event of an external handler back that was read in a term that is
-// over, and reports whether it did: one of its key may have been handed back before it.
+// isStale reports whether an event of an external handler was read in a term that is
+// over, and hands it back if so: an earlier event of its key may have been handed back.
 func (p parcel) isStale(ctx context.Context) bool {
 	if p.c.external == nil || !p.d.IsOver() {
 		return false

@@ -156,7 +156,7 @@ func TestMethodsOfReturnedErrors(t *testing.T) {
 	external := func(handle func(ctx context.Context, attempt *inbox.Attempt, do func() error) error) func(*bench) {
 		return func(b *bench) {
 			sub := b.subscription("h")
-			sub.Schedule, sub.Timeout, sub.KeyWindow = postroom.Backoff{time.Hour}, time.Second, time.Hour
+			sub.Schedule, sub.Timeout, sub.VendorWindow = postroom.Backoff{time.Hour}, time.Second, time.Hour
 			b.in.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
 				if do := doing(attempt.Event); do != nil {
 					return handle(ctx, attempt, do)

@@ -1,14 +1,14 @@
 // Package inbox applies events exactly once.
 //
-// Each handler has a durable consumer and a ledger. A delivery is one
-// transaction: a ledger row that says this handler has decided this event, then
-// the handler with its effects, then the commit, and only then the
-// acknowledgement. Whatever is delivered again meets its ledger row.
+// Each handler has a durable consumer and a ledger. For each delivery the inbox runs one
+// transaction: it inserts a ledger row, which says that this handler has decided this event,
+// and then runs the handler. It acknowledges the message after the commit. If the broker
+// delivers the event again, the inbox finds the ledger row and does not run the handler.
 //
-// What a handler cannot do now is held, in the database: its ledger row stays, so
-// that the straight path never runs it again, and a row of held says what is still
-// owed. From there it is tried again on its schedule, and ends dead, in sight of
-// an operator, when its attempts are spent.
+// If a handler fails, the event is held. Its ledger row stays, so that another delivery
+// does not run it, and a row in table held says what is still to be done. The inbox tries
+// a held event again on the handler's schedule. When its attempts are used up, the event
+// is dead, and an operator decides.
 package inbox
 
 import (
@@ -41,7 +41,7 @@ import (
 type Inbox struct {
 	shared
 
-	err      error // what is wrong with the Config
+	err      error // the fault of the Config, if there is one
 	loops    []*loop
 	running  atomic.Bool
 	node     *upkeep.Node
@@ -53,31 +53,30 @@ type Inbox struct {
 	lookEvery, floorEvery time.Duration
 }
 
-// shared is what all parts of an inbox use.
+// shared has what all parts of an inbox use.
 type shared struct {
 	cfg     Config
 	pool    *pgxpool.Pool
 	db      *ledger.DB
 	nc      *nats.Conn
 	signals *signals.Signals
-	lines   repeat.Lines // of the log, which repeat
+	lines   repeat.Lines // limits log lines that repeat
 
-	// alone is held for writing while an event runs that may end the process, and
-	// for reading by all others.
+	// alone lets an event that may end the process run by itself: it takes the write
+	// lock, and all other events take the read lock.
 	alone sync.RWMutex
 }
 
-// How often a process looks at its consumer, and how often it notes how far the
-// handler has come.
+// How often a process checks its consumer, and how often it records the handler's position.
 const (
 	lookEvery  = 15 * time.Second
 	floorEvery = time.Minute
 )
 
-// New returns an inbox that reads from nc and keeps its ledger in pool's
-// database. nc has to be made with nats.MaxReconnects(-1), which is among
-// natsjs.ConnectOptions; it may be nil where no handler reads a stream. It does no I/O and cannot fail: faults of the Config are returned by
-// [Inbox.Check] and [Inbox.Run].
+// New returns an inbox that reads from nc and keeps its ledger in pool's database.
+// Connect nc with nats.MaxReconnects(-1), which natsjs.ConnectOptions has. nc may be nil
+// if no handler reads a stream. New does no I/O and cannot fail: [Inbox.Check] and
+// [Inbox.Run] return faults of the Config.
 func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 	cfg = cfg.defaults()
 	in := &Inbox{
@@ -85,7 +84,7 @@ func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 		err:    cfg.validate(), lookEvery: lookEvery, floorEvery: floorEvery,
 	}
 	name, err := schema.Name(cfg.Schema)
-	if err != nil { // which validate has reported, and Run refuses
+	if err != nil { // validate has reported it, and Run refuses to start
 		name = schema.DefaultName
 	}
 	in.db = ledger.New(pool, name, in.lostSession)
@@ -100,11 +99,10 @@ func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 	return in
 }
 
-// Handle registers a transactional handler: its effects are made through the
-// transaction that it is given, and are committed once for each event. It is
-// called before Run. It panics if the name has a handler already, or h is
-// nil; other faults of the subscription are returned by [Inbox.Check] and
-// [Inbox.Run].
+// Handle registers a transactional handler. What the handler does in the transaction that
+// it gets is committed once for each event. Call Handle before Run. It panics if the name
+// has a handler already, or if h is nil. [Inbox.Check] and [Inbox.Run] return other
+// faults of the subscription.
 func (in *Inbox) Handle(sub Subscription, h postroom.Handler) {
 	if h == nil {
 		panic(fmt.Sprintf("inbox: Handle: no handler for %q", sub.Name))
@@ -112,16 +110,16 @@ func (in *Inbox) Handle(sub Subscription, h postroom.Handler) {
 	in.register(sub, h, nil)
 }
 
-// HandleExternal registers a handler that calls other systems, which no transaction
-// of this database can undo. Its events are stored first, acknowledged, and run from
-// held, with no transaction open: a call may take long. A handler is run by one
-// process at a time, which renews its claim while it runs; where that process dies or
-// stands still, another takes over after Config.AckWait, and finds in the receipts
-// which steps are done.
+// HandleExternal registers a handler that calls other systems, which no transaction of
+// this database can undo. The inbox first stores the event in held and acknowledges it.
+// Then it runs the handler outside a transaction, because a call may take long. One
+// process at a time runs the handler for an event, and renews its claim on the event
+// meanwhile. If that process dies or stalls, another takes over after Config.AckWait, and
+// the receipts tell it which steps are done.
 //
-// What a step did outside is done at least once, and not twice at a vendor that
-// recognises keys; see [Attempt.Step]. What is done by [Attempt.OnSuccess] is committed once.
-// It is called before Run, and panics as [Inbox.Handle] does.
+// A step happens at least once, and only once if the vendor recognises keys; see
+// [Attempt.Step]. What functions of [Attempt.OnSuccess] write is committed once. Call
+// HandleExternal before Run. It panics as [Inbox.Handle] does.
 func (in *Inbox) HandleExternal(sub Subscription, h ExternalHandler) {
 	if h == nil {
 		panic(fmt.Sprintf("inbox: HandleExternal: no handler for %q", sub.Name))
@@ -160,27 +158,27 @@ func (in *Inbox) names() []string {
 
 // lostSession logs that a connection was closed.
 func (in *shared) lostSession(ctx context.Context, why error) {
-	in.lines.Warn(ctx, in.cfg.Logger, "a connection was closed: a handler left it so that the next could not use it", why)
+	in.lines.Warn(ctx, in.cfg.Logger, "connection closed: a handler changed its session", why)
 }
 
-// advise returns an error of a statement of ours, or of a request to the broker's API,
-// with what to do about it. It is not for what handlers return: of a table of theirs it
-// would say the wrong thing.
+// advise adds to an error what to do about it. Use it only for errors of the inbox's own
+// statements and requests to the broker, not for errors of handlers: the advice is about
+// Postroom's tables, and would be wrong for theirs.
 func (in *shared) advise(err error) error {
 	return jsremedy.Explain(remedy.Explain(err, remedy.Use{Grant: "inbox", Schema: cmp.Or(in.cfg.Schema, schema.DefaultName), DB: in.pool}))
 }
 
-// warn logs what is tried again, with what to do about it.
+// warn logs an error of something that the inbox tries again, with what to do about it.
 func (in *shared) warn(ctx context.Context, what string, err error, args ...any) {
 	in.lines.Warn(ctx, in.cfg.Logger, what, in.advise(err), args...)
 }
 
 // Run handles events until ctx ends.
 //
-// When ctx ends, Run takes no more events, hands back what was not begun, gives
-// running handlers up to Config.DrainTimeout, and returns nil. It returns an
-// error only for what [Inbox.Check] refuses and for a closed connection to the
-// broker; outages it logs and waits out.
+// When ctx ends, Run takes no more events and hands back those that have not begun. It
+// waits for running handlers up to Config.DrainTimeout, and returns nil. It returns an
+// error only if [Inbox.Check] would, or if the connection to the broker was closed. It
+// logs outages and waits them out.
 func (in *Inbox) Run(ctx context.Context) error {
 	if !in.running.CompareAndSwap(false, true) {
 		return ErrRunning
@@ -231,7 +229,7 @@ type runnerFunc func(ctx context.Context) error
 
 func (f runnerFunc) Run(ctx context.Context) error { return f(ctx) }
 
-// waitUntilReady waits until Check passes. It returns what Check refuses.
+// waitUntilReady waits until Check passes. It returns an error that a person has to mend.
 func (in *Inbox) waitUntilReady(ctx context.Context) error {
 	for failures := 1; ctx.Err() == nil; failures++ {
 		err := in.Check(ctx)
@@ -252,22 +250,23 @@ func (in *Inbox) waitUntilReady(ctx context.Context) error {
 	return nil
 }
 
-// outage is the schedule on which an inbox tries again to reach what it needs.
+// outage is how long an inbox waits before it tries again to reach the database or the broker.
 var outage = postroom.Backoff{100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second}
 
-// lifetime returns that of a part which is to stop when ctx ends.
+// lifetime returns the lifetime of a part that is to stop when ctx ends. Call end when
+// the part has stopped.
 func (in *shared) lifetime(ctx context.Context) (life delivery.Lifetime, end func()) {
 	return delivery.NewLifetime(ctx, in.cfg.DrainTimeout)
 }
 
-// sweeper returns what removes expired rows of the ledger.
+// sweeper returns the part that removes expired ledger rows.
 func (in *Inbox) sweeper() *upkeep.Sweeper {
 	return upkeep.NewSweeper(upkeep.SweeperConfig{
 		Ledger: ledger.Upkeep{DB: in.db}, Keep: in.cfg.DedupeWindow, Steps: ledger.SweepSteps, Removed: in.signals.Removed, Warn: in.warn, Outage: outage,
 	})
 }
 
-// gauges returns what measures what is held and in hand.
+// gauges returns the part that measures held events, and deliveries in memory.
 func (in *Inbox) gauges() *signals.Gauges {
 	backlog := func(ctx context.Context) ([]delivery.Stock, error) {
 		ctx, cancel := context.WithTimeout(ctx, ledger.WritePatience)
@@ -284,8 +283,8 @@ func (in *Inbox) gauges() *signals.Gauges {
 	return in.signals.NewGauges(in.cfg.Logger, backlog, levels)
 }
 
-// tellStop logs what an inbox waits for when its context has ended, and returns what logs
-// that it has stopped.
+// tellStop logs what a stopping inbox waits for, and returns a function that logs that it
+// has stopped.
 func (in *Inbox) tellStop(ctx context.Context) (stopped func()) {
 	cancel := context.AfterFunc(ctx, func() {
 		var running []string
@@ -295,10 +294,10 @@ func (in *Inbox) tellStop(ctx context.Context) (stopped func()) {
 			}
 		}
 		if len(running) == 0 {
-			in.cfg.Logger.InfoContext(ctx, "inbox stops; no handler runs")
+			in.cfg.Logger.InfoContext(ctx, "inbox stopping, no handler is running")
 			return
 		}
-		in.cfg.Logger.InfoContext(ctx, "inbox stops; it waits for the handlers that run",
+		in.cfg.Logger.InfoContext(ctx, "inbox stopping, waiting for running handlers",
 			"running", strings.Join(running, ", "), "at_most", in.cfg.DrainTimeout)
 	})
 	return func() {

@@ -17,22 +17,22 @@ import (
 	"github.com/postroom/postroom/internal/pause"
 )
 
-// loop is one handler at work: it takes deliveries from its reader, has workers process
-// them, and finishes each. It implements postroom.Runner.
+// loop runs one handler: its reader delivers events, its workers process them, and it
+// finishes each delivery. It implements postroom.Runner.
 type loop struct {
 	*handler
 
 	inbox    *Inbox
 	records  ledger.Records
-	reader   stream.Reader // nil if its events are accepted
+	reader   stream.Reader // nil if its events come from Accept
 	inflight *stream.InFlight
 	flights  *dispatch.Duplicates
 	lanes    *dispatch.Lanes
-	keys     dispatch.Keys // of an ordered handler
+	keys     dispatch.Keys // used by an ordered handler
 	invoker  *invoke.Invoker
 	retries  *retries
 	holds    *holds
-	acks     chan *delivery.Delivery // committed, to be finished
+	acks     chan *delivery.Delivery // deliveries that are committed and not finished yet
 }
 
 func newLoop(in *Inbox, h *handler) *loop {
@@ -44,16 +44,17 @@ func newLoop(in *Inbox, h *handler) *loop {
 	return c
 }
 
-// orderedHand is how many events a reader has in hand at the least.
+// orderedHand is how many events a reader may have in memory at least.
 const orderedHand = 2048
 
-// open makes what a run needs. The lanes have room for whatever is in hand.
+// open makes what a run needs. The lanes have room for every delivery in memory, so
+// sending to them does not block.
 func (c *loop) open() {
 	queues, most := 1, 8*c.workers
 	if c.sub.Batch > 1 {
 		queues, most = c.workers, 2*c.workers*c.sub.Batch
 	}
-	if c.isOrdered() { // a key that is slow is not to keep others from being read
+	if c.isOrdered() { // a slow key must not stop the reading of other keys
 		most = max(most, orderedHand)
 	}
 	if c.inflight == nil {
@@ -65,7 +66,7 @@ func (c *loop) open() {
 	c.retries.open()
 }
 
-// newReader returns what reads the stream; nil if there is none.
+// newReader returns the reader of the handler's stream; nil if there is none.
 func newReader(c *loop) stream.Reader {
 	cfg := stream.Config{
 		Conn: c.inbox.nc, Handler: c.sub.Name, Stream: c.sub.Stream, Filter: c.sub.filter(), DeliverNew: c.sub.From == DeliverNew,
@@ -81,8 +82,8 @@ func newReader(c *loop) stream.Reader {
 	return stream.NewDurable(cfg, &c.records, c)
 }
 
-// Run handles events until ctx ends. Where the durable consumer is lost, it is
-// made again, and the ledger absorbs what is delivered twice.
+// Run handles events until ctx ends. If the durable consumer is lost, Run creates it
+// again. Events that the new consumer delivers a second time are in the ledger.
 func (c *loop) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -104,7 +105,7 @@ func (c *loop) Run(ctx context.Context) error {
 	}
 	err := c.read(life)
 	stop()
-	c.handBackRest(life.Work) // what was not begun does not wait for what was
+	c.handBackRest(life.Work) // deliveries that have not begun need not wait for those that have
 	workers.Wait()
 	c.holds.owing.Wait()
 	close(c.acks)
@@ -118,10 +119,10 @@ func (c *loop) Run(ctx context.Context) error {
 	return err
 }
 
-// read takes events from the stream until ctx ends. It returns an error only for
-// what a person has to mend.
+// read takes events from the stream until ctx ends. It returns only errors that a person
+// has to mend.
 func (c *loop) read(life delivery.Lifetime) error {
-	if c.reader == nil { // its events are accepted
+	if c.reader == nil { // its events come from Accept
 		<-life.Take.Done()
 		return nil
 	}
@@ -143,18 +144,18 @@ func (c *loop) read(life delivery.Lifetime) error {
 	return nil
 }
 
-// Take queues a delivery, unless another of its key or of its identity is on its way. It
-// implements stream.Receiver.
+// Take queues a delivery. If another one with its key or its identity is under way, the
+// delivery waits for that. It implements stream.Receiver.
 func (c *loop) Take(ctx context.Context, d *delivery.Delivery) {
 	c.signals.Consumed(ctx)
 	d.Identify(c.sub.DedupeKey, c.sub.Timeout)
 	keyed := c.isKeyed(d)
 	switch {
 	case keyed && c.external == nil:
-		d.Flight = "\x00" + d.Event.Key // no dedupe key begins so
+		d.Flight = "\x00" + d.Event.Key // no dedupe key begins with it
 	case keyed:
-		// The holder takes them as they come. One that waited for itself, as it was read in
-		// an earlier term, would come behind others of its key.
+		// The holder takes them in the order in which they come. With the same id in two terms,
+		// an event would wait for its own earlier delivery, and fall behind others of its key.
 		d.Flight = fmt.Sprintf("\x00%d %s", d.Epoch(), d.Key)
 	}
 	if c.flights.Begin(d) {
@@ -164,10 +165,9 @@ func (c *loop) Take(ctx context.Context, d *delivery.Delivery) {
 	}
 }
 
-// Begin reads of which keys something is held, which may take long: the lease is
-// looked after meanwhile. It was taken before: whoever
-// read until then holds nothing any more, but what is under way, which this reader
-// meets as decided.
+// Begin reads which keys have held events. That may take long, and the lease is renewed
+// meanwhile. The lease was taken before: the earlier reader can hold no more events,
+// except those that it was storing. This reader will find these decided.
 func (c *loop) Begin(ctx context.Context) error {
 	keys, err := c.records.HeldKeys(ctx, dispatch.MaxKeys+1)
 	if err != nil {
@@ -179,12 +179,12 @@ func (c *loop) Begin(ctx context.Context) error {
 	return nil
 }
 
-// Lost counts what is to alarm.
+// Lost counts lost events, for an alert.
 func (c *loop) Lost(ctx context.Context, reason string) {
 	c.signals.Lost(ctx, reason)
 }
 
-// work decides deliveries, and runs held events that are due, until ctx ends.
+// work processes deliveries, and runs held events that are due, until ctx ends.
 func (c *loop) work(life delivery.Lifetime, lane <-chan *delivery.Delivery) {
 	for !life.IsStopping() {
 		select {
@@ -204,8 +204,8 @@ func (c *loop) work(life delivery.Lifetime, lane <-chan *delivery.Delivery) {
 	}
 }
 
-// storeAll takes what was delivered to an external handler, and has it held. Its workers
-// may all be out for long.
+// storeAll holds what is delivered to an external handler. Its workers do not do that,
+// because all of them may be busy with long calls.
 func (c *loop) storeAll(life delivery.Lifetime) {
 	for !life.IsStopping() {
 		select {
@@ -220,8 +220,8 @@ func (c *loop) storeAll(life delivery.Lifetime) {
 	}
 }
 
-// lane returns what waits for a worker. Those of an external handler only run what
-// is held.
+// lane returns the queue of a worker. Workers of an external handler have none: they run
+// only held events.
 func (c *loop) lane(worker int) <-chan *delivery.Delivery {
 	if c.external != nil {
 		return nil
@@ -229,15 +229,14 @@ func (c *loop) lane(worker int) <-chan *delivery.Delivery {
 	return c.lanes.Of(worker)
 }
 
-// deliverRun decides the delivery ahead, and those that wait behind it for as long as
-// nothing else has to come before: the commit of each begins the next. While that one's
-// transaction is open, nothing waits for the broker: what was committed is finished by
-// acknowledge.
+// deliverRun decides the delivery ahead and those that wait behind it, until something else has
+// to come first. The commit of each begins the transaction of the next. While that is open the
+// worker must not wait for the broker, so acknowledge finishes what is committed.
 func (c *loop) deliverRun(life delivery.Lifetime, next *ahead) {
 	for d := next.pop(); d != nil; d = next.pop() {
 		r := c.process(life, d, next)
 		if next.opened != nil && r.Outcome == delivery.Done {
-			c.acks <- d // it has room for whatever is in hand
+			c.acks <- d // does not block: there is room for every delivery in memory
 		} else {
 			c.finish(life.Work, d, r)
 		}
@@ -245,15 +244,15 @@ func (c *loop) deliverRun(life delivery.Lifetime, next *ahead) {
 	}
 }
 
-// acknowledge finishes what workers committed while they had the transaction of the next
-// delivery open.
+// acknowledge finishes deliveries that were committed by workers that then had the next
+// transaction open.
 func (c *loop) acknowledge(ctx context.Context) {
 	for d := range c.acks {
 		c.finish(ctx, d, delivery.Result{Outcome: delivery.Done})
 	}
 }
 
-// handBackRest returns to the broker what waits for a worker, or for its key.
+// handBackRest returns deliveries to the broker that wait for a worker or for their key.
 func (c *loop) handBackRest(ctx context.Context) {
 	for _, d := range c.keys.UnparkAll() {
 		c.finish(ctx, d, delivery.HandedBack)
@@ -261,7 +260,7 @@ func (c *loop) handBackRest(ctx context.Context) {
 	c.lanes.Drain(func(d *delivery.Delivery) { c.finish(ctx, d, delivery.HandedBack) })
 }
 
-// level is what the handler has in hand.
+// level returns how many deliveries the handler has in memory.
 func (c *loop) level() signals.Level {
 	l := signals.Level{
 		Of: c.signals, InFlight: c.inflight.Len() + c.retries.queue.Claimed(), Capacity: c.inflight.Most() + c.retries.queue.Cap(),

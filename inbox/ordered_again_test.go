@@ -73,7 +73,7 @@ func TestExternalReaderThatReadsAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	sub := b.ordered("o", inbox.HoldKey)
-	sub.KeyWindow = time.Hour
+	sub.VendorWindow = time.Hour
 	b.in.HandleExternal(sub, func(_ context.Context, attempt *inbox.Attempt) error {
 		attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error { return effect("o").Handle(ctx, tx, attempt.Event) })
 		return nil

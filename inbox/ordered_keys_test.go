@@ -258,10 +258,10 @@ func TestWhatHasNoKeyBlocksNobody(t *testing.T) {
 	b.in.Handle(b.ordered("o", inbox.HoldKey), effect("o"))
 	b.run()
 	b.publishKey("a", 0)
-	b.publishWith("a-00000", "a", "", "", []byte("another"))       // a conflict
-	b.publishWith("a-00001", "a", wire.Rewind, "1", []byte(`"x"`)) // late
+	b.publishWith("a-00000", "a", "", "", []byte("another"))          // a conflict
+	b.publishWith("a-00001", "a", wire.Republish, "1", []byte(`"x"`)) // late
 	b.publishWith("a-00002", "a", "ce-time", "never", []byte(`"x"`))
-	b.publishWith("a-00000", "a", wire.Rewind, "1", []byte(`"a-00000"`)) // as it was decided
+	b.publishWith("a-00000", "a", wire.Republish, "1", []byte(`"a-00000"`)) // as it was decided
 	b.publishKey("a", 3)
 	b.eventually("the effects", func() bool { return len(b.effects("o")) == 2 })
 	b.wantOrder("o", "a", "a-00000", "a-00003")
@@ -274,7 +274,7 @@ func TestWhatHasNoKeyBlocksNobody(t *testing.T) {
 		t.Errorf("held by class: %v, want %v", classes, want)
 	}
 	if n := b.counted("o", "duplicate"); n != 1 {
-		t.Errorf("%d duplicates, want the rewound event that was decided before", n)
+		t.Errorf("%d duplicates, want the republished event that was decided before", n)
 	}
 }
 

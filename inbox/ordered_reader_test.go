@@ -239,7 +239,7 @@ func TestOrderedHandlerNeedsReadCommitted(t *testing.T) {
 	}), devtest.NATS(t))
 	b.exec(led)
 	b.in.Handle(b.ordered("o", inbox.HoldKey), effect("o"))
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), devtest.Patience(t, 20*time.Second))
 	defer cancel()
 	if err := b.in.Run(ctx); !errors.Is(err, inbox.ErrIsolation) || !errors.Is(err, postroom.ErrUnrecoverable) {
 		t.Errorf("Run = %v, want ErrIsolation, refused", err)
@@ -266,7 +266,7 @@ func TestOrderedExternalHandler(t *testing.T) {
 	for range 2 {
 		b.in = inbox.New(b.pool, b.nc, b.config())
 		sub := b.ordered("o", inbox.HoldKey)
-		sub.Workers, sub.KeyWindow = 8, time.Hour
+		sub.Workers, sub.VendorWindow = 8, time.Hour
 		b.in.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
 			first := enter(attempt.Event)
 			defer func() {

@@ -12,14 +12,14 @@ import (
 	"github.com/postroom/postroom/internal/pause"
 )
 
-// deliver brings one message to its end.
+// deliver processes and finishes one delivery.
 func (c *loop) deliver(life delivery.Lifetime, d *delivery.Delivery) {
 	c.finish(life.Work, d, c.process(life, d, nil))
 }
 
-// finish ends a delivery: it is acknowledged, after its effect is committed, or was before,
-// or the event is held; or returned to the broker. It is counted, and another of its
-// identity that waited for it goes on.
+// finish ends a delivery. If the event's effect is committed, or the event is held, it
+// acknowledges the message; otherwise it returns it to the broker. It counts the
+// delivery, and lets the next delivery with the same identity go on.
 func (c *loop) finish(ctx context.Context, d *delivery.Delivery, r delivery.Result) {
 	switch {
 	case r.Outcome == "":
@@ -42,15 +42,16 @@ func (c *loop) finish(ctx context.Context, d *delivery.Delivery, r delivery.Resu
 	}
 }
 
-// process says how a delivery ends. ahead, if not nil, may have the delivery's
-// transaction, and gets the next delivery with its own.
+// process processes a delivery and returns the result. If ahead is not nil, it may have a
+// transaction that was begun for this delivery. process stores the next delivery and its
+// transaction there.
 func (c *loop) process(life delivery.Lifetime, d *delivery.Delivery, ahead *ahead) delivery.Result {
-	known := c.keys.Version(c.keyOf(d)) // before it is asked whether the term is over: see Keys.Free
+	known := c.keys.Version(c.keyOf(d)) // read this before IsOver: see Keys.Free
 	h, aside := c.aside(d)
 	switch {
-	case d.IsOver(): // it is read again
+	case d.IsOver(): // the next term reads it again
 		return delivery.HandedBack
-	case aside && c.external != nil && c.isOrdered(): // behind those that wait for the holder
+	case aside && c.external != nil && c.isOrdered(): // after those that wait for the holder
 		return c.holds.holdWithOthers(d, h)
 	case aside:
 		return c.holds.hold(life, d, h)
@@ -65,8 +66,8 @@ func (c *loop) process(life delivery.Lifetime, d *delivery.Delivery, ahead *ahea
 	}
 }
 
-// decide runs the handler for a delivery, and says what came of it. known is what was
-// known of its key before.
+// decide runs the handler for a delivery and returns the result. known is the version of
+// its key, read before.
 func (c *loop) decide(life delivery.Lifetime, d *delivery.Delivery, ahead *ahead, known uint64) delivery.Result {
 	err := c.persist(life, func() error { return c.apply(life, d, ahead) })
 	var attempt *failedError
@@ -90,7 +91,7 @@ func (c *loop) decide(life delivery.Lifetime, d *delivery.Delivery, ahead *ahead
 		c.keys.Hold(delivery.Bounded(d.Event.Key), time.Time{})
 		return c.holds.holdBehind(d)
 	case life.IsOver() || life.IsStopping() && delivery.IsOutage(err):
-		return delivery.HandedBack // no attempt: the process stops
+		return delivery.HandedBack // not an attempt: the process stops
 	default:
 		c.report(life.Work, d.Task, err)
 		return c.holds.hold(life, d, c.failed(1, c.sub.Attempts, delivery.FailureOf(err)))
@@ -98,42 +99,41 @@ func (c *loop) decide(life delivery.Lifetime, d *delivery.Delivery, ahead *ahead
 }
 
 // aside reports whether a delivery must be held instead of handled at once, and how it is
-// held. Such is a poison delivery, which was delivered so often that it may be what ends
-// the processes: it is held as solitary, and [claims.Runner] runs it alone.
+// held. A delivery that came so often that it may be what ends the processes is held as
+// solitary, and [claims.Runner] runs it alone.
 func (c *loop) aside(d *delivery.Delivery) (delivery.Holding, bool) {
 	switch {
 	case d.Fault != nil:
 		return delivery.Holding{Failure: d.Fault, Raw: d.Fault.Class == delivery.ClassUndecodable}, true
-	case d.Place.Rewound && c.isOrdered():
+	case d.Place.Republished && c.isOrdered():
 		return delivery.AsLate, true
 	case c.isTooOld(d):
 		return delivery.TooOld(d.Event.LoggedAt, c.inbox.cfg.DedupeWindow), true
 	case d.Place.Delivered > suspectAfter || d.Source.Suspects():
-		// It may be what ends the processes that take it, or it only stood beside that.
+		// It may be what ended the processes, or it only ran at the same time.
 		return delivery.Holding{After: delivery.AtOnce, Solitary: true}, true
 	}
 	return delivery.Holding{}, false
 }
 
-// suspectAfter is how often an event is delivered before it is run alone. The
-// broker counts deliveries, not attempts, and those of a process killer's
-// neighbours too.
+// suspectAfter is how often an event is delivered before it is run alone. The broker
+// counts deliveries, not attempts. So the counts of harmless events rise too, if they run
+// in the same process as one that ends it.
 const suspectAfter = 3
 
-// isTooOld reports whether a ledger row of the event may have expired. What was
-// in the stream when the handler was new never had one.
+// isTooOld reports whether the event may have had a ledger row that has expired. Events
+// that were in the stream before the handler never had a row.
 func (c *loop) isTooOld(d *delivery.Delivery) bool {
 	return !d.Place.Ageless && d.Since().Before(c.inbox.node.TrustsFrom())
 }
 
-// maxRounds is how often one delivery is run again, at once, after a fault that
-// is nobody's: a serialization failure, a deadlock, a commit whose answer was
-// lost.
+// maxRounds is how often one delivery is run again at once after a fault that neither the event
+// nor the handler caused: a serialization failure, a deadlock, a commit whose answer was lost.
 const maxRounds = 10
 
-// persist runs one transaction again if what went wrong was no fault of the
-// event's: contention up to maxRounds times, an outage for as long as it lasts,
-// unless the process is to stop.
+// persist runs one transaction, and runs it again if it failed through no fault of the
+// event: after contention up to maxRounds times, and in an outage until that ends or the
+// process stops.
 func (c *loop) persist(life delivery.Lifetime, apply func() error) error {
 	rounds, failures := 0, 0
 	for {
@@ -151,12 +151,12 @@ func (c *loop) persist(life delivery.Lifetime, apply func() error) error {
 	}
 }
 
-// apply is one transaction: the ledger row, the handler, the commit or rollback,
-// which begins that of the next delivery if there is one. A failed attempt is a
-// failedError.
+// apply is one transaction: it inserts the ledger row, runs the handler, and commits or
+// rolls back. In the same round trip it begins the transaction of the next delivery, if
+// there is one. A failed attempt is returned as a failedError.
 func (c *loop) apply(life delivery.Lifetime, d *delivery.Delivery, ahead *ahead) error {
 	if !c.inbox.alone.TryRLock() {
-		ahead.drop(life.Work) // a transaction does not wait for an event that runs alone
+		ahead.drop(life.Work) // an open transaction must not wait for an event that runs alone
 		c.inbox.alone.RLock()
 	}
 	defer c.inbox.alone.RUnlock()
@@ -185,15 +185,15 @@ func (c *loop) apply(life delivery.Lifetime, d *delivery.Delivery, ahead *ahead)
 	return c.leave(life, tx, err, ahead)
 }
 
-// decision is the statement that decides a delivery.
+// decision returns the statement that decides a delivery.
 func (c *loop) decision(d *delivery.Delivery) *ledger.Statement {
 	key := c.keyOf(d)
 	_, maybe := c.keys.Has(key)
 	return c.ledger.Decision(d, key, maybe)
 }
 
-// commit commits, and begins the transaction of the next delivery in the same round
-// trip if one waits.
+// commit commits. If a delivery waits, it begins the transaction of that in the same
+// round trip.
 func (c *loop) commit(life delivery.Lifetime, tx *ledger.Tx, ahead *ahead) error {
 	following, err := c.ledger.Commit(life.Work, tx, c.peek(life.Take, ahead))
 	if following != nil {
@@ -202,8 +202,8 @@ func (c *loop) commit(life delivery.Lifetime, tx *ledger.Tx, ahead *ahead) error
 	return err
 }
 
-// unlessEnded forgets the id of a transaction that the inbox has committed, or may have,
-// and returns err. It is kept if a handler ended the transaction.
+// unlessEnded clears the id of a transaction that the inbox committed, or may have
+// committed, and returns err. If a handler ended the transaction, the id is kept.
 func unlessEnded(began *string, err error) error {
 	if !delivery.IsEnded(err) {
 		*began = ""
@@ -211,8 +211,8 @@ func unlessEnded(began *string, err error) error {
 	return err
 }
 
-// leave rolls back a failed attempt, and begins the transaction of the next
-// delivery in the same round trip if one waits.
+// leave rolls back a failed attempt. If a delivery waits, it begins the transaction of
+// that in the same round trip.
 func (c *loop) leave(life delivery.Lifetime, tx *ledger.Tx, failed error, ahead *ahead) error {
 	if following := c.ledger.Leave(life.Work, tx, c.peek(life.Take, ahead)); following != nil {
 		ahead.opened = following
@@ -220,18 +220,18 @@ func (c *loop) leave(life delivery.Lifetime, tx *ledger.Tx, failed error, ahead 
 	return &failedError{failed}
 }
 
-// mostAhead is how many deliveries follow each other while a claim waits for a worker.
+// mostAhead is how many deliveries a worker decides in a row while a claim waits for a worker.
 const mostAhead = 8
 
-// ahead is what a worker has of the delivery after the one that it is at.
+// ahead is the next delivery of a worker, and the transaction that was begun for it.
 type ahead struct {
 	lane   <-chan *delivery.Delivery
-	n      int                // of deliveries that this one follows
-	d      *delivery.Delivery // nil where none waited
-	opened *ledger.Opened     // its transaction, where that was begun with the end of the one before
+	n      int                // how many deliveries in a row came before
+	d      *delivery.Delivery // nil if none waited
+	opened *ledger.Opened     // its transaction, if the end of the one before began it
 }
 
-// pop returns the delivery, which then is the one at hand; or nil.
+// pop returns the next delivery, which becomes the current one, or nil.
 func (a *ahead) pop() *delivery.Delivery {
 	d := a.d
 	a.d = nil
@@ -239,7 +239,7 @@ func (a *ahead) pop() *delivery.Delivery {
 	return d
 }
 
-// take returns the transaction that was begun for the delivery that is at hand now.
+// take returns the transaction that was begun for the current delivery.
 func (a *ahead) take() (*ledger.Tx, pgconn.CommandTag, error) {
 	if a == nil || a.d != nil || a.opened == nil {
 		return nil, pgconn.CommandTag{}, nil
@@ -249,16 +249,16 @@ func (a *ahead) take() (*ledger.Tx, pgconn.CommandTag, error) {
 	return o.Tx, o.Tag, o.Err
 }
 
-// drop ends the transaction that was begun for the delivery at hand: it has to wait,
-// or took another way than it seemed to.
+// drop ends the transaction that was begun for the current delivery, if that has to wait,
+// or turned out not to need it.
 func (a *ahead) drop(ctx context.Context) {
 	if tx, _, _ := a.take(); tx != nil {
 		tx.Abort(ctx)
 	}
 }
 
-// peek returns what decides the delivery that is next for this worker, where one
-// waits and nothing else has to come before.
+// peek returns the statement that decides this worker's next delivery. It returns nil if
+// none waits, or something else has to come first.
 func (c *loop) peek(ctx context.Context, ahead *ahead) *ledger.Statement {
 	if ahead == nil || ctx.Err() != nil || c.retries.queue.Waiting() > 0 && ahead.n >= mostAhead {
 		return nil
@@ -276,7 +276,7 @@ func (c *loop) peek(ctx context.Context, ahead *ahead) *ledger.Statement {
 	return c.decision(ahead.d)
 }
 
-// failedError is a failed attempt, which is rolled back and still to be held.
+// failedError is a failed attempt that was rolled back and is not held yet.
 type failedError struct{ err error }
 
 func (e *failedError) Error() string { return e.err.Error() }
@@ -285,30 +285,30 @@ func (e *failedError) Error() string { return e.err.Error() }
 type notedError struct {
 	err     error
 	holding delivery.Holding
-	stored  bool // it is written down; otherwise that is still to be done
+	stored  bool // the attempt is recorded in held
 
 	committed bool // the handler committed its transaction
 }
 
 func (e *notedError) Error() string { return e.err.Error() }
 
-// call runs the handler, in another goroutine: one that ends with runtime.Goexit
-// takes no worker with it, and one that does not return holds none for ever. A
-// panic is an error like any other, with its stack.
+// call runs the handler in another goroutine. So a handler that calls runtime.Goexit does
+// not end the worker, and a handler that never returns does not block it. A panic becomes
+// an error with its stack.
 func (c *loop) call(ctx context.Context, tx *ledger.Tx, t delivery.Task) error {
 	return c.signals.Observe(ctx, t, func(ctx context.Context) error {
 		return c.invoker.Run(ctx, tx, func(ctx context.Context) error { return c.handler.apply.Handle(ctx, tx, t.Event) })
 	})
 }
 
-// isStraight reports whether a delivery takes the straight path, as far as can be
-// told without the database.
+// isStraight reports whether a delivery can be handled directly, as far as that is known
+// without the database.
 func (c *loop) isStraight(d *delivery.Delivery) bool {
 	_, aside := c.aside(d)
 	return !aside && c.takes().Takes(d.Event)
 }
 
-// takes are the events that this process handles.
+// takes returns which events this process handles.
 func (h *handler) takes() delivery.Selection {
 	return delivery.Selection{Types: h.sub.Types, Subjects: h.sub.Subjects}
 }

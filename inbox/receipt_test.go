@@ -113,9 +113,9 @@ func (tt *receiptCase) run(b *bench) {
 	}
 	sub := inbox.Subscription{Name: "h", Workers: 1, Attempts: 4, Timeout: timeout, Schedule: postroom.Backoff{10 * time.Millisecond}}
 	if tt.window > timeout {
-		sub.KeyWindow = tt.window
+		sub.VendorWindow = tt.window
 	} else { // which a subscription does not take
-		options = append(options, inbox.KeyWindow(tt.window))
+		options = append(options, inbox.VendorWindow(tt.window))
 	}
 	var made int
 	handler := charging(v, options...)
@@ -190,7 +190,7 @@ func TestARefusalSaysNothingOfEarlierCalls(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	v := newVendor(t, lost, refuses)
-	sub := inbox.Subscription{Name: "h", Workers: 1, Attempts: 2, KeyWindow: time.Hour, Schedule: postroom.Backoff{10 * time.Millisecond}}
+	sub := inbox.Subscription{Name: "h", Workers: 1, Attempts: 2, VendorWindow: time.Hour, Schedule: postroom.Backoff{10 * time.Millisecond}}
 	b.in.HandleExternal(sub, charging(v))
 	b.accept("h", "e")
 	b.run()

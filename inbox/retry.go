@@ -11,18 +11,18 @@ import (
 	"github.com/postroom/postroom/inbox/internal/ledger"
 )
 
-// retries run the events of a handler that are held, when they are due.
+// retries runs held events of a handler when they are due.
 type retries struct {
 	*loop
 
-	queue    *claims.Queue // of what is due, set while the inbox runs
-	settling chan struct{} // has one for each transaction in which an external handler settles
+	queue    *claims.Queue // due events; set while the inbox runs
+	settling chan struct{} // limits how many external handlers settle at the same time
 }
 
 // open makes what a run needs.
 func (c *retries) open() {
 	room := max(1, c.workers/4)
-	if c.isOrdered() || c.external != nil { // what is held holds up more than itself, or is all there is
+	if c.isOrdered() || c.external != nil { // all workers run held events: others wait behind them, or there are no others
 		room = c.workers
 	}
 	h := claims.Handler{
@@ -37,35 +37,36 @@ func (c *retries) open() {
 	}
 }
 
-// claim is a held event that is run here, with what is run together with it in its key.
+// claim is a held event that this process runs, with the events of its key that run in
+// the same transaction.
 type claim struct {
 	*claims.Claim
 
-	began string // the id of its last transaction, if the inbox did not commit that
-	ahead *ahead // what its commit is to begin, or nil
+	began string // the id of its last transaction, unless the inbox committed that
+	ahead *ahead // the delivery whose transaction the commit begins, or nil
 
-	reach int             // how many of its key may run along
-	along []*claims.Claim // those that did; none is claimed by itself
-	leads bool            // the next of the key is claimed when this one is settled
-	next  *claims.Claim   // which then was claimed
-	more  bool            // others of the key are held
+	reach int             // how many more events of its key may run in its transaction
+	along []*claims.Claim // those that ran; they have no claims of their own
+	leads bool            // settling this one claims the next of the key
+	next  *claims.Claim   // the next of the key, once it is claimed
+	more  bool            // more events of the key are held
 }
 
-// retry runs a held event and notes what became of it.
+// retry runs a held event and records the result.
 func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 	defer func() {
 		c.inbox.runner.Ended(cl.Claim)
-		c.inbox.runner.Wake(0) // there is room
+		c.inbox.runner.Wake(0) // a worker is free
 	}()
 	switch {
 	case cl.Fault != nil:
 		c.fail(life, cl, *cl.Fault, cl.Attempt)
 		return
-	case cl.IsSpent(): // its last attempt has no end
+	case cl.IsSpent(): // its last allowed attempt began and never ended
 		c.fail(life, cl, delivery.Failure{Class: delivery.ClassCrash, Permanent: true, Text: fmt.Sprintf(
-			"the process that made attempt %d ended or stood still, and it was the last", cl.Attempts())}, cl.Attempts())
+			"the process that made attempt %d, the last one, ended or stalled", cl.Attempts())}, cl.Attempts())
 		return
-	case life.IsStopping() || c.external == nil && !cl.Solitary && time.Until(cl.Ends) < c.sub.Timeout+c.grace(): // it waited for too long
+	case life.IsStopping() || c.external == nil && !cl.Solitary && time.Until(cl.Ends) < c.sub.Timeout+c.grace(): // too little of the claim is left for a run
 		c.release(life, cl.Claim)
 		return
 	}
@@ -105,8 +106,8 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 	}
 }
 
-// endedBefore returns an endedError if a handler committed the claim's last transaction: what
-// it did must not be done again.
+// endedBefore returns an endedError if a handler committed the claim's last transaction
+// itself: the event must not run again.
 func (c *retries) endedBefore(ctx context.Context, cl *claim) error {
 	committed, err := c.inbox.db.WasCommitted(ctx, cl.began)
 	if committed {
@@ -115,7 +116,7 @@ func (c *retries) endedBefore(ctx context.Context, cl *claim) error {
 	return delivery.Written(err)
 }
 
-// fail notes a failed attempt, and when the next is due.
+// fail records a failed attempt, and when the next is due.
 func (c *retries) fail(life delivery.Lifetime, cl *claim, f delivery.Failure, attempts int) {
 	h := c.failed(attempts, cl.Attempts(), f)
 	noted := false
@@ -125,7 +126,7 @@ func (c *retries) fail(life delivery.Lifetime, cl *claim, f delivery.Failure, at
 	})
 	switch {
 	case err != nil:
-		c.log.ErrorContext(life.Work, "failure could not be noted; its claim will run out", "event_id", cl.Event.ID, "dedupe_key", cl.Key, "error", err)
+		c.log.ErrorContext(life.Work, "failure not recorded, the claim will expire", "event_id", cl.Event.ID, "dedupe_key", cl.Key, "error", err)
 	case !noted:
 		c.signals.LeaseLost(life.Work)
 	default:
@@ -133,7 +134,7 @@ func (c *retries) fail(life delivery.Lifetime, cl *claim, f delivery.Failure, at
 	}
 }
 
-// noted tells of a failed attempt that is written down.
+// noted reports a failed attempt that is recorded.
 func (c *retries) noted(ctx context.Context, cl *claim, h delivery.Holding) {
 	o := delivery.Held
 	if h.After == nil {
@@ -143,7 +144,7 @@ func (c *retries) noted(ctx context.Context, cl *claim, h delivery.Holding) {
 	c.signals.Ended(ctx, o, cl.Event.LoggedAt)
 }
 
-// release gives a claim back. Where that does not succeed it runs out.
+// release gives a claim back. If that fails, the claim expires.
 func (c *retries) release(life delivery.Lifetime, cl *claims.Claim) {
 	err := c.persist(life, func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(life.Work), ledger.RollbackPatience)
@@ -151,14 +152,14 @@ func (c *retries) release(life delivery.Lifetime, cl *claims.Claim) {
 		return ledger.Claims{DB: c.inbox.db}.Release(ctx, cl.ID, cl.Epoch)
 	})
 	if err != nil {
-		c.log.WarnContext(life.Work, "claim could not be given back and will run out", "event_id", cl.Event.ID, "dedupe_key", cl.Key, "error", err)
+		c.log.WarnContext(life.Work, "claim not given back, it will expire", "event_id", cl.Event.ID, "dedupe_key", cl.Key, "error", err)
 	}
 	c.signals.Ended(life.Work, delivery.Released, cl.Event.LoggedAt)
 }
 
-// freed notes that an event of a key was settled, and nothing of it is claimed any
-// more: what waits here may go on, or looks for itself whether it may. before is what
-// was known of the key when the event began to run.
+// freed records that an event of a key was settled and that no event of the key is
+// claimed any more. A delivery of the key that waits in memory goes on, or checks itself
+// whether it may. before is the version of the key when the event began to run.
 func (c *retries) freed(cl *claim, before uint64) {
 	if cl.Blocking == "" || !c.isOrdered() {
 		return
@@ -169,20 +170,20 @@ func (c *retries) freed(cl *claim, before uint64) {
 	c.holds.unpark(cl.Blocking)
 }
 
-// mostAlong is how many events of a key are run in one transaction behind its head,
-// and mostRuns how many such transactions follow each other before others that are
-// due have their turn.
+// mostAlong is how many events of a key run in one transaction after the first of the
+// key. mostRuns is how many such transactions follow each other before other due events
+// get their turn.
 const (
 	mostAlong = 99
 	mostRuns  = 10
 )
 
-// errShort says that an event failed that ran along with the head of its key: the
-// transaction is to be repeated with those before it.
+// errShort says that an event failed that ran along with the first of its key. The
+// transaction is repeated with only the events before it.
 var errShort = errors.New("an event failed that ran along")
 
-// run runs a held event, and those that waited behind it in its key; and then
-// what waits for the worker, whose transaction the last of them has begun.
+// run runs a held event, and then those that waited behind it in its key. Then it processes the
+// next delivery of the worker, if the last commit began the transaction of that.
 func (c *retries) run(life delivery.Lifetime, due *claims.Claim, lane <-chan *delivery.Delivery) {
 	var next *ahead
 	if c.external == nil && c.sub.Batch == 1 {
@@ -214,16 +215,16 @@ func (c *retries) runClaim(life delivery.Lifetime, cl *claim) error {
 	}
 }
 
-// rerun runs a held event whose claim this process has: the handler, the end of
-// what is owed, the commit. Those that wait behind it in its key run along, in the
-// same transaction. A failed attempt is noted in the round trip of its rollback, and
-// returned as a notedError.
+// rerun runs a held event that this process has claimed. In one transaction it runs the
+// handler, settles the event and commits. Events that wait behind it in its key run along
+// in the same transaction. A failed attempt is recorded in the round trip of its
+// rollback, and returned as a notedError.
 func (c *retries) rerun(life delivery.Lifetime, cl *claim) error {
-	if !cl.Solitary { // otherwise the runner holds it for writing
+	if !cl.Solitary { // for a solitary event the runner holds the write lock
 		c.inbox.alone.RLock()
 		defer c.inbox.alone.RUnlock()
 	}
-	if err := c.endedBefore(life.Work, cl); err != nil { // in the round before
+	if err := c.endedBefore(life.Work, cl); err != nil { // in an earlier round
 		return err
 	}
 	tx, err := c.beginRerun(life.Work, cl)
@@ -245,7 +246,8 @@ func (c *retries) rerun(life delivery.Lifetime, cl *claim) error {
 	return c.endClaim(life, tx, cl, err)
 }
 
-// beginRerun begins the transaction of a held event, and reads what is to run along.
+// beginRerun begins the transaction of a held event, and reads the events that are to run
+// along.
 func (c *retries) beginRerun(ctx context.Context, cl *claim) (*ledger.Tx, error) {
 	cl.along = nil
 	if cl.reach == 0 {
@@ -257,7 +259,7 @@ func (c *retries) beginRerun(ctx context.Context, cl *claim) (*ledger.Tx, error)
 	return tx, err
 }
 
-// failRerun rolls back a failed attempt, and notes it.
+// failRerun rolls back a failed attempt and records it.
 func (c *retries) failRerun(ctx context.Context, tx *ledger.Tx, cl *claim, failed error) error {
 	h := c.failed(cl.Attempt, cl.Attempts(), delivery.FailureOf(failed))
 	stored, committed, encoding := c.ledger.FailIn(ctx, tx, c.failure(cl, h))
@@ -267,9 +269,9 @@ func (c *retries) failRerun(ctx context.Context, tx *ledger.Tx, cl *claim, faile
 	return &notedError{err: failed, holding: h, stored: stored, committed: committed}
 }
 
-// runAlong runs the events that wait behind the head of their key, until one fails, one
-// changes the session for the next, or the claim could run out over them. One that fails
-// fails as the head of its key, when it is that, with an attempt that is counted.
+// runAlong runs the events that wait behind the first of their key. It stops if one fails, if
+// one changes the session for the next, or before the claim could expire. A failure here is not
+// counted: the event runs again as the first of its key, and that attempt counts.
 func (c *retries) runAlong(life delivery.Lifetime, tx *ledger.Tx, cl *claim) error {
 	until := cl.Ends.Add(-2 * c.grace())
 	for i, other := range cl.along {
@@ -288,20 +290,20 @@ func (c *retries) runAlong(life delivery.Lifetime, tx *ledger.Tx, cl *claim) err
 	return nil
 }
 
-// shortError is what an event failed with that ran along.
+// shortError is the error of an event that ran along.
 type shortError struct{ err error }
 
 func (e *shortError) Error() string        { return errShort.Error() + ": " + e.err.Error() }
 func (e *shortError) Is(target error) bool { return target == errShort }
 
-// As finds that the transaction is gone, and nothing else: what went wrong is no
-// failure of the head.
+// As finds only errors that say that the transaction is gone: the failure is not that of
+// the first of the key.
 func (e *shortError) As(target any) bool {
 	gone, wanted := target.(**delivery.AbandonedError)
 	return wanted && errors.As(e.err, gone)
 }
 
-// settleClaim ends what is owed, in the transaction of the event's effects.
+// settleClaim settles the event, in the transaction of its effects.
 func (c *retries) settleClaim(ctx context.Context, tx *ledger.Tx, cl *claim) error {
 	if cl.Blocking != "" {
 		return c.settleKey(ctx, tx, cl)
@@ -309,9 +311,8 @@ func (c *retries) settleClaim(ctx context.Context, tx *ledger.Tx, cl *claim) err
 	return c.ledger.Settle(ctx, tx, &cl.HeldEvent)
 }
 
-// settleKey ends what is owed of an event that others of its key may wait for, and
-// lets the next of them go on: at once, here, if the claim leads to it. What ran
-// along is settled with it.
+// settleKey settles an event that others of its key may wait for, and those that ran along, and
+// lets the next of the key go on. If the claim leads to it, this process runs the next at once.
 func (c *retries) settleKey(ctx context.Context, tx *ledger.Tx, cl *claim) error {
 	cl.next = nil
 	ids, last := make([]int64, len(cl.along)), cl.Pos
@@ -323,7 +324,7 @@ func (c *retries) settleKey(ctx context.Context, tx *ledger.Tx, cl *claim) error
 	switch {
 	case err != nil:
 		return err
-	case !s.Whole: // somebody decided one of them meanwhile
+	case !s.Whole: // an operator decided one of them meanwhile
 		cl.reach = 0
 		return &shortError{delivery.ErrSettled}
 	}
@@ -334,7 +335,7 @@ func (c *retries) settleKey(ctx context.Context, tx *ledger.Tx, cl *claim) error
 	return nil
 }
 
-// follower lets the next of a key go on, claimed or not.
+// follower returns how the next of a key goes on: claimed by this process, or not.
 func (c *retries) follower(claims bool) ledger.Follower {
 	f := ledger.Follower{Lease: c.queue.Lease, Bytes: c.queue.Part(), Types: c.queue.Types, Subjects: c.queue.Subjects}
 	if claims {
@@ -344,8 +345,9 @@ func (c *retries) follower(claims bool) ledger.Follower {
 	return f
 }
 
-// endClaim ends the transaction of a held event. What was claimed in it is this
-// process's from the commit on. Where nothing was, the commit begins the next delivery.
+// endClaim ends the transaction of a held event. If it claimed the next of the key, this
+// process has that claim from the commit on. If it did not, the commit begins the
+// transaction of the next delivery.
 func (c *retries) endClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim, err error) error {
 	if cl.next == nil && err == nil {
 		return c.alone(cl, unlessEnded(&cl.began, c.commit(life, tx, cl.ahead)))
@@ -359,7 +361,7 @@ func (c *retries) endClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim, err
 	}
 	if err != nil && cl.next != nil {
 		var commit *delivery.CommitError
-		if errors.As(err, &commit) { // it may have been claimed
+		if errors.As(err, &commit) { // the next of the key may have been claimed
 			c.inbox.runner.Doubt()
 		}
 		c.inbox.runner.Ended(cl.next)
@@ -368,8 +370,8 @@ func (c *retries) endClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim, err
 	return err
 }
 
-// alone has a claim run without those behind it in its key if a handler ended their
-// transaction: that may have been any of them.
+// alone makes a claim run without others of its key if a handler ended their common
+// transaction, because it is not known for which event the handler did that.
 func (c *retries) alone(cl *claim, err error) error {
 	if delivery.IsEnded(err) && len(cl.along) > 0 {
 		cl.reach = 0
@@ -378,13 +380,13 @@ func (c *retries) alone(cl *claim, err error) error {
 	return err
 }
 
-// skips reports whether an event dies of which later ones of its key do not wait.
+// skips reports whether the event is dead now and later events of its key do not wait for it.
 func (c *retries) skips(cl *claim, h delivery.Holding) bool {
 	return cl.Blocking != "" && h.After == nil && c.sub.Order == SkipKey
 }
 
-// failure is a failed attempt, as the ledger notes it. If the handler goes on without a dead
-// event, the next of its key does.
+// failure returns a failed attempt for the ledger to record. If later events do not wait
+// for a dead one, the next of the key goes on.
 func (c *retries) failure(cl *claim, h delivery.Holding) ledger.Failed {
 	return ledger.Failed{Held: &cl.HeldEvent, Holding: h, Skipped: c.skips(cl, h), By: c.follower(false)}
 }

@@ -28,8 +28,7 @@ const (
 type Order int
 
 const (
-	// Unordered handles events as they come. Events with the same key may run at the same
-	// time.
+	// Unordered handles events as they come. Events with the same key may run at the same time.
 	Unordered Order = iota
 
 	// HoldKey handles the events of a key one after the other, in the order of the stream.
@@ -138,18 +137,18 @@ type Subscription struct {
 	// ends within a minute.
 	Schedule postroom.Backoff
 
-	// KeyWindow is how long the vendors of an external handler recognise a key that they
+	// VendorWindow is how long the vendors of an external handler recognise a key that they
 	// were given before. Take what their documentation says, or less if that is vague. A
-	// step whose outcome is not known is called again only within KeyWindow, less Timeout, of
-	// its first call. See the option [KeyWindow] for handlers with several vendors.
+	// step whose outcome is not known is called again only within VendorWindow, less Timeout, of
+	// its first call. See the option [VendorWindow] for handlers with several vendors.
 	//
-	// KeyWindow does not follow the schedule: a later attempt asks the step's [Lookup]
+	// VendorWindow does not follow the schedule: a later attempt asks the step's [Lookup]
 	// instead of calling again, and without a Lookup the event is dead, of class
 	// outcome_unknown. The default schedule ends within 24 hours. For a shorter window
 	// choose a Schedule that ends within it.
 	//
 	// Defaults to 0: a step whose outcome is not known is never called again.
-	KeyWindow time.Duration
+	VendorWindow time.Duration
 
 	// Timeout is how long one run of the handler may take. Then its context ends. A handler
 	// that ignores this is abandoned, together with its transaction, after half as long
@@ -254,11 +253,11 @@ func (s Subscription) validateExternal(external bool, add func(format string, ar
 	if external && s.Batch > 1 {
 		add("Batch is not for external handlers: their calls share no transaction")
 	}
-	if !external && s.KeyWindow != 0 {
-		add("KeyWindow is for external handlers")
+	if !external && s.VendorWindow != 0 {
+		add("VendorWindow is for external handlers")
 	}
-	if timeout := s.defaults(external).Timeout; s.KeyWindow != 0 && s.KeyWindow <= timeout {
-		add("KeyWindow is %s, want 0 or more than Timeout (%s): a call may begin just before the handler's time ends", s.KeyWindow, timeout)
+	if timeout := s.defaults(external).Timeout; s.VendorWindow != 0 && s.VendorWindow <= timeout {
+		add("VendorWindow is %s, want 0 or more than Timeout (%s): a call may begin just before the handler's time ends", s.VendorWindow, timeout)
 	}
 }
 

@@ -88,7 +88,7 @@ func (v *vendor) charge(ctx context.Context, key string) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case resp.StatusCode == http.StatusUnprocessableEntity:
-		return nil, inbox.NotDone(fmt.Errorf("vendor: %s", strings.TrimSpace(string(body))))
+		return nil, inbox.NotApplied(fmt.Errorf("vendor: %s", strings.TrimSpace(string(body))))
 	case resp.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("vendor: %s", strings.TrimSpace(string(body)))
 	}

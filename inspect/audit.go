@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// AuditFilter says which actions to return. The zero value: the latest hundred.
+// AuditFilter says which actions to return. The zero value returns the latest hundred.
 type AuditFilter struct {
 	Actor    string // who
 	Action   string // what
@@ -19,7 +19,7 @@ type AuditFilter struct {
 	// Since is the earliest time.
 	Since time.Time
 
-	// Before is where to begin: the Next of the page before.
+	// Before is where to begin: the Next of the previous page.
 	Before int64
 
 	// Limit is the most actions of a page.
@@ -32,13 +32,13 @@ type AuditFilter struct {
 type AuditPage struct {
 	Entries []AuditEntry `json:"entries"`
 
-	// Next is where the next page begins; zero where this is the last. Where neither an
-	// event nor a replay is asked for, a page looks at 10,000 actions at the most, and so
-	// may have fewer than Limit, or none, and a Next.
+	// Next is where the next page begins; zero if this is the last one. Without EventID
+	// and ReplayID, a page searches at most 10,000 actions. So it may have fewer than
+	// Limit, or none, and a Next.
 	Next int64 `json:"next,omitzero"`
 }
 
-// AuditEntry is what an operator did.
+// AuditEntry is one action of an operator.
 //
 // Wide because it is a JSON document, as programs read it.
 type AuditEntry struct {
@@ -64,8 +64,8 @@ func scanAuditEntry(row pgx.CollectableRow, a *AuditEntry) error {
 		&a.wanted, &a.last)
 }
 
-// clockSlop is by how much an action with a lower id may be later: it was written in a
-// transaction that took longer.
+// clockSlop is how much later an action with a lower id may be, because its transaction
+// took longer.
 const clockSlop = time.Hour
 
 func readAudit(m *snapshot, f AuditFilter) ([]AuditEntry, error) {
@@ -99,7 +99,7 @@ func ofReplay(all []AuditEntry, job int64) (some []AuditEntry) {
 	return some
 }
 
-// fill takes what was found, which may be one action more than the page has room for.
+// fill adds the found actions to the page. One more than fits shows that there is a next page.
 func (p *AuditPage) fill(all []AuditEntry, f AuditFilter) {
 	for _, a := range all {
 		if len(p.Entries) == limit(f.Limit) {

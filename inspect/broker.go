@@ -15,23 +15,22 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// Broker says whether an answer has what only the broker knows.
+// Broker says whether an answer contains what only the broker knows.
 type Broker struct {
 	Asked bool   `json:"asked"`
-	Fault string `json:"fault,omitempty"` // why it did not answer, or not to the end
+	Fault string `json:"fault,omitempty"` // why the broker did not answer, or not completely
 }
 
-// BrokerView is what the broker knows of a handler.
+// BrokerView is what the broker knows about a handler.
 type BrokerView struct {
 	FirstSeq uint64 `json:"first_seq"` // of the stream
 	LastSeq  uint64 `json:"last_seq"`
 
-	// Consumer is the name of the handler's durable consumer; an ordered handler has
-	// none.
+	// Consumer is the name of the handler's durable consumer; an ordered handler has none.
 	Consumer string `json:"consumer,omitempty"`
 
-	// Pending is how many messages for the handler were not delivered yet, AckPending
-	// how many were, and are not acknowledged.
+	// Pending is how many messages for the handler were not delivered yet. AckPending is
+	// how many were delivered and are not acknowledged.
 	Pending    uint64 `json:"pending"`
 	AckPending uint64 `json:"ack_pending"`
 
@@ -40,16 +39,16 @@ type BrokerView struct {
 	OldestAt   time.Time `json:"oldest_at,omitzero"`
 	LagSeconds float64   `json:"lag_seconds"`
 
-	// Fault is what could not be told.
+	// Fault says what is missing in this answer.
 	Fault string `json:"fault,omitempty"`
 
-	missing Finding // what is not there
+	missing Finding // a stream or consumer that does not exist
 }
 
-// brokerPatience bounds what is asked of the broker for one answer.
+// brokerPatience limits the time for all questions to the broker for one answer.
 const brokerPatience = 5 * time.Second
 
-// brokerClient asks the broker. It has no connection if that is not asked.
+// brokerClient asks the broker. It has no connection if the broker is not to be asked.
 type brokerClient struct{ nc *nats.Conn }
 
 // jetStream returns the broker's API, unless there is no connection to it.
@@ -60,8 +59,9 @@ func (o brokerClient) jetStream() (jetstream.JetStream, error) {
 	return jetstream.New(o.nc)
 }
 
-// handlerViews asks the broker what it knows of handlers, by their names. deep tells how old
-// the oldest message is, which takes a consumer for a moment.
+// handlerViews asks the broker about handlers, and returns the answers by their names. If
+// deep is set, it also finds the age of the oldest message, for which it needs a consumer
+// for a moment.
 func (o brokerClient) handlerViews(ctx context.Context, b *Broker, subs []subscription, deep bool) map[string]*BrokerView {
 	if o.nc == nil {
 		return nil
@@ -82,15 +82,15 @@ func (o brokerClient) handlerViews(ctx context.Context, b *Broker, subs []subscr
 		v := &BrokerView{}
 		if err := v.ask(ctx, js, sub, deep); err != nil {
 			b.Fault = fmt.Sprintf("handler %s, stream %s: %s", sub.Handler, sub.Stream, faultOf(err))
-			break // the next would wait as long
+			break // the next question would wait as long
 		}
 		views[sub.Handler] = v
 	}
 	return views
 }
 
-// jetStreamFault says why there is no JetStream, if there is none. A user that may not ask
-// is not told apart from one for whom all is well.
+// jetStreamFault returns why there is no JetStream, or "". It also returns "" if the user
+// may not ask.
 func jetStreamFault(ctx context.Context, js jetstream.JetStream) string {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -98,7 +98,8 @@ func jetStreamFault(ctx context.Context, js jetstream.JetStream) string {
 	return jsremedy.Do(err)
 }
 
-// ask fills what the broker knows of a handler. An error is one of the broker's own.
+// ask fills in what the broker knows about a handler. An error means that the broker did
+// not answer.
 func (v *BrokerView) ask(ctx context.Context, js jetstream.JetStream, sub subscription, deep bool) error {
 	stream, err := js.Stream(ctx, sub.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -112,7 +113,7 @@ func (v *BrokerView) ask(ctx context.Context, js jetstream.JetStream, sub subscr
 	info := stream.CachedInfo()
 	v.FirstSeq, v.LastSeq = info.State.FirstSeq, info.State.LastSeq
 	if !info.Created.Truncate(time.Microsecond).Equal(sub.Created) {
-		v.setMissing(FoundStreamRecreated, sub.Handler, fmt.Sprintf("stream %s of %s was deleted and made again at %s", sub.Stream, sub.Handler, info.Created.UTC().Format(time.RFC3339)),
+		v.setMissing(FoundStreamRecreated, sub.Handler, fmt.Sprintf("stream %s of %s was deleted and created again at %s", sub.Stream, sub.Handler, info.Created.UTC().Format(time.RFC3339)),
 			"a process that starts begins at its start; what the old stream had is in the log of the producers")
 		return nil
 	}
@@ -145,7 +146,7 @@ func (v *BrokerView) setMissing(code, handler, text, do string) {
 	v.missing = Finding{Code: code, Handler: handler, Text: text, Remedy: do}
 }
 
-// measureLag looks at what the stream has from a sequence on.
+// measureLag finds the oldest message for the handler from a sequence on.
 func (v *BrokerView) measureLag(ctx context.Context, stream jetstream.Stream, subjects []string, from uint64, now time.Time) {
 	r, err := openReader(ctx, stream, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, FilterSubjects: wildcard.Union(nil, subjects),
@@ -164,11 +165,11 @@ func (v *BrokerView) measureLag(ctx context.Context, stream jetstream.Stream, su
 	}
 	if len(first) == 1 {
 		v.OldestAt = first[0].stored.UTC()
-		v.LagSeconds = max(now.Sub(v.OldestAt).Seconds(), 0) // by the broker's clock, both
+		v.LagSeconds = max(now.Sub(v.OldestAt).Seconds(), 0) // both by the broker's clock
 	}
 }
 
-// faultOf says what is wrong with the broker, for a person.
+// faultOf describes an error of the broker for a person.
 func faultOf(err error) string {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):

@@ -12,9 +12,8 @@ import (
 	"github.com/postroom/postroom/internal/eventtype"
 )
 
-// ErrNotFound says that nothing is left of an event where it was looked for; the error
-// says where that was.
-var ErrNotFound = errors.New("nothing is known of this event")
+// ErrNotFound says that the event was not found. The error names the places that were searched.
+var ErrNotFound = errors.New("nothing is known about this event")
 
 func newEventTrace(id string) *EventTrace {
 	return &EventTrace{
@@ -53,7 +52,7 @@ func (m *snapshot) readByID(j *EventTrace, source string) (err error) {
 	if err != nil {
 		return err
 	}
-	slices.Reverse(j.Audit) // the first comes first
+	slices.Reverse(j.Audit) // the oldest first
 	if err := m.readRelated(j); err != nil {
 		return err
 	}
@@ -127,7 +126,7 @@ func (m *snapshot) readLedger(j *EventTrace) (err error) {
 	return err
 }
 
-// noteUndecided notes which handlers should have the event, and have not decided it.
+// noteUndecided notes which handlers should get the event and have not decided it.
 func (j *EventTrace) noteUndecided(subs []subscription) {
 	subjects := j.subjects()
 	for _, s := range subs {
@@ -197,8 +196,9 @@ func (j *EventTrace) note(format string, args ...any) {
 	j.Notes = append(j.Notes, fmt.Sprintf(format, args...))
 }
 
-// empty reports whether nothing is known of the event. What it caused, and an action
-// without a source, are found by its id alone, and may be another's.
+// empty reports whether nothing is known about the event. Events that it caused, and
+// actions without a source, do not count: they are found by the id alone, and may belong
+// to another event.
 func (j *EventTrace) empty(source string) bool {
 	found := slices.ContainsFunc(j.Streams, func(s StreamSearch) bool { return s.Found })
 	its := slices.ContainsFunc(j.Audit, func(a AuditEntry) bool { return a.Source == source })
@@ -206,7 +206,7 @@ func (j *EventTrace) empty(source string) bool {
 		(source != "" || len(j.Audit)+len(j.Caused)+len(j.Revisions) == 0)
 }
 
-// placesSearched says where nothing was found.
+// placesSearched lists the places where nothing was found.
 func (j *EventTrace) placesSearched(source string) string {
 	places := []string{"in the log, in held, in the archive, in replays and in the audit"}
 	if source == "" {
@@ -228,7 +228,7 @@ func (j *EventTrace) placesSearched(source string) string {
 	return strings.Join(places, "; ")
 }
 
-// eventName is how an event is written.
+// eventName writes an event's source and id for a person.
 func eventName(source, id string) string {
 	if source == "" {
 		return id

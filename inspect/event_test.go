@@ -14,6 +14,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/wire"
 	"github.com/postroom/postroom/outbox"
 )
@@ -173,7 +174,7 @@ func TestSearchHasItsTime(t *testing.T) {
 	})
 	before := time.Now()
 	j := p.journey(p.inspector(), "", "lost")
-	if took := time.Since(before); took > 5*time.Second {
+	if took := time.Since(before); took > devtest.Patience(t, 5*time.Second) {
 		t.Errorf("it took %s", took)
 	}
 	if s := j.Streams[0]; s.Found || s.Examined == 0 || s.Complete != (s.Examined == n) {

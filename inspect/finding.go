@@ -11,7 +11,7 @@ import (
 
 // Finding is one thing that is wrong.
 type Finding struct {
-	Code    string `json:"code"`              // of a closed set, for scripts
+	Code    string `json:"code"`              // from a fixed set, for scripts
 	Handler string `json:"handler,omitempty"` // the handler that it is about
 	Text    string `json:"text"`              // what is wrong
 	Remedy  string `json:"remedy"`            // what to do next
@@ -20,20 +20,20 @@ type Finding struct {
 // The codes of findings.
 const (
 	FoundNoRelay         = "no_relay"         // no relay leads
-	FoundUnpublished     = "unpublished"      // an event has waited for its publishing for more than a minute
+	FoundUnpublished     = "unpublished"      // an event has waited for more than a minute to be published
 	FoundDead            = "dead"             // an operator has to decide about events
 	FoundNoProcess       = "no_process"       // no living process runs a handler
-	FoundOverdue         = "overdue"          // events are due, and nobody takes them
-	FoundNoReader        = "no_reader"        // nobody reads the stream of an ordered handler
-	FoundReplayIdle      = "replay_idle"      // nobody drives a running replay
+	FoundOverdue         = "overdue"          // events are due, and no process runs them
+	FoundNoReader        = "no_reader"        // no process reads the stream of an ordered handler
+	FoundReplayIdle      = "replay_idle"      // no process runs a running replay
 	FoundNoStream        = "no_stream"        // a handler's stream does not exist
-	FoundStreamRecreated = "stream_recreated" // a handler's stream is another than it was
+	FoundStreamRecreated = "stream_recreated" // a handler's stream was deleted and created again
 	FoundNoConsumer      = "no_consumer"      // a handler's consumer is gone
 	FoundUnknownType     = "unknown_type"     // a handler asks for a type that is probably misspelt
 	FoundBroker          = "broker"           // the broker could not be asked
 )
 
-// What is longer is wrong.
+// How long something may take before it is a finding.
 const (
 	unpublishedFor = time.Minute
 	overdueFor     = 30 * time.Second
@@ -47,7 +47,7 @@ func (l *findingList) add(code, handler, text, do string) {
 	l.all = append(l.all, Finding{Code: code, Handler: handler, Text: text, Remedy: do})
 }
 
-// findings says what is wrong, the most urgent first.
+// findings returns the findings, the most urgent first.
 func findings(s *Status, subs []subscription, views map[string]*BrokerView) *findingList {
 	l := &findingList{all: []Finding{}} // not null
 	l.checkRelay(s)
@@ -66,7 +66,7 @@ func findings(s *Status, subs []subscription, views map[string]*BrokerView) *fin
 	}
 	for _, r := range s.Replays {
 		if r.IdleSeconds > idleFor.Seconds() {
-			l.add(FoundReplayIdle, "", fmt.Sprintf("replay %d runs, and nobody has driven it for %s", r.ID, duration(r.IdleSeconds)),
+			l.add(FoundReplayIdle, "", fmt.Sprintf("replay %d runs, and no process has advanced it for %s", r.ID, duration(r.IdleSeconds)),
 				fmt.Sprintf("drive it on with 'postroom dead resume %d', or end it with 'postroom dead cancel %d'", r.ID, r.ID))
 		}
 	}
@@ -101,12 +101,12 @@ func (l *findingList) checkHandler(s *Status, subs []subscription, views map[str
 			"start a process that has it; was it renamed? A renamed handler is another one")
 	case len(processes) == 0 && sub >= 0:
 		l.add(FoundNoProcess, handler, fmt.Sprintf("no living process runs %s: events do not reach it", handler),
-			"start a process that has it; where it is gone for good, delete its consumer and its row of subscription")
+			"start a process that has it; if it is gone for good, delete its consumer and its row of subscription")
 	case late > overdueFor.Seconds():
-		l.add(FoundOverdue, handler, fmt.Sprintf("events held for %s have been due for %s, and nobody takes them", handler, duration(late)),
+		l.add(FoundOverdue, handler, fmt.Sprintf("events held for %s have been due for %s, and no process runs them", handler, duration(late)),
 			"its processes are busy, or do not take the type of these events: look at their logs, or give it more workers")
 	case sub >= 0 && subs[sub].Ordered && !subs[sub].HasReader:
-		l.add(FoundNoReader, handler, fmt.Sprintf("nobody reads stream %s for %s, which is ordered", subs[sub].Stream, handler),
+		l.add(FoundNoReader, handler, fmt.Sprintf("no process reads stream %s for %s, which is ordered", subs[sub].Stream, handler),
 			"look at the logs of its processes: "+listNames(processes))
 	}
 	if v := views[handler]; v != nil && v.missing.Code != "" {
@@ -114,7 +114,7 @@ func (l *findingList) checkHandler(s *Status, subs []subscription, views map[str
 	}
 }
 
-// handlersOf returns every handler that is subscribed, or for which something is held.
+// handlersOf returns every handler that is subscribed or has held events.
 func handlersOf(s *Status, subs []subscription) []string {
 	var all []string
 	for _, sub := range subs {
@@ -129,7 +129,7 @@ func handlersOf(s *Status, subs []subscription) []string {
 	return slices.Compact(all)
 }
 
-// eventsAre says how many events there are, as the beginning of a sentence.
+// eventsAre returns the number of events as the beginning of a sentence.
 func eventsAre(n int64, more bool) string {
 	switch {
 	case more:
@@ -147,7 +147,7 @@ func where(handler string) string {
 	return "at " + handler
 }
 
-// duration is a duration for a person.
+// duration writes a duration for a person.
 func duration(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
 }

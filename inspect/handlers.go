@@ -5,50 +5,50 @@ import (
 	"time"
 )
 
-// Handlers is where each handler stands.
+// Handlers is the state of each handler.
 type Handlers struct {
 	Handlers []Handler `json:"handlers"`
 	Broker   Broker    `json:"broker"`
 }
 
-// Handler is where one handler stands.
+// Handler is the state of one handler.
 type Handler struct {
 	Name string `json:"handler"`
 
-	// Stream is what it reads. Empty: it gets only what it is given with Inbox.Accept,
-	// or it has never run.
+	// Stream is the stream that it reads. It is empty if the handler gets its events only
+	// from Inbox.Accept, or has never run.
 	Stream   string   `json:"stream,omitempty"`
 	Ordered  bool     `json:"ordered"`
 	Types    []string `json:"types"`
 	Subjects []string `json:"subjects"`
 
-	// AckFloor is the sequence up to which everything is decided, as it was recorded: once
-	// a minute if the handler is not ordered.
+	// AckFloor is the recorded sequence up to which everything is decided. If the handler
+	// is not ordered, it is recorded once a minute.
 	AckFloor   int64     `json:"ack_floor"`
 	AckFloorAt time.Time `json:"ack_floor_at,omitzero"`
 
 	// Processes are the living processes that run it.
 	Processes []string `json:"processes"`
 
-	// Reader is who reads the stream of an ordered handler.
+	// Reader is the process that reads the stream of an ordered handler.
 	Reader *Reader `json:"reader,omitempty"`
 
 	Held HeldSummary `json:"held"`
 
-	// Broker is what the broker knows of it; nil where that was not asked, or did not
-	// answer, or the handler reads no stream.
+	// Broker is what the broker knows about the handler. It is nil if the broker was not
+	// asked or did not answer, or if the handler reads no stream.
 	Broker *BrokerView `json:"broker,omitempty"`
 }
 
 // Reader is the process that reads the stream for an ordered handler.
 type Reader struct {
-	Name  string    `json:"name,omitempty"` // empty: nobody
-	Until time.Time `json:"until,omitzero"` // when its lease ends unless it is renewed
-	Reads bool      `json:"reads"`          // the lease has not run out
-	Epoch int64     `json:"epoch"`          // how often one has taken the lease
+	Name  string    `json:"name,omitempty"` // empty if there is none
+	Until time.Time `json:"until,omitzero"` // when its lease ends, unless it renews the lease
+	Reads bool      `json:"reads"`          // the lease has not expired
+	Epoch int64     `json:"epoch"`          // how often a process has taken the lease
 
-	// Takeovers is how many readers in a row ended without a word, and without the
-	// floor having moved.
+	// Takeovers is how many readers in a row ended without giving up their lease, and
+	// without the floor having moved.
 	Takeovers int64 `json:"takeovers"`
 }
 
@@ -68,7 +68,7 @@ func handler(name string, subs []subscription, processes []Process, held []HeldS
 	return h
 }
 
-// handlerNames returns the names of all handlers that something is known of.
+// handlerNames returns the names of all known handlers.
 func handlerNames(subs []subscription, processes []Process, held []HeldSummary) []string {
 	var all []string
 	for _, s := range subs {

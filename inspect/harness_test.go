@@ -42,9 +42,7 @@ func newPlaceOn(t *testing.T, nc *nats.Conn) *place {
 	t.Helper()
 	p := &place{T: t, pool: devtest.Pool(t), nc: nc, stream: nats.NewInbox()[len("_INBOX."):]}
 	var err error
-	if p.js, err = jetstream.New(p.nc); err != nil {
-		t.Fatal(err)
-	}
+	p.js = devtest.JetStream(t, p.nc)
 	err = natsjs.EnsureStream(t.Context(), p.nc, jetstream.StreamConfig{Name: p.stream, Subjects: []string{p.stream + ".>"}})
 	if err != nil {
 		t.Fatal(err)

@@ -1,7 +1,10 @@
 package inspect
 
 import (
+	"context"
+	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -11,7 +14,7 @@ import (
 // Outgoing is the name under which events are held on their way to the broker.
 const Outgoing = held.Outgoing
 
-// State is what becomes of an event that is held.
+// State is the state of a held event.
 type State string
 
 // The states.
@@ -20,7 +23,7 @@ const (
 	Due       State = "due"       // its next attempt is due
 	Retrying  State = "retrying"  // it failed, and its next attempt is later
 	Running   State = "running"   // a process has claimed it
-	Abandoned State = "abandoned" // a process had claimed it, and the claim ran out
+	Abandoned State = "abandoned" // a process had claimed it, and the claim expired
 	Waiting   State = "waiting"   // it waits behind an earlier event of its key
 	Dead      State = "dead"      // an operator has to decide
 	Discarded State = "discarded" // an operator has decided
@@ -31,27 +34,27 @@ type StateCount struct {
 	State  State `json:"state"`
 	Events int64 `json:"events"`
 
-	// OldestAgeSeconds is for how long the oldest has been held; dead, for a dead one.
+	// OldestAgeSeconds is how long the oldest event has been held, or has been dead if
+	// State is Dead.
 	OldestAgeSeconds float64 `json:"oldest_age_seconds"`
 
-	// OverdueSeconds is for how long the first of them has been due.
+	// OverdueSeconds is how long the first of them has been due.
 	OverdueSeconds float64 `json:"overdue_seconds"`
 }
 
-// HeldSummary is what is held of one handler, or of outgoing events.
+// HeldSummary says how many events are held for one handler, or on their way to the broker.
 type HeldSummary struct {
 	Handler string       `json:"handler"`
 	States  []StateCount `json:"states"`
 
-	// Keys is how many keys wait for one of them, or are blocked by it.
+	// Keys is how many keys one of them blocks.
 	Keys int64 `json:"keys"`
 
-	// More says that 100,000 events were counted, and there may be others.
+	// More says that counting stopped at 100,000 events, and there may be more.
 	More bool `json:"more"`
 }
 
-// Events returns how many events are held in some states, or in all if none is
-// given.
+// Events returns how many events are held in some states, or in all if none is given.
 func (h HeldSummary) Events(states ...State) int64 {
 	var n int64
 	for _, c := range h.States {
@@ -62,11 +65,12 @@ func (h HeldSummary) Events(states ...State) int64 {
 	return n
 }
 
-// overdue returns for how long one of the events has been due that nobody has taken.
+// overdue returns how long an event has been due that no process has claimed, or that the
+// relay has and the broker does not take.
 func (h HeldSummary) overdue() float64 {
 	var seconds float64
 	for _, c := range h.States {
-		if c.State == Due || c.State == Abandoned {
+		if c.State == Due || c.State == Abandoned || c.State == Running { // the claim of a handler ends later: it is not overdue
 			seconds = max(seconds, c.OverdueSeconds)
 		}
 	}
@@ -95,7 +99,7 @@ func readHeld(m *snapshot) ([]HeldSummary, error) {
 	return all, err
 }
 
-// heldOf returns what is held of a handler.
+// heldOf returns the summary of a handler.
 func heldOf(all []HeldSummary, handler string) HeldSummary {
 	for _, h := range all {
 		if h.Handler == handler {
@@ -103,4 +107,64 @@ func heldOf(all []HeldSummary, handler string) HeldSummary {
 		}
 	}
 	return HeldSummary{Handler: handler, States: []StateCount{}}
+}
+
+// HeldFilter says which held events to return: those that have every property that is set.
+// The zero value returns the first hundred of all.
+type HeldFilter struct {
+	// Handler selects the events of one handler, or with Outgoing those on their way to
+	// the broker. Empty means all.
+	Handler string
+
+	// States selects events in one of these states. Empty means any. Discarded events are
+	// not held.
+	States []State
+
+	Type  string
+	Key   string // that the producer gave the event
+	Class string // of the last failure
+
+	// DueSince and DueUntil select events that are due at DueSince or later and before
+	// DueUntil. Events that wait behind their key, and dead ones, are due at no time.
+	DueSince, DueUntil time.Time
+
+	// After is where to begin: the Next of the previous page.
+	After string
+
+	// Limit is the most events of a page.
+	//
+	// Defaults to 100; at most 1,000.
+	Limit int
+}
+
+// HeldPage is a page of held events.
+type HeldPage struct {
+	Events []HeldEvent `json:"events"`
+
+	// Next is where the next page begins; empty if this is the last one. A page searches
+	// about 50,000 events. So it may have fewer than Limit, or none, and a Next.
+	Next string `json:"next,omitempty"`
+}
+
+// HeldEvents returns the events that are held, in whatever state. They come by handler; of
+// each first those that are due at a time, the first to be due first, then those that wait
+// behind their key, then the dead ones, the last to die first.
+func (i *Inspector) HeldEvents(ctx context.Context, f HeldFilter) (*HeldPage, error) {
+	s := held.Selection{Handler: f.Handler, Type: f.Type, Key: f.Key, Class: f.Class, DueSince: f.DueSince, DueUntil: f.DueUntil}
+	for _, state := range f.States {
+		s.States = append(s.States, held.State(state))
+	}
+	if err := s.Validate(); err != nil {
+		return nil, fmt.Errorf("inspect: held events: %w", err)
+	}
+	page := &HeldPage{}
+	err := i.inTx(ctx, func(m *snapshot) error {
+		rows, next, err := m.held.Page(m.ctx, m.tx, s, f.After, limit(f.Limit))
+		page.Events, page.Next = heldEvents(rows), next
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("inspect: held events: %w", i.explain(err))
+	}
+	return page, nil
 }

@@ -1,11 +1,11 @@
-// Package inspect answers how far everything is, so that a command line or a
-// console can be built on it: what waits and why, who leads, who reads, what an
-// event went through, and what operators did.
+// Package inspect answers questions about the state of a system: which events wait and
+// why, which relay leads, which processes read, what happened to an event, and what
+// operators did. A command line or a console can be built on it.
 //
-// It changes nothing. Each answer is made in a read-only transaction of its own, of
-// which every statement finds what it looks for by an index and stops at a bound: an
-// answer takes well under a second however much is logged, decided and held. Where a
-// bound was reached the answer says so. No answer has the data of an event in it.
+// It changes nothing. Each answer comes from a read-only transaction of its own. Every
+// statement uses an index and stops at a limit, so an answer takes well under a second
+// however large the tables are. If a limit was reached, the answer says so. No answer
+// contains the data of an event.
 package inspect
 
 import (
@@ -23,8 +23,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// DB is what this package needs of a database: a *pgxpool.Pool or a *pgx.Conn. It is
-// an interface so that either will do.
+// DB is a *pgxpool.Pool or a *pgx.Conn. It is an interface to allow both.
 type DB interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
@@ -36,8 +35,8 @@ type Config struct {
 	// Defaults to "postroom".
 	Schema string
 
-	// Retention is how long the relay keeps published events in the log. It is the
-	// relay's to know; here it only says by how much the oldest is overdue.
+	// Retention is how long the relay keeps published events in the log. Here it only
+	// serves to say by how much the oldest event is overdue.
 	//
 	// Defaults to 72 hours, as the relay's does.
 	Retention time.Duration
@@ -49,14 +48,14 @@ type Inspector struct {
 	broker    brokerClient
 	schema    string
 	retention time.Duration
-	err       error // what is wrong with the Config
+	err       error // the fault of the Config, if there is one
 	sql       statements
 	held      held.Reader
 }
 
-// New returns an inspector of the tables in db, and of the broker behind nc. Where nc
-// is nil what only the broker knows is left out, and the answers say so. It does no
-// I/O and cannot fail: faults of the Config are returned by the methods.
+// New returns an inspector for the tables in db and the broker behind nc. If nc is nil,
+// answers leave out what only the broker knows, and say so. New does no I/O and cannot
+// fail: the methods return faults of the Config.
 func New(db DB, nc *nats.Conn, cfg Config) *Inspector {
 	i := &Inspector{db: db, broker: brokerClient{nc}, retention: cmp.Or(cfg.Retention, 72*time.Hour)}
 	if i.schema, i.err = schema.Name(cfg.Schema); i.err == nil {
@@ -65,11 +64,10 @@ func New(db DB, nc *nats.Conn, cfg Config) *Inspector {
 	return i
 }
 
-// patience bounds an answer, the broker's part apart. plan.sql has the bound of a
-// statement.
+// patience limits the database's part of an answer. plan.sql has the limit of a statement.
 const patience = 15 * time.Second
 
-// inTx has do read, in a transaction that shows one moment and cannot write.
+// inTx calls do with a snapshot: a read-only transaction that shows one moment.
 func (i *Inspector) inTx(ctx context.Context, do func(db *snapshot) error) error {
 	if i.err != nil {
 		return postroom.Unrecoverable(i.err)
@@ -90,14 +88,13 @@ func (i *Inspector) inTx(ctx context.Context, do func(db *snapshot) error) error
 	return do(&snapshot{ctx: ctx, tx: tx, schema: i.schema, sql: &i.sql, held: i.held})
 }
 
-// explain returns an error of the database with what to do about it, so that it can be
-// looked at.
+// explain adds to an error of the database what to do about it.
 func (i *Inspector) explain(err error) error {
 	return remedy.Explain(err, remedy.Use{Grant: "operator", Schema: i.schema, DB: i.db})
 }
 
-// Status returns how far everything is: what is not published yet, what is held, who
-// leads and who lives. Findings say what is wrong.
+// Status returns the state of the system: how many events are not published or are held,
+// which relay leads, and which processes live. Its findings say what is wrong.
 func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 	s := &Status{}
 	var subs []subscription
@@ -116,7 +113,7 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 		if s.Replays, err = rows(m, "replays", m.sql.RunningReplays, scanReplayStatus); err != nil {
 			return err
 		}
-		if s.Republishes, err = rows(m, "rewinds", m.sql.RunningRepublishes, scanRepublishStatus); err != nil {
+		if s.Republishes, err = rows(m, "republishes", m.sql.RunningRepublishes, scanRepublishStatus); err != nil {
 			return err
 		}
 		if s.Processes, err = readProcesses(m); err != nil {
@@ -139,8 +136,8 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 	return s, nil
 }
 
-// Handlers returns where each handler stands that is subscribed, that a living process
-// runs, or for which something is held; by name.
+// Handlers returns the state of each handler that is subscribed, that a live process
+// runs, or that has held events, sorted by name.
 func (i *Inspector) Handlers(ctx context.Context) (*Handlers, error) {
 	var subs []subscription
 	var processes []Process
@@ -166,13 +163,13 @@ func (i *Inspector) Handlers(ctx context.Context) (*Handlers, error) {
 	return h, nil
 }
 
-// Event returns the way of the event with the given id and source, and of every event
-// with the id where source is empty. In the broker it searches for half a second at
-// the most. It returns [ErrNotFound] if nothing is left of it.
+// Event returns what happened to the event with the given id and source. If source is
+// empty, it includes every event with the id. It searches the broker for at most half a
+// second. It returns [ErrNotFound] if it finds nothing.
 //
-// A ledger is looked up by source and id: if nothing but its rows is left, the
-// source has to be given. An event that a subscription decides under a key of its own
-// (DedupeKey) is found in the ledger only while it is held, or after it was discarded.
+// Ledger rows can only be found by source and id: if nothing else is left, give the
+// source. If a subscription has a DedupeKey, its events are found in the ledger only
+// while they are held, or after they were discarded.
 func (i *Inspector) Event(ctx context.Context, source, id string) (*EventTrace, error) {
 	j := newEventTrace(id)
 	if source != "" {
@@ -200,8 +197,8 @@ func (i *Inspector) Event(ctx context.Context, source, id string) (*EventTrace, 
 	return j, nil
 }
 
-// Keys returns the keys that are held, each with the event at its head: what stands in
-// the way of the others.
+// Keys returns the keys with held events. Each has the event at its head, which blocks
+// the others.
 func (i *Inspector) Keys(ctx context.Context, f KeyFilter) (*Keys, error) {
 	page := &Keys{Keys: []Key{}}
 	err := i.inTx(ctx, func(m *snapshot) error {
@@ -225,8 +222,7 @@ func (i *Inspector) Keys(ctx context.Context, f KeyFilter) (*Keys, error) {
 	return page, nil
 }
 
-// Tables returns how large each table is, how far back it reaches, and what keeps
-// vacuum away.
+// Tables returns how large each table is, how far back it reaches, and what prevents vacuum.
 func (i *Inspector) Tables(ctx context.Context) (*Tables, error) {
 	t := &Tables{}
 	err := i.inTx(ctx, func(m *snapshot) (err error) {
@@ -269,9 +265,9 @@ func (i *Inspector) Audit(ctx context.Context, f AuditFilter) (*AuditPage, error
 	return page, nil
 }
 
-// snapshot is what the database shows at one time.
+// snapshot is the state of the database at one moment.
 type snapshot struct {
-	ctx    context.Context // of the look: it is over when do returns
+	ctx    context.Context // valid until do returns
 	tx     pgx.Tx
 	schema string
 	sql    *statements
@@ -280,7 +276,7 @@ type snapshot struct {
 
 // rows returns the rows of a statement, each made by scan.
 func rows[T any](m *snapshot, what, sql string, scan func(row pgx.CollectableRow, to *T) error, args ...any) ([]T, error) {
-	r, _ := m.tx.Query(m.ctx, sql, args...) // its error is returned by CollectRows
+	r, _ := m.tx.Query(m.ctx, sql, args...) // CollectRows returns its error
 	all, err := pgx.CollectRows(r, func(row pgx.CollectableRow) (T, error) {
 		var to T
 		err := scan(row, &to)
@@ -292,7 +288,7 @@ func rows[T any](m *snapshot, what, sql string, scan func(row pgx.CollectableRow
 	return all, nil
 }
 
-// one returns the row of a statement that has one.
+// one returns the row of a statement that returns one.
 func one[T any](m *snapshot, what, sql string, scan func(row pgx.CollectableRow, to *T) error, args ...any) (T, error) {
 	all, err := rows(m, what, sql, scan, args...)
 	if err == nil && len(all) != 1 {

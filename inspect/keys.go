@@ -7,18 +7,19 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// KeyFilter says which keys to return. The zero value: the first hundred of all.
+// KeyFilter says which keys to return. The zero value returns the first hundred of all.
 type KeyFilter struct {
-	// Handler is whose keys; Outgoing for those on their way to the broker. Empty: all.
+	// Handler selects the keys of one handler, or with Outgoing those on their way to the
+	// broker. Empty means all.
 	Handler string
 
-	// Key is one key. Empty: all.
+	// Key selects one key. Empty means all.
 	Key string
 
-	// State is the state of the event at the head. Empty: any.
+	// State is the state of the event at the head. Empty means any.
 	State State
 
-	// After is where to begin: the Next of the page before.
+	// After is where to begin: the Next of the previous page.
 	After *KeyPosition
 
 	// Limit is the most keys of a page.
@@ -27,7 +28,7 @@ type KeyFilter struct {
 	Limit int
 }
 
-// KeyPosition is a place in the list of keys.
+// KeyPosition is a position in the list of keys.
 type KeyPosition struct {
 	Handler string `json:"handler"`
 	Key     string `json:"key"`
@@ -37,8 +38,8 @@ type KeyPosition struct {
 type Keys struct {
 	Keys []Key `json:"keys"`
 
-	// Next is where the next page begins; nil where this is the last. A page looks at
-	// 10,000 keys at the most, and so may have fewer than Limit, or none, and a Next.
+	// Next is where the next page begins; nil if this is the last one. A page searches at
+	// most 10,000 keys. So it may have fewer than Limit, or none, and a Next.
 	Next *KeyPosition `json:"next,omitempty"`
 }
 
@@ -69,8 +70,8 @@ type Head struct {
 	AgeSeconds float64   `json:"age_seconds"`
 }
 
-// keyRow is a key, and whether it is one that was asked for, and the last that was
-// looked at.
+// keyRow is a key. It says whether the key matches the filter, and whether it was the
+// last one searched.
 type keyRow struct {
 	Key
 
@@ -91,7 +92,7 @@ const (
 
 func limit(n int) int { return min(max(cmp.Or(n, defaultLimit), 1), maxLimit) }
 
-// fill takes what was found, which may be one key more than the page has room for.
+// fill adds the found keys to the page. One more than fits shows that there is a next page.
 func (p *Keys) fill(all []keyRow, room int) {
 	for _, k := range all {
 		if len(p.Keys) == room {
@@ -108,7 +109,7 @@ func (p *Keys) fill(all []keyRow, room int) {
 	}
 }
 
-// readKey looks a key up, at its handler or at all.
+// readKey looks up a key, for one handler or for all.
 func readKey(m *snapshot, page *Keys, f KeyFilter) error {
 	handlers := []string{f.Handler}
 	if f.Handler == "" {

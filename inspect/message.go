@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// messageReader reads headers of a stream's messages, through a consumer of its own that
-// acknowledges nothing. It is no reader of the handlers', and takes nothing from them.
+// messageReader reads the headers of a stream's messages, with a consumer of its own that
+// acknowledges nothing. It takes no messages from handlers.
 type messageReader struct {
 	stream   jetstream.Stream
 	consumer jetstream.Consumer
@@ -42,8 +42,7 @@ func openReader(ctx context.Context, stream jetstream.Stream, cfg jetstream.Cons
 	return &messageReader{stream: stream, consumer: consumer, pending: consumer.CachedInfo().NumPending}, nil
 }
 
-// next returns the next messages, n at the most. It returns none if there are no
-// more.
+// next returns the next messages, at most n. It returns none if there are no more.
 func (r *messageReader) next(ctx context.Context, n int) ([]message, error) {
 	if r.pending < uint64(n) { //nolint:gosec // a small number
 		n = int(r.pending) //nolint:gosec // a small number
@@ -63,7 +62,7 @@ func (r *messageReader) next(ctx context.Context, n int) ([]message, error) {
 	for msg := range batch.Messages() {
 		meta, err := msg.Metadata()
 		if err != nil {
-			continue // no message of a stream
+			continue // not a message of a stream
 		}
 		all = append(all, message{meta.Sequence.Stream, msg.Subject(), msg.Headers(), meta.Timestamp})
 		r.pending = meta.NumPending
@@ -77,5 +76,5 @@ func (r *messageReader) next(ctx context.Context, n int) ([]message, error) {
 func (r *messageReader) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	_ = r.stream.DeleteConsumer(ctx, r.consumer.CachedInfo().Name) // or the server does
+	_ = r.stream.DeleteConsumer(ctx, r.consumer.CachedInfo().Name) // if it fails, the server removes it
 }

@@ -42,6 +42,13 @@ var tested = []struct {
 	{"caused_events", "(text)", "'none'", 20},
 	{"of_event", "(text, text)", "'', '150'", 50},
 	{"of_event_discarded", "(text, text)", "'', '150'", 50},
+	{"holders", "(text)", "''", 150},
+	{"page_due", pageParameters, "'h1', NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, 5000, 100", 800},
+	{"page_due", pageParameters, "'h1', '{retrying}', NULL, NULL, NULL, NULL, NULL, now(), 7, NULL, 5000, 100", 20_000}, // 5,000 rows, none of which is
+	{"page_due", pageParameters, "'h1', NULL, NULL, NULL, NULL, '2100-01-01', NULL, NULL, 0, NULL, 5000, 100", 20},
+	{"page_waiting", pageParameters, "'h1', '{waiting}', NULL, NULL, NULL, NULL, NULL, NULL, 15000, 'k5', 5000, 100", 2000},
+	{"page_dead", pageParameters, "'h1', NULL, NULL, NULL, NULL, NULL, NULL, now(), 9, NULL, 5000, 100", 800},
+	{"page_given", "(bigint[], text, text[], text, text, text, timestamptz, timestamptz)", "'{7,8}', NULL, NULL, NULL, NULL, NULL, NULL, NULL", 30},
 	{"decisions", "(text[], text[], text[])", "'{/shop 150,/none 7}', '{h1}', '{derived}'", 150},
 	{"steps", "(text[], text[])", "'{h1,h2}', '{/shop 150,/shop 151}'", 50},
 	{"revisions", "(text)", "'150'", 50},
@@ -53,6 +60,8 @@ var tested = []struct {
 	{"audit_event", "(text, text, text, text, timestamptz, bigint, int, text)", "'150', '', '', '', NULL, 9000000000, 101, ''", 50},
 	{"audit_replay", "(bigint, text, text, text, timestamptz, bigint, int)", "7, '', '', '', NULL, 9000000000, 101", 1100},
 }
+
+const pageParameters = "(text, text[], text, text, text, timestamptz, timestamptz, timestamptz, bigint, text, bigint, bigint)"
 
 // readsAll is a plan that reads a whole table that grows, or nearly.
 var readsAll = regexp.MustCompile(`(Seq|Bitmap Heap) Scan on (outbox|inbox|held|refused|archive|audit|job_item|receipt|revision)\b`)

@@ -14,14 +14,15 @@ type Process struct {
 	StartedAt time.Time `json:"started_at"`
 	SeenAt    time.Time `json:"seen_at"`
 
-	// SilentSeconds is how long ago it was seen. A process says every ten seconds that
-	// it lives.
+	// SilentSeconds is how long ago its last sign of life was. A process gives one every
+	// ten seconds.
 	SilentSeconds float64 `json:"silent_seconds"`
 
-	// Alive is false for one that was not seen for a minute: it ended without a word.
+	// Alive is false if there was no sign of life for a minute: the process ended without
+	// removing its row.
 	Alive bool `json:"alive"`
 
-	ledger float64 // for how many seconds it keeps ledger rows
+	ledger float64 // how many seconds it keeps ledger rows
 }
 
 func readProcesses(m *snapshot) ([]Process, error) {

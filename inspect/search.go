@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	// searchFor bounds the search of streams for one event, in all.
+	// searchFor limits the whole search of streams for one event.
 	searchFor = 500 * time.Millisecond
 
-	// searchBefore is how long before its time in the log the search for an event
-	// begins: the broker's clock is another one.
+	// searchBefore is how long before the event's time in the log the search begins,
+	// because the broker's clock may differ.
 	searchBefore = 2 * time.Second
 
-	// searchBatch is how many messages are asked for at a time.
+	// searchBatch is how many messages are requested at a time.
 	searchBatch = 1000
 )
 
-// streamSearcher is one search: of a stream, from a time on.
+// streamSearcher searches one stream from a time on.
 type streamSearcher struct {
-	stream   string // empty: the one that takes the subject
+	stream   string // empty means the one that takes the subject
 	subjects []string
 	since    time.Time
-	source   string // empty: any
+	source   string // empty means any
 }
 
 // search looks for the event in streams, for half a second in all.
@@ -63,8 +63,8 @@ func (o brokerClient) search(ctx context.Context, j *EventTrace, subs []subscrip
 	}
 }
 
-// searches returns where to look. The time is that of the log or of a copy in held, and
-// else the one that a UUIDv7 has in it.
+// searches returns where to search. The time is that of the log or of a copy in held. If
+// there is neither, it is the time in a UUIDv7.
 func (j *EventTrace) searches(subs []subscription) []streamSearcher {
 	var all []streamSearcher
 	add := func(q streamSearcher) {
@@ -105,7 +105,7 @@ func (j *EventTrace) searches(subs []subscription) []streamSearcher {
 	return all
 }
 
-// timeOfID returns the time that an id has in it.
+// timeOfID returns the time in an id.
 func timeOfID(id string) (time.Time, bool) {
 	u, err := uuid.Parse(id)
 	if err != nil || u.Version() != 7 {

@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Status is how far everything is, and what is wrong.
+// Status is the state of the system, with findings.
 type Status struct {
 	Relay       RelayStatus       `json:"relay"`
 	Held        []HeldSummary     `json:"held"`
@@ -16,30 +16,29 @@ type Status struct {
 	Processes   []Process         `json:"processes"`
 	Broker      Broker            `json:"broker"`
 
-	// Findings is what is wrong, and what to do about it. None: all is well, as far as
-	// could be seen.
+	// Findings says what is wrong, and what to do about it. If it is empty, nothing wrong
+	// was found.
 	Findings []Finding `json:"findings"`
 
-	// Notes are what may be of interest, and is not wrong: handlers whose types nobody has
-	// written yet, and types of which a stream has events and that no handler of this
-	// database takes.
+	// Notes are of interest, and not faults: handlers for whose types there are no events
+	// yet, and types of events in a stream that no handler of this database takes.
 	Notes []string `json:"notes"`
 }
 
-// RelayStatus is who publishes, and how far behind.
+// RelayStatus says which relay leads, and how far behind it is.
 type RelayStatus struct {
-	// Owner is the relay that leads, or led last and did not give its lease back.
+	// Owner is the relay that leads, or the last one that led and did not give its lease back.
 	Owner string `json:"owner,omitempty"`
 	Leads bool   `json:"leads"`
-	Epoch int64  `json:"epoch"` // how often one has taken the lead
+	Epoch int64  `json:"epoch"` // how often a relay has taken the lead
 
-	// Until is when the lease ends unless it is renewed, or when it ran out.
-	// RemainingSeconds is how far off that is, and below zero when it ran out.
+	// Until is when the lease ends unless it is renewed, or when it ended.
+	// RemainingSeconds is the time until then; it is negative if the lease has ended.
 	Until            time.Time `json:"until,omitzero"`
 	RemainingSeconds float64   `json:"remaining_seconds"`
 
-	// EstimatedUnpublished is about how many events are committed and not published: gaps in
-	// the log count.
+	// EstimatedUnpublished is about how many events are committed and not published. Gaps
+	// in the log count as events.
 	EstimatedUnpublished int64 `json:"estimated_unpublished"`
 
 	// OldestUnpublishedAt is when the oldest of them was written.
@@ -59,12 +58,12 @@ type ReplayStatus struct {
 	Failed    int64     `json:"failed"`
 	Skipped   int64     `json:"skipped"`
 
-	// LastStepAt is when somebody last drove it; zero: never.
+	// LastStepAt is when a process last advanced it; zero means never.
 	LastStepAt  time.Time `json:"last_step_at,omitzero"`
 	IdleSeconds float64   `json:"idle_seconds"`
 }
 
-// RepublishStatus is a rewind that runs: events of the log that are published again.
+// RepublishStatus is a running republish, which publishes events of the log again.
 type RepublishStatus struct {
 	ID        int64     `json:"id"`
 	Kind      string    `json:"kind"`

@@ -10,7 +10,7 @@ import (
 
 // subscription is a row of postroom.subscription.
 //
-// Wide because it has what the row has.
+// Wide because it has the columns of the row.
 type subscription struct {
 	Handler, Stream string
 	Created         time.Time // of the stream
@@ -33,7 +33,7 @@ func readSubscriptions(m *snapshot) ([]subscription, error) {
 	})
 }
 
-// takes reports whether the handler gets what is published to a subject.
+// takes reports whether the handler gets events that are published to a subject.
 func (s *subscription) takes(subject string) bool {
 	return len(wildcard.Uncovered([]string{subject}, s.Subjects)) == 0
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Tables is what grows, and what keeps it from shrinking.
+// Tables says how large the tables are, and what prevents them from shrinking.
 type Tables struct {
 	Tables []Table      `json:"tables"` // the largest first
 	Sweep  Sweep        `json:"sweep"`
@@ -21,43 +21,44 @@ type Table struct {
 	EstimatedRows     int64  `json:"estimated_rows"` // the server's estimate
 	EstimatedDeadRows int64  `json:"estimated_dead_rows"`
 
-	// VacuumedAt and AnalyzedAt are when that was last done, by itself or by hand.
+	// VacuumedAt and AnalyzedAt are the times of the last vacuum and analyze, automatic
+	// or manual.
 	VacuumedAt time.Time `json:"vacuumed_at,omitzero"`
 	AnalyzedAt time.Time `json:"analyzed_at,omitzero"`
 
-	// OldestAt is the time of the oldest row, where that can be told without reading
-	// the table.
+	// OldestAt is the time of the oldest row, if it is known without reading the whole table.
 	OldestAt         time.Time `json:"oldest_at,omitzero"`
 	OldestAgeSeconds float64   `json:"oldest_age_seconds,omitzero"`
 
-	// OverdueSeconds is for how long the oldest row should have been removed.
+	// OverdueSeconds is for how many seconds the oldest row should have been gone.
 	OverdueSeconds float64 `json:"overdue_seconds,omitzero"`
 }
 
-// Sweep is where the expiry of the ledger stands. It goes round the table's pages.
+// Sweep is the state of the sweep, which goes through the ledger's pages and removes
+// expired rows.
 type Sweep struct {
 	Page  int64 `json:"page"`
 	Pages int64 `json:"pages"`
 
-	// KeptSeconds is for how long processes keep ledger rows; zero if none lives.
+	// KeptSeconds is how long processes keep ledger rows; zero if none lives.
 	KeptSeconds float64 `json:"kept_seconds"`
 
-	// OverdueSeconds is for how long the next pages have been due. Above a few minutes:
-	// no process of an inbox runs.
+	// OverdueSeconds is how long the next pages have been due. If it is more than a few
+	// minutes, no process with an inbox is running.
 	OverdueSeconds float64 `json:"overdue_seconds"`
 }
 
-// VacuumStatus is what keeps vacuum from removing dead rows, here and in every other
+// VacuumStatus says what prevents vacuum from removing dead rows, here and in every other
 // database of the cluster.
 type VacuumStatus struct {
-	Blockers []VacuumBlocker `json:"blockers"` // the furthest behind first, ten at the most
+	Blockers []VacuumBlocker `json:"blockers"` // the furthest behind first, at most ten
 
-	// Partial says that this role does not see the transactions of others: grant it
-	// pg_monitor.
+	// Partial says that this role cannot see the transactions of others: grant it pg_monitor.
 	Partial bool `json:"partial"`
 }
 
-// VacuumBlocker is a transaction, or what stands for one.
+// VacuumBlocker is a transaction, or something else that has the same effect, such as a
+// replication slot.
 type VacuumBlocker struct {
 	Kind        string  `json:"kind"` // transaction, prepared, slot, standby
 	Name        string  `json:"name"` // the process id of a transaction
@@ -66,7 +67,7 @@ type VacuumBlocker struct {
 	Application string  `json:"application,omitempty"`
 	Client      string  `json:"client,omitempty"` // its address
 	State       string  `json:"state,omitempty"`
-	AgeSeconds  float64 `json:"age_seconds,omitzero"` // zero: not known
+	AgeSeconds  float64 `json:"age_seconds,omitzero"` // zero if not known
 	Xids        int64   `json:"xids"`                 // how many transactions began since
 }
 

@@ -6,8 +6,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// timeScanner scans a time, into UTC: NULL and infinity stay zero, and so does what is
-// outside the years 1 to 9999, which no JSON can have.
+// timeScanner scans a time as UTC. NULL, infinity and times outside the years 1 to 9999,
+// which JSON cannot have, become zero.
 type timeScanner struct{ to *time.Time }
 
 func at(to *time.Time) *timeScanner { return &timeScanner{to} }
@@ -21,7 +21,7 @@ func (i *timeScanner) ScanTimestamptz(v pgtype.Timestamptz) error {
 	return nil
 }
 
-// utc returns a time in UTC, and zero for one that no JSON can have.
+// utc returns a time in UTC, or zero for one that JSON cannot have.
 func utc(t time.Time) time.Time {
 	if t = t.UTC(); t.Year() < 1 || t.Year() > 9999 {
 		return time.Time{}

@@ -10,11 +10,11 @@ import (
 // TimelineEntry is one thing that happened to an event.
 type TimelineEntry struct {
 	At    time.Time `json:"at"`
-	Where string    `json:"where"` // log, stream, replay, republish, operator, or a handler's name; of outgoing events, Outgoing
+	Where string    `json:"where"` // log, stream, replay, republish, operator, or a handler's name; Outgoing for outgoing events
 	Text  string    `json:"text"`
 }
 
-// Timeline returns what happened to the event, the first first.
+// Timeline returns what happened to the event, the oldest first.
 func (j *EventTrace) Timeline() []TimelineEntry {
 	var all []TimelineEntry
 	add := func(at time.Time, where, format string, args ...any) {
@@ -35,7 +35,7 @@ func (j *EventTrace) Timeline() []TimelineEntry {
 		j.addHeld(add, h)
 	}
 	for _, d := range j.Decisions {
-		if d.State == "" { // what is owed is in held
+		if d.State == "" { // otherwise held has the rest
 			add(d.At, d.Handler, "took effect")
 		}
 	}
@@ -44,7 +44,7 @@ func (j *EventTrace) Timeline() []TimelineEntry {
 		add(s.DoneAt, s.Handler, "step %s done%s", s.Step, revision(s.Revision))
 	}
 	for _, r := range j.Revisions {
-		if j.hasAction(r.AuditID) { // which tells of it
+		if j.hasAction(r.AuditID) { // the action is in the timeline already
 			continue
 		}
 		add(r.ReplacedAt, "operator", "edited: revision %d was replaced (audit %d)", r.Revision, r.AuditID)
@@ -83,8 +83,8 @@ func (j *EventTrace) addHeld(add func(at time.Time, where, format string, args .
 	add(h.DiscardedAt, where, "discarded (audit %d)", h.AuditID)
 }
 
-// addPastFailures adds the failures that led to replays, or to success, and that held does not have
-// any more. One that several places have is told once.
+// addPastFailures adds failures that came before a replay or a success, and that held
+// does not have any more. It adds a failure once, even if several places have it.
 func (j *EventTrace) addPastFailures(add func(at time.Time, where, format string, args ...any)) {
 	type failure struct {
 		at             time.Time
@@ -119,7 +119,7 @@ func (j *EventTrace) hasAction(audit int64) bool {
 	return slices.ContainsFunc(j.Audit, func(a AuditEntry) bool { return a.ID == audit })
 }
 
-// outcome says what became of the event in a request that has ended.
+// outcome says what happened to the event in a request that has ended.
 func (r RepublishItem) outcome() string {
 	if r.Passed {
 		return r.State + "; the relay had finished with this event"
@@ -127,7 +127,7 @@ func (r RepublishItem) outcome() string {
 	return r.State + " before this event was published again"
 }
 
-// replaced says which revision an action replaced, if it was an edit.
+// replaced says which revision an action replaced, if the action was an edit.
 func (j *EventTrace) replaced(a AuditEntry) string {
 	for _, r := range j.Revisions {
 		if r.AuditID == a.ID {
@@ -137,7 +137,7 @@ func (j *EventTrace) replaced(a AuditEntry) string {
 	return ""
 }
 
-// attempt says which one failed, if the last ten failures are all that there were.
+// attempt says which attempt failed, if the event had no more than the ten stored failures.
 func attempt(h HeldEvent, n int) string {
 	if int64(len(h.Failures)) != h.Attempts {
 		return ""

@@ -9,13 +9,13 @@ import (
 	"github.com/postroom/postroom/internal/held"
 )
 
-// EventTrace is an event's whole way, as far as anything is left of it.
+// EventTrace is everything that is known about an event.
 //
 // Wide because it is a JSON document, as programs read it.
 type EventTrace struct {
 	EventID string `json:"event_id"`
 
-	// Sources are those of which something was found. An id is unique within one.
+	// Sources are the sources for which something was found. An id is unique within a source.
 	Sources []string `json:"sources"`
 
 	LogEntries []LogEntry     `json:"log_entries"` // in the log of this database
@@ -28,40 +28,40 @@ type EventTrace struct {
 	Replays    []ReplayItem   `json:"replays"`
 	Audit      []AuditEntry   `json:"audit"`
 
-	// Republishes are the requests to publish events again whose selection has the event,
-	// the first first: of the last 1,000 requests, and 100 at the most.
+	// Republishes are requests to publish events again that select this event, the oldest
+	// first: at most 100, from the last 1,000 requests.
 	Republishes []RepublishItem `json:"republishes"`
 
-	// Undecided are the handlers that its subject reaches and that have not decided it
-	// under its source and id.
+	// Undecided are the handlers that get its subject and have not decided it under its
+	// source and id.
 	Undecided []string `json:"undecided"`
 
-	// CausedBy is the event that caused it, if that is in the log; Caused are those that
-	// it caused, 100 at the most.
+	// CausedBy is the event that caused it, if that is in the log. Caused are events that
+	// it caused, at most 100.
 	CausedBy []LogEntry     `json:"caused_by"`
 	Caused   []RelatedEvent `json:"caused"`
 
-	// Notes say what could not be told, and why.
+	// Notes say what could not be found out, and why.
 	Notes []string `json:"notes"`
 
 	Broker Broker `json:"broker"`
 }
 
-// PublishState is how far an event of the log is.
+// PublishState is the state of an event in the log.
 type PublishState string
 
-// How far an event of the log is.
+// The states of an event in the log.
 const (
 	Published        PublishState = "published"   // the broker has it
 	Unpublished      PublishState = "unpublished" // no relay has read it yet
-	Pending          PublishState = "pending"     // it was read, and is not recorded as acknowledged
-	PublishHeld      PublishState = "held"        // it is held on its way out
+	Pending          PublishState = "pending"     // it was read, and its acknowledgement is not recorded
+	PublishHeld      PublishState = "held"        // it is held on its way to the broker
 	PublishDiscarded PublishState = "discarded"   // it was held, and an operator discarded it
 )
 
 // LogEntry is an event in the log.
 //
-// Wide because it is a row of the log, which one document shows.
+// Wide because it is a row of the log, in one document.
 type LogEntry struct {
 	Seq           int64        `json:"seq"`
 	Source        string       `json:"source"`
@@ -78,40 +78,39 @@ type LogEntry struct {
 	OccurredAt    time.Time    `json:"occurred_at,omitzero"`
 	State         PublishState `json:"state"`
 
-	// Failures are the last ten before it was published from where it was held.
+	// Failures are the last ten before it was published from held.
 	Failures []Failure `json:"failures"`
 }
 
-// StreamSearch is what the search for an event in a stream found.
+// StreamSearch is the result of the search for an event in a stream.
 type StreamSearch struct {
 	Stream  string `json:"stream"`
 	Subject string `json:"subject,omitempty"`
 	Source  string `json:"source,omitempty"`
 
-	// Found is false where it was not found in the window that was searched: from From
-	// to Through, which is the end of the stream where Complete is true.
+	// Found says whether the event was found between From and Through. If Complete is
+	// true, Through is the end of the stream.
 	Found    bool      `json:"found"`
 	From     time.Time `json:"from"`
 	Through  time.Time `json:"through,omitzero"`
 	Complete bool      `json:"complete"`
-	Examined int       `json:"examined"` // how many messages were looked at
+	Examined int       `json:"examined"` // how many messages were read
 
 	Seq       uint64    `json:"seq,omitzero"`
 	StoredAt  time.Time `json:"stored_at,omitzero"`
 	MessageID string    `json:"message_id,omitempty"`
 }
 
-// Decision says that a handler decided the event: it took effect, or is held, or was
-// discarded.
+// Decision says that a handler decided the event: it took effect, or is held, or was discarded.
 type Decision struct {
 	Handler   string `json:"handler"`
 	DedupeKey string `json:"dedupe_key"`
 
-	// At is when it was decided, or settled where it was held.
+	// At is when it was decided or, if it was held, settled.
 	At time.Time `json:"at"`
 
-	// State is that of the event if it is held or was discarded; empty: it took
-	// effect.
+	// State is the event's state if it is held or was discarded. It is empty if the event
+	// took effect.
 	State State `json:"state,omitempty"`
 
 	// Failures are the last ten before it took effect, without stacks and with the
@@ -127,6 +126,7 @@ type HeldEvent struct {
 	Handler       string    `json:"handler"`
 	DedupeKey     string    `json:"dedupe_key,omitempty"`
 	Source        string    `json:"source"`
+	EventID       string    `json:"event_id"`
 	Type          string    `json:"type"`
 	Subject       string    `json:"subject"`
 	Key           string    `json:"key,omitempty"`
@@ -135,14 +135,15 @@ type HeldEvent struct {
 	State         State     `json:"state"`
 	Attempts      int64     `json:"attempts"`
 	Class         string    `json:"class,omitempty"`
-	Failures      []Failure `json:"failures"` // the last ten
+	Error         string    `json:"error,omitempty"` // the last failure's text
+	Failures      []Failure `json:"failures"`        // the last ten; of events in a list none
 	HeldAt        time.Time `json:"held_at"`
 	NextAt        time.Time `json:"next_at,omitzero"`
 	DeadAt        time.Time `json:"dead_at,omitzero"`
 	ClaimedBy     string    `json:"claimed_by,omitempty"`
 	Isolated      bool      `json:"isolated"`
 	Revision      int64     `json:"revision"`
-	ReplayID      int64     `json:"replay_id,omitzero"` // the replay that it is, or was last, part of
+	ReplayID      int64     `json:"replay_id,omitzero"` // the last replay that had it
 	Replays       int64     `json:"replays"`
 	LoggedAt      time.Time `json:"logged_at"`
 	CausationID   string    `json:"causation_id,omitempty"`
@@ -157,22 +158,22 @@ type Failure struct {
 	At    time.Time `json:"at"`
 	Class string    `json:"class"`
 	Text  string    `json:"text"`
-	Frame string    `json:"frame,omitempty"` // where in the program, for a panic
+	Frame string    `json:"frame,omitempty"` // the place in the program, for a panic
 	Stack string    `json:"stack,omitempty"`
 }
 
-// Step is what an external handler called.
+// Step is one call of an external handler.
 type Step struct {
 	Handler    string    `json:"handler"`
 	Step       string    `json:"step"`
 	Revision   int64     `json:"revision"`
-	Key        string    `json:"key"`        // that the vendor was given
+	Key        string    `json:"key"`        // the key that the vendor got
 	Unanswered int64     `json:"unanswered"` // calls whose outcome is not known
 	StartedAt  time.Time `json:"started_at"`
 	DoneAt     time.Time `json:"done_at,omitzero"`
 }
 
-// Revision is what the event was before it was edited.
+// Revision is the event as it was before an edit.
 type Revision struct {
 	HeldID     int64     `json:"held_id"`
 	Revision   int64     `json:"revision"`
@@ -181,7 +182,7 @@ type Revision struct {
 	Bytes      int64     `json:"bytes"`
 }
 
-// ReplayItem is a replay that the event was part of.
+// ReplayItem is a replay that had the event.
 type ReplayItem struct {
 	ReplayID   int64     `json:"replay_id"`
 	HeldID     int64     `json:"held_id"`
@@ -199,7 +200,7 @@ type ReplayItem struct {
 	Failures []Failure `json:"failures"`
 }
 
-// RepublishItem is a request to publish events again whose selection has the event.
+// RepublishItem is a request to publish events again that selects this event.
 type RepublishItem struct {
 	RequestID int64     `json:"request_id"`
 	Seq       int64     `json:"seq"`  // the event's, in the log
@@ -232,12 +233,12 @@ func scanLogEntry(row pgx.CollectableRow, l *LogEntry) error {
 	return readFailures(&l.Failures, failures, err)
 }
 
-// heldEvent returns a row of held, or of archive, as an answer has it.
+// heldEvent converts a row of held or archive.
 func heldEvent(r *held.Row) HeldEvent {
 	e, c := &r.Event, &r.Progress
 	h := HeldEvent{
-		ID: r.ID, Handler: r.Handler, DedupeKey: r.DedupeKey, Source: e.Source, Type: e.Type, Subject: e.Subject, Key: e.Key, BlockedKey: r.BlockedKey, Position: r.Position,
-		State: State(r.State), Attempts: int64(c.Attempts), Class: c.Class, Failures: make([]Failure, 0, len(c.Failures)),
+		ID: r.ID, Handler: r.Handler, DedupeKey: r.DedupeKey, Source: e.Source, EventID: e.ID, Type: e.Type, Subject: e.Subject, Key: e.Key, BlockedKey: r.BlockedKey, Position: r.Position,
+		State: State(r.State), Attempts: int64(c.Attempts), Class: c.Class, Error: c.Error, Failures: make([]Failure, 0, len(c.Failures)),
 		HeldAt: utc(c.HeldAt), NextAt: utc(c.NextAt), DeadAt: utc(c.DeadAt), ClaimedBy: c.ClaimedBy, Isolated: c.Isolated,
 		Revision: int64(r.Revision), ReplayID: r.ReplayID, Replays: r.Replays, LoggedAt: utc(e.LoggedAt), CausationID: e.Causation, CorrelationID: e.Correlation,
 		DiscardedAt: utc(c.DiscardedAt), AuditID: r.AuditID,
@@ -257,7 +258,7 @@ func heldEvents(rows []held.Row) []HeldEvent {
 	return all
 }
 
-// readFailures reads failures as the database has them, unless the row could not be read.
+// readFailures parses the stored failures, unless err says that the row could not be read.
 func readFailures(to *[]Failure, document []byte, err error) error {
 	if err == nil {
 		err = json.Unmarshal(document, to)

@@ -13,24 +13,23 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// typesPatience bounds what is asked of the broker about types.
+// typesPatience limits the time for questions to the broker about types.
 const typesPatience = 2 * time.Second
 
-// readTypes returns the subjects of events that this database shows, of which it looks at
-// some thousands.
+// readTypes returns the subjects of some thousand events in this database.
 func readTypes(m *snapshot) ([]string, error) {
 	return rows(m, "types in use", schema.In(m.schema, eventtype.UsedSQL), func(row pgx.CollectableRow, s *string) error { return row.Scan(s) })
 }
 
-// streamTypes is what a stream has events of.
+// streamTypes are the types of a stream's events.
 type streamTypes struct {
 	subjects []string
-	complete bool // an event of each type that is written would be among them
+	complete bool // all types of the stream are among them
 	accepts  []string
 }
 
-// types asks the broker of which types streams have events. What cannot be told is left
-// out: the types are not what keeps events from their handlers.
+// types asks the broker which types the events in streams have. If the broker does not
+// answer, it leaves the stream out, because an unknown type is not urgent.
 func (o brokerClient) types(ctx context.Context, b *Broker, subs []subscription) map[string]streamTypes {
 	all := map[string]streamTypes{}
 	if o.nc == nil || b.Fault != "" {
@@ -45,7 +44,7 @@ func (o brokerClient) types(ctx context.Context, b *Broker, subs []subscription)
 	for _, name := range streamsOf(subs) {
 		stream, err := js.Stream(ctx, name)
 		if err != nil {
-			continue // view has told
+			continue // the view reports that already
 		}
 		t := streamTypes{accepts: stream.CachedInfo().Config.Subjects}
 		if t.subjects, t.complete, err = eventtype.InStream(ctx, stream); err != nil {
@@ -66,9 +65,9 @@ func streamsOf(subs []subscription) []string {
 	return slices.Compact(names)
 }
 
-// checkTypes finds types that a handler asks for and that are probably misspelt. It returns
-// notes of handlers of whose types nobody has written any. seen are the subjects that the
-// database shows.
+// checkTypes finds types that a handler asks for and that are probably misspelt. It
+// returns notes about handlers for whose types there are no events. seen are the subjects
+// in the database.
 func (l *findingList) checkTypes(subs []subscription, streams map[string]streamTypes, seen []string) []string {
 	notes := []string{}
 	for _, sub := range subs {
@@ -88,7 +87,8 @@ func (l *findingList) checkTypes(subs []subscription, streams map[string]streamT
 	return notes
 }
 
-// unhandledNotes says of which types streams have events that no handler here takes.
+// unhandledNotes returns notes about types of events in streams that no handler of this
+// database takes.
 func unhandledNotes(subs []subscription, streams map[string]streamTypes, seen []string) []string {
 	var notes []string
 	for _, name := range streamsOf(subs) {

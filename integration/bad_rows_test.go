@@ -224,9 +224,9 @@ func (o *office) wantLegible(bad map[string]badRow) {
 			o.Errorf("Examine: %+v", f)
 		}
 	}
-	next, err := outbox.NewLog(o.pool).Published(o.Context(), eventlog.Mark{}, time.Time{})
+	next, err := outbox.NewLog(o.pool).Entries(o.Context(), eventlog.Checkpoint{}, time.Time{})
 	for n := -1; err == nil && n != 0; {
-		var page []eventlog.Entry
+		var page []eventlog.HistoryEntry
 		page, err = next(o.Context())
 		n = len(page)
 	}

@@ -41,7 +41,7 @@ func runErrands() error {
 	in := inbox.New(pool, nc, inbox.Config{AckWait: e.AckWait, IdlePoll: 50 * time.Millisecond, Logger: quiet})
 	in.HandleExternal(inbox.Subscription{
 		Name: e.Handler, Stream: e.Stream, Types: []string{e.Stream + ".placed"}, Workers: e.Workers, Timeout: e.Timeout,
-		KeyWindow: time.Hour, Attempts: 20, Schedule: postroom.Backoff{20 * time.Millisecond},
+		VendorWindow: time.Hour, Attempts: 20, Schedule: postroom.Backoff{20 * time.Millisecond},
 	}, e.handle)
 	return in.Run(ctx)
 }

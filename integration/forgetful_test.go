@@ -312,7 +312,7 @@ func TestMessagesThatVanish(t *testing.T) {
 		gone[m.Header.Get("ce-id")] = true
 	}
 	f.startKinds()
-	log, rewinds := outbox.NewLog(f.pool), republish.New(f.pool)
+	log, store := outbox.NewLog(f.pool), republish.New(f.pool)
 	compare := func() []int64 {
 		t.Helper()
 		found, err := reconcile.Compare(t.Context(), log, natsjs.NewPublisher(f.nc), reconcile.Config{})
@@ -330,7 +330,7 @@ func TestMessagesThatVanish(t *testing.T) {
 	if len(missing) != len(gone) || slices.ContainsFunc(ids, func(id string) bool { return !gone[id] }) {
 		t.Errorf("%d events are missing, want the %d that were removed", len(missing), len(gone))
 	}
-	made, err := rewinds.Redo(t.Context(), missing, 500, "test", "removed")
+	made, err := store.StartSeqs(t.Context(), missing, 500, "test", "removed")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +338,7 @@ func TestMessagesThatVanish(t *testing.T) {
 		t.Errorf("%d events are missing while they are published again", len(again))
 	}
 	devtest.Eventually(t, time.Minute, "the repair to end", func() bool {
-		now, err := rewinds.Find(t.Context(), made.ID)
+		now, err := store.Find(t.Context(), made.ID)
 		return err == nil && now.State == republish.Done
 	})
 	if missing := compare(); len(missing) > 0 {

@@ -369,11 +369,7 @@ func (p *inboxProcess) fate(patience time.Duration) error {
 func (p *inboxProcess) stop(t *testing.T) {
 	t.Helper()
 	p.signal(syscall.SIGTERM)
-	select {
-	case <-p.done:
-	case <-time.After(depotPatience):
-		t.Fatal("the process does not end")
-	}
+	devtest.Receive(t, depotPatience, "the process to end", p.done)
 	if p.err != nil {
 		t.Errorf("the process ended with %v after SIGTERM", p.err)
 	}

@@ -56,9 +56,7 @@ func openDepotOn(t *testing.T, stream string) *depot {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.pool.Close)
-	if d.js, err = jetstream.New(devtest.NATS(t)); err != nil {
-		t.Fatal(err)
-	}
+	d.js = devtest.JetStream(t, devtest.NATS(t))
 	d.exec("CREATE TABLE effect (handler text NOT NULL, event text NOT NULL)") // no key: a double would be seen
 	return d
 }
@@ -109,11 +107,7 @@ func (d *depot) publish(events ...postroom.Event) {
 			d.Fatal(err)
 		}
 	}
-	select {
-	case <-d.js.PublishAsyncComplete():
-	case <-time.After(depotPatience):
-		d.Fatal("the broker does not take the events")
-	}
+	devtest.Receive(d, depotPatience, "the broker to take the events", d.js.PublishAsyncComplete())
 }
 
 // stored returns how many messages the stream has.

@@ -55,10 +55,7 @@ func (o *office) WithGroup(string) slog.Handler      { return o }
 
 func openOffice(t *testing.T, nc *nats.Conn) *office {
 	t.Helper()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := devtest.JetStream(t, nc)
 	return &office{T: t, pool: devtest.Pool(t), nc: nc, js: js, name: nats.NewInbox()[len("_INBOX."):], next: map[string]int{}}
 }
 

@@ -180,26 +180,26 @@ func (s *shop) doOnce() func(ctx context.Context, n int) error {
 // askLog asks what an operator asks about the log, has it published again in the end,
 // and thinks better of it.
 func (s *shop) askLog(ctx context.Context, n int) error {
-	log, rewinds := pglog.New(s.pool), republish.New(s.pool)
+	log, republishes := pglog.New(s.pool), republish.New(s.pool)
 	if err := log.Check(ctx); err != nil {
 		return fmt.Errorf("check: %w", err)
 	}
-	_, errBacklog := log.Backlog(ctx)
+	_, errBacklog := log.Lag(ctx)
 	_, errSizes := log.Sizes(ctx)
-	_, errLed := rewinds.Led(ctx)
-	_, errRewinds := rewinds.List(ctx, 5, 0)
-	_, errPreview := rewinds.Preview(ctx, republish.Order{Since: time.Now().Add(-time.Hour), Until: time.Now(), Keys: []string{"1", "2"}})
-	if err := errors.Join(errBacklog, errSizes, errLed, errRewinds, errPreview); err != nil || n < rounds-1 {
+	_, errLed := republishes.HasLeader(ctx)
+	_, errRepublishes := republishes.List(ctx, 5, 0)
+	_, errPreview := republishes.Preview(ctx, republish.Request{Since: time.Now().Add(-time.Hour), Until: time.Now(), Keys: []string{"1", "2"}})
+	if err := errors.Join(errBacklog, errSizes, errLed, errRepublishes, errPreview); err != nil || n < rounds-1 {
 		return err
 	}
-	r, err := rewinds.Rewind(ctx, republish.Order{Types: []string{s.stream + ".changed"}, Rate: 10, Actor: "ada", Reason: "a try"})
+	r, err := republishes.Start(ctx, republish.Request{Types: []string{s.stream + ".changed"}, Rate: 10, Actor: "ada", Reason: "a try"})
 	if err == nil {
-		_, err = rewinds.Find(ctx, r.ID)
+		_, err = republishes.Find(ctx, r.ID)
 	}
 	if err == nil {
-		_, err = rewinds.Cancel(ctx, r.ID, "ada", "enough")
+		_, err = republishes.Cancel(ctx, r.ID, "ada", "enough")
 	}
-	if errors.Is(err, republish.ErrNoRewind) {
+	if errors.Is(err, republish.ErrNotFound) {
 		return nil // it has ended, or the other one has cancelled it
 	}
 	return err
@@ -240,7 +240,7 @@ func TestARelayRefusesATransactionPooler(t *testing.T) {
 			t.Parallel()
 			const size = 3
 			through := devtest.PoolerURL(t, devtest.DatabaseURL(t), devstack.PoolerConfig{Size: size})
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), devtest.Patience(t, time.Minute))
 			defer cancel()
 			defer keepBusy(t, through+unprepared, tt.others)()
 			for range 2 { // the second finds what the first has prepared

@@ -68,15 +68,13 @@ func TestWhatTheBrokerLostAndRemembers(t *testing.T) {
 			nc, pool := devtest.NATS(t), devtest.Pool(t)
 			stream := fewEvents(t, nc, pool, n)
 			cfg := stream.CachedInfo().Config
-			js, err := jetstream.New(nc)
-			if err != nil {
-				t.Fatal(err)
-			}
+			js := devtest.JetStream(t, nc)
 			if err := js.DeleteStream(t.Context(), cfg.Name); err != nil { // for one from which messages can be deleted
 				t.Fatal(err)
 			}
 			cfg.DenyDelete, cfg.DenyPurge = false, false
-			if stream, err = js.CreateStream(t.Context(), cfg); err != nil {
+			stream, err := js.CreateStream(t.Context(), cfg)
+			if err != nil {
 				t.Fatal(err)
 			}
 			recorded := func() bool {

@@ -90,9 +90,7 @@ func openShopThrough(t *testing.T, nc *nats.Conn, url, through string, stream je
 		t.Fatal(err)
 	}
 	t.Cleanup(s.pool.Close)
-	if s.js, err = jetstream.New(nc); err != nil {
-		t.Fatal(err)
-	}
+	s.js = devtest.JetStream(t, nc)
 	s.stream = nats.NewInbox()[len("_INBOX."):]
 	stream.Name, stream.Subjects, stream.Discard = s.stream, []string{s.stream + ".>"}, jetstream.DiscardNew
 	if stream.AllowAtomicPublish {
@@ -293,7 +291,7 @@ func (s *shop) reader() (stream jetstream.Stream, reader jetstream.Consumer) {
 func (s *shop) checkStream() {
 	s.Helper()
 	stream, reader := s.reader()
-	seen, last, rewound := map[string]bool{}, map[int]int{}, map[change]bool{}
+	seen, last, republished := map[string]bool{}, map[int]int{}, map[change]bool{}
 	var gaps []change
 	messages, until := stream.CachedInfo().State.Msgs, time.Now().Add(s.patience)
 	for read := uint64(0); read < messages; {
@@ -316,8 +314,8 @@ func (s *shop) checkStream() {
 				s.Errorf("NoGhost: event %s was not committed and is in the stream (rolled back: %t)", id, s.rolledBack[id])
 				continue
 			}
-			if m.Headers().Get("postroom-rewind") != "" { // it comes late, and says so
-				rewound[c] = true
+			if m.Headers().Get("postroom-republish") != "" { // it comes late, and says so
+				republished[c] = true
 				continue
 			}
 			if c.N <= last[c.Account] {
@@ -334,7 +332,7 @@ func (s *shop) checkStream() {
 		}
 	}
 	for _, c := range gaps {
-		if !rewound[c] {
+		if !republished[c] {
 			s.Errorf("KeyOrder: change %d of account %d does not come before the next", c.N, c.Account)
 		}
 	}
@@ -342,7 +340,7 @@ func (s *shop) checkStream() {
 		s.Errorf("NoLoss: %d events are in the stream, %d were committed", len(seen), len(s.committed))
 	}
 	s.Logf("%d committed, %d rolled back, %d messages in the stream of which %d are repetitions; %d events came late",
-		len(s.committed), len(s.rolledBack), messages, int(messages)-len(seen), len(rewound)) //nolint:gosec // a count
+		len(s.committed), len(s.rolledBack), messages, int(messages)-len(seen), len(republished)) //nolint:gosec // a count
 	if len(s.committed) == 0 || len(s.rolledBack) == 0 {
 		s.Error("inconclusive: nothing was committed or nothing rolled back")
 	}

@@ -25,7 +25,8 @@ import (
 )
 
 // far stands between clients and a server that is far away: whatever one side sends
-// arrives a while later at the other, and any amount may be on its way meanwhile.
+// arrives a while later at the other, and any amount may be on its way meanwhile. It sleeps
+// to be far away; no test waits for something in this way.
 type far struct {
 	listener net.Listener
 	network  string
@@ -142,10 +143,7 @@ func fewEvents(t *testing.T, nc *nats.Conn, pool *pgxpool.Pool, n int) jetstream
 	if err := natsjs.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}}); err != nil {
 		t.Fatal(err)
 	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := devtest.JetStream(t, nc)
 	stream, err := js.Stream(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 func together(first, n int) []*broker.Message {
 	var batch []*broker.Message
 	for i := range n {
-		f := &broker.Message{Logged: eventlog.Logged{Seq: int64(first + i), Event: postroom.Event{Subject: "a.b"}}, AckGroup: "S"}
+		f := &broker.Message{Event: eventlog.Event{Seq: int64(first + i), Event: postroom.Event{Subject: "a.b"}}, AckGroup: "S"}
 		batch = append(batch, f)
 	}
 	return batch
@@ -64,6 +64,23 @@ func repeated(seq uint64) string { return fmt.Sprintf(`{"stream":"S","seq":%d,"d
 
 const full = `{"error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"S","seq":0}`
 
+// Events of different streams, and those that may share no answer, have their own.
+func TestWhoSharesAnAnswer(t *testing.T) {
+	t.Parallel()
+	batch := together(0, 7)
+	batch[2].AckGroup, batch[3].AckGroup = "T", "T"
+	batch[4].AckGroup, batch[5].AckGroup = "", ""
+	w := ask(t.Errorf)
+	w.expect(batch, time.Now())
+	var got []string
+	for _, o := range w.refs {
+		got = append(got, o.reply)
+	}
+	if len(got) != 5 || len(slices.Compact(slices.Sorted(slices.Values(got)))) != 5 {
+		t.Errorf("seven events of the groups S, S, T, T, none, none and S have the reply subjects %q, want five", got)
+	}
+}
+
 // What three events that were sent together are told, by what the broker answers.
 func TestAnswersToAGroup(t *testing.T) {
 	t.Parallel()
@@ -80,6 +97,7 @@ func TestAnswersToAGroup(t *testing.T) {
 		{"one is answered twice", []string{stored("S", 7), stored("S", 8), stored("S", 8)}, "", "0 1 2"},
 		{"out of order", []string{stored("S", 8), stored("S", 7), stored("S", 9)}, "", "0 1 2"},
 		{"another stream answers too", []string{stored("S", 7), stored("EDGE", 8), stored("S", 9)}, "", "0 1 2"},
+		{"a stream without a name answers", []string{stored("", 7), stored("", 8), stored("", 9)}, "", "0 1 2"},
 		{"one is refused", []string{stored("S", 7), full, stored("S", 8)}, "", "0 1 2"},
 		{"somebody else answers", []string{stored("S", 7), `{"thanks":true}`}, "", "0 1 2"},
 		{"nobody listens", []string{""}, "", "0 1 2"},

@@ -84,7 +84,7 @@ func (r *atomicRun) split(ctx context.Context, batch []*broker.Message) {
 	}
 	type group struct {
 		name, subject string // subject: if the stream is not known
-		flights       []*broker.Message
+		messages      []*broker.Message
 	}
 	var groups []*group
 	byName := make(map[[2]string]*group)
@@ -109,17 +109,17 @@ func (r *atomicRun) split(ctx context.Context, batch []*broker.Message) {
 			}
 			ofKey[key] = g
 		}
-		g.flights = append(g.flights, f)
+		g.messages = append(g.messages, f)
 	}
 	for i := len(behind) - 1; i >= 0; i-- {
 		r.reportFn(behind[i], broker.Outcome{Class: broker.BlockedByKey, Err: broker.ErrBlockedByKey})
 	}
 	for _, g := range groups {
 		if g.name != "" {
-			r.stream(ctx, g.name).push(g.flights)
+			r.stream(ctx, g.name).push(g.messages)
 			continue
 		}
-		r.working.Go(func() { r.lookUp(ctx, g.subject, g.flights) })
+		r.working.Go(func() { r.lookUp(ctx, g.subject, g.messages) })
 	}
 }
 

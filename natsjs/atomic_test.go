@@ -80,13 +80,7 @@ func begin(t *testing.T, nc *nats.Conn, claim broker.LeaderToken) *atomicTerm {
 // error returns why the term ended.
 func (p *atomicTerm) error() error {
 	p.Helper()
-	select {
-	case err := <-p.ended:
-		return err
-	case <-time.After(30 * time.Second):
-		p.Fatal("the term goes on after 30 s")
-		return nil
-	}
+	return devtest.Receive(p, 30*time.Second, "the term to end", p.ended)
 }
 
 // all returns the outcomes of n events, by seq.
@@ -104,34 +98,31 @@ func (p *atomicTerm) all(n int) map[int64]outcome {
 }
 
 // store sends events until all are stored, as the relay does.
-func (p *atomicTerm) store(events ...eventlog.Logged) {
+func (p *atomicTerm) store(events ...eventlog.Event) {
 	p.Helper()
 	for together := range slices.Chunk(events, 1000) {
 		p.storeBatch(slices.Clone(together))
 	}
 }
 
-func (p *atomicTerm) storeBatch(events []eventlog.Logged) {
+func (p *atomicTerm) storeBatch(events []eventlog.Event) {
 	p.Helper()
-	deadline := time.Now().Add(clusterPatience)
-	for len(events) > 0 && time.Now().Before(deadline) {
+	devtest.Eventually(p, clusterPatience, "all events to be stored", func() bool {
 		p.send(events...)
 		got := p.all(len(events))
-		events = slices.DeleteFunc(events, func(ev eventlog.Logged) bool { return got[ev.Seq].class == broker.Stored })
+		events = slices.DeleteFunc(events, func(ev eventlog.Event) bool { return got[ev.Seq].class == broker.Stored })
 		for _, ev := range events {
 			if o := got[ev.Seq]; o.class != broker.Unknown && o.class != broker.Unavailable && o.class != broker.BlockedByKey {
 				p.Fatalf("event %d: %s, %v", ev.Seq, o.class, o.err)
 			}
 		}
-	}
-	if len(events) > 0 {
-		p.Fatalf("%d events are not stored", len(events))
-	}
+		return len(events) == 0
+	})
 }
 
 // series returns events of some keys in turn, from seq 1.
-func series(subject, id string, n, keys int) []eventlog.Logged {
-	all := make([]eventlog.Logged, n)
+func series(subject, id string, n, keys int) []eventlog.Event {
+	all := make([]eventlog.Event, n)
 	for i := range all {
 		all[i] = event(int64(i+1), subject, fmt.Sprintf("%s-%d", id, i+1))
 		all[i].Key = fmt.Sprint(i % keys)
@@ -149,7 +140,7 @@ func atomicStream(t *testing.T, nc *nats.Conn, name, subject string) jetstream.S
 
 // remove deletes a stream at the test's end: another run is to find none.
 func remove(t *testing.T, nc *nats.Conn, name string) {
-	js := management(t, nc)
+	js := devtest.JetStream(t, nc)
 	t.Cleanup(func() { _ = js.DeleteStream(context.WithoutCancel(t.Context()), name) }) // its server may be gone
 }
 
@@ -176,7 +167,7 @@ func stored(t *testing.T, s jetstream.Stream) (ids []string, leases int) {
 	return ids, leases
 }
 
-func idsOf(events []eventlog.Logged) []string {
+func idsOf(events []eventlog.Event) []string {
 	var ids []string
 	for _, ev := range events {
 		ids = append(ids, ev.ID)

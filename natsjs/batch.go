@@ -314,7 +314,7 @@ func (of *batch) refused(f *broker.Message, err error) bool {
 func (b *batchSender) send(of *batch, n int) error {
 	f := of.sent[n]
 	last := n == len(of.sent)-1
-	header := b.encoder.Encode(&f.Event, copyOf(f))
+	header := b.encoder.Encode(&f.Event.Event, copyOf(f))
 	if len(of.sent) > 1 {
 		b.id[0], b.seq[0] = of.id, strconv.Itoa(n+1)
 		header[batchID], header[batchSequence] = b.id, b.seq

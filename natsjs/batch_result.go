@@ -283,7 +283,7 @@ func (b *batchSender) sendOne(ctx context.Context, f *broker.Message) (broker.Ou
 func (b *batchSender) sendSingle(ctx context.Context, f *broker.Message) broker.Outcome {
 	reply := b.run.replies.Expect([]*broker.Message{f}, "")
 	defer b.run.replies.Drop(reply)
-	header := b.encoder.Encode(&f.Event, copyOf(f))
+	header := b.encoder.Encode(&f.Event.Event, copyOf(f))
 	delete(header, batchID)
 	delete(header, batchSequence)
 	b.fence.set(header)

@@ -40,7 +40,7 @@ func TestAFullStreamRefusesABatch(t *testing.T) {
 	}
 	cfg := s.CachedInfo().Config
 	cfg.MaxMsgs = -1
-	if _, err := management(t, nc).UpdateStream(t.Context(), cfg); err != nil {
+	if _, err := devtest.JetStream(t, nc).UpdateStream(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	p.store(events[3:]...)

@@ -86,7 +86,7 @@ func (c *cluster) streamOf(nc *nats.Conn, cfg jetstream.StreamConfig) jetstream.
 	if cfg.AllowAtomicPublish {
 		devtest.NeedsNATS(c.T, nc, 12)
 	}
-	js := management(c.T, nc)
+	js := devtest.JetStream(c.T, nc)
 	cfg.Replicas = len(c.servers)
 	var s jetstream.Stream
 	devtest.Eventually(c.T, clusterPatience, "the cluster to make a stream", func() bool {
@@ -192,15 +192,14 @@ func (c *cluster) ask(what string, question func(ctx context.Context) error) {
 func (c *cluster) persist(p *publisher, name, subject string, n int, onFailure func(o outcome)) {
 	c.Helper()
 	seen := map[string]int{}
-	var batch []eventlog.Logged
+	var batch []eventlog.Event
 	for i := range int64(n) {
 		batch = append(batch, event(i, subject, fmt.Sprint(name, " ", i)))
 	}
 	all := slices.Clone(batch)
-	deadline := time.Now().Add(clusterPatience)
-	for len(batch) > 0 && time.Now().Before(deadline) {
+	devtest.Eventually(c.T, clusterPatience, name+": all events to be stored", func() bool {
 		p.send(batch...)
-		var again []eventlog.Logged
+		var again []eventlog.Event
 		for range batch {
 			o := p.next()
 			seen[fmt.Sprint(o.class, " ", codeOf(o.err))]++
@@ -214,13 +213,9 @@ func (c *cluster) persist(p *publisher, name, subject string, n int, onFailure f
 			again = append(again, all[o.seq])
 			onFailure(o)
 		}
-		if batch = again; len(batch) > 0 {
-			time.Sleep(50 * time.Millisecond) // as the relay rests between its probes
-		}
-	}
-	if len(batch) > 0 {
-		c.Fatalf("%s: %d events are not stored after %s", name, len(batch), clusterPatience)
-	}
+		batch = again
+		return len(batch) == 0
+	})
 	c.Logf("%s: %v", name, seen)
 }
 

@@ -87,7 +87,7 @@ func (v *duplicateVerifier) lookUp(ctx context.Context, f *broker.Message, o bro
 	if err != nil {
 		return copyLost, err
 	}
-	if id == wire.MessageID(f.Event, copyOf(f)) {
+	if id == wire.MessageID(f.Event.Event, copyOf(f)) {
 		return copyStored, nil
 	}
 	js, err := jetstream.New(v.p.nc)

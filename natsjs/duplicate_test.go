@@ -17,10 +17,7 @@ import (
 // looseStream makes a stream from which messages can be removed.
 func looseStream(t *testing.T, nc *nats.Conn, cfg jetstream.StreamConfig) jetstream.Stream {
 	t.Helper()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := devtest.JetStream(t, nc)
 	if cfg.AllowAtomicPublish {
 		devtest.NeedsNATS(t, nc, 12)
 		cfg.Subjects = append(cfg.Subjects, natsjs.LeaseSubjects(cfg.Name))

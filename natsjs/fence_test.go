@@ -105,7 +105,7 @@ func openStream(t *testing.T, nc *nats.Conn, name string, more ...func(*jetstrea
 	for _, change := range more {
 		change(&cfg)
 	}
-	s, err := management(t, nc).CreateStream(t.Context(), cfg)
+	s, err := devtest.JetStream(t, nc).CreateStream(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestAFenceThatIsEvictedIsTakenAnew(t *testing.T) {
 func TestAStreamThatIsMadeAgainEndsTheTerm(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
-	js := management(t, nc)
+	js := devtest.JetStream(t, nc)
 	openStream(t, nc, "AGAIN")
 	var office office
 	claim := office.claim()
@@ -208,7 +208,7 @@ func TestAStreamThatIsMadeAgainEndsTheTerm(t *testing.T) {
 func TestAStaleLeaderIsRefusedInAStreamThatWasMadeAgain(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
-	js := management(t, nc)
+	js := devtest.JetStream(t, nc)
 	openStream(t, nc, "TWIN")
 	var office office
 	old := begin(t, nc, office.claim())

@@ -21,7 +21,7 @@ import (
 
 // publishTogether publishes events that may be acknowledged together, and returns their
 // outcomes by seq.
-func publishTogether(t *testing.T, nc *nats.Conn, events []eventlog.Logged) map[int64]broker.Outcome {
+func publishTogether(t *testing.T, nc *nats.Conn, events []eventlog.Event) map[int64]broker.Outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -52,7 +52,7 @@ func publishTogether(t *testing.T, nc *nats.Conn, events []eventlog.Logged) map[
 }
 
 // several returns events of one subject, numbered from 1 on.
-func several(subject string, n int) (events []eventlog.Logged) {
+func several(subject string, n int) (events []eventlog.Event) {
 	for i := range n {
 		events = append(events, event(int64(i+1), subject, fmt.Sprintf("%s-%d", subject, i+1)))
 	}
@@ -61,7 +61,7 @@ func several(subject string, n int) (events []eventlog.Logged) {
 
 // wantStored looks whether the stream has each of the events once, and where the outcomes
 // say.
-func wantStored(t *testing.T, s jetstream.Stream, events []eventlog.Logged, told map[int64]broker.Outcome) {
+func wantStored(t *testing.T, s jetstream.Stream, events []eventlog.Event, told map[int64]broker.Outcome) {
 	t.Helper()
 	places := make(map[uint64]bool)
 	for _, ev := range events {
@@ -157,7 +157,7 @@ func TestAClusterAcknowledgesTogether(t *testing.T) {
 		told := publishTogether(t, connect(t, c.url()), events)
 		stepping.Wait()
 		devtest.Eventually(t, clusterPatience, "a new leader", func() bool { return c.leader(s) != "" })
-		events = slices.DeleteFunc(events, func(ev eventlog.Logged) bool { return told[ev.Seq].Class != broker.Stored })
+		events = slices.DeleteFunc(events, func(ev eventlog.Event) bool { return told[ev.Seq].Class != broker.Stored })
 		stored += len(events)
 		wantStored(t, s, events, told)
 	}
@@ -202,7 +202,7 @@ func TestARefusalAmongMany(t *testing.T) {
 	if o := told[unknown.Seq]; !errors.Is(o.Err, broker.ErrNoStream) {
 		t.Errorf("no stream: %s (%v), want ErrNoStream", o.Class, o.Err)
 	}
-	var good []eventlog.Logged
+	var good []eventlog.Event
 	for i := range events {
 		if ev := &events[i]; ev != refused && ev != unsent && ev != unknown {
 			good = append(good, *ev)
@@ -248,7 +248,7 @@ func TestManyBesideOthers(t *testing.T) {
 			t.Errorf("event %d: %s (%v), want stored", seq, o.Class, o.Err)
 		}
 	}
-	known := append(append([]eventlog.Logged(nil), events[:39]...), events[40:]...)
+	known := append(append([]eventlog.Event(nil), events[:39]...), events[40:]...)
 	wantStored(t, s, known, told)
 	info, err := s.Info(t.Context(), jetstream.WithSubjectFilter("beside.a"))
 	if err != nil {

@@ -110,5 +110,5 @@ func reasonOf(err error) string {
 
 // copyOf says which of the event's messages is sent: each has an id of its own.
 func copyOf(m *broker.Message) wire.Copy {
-	return wire.Copy{Replays: m.Replays, Rewind: m.Rewind, Lost: m.LostSeq}
+	return wire.Copy{Replays: m.Replays, RepublishID: m.RepublishID, Lost: m.LostSeq}
 }

@@ -29,12 +29,12 @@ func codeOf(err error) int {
 }
 
 // header gives an event a header that Event.Validate would not let through.
-func header(name, value string) func(*eventlog.Logged) {
-	return func(ev *eventlog.Logged) { ev.Headers = map[string]string{name: value} }
+func header(name, value string) func(*eventlog.Event) {
+	return func(ev *eventlog.Event) { ev.Headers = map[string]string{name: value} }
 }
 
-func data(bytes int) func(*eventlog.Logged) {
-	return func(ev *eventlog.Logged) { ev.Data = make([]byte, bytes) }
+func data(bytes int) func(*eventlog.Event) {
+	return func(ev *eventlog.Event) { ev.Data = make([]byte, bytes) }
 }
 
 // What a real broker answers, and what the relay makes of it. Where the stream
@@ -46,7 +46,7 @@ func TestOutcomesOfAStream(t *testing.T) {
 		name   string
 		cfg    jetstream.StreamConfig
 		before int // events that the stream has
-		change func(*eventlog.Logged)
+		change func(*eventlog.Event)
 		class  broker.Class
 		code   int
 	}{
@@ -80,7 +80,7 @@ func TestOutcomesOfAStream(t *testing.T) {
 				}
 			}
 			if cfg.Sealed = tt.cfg.Sealed; cfg.Sealed {
-				if _, err := management(t, nc).UpdateStream(t.Context(), cfg); err != nil {
+				if _, err := devtest.JetStream(t, nc).UpdateStream(t.Context(), cfg); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -113,7 +113,7 @@ func TestOutcomesOfAnEventThatReachesNoStream(t *testing.T) {
 	stream(t, nc, jetstream.StreamConfig{Name: "REACH", Subjects: []string{"reach.>"}})
 	tests := []struct {
 		name, subject string
-		change        func(*eventlog.Logged)
+		change        func(*eventlog.Event)
 		class         broker.Class
 		err           error
 	}{
@@ -264,7 +264,7 @@ func TestOutcomeOfAPublishThatIsNotAllowed(t *testing.T) {
 	if p.send(event(0, "per.open", "first")); p.next().class != broker.Stored { // it is at work
 		t.Fatal("the event before was not stored")
 	}
-	var batch []eventlog.Logged
+	var batch []eventlog.Event
 	for n := range int64(subjects) {
 		batch = append(batch, event(2*n, fmt.Sprintf("per.open.%d", n), fmt.Sprint("open ", n)), event(2*n+1, fmt.Sprintf("per.secret.%d", n), fmt.Sprint("secret ", n)))
 	}
@@ -281,13 +281,8 @@ func TestOutcomeOfAPublishThatIsNotAllowed(t *testing.T) {
 	if took := time.Since(began); took > 4*time.Second {
 		t.Errorf("it took %s to notice, which is as long as to wait for answers", took)
 	}
-	select {
-	case err := <-handled:
-		if !errors.Is(err, nats.ErrPermissionViolation) {
-			t.Errorf("the connection's own error handler got %v", err)
-		}
-	case <-time.After(10 * time.Second):
-		t.Error("the connection's own error handler is not called any more")
+	if err := devtest.Receive(t, 10*time.Second, "a call of the connection's own error handler", handled); !errors.Is(err, nats.ErrPermissionViolation) {
+		t.Errorf("the connection's own error handler got %v", err)
 	}
 
 	if err := server.Reload(denying("other")); err != nil {
@@ -314,7 +309,7 @@ func TestALimitPerSubjectDropsOldMessagesBehindDiscardNew(t *testing.T) {
 	if second := p.next(); first.err != nil || second.err != nil {
 		t.Fatalf("outcomes %v and %v, want both acknowledged", first.err, second.err)
 	}
-	s, err := management(t, nc).Stream(t.Context(), "PER")
+	s, err := devtest.JetStream(t, nc).Stream(t.Context(), "PER")
 	if err != nil {
 		t.Fatal(err)
 	}

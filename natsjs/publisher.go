@@ -246,7 +246,7 @@ func (p *Publisher) send(batch []*broker.Message, w *window, reconnects uint64) 
 		var failed map[*broker.Message]broker.Outcome
 		for _, f := range group.messages {
 			w.msg.Subject, w.msg.Reply = f.Subject, group.reply
-			w.msg.Header = w.encoder.Encode(&f.Event, copyOf(f))
+			w.msg.Header = w.encoder.Encode(&f.Event.Event, copyOf(f))
 			w.msg.Data = f.Data
 			if err := p.nc.PublishMsg(&w.msg); err != nil { // else it was copied into the connection's buffer
 				if failed == nil {

@@ -68,12 +68,12 @@ func publish(t *testing.T, nc *nats.Conn) *publisher {
 }
 
 // send hands events over.
-func (p *publisher) send(events ...eventlog.Logged) { p.batches <- flights(events...) }
+func (p *publisher) send(events ...eventlog.Event) { p.batches <- flights(events...) }
 
-func flights(events ...eventlog.Logged) []*broker.Message {
+func flights(events ...eventlog.Event) []*broker.Message {
 	var all []*broker.Message
 	for _, ev := range events {
-		all = append(all, &broker.Message{Logged: ev})
+		all = append(all, &broker.Message{Event: ev})
 	}
 	return all
 }
@@ -81,18 +81,12 @@ func flights(events ...eventlog.Logged) []*broker.Message {
 // next returns the outcome of the next event that gets one.
 func (p *publisher) next() outcome {
 	p.Helper()
-	select {
-	case o := <-p.outcomes:
-		return o
-	case <-time.After(30 * time.Second):
-		p.Fatal("no outcome after 30 s")
-		return outcome{}
-	}
+	return devtest.Receive(p, 30*time.Second, "an event to have an outcome", p.outcomes)
 }
 
-func event(seq int64, subject, id string) eventlog.Logged {
+func event(seq int64, subject, id string) eventlog.Event {
 	at := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
-	return eventlog.Logged{Seq: seq, Event: postroom.Event{
+	return eventlog.Event{Seq: seq, Event: postroom.Event{
 		ID: id, Source: "/shop", Type: subject, Subject: subject, Key: "k", ContentType: "application/json",
 		Time: at, LoggedAt: at, Data: []byte(`{"n":1}`),
 	}}
@@ -117,10 +111,7 @@ func stream(t *testing.T, nc *nats.Conn, cfg jetstream.StreamConfig) jetstream.S
 	if err := natsjs.EnsureStream(t.Context(), nc, cfg); err != nil {
 		t.Fatal(err)
 	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := devtest.JetStream(t, nc)
 	s, err := js.Stream(t.Context(), cfg.Name)
 	if err != nil {
 		t.Fatal(err)
@@ -219,13 +210,14 @@ func TestJetStreamSurvivesTheBroker(t *testing.T) {
 	nc := connect(t, server.URL())
 	s := stream(t, nc, jetstream.StreamConfig{Name: "OUT", Subjects: []string{"out.>"}})
 	p := publish(t, nc)
+	away := nc.StatusChanged(nats.RECONNECTING)
 	server.Stop()
 	select {
 	case p.batches <- flights(event(1, "out.a", "a")): // before the client noticed
 		if o := p.next(); o.err == nil {
 			t.Errorf("outcome %+v while the broker is away", o)
 		}
-	case <-time.After(time.Second): // taken when the broker is back
+	case <-away: // a batch is taken when the broker is back
 	}
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
@@ -282,7 +274,7 @@ func TestRunReturnsWhenItsConnectionIsClosed(t *testing.T) {
 	t.Parallel()
 	nc := connect(t, devtest.NATSURL(t))
 	src := using()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), devtest.Patience(t, 30*time.Second))
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- relay.New(src, natsjs.NewPublisher(nc), relay.Config{}).Run(ctx) }()

@@ -59,7 +59,7 @@ func (i *inspection) checkAccount(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look at the account: %w", jsremedy.Explain(err))
 	}
-	var told []string
+	var reported []string
 	for _, cfg := range i.streams {
 		name, tier := "the account", account.Tier
 		if len(account.Tiers) > 0 { // its limits depend on the number of replicas
@@ -70,8 +70,8 @@ func (i *inspection) checkAccount(ctx context.Context) error {
 		if cfg.Storage == jetstream.MemoryStorage {
 			what, used, most = "bytes of memory", tier.Memory, tier.Limits.MaxMemory
 		}
-		if most > 0 && used+maxMessage > uint64(most) && !slices.Contains(told, name+what) {
-			told = append(told, name+what)
+		if most > 0 && used+maxMessage > uint64(most) && !slices.Contains(reported, name+what) {
+			reported = append(reported, name+what)
 			i.addFull(name, "raise the limit of the account, or let its streams keep less", "%d of %d %s are used, and an event can need %d", used, most, what, maxMessage)
 		}
 	}

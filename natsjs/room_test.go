@@ -60,7 +60,7 @@ func TestCheckFindsStreamsThatAreFull(t *testing.T) {
 				t.Errorf("Check = %v of an empty stream", err)
 			}
 			for range 2 {
-				if _, err := management(t, nc).Publish(t.Context(), "limits."+tt.name, nil); err != nil {
+				if _, err := devtest.JetStream(t, nc).Publish(t.Context(), "limits."+tt.name, nil); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -105,7 +105,7 @@ func TestARelayWaitsForRoom(t *testing.T) {
 	nc := devtest.NATS(t)
 	cfg := jetstream.StreamConfig{Name: "ROOM", Subjects: []string{"room.a"}, MaxMsgs: 1, Discard: jetstream.DiscardNew}
 	create(t, nc, cfg)
-	if _, err := management(t, nc).Publish(t.Context(), "room.a", nil); err != nil {
+	if _, err := devtest.JetStream(t, nc).Publish(t.Context(), "room.a", nil); err != nil {
 		t.Fatal(err)
 	}
 	src := using("room.a")
@@ -122,7 +122,7 @@ func TestARelayWaitsForRoom(t *testing.T) {
 		t.Errorf("%d events are published to a full stream", n)
 	}
 	cfg.MaxMsgs = 10
-	if _, err := management(t, nc).UpdateStream(t.Context(), cfg); err != nil {
+	if _, err := devtest.JetStream(t, nc).UpdateStream(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	devtest.Eventually(t, 30*time.Second, "the event and the end of the fault", func() bool {

@@ -71,7 +71,7 @@ func (i *inspection) byName(ctx context.Context, streams, subjects []string) err
 	}
 	if missing := wildcard.Uncovered(subjects, i.covered); len(missing) > 0 {
 		i.faults = append(i.faults, fmt.Errorf("%s: not in the streams of Config.Streams (%s): %w",
-			someOf(missing), strings.Join(streams, ", "), broker.ErrNoStream))
+			firstOf(missing), strings.Join(streams, ", "), broker.ErrNoStream))
 	}
 	return nil
 }
@@ -101,7 +101,7 @@ func (i *inspection) bySubject(ctx context.Context, subjects []string) error {
 		}
 	}
 	if len(missing) > 0 {
-		i.faults = append(i.faults, fmt.Errorf("%s: %w", someOf(missing), broker.ErrNoStream))
+		i.faults = append(i.faults, fmt.Errorf("%s: %w", firstOf(missing), broker.ErrNoStream))
 	}
 	return nil
 }
@@ -134,8 +134,8 @@ func explain(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, jsremedy.Explain(err))
 }
 
-// someOf lists the first few subjects.
-func someOf(subjects []string) string {
+// firstOf lists the first few subjects.
+func firstOf(subjects []string) string {
 	const most = 5
 	text := "subjects " + strings.Join(subjects[:min(most, len(subjects))], ", ")
 	if len(subjects) > most {

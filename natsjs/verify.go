@@ -22,7 +22,7 @@ const lookTimeout = 2 * ackTimeout
 // Compare compares a stream with a position, as [broker.Verifier] describes. If somebody
 // deleted the message at the position, that counts as a loss: a stream of [EnsureStream]
 // does not allow it.
-func (p *Publisher) Compare(ctx context.Context, at eventlog.Place) (broker.StreamState, error) {
+func (p *Publisher) Compare(ctx context.Context, at eventlog.StreamPosition) (broker.StreamState, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	js, err := jetstream.New(p.nc)
@@ -40,7 +40,7 @@ func (p *Publisher) Compare(ctx context.Context, at eventlog.Place) (broker.Stre
 	s := broker.StreamState{
 		Verdict: broker.Intact, First: info.State.FirstSeq, FirstTime: info.State.FirstTime, Subjects: info.Config.Subjects,
 		Limits: info.Config.Retention == jetstream.LimitsPolicy,
-		Last:   eventlog.Place{Stream: at.Stream, Created: info.Created, Seq: info.State.LastSeq},
+		Last:   eventlog.StreamPosition{Stream: at.Stream, Created: info.Created, Seq: info.State.LastSeq},
 	}
 	if info.State.Msgs == 0 {
 		s.FirstTime = time.Time{}

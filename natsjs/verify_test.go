@@ -22,10 +22,7 @@ func filled(t *testing.T, name string, n int, cfg jetstream.StreamConfig) (jetst
 	t.Helper()
 	nc := connect(t, devtest.NATSURL(t))
 	cfg.Name, cfg.Subjects = name, []string{name + ".>"}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := devtest.JetStream(t, nc)
 	s, err := js.CreateStream(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -49,28 +46,28 @@ func TestCompare(t *testing.T) {
 	t.Parallel()
 	for i, tt := range []struct {
 		name  string
-		place eventlog.Place
+		place eventlog.StreamPosition
 		then  func(t *testing.T, js jetstream.JetStream, s jetstream.Stream, name string)
 		want  broker.Verdict
 		last  string // message id at the end
 	}{
-		{"the last message", eventlog.Place{Seq: 5, MessageID: "/shop#e5"}, nil, broker.Intact, "/shop#e5"},
-		{"one before it", eventlog.Place{Seq: 3, MessageID: "/shop#e3"}, nil, broker.Intact, "/shop#e5"},
-		{"none was noted", eventlog.Place{Seq: 3}, nil, broker.Intact, "/shop#e5"},
-		{"another message there", eventlog.Place{Seq: 3, MessageID: "/shop#x"}, nil, broker.LostTail, "/shop#e5"},
-		{"it ends before", eventlog.Place{Seq: 6, MessageID: "/shop#e6"}, nil, broker.LostTail, "/shop#e5"},
-		{"it was created at another time", eventlog.Place{Seq: 5, MessageID: "/shop#e5", Created: time.Unix(7, 0)}, nil, broker.Recreated, "/shop#e5"},
-		{"the message was dropped for its age", eventlog.Place{Seq: 2, MessageID: "/shop#e2"}, func(t *testing.T, _ jetstream.JetStream, s jetstream.Stream, _ string) {
+		{"the last message", eventlog.StreamPosition{Seq: 5, MessageID: "/shop#e5"}, nil, broker.Intact, "/shop#e5"},
+		{"one before it", eventlog.StreamPosition{Seq: 3, MessageID: "/shop#e3"}, nil, broker.Intact, "/shop#e5"},
+		{"none was noted", eventlog.StreamPosition{Seq: 3}, nil, broker.Intact, "/shop#e5"},
+		{"another message there", eventlog.StreamPosition{Seq: 3, MessageID: "/shop#x"}, nil, broker.LostTail, "/shop#e5"},
+		{"it ends before", eventlog.StreamPosition{Seq: 6, MessageID: "/shop#e6"}, nil, broker.LostTail, "/shop#e5"},
+		{"it was created at another time", eventlog.StreamPosition{Seq: 5, MessageID: "/shop#e5", Created: time.Unix(7, 0)}, nil, broker.Recreated, "/shop#e5"},
+		{"the message was dropped for its age", eventlog.StreamPosition{Seq: 2, MessageID: "/shop#e2"}, func(t *testing.T, _ jetstream.JetStream, s jetstream.Stream, _ string) {
 			if err := s.Purge(t.Context(), jetstream.WithPurgeSequence(4)); err != nil {
 				t.Fatal(err)
 			}
 		}, broker.Intact, "/shop#e5"},
-		{"the message was removed", eventlog.Place{Seq: 3, MessageID: "/shop#e3"}, func(t *testing.T, _ jetstream.JetStream, s jetstream.Stream, _ string) {
+		{"the message was removed", eventlog.StreamPosition{Seq: 3, MessageID: "/shop#e3"}, func(t *testing.T, _ jetstream.JetStream, s jetstream.Stream, _ string) {
 			if err := s.DeleteMsg(t.Context(), 3); err != nil {
 				t.Fatal(err)
 			}
 		}, broker.LostTail, "/shop#e5"},
-		{"there is no stream", eventlog.Place{Seq: 3, MessageID: "/shop#e3"}, func(t *testing.T, js jetstream.JetStream, _ jetstream.Stream, name string) {
+		{"there is no stream", eventlog.StreamPosition{Seq: 3, MessageID: "/shop#e3"}, func(t *testing.T, js jetstream.JetStream, _ jetstream.Stream, name string) {
 			if err := js.DeleteStream(t.Context(), name); err != nil {
 				t.Fatal(err)
 			}

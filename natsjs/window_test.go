@@ -20,7 +20,7 @@ func TestADenialSettlesWhatWasSent(t *testing.T) {
 	w := newWindow("acks.", func(f *broker.Message, _ broker.Outcome) { settled = append(settled, f.Seq) })
 	var batch []*broker.Message
 	for seq := range int64(3) {
-		batch = append(batch, &broker.Message{Logged: eventlog.Logged{Seq: seq, Event: postroom.Event{Subject: "a.b"}}})
+		batch = append(batch, &broker.Message{Event: eventlog.Event{Seq: seq, Event: postroom.Event{Subject: "a.b"}}})
 	}
 	denial := fmt.Errorf("%w: Permissions Violation for Publish to \"a.b\"", nats.ErrPermissionViolation)
 	w.expect(batch, time.Now())

@@ -15,10 +15,10 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// errNothing is what a Next returns that returns nothing.
+// errNothing is the error of an attempt if Next returned nothing.
 var errNothing = errors.New("the next RoundTripper returned neither a response nor an error")
 
-// errLate is an attempt that was not made.
+// errLate is the error of an attempt that was not made, because no time was left.
 var errLate = errors.New("the operation's time was over before the request could be sent")
 
 // attempt sends the request once.
@@ -28,7 +28,7 @@ func (op *operation) attempt() result {
 		return result{err: err, class: ClassCanceled, reason: ReasonCanceled}
 	}
 	limit := min(op.t.cfg.AttemptTimeout, time.Until(op.deadline))
-	if limit <= 0 { // the caller's body, or Refresh, took it; the host has no part in that
+	if limit <= 0 { // the caller's body, or Refresh, used up the time: not the host's fault
 		return result{err: errLate, class: ClassTimeout, reason: ReasonDeadline}
 	}
 	sending, err := op.body.open()
@@ -42,7 +42,7 @@ func (op *operation) attempt() result {
 		}
 		return result{class: ClassBreaker, reason: ReasonBreaker}
 	}
-	word := errNoWord // also where Next panics
+	word := errNoWord // stays so if Next panics
 	defer func() { done(word) }()
 	op.attempts++
 	op.attemptsLeft--
@@ -82,8 +82,8 @@ func (op *operation) attempt() result {
 	return r
 }
 
-// send hands one attempt to Next.
-func (op *operation) send(ctx context.Context, body *sending, limit time.Duration) (*http.Response, error) {
+// send passes one attempt to Next.
+func (op *operation) send(ctx context.Context, body *sentBody, limit time.Duration) (*http.Response, error) {
 	req := op.req.Clone(ctx)
 	if req.Header == nil {
 		req.Header = make(http.Header)
@@ -97,7 +97,7 @@ func (op *operation) send(ctx context.Context, body *sending, limit time.Duratio
 	op.setHeaders(req, limit)
 	op.t.metrics.propagate(ctx, req.Header)
 	resp, err := op.t.cfg.Next.RoundTrip(req)
-	err = guard.Seal(err) // its methods may be a user's
+	err = guard.Seal(err) // a user may have written its methods
 	switch {
 	case err != nil && resp != nil:
 		if resp.Body != nil {
@@ -112,13 +112,13 @@ func (op *operation) send(ctx context.Context, body *sending, limit time.Duratio
 	return resp, err
 }
 
-// setHeaders gives an attempt what it is sent beside the caller's headers, and takes
-// away what must not be.
+// setHeaders adds the transport's headers to those of the caller, and removes headers
+// that must not be sent.
 func (op *operation) setHeaders(req *http.Request, limit time.Duration) {
 	if op.foreign {
 		goAbroad(req.Header)
 	}
-	if op.authorization != "" { // never abroad: see refresh
+	if op.authorization != "" { // never set for another host: see refresh
 		req.Header.Set("Authorization", op.authorization)
 	}
 	if name := op.t.cfg.TimeoutHeader; name != "" {
@@ -126,7 +126,7 @@ func (op *operation) setHeaders(req *http.Request, limit time.Duration) {
 	}
 	carrier := op.t.cfg.Protocol.header()
 	if op.foreign || op.key == "" && !isSafe(req.Method) {
-		// http.Transport repeats by itself what has one of these.
+		// http.Transport itself repeats a request with one of these headers.
 		req.Header.Del("Idempotency-Key")
 		req.Header.Del("X-Idempotency-Key")
 		if carrier != "" {
@@ -137,7 +137,7 @@ func (op *operation) setHeaders(req *http.Request, limit time.Duration) {
 	}
 }
 
-// account notes what the attempt may have done, and gives Decide its word.
+// account notes what the attempt may have done, and asks Decide.
 func (op *operation) account(r *result, unsent bool) {
 	r.unsent = r.err != nil && unsent
 	if !r.unsent {
@@ -157,7 +157,7 @@ func (op *operation) account(r *result, unsent bool) {
 		decision = op.t.cfg.Protocol.Decide(r.resp)
 	}
 	if decision == Undecided && r.resp != nil && op.key != "" && r.class != "" && r.resp.Header.Get("Idempotent-Replayed") == "true" {
-		decision = Stop // what is kept under the key does not change
+		decision = Stop // the answer that the vendor keeps under the key does not change
 	}
 	switch decision {
 	case Retry:
@@ -170,7 +170,7 @@ func (op *operation) account(r *result, unsent bool) {
 	}
 }
 
-// word is what the breaker is told of an attempt.
+// word returns what the breaker is told about an attempt.
 func (op *operation) word(r result) error {
 	switch {
 	case r.resp != nil && !isOutage(r.resp.StatusCode):
@@ -183,7 +183,7 @@ func (op *operation) word(r result) error {
 	return errNoWord
 }
 
-// probe watches what an attempt does with connections.
+// probe notes whether an attempt asked for a connection and got one.
 type probe struct{ asked, got atomic.Bool }
 
 func (p *probe) trace() *httptrace.ClientTrace {
@@ -193,8 +193,8 @@ func (p *probe) trace() *httptrace.ClientTrace {
 	}
 }
 
-// unsent reports whether an attempt that ended with err certainly sent nothing: it
-// asked for a connection and had none, or says that it could not dial.
+// unsent reports whether an attempt that ended with err certainly sent nothing: it asked
+// for a connection and got none, or the error says that dialling failed.
 func (p *probe) unsent(err error) bool {
 	if err == nil || p.got.Load() {
 		return false
@@ -207,8 +207,7 @@ func (p *probe) unsent(err error) bool {
 		errors.As(err, &operation) && (operation.Op == "dial" || operation.Op == "proxyconnect")
 }
 
-// responseBody gives the attempt's context back when the body has been read, or is
-// closed.
+// responseBody ends the attempt's context when the body has been read or is closed.
 type responseBody struct {
 	io.ReadCloser
 	release context.CancelFunc

@@ -12,17 +12,17 @@ import (
 	"sync/atomic"
 )
 
-// body is what a request sends, as often as it is sent.
+// body is the body of a request, which may be sent several times.
 type body struct {
 	first  io.ReadCloser // the caller's; nil once it is used or closed
 	again  func() (io.ReadCloser, error)
 	length int64
 	none   bool   // there is nothing to send
-	kept   []byte // where it is in memory
+	kept   []byte // the body, if it is in memory
 	object map[string]json.RawMessage
 }
 
-// newBody takes over the body of a request. One that has to be in memory is read.
+// newBody takes over the body of a request. It reads a body that has to be in memory.
 func newBody(req *http.Request, inMemory, repeat bool, limit int64) (*body, error) {
 	b := &body{length: req.ContentLength}
 	if req.Body == nil || req.Body == http.NoBody {
@@ -53,7 +53,7 @@ func readBody(ctx context.Context, r io.ReadCloser, length, limit int64) ([]byte
 	var closed atomic.Bool
 	closeOnce := func() {
 		if !closed.Swap(true) {
-			_ = r.Close() // what matters is what was read
+			_ = r.Close() // only the result of the read matters
 		}
 	}
 	defer closeOnce()
@@ -76,11 +76,11 @@ func readBody(ctx context.Context, r io.ReadCloser, length, limit int64) ([]byte
 	return kept, nil
 }
 
-// open returns the body for one more attempt; nil for none.
-func (b *body) open() (*sending, error) {
+// open returns the body for one more attempt; nil if there is no body.
+func (b *body) open() (*sentBody, error) {
 	if first := b.first; first != nil {
 		b.first = nil
-		return &sending{ReadCloser: first}, nil
+		return &sentBody{ReadCloser: first}, nil
 	}
 	if b.again == nil {
 		return nil, nil
@@ -89,10 +89,10 @@ func (b *body) open() (*sending, error) {
 	if err != nil {
 		return nil, fmt.Errorf("GetBody: %w", err)
 	}
-	return &sending{ReadCloser: r}, nil
+	return &sentBody{ReadCloser: r}, nil
 }
 
-// close closes what was never sent.
+// close closes the caller's body if it was never sent.
 func (b *body) close() {
 	if b != nil && b.first != nil {
 		_ = b.first.Close()
@@ -100,7 +100,8 @@ func (b *body) close() {
 	}
 }
 
-// parse reads the body as a JSON object, for a vendor whose key is a member of it.
+// parse reads the body as a JSON object, for a vendor that takes the key as a member of
+// the body.
 func (b *body) parse() error {
 	if json.Unmarshal(b.kept, &b.object) != nil || b.object == nil {
 		return errors.New("the vendor takes the key as a member of the body, which is no JSON object")
@@ -111,12 +112,12 @@ func (b *body) parse() error {
 // member returns the text of a member of the body, or "".
 func (b *body) member(name string) (text string) {
 	if raw, ok := b.object[name]; ok {
-		_ = json.Unmarshal(raw, &text) // what is no text is no key
+		_ = json.Unmarshal(raw, &text) // a member that is not text is not a key
 	}
 	return text
 }
 
-// insert adds a member at the front, and leaves the rest as it is.
+// insert adds a member at the front and leaves the rest unchanged.
 func (b *body) insert(name, text string) error {
 	if raw, ok := b.object[name]; ok {
 		if b.member(name) == text {
@@ -137,15 +138,15 @@ func (b *body) insert(name, text string) error {
 	return nil
 }
 
-// sending is a body under way. It notes a fault of its reader: that is the caller's,
-// and no reason to try again.
-type sending struct {
+// sentBody is a body that is being sent. It notes an error of its reader, because that is
+// the caller's fault and no reason to try again.
+type sentBody struct {
 	io.ReadCloser
 	closed atomic.Bool
 	fault  atomic.Pointer[error]
 }
 
-func (s *sending) Read(p []byte) (int, error) {
+func (s *sentBody) Read(p []byte) (int, error) {
 	n, err := s.ReadCloser.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) && !s.closed.Load() {
 		s.fault.CompareAndSwap(nil, &err)
@@ -153,14 +154,14 @@ func (s *sending) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (s *sending) Close() error {
+func (s *sentBody) Close() error {
 	if s.closed.Swap(true) {
 		return nil
 	}
 	return s.ReadCloser.Close()
 }
 
-func (s *sending) broken() error {
+func (s *sentBody) broken() error {
 	if s == nil {
 		return nil
 	}
@@ -170,5 +171,5 @@ func (s *sending) broken() error {
 	return nil
 }
 
-// rewindable reports whether the body can be sent once more.
-func (b *body) rewindable() bool { return b.none || b.again != nil || b.first != nil }
+// rewindable reports whether the body, which was sent, can be sent once more.
+func (b *body) rewindable() bool { return b.none || b.again != nil }

@@ -11,24 +11,24 @@ import (
 	"github.com/sony/gobreaker/v2"
 )
 
-// Breaker stops calls to a host that is out of order. It counts connections that
-// fail, timeouts and statuses from 500; a 4xx, also 429, shows that the host works,
-// and a caller that gives up shows nothing. While it is open, calls fail at once
-// with [ErrBreakerOpen]; after OpenFor it lets probes through, whose success closes
-// it.
+// Breaker stops calls to a host that does not work. Failed connections, timeouts and
+// statuses from 500 count as failures. A 4xx, even 429, shows that the host works. A
+// caller that gives up does not count. While the breaker is open, calls fail at once with
+// [ErrBreakerOpen]. After OpenFor it lets probes through, and closes if they succeed.
 type Breaker struct {
 	// Window is how far back attempts count.
 	//
 	// Defaults to 30 seconds.
 	Window time.Duration
 
-	// Failures is how many attempts within Window have to fail before the breaker
-	// opens, so that few calls say nothing.
+	// Failures is how many attempts within Window must fail before the breaker opens, so
+	// that a few calls cannot open it.
 	//
 	// Defaults to 10.
 	Failures int
 
-	// Ratio is the share of attempts within Window that have to fail.
+	// Ratio is the share of attempts within Window that must fail before the breaker
+	// opens.
 	//
 	// Defaults to 0.5.
 	Ratio float64
@@ -38,13 +38,13 @@ type Breaker struct {
 	// Defaults to 10 seconds.
 	OpenFor time.Duration
 
-	// Probes is how many attempts are let through at once after OpenFor, and have to
-	// succeed.
+	// Probes is how many attempts the breaker lets through at once after OpenFor. They
+	// must succeed.
 	//
 	// Defaults to 1.
 	Probes int
 
-	// Off has calls made however many fail.
+	// Off turns the breaker off.
 	Off bool
 }
 
@@ -65,11 +65,11 @@ func (b Breaker) validate() error {
 	if b.Failures < 1 {
 		faults = append(faults, fmt.Errorf("config: Breaker: Failures is %d, want at least 1", b.Failures))
 	}
-	if !(b.Ratio > 0 && b.Ratio <= 1) { // also not a NaN
+	if !(b.Ratio > 0 && b.Ratio <= 1) { // false for NaN too
 		faults = append(faults, fmt.Errorf("config: Breaker: Ratio is %g, want more than 0, to 1", b.Ratio))
 	}
 	if b.OpenFor < 0 {
-		faults = append(faults, fmt.Errorf("config: Breaker: OpenFor is %s, want more than none", b.OpenFor))
+		faults = append(faults, fmt.Errorf("config: Breaker: OpenFor is %s, want more than 0", b.OpenFor))
 	}
 	if b.Probes < 1 || b.Probes > math.MaxInt32 {
 		faults = append(faults, fmt.Errorf("config: Breaker: Probes is %d, want at least 1", b.Probes))
@@ -80,7 +80,7 @@ func (b Breaker) validate() error {
 // What an attempt says about its host.
 var (
 	errOutage = errors.New("out of order")
-	errNoWord = errors.New("says nothing") // the caller gave up
+	errNoWord = errors.New("says nothing") // the caller gave up, for instance
 
 )
 
@@ -92,8 +92,8 @@ type breaker struct {
 	opened  atomic.Pointer[time.Time] // when it opened last
 }
 
-// newBreaker returns a breaker that tells changed of its states; changed must not
-// call it back.
+// newBreaker returns a breaker that calls changed when its state changes. changed must
+// not call the breaker.
 func newBreaker(cfg Breaker, changed func(to gobreaker.State)) *breaker {
 	if cfg.Off {
 		return nil
@@ -117,8 +117,8 @@ func newBreaker(cfg Breaker, changed func(to gobreaker.State)) *breaker {
 	return b
 }
 
-// allow asks for an attempt. Where it may be made, done has to be called with what
-// came of it, once.
+// allow asks for permission for an attempt. If ok is true, call done once with the
+// attempt's result.
 func (b *breaker) allow() (done func(error), ok bool) {
 	if b == nil {
 		return func(error) {}, true
@@ -127,8 +127,7 @@ func (b *breaker) allow() (done func(error), ok bool) {
 	return done, err == nil
 }
 
-// open reports whether an attempt would be refused now, and for how long at the
-// least.
+// open reports whether an attempt would be refused now, and for how long at least.
 func (b *breaker) open() (time.Duration, bool) {
 	if b == nil || b.circuit.State() != gobreaker.StateOpen {
 		return 0, false

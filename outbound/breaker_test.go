@@ -45,7 +45,7 @@ func TestTheBreaker(t *testing.T) {
 		if !errors.As(err, &e) || !errors.Is(err, outbound.ErrBreakerOpen) || e.Attempts != 0 || v.count() != 10 {
 			t.Fatalf("%v after %d calls, want an open breaker after 10", err, v.count())
 		}
-		if !outbound.NotDone(err) || !errors.Is(err, outbound.ErrNotSent) {
+		if !outbound.NotApplied(err) || !errors.Is(err, outbound.ErrNotSent) {
 			t.Errorf("%v: nothing was sent", err)
 		}
 		if d, ok := postroom.RetryDelay(outbound.ForHandler(err)); !ok || d != 6*time.Second {
@@ -165,7 +165,7 @@ func TestABreakerEndsRetrying(t *testing.T) {
 		if !errors.As(err, &e) || !errors.Is(err, outbound.ErrBreakerOpen) || e.Attempts != 3 || e.Last == nil || e.RetryAfter != 10*time.Second {
 			t.Errorf("%v, %+v", err, e)
 		}
-		if errors.Is(err, outbound.ErrNotSent) || outbound.NotDone(err) {
+		if errors.Is(err, outbound.ErrNotSent) || outbound.NotApplied(err) {
 			t.Errorf("%v: something was sent", err)
 		}
 	})

@@ -9,12 +9,13 @@ import (
 	"time"
 )
 
-// Budget bounds the retries at each host. Within any Window, retries are at the most
-// Ratio of the requests made in one and Floor for each of its seconds; within any
-// second, at the most Ratio of what came in on average and one Window's Floor, so that
-// what a calm time left over is not spent at once when trouble begins. Whether there is
-// room for a retry is decided before its wait, by the requests until then; it counts
-// for when it will be made, so that many that wait for one moment are bounded as well.
+// Budget limits the retries at each host. Within any Window there are at most Ratio times
+// the requests in the Window, plus Floor for each of its seconds. Within any second there
+// are at most Ratio times the average requests of a second, plus the Floor of one Window.
+// So a budget left over from calm times cannot be spent at once when trouble begins. The
+// budget decides about a retry before its wait, by the requests until then. The retry
+// counts for the time at which it will be made, so that retries that wait for the same
+// moment are limited too.
 type Budget struct {
 	// Ratio is the share of requests that may be retried.
 	//
@@ -32,7 +33,7 @@ type Budget struct {
 	// Defaults to 1.
 	Floor float64
 
-	// Off has retries bounded by nothing but Attempts.
+	// Off turns the budget off: only Attempts limits retries.
 	Off bool
 }
 
@@ -52,13 +53,13 @@ func (b Budget) validate() error {
 		faults = append(faults, fmt.Errorf("config: Budget: Window is %s, want 1s to 1h", b.Window))
 	}
 	if !(b.Floor >= 0 && b.Floor <= 1e6) {
-		faults = append(faults, fmt.Errorf("config: Budget: Floor is %g, want none or more", b.Floor))
+		faults = append(faults, fmt.Errorf("config: Budget: Floor is %g, want 0 or more", b.Floor))
 	}
 	return errors.Join(faults...)
 }
 
-// parts is how finely a window is kept. A window that begins within a part ends within
-// another: it touches one more.
+// parts is into how many parts a window is divided. A window that begins inside a part
+// ends inside another, so it touches one more.
 const parts = 50
 
 // account is the budget of one host.
@@ -70,7 +71,7 @@ type account struct {
 	mu       sync.Mutex
 	current  int64 // the number of the part of the last call
 	requests [parts]int
-	retries  map[int64]int // by the part that they are made in, which may be one to come
+	retries  map[int64]int // by the part in which they are made, which may be a later one
 }
 
 func newAccount(cfg Budget, now time.Time) *account {
@@ -85,7 +86,7 @@ func (a *account) deposit(now time.Time) {
 	a.requests[a.current%parts]++
 }
 
-// withdraw asks for a retry after a wait, and counts it if it may be made.
+// withdraw reports whether a retry may be made after a wait, and counts it if so.
 func (a *account) withdraw(now time.Time, wait time.Duration) bool {
 	if a.cfg.Off {
 		return true
@@ -123,7 +124,7 @@ func (a *account) busiest(part, n int64) int {
 
 func (a *account) part(t time.Time) int64 { return int64(t.Sub(a.start) / a.width) }
 
-// advance forgets what is older than a window.
+// advance forgets parts that are older than a window.
 func (a *account) advance(now time.Time) {
 	number := a.part(now)
 	if number <= a.current {

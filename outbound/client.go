@@ -15,31 +15,31 @@ type Client struct {
 	http      *http.Client
 }
 
-// NewClient returns a client. It does no I/O and cannot fail: faults of the Config
-// are returned by [Client.Check] and by every call.
+// NewClient returns a client. It does no I/O and cannot fail: [Client.Check] and every
+// call return faults of the Config.
 func NewClient(cfg Config) *Client {
 	t := New(cfg)
-	// The transport holds every client to its rules of redirects; this one leaves them to it,
-	// so that all of them end with an Error.
+	// The transport enforces its rules of redirects for every client. This client checks
+	// none itself, so that a refused redirect always ends with an Error.
 	follow := func(*http.Request, []*http.Request) error { return nil }
 	return &Client{transport: t, http: &http.Client{Transport: t, CheckRedirect: follow}}
 }
 
-// Check returns what is wrong with the Config, all of it.
+// Check returns all faults of the Config.
 func (c *Client) Check() error { return c.transport.Check() }
 
-// HTTP returns the client for a library of the vendor's, which wants to see responses
-// whatever their status.
+// HTTP returns an http.Client for a library of the vendor, which needs to see responses
+// with any status.
 func (c *Client) HTTP() *http.Client { return c.http }
 
-// Do carries out one operation and returns a response of 2xx, or of 304 to a GET or HEAD,
-// whose body the caller closes, or an [Error].
+// Do carries out one operation. It returns a response with a status of 2xx, or 304 for
+// GET and HEAD, or an [Error]. The caller closes the response's body.
 //
-// GET and HEAD follow up to ten redirects; to another host, or from TLS to none, only with
-// headers that describe what is asked for, and never with the key, cookies, the
-// Authorization or any header that may be a secret. POST, PUT, PATCH and DELETE follow 307
-// and 308 within their host, with the same key. Any other redirect of theirs is an error
-// that matches [ErrRedirect], and where it leads is not asked.
+// GET and HEAD follow up to ten redirects. If one leads to another host, or from TLS to
+// plain HTTP, Do sends only headers that describe the request. It never sends the key,
+// cookies, the Authorization or any header that may be a secret. POST, PUT, PATCH and
+// DELETE follow 307 and 308 within their host, with the same key. Any other redirect is
+// an error that matches [ErrRedirect], and Do does not follow it.
 func (c *Client) Do(req *http.Request) (*http.Response, error) {
 	last := new(*operation)
 	resp, err := c.http.Do(req.WithContext(context.WithValue(req.Context(), lastOf{}, last)))
@@ -52,7 +52,7 @@ func (c *Client) Do(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// Fetch is Do with the response's body, which is limited to 10 MiB.
+// Fetch is Do, and reads the response's body, up to 10 MiB.
 func (c *Client) Fetch(req *http.Request) ([]byte, error) {
 	resp, err := c.Do(req)
 	if err != nil {
@@ -70,8 +70,8 @@ func (c *Client) Fetch(req *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// brokeOff is the error of a response that could not be read: the vendor acted, and
-// what it answered is not known.
+// brokeOff returns the error of a response that could not be read: the vendor acted, but
+// its answer is not known.
 func brokeOff(resp *http.Response, err error) error {
 	ctx := resp.Request.Context()
 	class := ClassConnection
@@ -93,8 +93,9 @@ func brokeOff(resp *http.Response, err error) error {
 	return e
 }
 
-// unwrap takes off what http.Client puts around an error, as that shows the whole
-// URL. last is what was carried out last, if http.Client would not follow a redirect.
+// unwrap removes what http.Client puts around an error, because that shows the whole URL.
+// last is the operation that was carried out last, if http.Client would not follow a
+// redirect.
 func unwrap(req *http.Request, last *operation, err error) error {
 	var e *Error
 	if errors.As(err, &e) {
@@ -111,7 +112,7 @@ func unwrap(req *http.Request, last *operation, err error) error {
 	if last != nil {
 		e.Attempts = last.attempts
 		e.sent, e.unsure = last.mayHaveActed(), last.mayHaveActed()
-		if last.class == ClassRedirect { // to what is no address
+		if last.class == ClassRedirect { // to something that is not an address
 			e.Class, e.Reason, e.sent = ClassRedirect, ReasonFinal, true
 		}
 	}

@@ -15,92 +15,92 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// Config tunes a [Transport]. The zero value is ready to use, and meant for calls
-// that somebody waits for; [Background] is for those that nobody waits for.
+// Config tunes a [Transport]. The zero value is ready to use. It is for calls whose
+// caller waits for the answer; [Background] is for others.
 //
-// Wide because each field is one decision of whoever calls a vendor, and all but two or three
-// are left as they are; what belongs together is a type: Protocol, Budget, Breaker, Hosts.
+// Wide because each field is a choice of its own, and a caller sets two or three of them.
+// Fields that belong together are types: Protocol, Budget, Breaker, Hosts.
 type Config struct {
-	// Next makes the attempts. It must not repeat any itself, nor follow redirects.
+	// Next makes the attempts. It must not repeat attempts or follow redirects itself.
 	//
 	// Defaults to a copy of http.DefaultTransport that keeps 32 idle connections
 	// for each host.
 	Next http.RoundTripper
 
-	// Protocol says how the vendor is given the key of an operation, and what its
-	// answers mean. A Transport for several vendors can only have one.
+	// Protocol says how the vendor gets the key of an operation, and what its answers
+	// mean. A Transport has one protocol, even if it calls several vendors.
 	//
 	// Defaults to an Idempotency-Key header.
 	Protocol Protocol
 
-	// GenerateKeys has operations by methods that are not idempotent, and that were
-	// given no key, get one. It protects against repetitions by this Transport, and
-	// not against those after a restart of the process: [WithKey] does.
+	// GenerateKeys generates a key for an operation without one if its method is not
+	// idempotent. That protects against repetitions by this Transport. Against those
+	// after a restart of the process only [WithKey] protects.
 	GenerateKeys bool
 
-	// Attempts is how often an operation is tried at the most.
+	// Attempts is how often an operation is tried at most.
 	//
 	// Defaults to 5.
 	Attempts int
 
-	// Schedule says how long to wait between attempts. postroom.Backoff is one.
+	// Schedule says how long to wait between attempts. postroom.Backoff is a Schedule.
 	//
 	// Defaults to Exponential{}: full jitter below 200 ms, 400 ms, 800 ms, 1.6 s.
 	Schedule Schedule
 
-	// AttemptTimeout bounds one attempt, until its response has been read.
+	// AttemptTimeout limits one attempt, until its response has been read.
 	//
 	// Defaults to 5 seconds.
 	AttemptTimeout time.Duration
 
-	// Total bounds an operation: attempts, the waits between them, and reading the
-	// response. A wait that would not end in time is not begun.
+	// Total limits an operation: attempts, the waits between them, and reading the
+	// response. If a wait would not end in time, the operation ends before it.
 	//
 	// Defaults to 10 seconds.
 	Total time.Duration
 
-	// MaxRetryAfter is the longest Retry-After that is waited for. A longer one ends
-	// the operation with the response that asks for it.
+	// MaxRetryAfter is the longest Retry-After for which the Transport waits. A longer
+	// one ends the operation with the response that asks for it.
 	//
 	// Defaults to 30 seconds.
 	MaxRetryAfter time.Duration
 
-	// MaxBody is the most bytes of a request's body that are kept in memory in
-	// order to send them again, if the request has no GetBody. A longer one is
-	// refused.
+	// MaxBody is the largest request body in bytes that is kept in memory so that it can
+	// be sent again, if the request has no GetBody. A larger body is refused.
 	//
 	// Defaults to 1 MiB.
 	MaxBody int64
 
-	// Budget bounds retries for each host.
+	// Budget limits retries for each host.
 	Budget Budget
 
-	// Breaker stops calls to a host that is out of order.
+	// Breaker stops calls to a host that does not work.
 	Breaker Breaker
 
-	// Hosts has this transport share budgets and breakers with others, by host. It
-	// brings its own settings of both: Budget and Breaker must be empty beside it.
+	// Hosts lets several transports share the budget and the breaker of each host. It has
+	// its own settings for both, so Budget and Breaker must be empty.
 	//
-	// Defaults to some of the transport's own, made of Budget and Breaker.
+	// Defaults to hosts of this transport alone, with Budget and Breaker.
 	Hosts *Hosts
 
-	// Decide has the first word about what an attempt ended with, a response or an
-	// error; it must not read the response's body. Repeating a call that may have been
-	// acted on is never done at its word: see [Repeatable].
+	// Decide is asked first about the response or the error of an attempt. It must not
+	// read the response's body. If the vendor may have acted on a call, Decide cannot
+	// make the Transport repeat it: see [Repeatable].
 	Decide func(resp *http.Response, err error) Decision
 
-	// Refresh returns a new value for the Authorization header. It is called once
-	// for an operation that is answered 401, which is then tried again with it.
+	// Refresh returns a new value for the Authorization header. The Transport calls it
+	// once if an operation is answered 401, and then tries again with the new value.
 	Refresh func(req *http.Request) (authorization string, err error)
 
 	// TimeoutHeader names a header that tells the vendor how many milliseconds the
-	// attempt has, for instance X-Request-Timeout. None is sent if it is empty.
+	// attempt has, for instance X-Request-Timeout. If it is empty, no such header is
+	// sent.
 	TimeoutHeader string
 
-	// RedactKeys has logs and spans show a digest in place of a key.
+	// RedactKeys makes logs and spans show a digest instead of a key.
 	RedactKeys bool
 
-	// Logger receives retries and what breakers do.
+	// Logger receives retries and changes of breakers.
 	//
 	// Defaults to slog.Default.
 	Logger *slog.Logger
@@ -116,7 +116,7 @@ type Config struct {
 	TracerProvider trace.TracerProvider
 }
 
-// Background returns the settings for calls that nobody waits for, such as a job's:
+// Background returns settings for calls whose caller does not wait, such as a job's:
 // waits of 500 ms, 2 s, 5 s and 30 s with up to a fifth more, 30 s for an attempt, three
 // minutes in all.
 func Background() Config {
@@ -144,8 +144,8 @@ func (c Config) defaults() Config {
 	return c
 }
 
-// defaultNext returns a transport of its own: many calls to one vendor would
-// else open a connection each.
+// defaultNext returns a transport with more idle connections than the default one, so
+// that many calls to one vendor do not open a connection each.
 func defaultNext() http.RoundTripper {
 	t, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {
@@ -164,11 +164,11 @@ func (c Config) validate() error {
 		}
 	}
 	fault(c.Attempts < 1, "Attempts is %d, want at least 1", c.Attempts)
-	fault(c.AttemptTimeout < 0, "AttemptTimeout is %s, want more than none", c.AttemptTimeout)
-	fault(c.Total < 0, "Total is %s, want more than none", c.Total)
-	fault(c.MaxRetryAfter < 0, "MaxRetryAfter is %s, want more than none", c.MaxRetryAfter)
-	fault(c.MaxBody < 0, "MaxBody is %d, want more than none", c.MaxBody)
-	fault(c.TimeoutHeader != "" && !isToken(c.TimeoutHeader), "TimeoutHeader %.40q is no name of a header", c.TimeoutHeader)
+	fault(c.AttemptTimeout < 0, "AttemptTimeout is %s, want more than 0", c.AttemptTimeout)
+	fault(c.Total < 0, "Total is %s, want more than 0", c.Total)
+	fault(c.MaxRetryAfter < 0, "MaxRetryAfter is %s, want more than 0", c.MaxRetryAfter)
+	fault(c.MaxBody < 0, "MaxBody is %d, want more than 0", c.MaxBody)
+	fault(c.TimeoutHeader != "" && !isToken(c.TimeoutHeader), "TimeoutHeader %.40q is not a header name", c.TimeoutHeader)
 	if s, ok := c.Schedule.(Exponential); ok {
 		faults = append(faults, s.validate())
 	}
@@ -176,8 +176,8 @@ func (c Config) validate() error {
 	if c.Hosts == nil {
 		faults = append(faults, c.Budget.validate(), c.Breaker.validate())
 	} else {
-		fault(c.Budget != (Budget{}), "Budget is given beside Hosts, which has one: give it to NewHosts")
-		fault(c.Breaker != (Breaker{}), "Breaker is given beside Hosts, which has one: give it to NewHosts")
+		fault(c.Budget != (Budget{}), "Budget must be empty if Hosts is set: pass it to NewHosts")
+		fault(c.Breaker != (Breaker{}), "Breaker must be empty if Hosts is set: pass it to NewHosts")
 		faults = append(faults, c.Hosts.err)
 	}
 	return errors.Join(faults...)

@@ -14,26 +14,26 @@ import (
 	"strings"
 )
 
-// Class is what an attempt ended with.
+// Class says how an attempt ended.
 type Class string
 
-// Classes. An error that has none of the others is ClassConnection.
+// The classes. An error that fits no other class is ClassConnection.
 const (
-	ClassConnection  Class = "connection"   // none came about, or it broke
+	ClassConnection  Class = "connection"   // there was no connection, or it broke
 	ClassTimeout     Class = "timeout"      // no answer in time, or 408
-	ClassUnavailable Class = "unavailable"  // 5xx: whether the vendor acted is not known
+	ClassUnavailable Class = "unavailable"  // 5xx: it is not known whether the vendor acted
 	ClassRateLimited Class = "rate_limited" // 429
-	ClassBusy        Class = "busy"         // 425, and 409 of a call that is under way
+	ClassBusy        Class = "busy"         // 425, and 409 about a call that is under way
 	ClassConflict    Class = "conflict"     // any other 409
 	ClassAuth        Class = "auth"         // 401, 403, 407
-	ClassRedirect    Class = "redirect"     // 3xx that was not followed: the URL, or the host behind it, is not set up right
+	ClassRedirect    Class = "redirect"     // 3xx that was not followed: the URL or the host is not set up right
 	ClassInvalid     Class = "invalid"      // any other 4xx, and requests that cannot be sent
 	ClassCanceled    Class = "canceled"     // the caller's context ended
 	ClassBreaker     Class = "breaker"      // not tried: the breaker was open
 )
 
 // classOf returns the class of a response, and whether another attempt may end
-// differently. A response that is no failure has no class.
+// differently. The class is "" if the response is not a failure.
 func classOf(method string, resp *http.Response) (Class, bool) {
 	switch status := resp.StatusCode; {
 	case status == http.StatusNotModified && isSafe(method), status >= 100 && status < 300:
@@ -60,31 +60,31 @@ func classOf(method string, resp *http.Response) (Class, bool) {
 	}
 }
 
-// underWay reports whether a 409 is about a call with the same key that is under
-// way: it says when to come back, or has the code for it.
+// underWay reports whether a 409 is about a call with the same key that is under way: it
+// has a Retry-After, or the code for that.
 func underWay(resp *http.Response) bool {
 	if resp.Header.Get("Retry-After") != "" {
 		return true
 	}
-	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // an error leaves it empty
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // "" if there is an error
 	if resp.Body == nil || media != "application/json" && !strings.HasSuffix(media, "+json") {
 		return false
 	}
 	start, err := io.ReadAll(io.LimitReader(resp.Body, 16<<10))
-	resp.Body = &prefixed{Reader: io.MultiReader(bytes.NewReader(start), broken{err}, resp.Body), Closer: resp.Body}
+	resp.Body = &prefixBody{Reader: io.MultiReader(bytes.NewReader(start), broken{err}, resp.Body), Closer: resp.Body}
 	var problem struct {
 		Code string `json:"code"`
 	}
 	return json.Unmarshal(start, &problem) == nil && strings.EqualFold(problem.Code, "idempotency_in_progress")
 }
 
-// prefixed is a body of which the first part was looked at.
-type prefixed struct {
+// prefixBody is a body whose first part was already read.
+type prefixBody struct {
 	io.Reader
 	io.Closer
 }
 
-// broken ends a read with an error, if there was one.
+// broken is a reader that returns an error, or io.EOF if there was none.
 type broken struct{ err error }
 
 func (b broken) Read([]byte) (int, error) {
@@ -94,7 +94,7 @@ func (b broken) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// rejected reports whether a response proves that its vendor did nothing.
+// rejected reports whether a response proves that the vendor did nothing.
 func (p Protocol) rejected(resp *http.Response) bool {
 	switch status := resp.StatusCode; status {
 	case http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
@@ -106,13 +106,13 @@ func (p Protocol) rejected(resp *http.Response) bool {
 	}
 }
 
-// isOutage reports whether a status shows that its host is out of order.
+// isOutage reports whether a status shows that the host does not work.
 func isOutage(status int) bool {
 	return status >= 500 && status != http.StatusNotImplemented && status != http.StatusHTTPVersionNotSupported
 }
 
-// classOfError returns the class of an attempt's error, and whether another may end
-// differently. asked says that a connection was asked for.
+// classOfError returns the class of an attempt's error, and whether another attempt may
+// end differently. asked says that the attempt asked for a connection.
 func classOfError(err error, native, asked bool) (Class, bool) {
 	var (
 		verification *tls.CertificateVerificationError
@@ -134,7 +134,7 @@ func classOfError(err error, native, asked bool) (Class, bool) {
 	case errors.As(err, &network) && network.Timeout():
 		return ClassTimeout, true
 	case native && !asked && !errors.As(err, &network):
-		return ClassInvalid, false // http.Transport refuses such a request by itself
+		return ClassInvalid, false // http.Transport itself refuses such a request
 	}
 	return ClassConnection, true
 }

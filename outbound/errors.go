@@ -16,44 +16,44 @@ import (
 )
 
 var (
-	// ErrNotSent matches an [Error] of an operation of which nothing was sent, in
-	// any attempt: the breaker was open, no connection came about, the request could
-	// not be made. Calling again is safe, with or without a key.
+	// ErrNotSent matches an [Error] if no attempt sent anything: the breaker was open,
+	// there was no connection, or the request could not be made. Calling again is safe,
+	// with or without a key.
 	ErrNotSent = errors.New("nothing was sent")
 
-	// ErrRejected matches an [Error] whose vendor rejected the request, and did
-	// nothing in earlier attempts either.
+	// ErrRejected matches an [Error] if the vendor rejected the request, and did nothing
+	// in earlier attempts either.
 	ErrRejected = errors.New("the vendor rejected the request")
 
-	// ErrAttempts matches an [Error] of an operation whose attempts are used up.
+	// ErrAttempts matches an [Error] if all attempts of the operation are used up.
 	ErrAttempts = errors.New("all attempts are used up")
 
-	// ErrBudget matches an [Error] of an operation that was not tried again because
-	// the retry budget of its host is spent.
+	// ErrBudget matches an [Error] if the operation was not tried again because the retry
+	// budget of its host is spent.
 	ErrBudget = errors.New("the retry budget is spent")
 
-	// ErrBreakerOpen matches an [Error] of an operation that was not tried, or not
-	// tried again, because the circuit breaker of its host is open.
+	// ErrBreakerOpen matches an [Error] if the operation was not tried, or not tried
+	// again, because the circuit breaker of its host is open.
 	ErrBreakerOpen = errors.New("the circuit breaker is open")
 
-	// ErrRedirect matches an [Error] of an operation whose vendor sent it elsewhere,
-	// where it must not follow. Nothing says that it was done. After 307 and 308 it
-	// certainly was not; after any other redirect it may have been.
+	// ErrRedirect matches an [Error] if the vendor redirected the request to where it
+	// must not follow. After 307 and 308 the vendor certainly did nothing. After any
+	// other redirect it may have acted.
 	ErrRedirect = errors.New("the vendor redirected the request to where it must not follow")
 
-	// ErrDeadline matches an [Error] of an operation that was not tried again because
-	// no time was left, of Config.Total or the context, or Retry-After was too long.
+	// ErrDeadline matches an [Error] if the operation was not tried again because no time
+	// was left, of Config.Total or of the context, or because Retry-After was too long.
 	ErrDeadline = errors.New("no time is left")
 )
 
 // Reason says why an operation had no further attempt.
 type Reason string
 
-// Reasons.
+// The reasons.
 const (
-	ReasonFinal    Reason = "final"       // another would end the same way
-	ReasonUnsafe   Reason = "unsafe"      // the vendor may have acted, and could not recognise a repetition
-	ReasonAttempts Reason = "attempts"    // all are used up
+	ReasonFinal    Reason = "final"       // another attempt would end the same way
+	ReasonUnsafe   Reason = "unsafe"      // the vendor may have acted, and would not recognise a repetition
+	ReasonAttempts Reason = "attempts"    // all attempts are used up
 	ReasonBudget   Reason = "budget"      // the retry budget is spent
 	ReasonBreaker  Reason = "breaker"     // the circuit breaker is open
 	ReasonDeadline Reason = "deadline"    // no time is left
@@ -62,21 +62,21 @@ const (
 	ReasonRequest  Reason = "request"     // the request cannot be sent, or not again
 )
 
-// Error is an operation that failed. Its text names the host and what happened, and
-// no path, query or header. errors.Is holds for the sentinels of this package and for
-// what Err holds.
+// Error is the error of a failed operation. Its text names the host and what happened,
+// but no path, query or header. With errors.Is it matches sentinels of this package and
+// the errors in Err.
 type Error struct {
 	Method   string
 	Host     string
 	Attempts int    // how many were made
-	Class    Class  // what the last attempt ended with
+	Class    Class  // how the last attempt ended
 	Reason   Reason // why there was no further one
 
-	// Last is the last response that any attempt had; nil if none had one.
+	// Last is the last response of any attempt; nil if none had one.
 	Last *Response
 
-	// RetryAfter is for how long the vendor, or the open breaker, asks to be left
-	// alone; 0 if neither does.
+	// RetryAfter is how long to wait before another call, as the vendor or the open
+	// breaker asks; 0 if neither does.
 	RetryAfter time.Duration
 
 	// Err is the error of the last attempt; nil if it had a response.
@@ -87,7 +87,7 @@ type Error struct {
 	keyed  bool // the vendor was given a key
 }
 
-// Response is what is kept of a vendor's answer.
+// Response is the part of a vendor's answer that an Error keeps.
 type Response struct {
 	Status int
 	Header http.Header
@@ -95,7 +95,7 @@ type Response struct {
 	// Body is the first 64 KiB of the body, or less.
 	Body []byte
 
-	// Truncated says that the body was longer, or broke off.
+	// Truncated says that the body was longer than that, or broke off.
 	Truncated bool
 }
 
@@ -118,15 +118,15 @@ func (e *Error) Error() string {
 	}
 	switch e.Reason {
 	case ReasonUnsafe:
-		text += "; not tried again, as the vendor may have acted and was given no key to recognise a repetition"
+		text += "; not tried again, because the vendor may have acted and got no key to recognise a repetition"
 	case ReasonAttempts:
 		text += fmt.Sprintf("; given up after %d attempts", e.Attempts)
 	case ReasonBudget:
-		text += fmt.Sprintf("; not tried again after %d attempts, as the retry budget of the host is spent", e.Attempts)
+		text += fmt.Sprintf("; not tried again after %d attempts, because the retry budget of the host is spent", e.Attempts)
 	case ReasonBreaker:
 		text += fmt.Sprintf("; the circuit breaker of the host is open, after %d attempts", e.Attempts)
 	case ReasonDeadline:
-		text += fmt.Sprintf("; not tried again after %d attempts, as no time is left", e.Attempts)
+		text += fmt.Sprintf("; not tried again after %d attempts, because no time is left", e.Attempts)
 	case ReasonWait:
 		text += fmt.Sprintf("; the vendor asks to wait %s", e.RetryAfter)
 	}
@@ -136,8 +136,7 @@ func (e *Error) Error() string {
 // Unwrap returns the error of the last attempt, or nil.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is reports whether target is a sentinel of this package that says something true
-// of e.
+// Is reports whether target is a sentinel of this package that applies to e.
 func (e *Error) Is(target error) bool {
 	switch target {
 	case ErrNotSent:
@@ -161,17 +160,17 @@ func (e *Error) Is(target error) bool {
 // Timeout reports whether the last attempt took too long.
 func (e *Error) Timeout() bool { return e.Class == ClassTimeout }
 
-// NotDone reports whether err says that the vendor certainly did nothing: nothing was
-// sent, or all that was sent was rejected. A step of an inbox's external handler may
-// then be begun anew: wrap err in inbox.NotDone, or in idempotency.NotDone in a call of
-// lease mode.
-func NotDone(err error) bool {
+// NotApplied reports whether err says that the vendor certainly did nothing: nothing was
+// sent, or the vendor rejected everything. Then wrap err in inbox.NotApplied in a step of an
+// external handler, or in idempotency.NotApplied in a call of lease mode, so that the step
+// may begin again.
+func NotApplied(err error) bool {
 	return errors.Is(err, ErrNotSent) || errors.Is(err, ErrRejected)
 }
 
-// ForHandler returns err as a handler of events should: [postroom.Permanent] where
-// another attempt would end the same way, [postroom.RetryAfter] if the vendor or
-// the open breaker asks to be left alone for a while, and otherwise as it is.
+// ForHandler converts err for a handler of events. It returns [postroom.Permanent] if
+// another attempt would end the same way, [postroom.RetryAfter] if the vendor or the open
+// breaker asks for a wait, and otherwise err unchanged.
 func ForHandler(err error) error {
 	var e *Error
 	if !errors.As(err, &e) {
@@ -180,11 +179,11 @@ func ForHandler(err error) error {
 	switch e.Class {
 	case ClassInvalid, ClassAuth, ClassRedirect:
 		if e.Reason == ReasonRequest && isPassing(e.Err) {
-			return err // whatever the request's body is read from may answer the next time
+			return err // the source of the request's body may answer the next time
 		}
 		return postroom.Permanent(err)
 	case ClassConflict:
-		// With a key it may be about an earlier call with the same one.
+		// With a key, the answer may be about an earlier call with the same key.
 		if !e.keyed {
 			return postroom.Permanent(err)
 		}
@@ -195,26 +194,26 @@ func ForHandler(err error) error {
 	return err
 }
 
-// isPassing reports whether an error is of a kind that may not happen again.
+// isPassing reports whether the cause of an error may be gone the next time.
 func isPassing(err error) bool {
-	err = guard.Seal(err) // it is a user's
+	err = guard.Seal(err) // it is a user's error
 	var network net.Error
 	return errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
 		errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// timeoutError is an attempt that took too long. It is not
-// context.DeadlineExceeded: that one is the caller's.
+// timeoutError is the error of an attempt that took too long. It does not match
+// context.DeadlineExceeded, which would mean the caller's context.
 type timeoutError struct{ after time.Duration }
 
 func (e *timeoutError) Error() string { return fmt.Sprintf("no answer within %s", e.after) }
 func (*timeoutError) Timeout() bool   { return true }
 func (*timeoutError) Temporary() bool { return true }
 
-// addresses are URLs in the texts of errors, of which host and port may be shown.
+// addresses matches URLs in the texts of errors. Only their host and port may be shown.
 var addresses = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^/\s"'@]*@)?([^/\s"'?#]*)[^\s"']*`)
 
-// clean takes out of the text of an error what may be secret, and bounds it.
+// clean removes possible secrets from the text of an error, and limits its length.
 func clean(text string) string {
 	text = addresses.ReplaceAllString(guard.Clean(text, 4<<10), "$1$2")
 	if len(text) > 300 {

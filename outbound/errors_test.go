@@ -26,9 +26,9 @@ func TestErrorsSay(t *testing.T) {
 	}{
 		{"all attempts", always(503), outbound.Config{}, "GET", "outbound: GET api.vendor.example: 503 Service Unavailable; given up after 5 attempts"},
 		{"the end", always(404), outbound.Config{}, "GET", "outbound: GET api.vendor.example: 404 Not Found"},
-		{"no key", always(500), outbound.Config{}, "POST", "outbound: POST api.vendor.example: 500 Internal Server Error; not tried again, as the vendor may have acted and was given no key to recognise a repetition"},
+		{"no key", always(500), outbound.Config{}, "POST", "outbound: POST api.vendor.example: 500 Internal Server Error; not tried again, because the vendor may have acted and got no key to recognise a repetition"},
 		{"a long wait", always(429, "Retry-After", "90"), outbound.Config{}, "GET", "outbound: GET api.vendor.example: 429 Too Many Requests; the vendor asks to wait 1m30s"},
-		{"no time", always(503, "Retry-After", "9"), outbound.Config{Total: time.Second}, "GET", "outbound: GET api.vendor.example: 503 Service Unavailable; not tried again after 1 attempts, as no time is left"},
+		{"no time", always(503, "Retry-After", "9"), outbound.Config{Total: time.Second}, "GET", "outbound: GET api.vendor.example: 503 Service Unavailable; not tried again after 1 attempts, because no time is left"},
 		{"a timeout", &vendor{answer: hangs}, outbound.Config{Attempts: 1}, "GET", "outbound: GET api.vendor.example: no answer within 5s; given up after 1 attempts"},
 	}
 	for _, tt := range tests {
@@ -81,13 +81,13 @@ func TestCheckOfOtherResponses(t *testing.T) {
 	bare := status(503, "Retry-After", "7")
 	err := outbound.Check(bare)
 	var e *outbound.Error
-	if !errors.As(err, &e) || e.Class != outbound.ClassUnavailable || string(e.Last.Body) != "answer" || outbound.NotDone(err) {
+	if !errors.As(err, &e) || e.Class != outbound.ClassUnavailable || string(e.Last.Body) != "answer" || outbound.NotApplied(err) {
 		t.Errorf("Check of a response made by hand = %v", err)
 	}
 	if d, ok := postroom.RetryDelay(outbound.ForHandler(err)); !ok || d != 7*time.Second {
 		t.Errorf("asks to wait %s, want 7s", d)
 	}
-	if bad := status(400); !outbound.NotDone(outbound.Check(bad)) {
+	if bad := status(400); !outbound.NotApplied(outbound.Check(bad)) {
 		t.Error("a 400 did something")
 	}
 }
@@ -96,7 +96,7 @@ func TestCheckOfOtherResponses(t *testing.T) {
 func TestConflictsForHandlers(t *testing.T) {
 	for key, permanent := range map[string]bool{"": true, "k": false} {
 		_, err := client(always(409), outbound.Config{}).Do(request(outbound.WithKey(t.Context(), key), t, "POST", "x"))
-		if got := errors.Is(outbound.ForHandler(err), postroom.ErrPermanent); got != permanent || outbound.NotDone(err) {
+		if got := errors.Is(outbound.ForHandler(err), postroom.ErrPermanent); got != permanent || outbound.NotApplied(err) {
 			t.Errorf("with key %q: permanent: %v, want %v; %v", key, got, permanent, err)
 		}
 	}

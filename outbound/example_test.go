@@ -53,7 +53,7 @@ func Example() {
 	})}
 	in := inbox.New(pool, nc, inbox.Config{})
 	in.HandleExternal(inbox.Subscription{
-		Name: "billing.charge", Stream: "SHOP", Types: []string{"order.placed"}, KeyWindow: 24 * time.Hour,
+		Name: "billing.charge", Stream: "SHOP", Types: []string{"order.placed"}, VendorWindow: 24 * time.Hour,
 	}, func(ctx context.Context, attempt *inbox.Attempt) error {
 		var o order
 		if err := attempt.Event.JSON(&o); err != nil {
@@ -61,8 +61,8 @@ func Example() {
 		}
 		_, err := attempt.Step(ctx, "charge", func(ctx context.Context, key string) ([]byte, error) {
 			charge, err := vendor.Charge(ctx, key, o)
-			if outbound.NotDone(err) {
-				err = inbox.NotDone(err)
+			if outbound.NotApplied(err) {
+				err = inbox.NotApplied(err)
 			}
 			return charge, outbound.ForHandler(err)
 		})
@@ -105,7 +105,7 @@ func ExampleError() {
 	if errors.As(err, &failed) && failed.Last != nil {
 		fmt.Println(failed.Last.Status, string(failed.Last.Body))
 	}
-	fmt.Println(failed.Class, failed.Attempts, outbound.NotDone(err))
+	fmt.Println(failed.Class, failed.Attempts, outbound.NotApplied(err))
 	// Output:
 	// 402 {"code":"card_declined"}
 	// invalid 1 true

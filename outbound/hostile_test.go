@@ -47,7 +47,7 @@ func TestANextThatBreaksItsContract(t *testing.T) {
 	neither := roundTripper(func(*http.Request) (*http.Response, error) { return nil, nil }) //nolint:nilnil // this is what it is about
 	_, err = client(neither, outbound.Config{Attempts: 1}).Do(request(t.Context(), t, "GET", ""))
 	var e *outbound.Error
-	if !errors.As(err, &e) || e.Class != outbound.ClassConnection || outbound.NotDone(err) {
+	if !errors.As(err, &e) || e.Class != outbound.ClassConnection || outbound.NotApplied(err) {
 		t.Errorf("neither: %v, want a failure that leaves a doubt", err)
 	}
 }

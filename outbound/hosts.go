@@ -10,22 +10,22 @@ import (
 	"github.com/sony/gobreaker/v2"
 )
 
-// Hosts are the budgets and circuit breakers of the hosts that are called. A
-// [Transport] has its own, unless Config.Hosts gives several of them the same: then
-// the bounds hold for what they call together. It is safe for concurrent use.
+// Hosts has the budgets and circuit breakers of the hosts that transports call. A
+// [Transport] has its own, unless several share one through Config.Hosts: then the limits
+// apply to their calls together. Hosts is safe for concurrent use.
 type Hosts struct {
 	budget  Budget
 	breaker Breaker
-	err     error // what is wrong with them
+	err     error // the fault of the settings, if there is one
 
 	mu     sync.Mutex
 	known  map[string]*list.Element // of a *host
-	byUse  *list.List               // of all known hosts, the one that was used least lately first
-	total  time.Duration            // the longest that an operation takes
-	looked int                      // at so many hosts, in order to forget some
+	byUse  *list.List               // all known hosts, the least recently used first
+	total  time.Duration            // the longest time of an operation
+	looked int                      // how many hosts forget examined
 }
 
-// host is what is known of one host.
+// host is what is known about one host.
 type host struct {
 	name    string
 	budget  *account
@@ -34,21 +34,21 @@ type host struct {
 }
 
 // NewHosts returns budgets and breakers for several transports in this process, for
-// instance if two of them call one vendor with different protocols or times: give
-// it to each as Config.Hosts. It cannot fail: what is wrong with the settings is
-// returned by [Transport.Check]. What a host's breaker does is logged and counted by the
-// transport that called the host first.
+// instance if two of them call one vendor with different protocols or times. Set it as
+// Config.Hosts of each. NewHosts cannot fail: [Transport.Check] returns faults of the
+// settings. The transport that calls a host first logs and counts the changes of its
+// breaker.
 func NewHosts(budget Budget, breaker Breaker) *Hosts {
 	h := &Hosts{budget: budget.defaults(), breaker: breaker.defaults(), known: make(map[string]*list.Element), byUse: list.New()}
 	h.err = errors.Join(h.budget.validate(), h.breaker.validate())
 	return h
 }
 
-// manyHosts is from how many hosts on those are forgotten that have been idle for so
-// long that nothing is known of them.
+// manyHosts is the number of hosts from which hosts are forgotten that have been idle for
+// so long that they have no state.
 const manyHosts = 1000
 
-// of returns what is known of the host of a URL that a transport calls.
+// of returns the host of a URL that a transport calls.
 func (hs *Hosts) of(u *url.URL, t *Transport) *host {
 	name, now := hostOf(u), time.Now()
 	hs.mu.Lock()
@@ -70,10 +70,10 @@ func (hs *Hosts) of(u *url.URL, t *Transport) *host {
 	return h
 }
 
-func hostIn(e *list.Element) *host { return e.Value.(*host) } //nolint:forcetypeassert // nothing else is in there
+func hostIn(e *list.Element) *host { return e.Value.(*host) } //nolint:forcetypeassert // the list has only hosts
 
-// forget forgets hosts that have been idle for long, if there are many. They are in front: it
-// looks at those that it forgets, and at one more.
+// forget forgets hosts that have been idle for long, if there are many hosts. The idle
+// ones are in front, so it examines only those that it forgets, and one more.
 func (hs *Hosts) forget(now time.Time) {
 	idle := max(hs.budget.Window, hs.breaker.Window, hs.breaker.OpenFor) + hs.total
 	if len(hs.known) < manyHosts {

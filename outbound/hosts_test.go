@@ -90,10 +90,10 @@ func TestFaultsOfHosts(t *testing.T) {
 		t.Error(err)
 	}
 	for want, cfg := range map[string]outbound.Config{
-		"Budget is given beside Hosts":  {Hosts: good, Budget: outbound.Budget{Off: true}},
-		"Breaker is given beside Hosts": {Hosts: good, Breaker: outbound.Breaker{Probes: 2}},
-		"Budget: Ratio is 2":            {Hosts: outbound.NewHosts(outbound.Budget{Ratio: 2}, outbound.Breaker{})},
-		"Breaker: Probes is -1":         {Hosts: outbound.NewHosts(outbound.Budget{}, outbound.Breaker{Probes: -1})},
+		"Budget must be empty if Hosts is set":  {Hosts: good, Budget: outbound.Budget{Off: true}},
+		"Breaker must be empty if Hosts is set": {Hosts: good, Breaker: outbound.Breaker{Probes: 2}},
+		"Budget: Ratio is 2":                    {Hosts: outbound.NewHosts(outbound.Budget{Ratio: 2}, outbound.Breaker{})},
+		"Breaker: Probes is -1":                 {Hosts: outbound.NewHosts(outbound.Budget{}, outbound.Breaker{Probes: -1})},
 	} {
 		if err := outbound.New(cfg).Check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Check = %v, want %s", err, want)

@@ -16,24 +16,24 @@ type (
 	lastOf     struct{} // a **operation: the last of a call that follows redirects
 )
 
-// WithKey gives the operations that are called with the returned context a key, in
-// place of any other that their requests have: clients of vendors put one of their own
-// there, which does not outlive the process. One key names one operation: do not
-// call two with it. It is sent with all methods but GET, HEAD, OPTIONS and TRACE.
+// WithKey returns a context whose operation has the given key. It replaces a key in the
+// request: vendors' client libraries set one there that does not outlive the process. Use
+// a key for one operation only. The key is sent with all methods except GET, HEAD,
+// OPTIONS and TRACE.
 func WithKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, keyOf{}, key)
 }
 
-// NewKey returns a new key: 32 hexadecimal digits, by chance. Make it once for an
-// operation, and keep it if the operation has to outlive the process.
+// NewKey returns a new random key of 32 hexadecimal digits. Make one for each operation,
+// and store it if the operation has to outlive the process.
 func NewKey() string {
 	var b [16]byte
 	rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
 }
 
-// Repeatable says that requests with the returned context may be sent again whatever
-// their method, such as a search by POST.
+// Repeatable says that requests with the returned context may be sent again with any
+// method, such as a search by POST.
 func Repeatable(ctx context.Context) context.Context {
 	return context.WithValue(ctx, repeatable{}, true)
 }
@@ -50,12 +50,12 @@ func isIdempotent(method string) bool {
 	return isSafe(method) || method == http.MethodPut || method == http.MethodDelete
 }
 
-// chooseKey settles on the key of an operation, before its first attempt. The names that it
-// returns beside an error are those of what could not be sent.
+// chooseKey chooses the key of an operation before its first attempt. If it returns an
+// error, it also returns the key that could not be sent.
 func (c *Config) chooseKey(req *http.Request, b *body, from origin) (keys, error) {
 	p := c.Protocol
 	if p.Keyless || isSafe(req.Method) || from.foreign {
-		return keys{}, nil // a header that the caller set stays where it is not foreign
+		return keys{}, nil // the caller's header stays, unless a redirect led to another host
 	}
 	given, _ := req.Context().Value(keyOf{}).(string)
 	switch {
@@ -83,7 +83,7 @@ func (c *Config) chooseKey(req *http.Request, b *body, from origin) (keys, error
 	return keys{given, sent}, err
 }
 
-// shown is the key as logs and spans have it.
+// shown returns the key as logs and spans show it.
 func (k keys) shown(redacted bool) string {
 	if k.key != "" && redacted {
 		return digestOf(k.key)

@@ -47,7 +47,7 @@ func TestFetchIsBounded(t *testing.T) {
 	endless := &long{left: 3 * most}
 	got, err := client(answers(200, endless), outbound.Config{}).Fetch(request(t.Context(), t, "GET", ""))
 	var e *outbound.Error
-	if got != nil || !errors.As(err, &e) || outbound.NotDone(err) {
+	if got != nil || !errors.As(err, &e) || outbound.NotApplied(err) {
 		t.Errorf("Fetch = %d bytes, %v; want an error that leaves a doubt", len(got), err)
 	}
 	if endless.read > most+1 {

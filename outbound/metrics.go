@@ -30,10 +30,10 @@ type metrics struct {
 func newMetrics(cfg Config) *metrics {
 	m := telemetry.Meter(cfg.MeterProvider)
 	return &metrics{
-		attempts: telemetry.Counter(m, telemetry.OutboundAttempts, "{attempt}", "Attempts at calls, by what they ended with."),
-		retries:  telemetry.Counter(m, telemetry.OutboundRetries, "{attempt}", "Attempts after the first, by what the one before ended with."),
+		attempts: telemetry.Counter(m, telemetry.OutboundAttempts, "{attempt}", "Attempts at calls, by how they ended."),
+		retries:  telemetry.Counter(m, telemetry.OutboundRetries, "{attempt}", "Attempts after the first, by how the one before ended."),
 		ends:     telemetry.Counter(m, telemetry.OutboundEnded, "{call}", "Calls that failed and were not tried again, by why."),
-		delay:    telemetry.Seconds(m, telemetry.OutboundDelay, "How long was waited before an attempt after the first."),
+		delay:    telemetry.Seconds(m, telemetry.OutboundDelay, "Waits before attempts after the first."),
 		took:     telemetry.Seconds(m, telemetry.HTTPDuration, "How long attempts took until their response began, or failed."),
 		breaker:  telemetry.Level(m, telemetry.OutboundBreaker, "{state}", "State of the circuit breaker: 0 closed, 1 half open, 2 open."),
 		tracer:   telemetry.Tracer(cfg.TracerProvider),
@@ -50,8 +50,7 @@ func (m *metrics) retried(ctx context.Context, host string, class Class, wait ti
 	m.delay.Record(ctx, wait.Seconds(), why)
 }
 
-// ended counts a call that was given up for another reason than that it is
-// hopeless.
+// ended counts a call that was given up although another attempt might have succeeded.
 func (m *metrics) ended(ctx context.Context, host string, reason Reason) {
 	m.ends.Add(ctx, 1, telemetry.With(telemetry.Server.String(host), telemetry.Reason.String(string(reason))))
 }
@@ -71,13 +70,13 @@ func (m *metrics) begin(ctx context.Context, op *operation) (context.Context, tr
 	return ctx, span
 }
 
-// propagate hands the span on as the application has it: nothing, unless it says
-// so.
+// propagate adds the span to the headers with the application's propagator, which by
+// default adds nothing.
 func (m *metrics) propagate(ctx context.Context, h http.Header) {
 	otel.GetTextMapPropagator().Inject(ctx, propagation.HeaderCarrier(h))
 }
 
-// attempted counts an attempt that took so long, and ends its span.
+// attempted counts an attempt and its duration, and ends its span.
 func (m *metrics) attempted(ctx context.Context, op *operation, span trace.Span, r result, took time.Duration) {
 	outcome := string(r.class)
 	if outcome == "" {
@@ -102,8 +101,8 @@ func (m *metrics) attempted(ctx context.Context, op *operation, span trace.Span,
 	span.End()
 }
 
-// methodOf names a request's method as the conventions do: what is none of HTTP's own is
-// no name for a metric.
+// methodOf returns a request's method for metrics. As the conventions demand, a method
+// that HTTP does not define is "_OTHER".
 func methodOf(req *http.Request) string {
 	switch req.Method {
 	case "":

@@ -16,7 +16,7 @@ import (
 // operation is one call of RoundTrip: one or more attempts under one key.
 type operation struct {
 	t        *Transport
-	req      *http.Request // the caller's, which is not changed
+	req      *http.Request // the caller's request; it is not changed
 	host     *host
 	body     *body
 	deadline time.Time
@@ -24,35 +24,35 @@ type operation struct {
 	origin
 	keys
 	tries
-	authorization string // from Config.Refresh, which was called then
+	authorization string // the result of Config.Refresh, if that was called
 	doubt
-	last *Response // that any attempt had, but for the last of all
-	ending
+	last *Response // the last response of an attempt before the final one
+	conclusion
 }
 
 // origin is where an operation comes from, if a redirect led to it.
 type origin struct {
-	earlier *operation // whose response redirected here
-	foreign bool       // … from another host
+	earlier *operation // the operation whose response redirected here
+	foreign bool       // the redirect came from another host
 }
 
-// keys are the names of an operation.
+// keys has the key of an operation in two forms.
 type keys struct {
-	key  string // what the caller calls it, "" where there is none
-	sent string // what the vendor is sent
+	key  string // the caller's key; "" if there is none
+	sent string // the key that the vendor gets
 }
 
 // tries counts attempts.
 type tries struct{ attempts, attemptsLeft int }
 
-// doubt is what the vendor may have done.
+// doubt says what the vendor may have done.
 type doubt struct {
-	delivered bool // something was sent, in some attempt
+	delivered bool // an attempt sent something
 	unsure    bool // and the vendor may have acted on it
 }
 
-// ending is what the last attempt ended with, and why it was the last.
-type ending struct {
+// conclusion says how the last attempt ended, and why no other followed.
+type conclusion struct {
 	class  Class
 	reason Reason
 }
@@ -64,12 +64,12 @@ type result struct {
 	class   Class  // "" for a success
 	again   bool   // another attempt may end differently
 	unsent  bool   // nothing was sent
-	reason  Reason // set where there is nothing to decide
+	reason  Reason // set if there is nothing to decide
 	release context.CancelFunc
 }
 
-// prepare settles everything that all attempts have in common. No error of its is one
-// of the vendor's.
+// prepare prepares what all attempts have in common. Its errors are never the vendor's
+// fault.
 func (op *operation) prepare() error {
 	req, p := op.req, op.t.cfg.Protocol
 	if err := contextError(req.Context()); err != nil {
@@ -99,7 +99,7 @@ func (op *operation) prepare() error {
 		return nil
 	}
 	if err != nil && isIdempotent(req.Method) {
-		op.key, op.sent = "", "" // it has no place for one, and needs none
+		op.key, op.sent = "", "" // the request has no place for a key, and needs none
 		return nil
 	}
 	if err != nil {
@@ -156,8 +156,8 @@ func (op *operation) next(r result) (time.Duration, Reason) {
 			if asked > op.t.cfg.MaxRetryAfter {
 				return 0, ReasonWait
 			}
-			// It is the least: chance only adds, so that all who were sent away
-			// do not come back at once.
+			// Retry-After is the minimum. A random time is added, so that callers do not
+			// all come back at the same moment.
 			wait = max(wait, asked+chance(min(asked/5, time.Second)))
 		}
 	}
@@ -174,7 +174,7 @@ func (op *operation) next(r result) (time.Duration, Reason) {
 	return wait, ""
 }
 
-// refresh asks for a new Authorization if the old one was refused, once.
+// refresh asks once for a new Authorization if the vendor refused the old one.
 func (op *operation) refresh(r result) bool {
 	if op.t.cfg.Refresh == nil || op.authorization != "" || op.attemptsLeft == 0 || op.foreign ||
 		r.resp == nil || r.resp.StatusCode != http.StatusUnauthorized || !op.body.rewindable() {
@@ -189,7 +189,7 @@ func (op *operation) refresh(r result) bool {
 	return value != ""
 }
 
-// finish ends the operation with what the last attempt ended with.
+// finish ends the operation with the result of the last attempt.
 func (op *operation) finish(r result, reason Reason) (*http.Response, error) {
 	op.body.close()
 	op.class, op.reason = r.class, reason
@@ -210,7 +210,7 @@ func (op *operation) finish(r result, reason Reason) (*http.Response, error) {
 	return r.resp, nil
 }
 
-// failure is the operation as an error.
+// failure returns the Error of the operation.
 func (op *operation) failure(err error, last *Response, header http.Header) *Error {
 	e := &Error{
 		Method: op.req.Method, Host: op.hostName(), Attempts: op.attempts, Class: op.class, Reason: op.reason,
@@ -233,9 +233,9 @@ func (op *operation) hostName() string {
 	return op.host.name
 }
 
-// Check returns the [Error] of a response that is a failure: any but 2xx, and 304 for
-// GET and HEAD. It then reads a part of the body and closes it; it returns nil, and touches nothing,
-// for any other.
+// Check returns an [Error] if a response is a failure: any status except 2xx, and 304 for
+// GET and HEAD. Then it reads a part of the body and closes it. Otherwise it returns nil
+// and does not touch the response.
 func Check(resp *http.Response) error {
 	req := resp.Request
 	if req == nil || req.URL == nil { // made by hand
@@ -248,6 +248,9 @@ func Check(resp *http.Response) error {
 	}
 	if class == "" {
 		return nil
+	}
+	if resp.Body == nil { // made by hand, too
+		resp.Body = http.NoBody
 	}
 	kept := keep(resp)
 	_ = resp.Body.Close()
@@ -263,11 +266,11 @@ func Check(resp *http.Response) error {
 }
 
 const (
-	keepAtMost = 64 << 10               // of a failed attempt's response
-	drainFor   = 500 * time.Millisecond // the longest that reading it may take
+	keepAtMost = 64 << 10               // of the response of a failed attempt
+	drainFor   = 500 * time.Millisecond // the longest time for reading it
 )
 
-// keep reads what is kept of a response.
+// keep reads the part of a response that an Error keeps.
 func keep(resp *http.Response) *Response {
 	kept := &Response{Status: resp.StatusCode, Header: resp.Header}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, keepAtMost))
@@ -279,8 +282,8 @@ func keep(resp *http.Response) *Response {
 	return kept
 }
 
-// discard keeps what is worth keeping of an attempt's response and closes it, so that
-// its connection is used again.
+// discard keeps a part of an attempt's response and closes it, so that its connection can
+// be used again.
 func (op *operation) discard(r result) {
 	if r.resp != nil {
 		limit := time.AfterFunc(drainFor, r.release)
@@ -291,8 +294,8 @@ func (op *operation) discard(r result) {
 	r.release()
 }
 
-// contextError is why a context ended, or nil. errors.Is holds for the context's own
-// error and for its cause.
+// contextError returns why a context ended, or nil. It matches both the context's error
+// and its cause.
 func contextError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if err == nil || errors.Is(cause, err) {

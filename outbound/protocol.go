@@ -9,51 +9,52 @@ import (
 	"strings"
 )
 
-// Protocol says how a vendor is given the key of an operation, and what its answers
-// mean. The zero value is an Idempotency-Key header with the key as it is. Where a
-// vendor has no function here, start from the zero value or from [BodyField].
+// Protocol says how a vendor gets the key of an operation, and what its answers mean. The
+// zero value sends the key unchanged in an Idempotency-Key header. If a vendor has no
+// function here, start from the zero value or from [BodyField].
 type Protocol struct {
 	// Header carries the key.
 	//
-	// Defaults to Idempotency-Key, where Field is empty.
+	// Defaults to Idempotency-Key if Field is empty.
 	Header string
 
-	// Field is the member of the request's JSON object that carries the key. Such a
-	// body is read into memory, up to Config.MaxBody, and otherwise stays as it is,
-	// byte for byte.
+	// Field is the member of the request's JSON object that carries the key. The body is
+	// read into memory, up to Config.MaxBody. Except for the new member it stays the
+	// same, byte for byte.
 	Field string
 
-	// Keyless says that the vendor takes no key: none is sent, whoever gave one, and
-	// what is not idempotent is repeated only if nothing was sent.
+	// Keyless says that the vendor takes no key. No key is sent, even if there is one,
+	// and a request that is not idempotent is repeated only if nothing was sent.
 	Keyless bool
 
-	// Format makes of a key what the vendor is sent, always the same of the same.
-	// Nil sends the key as it is.
+	// Format converts a key into what the vendor gets. It must always return the same for
+	// the same key. If it is nil, the key is sent unchanged.
 	Format func(key string) string
 
-	// MaxLen is the length of the longest key that the vendor takes, as it is sent.
+	// MaxLen is the length of the longest key that the vendor takes, in the form that is
+	// sent.
 	//
 	// Defaults to 255.
 	MaxLen int
 
-	// Busy are statuses that may mean that a call with this key is under way: they do
-	// not prove that the vendor did nothing. 409 is always among them.
+	// Busy lists statuses that may mean that a call with this key is under way, so they
+	// do not prove that the vendor did nothing. 409 is always one of them.
 	Busy []int
 
-	// Decide has a word about a response, after Config.Decide. It must not read the
-	// body. Nil leaves it to the statuses.
+	// Decide is asked about a response after Config.Decide. It must not read the body. If
+	// it is nil, the status decides.
 	Decide func(resp *http.Response) Decision
 }
 
-// Decision is what to do about an attempt that ended.
+// Decision says whether to try again after an attempt.
 type Decision int
 
-// Decisions. Retry is one among other conditions: an attempt has to be left, time,
-// budget, and repeating has to be safe.
+// The decisions. Retry is not enough for another attempt: an attempt, time and budget
+// must be left, and repeating must be safe.
 const (
-	Undecided Decision = iota // ask who is next
+	Undecided Decision = iota // the next one decides: Protocol.Decide, then the status
 	Retry                     // another attempt may end differently
-	Stop                      // it would not
+	Stop                      // another attempt would end the same way
 )
 
 // Stripe is the protocol of Stripe: keys of up to 255 characters, and a header that
@@ -71,7 +72,7 @@ func Stripe() Protocol {
 }
 
 // Adyen is the protocol of Adyen: keys of up to 64 characters, and a header that says
-// of a failure that it was not kept under the key.
+// that a failure was not kept under the key.
 func Adyen() Protocol {
 	return Protocol{MaxLen: 64, Busy: []int{http.StatusUnprocessableEntity}, Decide: func(resp *http.Response) Decision {
 		if resp.Header.Get("transient-error") == "true" {
@@ -105,15 +106,15 @@ func Draft() Protocol {
 // object in the request's body.
 func BodyField(name string) Protocol { return Protocol{Field: name} }
 
-// MessageID is the protocol of a service that sends mail and recognises a message by
-// its id: the header has the form <key@domain>.
+// MessageID is the protocol of a mail service that recognises a message by its id. The
+// header has the form <key@domain>.
 func MessageID(header, domain string) Protocol {
 	return Protocol{Header: header, Format: func(key string) string { return "<" + key + "@" + domain + ">" }}
 }
 
-// NoKeys is the protocol of a vendor who takes no keys. What is not idempotent belongs in
-// a step with receipts then, Call.Step of package inbox or idempotency.Call, with a Lookup
-// if the vendor can be asked.
+// NoKeys is the protocol of a vendor who takes no keys. Make calls that are not
+// idempotent in a step with receipts: Attempt.Step of package inbox or idempotency.Call,
+// with a Lookup if the vendor can be asked.
 func NoKeys() Protocol { return Protocol{Keyless: true} }
 
 // header returns the header that carries the key, or "".
@@ -127,7 +128,7 @@ func (p Protocol) header() string {
 	return p.Header
 }
 
-// format returns what of a key is sent.
+// format returns the key in the form that is sent.
 func (p Protocol) format(key string) (string, error) {
 	if p.Format != nil {
 		key = p.Format(key)
@@ -150,7 +151,7 @@ func (p Protocol) format(key string) (string, error) {
 func (p Protocol) validate() error {
 	var faults []error
 	if p.Header != "" && !isToken(p.Header) {
-		faults = append(faults, fmt.Errorf("config: Protocol: Header %.40q is no name of a header", p.Header))
+		faults = append(faults, fmt.Errorf("config: Protocol: Header %.40q is not a header name", p.Header))
 	}
 	if p.Header != "" && p.Field != "" {
 		faults = append(faults, errors.New("config: Protocol: Header and Field are both given: a key goes one way"))
@@ -159,7 +160,7 @@ func (p Protocol) validate() error {
 		faults = append(faults, errors.New("config: Protocol: Keyless goes with neither Header nor Field"))
 	}
 	if p.MaxLen < 0 {
-		faults = append(faults, fmt.Errorf("config: Protocol: MaxLen is %d, want more than none", p.MaxLen))
+		faults = append(faults, fmt.Errorf("config: Protocol: MaxLen is %d, want more than 0", p.MaxLen))
 	}
 	return errors.Join(faults...)
 }

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// maxRedirects is how many redirects an operation follows, whatever CheckRedirect of the
-// http.Client says.
+// maxRedirects is how many redirects an operation follows, even if CheckRedirect of the
+// http.Client allows more.
 const maxRedirects = 10
 
-// follow finds out whether the request follows from a redirect, as http.Client makes
-// it: of which operation, whose time and attempts go on, whether the vendor may have acted
-// on that, whatever becomes of this one, and whether it left the host on the way.
+// follow finds out whether http.Client made the request to follow a redirect, and of
+// which operation. The time and attempts of that operation go on, and so does the doubt
+// whether the vendor acted on it. follow also notes whether the redirects left the host.
 //
-// The rules of redirects are kept here and not in CheckRedirect, because a Transport serves
-// clients whose CheckRedirect is their own.
+// The rules of redirects are enforced here and not in CheckRedirect, because each
+// http.Client of a Transport may have its own CheckRedirect.
 func (op *operation) follow() {
 	for r := op.req.Response; r != nil && r.Request != nil; r = r.Request.Response {
 		if op.earlier == nil {
@@ -31,22 +31,22 @@ func (op *operation) follow() {
 		op.deadline = e.deadline
 		acted := e.mayHaveActed()
 		op.delivered, op.unsure = acted, acted
-		// What the redirect leads to is still the same attempt.
+		// The redirected request is still the same attempt.
 		op.attempts = max(e.attempts-1, 0)
 		op.attemptsLeft = min(op.attemptsLeft, e.attemptsLeft+1)
 	}
 }
 
 // mayHaveActed reports whether the vendor may have acted on the operation, or on one that
-// it follows from.
+// redirected to it.
 func (op *operation) mayHaveActed() bool { return op.unsure && !isSafe(op.req.Method) }
 
-// strayed returns why a request must not follow from the redirects that it follows from,
-// and the response that holds the redirect in question; nil if it may.
+// strayed returns why a request must not follow the redirects that led to it, and the
+// response with the forbidden redirect. It returns nil if the request may follow them.
 //
-// A method that has effects follows 307 and 308, which keep method and body, within its
-// host: after any other redirect http.Client sends a GET, whose success says nothing about
-// what was asked for.
+// A request with effects follows 307 and 308 within its host, because these keep method
+// and body. After any other redirect http.Client sends a GET, and the success of that
+// says nothing about the original request.
 func strayed(req *http.Request) (*http.Response, error) {
 	hops := 0
 	for next := req; next.Response != nil; next = next.Response.Request {
@@ -70,7 +70,7 @@ func strayed(req *http.Request) (*http.Response, error) {
 	return nil, nil
 }
 
-// refuse ends an operation that must not follow the redirect in resp.
+// refuse ends an operation, because it must not follow the redirect in resp.
 func (op *operation) refuse(resp *http.Response, err error) *Error {
 	op.body.close()
 	op.class, op.reason = ClassRedirect, ReasonFinal
@@ -88,8 +88,8 @@ func (op *operation) refuse(resp *http.Response, err error) *Error {
 	return e
 }
 
-// astray returns why the answer of an attempt does not count: Next followed redirects
-// by itself, and other ones than a Transport does. It closes the response then.
+// astray returns an error if Next itself followed redirects that the Transport would not
+// follow. Then the answer does not count, and astray closes the response.
 func (op *operation) astray(resp *http.Response) error {
 	if resp.Request == nil || isSafe(op.req.Method) {
 		return nil
@@ -102,17 +102,17 @@ func (op *operation) astray(resp *http.Response) error {
 		return nil
 	}
 	_ = resp.Body.Close()
-	return fmt.Errorf("config: Next follows redirects by itself, which it must not: %w", err)
+	return fmt.Errorf("config: Next follows redirects itself, which it must not: %w", err)
 }
 
-// abroad are the headers that a request has also at another host than its own: whatever
-// else the caller set may be a secret of the first one's.
+// abroad are the headers that a request keeps when it goes to another host. Any other
+// header may be a secret between the caller and the first host.
 var abroad = []string{
 	"Accept", "Accept-Charset", "Accept-Encoding", "Accept-Language", "Cache-Control", "If-Match", "If-Modified-Since", "If-None-Match",
 	"If-Range", "If-Unmodified-Since", "Pragma", "Range", "Referer", "User-Agent",
 }
 
-// goAbroad takes what may be a secret off a request that was sent on to another host.
+// goAbroad removes possible secrets from a request that goes to another host.
 func goAbroad(h http.Header) {
 	for name := range h {
 		if !slices.ContainsFunc(abroad, func(known string) bool { return strings.EqualFold(known, name) }) {

@@ -43,7 +43,7 @@ func TestARedirectAfterTheDeed(t *testing.T) {
 				ctx = outbound.WithKey(ctx, "k")
 			}
 			_, err := client(v, cfg).Do(request(ctx, t, "POST", "x"))
-			if err == nil || outbound.NotDone(err) || errors.Is(err, outbound.ErrRejected) || errors.Is(err, outbound.ErrNotSent) {
+			if err == nil || outbound.NotApplied(err) || errors.Is(err, outbound.ErrRejected) || errors.Is(err, outbound.ErrNotSent) {
 				t.Errorf("%v: says that the vendor did nothing", err)
 			}
 		})
@@ -57,7 +57,7 @@ func TestARedirectAfterTheDeed(t *testing.T) {
 			return status(404), nil
 		}}
 		_, err := client(v, outbound.Config{Attempts: 1}).Do(request(outbound.WithKey(t.Context(), "k"), t, method, "x"))
-		if !outbound.NotDone(err) {
+		if !outbound.NotApplied(err) {
 			t.Errorf("%s, %d: %v", method, code, err)
 		}
 	}
@@ -101,7 +101,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 // A page that a redirect leads to is no answer to what was asked for.
-func TestARedirectedCallIsNotDone(t *testing.T) {
+func TestARedirectedCallIsNotApplied(t *testing.T) {
 	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE"} {
 		for code, to := range map[int]string{
 			300: "/login", 301: "/login", 302: "/login", 303: "/charges/1",
@@ -128,8 +128,8 @@ func TestARedirectedCallIsNotDone(t *testing.T) {
 						t.Error("a handler would try it again, and be redirected again")
 					}
 					// Only 307 and 308 say that the vendor did nothing itself.
-					if done := !outbound.NotDone(err); done != (code < 307) {
-						t.Errorf("%v: NotDone is %v", err, !done)
+					if done := !outbound.NotApplied(err); done != (code < 307) {
+						t.Errorf("%v: NotApplied is %v", err, !done)
 					}
 				})
 			}
@@ -191,7 +191,7 @@ func TestABodyThatIsGoneIsNotSentOn(t *testing.T) {
 	v := login(307, "/next")
 	req := request(outbound.WithKey(t.Context(), "k"), t, "POST", "x")
 	req.GetBody = nil
-	if _, err := client(v, outbound.Config{}).Do(req); !errors.Is(err, outbound.ErrRedirect) || !outbound.NotDone(err) || v.count() != 1 {
+	if _, err := client(v, outbound.Config{}).Do(req); !errors.Is(err, outbound.ErrRedirect) || !outbound.NotApplied(err) || v.count() != 1 {
 		t.Errorf("%v after %d calls", err, v.count())
 	}
 }
@@ -203,7 +203,7 @@ func TestANextThatFollowsRedirects(t *testing.T) {
 		return (&http.Client{Transport: v}).Do(req.Clone(req.Context()))
 	})
 	_, err := client(next, outbound.Config{}).Do(request(outbound.WithKey(t.Context(), "k"), t, "POST", "x"))
-	if !errors.Is(err, outbound.ErrRedirect) || outbound.NotDone(err) || !strings.Contains(err.Error(), "Next follows redirects") || v.open.Load() != 0 {
+	if !errors.Is(err, outbound.ErrRedirect) || outbound.NotApplied(err) || !strings.Contains(err.Error(), "Next follows redirects") || v.open.Load() != 0 {
 		t.Errorf("%v, %d bodies are open", err, v.open.Load())
 	}
 	v.calls = nil
@@ -242,7 +242,7 @@ func TestADoubtOutlivesARedirect(t *testing.T) {
 		return nil, errRefused
 	}}
 	_, err := client(v, outbound.Config{Schedule: soon}).Do(request(outbound.WithKey(t.Context(), "k"), t, "POST", "x"))
-	if err == nil || outbound.NotDone(err) || v.count() < 4 {
+	if err == nil || outbound.NotApplied(err) || v.count() < 4 {
 		t.Errorf("%v after %d calls: the vendor may have acted on the first", err, v.count())
 	}
 }

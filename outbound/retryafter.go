@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
-// longestRetryAfter is what an absurdly long Retry-After counts as.
+// longestRetryAfter is the longest Retry-After that counts; a longer one counts as this.
 const longestRetryAfter = 24 * time.Hour
 
-// ParseRetryAfter returns the delay that a response's Retry-After header asks for,
-// and whether it asks for one: a number of seconds, or a date. A date is compared
-// with the response's own Date if it has one, so that clocks need not agree, else
-// with now; one in the past is no delay. What is neither, negative, fractional or
-// given twice is ignored. A delay of more than a day counts as a day.
+// ParseRetryAfter returns the delay that a response's Retry-After header asks for, and
+// whether it asks for one. The header is a number of seconds or a date. ParseRetryAfter
+// compares a date with the response's own Date if it has one, so that clocks need not
+// agree, and otherwise with now. A date in the past means no delay. A value that is
+// invalid, negative, fractional or given twice is ignored. A delay of more than a day
+// counts as a day.
 func ParseRetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	values := h.Values("Retry-After")
 	if len(values) != 1 {
@@ -33,7 +34,7 @@ func ParseRetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	return min(max(date.Sub(now), 0), longestRetryAfter), true
 }
 
-// parseSeconds reads digits, and nothing else: no sign, no fraction.
+// parseSeconds reads a number that consists of digits only.
 func parseSeconds(text string) (time.Duration, bool) {
 	if text == "" {
 		return 0, false

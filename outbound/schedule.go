@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// Schedule says how long to wait after the given failed attempt, counted from 1.
-// It is called concurrently. postroom.Backoff is one, and [Exponential] is another.
+// Schedule says how long to wait after the given failed attempt, counted from 1. It is
+// called concurrently. postroom.Backoff and [Exponential] are Schedules.
 type Schedule interface {
 	Delay(attempt int) time.Duration
 }
 
-// Jitter is how chance spreads the waits of an [Exponential] schedule, so that what
-// failed together does not come back together.
+// Jitter says how the waits of an [Exponential] schedule are randomised, so that calls
+// that failed together are not repeated together.
 type Jitter int
 
 // The wait after the n-th attempt, where upper is Base·2ⁿ, or Cap if that is less.
 const (
-	FullJitter  Jitter = iota // 0 to upper: it spreads best
+	FullJitter  Jitter = iota // 0 to upper: spreads best
 	RangeJitter               // half of upper to upper, so that each wait is longer than the last
 	NoJitter                  // upper
 )
@@ -38,7 +38,7 @@ type Exponential struct {
 	// Defaults to 2 seconds.
 	Cap time.Duration
 
-	// Jitter spreads the waits.
+	// Jitter randomises the waits.
 	Jitter Jitter
 }
 
@@ -46,7 +46,7 @@ type Exponential struct {
 func (e Exponential) Delay(attempt int) time.Duration {
 	upper, limit := cmp.Or(e.Base, 100*time.Millisecond), cmp.Or(e.Cap, 2*time.Second)
 	for n := max(attempt, 1); n > 0 && upper < limit; n-- {
-		if upper > limit/2 { // doubling it could overflow
+		if upper > limit/2 { // another doubling could overflow
 			upper = limit
 			break
 		}
@@ -66,10 +66,10 @@ func (e Exponential) Delay(attempt int) time.Duration {
 func (e Exponential) validate() error {
 	var faults []error
 	if e.Base < 0 {
-		faults = append(faults, fmt.Errorf("config: Schedule: Base is %s, want more than none", e.Base))
+		faults = append(faults, fmt.Errorf("config: Schedule: Base is %s, want more than 0", e.Base))
 	}
 	if e.Cap < 0 {
-		faults = append(faults, fmt.Errorf("config: Schedule: Cap is %s, want more than none", e.Cap))
+		faults = append(faults, fmt.Errorf("config: Schedule: Cap is %s, want more than 0", e.Cap))
 	}
 	if e.Jitter < FullJitter || e.Jitter > NoJitter {
 		faults = append(faults, fmt.Errorf("config: Schedule: there is no jitter %d", e.Jitter))
@@ -77,7 +77,7 @@ func (e Exponential) validate() error {
 	return errors.Join(faults...)
 }
 
-// chance returns 0 to d.
+// chance returns a random duration from 0 to d.
 func chance(d time.Duration) time.Duration {
 	if d <= 0 {
 		return 0

@@ -13,18 +13,18 @@ import (
 	"github.com/sony/gobreaker/v2"
 )
 
-// Transport is an [http.RoundTripper] that repeats what may be repeated. It is safe
-// for concurrent use; budgets and breakers are its own, unless Config.Hosts says
-// otherwise, so use one for each vendor, and not one for each call.
+// Transport is an [http.RoundTripper] that repeats requests if that is safe. It is safe
+// for concurrent use. It has its own budgets and breakers, unless Config.Hosts is set, so
+// use one Transport for each vendor, not one for each call.
 type Transport struct {
 	cfg     Config
-	err     error // what is wrong with the Config
+	err     error // the faults of the Config
 	metrics *metrics
 	hosts   *Hosts
 }
 
-// New returns a transport. It does no I/O and cannot fail: faults of the Config are
-// returned by [Transport.Check] and by every call.
+// New returns a transport. It does no I/O and cannot fail: [Transport.Check] and every
+// call return faults of the Config.
 func New(cfg Config) *Transport {
 	cfg = cfg.defaults()
 	t := &Transport{cfg: cfg, metrics: newMetrics(cfg), hosts: cfg.Hosts}
@@ -37,10 +37,10 @@ func New(cfg Config) *Transport {
 	return t
 }
 
-// Check returns what is wrong with the Config, all of it.
+// Check returns all faults of the Config.
 func (t *Transport) Check() error { return t.err }
 
-// CloseIdleConnections closes the connections that are not in use, if Next can.
+// CloseIdleConnections closes the connections that are not in use, if Next supports that.
 func (t *Transport) CloseIdleConnections() {
 	if c, ok := t.cfg.Next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
@@ -48,9 +48,9 @@ func (t *Transport) CloseIdleConnections() {
 }
 
 // RoundTrip carries out one operation. It does not change the request, and closes its
-// body. Where the last attempt had a response, that is returned, with its body open and
-// whole; [Check] says whether and why it is a failure. Where it had none, the error is
-// an [Error].
+// body. If the last attempt had a response, RoundTrip returns that, with its body open
+// and complete; [Check] says whether it is a failure, and why. If there was no response,
+// the error is an [Error].
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t.err != nil {
 		closeBody(req)
@@ -62,16 +62,16 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, op.refuse(from, err)
 	}
 	if req.Header.Get("Upgrade") != "" {
-		return t.cfg.Next.RoundTrip(req) // a connection that outlives all limits
+		return t.cfg.Next.RoundTrip(req) // an upgraded connection outlives all limits
 	}
 	if req.Context().Value(attemptOf{}) != nil {
-		op.attemptsLeft = 1 // another Transport around this one repeats
+		op.attemptsLeft = 1 // another Transport around this one repeats attempts
 	}
 	if err := op.prepare(); err != nil {
 		if req.Context().Err() != nil && errors.Is(err, req.Context().Err()) {
 			return op.finish(result{err: err, class: ClassCanceled}, ReasonCanceled)
 		}
-		if req.Response != nil { // the request was fine before it was redirected
+		if req.Response != nil { // the request was valid before the redirect
 			return nil, op.refuse(req.Response, err)
 		}
 		return op.finish(result{err: err, class: ClassInvalid}, ReasonRequest)
@@ -96,7 +96,7 @@ func (t *Transport) breakerIs(h *host, state gobreaker.State) {
 	}
 }
 
-// hostOf names the host of a URL, with its port if that is not the scheme's.
+// hostOf returns the host of a URL, with its port unless that is the scheme's default.
 func hostOf(u *url.URL) string {
 	name, port := strings.ToLower(strings.TrimSuffix(u.Hostname(), ".")), u.Port()
 	if port == "" || port == portOf(u) {
@@ -112,8 +112,8 @@ func portOf(u *url.URL) string {
 	return "80"
 }
 
-// sameOrigin reports whether what was meant for one URL may be sent to another: the
-// same host and port, or the same host with TLS where there was none.
+// sameOrigin reports whether secrets for one URL may be sent to another: both have the
+// same host and port, or the same host and only the second has TLS.
 func sameOrigin(from, to *url.URL) bool {
 	if !strings.EqualFold(from.Hostname(), to.Hostname()) {
 		return false

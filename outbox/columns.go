@@ -142,7 +142,7 @@ func optionalTime(t time.Time) *time.Time {
 // two contents read alike. Headers come in the order of their names. A time to
 // publish at comes last, behind an '@', with which no header's name begins.
 //
-// postroom.content_digest (schema/sql/0002_write.sql) computes the same in SQL.
+// postroom.content_digest (schema/sql/0001_log.sql) computes the same in SQL.
 func contentDigest(ev postroom.Event) []byte {
 	fields := make([]byte, 0, 256) // hashed in as few pieces as there are without a copy of the data
 	fields = appendField(fields, ev.Type)

@@ -79,7 +79,7 @@ func TestARoleWithoutRightsIsToldWhichToAskFor(t *testing.T) {
 	wantAdvice(t, log.Check(t.Context()), "42501", advice)
 	_, err := log.Lead(t.Context(), "a", time.Minute)
 	wantAdvice(t, err, "42501", advice)
-	_, err = log.Backlog(t.Context())
+	_, err = log.Lag(t.Context())
 	wantAdvice(t, err, "42501", advice)
 }
 

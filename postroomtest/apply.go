@@ -179,7 +179,7 @@ func (handlersTx) Rollback(context.Context) error { return inbox.ErrTxOwned }
 
 var (
 	errOverlooked = errors.New("a statement failed and the handler did not return its error")
-	errEnded      = errors.New("the handler ended the transaction that it was given, with a statement of its own")
+	errEnded      = errors.New("the handler ended its transaction with a statement of its own")
 )
 
 // overlooked returns what a handler that returned nil did not say.

@@ -311,7 +311,7 @@ func charge(vendor *postroomtest.External) inbox.ExternalHandler {
 			}
 			defer func() { _ = resp.Body.Close() }()
 			if resp.StatusCode != http.StatusOK {
-				return nil, inbox.NotDone(fmt.Errorf("vendor: %s", resp.Status))
+				return nil, inbox.NotApplied(fmt.Errorf("vendor: %s", resp.Status))
 			}
 			return io.ReadAll(resp.Body)
 		})
@@ -327,7 +327,7 @@ func charge(vendor *postroomtest.External) inbox.ExternalHandler {
 
 func TestApplyExternal(t *testing.T) {
 	t.Parallel()
-	remembers := inbox.Subscription{KeyWindow: time.Hour} // the vendor
+	remembers := inbox.Subscription{VendorWindow: time.Hour} // the vendor
 	for _, tt := range []struct {
 		name      string
 		vendor    []postroomtest.Behaviour

@@ -18,7 +18,7 @@ const overlap = 10_000
 type comparison struct {
 	log     eventlog.History
 	streams broker.Verifier
-	mark    eventlog.Mark
+	mark    eventlog.Checkpoint
 	since   time.Time // zero: from the mark on
 	rate    float64   // of events read in a second; 0: as fast as can be
 
@@ -36,7 +36,7 @@ func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (br
 	if err != nil {
 		return nil, nil, err
 	}
-	log, err := c.log.Published(ctx, c.mark, c.since)
+	log, err := c.log.Entries(ctx, c.mark, c.since)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -61,11 +61,11 @@ func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (br
 }
 
 // span returns the part of the stream that may have the events. first are the first of them.
-func (c *comparison) span(first []eventlog.Entry, last uint64) broker.SeqRange {
-	if seq := c.mark.Place.Seq; c.mark.ID != 0 {
+func (c *comparison) span(first []eventlog.HistoryEntry, last uint64) broker.SeqRange {
+	if seq := c.mark.Position.Seq; c.mark.ID != 0 {
 		return broker.SeqRange{From: max(seq, overlap) - overlap + 1, To: last}
 	}
-	oldest := slices.MinFunc(first, func(a, b eventlog.Entry) int { return a.LoggedAt.Compare(b.LoggedAt) })
+	oldest := slices.MinFunc(first, func(a, b eventlog.HistoryEntry) int { return a.LoggedAt.Compare(b.LoggedAt) })
 	return broker.SeqRange{Since: oldest.LoggedAt.Add(-clockSkew), To: last}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -50,30 +51,34 @@ type paper struct {
 	broker.Verifier
 
 	pages, size int
+	says        map[string]broker.StreamState // of streams that are not as they should be
 }
 
-func (p *paper) Places(context.Context) ([]eventlog.Place, error) {
-	return []eventlog.Place{{Stream: "S", Seq: 1}}, nil
+func (p *paper) Positions(context.Context) ([]eventlog.StreamPosition, error) {
+	return []eventlog.StreamPosition{{Stream: "S", Seq: 1}}, nil
 }
 
 func (p *paper) Sources(context.Context) ([]string, error) { return []string{"/shop"}, nil }
 
-func (p *paper) Published(context.Context, eventlog.Mark, time.Time) (func(context.Context) ([]eventlog.Entry, error), error) {
+func (p *paper) Entries(context.Context, eventlog.Checkpoint, time.Time) (func(context.Context) ([]eventlog.HistoryEntry, error), error) {
 	read := 0
-	return func(context.Context) (page []eventlog.Entry, err error) {
+	return func(context.Context) (page []eventlog.HistoryEntry, err error) {
 		if read == p.pages {
 			return nil, nil
 		}
 		for i := range p.size {
 			seq := int64(read*p.size + i + 1)
-			page = append(page, eventlog.Entry{Published: true, Seq: seq, Source: "/shop", ID: strconv.FormatInt(seq, 10), Subject: "a", LoggedAt: time.Now()})
+			page = append(page, eventlog.HistoryEntry{Published: true, Seq: seq, Source: "/shop", ID: strconv.FormatInt(seq, 10), Subject: "a", LoggedAt: time.Now()})
 		}
 		read++
 		return page, nil
 	}, nil
 }
 
-func (p *paper) Compare(_ context.Context, at eventlog.Place) (broker.StreamState, error) {
+func (p *paper) Compare(_ context.Context, at eventlog.StreamPosition) (broker.StreamState, error) {
+	if s, ok := p.says[at.Stream]; ok {
+		return s, nil
+	}
 	return broker.StreamState{Verdict: broker.Intact, Limits: true, First: 1, Subjects: []string{"a"}, Last: at}, nil
 }
 
@@ -113,5 +118,38 @@ func TestReconcileLeavesTimeToOthers(t *testing.T) {
 		if _, err := Compare(t.Context(), &paper{}, &paper{}, Config{Rate: rate}); err == nil {
 			t.Errorf("rate %g is taken", rate)
 		}
+	}
+}
+
+// Streams that cannot be compared keep nobody from comparing the others; and only those are
+// compared that were asked for, with those among them of which the log knows nothing.
+func TestStreamsThatCannotBeCompared(t *testing.T) {
+	t.Parallel()
+	p := &paper{pages: 1, size: 3, says: map[string]broker.StreamState{
+		"GONE": {Verdict: broker.Missing}, "QUEUE": {Verdict: broker.Intact, First: 1},
+	}}
+	var told []string
+	all, err := Compare(t.Context(), p, p, Config{Streams: []string{"S", "QUEUE", "GONE"}, Progress: func(stream string, _, _ int) {
+		if !slices.Contains(told, stream) {
+			told = append(told, stream)
+		}
+	}})
+	if err != nil || len(all) != 3 {
+		t.Fatalf("Compare = %+v, %v, want three results", all, err)
+	}
+	for i, want := range []struct {
+		stream   string
+		err      error
+		compared int
+	}{{"GONE", broker.ErrNoStream, 0}, {"QUEUE", ErrConsumed, 0}, {"S", nil, 3}} {
+		if got := all[i]; got.Stream != want.stream || !errors.Is(got.Err, want.err) || got.Compared != want.compared || len(got.Missing) > 0 {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+	if !slices.Equal(told, []string{"S"}) {
+		t.Errorf("progress was told of %v, want S", told)
+	}
+	if all, err := Compare(t.Context(), p, p, Config{Streams: []string{"GONE"}}); err != nil || len(all) != 1 || all[0].Stream != "GONE" {
+		t.Errorf("of one stream: %+v, %v", all, err)
 	}
 }

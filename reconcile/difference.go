@@ -32,7 +32,7 @@ func identify(source, id string) identity {
 // That is little, because both have nearly the same order.
 type difference struct {
 	sources  []string
-	coverage func(e eventlog.Entry) (takes, sure bool)
+	coverage func(e eventlog.HistoryEntry) (takes, sure bool)
 
 	log    map[identity]logEvent
 	stream map[identity]struct{}
@@ -67,10 +67,10 @@ type logEvent struct {
 // is sure that the stream should have it. A stream should have all events if it never
 // dropped any, or was created again. Otherwise it should have those that were written after
 // it stored its first message.
-func coverageOf(s broker.StreamState) func(e eventlog.Entry) (takes, sure bool) {
+func coverageOf(s broker.StreamState) func(e eventlog.HistoryEntry) (takes, sure bool) {
 	subjects := make(map[string]bool)
 	whole := s.First <= 1 || s.Verdict == broker.Recreated
-	return func(e eventlog.Entry) (takes, sure bool) {
+	return func(e eventlog.HistoryEntry) (takes, sure bool) {
 		takes, known := subjects[e.Subject]
 		if !known {
 			if len(subjects) > maxSubjects { // the subjects may contain ids: start again
@@ -88,7 +88,7 @@ type reader[T any] func(ctx context.Context) ([]T, error)
 
 // run reads both to their ends, and returns the seqs of what the stream lacks, ascending,
 // those that are out of order apart. It calls tell after each page.
-func (d *difference) run(ctx context.Context, log reader[eventlog.Entry], stream reader[broker.StoredMessage], tell func()) (missing, outOfOrder []int64, err error) {
+func (d *difference) run(ctx context.Context, log reader[eventlog.HistoryEntry], stream reader[broker.StoredMessage], tell func()) (missing, outOfOrder []int64, err error) {
 	logEnded, streamEnded := false, false
 	for !logEnded || !streamEnded {
 		// Read the one with fewer unmatched events: the other one is ahead.
@@ -157,7 +157,7 @@ func (d *difference) matched(name identity, e logEvent) {
 	d.found(e)
 }
 
-func (d *difference) addEntries(page []eventlog.Entry) {
+func (d *difference) addEntries(page []eventlog.HistoryEntry) {
 	for _, e := range page {
 		takes, sure := d.coverage(e)
 		if !takes {

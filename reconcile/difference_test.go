@@ -31,12 +31,16 @@ func TestDifference(t *testing.T) { rapid.Check(t, findsTheDifference) }
 func findsTheDifference(t *rapid.T) {
 	first := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 	standing := broker.StreamState{First: rapid.SampledFrom([]uint64{1, 8}).Draw(t, "first"), FirstTime: first, Subjects: []string{"a.*"}}
-	var entries []eventlog.Entry
+	if rapid.Bool().Draw(t, "recreated") { // it never had what the one before it dropped
+		standing.Verdict = broker.Recreated
+	}
+	compared, unknown := 0, 0
+	var entries []eventlog.HistoryEntry
 	var stream []broker.StoredMessage
 	want := map[string][]int64{}
 	last := map[string]int64{} // of each key in the stream
 	for seq := range int64(rapid.IntRange(0, 30).Draw(t, "events")) {
-		e := eventlog.Entry{
+		e := eventlog.HistoryEntry{
 			Published: rapid.IntRange(0, 5).Draw(t, "published") > 0,
 			Seq:       seq + 1, Source: "/shop", ID: fmt.Sprint("e", seq), LoggedAt: first.Add(time.Hour),
 			Subject: rapid.SampledFrom([]string{"a.b", "a.c", "b.c"}).Draw(t, "subject"),
@@ -60,7 +64,14 @@ func findsTheDifference(t *rapid.T) {
 	}
 	for _, e := range entries {
 		there := slices.ContainsFunc(stream, func(m broker.StoredMessage) bool { return m.Source == e.Source && m.ID == e.ID })
-		sure := standing.First == 1 || e.LoggedAt.After(first.Add(clockSkew))
+		sure := standing.First == 1 || standing.Verdict == broker.Recreated || e.LoggedAt.After(first.Add(clockSkew))
+		switch {
+		case !e.Published || e.Subject == "b.c":
+		case sure:
+			compared++
+		default:
+			unknown++
+		}
 		switch {
 		case there || !sure || !e.Published || e.Subject == "b.c":
 		case e.Key != "" && last[e.Key] > e.Seq:
@@ -77,17 +88,20 @@ func findsTheDifference(t *rapid.T) {
 	if !slices.Equal(missing, want["missing"]) || !slices.Equal(late, want["late"]) {
 		t.Errorf("missing %v, late %v, want %v and %v", missing, late, want["missing"], want["late"])
 	}
+	if d.compared != compared || d.unknown != unknown {
+		t.Errorf("%d compared, %d unknown, want %d and %d", d.compared, d.unknown, compared, unknown)
+	}
 }
 
 // Where both have nearly the same order, little is remembered of them.
 func TestDifferenceRemembersLittle(t *testing.T) {
 	const n = 20_000
-	var entries []eventlog.Entry
+	var entries []eventlog.HistoryEntry
 	var stream []broker.StoredMessage
 	for i := range n {
 		id := fmt.Sprint(i)
-		entries = append(entries, eventlog.Entry{Published: true, Seq: int64(i + 1), Source: "/shop", ID: id, Subject: "a"})
-		stream = append(stream, broker.StoredMessage{Source: "/shop", ID: id})
+		entries = append(entries, eventlog.HistoryEntry{Published: true, Seq: int64(i + 1), Source: "/shop", ID: id, Subject: "a"})
+		stream = append(stream, broker.StoredMessage{Source: "/shop", ID: id}, broker.StoredMessage{Source: "/other", ID: id}, broker.StoredMessage{})
 	}
 	inPages := func(size int) func(total int) (from, to int) {
 		at := 0
@@ -96,15 +110,15 @@ func TestDifferenceRemembersLittle(t *testing.T) {
 			return from, at
 		}
 	}
-	logPage, streamPage := inPages(500), inPages(700)
+	logPage, streamPage := inPages(500), inPages(2100)
 	d, most := newDifference(broker.StreamState{First: 1, Subjects: []string{"a"}}, []string{"/shop"}), 0
 	_, _, err := d.run(t.Context(),
-		func(context.Context) ([]eventlog.Entry, error) {
+		func(context.Context) ([]eventlog.HistoryEntry, error) {
 			from, to := logPage(n)
 			return entries[from:to], nil
 		},
 		func(context.Context) ([]broker.StoredMessage, error) {
-			from, to := streamPage(n)
+			from, to := streamPage(len(stream))
 			return stream[from:to], nil
 		},
 		func() { most = max(most, len(d.log)+len(d.stream)) })

@@ -83,16 +83,16 @@ func Compare(ctx context.Context, log eventlog.History, streams broker.Verifier,
 	if !(cfg.Rate > 0) { // also not a NaN
 		return nil, fmt.Errorf("reconcile: Rate is %g, want more than 0", cfg.Rate)
 	}
-	places, err := log.Places(ctx)
+	places, err := log.Positions(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reconcile: %w", err)
 	}
 	for _, name := range cfg.Streams {
-		if !slices.ContainsFunc(places, func(p eventlog.Place) bool { return p.Stream == name }) {
-			places = append(places, eventlog.Place{Stream: name})
+		if !slices.ContainsFunc(places, func(p eventlog.StreamPosition) bool { return p.Stream == name }) {
+			places = append(places, eventlog.StreamPosition{Stream: name})
 		}
 	}
-	slices.SortFunc(places, func(a, b eventlog.Place) int { return cmp.Compare(a.Stream, b.Stream) })
+	slices.SortFunc(places, func(a, b eventlog.StreamPosition) int { return cmp.Compare(a.Stream, b.Stream) })
 	var all []Result
 	for _, at := range places {
 		if len(cfg.Streams) > 0 && !slices.Contains(cfg.Streams, at.Stream) {
@@ -108,7 +108,7 @@ func Compare(ctx context.Context, log eventlog.History, streams broker.Verifier,
 }
 
 // stream compares one stream.
-func (cfg Config) stream(ctx context.Context, log eventlog.History, streams broker.Verifier, at eventlog.Place) (Result, error) {
+func (cfg Config) stream(ctx context.Context, log eventlog.History, streams broker.Verifier, at eventlog.StreamPosition) (Result, error) {
 	began := time.Now()
 	found := Result{Stream: at.Stream}
 	c := comparison{log: log, streams: streams, since: cfg.Since, rate: cfg.Rate}
@@ -172,25 +172,25 @@ func FindLost(ctx context.Context, log eventlog.History, streams broker.Verifier
 
 // lastMark returns the newest mark up to which the stream is intact, and the zero mark if
 // there is none.
-func lastMark(ctx context.Context, c eventlog.History, w broker.Verifier, s broker.StreamState) (eventlog.Mark, error) {
+func lastMark(ctx context.Context, c eventlog.History, w broker.Verifier, s broker.StreamState) (eventlog.Checkpoint, error) {
 	if s.Verdict == broker.Recreated {
-		return eventlog.Mark{}, nil
+		return eventlog.Checkpoint{}, nil
 	}
-	marks, err := c.Marks(ctx, s.Last.Stream)
+	marks, err := c.Checkpoints(ctx, s.Last.Stream)
 	if err != nil {
-		return eventlog.Mark{}, err
+		return eventlog.Checkpoint{}, err
 	}
 	for _, mark := range marks {
-		if mark.Place.Seq > s.Last.Seq {
+		if mark.Position.Seq > s.Last.Seq {
 			continue
 		}
-		state, err := w.Compare(ctx, mark.Place)
+		state, err := w.Compare(ctx, mark.Position)
 		if err != nil {
-			return eventlog.Mark{}, err
+			return eventlog.Checkpoint{}, err
 		}
 		if state.Verdict == broker.Intact {
 			return mark, nil
 		}
 	}
-	return eventlog.Mark{}, nil
+	return eventlog.Checkpoint{}, nil
 }

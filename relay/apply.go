@@ -27,7 +27,7 @@ func (d *dispatcher) applyResults(ctx context.Context) {
 		}
 		d.noteStored(o, &counted)
 		if o.IsRepublished() {
-			repeated = append(repeated, eventlog.Repeated{Rewind: o.Rewind, Seq: o.Seq})
+			repeated = append(repeated, eventlog.RepublishResult{RepublishID: o.RepublishID, Seq: o.Seq})
 			d.scheduler.Done(o.Entry, o.Stream, now)
 			continue
 		}
@@ -39,7 +39,7 @@ func (d *dispatcher) applyResults(ctx context.Context) {
 	}
 	d.results.recycle(outcomes)
 	d.acked, d.republished = acked, repeated
-	counted.rewound += int64(len(repeated))
+	counted.republished += int64(len(repeated))
 
 	many, suspicious := d.buffer.addStored(acked, repeated, &d.ackRanges, counted)
 	if many && d.scheduler.InFlight() == 0 {

@@ -21,9 +21,9 @@ type dispatcher struct {
 	recheck   chan<- struct{} // a stream may have lost messages
 
 	ackRanges   ackRanges
-	acked       []int64             // memory for reuse
-	republished []eventlog.Repeated // memory for reuse
-	unavailable []string            // the streams that were last reported as unavailable
+	acked       []int64                    // memory for reuse
+	republished []eventlog.RepublishResult // memory for reuse
+	unavailable []string                   // the streams that were last reported as unavailable
 }
 
 // run sends what the scheduler allows until life.send ends. Then it waits for the results
@@ -120,8 +120,8 @@ func (d *dispatcher) addPage(p page) {
 		d.scheduler.Block(p.keys, p.lastRecording)
 		d.hasBlockedKeys.Store(d.scheduler.HasBlocked())
 	}
-	for _, rewind := range p.cancelled {
-		d.scheduler.Cancel(rewind)
+	for _, republish := range p.cancelled {
+		d.scheduler.Cancel(republish)
 	}
 	d.scheduler.Add(p.events)
 	clear(p.events) // so that the reader's memory does not keep their data alive
@@ -179,7 +179,7 @@ func (d *dispatcher) retryTimer() (due <-chan time.Time, stop func() bool) {
 	return timer.C, timer.Stop
 }
 
-// passRepublished counts the events of rewinds that left the scheduler, and passes those
+// passRepublished counts the events of republishes that left the scheduler, and passes those
 // that it dropped to the recorder.
 func (d *dispatcher) passRepublished() {
 	if !d.scheduler.HasGone() {

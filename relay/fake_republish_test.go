@@ -8,77 +8,77 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// fakeRewinds are the rewinds of a fakeSource: one after the other.
-type fakeRewinds struct {
-	all      []*fakeRewind
+// fakeRepublishes are the republishes of a fakeSource: one after the other.
+type fakeRepublishes struct {
+	all      []*fakeRepublish
 	looks    []time.Time
-	repeated []eventlog.Repeated
+	repeated []eventlog.RepublishResult
 	begun    int64
 }
 
-// fakeRewind is a rewind of events that are not in the fake log.
-type fakeRewind struct {
-	eventlog.Rewinding
-	events []eventlog.Logged
+// fakeRepublish is a republish of events that are not in the fake log.
+type fakeRepublish struct {
+	eventlog.RepublishStatus
+	events []eventlog.Event
 	empty  int // looks that find nothing, before the events
 }
 
-func (s *fakeRewinds) look(limit int) (page eventlog.Rewound) {
+func (s *fakeRepublishes) look(limit int) (page eventlog.RepublishPage) {
 	s.looks = append(s.looks, time.Now())
 	if len(s.all) > 0 && (s.all[0].Cancelled || s.ended(s.all[0])) {
-		page.Ended = []eventlog.Rewinding{s.all[0].Rewinding}
+		page.Ended = []eventlog.RepublishStatus{s.all[0].RepublishStatus}
 		s.all = s.all[1:]
 	}
 	if len(s.all) == 0 {
 		return page
 	}
 	r := s.all[0]
-	page.Rewinding, page.Begins = r.Rewinding, s.begun != r.ID
+	page.RepublishStatus, page.Begins = r.RepublishStatus, s.begun != r.ID
 	s.begun = r.ID
 	if r.empty > 0 {
 		r.empty--
-		page.Moved = true
+		page.Advanced = true
 		return page
 	}
 	n := min(limit, len(r.events)) // none, where limit is 0
-	page.Moved = n > 0
+	page.Advanced = n > 0
 	page.Events, r.events = slices.Clone(r.events[:n]), r.events[n:]
 	return page
 }
 
-// looks returns when rewinds were looked at.
+// looks returns when republishes were looked at.
 func (s *fakeSource) looks() []time.Time {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	return slices.Clone(s.rewinds.looks)
+	return slices.Clone(s.republishes.looks)
 }
 
-// repeated returns how many events of a rewind are recorded.
-func (s *fakeSource) repeated(rewind int64) int64 {
+// repeated returns how many events of a republish are recorded.
+func (s *fakeSource) repeated(republish int64) int64 {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	return s.rewinds.count(rewind)
+	return s.republishes.count(republish)
 }
 
-// ended reports whether all events of a rewind are recorded.
-func (s *fakeRewinds) ended(r *fakeRewind) bool {
+// ended reports whether all events of a republish are recorded.
+func (s *fakeRepublishes) ended(r *fakeRepublish) bool {
 	return len(r.events) == 0 && s.count(r.ID) == r.Events
 }
 
-func (s *fakeRewinds) count(rewind int64) (n int64) {
+func (s *fakeRepublishes) count(republish int64) (n int64) {
 	for _, e := range s.repeated {
-		if e.Rewind == rewind && !e.Dropped {
+		if e.RepublishID == republish && !e.Dropped {
 			n++
 		}
 	}
 	return n
 }
 
-// rewindOf returns a rewind of n events.
-func rewindOf(id int64, n int, rate float64, each func(ev *eventlog.Logged)) *fakeRewind {
-	r := &fakeRewind{Rewinding: eventlog.Rewinding{ID: id, Rate: rate, Events: int64(n)}, events: events(n)}
+// republishOf returns a republish of n events.
+func republishOf(id int64, n int, rate float64, each func(ev *eventlog.Event)) *fakeRepublish {
+	r := &fakeRepublish{RepublishStatus: eventlog.RepublishStatus{ID: id, Rate: rate, Events: int64(n)}, events: events(n)}
 	for i := range r.events {
-		r.events[i].Rewind = id
+		r.events[i].RepublishID = id
 		if each != nil {
 			each(&r.events[i])
 		}
@@ -88,16 +88,16 @@ func rewindOf(id int64, n int, rate float64, each func(ev *eventlog.Logged)) *fa
 
 // sightings is when events were published.
 type sightings struct {
-	mu      sync.Mutex
-	rewound []time.Time
-	live    map[int64]time.Time
+	mu          sync.Mutex
+	republished []time.Time
+	live        map[int64]time.Time
 }
 
-func (s *sightings) see(ev eventlog.Logged) {
+func (s *sightings) see(ev eventlog.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if ev.Rewind != 0 {
-		s.rewound = append(s.rewound, time.Now())
+	if ev.RepublishID != 0 {
+		s.republished = append(s.republished, time.Now())
 		return
 	}
 	if s.live == nil {

@@ -18,17 +18,17 @@ import (
 type fakeSource struct {
 	*fakelog.Log
 
-	terms    []*fakeTerm
-	checkErr error
-	leadErr  error
-	heldKeys []string
-	prunable int // steps
-	places   []eventlog.Place
-	owed     []int64 // lost by the broker, as the relay found
-	late     []int64 // likewise
-	rewinds  fakeRewinds
-	recorded func(t *fakeTerm, ctx context.Context) error // what Record does, where set
-	renewed  func(t *fakeTerm, ctx context.Context) error // what Renew does, where set
+	terms       []*fakeTerm
+	checkErr    error
+	leadErr     error
+	heldKeys    []string
+	prunable    int // steps
+	places      []eventlog.StreamPosition
+	owed        []int64 // lost by the broker, as the relay found
+	late        []int64 // likewise
+	republishes fakeRepublishes
+	recorded    func(t *fakeTerm, ctx context.Context) error // what Record does, where set
+	renewed     func(t *fakeTerm, ctx context.Context) error // what Renew does, where set
 
 	leases    []time.Duration // with which it was led
 	roundTrip time.Duration
@@ -40,7 +40,7 @@ type fakeSource struct {
 	unstorable int           // told by the next page
 }
 
-func newFakeSource(events ...eventlog.Logged) *fakeSource {
+func newFakeSource(events ...eventlog.Event) *fakeSource {
 	s := &fakeSource{Log: fakelog.New()} // without subjects: no stream is looked for
 	s.Events = events
 	return s
@@ -82,8 +82,8 @@ type fakeTerm struct {
 	renewals []time.Duration
 }
 
-func (t *fakeTerm) Taken() (time.Time, time.Duration) {
-	at, _ := t.Term.Taken()
+func (t *fakeTerm) LeaseStart() (time.Time, time.Duration) {
+	at, _ := t.Term.LeaseStart()
 	return at, t.source.roundTrip
 }
 
@@ -102,7 +102,7 @@ func (t *fakeTerm) Renew(ctx context.Context, lease time.Duration) error {
 	return nil
 }
 
-func (t *fakeTerm) Read(ctx context.Context, limit int, into []eventlog.Logged) (eventlog.Page, error) {
+func (t *fakeTerm) Read(ctx context.Context, limit int, into []eventlog.Event) (eventlog.Page, error) {
 	t.source.Mu.Lock()
 	slow := t.source.slow
 	t.source.Mu.Unlock()
@@ -135,10 +135,10 @@ func (t *fakeTerm) search() bool {
 	return true
 }
 
-func (t *fakeTerm) Rewound(_ context.Context, limit int) (eventlog.Rewound, error) {
+func (t *fakeTerm) ReadRepublish(_ context.Context, limit int) (eventlog.RepublishPage, error) {
 	t.source.Mu.Lock()
 	defer t.source.Mu.Unlock()
-	return t.source.rewinds.look(limit), nil
+	return t.source.republishes.look(limit), nil
 }
 
 func (t *fakeTerm) HeldKeys(context.Context) ([]string, error) {
@@ -173,20 +173,20 @@ func (t *fakeTerm) Record(ctx context.Context, p eventlog.Progress) error {
 	t.source.Mu.Lock()
 	defer t.source.Mu.Unlock()
 	t.records = append(t.records, time.Now())
-	for _, at := range p.Places {
-		t.source.places = slices.DeleteFunc(t.source.places, func(old eventlog.Place) bool { return old.Stream == at.Stream })
+	for _, at := range p.Positions {
+		t.source.places = slices.DeleteFunc(t.source.places, func(old eventlog.StreamPosition) bool { return old.Stream == at.Stream })
 		t.source.places = append(t.source.places, at)
 	}
-	t.source.owed, t.source.late = append(t.source.owed, p.Owed...), append(t.source.late, p.Late...)
-	var owed []eventlog.Logged
+	t.source.owed, t.source.late = append(t.source.owed, p.Lost...), append(t.source.late, p.LostBehindKey...)
+	var owed []eventlog.Event
 	for _, ev := range t.source.Events {
-		if slices.Contains(p.Owed, ev.Seq) {
+		if slices.Contains(p.Lost, ev.Seq) {
 			delete(t.source.Done, ev.Seq)
 			owed = append(owed, ev)
 		}
 	}
 	t.Unread = append(owed, t.Unread...)
-	t.source.rewinds.repeated = append(t.source.rewinds.repeated, p.Repeated...)
+	t.source.republishes.repeated = append(t.source.republishes.repeated, p.Republished...)
 	return nil
 }
 
@@ -196,7 +196,7 @@ func (t *fakeTerm) isReleased() bool {
 	return t.released
 }
 
-func (t *fakeTerm) Places() []eventlog.Place {
+func (t *fakeTerm) Positions() []eventlog.StreamPosition {
 	t.source.Mu.Lock()
 	defer t.source.Mu.Unlock()
 	return slices.Clone(t.source.places)
@@ -216,14 +216,14 @@ func (t *fakeTerm) Release(ctx context.Context, p eventlog.Progress) error {
 type fakePublisher struct {
 	sound
 
-	answer func(ev eventlog.Logged, try int) (wait time.Duration, err error)
-	stream string                          // that all events go to
-	store  func(ev eventlog.Logged) uint64 // stores an event, where set, and returns its sequence
+	answer func(ev eventlog.Event, try int) (wait time.Duration, err error)
+	stream string                         // that all events go to
+	store  func(ev eventlog.Event) uint64 // stores an event, where set, and returns its sequence
 	runErr error
 
 	mu       sync.Mutex
 	tries    map[int64]int
-	again    map[int64]int // of rewinds
+	again    map[int64]int // of republishes
 	inFlight int
 	most     int // the most in flight at any time
 }
@@ -251,7 +251,7 @@ func (sound) RunAtomic(context.Context, broker.LeaderToken, <-chan []*broker.Mes
 	return errors.ErrUnsupported
 }
 
-func (sound) Compare(_ context.Context, at eventlog.Place) (broker.StreamState, error) {
+func (sound) Compare(_ context.Context, at eventlog.StreamPosition) (broker.StreamState, error) {
 	return broker.StreamState{Verdict: broker.Intact, Last: at}, nil
 }
 
@@ -314,7 +314,7 @@ func (p *fakePublisher) publish(ctx context.Context, ev *broker.Message, settle 
 	if p.again == nil {
 		p.again = map[int64]int{}
 	}
-	p.again[ev.Rewind]++
+	p.again[ev.RepublishID]++
 	p.inFlight++
 	p.most = max(p.most, p.inFlight)
 	p.mu.Unlock()
@@ -322,7 +322,7 @@ func (p *fakePublisher) publish(ctx context.Context, ev *broker.Message, settle 
 	var wait time.Duration
 	var err error
 	if p.answer != nil {
-		wait, err = p.answer(ev.Logged, try)
+		wait, err = p.answer(ev.Event, try)
 	}
 	select {
 	case <-ctx.Done():
@@ -335,7 +335,7 @@ func (p *fakePublisher) publish(ctx context.Context, ev *broker.Message, settle 
 	o := outcomeOf(err)
 	o.Stream = p.stream
 	if p.store != nil && err == nil {
-		o.Sequence = p.store(ev.Logged)
+		o.Sequence = p.store(ev.Event)
 	}
 	settle(ev, o)
 }
@@ -352,11 +352,11 @@ func (p *fakePublisher) tried(seq int64) int {
 	return p.tries[seq]
 }
 
-// triedOf returns how many events of a rewind were sent, each as often as it was.
-func (p *fakePublisher) triedOf(rewind int64) int {
+// triedOf returns how many events of a republish were sent, each as often as it was.
+func (p *fakePublisher) triedOf(republish int64) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.again[rewind]
+	return p.again[republish]
 }
 
 // promptPublisher has all that it is given stored at once.
@@ -376,10 +376,10 @@ func (promptPublisher) Run(ctx context.Context, batches <-chan []*broker.Message
 }
 
 // events returns n events without a key, from seq 1.
-func events(n int) []eventlog.Logged {
-	all := make([]eventlog.Logged, n)
+func events(n int) []eventlog.Event {
+	all := make([]eventlog.Event, n)
 	for i := range all {
-		all[i] = eventlog.Logged{Seq: int64(i + 1), Event: postroom.Event{Type: "a.b"}}
+		all[i] = eventlog.Event{Seq: int64(i + 1), Event: postroom.Event{Type: "a.b"}}
 	}
 	return all
 }

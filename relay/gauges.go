@@ -86,14 +86,14 @@ func (g *gauges) observe(o metric.Observer, r *Relay) {
 	}
 	o.ObserveFloat64(g.keys, float64(b.HeldKeys), telemetry.With(telemetry.Handler.String("outbox")))
 	o.ObserveFloat64(g.overdue, b.Overdue.Seconds(), telemetry.With(telemetry.Handler.String("outbox")))
-	if b.Writer > 0 || b.WritersUntold == 0 { // else nobody knows
-		o.ObserveFloat64(g.writer, b.Writer.Seconds())
+	if b.OldestWriterAge > 0 || b.HiddenWriters == 0 { // else nobody knows
+		o.ObserveFloat64(g.writer, b.OldestWriterAge.Seconds())
 	}
 	for table, bytes := range b.Bytes {
 		o.ObserveFloat64(g.size, float64(bytes), telemetry.With(telemetry.Table.String(table)))
 	}
 	if keep := r.cfg.Retention; keep > 0 {
-		o.ObserveFloat64(g.retention, max(0, b.Oldest-keep).Seconds(), r.metrics.log)
+		o.ObserveFloat64(g.retention, max(0, b.OldestEventAge-keep).Seconds(), r.metrics.log)
 	}
 }
 
@@ -111,7 +111,7 @@ func (r *Relay) measure(ctx context.Context) {
 			continue
 		}
 		attempt, cancel := context.WithTimeout(ctx, readTimeout)
-		b, err := r.log.Backlog(attempt)
+		b, err := r.log.Lag(attempt)
 		cancel()
 		if err != nil {
 			if ctx.Err() == nil {

@@ -60,7 +60,7 @@ type Health struct {
 	Losses []Loss
 
 	// Lag is how far the relay was behind at LagMeasuredAt. Only a leader measures it.
-	Lag           eventlog.Backlog
+	Lag           eventlog.Lag
 	LagMeasuredAt time.Time
 
 	// RecordedAt is when this relay last recorded progress or renewed its lease.
@@ -208,7 +208,7 @@ func (v *healthState) setRepaired(loss Loss) {
 	}
 }
 
-func (v *healthState) setLag(b eventlog.Backlog) {
+func (v *healthState) setLag(b eventlog.Lag) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.health.Lag, v.health.LagMeasuredAt = b, time.Now()
@@ -284,4 +284,4 @@ func (o healthTerm) Record(ctx context.Context, p eventlog.Progress) error {
 
 // Lag returns how far behind the relay is, as its log says now: whoever leads. It asks the
 // database, and is safe for concurrent use; [Relay.Health] has what was measured last.
-func (r *Relay) Lag(ctx context.Context) (eventlog.Backlog, error) { return r.log.Backlog(ctx) }
+func (r *Relay) Lag(ctx context.Context) (eventlog.Lag, error) { return r.log.Lag(ctx) }

@@ -91,7 +91,7 @@ func TestHealthOfALeader(t *testing.T) {
 		wantHealth(t, r, relay.Leading, "")
 
 		slow := make(chan struct{})
-		pub.answer = func(eventlog.Logged, int) (time.Duration, error) { <-slow; return 0, nil }
+		pub.answer = func(eventlog.Event, int) (time.Duration, error) { <-slow; return 0, nil }
 		run.stop()
 		synctest.Wait()
 		run.wait(t)
@@ -102,7 +102,7 @@ func TestHealthOfALeader(t *testing.T) {
 func TestHealthWhileDraining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pub := &inspectable{}
-		pub.answer = func(eventlog.Logged, int) (time.Duration, error) { return 5 * time.Second, nil }
+		pub.answer = func(eventlog.Event, int) (time.Duration, error) { return 5 * time.Second, nil }
 		r := relay.New(newFakeSource(events(1)...), pub, relay.Config{})
 		run := start(r)
 		after(time.Second)

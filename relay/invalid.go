@@ -19,7 +19,7 @@ func dropInvalid(batch []*broker.Message, report func(m *broker.Message, o broke
 	for _, m := range batch {
 		if waitsBehind(m, invalid) {
 			waiting = append(waiting, m)
-		} else if err := faultOf(&m.Logged); err != nil {
+		} else if err := faultOf(&m.Event); err != nil {
 			invalid = append(invalid, result{schedule.EntryOf(m), broker.Outcome{Class: broker.Permanent, Err: err}})
 		} else {
 			valid = append(valid, m)
@@ -46,7 +46,7 @@ func waitsBehind(m *broker.Message, others []result) bool {
 }
 
 // faultOf returns what is wrong with an event of the log, and nil if it may be sent.
-func faultOf(ev *eventlog.Logged) error {
+func faultOf(ev *eventlog.Event) error {
 	err := ev.Validate()
 	if ev.Fault == nil {
 		return err

@@ -119,7 +119,7 @@ func (l *leader) publish(ctx context.Context) error {
 	if !l.relay.cfg.Atomic {
 		return guardedCall(func() error { return l.relay.pub.Run(ctx, l.batches, l.results.report) })
 	}
-	instance, epoch := l.term.Claim()
+	instance, epoch := l.term.Token()
 	claim := broker.LeaderToken{Instance: instance, Epoch: epoch, Confirm: l.term.Confirm}
 	return guardedCall(func() error { return l.relay.pub.RunAtomic(ctx, claim, l.batches, l.results.report) })
 }

@@ -19,9 +19,9 @@ import (
 type metrics struct {
 	meter metric.Meter
 
-	events, late, takeovers, fenced, dead, removed, sent, rewound, losses, repaired metric.Int64Counter
-	flush                                                                           metric.Int64Histogram
-	commitToAck, publish                                                            metric.Float64Histogram
+	events, late, takeovers, fenced, dead, removed, sent, republished, losses, repaired metric.Int64Counter
+	flush                                                                               metric.Int64Histogram
+	commitToAck, publish                                                                metric.Float64Histogram
 
 	stored, duplicate, retried, held, died metric.MeasurementOption // outcomes
 	log, publishing                        metric.MeasurementOption
@@ -34,7 +34,7 @@ func newMetrics(provider metric.MeterProvider) *metrics {
 	return &metrics{
 		meter:       m,
 		events:      telemetry.Counter(m, telemetry.RelayEvents, "{event}", "Outcomes of publishing."),
-		rewound:     telemetry.Counter(m, telemetry.RelayRewound, "{event}", "Events that were published again because an operator asked for it."),
+		republished: telemetry.Counter(m, telemetry.RelayRepublished, "{event}", "Events that were published again because an operator asked for it."),
 		late:        telemetry.Counter(m, telemetry.RelayLate, "{event}", "Events that became visible after later ones."),
 		takeovers:   telemetry.Counter(m, telemetry.RelayTakeovers, "{takeover}", "Terms that this relay began."),
 		fenced:      telemetry.Counter(m, telemetry.RelayFenced, "{term}", "Terms that ended because another relay had taken over."),
@@ -81,8 +81,8 @@ func (m *metrics) published(ctx context.Context, c counts) {
 	add(c.retried, m.retried)
 	add(c.held, m.held)
 	add(c.dead, m.died)
-	if c.rewound > 0 {
-		m.rewound.Add(ctx, c.rewound)
+	if c.republished > 0 {
+		m.republished.Add(ctx, c.republished)
 	}
 }
 
@@ -113,7 +113,7 @@ func (m *metrics) acknowledged(ctx context.Context, stream string, n int64) {
 }
 
 // counts are outcomes since the last recording.
-type counts struct{ stored, duplicate, retried, held, dead, rewound int64 }
+type counts struct{ stored, duplicate, retried, held, dead, republished int64 }
 
 func (c *counts) add(o counts) {
 	c.stored += o.stored
@@ -121,5 +121,5 @@ func (c *counts) add(o counts) {
 	c.retried += o.retried
 	c.held += o.held
 	c.dead += o.dead
-	c.rewound += o.rewound
+	c.republished += o.republished
 }

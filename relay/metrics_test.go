@@ -25,10 +25,10 @@ import (
 type measuredSource struct {
 	*fakeSource
 
-	backlog eventlog.Backlog
+	lag eventlog.Lag
 }
 
-func (s *measuredSource) Backlog(context.Context) (eventlog.Backlog, error) { return s.backlog, nil }
+func (s *measuredSource) Lag(context.Context) (eventlog.Lag, error) { return s.lag, nil }
 
 // values are the metrics at one moment: the sum over all points of an instrument,
 // or that of the points that have an attribute, as in "name attribute=value".
@@ -84,12 +84,12 @@ func TestMetrics(t *testing.T) {
 		all[0].Key = "dead"
 		all[1].Key = "dead"
 		all[2].Key = "slow"
-		src := &measuredSource{newFakeSource(all...), eventlog.Backlog{
-			Age: 3 * time.Second, Events: 7, Appended: 20, HeldKeys: 2, Overdue: 4 * time.Second, Oldest: 80 * time.Hour, Writer: time.Minute,
+		src := &measuredSource{newFakeSource(all...), eventlog.Lag{
+			Age: 3 * time.Second, Events: 7, Appended: 20, HeldKeys: 2, Overdue: 4 * time.Second, OldestEventAge: 80 * time.Hour, OldestWriterAge: time.Minute,
 			Held:  map[eventlog.HeldReason]eventlog.HeldCount{eventlog.HeldDead: {Events: 5, Age: time.Hour}},
 			Bytes: map[string]int64{"outbox": 4096, "held": 8192},
 		}}
-		pub := &inspectable{fakePublisher: fakePublisher{stream: "SHOP", answer: func(ev eventlog.Logged, try int) (time.Duration, error) {
+		pub := &inspectable{fakePublisher: fakePublisher{stream: "SHOP", answer: func(ev eventlog.Event, try int) (time.Duration, error) {
 			switch {
 			case ev.Key == "dead":
 				return time.Millisecond, &toldError{broker.Permanent, "js_10054"}
@@ -150,10 +150,10 @@ func TestMetrics(t *testing.T) {
 // Of writers that its role may not see, a relay does not say that there are none.
 func TestAWriterThatNobodySees(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for backlog, want := range map[*eventlog.Backlog]bool{
-			{}:                                    true,
-			{WritersUntold: 1}:                    false,
-			{WritersUntold: 1, Writer: time.Hour}: true,
+		for backlog, want := range map[*eventlog.Lag]bool{
+			{}:                 true,
+			{HiddenWriters: 1}: false,
+			{HiddenWriters: 1, OldestWriterAge: time.Hour}: true,
 		} {
 			reader := sdk.NewManualReader()
 			src := &measuredSource{newFakeSource(), *backlog}
@@ -161,8 +161,8 @@ func TestAWriterThatNobodySees(t *testing.T) {
 			run := start(r)
 			after(time.Minute)
 			got := collect(t, reader)
-			if v, ok := got["postroom.relay.oldest_transaction.age"]; ok != want || v != backlog.Writer.Seconds() {
-				t.Errorf("%d writers untold and one open for %s: told %t, as %v s", backlog.WritersUntold, backlog.Writer, ok, v)
+			if v, ok := got["postroom.relay.oldest_transaction.age"]; ok != want || v != backlog.OldestWriterAge.Seconds() {
+				t.Errorf("%d writers untold and one open for %s: told %t, as %v s", backlog.HiddenWriters, backlog.OldestWriterAge, ok, v)
 			}
 			run.stop()
 			run.wait(t)
@@ -180,7 +180,7 @@ func TestPausedAndFenced(t *testing.T) {
 		src := newFakeSource(all[:1]...)
 		var out atomic.Bool
 		pub := &inspectable{fakePublisher: fakePublisher{stream: "SHOP"}}
-		pub.answer = func(eventlog.Logged, int) (time.Duration, error) {
+		pub.answer = func(eventlog.Event, int) (time.Duration, error) {
 			if out.Load() {
 				return 0, broker.ErrNoLeader
 			}
@@ -238,7 +238,7 @@ func TestSpans(t *testing.T) {
 		all[1].TraceParent, all[1].ID = yes, "traced"
 		all[2].TraceParent = no
 		src := newFakeSource(all[:3]...)
-		pub := &fakePublisher{stream: "SHOP", answer: func(ev eventlog.Logged, try int) (time.Duration, error) {
+		pub := &fakePublisher{stream: "SHOP", answer: func(ev eventlog.Event, try int) (time.Duration, error) {
 			if ev.TraceParent == yes && try == 1 {
 				return 0, broker.ErrUnacknowledged
 			}

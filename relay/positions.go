@@ -13,7 +13,7 @@ import (
 type positions map[string]*position
 
 type position struct {
-	eventlog.Place
+	eventlog.StreamPosition
 
 	// unverified means that the stream has to be compared with the position before the
 	// position may move: the stream could not be read, or used a sequence twice.
@@ -67,14 +67,14 @@ func (e *ackRanges) of(stream string) *ackRange {
 
 // advance moves positions to the last acknowledged messages, and returns those that moved.
 // suspicious reports whether a stream has to be compared.
-func (p positions) advance(e *ackRanges) (moved []eventlog.Place, suspicious bool) {
+func (p positions) advance(e *ackRanges) (moved []eventlog.StreamPosition, suspicious bool) {
 	for name, told := range e.streams {
 		if told.high == 0 {
 			continue
 		}
 		at, known := p[name]
 		if !known {
-			at = &position{Place: eventlog.Place{Stream: name}}
+			at = &position{StreamPosition: eventlog.StreamPosition{Stream: name}}
 			p[name] = at
 			suspicious = true // the comparison finds out when it was created
 		}
@@ -86,7 +86,7 @@ func (p positions) advance(e *ackRanges) (moved []eventlog.Place, suspicious boo
 		case told.high > at.Seq:
 			at.Seq = told.high
 			at.MessageID = wire.MessageID(postroom.Event{Source: told.source, ID: told.id}, told.copy)
-			moved = append(moved, at.Place)
+			moved = append(moved, at.StreamPosition)
 		}
 		*told = ackRange{}
 	}
@@ -94,17 +94,17 @@ func (p positions) advance(e *ackRanges) (moved []eventlog.Place, suspicious boo
 }
 
 // snapshot returns a copy of the positions.
-func (p positions) snapshot() []eventlog.Place {
-	all := make([]eventlog.Place, 0, len(p))
+func (p positions) snapshot() []eventlog.StreamPosition {
+	all := make([]eventlog.StreamPosition, 0, len(p))
 	for _, at := range p {
-		all = append(all, at.Place)
+		all = append(all, at.StreamPosition)
 	}
 	return all
 }
 
 // verified notes that a stream lost nothing, and when it was created. It returns the
 // position if that time is new.
-func (p positions) verified(name string, created time.Time) (moved []eventlog.Place) {
+func (p positions) verified(name string, created time.Time) (moved []eventlog.StreamPosition) {
 	at := p[name]
 	if at == nil {
 		return nil
@@ -112,13 +112,13 @@ func (p positions) verified(name string, created time.Time) (moved []eventlog.Pl
 	at.unverified = false
 	if at.Created.IsZero() {
 		at.Created = created
-		return []eventlog.Place{at.Place}
+		return []eventlog.StreamPosition{at.StreamPosition}
 	}
 	return nil
 }
 
 // mergePositions adds positions to all. Each replaces an older one of its stream.
-func mergePositions(all, moved []eventlog.Place) []eventlog.Place {
+func mergePositions(all, moved []eventlog.StreamPosition) []eventlog.StreamPosition {
 	for _, at := range moved {
 		i := 0
 		for i < len(all) && all[i].Stream != at.Stream {

@@ -12,29 +12,29 @@ import (
 )
 
 func landed(stream, id string, seq uint64) result {
-	return result{&schedule.Entry{Message: broker.Message{Logged: eventlog.Logged{Event: postroom.Event{Source: "/shop", ID: id}}}}, broker.Outcome{Stream: stream, Sequence: seq}}
+	return result{&schedule.Entry{Message: broker.Message{Event: eventlog.Event{Event: postroom.Event{Source: "/shop", ID: id}}}}, broker.Outcome{Stream: stream, Sequence: seq}}
 }
 
 func TestPlacesLearn(t *testing.T) {
 	created := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
-	at := func(seq uint64, id string) eventlog.Place {
-		return eventlog.Place{Stream: "SHOP", Created: created, Seq: seq, MessageID: id}
+	at := func(seq uint64, id string) eventlog.StreamPosition {
+		return eventlog.StreamPosition{Stream: "SHOP", Created: created, Seq: seq, MessageID: id}
 	}
 	known := func(doubted bool) positions {
-		return positions{"SHOP": &position{Place: at(5, "/shop#e5"), unverified: doubted}}
+		return positions{"SHOP": &position{StreamPosition: at(5, "/shop#e5"), unverified: doubted}}
 	}
 	tests := []struct {
 		name       string
 		places     positions
 		acks       []result
-		want       eventlog.Place
+		want       eventlog.StreamPosition
 		moves      bool
 		suspicious bool
 	}{
 		{"the highest of them", known(false), []result{landed("SHOP", "e6", 6), landed("SHOP", "e8", 8), landed("SHOP", "e7", 7)}, at(8, "/shop#e8"), true, false},
 		{"a sequence that was used already", known(false), []result{landed("SHOP", "x", 5), landed("SHOP", "y", 9)}, at(5, "/shop#e5"), false, true},
 		{"until it is compared", known(true), []result{landed("SHOP", "y", 9)}, at(5, "/shop#e5"), false, true},
-		{"a stream that was not known", positions{}, []result{landed("SHOP", "e1", 1)}, eventlog.Place{Stream: "SHOP", Seq: 1, MessageID: "/shop#e1"}, true, true},
+		{"a stream that was not known", positions{}, []result{landed("SHOP", "e1", 1)}, eventlog.StreamPosition{Stream: "SHOP", Seq: 1, MessageID: "/shop#e1"}, true, true},
 		{"no sequence", known(false), []result{landed("SHOP", "e6", 0)}, at(5, "/shop#e5"), false, false},
 	}
 	for _, tt := range tests {
@@ -44,9 +44,9 @@ func TestPlacesLearn(t *testing.T) {
 			for _, ack := range tt.acks {
 				e.addNew(ack)
 			}
-			tt.places["OTHER"] = &position{Place: eventlog.Place{Stream: "OTHER", Seq: 2}}
+			tt.places["OTHER"] = &position{StreamPosition: eventlog.StreamPosition{Stream: "OTHER", Seq: 2}}
 			moved, suspicious := tt.places.advance(&e)
-			if got := tt.places["SHOP"].Place; got != tt.want || suspicious != tt.suspicious {
+			if got := tt.places["SHOP"].StreamPosition; got != tt.want || suspicious != tt.suspicious {
 				t.Errorf("place %+v, suspicious %t, want %+v and %t", got, suspicious, tt.want, tt.suspicious)
 			}
 			if moves := slices.Contains(moved, tt.want); moves != tt.moves {
@@ -68,9 +68,9 @@ func TestPlacesLearn(t *testing.T) {
 // A stream that has what it had is trusted again.
 func TestPlacesKept(t *testing.T) {
 	created := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
-	p := positions{"SHOP": &position{Place: eventlog.Place{Stream: "SHOP", Seq: 5}, unverified: true}}
-	want := eventlog.Place{Stream: "SHOP", Created: created, Seq: 5}
-	if moved := p.verified("SHOP", created); !slices.Equal(moved, []eventlog.Place{want}) || p["SHOP"].unverified {
+	p := positions{"SHOP": &position{StreamPosition: eventlog.StreamPosition{Stream: "SHOP", Seq: 5}, unverified: true}}
+	want := eventlog.StreamPosition{Stream: "SHOP", Created: created, Seq: 5}
+	if moved := p.verified("SHOP", created); !slices.Equal(moved, []eventlog.StreamPosition{want}) || p["SHOP"].unverified {
 		t.Errorf("moved %+v, doubted %t, want %+v", moved, p["SHOP"].unverified, want)
 	}
 	if moved := p.verified("SHOP", created); len(moved) > 0 {

@@ -127,11 +127,11 @@ const faultyCheckEvery = 5 * time.Second
 func (p *preflight) watch(ctx context.Context) {
 	looked := time.Now()
 	for {
-		doubt, alive := p.waitForCheck(ctx, min(p.cfg.CheckEvery, faultyCheckEvery))
+		asked, alive := p.waitForCheck(ctx, min(p.cfg.CheckEvery, faultyCheckEvery))
 		if !alive {
 			return
 		}
-		due := doubt || time.Since(looked) >= p.cfg.CheckEvery || p.state.hasFaults()
+		due := asked || time.Since(looked) >= p.cfg.CheckEvery || p.state.hasFaults()
 		if due && p.state.passedCheck() && p.pub.Connected() {
 			faults, err := p.inspect(ctx)
 			p.report(ctx, faults, err)
@@ -140,9 +140,9 @@ func (p *preflight) watch(ctx context.Context) {
 	}
 }
 
-// waitForCheck waits for d, or for up to a second if a recheck was asked for, which doubt
+// waitForCheck waits for d, or for up to a second if a recheck was asked for, which asked
 // reports. alive is false if ctx ended.
-func (p *preflight) waitForCheck(ctx context.Context, d time.Duration) (doubt, alive bool) {
+func (p *preflight) waitForCheck(ctx context.Context, d time.Duration) (asked, alive bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -48,10 +48,7 @@ func using(subjects ...string) *cataloged {
 
 func management(t *testing.T, nc *nats.Conn) jetstream.JetStream {
 	t.Helper()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := devtest.JetStream(t, nc)
 	return js
 }
 
@@ -155,7 +152,7 @@ func TestCheckExaminesStreams(t *testing.T) {
 					t.Errorf("Check says how to accept %s: %t, want %t: %v", risk, got, byName, err)
 				}
 			}
-			run, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			run, cancel := context.WithTimeout(t.Context(), devtest.Patience(t, 20*time.Second))
 			defer cancel()
 			if err := relay.New(src, natsjs.NewPublisher(nc), scope).Run(run); !errors.Is(err, tt.want[0]) || !errors.Is(err, postroom.ErrUnrecoverable) {
 				t.Errorf("Run = %v, want the refusal", err)

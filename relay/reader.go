@@ -26,12 +26,12 @@ const (
 
 // page is what the reader passes to the dispatcher.
 type page struct {
-	events        []eventlog.Logged
+	events        []eventlog.Event
 	keys          []string // keys that have events in held
 	hasKeys       bool     // keys is set
 	lastRecording int64    // the last recording before it asked for keys
 
-	cancelled []int64 // rewinds that were cancelled
+	cancelled []int64 // republishes that were cancelled
 }
 
 // intake is what the reader and the dispatcher share.
@@ -39,7 +39,7 @@ type intake struct {
 	pages          chan page
 	hasBlockedKeys atomic.Bool // some keys have events in held
 
-	republishEvents atomic.Int64 // events of rewinds that were read and have not left the dispatcher
+	republishEvents atomic.Int64 // events of republishes that were read and have not left the dispatcher
 	republishBytes  atomic.Int64 // bytes of their data
 }
 
@@ -60,7 +60,7 @@ func (r *reader) read(ctx context.Context) error {
 	}
 	wait, limit, askKeys := busyPoll, firstPage, time.Now().Add(keysEvery)
 	// The dispatcher has copied a page before it takes the next, so two slices are enough.
-	var free, handed []eventlog.Logged
+	var free, handed []eventlog.Event
 	var pace pace
 	r.pacer = republishPacer{next: time.Now().Add(republishEvery)} // events that were never published come first
 	next := time.NewTimer(wait)
@@ -114,7 +114,7 @@ func (r *reader) read(ctx context.Context) error {
 }
 
 // readPage reads a page within a time limit.
-func (r *reader) readPage(ctx context.Context, limit int, into []eventlog.Logged) (eventlog.Page, error) {
+func (r *reader) readPage(ctx context.Context, limit int, into []eventlog.Event) (eventlog.Page, error) {
 	var page eventlog.Page
 	err := r.relay.timeouts.page.run(ctx, func(ctx context.Context) (err error) {
 		page, err = r.term.Read(ctx, limit, into)
@@ -141,7 +141,7 @@ func (r *reader) readPage(ctx context.Context, limit int, into []eventlog.Logged
 }
 
 // pass passes events to the dispatcher. It returns false if ctx ended.
-func (r *reader) pass(ctx context.Context, events []eventlog.Logged) bool {
+func (r *reader) pass(ctx context.Context, events []eventlog.Event) bool {
 	select {
 	case r.pages <- page{events: events}:
 		return true
@@ -170,7 +170,7 @@ func (r *reader) readHeldKeys(ctx context.Context) error {
 // nextLimit returns how many events fill a page if they are as large as the given ones. It
 // saves the log from reading rows that do not fit. If the next events are larger, the log
 // ends the page earlier.
-func nextLimit(events []eventlog.Logged) int {
+func nextLimit(events []eventlog.Event) int {
 	if len(events) == 0 {
 		return firstPage
 	}

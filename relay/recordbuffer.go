@@ -58,20 +58,20 @@ func (u *recordBuffer) done(recording int64) {
 // addStored adds what the broker acknowledged, and moves the positions of streams. many
 // reports whether there is much to record, and suspicious whether a stream has to be
 // compared.
-func (u *recordBuffer) addStored(acked []int64, repeated []eventlog.Repeated, ends *ackRanges, counted counts) (many, suspicious bool) {
+func (u *recordBuffer) addStored(acked []int64, repeated []eventlog.RepublishResult, ends *ackRanges, counted counts) (many, suspicious bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.progress.Published = append(u.progress.Published, acked...)
 	moved, suspicious := u.positions.advance(ends)
-	u.progress.Places = mergePositions(u.progress.Places, moved)
-	u.progress.Repeated = append(u.progress.Repeated, repeated...)
+	u.progress.Positions = mergePositions(u.progress.Positions, moved)
+	u.progress.Republished = append(u.progress.Republished, repeated...)
 	u.counted.add(counted)
 	return len(u.progress.Published) >= manyUnrecorded, suspicious
 }
 
 // addHeld adds what has to be written to held. It calls taken with the number of the next
 // recording; taken returns the events for held, and those that go back there.
-func (u *recordBuffer) addHeld(taken func(recording int64) (held []eventlog.Holding, returned []int64)) {
+func (u *recordBuffer) addHeld(taken func(recording int64) (held []eventlog.Deferral, returned []int64)) {
 	u.mu.Lock()
 	held, returned := taken(u.nextRecording)
 	u.progress.Held = append(u.progress.Held, held...)
@@ -82,20 +82,20 @@ func (u *recordBuffer) addHeld(taken func(recording int64) (held []eventlog.Hold
 	signal(u.due)
 }
 
-// addDropped adds events of cancelled rewinds, which are not sent any more.
-func (u *recordBuffer) addDropped(dropped []eventlog.Repeated) {
+// addDropped adds events of cancelled republishes, which are not sent any more.
+func (u *recordBuffer) addDropped(dropped []eventlog.RepublishResult) {
 	u.mu.Lock()
-	u.progress.Repeated = append(u.progress.Repeated, dropped...)
+	u.progress.Republished = append(u.progress.Republished, dropped...)
 	u.mu.Unlock()
 	signal(u.due)
 }
 
 // markUnverified adds positions that have to be compared before they may move.
-func (u *recordBuffer) markUnverified(all []eventlog.Place) {
+func (u *recordBuffer) markUnverified(all []eventlog.StreamPosition) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, at := range all {
-		u.positions[at.Stream] = &position{Place: at, unverified: true}
+		u.positions[at.Stream] = &position{StreamPosition: at, unverified: true}
 	}
 }
 
@@ -103,11 +103,11 @@ func (u *recordBuffer) markUnverified(all []eventlog.Place) {
 func (u *recordBuffer) markVerified(name string, created time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.progress.Places = mergePositions(u.progress.Places, u.positions.verified(name, created))
+	u.progress.Positions = mergePositions(u.progress.Positions, u.positions.verified(name, created))
 }
 
 // lastPositions returns a copy of the positions.
-func (u *recordBuffer) lastPositions() []eventlog.Place {
+func (u *recordBuffer) lastPositions() []eventlog.StreamPosition {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.positions.snapshot()
@@ -115,12 +115,12 @@ func (u *recordBuffer) lastPositions() []eventlog.Place {
 
 // requeueLost records events as not published, together with the last position of their
 // stream. It returns after the recording.
-func (u *recordBuffer) requeueLost(ctx context.Context, found reconcile.Result, now eventlog.Place) error {
+func (u *recordBuffer) requeueLost(ctx context.Context, found reconcile.Result, now eventlog.StreamPosition) error {
 	u.mu.Lock()
-	u.progress.Owed = append(u.progress.Owed, inOrder(found)...)
-	u.progress.Late = append(u.progress.Late, found.OutOfOrder...)
-	u.progress.Places = mergePositions(u.progress.Places, []eventlog.Place{now})
-	u.positions[now.Stream] = &position{Place: now}
+	u.progress.Lost = append(u.progress.Lost, inOrder(found)...)
+	u.progress.LostBehindKey = append(u.progress.LostBehindKey, found.OutOfOrder...)
+	u.progress.Positions = mergePositions(u.progress.Positions, []eventlog.StreamPosition{now})
+	u.positions[now.Stream] = &position{StreamPosition: now}
 	recording := u.nextRecording
 	u.mu.Unlock()
 	signal(u.due)

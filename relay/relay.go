@@ -183,7 +183,7 @@ type Relay struct {
 	state      healthState
 	lines      repeat.Lines
 
-	timeouts struct{ page, keys, rewind adaptiveTimeout }
+	timeouts struct{ page, keys, republish adaptiveTimeout }
 }
 
 // New returns a relay that moves events from a log to a broker. It does no I/O and cannot
@@ -308,7 +308,7 @@ func (r *Relay) serve(ctx context.Context, owner string, t *leadAttempt) error {
 
 // beginTerm notes that a term began, and chooses the length of its lease.
 func (r *Relay) beginTerm(ctx context.Context, term eventlog.Term, owner string, t *leadAttempt) {
-	t.ledAt, t.roundTrip = term.Taken()
+	t.ledAt, t.roundTrip = term.LeaseStart()
 	t.firstLease = t.lease
 	needed := LeaseFor(t.roundTrip)
 	if !r.leaseFixed {

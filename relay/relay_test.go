@@ -43,7 +43,7 @@ func after(d time.Duration) {
 func TestRunPublishesAndRecordsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(200)...)
-		pub := &fakePublisher{answer: func(eventlog.Logged, int) (time.Duration, error) { return time.Millisecond, nil }}
+		pub := &fakePublisher{answer: func(eventlog.Event, int) (time.Duration, error) { return time.Millisecond, nil }}
 		run := start(relay.New(src, pub, relay.Config{Window: 10}))
 		after(5 * time.Second)
 		if got := len(src.PublishedSeqs()); got != 200 {
@@ -60,7 +60,7 @@ func TestRunPublishesAndRecordsEverything(t *testing.T) {
 func TestRunDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(3)...)
-		pub := &fakePublisher{answer: func(ev eventlog.Logged, _ int) (time.Duration, error) {
+		pub := &fakePublisher{answer: func(ev eventlog.Event, _ int) (time.Duration, error) {
 			return time.Duration(ev.Seq) * 4 * time.Second, nil // the third comes after the drain timeout
 		}}
 		run := start(relay.New(src, pub, relay.Config{DrainTimeout: 10 * time.Second}))
@@ -114,7 +114,7 @@ func TestRecordingsAreApart(t *testing.T) {
 				time.Sleep(took)
 				return nil
 			}
-			pub := &fakePublisher{answer: func(ev eventlog.Logged, _ int) (time.Duration, error) {
+			pub := &fakePublisher{answer: func(ev eventlog.Event, _ int) (time.Duration, error) {
 				return time.Duration(ev.Seq) * time.Millisecond, nil
 			}}
 			run := start(relay.New(src, pub, relay.Config{}))
@@ -143,7 +143,7 @@ func TestSlowRecordingsKeepTheLease(t *testing.T) {
 			for n := range 60 {
 				src.Set(func() {
 					if len(src.terms) > 0 {
-						src.terms[0].Unread = []eventlog.Logged{{Seq: int64(n + 1), Event: postroom.Event{Type: "a.b"}}}
+						src.terms[0].Unread = []eventlog.Event{{Seq: int64(n + 1), Event: postroom.Event{Type: "a.b"}}}
 					}
 				})
 				after(time.Second)
@@ -162,7 +162,7 @@ func TestSlowRecordingsKeepTheLease(t *testing.T) {
 func TestAFullWindowWaitsForNoMoreThanComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(300)...)
-		pub := &fakePublisher{answer: func(ev eventlog.Logged, _ int) (time.Duration, error) {
+		pub := &fakePublisher{answer: func(ev eventlog.Event, _ int) (time.Duration, error) {
 			if ev.Seq <= 6 { // one, and then more than are waited for
 				return max(1, time.Duration(ev.Seq)-3) * time.Second / 4, nil
 			}
@@ -232,7 +232,7 @@ func TestTheEndOfABacklogIsRecordedAtOnce(t *testing.T) {
 func TestATermEndsBeforeItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(1)...)
-		pub := &fakePublisher{answer: func(eventlog.Logged, int) (time.Duration, error) { return 0, errors.New("not now") }}
+		pub := &fakePublisher{answer: func(eventlog.Event, int) (time.Duration, error) { return 0, errors.New("not now") }}
 		src.recorded = func(_ *fakeTerm, ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 		run := start(relay.New(src, pub, relay.Config{Lease: 4 * time.Second}))
 		after(3100 * time.Millisecond)
@@ -286,7 +286,7 @@ func TestAFailedTermIsFollowedByANewOne(t *testing.T) {
 func TestAFailingEventIsRepeatedAndHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(100)...)
-		pub := &fakePublisher{answer: func(ev eventlog.Logged, try int) (time.Duration, error) {
+		pub := &fakePublisher{answer: func(ev eventlog.Event, try int) (time.Duration, error) {
 			if ev.Seq == 1 && try < 8 {
 				return 0, errors.New("no answer")
 			}

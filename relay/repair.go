@@ -44,7 +44,7 @@ type verifier struct {
 // anything is published. It repairs what they lost. If a stream does not answer, it is
 // compared later, and the others do not wait for it.
 func (a *verifier) verifyFirst(ctx context.Context) error {
-	recorded := a.term.Places()
+	recorded := a.term.Positions()
 	a.buffer.markUnverified(recorded)
 	if !a.relay.preflight.abilities.Verifies {
 		return nil
@@ -110,7 +110,7 @@ func (a *verifier) waitForCheck(ctx context.Context, looked time.Time) bool {
 
 // repair finds what a stream lost, and records that it is to be published again before
 // anything new.
-func (a *verifier) repair(ctx context.Context, at eventlog.Place, s broker.StreamState) error {
+func (a *verifier) repair(ctx context.Context, at eventlog.StreamPosition, s broker.StreamState) error {
 	r := a.relay
 	loss, isNew := r.state.addLoss(at.Stream, s.Verdict)
 	if isNew {

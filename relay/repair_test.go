@@ -20,18 +20,22 @@ import (
 // chronicled is a fakeSource that knows what it had published: all that is done.
 type chronicled struct{ *fakeSource }
 
-func (c chronicled) Places(context.Context) ([]eventlog.Place, error)       { return nil, nil }
-func (c chronicled) Sources(context.Context) ([]string, error)              { return []string{"/shop"}, nil }
-func (c chronicled) Marks(context.Context, string) ([]eventlog.Mark, error) { return nil, nil }
+func (c chronicled) Positions(context.Context) ([]eventlog.StreamPosition, error) { return nil, nil }
 
-func (c chronicled) Published(context.Context, eventlog.Mark, time.Time) (func(context.Context) ([]eventlog.Entry, error), error) {
+func (c chronicled) Sources(context.Context) ([]string, error) { return []string{"/shop"}, nil }
+
+func (c chronicled) Checkpoints(context.Context, string) ([]eventlog.Checkpoint, error) {
+	return nil, nil
+}
+
+func (c chronicled) Entries(context.Context, eventlog.Checkpoint, time.Time) (func(context.Context) ([]eventlog.HistoryEntry, error), error) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
-	var all []eventlog.Entry
+	var all []eventlog.HistoryEntry
 	for _, ev := range c.Events {
-		all = append(all, eventlog.Entry{Published: c.Done[ev.Seq], Seq: ev.Seq, Source: ev.Source, ID: ev.ID, Subject: ev.Subject, Key: ev.Key, LoggedAt: time.Now()})
+		all = append(all, eventlog.HistoryEntry{Published: c.Done[ev.Seq], Seq: ev.Seq, Source: ev.Source, ID: ev.ID, Subject: ev.Subject, Key: ev.Key, LoggedAt: time.Now()})
 	}
-	return func(context.Context) ([]eventlog.Entry, error) {
+	return func(context.Context) ([]eventlog.HistoryEntry, error) {
 		page := all
 		all = nil
 		return page, nil
@@ -53,7 +57,7 @@ type memory struct {
 func newMemory() *memory {
 	m := &memory{created: time.Now()}
 	m.fakePublisher = &fakePublisher{stream: "SHOP"}
-	m.store = func(ev eventlog.Logged) uint64 {
+	m.store = func(ev eventlog.Event) uint64 {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.messages = append(m.messages, ev.ID)
@@ -74,7 +78,7 @@ func (m *memory) ids() []string {
 	return slices.Clone(m.messages)
 }
 
-func (m *memory) Compare(_ context.Context, at eventlog.Place) (broker.StreamState, error) {
+func (m *memory) Compare(_ context.Context, at eventlog.StreamPosition) (broker.StreamState, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.compared++
@@ -84,7 +88,7 @@ func (m *memory) Compare(_ context.Context, at eventlog.Place) (broker.StreamSta
 	n := uint64(len(m.messages))
 	s := broker.StreamState{
 		Verdict: broker.Intact, First: 1, FirstTime: m.created, Subjects: []string{">"}, Limits: true,
-		Last: eventlog.Place{Stream: at.Stream, Created: m.created, Seq: n},
+		Last: eventlog.StreamPosition{Stream: at.Stream, Created: m.created, Seq: n},
 	}
 	if n > 0 {
 		s.Last.MessageID = "/shop#" + m.messages[n-1]
@@ -117,11 +121,11 @@ func (m *memory) ReadStored(context.Context, string, broker.SeqRange) (func(cont
 }
 
 // keyed returns n events of one key.
-func keyed(n int) []eventlog.Logged {
-	all := make([]eventlog.Logged, n)
+func keyed(n int) []eventlog.Event {
+	all := make([]eventlog.Event, n)
 	for i := range all {
 		id := string(rune('a' + i))
-		all[i] = eventlog.Logged{Seq: int64(i + 1), Event: postroom.Event{ID: id, Source: "/shop", Type: "a.b", Subject: "a.b", Key: "k"}}
+		all[i] = eventlog.Event{Seq: int64(i + 1), Event: postroom.Event{ID: id, Source: "/shop", Type: "a.b", Subject: "a.b", Key: "k"}}
 	}
 	return all
 }
@@ -143,7 +147,7 @@ func newLossBench(events, had, remembers int) *lossBench {
 			b.m.messages = append(b.m.messages, ev.ID)
 		}
 	}
-	b.src.places = []eventlog.Place{{Stream: "SHOP", Created: b.m.created, Seq: uint64(had), MessageID: "/shop#" + b.src.Events[had-1].ID}} //nolint:gosec // a few
+	b.src.places = []eventlog.StreamPosition{{Stream: "SHOP", Created: b.m.created, Seq: uint64(had), MessageID: "/shop#" + b.src.Events[had-1].ID}} //nolint:gosec // a few
 	b.r = relay.New(b.src, b.m, relay.Config{MeterProvider: sdk.NewMeterProvider(sdk.WithReader(b.reader))})
 	return b
 }
@@ -185,7 +189,7 @@ func TestALostTailComesBeforeWhatIsNew(t *testing.T) {
 func TestAStreamThatIsMadeAgainMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLossBench(4, 2, 2)
-		b.m.answer = func(ev eventlog.Logged, _ int) (time.Duration, error) {
+		b.m.answer = func(ev eventlog.Event, _ int) (time.Duration, error) {
 			if ev.ID == "c" {
 				b.m.set(func() { b.m.messages, b.m.created = nil, b.m.created.Add(time.Hour) })
 			}

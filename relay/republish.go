@@ -9,26 +9,26 @@ import (
 )
 
 const (
-	// How often the relay asks for a rewind while it knows none, and whether one that waits
+	// How often the relay asks for a republish while it knows none, and whether one that waits
 	// for its last events has ended.
 	republishIdle = time.Second
 
-	// Events of a rewind are read this often, no more at once than its rate allows in
+	// Events of a republish are read this often, no more at once than its rate allows in
 	// republishBurst. No more than a fifth of the time is spent on it.
 	republishEvery = 50 * time.Millisecond
 	republishBurst = 2 * republishEvery
 	republishShare = 4
 
-	// Events of rewinds are at most an eighth of all events that may be read. At least
+	// Events of republishes are at most an eighth of all events that may be read. At least
 	// republishFloor may be read, so that one that the broker refuses does not stop the others.
 	republishPart  = 8
 	republishFloor = 16
 )
 
-// republishPacer limits how fast events of rewinds are read: to their rate, and to what the
+// republishPacer limits how fast events of republishes are read: to their rate, and to what the
 // broker acknowledges.
 type republishPacer struct {
-	running  bool          // a rewind is known
+	running  bool          // a republish is known
 	rate     float64       // of it
 	credit   float64       // events that may be read now
 	creditAt time.Time     // when credit was computed
@@ -54,8 +54,8 @@ func (r *republishPacer) allow(now time.Time, limit int, onTheirWay, bytes int64
 	return max(0, min(int(r.credit), room, r.fill))
 }
 
-// noteRead adds a read of the rewinds, and sets the time of the next.
-func (r *republishPacer) noteRead(page *eventlog.Rewound, took time.Duration, now time.Time) {
+// noteRead adds a read of the republishes, and sets the time of the next.
+func (r *republishPacer) noteRead(page *eventlog.RepublishPage, took time.Duration, now time.Time) {
 	if page.ID == 0 {
 		*r = republishPacer{next: now.Add(republishIdle)}
 		if len(page.Ended) > 0 {
@@ -74,7 +74,7 @@ func (r *republishPacer) noteRead(page *eventlog.Rewound, took time.Duration, no
 		if r.wait = republishEvery; r.credit >= float64(r.fill) { // the page was full before the rate was reached
 			r.wait = busyPoll
 		}
-	case page.Moved: // that part of the log has no events of the rewind
+	case page.Advanced: // that part of the log has no events of the republish
 		r.wait = busyPoll
 	default: // all of it is on its way
 		r.wait = min(max(2*r.wait, republishEvery), republishIdle)
@@ -85,7 +85,7 @@ func (r *republishPacer) noteRead(page *eventlog.Rewound, took time.Duration, no
 	r.next = now.Add(max(r.wait, republishShare*took))
 }
 
-// shorten shortens a wait if a rewind has to be read before its end.
+// shorten shortens a wait if a republish has to be read before its end.
 func (r *republishPacer) shorten(wait time.Duration, now time.Time) time.Duration {
 	if r.running {
 		wait = min(wait, r.next.Sub(now))
@@ -93,7 +93,7 @@ func (r *republishPacer) shorten(wait time.Duration, now time.Time) time.Duratio
 	return wait
 }
 
-// readRepublish passes events of a rewind to the dispatcher if it is time for them.
+// readRepublish passes events of a republish to the dispatcher if it is time for them.
 func (r *reader) readRepublish(ctx context.Context) error {
 	w, now := &r.pacer, time.Now()
 	if w.next.After(now) {
@@ -108,9 +108,9 @@ func (r *reader) readRepublish(ctx context.Context) error {
 		return nil
 	}
 	w.readAt = now
-	var page eventlog.Rewound
-	err := r.relay.timeouts.rewind.run(ctx, func(ctx context.Context) (err error) {
-		page, err = r.term.Rewound(ctx, limit)
+	var page eventlog.RepublishPage
+	err := r.relay.timeouts.republish.run(ctx, func(ctx context.Context) (err error) {
+		page, err = r.term.ReadRepublish(ctx, limit)
 		return err
 	})
 	if err != nil {
@@ -118,7 +118,7 @@ func (r *reader) readRepublish(ctx context.Context) error {
 	}
 	w.noteRead(&page, time.Since(now), time.Now())
 	r.logRepublish(ctx, &page)
-	if page.Moved {
+	if page.Advanced {
 		signal(r.buffer.due)
 	}
 	p := r.republishPage(&page)
@@ -132,8 +132,8 @@ func (r *reader) readRepublish(ctx context.Context) error {
 	return nil
 }
 
-// republishPage returns what the dispatcher has to know of a read of the rewinds.
-func (r *reader) republishPage(found *eventlog.Rewound) page {
+// republishPage returns what the dispatcher has to know of a read of the republishes.
+func (r *reader) republishPage(found *eventlog.RepublishPage) page {
 	p := page{events: found.Events}
 	for _, ended := range found.Ended {
 		if ended.Cancelled {
@@ -149,21 +149,21 @@ func (r *reader) republishPage(found *eventlog.Rewound) page {
 	return p
 }
 
-// logRepublish logs that a rewind begins or ends.
-func (r *reader) logRepublish(ctx context.Context, page *eventlog.Rewound) {
+// logRepublish logs that a republish begins or ends.
+func (r *reader) logRepublish(ctx context.Context, page *eventlog.RepublishPage) {
 	log := r.relay.cfg.Logger
 	for _, ended := range page.Ended {
-		what := "rewind is done"
+		what := "republish is done"
 		if ended.Cancelled {
-			what = "rewind was cancelled"
+			what = "republish was cancelled"
 		}
-		log.InfoContext(ctx, what, "rewind", ended.ID, "events", ended.Events, "published", ended.Published, "skipped", ended.Skipped, "held", ended.Held)
+		log.InfoContext(ctx, what, "republish", ended.ID, "events", ended.Events, "published", ended.Published, "skipped", ended.Skipped, "held", ended.Held)
 	}
 	if page.Begins {
-		what := "rewind begins"
+		what := "republish begins"
 		if page.Published+page.Held > 0 {
-			what = "rewind goes on"
+			what = "republish goes on"
 		}
-		log.InfoContext(ctx, what, "rewind", page.ID, "events", page.Rewinding.Events, "published", page.Published, "rate", page.Rate)
+		log.InfoContext(ctx, what, "republish", page.ID, "events", page.RepublishStatus.Events, "published", page.Published, "rate", page.Rate)
 	}
 }

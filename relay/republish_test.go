@@ -13,14 +13,14 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// A rewind is published at its rate, without bursts, and live events do not wait for it.
-func TestARewindKeepsToItsRate(t *testing.T) {
+// A republish is published at its rate, without bursts, and live events do not wait for it.
+func TestARepublishKeepsToItsRate(t *testing.T) {
 	for _, rate := range []float64{2, 40, 200} {
 		synctest.Test(t, func(t *testing.T) {
 			n := min(300, int(rate*5))
 			src, seen := newFakeSource(), &sightings{}
-			src.rewinds.all = []*fakeRewind{rewindOf(1, n, rate, nil)}
-			pub := &fakePublisher{answer: func(ev eventlog.Logged, _ int) (time.Duration, error) {
+			src.republishes.all = []*fakeRepublish{republishOf(1, n, rate, nil)}
+			pub := &fakePublisher{answer: func(ev eventlog.Event, _ int) (time.Duration, error) {
 				seen.see(ev)
 				return time.Millisecond, nil
 			}}
@@ -33,23 +33,23 @@ func TestARewindKeepsToItsRate(t *testing.T) {
 				seq := int64(100_000 + i)
 				wrote[seq] = time.Now()
 				src.Set(func() {
-					src.terms[0].Unread = append(src.terms[0].Unread, eventlog.Logged{Seq: seq, Event: postroom.Event{Type: "a.b"}})
+					src.terms[0].Unread = append(src.terms[0].Unread, eventlog.Event{Seq: seq, Event: postroom.Event{Type: "a.b"}})
 				})
 				r.Wake()
 			}
 			after(2 * time.Second)
 			run.stop()
 			run.wait(t)
-			if got := src.repeated(1); got != int64(n) || len(seen.rewound) != n {
-				t.Fatalf("rate %g: %d of %d events are recorded, %d were sent", rate, got, n, len(seen.rewound))
+			if got := src.repeated(1); got != int64(n) || len(seen.republished) != n {
+				t.Fatalf("rate %g: %d of %d events are recorded, %d were sent", rate, got, n, len(seen.republished))
 			}
-			took := seen.rewound[n-1].Sub(began).Seconds()
+			took := seen.republished[n-1].Sub(began).Seconds()
 			if want := float64(n) / rate; took < want*0.95 || took > want*1.15+0.1 {
 				t.Errorf("rate %g: %d events took %.2f s, want about %.2f s", rate, n, took, want)
 			}
-			for i := range seen.rewound { // a tenth of a second's worth at once, and what comes in meanwhile
+			for i := range seen.republished { // a tenth of a second's worth at once, and what comes in meanwhile
 				end := i
-				for end < n && seen.rewound[end].Sub(seen.rewound[i]) < 100*time.Millisecond {
+				for end < n && seen.republished[end].Sub(seen.republished[i]) < 100*time.Millisecond {
 					end++
 				}
 				if most := 2*max(1, rate/10) + 1; float64(end-i) > most {
@@ -58,7 +58,7 @@ func TestARewindKeepsToItsRate(t *testing.T) {
 			}
 			for seq, at := range wrote {
 				if wait := seen.live[seq].Sub(at); wait > 20*time.Millisecond || wait < 0 {
-					t.Errorf("rate %g: a live event waited %s beside a rewind", rate, wait)
+					t.Errorf("rate %g: a live event waited %s beside a republish", rate, wait)
 				}
 			}
 			if len(src.PublishedSeqs()) != len(wrote) {
@@ -68,11 +68,11 @@ func TestARewindKeepsToItsRate(t *testing.T) {
 	}
 }
 
-// Events of a rewind are read in pages, twenty in a second.
-func TestARewindIsReadInPages(t *testing.T) {
+// Events of a republish are read in pages, twenty in a second.
+func TestARepublishIsReadInPages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
-		src.rewinds.all = []*fakeRewind{rewindOf(1, 400, 1000, nil)}
+		src.republishes.all = []*fakeRepublish{republishOf(1, 400, 1000, nil)}
 		run := start(relay.New(src, &fakePublisher{}, relay.Config{}))
 		after(450 * time.Millisecond)
 		run.stop()
@@ -84,26 +84,26 @@ func TestARewindIsReadInPages(t *testing.T) {
 }
 
 // A new leader publishes first what nobody has seen yet.
-func TestANewLeaderLooksForRewindsLater(t *testing.T) {
+func TestANewLeaderLooksForRepublishesLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(1)...)
-		src.rewinds.all = []*fakeRewind{rewindOf(1, 1, 1, nil)}
+		src.republishes.all = []*fakeRepublish{republishOf(1, 1, 1, nil)}
 		run := start(relay.New(src, promptPublisher{}, relay.Config{}))
 		after(time.Millisecond)
 		if looks := len(src.looks()); looks > 0 || len(src.PublishedSeqs()) != 1 {
-			t.Errorf("looked for rewinds %d times, and %d events are recorded; want the one event first", looks, len(src.PublishedSeqs()))
+			t.Errorf("looked for republishes %d times, and %d events are recorded; want the one event first", looks, len(src.PublishedSeqs()))
 		}
 		after(200 * time.Millisecond)
 		if got := src.repeated(1); got != 1 {
-			t.Errorf("%d events of the rewind are recorded, want 1", got)
+			t.Errorf("%d events of the republish are recorded, want 1", got)
 		}
 		run.stop()
 		run.wait(t)
 	})
 }
 
-// Without a rewind it is looked for once a second; Wake changes nothing about that.
-func TestAnIdleRelaySeldomLooksForRewinds(t *testing.T) {
+// Without a republish it is looked for once a second; Wake changes nothing about that.
+func TestAnIdleRelaySeldomLooksForRepublishes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
 		r := relay.New(src, &fakePublisher{}, relay.Config{})
@@ -117,28 +117,28 @@ func TestAnIdleRelaySeldomLooksForRewinds(t *testing.T) {
 		}
 		// One whose last event waits is looked at as seldom, in the end.
 		src.Set(func() {
-			src.rewinds.all = []*fakeRewind{rewindOf(1, 1, 1000, nil)}
-			src.rewinds.all[0].Events = 2 // so it does not end
+			src.republishes.all = []*fakeRepublish{republishOf(1, 1, 1000, nil)}
+			src.republishes.all[0].Events = 2 // so it does not end
 		})
 		after(10 * time.Second)
 		from := len(src.looks())
 		after(10 * time.Second)
 		if got := len(src.looks()) - from; got < 8 || got > 12 {
-			t.Errorf("looked %d times in 10 s at a rewind that waits, want about 10", got)
+			t.Errorf("looked %d times in 10 s at a republish that waits, want about 10", got)
 		}
 		run.stop()
 		run.wait(t)
 	})
 }
 
-// Parts of the log without an event of the rewind are passed without delay, and not
+// Parts of the log without an event of the republish are passed without delay, and not
 // without a pause.
-func TestARewindPassesWhatItsFilterLeavesOut(t *testing.T) {
+func TestARepublishPassesWhatItsFilterLeavesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
-		rw := rewindOf(1, 5, 1000, nil)
+		rw := republishOf(1, 5, 1000, nil)
 		rw.empty = 100
-		src.rewinds.all = []*fakeRewind{rw}
+		src.republishes.all = []*fakeRepublish{rw}
 		run := start(relay.New(src, &fakePublisher{}, relay.Config{}))
 		after(2 * time.Second)
 		if got := src.repeated(1); got != 5 {
@@ -149,19 +149,19 @@ func TestARewindPassesWhatItsFilterLeavesOut(t *testing.T) {
 	})
 }
 
-// Events of a rewind that no stream takes are tried again without end, are not held,
+// Events of a republish that no stream takes are tried again without end, are not held,
 // take little of the room, and do not stop live events, of their key neither.
-func TestARewindThatNoStreamTakes(t *testing.T) {
+func TestARepublishThatNoStreamTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
-		src.rewinds.all = []*fakeRewind{rewindOf(1, 400, 100_000, func(ev *eventlog.Logged) { ev.Key, ev.Subject = "k", "gone" })}
+		src.republishes.all = []*fakeRepublish{republishOf(1, 400, 100_000, func(ev *eventlog.Event) { ev.Key, ev.Subject = "k", "gone" })}
 		var open sync.Mutex
 		taken := false
 		most := map[int64]bool{}
-		pub := &fakePublisher{stream: "S", answer: func(ev eventlog.Logged, _ int) (time.Duration, error) {
+		pub := &fakePublisher{stream: "S", answer: func(ev eventlog.Event, _ int) (time.Duration, error) {
 			open.Lock()
 			defer open.Unlock()
-			if ev.Rewind != 0 && !taken {
+			if ev.RepublishID != 0 && !taken {
 				most[ev.Seq] = true
 				return time.Millisecond, broker.ErrNoStream
 			}
@@ -172,16 +172,16 @@ func TestARewindThatNoStreamTakes(t *testing.T) {
 		after(3 * time.Second)
 		for i := range 20 {
 			src.Set(func() {
-				src.terms[0].Unread = append(src.terms[0].Unread, eventlog.Logged{Seq: int64(1000 + i), Event: postroom.Event{Type: "a.b", Key: "k"}})
+				src.terms[0].Unread = append(src.terms[0].Unread, eventlog.Event{Seq: int64(1000 + i), Event: postroom.Event{Type: "a.b", Key: "k"}})
 			})
 			r.Wake()
 			after(500 * time.Millisecond)
 			if got := len(src.PublishedSeqs()); got != i+1 {
-				t.Fatalf("%d live events are published, want %d: a rewind stops them", got, i+1)
+				t.Fatalf("%d live events are published, want %d: a republish stops them", got, i+1)
 			}
 		}
 		if got := len(most); got == 0 || got > 250 {
-			t.Errorf("%d events of the rewind were in hand, want an eighth of 2000 at the most", got)
+			t.Errorf("%d events of the republish were in hand, want an eighth of 2000 at the most", got)
 		}
 		if len(src.Held) > 0 || src.repeated(1) > 0 {
 			t.Errorf("%d events are held and %d published, want none", len(src.Held), src.repeated(1))
@@ -198,13 +198,13 @@ func TestARewindThatNoStreamTakes(t *testing.T) {
 	})
 }
 
-// What the broker refuses for long enough while others pass is held, for its rewind and
+// What the broker refuses for long enough while others pass is held, for its republish and
 // for no key.
-func TestWhatTheBrokerRefusesOfARewindIsHeld(t *testing.T) {
+func TestWhatTheBrokerRefusesOfARepublishIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
-		src.rewinds.all = []*fakeRewind{rewindOf(9, 30, 2, func(ev *eventlog.Logged) { ev.Key = "k" })}
-		pub := &fakePublisher{stream: "S", answer: func(ev eventlog.Logged, _ int) (time.Duration, error) {
+		src.republishes.all = []*fakeRepublish{republishOf(9, 30, 2, func(ev *eventlog.Event) { ev.Key = "k" })}
+		pub := &fakePublisher{stream: "S", answer: func(ev eventlog.Event, _ int) (time.Duration, error) {
 			switch ev.Seq {
 			case 1:
 				return 0, &toldError{broker.Refused, "js_10169"}
@@ -219,8 +219,8 @@ func TestWhatTheBrokerRefusesOfARewindIsHeld(t *testing.T) {
 		run.wait(t)
 		for seq, dead := range map[int64]bool{1: false, 2: true} {
 			h, ok := src.Held[seq]
-			if !ok || h.Rewind != 9 || h.Key != "" || h.Failure == nil || h.Failure.Dead != dead {
-				t.Errorf("held of %d: %+v, want for rewind 9, no key, dead %t", seq, h, dead)
+			if !ok || h.RepublishID != 9 || h.Key != "" || h.Failure == nil || h.Failure.Dead != dead {
+				t.Errorf("held of %d: %+v, want for republish 9, no key, dead %t", seq, h, dead)
 			}
 		}
 		if got := src.repeated(9); got != 28 || len(src.Held) != 2 {
@@ -229,34 +229,34 @@ func TestWhatTheBrokerRefusesOfARewindIsHeld(t *testing.T) {
 	})
 }
 
-// A cancelled rewind ends within two seconds: what waits to be sent, or to be sent again,
+// A cancelled republish ends within two seconds: what waits to be sent, or to be sent again,
 // is dropped. The next one begins, and the log says so.
-func TestACancelledRewindEnds(t *testing.T) {
+func TestACancelledRepublishEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text logged
 		src := newFakeSource()
-		src.rewinds.all = []*fakeRewind{
-			rewindOf(1, 300, 1000, func(ev *eventlog.Logged) { ev.Key = "k" }),
-			rewindOf(2, 20, 1000, func(ev *eventlog.Logged) { ev.Key = "k" }),
+		src.republishes.all = []*fakeRepublish{
+			republishOf(1, 300, 1000, func(ev *eventlog.Event) { ev.Key = "k" }),
+			republishOf(2, 20, 1000, func(ev *eventlog.Event) { ev.Key = "k" }),
 		}
-		pub := &fakePublisher{answer: func(ev eventlog.Logged, _ int) (time.Duration, error) {
-			if ev.Rewind == 1 {
+		pub := &fakePublisher{answer: func(ev eventlog.Event, _ int) (time.Duration, error) {
+			if ev.RepublishID == 1 {
 				return 100 * time.Millisecond, broker.ErrNoStream
 			}
 			return time.Millisecond, nil
 		}}
 		run := start(relay.New(src, pub, relay.Config{Logger: text.logger()}))
 		after(5 * time.Second)
-		src.Set(func() { src.rewinds.all[0].Cancelled = true })
+		src.Set(func() { src.republishes.all[0].Cancelled = true })
 		after(5 * time.Second)
 		sent := pub.triedOf(1)
 		after(10 * time.Second)
 		if now := pub.triedOf(1); now != sent {
-			t.Errorf("%d events of the cancelled rewind were sent five seconds after it was cancelled", now-sent)
+			t.Errorf("%d events of the cancelled republish were sent five seconds after it was cancelled", now-sent)
 		}
 		dropped := 0
-		for _, e := range src.rewinds.repeated {
-			if e.Dropped && e.Rewind == 1 {
+		for _, e := range src.republishes.repeated {
+			if e.Dropped && e.RepublishID == 1 {
 				dropped++
 			}
 		}
@@ -264,11 +264,11 @@ func TestACancelledRewindEnds(t *testing.T) {
 			t.Errorf("%d events were dropped and %d published, want those in hand and none", dropped, src.repeated(1))
 		}
 		if got := src.repeated(2); got != 20 {
-			t.Errorf("%d events of the next rewind are published, want 20", got)
+			t.Errorf("%d events of the next republish are published, want 20", got)
 		}
 		run.stop()
 		run.wait(t)
-		for _, want := range []string{"rewind begins\" rewind=1", "rewind was cancelled\" rewind=1", "rewind begins\" rewind=2", "rewind is done\" rewind=2"} {
+		for _, want := range []string{"republish begins\" republish=1", "republish was cancelled\" republish=1", "republish begins\" republish=2", "republish is done\" republish=2"} {
 			if got := text.count(want); got != 1 {
 				t.Errorf("the log has %q %d times, want once", want, got)
 			}
@@ -276,15 +276,15 @@ func TestACancelledRewindEnds(t *testing.T) {
 	})
 }
 
-// While nothing is acknowledged nothing more of a rewind is read, and it does not make up
+// While nothing is acknowledged nothing more of a republish is read, and it does not make up
 // for that time afterwards.
-func TestARewindDoesNotMakeUpForAnOutage(t *testing.T) {
+func TestARepublishDoesNotMakeUpForAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rate, outage = 200, 5 * time.Second
 		src, seen := newFakeSource(), &sightings{}
-		src.rewinds.all = []*fakeRewind{rewindOf(1, 300, rate, nil)}
+		src.republishes.all = []*fakeRepublish{republishOf(1, 300, rate, nil)}
 		began := time.Now()
-		pub := &fakePublisher{answer: func(ev eventlog.Logged, _ int) (time.Duration, error) {
+		pub := &fakePublisher{answer: func(ev eventlog.Event, _ int) (time.Duration, error) {
 			seen.see(ev)
 			return max(time.Millisecond, time.Until(began.Add(outage))), nil
 		}}
@@ -296,9 +296,9 @@ func TestARewindDoesNotMakeUpForAnOutage(t *testing.T) {
 		after(10 * time.Second)
 		run.stop()
 		run.wait(t)
-		late := slices.DeleteFunc(slices.Clone(seen.rewound), func(at time.Time) bool { return at.Before(began.Add(outage)) })
-		if len(seen.rewound) != 300 || len(late) < 250 {
-			t.Fatalf("%d events were sent, %d after the outage", len(seen.rewound), len(late))
+		late := slices.DeleteFunc(slices.Clone(seen.republished), func(at time.Time) bool { return at.Before(began.Add(outage)) })
+		if len(seen.republished) != 300 || len(late) < 250 {
+			t.Fatalf("%d events were sent, %d after the outage", len(seen.republished), len(late))
 		}
 		if took := late[len(late)-1].Sub(late[0]).Seconds(); took < 0.85*float64(len(late))/rate {
 			t.Errorf("%d events took %.2f s after an outage, want %d a second", len(late), took, rate)
@@ -306,13 +306,13 @@ func TestARewindDoesNotMakeUpForAnOutage(t *testing.T) {
 	})
 }
 
-// A rewind of which the broker takes nothing does not wait for others to pass: what is
+// A republish of which the broker takes nothing does not wait for others to pass: what is
 // refused is held after a while, and that is no attempt.
-func TestARewindOfWhichAllIsRefused(t *testing.T) {
+func TestARepublishOfWhichAllIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
-		src.rewinds.all = []*fakeRewind{rewindOf(1, 2, 1000, nil)}
-		pub := &fakePublisher{stream: "S", answer: func(eventlog.Logged, int) (time.Duration, error) {
+		src.republishes.all = []*fakeRepublish{republishOf(1, 2, 1000, nil)}
+		pub := &fakePublisher{stream: "S", answer: func(eventlog.Event, int) (time.Duration, error) {
 			return 0, &toldError{broker.Refused, "js_10169"}
 		}}
 		run := start(relay.New(src, pub, relay.Config{}))
@@ -326,7 +326,7 @@ func TestARewindOfWhichAllIsRefused(t *testing.T) {
 		run.stop()
 		run.wait(t)
 		for _, h := range src.Held {
-			if h.Rewind != 1 || h.Failure.Dead || h.Failure.Attempts != 0 {
+			if h.RepublishID != 1 || h.Failure.Dead || h.Failure.Attempts != 0 {
 				t.Errorf("held %+v, %+v", h, h.Failure)
 			}
 		}
@@ -336,10 +336,10 @@ func TestARewindOfWhichAllIsRefused(t *testing.T) {
 	})
 }
 
-// An event that a rewind left in held is published from there as all others are.
-func TestAnEventOfARewindFromHeldIsALiveOne(t *testing.T) {
+// An event that a republish left in held is published from there as all others are.
+func TestAnEventOfARepublishFromHeldIsALiveOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src := newFakeSource(eventlog.Logged{Seq: 5, Rewind: 3, Held: true, Unordered: true, Event: postroom.Event{Type: "a.b", Key: "k"}})
+		src := newFakeSource(eventlog.Event{Seq: 5, RepublishID: 3, Held: true, Unordered: true, Event: postroom.Event{Type: "a.b", Key: "k"}})
 		run := start(relay.New(src, &fakePublisher{}, relay.Config{}))
 		after(time.Second)
 		run.stop()
@@ -350,22 +350,22 @@ func TestAnEventOfARewindFromHeldIsALiveOne(t *testing.T) {
 	})
 }
 
-// A part of the log of which a rewind has nothing is recorded at once, too.
-func TestARewindIsRecordedAsItMoves(t *testing.T) {
+// A part of the log of which a republish has nothing is recorded at once, too.
+func TestARepublishIsRecordedAsItMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
 		r := relay.New(src, &fakePublisher{}, relay.Config{Lease: time.Minute, Retention: relay.KeepForever})
 		run := start(r)
 		after(5500 * time.Millisecond)
 		src.Set(func() {
-			rw := rewindOf(1, 1, 1000, nil)
+			rw := republishOf(1, 1, 1000, nil)
 			rw.empty, rw.events = 1, nil
-			src.rewinds.all = []*fakeRewind{rw}
+			src.republishes.all = []*fakeRepublish{rw}
 		})
 		after(2 * time.Second)
 		src.Set(func() {
 			if n := len(src.terms[0].records); n != 1 {
-				t.Errorf("%d recordings in seven seconds with a lease of a minute, want the one of the rewind", n)
+				t.Errorf("%d recordings in seven seconds with a lease of a minute, want the one of the republish", n)
 			}
 		})
 		run.stop()

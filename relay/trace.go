@@ -28,7 +28,7 @@ type batchSpan struct {
 
 // sampled reports whether the producer's trace is sampled. It reads only the flags of the
 // W3C traceparent, because it is called for each event.
-func sampled(ev *eventlog.Logged) bool {
+func sampled(ev *eventlog.Event) bool {
 	const length = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	return len(ev.TraceParent) == length && ev.TraceParent[length-1]&1 == 1
 }
@@ -39,7 +39,7 @@ func startSpan(ctx context.Context, tracer trace.Tracer, batch []*broker.Message
 	for _, m := range batch {
 		f := schedule.EntryOf(m)
 		f.Batch = nil
-		if sampled(&f.Logged) {
+		if sampled(&f.Event) {
 			members = append(members, f)
 		}
 	}

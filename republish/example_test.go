@@ -17,7 +17,7 @@ import (
 
 // A consumer lost what it had stored of an order: the order's events are published again.
 // Whichever relay leads does it; the consumer's inbox knows those that it has.
-func ExampleRewinds_Rewind() {
+func ExampleStore_Start() {
 	servers := devtest.ForExample() // a migrated database
 	defer servers.Close()
 	ctx, pool := context.Background(), servers.Pool
@@ -30,13 +30,13 @@ func ExampleRewinds_Rewind() {
 	})
 	fmt.Println("write:", err)
 
-	rewinds := republish.New(pool)
-	order := republish.Order{Keys: []string{"o-1"}, Actor: "ann", Reason: "restored from yesterday"}
-	_, err = rewinds.Rewind(ctx, order)
+	store := republish.New(pool)
+	order := republish.Request{Keys: []string{"o-1"}, Actor: "ann", Reason: "restored from yesterday"}
+	_, err = store.Start(ctx, order)
 	fmt.Println("nothing is published yet:", errors.Is(err, republish.ErrNoEvents))
 
 	publish(ctx, outbox.NewLog(pool)) // a relay does
-	r, err := rewinds.Rewind(ctx, order)
+	r, err := store.Start(ctx, order)
 	fmt.Println(r.State, r.Events, "event,", err)
 	// Output:
 	// write: <nil>

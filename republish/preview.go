@@ -11,66 +11,66 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// countStep is how many seqs are looked at at a time, to count events.
+// countStep is how many seqs one statement counts.
 const countStep = 50_000
 
-// Led reports whether a relay leads the log now.
-func (rs *Rewinds) Led(ctx context.Context) (bool, error) {
-	if rs.err != nil {
-		return false, fmt.Errorf("outbox: %w", postroom.Unrecoverable(rs.err))
+// HasLeader reports whether a relay leads now.
+func (s *Store) HasLeader(ctx context.Context) (bool, error) {
+	if s.err != nil {
+		return false, fmt.Errorf("republish: %w", postroom.Unrecoverable(s.err))
 	}
-	extent, err := rs.log.Extent(ctx)
+	extent, err := s.log.Extent(ctx)
 	if err != nil {
-		return false, fmt.Errorf("outbox: %w", rs.advise("relay", err))
+		return false, fmt.Errorf("republish: %w", s.advise("relay", err))
 	}
-	return extent.Led, nil
+	return extent.HasLeader, nil
 }
 
-// preview finds the events of an order.
-func (rs *Rewinds) preview(ctx context.Context, o Order) (p Preview, err error) {
-	wish := o.wish()
-	running, err := rs.list(ctx, nil, &wish, nil, 1)
+// preview finds out what a request would publish.
+func (s *Store) preview(ctx context.Context, r Request) (p Preview, err error) {
+	digest := r.digest()
+	running, err := s.list(ctx, nil, &digest, nil, 1)
 	if err != nil {
 		return p, err
 	}
 	if len(running) == 1 {
-		running[0].RanAlready = true
+		running[0].AlreadyRunning = true
 		p.Running = &running[0]
 	}
-	extent, err := rs.log.Extent(ctx)
+	extent, err := s.log.Extent(ctx)
 	if err != nil {
 		return p, err
 	}
-	p.Log = reachOf(extent, o.Since)
+	p.Log = extentOf(extent, r.Since)
 	if extent.First == 0 {
 		return p, nil
 	}
 	lo, hi := extent.First, min(extent.Last, extent.High)
-	if !o.Since.IsZero() {
-		if lo, err = rs.log.FirstFrom(ctx, o.Since, extent.First, hi); err != nil {
+	if !r.Since.IsZero() {
+		if lo, err = s.log.FirstFrom(ctx, r.Since, extent.First, hi); err != nil {
 			return p, err
 		}
 	}
-	if !o.Until.IsZero() {
-		end, err := rs.log.FirstAfter(ctx, o.Until, lo, hi)
+	if !r.Until.IsZero() {
+		end, err := s.log.FirstAfter(ctx, r.Until, lo, hi)
 		if err != nil {
 			return p, err
 		}
 		hi = end - 1
 	}
-	return p, rs.count(ctx, o, lo, hi, &p)
+	return p, s.count(ctx, r, lo, hi, &p)
 }
 
-// reachOf says how far back the log reaches for events since a time.
-func reachOf(e pglog.Extent, since time.Time) Reach {
-	reach := Reach{FirstSeq: e.First}
+// extentOf returns how far back the log reaches, for a request since a time.
+func extentOf(e pglog.Extent, since time.Time) Extent {
+	extent := Extent{FirstSeq: e.First}
 	if e.Begins == nil {
-		reach.Gone = e.Appended > 0
-		return reach
+		extent.Gone = e.Appended > 0
+		return extent
 	}
-	reach.BeginsAt = *e.Begins
-	reach.Gone = e.First > 1 && since.Before(*e.Begins)
-	return reach
+	extent.BeginsAt = *e.Begins
+	extent.Gone = e.First > 1 && since.Before(*e.Begins)
+	return extent
 }
 
 // countRow is what count.sql returns.
@@ -79,11 +79,11 @@ type countRow struct {
 	Earliest, Latest *time.Time
 }
 
-// count counts the events of an order from lo through hi.
-func (rs *Rewinds) count(ctx context.Context, o Order, lo, hi int64, p *Preview) error {
+// count adds to p the events of a request with seqs from lo through hi.
+func (s *Store) count(ctx context.Context, r Request, lo, hi int64, p *Preview) error {
 	for ; lo <= hi; lo += countStep {
-		rows, _ := rs.pool.Query(ctx, rs.sql.Count, unplanned, // CollectOneRow reports the error
-			lo, min(lo+countStep-1, hi), texts(o.Types), texts(o.Keys), when(o.Since), when(o.Until))
+		rows, _ := s.pool.Query(ctx, s.sql.Count, unplanned, // CollectOneRow reports the error
+			lo, min(lo+countStep-1, hi), texts(r.Types), texts(r.Keys), when(r.Since), when(r.Until))
 		row, err := pgx.CollectOneRow(rows, pgx.RowToStructByPos[countRow])
 		if err != nil {
 			return fmt.Errorf("count events: %w", err)

@@ -2,7 +2,9 @@ package republish_test
 
 import (
 	"errors"
+	"math"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -27,7 +29,7 @@ func spread(t *testing.T, pool *pgxpool.Pool) (times []time.Time) {
 	return times
 }
 
-func TestRewindFiltersByTimeTypeAndKey(t *testing.T) {
+func TestRepublishFiltersByTimeTypeAndKey(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	for n, id := range letters(12) {
@@ -49,26 +51,26 @@ func TestRewindFiltersByTimeTypeAndKey(t *testing.T) {
 
 	tests := []struct {
 		name string
-		o    republish.Order
+		o    republish.Request
 		want []string
 	}{
-		{"all", republish.Order{}, []string{"e000", "e001", "e002", "e004", "e005", "e006", "e007", "e009", "e010", "e011"}},
-		{"since", republish.Order{Since: at[8]}, []string{"e010", "e011"}},
-		{"since, with one out of order", republish.Order{Since: at[4]}, []string{"e005", "e007", "e009", "e010", "e011"}},
-		{"until, which is not included", republish.Order{Until: at[2]}, []string{"e000", "e001"}},
-		{"until, with one out of order", republish.Order{Until: at[4]}, []string{"e000", "e001", "e002", "e004", "e006"}},
-		{"between", republish.Order{Since: at[1], Until: at[3]}, []string{"e001", "e002"}},
-		{"a type", republish.Order{Types: []string{"order.paid"}}, []string{"e001", "e004", "e007", "e010"}},
-		{"two types, one twice", republish.Order{Types: []string{"order.paid", "order.placed", "order.paid"}}, []string{"e000", "e001", "e004", "e006", "e007", "e009", "e010"}},
-		{"a key", republish.Order{Keys: []string{"k"}}, []string{"e001", "e005", "e009"}},
-		{"everything at once", republish.Order{Since: at[1], Until: at[9], Types: []string{"order.placed"}, Keys: []string{"k", "l"}}, []string{"e006", "e009"}},
+		{"all", republish.Request{}, []string{"e000", "e001", "e002", "e004", "e005", "e006", "e007", "e009", "e010", "e011"}},
+		{"since", republish.Request{Since: at[8]}, []string{"e010", "e011"}},
+		{"since, with one out of order", republish.Request{Since: at[4]}, []string{"e005", "e007", "e009", "e010", "e011"}},
+		{"until, which is not included", republish.Request{Until: at[2]}, []string{"e000", "e001"}},
+		{"until, with one out of order", republish.Request{Until: at[4]}, []string{"e000", "e001", "e002", "e004", "e006"}},
+		{"between", republish.Request{Since: at[1], Until: at[3]}, []string{"e001", "e002"}},
+		{"a type", republish.Request{Types: []string{"order.paid"}}, []string{"e001", "e004", "e007", "e010"}},
+		{"two types, one twice", republish.Request{Types: []string{"order.paid", "order.placed", "order.paid"}}, []string{"e000", "e001", "e004", "e006", "e007", "e009", "e010"}},
+		{"a key", republish.Request{Keys: []string{"k"}}, []string{"e001", "e005", "e009"}},
+		{"everything at once", republish.Request{Since: at[1], Until: at[9], Types: []string{"order.placed"}, Keys: []string{"k", "l"}}, []string{"e006", "e009"}},
 	}
 	for _, tt := range tests {
 		p, err := log.Preview(t.Context(), tt.o)
 		if err != nil || p.Events != int64(len(tt.want)) {
 			t.Errorf("%s: preview has %d events, %v; want %d", tt.name, p.Events, err, len(tt.want))
 		}
-		r := rewind(t, log, tt.o)
+		r := startRepublish(t, log, tt.o)
 		var got []string
 		for {
 			ids, page := again(t, term, 3)
@@ -81,16 +83,16 @@ func TestRewindFiltersByTimeTypeAndKey(t *testing.T) {
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
-		wantRewind(t, log, r.ID, republish.Done, int64(len(tt.want)), 0, 0)
+		wantRepublish(t, log, r.ID, republish.Done, int64(len(tt.want)), 0, 0)
 	}
-	_, err := log.Rewind(t.Context(), republish.Order{Types: []string{"order.lost"}, Actor: "ann"})
+	_, err := log.Start(t.Context(), republish.Request{Types: []string{"order.lost"}, Actor: "ann"})
 	if !errors.Is(err, republish.ErrNoEvents) {
-		t.Errorf("a rewind of nothing = %v, want ErrNoEvents", err)
+		t.Errorf("a republish of nothing = %v, want ErrNoEvents", err)
 	}
 }
 
 // What retention removed cannot be published again, and that is said.
-func TestRewindSaysWhatIsGone(t *testing.T) {
+func TestRepublishSaysWhatIsGone(t *testing.T) {
 	t.Parallel()
 	pool, log, term := publishedLog(t, letters(6)...)
 	at := spread(t, pool)
@@ -110,38 +112,38 @@ func TestRewindSaysWhatIsGone(t *testing.T) {
 		{"from later", at[3], 3, false},
 	}
 	for _, tt := range tests {
-		p, err := log.Preview(t.Context(), republish.Order{Since: tt.since})
+		p, err := log.Preview(t.Context(), republish.Request{Since: tt.since})
 		if err != nil || p.Events != tt.events || p.Log.Gone != tt.gone || !p.Log.BeginsAt.Equal(at[2]) || p.Log.FirstSeq == 0 {
 			t.Errorf("%s: %+v, %v; want %d events, gone %t", tt.name, p, err, tt.events, tt.gone)
 		}
 	}
-	r := rewind(t, log, republish.Order{Since: at[0]})
+	r := startRepublish(t, log, republish.Request{Since: at[0]})
 	if r.Log == nil || !r.Log.Gone || r.Events != 4 {
-		t.Errorf("Rewind = %+v, want that something is gone", r)
+		t.Errorf("Republish = %+v, want that something is gone", r)
 	}
 	ids, _ := again(t, term, 10)
 	wantIDs(t, ids, letters(6)[2:]...)
 
 	mustExec(t, pool, "DELETE FROM postroom.outbox")
-	empty, err := log.Rewind(t.Context(), republish.Order{Actor: "ann", Since: at[0].Add(-time.Hour)})
+	empty, err := log.Start(t.Context(), republish.Request{Actor: "ann", Since: at[0].Add(-time.Hour)})
 	if !errors.Is(err, republish.ErrNoEvents) || empty.Log == nil || !empty.Log.Gone {
 		t.Errorf("of an empty log: %+v, %v; want ErrNoEvents and that all is gone", empty, err)
 	}
 }
 
-// An order that is given again while its rewind runs makes no second one; after its end
+// An order that is given again while its republish runs makes no second one; after its end
 // it makes new copies.
-func TestTheSameOrderIsOneRewind(t *testing.T) {
+func TestTheSameOrderIsOneRepublish(t *testing.T) {
 	t.Parallel()
 	pool, log, term := publishedLog(t, letters(3)...)
 	now := time.Now()
-	order := republish.Order{Since: now.Add(-time.Hour), Types: []string{"order.placed", "order.paid"}, Actor: "ann", Reason: "why", Name: "since=1h"}
+	order := republish.Request{Since: now.Add(-time.Hour), Types: []string{"order.placed", "order.paid"}, Actor: "ann", Reason: "why", Name: "since=1h"}
 	repeated := order
 	repeated.Types = []string{"order.paid", "order.placed", "order.paid"} // the same set
 	repeated.Rate, repeated.Actor, repeated.Since = 7, "bob", now.Add(-59*time.Minute)
 
 	var all sync.WaitGroup
-	made := make([]republish.Rewind, 8)
+	made := make([]republish.Republish, 8)
 	for i := range made {
 		all.Go(func() {
 			o := order
@@ -149,7 +151,7 @@ func TestTheSameOrderIsOneRewind(t *testing.T) {
 				o = repeated
 			}
 			var err error
-			if made[i], err = log.Rewind(t.Context(), o); err != nil {
+			if made[i], err = log.Start(t.Context(), o); err != nil {
 				t.Error(err)
 			}
 		})
@@ -158,14 +160,14 @@ func TestTheSameOrderIsOneRewind(t *testing.T) {
 	fresh := 0
 	for _, r := range made {
 		if r.ID != made[0].ID {
-			t.Errorf("rewinds %d and %d of one order", made[0].ID, r.ID)
+			t.Errorf("republishes %d and %d of one order", made[0].ID, r.ID)
 		}
-		if !r.RanAlready {
+		if !r.AlreadyRunning {
 			fresh++
 		}
 	}
 	if fresh != 1 {
-		t.Errorf("%d of 8 orders made a rewind, want 1", fresh)
+		t.Errorf("%d of 8 orders made a republish, want 1", fresh)
 	}
 	var count int
 	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.audit WHERE action = 'rewind' AND (details ->> 'rewind')::bigint = $1", made[0].ID).Scan(&count); err != nil || count != 1 {
@@ -178,55 +180,82 @@ func TestTheSameOrderIsOneRewind(t *testing.T) {
 	later := nameless
 	later.Since = now.Add(-59 * time.Minute)
 	seen := []int64{made[0].ID}
-	for _, o := range []republish.Order{other, nameless, later} {
-		r := rewind(t, log, o)
+	for _, o := range []republish.Request{other, nameless, later} {
+		r := startRepublish(t, log, o)
 		if slices.Contains(seen, r.ID) {
-			t.Errorf("another order is the same rewind %d", r.ID)
+			t.Errorf("another order is the same republish %d", r.ID)
 		}
 		seen = append(seen, r.ID)
 	}
 
 	_, page := again(t, term, 10)
 	publishAgain(t, term, page.Events...)
-	wantRewind(t, log, made[0].ID, republish.Done, 3, 0, 0)
-	if r := rewind(t, log, order); r.ID == made[0].ID || r.RanAlready {
-		t.Errorf("after its end the order is %+v, want a new rewind", r)
+	wantRepublish(t, log, made[0].ID, republish.Done, 3, 0, 0)
+	if r := startRepublish(t, log, order); r.ID == made[0].ID || r.AlreadyRunning {
+		t.Errorf("after its end the order is %+v, want a new republish", r)
 	}
 }
 
-func TestRewindRefusesBadOrders(t *testing.T) {
+func TestRepublishRefusesBadOrders(t *testing.T) {
 	t.Parallel()
 	pool, log, _ := publishedLog(t, "a")
 	now := time.Now()
-	for name, o := range map[string]republish.Order{
-		"nobody":                {},
-		"a rate below 0":        {Actor: "ann", Rate: -1},
-		"too high a rate":       {Actor: "ann", Rate: 1e9},
-		"until before since":    {Actor: "ann", Since: now, Until: now.Add(-time.Hour)},
-		"an empty type":         {Actor: "ann", Types: []string{""}},
-		"a key that is no text": {Actor: "ann", Keys: []string{"\xff"}},
+	for name, o := range map[string]republish.Request{
+		"nobody":                    {},
+		"a rate below 0":            {Actor: "ann", Rate: -1},
+		"too high a rate":           {Actor: "ann", Rate: 1e9},
+		"until before since":        {Actor: "ann", Since: now, Until: now.Add(-time.Hour)},
+		"an empty type":             {Actor: "ann", Types: []string{""}},
+		"a key that is no text":     {Actor: "ann", Keys: []string{"\xff"}},
+		"no rate at all":            {Actor: "ann", Rate: math.NaN()},
+		"a name that is too long":   {Actor: strings.Repeat("a", 256)},
+		"a name that is no text":    {Actor: "\xff"},
+		"a reason that is too long": {Actor: "ann", Reason: strings.Repeat("a", 4097)},
+		"a reason that is no text":  {Actor: "ann", Reason: "\x00"},
 	} {
-		if _, err := log.Rewind(t.Context(), o); !errors.Is(err, postroom.ErrUnrecoverable) {
+		if _, err := log.Start(t.Context(), o); !errors.Is(err, postroom.ErrUnrecoverable) {
 			t.Errorf("%s: %v, want ErrUnrecoverable", name, err)
 		}
 	}
+	if _, err := log.StartSeqs(t.Context(), nil, 0, "ann", "missing"); !errors.Is(err, republish.ErrNoEvents) {
+		t.Errorf("StartSeqs of nothing = %v, want ErrNoEvents", err)
+	}
 	wantAudit(t, pool)
-	if _, err := log.Cancel(t.Context(), 4711, "ann", ""); !errors.Is(err, republish.ErrNoRewind) {
-		t.Errorf("CancelRewind of none = %v", err)
+	if _, err := log.Cancel(t.Context(), 4711, "ann", ""); !errors.Is(err, republish.ErrNotFound) {
+		t.Errorf("CancelRepublish of none = %v", err)
 	}
-	if _, err := log.Find(t.Context(), 4711); !errors.Is(err, republish.ErrNoRewind) {
-		t.Errorf("FindRewind of none = %v", err)
+	if _, err := log.Find(t.Context(), 4711); !errors.Is(err, republish.ErrNotFound) {
+		t.Errorf("FindRepublish of none = %v", err)
 	}
-	r := rewind(t, log, republish.Order{Reason: "lost"})
+	r := startRepublish(t, log, republish.Request{Reason: "lost"})
 	if _, err := log.Cancel(t.Context(), r.ID, "bob", "no"); err != nil {
 		t.Fatal(err)
 	}
 	wantAudit(t, pool, "ann rewind 1 lost", "bob cancel_rewind 1 no")
 	all, err := log.List(t.Context(), 10, 0)
 	if err != nil || len(all) != 1 || all[0].State != republish.Cancelled {
-		t.Errorf("Rewinds = %+v, %v", all, err)
+		t.Errorf("Republishes = %+v, %v", all, err)
 	}
 	if all, err = log.List(t.Context(), 10, r.ID); err != nil || len(all) != 0 {
-		t.Errorf("Rewinds before the first = %+v, %v", all, err)
+		t.Errorf("Republishes before the first = %+v, %v", all, err)
+	}
+}
+
+// Of a schema that has an impossible name every method says so, and sends no statement.
+func TestAnImpossibleSchema(t *testing.T) {
+	t.Parallel()
+	s := republish.New(devtest.EmptyPool(t)).WithSchema("no schema")
+	for name, call := range map[string]func() error{
+		"HasLeader": func() error { _, err := s.HasLeader(t.Context()); return err },
+		"Preview":   func() error { _, err := s.Preview(t.Context(), republish.Request{Actor: "ann"}); return err },
+		"Start":     func() error { _, err := s.Start(t.Context(), republish.Request{Actor: "ann"}); return err },
+		"StartSeqs": func() error { _, err := s.StartSeqs(t.Context(), []int64{1}, 1, "ann", "why"); return err },
+		"Cancel":    func() error { _, err := s.Cancel(t.Context(), 1, "ann", "why"); return err },
+		"Find":      func() error { _, err := s.Find(t.Context(), 1); return err },
+		"List":      func() error { _, err := s.List(t.Context(), 1, 0); return err },
+	} {
+		if err := call(); !errors.Is(err, postroom.ErrUnrecoverable) {
+			t.Errorf("%s: %v, want ErrUnrecoverable", name, err)
+		}
 	}
 }

@@ -22,7 +22,7 @@ func lead(t *testing.T, pool *pgxpool.Pool) eventlog.Term {
 
 // publishedLog returns a log with events of which all are published, what publishes them
 // again, and the term that published them.
-func publishedLog(t *testing.T, ids ...string) (*pgxpool.Pool, *republish.Rewinds, eventlog.Term) {
+func publishedLog(t *testing.T, ids ...string) (*pgxpool.Pool, *republish.Store, eventlog.Term) {
 	t.Helper()
 	pool := devtest.Pool(t)
 	write(t, pool, ids...)
@@ -32,28 +32,28 @@ func publishedLog(t *testing.T, ids ...string) (*pgxpool.Pool, *republish.Rewind
 	return pool, republish.New(pool), term
 }
 
-func rewind(t *testing.T, log *republish.Rewinds, o republish.Order) republish.Rewind {
+func startRepublish(t *testing.T, log *republish.Store, o republish.Request) republish.Republish {
 	t.Helper()
 	o.Actor = "ann"
-	r, err := log.Rewind(t.Context(), o)
+	r, err := log.Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-func wantRewind(t *testing.T, log *republish.Rewinds, id int64, state republish.State, published, skipped, held int64) {
+func wantRepublish(t *testing.T, log *republish.Store, id int64, state republish.State, published, skipped, held int64) {
 	t.Helper()
 	r, err := log.Find(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if r.State != state || r.Published != published || r.Skipped != skipped || r.Held != held {
-		t.Errorf("rewind %d is %s: %d published, %d skipped, %d held; want %s: %d, %d, %d",
+		t.Errorf("republish %d is %s: %d published, %d skipped, %d held; want %s: %d, %d, %d",
 			id, r.State, r.Published, r.Skipped, r.Held, state, published, skipped, held)
 	}
 	if (r.State == republish.Running) != r.EndedAt.IsZero() {
-		t.Errorf("rewind %d is %s and ended at %s", id, r.State, r.EndedAt)
+		t.Errorf("republish %d is %s and ended at %s", id, r.State, r.EndedAt)
 	}
 }
 

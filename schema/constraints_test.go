@@ -299,7 +299,7 @@ func TestConstraintsAgreeOnCharacters(t *testing.T) {
 	exec(t, pool, `
 		CREATE FUNCTION takes(domain text, value text) RETURNS boolean LANGUAGE plpgsql AS $$
 		BEGIN
-		    EXECUTE format('SELECT %L::postroom.checked_%I', value, domain);
+		    EXECUTE format('SELECT %L::postroom.%I', value, domain);
 		    RETURN true;
 		EXCEPTION WHEN check_violation THEN
 		    RETURN false;
@@ -426,4 +426,49 @@ func TestLedgerConstraints(t *testing.T) {
 	t.Run("a second relay", func(t *testing.T) {
 		wantViolation(t, pool, "INSERT INTO postroom.relay (only_one, cluster) VALUES (false, 1)", "relay_only_one_check")
 	})
+}
+
+// All lengths that a text may have, and none besides.
+func TestLengthsOfTexts(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	for _, domain := range []string{"identifier", "label", "media_type"} {
+		for n, ok := range map[int]bool{0: false, 1: true, 254: true, 255: true, 256: false, 257: false, 70_000: false} {
+			_, err := pool.Exec(t.Context(), fmt.Sprintf("SELECT repeat('x', %d)::postroom.%s", n, domain))
+			var pg *pgconn.PgError
+			if errors.As(err, &pg) == ok || !ok && pg.ConstraintName != domain+"_length" {
+				t.Errorf("%s of %d bytes: %v, want it taken: %t", domain, n, err, ok)
+			}
+		}
+	}
+}
+
+// Headers are measured as they travel, also those whose values are no texts.
+func TestSizeOfHeadersAsTheyTravel(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	// An array of a text of n quotes travels as 2n + 4 bytes, behind a name of one.
+	quotes := func(n int) map[string]string {
+		return map[string]string{"headers": fmt.Sprintf(`jsonb_build_object('a', jsonb_build_array(repeat('"', %d)))`, n)}
+	}
+	exec(t, pool, insertEvent("postroom", quotes(16381)))
+	wantViolation(t, pool, insertEvent("postroom", quotes(16382)), "headers_size")
+}
+
+// indexesOfLocale names the indexes that sort text in another way than by its bytes,
+// also those that a later migration adds.
+const indexesOfLocale = `
+	SELECT coalesce(string_agg(DISTINCT i.indexrelid::regclass::text, ' ' ORDER BY i.indexrelid::regclass::text), '')
+	FROM pg_index i
+	JOIN pg_class c ON c.oid = i.indrelid AND c.relnamespace = 'postroom'::regnamespace,
+	     unnest(i.indcollation::oid[]) AS by
+	WHERE by NOT IN (0, '"C"'::regcollation)`
+
+// How a locale sorts changes with the operating system; what an index has must not.
+func TestNoIndexDependsOnTheLocale(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	if got := one[string](t, pool, indexesOfLocale); got != "" {
+		t.Errorf("indexes that an upgrade of the locale breaks: %s", got)
+	}
 }

@@ -2,9 +2,39 @@ package schema
 
 import (
 	"context"
+	"io/fs"
+	"maps"
+	"testing/fstest"
 
 	"github.com/jackc/pgx/v5"
 )
+
+// With returns the migrations of this package, with more files behind them.
+func With(more fstest.MapFS) fs.FS {
+	all := fstest.MapFS{}
+	paths, err := fs.Glob(files, "sql/*.sql")
+	for _, p := range paths {
+		if err == nil {
+			var text []byte
+			text, err = files.ReadFile(p)
+			all[p] = &fstest.MapFile{Data: text}
+		}
+	}
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	maps.Copy(all, more)
+	return all
+}
+
+// From returns the migrator with the migrations of another file system.
+func (m Migrator) From(source fs.FS) Migrator {
+	m.files = source
+	return m
+}
+
+// MigrationsIn returns the migrations of another file system.
+func MigrationsIn(source fs.FS) ([]Migration, error) { return migrationsIn(source, "") }
 
 // LocksOf returns the tables that a migration locks before it does anything, and how.
 func LocksOf(m Migration) map[string]string {

@@ -116,21 +116,6 @@ func wantRefused(t *testing.T, pool *pgxpool.Pool, sql, constraint string) {
 	}
 }
 
-// An inbox of version 6 knows nothing of held, and its rows stay what they are.
-func TestInboxMigrationIsAdditive(t *testing.T) {
-	t.Parallel()
-	pool := devtest.EmptyPool(t)
-	upTo(t, pool, 6)
-	exec(t, pool, "INSERT INTO postroom.inbox (handler, dedupe_key, digest) VALUES ('h', 'a', decode('00112233445566778899aabbccddeeff', 'hex'))")
-	exec(t, pool, insertHeld("handler='outbox'; pos=1; next_at=now()"))
-	migrate(t, pool, "")
-	exec(t, pool, "INSERT INTO postroom.inbox (handler, dedupe_key, digest) VALUES ('h', 'b', NULL)") // as version 6 writes
-	exec(t, pool, insertHeld("handler='outbox'; pos=2; next_at=now()"))
-	if n := one[int](t, pool, "SELECT count(*)::int FROM postroom.held WHERE dedupe_key IS NULL"); n != 2 {
-		t.Errorf("%d outgoing rows, want 2", n)
-	}
-}
-
 // What a receipt says is about an event that is decided, and is possible.
 func TestReceiptConstraints(t *testing.T) {
 	t.Parallel()

@@ -55,7 +55,7 @@ type DB interface {
 // Migration is one step of the schema.
 type Migration struct {
 	Version   int
-	Name      string    // as in the file's name, for instance "straight_path"
+	Name      string    // as in the file's name, for instance "log"
 	SQL       string    // against the schema that was asked for
 	AppliedAt time.Time // zero where it is not applied
 
@@ -64,7 +64,10 @@ type Migration struct {
 
 // Migrations returns all steps, for the schema of the given name (empty means
 // [DefaultName]), in order.
-func Migrations(name string) ([]Migration, error) {
+func Migrations(name string) ([]Migration, error) { return migrationsIn(files, name) }
+
+// migrationsIn returns the steps in the directory sql of a file system.
+func migrationsIn(files fs.FS, name string) ([]Migration, error) {
 	name, err := Name(name)
 	if err != nil {
 		return nil, fmt.Errorf("schema: %w", err)
@@ -75,7 +78,7 @@ func Migrations(name string) ([]Migration, error) {
 	}
 	steps := make([]Migration, 0, len(paths))
 	for i, p := range paths {
-		text, err := files.ReadFile(p)
+		text, err := fs.ReadFile(files, p)
 		if err != nil {
 			return nil, fmt.Errorf("schema: read migration: %w", err)
 		}
@@ -97,6 +100,8 @@ type Migrator struct {
 	// Waiting is called each time a migration could not have a lock and will try again,
 	// in the goroutine of Migrate, which waits for it. Nil: nobody is told.
 	Waiting func(Wait)
+
+	files fs.FS // has the migrations; nil: those of this package, which only tests replace
 }
 
 // Migrate brings the schema of the given name (empty means [DefaultName]) to
@@ -119,7 +124,11 @@ func Migrate(ctx context.Context, db DB, name string) ([]Migration, error) {
 // ctx ends; then it returns a [*BlockedError]. With a pgx.Tx for db, the locks of the
 // steps before are held meanwhile.
 func (m Migrator) Migrate(ctx context.Context, db DB) ([]Migration, error) {
-	steps, err := Migrations(m.Schema)
+	source := m.files
+	if source == nil {
+		source = files
+	}
+	steps, err := migrationsIn(source, m.Schema)
 	if err != nil {
 		return nil, err
 	}

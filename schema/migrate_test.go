@@ -188,7 +188,7 @@ func TestMigrateRollsBackAFailedStep(t *testing.T) {
 	exec(t, pool, "CREATE SCHEMA postroom; CREATE TABLE postroom.outbox (in_the_way int)")
 	if steps, err := schema.Migrate(t.Context(), pool, ""); err == nil || len(steps) != 0 {
 		t.Fatalf("Migrate = %d steps, %v, want an error", len(steps), err)
-	} else if !strings.Contains(err.Error(), "apply migration 1 straight_path") {
+	} else if !strings.Contains(err.Error(), "apply migration 1 log") {
 		t.Errorf("Migrate = %v, want it to name the migration", err)
 	}
 	if err := schema.Require(t.Context(), pool, ""); !errors.Is(err, schema.ErrOutdated) {

@@ -16,7 +16,7 @@ func explainOwner(err error, db DB, name string) error {
 	if !errors.As(err, &pg) || pg.Code != "42501" {
 		return err
 	}
-	return &remedy.Explained{Err: err, Do: fmt.Sprintf(
+	return &remedy.Error{Err: err, Do: fmt.Sprintf(
 		"migrate as the owner of the schema %s and its tables; to create them, the role %s needs: GRANT CREATE ON DATABASE … TO %s", name, remedy.RoleOf(db), remedy.RoleOf(db))}
 }
 
@@ -27,5 +27,5 @@ func explainReader(err error, name string) error {
 	if !errors.As(err, &pg) || pg.Code != "42501" {
 		return err
 	}
-	return &remedy.Explained{Err: err, Do: fmt.Sprintf("run it as the owner of the schema %s, who migrates", name)}
+	return &remedy.Error{Err: err, Do: fmt.Sprintf("run it as the owner of the schema %s, who migrates", name)}
 }

@@ -2,7 +2,6 @@ package schema_test
 
 import (
 	"errors"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -10,90 +9,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom/internal/devtest"
-	"github.com/postroom/postroom/schema"
 )
-
-// upTo migrates an empty database to a version, as its code of the time did.
-func upTo(t testing.TB, db schema.DB, version int) {
-	t.Helper()
-	script, err := schema.Print("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	steps, err := schema.Migrations("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if version < len(steps) {
-		script = script[:strings.Index(script, fmt.Sprintf("\n-- Migration %d:", version+1))] + "\nCOMMIT;"
-	}
-	err = pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
-		_, err := tx.Exec(t.Context(), strings.TrimSuffix(strings.TrimPrefix(script, "BEGIN ISOLATION LEVEL READ COMMITTED;"), "COMMIT;"))
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// step applies the migration of a number, on top of those before it.
-func step(t testing.TB, pool *pgxpool.Pool, version int) {
-	t.Helper()
-	steps, err := schema.Migrations("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	exec(t, pool, steps[version-1].SQL)
-	exec(t, pool, fmt.Sprintf("INSERT INTO postroom.migration (version, name, serves_from) VALUES (%d, '%s', 1)", version, steps[version-1].Name))
-}
-
-// What version 1 wrote stays, without a copy of the table, and what it writes
-// with goes on working.
-func TestWriteMigrationIsAdditive(t *testing.T) {
-	t.Parallel()
-	pool := devtest.EmptyPool(t)
-	upTo(t, pool, 1)
-	exec(t, pool, insertEvent("postroom", map[string]string{"event_id": "'before'", "occurred_at": "now()", "trace_state": "'a=b'"}))
-	const file, rows = "SELECT pg_relation_filepath('postroom.outbox')", "SELECT jsonb_agg(to_jsonb(o) - 'not_before' - 'checked' ORDER BY seq)::text FROM postroom.outbox o"
-	wantFile, wantRows := one[string](t, pool, file), one[string](t, pool, rows)
-
-	migrate(t, pool, "")
-	if got := one[string](t, pool, file); got != wantFile {
-		t.Error("the migration copied the log")
-	}
-	if got := one[string](t, pool, rows); got != wantRows {
-		t.Errorf("rows = %s, want %s", got, wantRows)
-	}
-	if n := one[int](t, pool, "SELECT min(serves_from) FROM postroom.migration WHERE version <= 2"); n != 1 {
-		t.Errorf("serves from %d, want 1", n)
-	}
-
-	// The statement with which version 1 wrote, and what it read back.
-	exec(t, pool, `WITH input AS (
-		    SELECT * FROM unnest('{after,before}'::text[], ARRAY[decode(repeat('11', 16), 'hex'), decode(repeat('22', 16), 'hex')],
-		        '{a,a}'::text[], '{a,a}'::text[], '{k,k}'::text[], '{text/plain,text/plain}'::text[], '{NULL,NULL}'::text[], '{NULL,NULL}'::text[],
-		        '{2026-01-02,NULL}'::timestamptz[], '{NULL,NULL}'::text[], '{a=b,NULL}'::text[], '{NULL,NULL}'::jsonb[], '{x,x}'::bytea[])
-		        WITH ORDINALITY AS i (event_id, digest, type, subject, key, content_type, correlation_id, causation_id,
-		                              occurred_at, trace_parent, trace_state, headers, data, n)
-		), written AS (
-		    INSERT INTO postroom.outbox (source, event_id, digest, type, subject, key, content_type, correlation_id,
-		                                 causation_id, occurred_at, trace_parent, trace_state, headers, data)
-		    SELECT '/shop'::text, event_id, digest, type, subject, key, content_type, correlation_id,
-		           causation_id, occurred_at, trace_parent, trace_state, headers, data
-		    FROM input ORDER BY n
-		    ON CONFLICT (source, event_id) DO NOTHING
-		    RETURNING event_id
-		)
-		SELECT i.n::int, o.digest = i.digest AS same
-		FROM input i LEFT JOIN postroom.outbox o ON o.source = '/shop' AND o.event_id = i.event_id
-		WHERE NOT EXISTS (SELECT FROM written w WHERE w.event_id = i.event_id)`)
-	if got := one[string](t, pool, "SELECT string_agg(event_id, ' ' ORDER BY seq) FROM postroom.outbox WHERE not_before IS NULL"); got != "before after" {
-		t.Errorf("events %q, want before and after", got)
-	}
-}
 
 // A violated constraint of a table quotes the whole row in the server's log,
 // with its data; one of a domain does not.

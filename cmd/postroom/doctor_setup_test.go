@@ -98,9 +98,7 @@ func (h *hospital) admit(t *testing.T) *patient {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.nc.Close)
-	if p.js, err = jetstream.New(p.nc); err != nil {
-		t.Fatal(err)
-	}
+	p.js = devtest.JetStream(t, p.nc)
 	p.env = environment{"POSTROOM_DATABASE_URL": url, "POSTROOM_NATS_URL": p.broker.URL()}
 	p.exec("UPDATE postroom.instance SET id = gen_random_uuid(); CREATE TABLE effect (handler text, event text)")
 	p.ensureStream()

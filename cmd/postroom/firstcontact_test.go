@@ -46,7 +46,7 @@ func TestAdviceOnRights(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	operators := [][]string{{"rewind", "list"}, {"rewind", "--all", "--dry-run"}, {"status"}, {"dead", "list"}}
+	operators := [][]string{{"republish", "list"}, {"republish", "--all", "--dry-run"}, {"status"}, {"dead", "list"}}
 	wantAdvice := func() {
 		t.Helper()
 		for _, args := range append(operators, []string{"reconcile"}) {

@@ -172,7 +172,7 @@ func TestLookingWithoutABroker(t *testing.T) {
 	postroom(t, away, "status").want(t, exitTodo).says(t, "BROKER      could not be asked", "! the broker cannot be reached\n", "(NATS_URL): is it running")
 	postroom(t, away, "handlers").want(t, exitFailed).says(t, "h         unordered", "broker: could not be asked", "(NATS_URL): is it running")
 	postroom(t, away, "events", "show", "order-7").want(t, exitFailed).says(t, "written by /shop", "could not be asked")
-	postroom(t, away, "events", "show", "order-8").want(t, exitFailed).says(t, "nothing is known of this event", "the broker was not asked\n", "connect to ", "(NATS_URL): is it running")
+	postroom(t, away, "events", "show", "order-8").want(t, exitFailed).says(t, "nothing is known about this event", "the broker was not asked\n", "connect to ", "(NATS_URL): is it running")
 	got := decode[inspect.Handlers](t, postroom(t, away, "handlers", "--json").want(t, exitFailed))
 	if len(got.Handlers) != 1 || !got.Broker.Asked || got.Broker.Fault == "" {
 		t.Errorf("handlers --json = %+v", got)
@@ -214,6 +214,15 @@ func TestKeys(t *testing.T) {
 		t.Errorf("keys --json = %+v", got)
 	}
 	postroom(t, s.env, "__complete", "keys", "--state", "").says(t, "dead\n", ":4\n")
+
+	postroom(t, s.env, "held", "list", "--state", "scheduled").want(t, exitOK).says(t, "no such event is held\n")
+	postroom(t, s.env, "held", "list", "--state", "dead,waiting").want(t, exitOK).says(t, "ledger.move", "dead")
+	postroom(t, s.env, "held", "list", "--limit", "1").want(t, exitOK).says(t, "there may be more: --after ey")
+	if page := decode[inspect.HeldPage](t, postroom(t, s.env, "held", "list", "--json", "--state", "dead").want(t, exitOK)); len(page.Events) != 2 || page.Events[1].Error == "" {
+		t.Errorf("held list --json = %+v, want dead events with their failures", page)
+	}
+	postroom(t, s.env, "held", "list", "--state", "done").want(t, exitUsage).says(t, "--state is one of abandoned, dead")
+	postroom(t, s.env, "held", "list", "--due-until", "soon").want(t, exitUsage).says(t, "--due-until: write a time")
 }
 
 func TestTables(t *testing.T) {
@@ -243,7 +252,7 @@ func TestEventsShow(t *testing.T) {
 		t.Errorf("events show --json = %+v", got)
 	}
 	postroom(t, s.env, "events", "show", "order-8").want(t, exitOK).says(t, "not in this log", "waits behind an earlier event of key k7\n")
-	postroom(t, s.env, "events", "show", "nothing").want(t, exitFailed).says(t, "nothing is known of this event: looked in the log", "give the source")
+	postroom(t, s.env, "events", "show", "nothing").want(t, exitFailed).says(t, "nothing is known about this event: looked in the log", "give the source")
 	postroom(t, s.env, "events", "show", "order-7", "--source", "/other").want(t, exitFailed).says(t, "event /other order-7")
 }
 

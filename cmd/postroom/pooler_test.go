@@ -22,23 +22,23 @@ func TestCommandsThroughATransactionPooler(t *testing.T) {
 	defer workBeside(t, url)()
 	for range 3 { // what is left on a connection is found the next time
 		for line, want := range map[string]int{
-			"migrate status":                       exitOK,
-			"migrate up":                           exitOK,
-			"status":                               exitOK,
-			"tables":                               exitOK,
-			"handlers":                             exitOK,
-			"keys":                                 exitOK,
-			"audit":                                exitOK,
-			"events show e30":                      exitOK,
-			"dead groups":                          exitOK,
-			"dead list":                            exitOK,
-			"reconcile":                            exitOK,
-			"stream check":                         exitOK,
-			"rewind list":                          exitOK,
-			"rewind --all --dry-run":               exitOK,
-			"rewind --key k1 --reason again --yes": exitOK,
-			"rewind cancel 1":                      exitFailed, // it is done
-			"doctor":                               exitTodo,   // messages of this stream can be removed
+			"migrate status":            exitOK,
+			"migrate up":                exitOK,
+			"status":                    exitOK,
+			"tables":                    exitOK,
+			"handlers":                  exitOK,
+			"keys":                      exitOK,
+			"audit":                     exitOK,
+			"events show e30":           exitOK,
+			"dead groups":               exitOK,
+			"dead list":                 exitOK,
+			"reconcile":                 exitOK,
+			"stream check":              exitOK,
+			"republish list":            exitOK,
+			"republish --all --dry-run": exitOK,
+			"republish --key k1 --reason again --yes": exitOK,
+			"republish cancel 1":                      exitFailed, // it is done
+			"doctor":                                  exitTodo,   // messages of this stream can be removed
 		} {
 			got := postroom(t, r.env, strings.Fields(line)...)
 			if got.code != want || strings.Contains(got.errors, "prepared statement") {

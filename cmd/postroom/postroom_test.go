@@ -74,13 +74,13 @@ func TestMigrate(t *testing.T) {
 	env := inDatabase(pool)
 
 	postroom(t, env, "migrate", "status").want(t, exitTodo).
-		says(t, "VERSION   NAME            APPLIED AT\n", "1         straight_path   pending\n", "run 'postroom migrate up'")
-	postroom(t, env, "migrate", "up").want(t, exitOK).says(t, "applied 1 straight_path\n")
+		says(t, "VERSION   NAME          APPLIED AT\n", "1         log           pending\n", "run 'postroom migrate up'")
+	postroom(t, env, "migrate", "up").want(t, exitOK).says(t, "applied 1 log\n")
 	if err := schema.Require(t.Context(), pool, ""); err != nil {
 		t.Errorf("Require = %v", err)
 	}
 	got := postroom(t, env, "migrate", "status").want(t, exitOK)
-	if strings.Contains(got.out, "pending") || !strings.Contains(got.out, "1         straight_path   20") {
+	if strings.Contains(got.out, "pending") || !strings.Contains(got.out, "1         log           20") {
 		t.Errorf("status = %s", got.out)
 	}
 	postroom(t, env, "migrate", "up").want(t, exitOK).says(t, "nothing to do: schema postroom is up to date\n")
@@ -99,7 +99,7 @@ func TestMigrateJSON(t *testing.T) {
 	if steps := decode(postroom(t, env, "migrate", "status", "--json").want(t, exitTodo)); len(steps) == 0 || steps[0].AppliedAt != nil {
 		t.Errorf("status before = %+v", steps)
 	}
-	if steps := decode(postroom(t, env, "migrate", "up", "--json").want(t, exitOK)); len(steps) == 0 || steps[0].Name != "straight_path" {
+	if steps := decode(postroom(t, env, "migrate", "up", "--json").want(t, exitOK)); len(steps) == 0 || steps[0].Name != "log" {
 		t.Errorf("up = %+v", steps)
 	}
 	if steps := decode(postroom(t, env, "migrate", "status", "--json").want(t, exitOK)); len(steps) == 0 || steps[0].AppliedAt == nil {
@@ -120,7 +120,7 @@ func TestMigrateSaysWhoIsInTheWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	script, _, _ = strings.Cut(script, "\n-- Migration 2:")
+	script, _, _ = strings.Cut(script, "\n-- Migration 3:")
 	if _, err := pool.Exec(t.Context(), script+"\nCOMMIT"); err != nil {
 		t.Fatal(err)
 	}
@@ -129,11 +129,11 @@ func TestMigrateSaysWhoIsInTheWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Release()
-	if _, err := conn.Exec(t.Context(), "SET application_name = 'report'; BEGIN; SELECT count(*), 'secret' FROM postroom.outbox"); err != nil {
+	if _, err := conn.Exec(t.Context(), "SET application_name = 'report'; BEGIN; DELETE FROM postroom.inbox WHERE handler = 'secret'"); err != nil {
 		t.Fatal(err)
 	}
 	r := postroom(t, env, "migrate", "up", "--timeout", "8s").want(t, exitFailed).
-		says(t, "migration 2 write waits for a lock behind pid ", "(report)", "idle in transaction", "tries again in", "was not applied")
+		says(t, "migration 3 operators waits for a lock behind pid ", "(report)", "idle in transaction", "tries again in", "was not applied")
 	if strings.Contains(r.errors, "secret") {
 		t.Errorf("the statement of another session is shown: %s", r.errors)
 	}
@@ -257,7 +257,7 @@ func TestUsage(t *testing.T) {
 		args []string
 		says string
 	}{
-		{"no command", nil, "audit, completion, dead, doctor, events, handlers, keys, migrate, reconcile, relay, rewind, status, stream, tables, version"},
+		{"no command", nil, "audit, completion, dead, doctor, events, handlers, held, keys, migrate, reconcile, relay, republish, status, stream, tables, version"},
 		{"no verb", []string{"migrate"}, "print, status, up"},
 		{"unknown command", []string{"frobnicate"}, `unknown command "frobnicate"`},
 		{"mistyped command", []string{"migrat"}, `did you mean "migrate"?`},

@@ -26,8 +26,8 @@ A stream drops old messages by its age and its limits. Events that are older tha
 first message which it still has are not judged, and counted as UNKNOWN. A stream that drops
 what was consumed cannot be compared.
 
-With --repair what is missing is published again as 'postroom rewind' does it: beside live
-events, not faster than --rate, with ids of its own and the header postroom-rewind.
+With --repair what is missing is published again as 'postroom republish' does it: beside live
+events, not faster than --rate, with ids of its own and the header postroom-republish.
 Handlers that had an event already do not apply it twice. Ordered handlers that had not, hold it
 as 'late', because later events of its key may have taken effect.
 
@@ -38,7 +38,7 @@ Exit status 3: something is missing and was not repaired, or a stream was not co
 
 // reconciliation is what the command line asks for.
 type reconciliation struct {
-	rewindWish
+	republishCommand
 
 	broker  broker
 	streams []string
@@ -48,8 +48,8 @@ type reconciliation struct {
 
 func newReconcile(getenv func(string) string) *cobra.Command {
 	r := &reconciliation{
-		rewindWish: rewindWish{dead: dead{db: database{getenv: getenv}}},
-		broker:     broker{getenv: getenv},
+		republishCommand: republishCommand{dead: dead{db: database{getenv: getenv}}},
+		broker:           broker{getenv: getenv},
 	}
 	cmd := &cobra.Command{
 		Use:   "reconcile",
@@ -66,7 +66,7 @@ func newReconcile(getenv func(string) string) *cobra.Command {
 	flags.StringArrayVar(&r.streams, "stream", nil, "compare this stream; can be repeated (default those that the relay published to)")
 	flags.Float64Var(&r.pace, "compare-rate", reconcile.DefaultRate, "compare so many events in a second at the most")
 	flags.BoolVar(&r.repair, "repair", false, "publish again what is missing")
-	flags.Float64Var(&r.o.Rate, "rate", republish.DefaultRate, "of a repair: publish so many in a second at the most")
+	flags.Float64Var(&r.request.Rate, "rate", republish.DefaultRate, "of a repair: publish so many in a second at the most")
 	flags.BoolVar(&r.detach, "detach", false, "of a repair: do not watch")
 	noFileCompletion(cmd, "since", "stream", "compare-rate", "rate")
 	r.addAuditFlags(cmd)
@@ -83,7 +83,7 @@ func (r *reconciliation) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if !(r.o.Rate > 0 && r.o.Rate <= 1e6) {
+	if !(r.request.Rate > 0 && r.request.Rate <= 1e6) {
 		return usagef("--rate is above 0, and 1000000 at the most")
 	}
 	if !(r.pace > 0) {
@@ -100,18 +100,18 @@ func (r *reconciliation) run(cmd *cobra.Command) error {
 	if err := r.broker.checkJetStream(cmd.Context(), nc); err != nil {
 		return err
 	}
-	return r.with(cmd.Context(), func(log *outbox.Log, rewinds *republish.Rewinds) error {
+	return r.with(cmd.Context(), func(log *outbox.Log, store *republish.Store) error {
 		found, err := r.compare(cmd, log, nc, since)
 		if err != nil {
 			return err
 		}
-		return r.judge(cmd, rewinds, found)
+		return r.judge(cmd, store, found)
 	})
 }
 
 // compare compares the streams, and shows how far it is.
 func (r *reconciliation) compare(cmd *cobra.Command, log *outbox.Log, nc *nats.Conn, since time.Time) ([]reconcile.Result, error) {
-	backlog, err := log.Backlog(cmd.Context())
+	backlog, err := log.Lag(cmd.Context())
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (r *reconciliation) compare(cmd *cobra.Command, log *outbox.Log, nc *nats.C
 }
 
 // judge prints what was found, and has it repaired where that is asked for.
-func (r *reconciliation) judge(cmd *cobra.Command, rewinds *republish.Rewinds, found []reconcile.Result) error {
+func (r *reconciliation) judge(cmd *cobra.Command, store *republish.Store, found []reconcile.Result) error {
 	var missing []int64
 	var failed []string
 	for _, f := range found {
@@ -151,7 +151,7 @@ func (r *reconciliation) judge(cmd *cobra.Command, rewinds *republish.Rewinds, f
 	case len(missing) > 0 && !r.repair:
 		err = todof("the broker lost %s: --repair publishes them again", plural(len(missing), "event"))
 	case len(missing) > 0:
-		err = r.mend(cmd, rewinds, missing)
+		err = r.mend(cmd, store, missing)
 	}
 	if len(failed) == 0 {
 		return err
@@ -164,18 +164,18 @@ func (r *reconciliation) judge(cmd *cobra.Command, rewinds *republish.Rewinds, f
 }
 
 // mend has events published again.
-func (r *reconciliation) mend(cmd *cobra.Command, rewinds *republish.Rewinds, missing []int64) error {
+func (r *reconciliation) mend(cmd *cobra.Command, store *republish.Store, missing []int64) error {
 	if !r.yes {
 		if err := askOr(cmd, fmt.Sprintf("publish %s again?", plural(len(missing), "event")), "without --repair"); err != nil {
 			return err
 		}
 	}
 	by := r.audit()
-	made, err := rewinds.Redo(cmd.Context(), missing, r.o.Rate, by.Actor, by.Reason)
+	made, err := store.StartSeqs(cmd.Context(), missing, r.request.Rate, by.Actor, by.Reason)
 	if err != nil {
 		return err
 	}
-	return r.follow(cmd, rewinds, made)
+	return r.follow(cmd, store, made)
 }
 
 // findingJSON is a stream for scripts.

@@ -54,7 +54,7 @@ func TestReconcileNamesWhatItDidNotCompare(t *testing.T) {
 	postroom(t, r.env, repair...).want(t, exitTodo).says(t, "done", "1 stream not compared: NONE")
 
 	r.lose(t, 6)
-	var mended republish.Rewind
+	var mended republish.Republish
 	got := postroom(t, r.env, append(repair, "--json")...).want(t, exitTodo).says(t, "1 stream not compared: NONE")
 	if err := json.Unmarshal([]byte(got.out), &mended); err != nil || mended.Published != 1 {
 		t.Errorf("%v: %s", err, got.out)
@@ -65,7 +65,7 @@ func TestReconcileNamesWhatItDidNotCompare(t *testing.T) {
 }
 
 // lose has the broker lose messages.
-func (r *rewound) lose(t *testing.T, seqs ...uint64) {
+func (r *republishTest) lose(t *testing.T, seqs ...uint64) {
 	t.Helper()
 	for _, seq := range seqs {
 		if err := r.stream.DeleteMsg(t.Context(), seq); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	port "github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/cmd/postroom/internal/health"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
@@ -203,7 +204,7 @@ func (w *relayWish) run(ctx context.Context, stderr io.Writer) error {
 	}
 	w.cfg.MeterProvider = meters
 	r := relay.New(outbox.NewLog(pool).WithSchema(name), natsjs.NewPublisher(nc), w.cfg)
-	stop, err := serveHealth(ctx, w.listen, healthHandler(r.Health, metrics), w.cfg.Logger)
+	stop, err := health.Serve(ctx, w.listen, health.Handler(r.Health, metrics), w.cfg.Logger)
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ import (
 
 	event "github.com/postroom/postroom"
 	port "github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/cmd/postroom/internal/health"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
@@ -67,7 +68,7 @@ func TestRelayUsage(t *testing.T) {
 
 func TestHealthEndpoints(t *testing.T) {
 	at := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
-	health := relay.Health{
+	state := relay.Health{
 		State: relay.Starting, Since: at, Err: errors.New("connection refused"), ErrAt: at, Faults: []error{natsjs.Rollup},
 		Losses: []relay.Loss{{Stream: "SHOP", Verdict: port.LostTail, FoundAt: at, Events: 7}},
 	}
@@ -84,7 +85,7 @@ func TestHealthEndpoints(t *testing.T) {
 	}
 	for _, tt := range tests {
 		w := httptest.NewRecorder()
-		healthHandler(func() relay.Health { return health }, http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), tt.method, tt.path, nil))
+		health.Handler(func() relay.Health { return state }, http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), tt.method, tt.path, nil))
 		if w.Code != tt.status || !strings.HasPrefix(w.Body.String(), tt.says) {
 			t.Errorf("%s %s = %d %s, want %d %s", tt.method, tt.path, w.Code, w.Body, tt.status, tt.says)
 		}
@@ -101,27 +102,31 @@ func TestRelayShowsNoPassword(t *testing.T) {
 		env  environment
 		args []string
 		code int
+		says []string
 	}{
-		{"nobody listens", environment{"POSTROOM_DATABASE_URL": database, "POSTROOM_NATS_URL": broker}, nil, exitOK},
-		{"no broker", environment{"POSTROOM_DATABASE_URL": devtest.DatabaseURL(t), "POSTROOM_NATS_URL": broker}, nil, exitOK},
-		{"by flags", nil, []string{"--database-url", database, "--nats-url", broker}, exitOK},
-		{"no URL", environment{"POSTROOM_DATABASE_URL": "postgres://me:" + canary + "/x@h/shop"}, nil, exitUsage},
-		{"a bad setting of the pool", environment{"POSTROOM_DATABASE_URL": database + "?pool_max_conns=" + canary}, nil, exitUsage},
-		{"no NATS URL", environment{"POSTROOM_DATABASE_URL": database, "POSTROOM_NATS_URL": "nats://me:" + canary + "/x@h"}, nil, exitUsage},
-		{"in a wrong variable", environment{"POSTROOM_RELAY_LEASE": database}, nil, exitUsage},
+		{"nobody listens", environment{"POSTROOM_DATABASE_URL": database, "POSTROOM_NATS_URL": broker}, nil, exitOK, []string{"refused"}},
+		{"no broker", environment{"POSTROOM_DATABASE_URL": devtest.DatabaseURL(t), "POSTROOM_NATS_URL": broker}, nil, exitOK, []string{"no connection to the broker"}},
+		{"by flags", nil, []string{"--database-url", database, "--nats-url", broker}, exitOK, []string{"refused"}},
+		{"no URL", environment{"POSTROOM_DATABASE_URL": "postgres://me:" + canary + "/x@h/shop"}, nil, exitUsage, nil},
+		{"a bad setting of the pool", environment{"POSTROOM_DATABASE_URL": database + "?pool_max_conns=" + canary}, nil, exitUsage, nil},
+		{"no NATS URL", environment{"POSTROOM_DATABASE_URL": database, "POSTROOM_NATS_URL": "nats://me:" + canary + "/x@h"}, nil, exitUsage, nil},
+		{"in a wrong variable", environment{"POSTROOM_RELAY_LEASE": database}, nil, exitUsage, nil},
 	}
 	for _, tt := range runs {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), devtest.Patience(t, 10*time.Second))
 			defer cancel()
-			var out, errs bytes.Buffer
-			code := run(ctx, append([]string{"relay"}, tt.args...), func(n string) string { return tt.env[n] }, &out, &errs)
+			var out bytes.Buffer
+			errs := &telling{wanted: tt.says, told: cancel}
+			code := run(ctx, append([]string{"relay"}, tt.args...), func(n string) string { return tt.env[n] }, &out, errs)
 			if code != tt.code {
-				t.Errorf("exit status %d, want %d: %s", code, tt.code, errs.String())
+				t.Errorf("exit status %d, want %d: %s", code, tt.code, errs)
 			}
-			if tt.code == exitOK && !strings.Contains(errs.String(), "refused") && !strings.Contains(errs.String(), "no connection to the broker") {
-				t.Errorf("the log does not tell what is wrong: %s", errs.String())
+			for _, part := range tt.says {
+				if !strings.Contains(errs.String(), part) {
+					t.Errorf("the log does not say %q: %s", part, errs)
+				}
 			}
 			for _, part := range []string{canary, canary[:6], canary[6:]} {
 				if strings.Contains(out.String()+errs.String(), part) {
@@ -182,7 +187,7 @@ func startDaemon(t *testing.T, binary, database, broker string, args ...string) 
 	return d
 }
 
-func (d *daemon) get(path string) (report healthReport, ok bool) {
+func (d *daemon) get(path string) (report health.Report, ok bool) {
 	d.Helper()
 	if d.address == "" {
 		found := healthAddress.FindStringSubmatch(d.logged())
@@ -218,7 +223,7 @@ func (d *daemon) metrics() string {
 }
 
 // until waits for what /readyz says.
-func (d *daemon) until(what string, cond func(healthReport) bool) {
+func (d *daemon) until(what string, cond func(health.Report) bool) {
 	d.Helper()
 	devtest.Eventually(d.T, 30*time.Second, what, func() bool {
 		report, ok := d.get("/readyz")
@@ -226,12 +231,12 @@ func (d *daemon) until(what string, cond func(healthReport) bool) {
 	})
 }
 
-func ready(state relay.State) func(healthReport) bool {
-	return func(r healthReport) bool { return r.OK && r.State == state }
+func ready(state relay.State) func(health.Report) bool {
+	return func(r health.Report) bool { return r.OK && r.State == state }
 }
 
-func unready(why string) func(healthReport) bool {
-	return func(r healthReport) bool { return !r.OK && strings.Contains(r.Why+r.LastError, why) }
+func unready(why string) func(health.Report) bool {
+	return func(r health.Report) bool { return !r.OK && strings.Contains(r.Why+r.LastError, why) }
 }
 
 func (d *daemon) signal(s syscall.Signal) {
@@ -244,11 +249,7 @@ func (d *daemon) signal(s syscall.Signal) {
 // exit waits for the process's end.
 func (d *daemon) exit() syscall.WaitStatus {
 	d.Helper()
-	select {
-	case <-d.done:
-	case <-time.After(30 * time.Second):
-		d.Fatal("the process does not end")
-	}
+	devtest.Receive(d, 30*time.Second, "the process to end", d.done)
 	return d.cmd.ProcessState.Sys().(syscall.WaitStatus)
 }
 
@@ -291,9 +292,7 @@ func orders(t *testing.T, pool *pgxpool.Pool, broker string) (js jetstream.JetSt
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	if js, err = jetstream.New(nc); err != nil {
-		t.Fatal(err)
-	}
+	js = devtest.JetStream(t, nc)
 	return js, func() int {
 		s, err := js.Stream(t.Context(), "SHOP")
 		if err != nil {
@@ -405,7 +404,7 @@ func testRefusal(t *testing.T, binary string) {
 	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
-	d.until("the drift to show", func(r healthReport) bool {
+	d.until("the drift to show", func(r health.Report) bool {
 		return r.OK && len(r.Faults) == 1 && strings.Contains(r.Faults[0], "rollup")
 	})
 }

@@ -21,7 +21,7 @@ import (
 var (
 	onDatabase = []string{
 		"migrate status", "dead groups", "dead list", "dead show 1", "dead replays", "dead replay --handler h --reason x --yes", "dead discard 1 --reason x",
-		"dead export", "dead resume 1", "dead edit 1 --data /dev/null --reason x", "rewind --since 1h --reason x --yes", "rewind list", "rewind cancel 1",
+		"dead export", "dead resume 1", "dead edit 1 --data /dev/null --reason x", "republish --since 1h --reason x --yes", "republish list", "republish cancel 1",
 		"audit", "keys", "tables",
 	}
 	onBoth   = []string{"status", "doctor", "handlers", "events show x"}
@@ -54,7 +54,7 @@ func badSetups(t *testing.T) []badSetup {
 	mute := []string{"Permissions Violation for Subscription to", "give this NATS user permission to publish to $JS.API.> and to subscribe to _INBOX.>"}
 	weak, noJetStream := weakNATS(t), devtest.PlainNATS(t, "jetstream: disabled").ConnectedUrl()
 	missing := []string{"schema is older than this code: postroom has version 0 (no tables)", "run 'postroom migrate up'"}
-	older := []string{"schema is older than this code: postroom has version 8 and", "run 'postroom migrate up'"}
+	older := []string{"schema is older than this code: postroom has version 2 and", "run 'postroom migrate up'"}
 	rights := []string{"permission denied for schema postroom (SQLSTATE 42501)", "as the owner of the tables run: SELECT postroom.grant_", "('" + role + "')"}
 	return []badSetup{
 		{
@@ -79,7 +79,7 @@ func badSetups(t *testing.T) []badSetup {
 			name: "tables of an older version", database: olderTables(t), nats: broker, commands: all, code: exitFailed, says: older,
 			but: map[string][]string{
 				"migrate status": {" migrations pending; run 'postroom migrate up'"},
-				"doctor":         {"the tables are of version 8 and this program is of version", "to do: postroom migrate up", "not looked at: the tables are of version 8, and lack what it looks at\n"},
+				"doctor":         {"the tables are of version 2 and this program is of version", "to do: postroom migrate up", "not checked: the tables are of version 2, and lack what it looks at\n"},
 			},
 			codes: map[string]int{"migrate status": exitTodo, "doctor": exitTodo}, relay: older,
 		},
@@ -90,7 +90,7 @@ func badSetups(t *testing.T) []badSetup {
 		},
 		{
 			name: "no broker", database: fine, nats: "nats://127.0.0.1:1", commands: append([]string{ensure}, append(onBroker, onBoth...)...), code: exitFailed, says: unanswered,
-			but:   map[string][]string{"events show x": {"nothing is known of this event", "the broker was not asked"}},
+			but:   map[string][]string{"events show x": {"nothing is known about this event", "the broker was not asked"}},
 			codes: map[string]int{"status": exitTodo, "doctor": exitTodo}, relay: []string{"no connection to the broker"},
 		},
 		{
@@ -203,7 +203,7 @@ func weakNATS(t *testing.T) string {
 	return strings.Replace(nc.ConnectedUrl(), "nats://", "nats://weak:x@", 1)
 }
 
-// olderTables returns the URL of a database with the tables of version 8.
+// olderTables returns the URL of a database with the tables of version 2.
 func olderTables(t *testing.T) string {
 	t.Helper()
 	pool := devtest.EmptyPool(t)
@@ -211,7 +211,7 @@ func olderTables(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	script, _, _ = strings.Cut(script, "\n-- Migration 9:")
+	script, _, _ = strings.Cut(script, "\n-- Migration 3:")
 	if _, err := pool.Exec(t.Context(), script+"\nCOMMIT"); err != nil {
 		t.Fatal(err)
 	}

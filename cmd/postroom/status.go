@@ -15,7 +15,7 @@ func newStatus(getenv func(string) string) *cobra.Command {
 		Use:   "status",
 		Short: "Show how far everything is, and what is wrong",
 		Long: `Show how far everything is, and what is wrong: what is not published yet, who
-leads, what is held, which replays, rewinds and processes run. Changes nothing.
+leads, what is held, which replays, republishes and processes run. Changes nothing.
 
 With a broker (--nats-url) it also looks whether the handlers' streams and consumers
 are there. What is wrong comes last, with what to do about it, and the exit status
@@ -71,7 +71,7 @@ func printStatus(cmd *cobra.Command, asJSON bool, s *inspect.Status) error {
 	if err != nil {
 		return err
 	}
-	for _, rows := range [][][]string{heldRows(s.Held), replayRows(s.Replays), rewindingRows(s.Republishes), processRows(s.Processes)} {
+	for _, rows := range [][][]string{heldRows(s.Held), replayRows(s.Replays), runningRepublishRows(s.Republishes), processRows(s.Processes)} {
 		if err := block(cmd, rows); err != nil {
 			return err
 		}
@@ -158,8 +158,8 @@ func replayRows(all []inspect.ReplayStatus) [][]string {
 	return rows
 }
 
-func rewindingRows(all []inspect.RepublishStatus) [][]string {
-	rows := [][]string{{"REWIND", "BY", "KIND", "DONE", "LEFT OUT", "HELD", "RATE", "MADE"}}
+func runningRepublishRows(all []inspect.RepublishStatus) [][]string {
+	rows := [][]string{{"REPUBLISH", "BY", "KIND", "DONE", "LEFT OUT", "HELD", "RATE", "MADE"}}
 	for _, r := range all {
 		rows = append(rows, []string{
 			count(r.ID), cell(r.Actor, 30), r.Kind, fmt.Sprintf("%d of %d", r.Published+r.Skipped+r.Held, r.Events),

@@ -15,10 +15,7 @@ import (
 func TestStreamEnsure(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := devtest.JetStream(t, nc)
 	env := environment{"NATS_URL": devtest.NATSURL(t)}
 
 	postroom(t, env, "stream", "ensure", "CLI_SHOP", "--subjects", "clishop.a.>,clishop.b.>", "--max-age", "720h").want(t, exitOK).

@@ -14,7 +14,7 @@ FROM (VALUES ('relay', 'migration', 'SELECT'), ('relay', 'outbox', 'SELECT'), ('
              ('relay', 'held', 'SELECT'), ('relay', 'held', 'INSERT'), ('relay', 'held', 'UPDATE'), ('relay', 'held', 'DELETE'),
              ('relay', 'instance', 'SELECT'), ('relay', 'archive', 'SELECT'), ('relay', 'audit', 'INSERT'),
              ('relay', 'rewind', 'SELECT'), ('relay', 'rewind', 'INSERT'), ('relay', 'rewind', 'UPDATE'),
-             ('relay', 'relay_mark', 'SELECT'), ('relay', 'relay_mark', 'INSERT'), ('relay', 'relay_mark', 'UPDATE'), ('relay', 'relay_mark', 'DELETE'),
+             ('relay', 'relay_checkpoint', 'SELECT'), ('relay', 'relay_checkpoint', 'INSERT'), ('relay', 'relay_checkpoint', 'UPDATE'), ('relay', 'relay_checkpoint', 'DELETE'),
              ('relay', 'refused', 'SELECT'), ('relay', 'refused', 'INSERT'), ('relay', 'refused', 'UPDATE'), ('relay', 'refused', 'DELETE'),
              ('inbox', 'migration', 'SELECT'), ('inbox', 'instance', 'SELECT'),
              ('inbox', 'inbox', 'SELECT'), ('inbox', 'inbox', 'INSERT'), ('inbox', 'inbox', 'UPDATE'), ('inbox', 'inbox', 'DELETE'),

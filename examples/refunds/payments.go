@@ -95,9 +95,9 @@ var refund = kind{
 	accounts: func(merchant string) (string, string) { return merchant, "provider" },
 }
 
-// reserved is what the first phase records: what is to be made, and what the provider
+// reservation is what the first phase records: what is to be made, and what the provider
 // calls the charge that it is taken from.
-type reserved struct {
+type reservation struct {
 	Movement Movement
 	Of       string
 }
@@ -106,7 +106,7 @@ type reserved struct {
 // recorded when it is done; after a crash, or a failure, the next request with the key
 // goes on behind the last of them. No transaction is open while the provider is called.
 func (s *service) carryOut(ctx context.Context, k kind, m Movement) (Movement, receipt, error) {
-	held, err := idempotency.Phase(ctx, "reserve", func(ctx context.Context, tx pgx.Tx) (reserved, error) {
+	held, err := idempotency.Phase(ctx, "reserve", func(ctx context.Context, tx pgx.Tx) (reservation, error) {
 		return s.reserve(ctx, tx, k, m)
 	})
 	if err != nil {
@@ -136,22 +136,22 @@ func (s *service) carryOut(ctx context.Context, k kind, m Movement) (Movement, r
 
 // reserve sets the amount aside. Refunds of one charge come here one after another, and
 // so cannot be more than it together, whatever their keys.
-func (s *service) reserve(ctx context.Context, tx pgx.Tx, k kind, m Movement) (reserved, error) {
+func (s *service) reserve(ctx context.Context, tx pgx.Tx, k kind, m Movement) (reservation, error) {
 	of, left, err := k.hold(ctx, tx, m)
 	if err != nil {
-		return reserved{}, err
+		return reservation{}, err
 	}
 	if left < m.Amount {
-		return reserved{}, tooLarge(left)
+		return reservation{}, tooLarge(left)
 	}
 	m.ID = k.prefix + strings.ToLower(rand.Text()[:12])
 	if m.Charge == "" {
 		m.Charge = m.ID
 	}
 	if _, err := tx.Exec(ctx, reserveSQL, m.ID, k.name, m.Charge, m.Merchant, m.Amount, keyOf(ctx)); err != nil {
-		return reserved{}, fmt.Errorf("reserve %s: %w", k.name, err)
+		return reservation{}, fmt.Errorf("reserve %s: %w", k.name, err)
 	}
-	return reserved{m, of}, nil
+	return reservation{m, of}, nil
 }
 
 // settle writes what the provider did: the row, the entry in the ledger and the event, or,

@@ -236,7 +236,7 @@ func TestServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := fmt.Sprint("127.0.0.1:", ports[0])
-	ctx, interrupt := context.WithTimeout(t.Context(), patience)
+	ctx, interrupt := context.WithTimeout(t.Context(), devtest.Patience(t, patience))
 	defer interrupt()
 	cmd := command()
 	cmd.SetArgs([]string{"--addr", address})

@@ -22,13 +22,13 @@ type provider struct {
 	tell   func(format string, args ...any)
 
 	mu    sync.Mutex
-	kept  map[string]*provided // by key
-	calm  bool                 // nothing goes wrong
-	asked func(key string)     // called first, by each call; nil: nothing
+	kept  map[string]*keyRecord // by key
+	calm  bool                  // nothing goes wrong
+	asked func(key string)      // called first, by each call; nil: nothing
 }
 
-// provided is what the provider remembers of a key.
-type provided struct {
+// keyRecord is what the provider remembers of a key.
+type keyRecord struct {
 	n              int // its number
 	kind           string
 	asked          instruction
@@ -54,7 +54,7 @@ func startProvider(tell func(format string, args ...any)) (*provider, error) {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
 	p := &provider{
-		url: "http://" + listener.Addr().String(), tell: tell, kept: make(map[string]*provided), served: make(chan error, 1),
+		url: "http://" + listener.Addr().String(), tell: tell, kept: make(map[string]*keyRecord), served: make(chan error, 1),
 	}
 	p.server = &http.Server{Handler: p, ReadTimeout: 10 * time.Second}
 	go func() { p.served <- p.server.Serve(listener) }() // ends with close
@@ -112,10 +112,10 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // note counts a call, and reports whether it is the first with its key.
-func (p *provider) note(key, kind string, asked instruction) (k *provided, first bool) {
+func (p *provider) note(key, kind string, asked instruction) (k *keyRecord, first bool) {
 	k, known := p.kept[key]
 	if !known {
-		k = &provided{n: len(p.kept) + 1, kind: kind, asked: asked}
+		k = &keyRecord{n: len(p.kept) + 1, kind: kind, asked: asked}
 		p.kept[key] = k
 	}
 	k.calls++
@@ -123,7 +123,7 @@ func (p *provider) note(key, kind string, asked instruction) (k *provided, first
 }
 
 // do moves the money, or declines.
-func (k *provided) do() {
+func (k *keyRecord) do() {
 	k.done = true
 	if isDeclined(k.asked.Amount) {
 		k.answer = receipt{Declined: "do not honour"}

@@ -91,7 +91,7 @@ func newRigOn(t *testing.T, servers *devstack.Stack, processes int) *rig {
 // must sends a request until it is answered for good, which is to be with a status.
 func (r *rig) must(process int, q ask, status int) answer {
 	r.Helper()
-	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	ctx, cancel := context.WithTimeout(r.Context(), devtest.Patience(r, patience))
 	defer cancel()
 	a, err := r.clients.insist(ctx, r.url(process), q)
 	if err != nil {

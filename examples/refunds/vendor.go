@@ -33,7 +33,7 @@ type instruction struct {
 // move has the provider move money. It may be called again with its key, by this process
 // or another: the provider knows it by that. Attempts, the waits between them and what
 // is worth another are the client's business.
-func (v *vendor) move(ctx context.Context, k kind, key string, r reserved) (receipt, error) {
+func (v *vendor) move(ctx context.Context, k kind, key string, r reservation) (receipt, error) {
 	text, err := json.Marshal(instruction{Of: r.Of, Amount: r.Movement.Amount})
 	if err != nil {
 		return receipt{}, fmt.Errorf("write instruction: %w", err)

@@ -34,7 +34,7 @@ func TestReplay(t *testing.T) {
 
 // The proof notices what it is there for.
 func TestProofFindsViolations(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), devtest.Patience(t, time.Minute))
 	defer cancel()
 	s, err := open(ctx, demotest.Servers(t), options{orders: 100, seed: 1})
 	if err != nil {

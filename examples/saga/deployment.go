@@ -30,8 +30,8 @@ var (
 // audit is the name of the auditor's database, beside those of the services.
 const audit = "audit"
 
-// deployment is what the services stand on, and the auditor who looks into their books.
-// The services know nothing of it.
+// deployment has the servers and processes of the services, and the databases that the
+// auditor reads. The services do not know of it.
 type deployment struct {
 	opt     options
 	story   *demo.Story
@@ -119,7 +119,7 @@ func (b books) stockUp(ctx context.Context, orders int) error {
 	return errors.Join(b[payment].Pool.SendBatch(ctx, accounts).Close(), b[stock].Pool.SendBatch(ctx, items).Close())
 }
 
-// close ends the services, however the run ended, and then the connections.
+// close ends the services, also if the run failed, and then closes the connections.
 func (d *deployment) close() (err error) {
 	if d.staff != nil {
 		err = d.staff.end()

@@ -11,13 +11,13 @@ import (
 	"github.com/postroom/postroom/examples/internal/demo"
 )
 
-// copied says what is copied from a service's database into a table of the
+// tableCopy says what is copied from a service's database into a table of the
 // auditor's, whose columns have the names that the statement gives them.
-type copied struct{ service, to, sql string }
+type tableCopy struct{ service, to, sql string }
 
 // evidence is all that is copied: the services' own tables, and Postroom's.
-func evidence() []copied {
-	all := []copied{
+func evidence() []tableCopy {
+	all := []tableCopy{
 		{order, "placed", "SELECT id, customer, sku, quantity, amount, state, reason, placed_at, ended_at FROM orders"},
 		{payment, "account", "SELECT customer, before, credit FROM account"},
 		{payment, "money", "SELECT order_id, customer, kind, amount, at FROM movement"},
@@ -28,9 +28,9 @@ func evidence() []copied {
 	for _, service := range services {
 		all = append(
 			all,
-			copied{service, "event", "SELECT event_id, type, key, correlation_id, causation_id, created_at AS at FROM postroom.outbox"},
-			copied{service, "decided", "SELECT handler, dedupe_key, at FROM postroom.inbox"},
-			copied{service, "held", "SELECT handler, event_id, dead_at IS NOT NULL AS dead FROM postroom.held"},
+			tableCopy{service, "event", "SELECT event_id, type, key, correlation_id, causation_id, created_at AS at FROM postroom.outbox"},
+			tableCopy{service, "decided", "SELECT handler, dedupe_key, at FROM postroom.inbox"},
+			tableCopy{service, "held", "SELECT handler, event_id, dead_at IS NOT NULL AS dead FROM postroom.held"},
 		)
 	}
 	return all
@@ -74,7 +74,7 @@ func (b books) gather(ctx context.Context, nc *nats.Conn, from map[string]demo.Q
 
 // read reads the rows of one statement. Rows of a table that has those of all services get
 // the service's name.
-func (c copied) read(ctx context.Context, from demo.Querier) (demo.Evidence, error) {
+func (c tableCopy) read(ctx context.Context, from demo.Querier) (demo.Evidence, error) {
 	rows, err := from.Query(ctx, c.sql)
 	if err != nil {
 		return demo.Evidence{}, err

@@ -33,27 +33,27 @@ func (d *deployment) play(ctx context.Context) error {
 
 // watch shows how far everything is, kills services, and returns when all is done.
 func (d *deployment) watch(ctx context.Context, closing <-chan struct{}) error {
-	return demo.Watch(ctx, d.opt.timeout, 50*time.Millisecond, func(ctx context.Context) (demo.Standing, error) {
+	return demo.Watch(ctx, d.opt.timeout, 50*time.Millisecond, func(ctx context.Context) (demo.Progress, error) {
 		if err := d.staff.fallen(); err != nil {
-			return demo.Standing{}, err
+			return demo.Progress{}, err
 		}
 		all := d.staff.allPlaced() // asked before the state, which is complete then
 		now, err := d.books.state(ctx)
 		if err != nil {
-			return demo.Standing{}, err
+			return demo.Progress{}, err
 		}
 		d.story.Progress("placed %s of %s, pending %s, confirmed %s, cancelled %s; owed %s, not published %s",
 			demo.Grouped(now.Placed), demo.Grouped(int64(d.opt.orders)), demo.Grouped(now.Pending), demo.Grouped(now.Confirmed), demo.Grouped(now.Cancelled),
 			demo.Grouped(now.owed), demo.Grouped(now.unpublished))
 		if err := d.crashes.next(now); err != nil {
-			return demo.Standing{}, err
+			return demo.Progress{}, err
 		}
 		missing := now.missing()
 		done := all && missing == "" && (d.crashes.done() || demo.IsClosed(closing))
 		if done {
 			d.story.Tell("every order has ended: %s confirmed, %s cancelled", demo.Grouped(now.Confirmed), demo.Grouped(now.Cancelled))
 		}
-		return demo.Standing{Done: done, Mark: now.mark(), Missing: missing}, nil
+		return demo.Progress{Done: done, Mark: now.mark(), Missing: missing}, nil
 	})
 }
 
@@ -102,7 +102,7 @@ func (s state) mark() string {
 // missing says what is still to come, and is empty where nothing is. What is dead
 // will not come: the proof will tell.
 func (s state) missing() string {
-	var all demo.Missing
+	var all demo.Todo
 	if s.dead == 0 {
 		all.Add(s.Pending, "orders have not ended")
 		for _, sub := range subscriptions {

@@ -11,47 +11,48 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/postroomtest"
+	"github.com/postroom/postroom/postroomtest/servers"
 )
 
 // Events of different services overtake each other. Whatever comes first, each
 // service ends where it should.
 
-type handler func(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error
-
-// deliver gives an event to a handler, in a transaction of its own.
-func deliver(t *testing.T, pool *pgxpool.Pool, h handler, eventType string, o Order) {
+// deliver makes one delivery to a handler and adds the types of the events that it wrote.
+func deliver(t *testing.T, pool *pgxpool.Pool, h handler, eventType string, o Order, wrote []string) []string {
 	t.Helper()
 	ev := postroom.NewEvent(eventType, o)
 	ev.Key = o.ID
-	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return h(t.Context(), tx, ev, o) })
-	if err != nil {
-		t.Fatal(err)
+	got := postroomtest.Apply(t, pool, postroom.JSON(h), ev)
+	if got.Outcome != postroomtest.Applied {
+		t.Fatalf("%s is %s: %v", eventType, got.Outcome, got.Err)
 	}
+	for _, ev := range got.Written {
+		wrote = append(wrote, ev.Type)
+	}
+	return wrote
 }
 
-// column returns what a statement returns, in one line.
-func column(t *testing.T, pool *pgxpool.Pool, sql string) string {
+type handler = func(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error
+
+// value returns the text that a statement returns.
+func value(t *testing.T, pool *pgxpool.Pool, sql string) (text string) {
 	t.Helper()
-	rows, _ := pool.Query(t.Context(), sql) // CollectRows reports the error
-	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
+	if err := pool.QueryRow(t.Context(), sql).Scan(&text); err != nil {
 		t.Fatal(err)
 	}
-	return strings.Join(all, " ")
+	return text
 }
 
 func tables(t *testing.T, sql string) *pgxpool.Pool {
 	t.Helper()
-	pool := devtest.Pool(t)
+	pool := servers.Postgres(t)
 	if _, err := pool.Exec(t.Context(), sql); err != nil {
 		t.Fatal(err)
 	}
 	return pool
 }
-
-const wrote = "SELECT type::text FROM postroom.outbox ORDER BY seq"
 
 func TestPaymentWhateverComesFirst(t *testing.T) {
 	t.Parallel()
@@ -74,17 +75,18 @@ func TestPaymentWhateverComesFirst(t *testing.T) {
 			t.Parallel()
 			pool := tables(t, paymentTables+fmt.Sprintf("INSERT INTO account VALUES (7, %d, %[1]d)", tt.credit))
 			s := &paymentService{outbox: outbox.New(outbox.Config{Source: "/payment"})}
+			var wrote []string
 			for _, eventType := range strings.Fields(tt.events) {
 				h := s.refund
 				if eventType == orderPlaced {
 					h = s.charge
 				}
-				deliver(t, pool, h, eventType, Order{ID: "a", Customer: 7, Amount: 40})
+				wrote = deliver(t, pool, h, eventType, Order{ID: "a", Customer: 7, Amount: 40}, wrote)
 			}
-			if got := column(t, pool, wrote); got != tt.writes {
+			if got := strings.Join(wrote, " "); got != tt.writes {
 				t.Errorf("it wrote %q, want %q", got, tt.writes)
 			}
-			if got := column(t, pool, "SELECT credit::text FROM account"); got != fmt.Sprint(tt.left) {
+			if got := value(t, pool, "SELECT credit::text FROM account"); got != fmt.Sprint(tt.left) {
 				t.Errorf("%s of the credit are left, want %d", got, tt.left)
 			}
 		})
@@ -112,17 +114,18 @@ func TestStockWhateverComesFirst(t *testing.T) {
 			t.Parallel()
 			pool := tables(t, stockTables+"INSERT INTO item VALUES ('x', false, 3, 3, 3), ('y', true, 0, 0, 0)")
 			s := &stockService{outbox: outbox.New(outbox.Config{Source: "/stock"})}
+			var wrote []string
 			for _, eventType := range strings.Fields(tt.events) {
 				h := s.release
 				if eventType == paymentCharged {
 					h = s.reserve
 				}
-				deliver(t, pool, h, eventType, Order{ID: "a", SKU: tt.sku, Quantity: tt.quantity})
+				wrote = deliver(t, pool, h, eventType, Order{ID: "a", SKU: tt.sku, Quantity: tt.quantity}, wrote)
 			}
-			if got := column(t, pool, wrote); got != tt.writes {
+			if got := strings.Join(wrote, " "); got != tt.writes {
 				t.Errorf("it wrote %q, want %q", got, tt.writes)
 			}
-			if got := column(t, pool, "SELECT available::text FROM item WHERE sku = 'x'"); got != fmt.Sprint(tt.left) {
+			if got := value(t, pool, "SELECT available::text FROM item WHERE sku = 'x'"); got != fmt.Sprint(tt.left) {
 				t.Errorf("%s are left, want %d", got, tt.left)
 			}
 		})
@@ -154,17 +157,19 @@ func TestOrderWhateverComesFirst(t *testing.T) {
 					t.Fatalf("place = %t, %v", isNew, err)
 				}
 			}
+			postroomtest.RequireWritten(t, pool, postroomtest.Want{Type: orderPlaced, Key: o.ID}, postroomtest.Want{Type: orderDeadline, Key: o.ID})
+			var wrote []string
 			for _, eventType := range strings.Fields(tt.events) {
 				h := map[string]handler{stockReserved: s.confirm, orderDeadline: s.expire}[eventType]
 				if h == nil {
 					h = s.cancel
 				}
-				deliver(t, pool, h, eventType, o)
+				wrote = deliver(t, pool, h, eventType, o, wrote)
 			}
-			if got, want := column(t, pool, wrote), orderPlaced+" "+orderDeadline+" "+tt.writes; got != want {
-				t.Errorf("it wrote %q, want %q", got, want)
+			if got := strings.Join(wrote, " "); got != tt.writes {
+				t.Errorf("it wrote %q, want %q", got, tt.writes)
 			}
-			if got := column(t, pool, "SELECT state FROM orders"); got != tt.state {
+			if got := value(t, pool, "SELECT state FROM orders"); got != tt.state {
 				t.Errorf("it is %s, want %s", got, tt.state)
 			}
 		})

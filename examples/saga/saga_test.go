@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/postroom/postroom/examples/internal/demo"
 	"github.com/postroom/postroom/examples/internal/demotest"
 	"github.com/postroom/postroom/internal/devtest"
@@ -121,14 +119,11 @@ func TestRunThatTakesTooLongIsUndecided(t *testing.T) {
 // A service that cannot run ends the run, and the other services, and says why.
 func TestServiceThatFailsEndsTheRun(t *testing.T) {
 	d := opened(t, options{orders: 5000, rate: 100, seed: 1, patience: time.Second, timeout: time.Minute})
-	js, err := jetstream.New(d.nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := devtest.JetStream(t, d.nc)
 	if err := js.DeleteStream(t.Context(), "PAYMENT"); err != nil {
 		t.Fatal(err)
 	}
-	err = d.play(t.Context())
+	err := d.play(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "ended by itself") || !strings.Contains(err.Error(), "stream PAYMENT of handler") {
 		t.Errorf("error is %v", err)
 	}

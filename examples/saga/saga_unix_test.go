@@ -19,6 +19,7 @@ import (
 
 	"github.com/postroom/postroom/examples/internal/demotest"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/postroomtest/servers"
 )
 
 // program is the example as a process, in a group of its own, as a shell starts it.
@@ -32,7 +33,7 @@ type program struct {
 func startProgram(t *testing.T, args ...string) *program {
 	t.Helper()
 	p := &program{cmd: exec.Command(os.Args[0], args...)}
-	p.cmd.Env = append(os.Environ(), programVariable+"=1", "POSTROOM_DATABASE_URL="+devtest.Postgres(t).URL())
+	p.cmd.Env = append(os.Environ(), programVariable+"=1", "POSTROOM_DATABASE_URL="+servers.PostgresURL(t))
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.Stdout = &p.out
 	progress, err := p.cmd.StderrPipe()
@@ -121,7 +122,7 @@ func TestKilledProgramLeavesNoProcess(t *testing.T) {
 
 	// A server of the user's own keeps the databases then; here they would trouble
 	// other tests.
-	conn, err := pgx.Connect(t.Context(), devtest.Postgres(t).URL())
+	conn, err := pgx.Connect(t.Context(), servers.PostgresURL(t))
 	if err != nil {
 		t.Fatal(err)
 	}

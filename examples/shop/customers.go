@@ -28,14 +28,14 @@ func (c *customers) Run(ctx context.Context) error {
 	placed := make(chan error, 1)
 	go func() { placed <- c.shop.placeAll(placing, requests, c.opt.clients, c.closing) }()
 
-	err := demo.Watch(ctx, c.opt.timeout, 20*time.Millisecond, func(ctx context.Context) (demo.Standing, error) {
+	err := demo.Watch(ctx, c.opt.timeout, 20*time.Millisecond, func(ctx context.Context) (demo.Progress, error) {
 		all := len(placed) > 0 // read before the state: it is complete then
 		now, err := c.state(ctx)
 		c.story.Progress("placed %s  published %s  charged %s  counted %s  duplicates suppressed %s  %s orders/s",
 			demo.Grouped(now.placed), demo.Grouped(now.published), demo.Grouped(now.charge.done), demo.Grouped(now.tallied.done),
 			demo.Grouped(now.charge.suppressed+now.tallied.suppressed), demo.Grouped(perSecond(now.charge.done, time.Since(began))))
 		missing := now.missing()
-		return demo.Standing{Done: all && missing == "", Mark: now, Missing: missing}, err
+		return demo.Progress{Done: all && missing == "", Mark: now, Missing: missing}, err
 	})
 	stop()
 	c.story.End()
@@ -70,7 +70,7 @@ func (c *customers) state(ctx context.Context) (state, error) {
 
 // missing says what is still to come, and is empty where nothing is.
 func (s state) missing() string {
-	var all demo.Missing
+	var all demo.Todo
 	all.Add(2*s.placed-s.published, "events not published")
 	all.Add(s.placed-s.charge.done, "orders not charged")
 	all.Add(s.placed-s.tallied.done, "orders not counted")

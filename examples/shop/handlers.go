@@ -29,14 +29,14 @@ type Order struct {
 	Amount   int64  `json:"amount"` // cents
 }
 
-// billing charges orders, and tells of it.
-type billing struct{ outbox *outbox.Outbox }
+// biller charges orders, and tells of it.
+type biller struct{ outbox *outbox.Outbox }
 
 const insertCharge = "INSERT INTO charge (order_id, amount) VALUES ($1, $2)"
 
 // charge is billing's handler: a charge for each order, and an event that says
 // so. Ledger row, charge and event are committed together, or none of them.
-func (b *billing) charge(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
+func (b *biller) charge(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
 	if _, err := tx.Exec(ctx, insertCharge, o.ID, o.Amount); err != nil {
 		return fmt.Errorf("insert charge: %w", err)
 	}

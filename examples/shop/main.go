@@ -84,7 +84,7 @@ func run(ctx context.Context, opt options, out, progress io.Writer) error {
 // outboxes to write to, a relay, and an inbox with two handlers.
 func (d *deployment) wire() {
 	d.shop = &shop{pool: d.Pool, outbox: outbox.New(outbox.Config{Source: "/shop"})}
-	billing := &billing{outbox: outbox.New(outbox.Config{Source: "/billing"})}
+	billing := &biller{outbox: outbox.New(outbox.Config{Source: "/billing"})}
 
 	d.relay = relay.New(outbox.NewLog(d.Pool), natsjs.NewPublisher(d.NATS),
 		relay.Config{Logger: d.log, MeterProvider: d.meters.provider})

@@ -26,11 +26,11 @@ func newMeters() *meters {
 type counts struct {
 	published       int64 // events that the broker acknowledged
 	late            int64 // of these: visible to the relay after later ones
-	charge, tallied handled
+	charge, tallied deliveryCounts
 }
 
-// handled is what became of the deliveries to one handler.
-type handled struct {
+// deliveryCounts is what became of the deliveries to one handler.
+type deliveryCounts struct {
 	done       int64 // handled and committed
 	suppressed int64 // decided before, and acknowledged without an effect
 	failed     int64 // to be delivered again

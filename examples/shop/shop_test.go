@@ -165,7 +165,7 @@ func TestProofFindsWhatIsPlanted(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			checks := demotest.Planted(t, d.Pool, tt.sql, d.prove)
-			r := d.result(demo.Proof{Checks: checks}, findings{}, counts{charge: handled{suppressed: 1}})
+			r := d.result(demo.Proof{Checks: checks}, findings{}, counts{charge: deliveryCounts{suppressed: 1}})
 			if r.Lost != tt.lost || r.Ghosts != tt.ghosts || r.Doubles != tt.doubles {
 				t.Errorf("found %d lost, %d ghosts, %d doubles, want %d, %d, %d: %v",
 					r.Lost, r.Ghosts, r.Doubles, tt.lost, tt.ghosts, tt.doubles, checks)

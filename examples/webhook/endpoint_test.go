@@ -14,14 +14,14 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
-	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/postroomtest/servers"
 )
 
 // newEndpoint returns an endpoint on a database of the test's own, and the key that
 // it takes.
 func newEndpoint(t *testing.T) (*endpoint, []byte, *pgxpool.Pool) {
 	t.Helper()
-	pool := devtest.Pool(t)
+	pool := servers.Postgres(t)
 	in := inbox.New(pool, nil, inbox.Config{})
 	in.Handle(inbox.Subscription{Name: handlerName, Workers: 1}, postroom.JSON(apply))
 	v, err := newVerifier(vectorSecret)

@@ -54,9 +54,9 @@ func (d *deployment) play(ctx context.Context) error {
 func (d *deployment) watch(ctx context.Context, sent <-chan struct{}, made <-chan error, stopTrouble func()) error {
 	var last state
 	deliveries := int64(len(d.provider.deliveries))
-	return demo.Watch(ctx, d.opt.timeout, 20*time.Millisecond, func(ctx context.Context) (demo.Standing, error) {
+	return demo.Watch(ctx, d.opt.timeout, 20*time.Millisecond, func(ctx context.Context) (demo.Progress, error) {
 		if err := d.worker.failed(); err != nil {
-			return demo.Standing{}, err
+			return demo.Progress{}, err
 		}
 		all := demo.IsClosed(sent) // asked before the state, which is complete then
 		if all {
@@ -72,7 +72,7 @@ func (d *deployment) watch(ctx context.Context, sent <-chan struct{}, made <-cha
 		d.story.Progress("answered %s of %s deliveries, stored %s, duplicates %s, refused %s, sent again %s; took effect %s, owed %s",
 			demo.Grouped(done), demo.Grouped(deliveries), demo.Grouped(d.endpoint.stored.Load()), demo.Grouped(d.endpoint.duplicates.Load()),
 			demo.Grouped(d.endpoint.unverified.Load()), demo.Grouped(d.provider.again.Load()), demo.Grouped(now.Applied), demo.Grouped(now.Owed))
-		return demo.Standing{
+		return demo.Progress{
 			Done:    all && len(made) > 0 && hidden == nil && now.Owed == 0,
 			Mark:    [3]int64{now.Owed, now.Applied, done},
 			Missing: fmt.Sprintf("%d of %d deliveries are answered, %d webhooks are owed", done, deliveries, now.Owed),

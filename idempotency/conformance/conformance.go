@@ -1,5 +1,5 @@
-// Package conformance tests an HTTP endpoint against the contract of package idempotency:
-// your own, over the network, whatever is behind it.
+// Package conformance tests your HTTP endpoint, over the network, against the contract of
+// package idempotency. The endpoint may be written in any language.
 //
 //	func TestRefundsAreIdempotent(t *testing.T) {
 //		conformance.Test(t, conformance.Endpoint{
@@ -11,8 +11,8 @@
 //		})
 //	}
 //
-// It sends what it is given, over and over and many at once: give it an endpoint of a test
-// environment. It uses net/http and testing alone.
+// It sends the given requests many times, and many at once, so use an endpoint in a test
+// environment. It imports only net/http and testing.
 package conformance
 
 import (
@@ -31,21 +31,21 @@ import (
 	"time"
 )
 
-// Endpoint is what is tested.
+// Endpoint is the endpoint to test.
 type Endpoint struct {
 	// URL is where requests go. Required.
 	URL string
 
-	// Method is theirs.
+	// Method is the requests' method.
 	//
 	// Defaults to POST.
 	Method string
 
-	// Body is that of a request that succeeds, as often as it is sent with a new key, and
-	// Changed is that of another. Required.
+	// Body is the body of a request that succeeds each time it is sent with a new key.
+	// Changed is the body of a different request. Required.
 	Body, Changed string
 
-	// ContentType is that of both.
+	// ContentType is the content type of both bodies.
 	//
 	// Defaults to application/json.
 	ContentType string
@@ -53,17 +53,17 @@ type Endpoint struct {
 	// Header is sent with each request, for instance Authorization.
 	Header http.Header
 
-	// Other is the header of another caller, where there are several. Without it, it is
-	// not tested that they have nothing in common.
+	// Other is the header of another caller, if the endpoint has several. Without it,
+	// Test does not check that the keys of callers are separate.
 	Other http.Header
 
-	// Effects, where it is set, returns how many effects requests have had so far.
+	// Effects, if set, returns how many effects requests have had so far.
 	Effects func() (int, error)
 
-	// KeyOptional says that a request without a key is carried out.
+	// KeyOptional says that the endpoint carries out requests without a key.
 	KeyOptional bool
 
-	// MismatchStatus is the status of a key that was used for another request.
+	// MismatchStatus is the status of the answer if a key was used for another request.
 	//
 	// Defaults to 422.
 	MismatchStatus int
@@ -73,19 +73,19 @@ type Endpoint struct {
 	// Defaults to 20.
 	Twins int
 
-	// Patience bounds how long a key may be in progress.
+	// Patience limits how long a key may be in progress.
 	//
 	// Defaults to 30 seconds.
 	Patience time.Duration
 
 	// Client sends the requests.
 	//
-	// Defaults to one that follows no redirects: where a redirect leads to is not what the
-	// endpoint answered.
+	// Defaults to a client that does not follow redirects, because a redirect is the
+	// endpoint's answer.
 	Client *http.Client
 }
 
-// answer is what a request came to.
+// answer is the answer to a request.
 type answer struct {
 	status int
 	header http.Header
@@ -98,7 +98,7 @@ type suite struct {
 	Endpoint
 }
 
-// Test tests the endpoint, in subtests that each say what does not hold.
+// Test tests the endpoint, in one subtest for each rule of the contract.
 func Test(t *testing.T, e Endpoint) {
 	t.Helper()
 	if e.URL == "" || e.Body == "" || e.Changed == "" || e.Body == e.Changed {
@@ -131,7 +131,7 @@ func Test(t *testing.T, e Endpoint) {
 // newKey returns a key that was never used.
 func newKey() string { return "conformance-" + rand.Text() }
 
-// send sends a request; no key: none.
+// send sends a request; without a key if key is "".
 func (s suite) send(t *testing.T, key, body string, header http.Header) answer {
 	t.Helper()
 	a, err := s.try(t.Context(), key, body, header)
@@ -170,7 +170,7 @@ func (s suite) try(ctx context.Context, key, body string, header http.Header) (a
 	return a, nil
 }
 
-// settled sends a request until its key is not in progress.
+// settled repeats a request until its key is not in progress.
 func (s suite) settled(t *testing.T, key, body string) answer {
 	t.Helper()
 	for end := time.Now().Add(s.Patience); ; {

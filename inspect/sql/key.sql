@@ -13,7 +13,7 @@ FROM (
            coalesce(failures -> -1 ->> 'text', '') AS failure, next_at, coalesce(dead_at, first_failed_at, held_at) AS since,
            CASE WHEN dead_at IS NOT NULL THEN 'dead'
                 WHEN next_at IS NULL THEN 'waiting'
-                WHEN claimed_by IS NOT NULL THEN CASE WHEN next_at > now() THEN 'running' ELSE 'abandoned' END
+                WHEN claimed_by IS NOT NULL THEN CASE WHEN next_at > now() OR handler = 'outbox' THEN 'running' ELSE 'abandoned' END
                 WHEN next_at <= now() THEN 'due'
                 ELSE 'retrying' END AS state
     FROM postroom.held

@@ -81,10 +81,7 @@ func tell(t *testing.T) told {
 	if err := nc.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := devtest.JetStream(t, nc)
 	if err := js.DeleteStream(t.Context(), cfg.Name); err != nil {
 		t.Fatal(err)
 	}

@@ -81,9 +81,9 @@ func (s observer) keepStream(server string, messages []checker.Message) (err err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
 	w := csv.NewWriter(file)
-	rows := [][]string{{"seq", "event", "key", "n", "rewound"}}
+	rows := [][]string{{"seq", "event", "key", "n", "republished"}}
 	for _, m := range slices.SortedFunc(slices.Values(messages), func(a, b checker.Message) int { return cmp.Compare(a.Seq, b.Seq) }) {
-		rows = append(rows, []string{strconv.FormatUint(m.Seq, 10), m.ID, strconv.Itoa(m.Key), strconv.Itoa(m.N), strconv.FormatBool(m.Rewound)})
+		rows = append(rows, []string{strconv.FormatUint(m.Seq, 10), m.ID, strconv.Itoa(m.Key), strconv.Itoa(m.N), strconv.FormatBool(m.Republished)})
 	}
 	if err := w.WriteAll(rows); err != nil {
 		return fmt.Errorf("keep stream: %w", err)

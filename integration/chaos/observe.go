@@ -56,7 +56,7 @@ func (s observer) observeShop(ctx context.Context, found *checker.State) error {
 	for _, c := range changes {
 		found.Domain = append(found.Domain, checker.Event{ID: c.Event, Key: c.Key, N: c.N, Poison: c.Poison})
 	}
-	found.Log, err = rig.Collect[checker.Logged](ctx, s.db.shop,
+	found.Log, err = rig.Collect[checker.LogEntry](ctx, s.db.shop,
 		"SELECT o.event_id, o.seq <= r.high AND NOT r.pending @> o.seq FROM postroom.outbox o, postroom.relay r ORDER BY o.seq")
 	if err != nil {
 		return err
@@ -234,7 +234,7 @@ func (s observer) message(ctx context.Context, seq uint64) (m checker.Message, e
 	if err != nil {
 		return m, false, fmt.Errorf("message %d: %w", seq, err)
 	}
-	return checker.Message{Event: b.Event(headers.Get("ce-id")), Seq: seq, Rewound: headers.Get("postroom-rewind") != ""}, true, nil
+	return checker.Message{Event: b.Event(headers.Get("ce-id")), Seq: seq, Republished: headers.Get("postroom-republish") != ""}, true, nil
 }
 
 // leaked says where something was found that must not leave payloads and URLs: in logs,

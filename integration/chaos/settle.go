@@ -67,14 +67,14 @@ func (p progress) pending() []string { return slices.Concat(p.queued, p.missing)
 type poller struct{ *stage }
 
 // settle waits until look finds nothing left to do, or until it is known how that ends.
-func (s poller) settle(ctx context.Context, since time.Time, look func(ctx context.Context) (progress, error)) (checker.Waited, error) {
+func (s poller) settle(ctx context.Context, since time.Time, look func(ctx context.Context) (progress, error)) (checker.Wait, error) {
 	w, err := settle(ctx, &signs{stage: s.stage}, s.opt.patience, look)
 	w.Took = time.Since(since).Round(time.Millisecond)
 	return w, err
 }
 
 // settle waits for as long as it is not known how it ends, and not longer than patience.
-func settle(ctx context.Context, seen evidence, patience func(left int) time.Duration, look func(ctx context.Context) (progress, error)) (w checker.Waited, err error) {
+func settle(ctx context.Context, seen evidence, patience func(left int) time.Duration, look func(ctx context.Context) (progress, error)) (w checker.Wait, err error) {
 	began, q, last := time.Now(), &quiet{seen: seen, least: math.MaxInt}, progress{}
 	most := patience(0)
 	for {

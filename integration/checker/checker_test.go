@@ -53,17 +53,17 @@ func sound() ([]Record, State) {
 		Archive: []Held{{Event: held(f, mail, "error"), Dead: true, Attempts: 3, Failures: 3, Bytes: 10}},
 		Marks:   []Mark{{1, 3}, {1, 5}, {2, 5}, {2, 8}},
 		Streams: map[string][]Message{}, Replayed: 2,
-		Drained: Waited{Took: time.Second}, Lead: Waited{Took: time.Second},
+		Drained: Wait{Took: time.Second}, Lead: Wait{Took: time.Second},
 		Sessions: map[string]int{"relay": 2}, Consumers: map[string]int{"durable-ledger": 1, "durable-mail": 1},
 		Bounds: Bounds{Sessions: map[string]int{"relay": 2}, Goroutines: 50, Resident: 100 << 20},
 	}
 	for _, ev := range domain {
-		found.Log = append(found.Log, Logged{ev.ID, true})
+		found.Log = append(found.Log, LogEntry{ev.ID, true})
 	}
 	for i, ev := range []Event{a, b, a, c, d, e, f, h} { // a was stored twice
 		found.Streams["node-0"] = append(found.Streams["node-0"], Message{Event: ev, Seq: uint64(i + 1)})
 	}
-	found.Streams["node-0"] = append(found.Streams["node-0"], Message{Event: g, Seq: 9, Rewound: true})
+	found.Streams["node-0"] = append(found.Streams["node-0"], Message{Event: g, Seq: 9, Republished: true})
 	found.Streams["node-1"] = slices.Clone(found.Streams["node-0"])
 	return history, found
 }
@@ -98,7 +98,7 @@ func TestPlantedViolations(t *testing.T) {
 		{"a discarded event vanished", func(_ *[]Record, s *State) { s.Archive = nil }, []Name{NoLoss}},
 		{"a committed change is gone", func(_ *[]Record, s *State) {
 			s.Domain = without(s.Domain, named("c"))
-			s.Log = without(s.Log, func(l Logged) bool { return l.ID == "c" })
+			s.Log = without(s.Log, func(l LogEntry) bool { return l.ID == "c" })
 			for server := range s.Streams {
 				s.Streams[server] = without(s.Streams[server], func(m Message) bool { return m.ID == "c" })
 			}
@@ -106,9 +106,9 @@ func TestPlantedViolations(t *testing.T) {
 				s.Effects[h] = without(s.Effects[h], named("c"))
 			}
 		}, []Name{NoLoss}},
-		{"a change without its event", func(_ *[]Record, s *State) { s.Log = without(s.Log, func(l Logged) bool { return l.ID == "c" }) }, []Name{NoLoss}},
-		{"an event without its change", func(_ *[]Record, s *State) { s.Log = append(s.Log, Logged{"ghost", false}) }, []Name{NoGhost, Drains}},
-		{"an event in the log twice", func(_ *[]Record, s *State) { s.Log = append(s.Log, Logged{"a", true}) }, []Name{NoGhost}},
+		{"a change without its event", func(_ *[]Record, s *State) { s.Log = without(s.Log, func(l LogEntry) bool { return l.ID == "c" }) }, []Name{NoLoss}},
+		{"an event without its change", func(_ *[]Record, s *State) { s.Log = append(s.Log, LogEntry{"ghost", false}) }, []Name{NoGhost, Drains}},
+		{"an event in the log twice", func(_ *[]Record, s *State) { s.Log = append(s.Log, LogEntry{"a", true}) }, []Name{NoGhost}},
 		{"what was rolled back is there", func(h *[]Record, _ *State) {
 			*h = append([]Record{{What: Transaction, Phase: Failed, Events: []Event{{ID: "a", Key: 1, N: 1}}}}, *h...)
 		}, []Name{NoGhost}},
@@ -130,7 +130,7 @@ func TestPlantedViolations(t *testing.T) {
 				(*h)[i].Events = without((*h)[i].Events, func(e Event) bool { return e.Class == "late" })
 			}
 		}, []Name{KeyOrder}},
-		{"a rewound message that does not say so", func(_ *[]Record, s *State) { s.Streams["node-0"][8].Rewound = false }, []Name{KeyOrder}},
+		{"a republished message that does not say so", func(_ *[]Record, s *State) { s.Streams["node-0"][8].Republished = false }, []Name{KeyOrder}},
 		{"a dead event without its payload", func(_ *[]Record, s *State) { s.Held[0].Bytes = 0 }, []Name{DeadLetterComplete}},
 		{"a dead event without a failure", func(_ *[]Record, s *State) { s.Held[0].Failures = 0 }, []Name{DeadLetterComplete}},
 		{"a dead event without attempts", func(_ *[]Record, s *State) { s.Held[0].Attempts = 0 }, []Name{DeadLetterComplete}},
@@ -259,10 +259,10 @@ func TestUndecided(t *testing.T) {
 		{"an effect twice", func(s *State) { s.Effects[mail] = append(s.Effects[mail], s.Effects[mail][0]) }, []Name{EffectOnce}},
 		{"a ghost", func(s *State) { s.Effects[mail] = append(s.Effects[mail], Event{ID: "ghost"}) }, []Name{NoGhost}},
 		{"two epochs", func(s *State) { s.Marks = append(s.Marks, Mark{1, 8}) }, []Name{Fence}},
-		{"a change without its event", func(s *State) { s.Log = without(s.Log, func(l Logged) bool { return l.ID == "c" }) }, []Name{NoLoss}},
+		{"a change without its event", func(s *State) { s.Log = without(s.Log, func(l LogEntry) bool { return l.ID == "c" }) }, []Name{NoLoss}},
 	} {
-		for name, at := range map[string]func(s *State) *Waited{
-			"draining": func(s *State) *Waited { return &s.Drained }, "leading": func(s *State) *Waited { return &s.Lead },
+		for name, at := range map[string]func(s *State) *Wait{
+			"draining": func(s *State) *Wait { return &s.Drained }, "leading": func(s *State) *Wait { return &s.Lead },
 		} {
 			history, found := sound()
 			at(&found).Pending = pending

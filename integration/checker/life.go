@@ -25,7 +25,7 @@ func (c *check) marks() {
 
 // liveness looks at what has to come about.
 func (c *check) liveness() {
-	for name, w := range map[Name]Waited{Drains: c.found.Drained, NoStuckLease: c.found.Lead} {
+	for name, w := range map[Name]Wait{Drains: c.found.Drained, NoStuckLease: c.found.Lead} {
 		for _, left := range w.Stuck {
 			c.violated(name, "nothing moved, and there is left to do: %s", left)
 		}
@@ -84,14 +84,14 @@ func life(r Record) string { return fmt.Sprintf("%s (process %d)", r.Process, r.
 
 // lastSignals are the last that each life of a process sent.
 func lastSignals(history []Record) []Record {
-	type lived struct {
+	type life struct {
 		process string
 		id      int
 	}
-	last := make(map[lived]Record)
+	last := make(map[life]Record)
 	for _, r := range history {
 		if r.What == Signals {
-			last[lived{r.Process, r.Life}] = r
+			last[life{r.Process, r.Life}] = r
 		}
 	}
 	return slices.SortedFunc(maps.Values(last), func(a, b Record) int { return a.At.Compare(b.At) })

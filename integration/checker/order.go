@@ -11,7 +11,7 @@ func (c *check) keyOrder() {
 		seen := make(map[string]bool)
 		order := newOrder()
 		for _, m := range c.found.Streams[server] {
-			if seen[m.ID] || m.Rewound { // a repair says that it comes late
+			if seen[m.ID] || m.Republished { // a repair says that it comes late
 				continue
 			}
 			seen[m.ID] = true

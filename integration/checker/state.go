@@ -6,7 +6,7 @@ import "time"
 type State struct {
 	Handlers []Handler
 	Domain   []Event // what the producers' transactions committed
-	Log      []Logged
+	Log      []LogEntry
 	Streams  map[string][]Message // as each server has it, by its name
 	Effects  map[string][]Event   // by handler, in the order of their commits
 	Held     []Held
@@ -16,9 +16,9 @@ type State struct {
 	Undriven int   // replays that have not ended
 	Replayed int64 // events, as the audit has it
 
-	Drained   Waited // until nothing was left to do
-	Lead      Waited // until a relay led after the last fault
-	Idle      int    // sessions idle in a transaction
+	Drained   Wait // until nothing was left to do
+	Lead      Wait // until a relay led after the last fault
+	Idle      int  // sessions idle in a transaction
 	Sessions  map[string]int
 	Consumers map[string]int // of the stream, by name
 
@@ -35,8 +35,8 @@ type Handler struct {
 	Inbox    string // whose held events are its own, where it is not its own name
 }
 
-// Logged is a row of the producers' log.
-type Logged struct {
+// LogEntry is a row of the producers' log.
+type LogEntry struct {
 	ID        string
 	Published bool
 }
@@ -45,8 +45,8 @@ type Logged struct {
 type Message struct {
 	Event
 
-	Seq     uint64
-	Rewound bool // published again by a repair, and says so
+	Seq         uint64
+	Republished bool // published again by a repair, and says so
 }
 
 // Held is an event that a handler still owes, or one that was discarded.
@@ -62,9 +62,9 @@ type Held struct {
 // Mark is one state of what relays record together.
 type Mark struct{ Epoch, High int64 }
 
-// Waited is how something came about that takes its time, or that it did not. The zero
-// value came about at once. How long it took decides nothing: a busy machine takes long.
-type Waited struct {
+// Wait says how long something took to happen, or why it did not. The zero value happened
+// at once. How long it took decides nothing: a busy machine takes long.
+type Wait struct {
 	Took time.Duration
 
 	// Stuck is what is left to do though every process that had to do it was at work and
@@ -77,7 +77,7 @@ type Waited struct {
 }
 
 // Ended reports whether it came about.
-func (w Waited) Ended() bool { return len(w.Stuck) == 0 && len(w.Pending) == 0 }
+func (w Wait) Ended() bool { return len(w.Stuck) == 0 && len(w.Pending) == 0 }
 
 // Bounds are what must not be exceeded when nothing moves any more.
 type Bounds struct {

@@ -5,12 +5,12 @@ type inbox struct {
 	owed    set // messages that are not acknowledged; see message
 	ledger  set // events whose ledger row is committed
 	effects [events]uint8
-	held    [events]holding
+	held    [events]heldEvent
 	workers [2]worker
 }
 
-// holding is the row of an event that is held.
-type holding struct {
+// heldEvent is the row of an event that is held.
+type heldEvent struct {
 	is    holdingState
 	epoch uint8 // rises with each claim
 }
@@ -180,7 +180,7 @@ func (w World) settle(s state, n int, yield func(Step, state)) {
 	}
 	work(s, n, settles, idle, func(in *inbox) {
 		in.effects[i]++
-		in.held[i] = holding{}
+		in.held[i] = heldEvent{}
 	}, yield)
 }
 

@@ -18,7 +18,7 @@
 // between any two steps.
 //
 // What is not: events that are held on their way out, ordered handlers, atomic batches,
-// scheduled events, rewinds, repair after a broker lost messages, retention, backlogs of
+// scheduled events, republishes, repair after a broker lost messages, retention, backlogs of
 // more than a page. Time is not modelled at all: a lease ends, a message is delivered
 // again and a duplicate window closes at any moment.
 package model

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -198,32 +199,48 @@ func (e entry) chaosRun() (seed uint64, seconds int, faults string, err error) {
 var errRotten = errors.New("the list does not fit the code")
 
 // apply returns the file of an entry with the change made. The old lines have to be
-// there exactly once: otherwise nobody knows what the entry removes.
+// there exactly once: otherwise nobody knows what the entry removes. Comments are not
+// compared, so that they can be reworded.
 func (e entry) apply(root string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(e.File)))
 	if err != nil {
 		return "", fmt.Errorf("%s (%s): %w: %w", e.Name, e.Source, errRotten, err)
 	}
-	whole := "\n" + string(text)
-	if !strings.HasSuffix(whole, "\n") {
-		whole += "\n"
-	}
-	old := "\n" + e.Old + "\n"
-	// Overlapping finds share an end of a line, which Count would pass over.
-	n := 0
-	for rest := whole; ; n++ {
-		at := strings.Index(rest, old)
-		if at < 0 {
-			break
+	lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	old := e.code(strings.Split(e.Old, "\n"))
+	at, n := -1, 0
+	for i, all := 0, e.code(lines); i+len(old) <= len(all); i++ {
+		if slices.Equal(all[i:i+len(old)], old) {
+			at, n = i, n+1
 		}
-		rest = rest[at+1:]
 	}
 	if n != 1 {
 		return "", fmt.Errorf("%s (%s): %w: the old lines are %d times in %s, want once", e.Name, e.Source, errRotten, n, e.File)
 	}
-	replacement := "\n"
+	var replacement []string
 	if e.New != "" {
-		replacement = "\n" + e.New + "\n"
+		replacement = strings.Split(e.New, "\n")
 	}
-	return strings.Replace(whole, old, replacement, 1)[1:], nil
+	return strings.Join(slices.Replace(lines, at, at+len(old), replacement...), "\n") + "\n", nil
+}
+
+// code returns lines of the entry's file without their comments: of one that is nothing
+// else its beginning is left. A line with a quote behind the comment's beginning stays
+// whole, as that may be within a text.
+func (e entry) code(lines []string) []string {
+	begins := "//"
+	if strings.HasSuffix(e.File, ".sql") {
+		begins = "--"
+	}
+	bare := slices.Clone(lines)
+	for i, line := range lines {
+		switch before, comment, found := strings.Cut(line, begins+" "); {
+		case !found:
+		case strings.TrimSpace(before) == "":
+			bare[i] = before + begins
+		case strings.HasSuffix(before, " ") && !strings.ContainsAny(comment, "\"`"):
+			bare[i] = strings.TrimRight(before, " ")
+		}
+	}
+	return bare
 }

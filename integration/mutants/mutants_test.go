@@ -112,6 +112,34 @@ func TestApply(t *testing.T) {
 	}
 }
 
+// Comments may be reworded: an entry fits the code behind them. What only looks like one is
+// compared.
+func TestApplyWithoutComments(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	text := "// f does it.\nfunc f() {\n\tg() // why\n\th(\"http:// x\")\n}\n"
+	if err := os.WriteFile(filepath.Join(root, "f.go"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		old  string
+		fits bool
+	}{
+		{"\tg() // why", true},
+		{"\tg()", true},
+		{"\tg() // another reason", true},
+		{"// F is another text.\nfunc f() {", true},
+		{"\th(\"http:// x\")", true},
+		{"\th(\"http:// y\")", false},
+		{"g() // why", false},
+	} {
+		got, err := entry{Name: "n", File: "f.go", Old: tt.old, New: "\tx()"}.apply(root)
+		if (err == nil) != tt.fits || tt.fits && !strings.Contains(got, "\n\tx()\n") && !strings.HasPrefix(got, "\tx()\n") {
+			t.Errorf("%q: %q, %v; want that it fits: %t", tt.old, got, err, tt.fits)
+		}
+	}
+}
+
 // Every entry of the lists still fits the code: what it removes is there once, and the
 // test that it names is in its package.
 func TestListsFitTheCode(t *testing.T) {

@@ -111,14 +111,14 @@ func (p *pace) step(now time.Time) string {
 	return fmt.Sprintf("[%d of %d, %s left]", p.done, p.total, left.Round(time.Second))
 }
 
-// unguarded is what is known of an entry's test before its guard is removed.
-type unguarded struct {
+// baseline is what a test showed before the guard of its entry was removed.
+type baseline struct {
 	why  string        // it is of no use; empty where it is
 	took time.Duration // with all guards
 }
 
 // timeout is how long the test may take without the guard.
-func (u unguarded) timeout() time.Duration {
+func (u baseline) timeout() time.Duration {
 	return min(leastTimeout+slower*u.took, testTimeout)
 }
 
@@ -160,7 +160,7 @@ func (t *trials) each(ctx context.Context, n int, do func(i int) error) error {
 
 // unchanged runs the tests of all entries with every guard in its place, a package at a
 // time, and says for each entry why it is of no use; nothing where it is.
-func (t *trials) unchanged(ctx context.Context, all []entry) ([]unguarded, error) {
+func (t *trials) unchanged(ctx context.Context, all []entry) ([]baseline, error) {
 	packages := make(map[string][]string)
 	for _, e := range all {
 		if e.Package != chaos && !slices.Contains(packages[e.testPackage()], e.Run) {
@@ -186,7 +186,7 @@ func (t *trials) unchanged(ctx context.Context, all []entry) ([]unguarded, error
 		seen[jobs[i].pkg].add(r)
 		return err
 	})
-	known := make([]unguarded, len(all))
+	known := make([]baseline, len(all))
 	for i, e := range all {
 		if e.Package != chaos && seen[e.testPackage()] != nil {
 			known[i] = seen[e.testPackage()].fitness(e.Run)
@@ -303,7 +303,7 @@ func (r *report) tail() string {
 
 // fitness says why the tests of a regular expression cannot show anything, if so, and how
 // long the longest of them takes.
-func (r *report) fitness(run string) (u unguarded) {
+func (r *report) fitness(run string) (u baseline) {
 	top, _, _ := strings.Cut(run, "/")
 	match := regexp.MustCompile(top)
 	is := func(name string) bool { name, _, _ = strings.Cut(name, "/"); return match.MatchString(name) }

@@ -38,7 +38,7 @@ func conclude(ctx context.Context, r *stage, where string, d *database, c *clien
 		found, err = l.Audit(ctx, c.Client, stream)
 	}
 	if err != nil {
-		return err
+		return errors.Join(fleet.ErrLate, err) // what cannot be read now is not lost
 	}
 	judge(r, where, l, found)
 	return nil

@@ -35,7 +35,7 @@ func expiry(ctx context.Context, r *stage) error {
 	if err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context, *expiring) error{steady, arrears} {
+	for _, step := range []func(context.Context, *expiryRun) error{steady, arrears} {
 		d, err := r.database(ctx, true)
 		if err != nil {
 			return err
@@ -46,15 +46,15 @@ func expiry(ctx context.Context, r *stage) error {
 		if err := c.fresh(ctx); err != nil {
 			return err
 		}
-		if err := step(ctx, &expiring{stage: r, db: d, traffic: traffic{c: c, rate: pick(r, 1000.0, 200)}, keep: pick(r, 10*time.Second, 2*time.Second)}); err != nil {
+		if err := step(ctx, &expiryRun{stage: r, db: d, traffic: traffic{c: c, rate: pick(r, 1000.0, 200)}, keep: pick(r, 10*time.Second, 2*time.Second)}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// expiring is an inbox under load that forgets soon.
-type expiring struct {
+// expiryRun is an inbox under load whose rows expire soon.
+type expiryRun struct {
 	stage   *stage
 	db      *database
 	traffic traffic
@@ -71,13 +71,13 @@ type ledgerSample struct {
 }
 
 // steady follows the size of the ledger.
-func steady(ctx context.Context, e *expiring) error {
+func steady(ctx context.Context, e *expiryRun) error {
 	return e.under(ctx, "steady", e.follow)
 }
 
 // under has the inbox work, and events come in for as long as lead does. The
 // inbox goes on until it has removed what it may.
-func (e *expiring) under(ctx context.Context, where string, lead func(ctx context.Context) error) error {
+func (e *expiryRun) under(ctx context.Context, where string, lead func(ctx context.Context) error) error {
 	for range deadEvents { // in the stream when the handler is new: whatever their age, they are not too old
 		if err := e.traffic.c.send(deadKey, body(0, 1)); err != nil {
 			return err
@@ -100,7 +100,7 @@ func (e *expiring) under(ctx context.Context, where string, lead func(ctx contex
 }
 
 // follow takes samples.
-func (e *expiring) follow(ctx context.Context) error {
+func (e *expiryRun) follow(ctx context.Context) error {
 	span := pick(e.stage, 3*time.Minute, 6*time.Second)
 	began := time.Now()
 	for n := range samples {
@@ -119,7 +119,7 @@ func (e *expiring) follow(ctx context.Context) error {
 	return nil
 }
 
-func (e *expiring) look(ctx context.Context) (found ledgerSample, err error) {
+func (e *expiryRun) look(ctx context.Context) (found ledgerSample, err error) {
 	if found.all, found.indexes, err = e.db.ledgerSize(ctx); err != nil {
 		return found, err
 	}
@@ -132,7 +132,7 @@ func (e *expiring) look(ctx context.Context) (found ledgerSample, err error) {
 
 // judge compares the first half, in which the ledger grows to its size, with the
 // second.
-func (e *expiring) judge() {
+func (e *expiryRun) judge() {
 	r := e.stage
 	var largest [2]ledgerSample
 	var most ledgerSample
@@ -159,7 +159,7 @@ func (e *expiring) judge() {
 }
 
 // arrears follows how long it takes to remove what is long expired.
-func arrears(ctx context.Context, e *expiring) error {
+func arrears(ctx context.Context, e *expiryRun) error {
 	r, rows := e.stage, pick(e.stage, 5_000_000, 20_000)
 	if err := e.db.decided(ctx, r, rows, 70*24*time.Hour, 40*24*time.Hour); err != nil {
 		return err
@@ -199,7 +199,7 @@ func arrears(ctx context.Context, e *expiring) error {
 }
 
 // tell says how far a sweep is.
-func (e *expiring) tell(ctx context.Context) error {
+func (e *expiryRun) tell(ctx context.Context) error {
 	var page, pages int64
 	err := e.db.Pool.QueryRow(ctx, `SELECT next_page, pg_relation_size('postroom.inbox') / current_setting('block_size')::int
 		FROM postroom.sweep`).Scan(&page, &pages)
@@ -212,7 +212,7 @@ func (e *expiring) tell(ctx context.Context) error {
 
 // conclude looks what became of the events, and that the ledger has nothing left
 // of them, once their time is over, but what is owed.
-func (e *expiring) conclude(ctx context.Context, where string) error {
+func (e *expiryRun) conclude(ctx context.Context, where string) error {
 	r, published := e.stage, e.traffic.n
 	patience := e.keep + 5*time.Minute
 	late := fleet.Eventually(ctx, patience, "the ledger to be empty", func(ctx context.Context) (bool, error) {

@@ -41,8 +41,8 @@ type compareJob struct {
 	Rate           float64 // 0: the usual one
 }
 
-// compared is what came of it.
-type compared struct {
+// comparison is the result of comparing the log with the stream.
+type comparison struct {
 	Compared, Messages int
 	Missing            []int64
 	Seconds            float64
@@ -72,7 +72,7 @@ func serveCompare(ctx context.Context, text []byte) error {
 	if err != nil {
 		return err
 	}
-	told, err := json.Marshal(compared{found[0].Compared, found[0].Messages, found[0].Missing, found[0].Took.Seconds()})
+	told, err := json.Marshal(comparison{found[0].Compared, found[0].Messages, found[0].Missing, found[0].Took.Seconds()})
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func serveCompare(ctx context.Context, text []byte) error {
 
 // compare has another process compare, and returns what it found and the most memory
 // that it had.
-func (a *amnesia) compare(ctx context.Context, job compareJob) (found compared, peak int64, err error) {
+func (a *amnesia) compare(ctx context.Context, job compareJob) (found comparison, peak int64, err error) {
 	p, err := fleet.Start("compare", job, a.childLog())
 	if err != nil {
 		return found, 0, err
@@ -203,19 +203,19 @@ func (a *amnesia) repair(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rewinds := republish.New(a.d.Pool)
+	republishes := republish.New(a.d.Pool)
 	during, err := a.liveWhile(ctx, func(ctx context.Context) error {
 		found, _, err := a.compare(ctx, compareJob{Database: a.d.URL, NATS: a.b.URLs()})
 		if err != nil {
 			return err
 		}
 		a.check("found of the removed messages, with live traffic", grouped(len(found.Missing)), grouped(n), len(found.Missing) == n)
-		made, err := rewinds.Redo(ctx, found.Missing, 1000, "soak", "removed")
+		made, err := republishes.StartSeqs(ctx, found.Missing, 1000, "soak", "removed")
 		if err != nil {
 			return err
 		}
 		return fleet.Eventually(ctx, 10*time.Minute, "the repair", func(ctx context.Context) (bool, error) {
-			now, err := rewinds.Find(ctx, made.ID)
+			now, err := republishes.Find(ctx, made.ID)
 			return now.State == republish.Done, err
 		})
 	})
@@ -250,7 +250,7 @@ func (a *amnesia) rollBack(ctx context.Context) error {
 			return err
 		}
 		return fleet.Eventually(ctx, 5*time.Minute, "the repair to be noted", func(ctx context.Context) (noted bool, err error) {
-			err = a.d.Pool.QueryRow(ctx, "SELECT count(*) > 0 FROM postroom.relay_mark WHERE at > now() - $1::interval", time.Since(began)).Scan(&noted)
+			err = a.d.Pool.QueryRow(ctx, "SELECT count(*) > 0 FROM postroom.relay_checkpoint WHERE at > now() - $1::interval", time.Since(began)).Scan(&noted)
 			return noted, err
 		})
 	})

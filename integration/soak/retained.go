@@ -131,7 +131,7 @@ func fill(ctx context.Context, r *stage, d *database, bytes int) error {
 		}
 	}
 	r.Say("loaded in %s", time.Since(began).Round(time.Second))
-	backlog, err := outbox.NewLog(d.Pool).Backlog(ctx)
+	backlog, err := outbox.NewLog(d.Pool).Lag(ctx)
 	if err != nil {
 		return err
 	}

@@ -87,11 +87,11 @@ func (s *sizes) follow(ctx context.Context) error {
 }
 
 func (s *sizes) look(ctx context.Context) (found sample, err error) {
-	backlog, err := outbox.NewLog(s.db.Pool).Backlog(ctx)
+	backlog, err := outbox.NewLog(s.db.Pool).Lag(ctx)
 	if err != nil {
 		return found, err
 	}
-	found.log, found.oldest = backlog.Bytes["outbox"], backlog.Oldest
+	found.log, found.oldest = backlog.Bytes["outbox"], backlog.OldestEventAge
 	err = s.db.Pool.QueryRow(ctx, "SELECT count(*), pg_indexes_size('postroom.outbox') FROM postroom.outbox").Scan(&found.rows, &found.indexes)
 	return found, err
 }

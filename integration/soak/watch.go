@@ -48,7 +48,7 @@ type watchedTerm struct {
 }
 
 // Read is [eventlog.Term.Read].
-func (t watchedTerm) Read(ctx context.Context, limit int, into []eventlog.Logged) (eventlog.Page, error) {
+func (t watchedTerm) Read(ctx context.Context, limit int, into []eventlog.Event) (eventlog.Page, error) {
 	began := time.Now()
 	page, err := t.Term.Read(ctx, limit, into)
 	if err == nil && t.watch.passed != nil {

@@ -20,8 +20,8 @@ const (
 	postgresPort = "5432"
 )
 
-// boxed is PostgreSQL in a container.
-type boxed struct {
+// postgresContainer is PostgreSQL in a container.
+type postgresContainer struct {
 	*box
 
 	password string
@@ -29,7 +29,7 @@ type boxed struct {
 
 // startContainer starts PostgreSQL in a container.
 func startContainer(ctx context.Context, cfg Config) (*Postgres, error) {
-	c := &boxed{password: rand.Text()}
+	c := &postgresContainer{password: rand.Text()}
 	b, err := startBox(ctx, boxSpec{
 		what: "postgres", image: cmp.Or(os.Getenv(imageVariable), defaultImage),
 		port: postgresPort, signal: "SIGINT", logger: cfg.Logger,
@@ -67,7 +67,7 @@ func containerOptions(cfg Config, password string) []string {
 	}
 }
 
-func (c *boxed) url(b *box) string {
+func (c *postgresContainer) url(b *box) string {
 	return (&url.URL{
 		Scheme:   "postgres",
 		User:     url.UserPassword("postgres", c.password),
@@ -79,12 +79,12 @@ func (c *boxed) url(b *box) string {
 
 // answers returns nil once the server does. The image starts one for its own
 // set-up first, on a socket only: the port answers when the real one runs.
-func (c *boxed) answers(ctx context.Context, b *box) error {
+func (c *postgresContainer) answers(ctx context.Context, b *box) error {
 	return session(ctx, c.url(b), func(conn *pgx.Conn) error { return conn.Ping(ctx) })
 }
 
 // restart starts the server again on the same data and port.
-func (c *boxed) restart(ctx context.Context) error {
+func (c *postgresContainer) restart(ctx context.Context) error {
 	if err := c.start(ctx, c.answers); err != nil {
 		return fmt.Errorf("start %s: %w", c.image, err)
 	}

@@ -11,10 +11,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/internal/devtest"
 )
 
 // boxes skips a test where tests are not to run in containers.
@@ -107,9 +109,9 @@ func TestContainersGoAwayWithTheirProcess(t *testing.T) {
 	check(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	for _, name := range names[:4] {
-		eventually(t, name+" is removed", func() bool { return !known("container", name) })
+		devtest.Eventually(t, 20*time.Second, name+" is removed", func() bool { return !known("container", name) })
 	}
-	eventually(t, names[4]+" is removed", func() bool { return !known("network", names[4]) })
+	devtest.Eventually(t, 20*time.Second, names[4]+" is removed", func() bool { return !known("network", names[4]) })
 }
 
 // containerHelper starts servers in containers, says how they are called and waits.

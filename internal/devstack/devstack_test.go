@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/internal/devtest"
 )
 
 const helperVariable = "DEVSTACK_TEST_HELPER"
@@ -92,13 +93,13 @@ func TestServersGoAwayWithTheirProcess(t *testing.T) {
 			_ = cmd.Wait()
 
 			for _, dir := range dirs {
-				eventually(t, dir+" is removed", func() bool {
+				devtest.Eventually(t, 20*time.Second, dir+" is removed", func() bool {
 					_, err := os.Stat(dir)
 					return errors.Is(err, fs.ErrNotExist)
 				})
 			}
-			eventually(t, "the postmaster is gone", func() bool { return pid == 0 || !running(pid) })
-			eventually(t, "the NATS server is gone", func() bool { return !running(broker) })
+			devtest.Eventually(t, 20*time.Second, "the postmaster is gone", func() bool { return pid == 0 || !running(pid) })
+			devtest.Eventually(t, 20*time.Second, "the NATS server is gone", func() bool { return !running(broker) })
 		})
 	}
 }
@@ -171,16 +172,6 @@ func check(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if cond() {
-			return
-		}
-	}
-	t.Fatalf("not so after 20s: %s", what)
 }
 
 // running reports whether a process runs; one that ended and was not reaped by

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/internal/devtest"
 )
 
 // everyWay runs a test on a server that runs in each way that can be had here.
@@ -69,12 +70,12 @@ func TestNATSKeepsStreamsAndURLThroughARestart(t *testing.T) {
 			n.Kill,
 		} {
 			check(t, end())
-			eventually(t, "the client notices", func() bool { return !conn.IsConnected() })
+			devtest.Eventually(t, 20*time.Second, "the client notices", func() bool { return !conn.IsConnected() })
 			check(t, n.Restart(t.Context()))
 			if n.URL() != url {
 				t.Errorf("URL is %s after the restart, was %s", n.URL(), url)
 			}
-			eventually(t, "the client is back", conn.IsConnected)
+			devtest.Eventually(t, 20*time.Second, "the client is back", conn.IsConnected)
 			stream, err := js.Stream(t.Context(), "S")
 			check(t, err)
 			msg, err := stream.GetMsg(t.Context(), 1)
@@ -117,11 +118,11 @@ func TestAPausedNATSAnswersNobodyUntilItIsResumed(t *testing.T) {
 			t.Error("a killed server was paused")
 		}
 		check(t, n.Restart(t.Context()))
-		eventually(t, "the client is back", conn.IsConnected)
+		devtest.Eventually(t, 20*time.Second, "the client is back", conn.IsConnected)
 		check(t, n.Pause())
 		n.Stop()
 		check(t, n.Restart(t.Context()))
-		eventually(t, "the client is back", conn.IsConnected)
+		devtest.Eventually(t, 20*time.Second, "the client is back", conn.IsConnected)
 		check(t, n.Pause())
 	})
 }
@@ -176,14 +177,14 @@ func TestNATSClusterStoresTogether(t *testing.T) {
 		t.Cleanup(func() { check(t, c.Close()) })
 		_, js := connect(t, c.URL())
 		var stream jetstream.Stream
-		eventually(t, "the cluster makes a stream", func() bool {
+		devtest.Eventually(t, 20*time.Second, "the cluster makes a stream", func() bool {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			stream, err = js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}, Replicas: 3})
 			return err == nil
 		})
 		publish := func() {
-			eventually(t, "the cluster stores", func() bool {
+			devtest.Eventually(t, 20*time.Second, "the cluster stores", func() bool {
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 				defer cancel()
 				_, err := js.Publish(ctx, "s.1", nil)
@@ -194,7 +195,7 @@ func TestNATSClusterStoresTogether(t *testing.T) {
 		check(t, c.Nodes()[2].Kill())
 		publish()
 		check(t, c.Nodes()[2].Restart(t.Context()))
-		eventually(t, "the server that was killed catches up", func() bool {
+		devtest.Eventually(t, 20*time.Second, "the server that was killed catches up", func() bool {
 			info, err := stream.Info(t.Context())
 			return err == nil && len(info.Cluster.Replicas) == 2 && info.Cluster.Replicas[0].Current && info.Cluster.Replicas[1].Current
 		})

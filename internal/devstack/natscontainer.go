@@ -20,15 +20,15 @@ const (
 	natsBoxDir = "/postroom"
 )
 
-// natsBoxed is a server in a container.
-type natsBoxed struct {
+// natsContainer is a server in a container.
+type natsContainer struct {
 	*box
 
 	file natsFile
 }
 
 func startNATSContainer(ctx context.Context, cfg NATSConfig) (*NATS, error) {
-	n := &natsBoxed{file: natsFile{cfg: cfg, seen: natsBoxDir, listen: "0.0.0.0:" + natsPort}}
+	n := &natsContainer{file: natsFile{cfg: cfg, seen: natsBoxDir, listen: "0.0.0.0:" + natsPort}}
 	b, err := startBox(ctx, boxSpec{
 		what: "nats", image: cmp.Or(os.Getenv(natsImageVariable), defaultNATSImage),
 		port: natsPort, signal: "SIGTERM", logger: cfg.Logger,
@@ -44,7 +44,7 @@ func startNATSContainer(ctx context.Context, cfg NATSConfig) (*NATS, error) {
 }
 
 // prepare writes the server's file and returns how the container sees it.
-func (n *natsBoxed) prepare(b *box) ([]string, error) {
+func (n *natsContainer) prepare(b *box) ([]string, error) {
 	n.file.dir, n.file.advertise = b.guard.dir, address(b)
 	n.file.cfg.Name = cmp.Or(n.file.cfg.Name, b.name)
 	if err := n.file.write(n.file.cfg.Options); err != nil {
@@ -63,12 +63,14 @@ func (n *natsBoxed) prepare(b *box) ([]string, error) {
 
 func address(b *box) string { return net.JoinHostPort(b.host, strconv.Itoa(b.port)) }
 
-func (n *natsBoxed) answers(ctx context.Context, b *box) error { return n.file.greet(ctx, address(b)) }
+func (n *natsContainer) answers(ctx context.Context, b *box) error {
+	return n.file.greet(ctx, address(b))
+}
 
-func (n *natsBoxed) url() string                     { return "nats://" + address(n.box) }
-func (n *natsBoxed) dir() string                     { return n.file.dir }
-func (n *natsBoxed) start(ctx context.Context) error { return n.box.start(ctx, n.answers) }
+func (n *natsContainer) url() string                     { return "nats://" + address(n.box) }
+func (n *natsContainer) dir() string                     { return n.file.dir }
+func (n *natsContainer) start(ctx context.Context) error { return n.box.start(ctx, n.answers) }
 
-func (n *natsBoxed) reload(options string) error {
+func (n *natsContainer) reload(options string) error {
 	return n.file.reload(options, func() error { return n.signal("SIGHUP") })
 }

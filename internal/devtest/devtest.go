@@ -143,6 +143,21 @@ func Eventually(t testing.TB, within time.Duration, what string, cond func() boo
 	}
 }
 
+// Receive returns what comes from a channel, or the zero value if that is closed. It fails
+// the test if neither happens within [Patience].
+func Receive[T any](t testing.TB, within time.Duration, what string, from <-chan T) (came T) {
+	t.Helper()
+	within = Patience(t, within)
+	deadline := time.NewTimer(within)
+	defer deadline.Stop()
+	select {
+	case came = <-from:
+	case <-deadline.C:
+		t.Fatalf("not so after %s: %s", within, what)
+	}
+	return came
+}
+
 // The bounds of [Patience].
 const (
 	patienceTimes = 10 // as long as on a machine with nothing else to do

@@ -93,6 +93,17 @@ func NATS(t testing.TB) *nats.Conn {
 	return conn
 }
 
+// JetStream returns the API of a connection's server. It waits a minute for an answer: a
+// busy machine may need longer than the client's default of five seconds.
+func JetStream(t testing.TB, nc *nats.Conn) jetstream.JetStream {
+	t.Helper()
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
 // Answers waits until the server of a connection answers. One that was stopped and
 // started again may not: for a moment the connection can take itself to be that to the
 // server before, and lose what is published.
@@ -170,10 +181,7 @@ func OwnNATSCluster(t testing.TB, size int) *devstack.NATSCluster {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := JetStream(t, conn)
 	Eventually(t, startPatience, "the cluster to make a stream on every server", func() bool {
 		try, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()

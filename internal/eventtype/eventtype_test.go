@@ -83,10 +83,7 @@ func TestExamine(t *testing.T) {
 
 func TestInStream(t *testing.T) {
 	t.Parallel()
-	js, err := jetstream.New(devtest.NATS(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := devtest.JetStream(t, devtest.NATS(t))
 	for _, retention := range []jetstream.RetentionPolicy{jetstream.LimitsPolicy, jetstream.InterestPolicy, jetstream.WorkQueuePolicy} {
 		name := nats.NewInbox()[len("_INBOX."):]
 		stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}, Retention: retention})

@@ -54,20 +54,20 @@ func Call(f func() error) (err error) {
 // what [Call] returns there is [ErrGoexit], and [ErrTimeout] for a function that is left
 // behind: whatever it does from then on counts for nothing.
 func Apart[T any](within time.Duration, f func() (T, error)) (T, error) {
-	type returned struct {
+	type result struct {
 		value T
 		err   error
 	}
-	done := make(chan returned, 1) // has room, so that one that was left behind ends
+	done := make(chan result, 1) // has room, so that one that was left behind ends
 	go func() {
-		r := returned{err: ErrGoexit}
+		r := result{err: ErrGoexit}
 		defer func() { done <- r }()
 		var value T
 		err := Call(func() (err error) {
 			value, err = f()
 			return err
 		})
-		r = returned{value, err}
+		r = result{value, err}
 	}()
 	var late <-chan time.Time
 	if within > 0 {

@@ -59,10 +59,10 @@ func As[T error](tree []error) (found T, ok bool) {
 	return found, false
 }
 
-// Sealed is an error of a user's that goes back to a caller of the user's. Its text is
+// SealedError is an error of a user's that goes back to a caller of the user's. Its text is
 // made once, and is bounded; errors.Is and errors.As find what they would have found,
 // but do not panic, and have an end.
-type Sealed struct {
+type SealedError struct {
 	text string
 	err  error
 }
@@ -72,26 +72,26 @@ func Seal(err error) error {
 	if err == nil {
 		return nil
 	}
-	if sealed, ok := err.(*Sealed); ok { //nolint:errorlint // one within another is not sealed as a whole
+	if sealed, ok := err.(*SealedError); ok { //nolint:errorlint // one within another is not sealed as a whole
 		return sealed
 	}
-	s := &Sealed{err: err}
+	s := &SealedError{err: err}
 	if failed := Call(func() error { s.text = Text(err, MaxText); return nil }); failed != nil {
 		return failed
 	}
 	return s
 }
 
-func (s *Sealed) Error() string { return s.text }
+func (s *SealedError) Error() string { return s.text }
 
 // Is is errors.Is for the sealed error.
-func (s *Sealed) Is(target error) (is bool) {
+func (s *SealedError) Is(target error) (is bool) {
 	_ = Call(func() error { is = Is(Tree(s.err), target); return nil }) // one that panics is nothing that is known
 	return is
 }
 
 // As is errors.As for the sealed error.
-func (s *Sealed) As(target any) (found bool) {
+func (s *SealedError) As(target any) (found bool) {
 	_ = Call(func() error { // as above
 		into := reflect.ValueOf(target).Elem()
 		for _, e := range Tree(s.err) {

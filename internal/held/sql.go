@@ -10,13 +10,18 @@ import (
 //go:embed sql/*.sql
 var files embed.FS
 
-// statements are the statements of this package, for one schema. Each has a file in sql.
+// statements are the statements of this package, for one schema.
+//
+// Wide because each has a file in sql.
 type statements struct {
 	List, ListDiscarded       string
 	Count, CountDiscarded     string
 	Find, FindDiscarded       string
 	OfEvent, OfEventDiscarded string
 	Show                      string
+	Holders                   string
+	PageDue, PageWaiting      string
+	PageDead, PageGiven       string
 }
 
 var written = sqlfile.MustRead[statements](files)

@@ -65,7 +65,7 @@ func others(t *testing.T, pool *pgxpool.Pool) (stop func(), committed *atomic.In
 }
 
 // isBulk reports whether load wrote the event.
-func isBulk(ev eventlog.Logged) bool { return strings.HasPrefix(ev.ID, "bulk") }
+func isBulk(ev eventlog.Event) bool { return strings.HasPrefix(ev.ID, "bulk") }
 
 // bulkReader publishes a bulk load that became visible late.
 type bulkReader struct {

@@ -10,41 +10,42 @@ import (
 	"github.com/postroom/postroom/internal/seqset"
 )
 
-// changes are what a recording does beside the state: to held, above all.
+// changes are what a recording writes beside the state. Most of it is for the table held.
 type changes struct {
-	schedule []int64    // of the log, to be published later
-	settle   []int64    // published from held
-	rehold   holdings   // refused again
-	hold     holdings   // of the log, refused or behind one that was
-	read     []int64    // of these, those that are published for the first time
-	keys     []string   // whose first held event may be another now
-	woken    []string   // of these, those of events that were published from held
-	late     seqset.Set // lost by the broker, and too late to be published in order
-	mark     bool       // a mark is made too
+	schedule   []int64    // events of the log to hold until they are due
+	published  []int64    // events that were published from held
+	holdAgain  deferrals  // held events that the broker refused again
+	hold       deferrals  // events of the log that the broker refused, or that wait behind such an event
+	read       []int64    // of these, those that are no republish
+	keys       []string   // keys whose first held event may have changed
+	unblocked  []string   // of these, the keys of events that were published from held
+	late       seqset.Set // events that the broker lost, and of whose keys later events were published
+	checkpoint bool       // a checkpoint is made too
 
-	advances []advance // how far rewinds are
+	advances []advance // the progress of republishes
 
-	unstorable *unstorable // instead of all that: one that could not be held as it is
+	unstorable *unstorable // alone: an event that could not be held as it is
 }
 
 func (c *changes) empty() bool {
-	return !c.mark && c.unstorable == nil && len(c.schedule)+len(c.settle)+len(c.rehold.seqs)+len(c.hold.seqs)+len(c.late)+len(c.advances) == 0
+	return !c.checkpoint && c.unstorable == nil && len(c.schedule)+len(c.published)+len(c.holdAgain.seqs)+len(c.hold.seqs)+len(c.late)+len(c.advances) == 0
 }
 
-// sortKeys has each key once.
+// sortKeys sorts the keys and leaves each in once.
 func (c *changes) sortKeys() {
 	slices.Sort(c.keys)
 	c.keys = slices.Compact(c.keys)
 }
 
-func (c *changes) touch(key string) {
+// addKey adds a key, unless it is empty or was the last one.
+func (c *changes) addKey(key string) {
 	if n := len(c.keys); key != "" && (n == 0 || c.keys[n-1] != key) {
 		c.keys = append(c.keys, key)
 	}
 }
 
-// holdings are the columns of hold.sql.
-type holdings struct {
+// deferrals are the columns of hold.sql.
+type deferrals struct {
 	seqs          []int64
 	keys          []*string
 	classes, text []*string
@@ -52,13 +53,13 @@ type holdings struct {
 	dead          []bool
 	after         []time.Duration
 	fingerprints  [][]byte
-	rewinds       []*int64
+	republishIDs  []*int64
 
-	waking []string // no column: the key of each whose first held event it may be
+	unblocks []string // no column: for each event the key whose first held event it may be
 }
 
-func (hs *holdings) add(h eventlog.Holding, waking string) {
-	hs.seqs, hs.waking = append(hs.seqs, h.Seq), append(hs.waking, waking)
+func (hs *deferrals) add(h eventlog.Deferral, unblocks string) {
+	hs.seqs, hs.unblocks = append(hs.seqs, h.Seq), append(hs.unblocks, unblocks)
 	hs.keys = append(hs.keys, optional(h.Key))
 	f := h.Failure
 	if f == nil {
@@ -74,29 +75,29 @@ func (hs *holdings) add(h eventlog.Holding, waking string) {
 		fingerprint = cause.Fingerprint(outgoing, f.Class, "", f.Text, h.Key)
 	}
 	hs.fingerprints = append(hs.fingerprints, fingerprint)
-	var rewind *int64
-	if h.Rewind != 0 {
-		rewind = &h.Rewind
+	var republish *int64
+	if h.RepublishID != 0 {
+		republish = &h.RepublishID
 	}
-	hs.rewinds = append(hs.rewinds, rewind)
+	hs.republishIDs = append(hs.republishIDs, republish)
 }
 
-func (hs *holdings) parameters(epoch int64) []any {
-	return []any{epoch, hs.seqs, hs.keys, hs.classes, hs.text, hs.attempts, hs.dead, hs.after, hs.fingerprints, hs.rewinds}
+func (hs *deferrals) parameters(epoch int64) []any {
+	return []any{epoch, hs.seqs, hs.keys, hs.classes, hs.text, hs.attempts, hs.dead, hs.after, hs.fingerprints, hs.republishIDs}
 }
 
-// outgoing is the handler of held events that are on their way to the broker.
+// outgoing is the handler of held events that the relay will publish.
 const outgoing = "outbox"
 
 // maxText bounds the text of a failure that is stored.
 const maxText = 500
 
-// printable returns a text as the database can store it.
+// printable returns a text in a form that the database can store.
 func printable(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s[:min(len(s), maxText)], "?"), "\x00", "?")
 }
 
-// optional returns a text, nil for an empty one.
+// optional returns nil for an empty text.
 func optional(s string) *string {
 	if s == "" {
 		return nil

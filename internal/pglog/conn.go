@@ -17,23 +17,23 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// readBuffer is how much is read of a connection at once. The driver by itself reads
-// 8 kB, which makes a hundred reads of a page.
+// readBuffer is how many bytes are read from a connection at once. The driver reads 8 kB by
+// default, so a page would take a hundred reads.
 const readBuffer = 64 << 10
 
-// dialer makes the connections of a term.
+// dialer opens the connections of a term.
 type dialer struct {
 	pool *pgxpool.Pool
 	sql  *statements
 }
 
-// connections are those of a term.
+// connections are the two connections of a term.
 type connections struct {
 	writer, reader *pgx.Conn
 	roundTrip      time.Duration // a statement to the database and back
 }
 
-// close closes those that there are.
+// close closes the connections that are open.
 func (c connections) close() error {
 	var faults []error
 	for _, conn := range []*pgx.Conn{c.writer, c.reader} {
@@ -44,29 +44,28 @@ func (c connections) close() error {
 	return errors.Join(faults...)
 }
 
-// stepTimeout bounds each step of connecting: a database whose other end vanished does
-// not answer. There is no bound for all of them together, which a database that is far
-// away would never keep.
+// stepTimeout bounds each step of connecting, because a database that vanished does not
+// answer. All steps together have no bound: a database that is far away would exceed it.
 const stepTimeout = time.Minute
 
-// within gives a step its time.
+// within runs a step with stepTimeout.
 func within(ctx context.Context, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	return f(ctx)
 }
 
-// beside runs two functions at the same time: each waits for the database.
-func beside(f, g func() error) error {
+// concurrently runs two functions at the same time, because each waits for the database.
+func concurrently(f, g func() error) error {
 	first := make(chan error, 1)
 	go func() { first <- f() }()
 	err := g()
 	return errors.Join(<-first, err)
 }
 
-// both returns the two connections of a term, set up for the relay alone: what
-// is set on them would otherwise be set for somebody else's commits.
-func (d dialer) both(ctx context.Context) (both connections, err error) {
+// open returns the two connections of a term. They belong to the relay alone, so what it
+// sets on them does not affect the commits of others.
+func (d dialer) open(ctx context.Context) (both connections, err error) {
 	connect := func(conn **pgx.Conn) func() error {
 		return func() error {
 			return within(ctx, func(ctx context.Context) (err error) {
@@ -75,11 +74,11 @@ func (d dialer) both(ctx context.Context) (both connections, err error) {
 			})
 		}
 	}
-	if err := beside(connect(&both.writer), connect(&both.reader)); err != nil {
+	if err := concurrently(connect(&both.writer), connect(&both.reader)); err != nil {
 		return both, errors.Join(err, both.close())
 	}
-	if both.roundTrip, err = d.requireOwn(ctx, both.writer, both.reader); err == nil {
-		err = beside(
+	if both.roundTrip, err = d.requireDirect(ctx, both.writer, both.reader); err == nil {
+		err = concurrently(
 			func() error { return d.setUp(ctx, both.writer, d.sql.Connect) },
 			func() error { return d.setUp(ctx, both.reader, d.sql.Connect, d.sql.Reader) },
 		)
@@ -104,8 +103,8 @@ func (d dialer) setUp(ctx context.Context, conn *pgx.Conn, statements ...string)
 	return nil
 }
 
-// connect returns a connection made as the pool's are, with what the caller's hooks do to
-// those, but beside it.
+// connect opens a connection outside the pool, in the way in which the pool opens its own,
+// with the same hooks.
 func (d dialer) connect(ctx context.Context) (*pgx.Conn, error) {
 	pool, err := pgxpool.NewWithConfig(ctx, d.ownConfig())
 	if err != nil {
@@ -119,8 +118,8 @@ func (d dialer) connect(ctx context.Context) (*pgx.Conn, error) {
 	return one.Hijack(), nil
 }
 
-// ownConfig returns the configuration of a pool for one connection that is made as the
-// given pool's are, but reads more at once.
+// ownConfig returns the configuration of a pool of one connection. It is the one of the
+// given pool, with a larger read buffer.
 func (d dialer) ownConfig() *pgxpool.Config {
 	cfg := d.pool.Config()
 	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = 1, 0, 0
@@ -131,24 +130,25 @@ func (d dialer) ownConfig() *pgxpool.Config {
 	return cfg
 }
 
-// manyTurns is how often two connections are asked behind a pooler. By chance those of
-// a transaction pooler pass as two that stay the same in one of very many attempts.
-const manyTurns = 8
+// poolerRounds is how many rounds of questions two connections get behind a pooler. With so
+// many rounds, a transaction pooler almost never looks like two direct connections.
+const poolerRounds = 8
 
-// requireOwn returns [ErrPooled] where two connections have no server process of their
-// own each, and otherwise how long a statement takes to the database and back. A
-// transaction pooler gives both the same process while nobody else is there, and
-// otherwise whichever is free: each is asked several times, in turns of which no order
-// of its servers makes two that stay the same. [eventlog.Term.Read] goes on to look.
-func (d dialer) requireOwn(ctx context.Context, a, b *pgx.Conn) (roundTrip time.Duration, err error) {
+// requireDirect returns [ErrPooled] if one of two connections has no server process of its
+// own. Otherwise it returns how long a statement takes to the database and back. A
+// transaction pooler gives both connections the same process while it has no other client,
+// and any free process otherwise. So each connection is asked several times, in an order
+// with which no pooler can look like two direct connections. [eventlog.Term.Read] checks
+// this again.
+func (d dialer) requireDirect(ctx context.Context, a, b *pgx.Conn) (roundTrip time.Duration, err error) {
 	pids := make(map[*pgx.Conn]uint32)
 	var took []time.Duration
-	turns := 1
-	for turn := 0; turn < turns; turn++ {
+	rounds := 1
+	for round := 0; round < rounds; round++ {
 		for _, conn := range []*pgx.Conn{a, b, b, a, a, b} {
 			var pid uint32
 			began := time.Now()
-			err := within(ctx, func(ctx context.Context) error { return conn.QueryRow(ctx, d.sql.PID, unplanned).Scan(&pid) })
+			err := within(ctx, func(ctx context.Context) error { return conn.QueryRow(ctx, d.sql.PID, noPlan).Scan(&pid) })
 			if err != nil {
 				return 0, fmt.Errorf("ask for the server process: %w", err)
 			}
@@ -156,8 +156,8 @@ func (d dialer) requireOwn(ctx context.Context, a, b *pgx.Conn) (roundTrip time.
 			if was, asked := pids[conn]; asked && was != pid {
 				return 0, postroom.Unrecoverable(ErrPooled)
 			}
-			if pids[conn] = pid; pid != conn.PgConn().PID() { // a pooler, of whichever kind
-				turns = manyTurns
+			if pids[conn] = pid; pid != conn.PgConn().PID() { // a pooler of some kind
+				rounds = poolerRounds
 			}
 		}
 	}
@@ -168,8 +168,8 @@ func (d dialer) requireOwn(ctx context.Context, a, b *pgx.Conn) (roundTrip time.
 	return took[len(took)/2], nil
 }
 
-// pooled returns an error as [ErrPooled] where only a pooler explains it: what was
-// prepared on this connection is not there, or something else is.
+// pooled turns an error into [ErrPooled] if only a pooler can be its cause: a statement that
+// was prepared on this connection is missing, or exists although it was not prepared.
 func pooled(err error) error {
 	const duplicate, missing = "42P05", "26000"
 	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && (pg.Code == duplicate || pg.Code == missing) {
@@ -178,7 +178,7 @@ func pooled(err error) error {
 	return err
 }
 
-// closeConn closes a connection that may hang, without waiting for long.
+// closeConn closes a connection. It waits a second at most, because the connection may hang.
 func closeConn(conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -17,12 +17,12 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// rows are what a statement over the log found: late ones, the next page and
-// those that are held and due, each sorted as they come, and which of the log's
-// are scheduled for later.
+// rows are the result of a statement over the log: late events, the next page, and held
+// events that are due, each in the order of seq. scheduled lists the events of the log that
+// are to be published later.
 type rows struct {
 	snap, pid       string
-	late, page, due []eventlog.Logged
+	late, page, due []eventlog.Event
 	scheduled       []int64
 	bytes           [partDue + 1]int // of data, by part
 }
@@ -30,7 +30,7 @@ type rows struct {
 // full reports whether a part may have ended at [eventlog.PageBytes]: there may be more of it.
 func (r *rows) full(part int64) bool { return r.bytes[part] >= eventlog.PageBytes }
 
-// The columns of pass.sql, pending.sql and rewound.sql.
+// The columns of pass.sql, pending.sql and republish_page.sql.
 const (
 	colPart = iota
 	colSeq
@@ -60,13 +60,13 @@ const (
 	partDue
 )
 
-// decodeRows splits the rows of a result by part. The page lies in the memory of into, as
-// far as that goes.
-func decodeRows(result pgx.Rows, types *pgtype.Map, into []eventlog.Logged) (*rows, error) {
+// decodeRows splits the rows of a result by part. The page uses the memory of into if that is
+// large enough.
+func decodeRows(result pgx.Rows, types *pgtype.Map, into []eventlog.Event) (*rows, error) {
 	found := &rows{page: into[:0]}
 	d := decoder{types: types}
 	for result.Next() {
-		if d.fields == nil { // a result without rows may have none to ask
+		if d.fields == nil { // not before the first row: a result without rows may have none
 			d.fields = result.FieldDescriptions()
 		}
 		d.values = result.RawValues()
@@ -80,7 +80,7 @@ func decodeRows(result pgx.Rows, types *pgtype.Map, into []eventlog.Logged) (*ro
 	return found, result.Err()
 }
 
-// add takes a row in.
+// add adds a row.
 func (r *rows) add(d *decoder) error {
 	part, flag := d.integer(colPart), d.boolean(colFlag)
 	if part == partSnapshot {
@@ -95,14 +95,17 @@ func (r *rows) add(d *decoder) error {
 		list = &r.due
 	}
 	r.bytes[part] += len(d.values[colData])
-	*list = append(*list, eventlog.Logged{})
+	*list = append(*list, eventlog.Event{})
 	ev := &(*list)[len(*list)-1]
 	d.logged(ev)
 	switch {
 	case part == partDue:
 		var altered int
 		ev.Held, ev.Unordered = true, flag
-		_, _ = fmt.Sscan(d.text(colNote), &ev.Attempts, &ev.LastAttempt, &ev.Replays, &ev.Rewind, &altered) // as the server prints them
+		note := d.text(colNote)
+		if _, err := fmt.Sscan(note, &ev.Attempts, &ev.LastAttempt, &ev.Replays, &ev.RepublishID, &altered); err != nil {
+			return fmt.Errorf("note %q of a held event: %w", note, err)
+		}
 		if altered != 0 {
 			d.faults.add("Event", "had values that no event can have when it was held; they are in its raw headers")
 		}
@@ -116,23 +119,23 @@ func (r *rows) add(d *decoder) error {
 	return d.err
 }
 
-// decoder reads rows as the server sends them. Scanning into variables costs
-// several times as much, and this is the hot path of the relay. What a
-// connection is asked to send as text takes the driver's way.
+// decoder decodes rows in the form in which the server sends them. The driver's Scan costs
+// several times as much, and this is the hot path of the relay. The decoder uses Scan for
+// values in text form.
 type decoder struct {
 	types  *pgtype.Map
 	fields []pgconn.FieldDescription
 	values [][]byte
-	joined []byte         // for reuse
-	last   postroom.Event // of the row before: some texts are mostly the same
-	faults faults         // of this row
-	err    error          // the first that a row had
+	joined []byte         // memory that is used again
+	last   postroom.Event // the row before, whose texts are often the same
+	faults faults         // in this row
+	err    error          // the first error
 }
 
-// own are the texts that no two events have in common.
+// own are the text columns that differ from event to event.
 var own = [...]int{colEventID, colKey, colCorrelation, colCausation, colTraceParent, colTraceState}
 
-// textColumns are the columns that hold a text: the field of the event, and its limit.
+// textColumns are the text columns, each with its field of the event and its limit.
 var textColumns = [...]struct {
 	field string
 	most  int
@@ -143,15 +146,15 @@ var textColumns = [...]struct {
 	colTraceParent: {"TraceParent", postroom.MaxID}, colTraceState: {"TraceState", postroom.MaxTraceState},
 }
 
-// logged reads the event of a row.
-func (d *decoder) logged(ev *eventlog.Logged) {
+// logged decodes the event of a row.
+func (d *decoder) logged(ev *eventlog.Event) {
 	ev.Seq = d.integer(colSeq)
 	e := &ev.Event
 	d.faults = d.faults[:0]
 	e.Source, e.Type = d.textLike(colSource, d.last.Source), d.textLike(colType, d.last.Type)
 	e.Subject, e.ContentType = d.textLike(colSubject, d.last.Subject), d.textLike(colContentType, d.last.ContentType)
 	d.last.Source, d.last.Type, d.last.Subject, d.last.ContentType = e.Source, e.Type, e.Subject, e.ContentType
-	ev.Unordered = !isKey(d.values[colKey]) // before too long a one is cut
+	ev.Unordered = !isKey(d.values[colKey]) // before a long key is cut
 	d.texts(own[:], &e.ID, &e.Key, &e.CorrelationID, &e.CausationID, &e.TraceParent, &e.TraceState)
 	e.LoggedAt = d.time(colLoggedAt)
 	if !isInstant(e.LoggedAt) {
@@ -164,14 +167,14 @@ func (d *decoder) logged(ev *eventlog.Logged) {
 	if d.values[colHeaders] != nil {
 		e.Headers = d.headers()
 	}
-	if d.values[colData] == nil { // it is never NULL in the table
+	if d.values[colData] == nil { // the statement leaves out large data; the column has no NULL
 		d.faults.add("Data", fmt.Sprintf("is more than the %d bytes that are allowed; store large bodies elsewhere and send a reference", postroom.MaxData))
 		return
 	}
 	e.Data = d.bytes(colData)
 }
 
-// scan reads a value the driver's way.
+// scan decodes a value with the driver's Scan.
 func (d *decoder) scan(col int, target any) {
 	f := d.fields[col]
 	if err := d.types.Scan(f.DataTypeOID, f.Format, d.values[col], target); err != nil && d.err == nil {
@@ -179,12 +182,12 @@ func (d *decoder) scan(col int, target any) {
 	}
 }
 
-// binary reports whether a value of the given size came in binary form.
+// binary reports whether a value came in binary form and has the given size.
 func (d *decoder) binary(col, size int) bool {
 	return d.fields[col].Format == pgx.BinaryFormatCode && len(d.values[col]) == size
 }
 
-// In the next four the driver's way is a function of its own: what it scans into is on the heap.
+// The next methods call scanned, a function of its own, so that only it allocates.
 
 func (d *decoder) integer(col int) int64 {
 	switch {
@@ -203,7 +206,7 @@ func (d *decoder) boolean(col int) bool {
 	return scanned[bool](d, col)
 }
 
-// epoch is the zero of the server's clock.
+// epoch is the time from which PostgreSQL counts.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func (d *decoder) time(col int) time.Time {
@@ -219,10 +222,10 @@ func (d *decoder) time(col int) time.Time {
 	return t
 }
 
-// text returns a text, empty for NULL. Both forms of it are its bytes.
+// text returns a text, or "" for NULL. In both forms a text is sent as its bytes.
 func (d *decoder) text(col int) string { return string(d.values[col]) }
 
-// texts reads several texts into one piece of memory.
+// texts decodes several texts with one allocation.
 func (d *decoder) texts(cols []int, into ...*string) {
 	d.joined = d.joined[:0]
 	for _, col := range cols {
@@ -238,7 +241,7 @@ func (d *decoder) texts(cols []int, into ...*string) {
 	}
 }
 
-// textLike returns a text, and last where it is the same.
+// textLike returns a text. If it equals last, it returns last and allocates nothing.
 func (d *decoder) textLike(col int, last string) string {
 	v := d.values[col]
 	if len(v) > maxRead {
@@ -250,7 +253,7 @@ func (d *decoder) textLike(col int, last string) string {
 	return last
 }
 
-// cut notes that a text is too large for any event, and returns the beginning of it.
+// cut notes that a text is too large for any event, and returns its beginning.
 func (d *decoder) cut(col int) []byte {
 	v := d.values[col]
 	d.faults.large(textColumns[col].field, len(v), textColumns[col].most)
@@ -285,8 +288,8 @@ func scanned[T any](d *decoder, col int) (v T) {
 // errHeaders says that headers are JSON, but no object.
 var errHeaders = errors.New("no object")
 
-// headersOf reads a jsonb object. Values that are no strings, which only a
-// writer in SQL can produce, travel as their JSON.
+// headersOf decodes a jsonb object. A value that is no string, which only SQL can write,
+// becomes its JSON text.
 func headersOf(object []byte) (map[string]string, error) {
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(object, &values); err != nil {
@@ -306,10 +309,10 @@ func headersOf(object []byte) (map[string]string, error) {
 	return headers, nil
 }
 
-func sortBySeq(events []eventlog.Logged) {
-	for i := 1; i < len(events); i++ { // by index: an event is large
-		if events[i].Seq < events[i-1].Seq { // each part comes sorted, unless the plan appends in parallel
-			slices.SortFunc(events, func(a, b eventlog.Logged) int { return cmp.Compare(a.Seq, b.Seq) })
+func sortBySeq(events []eventlog.Event) {
+	for i := 1; i < len(events); i++ { // by index, because an event is large
+		if events[i].Seq < events[i-1].Seq { // rare: each part is sorted, unless a parallel plan appended it
+			slices.SortFunc(events, func(a, b eventlog.Event) int { return cmp.Compare(a.Seq, b.Seq) })
 			return
 		}
 	}

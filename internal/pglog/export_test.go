@@ -29,8 +29,8 @@ func (t *Term) Abandon() error { return t.close() }
 // PruneFromStart makes the next step of Prune start over: an hour has passed.
 func (t *Term) PruneFromStart() { t.since = time.Now().Add(-pruneAgain) }
 
-// MarkNow has the next recording of something published make a mark.
-func (t *Term) MarkNow() { t.marked = time.Time{} }
+// CheckpointNow has the next recording of something published make a mark.
+func (t *Term) CheckpointNow() { t.checkpointAt = time.Time{} }
 
 // SearchAlways has each Read search for late rows first, as after a long pause.
 func (t *Term) SearchAlways() { t.searchAfter, t.searchAbove = 0, -1<<62 }
@@ -44,7 +44,7 @@ type Search struct {
 // NewSearch begins the search for what became visible since the given state.
 func NewSearch(ctx context.Context, pool *pgxpool.Pool, high, floor int64, snap string, bySeq bool) (*Search, error) {
 	sql := load(schema.DefaultName)
-	row, err := oneRow[behindRow](ctx, pool, sql.Behind, high, floor, snap)
+	row, err := oneRow[searchBoundsRow](ctx, pool, sql.SearchBounds, high, floor, snap)
 	if err != nil {
 		return nil, err
 	}
@@ -74,11 +74,11 @@ func (s *Search) Late() string { return s.s.late.String() }
 // SearchFor has each Read search for so long, in steps of the given width.
 func (t *Term) SearchFor(d time.Duration, width int64) {
 	t.searchTime = d
-	t.reader.log.stride.n.Store(width)
+	t.reader.log.stepSize.n.Store(width)
 }
 
 // SearchWidth returns how wide the next step of a search is.
-func (l *Log) SearchWidth() int64 { return l.stride.get() }
+func (l *Log) SearchWidth() int64 { return l.stepSize.get() }
 
 // GiveBack runs what Release runs after it has recorded.
 func (t *Term) GiveBack(ctx context.Context) error {

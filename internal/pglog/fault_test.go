@@ -52,12 +52,12 @@ func TestRowsThatNoEventCanBe(t *testing.T) {
 	for _, way := range []struct {
 		name string
 		mode pgx.QueryExecMode
-		read func(t *testing.T, pool, odd *pgxpool.Pool) []eventlog.Logged
+		read func(t *testing.T, pool, odd *pgxpool.Pool) []eventlog.Event
 	}{
 		{"new", pgx.QueryExecModeCacheStatement, readNew},
 		{"new, as text", pgx.QueryExecModeSimpleProtocol, readNew},
-		{"owed", pgx.QueryExecModeCacheStatement, readOwed},
-		{"rewound", pgx.QueryExecModeCacheStatement, readRewound},
+		{"owed", pgx.QueryExecModeCacheStatement, readBacklogPage},
+		{"republished", pgx.QueryExecModeCacheStatement, readRepublished},
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
@@ -83,8 +83,8 @@ func TestRowsThatNoEventCanBe(t *testing.T) {
 			}
 			for i, tt := range tests {
 				ev := events[i]
-				if way.name == "rewound" && tt.column == "not_before" {
-					continue // a rewind publishes at once what was published before
+				if way.name == "republished" && tt.column == "not_before" {
+					continue // a republish publishes at once what was published before
 				}
 				fault := errors.Join(ev.Fault, ev.Validate())
 				if !errors.Is(fault, postroom.ErrInvalidEvent) || !strings.Contains(fault.Error(), tt.fault) {
@@ -104,27 +104,27 @@ func TestRowsThatNoEventCanBe(t *testing.T) {
 	}
 }
 
-func readNew(t *testing.T, _, odd *pgxpool.Pool) []eventlog.Logged {
+func readNew(t *testing.T, _, odd *pgxpool.Pool) []eventlog.Event {
 	t.Helper()
 	_, _, page := read(t, lead(t, pglog.New(odd)), 100)
 	return page.Events
 }
 
-// readOwed reads what a former relay has read, and not recorded as acknowledged.
-func readOwed(t *testing.T, pool, odd *pgxpool.Pool) []eventlog.Logged {
+// readBacklogPage reads what a former relay has read, and not recorded as acknowledged.
+func readBacklogPage(t *testing.T, pool, odd *pgxpool.Pool) []eventlog.Event {
 	t.Helper()
 	mustExec(t, pool, "UPDATE postroom.relay SET high = 1000000, pending = '{[1,1000000]}', snap = pg_current_snapshot()")
 	mustExec(t, pool, "SELECT setval('postroom.outbox_seq_seq', 1000000)")
 	return readNew(t, pool, odd)
 }
 
-// readRewound reads what a former relay has published, though it should not have.
-func readRewound(t *testing.T, pool, odd *pgxpool.Pool) []eventlog.Logged {
+// readRepublished reads what a former relay has published, though it should not have.
+func readRepublished(t *testing.T, pool, odd *pgxpool.Pool) []eventlog.Event {
 	t.Helper()
 	mustExec(t, pool, "UPDATE postroom.relay SET high = 1000000, snap = pg_current_snapshot()")
 	mustExec(t, pool, "SELECT setval('postroom.outbox_seq_seq', 1000000)")
 	log := pglog.New(odd)
-	rewind(t, log, republish.Order{})
+	startRepublish(t, log, republish.Request{})
 	_, page := again(t, lead(t, log), 100)
 	return page.Events
 }

@@ -16,17 +16,17 @@ func FuzzPlaces(f *testing.F) {
 	f.Add([]byte(`[{"SHOP":1}]`))
 	f.Add([]byte(`{"S":{"created":"9999-12-31T23:59:59-23:59"}}`))
 	f.Fuzz(func(t *testing.T, document []byte) {
-		places, err := placesOf(document)
+		positions, err := parseStreams(document)
 		if err != nil {
 			return
 		}
-		for _, at := range places {
+		for _, at := range positions {
 			if year := at.Created.UTC().Year(); year < 0 || year > 9999 {
 				return // no stream was created then, and JSON has no such time
 			}
 		}
-		again, err := placesOf([]byte(streamsOf(places)))
-		for name, at := range places {
+		again, err := parseStreams([]byte(streamsOf(positions)))
+		for name, at := range positions {
 			was := again[name]
 			if !was.Created.Equal(at.Created) {
 				t.Errorf("%q: created %s reads back as %s", document, at.Created, was.Created)
@@ -36,8 +36,8 @@ func FuzzPlaces(f *testing.F) {
 				t.Errorf("%q: %+v reads back as %+v", document, at, was)
 			}
 		}
-		if err != nil || len(again) != len(places) {
-			t.Errorf("%q: %v reads back as %v, %v", document, slices.Sorted(maps.Keys(places)), slices.Sorted(maps.Keys(again)), err)
+		if err != nil || len(again) != len(positions) {
+			t.Errorf("%q: %v reads back as %v, %v", document, slices.Sorted(maps.Keys(positions)), slices.Sorted(maps.Keys(again)), err)
 		}
 	})
 }

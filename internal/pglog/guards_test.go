@@ -44,14 +44,14 @@ func TestWakingIsFenced(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	writeKeyed(t, pool, "k", "a")
-	var ev eventlog.Logged
+	var ev eventlog.Event
 	former, _ := replaced(t, pglog.New(pool), func(term *pglog.Term) {
 		_, _, page := read(t, term, 10)
 		ev = page.Events[0]
 		hold(t, term, refusal(1), ev)
 	})
 	mustExec(t, pool, "UPDATE postroom.held SET next_at = NULL")
-	err := former.Record(t.Context(), eventlog.Progress{Held: holdings(refusal(2), ev)})
+	err := former.Record(t.Context(), eventlog.Progress{Held: deferrals(refusal(2), ev)})
 	if !errors.Is(err, eventlog.ErrLeaseLost) {
 		t.Fatalf("Record = %v, want %v", err, eventlog.ErrLeaseLost)
 	}
@@ -66,14 +66,14 @@ func TestMarkingIsFenced(t *testing.T) {
 	write(t, pool, "a")
 	var seqs []int64
 	former, _ := replaced(t, pglog.New(pool), func(term *pglog.Term) { _, seqs, _ = read(t, term, 10) })
-	former.MarkNow()
-	at := eventlog.Place{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 1, MessageID: "m"}
-	err := former.Record(t.Context(), eventlog.Progress{Published: seqs, Places: []eventlog.Place{at}})
+	former.CheckpointNow()
+	at := eventlog.StreamPosition{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 1, MessageID: "m"}
+	err := former.Record(t.Context(), eventlog.Progress{Published: seqs, Positions: []eventlog.StreamPosition{at}})
 	if !errors.Is(err, eventlog.ErrLeaseLost) {
 		t.Fatalf("Record = %v, want %v", err, eventlog.ErrLeaseLost)
 	}
 	var marks int
-	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.relay_mark").Scan(&marks); err != nil || marks != 0 {
+	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.relay_checkpoint").Scan(&marks); err != nil || marks != 0 {
 		t.Errorf("%d marks, %v; want none", marks, err)
 	}
 }
@@ -165,7 +165,7 @@ func TestWhatIsOwedIsRecordedWhileIdle(t *testing.T) {
 	term := lead(t, log)
 	_, seqs, _ := read(t, term, 10)
 	record(t, term, seqs...)
-	if err := term.Record(t.Context(), eventlog.Progress{Owed: seqs[:1]}); err != nil {
+	if err := term.Record(t.Context(), eventlog.Progress{Lost: seqs[:1]}); err != nil {
 		t.Fatal(err)
 	}
 	ids, _, _ := read(t, lead(t, log), 10)
@@ -259,11 +259,11 @@ func TestAllThatIsPublishedFromHeldIsNoted(t *testing.T) {
 	write(t, pool, "a", "b", "c", "d", "e")
 	term := lead(t, log)
 	_, seqs, page := read(t, term, 10)
-	term.MarkNow()
+	term.CheckpointNow()
 	err := term.Record(t.Context(), eventlog.Progress{
 		Published: []int64{seqs[1], seqs[3]},
-		Held:      holdings(refusal(1), page.Events[0], page.Events[2], page.Events[4]),
-		Places:    []eventlog.Place{{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 2, MessageID: "m"}},
+		Held:      deferrals(refusal(1), page.Events[0], page.Events[2], page.Events[4]),
+		Positions: []eventlog.StreamPosition{{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 2, MessageID: "m"}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -272,7 +272,7 @@ func TestAllThatIsPublishedFromHeldIsNoted(t *testing.T) {
 	ids, due, _ := read(t, term, 10)
 	wantIDs(t, ids, "a", "c", "e")
 	record(t, term, due...)
-	if got := column[int64](t, pool, "SELECT generate_series(lower(r), upper(r) - 1) FROM postroom.relay_mark, unnest(settled) r ORDER BY 1"); !slices.Equal(got, due) {
+	if got := column[int64](t, pool, "SELECT generate_series(lower(r), upper(r) - 1) FROM postroom.relay_checkpoint, unnest(published_held) r ORDER BY 1"); !slices.Equal(got, due) {
 		t.Errorf("noted %v, want %v", got, due)
 	}
 }
@@ -293,12 +293,12 @@ func TestAReplacedTermNotesNothing(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	write(t, pool, "a", "b")
-	at := eventlog.Place{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 1, MessageID: "m"}
+	at := eventlog.StreamPosition{Stream: "SHOP", Created: time.Unix(7, 0), Seq: 1, MessageID: "m"}
 	var due []int64
 	former, _ := replaced(t, pglog.New(pool), func(term *pglog.Term) {
 		_, seqs, page := read(t, term, 10)
-		term.MarkNow()
-		err := term.Record(t.Context(), eventlog.Progress{Published: seqs[1:], Held: holdings(refusal(1), page.Events[0]), Places: []eventlog.Place{at}})
+		term.CheckpointNow()
+		err := term.Record(t.Context(), eventlog.Progress{Published: seqs[1:], Held: deferrals(refusal(1), page.Events[0]), Positions: []eventlog.StreamPosition{at}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -308,7 +308,7 @@ func TestAReplacedTermNotesNothing(t *testing.T) {
 	if err := former.Record(t.Context(), eventlog.Progress{Published: due}); !errors.Is(err, eventlog.ErrLeaseLost) {
 		t.Fatalf("Record = %v, want %v", err, eventlog.ErrLeaseLost)
 	}
-	if got := column[string](t, pool, "SELECT settled::text FROM postroom.relay_mark"); !slices.Equal(got, []string{"{}"}) {
+	if got := column[string](t, pool, "SELECT published_held::text FROM postroom.relay_checkpoint"); !slices.Equal(got, []string{"{}"}) {
 		t.Errorf("noted %v, want nothing", got)
 	}
 	wantHeld(t, pool, "a due 1")

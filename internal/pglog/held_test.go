@@ -41,18 +41,18 @@ func dead() *eventlog.Failure {
 
 // hold records that a page's events are held: the first of each key failed, the
 // others wait behind it.
-func hold(t *testing.T, term *pglog.Term, f *eventlog.Failure, events ...eventlog.Logged) {
+func hold(t *testing.T, term *pglog.Term, f *eventlog.Failure, events ...eventlog.Event) {
 	t.Helper()
-	if err := term.Record(t.Context(), eventlog.Progress{Held: holdings(f, events...)}); err != nil {
+	if err := term.Record(t.Context(), eventlog.Progress{Held: deferrals(f, events...)}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func holdings(f *eventlog.Failure, events ...eventlog.Logged) []eventlog.Holding {
-	var held []eventlog.Holding
+func deferrals(f *eventlog.Failure, events ...eventlog.Event) []eventlog.Deferral {
+	var held []eventlog.Deferral
 	seen := map[string]bool{}
 	for _, ev := range events {
-		h := eventlog.Holding{Seq: ev.Seq, Key: ev.Key}
+		h := eventlog.Deferral{Seq: ev.Seq, Key: ev.Key}
 		if ev.Key == "" || !seen[ev.Key] {
 			h.Failure = f
 		}
@@ -116,7 +116,7 @@ func TestHeldEventsComeOutInTheOrderOfTheirKey(t *testing.T) {
 	// a passes, b is refused, c goes back.
 	err := term.Record(t.Context(), eventlog.Progress{
 		Published: []int64{seqs[0], seqs[3]},
-		Held:      []eventlog.Holding{{Seq: seqs[1], Key: "k", Failure: refusal(1)}},
+		Held:      []eventlog.Deferral{{Seq: seqs[1], Key: "k", Failure: refusal(1)}},
 		Returned:  []int64{seqs[2]},
 	})
 	if err != nil {
@@ -228,7 +228,7 @@ func TestALateEventTakesItsPlaceInHeld(t *testing.T) {
 
 	// While it is on its way, b is refused once more: no two of a key are due.
 	err = term.Record(t.Context(), eventlog.Progress{
-		Held:     []eventlog.Holding{{Seq: seqs[1], Key: "k", Failure: refusal(2)}},
+		Held:     []eventlog.Deferral{{Seq: seqs[1], Key: "k", Failure: refusal(2)}},
 		Returned: seqs[2:],
 	})
 	if err != nil {
@@ -280,7 +280,7 @@ func TestHoldingSurvivesAFailedRecording(t *testing.T) {
 	_, _, page := read(t, term, 10)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := term.Record(ended, eventlog.Progress{Held: holdings(dead(), page.Events...)}); err == nil {
+	if err := term.Record(ended, eventlog.Progress{Held: deferrals(dead(), page.Events...)}); err == nil {
 		t.Fatal("Record with a context that has ended succeeded")
 	}
 	if err := term.Release(t.Context(), eventlog.Progress{}); err != nil {
@@ -305,8 +305,8 @@ func TestHoldingIsFenced(t *testing.T) {
 	lead(t, log)
 	for name, p := range map[string]eventlog.Progress{
 		"published": {Published: seqs},
-		"refused":   {Held: []eventlog.Holding{{Seq: seqs[0], Key: "k", Failure: dead()}}},
-		"new":       {Held: holdings(dead(), page.Events[2])},
+		"refused":   {Held: []eventlog.Deferral{{Seq: seqs[0], Key: "k", Failure: dead()}}},
+		"new":       {Held: deferrals(dead(), page.Events[2])},
 	} {
 		if err := term.Record(t.Context(), p); !errors.Is(err, eventlog.ErrLeaseLost) {
 			t.Errorf("%s: Record = %v, want ErrLeaseLost", name, err)

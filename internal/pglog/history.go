@@ -17,58 +17,58 @@ import (
 )
 
 const (
-	// publishedPage is how many rows are read at once of what is published.
+	// publishedPage is how many rows of published events are read at once.
 	publishedPage = 5000
 
-	// onTheirWay is how many seqs above the recorded high are read too: a relay reads
-	// so far ahead at the most, unless it is told to read further.
-	onTheirWay = 100_000
+	// readAhead is how many seqs above the recorded high are read too. A relay reads ahead
+	// no further than that by default.
+	readAhead = 100_000
 )
 
-// streamPlace is a stream in the column streams.
-type streamPlace struct {
+// storedPosition is the position of a stream in the column relay.streams.
+type storedPosition struct {
 	Created   time.Time `json:"created,omitzero"`
 	Seq       uint64    `json:"seq"`
 	MessageID string    `json:"id"`
 }
 
-// placesOf reads the column streams.
-func placesOf(text []byte) (map[string]eventlog.Place, error) {
-	var stored map[string]streamPlace
+// parseStreams parses the column relay.streams.
+func parseStreams(text []byte) (map[string]eventlog.StreamPosition, error) {
+	var stored map[string]storedPosition
 	if err := json.Unmarshal(text, &stored); err != nil {
 		return nil, fmt.Errorf("read streams: %w", err)
 	}
-	places := make(map[string]eventlog.Place, len(stored))
+	positions := make(map[string]eventlog.StreamPosition, len(stored))
 	for name, at := range stored {
-		places[name] = eventlog.Place{Stream: name, Created: at.Created, Seq: at.Seq, MessageID: at.MessageID}
+		positions[name] = eventlog.StreamPosition{Stream: name, Created: at.Created, Seq: at.Seq, MessageID: at.MessageID}
 	}
-	return places, nil
+	return positions, nil
 }
 
-// streamsOf writes the column streams.
-func streamsOf(places map[string]eventlog.Place) string {
-	stored := make(map[string]streamPlace, len(places))
-	for name, at := range places {
-		stored[name] = streamPlace{Created: at.Created, Seq: at.Seq, MessageID: at.MessageID}
+// streamsOf returns the column relay.streams.
+func streamsOf(positions map[string]eventlog.StreamPosition) string {
+	stored := make(map[string]storedPosition, len(positions))
+	for name, at := range positions {
+		stored[name] = storedPosition{Created: at.Created, Seq: at.Seq, MessageID: at.MessageID}
 	}
-	text, _ := json.Marshal(stored) // texts, numbers and times have no fault
+	text, _ := json.Marshal(stored) // cannot fail for texts, numbers and times
 	return string(text)
 }
 
-// Places returns where streams ended when a relay last recorded that.
-func (l *Log) Places(ctx context.Context) ([]eventlog.Place, error) {
+// Positions returns the positions of the streams, as a relay last recorded them.
+func (l *Log) Positions(ctx context.Context) ([]eventlog.StreamPosition, error) {
 	if l.err != nil {
 		return nil, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
 	}
 	var text []byte
-	if err := l.pool.QueryRow(ctx, l.sql.Places).Scan(&text); err != nil {
+	if err := l.pool.QueryRow(ctx, l.sql.Positions).Scan(&text); err != nil {
 		return nil, fmt.Errorf("outbox: read streams: %w", l.advise(err))
 	}
-	places, err := placesOf(text)
+	positions, err := parseStreams(text)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: %w", l.advise(err))
 	}
-	return slices.Collect(maps.Values(places)), nil
+	return slices.Collect(maps.Values(positions)), nil
 }
 
 // Sources returns the sources of the log's events, each once.
@@ -84,59 +84,58 @@ func (l *Log) Sources(ctx context.Context) ([]string, error) {
 	return sources, nil
 }
 
-// Marks returns the marks of a stream that a relay made in the last hour, the newest
-// first.
-func (l *Log) Marks(ctx context.Context, stream string) ([]eventlog.Mark, error) {
+// Checkpoints returns the checkpoints of a stream that a relay made in the last hour, the
+// newest first.
+func (l *Log) Checkpoints(ctx context.Context, stream string) ([]eventlog.Checkpoint, error) {
 	if l.err != nil {
 		return nil, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
 	}
-	rows, _ := l.pool.Query(ctx, l.sql.Marks, stream) // CollectRows reports the error
-	marks, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (eventlog.Mark, error) {
-		var mark eventlog.Mark
+	rows, _ := l.pool.Query(ctx, l.sql.Checkpoints, stream) // CollectRows reports the error
+	checkpoints, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (eventlog.Checkpoint, error) {
+		var at eventlog.Checkpoint
 		var text []byte
-		if err := row.Scan(&mark.ID, &text); err != nil {
-			return mark, err
+		if err := row.Scan(&at.ID, &text); err != nil {
+			return at, err
 		}
-		places, err := placesOf([]byte(`{"at":` + string(text) + `}`))
-		mark.Place = places["at"]
-		mark.Place.Stream = stream
-		return mark, err
+		positions, err := parseStreams([]byte(`{"at":` + string(text) + `}`))
+		at.Position = positions["at"]
+		at.Position.Stream = stream
+		return at, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("outbox: read marks: %w", l.advise(err))
+		return nil, fmt.Errorf("outbox: read checkpoints: %w", l.advise(err))
 	}
-	return marks, nil
+	return checkpoints, nil
 }
 
-// stateRow is what published_by.sql returns.
+// stateRow is a row of published_bounds.sql.
 type stateRow struct {
 	High, Floor   int64
 	Snap, Pending string
-	Above         int64 // the high of the mark, and so on
+	Above         int64 // the high of the checkpoint; the same for the next two
 	AboveFloor    int64
 	AboveSnap     *string
 	Others        string
 }
 
-// publishedReader reads what is published, page by page.
+// publishedReader reads the published events, page by page.
 type publishedReader struct {
 	log    *Log
 	state  stateRow
-	from   int64      // the seq that the next page begins behind
-	others seqset.Set // below from, and read before it
+	from   int64      // the next page begins behind this seq
+	others seqset.Set // below from; they are read first
 }
 
-// Published begins to read the events that the relay has published by now: those that
-// may not have been when the mark was made or, with the zero Mark, all that the log
-// still has, from about the given time on where that is not zero. Those that may be on
-// their way come with them. next returns the next of them, none at the end. It holds no
-// transaction open and no connection.
-func (l *Log) Published(ctx context.Context, after eventlog.Mark, since time.Time) (next func(ctx context.Context) ([]eventlog.Entry, error), err error) {
+// Entries returns a function that reads, page by page, the events that the relay has
+// published since a checkpoint, and those that it may be publishing now. With the zero
+// Checkpoint it reads all that the log still has. If since is not zero, it begins at about
+// that time. It keeps no transaction and no connection open.
+func (l *Log) Entries(ctx context.Context, after eventlog.Checkpoint, since time.Time) (next func(ctx context.Context) ([]eventlog.HistoryEntry, error), err error) {
 	if l.err != nil {
 		return nil, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
 	}
 	r := &publishedReader{log: l}
-	if r.state, err = oneRow[stateRow](ctx, l.pool, l.sql.PublishedBy, after.ID); err != nil {
+	if r.state, err = oneRow[stateRow](ctx, l.pool, l.sql.PublishedBounds, after.ID); err != nil {
 		return nil, fmt.Errorf("outbox: read what is published: %w", l.advise(err))
 	}
 	if r.others, err = seqset.Parse(r.state.Others); err != nil {
@@ -161,10 +160,10 @@ func (l *Log) Published(ctx context.Context, after eventlog.Mark, since time.Tim
 	return r.next, nil
 }
 
-// next returns the next page that has anything in it.
-func (r *publishedReader) next(ctx context.Context) ([]eventlog.Entry, error) {
+// next returns the next page that is not empty, or nil at the end.
+func (r *publishedReader) next(ctx context.Context) ([]eventlog.HistoryEntry, error) {
 	for {
-		from, to := r.from, r.state.High+onTheirWay
+		from, to := r.from, r.state.High+readAhead
 		if len(r.others) > 0 {
 			from, to = r.others[0].Lo-1, r.others[0].Hi
 		}
@@ -188,13 +187,13 @@ func (r *publishedReader) next(ctx context.Context) ([]eventlog.Entry, error) {
 	}
 }
 
-// page reads the rows behind a seq up to another, and returns those that are published
-// or on their way, and the seq of the last row, 0 where there is none.
-func (r *publishedReader) page(ctx context.Context, from, to int64) (page []eventlog.Entry, last int64, err error) {
+// page reads the rows behind from through to. It returns the events that are published or
+// being published, and the seq of the last row, or 0 if there is none.
+func (r *publishedReader) page(ctx context.Context, from, to int64) (page []eventlog.HistoryEntry, last int64, err error) {
 	rows, _ := r.log.pool.Query(ctx, r.log.sql.Published, from, to, r.state.Snap, r.state.Floor, r.state.Pending, publishedPage, r.state.High) // rows.Err reports the error
 	defer rows.Close()
 	for rows.Next() {
-		var e eventlog.Entry
+		var e eventlog.HistoryEntry
 		var relevant bool
 		var key *string
 		if err := rows.Scan(&e.Seq, &e.Source, &e.ID, &e.Subject, &key, &e.LoggedAt, &e.Published, &relevant); err != nil {
@@ -210,32 +209,31 @@ func (r *publishedReader) page(ctx context.Context, from, to int64) (page []even
 	return page, last, rows.Err()
 }
 
-// timeSlack is how much more is looked at than a time says. The log is about in the
-// order of the times at which its events were written: a seq is taken just before the
-// time is, unless somebody set the clock. Each event's own time decides.
+// timeSlack is how much earlier or later a search by time looks. The times of the log's
+// events are nearly in the order of their seqs: an event takes its seq just before its time.
+// Setting the clock breaks that.
 const timeSlack = time.Minute
 
-// Extent is how far a log reaches, how far it is published, and whether a relay leads.
+// Extent says how far a log reaches, how far it is published, and whether a relay leads.
 type Extent struct {
-	First    int64      // the lowest seq there is, zero in an empty log
-	Begins   *time.Time // when the event with that seq was written
-	Last     int64      // the highest seq there is, zero in an empty log
-	Appended int64      // how many places of the log were handed out so far
-	High     int64      // the recorded high
-	Led      bool       // a relay leads now
+	First     int64      // the lowest seq; zero if the log is empty
+	Begins    *time.Time // when that event was written
+	Last      int64      // the highest seq; zero if the log is empty
+	Appended  int64      // how many seqs were given to events so far
+	High      int64      // the recorded high
+	HasLeader bool       // a relay leads now
 }
 
 // Extent returns how far the log reaches.
 func (l *Log) Extent(ctx context.Context) (Extent, error) {
-	extent, err := oneRow[Extent](ctx, l.pool, l.sql.Reach, unplanned)
+	extent, err := oneRow[Extent](ctx, l.pool, l.sql.Extent, noPlan)
 	if err != nil {
-		return extent, fmt.Errorf("read reach of the log: %w", err)
+		return extent, fmt.Errorf("read extent of the log: %w", err)
 	}
 	return extent, nil
 }
 
-// firstSince returns about the first seq of the log from which on events were written
-// at the given time or later.
+// firstSince returns FirstFrom for the whole log.
 func (l *Log) firstSince(ctx context.Context, at time.Time) (int64, error) {
 	extent, err := l.Extent(ctx)
 	if err != nil {
@@ -244,15 +242,15 @@ func (l *Log) firstSince(ctx context.Context, at time.Time) (int64, error) {
 	return l.FirstFrom(ctx, at, extent.First, extent.Last)
 }
 
-// FirstFrom returns about the first seq, of those from lo through hi, from which on
-// events were written at the given time or later; hi + 1 where there is none. It may
-// return one that is a minute earlier. created_at has no index, which producers would pay
-// for, so it is searched by halves through the primary key.
+// FirstFrom returns the first seq from lo through hi whose event was written at the given
+// time or later, or hi + 1 if there is none. It may return a seq that is a minute earlier.
+// created_at has no index, because each insert would pay for it; FirstFrom makes a binary
+// search through the primary key.
 func (l *Log) FirstFrom(ctx context.Context, at time.Time, lo, hi int64) (int64, error) {
 	return l.firstFrom(ctx, at.Add(-timeSlack), lo, hi)
 }
 
-// FirstAfter is FirstFrom, and may return one that is a minute later.
+// FirstAfter is like FirstFrom, but may return a seq that is a minute later.
 func (l *Log) FirstAfter(ctx context.Context, at time.Time, lo, hi int64) (int64, error) {
 	return l.firstFrom(ctx, at.Add(timeSlack), lo, hi)
 }
@@ -265,7 +263,7 @@ func (l *Log) firstFrom(ctx context.Context, at time.Time, lo, hi int64) (int64,
 	end := hi + 1
 	for above := end; lo < above; {
 		middle := lo + (above-lo)/2
-		found, err := oneRow[row](ctx, l.pool, l.sql.Probe, unplanned, middle)
+		found, err := oneRow[row](ctx, l.pool, l.sql.FirstEvent, noPlan, middle)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			above = middle

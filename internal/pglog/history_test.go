@@ -19,10 +19,10 @@ import (
 
 // entries returns the ids of what is published and was not at the mark, in their order,
 // and those of what may be on its way.
-func entries(t *testing.T, log *pglog.Log, after eventlog.Mark, since time.Time) (ids []string, others map[string]bool) {
+func entries(t *testing.T, log *pglog.Log, after eventlog.Checkpoint, since time.Time) (ids []string, others map[string]bool) {
 	t.Helper()
 	others = map[string]bool{}
-	next, err := log.Published(t.Context(), after, since)
+	next, err := log.Entries(t.Context(), after, since)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ type chronicle struct {
 
 	written int
 	open    []pgx.Tx
-	window  []eventlog.Logged // read and not acknowledged
+	window  []eventlog.Event // read and not acknowledged
 
 	acked     uint64              // the last sequence of the stream
 	published map[string]uint64   // by id, its sequence
@@ -105,7 +105,7 @@ func (c *chronicle) id() string {
 // ack records that some of the window is published, with a mark or without.
 func (c *chronicle) ack(mark bool) {
 	var p eventlog.Progress
-	c.window = slices.DeleteFunc(c.window, func(ev eventlog.Logged) bool {
+	c.window = slices.DeleteFunc(c.window, func(ev eventlog.Event) bool {
 		if c.rng.IntN(3) == 0 {
 			return false
 		}
@@ -117,9 +117,9 @@ func (c *chronicle) ack(mark bool) {
 	if len(p.Published) == 0 {
 		return
 	}
-	p.Places = []eventlog.Place{{Stream: "SHOP", Created: time.Unix(7, 5), Seq: c.acked, MessageID: "m"}}
+	p.Positions = []eventlog.StreamPosition{{Stream: "SHOP", Created: time.Unix(7, 5), Seq: c.acked, MessageID: "m"}}
 	if mark {
-		c.term.MarkNow()
+		c.term.CheckpointNow()
 	}
 	c.marks[c.acked] = slices.Collect(maps.Keys(c.published)) // time makes marks, too
 	if err := c.term.Record(c.Context(), p); err != nil {
@@ -158,7 +158,7 @@ func TestPublishedSinceAMark(t *testing.T) {
 		_, _, page := read(t, c.term, 1000)
 		c.window = append(c.window, page.Events...)
 	}
-	c.window = []eventlog.Logged{slices.MaxFunc(c.window, func(a, b eventlog.Logged) int { return cmp.Compare(a.Seq, b.Seq) })}
+	c.window = []eventlog.Event{slices.MaxFunc(c.window, func(a, b eventlog.Event) int { return cmp.Compare(a.Seq, b.Seq) })}
 	for len(c.window) > 0 {
 		c.ack(false)
 	}
@@ -167,31 +167,31 @@ func TestPublishedSinceAMark(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	marks, err := log.Marks(t.Context(), "SHOP")
+	marks, err := log.Checkpoints(t.Context(), "SHOP")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(marks) < 20 {
 		t.Fatalf("inconclusive: %d marks", len(marks))
 	}
-	marks = append(marks, eventlog.Mark{}) // nothing was published at the beginning
+	marks = append(marks, eventlog.Checkpoint{}) // nothing was published at the beginning
 	for i, mark := range marks {
-		if i > 0 && i < len(marks)-1 && mark.Place.Seq > marks[i-1].Place.Seq {
-			t.Errorf("mark at %d comes after that at %d, want the newest first", mark.Place.Seq, marks[i-1].Place.Seq)
+		if i > 0 && i < len(marks)-1 && mark.Position.Seq > marks[i-1].Position.Seq {
+			t.Errorf("mark at %d comes after that at %d, want the newest first", mark.Position.Seq, marks[i-1].Position.Seq)
 		}
-		if mark.ID != 0 && (!mark.Place.Created.Equal(time.Unix(7, 5)) || mark.Place.MessageID != "m" || mark.Place.Stream != "SHOP") {
+		if mark.ID != 0 && (!mark.Position.Created.Equal(time.Unix(7, 5)) || mark.Position.MessageID != "m" || mark.Position.Stream != "SHOP") {
 			t.Errorf("mark %+v", mark)
 		}
 		var want []string
 		for id := range c.published {
-			if !slices.Contains(c.marks[mark.Place.Seq], id) {
+			if !slices.Contains(c.marks[mark.Position.Seq], id) {
 				want = append(want, id)
 			}
 		}
 		got, others := entries(t, log, mark, time.Time{})
 		for _, id := range onTheirWay {
 			if !others[id] {
-				t.Errorf("since mark %d: %s may be on its way, and is not told", mark.Place.Seq, id)
+				t.Errorf("since mark %d: %s may be on its way, and is not told", mark.Position.Seq, id)
 			}
 		}
 		slices.Sort(got)
@@ -199,10 +199,10 @@ func TestPublishedSinceAMark(t *testing.T) {
 		if !slices.Equal(got, want) {
 			more := slices.DeleteFunc(slices.Clone(got), func(id string) bool { return slices.Contains(want, id) })
 			less := slices.DeleteFunc(want, func(id string) bool { return slices.Contains(got, id) })
-			t.Errorf("since mark %d: %d events, among them %v, which were published before, and not %v", mark.Place.Seq, len(got), more, less)
+			t.Errorf("since mark %d: %d events, among them %v, which were published before, and not %v", mark.Position.Seq, len(got), more, less)
 		}
 	}
-	if got, err := log.Marks(t.Context(), "OTHER"); err != nil || len(got) > 0 {
+	if got, err := log.Checkpoints(t.Context(), "OTHER"); err != nil || len(got) > 0 {
 		t.Errorf("marks of another stream: %v, %v", got, err)
 	}
 }
@@ -214,24 +214,24 @@ func TestPlacesAreRecorded(t *testing.T) {
 	write(t, pool, "a", "b")
 	log := pglog.New(pool)
 	term := lead(t, log)
-	if got := term.Places(); len(got) > 0 {
+	if got := term.Positions(); len(got) > 0 {
 		t.Errorf("places %+v of a new log", got)
 	}
 	_, seqs, _ := read(t, term, 10)
 	created := time.Date(2026, 2, 3, 4, 5, 6, 123456789, time.UTC)
-	want := []eventlog.Place{{Stream: "SHOP", Created: created, Seq: 7, MessageID: "/shop#a"}}
-	if err := term.Record(t.Context(), eventlog.Progress{Published: seqs[:1], Places: want}); err != nil {
+	want := []eventlog.StreamPosition{{Stream: "SHOP", Created: created, Seq: 7, MessageID: "/shop#a"}}
+	if err := term.Record(t.Context(), eventlog.Progress{Published: seqs[:1], Positions: want}); err != nil {
 		t.Fatal(err)
 	}
 	if err := term.Release(t.Context(), eventlog.Progress{}); err != nil {
 		t.Fatal(err)
 	}
 	term = lead(t, log)
-	if got := term.Places(); !slices.Equal(got, want) {
+	if got := term.Positions(); !slices.Equal(got, want) {
 		t.Errorf("places %+v, want %+v", got, want)
 	}
 	// What the broker has lost is owed again, in its order and before what is new.
-	owed := eventlog.Progress{Owed: seqs[:1], Places: []eventlog.Place{{Stream: "SHOP", Created: created, Seq: 3}}}
+	owed := eventlog.Progress{Lost: seqs[:1], Positions: []eventlog.StreamPosition{{Stream: "SHOP", Created: created, Seq: 3}}}
 	if err := term.Record(t.Context(), owed); err != nil {
 		t.Fatal(err)
 	}
@@ -240,8 +240,8 @@ func TestPlacesAreRecorded(t *testing.T) {
 	}
 	write(t, pool, "c")
 	term = lead(t, log)
-	if got := term.Places(); !slices.Equal(got, owed.Places) {
-		t.Errorf("places %+v, want %+v", got, owed.Places)
+	if got := term.Positions(); !slices.Equal(got, owed.Positions) {
+		t.Errorf("places %+v, want %+v", got, owed.Positions)
 	}
 	var ids []string
 	for range 2 {
@@ -274,7 +274,7 @@ func TestPublishedSinceATime(t *testing.T) {
 			}
 		}
 		since := time.Date(2026, 1, 1, hours, 0, 0, 0, time.UTC)
-		if got, _ := entries(t, log, eventlog.Mark{}, since); !slices.Equal(got, want) {
+		if got, _ := entries(t, log, eventlog.Checkpoint{}, since); !slices.Equal(got, want) {
 			t.Errorf("since %d h: %v, want %v", hours, got, want)
 		}
 	}

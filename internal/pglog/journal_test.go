@@ -24,7 +24,7 @@ func newJournal() *journal {
 	return &journal{times: map[string]int{}, seqs: map[int64]map[string]bool{}}
 }
 
-func (j *journal) add(t *testing.T, events []eventlog.Logged) (seqs []int64) {
+func (j *journal) add(t *testing.T, events []eventlog.Event) (seqs []int64) {
 	t.Helper()
 	for _, ev := range events {
 		var c change

@@ -11,10 +11,10 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// backlogRow is what backlog.sql returns. Ages are in seconds.
+// lagRow is a row of lag.sql. Ages are in seconds.
 //
 // Wide because each column is a field.
-type backlogRow struct {
+type lagRow struct {
 	Age                                float64
 	Events, Appended                   int64
 	Scheduled, Retrying, Waiting, Dead int64
@@ -22,26 +22,25 @@ type backlogRow struct {
 	RetryingAge, WaitingAge, DeadAge   float64
 	Overdue                            float64
 	WriterAge                          float64
-	WritersUntold                      int64
+	HiddenWriters                      int64
 }
 
-// Backlog returns how far behind the relay is, what it holds, and how large the
-// tables are. It reads no more of the log than a few rows, and at most 100,000
-// held ones.
-func (l *Log) Backlog(ctx context.Context) (eventlog.Backlog, error) {
+// Lag returns how far the relay is behind, how many events are held, and how large the
+// tables are. It reads a few rows of the log, and at most 100,000 held events.
+func (l *Log) Lag(ctx context.Context) (eventlog.Lag, error) {
 	if l.err != nil {
-		return eventlog.Backlog{}, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
+		return eventlog.Lag{}, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
 	}
-	// No plan is kept: one that was made while the log was empty would scan it later.
-	row, err := oneRow[backlogRow](ctx, l.pool, l.sql.Backlog, unplanned)
+	// No plan is kept: a plan from when the log was empty would scan the log later.
+	row, err := oneRow[lagRow](ctx, l.pool, l.sql.Lag, noPlan)
 	if err != nil {
-		return eventlog.Backlog{}, fmt.Errorf("outbox: read backlog: %w", l.advise(err))
+		return eventlog.Lag{}, fmt.Errorf("outbox: read lag: %w", l.advise(err))
 	}
 	sizes, err := l.Sizes(ctx)
 	if err != nil {
-		return eventlog.Backlog{}, err
+		return eventlog.Lag{}, err
 	}
-	return eventlog.Backlog{
+	return eventlog.Lag{
 		Age: seconds(row.Age), Events: row.Events, Appended: row.Appended,
 		Held: map[eventlog.HeldReason]eventlog.HeldCount{
 			eventlog.HeldScheduled: {Events: row.Scheduled},
@@ -50,21 +49,21 @@ func (l *Log) Backlog(ctx context.Context) (eventlog.Backlog, error) {
 			eventlog.HeldDead:      {Events: row.Dead, Age: seconds(row.DeadAge)},
 		},
 		HeldKeys: row.Keys, Overdue: seconds(row.Overdue),
-		Oldest: sizes.Oldest,
-		Writer: seconds(row.WriterAge), WritersUntold: row.WritersUntold,
+		OldestEventAge:  sizes.Oldest,
+		OldestWriterAge: seconds(row.WriterAge), HiddenWriters: row.HiddenWriters,
 		Bytes: map[string]int64{"outbox": sizes.Log, "held": sizes.Held, "inbox": sizes.Inbox},
 	}, nil
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// Sizes says how large a log and the tables beside it are.
+// Sizes says how large the log, held and inbox are.
 type Sizes struct {
 	// Bytes on disk, with indexes and large values.
 	Log, Held, Inbox int64
 
-	// First and Last are the lowest and the highest seq in the log, and Oldest
-	// is how long ago the first was written. Zero where the log is empty.
+	// First and Last are the lowest and the highest seq in the log, and Oldest is how long
+	// ago the first was written. They are zero if the log is empty.
 	First, Last int64
 	Oldest      time.Duration
 }
@@ -76,15 +75,14 @@ type sizesRow struct {
 	Age              int64 // in microseconds
 }
 
-// Sizes returns how large the log is, held and inbox, and how far back the log
-// reaches. It counts no rows.
+// Sizes returns how large the log, held and inbox are, and how far back the log reaches. It
+// counts no rows.
 func (l *Log) Sizes(ctx context.Context) (Sizes, error) {
 	if l.err != nil {
 		return Sizes{}, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
 	}
-	// No plan is kept: one that was made while the log was empty would scan and
-	// sort it later.
-	row, err := oneRow[sizesRow](ctx, l.pool, l.sql.Sizes, unplanned)
+	// No plan is kept: a plan from when the log was empty would scan and sort it later.
+	row, err := oneRow[sizesRow](ctx, l.pool, l.sql.Sizes, noPlan)
 	if err != nil {
 		return Sizes{}, fmt.Errorf("outbox: read sizes: %w", l.advise(err))
 	}
@@ -94,9 +92,8 @@ func (l *Log) Sizes(ctx context.Context) (Sizes, error) {
 	}, nil
 }
 
-// Subjects returns the subjects that are in use, each once: those of the 1,000
-// newest events and of the 1,000 that are published next. It reads no more of
-// the log, however long that is.
+// Subjects returns the subjects in use, each once: those of the 1,000 newest events and of
+// the 1,000 events that are published next. It reads only these, even if the log is long.
 func (l *Log) Subjects(ctx context.Context) ([]string, error) {
 	if l.err != nil {
 		return nil, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))

@@ -13,9 +13,9 @@ func TestBacklog(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	log := pglog.New(pool)
-	backlog := func() eventlog.Backlog {
+	backlog := func() eventlog.Lag {
 		t.Helper()
-		b, err := log.Backlog(t.Context())
+		b, err := log.Lag(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,7 +37,7 @@ func TestBacklog(t *testing.T) {
 		t.Errorf("one of three is not published: %+v", b)
 	}
 	record(t, term, seqs[1])
-	if b := backlog(); b.Age != 0 || b.Events != 0 || b.Oldest <= 0 {
+	if b := backlog(); b.Age != 0 || b.Events != 0 || b.OldestEventAge <= 0 {
 		t.Errorf("all are published: %+v", b)
 	}
 

@@ -13,31 +13,31 @@ import (
 
 const (
 	// adoptTimeout bounds the adoption of a restored log, which reads all of it. If the
-	// other end vanishes meanwhile, the operating system notices that much sooner.
+	// database vanishes meanwhile, the operating system notices that much sooner.
 	adoptTimeout = 6 * time.Hour
 
-	// endTimeout is how long a term that did not begin tries to give its lease back.
+	// endTimeout is how long Lead tries to give the lease back if a term cannot begin.
 	endTimeout = 10 * time.Second
 )
 
-// errRestored is not seen: a log is restored while nobody is connected to it.
+// errRestored should not happen: a log is restored while no program is connected to it.
 var errRestored = errors.New("the log was restored from a dump just now")
 
-// lease is that of a term. Whatever a term writes, it writes on the connection of its
-// lease and with its epoch: nothing of it is stored when another term has begun.
+// lease is the lease of a term. A term writes only on the connection of its lease and with
+// its epoch. So it can store nothing after another term has begun.
 type lease struct {
 	log       *Log
 	conn      *pgx.Conn
-	length    time.Duration // Record's and Renew's
+	length    time.Duration // by which Record and Renew extend it
 	instance  string
 	epoch     int64
 	taken     time.Time     // before the statement was sent that took the lease
 	roundTrip time.Duration // a statement to the database and back
 }
 
-// take takes the lease for owner, and sets when it did. Whatever can be done before is
-// done before, because from then on the lease runs: it checks the sequence, and prepares
-// what renews the lease.
+// take takes the lease for owner, and sets taken. The lease runs from then on, so take does
+// first what can be done before: it checks the sequence, and prepares the statements that
+// renew the lease.
 func (l *lease) take(ctx context.Context, owner string) (row leadRow, err error) {
 	var restored bool
 	err = within(ctx, func(ctx context.Context) (err error) {
@@ -69,10 +69,10 @@ func (l *lease) take(ctx context.Context, owner string) (row leadRow, err error)
 	return row, err
 }
 
-// lead runs lead.sql. The lease is counted from before the statement was sent.
+// lead runs lead.sql. The lease counts from before the statement is sent.
 func (l *lease) lead(ctx context.Context, db querier, owner string) (leadRow, error) {
 	l.taken = time.Now()
-	row, err := oneRow[leadRow](ctx, db, l.log.sql.Lead, unplanned, owner, l.length)
+	row, err := oneRow[leadRow](ctx, db, l.log.sql.Lead, noPlan, owner, l.length)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return row, eventlog.ErrLeaseHeld
 	}
@@ -82,9 +82,9 @@ func (l *lease) lead(ctx context.Context, db querier, owner string) (leadRow, er
 	return row, nil
 }
 
-// adopt takes the lease of a restored log, and adopts the log in the same transaction:
-// that may take longer than the lease, and nobody else should begin it meanwhile. The
-// lease is renewed at the end, and counted from there.
+// adopt takes the lease of a restored log, and adopts the log in the same transaction. That
+// may take longer than the lease, and no other relay may begin the same meanwhile. So adopt
+// renews the lease at the end, and counts it from there.
 func (l *lease) adopt(ctx context.Context, owner string) (row leadRow, err error) {
 	ctx, cancel := context.WithTimeout(ctx, adoptTimeout)
 	defer cancel()
@@ -93,7 +93,7 @@ func (l *lease) adopt(ctx context.Context, owner string) (row leadRow, err error
 			return err
 		}
 		if row.Restored {
-			if row, err = oneRow[leadRow](ctx, tx, l.log.sql.Restored, row.Epoch); err != nil {
+			if row, err = oneRow[leadRow](ctx, tx, l.log.sql.Adopt, row.Epoch); err != nil {
 				return fmt.Errorf("adopt restored log: %w", err)
 			}
 		}
@@ -106,32 +106,32 @@ func (l *lease) adopt(ctx context.Context, owner string) (row leadRow, err error
 	return row, err
 }
 
-// Taken returns from when on the lease that [Log.Lead] took is counted, by this
-// process's clock: a moment before the statement that took it was sent. So it lasts
-// until that moment and its length later at the least, whatever the statement took. It
-// also returns how long a statement to the database and back took just before.
-func (l *lease) Taken() (at time.Time, roundTrip time.Duration) { return l.taken, l.roundTrip }
+// LeaseStart returns when the lease began that [Log.Lead] took, by this process's clock: just
+// before the statement was sent. So the lease does not end sooner than its length after that,
+// even if the statement took long. LeaseStart also returns how long a statement to the
+// database and back took before that.
+func (l *lease) LeaseStart() (at time.Time, roundTrip time.Duration) { return l.taken, l.roundTrip }
 
-// Claim returns the identity of the log's instance, and the number of the term. That
-// only rises.
-func (l *lease) Claim() (instance string, epoch int64) { return l.instance, l.epoch }
+// Token returns the identity of the log's instance, and the epoch of the term, which only
+// rises.
+func (l *lease) Token() (instance string, epoch int64) { return l.instance, l.epoch }
 
-// Renew keeps the lease for the given time from now on, and so does each
-// [eventlog.Term.Record] after it. It returns [eventlog.ErrLeaseLost] where another term has
-// begun. It may run beside Read, not beside Record, Prune or Release.
+// Renew extends the lease to the given time from now, and so does each [eventlog.Term.Record]
+// after it. It returns [eventlog.ErrLeaseLost] if another term has begun. It may run at the
+// same time as Read, but not as Record, Prune or Release.
 func (l *lease) Renew(ctx context.Context, length time.Duration) error {
 	l.length = length
 	return l.renew(ctx)
 }
 
-// renew keeps the lease for its length from now on.
+// renew extends the lease to its length from now.
 func (l *lease) renew(ctx context.Context) error {
 	return l.update(ctx, l.log.sql.Renew, l.epoch, l.length)
 }
 
-// Confirm returns nil where this term still leads, and [eventlog.ErrLeaseLost] where
-// another has begun. It takes a connection of the pool, and may run beside everything
-// else.
+// Confirm returns nil if this term still leads, and [eventlog.ErrLeaseLost] if another has
+// begun. It uses a connection of the pool, and may run at the same time as all other
+// methods.
 func (l *lease) Confirm(ctx context.Context) error {
 	var leads bool
 	if err := l.log.pool.QueryRow(ctx, l.log.sql.Confirm, l.epoch).Scan(&leads); err != nil {
@@ -143,7 +143,7 @@ func (l *lease) Confirm(ctx context.Context) error {
 	return nil
 }
 
-// update runs a statement that changes a row where this term still leads.
+// update runs a statement that changes a row if this term still leads.
 func (l *lease) update(ctx context.Context, sql string, args ...any) error {
 	tag, err := l.conn.Exec(ctx, sql, args...)
 	if err != nil {
@@ -157,11 +157,11 @@ func (l *lease) update(ctx context.Context, sql string, args ...any) error {
 
 // release gives the lease back.
 func (l *lease) release(ctx context.Context) error {
-	_, err := l.conn.Exec(ctx, l.log.sql.Release, unplanned, l.epoch)
+	_, err := l.conn.Exec(ctx, l.log.sql.Release, noPlan, l.epoch)
 	return err
 }
 
-// end gives the lease of a term back that did not begin.
+// end gives the lease back if its term could not begin.
 func (l *lease) end(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()

@@ -44,7 +44,7 @@ func TestTheLeaseIsCountedFromBeforeItIsTaken(t *testing.T) {
 	if term == nil {
 		return
 	}
-	at, roundTrip := term.Taken()
+	at, roundTrip := term.LeaseStart()
 	if !at.Before(waiting) {
 		t.Errorf("the lease is counted from %s after its statement was seen waiting", at.Sub(waiting))
 	}

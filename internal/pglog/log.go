@@ -1,6 +1,5 @@
-// Package pglog is the log of a PostgreSQL database, as the relay reads it: it hands out
-// every committed event, in order, to the one process that leads, and records what became
-// of them.
+// Package pglog is the relay's view of the log in PostgreSQL. It gives every committed event,
+// in order, to the one process that leads, and records the results.
 package pglog
 
 import (
@@ -19,56 +18,55 @@ import (
 )
 
 var (
-	// ErrSequenceBehind says that the log's sequence stands below what is
-	// recorded as published: the log was truncated with RESTART IDENTITY, or
-	// came by logical replication, which does not carry sequences. New events
-	// would be taken for published ones. Set the sequence above the recorded
-	// high, with setval.
+	// ErrSequenceBehind says that the log's sequence is below the seqs that are recorded as
+	// published: the log was truncated with RESTART IDENTITY, or was copied by logical
+	// replication, which leaves sequences out. New events would count as published. Set the
+	// sequence to the recorded high with setval.
 	ErrSequenceBehind = errors.New("the log's sequence is behind what is recorded as published")
 
 	// ErrSequenceOptions says that the log's sequence has a CACHE or INCREMENT
 	// other than 1, or CYCLE: seqs would not order the events of a key.
 	ErrSequenceOptions = errors.New("the log's sequence must have CACHE 1, INCREMENT 1 and NO CYCLE")
 
-	// ErrPooled says that there is a transaction pooler between the relay and
-	// PostgreSQL: the statements of one connection go to different server processes.
-	// What the relay remembers is valid for one of them, and what it sets there would
-	// be set for whom the pooler gives it to next. Give the relay a direct connection.
+	// ErrPooled says that a transaction pooler stands between the relay and PostgreSQL: it
+	// sends the statements of one connection to different server processes. What the relay
+	// knows is valid for one of them only, and its settings would affect other clients. Give
+	// the relay a direct connection.
 	ErrPooled = errors.New("the relay's connection is pooled; connect it to PostgreSQL directly, or through a session pooler")
 )
 
 var _ eventlog.Source = (*Log)(nil)
 
-// Log reads committed events for the relay. It is safe for concurrent use and
-// holds no connection; a [eventlog.Term] does.
+// Log reads committed events for the relay. It is safe for concurrent use. It keeps no
+// connection; an [eventlog.Term] does.
 type Log struct {
-	pool   *pgxpool.Pool
-	schema string
-	sql    statements
-	err    error  // what is wrong with the schema's name
-	grant  string // what whoever uses it needs: "relay" or "operator"
-	stride stride
+	pool     *pgxpool.Pool
+	schema   string
+	sql      statements
+	err      error  // the schema has no valid name
+	grant    string // which grant errors advise: "relay" or "operator"
+	stepSize stepSize
 }
 
-// New returns the log in the schema postroom of pool's database. It does no
-// I/O. While it leads, a relay keeps two connections made as the pool's are, but
-// beside it; they must go straight to PostgreSQL or through a session pooler.
+// New returns the log in the schema postroom of pool's database. It does no I/O. While it
+// leads, a relay keeps two connections outside the pool. They must go to PostgreSQL directly
+// or through a session pooler.
 func New(pool *pgxpool.Pool) *Log {
 	return &Log{pool: pool, schema: schema.DefaultName, sql: load(schema.DefaultName), grant: "relay"}
 }
 
-// ForOperator returns the log for an operator, who is told how to get an operator's rights.
+// ForOperator returns the log for an operator: its errors advise the rights of an operator.
 func (l *Log) ForOperator() *Log {
 	return &Log{pool: l.pool, schema: l.schema, sql: l.sql, err: l.err, grant: "operator"}
 }
 
-// advise returns an error of the database with what to do about it.
+// advise adds to an error of the database what to do about it.
 func (l *Log) advise(err error) error {
 	return remedy.Explain(err, remedy.Use{Grant: l.grant, Schema: l.schema, DB: l.pool})
 }
 
-// WithSchema returns the log in the schema of the given name, empty meaning
-// postroom. An invalid name is reported by Check and Lead.
+// WithSchema returns the log in the schema with the given name. An empty name means
+// postroom. Check and Lead report an invalid name.
 func (l *Log) WithSchema(name string) *Log {
 	other := &Log{pool: l.pool, schema: name, grant: l.grant}
 	if name, other.err = schema.Name(name); other.err != nil {
@@ -78,8 +76,8 @@ func (l *Log) WithSchema(name string) *Log {
 	return other
 }
 
-// Check reports whether the log can be read: the schema's version and the log's
-// sequence.
+// Check checks whether the log can be read: it looks at the schema's version and at the
+// log's sequence.
 func (l *Log) Check(ctx context.Context) error {
 	if l.err != nil {
 		return fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
@@ -93,14 +91,13 @@ func (l *Log) Check(ctx context.Context) error {
 	return nil
 }
 
-// Lead takes the lease of the log for owner, for the given time, and returns
-// the term in which owner leads. It returns [eventlog.ErrLeaseHeld] where
-// another owner holds the lease. An owner that takes its own lease again begins
-// a new term, and its former one is over.
+// Lead takes the lease of the log for owner, for the given time, and returns the term in
+// which owner leads. It returns [eventlog.ErrLeaseHeld] if another owner holds the lease. If
+// an owner takes its own lease again, a new term begins and its former term is over.
 //
-// It connects and makes its checks first, and takes the lease last: see [eventlog.Term.Taken].
-// The caller renews it, with [eventlog.Term.Renew] or [eventlog.Term.Record], and ends the term with
-// [eventlog.Term.Release].
+// Lead connects and checks first, and takes the lease last: see
+// [eventlog.Term.LeaseStart]. The caller renews the lease with [eventlog.Term.Renew] or
+// [eventlog.Term.Record], and ends the term with [eventlog.Term.Release].
 func (l *Log) Lead(ctx context.Context, owner string, lease time.Duration) (eventlog.Term, error) {
 	if l.err != nil {
 		return nil, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
@@ -113,15 +110,15 @@ func (l *Log) Lead(ctx context.Context, owner string, lease time.Duration) (even
 }
 
 func (l *Log) lead(ctx context.Context, owner string, length time.Duration) (*term, error) {
-	var free bool // asked through the pool: a standby need not connect for it
-	err := within(ctx, func(ctx context.Context) error { return l.pool.QueryRow(ctx, l.sql.Free, owner).Scan(&free) })
+	var free bool // asked through the pool, so a standby opens no connection for it
+	err := within(ctx, func(ctx context.Context) error { return l.pool.QueryRow(ctx, l.sql.LeaseFree, owner).Scan(&free) })
 	if err != nil {
 		return nil, fmt.Errorf("look at lease: %w", err)
 	}
 	if !free {
 		return nil, eventlog.ErrLeaseHeld
 	}
-	both, err := dialer{pool: l.pool, sql: &l.sql}.both(ctx)
+	both, err := dialer{pool: l.pool, sql: &l.sql}.open(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +134,7 @@ func (l *Log) lead(ctx context.Context, owner string, length time.Duration) (*te
 	return t, nil
 }
 
-// leadRow is what lead.sql and restored.sql return.
+// leadRow is a row of lead.sql and adopt.sql.
 type leadRow struct {
 	Epoch, High, Floor int64
 	Snap, Pending      string
@@ -146,15 +143,15 @@ type leadRow struct {
 	Streams            []byte
 }
 
-// sequenceRow is what sequence.sql returns.
+// sequenceRow is a row of sequence.sql.
 type sequenceRow struct {
 	Last, High, Increment, Cache int64
 	Cycle                        bool
 	Restored                     bool
 }
 
-// checkSequence refuses a sequence that the relay cannot rely on, and reports whether the
-// log was restored from a dump and no relay has led it since.
+// checkSequence returns an error if the relay cannot rely on the sequence. It reports
+// whether the log was restored from a dump and no relay has led since.
 func (l *Log) checkSequence(ctx context.Context, db querier) (restored bool, err error) {
 	row, err := oneRow[sequenceRow](ctx, db, l.sql.Sequence)
 	if err != nil {
@@ -176,14 +173,13 @@ type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// unplanned sends a statement in one piece, and keeps no plan of it. The driver's other
-// way to keep none asks what the statement is before it sends the arguments, and behind
-// a pooler these can go to another connection: to whatever statement somebody else has
-// there.
-const unplanned = pgx.QueryExecModeExec
+// noPlan has a statement sent in one message, and keeps no plan of it. The driver's other
+// mode without plans sends the statement first and its arguments later. Behind a pooler
+// these can reach another connection, and meet another client's statement.
+const noPlan = pgx.QueryExecModeExec
 
-// oneRow runs a statement that returns one row, whose columns are the fields
-// of T in order. It returns pgx.ErrNoRows where there is none.
+// oneRow runs a statement that returns one row. The columns are the fields of T in order. It
+// returns pgx.ErrNoRows if there is no row.
 func oneRow[T any](ctx context.Context, db querier, sql string, args ...any) (T, error) {
 	rows, _ := db.Query(ctx, sql, args...) // CollectOneRow reports the error
 	return pgx.CollectOneRow(rows, pgx.RowToStructByPos[T])

@@ -42,7 +42,7 @@ func commitLarge(t *testing.T, pool *pgxpool.Pool, key string) {
 
 // wantBounded checks that a page is no larger than a page may be, and is not
 // smaller than that, unless it may be short.
-func wantBounded(t *testing.T, events []eventlog.Logged, short bool) {
+func wantBounded(t *testing.T, events []eventlog.Event, short bool) {
 	t.Helper()
 	bytes := 0
 	for _, ev := range events {
@@ -55,7 +55,7 @@ func wantBounded(t *testing.T, events []eventlog.Logged, short bool) {
 
 // readBounded reads pages of up to 1,000 events, as after small ones, until there are no
 // more, and returns the ids.
-func readBounded(t *testing.T, term *pglog.Term) (ids []string, events []eventlog.Logged) {
+func readBounded(t *testing.T, term *pglog.Term) (ids []string, events []eventlog.Event) {
 	t.Helper()
 	for pages := 1; ; pages++ {
 		found, _, page := read(t, term, 1000)
@@ -170,7 +170,7 @@ func TestAPageIsBoundedByItsBytes(t *testing.T) {
 		wantIDs(t, ids, large...)
 	})
 
-	t.Run("events of a rewind", func(t *testing.T) {
+	t.Run("events of a republish", func(t *testing.T) {
 		t.Parallel()
 		small := letters(100)
 		pool, log, term := publishedLog(t, small...)
@@ -182,11 +182,11 @@ func TestAPageIsBoundedByItsBytes(t *testing.T) {
 			seqs = append(seqs, ev.Seq)
 		}
 		record(t, term, seqs...)
-		r := rewind(t, log, republish.Order{})
+		r := startRepublish(t, log, republish.Request{})
 		var ids []string
 		for {
 			more, page := again(t, term, 1000)
-			if !page.Moved {
+			if !page.Advanced {
 				break
 			}
 			short := slices.Contains(more, large[12]) || slices.Contains(more, large[7]) // the last, and that of which one was skipped
@@ -195,6 +195,6 @@ func TestAPageIsBoundedByItsBytes(t *testing.T) {
 			publishAgain(t, term, page.Events...)
 		}
 		wantIDs(t, ids, append(small, slices.Delete(slices.Clone(large), 6, 7)...)...)
-		wantRewind(t, log, r.ID, republish.Done, 112, 1, 0)
+		wantRepublish(t, log, r.ID, republish.Done, 112, 1, 0)
 	})
 }

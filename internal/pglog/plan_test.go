@@ -39,10 +39,10 @@ func TestStatementsUseTheirIndexes(t *testing.T) {
 		index           map[string]int // how often each is used
 	}{
 		{"pass", "100, 0, '10:20:12,13', 1000, '{7}'", map[string]int{"outbox_xid_seq": 2, "outbox_pkey": 3, "held_due": 1}},
-		{"gather", "100, 0, '10:20:12,13'", map[string]int{"outbox_xid_seq": 2, "outbox_pkey": 0}},
+		{"late_ranges", "100, 0, '10:20:12,13'", map[string]int{"outbox_xid_seq": 2, "outbox_pkey": 0}},
 		{"late_by_xid", "100, 0, '10:20:12,13', '90:90:', 20, 90", map[string]int{"outbox_xid_seq": 2, "outbox_pkey": 0}},
 		{"late_by_seq", "10, 20, '10:20:12,13', '90:90:'", map[string]int{"outbox_xid_seq": 0, "outbox_pkey": 1}},
-		{"behind", "100, 0, '10:20:12,13'", map[string]int{"outbox_pkey": 1}},
+		{"search_bounds", "100, 0, '10:20:12,13'", map[string]int{"outbox_pkey": 1}},
 		{"pending", "'{5}', '{9}'", map[string]int{"outbox_pkey": 1}},
 		{"prune", "1, 0, '1 h'", map[string]int{"outbox_pkey": 3, "outbox_xid_seq": 0}},
 		{"sizes", "", map[string]int{"outbox_pkey": 2}},
@@ -116,18 +116,18 @@ func TestPlansThatWereMadeWhileAllWasEmpty(t *testing.T) {
 		return string(sql)
 	}
 	executed := map[string]string{
-		"pass": "pass(100, 0, '10:20:12,13', 1000, '{7}')",
-		"keys": "keys",
-		"wake": "wake(0, '{k,other}', '{2}', '{1 h}')",
+		"pass":      "pass(100, 0, '10:20:12,13', 1000, '{7}')",
+		"held_keys": "held_keys",
+		"unblock":   "unblock(0, '{k,other}', '{2}', '{1 h}')",
 	}
 	do(text("connect"))
-	for name, parameters := range map[string]string{"pass": "", "keys": "", "wake": "(bigint, text[], bigint[], interval[])"} {
+	for name, parameters := range map[string]string{"pass": "", "held_keys": "", "unblock": "(bigint, text[], bigint[], interval[])"} {
 		do("PREPARE " + name + parameters + " AS " + text(name))
 	}
 	setUp := func(name string) { // as the connection is that the statement runs on
 		t.Helper()
 		do(text("connect"))
-		if name != "wake" {
+		if name != "unblock" {
 			do(text("reader"))
 		}
 	}
@@ -184,14 +184,14 @@ func TestLateRowsCostWhatIsUpToHigh(t *testing.T) {
 			}
 			prepare := func() {
 				do(pglog.SQL("connect") + pglog.SQL("reader"))
-				for _, name := range []string{"pass", "gather", "late_by_xid"} {
+				for _, name := range []string{"pass", "late_ranges", "late_by_xid"} {
 					do("PREPARE " + name + " AS " + pglog.SQL(name))
 				}
 			}
 			if tt.planned {
 				prepare()
 				do("EXPLAIN EXECUTE pass(0, 0, '10:20:12,13', 1, '{}')")
-				do("EXPLAIN EXECUTE gather(0, 0, '10:20:12,13')")
+				do("EXPLAIN EXECUTE late_ranges(0, 0, '10:20:12,13')")
 				do("EXPLAIN EXECUTE late_by_xid(0, 0, '10:20:12,13', '90:90:', 20, 90)")
 			}
 			fill := `INSERT INTO postroom.outbox (digest, source, event_id, type, subject, data)
@@ -227,7 +227,7 @@ func TestLateRowsCostWhatIsUpToHigh(t *testing.T) {
 			}
 			for _, call := range []string{
 				fmt.Sprintf("pass(%d, 0, '%s', 1, '{}')", high, snap),
-				fmt.Sprintf("gather(%d, 0, '%s')", high, snap),
+				fmt.Sprintf("late_ranges(%d, 0, '%s')", high, snap),
 				fmt.Sprintf("late_by_xid(%d, 0, '%s', '%s', %d, %d)", high, snap, now, from, until),
 			} {
 				rows, _ := conn.Query(t.Context(), "EXPLAIN (ANALYZE, BUFFERS) EXECUTE "+call, pgx.QueryExecModeSimpleProtocol)

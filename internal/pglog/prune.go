@@ -11,34 +11,33 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// pruneAgain is how often pruning starts over at the beginning of the log. A
-// row that became visible late, below what was pruned by then, is found only so.
+// pruneAgain is how often pruning starts again at the beginning of the log. Only that finds a
+// row which became visible late, behind the place that pruning had reached.
 const pruneAgain = time.Hour
 
-// pruner removes published events from the log, by the lease of a term.
+// pruner removes published events from the log, under the lease of a term.
 type pruner struct {
 	lease *lease
-	next  int64     // the seq that the next step begins at
-	since time.Time // when it last began at the first; zero before
+	next  int64     // the seq at which the next step begins
+	since time.Time // when pruning last began at the first row; zero if it never did
 }
 
-// pruneRow is what prune.sql returns.
+// pruneRow is a row of prune.sql.
 type pruneRow struct {
 	Removed, Next int64
 	More          bool
 }
 
-// Prune deletes published events that were written longer than keep ago from the
-// start of the log, and returns how many. It is one bounded step: 1,000 events,
-// or fewer where they are large, in a few milliseconds. More says that a next
-// step has work to do now.
+// Prune deletes published events from the start of the log if they were written longer than
+// keep ago, and returns how many. It is one step of a few milliseconds: at most 1,000 events,
+// or fewer if they are large. more says that there is work for another step now.
 //
-// It stops at the first event that is younger, or that the recorded state does
-// not call published. An event that became visible late, when newer ones had
-// been deleted already, is deleted up to an hour later than they.
+// Prune stops at the first event that is younger, or that is not published by the recorded
+// state. If an event became visible late, after newer ones were deleted, it is deleted up to
+// an hour after those.
 //
-// It returns [eventlog.ErrLeaseLost] where another term has begun: then nothing
-// was deleted. It may run beside Read, not beside Record or Release.
+// Prune returns [eventlog.ErrLeaseLost] if another term has begun: then nothing was deleted.
+// It may run at the same time as Read, but not as Record or Release.
 func (p *pruner) Prune(ctx context.Context, keep time.Duration) (removed int64, more bool, err error) {
 	if time.Since(p.since) >= pruneAgain {
 		p.next, p.since = 0, time.Now()

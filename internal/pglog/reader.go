@@ -15,18 +15,18 @@ import (
 
 // reader reads the log for a term, on a connection of its own.
 type reader struct {
-	log    *Log
-	conn   *pgx.Conn
-	memory *memory
-	pid    string // the server process behind conn
-	high   int64  // the recorded high that the term began with
-	looked bool   // for what is held above it
+	log         *Log
+	conn        *pgx.Conn
+	memory      *memory
+	pid         string // the server process behind conn
+	high        int64  // the recorded high that the term began with
+	loadedAhead bool   // the events that are held above it are known
 
 	searchAbove int64
 	searchAfter time.Duration
 	searchTime  time.Duration
 	passed      time.Time // when the last pass ended
-	search      *search   // for late rows; nil where none is under way
+	search      *search   // for late rows; nil if none is running
 }
 
 func newReader(log *Log, conn *pgx.Conn, known *memory, high int64) *reader {
@@ -36,15 +36,14 @@ func newReader(log *Log, conn *pgx.Conn, known *memory, high int64) *reader {
 	}
 }
 
-// Read returns the next committed events in the order in which they are to be
-// published, at most limit newer ones, as many late ones and as many that were
-// held and are due; none where there is nothing to do. Every event is returned
-// once in a term. They lie in the memory of into, which may be nil, where that is
-// large enough: what was in it is overwritten.
+// Read returns the next committed events in the order in which they are to be published: at
+// most limit newer ones, as many late ones, and as many held ones that are due. It returns
+// none if there is nothing to do. Every event is returned once in a term. Read overwrites
+// into, which may be nil, and uses its memory if that is large enough.
 //
-// Where much was committed since the last call, it looks for late events first, for a
-// second at a time: it may return none and say that there is More.
-func (r *reader) Read(ctx context.Context, limit int, into []eventlog.Logged) (eventlog.Page, error) {
+// If much was committed since the last call, Read looks for late events first, for a second
+// at a time. Then it may return no events and set More.
+func (r *reader) Read(ctx context.Context, limit int, into []eventlog.Event) (eventlog.Page, error) {
 	page, err := r.read(ctx, limit, into)
 	if err != nil {
 		return eventlog.Page{}, fmt.Errorf("outbox: read: %w", r.log.advise(err))
@@ -52,8 +51,8 @@ func (r *reader) Read(ctx context.Context, limit int, into []eventlog.Logged) (e
 	return page, nil
 }
 
-func (r *reader) read(ctx context.Context, limit int, into []eventlog.Logged) (page eventlog.Page, err error) {
-	if err := r.lookAhead(ctx); err != nil {
+func (r *reader) read(ctx context.Context, limit int, into []eventlog.Event) (page eventlog.Page, err error) {
+	if err := r.loadHeldAhead(ctx); err != nil {
 		return eventlog.Page{}, err
 	}
 	late, more, err := r.catchUp(ctx)
@@ -68,25 +67,25 @@ func (r *reader) read(ctx context.Context, limit int, into []eventlog.Logged) (p
 	return page, nil
 }
 
-// lookAhead notes what is held above the recorded high, before the first row is read
-// there. It is not done while the lease is taken: that has to be renewed soon.
-func (r *reader) lookAhead(ctx context.Context) error {
-	if r.looked {
+// loadHeldAhead loads which events are held above the recorded high, before the first row
+// is read there. Lead does not do this, because the new lease has to be renewed soon.
+func (r *reader) loadHeldAhead(ctx context.Context) error {
+	if r.loadedAhead {
 		return nil
 	}
-	rows, _ := r.conn.Query(ctx, r.log.sql.Ahead, unplanned, r.high) // CollectRows reports the error
+	rows, _ := r.conn.Query(ctx, r.log.sql.HeldAhead, noPlan, r.high) // CollectRows reports the error
 	seqs, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil {
 		return fmt.Errorf("look for held events: %w", err)
 	}
-	r.memory.lookedAhead(seqs)
-	r.looked = true
+	r.memory.addHeldAhead(seqs)
+	r.loadedAhead = true
 	return nil
 }
 
-// readNext reads what is owed, or makes a pass.
-func (r *reader) readNext(ctx context.Context, limit int, into []eventlog.Logged) (eventlog.Page, error) {
-	if r.memory.owes() {
+// readNext reads from the backlog, or makes a pass if there is none.
+func (r *reader) readNext(ctx context.Context, limit int, into []eventlog.Event) (eventlog.Page, error) {
+	if r.memory.hasBacklog() {
 		return r.readBacklog(ctx, limit)
 	}
 	found, err := r.pass(ctx, r.memory.position(), limit, into)
@@ -99,11 +98,11 @@ func (r *reader) readNext(ctx context.Context, limit int, into []eventlog.Logged
 	return r.memory.passed(found), nil
 }
 
-// readBacklog adds what became visible late to the backlog and reads the
-// lowest of it. Nothing newer is read meanwhile.
+// readBacklog adds late rows to the backlog and reads its lowest events. Nothing newer is
+// read meanwhile.
 func (r *reader) readBacklog(ctx context.Context, limit int) (eventlog.Page, error) {
 	from := r.memory.position()
-	row, err := oneRow[gatherRow](ctx, r.conn, r.log.sql.Gather, from.high, from.floor, from.snap)
+	row, err := oneRow[lateRangesRow](ctx, r.conn, r.log.sql.LateRanges, from.high, from.floor, from.snap)
 	if err != nil {
 		return eventlog.Page{}, fmt.Errorf("gather late rows: %w", err)
 	}
@@ -114,7 +113,7 @@ func (r *reader) readBacklog(ctx context.Context, limit int) (eventlog.Page, err
 	if err != nil {
 		return eventlog.Page{}, err
 	}
-	head := r.memory.gathered(late, row.Snap, limit)
+	head := r.memory.addLateRanges(late, row.Snap, limit)
 	lows, highs := make([]int64, len(head)), make([]int64, len(head))
 	for i, span := range head {
 		lows[i], highs[i] = span.Lo, span.Hi
@@ -123,15 +122,16 @@ func (r *reader) readBacklog(ctx context.Context, limit int) (eventlog.Page, err
 	if err != nil {
 		return eventlog.Page{}, fmt.Errorf("pending rows: %w", err)
 	}
-	page := r.memory.readOwed(found, head)
+	page := r.memory.readBacklogPage(found, head)
 	page.Late = int(late.Size())
 	return page, nil
 }
 
-type gatherRow struct{ Snap, PID, Late string }
+// lateRangesRow is what late_ranges.sql returns.
+type lateRangesRow struct{ Snap, PID, Late string }
 
 // pass runs pass.sql.
-func (r *reader) pass(ctx context.Context, from state, limit int, into []eventlog.Logged) (*rows, error) {
+func (r *reader) pass(ctx context.Context, from state, limit int, into []eventlog.Event) (*rows, error) {
 	found, err := r.collect(ctx, into, r.log.sql.Pass, from.high, from.floor, from.snap, limit, r.memory.dueSeqs())
 	if err != nil {
 		return nil, err
@@ -139,16 +139,15 @@ func (r *reader) pass(ctx context.Context, from state, limit int, into []eventlo
 	return found, r.samePID(found.pid)
 }
 
-// collect runs pass.sql, pending.sql or rewound.sql and splits the rows by part. The
-// page lies in the memory of into, as far as that goes.
-func (r *reader) collect(ctx context.Context, into []eventlog.Logged, sql string, args ...any) (*rows, error) {
+// collect runs pass.sql, pending.sql or republish_page.sql and splits the rows by part. The
+// page uses the memory of into if that is large enough.
+func (r *reader) collect(ctx context.Context, into []eventlog.Event, sql string, args ...any) (*rows, error) {
 	result, _ := r.conn.Query(ctx, sql, args...) // result.Err reports the error
 	defer result.Close()
 	return decodeRows(result, r.conn.TypeMap(), into)
 }
 
-// samePID returns [ErrPooled] where the server process changed under the
-// reader's connection.
+// samePID returns [ErrPooled] if another server process answers on the reader's connection.
 func (r *reader) samePID(pid string) error {
 	if r.pid == "" {
 		r.pid = pid
@@ -159,11 +158,10 @@ func (r *reader) samePID(pid string) error {
 	return nil
 }
 
-// HeldKeys returns the keys that have events in held, in no order. Later events
-// of them have to be held too. It may run beside Record or Release, not beside
-// Read.
+// HeldKeys returns the keys of held events, in no order. Later events of these keys have to
+// be held too. It may run at the same time as Record or Release, but not as Read.
 func (r *reader) HeldKeys(ctx context.Context) ([]string, error) {
-	rows, _ := r.conn.Query(ctx, r.log.sql.Keys) // CollectRows reports the error
+	rows, _ := r.conn.Query(ctx, r.log.sql.HeldKeys) // CollectRows reports the error
 	keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return nil, fmt.Errorf("outbox: read held keys: %w", r.log.advise(err))
@@ -171,34 +169,34 @@ func (r *reader) HeldKeys(ctx context.Context) ([]string, error) {
 	return keys, nil
 }
 
-// Rewound returns the next events of the rewind that runs, at most limit of them; of
-// several rewinds one after the other. Events that are held, were discarded, or are not
-// published yet are skipped. It looks at a bounded part of the log and may find none
-// there: Moved says whether to look again. With a limit of 0 it only says how rewinds
-// stand.
+// ReadRepublish returns at most limit of the next events of the running republish. If
+// several run, it reads one after the other. It skips events that are held, were discarded,
+// or are not published yet. It reads a bounded part of the log and may find no events there;
+// Advanced says whether to read again at once. With a limit of 0 it only returns the state of
+// the republishes.
 //
-// Every event is returned once in a term, beside those of [eventlog.Term.Read]. It does not run
-// beside Read or HeldKeys.
-func (r *reader) Rewound(ctx context.Context, limit int) (eventlog.Rewound, error) {
-	page, err := r.rewound(ctx, limit)
+// It returns each event once in a term, even if [eventlog.Term.Read] returned it too. It must
+// not run at the same time as Read or HeldKeys.
+func (r *reader) ReadRepublish(ctx context.Context, limit int) (eventlog.RepublishPage, error) {
+	page, err := r.readRepublish(ctx, limit)
 	if err != nil {
-		return eventlog.Rewound{}, fmt.Errorf("outbox: read rewind: %w", r.log.advise(err))
+		return eventlog.RepublishPage{}, fmt.Errorf("outbox: read republish: %w", r.log.advise(err))
 	}
 	return page, nil
 }
 
-func (r *reader) rewound(ctx context.Context, limit int) (eventlog.Rewound, error) {
-	known, place, first := r.memory.rewindPlace()
-	found, err := r.collect(ctx, nil, r.log.sql.Rewound, known, place, limit, first)
+func (r *reader) readRepublish(ctx context.Context, limit int) (eventlog.RepublishPage, error) {
+	known, behind, first := r.memory.republishPosition()
+	found, err := r.collect(ctx, nil, r.log.sql.RepublishPage, known, behind, limit, first)
 	if err == nil {
 		err = r.samePID(found.pid)
 	}
-	var note rewoundNote
+	var note republishNote
 	if err == nil {
 		err = json.Unmarshal([]byte(found.snap), &note)
 	}
 	if err != nil {
-		return eventlog.Rewound{}, err
+		return eventlog.RepublishPage{}, err
 	}
-	return r.memory.rewound(known, &note, found.page)
+	return r.memory.addRepublishPage(known, &note, found.page)
 }

@@ -32,15 +32,15 @@ func TestRedo(t *testing.T) {
 		t.Fatal(err)
 	}
 	seqs := []int64{first + 6, first + 1, first + 2, first + 6, first + 4}
-	r, err := operator(log).Redo(t.Context(), seqs, 5, "ann", "lost")
+	r, err := operator(log).StartSeqs(t.Context(), seqs, 5, "ann", "lost")
 	if err != nil || r.Events != 4 || r.Kind != "reconcile" || r.Rate != 5 {
 		t.Fatalf("Redo = %+v, %v", r, err)
 	}
 	if !slices.Equal(seqs, []int64{first + 6, first + 1, first + 2, first + 6, first + 4}) {
 		t.Error("Redo changed the caller's slice")
 	}
-	if same, err := operator(log).Redo(t.Context(), []int64{first + 1, first + 2, first + 4, first + 6}, 0, "bob", ""); err != nil || same.ID != r.ID || !same.RanAlready {
-		t.Errorf("the same again = %+v, %v; want rewind %d", same, err, r.ID)
+	if same, err := operator(log).StartSeqs(t.Context(), []int64{first + 1, first + 2, first + 4, first + 6}, 0, "bob", ""); err != nil || same.ID != r.ID || !same.AlreadyRunning {
+		t.Errorf("the same again = %+v, %v; want republish %d", same, err, r.ID)
 	}
 	wantAudit(t, pool, "ann reconcile 4 lost")
 	ids, page := again(t, term, 3)
@@ -55,5 +55,5 @@ func TestRedo(t *testing.T) {
 	ids, rest := again(t, term, 3)
 	wantIDs(t, ids, "e006")
 	publishAgain(t, term, append(page.Events, rest.Events...)...)
-	wantRewind(t, log, r.ID, republish.Done, 4, 0, 0)
+	wantRepublish(t, log, r.ID, republish.Done, 4, 0, 0)
 }

@@ -31,7 +31,7 @@ func TestFailuresOutliveThePublishing(t *testing.T) {
 		f := refusal(n + 2)
 		f.Text = fmt.Sprint("text ", n+2)
 		err := term.Record(t.Context(), eventlog.Progress{
-			Held:     []eventlog.Holding{{Seq: seqs[0], Key: "k", Failure: f}},
+			Held:     []eventlog.Deferral{{Seq: seqs[0], Key: "k", Failure: f}},
 			Returned: []int64{seqs[1], seqs[2]},
 		})
 		if err != nil {

@@ -12,46 +12,46 @@ import (
 	"github.com/postroom/postroom/internal/seqset"
 )
 
-// A pass finds late rows in one statement. After an outage millions of transactions may
-// lie between its snapshot and the previous one, and a statement that looks at them all
-// may take longer than anybody waits for it, each time anew. So where much was committed
-// since the last pass, late rows are searched for in steps first, up to a snapshot that
-// was taken when the search began. The next pass goes on from that one.
+// A pass finds late rows with one statement. After an outage, millions of transactions may
+// lie between its snapshot and the previous one. A statement that looks at them all can run
+// into its timeout, and would do so again each time. So if much was committed since the last
+// pass, a search first looks for late rows in steps, up to a snapshot that it takes when it
+// begins. The next pass goes on from that snapshot.
 const (
-	// searchAfter is how long ago the last pass of a term has to be: the first read of
-	// a term searches, and the first after a pause.
+	// searchAfter is how long ago the last pass of a term has to be for a search. So the
+	// first read of a term searches, and the first after a pause.
 	searchAfter = time.Second
 
-	// searchAbove is how many seqs have to be handed out above high.
+	// searchAbove is how many seqs above high have to be taken for a search.
 	searchAbove = 100_000
 
-	// searchTime is how long one Read searches. The caller's deadline is longer.
+	// searchTime is how long one Read searches. It is shorter than the caller's deadline.
 	searchTime = time.Second
 
-	// An entry of the index of transaction ids costs this much less than a row.
+	// searchRatio is how many entries of the index (xid, seq) cost as much as one row.
 	searchRatio = 16
 )
 
-// stride is how many transaction ids a step looks at; of rows, a step by seq looks at
-// fewer. It follows from how long steps take, and belongs to the Log: after a step that
-// failed, the next term tries shorter ones.
-type stride struct{ n atomic.Int64 }
+// stepSize is how many transaction ids a step looks at. A step by seq looks at fewer rows.
+// The size follows from how long steps take. It belongs to the Log, so the next term goes on
+// with smaller steps after one that failed.
+type stepSize struct{ n atomic.Int64 }
 
 const (
-	minStride   = 1_000
-	firstStride = 200_000
-	maxStride   = 5_000_000
+	minStep   = 1_000
+	firstStep = 200_000
+	maxStep   = 5_000_000
 )
 
-func (s *stride) get() int64 {
+func (s *stepSize) get() int64 {
 	if n := s.n.Load(); n > 0 {
 		return n
 	}
-	return firstStride
+	return firstStep
 }
 
-// adapt takes in how a step went.
-func (s *stride) adapt(took time.Duration, err error) {
+// adapt changes the size after a step that took so long, or failed.
+func (s *stepSize) adapt(took time.Duration, err error) {
 	n := s.get()
 	switch {
 	case err != nil:
@@ -61,39 +61,39 @@ func (s *stride) adapt(took time.Duration, err error) {
 	case took < searchTime/10:
 		n *= 2
 	}
-	s.n.Store(min(max(n, minStride), maxStride))
+	s.n.Store(min(max(n, minStep), maxStep))
 }
 
-// search looks for the rows up to high that are visible in the snapshot now and were
-// not in snap. It walks over what was committed between the two, by transaction id, or
-// over the rows up to high, by seq: whichever is less.
+// search looks for the rows up to high that are visible in the snapshot now and were not in
+// snap. It goes through the transactions between the two, or through the rows up to high if
+// these are fewer.
 type search struct {
 	sql         *statements
 	high, floor int64
 	snap, now   string
 
 	bySeq   bool
-	at, end int64 // the next step begins at this transaction id, or behind this seq
+	at, end int64 // the next step begins at this transaction id, or behind this seq; end likewise
 	late    seqset.Set
 }
 
-// behindRow is what behind.sql returns.
-type behindRow struct {
+// searchBoundsRow is a row of search_bounds.sql.
+type searchBoundsRow struct {
 	Snap, PID         string
 	Above, Bottom     int64
 	XIDFrom, XIDUntil int64
 }
 
-// lateRow is what late_by_xid.sql and late_by_seq.sql return.
+// lateRow is a row of late_by_xid.sql and late_by_seq.sql.
 type lateRow struct{ Late string }
 
-// newSearch returns the search for what became visible since a state was recorded.
-func newSearch(sql *statements, from state, row behindRow) *search {
+// newSearch returns the search for rows that became visible since a state was recorded.
+func newSearch(sql *statements, from state, row searchBoundsRow) *search {
 	s := &search{sql: sql, high: from.high, floor: from.floor, snap: from.snap, now: row.Snap}
 	if below := from.high - row.Bottom; below <= max(row.Above, 0)/searchRatio {
 		s.bySeq, s.at, s.end = true, row.Bottom, from.high
 	} else {
-		s.at, s.end = row.XIDFrom, max(row.XIDUntil, row.XIDFrom+1) // the first step looks at those that were open, too
+		s.at, s.end = row.XIDFrom, max(row.XIDUntil, row.XIDFrom+1) // the first step also looks at transactions that were open
 	}
 	return s
 }
@@ -123,8 +123,8 @@ func (s *search) step(ctx context.Context, db querier, n int64) error {
 	return nil
 }
 
-// steps searches for so long, at least one step, or until the search is done.
-func (s *search) steps(ctx context.Context, db querier, width *stride, budget time.Duration) error {
+// steps makes at least one step, and more until the budget is used or the search is done.
+func (s *search) steps(ctx context.Context, db querier, width *stepSize, budget time.Duration) error {
 	for began := time.Now(); !s.done(); {
 		last := time.Now()
 		err := s.step(ctx, db, width.get())
@@ -139,15 +139,15 @@ func (s *search) steps(ctx context.Context, db querier, width *stride, budget ti
 	return nil
 }
 
-// catchUp searches for late rows where the last pass was long ago and much was committed
-// since. More says that the search goes on with the next call.
+// catchUp searches for late rows if the last pass was long ago and much was committed since.
+// more says that the search goes on with the next call.
 func (r *reader) catchUp(ctx context.Context) (late int64, more bool, err error) {
 	if r.search == nil {
 		if time.Since(r.passed) < r.searchAfter {
 			return 0, false, nil
 		}
 		from := r.memory.position()
-		row, err := oneRow[behindRow](ctx, r.conn, r.log.sql.Behind, from.high, from.floor, from.snap)
+		row, err := oneRow[searchBoundsRow](ctx, r.conn, r.log.sql.SearchBounds, from.high, from.floor, from.snap)
 		if err == nil {
 			err = r.samePID(row.PID)
 		}
@@ -159,29 +159,29 @@ func (r *reader) catchUp(ctx context.Context) (late int64, more bool, err error)
 		}
 		r.search = newSearch(&r.log.sql, from, row)
 	}
-	if err := r.search.steps(ctx, r.conn, &r.log.stride, r.searchTime); err != nil {
+	if err := r.search.steps(ctx, r.conn, &r.log.stepSize, r.searchTime); err != nil {
 		return 0, false, err
 	}
 	if !r.search.done() {
 		return 0, true, nil
 	}
-	r.memory.searched(r.search.late, r.search.now)
+	r.memory.addLate(r.search.late, r.search.now)
 	late, r.search = r.search.late.Size(), nil
 	return late, false, nil
 }
 
-// searchAll returns the rows up to high that became visible since a state was recorded.
+// searchAll makes the whole search for rows that became visible since a state was recorded.
 func searchAll(ctx context.Context, l *Log, from state) (late seqset.Set, err error) {
 	err = pgx.BeginFunc(ctx, l.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, l.sql.Search); err != nil {
 			return err
 		}
-		row, err := oneRow[behindRow](ctx, tx, l.sql.Behind, from.high, from.floor, from.snap)
+		row, err := oneRow[searchBoundsRow](ctx, tx, l.sql.SearchBounds, from.high, from.floor, from.snap)
 		if err != nil {
 			return err
 		}
 		s := newSearch(&l.sql, from, row)
-		err = s.steps(ctx, tx, &l.stride, math.MaxInt64)
+		err = s.steps(ctx, tx, &l.stepSize, math.MaxInt64)
 		late = s.late
 		return err
 	})

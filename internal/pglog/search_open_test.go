@@ -6,7 +6,7 @@ import "testing"
 // has begun a transaction since.
 func TestSearchLooksAtWhatWasOpen(t *testing.T) {
 	t.Parallel()
-	s := newSearch(nil, state{high: 10, snap: "5:7:5"}, behindRow{Snap: "7:7:", XIDFrom: 7, XIDUntil: 7})
+	s := newSearch(nil, state{high: 10, snap: "5:7:5"}, searchBoundsRow{Snap: "7:7:", XIDFrom: 7, XIDUntil: 7})
 	if s.bySeq || s.done() {
 		t.Errorf("by seq %t, done %t: transaction 5 ended meanwhile, and nobody looks at what it wrote", s.bySeq, s.done())
 	}

@@ -9,36 +9,35 @@ import (
 	"github.com/postroom/postroom/internal/seqset"
 )
 
-// maxPending is the most acknowledged-ahead gaps that a recording spells out.
-// Beyond it the recording stops short of the newest acknowledgements, which
-// costs duplicates after a crash and keeps the state row small.
+// maxPending is how many unpublished events below high a recording lists at most. If there
+// are more, the recorded high stays lower. That keeps the row small, and costs duplicates
+// after a crash.
 const maxPending = 500
 
-// state is what the one row of postroom.relay says: every event with seq <=
-// high whose transaction is visible in snap is published, except pending.
+// state is the content of the one row of postroom.relay: every event with seq <= high whose
+// transaction is visible in snap is published, except pending.
 type state struct {
 	high, floor int64
 	snap        string
 	pending     seqset.Set
 }
 
-// progress is what a leader knows of the log beyond the recorded state. It is
-// pure: Term does the reading and the writing. It is valid only for as long as
-// the database connections of its Term live.
+// progress is what a leader has read and published since the recorded state. It does no
+// I/O; the term reads and writes. It is valid as long as the term's connections live.
 type progress struct {
 	high, floor int64
 	snap        string
 
-	// backlog is owed and not read yet: pending at take-over, or late in bulk.
-	// It is read before anything newer.
+	// backlog is to be read before anything newer: the events that were pending when the
+	// term began, and late rows that are too many for a page.
 	backlog seqset.Set
 
-	// late holds what was read out of order and is not acknowledged, up to passed:
-	// late rows and the backlog's.
+	// late are the events up to passed that were read and are not acknowledged: late rows,
+	// and those of the backlog.
 	late map[int64]struct{}
 
-	// page holds what was read above passed, ascending: the acknowledged prefix is
-	// cut off as it grows. passed is the seq that was cut off last.
+	// page are the events that were read above passed, ascending. The acknowledged ones at
+	// its beginning are removed; passed is the last seq that was removed.
 	page   []entry
 	passed int64
 }
@@ -55,10 +54,9 @@ func resume(s state) *progress {
 	}
 }
 
-// readLate notes rows up to high that a pass found. Those above passed take their place
-// in the page: noted apart, their acknowledgement could not be recorded before those of
-// all that is below them.
-func (p *progress) readLate(events []eventlog.Logged) {
+// readLate adds late rows that a pass found. Those above passed go into the page. In late,
+// their acknowledgements could not be recorded before those of all events below them.
+func (p *progress) readLate(events []eventlog.Event) {
 	inOrder := len(p.page)
 	for _, ev := range events {
 		if ev.Seq > p.passed {
@@ -72,19 +70,19 @@ func (p *progress) readLate(events []eventlog.Logged) {
 	}
 }
 
-// readPage notes the page above high that a pass found, ascending.
-func (p *progress) readPage(events []eventlog.Logged) {
+// readPage adds the page above high that a pass found, ascending.
+func (p *progress) readPage(events []eventlog.Event) {
 	for _, ev := range events {
 		p.page = append(p.page, entry{seq: ev.Seq})
 		p.high = ev.Seq
 	}
 }
 
-// owe adds late rows that are too many for a page to the backlog. Rows that
-// were read already and not acknowledged stay where they are.
-func (p *progress) owe(late seqset.Set) { p.backlog = p.backlog.Union(late) }
+// addBacklog adds rows to the backlog: late ones that are too many for a page, and those that
+// the broker lost. Rows that were read and are not acknowledged stay where they are.
+func (p *progress) addBacklog(late seqset.Set) { p.backlog = p.backlog.Union(late) }
 
-// done notes that the events of the given seqs are published.
+// done notes that the events with these seqs are published.
 func (p *progress) done(seqs []int64) {
 	for _, seq := range seqs {
 		if _, ok := p.late[seq]; ok {
@@ -106,7 +104,7 @@ func (p *progress) done(seqs []int64) {
 	}
 }
 
-// entry returns the entry of page with the given seq, or nil.
+// entry returns the entry of the page with the given seq, or nil.
 func (p *progress) entry(seq int64) *entry {
 	i := sort.Search(len(p.page), func(i int) bool { return p.page[i].seq >= seq })
 	if i < len(p.page) && p.page[i].seq == seq {
@@ -115,26 +113,25 @@ func (p *progress) entry(seq int64) *entry {
 	return nil
 }
 
-// state returns what can be recorded now. Its high is the last acknowledged
-// seq, not the last that was read: what was read ahead would only lengthen
-// pending. Whoever takes over reads it again from the log, and so pending need
-// not name anything above high.
+// state returns the state to record now. Its high is the last acknowledged seq, not the last
+// that was read, because events that were read ahead would only lengthen pending. The next
+// leader reads everything above high again, so pending lists nothing above high.
 func (p *progress) state() state {
-	owed := make([]int64, 0, len(p.late)+maxPending)
+	unpublished := make([]int64, 0, len(p.late)+maxPending)
 	for seq := range p.late {
-		owed = append(owed, seq)
+		unpublished = append(unpublished, seq)
 	}
-	high, open := p.passed, len(owed)
+	high, open := p.passed, len(unpublished)
 	for _, e := range p.page {
 		if e.done {
-			high, open = e.seq, len(owed)
+			high, open = e.seq, len(unpublished)
 			continue
 		}
-		if len(owed)-len(p.late) == maxPending {
+		if len(unpublished)-len(p.late) == maxPending {
 			break
 		}
-		owed = append(owed, e.seq)
+		unpublished = append(unpublished, e.seq)
 	}
-	pending := p.backlog.Union(seqset.Of(owed[:open])).UpTo(high)
+	pending := p.backlog.Union(seqset.Of(unpublished[:open])).UpTo(high)
 	return state{high: high, floor: p.floor, snap: p.snap, pending: pending}
 }

@@ -44,7 +44,7 @@ func (m *model) take(*rapid.T) {
 // end commits one of the open transactions, or rolls it back.
 func (m *model) end(t *rapid.T) {
 	if len(m.open) == 0 {
-		t.Skip("nothing is open")
+		t.Skip("nothing is open") // rapid draws another action
 	}
 	i := rapid.IntRange(0, len(m.open)-1).Draw(t, "transaction")
 	if rapid.IntRange(0, 4).Draw(t, "fate") > 0 {
@@ -58,24 +58,24 @@ func (m *model) end(t *rapid.T) {
 func (m *model) pass(*rapid.T) {
 	const limit = 3
 	since, _ := strconv.Atoi(m.snap)
-	var late, page []eventlog.Logged
+	var late, page []eventlog.Event
 	for _, seq := range slices.Sorted(maps.Keys(m.visibleAt)) {
 		switch {
 		case seq <= m.high && seq > m.floor && m.visibleAt[seq] > since:
-			late = append(late, eventlog.Logged{Seq: seq})
+			late = append(late, eventlog.Event{Seq: seq})
 		case seq > m.high && len(page) < limit:
-			page = append(page, eventlog.Logged{Seq: seq})
+			page = append(page, eventlog.Event{Seq: seq})
 		}
 	}
 	m.snap = strconv.Itoa(m.now)
 	if len(m.backlog) > 0 || len(late) > limit {
-		m.owe(seqset.Of(seqsOf(late)))
+		m.addBacklog(seqset.Of(seqsOf(late)))
 		var head seqset.Set
 		head, m.backlog = m.backlog.Cut(limit)
 		late, page = nil, nil
 		for _, r := range head {
 			for seq := r.Lo; seq <= r.Hi; seq++ {
-				late = append(late, eventlog.Logged{Seq: seq})
+				late = append(late, eventlog.Event{Seq: seq})
 			}
 		}
 	}
@@ -87,7 +87,7 @@ func (m *model) pass(*rapid.T) {
 // ack acknowledges one event that was read.
 func (m *model) ack(t *rapid.T) {
 	if len(m.inHand) == 0 {
-		t.Skip("nothing is in hand")
+		t.Skip("nothing is in hand") // rapid draws another action
 	}
 	i := rapid.IntRange(0, len(m.inHand)-1).Draw(t, "event")
 	m.acked[m.inHand[i]]++
@@ -170,9 +170,9 @@ func TestProgressMeansWhatItRecords(t *testing.T) {
 
 func TestProgressKeepsPendingShort(t *testing.T) {
 	p := resume(state{snap: "0"})
-	var page []eventlog.Logged
+	var page []eventlog.Event
 	for seq := int64(1); seq <= 10_000; seq++ {
-		page = append(page, eventlog.Logged{Seq: seq})
+		page = append(page, eventlog.Event{Seq: seq})
 	}
 	p.readPage(page)
 	for seq := int64(2); seq <= 10_000; seq += 2 {
@@ -187,7 +187,7 @@ func TestProgressKeepsPendingShort(t *testing.T) {
 	}
 }
 
-func seqsOf(events []eventlog.Logged) []int64 {
+func seqsOf(events []eventlog.Event) []int64 {
 	seqs := make([]int64, len(events))
 	for i, ev := range events {
 		seqs[i] = ev.Seq
@@ -200,9 +200,9 @@ func seqsOf(events []eventlog.Logged) []int64 {
 func TestALateEventIsRecordedAheadOfItsElders(t *testing.T) {
 	t.Parallel()
 	p := resume(state{high: 1})
-	read := func(seqs ...int64) (events []eventlog.Logged) {
+	read := func(seqs ...int64) (events []eventlog.Event) {
 		for _, seq := range seqs {
-			events = append(events, eventlog.Logged{Seq: seq})
+			events = append(events, eventlog.Event{Seq: seq})
 		}
 		return events
 	}
@@ -230,9 +230,9 @@ func TestALateEventIsRecordedAheadOfItsElders(t *testing.T) {
 func TestWhatIsOwedWhileTheBacklogIsRead(t *testing.T) {
 	t.Parallel()
 	m := newMemory(state{high: 10, snap: "0", pending: seqset.Of([]int64{4, 5, 9})})
-	head := m.gathered(nil, "1", 2)
-	m.note(eventlog.Progress{Owed: []int64{2, 7}}, 1)
-	page := m.readOwed(&rows{late: []eventlog.Logged{{Seq: 4}, {Seq: 5}}}, head)
+	head := m.addLateRanges(nil, "1", 2)
+	m.note(eventlog.Progress{Lost: []int64{2, 7}}, 1)
+	page := m.readBacklogPage(&rows{late: []eventlog.Event{{Seq: 4}, {Seq: 5}}}, head)
 	if got := seqsOf(page.Events); !slices.Equal(got, []int64{4, 5}) {
 		t.Errorf("read %v, want 4 and 5", got)
 	}

@@ -14,23 +14,23 @@ var files embed.FS
 //
 // Wide because each statement is a field.
 type statements struct {
-	Connect, Reader, PID     string
-	Free, Confirm            string
-	Lead, Restored, Sequence string
-	Pass, Gather, Pending    string
-	Ahead, Keys              string
-	Behind, Search           string
-	LateByXID, LateBySeq     string
-	Record, Renew, Release   string
-	Schedule, Hold, Rehold   string
-	HoldBare                 string
-	Settle, Settled, Wake    string
-	Mark, Late               string
-	Rewound, Advance, Prune  string
-	Places, Sources, Marks   string
-	PublishedBy, Published   string
-	Backlog, Subjects, Sizes string
-	Reach, Probe             string
+	Connect, Reader, PID                    string
+	LeaseFree, Confirm                      string
+	Lead, Adopt, Sequence                   string
+	Pass, LateRanges, Pending               string
+	HeldAhead, HeldKeys                     string
+	SearchBounds, Search                    string
+	LateByXID, LateBySeq                    string
+	Record, Renew, Release                  string
+	Schedule, Hold, HoldAgain               string
+	HoldUnstorable                          string
+	DeletePublished, NotePublished, Unblock string
+	Checkpoint, RepublishLate               string
+	RepublishPage, RepublishProgress, Prune string
+	Positions, Sources, Checkpoints         string
+	PublishedBounds, Published              string
+	Lag, Subjects, Sizes                    string
+	Extent, FirstEvent                      string
 }
 
 var written = sqlfile.MustRead[statements](files)

@@ -72,7 +72,7 @@ func (s *storm) strike(t *testing.T) {
 // stormTerm is a term and what it has read and not published.
 type stormTerm struct {
 	*pglog.Term
-	window []eventlog.Logged
+	window []eventlog.Event
 }
 
 // read adds a page to the window.
@@ -87,7 +87,7 @@ func (p *stormTerm) read(ctx context.Context, limit int) (eventlog.Page, error) 
 func (p *stormTerm) send(t *testing.T, j *journal, rng *rand.Rand) []int64 {
 	t.Helper()
 	waits := map[string]bool{}
-	var sent, rest []eventlog.Logged
+	var sent, rest []eventlog.Event
 	for _, ev := range p.window {
 		if _, ok := waits[ev.Key]; !ok {
 			waits[ev.Key] = rng.IntN(3) == 0

@@ -12,11 +12,11 @@ import (
 
 var _ eventlog.Term = (*term)(nil)
 
-// term is a term of a [Log], as [eventlog.Term] describes: it leads by its lease, reads on
-// a connection of its own, and records. Reader, recorder and memory share one fate.
+// term is the [eventlog.Term] of a [Log]. It leads as long as it has the lease, reads on a
+// connection of its own, and records. If reader or recorder fails, the term is over.
 //
-// Read, and Record with Release, may run beside each other; neither may run
-// twice at once.
+// Read may run at the same time as Record or Release. Two calls of Read must not run at the
+// same time, nor two of Record or Release.
 type term struct {
 	*lease
 	*reader
@@ -24,13 +24,13 @@ type term struct {
 	*pruner
 }
 
-// newTerm returns the term that begins from the row that taking the lease returned.
+// newTerm returns the term that begins with the row that lead.sql or adopt.sql returned.
 func newTerm(ls *lease, conn *pgx.Conn, row leadRow) (*term, error) {
 	pending, err := seqset.Parse(row.Pending)
 	if err != nil {
 		return nil, err
 	}
-	places, err := placesOf(row.Streams)
+	positions, err := parseStreams(row.Streams)
 	if err != nil {
 		return nil, err
 	}
@@ -39,14 +39,14 @@ func newTerm(ls *lease, conn *pgx.Conn, row leadRow) (*term, error) {
 	return &term{
 		lease:    ls,
 		reader:   newReader(ls.log, conn, known, row.High),
-		recorder: &recorder{lease: ls, memory: known, recorded: recorded, places: places},
+		recorder: &recorder{lease: ls, memory: known, recorded: recorded, positions: positions},
 		pruner:   &pruner{lease: ls},
 	}, nil
 }
 
-// Release records what became of events and gives the lease back, so that another
-// relay can take it at once, and closes the term's connections. The term is over
-// whatever it returns; [eventlog.ErrLeaseLost] as for [eventlog.Term.Record].
+// Release records the results of events, gives the lease back so that another relay can take
+// it at once, and closes the term's connections. The term is over even if Release fails. It
+// returns [eventlog.ErrLeaseLost] as [eventlog.Term.Record] does.
 func (t *term) Release(ctx context.Context, p eventlog.Progress) error {
 	var err error
 	if !t.lease.conn.IsClosed() {

@@ -102,7 +102,7 @@ func TestTermReadsIntoTheCallersMemory(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	term := lead(t, pglog.New(pool))
-	memory := make([]eventlog.Logged, 0, 2)
+	memory := make([]eventlog.Event, 0, 2)
 	for _, pass := range []struct {
 		write, want []string
 		inPlace     bool
@@ -238,8 +238,8 @@ func TestLease(t *testing.T) {
 	if err := other.Record(t.Context(), eventlog.Progress{}); !errors.Is(err, eventlog.ErrLeaseLost) {
 		t.Errorf("Record after the lease ran out and was taken = %v, want ErrLeaseLost", err)
 	}
-	_, epoch := third.Claim()
-	if _, before := other.Claim(); epoch <= before {
+	_, epoch := third.Token()
+	if _, before := other.Token(); epoch <= before {
 		t.Errorf("epoch %d follows %d: it must rise", epoch, before)
 	}
 }
@@ -347,7 +347,7 @@ func TestATermWithoutItsConnections(t *testing.T) {
 		if _, _, err := term.Prune(t.Context(), time.Hour); err == nil {
 			t.Error("Prune succeeded without its connection")
 		}
-		if err := term.Record(t.Context(), eventlog.Progress{Held: []eventlog.Holding{{Seq: 1, Failure: dead()}}}); err == nil {
+		if err := term.Record(t.Context(), eventlog.Progress{Held: []eventlog.Deferral{{Seq: 1, Failure: dead()}}}); err == nil {
 			t.Error("Record succeeded without its connection")
 		}
 	}

@@ -19,14 +19,14 @@ func TestBacklogTellsOfOpenWriters(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	log := pglog.New(pool)
-	open := func(what string, want bool) eventlog.Backlog {
+	open := func(what string, want bool) eventlog.Lag {
 		t.Helper()
-		b, err := log.Backlog(t.Context())
+		b, err := log.Lag(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if (b.Writer > 0) != want || b.WritersUntold != 0 {
-			t.Errorf("%s: the oldest writer is open for %s, and %d are not told; want one: %t", what, b.Writer, b.WritersUntold, want)
+		if (b.OldestWriterAge > 0) != want || b.HiddenWriters != 0 {
+			t.Errorf("%s: the oldest writer is open for %s, and %d are not told; want one: %t", what, b.OldestWriterAge, b.HiddenWriters, want)
 		}
 		return b
 	}
@@ -58,8 +58,8 @@ func TestBacklogTellsOfOpenWriters(t *testing.T) {
 	first := openWith(t, pool, "first")
 	second := openWith(t, pool, "second")
 	least := age(first)
-	if b := open("two writers", true); b.Writer < least || b.Writer > age(first) {
-		t.Errorf("the oldest writer is open for %s, want %s to %s", b.Writer, least, age(first))
+	if b := open("two writers", true); b.OldestWriterAge < least || b.OldestWriterAge > age(first) {
+		t.Errorf("the oldest writer is open for %s, want %s to %s", b.OldestWriterAge, least, age(first))
 	}
 	commit(t, second)
 	if _, err := first.Exec(t.Context(), "PREPARE TRANSACTION 'open writer'"); err != nil {
@@ -104,12 +104,12 @@ func TestBacklogCountsWritersThatItCannotSee(t *testing.T) {
 
 	tx := openWith(t, pool, "a")
 	for _, want := range []int64{1, 0} {
-		b, err := log.Backlog(t.Context())
+		b, err := log.Lag(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if b.Writer != 0 || b.WritersUntold != want {
-			t.Errorf("the oldest writer is open for %s, and %d are not told; want none and %d", b.Writer, b.WritersUntold, want)
+		if b.OldestWriterAge != 0 || b.HiddenWriters != want {
+			t.Errorf("the oldest writer is open for %s, and %d are not told; want none and %d", b.OldestWriterAge, b.HiddenWriters, want)
 		}
 		if want == 1 {
 			commit(t, tx)

@@ -48,18 +48,18 @@ const (
 // would say the wrong thing.
 func Explain(err error, use Use) error {
 	var server interface{ SQLState() string }
-	var known *Explained
+	var known *Error
 	var connect *pgconn.ConnectError
 	if err == nil || errors.As(err, &known) || errors.As(err, &connect) || !errors.As(err, &server) {
 		return err
 	}
 	switch server.SQLState() {
 	case insufficientPrivilege:
-		return &Explained{Err: err, Do: use.grant()}
+		return &Error{Err: err, Do: use.grant()}
 	case undefinedTable, undefinedSchema:
-		return &Explained{Err: err, Do: fmt.Sprintf("Postroom's tables are not in the schema %s of this database; create them: %s", use.Schema, use.migrate())}
+		return &Error{Err: err, Do: fmt.Sprintf("Postroom's tables are not in the schema %s of this database; create them: %s", use.Schema, use.migrate())}
 	case undefinedColumn, undefinedFunction:
-		return &Explained{Err: err, Do: fmt.Sprintf("Postroom's tables in the schema %s are older than this program; migrate them: %s", use.Schema, use.migrate())}
+		return &Error{Err: err, Do: fmt.Sprintf("Postroom's tables in the schema %s are older than this program; migrate them: %s", use.Schema, use.migrate())}
 	}
 	return err
 }
@@ -78,16 +78,16 @@ func IsUndefined(err error) bool {
 	return false
 }
 
-// Explained is an error with what to do about it.
-type Explained struct {
+// Error is an error with what to do about it.
+type Error struct {
 	Err error
 	Do  string
 }
 
-func (e *Explained) Error() string { return e.Err.Error() + ": " + e.Do }
+func (e *Error) Error() string { return e.Err.Error() + ": " + e.Do }
 
 // Unwrap returns the error that is explained.
-func (e *Explained) Unwrap() error { return e.Err }
+func (e *Error) Unwrap() error { return e.Err }
 
 func (u Use) grant() string {
 	return fmt.Sprintf("the role lacks rights; as the owner of the tables run: SELECT %s.grant_%s(%s)", u.Schema, u.Grant, regrole(RoleOf(u.DB)))

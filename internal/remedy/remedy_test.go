@@ -49,6 +49,7 @@ func TestExplain(t *testing.T) {
 		{"of a role that is not known", server("42501"), remedy.Use{Grant: "producer", Schema: "postroom"}, `SELECT postroom.grant_producer('"the role of this connection"')`},
 		{"nor by a transaction without a connection", server("42501"), remedy.Use{Grant: "producer", Schema: "postroom", DB: noConn{}}, `grant_producer('"the role of this connection"')`},
 		{"rights to connect", fmt.Errorf("%w", &pgconn.ConnectError{}), remedy.Use{Grant: "relay", Schema: "postroom"}, ""},
+		{"rights, of a connection that was not made", fmt.Errorf("%w: %w", &pgconn.ConnectError{}, server("42501")), remedy.Use{Grant: "relay", Schema: "postroom"}, ""},
 		{"no table", server("42P01"), remedy.Use{Grant: "relay", Schema: "postroom"}, "create them: postroom migrate up"},
 		{"no schema", server("3F000"), remedy.Use{Grant: "relay", Schema: "mail"}, "create them: postroom migrate up --schema mail"},
 		{"an old table", server("42703"), remedy.Use{Grant: "relay", Schema: "postroom"}, "older than this program; migrate them: postroom migrate up"},
@@ -68,6 +69,9 @@ func TestExplain(t *testing.T) {
 			}
 			if !errors.Is(got, tt.err) || !strings.HasPrefix(got.Error(), wrapped.Error()) || !strings.Contains(got.Error(), tt.want) {
 				t.Errorf("Explain = %v, want %v with %q", got, wrapped, tt.want)
+			}
+			if tt.use.Schema == "postroom" && strings.Contains(got.Error(), "--schema") {
+				t.Errorf("Explain = %v, which names the schema that is the default", got)
 			}
 			if again := remedy.Explain(fmt.Errorf("outbox: %w", got), remedy.Use{Grant: "other"}); strings.Contains(again.Error(), "other") {
 				t.Errorf("explained twice: %v", again)

@@ -20,7 +20,7 @@ const most = 256
 // concurrent use.
 type Lines struct {
 	mu   sync.Mutex
-	told map[line]*telling
+	told map[line]*tally
 }
 
 // line is what makes two warnings the same: who says it, what, and why. Other
@@ -30,7 +30,7 @@ type line struct {
 	text, cause string
 }
 
-type telling struct {
+type tally struct {
 	at   time.Time
 	left int // out, since then
 }
@@ -61,9 +61,9 @@ func (l *Lines) due(of line, now time.Time) (left int, due bool) {
 		left = known.left
 	}
 	if l.told == nil || len(l.told) >= most { // whatever says so much has no lines that repeat
-		l.told = make(map[line]*telling)
+		l.told = make(map[line]*tally)
 	}
-	l.told[of] = &telling{at: now}
+	l.told[of] = &tally{at: now}
 	return left, true
 }
 

@@ -49,5 +49,8 @@ func TestWarn(t *testing.T) {
 			warn(errors.New(strings.Repeat("x", i+1)))
 		}
 		count(1006, "as many causes")
+		warn(errors.New("7 refused"))
+		warn(errors.New("8 refused"))
+		count(1007, "causes that begin with a number")
 	})
 }

@@ -35,7 +35,7 @@ const (
 	RelayWriter      = "postroom.relay.oldest_transaction.age"
 	RelayDataLost    = "postroom.relay.data_lost"
 	RelayRepaired    = "postroom.relay.repaired.events"
-	RelayRewound     = "postroom.relay.rewound.events"
+	RelayRepublished = "postroom.relay.republished.events"
 
 	LogAppended = "postroom.log.appended"
 	HeldEvents  = "postroom.held.events"

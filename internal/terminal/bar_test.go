@@ -29,10 +29,13 @@ func TestBar(t *testing.T) {
 	if out.String() != "" {
 		t.Errorf("elsewhere: %q", out.String())
 	}
+	if _, err := b.Write([]byte("a warning\n")); err != nil || out.String() != "a warning\n" {
+		t.Errorf("a line of the log elsewhere: %q, %v", out.String(), err)
+	}
 }
 
 func TestGrouped(t *testing.T) {
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", -1000: "-1,000", 1234567: "1,234,567"} {
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", -1000: "-1,000", 1234567: "1,234,567", -123: "-123", -123456: "-123,456"} {
 		if got := terminal.Grouped(n); got != want {
 			t.Errorf("Grouped(%d) = %s, want %s", n, got, want)
 		}

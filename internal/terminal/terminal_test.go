@@ -2,6 +2,7 @@ package terminal_test
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -68,5 +69,27 @@ func TestNoTerminal(t *testing.T) {
 	}
 	if got := terminal.Clip("Müller", 4); got != "Mül…" {
 		t.Errorf("Clip = %q", got)
+	}
+}
+
+// Of what begins like a number nothing is cut, whatever its sign; of words all but eight
+// characters may be.
+func TestWhatIsCut(t *testing.T) {
+	rows := [][]string{
+		{"N", "SIGNED", "DELTA", "WORD", ""},
+		{"1234567890", "-1234567890", "+1234567890", "abcdefghijkl", ""},
+		{"", "", "", "", ""},
+	}
+	want := []string{"1234567890", "-1234567890", "+1234567890", "abcdefg…", ""}
+	for width, between := range map[int]int{48: 2, 44: 1, 5: 1} {
+		if fitted, blanks := terminal.Fit(rows, width); !slices.Equal(fitted[1], want) || blanks != between {
+			t.Errorf("fitted into %d as %q with %d blanks, want %q with %d", width, fitted[1], blanks, want, between)
+		}
+	}
+	if fitted, blanks := terminal.Fit(rows, 62); !slices.Equal(fitted[1], rows[1]) || blanks != 3 {
+		t.Errorf("with room for it fitted to %q with %d blanks", fitted[1], blanks)
+	}
+	if fitted, _ := terminal.Fit(nil, 10); len(fitted) != 0 {
+		t.Errorf("nothing is fitted to %q", fitted)
 	}
 }

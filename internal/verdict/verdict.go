@@ -7,16 +7,16 @@ import (
 	"fmt"
 )
 
-// Undecided is how a run ended that shows nothing: its time ran out while there was work
+// UndecidedError is how a run ended that shows nothing: its time ran out while there was work
 // left to do, or it did not meet what it is about. It found no fault, and rules none out.
-type Undecided struct{ Why string }
+type UndecidedError struct{ Why string }
 
-// NewUndecided returns an [Undecided] that says why.
+// NewUndecided returns an [UndecidedError] that says why.
 func NewUndecided(format string, args ...any) error {
-	return &Undecided{fmt.Sprintf(format, args...)}
+	return &UndecidedError{fmt.Sprintf(format, args...)}
 }
 
-func (u *Undecided) Error() string { return u.Why }
+func (u *UndecidedError) Error() string { return u.Why }
 
 // Exit statuses of a program that proves something.
 const (
@@ -32,7 +32,7 @@ const (
 )
 
 // ExitStatus returns how a program ends whose run ended with err: 0 without one, 3 where
-// each of the errors that are joined in it is an [Undecided], and else 1.
+// each of the errors that are joined in it is an [UndecidedError], and else 1.
 func ExitStatus(err error) int {
 	switch {
 	case err == nil:
@@ -55,12 +55,12 @@ func Of(err error) string {
 }
 
 // IsUndecided reports whether each of the errors that are joined in err is an
-// [Undecided]. Nil is not.
+// [UndecidedError]. Nil is not.
 func IsUndecided(err error) bool {
 	if err == nil {
 		return false
 	}
-	if _, ok := err.(*Undecided); ok { //nolint:errorlint // the chain is walked here
+	if _, ok := err.(*UndecidedError); ok { //nolint:errorlint // the chain is walked here
 		return true
 	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {

@@ -70,8 +70,13 @@ func TestDecodeOfTwoValuesOfOneHeader(t *testing.T) {
 		}
 		for _, tt := range tests {
 			t.Run(name+" "+tt.name, func(t *testing.T) {
-				if _, err := wire.Decode("order.placed", tt.header, nil); !errors.Is(err, tt.want) {
+				tt.header["a-writers-own"] = []string{"a", "b"} // which is no fault
+				_, err := wire.Decode("order.placed", tt.header, nil)
+				if !errors.Is(err, tt.want) {
 					t.Errorf("Decode = %v, want %v", err, tt.want)
+				}
+				if err != nil && !strings.HasSuffix(err.Error(), "two values of "+strings.ToLower(name)) {
+					t.Errorf("Decode = %v, which does not name %s", err, name)
 				}
 			})
 		}
@@ -265,4 +270,23 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("sent again, decoded %+v, %v\nwant %+v", again, err, asRead(ev))
 		}
 	})
+}
+
+// A message of which it is not clear which event it is has no identity.
+func TestIdentity(t *testing.T) {
+	for name, tt := range map[string]struct {
+		header     map[string][]string
+		source, id string
+	}{
+		"an event":       {map[string][]string{"ce-id": {"7%20a"}, "ce-source": {"/shop%25"}}, "/shop%", "7 a"},
+		"no id":          {map[string][]string{"ce-source": {"/shop"}}, "", ""},
+		"no source":      {map[string][]string{"ce-id": {"7"}}, "", ""},
+		"two ids":        {map[string][]string{"ce-id": {"7", "8"}, "ce-source": {"/shop"}}, "", ""},
+		"two sources":    {map[string][]string{"ce-id": {"7"}, "ce-source": {"/shop", "/depot"}}, "", ""},
+		"another writer": {map[string][]string{"CE-ID": {"7"}, "CE-Source": {"/shop"}}, "", ""},
+	} {
+		if source, id := wire.Identity(tt.header); source != tt.source || id != tt.id {
+			t.Errorf("%s: %q, %q, want %q, %q", name, source, id, tt.source, tt.id)
+		}
+	}
 }

@@ -20,9 +20,9 @@ import (
 const (
 	MsgID = "Nats-Msg-Id" // the broker drops a second message with it, within its duplicate window
 
-	// Rewind marks an event that is published again by an operator's wish: others of
+	// Republish marks an event that is published again by an operator's wish: others of
 	// its key may have been published since.
-	Rewind = "postroom-rewind"
+	Republish = "postroom-republish"
 
 	specVersion   = "ce-specversion"
 	id            = "ce-id"
@@ -56,7 +56,7 @@ const maxMsgID = 128
 // MessageID returns the id by which the broker knows a repeated publish:
 // source and id of the event, hashed where they are long. Neither has a '#' in
 // it, so no two events share one: a hashed one has two. An event that is replayed
-// or rewound, or whose message was lost, has another id each time, because the broker
+// or republished, or whose message was lost, has another id each time, because the broker
 // drops a second one of its window.
 func MessageID(ev postroom.Event, c Copy) string {
 	return string(appendMessageID(nil, ev.Source, ev.ID, c))
@@ -64,8 +64,8 @@ func MessageID(ev postroom.Event, c Copy) string {
 
 // Copy says which of an event's messages one is. The zero value is the first.
 type Copy struct {
-	Replays int   // how often an operator released the event when it was dead
-	Rewind  int64 // the rewind that it is a repetition for, if any
+	Replays     int   // how often an operator released the event when it was dead
+	RepublishID int64 // the republish that it is a repetition for, if any
 
 	// Lost is the sequence of a message of the event that its stream lost, if any, and
 	// that this one takes the place of.
@@ -80,8 +80,8 @@ func appendMessageID(text []byte, source, id string, c Copy) []byte {
 	if c.Replays > 0 {
 		text = strconv.AppendInt(append(text, "#r"...), int64(c.Replays), 10)
 	}
-	if c.Rewind > 0 {
-		text = strconv.AppendInt(append(text, "#g"...), c.Rewind, 10)
+	if c.RepublishID > 0 {
+		text = strconv.AppendInt(append(text, "#g"...), c.RepublishID, 10)
 	}
 	if c.Lost > 0 {
 		text = strconv.AppendUint(append(text, "#l"...), c.Lost, 10)
@@ -109,7 +109,7 @@ type Encoder struct {
 	msgID, id, source, eventType, contentType, eventTime, loggedAt []string
 
 	optional []optionalHeader
-	marked   bool // the last event was a repetition for a rewind
+	marked   bool // the last event was a repetition for a republish
 }
 
 // optionalHeader is a header that is left out where an event has no value.
@@ -148,7 +148,7 @@ func (e *Encoder) Encode(ev *postroom.Event, c Copy) map[string][]string {
 	e.setOwnTexts(ev, c)
 	e.id[0], e.source[0] = escape(ev.ID), escape(ev.Source)
 	e.eventType[0], e.contentType[0] = ev.Type, ev.ContentType
-	e.mark(c.Rewind)
+	e.mark(c.RepublishID)
 	e.eventTime[0] = e.loggedAt[0]
 	if ev.Time != ev.LoggedAt {
 		e.eventTime[0] = stamp(ev.Time)
@@ -175,14 +175,14 @@ func (e *Encoder) setOwnTexts(ev *postroom.Event, c Copy) {
 	e.msgID[0], e.loggedAt[0] = text[:n], text[n:]
 }
 
-// mark notes the rewind that the message is for, if any.
-func (e *Encoder) mark(rewind int64) {
-	if rewind > 0 {
-		e.header[Rewind] = []string{strconv.FormatInt(rewind, 10)}
+// mark notes the republish that the message is for, if any.
+func (e *Encoder) mark(republish int64) {
+	if republish > 0 {
+		e.header[Republish] = []string{strconv.FormatInt(republish, 10)}
 	} else if e.marked {
-		delete(e.header, Rewind)
+		delete(e.header, Republish)
 	}
-	e.marked = rewind > 0
+	e.marked = republish > 0
 }
 
 func stamp(t time.Time) string { return string(appendStamp(nil, t)) }

@@ -174,10 +174,13 @@ func TestMessageID(t *testing.T) {
 // would be one event lost.
 func TestMessageIDOfAReplay(t *testing.T) {
 	ev := postroom.Event{Source: "/shop", ID: "7"}
-	if got, want := wire.MessageID(ev, wire.Copy{Replays: 2, Rewind: 3}), "/shop#7#r2#g3"; got != want {
+	if got, want := wire.MessageID(ev, wire.Copy{Replays: 2, RepublishID: 3}), "/shop#7#r2#g3"; got != want {
 		t.Errorf("MessageID = %q, want %q", got, want)
 	}
 	if got, want := wire.MessageID(ev, wire.Copy{Replays: 2}), "/shop#7#r2"; got != want {
+		t.Errorf("MessageID = %q, want %q", got, want)
+	}
+	if got, want := wire.MessageID(ev, wire.Copy{Lost: 4}), "/shop#7#l4"; got != want {
 		t.Errorf("MessageID = %q, want %q", got, want)
 	}
 	ev.ID = strings.Repeat("7", 200)
@@ -316,8 +319,13 @@ func TestEncoderForgetsThePreviousEvent(t *testing.T) {
 		events := rapid.SliceOfN(validEvent, 2, 5).Draw(t, "events")
 		encoder := wire.NewEncoder()
 		for _, ev := range events {
-			if got, want := encoder.Encode(&ev, wire.Copy{}), wire.Encode(ev); !reflect.DeepEqual(got, want) {
+			c := wire.Copy{RepublishID: rapid.Int64Range(0, 2).Draw(t, "republish")}
+			got, want := encoder.Encode(&ev, c), wire.NewEncoder().Encode(&ev, c)
+			if !reflect.DeepEqual(got, want) {
 				t.Fatalf("encoded as\n%v, alone as\n%v", got, want)
+			}
+			if _, marked := got[wire.Republish]; marked != (c.RepublishID > 0) {
+				t.Fatalf("encoded for republish %d as\n%v", c.RepublishID, got)
 			}
 		}
 	})

@@ -3,13 +3,8 @@
 -- that few events have. There is nothing to compare, and looking whether it is there
 -- costs a sixth of an insert; each parameter costs as well, with a value or without.
 --
--- The columns without a value are named: for one that is left out PostgreSQL (15) sets
--- the column's domain up in each execution, and for a NULL once, when it plans.
---
 -- Locks   the new row.
 -- Index   outbox_event (source, event_id).
 -- Called  by Outbox.Write, Outbox.Queue and Outbox.WriteSQL.
-INSERT INTO postroom.outbox (source, event_id, digest, type, subject, key, trace_parent, data, checked,
-                             correlation_id, causation_id, occurred_at, not_before, trace_state, headers)
-VALUES ($1::text, $2::text, $3::bytea, $4::text, $4::text, $5::text, $6::text, $7::bytea, true,
-        NULL, NULL, NULL, NULL, NULL, NULL);
+INSERT INTO postroom.outbox (source, event_id, digest, type, subject, key, trace_parent, data, checked)
+VALUES ($1::text, $2::text, $3::bytea, $4::text, $4::text, $5::text, $6::text, $7::bytea, true);

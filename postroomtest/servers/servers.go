@@ -80,14 +80,14 @@ func needs(t testing.TB) testing.TB {
 	if os.Getenv(requireVariable) == "0" {
 		return t
 	}
-	return required{t}
+	return strictTest{t}
 }
 
-// required is a test that is not to be skipped.
-type required struct{ testing.TB }
+// strictTest is a test that is not to be skipped.
+type strictTest struct{ testing.TB }
 
 // Skipf fails the test.
-func (r required) Skipf(format string, args ...any) {
+func (r strictTest) Skipf(format string, args ...any) {
 	r.Helper()
 	r.Fatalf(format+"\n(set "+requireVariable+"=0 to skip such tests)", args...)
 }

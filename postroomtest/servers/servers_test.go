@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/postroomtest/servers"
 	"github.com/postroom/postroom/schema"
@@ -34,10 +32,7 @@ func TestNATSIsTheTestsOwn(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
 			nc := servers.NATS(t)
-			js, err := jetstream.New(nc)
-			if err != nil {
-				t.Fatal(err)
-			}
+			js := devtest.JetStream(t, nc)
 			if _, err := js.Stream(t.Context(), "SHOP"); err == nil {
 				t.Error("there is a stream, before one is made")
 			}

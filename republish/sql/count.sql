@@ -1,6 +1,6 @@
 -- Of the events from seq $1 through $2, those that match: how many, the first and the
 -- last of them, and when the earliest and the latest were written. Parameters as in
--- rewound.sql: $3 types   $4 keys   $5 since   $6 until; what is NULL does not matter.
+-- republish_page.sql: $3 types   $4 keys   $5 since   $6 until; what is NULL does not matter.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq).

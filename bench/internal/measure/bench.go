@@ -1,13 +1,13 @@
-// Package measure measures Postroom on given servers, each figure beside the
-// reference that it is to be compared with.
+// Package measure measures Postroom on given servers. It measures each figure together with
+// a reference.
 //
-// A run measures every chosen figure and every reference once, in an order that
-// the next run reverses; transactions take turns with their reference. A ratio is
-// made of two measurements of one run: so it says something of Postroom even where
-// the machine is busy or its disk slow, which the figures themselves do not.
+// A run measures every chosen figure and every reference once. The next run does so in
+// reverse order. Transactions take turns with their reference. A ratio compares two
+// measurements of one run, so it is meaningful even if the machine is busy or its disk is
+// slow. The figures themselves are not.
 //
-// Everything that is created on the servers (schemas, a stream) carries
-// "postroom_bench" in its name and is removed again.
+// Everything that it creates on the servers (schemas, a stream) has "postroom_bench" in its
+// name, and is removed again.
 package measure
 
 import (
@@ -37,9 +37,9 @@ type Broker struct {
 	// URL is the broker's address.
 	URL string
 
-	// SyncedURL is the address of a broker that syncs every message to its disk
-	// before it acknowledges it (sync_interval: always). Without one the figures that
-	// need it are left out.
+	// SyncedURL is the address of a broker that syncs every message to its disk before it
+	// acknowledges it (sync_interval: always). If it is empty, the figures that need it are
+	// left out.
 	SyncedURL string
 
 	// Creds is the file with the user's credentials at both. It may be empty.
@@ -68,8 +68,8 @@ type Config struct {
 	// Defaults to all of the groups.
 	Only []string
 
-	// Events is the size of the backlog that a relay drains. An inbox handles a
-	// part of as many.
+	// Events is the size of the backlog that a relay drains. The backlog of an inbox is a
+	// part of that.
 	//
 	// Defaults to 200,000.
 	Events int
@@ -93,11 +93,11 @@ type Config struct {
 	// and which comes next. It is called by the goroutine that called [Run].
 	Progress func(done, total int, next string)
 
-	// Profile, if not nil, receives a CPU profile of this process, taken in the
-	// last run while the figure was measured. Only has to name that figure alone.
+	// Profile, if not nil, receives a CPU profile of this process, taken in the last run
+	// while the figure is measured. Then Only has to name exactly one figure.
 	Profile io.Writer
 
-	// Logger receives what relays survive.
+	// Logger is the logger of the relays.
 	//
 	// Defaults to slog.Default.
 	Logger *slog.Logger
@@ -114,7 +114,7 @@ func (c Config) defaults() Config {
 	return c
 }
 
-// Validate reports all that is wrong with c, before anything is connected to.
+// Validate reports all faults of c. It does no I/O.
 func (c Config) Validate() error {
 	c = c.defaults()
 	var faults []error
@@ -163,12 +163,12 @@ func (c Config) validateChoice() error {
 	return nil
 }
 
-// ErrLeftBehind is returned by [Run] where it could not remove all that it had
-// created. The error says what: remove it by hand.
+// ErrLeftBehind is returned by [Run] if it could not remove all that it had created. The
+// error says what is left: remove it by hand.
 var ErrLeftBehind = errors.New("not all that was created could be removed")
 
-// Run measures, and removes what it created, also where ctx ends before it is
-// done. That is an error which matches the cause of ctx's end.
+// Run measures, and removes what it created, also if ctx ends before it is done. Then it
+// returns an error that matches the cause of ctx's end.
 func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
@@ -198,7 +198,7 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 type bench struct {
 	*servers
 
-	profiled bool // the next measurement is
+	profiled bool // the next measurement is profiled
 }
 
 // run measures the chosen figures.
@@ -236,15 +236,15 @@ func (b *bench) run(ctx context.Context) (*Report, error) {
 	return report, nil
 }
 
-// trialPatience bounds one measurement beside its span: a broker or a relay that
-// does not get on is a failure, and no slow figure.
+// trialPatience is how long a measurement may take besides its span. A broker or a relay
+// that makes no progress is a failure, not a slow figure.
 const trialPatience = 10 * time.Minute
 
 var errStuck = fmt.Errorf("not done within %s", trialPatience)
 
-// measure runs a trial, or those that take turns, and returns what each found. One whose
-// relay was interrupted, by a disk that stood still for instance, is repeated, and the
-// report says so.
+// measure runs a trial, or several that take turns, and returns what each found. If a relay
+// was interrupted, for example by a slow disk, measure repeats the trial, and the report
+// says so.
 func (b *bench) measure(ctx context.Context, names []string) ([]sample, error) {
 	for attempt := 1; ; attempt++ {
 		found, err := b.attempt(ctx, names)
@@ -272,7 +272,7 @@ func (b *bench) attempt(ctx context.Context, names []string) (found []sample, er
 	return found, err
 }
 
-// timed runs the part of a measurement that is timed.
+// timed runs the part of a measurement that counts.
 func (b *bench) timed(do func() error) error {
 	collect()
 	if !b.profiled {

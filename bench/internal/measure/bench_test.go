@@ -15,7 +15,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/bench/internal/measure"
 	"github.com/postroom/postroom/internal/devtest"
@@ -78,10 +77,7 @@ func wantNothingLeft(t testing.TB, cfg measure.Config) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := devtest.JetStream(t, nc)
 	for name := range js.StreamNames(t.Context()).Name() {
 		t.Errorf("stream %s is left", name)
 	}
@@ -231,7 +227,7 @@ func TestInterruptedRunLeavesNothing(t *testing.T) {
 				}
 			}
 			_, err := measure.Run(ctx, cfg)
-			if took := time.Since(interrupted); took > 20*time.Second {
+			if took := time.Since(interrupted); took > devtest.Patience(t, 20*time.Second) {
 				t.Errorf("it took %s to clean up", took)
 			}
 			if !errors.Is(err, errTired) {

@@ -76,7 +76,7 @@ func drain(ctx context.Context, b *bench, nc *nats.Conn, schemaName string, refu
 }
 
 // waitForHeld waits until so many events of a log are held.
-func waitForHeld(ctx context.Context, b *bench, r *running, schemaName string, want int) error {
+func waitForHeld(ctx context.Context, b *bench, r *relayRun, schemaName string, want int) error {
 	ctx, cancel := context.WithTimeout(ctx, heldPatience)
 	defer cancel()
 	for {

@@ -145,7 +145,7 @@ func (t *times) ack(id string, at time.Time) {
 }
 
 // read notes which seq an event has: that is all an acknowledgement tells.
-func (t *times) read(events []eventlog.Logged) {
+func (t *times) read(events []eventlog.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i := range events {

@@ -19,11 +19,11 @@ import (
 
 // probe looks on while a relay works. Its fields may be nil.
 type probe struct {
-	led      func()                         // the lease was taken
-	read     func(events []eventlog.Logged) // events came from the log
-	acked    func(seq int64)                // the broker's acknowledgement is there
-	recorded func(n int)                    // so many more are recorded as published
-	logger   *slog.Logger                   // of the relay; nil: that of the Config
+	led      func()                        // the lease was taken
+	read     func(events []eventlog.Event) // events came from the log
+	acked    func(seq int64)               // the broker's acknowledgement is there
+	recorded func(n int)                   // so many more are recorded as published
+	logger   *slog.Logger                  // of the relay; nil: that of the Config
 }
 
 // probedLog is a log with a probe.
@@ -50,7 +50,7 @@ type probedTerm struct {
 }
 
 // Read is [eventlog.Term.Read].
-func (t probedTerm) Read(ctx context.Context, limit int, into []eventlog.Logged) (eventlog.Page, error) {
+func (t probedTerm) Read(ctx context.Context, limit int, into []eventlog.Event) (eventlog.Page, error) {
 	page, err := t.Term.Read(ctx, limit, into)
 	if err == nil && t.probe.read != nil {
 		t.probe.read(page.Events)
@@ -92,8 +92,8 @@ func (p probedPublisher) Run(ctx context.Context, batches <-chan []*port.Message
 // measured at is not its work.
 var errTwoTerms = errors.New("the relay was interrupted and began anew")
 
-// running is a relay that works.
-type running struct {
+// relayRun is a relay that runs, and what it has done so far.
+type relayRun struct {
 	*relay.Relay
 
 	led       chan struct{} // closed when the lease was taken
@@ -103,8 +103,8 @@ type running struct {
 }
 
 // start starts a relay with a probe. The caller stops it.
-func start(ctx context.Context, b *bench, nc *nats.Conn, schemaName string, p probe) *running {
-	r := &running{led: make(chan struct{}), ledAgain: make(chan struct{}), stopped: make(chan struct{})}
+func start(ctx context.Context, b *bench, nc *nats.Conn, schemaName string, p probe) *relayRun {
+	r := &relayRun{led: make(chan struct{}), ledAgain: make(chan struct{}), stopped: make(chan struct{})}
 	terms, told := 0, p.led
 	p.led = func() { // by the goroutine of Run
 		switch terms++; terms {
@@ -140,10 +140,10 @@ func start(ctx context.Context, b *bench, nc *nats.Conn, schemaName string, p pr
 }
 
 // stop ends the relay and returns what it failed at.
-func (r *running) stop() error { return r.terminate() }
+func (r *relayRun) stop() error { return r.terminate() }
 
 // wait waits for c, or for the relay to fail, or for ctx to end.
-func (r *running) wait(ctx context.Context, c <-chan struct{}) error {
+func (r *relayRun) wait(ctx context.Context, c <-chan struct{}) error {
 	select {
 	case <-c:
 		return nil

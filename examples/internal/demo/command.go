@@ -79,7 +79,7 @@ func AtLeast[T cmp.Ordered](flag string, value, least T) error {
 // Positive returns an error if the value of a flag is not more than none.
 func Positive(flag string, value time.Duration) error {
 	if value <= 0 {
-		return fmt.Errorf("--%s is %s, want more than none", flag, value)
+		return fmt.Errorf("--%s is %s, want more than 0", flag, value)
 	}
 	return nil
 }

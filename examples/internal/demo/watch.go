@@ -14,8 +14,8 @@ import (
 // a failed handler waits for its next attempt.
 const stallPatience = 2 * time.Minute
 
-// Standing is how far a run is.
-type Standing struct {
+// Progress is how far a run is.
+type Progress struct {
 	Done    bool
 	Mark    any    // another one whenever something has moved; it is comparable
 	Missing string // what is still to come
@@ -25,10 +25,10 @@ type Standing struct {
 // Watch looks at a run, twenty times a second or more often, until it is done. A run that
 // does not end within timeout, which has to end ctx, or in which nothing moves for two
 // minutes, is undecided. If ctx ends in another way, Watch returns the reason.
-func Watch(ctx context.Context, timeout, every time.Duration, look func(context.Context) (Standing, error)) error {
+func Watch(ctx context.Context, timeout, every time.Duration, look func(context.Context) (Progress, error)) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	var last Standing
+	var last Progress
 	moved := time.Now()
 	for {
 		select {
@@ -55,24 +55,24 @@ func Watch(ctx context.Context, timeout, every time.Duration, look func(context.
 	}
 }
 
-func ended(ctx context.Context, timeout time.Duration, last Standing) error {
+func ended(ctx context.Context, timeout time.Duration, last Progress) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return verdict.NewUndecided("not complete after %s: %s", timeout, last.Missing)
 	}
 	return context.Cause(ctx)
 }
 
-// Missing is a list of what is still to come.
-type Missing []string
+// Todo is a list of what is still to come.
+type Todo []string
 
 // Add adds n things to the list if there are any.
-func (m *Missing) Add(n int64, what string) {
+func (m *Todo) Add(n int64, what string) {
 	if n > 0 {
 		*m = append(*m, fmt.Sprintf("%s %s", Grouped(n), what))
 	}
 }
 
-func (m Missing) String() string { return strings.Join(m, ", ") }
+func (m Todo) String() string { return strings.Join(m, ", ") }
 
 // IsClosed reports whether a channel on which nothing is sent is closed.
 func IsClosed(c <-chan struct{}) bool {

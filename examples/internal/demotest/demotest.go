@@ -15,14 +15,14 @@ import (
 
 	"github.com/postroom/postroom/examples/internal/demo"
 	"github.com/postroom/postroom/internal/devstack"
-	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/postroomtest/servers"
 )
 
 // UseSharedServer makes an example run on the tests' PostgreSQL, as on a server of the
 // user's own.
 func UseSharedServer(t *testing.T) {
 	t.Helper()
-	t.Setenv("POSTROOM_DATABASE_URL", devtest.Postgres(t).URL())
+	t.Setenv("POSTROOM_DATABASE_URL", servers.PostgresURL(t))
 }
 
 // Execute runs a command line and returns what it printed, line by line.
@@ -36,7 +36,7 @@ func Execute(t *testing.T, ctx context.Context, cmd *cobra.Command, args ...stri
 	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n"), err
 }
 
-// RefusesFlags fails the test where a command takes one of the command lines.
+// RefusesFlags fails the test if a command takes one of the command lines.
 func RefusesFlags(t *testing.T, command func() *cobra.Command, lines ...[]string) {
 	t.Helper()
 	for _, args := range lines {
@@ -78,7 +78,7 @@ func started[S io.Closer](t *testing.T, start func(context.Context, devstack.Con
 // Databases returns the names of the databases on the tests' PostgreSQL that begin so.
 func Databases(t *testing.T, prefix string) []string {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), devtest.Postgres(t).URL())
+	conn, err := pgx.Connect(t.Context(), servers.PostgresURL(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
-// Package answer is what a handler answers: kept back until it is committed, and parted into
-// what is kept of it and what belongs to one answer or one caller alone.
+// Package answer holds a handler's answer back until it is committed. It separates the
+// part that is kept from the part that belongs to one answer or one caller only.
 package answer
 
 import (
@@ -13,26 +13,26 @@ import (
 // ErrTooLarge says that an answer is too large to be kept. It was rolled back.
 var ErrTooLarge = errors.New("the answer is too large to be kept")
 
-// Buffer is the ResponseWriter of a handler: nothing reaches the client before it is
-// kept. It is no Hijacker and has no Unwrap: a way past it would be a way to answer what
-// is rolled back afterwards.
+// Buffer is the ResponseWriter of a handler. Nothing reaches the client before the answer
+// is kept. Buffer is not a Hijacker and has no Unwrap, because a handler could otherwise
+// send an answer that is then rolled back.
 type Buffer struct {
 	header http.Header
 	sent   http.Header // as it was when the status was written
 	status int
 	body   bytes.Buffer
 	most   int64
-	drops  bool // what is larger is sent, and not kept
+	drops  bool // an answer that is too large is sent, and not kept
 	large  bool
 }
 
-// NewBuffer returns a buffer with the header that was set outside. What is larger than most
-// bytes is not kept, and not even taken unless it drops.
+// NewBuffer returns a buffer with the header that was set outside. A body larger than
+// most bytes is not kept. If drops is false, Write even refuses it.
 func NewBuffer(outside http.Header, most int64, drops bool) *Buffer {
 	return &Buffer{header: outside.Clone(), most: most, drops: drops}
 }
 
-// Header returns the header, which counts until the status is written.
+// Header returns the header. Changes count until the status is written.
 func (b *Buffer) Header() http.Header { return b.header }
 
 // WriteHeader sets the status. Informational ones are dropped, and the first other one
@@ -47,7 +47,7 @@ func (b *Buffer) WriteHeader(status int) {
 	b.status, b.sent = status, b.header.Clone()
 }
 
-// Write adds to the body. It fails once that is too large to be kept.
+// Write adds to the body. It fails if the body becomes too large to be kept.
 func (b *Buffer) Write(p []byte) (int, error) {
 	if b.status == 0 {
 		b.WriteHeader(http.StatusOK)
@@ -72,7 +72,7 @@ func HasBody(status int) bool {
 	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
 }
 
-// Large reports whether the body is larger than what is kept.
+// Large reports whether the body is too large to be kept.
 func (b *Buffer) Large() bool { return b.large }
 
 // Answer returns the whole answer, as it is sent.

@@ -7,13 +7,13 @@ import (
 	"github.com/postroom/postroom/internal/text"
 )
 
-// rawValue is a header's value that is no text, such as one in Latin-1: JSON would change
+// rawValue is a header value that is not UTF-8, such as one in Latin-1. JSON would change
 // it.
 type rawValue struct {
 	Bytes []byte `json:"bytes"`
 }
 
-// EncodeHeader makes JSON of headers.
+// EncodeHeader returns headers as JSON.
 func EncodeHeader(h http.Header) ([]byte, error) {
 	out := make(map[string][]any, len(h))
 	for name, values := range h {
@@ -40,7 +40,7 @@ func DecodeHeader(text []byte) (http.Header, error) {
 		return nil, err
 	}
 	for name, values := range in {
-		h[name] = nil // of what was read above in part
+		h[name] = nil // removes values that the first Unmarshal read in part
 		for _, v := range values {
 			var s string
 			if err := json.Unmarshal(v, &s); err != nil {

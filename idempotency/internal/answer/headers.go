@@ -7,14 +7,15 @@ import (
 	"strings"
 )
 
-// describing are headers that belong to the body or to what was made. They are kept also
-// where the handler left them as they were set outside.
+// describing are headers that describe the body or the created resource. They are kept
+// even if the handler left them as they were set outside.
 var describing = []string{
 	"Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Content-Location", "Content-Type",
 	"Etag", "Last-Modified", "Link", "Location", "Vary",
 }
 
-// neverSent reports whether a header belongs to the connection, or is made anew.
+// neverSent reports whether a header belongs to the connection, or is made again for each
+// answer.
 func neverSent(name string) bool {
 	switch name {
 	case "Connection", "Keep-Alive", "Proxy-Connection", "Te", "Transfer-Encoding", "Upgrade", "Content-Length":
@@ -23,8 +24,8 @@ func neverSent(name string) bool {
 	return false
 }
 
-// neverKept reports whether a header belongs to one answer or one caller alone. docs/reference/idempotency.md
-// has the same list, and OmitHeaders a route's own.
+// neverKept reports whether a header belongs to one answer or one caller only.
+// docs/reference/idempotency.md has the same list, and OmitHeaders a route's own.
 func neverKept(name string) bool {
 	switch name {
 	case "Set-Cookie", "Set-Cookie2", "Authorization", "Www-Authenticate", "Authentication-Info", "Date", "Retry-After", "Server-Timing",
@@ -40,10 +41,10 @@ func neverKept(name string) bool {
 	return neverSent(name)
 }
 
-// Keepable returns the headers of an answer that are kept, but for those that are omitted:
-// what the handler made of those that were set outside. Who sets headers outside of the
-// guard does so for a repeated answer as well, and they may be others then; what the handler
-// took away is kept as a header without values.
+// Keepable returns the headers of an answer that are kept, without the omitted ones. It
+// keeps what the handler changed in the headers that were set outside. The rest is not
+// kept, because the outer code sets its headers for a repeated answer again, perhaps with
+// other values. A header that the handler removed is kept without values.
 func Keepable(header, outside http.Header, omitted []string) http.Header {
 	kept := make(http.Header)
 	for name, values := range header {

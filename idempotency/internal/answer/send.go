@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// Send answers with a status and a body that a handler made, or that were kept. w must
-// have the header already.
+// Send sends a status and a body, of a handler or of a kept answer. w must have the
+// header already.
 func Send(w http.ResponseWriter, status int, body []byte) {
 	if HasBody(status) {
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	}
 	w.WriteHeader(status)
 	if HasBody(status) {
-		_, _ = w.Write(body) // the client may be gone; its retry is answered
+		_, _ = w.Write(body) // the client may be gone; a retry will get the answer
 	}
 }
 
-// Become has a header be another, also where a handler took away what was set outside.
+// Become makes h equal to other. It also removes headers that a handler removed.
 func Become(h, other http.Header) {
 	clear(h)
 	maps.Copy(h, other)
@@ -36,7 +36,7 @@ type Problem struct {
 	Retryable bool   `json:"retryable"`
 }
 
-// Send answers with the problem. Where the request may be sent again, it says after which
+// Send answers with the problem. If the request may be sent again, it says after which
 // time.
 func (p Problem) Send(w http.ResponseWriter, again time.Duration) {
 	h := w.Header()

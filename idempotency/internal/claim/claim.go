@@ -1,8 +1,8 @@
-// Package claim is an attempt's claim on a key, in lease mode: it is taken, renewed and given
-// back, and what the attempt has done is recorded under it.
+// Package claim takes, renews and gives back an attempt's claim on a key, in lease mode.
+// Under the claim it records what the attempt has done.
 //
-// Every write carries the claim's owner and its fence, so that who lost the claim writes
-// nothing any more.
+// Every write carries the claim's owner and its fence, so an attempt that lost its claim
+// can write nothing.
 package claim
 
 import (
@@ -20,33 +20,33 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// ErrLost says that the claim ran out and is another attempt's, or nobody's.
+// ErrLost says that the claim expired. Another attempt may have the key now.
 var ErrLost = errors.New("the claim was lost")
 
-// Table is where claims are.
+// Table is the table with the claims.
 type Table struct {
 	Pool *pgxpool.Pool
 	SQL  Statements
 	Log  *slog.Logger
 
-	// Timeout bounds each use of the database.
+	// Timeout limits each use of the database.
 	Timeout time.Duration
 }
 
-// bounded returns a context for a use of the database: it does not end with the caller's,
-// which would break the connection off.
+// bounded returns a context for a use of the database. It does not end with the caller's,
+// because that would close the connection.
 func (t *Table) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), t.Timeout)
 }
 
-// Key is what is claimed.
+// Key is the key to claim.
 type Key struct{ Scope, Principal, Value string }
 
-// Terms are what is claimed, and for how long.
+// Terms says what to claim, and for how long.
 type Terms struct {
 	Key   Key
-	Keyed bool   // else there is nothing to claim, and nothing is recorded
-	Lock  int64  // which transactions hold that are at the key
+	Keyed bool   // if false, there is nothing to claim, and nothing is recorded
+	Lock  int64  // the lock that transactions on the key hold
 	Print []byte // of the request
 
 	Length time.Duration // of the claim
@@ -63,7 +63,7 @@ type Claim struct {
 
 	number int       // of the attempt
 	began  string    // the point at which it began
-	asked  time.Time // before the statement that took the claim was sent: it holds from then on
+	asked  time.Time // the time before the statement was sent: the claim counts from there
 	lose   context.CancelCauseFunc
 
 	steps steps
@@ -77,13 +77,13 @@ func (t *Table) New(terms Terms) *Claim {
 // Owner names the attempt.
 func (c *Claim) Owner() string { return c.owner }
 
-// Number is that of the attempt, from 1.
+// Number is the number of the attempt, from 1.
 func (c *Claim) Number() int { return c.number }
 
-// Began is the last phase that was done before this attempt.
+// Began is the last phase that an earlier attempt completed.
 func (c *Claim) Began() string { return c.began }
 
-// Execer is what a write needs of a database: a pool, or a transaction.
+// Execer is a pool or a transaction.
 type Execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
@@ -102,8 +102,8 @@ func (c *Claim) write(ctx context.Context, db Execer, what, sql string, args ...
 	return nil
 }
 
-// renew holds the claim for as long as ctx lasts. Once it cannot be renewed before it runs
-// out, it counts as lost, whatever the server thinks.
+// renew renews the claim until ctx ends. If it cannot renew the claim before that
+// expires, the claim counts as lost, even if the server still has it.
 func (c *Claim) renew(ctx context.Context) {
 	length := c.Length
 	until := c.asked.Add(length)
@@ -137,10 +137,11 @@ func (c *Claim) renew(ctx context.Context) {
 	}
 }
 
-// Take takes the key where there is no row, and reports whether it did.
+// Take takes the key if there is no row, and reports whether it did.
 func (c *Claim) Take(ctx context.Context) (bool, error) { return c.take(ctx, c.table.SQL.Claim) }
 
-// TakeOver takes the key as its row was seen, and reports whether it did.
+// TakeOver takes the key if its row has not changed since it was read, and reports
+// whether it did.
 func (c *Claim) TakeOver(ctx context.Context, fence int64, print []byte) (bool, error) {
 	return c.take(ctx, c.table.SQL.Take, fence, print)
 }
@@ -161,8 +162,8 @@ func (c *Claim) take(ctx context.Context, sql string, more ...any) (bool, error)
 	return true, c.resume(point, done)
 }
 
-// resume goes on where an earlier attempt stopped: as it was when its claim was taken,
-// because until then it may have recorded more than was seen.
+// resume reads where an earlier attempt stopped. It uses the row as it was when the claim
+// was taken, because the earlier attempt may have recorded more after the first read.
 func (c *Claim) resume(point *string, done []byte) error {
 	if c.began = ""; point != nil {
 		c.began = *point
@@ -176,8 +177,8 @@ func (c *Claim) resume(point *string, done []byte) error {
 	return nil
 }
 
-// Hold renews the claim until ctx ends, and has lose be called once it is lost. letGo
-// waits for the last renewal.
+// Hold renews the claim until ctx ends, and calls lose if the claim is lost. letGo stops
+// that and waits for the last renewal.
 func (c *Claim) Hold(ctx context.Context, lose context.CancelCauseFunc) (letGo func()) {
 	c.lose = lose
 	var renewing sync.WaitGroup
@@ -187,7 +188,7 @@ func (c *Claim) Hold(ctx context.Context, lose context.CancelCauseFunc) (letGo f
 	return renewing.Wait
 }
 
-// Columns are those of an answer.
+// Columns has the columns of an answer.
 type Columns struct {
 	Status  int
 	Headers any // JSON as a string, or nil
@@ -196,7 +197,8 @@ type Columns struct {
 	Dropped bool
 }
 
-// Complete keeps the answer. Its time begins now, or when the claim was first made.
+// Complete stores the answer. Its TTL counts from now, or, with fromCreation, from the
+// first claim.
 func (c *Claim) Complete(ctx context.Context, answer Columns, fromCreation bool) error {
 	ctx, cancel := c.table.bounded(ctx)
 	defer cancel()
@@ -204,7 +206,7 @@ func (c *Claim) Complete(ctx context.Context, answer Columns, fromCreation bool)
 		answer.Dropped, c.TTL, fromCreation)
 }
 
-// Fail gives the claim back. Where that does not succeed, it runs out.
+// Fail gives the claim back. If that fails, the claim expires.
 func (c *Claim) Fail(ctx context.Context) {
 	if !c.Keyed {
 		return

@@ -11,19 +11,19 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// steps are what is known of the steps of an operation, in this attempt.
+// steps is what this attempt knows about the steps of the operation.
 type steps struct {
 	mu   sync.Mutex
-	done map[string]json.RawMessage // with what they returned
-	busy map[string]struct{}        // calls that are under way
-	dark map[string]struct{}        // phases of which it is not known whether they were committed
+	done map[string]json.RawMessage // completed steps with their results
+	busy map[string]struct{}        // steps that are under way
+	dark map[string]struct{}        // phases that may or may not have been committed
 }
 
 func newSteps() steps {
 	return steps{done: make(map[string]json.RawMessage), busy: make(map[string]struct{}), dark: make(map[string]struct{})}
 }
 
-// Done returns what a step returned that is done, and whether it is.
+// Done returns the result of a completed step. ok is false if the step is not done.
 func (c *Claim) Done(name string) (text []byte, ok bool) {
 	c.steps.mu.Lock()
 	defer c.steps.mu.Unlock()
@@ -31,15 +31,15 @@ func (c *Claim) Done(name string) (text []byte, ok bool) {
 	return text, ok
 }
 
-// Remember notes that a step is done, which was recorded.
+// Remember notes that a step is done and recorded.
 func (c *Claim) Remember(name string, text []byte) {
 	c.steps.mu.Lock()
 	defer c.steps.mu.Unlock()
 	c.steps.done[name] = text
 }
 
-// Darken notes that it is not known whether a phase was committed: run again in this
-// attempt, it could have two effects.
+// Darken notes that it is not known whether a phase was committed. If this attempt ran it
+// again, it could have two effects.
 func (c *Claim) Darken(name string) {
 	c.steps.mu.Lock()
 	defer c.steps.mu.Unlock()
@@ -54,7 +54,7 @@ func (c *Claim) IsDark(name string) bool {
 	return dark
 }
 
-// Enter reports whether no other call of the name is under way, and makes it so.
+// Enter marks a step as under way. It returns false if it is already.
 func (c *Claim) Enter(name string) bool {
 	c.steps.mu.Lock()
 	defer c.steps.mu.Unlock()
@@ -63,24 +63,24 @@ func (c *Claim) Enter(name string) bool {
 	return !busy
 }
 
-// Leave says that a call is not under way any more.
+// Leave says that a step is not under way any more.
 func (c *Claim) Leave(name string) {
 	c.steps.mu.Lock()
 	defer c.steps.mu.Unlock()
 	delete(c.steps.busy, name)
 }
 
-// Receipt is what is kept of calls of a step that were begun and of which nobody knows
-// what came of them. It is in the row's checkpoints, by the step's name, under "", which
-// is no step's name.
+// Receipt is stored about calls of a step that began and whose outcome is not known. It
+// is in the row's checkpoints, by the step's name, in the object under "", which cannot
+// be a step's name.
 type Receipt struct {
 	Since time.Time // by the database's clock
 	Key   string
 	Calls int
 }
 
-// Begin notes that a call begins, under the claim, and reports whether it may be made:
-// it was not begun before, or its key is recognised still.
+// Begin records under the claim that a call begins. free says whether the call may be
+// made: it did not begin before, or the vendor still recognises its key.
 func (c *Claim) Begin(ctx context.Context, name, key string, window time.Duration) (noted Receipt, free bool, err error) {
 	noted.Key = key
 	if !c.Keyed {
@@ -102,7 +102,7 @@ func (c *Claim) Begin(ctx context.Context, name, key string, window time.Duratio
 	return noted, free, nil
 }
 
-// Undo notes that calls that were begun did not happen.
+// Undo records that calls that had begun did not happen.
 func (c *Claim) Undo(ctx context.Context, name string, calls int) error {
 	if !c.Keyed {
 		return nil
@@ -112,7 +112,7 @@ func (c *Claim) Undo(ctx context.Context, name string, calls int) error {
 	return c.write(ctx, c.table.Pool, "note that it did not happen", c.table.SQL.Undo, name, calls)
 }
 
-// Finish notes that a call is done, with what it returned.
+// Finish records that a call is done, with its result.
 func (c *Claim) Finish(ctx context.Context, name string, text []byte) error {
 	ctx, cancel := c.table.bounded(ctx)
 	defer cancel()
@@ -123,7 +123,7 @@ func (c *Claim) Finish(ctx context.Context, name string, text []byte) error {
 	return nil
 }
 
-// Record writes that a step is done, under the claim.
+// Record records under the claim that a step is done.
 func (c *Claim) Record(ctx context.Context, db Execer, name string, text []byte) error {
 	if !c.Keyed {
 		return nil

@@ -1,5 +1,4 @@
-// Package failure tells the errors of a database apart, by what they say of the statement or
-// the transaction that failed.
+// Package failure classifies errors of the database.
 package failure
 
 import (
@@ -18,10 +17,10 @@ import (
 // serialization failure and deadlock.
 func IsContention(err error) bool { return HasCode(err, "40001", "40P01") }
 
-// IsInterruption reports whether err says that time was over: a context ended, a
-// statement's or a network's time limit passed.
+// IsInterruption reports whether err says that the time was over: a context ended, or a
+// time limit of a statement or of the network passed.
 func IsInterruption(err error) bool {
-	err = guard.Seal(err) // it may be a user's
+	err = guard.Seal(err) // it may be a user's error
 	var slow interface{ Timeout() bool }
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || HasCode(err, "57014") ||
 		errors.As(err, &slow) && slow.Timeout()
@@ -33,17 +32,17 @@ func HasCode(err error, codes ...string) bool {
 	return errors.As(err, &pg) && slices.Contains(codes, pg.Code)
 }
 
-// IsRefusal reports whether the server answered, with an error: then it is known that
-// nothing was committed. A server that is going away, or a session that ends, says so as
-// well, and it is not known then: it may have done so when the commit was done.
+// IsRefusal reports whether the server answered with an error that proves that nothing
+// was committed. An error about a server that shuts down, or a session that ends, proves
+// nothing: the server may have sent it after the commit.
 func IsRefusal(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && cmp.Or(pg.SeverityUnlocalized, pg.Severity) == "ERROR" &&
 		!strings.HasPrefix(pg.Code, "57") && !strings.HasPrefix(pg.Code, "08")
 }
 
-// IsShort reports whether the server lacks room, or takes no writes: nothing was
-// committed, and it may be later.
+// IsShort reports whether the server lacks resources or refuses writes: nothing was
+// committed, and a later attempt may succeed.
 func IsShort(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "53") || pg.Code == "25006")

@@ -1,4 +1,4 @@
-// Package fingerprint tells one request from another, by a digest of what of it is compared.
+// Package fingerprint computes digests by which requests are compared.
 package fingerprint
 
 import (
@@ -19,8 +19,8 @@ import (
 // Sum is a fingerprint: a byte that says how it was made, and a SHA-256.
 type Sum [1 + sha256.Size]byte
 
-// Kind says what of a request its fingerprint is made of. It is in each row: numbers do not
-// change.
+// Kind says which parts of a request its fingerprint covers. Rows contain these numbers,
+// so they must not change.
 type Kind byte
 
 // Kinds.
@@ -32,14 +32,14 @@ const (
 
 	Func    Kind = 0x3f // a function of the user's
 	Input   Kind = 0x3e // the input of a call that did not come over HTTP
-	Headers Kind = 0x40 // and headers beside it
-	exact   Kind = 0x80 // numbers of JSON are exact; rows of an earlier version do not have it
+	Headers Kind = 0x40 // and headers as well
+	exact   Kind = 0x80 // JSON numbers are exact; rows of an earlier version lack this bit
 )
 
-// base returns what is compared, without how.
+// base returns which parts are compared, without the other bits.
 func (k Kind) base() Kind { return k &^ (Headers | exact) }
 
-// Exactly returns the kind as it is made today.
+// Exactly returns the kind with the bit that new fingerprints have.
 func (k Kind) Exactly() Kind {
 	switch k.base() {
 	case Request, Body, Input:
@@ -48,7 +48,7 @@ func (k Kind) Exactly() Kind {
 	return k
 }
 
-// numbers says what the numbers of JSON are in fingerprints of the kind.
+// numbers returns how fingerprints of the kind treat JSON numbers.
 func (k Kind) numbers() jcs.Numbers {
 	switch {
 	case k.base() == JCS:
@@ -59,7 +59,7 @@ func (k Kind) numbers() jcs.Numbers {
 	return jcs.Exact
 }
 
-// printSeal begins what is hashed: the version of the form.
+// printSeal is hashed first. It is the version of the format.
 const printSeal = "prfp1"
 
 var (
@@ -74,7 +74,7 @@ var (
 type Printer struct {
 	Request *http.Request
 	Body    []byte
-	Headers []string // that are compared beside it
+	Headers []string // names of headers that are compared as well
 	Parts   bool     // multipart is compared by its parts
 	Own     func(r *http.Request, body []byte) []byte
 }
@@ -124,7 +124,7 @@ func sealed(kind Kind, sum []byte) (f Sum) {
 	return f
 }
 
-// canonical returns the body as it is compared.
+// canonical returns the form of the body that is compared.
 func (p *Printer) canonical(media string, kind Kind) ([]byte, error) {
 	switch {
 	case strings.HasPrefix(media, "multipart/"):
@@ -134,7 +134,7 @@ func (p *Printer) canonical(media string, kind Kind) ([]byte, error) {
 		if digest, err := partsOf(p.Request, p.Body); err == nil {
 			return digest, nil
 		}
-		return p.Body, nil // the handler will say what is wrong with it
+		return p.Body, nil // the handler will report the error
 	case kind.base() == Raw:
 		return p.Body, nil
 	case media == "application/json" || strings.HasSuffix(media, "+json"):
@@ -143,8 +143,8 @@ func (p *Printer) canonical(media string, kind Kind) ([]byte, error) {
 	return p.Body, nil
 }
 
-// canonicalOr returns the canonical form of a JSON text, or the text where it has none. No
-// text without one is the canonical form of another.
+// canonicalOr returns the canonical form of a JSON text, or the text itself if it has
+// none. Such a text is never the canonical form of another.
 func canonicalOr(text []byte, kind Kind) ([]byte, error) {
 	body, err := jcs.Form(text, kind.numbers())
 	switch {
@@ -188,13 +188,13 @@ func partsOf(r *http.Request, body []byte) ([]byte, error) {
 	}
 }
 
-// WriteField writes a field with its length before it, so that no two sequences of
-// fields are one text.
+// WriteField writes a field after its length, so that different sequences of fields never
+// give the same bytes.
 func WriteField[T string | []byte](w io.Writer, field T) {
 	var size [4]byte
 	binary.BigEndian.PutUint32(size[:], uint32(len(field)))
 	_, _ = w.Write(size[:])       // a hash or a buffer
-	_, _ = w.Write([]byte(field)) // takes everything
+	_, _ = w.Write([]byte(field)) // never fails
 }
 
 // OfInput returns the fingerprint of the JSON text of an operation's input.

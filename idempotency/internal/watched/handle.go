@@ -1,5 +1,6 @@
-// Package watched is a transaction as a user's code has it: what became of it is noted, and
-// once it is over, nothing that was kept of it reaches the connection's next one.
+// Package watched wraps a transaction for a user's code. It notes what happens in the
+// transaction. Once that is over, code that still has the wrapper cannot reach the
+// connection's next transaction.
 package watched
 
 import (
@@ -15,27 +16,27 @@ import (
 	"github.com/postroom/postroom/internal/session"
 )
 
-// Handle is what a handler has of a transaction of pgx, or of one that is nested in it.
+// Handle is a handler's view of a transaction of pgx, or of a nested one.
 type Handle struct {
 	pgx.Tx
 
 	Fate *Fate
 }
 
-// Fate is what became of a transaction, and of all that are nested in it.
+// Fate is what happened in a transaction and in those nested in it.
 type Fate struct {
-	// over is set when the transaction ended: what a handler's goroutine kept of it must
-	// not reach the connection's next transaction.
+	// over is set when the transaction ended. A goroutine of the handler that still has
+	// it must not reach the connection's next transaction.
 	over atomic.Bool
 
 	// lost is set when a statement lost against another transaction.
 	lost atomic.Bool
 
-	// failed is what a statement of the server's failed for last, while it could fail for
-	// anything: after it, all others fail because it did.
+	// failed is the last error of a statement, except 25P02, which only says that an
+	// earlier statement failed.
 	failed atomic.Pointer[error]
 
-	// keeps is set when a statement was sent whose traces stay in the session.
+	// keeps is set when the handler sent a statement that changes the session.
 	keeps    atomic.Bool
 	sessions *session.Pool
 }
@@ -43,16 +44,16 @@ type Fate struct {
 // Of returns the fate of a transaction that was begun just now, on a connection of the pool.
 func Of(sessions *session.Pool) *Fate { return &Fate{sessions: sessions} }
 
-// End notes that the transaction ends: a handler reaches it no more.
+// End notes that the transaction ends: from now on a handler cannot use it.
 func (f *Fate) End() { f.over.Store(true) }
 
 // Lost reports whether a statement lost against another transaction.
 func (f *Fate) Lost() bool { return f.lost.Load() }
 
-// Keeps reports whether a statement was sent whose traces stay in the session.
+// Keeps reports whether the handler sent a statement that changes the session.
 func (f *Fate) Keeps() bool { return f.keeps.Load() }
 
-// Failed returns what a statement failed for last, or nil.
+// Failed returns the last error of a statement, or nil.
 func (f *Fate) Failed() error {
 	if err := f.failed.Load(); err != nil {
 		return *err
@@ -60,7 +61,7 @@ func (f *Fate) Failed() error {
 	return nil
 }
 
-// see looks at a statement before it is sent.
+// see examines a statement before it is sent.
 func (f *Fate) see(sql string) {
 	if f.sessions.Keeps(sql) {
 		f.keeps.Store(true)
@@ -82,7 +83,7 @@ func (h Handle) inner() pgx.Tx {
 	return h.Tx
 }
 
-// note looks at the error of a statement.
+// note examines the error of a statement, and returns it.
 func (f *Fate) note(err error) error {
 	if err != nil && failure.IsContention(err) {
 		f.lost.Store(true)
@@ -144,7 +145,7 @@ func (h Handle) CopyFrom(ctx context.Context, table pgx.Identifier, columns []st
 	return n, h.Fate.note(guarded.With(err))
 }
 
-// LargeObjects returns what works on large objects.
+// LargeObjects returns the large objects of the transaction.
 func (h Handle) LargeObjects() pgx.LargeObjects { return h.inner().LargeObjects() }
 
 // Prepare prepares a statement.
@@ -152,13 +153,13 @@ func (h Handle) Prepare(ctx context.Context, name, sql string) (*pgconn.Statemen
 	return h.inner().Prepare(ctx, name, sql)
 }
 
-// notedRows, notedRow and notedResults look at the errors that come late.
+// notedRows, notedRow and notedResults note errors that come after the call.
 type notedRows struct {
 	pgx.Rows
 	f *Fate
 }
 
-// Err returns what the query failed for.
+// Err returns the error of the query.
 func (r *notedRows) Err() error { return r.f.note(r.Rows.Err()) }
 
 type notedRow struct {

@@ -1,6 +1,6 @@
 // Package claims has the held events that this process may run: it claims them when they
-// are due, hands them to the workers of their handlers, renews the claims of those that run
-// for long, and gives back what is not begun. It runs no handler.
+// are due, hands them to the workers of their handlers, renews the claims of long runs,
+// and gives back claims that no worker has begun. It runs no handler.
 package claims
 
 import (
@@ -17,18 +17,18 @@ import (
 type Claim struct {
 	delivery.HeldEvent
 
-	Ends  time.Time         // by this process's clock, no later than by the database's
-	Fault *delivery.Failure // it is still no event
+	Ends  time.Time         // by this process's clock; never later than by the database's
+	Fault *delivery.Failure // set if it cannot be read as an event
 
 	queue *Queue
 	size  int64 // in bytes
 
 	mu     sync.Mutex
-	lost   bool // another process has claimed the event since
+	lost   bool // another process has claimed the event since then
 	onLoss func()
 }
 
-// Lose notes that the claim is another's now, and tells whoever runs the event.
+// Lose records that another process has the claim now, and tells the run of the event.
 func (cl *Claim) Lose() {
 	cl.mu.Lock()
 	cl.lost = true
@@ -39,7 +39,8 @@ func (cl *Claim) Lose() {
 	}
 }
 
-// OnLoss has f called when the claim is lost, or at once if it is.
+// OnLoss registers f, which is called when the claim is lost, or at once if it is lost
+// already.
 func (cl *Claim) OnLoss(f func()) {
 	cl.mu.Lock()
 	cl.onLoss = f
@@ -50,7 +51,7 @@ func (cl *Claim) OnLoss(f func()) {
 	}
 }
 
-// IsLost reports whether the claim is another's now.
+// IsLost reports whether another process has the claim now.
 func (cl *Claim) IsLost() bool {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -65,8 +66,8 @@ func (cl *Claim) Attempts() int {
 	return cl.queue.Attempts
 }
 
-// IsSpent reports whether the attempt before was the last, and never came to its end.
-// One that an operator released has another then: it was not the handler that failed.
+// IsSpent reports whether the attempt before was the last and never ended. An event that
+// an operator released gets another attempt then, because the handler did not fail.
 func (cl *Claim) IsSpent() bool {
 	if cl.Last > 0 {
 		return cl.Attempt > cl.Last+1
@@ -74,8 +75,8 @@ func (cl *Claim) IsSpent() bool {
 	return cl.Attempt > cl.queue.Attempts
 }
 
-// readEvent reads the parts of the event that somebody else may have written. What is
-// wrong there is the event's fault, and no other's that is claimed with it.
+// readEvent reads the parts of the event that another program may have written. An error
+// there is a fault of this event, and does not affect others that were claimed with it.
 func (cl *Claim) readEvent() {
 	if cl.Headers != nil {
 		cl.readHeaders(cl.Headers)
@@ -85,16 +86,17 @@ func (cl *Claim) readEvent() {
 	}
 }
 
-// readHeaders reads the event's headers. What somebody else wrote there, and is no object
-// of texts, is the event's fault, and no other's that is claimed with it.
+// readHeaders reads the event's headers. If another program wrote something there that is
+// not an object of texts, that is a fault of this event, and does not affect others that
+// were claimed with it.
 func (cl *Claim) readHeaders(object []byte) {
 	if err := json.Unmarshal(object, &cl.Event.Headers); err != nil {
 		cl.Fault = &delivery.Failure{Class: delivery.ClassUndecodable, Text: guard.Clean("headers: "+err.Error(), guard.MaxText), Permanent: true}
 	}
 }
 
-// decode reads an event that was undecodable when it came: this version may be
-// able to.
+// decode reads an event that could not be decoded when it came: this version may be able
+// to.
 func (cl *Claim) decode(raw []byte) {
 	ev, err := wire.Decode(cl.Event.Subject, delivery.ParseHeaders(raw), cl.Event.Data)
 	if err != nil {

@@ -24,13 +24,13 @@ func (r Renewer) Run(ctx context.Context) error {
 		if !time.Now().Before(next) {
 			next = time.Now().Add(r.cfg.Renewal / 3)
 			if err := r.renew(life.Work, claims); err != nil && !life.IsOver() {
-				r.cfg.Warn(life.Take, "claims could not be renewed; others may take over", err)
+				r.cfg.Warn(life.Take, "claims not renewed, other processes may take over", err)
 			}
 		}
 		if !life.IsStopping() {
 			pause.For(life.Take, time.Until(next))
 		} else {
-			pause.For(life.Work, 20*time.Millisecond) // a stop does not wait for the next renewal
+			pause.For(life.Work, 20*time.Millisecond) // so that a stop does not wait for the next renewal
 		}
 	}
 	return nil
@@ -49,7 +49,7 @@ func (r Renewer) renewable() []*Claim {
 	return claims
 }
 
-// renew renews claims. A handler whose claim is another's now is told so.
+// renew renews claims. If another process has a claim now, renew tells the handler.
 func (r Renewer) renew(ctx context.Context, claims []*Claim) error {
 	if len(claims) == 0 {
 		return nil
@@ -67,7 +67,7 @@ func (r Renewer) renew(ctx context.Context, claims []*Claim) error {
 		delete(lost, id)
 	}
 	for _, cl := range lost {
-		cl.Lose() // where it has just been settled, nobody listens any more
+		cl.Lose() // has no effect if the event has just been settled
 	}
 	return nil
 }

@@ -14,23 +14,23 @@ import (
 	"github.com/postroom/postroom/internal/pause"
 )
 
-// Ledger is what the runner asks of the database. Each call has a time of its own.
+// Ledger has the runner's calls to the database. Each call has its own time limit.
 type Ledger interface {
-	// Claim claims events for a process, asks what is due next, and takes dry runs that
-	// were asked for, if there is room for any.
+	// Claim claims events for a process, asks what is due next, and takes requested dry
+	// runs, if there is room for any.
 	Claim(ctx context.Context, process string, w *delivery.Wishes, room int) ([]delivery.HeldEvent, []delivery.DryRun, delivery.Due, error)
 
 	// ClaimAlone claims one event that may end the process.
 	ClaimAlone(ctx context.Context, process string, w *delivery.Wishes) ([]delivery.HeldEvent, error)
 
-	// Orphans gives back what was claimed for a process, besides the known ids.
+	// Orphans gives back the claims of a process except those with the known ids.
 	Orphans(ctx context.Context, process string, handlers []string, known []int64) error
 
 	// Renew renews claims, and returns the ids of those that are still this process's.
 	Renew(ctx context.Context, ids, epochs []int64, lease time.Duration) (kept []int64, err error)
 }
 
-// DryRuns take the dry runs that were asked for.
+// DryRuns takes requested dry runs.
 type DryRuns interface {
 	Room() int
 	Take(asked []delivery.DryRun)
@@ -39,17 +39,17 @@ type DryRuns interface {
 // Config is what a runner works with.
 type Config struct {
 	Ledger   Ledger
-	Process  string // under whose name it claims
+	Process  string // the name under which it claims
 	DryRuns  DryRuns
 	Log      *slog.Logger
-	Warn     func(ctx context.Context, what string, err error, args ...any) // logs what is tried again
+	Warn     func(ctx context.Context, what string, err error, args ...any) // logs an error of something that is tried again
 	Outage   postroom.Backoff
 	Drain    time.Duration
 	IdlePoll time.Duration
 	Renewal  time.Duration // for how long a renewed claim lasts
 
-	// Alone is held for writing while an event runs that may end the process, and
-	// for reading by all others.
+	// Alone lets an event that may end the process run by itself: it takes the write
+	// lock, and all other events take the read lock.
 	Alone *sync.RWMutex
 }
 
@@ -61,16 +61,16 @@ type Runner struct {
 	woken  chan struct{}
 
 	mu    sync.Mutex
-	at    time.Time        // when it is to look again; zero for no sooner than the next poll
+	at    time.Time        // when to look again; zero for the next poll
 	known map[int64]*Claim // the claims of this process, by id
 
-	out     sync.WaitGroup // has each claim that a worker may run
-	more    bool           // the last claim brought as much as was wished: more may be due
-	unknown atomic.Bool    // a claim was not answered: there may be others of this process
+	out     sync.WaitGroup // counts the claims that a worker may run
+	more    bool           // the last claim brought as much as was asked for: more may be due
+	unknown atomic.Bool    // the database did not answer a claim: this process may have claims that it does not know
 }
 
-// claimGap is how long the runner rests after it claimed all that was due: workers
-// that become free one after the other are served together.
+// claimGap is how long the runner rests after it claimed all due events, so that one
+// statement serves several workers that become free meanwhile.
 const claimGap = 20 * time.Millisecond
 
 // NewRunner returns a runner that has no queues yet.
@@ -78,10 +78,10 @@ func NewRunner(cfg Config) *Runner {
 	return &Runner{cfg: cfg, woken: make(chan struct{}, 1), known: make(map[int64]*Claim)}
 }
 
-// Serve says for which queues the runner claims. It is called before Run.
+// Serve sets the queues for which the runner claims. Call it before Run.
 func (r *Runner) Serve(queues []*Queue) { r.queues = queues }
 
-// Wake has the runner look after d: something is due then.
+// Wake makes the runner look after d, when an event is due.
 func (r *Runner) Wake(d time.Duration) {
 	at := time.Now().Add(d)
 	r.mu.Lock()
@@ -111,7 +111,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		if err != nil {
 			r.unknown.Store(true)
 			if failures++; !life.IsStopping() {
-				r.cfg.Warn(life.Take, "held events could not be claimed, will try again", err, "failures", failures)
+				r.cfg.Warn(life.Take, "held events not claimed, will try again", err, "failures", failures)
 			}
 			next = r.cfg.Outage.Delay(failures)
 		} else {
@@ -124,12 +124,12 @@ func (r *Runner) Run(ctx context.Context) error {
 	}
 	r.releaseUnbegun(life)
 	if err := r.adopt(life.Work); err != nil {
-		r.cfg.Log.WarnContext(life.Take, "claims whose answer was lost could not be given back and will run out", "error", err)
+		r.cfg.Log.WarnContext(life.Take, "unknown claims not given back, they will expire", "error", err)
 	}
 	return nil
 }
 
-// adopt gives back what was claimed for this process without its knowledge.
+// adopt gives back claims of this process that it does not know of.
 func (r *Runner) adopt(ctx context.Context) error {
 	if !r.unknown.Swap(false) {
 		return nil
@@ -148,11 +148,11 @@ func (r *Runner) adopt(ctx context.Context) error {
 	return nil
 }
 
-// Doubt notes that a claim was not answered: this process may have others than it knows
-// of, which then are given back.
+// Doubt records that the database did not answer a claim. This process may then have
+// claims that it does not know of, and the runner gives them back.
 func (r *Runner) Doubt() { r.unknown.Store(true) }
 
-// Begun notes that a claim is this process's.
+// Begun records that this process has a claim.
 func (r *Runner) Begun(cl *Claim) {
 	r.mu.Lock()
 	r.known[cl.ID] = cl
@@ -162,10 +162,10 @@ func (r *Runner) Begun(cl *Claim) {
 	r.out.Add(1)
 }
 
-// Ended notes that a claim is this process's no longer.
+// Ended records that this process no longer has a claim.
 func (r *Runner) Ended(cl *Claim) {
 	r.mu.Lock()
-	if r.known[cl.ID] == cl { // and not a later claim of this process
+	if r.known[cl.ID] == cl { // and not a later claim of the same event
 		delete(r.known, cl.ID)
 	}
 	r.mu.Unlock()
@@ -196,13 +196,13 @@ func (r *Runner) wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// step claims what the workers have room for, and says how long nothing else is
-// due.
+// step claims as much as the workers have room for, and returns how long to wait before
+// the next step.
 func (r *Runner) step(life delivery.Lifetime) (time.Duration, error) {
 	if err := r.adopt(life.Work); err != nil {
 		return 0, err
 	}
-	// A claim is answered also where ctx ends meanwhile: it may have been made.
+	// The claim goes on even if ctx ends meanwhile, because it may have been made.
 	w := r.wishes()
 	claims, due, err := r.claim(life.Work, w)
 	if err != nil {
@@ -211,17 +211,17 @@ func (r *Runner) step(life delivery.Lifetime) (time.Duration, error) {
 	r.more = met(w, claims)
 	for _, cl := range claims {
 		r.Begun(cl)
-		cl.queue.waiting <- cl // it has room for all that are not answered
+		cl.queue.waiting <- cl // does not block: there is room for all open claims
 	}
 	if due.Alone {
 		ran, err := r.runAlone(life)
 		if ran || err != nil {
 			return 0, err
 		}
-		return r.cfg.IdlePoll, nil // another process has it just now
+		return r.cfg.IdlePoll, nil // another process runs it now
 	}
-	// Where more is due than workers have room for, one that becomes free wakes
-	// the runner.
+	// If more is due than the workers have room for, a worker that becomes free wakes the
+	// runner.
 	wait := r.cfg.IdlePoll
 	if due.Wait != nil {
 		wait = min(wait, max(time.Duration(*due.Wait*float64(time.Second)), time.Millisecond))
@@ -229,7 +229,7 @@ func (r *Runner) step(life delivery.Lifetime) (time.Duration, error) {
 	return wait, nil
 }
 
-// wishes says what may be claimed.
+// wishes returns what may be claimed.
 func (r *Runner) wishes() *delivery.Wishes {
 	w := &delivery.Wishes{}
 	for _, q := range r.queues {
@@ -241,7 +241,7 @@ func (r *Runner) wishes() *delivery.Wishes {
 	return w
 }
 
-// met reports whether a handler got as many claims as it wished for, or most of their bytes.
+// met reports whether a handler got as many claims as it asked for, or most of the bytes.
 func met(w *delivery.Wishes, claims []*Claim) bool {
 	got, size := make(map[string]int32, len(w.Handlers)), make(map[string]int64, len(w.Handlers))
 	for _, cl := range claims {
@@ -256,7 +256,7 @@ func met(w *delivery.Wishes, claims []*Claim) bool {
 	return false
 }
 
-// claim claims events, asks what is due next, and takes dry runs that were asked for.
+// claim claims events, asks what is due next, and takes requested dry runs.
 func (r *Runner) claim(ctx context.Context, w *delivery.Wishes) (claims []*Claim, next delivery.Due, err error) {
 	began := time.Now()
 	rows, asked, next, err := r.cfg.Ledger.Claim(ctx, r.cfg.Process, w, r.cfg.DryRuns.Room())
@@ -277,8 +277,8 @@ func (r *Runner) claims(rows []delivery.HeldEvent, began time.Time) (claims []*C
 }
 
 // runAlone claims one poison event, which may end the process, and runs it while nothing
-// else of this inbox runs. The claims made before are settled or given back by then:
-// otherwise the end of the process would count as an attempt of theirs, too.
+// else of this inbox runs. Earlier claims are settled or given back before that.
+// Otherwise the end of the process would count as an attempt of theirs too.
 func (r *Runner) runAlone(life delivery.Lifetime) (ran bool, err error) {
 	r.releaseUnbegun(life)
 	r.out.Wait()
@@ -300,7 +300,7 @@ func (r *Runner) runAlone(life delivery.Lifetime) (ran bool, err error) {
 	return len(claims) > 0, nil
 }
 
-// releaseUnbegun gives back what no worker has begun.
+// releaseUnbegun gives back the claims that no worker has begun.
 func (r *Runner) releaseUnbegun(life delivery.Lifetime) {
 	for _, q := range r.queues {
 		for len(q.waiting) > 0 {

@@ -1,5 +1,5 @@
-// Package delivery has what the parts of the inbox tell each other: an event on its way
-// into a handler, how it failed, how it is held and how it ended. It does no I/O.
+// Package delivery has the types that the parts of the inbox share: an event on its way
+// to a handler, how it failed, how it is held and how it ended. It does no I/O.
 package delivery
 
 import (
@@ -27,9 +27,9 @@ import (
 type Task struct {
 	Event   postroom.Event
 	Key     string // the dedupe key
-	Digest  []byte // nil where the key is derived
+	Digest  []byte // nil if a DedupeKey function made the key
 	Attempt int    // counts from 1
-	Retried bool   // from held
+	Retried bool   // it runs from held
 }
 
 // Delivery is a message of the broker on its way into a handler.
@@ -40,50 +40,55 @@ type Delivery struct {
 	Source Source
 	Place  Place
 
-	Pos    int64    // in its key
-	Parked bool     // it has waited here for its key
+	Pos    int64    // its position in the order of its key
+	Parked bool     // it has waited in memory for its key
 	Fault  *Failure // why it cannot be handled; nil for an event
-	Flight string   // what it waits for, if another has the same; see dispatch.Duplicates
-	Began  string   // the id of its last transaction, if the inbox did not commit that
+	Flight string   // it waits if another delivery under way has the same; see dispatch.Duplicates
+	Began  string   // the id of its last transaction, unless the inbox committed that
 }
 
-// Place is what the stream says of a message.
+// Place is what the stream says about a message.
 type Place struct {
-	Seq       uint64
-	Stored    time.Time // when the stream got it
-	Delivered uint64    // how often the broker has sent it
-	Rewound   bool      // it was published again, because the stream did not have it any more
-	Ageless   bool      // it was in the stream when the handler was new
+	Seq         uint64
+	Stored      time.Time // when the stream got it
+	Delivered   uint64    // how often the broker has sent it
+	Republished bool      // it was published again, because the stream had lost it
+	Ageless     bool      // it was in the stream when the handler was new
 }
 
-// Source is who read a delivery from the stream, and is told what became of it.
+// Source is the reader that read a delivery from the stream. It is told how the delivery
+// ended.
 type Source interface {
 	// Ack says that the delivery is decided.
 	Ack(ctx context.Context, d *Delivery)
 
-	// HandBack says that it is not, and is to be delivered again at once.
+	// HandBack says that the delivery is not decided, and is to be delivered again at
+	// once.
 	HandBack(ctx context.Context, d *Delivery)
 
-	// Delay says that it could not even be held, and is to be delivered again later.
+	// Delay says that the delivery could not even be held, and is to be delivered again
+	// later.
 	Delay(ctx context.Context, d *Delivery, err error)
 
-	// IsOver reports whether what was read is not to be begun any more: it is read again.
+	// IsOver reports whether deliveries of this reader must not begin any more. They will
+	// be read again.
 	IsOver() bool
 
-	// Suspects reports whether what is read now may be what ends processes.
+	// Suspects reports whether an event that is read now may be one that ends processes.
 	Suspects() bool
 
 	// Held says how the delivery is held.
 	Held(h Holding)
 
-	// Epoch tells one reader of an ordered handler from the next; 0 of others.
+	// Epoch distinguishes one reader of an ordered handler from the next. It is 0 for
+	// other readers.
 	Epoch() int64
 }
 
-// IsOver reports whether a delivery is not to be begun any more: it is read again.
+// IsOver reports whether the delivery must not begin any more. It will be read again.
 func (d *Delivery) IsOver() bool { return d.Source != nil && d.Source.IsOver() }
 
-// Epoch is the one in which it was read; 0 if that does not matter.
+// Epoch is the epoch of its reader; 0 if it has none.
 func (d *Delivery) Epoch() int64 {
 	if d.Source == nil {
 		return 0
@@ -102,12 +107,13 @@ func (d *Delivery) Since() time.Time {
 // Origin is the stream that a message comes from.
 type Origin struct {
 	Stream   string
-	Created  time.Time // tells two streams of one name apart
-	Backfill uint64    // up to here the age of an event does not matter
+	Created  time.Time // distinguishes two streams with the same name
+	Backfill uint64    // up to this sequence the age of an event does not matter
 }
 
-// Decode reads a message. What is no event has a fault, and an identity by its place in
-// the stream. It fails only if the message is none of a stream.
+// Decode reads a message. If the message is not an event, the delivery has a fault, and
+// its identity is its place in the stream. Decode fails only if the message is not from a
+// stream.
 func Decode(msg jetstream.Msg, from Origin) (*Delivery, error) {
 	meta, err := msg.Metadata()
 	if err != nil {
@@ -120,10 +126,11 @@ func Decode(msg jetstream.Msg, from Origin) (*Delivery, error) {
 			Ageless: meta.Sequence.Stream <= from.Backfill,
 		},
 	}
-	// A stream that was deleted and made again counts from 1 again.
+	// A stream that was deleted and created again counts from 1 again, so Created is part
+	// of the id.
 	id := from.Stream + "@" + from.Created.UTC().Format(time.RFC3339Nano) + "#" + strconv.FormatUint(d.Place.Seq, 10)
 	d.Pos = int64(min(d.Place.Seq, 1<<61)) //nolint:gosec // bounded just here
-	_, d.Place.Rewound = msg.Headers()[wire.Rewind]
+	_, d.Place.Republished = msg.Headers()[wire.Republish]
 	d.Event, err = wire.Decode(msg.Subject(), msg.Headers(), msg.Data())
 	if err != nil {
 		d.Event = postroom.Event{ID: id, Subject: guard.Clean(msg.Subject(), maxSubject), Data: msg.Data()}
@@ -138,11 +145,11 @@ func Decode(msg jetstream.Msg, from Origin) (*Delivery, error) {
 	return d, nil
 }
 
-// maxSubject is how much is kept of a subject that no producer of ours wrote.
+// maxSubject is how much is kept of a subject that was not Postroom's producer's.
 const maxSubject = 1024
 
-// Identify derives the dedupe key and the digest; the key with a user's function, unless
-// that is nil, which has so much time.
+// Identify derives the dedupe key and the digest. If by is not nil, it makes the key, and
+// has the time within for that.
 func (d *Delivery) Identify(by func(postroom.Event) string, within time.Duration) {
 	d.Key, d.Digest = dedupeKey(d.Event), digest(d.Event)
 	if by != nil && d.Fault == nil {
@@ -152,14 +159,14 @@ func (d *Delivery) Identify(by func(postroom.Event) string, within time.Duration
 			f.Class, f.Permanent = classDedupeKey, true
 			d.Fault = &f
 		} else {
-			d.Key, d.Digest = Bounded(key), nil // one effect for each key, whatever the event says
+			d.Key, d.Digest = Bounded(key), nil // one effect for each key, even if contents differ
 		}
 	}
 	d.Flight = d.Key
 }
 
-// derive calls the subscription's function, which may be wrong: it panics, ends the
-// goroutine, or does not return.
+// derive calls the subscription's function. That may panic, end its goroutine, or not
+// return.
 func derive(by func(postroom.Event) string, within time.Duration, ev postroom.Event) (string, error) {
 	key, err := guard.Apart(within, func() (string, error) { return by(ev), nil })
 	switch {
@@ -173,8 +180,8 @@ func derive(by func(postroom.Event) string, within time.Duration, ev postroom.Ev
 
 var errNoKey = errors.New("DedupeKey returned an empty text, or one that is not UTF-8")
 
-// dedupeKey is source and id. A source of ours has no white space in it; one
-// that has must not be taken for another that ends earlier.
+// dedupeKey is source and id. Postroom refuses a source with white space; in a source of
+// another program a space is quoted, so that it is not taken for a shorter source.
 func dedupeKey(ev postroom.Event) string {
 	return Bounded(strings.ReplaceAll(ev.Source, " ", "%20") + " " + ev.ID)
 }
@@ -183,7 +190,8 @@ func dedupeKey(ev postroom.Event) string {
 // and a conflict adds its digest.
 const MaxKey = 960
 
-// Bounded shortens a key that the ledger does not take. Two that differ still do.
+// Bounded shortens a key that is too long for the ledger. Keys that differ still differ
+// after that.
 func Bounded(key string) string {
 	if len(key) <= MaxKey {
 		return key
@@ -196,16 +204,16 @@ func Bounded(key string) string {
 func digest(ev postroom.Event) []byte {
 	h := sha256.New()
 	h.Write([]byte(ev.Type))
-	h.Write([]byte{0}) // no type has it in it
+	h.Write([]byte{0}) // a separator: no type contains it
 	h.Write(ev.Data)
 	return h.Sum(nil)[:16]
 }
 
-// Selection says which events a process takes for a handler: those of some types, or those
-// on some subjects, which may have wildcards.
+// Selection says which events a process takes for a handler: those of some types, or
+// those on some subjects, with wildcards.
 type Selection struct{ Types, Subjects []string }
 
-// Takes reports whether it takes an event.
+// Takes reports whether the selection includes an event.
 func (s Selection) Takes(ev postroom.Event) bool {
 	if len(s.Types) > 0 {
 		return slices.Contains(s.Types, ev.Type)
@@ -213,7 +221,8 @@ func (s Selection) Takes(ev postroom.Event) bool {
 	return slices.ContainsFunc(s.Subjects, func(pattern string) bool { return wildcard.Covers(pattern, ev.Subject) })
 }
 
-// Wished are the types and a pattern for the subjects, as claim.sql has them; nil for all.
+// Wished returns the types and a pattern for the subjects, as claim.sql takes them; nil
+// means all.
 func (s Selection) Wished() (types, subjects *string) {
 	if len(s.Types) > 0 {
 		all := strings.Join(s.Types, " ")

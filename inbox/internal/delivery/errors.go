@@ -18,28 +18,27 @@ type BeginError struct{ Err error }
 func (e *BeginError) Error() string { return "begin: " + e.Err.Error() }
 func (e *BeginError) Unwrap() error { return e.Err }
 
-// LedgerError says that a row of ours could not be written.
+// LedgerError says that the inbox could not write a row of its own.
 type LedgerError struct{ Err error }
 
 func (e *LedgerError) Error() string { return "write ledger: " + e.Err.Error() }
 func (e *LedgerError) Unwrap() error { return e.Err }
 
-// CommitError says that a COMMIT failed or was not answered: where it was not,
-// the transaction may have committed.
+// CommitError says that a COMMIT failed or was not answered. Without an answer, the
+// transaction may have committed.
 type CommitError struct{ Err error }
 
 func (e *CommitError) Error() string { return "commit: " + e.Err.Error() }
 func (e *CommitError) Unwrap() error { return e.Err }
 
-// LostError says that the connection broke under a transaction that had not
-// committed.
+// LostError says that the connection broke before the transaction committed.
 type LostError struct{ Err error }
 
 func (e *LostError) Error() string { return "connection lost: " + e.Err.Error() }
 func (e *LostError) Unwrap() error { return e.Err }
 
-// Written marks the error of a statement of ours that is a transaction of its own.
-// Where the server did not answer, it is out of reach.
+// Written classifies the error of an inbox statement that is a transaction of its own. If
+// the server did not answer, that is an outage.
 func Written(err error) error {
 	var pg *pgconn.PgError
 	var connect *pgconn.ConnectError
@@ -52,10 +51,11 @@ func Written(err error) error {
 	return &BeginError{Err: err}
 }
 
-// IsOutage reports whether err says that the database cannot be worked with: no
-// transaction can be begun, it lacks room (class 53), or the ledger takes no row,
-// because it is read-only, was dropped, or is not ours to write. That says nothing about the event, and
-// so costs no attempt. Other classes are about the row, and so the event: see isAboutTheRow.
+// IsOutage reports whether err says that the database cannot be used: no transaction can
+// begin, it lacks resources (class 53), or the ledger cannot be written, because it is
+// read-only, was dropped, or the inbox lacks the right. Such an error is not the event's
+// fault, so it costs no attempt. Errors of other classes are about the row, and so about
+// the event: see IsAboutTheRow.
 func IsOutage(err error) bool {
 	var begin *BeginError
 	var ledger *LedgerError
@@ -71,24 +71,25 @@ func IsOutage(err error) bool {
 	return false
 }
 
-// IsAboutTheRow reports whether the database refused a value or a row, as it
-// would again: data exceptions (class 22), constraints (23), limits of the server, such
-// as an entry that is too large for its index (54), and what a trigger raises (P0).
+// IsAboutTheRow reports whether the database refused a value or a row, and would refuse
+// it again: data exceptions (class 22), constraints (23), limits of the server, such as
+// an entry that is too large for its index (54), and errors that a trigger raises (P0).
 func IsAboutTheRow(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && slices.Contains([]string{"22", "23", "54", "P0"}, pg.Code[:min(2, len(pg.Code))])
 }
 
-// isMalformed reports whether the database could not read a statement, as it would not
-// the next time: its text has a NUL in it. It has the code of a broken connection, but
-// this one goes on: a pooler that refuses a connection says FATAL.
+// isMalformed reports whether the database could not read a statement because its text
+// contains a NUL. Another try would fail as well. The error has the code of a broken
+// connection, but the connection still works: a pooler that refuses a connection says
+// FATAL.
 func isMalformed(pg *pgconn.PgError) bool {
 	return pg.Code == "08P01" && cmp.Or(pg.SeverityUnlocalized, pg.Severity) == "ERROR"
 }
 
-// IsContention reports whether the same transaction may well succeed at once:
-// it lost to another one, the server went away under it, or its commit was not
-// answered. After a commit that did succeed the next round meets the ledger row.
+// IsContention reports whether the same transaction may succeed if it is run again at
+// once: it lost to another one, the server went away during it, or its commit was not
+// answered. If that commit succeeded, the next round finds the ledger row.
 func IsContention(err error) bool {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
@@ -101,32 +102,31 @@ func IsContention(err error) bool {
 			slices.ContainsFunc([]string{"08", "57P0"}, func(class string) bool { return strings.HasPrefix(pg.Code, class) })
 	}
 	if errors.Is(err, pgx.ErrTxCommitRollback) {
-		return false // a statement failed before, and the handler overlooked it
+		return false // an earlier statement failed, and the handler ignored that
 	}
 	var commit *CommitError
 	var broken *LostError
 	return errors.As(err, &commit) || errors.As(err, &broken)
 }
 
-// IsUnsettled reports whether err says nothing about the event, but that this process
-// could not bring it to an end.
+// IsUnsettled reports whether err is not about the event, but says that this process
+// could not settle it.
 func IsUnsettled(err error) bool {
 	var begin *BeginError
 	return errors.As(err, &begin)
 }
 
-// EndedError says that a handler ended the transaction that it was given, with a
-// statement of its own.
+// EndedError says that a handler ended its transaction with a statement of its own.
 type EndedError struct {
-	Committed bool // by a COMMIT; otherwise what it did until then is undone, or that is not known
+	Committed bool // by a COMMIT; otherwise it was rolled back, or that is not known
 }
 
 func (e *EndedError) Error() string {
 	if e.Committed {
-		return "the handler committed the transaction that it was given, with a statement of its own: what it did until then has taken effect, " +
-			"though not all of it may be done; look at what it changed before you run it again, and remove the statement"
+		return "the handler committed its transaction with a statement of its own: its changes until then have taken effect, " +
+			"and may be incomplete; check them before you run it again, and remove the statement"
 	}
-	return "the handler ended the transaction that it was given, with a statement of its own: nothing of it was committed by the inbox; remove the statement"
+	return "the handler ended its transaction with a statement of its own: the inbox committed nothing; remove the statement"
 }
 
 // IsEnded reports whether a handler ended its transaction.
@@ -135,31 +135,31 @@ func IsEnded(err error) bool {
 	return errors.As(err, &ended)
 }
 
-// AbandonedError says that a handler did not return, long after its context
-// ended, and that its transaction was taken from it.
+// AbandonedError says that a handler did not return long after its context ended, and
+// that the inbox took its transaction away.
 type AbandonedError struct{ Err error }
 
 func (e *AbandonedError) Error() string {
-	return e.Err.Error() + ", and it ignores its context; it was left behind"
+	return e.Err.Error() + ", and it ignores its context; it was abandoned"
 }
 func (e *AbandonedError) Unwrap() error { return e.Err }
 
-// IsAbandoned reports whether a handler was left behind.
+// IsAbandoned reports whether a handler was abandoned.
 func IsAbandoned(err error) bool {
 	var gone *AbandonedError
 	return errors.As(err, &gone)
 }
 
 var (
-	// ErrOutcomeUnknown says that a call was begun before, and nobody knows whether it
+	// ErrOutcomeUnknown says that a call began earlier, and it is not known whether it
 	// happened.
-	ErrOutcomeUnknown = errors.New("the call was begun before and its outcome is not known")
+	ErrOutcomeUnknown = errors.New("the call began before, and its outcome is not known")
 
-	// ErrDuplicate says that the event is decided already: nothing is to be done.
+	// ErrDuplicate says that the event is decided already, so there is nothing to do.
 	ErrDuplicate = errors.New("duplicate")
 
-	// ErrConflict says that another event was decided under the same identity.
-	ErrConflict = errors.New("another event was decided under this identity")
+	// ErrConflict says that another event with the same identity was decided.
+	ErrConflict = errors.New("another event with this identity was decided")
 
 	// ErrBlocked says that an earlier event of the key is held.
 	ErrBlocked = errors.New("an earlier event of the key is held")
@@ -183,16 +183,17 @@ var ErrGoexit = errors.New("the handler ended its goroutine with runtime.Goexit"
 // ErrTimeout says that a handler took longer than its subscription allows.
 var ErrTimeout = errors.New("the handler was not done in time")
 
-// WhileError says what a user's function was run for. Other than fmt.Errorf it does not ask
-// for the text of the error before that is asked of it, with the guard up.
+// WhileError adds to an error what a user's function was run for. Unlike fmt.Errorf, it
+// calls the error's Error method only when its own text is read, which happens inside a
+// guard.
 type WhileError struct {
 	What    string
-	Matches error // one of ours that it matches, or nil
+	Matches error // an error of this package that it matches, or nil
 	Err     error
 }
 
 func (e *WhileError) Error() string { return e.What + ": " + guard.Text(e.Err, guard.MaxText) }
 func (e *WhileError) Unwrap() error { return e.Err }
 
-// Is reports whether it matches one of our errors.
+// Is reports whether it matches an error of this package.
 func (e *WhileError) Is(target error) bool { return e.Matches != nil && target == e.Matches }

@@ -12,36 +12,36 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// Classes of failures, besides the SQLSTATE of one that came from the database.
+// Classes of failures. An error of the database has its SQLSTATE as its class.
 const (
 	classError       = "error"           // the handler returned it
-	classPermanent   = "permanent"       // the handler said that another attempt is hopeless
+	classPermanent   = "permanent"       // the handler said that another attempt would fail too
 	classPanic       = "panic"           // the handler panicked, or ended its goroutine
 	ClassTimeout     = "timeout"         // the handler took longer than its subscription allows
 	classContention  = "contention"      // ten rounds lost to other transactions
-	ClassCrash       = "crash"           // the process that ran it ended, or stood still
-	ClassConflict    = "conflict"        // another event was decided under its identity
-	ClassUndecodable = "undecodable"     // it is no event
+	ClassCrash       = "crash"           // the process that ran it ended or stalled
+	ClassConflict    = "conflict"        // another event with its identity was decided
+	ClassUndecodable = "undecodable"     // the message is not an event
 	ClassTooOld      = "too_old"         // the ledger cannot tell whether it was decided
-	classDedupeKey   = "dedupe_key"      // the subscription found no key for it
+	classDedupeKey   = "dedupe_key"      // the DedupeKey function returned no key
 	ClassLate        = "late"            // it came after later events of its key
-	classUnknown     = "outcome_unknown" // a call was begun, and may not be made again
+	classUnknown     = "outcome_unknown" // a call began, and must not be made again
 	classTransaction = "transaction"     // the handler ended its transaction with a statement
 )
 
 // Failure is what went wrong with an event.
 type Failure struct {
 	Class string
-	Text  string // what to tell an operator
-	frame string // where in the program, for a panic
+	Text  string // for the operator
+	frame string // the place in the program, for a panic
 	stack string
-	place string // what tells its cause beside class and text: the frame, or a constraint
+	place string // the frame or the constraint: part of its cause besides class and text
 
-	Permanent bool          // no other attempt follows
-	after     time.Duration // the next attempt is made no sooner
+	Permanent bool          // there is no further attempt
+	after     time.Duration // the earliest time of the next attempt
 }
 
-// FailureOf classifies what a handler, or the database under it, returned.
+// FailureOf classifies an error of a handler or of the database.
 func FailureOf(err error) Failure {
 	f := Failure{Class: classError, Text: guard.Clean(err.Error(), guard.MaxText)}
 	var panicked *guard.PanicError
@@ -51,7 +51,7 @@ func FailureOf(err error) Failure {
 	case errors.As(err, &panicked):
 		f.Class, f.frame, f.stack = classPanic, panicked.Frame, panicked.Stack
 		f.place = f.frame
-	case errors.As(err, &ended): // what is committed another attempt would do again
+	case errors.As(err, &ended): // another attempt would repeat what is committed
 		f.Class, f.Permanent = classTransaction, ended.Committed
 	case errors.Is(err, ErrGoexit):
 		f.Class = classPanic
@@ -70,8 +70,8 @@ func FailureOf(err error) Failure {
 	return f
 }
 
-// Next returns when the attempt after the given one is made, or nil where none
-// follows: most are made.
+// Next returns when the next attempt is made, or nil if there is none. attempts were
+// made, and most may be made.
 func (f Failure) Next(schedule postroom.Backoff, attempts, most int) *time.Duration {
 	if f.Permanent || attempts >= most {
 		return nil
@@ -86,12 +86,12 @@ func (f Failure) Next(schedule postroom.Backoff, attempts, most int) *time.Durat
 // shortestWait keeps RetryAfter(0, err) from running a handler without a pause.
 const shortestWait = 10 * time.Millisecond
 
-// Fingerprint is the same for failures of one handler that have one cause.
+// Fingerprint is the same for all failures of a handler that have the same cause.
 func (f Failure) Fingerprint(handler string, ev postroom.Event) []byte {
 	return cause.Fingerprint(handler, f.Class, f.place, f.Text, ev.ID, ev.Key, ev.Source, ev.Type)
 }
 
-// Document is the failure as it is kept, in JSON; the database adds the time.
+// Document returns the failure as JSON, as it is stored. The database adds the time.
 func (f Failure) Document() (string, error) {
 	text, err := json.Marshal(struct {
 		Class string `json:"class"`

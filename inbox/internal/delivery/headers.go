@@ -18,7 +18,7 @@ func RawHeaders(header map[string][]string) []byte {
 	return b.Bytes()
 }
 
-// ParseHeaders reverses rawHeaders.
+// ParseHeaders reverses RawHeaders.
 func ParseHeaders(raw []byte) map[string][]string {
 	header := make(map[string][]string)
 	for line := range strings.SplitSeq(string(raw), "\r\n") {

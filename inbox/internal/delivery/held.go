@@ -2,7 +2,7 @@ package delivery
 
 import "time"
 
-// HeldEvent is a held event that was claimed, or is to be run along with one that was.
+// HeldEvent is a held event that was claimed, or that runs along with a claimed one.
 type HeldEvent struct {
 	Task
 
@@ -10,20 +10,20 @@ type HeldEvent struct {
 	ID, Epoch int64
 	Solitary  bool
 	Revision  int32
-	Last      int // the attempt after which it is dead, where an operator said so
+	Last      int // the attempt after which it is dead, if an operator set that
 
-	Blocking string // the key that waits for it, or nothing
+	Blocking string // the key that waits for it, or ""
 	Pos      int64  // in that key
 	Followed bool   // others waited behind it when it was claimed
 
 	Headers, Raw []byte // as they are stored
 }
 
-// Size is how many bytes it has in memory, by and large.
+// Size is about how many bytes of memory it takes.
 func (h *HeldEvent) Size() int64 { return int64(len(h.Event.Data) + len(h.Headers) + len(h.Raw)) }
 
-// Wishes say what may be claimed, as claim.sql has it: each has as many entries as there
-// are handlers.
+// Wishes says what may be claimed, as claim.sql takes it. Each field has one entry for
+// each handler.
 type Wishes struct {
 	Handlers        []string
 	Most            []int32
@@ -36,7 +36,7 @@ type Wishes struct {
 
 // Due is what due.sql returns.
 type Due struct {
-	Wait  *float64 // seconds; nil where nothing is held that is due later
+	Wait  *float64 // seconds; nil if no held event is due later
 	Alone bool
 }
 
@@ -44,5 +44,5 @@ type Due struct {
 type DryRun struct {
 	ID      int64
 	Handler string
-	Held    int64 // which event
+	Held    int64 // the id of the event in held
 }

@@ -12,17 +12,17 @@ import (
 
 // Holding says how an event is held.
 type Holding struct {
-	Failure  *Failure       // nil where nothing failed
+	Failure  *Failure       // nil if it did not fail
 	Attempts int            // made so far
 	After    *time.Duration // when the next one is due; nil for a dead event
 	Solitary bool
 	Raw      bool // keep the headers as they came
-	Behind   bool // only behind an earlier event of its key
-	Decided  bool // its ledger row is there: a handler committed it
+	Behind   bool // it only waits behind an earlier event of its key
+	Decided  bool // its ledger row exists: a handler committed it
 }
 
-// IsBesideTheOrder reports whether later events of its key do not wait for an event that is
-// held so: it never was in their order, or is decided.
+// IsBesideTheOrder reports whether later events of its key do not wait for an event that
+// is held like this, because it never was in their order, or is decided.
 func (h Holding) IsBesideTheOrder() bool {
 	if h.Raw || h.Decided {
 		return true
@@ -30,8 +30,8 @@ func (h Holding) IsBesideTheOrder() bool {
 	return h.Failure != nil && slices.Contains([]string{ClassConflict, ClassLate, ClassUndecodable}, h.Failure.Class)
 }
 
-// TooOld is how an event is held that was logged before the ledger can tell whether it was
-// decided: rows are kept for so long.
+// TooOld returns how to hold an event that is so old that the ledger may have removed its
+// row. kept is how long rows are kept.
 func TooOld(logged time.Time, kept time.Duration) Holding {
 	return Holding{Failure: &Failure{Class: ClassTooOld, Permanent: true, Text: fmt.Sprintf(
 		"logged at %s: the ledger, which keeps rows for %s, cannot tell whether it was decided", logged.UTC().Format(time.RFC3339), kept)}}
@@ -40,38 +40,38 @@ func TooOld(logged time.Time, kept time.Duration) Holding {
 // AtOnce is the wait of an event that is due at once.
 var AtOnce = new(time.Duration)
 
-// BehindKey is how an event is held that waits for its key.
+// BehindKey holds an event that waits for its key.
 var BehindKey = Holding{After: AtOnce, Behind: true}
 
-// AsConflict is how an event is held whose identity another event has.
+// AsConflict holds an event if another event has its identity.
 var AsConflict = Holding{Failure: &Failure{
 	Class: ClassConflict, Permanent: true, Text: "another event with this source and id was decided before",
 }}
 
-// AsLate is how an event is held that comes after later ones of its key.
+// AsLate holds an event that comes after later ones of its key.
 var AsLate = Holding{Failure: &Failure{
-	Class: ClassLate, Permanent: true, Text: "later events of its key may have taken effect: the broker lost it, and it came again",
+	Class: ClassLate, Permanent: true, Text: "the broker lost it and delivered it later: later events of its key may have taken effect",
 }}
 
-// Conflicting returns the delivery as it is held when another event was decided
-// under its identity.
+// Conflicting returns the delivery to hold if another event with its identity was
+// decided.
 func Conflicting(d *Delivery) *Delivery {
 	other := *d
 	other.Key = d.Key + "#" + hex.EncodeToString(d.Digest)
 	return &other
 }
 
-// Unreadable is a delivery of which only its bytes are kept.
+// Unreadable returns a delivery of which only the bytes are kept.
 func Unreadable(d *Delivery) *Delivery {
 	bare := *d
 	bare.Event = postroom.Event{ID: guard.Clean(d.Event.ID, MaxKey), Subject: guard.Clean(d.Event.Subject, maxSubject), Data: d.Msg.Data()}
 	return &bare
 }
 
-// Fate is what became of an event that was to be held; hold.sql has what each means.
+// Fate says what happened to an event that was to be held. hold.sql explains each fate.
 type Fate string
 
-// What becomes of an event that was to be held.
+// What happens to an event that was to be held.
 const (
 	FateHeld    Fate = "held"
 	FateDecided Fate = "decided"

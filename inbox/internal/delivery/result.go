@@ -10,17 +10,17 @@ const (
 	Held      Outcome = "held"      // put into held, or back into it
 	Dead      Outcome = "dead"      // in held until an operator decides
 	Conflict  Outcome = "conflict"  // dead, as another event has its identity
-	Skipped   Outcome = "skipped"   // of a type that nobody asked for
+	Skipped   Outcome = "skipped"   // no process asked for its type
 	Released  Outcome = "released"  // handed back at shutdown
 )
 
 // Result says how a delivery is to end. The zero value says that it does not end here:
-// somebody else has it, and finishes it.
+// another part, such as the holder, has it and finishes it.
 type Result struct {
 	Outcome Outcome
 	Held    *Holding  // how it was held, if it was
-	As      *Delivery // what was held; the delivery, or what stands for it
-	Err     error     // why it could not even be held: it is to come again later
+	As      *Delivery // the delivery that was held, or its replacement
+	Err     error     // why it could not even be held; it is delivered again later
 }
 
 // HandedBack is the result of a delivery that was not decided.

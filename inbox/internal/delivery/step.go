@@ -6,12 +6,12 @@ import "time"
 type Step struct {
 	Handler   string
 	Event     string // its dedupe key
-	ID        int64  // of the held event, and the epoch of its claim
+	ID        int64  // of the held event, with the epoch of its claim
 	Epoch     int64
 	Name      string
 	Revision  int32
 	VendorKey string        // for the vendor
-	Window    time.Duration // for how long after its first start it may be called again
+	Window    time.Duration // how long after its first start it may be called again
 
 	Verdict StepVerdict
 	Result  []byte

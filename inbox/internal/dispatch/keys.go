@@ -7,26 +7,26 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Keys are the keys of an ordered handler of which something is held, or may be, as
-// far as this process knows. It knows of all of them: what was held when its term
-// began it has read, what it holds it notes, and what another decided since it meets as
-// a duplicate. So an event of any other key needs no look at what is held. An event without
-// a key waits for none. What comes for a blocked key is held behind it, many events at a
-// time; or waits here, if the next attempt at what is held is near: that is less work than
-// two transactions.
+// Keys has the keys of an ordered handler that are blocked: events of these keys are
+// held, or may be. This process knows all of them. It read the held events when its term
+// began, it notes those that it holds, and it sees a duplicate if another process decided
+// an event since. So an event of any other key can run without a look at table held. An
+// event without a key waits for no other. Events of a blocked key are held behind it,
+// many at a time. If the next attempt is near, one waits in memory instead, which is less
+// work than two transactions.
 type Keys struct {
 	mu     sync.Mutex
 	keys   map[string]block
-	parked map[string]*parked // what waits here for a key, with all that waits for it
-	any    bool               // there are more keys than are remembered
-	notes  uint64             // made so far
+	parked map[string]*parked // the delivery of a key that waits in memory, with those that wait for it
+	any    bool               // there are more keys than fit, so any key may be blocked
+	notes  uint64             // the number of notes made so far
 }
 
-// block is what is known of a key of which something may be held.
+// block is what is known about a key whose events may be held.
 type block struct {
-	again time.Time // when what is held is tried again; zero where not known
-	maybe bool      // it may be free by now, or always was: the next of it is to look
-	note  uint64    // which this one is
+	again time.Time // when the held event is tried again; zero if not known
+	maybe bool      // it may be free: its next delivery has to look
+	note  uint64    // the number of this note
 }
 
 type parked struct {
@@ -41,15 +41,16 @@ const (
 	// MaxParkQueue is how many events may wait for the one that waits for its key.
 	MaxParkQueue = 6
 
-	// What waits here is in hand, and may be less than half of that: see stream.InFlight.
+	// Parked deliveries are in flight, and must be less than half of those: see
+	// stream.InFlight.
 	maxParked    = 128             // keys
-	maxParkBytes = 128 << 10       // data of what waits for its key, by and large
-	longestPark  = time.Second     // until the next attempt at what is held
+	maxParkBytes = 128 << 10       // about the bytes of deliveries that wait for their key
+	longestPark  = time.Second     // until the next attempt at the held event
 	parkGrace    = longestPark / 5 // for that attempt
 )
 
-// Hold notes that something of a key is held, which is tried again at the given time,
-// or not by itself.
+// Hold notes that an event of a key is held. again is the time of its next attempt, or
+// zero if there is none.
 func (b *Keys) Hold(key string, again time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -59,7 +60,7 @@ func (b *Keys) Hold(key string, again time.Time) {
 	b.set(key, block{again: again})
 }
 
-// NoteHeld notes how an event of a key was held.
+// NoteHeld notes that an event of a key was held, and how.
 func (b *Keys) NoteHeld(key string, h delivery.Holding) {
 	if key == "" {
 		return
@@ -71,8 +72,8 @@ func (b *Keys) NoteHeld(key string, h delivery.Holding) {
 	b.Hold(key, again)
 }
 
-// Doubt notes that something of a key may be held, or no longer: another process decided
-// an event of it.
+// Doubt notes that it is not known whether events of a key are held, because another
+// process decided one.
 func (b *Keys) Doubt(key string) {
 	if key == "" {
 		return
@@ -95,7 +96,7 @@ func (b *Keys) set(key string, as block) {
 	b.keys[key] = as
 }
 
-// Version returns which note is the last of a key; 0 where there is none.
+// Version returns the number of a key's last note; 0 if there is none.
 func (b *Keys) Version(key string) uint64 {
 	if key == "" {
 		return 0
@@ -105,9 +106,9 @@ func (b *Keys) Version(key string) uint64 {
 	return b.keys[key].note
 }
 
-// Free notes that nothing of a key is held, unless something was noted since: this process
-// may have begun another term, and have learned then what others held meanwhile. It
-// reports whether it did.
+// Free notes that no event of a key is held, unless the key has a newer note than the
+// given one: this process may have begun another term, and have read what other processes
+// held. Free reports whether it made the note.
 func (b *Keys) Free(key string, note uint64) bool {
 	if key == "" {
 		return true
@@ -121,7 +122,7 @@ func (b *Keys) Free(key string, note uint64) bool {
 	return true
 }
 
-// Has reports whether something of a key is held, and whether that may be so.
+// Has reports whether events of a key are held, and whether they may be.
 func (b *Keys) Has(key string) (is, maybe bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -129,7 +130,7 @@ func (b *Keys) Has(key string) (is, maybe bool) {
 	return ok && !known.maybe, ok || b.any
 }
 
-// IsHeld reports whether something of a key is held, as far as is known.
+// IsHeld reports whether events of a key are known to be held.
 func (b *Keys) IsHeld(key string) bool {
 	if key == "" {
 		return false
@@ -138,8 +139,9 @@ func (b *Keys) IsHeld(key string) bool {
 	return is
 }
 
-// Park has a delivery wait here, until over is called with its key or the next attempt
-// should have been made. It reports whether it may.
+// Park makes a delivery wait in memory until it is unparked. If the held event's next
+// attempt should have been made by then, Park calls over with the key. It reports whether
+// the delivery may wait here.
 func (b *Keys) Park(d *delivery.Delivery, over func(key string)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -156,7 +158,7 @@ func (b *Keys) Park(d *delivery.Delivery, over func(key string)) bool {
 	return true
 }
 
-// parkedBytes is how much data what waits here has.
+// parkedBytes is the size of all parked deliveries.
 func (b *Keys) parkedBytes() (n int) {
 	for _, p := range b.parked {
 		n += len(p.d.Event.Data)
@@ -164,7 +166,7 @@ func (b *Keys) parkedBytes() (n int) {
 	return n
 }
 
-// Unpark returns what waits here for a key, or nil. It waits no longer.
+// Unpark removes and returns the parked delivery of a key, or nil.
 func (b *Keys) Unpark(key string) *delivery.Delivery {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -177,7 +179,7 @@ func (b *Keys) Unpark(key string) *delivery.Delivery {
 	return p.d
 }
 
-// UnparkAll returns everything that waits here.
+// UnparkAll removes and returns all parked deliveries.
 func (b *Keys) UnparkAll() []*delivery.Delivery {
 	b.mu.Lock()
 	defer b.mu.Unlock()

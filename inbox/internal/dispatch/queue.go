@@ -1,6 +1,6 @@
-// Package dispatch says which delivery of a handler may run, and where: one of each
-// identity at a time, the events of a key in their order, and what waits for a worker. It
-// does no I/O and starts no goroutine.
+// Package dispatch decides which delivery of a handler may run, and on which worker: one
+// of each identity at a time, and the events of a key in their order. It does no I/O and
+// starts no goroutine.
 package dispatch
 
 import (
@@ -11,13 +11,13 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Lanes have what waits for a worker: one for all, or one for each.
+// Lanes has the queues of the workers: one for all, or one for each.
 type Lanes struct {
 	queues []chan *delivery.Delivery
-	turn   atomic.Uint64 // of the lane for the next event without a key
+	turn   atomic.Uint64 // chooses the lane of the next event without a key
 }
 
-// NewLanes returns n lanes. Each has room for as many as may be in hand.
+// NewLanes returns n lanes. Each has room for all deliveries that may be in flight.
 func NewLanes(n, room int) *Lanes {
 	l := &Lanes{queues: make([]chan *delivery.Delivery, n)}
 	for i := range l.queues {
@@ -26,8 +26,8 @@ func NewLanes(n, room int) *Lanes {
 	return l
 }
 
-// Put hands a delivery to the workers. If each has a lane, the events of a key go to
-// one of them: two would wait for each other's rows.
+// Put hands a delivery to the workers. If each worker has a lane, all events of a key go
+// to the same worker: two workers would wait for each other's rows.
 func (l *Lanes) Put(d *delivery.Delivery) {
 	lane := 0
 	switch {
@@ -45,7 +45,7 @@ var seed = maphash.MakeSeed()
 // Of returns the lane of a worker.
 func (l *Lanes) Of(worker int) <-chan *delivery.Delivery { return l.queues[worker%len(l.queues)] }
 
-// Drain takes everything that waits, and what is put meanwhile.
+// Drain takes all waiting deliveries, and those that are put meanwhile.
 func (l *Lanes) Drain(take func(*delivery.Delivery)) {
 	for _, lane := range l.queues {
 		for {
@@ -60,7 +60,7 @@ func (l *Lanes) Drain(take func(*delivery.Delivery)) {
 	}
 }
 
-// Collect returns d and what else waits in a lane, n at the most.
+// Collect returns d and the deliveries that wait in a lane, at most n in all.
 func Collect(d *delivery.Delivery, lane <-chan *delivery.Delivery, n int) []*delivery.Delivery {
 	all := []*delivery.Delivery{d}
 	for len(all) < n {
@@ -74,19 +74,18 @@ func Collect(d *delivery.Delivery, lane <-chan *delivery.Delivery, n int) []*del
 	return all
 }
 
-// Duplicates lets one delivery of each identity run at a time in this process: a
-// second one would only wait for the first on the ledger's index, and hold a
-// connection for that long. Of an ordered handler it lets one of each key run, in
-// their order.
+// Duplicates lets one delivery of each identity run at a time in this process. A second
+// one would only wait for the first on the ledger's index, and occupy a connection. For
+// an ordered handler it lets one delivery of each key run, in their order.
 type Duplicates struct {
 	mu      sync.Mutex
-	waiting map[string][]*delivery.Delivery // for each in flight, what waits for it
+	waiting map[string][]*delivery.Delivery // for each one in flight, those that wait for it
 }
 
-// NewDuplicates returns one in which nothing is in flight.
+// NewDuplicates returns a Duplicates with nothing in flight.
 func NewDuplicates() *Duplicates { return &Duplicates{waiting: make(map[string][]*delivery.Delivery)} }
 
-// Begin reports whether d may run. Where not, it waits until end returns it.
+// Begin reports whether d may run. If not, d waits until End returns it.
 func (f *Duplicates) Begin(d *delivery.Delivery) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -99,17 +98,17 @@ func (f *Duplicates) Begin(d *delivery.Delivery) bool {
 	return true
 }
 
-// Queued returns how many wait for what flies where d does.
+// Queued returns how many deliveries wait for the one that d would wait for.
 func (f *Duplicates) Queued(d *delivery.Delivery) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.waiting[d.Flight])
 }
 
-// End returns the delivery that waited for d the longest, which then is in
-// flight; or nil.
+// End ends the flight of d. It returns the delivery that waited longest for d, which is
+// in flight from now on, or nil.
 func (f *Duplicates) End(d *delivery.Delivery) *delivery.Delivery {
-	if d.Flight == "" { // it flew along
+	if d.Flight == "" { // it was in flight along with another
 		return nil
 	}
 	f.mu.Lock()
@@ -123,8 +122,8 @@ func (f *Duplicates) End(d *delivery.Delivery) *delivery.Delivery {
 	return queue[0]
 }
 
-// Along returns those that wait for d, in their order, n at the most and only up to
-// the first that may not: they fly with it from here on.
+// Along returns deliveries that wait for d, in their order: at most n, and only those
+// before the first that may not. From now on they are in flight along with d.
 func (f *Duplicates) Along(d *delivery.Delivery, n int, may func(*delivery.Delivery) bool) []*delivery.Delivery {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -138,7 +137,7 @@ func (f *Duplicates) Along(d *delivery.Delivery, n int, may func(*delivery.Deliv
 	return queue[:k:k]
 }
 
-// Back has those that flew along with d wait for it again, before all others.
+// Back makes those that were in flight along with d wait for it again, before all others.
 func (f *Duplicates) Back(d *delivery.Delivery, along []*delivery.Delivery) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,29 +13,29 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// returnedError is what is known of an error that a user's function returned. It is made
-// while the guard is up, with a bound on time, and holds no value of the user's: the
-// methods of such a value may panic, never return, or return a hundred megabytes, and the
-// rest of this package asks errors a lot of questions.
+// returnedError describes an error that a user's function returned. It is made inside the
+// guard, within a time limit, and holds no value of the user's. Methods of such a value
+// may panic, never return, or return a hundred megabytes, and the rest of the inbox often
+// calls methods of errors.
 type returnedError struct {
 	text  string
-	marks []error // ours, for errors.Is and errors.As
+	marks []error // errors of this package, for errors.Is and errors.As
 }
 
 func (e *returnedError) Error() string   { return e.text }
 func (e *returnedError) Unwrap() []error { return e.marks }
 
-// errInside stands for the user's error within one of ours.
+// errInside stands for the user's error inside an error of this package.
 var errInside = errors.New("what the handler returned")
 
-// sentinels are the errors that this package looks for in what a handler returned.
+// sentinels are the errors that this package looks for in an error of a handler.
 var sentinels = []error{
 	postroom.ErrPermanent, delivery.ErrOutcomeUnknown, delivery.ErrSettled,
 	context.Canceled, context.DeadlineExceeded, pgx.ErrTxCommitRollback,
 }
 
-// returned describes an error that a user's function returned, and calls its methods: it
-// is called inside a guard.
+// returned describes an error that a user's function returned. Call it inside a guard,
+// because it calls the error's methods.
 func returned(err error) error {
 	if err == nil {
 		return nil
@@ -60,8 +60,8 @@ func returned(err error) error {
 	return r.with(tree)
 }
 
-// with adds what the functions of this package that a handler calls say by the types of
-// their errors.
+// with adds what the errors say by their types that functions of Postroom returned to the
+// handler.
 func (e *returnedError) with(tree []error) error {
 	if _, ok := guard.As[*delivery.BeginError](tree); ok {
 		e.marks = append(e.marks, &delivery.BeginError{Err: errInside})
@@ -72,14 +72,15 @@ func (e *returnedError) with(tree []error) error {
 	return e
 }
 
-// known is what counts of an error of the database. A user may have made it.
+// known copies the fields of a database error that matter. A user may have made the
+// error.
 func known(pg *pgconn.PgError) *pgconn.PgError {
 	clip := func(s string) string { return guard.Clean(s, 128) }
 	code := pg.Code
 	if !isState(code) {
 		code = ""
 	}
-	severity := clip(cmp.Or(pg.SeverityUnlocalized, pg.Severity)) // a pooler sends the other alone
+	severity := clip(cmp.Or(pg.SeverityUnlocalized, pg.Severity)) // a pooler sends only Severity
 	return &pgconn.PgError{
 		Severity: severity, SeverityUnlocalized: severity, Code: code,
 		TableName: clip(pg.TableName), ConstraintName: clip(pg.ConstraintName),

@@ -1,5 +1,5 @@
-// Package invoke calls users' handlers: within their time, with their panics caught, in
-// goroutines of their own. What it returns holds no value of a user's.
+// Package invoke calls users' handlers, each in another goroutine and within a time
+// limit, and catches their panics. What it returns holds no value of the user's.
 package invoke
 
 import (
@@ -13,39 +13,40 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// Invoker runs the functions of a user's handler: each in another goroutine, within its
-// time, and with its panics caught. One that ends with runtime.Goexit takes no worker
-// with it, and one that does not return holds none for ever.
+// Invoker runs the functions of a user's handler, each in another goroutine and within a
+// time limit, and catches their panics. So a function that calls runtime.Goexit does not
+// end the worker, and a function that never returns does not block it.
 type Invoker struct {
 	timeout time.Duration
-	grace   time.Duration // from the end of a handler's context until it is left behind
+	grace   time.Duration // from the end of a handler's context until it is abandoned
 	idle    pool
 	running atomic.Int32
 }
 
-// Transaction is what a handler is given, as far as this package minds it.
+// Transaction is the part of a handler's transaction that this package uses.
 type Transaction interface {
 	// Abandon takes the transaction from a handler that does not return.
 	Abandon()
 
-	// Healthy reports whether it could commit, as far as the client can tell.
+	// Healthy returns an error if the client knows that the transaction cannot commit.
 	Healthy() error
 }
 
-// New returns what runs a handler that has so much time, for so many workers.
+// New returns an invoker for a handler with this time limit and number of workers.
 func New(timeout time.Duration, workers int) *Invoker {
 	return &Invoker{timeout: timeout, grace: Grace(timeout), idle: make(pool, workers)}
 }
 
-// Grace is how long a handler with a timeout is waited for after its context ended.
+// Grace is how long the inbox waits for a handler after its context ended, given its
+// timeout.
 func Grace(timeout time.Duration) time.Duration {
 	return min(max(timeout/2, 100*time.Millisecond), 5*time.Second)
 }
 
-// AtWork is how many functions run.
+// AtWork is how many functions are running.
 func (i *Invoker) AtWork() int { return int(i.running.Load()) }
 
-// Close ends the goroutines that run nothing.
+// Close ends the idle goroutines.
 func (i *Invoker) Close() { i.idle.close() }
 
 // Run runs a handler's function, within its time. tx is nil if it has no transaction.
@@ -65,7 +66,7 @@ func (i *Invoker) Run(ctx context.Context, tx Transaction, f func(ctx context.Co
 	return err
 }
 
-// await waits for the handler, and for a while after its context ended.
+// await waits for the handler until its context ends, and a while longer.
 func (i *Invoker) await(ctx context.Context, tx Transaction, done <-chan error) error {
 	var err error
 	select {
@@ -88,8 +89,8 @@ func (i *Invoker) await(ctx context.Context, tx Transaction, done <-chan error) 
 	return timedOut(ctx, err)
 }
 
-// timedOut tells a handler that ran into its own deadline from one whose process
-// stops.
+// timedOut distinguishes a handler that ran into its own time limit from one whose
+// process stops.
 func timedOut(attempt context.Context, err error) error {
 	if err != nil && errors.Is(context.Cause(attempt), delivery.ErrTimeout) {
 		return fmt.Errorf("%w: %w", delivery.ErrTimeout, err)
@@ -97,15 +98,15 @@ func timedOut(attempt context.Context, err error) error {
 	return err
 }
 
-// caller is a goroutine that runs handlers, one after the other: a new one for
-// each event would grow its stack anew each time. One that a handler ended, or
-// does not return to, is not used again.
+// caller is a goroutine that runs handlers one after the other. A new goroutine for each
+// event would have to grow its stack each time. If a handler ends the goroutine or does
+// not return, it is not used again.
 type caller struct {
 	calls chan func() error
-	done  chan error // has room for one, so that a caller that was left behind ends
+	done  chan error // has room for one result, so that an abandoned caller can end
 }
 
-// pool has the idle ones of a handler.
+// pool has the idle callers of a handler.
 type pool chan *caller
 
 func (cs pool) get() *caller {
@@ -127,7 +128,7 @@ func (cs pool) put(c *caller) {
 	}
 }
 
-// close ends the idle ones.
+// close ends the idle callers.
 func (cs pool) close() {
 	for {
 		select {
@@ -145,9 +146,9 @@ func (c *caller) run() {
 	}
 }
 
-// one runs a call, and describes the error that it returned: both with the guard up and
-// within the time that the caller of this one waits. Its deferred function runs also
-// where the call, or a method of its error, ends the goroutine.
+// one runs a call and describes the error that it returned. Both happen inside the guard,
+// while await waits. Its deferred function also runs if the call, or a method of its
+// error, ends the goroutine.
 func (c *caller) one(call func() error) {
 	err := delivery.ErrGoexit
 	defer func() { c.done <- err }()

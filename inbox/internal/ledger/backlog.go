@@ -12,9 +12,9 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Backlog returns what is held of each handler.
+// Backlog returns how many events are held for each handler.
 func (db Upkeep) Backlog(ctx context.Context, handlers []string) ([]delivery.Stock, error) {
-	rows, _ := db.pool.Query(ctx, db.sql.backlog, handlers) // its error is returned by CollectRows
+	rows, _ := db.pool.Query(ctx, db.sql.backlog, handlers) // CollectRows returns its error
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.Stock])
 	if err != nil {
 		return nil, fmt.Errorf("count held events: %w", err)
@@ -22,7 +22,7 @@ func (db Upkeep) Backlog(ctx context.Context, handlers []string) ([]delivery.Sto
 	return all, nil
 }
 
-// Lag adds what is held of handlers to what is in their streams.
+// Lag adds the numbers of held events to the numbers of pending messages.
 func (db Upkeep) Lag(ctx context.Context, pending map[string]int64) ([]delivery.Lag, error) {
 	held, err := db.Backlog(ctx, slices.Sorted(maps.Keys(pending)))
 	if err != nil {

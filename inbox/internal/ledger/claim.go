@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Claims are the held events that processes have claimed.
+// Claims has the statements that claim held events for a process.
 type Claims struct{ *DB }
 
 // readHeld reads held events.
@@ -31,7 +31,7 @@ func readHeld(rows pgx.Rows) ([]delivery.HeldEvent, error) {
 	})
 }
 
-// intoHeld has readHeld read into rows.
+// intoHeld returns a function that reads rows with readHeld into into.
 func intoHeld(into *[]delivery.HeldEvent) func(pgx.Rows) error {
 	return func(rows pgx.Rows) (err error) {
 		*into, err = readHeld(rows)
@@ -39,8 +39,8 @@ func intoHeld(into *[]delivery.HeldEvent) func(pgx.Rows) error {
 	}
 }
 
-// instant scans a time. NULL and infinity stay zero: a row in which somebody wrote that
-// must not keep others from being claimed.
+// instant scans a time. NULL and infinity become zero: if an operator wrote one of these
+// in a row, it must not prevent the claims of other rows.
 type instant time.Time
 
 // ScanTimestamptz implements pgtype.TimestamptzScanner.
@@ -64,8 +64,8 @@ func claimArguments(process string, w *delivery.Wishes) []any {
 	return []any{process, w.Handlers, w.Most, w.Leases, w.Types, w.Subjects, w.Spared}
 }
 
-// Claim claims events for a process, asks what is due next, and takes dry runs that were
-// asked for, in one round trip.
+// Claim claims events for a process, asks what is due next, and takes requested dry runs,
+// in one round trip.
 func (db Claims) Claim(ctx context.Context, process string, w *delivery.Wishes, room int) (claims []delivery.HeldEvent, asked []delivery.DryRun, next delivery.Due, err error) {
 	err = db.sendClaim(ctx, func(batch *pgx.Batch) {
 		batch.Queue(db.sql.claim, append(claimArguments(process, w), w.Bytes, w.Idle)...).Query(intoHeld(&claims))
@@ -98,7 +98,7 @@ func (db Claims) ClaimAlone(ctx context.Context, process string, w *delivery.Wis
 	return claims, nil
 }
 
-// sendClaim sends statements that claim, in one transaction and one round trip.
+// sendClaim sends claiming statements, in one transaction and one round trip.
 func (db Claims) sendClaim(ctx context.Context, queue func(batch *pgx.Batch)) error {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
@@ -108,7 +108,7 @@ func (db Claims) sendClaim(ctx context.Context, queue func(batch *pgx.Batch)) er
 	return db.pool.SendBatch(ctx, batch).Close()
 }
 
-// Orphans gives back what was claimed for a process without its knowledge.
+// Orphans gives back claims of a process that it does not know of.
 func (db Claims) Orphans(ctx context.Context, process string, handlers []string, known []int64) error {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()

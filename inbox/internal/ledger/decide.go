@@ -21,21 +21,21 @@ type Handler struct {
 
 	name      string
 	isolation pgx.TxIsoLevel
-	idleLimit string // for how long, in milliseconds, the handler may leave its transaction idle
+	idleLimit string // in milliseconds: how long the handler may leave its transaction idle
 }
 
-// NewHandler returns the ledger of a handler that may leave its transaction idle for so
-// long.
+// NewHandler returns the ledger of a handler. idle is how long the handler may leave its
+// transaction idle.
 func NewHandler(db *DB, name string, isolation pgx.TxIsoLevel, idle time.Duration) *Handler {
 	return &Handler{DB: db, name: name, isolation: isolation, idleLimit: milliseconds(idle)}
 }
 
-// milliseconds is a duration as the database takes it.
+// milliseconds formats a duration for the database.
 func milliseconds(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
 
-// Decision is the statement that decides a delivery: it inserts the ledger row, if there is
-// none. key is that for which it has to wait, or nothing; maybe says that something of it
-// may be held.
+// Decision returns the statement that decides a delivery: it inserts the ledger row, if
+// there is none. key is the key for which the delivery has to wait, or "". maybe says
+// that events of that key may be held.
 func (a *Handler) Decision(d *delivery.Delivery, key string, maybe bool) *Statement {
 	switch {
 	case key == "":
@@ -46,20 +46,20 @@ func (a *Handler) Decision(d *delivery.Delivery, key string, maybe bool) *Statem
 	return &Statement{sql: a.sql.decideOrdered, args: []any{a.name, d.Key, d.Digest, a.idleLimit, key, d.Pos, d.Epoch()}}
 }
 
-// Decide begins the transaction that a statement of decision decides in.
+// Decide begins a transaction with the statement that decides a delivery.
 func (a *Handler) Decide(ctx context.Context, decision *Statement) (*Tx, pgconn.CommandTag, error) {
 	return a.begin(ctx, a.isolation, *decision)
 }
 
-// Undecided says why no ledger row was inserted for an event: it comes again, or
-// another of its identity does, or it has to wait behind its key, if it has one.
+// Undecided says why no ledger row was inserted for an event: the same event was decided
+// before, another event with its identity was, or the event has to wait for its key.
 func (a *Handler) Undecided(ctx context.Context, tx *Tx, d *delivery.Delivery, key string) error {
 	var same bool
 	err := tx.Tx.QueryRow(ctx, a.sql.verdict, a.name, d.Key, d.Digest).Scan(&same)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows) && key != "":
 		return delivery.ErrBlocked
-	case errors.Is(err, pgx.ErrNoRows): // the row has expired since
+	case errors.Is(err, pgx.ErrNoRows): // the row has expired since then
 		return delivery.ErrDuplicate
 	case err != nil:
 		return fmt.Errorf("compare ledger row: %w", err)
@@ -70,7 +70,7 @@ func (a *Handler) Undecided(ctx context.Context, tx *Tx, d *delivery.Delivery, k
 }
 
 // DecideBatch begins the transaction of a batch and inserts the ledger rows, sorted by
-// their keys: two batches that did so in different orders could wait for each other. It
+// their keys, because two batches with different orders could wait for each other. It
 // returns the keys that were not decided before.
 func (a *Handler) DecideBatch(ctx context.Context, members []*delivery.Delivery) (*Tx, map[string]bool, error) {
 	byKey := slices.SortedFunc(slices.Values(members), func(x, y *delivery.Delivery) int { return cmp.Compare(x.Key, y.Key) })
@@ -119,14 +119,14 @@ func (a *Handler) Begin(ctx context.Context) (*Tx, error) {
 	return tx, err
 }
 
-// BeginAlong begins the transaction of a held event, and reads what is to run along with
-// it: the next n of its key, with so many bytes at the most, of the types and subjects that
-// this process takes.
+// BeginAlong begins the transaction of a held event, and reads the events that are to run
+// along with it: the next ones of its key, at most n of them with at most the given
+// bytes, of the types and subjects that this process takes.
 func (a *Handler) BeginAlong(ctx context.Context, head *delivery.HeldEvent, n int, bytes int64, types, subjects *string) (*Tx, []delivery.HeldEvent, error) {
 	var along []delivery.HeldEvent
 	tx, _, err := a.begin(ctx, a.isolation,
 		Statement{sql: a.sql.limits, args: []any{a.idleLimit}},
-		Statement{sql: "SAVEPOINT postroom_plan"}, // what is set for our plans is not for the handler's
+		Statement{sql: "SAVEPOINT postroom_plan"}, // so that settings for this statement's plan can be undone before the handler runs
 		Statement{sql: a.sql.plan},
 		Statement{
 			sql: a.sql.along, args: []any{a.name, head.Blocking, head.Pos, n, types, subjects, bytes},
@@ -151,7 +151,7 @@ func (a *Handler) Leave(ctx context.Context, tx *Tx, next *Statement) *Opened {
 		tx.Abort(ctx)
 		return nil
 	}
-	// Where the rollback fails, the connection is closed, and the server rolls back.
+	// If the rollback fails, endWith closes the connection, and the server rolls back.
 	_, following, err := tx.endWith(ctx, a.isolation, []Statement{rollbackStatement}, next)
 	if err != nil {
 		return nil
@@ -159,7 +159,7 @@ func (a *Handler) Leave(ctx context.Context, tx *Tx, next *Statement) *Opened {
 	return following
 }
 
-// End commits, or rolls back where err says so.
+// End commits, or rolls back if err is not nil.
 func (a *Handler) End(ctx context.Context, tx *Tx, err error) error {
 	var gone *delivery.AbandonedError
 	switch {

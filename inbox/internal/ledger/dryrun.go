@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Change is what the handler would have changed in a table, or which events it would
+// Change says what the handler would have changed in a table, or which events it would
 // have written.
 type Change struct {
 	Kind     string `json:"kind"` // table, event
@@ -21,7 +21,7 @@ type Change struct {
 	Deleted  int64  `json:"deleted,omitempty"`
 }
 
-// Try reads the event of a dry run; none if it is not held any more.
+// Try reads the event of a dry run. It returns no row if the event is not held any more.
 func (db Claims) Try(ctx context.Context, tr delivery.DryRun) ([]delivery.HeldEvent, error) {
 	rows, _ := db.pool.Query(ctx, db.sql.try, tr.Held, tr.Handler) // readHeld reports the error
 	found, err := readHeld(rows)
@@ -31,7 +31,8 @@ func (db Claims) Try(ctx context.Context, tr delivery.DryRun) ([]delivery.HeldEv
 	return found, nil
 }
 
-// changes returns what a connection has changed lately, and the transaction with it.
+// changes returns what the connection has changed recently, including the open
+// transaction.
 func (a *Handler) changes(ctx context.Context, tx *Tx) ([]Change, error) {
 	rows, _ := tx.Tx.Query(ctx, a.sql.changes) // CollectRows reports the error
 	changes, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Change])
@@ -43,13 +44,13 @@ func (a *Handler) changes(ctx context.Context, tx *Tx) ([]Change, error) {
 
 // Found is what a dry run found.
 type Found struct {
-	Err     error // what the handler failed with, or would have at its commit
+	Err     error // the error of the handler, or of the commit that it would have had
 	Changes []Change
 	Took    time.Duration
 }
 
-// DryRun has a handler run in a transaction that is rolled back. Its error says that the dry
-// run itself could not be made.
+// DryRun runs a handler in a transaction that is rolled back. It returns an error if the
+// dry run itself could not be made.
 func (a *Handler) DryRun(ctx context.Context, run func(ctx context.Context, tx *Tx) error) (f Found, err error) {
 	tx, err := a.Begin(ctx)
 	if tx == nil {
@@ -78,7 +79,7 @@ func (a *Handler) DryRun(ctx context.Context, run func(ctx context.Context, tx *
 		switch committed, asking := a.WasCommitted(ctx, tx.ID); {
 		case asking != nil:
 			return f, errors.Join(err, asking)
-		case committed: // it was no dry run
+		case committed: // the handler committed, so this was not a dry run
 			err = &delivery.EndedError{Committed: true}
 		}
 	}
@@ -86,8 +87,8 @@ func (a *Handler) DryRun(ctx context.Context, run func(ctx context.Context, tx *
 	return f, nil
 }
 
-// since is what was changed between two measurements. The server counts for a while
-// also what earlier transactions of the connection have changed.
+// since returns what changed between two measurements. For a while the server also counts
+// changes of earlier transactions of the connection.
 func since(before, after []Change) (changes []Change) {
 	earlier := make(map[string]Change, len(before))
 	for _, b := range before {
@@ -103,7 +104,7 @@ func since(before, after []Change) (changes []Change) {
 	return changes
 }
 
-// Tried stores what came of a dry run.
+// Tried stores the result of a dry run.
 func (db Claims) Tried(ctx context.Context, id int64, finding string) error {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
@@ -111,8 +112,8 @@ func (db Claims) Tried(ctx context.Context, id int64, finding string) error {
 	return err
 }
 
-// couldCommit reports what would come to light at the commit. What follows is run as the
-// inbox's user.
+// couldCommit returns the error that the commit would have had. Statements after it run
+// as the inbox's user.
 func (a *Handler) couldCommit(ctx context.Context, tx *Tx) error {
 	if err := tx.isStill(ctx, a.sql.still); err != nil {
 		return err

@@ -10,11 +10,11 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Group writes for many at once: whoever comes while a statement is under way is
-// served by the next, together with all who came meanwhile. So a hundred workers
-// cost the database a few statements, and one alone waits for nobody.
+// Group writes items of many callers together. While a statement is under way, new items
+// wait, and the next statement writes all of them. So a hundred workers cost the database
+// few statements, and a single caller does not wait.
 type Group[T any] struct {
-	// write runs one statement for some items, and leaves in each what became of it.
+	// Write runs one statement for some items, and stores in each item its result.
 	Write func(ctx context.Context, items []T) error
 
 	mu      sync.Mutex
@@ -22,7 +22,7 @@ type Group[T any] struct {
 	writing bool
 }
 
-// served is an item and whoever waits for it.
+// served is an item and the channel on which its caller waits.
 type served[T any] struct {
 	item T
 	done chan error
@@ -31,9 +31,10 @@ type served[T any] struct {
 // most is how many items one statement serves.
 const most = 200
 
-// Do has an item written, and returns when it is. It does not end with a context:
-// who gave up would not know whether it was written. It takes writePatience twice at
-// the most, and twice more where the statement fails for one of the items.
+// Do writes an item, together with others, and returns when it is written. It takes no
+// context, because a caller that gave up would not know whether the item was written. It
+// takes at most twice WritePatience, or four times if the statement fails because of one
+// of the items.
 func (g *Group[T]) Do(item T) error {
 	s := &served[T]{item: item, done: make(chan error, 1)}
 	g.mu.Lock()
@@ -42,12 +43,12 @@ func (g *Group[T]) Do(item T) error {
 	g.writing = true
 	g.mu.Unlock()
 	if begin {
-		go g.serve() // until nobody waits
+		go g.serve() // until no caller waits
 	}
 	return <-s.done
 }
 
-// serve writes until nobody waits.
+// serve writes until no caller waits.
 func (g *Group[T]) serve() {
 	for {
 		g.mu.Lock()
@@ -70,7 +71,7 @@ func (g *Group[T]) serveBatch(batch []*served[T]) {
 	}
 	err := g.patiently(items)
 	var pg *pgconn.PgError
-	alone := len(batch) > 1 && errors.As(err, &pg) // it may be the fault of one of them
+	alone := len(batch) > 1 && errors.As(err, &pg) // one of the items may be the cause
 	for i, s := range batch {
 		if alone {
 			err = g.patiently(items[i : i+1])

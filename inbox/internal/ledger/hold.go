@@ -12,10 +12,10 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Store holds events that are not decided yet, or one that is, and returns what became
+// Store holds events that are not decided yet, or one event that is, and returns the fate
 // of each.
 func (db *DB) Store(ctx context.Context, events ...Owed) ([]delivery.Fate, error) {
-	hold, err := db.holdStatement(!events[0].H.Decided, events...) // one that is decided comes alone
+	hold, err := db.holdStatement(!events[0].H.Decided, events...) // a decided event comes alone
 	if err != nil {
 		return nil, err
 	}
@@ -34,18 +34,18 @@ func (db *DB) Store(ctx context.Context, events ...Owed) ([]delivery.Fate, error
 	return fates, nil
 }
 
-// WritePatience is how long a statement of ours may take.
+// WritePatience is how long a statement of the inbox may take.
 const WritePatience = 10 * time.Second
 
 // Owed is an event that is to be held.
 type Owed struct {
 	Handler  string
-	Blocking string // the key that it blocks, or waits for; nothing if there is none
+	Blocking string // the key that it blocks or waits for; "" if there is none
 	D        *delivery.Delivery
 	H        delivery.Holding
 }
 
-// columns are the parameters of hold.sql but for the fourth.
+// columns has the parameters of hold.sql except the fourth.
 //
 // Wide because hold.sql takes as many arrays.
 type columns struct {
@@ -72,7 +72,7 @@ type columns struct {
 	epochs                        []int64
 }
 
-// holdStatement is hold.sql for some events.
+// holdStatement returns hold.sql with parameters for some events.
 func (db *DB) holdStatement(decide bool, events ...Owed) (*Statement, error) {
 	var cs columns
 	for _, o := range events {
@@ -110,7 +110,7 @@ func (cs *columns) add(o Owed) (err error) {
 	}
 	data := ev.Data
 	if data == nil {
-		data = []byte{} // it is never NULL
+		data = []byte{} // the column is not nullable
 	}
 	cs.handlers, cs.keys, cs.digests = append(cs.handlers, o.Handler), append(cs.keys, o.D.Key), append(cs.digests, o.D.Digest)
 	cs.positions, cs.after = append(cs.positions, optional(o.D.Pos)), append(cs.after, o.H.After)
@@ -129,8 +129,8 @@ func (cs *columns) add(o Owed) (err error) {
 	return nil
 }
 
-// Same reports whether what was decided under the identity of an event is that
-// event, and not another. A row that has expired since says nothing against it.
+// Same reports whether the ledger decided this same event, and not another one with its
+// identity. If the row has expired meanwhile, Same returns true.
 func (db *DB) Same(ctx context.Context, handler string, t delivery.Task) (same bool, err error) {
 	if t.Digest == nil {
 		return true, nil

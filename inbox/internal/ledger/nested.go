@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// nested is a transaction that a handler began in its own: a savepoint. What is sent in it
-// is looked at as well.
+// nested is a savepoint that a handler began in its transaction. The inbox examines its
+// statements too.
 type nested struct {
 	pgx.Tx
 
@@ -23,7 +23,7 @@ func (t *Tx) nest(inner pgx.Tx, err error) (pgx.Tx, error) {
 	return &nested{inner, t}, nil
 }
 
-// sawBatch notes the statements of a batch of the handler's.
+// sawBatch notes the statements of a batch that the handler sends.
 func (t *Tx) sawBatch(b *pgx.Batch) {
 	for _, q := range b.QueuedQueries {
 		t.loan.See(q.SQL)

@@ -12,10 +12,12 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Upkeep is what processes keep beside events: their own rows, and the ledger's size.
+// Upkeep has the statements that are not about single events: rows of processes, and the
+// ledger's size.
 type Upkeep struct{ *DB }
 
-// Beat writes a process's sign of life, and returns what it learns by that.
+// Beat writes a process's sign of life, and returns what the process learns from the
+// answer.
 func (db Upkeep) Beat(ctx context.Context, id uuid.UUID, name string, handlers []string, dedupeWindow, maxEventAge time.Duration) (delivery.Beat, error) {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
@@ -54,21 +56,21 @@ func (db Upkeep) Isolation(ctx context.Context) (level string, err error) {
 	return level, nil
 }
 
-// Unknown returns the handlers, besides the given ones, that nobody runs.
+// Unknown returns handlers that no process runs, except the given ones.
 func (db Upkeep) Unknown(ctx context.Context, handlers []string) ([]delivery.Orphaned, error) {
-	rows, _ := db.pool.Query(ctx, db.sql.unknown, handlers) // its error is returned by CollectRows
+	rows, _ := db.pool.Query(ctx, db.sql.unknown, handlers) // CollectRows returns its error
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.Orphaned])
 }
 
-// Disagrees returns a process that lives and does not agree on how long the ledger is
-// kept and trusted; nil if all do.
+// Disagrees returns a live process whose settings conflict with these about how long
+// ledger rows are kept; nil if there is none.
 func (db Upkeep) Disagrees(ctx context.Context, dedupeWindow, maxEventAge time.Duration) (*delivery.Process, error) {
 	var p delivery.Process
 	var keeps, trusts float64
 	err := db.pool.QueryRow(ctx, db.sql.ledgers, dedupeWindow, maxEventAge).Scan(&p.Name, &keeps, &trusts)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return nil, nil //nolint:nilnil // nobody disagrees
+		return nil, nil //nolint:nilnil // no process disagrees
 	case err != nil:
 		return nil, fmt.Errorf("look at other processes: %w", err)
 	}

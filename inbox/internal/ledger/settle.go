@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Settle ends what is owed of a held event, in the transaction of its effects.
+// Settle removes a held event, in the transaction of its effects.
 func (a *Handler) Settle(ctx context.Context, tx *Tx, h *delivery.HeldEvent) error {
 	if err := tx.asOwn(ctx); err != nil {
 		return err
@@ -26,23 +26,23 @@ func (a *Handler) Settle(ctx context.Context, tx *Tx, h *delivery.HeldEvent) err
 	return nil
 }
 
-// Follower says who lets the next of a key go on.
+// Follower says how the next event of a key goes on.
 type Follower struct {
-	Process         *string // who claims it; nil to leave it to whoever is first
+	Process         *string // the process that claims it; nil to leave it to the first process that looks
 	Lease           time.Duration
 	Types, Subjects *string // that this process takes
-	Bytes           int64   // that it may have, to be claimed
+	Bytes           int64   // how large it may be, to be claimed
 }
 
-// settled is what became of a key when one of its events was settled.
+// settled says what happened in a key when one of its events was settled.
 type settled struct {
-	Next  []delivery.HeldEvent // which was claimed
-	More  bool                 // others of the key are held
-	Whole bool                 // all that ran along were settled with it
+	Next  []delivery.HeldEvent // the claimed event, if there is one
+	More  bool                 // more events of the key are held
+	Whole bool                 // all events that ran along were settled with it
 }
 
-// SettleKey ends what is owed of an event that others of its key may wait for, and of
-// those that ran along, and lets the next of them go on.
+// SettleKey removes an event that others of its key may wait for, and those that ran
+// along, and lets the next of the key go on.
 func (a *Handler) SettleKey(ctx context.Context, tx *Tx, h *delivery.HeldEvent, along []int64, last int64, by Follower) (s settled, err error) {
 	if err := tx.asOwn(ctx); err != nil {
 		return s, err
@@ -74,8 +74,8 @@ func (a *Handler) SettleKey(ctx context.Context, tx *Tx, h *delivery.HeldEvent, 
 	return s, nil
 }
 
-// follow is the statement that lets the next of a key go on, behind a place, claimed
-// or not.
+// follow returns the statement that lets the next of a key after a position go on,
+// claimed or not.
 func (a *Handler) follow(key string, behind int64, by Follower) Statement {
 	return Statement{sql: a.sql.follow, args: []any{a.name, key, behind, by.Process, by.Lease, by.Types, by.Subjects, by.Bytes}}
 }
@@ -84,11 +84,12 @@ func (a *Handler) follow(key string, behind int64, by Follower) Statement {
 type Failed struct {
 	Held    *delivery.HeldEvent
 	Holding delivery.Holding
-	Skipped bool // later ones of its key go on without it
+	Skipped bool // later events of its key go on without it
 	By      Follower
 }
 
-// statements are those that note it, and which of them does so.
+// noting returns the statements that record a failed attempt, and the index of the one
+// that updates the event.
 func (a *Handler) noting(f Failed) (all []Statement, fail int, err error) {
 	text, err := f.Holding.Failure.Document()
 	if err != nil {
@@ -109,8 +110,8 @@ func (a *Handler) noting(f Failed) (all []Statement, fail int, err error) {
 	}, 2, nil
 }
 
-// Fail notes a failed attempt, and when the next is due. It reports whether the claim was
-// still this process's.
+// Fail records a failed attempt, and when the next is due. It reports whether the claim
+// was still this process's.
 func (a *Handler) Fail(ctx context.Context, f Failed) (noted bool, err error) {
 	noting, fail, err := a.noting(f)
 	if err != nil {
@@ -120,9 +121,9 @@ func (a *Handler) Fail(ctx context.Context, f Failed) (noted bool, err error) {
 	return err == nil && tags[fail].RowsAffected() > 0, delivery.Written(err)
 }
 
-// FailIn rolls back a failed attempt, and notes it in the same round trip. stored says that
-// it did; otherwise that is still to be done. committed says that the handler committed the
-// transaction.
+// FailIn rolls back a failed attempt, and records it in the same round trip. stored says
+// whether it recorded it; if not, the caller still has to. committed says that the
+// handler committed the transaction.
 func (a *Handler) FailIn(ctx context.Context, tx *Tx, f Failed) (stored, committed bool, err error) {
 	noting, fail, err := a.noting(f)
 	if err != nil {
@@ -136,7 +137,7 @@ func (a *Handler) FailIn(ctx context.Context, tx *Tx, f Failed) (stored, committ
 	}
 	tags, _, writing := tx.endWith(ctx, a.isolation, closing, nil)
 	if writing != nil {
-		return false, false, nil //nolint:nilerr // it is noted by itself
+		return false, false, nil //nolint:nilerr // the caller records it in a transaction of its own
 	}
 	committed = tx.ID != "" && tags[len(tags)-1].RowsAffected() > 0
 	return tags[1+fail].RowsAffected() == 1, committed, nil

@@ -1,6 +1,6 @@
-// Package ledger has every transaction and every statement of the inbox: it begins and ends
-// the transactions that handlers are given, decides events, holds and settles them, and
-// keeps what has to last. It knows no broker, and calls no handler.
+// Package ledger has every transaction and every statement of the inbox: it begins and
+// ends the transactions of handlers, decides, holds and settles events, and stores the
+// inbox's state. It knows no broker, and calls no handler.
 package ledger
 
 import (
@@ -164,7 +164,7 @@ func load(name string) statements {
 	}
 }
 
-// optional is nil for a zero value.
+// optional returns nil for a zero value.
 func optional[T comparable](v T) *T {
 	var zero T
 	if v == zero {
@@ -173,17 +173,17 @@ func optional[T comparable](v T) *T {
 	return &v
 }
 
-// DB is what an inbox keeps in the database. Its methods are transactions, each of
-// its own unless they are given one.
+// DB is the inbox's part of the database. Each of its methods is a transaction of its
+// own, unless it is given one.
 type DB struct {
 	pool     *pgxpool.Pool
 	sql      statements
 	sessions *session.Pool
-	lost     func(ctx context.Context, why error) // is told that a connection was closed
+	lost     func(ctx context.Context, why error) // called when a connection was closed
 }
 
-// New returns the tables of a schema. lost is told when a connection was closed, because
-// a handler left it so that the next could not use it.
+// New returns the ledger of a schema. It calls lost if it closed a connection because a
+// handler left it in a state that the next could not use.
 func New(pool *pgxpool.Pool, schema string, lost func(ctx context.Context, why error)) *DB {
 	return &DB{pool: pool, sql: load(schema), sessions: session.Of(pool), lost: lost}
 }

@@ -10,28 +10,28 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Receipts keep what external handlers have called, and settle what they are done with.
-// What many of them write at a time is written together.
+// Receipts stores which steps external handlers have called, and settles their events.
+// One statement writes for many handlers at a time.
 type Receipts struct {
 	db               *DB
 	starting, ending Group[*delivery.Step]
 	settling         Group[*settlement]
 }
 
-// NewReceipts returns those of a database.
+// NewReceipts returns the receipts in a database.
 func NewReceipts(db *DB) *Receipts {
 	r := &Receipts{db: db}
 	r.starting.Write, r.ending.Write, r.settling.Write = r.start, r.finish, r.settle
 	return r
 }
 
-// Start notes that a step begins, and leaves its verdict in it.
+// Start records that a step begins, and stores the verdict in s.
 func (r *Receipts) Start(s *delivery.Step) error { return r.starting.Do(s) }
 
-// Finish notes that a step is done, with its result.
+// Finish records that a step is done, with its result.
 func (r *Receipts) Finish(s *delivery.Step) error { return r.ending.Do(s) }
 
-// Settle ends what is owed of an event that settles with no effects of its own.
+// Settle removes a held event whose handler has nothing to write in the same transaction.
 func (r *Receipts) Settle(id, epoch int64) error {
 	s := &settlement{id: id, epoch: epoch}
 	if err := r.settling.Do(s); err != nil {
@@ -43,13 +43,13 @@ func (r *Receipts) Settle(id, epoch int64) error {
 	return nil
 }
 
-// settlement is an event that is settled, with others, by itself.
+// settlement is an event that one statement settles together with others.
 type settlement struct {
 	id, epoch int64
 	settled   bool
 }
 
-// settle is one statement for events that settle with no effects of their own.
+// settle settles such events with one statement.
 func (r *Receipts) settle(ctx context.Context, all []*settlement) error {
 	ids, epochs := make([]int64, len(all)), make([]int64, len(all))
 	byClaim := make(map[[2]int64]*settlement, len(all))
@@ -69,7 +69,7 @@ func (r *Receipts) settle(ctx context.Context, all []*settlement) error {
 	return r.db.pool.SendBatch(ctx, batch).Close()
 }
 
-// start notes that steps begin, and leaves in each its verdict.
+// start records that steps begin, and stores in each its verdict.
 func (r *Receipts) start(ctx context.Context, steps []*delivery.Step) error {
 	var handlers, keys, names, vendorKeys []string
 	var revisions []int32
@@ -103,7 +103,7 @@ func (r *Receipts) start(ctx context.Context, steps []*delivery.Step) error {
 	return nil
 }
 
-// finish notes that steps are done, each with its result.
+// finish records that steps are done, each with its result.
 func (r *Receipts) finish(ctx context.Context, steps []*delivery.Step) error {
 	var handlers, keys, names, vendorKeys []string
 	var revisions []int32
@@ -122,7 +122,7 @@ func (r *Receipts) finish(ctx context.Context, steps []*delivery.Step) error {
 	return nil
 }
 
-// Undo notes that a call that was begun did not happen.
+// Undo records that a call that had begun did not happen.
 func (r *Receipts) Undo(ctx context.Context, s *delivery.Step) error {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
@@ -133,7 +133,7 @@ func (r *Receipts) Undo(ctx context.Context, s *delivery.Step) error {
 	return nil
 }
 
-// Forget removes a receipt of calls that the vendor says it did none of.
+// Forget removes a receipt if the vendor says that none of its calls happened.
 func (r *Receipts) Forget(ctx context.Context, s *delivery.Step) error {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()

@@ -12,17 +12,17 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Records keep a handler's place in its stream. They implement stream.Records.
+// Records stores a handler's position in its stream. It implements stream.Records.
 type Records struct {
 	Db      *DB
-	Process string // this one
+	Process string // the name of this process
 	Handler string
 	Stream  string
-	Types   []string // nil of a handler that takes subjects: all
+	Types   []string // nil for a handler with Subjects: all types
 	Filter  []string
 }
 
-// Subscribe notes what the handler reads.
+// Subscribe records what the handler reads.
 func (r *Records) Subscribe(ctx context.Context, created time.Time, floor, backfill uint64) (row delivery.Subscription, err error) {
 	var types any
 	if len(r.Types) > 0 {
@@ -36,7 +36,7 @@ func (r *Records) Subscribe(ctx context.Context, created time.Time, floor, backf
 	return row, nil
 }
 
-// Recreate notes that the stream was made again, and where it begins.
+// Recreate records that the stream was created again, and where it begins.
 func (r *Records) Recreate(ctx context.Context, created time.Time, floor uint64) error {
 	if _, err := r.Db.pool.Exec(ctx, r.Db.sql.recreated, r.Handler, created, floor); err != nil {
 		return fmt.Errorf("note another stream: %w", err)
@@ -44,7 +44,7 @@ func (r *Records) Recreate(ctx context.Context, created time.Time, floor uint64)
 	return nil
 }
 
-// Raise notes up to where everything is decided.
+// Raise records up to which sequence everything is decided.
 func (r *Records) Raise(ctx context.Context, created time.Time, floor uint64) error {
 	if _, err := r.Db.pool.Exec(ctx, r.Db.sql.floor, r.Handler, created, floor); err != nil {
 		return fmt.Errorf("note floor: %w", err)
@@ -52,7 +52,7 @@ func (r *Records) Raise(ctx context.Context, created time.Time, floor uint64) er
 	return nil
 }
 
-// Lower notes that reading begins again further back.
+// Lower records that reading begins again further back.
 func (r *Records) Lower(ctx context.Context, created time.Time, floor uint64) error {
 	if _, err := r.Db.pool.Exec(ctx, r.Db.sql.lower, r.Handler, created, floor); err != nil {
 		return fmt.Errorf("note where to begin: %w", err)
@@ -60,8 +60,8 @@ func (r *Records) Lower(ctx context.Context, created time.Time, floor uint64) er
 	return nil
 }
 
-// Lead takes the lease of the process that reads for an ordered handler; nil while
-// another has it.
+// Lead takes the lease for reading for an ordered handler. It returns nil while another
+// process has it.
 func (r *Records) Lead(ctx context.Context, lease time.Duration) (*delivery.Lead, error) {
 	var l delivery.Lead
 	var id *string
@@ -69,7 +69,7 @@ func (r *Records) Lead(ctx context.Context, lease time.Duration) (*delivery.Lead
 	err := r.Db.pool.QueryRow(ctx, r.Db.sql.lead, r.Handler, r.Process, lease).
 		Scan(&l.Epoch, &l.Base, &l.Floor.Seq, &id, &stored, &l.Subjects, &l.Takeovers, &l.High)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil //nolint:nilnil // there is no lease
+		return nil, nil //nolint:nilnil // another process has the lease
 	}
 	if err != nil {
 		return nil, fmt.Errorf("take the reader's lease: %w", err)
@@ -78,8 +78,8 @@ func (r *Records) Lead(ctx context.Context, lease time.Duration) (*delivery.Lead
 	return &l, nil
 }
 
-// Keep returns what renews the lease of a reader, or gives it up, on a connection of its
-// own.
+// Keep returns a function that renews a reader's lease, or gives it up, on a connection
+// of its own.
 func (r *Records) Keep(epoch int64) (keep func(ctx context.Context, lease *time.Duration, floor delivery.Position) error, done func()) {
 	var conn *pgxpool.Conn
 	keep = func(ctx context.Context, lease *time.Duration, floor delivery.Position) (err error) {
@@ -93,7 +93,7 @@ func (r *Records) Keep(epoch int64) (keep func(ctx context.Context, lease *time.
 		tag, err := conn.Exec(ctx, r.Db.sql.keep, r.Handler, epoch, lease, floor.Seq, optional(floor.ID), optional(floor.Stored))
 		switch {
 		case err != nil:
-			conn.Release() // which closes one that is broken
+			conn.Release() // closes the connection if it is broken
 			conn = nil
 			return fmt.Errorf("note floor: %w", err)
 		case tag.RowsAffected() == 0:
@@ -108,7 +108,8 @@ func (r *Records) Keep(epoch int64) (keep func(ctx context.Context, lease *time.
 	}
 }
 
-// Restart has reading begin behind a message, and returns what is added to its places.
+// Restart makes reading begin after a message, and returns the new base for positions in
+// keys.
 func (r *Records) Restart(ctx context.Context, epoch int64, at delivery.Position, used uint64) (base int64, err error) {
 	err = r.Db.pool.QueryRow(ctx, r.Db.sql.restart, r.Handler, epoch, at.Seq, used, optional(at.ID), optional(at.Stored)).Scan(&base)
 	if err != nil {
@@ -117,7 +118,7 @@ func (r *Records) Restart(ctx context.Context, epoch int64, at delivery.Position
 	return base, nil
 }
 
-// HeldKeys returns of which keys something is held, n at the most.
+// HeldKeys returns the keys that have held events, at most n.
 func (r *Records) HeldKeys(ctx context.Context, n int) (keys []string, err error) {
 	batch := &pgx.Batch{}
 	batch.Queue(r.Db.sql.plan)
@@ -131,12 +132,12 @@ func (r *Records) HeldKeys(ctx context.Context, n int) (keys []string, err error
 	return keys, nil
 }
 
-// AskedFor returns the types that any process of the handler asked for, as far as is
-// recorded; nil for all.
+// AskedFor returns the recorded types that processes of the handler asked for; nil for
+// all.
 func (r *Records) AskedFor(ctx context.Context) (types []string, err error) {
 	err = r.Db.pool.QueryRow(ctx, r.Db.sql.types, r.Handler).Scan(&types)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil // somebody deleted the row: nothing is known, and so nothing is lost
+		return nil, nil // an operator deleted the row: treat all types as asked for, so that no event is skipped
 	}
 	return types, err
 }

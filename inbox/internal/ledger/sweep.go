@@ -9,15 +9,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Of the ledger's pages, how many are looked at in a step at the least, in how
-// many steps all of them are.
+// How many pages of the ledger a step examines at least, and in how many steps it
+// examines all.
 const (
 	sweepPages = 128
 	SweepSteps = 1800
 )
 
-// Sweep removes expired rows from the ledger's next pages, if it is this process's turn.
-// The next step comes no sooner than after half of rest, the next sweep than after pause.
+// Sweep removes expired rows from the next pages of the ledger, if it is this process's
+// turn. The next step comes after half of rest or later, and the next sweep after pause
+// or later.
 func (db Upkeep) Sweep(ctx context.Context, keep, rest, pause time.Duration) (removed int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()

@@ -17,12 +17,12 @@ import (
 	"github.com/postroom/postroom/internal/session"
 )
 
-// ErrTxOwned is returned by Commit and Rollback of the transaction that a handler
-// is given: the inbox ends it, after the handler returned.
+// ErrTxOwned is returned by Commit and Rollback of a handler's transaction, because the
+// inbox ends it after the handler returned.
 var ErrTxOwned = errors.New("inbox: the transaction is ended by the inbox; return nil to commit, an error to roll back")
 
-// Tx is the transaction of a handler: one of pgx, which only the inbox ends, and
-// whose savepoints travel with the statement that follows them.
+// Tx is the transaction of a handler. It wraps a transaction of pgx. Only the inbox ends
+// it, and it sends savepoints together with the next statement.
 //
 // Wide because pgx.Tx has half of its methods.
 type Tx struct {
@@ -32,21 +32,21 @@ type Tx struct {
 	loan  *session.Loan                        // of owner's connection
 	lost  func(ctx context.Context, why error) // is told that the connection was closed
 
-	// id is that of the transaction that the inbox began; empty if it has none. A handler
-	// that ends it with a statement goes on in another.
+	// ID is the id of the transaction that the inbox began; empty if it has none. If a
+	// handler ends that with a statement, it goes on in another transaction.
 	ID string
 
-	// unsure is set when the handler sent what may have ended the transaction: the server
-	// is asked before the commit. See saw.
+	// unsure is set if the handler sent a statement that may have ended the transaction.
+	// Then the inbox asks the server before the commit. See saw.
 	unsure atomic.Bool
-	simple bool // the connection sends parameters within the text of statements
+	simple bool // the connection puts parameters into the text of statements
 
-	// first is sent with the next Exec, or before any other call: the savepoint
-	// before a member of a batch.
+	// first has statements to send with the next Exec, or before any other call: the
+	// savepoint before a member of a batch.
 	first []string
 
-	// over is set when the transaction ended without pgx: what a handler's
-	// goroutine kept of it must not reach the connection's next transaction.
+	// over is set when the transaction ended without pgx. A goroutine of the handler that
+	// still has it must not reach the connection's next transaction.
 	over atomic.Bool
 }
 
@@ -65,10 +65,10 @@ func (t *Tx) inner() pgx.Tx {
 	return t.Tx
 }
 
-// begin begins a transaction of the given isolation level, and runs statements in
-// it, in one round trip. It returns the tag of the first, which returns the
-// transaction's id, or has its rows read by its own function. Without a transaction
-// the error is a delivery.BeginError.
+// begin begins a transaction of the given isolation level and runs statements in it, in
+// one round trip. It returns the tag of the first statement. That one returns the
+// transaction's id, unless it has its own function to read its rows. If no transaction
+// could begin, the error is a delivery.BeginError.
 func (db *DB) begin(ctx context.Context, level pgx.TxIsoLevel, first Statement, more ...Statement) (*Tx, pgconn.CommandTag, error) {
 	owner, err := db.pool.Acquire(ctx)
 	if err != nil {
@@ -99,7 +99,7 @@ func (db *DB) begin(ctx context.Context, level pgx.TxIsoLevel, first Statement, 
 		read = t.readID
 	}
 	tag, err := readResult(results, read)
-	if closing := results.Close(); err == nil { // which reads the others
+	if closing := results.Close(); err == nil { // reads the other results
 		err = closing
 	}
 	if err != nil {
@@ -125,8 +125,8 @@ func (db *DB) exec(ctx context.Context, statements []Statement) ([]pgconn.Comman
 	return tags, errors.Join(err, results.Close())
 }
 
-// WasCommitted reports whether a handler committed a transaction: the inbox did not, and
-// forgets the id of one that it may have.
+// WasCommitted reports whether a handler committed a transaction. The inbox did not: it
+// clears the id of a transaction that it may have committed.
 func (db *DB) WasCommitted(ctx context.Context, id string) (bool, error) {
 	if id == "" {
 		return false, nil
@@ -140,8 +140,8 @@ func (db *DB) WasCommitted(ctx context.Context, id string) (bool, error) {
 	return tag.RowsAffected() > 0, nil
 }
 
-// readID reads the transaction's id from the result of its first statement, which has
-// no row if that decided nothing.
+// readID reads the transaction's id from the result of its first statement. There is no
+// row if the statement decided nothing.
 func (t *Tx) readID(rows pgx.Rows) error {
 	for rows.Next() {
 		if err := rows.Scan(&t.ID); err != nil {
@@ -161,16 +161,16 @@ func readResult(results pgx.BatchResults, read func(pgx.Rows) error) (pgconn.Com
 	return rows.CommandTag(), errors.Join(err, rows.Err())
 }
 
-// Abort ends the transaction without its effects. Its context may have
-// ended; the connection is given back all the same.
+// Abort rolls the transaction back. It gives the connection back even if ctx has ended.
 func (t *Tx) Abort(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RollbackPatience)
 	defer cancel()
-	_ = t.Tx.Rollback(ctx) // where it fails, the connection is closed, and the server rolls back
+	_ = t.Tx.Rollback(ctx) // if it fails, the connection is closed and the server rolls back
 	t.give(ctx, t.loan.Undone(ctx))
 }
 
-// fail gives the connection back after a statement failed that was to end the transaction.
+// fail gives the connection back after the statement failed that was to end the
+// transaction.
 func (t *Tx) fail(ctx context.Context) {
 	var left error
 	if t.owner.Conn().PgConn().TxStatus() == 'I' {
@@ -186,24 +186,24 @@ func (t *Tx) give(ctx context.Context, left error) {
 	if left != nil {
 		t.lost(ctx, left)
 	}
-	t.owner.Release() // which closes a connection that is not idle
+	t.owner.Release() // closes the connection if it is not idle
 }
 
-// RollbackPatience is how long a rollback may take before its connection is given
-// up instead.
+// RollbackPatience is how long a rollback may take before its connection is closed
+// instead.
 const RollbackPatience = 5 * time.Second
 
-// Abandon takes the transaction from a handler that does not return. The
-// connection leaves the pool and is cut, so that the server rolls back; what the
-// handler does with it from here on fails.
+// Abandon takes the transaction from a handler that does not return. It removes the
+// connection from the pool and closes it, so that the server rolls back. If the handler
+// uses the transaction after that, it gets an error.
 func (t *Tx) Abandon() {
 	conn := t.owner.Hijack()
-	_ = conn.PgConn().Conn().Close() // it is the only call that may be made beside the handler's own
+	_ = conn.PgConn().Conn().Close() // the only call that is safe while the handler uses the connection
 }
 
-// Healthy reports whether the transaction could commit, as far as the client can tell:
-// one is open, and no statement in it has failed. Whether it is the one that the inbox
-// began only the server can tell: see commit.
+// Healthy returns an error if the client knows that the transaction cannot commit: none
+// is open, or a statement in it has failed. Only the server knows whether the open
+// transaction is the one that the inbox began: see commit.
 func (t *Tx) Healthy() error {
 	switch {
 	case t.Tx.Conn().IsClosed():
@@ -218,8 +218,8 @@ func (t *Tx) Healthy() error {
 
 var errOverlooked = errors.New("a statement failed and the handler did not return its error")
 
-// flush sends what waits for the next statement. Where that fails, so does the
-// statement.
+// flush sends the statements that wait for the next one. If that fails, the next
+// statement fails too.
 func (t *Tx) flush(ctx context.Context) {
 	if len(t.first) > 0 {
 		sql := strings.Join(t.first, "; ")
@@ -228,10 +228,11 @@ func (t *Tx) flush(ctx context.Context) {
 	}
 }
 
-// saw notes a statement of the handler. One that has parameters the server takes by
-// itself, and no statement that ends a transaction has any; what it calls cannot end
-// the transaction either, while there is one. Of all others the inbox cannot tell: a
-// text may hold several statements, and only the last of them is answered for.
+// saw notes a statement of the handler, which may have ended the transaction. A statement
+// with parameters cannot: the server runs it alone, statements that end a transaction
+// take no parameters, and functions cannot end a transaction block. Any other text may
+// contain several statements, and the result shows only the last of them, so the inbox
+// cannot tell.
 func (t *Tx) saw(sql string, args []any) {
 	t.loan.See(sql)
 	if t.simple || len(args) == 0 || isOption(args[0]) || isRewriter(args[0]) {
@@ -239,16 +240,15 @@ func (t *Tx) saw(sql string, args []any) {
 	}
 }
 
-// isRewriter reports whether an argument may change the statement, and how many
-// parameters it has.
+// isRewriter reports whether an argument may change the statement and its number of
+// parameters.
 func isRewriter(arg any) bool {
 	_, is := arg.(pgx.QueryRewriter)
 	return is
 }
 
-// isSimple reports whether a connection sends parameters within the text of statements,
-// unless it is told otherwise. Its configuration is copied for whoever asks, and so is
-// asked once.
+// isSimple reports whether a connection puts parameters into the text of statements by
+// default. Reading the configuration copies it, so the inbox does that once.
 func isSimple(conn *pgx.Conn) bool {
 	data := conn.PgConn().CustomData()
 	simple, known := data[simpleKey].(bool)
@@ -261,8 +261,9 @@ func isSimple(conn *pgx.Conn) bool {
 
 const simpleKey = "postroom.inbox.simple"
 
-// Conn returns the connection of the transaction. What was to be sent before the
-// handler's first statement is sent now: the inbox does not see what is done with it.
+// Conn returns the connection of the transaction. It first sends the statements that wait
+// for the handler's first one, because the inbox does not see what the handler does with
+// the connection.
 func (t *Tx) Conn() *pgx.Conn {
 	t.unsure.Store(true)
 	t.loan.Unseen()
@@ -276,7 +277,7 @@ func (t *Tx) Commit(context.Context) error { return ErrTxOwned }
 // Rollback returns ErrTxOwned.
 func (t *Tx) Rollback(context.Context) error { return ErrTxOwned }
 
-// Exec is that of pgx.
+// Exec works like that of pgx.Tx.
 func (t *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	t.saw(sql, args)
 	if len(t.first) == 0 || len(args) == 0 || isOption(args[0]) {
@@ -303,9 +304,8 @@ func (t *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandT
 	return tag, err
 }
 
-// isOption reports whether an argument is an option of pgx, which a batch does
-// not take. Nor does it take a text without arguments, which may hold several
-// statements.
+// isOption reports whether an argument is an option of pgx. A batch does not take
+// options, nor a text without arguments, which may contain several statements.
 func isOption(arg any) bool {
 	switch arg.(type) {
 	case pgx.QueryExecMode, pgx.QueryResultFormats, pgx.QueryResultFormatsByOID:
@@ -321,21 +321,21 @@ func (t *Tx) Begin(ctx context.Context) (pgx.Tx, error) {
 	return t.nest(t.inner().Begin(ctx))
 }
 
-// Query is that of pgx.
+// Query works like that of pgx.Tx.
 func (t *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	t.saw(sql, args)
 	t.flush(ctx)
 	return t.inner().Query(ctx, sql, args...)
 }
 
-// QueryRow is that of pgx.
+// QueryRow works like that of pgx.Tx.
 func (t *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	t.saw(sql, args)
 	t.flush(ctx)
 	return t.inner().QueryRow(ctx, sql, args...)
 }
 
-// SendBatch is that of pgx.
+// SendBatch works like that of pgx.Tx.
 func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	t.unsure.Store(true)
 	t.sawBatch(b)
@@ -343,7 +343,7 @@ func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return t.inner().SendBatch(ctx, b)
 }
 
-// CopyFrom is that of pgx, with a source that may panic.
+// CopyFrom works like that of pgx.Tx. rows may panic.
 func (t *Tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
 	t.loan.Use()
 	t.flush(ctx)
@@ -352,22 +352,22 @@ func (t *Tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []strin
 	return n, guarded.With(err)
 }
 
-// LargeObjects is that of pgx.
+// LargeObjects works like that of pgx.Tx.
 func (t *Tx) LargeObjects() pgx.LargeObjects {
 	t.loan.Use()
 	t.flush(context.Background())
 	return t.inner().LargeObjects()
 }
 
-// Prepare is that of pgx.
+// Prepare works like that of pgx.Tx.
 func (t *Tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
 	t.loan.See(sql)
 	t.flush(ctx)
 	return t.inner().Prepare(ctx, name, sql)
 }
 
-// Lost marks err where t's connection broke. The client breaks it itself when
-// a context ends in the middle of a statement: that is the handler's failure.
+// Lost marks err if t's connection broke. If a context ends during a statement, the
+// client itself closes the connection: then the failure is the handler's.
 func Lost(t *Tx, err error) error {
 	if !t.Tx.Conn().IsClosed() || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -375,15 +375,16 @@ func Lost(t *Tx, err error) error {
 	return &delivery.LostError{Err: err}
 }
 
-// IsAttempt reports whether err is a failure of the handler, on a connection that
-// can still tell of it: no contention, no outage and no shutdown.
+// IsAttempt reports whether err is a failure of the handler, and not contention, an
+// outage or a shutdown, and the connection still works, so that the failure can be
+// recorded.
 func IsAttempt(ctx context.Context, tx *Tx, err error) bool {
 	return err != nil && !delivery.IsAbandoned(err) && !tx.Tx.Conn().IsClosed() && !delivery.IsContention(err) && !delivery.IsOutage(err) && ctx.Err() == nil
 }
 
-// EnterMember begins the part of one event of a batch. With a savepoint, its failure undoes
-// no other's effects: it travels with the handler's first statement. It returns what was
-// to be sent before.
+// EnterMember begins the part of one event of a batch. If savepoint is set, a savepoint
+// is sent with the handler's first statement, so that a failure of this event does not
+// undo the effects of others. It returns the statements that still waited.
 func (t *Tx) EnterMember(savepoint bool) (pending []string) {
 	pending = t.first
 	if savepoint {
@@ -405,7 +406,7 @@ func (t *Tx) LeaveMember(pending []string, release bool) (silent bool) {
 	return silent
 }
 
-// UndoMember undoes what one event of a batch did.
+// UndoMember undoes the effects of one event of a batch.
 func (t *Tx) UndoMember(ctx context.Context) error {
 	if _, err := t.Tx.Exec(ctx, "ROLLBACK TO SAVEPOINT postroom_member; RELEASE SAVEPOINT postroom_member"); err != nil {
 		return fmt.Errorf("roll back one event of a batch: %w", err)
@@ -413,18 +414,19 @@ func (t *Tx) UndoMember(ctx context.Context) error {
 	return nil
 }
 
-// Differs reports whether a handler has changed the session for those behind it.
+// Differs reports whether a handler has changed the session for the events after it.
 func (t *Tx) Differs() bool { return t.loan.Differs() }
 
-// Statement is one of ours, with its parameters, and what reads its rows, or nil.
+// Statement is a statement of the inbox, with its parameters and a function that reads
+// its rows, or nil.
 type Statement struct {
 	sql  string
 	args []any
 	read func(pgx.Rows) error
 }
 
-// Opened is a transaction that was begun behind the end of another, and what became
-// of its first statement.
+// Opened is a transaction that was begun in the round trip that ended another, with the
+// result of its first statement.
 type Opened struct {
 	Tx  *Tx
 	Tag pgconn.CommandTag
@@ -436,12 +438,13 @@ var (
 	rollbackStatement = Statement{sql: "ROLLBACK"}
 )
 
-// commit ends the transaction, if it is still the one that the inbox began: if the
-// handler may have ended it, still.sql asks the server, in the same round trip. What next is for endWith, it is here. The
-// error is an endedError if a handler ended the transaction, else a commitError.
+// commit commits the transaction, if it is still the one that the inbox began. If the
+// handler may have ended it, still.sql asks the server in the same round trip. If next is
+// not nil, commit begins the next transaction, as endWith does. The error is an
+// EndedError if a handler ended the transaction, otherwise a CommitError.
 func (t *Tx) commit(ctx context.Context, still string, level pgx.TxIsoLevel, next *Statement) (*Opened, error) {
 	closing := []Statement{commitStatement}
-	asks := t.ID != "" && t.unsure.Load() // otherwise it is the same, or has done nothing
+	asks := t.ID != "" && t.unsure.Load() // otherwise it is the same transaction, or has done nothing
 	if asks {
 		closing = []Statement{{sql: still, args: []any{t.ID}}, commitStatement}
 	}
@@ -460,7 +463,7 @@ func (t *Tx) commit(ctx context.Context, still string, level pgx.TxIsoLevel, nex
 	return following, nil
 }
 
-// isStill returns an endedError if the transaction is not the one that the inbox began.
+// isStill returns an EndedError if the transaction is not the one that the inbox began.
 func (t *Tx) isStill(ctx context.Context, still string) error {
 	if _, err := t.Tx.Exec(ctx, still, t.ID); isOther(err) {
 		return &delivery.EndedError{}
@@ -470,8 +473,9 @@ func (t *Tx) isStill(ctx context.Context, still string) error {
 	return nil
 }
 
-// asOwn has our statements, behind a handler's that may have set another role, run as the
-// inbox's user. It is a round trip of its own: what is prepared asks for rights as well.
+// asOwn makes the following statements run as the inbox's user, because the handler may
+// have set another role. It needs a round trip of its own, because preparing a statement
+// checks rights too.
 func (t *Tx) asOwn(ctx context.Context) error {
 	if !t.loan.Used() {
 		return nil
@@ -489,12 +493,12 @@ func isOther(err error) bool {
 	return errors.As(err, &pg) && pg.Code == "22P02"
 }
 
-// endWith sends the statements that end the transaction, and behind them BEGIN and
-// another transaction's first statement, if next is not nil, in one round trip. It
-// returns the tags of the former. Where one of them failed there is an error, the tags
-// are of those before it, and nothing followed. Nothing follows either if the handler left
-// something in the session: that is set back in the same round trip, and the connection
-// goes back to the pool.
+// endWith sends the statements that end the transaction. If next is not nil, it also
+// sends BEGIN and the first statement of the next transaction, in the same round trip. It
+// returns the tags of the ending statements. If one of them fails, endWith returns an
+// error and the tags of those before it, and does not begin the next transaction. It does
+// not begin it either if the handler changed the session: then it resets the session in
+// the same round trip, and gives the connection back to the pool.
 func (t *Tx) endWith(ctx context.Context, level pgx.TxIsoLevel, closing []Statement, next *Statement) ([]pgconn.CommandTag, *Opened, error) {
 	t.over.Store(true)
 	batch := &pgx.Batch{}
@@ -521,7 +525,8 @@ func (t *Tx) endWith(ctx context.Context, level pgx.TxIsoLevel, closing []Statem
 		}
 	}
 	if next == nil {
-		// It has ended: of what sets the session back the connection is told, not the caller.
+		// The transaction has ended. An error of the reset concerns the connection, not
+		// the caller.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RollbackPatience)
 		defer cancel()
 		t.give(ctx, t.loan.Ended(ctx, results.Close()))

@@ -39,18 +39,18 @@ func (in *Inbox) checkLimits(ctx context.Context, js jetstream.JetStream, stream
 		return err
 	}
 	if has := stream.CachedInfo().State.Consumers; has+len(missing) > most {
-		return postroom.Unrecoverable(fmt.Errorf("stream %s: %w: it has %d consumers and may have %d (%s), and the handlers %s need one each: raise the limit or remove consumers that nobody uses",
+		return postroom.Unrecoverable(fmt.Errorf("stream %s: %w: it has %d consumers and may have %d (%s), and the handlers %s need one each: raise the limit or remove unused consumers",
 			cfg.Name, ErrStreamLimit, has, most, where, strings.Join(missing, ", ")))
 	}
 	return nil
 }
 
-// accountPatience is how long the account's limits are waited for: the broker does not
+// accountPatience is how long to wait for the account's limits: the broker does not
 // answer a user who may not ask.
 const accountPatience = time.Second
 
-// accountLimit is how many consumers the account may have on a stream of so many
-// replicas; none or less for any number, or if that is not told.
+// accountLimit is how many consumers the account may have on a stream with so many
+// replicas. It is 0 or less if there is no limit, or if the broker does not say.
 func (in *Inbox) accountLimit(ctx context.Context, js jetstream.JetStream, replicas int) int {
 	ctx, cancel := context.WithTimeout(ctx, accountPatience)
 	defer cancel()

@@ -1,7 +1,6 @@
-// Package preflight says whether an inbox could start, as far as the database and the
-// broker can tell: whether other processes and the isolation level agree with it, and
-// whether its streams are there and have room for what its handlers need. It changes
-// nothing.
+// Package preflight checks whether an inbox could start. It compares the settings of
+// other processes and the isolation level, and checks that the streams exist and have
+// room for what the handlers need. It changes nothing.
 package preflight
 
 import (
@@ -29,12 +28,12 @@ var (
 	// than an ordered handler needs.
 	ErrIsolation = errors.New("an ordered handler needs default_transaction_isolation to be read committed")
 
-	// ErrDedupeWindow says that this process and another of the same database do not agree
-	// on how long the ledger is to be trusted.
+	// ErrDedupeWindow says that the settings of two processes of the same database
+	// conflict: one removes ledger rows of events that the other would still run.
 	ErrDedupeWindow = errors.New("two processes disagree on DedupeWindow or MaxEventAge")
 )
 
-// Inbox is what is to start.
+// Inbox is the inbox to check.
 type Inbox struct {
 	Conn     *nats.Conn
 	Database Database
@@ -57,21 +56,21 @@ type Handler struct {
 	Log     *slog.Logger
 }
 
-// Database is what is asked of the database.
+// Database has the questions to the database.
 type Database interface {
 	// Isolation returns the level at which transactions begin.
 	Isolation(ctx context.Context) (level string, err error)
 
-	// Disagrees returns a process that lives and does not agree on how long the ledger is
-	// kept and trusted; nil if all do.
+	// Disagrees returns a live process whose settings conflict with these about how long
+	// ledger rows are kept; nil if there is none.
 	Disagrees(ctx context.Context, dedupeWindow, maxEventAge time.Duration) (*delivery.Process, error)
 
 	// Instance returns the id of this Postroom.
 	Instance(ctx context.Context) (string, error)
 }
 
-// Check reports why the inbox cannot start, or nil. An error that matches
-// postroom.ErrUnrecoverable has to be mended by a person; any other is an outage.
+// Check reports why the inbox cannot start, or nil. A person has to mend an error that
+// matches postroom.ErrUnrecoverable. Any other error is an outage.
 func (in *Inbox) Check(ctx context.Context) error {
 	if err := in.checkDedupeWindow(ctx); err != nil {
 		return in.Advise(err)
@@ -112,8 +111,8 @@ func (in *Inbox) checkDedupeWindow(ctx context.Context) error {
 		ErrDedupeWindow, other.Name, other.DedupeWindow, other.MaxEventAge, in.DedupeWindow, in.MaxEventAge))
 }
 
-// checkIsolation refuses to run an ordered handler, or what it holds, if statements
-// would not see what was committed while they waited for a key.
+// checkIsolation refuses an ordered handler if its statements would not see what was
+// committed while they waited for a key.
 func (in *Inbox) checkIsolation(ctx context.Context) error {
 	if !slices.ContainsFunc(in.Handlers, func(h Handler) bool { return h.Ordered }) {
 		return nil
@@ -128,7 +127,7 @@ func (in *Inbox) checkIsolation(ctx context.Context) error {
 	return nil
 }
 
-// checkStream looks a handler's stream up.
+// checkStream looks up a handler's stream.
 func (in *Inbox) checkStream(ctx context.Context, js jetstream.JetStream, h Handler) (jetstream.Stream, error) {
 	stream, err := js.Stream(ctx, h.Stream)
 	switch {

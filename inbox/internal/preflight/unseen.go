@@ -9,13 +9,13 @@ import (
 	"github.com/postroom/postroom/internal/eventtype"
 )
 
-// unseenPatience bounds what is asked of the broker about types.
+// unseenPatience limits the time of the questions to the broker about types.
 const unseenPatience = 5 * time.Second
 
-// TellUnseen logs which types handlers ask for and no event of their streams has, while
-// events of others are there: such a handler looks healthy, and does nothing. That is a
-// warning only if a type is probably misspelt: a handler may be there before its events. It runs
-// beside the handlers, and nothing waits for it.
+// TellUnseen logs types that handlers ask for and no event in their streams has, although
+// there are events of other types. Such a handler looks healthy and does nothing.
+// TellUnseen warns only if a type is probably misspelt, because a handler may be deployed
+// before its events. It runs beside the handlers, and nothing waits for it.
 func (in *Inbox) TellUnseen(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, unseenPatience)
 	defer cancel()
@@ -26,7 +26,7 @@ func (in *Inbox) TellUnseen(ctx context.Context) {
 		subjects, complete, err := in.subjectsOf(ctx, h.Stream)
 		if err != nil {
 			if ctx.Err() == nil {
-				h.Log.InfoContext(ctx, "the types of the handler could not be compared with those in its stream", "error", err)
+				h.Log.InfoContext(ctx, "cannot compare the handler's types with its stream", "error", err)
 			}
 			continue
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
-// measureEvery is how often a process asks what is held.
+// measureEvery is how often a process counts the held events.
 const measureEvery = 15 * time.Second
 
 // Why an event is held. The metrics of the relay give the same reasons.
@@ -23,7 +23,7 @@ const (
 	heldDead  = "dead"  // an operator has to decide
 )
 
-// Gauges are read when somebody reads the metrics. They implement postroom.Runner.
+// Gauges measures the inbox when the metrics are read. It implements postroom.Runner.
 //
 // Wide because each gauge is a field.
 type Gauges struct {
@@ -40,21 +40,21 @@ type Gauges struct {
 	stock []delivery.Stock
 }
 
-// Level is what one handler has in hand.
+// Level is how many deliveries one handler has in memory.
 type Level struct {
 	Of                 *Handler
 	InFlight, Capacity int
-	Consumer           *Consumer // nil if it has none, or it is not known
+	Consumer           *Consumer // nil if it has none, or if it is not known
 }
 
-// Consumer is what the broker said last of a handler's consumer.
+// Consumer is the broker's last answer about a handler's consumer.
 type Consumer struct {
 	Pending, AckPending float64
 	Drifted             bool
 }
 
-// NewGauges returns the gauges of an inbox: backlog asks the database what is held, within
-// the time that it gets, and handlers says what each has in hand.
+// NewGauges returns the gauges of an inbox. backlog counts the held events in the
+// database, within its context. handlers returns the level of each handler.
 func (s *Signals) NewGauges(log *slog.Logger, backlog func(ctx context.Context) ([]delivery.Stock, error), handlers func() []Level) *Gauges {
 	m := s.meter
 	return &Gauges{
@@ -63,15 +63,15 @@ func (s *Signals) NewGauges(log *slog.Logger, backlog func(ctx context.Context) 
 		age:        telemetry.Gauge(m, telemetry.HeldOldest, "s", "For how long the oldest of them has been held."),
 		keys:       telemetry.Gauge(m, telemetry.HeldKeys, "{key}", "Keys that wait for a held event."),
 		overdue:    telemetry.Gauge(m, telemetry.HeldOverdue, "s", "For how long a held event has been due."),
-		inFlight:   telemetry.Gauge(m, telemetry.InboxInFlight, "{event}", "Events that this process has in hand."),
-		capacity:   telemetry.Gauge(m, telemetry.InboxCapacity, "{event}", "How many it takes in hand."),
+		inFlight:   telemetry.Gauge(m, telemetry.InboxInFlight, "{event}", "Events that this process has in memory."),
+		capacity:   telemetry.Gauge(m, telemetry.InboxCapacity, "{event}", "How many events it may have in memory."),
 		pending:    telemetry.Gauge(m, telemetry.InboxPending, "{event}", "Events that the broker has not delivered yet."),
 		ackPending: telemetry.Gauge(m, telemetry.InboxAckPending, "{event}", "Events that were delivered and not acknowledged."),
-		drifted:    telemetry.Switch(m, telemetry.CheckFailed, "1 while the set-up is not as it should be."),
+		drifted:    telemetry.Switch(m, telemetry.CheckFailed, "1 while the consumer has drifted."),
 	}
 }
 
-// Run measures until ctx ends, and registers the gauges for as long.
+// Run registers the gauges and measures until ctx ends.
 func (g *Gauges) Run(ctx context.Context) error {
 	registration, err := g.signals.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		g.observe(o)
@@ -82,7 +82,7 @@ func (g *Gauges) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	defer func() { _ = registration.Unregister() }() // it fails for a callback that was not registered
+	defer func() { _ = registration.Unregister() }() // fails only for a callback that was not registered
 	for ctx.Err() == nil {
 		if stock, err := g.backlog(ctx); err == nil {
 			g.mu.Lock()

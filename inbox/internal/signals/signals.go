@@ -103,12 +103,12 @@ func (h *Handler) Died(ctx context.Context, class string) {
 // LeaseLost counts a held event that another process had claimed meanwhile.
 func (h *Handler) LeaseLost(ctx context.Context) { h.leaseLost.Add(ctx, 1, h.handler) }
 
-// Lost counts that a stream did not have what it should have had.
+// Lost counts that a stream lacked messages that it should have had.
 func (h *Handler) Lost(ctx context.Context, reason string) {
 	h.lost.Add(ctx, 1, telemetry.With(telemetry.Handler.String(h.name), telemetry.Reason.String(reason)))
 }
 
-// ran notes that a handler returned, and ends its span.
+// ran records that a handler returned, and ends its span.
 func (h *Handler) ran(ctx context.Context, span trace.Span, took time.Duration, err error) {
 	options := h.ranWell
 	if err != nil {
@@ -140,9 +140,9 @@ func (h *Handler) Observe(ctx context.Context, t delivery.Task, run func(ctx con
 	return err
 }
 
-// trace begins the span of one run of a handler. The first is a child of the
-// context in which the event was written; a run from held has a trace of its own
-// and a link, as a trace must not last for days.
+// trace begins the span of one run of a handler. The first run is a child of the context
+// in which the event was written. A run from held has its own trace and a link, because a
+// trace must not last for days.
 func (h *Handler) trace(ctx context.Context, t delivery.Task) (context.Context, trace.Span) {
 	options := h.spanOptions
 	if t.Event.TraceParent != "" {

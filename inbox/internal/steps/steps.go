@@ -1,6 +1,6 @@
-// Package steps runs the steps of external handlers: calls of other systems of which each
-// is noted before it is made and after it was. It decides whether a call may be made again
-// that was begun before.
+// Package steps runs the steps of external handlers, which call other systems. It records
+// each call before and after it is made, and decides whether a call that began before may
+// be made again.
 package steps
 
 import (
@@ -26,8 +26,8 @@ var (
 	errCallOver = errors.New("the attempt is over")
 )
 
-// NotDone marks an error with which a call did not happen.
-func NotDone(err error) error {
+// NotApplied marks the error of a call that had no effect.
+func NotApplied(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -39,33 +39,33 @@ type notDoneError struct{ err error }
 func (e *notDoneError) Error() string { return e.err.Error() }
 func (e *notDoneError) Unwrap() error { return e.err }
 
-// Receipts keep in the database what was called.
+// Receipts records in the database which steps were called.
 type Receipts interface {
-	// Start notes that a step begins, and leaves its verdict in it. Finish notes that it
-	// is done, with its result. Neither ends with a context: who gave up would not know
-	// whether it was written.
+	// Start records that a step begins, and stores the verdict in s. Finish records that
+	// it is done, with its result. Neither takes a context, because a caller that gave up
+	// would not know whether it was written.
 	Start(s *delivery.Step) error
 	Finish(s *delivery.Step) error
 
-	// Undo notes that a call that was begun did not happen, and Forget that none did of
-	// those whose outcome was not known.
+	// Undo records that a call that had begun did not happen. Forget records that none of
+	// several calls with unknown outcomes happened.
 	Undo(ctx context.Context, s *delivery.Step) error
 	Forget(ctx context.Context, s *delivery.Step) error
 }
 
-// Config is what an attempt works with.
+// Config has what an attempt needs.
 type Config struct {
 	Receipts Receipts
 	Instance string        // the id of this Postroom
-	Window   time.Duration // for how long a vendor recognises a key, unless a step says so
+	Window   time.Duration // how long a vendor recognises a key, unless a step sets that
 	Timeout  time.Duration // of the handler
 	Outage   postroom.Backoff
-	Lost     func() // is told that another process has claimed the event
+	Lost     func() // called when another process has claimed the event
 }
 
 // Options change how one step is run.
 type Options struct {
-	Window time.Duration // for how long the vendor recognises the key
+	Window time.Duration // how long the vendor recognises the key
 	Lookup func(ctx context.Context, key string) (result []byte, found bool, err error)
 }
 
@@ -77,10 +77,10 @@ type Attempt struct {
 
 	mu      sync.Mutex
 	over    bool
-	outage  bool          // a step could not be noted: the attempt says nothing about the event
-	noting  int           // steps that are being noted
-	since   time.Time     // since when some are
-	noted   time.Duration // for how long some were, in all
+	outage  bool          // a step could not be recorded: the attempt must not count
+	noting  int           // how many steps are being recorded
+	since   time.Time     // since when at least one is
+	noted   time.Duration // how long that was in all
 	busy    map[string]struct{}
 	settles []func(ctx context.Context, tx pgx.Tx) error
 }
@@ -90,7 +90,7 @@ func Begin(of *delivery.HeldEvent, cfg Config) *Attempt {
 	return &Attempt{cfg: cfg, of: of, busy: make(map[string]struct{})}
 }
 
-// Options are those of a step that says nothing else.
+// Options returns the default options of a step.
 func (a *Attempt) Options() Options { return Options{Window: a.cfg.Window} }
 
 // Do runs a step, or returns the result that it had.
@@ -106,7 +106,8 @@ func (a *Attempt) Do(ctx context.Context, name string, f func(ctx context.Contex
 		Handler: a.of.Handler, Event: a.of.Key, ID: a.of.ID, Epoch: a.of.Epoch,
 		Name: name, Revision: a.of.Revision, VendorKey: Key(a.cfg.Instance, a.of, name),
 	}
-	// A call that begins at the window's end may take as long as the handler may.
+	// A call that begins at the end of the window may take the handler's whole time
+	// limit.
 	s.Window = max(o.Window-a.cfg.Timeout, 0)
 	result, err := a.run(ctx, s, f, o)
 	if err != nil {
@@ -115,7 +116,7 @@ func (a *Attempt) Do(ctx context.Context, name string, f func(ctx context.Contex
 	return result, nil
 }
 
-// OnSuccess has f called in the transaction that settles the event.
+// OnSuccess registers f, which is called in the transaction that settles the event.
 func (a *Attempt) OnSuccess(f func(ctx context.Context, tx pgx.Tx) error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -124,12 +125,12 @@ func (a *Attempt) OnSuccess(f func(ctx context.Context, tx pgx.Tx) error) {
 	}
 }
 
-// Key is what a vendor is given to recognise a repetition: 32 hexadecimal
-// digits, the same for each attempt at a step of an event in one revision.
+// Key returns the key by which a vendor recognises a repetition: 32 hexadecimal digits.
+// It is the same for each attempt at a step of one revision of an event.
 func Key(instance string, of *delivery.HeldEvent, name string) string {
 	h := sha256.New()
 	for _, part := range []string{instance, of.Handler, of.Key, name} {
-		_, _ = fmt.Fprintf(h, "%d:%s", len(part), part) // so that no two lists read the same
+		_, _ = fmt.Fprintf(h, "%d:%s", len(part), part) // the lengths keep different lists from giving the same text
 	}
 	_, _ = fmt.Fprintf(h, "%d", of.Revision)
 	return hex.EncodeToString(h.Sum(nil)[:16])
@@ -154,10 +155,10 @@ func (a *Attempt) leave(name string) {
 	delete(a.busy, name)
 }
 
-// End makes the call invalid, and returns what to run when it settles. A handler that
-// was left behind while it waited for the database says nothing about its event, nor
-// does one that ran out of time of which the database took half or more: what was left
-// may have been too short for any vendor.
+// End ends the attempt, and returns the functions to run when the event is settled.
+// outage says that the attempt must not count: the handler was abandoned while it waited
+// for the database, or it ran out of time and the database took half of that time or
+// more. The rest may have been too short for any vendor.
 func (a *Attempt) End(err error) (settles []func(ctx context.Context, tx pgx.Tx) error, outage bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -170,7 +171,7 @@ func (a *Attempt) End(err error) (settles []func(ctx context.Context, tx pgx.Tx)
 	return a.settles, a.outage || short || delivery.IsAbandoned(err) && a.noting > 0
 }
 
-// run brings a step to its result.
+// run runs a step and returns its result.
 func (a *Attempt) run(ctx context.Context, s *delivery.Step, f func(ctx context.Context, key string) ([]byte, error), o Options) ([]byte, error) {
 	for {
 		if err := a.note(ctx, func() error { return a.cfg.Receipts.Start(s) }); err != nil {
@@ -194,13 +195,13 @@ func (a *Attempt) run(ctx context.Context, s *delivery.Step, f func(ctx context.
 	}
 }
 
-// invoke calls the vendor, and notes what came of it.
+// invoke calls the vendor and records the outcome.
 func (a *Attempt) invoke(ctx context.Context, s *delivery.Step, f func(ctx context.Context, key string) ([]byte, error), o Options) (result []byte, err error) {
-	if ctx.Err() != nil { // it came to an end while the start was noted
+	if ctx.Err() != nil { // ctx ended while the start was being recorded
 		return nil, errors.Join(context.Cause(ctx), a.cfg.Receipts.Undo(context.WithoutCancel(ctx), s))
 	}
 	result, err = f(ctx, s.VendorKey)
-	tree := guard.Tree(err) // which has an end, other than errors.As
+	tree := guard.Tree(err) // visits a limited number of errors, unlike errors.As
 	switch _, not := guard.As[*notDoneError](tree); {
 	case err == nil:
 		s.Result = result
@@ -208,13 +209,13 @@ func (a *Attempt) invoke(ctx context.Context, s *delivery.Step, f func(ctx conte
 	case not:
 		return nil, errors.Join(err, a.note(ctx, func() error { return a.cfg.Receipts.Undo(context.WithoutCancel(ctx), s) }))
 	case s.Window == 0 && o.Lookup == nil && ctx.Err() == nil:
-		return nil, &delivery.WhileError{What: delivery.ErrOutcomeUnknown.Error(), Matches: delivery.ErrOutcomeUnknown, Err: err} // and nothing can change that
+		return nil, &delivery.WhileError{What: delivery.ErrOutcomeUnknown.Error(), Matches: delivery.ErrOutcomeUnknown, Err: err} // there is no way to find out
 	}
 	return nil, err
 }
 
-// ask looks up what came of calls whose outcome is not known. Where they did not
-// happen, the step is as if it was not begun.
+// ask looks up whether calls with an unknown outcome happened. If they did not, the step
+// counts as not begun.
 func (a *Attempt) ask(ctx context.Context, s *delivery.Step, o Options) (result []byte, found bool, err error) {
 	if o.Lookup == nil {
 		return nil, false, fmt.Errorf("%w: with key %s at %s; ask the vendor, who may not recognise the key any more",
@@ -227,12 +228,12 @@ func (a *Attempt) ask(ctx context.Context, s *delivery.Step, o Options) (result 
 	case !found:
 		return nil, false, a.note(ctx, func() error { return a.cfg.Receipts.Forget(context.WithoutCancel(ctx), s) })
 	}
-	known := *s // as it was called then
+	known := *s // as it was when the calls were made
 	known.Result, known.VendorKey, known.Revision = result, s.Unsure.Key, s.Unsure.Revision
 	return result, true, a.note(ctx, func() error { return a.cfg.Receipts.Finish(&known) })
 }
 
-// note writes a receipt, and waits out an outage for as long as the attempt has.
+// note writes a receipt. In an outage it tries again until the attempt ends.
 func (a *Attempt) note(ctx context.Context, write func() error) error {
 	a.count(1)
 	defer a.count(-1)
@@ -251,7 +252,8 @@ func (a *Attempt) note(ctx context.Context, write func() error) error {
 	}
 }
 
-// count says that so many more steps are being noted, and takes the time while any are.
+// count adds to the number of steps that are being recorded, and measures the time while
+// there are any.
 func (a *Attempt) count(notes int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -7,11 +7,11 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// floor is up to where everything is decided that a reader has read.
+// floor is the position up to which everything that a reader has read is decided.
 type floor struct {
 	mu   sync.Mutex
 	at   delivery.Position
-	open []read // what was read above it, in the stream's order
+	open []read // messages read above it, in the stream's order
 }
 
 // read is a message that was read.
@@ -28,7 +28,7 @@ func (f *floor) begin(m delivery.Position) {
 	f.open = append(f.open, read{Position: m})
 }
 
-// decided notes that a message needs no more reading.
+// decided notes that a message is decided and need not be read again.
 func (f *floor) decided(seq uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,28 +60,29 @@ func (f *floor) reset(m delivery.Position) {
 	f.at, f.open = m, nil
 }
 
-// now returns the floor.
+// now returns the floor's position.
 func (f *floor) now() delivery.Position {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.at
 }
 
-// idle reports whether everything is decided that was read.
+// idle reports whether everything that was read is decided.
 func (f *floor) idle() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.open) == 0
 }
 
-// size is how many messages were read and are not decided, or wait for one that is not.
+// size is how many messages above the floor were read: they are not decided, or an
+// earlier one is not.
 func (f *floor) size() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return int64(len(f.open))
 }
 
-// raise moves the floor to a message up to which there is nothing to decide.
+// raise moves the floor to a message before which there is nothing left to decide.
 func (f *floor) raise(m delivery.Position) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

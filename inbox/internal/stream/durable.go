@@ -17,22 +17,21 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// Durable reads by a durable consumer, which the processes of a handler share: each
-// message is delivered to one of them, and again where that does not answer. It is the
-// source of what it delivers.
+// Durable reads with a durable consumer, which the processes of a handler share. The
+// broker delivers each message to one of them, and again if that does not answer. Durable
+// is the source of its deliveries.
 type Durable struct {
 	subscriber
 
 	taken taken
 }
 
-// NewDurable returns what reads by the durable consumer of a handler.
+// NewDurable returns a reader for the durable consumer of a handler.
 func NewDurable(cfg Config, records Records, to Receiver) *Durable {
 	return &Durable{subscriber: subscriber{Config: cfg, records: records, to: to}}
 }
 
-// Read pulls messages, and looks after the consumer meanwhile, until nothing more is to
-// be taken or reading fails.
+// Read pulls messages and watches the consumer, until life.Take ends or reading fails.
 func (s *Durable) Read(life delivery.Lifetime) error {
 	ctx := life.Take
 	durable, err := s.ensure(ctx)
@@ -48,7 +47,7 @@ func (s *Durable) Read(life delivery.Lifetime) error {
 	return err
 }
 
-// ensure notes the subscription, and then finds or makes the durable consumer.
+// ensure records the subscription, and then finds or creates the durable consumer.
 func (s *Durable) ensure(ctx context.Context) (jetstream.Consumer, error) {
 	stream, row, _, err := s.look(ctx)
 	if err != nil {
@@ -59,7 +58,7 @@ func (s *Durable) ensure(ctx context.Context) (jetstream.Consumer, error) {
 	durable, err := stream.Consumer(ctx, want.Durable)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		if !row.IsNew {
-			s.Log.ErrorContext(ctx, "the handler's consumer was gone and is made again; the ledger absorbs what comes twice",
+			s.Log.ErrorContext(ctx, "consumer was gone and is created again",
 				"stream", s.Stream, "consumer", want.Durable, "from_seq", row.Floor+1)
 		}
 		durable, err = stream.CreateConsumer(ctx, want)
@@ -77,9 +76,9 @@ func (s *Durable) ensure(ctx context.Context) (jetstream.Consumer, error) {
 	return durable, nil
 }
 
-// adopt takes a consumer that exists: it must be ours, and its filter is
-// widened where this process asks for more. It is never narrowed: an older
-// process may still ask for the rest.
+// adopt uses an existing consumer. The consumer must belong to this database. If this
+// process asks for more subjects, adopt widens the filter. It never narrows it, because
+// an older process may still need the rest.
 func (s *Durable) adopt(ctx context.Context, stream jetstream.Stream, durable jetstream.Consumer, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	now := durable.CachedInfo().Config
 	if now.Metadata[identity.InstanceKey] != want.Metadata[identity.InstanceKey] || now.Metadata[identity.HandlerKey] != s.Handler {
@@ -91,7 +90,7 @@ func (s *Durable) adopt(ctx context.Context, stream jetstream.Stream, durable je
 	if slices.Equal(all, have) && len(faults) == 0 {
 		return durable, nil
 	}
-	s.Log.WarnContext(ctx, "the handler's consumer is not as it should be, and is changed",
+	s.Log.WarnContext(ctx, "consumer has drifted and is updated",
 		"stream", s.Stream, "consumer", want.Durable, "faults", strings.Join(faults, "; "))
 	now.FilterSubject, now.FilterSubjects = "", all
 	now.InactiveThreshold = want.InactiveThreshold
@@ -103,10 +102,10 @@ func (s *Durable) adopt(ctx context.Context, stream jetstream.Stream, durable je
 	return durable, nil
 }
 
-// config returns the consumer as it should be. Attempts are not the broker's to
-// count: MaxDeliver would drop an event without a word. What is pending is bounded
-// by what each process has in hand. A consumer that is made a second time begins
-// where the first had come to.
+// config returns the consumer's configuration. It sets no MaxDeliver, because the broker
+// would then drop events silently; the inbox counts attempts. Each process limits how
+// many messages it has in flight, so the consumer does not. A consumer that is created a
+// second time begins where the first had come to.
 func (s *Durable) config(floor uint64) jetstream.ConsumerConfig {
 	instance := s.Instance()
 	cfg := jetstream.ConsumerConfig{
@@ -117,7 +116,7 @@ func (s *Durable) config(floor uint64) jetstream.ConsumerConfig {
 		AckWait:        s.AckWait,
 		MaxDeliver:     consumer.Unbounded,
 		MaxAckPending:  consumer.Unbounded,
-		FilterSubjects: wildcard.Union(nil, s.Filter), // overlapping ones are refused
+		FilterSubjects: wildcard.Union(nil, s.Filter), // the broker refuses overlapping filters
 		Metadata:       map[string]string{identity.InstanceKey: instance, identity.HandlerKey: s.Handler},
 	}
 	if floor > 0 {

@@ -7,19 +7,19 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// InFlight is what a process holds of one handler: messages that were taken and
-// not answered. All of them are kept from being delivered elsewhere, from the
-// moment they are taken and not only while a handler runs.
+// InFlight has the messages that a process has taken for one handler and not answered.
+// The process gives signs of life for all of them, not only while a handler runs, so that
+// the broker does not deliver them to another process.
 type InFlight struct {
 	most, bytes int
-	freed       chan struct{} // something was dropped
+	freed       chan struct{} // a message was dropped
 
 	mu   sync.Mutex
-	held map[jetstream.Msg]int // its size
-	size int                   // of all
+	held map[jetstream.Msg]int // the size of each
+	size int                   // the size of all
 }
 
-// NewInFlight has room for so many messages, and so many bytes of them.
+// NewInFlight returns an InFlight with room for this many messages and bytes.
 func NewInFlight(most, bytes int) *InFlight {
 	return &InFlight{most: most, bytes: bytes, freed: make(chan struct{}, 1), held: make(map[jetstream.Msg]int)}
 }
@@ -59,8 +59,8 @@ func (h *InFlight) room() (messages, bytes int) {
 	return h.most - len(h.held), h.bytes - h.size
 }
 
-// wait waits until the hand is at least half empty, so that messages are not
-// asked for one by one. It reports whether ctx still lives.
+// wait waits until at least half of the room is free, so that messages are not requested
+// one by one. It returns false if ctx ended.
 func (h *InFlight) wait(ctx context.Context) bool {
 	for {
 		messages, bytes := h.room()
@@ -85,7 +85,7 @@ func (h *InFlight) messages() []jetstream.Msg {
 	return held
 }
 
-// sizeOf is how many bytes of memory a message has, by and large.
+// sizeOf is about how many bytes of memory a message takes.
 func sizeOf(msg jetstream.Msg) int {
 	n := len(msg.Subject()) + len(msg.Data())
 	for name, values := range msg.Headers() {

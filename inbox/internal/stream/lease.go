@@ -11,38 +11,38 @@ import (
 	"github.com/postroom/postroom/internal/pause"
 )
 
-// noteEvery is how often a reader notes its floor while it moves.
+// noteEvery is how often a reader records its floor while that moves.
 const noteEvery = time.Second
 
-// lease is this process's right to read the stream for an ordered handler. Only one has
-// it at a time; what one that stood still goes on with meets the ledger, and can note
-// nothing.
+// lease is this process's right to read the stream for an ordered handler. One process
+// has it at a time. If a stalled process resumes after it lost the lease, the ledger rows
+// prevent a second effect, and it cannot record its floor.
 type lease struct {
-	epoch int64     // tells it from earlier ones
+	epoch int64     // distinguishes it from earlier leases
 	taken time.Time // before the statement that took it was sent
 
-	noted  delivery.Position // the floor, as the database has it
-	over   chan struct{}     // closed when what was read is not to be begun any more
+	noted  delivery.Position // the floor in the database
+	over   chan struct{}     // closed when deliveries must not begin any more
 	cause  atomic.Pointer[error]
-	kept   chan struct{} // closed when the lease is no longer looked after
+	kept   chan struct{} // closed when the lease is not renewed any more
 	unkeep context.CancelFunc
 }
 
-// IsOver reports whether what was read under the lease is not to be begun any more: it
+// IsOver reports whether deliveries read under the lease must not begin any more. They
 // will be read again.
 func (l *lease) IsOver() bool { return l.cause.Load() != nil }
 
-// end has what was read under the lease not be begun any more, for the given reason.
+// end makes the lease over, for the given reason.
 func (l *lease) end(err error) {
 	if l.cause.CompareAndSwap(nil, &err) {
 		close(l.over)
 	}
 }
 
-// Epoch tells this lease from earlier ones.
+// Epoch distinguishes this lease from earlier ones.
 func (l *lease) Epoch() int64 { return l.epoch }
 
-// keep looks after the lease until ctx ends or the lease is lost.
+// keep renews the lease until ctx ends or the lease is lost.
 func (t *term) keep(ctx context.Context) {
 	defer close(t.kept)
 	lease := t.reader.AckWait
@@ -54,7 +54,7 @@ func (t *term) keep(ctx context.Context) {
 			continue
 		}
 		began := time.Now()
-		before, cancel := context.WithDeadline(ctx, kept.Add(lease)) // what hangs is not waited for beyond it
+		before, cancel := context.WithDeadline(ctx, kept.Add(lease)) // do not wait for a hanging statement beyond the lease
 		floor := t.floor.now()
 		err := keep(before, &lease, floor)
 		cancel()
@@ -66,13 +66,14 @@ func (t *term) keep(ctx context.Context) {
 		case time.Since(kept) >= lease:
 			t.end(fmt.Errorf("%w, as far as can be told: %w", delivery.ErrTermOver, err))
 		case ctx.Err() == nil:
-			t.reader.Log.DebugContext(ctx, "the reader's lease could not be renewed", "error", err)
+			t.reader.Log.DebugContext(ctx, "reader's lease not renewed", "error", err)
 		}
 	}
 }
 
-// leave ends the term and gives the lease up, with the floor as it stands: another
-// process may go on at once. What still runs here is decided, or read again.
+// leave ends the term, records the floor and gives the lease up, so that another process
+// can go on at once. Events that still run here are decided, or the next reader reads
+// them again.
 func (t *term) leave(ctx context.Context) {
 	t.end(delivery.ErrTermOver)
 	t.unkeep()
@@ -80,6 +81,6 @@ func (t *term) leave(ctx context.Context) {
 	keep, done := t.reader.records.Keep(t.epoch)
 	defer done()
 	if err := keep(context.WithoutCancel(ctx), nil, t.floor.now()); err != nil && !errors.Is(err, delivery.ErrTermOver) {
-		t.reader.Log.WarnContext(ctx, "the reader's lease could not be given up and will run out", "error", err)
+		t.reader.Log.WarnContext(ctx, "reader's lease not given up, it will expire", "error", err)
 	}
 }

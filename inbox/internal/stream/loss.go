@@ -20,16 +20,16 @@ const (
 	lostRecreated = "recreated" // the stream was deleted and made again
 )
 
-// check compares the stream with what was read from it before: what was decided, or is
-// held, must still be there, or have been dropped by its age, and what comes after it
-// must not have been dropped.
+// check compares the stream with what was read from it before. Events that were decided
+// or are held must still be in the stream, unless they were dropped because of their age.
+// Events after them must not have been dropped.
 func (t *term) check(ctx context.Context) error {
 	info, err := t.stream.Info(ctx)
 	if err != nil {
 		return t.reader.refuseClosed(fmt.Errorf("look up stream %s: %w", t.reader.Stream, err))
 	}
 	if !info.Created.Equal(t.reader.origin.Created) {
-		return fmt.Errorf("stream %s was made again", t.reader.Stream)
+		return fmt.Errorf("stream %s was created again", t.reader.Stream)
 	}
 	at, state := t.floor.now(), info.State
 	if at.Seq+1 < state.FirstSeq {
@@ -56,7 +56,7 @@ func (t *term) check(ctx context.Context) error {
 			return err
 		}
 	}
-	t.reader.Log.ErrorContext(ctx, "the broker has lost messages that it had acknowledged: this handler begins again before them, and the ledger absorbs what comes twice",
+	t.reader.Log.ErrorContext(ctx, "broker lost acknowledged messages, reading again from before them",
 		"stream", t.reader.Stream, "seq", at.Seq, "last_seq", state.LastSeq, "from_seq", start.Seq+1)
 	return t.beginAt(ctx, start, max(at.Seq, t.reader.lastRead.Seq))
 }
@@ -64,15 +64,15 @@ func (t *term) check(ctx context.Context) error {
 // clockSkew is by how much the clocks of a broker's servers may differ.
 const clockSkew = time.Minute
 
-// firstSince returns the place before the first message that the stream got at a
-// time or later, by halves: times rise with sequences.
+// firstSince returns the position before the first message that was stored at since or
+// later. It is a binary search, because times rise with sequences.
 func firstSince(ctx context.Context, stream jetstream.Stream, since time.Time, state jetstream.StreamState) (delivery.Position, error) {
 	low, high := state.FirstSeq, state.LastSeq+1 // it is in [low, high]
 	for low < high {
 		middle := low + (high-low)/2
 		msg, err := stream.GetMsg(ctx, middle, jetstream.WithGetMsgSubject(">"))
 		switch {
-		case errors.Is(err, jetstream.ErrMsgNotFound): // nothing from there on
+		case errors.Is(err, jetstream.ErrMsgNotFound): // there are no messages from here on
 			high = middle
 		case err != nil:
 			return delivery.Position{}, fmt.Errorf("look up message %d: %w", middle, err)
@@ -85,15 +85,15 @@ func firstSince(ctx context.Context, stream jetstream.Stream, since time.Time, s
 	return delivery.Position{Seq: max(low, 1) - 1}, nil
 }
 
-// agedOut tells of messages that were dropped before they were read.
+// agedOut reports messages that were dropped before they were read.
 func (t *term) agedOut(ctx context.Context, from, to uint64) {
 	t.reader.to.Lost(ctx, lostAgedOut)
-	t.reader.Log.ErrorContext(ctx, "the stream has dropped messages that this handler has not read: events may be missing; find them in the log of their producers",
+	t.reader.Log.ErrorContext(ctx, "stream dropped messages that the handler had not read",
 		"stream", t.reader.Stream, "from_seq", from, "to_seq", to)
 }
 
-// beginAt has the reader begin behind a message, in places of their keys that are
-// behind all that were used before, up to the given sequence.
+// beginAt makes the reader begin after a message. The new positions in keys are after all
+// that were used before, up to the given sequence.
 func (t *term) beginAt(ctx context.Context, at delivery.Position, used uint64) error {
 	base, err := t.reader.records.Restart(ctx, t.epoch, at, used)
 	if err != nil {
@@ -105,8 +105,9 @@ func (t *term) beginAt(ctx context.Context, at delivery.Position, used uint64) e
 	return nil
 }
 
-// has reports whether the stream has a message for the handler from one sequence
-// through another. It asks the stream itself, not what a consumer has heard of it.
+// has reports whether the stream has a message for the handler from one sequence through
+// another. It asks the stream itself, because a consumer may not know of the latest
+// messages.
 func (t *term) has(ctx context.Context, from, through uint64) (bool, error) {
 	for _, subject := range wildcard.Union(nil, t.subjects) {
 		msg, err := t.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))
@@ -121,14 +122,14 @@ func (t *term) has(ctx context.Context, from, through uint64) (bool, error) {
 	return false, nil
 }
 
-// aheadWait is for how long a consumer may be ahead of its stream: in a cluster they are
-// on several servers, of which each learns what is stored in its own time.
+// aheadWait is how long a consumer may be ahead of its stream: in a cluster they may be
+// on different servers, and these learn of a stored message at different times.
 const aheadWait = 3 * time.Second
 
 // overtaken reports whether the stream has lost messages that its consumer delivered, and
-// behind which one to begin again. The consumer waits for what comes after them: what
-// takes their places is not delivered, unless the broker sees to it by itself, as 2.15
-// does with one replica.
+// after which message to begin again. Without that, the consumer would wait for sequences
+// after the lost ones, and not deliver the new messages that take their sequences. Only
+// NATS 2.15 with one replica resets the consumer itself.
 func (s *Durable) overtaken(ctx context.Context, stream jetstream.Stream, consumer *jetstream.ConsumerInfo, row delivery.Subscription) (from uint64, lost bool, err error) {
 	at := s.taken.of(consumer.Created)
 	last := max(at.Seq, consumer.Delivered.Stream)
@@ -142,15 +143,15 @@ func (s *Durable) overtaken(ctx context.Context, stream jetstream.Stream, consum
 	}
 	kept, err := at.IsIn(ctx, stream, info.State)
 	if err != nil && s.mayNotRead() {
-		s.Log.WarnContext(ctx, "whether the broker has lost messages cannot be told where they may not be read; grant $JS.API.STREAM.MSG.GET.* and $JS.API.DIRECT.GET.>",
+		s.Log.WarnContext(ctx, "cannot check for lost messages: permission denied; grant $JS.API.STREAM.MSG.GET.* and $JS.API.DIRECT.GET.>",
 			"stream", s.Stream, "error", err)
 		kept, err = true, nil
 	}
 	if err != nil || kept && last <= info.State.LastSeq {
 		return 0, false, err
 	}
-	// What took their places was stored after the last of them, and also after the
-	// floor was reached, of which a process knows that took nothing itself.
+	// The messages in their place were stored after the last lost one, and after the
+	// floor was reached. Even a process that took no messages knows the floor.
 	from = min(consumer.AckFloor.Stream, info.State.LastSeq, row.Floor)
 	since := at.Stored
 	switch {
@@ -161,13 +162,13 @@ func (s *Durable) overtaken(ctx context.Context, stream jetstream.Stream, consum
 	}
 	place, err := firstSince(ctx, stream, since.Add(-clockSkew), info.State)
 	if err != nil && s.mayNotRead() {
-		place, err = delivery.Position{}, nil // from the start: the ledger absorbs what was decided
+		place, err = delivery.Position{}, nil // from the start: decided events are duplicates
 	}
 	return min(from, place.Seq), err == nil, err
 }
 
-// beginAgain makes the consumer anew where the stream lost what it delivered. The note of
-// where the next one begins comes first: this process may die in between.
+// beginAgain creates the consumer again after the stream lost messages. It first records
+// where the next one begins, because this process may die in between.
 func (s *Durable) beginAgain(ctx context.Context, stream jetstream.Stream, durable jetstream.Consumer, row delivery.Subscription) (jetstream.Consumer, error) {
 	old := durable.CachedInfo()
 	from, lost, err := s.overtaken(ctx, stream, old, row)
@@ -175,7 +176,7 @@ func (s *Durable) beginAgain(ctx context.Context, stream jetstream.Stream, durab
 		return durable, err
 	}
 	s.to.Lost(ctx, lostTail)
-	s.Log.ErrorContext(ctx, "the broker has lost messages that it had acknowledged: this handler begins again before them, and the ledger absorbs what comes twice",
+	s.Log.ErrorContext(ctx, "broker lost acknowledged messages, reading again from before them",
 		"stream", s.Stream, "consumer", old.Name, "seq", old.Delivered.Stream, "from_seq", from+1)
 	if err := s.records.Lower(ctx, s.created(), from); err != nil {
 		return nil, err

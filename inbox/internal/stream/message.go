@@ -51,24 +51,24 @@ func (m *message) DoubleAck(ctx context.Context) error {
 	return answered(m.msg.AckSync(nats.Context(ctx)))
 }
 
-// Nak has the broker deliver the message again.
+// Nak asks the broker to deliver the message again.
 func (m *message) Nak() error { return answered(m.msg.Nak()) }
 
-// NakWithDelay has the broker deliver the message again after a while.
+// NakWithDelay asks the broker to deliver the message again after a delay.
 func (m *message) NakWithDelay(delay time.Duration) error {
 	return answered(m.msg.NakWithDelay(delay))
 }
 
-// InProgress has the broker wait for another AckWait.
+// InProgress asks the broker to wait for another AckWait.
 func (m *message) InProgress() error { return answered(m.msg.InProgress()) }
 
-// Term has the broker never deliver the message again.
+// Term asks the broker never to deliver the message again.
 func (m *message) Term() error { return answered(m.msg.Term()) }
 
-// TermWithReason is Term; the reason is not told.
+// TermWithReason is Term. It does not send the reason.
 func (m *message) TermWithReason(string) error { return m.Term() }
 
-// answered returns an error of an answer as jetstream's own messages return it.
+// answered converts an error to the one that a message of package jetstream would return.
 func answered(err error) error {
 	if errors.Is(err, nats.ErrMsgAlreadyAckd) {
 		return jetstream.ErrMsgAlreadyAckd

@@ -17,35 +17,35 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// standByEvery is how often a process looks whether it may read.
+// standByEvery is how often a process tries to get the lease.
 const standByEvery = 500 * time.Millisecond
 
-// suspectTerms is how many readers in a row may end without a word, and without the
-// floor having moved, before what they read runs alone.
+// suspectTerms is how many readers in a row may end without giving up their lease, and
+// without the floor having moved, before the events that they read run alone.
 const suspectTerms = 3
 
-// Ordered reads the stream in its order, for as long as this is the process that does so.
-// A durable consumer would not do: it delivers again out of order, and to two processes at
-// a time.
+// Ordered reads the stream in order while this process has the lease. A durable consumer
+// cannot do that: it delivers messages again out of order, and to two processes at the
+// same time.
 type Ordered struct {
 	subscriber
 
-	last     *term             // in which it read when it was to end
+	last     *term             // the term in which it read last
 	lastRead delivery.Position // by this process
 }
 
-// NewOrdered returns what reads for an ordered handler.
+// NewOrdered returns a reader for an ordered handler.
 func NewOrdered(cfg Config, records Records, to Receiver) *Ordered {
 	return &Ordered{subscriber: subscriber{Config: cfg, records: records, to: to}}
 }
 
-// Read waits until this process may read, and does so until nothing more is to be taken,
-// another process reads, or reading fails.
+// Read waits until this process has the lease. Then it reads until life.Take ends,
+// another process has the lease, or reading fails.
 func (s *Ordered) Read(life delivery.Lifetime) error {
 	ctx := life.Take
 	stream, _, again, err := s.look(ctx)
 	if again {
-		s.lastRead = delivery.Position{} // of the other stream
+		s.lastRead = delivery.Position{} // a position in the old stream means nothing in the new one
 	}
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func (s *Ordered) Read(life delivery.Lifetime) error {
 		err = t.read(ctx)
 	}
 	if ctx.Err() != nil {
-		s.last = t // what is in hand may still be decided
+		s.last = t // deliveries in flight may still be decided
 		return nil
 	}
 	t.end(cmp.Or(err, delivery.ErrTermOver))
@@ -72,7 +72,7 @@ func (s *Ordered) Read(life delivery.Lifetime) error {
 	return err
 }
 
-// Beat does nothing: what is in hand was not delivered to this process alone.
+// Beat does nothing: the consumer of an ordered reader expects no acknowledgements.
 func (s *Ordered) Beat(context.Context) {}
 
 // Leave gives the lease up, if this process has it.
@@ -83,7 +83,7 @@ func (s *Ordered) Leave(ctx context.Context) {
 	}
 }
 
-// standBy waits until this process may read. It returns nil where ctx ends before.
+// standBy waits until this process has the lease. It returns nil if ctx ends before.
 func (s *Ordered) standBy(ctx context.Context, stream jetstream.Stream) (*term, error) {
 	for ; ctx.Err() == nil; pause.For(ctx, standByEvery) {
 		taken := time.Now()
@@ -101,46 +101,47 @@ func (s *Ordered) standBy(ctx context.Context, stream jetstream.Stream) (*term, 
 		t.floor.reset(lead.Floor)
 		if lead.Takeovers > suspectTerms {
 			t.left.Store(int32(s.InFlight.Most())) //nolint:gosec // a number of messages in memory
-			s.Log.ErrorContext(ctx, "readers ended without a word, and each had read the same events: these are held and run alone",
+			s.Log.ErrorContext(ctx, "several readers ended on the same events, which will run alone",
 				"stream", s.Stream, "from_seq", lead.Floor.Seq+1, "takeovers", lead.Takeovers, "events", s.InFlight.Most())
 		}
 		return t, nil
 	}
-	return nil, nil //nolint:nilnil // there is no term
+	return nil, nil //nolint:nilnil // no error: ctx ended
 }
 
-// term is the time for which this process reads under one lease. It is the source of what
-// it reads.
+// term is the time in which this process reads under one lease. It is the source of the
+// deliveries that it reads.
 type term struct {
 	lease
 
 	reader *Ordered
-	base   int64 // what is added to a sequence for its place in a key
-	high   int64 // the last place of a key in which an event was held at the beginning
+	base   int64 // added to a stream sequence to get a position in a key
+	high   int64 // the highest position of a held event when the term began
 	stream jetstream.Stream
 
-	subjects []string // every one that any process asked for until the term began
+	subjects []string // all that any process had asked for when the term began
 
 	floor floor
-	left  atomic.Int32 // how many events that it reads are suspects
+	left  atomic.Int32 // how many more events are suspects
 }
 
-// Suspects reports whether what is read now may be what ends processes.
+// Suspects reports whether an event that is read now may be one that ends processes.
 func (t *term) Suspects() bool { return t.left.Load() > 0 }
 
-// Ack notes that a delivery needs no more reading.
+// Ack notes that a delivery need not be read again.
 func (t *term) Ack(_ context.Context, d *delivery.Delivery) {
 	t.floor.decided(d.Place.Seq)
 	t.reader.InFlight.drop(d.Msg)
 }
 
-// HandBack ends the term: a reader cannot return a message, and what it read is read again.
+// HandBack ends the term. A reader cannot return a single message, so everything above
+// the floor is read again.
 func (t *term) HandBack(_ context.Context, d *delivery.Delivery) {
 	t.end(errHandedBack)
 	t.reader.InFlight.drop(d.Msg)
 }
 
-var errHandedBack = errors.New("an event was handed back; reading begins again before it")
+var errHandedBack = errors.New("event handed back, reading again from before it")
 
 // Delay ends the term, as HandBack does.
 func (t *term) Delay(_ context.Context, d *delivery.Delivery, err error) {
@@ -148,10 +149,10 @@ func (t *term) Delay(_ context.Context, d *delivery.Delivery, err error) {
 	t.reader.InFlight.drop(d.Msg)
 }
 
-// Held notes that a suspect is held: from there it runs alone.
+// Held notes that a suspect is held: it will run alone.
 func (t *term) Held(h delivery.Holding) {
 	if h.Solitary && t.left.Add(-1) == 0 {
-		t.reader.Log.Info("the events that were read when readers ended are held, reading goes on", "stream", t.reader.Stream) //nolint:sloglint // no context says more
+		t.reader.Log.Info("suspect events held, reading goes on", "stream", t.reader.Stream) //nolint:sloglint // no context says more
 	}
 }
 
@@ -191,11 +192,11 @@ func (t *term) read(ctx context.Context) error {
 	return err
 }
 
-// forget removes the consumer, which otherwise goes by itself after readerThreshold.
+// forget removes the consumer. Otherwise the broker removes it after readerThreshold.
 func (t *term) forget(consumer jetstream.Consumer) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if err := t.stream.DeleteConsumer(ctx, consumer.CachedInfo().Name); err != nil {
-		t.reader.Log.DebugContext(ctx, "reader's consumer not removed; it goes by itself", "error", err)
+		t.reader.Log.DebugContext(ctx, "reader's consumer not removed, the broker will remove it", "error", err)
 	}
 }

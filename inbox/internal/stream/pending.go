@@ -12,24 +12,24 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// Pending tells how many messages of a stream a handler has not decided.
+// Pending counts the messages of a stream that a handler has not decided.
 type Pending struct {
 	cfg     Config
 	ordered bool
-	current atomic.Pointer[term] // in which an ordered handler reads, or did
+	current atomic.Pointer[term] // the current or last term of an ordered handler
 }
 
-// NewPending returns what tells it of the handler of a configuration, of which it needs what
-// says who reads what.
+// NewPending returns a Pending for a handler. Of cfg it needs only what identifies the
+// handler and its stream.
 func NewPending(cfg Config, ordered bool) *Pending { return &Pending{cfg: cfg, ordered: ordered} }
 
-// errNotReading says that nobody here can tell.
+// errNotReading says that this process cannot know.
 var errNotReading = errors.New("this process does not read the stream: the handler has no consumer yet, or another process reads for it")
 
-// Count asks the broker. Of an ordered handler, one may stand for all messages that were not
-// read yet.
+// Count asks the broker. For an ordered handler, all messages that were not read yet may
+// count as one.
 func (p *Pending) Count(ctx context.Context) (int64, error) {
-	if p.cfg.Stream == "" { // its events are accepted
+	if p.cfg.Stream == "" { // its events come from Accept
 		return 0, nil
 	}
 	js, err := jetstream.New(p.cfg.Conn)
@@ -72,8 +72,8 @@ func (p *Pending) ofReader(ctx context.Context, stream jetstream.Stream) (int64,
 	return max(n, t.floor.size()), err
 }
 
-// behind returns 1 if the stream has a message for the handler behind a sequence: a consumer
-// is told of what is stored a moment later than who published it.
+// behind returns 1 if the stream has a message for the handler after a sequence. It asks
+// the stream, because a consumer learns of a message a moment later than its publisher.
 func (p *Pending) behind(ctx context.Context, stream jetstream.Stream, seq uint64) (int64, error) {
 	for _, subject := range wildcard.Union(nil, p.cfg.Filter) {
 		last, err := stream.GetLastMsgForSubject(ctx, subject)

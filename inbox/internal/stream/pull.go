@@ -13,18 +13,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A pull is one request for messages of a consumer. It is not the client's Fetch, because
-// that takes any status for the end of the messages. A consumer with replicas sends a
-// message once its replicas know of it, and a status at once: "409 Batch Completed" of a
-// request that is bounded in bytes comes before the messages do. Those would come to
-// nobody then, and be delivered again after AckWait. The protocol is that of ADR-37 of
-// nats-architecture-and-design.
+// A pull is one request for messages of a consumer. It replaces the client's Fetch, which
+// treats any status as the end of the messages. A consumer with replicas sends a status
+// at once, but a message only when its replicas know of it. So the status "409 Batch
+// Completed" of a request with a byte limit arrives before the messages. Fetch would not
+// return these, and the broker would deliver them again after AckWait. ADR-37 of
+// nats-architecture-and-design describes the protocol.
 type pull struct {
 	sub    *nats.Subscription
 	came   chan *nats.Msg
 	asked  int // messages
 	taken  int
-	wanted int // how many messages come, as far as is known: fewer than asked after the end
+	wanted int // how many messages will come; after the end it may be fewer than asked
 	ended  bool
 }
 
@@ -41,15 +41,16 @@ const (
 	requestExpires = 30 * time.Second
 
 	// requestBeat is how often the broker gives a sign of life during a request. After
-	// twice that without one the next request is made: it may have forgotten this one.
+	// twice that without one the next request is made, because the broker may have
+	// forgotten this one.
 	requestBeat = 2 * time.Second
 
 	pullSubject = "$JS.API.CONSUMER.MSG.NEXT."
-	statuses    = 64 // room for what is no message; more than come in the time of a request
+	statuses    = 64 // room for statuses: more than come during a request
 )
 
-// newPull asks a consumer for so many messages, of so many bytes together at the most.
-// 0 bytes are no bound. The caller stops it.
+// newPull asks a consumer for at most this many messages with at most this many bytes
+// together. 0 bytes means no limit. The caller must call stop.
 func newPull(nc *nats.Conn, from jetstream.Consumer, messages, bytes int) (*pull, error) {
 	body, err := json.Marshal(pullRequest{Batch: messages, MaxBytes: bytes, Expires: requestExpires, Heartbeat: requestBeat})
 	if err != nil {
@@ -68,12 +69,12 @@ func newPull(nc *nats.Conn, from jetstream.Consumer, messages, bytes int) (*pull
 	return p, nil
 }
 
-// stop ends the request. What has come by then can still be read.
+// stop ends the request. Messages that came before can still be read.
 func (p *pull) stop() { _ = p.sub.Unsubscribe() } // fails on a closed connection only, which has no subscriptions
 
-// messages hands over messages as they come, until all have come, the broker is silent,
-// lost has something, or ctx ends. It returns what take returns, or why the broker
-// ended the request before its time.
+// messages calls take for each message as it comes. It stops when all have come, the
+// broker is silent, lost has a value, or ctx ends. It returns an error of take, or the
+// reason why the broker ended the request early.
 func (p *pull) messages(ctx context.Context, lost <-chan nats.Status, take func(jetstream.Msg) error) error {
 	defer p.stop()
 	quiet := time.NewTimer(2 * requestBeat)
@@ -95,8 +96,8 @@ func (p *pull) messages(ctx context.Context, lost <-chan nats.Status, take func(
 	return nil
 }
 
-// rest hands over what has come and was not read: left alone it would be delivered again
-// after AckWait.
+// rest calls take for messages that have come and were not read. Otherwise the broker
+// would deliver them again after AckWait.
 func (p *pull) rest(take func(jetstream.Msg) error) error {
 	p.stop()
 	for {
@@ -111,7 +112,7 @@ func (p *pull) rest(take func(jetstream.Msg) error) error {
 	}
 }
 
-// receive takes in what the broker sent: a message, a sign of life, or the end.
+// receive handles one message from the broker: an event, a sign of life, or the end.
 func (p *pull) receive(msg *nats.Msg, take func(jetstream.Msg) error) error {
 	status := msg.Header.Get("Status")
 	if status == "" || len(msg.Data) > 0 {
@@ -128,7 +129,7 @@ func (p *pull) receive(msg *nats.Msg, take func(jetstream.Msg) error) error {
 		return nats.ErrNoResponders
 	case status == "404", status == "408", strings.Contains(text, "batch completed"), strings.Contains(text, "message size exceeds maxbytes"):
 		if left, err := strconv.Atoi(msg.Header.Get("Nats-Pending-Messages")); err == nil {
-			p.wanted = p.asked - left // some of them may still be on their way
+			p.wanted = p.asked - left // some may still be on their way
 		} else {
 			p.wanted = p.taken
 		}
@@ -146,43 +147,44 @@ func (p *pull) receive(msg *nats.Msg, take func(jetstream.Msg) error) error {
 	}
 }
 
-// requests asks the broker for messages, one request at a time. A server sends what it
-// was asked for as fast as it can, keeps what the link does not take yet, and
-// disconnects a client for which it keeps more than its max_pending (64 MB): so what is
-// asked for is bounded in bytes. Of a slow link it is less still: what is on the way
-// gives no sign of life, and would be sent again after AckWait.
+// requests asks the broker for messages, one request at a time. A server sends the
+// requested messages as fast as it can and buffers what the link cannot take yet. It
+// disconnects a client for which it buffers more than max_pending (64 MB), so each
+// request has a byte limit. Over a slow link the limit is lower: the process gives no
+// signs of life for messages on their way, and the broker would send them again after
+// AckWait.
 type requests struct {
 	s      *subscriber
 	from   jetstream.Consumer
 	lost   <-chan nats.Status // the connection was lost: the broker has forgotten the request
-	window int                // bytes that are asked for at a time
-	one    bool               // the next request is for one message of whatever size
+	window int                // bytes per request
+	one    bool               // the next request is for one message of any size
 }
 
 const (
-	// firstWindow is what is asked for while nothing is known of the link, and
-	// leastWindow what is asked for of one that is very slow.
+	// firstWindow is the byte limit while the speed of the link is not known, and
+	// leastWindow that for a very slow link.
 	firstWindow = 4 << 20
 	leastWindow = 1 << 20
 
-	// leastMeasured is how many bytes tell something of a link.
+	// leastMeasured is how many bytes are enough to measure the link.
 	leastMeasured = 256 << 10
 
-	// windowPart is the part of AckWait that the messages of a request may be on their
-	// way for.
+	// windowPart says which part of AckWait the messages of a request may take to arrive:
+	// one in windowPart.
 	windowPart = 8
 )
 
-// requests returns what asks for messages from a consumer, until stop is called.
+// requests returns a requests for a consumer. Call stop when done.
 func (s *subscriber) requests(from jetstream.Consumer) (r *requests, stop func()) {
 	lost := s.Conn.StatusChanged(nats.RECONNECTING)
 	r = &requests{s: s, from: from, lost: lost, window: min(firstWindow, s.InFlight.bytes)}
 	return r, func() { s.Conn.RemoveStatusListener(lost) }
 }
 
-// wait waits until there is room for what a request brings, and reports whether ctx
-// still lives. Meanwhile it has the broker keep the consumer, which it removes when
-// nothing is asked of it for longer than its threshold.
+// wait waits until there is room for the messages of a request. It returns false if ctx
+// ended. Meanwhile it sends small requests, because the broker removes a consumer that
+// gets no request for longer than its threshold.
 func (r *requests) wait(ctx context.Context) bool {
 	threshold := r.from.CachedInfo().Config.InactiveThreshold
 	if threshold <= 0 {
@@ -200,25 +202,26 @@ func (r *requests) wait(ctx context.Context) bool {
 	return false
 }
 
-// touch asks for a message of one byte at the most, which none has.
+// touch requests a message of at most one byte. There is none, so it only keeps the
+// consumer alive.
 func (r *requests) touch(ctx context.Context) {
 	batch, err := r.from.Fetch(1, jetstream.FetchMaxBytes(1), jetstream.FetchMaxWait(touchWait))
 	if err == nil {
-		for range batch.Messages() { // the end of the request
+		for range batch.Messages() { // wait for the end of the request
 			continue
 		}
 		err = batch.Error()
 	}
-	if err != nil { // the next request fails as well
-		r.s.Log.DebugContext(ctx, "the broker could not be told that the consumer is in use", "error", err)
+	if err != nil { // the next request will fail too
+		r.s.Log.DebugContext(ctx, "consumer not kept alive", "error", err)
 	}
 }
 
-// touchWait is how long a request stays with the broker that brings nothing.
+// touchWait is how long the request of touch stays with the broker.
 const touchWait = 10 * time.Millisecond
 
-// next makes one request and hands over its messages as they come, until it is
-// answered, the connection is lost, ctx ends or take returns an error.
+// next makes one request and calls take for its messages as they come. It returns when
+// the request is answered, the connection is lost, ctx ends or take returns an error.
 func (r *requests) next(ctx context.Context, take func(jetstream.Msg) error) error {
 	n, bytes := r.s.InFlight.room()
 	if bytes = min(bytes, r.window); r.one {
@@ -233,15 +236,16 @@ func (r *requests) next(ctx context.Context, take func(jetstream.Msg) error) err
 		m.add(msg)
 		return take(msg)
 	})
-	// A message that is larger than what was asked for ends a request, and would end each.
+	// A message that is larger than the byte limit ends this request, and would end every
+	// other.
 	r.one = m.messages == 0 && !r.one && p.ended
 	r.resize(m)
 	return err
 }
 
-// measure is what came in answer to a request, and how fast.
+// measure is how many messages came in answer to a request, and how fast.
 type measure struct {
-	messages, bytes int // without the first: when that was sent is not known
+	messages, bytes int // without the first, because it is not known when that was sent
 	first, last     time.Time
 }
 
@@ -254,8 +258,9 @@ func (m *measure) add(msg jetstream.Msg) {
 	m.bytes += sizeOf(msg)
 }
 
-// resize has the next request be for what the link takes in a part of AckWait. Where
-// messages are made more slowly than that, it is less than it might be, and enough.
+// resize sets the byte limit of the next request to what the link can take in a part of
+// AckWait. If messages are published more slowly than the link could take them, the limit
+// is lower than necessary, but enough.
 func (r *requests) resize(m measure) {
 	if m.bytes < leastMeasured {
 		return

@@ -16,28 +16,28 @@ import (
 )
 
 var (
-	errReconnected = errors.New("the connection to the broker was lost in between; what the stream has is looked at again")
-	errGap         = errors.New("messages were lost on their way; reading begins again")
+	errReconnected = errors.New("the connection to the broker was lost; the stream is checked again")
+	errGap         = errors.New("messages were lost on their way; reading starts again")
 )
 
-// reading is one way through the stream, from the floor on.
+// reading is one pass through the stream, from the floor on.
 type reading struct {
 	term       *term
 	consumer   jetstream.Consumer
 	reconnects uint64
 
-	last     atomic.Uint64 // the message that was read last, in the stream
-	dropped  uint64        // up to here it is told of messages that were dropped unread
+	last     atomic.Uint64 // the stream sequence of the last message read
+	dropped  uint64        // messages dropped unread are reported up to this sequence
 	received atomic.Uint64 // how many were read
-	awaited  uint64        // at the last look, if the broker had sent more: the next of them
+	awaited  uint64        // at the last look: the next message, if the broker had sent one; otherwise 0
 	stored   uint64        // the last message that the stream had at the last look
-	gap      chan struct{} // closed when one that was sent does not come
+	gap      chan struct{} // closed when a message that was sent does not come
 	once     sync.Once
 }
 
-// pull reads messages until ctx or the term ends, or one is missing. The next request
-// is made only where the connection is still the one on which the floor was looked
-// at: on another, the stream may not have any more what it had.
+// pull reads messages until ctx or the term ends, or one is missing. It makes the next
+// request only on the connection on which the floor was checked: after a reconnect the
+// stream may have lost messages.
 func (r *reading) pull(ctx context.Context) error {
 	t := r.term
 	ctx, cancel := context.WithCancel(ctx)
@@ -66,7 +66,7 @@ func (r *reading) pull(ctx context.Context) error {
 	return r.ended()
 }
 
-// ended says why reading ended: with its term, for a gap, or because the process stops.
+// ended returns why reading ended: the term ended, there is a gap, or the process stops.
 func (r *reading) ended() error {
 	if r.term.IsOver() {
 		return *r.term.cause.Load()
@@ -79,8 +79,8 @@ func (r *reading) ended() error {
 	}
 }
 
-// await notes how many messages the broker has sent. One that did not come from one
-// look to the next was lost on its way.
+// await notes how many messages the broker has sent. A message that has not come by the
+// next look was lost on its way.
 func (r *reading) await(sent uint64) {
 	next := r.received.Load() + 1
 	switch {
@@ -93,7 +93,7 @@ func (r *reading) await(sent uint64) {
 	}
 }
 
-// take takes a message in hand, and hands it to the handler.
+// take notes a message as in flight, and hands it to the handler.
 func (r *reading) take(ctx context.Context, msg jetstream.Msg) error {
 	s := r.term.reader
 	d, err := delivery.Decode(msg, s.origin)
@@ -107,9 +107,9 @@ func (r *reading) take(ctx context.Context, msg jetstream.Msg) error {
 	if meta.Sequence.Consumer != r.received.Load()+1 || d.Place.Seq <= r.last.Load() {
 		return errGap
 	}
-	isEvent := !wire.IsLease(msg.Subject()) // a relay's is none: the floor moves past it
+	isEvent := !wire.IsLease(msg.Subject()) // a relay's lease message is not an event: the floor moves past it
 	s.lastRead = consumer.PositionOf(d.Place.Seq, msg.Headers(), d.Place.Stored)
-	r.term.floor.begin(s.lastRead) // before it counts as received: see advance
+	r.term.floor.begin(s.lastRead) // before it counts as received; see advance
 	if isEvent {
 		s.InFlight.take(msg)
 	}
@@ -124,20 +124,20 @@ func (r *reading) take(ctx context.Context, msg jetstream.Msg) error {
 	return nil
 }
 
-// watch looks after the reading until ctx ends: how much is left, and whether the
-// floor can move while nothing comes.
+// watch watches the reading until ctx ends. It asks how many messages are left, and moves
+// the floor while no messages come.
 func (r *reading) watch(ctx context.Context) {
 	for ; ctx.Err() == nil; pause.For(ctx, r.term.reader.LookEvery) {
 		if err := r.advance(ctx); err != nil && ctx.Err() == nil {
-			r.term.reader.Log.DebugContext(ctx, "the stream could not be looked at", "error", err)
+			r.term.reader.Log.DebugContext(ctx, "cannot read the stream's state", "error", err)
 		}
 	}
 }
 
-// advance moves the floor to what was the stream's last message at the look before,
-// where nothing of the handler's is left up to there: what others write to the stream,
-// and its age, would make it seem later that something was missed. At the look before,
-// because a replica that is asked may be behind the others by a little.
+// advance moves the floor to the message that was the stream's last at the previous look,
+// if the handler has no open messages up to there. Otherwise, when messages of others are
+// dropped because of their age, it would later seem that the handler missed some. It uses
+// the previous look because the replica that answers may be a little behind the others.
 func (r *reading) advance(ctx context.Context) error {
 	t := r.term
 	stream, err := t.stream.Info(ctx)
@@ -160,13 +160,13 @@ func (r *reading) advance(ctx context.Context) error {
 	if info.NumPending > 0 || info.Delivered.Consumer != r.received.Load() || !t.floor.idle() || last.Seq <= t.floor.now().Seq {
 		return nil
 	}
-	// The consumer hears of a message a moment after it was stored.
+	// The consumer learns of a message a moment after it was stored.
 	if unread, err := t.has(ctx, read+1, last.Seq); unread || err != nil {
 		return err
 	}
 	msg, err := t.stream.GetMsg(ctx, last.Seq)
 	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound): // it was deleted: nothing to recognise it by
+	case errors.Is(err, jetstream.ErrMsgNotFound): // it was deleted, so it cannot be recognised later
 	case err != nil:
 		return err
 	default:

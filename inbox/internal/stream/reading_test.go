@@ -53,10 +53,7 @@ func (h hasty) Info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
 // a message that was stored and is still to be read.
 func TestFloorOfAReaderWithNothingToDo(t *testing.T) {
 	t.Parallel()
-	js, err := jetstream.New(devtest.NATS(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := devtest.JetStream(t, devtest.NATS(t))
 	name := nats.NewInbox()[len("_INBOX."):]
 	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}})
 	if err != nil {

@@ -17,9 +17,9 @@ import (
 	"github.com/postroom/postroom/internal/wire"
 )
 
-// pull asks for as many messages as there is room for, and hands them to the
-// workers as they come, until ctx ends. It asks by single requests, so that no
-// message waits in the client, where it would give no sign of life.
+// pull requests as many messages as there is room for, and hands them to the workers as
+// they come, until ctx ends. It makes single requests, so that no message waits in the
+// client library without signs of life.
 func (s *Durable) pull(ctx context.Context, durable jetstream.Consumer) error {
 	r, stop := s.requests(durable)
 	defer stop()
@@ -35,15 +35,15 @@ func (s *Durable) pull(ctx context.Context, durable jetstream.Consumer) error {
 	return nil
 }
 
-// take takes a message in hand, and hands it to the handler.
+// take notes a message as in flight, and hands it to the handler.
 func (s *Durable) take(ctx context.Context, msg jetstream.Msg) {
-	if wire.IsLease(msg.Subject()) { // a relay's, and no event
+	if wire.IsLease(msg.Subject()) { // a relay's lease message, not an event
 		s.answer(ctx, msg.Ack(), "ack")
 		return
 	}
 	d, err := delivery.Decode(msg, s.origin)
-	if err != nil { // it is no message of a stream: there is nothing to answer
-		s.Log.ErrorContext(ctx, "message without a place in a stream", "error", err, "subject", msg.Subject())
+	if err != nil { // the message is not from a stream: there is nothing to answer
+		s.Log.ErrorContext(ctx, "message that is not from a stream", "error", err, "subject", msg.Subject())
 		return
 	}
 	d.Source = s
@@ -52,7 +52,7 @@ func (s *Durable) take(ctx context.Context, msg jetstream.Msg) {
 	s.to.Take(ctx, d)
 }
 
-// Beat gives a sign of life for each message in hand until ctx ends.
+// Beat gives signs of life for each message in flight until ctx ends.
 func (s *Durable) Beat(ctx context.Context) {
 	tick := time.NewTicker(s.AckWait / 3)
 	defer tick.Stop()
@@ -63,13 +63,14 @@ func (s *Durable) Beat(ctx context.Context) {
 		case <-tick.C:
 		}
 		for _, msg := range s.InFlight.messages() {
-			// A message that was answered meanwhile says so; that is no fault.
+			// If a message was answered meanwhile, InProgress returns an error, which
+			// answer ignores.
 			s.answer(ctx, msg.InProgress(), "in progress")
 		}
 	}
 }
 
-// watch looks after the consumer until ctx ends.
+// watch watches the consumer until ctx ends.
 func (s *Durable) watch(ctx context.Context, durable jetstream.Consumer) {
 	want := durable.CachedInfo().Config
 	var faults []string
@@ -78,13 +79,13 @@ func (s *Durable) watch(ctx context.Context, durable jetstream.Consumer) {
 		info, err := durable.Info(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				s.Log.DebugContext(ctx, "the consumer could not be looked at", "error", err)
+				s.Log.DebugContext(ctx, "cannot read the consumer's state", "error", err)
 			}
 			continue
 		}
 		found := consumer.Drift(info.Config, want)
 		if len(found) > 0 && !slices.Equal(found, faults) {
-			s.Log.ErrorContext(ctx, "the handler's consumer is not as it should be; restart a process of the handler, or mend it",
+			s.Log.ErrorContext(ctx, "consumer has drifted",
 				"stream", s.Stream, "consumer", info.Name, "faults", strings.Join(found, "; "))
 		}
 		faults = found
@@ -96,13 +97,13 @@ func (s *Durable) watch(ctx context.Context, durable jetstream.Consumer) {
 	}
 }
 
-// noteFloor notes up to where everything is decided.
+// noteFloor records up to which message everything is decided.
 func (s *Durable) noteFloor(ctx context.Context, floor uint64) {
 	if floor == 0 {
 		return
 	}
 	if err := s.records.Raise(ctx, s.created(), floor); err != nil && ctx.Err() == nil {
-		s.Log.DebugContext(ctx, "the floor could not be noted; the next look notes it", "error", err)
+		s.Log.DebugContext(ctx, "floor not recorded, the next check records it", "error", err)
 	}
 }
 
@@ -125,13 +126,13 @@ func (s *Durable) Delay(ctx context.Context, d *delivery.Delivery, _ error) {
 	s.InFlight.drop(d.Msg)
 }
 
-// delayed is for how long the broker keeps an event that could not even be held. It does
-// not depend on the handler's schedule, which may end with hours: until then the event
-// would take a place from others, and no operator would see it.
+// delayed is how long the broker waits before it delivers an event again that could not
+// even be held. It does not follow the handler's schedule, which may have waits of hours.
+// Until then the event would take the place of others, and no operator would see it.
 const delayed = 30 * time.Second
 
-// answer reports an answer to the broker that could not be sent. No harm comes
-// of it: the message is delivered again.
+// answer logs that an answer to the broker could not be sent. That does no harm: the
+// broker delivers the message again.
 func (s *Durable) answer(ctx context.Context, err error, what string) {
 	if err != nil && !errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
 		s.Log.DebugContext(ctx, "answer to the broker not sent, the event will be delivered again", "answer", what, "error", err)
@@ -153,16 +154,16 @@ func (s *Durable) Epoch() int64 { return 0 }
 // Leave sends the acknowledgements that still wait in the client.
 func (s *Durable) Leave(ctx context.Context) {
 	if err := s.Conn.FlushTimeout(time.Second); err != nil {
-		s.Log.DebugContext(ctx, "acknowledgements not flushed; the ledger absorbs what comes again", "error", err)
+		s.Log.DebugContext(ctx, "acknowledgements not flushed, messages may be delivered again", "error", err)
 	}
 }
 
-// taken is the furthest message of the stream that this process was handed by the
-// handler's consumer, and which consumer that was.
+// taken is the last position in the stream that the handler's consumer delivered to this
+// process, and which consumer that was.
 type taken struct {
 	mu   sync.Mutex
 	at   delivery.Position
-	made time.Time // of the consumer
+	made time.Time // when the consumer was created
 }
 
 func (t *taken) note(m delivery.Position) {
@@ -173,8 +174,8 @@ func (t *taken) note(m delivery.Position) {
 	}
 }
 
-// from says which consumer hands over what comes. What another one did, which was made
-// before it, says nothing of this one.
+// from sets the durable consumer in use, by its creation time, and forgets the position
+// of an older one.
 func (t *taken) from(made time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -183,7 +184,7 @@ func (t *taken) from(made time.Time) {
 	}
 }
 
-// of returns the furthest message that the consumer made at a time handed over.
+// of returns the last position that the consumer created at that time delivered.
 func (t *taken) of(made time.Time) delivery.Position {
 	t.mu.Lock()
 	defer t.mu.Unlock()

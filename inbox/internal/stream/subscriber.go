@@ -1,7 +1,7 @@
-// Package stream reads a JetStream stream for a handler: by a durable consumer, which the
-// processes of the handler share, or in order, by one process at a time. It knows which
-// messages are in hand, up to where all are decided, and whether the broker has lost any.
-// What has to last it has its Records keep.
+// Package stream reads a JetStream stream for a handler: with a durable consumer, which
+// the processes of the handler share, or in order, in one process at a time. It knows
+// which messages are in flight, up to where all are decided, and whether the broker has
+// lost any. Records stores its state.
 package stream
 
 import (
@@ -20,12 +20,12 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// ErrOtherStream says that a handler is subscribed to another stream than the
-// one it is registered for. Its ledger is one, and so is its place in a stream.
+// ErrOtherStream says that a handler subscribes to another stream than the one recorded
+// for it. A handler has one ledger and one position, so it reads one stream.
 var ErrOtherStream = errors.New("the handler is subscribed to another stream")
 
-// readerThreshold is how long the broker keeps the consumer of an ordered handler's
-// reader that asks for nothing.
+// readerThreshold is how long the broker keeps the consumer of an ordered reader without
+// a request.
 const readerThreshold = time.Minute
 
 // Config says what is read, and how.
@@ -34,18 +34,18 @@ type Config struct {
 	Handler    string
 	Stream     string
 	Filter     []string // subjects
-	DeliverNew bool     // a new handler does not read what the stream has by then
+	DeliverNew bool     // a new handler skips the messages that the stream already has
 	Instance   func() string
 	InFlight   *InFlight
-	Pending    *Pending // is told when an ordered handler reads; it may be nil
+	Pending    *Pending // told when an ordered handler reads; may be nil
 	Log        *slog.Logger
 
 	AckWait    time.Duration
-	LookEvery  time.Duration // how often the consumer is looked at
-	FloorEvery time.Duration // how often the floor of a durable consumer is noted
+	LookEvery  time.Duration // how often to check the consumer
+	FloorEvery time.Duration // how often to record the floor of a durable consumer
 }
 
-// Receiver is the handler that reads.
+// Receiver is the handler that gets the deliveries.
 type Receiver interface {
 	// Take gets each message that is an event, in the order in which it was delivered.
 	Take(ctx context.Context, d *delivery.Delivery)
@@ -53,45 +53,47 @@ type Receiver interface {
 	// Begin is called when this process begins to read for an ordered handler.
 	Begin(ctx context.Context) error
 
-	// Lost is told that the handler may have missed events, or may get others again.
+	// Lost is called if the handler may have missed events, or may get some again.
 	Lost(ctx context.Context, reason string)
 }
 
-// Records keep in the database what is known of a handler's place in its stream.
+// Records stores a handler's position in its stream in the database.
 type Records interface {
-	// Subscribe notes what the handler reads, and returns its row. A new one begins behind
-	// floor; up to backfill the age of an event does not matter.
+	// Subscribe records what the handler reads, and returns its row. A new handler begins
+	// after floor. Up to backfill the age of an event does not matter.
 	Subscribe(ctx context.Context, created time.Time, floor, backfill uint64) (delivery.Subscription, error)
 
-	// Recreate notes that the stream was made again, and where it begins.
+	// Recreate records that the stream was created again, and where it begins.
 	Recreate(ctx context.Context, created time.Time, floor uint64) error
 
-	// Raise notes up to where everything is decided, and Lower that it is not.
+	// Raise records up to which sequence everything is decided. Lower records that this
+	// was too high.
 	Raise(ctx context.Context, created time.Time, floor uint64) error
 	Lower(ctx context.Context, created time.Time, floor uint64) error
 
-	// Lead takes the lease of the process that reads for an ordered handler. It returns
-	// nil while another process has it.
+	// Lead takes the lease for reading for an ordered handler. It returns nil while
+	// another process has it.
 	Lead(ctx context.Context, lease time.Duration) (*delivery.Lead, error)
 
-	// Keep returns what renews that lease, or gives it up if it is nil, and notes the
-	// floor: on a connection of its own, as handlers may have all others, until close is
-	// called. It returns delivery.ErrTermOver if another process has the lease.
+	// Keep returns a function that renews the lease, or gives it up if lease is nil, and
+	// records the floor. It uses a connection of its own until close is called, because
+	// handlers may use all others. keep returns delivery.ErrTermOver if another process
+	// has the lease.
 	Keep(epoch int64) (keep func(ctx context.Context, lease *time.Duration, floor delivery.Position) error, close func())
 
-	// Restart has reading begin behind a message, in places of their keys that are behind
-	// all that were used, up to the given sequence. It returns the new base.
+	// Restart makes reading begin after a message. It returns a new base, with which
+	// positions in keys are after all that were used, up to the given sequence.
 	Restart(ctx context.Context, epoch int64, at delivery.Position, used uint64) (base int64, err error)
 }
 
-// View is what the broker says of a handler's consumer.
+// View is what the broker says about a handler's consumer.
 type View struct {
 	Pending, AckPending float64
 	Drifted             bool
 }
 
-// Plain returns an error in words that say what is the matter. Of a broker that is away
-// the client library says that what it keeps for it is full; here it keeps nothing.
+// Plain replaces a misleading error of the client library. If the broker is away, the
+// library says that its reconnect buffer is full; here it has no such buffer.
 func Plain(err error) error {
 	if errors.Is(err, nats.ErrReconnectBufExceeded) {
 		return errNoBroker
@@ -103,21 +105,21 @@ var errNoBroker = errors.New("no connection to the broker")
 
 // Reader reads the stream for a handler.
 type Reader interface {
-	// Read reads until nothing more is to be taken, or reading fails. What is in hand may
-	// still be decided after that.
+	// Read reads until life.Take ends or reading fails. Messages in flight may still be
+	// decided after that.
 	Read(life delivery.Lifetime) error
 
-	// Beat gives signs of life for what is in hand, until ctx ends.
+	// Beat gives signs of life for messages in flight, until ctx ends.
 	Beat(ctx context.Context)
 
-	// Leave ends the reading, when nothing is in hand any more.
+	// Leave ends the reading. Call it when no message is in flight any more.
 	Leave(ctx context.Context)
 
-	// View returns what the broker said last, or nil.
+	// View returns the broker's last answer about the consumer, or nil.
 	View() *View
 }
 
-// subscriber is what both ways to read have in common.
+// subscriber is the common part of both readers.
 type subscriber struct {
 	Config
 
@@ -127,10 +129,10 @@ type subscriber struct {
 	view    atomic.Pointer[View]
 }
 
-// View returns what the broker said last of the consumer, or nil.
+// View returns the broker's last answer about the consumer, or nil.
 func (s *subscriber) View() *View { return s.view.Load() }
 
-// look looks the stream up, and notes the subscription.
+// look looks up the stream and records the subscription.
 func (s *subscriber) look(ctx context.Context) (stream jetstream.Stream, row delivery.Subscription, again bool, err error) {
 	js, err := jetstream.New(s.Conn)
 	if err != nil {
@@ -149,12 +151,12 @@ func (s *subscriber) look(ctx context.Context) (stream jetstream.Stream, row del
 	return stream, row, again, nil
 }
 
-// subscribe notes what the handler reads, before its consumer is made: where that
-// is lost, the note says where the next one begins. It reports whether the stream was
-// made again.
+// subscribe records what the handler reads, before its consumer is created. If the
+// consumer is lost, the record says where the next one begins. subscribe reports whether
+// the stream was created again.
 func (s *subscriber) subscribe(ctx context.Context, stream *jetstream.StreamInfo) (row delivery.Subscription, again bool, err error) {
 	created := s.created()
-	first := max(stream.State.FirstSeq, 1) - 1 // before what the stream still has
+	first := max(stream.State.FirstSeq, 1) - 1 // before the first message that the stream still has
 	floor, backfill := first, stream.State.LastSeq
 	if s.DeliverNew {
 		floor, backfill = backfill, 0
@@ -165,13 +167,13 @@ func (s *subscriber) subscribe(ctx context.Context, stream *jetstream.StreamInfo
 	}
 	if row.Stream != s.Stream {
 		return row, false, postroom.Unrecoverable(fmt.Errorf(
-			"%w: %s, and is registered for %s: give the handler another name, which gets all events anew, or delete its row of the subscription table",
+			"%w: %s, and is registered for %s: give the handler another name, which gets all events again, or delete its row of the subscription table",
 			ErrOtherStream, row.Stream, s.Stream))
 	}
 	if row.Created.Equal(created) {
 		return row, false, nil
 	}
-	s.Log.ErrorContext(ctx, "the stream was deleted and made again; the handler begins at its start",
+	s.Log.ErrorContext(ctx, "stream was deleted and created again, reading from its start",
 		"stream", s.Stream, "created", created, "was_created", row.Created)
 	if err := s.records.Recreate(ctx, created, first); err != nil {
 		return row, true, err
@@ -181,7 +183,7 @@ func (s *subscriber) subscribe(ctx context.Context, stream *jetstream.StreamInfo
 	return row, true, nil
 }
 
-// created is when the stream was made, as the column has it.
+// created is when the stream was created, with the precision of the column.
 func (s *subscriber) created() time.Time { return s.origin.Created.Truncate(time.Microsecond) }
 
 func (s *subscriber) infoOf(ctx context.Context, stream jetstream.Stream) (*jetstream.StreamInfo, error) {
@@ -195,7 +197,8 @@ func (s *subscriber) infoOf(ctx context.Context, stream jetstream.Stream) (*jets
 	return info, nil
 }
 
-// refuseClosed marks an error on a closed connection: nobody opens it again.
+// refuseClosed marks an error on a closed connection as unrecoverable, because a closed
+// connection does not reconnect.
 func (s *subscriber) refuseClosed(err error) error {
 	if s.Conn.IsClosed() {
 		return postroom.Unrecoverable(fmt.Errorf("%w: %w", nats.ErrConnectionClosed, err))
@@ -203,8 +206,9 @@ func (s *subscriber) refuseClosed(err error) error {
 	return err
 }
 
-// mayNotRead reports whether the broker has refused to this user to read single messages.
-// It says so to the connection, and the request stays without an answer.
+// mayNotRead reports whether the broker does not permit this user to read single
+// messages. The broker does not answer such a request; it reports the error to the
+// connection.
 func (s *subscriber) mayNotRead() bool {
 	err := s.Conn.LastError()
 	return errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), ".GET.")

@@ -1,6 +1,6 @@
-// Package upkeep keeps a process's place among those that run handlers, and the ledger's
-// size: it writes signs of life, takes the database's time from them, and removes rows that
-// have expired. It knows no broker and no handler.
+// Package upkeep maintains a process's registration and the size of the ledger: it writes
+// signs of life, reads the database's time with them, and removes expired rows. It knows
+// no broker and no handler.
 package upkeep
 
 import (
@@ -18,18 +18,19 @@ import (
 	"github.com/postroom/postroom/internal/pause"
 )
 
-// beatEvery is how often a process says that it lives.
+// beatEvery is how often a process writes a sign of life.
 const beatEvery = 10 * time.Second
 
-// Processes are the processes of a database. Each call has a time of its own.
+// Processes has the processes of a database. Each call has its own time limit.
 type Processes interface {
-	// Beat writes a process's sign of life, and returns what it learns by that.
+	// Beat writes a process's sign of life, and returns what the process learns from the
+	// answer.
 	Beat(ctx context.Context, id uuid.UUID, name string, handlers []string, dedupeWindow, maxEventAge time.Duration) (delivery.Beat, error)
 
 	// Leave removes a process.
 	Leave(ctx context.Context, id uuid.UUID) error
 
-	// Unknown returns the handlers, besides the given ones, that nobody runs.
+	// Unknown returns handlers that no process runs, except the given ones.
 	Unknown(ctx context.Context, handlers []string) ([]delivery.Orphaned, error)
 }
 
@@ -45,16 +46,16 @@ type Node struct {
 	last atomic.Pointer[delivery.Beat] // set before anything else runs
 }
 
-// NodeConfig is what a node works with.
+// NodeConfig has what a node needs.
 type NodeConfig struct {
 	Processes                 Processes
 	Handlers                  func() []string
 	DedupeWindow, MaxEventAge time.Duration
 	Log                       *slog.Logger
-	Advise                    func(error) error // adds what to do about it
+	Advise                    func(error) error // adds to an error what to do about it
 }
 
-// NewNode returns this process, under a name of its own.
+// NewNode returns this process, with a new name.
 func NewNode(cfg NodeConfig) *Node {
 	n := &Node{cfg: cfg, id: uuid.New()}
 	host, err := os.Hostname()
@@ -68,29 +69,30 @@ func NewNode(cfg NodeConfig) *Node {
 // Name is the name of this process.
 func (n *Node) Name() string { return n.name }
 
-// Instance is the id of this Postroom, once the process has said that it lives.
+// Instance is the id of this Postroom database. It is known after the first sign of life.
 func (n *Node) Instance() string { return n.last.Load().Instance }
 
 // mostSkew is how far the clock of a producer's database may be ahead of the ledger's.
 const mostSkew = time.Hour
 
-// TrustsFrom is the time since which the ledger has a row of each event that was logged and
-// decided: MaxEventAge ago, or later if rows were removed that this process would have kept.
+// TrustsFrom returns the time since which the ledger has a row for each decided event:
+// MaxEventAge ago, or later if another process removed rows that this one would have
+// kept.
 func (n *Node) TrustsFrom() time.Time {
 	from, expired := n.Now().Add(-n.cfg.MaxEventAge), n.last.Load().ExpiredBefore
 	if expired.IsZero() {
 		return from
 	}
-	if expired = expired.Add(min(n.cfg.DedupeWindow/100, mostSkew)); expired.After(from) { // MaxEventAge leaves a hundredth, too
+	if expired = expired.Add(min(n.cfg.DedupeWindow/100, mostSkew)); expired.After(from) { // MaxEventAge leaves a hundredth too
 		return expired
 	}
 	return from
 }
 
-// Run says that this process lives until ctx ends.
+// Run writes signs of life until ctx ends.
 func (n *Node) Run(ctx context.Context) error {
 	for failures := 0; ctx.Err() == nil; {
-		// One that was cut off could still be carried out after the row is removed.
+		// A cancelled statement could still take effect after Leave has removed the row.
 		if err := n.Beat(context.WithoutCancel(ctx)); err != nil && ctx.Err() == nil {
 			failures++
 			n.cfg.Log.DebugContext(ctx, "sign of life not written", "error", err, "failures", failures)
@@ -101,8 +103,8 @@ func (n *Node) Run(ctx context.Context) error {
 	return nil
 }
 
-// Beat writes the sign of life, sets the clock, and reads who this Postroom is and what of
-// the ledger was removed.
+// Beat writes the sign of life. It sets the clock, and reads the instance's id and which
+// ledger rows were removed.
 func (n *Node) Beat(ctx context.Context) error {
 	before := time.Now()
 	beat, err := n.cfg.Processes.Beat(ctx, n.id, n.name, n.cfg.Handlers(), n.cfg.DedupeWindow, n.cfg.MaxEventAge)
@@ -116,23 +118,23 @@ func (n *Node) Beat(ctx context.Context) error {
 
 func (n *Node) leave(ctx context.Context) {
 	if err := n.cfg.Processes.Leave(context.WithoutCancel(ctx), n.id); err != nil {
-		n.cfg.Log.DebugContext(ctx, "row of this process not removed; it will be forgotten", "error", err)
+		n.cfg.Log.DebugContext(ctx, "row of this process not removed, it will expire", "error", err)
 	}
 }
 
-// ListUnknown warns of events that are held for handlers that nobody runs.
+// ListUnknown warns of events that are held for handlers that no process runs.
 func (n *Node) ListUnknown(ctx context.Context) {
 	all, err := n.cfg.Processes.Unknown(ctx, n.cfg.Handlers())
 	if err != nil {
 		n.cfg.Log.WarnContext(ctx, "cannot look for handlers without a process", "error", n.cfg.Advise(err))
 	}
 	for _, u := range all {
-		n.cfg.Log.WarnContext(ctx, "no process runs this handler: what is held for it stays, and new events do not reach it; was it renamed?",
+		n.cfg.Log.WarnContext(ctx, "no process runs this handler, its events wait; was it renamed?",
 			"handler", u.Handler, "held", u.Held)
 	}
 }
 
-// Clock is the database's, as far as this process knows.
+// Clock is this process's estimate of the database's clock.
 type Clock struct{ ahead atomic.Int64 }
 
 func (c *Clock) set(ahead time.Duration) { c.ahead.Store(int64(ahead)) }

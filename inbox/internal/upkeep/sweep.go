@@ -8,21 +8,21 @@ import (
 	"github.com/postroom/postroom/internal/pause"
 )
 
-// sweepRest is how long a sweep rests between steps at the most.
+// sweepRest is how long a sweep rests between steps at most.
 const sweepRest = time.Second
 
-// Ledger is what is swept.
+// Ledger is the ledger to sweep.
 type Ledger interface {
-	// Sweep removes expired rows from the ledger's next pages, if it is this process's
-	// turn. The next step comes no sooner than after half of rest, the next sweep than
-	// after pause.
+	// Sweep removes expired rows from the next pages of the ledger, if it is this
+	// process's turn. The next step comes after half of rest or later, and the next sweep
+	// after pause or later.
 	Sweep(ctx context.Context, keep, rest, pause time.Duration) (removed int64, err error)
 }
 
-// Sweeper removes ledger rows that have expired. The ledger is read from its first
-// page to its last, a few pages at a time, over and over: freed space is used
-// again, so that old rows come to lie beside new ones and no summary of ranges
-// stays useful. Processes take turns. It implements postroom.Runner.
+// Sweeper removes ledger rows that have expired. It reads the ledger from its first page
+// to its last, a few pages at a time, again and again. An index on ranges would not help,
+// because new rows fill the space that old ones leave. Processes take turns. It
+// implements postroom.Runner.
 type Sweeper struct {
 	SweeperConfig
 
@@ -30,17 +30,17 @@ type Sweeper struct {
 	pause time.Duration // between the end of a sweep and the next
 }
 
-// SweeperConfig is what a sweeper works with.
+// SweeperConfig has what a sweeper needs.
 type SweeperConfig struct {
 	Ledger  Ledger
 	Keep    time.Duration // for how long rows are kept
-	Steps   int           // in which a sweep looks at all pages, at the most
+	Steps   int           // in how many steps a sweep examines all pages, at most
 	Removed func(ctx context.Context, rows int64)
-	Warn    func(ctx context.Context, what string, err error, args ...any) // logs what is tried again
+	Warn    func(ctx context.Context, what string, err error, args ...any) // logs an error of something that is tried again
 	Outage  postroom.Backoff
 }
 
-// NewSweeper returns a sweeper, whose rests depend on how long rows are kept.
+// NewSweeper returns a sweeper. Its rests depend on how long rows are kept.
 func NewSweeper(cfg SweeperConfig) *Sweeper {
 	return &Sweeper{
 		SweeperConfig: cfg,
@@ -56,7 +56,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 		switch {
 		case err != nil && ctx.Err() == nil:
 			failures++
-			s.Warn(ctx, "expired rows of the ledger could not be removed, will try again", err, "failures", failures)
+			s.Warn(ctx, "expired ledger rows not removed, will try again", err, "failures", failures)
 			pause.For(ctx, s.Outage.Delay(failures))
 		case err == nil:
 			failures = 0
@@ -67,7 +67,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	return nil
 }
 
-// Step looks at the next pages, if it is this process's turn.
+// Step examines the next pages, if it is this process's turn.
 func (s *Sweeper) Step(ctx context.Context) (removed int64, err error) {
 	return s.Ledger.Sweep(ctx, s.Keep, s.rest, s.pause)
 }

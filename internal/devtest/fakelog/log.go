@@ -15,10 +15,10 @@ import (
 // loses is not found.
 type Log struct {
 	Mu     sync.Mutex // guards what follows
-	Events []eventlog.Logged
-	Done   map[int64]bool             // published
-	Held   map[int64]eventlog.Holding // by seq
-	Terms  []*Term                    // those that Lead began
+	Events []eventlog.Event
+	Done   map[int64]bool              // published
+	Held   map[int64]eventlog.Deferral // by seq
+	Terms  []*Term                     // those that Lead began
 
 	subjects []string
 }
@@ -28,7 +28,7 @@ var _ eventlog.Source = (*Log)(nil)
 // New returns a log whose events have the given subjects; with none, no stream is looked
 // for.
 func New(subjects ...string) *Log {
-	return &Log{subjects: subjects, Done: map[int64]bool{}, Held: map[int64]eventlog.Holding{}}
+	return &Log{subjects: subjects, Done: map[int64]bool{}, Held: map[int64]eventlog.Deferral{}}
 }
 
 // Set changes the log.
@@ -55,23 +55,23 @@ func (l *Log) Check(context.Context) error { return nil }
 // Subjects returns those that the log was made with.
 func (l *Log) Subjects(context.Context) ([]string, error) { return l.subjects, nil }
 
-// Backlog fails: what it is stays untold.
-func (l *Log) Backlog(context.Context) (eventlog.Backlog, error) {
-	return eventlog.Backlog{}, errors.ErrUnsupported
+// Lag fails: the log does not know it.
+func (l *Log) Lag(context.Context) (eventlog.Lag, error) {
+	return eventlog.Lag{}, errors.ErrUnsupported
 }
 
-// Places returns none.
-func (l *Log) Places(context.Context) ([]eventlog.Place, error) { return nil, nil }
+// Positions returns none.
+func (l *Log) Positions(context.Context) ([]eventlog.StreamPosition, error) { return nil, nil }
 
 // Sources returns none.
 func (l *Log) Sources(context.Context) ([]string, error) { return nil, nil }
 
-// Marks returns none.
-func (l *Log) Marks(context.Context, string) ([]eventlog.Mark, error) { return nil, nil }
+// Checkpoints returns none.
+func (l *Log) Checkpoints(context.Context, string) ([]eventlog.Checkpoint, error) { return nil, nil }
 
-// Published has no event.
-func (l *Log) Published(context.Context, eventlog.Mark, time.Time) (func(context.Context) ([]eventlog.Entry, error), error) {
-	return func(context.Context) ([]eventlog.Entry, error) { return nil, nil }, nil
+// Entries has no event.
+func (l *Log) Entries(context.Context, eventlog.Checkpoint, time.Time) (func(context.Context) ([]eventlog.HistoryEntry, error), error) {
+	return func(context.Context) ([]eventlog.HistoryEntry, error) { return nil, nil }, nil
 }
 
 // Lead begins a term.
@@ -96,7 +96,7 @@ func (l *Log) NewTerm(taken time.Time) *Term {
 
 // Term is a term of a Log. It remembers no places: no stream is compared with one.
 type Term struct {
-	Unread []eventlog.Logged // the Log's Mu guards it
+	Unread []eventlog.Event // the Log's Mu guards it
 
 	log   *Log
 	taken time.Time
@@ -104,14 +104,14 @@ type Term struct {
 
 var _ eventlog.Term = (*Term)(nil)
 
-// Taken returns when the term began. The log answers at once.
-func (t *Term) Taken() (at time.Time, roundTrip time.Duration) { return t.taken, 0 }
+// LeaseStart returns when the term began. The log answers at once.
+func (t *Term) LeaseStart() (at time.Time, roundTrip time.Duration) { return t.taken, 0 }
 
 // Renew renews.
 func (t *Term) Renew(context.Context, time.Duration) error { return nil }
 
 // Read reads what is unread.
-func (t *Term) Read(_ context.Context, limit int, into []eventlog.Logged) (eventlog.Page, error) {
+func (t *Term) Read(_ context.Context, limit int, into []eventlog.Event) (eventlog.Page, error) {
 	t.log.Mu.Lock()
 	defer t.log.Mu.Unlock()
 	n := min(limit, len(t.Unread))
@@ -120,9 +120,9 @@ func (t *Term) Read(_ context.Context, limit int, into []eventlog.Logged) (event
 	return eventlog.Page{Events: page}, nil
 }
 
-// Rewound finds no rewind.
-func (t *Term) Rewound(context.Context, int) (eventlog.Rewound, error) {
-	return eventlog.Rewound{}, nil
+// ReadRepublish finds no republish.
+func (t *Term) ReadRepublish(context.Context, int) (eventlog.RepublishPage, error) {
+	return eventlog.RepublishPage{}, nil
 }
 
 // HeldKeys returns none that leave held again.
@@ -146,11 +146,11 @@ func (t *Term) Record(_ context.Context, p eventlog.Progress) error {
 	return nil
 }
 
-// Places returns none.
-func (t *Term) Places() []eventlog.Place { return nil }
+// Positions returns none.
+func (t *Term) Positions() []eventlog.StreamPosition { return nil }
 
-// Claim returns that of the first term.
-func (t *Term) Claim() (instance string, epoch int64) { return "fake", 1 }
+// Token returns that of the first term.
+func (t *Term) Token() (instance string, epoch int64) { return "fake", 1 }
 
 // Confirm confirms.
 func (t *Term) Confirm(context.Context) error { return nil }

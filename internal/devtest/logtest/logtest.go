@@ -118,16 +118,16 @@ func Prune(t *testing.T, term eventlog.Term, keep time.Duration) []int64 {
 	return nil
 }
 
-// Again looks once at the rewinds of a term.
-func Again(t *testing.T, term eventlog.Term, limit int) (ids []string, page eventlog.Rewound) {
+// Again looks once at the republishes of a term.
+func Again(t *testing.T, term eventlog.Term, limit int) (ids []string, page eventlog.RepublishPage) {
 	t.Helper()
-	page, err := term.Rewound(t.Context(), limit)
+	page, err := term.ReadRepublish(t.Context(), limit)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, ev := range page.Events {
-		if ev.Rewind != page.ID || ev.Rewind == 0 || ev.Held {
-			t.Errorf("event %s is of rewind %d, held %t; the page is of %d", ev.ID, ev.Rewind, ev.Held, page.ID)
+		if ev.RepublishID != page.ID || ev.RepublishID == 0 || ev.Held {
+			t.Errorf("event %s is of republish %d, held %t; the page is of %d", ev.ID, ev.RepublishID, ev.Held, page.ID)
 		}
 		ids = append(ids, ev.ID)
 	}
@@ -163,12 +163,12 @@ func Letters(n int) (ids []string) {
 	return ids
 }
 
-// PublishAgain records that events of a rewind are published.
-func PublishAgain(t *testing.T, term eventlog.Term, events ...eventlog.Logged) {
+// PublishAgain records that events of a republish are published.
+func PublishAgain(t *testing.T, term eventlog.Term, events ...eventlog.Event) {
 	t.Helper()
 	var p eventlog.Progress
 	for _, ev := range events {
-		p.Repeated = append(p.Repeated, eventlog.Repeated{Rewind: ev.Rewind, Seq: ev.Seq})
+		p.Republished = append(p.Republished, eventlog.RepublishResult{RepublishID: ev.RepublishID, Seq: ev.Seq})
 	}
 	if err := term.Record(t.Context(), p); err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@
 SELECT id, handler::text, coalesce(dedupe_key, '') AS dedupe_key, coalesce(key, '') AS key, coalesce(pos, 0) AS pos,
        CASE WHEN dead_at IS NOT NULL THEN 'dead'
             WHEN next_at IS NULL THEN 'waiting'
-            WHEN claimed_by IS NOT NULL THEN CASE WHEN next_at > now() THEN 'running' ELSE 'abandoned' END
+            WHEN claimed_by IS NOT NULL THEN CASE WHEN next_at > now() OR handler = 'outbox' THEN 'running' ELSE 'abandoned' END
             WHEN next_at <= now() THEN 'due'
             WHEN class IS NULL AND key IS NULL THEN 'scheduled'
             ELSE 'retrying' END AS state,

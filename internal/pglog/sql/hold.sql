@@ -1,16 +1,17 @@
--- Hold events of the log, as the leader of epoch $1: what the broker refused, and
--- what waits behind it. A row is one element of each array.
+-- Hold events of the log, as the leader of epoch $1: those that the broker refused, and
+-- those that wait behind them. A row is one element of each array.
 --
--- $2 seq   $3 key, NULL where none waits   $4 class, NULL for an event that only
--- waits   $5 text   $6 attempts   $7 dead   $8 when the next attempt is due, from
--- now   $9 fingerprint   $10 the rewind that it is a repetition for, or NULL
+-- $2 seq   $3 key, NULL if no event waits behind it   $4 class, NULL for an event that
+-- only waits   $5 text   $6 attempts   $7 dead   $8 when the next attempt is due, from now
+-- $9 fingerprint   $10 the republish that it is a copy for, or NULL
 --
--- What no event can have is held in a form that fits: texts are cut, times outside the
--- years 1 to 9999 and headers that are no object are left out. Then raw_headers has the
--- values as they stand in the log, the first 100,000 characters of each text; so much
--- of the headers is a million. The body is kept whole.
+-- A value that no event can have is stored in a form that fits: a text is cut; a time
+-- outside the years 1 to 9999, and headers that are no object, are left out. Then
+-- raw_headers has the values as they stand in the log, up to 100,000 characters of each
+-- text and a million of the headers. The body is kept whole.
 --
--- What has a key becomes due by wake.sql, which knows the head of the key.
+-- unblock.sql makes an event that has a key due, because it knows the first event of the
+-- key.
 --
 -- Locks   the new rows.
 -- Index   outbox_pkey (seq), held_outgoing (pos).

@@ -1,12 +1,12 @@
--- One step of the search for rows that became visible between two snapshots, by their
--- seqs: as ranges of seq.
+-- One step of the search for rows that became visible between two snapshots, by seq: as
+-- ranges of seq.
 --
 -- $1 the seq before the first of the step   $2 the last   $3 snap, as in pass.sql
 -- $4 the later snapshot
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq).
--- Called  by Term.Read and Log.Published, where little is up to high.
+-- Called  by Term.Read and Log.Entries, if little is up to high.
 SELECT coalesce(range_agg(int8range(seq, seq, '[]')), '{}')::text
 FROM postroom.outbox
 WHERE seq > $1 AND seq <= $2

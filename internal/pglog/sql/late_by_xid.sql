@@ -1,15 +1,15 @@
--- One step of the search for rows that became visible between two snapshots, by the ids
--- of their transactions: as ranges of seq.
+-- One step of the search for rows that became visible between two snapshots, by
+-- transaction id: as ranges of seq.
 --
 -- $1 high   $2 floor   $3 snap, as in pass.sql   $4 the later snapshot   $5 the first
--- transaction id of the step   $6 the first behind it
+-- transaction id of the step   $6 the first one after the step
 --
 -- The step that begins at the end of $3 also looks at the transactions that were open
--- then. A row above high costs an entry of the index, which is read and passed over.
+-- then. A row above high costs one entry of the index, which is read and skipped.
 --
 -- Locks   none.
 -- Index   outbox_xid_seq (xid, seq).
--- Called  by Term.Read and Log.Published, where much was committed and there is much up to high.
+-- Called  by Term.Read and Log.Entries, if much was committed and there is much up to high.
 SELECT coalesce(range_agg(int8range(seq, seq, '[]')), '{}')::text
 FROM (
     SELECT o.seq

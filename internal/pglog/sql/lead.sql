@@ -1,12 +1,12 @@
--- Take the relay's lease for owner $1, for $2, and read what is published in
--- the same statement. No row: another owner holds it.
+-- Take the relay's lease for owner $1, for the time $2, and read the state in the same
+-- statement. It returns no row if another owner holds the lease.
 --
--- The epoch rises each time, also where the same owner takes it again: whatever
--- was remembered under an older epoch can no longer be recorded.
+-- The epoch rises each time, also if the same owner takes the lease again. So what was
+-- read under an older epoch can no longer be recorded.
 --
--- The term has to survive a crash of the server: two leaders with one epoch could
--- both record. So this commit waits for the disk, where those of the connection
--- otherwise do not.
+-- The new epoch has to survive a crash of the server, because two leaders with one epoch
+-- could both record. So this commit waits for the disk; other commits of the connection
+-- do not.
 --
 -- Locks   the one row of relay.
 -- Index   none; one row.

@@ -1,43 +1,41 @@
--- One pass over the log: what became visible since the snapshot of the previous
--- pass, the next page, and what is held and due.
+-- One pass over the log: the rows that became visible since the snapshot of the previous
+-- pass, the next page, and the held events that are due.
 --
--- $1 high: the last seq that was read   $2 floor   $3 snap: the previous
--- pass's snapshot   $4 the most rows of each kind   $5 seqs of held rows that are
--- being published
+-- $1 high: the last seq that was read   $2 floor   $3 snap: the previous pass's snapshot
+-- $4 the most rows of each kind   $5 seqs of held events that are being published
 --
--- It is one statement and so one snapshot, which is returned in the row of
--- part 0 and is $3 of the next pass. A row up to high that is visible now and
--- was not then (part 1) belongs to a transaction that was in progress then (xip)
--- or began later (from xmax on). Nothing else can have become visible, so
--- nothing is lost, and there are no gaps to remember. One row more than $4 says
--- that there are more: see gather.sql.
+-- It is one statement, so it has one snapshot. The row of part 0 returns that snapshot, and
+-- it is $3 of the next pass. If a row up to high is visible now and was not visible then
+-- (part 1), its transaction was in progress then (xip) or began later (from xmax on). No
+-- other row can have become visible. So nothing is lost, and there are no gaps to remember.
+-- One row more than $4 says that there are more: see late_ranges.sql.
 --
--- Part 1 must cost what is late and no more, whatever was committed since: the bounds
--- of seq are conditions of the index (xid, seq), so that rows above high are passed over
--- in the index and never fetched. A transaction that is still open has no visible rows,
--- and is not looked at. The comparison of pairs, and "ORDER BY xid, seq" where sorting is
--- off (reader.sql), leave the planner that index alone: it does not know how few rows the
--- transaction ids leave, and the primary key would read everything up to high. Where very
--- much was committed since the previous pass, Term.Read first runs late_by_xid.sql or
--- late_by_seq.sql in steps.
+-- Part 1 must cost only as much as there are late rows, even if much was committed since.
+-- The bounds of seq are conditions of the index (xid, seq). So rows above high are skipped
+-- in the index and never fetched. A transaction that is still open has no visible rows, and
+-- is not looked at. The comparison of pairs, and "ORDER BY xid, seq" while sorting is off
+-- (reader.sql), leave the planner only that index. The planner does not know how few rows
+-- the transaction ids leave, and with the primary key it would read everything up to high.
+-- If very much was committed since the previous pass, Term.Read first runs late_by_xid.sql
+-- or late_by_seq.sql in steps.
 --
--- What is too large for an event is not read: data is NULL then, and headers are 0. See
--- hold.sql for what becomes of such a row.
+-- Values that are too large for an event are not read: data is NULL then, and headers are 0.
+-- hold.sql says how the relay holds such a row.
 --
--- Each part ends with the row at which its data reaches 4 MiB in sum (eventlog.PageBytes):
--- how large the next rows are, nobody knows before. octet_length unpacks nothing, and data
--- that is left out is not fetched: it costs its row. For the next page the plain sum is
--- taken first, as a running sum over all columns costs a tenth of the pass: only if the
--- plain sum is too much does the second condition look for the last row.
+-- Each part ends with the row at which the sum of its data reaches 4 MiB
+-- (eventlog.PageBytes), because the size of the next rows is not known before. octet_length
+-- unpacks nothing, and data that is left out is not fetched. For the next page the plain sum
+-- is computed first, because a running sum over all columns costs a tenth of the pass. Only
+-- if the plain sum is too large does the second condition look for the last row.
 --
--- A row of the log that is scheduled for later, by this database's clock, says
--- so; the relay holds it. A held row (part 3) notes its attempts, after which
--- of them it is dead, how often it was replayed, for which rewind, and whether it was held
--- in another form than it had in the log; and says whether it is free of the order of its key; where it is not, those that wait behind it come with
--- it, up to the next dead one, 100 at the most.
+-- A row of the log says whether it is scheduled for later, by this database's clock; the
+-- relay then holds it. A held event (part 3) comes with its attempts, the attempt after
+-- which it is dead, the number of its replays, its republish, and whether its values differ
+-- from those in the log. It also says whether it is outside the order of its key. If it is
+-- not, the events that wait behind it come with it, up to the next dead one, at most 100.
 --
--- "(SELECT 'outbox')" keeps held_outgoing out of part 3: of a plan that was made
--- while held was empty it would be as good as the others, and read all of it.
+-- "(SELECT 'outbox')" keeps held_outgoing out of part 3. A plan from when held was empty
+-- could use that index, and read all of it.
 --
 -- Locks   none.
 -- Index   outbox_xid_seq (xid, seq), outbox_pkey (seq), and for part 3 held_due (handler, next_at, pos), then

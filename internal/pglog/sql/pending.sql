@@ -1,6 +1,6 @@
--- The rows of the given ranges: from each of $1 through the one beside it in $2. What is
--- too large for an event is not read, and they end where their data reaches 4 MiB in sum,
--- as in pass.sql.
+-- The rows of the given ranges: from each element of $1 through the element of $2 at the
+-- same place. Values that are too large for an event are left out, and the result ends
+-- when its data reaches 4 MiB, as in pass.sql.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), once for each range.

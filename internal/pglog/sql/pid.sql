@@ -1,4 +1,4 @@
--- Which server process is behind a connection.
+-- Which server process serves a connection.
 --
 -- Locks   none.
 -- Called  by Log.Lead, of each of its connections several times.

@@ -1,29 +1,29 @@
--- Delete published rows from the start of the log, as the leader of epoch $1:
--- one bounded step. No row: another epoch began.
+-- Delete published rows from the start of the log, as the leader of epoch $1: one bounded
+-- step. It returns no row if another epoch began.
 --
--- $2 the seq to begin at: next of the step before, or 0   $3 how long rows are
--- kept, by this database's clock
+-- $2 the seq to begin at: next of the step before, or 0   $3 how long rows are kept, by this
+-- database's clock
 --
--- A row goes where the recorded state calls it published: seq <= high, below all
--- of pending, visible in the recorded snapshot. What is visible now and was not
--- then is late, and nobody may have read it yet. Rows up to floor carry ids of
--- another cluster's transactions, and late ones among them are in pending. What a
--- rewind that runs has before it stays too. The first row that does not go, ends the
--- step: what is deleted is one range.
+-- A row is deleted if the recorded state calls it published: seq <= high, below all of
+-- pending, visible in the recorded snapshot. A row that is visible now and was not visible
+-- then is late, and may not have been read yet. Rows up to floor have ids of another
+-- cluster's transactions, and late ones among them are in pending. Rows that a running
+-- republish has still to read stay, too. The first row that stays ends the step, so the
+-- deleted rows are one range.
 --
--- A step deletes 1,000 rows at the most, and 4 MB: the parts of a large value
--- are rows too. It looks for them from $2 on, 10,000 seqs at a time for 10 ms.
--- Deleted rows leave index entries, which cost time until a vacuum removes them:
--- it cannot while an old transaction is open, and does not while they are few for
--- the size of the table. A step that goes on from the last one walks none; one
--- that starts over walks as many as it has time for.
+-- A step deletes at most 1,000 rows and 4 MB, because the parts of a large value are rows
+-- too. It looks for them from $2 on, 10,000 seqs at a time, for 10 ms. Deleted rows leave
+-- index entries, which cost time until a vacuum removes them. Vacuum cannot remove them while
+-- an old transaction is open, and waits while there are few for the size of the table. A
+-- step that goes on from the last one reads none of them. A step that begins again reads as
+-- many as it has time for.
 --
--- The numbers stand here because the planner takes LIMIT $n for a tenth of the
--- table. The state row stays locked, so that what is deleted is published also
--- by the state that the next writer of the row begins from.
+-- The numbers stand here because the planner takes LIMIT $n for a tenth of the table. The
+-- row of relay stays locked. So what is deleted is also published by the state from which
+-- the next writer of the row begins.
 --
--- With the rows go the failures that are kept of them. Those of one that became visible
--- late, below $2, may go with rows before it.
+-- The failures of the rows in table refused are deleted with them. The failures of a row
+-- that became visible late, below $2, may be deleted with rows before it.
 --
 -- Locks   the one row of relay, then the deleted rows.
 -- Index   outbox_pkey (seq), rewind_running (id), refused_pkey (seq).

@@ -1,8 +1,7 @@
--- A page of the events that are published, and of those that may be on their way: with
--- seq > $1 and <= $2. Published are those up to $7, high, whose transaction is visible
--- in $3 (up to $4 all), and that are not in $5, pending. What is in held, or was
--- discarded from it, was read and is neither; nor is what a rewind is about to publish
--- again.
+-- A page of the events with seq > $1 and <= $2 that are published, or that the relay may
+-- be publishing. Published are the events up to high ($7) whose transaction is visible in
+-- $3 (up to floor, $4, all), except those in pending ($5). Left out are events that are
+-- held or discarded, and events that a running republish will publish.
 --
 -- $6 the most rows
 --
@@ -10,7 +9,7 @@
 -- Index   outbox_pkey (seq); held_outgoing (pos), archive_outgoing (pos),
 --         rewind_running (id).
 -- Order   by seq.
--- Called  by Log.Published.
+-- Called  by Log.Entries.
 SELECT o.seq, o.source, o.event_id, o.subject, o.key,
        coalesce(postroom.clamped(greatest(o.created_at, o.not_before)), postroom.clamped(o.created_at), now()) AS logged_at,
        o.seq <= $7 AND (o.seq <= $4 OR pg_visible_in_snapshot(o.xid, $3::pg_snapshot)) AND NOT o.seq <@ $5::int8multirange AS published,

@@ -1,7 +1,7 @@
--- Have the connection that reads the log keep its plans: to plan a pass takes four
--- times as long as to run it. Its statements leave nothing to choose, so that a
--- plan made while all tables were empty serves as well later: what comes in the order
--- of an index is read by that index, because sorting is off.
+-- Have the connection that reads the log keep its plans: to plan a pass takes four times as
+-- long as to run it. The statements leave the planner no choice, so a plan from when all
+-- tables were empty is good later, too: sorting is off, so rows in the order of an index
+-- are read through that index.
 --
 -- Locks   none.
 -- Index   none.

@@ -1,8 +1,8 @@
--- Record what is published, as the leader of epoch $1, and keep the lease for
--- $6 more. $7 is where streams end. No row: another epoch began.
+-- Record what is published, as the leader of epoch $1, and extend the lease by $6. $7 are
+-- the positions of the streams. It returns no row if another epoch began.
 --
--- Where held changes too, its statements follow in the same transaction. Each of
--- them looks at the epoch for itself, and the row stays locked between them.
+-- If held changes too, those statements follow in the same transaction. Each of them
+-- checks the epoch itself, and the row stays locked between them.
 --
 -- Locks   the one row of relay.
 -- Index   none; one row.

@@ -1,8 +1,8 @@
--- Give the lease of epoch $1 back: the next relay need not wait for its end.
+-- Give the lease of epoch $1 back, so that the next relay need not wait for its end.
 --
 -- Locks   the one row of relay.
 -- Index   none; one row.
--- Called  by Term.Release, and by Log.Lead where a term cannot begin.
+-- Called  by Term.Release, and by Log.Lead if a term cannot begin.
 UPDATE postroom.relay
 SET owner = NULL, expires_at = '-infinity'
 WHERE epoch = $1;

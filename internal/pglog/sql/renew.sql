@@ -1,4 +1,4 @@
--- Keep the lease of epoch $1 for $2 more, where nothing is to be recorded.
+-- Extend the lease of epoch $1 by $2, if there is nothing to record.
 --
 -- Locks   the one row of relay.
 -- Index   none; one row.

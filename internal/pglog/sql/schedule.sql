@@ -1,5 +1,5 @@
--- Hold what the log has scheduled for later ($2, seqs), as the leader of epoch $1.
--- It blocks no key: no order is promised for it.
+-- Hold the events of the log that are scheduled for later ($2, seqs), as the leader of
+-- epoch $1. They block no key, because no order is promised for them.
 --
 -- Locks   the new rows.
 -- Index   outbox_pkey (seq), held_outgoing (pos).

@@ -1,9 +1,9 @@
--- The log's sequence: the last seq it handed out, the last it must not hand out, and its
--- options. And whether the log was restored into another cluster, and not adopted yet.
+-- The log's sequence: the last seq that it gave, the last seq that it must not give again,
+-- and its options. Also whether the log was restored into another cluster and not adopted
+-- yet.
 --
--- The lowest seq that it can still hand out has to be above high, or new events
--- would be taken for published ones. CACHE or INCREMENT other than 1 would take
--- the order within a key from it, CYCLE everything.
+-- The next seq has to be above high, or new events would count as published. CACHE or
+-- INCREMENT other than 1 would break the order within a key, and CYCLE everything.
 --
 -- Locks   none.
 -- Index   none; one row of each.

@@ -1,8 +1,8 @@
--- How large the tables are that grow, and how far back the log reaches.
+-- How large the growing tables are, and how far back the log reaches.
 --
--- The sizes are those of the files. The first row of the log is found behind the
--- index entries of those deleted before it; while an old transaction keeps a
--- vacuum from removing them, a million takes 0.15 s.
+-- The sizes are those of the files. The first row of the log is found behind the index
+-- entries of the deleted rows before it. If an old transaction keeps vacuum from removing
+-- these, a million of them takes 0.15 s.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), its two ends.

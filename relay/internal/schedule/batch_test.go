@@ -36,7 +36,7 @@ func TestLanesKeepTheOrderInBatches(t *testing.T) {
 		// settle settles a batch as a publisher does: singly, where members fail.
 		settle := func(t *rapid.T, fail bool) {
 			if len(open) == 0 {
-				t.Skip("nothing is in flight")
+				t.Skip("nothing is in flight") // rapid draws another action
 			}
 			n := rapid.IntRange(0, len(open)-1).Draw(t, "batch")
 			batch := open[n]
@@ -108,12 +108,12 @@ func TestLanesKeepTheOrderInBatches(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {
-				var page []eventlog.Logged
+				var page []eventlog.Event
 				for range rapid.IntRange(1, 6).Draw(t, "events") {
 					seq++
 					key := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "key")
 					subject := rapid.SampledFrom([]string{"s", "s", "t"}).Draw(t, "subject")
-					page = append(page, eventlog.Logged{Seq: seq, Event: postroom.Event{Key: key, Subject: subject}})
+					page = append(page, eventlog.Event{Seq: seq, Event: postroom.Event{Key: key, Subject: subject}})
 					added[key] = append(added[key], seq)
 				}
 				l.Add(page)
@@ -166,9 +166,9 @@ func TestLanesFillBatches(t *testing.T) {
 	l := New(10_000, false)
 	l.batching = true
 	now := time.Unix(1000, 0)
-	var page []eventlog.Logged
+	var page []eventlog.Event
 	for seq := int64(1); seq <= 1500; seq++ {
-		page = append(page, eventlog.Logged{Seq: seq, Event: postroom.Event{Key: "hot", Subject: "s"}})
+		page = append(page, eventlog.Event{Seq: seq, Event: postroom.Event{Key: "hot", Subject: "s"}})
 	}
 	l.Add(page)
 	batch := l.nextEntries(3000, now)
@@ -199,9 +199,9 @@ func TestLanesBoundTheBytesOfABatch(t *testing.T) {
 		t.Run(fmt.Sprint("atomic ", batching), func(t *testing.T) {
 			l := New(1000, false)
 			l.batching = batching
-			var page []eventlog.Logged
+			var page []eventlog.Event
 			for seq := int64(1); seq <= 20; seq++ {
-				page = append(page, eventlog.Logged{Seq: seq, Event: postroom.Event{Data: make([]byte, broker.MaxBatchBytes/8)}})
+				page = append(page, eventlog.Event{Seq: seq, Event: postroom.Event{Data: make([]byte, broker.MaxBatchBytes/8)}})
 			}
 			l.Add(page)
 			want := 20
@@ -215,21 +215,21 @@ func TestLanesBoundTheBytesOfABatch(t *testing.T) {
 	}
 }
 
-// An event of a rewind can leave its lane at any time. None of its key may be in its
+// An event of a republish can leave its lane at any time. None of its key may be in its
 // batch, which would then be stored without it.
-func TestAnEventOfARewindTakesNoneAlong(t *testing.T) {
+func TestAnEventOfARepublishTakesNoneAlong(t *testing.T) {
 	t.Parallel()
 	l := New(100, false)
 	l.batching = true
-	event := func(seq, rewind int64) eventlog.Logged {
-		return eventlog.Logged{Seq: seq, Rewind: rewind, Event: postroom.Event{Subject: "a.b", Key: "k"}}
+	event := func(seq, republish int64) eventlog.Event {
+		return eventlog.Event{Seq: seq, RepublishID: republish, Event: postroom.Event{Subject: "a.b", Key: "k"}}
 	}
-	l.Add([]eventlog.Logged{event(1, 7), event(2, 0), event(3, 0)})
+	l.Add([]eventlog.Event{event(1, 7), event(2, 0), event(3, 0)})
 	var sent []int64
 	for _, f := range l.nextEntries(10, time.Now()) {
 		sent = append(sent, f.Seq)
 	}
 	if fmt.Sprint(sent) != "[1]" {
-		t.Errorf("a batch of %v, want the event of the rewind by itself", sent)
+		t.Errorf("a batch of %v, want the event of the republish by itself", sent)
 	}
 }

@@ -43,7 +43,7 @@ var (
 
 // deferrals has the events that go to held, and the keys that wait for events there.
 type deferrals struct {
-	held     []eventlog.Holding
+	held     []eventlog.Deferral
 	returned []int64
 	blocked  map[string]*blockedKey // keys that have events in held
 	fresh    []*blockedKey          // those with new events since TakeHeld
@@ -63,7 +63,7 @@ type blockedKey struct {
 func (l *deferrals) deferBehindKey(seq int64, key string) bool {
 	b, ok := l.blocked[key]
 	if ok {
-		l.held = append(l.held, eventlog.Holding{Seq: seq, Key: key})
+		l.held = append(l.held, eventlog.Deferral{Seq: seq, Key: key})
 		l.markFresh(b)
 	}
 	return ok
@@ -111,7 +111,7 @@ func (l *Scheduler) Failed(e *Entry, o broker.Outcome, now time.Time) (tries int
 //     published may stand behind more unroutable events than may be read.
 //   - Refused: others must have been stored, or so much is read that others may stand
 //     behind it. In the second case the failure is no attempt.
-//   - An event of a rewind goes to held if it is refused, and only then: so few of them are
+//   - An event of a republish goes to held if it is refused, and only then: so few of them are
 //     read that one would stop the others.
 func (l *Scheduler) mayHold(e *Entry, s *stream, c broker.Class) bool {
 	if e.IsRepublished() && c != broker.Refused {
@@ -187,9 +187,9 @@ func (l *Scheduler) moveToHeld(e *Entry, o broker.Outcome) *eventlog.Failure {
 		failure.After = heldBackoff.Delay(1)
 	}
 	key := e.OrderKey()
-	holding := eventlog.Holding{Seq: e.Seq, Key: key, Failure: failure}
+	holding := eventlog.Deferral{Seq: e.Seq, Key: key, Failure: failure}
 	if e.IsRepublished() {
-		holding.Rewind = e.Rewind
+		holding.RepublishID = e.RepublishID
 	}
 	l.held = append(l.held, holding)
 	if key != "" {
@@ -208,15 +208,15 @@ func (l *Scheduler) blockKey(key string, waiting *Entry) {
 	}
 	l.markFresh(b)
 	delete(l.keys, key)
-	var repeats []eventlog.Logged // they do not wait for held events
+	var repeats []eventlog.Event // they do not wait for held events
 	for e := waiting; e != nil; {
 		switch {
 		case e.IsRepublished():
-			repeats = append(repeats, e.Logged)
+			repeats = append(repeats, e.Event)
 		case e.Held:
 			l.returned = append(l.returned, e.Seq)
 		default:
-			l.held = append(l.held, eventlog.Holding{Seq: e.Seq, Key: key})
+			l.held = append(l.held, eventlog.Deferral{Seq: e.Seq, Key: key})
 		}
 		next := e.next
 		l.release(e)
@@ -226,7 +226,7 @@ func (l *Scheduler) blockKey(key string, waiting *Entry) {
 }
 
 // TakeHeld returns what the recording with the given number has to store, and forgets it.
-func (l *deferrals) TakeHeld(recording int64) (held []eventlog.Holding, returned []int64) {
+func (l *deferrals) TakeHeld(recording int64) (held []eventlog.Deferral, returned []int64) {
 	for _, b := range l.fresh {
 		b.recording, b.fresh = recording, false
 	}

@@ -29,7 +29,7 @@ func TestLanesMakeRoomWhereNothingPasses(t *testing.T) {
 				if !oneKey {
 					key = fmt.Sprint("bad ", seq)
 				}
-				l.Add([]eventlog.Logged{{Seq: seq, Event: postroom.Event{Key: key}}})
+				l.Add([]eventlog.Event{{Seq: seq, Event: postroom.Event{Key: key}}})
 			}
 		}
 		add(1, 49)

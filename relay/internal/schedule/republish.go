@@ -2,22 +2,22 @@ package schedule
 
 import "github.com/postroom/postroom/eventlog"
 
-// republishes is what a scheduler knows of events of rewinds. While the broker stores them,
+// republishes is what a scheduler knows of events of republishes. While the broker stores them,
 // they keep the order of their keys as all others do. But they were published before, so
 // they must not delay others: one that the broker does not take no longer blocks its key.
 // They do not wait for held events of their key.
 type republishes struct {
-	cancelled map[int64]struct{}  // rewinds that were cancelled
-	dropped   []eventlog.Repeated // events of cancelled rewinds
-	gone      int                 // events of rewinds that left since TakeGone
-	goneBytes int                 // bytes of their data
+	cancelled map[int64]struct{}         // republishes that were cancelled
+	dropped   []eventlog.RepublishResult // events of cancelled republishes
+	gone      int                        // events of republishes that left since TakeGone
+	goneBytes int                        // bytes of their data
 }
 
-// IsRepublished reports whether an event was read from the log for a rewind. If it was read
+// IsRepublished reports whether an event was read from the log for a republish. If it was read
 // from held, it is treated as any other.
-func (e *Entry) IsRepublished() bool { return e.Rewind != 0 && !e.Held }
+func (e *Entry) IsRepublished() bool { return e.RepublishID != 0 && !e.Held }
 
-// releaseKey lets the next event of its key pass an event of a rewind.
+// releaseKey lets the next event of its key pass an event of a republish.
 func (l *Scheduler) releaseKey(e *Entry) {
 	key := e.OrderKey()
 	if !e.IsRepublished() || key == "" {
@@ -32,7 +32,7 @@ func (l *Scheduler) releaseKey(e *Entry) {
 }
 
 // putBack adds events again that were released but do not leave the scheduler.
-func (l *Scheduler) putBack(events []eventlog.Logged) {
+func (l *Scheduler) putBack(events []eventlog.Event) {
 	for i := range events {
 		l.gone--
 		l.goneBytes -= len(events[i].Data)
@@ -40,27 +40,27 @@ func (l *Scheduler) putBack(events []eventlog.Logged) {
 	l.Add(events)
 }
 
-// Cancel stops sending the events of a rewind.
-func (l *republishes) Cancel(rewind int64) {
+// Cancel stops sending the events of a republish.
+func (l *republishes) Cancel(republish int64) {
 	if l.cancelled == nil {
 		l.cancelled = make(map[int64]struct{})
 	}
-	l.cancelled[rewind] = struct{}{}
+	l.cancelled[republish] = struct{}{}
 }
 
-// dropCancelled removes an event that is about to be sent if its rewind was cancelled, and
+// dropCancelled removes an event that is about to be sent if its republish was cancelled, and
 // reports whether it did.
 func (l *Scheduler) dropCancelled(e *Entry) bool {
-	if _, ok := l.cancelled[e.Rewind]; !ok || !e.IsRepublished() {
+	if _, ok := l.cancelled[e.RepublishID]; !ok || !e.IsRepublished() {
 		return false
 	}
 	l.releaseKey(e)
-	l.dropped = append(l.dropped, eventlog.Repeated{Rewind: e.Rewind, Seq: e.Seq, Dropped: true})
+	l.dropped = append(l.dropped, eventlog.RepublishResult{RepublishID: e.RepublishID, Seq: e.Seq, Dropped: true})
 	l.release(e)
 	return true
 }
 
-// countGone counts an event of a rewind that leaves the scheduler.
+// countGone counts an event of a republish that leaves the scheduler.
 func (l *republishes) countGone(e *Entry) {
 	if e.IsRepublished() {
 		l.gone++
@@ -68,13 +68,13 @@ func (l *republishes) countGone(e *Entry) {
 	}
 }
 
-// TakeGone returns how many events of rewinds left since the last call, the bytes of their
+// TakeGone returns how many events of republishes left since the last call, the bytes of their
 // data, and those that were dropped.
-func (l *republishes) TakeGone() (events, bytes int, dropped []eventlog.Repeated) {
+func (l *republishes) TakeGone() (events, bytes int, dropped []eventlog.RepublishResult) {
 	events, bytes, dropped = l.gone, l.goneBytes, l.dropped
 	l.gone, l.goneBytes, l.dropped = 0, 0, nil
 	return events, bytes, dropped
 }
 
-// HasGone reports whether events of rewinds left since TakeGone.
+// HasGone reports whether events of republishes left since TakeGone.
 func (l *republishes) HasGone() bool { return l.gone > 0 }

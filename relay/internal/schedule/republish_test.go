@@ -13,10 +13,10 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// Whatever becomes of events of rewinds, those of the live path keep the order of their
-// keys, at most one event of a key is in flight but for those of rewinds that the broker
+// Whatever becomes of events of republishes, those of the live path keep the order of their
+// keys, at most one event of a key is in flight but for those of republishes that the broker
 // did not take, and in the end every event is stored, held or dropped.
-func TestLanesWithRewinds(t *testing.T) {
+func TestLanesWithRepublishes(t *testing.T) {
 	outcomes := []broker.Outcome{
 		{Stream: "S"},
 		{Stream: "S"},
@@ -29,32 +29,32 @@ func TestLanesWithRewinds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := New(40, false)
 		now := time.Unix(1000, 0)
-		var seq, rewound int64
+		var seq, republished int64
 		var inFlight []*Entry
 		added, stored, held := map[string][]int64{}, map[string][]int64{}, map[string][]int64{}
-		var open []eventlog.Repeated // events of rewinds
-		leave := func(t *rapid.T, r eventlog.Repeated) {
+		var open []eventlog.RepublishResult // events of republishes
+		leave := func(t *rapid.T, r eventlog.RepublishResult) {
 			if n := slices.Index(open, r); n >= 0 {
 				open = slices.Delete(open, n, n+1)
 				return
 			}
-			t.Fatalf("event %d of rewind %d left, and was not there", r.Seq, r.Rewind)
+			t.Fatalf("event %d of republish %d left, and was not there", r.Seq, r.RepublishID)
 		}
 		settle := func(t *rapid.T, o broker.Outcome) {
 			if len(inFlight) == 0 {
-				t.Skip("nothing is in flight")
+				t.Skip("nothing is in flight") // rapid draws another action
 			}
 			n := rapid.IntRange(0, len(inFlight)-1).Draw(t, "event")
 			f := inFlight[n]
 			inFlight = slices.Delete(inFlight, n, n+1)
-			ev := f.Logged
+			ev := f.Event
 			if o.Class != broker.Stored {
 				l.Failed(f, o, now)
 				return
 			}
 			l.Done(f, o.Stream, now)
-			if ev.Rewind != 0 {
-				leave(t, eventlog.Repeated{Rewind: ev.Rewind, Seq: ev.Seq})
+			if ev.RepublishID != 0 {
+				leave(t, eventlog.RepublishResult{RepublishID: ev.RepublishID, Seq: ev.Seq})
 				return
 			}
 			stored[ev.Key] = append(stored[ev.Key], ev.Seq)
@@ -62,14 +62,14 @@ func TestLanesWithRewinds(t *testing.T) {
 		keep := func(t *rapid.T) {
 			taken, _ := l.TakeHeld(1)
 			for _, h := range taken {
-				if h.Rewind == 0 {
+				if h.RepublishID == 0 {
 					held[h.Key] = append(held[h.Key], h.Seq)
 					continue
 				}
 				if h.Key != "" || h.Failure.Class == "no_stream" {
-					t.Fatalf("held of a rewind: %+v", h)
+					t.Fatalf("held of a republish: %+v", h)
 				}
-				leave(t, eventlog.Repeated{Rewind: h.Rewind, Seq: h.Seq})
+				leave(t, eventlog.RepublishResult{RepublishID: h.RepublishID, Seq: h.Seq})
 			}
 			_, _, dropped := l.TakeGone()
 			for _, r := range dropped {
@@ -90,12 +90,12 @@ func TestLanesWithRewinds(t *testing.T) {
 				inFlight = append(inFlight, f)
 			}
 		}
-		page := func(t *rapid.T, rewind int64, next *int64) (events []eventlog.Logged) {
+		page := func(t *rapid.T, republish int64, next *int64) (events []eventlog.Event) {
 			for range rapid.IntRange(1, 6).Draw(t, "events") {
 				*next++
 				key := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "key")
 				subject := rapid.SampledFrom([]string{"s", "t"}).Draw(t, "subject")
-				events = append(events, eventlog.Logged{Seq: *next, Rewind: rewind, Event: postroom.Event{Key: key, Subject: subject, Data: []byte("x")}})
+				events = append(events, eventlog.Event{Seq: *next, RepublishID: republish, Event: postroom.Event{Key: key, Subject: subject, Data: []byte("x")}})
 			}
 			return events
 		}
@@ -108,10 +108,10 @@ func TestLanesWithRewinds(t *testing.T) {
 				l.Add(events)
 				l.MakeRoom(now)
 			},
-			"rewind": func(t *rapid.T) {
-				events := page(t, rapid.Int64Range(1, 2).Draw(t, "rewind"), &rewound)
+			"republish": func(t *rapid.T) {
+				events := page(t, rapid.Int64Range(1, 2).Draw(t, "republish"), &republished)
 				for _, ev := range events {
-					open = append(open, eventlog.Repeated{Rewind: ev.Rewind, Seq: ev.Seq})
+					open = append(open, eventlog.RepublishResult{RepublishID: ev.RepublishID, Seq: ev.Seq})
 				}
 				l.Add(events)
 			},
@@ -142,7 +142,7 @@ func TestLanesWithRewinds(t *testing.T) {
 			}
 		}
 		if got := len(stored[""]) + len(held[""]); got != len(added[""]) || len(open) > 0 {
-			t.Errorf("%d events without a key were stored or held, %d added; of rewinds are left %v", got, len(added[""]), open)
+			t.Errorf("%d events without a key were stored or held, %d added; of republishes are left %v", got, len(added[""]), open)
 		}
 		if l.size > 0 || len(l.keys) > 0 || len(l.retries) > 0 || l.sent > 0 || l.bytes > 0 {
 			t.Errorf("all is done, and the lanes still hold %d events, %d keys and %d retries", l.size, len(l.keys), len(l.retries))
@@ -150,14 +150,14 @@ func TestLanesWithRewinds(t *testing.T) {
 	})
 }
 
-// An event of a rewind holds up no live one of its key, whatever the broker says to it,
+// An event of a republish holds up no live one of its key, whatever the broker says to it,
 // and follows none to held.
-func TestAnEventOfARewindHoldsUpNobody(t *testing.T) {
-	live := func(seq int64) eventlog.Logged {
-		return eventlog.Logged{Seq: seq, Event: postroom.Event{Key: "k", Subject: "s"}}
+func TestAnEventOfARepublishHoldsUpNobody(t *testing.T) {
+	live := func(seq int64) eventlog.Event {
+		return eventlog.Event{Seq: seq, Event: postroom.Event{Key: "k", Subject: "s"}}
 	}
 	repeated := live(1)
-	repeated.Rewind = 7
+	repeated.RepublishID = 7
 	now := time.Unix(1000, 0)
 	for _, o := range []broker.Outcome{
 		{Class: broker.Unavailable, Stream: "S", Err: broker.ErrNoLeader},
@@ -166,10 +166,10 @@ func TestAnEventOfARewindHoldsUpNobody(t *testing.T) {
 		{Class: broker.Permanent, Err: errors.New("never")},
 	} {
 		l := New(100, false)
-		l.Add([]eventlog.Logged{repeated, live(2)})
+		l.Add([]eventlog.Event{repeated, live(2)})
 		batch := l.nextEntries(10, now)
 		if len(batch) != 1 || batch[0].Seq != 1 {
-			t.Fatalf("%s: sent %d events first, want the one of the rewind: one of a key is in flight", o.Class, len(batch))
+			t.Fatalf("%s: sent %d events first, want the one of the republish: one of a key is in flight", o.Class, len(batch))
 		}
 		l.Failed(batch[0], o, now)
 		batch = l.nextEntries(10, now)
@@ -179,14 +179,14 @@ func TestAnEventOfARewindHoldsUpNobody(t *testing.T) {
 	}
 
 	l := New(100, false)
-	l.Add([]eventlog.Logged{live(2), repeated, live(3)})
+	l.Add([]eventlog.Event{live(2), repeated, live(3)})
 	batch := l.nextEntries(10, now)
 	l.Failed(batch[0], broker.Outcome{Class: broker.Permanent, Err: errors.New("never")}, now) // k has an event in held now
-	l.Add([]eventlog.Logged{repeated})
+	l.Add([]eventlog.Event{repeated})
 	for range 2 {
 		batch = l.nextEntries(10, now)
-		if len(batch) != 1 || batch[0].Rewind != 7 {
-			t.Fatalf("sent %d events, want those of the rewind one after the other: they repeat what was published before", len(batch))
+		if len(batch) != 1 || batch[0].RepublishID != 7 {
+			t.Fatalf("sent %d events, want those of the republish one after the other: they repeat what was published before", len(batch))
 		}
 		l.Done(batch[0], "S", now)
 	}
@@ -196,20 +196,20 @@ func TestAnEventOfARewindHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// What waits to be sent is dropped when its rewind is cancelled, and what waits behind it
+// What waits to be sent is dropped when its republish is cancelled, and what waits behind it
 // goes on.
-func TestEventsOfACancelledRewindAreNotSent(t *testing.T) {
+func TestEventsOfACancelledRepublishAreNotSent(t *testing.T) {
 	now := time.Unix(1000, 0)
-	var page []eventlog.Logged
+	var page []eventlog.Event
 	for seq := range int64(6) {
-		ev := eventlog.Logged{Seq: seq, Event: postroom.Event{Key: "k", Subject: "s", Data: []byte("x")}}
+		ev := eventlog.Event{Seq: seq, Event: postroom.Event{Key: "k", Subject: "s", Data: []byte("x")}}
 		if seq != 4 {
-			ev.Rewind = 1 + seq%2
+			ev.RepublishID = 1 + seq%2
 		}
 		page = append(page, ev)
 	}
 	l := New(100, false)
-	l.Add(page) // of rewinds 1, 2, 1, 2, none and 2
+	l.Add(page) // of republishes 1, 2, 1, 2, none and 2
 	first := l.nextEntries(1, now)
 	l.Cancel(2)
 	var sent []int64
@@ -218,21 +218,21 @@ func TestEventsOfACancelledRewindAreNotSent(t *testing.T) {
 		l.Done(batch[0], "S", now)
 	}
 	if !slices.Equal(sent, []int64{0, 2, 4}) {
-		t.Errorf("sent %v, want those of the other rewind and the live one", sent)
+		t.Errorf("sent %v, want those of the other republish and the live one", sent)
 	}
 	_, bytes, dropped := l.TakeGone()
 	if len(dropped) != 3 || bytes != 5 || l.size != 0 {
-		t.Errorf("dropped %v, %d bytes of rewinds left, %d events stay", dropped, bytes, l.size)
+		t.Errorf("dropped %v, %d bytes of republishes left, %d events stay", dropped, bytes, l.size)
 	}
 }
 
-// An event of a rewind that waits for a stream which is out lets live ones of its key
+// An event of a republish that waits for a stream which is out lets live ones of its key
 // pass to other streams.
-func TestAnEventOfARewindThatWaitsForItsStreamHoldsUpNobody(t *testing.T) {
+func TestAnEventOfARepublishThatWaitsForItsStreamHoldsUpNobody(t *testing.T) {
 	now := time.Unix(1000, 0)
 	l := New(100, false)
 	for n := range maxProbes {
-		l.Add([]eventlog.Logged{{Seq: int64(n), Event: postroom.Event{Subject: "out"}}})
+		l.Add([]eventlog.Event{{Seq: int64(n), Event: postroom.Event{Subject: "out"}}})
 	}
 	for _, f := range l.nextEntries(100, now) {
 		l.Failed(f, broker.Outcome{Class: broker.Unavailable, Stream: "OUT", Err: broker.ErrNoLeader}, now)
@@ -241,8 +241,8 @@ func TestAnEventOfARewindThatWaitsForItsStreamHoldsUpNobody(t *testing.T) {
 	if probes := l.nextEntries(100, now); len(probes) != maxProbes {
 		t.Fatalf("%d probes, want %d", len(probes), maxProbes)
 	}
-	l.Add([]eventlog.Logged{
-		{Seq: 1, Rewind: 1, Event: postroom.Event{Subject: "out", Key: "k"}},
+	l.Add([]eventlog.Event{
+		{Seq: 1, RepublishID: 1, Event: postroom.Event{Subject: "out", Key: "k"}},
 		{Seq: 100, Event: postroom.Event{Subject: "there", Key: "k"}},
 	})
 	if batch := l.nextEntries(100, now); len(batch) != 1 || batch[0].Seq != 100 {

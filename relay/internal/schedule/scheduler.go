@@ -36,7 +36,7 @@ type Scheduler struct {
 	load
 	streamTable
 	deferrals   // events for held
-	republishes // events of rewinds
+	republishes // events of republishes
 }
 
 // load is how much a scheduler has.
@@ -101,7 +101,7 @@ func EntryOf(m *broker.Message) *Entry { return m.Owner.(*Entry) }
 
 // Copy says which of the event's messages is sent: each has an id of its own.
 func (e *Entry) Copy() wire.Copy {
-	return wire.Copy{Replays: e.Replays, Rewind: e.Rewind, Lost: e.LostSeq}
+	return wire.Copy{Replays: e.Replays, RepublishID: e.RepublishID, Lost: e.LostSeq}
 }
 
 // New returns a scheduler of up to limit events, which go in atomic batches if batching.
@@ -114,18 +114,18 @@ func New(limit int, batching bool) *Scheduler {
 }
 
 // Add takes events in the order in which they are to be published.
-func (l *Scheduler) Add(events []eventlog.Logged) {
+func (l *Scheduler) Add(events []eventlog.Event) {
 	for i := range events {
 		ev := &events[i]
 		key := ev.Key
 		if ev.Unordered {
 			key = ""
 		}
-		if key != "" && !ev.Held && ev.Rewind == 0 && l.deferBehindKey(ev.Seq, key) {
+		if key != "" && !ev.Held && ev.RepublishID == 0 && l.deferBehindKey(ev.Seq, key) {
 			continue
 		}
 		e := l.entry()
-		e.Logged = *ev
+		e.Event = *ev
 		l.size++
 		l.bytes += len(ev.Data)
 		if key == "" {
@@ -182,7 +182,7 @@ func (l *Scheduler) fits(batch []*broker.Message, n int) bool {
 
 // sendKey sends an event and, in atomic batches, the events of its key that wait behind it.
 // These must go to the same stream, so that they are in the same batch, and the event must
-// be likely to be stored. An event of a rewind can stop blocking its key at any time, so it
+// be likely to be stored. An event of a republish can stop blocking its key at any time, so it
 // goes by itself.
 func (l *Scheduler) sendKey(batch []*broker.Message, e *Entry, n int, now time.Time) []*broker.Message {
 	byItself := !l.batching || e.Isolated || e.IsRepublished()

@@ -39,7 +39,7 @@ func TestLanesKeepTheOrderOfEachKey(t *testing.T) {
 
 		settle := func(t *rapid.T, o broker.Outcome) {
 			if len(inFlight) == 0 {
-				t.Skip("nothing is in flight")
+				t.Skip("nothing is in flight") // rapid draws another action
 			}
 			seqs := make([]int64, 0, len(inFlight))
 			for s := range inFlight {
@@ -74,12 +74,12 @@ func TestLanesKeepTheOrderOfEachKey(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {
-				var page []eventlog.Logged
+				var page []eventlog.Event
 				for range rapid.IntRange(1, 6).Draw(t, "events") {
 					seq++
 					key := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "key")
 					subject := rapid.SampledFrom([]string{"s", "t"}).Draw(t, "subject")
-					page = append(page, eventlog.Logged{Seq: seq, Event: postroom.Event{Key: key, Subject: subject}})
+					page = append(page, eventlog.Event{Seq: seq, Event: postroom.Event{Key: key, Subject: subject}})
 					added[key] = append(added[key], seq)
 				}
 				l.Add(page)
@@ -123,9 +123,9 @@ func TestLanesKeepTheOrderOfEachKey(t *testing.T) {
 func TestLanesDoNotLetOneFailingKeyHoldUpOthers(t *testing.T) {
 	l := New(1000, false)
 	now := time.Unix(0, 0)
-	page := []eventlog.Logged{{Seq: 1, Event: postroom.Event{Key: "bad"}}, {Seq: 2, Event: postroom.Event{Key: "bad"}}}
+	page := []eventlog.Event{{Seq: 1, Event: postroom.Event{Key: "bad"}}, {Seq: 2, Event: postroom.Event{Key: "bad"}}}
 	for seq := int64(3); seq <= 50; seq++ {
-		page = append(page, eventlog.Logged{Seq: seq, Event: postroom.Event{Key: fmt.Sprint("good ", seq)}})
+		page = append(page, eventlog.Event{Seq: seq, Event: postroom.Event{Key: fmt.Sprint("good ", seq)}})
 	}
 	l.Add(page)
 	for _, f := range l.nextEntries(100, now) {
@@ -150,10 +150,10 @@ func TestLanesDoNotLetOneFailingKeyHoldUpOthers(t *testing.T) {
 func TestLanesProbeAStreamThatIsOut(t *testing.T) {
 	l := New(1000, false)
 	now := time.Unix(1000, 0)
-	var page []eventlog.Logged
+	var page []eventlog.Event
 	for seq := int64(1); seq <= 200; seq++ {
 		subject := []string{"up", "down"}[seq%2]
-		page = append(page, eventlog.Logged{Seq: seq, Event: postroom.Event{Subject: subject}})
+		page = append(page, eventlog.Event{Seq: seq, Event: postroom.Event{Subject: subject}})
 	}
 	l.Add(page[:2]) // the streams of both subjects become known
 	for _, f := range l.nextEntries(2, now) {
@@ -227,10 +227,10 @@ func TestLanesHoldWhatIsRefusedWhileOthersPass(t *testing.T) {
 			l := New(1000, false)
 			l.covered = tt.covers
 			now := time.Unix(1000, 0)
-			l.Add([]eventlog.Logged{{Seq: 1, Event: postroom.Event{Key: "k", Subject: "s"}}, {Seq: 2, Event: postroom.Event{Key: "k", Subject: "s"}}})
+			l.Add([]eventlog.Event{{Seq: 1, Event: postroom.Event{Key: "k", Subject: "s"}}, {Seq: 2, Event: postroom.Event{Key: "k", Subject: "s"}}})
 			for seq := int64(3); now.Before(time.Unix(1010, 0)); seq++ {
 				if tt.others {
-					l.Add([]eventlog.Logged{{Seq: seq, Event: postroom.Event{Subject: "s"}}})
+					l.Add([]eventlog.Event{{Seq: seq, Event: postroom.Event{Subject: "s"}}})
 				}
 				now = now.Add(100 * time.Millisecond)
 				for _, f := range l.nextEntries(10, now) {
@@ -253,7 +253,7 @@ func TestLanesHoldWhatIsRefusedWhileOthersPass(t *testing.T) {
 			if f := l.held[0].Failure; f.Dead != tt.dead || f.Attempts != tt.spent || f.Text == "" || f.Class == "" {
 				t.Errorf("failure %+v, want dead %t with %d attempts", f, tt.dead, tt.spent)
 			}
-			l.Add([]eventlog.Logged{{Seq: 9999, Event: postroom.Event{Key: "k"}}})
+			l.Add([]eventlog.Event{{Seq: 9999, Event: postroom.Event{Key: "k"}}})
 			if n := len(l.held); n != 3 || l.size != 0 {
 				t.Errorf("a later event of the key did not follow it")
 			}
@@ -267,7 +267,7 @@ func TestLanesHoldAgain(t *testing.T) {
 	for spent := range maxAttempts {
 		l := New(1000, false)
 		now := time.Unix(1000, 0)
-		l.Add([]eventlog.Logged{
+		l.Add([]eventlog.Event{
 			{Seq: 1, Held: true, Attempts: spent, Event: postroom.Event{Key: "k"}},
 			{Seq: 2, Held: true, Event: postroom.Event{Key: "k"}},
 			{Seq: 3, Event: postroom.Event{Key: "other"}},
@@ -289,11 +289,11 @@ func TestLanesHoldAgain(t *testing.T) {
 func TestLanesMakeRoom(t *testing.T) {
 	l := New(100, false)
 	now := time.Unix(1000, 0)
-	var page []eventlog.Logged
+	var page []eventlog.Event
 	for seq := int64(1); seq <= 30; seq++ {
-		page = append(page, eventlog.Logged{Seq: seq, Event: postroom.Event{Key: "bad"}})
+		page = append(page, eventlog.Event{Seq: seq, Event: postroom.Event{Key: "bad"}})
 	}
-	l.Add(append(page, eventlog.Logged{Seq: 31, Event: postroom.Event{Key: "good"}}))
+	l.Add(append(page, eventlog.Event{Seq: 31, Event: postroom.Event{Key: "good"}}))
 	refuse := func() {
 		for _, f := range l.nextEntries(10, now) {
 			if f.Key == "good" {
@@ -319,7 +319,7 @@ func TestLanesFreeKeys(t *testing.T) {
 	l.Block([]string{"a"}, 0)
 	follows := func(seq int64, key string) bool {
 		before := len(l.held)
-		l.Add([]eventlog.Logged{{Seq: seq, Event: postroom.Event{Key: key}}})
+		l.Add([]eventlog.Event{{Seq: seq, Event: postroom.Event{Key: key}}})
 		return len(l.held) > before
 	}
 	if !follows(1, "a") || follows(2, "b") {
@@ -345,19 +345,19 @@ func TestLanesFreeKeys(t *testing.T) {
 func TestUsualEvents(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	logged := func(seq int64, key string) eventlog.Logged {
-		return eventlog.Logged{Seq: seq, Event: postroom.Event{Subject: "a.b", Key: key}}
+	logged := func(seq int64, key string) eventlog.Event {
+		return eventlog.Event{Seq: seq, Event: postroom.Event{Subject: "a.b", Key: key}}
 	}
 	l := New(100, false)
-	l.Add([]eventlog.Logged{logged(1, "a")})
+	l.Add([]eventlog.Event{logged(1, "a")})
 	first := l.nextEntries(1, now)[0]
 	if first.AckGroup != "" {
 		t.Error("an event is usual whose stream is not known")
 	}
 	l.Done(first, "S", now)
 
-	l.Add([]eventlog.Logged{logged(2, "a"), logged(3, "b"), logged(4, "b")})
-	l.Add([]eventlog.Logged{{Seq: 5, Held: true, Event: postroom.Event{Subject: "a.b"}}})
+	l.Add([]eventlog.Event{logged(2, "a"), logged(3, "b"), logged(4, "b")})
+	l.Add([]eventlog.Event{{Seq: 5, Held: true, Event: postroom.Event{Subject: "a.b"}}})
 	batch := l.nextEntries(10, now)
 	for i, want := range []bool{true, false, false} { // alone in its lane; another waits for it; held
 		if got := batch[i].AckGroup != ""; got != want {
@@ -372,7 +372,7 @@ func TestUsualEvents(t *testing.T) {
 	}
 
 	l = New(100, false)
-	l.Add([]eventlog.Logged{logged(1, "a"), logged(2, "b")})
+	l.Add([]eventlog.Event{logged(1, "a"), logged(2, "b")})
 	f := l.nextEntries(1, now)[0]
 	l.Done(f, "S", now)
 	l.streams["S"].unavailable, l.streams["S"].nextProbe = true, now

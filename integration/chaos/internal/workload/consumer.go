@@ -68,7 +68,7 @@ func (c *consumer) register(in *inbox.Inbox) {
 	}
 	switch c.Kind {
 	case Letters:
-		sub.KeyWindow, sub.Workers = time.Hour, 16
+		sub.VendorWindow, sub.Workers = time.Hour, 16
 		in.HandleExternal(sub, c.send)
 		return
 	case Books:

@@ -86,11 +86,11 @@ func later(a, b time.Time) time.Time {
 // plan is what a transaction is to do, however often it has to be begun.
 type plan struct {
 	id, shape string
-	events    []planned
+	events    []draft
 	undone    string // the id of an event that is taken back
 }
 
-type planned struct {
+type draft struct {
 	id   string
 	body Body
 }
@@ -125,10 +125,10 @@ func (p *producer) plan(luck *rand.Rand) plan {
 				b.Fate = cure
 			}
 		}
-		pl.events = append(pl.events, planned{uuid.Must(uuid.NewV7()).String(), b})
+		pl.events = append(pl.events, draft{uuid.Must(uuid.NewV7()).String(), b})
 	}
 	// Each transaction locks in one order.
-	slices.SortStableFunc(pl.events, func(a, b planned) int { return cmp.Compare(a.body.Key, b.body.Key) })
+	slices.SortStableFunc(pl.events, func(a, b draft) int { return cmp.Compare(a.body.Key, b.body.Key) })
 	return pl
 }
 
@@ -229,7 +229,7 @@ func (p *producer) attempt(ctx context.Context, pl plan) (events []checker.Event
 
 // change makes a change, and writes its event. The lock of the key is held from here
 // on, so that the changes of a key have the order of their commits.
-func (p *producer) change(ctx context.Context, tx pgx.Tx, ev planned) (n int, err error) {
+func (p *producer) change(ctx context.Context, tx pgx.Tx, ev draft) (n int, err error) {
 	b := ev.body
 	if err := tx.QueryRow(ctx, "UPDATE account SET n = n + 1 WHERE id = $1 RETURNING n", b.Key).Scan(&b.N); err != nil {
 		return 0, err

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/inspect"
+)
+
+const heldHelp = `Look at events that are not through: scheduled, waiting to be tried again, waiting
+behind their key, running, or dead. Events on their way to the broker have the handler
+'outbox'.`
+
+func newHeld(getenv func(string) string) *cobra.Command {
+	cmd := group("held", "Look at events that are not through, and act on them", newHeldList(getenv))
+	cmd.Long = heldHelp
+	return cmd
+}
+
+// heldStates are the states of a held event.
+var heldStates = []string{"abandoned", "dead", "due", "retrying", "running", "scheduled", "waiting"}
+
+// heldFlags are the properties of held events, as the command line has them.
+type heldFlags struct {
+	handler, typ, key, class string
+	states                   []string
+	dueSince, dueUntil       string
+}
+
+func (w *heldFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&w.handler, "handler", "", "of this handler; outbox for events on their way to the broker")
+	flags.StringSliceVar(&w.states, "state", nil, "in one of these states: "+strings.Join(heldStates, ", "))
+	flags.StringVar(&w.typ, "type", "", "of this event type")
+	flags.StringVar(&w.key, "key", "", "with this key")
+	flags.StringVar(&w.class, "class", "", "whose last failure has this class")
+	flags.StringVar(&w.dueSince, "due-since", "", "that are due then or later: a time (2026-01-31T03:00:00Z) or how long ago (90m)")
+	flags.StringVar(&w.dueUntil, "due-until", "", "that are due before then, likewise")
+	noFileCompletion(cmd, "handler", "type", "key", "class", "due-since", "due-until")
+	completeWords(cmd, "state", heldStates)
+}
+
+// filter returns what the flags say.
+func (w *heldFlags) filter() (f inspect.HeldFilter, err error) {
+	f = inspect.HeldFilter{Handler: w.handler, Type: w.typ, Key: w.key, Class: w.class}
+	for _, state := range w.states {
+		if !slices.Contains(heldStates, state) {
+			return f, usagef("--state is one of %s", strings.Join(heldStates, ", "))
+		}
+		f.States = append(f.States, inspect.State(state))
+	}
+	if f.DueSince, err = parseTime("due-since", w.dueSince); err != nil {
+		return f, err
+	}
+	f.DueUntil, err = parseTime("due-until", w.dueUntil)
+	return f, err
+}
+
+func newHeldList(getenv func(string) string) *cobra.Command {
+	s := newInspection(getenv)
+	var w heldFlags
+	var after string
+	limit := 100
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List events that are scheduled, retried, waiting, running or dead",
+		Long: `List held events: those that have every property that is given. They come by handler;
+of each first those that are due at a time, then those that wait behind their key, then
+the dead ones. 'due' means that the time has come, 'abandoned' that the claim of a
+process ran out. Changes nothing.`,
+		Example: `  postroom held list --handler billing.charge --state retrying,due
+  postroom held list --handler outbox --state scheduled --type order.reminder
+  postroom held list --key order-7
+  postroom held list --due-until 2026-02-01 --json`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f, err := w.filter()
+			if err == nil {
+				err = checkLimit(limit)
+			}
+			if err != nil {
+				return err
+			}
+			f.After, f.Limit = after, limit
+			return s.withDatabase(cmd.Context(), inspect.Config{}, func(i *inspect.Inspector) error {
+				page, err := i.HeldEvents(cmd.Context(), f)
+				if err != nil {
+					return err
+				}
+				return printHeld(cmd, s.asJSON, page)
+			})
+		},
+	}
+	w.add(cmd)
+	cmd.Flags().IntVar(&limit, "limit", 100, "how many, 1 to 1000")
+	cmd.Flags().StringVar(&after, "after", "", "begin where the page before ended")
+	s.addFlags(cmd, false)
+	noFileCompletion(cmd, "limit", "after")
+	return cmd
+}
+
+func printHeld(cmd *cobra.Command, asJSON bool, page *inspect.HeldPage) error {
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), page)
+	}
+	if len(page.Events) == 0 && page.Next == "" {
+		return printLine(cmd.OutOrStdout(), "no such event is held")
+	}
+	rows := [][]string{{"ID", "HANDLER", "STATE", "DUE", "TYPE", "KEY", "EVENT", "ATTEMPTS", "LAST FAILURE"}}
+	for _, h := range page.Events {
+		due, failure := "-", "-"
+		if !h.NextAt.IsZero() {
+			due = stamp(h.NextAt)
+		}
+		if h.Class != "" {
+			failure = cell(h.Class+": "+h.Error, 80)
+		}
+		rows = append(rows, []string{
+			fmt.Sprint(h.ID), cell(h.Handler, 40), string(h.State), due, cell(h.Type, 40), orDash(cell(h.Key, 30)), cell(h.EventID, 40), count(h.Attempts), failure,
+		})
+	}
+	if err := printTable(cmd.OutOrStdout(), rows); err != nil {
+		return err
+	}
+	if page.Next != "" {
+		return printLine(cmd.OutOrStdout(), "\nthere may be more: --after %s", page.Next)
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+// Package health answers whether a relay lives and is ready, over HTTP.
+package health
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	port "github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/relay"
+)
+
+// Report is what the health endpoints answer.
+//
+// Wide because it is a JSON document, as programs read it.
+type Report struct {
+	OK        bool        `json:"ok"`
+	Why       string      `json:"why,omitempty"` // why not
+	State     relay.State `json:"state"`
+	Since     time.Time   `json:"since,omitzero"`
+	Connected bool        `json:"connected"` // to the broker
+	Recorded  time.Time   `json:"recorded,omitzero"`
+	Checked   time.Time   `json:"checked,omitzero"`
+	Faults    []string    `json:"faults,omitempty"` // of the streams
+	Out       []string    `json:"streams_out,omitempty"`
+	Losses    []loss      `json:"losses,omitempty"`  // what streams lost, the last of each
+	Backlog   *backlog    `json:"backlog,omitempty"` // of a leader
+	LastError string      `json:"last_error,omitempty"`
+	ErrorAt   time.Time   `json:"last_error_at,omitzero"`
+}
+
+// loss is what a stream was found to have lost.
+type loss struct {
+	Stream   string       `json:"stream"`
+	Reason   port.Verdict `json:"reason"`
+	At       time.Time    `json:"at"`
+	Events   int          `json:"events"`
+	Late     int          `json:"late"`
+	Repaired time.Time    `json:"repaired,omitzero"` // when it was noted that they are published again
+}
+
+// backlog is what a leader measured last.
+type backlog struct {
+	At     time.Time                     `json:"at"`
+	AgeS   float64                       `json:"age_s"`
+	Events int64                         `json:"events"`
+	Held   map[eventlog.HeldReason]int64 `json:"held"`
+}
+
+func newBacklog(h relay.Health) *backlog {
+	if h.LagMeasuredAt.IsZero() {
+		return nil
+	}
+	b := &backlog{At: h.LagMeasuredAt, AgeS: h.Lag.Age.Seconds(), Events: h.Lag.Events, Held: make(map[eventlog.HeldReason]int64)}
+	for reason, count := range h.Lag.Held {
+		b.Held[reason] = count.Events
+	}
+	return b
+}
+
+func newReport(h relay.Health, verdict error) Report {
+	report := Report{
+		OK: verdict == nil, State: h.State, Since: h.Since, Connected: h.Connected, Recorded: h.RecordedAt, Checked: h.StreamsOKAt, ErrorAt: h.ErrAt,
+		Out: h.UnavailableStreams, Backlog: newBacklog(h),
+	}
+	if verdict != nil {
+		report.Why = verdict.Error()
+	}
+	for _, fault := range h.Faults {
+		report.Faults = append(report.Faults, fault.Error())
+	}
+	for _, l := range h.Losses {
+		report.Losses = append(report.Losses, loss{l.Stream, l.Verdict, l.FoundAt, l.Events, l.OutOfOrder, l.RepairedAt})
+	}
+	if h.Err != nil {
+		report.LastError = h.Err.Error()
+	}
+	return report
+}
+
+// Handler serves /livez, /readyz and /metrics.
+func Handler(health func() relay.Health, metrics http.Handler) http.Handler {
+	answer := func(verdict func(relay.Health) error) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			h := health()
+			report := newReport(h, verdict(h))
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Cache-Control", "no-store")
+			if !report.OK {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+			_ = json.NewEncoder(w).Encode(report) // fails if the client has gone
+		}
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", answer(relay.Health.Live))
+	mux.HandleFunc("GET /readyz", answer(relay.Health.Ready))
+	mux.Handle("GET /metrics", metrics)
+	return mux
+}
+
+// Serve serves the health endpoints, unless address is empty, until the
+// function that it returns is called. That is after the relay's end: a draining
+// one is unready, and alive.
+func Serve(ctx context.Context, address string, handler http.Handler, log *slog.Logger) (stop func(), err error) {
+	if address == "" {
+		return func() {}, nil
+	}
+	var listen net.ListenConfig
+	listener, err := listen.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("serve health endpoints (--listen): %w", err)
+	}
+	server := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      10 * time.Second,
+		IdleTimeout:       time.Minute,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("health endpoints ended", "error", err)
+		}
+	}()
+	log.Info("health endpoints", "address", listener.Addr().String())
+	return func() {
+		_ = server.Close() // a client that asks now gets a refused connection
+		<-done
+	}, nil
+}

@@ -1,0 +1,381 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/republish"
+)
+
+const republishHelp = `Publish events of the log again, as they were, beside live events: if a stream lost some, or
+if it has a new reader. Select them by the time at which they were written, by type and by key.
+
+The command stores the order, and the leading relay carries it out: in the order of the log
+and not faster than --rate. The command watches. If you interrupt it, the republish goes on.
+If you give it again while the republish runs, it watches that one and starts no other. If the
+relay crashes, it sends some events twice with the same message id, and the stream drops them.
+
+Each event gets one more copy in the stream, with a message id of its own and the header
+postroom-republish. Handlers know it by its source and id, and do not apply it twice as long as
+the inbox keeps its row; an event that is too old for that is held. Other readers see it twice.
+
+Events that retention removed from the log cannot be published again: the preview says where the
+log begins. Events that are held or were discarded are left out: see 'postroom dead'.
+
+Exit status 3: it was cancelled, events were refused, or no relay leads.`
+
+// republishCommand is the command republish, with its flags.
+type republishCommand struct {
+	dead // the database, and who asks
+
+	since, until string
+	request      republish.Request
+	all          bool
+	dryRun       bool
+	detach       bool
+}
+
+func newRepublish(getenv func(string) string) *cobra.Command {
+	w := &republishCommand{dead: dead{db: database{getenv: getenv}}}
+	cmd := &cobra.Command{
+		Use:   "republish",
+		Short: "Publish events of the log again",
+		Long:  republishHelp,
+		Example: `  postroom republish --since 2h --dry-run
+  postroom republish --since 2026-01-31T03:00:00Z --until 2026-01-31T04:00:00Z --reason 'stream was purged'
+  postroom republish --since 24h --type order.placed --type order.paid --rate 200 --yes
+  postroom republish --key order-7 --detach --json
+  postroom republish list
+  postroom republish cancel 7`,
+		Args: unknownCommand,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := w.readFlags(); err != nil {
+				return err
+			}
+			return w.with(cmd.Context(), func(_ *outbox.Log, store *republish.Store) error { return w.run(cmd, store) })
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&w.since, "since", "", "written at this time or later: a time (2026-01-31T03:00:00Z) or how long ago (90m)")
+	flags.StringVar(&w.until, "until", "", "written before this time, likewise (default now)")
+	flags.StringArrayVar(&w.request.Types, "type", nil, "of this event type; can be repeated")
+	flags.StringArrayVar(&w.request.Keys, "key", nil, "with this key; can be repeated")
+	flags.BoolVar(&w.all, "all", false, "the whole log")
+	flags.Float64Var(&w.request.Rate, "rate", republish.DefaultRate, "the most events to publish in a second")
+	flags.BoolVar(&w.dryRun, "dry-run", false, "show what it would publish; change nothing")
+	flags.BoolVar(&w.detach, "detach", false, "do not watch")
+	noFileCompletion(cmd, "since", "until", "type", "key", "rate")
+	w.addAuditFlags(cmd)
+	w.addYes(cmd)
+	w.db.addURLFlag(cmd)
+	w.db.addSchemaFlag(cmd)
+	addJSON(cmd, &w.asJSON)
+	cmd.AddCommand(newRepublishList(w), newRepublishCancel(w))
+	return cmd
+}
+
+// with connects, and calls do with the log and its republishes.
+func (w *republishCommand) with(ctx context.Context, do func(log *outbox.Log, store *republish.Store) error) error {
+	name, err := w.db.schema()
+	if err != nil {
+		return err
+	}
+	pool, err := w.db.lookPool(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	log := outbox.NewLog(pool).WithSchema(name).ForOperator()
+	if err := log.Check(ctx); err != nil {
+		return err
+	}
+	return do(log, republish.New(pool).WithSchema(name))
+}
+
+// order reads the flags.
+func (w *republishCommand) readFlags() (err error) {
+	if w.request.Since, err = parseTime("since", w.since); err != nil {
+		return err
+	}
+	if w.request.Until, err = parseTime("until", w.until); err != nil {
+		return err
+	}
+	some := w.since != "" || w.until != "" || len(w.request.Types)+len(w.request.Keys) > 0
+	switch {
+	case !some && !w.all:
+		return usagef("which events? Give --since, --type or --key; or --all for the whole log")
+	case some && w.all:
+		return usagef("--all means all: leave the other conditions out")
+	case !w.request.Since.IsZero() && !w.request.Until.IsZero() && !w.request.Since.Before(w.request.Until):
+		return usagef("--since is not before --until")
+	case !(w.request.Rate > 0 && w.request.Rate <= 1e6):
+		return usagef("--rate is above 0, and 1000000 at the most")
+	case slices.Contains(slices.Concat(w.request.Types, w.request.Keys), ""):
+		return usagef("--type and --key are not empty")
+	}
+	by := w.audit()
+	w.request.Actor, w.request.Reason = by.Actor, by.Reason
+	w.request.Name = fmt.Sprintf("since %s until %s", w.since, w.until) // "2h" is another time when it is said again
+	return nil
+}
+
+func (w *republishCommand) run(cmd *cobra.Command, store *republish.Store) error {
+	p, err := store.Preview(cmd.Context(), w.request)
+	switch {
+	case err != nil:
+		return err
+	case w.dryRun:
+		return w.printPreview(cmd, p)
+	case p.Running != nil:
+		p.Running.Log = &p.Log
+		return w.follow(cmd, store, *p.Running)
+	case p.Events == 0:
+		return w.nothing(p.Log)
+	}
+	if !w.yes {
+		report(cmd.ErrOrStderr(), "%s", strings.Join(w.previewLines(p), "\n")+"\n")
+		if err := askOr(cmd, fmt.Sprintf("publish %s again?", plural(int(p.Events), "event")), "--dry-run"); err != nil {
+			return err
+		}
+	}
+	r, err := store.Start(cmd.Context(), w.request)
+	if errors.Is(err, republish.ErrNoEvents) {
+		return w.nothing(p.Log)
+	}
+	if err != nil {
+		return err
+	}
+	return w.follow(cmd, store, r)
+}
+
+// nothing returns the error for a request without events.
+func (w *republishCommand) nothing(reach republish.Extent) error {
+	text := "no such events"
+	if reach.Gone {
+		text += ": " + goneLine(reach)
+	}
+	return errors.New(text)
+}
+
+// follow watches a republish, or prints it with --detach.
+func (w *republishCommand) follow(cmd *cobra.Command, store *republish.Store, r republish.Republish) error {
+	if r.AlreadyRunning && !w.asJSON {
+		if err := printLine(cmd.OutOrStdout(), "republish %d of the same events runs since %s: no other is started", r.ID, ago(r.CreatedAt)); err != nil {
+			return err
+		}
+	}
+	if w.detach {
+		return w.print(cmd, r)
+	}
+	return w.watch(cmd, store, r)
+}
+
+const (
+	// How often the command reads a republish that it watches, and how long it waits for a
+	// relay to lead.
+	watchEvery     = 200 * time.Millisecond
+	leaderPatience = 10 * time.Second
+)
+
+// watch shows how far a republish is until it ends.
+func (w *republishCommand) watch(cmd *cobra.Command, store *republish.Store, r republish.Republish) error {
+	ctx, reach, known := cmd.Context(), r.Log, r.AlreadyRunning
+	bar := newBar(cmd.ErrOrStderr())
+	for led := time.Now(); r.State == republish.Running; {
+		bar.Show(int(r.Events-r.Left()), int(max(r.Events, 1)), fmt.Sprintf("republish %d: %d published, %d left out, %d held", r.ID, r.Published, r.Skipped, r.Held))
+		select {
+		case <-time.After(watchEvery):
+		case <-ctx.Done():
+			bar.Clear()
+			return todof("interrupted; republish %d goes on without this command. 'postroom republish list' shows it, 'postroom republish cancel %d' ends it", r.ID, r.ID)
+		}
+		found := r
+		leads, err := store.HasLeader(ctx)
+		if err == nil {
+			found, err = store.Find(ctx, r.ID)
+		}
+		switch {
+		case ctx.Err() != nil:
+			continue // the interruption is reported above
+		case err != nil:
+			bar.Clear()
+			return fmt.Errorf("%w; republish %d goes on without this command", err, r.ID)
+		case leads:
+			led = time.Now()
+		case time.Since(led) > leaderPatience && found.State == republish.Running:
+			bar.Clear()
+			return todof("no relay leads: republish %d waits until one does. Start 'postroom relay', and repeat this command to watch", r.ID)
+		}
+		r = found
+	}
+	bar.Clear()
+	r.Log, r.AlreadyRunning = reach, known
+	if err := w.print(cmd, r); err != nil {
+		return err
+	}
+	switch {
+	case r.State == republish.Cancelled:
+		return todof("republish %d was cancelled: %s not published again", r.ID, plural(int(r.Left()), "event"))
+	case r.Held > 0:
+		return todof("the broker refused %s: 'postroom dead groups --handler outbox' says why, when they are dead", plural(int(r.Held), "event"))
+	}
+	return nil
+}
+
+// print prints a republish, and what the log no longer has.
+func (w *republishCommand) print(cmd *cobra.Command, r republish.Republish) error {
+	if w.asJSON {
+		return printJSON(cmd.OutOrStdout(), r)
+	}
+	if err := printTable(cmd.OutOrStdout(), republishRows([]republish.Republish{r})); err != nil {
+		return err
+	}
+	if left := r.Left(); r.State == republish.Done && left > 0 {
+		if err := printLine(cmd.OutOrStdout(), "%s of it were gone from the log when their turn came", plural(int(left), "event")); err != nil {
+			return err
+		}
+	}
+	if r.Log != nil && r.Log.Gone {
+		return printLine(cmd.OutOrStdout(), "%s", goneLine(*r.Log))
+	}
+	return nil
+}
+
+func goneLine(reach republish.Extent) string {
+	if reach.FirstSeq == 0 {
+		return "the log is empty: what was written before is gone"
+	}
+	return fmt.Sprintf("the log begins at %s, seq %d: what was written before it is gone", stamp(reach.BeginsAt), reach.FirstSeq)
+}
+
+func (w *republishCommand) printPreview(cmd *cobra.Command, p republish.Preview) error {
+	if w.asJSON {
+		return printJSON(cmd.OutOrStdout(), p)
+	}
+	return printLine(cmd.OutOrStdout(), "%s", strings.Join(w.previewLines(p), "\n"))
+}
+
+func (w *republishCommand) previewLines(p republish.Preview) []string {
+	lines := []string{"no such events"}
+	if p.Events > 0 {
+		lines[0] = fmt.Sprintf("%s, written from %s to %s, seq %d to %d; at %g a second in about %s",
+			plural(int(p.Events), "event"), stamp(p.Earliest), stamp(p.Latest), p.First, p.Last, w.request.Rate,
+			span(time.Duration(float64(p.Events)/w.request.Rate*float64(time.Second))+time.Second))
+	}
+	if p.Log.Gone {
+		lines = append(lines, goneLine(p.Log))
+	}
+	if p.Running != nil {
+		lines = append(lines, fmt.Sprintf("republish %d of the same events runs: no other would be started", p.Running.ID))
+	}
+	return lines
+}
+
+func republishRows(all []republish.Republish) [][]string {
+	rows := [][]string{{"REPUBLISH", "STATE", "EVENTS", "PUBLISHED", "LEFT OUT", "HELD", "OPEN", "RATE", "MADE", "BY", "WHAT", "REASON"}}
+	for _, r := range all {
+		rows = append(rows, []string{
+			count(r.ID), string(r.State), count(r.Events), count(r.Published), count(r.Skipped), count(r.Held), count(r.Left()),
+			fmt.Sprintf("%g/s", r.Rate), ago(r.CreatedAt), cell(r.Actor, 30), cell(describeRepublish(r), 80), orDash(cell(r.Reason, 60)),
+		})
+	}
+	return rows
+}
+
+// republishWords says which events a republish has.
+func describeRepublish(r republish.Republish) string {
+	var parts []string
+	if r.Kind != "rewind" {
+		parts = append(parts, r.Kind)
+	}
+	if !r.Since.IsZero() {
+		parts = append(parts, "since "+stamp(r.Since))
+	}
+	if !r.Until.IsZero() {
+		parts = append(parts, "until "+stamp(r.Until))
+	}
+	if len(r.Types) > 0 {
+		parts = append(parts, "type "+strings.Join(r.Types, " or "))
+	}
+	if len(r.Keys) > 0 {
+		parts = append(parts, "key "+strings.Join(r.Keys, " or "))
+	}
+	if len(parts) == 0 {
+		return "the whole log"
+	}
+	return strings.Join(parts, ", ")
+}
+
+func newRepublishList(w *republishCommand) *cobra.Command {
+	var limit int
+	var before int64
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List store, the last first",
+		Long: `List store, the last first: who made them, of what, and how far they are. Of those
+that run the relay takes one after the other, the first made first.`,
+		Example: `  postroom republish list
+  postroom republish list --json | jq '.[] | select(.state == "running")'`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if limit < 1 || before < 0 {
+				return usagef("--limit is 1 or more, --before is the id of a republish")
+			}
+			return w.with(cmd.Context(), func(_ *outbox.Log, store *republish.Store) error {
+				all, err := store.List(cmd.Context(), limit, before)
+				switch {
+				case err != nil:
+					return err
+				case w.asJSON:
+					return printJSON(cmd.OutOrStdout(), list(all))
+				case len(all) == 0:
+					return printLine(cmd.OutOrStdout(), "no republishes")
+				}
+				return printTable(cmd.OutOrStdout(), republishRows(all))
+			})
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", 20, "how many to show")
+	cmd.Flags().Int64Var(&before, "before", 0, "those before this one")
+	noFileCompletion(cmd, "limit", "before")
+	w.db.addURLFlag(cmd)
+	addJSON(cmd, &w.asJSON)
+	return cmd
+}
+
+func newRepublishCancel(w *republishCommand) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cancel REPUBLISH",
+		Short: "End a republish",
+		Long: `End a republish. The relay notices within two seconds. It still publishes what is on its way by
+then, and nothing else.`,
+		Example:           `  postroom republish cancel 7 --reason 'too fast for billing'`,
+		Args:              oneID("a republish, as 'postroom republish list' shows it"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, _ := eventID(args[0]) // Args has seen it
+			return w.with(cmd.Context(), func(_ *outbox.Log, store *republish.Store) error {
+				by := w.audit()
+				r, err := store.Cancel(cmd.Context(), id, by.Actor, by.Reason)
+				if errors.Is(err, republish.ErrNotFound) {
+					return fmt.Errorf("republish %d does not run: 'postroom republish list'", id)
+				}
+				if err != nil {
+					return err
+				}
+				return w.print(cmd, r)
+			})
+		},
+	}
+	w.addAuditFlags(cmd)
+	w.db.addURLFlag(cmd)
+	addJSON(cmd, &w.asJSON)
+	return cmd
+}

@@ -1,0 +1,117 @@
+package inspect_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postroom/postroom/inspect"
+)
+
+// heldIDs returns the ids of all events that match, page by page.
+func (p *place) heldIDs(f inspect.HeldFilter) string {
+	p.Helper()
+	var all []string
+	for {
+		page, err := p.alone().HeldEvents(p.Context(), f)
+		if err != nil {
+			p.Fatal(err)
+		}
+		if f.Limit > 0 && len(page.Events) > f.Limit {
+			p.Fatalf("a page has %d events, want %d at most", len(page.Events), f.Limit)
+		}
+		for _, h := range page.Events {
+			all = append(all, h.Handler+"/"+h.EventID)
+		}
+		if f.After = page.Next; f.After == "" {
+			return strings.Join(all, " ")
+		}
+	}
+}
+
+func TestHeldEvents(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	hour := time.Now().Add(time.Hour)
+	for _, h := range []string{"a", "b"} {
+		p.hold(h, "later", "next_at, class, failures, event_key", `now() + interval '1 hour', 'timeout', '[{"text": "first"}, {"text": "last"}]', 'order-7'`)
+		p.hold(h, "now", "next_at", "now() - interval '1 s'")
+		p.hold(h, "runs", "next_at, claimed_by, key, pos", "now() + interval '2 min', 'p', 'k', 1")
+		p.hold(h, "behind2", "key, pos", "'k', 3")
+		p.hold(h, "behind1", "key, pos", "'k', 2")
+		p.hold(h, "dead1", "dead_at, class", "now() - interval '1 hour', 'error'")
+		p.hold(h, "dead2", "dead_at, class", "now(), 'error'")
+		p.hold(h, "lost", "next_at, claimed_by", "now() - interval '2 min', 'p'")
+	}
+	p.holdOutgoing(4, "next_at", "now() + interval '3 hours'")
+	p.holdOutgoing(5, "next_at, claimed_by", "now() - interval '3 hours', 'relay'")
+	all := func(h string) string {
+		return strings.TrimSuffix(fmt.Sprintf("%[1]s/lost %[1]s/now %[1]s/runs %[1]s/later %[1]s/behind1 %[1]s/behind2 %[1]s/dead2 %[1]s/dead1 ", h), " ")
+	}
+	ids := func(f inspect.HeldFilter) string { return p.heldIDs(f) }
+	outgoing := ids(inspect.HeldFilter{Handler: inspect.Outgoing})
+	out := strings.Fields(outgoing)
+	if len(out) != 2 {
+		t.Fatalf("of the relay: %s", outgoing)
+	}
+	tests := []struct {
+		name   string
+		filter inspect.HeldFilter
+		want   string
+	}{
+		{"all", inspect.HeldFilter{}, all("a") + " " + all("b") + " " + outgoing},
+		{"of a handler", inspect.HeldFilter{Handler: "b"}, all("b")},
+		{"of none", inspect.HeldFilter{Handler: "aa"}, ""},
+		{"retrying", inspect.HeldFilter{States: []inspect.State{inspect.Retrying, inspect.Due}}, "a/now a/later b/now b/later"},
+		{"running", inspect.HeldFilter{States: []inspect.State{inspect.Running}}, "a/runs b/runs " + out[0]},
+		{"abandoned", inspect.HeldFilter{States: []inspect.State{inspect.Abandoned}}, "a/lost b/lost"},
+		{"scheduled", inspect.HeldFilter{States: []inspect.State{inspect.Scheduled}}, out[1]},
+		{"waiting", inspect.HeldFilter{States: []inspect.State{inspect.Waiting}}, "a/behind1 a/behind2 b/behind1 b/behind2"},
+		{"dead", inspect.HeldFilter{States: []inspect.State{inspect.Dead}, Handler: "a"}, "a/dead2 a/dead1"},
+		{"key", inspect.HeldFilter{Key: "order-7"}, "a/later b/later"},
+		{"class", inspect.HeldFilter{Class: "error"}, "a/dead2 a/dead1 b/dead2 b/dead1"},
+		{"due until", inspect.HeldFilter{DueUntil: hour.Add(-time.Minute), Handler: "a"}, "a/lost a/now a/runs"},
+		{"due since", inspect.HeldFilter{DueSince: hour.Add(-time.Minute)}, "a/later b/later " + out[1]},
+	}
+	for _, tt := range tests {
+		for _, limit := range []int{0, 1, 2, 3} { // the pages are one list
+			tt.filter.Limit = limit
+			if got := ids(tt.filter); got != tt.want {
+				t.Errorf("%s, by %d: %s\nwant %s", tt.name, limit, got, tt.want)
+			}
+		}
+	}
+	page, err := p.alone().HeldEvents(t.Context(), inspect.HeldFilter{Handler: "a", Key: "order-7"})
+	if err != nil || len(page.Events) != 1 {
+		t.Fatalf("HeldEvents = %+v, %v", page, err)
+	}
+	if h := page.Events[0]; h.Class != "timeout" || h.Error != "last" || h.State != inspect.Retrying || h.Key != "order-7" || h.Failures == nil {
+		t.Errorf("it is %+v", h)
+	}
+	for _, f := range []inspect.HeldFilter{{After: "x"}, {States: []inspect.State{inspect.Discarded}}, {DueSince: hour, DueUntil: hour}, {Type: "\xff"}} {
+		if page, err := p.alone().HeldEvents(t.Context(), f); err == nil {
+			t.Errorf("HeldEvents(%+v) = %+v, want an error", f, page)
+		}
+	}
+}
+
+// A page that finds nothing among very many rows ends, and the next one goes on.
+func TestHeldEventsStopsToSearch(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.exec(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'a', n::text FROM generate_series(1, 60001) n`)
+	p.exec(`INSERT INTO postroom.held (handler, dedupe_key, next_at, logged_at, source, event_id, type, subject, content_type, data)
+		SELECT 'a', n::text, now() + n * interval '1 s', now(), '/shop', n::text, CASE WHEN n = 60001 THEN 'b.c' ELSE 'a.b' END, 'a.b', 'text/plain', '' FROM generate_series(1, 60001) n`)
+	first, err := p.alone().HeldEvents(t.Context(), inspect.HeldFilter{Type: "b.c"})
+	if err != nil || len(first.Events) != 0 || first.Next == "" {
+		t.Fatalf("the first page = %+v, %v; want none, and a next one", first, err)
+	}
+	second, err := p.alone().HeldEvents(t.Context(), inspect.HeldFilter{Type: "b.c", After: first.Next})
+	if err != nil || len(second.Events) != 1 || second.Next != "" {
+		t.Fatalf("the second page = %+v, %v; want the event", second, err)
+	}
+	if got := len(strings.Fields(p.heldIDs(inspect.HeldFilter{Limit: 1000}))); got != 60001 {
+		t.Errorf("all pages have %d events, want 60001", got)
+	}
+}

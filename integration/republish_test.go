@@ -1,0 +1,283 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/republish"
+)
+
+const republishPatience = 2 * time.Minute
+
+// copies returns the message ids of each event in a stream, and how many messages have
+// the mark of a republish.
+func copies(t *testing.T, js jetstream.JetStream, name string) (ids map[string][]string, marked int) {
+	t.Helper()
+	stream, err := js.Stream(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader, err := stream.OrderedConsumer(t.Context(), jetstream.OrderedConsumerConfig{HeadersOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids = map[string][]string{}
+	for total := stream.CachedInfo().State.Msgs; total > 0; {
+		batch, err := reader.Fetch(1000, jetstream.FetchMaxWait(5*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for m := range batch.Messages() {
+			id := m.Headers().Get("ce-id")
+			ids[id] = append(ids[id], m.Headers().Get("Nats-Msg-Id"))
+			if m.Headers().Get("postroom-republish") != "" {
+				marked++
+			}
+			total--
+		}
+		if err := batch.Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return ids, marked
+}
+
+// Relays are killed in the midst of a republish, again and again, while clients write. The
+// stream has each event of the republish twice, never a third time, each other one once,
+// and handlers apply each once.
+func TestRepublishWithRelaysThatAreKilled(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, devtest.NATS(t), 2*time.Minute)
+	terms := map[*process]int{}
+	for i := range 2 {
+		terms[startRelay(t, fmt.Sprint("relay ", i), s.url, devtest.NATSURL(t))] = 0
+	}
+	leader := leaderOf(t, terms)
+	s.grow(3000)
+	s.think.Store(int64(20 * time.Millisecond)) // from now on they write beside the republish
+	store := republish.New(s.pool)
+	order := republish.Request{Rate: 500, Actor: "ann", Name: "all of it"}
+	devtest.Eventually(t, republishPatience, "3000 events to be published", func() bool {
+		p, err := store.Preview(t.Context(), order)
+		return err == nil && p.Events >= 3000
+	})
+	r, err := store.Start(t.Context(), order)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := func() republish.Republish {
+		t.Helper()
+		found, err := store.Find(t.Context(), r.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	for round := range 3 {
+		from := now().Published
+		devtest.Eventually(t, republishPatience, "the republish to come further", func() bool { return now().Published > from+300 })
+		leader.kill()
+		if n := now(); n.State != republish.Running {
+			t.Fatalf("killed too late: %+v", n)
+		}
+		delete(terms, leader)
+		terms[startRelay(t, fmt.Sprint("relay ", 2+round), s.url, devtest.NATSURL(t))] = 0
+		leader = leaderOf(t, terms)
+		if same, err := store.Start(t.Context(), order); err != nil || same.ID != r.ID || !same.AlreadyRunning {
+			t.Fatalf("the same order while it runs is %+v, %v", same, err)
+		}
+	}
+	devtest.Eventually(t, republishPatience, "the republish to be done", func() bool { return now().State == republish.Done })
+	done := now()
+	if done.Published+done.Skipped < r.Events || done.Held != 0 { // more where one was committed late
+		t.Errorf("done: %+v", done)
+	}
+	s.settle()
+
+	ids, marked := copies(t, s.js, s.stream)
+	twice := int64(0)
+	for id, messages := range ids {
+		again := 0
+		for _, m := range messages {
+			if strings.HasSuffix(m, fmt.Sprint("#g", r.ID)) {
+				again++
+			}
+		}
+		if again > 1 || len(messages)-again != 1 {
+			t.Errorf("event %s is in the stream as %q", id, messages)
+		}
+		twice += int64(again)
+	}
+	if twice != done.Published || int64(marked) != twice {
+		t.Errorf("%d events are in the stream twice, %d messages have the mark; the republish says %d", twice, marked, done.Published)
+	}
+}
+
+// What every kind of handler has done it does not do again; an ordered one that has no
+// ledger row for a republished event holds it as late.
+func TestRepublishHasNoSecondEffect(t *testing.T) {
+	t.Parallel()
+	const events = 60
+	d := openOrderedDepot(t)
+	note := func(handler string) func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		return func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+			_, err := tx.Exec(ctx, "INSERT INTO effect (handler, event) VALUES ($1, $2)", handler, ev.ID)
+			return err
+		}
+	}
+	cfg, err := pgxpool.ParseConfig(d.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.MaxConns = 30
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	in := inbox.New(pool, d.js.Conn(), inbox.Config{AckWait: 5 * time.Second})
+	sub := func(name string) inbox.Subscription {
+		return inbox.Subscription{Name: name, Stream: d.stream, Types: []string{d.typed("placed")}}
+	}
+	in.Handle(sub("plain"), postroom.HandlerFunc(note("plain")))
+	batched, ordered := sub("batched"), sub("ordered")
+	batched.Batch, ordered.Order = 20, inbox.HoldKey
+	in.Handle(batched, postroom.HandlerFunc(note("batched")))
+	in.Handle(ordered, postroom.HandlerFunc(note("ordered")))
+	in.HandleExternal(sub("external"), func(ctx context.Context, attempt *inbox.Attempt) error {
+		_, err := attempt.Step(ctx, "charge", func(ctx context.Context, _ string) ([]byte, error) {
+			_, err := d.pool.Exec(ctx, "INSERT INTO effect (handler, event) VALUES ('external', $1)", attempt.Event.ID)
+			return nil, err
+		})
+		return err
+	})
+	log, store := outbox.NewLog(d.pool), republish.New(d.pool)
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() {
+		ended <- postroom.Run(ctx, in, relay.New(log, natsjs.NewPublisher(d.js.Conn()), relay.Config{}))
+	}()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("Run = %v", err)
+		}
+	})
+
+	out := outbox.New(outbox.Config{Source: "/shop"})
+	err = pgx.BeginFunc(t.Context(), d.pool, func(tx pgx.Tx) error {
+		for i := range events {
+			ev := postroom.NewEvent(d.typed("placed"), i)
+			ev.ID, ev.Key = fmt.Sprintf("e%03d", i), fmt.Sprint("k", i%7)
+			if err := out.Write(t.Context(), tx, ev); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	handlers := []string{"plain", "batched", "external", "ordered"}
+	devtest.Eventually(t, republishPatience, "all effects", func() bool {
+		return d.number("SELECT count(*) FROM effect") == events*len(handlers)
+	})
+	d.settle("plain", "batched", "external")
+	devtest.Eventually(t, republishPatience, "all to be recorded as published", func() bool {
+		return d.number("SELECT (high = (SELECT max(seq) FROM postroom.outbox) AND isempty(pending))::int FROM postroom.relay") == 1
+	})
+	d.exec("DELETE FROM postroom.inbox WHERE handler = 'ordered' AND dedupe_key LIKE '% e007'") // as after its time
+
+	r, err := store.Start(t.Context(), republish.Request{Actor: "ann", Keys: []string{"k0", "k1", "k2"}, Rate: 200})
+	if err != nil {
+		t.Fatal(err)
+	}
+	devtest.Eventually(t, republishPatience, "the republish to be done", func() bool {
+		found, err := store.Find(t.Context(), r.ID)
+		return err == nil && found.State == republish.Done && found.Published == r.Events
+	})
+	ids, marked := copies(t, d.js, d.stream)
+	for i := range events {
+		id, want := fmt.Sprintf("e%03d", i), 1
+		if i%7 < 3 {
+			want = 2
+		}
+		if got := len(ids[id]); got != want {
+			t.Errorf("%s is in the stream %d times, want %d", id, got, want)
+		}
+	}
+	last := events + marked
+	d.settle("plain", "batched", "external")
+	devtest.Eventually(t, republishPatience, "the ordered reader at the stream's end", func() bool {
+		return d.number("SELECT floor FROM postroom.subscription WHERE handler = 'ordered'") == last
+	})
+	for _, handler := range handlers {
+		for id, n := range d.tally(handler) {
+			if n != 1 {
+				t.Errorf("%s took effect %d times at %s, want once", id, n, handler)
+			}
+		}
+		if got := len(d.tally(handler)); got != events {
+			t.Errorf("%d events took effect at %s, want %d", got, handler, events)
+		}
+	}
+	if n := d.number("SELECT count(*) FROM postroom.held WHERE handler = 'ordered' AND event_id = 'e007' AND class = 'late' AND key IS NULL"); n != 1 {
+		t.Errorf("%d events are held as late, want e007", n)
+	}
+	if n := d.number("SELECT count(*) FROM postroom.held"); n != 1 {
+		t.Errorf("%d events are held, want one", n)
+	}
+}
+
+// What the broker refuses of a republish is held with its mark, and is published with the
+// mark and the id of the republish when it is tried again.
+func TestWhatIsRefusedOfARepublishComesOutAsItsRepetition(t *testing.T) {
+	t.Parallel()
+	o := openOffice(t, devtest.NATS(t))
+	o.stream("a", jetstream.StreamConfig{})
+	o.write(letter{kind: "a", key: "k"}, letter{kind: "a", key: "k", size: 6000}, letter{kind: "a", key: "k"})
+	o.relay(relay.Config{Accept: []broker.Risk{natsjs.SmallMessages}})
+	o.waitForStored("a", 3)
+	o.stream("a", jetstream.StreamConfig{MaxMsgSize: 5000})
+	store := republish.New(o.pool)
+	devtest.Eventually(t, republishPatience, "the events to be recorded as published", func() bool {
+		p, err := store.Preview(t.Context(), republish.Request{})
+		return err == nil && p.Events == 3
+	})
+	r, err := store.Start(t.Context(), republish.Request{Actor: "ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := o.waitForHeld(1)
+	if held[0].ID != "k-1" || held[0].State != "dead" {
+		t.Errorf("held %+v, want k-1 dead", held[0])
+	}
+	o.write(letter{kind: "a", key: "k"}) // its key waits for nothing
+	o.waitForStored("a", 3+2+1)
+	devtest.Eventually(t, republishPatience, "the republish to be done", func() bool {
+		found, err := store.Find(t.Context(), r.ID)
+		return err == nil && found.State == republish.Done && found.Published == 2 && found.Held == 1
+	})
+
+	o.stream("a", jetstream.StreamConfig{})
+	o.exec("UPDATE postroom.held SET dead_at = NULL, next_at = now(), replays = 1")
+	o.waitForHeld(0)
+	ids, marked := copies(t, o.js, o.name+"-a")
+	if got, want := fmt.Sprint(ids["k-1"]), fmt.Sprintf("[/office#k-1 /office#k-1#r1#g%d]", r.ID); got != want || marked != 3 {
+		t.Errorf("k-1 is in the stream as %s, and %d messages have the mark; want %s and 3", got, marked, want)
+	}
+}

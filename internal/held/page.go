@@ -1,0 +1,265 @@
+package held
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/text"
+)
+
+// Selection says which held events are meant, in whatever state: those that have every
+// property that is set. The zero value means all.
+type Selection struct {
+	IDs     []int64
+	Handler string
+	States  []State
+	Type    string
+	Key     string // that its producer gave it
+	Class   string // of the last failure
+
+	// DueSince and DueUntil bound the time at which events are due: from DueSince on, and
+	// before DueUntil. An event that waits behind its key, or is dead, is not due.
+	DueSince, DueUntil time.Time
+}
+
+// Validate says what is wrong with the selection.
+func (s Selection) Validate() error {
+	var faults []error
+	for name, value := range map[string]string{"Handler": s.Handler, "Type": s.Type, "Key": s.Key, "Class": s.Class} {
+		if !text.Valid(value) {
+			faults = append(faults, fmt.Errorf("filter: %s is no UTF-8", name))
+		}
+	}
+	if !s.DueSince.IsZero() && !s.DueUntil.IsZero() && !s.DueSince.Before(s.DueUntil) {
+		faults = append(faults, errors.New("filter: DueSince has to be before DueUntil"))
+	}
+	for _, state := range s.States {
+		if !slices.Contains(heldStates, state) {
+			faults = append(faults, fmt.Errorf("filter: no held event can be %q", state))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// heldStates are the states of an event that is held.
+var heldStates = []State{Scheduled, Due, Retrying, Running, Abandoned, Waiting, Dead}
+
+// part is a part of the list of a handler: each is in the order of an index of its own.
+type part int
+
+const (
+	partDue part = iota
+	partWaiting
+	partDead
+	partCount
+)
+
+// partOf returns the part that has the events in a state.
+func partOf(s State) part {
+	switch s {
+	case Waiting:
+		return partWaiting
+	case Dead:
+		return partDead
+	}
+	return partDue
+}
+
+// has reports whether events of a part can match.
+func (s *Selection) has(p part) bool {
+	if p != partDue && (!s.DueSince.IsZero() || !s.DueUntil.IsZero()) {
+		return false
+	}
+	return len(s.States) == 0 || slices.ContainsFunc(s.States, func(state State) bool { return partOf(state) == p })
+}
+
+// states returns the parameter for the states of a part.
+func (s *Selection) states(p part) []string {
+	if p == partWaiting {
+		return []string{string(Waiting)} // the index has the other events of a key as well
+	}
+	if len(s.States) == 0 {
+		return nil
+	}
+	names := make([]string, len(s.States))
+	for n, state := range s.States {
+		names[n] = string(state)
+	}
+	return names
+}
+
+// place is a row of the list: the next page begins behind it.
+type place struct {
+	Handler string     `json:"h"`
+	Part    part       `json:"p"`
+	At      *time.Time `json:"t,omitempty"`
+	Key     *string    `json:"k,omitempty"`
+	Row     int64      `json:"r,omitempty"`
+}
+
+func (p place) String() string {
+	document, _ := json.Marshal(p) // it has nothing that JSON cannot have
+	return base64.RawURLEncoding.EncodeToString(document)
+}
+
+func parsePlace(s string) (p place, err error) {
+	if s == "" {
+		return p, nil
+	}
+	document, err := base64.RawURLEncoding.DecodeString(s)
+	if err == nil {
+		err = json.Unmarshal(document, &p)
+	}
+	if err == nil && (p.Part < 0 || p.Part >= partCount) {
+		err = errors.New("it is of no list")
+	}
+	if err != nil {
+		return p, fmt.Errorf("read the start of a page (After): %w", err)
+	}
+	return p, nil
+}
+
+const (
+	// maxLooked is about how many rows a page looks at.
+	maxLooked = 50_000
+
+	// lookedAtOnce is how many of them one statement looks at.
+	lookedAtOnce = 5000
+
+	// lookCost is what a statement counts that found the end of a part.
+	lookCost = 100
+)
+
+// Page returns the held events that match, limit of them at the most, from behind the place
+// after on, and the place where the next page begins, "" if there is none. They come by
+// handler; of each first those that are due at a time, the first to be due first, then those
+// that wait behind a key, then the dead ones, the last to die first. A page looks at about
+// 50,000 rows, so it may have fewer rows than limit, or none, and a next page.
+//
+// Call it in a transaction that shows one moment. With ids there is one page, which has all.
+func (r Reader) Page(ctx context.Context, db Queryer, s Selection, after string, limit int) (rows []Row, next string, err error) {
+	if s.IDs != nil {
+		found, err := r.judged(ctx, db, r.sql.PageGiven, s.IDs, given(s.Handler), s.states(partDue), given(s.Type), given(s.Key), given(s.Class), timeOrNil(s.DueSince), timeOrNil(s.DueUntil))
+		for n := range found {
+			rows = append(rows, found[n].Row)
+		}
+		return rows, "", err
+	}
+	from, err := parsePlace(after)
+	if err != nil {
+		return nil, "", err
+	}
+	handlers := []string{s.Handler}
+	if s.Handler == "" {
+		found, _ := db.Query(ctx, r.sql.Holders, from.Handler) // CollectRows reports the error
+		if handlers, err = pgx.CollectRows(found, pgx.RowTo[string]); err != nil {
+			return nil, "", fmt.Errorf("read which handlers hold events: %w", err)
+		}
+	}
+	l := look{r: r, db: db, s: &s, limit: limit, left: maxLooked}
+	for _, handler := range handlers {
+		for p := range partCount {
+			if !s.has(p) || handler == from.Handler && p < from.Part {
+				continue
+			}
+			begin := place{Handler: handler, Part: p}
+			if handler == from.Handler && p == from.Part {
+				begin = from
+			}
+			if next, err = l.part(ctx, begin); err != nil || next != "" {
+				return l.rows, next, err
+			}
+		}
+	}
+	return l.rows, "", nil
+}
+
+// look is the making of one page.
+type look struct {
+	r     Reader
+	db    Queryer
+	s     *Selection
+	limit int
+	left  int // how many rows it still may look at
+	rows  []Row
+}
+
+// part adds rows of one part, and returns where the page ends, "" if it does not end here.
+func (l *look) part(ctx context.Context, at place) (string, error) {
+	sql := map[part]string{partDue: l.r.sql.PageDue, partWaiting: l.r.sql.PageWaiting, partDead: l.r.sql.PageDead}[at.Part]
+	s := l.s
+	for {
+		room := l.limit - len(l.rows)
+		if room == 0 || l.left <= 0 {
+			return at.String(), nil
+		}
+		found, err := l.r.judged(ctx, l.db, sql, at.Handler, s.states(at.Part), given(s.Type), given(s.Key), given(s.Class), timeOrNil(s.DueSince),
+			timeOrNil(s.DueUntil), at.At, at.Row, at.Key, lookedAtOnce, room)
+		if err != nil {
+			return "", err
+		}
+		for n := range found {
+			if found[n].wanted {
+				l.rows = append(l.rows, found[n].Row)
+			}
+		}
+		if len(found) == 0 || len(found) < room && !found[len(found)-1].last {
+			l.left -= lookCost
+			return "", nil
+		}
+		l.left -= lookedAtOnce
+		at = found[len(found)-1].place(at)
+	}
+}
+
+// place returns the place of a row in its part.
+func (r *judgedRow) place(in place) place {
+	p := place{Handler: in.Handler, Part: in.Part, Row: r.ID}
+	switch in.Part {
+	case partDue:
+		p.At = &r.Progress.NextAt
+	case partWaiting:
+		p.Key, p.Row = &r.BlockedKey, r.Position
+	case partDead:
+		p.At = &r.Progress.DeadAt
+	}
+	return p
+}
+
+// judgedRow is a row that was looked at.
+type judgedRow struct {
+	Row
+
+	wanted, last bool
+}
+
+func (r Reader) judged(ctx context.Context, db Queryer, sql string, args ...any) ([]judgedRow, error) {
+	found, _ := db.Query(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...) // CollectRows reports the error
+	rows, err := pgx.CollectRows(found, func(row pgx.CollectableRow) (j judgedRow, err error) {
+		j.Row, err = scan(verdictRow{row, &j})
+		return j, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read held events: %w", err)
+	}
+	return rows, nil
+}
+
+// verdictRow is a row that begins with the two columns of the verdict.
+type verdictRow struct {
+	pgx.CollectableRow
+
+	to *judgedRow
+}
+
+// Scan implements pgx.CollectableRow.
+func (v verdictRow) Scan(dest ...any) error {
+	return v.CollectableRow.Scan(append([]any{&v.to.wanted, &v.to.last}, dest...)...)
+}

@@ -1,0 +1,46 @@
+-- Held events of a handler that are due at a time, the first to be due first: those that
+-- are scheduled, wait to be tried again, or run.
+--
+-- $1 the handler   $2 the states; NULL: any   $3 type   $4 the key that its producer gave it
+-- $5 class of the last failure   $6 and $7 due from then on, and before then   $8 and $9
+-- the time and the place of the row to begin behind; $8 is NULL for the start   $10 the
+-- key to begin behind   $11 the most rows to look at   $12 the most to return
+--
+-- wanted says that a row matches. The last row that is looked at comes too if it does
+-- not: the next look begins behind it.
+--
+-- Locks   none.
+-- Index   held_due (handler, next_at, pos), and a sort of the rows with one time.
+-- Order   as the index, so that it stops at its limits.
+-- Called  by Reader.Page.
+SELECT wanted, n = $11::bigint AS last,
+       id, handler::text, coalesce(postroom.clipped(dedupe_key, 1024), '') AS dedupe_key, coalesce(postroom.clipped(key, 1024), '') AS key,
+       coalesce(pos, 0) AS pos, state, revision, coalesce(job, 0) AS job, replays, 0::bigint AS audit,
+       postroom.clipped(source, 1024) AS source, postroom.clipped(event_id, 1024) AS event_id, postroom.clipped(type, 1024) AS type,
+       postroom.clipped(subject, 1024) AS subject, coalesce(postroom.clipped(event_key, 1024), '') AS event_key,
+       coalesce(postroom.clipped(correlation_id, 1024), '') AS correlation_id, coalesce(postroom.clipped(causation_id, 1024), '') AS causation_id,
+       postroom.clamped(logged_at) AS logged_at, octet_length(data) AS size,
+       held_at, first_failed_at, next_at, dead_at, NULL::timestamptz AS discarded_at, coalesce(claimed_by, '') AS claimed_by, solitary, attempts::int,
+       coalesce(class, '') AS class, coalesce(encode(fingerprint, 'hex'), '') AS cause, coalesce(failures -> -1 ->> 'text', '') AS error, NULL::jsonb AS failures
+FROM (
+    SELECT *, ($2::text[] IS NULL OR state = ANY ($2)) AND ($3::text IS NULL OR type = $3) AND ($4::text IS NULL OR event_key = $4)
+              AND ($5::text IS NULL OR class = $5) AND ($6::timestamptz IS NULL OR next_at >= $6) AND ($7::timestamptz IS NULL OR next_at < $7) AS wanted
+    FROM (
+        SELECT *, row_number() OVER (ORDER BY next_at, id) AS n,
+           CASE WHEN dead_at IS NOT NULL THEN 'dead'
+                WHEN next_at IS NULL THEN 'waiting'
+                WHEN claimed_by IS NOT NULL THEN CASE WHEN next_at > now() OR handler = 'outbox' THEN 'running' ELSE 'abandoned' END
+                WHEN next_at <= now() THEN 'due'
+                WHEN class IS NULL AND key IS NULL THEN 'scheduled'
+                ELSE 'retrying' END AS state
+        FROM (SELECT * FROM postroom.held
+              WHERE handler = $1 AND next_at IS NOT NULL AND ($6::timestamptz IS NULL OR next_at >= $6)
+                AND ($8::timestamptz IS NULL OR next_at >= $8 AND (next_at, id) > ($8, $9::bigint))
+                AND ($10::text IS NULL OR true)
+              ORDER BY next_at, id
+              LIMIT $11::bigint) h
+    ) looked
+) judged
+WHERE wanted OR n = $11::bigint
+ORDER BY judged.next_at, judged.id
+LIMIT $12;

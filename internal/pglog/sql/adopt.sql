@@ -1,0 +1,40 @@
+-- Adopt a log that was restored into another cluster, as the leader of epoch $1.
+--
+-- The rows kept their transaction ids, which mean nothing in this cluster. The old snapshot
+-- still tells one thing: rows up to high that are not visible in it were never published.
+-- They go to pending. From then on (floor) rows up to high are not searched by transaction
+-- id. Nor are rows above high whose id this cluster has not reached yet: the relay reads
+-- them with their page. Rows that are written in this cluster have higher seqs, because
+-- sequence.sql checks that the sequence is not behind.
+--
+-- Locks   the one row of relay.
+-- Index   outbox_xid_seq (xid, seq), outbox_pkey (seq). It may pass over the entries of all
+--         rows, once after a restore; of the rows it fetches those that it is looking for.
+-- Called  by Log.Lead.
+UPDATE postroom.relay AS r
+SET pending = r.pending + coalesce((
+        SELECT range_agg(int8range(late.seq, late.seq, '[]'))
+        FROM (
+            SELECT o.seq
+            FROM pg_snapshot_xip(r.snap) AS ended (xid)
+            CROSS JOIN LATERAL (SELECT seq FROM postroom.outbox o
+                                WHERE (o.xid, o.seq) > (ended.xid, r.floor) AND (o.xid, o.seq) <= (ended.xid, r.high)
+                                ORDER BY o.xid, o.seq
+                                OFFSET 0) o
+            UNION ALL
+            (SELECT seq FROM postroom.outbox
+             WHERE xid >= pg_snapshot_xmax(r.snap) AND seq <= r.high AND seq > r.floor
+             ORDER BY xid, seq
+             OFFSET 0)
+        ) late), '{}'),
+    floor = greatest(r.high, (
+        SELECT o.seq FROM postroom.outbox o
+        WHERE o.seq > r.high AND NOT pg_visible_in_snapshot(o.xid, pg_current_snapshot())
+          AND EXISTS (SELECT FROM postroom.outbox WHERE xid >= pg_snapshot_xmin(pg_current_snapshot())) -- or none is
+        ORDER BY o.seq DESC
+        LIMIT 1)),
+    snap = pg_current_snapshot(),
+    cluster = (SELECT system_identifier FROM pg_control_system())
+WHERE r.epoch = $1
+RETURNING r.epoch, r.high, r.floor, r.snap::text, r.pending::text, false AS restored,
+    (SELECT id::text FROM postroom.instance) AS instance, streams;

@@ -1,0 +1,14 @@
+-- Make a checkpoint, as the leader of epoch $1: copy the state and the ends of streams.
+-- Checkpoints that are older than an hour are deleted. A broker that syncs to its disk
+-- every two minutes loses less than that.
+--
+-- Locks   the new row, and the deleted ones.
+-- Index   relay_checkpoint_pkey (id): there are few.
+-- Called  by Term.Record, after record.sql in its transaction.
+WITH leader AS (
+    SELECT streams, high, floor, snap, pending FROM postroom.relay WHERE epoch = $1
+), old AS (
+    DELETE FROM postroom.relay_checkpoint WHERE at < clock_timestamp() - interval '1 hour' AND EXISTS (SELECT FROM leader)
+)
+INSERT INTO postroom.relay_checkpoint (streams, high, floor, snap, pending)
+SELECT streams, high, floor, snap, pending FROM leader;

@@ -1,0 +1,12 @@
+-- How far the log reaches, how far it is published, and whether a relay leads. First and
+-- last seq are 0 if the log is empty.
+--
+-- Locks   none.
+-- Index   outbox_pkey (seq), its two ends.
+-- Called  by Log.Extent and Log.Entries.
+SELECT coalesce(first.seq, 0) AS first, postroom.clamped(first.created_at) AS begins, coalesce(last.seq, 0) AS last,
+       s.last_value - (NOT s.is_called)::int AS appended, r.high, r.expires_at > clock_timestamp() AS led
+FROM postroom.relay r
+CROSS JOIN postroom.outbox_seq_seq s
+LEFT JOIN LATERAL (SELECT seq, created_at FROM postroom.outbox ORDER BY seq LIMIT 1) first ON true
+LEFT JOIN LATERAL (SELECT seq FROM postroom.outbox ORDER BY seq DESC LIMIT 1) last ON true;

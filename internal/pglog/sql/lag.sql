@@ -1,0 +1,45 @@
+-- How far the relay is behind, and what it holds.
+--
+-- The oldest event that is committed and not recorded as published is the first above
+-- high, or the first of pending. The number of such events is computed from the seqs, so
+-- gaps count. Of the held events, it looks at 100,000 rows at most.
+--
+-- A transaction that has written to the log holds a lock on it until it ends, also if it
+-- is prepared. Only members of a session's role, and of pg_read_all_stats, can see when
+-- that session's transaction began. The others are only counted.
+--
+-- Locks   none.
+-- Index   outbox_pkey (seq), its end and two seqs; held_outgoing (pos).
+-- Called  by Log.Lag.
+SELECT coalesce(extract(epoch FROM clock_timestamp() - least(above.created_at, owed.created_at)), 0)::float8 AS age,
+       greatest(coalesce(last.seq, 0) - r.high, 0) + coalesce((SELECT sum(upper(p) - lower(p)) FROM unnest(r.pending) p), 0)::bigint AS events,
+       s.last_value - (NOT s.is_called)::int AS appended,
+       held.*, writers.*
+FROM postroom.relay r
+CROSS JOIN postroom.outbox_seq_seq s
+LEFT JOIN LATERAL (SELECT seq FROM postroom.outbox ORDER BY seq DESC LIMIT 1) last ON true
+LEFT JOIN LATERAL (SELECT created_at FROM postroom.outbox WHERE seq > r.high ORDER BY seq LIMIT 1) above ON true
+LEFT JOIN LATERAL (SELECT created_at FROM postroom.outbox
+                   WHERE seq >= lower(r.pending) AND seq < upper(r.pending) ORDER BY seq LIMIT 1) owed ON true
+CROSS JOIN LATERAL (
+    SELECT count(*) FILTER (WHERE next_at IS NOT NULL AND class IS NULL AND key IS NULL) AS scheduled,
+           count(*) FILTER (WHERE next_at IS NOT NULL AND (class IS NOT NULL OR key IS NOT NULL)) AS retrying,
+           count(*) FILTER (WHERE next_at IS NULL AND dead_at IS NULL) AS waiting,
+           count(*) FILTER (WHERE dead_at IS NOT NULL) AS dead,
+           count(DISTINCT key) AS keys,
+           coalesce(extract(epoch FROM clock_timestamp() - min(first_failed_at) FILTER (WHERE next_at IS NOT NULL)), 0)::float8 AS retrying_age,
+           coalesce(extract(epoch FROM clock_timestamp() - min(held_at) FILTER (WHERE next_at IS NULL AND dead_at IS NULL)), 0)::float8 AS waiting_age,
+           coalesce(extract(epoch FROM clock_timestamp() - min(dead_at)), 0)::float8 AS dead_age,
+           coalesce(greatest(extract(epoch FROM clock_timestamp() - min(next_at)), 0), 0)::float8 AS overdue
+    FROM (SELECT key, next_at, dead_at, class, held_at, first_failed_at FROM postroom.held WHERE handler = 'outbox' LIMIT 100000) h
+) held
+CROSS JOIN LATERAL (
+    SELECT coalesce(greatest(extract(epoch FROM clock_timestamp() - min(coalesce(a.xact_start, p.prepared))), 0), 0)::float8 AS writer_age,
+           count(*) FILTER (WHERE a.xact_start IS NULL AND (a.state IS NULL OR a.state = 'disabled') AND a.pid IS NOT NULL) AS writers_untold
+    FROM pg_locks l
+    LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+    LEFT JOIN pg_locks x ON l.pid IS NULL AND x.pid IS NULL AND x.locktype = 'transactionid' AND x.virtualtransaction = l.virtualtransaction
+    LEFT JOIN pg_prepared_xacts p ON p.transaction = x.transactionid
+    WHERE l.locktype = 'relation' AND l.relation = 'postroom.outbox'::regclass AND l.mode = 'RowExclusiveLock' AND l.granted
+      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+) writers;

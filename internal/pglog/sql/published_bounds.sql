@@ -1,0 +1,18 @@
+-- What the state calls published now, and what checkpoint $1 says of the events up to its
+-- high: those that were not published then, and those that were published from held since.
+-- late_by_xid.sql and late_by_seq.sql find the events that were not visible in its
+-- snapshot. Without a checkpoint (0): everything in the log, from its first row on.
+--
+-- Locks   none.
+-- Index   relay_checkpoint_pkey (id): there are few.
+-- Called  by Log.Entries.
+WITH checkpoint AS (
+    SELECT high, floor, snap, pending FROM postroom.relay_checkpoint WHERE id = $1
+)
+SELECT r.high, r.floor, r.snap::text AS snap, r.pending::text AS pending,
+       coalesce(checkpoint.high, 0) AS above, coalesce(checkpoint.floor, 0) AS above_floor, checkpoint.snap::text AS above_snap,
+       (coalesce(checkpoint.pending, '{}')
+            + coalesce((SELECT range_agg(s) FROM postroom.relay_checkpoint c, unnest(c.published_held) s
+                        WHERE c.id >= $1 AND EXISTS (SELECT FROM checkpoint)), '{}'))::text AS others
+FROM postroom.relay r
+LEFT JOIN checkpoint ON true;

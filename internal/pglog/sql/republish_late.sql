@@ -1,0 +1,19 @@
+-- Order a republish of events ($2, ranges of seqs; $3 events), as the leader of epoch $1:
+-- the broker lost them, and it has later events of their keys.
+--
+-- Locks   the new rows.
+-- Index   none.
+-- Called  by Term.Record.
+WITH leader AS (
+    SELECT FROM postroom.relay WHERE epoch = $1
+), audit AS (
+    INSERT INTO postroom.audit (actor, action, reason, events)
+    SELECT 'relay', 'reconcile', 'the broker has lost them, and has later events of their keys', $3
+    FROM leader
+)
+INSERT INTO postroom.rewind (actor, reason, kind, lo, hi, seqs, events, rate, passed, wish)
+SELECT 'relay', 'the broker has lost them, and has later events of their keys', 'reconcile',
+       lower($2::int8multirange), upper($2::int8multirange) - 1, $2::int8multirange, $3, 1000, lower($2::int8multirange) - 1,
+       encode(sha256(convert_to('late ' || $2::int8multirange::text, 'UTF8')), 'hex')
+FROM leader
+ON CONFLICT (wish) WHERE state = 'running' DO NOTHING;

@@ -1,0 +1,91 @@
+-- The next events of the first running republish, and its progress.
+--
+-- $1 the republish that was read before, or 0   $2 the seq up to which it was read   $3 the
+-- most events; with 0 it reads no further   $4 its seqs to read before the rest, or NULL
+--
+-- A relay that reads a republish for the first time begins with the pending events of its
+-- row, and goes on behind passed.
+--
+-- It looks at 2,000 seqs at most, from the first one that exists. So the statement stays
+-- short even if a filter leaves few events, because the same connection reads live events.
+-- Events that are not published yet are left to the live path, and held or discarded ones
+-- to operators. Both are skipped, and count for $3 and for the sum of 4 MiB
+-- (eventlog.PageBytes) at which a page ends, as in pass.sql.
+--
+-- "OFFSET 0" makes the planner look up held and archive for each event. A plan from when
+-- these tables were empty would read all of them.
+--
+-- Locks   none.
+-- Index   rewind_running (id), outbox_pkey (seq), held_outgoing (pos), archive_outgoing (pos).
+-- Order   by seq.
+-- Called  by Term.ReadRepublish.
+WITH running AS (
+    SELECT *,
+           CASE WHEN id = $1 THEN $4::int8multirange ELSE nullif(owed, '{}') END AS first,
+           CASE WHEN id = $1 THEN $2::bigint WHEN owed <> '{}' THEN lower(owed) - 1 ELSE passed END AS place
+    FROM postroom.rewind
+    WHERE state = 'running'
+    ORDER BY id
+    LIMIT 1
+), narrowed AS (
+    SELECT *, coalesce(first, seqs) * int8multirange(int8range(place + 1, NULL)) AS these,
+           coalesce(upper(first) - 1, hi) AS last
+    FROM running
+), begun AS (
+    SELECT *, CASE WHEN these IS NULL THEN (SELECT seq FROM postroom.outbox WHERE seq > place ORDER BY seq LIMIT 1)
+                   ELSE lower(these) END AS at
+    FROM narrowed
+), part AS (
+    SELECT begun.*, least(last, coalesce(at, last) + 1999) AS through,
+           these * int8multirange(int8range(at, at + 2000)) AS those
+    FROM begun
+), found AS MATERIALIZED (
+    SELECT o.*,
+           o.seq <= relay.high AND NOT relay.pending @> o.seq
+               AND (o.seq <= relay.floor OR pg_visible_in_snapshot(o.xid, relay.snap))
+               AND NOT EXISTS (SELECT FROM postroom.held WHERE handler = 'outbox' AND pos = o.seq OFFSET 0)
+               AND NOT EXISTS (SELECT FROM postroom.archive WHERE handler = 'outbox' AND pos = o.seq OFFSET 0) AS goes
+    FROM part
+    CROSS JOIN LATERAL (
+        SELECT *, sum(CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING) AS bytes
+        FROM (
+            SELECT *
+            FROM postroom.outbox
+            WHERE seq >= part.at AND seq <= part.through
+              AND (part.those IS NULL OR part.those @> seq)
+              AND (part.types IS NULL OR type = ANY (part.types))
+              AND (part.keys IS NULL OR key = ANY (part.keys))
+              AND (part.since IS NULL OR created_at >= part.since)
+              AND (part.until IS NULL OR created_at < part.until)
+            ORDER BY seq
+            LIMIT $3
+        ) o
+    ) o
+    CROSS JOIN postroom.relay
+    WHERE o.bytes - CASE WHEN octet_length(o.data) <= 983040 THEN octet_length(o.data) ELSE 0 END < 4194304
+), reached AS (
+    SELECT CASE WHEN count(*) = $3 OR max(bytes) >= 4194304 THEN max(seq) ELSE (SELECT through FROM part) END AS seq,
+           count(*) FILTER (WHERE NOT goes) AS skipped
+    FROM found
+)
+SELECT 0 AS part, 0::bigint AS seq,
+       jsonb_build_object(
+           'before', (SELECT state FROM postroom.rewind WHERE id = $1),
+           'rewind', (SELECT jsonb_build_object('id', id, 'rate', rate, 'events', events, 'hi', hi, 'passed', passed, 'owed', owed,
+                                                'published', published, 'skipped', skipped, 'held', held) FROM part),
+           'reached', reached.seq, 'left_out', reached.skipped)::text AS note,
+       pg_backend_pid()::text AS event_id,
+       NULL::text AS source, NULL::text AS type, NULL::text AS subject, NULL::text AS key, NULL::text AS content_type,
+       NULL::text AS correlation_id, NULL::text AS causation_id, NULL::timestamptz AS occurred_at,
+       NULL::text AS trace_parent, NULL::text AS trace_state, NULL::jsonb AS headers, NULL::bytea AS data,
+       clock_timestamp() AS logged_at, false AS scheduled
+FROM reached
+UNION ALL
+(SELECT 2, seq, NULL, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
+        occurred_at, trace_parent, trace_state,
+        CASE WHEN pg_column_size(headers) <= 65536 THEN headers WHEN headers IS NOT NULL THEN '0' END,
+        CASE WHEN octet_length(data) <= 983040 THEN data END,
+        greatest(created_at, not_before), false
+ FROM found
+ WHERE goes
+ ORDER BY seq);

@@ -1,0 +1,15 @@
+-- How much was committed since snapshot $3, if the log was read up to seq $1 (high) and
+-- $2 is floor: how many seqs were taken above high (above); the seq before the first row
+-- from floor on (bottom); and the range of the transaction ids that came since. Gaps
+-- count.
+--
+-- Locks   none.
+-- Index   outbox_pkey (seq), its first row.
+-- Called  by Term.Read and Log.Entries, before late_by_xid.sql or late_by_seq.sql.
+SELECT pg_current_snapshot()::text AS snap, pg_backend_pid()::text AS pid,
+       s.last_value - $1::bigint AS above,
+       greatest($2::bigint, coalesce(first.seq - 1, $1::bigint)) AS bottom,
+       pg_snapshot_xmax($3::pg_snapshot)::text::bigint AS xid_from,
+       pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xid_until
+FROM postroom.outbox_seq_seq s
+LEFT JOIN LATERAL (SELECT seq FROM postroom.outbox ORDER BY seq LIMIT 1) first ON true;

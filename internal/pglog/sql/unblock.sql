@@ -1,0 +1,27 @@
+-- Make the first held event of each of the keys $2 due, and no other, as the leader of
+-- epoch $1. An event that failed just now ($3, seqs) is due after $4. An event that has
+-- waited is due at once. If the first event is dead, its key waits.
+--
+-- An event that became visible late can be before one that is due already, which then
+-- waits again.
+--
+-- Locks   the held rows.
+-- Index   held_key_pos (handler, key, pos), held_key_due (handler, key).
+-- Called  by Term.Record.
+WITH first AS (
+    SELECT k.key, (SELECT min(pos) FROM postroom.held WHERE handler = 'outbox' AND key = k.key) AS pos
+    FROM unnest($2::text[]) AS k (key)
+    WHERE EXISTS (SELECT FROM postroom.relay WHERE epoch = $1)
+), passed AS (
+    UPDATE postroom.held AS held
+    SET next_at = NULL
+    FROM first
+    WHERE held.handler = 'outbox' AND held.key = first.key AND held.next_at IS NOT NULL AND held.pos > first.pos
+    RETURNING held.pos
+)
+UPDATE postroom.held AS held
+SET next_at = now() + coalesce((SELECT f.after FROM unnest($3::bigint[], $4::interval[]) AS f (seq, after) WHERE f.seq = held.pos), '0')
+FROM first
+WHERE (SELECT count(*) FROM passed) >= 0 -- first let them wait: one event of a key is due at the most
+  AND held.handler = 'outbox' AND held.key = first.key AND held.pos = first.pos
+  AND held.dead_at IS NULL AND held.next_at IS NULL;

@@ -1,0 +1,2 @@
+// Package postmill joins Watermill with Postroom.
+package postmill

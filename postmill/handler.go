@@ -1,0 +1,86 @@
+package postmill
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/guard"
+)
+
+// ErrNacked is the error of an attempt whose message was nacked without any other error.
+var ErrNacked = errors.New("postmill: the message was nacked")
+
+// Handler runs a Watermill handler as a handler of an inbox, without a Router. What the
+// handler writes in [Tx] of the message's context, and the messages that it returns, commit
+// with the inbox's record that the event is handled: all or nothing.
+//
+// Messages that the handler returns are published to topic. If topic is empty the handler
+// may return none, and pub may be nil. An error or a nack rolls back, and the event is tried
+// again by the schedule of its subscription. [postroom.Permanent] and [postroom.RetryAfter]
+// work as in any handler.
+func Handler(pub *Publisher, topic string, h message.HandlerFunc) postroom.Handler {
+	return postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		msg := toMessage(ev)
+		ctx, cancel := context.WithCancel(delivery{tx: tx, event: ev}.in(ctx))
+		defer cancel()
+		msg.SetContext(ctx)
+		produced, err := h(msg)
+		switch {
+		case err != nil:
+			return err
+		case isNacked(msg):
+			return ErrNacked
+		case len(produced) == 0:
+			return nil
+		case topic == "" || pub == nil:
+			return postroom.Permanent(message.ErrOutputInNoPublisherHandler)
+		}
+		pass(msg, produced)
+		return pub.Publish(topic, produced...)
+	})
+}
+
+func isNacked(msg *message.Message) bool {
+	select {
+	case <-msg.Nacked():
+		return true
+	default:
+		return false
+	}
+}
+
+// Middleware joins a Router with a [Subscriber] and a [Publisher]. Add it to each Router
+// that has both, before all other middleware:
+//
+//	router.AddMiddleware(postmill.Middleware)
+//
+// It passes the transaction on to the messages that a handler returns, which the Router
+// publishes with contexts of their own. Without it Publish returns [ErrNoTx]. It also tells
+// the Subscriber the error, or the panic, with which the handler ended: dead letters show
+// it, and [postroom.Permanent] and [postroom.RetryAfter] work.
+//
+// It returns [ErrNoTx] for a message that comes from another subscriber.
+func Middleware(h message.HandlerFunc) message.HandlerFunc {
+	return func(msg *message.Message) (produced []*message.Message, err error) {
+		d := deliveryOf(msg.Context())
+		if d.tx == nil {
+			return nil, ErrNoTx
+		}
+		err = guard.Call(func() (err error) {
+			produced, err = h(msg)
+			return err
+		})
+		if err != nil {
+			if d.failed != nil {
+				d.failed.err = err // the Router nacks after this
+			}
+			return nil, err
+		}
+		pass(msg, produced)
+		return produced, nil
+	}
+}

@@ -1,0 +1,120 @@
+package postmill
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/postroom/postroom"
+)
+
+// The headers of an event that was a Watermill message.
+const (
+	uuidHeader     = "watermill-uuid"
+	metadataHeader = "watermill-metadata"
+)
+
+// Metadata that events have a place for. It stays in the metadata, too.
+const (
+	contentTypeKey   = "content-type"
+	correlationIDKey = "correlation_id" // of Watermill's middleware
+)
+
+// anyBytes is the content type of a payload that does not say what it is.
+const anyBytes = "application/octet-stream"
+
+// subjectPrefix begins the subjects of topics unless SubjectOf says otherwise.
+const subjectPrefix = "wm."
+
+func prefixed(topic string) string { return subjectPrefix + topic }
+
+// checkTopic reports whether a topic can be a part of a subject.
+func checkTopic(topic string) error {
+	if (postroom.Event{Type: topic}).Validate() == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: topic %q: write tokens of letters, digits, '_' and '-' with single dots between them", postroom.ErrInvalidEvent, topic)
+}
+
+// setContent gives an event what a message has: payload, UUID and metadata.
+func setContent(ev *postroom.Event, msg *message.Message) error {
+	ev.Data, ev.ContentType = msg.Payload, anyBytes
+	ev.Headers = map[string]string{uuidHeader: quoteUnlessPlain(msg.UUID)}
+	if len(msg.Metadata) > 0 {
+		for _, key := range slices.Sorted(maps.Keys(msg.Metadata)) {
+			if !utf8.ValidString(key) || !utf8.ValidString(msg.Metadata[key]) {
+				return fmt.Errorf("%w: metadata %q is not valid UTF-8", postroom.ErrInvalidEvent, key)
+			}
+		}
+		ev.Headers[metadataHeader] = asciiJSON(msg.Metadata)
+	}
+	if !utf8.ValidString(msg.UUID) {
+		return fmt.Errorf("%w: the UUID %q is not valid UTF-8", postroom.ErrInvalidEvent, msg.UUID)
+	}
+	if contentType := msg.Metadata.Get(contentTypeKey); contentType != "" && (postroom.Event{Type: ev.Type, ContentType: contentType}).Validate() == nil {
+		ev.ContentType = contentType
+	}
+	if id := msg.Metadata.Get(correlationIDKey); id != "" && (postroom.Event{Type: ev.Type, CorrelationID: id}).Validate() == nil {
+		ev.CorrelationID = id
+	}
+	return nil
+}
+
+// toMessage returns the message that an event was. An event that was none has its id as the
+// UUID, and its headers as the metadata. The payload is a copy: who gets a message may change
+// it, and nobody may change an event.
+func toMessage(ev postroom.Event) *message.Message {
+	msg := message.NewMessage(ev.ID, bytes.Clone(ev.Data))
+	uuid, written := ev.Headers[uuidHeader]
+	var metadata message.Metadata
+	if text, ok := ev.Headers[metadataHeader]; written && ok {
+		written = json.Unmarshal([]byte(text), &metadata) == nil
+	}
+	if written && strings.HasPrefix(uuid, `"`) {
+		written = json.Unmarshal([]byte(uuid), &uuid) == nil
+	}
+	if !written {
+		maps.Copy(msg.Metadata, ev.Headers)
+		return msg
+	}
+	msg.UUID = uuid
+	maps.Copy(msg.Metadata, metadata)
+	return msg
+}
+
+// quoteUnlessPlain returns a text as a header can have it: as it is, or as a JSON string.
+func quoteUnlessPlain(s string) string {
+	if s == "" || s[0] == '"' || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return asciiJSON(s)
+	}
+	return s
+}
+
+// asciiJSON returns a value as JSON in visible ASCII, which every header can have.
+func asciiJSON(v any) string {
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic(err) // strings and maps of strings always encode
+	}
+	var out strings.Builder
+	for _, r := range strings.TrimSuffix(text.String(), "\n") {
+		switch {
+		case r > 0xffff:
+			r -= 0x10000
+			fmt.Fprintf(&out, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+		case r > '~':
+			fmt.Fprintf(&out, `\u%04x`, r)
+		default:
+			out.WriteRune(r)
+		}
+	}
+	return out.String()
+}

@@ -1,0 +1,238 @@
+package postmill
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/internal/guard"
+)
+
+// Metadata that [Relay] adds to a message, so that consumers recognise an event that comes
+// again: ID and source identify it.
+const (
+	MetadataID     = "postroom-id"
+	MetadataSource = "postroom-source"
+	MetadataType   = "postroom-type"
+	MetadataKey    = "postroom-key" // only if the event has a key
+)
+
+// RelayConfig tunes a publisher of [Relay]. The zero value is ready to use.
+type RelayConfig struct {
+	// TopicOf returns the topic to which an event is published.
+	//
+	// Defaults to the event's subject, without the "wm." of a [Publisher].
+	TopicOf func(ev postroom.Event) string
+
+	// Classify says what an error of Publish means: for instance [broker.Permanent] for a
+	// message that the broker will never take. [broker.Refused] and [broker.Permanent] count
+	// as attempts, and may end the event.
+	//
+	// Defaults to [broker.Unknown] for each error: the broker may have the message or not,
+	// and the relay publishes it again until Publish returns nil.
+	Classify func(err error) broker.Class
+
+	// Workers is how many calls of Publish may run at the same time.
+	//
+	// Defaults to 32.
+	Workers int
+
+	// Timeout is how long a call of Publish may take. Then the message's context ends. Most
+	// publishers of Watermill heed it or have a limit of their own; one that does neither
+	// holds a worker for as long as it likes.
+	//
+	// Defaults to 30 seconds.
+	Timeout time.Duration
+}
+
+func (c RelayConfig) defaults() RelayConfig {
+	if c.TopicOf == nil {
+		c.TopicOf = topicOf
+	}
+	if c.Classify == nil {
+		c.Classify = func(error) broker.Class { return broker.Unknown }
+	}
+	c.Workers = cmp.Or(c.Workers, 32)
+	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
+	return c
+}
+
+// topicOf undoes what a Publisher does by default.
+func topicOf(ev postroom.Event) string {
+	if _, ours := ev.Headers[uuidHeader]; ours {
+		return strings.TrimPrefix(ev.Subject, subjectPrefix)
+	}
+	return ev.Subject
+}
+
+// Relay returns a publisher for a relay that publishes with one of Watermill's: to Kafka,
+// AMQP, Redis and others. The caller closes pub, after the relay ended.
+//
+// Such a relay loses no committed event, publishes none that was rolled back, and keeps the
+// order of a key, if pub returns nil only after the broker stored the message. It cannot
+// look at the broker, so give the relay relay.Config.Accept with [broker.NotInspected] and
+// [broker.NotVerified]. The package's documentation lists what is lost with that.
+//
+// A message has the UUID, metadata and payload that a [Publisher] got. An event that was no
+// message has its id as the UUID, and its headers as metadata. Metadata of this package's
+// constants is added.
+func Relay(pub message.Publisher, cfg RelayConfig) broker.Publisher {
+	return &relayPublisher{pub: pub, cfg: cfg.defaults()}
+}
+
+type relayPublisher struct {
+	broker.PublishOnly
+
+	pub message.Publisher
+	cfg RelayConfig
+}
+
+// Check reports what is wrong with the Config. A Watermill publisher cannot be asked whether
+// it could publish.
+func (p *relayPublisher) Check(context.Context) error {
+	switch {
+	case p.pub == nil:
+		return postroom.Unrecoverable(errors.New("postmill: Relay: there is no publisher"))
+	case p.cfg.Workers < 1:
+		return postroom.Unrecoverable(errors.New("postmill: RelayConfig: Workers is negative"))
+	case p.cfg.Timeout < 0:
+		return postroom.Unrecoverable(errors.New("postmill: RelayConfig: Timeout is negative"))
+	}
+	return nil
+}
+
+// Run publishes as broker.Publisher describes. The relay has one event of a key under way,
+// so that messages may be published in any order.
+func (p *relayPublisher) Run(ctx context.Context, batches <-chan []*broker.Message, report func(*broker.Message, broker.Outcome)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	run := &relayRun{report: report, open: make(map[*broker.Message]struct{})}
+	slots := make(chan struct{}, p.cfg.Workers)
+	var working sync.WaitGroup
+	defer run.end()
+	defer awaitAll(&working)
+	defer cancel()
+	for {
+		var batch []*broker.Message
+		select {
+		case <-ctx.Done():
+			return nil
+		case b, more := <-batches:
+			if !more {
+				return nil
+			}
+			batch = b
+		}
+		run.begin(batch)
+		for _, m := range batch {
+			select {
+			case slots <- struct{}{}:
+			case <-ctx.Done():
+				return nil
+			}
+			ev := m.Event.Event
+			working.Go(func() {
+				defer func() { <-slots }()
+				run.tell(m, p.publish(ctx, ev))
+			})
+		}
+	}
+}
+
+// publish makes one call of Publish.
+func (p *relayPublisher) publish(ctx context.Context, ev postroom.Event) broker.Outcome {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	defer cancel()
+	msg := toMessage(ev)
+	identify(msg, ev)
+	msg.SetContext(ctx)
+	err := guard.Call(func() error { return p.pub.Publish(p.cfg.TopicOf(ev), msg) })
+	if err == nil {
+		return broker.Outcome{Class: broker.Stored}
+	}
+	o := broker.Outcome{Class: broker.Unknown, Err: err, Reason: "watermill"}
+	_ = guard.Call(func() error { // a Classify that panics says nothing
+		o.Class = p.cfg.Classify(err)
+		return nil
+	})
+	if o.Class == broker.BlockedByKey { // only batches have such
+		o.Class = broker.Unknown
+	}
+	if o.Class == broker.Stored {
+		o.Err, o.Reason = nil, ""
+	}
+	return o
+}
+
+// identify tells consumers in the metadata which event a message is.
+func identify(msg *message.Message, ev postroom.Event) {
+	msg.Metadata[MetadataID], msg.Metadata[MetadataSource], msg.Metadata[MetadataType] = ev.ID, ev.Source, ev.Type
+	if ev.Key != "" {
+		msg.Metadata[MetadataKey] = ev.Key
+	}
+}
+
+// endGrace is how long Run waits at its end for calls of Publish whose contexts have ended.
+const endGrace = 5 * time.Second
+
+// awaitAll waits for goroutines, and leaves those behind that do not end in time.
+func awaitAll(working *sync.WaitGroup) {
+	done := make(chan struct{})
+	go func() {
+		working.Wait()
+		close(done)
+	}()
+	grace := time.NewTimer(endGrace)
+	defer grace.Stop()
+	select {
+	case <-done:
+	case <-grace.C:
+	}
+}
+
+// relayRun reports the outcome of each message that one Run received, once.
+type relayRun struct {
+	report func(*broker.Message, broker.Outcome)
+
+	mu    sync.Mutex
+	open  map[*broker.Message]struct{}
+	ended bool
+}
+
+func (r *relayRun) begin(batch []*broker.Message) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range batch {
+		r.open[m] = struct{}{}
+	}
+}
+
+func (r *relayRun) tell(m *broker.Message, o broker.Outcome) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended { // the relay uses m for another event now
+		return
+	}
+	delete(r.open, m)
+	r.report(m, o)
+}
+
+// errEnded is the error of a message that was not published before Run ended, or may have
+// been.
+var errEnded = errors.New("postmill: the relay stopped before the publisher answered")
+
+// end reports what is left. From then on nothing is reported.
+func (r *relayRun) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = true
+	for m := range r.open {
+		r.report(m, broker.Outcome{Class: broker.Unknown, Err: errEnded})
+	}
+}

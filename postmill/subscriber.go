@@ -1,0 +1,285 @@
+package postmill
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+)
+
+// ErrClosed is returned by [Subscriber.Subscribe] after [Subscriber.Close].
+var ErrClosed = errors.New("postmill: the subscriber is closed")
+
+// SubscriberConfig describes a [Subscriber]. Group is required.
+type SubscriberConfig struct {
+	// Group names the consumers among which the messages of a topic are shared: letters,
+	// digits, '_' and '-', at most 64. Each message is handled once for each group. Group
+	// and topic together name a handler of the inbox, and must never change: a group with
+	// a new name gets all messages again.
+	Group string
+
+	// Stream is the JetStream stream to read.
+	//
+	// Defaults to the stream that takes the subject of the topic.
+	Stream string
+
+	// SubjectOf returns the subject of a topic. It is the same as that of the publisher.
+	//
+	// Defaults to the topic behind "wm.".
+	SubjectOf func(topic string) string
+
+	// Subscription says how messages are handled: workers, order, attempts, schedule,
+	// timeout and the like. Subscribe sets Name, Stream, Types and Subjects. Batch is not for
+	// subscribers, because an ack commits one message. Workers is how many messages of a
+	// topic may be without ack or nack at the same time, and defaults to 1.
+	//
+	// Timeout counts from when the message is offered on the channel. If it is not received
+	// and acked by then, an attempt has failed.
+	Subscription inbox.Subscription
+
+	// Inbox tunes the inbox that each call of Subscribe runs. Its DrainTimeout is how long
+	// Close waits for messages that are offered or received and not yet acked, and defaults
+	// to 1 second.
+	Inbox inbox.Config
+}
+
+// validGroup has no dot, so that no two pairs of group and topic have one name.
+var validGroup = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
+
+func (c SubscriberConfig) defaults() SubscriberConfig {
+	if c.SubjectOf == nil {
+		c.SubjectOf = prefixed
+	}
+	c.Subscription.Workers = cmp.Or(c.Subscription.Workers, 1)
+	c.Inbox.DrainTimeout = cmp.Or(c.Inbox.DrainTimeout, time.Second)
+	c.Inbox.Logger = cmp.Or(c.Inbox.Logger, slog.Default())
+	return c
+}
+
+func (c SubscriberConfig) validate() error {
+	var faults []error
+	add := func(text string) { faults = append(faults, errors.New("config: "+text)) }
+	if !validGroup.MatchString(c.Group) {
+		add("Group must be 1 to 64 letters, digits, '_' and '-'")
+	}
+	if s := c.Subscription; s.Name != "" || s.Stream != "" || s.Types != nil || s.Subjects != nil {
+		add("Subscription: leave Name, Stream, Types and Subjects empty; Subscribe sets them")
+	}
+	if c.Subscription.Batch > 1 {
+		add("Subscription: Batch is not for subscribers: an ack commits one message")
+	}
+	return errors.Join(faults...)
+}
+
+var (
+	_ message.Subscriber           = (*Subscriber)(nil)
+	_ message.SubscribeInitializer = (*Subscriber)(nil)
+)
+
+// Subscriber is a Watermill subscriber that hands out each message inside the transaction
+// of an inbox. An ack commits the transaction; a nack, an end of the message's time, and
+// Close roll it back. [Tx] of the message's context is the transaction. What is written in
+// it takes effect once.
+//
+// A message that was acked comes again if its transaction could not commit. If the
+// subscription keeps an order, held messages of a key may share a transaction: a nack of one
+// rolls back, and repeats, those before it.
+//
+// Each call of Subscribe runs an inbox of its own, which uses one connection of the pool for
+// each worker, one more if it keeps an order, and a few for a moment. A subscriber may be
+// used concurrently.
+type Subscriber struct {
+	pool *pgxpool.Pool
+	nc   *nats.Conn
+	cfg  SubscriberConfig
+	err  error // what is wrong with the Config
+
+	life    context.Context // ends with Close
+	end     context.CancelFunc
+	mu      sync.Mutex // held when running grows, and when life ends
+	running sync.WaitGroup
+}
+
+// NewSubscriber returns a subscriber. It does no I/O and cannot fail: Subscribe returns what
+// is wrong with the Config. Connect nc with natsjs.ConnectOptions.
+func NewSubscriber(pool *pgxpool.Pool, nc *nats.Conn, cfg SubscriberConfig) *Subscriber {
+	cfg = cfg.defaults()
+	life, end := context.WithCancel(context.Background())
+	return &Subscriber{pool: pool, nc: nc, cfg: cfg, err: cfg.validate(), life: life, end: end}
+}
+
+// Subscribe hands out the messages of a topic until ctx ends or the subscriber is closed.
+// Then it closes the channel. Their contexts have the values of ctx, and end when the
+// message is acked or nacked.
+//
+// Subscribe fails if the tables, the stream or the rights of the set-up are missing, as
+// inbox.Inbox.Check says, and if a server cannot be reached. From then on it waits until
+// servers that were lost come back.
+func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	s.mu.Lock()
+	if s.life.Err() != nil {
+		s.mu.Unlock()
+		return nil, ErrClosed
+	}
+	s.running.Add(1)
+	s.mu.Unlock()
+
+	ctx, stop := context.WithCancel(ctx)
+	undo := context.AfterFunc(s.life, stop)
+	sub := &subscription{values: ctx, stopping: ctx.Done(), messages: make(chan *message.Message)}
+	in, err := s.inbox(ctx, topic, sub)
+	if err != nil {
+		stop()
+		undo()
+		s.running.Done()
+		return nil, err
+	}
+	go func() {
+		defer s.running.Done()
+		defer undo()
+		defer stop()
+		defer close(sub.messages)
+		err := in.Run(ctx)
+		sub.handling.Wait() // those that Run left behind
+		if err != nil {
+			s.cfg.Inbox.Logger.ErrorContext(ctx, "subscription ended", "handler", s.handlerName(topic), "error", err)
+		}
+	}()
+	return sub.messages, nil
+}
+
+// initPatience bounds SubscribeInitialize, which has no context.
+const initPatience = 30 * time.Second
+
+// SubscribeInitialize reports whether Subscribe could work. It changes nothing: a stream
+// keeps what is published before the first subscription, and is made with 'postroom stream
+// ensure' or natsjs.EnsureStream.
+func (s *Subscriber) SubscribeInitialize(topic string) error {
+	if s.life.Err() != nil {
+		return ErrClosed
+	}
+	ctx, cancel := context.WithTimeout(s.life, initPatience)
+	defer cancel()
+	_, err := s.inbox(ctx, topic, new(subscription))
+	return err
+}
+
+// inbox returns an inbox that could run.
+func (s *Subscriber) inbox(ctx context.Context, topic string, h *subscription) (*inbox.Inbox, error) {
+	if s.err != nil {
+		return nil, fmt.Errorf("postmill: %w", s.err)
+	}
+	fail := func(err error) (*inbox.Inbox, error) {
+		return nil, fmt.Errorf("postmill: subscribe to %s: %w", topic, err)
+	}
+	if err := checkTopic(topic); err != nil {
+		return fail(err)
+	}
+	sub := s.cfg.Subscription
+	sub.Name, sub.Stream, sub.Subjects = s.handlerName(topic), s.cfg.Stream, []string{s.cfg.SubjectOf(topic)}
+	if sub.Stream == "" {
+		stream, err := s.streamOf(ctx, sub.Subjects[0])
+		if err != nil {
+			return fail(err)
+		}
+		sub.Stream = stream
+	}
+	in := inbox.New(s.pool, s.nc, s.cfg.Inbox)
+	in.Handle(sub, h)
+	if err := in.Check(ctx); err != nil {
+		return fail(err)
+	}
+	return in, nil
+}
+
+// streamOf returns the stream that takes a subject.
+func (s *Subscriber) streamOf(ctx context.Context, subject string) (string, error) {
+	js, err := jetstream.New(s.nc)
+	if err != nil {
+		return "", fmt.Errorf("jetstream: %w", err)
+	}
+	name, err := js.StreamNameBySubject(ctx, subject)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return "", fmt.Errorf("no stream takes the subject %s; create it with 'postroom stream ensure' or natsjs.EnsureStream: %w", subject, err)
+	}
+	if err != nil {
+		return "", fmt.Errorf("find the stream of %s: %w", subject, err)
+	}
+	return name, nil
+}
+
+// longestName is that of a handler.
+const longestName = 128
+
+// handlerName names the handler of a topic: the group, a dot, and the topic. The end of a
+// topic that is too long is replaced by a hash of the whole.
+func (s *Subscriber) handlerName(topic string) string {
+	name := s.cfg.Group + "." + topic
+	if len(name) <= longestName {
+		return name
+	}
+	sum := sha256.Sum256([]byte(topic))
+	end := "." + hex.EncodeToString(sum[:16])
+	return name[:longestName-len(end)] + end
+}
+
+// Close ends all subscriptions, waits for them, and closes their channels. Messages that
+// were received have until Config.Inbox.DrainTimeout for their ack; the others are handled
+// again later, which is no failed attempt. Close may be called more than once.
+func (s *Subscriber) Close() error {
+	s.mu.Lock()
+	s.end()
+	s.mu.Unlock()
+	s.running.Wait()
+	return nil
+}
+
+// subscription is the handler of one topic. It hands out messages, and waits for their acks.
+type subscription struct {
+	values   context.Context // of Subscribe
+	stopping <-chan struct{}
+	messages chan *message.Message
+	handling sync.WaitGroup
+}
+
+// Handle hands out an event as a message, and returns nil if it is acked.
+func (s *subscription) Handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+	s.handling.Add(1)
+	defer s.handling.Done()
+	failed := new(failure)
+	ctx, cancel := context.WithCancel(delivery{tx: tx, event: ev, failed: failed}.in(mergedContext{ctx, s.values}))
+	defer cancel()
+	msg := toMessage(ev)
+	msg.SetContext(ctx)
+	select {
+	case s.messages <- msg:
+	case <-s.stopping:
+		<-ctx.Done() // an error before that would be a failed attempt
+		return context.Cause(ctx)
+	case <-ctx.Done():
+		return fmt.Errorf("postmill: nobody received the message: %w", context.Cause(ctx))
+	}
+	select {
+	case <-msg.Acked():
+		return nil
+	case <-msg.Nacked():
+		return cmp.Or(failed.err, ErrNacked)
+	case <-ctx.Done():
+		return fmt.Errorf("postmill: neither ack nor nack: %w", context.Cause(ctx))
+	}
+}

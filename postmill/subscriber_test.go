@@ -1,0 +1,325 @@
+package postmill_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/postmill"
+)
+
+// isLong has Watermill's suite run at full length, which takes minutes.
+func isLong() bool { return os.Getenv("POSTROOM_SOAK") == "1" }
+
+// manyConns is enough for the subscribers of the suite, each of which has a worker.
+const manyConns = 80
+
+func poolOf(t testing.TB, url string, most int32) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(url)
+	must(t, err)
+	cfg.MaxConns = most
+	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	must(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// atOnce is a subscription that tries again at once and for long, as Watermill does.
+func atOnce(sub inbox.Subscription) inbox.Subscription {
+	sub.Attempts, sub.Schedule = 1000, postroom.Backoff{time.Millisecond}
+	return sub
+}
+
+// quick is an inbox that is closed soon.
+var quick = inbox.Config{AckWait: time.Second, DrainTimeout: 200 * time.Millisecond, IdlePoll: 20 * time.Millisecond}
+
+// Watermill's own tests of a publisher and a subscriber. With exactly-once delivery the
+// suite leaves out two of them, and counts messages that come twice in the others.
+func TestUniversal(t *testing.T) {
+	ordered := postmill.PublisherConfig{KeyOf: func(_ string, msg *message.Message) string { return string(msg.Payload) }}
+	for _, tt := range []struct {
+		name     string
+		features tests.Features
+		pub      postmill.PublisherConfig
+		sub      inbox.Subscription
+	}{
+		{"at least once", tests.Features{}, postmill.PublisherConfig{}, inbox.Subscription{Workers: 2}},
+		{"exactly once", tests.Features{ExactlyOnceDelivery: true}, postmill.PublisherConfig{}, inbox.Subscription{Workers: 2}},
+		{"ordered", tests.Features{GuaranteedOrder: true, GuaranteedOrderWithSingleSubscriber: true}, ordered, inbox.Subscription{Order: inbox.HoldKey}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBedOf(t, poolOf(t, devtest.DatabaseURL(t), manyConns), devtest.OwnNATS(t).URL())
+			tt.features.ConsumerGroups, tt.features.Persistent, tt.features.ForceShort = true, true, !isLong()
+			tt.pub.Pool = b.pool
+			group := func(_ *testing.T, group string) (message.Publisher, message.Subscriber) {
+				return postmill.NewPublisher(shop, tt.pub), b.subscriber(postmill.SubscriberConfig{Group: group, Subscription: atOnce(tt.sub)})
+			}
+			tests.TestPubSub(t, tt.features, func(t *testing.T) (message.Publisher, message.Subscriber) { return group(t, "suite") }, group)
+		})
+	}
+}
+
+func (b bed) subscriber(cfg postmill.SubscriberConfig) *postmill.Subscriber {
+	if cfg.Group == "" {
+		cfg.Group = "test"
+	}
+	if cfg.Inbox == (inbox.Config{}) {
+		cfg.Inbox = quick
+	}
+	return postmill.NewSubscriber(b.pool, b.nc, cfg)
+}
+
+// publish writes messages in a transaction of their own.
+func (b bed) publish(t testing.TB, topic string, messages ...*message.Message) {
+	t.Helper()
+	must(t, postmill.NewPublisher(shop, postmill.PublisherConfig{Pool: b.pool}).Publish(topic, messages...))
+}
+
+// subscribe subscribes until the test ends.
+func subscribe(t testing.TB, sub *postmill.Subscriber, topic string) <-chan *message.Message {
+	t.Helper()
+	messages, err := sub.Subscribe(context.Background(), topic)
+	must(t, err)
+	t.Cleanup(func() { must(t, sub.Close()) })
+	return messages
+}
+
+// receive returns the next message.
+func receive(t testing.TB, messages <-chan *message.Message) *message.Message {
+	t.Helper()
+	select {
+	case msg, ok := <-messages:
+		if !ok {
+			t.Fatal("the channel is closed")
+		}
+		return msg
+	case <-time.After(devtest.Patience(t, 10*time.Second)):
+		t.Fatal("no message came")
+	}
+	return nil
+}
+
+// note writes a row in the transaction of a message.
+func note(t testing.TB, msg *message.Message) {
+	t.Helper()
+	_, err := postmill.Tx(msg.Context()).Exec(msg.Context(), "INSERT INTO charge VALUES ($1)", msg.UUID)
+	must(t, err)
+}
+
+func (b bed) withCharges(t testing.TB) bed {
+	exec(t, b.pool, "CREATE TABLE charge (id text)")
+	return b
+}
+
+func (b bed) charges(t testing.TB) int {
+	t.Helper()
+	return count(t, b.pool, "SELECT count(*) FROM charge")
+}
+
+func TestAnAckCommitsAndANackRollsBack(t *testing.T) {
+	t.Parallel()
+	b := newBed(t).withCharges(t)
+	messages := subscribe(t, b.subscriber(postmill.SubscriberConfig{Subscription: atOnce(inbox.Subscription{})}), "a")
+	want := newMessage("u 1", "x", "k", "v")
+	b.publish(t, "a", want)
+
+	for range 2 {
+		msg := receive(t, messages)
+		wantMessage(t, msg, want)
+		note(t, msg)
+		msg.Nack()
+		<-msg.Context().Done()
+	}
+	msg := receive(t, messages)
+	if n := b.charges(t); n != 0 {
+		t.Errorf("%d charges before the ack", n)
+	}
+	note(t, msg)
+	msg.Ack()
+	<-msg.Context().Done()
+	devtest.Eventually(t, 10*time.Second, "the ack to commit", func() bool { return b.charges(t) == 1 })
+}
+
+// The transaction of a message that was acked is over: nothing reaches the next one's.
+func TestTheTransactionEndsWithTheAck(t *testing.T) {
+	t.Parallel()
+	b := newBed(t).withCharges(t)
+	messages := subscribe(t, b.subscriber(postmill.SubscriberConfig{}), "a")
+	b.publish(t, "a", newMessage("1", "x"))
+	msg := receive(t, messages)
+	msg.Ack()
+	devtest.Eventually(t, 10*time.Second, "the message to be handled", func() bool { return count(t, b.pool, "SELECT count(*) FROM postroom.inbox") == 1 })
+	b.publish(t, "a", newMessage("2", "x"))
+	next := receive(t, messages)
+	if _, err := postmill.Tx(msg.Context()).Exec(t.Context(), "INSERT INTO charge VALUES ('late')"); !errors.Is(err, pgx.ErrTxClosed) {
+		t.Errorf("Exec = %v, want that the transaction is closed", err)
+	}
+	next.Ack()
+	devtest.Eventually(t, 10*time.Second, "the message to be handled", func() bool { return count(t, b.pool, "SELECT count(*) FROM postroom.inbox") == 2 })
+	if n := b.charges(t); n != 0 {
+		t.Errorf("%d charges", n)
+	}
+}
+
+// Close is no failed attempt: the message comes again, the first time for its inbox.
+func TestCloseRollsBack(t *testing.T) {
+	t.Parallel()
+	b := newBed(t).withCharges(t)
+	first := b.subscriber(postmill.SubscriberConfig{Subscription: inbox.Subscription{Workers: 2, Attempts: 1}})
+	messages, err := first.Subscribe(t.Context(), "a")
+	must(t, err)
+	b.publish(t, "a", newMessage("1", "x"))
+	b.publish(t, "a", newMessage("2", "x"))
+	msg := receive(t, messages) // the other one is offered, and not received
+	note(t, msg)
+	must(t, first.Close())
+	if !errors.Is(msg.Context().Err(), context.Canceled) {
+		t.Error("the message's context has not ended")
+	}
+	if late, open := <-messages; open {
+		t.Errorf("after Close came message %s", late.UUID)
+	}
+	if n := b.charges(t); n != 0 {
+		t.Errorf("%d charges", n)
+	}
+	if _, err := first.Subscribe(t.Context(), "a"); !errors.Is(err, postmill.ErrClosed) {
+		t.Errorf("Subscribe = %v, want ErrClosed", err)
+	}
+	if err := first.SubscribeInitialize("a"); !errors.Is(err, postmill.ErrClosed) {
+		t.Errorf("SubscribeInitialize = %v, want ErrClosed", err)
+	}
+	must(t, first.Close())
+
+	again := subscribe(t, b.subscriber(postmill.SubscriberConfig{Subscription: inbox.Subscription{Workers: 2, Attempts: 1}}), "a")
+	for range 2 {
+		msg := receive(t, again)
+		note(t, msg)
+		msg.Ack()
+	}
+	devtest.Eventually(t, 10*time.Second, "both to be charged", func() bool { return b.charges(t) == 2 })
+}
+
+func TestASubscriptionEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	type key struct{}
+	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
+	sub := b.subscriber(postmill.SubscriberConfig{})
+	messages, err := sub.Subscribe(ctx, "a")
+	must(t, err)
+	other := subscribe(t, sub, "b")
+	b.publish(t, "a", newMessage("1", "x"))
+	msg := receive(t, messages)
+	if msg.Context().Value(key{}) != "value" {
+		t.Error("the message's context has no value of the subscription's")
+	}
+	cancel()
+	if _, open := <-messages; open {
+		t.Error("the channel is open")
+	}
+	<-msg.Context().Done()
+	b.publish(t, "b", newMessage("2", "x")) // the other subscription goes on
+	receive(t, other).Ack()
+}
+
+// A message that takes longer than its time has failed an attempt, and comes again.
+func TestAMessageHasItsTime(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	messages := subscribe(t, b.subscriber(postmill.SubscriberConfig{Subscription: atOnce(inbox.Subscription{Timeout: 200 * time.Millisecond})}), "a")
+	b.publish(t, "a", newMessage("1", "x"))
+	msg := receive(t, messages)
+	<-msg.Context().Done()
+	again := receive(t, messages)
+	again.Ack()
+	devtest.Eventually(t, 10*time.Second, "the message to be handled", func() bool {
+		return count(t, b.pool, "SELECT count(*) FROM postroom.held") == 0
+	})
+}
+
+func TestWhatASubscriberRefuses(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	for _, tt := range []struct {
+		name, topic, says string
+		cfg               postmill.SubscriberConfig
+	}{
+		{"no group", "a", "Group must be", postmill.SubscriberConfig{}},
+		{"a group with a dot", "a", "Group must be", postmill.SubscriberConfig{Group: "a.b"}},
+		{"a name", "a", "leave Name", postmill.SubscriberConfig{Group: "a", Subscription: inbox.Subscription{Name: "b"}}},
+		{"a batch", "a", "Batch is not", postmill.SubscriberConfig{Group: "a", Subscription: inbox.Subscription{Batch: 2}}},
+		{"a topic that is no subject", "a/b", "letters, digits", postmill.SubscriberConfig{Group: "a"}},
+		{"a subject that no stream takes", "a", "postroom stream ensure", postmill.SubscriberConfig{Group: "a", SubjectOf: func(s string) string { return s }}},
+		{"a stream that does not exist", "a", "NOPE", postmill.SubscriberConfig{Group: "a", Stream: "NOPE"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			sub := postmill.NewSubscriber(b.pool, b.nc, tt.cfg)
+			_, err := sub.Subscribe(t.Context(), tt.topic)
+			if err == nil || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("Subscribe = %v, want it to say %q", err, tt.says)
+			}
+			if initialize := sub.SubscribeInitialize(tt.topic); fmt.Sprint(initialize) != fmt.Sprint(err) {
+				t.Errorf("SubscribeInitialize = %v, want %v", initialize, err)
+			}
+			must(t, sub.Close())
+		})
+	}
+	must(t, b.subscriber(postmill.SubscriberConfig{}).SubscribeInitialize("a"))
+	if n := count(t, b.pool, "SELECT count(*) FROM postroom.subscription"); n != 0 {
+		t.Errorf("SubscribeInitialize made %d subscriptions", n)
+	}
+}
+
+// Effects on a key are committed in the order of the key, also if some of the messages are
+// nacked at first. A message may come again until its transaction commits: held messages of a
+// key share one.
+func TestTheOrderOfAKey(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	exec(t, b.pool, "CREATE TABLE effect (id serial, key text, n int)")
+	pub := postmill.NewPublisher(shop, postmill.PublisherConfig{
+		Pool: b.pool, KeyOf: func(_ string, msg *message.Message) string { return msg.Metadata.Get("key") },
+	})
+	const keys, each = 5, 40
+	var messages []*message.Message
+	for i := range each {
+		for k := range keys {
+			messages = append(messages, newMessage(fmt.Sprintf("%d-%d", k, i), fmt.Sprint(i), "key", fmt.Sprint(k)))
+		}
+	}
+	must(t, pub.Publish("a", messages...))
+	received := subscribe(t, b.subscriber(postmill.SubscriberConfig{Subscription: atOnce(inbox.Subscription{Order: inbox.HoldKey, Workers: 4})}), "a")
+	nacked := map[string]bool{}
+	for n, done := 0, false; !done; n++ {
+		select {
+		case msg := <-received:
+			_, err := postmill.Tx(msg.Context()).Exec(msg.Context(), "INSERT INTO effect (key, n) VALUES ($1, $2::text::int)", msg.Metadata.Get("key"), string(msg.Payload))
+			must(t, err)
+			if n%7 == 3 && !nacked[msg.UUID] {
+				nacked[msg.UUID] = true
+				msg.Nack()
+				continue
+			}
+			msg.Ack()
+		case <-time.After(100 * time.Millisecond): // all may be committed
+			done = count(t, b.pool, "SELECT count(*) FROM effect") >= keys*each
+		}
+	}
+	wrong := count(t, b.pool, "SELECT count(*) FROM (SELECT n, row_number() OVER (PARTITION BY key ORDER BY id) - 1 AS place FROM effect) AS e WHERE n <> place")
+	if n := count(t, b.pool, "SELECT count(*) FROM effect"); wrong != 0 || n != keys*each || len(nacked) == 0 {
+		t.Errorf("%d effects, %d out of order, %d nacked", n, wrong, len(nacked))
+	}
+}

@@ -1,0 +1,95 @@
+package republish
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/postroom/postroom/internal/text"
+)
+
+// DefaultRate is how many events of a republish are published in a second by default.
+const DefaultRate = 1000
+
+// maxRate is more than any broker reaches.
+const maxRate = 1e6
+
+// Request says which events to publish again, how fast, and for whom.
+type Request struct {
+	// Since and Until select events by the time at which they were written: at Since or
+	// later, and before Until. Zero means from the beginning of the log, and up to its end.
+	Since, Until time.Time
+
+	// Types and Keys select events with one of these types and one of these keys. An empty
+	// list selects all.
+	Types, Keys []string
+
+	// Rate is the most events to publish in a second.
+	//
+	// Defaults to DefaultRate.
+	Rate float64
+
+	// Actor and Reason say who wants it and why. The audit keeps them.
+	Actor, Reason string
+
+	// Name identifies the request, together with its types and keys. While a republish of
+	// the same request runs, no second one is stored.
+	//
+	// Defaults to Since and Until.
+	Name string
+}
+
+func (r Request) defaults() Request {
+	r.Rate = cmp.Or(r.Rate, DefaultRate)
+	r.Types, r.Keys = slices.Clone(r.Types), slices.Clone(r.Keys)
+	slices.Sort(r.Types)
+	slices.Sort(r.Keys)
+	r.Types, r.Keys = slices.Compact(r.Types), slices.Compact(r.Keys)
+	return r
+}
+
+func (r Request) validate() error {
+	var faults []error
+	if !r.Until.IsZero() && !r.Since.Before(r.Until) {
+		faults = append(faults, fmt.Errorf("since %s is not before until %s", r.Since.Format(time.RFC3339), r.Until.Format(time.RFC3339)))
+	}
+	for _, s := range slices.Concat(r.Types, r.Keys) {
+		if s == "" || !text.Valid(s) {
+			faults = append(faults, errors.New("a type or a key is empty, or no text"))
+			break
+		}
+	}
+	return errors.Join(append(faults, checkBy(r.Rate, r.Actor, r.Reason))...)
+}
+
+// checkBy validates what every request has.
+func checkBy(rate float64, actor, reason string) error {
+	var faults []error
+	if !(rate > 0 && rate <= maxRate) { // also not a NaN
+		faults = append(faults, fmt.Errorf("rate is %g, want more than 0 and %g at the most", rate, float64(maxRate)))
+	}
+	if actor == "" || len(actor) > 255 || !text.Valid(actor) {
+		faults = append(faults, errors.New("who wants it? Actor has to be 1 to 255 bytes of text"))
+	}
+	if len(reason) > 4096 || !text.Valid(reason) {
+		faults = append(faults, errors.New("reason has to be at most 4096 bytes of text"))
+	}
+	return errors.Join(faults...)
+}
+
+// digest returns what identifies the request: while it runs, no other with the same digest
+// is stored.
+func (r Request) digest() string {
+	name := cmp.Or(r.Name, fmt.Sprint(r.Since.UnixMicro(), r.Until.UnixMicro()))
+	return digestOf("republish", name, texts(r.Types), texts(r.Keys))
+}
+
+// digestOf returns a digest of some values.
+func digestOf(parts ...any) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%#v", parts))
+	return hex.EncodeToString(sum[:])
+}

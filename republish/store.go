@@ -1,0 +1,235 @@
+// Package republish publishes events of the log again when an operator orders it: the
+// events of a time, a type or a key, or those that a comparison found missing in a stream.
+// It stores the order. The leading relay carries it out, beside live events.
+package republish
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/pglog"
+	"github.com/postroom/postroom/internal/remedy"
+	"github.com/postroom/postroom/internal/seqset"
+	"github.com/postroom/postroom/schema"
+)
+
+var (
+	// ErrNoEvents says that the log has none of the events of a request.
+	ErrNoEvents = errors.New("the log has no such events")
+
+	// ErrNotFound says that a republish does not exist, or does not run.
+	ErrNotFound = errors.New("no such republish")
+)
+
+// unplanned sends a statement in one piece and keeps no plan, because the database may be
+// behind a transaction pooler.
+const unplanned = pgx.QueryExecModeExec
+
+// Store starts, lists and cancels republishes of a log. It is safe for concurrent use and
+// holds no connection.
+type Store struct {
+	pool   *pgxpool.Pool
+	schema string
+	sql    statements
+	log    *pglog.Log
+	err    error // what is wrong with the schema's name
+}
+
+// New returns the republishes of the log in the schema postroom of pool's database. It does
+// no I/O.
+func New(pool *pgxpool.Pool) *Store {
+	return &Store{pool: pool, schema: schema.DefaultName, sql: load(schema.DefaultName), log: pglog.New(pool)}
+}
+
+// WithSchema returns the republishes in the schema with the given name; an empty name means
+// postroom. If the name is invalid, all methods return an error.
+func (s *Store) WithSchema(name string) *Store {
+	other := &Store{pool: s.pool, schema: name}
+	if name, other.err = schema.Name(name); other.err != nil {
+		return other
+	}
+	other.schema, other.sql, other.log = name, load(name), pglog.New(s.pool).WithSchema(name)
+	return other
+}
+
+// advise adds to an error of the database what to do about it. grant names the rights that
+// the caller needs.
+func (s *Store) advise(grant string, err error) error {
+	return remedy.Explain(err, remedy.Use{Grant: grant, Schema: s.schema, DB: s.pool})
+}
+
+// Start stores a request. The leading relay publishes its events again, beside live ones
+// and in the order of the log. Each copy has the header of the republish and a message id of
+// its own, so that the broker does not drop it as a duplicate. Handlers know the event by
+// its source and id, and do not apply it twice.
+//
+// Start returns as soon as the request is stored; [Store.Find] returns how far it is. The
+// relay carries out one republish after the other. While a republish of the same request
+// runs, Start returns that one. If the log has none of the events, it returns [ErrNoEvents].
+func (s *Store) Start(ctx context.Context, req Request) (Republish, error) {
+	req = req.defaults()
+	if err := errors.Join(s.err, req.validate()); err != nil {
+		return Republish{}, fmt.Errorf("republish: start: %w", postroom.Unrecoverable(err))
+	}
+	r, err := s.start(ctx, req)
+	if err != nil {
+		return r, fmt.Errorf("republish: start: %w", s.advise("operator", err))
+	}
+	return r, nil
+}
+
+// start is Start for a valid request.
+func (s *Store) start(ctx context.Context, req Request) (Republish, error) {
+	p, err := s.preview(ctx, req)
+	switch {
+	case err != nil:
+		return Republish{}, err
+	case p.Running != nil:
+		p.Running.Log = &p.Log
+		return *p.Running, nil
+	case p.Events == 0:
+		return Republish{Log: &p.Log}, ErrNoEvents
+	}
+	asked := map[string]any{"since": when(req.Since), "until": when(req.Until), "types": req.Types, "keys": req.Keys, "rate": req.Rate}
+	r, err := s.create(ctx, req.digest(), asked, req.Actor, req.Reason, "rewind", when(req.Since), when(req.Until), texts(req.Types), texts(req.Keys),
+		p.First, p.Last, nil, p.Events, req.Rate)
+	r.Log = &p.Log
+	return r, err
+}
+
+// StartSeqs is Start for events that a comparison found missing: those with these seqs, in
+// their order. It leaves out seqs that are not in the log.
+func (s *Store) StartSeqs(ctx context.Context, seqs []int64, rate float64, actor, reason string) (Republish, error) {
+	rate = cmp.Or(rate, DefaultRate)
+	if err := errors.Join(s.err, checkBy(rate, actor, reason)); err != nil {
+		return Republish{}, fmt.Errorf("republish: start: %w", postroom.Unrecoverable(err))
+	}
+	set := seqset.Of(slices.Clone(seqs))
+	if len(set) == 0 {
+		return Republish{}, fmt.Errorf("republish: start: %w", ErrNoEvents)
+	}
+	first, last, all := set[0].Lo, set[len(set)-1].Hi, set.String()
+	asked := map[string]any{"first_seq": first, "last_seq": last, "rate": rate}
+	r, err := s.create(ctx, digestOf("reconcile", all), asked, actor, reason, "reconcile", nil, nil, nil, nil,
+		first, last, all, set.Size(), rate)
+	if err != nil {
+		return r, fmt.Errorf("republish: start: %w", s.advise("operator", err))
+	}
+	return r, nil
+}
+
+// create stores a republish with its audit row. If one with the same digest runs, it
+// returns that one. args are the parameters of rewind.sql from kind to rate.
+func (s *Store) create(ctx context.Context, digest string, asked map[string]any, actor, reason string, args ...any) (Republish, error) {
+	details, err := json.Marshal(asked)
+	if err != nil {
+		return Republish{}, fmt.Errorf("encode request: %w", err)
+	}
+	args = slices.Concat([]any{unplanned, actor, reason}, args, []any{digest, string(details)})
+	for {
+		rows, _ := s.pool.Query(ctx, s.sql.Rewind, args...) // CollectOneRow reports the error
+		r, err := pgx.CollectOneRow(rows, scanRepublish)
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return r, err
+		}
+		running, err := s.list(ctx, nil, &digest, nil, 1)
+		if err != nil {
+			return Republish{}, err
+		}
+		if len(running) == 1 {
+			running[0].AlreadyRunning = true
+			return running[0], nil
+		}
+		// that one ended just now: try again
+	}
+}
+
+// Preview returns what Start would publish, and whether the log has lost some of it. It
+// changes nothing. It reads the events of that time, in several steps.
+func (s *Store) Preview(ctx context.Context, req Request) (Preview, error) {
+	req = req.defaults()
+	req.Actor = cmp.Or(req.Actor, "nobody")
+	if err := errors.Join(s.err, req.validate()); err != nil {
+		return Preview{}, fmt.Errorf("republish: preview: %w", postroom.Unrecoverable(err))
+	}
+	p, err := s.preview(ctx, req)
+	if err != nil {
+		return p, fmt.Errorf("republish: preview: %w", s.advise("operator", err))
+	}
+	return p, nil
+}
+
+// List returns at most limit republishes, the last first. If before is not zero, it returns
+// those with lower ids.
+func (s *Store) List(ctx context.Context, limit int, before int64) ([]Republish, error) {
+	if s.err != nil {
+		return nil, fmt.Errorf("republish: %w", postroom.Unrecoverable(s.err))
+	}
+	var below *int64
+	if before != 0 {
+		below = &before
+	}
+	all, err := s.list(ctx, nil, nil, below, limit)
+	if err != nil {
+		return nil, fmt.Errorf("republish: %w", s.advise("operator", err))
+	}
+	return all, nil
+}
+
+// Find returns a republish by its id, or [ErrNotFound].
+func (s *Store) Find(ctx context.Context, id int64) (Republish, error) {
+	if s.err != nil {
+		return Republish{}, fmt.Errorf("republish: %w", postroom.Unrecoverable(s.err))
+	}
+	all, err := s.list(ctx, &id, nil, nil, 1)
+	if err == nil && len(all) == 0 {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return Republish{}, fmt.Errorf("republish: find %d: %w", id, s.advise("operator", err))
+	}
+	return all[0], nil
+}
+
+// Cancel ends a republish. The relay stops publishing its events about a second later;
+// those on their way are still published. If it does not run, Cancel returns [ErrNotFound].
+func (s *Store) Cancel(ctx context.Context, id int64, actor, reason string) (Republish, error) {
+	if err := errors.Join(s.err, checkBy(1, actor, reason)); err != nil {
+		return Republish{}, fmt.Errorf("republish: cancel: %w", postroom.Unrecoverable(err))
+	}
+	rows, _ := s.pool.Query(ctx, s.sql.CancelRewind, unplanned, id, actor, reason) // CollectOneRow reports the error
+	r, err := pgx.CollectOneRow(rows, scanRepublish)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = fmt.Errorf("%w runs", ErrNotFound)
+	}
+	if err != nil {
+		return Republish{}, fmt.Errorf("republish: cancel %d: %w", id, s.advise("operator", err))
+	}
+	return r, nil
+}
+
+// list runs rewinds.sql. Each condition that is nil selects all.
+func (s *Store) list(ctx context.Context, id *int64, digest *string, before *int64, limit int) ([]Republish, error) {
+	rows, _ := s.pool.Query(ctx, s.sql.Rewinds, unplanned, id, digest, before, limit) // CollectRows reports the error
+	all, err := pgx.CollectRows(rows, scanRepublish)
+	if err != nil {
+		return nil, fmt.Errorf("read republishes: %w", err)
+	}
+	return all, nil
+}
+
+// texts returns list, or nil if it is empty.
+func texts(list []string) []string {
+	if len(list) == 0 {
+		return nil
+	}
+	return list
+}

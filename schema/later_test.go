@@ -1,0 +1,145 @@
+package schema_test
+
+import (
+	"io/fs"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/schema"
+)
+
+// later are migrations as later versions may bring them, behind those that there are. Each
+// way to lock a table that others use is among them.
+var later = fstest.MapFS{
+	"sql/0006_note.sql": file(`ALTER TABLE postroom.outbox ADD COLUMN note text;
+		ALTER TABLE postroom.held ADD COLUMN note text;`),
+	"sql/0007_index.sql": file(`CREATE INDEX outbox_note ON postroom.outbox (note) WHERE note IS NOT NULL;
+		CREATE UNIQUE INDEX held_note ON postroom.held (note);`),
+	"sql/0008_reference.sql": file(`CREATE TABLE postroom.noted (
+			handler text COLLATE "C", dedupe_key text COLLATE "C", FOREIGN KEY (handler, dedupe_key) REFERENCES postroom.inbox
+		);`),
+	"sql/0009_trigger.sql": file(`CREATE FUNCTION postroom.note() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+		CREATE TRIGGER note AFTER INSERT ON postroom.node FOR EACH ROW EXECUTE FUNCTION postroom.note();
+		CREATE CONSTRAINT TRIGGER note AFTER INSERT ON postroom.outbox DEFERRABLE FOR EACH ROW EXECUTE FUNCTION postroom.note();`),
+	"sql/0010_less.sql": file(`DROP TRIGGER note ON postroom.node;
+		TRUNCATE postroom.relay_checkpoint;
+		DROP TABLE postroom.trial;`),
+}
+
+func file(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+
+// laterSteps returns all migrations, with those that later versions may bring.
+func laterSteps(t testing.TB) []schema.Migration {
+	t.Helper()
+	steps, err := schema.MigrationsIn(schema.With(later))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(steps) != newest(t)+len(later) {
+		t.Fatalf("%d migrations, want %d and %d", len(steps), newest(t), len(later))
+	}
+	return steps
+}
+
+// upTo brings an empty database to a version, as the code of the time did.
+func upTo(t testing.TB, db schema.DB, version int) {
+	t.Helper()
+	all := schema.With(later)
+	paths, err := fs.Glob(all, "sql/*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ofTheTime := fstest.MapFS{}
+	for _, p := range paths[:version] {
+		text, err := fs.ReadFile(all, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ofTheTime[p] = &fstest.MapFile{Data: text}
+	}
+	applied, err := schema.Migrator{}.From(ofTheTime).Migrate(t.Context(), db)
+	if err != nil || len(applied) != version {
+		t.Fatalf("applied %d migrations, %v; want %d", len(applied), err, version)
+	}
+}
+
+// An upgrade from the first version, in a database that is in use, keeps the rows that
+// there are; code of the first version goes on.
+func TestUpgradeFromTheFirstVersion(t *testing.T) {
+	t.Parallel()
+	pool := devtest.EmptyPool(t)
+	migrate(t, pool, "")
+	exec(t, pool, insertEvent("postroom", map[string]string{"event_id": "'before'", "occurred_at": "now()", "trace_state": "'a=b'"}))
+	exec(t, pool, "INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('h', 'k')")
+	exec(t, pool, insertHeld("handler='h'; dedupe_key='k'; next_at=now()"))
+	questions := []string{
+		"SELECT pg_relation_filepath('postroom.outbox') || pg_relation_filepath('postroom.inbox') || pg_relation_filepath('postroom.held')",
+		"SELECT (to_jsonb(o) - 'note')::text FROM postroom.outbox o WHERE event_id = 'before'",
+		"SELECT (to_jsonb(h) - 'note')::text FROM postroom.held h",
+	}
+	before := make([]string, len(questions))
+	for i, sql := range questions {
+		before[i] = one[string](t, pool, sql)
+	}
+
+	applied, err := schema.Migrator{}.From(schema.With(later)).Migrate(t.Context(), pool)
+	if err != nil || len(applied) != len(later) || applied[0].Version != newest(t)+1 {
+		t.Fatalf("applied %v, %v; want the %d later migrations", applied, err, len(later))
+	}
+	for i, sql := range questions {
+		if got := one[string](t, pool, sql); got != before[i] {
+			t.Errorf("%s = %s, want %s as before", sql, got, before[i])
+		}
+	}
+	if err := schema.Require(t.Context(), pool, ""); err != nil {
+		t.Errorf("code of the first version: %v", err)
+	}
+	exec(t, pool, insertEvent("postroom", nil))
+}
+
+// If one of several steps fails, those before it stay, nothing of it does, and the next
+// run goes on from there.
+func TestMigrateGoesOnAfterAFailedStep(t *testing.T) {
+	t.Parallel()
+	pool := devtest.EmptyPool(t)
+	migrate(t, pool, "")
+	broken := fstest.MapFS{
+		"sql/0006_note.sql":  later["sql/0006_note.sql"],
+		"sql/0007_index.sql": file("CREATE TABLE postroom.half (n int); ALTER TABLE postroom.outbox ADD COLUMN half int; SELECT 1 / 0;"),
+	}
+	applied, err := schema.Migrator{}.From(schema.With(broken)).Migrate(t.Context(), pool)
+	if err == nil || len(applied) != 1 || !strings.Contains(err.Error(), "apply migration 7 index") {
+		t.Fatalf("applied %v, %v; want migration 6, and an error that names migration 7", applied, err)
+	}
+	if n := one[int](t, pool, "SELECT max(version) FROM postroom.migration"); n != 6 {
+		t.Errorf("version %d, want 6", n)
+	}
+	if one[bool](t, pool, `SELECT to_regclass('postroom.half') IS NOT NULL
+		OR EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'postroom.outbox'::regclass AND attname = 'half')`) {
+		t.Error("the step that failed left something behind")
+	}
+	applied, err = schema.Migrator{}.From(schema.With(later)).Migrate(t.Context(), pool)
+	if err != nil || len(applied) != len(later)-1 || applied[0].Version != 7 {
+		t.Errorf("applied %v, %v; want migration 7 and those after it", applied, err)
+	}
+}
+
+// The files are plain SQL: in psql, one after the other, they make what Migrate makes.
+func TestFilesPasteIntoAnEmptyDatabase(t *testing.T) {
+	t.Parallel()
+	steps, err := schema.Migrations("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pasted, migrated := devtest.EmptyPool(t), devtest.EmptyPool(t)
+	for _, step := range steps {
+		exec(t, pasted, step.SQL)
+	}
+	migrate(t, migrated, "")
+	got, want := objects(t, pasted, "postroom"), objects(t, migrated, "postroom")
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("the files make\n%s\nMigrate makes\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}

@@ -1,0 +1,629 @@
+-- The log, and what the relay knows about it: events that producers write, and the
+-- one row that says which of them are published.
+--
+-- Locks   nothing that anybody uses: every object is new.
+-- Called  by Migrate and Print, as the first migration. In psql, paste the files of this
+--         directory in the order of their numbers.
+
+-- The migrator has made the schema and this table before it reads this file
+-- (schema/version.sql). They are made here for somebody who pastes the file into psql.
+DO $$
+BEGIN
+    IF to_regnamespace('postroom') IS NULL THEN
+        CREATE SCHEMA postroom;
+    END IF;
+END $$;
+CREATE TABLE IF NOT EXISTS postroom.migration (
+    version     int         PRIMARY KEY,
+    name        text        NOT NULL,
+    serves_from int         NOT NULL,
+    applied_at  timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE postroom.migration IS
+    'Which migrations of Postroom were applied here. "postroom migrate up" adds the rows.';
+COMMENT ON COLUMN postroom.migration.serves_from IS
+    'The oldest program that can work with this version of the tables, as the number of its newest migration.';
+
+-- Two Postrooms in one database, in two schemas, have two identities. So has a copy that
+-- was made with CREATE SCHEMA.
+CREATE TABLE postroom.instance (
+    only_one   boolean     PRIMARY KEY DEFAULT true CHECK (only_one),
+    id         uuid        NOT NULL DEFAULT gen_random_uuid(),
+    created_at timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE postroom.instance IS
+    'One row: the identity of this Postroom. The names of durable consumers are derived from it.';
+INSERT INTO postroom.instance DEFAULT VALUES;
+
+--
+-- The rules of an event
+--
+-- Event.Validate has the same rules in Go. check_event, below, applies these to events
+-- that were written in SQL: such a transaction fails, and a bad event never becomes a
+-- row that the relay cannot publish.
+--
+-- The rules are constraints of domains, and no column of the log has one of these
+-- domains. The server prepares the constraints of every column for each INSERT, whether
+-- the column gets a value or not, and that would be a third of the cost of an event
+-- beyond the round trip. A violated constraint of a table also quotes the whole row, with
+-- its data, in the server's log. A violated constraint of a domain does not.
+--
+-- Characters are listed as Unicode has them. [[:space:]] and [[:cntrl:]] mean something
+-- else in each locale, and in C they mean ASCII only.
+
+CREATE DOMAIN postroom.subject AS text
+    CONSTRAINT subject_length CHECK (octet_length(VALUE) <= 255)
+    CONSTRAINT subject_syntax CHECK (VALUE ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$');
+COMMENT ON DOMAIN postroom.subject IS
+    'An event type or a NATS subject: tokens with single dots between them.';
+
+-- Lengths from 1 to 255 are one comparison: an oid has no sign, so 0 - 1 becomes the
+-- largest oid. BETWEEN is two comparisons, and computes the length for each.
+CREATE DOMAIN postroom.identifier AS text
+    CONSTRAINT identifier_length CHECK ((octet_length(VALUE) - 1)::oid < 255::oid)
+    CONSTRAINT identifier_syntax CHECK (VALUE !~
+        '[#\u0001-\u0020\u007F-\u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000]');
+COMMENT ON DOMAIN postroom.identifier IS
+    'An event id or a source. A message id joins the two with "#", and a dedupe key with a space: neither may contain these.';
+
+CREATE DOMAIN postroom.label AS text
+    CONSTRAINT label_length CHECK ((octet_length(VALUE) - 1)::oid < 255::oid)
+    CONSTRAINT label_syntax CHECK (VALUE !~
+        '[\u0001-\u001F\u007F-\u009F]|^[ \u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000]|[ \u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000]$');
+COMMENT ON DOMAIN postroom.label IS
+    'A text that travels as the value of a message header.';
+
+CREATE DOMAIN postroom.media_type AS text
+    CONSTRAINT media_type_length CHECK ((octet_length(VALUE) - 1)::oid < 255::oid)
+    CONSTRAINT media_type_syntax CHECK (VALUE !~
+        '[\u0001-\u001F\u007F-\u009F]|^[ \u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000]|[ \u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000]$')
+    CONSTRAINT media_type_whole_event CHECK (NOT starts_with(lower(VALUE COLLATE "C"), 'application/cloudevents'));
+COMMENT ON DOMAIN postroom.media_type IS
+    'A content type. It is not application/cloudevents…: readers would take the data for a whole event.';
+
+CREATE DOMAIN postroom.trace_state AS text
+    CONSTRAINT trace_state_length CHECK (octet_length(VALUE) <= 512)
+    CONSTRAINT trace_state_syntax CHECK (VALUE !~
+        '[\u0001-\u001F\u007F-\u009F]|^[ \u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000]|[ \u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000]$');
+COMMENT ON DOMAIN postroom.trace_state IS
+    'The W3C header tracestate.';
+
+CREATE DOMAIN postroom.instant AS timestamptz
+    CONSTRAINT instant_range CHECK (VALUE <@ tstzrange('0001-01-01 00:00:00+00', '10000-01-01 00:00:00+00'));
+COMMENT ON DOMAIN postroom.instant IS
+    'A time in the years 1 to 9999, which every program can read. It is never infinite.';
+
+CREATE DOMAIN postroom.body AS bytea
+    CONSTRAINT body_length CHECK (octet_length(VALUE) <= 983040);
+COMMENT ON DOMAIN postroom.body IS
+    'The data of an event: at most 960 KiB.';
+
+CREATE DOMAIN postroom.digest AS bytea
+    CONSTRAINT digest_length CHECK (octet_length(VALUE) = 16);
+COMMENT ON DOMAIN postroom.digest IS
+    'The first 16 bytes of a SHA-256.';
+
+-- A name that the broker, CloudEvents or Postroom gives a meaning could purge a stream or
+-- forge an identity. The path functions get silent = true: headers_form then refuses a
+-- value that is no object, before these functions would raise an error of their own.
+CREATE DOMAIN postroom.headers AS jsonb
+    CONSTRAINT headers_form CHECK (jsonb_typeof(VALUE) = 'object')
+    CONSTRAINT headers_count CHECK (
+        jsonb_array_length(jsonb_path_query_array(VALUE, 'strict $.keyvalue()', '{}', true)) <= 64)
+    CONSTRAINT headers_names CHECK (NOT jsonb_path_exists(VALUE,
+        'strict $.keyvalue().key ? (!(@ like_regex "^[A-Za-z0-9_-]+$")
+            || @ like_regex "^(nats-|ce-|postroom-|(traceparent|tracestate|content-type|status|description)$)" flag "i")',
+        '{}', true))
+    CONSTRAINT headers_name_length CHECK (octet_length(VALUE::text) <= 128 -- counting in a pattern is slow
+        OR NOT jsonb_path_exists(VALUE, 'strict $.keyvalue().key ? (@ like_regex "^.{129}")', '{}', true))
+    CONSTRAINT headers_case CHECK ( -- in lower case, a JSON object keeps only one of two names that differ in case
+        jsonb_array_length(jsonb_path_query_array(lower(VALUE::text COLLATE "C")::jsonb, 'strict $.keyvalue()', '{}', true))
+        = jsonb_array_length(jsonb_path_query_array(VALUE, 'strict $.keyvalue()', '{}', true)))
+    CONSTRAINT headers_values CHECK (NOT jsonb_path_exists(VALUE,
+        'strict $.* ? (@ like_regex
+            "[\\u0001-\\u001F\\u007F-\\u009F]|^[ \\u00A0\\u1680\\u2000-\\u200A\\u2028\\u2029\\u202F\\u205F\\u3000]|[ \\u00A0\\u1680\\u2000-\\u200A\\u2028\\u2029\\u202F\\u205F\\u3000]$")',
+        '{}', true))
+    -- Names and values together. The text has 8 bytes more for each header, and
+    -- backslashes before quotes and backslashes.
+    CONSTRAINT headers_size CHECK (octet_length(VALUE::text) <= 32768
+        OR octet_length(regexp_replace(VALUE::text, '\\(.)', '\1', 'g'))
+            - 8 * jsonb_array_length(jsonb_path_query_array(VALUE, 'strict $.keyvalue()', '{}', true)) <= 32768);
+COMMENT ON DOMAIN postroom.headers IS
+    'The headers that the writer of an event gave it: an object with texts as values. A value that is no text, which only SQL can write, travels as its JSON.';
+
+-- num_nulls is a way to evaluate all casts in one expression. Its result is assigned:
+-- PL/pgSQL evaluates an assignment without a plan of its own.
+--
+-- The last check measures names and values as they travel. The constraint headers_size
+-- takes the size from the JSON, and so a little too small if a value is no text.
+CREATE FUNCTION postroom.check_event(
+    source text, event_id text, digest bytea, type text, subject text, key text, content_type text, correlation_id text,
+    causation_id text, created_at timestamptz, occurred_at timestamptz, not_before timestamptz, trace_parent text,
+    trace_state text, headers jsonb, data bytea
+) RETURNS void
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    nulls int;
+BEGIN
+    nulls := pg_catalog.num_nulls(
+        $1::postroom.identifier, $2::postroom.identifier, $3::postroom.digest,
+        $4::postroom.subject, $5::postroom.subject,
+        $6::postroom.label, $7::postroom.media_type,
+        $8::postroom.label, $9::postroom.label,
+        $10::postroom.instant, $11::postroom.instant, $12::postroom.instant,
+        $13::postroom.label, $14::postroom.trace_state, $16::postroom.body);
+    IF $15 IS NOT NULL THEN
+        nulls := pg_catalog.num_nulls($15::postroom.headers);
+        IF pg_catalog.octet_length($15::text) > 32768 AND 32768 < (
+            SELECT pg_catalog.sum(pg_catalog.octet_length(header.key) + coalesce(pg_catalog.octet_length(header.value), 0))
+            FROM pg_catalog.jsonb_each_text($15) AS header)
+        THEN
+            RAISE EXCEPTION 'value for domain postroom.headers violates check constraint "headers_size"'
+                USING ERRCODE = 'check_violation', CONSTRAINT = 'headers_size';
+        END IF;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION postroom.check_event IS
+    'Refuses an event that breaks a rule: SQLSTATE 23514, with the name of the domain''s constraint.';
+
+--
+-- The log
+--
+
+CREATE TABLE postroom.outbox (
+    seq            bigint      GENERATED ALWAYS AS IDENTITY (CACHE 1) PRIMARY KEY,
+    xid            xid8        NOT NULL DEFAULT pg_current_xact_id(),
+    created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    digest         bytea       NOT NULL,
+    source         text        COLLATE "C" NOT NULL,
+    event_id       text        COLLATE "C" NOT NULL,
+    type           text        NOT NULL,
+    subject        text        NOT NULL,
+    key            text,
+    content_type   text        NOT NULL DEFAULT 'application/json',
+    correlation_id text,
+    causation_id   text        COLLATE "C",
+    occurred_at    timestamptz,
+    trace_parent   text,
+    trace_state    text,
+    headers        jsonb,
+    data           bytea       NOT NULL,
+    not_before     timestamptz,
+    checked        boolean     NOT NULL, -- its default follows below: a function
+
+    -- Writing the same event again does nothing; see outbox/sql/write.sql.
+    CONSTRAINT outbox_event UNIQUE (source, event_id)
+) WITH (
+    -- Rows are inserted and, much later, removed. The server's default thresholds grow
+    -- with the table; these keep the visibility map and the statistics fresh on a log of
+    -- any size.
+    autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000,
+    autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000,
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000
+);
+COMMENT ON TABLE postroom.outbox IS
+    'The log of events. Producers insert rows in their transactions, the relay publishes them, retention removes them. Nobody updates a row: the table relay says what is published.';
+COMMENT ON COLUMN postroom.outbox.seq IS
+    'Orders the events of a key. It is not the order of commits: a lower seq can become visible after a higher one.';
+COMMENT ON COLUMN postroom.outbox.xid IS
+    'The top-level transaction that wrote the row. The system column xmin will not do: inside a savepoint it is the subtransaction''s id.';
+COMMENT ON COLUMN postroom.outbox.created_at IS
+    'When the row was written, by this database''s clock. It travels as postroom-logged-at.';
+COMMENT ON COLUMN postroom.outbox.digest IS
+    'What content_digest returns for the event: it tells the same event, written again, from another event with the same id.';
+COMMENT ON COLUMN postroom.outbox.source IS
+    'The service that wrote the event. An id is unique within its source.';
+COMMENT ON COLUMN postroom.outbox.type IS
+    'What kind of event it is, such as order.placed.';
+COMMENT ON COLUMN postroom.outbox.subject IS
+    'The NATS subject that the event is published to. Usually it is the type.';
+COMMENT ON COLUMN postroom.outbox.key IS
+    'What the event is about. Events of a key are published in the order of seq.';
+COMMENT ON COLUMN postroom.outbox.causation_id IS
+    'The id of the event that caused this one.';
+COMMENT ON COLUMN postroom.outbox.occurred_at IS
+    'When it happened, if the producer says so. NULL: when the row was written.';
+COMMENT ON COLUMN postroom.outbox.headers IS
+    'Message headers that the producer gave the event.';
+COMMENT ON COLUMN postroom.outbox.not_before IS
+    'The event is published when this database''s clock reaches this time. NULL: at once. No order is promised between a scheduled event and others of its key.';
+COMMENT ON COLUMN postroom.outbox.checked IS
+    'true: the writer has applied the rules of an event, as the Go package and postroom.write do. false, the default: the transaction applies them when it commits.';
+
+-- internal/pglog/sql/late_by_xid.sql finds rows that became visible late by their
+-- transaction.
+CREATE INDEX outbox_xid_seq ON postroom.outbox (xid, seq);
+
+-- Operators ask what an event caused. An event without a cause has no entry.
+CREATE INDEX outbox_causation ON postroom.outbox (causation_id) WHERE causation_id IS NOT NULL;
+
+--
+-- Events that were inserted into outbox directly
+--
+-- A row that does not say that it is checked is checked when its transaction commits. A
+-- trigger of the log would cost each INSERT 5 µs, also of rows that need no check. The
+-- default of a column costs nothing if the writer gives a value.
+
+CREATE TABLE postroom.unchecked (
+    xid xid8 PRIMARY KEY
+);
+COMMENT ON TABLE postroom.unchecked IS
+    'A row for each open transaction that has inserted unchecked events. The transaction removes it when it commits, so nobody else ever sees one.';
+
+-- This runs with the rights of the tables' owner, because a producer cannot read the log.
+-- The search path is set, so that no operator of the writer is called with these rights.
+CREATE FUNCTION postroom.check_unchecked()
+RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM postroom.check_event(o.source, o.event_id, o.digest, o.type, o.subject, o.key, o.content_type, o.correlation_id,
+        o.causation_id, o.created_at, o.occurred_at, o.not_before, o.trace_parent, o.trace_state, o.headers, o.data)
+    FROM postroom.outbox AS o
+    WHERE o.xid = NEW.xid AND NOT o.checked;
+    DELETE FROM postroom.unchecked AS u WHERE u.xid = NEW.xid;
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION postroom.check_unchecked() IS
+    'Trigger of unchecked: when a transaction commits, checks the events that it inserted into outbox directly.';
+CREATE CONSTRAINT TRIGGER unchecked_rows AFTER INSERT ON postroom.unchecked
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION postroom.check_unchecked();
+
+-- If constraints are immediate, the trigger has run before the event's row is there. The
+-- second EXISTS finds that out: the trigger has removed the row that was just inserted.
+CREATE FUNCTION postroom.unchecked()
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF EXISTS (SELECT FROM postroom.unchecked AS u WHERE u.xid = pg_current_xact_id()) THEN
+        RETURN false;
+    END IF;
+    INSERT INTO postroom.unchecked (xid) VALUES (pg_current_xact_id());
+    IF NOT EXISTS (SELECT FROM postroom.unchecked AS u WHERE u.xid = pg_current_xact_id()) THEN
+        RAISE EXCEPTION 'an event that is inserted into outbox directly is checked at the end of its transaction, and constraints are immediate in this one'
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                HINT = 'Call postroom.write, or SET CONSTRAINTS ALL DEFERRED before the INSERT.';
+    END IF;
+    RETURN false;
+END
+$$;
+COMMENT ON FUNCTION postroom.unchecked() IS
+    'The default of outbox.checked: returns false, and has the transaction check the event before it commits.';
+ALTER TABLE postroom.outbox ALTER COLUMN checked SET DEFAULT postroom.unchecked();
+
+--
+-- Functions for producers
+--
+-- They run with the rights of their caller. None has a SET search_path, which would cost
+-- each call a change of the setting and back. Instead tables and functions are written
+-- with their schema, and operators get exactly the types that pg_catalog has them for: no
+-- other operator on the caller's path is a better match.
+
+-- The SHA-256 is computed over type, subject, key, data, and then name and value of each
+-- header in the order of the names' bytes, each behind its length in 4 bytes. The time to
+-- publish at comes last, if there is one, as "@" and its microseconds since 1970: no
+-- header's name begins with "@". contentDigest in outbox/columns.go computes the same.
+--
+-- A header's value that is no text counts as it travels: as its JSON, and null as
+-- nothing. An infinite time is left out: check_event refuses it.
+--
+-- PL/pgSQL keeps its plan. A function in SQL would be planned in each transaction.
+CREATE FUNCTION postroom.content_digest(type text, subject text, key text, data bytea, headers jsonb, not_before timestamptz)
+RETURNS bytea
+LANGUAGE plpgsql STABLE PARALLEL SAFE
+AS $$
+BEGIN
+    RETURN (SELECT pg_catalog.substring(pg_catalog.sha256(pg_catalog.string_agg(
+        pg_catalog.int4send(pg_catalog.octet_length(field)) || field, ''::bytea
+        ORDER BY place, name COLLATE pg_catalog."C", part)), 1, 16)
+    FROM (
+        SELECT 1 AS place, ''::text AS name, 1 AS part, pg_catalog.convert_to($1, 'UTF8') AS field
+        UNION ALL
+        SELECT 2, '', 1, pg_catalog.convert_to($2, 'UTF8')
+        UNION ALL
+        SELECT 3, '', 1, pg_catalog.convert_to(coalesce($3, ''), 'UTF8')
+        UNION ALL
+        SELECT 4, '', 1, $4
+        UNION ALL
+        SELECT 5, header.key, side.part, pg_catalog.convert_to(side.value, 'UTF8')
+        FROM pg_catalog.jsonb_each($5) AS header,
+             LATERAL (VALUES (1, header.key),
+                             (2, CASE pg_catalog.jsonb_typeof(header.value)
+                                     WHEN 'string' THEN header.value #>> '{}'::text[]
+                                     WHEN 'null' THEN ''
+                                     ELSE header.value::text
+                                 END)) AS side (part, value)
+        UNION ALL
+        SELECT 6, '', 1, pg_catalog.convert_to(
+            '@' || (EXTRACT(epoch FROM $6) * 1000000::numeric)::bigint::text, 'UTF8')
+        WHERE pg_catalog.isfinite($6)
+    ) AS content);
+END
+$$;
+COMMENT ON FUNCTION postroom.content_digest(text, text, text, bytea, jsonb, timestamptz) IS
+    'Returns the digest of an event''s content: the first 16 bytes of a SHA-256.';
+
+-- A writer calls this if an event was not inserted because its id is taken. The row that
+-- took the id may be invisible to the INSERT, whose snapshot is older than that row's
+-- commit. Each statement of a VOLATILE function takes a new snapshot.
+--
+-- SQLSTATE 23PR1 is in the class of integrity violations, and it is not 23505: code that
+-- takes a unique violation for "it is there already" must not take this error for it. The
+-- detail lists the ids, with spaces between them: no id has a space.
+CREATE FUNCTION postroom.refuse_conflict(source text, ids text[], digests bytea[])
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    others  text;
+    missing bigint;
+BEGIN
+    SELECT pg_catalog.string_agg(given.id, ' '::text ORDER BY given.n) FILTER (WHERE there.digest <> given.digest),
+           pg_catalog.count(*) FILTER (WHERE there.digest IS NULL)
+    INTO others, missing
+    FROM ROWS FROM (pg_catalog.unnest($2), pg_catalog.unnest($3)) WITH ORDINALITY AS given (id, digest, n)
+    LEFT JOIN postroom.outbox AS there ON there.source = $1 AND there.event_id = given.id;
+
+    IF others IS NOT NULL THEN
+        RAISE EXCEPTION 'another event with this source and id exists'
+            USING ERRCODE = '23PR1', DETAIL = 'Taken: ' || others, CONSTRAINT = 'outbox_event';
+    ELSIF missing > 0 THEN
+        RAISE EXCEPTION 'the event with this source and id was deleted while it was written again'
+            USING ERRCODE = 'serialization_failure', HINT = 'Try the transaction again.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION postroom.refuse_conflict(text, text[], bytea[]) IS
+    'Raises SQLSTATE 23PR1 if one of the ids belongs to an event with other content.';
+
+--     SELECT postroom.write(source => '/shop', type => 'order.placed', data => '{"id": 7}', key => '7');
+--
+-- data is jsonb, json, text (both are stored as they are written) or bytea. If the log
+-- has an event with this source and id, and with the same content, nothing happens. If it
+-- has one with other content, that is SQLSTATE 23PR1. Other faults are those of
+-- check_event.
+CREATE FUNCTION postroom.write(
+    source         text,
+    type           text,
+    data           anycompatible,
+    key            text        DEFAULT NULL,
+    id             text        DEFAULT NULL, -- NULL: a UUIDv7
+    headers        jsonb       DEFAULT NULL,
+    subject        text        DEFAULT NULL, -- NULL: as type
+    content_type   text        DEFAULT NULL, -- NULL: application/json
+    not_before     timestamptz DEFAULT NULL,
+    occurred_at    timestamptz DEFAULT NULL,
+    correlation_id text        DEFAULT NULL,
+    causation_id   text        DEFAULT NULL,
+    trace_parent   text        DEFAULT NULL,
+    trace_state    text        DEFAULT NULL
+) RETURNS text
+LANGUAGE plpgsql VOLATILE
+AS $$
+#variable_conflict use_column
+DECLARE
+    body   bytea;
+    object jsonb := nullif(write.headers, '{}'::jsonb);
+    name   text  := coalesce(write.subject, write.type);
+    media  text  := coalesce(write.content_type, 'application/json');
+    event  text  := write.id;
+    sum    bytea;
+BEGIN
+    IF object IS NOT NULL THEN
+        object := object::postroom.headers; -- before content_digest reads it
+    END IF;
+    IF pg_catalog.pg_typeof(write.data) = 'pg_catalog.bytea'::regtype THEN
+        body := write.data;
+    ELSIF pg_catalog.pg_typeof(write.data) IN ('pg_catalog.jsonb'::regtype, 'pg_catalog.json'::regtype,
+            'pg_catalog.text'::regtype, 'pg_catalog.varchar'::regtype) THEN
+        body := pg_catalog.convert_to(write.data::text, 'UTF8');
+    ELSE
+        RAISE EXCEPTION 'data is %, want jsonb, json, text or bytea', pg_catalog.pg_typeof(write.data)
+            USING ERRCODE = 'datatype_mismatch';
+    END IF;
+
+    IF event IS NULL THEN
+        -- RFC 9562: 48 bits of milliseconds, then version 7 in the place of the 4 of a random one.
+        event := pg_catalog.encode(pg_catalog.set_bit(pg_catalog.set_bit(pg_catalog.overlay(
+            pg_catalog.uuid_send(pg_catalog.gen_random_uuid()),
+            pg_catalog.substring(pg_catalog.int8send(
+                (pg_catalog.floor(EXTRACT(epoch FROM pg_catalog.clock_timestamp()) * 1000::numeric))::bigint), 3),
+            1, 6), 52, 1), 53, 1), 'hex')::uuid::text;
+    END IF;
+
+    sum := postroom.content_digest(write.type, name, write.key, body, object, write.not_before);
+    PERFORM postroom.check_event(write.source, event, sum, write.type, name, write.key, media, write.correlation_id,
+        write.causation_id, pg_catalog.clock_timestamp(), write.occurred_at, write.not_before, write.trace_parent,
+        write.trace_state, object, body);
+    INSERT INTO postroom.outbox (source, event_id, digest, type, subject, key, content_type, correlation_id, causation_id,
+                                 occurred_at, not_before, trace_parent, trace_state, headers, data, checked)
+    VALUES (write.source, event, sum, write.type, name, write.key, media, write.correlation_id, write.causation_id,
+            write.occurred_at, write.not_before, write.trace_parent, write.trace_state, object, body, true)
+    ON CONFLICT (source, event_id) DO NOTHING;
+    IF NOT FOUND THEN
+        PERFORM postroom.refuse_conflict(write.source, ARRAY[event], ARRAY[sum]);
+    END IF;
+    RETURN event;
+END
+$$;
+COMMENT ON FUNCTION postroom.write IS
+    'Appends an event in the caller''s transaction and returns its id. For psql, triggers and other languages.';
+
+--
+-- What is published
+--
+
+CREATE TABLE postroom.relay (
+    only_one   boolean        PRIMARY KEY DEFAULT true CHECK (only_one),
+
+    -- The lease. Its times are this database's.
+    epoch      bigint         NOT NULL DEFAULT 0,
+    owner      text,
+    expires_at timestamptz    NOT NULL DEFAULT '-infinity',
+
+    -- Every event with seq <= high whose transaction is visible in snap is published,
+    -- except those in pending.
+    high       bigint         NOT NULL DEFAULT 0,
+    floor      bigint         NOT NULL DEFAULT 0,
+    snap       pg_snapshot    NOT NULL DEFAULT pg_current_snapshot(),
+    pending    int8multirange NOT NULL DEFAULT '{}',
+    cluster    bigint         NOT NULL,
+    streams    jsonb          NOT NULL DEFAULT '{}' -- it is in this row because it has to be as old
+) WITH (fillfactor = 20); -- leaves room on the page: the row is updated 50 times a second, and HOT
+COMMENT ON TABLE postroom.relay IS
+    'One row: which relay leads, and which part of the log is published. Every event with seq <= high whose transaction is visible in snap is published, except those in pending.';
+COMMENT ON COLUMN postroom.relay.epoch IS
+    'Rises each time a relay takes the lease. A write with an older epoch changes nothing.';
+COMMENT ON COLUMN postroom.relay.owner IS
+    'The relay that leads, until expires_at. NULL: none.';
+COMMENT ON COLUMN postroom.relay.high IS
+    'The highest seq that the relay has read.';
+COMMENT ON COLUMN postroom.relay.floor IS
+    'The relay never looks for events up to this seq by their transaction ids: the database was dumped and restored, and these ids are of the cluster before.';
+COMMENT ON COLUMN postroom.relay.snap IS
+    'The snapshot in which the relay last read the log. An event up to high that is not visible in it is late: the relay looks for it.';
+COMMENT ON COLUMN postroom.relay.pending IS
+    'Events up to high that the relay has read and the broker has not acknowledged, and late events that it has not read yet.';
+COMMENT ON COLUMN postroom.relay.cluster IS
+    'The system identifier of the cluster that snap belongs to. If the cluster has another one, the database was restored there.';
+COMMENT ON COLUMN postroom.relay.streams IS
+    'By the name of the stream, its last message that was acknowledged: when the stream was created, the message''s sequence and its id.';
+INSERT INTO postroom.relay (cluster) SELECT system_identifier FROM pg_control_system();
+
+-- The rows of a restored log have transaction ids of another cluster, so nothing up to
+-- floor is looked for by its id. If the log is emptied, the sequence may begin again, and
+-- rows below the old floor have ids of this cluster: with the old floor the relay would
+-- never find them. The relay that leads loses its lease and reads the new floor.
+CREATE FUNCTION postroom.log_truncated()
+RETURNS trigger
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    UPDATE postroom.relay SET floor = 0, epoch = epoch + 1 WHERE floor > 0;
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION postroom.log_truncated() IS
+    'Trigger of outbox: if the log of a restored database is emptied, resets relay.floor, which would hide new events. It runs with the rights of the role that empties the log.';
+CREATE TRIGGER outbox_truncated AFTER TRUNCATE ON postroom.outbox
+    FOR EACH STATEMENT EXECUTE FUNCTION postroom.log_truncated();
+
+CREATE TABLE postroom.relay_checkpoint (
+    id      bigint         GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at      timestamptz    NOT NULL DEFAULT clock_timestamp(),
+    streams jsonb          NOT NULL,
+    high    bigint         NOT NULL,
+    floor   bigint         NOT NULL,
+    snap    pg_snapshot    NOT NULL,
+    pending int8multirange NOT NULL,
+    published_held int8multirange NOT NULL DEFAULT '{}'
+);
+COMMENT ON TABLE postroom.relay_checkpoint IS
+    'The row of relay as it was every ten seconds of the last hour. If a stream has lost its messages from some message on, the relay finds here what was published since that message.';
+COMMENT ON COLUMN postroom.relay_checkpoint.published_held IS
+    'Events that were published from held after this checkpoint and before the next one.';
+
+-- There are no checks besides the types: a recording of what is published must not fail
+-- because of rows that only people read.
+CREATE TABLE postroom.refused (
+    seq      bigint PRIMARY KEY,
+    failures jsonb  NOT NULL
+);
+COMMENT ON TABLE postroom.refused IS
+    'Events of the log that the broker took after it had refused them. Retention removes a row together with that of the log.';
+COMMENT ON COLUMN postroom.refused.failures IS
+    'The last ten failures, as held had them: at, class, text.';
+
+CREATE TABLE postroom.rewind (
+    id         bigint         GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    created_at timestamptz    NOT NULL DEFAULT now(),
+    actor      text           NOT NULL CHECK (octet_length(actor) BETWEEN 1 AND 255),
+    reason     text           NOT NULL DEFAULT '' CHECK (octet_length(reason) <= 4096),
+    kind       text           NOT NULL CHECK (kind IN ('rewind', 'reconcile')),
+
+    -- Which events
+    since      timestamptz,
+    until      timestamptz,
+    types      text[],
+    keys       text[],
+    lo         bigint         NOT NULL,
+    hi         bigint         NOT NULL,
+    seqs       int8multirange,
+    events     bigint         NOT NULL CHECK (events >= 0),
+    rate       float8         NOT NULL CHECK (rate > 0),
+    wish       text           COLLATE "C" NOT NULL CHECK (octet_length(wish) BETWEEN 1 AND 64),
+
+    -- How far it is
+    state      text           NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'done', 'cancelled')),
+    passed     bigint         NOT NULL,
+    owed       int8multirange NOT NULL DEFAULT '{}',
+    published  bigint         NOT NULL DEFAULT 0,
+    skipped    bigint         NOT NULL DEFAULT 0,
+    held       bigint         NOT NULL DEFAULT 0,
+    ended_at   timestamptz,
+    CHECK ((state = 'running') = (ended_at IS NULL))
+);
+COMMENT ON TABLE postroom.rewind IS
+    'Events of the log that an operator has published once more, beside the live ones. The leading relay carries out one order after the other. The messages have ids of their own.';
+COMMENT ON COLUMN postroom.rewind.kind IS
+    'rewind: a range of the log. reconcile: what a comparison of log and streams found missing.';
+COMMENT ON COLUMN postroom.rewind.since IS
+    'Only events that were written at this time or later. NULL, here and in until, types and keys: no limit.';
+COMMENT ON COLUMN postroom.rewind.lo IS
+    'The first seq of the range; hi is the last one.';
+COMMENT ON COLUMN postroom.rewind.seqs IS
+    'Only these events of the range. NULL: all.';
+COMMENT ON COLUMN postroom.rewind.events IS
+    'How many events there were when the order was given.';
+COMMENT ON COLUMN postroom.rewind.rate IS
+    'How many events are published in a second, at most.';
+COMMENT ON COLUMN postroom.rewind.wish IS
+    'A digest of the order. If the same order is given again while it runs, it is not carried out twice.';
+COMMENT ON COLUMN postroom.rewind.passed IS
+    'Its events up to this seq are published, skipped or held, except those in owed.';
+COMMENT ON COLUMN postroom.rewind.owed IS
+    'Events up to passed that were sent, and that the broker has not acknowledged.';
+COMMENT ON COLUMN postroom.rewind.skipped IS
+    'How many events were in held or archive, or not published for the first time, when their turn came.';
+COMMENT ON COLUMN postroom.rewind.held IS
+    'How many events the broker refused. They are in held, or were.';
+CREATE INDEX rewind_running ON postroom.rewind (id) WHERE state = 'running';
+CREATE UNIQUE INDEX rewind_wish ON postroom.rewind (wish) WHERE state = 'running';
+
+--
+-- Rows that no event can be
+--
+-- The database believes a writer that says it has checked its rows. So the log can have
+-- texts of any length, infinite times, and headers that are no object. The relay refuses
+-- such a row, and holds it in a form that every table, index and program takes. To refuse
+-- it in the log would cost each producer: six comparisons make an insert of 12 µs one of
+-- 21 µs.
+
+-- A text that is cut is still too long for an event. So the relay refuses it again if
+-- somebody has it published.
+CREATE FUNCTION postroom.clipped(value text, most int)
+RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT CASE WHEN octet_length($1) <= $2 THEN $1
+                ELSE left($1, $2) || '… (' || octet_length($1)::text || ' bytes, sha256 ' || left(encode(sha256(convert_to($1, 'UTF8')), 'hex'), 16) || ')' END
+$$;
+COMMENT ON FUNCTION postroom.clipped(text, int) IS
+    'Returns the text. If it has more bytes than most, returns its beginning, its length and a digest of it.';
+
+CREATE FUNCTION postroom.clamped(at timestamptz)
+RETURNS timestamptz
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT CASE WHEN $1 <@ tstzrange('0001-01-01 00:00:00+00', '10000-01-01 00:00:00+00') THEN $1 END
+$$;
+COMMENT ON FUNCTION postroom.clamped(timestamptz) IS
+    'Returns the time, or NULL if it is outside the years 1 to 9999.';
+
+-- A role that may read the log may call them, also if the database's owner has revoked
+-- EXECUTE on functions from PUBLIC.
+GRANT EXECUTE ON FUNCTION postroom.clipped(text, int), postroom.clamped(timestamptz) TO PUBLIC;

@@ -1,0 +1,370 @@
+-- The inbox: which events each handler has decided, and where each handler stands. And
+-- the held events, of handlers and of the relay.
+--
+-- Locks   nothing that anybody uses: every object is new.
+-- Called  by Migrate and Print, as the second migration.
+
+-- Rules on one column are in domains. The server reads a CHECK of a table anew for each
+-- statement, which took as long as to insert the row and its index entry; it keeps the
+-- rules of a domain.
+
+CREATE DOMAIN postroom.handler AS text
+    CONSTRAINT inbox_handler_check CHECK (octet_length(VALUE) BETWEEN 1 AND 128)
+    CONSTRAINT inbox_handler_reserved CHECK (VALUE <> 'outbox');
+COMMENT ON DOMAIN postroom.handler IS
+    'The name of a handler. In held the name outbox stands for the relay, so no handler may have it.';
+
+CREATE DOMAIN postroom.holder AS text
+    CONSTRAINT held_handler_check CHECK (octet_length(VALUE) BETWEEN 1 AND 128);
+COMMENT ON DOMAIN postroom.holder IS
+    'The name of a handler, or outbox: the relay.';
+
+CREATE DOMAIN postroom.dedupe_key AS text
+    CONSTRAINT inbox_dedupe_key_check CHECK (octet_length(VALUE) BETWEEN 1 AND 1024);
+COMMENT ON DOMAIN postroom.dedupe_key IS
+    'What a handler recognises an event by: source and id, or what its subscription derives.';
+
+CREATE DOMAIN postroom.attempts AS int
+    CONSTRAINT held_attempts_check CHECK (VALUE >= 0);
+COMMENT ON DOMAIN postroom.attempts IS
+    'How many attempts were made.';
+
+CREATE DOMAIN postroom.class AS text
+    CONSTRAINT held_class_check CHECK (octet_length(VALUE) BETWEEN 1 AND 64);
+COMMENT ON DOMAIN postroom.class IS
+    'The kind of a failure: an SQLSTATE, or a word such as timeout.';
+
+CREATE DOMAIN postroom.failures AS jsonb
+    CONSTRAINT held_failures_check CHECK (jsonb_typeof(VALUE) = 'array');
+COMMENT ON DOMAIN postroom.failures IS
+    'The last ten failures of an event, each with at, class and text; of a panic also frame and stack.';
+
+CREATE DOMAIN postroom.process AS text
+    CONSTRAINT held_claimed_by_check CHECK (octet_length(VALUE) BETWEEN 1 AND 255);
+COMMENT ON DOMAIN postroom.process IS
+    'The name of a process.';
+
+-- The row is inserted before the handler runs, in the transaction of its effects. So it
+-- exists if and only if the effects do.
+--
+-- There is no index by time. Old rows are removed by a walk over the table's pages, which
+-- the table sweep remembers. Freed space is used again, so old and new rows come to lie
+-- beside each other, and a BRIN index would soon find something old in every range.
+CREATE TABLE postroom.inbox (
+    handler    postroom.handler    COLLATE "C" NOT NULL,
+    dedupe_key postroom.dedupe_key COLLATE "C" NOT NULL,
+    digest     postroom.digest,
+    at         timestamptz         NOT NULL DEFAULT now(),
+    failures   jsonb, -- not the domain failures: it would be checked for each row
+    PRIMARY KEY (handler, dedupe_key)
+) WITH (
+    -- The server's default thresholds grow with the table: a fifth of it would be dead
+    -- rows before their space is used again.
+    autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000,
+    autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000,
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000
+);
+COMMENT ON TABLE postroom.inbox IS
+    'Which events each handler has decided: an event that has a row took effect, or is held. Because of the primary key an event that is delivered again has no second effect.';
+COMMENT ON COLUMN postroom.inbox.dedupe_key IS
+    'What the handler recognises the event by: source and id, or what its subscription derives.';
+COMMENT ON COLUMN postroom.inbox.digest IS
+    'The first 16 bytes of a SHA-256 over type and data: tells a duplicate from another event with the same identity.';
+COMMENT ON COLUMN postroom.inbox.at IS
+    'When the event was decided. Rows that are old enough are removed.';
+COMMENT ON COLUMN postroom.inbox.failures IS
+    'The last ten failures of an event that succeeded after them, without stacks, and 300 characters of each. NULL: it never failed.';
+
+--
+-- Held events
+--
+
+CREATE TABLE postroom.held (
+    id              bigint            GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+
+    -- Who has to handle it, and its place
+    handler         postroom.holder   COLLATE "C" NOT NULL,
+    dedupe_key      text              COLLATE "C",
+    pos             bigint,
+    key             text              COLLATE "C",
+
+    -- What happens to it, and when
+    next_at         timestamptz       CHECK (isfinite(next_at)),
+    dead_at         timestamptz,
+    held_at         timestamptz       NOT NULL DEFAULT now(),
+    epoch           bigint            NOT NULL DEFAULT 0,
+    claimed_by      postroom.process,
+    solitary        boolean           NOT NULL DEFAULT false,
+
+    -- Its failures
+    attempts        postroom.attempts NOT NULL DEFAULT 0,
+    last_attempt    int               CHECK (last_attempt > 0),
+    class           postroom.class,
+    fingerprint     postroom.digest,
+    failures        postroom.failures,
+    first_failed_at timestamptz,
+
+    -- What operators did with it
+    revision        int               NOT NULL DEFAULT 0,
+    replays         int               NOT NULL DEFAULT 0 CHECK (replays >= 0),
+    job             bigint,
+    rewind          bigint,
+
+    -- A copy of the event: retention may remove it from the log and from the stream
+    logged_at       timestamptz       NOT NULL,
+    source          text              NOT NULL,
+    event_id        text              COLLATE "C" NOT NULL,
+    type            text              NOT NULL,
+    subject         text              NOT NULL,
+    event_key       text,
+    content_type    text              NOT NULL,
+    correlation_id  text,
+    causation_id    text,
+    occurred_at     timestamptz,
+    trace_parent    text,
+    trace_state     text,
+    headers         jsonb,
+    data            bytea             NOT NULL,
+    raw_headers     bytea,
+
+    -- An event of a handler has its row in inbox for as long as it is held.
+    CONSTRAINT held_decided FOREIGN KEY (handler, dedupe_key) REFERENCES postroom.inbox,
+    CONSTRAINT held_outgoing_or_decided CHECK ((handler = 'outbox') = (dedupe_key IS NULL)),
+    CONSTRAINT held_outgoing_pos CHECK (handler <> 'outbox' OR pos IS NOT NULL),
+    CONSTRAINT held_key_has_pos CHECK (key IS NULL OR pos IS NOT NULL),
+
+    -- An event is due at a time, or is dead, or waits behind its key: one of the three.
+    CONSTRAINT held_due_or_dead CHECK (num_nonnulls(next_at, dead_at) <= 1),
+    CONSTRAINT held_reachable CHECK (next_at IS NOT NULL OR dead_at IS NOT NULL OR key IS NOT NULL),
+    CONSTRAINT held_dead_why CHECK (dead_at IS NULL OR class IS NOT NULL),
+    CONSTRAINT held_claim_ends CHECK (claimed_by IS NULL OR next_at IS NOT NULL)
+);
+COMMENT ON TABLE postroom.held IS
+    'Events that are scheduled, waiting to be tried again, waiting behind their key, running from here, or dead. A row is removed when its event is published or has taken effect.';
+COMMENT ON COLUMN postroom.held.handler IS
+    'The handler whose event this is. outbox: an outgoing event, which the relay has to publish.';
+COMMENT ON COLUMN postroom.held.dedupe_key IS
+    'The event''s dedupe_key in inbox. NULL: an outgoing event.';
+COMMENT ON COLUMN postroom.held.pos IS
+    'Orders the events of a key. For an outgoing event it is the event''s seq in the log.';
+COMMENT ON COLUMN postroom.held.key IS
+    'The event''s key, if the event blocks later events of it or waits behind an earlier one. NULL for a scheduled event, for which no order is promised.';
+COMMENT ON COLUMN postroom.held.next_at IS
+    'When the event is due, by this database''s clock. While a process has claimed it: when the claim ends. NULL: it waits behind its key, or is dead.';
+COMMENT ON COLUMN postroom.held.dead_at IS
+    'When the event used up its attempts, or failed for good. Nothing happens to it until an operator decides.';
+COMMENT ON COLUMN postroom.held.epoch IS
+    'Rises with each claim. A process whose claim was followed by another one can change nothing any more.';
+COMMENT ON COLUMN postroom.held.claimed_by IS
+    'The process that runs the event, until next_at. If a claim ran out, its process died or was stopped for too long.';
+COMMENT ON COLUMN postroom.held.solitary IS
+    'The event may have ended the process that ran it. It runs with nothing beside it.';
+COMMENT ON COLUMN postroom.held.attempts IS
+    'How many attempts were made. An attempt of a handler is counted when it begins. An outage, a shutdown, or an answer that never came is no attempt.';
+COMMENT ON COLUMN postroom.held.last_attempt IS
+    'The number of the attempt after which the event is dead again, if an operator replayed it. NULL: as its handler says.';
+COMMENT ON COLUMN postroom.held.class IS
+    'The class of its last failure.';
+COMMENT ON COLUMN postroom.held.fingerprint IS
+    'A digest of handler, class and the place in the program: the same for failures with the same cause.';
+COMMENT ON COLUMN postroom.held.revision IS
+    'How often an operator edited the event. In each revision, a step of an external handler has another key at the vendor.';
+COMMENT ON COLUMN postroom.held.replays IS
+    'How often an operator replayed an outgoing event. Each time it is published under a message id of its own.';
+COMMENT ON COLUMN postroom.held.job IS
+    'The replay that the event is part of, or was part of last.';
+COMMENT ON COLUMN postroom.held.rewind IS
+    'The rewind that publishes the outgoing event once more. Such an event blocks no key.';
+COMMENT ON COLUMN postroom.held.logged_at IS
+    'When the event was written, or when it was to be published, if that is later. It travels as postroom-logged-at.';
+COMMENT ON COLUMN postroom.held.event_key IS
+    'The key that the producer gave the event.';
+COMMENT ON COLUMN postroom.held.raw_headers IS
+    'Of a message that is no event: its headers as they came; its body is in data. Of an outgoing event: the columns of the log whose values do not fit here, as JSON.';
+
+-- An event of the log is held at most once, and an event of a handler too.
+CREATE UNIQUE INDEX held_outgoing ON postroom.held (pos) WHERE handler = 'outbox';
+CREATE UNIQUE INDEX held_owed ON postroom.held (handler, dedupe_key) WHERE dedupe_key IS NOT NULL;
+
+-- What is due, of the relay and of each handler. Events that wait behind their key have no
+-- entry. The handler is a column and not a condition: see internal/pglog/sql/pass.sql.
+CREATE INDEX held_due ON postroom.held (handler, next_at, pos) WHERE next_at IS NOT NULL;
+
+-- Claims that ran out, and events that run alone, among any number of others that are due.
+CREATE INDEX held_alone ON postroom.held (handler, next_at) WHERE solitary OR claimed_by IS NOT NULL;
+
+-- The events of a key in their order. At most one of them is due.
+CREATE UNIQUE INDEX held_key_pos ON postroom.held (handler, key, pos) WHERE key IS NOT NULL;
+CREATE UNIQUE INDEX held_key_due ON postroom.held (handler, key) WHERE key IS NOT NULL AND next_at IS NOT NULL;
+
+-- Operators look at dead events: at all, at those of a handler, at those of one cause.
+CREATE INDEX held_dead ON postroom.held (dead_at, id) WHERE dead_at IS NOT NULL;
+CREATE INDEX held_dead_handler ON postroom.held (handler, dead_at, id) WHERE dead_at IS NOT NULL;
+CREATE INDEX held_dead_cause ON postroom.held (fingerprint, dead_at, id) WHERE dead_at IS NOT NULL;
+
+-- Ids come from anywhere, and may be longer than a B-tree takes.
+CREATE INDEX held_event ON postroom.held USING hash (event_id);
+
+--
+-- External handlers
+--
+
+CREATE TABLE postroom.receipt (
+    handler    postroom.handler    COLLATE "C" NOT NULL,
+    dedupe_key postroom.dedupe_key COLLATE "C" NOT NULL,
+    step       text                COLLATE "C" NOT NULL CHECK (octet_length(step) BETWEEN 1 AND 128),
+    revision   int                 NOT NULL CHECK (revision >= 0),
+    key        text                NOT NULL CHECK (octet_length(key) BETWEEN 1 AND 128),
+    unanswered int                 NOT NULL DEFAULT 1 CHECK (unanswered >= 0),
+    started_at timestamptz         NOT NULL DEFAULT now(),
+    done_at    timestamptz,
+    result     bytea,
+    PRIMARY KEY (handler, dedupe_key, step, revision),
+    CONSTRAINT receipt_decided FOREIGN KEY (handler, dedupe_key) REFERENCES postroom.inbox ON DELETE CASCADE,
+    CONSTRAINT receipt_started CHECK (unanswered > 0 OR done_at IS NOT NULL),
+    CONSTRAINT receipt_result CHECK (result IS NULL OR done_at IS NOT NULL)
+);
+COMMENT ON TABLE postroom.receipt IS
+    'The steps of external handlers. A step is recorded as started before its call, and as done with its result after it. Any process may record it, whether it has the claim or not: the call was made. A row leaves with its row of inbox.';
+COMMENT ON COLUMN postroom.receipt.revision IS
+    'The revision of the event in held for which the step was called.';
+COMMENT ON COLUMN postroom.receipt.key IS
+    'The key that the vendor was given, to recognise a repeated call.';
+COMMENT ON COLUMN postroom.receipt.unanswered IS
+    'How many calls were begun whose outcome is not known. A call that certainly did not happen is subtracted again.';
+COMMENT ON COLUMN postroom.receipt.started_at IS
+    'When the first of these calls was begun. From then on the vendor remembers the key, for a limited time.';
+COMMENT ON COLUMN postroom.receipt.result IS
+    'What the call returned. Every later attempt gets it.';
+
+--
+-- Handlers and processes
+--
+
+CREATE TABLE postroom.subscription (
+    handler          postroom.handler COLLATE "C" PRIMARY KEY,
+    created_at       timestamptz      NOT NULL DEFAULT now(),
+
+    -- What it reads
+    stream           text             NOT NULL CHECK (octet_length(stream) BETWEEN 1 AND 255),
+    stream_created   timestamptz      NOT NULL,
+    types            text[],
+    subjects         text[]           NOT NULL DEFAULT '{}',
+    backfill_through bigint           NOT NULL DEFAULT 0 CHECK (backfill_through >= 0),
+
+    -- How far it is
+    floor            bigint           NOT NULL DEFAULT 0 CHECK (floor >= 0),
+    floor_at         timestamptz      NOT NULL DEFAULT now(),
+    floor_id         text,
+    floor_stored_at  timestamptz,
+    base             bigint           NOT NULL DEFAULT 0 CHECK (base >= 0),
+
+    -- Of an ordered handler: which process reads
+    epoch            bigint           NOT NULL DEFAULT 0,
+    reader           postroom.process,
+    reader_until     timestamptz,
+    takeovers        int              NOT NULL DEFAULT 0 CHECK (takeovers >= 0),
+    CONSTRAINT subscription_reader CHECK ((reader IS NULL) = (reader_until IS NULL))
+);
+COMMENT ON TABLE postroom.subscription IS
+    'What each handler reads of which stream, and how far it is. The inbox writes a row before it makes the handler''s consumer.';
+COMMENT ON COLUMN postroom.subscription.stream_created IS
+    'When the stream was created: tells it from another stream of its name that is made later.';
+COMMENT ON COLUMN postroom.subscription.types IS
+    'Every event type that a process asked for. NULL: the handler chooses events by subject, and gets every type.';
+COMMENT ON COLUMN postroom.subscription.subjects IS
+    'Every subject that a process asked for, and the types. Whichever process reads reads them all.';
+COMMENT ON COLUMN postroom.subscription.backfill_through IS
+    'The last sequence of the stream when the handler was new. Up to here an event may be of any age.';
+COMMENT ON COLUMN postroom.subscription.floor IS
+    'Every message of the stream up to this sequence is decided. If the consumer is lost, the inbox makes it again from here.';
+COMMENT ON COLUMN postroom.subscription.floor_at IS
+    'When floor was recorded.';
+COMMENT ON COLUMN postroom.subscription.floor_id IS
+    'Of an ordered handler: the message id of the message at floor. If the stream has another message there, the broker lost data.';
+COMMENT ON COLUMN postroom.subscription.floor_stored_at IS
+    'When the stream stored the message at floor.';
+COMMENT ON COLUMN postroom.subscription.base IS
+    'Is added to a message''s sequence, to give the event its place in its key. It rises if the stream counts from the beginning again.';
+COMMENT ON COLUMN postroom.subscription.epoch IS
+    'Rises with each reader of an ordered handler. An earlier reader can record nothing any more.';
+COMMENT ON COLUMN postroom.subscription.reader IS
+    'The process that reads the stream for an ordered handler, until reader_until.';
+COMMENT ON COLUMN postroom.subscription.takeovers IS
+    'How many readers in a row ended without releasing their lease and without moving floor.';
+
+CREATE TABLE postroom.node (
+    id         uuid        PRIMARY KEY,
+    name       text        NOT NULL CHECK (octet_length(name) BETWEEN 1 AND 255),
+    handlers   text[]      NOT NULL,
+    ledger     interval    NOT NULL,
+    age_gate   interval    NOT NULL,
+    started_at timestamptz NOT NULL DEFAULT now(),
+    seen_at    timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE postroom.node IS
+    'The processes that run handlers, each with the handlers that it runs. A process renews its row every ten seconds. A row that was not renewed for an hour is removed.';
+COMMENT ON COLUMN postroom.node.ledger IS
+    'For how long this process keeps a row of inbox.';
+COMMENT ON COLUMN postroom.node.age_gate IS
+    'This process holds an event that is older than this, and does not run it. It has to be shorter than the ledger of every process: an older event may have lost its row of inbox.';
+
+CREATE TABLE postroom.sweep (
+    only_one       boolean     PRIMARY KEY DEFAULT true CHECK (only_one),
+    next_page      bigint      NOT NULL DEFAULT 0 CHECK (next_page >= 0),
+    next_at        timestamptz NOT NULL DEFAULT now(),
+    expired_before timestamptz
+);
+COMMENT ON TABLE postroom.sweep IS
+    'One row: the next page of inbox from which old rows are removed, and when. The processes take turns.';
+COMMENT ON COLUMN postroom.sweep.next_page IS
+    'The page of the file of inbox at which the next removal begins. After the last page it is 0 again.';
+COMMENT ON COLUMN postroom.sweep.expired_before IS
+    'Rows of inbox that were decided before this time may have been removed. An event of that time is not run, even if rows are kept for longer now. NULL: none was removed.';
+INSERT INTO postroom.sweep DEFAULT VALUES;
+
+--
+-- Functions for ordered handlers
+--
+
+CREATE FUNCTION postroom.key_lock(handler text, key text)
+RETURNS bigint
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$ SELECT hashtextextended('postroom.key ' || octet_length($1)::text || ' ' || $1 || ' ' || $2, 0) $$;
+COMMENT ON FUNCTION postroom.key_lock(text, text) IS
+    'Returns the number of the advisory lock of a handler''s key. A transaction that decides, holds or settles an event of the key takes this lock.';
+
+-- The lock comes first: then each statement sees what was committed until it had the
+-- lock, whenever the statement that calls the function began. The two settings keep a
+-- plan that was made while held was empty from reading all of held later.
+CREATE FUNCTION postroom.enter_key(handler text, key text, pos bigint, epoch bigint)
+RETURNS text
+LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+DECLARE
+    reads boolean;
+    waits boolean;
+BEGIN
+    IF pg_advisory_xact_lock(postroom.key_lock($1, $2)) IS NULL THEN -- never: this way it costs no statement of its own
+        RETURN NULL;
+    END IF;
+    SELECT s.epoch = $4, EXISTS (SELECT FROM postroom.held WHERE held.handler = $1 AND held.key = $2) INTO reads, waits
+    FROM postroom.subscription s WHERE s.handler = $1;
+    IF reads IS NOT TRUE THEN
+        RETURN 'stale';
+    END IF;
+    IF NOT waits THEN
+        RETURN 'free';
+    END IF;
+    PERFORM FROM postroom.held WHERE held.handler = $1 AND held.key = $2 AND held.pos = $3;
+    IF FOUND THEN
+        RETURN 'late';
+    END IF;
+    PERFORM FROM postroom.held WHERE held.handler = $1 AND held.key = $2 AND held.pos < $3 ORDER BY held.pos DESC LIMIT 1;
+    RETURN CASE WHEN FOUND THEN 'behind' ELSE 'late' END;
+END
+$$;
+COMMENT ON FUNCTION postroom.enter_key(text, text, bigint, bigint) IS
+    'Locks a handler''s key until the transaction ends, and says where the event at pos stands. free: no event of the key is held. behind: an earlier one is. late: one at the same place is, or only later ones. stale: another process reads for the handler now.';

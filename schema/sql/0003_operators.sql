@@ -1,0 +1,273 @@
+-- What operators do with dead events, and the record of it.
+--
+-- Locks   inbox, in SHARE ROW EXCLUSIVE mode: archive refers to it.
+-- Called  by Migrate and Print, as the third migration.
+
+CREATE TABLE postroom.audit (
+    id       bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at       timestamptz NOT NULL DEFAULT now(),
+    actor    text        NOT NULL CHECK (octet_length(actor) BETWEEN 1 AND 255),
+    action   text        NOT NULL CHECK (octet_length(action) BETWEEN 1 AND 64),
+    reason   text        NOT NULL DEFAULT '' CHECK (octet_length(reason) <= 4096),
+    events   bigint      NOT NULL CHECK (events >= 0),
+    handler  text,
+    source   text,
+    event_id text        COLLATE "C",
+    job      bigint,
+    details  jsonb
+);
+COMMENT ON TABLE postroom.audit IS
+    'What operators did: who, what, why, and to how many events. Each action writes its row in its own transaction. Nobody changes or removes a row.';
+COMMENT ON COLUMN postroom.audit.event_id IS
+    'The event, if the action was on one event.';
+COMMENT ON COLUMN postroom.audit.job IS
+    'The replay, if the action was on one.';
+COMMENT ON COLUMN postroom.audit.details IS
+    'What the operator asked for: the filter and the options.';
+CREATE INDEX audit_event ON postroom.audit USING hash (event_id) WHERE event_id IS NOT NULL;
+CREATE INDEX audit_job ON postroom.audit (job) WHERE job IS NOT NULL;
+
+-- A discarded event keeps its row in inbox: it stays discarded if it comes again, and can
+-- be brought back.
+CREATE TABLE postroom.archive (
+    id              bigint            PRIMARY KEY,
+    discarded_at    timestamptz       NOT NULL DEFAULT now(),
+    audit           bigint            NOT NULL,
+
+    handler         postroom.holder   COLLATE "C" NOT NULL,
+    dedupe_key      text              COLLATE "C",
+    pos             bigint,
+    dead_at         timestamptz       NOT NULL,
+    held_at         timestamptz       NOT NULL,
+    solitary        boolean           NOT NULL,
+    attempts        postroom.attempts NOT NULL,
+    class           postroom.class    NOT NULL,
+    fingerprint     postroom.digest,
+    failures        postroom.failures,
+    first_failed_at timestamptz,
+    revision        int               NOT NULL,
+    replays         int               NOT NULL,
+    job             bigint,
+    rewind          bigint,
+
+    logged_at       timestamptz       NOT NULL,
+    source          text              NOT NULL,
+    event_id        text              COLLATE "C" NOT NULL,
+    type            text              NOT NULL,
+    subject         text              NOT NULL,
+    event_key       text,
+    content_type    text              NOT NULL,
+    correlation_id  text,
+    causation_id    text,
+    occurred_at     timestamptz,
+    trace_parent    text,
+    trace_state     text,
+    headers         jsonb,
+    data            bytea             NOT NULL,
+    raw_headers     bytea,
+    CONSTRAINT archive_decided FOREIGN KEY (handler, dedupe_key) REFERENCES postroom.inbox
+);
+COMMENT ON TABLE postroom.archive IS
+    'Events that operators discarded, as they were in held.';
+COMMENT ON COLUMN postroom.archive.id IS
+    'The id that the event had in held, and gets again if it is reopened.';
+COMMENT ON COLUMN postroom.archive.audit IS
+    'The row of audit that says who discarded the event, and why.';
+CREATE INDEX archive_time ON postroom.archive (discarded_at, id);
+CREATE INDEX archive_event ON postroom.archive USING hash (event_id);
+CREATE INDEX archive_owed ON postroom.archive (handler, dedupe_key) WHERE dedupe_key IS NOT NULL;
+CREATE UNIQUE INDEX archive_outgoing ON postroom.archive (pos) WHERE handler = 'outbox';
+
+CREATE TABLE postroom.revision (
+    held         bigint      NOT NULL,
+    revision     int         NOT NULL CHECK (revision >= 0),
+    replaced_at  timestamptz NOT NULL DEFAULT now(),
+    audit        bigint      NOT NULL,
+    event_id     text        COLLATE "C" NOT NULL,
+    content_type text        NOT NULL,
+    headers      jsonb,
+    data         bytea       NOT NULL,
+    raw_headers  bytea,
+    PRIMARY KEY (held, revision)
+);
+COMMENT ON TABLE postroom.revision IS
+    'What held events were before an operator edited them. Revision 0 is the original.';
+COMMENT ON COLUMN postroom.revision.held IS
+    'The id that the event has, or had, in held.';
+COMMENT ON COLUMN postroom.revision.audit IS
+    'The row of audit that says who edited the event, and why.';
+CREATE INDEX revision_event ON postroom.revision USING hash (event_id);
+
+--
+-- Replays
+--
+
+-- Any number of processes may drive a replay: each locks its row for a step.
+CREATE TABLE postroom.job (
+    id               bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    created_at       timestamptz NOT NULL DEFAULT now(),
+    actor            text        NOT NULL CHECK (octet_length(actor) BETWEEN 1 AND 255),
+    reason           text        NOT NULL DEFAULT '' CHECK (octet_length(reason) <= 4096),
+
+    -- What was asked for
+    filter           jsonb       NOT NULL,
+    attempts         int         NOT NULL CHECK (attempts > 0),
+    rate             float8      CHECK (rate > 0),
+    canary           int         NOT NULL CHECK (canary >= 0),
+    stop_at          float8      NOT NULL CHECK (stop_at BETWEEN 0 AND 1),
+    as_new           boolean     NOT NULL,
+
+    -- How far it is
+    state            text        NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'done', 'stopped', 'cancelled')),
+    phase            text        NOT NULL CHECK (phase IN ('canary', 'rest', 'ending')),
+    verdict          text        CHECK (verdict IN ('stopped', 'cancelled')),
+    items            int         NOT NULL CHECK (items >= 0),
+    released         int         NOT NULL DEFAULT 0,
+    succeeded        int         NOT NULL DEFAULT 0,
+    failed           int         NOT NULL DEFAULT 0,
+    passed_over      int         NOT NULL DEFAULT 0,
+    before_succeeded int         NOT NULL DEFAULT 0,
+    before_failed    int         NOT NULL DEFAULT 0,
+    credit           float8      NOT NULL DEFAULT 0,
+    stepped_at       timestamptz,
+    ended_at         timestamptz,
+    CHECK ((state = 'running') = (ended_at IS NULL))
+);
+COMMENT ON TABLE postroom.job IS
+    'Replays of dead events: what an operator asked for, and how far each replay is.';
+COMMENT ON COLUMN postroom.job.filter IS
+    'Which dead events the operator asked for. The replay has those that matched when it was made.';
+COMMENT ON COLUMN postroom.job.attempts IS
+    'How many attempts each event has before it is dead again.';
+COMMENT ON COLUMN postroom.job.rate IS
+    'How many events are released in a second, at most. NULL: as many as are handled.';
+COMMENT ON COLUMN postroom.job.canary IS
+    'How many events are released first. The others wait until each of these has ended. 0: none.';
+COMMENT ON COLUMN postroom.job.stop_at IS
+    'The replay stops if a larger share of the events that ended has failed.';
+COMMENT ON COLUMN postroom.job.as_new IS
+    'Outgoing events are published under message ids of their own.';
+COMMENT ON COLUMN postroom.job.phase IS
+    'canary: the first events decide whether the others follow. rest: the others are released. ending: none is released any more, and the replay waits for those that run.';
+COMMENT ON COLUMN postroom.job.verdict IS
+    'What the replay''s state will be when the events that run have ended. NULL: done.';
+COMMENT ON COLUMN postroom.job.passed_over IS
+    'How many events were not released: they were not dead any more when their turn came, or stay dead behind an event of their key that failed.';
+COMMENT ON COLUMN postroom.job.before_succeeded IS
+    'How many of those that succeeded did so before the replay was last resumed.';
+COMMENT ON COLUMN postroom.job.before_failed IS
+    'How many of those that failed did so before the replay was last resumed. They do not count for stop_at: the fault may be mended since.';
+COMMENT ON COLUMN postroom.job.credit IS
+    'How many events the rate allows to be released that were not released yet.';
+COMMENT ON COLUMN postroom.job.stepped_at IS
+    'When a process last drove the replay. A running replay that nobody drives rests.';
+CREATE INDEX job_running ON postroom.job (id) WHERE state = 'running';
+
+CREATE TABLE postroom.job_item (
+    job         bigint      NOT NULL REFERENCES postroom.job ON DELETE CASCADE,
+    n           int         NOT NULL,
+    through     int         NOT NULL CHECK (through >= n),
+    held        bigint      NOT NULL,
+    handler     text        NOT NULL,
+    source      text        NOT NULL,
+    event_id    text        COLLATE "C" NOT NULL,
+    chain       text,
+    dead_at     timestamptz NOT NULL,
+    released_at timestamptz,
+    outcome     text        CHECK (outcome IN ('succeeded', 'failed', 'withdrawn', 'discarded', 'not_dead')),
+    ended_at    timestamptz,
+    failures    jsonb,
+    PRIMARY KEY (job, n),
+    UNIQUE (job, held),
+    CHECK ((outcome IS NULL) = (ended_at IS NULL))
+);
+COMMENT ON TABLE postroom.job_item IS
+    'The events of each replay, in the order in which they are released, and what became of them. They are fixed when the replay is made.';
+COMMENT ON COLUMN postroom.job_item.through IS
+    'The number of the last event that is released together with this one: the events of a key are released together.';
+COMMENT ON COLUMN postroom.job_item.held IS
+    'The id that the event has, or had, in held.';
+COMMENT ON COLUMN postroom.job_item.chain IS
+    'The key under which the event is released. Events of one key of an ordered handler run one after the other, even if they block no other.';
+COMMENT ON COLUMN postroom.job_item.dead_at IS
+    'When the event died. It gets this time again if it is withdrawn.';
+COMMENT ON COLUMN postroom.job_item.outcome IS
+    'succeeded. failed: it is dead again. withdrawn: it did not run and is as it was. discarded. not_dead: it was not dead when its turn came.';
+COMMENT ON COLUMN postroom.job_item.failures IS
+    'The last ten failures of the event before the replay released it. The row of held, which has them otherwise, is removed if the event succeeds.';
+CREATE INDEX job_item_open ON postroom.job_item (job, n) WHERE outcome IS NULL AND released_at IS NOT NULL;
+CREATE INDEX job_item_next ON postroom.job_item (job, n) WHERE outcome IS NULL AND released_at IS NULL;
+CREATE INDEX job_item_event ON postroom.job_item USING hash (event_id);
+
+CREATE TABLE postroom.trial (
+    id       bigint           GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    handler  postroom.handler COLLATE "C" NOT NULL,
+    held     bigint           NOT NULL,
+    asked_at timestamptz      NOT NULL DEFAULT now(),
+    taken_by postroom.process,
+    taken_at timestamptz,
+    outcome  jsonb
+);
+COMMENT ON TABLE postroom.trial IS
+    'Dry runs that operators ask for. A process that has the handler runs it in a transaction that it rolls back, and writes the outcome. The operator''s process removes the row.';
+COMMENT ON COLUMN postroom.trial.held IS
+    'The id of the dead event in held.';
+COMMENT ON COLUMN postroom.trial.outcome IS
+    'What the dry run did, as JSON. NULL: it has not ended.';
+COMMENT ON COLUMN postroom.trial.taken_by IS
+    'The process that makes the dry run. NULL: none has taken it yet.';
+CREATE INDEX trial_open ON postroom.trial (handler, id) WHERE taken_by IS NULL;
+
+--
+-- Searching
+--
+-- Lists, counts and replays use the same conditions: those of these two functions. An
+-- argument that is NULL is no condition. The planner takes the functions apart, and uses
+-- the indexes of what is asked for.
+
+CREATE FUNCTION postroom.dead_letters(ids bigint[], handler text, type text, key text, class text, cause bytea, source text,
+                                      event_id text, text text, since timestamptz, until timestamptz)
+RETURNS SETOF postroom.held
+LANGUAGE sql STABLE
+AS $$
+    SELECT h.*
+    FROM postroom.held h
+    WHERE h.dead_at IS NOT NULL
+      AND ($1 IS NULL OR h.id = ANY ($1))
+      AND ($2 IS NULL OR h.handler = $2)
+      AND ($3 IS NULL OR h.type = $3)
+      AND ($4 IS NULL OR h.event_key = $4)
+      AND ($5 IS NULL OR h.class = $5)
+      AND ($6 IS NULL OR h.fingerprint = $6)
+      AND ($7 IS NULL OR h.source = $7)
+      AND ($8 IS NULL OR h.event_id = $8)
+      AND ($9 IS NULL OR position(convert_to($9, 'UTF8') IN h.data) > 0
+           OR EXISTS (SELECT FROM jsonb_array_elements(h.failures) f WHERE strpos(lower(f ->> 'text'), lower($9)) > 0))
+      AND ($10 IS NULL OR h.dead_at >= $10)
+      AND ($11 IS NULL OR h.dead_at < $11)
+$$;
+COMMENT ON FUNCTION postroom.dead_letters(bigint[], text, text, text, text, bytea, text, text, text, timestamptz, timestamptz) IS
+    'Returns the dead events with these properties. text is searched in the data, byte by byte, and in the texts of the failures, in upper and lower case.';
+
+CREATE FUNCTION postroom.discarded(ids bigint[], handler text, type text, key text, class text, cause bytea, source text,
+                                   event_id text, text text, since timestamptz, until timestamptz)
+RETURNS SETOF postroom.archive
+LANGUAGE sql STABLE
+AS $$
+    SELECT h.*
+    FROM postroom.archive h
+    WHERE ($1 IS NULL OR h.id = ANY ($1))
+      AND ($2 IS NULL OR h.handler = $2)
+      AND ($3 IS NULL OR h.type = $3)
+      AND ($4 IS NULL OR h.event_key = $4)
+      AND ($5 IS NULL OR h.class = $5)
+      AND ($6 IS NULL OR h.fingerprint = $6)
+      AND ($7 IS NULL OR h.source = $7)
+      AND ($8 IS NULL OR h.event_id = $8)
+      AND ($9 IS NULL OR position(convert_to($9, 'UTF8') IN h.data) > 0
+           OR EXISTS (SELECT FROM jsonb_array_elements(h.failures) f WHERE strpos(lower(f ->> 'text'), lower($9)) > 0))
+      AND ($10 IS NULL OR h.discarded_at >= $10)
+      AND ($11 IS NULL OR h.discarded_at < $11)
+$$;
+COMMENT ON FUNCTION postroom.discarded(bigint[], text, text, text, text, bytea, text, text, text, timestamptz, timestamptz) IS
+    'Returns the discarded events with these properties, as dead_letters does. The times are those at which they were discarded.';
