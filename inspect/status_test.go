@@ -95,7 +95,7 @@ func TestFindings(t *testing.T) {
 			p.hold("h", "1", "next_at, claimed_by", "now() + interval '1 minute', 'p'")
 		}, nil, ""},
 		{"a replay that is driven", func(p *place) { p.exec(job + `'20 s')`) }, nil, ""},
-		{"a replay that stands still", func(p *place) { p.exec(job + `'40 s')`) }, []string{"replay_idle"}, "replay 1 runs, and nobody has driven it for 40s"},
+		{"a replay that stands still", func(p *place) { p.exec(job + `'40 s')`) }, []string{"replay_idle"}, "replay 1 runs, and no process has advanced it for 40s"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

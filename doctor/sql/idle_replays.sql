@@ -1,4 +1,4 @@
--- Replays that are to run and that nobody has driven for longer than $1.
+-- Replays that are to run and that no process has advanced for longer than $1.
 --
 -- Locks   none.
 -- Index   job_running (id).

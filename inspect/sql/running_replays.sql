@@ -1,4 +1,4 @@
--- The replays that run, and for how long nobody has driven each.
+-- The replays that run, and for how long no process has advanced each.
 --
 -- Locks   none.
 -- Index   job_running (id).
