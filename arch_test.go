@@ -43,6 +43,7 @@ const (
 	sqlFilePath   = module + "/internal/sqlfile"
 	textPath      = module + "/internal/text"
 	heldPath      = module + "/internal/held"
+	eventFindPath = module + "/internal/eventsearch"
 	pglogPath     = module + "/internal/pglog"
 	seqsetPath    = module + "/internal/seqset"
 
@@ -94,7 +95,7 @@ var layers = []struct {
 	{"inbox/internal/stream", []string{rootPath, inboxDeliveryPath, consumerPath, wirePath, wildcardPath, identityPath, pausePath, natsPath}, "it reads streams; the ledger stores its state, so it knows no database"},
 	{"inbox/internal/upkeep", []string{rootPath, inboxDeliveryPath, guardPath, pausePath, uuidPath}, "it decides when to renew a process's registration and when to sweep the ledger; it asks no database itself"},
 	{"deadletter", []string{rootPath, heldPath, textPath, sqlFilePath, schemaPath, remedyPath, pgxAllPath}, "it reads and changes held events with SQL; it runs no handler and publishes nothing"},
-	{"inspect", []string{rootPath, heldPath, consumerPath, sqlFilePath, schemaPath, wirePath, wildcardPath, identityPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath, uuidPath}, "it reads the database and the broker and changes neither"},
+	{"inspect", []string{rootPath, heldPath, eventFindPath, consumerPath, sqlFilePath, schemaPath, wirePath, wildcardPath, identityPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath, uuidPath}, "it reads the database and the broker and changes neither"},
 	{"outbound", []string{rootPath, pausePath, telemetryPath, guardPath, breakerPath, otelPath}, "it calls other systems over HTTP; it knows no database, broker or handler"},
 	{"idempotency", []string{rootPath, pausePath, textPath, module + "/idempotency/internal/...", schemaPath, telemetryPath, guardPath, sessionPath, remedyPath, module + "/internal/jcs", sqlFilePath, pgxAllPath, otelPath, fieldsPath}, "it stores answers in a database; it calls no vendor and writes no event"},
 	{"idempotency/internal/answer", []string{textPath}, "it decides which part of an answer is stored"},
@@ -107,6 +108,7 @@ var layers = []struct {
 	{"internal/identity", nil, "it computes with names"},
 	{"internal/sqlfile", nil, "it loads statements from files"},
 	{"internal/text", nil, "it computes with text"},
+	{"internal/eventsearch", []string{schemaPath, sqlFilePath, textPath, pgxAllPath}, "it reads events in the log, in held and in archive"},
 	{"internal/held", []string{schemaPath, sqlFilePath, textPath, pgxAllPath}, "it reads the tables held and archive"},
 	{"internal/jcs", nil, "it turns one text into another"},
 	{"internal/session", []string{pgxAllPath}, "it resets one connection"},

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/eventsearch"
 	"github.com/postroom/postroom/internal/held"
 	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/schema"
@@ -51,6 +52,7 @@ type Inspector struct {
 	err       error // the fault of the Config, if there is one
 	sql       statements
 	held      held.Reader
+	events    eventsearch.Reader
 }
 
 // New returns an inspector for the tables in db and the broker behind nc. If nc is nil,
@@ -59,7 +61,7 @@ type Inspector struct {
 func New(db DB, nc *nats.Conn, cfg Config) *Inspector {
 	i := &Inspector{db: db, broker: brokerClient{nc}, retention: cmp.Or(cfg.Retention, 72*time.Hour)}
 	if i.schema, i.err = schema.Name(cfg.Schema); i.err == nil {
-		i.sql, i.held = load(i.schema), held.NewReader(i.schema)
+		i.sql, i.held, i.events = load(i.schema), held.NewReader(i.schema), eventsearch.NewReader(i.schema)
 	}
 	return i
 }
@@ -85,7 +87,7 @@ func (i *Inspector) inTx(ctx context.Context, do func(db *snapshot) error) error
 	if err := schema.Require(ctx, tx, i.schema); err != nil {
 		return err
 	}
-	return do(&snapshot{ctx: ctx, tx: tx, schema: i.schema, sql: &i.sql, held: i.held})
+	return do(&snapshot{ctx: ctx, tx: tx, schema: i.schema, sql: &i.sql, held: i.held, events: i.events})
 }
 
 // explain adds to an error of the database what to do about it.
@@ -272,6 +274,7 @@ type snapshot struct {
 	schema string
 	sql    *statements
 	held   held.Reader
+	events eventsearch.Reader
 }
 
 // rows returns the rows of a statement, each made by scan.

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/eventview"
 	"github.com/postroom/postroom/inspect"
 )
 
@@ -53,7 +54,7 @@ func printHandlers(cmd *cobra.Command, asJSON bool, h *inspect.Handlers) error {
 		return err
 	}
 	if !h.Broker.Asked || h.Broker.Fault != "" {
-		if err := printLine(cmd.OutOrStdout(), "\nbroker: %s", brokerLine(h.Broker)); err != nil {
+		if err := printLine(cmd.OutOrStdout(), "\nbroker: %s", eventview.BrokerLine(h.Broker)); err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	root "github.com/postroom/postroom"
+	"github.com/postroom/postroom/cmd/postroom/internal/eventview"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/devtest"
@@ -247,13 +248,36 @@ func TestEventsShow(t *testing.T) {
 	if strings.Contains(r.out, "c4nary") || strings.Contains(r.out, "\x1b") {
 		t.Errorf("it shows data, or what a terminal obeys:\n%s", r.out)
 	}
-	got := decode[eventReport](t, postroom(t, s.env, "events", "show", "order-7", "--source", "/shop", "--json").want(t, exitOK))
+	got := decode[eventview.Report](t, postroom(t, s.env, "events", "show", "order-7", "--source", "/shop", "--json").want(t, exitOK))
 	if len(got.LogEntries) != 1 || len(got.Held) != 1 || len(got.Timeline) < 5 || !got.Streams[0].Found {
 		t.Errorf("events show --json = %+v", got)
 	}
 	postroom(t, s.env, "events", "show", "order-8").want(t, exitOK).says(t, "not in this log", "waits behind an earlier event of key k7\n")
 	postroom(t, s.env, "events", "show", "nothing").want(t, exitFailed).says(t, "nothing is known about this event: looked in the log", "give the source")
 	postroom(t, s.env, "events", "show", "order-7", "--source", "/other").want(t, exitFailed).says(t, "event /other order-7")
+}
+
+func TestEventsList(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.fails(t)
+	postroom(t, s.env, "events", "list", "--key", "k7").want(t, exitOK).says(t,
+		"WRITTEN", s.stream+".charged", s.stream+".placed    order-7", "k7    /shop    published; dead at ledger.move\n")
+	first := postroom(t, s.env, "events", "list", "--limit", "2", "--type", s.stream+".charged", "--limit", "1").want(t, exitOK)
+	if strings.Contains(first.out, "order-7") {
+		t.Errorf("of another type: %s", first.out)
+	}
+	first = postroom(t, s.env, "events", "list", "--limit", "1", "--source", "/shop", "--since", "1h").want(t, exitOK).says(t, "there may be more: --after ")
+	_, after, _ := strings.Cut(strings.TrimSpace(first.out), "--after ")
+	second := decode[inspect.EventPage](t, postroom(t, s.env, "events", "list", "--limit", "1", "--source", "/shop", "--since", "1h", "--after", after, "--json").want(t, exitOK))
+	if len(second.Events) != 1 || strings.Contains(first.out, second.Events[0].EventID) {
+		t.Errorf("first %s, then %+v", first.out, second)
+	}
+	postroom(t, s.env, "events", "list", "--cause", "order-7", "--correlation", "order-7").want(t, exitOK).says(t, s.stream+".charged")
+	postroom(t, s.env, "events", "list", "--until", "1h").want(t, exitOK).says(t, "no such event is in this log, held or discarded")
+	postroom(t, s.env, "events", "list", "--trace", "none").want(t, exitFailed).says(t, "TraceID has to be a trace id")
+	postroom(t, s.env, "events", "list", "--limit", "0").want(t, exitUsage).says(t, "--limit is 0, want 1 to 1000")
+	postroom(t, s.env, "events", "list", "--since", "x").want(t, exitUsage).says(t, "--since: write a time")
 }
 
 func TestAudit(t *testing.T) {

@@ -67,17 +67,6 @@ func (s *inspection) connect() (*nats.Conn, error) {
 	return s.broker.connect()
 }
 
-// brokerLine says what there is of the broker.
-func brokerLine(b inspect.Broker) string {
-	switch {
-	case b.Fault != "":
-		return "could not be asked: " + b.Fault
-	case !b.Asked:
-		return "not asked: give --nats-url or set POSTROOM_NATS_URL"
-	}
-	return "answers"
-}
-
 // setBrokerFault notes in an answer why the broker could not be asked.
 func setBrokerFault(b *inspect.Broker, away error) {
 	if away != nil {
@@ -101,24 +90,5 @@ func bytesOf(n int64) string {
 	return fmt.Sprintf("%.1f %cB", size, units[unit])
 }
 
-// orDash is a text, or a dash where there is none.
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
-}
-
 // count is a number of things in a table.
 func count(n int64) string { return fmt.Sprintf("%d", n) }
-
-// block prints a table with a line before it, unless it has a head alone.
-func block(cmd *cobra.Command, rows [][]string) error {
-	if len(rows) < 2 {
-		return nil
-	}
-	if err := printLine(cmd.OutOrStdout(), ""); err != nil {
-		return err
-	}
-	return printTable(cmd.OutOrStdout(), rows)
-}

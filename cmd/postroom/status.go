@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/eventview"
 	"github.com/postroom/postroom/inspect"
 )
 
@@ -66,7 +67,7 @@ func printStatus(cmd *cobra.Command, asJSON bool, s *inspect.Status) error {
 		{"RELAY", leader(s.Relay)},
 		{"OUTGOING", outgoing(s.Relay)},
 		{"DISCARDED", discarded(s.Discarded)},
-		{"BROKER", brokerLine(s.Broker)},
+		{"BROKER", eventview.BrokerLine(s.Broker)},
 	})
 	if err != nil {
 		return err

@@ -1,0 +1,95 @@
+package eventview
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
+	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/terminal"
+)
+
+// List prints a page of events.
+func List(out io.Writer, asJSON bool, page *inspect.EventPage) error {
+	if asJSON {
+		return output.JSON(out, page)
+	}
+	if len(page.Events) > 0 {
+		rows := [][]string{{"WRITTEN", "TYPE", "EVENT", "KEY", "SOURCE", "STATE"}}
+		for n := range page.Events {
+			e := &page.Events[n]
+			rows = append(rows, []string{
+				output.Stamp(e.LoggedAt), output.Cell(e.Type, 40), output.Cell(e.EventID, 40), output.OrDash(output.Cell(e.Key, 30)), output.Cell(e.Source, 30), State(e),
+			})
+		}
+		if err := output.Table(out, rows); err != nil {
+			return err
+		}
+	}
+	switch {
+	case page.Stopped:
+		return output.Line(out, "%s", stopped(page))
+	case page.Next != "":
+		return output.Line(out, "\nthere may be more: --after %s", page.Next)
+	case len(page.Events) == 0:
+		return output.Line(out, "no such event is in this log, held or discarded (%s)", rows(page.Looked))
+	}
+	return nil
+}
+
+// stopped says that a page ended before its list did, and how to go on.
+func stopped(page *inspect.EventPage) string {
+	text := "no such event so far"
+	if len(page.Events) > 0 {
+		text = "\nthere may be more"
+	}
+	text += fmt.Sprintf(": stopped: %s", rows(page.Looked))
+	if !page.Reached.IsZero() {
+		text += ", back to " + output.Stamp(page.Reached)
+	}
+	return text + "\ngo on with --after " + page.Next + ", or give --since and --until"
+}
+
+func rows(n int) string {
+	if n == 1 {
+		return "1 row of the log was looked at"
+	}
+	return terminal.Grouped(int64(n)) + " rows of the log were looked at"
+}
+
+// State says how far an event is: in the log, and at the handlers of the databases that were
+// asked.
+func State(e *inspect.EventSummary) string {
+	var parts []string
+	byState := make(map[inspect.State][]string)
+	var states []inspect.State
+	for _, h := range e.Handlers {
+		if h.Handler == inspect.Outgoing {
+			parts = append(parts, string(h.State)+" on its way to the broker")
+			continue
+		}
+		if byState[h.State] == nil {
+			states = append(states, h.State)
+		}
+		byState[h.State] = append(byState[h.State], output.Cell(h.Handler, 60))
+	}
+	if e.Published != "" && len(parts) == 0 {
+		parts = append(parts, string(e.Published))
+	}
+	for _, state := range states {
+		names := strings.Join(byState[state], ", ")
+		switch state {
+		case inspect.Done:
+			parts = append(parts, "done by "+names)
+		case inspect.Dead, inspect.Discarded:
+			parts = append(parts, string(state)+" at "+names)
+		default:
+			parts = append(parts, fmt.Sprintf("held for %s (%s)", names, state))
+		}
+	}
+	if len(parts) == 0 {
+		return "-"
+	}
+	return strings.Join(parts, "; ")
+}

@@ -1,0 +1,155 @@
+// Package output prints what commands say: tables, facts, JSON, and the texts in them.
+package output
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"golang.org/x/term"
+
+	"github.com/postroom/postroom/internal/terminal"
+)
+
+// JSON prints v as JSON, for scripts.
+func JSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}
+
+// Table prints aligned columns, the names of the columns first, cut to the width of
+// a terminal.
+func Table(w io.Writer, rows [][]string) error {
+	if err := terminal.Table(w, Width(w), rows); err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}
+
+// Facts prints names and values in two columns, in full.
+func Facts(w io.Writer, rows [][]string) error {
+	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	for _, row := range rows {
+		if _, err := fmt.Fprintln(table, strings.Join(row, "\t")); err != nil {
+			return fmt.Errorf("write output: %w", err)
+		}
+	}
+	if err := table.Flush(); err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}
+
+// Line prints one line of plain text.
+func Line(w io.Writer, format string, args ...any) error {
+	if _, err := fmt.Fprintf(w, format+"\n", args...); err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}
+
+// Stamp is a time to the second, in UTC.
+func Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// Plural returns "1 migration", "2 migrations".
+func Plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// Text prints text as it is.
+func Text(w io.Writer, text string) error {
+	if _, err := io.WriteString(w, text); err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}
+
+// OrDash is a text, or a dash if there is none.
+func OrDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// Block prints a table with an empty line before it, unless it has only a head.
+func Block(w io.Writer, rows [][]string) error {
+	if len(rows) < 2 {
+		return nil
+	}
+	if err := Line(w, ""); err != nil {
+		return err
+	}
+	return Table(w, rows)
+}
+
+// Ago is how long ago a time was, as one says it.
+func Ago(t time.Time) string { return Span(time.Since(t)) + " ago" }
+
+// Span is a duration in its two largest units.
+func Span(d time.Duration) string {
+	switch d = d.Abs(); {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%ds", d/time.Minute, d%time.Minute/time.Second)
+	case d < 24*time.Hour:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	default:
+		return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
+	}
+}
+
+// Cell is a text of an event, or of a failure, in one cell of a table: its first line,
+// of most characters at the most, and nothing that a terminal would obey.
+func Cell(text string, most int) string {
+	text, _, more := strings.Cut(text, "\n")
+	clean := []rune(strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '·'
+		}
+		return r
+	}, text))
+	if len(clean) > most {
+		clean, more = clean[:most-1], true
+	}
+	if more {
+		return string(clean) + "…"
+	}
+	return string(clean)
+}
+
+// Printable is a text without control characters, but for the ends of lines and tabs.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
+			return '·'
+		}
+		return r
+	}, s)
+}
+
+// Width returns how many characters fit on a line of w, and 0 if w is no terminal.
+func Width(w io.Writer) int {
+	file, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) {
+		return 0
+	}
+	width, _, err := term.GetSize(int(file.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}

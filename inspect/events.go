@@ -1,0 +1,143 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/postroom/postroom/internal/eventsearch"
+)
+
+// EventFilter says which events to return: those that have every property that is set. The
+// zero value returns the newest hundred of all.
+//
+// Wide because these are the properties of an event.
+type EventFilter struct {
+	Key           string
+	Type          string
+	Source        string
+	CorrelationID string
+	CausationID   string
+
+	// TraceID selects the events that were written in one trace: 32 hexadecimal digits, or
+	// the W3C header traceparent that has them.
+	TraceID string
+
+	// Any selects events that have this as their id, key, correlation id, causation id or
+	// trace id.
+	Any string
+
+	// Since and Until select events that were written at Since or later and before Until. A
+	// range makes an answer quicker: only its part of the log is read. Events may be
+	// missing if the database's clock was set back by more than a minute.
+	Since, Until time.Time
+
+	// After is where to begin: the Next of the previous page.
+	After string
+
+	// Limit is the most events of a page.
+	//
+	// Defaults to 100; at most 1,000.
+	Limit int
+}
+
+// EventPage is a page of events.
+type EventPage struct {
+	Events []EventSummary `json:"events"`
+
+	// Next is where the next page begins; empty if this is the last one. A page looks at
+	// 200,000 rows of the log at most, for about five seconds. So it may have fewer than
+	// Limit, or none, and a Next.
+	Next string `json:"next,omitempty"`
+
+	// Looked is how many rows of the log the page looked at, and Reached is when the oldest
+	// of them was written.
+	Looked  int       `json:"looked"`
+	Reached time.Time `json:"reached,omitzero"`
+
+	// Stopped says that the page ended because it may not look at more rows.
+	Stopped bool `json:"stopped"`
+}
+
+// EventSummary says what an event is, and how far it is.
+//
+// Wide because it is an event, in one document.
+type EventSummary struct {
+	Source        string    `json:"source"`
+	EventID       string    `json:"event_id"`
+	Type          string    `json:"type"`
+	Key           string    `json:"key,omitempty"`
+	CorrelationID string    `json:"correlation_id,omitempty"`
+	CausationID   string    `json:"causation_id,omitempty"`
+	TraceID       string    `json:"trace_id,omitempty"`
+	LoggedAt      time.Time `json:"logged_at"`
+
+	// Seq is its place in the log, and Published how far it is there. They are zero if the
+	// log does not have the event: it is of another service, or was removed from the log,
+	// and is known because it is held or was discarded.
+	Seq       int64        `json:"seq,omitzero"`
+	Published PublishState `json:"published,omitempty"`
+
+	// Handlers are those of this database that have decided or hold it, and Outgoing if it
+	// is held on its way to the broker.
+	Handlers []HandlerState `json:"handlers"`
+}
+
+// Done is the state of an event that took effect at a handler.
+const Done State = "done"
+
+// HandlerState is the state of an event at a handler.
+type HandlerState struct {
+	Handler string `json:"handler"`
+	State   State  `json:"state"`
+}
+
+// Events returns the events that match: those of the log, the newest first, and by their time
+// among them those that the log does not have and that are held or were discarded, the last to
+// be held first. The log has an index for CausationID alone; for other properties a page reads
+// the log from its end.
+func (i *Inspector) Events(ctx context.Context, f EventFilter) (*EventPage, error) {
+	s := eventsearch.Selection{
+		Key: f.Key, Type: f.Type, Source: f.Source, CorrelationID: f.CorrelationID, CausationID: f.CausationID, Any: f.Any, Since: f.Since, Until: f.Until,
+	}
+	s.TraceID, _ = eventsearch.TraceIDOf(f.TraceID) // Validate refuses what is none
+	if id, ok := eventsearch.TraceIDOf(f.Any); ok {
+		s.Any = id
+	}
+	if err := s.Validate(); err != nil {
+		return nil, fmt.Errorf("inspect: events: %w", err)
+	}
+	page := &EventPage{Events: []EventSummary{}}
+	err := i.inTx(ctx, func(m *snapshot) error {
+		found, err := m.events.Page(m.ctx, m.tx, s, f.After, limit(f.Limit))
+		if err != nil {
+			return err
+		}
+		page.Next, page.Looked, page.Reached, page.Stopped = found.Next, found.Looked, utc(found.Reached), found.Stopped
+		page.Events, err = summaries(m, found.Events)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("inspect: events: %w", i.explain(err))
+	}
+	return page, nil
+}
+
+// summaries returns events with what handlers have done with them.
+func summaries(m *snapshot, events []eventsearch.Event) ([]EventSummary, error) {
+	if err := m.events.Handlers(m.ctx, m.tx, events); err != nil {
+		return nil, err
+	}
+	all := make([]EventSummary, len(events))
+	for n := range events {
+		e := &events[n]
+		all[n] = EventSummary{
+			Source: e.Source, EventID: e.ID, Type: e.Type, Key: e.Key, CorrelationID: e.CorrelationID, CausationID: e.CausationID, TraceID: e.TraceID,
+			LoggedAt: utc(e.LoggedAt), Seq: e.Seq, Published: PublishState(e.State), Handlers: make([]HandlerState, len(e.Handlers)),
+		}
+		for h, handler := range e.Handlers {
+			all[n].Handlers[h] = HandlerState{Handler: handler.Name, State: State(handler.State)}
+		}
+	}
+	return all, nil
+}

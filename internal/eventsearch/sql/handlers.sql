@@ -1,0 +1,40 @@
+-- What handlers have done with events, which are given by their sources $1 and ids $2: each
+-- row has the number of the event, the handler, and its state. A handler that holds an event
+-- has a row with state 'done' too. Handlers that decide under a key of their own are found
+-- while they hold the event, and after it was discarded.
+--
+-- "OFFSET 0" has each key looked up: a join may read all that a handler decided.
+--
+-- Locks   none.
+-- Index   held_event (event_id), archive_event (event_id); inbox's primary key, once for each handler, and once for each handler and event.
+-- Order   held before discarded before done.
+-- Called  by Reader.Handlers.
+WITH RECURSIVE deciding (handler, n) AS (
+    (SELECT handler::text, 1 FROM postroom.inbox ORDER BY inbox.handler, dedupe_key LIMIT 1)
+    UNION ALL
+    SELECT (SELECT inbox.handler::text FROM postroom.inbox WHERE inbox.handler > deciding.handler ORDER BY inbox.handler, dedupe_key LIMIT 1), n + 1
+    FROM deciding
+    WHERE deciding.handler IS NOT NULL AND n < 200
+), event AS (
+    SELECT source, event_id, n FROM ROWS FROM (unnest($1::text[]), unnest($2::text[])) WITH ORDINALITY AS event (source, event_id, n)
+)
+SELECT e.n - 1 AS event, h.handler, h.state, h.place
+FROM event e
+CROSS JOIN LATERAL (
+    (SELECT handler::text,
+            CASE WHEN dead_at IS NOT NULL THEN 'dead'
+                 WHEN next_at IS NULL THEN 'waiting'
+                 WHEN claimed_by IS NOT NULL THEN CASE WHEN next_at > now() OR handler = 'outbox' THEN 'running' ELSE 'abandoned' END
+                 WHEN next_at <= now() THEN 'due'
+                 WHEN class IS NULL AND key IS NULL THEN 'scheduled'
+                 ELSE 'retrying' END AS state, 1 AS place
+     FROM postroom.held WHERE held.event_id = e.event_id AND held.source = e.source LIMIT 100)
+    UNION ALL
+    (SELECT handler::text, 'discarded', 2 FROM postroom.archive WHERE archive.event_id = e.event_id AND archive.source = e.source LIMIT 100)
+    UNION ALL
+    SELECT d.handler, 'done', 3
+    FROM deciding d
+    CROSS JOIN LATERAL (SELECT FROM postroom.inbox WHERE inbox.handler = d.handler AND inbox.dedupe_key = e.source || ' ' || e.event_id OFFSET 0) i
+    WHERE d.handler IS NOT NULL
+) h
+ORDER BY e.n, h.place, h.handler;

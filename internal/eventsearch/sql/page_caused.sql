@@ -1,0 +1,41 @@
+-- Events of the log that event $7 caused and that match, the newest first; the parameters
+-- and columns are those of page_log.sql.
+--
+-- It looks at the entries of one cause, at most $12 of them: if there are more, looked is $12
+-- and the answer is not complete.
+--
+-- Locks   none.
+-- Index   outbox_causation (causation_id), outbox_pkey (seq); held_outgoing (pos), archive_outgoing (pos).
+-- Order   by seq, descending.
+-- Called  by Reader.Page.
+WITH looked AS MATERIALIZED (
+    SELECT seq, created_at,
+           ($3::text IS NULL OR key = $3) AND ($4::text IS NULL OR type = $4) AND ($5::text IS NULL OR source = $5)
+           AND ($6::text IS NULL OR correlation_id = $6) AND causation_id = $7::text
+           AND ($8::text IS NULL OR lower(split_part(trace_parent, '-', 2)) = $8)
+           AND ($9::text IS NULL OR event_id = $9 OR key = $9 OR correlation_id = $9 OR causation_id = $9
+                OR lower(split_part(trace_parent, '-', 2)) = lower($9))
+           AND ($10::timestamptz IS NULL OR created_at >= $10) AND ($11::timestamptz IS NULL OR created_at < $11)
+           AND seq < $1::bigint AND seq >= $2::bigint AS wanted
+    FROM (SELECT * FROM postroom.outbox WHERE causation_id = $7::text LIMIT $12::bigint) o
+), edge AS (
+    SELECT count(*) AS looked, coalesce(min(seq), 0) AS reached, (SELECT created_at FROM looked ORDER BY seq LIMIT 1) AS reached_at
+    FROM looked
+), found AS (
+    SELECT seq FROM looked WHERE wanted ORDER BY seq DESC LIMIT $13::bigint
+)
+SELECT edge.looked, edge.reached, edge.reached_at, coalesce(o.seq, 0) AS at, coalesce(o.seq, 0) AS seq,
+       coalesce(postroom.clipped(o.source, 1024), '') AS source, coalesce(postroom.clipped(o.event_id, 1024), '') AS event_id,
+       coalesce(postroom.clipped(o.type, 1024), '') AS type, coalesce(postroom.clipped(o.key, 1024), '') AS key,
+       coalesce(postroom.clipped(o.correlation_id, 1024), '') AS correlation_id, coalesce(postroom.clipped(o.causation_id, 1024), '') AS causation_id,
+       coalesce(postroom.clipped(lower(split_part(o.trace_parent, '-', 2)), 1024), '') AS trace_id, postroom.clamped(o.created_at) AS logged_at,
+       CASE WHEN EXISTS (SELECT FROM postroom.held WHERE handler = 'outbox' AND pos = o.seq OFFSET 0) THEN 'held'
+            WHEN EXISTS (SELECT FROM postroom.archive WHERE handler = 'outbox' AND pos = o.seq OFFSET 0) THEN 'discarded'
+            WHEN o.seq <@ r.pending THEN 'pending'
+            WHEN o.seq > r.high OR o.seq > r.floor AND NOT pg_visible_in_snapshot(o.xid, r.snap) THEN 'unpublished'
+            ELSE 'published' END AS state
+FROM edge
+CROSS JOIN postroom.relay r
+LEFT JOIN found ON true
+LEFT JOIN LATERAL (SELECT * FROM postroom.outbox WHERE outbox.seq = found.seq OFFSET 0) o ON true
+ORDER BY o.seq DESC;
