@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -31,11 +33,12 @@ func (w *eventFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.CorrelationID, "correlation", "", "with this correlation id: the events of one business process")
 	flags.StringVar(&f.CausationID, "cause", "", "that the event with this id caused")
 	flags.StringVar(&f.TraceID, "trace", "", "written in this trace: a trace id, or a traceparent")
+	flags.StringVar(&f.Any, "any", "", "that have this as id, key, correlation id, cause or trace id")
 	flags.StringVar(&w.since, "since", "", "written then or later: a time (2026-01-31T03:00:00Z) or how long ago (90m)")
 	flags.StringVar(&w.until, "until", "", "written before then, likewise")
 	flags.IntVar(&f.Limit, "limit", 100, "how many, 1 to 1000")
 	flags.StringVar(&f.After, "after", "", "begin where the page before ended")
-	noFileCompletion(cmd, "key", "type", "source", "correlation", "cause", "trace", "since", "until", "limit", "after")
+	noFileCompletion(cmd, "key", "type", "source", "correlation", "cause", "trace", "any", "since", "until", "limit", "after")
 }
 
 // read reads what the flags say.
@@ -65,6 +68,7 @@ log at most. If it stopped there, it says how to go on. With --since and --until
 only that part of the log. Changes nothing.`,
 		Example: `  postroom events list --key order-7
   postroom events list --correlation 01936f0e-3c4b-7d7a-9a61-0d3c1c2b8f10
+  postroom events list --any order-7 --since 2h
   postroom events list --trace 4bf92f3577b34da6a3ce929d0e0e4736 --since 2h
   postroom events list --type order.placed --since 2026-01-31T03:00 --until 2026-01-31T04:00 --json`,
 		Args: noArguments,
@@ -77,7 +81,7 @@ only that part of the log. Changes nothing.`,
 				if err != nil {
 					return err
 				}
-				return eventview.List(cmd.OutOrStdout(), s.asJSON, page)
+				return eventview.List(cmd.OutOrStdout(), s.asJSON, page, "")
 			})
 		},
 	}
@@ -100,23 +104,26 @@ external handlers, edits, replays, requests to publish it again, what operators 
 event that caused it and the events that it caused. It does not have the event's data.
 The command changes nothing.
 
+ID is the id of an event. If no event has this id, the command looks for events that have
+it as key, correlation id, trace id or cause. If that is one, it shows it. If there are
+more, it lists them, as 'postroom events list --any' does.
+
 With a broker (--nats-url) it searches the stream for half a second at most, from the
 event's time in the log on. An id is unique within a source. Without --source the command
 shows every event with the id, and looks in the ledger for each source that it finds.`,
 		Example: `  postroom events show 01936f0e-3c4b-7d7a-9a61-0d3c1c2b8f10
-  postroom events show order-7 --source /shop --nats-url nats://localhost:4222`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 || args[0] == "" || strings.Contains(args[0], "://") {
-				return usagef("give the id of one event")
-			}
-			return nil
-		},
+  postroom events show order-7 --source /shop --nats-url nats://localhost:4222
+  postroom events show 4bf92f3577b34da6a3ce929d0e0e4736`,
+		Args:              oneEvent,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.withBroker(cmd.Context(), func(i *inspect.Inspector, away error) error {
-				j, err := i.Event(cmd.Context(), source, args[0])
-				if err != nil {
+				j, page, err := findEvent(cmd.Context(), i, source, args[0])
+				switch {
+				case err != nil:
 					return errors.Join(err, away) // why the broker was not asked
+				case page != nil:
+					return eventview.List(cmd.OutOrStdout(), s.asJSON, page, args[0])
 				}
 				setBrokerFault(&j.Broker, away)
 				if err := eventview.Event(cmd.OutOrStdout(), s.asJSON, j); err != nil {
@@ -130,4 +137,32 @@ shows every event with the id, and looks in the ledger for each source that it f
 	noFileCompletion(cmd, "source")
 	s.addFlags(cmd, true)
 	return cmd
+}
+
+func oneEvent(_ *cobra.Command, args []string) error {
+	if len(args) != 1 || args[0] == "" || strings.Contains(args[0], "://") {
+		return usagef("give the id of one event")
+	}
+	return nil
+}
+
+// findEvent returns what is known of the event with an id. If there is none, it looks for
+// events that have the id as another property: it returns the event if that is one, and a
+// page of them if there are more.
+func findEvent(ctx context.Context, i *inspect.Inspector, source, id string) (*inspect.EventTrace, *inspect.EventPage, error) {
+	j, err := i.Event(ctx, source, id)
+	if !errors.Is(err, inspect.ErrNotFound) {
+		return j, nil, err
+	}
+	page, other := i.Events(ctx, inspect.EventFilter{Any: id, Source: source})
+	switch {
+	case other != nil:
+		return nil, nil, errors.Join(err, other)
+	case page.Next == "" && len(page.Events) == 0:
+		return nil, nil, fmt.Errorf("%w; and no event has it as key, correlation id, trace id or cause", err)
+	case page.Next == "" && len(page.Events) == 1:
+		j, err = i.Event(ctx, page.Events[0].Source, page.Events[0].EventID)
+		return j, nil, err
+	}
+	return nil, page, nil
 }

@@ -255,6 +255,21 @@ func TestEventsShow(t *testing.T) {
 	postroom(t, s.env, "events", "show", "order-8").want(t, exitOK).says(t, "not in this log", "waits behind an earlier event of key k7\n")
 	postroom(t, s.env, "events", "show", "nothing").want(t, exitFailed).says(t, "nothing is known about this event: looked in the log", "give the source")
 	postroom(t, s.env, "events", "show", "order-7", "--source", "/other").want(t, exitFailed).says(t, "event /other order-7")
+
+	// By what else they have.
+	postroom(t, s.env, "events", "show", "k7").want(t, exitOK).says(t, "WRITTEN", s.stream+".charged", s.stream+".placed    order-7")
+	page := decode[inspect.EventPage](t, postroom(t, s.env, "events", "show", "k7", "--json").want(t, exitOK))
+	if len(page.Events) != 2 {
+		t.Errorf("events show of a key = %+v, want two events", page)
+	}
+	s.exec(t, "UPDATE postroom.outbox SET key = 'it''s', trace_parent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' WHERE seq = 2")
+	for _, one := range []string{"it's", "4bf92f3577b34da6a3ce929d0e0e4736", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"} {
+		postroom(t, s.env, "events", "show", one).want(t, exitOK).says(t, "EVENT     ", "seq 2, published\n", "CAUSED BY")
+	}
+	postroom(t, s.env, "events", "show", "no such").want(t, exitFailed).says(t, "and no event has it as key, correlation id, trace id or cause")
+	s.exec(t, `INSERT INTO postroom.outbox (source, event_id, digest, type, subject, key, data, checked) SELECT '/shop', n, '', 'a.b', 'a.b', 'it''s', '', true FROM generate_series(1, 200001) n`)
+	postroom(t, s.env, "events", "show", "it's").want(t, exitOK).says(t, "there may be more: postroom events list --any 'it'\\''s' --after ")
+	postroom(t, s.env, "events", "show", "old").want(t, exitOK).says(t, "no such event so far: stopped: 200,000 rows of the log were looked at", "go on with postroom events list --any old --after ")
 }
 
 func TestEventsList(t *testing.T) {

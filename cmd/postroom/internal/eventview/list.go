@@ -3,6 +3,7 @@ package eventview
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
@@ -10,8 +11,9 @@ import (
 	"github.com/postroom/postroom/internal/terminal"
 )
 
-// List prints a page of events.
-func List(out io.Writer, asJSON bool, page *inspect.EventPage) error {
+// List prints a page of events. If wanted is not empty, the page is of events that have it as
+// any property, and another command gives the next one.
+func List(out io.Writer, asJSON bool, page *inspect.EventPage, wanted string) error {
 	if asJSON {
 		return output.JSON(out, page)
 	}
@@ -27,18 +29,22 @@ func List(out io.Writer, asJSON bool, page *inspect.EventPage) error {
 			return err
 		}
 	}
+	next := "--after " + page.Next
+	if wanted != "" {
+		next = "postroom events list --any " + quoted(wanted) + " " + next
+	}
 	switch {
 	case page.Stopped:
-		return output.Line(out, "%s", stopped(page))
+		return output.Line(out, "%s\ngo on with %s\nor say when it was written, with --since and --until", stopped(page), next)
 	case page.Next != "":
-		return output.Line(out, "\nthere may be more: --after %s", page.Next)
+		return output.Line(out, "\nthere may be more: %s", next)
 	case len(page.Events) == 0:
 		return output.Line(out, "no such event is in this log, held or discarded (%s)", rows(page.Looked))
 	}
 	return nil
 }
 
-// stopped says that a page ended before its list did, and how to go on.
+// stopped says that a page ended before its list did.
 func stopped(page *inspect.EventPage) string {
 	text := "no such event so far"
 	if len(page.Events) > 0 {
@@ -48,8 +54,18 @@ func stopped(page *inspect.EventPage) string {
 	if !page.Reached.IsZero() {
 		text += ", back to " + output.Stamp(page.Reached)
 	}
-	return text + "\ngo on with --after " + page.Next + ", or give --since and --until"
+	return text
 }
+
+// quoted is a text as a shell takes it for one word.
+func quoted(text string) string {
+	if plain.MatchString(text) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(output.Cell(text, 255), "'", `'\''`) + "'"
+}
+
+var plain = regexp.MustCompile(`^[\w/.:-]+$`)
 
 func rows(n int) string {
 	if n == 1 {
