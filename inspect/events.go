@@ -78,8 +78,8 @@ type EventSummary struct {
 	Seq       int64        `json:"seq,omitzero"`
 	Published PublishState `json:"published,omitempty"`
 
-	// Handlers are those of this database that have decided or hold it, and Outgoing if it
-	// is held on its way to the broker.
+	// Handlers are those that have decided or hold it, and Outgoing if it is held on its way
+	// to the broker.
 	Handlers []HandlerState `json:"handlers"`
 }
 
@@ -90,6 +90,9 @@ const Done State = "done"
 type HandlerState struct {
 	Handler string `json:"handler"`
 	State   State  `json:"state"`
+
+	// Database is, in a tree, the database of the handler: 0 is the first that Tree was given.
+	Database int `json:"database"`
 }
 
 // Events returns the events that match: those of the log, the newest first, and by their time
@@ -130,14 +133,18 @@ func summaries(m *snapshot, events []eventsearch.Event) ([]EventSummary, error) 
 	}
 	all := make([]EventSummary, len(events))
 	for n := range events {
-		e := &events[n]
-		all[n] = EventSummary{
-			Source: e.Source, EventID: e.ID, Type: e.Type, Key: e.Key, CorrelationID: e.CorrelationID, CausationID: e.CausationID, TraceID: e.TraceID,
-			LoggedAt: utc(e.LoggedAt), Seq: e.Seq, Published: PublishState(e.State), Handlers: make([]HandlerState, len(e.Handlers)),
-		}
-		for h, handler := range e.Handlers {
-			all[n].Handlers[h] = HandlerState{Handler: handler.Name, State: State(handler.State)}
-		}
+		all[n] = summary(&events[n])
 	}
 	return all, nil
+}
+
+func summary(e *eventsearch.Event) EventSummary {
+	s := EventSummary{
+		Source: e.Source, EventID: e.ID, Type: e.Type, Key: e.Key, CorrelationID: e.CorrelationID, CausationID: e.CausationID, TraceID: e.TraceID,
+		LoggedAt: utc(e.LoggedAt), Seq: e.Seq, Published: PublishState(e.State), Handlers: make([]HandlerState, len(e.Handlers)),
+	}
+	for n, h := range e.Handlers {
+		s.Handlers[n] = HandlerState{Handler: h.Name, State: State(h.State), Database: h.Database}
+	}
+	return s
 }

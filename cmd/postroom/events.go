@@ -13,9 +13,9 @@ import (
 )
 
 func newEvents(getenv func(string) string) *cobra.Command {
-	cmd := group("events", "Find events, and see what happened to them", newEventsList(getenv), newEventsShow(getenv))
+	cmd := group("events", "Find events, and see what happened to them", newEventsList(getenv), newEventsShow(getenv), newEventsTree(getenv))
 	cmd.Long = `Find events by their key, type, source, correlation id or trace, and see what happened
-to one, from its log to its last effect.`
+to one, from its log to its last effect, or to a whole business process.`
 	return cmd
 }
 
@@ -165,4 +165,52 @@ func findEvent(ctx context.Context, i *inspect.Inspector, source, id string) (*i
 		return j, nil, err
 	}
 	return nil, page, nil
+}
+
+func newEventsTree(getenv func(string) string) *cobra.Command {
+	s := newInspection(getenv)
+	var q inspect.TreeQuery
+	var urls []string
+	cmd := &cobra.Command{
+		Use:   "tree ID",
+		Short: "Show what caused an event and what it caused, across services",
+		Long: `Show the business process of an event: each event below the one that caused it, with its
+time and how far it is. ID is the id of an event, or a correlation id.
+
+Causes and effects are found by causation id. Events with the same correlation id are
+added: the command looks at 200,000 rows of each log, from the first event of the process
+on. It says where it stopped. Changes nothing.
+
+Give --database-url once for each service to see a process of several services in one
+picture. Without it, the database of the environment is asked.`,
+		Example: `  postroom events tree order-7
+  postroom events tree order-7 --database-url postgres://ann@db/shop --database-url postgres://ann@db/billing
+  postroom events tree 01936f0e-3c4b-7d7a-9a61-0d3c1c2b8f10 --depth 3 --limit 50 --json`,
+		Args:              oneEvent,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if q.ID = args[0]; q.Depth < 1 || q.Depth > 100 {
+				return usagef("--depth is %d, want 1 to 100", q.Depth)
+			}
+			if err := checkLimit(q.Limit); err != nil {
+				return err
+			}
+			return s.withDatabases(cmd.Context(), urls, func(all []*inspect.Inspector, away error) error {
+				tree, err := inspect.Tree(cmd.Context(), q, all...)
+				if err != nil {
+					return errors.Join(err, away)
+				}
+				return errors.Join(eventview.Tree(cmd.OutOrStdout(), s.asJSON, tree), away)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&q.Source, "source", "", "the source of the event, for instance /shop")
+	flags.IntVar(&q.Depth, "depth", 20, "how many levels of causes and of effects, 1 to 100")
+	flags.IntVar(&q.Limit, "limit", 200, "how many events, 1 to 1000")
+	flags.StringArrayVar(&urls, "database-url", nil, "PostgreSQL URL; may be given several times (env POSTROOM_DATABASE_URL, DATABASE_URL)")
+	s.db.addSchemaFlag(cmd)
+	addJSON(cmd, &s.asJSON)
+	noFileCompletion(cmd, "source", "depth", "limit", "database-url")
+	return cmd
 }

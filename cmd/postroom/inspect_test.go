@@ -244,7 +244,8 @@ func TestEventsShow(t *testing.T) {
 	r := postroom(t, s.env, "events", "show", "order-7").want(t, exitOK).says(t,
 		"EVENT    order-7\n", "SOURCE   /shop\n", "seq 1, published\n", "KEY      k7\n", s.stream+", sequence 1\n", "CAUSED   "+s.stream+".charged ",
 		"HANDLER       EVENT IS   WHY\n", "ledger.move   dead       5 attempts, error: no ·[31mfunds…\n",
-		"TIME", "log", "written by /shop as "+s.stream+".placed, seq 1, key k7\n", "dead after 5 attempts, error\n", "edit by bob: typo (revision 0 was replaced)\n")
+		"TIME", "log", "written by /shop as "+s.stream+".placed, seq 1, key k7\n", "dead after 5 attempts, error\n", "edit by bob: typo (revision 0 was replaced)\n",
+		"\nthe whole process: postroom events tree order-7\n")
 	if strings.Contains(r.out, "c4nary") || strings.Contains(r.out, "\x1b") {
 		t.Errorf("it shows data, or what a terminal obeys:\n%s", r.out)
 	}
@@ -270,6 +271,35 @@ func TestEventsShow(t *testing.T) {
 	s.exec(t, `INSERT INTO postroom.outbox (source, event_id, digest, type, subject, key, data, checked) SELECT '/shop', n, '', 'a.b', 'a.b', 'it''s', '', true FROM generate_series(1, 200001) n`)
 	postroom(t, s.env, "events", "show", "it's").want(t, exitOK).says(t, "there may be more: postroom events list --any 'it'\\''s' --after ")
 	postroom(t, s.env, "events", "show", "old").want(t, exitOK).says(t, "no such event so far: stopped: 200,000 rows of the log were looked at", "go on with postroom events list --any old --after ")
+}
+
+func TestEventsTree(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.fails(t)
+	other := devtest.Pool(t)
+	if _, err := other.Exec(t.Context(), `INSERT INTO postroom.outbox (source, event_id, digest, type, subject, causation_id, correlation_id, data, checked)
+		VALUES ('/books', 'b1', '', 'books.entered', 'books.entered', 'order-7', 'order-7', 'c4nary', true)`); err != nil {
+		t.Fatal(err)
+	}
+	r := postroom(t, s.env, "events", "tree", "order-7").want(t, exitOK).says(t, "TYPE", s.stream+".placed *    order-7", "k7    /shop", "published; dead at ledger.move\n",
+		"\n  "+s.stream+".charged ", "* is what was asked for\n")
+	if strings.Contains(r.out, "books") || strings.Contains(r.out, "c4nary") {
+		t.Errorf("of one database: %s", r.out)
+	}
+	both := []string{"events", "tree", "b1", "--database-url", s.env["POSTROOM_DATABASE_URL"], "--database-url", databaseURL(other)}
+	postroom(t, environment{}, both...).want(t, exitOK).says(t, s.stream+".placed      order-7", "\n  "+s.stream+".charged ", "\n  books.entered *", "/books", "unpublished\n")
+	tree := decode[inspect.EventTree](t, postroom(t, environment{}, append(both, "--json")...).want(t, exitOK))
+	if tree.Events != 3 || len(tree.Roots) != 1 || len(tree.Roots[0].Effects) != 2 || tree.Notes == nil {
+		t.Errorf("events tree --json = %+v", tree)
+	}
+	// What can be asked is shown, although a database is away.
+	postroom(t, environment{}, append(both, "--database-url", "postgres://nobody@127.0.0.1:1/none")...).want(t, exitFailed).says(t, "books.entered *", `connect to database "none"`)
+	postroom(t, s.env, "events", "tree", "order-7", "--depth", "1", "--limit", "1").want(t, exitOK).says(t, "note: there are more events: the limit is 1\n")
+	postroom(t, inDatabase(other), "events", "tree", "order-7").want(t, exitOK).says(t, "? *", "not found: it is of a service that was not asked")
+	postroom(t, s.env, "events", "tree", "nothing").want(t, exitFailed).says(t, "tree of nothing: nothing is known about this event")
+	postroom(t, s.env, "events", "tree").want(t, exitUsage).says(t, "give the id of one event")
+	postroom(t, s.env, "events", "tree", "x", "--depth", "0").want(t, exitUsage).says(t, "--depth is 0, want 1 to 100")
 }
 
 func TestEventsList(t *testing.T) {

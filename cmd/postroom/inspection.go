@@ -59,6 +59,34 @@ func (s *inspection) withBroker(ctx context.Context, do func(i *inspect.Inspecto
 	})
 }
 
+// withDatabases calls do with an inspector of each database that could be connected to, and
+// with why the others could not. Without URLs it is the database of the environment.
+func (s *inspection) withDatabases(ctx context.Context, urls []string, do func(all []*inspect.Inspector, away error) error) error {
+	name, err := s.db.schema()
+	if err != nil {
+		return err
+	}
+	if len(urls) == 0 {
+		urls = []string{""}
+	}
+	var all []*inspect.Inspector
+	var away error
+	for _, url := range urls {
+		db := database{getenv: s.db.getenv, url: url}
+		conn, err := db.connect(ctx)
+		if err != nil {
+			away = errors.Join(away, err)
+			continue
+		}
+		defer func() { _ = closeConn(ctx, conn) }() // it was only read from
+		all = append(all, inspect.New(conn, nil, inspect.Config{Schema: name}))
+	}
+	if len(all) == 0 {
+		return away
+	}
+	return do(all, away)
+}
+
 // connect connects to the broker, where one is given.
 func (s *inspection) connect() (*nats.Conn, error) {
 	if url, _ := firstOf(s.broker.getenv, s.broker.url, "--nats-url", "POSTROOM_NATS_URL", "NATS_URL"); url == "" {

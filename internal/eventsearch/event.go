@@ -49,7 +49,11 @@ type Event struct {
 }
 
 // Handler says what a handler has done with an event.
-type Handler struct{ Name, State string }
+type Handler struct {
+	Name, State string
+
+	Database int // of those of a tree
+}
 
 // Selection says which events are meant: those that have every property that is set. The
 // zero value means all.

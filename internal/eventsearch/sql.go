@@ -15,6 +15,7 @@ type statements struct {
 	PageLog, PageCaused, PageHeld, PageArchive string
 	SeqAt                                      string
 	Handlers                                   string
+	ByID, ByCause, Process                     string
 }
 
 var written = sqlfile.MustRead[statements](files)

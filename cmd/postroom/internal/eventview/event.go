@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
@@ -32,16 +33,17 @@ func Event(out io.Writer, asJSON bool, j *inspect.EventTrace) error {
 	if err := output.Block(out, timelineRows(j.Timeline())); err != nil {
 		return err
 	}
-	for n, note := range j.Notes {
-		first := ""
-		if n == 0 {
-			first = "\n"
-		}
-		if err := output.Line(out, "%snote: %s", first, note); err != nil {
-			return err
-		}
+	notes := make([]string, 0, len(j.Notes)+1)
+	for _, note := range j.Notes {
+		notes = append(notes, "note: "+note)
 	}
-	return nil
+	if len(j.CausedBy)+len(j.Caused) > 0 {
+		notes = append(notes, "the whole process: postroom events tree "+quoted(j.EventID))
+	}
+	if len(notes) == 0 {
+		return nil
+	}
+	return output.Text(out, "\n"+strings.Join(notes, "\n")+"\n")
 }
 
 // factRows says what the event is, and where.

@@ -1,0 +1,123 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/postroom/postroom/internal/eventsearch"
+	"github.com/postroom/postroom/internal/text"
+)
+
+// TreeQuery says which events to put into a tree.
+type TreeQuery struct {
+	// ID is the id of an event. If no event has it, it is taken for a correlation id.
+	ID string
+
+	// Source selects one of several events with the id. Empty means all.
+	Source string
+
+	// Depth is how many levels of causes and of effects are shown.
+	//
+	// Defaults to 20; at most 100.
+	Depth int
+
+	// Limit is the most events of a tree.
+	//
+	// Defaults to 200; at most 1,000.
+	Limit int
+}
+
+// EventTree is a business process: each event below the one that caused it.
+type EventTree struct {
+	// Roots are the events without a cause, and those whose cause is not known, by time.
+	// There may be several: a correlation id joins events that none of the others caused.
+	Roots []*TreeEvent `json:"roots"`
+
+	// Events is how many events the tree has.
+	Events int `json:"events"`
+
+	// Notes say where the tree stops although there may be more, and why.
+	Notes []string `json:"notes"`
+}
+
+// TreeEvent is an event with its effects.
+type TreeEvent struct {
+	EventSummary
+
+	// Databases are those that have the event in their log, hold it or have discarded it: 0
+	// is the first that Tree was given.
+	Databases []int `json:"databases"`
+
+	Asked   bool         `json:"asked"`   // its id was asked for
+	Missing bool         `json:"missing"` // no database has it: only its id is known
+	Effects []*TreeEvent `json:"effects"` // by time
+}
+
+const (
+	defaultDepth, maxDepth = 20, 100
+	defaultTree            = 200
+)
+
+// Tree returns the causes and the effects of an event, in the databases of all given
+// inspectors: a process of several services is in several databases. Causes and effects are
+// found by causation id. Events with the same correlation id are added, of 200,000 rows of
+// each log from the first event of the process on. Handlers has the states of all databases.
+// It returns [ErrNotFound] if no database has the event or an effect of it.
+//
+// It keeps a read-only transaction open in each database until it returns. It does not ask
+// the broker.
+func Tree(ctx context.Context, q TreeQuery, of ...*Inspector) (*EventTree, error) {
+	if q.ID == "" || !text.Valid(q.ID) || !text.Valid(q.Source) {
+		return nil, errors.New("inspect: tree: ID is no id of an event")
+	}
+	var grown *eventsearch.Tree
+	err := inAll(ctx, of, nil, func(all []eventsearch.Database) (err error) {
+		grown, err = eventsearch.Grow(ctx, eventsearch.TreeQuery{
+			Source: q.Source, ID: q.ID,
+			Depth: min(max(cmp.Or(q.Depth, defaultDepth), 1), maxDepth), Limit: min(max(cmp.Or(q.Limit, defaultTree), 1), maxLimit),
+		}, all)
+		return err
+	})
+	var one *eventsearch.DatabaseError
+	switch {
+	case errors.As(err, &one):
+		return nil, fmt.Errorf("inspect: tree: database %d: %w", one.Database+1, of[one.Database].explain(one.Err))
+	case errors.Is(err, eventsearch.ErrNotFound):
+		return nil, fmt.Errorf("inspect: tree of %s: %w: no log has it or an effect of it, it is not held, and the newest events do not have it as correlation id", eventName(q.Source, q.ID), ErrNotFound)
+	case err != nil:
+		return nil, fmt.Errorf("inspect: tree: %w", err)
+	}
+	t := &EventTree{Roots: treeEvents(grown.Roots), Events: grown.Count, Notes: grown.Notes}
+	if t.Notes == nil {
+		t.Notes = []string{}
+	}
+	return t, nil
+}
+
+// inAll calls do with a snapshot of each inspector's database.
+func inAll(ctx context.Context, of []*Inspector, opened []eventsearch.Database, do func(all []eventsearch.Database) error) error {
+	if len(of) == 0 {
+		return do(opened)
+	}
+	var inner error // it is not of this database
+	err := of[0].inTx(ctx, func(m *snapshot) error {
+		inner = inAll(m.ctx, of[1:], append(opened, eventsearch.Database{Reader: m.events, DB: m.tx}), do)
+		return inner
+	})
+	if inner != nil {
+		return inner
+	}
+	return of[0].explain(err)
+}
+
+func treeEvents(nodes []*eventsearch.Node) []*TreeEvent {
+	all := make([]*TreeEvent, len(nodes))
+	for n, node := range nodes {
+		all[n] = &TreeEvent{
+			EventSummary: summary(&node.Event), Databases: append([]int{}, node.Databases...), Asked: node.Asked, Missing: node.Missing, Effects: treeEvents(node.Effects),
+		}
+	}
+	return all
+}
