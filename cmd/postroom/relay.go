@@ -198,10 +198,7 @@ func (w *relayWish) run(ctx context.Context, stderr io.Writer) error {
 	}
 	defer nc.Close()
 
-	meters, metrics, err := newMetrics()
-	if err != nil {
-		return err
-	}
+	meters, metrics := newMetrics(w.cfg.Logger)
 	w.cfg.MeterProvider = meters
 	r := relay.New(outbox.NewLog(pool).WithSchema(name), natsjs.NewPublisher(nc), w.cfg)
 	stop, err := health.Serve(ctx, w.listen, health.Handler(r.Health, metrics), w.cfg.Logger)
