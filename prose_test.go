@@ -194,7 +194,7 @@ func (p *prose) add(text string) {
 }
 
 // riddles are words that stand in the place of who or what acts.
-var riddles = regexp.MustCompile(`(?i)\b(?:nobody|somebody|whoever|whatever|wherever)\b`)
+var riddles = regexp.MustCompile(`(?i)\b(?:nobody|somebody|whoever|whatever|wherever|undriven|driven|drives?)\b`)
 
 // The documentation is read by people in a hurry: short sentences that say if and when, lines
 // that fit, pages that end.

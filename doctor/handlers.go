@@ -210,8 +210,8 @@ func checkReplays(ctx context.Context, e *examination) error {
 	}
 	idle, err := query[job](ctx, e, e.d.sql.IdleReplays, idleAfter)
 	for _, j := range idle {
-		e.warn(fmt.Sprintf("replay %d", j.ID), fmt.Sprintf("drive it on with 'postroom dead resume %d', or end it with 'postroom dead cancel %d'", j.ID, j.ID),
-			"no process runs it: %d of its %d events are released, it has rested for %s, and %s made it", j.Released, j.Items, duration(seconds(j.Idle)), j.Actor)
+		e.warn(fmt.Sprintf("replay %d", j.ID), fmt.Sprintf("go on with it: 'postroom dead resume %d'; or end it: 'postroom dead cancel %d'", j.ID, j.ID),
+			"no process runs it: %d of its %d events are released, it has been idle for %s, and %s made it", j.Released, j.Items, duration(seconds(j.Idle)), j.Actor)
 	}
 	return err
 }

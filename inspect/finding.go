@@ -66,8 +66,8 @@ func findings(s *Status, subs []subscription, views map[string]*BrokerView) *fin
 	}
 	for _, r := range s.Replays {
 		if r.IdleSeconds > idleFor.Seconds() {
-			l.add(FoundReplayIdle, "", fmt.Sprintf("replay %d runs, and no process has advanced it for %s", r.ID, duration(r.IdleSeconds)),
-				fmt.Sprintf("drive it on with 'postroom dead resume %d', or end it with 'postroom dead cancel %d'", r.ID, r.ID))
+			l.add(FoundReplayIdle, "", fmt.Sprintf("replay %d has been idle for %s: no process runs it", r.ID, duration(r.IdleSeconds)),
+				fmt.Sprintf("go on with it: 'postroom dead resume %d'; or end it: 'postroom dead cancel %d'", r.ID, r.ID))
 		}
 	}
 	return l

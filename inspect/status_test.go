@@ -94,8 +94,8 @@ func TestFindings(t *testing.T) {
 			p.lives("h")
 			p.hold("h", "1", "next_at, claimed_by", "now() + interval '1 minute', 'p'")
 		}, nil, ""},
-		{"a replay that is driven", func(p *place) { p.exec(job + `'20 s')`) }, nil, ""},
-		{"a replay that stands still", func(p *place) { p.exec(job + `'40 s')`) }, []string{"replay_idle"}, "replay 1 runs, and no process has advanced it for 40s"},
+		{"a replay that a process runs", func(p *place) { p.exec(job + `'20 s')`) }, nil, ""},
+		{"a replay that is idle", func(p *place) { p.exec(job + `'40 s')`) }, []string{"replay_idle"}, "replay 1 has been idle for 40s: no process runs it"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -15,12 +15,12 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// drive is what an operator's process is to do.
-type drive struct{ Job int64 }
+// operatorTask says which replay an operator's process is to run.
+type operatorTask struct{ Job int64 }
 
-// runOperator is the process that drives a replay.
+// runOperator is the process that runs a replay.
 func runOperator() error {
-	var d drive
+	var d operatorTask
 	ctx, pool, nc, err := connect(&d, func(cfg *pgxpool.Config, _ *nats.Conn) { cfg.MaxConns = 2 })
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func TestReplayOfTenThousand(t *testing.T) {
 		}
 		return j
 	}
-	operator := d.startRole("operator", drive{replay.ID})
+	operator := d.startRole("operator", operatorTask{replay.ID})
 	devtest.Eventually(t, depotPatience, "the canary to have passed", func() bool { return now().Succeeded > 1000 })
 	d.publish(d.again(4000)...) // some are settled, some released, some dead still
 	operator.signal(syscall.SIGKILL)
@@ -90,16 +90,16 @@ func TestReplayOfTenThousand(t *testing.T) {
 	}
 	third := d.startInbox(work)
 
-	// Nobody drives it: what is released runs, and nothing else is released.
+	// No process runs the replay: the released events run, and no others are released.
 	devtest.Eventually(t, depotPatience, "what was released to be settled", func() bool {
 		return d.number("SELECT count(*) FROM postroom.held WHERE next_at IS NOT NULL") == 0
 	})
-	resting := now()
-	if resting.State != deadletter.ReplayRunning || d.number("SELECT count(*) FROM effect") > resting.Released {
-		t.Errorf("while nobody drives it: %+v", resting)
+	idle := now()
+	if idle.State != deadletter.ReplayRunning || d.number("SELECT count(*) FROM effect") > idle.Released {
+		t.Errorf("while no process runs it: %+v", idle)
 	}
 
-	// Another drives it on, and cancels it.
+	// Another operator goes on with it, and cancels it.
 	ctx, stop := context.WithCancel(t.Context())
 	_, err = store.RunReplay(ctx, replay.ID, func(j deadletter.Replay) {
 		if j.Succeeded > 3000 {
@@ -123,7 +123,7 @@ func TestReplayOfTenThousand(t *testing.T) {
 	if _, err := store.ResumeReplay(t.Context(), replay.ID, by); err != nil {
 		t.Fatal(err)
 	}
-	d.startRole("operator", drive{replay.ID})
+	d.startRole("operator", operatorTask{replay.ID})
 	devtest.Eventually(t, depotPatience, "the replay to be done", func() bool { return now().State == deadletter.ReplayDone })
 	d.settle(handler)
 	second.stop(t)

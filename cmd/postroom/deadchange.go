@@ -76,8 +76,9 @@ func newDeadReopen(d *dead) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reopen [ID...]",
 		Short: "Bring discarded events back",
-		Long: `Bring discarded events back. They are dead again, and hold up no other: later events
-of their keys may have taken effect. --since and --until mean when they were discarded.`,
+		Long: `Bring discarded events back. They are dead again. They hold up no other event, because
+later events of their keys may have taken effect. --since and --until mean the time at
+which they were discarded.`,
 		Example: `  postroom dead list --discarded
   postroom dead reopen 4711 --reason 'it was no test order'`,
 		Args:              ids,
@@ -146,11 +147,11 @@ func newDeadEdit(d *dead) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "edit ID --data FILE --reason REASON",
 		Short: "Give a dead event another body, as a new revision",
-		Long: `Give a dead event another body, content type or headers. What it was is kept: 'postroom
-dead show' has it. The event stays dead: replay it then.
+		Long: `Give a dead event another body, content type or headers. 'postroom dead show' still has
+the original. The event stays dead: replay it afterwards.
 
-It is refused while a call of its handler was begun and its outcome is unknown;
-calls that are done are not made again.`,
+The edit is refused if the handler began a call for the event and its outcome is unknown.
+Calls that are done are not made again.`,
 		Example: `  postroom dead show 4711 --json | jq -r .data | base64 -d > body.json
   postroom dead edit 4711 --data body.json --reason 'amount had a comma'
   postroom dead replay 4711`,
@@ -232,10 +233,9 @@ func newDeadResolve(d *dead) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resolve ID --step STEP --happened|--not-happened",
 		Short: "Say what became of a call of unknown outcome",
-		Long: `Say what became of a call of an external handler that was begun and whose outcome
-is unknown: 'postroom dead show' has the key by which the vendor knows it.
-Where it happened, the handler goes on behind it; where it did not, the next attempt
-makes it.`,
+		Long: `Say what became of a call that an external handler began and whose outcome is unknown.
+'postroom dead show' has the key by which the vendor knows the call. If the call
+happened, the handler goes on after it. If not, the next attempt makes it.`,
 		Example: `  postroom dead resolve 4711 --step charge --happened --result ch_123 --reason 'seen at the vendor'
   postroom dead resolve 4711 --step charge --not-happened --reason 'unknown to the vendor'`,
 		Args:              oneID("an event, as 'postroom dead list' shows it"),

@@ -16,8 +16,8 @@ func newDeadGroups(d *dead) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "groups",
 		Short: "Show what killed the dead events, and how many",
-		Long: `Show dead events by what killed them: handler, class of the failure, place in the
-program, and what the failures' texts have in common. The largest group is first.`,
+		Long: `Group dead events by their cause: handler, class of the failure, place in the program,
+and what the texts of the failures have in common. The largest group comes first.`,
 		Example: `  postroom dead groups
   postroom dead groups --handler billing.charge --since 2h
   postroom dead groups --json | jq -r '.groups[0].cause'`,
@@ -75,9 +75,9 @@ func newDeadList(d *dead) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List and search dead events, the last to die first",
-		Long: `List dead events, the last to die first: those that have every property that is given.
-What is printed at the end of a page begins the next one; what dies meanwhile moves
-nothing.`,
+		Long: `List dead events that have every property that you give, the last to die first. A page
+ends with the --after of the next one. Events that die meanwhile move no event to
+another page.`,
 		Example: `  postroom dead list
   postroom dead list --handler billing.charge --class timeout --since 2h
   postroom dead list --text 'card 4242' --limit 1000 --json

@@ -12,20 +12,20 @@ import (
 	"github.com/postroom/postroom/deadletter"
 )
 
-const replayHelp = `Replay dead events: each runs its own handler again, or is published, with one attempt
-unless --attempts says otherwise. Which events that are is fixed when the replay is
-made; those that another replay has are left out, so that each is replayed once.
+const replayHelp = `Replay dead events: the handler of each runs again, or the event is published. Each has
+one attempt, unless --attempts says otherwise. The events are fixed when the replay is
+made. Events that another replay has are left out, so that each is replayed once.
 
-This command makes the replay and drives it to its end. Where it is interrupted, or its
-machine dies, the replay rests where it is, and nothing is lost: 'postroom dead resume'
-drives it on, 'postroom dead cancel' ends it.
+This command makes the replay and runs it to its end. If the command is interrupted, or
+its machine dies, the replay stays where it is and nothing is lost: 'postroom dead
+resume' goes on with it, 'postroom dead cancel' ends it.
 
-With --canary the first events decide: the others follow when none of these is open and
-no more of them failed than --stop-at allows. Events of a key are released together, and
-run in their order.
+With --canary 10, ten events go first. The others follow when these ten have ended, if no
+more of them failed than --stop-at allows. Events of a key are released together, and run
+in their order.
 
---dry-run changes nothing. It says what would be released, and has a process that runs
-the handler try one event of each cause (--try) in a transaction that is rolled back.
+--dry-run changes nothing. It says what would be released, and asks a process of the
+handler to try one event of each cause (--try) in a transaction that it rolls back.
 Handlers that call other systems are not tried; their steps that are done are counted.
 
 Exit status 3: events failed again, or the replay stopped.`
@@ -79,7 +79,7 @@ func newDeadReplay(d *dead) *cobra.Command {
 	flags.BoolVar(&w.dryRun, "dry-run", false, "say what it would do, and try some; change nothing")
 	flags.IntVar(&w.try, "try", 1, "with --dry-run: how many events of each cause to try; 0 tries none")
 	flags.DurationVar(&w.wait, "wait", 5*time.Second, "with --dry-run: how long to wait for the dry runs")
-	flags.BoolVar(&w.detach, "detach", false, "make the replay, and leave driving it to 'postroom dead resume'")
+	flags.BoolVar(&w.detach, "detach", false, "make the replay and return; 'postroom dead resume' runs it")
 	noFileCompletion(cmd, "limit", "attempts", "rate", "canary", "stop-at", "try", "wait")
 	w.filter.addFlags(cmd)
 	w.filter.addAll(cmd)
@@ -90,7 +90,7 @@ func newDeadReplay(d *dead) *cobra.Command {
 	return cmd
 }
 
-// replay makes a replay and drives it.
+// replay makes a replay and runs it.
 func (d *dead) replay(cmd *cobra.Command, store *deadletter.Store, f deadletter.Filter, w replayFlags) error {
 	ctx := cmd.Context()
 	groups, err := store.Preview(ctx, f, w.options)
@@ -121,7 +121,7 @@ func (d *dead) replay(cmd *cobra.Command, store *deadletter.Store, f deadletter.
 	if w.detach {
 		return d.printReplay(cmd.OutOrStdout(), replay)
 	}
-	return d.drive(cmd, store, replay.ID)
+	return d.run(cmd, store, replay.ID)
 }
 
 func replayError(err error) error {
@@ -145,8 +145,8 @@ func countOf(groups []deadletter.PreviewGroup) (all, busy int64) {
 	return all, busy
 }
 
-// drive drives a replay to its end, and tells of it.
-func (d *dead) drive(cmd *cobra.Command, store *deadletter.Store, id int64) error {
+// run runs a replay to its end, shows its progress, and prints the result.
+func (d *dead) run(cmd *cobra.Command, store *deadletter.Store, id int64) error {
 	bar := newBar(cmd.ErrOrStderr())
 	replay, err := store.RunReplay(cmd.Context(), id, func(j deadletter.Replay) {
 		done := j.Events - j.Remaining()
@@ -155,9 +155,9 @@ func (d *dead) drive(cmd *cobra.Command, store *deadletter.Store, id int64) erro
 	bar.Clear()
 	if err != nil {
 		if errors.Is(err, context.Canceled) {
-			return todof("interrupted; replay %d rests where it is. Drive it on with 'postroom dead resume %d', end it with 'postroom dead cancel %d'", id, id, id)
+			return todof("interrupted; replay %d is idle now. Go on with it: 'postroom dead resume %d'; end it: 'postroom dead cancel %d'", id, id, id)
 		}
-		return fmt.Errorf("%w; the replay rests where it is: 'postroom dead resume %d' drives it on", err, id)
+		return fmt.Errorf("%w; the replay is idle now. Go on with it: 'postroom dead resume %d'", err, id)
 	}
 	if err := d.printReplay(cmd.OutOrStdout(), replay); err != nil {
 		return err
@@ -186,7 +186,7 @@ func replayTable(replays []deadletter.Replay) [][]string {
 		if j.State == deadletter.ReplayRunning {
 			state = "running, " + string(j.Phase)
 			if j.Idle > 30*time.Second {
-				state = "rests for " + span(j.Idle)
+				state = "idle for " + span(j.Idle)
 			}
 		}
 		rows = append(rows, []string{
@@ -204,8 +204,8 @@ func newDeadReplays(d *dead) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replays",
 		Short: "List replays, the last first",
-		Long: `List replays, the last first: who made them, of what, and how far they are. One that
-runs and 'rests' is driven by no process: 'postroom dead resume' drives it on.`,
+		Long: `List replays, the last first: who made them, of what, and how far they are. If one is
+'idle', no process runs it: 'postroom dead resume' goes on with it.`,
 		Example: `  postroom dead replays
   postroom dead replays --running --json`,
 		Args: noArguments,
@@ -238,9 +238,10 @@ runs and 'rests' is driven by no process: 'postroom dead resume' drives it on.`,
 func newDeadResume(d *dead) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resume REPLAY",
-		Short: "Drive a replay on that was interrupted, stopped or cancelled",
-		Long: `Drive a replay on. One whose driver was interrupted or died goes on where it was. One
-that stopped or was cancelled takes up again what it left out and is dead still.`,
+		Short: "Go on with a replay that was interrupted, stopped or cancelled",
+		Long: `Go on with a replay. If its command was interrupted or died, the replay goes on where it
+was. If it stopped or was cancelled, it releases the events that it left out and that are
+still dead.`,
 		Example:           `  postroom dead resume 7`,
 		Args:              oneID("a replay, as 'postroom dead replays' shows it"),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -251,10 +252,10 @@ that stopped or was cancelled takes up again what it left out and is dead still.
 				if err == nil && replay.State != deadletter.ReplayRunning {
 					_, err = store.ResumeReplay(cmd.Context(), id, d.audit())
 				}
-				if err != nil && !errors.Is(err, deadletter.ErrReplayRunning) { // somebody else has resumed it
+				if err != nil && !errors.Is(err, deadletter.ErrReplayRunning) { // another operator has resumed it
 					return err
 				}
-				return d.drive(cmd, store, id)
+				return d.run(cmd, store, id)
 			})
 		},
 	}
@@ -279,7 +280,7 @@ waited for, and their outcome is noted.`,
 				if _, err := store.CancelReplay(cmd.Context(), id, d.audit()); err != nil {
 					return err
 				}
-				return d.drive(cmd, store, id)
+				return d.run(cmd, store, id)
 			})
 		},
 	}

@@ -19,20 +19,20 @@ const doctorHelp = `Look at everything that can be wrong with a set-up before it
 version of the tables, settings of the database, rights, the relay, handlers and
 their processes, streams, consumers, clocks, and whether the broker lost anything.
 
-Each finding says what is wrong and, below it, what to type or to change. What
-cannot be looked at, for lack of a right or of a broker, is said to be skipped.
-Nothing is changed, and no large table is read from end to end.
+Each finding says what is wrong and, below it, what to type or to change. A check that
+needs a right or a broker that the command does not have is listed as skipped. Nothing
+is changed, and no large table is read from end to end.
 
-Run it as the role of the relay or of an inbox, whose rights and settings it looks
-at too. With --producer-role it also looks at roles that write events.
+Run it as the role of the relay or of an inbox: it checks the rights and settings of
+that role too. With --producer-role it also checks roles that write events.
 
-A finding that is known and wanted is left out by its name, which --json shows, or
+To leave out a finding that you know and accept, give its name, which --json shows, or
 its name and what it is about:
 
     --ignore broker-clock,unknown-handler:billing.old
 
-Exit status 0 says that nothing is wrong, 3 that there are faults or warnings, and
-1 that nothing could be looked at. What was skipped, and notes, do not make it 3.`
+Exit status 0: nothing is wrong. 3: there are faults or warnings. 1: nothing could be
+checked. Skipped checks and notes do not change the exit status.`
 
 // doctorFlags is what the command line asks of the doctor.
 type doctorFlags struct {

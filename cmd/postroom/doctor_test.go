@@ -127,7 +127,7 @@ var ailments = []struct {
 	{"processes that would apply events again", sql("INSERT INTO postroom.node (id, name, handlers, ledger, age_gate) VALUES (gen_random_uuid(), 'zz', '{}', '31 days', '30 days')"), []string{"ledger:zz"}, []string{"one trusts rows that the other removes"}},
 	{"events of a type that no process takes", sql(heldRow("billing", "order.unheard", "now() - interval '10 min'", "NULL")), []string{"overdue-events:billing (warning)"}, []string{"1 event is held of the type order.unheard and due, the first for 10m", "takes the type order.unheard"}},
 	{"dead events that nobody looks at", sql(heldRow("billing", "order.placed", "NULL", "now() - interval '40 days'")), []string{"dead-events:held (warning)"}, []string{"dead for longer than the ledger keeps others (30.0 days), the oldest for 40.0 days", "replay or discard"}},
-	{"a replay that rests", sql("INSERT INTO postroom.job (actor, filter, attempts, canary, stop_at, as_new, phase, items, stepped_at) VALUES ('ann', '{}', 1, 0, 1, false, 'rest', 7, now() - interval '3 min')"), []string{"replay:replay 1 (warning)"}, []string{"0 of its 7 events are released, it has rested for 3m", "postroom dead cancel 1"}},
+	{"a replay that is idle", sql("INSERT INTO postroom.job (actor, filter, attempts, canary, stop_at, as_new, phase, items, stepped_at) VALUES ('ann', '{}', 1, 0, 1, false, 'rest', 7, now() - interval '3 min')"), []string{"replay:replay 1 (warning)"}, []string{"0 of its 7 events are released, it has been idle for 3m", "postroom dead cancel 1"}},
 	{"no stream", func(p *patient) []string {
 		if err := p.js.DeleteStream(p.Context(), "SHOP"); err != nil {
 			p.Fatal(err)

@@ -15,9 +15,9 @@ func newHandlers(getenv func(string) string) *cobra.Command {
 		Long: `Show where each handler stands in its stream, who runs it and what is held for it.
 Changes nothing.
 
-What is pending, and for how long the oldest of it has been, only the broker knows
-(--nats-url). To tell that it makes a consumer on the stream, which acknowledges
-nothing, for a moment.`,
+Only the broker (--nats-url) knows how many events are pending, and how old the oldest
+is. To find the oldest, the command creates a consumer on the stream, which acknowledges
+nothing, and removes it at once.`,
 		Example: `  postroom handlers --database-url postgres://localhost/billing --nats-url nats://localhost:4222
   postroom handlers --json | jq '.handlers[] | select(.broker.lag_seconds > 60)'`,
 		Args: noArguments,

@@ -173,7 +173,7 @@ func TestLookingWithoutABroker(t *testing.T) {
 	postroom(t, away, "status").want(t, exitTodo).says(t, "BROKER      could not be asked", "! the broker cannot be reached\n", "(NATS_URL): is it running")
 	postroom(t, away, "handlers").want(t, exitFailed).says(t, "h         unordered", "broker: could not be asked", "(NATS_URL): is it running")
 	postroom(t, away, "events", "show", "order-7").want(t, exitFailed).says(t, "written by /shop", "could not be asked")
-	postroom(t, away, "events", "show", "order-8").want(t, exitFailed).says(t, "nothing is known about this event", "the broker was not asked\n", "connect to ", "(NATS_URL): is it running")
+	postroom(t, away, "events", "show", "order-8").want(t, exitFailed).says(t, "nothing is known about this event", "the broker was not asked; and no event has it as key", "connect to ", "(NATS_URL): is it running")
 	got := decode[inspect.Handlers](t, postroom(t, away, "handlers", "--json").want(t, exitFailed))
 	if len(got.Handlers) != 1 || !got.Broker.Asked || got.Broker.Fault == "" {
 		t.Errorf("handlers --json = %+v", got)
@@ -359,7 +359,7 @@ func TestUsageOfLooking(t *testing.T) {
 		{[]string{"keys", "--limit", "0"}, "want 1 to 1000"},
 		{[]string{"keys", "--state", "done"}, "--state is one of abandoned, dead"},
 		{[]string{"keys", "--after", "k7"}, "ledger.move/account-7"},
-		{[]string{"events"}, "say what to do: show"},
+		{[]string{"events"}, "say what to do: list, show, tree"},
 		{[]string{"events", "show"}, "give the id of one event"},
 		{[]string{"events", "show", "a", "b"}, "give the id of one event"},
 		{[]string{"events", "show", "postgres://me:" + canary + "@host/shop"}, "give the id of one event"},

@@ -24,9 +24,9 @@ func newKeys(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys",
 		Short: "Show which keys are held up, and by what",
-		Long: `Show which keys are held up: the event at the head of each, why it is not through,
-and how many wait behind it (counted up to 1,000). Keys of outgoing events have the
-handler 'outbox'. Changes nothing.`,
+		Long: `Show which keys are held up: the first event of each, why it is not done, and how many
+events wait behind it (counted up to 1,000). Keys of outgoing events have the handler
+'outbox'. Changes nothing.`,
 		Example: `  postroom keys --handler ledger.move --state dead
   postroom keys --key account-7
   postroom keys --limit 20 --after ledger.move/account-7`,

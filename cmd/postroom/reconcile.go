@@ -16,23 +16,24 @@ import (
 )
 
 const reconcileHelp = `Compare what was published with what the streams have, event by event, and say what is
-missing. With --repair it is published again.
+missing. With --repair, publish it again.
 
-All that the log still has is compared, or what was written --since some time. The headers
-of the streams' messages are read, nothing is changed, and events may flow meanwhile: it
-reads no faster than --compare-rate. It may be interrupted and given again.
+The command compares all events that the log still has, or those that were written --since
+some time. It reads the headers of the messages and changes nothing. Events may flow
+meanwhile, because it reads no faster than --compare-rate. You may interrupt it and run it
+again.
 
-A stream drops old messages by its age and its limits. Events that are older than the
-first message which it still has are not judged, and counted as UNKNOWN. A stream that drops
+A stream drops old messages by its age and its limits. Events that are older than its first
+message are counted as UNKNOWN: the stream may have had them or not. A stream that drops
 what was consumed cannot be compared.
 
-With --repair what is missing is published again as 'postroom republish' does it: beside live
-events, not faster than --rate, with ids of its own and the header postroom-republish.
-Handlers that had an event already do not apply it twice. Ordered handlers that had not, hold it
-as 'late', because later events of its key may have taken effect.
+With --repair, missing events are published again as 'postroom republish' does it: beside live
+events, not faster than --rate, with message ids of their own and the header
+postroom-republish. A handler that had an event does not apply it twice. An ordered handler
+that did not have it holds it as 'late', because later events of its key may have taken effect.
 
-A relay repairs the end of a stream by itself, when it finds that the broker lost it. This
-command is for losses in the middle of a stream, and if you want to be sure.
+If the broker loses the end of a stream, the relay finds and repairs that by itself. Use this
+command for losses in the middle of a stream, or if you want to be sure.
 
 Exit status 3: something is missing and was not repaired, or a stream was not compared.`
 

@@ -318,9 +318,9 @@ func newRepublishList(w *republishCommand) *cobra.Command {
 	var before int64
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List store, the last first",
-		Long: `List store, the last first: who made them, of what, and how far they are. Of those
-that run the relay takes one after the other, the first made first.`,
+		Short: "List republishes, the last first",
+		Long: `List republishes, the last first: who made them, of what, and how far they are. The
+relay carries out one after the other, the first made first.`,
 		Example: `  postroom republish list
   postroom republish list --json | jq '.[] | select(.state == "running")'`,
 		Args: noArguments,

@@ -18,13 +18,20 @@ func newStatus(getenv func(string) string) *cobra.Command {
 		Long: `Show how far everything is, and what is wrong: what is not published yet, who
 leads, what is held, which replays, republishes and processes run. Changes nothing.
 
-With a broker (--nats-url) it also looks whether the handlers' streams and consumers
-are there. What is wrong comes last, with what to do about it, and the exit status
-is 3: no relay leads; an event has waited for its publishing for more than a minute;
-events are dead, or due and not taken; a handler runs nowhere; a stream or a consumer
-is gone; a replay stands still; a handler asks for a type that is probably misspelt;
-the broker cannot be reached. A note is not wrong: a handler whose events no producer
-writes yet, and events of a type that no handler here takes.`,
+With a broker (--nats-url) it also checks that the streams and consumers of the handlers
+exist. What is wrong comes last, with what to do about it. Then the exit status is 3:
+
+  - no relay leads
+  - an event has waited for more than a minute to be published
+  - events are dead, or they are due and no process takes them
+  - no process runs a handler
+  - a stream or a consumer is gone
+  - a replay is idle
+  - a handler asks for a type that is probably misspelt
+  - the broker cannot be reached
+
+Notes do not change the exit status: a handler whose events no producer writes yet, and
+events of a type that no handler of this database takes.`,
 		Example: `  postroom status --database-url postgres://localhost/shop --nats-url nats://localhost:4222
   postroom status --json | jq -r '.findings[] | .code'`,
 		Args: noArguments,
@@ -146,14 +153,14 @@ func heldRows(all []inspect.HeldSummary) [][]string {
 }
 
 func replayRows(all []inspect.ReplayStatus) [][]string {
-	rows := [][]string{{"REPLAY", "BY", "PHASE", "EVENTS", "RELEASED", "SUCCEEDED", "FAILED", "LAST DRIVEN"}}
+	rows := [][]string{{"REPLAY", "BY", "PHASE", "EVENTS", "RELEASED", "SUCCEEDED", "FAILED", "LAST STEP"}}
 	for _, r := range all {
-		driven := "never"
+		step := "never"
 		if !r.LastStepAt.IsZero() {
-			driven = spanOf(r.IdleSeconds) + " ago"
+			step = spanOf(r.IdleSeconds) + " ago"
 		}
 		rows = append(rows, []string{
-			count(r.ID), cell(r.Actor, 30), r.Phase, count(r.Events), count(r.Released), count(r.Succeeded), count(r.Failed), driven,
+			count(r.ID), cell(r.Actor, 30), r.Phase, count(r.Events), count(r.Released), count(r.Succeeded), count(r.Failed), step,
 		})
 	}
 	return rows

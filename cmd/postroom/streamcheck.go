@@ -13,20 +13,20 @@ import (
 const streamCheckHelp = `Compare streams with the database: did the broker lose anything that it had
 acknowledged?
 
-Where each handler stands in its stream is compared with what the stream has:
+First the command compares the place of each handler with its stream:
 
-  intact      it has what was decided, and what comes after it
+  intact      the stream has the message that the handler decided last
   recreated   the stream was deleted and made again
-  lost_tail   it ends before what was decided, or has other messages there
-  aged_out    it dropped messages that the handler may not have read
+  lost_tail   the stream ends before that message, or has another one in its place
+  aged_out    the stream dropped messages that the handler may not have read
   missing     there is no such stream
 
-Then the 200 newest events that the relay recorded as published to each stream are
-looked for in it; 'postroom reconcile' looks for all of them. Streams are those in use,
-and those that are named. Nothing is changed.
+Then it looks in each stream for the 200 newest events that the relay recorded as
+published there; 'postroom reconcile' looks for all of them. It checks the streams in
+use and those that you name, and changes nothing.
 
-Exit status 0 says that nothing was lost, as far as can be told, 3 that something
-was, and 1 that nothing could be compared.`
+Exit status 0: nothing was lost, as far as the command can tell. 3: something was lost.
+1: nothing could be compared.`
 
 func newStreamCheck(getenv func(string) string) *cobra.Command {
 	db, broker := &database{getenv: getenv}, &broker{getenv: getenv}

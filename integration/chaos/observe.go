@@ -97,7 +97,7 @@ func (s observer) observeBooks(ctx context.Context, found *checker.State) (err e
 	if found.Archive, err = s.held(ctx, "SELECT "+columns+" FROM postroom.archive"); err != nil {
 		return err
 	}
-	if found.Undriven, err = s.db.books.Number(ctx, "SELECT count(*) FROM postroom.job WHERE state = 'running'"); err != nil {
+	if found.OpenReplays, err = s.db.books.Number(ctx, "SELECT count(*) FROM postroom.job WHERE state = 'running'"); err != nil {
 		return err
 	}
 	n, err := s.db.books.Number(ctx, "SELECT coalesce(sum(events), 0)::int FROM postroom.audit WHERE action = 'replay'")

@@ -145,7 +145,7 @@ func TestPlantedViolations(t *testing.T) {
 				(*h)[i].Events = without((*h)[i].Events, func(e Event) bool { return e.ID == "d" && e.Handler == mail })
 			}
 		}, []Name{DeadLetterComplete}},
-		{"a replay that has not ended", func(_ *[]Record, s *State) { s.Undriven = 1 }, []Name{DeadLetterComplete}},
+		{"a replay that has not ended", func(_ *[]Record, s *State) { s.OpenReplays = 1 }, []Name{DeadLetterComplete}},
 		{"a replay that is not in the audit", func(_ *[]Record, s *State) { s.Replayed = 1 }, []Name{DeadLetterComplete}},
 		{"a published event that one server has not", func(_ *[]Record, s *State) {
 			s.Streams["node-1"] = without(s.Streams["node-1"], func(m Message) bool { return m.ID == "h" })
@@ -254,7 +254,7 @@ func TestUndecided(t *testing.T) {
 		{"a repair is under way", func(s *State) {
 			s.Streams["node-1"] = without(s.Streams["node-1"], func(m Message) bool { return m.ID == "h" })
 		}, nil},
-		{"a replay runs", func(s *State) { s.Undriven = 1 }, nil},
+		{"a replay runs", func(s *State) { s.OpenReplays = 1 }, nil},
 		{"processes at work have more sessions", func(s *State) { s.Sessions["relay"]++ }, nil},
 		{"an effect twice", func(s *State) { s.Effects[mail] = append(s.Effects[mail], s.Effects[mail][0]) }, []Name{EffectOnce}},
 		{"a ghost", func(s *State) { s.Effects[mail] = append(s.Effects[mail], Event{ID: "ghost"}) }, []Name{NoGhost}},

@@ -63,8 +63,8 @@ func (c *check) released(effective map[place]bool) {
 			c.violated(DeadLetterComplete, "event %s took effect at %s, which cannot stand it, and no operator released it", e.ID, e.Poison)
 		}
 	}
-	if c.found.Undriven > 0 && c.atRest {
-		c.violated(DeadLetterComplete, "%d replays have not ended", c.found.Undriven)
+	if c.found.OpenReplays > 0 && c.atRest {
+		c.violated(DeadLetterComplete, "%d replays have not ended", c.found.OpenReplays)
 	}
 	if c.found.Replayed < events {
 		c.violated(DeadLetterComplete, "the audit has %d replayed events, and operators were told of %d", c.found.Replayed, events)

@@ -13,8 +13,8 @@ type State struct {
 	Archive  []Held // what operators discarded
 	Marks    []Mark // of the relays' common state, in the order of their commits
 
-	Undriven int   // replays that have not ended
-	Replayed int64 // events, as the audit has it
+	OpenReplays int   // replays that have not ended
+	Replayed    int64 // events, as the audit has it
 
 	Drained   Wait // until nothing was left to do
 	Lead      Wait // until a relay led after the last fault

@@ -33,7 +33,7 @@ func (o *office) questions(ctx context.Context, c *clerk) error {
 
 func (o *office) late() question {
 	return question{
-		asks: "1 what is late?", args: []string{"status"}, want: "a handler nobody runs, a replay nobody drives, what is dead",
+		asks: "1 what is late?", args: []string{"status"}, want: "a handler and a replay that no process runs, dead events",
 		read: reading(func(s inspect.Status) (string, bool) {
 			found := map[string]int{}
 			var texts []string
@@ -143,7 +143,7 @@ func (o *office) replays() question {
 
 func (o *office) safe() question {
 	return question{
-		asks: "5 is the set-up safe?", args: []string{"doctor"}, want: "the handler that nobody runs is found",
+		asks: "5 is the set-up safe?", args: []string{"doctor"}, want: "the handler that no process runs is found",
 		read: reading(func(v doctor.Report) (string, bool) {
 			var texts []string
 			unknown := false
@@ -165,7 +165,7 @@ func (o *office) forecast() question {
 		DryRuns []deadletter.DryRun `json:"dry_runs"`
 	}
 	print := hex.EncodeToString(o.causes[0].fingerprint())
-	want := int64(15 * o.unit) // a sixteenth is in a replay that rests
+	want := int64(15 * o.unit) // a sixteenth is in a replay that is idle
 	return question{
 		asks: "6 what would a replay do?", args: []string{"dead", "replay", "--cause", print, "--dry-run", "--try", "1"},
 		want: grouped(want) + " events; the one that is tried passes, with one effect",

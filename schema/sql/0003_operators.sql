@@ -102,7 +102,7 @@ CREATE INDEX revision_event ON postroom.revision USING hash (event_id);
 -- Replays
 --
 
--- Any number of processes may drive a replay: each locks its row for a step.
+-- Several processes may run one replay: each locks its row for each step.
 CREATE TABLE postroom.job (
     id               bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     created_at       timestamptz NOT NULL DEFAULT now(),
@@ -160,7 +160,7 @@ COMMENT ON COLUMN postroom.job.before_failed IS
 COMMENT ON COLUMN postroom.job.credit IS
     'How many events the rate allows to be released that were not released yet.';
 COMMENT ON COLUMN postroom.job.stepped_at IS
-    'When a process last drove the replay. A running replay that nobody drives rests.';
+    'When a process last made a step of the replay. NULL: none has. A running replay without a process is idle: its released events run, and no others are released.';
 CREATE INDEX job_running ON postroom.job (id) WHERE state = 'running';
 
 CREATE TABLE postroom.job_item (

@@ -1,6 +1,6 @@
 -- Make replays of events of source $1 at handler $2, $3, $4 and $5 of them: one that is
 -- done, one that stopped, as too many failed, and a small one that is done; and one
--- whose $6 events are dead ones of cause $7, and that rests before its first.
+-- whose $6 events are dead ones of cause $7, and that is idle before its first.
 --
 -- Locks   the new rows, and the $6 held ones.
 -- Index   held_dead_cause (fingerprint, dead_at, id).
@@ -20,15 +20,15 @@ WITH made AS (
            CASE WHEN n <= items - passed_over THEN created_at + interval '1 minute' END,
            CASE WHEN n > items - passed_over THEN 'withdrawn' WHEN n <= failed THEN 'failed' ELSE 'succeeded' END, created_at + interval '2 minutes'
     FROM made CROSS JOIN LATERAL generate_series(1, items) n
-), resting AS (
+), idle AS (
     INSERT INTO postroom.job (created_at, actor, reason, filter, attempts, canary, stop_at, as_new, phase, items, stepped_at)
     SELECT now() - interval '5 hours', 'chris', 'a few of them', jsonb_build_object('cause', encode($7, 'hex')), 1, 10, 0.1, false, 'canary', $6,
            now() - interval '5 hours'
     FROM (SELECT count(*) FROM made) others -- after which it comes
     RETURNING id
 ), waiting AS (
-    UPDATE postroom.held SET job = resting.id
-    FROM resting
+    UPDATE postroom.held SET job = idle.id
+    FROM idle
     WHERE held.id IN (SELECT id FROM postroom.held WHERE fingerprint = $7 AND dead_at IS NOT NULL ORDER BY dead_at, id LIMIT $6)
     RETURNING held.*
 )

@@ -34,7 +34,7 @@ func runOperator(ctx context.Context, w *worker) error {
 	o := &operator{worker: w, pool: pool, store: deadletter.New(pool, deadletter.Config{})}
 	for fleet.Sleep(ctx, 300*time.Millisecond) {
 		work, cancel := context.WithTimeout(ctx, 15*time.Second)
-		err := errors.Join(o.driveOn(work), o.lookAfter(work))
+		err := errors.Join(o.runReplays(work), o.lookAfter(work))
 		cancel()
 		if err != nil && ctx.Err() == nil {
 			w.log.WarnContext(ctx, "an operator's round failed", "error", err)
@@ -43,8 +43,8 @@ func runOperator(ctx context.Context, w *worker) error {
 	return nil
 }
 
-// driveOn drives the replays that somebody left.
-func (o *operator) driveOn(ctx context.Context) error {
+// runReplays runs the replays that other operators left open.
+func (o *operator) runReplays(ctx context.Context) error {
 	jobs, err := o.store.ListReplays(ctx, 20, 0, true)
 	if err != nil {
 		return err
