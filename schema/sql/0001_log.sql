@@ -1,12 +1,12 @@
 -- The log, and what the relay knows about it: events that producers write, and the
 -- one row that says which of them are published.
 --
--- Locks   nothing that anybody uses: every object is new.
+-- Locks   nothing that is in use: every object is new.
 -- Called  by Migrate and Print, as the first migration. In psql, paste the files of this
 --         directory in the order of their numbers.
 
 -- The migrator has made the schema and this table before it reads this file
--- (schema/version.sql). They are made here for somebody who pastes the file into psql.
+-- (schema/version.sql). They are made here for a person who pastes the file into psql.
 DO $$
 BEGIN
     IF to_regnamespace('postroom') IS NULL THEN
@@ -21,6 +21,10 @@ CREATE TABLE IF NOT EXISTS postroom.migration (
 );
 COMMENT ON TABLE postroom.migration IS
     'Which migrations of Postroom were applied here. "postroom migrate up" adds the rows.';
+COMMENT ON COLUMN postroom.migration.version IS
+    'The number of the migration.';
+COMMENT ON COLUMN postroom.migration.name IS
+    'The name of its file, without the number.';
 COMMENT ON COLUMN postroom.migration.serves_from IS
     'The oldest program that can work with this version of the tables, as the number of its newest migration.';
 
@@ -204,11 +208,11 @@ CREATE TABLE postroom.outbox (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000
 );
 COMMENT ON TABLE postroom.outbox IS
-    'The log of events. Producers insert rows in their transactions, the relay publishes them, retention removes them. Nobody updates a row: the table relay says what is published.';
+    'The log of events. Producers insert rows in their transactions, the relay publishes them, retention removes them. No row is ever updated: the table relay says what is published.';
 COMMENT ON COLUMN postroom.outbox.seq IS
     'Orders the events of a key. It is not the order of commits: a lower seq can become visible after a higher one.';
 COMMENT ON COLUMN postroom.outbox.xid IS
-    'The top-level transaction that wrote the row. The system column xmin will not do: inside a savepoint it is the subtransaction''s id.';
+    'The top-level transaction that wrote the row. It cannot be the system column xmin: inside a savepoint, xmin is the id of the subtransaction.';
 COMMENT ON COLUMN postroom.outbox.created_at IS
     'When the row was written, by this database''s clock. It travels as postroom-logged-at.';
 COMMENT ON COLUMN postroom.outbox.digest IS
@@ -221,12 +225,20 @@ COMMENT ON COLUMN postroom.outbox.subject IS
     'The NATS subject that the event is published to. Usually it is the type.';
 COMMENT ON COLUMN postroom.outbox.key IS
     'What the event is about. Events of a key are published in the order of seq.';
+COMMENT ON COLUMN postroom.outbox.content_type IS
+    'The media type of data.';
+COMMENT ON COLUMN postroom.outbox.correlation_id IS
+    'The same for all events of a business process.';
 COMMENT ON COLUMN postroom.outbox.causation_id IS
     'The id of the event that caused this one.';
 COMMENT ON COLUMN postroom.outbox.occurred_at IS
     'When it happened, if the producer says so. NULL: when the row was written.';
+COMMENT ON COLUMN postroom.outbox.trace_parent IS
+    'The traceparent of the operation that wrote the event, as W3C Trace Context defines it; trace_state is its tracestate.';
 COMMENT ON COLUMN postroom.outbox.headers IS
     'Message headers that the producer gave the event.';
+COMMENT ON COLUMN postroom.outbox.data IS
+    'The body of the event.';
 COMMENT ON COLUMN postroom.outbox.not_before IS
     'The event is published when this database''s clock reaches this time. NULL: at once. No order is promised between a scheduled event and others of its key.';
 COMMENT ON COLUMN postroom.outbox.checked IS
@@ -250,7 +262,9 @@ CREATE TABLE postroom.unchecked (
     xid xid8 PRIMARY KEY
 );
 COMMENT ON TABLE postroom.unchecked IS
-    'A row for each open transaction that has inserted unchecked events. The transaction removes it when it commits, so nobody else ever sees one.';
+    'A row for each open transaction that has inserted unchecked events. The transaction removes it when it commits, so no other transaction ever sees it.';
+COMMENT ON COLUMN postroom.unchecked.xid IS
+    'The transaction, as in outbox.';
 
 -- This runs with the rights of the tables' owner, because a producer cannot read the log.
 -- The search path is set, so that no operator of the writer is called with these rights.
@@ -480,6 +494,8 @@ COMMENT ON COLUMN postroom.relay.epoch IS
     'Rises each time a relay takes the lease. A write with an older epoch changes nothing.';
 COMMENT ON COLUMN postroom.relay.owner IS
     'The relay that leads, until expires_at. NULL: none.';
+COMMENT ON COLUMN postroom.relay.expires_at IS
+    'When the lease of owner ends, unless it is renewed.';
 COMMENT ON COLUMN postroom.relay.high IS
     'The highest seq that the relay has read.';
 COMMENT ON COLUMN postroom.relay.floor IS
@@ -524,6 +540,8 @@ CREATE TABLE postroom.relay_checkpoint (
 );
 COMMENT ON TABLE postroom.relay_checkpoint IS
     'The row of relay as it was every ten seconds of the last hour. If a stream has lost its messages from some message on, the relay finds here what was published since that message.';
+COMMENT ON COLUMN postroom.relay_checkpoint.at IS
+    'When the checkpoint was made.';
 COMMENT ON COLUMN postroom.relay_checkpoint.published_held IS
     'Events that were published from held after this checkpoint and before the next one.';
 
@@ -535,6 +553,8 @@ CREATE TABLE postroom.refused (
 );
 COMMENT ON TABLE postroom.refused IS
     'Events of the log that the broker took after it had refused them. Retention removes a row together with that of the log.';
+COMMENT ON COLUMN postroom.refused.seq IS
+    'The event, as in outbox.';
 COMMENT ON COLUMN postroom.refused.failures IS
     'The last ten failures, as held had them: at, class, text.';
 
@@ -573,8 +593,16 @@ COMMENT ON COLUMN postroom.rewind.kind IS
     'rewind: a range of the log. reconcile: what a comparison of log and streams found missing.';
 COMMENT ON COLUMN postroom.rewind.since IS
     'Only events that were written at this time or later. NULL, here and in until, types and keys: no limit.';
+COMMENT ON COLUMN postroom.rewind.until IS
+    'Only events that were written before this time.';
+COMMENT ON COLUMN postroom.rewind.types IS
+    'Only events of these types.';
+COMMENT ON COLUMN postroom.rewind.keys IS
+    'Only events of these keys.';
 COMMENT ON COLUMN postroom.rewind.lo IS
-    'The first seq of the range; hi is the last one.';
+    'The first seq of the range.';
+COMMENT ON COLUMN postroom.rewind.hi IS
+    'The last seq of the range.';
 COMMENT ON COLUMN postroom.rewind.seqs IS
     'Only these events of the range. NULL: all.';
 COMMENT ON COLUMN postroom.rewind.events IS
@@ -583,10 +611,14 @@ COMMENT ON COLUMN postroom.rewind.rate IS
     'How many events are published in a second, at most.';
 COMMENT ON COLUMN postroom.rewind.wish IS
     'A digest of the order. If the same order is given again while it runs, it is not carried out twice.';
+COMMENT ON COLUMN postroom.rewind.state IS
+    'running: the relay carries the order out, or will. done: it has. cancelled: an operator ended it.';
 COMMENT ON COLUMN postroom.rewind.passed IS
     'Its events up to this seq are published, skipped or held, except those in owed.';
 COMMENT ON COLUMN postroom.rewind.owed IS
     'Events up to passed that were sent, and that the broker has not acknowledged.';
+COMMENT ON COLUMN postroom.rewind.published IS
+    'How many events were published.';
 COMMENT ON COLUMN postroom.rewind.skipped IS
     'How many events were in held or archive, or not published for the first time, when their turn came.';
 COMMENT ON COLUMN postroom.rewind.held IS
@@ -604,7 +636,7 @@ CREATE UNIQUE INDEX rewind_wish ON postroom.rewind (wish) WHERE state = 'running
 -- 21 µs.
 
 -- A text that is cut is still too long for an event. So the relay refuses it again if
--- somebody has it published.
+-- an operator replays it.
 CREATE FUNCTION postroom.clipped(value text, most int)
 RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE

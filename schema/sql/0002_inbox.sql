@@ -1,7 +1,7 @@
 -- The inbox: which events each handler has decided, and where each handler stands. And
 -- the held events, of handlers and of the relay.
 --
--- Locks   nothing that anybody uses: every object is new.
+-- Locks   nothing that is in use: every object is new.
 -- Called  by Migrate and Print, as the second migration.
 
 -- Rules on one column are in domains. The server reads a CHECK of a table anew for each
@@ -153,12 +153,14 @@ COMMENT ON COLUMN postroom.held.next_at IS
     'When the event is due, by this database''s clock. While a process has claimed it: when the claim ends. NULL: it waits behind its key, or is dead.';
 COMMENT ON COLUMN postroom.held.dead_at IS
     'When the event used up its attempts, or failed for good. Nothing happens to it until an operator decides.';
+COMMENT ON COLUMN postroom.held.held_at IS
+    'When the event came into this table.';
 COMMENT ON COLUMN postroom.held.epoch IS
     'Rises with each claim. A process whose claim was followed by another one can change nothing any more.';
 COMMENT ON COLUMN postroom.held.claimed_by IS
     'The process that runs the event, until next_at. If a claim ran out, its process died or was stopped for too long.';
 COMMENT ON COLUMN postroom.held.solitary IS
-    'The event may have ended the process that ran it. It runs with nothing beside it.';
+    'The event may have ended the process that ran it. It runs alone in its process.';
 COMMENT ON COLUMN postroom.held.attempts IS
     'How many attempts were made. An attempt of a handler is counted when it begins. An outage, a shutdown, or an answer that never came is no attempt.';
 COMMENT ON COLUMN postroom.held.last_attempt IS
@@ -167,6 +169,10 @@ COMMENT ON COLUMN postroom.held.class IS
     'The class of its last failure.';
 COMMENT ON COLUMN postroom.held.fingerprint IS
     'A digest of handler, class and the place in the program: the same for failures with the same cause.';
+COMMENT ON COLUMN postroom.held.failures IS
+    'Its last ten failures.';
+COMMENT ON COLUMN postroom.held.first_failed_at IS
+    'When its first attempt failed. NULL: none has.';
 COMMENT ON COLUMN postroom.held.revision IS
     'How often an operator edited the event. In each revision, a step of an external handler has another key at the vendor.';
 COMMENT ON COLUMN postroom.held.replays IS
@@ -179,6 +185,8 @@ COMMENT ON COLUMN postroom.held.logged_at IS
     'When the event was written, or when it was to be published, if that is later. It travels as postroom-logged-at.';
 COMMENT ON COLUMN postroom.held.event_key IS
     'The key that the producer gave the event.';
+COMMENT ON COLUMN postroom.held.data IS
+    'The body of the event.';
 COMMENT ON COLUMN postroom.held.raw_headers IS
     'Of a message that is no event: its headers as they came; its body is in data. Of an outgoing event: the columns of the log whose values do not fit here, as JSON.';
 
@@ -226,6 +234,10 @@ CREATE TABLE postroom.receipt (
 );
 COMMENT ON TABLE postroom.receipt IS
     'The steps of external handlers. A step is recorded as started before its call, and as done with its result after it. Any process may record it, whether it has the claim or not: the call was made. A row leaves with its row of inbox.';
+COMMENT ON COLUMN postroom.receipt.dedupe_key IS
+    'The event, as in inbox.';
+COMMENT ON COLUMN postroom.receipt.step IS
+    'The name that the handler gives the step.';
 COMMENT ON COLUMN postroom.receipt.revision IS
     'The revision of the event in held for which the step was called.';
 COMMENT ON COLUMN postroom.receipt.key IS
@@ -234,6 +246,8 @@ COMMENT ON COLUMN postroom.receipt.unanswered IS
     'How many calls were begun whose outcome is not known. A call that certainly did not happen is subtracted again.';
 COMMENT ON COLUMN postroom.receipt.started_at IS
     'When the first of these calls was begun. From then on the vendor remembers the key, for a limited time.';
+COMMENT ON COLUMN postroom.receipt.done_at IS
+    'When the result was recorded. NULL: the step is not done.';
 COMMENT ON COLUMN postroom.receipt.result IS
     'What the call returned. Every later attempt gets it.';
 
@@ -268,12 +282,14 @@ CREATE TABLE postroom.subscription (
 );
 COMMENT ON TABLE postroom.subscription IS
     'What each handler reads of which stream, and how far it is. The inbox writes a row before it makes the handler''s consumer.';
+COMMENT ON COLUMN postroom.subscription.stream IS
+    'The stream that the handler reads.';
 COMMENT ON COLUMN postroom.subscription.stream_created IS
     'When the stream was created: tells it from another stream of its name that is made later.';
 COMMENT ON COLUMN postroom.subscription.types IS
     'Every event type that a process asked for. NULL: the handler chooses events by subject, and gets every type.';
 COMMENT ON COLUMN postroom.subscription.subjects IS
-    'Every subject that a process asked for, and the types. Whichever process reads reads them all.';
+    'Every subject that a process asked for, and the types. Every process of the handler reads them all.';
 COMMENT ON COLUMN postroom.subscription.backfill_through IS
     'The last sequence of the stream when the handler was new. Up to here an event may be of any age.';
 COMMENT ON COLUMN postroom.subscription.floor IS
@@ -290,6 +306,8 @@ COMMENT ON COLUMN postroom.subscription.epoch IS
     'Rises with each reader of an ordered handler. An earlier reader can record nothing any more.';
 COMMENT ON COLUMN postroom.subscription.reader IS
     'The process that reads the stream for an ordered handler, until reader_until.';
+COMMENT ON COLUMN postroom.subscription.reader_until IS
+    'When the lease of reader ends, unless it is renewed.';
 COMMENT ON COLUMN postroom.subscription.takeovers IS
     'How many readers in a row ended without releasing their lease and without moving floor.';
 
@@ -304,10 +322,16 @@ CREATE TABLE postroom.node (
 );
 COMMENT ON TABLE postroom.node IS
     'The processes that run handlers, each with the handlers that it runs. A process renews its row every ten seconds. A row that was not renewed for an hour is removed.';
+COMMENT ON COLUMN postroom.node.id IS
+    'Is made anew each time the process starts.';
+COMMENT ON COLUMN postroom.node.name IS
+    'The host, the process id and the beginning of id, for people to read.';
 COMMENT ON COLUMN postroom.node.ledger IS
     'For how long this process keeps a row of inbox.';
 COMMENT ON COLUMN postroom.node.age_gate IS
     'This process holds an event that is older than this, and does not run it. It has to be shorter than the ledger of every process: an older event may have lost its row of inbox.';
+COMMENT ON COLUMN postroom.node.seen_at IS
+    'When the process last renewed the row.';
 
 CREATE TABLE postroom.sweep (
     only_one       boolean     PRIMARY KEY DEFAULT true CHECK (only_one),
@@ -319,6 +343,8 @@ COMMENT ON TABLE postroom.sweep IS
     'One row: the next page of inbox from which old rows are removed, and when. The processes take turns.';
 COMMENT ON COLUMN postroom.sweep.next_page IS
     'The page of the file of inbox at which the next removal begins. After the last page it is 0 again.';
+COMMENT ON COLUMN postroom.sweep.next_at IS
+    'When the next removal may begin.';
 COMMENT ON COLUMN postroom.sweep.expired_before IS
     'Rows of inbox that were decided before this time may have been removed. An event of that time is not run, even if rows are kept for longer now. NULL: none was removed.';
 INSERT INTO postroom.sweep DEFAULT VALUES;

@@ -17,7 +17,11 @@ CREATE TABLE postroom.audit (
     details  jsonb
 );
 COMMENT ON TABLE postroom.audit IS
-    'What operators did: who, what, why, and to how many events. Each action writes its row in its own transaction. Nobody changes or removes a row.';
+    'What operators did: who, what, why, and to how many events. Each action writes its row in its own transaction. No row is ever changed or removed.';
+COMMENT ON COLUMN postroom.audit.action IS
+    'What the operator did, such as replay or discard.';
+COMMENT ON COLUMN postroom.audit.events IS
+    'How many events it was done to.';
 COMMENT ON COLUMN postroom.audit.event_id IS
     'The event, if the action was on one event.';
 COMMENT ON COLUMN postroom.audit.job IS
@@ -71,6 +75,8 @@ COMMENT ON TABLE postroom.archive IS
     'Events that operators discarded, as they were in held.';
 COMMENT ON COLUMN postroom.archive.id IS
     'The id that the event had in held, and gets again if it is reopened.';
+COMMENT ON COLUMN postroom.archive.discarded_at IS
+    'When an operator discarded the event.';
 COMMENT ON COLUMN postroom.archive.audit IS
     'The row of audit that says who discarded the event, and why.';
 CREATE INDEX archive_time ON postroom.archive (discarded_at, id);
@@ -94,6 +100,10 @@ COMMENT ON TABLE postroom.revision IS
     'What held events were before an operator edited them. Revision 0 is the original.';
 COMMENT ON COLUMN postroom.revision.held IS
     'The id that the event has, or had, in held.';
+COMMENT ON COLUMN postroom.revision.revision IS
+    'The number of this version. The version in held has the highest number.';
+COMMENT ON COLUMN postroom.revision.replaced_at IS
+    'When the edit put another version in the place of this one.';
 COMMENT ON COLUMN postroom.revision.audit IS
     'The row of audit that says who edited the event, and why.';
 CREATE INDEX revision_event ON postroom.revision USING hash (event_id);
@@ -147,16 +157,26 @@ COMMENT ON COLUMN postroom.job.stop_at IS
     'The replay stops if a larger share of the events that ended has failed.';
 COMMENT ON COLUMN postroom.job.as_new IS
     'Outgoing events are published under message ids of their own.';
+COMMENT ON COLUMN postroom.job.state IS
+    'running: events are released, or run. done: all have ended. stopped: too many failed. cancelled: an operator ended it.';
 COMMENT ON COLUMN postroom.job.phase IS
     'canary: the first events decide whether the others follow. rest: the others are released. ending: none is released any more, and the replay waits for those that run.';
 COMMENT ON COLUMN postroom.job.verdict IS
     'What the replay''s state will be when the events that run have ended. NULL: done.';
+COMMENT ON COLUMN postroom.job.items IS
+    'How many events the replay has.';
+COMMENT ON COLUMN postroom.job.released IS
+    'How many events it has released, so that they can run.';
+COMMENT ON COLUMN postroom.job.succeeded IS
+    'How many events took effect, or were published.';
+COMMENT ON COLUMN postroom.job.failed IS
+    'How many events are dead again.';
 COMMENT ON COLUMN postroom.job.passed_over IS
     'How many events were not released: they were not dead any more when their turn came, or stay dead behind an event of their key that failed.';
 COMMENT ON COLUMN postroom.job.before_succeeded IS
     'How many of those that succeeded did so before the replay was last resumed.';
 COMMENT ON COLUMN postroom.job.before_failed IS
-    'How many of those that failed did so before the replay was last resumed. They do not count for stop_at: the fault may be mended since.';
+    'How many of those that failed did so before the replay was last resumed. They do not count for stop_at: the fault may have been corrected since.';
 COMMENT ON COLUMN postroom.job.credit IS
     'How many events the rate allows to be released that were not released yet.';
 COMMENT ON COLUMN postroom.job.stepped_at IS
@@ -183,6 +203,8 @@ CREATE TABLE postroom.job_item (
 );
 COMMENT ON TABLE postroom.job_item IS
     'The events of each replay, in the order in which they are released, and what became of them. They are fixed when the replay is made.';
+COMMENT ON COLUMN postroom.job_item.n IS
+    'The place of the event in the replay, from 1.';
 COMMENT ON COLUMN postroom.job_item.through IS
     'The number of the last event that is released together with this one: the events of a key are released together.';
 COMMENT ON COLUMN postroom.job_item.held IS
@@ -191,6 +213,8 @@ COMMENT ON COLUMN postroom.job_item.chain IS
     'The key under which the event is released. Events of one key of an ordered handler run one after the other, even if they block no other.';
 COMMENT ON COLUMN postroom.job_item.dead_at IS
     'When the event died. It gets this time again if it is withdrawn.';
+COMMENT ON COLUMN postroom.job_item.released_at IS
+    'When the replay released the event. NULL: not yet.';
 COMMENT ON COLUMN postroom.job_item.outcome IS
     'succeeded. failed: it is dead again. withdrawn: it did not run and is as it was. discarded. not_dead: it was not dead when its turn came.';
 COMMENT ON COLUMN postroom.job_item.failures IS
@@ -216,6 +240,8 @@ COMMENT ON COLUMN postroom.trial.outcome IS
     'What the dry run did, as JSON. NULL: it has not ended.';
 COMMENT ON COLUMN postroom.trial.taken_by IS
     'The process that makes the dry run. NULL: none has taken it yet.';
+COMMENT ON COLUMN postroom.trial.taken_at IS
+    'When that process took it.';
 CREATE INDEX trial_open ON postroom.trial (handler, id) WHERE taken_by IS NULL;
 
 --

@@ -7,7 +7,7 @@
 -- Call the functions as the owner of the tables, once for each role and again after a
 -- migration. Each grants in its own schema only.
 --
--- Locks   nothing that anybody uses: every object is new.
+-- Locks   nothing that is in use: every object is new.
 -- Called  by Migrate and Print, as the fifth migration.
 
 CREATE FUNCTION postroom.grant_all(permissions text[], role regrole)
