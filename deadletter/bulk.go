@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -14,7 +15,8 @@ import (
 // lock of its key, and the server has room for a few thousand locks.
 const bulkSize = 1000
 
-// bulkChange changes all events that match a filter, bulkSize in a transaction.
+// bulkChange changes the events that match a filter when it begins, bulkSize in a
+// transaction.
 type bulkChange struct {
 	*database
 
@@ -32,23 +34,14 @@ func (s bulkChange) run(ctx context.Context, do func(ctx context.Context, tx pgx
 	if s.limit < 0 {
 		return 0, fmt.Errorf("limit is %d, want 0 or more", s.limit)
 	}
-	for {
-		most := bulkSize
-		if s.limit > 0 {
-			most = min(most, s.limit-int(all))
-		}
-		if most == 0 {
-			return all, nil
-		}
-		var found int
+	ids, err := s.choose(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for some := range slices.Chunk(ids, bulkSize) {
 		var n int64
-		err := s.inTx(ctx, func(tx pgx.Tx) error {
-			n = 0
-			ids, err := s.held.IDs(ctx, tx, held.Filter(s.filter), most)
-			if found = len(ids); err != nil || found == 0 {
-				return err
-			}
-			n, err = do(ctx, tx, ids)
+		err := s.inTx(ctx, func(tx pgx.Tx) (err error) {
+			n, err = do(ctx, tx, some)
 			return err
 		})
 		if err != nil {
@@ -58,14 +51,27 @@ func (s bulkChange) run(ctx context.Context, do func(ctx context.Context, tx pgx
 		if s.progress != nil && n > 0 {
 			s.progress(all)
 		}
-		if found < most {
-			break
-		}
 	}
 	if all == 0 {
 		return 0, ErrNoMatch
 	}
 	return all, nil
+}
+
+// choose returns the ids of the events that match now. What matches later is left alone.
+func (s bulkChange) choose(ctx context.Context) (ids []int64, err error) {
+	most := &s.limit
+	if s.limit == 0 {
+		most = nil
+	}
+	err = s.inTx(ctx, func(tx pgx.Tx) (err error) {
+		ids, err = s.held.IDs(ctx, tx, held.Filter(s.filter), most)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("choose events: %w", err)
+	}
+	return ids, nil
 }
 
 // queryIDs returns the ids that a statement selects.

@@ -18,7 +18,8 @@ import (
 // Discarded events move to the archive. Their rows in the ledger stay: if a discarded event
 // is delivered again, it stays discarded. Later events of its key continue.
 //
-// Each transaction discards up to 1,000 events and has a row in the audit. After each one
+// The events are those that match when Discard begins, as far as they are still dead when
+// their turn comes. Each transaction discards up to 1,000 events and has a row in the audit. After each one
 // Discard calls progress, if it is not nil, with the number of events so far.
 func (s *Store) Discard(ctx context.Context, f Filter, limit int, audit Audit, progress func(n int64)) (int64, error) {
 	if audit.Reason == "" {
@@ -36,7 +37,7 @@ func (s *Store) Discard(ctx context.Context, f Filter, limit int, audit Audit, p
 }
 
 // Reopen brings back the discarded events that match: at most limit of them, or all if limit
-// is zero. They are dead again. They block no other event, because later events of their
+// is zero. They are chosen as those of [Store.Discard]. They are dead again. They block no other event, because later events of their
 // keys may have taken effect.
 func (s *Store) Reopen(ctx context.Context, f Filter, limit int, audit Audit, progress func(n int64)) (int64, error) {
 	f.Discarded = true

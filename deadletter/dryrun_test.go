@@ -171,7 +171,7 @@ func TestTry(t *testing.T) {
 		"panics":   {deadletter.DryRunFails, "panic", "no"},
 		"exits":    {deadletter.DryRunFails, "panic", "Goexit"},
 		"waits":    {deadletter.DryRunFails, "timeout", "in time"},
-		"hangs":    {deadletter.DryRunFails, "timeout", "left behind"},
+		"hangs":    {deadletter.DryRunFails, "timeout", "abandoned"},
 		"ignores":  {deadletter.DryRunFails, "error", "did not return its error"},
 		"commits":  {deadletter.DryRunFails, "error", "ended by the inbox"},
 	} {

@@ -27,8 +27,8 @@ func ExampleStore_CreateReplay() {
 	}
 
 	store := deadletter.New(pool, deadletter.Config{})
-	groups, _, err := store.Groups(ctx, deadletter.Filter{Handler: "billing.charge"})
-	for _, g := range groups {
+	list, err := store.Groups(ctx, deadletter.Filter{Handler: "billing.charge"})
+	for _, g := range list.Groups {
 		fmt.Println(g.Events, "of", g.Types, "died of a", g.Class, "failure") // and g.Error
 	}
 	fmt.Println(err)
@@ -80,7 +80,7 @@ func die(ctx context.Context, pool *pgxpool.Pool, key string) {
 			fmt.Println("accept:", err)
 		}
 		for n := int64(0); n == 0 && ctx.Err() == nil; {
-			n, _ = deadletter.New(pool, deadletter.Config{}).Count(ctx, deadletter.Filter{Key: key})
+			n, _, _ = deadletter.New(pool, deadletter.Config{}).Count(ctx, deadletter.Filter{Key: key})
 		}
 	})
 }

@@ -109,10 +109,21 @@ type Group struct {
 	Handler     string    `json:"handler"`
 	Class       string    `json:"class"`
 	Events      int64     `json:"events"`
-	FirstDeadAt time.Time `json:"first_dead_at"` // when the first of them died
+	More        bool      `json:"more"`          // there may be more than Events
+	FirstDeadAt time.Time `json:"first_dead_at"` // when the first of those that were counted died
 	LastDeadAt  time.Time `json:"last_dead_at"`
-	ExampleID   int64     `json:"example_id"` // the id of one of them
-	Types       []string  `json:"types"`
-	Keys        int64     `json:"keys"`
-	Error       string    `json:"error"` // of the example
+	ExampleID   int64     `json:"example_id"` // the id of the last one to die
+	Types       []string  `json:"types"`      // of the last ones to die, of 20,000 events in all groups together
+	Keys        int64     `json:"keys"`       // how many keys these have
+	Error       string    `json:"error"`      // of the example
+}
+
+// GroupList is dead events, grouped by cause.
+type GroupList struct {
+	Groups []Group `json:"groups"` // the largest first, at most 200
+	All    int     `json:"all"`    // how many groups there are
+
+	// More says that not all dead events were looked at. Then there may be other groups,
+	// and more events in these.
+	More bool `json:"more"`
 }

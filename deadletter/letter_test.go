@@ -95,8 +95,8 @@ func TestSearch(t *testing.T) {
 					t.Error("the last to die is not first")
 				}
 			}
-			count, err := n.store.Count(t.Context(), tt.f)
-			if err != nil || count != int64(tt.want) {
+			count, more, err := n.store.Count(t.Context(), tt.f)
+			if err != nil || more || count != int64(tt.want) {
 				t.Errorf("Count = %d, %v; want %d", count, err, tt.want)
 			}
 		})
@@ -127,7 +127,7 @@ func TestSearchRefusesWhatMakesNoSense(t *testing.T) {
 		t.Error("a page of 1001")
 	}
 	bad := deadletter.New(n.pool, deadletter.Config{Schema: "x y"})
-	if _, err := bad.Count(t.Context(), deadletter.Filter{}); err == nil {
+	if _, _, err := bad.Count(t.Context(), deadletter.Filter{}); err == nil {
 		t.Error("a schema of two words")
 	}
 }
@@ -157,10 +157,11 @@ func TestGroups(t *testing.T) {
 		}
 		n.die(c.handler, c.why, batch...)
 	}
-	groups, all, err := n.store.Groups(t.Context(), deadletter.Filter{})
+	list, err := n.store.Groups(t.Context(), deadletter.Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	groups, all := list.Groups, list.All
 	if len(groups) != 5 || all != 5 {
 		for _, g := range groups {
 			t.Logf("%+v", g)
@@ -171,7 +172,7 @@ func TestGroups(t *testing.T) {
 		if g.Events != 20 || g.Keys != 20 || g.Error == "" || !slices.Equal(g.Types, []string{"order.placed"}) || g.FirstDeadAt.After(g.LastDeadAt) {
 			t.Errorf("group: %+v", g)
 		}
-		if count, err := n.store.Count(t.Context(), deadletter.Filter{Cause: g.Cause}); err != nil || count != g.Events {
+		if count, _, err := n.store.Count(t.Context(), deadletter.Filter{Cause: g.Cause}); err != nil || count != g.Events {
 			t.Errorf("events of the group %s: %d, %v; want %d", g.Cause, count, err, g.Events)
 		}
 	}

@@ -37,8 +37,15 @@ func TestPlans(t *testing.T) {
 			p.want(s.file, s.pages, p.text("plan"), "EXECUTE "+s.file+"("+s.call+")")
 		}
 	}
+	looking, err := os.ReadFile("../internal/snapshot/sql/plan.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, s := range filtered {
-		sql := p.text(s.file)
+		sql, before := p.text(s.file), "SELECT"
+		if s.looks {
+			before = string(looking)
+		}
 		for _, f := range filters {
 			if f.name == "a cause" && strings.HasSuffix(s.file, "_discarded") {
 				continue // the archive has no index for it, and is read
@@ -47,9 +54,27 @@ func TestPlans(t *testing.T) {
 			if f.few {
 				most = min(most, fewPages)
 			}
-			p.want(s.file+" "+f.name, most, "SELECT", sql, append(append([]any{pgx.QueryExecModeExec}, f.args...), s.more...)...)
+			p.want(s.file+" "+f.name, most, before, sql, append(append([]any{pgx.QueryExecModeExec}, f.args...), s.more...)...)
 		}
 	}
+	for _, s := range bounded {
+		p.want(s.file+" "+s.name, s.pages, string(looking), p.text(s.file), append([]any{pgx.QueryExecModeExec}, s.args...)...)
+	}
+}
+
+// bounded are statements that look at no more than they are told to, as they do it.
+var bounded = []struct {
+	file, name string
+	args       []any
+	pages      int
+}{
+	{"list", "nothing of 5000", append(filter(map[int]any{2: "none"}), nil, int64(0), 5000, 51), 700},
+	{"count", "nothing of 5000", append(filter(map[int]any{2: "none"}), 5000), 700},
+	{"count", "all", append(filter(nil), 1_000_000), 15_000}, // vacuum has not been here
+	{"groups_found", "nothing of 5000", append(filter(map[int]any{2: "none"}), 5000, false), 700},
+	{"groups_found", "none without a cause", append(filter(nil), 5000, true), 10},
+	{"groups", "all", []any{nil, nil, nil, nil, nil, 5000, 5000, 100}, 15_000},
+	{"groups", "a cause", []any{nil, nil, []byte("0123456789abcdef"), nil, nil, 5000, 5000, 100}, 4000},
 }
 
 // kept are statements whose plans a connection keeps.
@@ -115,17 +140,19 @@ var filtered = []struct {
 	file  string
 	more  []any
 	pages int
+	looks bool // in a transaction that only reads
 }{
-	{"list", []any{(*string)(nil), int64(0), 51}, 200},
-	{"count", nil, 2500},
-	{"groups", []any{200}, 3000},
-	{"find", []any{5000}, 2500},
-	{"export", nil, 2500},
-	{"preview", []any{(*int)(nil)}, 100_000},
-	{"dry_run_choose", []any{(*int)(nil), 5}, 2500},
-	{"replay_items", []any{int64(12), (*int)(nil)}, 200_000},
-	{"list_discarded", []any{(*string)(nil), int64(0), 51}, 300},
-	{"find_discarded", []any{50}, 300},
+	{"list", []any{(*string)(nil), int64(0), 5000, 51}, 200, true},
+	{"count", []any{1000}, 1100, true},
+	{"groups_found", []any{1000, false}, 1200, true},
+	{"find", []any{5000}, 2500, false},
+	{"export", nil, 2500, false},
+	{"preview", []any{(*int)(nil)}, 100_000, false},
+	{"dry_run_choose", []any{(*int)(nil), 5}, 2500, false},
+	{"replay_items", []any{int64(12), (*int)(nil)}, 200_000, false},
+	{"list_discarded", []any{(*string)(nil), int64(0), 5000, 51}, 3000, true},
+	{"count_discarded", []any{1000}, 1100, true},
+	{"find_discarded", []any{50}, 300, false},
 }
 
 type plans struct {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom/internal/held"
+	"github.com/postroom/postroom/internal/snapshot"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -22,6 +23,9 @@ func (s *Store) Check(ctx context.Context) error {
 
 // List returns a page of the events that match, the last to die first, and the cursor of the
 // next page. The cursor is zero if this is the last page.
+//
+// A page looks at no more than 50,000 events, and no more than 10,000 if the filter has a
+// Text. So a page may have fewer events than its limit, or none, and a cursor.
 func (s *Store) List(ctx context.Context, f Filter, p Page) ([]Letter, Cursor, error) {
 	if err := errors.Join(s.err, f.validate()); err != nil {
 		return nil, Cursor{}, err
@@ -33,7 +37,12 @@ func (s *Store) List(ctx context.Context, f Filter, p Page) ([]Letter, Cursor, e
 	if limit < 0 || limit > maxLimit {
 		return nil, Cursor{}, fmt.Errorf("deadletter: page: Limit is %d, want 1 to %d", limit, maxLimit)
 	}
-	rows, next, err := s.held.List(ctx, s.db, held.Filter(f), held.Cursor(p.After), limit)
+	var rows []held.Row
+	var next held.Cursor
+	err := snapshot.Read(ctx, s.db, func(ctx context.Context, tx pgx.Tx) (err error) {
+		rows, next, err = s.held.List(ctx, tx, held.Filter(f), held.Cursor(p.After), limit)
+		return err
+	})
 	if err != nil {
 		return nil, Cursor{}, fmt.Errorf("deadletter: list: %w", s.explain(err))
 	}
@@ -44,40 +53,52 @@ func (s *Store) List(ctx context.Context, f Filter, p Page) ([]Letter, Cursor, e
 	return letters, Cursor(next), nil
 }
 
-// Count returns how many events match.
-func (s *Store) Count(ctx context.Context, f Filter) (n int64, err error) {
+// Count returns how many events match, and whether there may be more. It looks at the
+// 100,000 that died last; at 1,000,000 if the filter has nothing but IDs, Handler, Cause,
+// EventID, Since and Until; and at 5,000 if it has a Text.
+func (s *Store) Count(ctx context.Context, f Filter) (n int64, more bool, err error) {
 	if err := errors.Join(s.err, f.validate()); err != nil {
-		return 0, err
+		return 0, false, err
 	}
-	if n, err = s.held.Count(ctx, s.db, held.Filter(f)); err != nil {
-		return 0, fmt.Errorf("deadletter: count: %w", s.explain(err))
-	}
-	return n, nil
-}
-
-// maxGroups is the most groups that Groups returns.
-const maxGroups = 200
-
-// Groups returns the dead events that match, grouped by cause: the largest groups first, at
-// most 200, and how many groups there are.
-func (s *Store) Groups(ctx context.Context, f Filter) (groups []Group, all int, err error) {
-	if err := errors.Join(s.err, f.validate()); err != nil {
-		return nil, 0, err
-	}
-	if f.Discarded {
-		return nil, 0, errors.New("deadletter: groups are of dead events; the filter selects discarded ones")
-	}
-	rows, _ := s.db.Query(ctx, s.sql.Groups, f.arguments(maxGroups)...) // CollectRows reports the error
-	groups, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (g Group, err error) {
-		var cause, text *string
-		err = row.Scan(&cause, &g.Handler, &g.Class, &g.Events, &g.FirstDeadAt, &g.LastDeadAt, &g.ExampleID, &g.Types, &g.Keys, &text, &all)
-		g.Cause, g.Error = value(cause), value(text)
-		return g, err
+	err = snapshot.Read(ctx, s.db, func(ctx context.Context, tx pgx.Tx) (err error) {
+		n, more, err = s.held.Count(ctx, tx, held.Filter(f))
+		return err
 	})
 	if err != nil {
-		return nil, 0, fmt.Errorf("deadletter: groups: %w", s.explain(err))
+		return 0, false, fmt.Errorf("deadletter: count: %w", s.explain(err))
 	}
-	return groups, all, nil
+	return n, more, nil
+}
+
+// Groups returns the dead events that match, grouped by cause: the largest groups first, at
+// most 200.
+//
+// It counts 1,000,000 events. If there are more, it counts the same number of each cause at
+// the most. If the filter has
+// IDs, Type, Key, Source, EventID or Text, it looks at the 50,000 events that died last; with
+// a Text at 5,000.
+func (s *Store) Groups(ctx context.Context, f Filter) (GroupList, error) {
+	if err := errors.Join(s.err, f.validate()); err != nil {
+		return GroupList{}, err
+	}
+	if f.Discarded {
+		return GroupList{}, errors.New("deadletter: groups are of dead events; the filter selects discarded ones")
+	}
+	var list GroupList
+	err := snapshot.Read(ctx, s.db, func(ctx context.Context, tx pgx.Tx) (err error) {
+		g := groupCounter{reader: s.reader(tx), filter: f}
+		if f.IDs != nil || f.Type != "" || f.Key != "" || f.Source != "" || f.EventID != "" || f.Text != "" {
+			err = g.find(ctx, false)
+		} else if err = g.byCause(ctx); err == nil && f.Cause == "" {
+			err = g.find(ctx, true)
+		}
+		list = g.list()
+		return err
+	})
+	if err != nil {
+		return GroupList{}, fmt.Errorf("deadletter: groups: %w", s.explain(err))
+	}
+	return list, nil
 }
 
 // Get returns the held or discarded event with an id, in any state.

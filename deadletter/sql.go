@@ -14,7 +14,7 @@ var files embed.FS
 //
 // Wide because each has a file in sql.
 type statements struct {
-	Groups                                                            string
+	Groups, GroupsFound                                               string
 	Steps, Revisions, History                                         string
 	ReplaySerialize, ReplayCreate, ReplayItems, Replays               string
 	ReplayLock, ReplayOutcomes, ReplayNext, ReplayRelease             string

@@ -68,7 +68,7 @@ func scanAuditEntry(row pgx.CollectableRow, a *AuditEntry) error {
 // took longer.
 const clockSlop = time.Hour
 
-func readAudit(m *snapshot, f AuditFilter) ([]AuditEntry, error) {
+func readAudit(m *view, f AuditFilter) ([]AuditEntry, error) {
 	before, most := f.Before, limit(f.Limit)+1
 	if before <= 0 {
 		before = math.MaxInt64

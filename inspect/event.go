@@ -24,7 +24,7 @@ func newEventTrace(id string) *EventTrace {
 }
 
 // readByID reads what is found by the event's id.
-func (m *snapshot) readByID(j *EventTrace, source string) (err error) {
+func (m *view) readByID(j *EventTrace, source string) (err error) {
 	if j.LogEntries, err = rows(m, "the log", m.sql.LogEntries, scanLogEntry, source, j.EventID); err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (m *snapshot) readByID(j *EventTrace, source string) (err error) {
 }
 
 // readRelated reads what caused the event, and what it caused.
-func (m *snapshot) readRelated(j *EventTrace) (err error) {
+func (m *view) readRelated(j *EventTrace) (err error) {
 	if j.Caused, err = rows(m, "what it caused", m.sql.CausedEvents, scanRelatedEvent, j.EventID); err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (m *snapshot) readRelated(j *EventTrace) (err error) {
 }
 
 // readLedger reads what is found by the event's source and id.
-func (m *snapshot) readLedger(j *EventTrace) (err error) {
+func (m *view) readLedger(j *EventTrace) (err error) {
 	keys := []string{}
 	for _, s := range j.Sources {
 		keys = append(keys, s+" "+j.EventID)

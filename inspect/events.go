@@ -111,7 +111,7 @@ func (i *Inspector) Events(ctx context.Context, f EventFilter) (*EventPage, erro
 		return nil, fmt.Errorf("inspect: events: %w", err)
 	}
 	page := &EventPage{Events: []EventSummary{}}
-	err := i.inTx(ctx, func(m *snapshot) error {
+	err := i.inTx(ctx, func(m *view) error {
 		found, err := m.events.Page(m.ctx, m.tx, s, f.After, limit(f.Limit))
 		if err != nil {
 			return err
@@ -127,7 +127,7 @@ func (i *Inspector) Events(ctx context.Context, f EventFilter) (*EventPage, erro
 }
 
 // summaries returns events with what handlers have done with them.
-func summaries(m *snapshot, events []eventsearch.Event) ([]EventSummary, error) {
+func summaries(m *view, events []eventsearch.Event) ([]EventSummary, error) {
 	if err := m.events.Handlers(m.ctx, m.tx, events); err != nil {
 		return nil, err
 	}

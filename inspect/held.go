@@ -77,7 +77,7 @@ func (h HeldSummary) overdue() float64 {
 	return seconds
 }
 
-func readHeld(m *snapshot) ([]HeldSummary, error) {
+func readHeld(m *view) ([]HeldSummary, error) {
 	type counted struct {
 		StateCount
 
@@ -158,7 +158,7 @@ func (i *Inspector) HeldEvents(ctx context.Context, f HeldFilter) (*HeldPage, er
 		return nil, fmt.Errorf("inspect: held events: %w", err)
 	}
 	page := &HeldPage{}
-	err := i.inTx(ctx, func(m *snapshot) error {
+	err := i.inTx(ctx, func(m *view) error {
 		rows, next, err := m.held.Page(m.ctx, m.tx, s, f.After, limit(f.Limit))
 		page.Events, page.Next = heldEvents(rows), next
 		return err

@@ -21,6 +21,7 @@ import (
 	"github.com/postroom/postroom/internal/eventsearch"
 	"github.com/postroom/postroom/internal/held"
 	"github.com/postroom/postroom/internal/remedy"
+	"github.com/postroom/postroom/internal/snapshot"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -66,28 +67,17 @@ func New(db DB, nc *nats.Conn, cfg Config) *Inspector {
 	return i
 }
 
-// patience limits the database's part of an answer. plan.sql has the limit of a statement.
-const patience = 15 * time.Second
-
-// inTx calls do with a snapshot: a read-only transaction that shows one moment.
-func (i *Inspector) inTx(ctx context.Context, do func(db *snapshot) error) error {
+// inTx calls do with a view: a read-only transaction that shows one moment.
+func (i *Inspector) inTx(ctx context.Context, do func(db *view) error) error {
 	if i.err != nil {
 		return postroom.Unrecoverable(i.err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	tx, err := i.db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
-	if err != nil {
-		return fmt.Errorf("begin to look: %w", err)
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // there is nothing to commit
-	if _, err := tx.Exec(ctx, i.sql.Plan); err != nil {
-		return fmt.Errorf("begin to look: %w", err)
-	}
-	if err := schema.Require(ctx, tx, i.schema); err != nil {
-		return err
-	}
-	return do(&snapshot{ctx: ctx, tx: tx, schema: i.schema, sql: &i.sql, held: i.held, events: i.events})
+	return snapshot.Read(ctx, i.db, func(ctx context.Context, tx pgx.Tx) error {
+		if err := schema.Require(ctx, tx, i.schema); err != nil {
+			return err
+		}
+		return do(&view{ctx: ctx, tx: tx, schema: i.schema, sql: &i.sql, held: i.held, events: i.events})
+	})
 }
 
 // explain adds to an error of the database what to do about it.
@@ -101,7 +91,7 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 	s := &Status{}
 	var subs []subscription
 	var types []string
-	err := i.inTx(ctx, func(m *snapshot) (err error) {
+	err := i.inTx(ctx, func(m *view) (err error) {
 		if s.Relay, err = one(m, "the relay's row", m.sql.Relay, scanRelay); err != nil {
 			return err
 		}
@@ -144,7 +134,7 @@ func (i *Inspector) Handlers(ctx context.Context) (*Handlers, error) {
 	var subs []subscription
 	var processes []Process
 	var held []HeldSummary
-	err := i.inTx(ctx, func(m *snapshot) (err error) {
+	err := i.inTx(ctx, func(m *view) (err error) {
 		if subs, err = readSubscriptions(m); err != nil {
 			return err
 		}
@@ -178,7 +168,7 @@ func (i *Inspector) Event(ctx context.Context, source, id string) (*EventTrace, 
 		j.Sources = []string{source}
 	}
 	var subs []subscription
-	err := i.inTx(ctx, func(m *snapshot) (err error) {
+	err := i.inTx(ctx, func(m *view) (err error) {
 		if subs, err = readSubscriptions(m); err != nil {
 			return err
 		}
@@ -188,7 +178,7 @@ func (i *Inspector) Event(ctx context.Context, source, id string) (*EventTrace, 
 		return nil, fmt.Errorf("inspect: event: %w", i.explain(err))
 	}
 	i.broker.search(ctx, j, subs)
-	if err := i.inTx(ctx, func(m *snapshot) error { return m.readLedger(j) }); err != nil {
+	if err := i.inTx(ctx, func(m *view) error { return m.readLedger(j) }); err != nil {
 		return nil, fmt.Errorf("inspect: event: %w", i.explain(err))
 	}
 	j.noteUndecided(subs)
@@ -203,7 +193,7 @@ func (i *Inspector) Event(ctx context.Context, source, id string) (*EventTrace, 
 // the others.
 func (i *Inspector) Keys(ctx context.Context, f KeyFilter) (*Keys, error) {
 	page := &Keys{Keys: []Key{}}
-	err := i.inTx(ctx, func(m *snapshot) error {
+	err := i.inTx(ctx, func(m *view) error {
 		if f.Key != "" {
 			return readKey(m, page, f)
 		}
@@ -227,7 +217,7 @@ func (i *Inspector) Keys(ctx context.Context, f KeyFilter) (*Keys, error) {
 // Tables returns how large each table is, how far back it reaches, and what prevents vacuum.
 func (i *Inspector) Tables(ctx context.Context) (*Tables, error) {
 	t := &Tables{}
-	err := i.inTx(ctx, func(m *snapshot) (err error) {
+	err := i.inTx(ctx, func(m *view) (err error) {
 		if t.Tables, err = rows(m, "sizes", m.sql.TableSizes, scanTable); err != nil {
 			return err
 		}
@@ -253,7 +243,7 @@ func (i *Inspector) Tables(ctx context.Context) (*Tables, error) {
 // Audit returns what operators did, the latest first.
 func (i *Inspector) Audit(ctx context.Context, f AuditFilter) (*AuditPage, error) {
 	page := &AuditPage{Entries: []AuditEntry{}}
-	err := i.inTx(ctx, func(m *snapshot) error {
+	err := i.inTx(ctx, func(m *view) error {
 		all, err := readAudit(m, f)
 		if err != nil {
 			return err
@@ -267,8 +257,8 @@ func (i *Inspector) Audit(ctx context.Context, f AuditFilter) (*AuditPage, error
 	return page, nil
 }
 
-// snapshot is the state of the database at one moment.
-type snapshot struct {
+// view is the state of the database at one moment.
+type view struct {
 	ctx    context.Context // valid until do returns
 	tx     pgx.Tx
 	schema string
@@ -278,7 +268,7 @@ type snapshot struct {
 }
 
 // rows returns the rows of a statement, each made by scan.
-func rows[T any](m *snapshot, what, sql string, scan func(row pgx.CollectableRow, to *T) error, args ...any) ([]T, error) {
+func rows[T any](m *view, what, sql string, scan func(row pgx.CollectableRow, to *T) error, args ...any) ([]T, error) {
 	r, _ := m.tx.Query(m.ctx, sql, args...) // CollectRows returns its error
 	all, err := pgx.CollectRows(r, func(row pgx.CollectableRow) (T, error) {
 		var to T
@@ -292,7 +282,7 @@ func rows[T any](m *snapshot, what, sql string, scan func(row pgx.CollectableRow
 }
 
 // one returns the row of a statement that returns one.
-func one[T any](m *snapshot, what, sql string, scan func(row pgx.CollectableRow, to *T) error, args ...any) (T, error) {
+func one[T any](m *view, what, sql string, scan func(row pgx.CollectableRow, to *T) error, args ...any) (T, error) {
 	all, err := rows(m, what, sql, scan, args...)
 	if err == nil && len(all) != 1 {
 		err = fmt.Errorf("read %s: %d rows, want 1", what, len(all))

@@ -110,7 +110,7 @@ func (p *Keys) fill(all []keyRow, room int) {
 }
 
 // readKey looks up a key, for one handler or for all.
-func readKey(m *snapshot, page *Keys, f KeyFilter) error {
+func readKey(m *view, page *Keys, f KeyFilter) error {
 	handlers := []string{f.Handler}
 	if f.Handler == "" {
 		var err error

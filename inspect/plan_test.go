@@ -106,14 +106,17 @@ func (p *plans) text(file string) string {
 	if file == "used" {
 		return eventtype.UsedSQL
 	}
-	sql, err := os.ReadFile("sql/" + file + ".sql")
-	if errors.Is(err, fs.ErrNotExist) {
-		sql, err = os.ReadFile("../internal/held/sql/" + file + ".sql")
+	for _, dir := range []string{"sql/", "../internal/held/sql/", "../internal/snapshot/sql/"} {
+		sql, err := os.ReadFile(dir + file + ".sql")
+		if err == nil {
+			return string(sql)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			p.Fatal(err)
+		}
 	}
-	if err != nil {
-		p.Fatal(err)
-	}
-	return string(sql)
+	p.Fatalf("there is no statement %s", file)
+	return ""
 }
 
 // fill has the tables grow.

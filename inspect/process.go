@@ -25,7 +25,7 @@ type Process struct {
 	ledger float64 // how many seconds it keeps ledger rows
 }
 
-func readProcesses(m *snapshot) ([]Process, error) {
+func readProcesses(m *view) ([]Process, error) {
 	return rows(m, "processes", m.sql.Processes, func(row pgx.CollectableRow, p *Process) error {
 		return row.Scan(&p.Name, &p.Handlers, at(&p.StartedAt), at(&p.SeenAt), &p.SilentSeconds, &p.Alive, &p.ledger)
 	})

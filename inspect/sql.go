@@ -14,7 +14,6 @@ var files embed.FS
 //
 // Wide because each has a file in sql.
 type statements struct {
-	Plan                                                                        string
 	Relay, HeldCounts, DiscardedCount, RunningReplays, Processes, Subscriptions string
 	Keys, Key, HandlersWithKeys                                                 string
 	TableSizes, OldestRows, Sweep, VacuumBlockers, SeesAllSessions              string

@@ -26,7 +26,7 @@ type subscription struct {
 	instance        string
 }
 
-func readSubscriptions(m *snapshot) ([]subscription, error) {
+func readSubscriptions(m *view) ([]subscription, error) {
 	return rows(m, "subscriptions", m.sql.Subscriptions, func(row pgx.CollectableRow, s *subscription) error {
 		return row.Scan(&s.Handler, &s.Stream, at(&s.Created), &s.Types, &s.Subjects, &s.AckFloor, at(&s.AckFloorAt), &s.Ordered,
 			&s.Reader, at(&s.ReaderUntil), &s.HasReader, &s.Epoch, &s.Takeovers, &s.instance)

@@ -80,7 +80,7 @@ func scanVacuumBlocker(row pgx.CollectableRow, h *VacuumBlocker) error {
 }
 
 // readOldest fills in how far back tables reach.
-func readOldest(m *snapshot, tables []Table, retention time.Duration) error {
+func readOldest(m *view, tables []Table, retention time.Duration) error {
 	found, err := rows(m, "oldest rows", m.sql.OldestRows, func(row pgx.CollectableRow, t *Table) error {
 		return row.Scan(&t.Name, at(&t.OldestAt), &t.OldestAgeSeconds)
 	})
@@ -99,7 +99,7 @@ func readOldest(m *snapshot, tables []Table, retention time.Duration) error {
 	return err
 }
 
-func readSweep(m *snapshot) (Sweep, error) {
+func readSweep(m *view) (Sweep, error) {
 	s, err := one(m, "the sweep of the ledger", m.sql.Sweep, func(row pgx.CollectableRow, s *Sweep) error {
 		return row.Scan(&s.Page, &s.Pages, &s.OverdueSeconds)
 	})

@@ -102,7 +102,7 @@ func inAll(ctx context.Context, of []*Inspector, opened []eventsearch.Database, 
 		return do(opened)
 	}
 	var inner error // it is not of this database
-	err := of[0].inTx(ctx, func(m *snapshot) error {
+	err := of[0].inTx(ctx, func(m *view) error {
 		inner = inAll(m.ctx, of[1:], append(opened, eventsearch.Database{Reader: m.events, DB: m.tx}), do)
 		return inner
 	})

@@ -17,7 +17,7 @@ import (
 const typesPatience = 2 * time.Second
 
 // readTypes returns the subjects of some thousand events in this database.
-func readTypes(m *snapshot) ([]string, error) {
+func readTypes(m *view) ([]string, error) {
 	return rows(m, "types in use", schema.In(m.schema, eventtype.UsedSQL), func(row pgx.CollectableRow, s *string) error { return row.Scan(s) })
 }
 

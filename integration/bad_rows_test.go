@@ -280,8 +280,8 @@ func (o *office) wantReadable(bad map[string]badRow) {
 	if err != nil || len(letters) != len(bad) {
 		o.Fatalf("List = %d events, %v; want %d", len(letters), err, len(bad))
 	}
-	if groups, _, err := store.Groups(o.Context(), deadletter.Filter{}); err != nil || len(groups) == 0 {
-		o.Errorf("Groups = %d, %v", len(groups), err)
+	if list, err := store.Groups(o.Context(), deadletter.Filter{}); err != nil || len(list.Groups) == 0 {
+		o.Errorf("Groups = %d, %v", len(list.Groups), err)
 	}
 	look := inspect.New(o.pool, o.nc, inspect.Config{})
 	for _, l := range letters {

@@ -217,7 +217,7 @@ func (s *shop) askInspector(ctx context.Context, _ int) error {
 
 func (s *shop) lookAtDead(ctx context.Context, _ int) error {
 	store := deadletter.New(s.pool, deadletter.Config{})
-	_, _, errGroups := store.Groups(ctx, deadletter.Filter{})
+	_, errGroups := store.Groups(ctx, deadletter.Filter{})
 	_, _, errList := store.List(ctx, deadletter.Filter{}, deadletter.Page{})
 	_, errJobs := store.ListReplays(ctx, 10, 0, false)
 	return errors.Join(store.Check(ctx), errGroups, errList, errJobs)

@@ -108,28 +108,39 @@ type changeResult struct {
 	Events int64 `json:"events"`
 }
 
+// atLeast is how many of something there are, or that there may be more.
+func atLeast(n int64, more bool, noun string) string {
+	if more {
+		return grouped(n) + " or more " + noun + "s"
+	}
+	return plural(int(n), noun)
+}
+
 // change discards or reopens events.
 func (d *dead) change(cmd *cobra.Command, f deadletter.Filter, limit int, verb string, do changeFunc) error {
 	ctx := cmd.Context()
 	return d.with(ctx, func(store *deadletter.Store) error {
-		n, err := store.Count(ctx, f)
+		n, more, err := store.Count(ctx, f)
 		if err != nil {
 			return err
 		}
 		if limit > 0 {
+			more = more && n < int64(limit)
 			n = min(n, int64(limit))
 		}
-		if n == 0 {
+		if n == 0 && !more {
 			return fmt.Errorf("%s: there is no such event to %s", filterText(f), verb)
 		}
 		if !d.yes {
-			if err := ask(cmd, fmt.Sprintf("%s %s (%s)?", verb, plural(int(n), "event"), filterText(f))); err != nil {
+			if err := ask(cmd, fmt.Sprintf("%s %s (%s)?", verb, atLeast(n, more, "event"), filterText(f))); err != nil {
 				return err
 			}
 		}
 		bar := newBar(cmd.ErrOrStderr())
-		// Those that were counted, and a yes was given to: not what died, or was discarded, since.
-		done, err := do(store, ctx, f, int(n), d.audit(), func(done int64) { bar.Show(int(min(done, n)), int(n), verb) })
+		if !more {
+			limit = int(n) // a yes was given to these: not to what died, or was discarded, since
+		}
+		done, err := do(store, ctx, f, limit, d.audit(), func(done int64) { bar.Show(int(min(done, n)), int(n), verb) })
 		bar.Clear()
 		if err != nil {
 			return err

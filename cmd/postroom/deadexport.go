@@ -119,12 +119,12 @@ file is on the disk. Replays that ended as long ago go with them; what was done 
 
 func (d *dead) purge(cmd *cobra.Command, store *deadletter.Store, before time.Time, output string) error {
 	ctx := cmd.Context()
-	n, err := store.Count(ctx, deadletter.Filter{Discarded: true, Until: before})
+	n, more, err := store.Count(ctx, deadletter.Filter{Discarded: true, Until: before})
 	if err != nil {
 		return err
 	}
 	if !d.yes {
-		if err := ask(cmd, fmt.Sprintf("remove %s for good that were discarded before %s?", plural(int(n), "event"), stamp(before))); err != nil {
+		if err := ask(cmd, fmt.Sprintf("remove %s for good that were discarded before %s?", atLeast(n, more, "event"), stamp(before))); err != nil {
 			return err
 		}
 	}

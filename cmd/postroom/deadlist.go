@@ -17,7 +17,8 @@ func newDeadGroups(d *dead) *cobra.Command {
 		Use:   "groups",
 		Short: "Show what killed the dead events, and how many",
 		Long: `Group dead events by their cause: handler, class of the failure, place in the program,
-and what the texts of the failures have in common. The largest group comes first.`,
+and what the texts of the failures have in common. The largest group comes first. A plus
+sign means that a group may have more events than were counted.`,
 		Example: `  postroom dead groups
   postroom dead groups --handler billing.charge --since 2h
   postroom dead groups --json | jq -r '.groups[0].cause'`,
@@ -28,11 +29,11 @@ and what the texts of the failures have in common. The largest group comes first
 				return err
 			}
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
-				groups, all, err := store.Groups(cmd.Context(), f)
+				groups, err := store.Groups(cmd.Context(), f)
 				if err != nil {
 					return err
 				}
-				return printGroups(cmd.OutOrStdout(), groups, all, d.asJSON)
+				return printGroups(cmd.OutOrStdout(), groups, d.asJSON)
 			})
 		},
 	}
@@ -42,29 +43,44 @@ and what the texts of the failures have in common. The largest group comes first
 	return cmd
 }
 
-func printGroups(out io.Writer, groups []deadletter.Group, all int, asJSON bool) error {
+func printGroups(out io.Writer, found deadletter.GroupList, asJSON bool) error {
 	if asJSON {
-		return printJSON(out, struct {
-			Groups []deadletter.Group `json:"groups"`
-			All    int                `json:"all"`
-		}{list(groups), all})
+		found.Groups = list(found.Groups)
+		return printJSON(out, found)
 	}
-	if len(groups) == 0 {
-		return printLine(out, "no dead events")
+	if len(found.Groups) == 0 {
+		return printLine(out, "no dead events%s", among(found.More))
 	}
 	rows := [][]string{{"EVENTS", "HANDLER", "CLASS", "LAST", "FIRST", "CAUSE", "EXAMPLE", "ERROR"}}
-	for _, g := range groups {
+	for _, g := range found.Groups {
+		events := grouped(g.Events)
+		if g.More {
+			events += "+"
+		}
 		rows = append(rows, []string{
-			grouped(g.Events), cell(g.Handler, 40), cell(g.Class, 20), ago(g.LastDeadAt), ago(g.FirstDeadAt), g.Cause, fmt.Sprint(g.ExampleID), cell(g.Error, 80),
+			events, cell(g.Handler, 40), cell(g.Class, 20), ago(g.LastDeadAt), ago(g.FirstDeadAt), g.Cause, fmt.Sprint(g.ExampleID), cell(g.Error, 80),
 		})
 	}
 	if err := printTable(out, rows); err != nil {
 		return err
 	}
-	if all > len(groups) {
-		return printLine(out, "and %s smaller groups", grouped(int64(all-len(groups))))
+	if rest := found.All - len(found.Groups); rest > 0 {
+		if err := printLine(out, "and %s smaller groups", grouped(int64(rest))); err != nil {
+			return err
+		}
+	}
+	if found.More {
+		return printLine(out, "not all dead events were counted; select fewer, for instance with --handler or --since")
 	}
 	return nil
+}
+
+// among says, behind nothing that was found, that not all was looked at.
+func among(more bool) string {
+	if more {
+		return " among those that died last; select fewer, for instance with --handler or --since"
+	}
+	return ""
 }
 
 func newDeadList(d *dead) *cobra.Command {
@@ -77,7 +93,8 @@ func newDeadList(d *dead) *cobra.Command {
 		Short: "List and search dead events, the last to die first",
 		Long: `List dead events that have every property that you give, the last to die first. A page
 ends with the --after of the next one. Events that die meanwhile move no event to
-another page.`,
+another page. A page searches 50,000 dead events at most, with --text 10,000. If it
+stopped there, it says how to go on.`,
 		Example: `  postroom dead list
   postroom dead list --handler billing.charge --class timeout --since 2h
   postroom dead list --text 'card 4242' --limit 1000 --json
@@ -118,14 +135,18 @@ another page.`,
 }
 
 func printCount(cmd *cobra.Command, store *deadletter.Store, f deadletter.Filter, asJSON bool) error {
-	n, err := store.Count(cmd.Context(), f)
+	n, more, err := store.Count(cmd.Context(), f)
 	if err != nil {
 		return err
 	}
 	if asJSON {
 		return printJSON(cmd.OutOrStdout(), struct {
 			Count int64 `json:"count"`
-		}{n})
+			More  bool  `json:"more"`
+		}{n, more})
+	}
+	if more {
+		return printLine(cmd.OutOrStdout(), "%d or more", n)
 	}
 	return printLine(cmd.OutOrStdout(), "%d", n)
 }
@@ -159,7 +180,10 @@ func printLetters(out io.Writer, letters []deadletter.Letter, next deadletter.Cu
 			Next   string              `json:"next,omitempty"`
 		}{list(letters), cursorText(next)})
 	}
-	if len(letters) == 0 {
+	switch {
+	case len(letters) == 0 && next != (deadletter.Cursor{}):
+		return printLine(out, "none of these events so far; go on with --after %s", cursorText(next))
+	case len(letters) == 0:
 		return printLine(out, "no such events")
 	}
 	rows := [][]string{{"ID", "DIED", "HANDLER", "TYPE", "KEY", "CLASS", "ATTEMPTS", "ERROR"}}

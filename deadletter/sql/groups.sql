@@ -1,18 +1,57 @@
--- The dead events that match the filter $1 to $11, by what killed them; the largest
--- groups first, $12 of them at the most, and how many there are.
+-- The dead events of each cause, of the handler $1, the class $2, the cause $3, and that
+-- died from $4 on and before $5; NULL is no condition. It returns $6 causes at the most.
+-- more_groups says that there may be others. If there are more than $7 dead events, it counts
+-- the same share of $7 of each cause at the most; more says that a cause may have others. example is the last event
+-- to die. types and keys are those of the last events to die, of $8 events in all.
+--
+-- The comparison of pairs leaves the planner only the index of causes. With that of deaths it
+-- would read all to find the few of one cause.
+--
+-- A cause has one handler and one class: it is a digest of them, too.
 --
 -- Locks   none.
--- Index   as list.sql of internal/held; held_pkey (id) for one example of each.
+-- Index   held_dead_cause (fingerprint, dead_at, id): once for each cause, then its entries, of the index alone;
+--         held_pkey (id) for the example.
 -- Called  by Store.Groups.
-WITH found AS (
-    SELECT fingerprint, handler, class, count(*) AS events, min(dead_at) AS first, max(dead_at) AS last, max(id) AS example,
-           array_agg(DISTINCT type) AS types, count(DISTINCT event_key) AS keys
-    FROM postroom.dead_letters($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
-    GROUP BY fingerprint, handler, class
+WITH RECURSIVE cause AS (
+    (SELECT fingerprint FROM postroom.held
+     WHERE dead_at IS NOT NULL AND fingerprint IS NOT NULL AND ($3::bytea IS NULL OR fingerprint = $3)
+     ORDER BY fingerprint LIMIT 1)
+    UNION ALL
+    SELECT (SELECT h.fingerprint FROM postroom.held h
+            WHERE h.dead_at IS NOT NULL AND h.fingerprint > cause.fingerprint AND $3::bytea IS NULL
+            ORDER BY h.fingerprint LIMIT 1)
+    FROM cause
+    WHERE cause.fingerprint IS NOT NULL
+), some_cause AS (
+    SELECT fingerprint FROM cause WHERE fingerprint IS NOT NULL LIMIT $6
+), last AS MATERIALIZED (
+    SELECT c.fingerprint, l.*
+    FROM some_cause c
+    CROSS JOIN LATERAL (SELECT h.id, h.handler, h.class, h.failures -> -1 ->> 'text' AS error
+                        FROM postroom.held h
+                        WHERE h.dead_at IS NOT NULL AND (h.fingerprint, h.dead_at) >= (c.fingerprint, coalesce($4::timestamptz, '-infinity'))
+                          AND (h.fingerprint, h.dead_at) < (c.fingerprint, coalesce($5::timestamptz, 'infinity'))
+                        ORDER BY h.fingerprint DESC, h.dead_at DESC, h.id DESC
+                        LIMIT 1) l
+    WHERE ($1::text IS NULL OR l.handler = $1) AND ($2::text IS NULL OR l.class = $2)
+), bound AS MATERIALIZED (
+    SELECT CASE WHEN (SELECT count(*) FROM (SELECT FROM postroom.held h WHERE h.dead_at IS NOT NULL ORDER BY h.dead_at LIMIT $7 + 1) d) <= $7 THEN $7
+                ELSE $7::bigint / greatest((SELECT count(*) FROM last), 1) END AS most
 )
-SELECT encode(g.fingerprint, 'hex') AS cause, g.handler, g.class, g.events, g.first, g.last, g.example, g.types, g.keys,
-       held.failures -> -1 ->> 'text' AS error, count(*) OVER () AS groups
-FROM found g
-LEFT JOIN postroom.held ON held.id = g.example
-ORDER BY g.events DESC, g.last DESC, g.fingerprint
-LIMIT $12;
+SELECT encode(last.fingerprint, 'hex') AS cause, last.handler, last.class, n.events, n.events = (SELECT most FROM bound) AS more, n.first, n.last, last.id,
+       latest.types, latest.keys, last.error, (SELECT count(*) FROM some_cause) = $6::bigint AS more_groups
+FROM last
+CROSS JOIN LATERAL (SELECT count(*) AS events, min(dead_at) AS first, max(dead_at) AS last
+                    FROM (SELECT h.dead_at FROM postroom.held h
+                          WHERE h.dead_at IS NOT NULL AND (h.fingerprint, h.dead_at) >= (last.fingerprint, coalesce($4::timestamptz, '-infinity'))
+                            AND (h.fingerprint, h.dead_at) < (last.fingerprint, coalesce($5::timestamptz, 'infinity'))
+                          ORDER BY h.fingerprint DESC, h.dead_at DESC, h.id DESC
+                          LIMIT (SELECT most FROM bound)) h) n
+CROSS JOIN LATERAL (SELECT array_agg(DISTINCT type COLLATE "C") AS types, count(DISTINCT event_key COLLATE "C") AS keys
+                    FROM (SELECT h.type, h.event_key FROM postroom.held h
+                          WHERE h.dead_at IS NOT NULL AND (h.fingerprint, h.dead_at) >= (last.fingerprint, coalesce($4::timestamptz, '-infinity'))
+                            AND (h.fingerprint, h.dead_at) < (last.fingerprint, coalesce($5::timestamptz, 'infinity'))
+                          ORDER BY h.fingerprint DESC, h.dead_at DESC, h.id DESC
+                          LIMIT $8::bigint / (SELECT count(*) FROM last)) h) latest
+ORDER BY n.events DESC, n.last DESC, last.fingerprint;

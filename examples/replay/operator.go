@@ -69,18 +69,18 @@ func (n *night) sell(ctx context.Context) error {
 
 // look finds out what killed them.
 func (n *night) look(ctx context.Context) error {
-	groups, _, err := n.letters.Groups(ctx, deadletter.Filter{})
+	list, err := n.letters.Groups(ctx, deadletter.Filter{})
 	if err != nil {
 		return err
 	}
 	n.say("\n03:10  %d events are dead. What killed them?\n       $ postroom dead groups\n", n.died)
 	rows := [][]string{{"EVENTS", "HANDLER", "CLASS", "ERROR OF ONE"}}
-	for _, g := range groups {
+	for _, g := range list.Groups {
 		rows = append(rows, []string{fmt.Sprint(g.Events), g.Handler, g.Class, g.Error})
 	}
 	n.table(rows...)
-	if len(groups) != 2 {
-		return fmt.Errorf("%d groups, want 2", len(groups))
+	if len(list.Groups) != 2 {
+		return fmt.Errorf("%d groups, want 2", len(list.Groups))
 	}
 	return nil
 }

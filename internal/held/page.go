@@ -146,7 +146,7 @@ const (
 // Call it in a transaction that shows one moment. With ids there is one page, which has all.
 func (r Reader) Page(ctx context.Context, db Queryer, s Selection, after string, limit int) (rows []Row, next string, err error) {
 	if s.IDs != nil {
-		found, err := r.judged(ctx, db, r.sql.PageGiven, s.IDs, given(s.Handler), s.states(partDue), given(s.Type), given(s.Key), given(s.Class), timeOrNil(s.DueSince), timeOrNil(s.DueUntil))
+		found, err := r.judged(ctx, db, r.sql.PageGiven, pgx.QueryExecModeExec, s.IDs, given(s.Handler), s.states(partDue), given(s.Type), given(s.Key), given(s.Class), timeOrNil(s.DueSince), timeOrNil(s.DueUntil))
 		for n := range found {
 			rows = append(rows, found[n].Row)
 		}
@@ -200,7 +200,7 @@ func (l *look) part(ctx context.Context, at place) (string, error) {
 		if room == 0 || l.left <= 0 {
 			return at.String(), nil
 		}
-		found, err := l.r.judged(ctx, l.db, sql, at.Handler, s.states(at.Part), given(s.Type), given(s.Key), given(s.Class), timeOrNil(s.DueSince),
+		found, err := l.r.judged(ctx, l.db, sql, pgx.QueryExecModeExec, at.Handler, s.states(at.Part), given(s.Type), given(s.Key), given(s.Class), timeOrNil(s.DueSince),
 			timeOrNil(s.DueUntil), at.At, at.Row, at.Key, lookedAtOnce, room)
 		if err != nil {
 			return "", err
@@ -241,7 +241,7 @@ type judgedRow struct {
 }
 
 func (r Reader) judged(ctx context.Context, db Queryer, sql string, args ...any) ([]judgedRow, error) {
-	found, _ := db.Query(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...) // CollectRows reports the error
+	found, _ := db.Query(ctx, sql, args...) // CollectRows reports the error
 	rows, err := pgx.CollectRows(found, func(row pgx.CollectableRow) (j judgedRow, err error) {
 		j.Row, err = scan(verdictRow{row, &j})
 		return j, err

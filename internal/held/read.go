@@ -25,21 +25,69 @@ type Cursor struct {
 	ID int64
 }
 
+// How many rows a list, or a count, looks at.
+const (
+	listLooked = 50_000 // for a page of a list
+	listAtOnce = 5000   // by one statement
+
+	// countIndexed is for conditions that the index has, countLooked for others.
+	countIndexed = 1_000_000
+	countLooked  = 100_000
+
+	// To search a text takes far longer: bodies and failures are read.
+	listTexts  = 10_000
+	textAtOnce = 500
+	countTexts = 5000
+
+	// lookFor is for how long a page goes on with further statements.
+	lookFor = 700 * time.Millisecond
+)
+
+// inIndex reports whether the indexes have all that the filter asks for: then each row that
+// is looked at matches.
+func (f Filter) inIndex() bool {
+	return f.Type == "" && f.Key == "" && f.Class == "" && f.Source == "" && f.Text == ""
+}
+
 // List returns the rows that match, the last to die first, limit of them at the most, from
-// behind a place on; and where the next page begins, which is zero where there is none.
-// They have no Failures, and their texts are cut where no event of ours has such.
-func (r Reader) List(ctx context.Context, db Queryer, f Filter, after Cursor, limit int) ([]Row, Cursor, error) {
+// behind a place on; and where the next page begins, which is zero where there is none. It
+// looks at 50,000 rows at the most, and at 10,000 if it searches a text; so a page that is
+// not the last may have fewer rows than limit, or none. Rows have no Failures, and their
+// texts are cut where no event of ours has such.
+//
+// Call it in a transaction that shows one moment.
+func (r Reader) List(ctx context.Context, db Queryer, f Filter, after Cursor, limit int) (rows []Row, next Cursor, err error) {
 	sql := r.sql.List
 	if f.Discarded {
 		sql = r.sql.ListDiscarded
 	}
-	found, _ := db.Query(ctx, sql, f.Arguments(timeOrNil(after.At), after.ID, limit+1)...) // CollectRows reports the error
-	rows, err := pgx.CollectRows(found, func(row pgx.CollectableRow) (Row, error) { return scan(row) })
-	if err != nil || len(rows) <= limit {
-		return rows, Cursor{}, err
+	left, atOnce := listLooked, listAtOnce
+	if f.Text != "" {
+		left, atOnce = listTexts, textAtOnce
 	}
-	rows = rows[:limit]
-	return rows, rows[limit-1].cursor(), nil
+	for end := time.Now().Add(lookFor); ; {
+		room := limit - len(rows)
+		found, err := r.judged(ctx, db, sql, f.Arguments(timeOrNil(after.At), after.ID, atOnce, room+1)...)
+		if err != nil {
+			return nil, Cursor{}, err
+		}
+		for n := range found {
+			if !found[n].wanted {
+				continue
+			}
+			if len(rows) == limit { // there is one more
+				return rows, rows[limit-1].cursor(), nil
+			}
+			rows = append(rows, found[n].Row)
+		}
+		if len(found) == 0 || !found[len(found)-1].last {
+			return rows, Cursor{}, nil
+		}
+		after = found[len(found)-1].cursor()
+		if left -= atOnce; left <= 0 || time.Now().After(end) {
+			return rows, after, nil
+		}
+	}
 }
 
 func (r *Row) cursor() Cursor {
@@ -49,18 +97,34 @@ func (r *Row) cursor() Cursor {
 	return Cursor{At: r.Progress.DeadAt, ID: r.ID}
 }
 
-// Count returns how many rows match.
-func (r Reader) Count(ctx context.Context, db Queryer, f Filter) (n int64, err error) {
+// Count returns how many rows match, and whether there may be more: it looks at the first
+// 100,000 of the list; at 1,000,000 if the indexes have all that is asked for, and at 5,000
+// if it searches a text.
+func (r Reader) Count(ctx context.Context, db Queryer, f Filter) (n int64, more bool, err error) {
 	sql := r.sql.Count
 	if f.Discarded {
 		sql = r.sql.CountDiscarded
 	}
-	return n, db.QueryRow(ctx, sql, f.Arguments()...).Scan(&n)
+	bound := int64(f.Bound())
+	var looked int64
+	err = db.QueryRow(ctx, sql, f.Arguments(bound)...).Scan(&n, &looked)
+	return n, looked >= bound, err
+}
+
+// Bound returns how many rows a count of those that match looks at.
+func (f Filter) Bound() int {
+	switch {
+	case f.Text != "":
+		return countTexts
+	case f.inIndex():
+		return countIndexed
+	}
+	return countLooked
 }
 
 // IDs returns the ids of the rows that match, the first to die first, most of them at the
-// most.
-func (r Reader) IDs(ctx context.Context, db Queryer, f Filter, most int) ([]int64, error) {
+// most; nil is all.
+func (r Reader) IDs(ctx context.Context, db Queryer, f Filter, most *int) ([]int64, error) {
 	sql := r.sql.Find
 	if f.Discarded {
 		sql = r.sql.FindDiscarded

@@ -1,5 +1,5 @@
 -- The ids of the dead events that match the filter $1 to $11, the first to die first,
--- $12 of them at the most.
+-- $12 of them at the most; NULL is all.
 --
 -- Locks   none.
 -- Index   as list.sql.

@@ -1,5 +1,5 @@
 -- The ids of the discarded events that match the filter $1 to $11, the first to be
--- discarded first, $12 of them at the most.
+-- discarded first, $12 of them at the most; NULL is all.
 --
 -- Locks   none.
 -- Index   as list_discarded.sql.

@@ -5,7 +5,7 @@
 --
 -- Locks   none.
 -- Index   none.
--- Called  by Inspector.look, at the start of each transaction.
+-- Called  by Read, at the start of each transaction.
 SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
        set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
        set_config('max_parallel_workers_per_gather', '0', true), set_config('jit', 'off', true),

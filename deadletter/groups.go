@@ -1,0 +1,87 @@
+package deadletter
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/held"
+)
+
+const (
+	// maxGroups is the most groups that Groups returns.
+	maxGroups = 200
+
+	// maxCauses is how many causes it counts, countedInGroups how many events, and
+	// sampledInGroups of how many it looks at type and key.
+	maxCauses       = 5000
+	countedInGroups = 1_000_000
+	sampledInGroups = 20_000
+
+	// foundInGroups is how many events it looks at if the filter asks for what the index of
+	// causes does not have.
+	foundInGroups = 50_000
+)
+
+// groupCounter makes a list of groups.
+type groupCounter struct {
+	reader
+
+	filter Filter
+	groups []Group
+	more   bool
+}
+
+// byCause adds the group of each cause, from the index of causes.
+func (g *groupCounter) byCause(ctx context.Context) error {
+	args := held.Filter(g.filter).Arguments()                                                                                                     // the mode, ids, handler, type, key, class, cause, source, event, text, since, until
+	rows, _ := g.db.Query(ctx, g.sql.Groups, args[0], args[2], args[5], args[6], args[10], args[11], maxCauses, countedInGroups, sampledInGroups) // ForEachRow reports the error
+	var one Group
+	var text *string
+	var more bool
+	_, err := pgx.ForEachRow(rows, []any{
+		&one.Cause, &one.Handler, &one.Class, &one.Events, &one.More, &one.FirstDeadAt, &one.LastDeadAt, &one.ExampleID, &one.Types, &one.Keys, &text, &more,
+	}, func() error {
+		g.add(one, text)
+		g.more = g.more || more || one.More
+		return nil
+	})
+	return err
+}
+
+// find adds the groups of the events that match, or of those without a cause.
+func (g *groupCounter) find(ctx context.Context, withoutCause bool) error {
+	most := min(held.Filter(g.filter).Bound(), foundInGroups)
+	rows, _ := g.db.Query(ctx, g.sql.GroupsFound, g.filter.arguments(most, withoutCause)...) // ForEachRow reports the error
+	var one Group
+	var cause, handler, class, text *string
+	looked := int64(0)
+	_, err := pgx.ForEachRow(rows, []any{
+		&cause, &handler, &class, &one.Events, &one.FirstDeadAt, &one.LastDeadAt, &one.ExampleID, &one.Types, &one.Keys, &text,
+	}, func() error {
+		looked += one.Events
+		if handler != nil {
+			one.Cause, one.Handler, one.Class = value(cause), *handler, value(class)
+			g.add(one, text)
+		}
+		return nil
+	})
+	g.more = g.more || looked >= int64(most)
+	return err
+}
+
+func (g *groupCounter) add(one Group, text *string) {
+	one.Error = value(text)
+	one.Types = slices.Clone(one.Types)
+	g.groups = append(g.groups, one)
+}
+
+// list returns the largest groups.
+func (g *groupCounter) list() GroupList {
+	slices.SortFunc(g.groups, func(a, b Group) int {
+		return cmp.Or(cmp.Compare(b.Events, a.Events), b.LastDeadAt.Compare(a.LastDeadAt), cmp.Compare(a.Cause, b.Cause))
+	})
+	return GroupList{Groups: g.groups[:min(len(g.groups), maxGroups)], All: len(g.groups), More: g.more}
+}

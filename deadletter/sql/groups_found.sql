@@ -1,0 +1,32 @@
+-- The dead events that match the filter $1 to $11, by cause, among the $12 that come first in
+-- the list; where $13, only those without a cause, which only other programs write. Events
+-- that were looked at and do not match are one row without a handler.
+--
+-- Locks   none.
+-- Index   as list.sql of internal/held; held_pkey (id) for the example.
+-- Called  by Store.Groups.
+SELECT encode(g.fingerprint, 'hex') AS cause, g.handler, g.class, g.events, g.first, g.last, g.example, g.types, g.keys,
+       held.failures -> -1 ->> 'text' AS error
+FROM (
+    SELECT fingerprint, handler, class, count(*) AS events, min(dead_at) AS first, max(dead_at) AS last,
+           (array_agg(id ORDER BY dead_at DESC, id DESC))[1] AS example,
+           coalesce(array_agg(DISTINCT type) FILTER (WHERE handler IS NOT NULL), '{}') AS types, count(DISTINCT event_key) AS keys
+    FROM (
+        SELECT id, dead_at, CASE WHEN wanted THEN fingerprint END AS fingerprint, CASE WHEN wanted THEN handler END AS handler,
+               CASE WHEN wanted THEN class END AS class, CASE WHEN wanted THEN type COLLATE "C" END AS type,
+               CASE WHEN wanted THEN event_key COLLATE "C" END AS event_key
+        FROM (
+            SELECT *,
+                   ($3::text IS NULL OR type = $3) AND ($4::text IS NULL OR event_key = $4) AND ($5::text IS NULL OR class = $5)
+                      AND ($7::text IS NULL OR source = $7)
+                      AND ($9::text IS NULL OR position(convert_to($9, 'UTF8') IN data) > 0
+                           OR EXISTS (SELECT FROM jsonb_array_elements(failures) f WHERE strpos(lower(f ->> 'text'), lower($9)) > 0)) AS wanted
+            FROM (SELECT * FROM postroom.dead_letters($1, $2, NULL, NULL, NULL, $6, NULL, $8, NULL, $10, $11) d
+                  WHERE NOT $13::bool OR d.fingerprint IS NULL
+                  ORDER BY dead_at DESC, id DESC
+                  LIMIT $12) looked
+        ) judged
+    ) sorted
+    GROUP BY fingerprint, handler, class
+) g
+LEFT JOIN postroom.held ON g.handler IS NOT NULL AND held.id = g.example;
