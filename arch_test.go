@@ -128,7 +128,7 @@ var layers = []struct {
 	{"internal/verdict", nil, "it maps verdicts to exit statuses"},
 	{"internal/telemetry", []string{otelPath}, "it shortens calls of the OpenTelemetry API"},
 	{"internal/devstack", []string{pgxAllPath}, "it starts servers and does not know their users"},
-	{"internal/fleet", nil, "it runs programs of this repository as child processes"},
+	{"internal/childproc", nil, "it runs programs of this repository as child processes"},
 	{"internal/devtest/fakelog", []string{eventlogPath}, "it is a log in memory for tests of its readers"},
 	{"postroomtest", []string{rootPath, module + "/eventlog", module + "/inbox", module + "/relay", module + "/postroomtest/servers", module + "/internal/devtest", guardPath, pgxAllPath, uuidPath}, "users' tests call it; it uses the parts' public functions and statements of its own"},
 	{"postroomtest/servers", []string{natsjsPath, module + "/internal/devtest", pgxAllPath, natsPath}, "it starts servers for users' tests"},

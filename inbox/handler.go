@@ -26,7 +26,7 @@ type handler struct {
 	workers  int // set when the inbox begins to run
 
 	ledger  *ledger.Handler
-	pending *stream.Pending
+	pending *stream.PendingCounter
 }
 
 func newHandler(in *Inbox, sub Subscription, apply postroom.Handler, external ExternalHandler) *handler {
@@ -36,7 +36,7 @@ func newHandler(in *Inbox, sub Subscription, apply postroom.Handler, external Ex
 		log: in.cfg.Logger.With("handler", sub.Name), signals: in.signals.Of(sub.Name, sub.Stream),
 	}
 	of := stream.Config{Conn: in.nc, Handler: sub.Name, Stream: sub.Stream, Filter: sub.filter(), Instance: in.node.Instance}
-	h.pending = stream.NewPending(of, h.isOrdered())
+	h.pending = stream.NewPendingCounter(of, h.isOrdered())
 	h.ledger = ledger.NewHandler(in.db, sub.Name, sub.Isolation, sub.Timeout+h.grace())
 	return h
 }

@@ -39,7 +39,7 @@ import (
 
 // Inbox runs handlers. Register them with [Inbox.Handle], then call [Inbox.Run].
 type Inbox struct {
-	shared
+	core
 
 	err      error // the fault of the Config, if there is one
 	loops    []*loop
@@ -53,8 +53,8 @@ type Inbox struct {
 	lookEvery, floorEvery time.Duration
 }
 
-// shared has what all parts of an inbox use.
-type shared struct {
+// core has what all parts of an inbox use.
+type core struct {
 	cfg     Config
 	pool    *pgxpool.Pool
 	db      *ledger.DB
@@ -80,8 +80,8 @@ const (
 func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 	cfg = cfg.defaults()
 	in := &Inbox{
-		shared: shared{cfg: cfg, pool: pool, nc: nc, signals: signals.New(cfg.MeterProvider, cfg.TracerProvider)},
-		err:    cfg.validate(), lookEvery: lookEvery, floorEvery: floorEvery,
+		core: core{cfg: cfg, pool: pool, nc: nc, signals: signals.New(cfg.MeterProvider, cfg.TracerProvider)},
+		err:  cfg.validate(), lookEvery: lookEvery, floorEvery: floorEvery,
 	}
 	name, err := schema.Name(cfg.Schema)
 	if err != nil { // validate has reported it, and Run refuses to start
@@ -157,19 +157,19 @@ func (in *Inbox) names() []string {
 }
 
 // lostSession logs that a connection was closed.
-func (in *shared) lostSession(ctx context.Context, why error) {
+func (in *core) lostSession(ctx context.Context, why error) {
 	in.lines.Warn(ctx, in.cfg.Logger, "connection closed: a handler changed its session", why)
 }
 
 // advise adds to an error what to do about it. Use it only for errors of the inbox's own
 // statements and requests to the broker, not for errors of handlers: the advice is about
 // Postroom's tables, and would be wrong for theirs.
-func (in *shared) advise(err error) error {
+func (in *core) advise(err error) error {
 	return jsremedy.Explain(remedy.Explain(err, remedy.Use{Grant: "inbox", Schema: cmp.Or(in.cfg.Schema, schema.DefaultName), DB: in.pool}))
 }
 
 // warn logs an error of something that the inbox tries again, with what to do about it.
-func (in *shared) warn(ctx context.Context, what string, err error, args ...any) {
+func (in *core) warn(ctx context.Context, what string, err error, args ...any) {
 	in.lines.Warn(ctx, in.cfg.Logger, what, in.advise(err), args...)
 }
 
@@ -255,7 +255,7 @@ var outage = postroom.Backoff{100 * time.Millisecond, 250 * time.Millisecond, 50
 
 // lifetime returns the lifetime of a part that is to stop when ctx ends. Call end when
 // the part has stopped.
-func (in *shared) lifetime(ctx context.Context) (life delivery.Lifetime, end func()) {
+func (in *core) lifetime(ctx context.Context) (life delivery.Lifetime, end func()) {
 	return delivery.NewLifetime(ctx, in.cfg.DrainTimeout)
 }
 

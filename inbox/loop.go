@@ -77,9 +77,9 @@ func newReader(c *loop) stream.Reader {
 	case c.sub.Stream == "":
 		return nil
 	case c.isOrdered():
-		return stream.NewOrdered(cfg, &c.records, c)
+		return stream.NewOrderedReader(cfg, &c.records, c)
 	}
-	return stream.NewDurable(cfg, &c.records, c)
+	return stream.NewDurableReader(cfg, &c.records, c)
 }
 
 // Run handles events until ctx ends. If the durable consumer is lost, Run creates it

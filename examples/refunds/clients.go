@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 )
 
 // ask is a request of a merchant.
@@ -125,7 +125,7 @@ func (c *clients) insist(ctx context.Context, url string, q ask) (answer, error)
 		if a.kept() {
 			return a, nil
 		}
-		if !fleet.Sleep(ctx, 100*time.Millisecond) {
+		if !childproc.Sleep(ctx, 100*time.Millisecond) {
 			return a, fmt.Errorf("%s with key %s was not answered for good, but at last: %s: %w", q.kind.path, q.key, a, context.Cause(ctx))
 		}
 	}

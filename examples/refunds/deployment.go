@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/examples/internal/demo"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/internal/devstack"
-	"github.com/postroom/postroom/internal/fleet"
 )
 
 //go:embed sql/tables.sql
@@ -29,7 +29,7 @@ type deployment struct {
 	provider *provider
 	jobs     []job // by process
 	log      io.Writer
-	children []*fleet.Child // by process
+	children []*childproc.Child // by process
 	clients  *clients
 	crashes  int
 }
@@ -57,13 +57,13 @@ func open(ctx context.Context, servers *devstack.Stack, opt options, log io.Writ
 	for _, address := range addresses {
 		d.jobs = append(d.jobs, job{Address: address, Database: d.URL, NATS: servers.NATS.URL(), Provider: d.provider.url, Verbose: opt.verbose})
 	}
-	d.children = make([]*fleet.Child, len(d.jobs))
+	d.children = make([]*childproc.Child, len(d.jobs))
 	return d, nil
 }
 
 // start starts a process of the service, and returns once it serves.
 func (d *deployment) start(ctx context.Context, n int) error {
-	child, err := fleet.Start(rolePayments, d.jobs[n], d.log)
+	child, err := childproc.Start(rolePayments, d.jobs[n], d.log)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (d *deployment) url(n int) string {
 // restart starts a process again that is about to end, or has.
 func (d *deployment) restart(ctx context.Context, n int) error {
 	const patience = 2 * time.Minute
-	err := fleet.Eventually(ctx, patience, "the end of a process that was killed", func(context.Context) (bool, error) {
+	err := childproc.Eventually(ctx, patience, "the end of a process that was killed", func(context.Context) (bool, error) {
 		return d.children[n].Ended(), nil
 	})
 	if err != nil {
@@ -114,7 +114,7 @@ func (d *deployment) serve(ctx context.Context) error {
 		return err
 	}
 	d.story.Tell("tokens are %s; Ctrl-C ends it", strings.Join(tokens(), " and "))
-	for fleet.Sleep(ctx, 50*time.Millisecond) {
+	for childproc.Sleep(ctx, 50*time.Millisecond) {
 		for n, child := range d.children {
 			if !child.Ended() {
 				continue

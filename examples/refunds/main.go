@@ -20,12 +20,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postroom/postroom/examples/internal/demo"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/internal/devstack"
-	"github.com/postroom/postroom/internal/fleet"
 )
 
 func main() {
-	if served, err := fleet.Serve(roles); served { // this is a process of the service
+	if served, err := childproc.Serve(roles); served { // this is a process of the service
 		demo.Exit("refunds", err)
 		return
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/examples/internal/demo"
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/internal/verdict"
 )
 
@@ -213,7 +213,7 @@ func (w *walk) decline(ctx context.Context) error {
 // published waits until the relay has published everything.
 func (d *deployment) published(ctx context.Context) error {
 	const patience = 3 * time.Minute
-	return fleet.Eventually(ctx, patience, "all events to be published", func(ctx context.Context) (bool, error) {
+	return childproc.Eventually(ctx, patience, "all events to be published", func(ctx context.Context) (bool, error) {
 		var events int
 		if err := d.Pool.QueryRow(ctx, "SELECT count(*) FROM postroom.outbox").Scan(&events); err != nil {
 			return false, fmt.Errorf("count events: %w", err)

@@ -15,14 +15,14 @@ import (
 
 	"github.com/postroom/postroom/examples/internal/demo"
 	"github.com/postroom/postroom/examples/internal/demotest"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
-	"github.com/postroom/postroom/internal/fleet"
 )
 
 // The test binary is also the processes of the service.
 func TestMain(m *testing.M) {
-	if served, err := fleet.Serve(roles); served {
+	if served, err := childproc.Serve(roles); served {
 		demo.Exit("refunds", err)
 		return
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/examples/internal/demo"
 	"github.com/postroom/postroom/idempotency"
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbound"
 	"github.com/postroom/postroom/outbox"
@@ -41,7 +41,7 @@ const rolePayments = "payments"
 // sayServes begins the line in which a process says where it serves.
 const sayServes = "serves "
 
-var roles = map[string]fleet.Role{rolePayments: serve}
+var roles = map[string]childproc.Role{rolePayments: serve}
 
 // job is what a process of the service is told.
 type job struct {
@@ -117,7 +117,7 @@ type web struct {
 func (w *web) Run(ctx context.Context) error {
 	serving := make(chan error, 1)
 	go func() { serving <- w.server.Serve(w.listener) }() // ends with Shutdown
-	fleet.Tell("%s%s", sayServes, w.listener.Addr())
+	childproc.Tell("%s%s", sayServes, w.listener.Addr())
 	select {
 	case err := <-serving:
 		return fmt.Errorf("serve: %w", err)

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 )
 
 const (
@@ -59,7 +59,7 @@ func (c *customers) Run(ctx context.Context) error {
 		return err
 	}
 	if ctx.Err() == nil {
-		fleet.Tell(sayPlaced)
+		childproc.Tell(sayPlaced)
 	}
 	<-ctx.Done()
 	return nil

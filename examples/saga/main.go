@@ -18,13 +18,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postroom/postroom/examples/internal/demo"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/internal/devstack"
-	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/internal/verdict"
 )
 
 func main() {
-	if served, err := fleet.Serve(roles); served { // this is a process of a service
+	if served, err := childproc.Serve(roles); served { // this is a process of a service
 		demo.Exit("saga", err)
 		return
 	}

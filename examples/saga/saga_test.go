@@ -13,8 +13,8 @@ import (
 
 	"github.com/postroom/postroom/examples/internal/demo"
 	"github.com/postroom/postroom/examples/internal/demotest"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/internal/devtest"
-	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/internal/verdict"
 )
 
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	if served, err := fleet.Serve(roles); served {
+	if served, err := childproc.Serve(roles); served {
 		demo.Exit("saga", err)
 		return
 	}

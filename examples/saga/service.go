@@ -10,7 +10,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/examples/internal/demo"
 	"github.com/postroom/postroom/inbox"
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
@@ -19,7 +19,7 @@ import (
 // roleService is this program as a process of a service.
 const roleService = "service"
 
-var roles = map[string]fleet.Role{roleService: serve}
+var roles = map[string]childproc.Role{roleService: serve}
 
 // job is what a process of a service is told.
 type job struct {
@@ -77,7 +77,7 @@ func serve(ctx context.Context, text []byte) error {
 	case order:
 		s := &orderService{pool: base.Pool, outbox: events}
 		s.subscribe(in)
-		parts = append(parts, &customers{shop: s, job: &j, enough: fleet.Told(sayEnough)})
+		parts = append(parts, &customers{shop: s, job: &j, enough: childproc.Told(sayEnough)})
 	case payment:
 		(&paymentService{outbox: events}).subscribe(in)
 	case stock:

@@ -6,7 +6,7 @@ import (
 	"io"
 	"sync"
 
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 )
 
 // endPatience is how long a service may take to finish what it is at.
@@ -18,19 +18,19 @@ type staff struct {
 	log  io.Writer
 
 	mu       sync.Mutex
-	children map[string]*fleet.Child
+	children map[string]*childproc.Child
 	enough   bool
 }
 
 func newStaff(jobs map[string]job, log io.Writer) *staff {
-	return &staff{jobs: jobs, log: log, children: make(map[string]*fleet.Child)}
+	return &staff{jobs: jobs, log: log, children: make(map[string]*childproc.Child)}
 }
 
 // start starts the process of a service, and returns its id.
 func (s *staff) start(service string) (pid int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c, err := fleet.Start(roleService, s.jobs[service], s.log)
+	c, err := childproc.Start(roleService, s.jobs[service], s.log)
 	if err != nil {
 		return 0, err
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/integration/chaos/internal/workload"
 	"github.com/postroom/postroom/integration/checker"
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/outbox"
 )
@@ -218,7 +218,7 @@ func (n *nemesis) killConsumers(f fault) error {
 // transaction, above all before their COMMIT: it fails, and nothing of it is there.
 func (n *nemesis) endTransactions(f fault) error {
 	n.burstAfter(f, 0)
-	for until := time.Now().Add(f.lasts); time.Now().Before(until) && fleet.Sleep(n.ctx, 20*time.Millisecond); {
+	for until := time.Now().Add(f.lasts); time.Now().Before(until) && childproc.Sleep(n.ctx, 20*time.Millisecond); {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), strikePatience)
 		_, _ = n.db.books.Pool.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 			WHERE datname = current_database() AND application_name = ANY ($1) AND state = 'idle in transaction'`, workload.Handlers()) // fails while PostgreSQL is away

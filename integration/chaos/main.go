@@ -30,11 +30,11 @@ import (
 	"github.com/postroom/postroom/integration/chaos/internal/workload"
 	"github.com/postroom/postroom/integration/checker"
 	"github.com/postroom/postroom/integration/natsfleet"
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 )
 
 func main() {
-	served, err := fleet.Serve(natsfleet.Roles(workload.Roles))
+	served, err := childproc.Serve(natsfleet.Roles(workload.Roles))
 	if !served {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
@@ -153,7 +153,7 @@ func (o options) run(ctx context.Context, out, progress io.Writer) error {
 	}
 	began := time.Now()
 	history, found, err := o.stage(ctx, progress)
-	if err != nil && ctx.Err() == nil && (errors.Is(err, fleet.ErrLate) || errors.Is(err, context.DeadlineExceeded)) {
+	if err != nil && ctx.Err() == nil && (errors.Is(err, childproc.ErrLate) || errors.Is(err, context.DeadlineExceeded)) {
 		_, err = fmt.Fprintf(out, "The rig waited for its own servers or processes in vain: %v\n\nchaos: seed=%d verdict=%s\n", err, o.seed, undecided)
 		return errors.Join(err, &failure{3})
 	}

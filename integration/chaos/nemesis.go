@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom/integration/chaos/internal/workload"
 	"github.com/postroom/postroom/integration/checker"
 	"github.com/postroom/postroom/integration/rig"
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 )
 
 // nemesis injects faults, and takes each back before its lane goes on.
@@ -50,7 +50,7 @@ func torment(ctx context.Context, s *stage) error {
 		all.Go(func() {
 			for len(s.plan[lane]) > 0 {
 				f := s.plan[lane][0]
-				if !fleet.Sleep(ctx, f.after) {
+				if !childproc.Sleep(ctx, f.after) {
 					return
 				}
 				s.plan[lane] = s.plan[lane][1:]
@@ -83,7 +83,7 @@ func (n *nemesis) inject(f fault) error {
 }
 
 // pause lets a fault last.
-func (n *nemesis) pause(f fault) { fleet.Sleep(n.ctx, f.lasts) }
+func (n *nemesis) pause(f fault) { childproc.Sleep(n.ctx, f.lasts) }
 
 // work is the time to take a fault back in.
 func (n *nemesis) work() (context.Context, context.CancelFunc) {

@@ -21,7 +21,7 @@ import (
 	"github.com/postroom/postroom/integration/chaos/internal/workload"
 	"github.com/postroom/postroom/integration/checker"
 	"github.com/postroom/postroom/integration/rig"
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/outbox"
 )
@@ -106,7 +106,7 @@ func settle(ctx context.Context, seen evidence, patience func(left int) time.Dur
 			w.Pending = last.pending()
 			return w, nil
 		}
-		fleet.Sleep(ctx, lookEvery)
+		childproc.Sleep(ctx, lookEvery)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/postroom/postroom/integration/checker"
 	"github.com/postroom/postroom/integration/natsfleet"
 	"github.com/postroom/postroom/integration/rig"
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/natsjs"
 )
 
@@ -102,7 +102,7 @@ func (s *stage) breakFor(ctx context.Context, d time.Duration) error {
 	told := make(chan struct{})
 	go func() { // ends with the time for faults
 		defer close(told)
-		for fleet.Sleep(over, 5*time.Second) {
+		for childproc.Sleep(over, 5*time.Second) {
 			s.Say("%d faults; %s", s.injected.Load(), s.standing(over))
 		}
 	}()

@@ -16,7 +16,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 )
 
 const (
@@ -24,10 +24,10 @@ const (
 	roleKeeper = "keeper"
 )
 
-// Roles returns the roles of a program that uses this package, for [fleet.Serve]: those
+// Roles returns the roles of a program that uses this package, for [childproc.Serve]: those
 // of its servers, and more.
-func Roles(more map[string]fleet.Role) map[string]fleet.Role {
-	roles := map[string]fleet.Role{roleNATS: serveNATS, roleKeeper: serveKeeper}
+func Roles(more map[string]childproc.Role) map[string]childproc.Role {
+	roles := map[string]childproc.Role{roleNATS: serveNATS, roleKeeper: serveKeeper}
 	maps.Copy(roles, more)
 	return roles
 }
@@ -62,7 +62,7 @@ func serveNATS(ctx context.Context, text []byte) error {
 	if !srv.ReadyForConnections(20 * time.Second) {
 		return errors.New("not ready for connections")
 	}
-	fleet.Tell("ready")
+	childproc.Tell("ready")
 	<-ctx.Done()
 	return nil
 }
@@ -88,9 +88,9 @@ func serveKeeper(ctx context.Context, text []byte) error {
 type Brokers struct {
 	log    io.Writer
 	dir    string
-	keeper *fleet.Child
+	keeper *childproc.Child
 	jobs   []natsJob
-	nodes  []*fleet.Child // by job; nil while it is down
+	nodes  []*childproc.Child // by job; nil while it is down
 }
 
 // StartBrokers starts n servers, as a cluster where they are many. They store in a
@@ -101,11 +101,11 @@ func StartBrokers(ctx context.Context, n int, parent string, log io.Writer) (b *
 	if err != nil {
 		return nil, fmt.Errorf("make directory: %w", err)
 	}
-	keeper, err := fleet.Start(roleKeeper, dir, os.Stderr)
+	keeper, err := childproc.Start(roleKeeper, dir, os.Stderr)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	b = &Brokers{log: log, dir: dir, keeper: keeper, jobs: make([]natsJob, n), nodes: make([]*fleet.Child, n)}
+	b = &Brokers{log: log, dir: dir, keeper: keeper, jobs: make([]natsJob, n), nodes: make([]*childproc.Child, n)}
 	if err := b.startAll(ctx); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
@@ -114,7 +114,7 @@ func StartBrokers(ctx context.Context, n int, parent string, log io.Writer) (b *
 
 func (b *Brokers) startAll(ctx context.Context) error {
 	n := len(b.jobs)
-	ports, err := fleet.FreePorts(2 * n)
+	ports, err := childproc.FreePorts(2 * n)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (b *Brokers) startAll(ctx context.Context) error {
 func (b *Brokers) Start(ctx context.Context, i int) error {
 	var errs error
 	for range 5 {
-		node, err := fleet.Start(roleNATS, b.jobs[i], b.log)
+		node, err := childproc.Start(roleNATS, b.jobs[i], b.log)
 		if err != nil {
 			return err
 		}
@@ -150,7 +150,7 @@ func (b *Brokers) Start(ctx context.Context, i int) error {
 		}
 		node.Kill()
 		errs = errors.Join(errs, err)
-		if !fleet.Sleep(ctx, 500*time.Millisecond) {
+		if !childproc.Sleep(ctx, 500*time.Millisecond) {
 			break
 		}
 	}
@@ -178,7 +178,7 @@ func (b *Brokers) Close() error {
 func (b *Brokers) Len() int { return len(b.jobs) }
 
 // Node returns the process of a server, nil while it is down.
-func (b *Brokers) Node(i int) *fleet.Child { return b.nodes[i] }
+func (b *Brokers) Node(i int) *childproc.Child { return b.nodes[i] }
 
 // Name is what a server calls itself.
 func (b *Brokers) Name(i int) string { return b.jobs[i].Name }

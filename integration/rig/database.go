@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/internal/devstack"
-	"github.com/postroom/postroom/internal/fleet"
 )
 
 // Database is one of a server's, and the rig's own connections to it.
@@ -69,11 +69,11 @@ func Collect[T any](ctx context.Context, d *Database, sql string, args ...any) (
 // decides nothing about postroom: where it runs out the run is undecided.
 const Patience = 3 * time.Minute
 
-// Again repeats what fails while a server comes back. It returns [fleet.ErrLate] with
+// Again repeats what fails while a server comes back. It returns [childproc.ErrLate] with
 // the last failure where it takes longer than within.
 func Again(ctx context.Context, within time.Duration, what string, try func(ctx context.Context) error) error {
 	var last error
-	err := fleet.Eventually(ctx, within, what, func(ctx context.Context) (bool, error) {
+	err := childproc.Eventually(ctx, within, what, func(ctx context.Context) (bool, error) {
 		attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		last = try(attempt)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 )
 
 // Ledger is what producers committed, as they know it themselves.
@@ -95,7 +95,7 @@ func (l *Ledger) Audit(ctx context.Context, c *Client, stream string) (*Findings
 			return nil, fmt.Errorf("read stream: %w", err)
 		}
 		if a.Messages == before {
-			return nil, fmt.Errorf("read stream: %w: message %d of %d", fleet.ErrLate, before+1, messages)
+			return nil, fmt.Errorf("read stream: %w: message %d of %d", childproc.ErrLate, before+1, messages)
 		}
 	}
 	a.missing()

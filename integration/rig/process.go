@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/natsjs"
 )
 
@@ -25,18 +25,18 @@ type Process struct {
 	log  io.Writer
 
 	mu    sync.Mutex
-	child *fleet.Child
+	child *childproc.Child
 	fell  int // lives that ended though nobody ended them, the present one left out
 }
 
-// NewProcess returns one that has no life yet. See [fleet.Start].
+// NewProcess returns one that has no life yet. See [childproc.Start].
 func NewProcess(role string, job any, log io.Writer) *Process {
 	return &Process{role: role, job: job, log: log}
 }
 
 // Start begins a life.
 func (p *Process) Start() error {
-	child, err := fleet.Start(p.role, p.job, p.log)
+	child, err := childproc.Start(p.role, p.job, p.log)
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (p *Process) Start() error {
 }
 
 // Now is its present life, or the last one; nil before the first.
-func (p *Process) Now() *fleet.Child {
+func (p *Process) Now() *childproc.Child {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.child

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/integration/rig"
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 )
 
 // judge reports what an audit found.
@@ -26,19 +26,19 @@ func judge(r *stage, where string, l *rig.Ledger, f *rig.Findings) {
 func conclude(ctx context.Context, r *stage, where string, d *database, c *client, l *rig.Ledger) error {
 	began := time.Now()
 	patience := pick(r, 15*time.Minute, 5*time.Minute)
-	err := fleet.Eventually(ctx, patience, "all to be published", d.settled)
+	err := childproc.Eventually(ctx, patience, "all to be published", d.settled)
 	r.note(where+": published after the last commit", "%s", time.Since(began).Round(time.Millisecond))
-	if ctx.Err() != nil || errors.Is(err, fleet.ErrLate) { // what is not published yet is not lost
+	if ctx.Err() != nil || errors.Is(err, childproc.ErrLate) { // what is not published yet is not lost
 		return err
 	}
 	var found *rig.Findings
 	err = errors.New("not read")
 	// A server may have just come back, and a consumer be put on it that does not answer yet.
-	for until := time.Now().Add(patience); err != nil && time.Now().Before(until) && fleet.Sleep(ctx, time.Second); {
+	for until := time.Now().Add(patience); err != nil && time.Now().Before(until) && childproc.Sleep(ctx, time.Second); {
 		found, err = l.Audit(ctx, c.Client, stream)
 	}
 	if err != nil {
-		return errors.Join(fleet.ErrLate, err) // what cannot be read now is not lost
+		return errors.Join(childproc.ErrLate, err) // what cannot be read now is not lost
 	}
 	judge(r, where, l, found)
 	return nil

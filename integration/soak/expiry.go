@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/inbox"
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 )
 
 const aboutExpiry = `An inbox remembers events for 10 seconds, and trusts its ledger for 5, while 1,000 events a second come in for three
@@ -92,7 +92,7 @@ func (e *expiryRun) under(ctx context.Context, where string, lead func(ctx conte
 		if err := during(ctx, lead, e.traffic.run); err != nil {
 			return err
 		}
-		if err := fleet.Eventually(ctx, 5*time.Minute, "all events to be decided", e.traffic.c.handled); err != nil {
+		if err := childproc.Eventually(ctx, 5*time.Minute, "all events to be decided", e.traffic.c.handled); err != nil {
 			return err
 		}
 		return e.conclude(ctx, where)
@@ -104,7 +104,7 @@ func (e *expiryRun) follow(ctx context.Context) error {
 	span := pick(e.stage, 3*time.Minute, 6*time.Second)
 	began := time.Now()
 	for n := range samples {
-		if !fleet.Sleep(ctx, time.Until(began.Add(span*time.Duration(n+1)/samples))) {
+		if !childproc.Sleep(ctx, time.Until(began.Add(span*time.Duration(n+1)/samples))) {
 			return context.Cause(ctx)
 		}
 		found, err := e.look(ctx)
@@ -176,7 +176,7 @@ func arrears(ctx context.Context, e *expiryRun) error {
 	return e.under(ctx, "old rows", func(ctx context.Context) error {
 		patience := pick(r, 10*time.Minute, 5*time.Minute)
 		began, said := time.Now(), time.Now()
-		err := fleet.Eventually(ctx, patience, "the last old row to be removed", func(ctx context.Context) (gone bool, err error) {
+		err := childproc.Eventually(ctx, patience, "the last old row to be removed", func(ctx context.Context) (gone bool, err error) {
 			err = e.db.Pool.QueryRow(ctx, "SELECT NOT EXISTS (SELECT FROM postroom.inbox WHERE handler = $1 AND dedupe_key = $2)", handlerName, last).Scan(&gone)
 			if err == nil && time.Since(said) > 10*time.Second {
 				said = time.Now()
@@ -185,7 +185,7 @@ func arrears(ctx context.Context, e *expiryRun) error {
 			return gone, err
 		})
 		took := time.Since(began)
-		if err != nil && !errors.Is(err, fleet.ErrLate) {
+		if err != nil && !errors.Is(err, childproc.ErrLate) {
 			return err
 		}
 		r.check("old rows: the last is removed", "after "+took.Round(100*time.Millisecond).String(), "≤ "+patience.String(), err == nil)
@@ -215,7 +215,7 @@ func (e *expiryRun) tell(ctx context.Context) error {
 func (e *expiryRun) conclude(ctx context.Context, where string) error {
 	r, published := e.stage, e.traffic.n
 	patience := e.keep + 5*time.Minute
-	late := fleet.Eventually(ctx, patience, "the ledger to be empty", func(ctx context.Context) (bool, error) {
+	late := childproc.Eventually(ctx, patience, "the ledger to be empty", func(ctx context.Context) (bool, error) {
 		found, err := e.look(ctx)
 		return found.rows == 0, err
 	})

@@ -18,7 +18,7 @@ import (
 
 	"github.com/postroom/postroom/integration/natsfleet"
 	"github.com/postroom/postroom/integration/rig"
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/reconcile"
@@ -76,7 +76,7 @@ func serveCompare(ctx context.Context, text []byte) error {
 	if err != nil {
 		return err
 	}
-	fleet.Tell("%s", told)
+	childproc.Tell("%s", told)
 	<-ctx.Done()
 	return nil
 }
@@ -84,12 +84,12 @@ func serveCompare(ctx context.Context, text []byte) error {
 // compare has another process compare, and returns what it found and the most memory
 // that it had.
 func (a *amnesia) compare(ctx context.Context, job compareJob) (found comparison, peak int64, err error) {
-	p, err := fleet.Start("compare", job, a.childLog())
+	p, err := childproc.Start("compare", job, a.childLog())
 	if err != nil {
 		return found, 0, err
 	}
 	defer p.Kill()
-	err = fleet.Eventually(ctx, 5*time.Minute, "a comparison", func(context.Context) (bool, error) {
+	err = childproc.Eventually(ctx, 5*time.Minute, "a comparison", func(context.Context) (bool, error) {
 		if p.Ended() {
 			return false, errors.New("it failed")
 		}
@@ -156,7 +156,7 @@ func (a *amnesia) stream(ctx context.Context) error {
 
 // published waits until everything is.
 func (a *amnesia) published(ctx context.Context) error {
-	return fleet.Eventually(ctx, 10*time.Minute, "all events to be published", func(ctx context.Context) (bool, error) { return a.d.settled(ctx) })
+	return childproc.Eventually(ctx, 10*time.Minute, "all events to be published", func(ctx context.Context) (bool, error) { return a.d.settled(ctx) })
 }
 
 // reconcile compares a log of which nothing is missing.
@@ -214,7 +214,7 @@ func (a *amnesia) repair(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return fleet.Eventually(ctx, 10*time.Minute, "the repair", func(ctx context.Context) (bool, error) {
+		return childproc.Eventually(ctx, 10*time.Minute, "the repair", func(ctx context.Context) (bool, error) {
 			now, err := republishes.Find(ctx, made.ID)
 			return now.State == republish.Done, err
 		})
@@ -249,7 +249,7 @@ func (a *amnesia) rollBack(ctx context.Context) error {
 		if err := errors.Join(os.Rename(a.b.Dir(0), saved+".forgotten"), os.Rename(saved, a.b.Dir(0)), a.b.Start(ctx, 0)); err != nil {
 			return err
 		}
-		return fleet.Eventually(ctx, 5*time.Minute, "the repair to be noted", func(ctx context.Context) (noted bool, err error) {
+		return childproc.Eventually(ctx, 5*time.Minute, "the repair to be noted", func(ctx context.Context) (noted bool, err error) {
 			err = a.d.Pool.QueryRow(ctx, "SELECT count(*) > 0 FROM postroom.relay_checkpoint WHERE at > now() - $1::interval", time.Since(began)).Scan(&noted)
 			return noted, err
 		})
@@ -269,12 +269,12 @@ func (a *amnesia) live(ctx context.Context) (float64, error) {
 // liveWhile returns how many are while something does, and for some seconds at least.
 func (a *amnesia) liveWhile(ctx context.Context, do func(ctx context.Context) error) (rate float64, err error) {
 	err = during(ctx, func(ctx context.Context) error {
-		fleet.Sleep(ctx, pick(a.stage, 2*time.Second, 100*time.Millisecond))
+		childproc.Sleep(ctx, pick(a.stage, 2*time.Second, 100*time.Millisecond))
 		began, done := time.Now(), a.p.done.Load()
 		if err := do(ctx); err != nil {
 			return err
 		}
-		fleet.Sleep(ctx, time.Until(began.Add(pick(a.stage, 15*time.Second, 500*time.Millisecond))))
+		childproc.Sleep(ctx, time.Until(began.Add(pick(a.stage, 15*time.Second, 500*time.Millisecond))))
 		rate = float64(a.p.done.Load()-done) / time.Since(began).Seconds()
 		return nil
 	}, a.p.run)

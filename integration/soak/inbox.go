@@ -16,7 +16,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/internal/wire"
 	"github.com/postroom/postroom/natsjs"
 )
@@ -128,7 +128,7 @@ func (c *client) send(key string, data []byte) error {
 		select {
 		case <-c.JS.PublishAsyncComplete():
 		case <-time.After(5 * time.Minute):
-			return fmt.Errorf("%w: answers of the broker", fleet.ErrLate)
+			return fmt.Errorf("%w: answers of the broker", childproc.ErrLate)
 		}
 	}
 	_, err := c.JS.PublishMsgAsync(&nats.Msg{Subject: subject, Header: wire.Encode(ev), Data: data})
@@ -143,7 +143,7 @@ func (c *client) sent(ctx context.Context, n int) error {
 	select {
 	case <-c.JS.PublishAsyncComplete():
 	case <-time.After(5 * time.Minute):
-		return fmt.Errorf("%w: answers of the broker", fleet.ErrLate)
+		return fmt.Errorf("%w: answers of the broker", childproc.ErrLate)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -181,7 +181,7 @@ type traffic struct {
 // run publishes until ctx ends.
 func (t *traffic) run(ctx context.Context) error {
 	began, already, data := time.Now(), t.n, body(0, 1)
-	for fleet.Sleep(ctx, 5*time.Millisecond) {
+	for childproc.Sleep(ctx, 5*time.Millisecond) {
 		for due := already + int(time.Since(began).Seconds()*t.rate); t.n < due; t.n++ {
 			if err := t.c.send("", data); err != nil {
 				return err

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/inbox"
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 )
 
 const aboutLedger = `An inbox with 32 workers, whose handler inserts a row for each event, applies 40,000 events of 512 bytes: with a ledger that
@@ -167,7 +167,7 @@ func (q *quietInbox) apply(ctx context.Context, r *stage, c *client, empty bool)
 // first call. It asks no server before the last call: that would take from what
 // is measured.
 func (p *pushes) all(ctx context.Context, c *client, n int) (took time.Duration, err error) {
-	for until := time.Now().Add(appliedWithin); time.Now().Before(until) && fleet.Sleep(ctx, 2*time.Millisecond); {
+	for until := time.Now().Add(appliedWithin); time.Now().Before(until) && childproc.Sleep(ctx, 2*time.Millisecond); {
 		calls, first := p.called()
 		if calls < n {
 			continue
@@ -180,7 +180,7 @@ func (p *pushes) all(ctx context.Context, c *client, n int) (took time.Duration,
 	if ctx.Err() != nil {
 		return 0, context.Cause(ctx)
 	}
-	return 0, fmt.Errorf("%w: all events to be applied", fleet.ErrLate)
+	return 0, fmt.Errorf("%w: all events to be applied", childproc.ErrLate)
 }
 
 // logged is how much the server has logged so far.

@@ -31,13 +31,13 @@ import (
 
 	"github.com/postroom/postroom/integration/natsfleet"
 	"github.com/postroom/postroom/integration/rig"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/internal/devstack"
-	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/internal/verdict"
 )
 
 func main() {
-	if served, err := fleet.Serve(natsfleet.Roles(roles)); served {
+	if served, err := childproc.Serve(natsfleet.Roles(roles)); served {
 		exit(err)
 		return
 	}

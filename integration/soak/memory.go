@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/integration/rig"
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 )
 
 const aboutMemory = `A relay in a process of its own drains a million events of 512 bytes with distinct keys. What counts is the most
@@ -46,7 +46,7 @@ func memory(ctx context.Context, r *stage) error {
 	var stored int
 	said := time.Now()
 	began := time.Now()
-	err = fleet.Eventually(ctx, 10*time.Minute, "all events to be published", func(ctx context.Context) (done bool, err error) {
+	err = childproc.Eventually(ctx, 10*time.Minute, "all events to be published", func(ctx context.Context) (done bool, err error) {
 		if stored, err = c.Stored(ctx, stream); err != nil {
 			return false, err
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/outbox"
 )
 
@@ -94,7 +94,7 @@ func (o *openRun) collect(ctx context.Context, r *stage, p *phase) error {
 	o.mu.Lock()
 	o.phase = p
 	o.mu.Unlock()
-	fleet.Sleep(ctx, p.span)
+	childproc.Sleep(ctx, p.span)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.phase = nil
@@ -156,7 +156,7 @@ func openTransactions(ctx context.Context, r *stage) error {
 
 // compare measures without and with open transactions.
 func (o *openRun) compare(ctx context.Context, r *stage, d, other *database) error {
-	fleet.Sleep(ctx, pick(r, 5*time.Second, 500*time.Millisecond)) // connections, prepared statements
+	childproc.Sleep(ctx, pick(r, 5*time.Second, 500*time.Millisecond)) // connections, prepared statements
 	before := &phase{name: "without open transactions", span: pick(r, 30*time.Second, time.Second)}
 	if err := o.collect(ctx, r, before); err != nil {
 		return err
@@ -184,7 +184,7 @@ func (o *openRun) compare(ctx context.Context, r *stage, d, other *database) err
 	with := &phase{name: "the last part of the time with them", span: min(time.Minute, open/2)}
 	r.Say("transactions are open, for %s", open)
 	for left := open - with.span; left > 0; left = open - with.span - time.Since(began) {
-		if !fleet.Sleep(ctx, min(left, 15*time.Second)) {
+		if !childproc.Sleep(ctx, min(left, 15*time.Second)) {
 			return context.Cause(ctx)
 		}
 		r.Say("open for %s", time.Since(began).Round(time.Second))
@@ -206,12 +206,12 @@ func (o *openRun) late(ctx context.Context, r *stage, mine pgx.Tx, id string) er
 	}
 	committed := time.Now()
 	var acked time.Time
-	err := fleet.Eventually(ctx, 5*time.Minute, "the late event to be published", func(context.Context) (done bool, err error) {
+	err := childproc.Eventually(ctx, 5*time.Minute, "the late event to be published", func(context.Context) (done bool, err error) {
 		acked, done = o.wasAcked(id)
 		return done, nil
 	})
 	switch {
-	case errors.Is(err, fleet.ErrLate):
+	case errors.Is(err, childproc.ErrLate):
 		r.check("the late event after its commit", "not within 30 s", "published", false)
 		return nil
 	case err != nil:
@@ -252,13 +252,13 @@ func (o *openRun) report(r *stage, before, with *phase) {
 // conclude looks that everything was published, and nothing else.
 func (o *openRun) conclude(ctx context.Context, r *stage, c *client, want int) error {
 	var unpublished int
-	err := fleet.Eventually(ctx, 5*time.Minute, "all to be published", func(context.Context) (bool, error) {
+	err := childproc.Eventually(ctx, 5*time.Minute, "all to be published", func(context.Context) (bool, error) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		unpublished = len(o.commit)
 		return unpublished == 0, nil
 	})
-	if err != nil && !errors.Is(err, fleet.ErrLate) {
+	if err != nil && !errors.Is(err, childproc.ErrLate) {
 		return err
 	}
 	stored, err := c.Stored(ctx, stream)

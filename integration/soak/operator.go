@@ -14,7 +14,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/natsjs"
 )
 
@@ -99,7 +99,7 @@ func (o *office) arrive(ctx context.Context, c *client) error {
 	if err := o.log(ctx, o.rows+1, n, 0, 0, 0); err != nil {
 		return err
 	}
-	err := fleet.Eventually(ctx, 5*time.Minute, "new events to be handled", func(ctx context.Context) (done bool, err error) {
+	err := childproc.Eventually(ctx, 5*time.Minute, "new events to be handled", func(ctx context.Context) (done bool, err error) {
 		stored, err := c.Stored(ctx, stream)
 		if err != nil || stored < n {
 			return false, err

@@ -14,7 +14,7 @@ import (
 
 	"github.com/postroom/postroom/integration/natsfleet"
 	"github.com/postroom/postroom/integration/rig"
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 )
 
 const aboutOrder = `Producers write events of 1,000 keys, each transaction holding its key's row before it writes the event, while
@@ -93,7 +93,7 @@ func (t *trouble) produce(p *producer) func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		go func() {
-			for fleet.Sleep(ctx, pick(t.stage, 3*time.Minute, 6*time.Second)) && t.proxy != nil && t.proxy.Dropped.Load() == 0 {
+			for childproc.Sleep(ctx, pick(t.stage, 3*time.Minute, 6*time.Second)) && t.proxy != nil && t.proxy.Dropped.Load() == 0 {
 			}
 			cancel()
 		}()
@@ -104,7 +104,7 @@ func (t *trouble) produce(p *producer) func(ctx context.Context) error {
 // killServers kills the server, or the one that leads the stream, and starts it
 // again. It leaves all of them running.
 func (t *trouble) killServers(ctx context.Context) error {
-	for fleet.Sleep(ctx, pick(t.stage, 7*time.Second, 1500*time.Millisecond)) {
+	for childproc.Sleep(ctx, pick(t.stage, 7*time.Second, 1500*time.Millisecond)) {
 		work, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		err := t.killServer(work)
 		cancel()
@@ -122,12 +122,12 @@ func (t *trouble) killServer(ctx context.Context) error {
 	}
 	t.brokers.Kill(leader)
 	t.serversKilled.Add(1)
-	fleet.Sleep(ctx, time.Duration(300+rand.IntN(700))*time.Millisecond)
+	childproc.Sleep(ctx, time.Duration(300+rand.IntN(700))*time.Millisecond)
 	if err := t.brokers.Start(ctx, leader); err != nil || t.brokers.Len() > 1 {
 		return err
 	}
 	// Once more, while relays send what has piled up: then much is in flight.
-	fleet.Sleep(ctx, time.Duration(100+rand.IntN(300))*time.Millisecond)
+	childproc.Sleep(ctx, time.Duration(100+rand.IntN(300))*time.Millisecond)
 	t.brokers.Kill(leader)
 	t.serversKilled.Add(1)
 	return t.brokers.Start(ctx, leader)
@@ -136,7 +136,7 @@ func (t *trouble) killServer(ctx context.Context) error {
 // leader returns the server that leads the stream, once every replica has all of
 // it: what only a killed one has would be lost by the broker.
 func (t *trouble) leader(ctx context.Context) (leader int, err error) {
-	err = fleet.Eventually(ctx, 5*time.Minute, "a stream whose replicas are current", func(ctx context.Context) (bool, error) {
+	err = childproc.Eventually(ctx, 5*time.Minute, "a stream whose replicas are current", func(ctx context.Context) (bool, error) {
 		attempt, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
 		s, err := t.client.JS.Stream(attempt, stream)
@@ -163,7 +163,7 @@ func (t *trouble) leader(ctx context.Context) (leader int, err error) {
 
 // killRelays kills any of the relays, and starts another.
 func (t *trouble) killRelays(ctx context.Context) error {
-	for fleet.Sleep(ctx, pick(t.stage, 4*time.Second, 1500*time.Millisecond)) {
+	for childproc.Sleep(ctx, pick(t.stage, 4*time.Second, 1500*time.Millisecond)) {
 		if err := t.crew.replace(rand.IntN(len(t.crew.relays))); err != nil {
 			return err
 		}
@@ -173,11 +173,11 @@ func (t *trouble) killRelays(ctx context.Context) error {
 
 // loseReplies makes the proxy deaf for moments, each long enough to lose something.
 func (t *trouble) loseReplies(ctx context.Context) error {
-	for t.proxy != nil && fleet.Sleep(ctx, pick(t.stage, 3*time.Second, 800*time.Millisecond)) {
+	for t.proxy != nil && childproc.Sleep(ctx, pick(t.stage, 3*time.Second, 800*time.Millisecond)) {
 		before := t.proxy.Dropped.Load()
 		t.proxy.Deaf.Store(true)
-		fleet.Sleep(ctx, time.Duration(50+rand.IntN(400))*time.Millisecond)
-		for waited := 0; t.proxy.Dropped.Load() == before && waited < 100 && fleet.Sleep(ctx, 50*time.Millisecond); waited++ {
+		childproc.Sleep(ctx, time.Duration(50+rand.IntN(400))*time.Millisecond)
+		for waited := 0; t.proxy.Dropped.Load() == before && waited < 100 && childproc.Sleep(ctx, 50*time.Millisecond); waited++ {
 		}
 		t.proxy.Deaf.Store(false)
 		t.deafened.Add(1)
@@ -188,7 +188,7 @@ func (t *trouble) loseReplies(ctx context.Context) error {
 // progress tells how far the producers are.
 func (t *trouble) progress(where string, l *rig.Ledger) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
-		for fleet.Sleep(ctx, 5*time.Second) {
+		for childproc.Sleep(ctx, 5*time.Second) {
 			t.stage.Say("%s: %s committed, servers killed %d times, replies lost %d times", where, grouped(l.Size()), t.serversKilled.Load(), t.deafened.Load())
 		}
 		return nil

@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/outbox"
 )
 
@@ -61,7 +61,7 @@ func (p *producer) run(ctx context.Context) error {
 				return nil
 			}
 			at := began.Add(time.Duration(float64(turn) / p.rate * float64(time.Second)))
-			if !fleet.Sleep(ctx, time.Until(at)) {
+			if !childproc.Sleep(ctx, time.Until(at)) {
 				return nil
 			}
 			if err := p.one(ctx, turn); err != nil {
@@ -99,7 +99,7 @@ func (p *producer) one(ctx context.Context, turn int64) error {
 		case turn%100 == 70:
 			return errOnPurpose
 		case p.slow && turn%1000 == 99:
-			fleet.Sleep(ctx, 200*time.Millisecond)
+			childproc.Sleep(ctx, 200*time.Millisecond)
 		}
 		return nil
 	})

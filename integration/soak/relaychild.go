@@ -13,7 +13,7 @@ import (
 
 	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/integration/rig"
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
@@ -31,7 +31,7 @@ type relayJob struct {
 }
 
 // roles are what a child can be, beside a server.
-var roles = map[string]fleet.Role{"relay": serveRelay, "compare": serveCompare}
+var roles = map[string]childproc.Role{"relay": serveRelay, "compare": serveCompare}
 
 // logger is for a child.
 func logger() *slog.Logger {
@@ -58,9 +58,9 @@ func serveRelay(ctx context.Context, text []byte) error {
 	over, stop := context.WithCancel(context.Background())
 	var telling sync.WaitGroup
 	telling.Go(func() {
-		for last := relay.State(""); fleet.Sleep(over, 20*time.Millisecond); {
+		for last := relay.State(""); childproc.Sleep(over, 20*time.Millisecond); {
 			if now := r.Health().State; now != last {
-				fleet.Tell("%s", now)
+				childproc.Tell("%s", now)
 				last = now
 			}
 		}
@@ -101,7 +101,7 @@ func startCrew(r *stage, n int, job relayJob) (*crew, error) {
 	return c, nil
 }
 
-func (c *crew) get(i int) *fleet.Child { return c.relays[i].Now() }
+func (c *crew) get(i int) *childproc.Child { return c.relays[i].Now() }
 
 // replace kills a relay and starts another one.
 func (c *crew) replace(i int) error {

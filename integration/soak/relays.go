@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/integration/rig"
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/relay"
 )
 
@@ -45,7 +45,7 @@ func relays(ctx context.Context, r *stage) error {
 		return err
 	}
 	err = during(ctx, team.harass(pick(r, time.Minute, 6*time.Second)), p.run, func(ctx context.Context) error {
-		for fleet.Sleep(ctx, 5*time.Second) {
+		for childproc.Sleep(ctx, 5*time.Second) {
 			killed, paused := team.counts()
 			r.Say("%s committed; relays killed %d times, stopped %d times", grouped(l.Size()), killed, paused)
 		}
@@ -74,7 +74,7 @@ func (c *crew) harass(span time.Duration) func(ctx context.Context) error {
 		const hands = 3 // so many at a time, each with relays of its own
 		end := time.Now().Add(span)
 		return together(ctx, hands, func(ctx context.Context, hand int) error {
-			for turn := hand; time.Now().Before(end) && fleet.Sleep(ctx, time.Duration(100+rand.IntN(500))*time.Millisecond); turn++ {
+			for turn := hand; time.Now().Before(end) && childproc.Sleep(ctx, time.Duration(100+rand.IntN(500))*time.Millisecond); turn++ {
 				victim := c.victim(hand, hands)
 				var err error
 				if turn%2 == 0 {
@@ -110,7 +110,7 @@ func (c *crew) pause(ctx context.Context, i int) error {
 	if err := stopped.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	fleet.Sleep(ctx, c.job.Lease+time.Duration(rand.Int64N(int64(2*c.job.Lease))))
+	childproc.Sleep(ctx, c.job.Lease+time.Duration(rand.Int64N(int64(2*c.job.Lease))))
 	c.mu.Lock()
 	c.paused++
 	c.mu.Unlock()
@@ -122,7 +122,7 @@ func (c *crew) pause(ctx context.Context, i int) error {
 func oneLeads(ctx context.Context, r *stage, d *database, team *crew) error {
 	var leading, others int
 	last := ""
-	err := fleet.Eventually(ctx, 3*time.Minute, "one leader", func(ctx context.Context) (bool, error) {
+	err := childproc.Eventually(ctx, 3*time.Minute, "one leader", func(ctx context.Context) (bool, error) {
 		err := d.Pool.QueryRow(ctx, `SELECT count(*) FILTER (WHERE application_name = 'postroom relay'),
 			count(*) FILTER (WHERE application_name = $1) FROM pg_stat_activity WHERE datname = current_database()`, standbyName).Scan(&leading, &others)
 		last = team.states()

@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/internal/verdict"
 )
 
@@ -75,7 +75,7 @@ func (r *result) faults() []error {
 		}
 	}
 	switch {
-	case errors.Is(r.err, fleet.ErrLate): // it may yet have come about
+	case errors.Is(r.err, childproc.ErrLate): // it may yet have come about
 		all = append(all, verdict.NewUndecided("%s: %v", r.name, r.err))
 	case r.err != nil:
 		all = append(all, fmt.Errorf("%s: %w", r.name, r.err))

@@ -16,7 +16,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/eventlog"
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/outbox"
 )
 
@@ -117,7 +117,7 @@ func fill(ctx context.Context, r *stage, d *database, bytes int) error {
 	r.Say("loading %s published rows with %d bytes each", grouped(n), bytes)
 	began := time.Now()
 	err := during(ctx, func(ctx context.Context) error { return d.load(ctx, n, bytes) }, func(ctx context.Context) error {
-		for fleet.Sleep(ctx, 20*time.Second) {
+		for childproc.Sleep(ctx, 20*time.Second) {
 			r.Say("still loading")
 		}
 		return nil
@@ -187,7 +187,7 @@ func drain(ctx context.Context, r *stage, d *database, c *client, empty bool, pa
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-time.After(pick(r, 5*time.Minute, time.Minute)):
-			return fmt.Errorf("%w: all events to be recorded", fleet.ErrLate)
+			return fmt.Errorf("%w: all events to be recorded", childproc.ErrLate)
 		}
 	})
 	if err != nil {

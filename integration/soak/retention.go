@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/integration/rig"
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/outbox"
 )
 
@@ -72,7 +72,7 @@ func (s *sizes) follow(ctx context.Context) error {
 	const times = 12
 	began := time.Now()
 	for n := range times {
-		if !fleet.Sleep(ctx, time.Until(began.Add(s.span*time.Duration(n+1)/times))) {
+		if !childproc.Sleep(ctx, time.Until(began.Add(s.span*time.Duration(n+1)/times))) {
 			return context.Cause(ctx)
 		}
 		found, err := s.look(ctx)
@@ -125,7 +125,7 @@ func (s *sizes) judge(keep time.Duration) {
 func (s *sizes) removed(ctx context.Context, keep time.Duration, written int) error {
 	var left sample
 	patience := keep + 5*time.Minute
-	err := fleet.Eventually(ctx, patience, "the log to be empty", func(ctx context.Context) (_ bool, err error) {
+	err := childproc.Eventually(ctx, patience, "the log to be empty", func(ctx context.Context) (_ bool, err error) {
 		left, err = s.look(ctx)
 		return left.rows == 0, err
 	})

@@ -12,13 +12,13 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/integration/natsfleet"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/internal/devtest"
-	"github.com/postroom/postroom/internal/fleet"
 )
 
 // The test binary is also the servers and relays that the scenarios start.
 func TestMain(m *testing.M) {
-	if served, err := fleet.Serve(natsfleet.Roles(roles)); served {
+	if served, err := childproc.Serve(natsfleet.Roles(roles)); served {
 		exit(err)
 		return
 	}

@@ -18,8 +18,8 @@ import (
 
 	"github.com/postroom/postroom/integration/natsfleet"
 	"github.com/postroom/postroom/integration/rig"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/internal/devstack"
-	"github.com/postroom/postroom/internal/fleet"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/schema"
 )
@@ -129,7 +129,7 @@ func (r *stage) client(ctx context.Context, urls string, cfg jetstream.StreamCon
 	c := &client{connected}
 	cfg.Name, cfg.Subjects = stream, []string{subject}
 	// A cluster takes some seconds to find its leader.
-	err = fleet.Eventually(ctx, 5*time.Minute, "a stream", func(ctx context.Context) (bool, error) {
+	err = childproc.Eventually(ctx, 5*time.Minute, "a stream", func(ctx context.Context) (bool, error) {
 		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		return natsjs.EnsureStream(attempt, c.Conn, cfg) == nil, nil

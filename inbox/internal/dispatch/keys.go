@@ -17,7 +17,7 @@ import (
 type Keys struct {
 	mu     sync.Mutex
 	keys   map[string]block
-	parked map[string]*parked // the delivery of a key that waits in memory, with those that wait for it
+	parked map[string]*waiter // for a key, the delivery that waits in memory; the key's later ones wait for it
 	any    bool               // there are more keys than fit, so any key may be blocked
 	notes  uint64             // the number of notes made so far
 }
@@ -29,7 +29,8 @@ type block struct {
 	note  uint64    // the number of this note
 }
 
-type parked struct {
+// waiter is a delivery that waits in memory for the held event of its key.
+type waiter struct {
 	d     *delivery.Delivery
 	timer *time.Timer
 }
@@ -151,10 +152,10 @@ func (b *Keys) Park(d *delivery.Delivery, over func(key string)) bool {
 		return false
 	}
 	if b.parked == nil {
-		b.parked = make(map[string]*parked)
+		b.parked = make(map[string]*waiter)
 	}
 	d.Parked = true // once
-	b.parked[key] = &parked{d, time.AfterFunc(wait+parkGrace, func() { over(key) })}
+	b.parked[key] = &waiter{d, time.AfterFunc(wait+parkGrace, func() { over(key) })}
 	return true
 }
 

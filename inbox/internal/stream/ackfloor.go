@@ -11,11 +11,11 @@ import (
 type floor struct {
 	mu   sync.Mutex
 	at   delivery.Position
-	open []read // messages read above it, in the stream's order
+	open []readMessage // messages read above it, in the stream's order
 }
 
-// read is a message that was read.
-type read struct {
+// readMessage is a message that was readMessage.
+type readMessage struct {
 	delivery.Position
 
 	decided bool
@@ -25,14 +25,14 @@ type read struct {
 func (f *floor) begin(m delivery.Position) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.open = append(f.open, read{Position: m})
+	f.open = append(f.open, readMessage{Position: m})
 }
 
 // decided notes that a message is decided and need not be read again.
 func (f *floor) decided(seq uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	i, found := slices.BinarySearchFunc(f.open, seq, func(p read, seq uint64) int {
+	i, found := slices.BinarySearchFunc(f.open, seq, func(p readMessage, seq uint64) int {
 		switch {
 		case p.Seq < seq:
 			return -1

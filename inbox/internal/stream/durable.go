@@ -17,22 +17,22 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// Durable reads with a durable consumer, which the processes of a handler share. The
-// broker delivers each message to one of them, and again if that does not answer. Durable
+// DurableReader reads with a durable consumer, which the processes of a handler share. The
+// broker delivers each message to one of them, and again if that does not answer. DurableReader
 // is the source of its deliveries.
-type Durable struct {
+type DurableReader struct {
 	subscriber
 
-	taken taken
+	last lastDelivery
 }
 
-// NewDurable returns a reader for the durable consumer of a handler.
-func NewDurable(cfg Config, records Records, to Receiver) *Durable {
-	return &Durable{subscriber: subscriber{Config: cfg, records: records, to: to}}
+// NewDurableReader returns a reader for the durable consumer of a handler.
+func NewDurableReader(cfg Config, records Records, to Receiver) *DurableReader {
+	return &DurableReader{subscriber: subscriber{Config: cfg, records: records, to: to}}
 }
 
 // Read pulls messages and watches the consumer, until life.Take ends or reading fails.
-func (s *Durable) Read(life delivery.Lifetime) error {
+func (s *DurableReader) Read(life delivery.Lifetime) error {
 	ctx := life.Take
 	durable, err := s.ensure(ctx)
 	if err != nil {
@@ -48,7 +48,7 @@ func (s *Durable) Read(life delivery.Lifetime) error {
 }
 
 // ensure records the subscription, and then finds or creates the durable consumer.
-func (s *Durable) ensure(ctx context.Context) (jetstream.Consumer, error) {
+func (s *DurableReader) ensure(ctx context.Context) (jetstream.Consumer, error) {
 	stream, row, _, err := s.look(ctx)
 	if err != nil {
 		return nil, err
@@ -72,14 +72,14 @@ func (s *Durable) ensure(ctx context.Context) (jetstream.Consumer, error) {
 	if durable, err = s.beginAgain(ctx, stream, durable, row); err != nil {
 		return nil, err
 	}
-	s.taken.from(durable.CachedInfo().Created)
+	s.last.from(durable.CachedInfo().Created)
 	return durable, nil
 }
 
 // adopt uses an existing consumer. The consumer must belong to this database. If this
 // process asks for more subjects, adopt widens the filter. It never narrows it, because
 // an older process may still need the rest.
-func (s *Durable) adopt(ctx context.Context, stream jetstream.Stream, durable jetstream.Consumer, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+func (s *DurableReader) adopt(ctx context.Context, stream jetstream.Stream, durable jetstream.Consumer, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	now := durable.CachedInfo().Config
 	if now.Metadata[identity.InstanceKey] != want.Metadata[identity.InstanceKey] || now.Metadata[identity.HandlerKey] != s.Handler {
 		return nil, postroom.Unrecoverable(fmt.Errorf("%w: %s on stream %s", consumer.ErrForeign, want.Durable, s.Stream))
@@ -106,7 +106,7 @@ func (s *Durable) adopt(ctx context.Context, stream jetstream.Stream, durable je
 // would then drop events silently; the inbox counts attempts. Each process limits how
 // many messages it has in flight, so the consumer does not. A consumer that is created a
 // second time begins where the first had come to.
-func (s *Durable) config(floor uint64) jetstream.ConsumerConfig {
+func (s *DurableReader) config(floor uint64) jetstream.ConsumerConfig {
 	instance := s.Instance()
 	cfg := jetstream.ConsumerConfig{
 		Durable:        identity.Consumer(instance, s.Handler),

@@ -21,11 +21,11 @@ type lease struct {
 	epoch int64     // distinguishes it from earlier leases
 	taken time.Time // before the statement that took it was sent
 
-	noted  delivery.Position // the floor in the database
-	over   chan struct{}     // closed when deliveries must not begin any more
-	cause  atomic.Pointer[error]
-	kept   chan struct{} // closed when the lease is not renewed any more
-	unkeep context.CancelFunc
+	noted        delivery.Position // the floor in the database
+	over         chan struct{}     // closed when deliveries must not begin any more
+	cause        atomic.Pointer[error]
+	renewalEnded chan struct{} // closed when the lease is not renewed any more
+	stopRenewing context.CancelFunc
 }
 
 // IsOver reports whether deliveries read under the lease must not begin any more. They
@@ -44,7 +44,7 @@ func (l *lease) Epoch() int64 { return l.epoch }
 
 // keep renews the lease until ctx ends or the lease is lost.
 func (t *term) keep(ctx context.Context) {
-	defer close(t.kept)
+	defer close(t.renewalEnded)
 	lease := t.reader.AckWait
 	keep, done := t.reader.records.Keep(t.epoch)
 	defer done()
@@ -76,8 +76,8 @@ func (t *term) keep(ctx context.Context) {
 // them again.
 func (t *term) leave(ctx context.Context) {
 	t.end(delivery.ErrTermOver)
-	t.unkeep()
-	<-t.kept
+	t.stopRenewing()
+	<-t.renewalEnded
 	keep, done := t.reader.records.Keep(t.epoch)
 	defer done()
 	if err := keep(context.WithoutCancel(ctx), nil, t.floor.now()); err != nil && !errors.Is(err, delivery.ErrTermOver) {

@@ -130,8 +130,8 @@ const aheadWait = 3 * time.Second
 // after which message to begin again. Without that, the consumer would wait for sequences
 // after the lost ones, and not deliver the new messages that take their sequences. Only
 // NATS 2.15 with one replica resets the consumer itself.
-func (s *Durable) overtaken(ctx context.Context, stream jetstream.Stream, consumer *jetstream.ConsumerInfo, row delivery.Subscription) (from uint64, lost bool, err error) {
-	at := s.taken.of(consumer.Created)
+func (s *DurableReader) overtaken(ctx context.Context, stream jetstream.Stream, consumer *jetstream.ConsumerInfo, row delivery.Subscription) (from uint64, lost bool, err error) {
+	at := s.last.of(consumer.Created)
 	last := max(at.Seq, consumer.Delivered.Stream)
 	info, err := s.infoOf(ctx, stream)
 	for end := time.Now().Add(aheadWait); err == nil && last > info.State.LastSeq && time.Now().Before(end) && ctx.Err() == nil; {
@@ -169,7 +169,7 @@ func (s *Durable) overtaken(ctx context.Context, stream jetstream.Stream, consum
 
 // beginAgain creates the consumer again after the stream lost messages. It first records
 // where the next one begins, because this process may die in between.
-func (s *Durable) beginAgain(ctx context.Context, stream jetstream.Stream, durable jetstream.Consumer, row delivery.Subscription) (jetstream.Consumer, error) {
+func (s *DurableReader) beginAgain(ctx context.Context, stream jetstream.Stream, durable jetstream.Consumer, row delivery.Subscription) (jetstream.Consumer, error) {
 	old := durable.CachedInfo()
 	from, lost, err := s.overtaken(ctx, stream, old, row)
 	if err != nil || !lost {

@@ -24,24 +24,24 @@ const standByEvery = 500 * time.Millisecond
 // without the floor having moved, before the events that they read run alone.
 const suspectTerms = 3
 
-// Ordered reads the stream in order while this process has the lease. A durable consumer
+// OrderedReader reads the stream in order while this process has the lease. A durable consumer
 // cannot do that: it delivers messages again out of order, and to two processes at the
 // same time.
-type Ordered struct {
+type OrderedReader struct {
 	subscriber
 
 	last     *term             // the term in which it read last
 	lastRead delivery.Position // by this process
 }
 
-// NewOrdered returns a reader for an ordered handler.
-func NewOrdered(cfg Config, records Records, to Receiver) *Ordered {
-	return &Ordered{subscriber: subscriber{Config: cfg, records: records, to: to}}
+// NewOrderedReader returns a reader for an ordered handler.
+func NewOrderedReader(cfg Config, records Records, to Receiver) *OrderedReader {
+	return &OrderedReader{subscriber: subscriber{Config: cfg, records: records, to: to}}
 }
 
 // Read waits until this process has the lease. Then it reads until life.Take ends,
 // another process has the lease, or reading fails.
-func (s *Ordered) Read(life delivery.Lifetime) error {
+func (s *OrderedReader) Read(life delivery.Lifetime) error {
 	ctx := life.Take
 	stream, _, again, err := s.look(ctx)
 	if again {
@@ -58,7 +58,7 @@ func (s *Ordered) Read(life delivery.Lifetime) error {
 		s.Pending.current.Store(t)
 	}
 	keeping, cancel := context.WithCancel(life.Work)
-	t.unkeep = cancel
+	t.stopRenewing = cancel
 	go t.keep(keeping) // until leave
 	if err = s.to.Begin(ctx); err == nil {
 		err = t.read(ctx)
@@ -73,10 +73,10 @@ func (s *Ordered) Read(life delivery.Lifetime) error {
 }
 
 // Beat does nothing: the consumer of an ordered reader expects no acknowledgements.
-func (s *Ordered) Beat(context.Context) {}
+func (s *OrderedReader) Beat(context.Context) {}
 
 // Leave gives the lease up, if this process has it.
-func (s *Ordered) Leave(ctx context.Context) {
+func (s *OrderedReader) Leave(ctx context.Context) {
 	if s.last != nil {
 		s.last.leave(ctx)
 		s.last = nil
@@ -84,7 +84,7 @@ func (s *Ordered) Leave(ctx context.Context) {
 }
 
 // standBy waits until this process has the lease. It returns nil if ctx ends before.
-func (s *Ordered) standBy(ctx context.Context, stream jetstream.Stream) (*term, error) {
+func (s *OrderedReader) standBy(ctx context.Context, stream jetstream.Stream) (*term, error) {
 	for ; ctx.Err() == nil; pause.For(ctx, standByEvery) {
 		taken := time.Now()
 		lead, err := s.records.Lead(ctx, s.AckWait)
@@ -96,7 +96,7 @@ func (s *Ordered) standBy(ctx context.Context, stream jetstream.Stream) (*term, 
 		}
 		t := &term{
 			reader: s, stream: stream, base: lead.Base, high: lead.High, subjects: lead.Subjects,
-			lease: lease{epoch: lead.Epoch, taken: taken, noted: lead.Floor, over: make(chan struct{}), kept: make(chan struct{})},
+			lease: lease{epoch: lead.Epoch, taken: taken, noted: lead.Floor, over: make(chan struct{}), renewalEnded: make(chan struct{})},
 		}
 		t.floor.reset(lead.Floor)
 		if lead.Takeovers > suspectTerms {
@@ -114,7 +114,7 @@ func (s *Ordered) standBy(ctx context.Context, stream jetstream.Stream) (*term, 
 type term struct {
 	lease
 
-	reader *Ordered
+	reader *OrderedReader
 	base   int64 // added to a stream sequence to get a position in a key
 	high   int64 // the highest position of a held event when the term began
 	stream jetstream.Stream
@@ -178,7 +178,7 @@ func (t *term) read(ctx context.Context) error {
 		return t.reader.refuseClosed(fmt.Errorf("read stream %s: %w", t.reader.Stream, err))
 	}
 	defer t.forget(consumer)
-	r := &reading{term: t, consumer: consumer, reconnects: reconnects, gap: make(chan struct{})}
+	r := &pass{term: t, consumer: consumer, reconnects: reconnects, gap: make(chan struct{})}
 	r.last.Store(from)
 	watching, cancel := context.WithCancel(ctx)
 	watched := make(chan struct{})

@@ -12,23 +12,25 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// Pending counts the messages of a stream that a handler has not decided.
-type Pending struct {
+// PendingCounter counts the messages of a stream that a handler has not decided.
+type PendingCounter struct {
 	cfg     Config
 	ordered bool
 	current atomic.Pointer[term] // the current or last term of an ordered handler
 }
 
-// NewPending returns a Pending for a handler. Of cfg it needs only what identifies the
-// handler and its stream.
-func NewPending(cfg Config, ordered bool) *Pending { return &Pending{cfg: cfg, ordered: ordered} }
+// NewPendingCounter returns a counter for a handler. It needs only the parts of cfg that
+// identify the handler and its stream.
+func NewPendingCounter(cfg Config, ordered bool) *PendingCounter {
+	return &PendingCounter{cfg: cfg, ordered: ordered}
+}
 
 // errNotReading says that this process cannot know.
 var errNotReading = errors.New("this process does not read the stream: the handler has no consumer yet, or another process reads for it")
 
 // Count asks the broker. For an ordered handler, all messages that were not read yet may
 // count as one.
-func (p *Pending) Count(ctx context.Context) (int64, error) {
+func (p *PendingCounter) Count(ctx context.Context) (int64, error) {
 	if p.cfg.Stream == "" { // its events come from Accept
 		return 0, nil
 	}
@@ -47,7 +49,7 @@ func (p *Pending) Count(ctx context.Context) (int64, error) {
 }
 
 // ofConsumer asks the durable consumer.
-func (p *Pending) ofConsumer(ctx context.Context, stream jetstream.Stream) (int64, error) {
+func (p *PendingCounter) ofConsumer(ctx context.Context, stream jetstream.Stream) (int64, error) {
 	durable, err := stream.Consumer(ctx, identity.Consumer(p.cfg.Instance(), p.cfg.Handler))
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return 0, errNotReading
@@ -63,7 +65,7 @@ func (p *Pending) ofConsumer(ctx context.Context, stream jetstream.Stream) (int6
 }
 
 // ofReader counts what was read and is not decided.
-func (p *Pending) ofReader(ctx context.Context, stream jetstream.Stream) (int64, error) {
+func (p *PendingCounter) ofReader(ctx context.Context, stream jetstream.Stream) (int64, error) {
 	t := p.current.Load()
 	if t == nil || t.IsOver() {
 		return 0, errNotReading
@@ -74,7 +76,7 @@ func (p *Pending) ofReader(ctx context.Context, stream jetstream.Stream) (int64,
 
 // behind returns 1 if the stream has a message for the handler after a sequence. It asks
 // the stream, because a consumer learns of a message a moment later than its publisher.
-func (p *Pending) behind(ctx context.Context, stream jetstream.Stream, seq uint64) (int64, error) {
+func (p *PendingCounter) behind(ctx context.Context, stream jetstream.Stream, seq uint64) (int64, error) {
 	for _, subject := range wildcard.Union(nil, p.cfg.Filter) {
 		last, err := stream.GetLastMsgForSubject(ctx, subject)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {

@@ -20,7 +20,7 @@ import (
 // pull requests as many messages as there is room for, and hands them to the workers as
 // they come, until ctx ends. It makes single requests, so that no message waits in the
 // client library without signs of life.
-func (s *Durable) pull(ctx context.Context, durable jetstream.Consumer) error {
+func (s *DurableReader) pull(ctx context.Context, durable jetstream.Consumer) error {
 	r, stop := s.requests(durable)
 	defer stop()
 	for r.wait(ctx) {
@@ -36,7 +36,7 @@ func (s *Durable) pull(ctx context.Context, durable jetstream.Consumer) error {
 }
 
 // take notes a message as in flight, and hands it to the handler.
-func (s *Durable) take(ctx context.Context, msg jetstream.Msg) {
+func (s *DurableReader) take(ctx context.Context, msg jetstream.Msg) {
 	if wire.IsLease(msg.Subject()) { // a relay's lease message, not an event
 		s.answer(ctx, msg.Ack(), "ack")
 		return
@@ -47,13 +47,13 @@ func (s *Durable) take(ctx context.Context, msg jetstream.Msg) {
 		return
 	}
 	d.Source = s
-	s.taken.note(consumer.PositionOf(d.Place.Seq, msg.Headers(), d.Place.Stored))
+	s.last.note(consumer.PositionOf(d.Place.Seq, msg.Headers(), d.Place.Stored))
 	s.InFlight.take(msg)
 	s.to.Take(ctx, d)
 }
 
 // Beat gives signs of life for each message in flight until ctx ends.
-func (s *Durable) Beat(ctx context.Context) {
+func (s *DurableReader) Beat(ctx context.Context) {
 	tick := time.NewTicker(s.AckWait / 3)
 	defer tick.Stop()
 	for {
@@ -71,7 +71,7 @@ func (s *Durable) Beat(ctx context.Context) {
 }
 
 // watch watches the consumer until ctx ends.
-func (s *Durable) watch(ctx context.Context, durable jetstream.Consumer) {
+func (s *DurableReader) watch(ctx context.Context, durable jetstream.Consumer) {
 	want := durable.CachedInfo().Config
 	var faults []string
 	var noted time.Time
@@ -98,7 +98,7 @@ func (s *Durable) watch(ctx context.Context, durable jetstream.Consumer) {
 }
 
 // noteFloor records up to which message everything is decided.
-func (s *Durable) noteFloor(ctx context.Context, floor uint64) {
+func (s *DurableReader) noteFloor(ctx context.Context, floor uint64) {
 	if floor == 0 {
 		return
 	}
@@ -108,20 +108,20 @@ func (s *Durable) noteFloor(ctx context.Context, floor uint64) {
 }
 
 // Ack acknowledges a message that was decided.
-func (s *Durable) Ack(ctx context.Context, d *delivery.Delivery) {
+func (s *DurableReader) Ack(ctx context.Context, d *delivery.Delivery) {
 	s.answer(ctx, d.Msg.Ack(), "ack")
 	s.InFlight.drop(d.Msg)
 }
 
 // HandBack returns a message that was not decided, so that another process gets it at
 // once.
-func (s *Durable) HandBack(ctx context.Context, d *delivery.Delivery) {
+func (s *DurableReader) HandBack(ctx context.Context, d *delivery.Delivery) {
 	s.answer(ctx, d.Msg.Nak(), "hand back")
 	s.InFlight.drop(d.Msg)
 }
 
 // Delay returns a message that could not even be held, for a while.
-func (s *Durable) Delay(ctx context.Context, d *delivery.Delivery, _ error) {
+func (s *DurableReader) Delay(ctx context.Context, d *delivery.Delivery, _ error) {
 	s.answer(ctx, d.Msg.NakWithDelay(delayed), "nak")
 	s.InFlight.drop(d.Msg)
 }
@@ -133,40 +133,40 @@ const delayed = 30 * time.Second
 
 // answer logs that an answer to the broker could not be sent. That does no harm: the
 // broker delivers the message again.
-func (s *Durable) answer(ctx context.Context, err error, what string) {
+func (s *DurableReader) answer(ctx context.Context, err error, what string) {
 	if err != nil && !errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
 		s.Log.DebugContext(ctx, "answer to the broker not sent, the event will be delivered again", "answer", what, "error", err)
 	}
 }
 
 // IsOver returns false.
-func (s *Durable) IsOver() bool { return false }
+func (s *DurableReader) IsOver() bool { return false }
 
 // Suspects returns false.
-func (s *Durable) Suspects() bool { return false }
+func (s *DurableReader) Suspects() bool { return false }
 
 // Held does nothing.
-func (s *Durable) Held(delivery.Holding) {}
+func (s *DurableReader) Held(delivery.Holding) {}
 
 // Epoch returns 0.
-func (s *Durable) Epoch() int64 { return 0 }
+func (s *DurableReader) Epoch() int64 { return 0 }
 
 // Leave sends the acknowledgements that still wait in the client.
-func (s *Durable) Leave(ctx context.Context) {
+func (s *DurableReader) Leave(ctx context.Context) {
 	if err := s.Conn.FlushTimeout(time.Second); err != nil {
 		s.Log.DebugContext(ctx, "acknowledgements not flushed, messages may be delivered again", "error", err)
 	}
 }
 
-// taken is the last position in the stream that the handler's consumer delivered to this
-// process, and which consumer that was.
-type taken struct {
+// lastDelivery is the last position in the stream that the handler's consumer delivered to
+// this process, and which consumer that was.
+type lastDelivery struct {
 	mu   sync.Mutex
 	at   delivery.Position
 	made time.Time // when the consumer was created
 }
 
-func (t *taken) note(m delivery.Position) {
+func (t *lastDelivery) note(m delivery.Position) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if m.Seq > t.at.Seq {
@@ -176,7 +176,7 @@ func (t *taken) note(m delivery.Position) {
 
 // from sets the durable consumer in use, by its creation time, and forgets the position
 // of an older one.
-func (t *taken) from(made time.Time) {
+func (t *lastDelivery) from(made time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.made.Equal(made) {
@@ -185,7 +185,7 @@ func (t *taken) from(made time.Time) {
 }
 
 // of returns the last position that the consumer created at that time delivered.
-func (t *taken) of(made time.Time) delivery.Position {
+func (t *lastDelivery) of(made time.Time) delivery.Position {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.made.Equal(made) {

@@ -37,7 +37,7 @@ type Config struct {
 	DeliverNew bool     // a new handler skips the messages that the stream already has
 	Instance   func() string
 	InFlight   *InFlight
-	Pending    *Pending // told when an ordered handler reads; may be nil
+	Pending    *PendingCounter // told when an ordered handler reads; may be nil
 	Log        *slog.Logger
 
 	AckWait    time.Duration

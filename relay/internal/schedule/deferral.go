@@ -19,7 +19,7 @@ const (
 	countEvery = 100 * time.Millisecond
 
 	// The attempts of an event take over a quarter of an hour: often a change of the stream
-	// fixes what the broker refuses, and somebody has to notice first. heldWait is how long
+	// fixes what the broker refuses, and a person has to notice first. heldWait is how long
 	// an event waits in held after a failure that is no attempt.
 	maxAttempts = postroom.DefaultAttempts
 	heldWait    = 30 * time.Second

@@ -12,7 +12,7 @@ import (
 
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/integration/checker"
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 )
 
 // operator looks after dead events while everything goes on: it mends handlers and
@@ -32,7 +32,7 @@ func runOperator(ctx context.Context, w *worker) error {
 	}
 	defer pool.Close()
 	o := &operator{worker: w, pool: pool, store: deadletter.New(pool, deadletter.Config{})}
-	for fleet.Sleep(ctx, 300*time.Millisecond) {
+	for childproc.Sleep(ctx, 300*time.Millisecond) {
 		work, cancel := context.WithTimeout(ctx, 15*time.Second)
 		err := errors.Join(o.runReplays(work), o.lookAfter(work))
 		cancel()

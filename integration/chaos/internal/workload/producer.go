@@ -21,7 +21,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/integration/checker"
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/outbox"
 )
 
@@ -70,7 +70,7 @@ func runProducer(ctx context.Context, w *worker) error {
 // work makes one transaction after the other until ctx ends.
 func (p *producer) work(ctx context.Context, luck *rand.Rand) {
 	pace := time.Duration(float64(sessions) / p.Rate * float64(time.Second))
-	for begin := time.Now(); fleet.Sleep(ctx, time.Until(begin)); begin = later(begin.Add(pace), time.Now().Add(-time.Second)) {
+	for begin := time.Now(); childproc.Sleep(ctx, time.Until(begin)); begin = later(begin.Add(pace), time.Now().Add(-time.Second)) {
 		p.transact(ctx, p.plan(luck))
 	}
 }
@@ -151,7 +151,7 @@ func (p *producer) transact(ctx context.Context, pl plan) {
 			return
 		}
 		doubt = true
-		if !fleet.Sleep(ctx, 200*time.Millisecond) {
+		if !childproc.Sleep(ctx, 200*time.Millisecond) {
 			return
 		}
 	}
@@ -215,7 +215,7 @@ func (p *producer) attempt(ctx context.Context, pl plan) (events []checker.Event
 		}
 	}
 	if pl.shape == long {
-		fleet.Sleep(ctx, 700*time.Millisecond)
+		childproc.Sleep(ctx, 700*time.Millisecond)
 	}
 	if pl.shape == undone {
 		return events, errors.Join(errOnPurpose, tx.Rollback(work))

@@ -6,7 +6,7 @@ import (
 	"context"
 
 	"github.com/postroom/postroom/broker"
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
@@ -28,6 +28,6 @@ func runRelay(ctx context.Context, w *worker) error {
 		Lease: Lease, Atomic: w.Atomic, Retention: relay.KeepForever, Logger: w.log, MeterProvider: w.meters,
 		Accept: []broker.Risk{natsjs.ShortDuplicateWindow},
 	})
-	fleet.Tell("begins")
+	childproc.Tell("begins")
 	return r.Run(ctx)
 }

@@ -23,7 +23,7 @@ import (
 
 	"github.com/postroom/postroom/integration/checker"
 	"github.com/postroom/postroom/integration/rig"
-	"github.com/postroom/postroom/internal/fleet"
+	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
@@ -45,7 +45,7 @@ const (
 )
 
 // Roles are what a child can be.
-var Roles = map[string]fleet.Role{
+var Roles = map[string]childproc.Role{
 	Producers: as(runProducer), Relays: as(runRelay), Operators: as(runOperator),
 	Moves: as(runConsumer), Letters: as(runConsumer), Books: as(runConsumer), Counts: as(runConsumer),
 }
@@ -75,7 +75,7 @@ type worker struct {
 }
 
 // as makes a role of what a worker does.
-func as(run func(ctx context.Context, w *worker) error) fleet.Role {
+func as(run func(ctx context.Context, w *worker) error) childproc.Role {
 	return func(ctx context.Context, text []byte) (err error) {
 		w := &worker{log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))}
 		if err := json.Unmarshal(text, &w.Job); err != nil {
@@ -88,7 +88,7 @@ func as(run func(ctx context.Context, w *worker) error) fleet.Role {
 		w.reader = sdkmetric.NewManualReader()
 		w.meters = sdkmetric.NewMeterProvider(sdkmetric.WithReader(w.reader))
 		go w.signal() // ends with the process
-		fleet.Tell("ready")
+		childproc.Tell("ready")
 		return run(ctx, w)
 	}
 }

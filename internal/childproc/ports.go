@@ -1,4 +1,4 @@
-package fleet
+package childproc
 
 import (
 	"errors"
@@ -7,14 +7,14 @@ import (
 	"net"
 )
 
-// Ports below those that systems give to connections: what listens on one of these
-// finds it free again after it was away.
+// The ports are below those that systems give to outgoing connections. So a server that was
+// stopped finds its port free again.
 const (
 	firstPort = 10_000
 	lastPort  = 30_000
 )
 
-// FreePorts returns ports of the loopback interface that nobody has.
+// FreePorts returns ports of the loopback interface that are free.
 func FreePorts(n int) (ports []int, err error) {
 	var last error
 	for range 100 * n {
@@ -27,7 +27,7 @@ func FreePorts(n int) (ports []int, err error) {
 			last = err
 			continue
 		}
-		defer func() { _ = listener.Close() }() // all at once, so that each is another
+		defer func() { _ = listener.Close() }() // all at the end, so that all ports differ
 		ports = append(ports, port)
 	}
 	return nil, fmt.Errorf("find a free port: %w", errors.Join(errors.New("all that were tried are taken"), last))

@@ -1,6 +1,7 @@
-// Package fleet runs this module's own programs as processes that can be killed and
-// stopped: servers, relays, handlers. A program that uses it is also what it starts.
-package fleet
+// Package childproc runs this module's own programs as processes that can be killed and
+// stopped: servers, relays, handlers. A program that uses it starts itself again, in a role:
+// its main calls [Serve] first.
+package childproc
 
 import (
 	"bufio"
@@ -18,22 +19,21 @@ import (
 	"time"
 )
 
-// This program is also the servers and relays that it starts and kills.
+// A child is this program, started with these variables in its environment.
 const (
-	roleVariable = "POSTROOM_FLEET_ROLE"
-	jobVariable  = "POSTROOM_FLEET_JOB"
+	roleVariable = "POSTROOM_CHILD_ROLE"
+	jobVariable  = "POSTROOM_CHILD_JOB"
 )
 
-// Role is what a child can be. It works until ctx ends.
+// Role is the work of a child, until ctx ends. job is what [Start] was given, in JSON.
 type Role func(ctx context.Context, job []byte) error
 
-// leavePatience is how long a child may take to finish what it is at when its parent has
-// let go of it.
+// leavePatience is how long a child may take to finish its work after its parent has ended.
 const leavePatience = time.Minute
 
-// Serve is the program in a child, and reports whether this is one. A child ends
-// when its parent does, however that ends: its standard input does then. A Ctrl-C is for
-// the parent.
+// Serve runs the role if this process is a child, and reports whether it is one. If the
+// parent ends, even if it is killed, the child's standard input ends, and so does the
+// child. It ignores Ctrl-C, which is for the parent.
 func Serve(roles map[string]Role) (served bool, err error) {
 	name := os.Getenv(roleVariable)
 	if name == "" {
@@ -43,10 +43,10 @@ func Serve(roles map[string]Role) (served bool, err error) {
 	if !ok {
 		return true, fmt.Errorf("no such role: %q", name)
 	}
-	signal.Ignore(os.Interrupt) // it does not reach us where apart can help it
+	signal.Ignore(os.Interrupt) // on Unix, apart keeps it away already
 	ctx, stop := context.WithCancel(context.Background())
 	go func() { // ends with the process
-		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); { // an error is an end, too
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); { // it ends after an error, too
 			told.close(lines.Text())
 		}
 		stop()
@@ -59,10 +59,10 @@ func Serve(roles map[string]Role) (served bool, err error) {
 	return true, nil
 }
 
-// told has what the parent has said to this process.
+// told has the lines that the parent has sent to this process.
 var told = lines{said: make(map[string]chan struct{})}
 
-// lines has a channel for each line that somebody waits for, or that was said.
+// lines has a channel for each line that was sent, or that this process waits for.
 type lines struct {
 	mu   sync.Mutex
 	said map[string]chan struct{}
@@ -79,13 +79,14 @@ func (l *lines) close(line string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
-	case <-l.channel(line): // it was said before
+	case <-l.channel(line): // it was sent before
 	default:
 		close(l.said[line])
 	}
 }
 
-// Told returns a channel that is closed when the parent has said a line, in a child.
+// Told returns a channel that is closed when the parent has sent this line. Call it in a
+// child.
 func Told(line string) <-chan struct{} {
 	told.mu.Lock()
 	defer told.mu.Unlock()
@@ -100,11 +101,11 @@ type Child struct {
 	log   lastWords
 
 	mu   sync.Mutex
-	line string // the last that it wrote
+	line string // the last line that it wrote
 }
 
-// Start starts one in a role, with its job in JSON. Its log goes to log; nil is
-// nowhere.
+// Start starts a child in a role, with its job in JSON. The child's standard error goes to
+// log; nil drops it.
 func Start(role string, job any, log io.Writer) (*Child, error) {
 	text, err := json.Marshal(job)
 	if err != nil {
@@ -153,12 +154,12 @@ func (c *Child) Says() string {
 	return c.line
 }
 
-// Say writes a line to the child. See [Told].
+// Say sends a line to the child. See [Told].
 func (c *Child) Say(line string) {
-	_, _ = io.WriteString(c.input, line+"\n") // fails where it is gone
+	_, _ = io.WriteString(c.input, line+"\n") // it fails if the child is gone
 }
 
-// Await waits until the child writes a line that begins so.
+// Await waits until the child writes a line that begins with prefix.
 func (c *Child) Await(ctx context.Context, prefix string) error {
 	return Eventually(ctx, 30*time.Second, "a child to be "+prefix, func(context.Context) (bool, error) {
 		if c.Ended() {
@@ -171,14 +172,13 @@ func (c *Child) Await(ctx context.Context, prefix string) error {
 // PID is the child's process id.
 func (c *Child) PID() int { return c.cmd.Process.Pid }
 
-// Kill ends the child without a word, stopped or not, and waits until it is gone.
+// Kill kills the child, also if it is stopped, and waits until it is gone.
 func (c *Child) Kill() {
-	_ = c.cmd.Process.Kill() // fails where it is gone already
+	_ = c.cmd.Process.Kill() // it fails if the child is gone already
 	<-c.gone
 }
 
-// Signal sends a signal. One to a child that has ended is no error: that shows
-// elsewhere.
+// Signal sends a signal. It returns no error if the child has ended: [Child.Ended] says so.
 func (c *Child) Signal(s syscall.Signal) error {
 	err := c.cmd.Process.Signal(s)
 	if err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -197,15 +197,15 @@ func (c *Child) Ended() bool {
 	}
 }
 
-// End has the child finish what it is at, and ends it if that takes long.
+// End lets the child finish its work, and kills it if that takes longer than 20 seconds.
 func (c *Child) End() {
-	_ = c.EndWithin(20 * time.Second) // how it ended, the caller does not ask
+	_ = c.EndWithin(20 * time.Second) // the caller does not ask how it ended
 }
 
-// EndWithin has the child finish what it is at. It returns an error if the child did not end
-// well, and ends it if that takes longer than patience.
+// EndWithin lets the child finish its work. If that takes longer than patience, it kills the
+// child. It returns an error if the child failed or was killed.
 func (c *Child) EndWithin(patience time.Duration) error {
-	_ = c.input.Close() // fails where it is gone already
+	_ = c.input.Close() // it fails if the child is gone already
 	select {
 	case <-c.gone:
 	case <-time.After(patience):
@@ -215,7 +215,8 @@ func (c *Child) EndWithin(patience time.Duration) error {
 	return c.Failure()
 }
 
-// Failure says how a child ended that did not end well. It is called after the end.
+// Failure returns an error if the child failed, with the end of its log. Call it after the
+// child has ended.
 func (c *Child) Failure() error {
 	if state := c.cmd.ProcessState; !state.Success() {
 		return fmt.Errorf("it ended with %s: %s", state, strings.TrimSpace(c.log.String()))
@@ -223,8 +224,8 @@ func (c *Child) Failure() error {
 	return nil
 }
 
-// lastWords keeps the end of what a child logs, for when it fails. What goes to a file
-// directly it does not see.
+// lastWords keeps the end of a child's log, for the error if the child fails. It does not
+// see a log that goes to a file directly.
 type lastWords struct {
 	out io.Writer // gets all of it
 
@@ -248,5 +249,5 @@ func (l *lastWords) String() string {
 	return string(l.text)
 }
 
-// Tell writes a line to the parent, in a child.
+// Tell sends a line to the parent. Call it in a child.
 func Tell(format string, args ...any) { fmt.Printf(format+"\n", args...) }

@@ -1,4 +1,4 @@
-package fleet
+package childproc
 
 import (
 	"context"
@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// ErrLate says that something did not come about in time.
+// ErrLate says that a condition did not become true in time.
 var ErrLate = errors.New("waited for in vain")
 
-// Eventually asks until the answer is yes. It returns [ErrLate] if that takes longer
-// than within, and what ask returns.
+// Eventually calls ask until it returns true. It returns [ErrLate] if that takes longer than
+// within, and the error of ask if there is one.
 func Eventually(ctx context.Context, within time.Duration, what string, ask func(ctx context.Context) (bool, error)) error {
 	deadline := time.Now().Add(within)
 	for {
@@ -31,7 +31,7 @@ func Eventually(ctx context.Context, within time.Duration, what string, ask func
 	}
 }
 
-// Sleep waits for d and reports whether ctx still lives.
+// Sleep waits for d. It returns false, at once, if ctx ends.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

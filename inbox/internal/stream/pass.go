@@ -20,8 +20,8 @@ var (
 	errGap         = errors.New("messages were lost on their way; reading starts again")
 )
 
-// reading is one pass through the stream, from the floor on.
-type reading struct {
+// pass is one pass through the stream, from the floor on.
+type pass struct {
 	term       *term
 	consumer   jetstream.Consumer
 	reconnects uint64
@@ -38,7 +38,7 @@ type reading struct {
 // pull reads messages until ctx or the term ends, or one is missing. It makes the next
 // request only on the connection on which the floor was checked: after a reconnect the
 // stream may have lost messages.
-func (r *reading) pull(ctx context.Context) error {
+func (r *pass) pull(ctx context.Context) error {
 	t := r.term
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -67,7 +67,7 @@ func (r *reading) pull(ctx context.Context) error {
 }
 
 // ended returns why reading ended: the term ended, there is a gap, or the process stops.
-func (r *reading) ended() error {
+func (r *pass) ended() error {
 	if r.term.IsOver() {
 		return *r.term.cause.Load()
 	}
@@ -81,7 +81,7 @@ func (r *reading) ended() error {
 
 // await notes how many messages the broker has sent. A message that has not come by the
 // next look was lost on its way.
-func (r *reading) await(sent uint64) {
+func (r *pass) await(sent uint64) {
 	next := r.received.Load() + 1
 	switch {
 	case sent < next:
@@ -94,7 +94,7 @@ func (r *reading) await(sent uint64) {
 }
 
 // take notes a message as in flight, and hands it to the handler.
-func (r *reading) take(ctx context.Context, msg jetstream.Msg) error {
+func (r *pass) take(ctx context.Context, msg jetstream.Msg) error {
 	s := r.term.reader
 	d, err := delivery.Decode(msg, s.origin)
 	if err != nil {
@@ -124,9 +124,9 @@ func (r *reading) take(ctx context.Context, msg jetstream.Msg) error {
 	return nil
 }
 
-// watch watches the reading until ctx ends. It asks how many messages are left, and moves
+// watch watches the pass until ctx ends. It asks how many messages are left, and moves
 // the floor while no messages come.
-func (r *reading) watch(ctx context.Context) {
+func (r *pass) watch(ctx context.Context) {
 	for ; ctx.Err() == nil; pause.For(ctx, r.term.reader.LookEvery) {
 		if err := r.advance(ctx); err != nil && ctx.Err() == nil {
 			r.term.reader.Log.DebugContext(ctx, "cannot read the stream's state", "error", err)
@@ -138,7 +138,7 @@ func (r *reading) watch(ctx context.Context) {
 // if the handler has no open messages up to there. Otherwise, when messages of others are
 // dropped because of their age, it would later seem that the handler missed some. It uses
 // the previous look because the replica that answers may be a little behind the others.
-func (r *reading) advance(ctx context.Context) error {
+func (r *pass) advance(ctx context.Context) error {
 	t := r.term
 	stream, err := t.stream.Info(ctx)
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// A message that the broker has sent, and that has not come from one look to the next,
-// ends the reading: without another behind it nobody would miss it.
+// If a message that the broker has sent does not come between two looks, the pass ends.
+// Otherwise the loss would be noticed only when another message comes.
 func TestMessageThatDoesNotCome(t *testing.T) {
 	t.Parallel()
-	r := &reading{term: &term{}, gap: make(chan struct{})}
+	r := &pass{term: &term{}, gap: make(chan struct{})}
 	looks := []struct {
 		received, sent uint64
 		lost           bool
@@ -65,8 +65,8 @@ func TestFloorOfAReaderWithNothingToDo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &reading{
-		term:     &term{reader: &Ordered{}, stream: stream, subjects: []string{name + ".ours.*", name + ".mine"}},
+	r := &pass{
+		term:     &term{reader: &OrderedReader{}, stream: stream, subjects: []string{name + ".ours.*", name + ".mine"}},
 		consumer: hasty{pulled},
 	}
 	for _, step := range []struct {
