@@ -119,6 +119,7 @@ func TestGoInTheDocumentation(t *testing.T) {
 		if strings.Contains(page, "/decisions/") || page == "docs/explanation/architecture.md" {
 			continue // of their time; and about what is internal, which a test of its own reads
 		}
+		program := ""
 		for _, m := range goBlock.FindAllStringSubmatch(text, -1) {
 			blocks++
 			file, err := parseBlock(m[1])
@@ -131,8 +132,13 @@ func TestGoInTheDocumentation(t *testing.T) {
 					t.Errorf("%s: there is no %s", page, name)
 				}
 			}
-			if file.Name.Name != snippet {
-				compile(t, page, m[1])
+			switch {
+			case file.Name.Name == snippet:
+			case strings.Contains(m[1], "func Test"): // of the program before it
+				compile(t, page, program, m[1])
+			default:
+				program = m[1]
+				compile(t, page, program)
 			}
 		}
 		for _, m := range inBackticks.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
@@ -228,14 +234,19 @@ func publicNames(t *testing.T) names {
 	return all
 }
 
-// compile checks the types of a whole file.
-func compile(t *testing.T, page, text string) {
+// compile checks the types of a program, and of its test if there is one.
+func compile(t *testing.T, page string, texts ...string) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "main.go")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
+	dir := t.TempDir()
+	args := []string{"vet"}
+	for n, text := range texts {
+		file := filepath.Join(dir, []string{"main.go", "main_test.go"}[n])
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, file)
 	}
-	if out, err := exec.CommandContext(t.Context(), "go", "vet", file).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput(); err != nil {
 		t.Errorf("%s: %v\n%s", page, err, out)
 	}
 }

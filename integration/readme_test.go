@@ -17,6 +17,50 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
+// The test in the tutorial is short, passes, and fails if the handler does nothing.
+func TestTutorialTest(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/tutorial/consumer.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := goFiles.FindAllStringSubmatch(string(page), -1)
+	if len(blocks) != 2 {
+		t.Fatalf("the page has %d Go files, want a program and its test", len(blocks))
+	}
+	program, test := blocks[0][1], blocks[1][1]
+	if lines := strings.Count(test, "\n"); lines > 30 {
+		t.Errorf("the test has %d lines, want 30 at most", lines)
+	}
+	if out, err := goTest(t, program, test); err != nil {
+		t.Errorf("the test fails: %v\n%s", err, out)
+	}
+	for _, broken := range []string{
+		strings.Replace(program, `"INSERT INTO charge VALUES ($1, $2)"`, `"SELECT $1::text, $2::int"`, 1),
+		strings.Replace(program, "o.ID, o.Amount)", "o.ID, 1)", 1),
+	} {
+		if out, err := goTest(t, broken, test); err == nil || !strings.Contains(out, "want 4200") {
+			t.Errorf("with a handler that does not charge the amount: %v\n%s", err, out)
+		}
+	}
+}
+
+var goFiles = regexp.MustCompile("(?s)```go\n(.*?)```")
+
+// goTest runs the test of a program. Both are files.
+func goTest(t *testing.T, program, test string) (out string, err error) {
+	t.Helper()
+	dir := t.TempDir()
+	files := []string{filepath.Join(dir, "main.go"), filepath.Join(dir, "main_test.go")}
+	for n, text := range []string{program, test} {
+		if err := os.WriteFile(files[n], []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := exec.CommandContext(t.Context(), "go", append([]string{"test"}, files...)...).CombinedOutput()
+	return string(text), err
+}
+
 // The program in the README is short, builds, and does what it says.
 func TestReadmeProgram(t *testing.T) {
 	t.Parallel()
@@ -24,7 +68,7 @@ func TestReadmeProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(readme), -1)
+	blocks := goFiles.FindAllStringSubmatch(string(readme), -1)
 	if len(blocks) != 1 {
 		t.Fatalf("the README has %d Go programs, want one", len(blocks))
 	}
