@@ -41,7 +41,7 @@ func (r *recorder) bisect(ctx context.Context, next state, held changes) error {
 	if err := r.bisectRange(ctx, next, &held, 0, n); err != nil {
 		return err
 	}
-	return r.storeHeld(ctx, next, changes{advances: held.advances}) // last, because they count held events
+	return r.storeHeld(ctx, next, changes{republishes: held.republishes}) // last, because they count held events
 }
 
 // bisectRange stores the events to hold with the numbers from lo to before hi. Those

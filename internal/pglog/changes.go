@@ -16,19 +16,19 @@ type changes struct {
 	published  []int64    // events that were published from held
 	holdAgain  deferrals  // held events that the broker refused again
 	hold       deferrals  // events of the log that the broker refused, or that wait behind such an event
-	read       []int64    // of these, those that are no republish
+	heldFirst  []int64    // of these, those that are no republish
 	keys       []string   // keys whose first held event may have changed
 	unblocked  []string   // of these, the keys of events that were published from held
 	late       seqset.Set // events that the broker lost, and of whose keys later events were published
 	checkpoint bool       // a checkpoint is made too
 
-	advances []advance // the progress of republishes
+	republishes []republishProgress // the progress of republishes
 
 	unstorable *unstorable // alone: an event that could not be held as it is
 }
 
 func (c *changes) empty() bool {
-	return !c.checkpoint && c.unstorable == nil && len(c.schedule)+len(c.published)+len(c.holdAgain.seqs)+len(c.hold.seqs)+len(c.late)+len(c.advances) == 0
+	return !c.checkpoint && c.unstorable == nil && len(c.schedule)+len(c.published)+len(c.holdAgain.seqs)+len(c.hold.seqs)+len(c.late)+len(c.republishes) == 0
 }
 
 // sortKeys sorts the keys and leaves each in once.

@@ -97,7 +97,7 @@ func (r *rows) add(d *decoder) error {
 	r.bytes[part] += len(d.values[colData])
 	*list = append(*list, eventlog.Event{})
 	ev := &(*list)[len(*list)-1]
-	d.logged(ev)
+	d.event(ev)
 	switch {
 	case part == partDue:
 		var altered int
@@ -114,7 +114,7 @@ func (r *rows) add(d *decoder) error {
 		r.scheduled = append(r.scheduled, ev.Seq)
 	}
 	if len(d.faults) > 0 || ev.ID == "" || ev.Source == "" || ev.Subject == "" {
-		d.faults.judge(ev)
+		d.faults.setFault(ev)
 	}
 	return d.err
 }
@@ -146,8 +146,8 @@ var textColumns = [...]struct {
 	colTraceParent: {"TraceParent", postroom.MaxID}, colTraceState: {"TraceState", postroom.MaxTraceState},
 }
 
-// logged decodes the event of a row.
-func (d *decoder) logged(ev *eventlog.Event) {
+// event decodes the event of a row.
+func (d *decoder) event(ev *eventlog.Event) {
 	ev.Seq = d.integer(colSeq)
 	e := &ev.Event
 	d.faults = d.faults[:0]

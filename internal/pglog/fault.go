@@ -35,8 +35,9 @@ func (f *faults) large(field string, bytes, most int) {
 	f.add(field, fmt.Sprintf("is %d bytes, at most %d are allowed", bytes, most))
 }
 
-// judge sets the Fault of an event to what is wrong with its row and Event.Validate cannot find.
-func (f faults) judge(ev *eventlog.Event) {
+// setFault sets the Fault of an event to what is wrong with its row and Event.Validate
+// cannot find.
+func (f faults) setFault(ev *eventlog.Event) {
 	for _, part := range [...]struct{ field, value string }{{"ID", ev.ID}, {"Source", ev.Source}, {"Subject", ev.Subject}} {
 		if part.value == "" { // a writer may leave it out, and the outbox fills it in
 			f.add(part.field, "is empty")

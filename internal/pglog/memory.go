@@ -16,16 +16,16 @@ type memory struct {
 	mu          sync.Mutex
 	progress    *progress
 	heldAhead   map[int64]struct{}  // held, though above the high that the term began with
-	scheduled   []int64             // read from the log: the next recording holds them
-	deferred    []eventlog.Deferral // likewise: refused, or waiting behind a refused one
-	due         map[int64]string    // read from held and not recorded yet, with the key that each blocks
+	toSchedule  []int64             // read from the log: the next recording holds them until they are due
+	toHold      []eventlog.Deferral // the next recording holds them, too: refused, or waiting behind a refused one
+	heldRead    map[int64]string    // read from held and not recorded yet, with the key that each blocks
 	unstorable  int                 // how many events could not be held as they are, and were not reported yet
 	republishes republishes         // the republishes that have something open
 }
 
 // newMemory returns the memory of a term that begins with a recorded state.
 func newMemory(recorded state) *memory {
-	return &memory{progress: resume(recorded), heldAhead: make(map[int64]struct{}), due: make(map[int64]string)}
+	return &memory{progress: resume(recorded), heldAhead: make(map[int64]struct{}), heldRead: make(map[int64]string)}
 }
 
 // addHeldAhead adds events that are held above the high that the term began with.
@@ -48,7 +48,7 @@ func (m *memory) position() state {
 func (m *memory) dueSeqs() []int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.AppendSeq(make([]int64, 0, len(m.due)), maps.Keys(m.due))
+	return slices.AppendSeq(make([]int64, 0, len(m.heldRead)), maps.Keys(m.heldRead))
 }
 
 // hasBacklog reports whether events are to be read before anything newer.
@@ -92,8 +92,8 @@ func (m *memory) readBacklogPage(found *rows, head seqset.Set) eventlog.Page {
 	return page
 }
 
-// passed adds what a pass found, and returns the page.
-func (m *memory) passed(found *rows) eventlog.Page {
+// addPass adds what a pass found, and returns the page.
+func (m *memory) addPass(found *rows) eventlog.Page {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.progress.readLate(found.late)
@@ -129,12 +129,12 @@ func (m *memory) selectEvents(found *rows) []eventlog.Event {
 	for _, ev := range append(found.late, found.page...) {
 		if _, held := m.heldAhead[ev.Seq]; held {
 			delete(m.heldAhead, ev.Seq)
-			m.progress.done([]int64{ev.Seq})
+			m.progress.markDone([]int64{ev.Seq})
 			continue
 		}
 		if slices.Contains(found.scheduled, ev.Seq) {
 			if ev.Fault == nil && ev.Validate() == nil {
-				m.scheduled = append(m.scheduled, ev.Seq)
+				m.toSchedule = append(m.toSchedule, ev.Seq)
 				continue
 			}
 			ev.Unordered = true // the relay refuses it now, not when it is due, so no event waits behind it
@@ -142,48 +142,48 @@ func (m *memory) selectEvents(found *rows) []eventlog.Event {
 		events = append(events, ev)
 	}
 	for _, ev := range found.due {
-		if _, reading := m.due[ev.Seq]; reading {
+		if _, reading := m.heldRead[ev.Seq]; reading {
 			continue // it waited behind a late event, and is being published
 		}
-		m.due[ev.Seq] = ""
+		m.heldRead[ev.Seq] = ""
 		if !ev.Unordered {
-			m.due[ev.Seq] = ev.Key
+			m.heldRead[ev.Seq] = ev.Key
 		}
 		events = append(events, ev)
 	}
 	return events
 }
 
-// note adds the results of events, and returns what the term with the given epoch has to
+// addResults adds the results of events, and returns what the term with the given epoch has to
 // record.
-func (m *memory) note(p eventlog.Progress, epoch int64) (next state, held changes) {
+func (m *memory) addResults(p eventlog.Progress, epoch int64) (next state, held changes) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.deferred = append(m.deferred, p.Held...)
+	m.toHold = append(m.toHold, p.Held...)
 	if len(p.Lost) > 0 {
 		m.progress.addBacklog(seqset.Of(slices.Clone(p.Lost)))
 	}
 	m.republishes.addResults(p.Republished, p.Held)
-	held = m.changes(p.Published, epoch)
-	m.progress.done(p.Published)
-	m.progress.done(held.schedule)
-	m.progress.done(held.read)
+	held = m.pendingChanges(p.Published, epoch)
+	m.progress.markDone(p.Published)
+	m.progress.markDone(held.schedule)
+	m.progress.markDone(held.heldFirst)
 	return m.progress.state(), held
 }
 
-// changes returns what is to be changed in held. The memory keeps the events to hold until
-// they are held, because Release may have to try again.
-func (m *memory) changes(published []int64, epoch int64) changes {
-	c := changes{schedule: slices.Clone(m.scheduled), advances: m.republishes.advances(epoch)}
+// pendingChanges returns what is to be changed in held. The memory keeps the events to hold
+// until they are held, because Release may have to try again.
+func (m *memory) pendingChanges(published []int64, epoch int64) changes {
+	c := changes{schedule: slices.Clone(m.toSchedule), republishes: m.republishes.unstored(epoch)}
 	for _, seq := range published {
-		if key, ok := m.due[seq]; ok {
+		if key, ok := m.heldRead[seq]; ok {
 			c.published = append(c.published, seq)
 			c.addKey(key)
 		}
 	}
 	c.unblocked = slices.Clone(c.keys)
-	for _, h := range m.deferred {
-		key, ok := m.due[h.Seq]
+	for _, h := range m.toHold {
+		key, ok := m.heldRead[h.Seq]
 		switch {
 		case h.RepublishID != 0:
 			c.hold.add(h, "") // no event waits behind it
@@ -193,7 +193,7 @@ func (m *memory) changes(published []int64, epoch int64) changes {
 		default:
 			key = h.Key
 			c.hold.add(h, key)
-			c.read = append(c.read, h.Seq)
+			c.heldFirst = append(c.heldFirst, h.Seq)
 		}
 		c.addKey(key)
 	}
@@ -201,16 +201,16 @@ func (m *memory) changes(published []int64, epoch int64) changes {
 	return c
 }
 
-// stored removes changes that are stored, and events that were returned to held unchanged.
-func (m *memory) stored(held *changes, returned []int64) {
+// removeStored removes changes that are stored, and events that were returned to held unchanged.
+func (m *memory) removeStored(held *changes, returned []int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.scheduled = m.scheduled[len(held.schedule):] // keep what Read has added meanwhile
-	m.deferred = nil
-	m.republishes.stored(held.advances)
+	m.toSchedule = m.toSchedule[len(held.schedule):] // keep what Read has added meanwhile
+	m.toHold = nil
+	m.republishes.markStored(held.republishes)
 	for _, seqs := range [][]int64{held.published, held.holdAgain.seqs, returned} {
 		for _, seq := range seqs {
-			delete(m.due, seq)
+			delete(m.heldRead, seq)
 		}
 	}
 }

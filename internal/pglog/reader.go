@@ -25,7 +25,7 @@ type reader struct {
 	searchAbove int64
 	searchAfter time.Duration
 	searchTime  time.Duration
-	passed      time.Time // when the last pass ended
+	lastPass    time.Time // when the last pass ended
 	search      *search   // for late rows; nil if none is running
 }
 
@@ -63,7 +63,7 @@ func (r *reader) read(ctx context.Context, limit int, into []eventlog.Event) (pa
 		return eventlog.Page{}, err
 	}
 	page.Late += int(late)
-	r.passed = time.Now()
+	r.lastPass = time.Now()
 	return page, nil
 }
 
@@ -95,7 +95,7 @@ func (r *reader) readNext(ctx context.Context, limit int, into []eventlog.Event)
 	if len(found.late) > limit || found.full(partLate) {
 		return r.readBacklog(ctx, limit)
 	}
-	return r.memory.passed(found), nil
+	return r.memory.addPass(found), nil
 }
 
 // readBacklog adds late rows to the backlog and reads its lowest events. Nothing newer is

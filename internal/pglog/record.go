@@ -40,7 +40,7 @@ func (r *recorder) Record(ctx context.Context, p eventlog.Progress) error {
 	for _, at := range p.Positions {
 		r.positions[at.Stream] = at
 	}
-	next, held := r.memory.note(p, r.lease.epoch)
+	next, held := r.memory.addResults(p, r.lease.epoch)
 	held.late = seqset.Of(slices.Clone(p.LostBehindKey))
 	held.checkpoint = len(r.positions) > 0 && len(p.Published)+len(p.Lost) > 0 && time.Since(r.checkpointAt) >= checkpointEvery
 	quiet := len(p.Published)+len(p.Positions) == 0 && next.high == r.recorded.high && slices.Equal(next.pending, r.recorded.pending)
@@ -50,7 +50,7 @@ func (r *recorder) Record(ctx context.Context, p eventlog.Progress) error {
 	if held.checkpoint {
 		r.checkpointAt = time.Now()
 	}
-	r.memory.stored(&held, p.Returned)
+	r.memory.removeStored(&held, p.Returned)
 	return nil
 }
 
@@ -114,7 +114,7 @@ func (r *recorder) storeHeld(ctx context.Context, next state, held changes) erro
 	if len(held.keys) > 0 {
 		batch.Queue(sql.Unblock, epoch, held.keys, append(held.hold.seqs, held.holdAgain.seqs...), append(held.hold.after, held.holdAgain.after...))
 	}
-	for _, a := range held.advances {
+	for _, a := range held.republishes {
 		batch.Queue(sql.RepublishProgress, a.args...)
 	}
 	results := r.lease.conn.SendBatch(ctx, &batch)

@@ -81,31 +81,31 @@ func (rs republishes) addResults(repeated []eventlog.RepublishResult, held []eve
 	}
 }
 
-// advance is the progress of a republish: the parameters of republish_progress.sql.
-type advance struct {
+// republishProgress is the progress of a republish: the parameters of republish_progress.sql.
+type republishProgress struct {
 	republish *republish
 	changed   int // the value of changed that it has
 	done      bool
 	args      []any
 }
 
-// advances returns the progress to store. All numbers count from the beginning. So a
+// unstored returns the progress to store. All numbers count from the beginning. So a
 // recording can be repeated if it is unknown whether it was stored.
-func (rs republishes) advances(epoch int64) []advance {
-	var all []advance
+func (rs republishes) unstored(epoch int64) []republishProgress {
+	var all []republishProgress
 	for _, r := range rs {
 		if r.changed == r.stored {
 			continue
 		}
-		a := advance{republish: r, changed: r.changed, done: r.finished() && !r.ended}
+		a := republishProgress{republish: r, changed: r.changed, done: r.finished() && !r.ended}
 		a.args = []any{epoch, r.ID, r.passed, r.pending().String(), r.Published, r.Skipped, r.Held, a.done}
 		all = append(all, a)
 	}
 	return all
 }
 
-// stored notes that these advances are stored.
-func (rs republishes) stored(all []advance) {
+// markStored notes that this progress is stored.
+func (rs republishes) markStored(all []republishProgress) {
 	for _, a := range all {
 		a.republish.stored = a.changed
 		a.republish.ended = a.republish.ended || a.done

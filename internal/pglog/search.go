@@ -143,7 +143,7 @@ func (s *search) steps(ctx context.Context, db querier, width *stepSize, budget 
 // more says that the search goes on with the next call.
 func (r *reader) catchUp(ctx context.Context) (late int64, more bool, err error) {
 	if r.search == nil {
-		if time.Since(r.passed) < r.searchAfter {
+		if time.Since(r.lastPass) < r.searchAfter {
 			return 0, false, nil
 		}
 		from := r.memory.position()

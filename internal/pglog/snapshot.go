@@ -82,8 +82,8 @@ func (p *progress) readPage(events []eventlog.Event) {
 // the broker lost. Rows that were read and are not acknowledged stay where they are.
 func (p *progress) addBacklog(late seqset.Set) { p.backlog = p.backlog.Union(late) }
 
-// done notes that the events with these seqs are published.
-func (p *progress) done(seqs []int64) {
+// markDone notes that these events need not be read again: they are published, or held.
+func (p *progress) markDone(seqs []int64) {
 	for _, seq := range seqs {
 		if _, ok := p.late[seq]; ok {
 			delete(p.late, seq)

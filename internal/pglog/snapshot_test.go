@@ -91,7 +91,7 @@ func (m *model) ack(t *rapid.T) {
 	}
 	i := rapid.IntRange(0, len(m.inHand)-1).Draw(t, "event")
 	m.acked[m.inHand[i]]++
-	m.done([]int64{m.inHand[i]})
+	m.markDone([]int64{m.inHand[i]})
 	m.inHand = slices.Delete(m.inHand, i, i+1)
 }
 
@@ -176,7 +176,7 @@ func TestProgressKeepsPendingShort(t *testing.T) {
 	}
 	p.readPage(page)
 	for seq := int64(2); seq <= 10_000; seq += 2 {
-		p.done([]int64{seq}) // every other one waits behind its key
+		p.markDone([]int64{seq}) // every other one waits behind its key
 	}
 	s := p.state()
 	if got := s.pending.Size(); got > maxPending {
@@ -219,7 +219,7 @@ func TestALateEventIsRecordedAheadOfItsElders(t *testing.T) {
 		{[]int64{3}, 4, "{}"},
 		{[]int64{5}, 5, "{}"},
 	} {
-		p.done(step.acked)
+		p.markDone(step.acked)
 		if s := p.state(); s.high != step.high || s.pending.String() != step.pending {
 			t.Errorf("after %v: high %d, pending %s, want %d, %s", step.acked, s.high, s.pending, step.high, step.pending)
 		}
@@ -231,12 +231,12 @@ func TestWhatIsOwedWhileTheBacklogIsRead(t *testing.T) {
 	t.Parallel()
 	m := newMemory(state{high: 10, snap: "0", pending: seqset.Of([]int64{4, 5, 9})})
 	head := m.addLateRanges(nil, "1", 2)
-	m.note(eventlog.Progress{Lost: []int64{2, 7}}, 1)
+	m.addResults(eventlog.Progress{Lost: []int64{2, 7}}, 1)
 	page := m.readBacklogPage(&rows{late: []eventlog.Event{{Seq: 4}, {Seq: 5}}}, head)
 	if got := seqsOf(page.Events); !slices.Equal(got, []int64{4, 5}) {
 		t.Errorf("read %v, want 4 and 5", got)
 	}
-	next, _ := m.note(eventlog.Progress{Published: []int64{4, 5}}, 1)
+	next, _ := m.addResults(eventlog.Progress{Published: []int64{4, 5}}, 1)
 	if want := seqset.Of([]int64{2, 7, 9}); !slices.Equal(next.pending, want) {
 		t.Errorf("pending %s, want %s", next.pending, want)
 	}
