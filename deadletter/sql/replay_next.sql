@@ -2,7 +2,7 @@
 --
 -- Locks   none; the replay is locked before.
 -- Index   job_item_next (job, n).
--- Called  by replayTurn.release.
+-- Called  by replayStep.release.
 WITH next AS (
     SELECT through FROM postroom.job_item
     WHERE job = $1 AND outcome IS NULL AND released_at IS NULL

@@ -5,7 +5,7 @@
 --
 -- Locks   the items.
 -- Index   job_item_open (job, n), held_pkey (id), archive_pkey (id).
--- Called  by replayTurn.close, after replay_lock.sql.
+-- Called  by replayStep.recordOutcomes, after replay_lock.sql.
 WITH open AS (
     SELECT i.n, i.held, i.chain,
            CASE WHEN held.id IS NULL THEN

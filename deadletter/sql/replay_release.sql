@@ -7,7 +7,7 @@
 --
 -- Locks   the held rows and the items; the keys are locked before, and the relay's row.
 -- Index   held_pkey (id), held_key_pos (handler, key, pos), job_item's unique (job, held).
--- Called  by replayTurn.release, after replay_next.sql, relay_lock.sql and keys_lock.sql.
+-- Called  by replayStep.release, after replay_next.sql, relay_lock.sql and keys_lock.sql.
 WITH wanted AS (
     SELECT held.id, held.handler, held.pos, held.failures, coalesce(i.chain, held.key) AS key
     FROM unnest($2::bigint[]) AS w (id)

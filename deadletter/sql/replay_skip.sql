@@ -2,7 +2,7 @@
 --
 -- Locks   the items; the replay is locked before.
 -- Index   job_item_next (job, n).
--- Called  by replayTurn.end.
+-- Called  by replayStep.stopReleasing.
 WITH left_out AS (
     UPDATE postroom.job_item SET outcome = 'withdrawn', ended_at = now()
     WHERE job = $1 AND outcome IS NULL AND released_at IS NULL

@@ -2,7 +2,7 @@
 --
 -- Locks   none; the replay is locked before.
 -- Index   job_item_open (job, n), held_pkey (id), held_key_pos (handler, key, pos).
--- Called  by replayTurn.close.
+-- Called  by replayStep.recordOutcomes.
 SELECT held.id
 FROM postroom.job_item i
 JOIN postroom.held ON held.id = i.held AND held.key IS NOT NULL AND held.next_at IS NULL AND held.dead_at IS NULL

@@ -4,7 +4,7 @@
 --
 -- Locks   the held rows and the items; the replay and the keys are locked before.
 -- Index   held_pkey (id), job_item's unique (job, held).
--- Called  by replayTurn.withdraw, after keys_lock.sql.
+-- Called  by replayStep.takeBack, after keys_lock.sql.
 WITH withdrawn AS (
     UPDATE postroom.held
     SET dead_at = i.dead_at, next_at = NULL, key = CASE WHEN i.chain IS NULL THEN held.key END

@@ -4,7 +4,7 @@
 --
 -- Locks   none; the replay is locked before.
 -- Index   job_item_open (job, n), held_pkey (id).
--- Called  by replayTurn.end.
+-- Called  by replayStep.stopReleasing.
 SELECT held.id
 FROM postroom.job_item i
 JOIN postroom.held ON held.id = i.held AND held.dead_at IS NULL AND held.claimed_by IS NULL AND held.handler <> 'outbox'

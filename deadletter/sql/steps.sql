@@ -2,7 +2,7 @@
 --
 -- Locks   none.
 -- Index   receipt's primary key.
--- Called  by reading.steps.
+-- Called  by reader.steps.
 SELECT step, revision, key, unanswered, started_at, done_at, result
 FROM postroom.receipt
 WHERE handler = $1 AND dedupe_key = $2

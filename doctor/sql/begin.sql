@@ -1,5 +1,5 @@
--- Begin a look at the database: none takes long, or waits for a lock for long, and
--- none reads a table from end to end because a plan seemed as good.
+-- Settings of a read-only transaction: no statement takes long or waits long for a lock,
+-- and none reads a large table from end to end because the planner prefers that.
 --
 -- Locks   none.
 -- Index   none.

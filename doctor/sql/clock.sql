@@ -2,5 +2,5 @@
 --
 -- Locks   none.
 -- Index   none.
--- Called  by examination.measureClock.
+-- Called  by examination.databaseClock.
 SELECT clock_timestamp();

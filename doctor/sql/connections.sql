@@ -1,4 +1,4 @@
--- How many connections there are, and how many there can be for ordinary roles.
+-- How many connections there are, and how many ordinary roles may have.
 --
 -- Locks   none.
 -- Index   none.

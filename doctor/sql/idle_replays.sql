@@ -1,9 +1,9 @@
--- Replays that are to run and that no process has advanced for longer than $1.
+-- Running replays that no process has run for longer than $1.
 --
 -- Locks   none.
 -- Index   job_running (id).
 -- Order   by id.
--- Called  by checkJobs.
+-- Called  by checkReplays.
 SELECT id, actor, items, released, extract(epoch FROM now() - coalesce(stepped_at, created_at))::float8 AS idle
 FROM postroom.job
 WHERE state = 'running' AND coalesce(stepped_at, created_at) < now() - $1::interval

@@ -1,4 +1,4 @@
--- Who this Postroom is.
+-- The identity of this Postroom.
 --
 -- Locks   none.
 -- Index   none; one row.

@@ -1,5 +1,5 @@
--- How many events have been dead for longer than $1, up to 10,000, and how many were
--- discarded so long ago; and for how long the oldest of each.
+-- How many events have been dead for longer than $1, up to 10,000, how many were discarded
+-- that long ago, and the age of the oldest of each.
 --
 -- Locks   none.
 -- Index   held_dead (dead_at, id), archive_time (discarded_at, id).

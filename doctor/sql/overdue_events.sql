@@ -1,11 +1,11 @@
--- Types of events that have been due for longer than $1 without a process taking
--- them, of handlers that a process has which lives. 1,000 events of each handler
--- are looked at, those that have been due for the longest.
+-- For each handler that a living process runs: the types of events that have been due for
+-- longer than $1 and that no process has claimed. It reads 1,000 events of each handler,
+-- those that have been due for the longest.
 --
 -- Locks   none.
 -- Index   held_due (handler, next_at, pos), once for each handler.
 -- Order   by handler and type.
--- Called  by checkUntaken.
+-- Called  by checkOverdue.
 SELECT h.handler, due.type, count(*) AS events, extract(epoch FROM now() - min(due.next_at))::float8 AS overdue
 FROM (SELECT DISTINCT unnest(handlers) AS handler FROM postroom.node WHERE seen_at > now() - interval '1 minute') h
 CROSS JOIN LATERAL (

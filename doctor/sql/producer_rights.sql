@@ -1,5 +1,5 @@
--- What role $1 may do that a producer must be able to do, or must not, and whether it
--- can. No row: there is no such role.
+-- The rights that a producer must have, or must not have, and whether role $1 has them. No
+-- row means that the role does not exist.
 --
 -- Locks   none.
 -- Index   pg_class's and pg_proc's by name.

@@ -1,8 +1,8 @@
--- What everybody may do with the tables.
+-- The rights that PUBLIC has on the tables.
 --
 -- Locks   none.
 -- Index   pg_class's by name.
--- Order   by what it is about.
+-- Order   by table.
 -- Called  by checkPublic.
 SELECT privilege, relation
 FROM (

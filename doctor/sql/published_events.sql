@@ -1,11 +1,11 @@
--- Of the 2,000 newest events up to high, those that the relay recorded as published:
--- visible in its snapshot, or of another cluster, and neither owed nor held nor discarded.
--- Scheduled ones are left out, which were published at another time than they were written.
+-- Of the 2,000 newest events up to high, those that the relay recorded as published: they
+-- are visible in its snapshot, or of another cluster, and neither pending nor held nor
+-- discarded. Scheduled events are left out, because they were published later than written.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), from high down; held_outgoing (pos); archive_outgoing (pos).
 -- Order   by seq, the newest first.
--- Called  by Doctor.compareTails.
+-- Called  by compareTails.
 SELECT o.seq, o.source::text, o.event_id::text, o.subject::text, o.created_at
 FROM postroom.relay r
 CROSS JOIN LATERAL (SELECT * FROM postroom.outbox WHERE seq <= r.high ORDER BY seq DESC LIMIT 2000) o

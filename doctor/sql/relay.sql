@@ -1,7 +1,7 @@
--- Who leads, how far behind the relay is, and whether its state is of this cluster: the
--- oldest event that is committed and not recorded as published is the first above
--- high or the first of pending. A snapshot that is ahead of the server tells that
--- transactions are gone which the relay had seen.
+-- Who leads, how far behind the relay is, and whether its row belongs to this cluster. The
+-- oldest committed event that is not recorded as published is the first one above high or
+-- the first of pending. If the snapshot is ahead of the server, the server has lost
+-- transactions that the relay had seen.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), two seqs.

@@ -1,5 +1,5 @@
--- What a relay, an inbox, a guard of requests and an operator need of the tables, and
--- whether the current role has it.
+-- The rights on the tables that a relay, an inbox, a guard of requests and an operator
+-- need, and whether the current role has them.
 --
 -- Locks   none.
 -- Index   none.

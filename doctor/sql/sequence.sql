@@ -1,5 +1,5 @@
--- The log's sequence: the last seq it handed out, the last it must not hand out, and its
--- options. outbox/sql/sequence.sql says why.
+-- The sequence of the log: the last seq that it gave out, its upper limit, and its options.
+-- internal/pglog/sql/sequence.sql says why they matter.
 --
 -- Locks   none.
 -- Index   none; one row of each.

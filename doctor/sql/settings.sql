@@ -1,5 +1,5 @@
--- The settings named $1, as a connection of this role begins with them: those of
--- this very transaction were changed for it.
+-- The settings named $1, as a new connection of this role has them. They are the reset
+-- values, because begin.sql has changed some for this transaction.
 --
 -- Locks   none.
 -- Index   none.

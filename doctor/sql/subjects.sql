@@ -1,6 +1,6 @@
--- The subjects in use: those of the 1,000 newest events, and of the 1,000 that are
--- published next, as outbox/sql/subjects.sql has them.
--- What is no subject is left out: a row can hold any text, and the relay refuses it.
+-- The subjects in use: those of the 1,000 newest events, and those of the next 1,000 to be
+-- published, as internal/pglog/sql/subjects.sql returns them. It leaves out texts that are
+-- no subject: a row can hold any text, and the relay refuses such an event.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), twice: from its end, and from high on.

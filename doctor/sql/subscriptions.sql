@@ -1,5 +1,5 @@
--- What each handler reads, up to where it has come, and whether a process that lives
--- has it. An ordered handler is told by its reader, or by the message at its floor.
+-- What each handler reads, up to where it has decided, and whether a living process runs
+-- it. An ordered handler has a reader, or a message id at its floor.
 --
 -- Locks   none.
 -- Index   none; there are as many rows as handlers.

@@ -1,6 +1,6 @@
--- Handlers for which events are held or decided, and that no process has which
--- lives; with how many events are held, up to 10,000, and how many of these are
--- not dead. inbox/internal/ledger/sql/unknown.sql is the same for a process that starts.
+-- Handlers that have decided events and that no living process runs: for each, how many
+-- events are held, up to 10,000, and how many of these are not dead.
+-- inbox/internal/ledger/sql/unknown.sql is the same for a process that starts.
 --
 -- Locks   none.
 -- Index   inbox's primary key and held_owed, once for each handler.

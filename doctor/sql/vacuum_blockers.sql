@@ -1,7 +1,7 @@
--- What keeps a vacuum from rows that were removed: transactions that have been open, or
--- prepared, for longer than $1, and replication slots that nobody reads from and that
--- hold back rows, or a gigabyte of the server's log. Sessions of others are not shown
--- to every role: those are counted.
+-- What keeps vacuum from freeing removed rows: transactions that have been open, or
+-- prepared, for longer than $1, and replication slots without a reader that hold back rows
+-- or a gigabyte of the write-ahead log. Not every role may see the sessions of others: such
+-- sessions are only counted.
 --
 -- Locks   none.
 -- Index   none.

@@ -1,7 +1,7 @@
--- Whether this transaction is the only one that runs the operation with lock $1, and
--- when it began, as began.sql has it.
+-- Whether this transaction got the lock $1 of the operation, so that no other runs it, and
+-- when the transaction began, as began.sql returns it.
 --
--- Locks   the operation, until the transaction ends; waits for nobody.
+-- Locks   the operation, until the transaction ends; does not wait.
 -- Index   none.
 -- Called  by store.open, with the BEGIN before it and present.sql after it, in one round trip.
 SELECT pg_try_advisory_xact_lock($1::bigint), now();

@@ -1,5 +1,5 @@
--- The row of key $3 of principal $2 in scope $1, with whether it counts (it has not
--- expired), whether somebody holds it, and whether a step is done or begun.
+-- The row of key $3 of principal $2 in scope $1, with whether it has not expired, whether an
+-- attempt holds it, and whether a step is done or begun.
 --
 -- Locks   none.
 -- Index   the primary key.

@@ -1,6 +1,6 @@
--- Whether there is a row of key $3 of principal $2 in scope $1: mostly there is none, and
--- this costs half of what look.sql does. It is a statement of its own after the lock: so
--- it sees whatever the last holder of the lock committed.
+-- Whether there is a row of key $3 of principal $2 in scope $1. Mostly there is none, and
+-- this costs half of look.sql. It is a statement of its own after lock.sql, so it sees what
+-- the last holder of the lock committed.
 --
 -- Locks   none.
 -- Index   the primary key.

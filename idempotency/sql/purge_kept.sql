@@ -1,8 +1,8 @@
--- What purge.sql does, with what was removed.
+-- Remove rows as purge.sql does, and return them.
 --
 -- Locks   the removed rows; passes over those that others lock.
 -- Index   idempotency_expiry (expires_at).
--- Called  by Guard.Purge, where Config.Archive takes what is removed.
+-- Called  by Guard.Purge, if Config.Archive is set.
 DELETE FROM postroom.idempotency
 WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM postroom.idempotency

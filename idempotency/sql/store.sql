@@ -1,8 +1,8 @@
--- Keep the answer to key $3 of principal $2 in scope $1, of attempt $5. It expires $11
--- after it is kept, or ($12) after the transaction began. It has to be an error where
--- there is a row: the COMMIT after it in the same round trip must not be reached then. Nor
--- must it be if the transaction is not the one that began at $13: as still.sql does, it fails
--- with 22P02.
+-- Store the answer to key $3 of principal $2 in scope $1, of attempt $5. It expires $11
+-- after it is stored or, if $12 is set, after the transaction began. If the row exists, the
+-- statement must fail, so that the COMMIT after it in the same round trip is not reached. It
+-- must also fail if the transaction is not the one that began at $13: then it fails with
+-- 22P02, as still.sql does.
 --
 -- Locks   the new row; waits for a transaction that inserts the same one.
 -- Index   the primary key.

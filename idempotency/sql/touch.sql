@@ -2,7 +2,7 @@
 --
 -- Locks   the row.
 -- Index   the primary key.
--- Called  by store.touch, where the time counts from the last use.
+-- Called  by store.touch, if the answer's time counts from its last use.
 UPDATE postroom.idempotency
 SET expires_at = greatest(expires_at, clock_timestamp() + $4::interval)
 WHERE scope = $1 AND principal = $2 AND key = $3 AND state = 'complete' AND expires_at > clock_timestamp();

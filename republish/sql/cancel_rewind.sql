@@ -1,9 +1,9 @@
--- Cancel rewind $1, and note who did, in one transaction: $2 actor   $3 reason. No row:
--- it does not run.
+-- Cancel republish $1 and write the audit row, in one statement: $2 actor   $3 reason. No
+-- row means that the republish does not run.
 --
 -- Locks   the rewind's row, for no longer than this statement: the relay writes it.
 -- Index   rewind_pkey (id).
--- Called  by Rewinds.Cancel.
+-- Called  by Store.Cancel.
 WITH ended AS (
     UPDATE postroom.rewind SET state = 'cancelled', ended_at = clock_timestamp()
     WHERE id = $1 AND state = 'running'

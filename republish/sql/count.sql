@@ -1,10 +1,10 @@
--- Of the events from seq $1 through $2, those that match: how many, the first and the
--- last of them, and when the earliest and the latest were written. Parameters as in
--- republish_page.sql: $3 types   $4 keys   $5 since   $6 until; what is NULL does not matter.
+-- Of the events from seq $1 through $2, those that a request selects: how many, the first
+-- and the last of them, and when the first and the last were written. The parameters are as
+-- in republish_page.sql: $3 types   $4 keys   $5 since   $6 until. NULL selects all.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq).
--- Called  by Rewinds.Preview and Rewinds.Rewind, some thousand seqs at a time.
+-- Called  by Store.Preview and Store.Start, some thousand seqs at a time.
 SELECT count(*), coalesce(min(seq), 0) AS first, coalesce(max(seq), 0) AS last, min(postroom.clamped(created_at)) AS earliest, max(postroom.clamped(created_at)) AS latest
 FROM postroom.outbox
 WHERE seq >= $1 AND seq <= $2

@@ -1,12 +1,15 @@
--- Have events published again, and note who wants it, in one transaction. No row: the
--- same is under way.
+-- Store a republish and its audit row, in one statement. No row means that the same request
+-- runs already.
+--
+-- $1 actor   $2 reason   $3 kind   $4 since   $5 until   $6 types   $7 keys   $8 lo
+-- $9 hi   $10 seqs   $11 events   $12 rate   $13 digest (wish)   $14 the request, as JSON
 --
 -- $1 actor   $2 reason   $3 kind   $4 since   $5 until   $6 types   $7 keys   $8 lo
 -- $9 hi   $10 seqs   $11 events   $12 rate   $13 wish   $14 what was asked for, as JSON
 --
 -- Locks   the new rows; waits for a transaction that makes the same rewind.
 -- Index   rewind_wish (wish).
--- Called  by Rewinds.Rewind and Rewinds.Redo.
+-- Called  by Store.Start and Store.StartSeqs.
 WITH made AS (
     INSERT INTO postroom.rewind (actor, reason, kind, since, until, types, keys, lo, hi, seqs, events, rate, wish, passed)
     VALUES ($1, $2, $3, $4::timestamptz, $5::timestamptz, $6::text[], $7::text[], $8::bigint, $9::bigint, $10::int8multirange, $11, $12, $13, $8::bigint - 1)

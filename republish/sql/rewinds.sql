@@ -1,10 +1,10 @@
--- Rewinds, the last first: with the id $1, or with the wish $2 and running, or before
--- the id $3; $4 at the most. What is NULL does not matter.
+-- Republishes, the last first: with the id $1, or running with the digest $2, or with an
+-- id below $3; at most $4. A condition that is NULL selects all.
 --
 -- Locks   none.
 -- Index   rewind_pkey (id), rewind_wish (wish).
 -- Order   by id, descending.
--- Called  by Rewinds.List, Rewinds.Find and Rewinds.Rewind.
+-- Called  by Store.List, Store.Find and Store.Start.
 SELECT id, kind, created_at, actor, reason, since, until, types, keys, lo, hi, rate, state, events, published, skipped, held, ended_at
 FROM postroom.rewind
 WHERE ($1::bigint IS NULL OR id = $1)

@@ -3,6 +3,6 @@
 --
 -- Locks   none.
 -- Index   refund_charge_id, reservation_charge_id.
--- Called  by refund.hold.
+-- Called  by kind.hold, of refunds.
 SELECT (SELECT coalesce(sum(amount), 0) FROM refund WHERE charge_id = $1)::bigint
      + (SELECT coalesce(sum(amount), 0) FROM reservation WHERE charge_id = $1 AND kind = 'refund')::bigint;

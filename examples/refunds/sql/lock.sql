@@ -3,5 +3,5 @@
 --
 -- Locks   the charge, until the transaction ends.
 -- Index   its primary key.
--- Called  by refund.hold.
+-- Called  by kind.hold, of refunds.
 SELECT provider_ref, amount FROM charge WHERE id = $1 AND merchant = $2 FOR UPDATE;

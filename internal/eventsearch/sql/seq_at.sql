@@ -3,7 +3,7 @@
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), twice for the ends and once for each of at most 64 halvings.
--- Called  by Reader.Page and Reader.Process.
+-- Called  by Reader.seqAt.
 WITH RECURSIVE edge AS (
     SELECT (SELECT seq FROM postroom.outbox ORDER BY seq LIMIT 1) AS lo, (SELECT seq FROM postroom.outbox ORDER BY seq DESC LIMIT 1) + 1 AS hi
 ), halving (lo, hi, n) AS (

@@ -5,7 +5,7 @@
 -- Locks   none.
 -- Index   outbox_pkey (seq), twice: from its end, and from high on; held_pkey (id), from its end.
 -- Order   by subject.
--- Called  by doctor (checkTypes) and inspect (moment.types).
+-- Called  by doctor (checkTypes) and inspect (readTypes).
 SELECT DISTINCT subject::text
 FROM (
     (SELECT subject FROM postroom.outbox ORDER BY seq DESC LIMIT 1000)

@@ -1,7 +1,7 @@
 -- End the sessions that were left behind with the application name $1.
 --
 -- Locks   none.
--- Called  by bench.close: a statement that was interrupted can go on for long,
+-- Called  by servers.dropSchemas: a statement that was interrupted can go on for long,
 -- and holds the tables that are to be dropped.
 SELECT count(pg_terminate_backend(pid))
 FROM pg_stat_activity

@@ -3,6 +3,6 @@
 -- rows, and the stream that it published to with that measurement.
 --
 -- Locks   the three tables, and the one row of relay.
--- Called  by bench.empty.
+-- Called  by servers.empty.
 TRUNCATE postroom.outbox, postroom.orders, postroom.outbox_by_hand;
 UPDATE postroom.relay SET pending = '{}', streams = '{}';

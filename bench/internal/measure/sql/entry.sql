@@ -1,5 +1,5 @@
 -- The entry that a request makes in the ledger.
 --
 -- Locks   the new row.
--- Called  by endpoint.order.
+-- Called  by openEndpoint.
 INSERT INTO postroom.entry (account, amount) VALUES ($1, $2);

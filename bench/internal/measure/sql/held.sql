@@ -1,5 +1,5 @@
 -- How many events are held.
 --
 -- Locks   none.
--- Called  by bench.waitForHeld.
+-- Called  by waitForHeld.
 SELECT count(*) FROM postroom.held;

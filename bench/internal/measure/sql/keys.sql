@@ -2,7 +2,7 @@
 -- would make it by hand.
 --
 -- Locks   none; they are new.
--- Called  by bench.endpoint.
+-- Called  by openEndpoint.
 CREATE TABLE postroom.entry (
     id        bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     account   text        NOT NULL,

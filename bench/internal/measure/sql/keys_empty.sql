@@ -1,5 +1,5 @@
 -- Empty what requests write to.
 --
 -- Locks   the tables.
--- Called  by bench.endpoint.
+-- Called  by openEndpoint.
 TRUNCATE postroom.outbox, postroom.orders, postroom.entry, postroom.idempotency, postroom.key_by_hand;

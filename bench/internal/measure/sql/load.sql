@@ -9,7 +9,7 @@
 -- and there are none.
 --
 -- Locks   the new rows.
--- Called  by bench.backlog.
+-- Called  by servers.backlog.
 INSERT INTO postroom.outbox (digest, source, event_id, type, subject, key, data, checked)
 SELECT substring(sha256(data) FROM 1 FOR 16), $4, gen_random_uuid()::text, $3::text,
        CASE WHEN $5::text = 'refused' AND n % $6::int = 0 THEN $3::text || '.refused' ELSE $3::text END,

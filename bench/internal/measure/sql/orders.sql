@@ -2,7 +2,7 @@
 -- events as a service would make it by hand: with what no outbox can do without.
 --
 -- Locks   none; they are new.
--- Called  by bench.createLog.
+-- Called  by servers.createLog.
 CREATE TABLE postroom.orders (
     id        bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     customer  text        NOT NULL,

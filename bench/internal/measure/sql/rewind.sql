@@ -2,7 +2,7 @@
 -- published or held, and nobody leads.
 --
 -- Locks   the one row of relay, and held.
--- Called  by bench.rewind. No relay runs.
+-- Called  by servers.backlog. No relay runs.
 DO $$
 BEGIN
     TRUNCATE postroom.held;

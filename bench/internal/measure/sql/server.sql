@@ -1,7 +1,7 @@
 -- What decides how fast this server commits.
 --
 -- Locks   none.
--- Called  by bench.describe.
+-- Called  by servers.describe.
 SELECT current_setting('server_version') AS version,
        current_setting('fsync') AS fsync,
        current_setting('synchronous_commit') AS commit,

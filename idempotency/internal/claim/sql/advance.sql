@@ -1,6 +1,6 @@
--- Record phase or call $6 and what it returned, $7, in the phase's transaction. That a
--- call was begun is forgotten. No row: the claim of owner $4 with fence $5 is another's,
--- and the transaction must not commit.
+-- Record phase or call $6 and its result $7, in the transaction of the phase. It removes the
+-- record that the call was begun. No row means that another attempt has the claim of owner
+-- $4 with fence $5; then the transaction must not commit.
 --
 -- Locks   the row.
 -- Index   the primary key.

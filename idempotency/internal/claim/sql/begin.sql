@@ -1,5 +1,10 @@
--- Note that call $6 begins, with key $7 for the vendor, under the claim of owner $4 with
--- fence $5. It may be made where it was not begun before, or first less than $8 ago.
+-- Record that call $6 begins, with key $7 for the vendor, under the claim of owner $4 with
+-- fence $5. The call may be made if it was not begun before, or if its first call was less
+-- than $8 ago.
+--
+-- It returns whether the call may be made, and what is recorded now: since when, with which
+-- key, and how many calls are unanswered. If the call may not be made, nothing is changed.
+-- No row means that another attempt has the claim.
 --
 -- Returns whether it may be made, and what is noted now: since when, with which key, and
 -- how many calls are unanswered. Where it may not be made, nothing is changed. No row: the

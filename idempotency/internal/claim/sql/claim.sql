@@ -1,5 +1,5 @@
--- Claim key $3 of principal $2 in scope $1 for owner $5, until $6 from now, where it
--- is free. No row: there is one, or a transaction ($7 is its lock) is at it.
+-- Claim key $3 of principal $2 in scope $1 for owner $5, until $6 from now, if it is free.
+-- No row means that the key has a row, or that a transaction has its lock $7.
 --
 -- Locks   the new row; the operation, for as long as this statement takes.
 -- Index   the primary key.

@@ -1,5 +1,6 @@
--- Keep the answer of the claim of owner $4 with fence $5. It expires $11 from now, or
--- ($12) after the claim was first made. No row: the claim is another's.
+-- Store the answer under the claim of owner $4 with fence $5. It expires $11 from now or, if
+-- $12 is set, after the claim was first made. No row means that another attempt has the
+-- claim.
 --
 -- Locks   the row.
 -- Index   the primary key.

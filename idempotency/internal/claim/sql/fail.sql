@@ -1,4 +1,4 @@
--- Give back the claim of owner $4 with fence $5. What it has done stays recorded, for
+-- Give back the claim of owner $4 with fence $5. The steps that are done stay recorded for
 -- the next attempt, until $6 from now.
 --
 -- Locks   the row.

@@ -1,4 +1,5 @@
--- Hold the claim of owner $4 with fence $5 for $6 longer. No row: it is another's.
+-- Extend the claim of owner $4 with fence $5 by $6. No row means that another attempt has
+-- it.
 --
 -- Locks   the row.
 -- Index   the primary key.

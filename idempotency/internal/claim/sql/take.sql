@@ -1,7 +1,7 @@
--- Claim the row of key $3 of principal $2 in scope $1, as it was seen with fence $9 and
--- fingerprint $10: its claim ran out, it failed, or it no longer counts. What no longer
--- counts begins anew; its fence goes on, so that a holder of long ago stays fenced off.
--- Returns what is done with it: a holder may have recorded more since the row was seen.
+-- Claim the row of key $3 of principal $2 in scope $1, as it was read with fence $9 and
+-- fingerprint $10: its claim ran out, it failed, or it expired. An expired row begins anew,
+-- but its fence goes on, so that its last holder can still change nothing. It returns the
+-- steps that are done, because a holder may have recorded more since the row was read.
 --
 -- Locks   the row; the operation, for as long as this statement takes.
 -- Index   the primary key.

@@ -1,5 +1,6 @@
--- Note that $7 calls of step $6 that were begun did not happen, under the claim of owner
--- $4 with fence $5. Others of the step may be unanswered. No row: the claim is another's.
+-- Record that $7 calls of step $6 that were begun did not happen, under the claim of owner
+-- $4 with fence $5. Other calls of the step may still be unanswered. No row means that
+-- another attempt has the claim.
 --
 -- Locks   the row.
 -- Index   the primary key.

@@ -3,5 +3,5 @@
 --
 -- Locks   none.
 -- Index   none.
--- Called  by Inbox.store, before hold.sql and in its transaction.
+-- Called  by DB.Store, before hold.sql and in its transaction.
 SELECT set_config('plan_cache_mode', 'force_generic_plan', true);

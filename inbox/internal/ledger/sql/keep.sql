@@ -4,7 +4,7 @@
 --
 -- Locks   the handler's row.
 -- Index   the primary key.
--- Called  by term.note.
+-- Called  by Records.Keep.
 UPDATE postroom.subscription
 SET reader = CASE WHEN $3::interval IS NOT NULL THEN reader END, reader_until = now() + $3::interval,
     takeovers = CASE WHEN floor <> $4::bigint THEN 0 ELSE takeovers END,

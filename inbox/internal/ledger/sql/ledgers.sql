@@ -4,7 +4,7 @@
 --
 -- Locks   none.
 -- Index   none; there are as many rows as processes.
--- Called  by Inbox.checkLedger.
+-- Called  by Upkeep.Disagrees.
 SELECT name, extract(epoch FROM ledger)::float8, extract(epoch FROM age_gate)::float8
 FROM postroom.node
 WHERE seen_at > now() - interval '1 minute' AND (ledger <= $2::interval OR age_gate >= $1::interval)

@@ -4,7 +4,7 @@
 --
 -- Locks   none.
 -- Index   none.
--- Called  by tx.commit, before COMMIT and in the same round trip, and by tx.isStill.
+-- Called  by Tx.commit, before COMMIT and in the same round trip, and by Tx.isStill.
 SELECT CASE WHEN pg_current_xact_id_if_assigned()::text = $1::text THEN 0
             ELSE ('a handler ended transaction ' || $1::text || ' with a statement of its own; now it is '
                   || coalesce(pg_current_xact_id_if_assigned()::text, 'another'))::int END;

@@ -2,5 +2,5 @@
 --
 -- Locks   its row.
 -- Index   trial_pkey (id).
--- Called  by trials.answer.
+-- Called  by Claims.Tried.
 UPDATE postroom.trial SET outcome = $2::jsonb WHERE id = $1;

@@ -2,7 +2,7 @@
 --
 -- Locks   none.
 -- Index   held_pkey (id).
--- Called  by trials.load.
+-- Called  by Claims.Try.
 SELECT handler, id, epoch, attempts + 1, solitary, dedupe_key, logged_at, source, event_id,
        type, subject, event_key, content_type, correlation_id, causation_id,
        occurred_at, trace_parent, trace_state, headers, data, raw_headers,

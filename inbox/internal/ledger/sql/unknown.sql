@@ -4,7 +4,7 @@
 --
 -- Locks   none.
 -- Index   inbox's primary key and held_owed, once for each handler.
--- Called  by node.listUnknown.
+-- Called  by Upkeep.Unknown.
 WITH RECURSIVE deciding AS (
     (SELECT handler FROM postroom.inbox ORDER BY handler LIMIT 1)
     UNION ALL
