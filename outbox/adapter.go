@@ -10,22 +10,22 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// SQLTx is a transaction as [Outbox.WriteSQL] takes it: a *sql.Tx, or what a library puts
-// around one.
+// SQLTx is the transaction that [Outbox.WriteSQL] writes in: a *sql.Tx, or a library's type
+// that wraps one.
 //
-// It is an interface because such libraries do not always give the *sql.Tx out. It has
-// Commit and Rollback, which are not called, so that nothing without a transaction
-// passes for one: no *sql.DB has them.
+// It is an interface because some libraries do not give out the *sql.Tx. WriteSQL does not
+// call Commit and Rollback. They are in the interface so that a *sql.DB, which has no
+// transaction, is no SQLTx.
 type SQLTx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	Commit() error
 	Rollback() error
 }
 
-// WriteSQL is [Outbox.Write] for a transaction of database/sql, whichever driver
-// it has: pgx/stdlib, lib/pq or another one of PostgreSQL. Bun's and sqlx's own
-// transactions are such ones, and code that sqlc made takes theirs. GORM gives its
-// transaction out, with PrepareStmt or without, in this way:
+// WriteSQL is [Outbox.Write] for a transaction of database/sql, with pgx/stdlib, lib/pq or
+// another driver for PostgreSQL. Pass a transaction of Bun or sqlx as it is. With sqlc,
+// pass the transaction that its code runs in. With GORM, with or without PrepareStmt, get
+// the transaction like this:
 //
 //	db.Transaction(func(db *gorm.DB) error {
 //		if err := db.Create(&order).Error; err != nil {
@@ -50,8 +50,8 @@ func (o *Outbox) WriteSQL(ctx context.Context, tx SQLTx, events ...postroom.Even
 	return written.explain(o.advise(err, nil))
 }
 
-// plain returns a parameter as a type that every driver takes: an array as the
-// text of its literal.
+// plain converts a parameter to a type that every driver takes. An array becomes the text
+// of its literal.
 func plain(parameter any) any {
 	switch values := parameter.(type) {
 	case []string:

@@ -13,18 +13,18 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// jsonType is the column's default, too.
+// jsonType is also the default of the column.
 const jsonType = "application/json"
 
-// newRow is an event that is filled and valid, and what its row has besides.
+// newRow is a complete and valid event, with the other columns of its row.
 type newRow struct {
 	postroom.Event
 	digest  []byte
-	headers *string // as JSON; nil where there are none
-	made    bool    // its id was made here
+	headers *string // as JSON; nil if there are none
+	made    bool    // this package made its id
 }
 
-// encode sets what the row has besides the event.
+// encode sets the other columns of the row.
 func (r *newRow) encode() error {
 	r.digest = contentDigest(r.Event)
 	if r.Data == nil {
@@ -40,14 +40,14 @@ func (r *newRow) encode() error {
 	return nil
 }
 
-// isNew reports whether nobody else can have written the event, and insert_new.sql has
-// all that it has.
+// isNew reports whether no one can have written the event before, and insert_new.sql has
+// all its values.
 func (r *newRow) isNew() bool {
 	return r.made && r.CorrelationID == "" && r.CausationID == "" && r.TraceState == "" &&
 		r.headers == nil && r.Time.IsZero() && r.NotBefore.IsZero()
 }
 
-// isUsual reports whether insert_usual.sql has all that a new event has.
+// isUsual reports whether insert_usual.sql has all values of a new event.
 func (r *newRow) isUsual() bool { return r.Subject == r.Type && r.ContentType == jsonType }
 
 // usualParameters returns the parameters of insert_usual.sql.
@@ -78,8 +78,8 @@ func (r *newRow) parameters() []any {
 	return parameters
 }
 
-// orNull returns s, or nil if it is empty. A driver encodes that in less time
-// than a nil pointer.
+// orNull returns s, or nil if it is empty. A driver encodes nil in less time than a nil
+// pointer.
 func orNull(s string) any {
 	if s == "" {
 		return nil
@@ -87,11 +87,11 @@ func orNull(s string) any {
 	return s
 }
 
-// newRows are the events of one call. All have one source.
+// newRows are the events of one call. All have the same source.
 type newRows []newRow
 
-// parameters returns the parameters of write.sql: one array for each column,
-// which is how any number of rows travels as one statement.
+// parameters returns the parameters of write.sql: one array for each column, so that one
+// statement inserts any number of rows.
 func (rs newRows) parameters() []any {
 	return []any{
 		rs[0].Source,
@@ -137,14 +137,14 @@ func optionalTime(t time.Time) *time.Time {
 	return &t
 }
 
-// contentDigest is the first 16 bytes of SHA-256 over the content of an event:
-// type, subject, key, data and user headers, each behind its length, so that no
-// two contents read alike. Headers come in the order of their names. A time to
-// publish at comes last, behind an '@', with which no header's name begins.
+// contentDigest returns the first 16 bytes of a SHA-256 over the content of an event: type,
+// subject, key, data and user headers. The length of each field comes before the field, so
+// that different contents never give the same bytes. Headers are sorted by name. NotBefore
+// comes last, after an '@', with which no header's name begins.
 //
 // postroom.content_digest (schema/sql/0001_log.sql) computes the same in SQL.
 func contentDigest(ev postroom.Event) []byte {
-	fields := make([]byte, 0, 256) // hashed in as few pieces as there are without a copy of the data
+	fields := make([]byte, 0, 256) // few calls of Write, and no copy of the data
 	fields = appendField(fields, ev.Type)
 	fields = appendField(fields, ev.Subject)
 	fields = appendField(fields, ev.Key)

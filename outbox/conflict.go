@@ -11,14 +11,14 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// conflictState is the SQLSTATE of postroom.refuse_conflict, in which every way
-// of writing finds that an id is taken by an event with other content.
+// conflictState is the SQLSTATE of postroom.refuse_conflict: the id belongs to an event with
+// other content. Every way of writing events ends with it.
 const conflictState = "23PR1"
 
-// explain returns err, which is what inserting the events ended with, in the
-// words of this package: a conflict comes with each event that has one.
+// explain converts the error of an insert into the errors of this package. A conflict
+// becomes one error for each event that has it.
 func (rs newRows) explain(err error) error {
-	var server interface{ SQLState() string } // every driver's error has it
+	var server interface{ SQLState() string } // the errors of all drivers have it
 	switch {
 	case err == nil:
 		return nil
@@ -36,7 +36,7 @@ func (rs newRows) explain(err error) error {
 			conflicts = append(conflicts, &postroom.EventError{Op: "write", ID: r.ID, Type: r.Type, Err: postroom.ErrEventConflict})
 		}
 	}
-	if len(conflicts) == 0 { // a driver that does not show the detail
+	if len(conflicts) == 0 { // this driver does not show the detail
 		return fmt.Errorf("outbox: write: %w: %w", postroom.ErrEventConflict, err)
 	}
 	return fmt.Errorf("outbox: %w", errors.Join(conflicts...))

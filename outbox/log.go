@@ -7,17 +7,16 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// What [Log] returns where a relay could not rely on the database.
+// Errors of [Log] if a relay cannot rely on the database.
 var (
-	// ErrSequenceBehind says that the log's sequence stands below what is
-	// recorded as published: the log was truncated with RESTART IDENTITY, or
-	// came by logical replication, which does not carry sequences. New events
-	// would be taken for published ones. Set the sequence above the recorded
-	// high, with setval.
+	// ErrSequenceBehind says that the log's sequence is below the seqs that are recorded
+	// as published. The log was truncated with RESTART IDENTITY, or copied by logical
+	// replication, which does not copy sequences. New events would count as published. Set
+	// the sequence above the recorded high, with setval.
 	ErrSequenceBehind = pglog.ErrSequenceBehind
 
-	// ErrSequenceOptions says that the log's sequence has a CACHE or INCREMENT
-	// other than 1, or CYCLE: seqs would not order the events of a key.
+	// ErrSequenceOptions says that the log's sequence has CYCLE, or a CACHE or INCREMENT
+	// other than 1. Then seqs do not order the events of a key.
 	ErrSequenceOptions = pglog.ErrSequenceOptions
 
 	// ErrPooled says that there is a transaction pooler between the relay and
@@ -25,23 +24,24 @@ var (
 	ErrPooled = pglog.ErrPooled
 )
 
-// Log is the log of a database, for a relay: all that it does is what [eventlog.Source]
-// says. It is safe for concurrent use and holds no connection; an [eventlog.Term] does.
+// Log is the log of a database, for a relay. Its methods are those of [eventlog.Source]. It
+// is safe for concurrent use and holds no connection; an [eventlog.Term] does.
 type Log struct {
 	eventlog.Source
-	log *pglog.Log // is Source
+	log *pglog.Log // the same as Source
 }
 
-// NewLog returns the log in the schema postroom of pool's database. It does no
-// I/O. While it leads, a relay keeps two connections made as the pool's are, but
-// beside it; they must go straight to PostgreSQL or through a session pooler.
+// NewLog returns the log in the schema postroom of pool's database. It does no I/O. While a
+// relay leads, it has two connections of its own. They are made with the settings of the
+// pool, and must lead to PostgreSQL directly or through a session pooler.
 func NewLog(pool *pgxpool.Pool) *Log { return newLog(pglog.New(pool)) }
 
 func newLog(log *pglog.Log) *Log { return &Log{Source: log, log: log} }
 
-// ForOperator returns the log for an operator, who is told how to get an operator's rights.
+// ForOperator returns the same log for an operator: if a right is missing, the error says
+// how to grant an operator's rights.
 func (l *Log) ForOperator() *Log { return newLog(l.log.ForOperator()) }
 
-// WithSchema returns the log in the schema of the given name, empty meaning
-// postroom. All methods report an invalid name.
+// WithSchema returns the log in the schema with the given name; an empty name means
+// postroom. If the name is invalid, all methods return an error.
 func (l *Log) WithSchema(name string) *Log { return newLog(l.log.WithSchema(name)) }

@@ -1,13 +1,12 @@
 // Package outbox appends events to the log in the caller's transaction.
 //
-// [Outbox] is the producer's side: [Outbox.Write] inserts events beside the
-// domain change that they announce, so that both commit or neither does. There
-// is no variant that takes a pool: an event that is written outside the
-// caller's transaction can be lost, or announce what never happened, which is
-// what an outbox exists to prevent.
+// [Outbox] is for producers. [Outbox.Write] inserts events in the transaction that changes
+// the domain, so that both commit or neither does. No method takes a pool: an event that is
+// written outside the caller's transaction can be lost, or can announce a change that never
+// happened.
 //
-// [NewLog] is what a relay reads: it hands out every committed event, in order, to the
-// one process that leads.
+// [NewLog] is for relays: it returns the log, from which the relay that leads reads every
+// committed event in order.
 package outbox
 
 import (
@@ -32,8 +31,8 @@ const comparePatience = 10 * time.Second
 
 // Config describes an [Outbox].
 type Config struct {
-	// Source names the service in every event it writes, for instance "/shop".
-	// An event's id is unique within it. Required.
+	// Source is the name of the service, for instance "/shop". Each event gets it. The id
+	// of an event is unique within its source. Required.
 	Source string
 
 	// Schema is the database schema that holds Postroom's tables.
@@ -50,8 +49,8 @@ type Outbox struct {
 	err    error // what is wrong with the Config
 }
 
-// New returns an outbox. It does no I/O and cannot fail: faults of the Config
-// are returned by [Outbox.Write] and [Outbox.Check].
+// New returns an outbox. It does no I/O and cannot fail: [Outbox.Write] and [Outbox.Check]
+// return faults of the Config.
 func New(cfg Config) *Outbox {
 	var faults []error
 	name, err := schema.Name(cfg.Schema)
@@ -68,20 +67,19 @@ func New(cfg Config) *Outbox {
 	return &Outbox{source: cfg.Source, schema: name, sql: load(name), err: errors.Join(faults...)}
 }
 
-// Write appends events in the caller's transaction, in one round trip however
-// many they are. They are published in this order, for each key, after tx
-// commits; write them after the statement that locks what the key names.
+// Write appends events in the caller's transaction, any number of them in one round trip.
+// After tx commits, the events of each key are published in this order. So write them after
+// the statement that locks the row that the key names.
 //
-// An event whose source, id and content are in the log already is left as it is:
-// writing again is safe, and may take a second round trip. Empty fields are
-// filled: ID with a UUIDv7, by which nobody can write the event again, Source with
-// the outbox's, Subject with Type, the trace context from ctx.
+// If the log already has an event with the same source, id and content, Write changes
+// nothing and returns nil; this may take a second round trip. Write fills empty fields: ID
+// with a new UUIDv7, Source with that of the outbox, Subject with Type, and the trace
+// context from ctx. Give an event an ID of your own if it may be written twice.
 //
-// Faults come with the event they belong to ([*postroom.EventError]), all at
-// once. A fault that matches [postroom.ErrInvalidEvent] was found before
-// anything was sent: tx is untouched and can go on. After any other error,
-// [postroom.ErrEventConflict] included, tx is aborted and nothing of it can be
-// committed; to survive a conflict, write inside a savepoint (tx.Begin).
+// Write reports the faults of all events at once, each as a [*postroom.EventError]. An
+// error that matches [postroom.ErrInvalidEvent] was found before anything was sent: tx can
+// go on. After any other error, such as [postroom.ErrEventConflict], tx is aborted and
+// cannot commit. To survive a conflict, write inside a savepoint (tx.Begin).
 func (o *Outbox) Write(ctx context.Context, tx pgx.Tx, events ...postroom.Event) error {
 	written, err := o.prepare(traceOf(ctx), events)
 	if err != nil || len(written) == 0 {
@@ -95,32 +93,31 @@ func (o *Outbox) Write(ctx context.Context, tx pgx.Tx, events ...postroom.Event)
 	return written.explain(o.advise(err, tx))
 }
 
-// advise returns an error of the database with what to do about it, so that a producer
-// can write. db is what the error came from, nil if that is not known.
+// advise adds to an error of the database what to do, so that a producer can write. db is
+// where the error came from; nil if that is not known.
 func (o *Outbox) advise(err error, db any) error {
 	return remedy.Explain(err, remedy.Use{Grant: "producer", Schema: o.schema, DB: db})
 }
 
-// writeOne inserts one event and looks at the count of rows for whether it was
-// there. The statement that does both at once, write_one.sql, takes the server
-// longer for each event than a second one for the few that are written again.
+// writeOne inserts one event. If no row was inserted, a second statement compares the event
+// with the one in the log. write_one.sql does both at once, but then each event takes the
+// server longer, and few events are written twice.
 func (o *Outbox) writeOne(ctx context.Context, tx pgx.Tx, one newRows) error {
 	tag, err := tx.Exec(ctx, o.sql.InsertOne, one[0].parameters()...)
 	if err != nil || tag.RowsAffected() > 0 {
 		return err
 	}
-	// Not by ctx: where it ended just now, nothing would be sent, and the
-	// transaction could still be committed without its event.
+	// Without ctx: if it ended just now, nothing would be sent, and the caller could still
+	// commit the transaction without its event.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), comparePatience)
 	defer cancel()
 	_, err = tx.Exec(ctx, o.sql.Compare, one[0].Source, one.ids(), one.digests())
 	return err
 }
 
-// Queue is [Outbox.Write] for a batch: it adds the insert to the caller's
-// statements, so that the domain change, its events and the commit are one round
-// trip. A batch that is sent to a pool or a connection, without a transaction
-// around it, is a transaction of its own:
+// Queue is [Outbox.Write] for a batch. It adds the insert to the caller's statements, so that
+// the domain change, its events and the commit take one round trip. A batch that is sent
+// to a pool or a connection, outside a transaction, is a transaction of its own:
 //
 //	var batch pgx.Batch
 //	batch.Queue(insertOrder, order.ID, order.Amount)
@@ -129,24 +126,24 @@ func (o *Outbox) writeOne(ctx context.Context, tx pgx.Tx, one newRows) error {
 //	}
 //	return pool.SendBatch(ctx, &batch).Close()
 //
-// Faults of the events are returned at once, and then nothing was queued. A
-// conflict fails the batch and its transaction: Close returns an error that
-// matches [postroom.ErrEventConflict]. Whoever reads the results one by one gets
-// the database's error instead, with SQLSTATE 23PR1.
+// If events have faults, Queue returns them and queues nothing. A conflict fails the batch
+// and its transaction: Close returns an error that matches [postroom.ErrEventConflict]. If
+// you read the results one by one, you get the error of the database instead, with SQLSTATE
+// 23PR1.
 //
-// The driver prepares the statements of a batch before it sends any. If tables or rights
-// are missing, it fails there, and its error does not come through Queue: [Outbox.Explain]
-// says what to do about it.
+// The driver prepares the statements of a batch before it sends any. If tables or rights are
+// missing, it fails then, with an error that Queue does not see: [Outbox.Explain] adds what
+// to do about it.
 //
-// Queue has no context to take the trace from: set TraceParent. It keeps Data
-// until the batch is sent.
+// Queue has no context and so no trace: set TraceParent. It keeps Data until the batch is
+// sent.
 func (o *Outbox) Queue(batch *pgx.Batch, events ...postroom.Event) error {
 	written, err := o.prepare(nil, events)
 	if err != nil || len(written) == 0 {
 		return err
 	}
 	sql, parameters := o.insert(written)
-	// Not by Exec of the queued query: that calls back only if all went well.
+	// Fn and not Exec of the queued query: Exec calls its function only after a success.
 	batch.Queue(sql, parameters...).Fn = func(results pgx.BatchResults) error {
 		_, err := results.Exec()
 		return written.explain(o.advise(err, nil))
@@ -154,15 +151,15 @@ func (o *Outbox) Queue(batch *pgx.Batch, events ...postroom.Event) error {
 	return nil
 }
 
-// Explain returns an error with the command that mends it, if it is PostgreSQL's and says
-// that Postroom's tables, or the rights to write to them, are missing. It returns any
-// other error as it is. What it returns wraps err, so that errors.As finds the driver's
-// error. Write and WriteSQL do that themselves; it is for the error of a batch that
-// Queue was called for, which may not be a statement of ours: a table of the caller's
-// that is missing has the same SQLSTATE.
+// Explain adds to an error of PostgreSQL the command that corrects it, if Postroom's tables
+// or the rights to write to them are missing. It returns any other error unchanged. The
+// result wraps err, so that errors.As finds the driver's error. Write and WriteSQL call it
+// themselves: call it for the error of a batch with [Outbox.Queue]. The advice may be wrong
+// if a statement of your own failed, because a missing table of yours has the same SQLSTATE.
 func (o *Outbox) Explain(err error) error { return o.advise(err, nil) }
 
-// Check reports whether Write could work: the Config and the schema's version.
+// Check returns nil if Write can work: the Config is valid, and the schema has the right
+// version.
 func (o *Outbox) Check(ctx context.Context, db schema.DB) error {
 	if o.err != nil {
 		return fmt.Errorf("outbox: %w", o.err)
@@ -170,8 +167,8 @@ func (o *Outbox) Check(ctx context.Context, db schema.DB) error {
 	return o.advise(schema.Require(ctx, db, o.schema), db)
 }
 
-// insert returns the one statement that inserts the events and compares those
-// that are there, with its parameters.
+// insert returns a statement that inserts the events and compares those that the log has
+// already, with its parameters.
 func (o *Outbox) insert(written newRows) (sql string, parameters []any) {
 	switch {
 	case len(written) > 1:
@@ -184,8 +181,8 @@ func (o *Outbox) insert(written newRows) (sql string, parameters []any) {
 	return o.sql.InsertNew, written[0].newParameters()
 }
 
-// prepare fills and validates events. One that stands twice among them, with
-// the same content, is kept once.
+// prepare completes and validates events. If an event is among them twice, with the same
+// content, prepare returns it once.
 func (o *Outbox) prepare(trace propagation.MapCarrier, events []postroom.Event) (newRows, error) {
 	if o.err != nil {
 		return nil, fmt.Errorf("outbox: %w", o.err)
@@ -235,12 +232,12 @@ func traceOf(ctx context.Context) propagation.MapCarrier {
 	return carrier
 }
 
-// errTwice is a conflict within one call: found before anything is sent, so it
-// is a fault of the input as well.
+// errTwice is a conflict within one call. It is found before anything is sent, so it is
+// also a fault of the input.
 var errTwice = fmt.Errorf("%w: %w: it stands twice in this call, with different content",
 	postroom.ErrInvalidEvent, postroom.ErrEventConflict)
 
-// fill sets what the caller left to the outbox, and validates the event.
+// fill sets the empty fields of an event, and validates it.
 func (o *Outbox) fill(ev *postroom.Event, trace propagation.MapCarrier) error {
 	var faults []error
 	if ev.Source == "" {
@@ -266,7 +263,7 @@ func (o *Outbox) fill(ev *postroom.Event, trace propagation.MapCarrier) error {
 	if ev.TraceParent == "" {
 		ev.TraceParent, ev.TraceState = trace["traceparent"], trace["tracestate"]
 		if len(ev.TraceState) > postroom.MaxTraceState {
-			ev.TraceState = "" // not the caller's doing, and no reason to fail
+			ev.TraceState = "" // it is not the caller's fault, so it is dropped
 		}
 	}
 	return errors.Join(append(faults, ev.Validate())...)

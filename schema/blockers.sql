@@ -1,7 +1,12 @@
--- Who may be what a migration waits for: sessions and prepared transactions that hold a
--- lock on a table of this schema, or the migration lock, and are among $1, the virtual
--- transactions that held what was waited for before the wait. Where $1 is NULL these are
--- not known: whose transaction began just now is left out instead.
+-- What a migration may be waiting for: sessions and prepared transactions that lock a table
+-- of this schema, or hold the migration lock. $1 are the virtual transactions that had the
+-- lock before the wait: only these are returned. If $1 is NULL they are not known; then
+-- transactions that began just now are left out.
+--
+-- The views are not read at the same moment. A session that ended, or ended its
+-- transaction, after its lock was read is left out, and so is a prepared transaction that
+-- was finished. Only members of pg_read_all_stats see what sessions of other roles do. For
+-- others, and if track_activities is off, such a session is returned without details.
 --
 -- The views are not read at one moment. A session that ended, or ended its transaction,
 -- after its lock was read, and a prepared transaction that was finished, are in nobody's

@@ -2,9 +2,9 @@
 --
 -- Locks   none.
 -- Index   none; system views.
--- Called  by Migrator.Migrate, before it asks for a lock of the table: whoever has one
---         then and has it still when the wait is over was in the way all the time.
---         Transactions are told apart by their virtual ids, not by the time.
+-- Called  by Migrator.Migrate, before it asks for a lock of the table. A transaction that
+--         still has its lock when the wait is over was in the way all the time. Virtual
+--         ids distinguish transactions.
 SELECT to_regclass($1) IS NOT NULL AS found,
        ARRAY(
            SELECT DISTINCT virtualtransaction

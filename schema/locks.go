@@ -15,27 +15,27 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A migration that waits for a lock has everybody behind it wait too, each producer
-// among them: a request for a strong lock stands in the queue before theirs. So it asks
-// for its locks first, gives up soon, lets the others go on, and tries again later.
+// While a migration waits for a strong lock, all later requests for a lock of that table wait
+// behind it, also those of producers. So a migration asks for its locks first, gives up
+// soon, lets the others go on, and tries again later.
 const (
-	// firstLock is how long the first lock is waited for, while nothing is held. It is
-	// longer than the server's default for deadlock_timeout, after which the server ends
-	// an autovacuum that is in the way.
+	// firstLock is how long to wait for the first lock, when the migration holds none. It
+	// is longer than the default of deadlock_timeout, after which the server ends an
+	// autovacuum that is in the way.
 	firstLock = 1500 * time.Millisecond
 
-	// allLocks bounds the wait for the first lock and the others together: those who use
-	// a table that is locked already wait for as long.
+	// allLocks is how long to wait for all locks together. The users of a table that is
+	// locked already wait as long.
 	allLocks = 1800 * time.Millisecond
 
-	// laterLock is how long each of the others is waited for.
+	// laterLock is how long to wait for each of the other locks.
 	laterLock = 100 * time.Millisecond
 
-	// turn is how long those who migrate the same schema are waited for. Nothing is
-	// held then that anybody else waits for.
+	// turn is how long to wait for another process that migrates the same schema. No one
+	// else waits meanwhile, because the migration holds no other lock yet.
 	turn = 10 * time.Second
 
-	// After an attempt the next one follows this much later, twice as much each time.
+	// The pause after the first attempt. It doubles after each attempt, up to lastPause.
 	firstPause = 200 * time.Millisecond
 	lastPause  = 10 * time.Second
 )
@@ -52,14 +52,14 @@ type Blocker struct {
 	PID         int      // of the server's process; 0 for a prepared transaction
 	Application string   // its application_name
 	Role        string   // who it is logged in as
-	State       string   // as in pg_stat_activity, for instance "idle in transaction"; empty where this role is not told
-	Tables      []string // what it has locked; none: it migrates this schema itself
+	State       string   // as in pg_stat_activity, for instance "idle in transaction"; empty if this role may not see it
+	Tables      []string // that it has locked; none if it migrates this schema itself
 
 	Age      time.Duration // since its transaction began, by the database's clock
-	QueryAge time.Duration // since its last statement began; zero where this role is not told
+	QueryAge time.Duration // since its last statement began; zero if this role may not see it
 }
 
-// String returns what a person has to know to find the blocker.
+// String describes the blocker so that a person can find it.
 func (b Blocker) String() string {
 	var s strings.Builder
 	if b.PID == 0 {
@@ -90,13 +90,13 @@ func (b Blocker) String() string {
 	return s.String()
 }
 
-// Wait says that a migration could not have its locks, let everybody pass, and tries
-// again later.
+// Wait says that a migration did not get its locks, lets the others go on, and tries again
+// later.
 type Wait struct {
 	Migration Migration
-	Attempt   int           // that failed, from 1 on
+	Attempt   int           // the number of the attempt that failed, from 1
 	Pause     time.Duration // until the next one
-	Blockers  []Blocker     // who may be in the way, the oldest first; none where that ended just now
+	Blockers  []Blocker     // what may be in the way, the oldest first; none if it ended just now
 }
 
 // String returns the wait as a line for a person.
@@ -117,18 +117,19 @@ func (w Wait) String() string {
 // The migration is not applied; those before it are.
 type BlockedError struct {
 	Wait
-	Err error // why it waits no longer
+	Err error // why it stopped waiting
 }
 
-// Error names who is in the way, and says what to do.
+// Error names what is in the way, and says what to do.
 func (e *BlockedError) Error() string {
 	return fmt.Sprintf("%s; it was not applied: %v; let that end or end it, with SELECT pg_terminate_backend(pid), and migrate again", e.Wait, e.Err)
 }
 
-// Unwrap returns why it waits no longer.
+// Unwrap returns why it stopped waiting.
 func (e *BlockedError) Unwrap() error { return e.Err }
 
-// strong matches what locks a table that others use: in which mode, and which table.
+// strong matches the statements that lock a table that others use, with the mode of the lock
+// and the table.
 var strong = []struct {
 	mode string
 	form *regexp.Regexp
@@ -143,8 +144,8 @@ var strong = []struct {
 // lock is a lock on a table.
 type lock struct{ table, mode string }
 
-// locksOf returns the locks that a migration, as its file has it, takes of tables, each
-// in its strongest mode. Some of the tables may be its own.
+// locksOf returns the table locks that a migration's file needs, each in its strongest mode.
+// It includes tables that the migration creates itself.
 func locksOf(sql string) []lock {
 	var locks []lock
 	for _, s := range strong { // the strongest first
@@ -154,24 +155,24 @@ func locksOf(sql string) []lock {
 			}
 		}
 	}
-	// Producers and handlers wait last, and so for the shortest time.
+	// The tables of producers and handlers come last, so that these wait for the shortest time.
 	hot := []string{"inbox", "held", "relay", "outbox"}
 	slices.SortStableFunc(locks, func(a, b lock) int { return slices.Index(hot, a.table) - slices.Index(hot, b.table) })
 	return locks
 }
 
-// lockedError says which lock could not be had.
+// lockedError says which lock the migration did not get.
 type lockedError struct {
 	table   string
-	holders []string // the transactions that had a lock of the table before it was asked for; not nil
+	holders []string // the transactions that had locked the table before the migration asked; not nil
 	err     error
 }
 
 func (e *lockedError) Error() string { return e.err.Error() }
 func (e *lockedError) Unwrap() error { return e.err }
 
-// takeLocks takes the locks of tables that exist, and leaves a short lock_timeout for
-// what follows.
+// takeLocks locks those of the tables that exist. It leaves a short lock_timeout for the
+// statements that follow.
 func takeLocks(ctx context.Context, tx pgx.Tx, name string, locks []lock) error {
 	began := time.Now()
 	within := firstLock
@@ -195,7 +196,7 @@ func takeLocks(ctx context.Context, tx pgx.Tx, name string, locks []lock) error 
 	return setLockTimeout(ctx, tx, laterLock)
 }
 
-// setLockTimeout sets it until the transaction ends.
+// setLockTimeout sets lock_timeout until the transaction ends.
 func setLockTimeout(ctx context.Context, tx pgx.Tx, d time.Duration) error {
 	if _, err := tx.Exec(ctx, "SELECT set_config('lock_timeout', $1, true)", fmt.Sprintf("%dms", d.Milliseconds())); err != nil {
 		return fmt.Errorf("set lock_timeout: %w", err)
@@ -203,15 +204,15 @@ func setLockTimeout(ctx context.Context, tx pgx.Tx, d time.Duration) error {
 	return nil
 }
 
-// isBlocked reports whether err says that a lock could not be had: a transaction that
-// failed so can be tried again.
+// isBlocked reports whether a transaction failed because it did not get a lock. Then it can
+// be tried again.
 func isBlocked(err error) bool {
 	const lockNotAvailable, deadlock = "55P03", "40P01"
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (pg.Code == lockNotAvailable || pg.Code == deadlock)
 }
 
-// blockerRow is what blockers.sql returns.
+// blockerRow is a row of blockers.sql.
 type blockerRow struct {
 	PID                      int
 	Application, Role, State string
@@ -219,11 +220,11 @@ type blockerRow struct {
 	Tables                   []string
 }
 
-// blockers returns who may be in the way: of the given virtual transactions, who is there
-// still; with nil for them, whoever did not begin just now.
+// blockers returns what may be in the way: those of the given virtual transactions that are
+// still open. If holders is nil, it returns all that did not begin just now.
 func blockers(ctx context.Context, db DB, name string, holders []string) (all []Blocker, err error) {
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		// In a caller's transaction the server goes on to show the sessions of the last look.
+		// In a caller's transaction, the server would show the sessions as it did the last time.
 		if _, err := tx.Exec(ctx, "SELECT pg_stat_clear_snapshot()"); err != nil {
 			return err
 		}
@@ -253,8 +254,8 @@ func readBlockers(ctx context.Context, tx pgx.Tx, name string, holders []string)
 	return all, nil
 }
 
-// pauseAfter returns how long to wait after so many attempts: others are let pass
-// meanwhile, and several who migrate do not try in step.
+// pauseAfter returns how long to wait after this many attempts, so that others can go on.
+// The wait is random, so that several processes that migrate do not try at the same time.
 func pauseAfter(attempts int) time.Duration {
 	d := min(firstPause<<min(attempts-1, 10), lastPause)
 	return d/2 + rand.N(d/2) //nolint:gosec // no secret

@@ -32,9 +32,9 @@ var (
 	recordSQL string
 )
 
-// servesFrom is the oldest code, by the number of its newest migration, that
-// can work on the tables as the newest migration leaves them. It is raised only
-// by a migration that is not additive, which a major version may bring.
+// servesFrom is the oldest program that can work with the tables after the newest migration,
+// as the number of that program's newest migration. Only a migration that is not additive
+// raises it, in a new major version.
 const servesFrom = 1
 
 var (
@@ -46,8 +46,8 @@ var (
 	ErrTooNew = errors.New("schema is too new for this code")
 )
 
-// DB is what this package needs of a database: a *pgxpool.Pool, a *pgx.Conn, a
-// *pgxpool.Conn or a pgx.Tx. It is an interface so that each of them will do.
+// DB is a *pgxpool.Pool, a *pgx.Conn, a *pgxpool.Conn or a pgx.Tx. It is an interface to
+// allow each of them.
 type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
@@ -56,14 +56,14 @@ type DB interface {
 type Migration struct {
 	Version   int
 	Name      string    // as in the file's name, for instance "log"
-	SQL       string    // against the schema that was asked for
-	AppliedAt time.Time // zero where it is not applied
+	SQL       string    // with the name of the schema
+	AppliedAt time.Time // zero if it is not applied
 
 	source string // the text of the file
 }
 
-// Migrations returns all steps, for the schema of the given name (empty means
-// [DefaultName]), in order.
+// Migrations returns all steps in order, for the schema with the given name. An empty name
+// means [DefaultName].
 func Migrations(name string) ([]Migration, error) { return migrationsIn(files, name) }
 
 // migrationsIn returns the steps in the directory sql of a file system.
@@ -97,32 +97,31 @@ type Migrator struct {
 	// Schema is the name of the schema. Empty means [DefaultName].
 	Schema string
 
-	// Waiting is called each time a migration could not have a lock and will try again,
-	// in the goroutine of Migrate, which waits for it. Nil: nobody is told.
+	// Waiting is called each time a migration did not get a lock and will try again. The
+	// goroutine of Migrate calls it and waits for it. It may be nil.
 	Waiting func(Wait)
 
-	files fs.FS // has the migrations; nil: those of this package, which only tests replace
+	files fs.FS // the migrations; nil means those of this package. Only tests set it
 }
 
-// Migrate brings the schema of the given name (empty means [DefaultName]) to
-// the newest version, as [Migrator.Migrate] does.
+// Migrate brings the schema with the given name to the newest version, as [Migrator.Migrate]
+// does. An empty name means [DefaultName].
 func Migrate(ctx context.Context, db DB, name string) ([]Migration, error) {
 	return Migrator{Schema: name}.Migrate(ctx, db)
 }
 
-// Migrate brings the schema to the newest version and returns the steps it applied,
-// none if it is there already.
+// Migrate brings the schema to the newest version. It returns the steps that it applied;
+// none if the schema has that version already.
 //
-// Each step is one transaction, together with the row that records it. Any
-// number of processes may call Migrate at once: they take turns under a
-// transaction-level advisory lock, which works behind connection poolers, where
-// the usual session-level one does not.
+// Each step is one transaction, together with the row that records it. Any number of
+// processes may call Migrate at once. They take turns with an advisory lock of the
+// transaction; one of the session would not work behind a connection pooler.
 //
-// A step takes its locks first, and waits for them for less than two seconds: producers
-// and handlers wait behind it. Where it cannot have them (somebody dumps the database, or
-// left a transaction open) it lets everybody pass, and tries again after a pause, until
-// ctx ends; then it returns a [*BlockedError]. With a pgx.Tx for db, the locks of the
-// steps before are held meanwhile.
+// A step takes its locks first. It waits for them for less than two seconds, because
+// producers and handlers wait behind it. If it does not get them, for instance during a dump
+// of the database, it lets the others go on, and tries again after a pause. If ctx ends
+// meanwhile, it returns a [*BlockedError]. If db is a pgx.Tx, the locks of earlier steps are
+// held during these waits.
 func (m Migrator) Migrate(ctx context.Context, db DB) ([]Migration, error) {
 	source := m.files
 	if source == nil {
@@ -149,11 +148,11 @@ func (m Migrator) Migrate(ctx context.Context, db DB) ([]Migration, error) {
 	}
 }
 
-// migrateNext applies the first step that is missing, as soon as it can have its locks,
-// and returns nil if none is.
+// migrateNext applies the first step that is missing, as soon as it gets its locks. It returns
+// nil if no step is missing.
 func (m Migrator) migrateNext(ctx context.Context, db DB, name string, steps []Migration) (*Migration, error) {
 	var wait *Wait
-	var front string // the table to lock first: for it the last attempt did not wait long enough
+	var front string // the table to lock first: the last attempt did not wait for it long enough
 	for attempt := 1; ; attempt++ {
 		step, applied, err := migrateOne(ctx, db, name, steps, front)
 		if err == nil {
@@ -187,11 +186,11 @@ func (m Migrator) migrateNext(ctx context.Context, db DB, name string, steps []M
 	}
 }
 
-// migrateOne applies the first step that is missing. It returns that step, also where it
-// could not be applied, and nil if none is missing.
+// migrateOne applies the first step that is missing. It returns that step, even if it could
+// not be applied; nil if none is missing.
 func migrateOne(ctx context.Context, db DB, name string, steps []Migration, front string) (step *Migration, applied bool, err error) {
 	if len(steps) > 0 {
-		step = &steps[0] // while the version is not known: the wait for those who migrate too
+		step = &steps[0] // until the version is known: for the error if another process migrates for too long
 	}
 	err = beginCommitted(ctx, db, func(tx pgx.Tx) error {
 		var before string
@@ -220,7 +219,7 @@ func migrateOne(ctx context.Context, db DB, name string, steps []Migration, fron
 	return step, err == nil && step != nil, err
 }
 
-// apply takes the locks, that of the given table first, and applies the step.
+// apply takes the locks, first that of table front, and applies the step.
 func (m *Migration) apply(ctx context.Context, tx pgx.Tx, name, front string) error {
 	locks := locksOf(m.source)
 	if i := slices.IndexFunc(locks, func(l lock) bool { return l.table == front }); i > 0 {
@@ -239,10 +238,10 @@ func (m *Migration) apply(ctx context.Context, tx pgx.Tx, name, front string) er
 	return nil
 }
 
-// beginCommitted runs f in a transaction that is read committed whatever the
-// database's default: a stricter one would keep the snapshot from before it
-// waited for the lock, and apply a step that another process just applied. A
-// pgx.Tx has its level already.
+// beginCommitted runs f in a read committed transaction, even if the database has another
+// default. A stricter transaction would keep its snapshot from before it waited for the
+// lock, and would apply a step that another process has just applied. A pgx.Tx keeps its
+// own level.
 func beginCommitted(ctx context.Context, db DB, f func(tx pgx.Tx) error) error {
 	if b, ok := db.(interface {
 		BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
@@ -252,8 +251,8 @@ func beginCommitted(ctx context.Context, db DB, f func(tx pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, db, f)
 }
 
-// Status returns all steps of the schema of the given name, each with the time
-// at which it was applied.
+// Status returns all steps of the schema with the given name, each with the time at which it
+// was applied.
 func Status(ctx context.Context, db DB, name string) ([]Migration, error) {
 	steps, err := Migrations(name)
 	if err != nil {
@@ -271,7 +270,7 @@ func Status(ctx context.Context, db DB, name string) ([]Migration, error) {
 				steps[row.Version-1].AppliedAt = row.AppliedAt
 			}
 		}
-		return err // undefined, too: a transaction with a failed statement cannot be committed
+		return err // also isUndefined: a transaction with a failed statement cannot commit
 	})
 	if err != nil && !isUndefined(err) {
 		return nil, fmt.Errorf("schema: read version: %w", explainReader(err, name))
@@ -279,9 +278,9 @@ func Status(ctx context.Context, db DB, name string) ([]Migration, error) {
 	return steps, nil
 }
 
-// Require returns nil if the schema of the given name (empty means
-// [DefaultName]) is one that this code can work with, and otherwise
-// [ErrOutdated] or [ErrTooNew] with what to do. Every Check calls it.
+// Require returns nil if this program can work with the schema with the given name; an empty
+// name means [DefaultName]. Otherwise it returns [ErrOutdated] or [ErrTooNew], with what to
+// do. The Check of each package calls it.
 func Require(ctx context.Context, db DB, name string) error {
 	steps, err := Migrations(name)
 	if err != nil {
@@ -316,8 +315,8 @@ func Require(ctx context.Context, db DB, name string) error {
 	return nil
 }
 
-// Print returns all migrations as one script for psql or another migration
-// tool, with the rows that record them.
+// Print returns all migrations as one script for psql or for your own migration tool, with
+// the rows that record them.
 func Print(name string) (string, error) {
 	steps, err := Migrations(name)
 	if err != nil {
@@ -343,8 +342,8 @@ type appliedRow struct {
 	AppliedAt  time.Time
 }
 
-// current returns the number of the newest applied migration and the oldest
-// code that it serves; 0 and 0 if there is none.
+// current returns the number of the newest applied migration, and the oldest program that can
+// work with it; 0 and 0 if none is applied.
 func current(ctx context.Context, tx pgx.Tx, name string) (version, needs int, err error) {
 	rows, _ := tx.Query(ctx, In(name, appliedSQL)) // CollectRows reports the error
 	done, err := pgx.CollectRows(rows, pgx.RowToStructByPos[appliedRow])
@@ -355,8 +354,8 @@ func current(ctx context.Context, tx pgx.Tx, name string) (version, needs int, e
 	return last.Version, last.ServesFrom, nil
 }
 
-// isUndefined reports whether err says that the schema or its version table
-// does not exist: nothing was migrated yet.
+// isUndefined reports whether the schema or its version table does not exist: no migration
+// was applied yet.
 func isUndefined(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000")

@@ -9,7 +9,7 @@ import (
 	"github.com/postroom/postroom/internal/remedy"
 )
 
-// explainOwner returns an error of a migration with who has to make it, if the role may
+// explainOwner adds to an error of a migration which role has to migrate, if this role may
 // not.
 func explainOwner(err error, db DB, name string) error {
 	var pg *pgconn.PgError
@@ -20,8 +20,8 @@ func explainOwner(err error, db DB, name string) error {
 		"migrate as the owner of the schema %s and its tables; to create them, the role %s needs: GRANT CREATE ON DATABASE … TO %s", name, remedy.RoleOf(db), remedy.RoleOf(db))}
 }
 
-// explainReader returns an error of who looks at migrations with who may. Older tables have
-// no function that grants it.
+// explainReader adds to an error of reading the migrations which role may read them. Tables
+// of an older version may have no function that grants that right.
 func explainReader(err error, name string) error {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) || pg.Code != "42501" {

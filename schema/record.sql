@@ -1,4 +1,4 @@
--- Record migration $1, named $2, which code from version $3 on can work with.
+-- Record migration $1, named $2. Programs of version $3 and newer can work with it.
 --
 -- Locks   the new row.
 -- Index   migration's primary key.

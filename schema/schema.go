@@ -1,9 +1,9 @@
 // Package schema creates and checks the tables of Postroom.
 //
-// Migrations are numbered SQL files, embedded, forward only and additive within
-// a major version. Nothing in Postroom runs them by itself: call [Migrate] from
-// a deployment step, run "postroom migrate up", or give the text of [Print] to
-// the tool you have.
+// Migrations are numbered SQL files, embedded in the program. They only go forward, and only
+// add within a major version. No part of Postroom runs them by itself: call [Migrate] when
+// you deploy, run "postroom migrate up", or give the text of [Print] to your own migration
+// tool.
 package schema
 
 import (
@@ -16,21 +16,21 @@ import (
 // DefaultName is the schema that is used if none is configured.
 const DefaultName = "postroom"
 
-// ErrInvalidName is returned for a schema name that is not made of lower-case
-// letters, digits and underscores, does not begin with a letter or underscore,
-// is longer than 63 bytes, or is one that PostgreSQL keeps for itself.
+// ErrInvalidName says that a schema name is not valid: it has other characters than
+// lower-case letters, digits and underscores, begins with a digit, has more than 63 bytes,
+// or is reserved by PostgreSQL.
 var ErrInvalidName = errors.New("invalid schema name")
 
-// validName is narrower than what PostgreSQL takes: a name of this form is the
-// same with and without quotes and cannot carry SQL.
+// validName accepts fewer names than PostgreSQL does. A name of this form is the same with
+// and without quotes, and cannot contain SQL.
 var validName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 
-// literal is the schema name as the .sql files write it: before a dot, at the
-// end of a statement, or quoted.
+// literal matches the schema name in the .sql files: before a dot, at the end of a statement,
+// or in quotes.
 var literal = regexp.MustCompile(`\bpostroom([.;'])`)
 
-// Name returns name, or [DefaultName] if it is empty. It returns
-// [ErrInvalidName] for a name that Postroom does not take.
+// Name returns name, or [DefaultName] if it is empty. If the name is not valid, it returns
+// an error that matches [ErrInvalidName].
 func Name(name string) (string, error) {
 	if name == "" {
 		return DefaultName, nil
@@ -41,10 +41,9 @@ func Name(name string) (string, error) {
 	return name, nil
 }
 
-// In returns a statement that is written against the schema postroom as it
-// reads for the schema of the given name. The files so stay plain SQL that
-// pastes into psql. It panics if [Name] has not accepted the name: that
-// would be a way for SQL to come in.
+// In returns a statement with the schema postroom replaced by the one with the given name.
+// So the .sql files are plain SQL that can be pasted into psql. In panics if [Name] does not
+// accept the name, because such a name could contain SQL.
 func In(name, sql string) string {
 	if name == DefaultName {
 		return sql

@@ -1,5 +1,5 @@
--- Append one event that is of the usual kind (insert_usual.sql), but for a subject or a
--- content type of its own.
+-- Append one event as insert_usual.sql does, but with a subject or a content type of its
+-- own.
 --
 -- Locks   the new row.
 -- Index   outbox_event (source, event_id).

@@ -1,6 +1,6 @@
--- Append one event. Where no row was inserted its id is taken, and compare.sql
--- says by which content: that statement is sent only then. As a part of this one
--- (see write_one.sql) it would be set up for each event.
+-- Append one event. If no row was inserted, the id is taken; only then compare.sql is sent,
+-- which compares the contents. write_one.sql does both in one statement, which costs each
+-- event more.
 --
 -- Locks   the new row; waits for a transaction that is writing the same id.
 -- Index   outbox_event (source, event_id).

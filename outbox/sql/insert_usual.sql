@@ -1,7 +1,7 @@
--- Append one event of the usual kind: its id was made just now, and so is nobody
--- else's; its subject is its type, its body is JSON, and it has none of the attributes
--- that few events have. There is nothing to compare, and looking whether it is there
--- costs a sixth of an insert; each parameter costs as well, with a value or without.
+-- Append one event of the usual kind: its id was made just now, so no other event can have
+-- it; its subject is its type, its body is JSON, and it has none of the rare attributes. So
+-- there is nothing to compare. To look for the id would cost a sixth of the insert, and each
+-- parameter costs too, even without a value.
 --
 -- Locks   the new row.
 -- Index   outbox_event (source, event_id).

@@ -1,8 +1,8 @@
--- Append events, in the order of the arrays. An event whose source and id are
--- taken is not inserted; where some are not, refuse_conflict compares all with
--- what is in the log, and raises an error if the content of one is different.
--- It sees the rows of this statement, and rows whose transactions committed
--- while this one waited for them, which this statement itself does not see.
+-- Append events, in the order of the arrays. An event whose source and id are taken is not
+-- inserted. If there are such events, refuse_conflict compares all events with the log, and
+-- fails if the content of one differs. It sees the rows of this statement. It also sees rows
+-- of transactions that committed while this statement waited for them; the statement itself
+-- does not.
 --
 -- $1 source, then one array for each column; NULL where the event has no value.
 --

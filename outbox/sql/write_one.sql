@@ -1,7 +1,7 @@
--- Append one event: what write.sql does for any number, in less time. There are
--- no arrays to take apart, and refuse_conflict is called where nothing was
--- inserted. Write has insert_one.sql instead, which leaves that to a second
--- statement: a batch cannot wait for what the first one says.
+-- Append one event, as write.sql does for any number, but faster: there are no arrays to
+-- take apart, and refuse_conflict is called only if nothing was inserted. Outbox.Write sends
+-- insert_one.sql instead and, if necessary, a second statement. A batch cannot do that,
+-- because it is sent as a whole.
 --
 -- Locks   the new row; waits for a transaction that is writing the same id.
 -- Index   outbox_event (source, event_id).
