@@ -1,5 +1,5 @@
-// Package eventtype finds event types that a handler asks for and that nobody writes,
-// by comparing them with those that were seen, and says which one was probably meant.
+// Package eventtype finds event types that a handler asks for and that no producer writes.
+// It compares them with the types that were seen, and says which one was probably meant.
 package eventtype
 
 import (
@@ -12,20 +12,19 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// UsedSQL returns the subjects in use, as far as a database shows them. It reads some
-// thousands of rows at the most, and is for schema.In.
+// UsedSQL is a statement that returns the subjects in use, as far as the database shows
+// them. It reads a few thousand rows. Pass it to schema.In.
 //
 //go:embed sql/used.sql
 var UsedSQL string
 
-// maxSubjects is how many subjects of a stream are looked at. A stream with more has
-// subjects that are not event types, such as one for each order.
+// maxSubjects is how many subjects of a stream are read. A stream with more has subjects
+// that are not event types, such as one for each order.
 const maxSubjects = 10_000
 
-// InStream returns the subjects of the events that a stream has, sorted. complete says
-// that they are all of which it ever had events, as far as it keeps them: an event of a
-// type that is not among them would be there. It is false for a stream that removes
-// what its consumers have handled, and for one with too many subjects.
+// InStream returns the subjects of the events that a stream has, sorted. complete reports
+// whether a type that is not among them has no event in the stream's range. It is false if
+// the stream removes what its consumers have handled, or has too many subjects.
 //
 // It asks the broker once or twice. The stream's cached info has to be recent.
 func InStream(ctx context.Context, stream jetstream.Stream) (subjects []string, complete bool, err error) {
@@ -43,26 +42,25 @@ func InStream(ctx context.Context, stream jetstream.Stream) (subjects []string, 
 	return subjects, len(subjects) > 0, nil
 }
 
-// Typo is a type that a handler asks for, of which no event was seen, and one that was
-// seen and is spelled nearly the same.
+// Typo is a type that a handler asks for and that was not seen, with a type that was seen
+// and is spelled nearly the same.
 type Typo struct{ Type, Near string }
 
-// Verdict is what is to be said of the types that a handler asks for.
+// Verdict is the result of comparing the types that a handler asks for.
 type Verdict struct {
 	// Typos are types that are probably misspelt.
 	Typos []Typo
 
-	// Silent says that no event of any of its types was seen, and events of others were.
-	// Nothing is wrong with that: handlers are rolled out before what writes their events.
+	// Silent says that no event of the handler's types was seen, but events of other types
+	// were. That is no fault: handlers are deployed before the producers of their events.
 	Silent bool
 
-	// Unseen are the types of which no event was seen, save typos.
+	// Unseen are the types that were not seen, except typos.
 	Unseen []string
 }
 
-// Examine compares the types that a handler asks for with the subjects that were seen.
-// complete says that an event of each type that is written would be among them: without
-// that only typos are found.
+// Examine compares the types that a handler asks for with the subjects that were seen. If
+// the subjects are not complete, it finds only typos.
 func Examine(asked, seen []string, complete bool) Verdict {
 	var v Verdict
 	others := slices.DeleteFunc(slices.Clone(seen), func(s string) bool { return slices.Contains(asked, s) })
@@ -80,8 +78,8 @@ func Examine(asked, seen []string, complete bool) Verdict {
 	return v
 }
 
-// Warnings says what is probably wrong, a sentence for each type. where is what was
-// looked at, as in "in stream SHOP".
+// Warnings returns a sentence for each type that is probably wrong. where says where the
+// types were looked for, such as "in stream SHOP".
 func (v Verdict) Warnings(where string) []string {
 	var all []string
 	for _, typo := range v.Typos {
@@ -90,10 +88,11 @@ func (v Verdict) Warnings(where string) []string {
 	return all
 }
 
-// Do is what to do about what Warnings says.
+// Do says what to do about the warnings.
 const Do = "correct the handler's Types, if they are misspelt; if the producer publishes under another subject than the type, use Subjects; if the type is new, it is fine"
 
-// Note says that none of the types was seen, or nothing. where is as in Warnings.
+// Note returns a sentence if none of the types was seen, and otherwise "". where is as in
+// Warnings.
 func (v Verdict) Note(where string) string {
 	if !v.Silent {
 		return ""
@@ -101,7 +100,7 @@ func (v Verdict) Note(where string) string {
 	return fmt.Sprintf("no event of type %s is %s yet; events of other types are: fine, if what writes them is not rolled out yet", Some(v.Unseen), where)
 }
 
-// Some lists the first of some types.
+// Some lists the first few types.
 func Some(types []string) string {
 	const most = 5
 	if len(types) > most {
@@ -110,12 +109,12 @@ func Some(types []string) string {
 	return strings.Join(types, ", ")
 }
 
-// Near returns the one of known that is most like name and not equal to it, or nothing
-// if none is so like it that one of the two is probably a slip.
+// Near returns the known type that is most like name, but not equal to it. It returns "" if
+// none is so similar that one of the two is probably a typing mistake.
 //
-// Types that differ by digits alone are versions of one (order.v1, order.v2), and those of
-// which one has letters before the other mean different things (user.activated,
-// user.deactivated): neither is a slip.
+// Types that differ only by digits are versions of a type (order.v1, order.v2). Types of
+// which one has more letters in front mean different things (user.activated,
+// user.deactivated). Neither is a typing mistake.
 func Near(name string, known []string) string {
 	best, least := "", -1
 	for _, k := range known {
@@ -129,10 +128,10 @@ func Near(name string, known []string) string {
 	return best
 }
 
-// separators of words in a type are all the same here.
+// All separators of words in a type count as the same.
 var separators = strings.NewReplacer("_", ".", "-", ".")
 
-// distance says how far apart two types are, or -1 if they are two different ones.
+// distance returns how much two types differ, or -1 if they are certainly different types.
 func distance(a, b string) int {
 	a, b = separators.Replace(strings.ToLower(a)), separators.Replace(strings.ToLower(b))
 	if a == b {
@@ -153,12 +152,12 @@ func distance(a, b string) int {
 	return d
 }
 
-// isTail reports whether all is tail with tokens before it, of which tail has two or more.
+// isTail reports whether all ends with tail, which has two tokens or more.
 func isTail(tail, all string) bool {
 	return strings.Contains(tail, ".") && strings.HasSuffix(all, "."+tail)
 }
 
-// differing leaves out the tokens that two types have in common, at their starts and ends.
+// differing removes the tokens that two types have in common at their starts and ends.
 func differing(a, b string) (restA, restB string) {
 	as, bs := strings.Split(a, "."), strings.Split(b, ".")
 	for len(as) > 0 && len(bs) > 0 && as[0] == bs[0] {
@@ -179,8 +178,8 @@ func withoutDigits(s string) string {
 	}, s)
 }
 
-// edits counts the letters that one has to insert, remove, replace or swap with the next
-// to make a into b, each place at most once.
+// edits counts the letters to insert, remove, replace or swap with the next one to turn a
+// into b, each place at most once.
 func edits(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

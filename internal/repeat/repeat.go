@@ -1,4 +1,4 @@
-// Package repeat keeps a log readable while the same thing fails again and again.
+// Package repeat limits warnings that repeat themselves, so that a log stays readable.
 package repeat
 
 import (
@@ -9,22 +9,21 @@ import (
 	"time"
 )
 
-// Every is how often a line is written that has nothing new to say.
+// Every is how often a repeated line is written.
 const Every = 30 * time.Second
 
-// most is how many different lines are remembered at the most.
+// most is how many different lines are remembered.
 const most = 256
 
-// Lines writes warnings, and those that repeat an earlier one only every 30 seconds, with
-// how often they were left out. The zero value is ready to use. It is safe for
-// concurrent use.
+// Lines writes warnings. It writes a repeated one only every 30 seconds, with how often it
+// was left out. The zero value is ready to use. It is safe for concurrent use.
 type Lines struct {
 	mu   sync.Mutex
 	told map[line]*tally
 }
 
-// line is what makes two warnings the same: who says it, what, and why. Other
-// attributes do not count: they are numbers of attempts and examples.
+// line says whether two warnings are the same: they have the same source, message and error.
+// Other attributes, such as a number of attempts, may differ.
 type line struct {
 	log         *slog.Logger
 	text, cause string
@@ -32,7 +31,7 @@ type line struct {
 
 type tally struct {
 	at   time.Time
-	left int // out, since then
+	left int // how often it was left out since then
 }
 
 // Warn writes a warning with its error and other attributes, unless it wrote the same one
@@ -49,7 +48,7 @@ func (l *Lines) Warn(ctx context.Context, log *slog.Logger, text string, err err
 	log.WarnContext(ctx, text, args...)
 }
 
-// due reports whether a line is to be written, and how often it was left out before.
+// due reports whether to write a line now, and how often it was left out before.
 func (l *Lines) due(of line, now time.Time) (left int, due bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,15 +59,15 @@ func (l *Lines) due(of line, now time.Time) (left int, due bool) {
 		}
 		left = known.left
 	}
-	if l.told == nil || len(l.told) >= most { // whatever says so much has no lines that repeat
+	if l.told == nil || len(l.told) >= most { // with so many different lines, few repeat
 		l.told = make(map[line]*tally)
 	}
 	l.told[of] = &tally{at: now}
 	return left, true
 }
 
-// wording is an error's text without the words that have a digit in them: times, ports
-// and counts differ from one failure to the next, of the same cause.
+// wording returns an error's text without the words that contain a digit, such as times,
+// ports and counts: these differ between failures with the same cause.
 func wording(err error) string {
 	if err == nil {
 		return ""
@@ -82,5 +81,5 @@ func wording(err error) string {
 	return strings.Join(words, " ")
 }
 
-// isState reports whether a word is an SQLSTATE, which says what went wrong.
+// isState reports whether a word is an SQLSTATE. It says what went wrong, so it is kept.
 func isState(words []string, i int) bool { return i > 0 && words[i-1] == "(SQLSTATE" }

@@ -13,20 +13,20 @@ import (
 var ownSQL string
 
 // Loan is a connection of a pool while a user's code works on it, in one transaction after
-// another. It looks at the statements of that code, so that nothing is sent between two
-// transactions if no statement says that it leaves something in the session. What
-// functions and triggers leave there is found when the connection goes back to the pool.
+// another. It reads the text of that code's statements. If none of them changes the session,
+// nothing has to be sent between two transactions. Changes by functions and triggers are
+// found when the connection goes back to the pool.
 //
-// See and its kin may be called concurrently; the other methods are the borrower's.
+// See, Use and Unseen may be called concurrently; the other methods may not.
 type Loan struct {
 	pool   *Pool
 	conn   *pgx.Conn
 	used   atomic.Bool   // the user's code sent something
-	traces atomic.Uint32 // of what it sent since the last transaction began
+	traces atomic.Uint32 // of its statements since the last transaction began
 }
 
-// Lend begins the loan of a connection. If the session has to be looked at before a user's
-// code gets it, that is added to the batch, and look reads its result; otherwise look is
+// Lend begins the loan of a connection. If the session must be read before the user's code
+// gets it, Lend adds a statement to the batch, and look reads its result. Otherwise look is
 // nil.
 func (p *Pool) Lend(conn *pgx.Conn, batch *pgx.Batch) (l *Loan, look func(pgx.BatchResults) error) {
 	l = &Loan{pool: p, conn: conn}
@@ -38,7 +38,7 @@ func (p *Pool) Lend(conn *pgx.Conn, batch *pgx.Batch) (l *Loan, look func(pgx.Ba
 	return l, look
 }
 
-// See looks at a statement of the user's code, before it is sent.
+// See examines a statement of the user's code, before it is sent.
 func (l *Loan) See(sql string) {
 	l.used.Store(true)
 	if seen := See(sql); seen != 0 {
@@ -46,51 +46,52 @@ func (l *Loan) See(sql string) {
 	}
 }
 
-// Used reports whether the user's code sent something, in this transaction or in one before.
+// Used reports whether the user's code sent anything, in this transaction or an earlier one.
 func (l *Loan) Used() bool { return l.used.Load() }
 
-// Use notes that the user's code sends what leaves nothing in the session.
+// Use notes that the user's code sends a statement that changes nothing in the session.
 func (l *Loan) Use() { l.used.Store(true) }
 
-// Unseen notes that the user's code may send what nobody looks at.
+// Unseen notes that the user's code may send statements that are not examined.
 func (l *Loan) Unseen() {
 	l.used.Store(true)
 	l.traces.Or(uint32(Locks | Settings | Temporary))
 }
 
-// Differs reports whether what follows in the same transaction could tell that the user's
-// code ran before it.
+// Differs reports whether the user's code may have changed something that later statements
+// of the same transaction depend on.
 func (l *Loan) Differs() bool { return l.traces.Load() != 0 }
 
-// Leaves reports whether the user's code left something that outlasts its transaction.
-// The connection must go back to the pool then.
+// Leaves reports whether the user's code left something that outlasts its transaction. Then
+// the connection must go back to the pool.
 func (l *Loan) Leaves() bool { return Traces(l.traces.Load())&(Session|Locks) != 0 }
 
 // Next begins the next transaction of the loan.
 func (l *Loan) Next() { l.traces.Store(0) }
 
-// Own is the statement that has those behind it, up to the end of the transaction, run as
-// the user that the connection had when it was lent.
+// Own returns a statement. The statements after it run as the user that the connection had
+// when it was lent, until the end of the transaction.
 func (l *Loan) Own() (sql string, args []any) {
 	before := stateOf(l.conn).before
 	return ownSQL, []any{before.session, before.current}
 }
 
-// End adds to a batch, behind the end of the last transaction, what sets the session back.
-// Ended has to be called when the batch was closed.
+// End adds to a batch the statements that restore the session, after the end of the last
+// transaction. Call Ended when the batch is closed.
 func (l *Loan) End(batch *pgx.Batch) {
 	if l.used.Load() && !l.closes() {
 		l.pool.end(l.conn, batch, Traces(l.traces.Load()))
 	}
 }
 
-// Ended is called when the batch of End was closed, with the error of that. It closes the
-// connection if its session cannot be what it was before, and returns why. It returns nil
-// if the user's code sent what only the end of a connection takes away.
+// Ended checks the session after the batch of End was closed; err is the error of closing
+// it. If the session cannot be restored, Ended closes the connection and returns why. If the
+// user's code sent a statement whose effect only closing the connection removes, Ended closes
+// it and returns nil.
 func (l *Loan) Ended(ctx context.Context, err error) error {
 	switch {
 	case l.closes():
-		_ = l.conn.Close(ctx) // it is given up
+		_ = l.conn.Close(ctx) // the pool opens another
 		return nil
 	case !l.used.Load():
 		return nil
@@ -99,7 +100,8 @@ func (l *Loan) Ended(ctx context.Context, err error) error {
 }
 
 // Undone does what End and Ended do, in a round trip of its own, after the transaction was
-// rolled back. That does not take away locks, nor what transactions before it left.
+// rolled back. A rollback does not release locks of the session, nor undo changes of earlier
+// transactions.
 func (l *Loan) Undone(ctx context.Context) error {
 	if l.conn.IsClosed() {
 		return nil
@@ -114,5 +116,6 @@ func (l *Loan) Undone(ctx context.Context) error {
 	return nil
 }
 
-// closes reports whether only the end of the connection takes away what was left.
+// closes reports whether the user's code left something that only closing the connection
+// removes.
 func (l *Loan) closes() bool { return l.pool.keeps(Traces(l.traces.Load())) }

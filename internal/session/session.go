@@ -1,13 +1,13 @@
-// Package session takes away what code of a user's left behind in the session of a pooled
-// connection: what the next borrower of the connection would find there, such as another
-// search_path, another role or another tenant's setting.
+// Package session restores the session of a pooled connection after a user's code ran on
+// it. Otherwise the next user of the connection would find what that code changed, such as
+// the search_path, the role or a tenant's setting.
 //
-// Between Begin and End, which are parts of batches and cost no round trip, a connection is
-// the user's. If a pool makes its connections without a hook, End sets back all settings,
-// which are those of the connection's beginning then. A hook may have set some of its own,
-// which no query lists completely, and RESET would take those away: connections of such a pool
-// are compared before and after, and closed if they differ, or if a statement was seen that
-// sets something. The pool opens another, and its hook makes of that what it wants.
+// The user's code runs between Begin and End, which add to batches and cost no round trip.
+// If the pool has no hook for new connections, End resets all settings to those with which
+// the connection began. A hook may have made settings that no query lists completely, and
+// RESET would remove them. So connections of such a pool are compared before and after.
+// They are closed if they differ, or if a statement changed a setting. Then the pool opens a
+// new one and calls its hook.
 package session
 
 import (
@@ -30,13 +30,13 @@ var (
 	restoreSQL string
 )
 
-// Pool is what is known of the sessions of a pool. It is safe for concurrent use; a
-// connection is one borrower's at a time.
+// Pool is what is known of the sessions of a pool. It is safe for concurrent use, but a
+// connection has one user at a time.
 type Pool struct {
-	hooked          bool // something may set settings when a connection is made
+	hooked          bool // a hook may change the settings of a new connection
 	names, settings []string
 
-	// restores is set if RESET ALL was seen to take away some of names.
+	// restores is set once RESET ALL has removed some of names.
 	restores atomic.Bool
 }
 
@@ -48,7 +48,7 @@ func Of(pool *pgxpool.Pool) *Pool {
 	cfg := pool.Config()
 	p := &Pool{hooked: cfg.AfterConnect != nil || cfg.ConnConfig.AfterConnect != nil || cfg.ConnConfig.ValidateConnect != nil}
 	for name, setting := range cfg.ConnConfig.RuntimeParams {
-		// Those that PgBouncer keeps for each of its clients.
+		// The settings that PgBouncer keeps for each of its clients.
 		switch strings.ToLower(name) {
 		case "application_name", "client_encoding", "datestyle", "intervalstyle", "search_path", "standard_conforming_strings", "timezone":
 			p.names, p.settings = append(p.names, name), append(p.settings, setting)
@@ -57,13 +57,13 @@ func Of(pool *pgxpool.Pool) *Pool {
 	return p
 }
 
-// state is what a connection's session was like before, and is like now.
+// state is the session of a connection before a user's code ran, and now.
 type state struct {
 	before, now looks
-	discards    bool // user code made temporary tables: they are dropped each time
+	discards    bool // the user's code made temporary tables: End drops them each time
 }
 
-// looks is what look.sql returns.
+// looks is the row of look.sql.
 type looks struct {
 	known, temporary bool
 	session, current string
@@ -87,7 +87,7 @@ func (l *looks) isUser(other looks) bool {
 	return l.session == other.session && l.current == other.current
 }
 
-// noted is where a connection keeps its state.
+// noted is the name under which a connection keeps its state.
 const noted = "postroom.session"
 
 func stateOf(conn *pgx.Conn) *state {
@@ -99,10 +99,10 @@ func stateOf(conn *pgx.Conn) *state {
 	return s
 }
 
-// Begin adds to a batch, before anything of the user's, a look at the session, where it is
-// needed: at the first time that the connection is seen, and each time if the pool has a
-// hook, as other hooks may have made it another since. The batch must be read or closed
-// before End is called.
+// Begin adds to a batch a statement that reads the session, if necessary: the first time
+// that it sees the connection, and each time if the pool has a hook, because a hook may have
+// changed the session since. Call it before the user's first statement. The batch must be
+// read or closed before End is called.
 func (p *Pool) Begin(conn *pgx.Conn, batch *pgx.Batch) {
 	if s := stateOf(conn); p.hooked || !s.before.known {
 		s.before.known = false
@@ -119,15 +119,15 @@ func (p *Pool) Note(ctx context.Context, conn *pgx.Conn) error {
 	return conn.SendBatch(ctx, batch).Close()
 }
 
-// End adds to a batch, behind the end of the user's transaction, what sets the session
-// back. Ended has to be called when the batch was closed.
+// End adds to a batch the statements that restore the session, after the end of the user's
+// transaction. Call Ended when the batch is closed.
 func (p *Pool) End(conn *pgx.Conn, batch *pgx.Batch) { p.end(conn, batch, 0) }
 
-// end is End after statements that were seen to leave something.
+// end is End after statements that left these traces.
 func (p *Pool) end(conn *pgx.Conn, batch *pgx.Batch, seen Traces) {
 	s := stateOf(conn)
 	s.now = looks{}
-	if !p.hooked && seen&Settings != 0 { // which RESET ALL leaves alone
+	if !p.hooked && seen&Settings != 0 { // RESET ALL does not reset them
 		batch.Queue("RESET SESSION AUTHORIZATION")
 		batch.Queue("RESET ROLE")
 	}
@@ -148,8 +148,8 @@ var (
 	errOther   = errors.New("the session has another user or other settings than before")
 )
 
-// Ended is called when the batch of End was closed, with the error of that. It closes the
-// connection if its session is not what it was before, and returns why.
+// Ended checks the session after the batch of End was closed; err is the error of closing
+// it. If the session is not as it was before, Ended closes the connection and returns why.
 func (p *Pool) Ended(ctx context.Context, conn *pgx.Conn, err error) error {
 	s := stateOf(conn)
 	switch {
@@ -158,7 +158,7 @@ func (p *Pool) Ended(ctx context.Context, conn *pgx.Conn, err error) error {
 		err = errUnknown
 	case !s.before.equal(s.now):
 		if len(p.names) > 0 && s.before.isUser(s.now) && p.restores.CompareAndSwap(false, true) {
-			return p.Reset(ctx, conn) // now with those
+			return p.Reset(ctx, conn) // this time it restores the names, too
 		}
 		err = errOther
 	case s.now.temporary && !s.before.temporary && !s.discards:
@@ -166,7 +166,7 @@ func (p *Pool) Ended(ctx context.Context, conn *pgx.Conn, err error) error {
 		_, err = conn.Exec(ctx, "DISCARD TEMP")
 	}
 	if err != nil {
-		_ = conn.Close(ctx) // it is given up
+		_ = conn.Close(ctx) // the pool opens another
 	}
 	return err
 }

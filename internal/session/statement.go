@@ -2,24 +2,23 @@ package session
 
 import "strings"
 
-// Traces says what statements may leave behind: for the rest of their transaction, or in
-// the session.
+// Traces says what statements may leave behind, in their transaction or in the session.
 type Traces uint32
 
-// What is left behind.
+// What statements may leave behind.
 const (
 	Local     Traces = 1 << iota // until the transaction ends: SET LOCAL, set_config(…, true), cursors and the like
 	Locks                        // advisory locks of the session
 	Settings                     // settings, and with them roles
 	Temporary                    // temporary tables
-	Kept                         // what only the end of the connection takes away surely: LISTEN, PREPARE, WITH HOLD, LOAD
+	Kept                         // removed for certain only when the connection is closed: LISTEN, PREPARE, WITH HOLD, LOAD
 
-	// Session is what outlasts the transaction, but for locks, which each look gives back.
+	// Session is what outlasts the transaction, except locks: look.sql releases them.
 	Session = Settings | Temporary | Kept
 )
 
-// See says what a statement, or a text of several, may leave behind, as far as its text
-// says. What functions and triggers do, it cannot see.
+// See returns what a statement, or a text of several, may leave behind. It reads the text
+// only: it cannot see what functions and triggers do.
 func See(sql string) Traces {
 	s := scanner{sql: sql, begins: true}
 	for s.next() {
@@ -27,7 +26,7 @@ func See(sql string) Traces {
 		case s.begins:
 			s.begins = false
 			s.traces |= s.command(word)
-		case len(word) < 4 || len(word) > 28: // of none that is looked for
+		case len(word) < 4 || len(word) > 28: // no word that within knows is as short or as long
 		default:
 			s.traces |= s.within(word)
 		}
@@ -36,7 +35,7 @@ func See(sql string) Traces {
 	return s.traces
 }
 
-// command is what a statement leaves behind that begins with a word.
+// command returns what a statement leaves behind, by its first word.
 func (s *scanner) command(word string) Traces {
 	switch {
 	case is(word, "set"):
@@ -51,12 +50,12 @@ func (s *scanner) command(word string) Traces {
 		}
 		return Local
 	case is(word, "do"), is(word, "call"):
-		s.opaque = true // what is quoted is code
+		s.opaque = true // its quoted text is code
 	}
 	return 0
 }
 
-// set is what SET leaves behind.
+// set returns what SET leaves behind.
 func (s *scanner) set() Traces {
 	rest := *s
 	if rest.next() && (is(rest.word, "local") || is(rest.word, "constraints") || is(rest.word, "transaction")) {
@@ -65,7 +64,7 @@ func (s *scanner) set() Traces {
 	return Settings
 }
 
-// within is what is left behind by a word that stands within a statement.
+// within returns what a statement leaves behind, by a word after its first.
 func (s *scanner) within(word string) Traces {
 	switch {
 	case is(word, "set_config"):
@@ -87,7 +86,7 @@ func (s *scanner) within(word string) Traces {
 	return 0
 }
 
-// isLocal reports whether the arguments that follow, of set_config, end with true.
+// isLocal reports whether the last argument of set_config is true.
 func (s *scanner) isLocal() bool {
 	depth, last := 0, 0
 	for i := s.at; i < len(s.sql); i++ {
@@ -109,13 +108,13 @@ func (s *scanner) isLocal() bool {
 	return false
 }
 
-// scanner reads the words of a text, without those in quotes and comments.
+// scanner reads the words of a text. It skips those in quotes and comments.
 type scanner struct {
 	sql          string
 	at           int
 	word, before string
 	begins       bool // the next word begins a statement
-	opaque       bool // what is quoted is code
+	opaque       bool // the quoted text is code
 	traces       Traces
 }
 
@@ -140,7 +139,7 @@ func (s *scanner) next() bool {
 	return false
 }
 
-// skip goes behind what is no word.
+// skip skips a quoted text, a comment, or one character.
 func (s *scanner) skip(c byte) {
 	rest := s.sql[s.at:]
 	switch {
@@ -164,8 +163,8 @@ func (s *scanner) skip(c byte) {
 	s.at++
 }
 
-// quoted is the place behind what is quoted from a place on. A quote that is doubled
-// begins another, which comes to the same.
+// quoted returns the place after the text that is quoted from a place on. A doubled quote
+// counts as the beginning of another quoted text, which has the same result.
 func quoted(sql string, at int, quote byte, escapes bool) int {
 	for at++; at < len(sql); at++ {
 		switch {
@@ -178,7 +177,7 @@ func quoted(sql string, at int, quote byte, escapes bool) int {
 	return len(sql)
 }
 
-// behind is the place behind the next part.
+// behind returns the place after the next occurrence of part.
 func behind(sql string, at int, part string) int {
 	if n := strings.Index(sql[at:], part); n >= 0 {
 		return at + n + len(part)
@@ -186,7 +185,7 @@ func behind(sql string, at int, part string) int {
 	return len(sql)
 }
 
-// isTag reports whether a text may stand in a dollar quote.
+// isTag reports whether a text can be the tag of a dollar quote.
 func isTag(text string) bool {
 	for i := range len(text) {
 		if !isLetter(text[i]) && (i == 0 || text[i]-'0' >= 10) {
@@ -198,7 +197,7 @@ func isTag(text string) bool {
 
 func isLetter(c byte) bool { return c|0x20-'a' < 26 && c|0x20 >= 'a' || c == '_' || c >= 0x80 }
 
-// is reports whether a word is another, in lower case.
+// is reports whether a word is the given one, which is in lower case.
 func is(word, lower string) bool { return len(word) == len(lower) && strings.EqualFold(word, lower) }
 
 func hasPrefixFold(word, lower string) bool {
@@ -214,9 +213,9 @@ func containsFold(text, lower string) bool {
 	return false
 }
 
-// Keeps reports whether a statement may leave behind what End does not take away: a
-// notification channel, a prepared statement, a cursor, a library; and, if the pool has a
-// hook, a setting. Whoever sends one for a user has to close the connection afterwards.
+// Keeps reports whether a statement may leave behind something that End does not remove: a
+// notification channel, a prepared statement, a cursor, a library and, if the pool has a
+// hook, a setting. After such a statement the connection must be closed.
 func (p *Pool) Keeps(sql string) bool { return p.keeps(See(sql)) }
 
 func (p *Pool) keeps(seen Traces) bool {

@@ -1,5 +1,5 @@
-// Package telemetry holds the names under which Postroom reports itself, in one
-// place, because OpenTelemetry's messaging conventions still change.
+// Package telemetry has the names of all metrics, attributes and spans in one place, because
+// OpenTelemetry's messaging conventions still change.
 package telemetry
 
 import (
@@ -11,13 +11,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Scope names the meter and the tracer of everything.
+// Scope is the name of all meters and tracers.
 const Scope = "github.com/postroom/postroom"
 
-// schemaURL is the version of the semantic conventions whose names these are.
+// schemaURL is the version of the semantic conventions that the names follow.
 const schemaURL = "https://opentelemetry.io/schemas/1.43.0"
 
-// Instruments. docs/reference/metrics.md says what each answers.
+// Instruments. docs/reference/metrics.md explains each.
 const (
 	SentMessages      = "messaging.client.sent.messages"
 	OperationDuration = "messaging.client.operation.duration"
@@ -76,8 +76,8 @@ const (
 	IdempotentTakeover   = "idempotent.takeover"
 )
 
-// Attributes. Their values come from closed sets: never a key, an id or a text
-// of an error.
+// Attributes. Their values come from closed sets. They are never a key, an id or the text of
+// an error.
 const (
 	Outcome   = attribute.Key("outcome")
 	Handler   = attribute.Key("handler")
@@ -106,15 +106,14 @@ const (
 	Method = attribute.Key("http.request.method")
 	Resend = attribute.Key("http.request.resend_count")
 	Status = attribute.Key("http.response.status_code")
-	Key    = attribute.Key("postroom.key") // of spans only
+	Key    = attribute.Key("postroom.key") // only of spans
 	Scoped = attribute.Key("scope")
 )
 
-// NATS is the messaging system.
+// NATS is the name of the messaging system.
 const NATS = "nats"
 
-// Meter returns the meter of the given provider, or of the global one where it
-// is nil.
+// Meter returns the meter of the given provider; of the global one if it is nil.
 func Meter(provider metric.MeterProvider) metric.Meter {
 	if provider == nil {
 		provider = otel.GetMeterProvider()
@@ -122,8 +121,7 @@ func Meter(provider metric.MeterProvider) metric.Meter {
 	return provider.Meter(Scope, metric.WithSchemaURL(schemaURL))
 }
 
-// Tracer returns the tracer of the given provider, or of the global one where it
-// is nil.
+// Tracer returns the tracer of the given provider; of the global one if it is nil.
 func Tracer(provider trace.TracerProvider) trace.Tracer {
 	if provider == nil {
 		provider = otel.GetTracerProvider()
@@ -131,8 +129,8 @@ func Tracer(provider trace.TracerProvider) trace.Tracer {
 	return provider.Tracer(Scope, trace.WithSchemaURL(schemaURL))
 }
 
-// Counter returns a counter of the given unit. An instrument that cannot be
-// made, which only a fault of the name can cause, panics in every test.
+// Counter returns a counter with the given unit. It panics if the instrument cannot be made.
+// Only an invalid name can cause that, so every test would find it.
 func Counter(m metric.Meter, name, unit, about string) metric.Int64Counter {
 	c, err := m.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(about))
 	if err != nil {
@@ -141,8 +139,8 @@ func Counter(m metric.Meter, name, unit, about string) metric.Int64Counter {
 	return c
 }
 
-// Gauge returns a gauge that is asked for when metrics are read, and panics as
-// Counter does.
+// Gauge returns a gauge whose value is asked for when metrics are read. It panics as Counter
+// does.
 func Gauge(m metric.Meter, name, unit, about string) metric.Float64ObservableGauge {
 	g, err := m.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(about))
 	if err != nil {
@@ -151,14 +149,13 @@ func Gauge(m metric.Meter, name, unit, about string) metric.Float64ObservableGau
 	return g
 }
 
-// Switch returns a gauge that is 0 or 1, and panics as Counter does. It has no unit:
-// an exporter for Prometheus calls what has the unit 1 a ratio.
+// Switch returns a gauge that is 0 or 1. It panics as Counter does. It has no unit, because
+// an exporter for Prometheus appends _ratio to the name of a gauge with the unit 1.
 func Switch(m metric.Meter, name, about string) metric.Float64ObservableGauge {
 	return Gauge(m, name, "", about)
 }
 
-// Level returns a gauge that is set when what it shows changes, and panics as
-// Counter does.
+// Level returns a gauge that is set when its value changes. It panics as Counter does.
 func Level(m metric.Meter, name, unit, about string) metric.Int64Gauge {
 	g, err := m.Int64Gauge(name, metric.WithUnit(unit), metric.WithDescription(about))
 	if err != nil {
@@ -167,8 +164,8 @@ func Level(m metric.Meter, name, unit, about string) metric.Int64Gauge {
 	return g
 }
 
-// ObservableCounter returns a counter that is asked for its sum when metrics are
-// read, and panics as Counter does.
+// ObservableCounter returns a counter whose sum is asked for when metrics are read. It
+// panics as Counter does.
 func ObservableCounter(m metric.Meter, name, unit, about string) metric.Int64ObservableCounter {
 	c, err := m.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(about))
 	if err != nil {
@@ -177,7 +174,7 @@ func ObservableCounter(m metric.Meter, name, unit, about string) metric.Int64Obs
 	return c
 }
 
-// Sizes returns a histogram of how many there are, from 1 to 1,000.
+// Sizes returns a histogram of numbers of events, with buckets from 1 to 1,000.
 func Sizes(m metric.Meter, name, unit, about string) metric.Int64Histogram {
 	h, err := m.Int64Histogram(name, metric.WithUnit(unit), metric.WithDescription(about),
 		metric.WithExplicitBucketBoundaries(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000))
@@ -197,8 +194,8 @@ func Seconds(m metric.Meter, name, about string) metric.Float64Histogram {
 	return h
 }
 
-// With returns a measurement option for a set of attributes, made once and used
-// for each measurement.
+// With returns a measurement option for a set of attributes. Make it once and use it for each
+// measurement.
 func With(attributes ...attribute.KeyValue) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(attributes...))
 }

@@ -8,24 +8,24 @@ import (
 	"time"
 )
 
-// Bar shows on a terminal how far a program is; elsewhere nothing. What is written to it
-// goes above the bar. It may be used concurrently.
+// Bar shows on a terminal how far a program is. If the output is no terminal, it shows
+// nothing. Lines that are written to it appear above the bar. It is safe for concurrent use.
 type Bar struct {
 	out   io.Writer
 	width func() int
 	began time.Time
 
-	mu   sync.Mutex // guards out and line: parts log from goroutines of their own
+	mu   sync.Mutex // guards out and line
 	line string
 }
 
-// NewBar returns a bar on out. It asks for the width each time, because a terminal changes
-// its size; 0 says that out is no terminal.
+// NewBar returns a bar on out. It calls width each time, because a terminal can change its
+// size. A width of 0 means that out is no terminal.
 func NewBar(out io.Writer, width func() int) *Bar {
 	return &Bar{out: out, width: width, began: time.Now()}
 }
 
-// Show shows that done of total is done, and what comes next.
+// Show shows how many of total are done, and a text.
 func (b *Bar) Show(done, total int, next string) {
 	const width = 24
 	filled := width * done / total
@@ -33,7 +33,7 @@ func (b *Bar) Show(done, total int, next string) {
 		done, total, time.Since(b.began).Round(time.Second), next))
 }
 
-// Clear clears the line for what comes after it.
+// Clear removes the bar.
 func (b *Bar) Clear() { b.Draw("") }
 
 // Draw shows a line.
@@ -58,7 +58,7 @@ func (b *Bar) Write(text []byte) (int, error) {
 	return len(text), err
 }
 
-// Grouped writes a number with its thousands apart: 20,000.
+// Grouped writes a number with commas between thousands: 20,000.
 func Grouped(n int64) string {
 	s := fmt.Sprint(n)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {

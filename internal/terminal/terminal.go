@@ -1,6 +1,5 @@
-// Package terminal fits what programs print to the terminal that they print it on. Its
-// width is for programs to find out: it is 0 where there is no terminal, and then nothing
-// is cut.
+// Package terminal fits the output of programs to the width of the terminal. The program
+// finds out the width. If there is no terminal, the width is 0, and nothing is cut.
 package terminal
 
 import (
@@ -10,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Clip cuts a line after width characters, the last of which is an ellipsis then. It cuts
-// nothing if width is 0.
+// Clip cuts a line that is longer than width characters, and ends it with an ellipsis. It
+// cuts nothing if width is 0.
 func Clip(line string, width int) string {
 	if width <= 0 || utf8.RuneCountInString(line) <= width {
 		return line
@@ -19,32 +18,32 @@ func Clip(line string, width int) string {
 	return string([]rune(line)[:width-1]) + "…"
 }
 
-// Progress returns what shows a line in place of the one that was shown before on a
-// terminal. A line that is too long would leave its first part behind.
+// Progress returns the text that replaces the line shown before on a terminal with the given
+// one. It cuts a line that is too long, because the terminal would wrap it.
 func Progress(width int, line string) string {
 	if width > 0 {
-		line = Clip(line, width-1) // with the last column free: some terminals wrap there
+		line = Clip(line, width-1) // some terminals wrap if the last column is used
 	}
 	return "\r\x1b[K" + line
 }
 
-// gap is how many blanks stand between two columns.
+// gap is how many blanks are between two columns.
 const gap = 3
 
-// least is how many characters of a cell are left at the least, unless it begins with a
-// digit: a number or a time without its end would be another one.
+// least is how many characters of a cell are left after it is cut. A cell that begins with a
+// digit is not cut, because a number or a time without its end would be wrong.
 const least = 8
 
-// Fit returns rows of a table, the names of the columns first, with their widest cells cut
-// until they fit into width characters, and the number of blanks between columns for it.
-// With a width of 0 nothing is cut.
+// Fit cuts the widest cells of a table until its rows fit into width characters. The first
+// row has the names of the columns. Fit also returns how many blanks to put between columns.
+// If width is 0, it cuts nothing.
 func Fit(rows [][]string, width int) (_ [][]string, blanks int) {
 	if width <= 0 || len(rows) == 0 {
 		return rows, gap
 	}
 	wide, floor := measure(rows)
 	for blanks = gap; blanks > 1 && total(wide, blanks) > width && (blanks > 2 || total(floor, blanks) > width); {
-		blanks-- // before words are cut
+		blanks-- // narrower gaps before shorter words
 	}
 	for total(wide, blanks) > width {
 		widest := -1
@@ -68,7 +67,7 @@ func Fit(rows [][]string, width int) (_ [][]string, blanks int) {
 	return fitted, blanks
 }
 
-// measure returns how wide each column is, and has to be at the least.
+// measure returns how wide each column is, and how wide it must be.
 func measure(rows [][]string) (wide, floor []int) {
 	for r, row := range rows {
 		for c, cell := range row {
@@ -98,16 +97,17 @@ func total(widths []int, blanks int) int {
 	return sum
 }
 
-// Table writes rows as aligned columns, the names of the columns first. On a terminal no
-// line is wider than that: the widest columns are cut, and in the end the lines.
+// Table writes rows as aligned columns. The first row has the names of the columns. On a
+// terminal no line is wider than the terminal: Table cuts the widest columns and, if that is
+// not enough, the lines.
 func Table(w io.Writer, width int, rows [][]string) error {
 	fitted, blanks := Fit(rows, width)
 	var text strings.Builder
 	columns := tabwriter.NewWriter(&text, 0, 0, blanks, ' ', 0)
 	for _, row := range fitted {
-		_, _ = columns.Write([]byte(strings.Join(row, "\t") + "\n")) // a strings.Builder takes everything
+		_, _ = columns.Write([]byte(strings.Join(row, "\t") + "\n")) // writing to a strings.Builder cannot fail
 	}
-	_ = columns.Flush() // likewise
+	_ = columns.Flush() // nor can this
 	for line := range strings.Lines(text.String()) {
 		line, _ = strings.CutSuffix(line, "\n")
 		if width > 0 {

@@ -1,10 +1,10 @@
--- Give back the session's advisory locks, and return what the session is like: its users,
--- whether it has a schema for temporary tables, and the settings that matter most to
--- whoever comes next. pg_settings would have all of them, and takes milliseconds.
+-- Release the session's advisory locks, and return the state of the session: its users,
+-- whether it has a schema for temporary tables, and the settings that matter most to the
+-- next user. pg_settings would have all settings, but takes milliseconds.
 --
--- Locks   none; gives back advisory locks of the session.
+-- Locks   none; releases the advisory locks of the session.
 -- Index   none.
--- Called  by session.Pool.Begin and session.Pool.End.
+-- Called  by Pool.Begin, Pool.End and Pool.Lend.
 SELECT pg_my_temp_schema() <> 0, session_user::text, current_user::text,
        ARRAY[current_setting('search_path'), current_setting('TimeZone'), current_setting('DateStyle'), current_setting('IntervalStyle'),
              current_setting('client_encoding'), current_setting('standard_conforming_strings'), current_setting('application_name'),

@@ -1,8 +1,9 @@
--- Have the statements after this one, up to the end of the transaction, run as session
--- user $1 and current user $2, whatever the transaction's user code set.
+-- Run the later statements of the transaction as session user $1 and current user $2, even
+-- if the user's code changed them.
 --
 -- Locks   none.
 -- Index   none.
--- Called  by whoever has Loan.Own, before statements of its own behind a user's.
+-- Called  by packages with a Loan: Loan.Own returns it. They send it before their own
+--         statements that follow those of a user.
 SELECT CASE WHEN $1::text <> '' AND session_user::text <> $1::text THEN set_config('session_authorization', $1::text, true) END,
        CASE WHEN $2::text <> '' AND current_user::text <> $2::text THEN set_config('role', CASE WHEN $1::text = $2::text THEN 'none' ELSE $2::text END, true) END;

@@ -1,7 +1,7 @@
--- Set the settings with names $1 to $2 again, which RESET ALL may have taken away where a
--- pooler between client and server had set them for the client.
+-- Set the settings with names $1 to $2 again. A pooler between client and server had set
+-- them for the client, and RESET ALL may have removed them.
 --
 -- Locks   none.
 -- Index   none.
--- Called  by session.Pool.End.
+-- Called  by Pool.End.
 SELECT count(set_config(p.name, p.setting, false)) FROM unnest($1::text[], $2::text[]) AS p (name, setting);
